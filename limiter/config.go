@@ -1,0 +1,255 @@
+package limiter
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Config is what a Limiter enforces. It is replaced whole (Limiter.Configure);
+// usage survives, because nothing of it is kept with the usage.
+type Config struct {
+	Hash     string // names this configuration in answers
+	Region   string
+	Policies []quota.Policy // valid, names unique
+	Tenants  map[string]Tenant
+	// Default is the rule for tenants that are not listed; nil refuses them.
+	Default *Tenant
+	// MaxUnknown bounds the live partitions of tenants that are not listed.
+	MaxUnknown int
+	// Ceiling is how far this region may go under a global limit, now. It must
+	// not block. nil means the whole limit.
+	Ceiling func(p *quota.Policy, l *quota.Limit) Ceiling
+	// Processes is by how many the memory of this process is divided while Redis
+	// is away: the regiond processes of this region. 0 means 1.
+	Processes int64
+}
+
+// Tenant is what is known of a tenant.
+type Tenant struct {
+	Policy      string
+	Enforcement *quota.Enforcement // nil: the policy's
+}
+
+// Ceiling is how many units this region may hold of a global limit, and why.
+type Ceiling struct {
+	Units   int64
+	Part    int64 // this region's share of the limit
+	Mode    quota.Mode
+	Reason  quota.Reason
+	Formula string // how Units came to be, for explain
+}
+
+// rules is a Config, compiled. Immutable but for the shapes it discovers.
+type rules struct {
+	Config
+	plans map[string]*plan
+}
+
+// plan is one policy, compiled.
+type plan struct {
+	policy *quota.Policy
+	dims   []string
+	global bool
+	window int64    // the longest W, µs
+	shapes sync.Map // which limits apply, as a bit mask → *planShape
+}
+
+// planShape is the shape of some limits of a plan, in Redis and as one process
+// of several counts it alone.
+type planShape struct {
+	shape *Shape
+	local *Shape
+}
+
+func compile(c Config) (*rules, error) {
+	c.Processes = max(1, c.Processes)
+	r := &rules{Config: c, plans: make(map[string]*plan, len(c.Policies))}
+	for i := range c.Policies {
+		p := &c.Policies[i]
+		if ms := p.Validate(); len(ms) > 0 {
+			return nil, fmt.Errorf("policy %s: %w", p.Name, &quota.Invalid{Mistakes: ms})
+		}
+		pl := &plan{policy: p, dims: p.Dimensions()}
+		for j := range p.Limits {
+			pl.global = pl.global || p.Limits[j].Scope == quota.ScopeGlobal
+			pl.window = max(pl.window, p.Limits[j].WindowUS())
+		}
+		r.plans[p.Name] = pl
+	}
+	rules := []Tenant{}
+	if c.Default != nil {
+		rules = append(rules, *c.Default)
+	}
+	for _, t := range c.Tenants {
+		rules = append(rules, t)
+	}
+	for _, t := range rules {
+		if r.plans[t.Policy] == nil {
+			return nil, fmt.Errorf("a tenant has policy %q, which is not defined", t.Policy)
+		}
+	}
+	return r, nil
+}
+
+// query is a request that was understood: what to ask of which store.
+type query struct {
+	request     *quota.Request
+	plan        *plan
+	shapes      *planShape // nil when no limit applies
+	call        Call
+	ceilings    []Ceiling // of global limits, by place in the shape; nil without any
+	enforcement quota.Enforcement
+	overflow    bool
+}
+
+// resolve understands a request or returns all that is wrong with it.
+func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow) (query, error) {
+	q := query{request: req}
+	ms := req.Validate()
+	tenant, listed := r.Tenants[req.Tenant]
+	if !listed && r.Default != nil {
+		tenant = *r.Default
+	}
+	name := req.Policy
+	if name == "" {
+		name = tenant.Policy
+	}
+	switch {
+	case !listed && r.Default == nil:
+		ms = append(ms, quota.Mistake{Pointer: "/tenant", Detail: "is not listed under tenants, and there is no default"})
+	case r.plans[name] == nil:
+		ms = append(ms, quota.Mistake{Pointer: "/policy", Detail: fmt.Sprintf("%.80q is not a policy", name)})
+	default:
+		q.plan = r.plans[name]
+		ms = append(ms, q.plan.strangers(req.Dimensions)...)
+	}
+	if len(ms) > 0 {
+		return q, &quota.Invalid{Fault: quota.FaultInput, Mistakes: ms}
+	}
+	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, req.Tenant)
+	q.shapes = q.plan.shapeFor(req.Dimensions, r.Processes)
+	if q.shapes == nil {
+		return q, nil
+	}
+	if op != OpReport {
+		if ms := q.tooCostly(); len(ms) > 0 {
+			return q, &quota.Invalid{Fault: quota.FaultCost, Mistakes: ms}
+		}
+	}
+	q.ask(r, op, !listed, overflow)
+	return q, nil
+}
+
+// strangers are dimensions that the policy does not know: a typo would otherwise
+// lift a limit in silence.
+func (p *plan) strangers(dims quota.Dimensions) []quota.Mistake {
+	var ms []quota.Mistake
+	for _, d := range dims {
+		if !slices.Contains(p.dims, d.Name) {
+			ms = append(ms, quota.Mistake{Pointer: "/dimensions/" + d.Name, Detail: fmt.Sprintf(
+				"is not a dimension of policy %s, which has [%s]", p.policy.Name, strings.Join(p.dims, ", "))})
+		}
+	}
+	return ms
+}
+
+// shapeFor returns the shape of the limits that apply, nil for none.
+func (p *plan) shapeFor(dims quota.Dimensions, processes int64) *planShape {
+	mask := uint32(0)
+	for i := range p.policy.Limits {
+		if p.policy.Limits[i].Applies(dims) {
+			mask |= 1 << i
+		}
+	}
+	if mask == 0 {
+		return nil
+	}
+	if s, ok := p.shapes.Load(mask); ok {
+		return s.(*planShape)
+	}
+	var limits, local []*quota.Limit
+	for i := range p.policy.Limits {
+		if mask&(1<<i) != 0 {
+			limits = append(limits, &p.policy.Limits[i])
+			alone := p.policy.Limits[i]
+			if alone.Algorithm == quota.GCRA { // its rate is divided, not only its height
+				alone.Burst = max(1, alone.Capacity()/processes)
+				alone.Units = max(1, alone.Units/processes)
+			}
+			local = append(local, &alone)
+		}
+	}
+	s, _ := p.shapes.LoadOrStore(mask, &planShape{shape: NewShape(limits), local: NewShape(local)})
+	return s.(*planShape)
+}
+
+func (q *query) tooCostly() []quota.Mistake {
+	for _, l := range q.shapes.shape.limits {
+		if q.request.Cost > l.Capacity() {
+			return []quota.Mistake{{Pointer: "/cost", Detail: fmt.Sprintf(
+				"%d can never be admitted: limit %s of policy %s holds %d", q.request.Cost, l.Name, q.plan.policy.Name, l.Capacity())}}
+		}
+	}
+	return nil
+}
+
+// ask fills in the call.
+func (q *query) ask(r *rules, op Op, unlisted bool, overflow *overflow) {
+	req, shape := q.request, q.shapes.shape
+	prefix := string(quota.AppendPrefix(make([]byte, 0, 64), req.Tenant))
+	dims := req.Dimensions
+	keys := shape.Keys(prefix, q.plan.policy.Name, dims)
+	if unlisted && op != OpPeek && !overflow.admit(keys, q.plan.window, r.MaxUnknown) {
+		q.overflow = true
+		prefix = overflowPrefix
+		keys = shape.Keys(prefix, q.plan.policy.Name, nil)
+	}
+	q.call = Call{Shape: shape, Keys: keys, Op: op, Cost: req.Cost, Ceilings: make([]int64, len(shape.limits))}
+	for i, l := range shape.limits {
+		q.call.Ceilings[i] = l.Capacity()
+		if l.Scope != quota.ScopeGlobal || r.Ceiling == nil {
+			continue
+		}
+		if q.ceilings == nil {
+			q.ceilings = make([]Ceiling, len(shape.limits))
+		}
+		q.ceilings[i] = r.Ceiling(q.plan.policy, l)
+		q.call.Ceilings[i] = q.ceilings[i].Units
+	}
+	if req.IdempotencyKey != "" && op != OpPeek {
+		q.call.Record = recordKey(prefix, req.IdempotencyKey)
+		q.call.Print = fingerprint(req, op)
+	}
+}
+
+// fingerprint tells requests apart that came with the same idempotency key.
+func fingerprint(req *quota.Request, op Op) string {
+	h := xxhash.New()
+	fmt.Fprintf(h, "%c %q %d %q", op, req.Tenant, req.Cost, req.Policy)
+	for _, d := range req.Dimensions {
+		fmt.Fprintf(h, " %q=%q", d.Name, d.Value)
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+// enforcement says whether a tenant's denials are carried out: its own setting,
+// else the policy's, for enforce_share of the tenants by hash. The hash is of the
+// id alone, so all regions choose the same tenants and a larger share only adds.
+func enforcement(p *quota.Policy, own *quota.Enforcement, tenant string) quota.Enforcement {
+	if own != nil {
+		return *own
+	}
+	if p.Enforcement == quota.Enforce && p.EnforcePercent >= 0 {
+		if float64(xxhash.Sum64String(tenant))/math.MaxUint64*100 >= p.EnforcePercent {
+			return quota.Observe
+		}
+	}
+	return p.Enforcement
+}

@@ -1,0 +1,171 @@
+package limiter
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// denials remembers denials until they end, at most maxMemory, so that a flood
+// costs Redis nothing. A denial of a log with retry-after r holds for r: nothing
+// can be admitted meanwhile that would make room. It is used again only for the
+// same limits under the same configuration (the shape's identity), the same cost
+// and ceilings that are not higher. Safe for concurrent use.
+type denials struct {
+	seed   maphash.Seed
+	shards [denialShards]denialShard
+}
+
+const (
+	denialShards = 64
+	// maxMemory bounds how long a reset or a report by another process of the
+	// region, or a step of Redis's clock, can go unnoticed here.
+	maxMemory = time.Second
+	// denialsPerShard bounds memory under a flood of ids that are each denied.
+	denialsPerShard = 4096
+)
+
+type denialShard struct {
+	mu   sync.RWMutex
+	seen map[denialKey]*denial
+}
+
+// denialKey is a partition set under one configuration.
+type denialKey struct {
+	shape *Shape
+	keys  string
+}
+
+type denial struct {
+	until    time.Time // counted from before the store was asked
+	heard    time.Time // when it answered; retry-after counts from here
+	cost     int64
+	ceilings []int64
+	limits   []quota.LimitState
+}
+
+func newDenials() *denials {
+	d := &denials{seed: maphash.MakeSeed()}
+	for i := range d.shards {
+		d.shards[i].seen = make(map[denialKey]*denial)
+	}
+	return d
+}
+
+func keyOf(c *Call) denialKey {
+	if len(c.Keys) == 1 {
+		return denialKey{c.Shape, c.Keys[0]}
+	}
+	n := 0
+	for _, k := range c.Keys {
+		n += len(k)
+	}
+	all := make([]byte, 0, n)
+	for _, k := range c.Keys {
+		all = append(all, k...)
+	}
+	return denialKey{c.Shape, string(all)}
+}
+
+func (d *denials) shard(k denialKey) *denialShard {
+	return &d.shards[maphash.String(d.seed, k.keys)%denialShards]
+}
+
+// remember keeps a denial that was asked for at sent and heard at heard.
+func (d *denials) remember(c *Call, limits []quota.LimitState, sent, heard time.Time) {
+	if c.Record != "" {
+		return
+	}
+	lasts := time.Duration(0)
+	for i := range limits {
+		lasts = max(lasts, limits[i].RetryAfter)
+	}
+	k := keyOf(c)
+	entry := &denial{
+		until: sent.Add(min(lasts, maxMemory)), heard: heard,
+		cost: c.Cost, ceilings: c.Ceilings, limits: limits,
+	}
+	s := d.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.seen[k]; !ok && len(s.seen) >= denialsPerShard {
+		s.sweep(heard)
+	}
+	s.seen[k] = entry
+}
+
+// sweep makes room: it drops the ended among a few, and one in any case.
+func (s *denialShard) sweep(now time.Time) {
+	n := 0
+	for k, e := range s.seen {
+		if n == 0 || !now.Before(e.until) {
+			delete(s.seen, k)
+		}
+		if n++; n == sweepSome {
+			return
+		}
+	}
+}
+
+// recall returns the limits of a denial that still holds for the call at now,
+// with their times counted on.
+func (d *denials) recall(c *Call, now time.Time) ([]quota.LimitState, bool) {
+	if c.Record != "" || c.Op != OpCheck {
+		return nil, false
+	}
+	k := keyOf(c)
+	s := d.shard(k)
+	s.mu.RLock()
+	e := s.seen[k]
+	s.mu.RUnlock()
+	if e == nil || !now.Before(e.until) || e.cost != c.Cost {
+		return nil, false
+	}
+	for i, ceiling := range c.Ceilings {
+		if ceiling > e.ceilings[i] {
+			return nil, false
+		}
+	}
+	limits := slices.Clone(e.limits)
+	passed := max(0, now.Sub(e.heard))
+	for i := range limits {
+		l := &limits[i]
+		l.ResetAfter = max(0, l.ResetAfter-passed)
+		if l.Denied {
+			l.RetryAfter -= passed // positive: until comes before
+		}
+	}
+	return limits, true
+}
+
+// forget drops everything, for when usage was reset.
+func (d *denials) forget() {
+	for i := range d.shards {
+		s := &d.shards[i]
+		s.mu.Lock()
+		clear(s.seen)
+		s.mu.Unlock()
+	}
+}
+
+// remembered answers from memory if it can.
+func (l *Limiter) remembered(rules *rules, q *query, now time.Time) (quota.Decision, bool) {
+	if q.request.Explain {
+		return quota.Decision{}, false
+	}
+	limits, ok := l.denials.recall(&q.call, now)
+	if !ok {
+		return quota.Decision{}, false
+	}
+	d := quota.Decision{
+		Tenant: q.request.Tenant, Policy: q.plan.policy.Name, Cost: q.request.Cost,
+		Enforcement: q.enforcement, Limits: limits,
+	}
+	q.see(&d)
+	d.Basis = quota.BasisMemory
+	carryOut(&d)
+	return d, true
+}

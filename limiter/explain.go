@@ -1,0 +1,45 @@
+package limiter
+
+import (
+	"fmt"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// explain adds the terms behind a decision when the request asks for them.
+func (l *Limiter) explain(rules *rules, q *query, d *quota.Decision) {
+	if !q.request.Explain {
+		return
+	}
+	e := &quota.Explanation{
+		Region: rules.Region, ConfigHash: rules.Hash, StoreUS: d.StoreUS,
+		Limits: make([]quota.LimitExplanation, len(d.Limits)),
+	}
+	for i := range d.Limits {
+		at := q.shapes.shape.order[i]
+		limit := q.shapes.shape.limits[i]
+		t := &e.Limits[at]
+		*t = quota.LimitExplanation{
+			Name: limit.Name, Algorithm: limit.Algorithm.String(), Partition: q.call.Keys[q.shapes.shape.keyOf(i)],
+			Ceiling: d.Limits[at].Ceiling, Part: limit.Capacity(),
+			Formula: fmt.Sprintf("the whole limit, %d units in %v", limit.Capacity(), limit.Window),
+		}
+		if q.ceilings != nil && limit.Scope == quota.ScopeGlobal {
+			t.Part, t.Formula = q.ceilings[i].Part, q.ceilings[i].Formula
+		}
+		if d.Basis == quota.BasisLocal && rules.Processes > 1 {
+			t.Formula += fmt.Sprintf(", ÷ %d processes", rules.Processes)
+		}
+	}
+	d.Explanation = e
+}
+
+// keyOf returns which key the i-th limit is asked of.
+func (s *Shape) keyOf(i int) int {
+	for k := range s.keys {
+		if i -= len(s.keys[k].limits); i < 0 {
+			return k
+		}
+	}
+	return len(s.keys) - 1
+}

@@ -1,0 +1,87 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// closedRetry is what a caller is told to wait while a policy is closed: nobody
+// knows when the store is back, and probes find out within this time.
+const closedRetry = time.Second
+
+// fallback answers a query that the store did not: by its policy's fail mode,
+// labelled with mode and reason. It needs nothing that could be away.
+func (l *Limiter) fallback(ctx context.Context, rules *rules, q *query, cause error) quota.Decision {
+	reason := quota.ReasonRedisRefused // one partition's data cannot be read
+	if e := (*StoreError)(nil); errors.As(cause, &e) {
+		reason = e.Reason
+	} else {
+		l.metrics.unreadable()
+		l.log.Warn("a partition's data in redis cannot be read, its fail mode answers", "key", q.call.Keys[0], "error", cause)
+	}
+	var d quota.Decision
+	switch mode := q.plan.policy.OnStoreLoss; {
+	case q.call.Op == OpReport || mode == quota.FailShare || mode == quota.FailLastKnown:
+		d = l.localDecision(ctx, rules, q)
+	case mode == quota.FailOpen:
+		d = q.blanket(true)
+	default:
+		d = q.blanket(false)
+	}
+	d.Mode, d.Reason = quota.ModeLocal, reason
+	carryOut(&d)
+	l.explain(rules, q, &d)
+	return d
+}
+
+// localDecision asks the in-memory store, which holds what this process
+// remembers, for this process's share of each ceiling.
+func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query) quota.Decision {
+	call := q.call
+	call.Shape = q.shapes.local
+	call.Ceilings = make([]int64, len(q.call.Ceilings))
+	for i, c := range q.call.Ceilings {
+		call.Ceilings[i] = c / rules.Processes
+	}
+	l.away.Store(true)
+	var verdicts [1]Verdict
+	err := l.local.Decide(ctx, []Call{call}, verdicts[:])
+	v := &verdicts[0]
+	if err != nil || v.Err != nil || v.Outcome == reused {
+		return q.blanket(false) // full: as good as closed
+	}
+	if v.Outcome == admitted && call.Op != OpPeek {
+		l.mirror.add(&call)
+	}
+	asked := *q
+	asked.call.Ceilings = call.Ceilings
+	d := rules.decision(&asked, v)
+	d.Basis = quota.BasisLocal
+	return d
+}
+
+// blanket is the answer of a policy that is open or closed.
+func (q *query) blanket(allowed bool) quota.Decision {
+	d := quota.Decision{
+		Allowed: allowed, Tenant: q.request.Tenant, Policy: q.plan.policy.Name,
+		Cost: q.request.Cost, Enforcement: q.enforcement,
+		Limits: make([]quota.LimitState, len(q.call.Ceilings)),
+	}
+	for i, ceiling := range q.call.Ceilings {
+		s := &d.Limits[q.shapes.shape.order[i]]
+		s.Limit, s.Ceiling = q.shapes.shape.limits[i], ceiling
+		if allowed {
+			s.Remaining = ceiling
+		} else {
+			s.Denied, s.RetryAfter, s.ResetAfter = true, closedRetry, closedRetry
+		}
+	}
+	d.Basis = quota.BasisClosed
+	if allowed {
+		d.Basis = quota.BasisOpen
+	}
+	return d
+}

@@ -1,0 +1,285 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Limiter answers requests: it finds the policy, asks the store, and falls back
+// to the policy's fail mode when the store is away. Safe for concurrent use.
+type Limiter struct {
+	store    Store
+	rules    atomic.Pointer[rules]
+	denials  *denials
+	mirror   *mirror      // what this process admitted lately
+	local    *MemoryStore // decides while the store is away
+	away     atomic.Bool  // whether local has decided since the store did
+	overflow *overflow
+	log      *slog.Logger
+	metrics  *Metrics
+	now      func() time.Time
+}
+
+// Options are what New needs; all fields but Now are required.
+type Options struct {
+	Store   Store
+	Config  Config
+	Logger  *slog.Logger
+	Metrics *Metrics
+	// Now is this process's monotonic clock, for how long denials are remembered
+	// and how old what it remembers is. nil means time.Now.
+	Now func() time.Time
+}
+
+func (o *Options) validate() error {
+	if o.Store == nil || o.Logger == nil || o.Metrics == nil {
+		return errors.New("limiter: needs a store, a logger and metrics")
+	}
+	return nil
+}
+
+// New returns a Limiter that enforces o.Config. Nothing runs in the background.
+func New(o Options) (*Limiter, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	start := o.Now()
+	base := start.UnixMicro()
+	localUS := func() int64 { return base + o.Now().Sub(start).Microseconds() }
+	l := &Limiter{
+		store:    o.Store,
+		denials:  newDenials(),
+		mirror:   newMirror(localUS),
+		overflow: newOverflow(o.Now),
+		log:      o.Logger,
+		metrics:  o.Metrics,
+		now:      o.Now,
+	}
+	l.local = NewMemoryStore(MemoryOptions{Now: localUS, seed: l.mirror.seed})
+	o.Metrics.watchUnknown(l.overflow.size)
+	return l, l.Configure(o.Config)
+}
+
+// Configure replaces what is enforced, at once and for all tenants. On an error
+// the old configuration stays.
+func (l *Limiter) Configure(c Config) error {
+	r, err := compile(c)
+	if err != nil {
+		return fmt.Errorf("configure limiter: %w", err)
+	}
+	l.rules.Store(r)
+	l.metrics.prepare(c.Policies)
+	return nil
+}
+
+// Check charges the request's cost if every limit that applies has room for it.
+// The error is *quota.Invalid and means that nothing was decided or charged.
+func (l *Limiter) Check(ctx context.Context, r quota.Request) (quota.Decision, error) {
+	return l.one(ctx, &r, OpCheck)
+}
+
+// Peek returns what Check would, and spends nothing.
+func (l *Limiter) Peek(ctx context.Context, r quota.Request) (quota.Decision, error) {
+	return l.one(ctx, &r, OpPeek)
+}
+
+// Report charges the cost whatever is left, for work whose cost is known only
+// afterwards. It may go past the limits.
+func (l *Limiter) Report(ctx context.Context, r quota.Request) (quota.Decision, error) {
+	return l.one(ctx, &r, OpReport)
+}
+
+// CheckBatch checks the requests one after the other, each on its own: outcome i
+// is that of request i, and a later one sees the charges of an earlier one.
+func (l *Limiter) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Outcome {
+	out := make([]quota.Outcome, len(rs))
+	qs := make([]query, 0, len(rs))
+	places := make([]int, 0, len(rs))
+	rules := l.rules.Load()
+	for i := range rs {
+		q, err := rules.resolve(&rs[i], OpCheck, l.overflow)
+		if err != nil {
+			out[i].Err = err
+			continue
+		}
+		qs, places = append(qs, q), append(places, i)
+	}
+	for i, o := range l.decide(ctx, rules, qs) {
+		out[places[i]] = o
+	}
+	return out
+}
+
+// Reset forgets what a tenant has used in this region, under all policies.
+func (l *Limiter) Reset(ctx context.Context, tenant string) error {
+	if err := quota.ValidID(tenant); err != nil {
+		return &quota.Invalid{Mistakes: []quota.Mistake{{Pointer: "/tenant", Detail: err.Error()}}}
+	}
+	prefix := string(quota.AppendPrefix(nil, tenant))
+	l.denials.forget()
+	l.mirror.forget(prefix)
+	if err := l.local.Reset(ctx, prefix); err != nil {
+		return err
+	}
+	if err := l.store.Reset(ctx, prefix); err != nil {
+		return fmt.Errorf("reset usage: %w", err)
+	}
+	return nil
+}
+
+func (l *Limiter) one(ctx context.Context, r *quota.Request, op Op) (quota.Decision, error) {
+	rules := l.rules.Load()
+	q, err := rules.resolve(r, op, l.overflow)
+	if err != nil {
+		return quota.Decision{}, err
+	}
+	o := l.decide(ctx, rules, []query{q})[0]
+	return o.Decision, o.Err
+}
+
+// decide answers queries in order: from memory where a denial is still in force,
+// else from the store, else from the fail mode.
+func (l *Limiter) decide(ctx context.Context, rules *rules, qs []query) []quota.Outcome {
+	start := l.now()
+	out := make([]quota.Outcome, len(qs))
+	calls := make([]Call, 0, len(qs))
+	asked := make([]int, 0, len(qs))
+	for i := range qs {
+		q := &qs[i]
+		if q.overflow {
+			l.metrics.overflowed()
+		}
+		if q.shapes == nil {
+			out[i].Decision = l.unlimited(rules, q)
+			continue
+		}
+		// Within a batch an earlier check may free nothing, so memory holds there too.
+		if d, ok := l.remembered(rules, q, start); ok {
+			out[i].Decision = d
+			continue
+		}
+		calls, asked = append(calls, q.call), append(asked, i)
+	}
+	if len(calls) > 0 {
+		l.ask(ctx, rules, qs, calls, asked, out)
+	}
+	took := l.now().Sub(start)
+	for i := range out {
+		if out[i].Err == nil {
+			l.metrics.decided(&out[i].Decision, qs[i].call.Op, took)
+		}
+	}
+	return out
+}
+
+func (l *Limiter) ask(ctx context.Context, rules *rules, qs []query, calls []Call, asked []int, out []quota.Outcome) {
+	sent := l.now()
+	verdicts := make([]Verdict, len(calls))
+	err := l.store.Decide(ctx, calls, verdicts)
+	for n, i := range asked {
+		q, v := &qs[i], &verdicts[n]
+		failed := err
+		if failed == nil {
+			failed = v.Err
+		}
+		switch {
+		case failed != nil:
+			out[i].Decision = l.fallback(ctx, rules, q, failed)
+		case v.Outcome == reused:
+			out[i].Err = &quota.Invalid{Fault: quota.FaultReuse, Mistakes: []quota.Mistake{{
+				Detail: "this Idempotency-Key came with another request before; use a new key for a new request",
+			}}}
+		default:
+			out[i].Decision = l.exact(rules, q, v, sent)
+		}
+	}
+}
+
+// exact turns a store's verdict into a decision, and remembers what it is worth
+// remembering: admissions for the day that the store is away, denials for as
+// long as they last.
+func (l *Limiter) exact(rules *rules, q *query, v *Verdict, sent time.Time) quota.Decision {
+	if l.away.Load() && l.away.CompareAndSwap(true, false) {
+		l.local.renew() // the mirror knows both what it and the store admitted
+	}
+	d := rules.decision(q, v)
+	d.StoreUS = v.StoreUS
+	switch {
+	case v.Outcome == denied && q.call.Op == OpCheck:
+		l.denials.remember(&q.call, d.Limits, sent, l.now())
+	case v.Outcome == admitted && q.call.Op != OpPeek:
+		l.mirror.add(&q.call)
+	}
+	l.explain(rules, q, &d)
+	return d
+}
+
+// decision is what a verdict means under a query's enforcement and view.
+func (r *rules) decision(q *query, v *Verdict) quota.Decision {
+	d := quota.Decision{
+		Allowed: v.Outcome != denied, Tenant: q.request.Tenant, Policy: q.plan.policy.Name,
+		Cost: q.request.Cost, Enforcement: q.enforcement, Replayed: v.Outcome == replayed,
+		Limits: make([]quota.LimitState, len(v.Limits)),
+	}
+	for i, lv := range v.Limits {
+		l := q.shapes.shape.limits[i]
+		s := &d.Limits[q.shapes.shape.order[i]]
+		*s = quota.LimitState{
+			Limit: l, Ceiling: q.call.Ceilings[i], Remaining: lv.Remaining,
+			RetryAfter: time.Duration(lv.WaitUS) * time.Microsecond,
+			ResetAfter: time.Duration(lv.ResetUS) * time.Microsecond,
+		}
+		if v.Outcome != denied {
+			continue
+		}
+		s.Denied = lv.WaitUS != 0
+		if lv.WaitUS < 0 { // this ceiling never takes the cost; within W it may be another
+			s.RetryAfter = l.Window
+		}
+	}
+	q.see(&d)
+	carryOut(&d)
+	return d
+}
+
+// see sets mode, reason and basis from the ceilings that the query was asked under.
+func (q *query) see(d *quota.Decision) {
+	for i := range q.ceilings {
+		c := &q.ceilings[i]
+		if q.shapes.shape.limits[i].Scope != quota.ScopeGlobal {
+			continue
+		}
+		if c.Mode != quota.ModeGlobal {
+			d.Mode, d.Reason = c.Mode, c.Reason
+		}
+		if q.call.Ceilings[i] < q.shapes.shape.limits[i].Units {
+			d.Basis = quota.BasisEstimate
+		}
+	}
+}
+
+// carryOut turns a denial into an observation where the tenant is only observed.
+func carryOut(d *quota.Decision) {
+	if !d.Allowed && d.Enforcement == quota.Observe {
+		d.Allowed, d.WouldDeny = true, true
+	}
+}
+
+// unlimited is the decision when no limit of the policy applies.
+func (l *Limiter) unlimited(rules *rules, q *query) quota.Decision {
+	d := quota.Decision{
+		Allowed: true, Tenant: q.request.Tenant, Policy: q.plan.policy.Name,
+		Cost: q.request.Cost, Enforcement: q.enforcement,
+	}
+	l.explain(rules, q, &d)
+	return d
+}

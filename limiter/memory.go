@@ -1,0 +1,255 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// MemoryStore is the Store in this process's memory, with the meaning of the
+// scripts: one conformance suite holds both. It serves a daemon without Redis,
+// and it is the counter that decides while Redis is away. Safe for concurrent
+// use; what it holds is gone with the process.
+type MemoryStore struct {
+	now    func() int64
+	seed   func(key string) []charge
+	perMap int
+	keep   bool
+	hash   maphash.Seed
+	life   atomic.Int64 // keys of an earlier life are as good as absent
+	shards [memoryShards]memoryShard
+}
+
+const (
+	memoryShards = 64
+	// DefaultMemoryPartitions bounds what random ids can make a MemoryStore hold.
+	DefaultMemoryPartitions = 1_000_000
+	// sweepEvery and sweepSome: every so many calls a shard looks at some of its
+	// entries and drops the expired, so a flood of new ids is swept as it comes.
+	sweepEvery, sweepSome = 8, 16
+	idempotencyUS         = 60_000_000
+)
+
+// MemoryOptions configures a MemoryStore.
+type MemoryOptions struct {
+	// Now is the store's clock, µs since the epoch; nil means the monotonic clock
+	// of this process, counted from the wall clock at its start. It may go back.
+	Now func() int64
+	// Partitions bounds how many are kept; 0 means DefaultMemoryPartitions.
+	// Newcomers beyond are refused until others expire, never others evicted.
+	Partitions int
+	// seed tells what is already known of a key when it is first seen.
+	seed func(key string) []charge
+	// keep is for tests that move Now past every expiry and back, where a Redis
+	// whose own clock stands still expires nothing.
+	keep bool
+}
+
+// charge is units that were admitted at a time of the store's clock.
+type charge struct{ us, units int64 }
+
+// memoryShard is a part of the keys and its lock. All keys of a tenant are in
+// one shard, so a call takes one lock.
+type memoryShard struct {
+	mu      sync.Mutex
+	keys    map[string]*memoryKey
+	records map[string]*memoryRecord
+	calls   int
+}
+
+type memoryRecord struct {
+	us      int64
+	print   string
+	verdict Verdict
+}
+
+// NewMemoryStore returns an empty store.
+func NewMemoryStore(o MemoryOptions) *MemoryStore {
+	if o.Now == nil {
+		start := time.Now()
+		base := start.UnixMicro()
+		o.Now = func() int64 { return base + time.Since(start).Microseconds() }
+	}
+	if o.Partitions == 0 {
+		o.Partitions = DefaultMemoryPartitions
+	}
+	m := &MemoryStore{
+		now: o.Now, seed: o.seed, keep: o.keep,
+		perMap: max(1, o.Partitions/memoryShards), hash: maphash.MakeSeed(),
+	}
+	for i := range m.shards {
+		m.shards[i].keys = make(map[string]*memoryKey)
+		m.shards[i].records = make(map[string]*memoryRecord)
+	}
+	return m
+}
+
+// Decide implements Store. It does not wait and does not fail.
+func (m *MemoryStore) Decide(_ context.Context, calls []Call, verdicts []Verdict) error {
+	now := m.now()
+	for i := range calls {
+		s := m.shard(calls[i].Keys[0])
+		s.mu.Lock()
+		if !m.keep {
+			s.sweep(now)
+		}
+		verdicts[i] = m.decide(s, &calls[i], now)
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// Reset implements Store.
+func (m *MemoryStore) Reset(_ context.Context, prefix string) error {
+	s := m.shard(prefix)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.keys {
+		if strings.HasPrefix(k, prefix) {
+			delete(s.keys, k)
+		}
+	}
+	for k := range s.records {
+		if strings.HasPrefix(k, prefix) {
+			delete(s.records, k)
+		}
+	}
+	return nil
+}
+
+// renew makes every key begin again from what seed knows of it.
+func (m *MemoryStore) renew() { m.life.Add(1) }
+
+// TimeUS reads the store's clock, microseconds since the epoch.
+func (m *MemoryStore) TimeUS(context.Context) (int64, error) { return m.now(), nil }
+
+// shard returns the shard of a key's tenant: the text up to the closing brace.
+func (m *MemoryStore) shard(key string) *memoryShard {
+	if i := strings.IndexByte(key, '}'); i >= 0 {
+		key = key[:i]
+	}
+	return &m.shards[maphash.String(m.hash, key)%memoryShards]
+}
+
+var errFull = errors.New("the in-memory store holds as many partitions as it may")
+
+func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
+	if c.Record != "" {
+		if r := s.records[c.Record]; r != nil && r.us+idempotencyUS > now {
+			if r.print != c.Print {
+				return Verdict{Outcome: reused, StoreUS: now}
+			}
+			v := r.verdict
+			v.Outcome, v.StoreUS = replayed, now
+			return v
+		}
+	}
+	states := make([]*memoryKey, len(c.Keys))
+	for i := range c.Keys {
+		if states[i] = m.load(s, c, i, now); states[i] == nil {
+			return Verdict{Outcome: 'e', StoreUS: now, Err: &StoreError{Reason: quota.ReasonRedisRefused, Err: errFull}}
+		}
+	}
+	v := Verdict{Outcome: admitted, StoreUS: now, Limits: make([]LimitVerdict, len(c.Shape.limits))}
+	n := 0
+	for i, k := range states {
+		for _, l := range c.Shape.keys[i].limits {
+			v.Limits[n].Remaining, v.Limits[n].WaitUS = k.judge(l, c.Ceilings[n], c.Cost)
+			if v.Limits[n].WaitUS != 0 {
+				v.Outcome = denied
+			}
+			n++
+		}
+	}
+	charged := c.Op == OpReport || c.Op == OpCheck && v.Outcome == admitted
+	m.settle(s, c, states, charged, now)
+	n = 0
+	for i, k := range states {
+		for _, l := range c.Shape.keys[i].limits {
+			if charged {
+				v.Limits[n].Remaining, v.Limits[n].WaitUS = max(0, v.Limits[n].Remaining-c.Cost), 0
+			}
+			v.Limits[n].ResetUS = k.reset(l)
+			n++
+		}
+	}
+	if charged {
+		v.Outcome = admitted
+		if c.Record != "" {
+			s.records[c.Record] = &memoryRecord{us: now, print: c.Print, verdict: v}
+		}
+	}
+	return v
+}
+
+// settle keeps what a call changed: the charge, or only the step of the clock
+// that a denial was the first to see.
+func (m *MemoryStore) settle(s *memoryShard, c *Call, states []*memoryKey, charged bool, now int64) {
+	for i, k := range states {
+		shape := &c.Shape.keys[i]
+		switch {
+		case charged:
+			k.charge(shape, c.Cost)
+			k.expires = now + shape.ttl.Microseconds()
+			s.keys[c.Keys[i]] = k
+		case c.Op == OpCheck:
+			k.offset = k.tick.Offset
+		}
+	}
+}
+
+// load returns the state of the call's i-th key at now, nil when there is no room.
+func (m *MemoryStore) load(s *memoryShard, c *Call, i int, now int64) *memoryKey {
+	shape := &c.Shape.keys[i]
+	k := s.keys[c.Keys[i]]
+	if k == nil && len(s.keys) >= m.perMap {
+		return nil
+	}
+	if life := m.life.Load(); k == nil || k.life != life {
+		k = newMemoryKey(shape)
+		k.life = life
+		if m.seed != nil {
+			for _, e := range m.seed(c.Keys[i]) {
+				k.at(shape, e.us)
+				k.charge(shape, e.units)
+				k.expires = now + shape.ttl.Microseconds()
+				s.keys[c.Keys[i]] = k
+			}
+		}
+	}
+	k.at(shape, now)
+	return k
+}
+
+// sweep drops some of what has expired. Map iteration begins anywhere, so in
+// time everything is looked at.
+func (s *memoryShard) sweep(now int64) {
+	s.calls++
+	if s.calls%sweepEvery != 0 {
+		return
+	}
+	n := 0
+	for key, k := range s.keys {
+		if k.expires <= now {
+			delete(s.keys, key)
+		}
+		if n++; n == sweepSome {
+			break
+		}
+	}
+	n = 0
+	for key, r := range s.records {
+		if r.us+2*idempotencyUS <= now {
+			delete(s.records, key)
+		}
+		if n++; n == sweepSome {
+			break
+		}
+	}
+}

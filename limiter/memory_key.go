@@ -1,0 +1,155 @@
+package limiter
+
+import (
+	"sort"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// memoryKey is what MemoryStore keeps under one key: the Go twin of the states
+// in lua/decide.lua, on the arithmetic of quota.
+type memoryKey struct {
+	kind    byte
+	life    int64 // MemoryStore.life when it was created
+	newest  int64 // the newest stamp
+	offset  int64 // of the partition's clock while TIME is behind newest
+	expires int64 // TIME after which no answer depends on it
+	tick    quota.Tick
+
+	log     []admission   // 'l'
+	buckets quota.Buckets // 'w', as of the newest stamp
+	level   quota.Level   // 'g', as of the newest stamp
+	window  int64         // µs; the W that buckets or level were written under
+
+	// The same at tick. They are kept only when something is charged: TIME may
+	// yet go back behind what a denial or a peek has seen.
+	bucketsNow quota.Buckets
+	levelNow   quota.Level
+}
+
+// admission is one entry of a log.
+type admission struct {
+	us   int64 // stamp
+	sum  int64 // units admitted up to and including it
+	cost int64
+}
+
+func newMemoryKey(shape *keyShape) *memoryKey {
+	return &memoryKey{kind: shape.kind, window: shape.limits[0].WindowUS()}
+}
+
+// at sets the partition's clock from TIME and works out the counters there.
+func (k *memoryKey) at(shape *keyShape, time int64) {
+	k.tick = quota.TickAt(time, k.newest, k.offset)
+	l := shape.limits[0]
+	switch k.kind {
+	case 'w':
+		if k.window == l.WindowUS() {
+			k.bucketsNow = k.buckets.At(k.tick.Now, k.window)
+		} else {
+			k.bucketsNow = k.buckets.Reshape(k.tick.Now, k.window, l.WindowUS())
+		}
+	case 'g':
+		k.levelNow = k.level.Reshape(k.window, l.WindowUS(), l.Capacity()).Drain(k.tick.Now-k.newest, l.Units, l.WindowUS())
+	}
+}
+
+// judge returns what a limit has left under ceiling and how long until cost
+// fits: 0 now, −1 never.
+func (k *memoryKey) judge(l *quota.Limit, ceiling, cost int64) (remaining, waitUS int64) {
+	used := k.used(l)
+	remaining = max(0, ceiling-used)
+	switch {
+	case cost > ceiling:
+		return remaining, -1
+	case used+cost <= ceiling:
+		return remaining, 0
+	}
+	return remaining, k.tick.Until(k.fits(l, ceiling, cost))
+}
+
+func (k *memoryKey) used(l *quota.Limit) int64 {
+	switch k.kind {
+	case 'w':
+		return k.bucketsNow.Used(k.tick.Now, l.WindowUS())
+	case 'g':
+		return k.levelNow.Used()
+	}
+	i := k.oldestInside(l.WindowUS())
+	if i == len(k.log) {
+		return 0
+	}
+	return k.log[len(k.log)-1].sum - k.log[i].sum + k.log[i].cost
+}
+
+// fits is the partition's time at which cost fits under ceiling.
+func (k *memoryKey) fits(l *quota.Limit, ceiling, cost int64) int64 {
+	switch k.kind {
+	case 'w':
+		return k.bucketsNow.Fits(k.tick.Now, l.WindowUS(), ceiling, cost)
+	case 'g':
+		return k.tick.Now + k.levelNow.Falls(ceiling-cost, l.Units, l.WindowUS())
+	}
+	// The entry that holds the (ceiling−cost+1)-th newest unit has to leave.
+	unit := k.log[len(k.log)-1].sum - (ceiling - cost)
+	i := sort.Search(len(k.log), func(i int) bool { return k.log[i].sum >= unit })
+	return k.log[i].us + l.WindowUS()
+}
+
+// reset is how long until nothing is used.
+func (k *memoryKey) reset(l *quota.Limit) int64 {
+	due := k.tick.Now
+	switch k.kind {
+	case 'w':
+		due = k.bucketsNow.Empties(k.tick.Now, l.WindowUS())
+	case 'g':
+		due += k.levelNow.Falls(0, l.Units, l.WindowUS())
+	default:
+		due = k.newest + l.WindowUS()
+	}
+	if due <= k.tick.Now {
+		return 0
+	}
+	return k.tick.Until(due)
+}
+
+func (k *memoryKey) oldestInside(window int64) int {
+	edge := k.tick.Now - window
+	return sort.Search(len(k.log), func(i int) bool { return k.log[i].us > edge })
+}
+
+// charge adds cost at the partition's time.
+func (k *memoryKey) charge(shape *keyShape, cost int64) {
+	switch k.kind {
+	case 'w':
+		k.bucketsNow = k.bucketsNow.Add(cost)
+	case 'g':
+		k.levelNow = k.levelNow.Add(cost, shape.limits[0].Capacity())
+	default:
+		k.append(min(cost, shape.trim), shape.trim)
+	}
+	k.buckets, k.level, k.window = k.bucketsNow, k.levelNow, shape.limits[0].WindowUS()
+	k.newest, k.offset = k.tick.Now, k.tick.Offset
+	k.tick.Newest = k.newest
+}
+
+// append adds an admission and forgets those that the newest trim units do not reach.
+func (k *memoryKey) append(cost, trim int64) {
+	var sum int64
+	if n := len(k.log); n > 0 {
+		sum = k.log[n-1].sum
+	}
+	k.log = append(k.log, admission{us: k.tick.Now, sum: sum + cost, cost: cost})
+	drop := 0
+	for sum+cost-k.log[drop].sum >= trim {
+		drop++
+	}
+	if drop == 0 {
+		return
+	}
+	if drop > len(k.log)/2 { // a lowered limit: let the array go
+		k.log = append([]admission(nil), k.log[drop:]...)
+		return
+	}
+	k.log = k.log[drop:] // slides along; append moves it when it reaches the end
+}

@@ -1,0 +1,136 @@
+package limiter
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+)
+
+// mirror remembers roughly what this process admitted lately, so that the store
+// that decides while Redis is away does not begin at nothing. Per key it keeps
+// mirrorBuckets counters over the longest window; each counts as spent at the
+// end of its bucket, which errs towards denying by a sixteenth of the window.
+// Bounded: beyond mirrorPerShard another key is forgotten. Safe for concurrent use.
+type mirror struct {
+	now    func() int64 // µs, the clock of the local store
+	seeds  maphash.Seed
+	shards [mirrorShards]mirrorShard
+}
+
+const (
+	mirrorShards   = 64
+	mirrorPerShard = 2048
+	mirrorBuckets  = 16
+)
+
+type mirrorShard struct {
+	mu   sync.Mutex
+	keys map[string]*mirrorKey
+}
+
+type mirrorKey struct {
+	step  int64 // µs of a bucket
+	last  int64 // index of the newest bucket: time ÷ step
+	units [mirrorBuckets]int64
+}
+
+func newMirror(now func() int64) *mirror {
+	m := &mirror{now: now, seeds: maphash.MakeSeed()}
+	for i := range m.shards {
+		m.shards[i].keys = make(map[string]*mirrorKey)
+	}
+	return m
+}
+
+func (m *mirror) shard(key string) *mirrorShard {
+	return &m.shards[maphash.String(m.seeds, key)%mirrorShards]
+}
+
+// add notes an admission.
+func (m *mirror) add(c *Call) {
+	now := m.now()
+	for i, key := range c.Keys {
+		step := int64(1)
+		for _, l := range c.Shape.keys[i].limits {
+			step = max(step, (l.WindowUS()+mirrorBuckets-2)/(mirrorBuckets-1))
+		}
+		s := m.shard(key)
+		s.mu.Lock()
+		k := s.keys[key]
+		if k == nil {
+			if len(s.keys) >= mirrorPerShard {
+				s.evict(now)
+			}
+			k = &mirrorKey{step: step, last: now / step}
+			s.keys[key] = k
+		}
+		if k.step != step { // another window now: what was, was just now
+			sum := int64(0)
+			for _, u := range k.units {
+				sum += u
+			}
+			*k = mirrorKey{step: step, last: now / step}
+			k.units[k.last%mirrorBuckets] = sum
+		}
+		k.roll(now)
+		k.units[k.last%mirrorBuckets] += c.Cost
+		s.mu.Unlock()
+	}
+}
+
+// roll moves on to the bucket of now, emptying those it passes.
+func (k *mirrorKey) roll(now int64) {
+	to := now / k.step
+	for n := 0; k.last < to && n < mirrorBuckets; n++ {
+		k.last++
+		k.units[k.last%mirrorBuckets] = 0
+	}
+	k.last = max(k.last, to)
+}
+
+// evict drops a key, one that has gone quiet if a few looks find it.
+func (s *mirrorShard) evict(now int64) {
+	n, quietest, oldest := 0, "", int64(0)
+	for key, k := range s.keys {
+		if end := (k.last + 1) * k.step; n == 0 || end < oldest {
+			quietest, oldest = key, end
+		}
+		if n++; n == sweepSome || oldest < now {
+			break
+		}
+	}
+	delete(s.keys, quietest)
+}
+
+// seed returns what was admitted under a key, oldest first, none of it later than now.
+func (m *mirror) seed(key string) []charge {
+	now := m.now()
+	s := m.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.keys[key]
+	if k == nil {
+		return nil
+	}
+	var charges []charge
+	for i := max(0, k.last-mirrorBuckets+1); i <= k.last; i++ {
+		if u := k.units[i%mirrorBuckets]; u > 0 {
+			charges = append(charges, charge{us: min(now, (i+1)*k.step-1), units: u})
+		}
+	}
+	return charges
+}
+
+// forget drops the keys of a tenant.
+func (m *mirror) forget(prefix string) {
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		for key := range s.keys {
+			if strings.HasPrefix(key, prefix) {
+				delete(s.keys, key)
+			}
+		}
+		s.mu.Unlock()
+	}
+}

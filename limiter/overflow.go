@@ -1,0 +1,67 @@
+package limiter
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+)
+
+// overflowPrefix begins the keys of the one partition per limit that newcomers
+// share. No tenant's keys begin so: after the brace of a tenant comes a colon.
+const overflowPrefix = "rl:{*}*:"
+
+// overflow counts the live partitions of unlisted tenants, so that an attacker
+// who invents ids fills one shared partition instead of Redis. Its verdict is
+// this process's own. Safe for concurrent use.
+type overflow struct {
+	now  func() time.Time
+	seed maphash.Seed
+
+	mu   sync.Mutex
+	live map[uint64]int64 // hash of the keys → when it is gone, µs
+}
+
+func newOverflow(now func() time.Time) *overflow {
+	return &overflow{now: now, seed: maphash.MakeSeed(), live: make(map[uint64]int64)}
+}
+
+// admit reports whether the partition with these keys may be counted as itself:
+// it is live already, or there are fewer than most. It stays live for two
+// windows (µs) after it was last asked about.
+func (o *overflow) admit(keys []string, window int64, most int) bool {
+	var h maphash.Hash
+	h.SetSeed(o.seed)
+	for _, k := range keys {
+		h.WriteString(k)
+	}
+	id, now := h.Sum64(), o.now().UnixMicro()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.live[id]; !ok && len(o.live) >= most {
+		o.sweep(now)
+		if len(o.live) >= most {
+			return false
+		}
+	}
+	o.live[id] = now + 2*window
+	return true
+}
+
+// sweep looks at a few entries and drops the expired; iteration begins anywhere.
+func (o *overflow) sweep(now int64) {
+	n := 0
+	for id, until := range o.live {
+		if until <= now {
+			delete(o.live, id)
+		}
+		if n++; n == sweepSome {
+			return
+		}
+	}
+}
+
+func (o *overflow) size() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.live)
+}

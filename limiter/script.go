@@ -1,0 +1,186 @@
+package limiter
+
+import (
+	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/regiond/regiond/quota"
+)
+
+var (
+	//go:embed lua/now.lua
+	nowLua string
+	//go:embed lua/decide.lua
+	decideLua string
+)
+
+// script is a Lua source addressed by its SHA-1, which is also its version: two
+// releases of regiond on one Redis run each their own.
+type script struct {
+	source string
+	sha    string
+}
+
+func newScript(source string) script {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see above
+	return script{source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+// decideScript is now.lua joined with decide.lua.
+func decideScript() script { return newScript(nowLua + "\n" + decideLua) }
+
+// appendCalls appends the EVALSHA arguments of some calls: number of keys, KEYS,
+// ARGV as lua/decide.lua describes them. Equal shapes are sent once.
+func appendCalls(args []any, nonce string, calls []Call) []any {
+	count := len(args)
+	args = append(args, nil)
+	keys := 0
+	for i := range calls {
+		if c := &calls[i]; c.Record != "" {
+			args = append(args, c.Record)
+			keys++
+		}
+		for _, k := range calls[i].Keys {
+			args = append(args, k)
+		}
+		keys += len(calls[i].Keys)
+	}
+	args[count] = keys
+	args = append(args, nonce)
+	shapes := make([]*Shape, 0, 8)
+	for i := range calls {
+		if shapeIndex(shapes, calls[i].Shape) < 0 {
+			shapes = append(shapes, calls[i].Shape)
+		}
+	}
+	args = append(args, len(shapes))
+	for _, s := range shapes {
+		args = append(args, s.wire...)
+	}
+	for i := range calls {
+		args = appendCall(args, shapeIndex(shapes, calls[i].Shape)+1, &calls[i])
+	}
+	return args
+}
+
+func shapeIndex(shapes []*Shape, s *Shape) int {
+	for i := range shapes {
+		if shapes[i] == s {
+			return i
+		}
+	}
+	return -1
+}
+
+func appendCall(args []any, shape int, c *Call) []any {
+	args = append(args, shape, opWire(c.Op), c.Cost, c.Print)
+	for i, l := range c.Shape.limits {
+		if l.Scope == quota.ScopeGlobal {
+			args = append(args, c.Ceilings[i])
+		}
+	}
+	return args
+}
+
+func opWire(op Op) string {
+	switch op {
+	case OpPeek:
+		return "p"
+	case OpReport:
+		return "r"
+	default:
+		return "c"
+	}
+}
+
+var errReply = errors.New("unexpected reply of the decision script")
+
+// parseReplies decodes the reply of decide.lua into verdicts. It refuses a reply
+// whose nonce is another call's: the connection is out of step, and a decision
+// about somebody else must never be used.
+func parseReplies(reply any, nonce string, calls []Call, verdicts []Verdict) error {
+	list, ok := reply.([]any)
+	if !ok || len(list) != len(calls)+1 {
+		return fmt.Errorf("%w: %d replies for %d calls", errReply, len(list), len(calls))
+	}
+	head, _ := list[0].(string)
+	got, timeText, _ := strings.Cut(head, " ")
+	time, err := strconv.ParseInt(timeText, 10, 64)
+	if got != nonce || err != nil || time <= 0 {
+		return fmt.Errorf("%w: it begins with %.40q", errReply, head)
+	}
+	for i := range calls {
+		text, _ := list[i+1].(string)
+		if err := parseVerdict(text, len(calls[i].Shape.limits), &verdicts[i]); err != nil {
+			return err
+		}
+		verdicts[i].StoreUS = time
+	}
+	return nil
+}
+
+func parseVerdict(text string, limits int, v *Verdict) error {
+	*v = Verdict{}
+	if text == "" {
+		return fmt.Errorf("%w: an empty verdict", errReply)
+	}
+	v.Outcome = text[0]
+	switch v.Outcome {
+	case 'e':
+		v.Err = verdictError(strings.TrimPrefix(text[1:], " "))
+		return nil
+	case reused:
+		return nil
+	case admitted, denied, replayed:
+		return parseLimits(text, limits, v)
+	}
+	return fmt.Errorf("%w: %.40q", errReply, text)
+}
+
+func parseLimits(text string, limits int, v *Verdict) error {
+	v.Limits = make([]LimitVerdict, limits)
+	rest := text[1:]
+	for i := range v.Limits {
+		l := &v.Limits[i]
+		for _, field := range [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS} {
+			if rest == "" && v.Outcome == replayed {
+				return nil // the record is older than this limit
+			}
+			if rest == "" || rest[0] != ' ' {
+				return fmt.Errorf("%w: %.80q has too few numbers", errReply, text)
+			}
+			end := strings.IndexByte(rest[1:], ' ') + 1
+			if end == 0 {
+				end = len(rest)
+			}
+			n, err := strconv.ParseInt(rest[1:end], 10, 64)
+			if err != nil || n < -1 {
+				return fmt.Errorf("%w: %.80q", errReply, text)
+			}
+			*field, rest = n, rest[end:]
+		}
+		if l.Remaining < 0 || l.ResetUS < 0 {
+			return fmt.Errorf("%w: %.80q", errReply, text)
+		}
+	}
+	if rest != "" && v.Outcome != replayed { // a record may know of limits that are gone
+		return fmt.Errorf("%w: %.80q has too many numbers", errReply, text)
+	}
+	return nil
+}
+
+// verdictError tells a store that refuses to write from a partition whose data
+// cannot be read.
+func verdictError(text string) error {
+	for _, code := range [...]string{"OOM", "READONLY", "MISCONF", "NOREPLICAS", "NOPERM", "LOADING", "CLUSTERDOWN", "MASTERDOWN"} {
+		if strings.HasPrefix(text, code) || strings.HasPrefix(text, "-"+code) {
+			return &StoreError{Reason: quota.ReasonRedisRefused, Err: errors.New(text)}
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrPartition, text)
+}

@@ -1,0 +1,140 @@
+package limiter
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Shape is a set of limits that are decided together, grouped by the key that
+// each is asked of. Requests of one policy for which the same limits apply have
+// the same shape. Immutable, shared between goroutines.
+type Shape struct {
+	keys   []keyShape
+	limits []*quota.Limit // flattened in the order of keys: the order of ceilings and verdicts
+	order  []int          // order[i] is the place of limits[i] among the limits given
+	wire   []any          // the shape's ARGV, see lua/decide.lua
+	retry  time.Duration  // the longest window
+}
+
+// keyShape is one Redis key: a log that any number of limits question, or the
+// counters of a single limit.
+type keyShape struct {
+	kind   byte // 'l' log, 'w' window, 'g' level
+	limits []*quota.Limit
+	trim   int64 // the log keeps this many admissions: the largest L
+	ttl    time.Duration
+}
+
+// ttlMargin is added to two windows so that no answer depends on a TTL: clocks
+// of Redis and its replicas may differ, and a small step forward loses nothing.
+const ttlMargin = time.Minute
+
+// NewShape groups limits by key. They must be valid and apply together.
+func NewShape(limits []*quota.Limit) *Shape {
+	s := &Shape{}
+	for _, l := range limits {
+		s.retry = max(s.retry, l.Window)
+		k := slices.IndexFunc(s.keys, func(k keyShape) bool {
+			return k.kind == 'l' && l.Algorithm == quota.SlidingLog && quota.SamePartition(k.limits[0], l)
+		})
+		if k < 0 {
+			s.keys = append(s.keys, keyShape{kind: kindOf(l.Algorithm)})
+			k = len(s.keys) - 1
+		}
+		key := &s.keys[k]
+		key.limits = append(key.limits, l)
+		key.trim = max(key.trim, l.Units)
+		key.ttl = max(key.ttl, ttlOf(l))
+	}
+	s.flatten(limits)
+	s.encode()
+	return s
+}
+
+func kindOf(a quota.Algorithm) byte {
+	switch a {
+	case quota.SlidingWindow:
+		return 'w'
+	case quota.GCRA:
+		return 'g'
+	default:
+		return 'l'
+	}
+}
+
+// ttlOf is two windows and a margin, or for a level the longest that it can take
+// to drain: an expired level is an empty one.
+func ttlOf(l *quota.Limit) time.Duration {
+	if l.Algorithm != quota.GCRA {
+		return 2*l.Window + ttlMargin
+	}
+	// Reports can hold four times the capacity; validation bounds the drain of one.
+	full := (quota.Level{Units: 4 * l.Capacity()}).Falls(0, l.Units, l.WindowUS())
+	return time.Duration(full)*time.Microsecond + l.Window + ttlMargin
+}
+
+func (s *Shape) flatten(limits []*quota.Limit) {
+	for _, k := range s.keys {
+		for _, l := range k.limits {
+			s.limits = append(s.limits, l)
+			s.order = append(s.order, slices.Index(limits, l))
+		}
+	}
+}
+
+func (s *Shape) encode() {
+	add := func(v int64) { s.wire = append(s.wire, strconv.FormatInt(v, 10)) }
+	add(int64(len(s.keys)))
+	for _, k := range s.keys {
+		s.wire = append(s.wire, string(k.kind))
+		add(k.trim)
+		add(k.ttl.Milliseconds())
+		add(int64(len(k.limits)))
+		for _, l := range k.limits {
+			add(l.WindowUS())
+			if l.Scope == quota.ScopeGlobal {
+				s.wire = append(s.wire, "-")
+			} else {
+				add(l.Capacity())
+			}
+			add(l.Units)
+		}
+	}
+}
+
+// Keys returns the keys of a request in the shape's order. They are injective:
+// two partitions never share a key, whatever tenant and values contain.
+//
+//	rl:{acme}:l:standard:user:2.42:      the log of user 42 under policy standard
+//	rl:{acme}:w.daily:standard:::        the window counters of limit daily
+//
+// prefix is quota.AppendPrefix of the tenant.
+func (s *Shape) Keys(prefix, policy string, dims quota.Dimensions) []string {
+	buf := make([]byte, 0, 160)
+	keys := make([]string, len(s.keys))
+	ends := make([]int, len(s.keys))
+	for i := range s.keys {
+		k := &s.keys[i]
+		buf = append(buf, prefix...)
+		buf = append(buf, k.kind)
+		if k.kind != 'l' {
+			buf = append(buf, '.')
+			buf = append(buf, k.limits[0].Name...)
+		}
+		buf = append(buf, ':')
+		buf = quota.AppendPartition(buf, policy, k.limits[0], dims)
+		ends[i] = len(buf)
+	}
+	all, from := string(buf), 0
+	for i, end := range ends {
+		keys[i] = all[from:end]
+		from = end
+	}
+	return keys
+}
+
+// recordKey is where the admission of an Idempotency-Key is kept.
+func recordKey(prefix, key string) string { return prefix + "i:" + key }

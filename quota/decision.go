@@ -1,0 +1,197 @@
+package quota
+
+import "time"
+
+// Basis says what a decision rests on. The zero value is BasisExact.
+type Basis uint8
+
+const (
+	// BasisExact: the region's Redis decided, against the whole limit.
+	BasisExact Basis = iota
+	// BasisEstimate: the region's Redis decided, against a ceiling below L.
+	BasisEstimate
+	// BasisMemory: an earlier denial is still in force; Redis was not asked.
+	BasisMemory
+	// BasisLocal: Redis is away and the in-memory store decided.
+	BasisLocal
+	// BasisOpen: Redis is away and the policy allows.
+	BasisOpen
+	// BasisClosed: Redis is away and the policy denies.
+	BasisClosed
+)
+
+// Mode says how much the region can see. The zero value is ModeGlobal.
+type Mode uint8
+
+const (
+	// ModeGlobal: every region is fresh and hears us; one region alone is global.
+	ModeGlobal Mode = iota
+	// ModeStale: blind, under last_known, open or closed.
+	ModeStale
+	// ModeShare: blind, holding to this region's part.
+	ModeShare
+	// ModeJoining: peers' digests are still missing; the ceiling is as in share.
+	ModeJoining
+	// ModeLocal: Redis is away; wins over all others.
+	ModeLocal
+)
+
+// Reason says why an answer is degraded; ReasonNone when it is not.
+type Reason uint8
+
+const (
+	// ReasonNone: the answer is not degraded.
+	ReasonNone Reason = iota
+	// ReasonRedisTimeout: Redis did not answer within the budget. When the
+	// script had been sent, whether it charged is not known.
+	ReasonRedisTimeout
+	// ReasonRedisDown: the connection was refused, reset or closed.
+	ReasonRedisDown
+	// ReasonRedisRefused: Redis answered that it will not: read-only, out of
+	// memory, loading, busy, or a key of another type.
+	ReasonRedisRefused
+	// ReasonBreakerOpen: Redis failed a moment ago; it was not asked.
+	ReasonBreakerOpen
+	// ReasonPeerSilent: a peer region has not been heard for too long.
+	ReasonPeerSilent
+	// ReasonUnheard: a peer region does not hear us.
+	ReasonUnheard
+	// ReasonViewsDiffer: peers do not agree on who is there.
+	ReasonViewsDiffer
+	// ReasonJoining: digests of peers are still missing.
+	ReasonJoining
+	// ReasonFrozen: this process stood still and distrusts what it holds.
+	ReasonFrozen
+)
+
+var (
+	basisWords  = []string{"exact", "estimate", "memory", "local", "open", "closed"}
+	modeWords   = []string{"global", "stale", "share", "joining", "local"}
+	reasonWords = []string{
+		"", "redis_timeout", "redis_down", "redis_refused", "breaker_open",
+		"peer_silent", "unheard", "views_differ", "joining", "frozen",
+	}
+)
+
+// String returns the word used in answers and metrics.
+func (b Basis) String() string { return word(basisWords, uint8(b)) }
+
+// String returns the word used in answers and metrics.
+func (m Mode) String() string { return word(modeWords, uint8(m)) }
+
+// String returns the word used in answers and metrics, "" for ReasonNone.
+func (r Reason) String() string { return word(reasonWords, uint8(r)) }
+
+// LimitState is one limit as a decision left it.
+type LimitState struct {
+	Limit   *Limit
+	Ceiling int64 // units this region may hold in the window, 0…Capacity
+	// Remaining is what could still be admitted now, max(0, ceiling − used).
+	// After two admissions of cost 1 under ceiling 5 it is 3.
+	Remaining int64
+	// RetryAfter is how long until the request's cost fits this limit with no
+	// other traffic; 0 when it fits now. Exact to the microsecond for regional
+	// limits: at +RetryAfter it is admitted, a millisecond earlier it is not.
+	RetryAfter time.Duration
+	// ResetAfter is how long until nothing of this limit is used.
+	ResetAfter time.Duration
+	// Denied is whether this limit would not take the cost.
+	Denied bool
+}
+
+// Decision is the answer to a Request. Limits has one entry for each limit of
+// the policy that applied, in the policy's order; it may be empty when no limit
+// applied, and then the request is allowed.
+type Decision struct {
+	// Allowed is what the caller must do: false only under Enforce.
+	Allowed bool
+	// WouldDeny is set under Observe when a limit was exceeded.
+	WouldDeny   bool
+	Tenant      string
+	Policy      string
+	Cost        int64
+	Limits      []LimitState
+	Basis       Basis
+	Mode        Mode
+	Reason      Reason
+	Enforcement Enforcement
+	// Replayed is whether this is a stored admission given again for an
+	// Idempotency-Key; nothing was charged this time.
+	Replayed bool
+	// StoreUS is the region's Redis clock at the decision, microseconds since
+	// the epoch; 0 when the store was not asked.
+	StoreUS int64
+	// Explanation is there when the request asked for it.
+	Explanation *Explanation
+}
+
+// Explanation gives the terms behind a decision.
+type Explanation struct {
+	Region     string             `json:"region"`
+	ConfigHash string             `json:"config_hash"`
+	StoreUS    int64              `json:"store_time_us,omitempty"`
+	Limits     []LimitExplanation `json:"limits"`
+}
+
+// LimitExplanation says how one ceiling came to be.
+type LimitExplanation struct {
+	Name      string `json:"name"`
+	Algorithm string `json:"algorithm"`
+	Partition string `json:"partition"`
+	Formula   string `json:"formula"`
+	Ceiling   int64  `json:"ceiling"`
+	Part      int64  `json:"part"`
+}
+
+// Outcome is one decision of a batch, or why it could not be made.
+type Outcome struct {
+	Decision Decision
+	Err      error
+}
+
+// Headline returns the index of the limit that answers are summed up by: on a
+// denial the one that takes longest to free, otherwise the one nearest to
+// exhaustion (least remaining, then latest reset). It is −1 without limits.
+func (d *Decision) Headline() int {
+	best := -1
+	for i := range d.Limits {
+		if best < 0 || moreTelling(&d.Limits[i], &d.Limits[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+func moreTelling(a, b *LimitState) bool {
+	if a.Denied != b.Denied {
+		return a.Denied
+	}
+	if a.Denied && a.RetryAfter != b.RetryAfter {
+		return a.RetryAfter > b.RetryAfter
+	}
+	if a.Remaining != b.Remaining {
+		return a.Remaining < b.Remaining
+	}
+	return a.ResetAfter > b.ResetAfter
+}
+
+// Violated returns the names of the limits that the request exceeded.
+func (d *Decision) Violated() []string {
+	var names []string
+	for i := range d.Limits {
+		if d.Limits[i].Denied {
+			names = append(names, d.Limits[i].Limit.Name)
+		}
+	}
+	return names
+}
+
+// RetryAfter is how long until the whole request fits: the longest of its
+// limits, 0 when it fits now.
+func (d *Decision) RetryAfter() time.Duration {
+	var longest time.Duration
+	for i := range d.Limits {
+		longest = max(longest, d.Limits[i].RetryAfter)
+	}
+	return longest
+}

@@ -1,0 +1,19 @@
+// Package quota holds the nouns of regiond and the arithmetic between them:
+// what is promised to whom, what a gateway asks, and what it is told.
+//
+//	tenant      whom we serve; owns one Redis hash slot
+//	policy      a named set of limits plus fail modes and enforcement
+//	limit       L units per window W, an algorithm, a scope, dimensions (By) and a condition (When)
+//	partition   what is counted together: tenant + policy + values of By + When
+//	cost        units that a request asks for
+//	ceiling     how many units this region may hold in its window; at most L
+//	decision    allowed or not, with remaining, retry-after, reset-after and the basis: why
+//
+// Everything here is a value or a pure function: standard library only, no
+// goroutine, no clock, no I/O. Every other room imports quota and none of them
+// imports another, so what two rooms must agree on is written here.
+//
+// Times are integers of microseconds (suffix US) or time.Duration; units are
+// int64 between 0 and MaxUnits. Nothing is a float: a rate limit is a promise
+// about counts, and 1,795,198,405,260,197 µs does not survive one.
+package quota

@@ -1,0 +1,160 @@
+package quota
+
+import (
+	"fmt"
+	"time"
+)
+
+// Bounds of the numbers that a limit and a request may carry.
+const (
+	// MaxUnits bounds L, burst and cost. Products of two such numbers overflow
+	// 2⁵³, which is why the arithmetic of this package divides before it adds.
+	MaxUnits = int64(1) << 40
+	// MinWindow and MaxWindow bound W.
+	MinWindow = time.Millisecond
+	MaxWindow = 31 * 24 * time.Hour
+	// MaxLogUnits is the largest L of a sliding_log limit: its log keeps about
+	// ten bytes per unit, so a million units would be ten megabytes a partition.
+	MaxLogUnits = int64(100_000)
+	// MaxGlobalBuckets bounds the resolution of the estimate of peers.
+	MaxGlobalBuckets = 61
+)
+
+// Algorithm says how a limit counts. The zero value is SlidingLog.
+type Algorithm uint8
+
+const (
+	// SlidingLog is exact over every half-open window (t−W, t]; it keeps one
+	// entry per admission.
+	SlidingLog Algorithm = iota
+	// SlidingWindow keeps two counters: previous bucket × what is left of it,
+	// rounded up, plus current bucket. A trailing window can hold up to 2L−1.
+	SlidingWindow
+	// GCRA drains L units per W from a level that may rise to Burst: shaping
+	// rather than counting, two integers, regional only.
+	GCRA
+)
+
+// Scope says over what a limit holds. The zero value is ScopeRegion.
+type Scope uint8
+
+const (
+	// ScopeRegion limits are exact: this region's Redis is the only judge.
+	ScopeRegion Scope = iota
+	// ScopeGlobal limits are held against a ceiling that knows of other regions.
+	ScopeGlobal
+)
+
+// Match is one equality of a `when` condition: the limit applies only to
+// requests whose dimension Dimension has exactly the value Value.
+type Match struct {
+	Dimension string
+	Value     string
+}
+
+// Limit is L units per window W. Values of it are immutable once a policy is in
+// force; they are shared between goroutines.
+type Limit struct {
+	Name      string
+	Units     int64         // L, 1…MaxUnits
+	Window    time.Duration // W, MinWindow…MaxWindow, whole microseconds
+	Algorithm Algorithm
+	Scope     Scope
+	// Burst is how far the level of a GCRA limit may rise, 1…MaxUnits; 0 means
+	// Units. No other algorithm has one.
+	Burst int64
+	// GlobalBuckets is the resolution of the peers' estimate, 2…MaxGlobalBuckets;
+	// 0 means 2.
+	GlobalBuckets int
+	By            []string // dimensions counted apart, sorted, unique
+	When          []Match  // all must hold, sorted by dimension, unique
+}
+
+// Capacity is the largest cost that one check may ask of the limit: Units, or
+// for GCRA the burst. A check that asks for more can never succeed.
+func (l *Limit) Capacity() int64 {
+	if l.Algorithm == GCRA && l.Burst > 0 {
+		return l.Burst
+	}
+	return l.Units
+}
+
+// WindowUS is W in microseconds.
+func (l *Limit) WindowUS() int64 { return l.Window.Microseconds() }
+
+// Applies reports whether the limit's condition holds for a request.
+func (l *Limit) Applies(dims Dimensions) bool {
+	for _, m := range l.When {
+		if v, ok := dims.Value(m.Dimension); !ok || v != m.Value {
+			return false
+		}
+	}
+	return true
+}
+
+// Validate returns every mistake of the limit. Pointers are those of
+// topology.yaml below the limit: "/units", "/per", "/burst".
+func (l *Limit) Validate() []Mistake {
+	var ms mistakes
+	if err := ValidName(l.Name); err != nil {
+		ms.add("/name", "%v", err)
+	}
+	if l.Units < 1 || l.Units > MaxUnits {
+		ms.add("/units", "must be between 1 and %d, is %d", MaxUnits, l.Units)
+	}
+	if l.Window < MinWindow || l.Window > MaxWindow {
+		ms.add("/per", "must be between 1ms and 744h (31 days), is %v", l.Window)
+	} else if l.Window%time.Microsecond != 0 {
+		ms.add("/per", "must be a whole number of microseconds, is %v", l.Window)
+	}
+	l.validateAlgorithm(&ms)
+	if l.GlobalBuckets != 0 && (l.GlobalBuckets < 2 || l.GlobalBuckets > MaxGlobalBuckets) {
+		ms.add("/global_buckets", "must be between 2 and %d, is %d", MaxGlobalBuckets, l.GlobalBuckets)
+	}
+	if l.GlobalBuckets != 0 && l.Scope != ScopeGlobal {
+		ms.add("/global_buckets", "needs scope: global")
+	}
+	l.validateDimensions(&ms)
+	return ms
+}
+
+func (l *Limit) validateAlgorithm(ms *mistakes) {
+	switch l.Algorithm {
+	case SlidingLog:
+		if l.Units > MaxLogUnits && l.Units <= MaxUnits {
+			ms.add("/units", "sliding_log keeps about 10 bytes for each unit and takes at most %d; "+
+				"use algorithm: sliding_window (two counters) or gcra (rate with burst)", MaxLogUnits)
+		}
+	case GCRA:
+		if l.Scope == ScopeGlobal {
+			ms.add("/scope", "gcra limits are regional; use sliding_log or sliding_window with scope: global")
+		}
+	}
+	switch {
+	case l.Algorithm != GCRA && l.Burst != 0:
+		ms.add("/burst", "needs algorithm: gcra")
+	case l.Burst < 0 || l.Burst > MaxUnits:
+		ms.add("/burst", "must be between 1 and %d, is %d", MaxUnits, l.Burst)
+	case l.Burst > 0 && l.Units > 0 && productAbove(l.Burst, l.WindowUS(), l.Units, MaxWindow.Microseconds()):
+		ms.add("/burst", "a full burst of %d would take longer than 31 days to drain at %d per %v", l.Burst, l.Units, l.Window)
+	}
+}
+
+func (l *Limit) validateDimensions(ms *mistakes) {
+	for i, by := range l.By {
+		if err := ValidName(by); err != nil {
+			ms.add(fmt.Sprintf("/by/%d", i), "%v", err)
+		}
+		if i > 0 && l.By[i-1] >= by {
+			ms.add(fmt.Sprintf("/by/%d", i), "dimension %q stands twice", by)
+		}
+	}
+	for _, m := range l.When {
+		if err := ValidName(m.Dimension); err != nil {
+			ms.add("/when", "%v", err)
+		}
+		if err := ValidID(m.Value); err != nil {
+			ms.add("/when/"+m.Dimension, "%v", err)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package quota
+
+import "slices"
+
+// FailMode says what a policy wants when something cannot be seen: peers
+// (OnPartition) or the region's Redis (OnStoreLoss). The zero value is FailShare.
+type FailMode uint8
+
+const (
+	// FailShare keeps limiting with what this process or region may rightly
+	// claim: its part. It errs towards denying.
+	FailShare FailMode = iota
+	// FailLastKnown keeps the last estimates of peers until they age out. It
+	// says nothing about a lost store.
+	FailLastKnown
+	// FailOpen allows: availability is worth more than the limit.
+	FailOpen
+	// FailClosed denies: the limit is worth more than availability.
+	FailClosed
+)
+
+// Enforcement says whether a denial is carried out. The zero value is Enforce.
+type Enforcement uint8
+
+const (
+	// Enforce denies what is over the limit.
+	Enforce Enforcement = iota
+	// Observe allows everything and reports what would have been denied. It
+	// charges what it would have admitted, so the figures are those of a canary.
+	Observe
+)
+
+// Policy is a named set of limits that are decided together, all or nothing.
+// Values are immutable once in force.
+type Policy struct {
+	Name        string
+	Limits      []Limit
+	OnPartition FailMode
+	OnStoreLoss FailMode
+	Enforcement Enforcement
+	// EnforcePercent is the share of tenants, 0…100 by hash, for which Enforce
+	// is carried out; the others are observed. Negative means all of them.
+	EnforcePercent float64
+}
+
+// MaxLimits bounds the limits of one policy, and with them the keys and the
+// time of one decision in Redis.
+const MaxLimits = 16
+
+// Validate returns every mistake of the policy and its limits, with pointers as
+// in topology.yaml below the policy: "/limits/2/per".
+func (p *Policy) Validate() []Mistake {
+	var ms mistakes
+	if err := ValidName(p.Name); err != nil {
+		ms.add("/name", "%v", err)
+	}
+	if n := len(p.Limits); n == 0 || n > MaxLimits {
+		ms.add("/limits", "a policy has between 1 and %d limits, this one %d", MaxLimits, n)
+	}
+	if p.OnStoreLoss == FailLastKnown {
+		ms.add("/on_store_loss", "is one of share, open, closed")
+	}
+	if p.EnforcePercent > 100 {
+		ms.add("/enforce_share", "is at most 100%%")
+	}
+	for i := range p.Limits {
+		ms.addAll(indexed("/limits", i), p.Limits[i].Validate())
+		if j := slices.IndexFunc(p.Limits[:i], func(o Limit) bool { return o.Name == p.Limits[i].Name }); j >= 0 {
+			ms.add(indexed("/limits", i)+"/name", "limit %q stands twice", p.Limits[i].Name)
+		}
+	}
+	return ms
+}
+
+// Dimensions returns the names of all dimensions that the policy counts by or
+// asks about, sorted. A request that carries any other has a typo in it.
+func (p *Policy) Dimensions() []string {
+	var names []string
+	for i := range p.Limits {
+		names = append(names, p.Limits[i].By...)
+		for _, m := range p.Limits[i].When {
+			names = append(names, m.Dimension)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
