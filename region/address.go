@@ -1,0 +1,109 @@
+package region
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// checkListen accepts what a listener binds to: host:port, where no host means
+// every interface and port 0 any free port.
+func checkListen(addr string) error {
+	host, _, err := splitAddress(addr)
+	if err != nil {
+		return err
+	}
+	return checkHost(host, addr)
+}
+
+// checkRemote accepts what one connects to: host:port, both said.
+func checkRemote(addr string) error {
+	host, port, err := splitAddress(addr)
+	if err != nil {
+		return err
+	}
+	if host == "" || port == 0 {
+		return fmt.Errorf("must name a host and a port to connect to, is %q", clip(addr))
+	}
+	return checkHost(host, addr)
+}
+
+func splitAddress(addr string) (host string, port int, err error) {
+	if strings.Contains(addr, "://") {
+		return "", 0, fmt.Errorf("must be host:port without a scheme, is %q", clip(addr))
+	}
+	host, digits, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, fmt.Errorf("must be host:port, is %q", clip(addr))
+	}
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("must be host:port with a port up to 65535, is %q", clip(addr))
+	}
+	return host, int(n), nil
+}
+
+func checkHost(host, addr string) error {
+	if _, err := netip.ParseAddr(host); err == nil || host == "" {
+		return nil
+	}
+	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
+	if len(host) > 253 || slices.ContainsFunc(labels, badLabel) {
+		return fmt.Errorf("must begin with an IP address or a host name, is %q", clip(addr))
+	}
+	return nil
+}
+
+func badLabel(label string) bool {
+	const allowed = letters + "0123456789-_"
+	return label == "" || len(label) > 63 || strings.Trim(label, allowed) != ""
+}
+
+// checkNATS accepts one server of a bus. Credentials in it would be a secret in
+// a file that is shown around.
+func checkNATS(raw string) error {
+	u, err := url.Parse(raw)
+	if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "" {
+		return fmt.Errorf("must be like nats://host:4222 (or tls, ws, wss), is %q", clip(raw))
+	}
+	if u.User != nil {
+		return errors.New("must not carry credentials; name their file in creds_file")
+	}
+	if u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return fmt.Errorf("must end after host and port, is %q", clip(raw))
+	}
+	if u.Port() == "" {
+		return checkHost(u.Hostname(), raw)
+	}
+	return checkRemote(u.Host)
+}
+
+// portAfter is the same host and the next port, "" when there is none.
+func portAfter(addr string) string {
+	host, port, err := splitAddress(addr)
+	if err != nil || host == "" || port == 0 || port == 65535 {
+		return ""
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port+1))
+}
+
+// sameListener reports whether two listeners of one machine would want the same
+// port. Names are not resolved: different names count as different hosts.
+func sameListener(a, b string) bool {
+	hostA, portA, errA := splitAddress(a)
+	hostB, portB, errB := splitAddress(b)
+	if errA != nil || errB != nil || portA != portB || portA == 0 {
+		return false
+	}
+	return hostA == hostB || everyInterface(hostA) || everyInterface(hostB)
+}
+
+func everyInterface(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
+}

@@ -1,0 +1,96 @@
+package region
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Hash is 16 hexadecimal digits that are equal in two regions when both would
+// decide alike: same regions with the same weights in the same order, same
+// policies, tenants, max_unknown and forward_auth. Comments, the order of keys,
+// a default spelled out, addresses, stores, header formats and the paths of
+// secrets do not change it.
+func (t *Topology) Hash() string {
+	sum := sha256.Sum256(t.canonical())
+	return hex.EncodeToString(sum[:8])
+}
+
+// canonical is the text behind Hash: one fact per line, every string quoted, so
+// that no two topologies that differ in a fact share a text. The first line is
+// its version.
+func (t *Topology) canonical() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "topology 1\ncluster %q\n", t.Cluster)
+	for i := range t.Regions {
+		fmt.Fprintf(&b, "region %q weight %d\n", t.Regions[i].Name, t.Regions[i].Weight)
+	}
+	policies := slices.Clone(t.Policies)
+	slices.SortFunc(policies, func(a, b quota.Policy) int { return strings.Compare(a.Name, b.Name) })
+	for i := range policies {
+		canonicalPolicy(&b, &policies[i])
+	}
+	if d := t.Tenants.Default; d != nil {
+		canonicalTenant(&b, "unlisted", *d)
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.Tenants.Listed)) {
+		canonicalTenant(&b, strconv.Quote(id), t.Tenants.Listed[id])
+	}
+	fmt.Fprintf(&b, "max_unknown %d\n", t.MaxUnknown)
+	if t.ForwardAuth != nil {
+		t.ForwardAuth.canonical(&b)
+	}
+	return b.Bytes()
+}
+
+// canonicalPolicy keeps the order of limits: answers list them in it. Numbers
+// that mean "the default" are written as what they default to.
+func canonicalPolicy(b *bytes.Buffer, p *quota.Policy) {
+	percent := p.EnforcePercent
+	if percent < 0 {
+		percent = 100
+	}
+	fmt.Fprintf(b, "policy %q on_partition %s on_store_loss %s enforcement %s of %s%%\n", p.Name,
+		p.OnPartition, p.OnStoreLoss, p.Enforcement, strconv.FormatFloat(percent, 'g', -1, 64))
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		fmt.Fprintf(b, "limit %q units %d us %d %s %s capacity %d buckets %d by %q when %q\n", l.Name, l.Units,
+			l.WindowUS(), l.Algorithm, l.Scope, l.Capacity(), max(l.GlobalBuckets, 2), l.By, l.When)
+	}
+}
+
+func canonicalTenant(b *bytes.Buffer, who string, t Tenant) {
+	enforcement := "as the policy"
+	if t.Enforcement != nil {
+		enforcement = t.Enforcement.String()
+	}
+	fmt.Fprintf(b, "tenant %s policy %q %s\n", who, t.Policy, enforcement)
+}
+
+// canonical keeps the order of routes, where the first match wins, and of
+// nothing else.
+func (f *ForwardAuth) canonical(b *bytes.Buffer) {
+	fmt.Fprintf(b, "forward_auth missing %q tenant header %q\n", string(f.Missing), f.TenantHeader)
+	for _, name := range slices.Sorted(maps.Keys(f.Dimensions)) {
+		s := f.Dimensions[name]
+		fmt.Fprintf(b, "dimension %q header %q client_ip %t hash %t\n", name, s.Header, s.ClientIP, s.Hash)
+	}
+	proxies := make([]string, len(f.TrustedProxies))
+	for i, p := range f.TrustedProxies {
+		proxies[i] = p.String()
+	}
+	slices.Sort(proxies)
+	fmt.Fprintf(b, "trusted_proxies %q\n", slices.Compact(proxies))
+	for _, r := range f.Routes {
+		methods := slices.Clone(r.Methods)
+		slices.Sort(methods)
+		fmt.Fprintf(b, "route %q methods %q path %q cost %d skip %t\n", r.Name, methods, r.Path, r.Cost, r.Skip)
+	}
+}

@@ -1,0 +1,206 @@
+package region_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// Each file of testdata/topology is one way of being wrong, or of being warned,
+// and the text beside it is all that an operator is told.
+func TestEveryMistakeHasItsMessage(t *testing.T) {
+	files, err := filepath.Glob("testdata/topology/*.yaml")
+	if err != nil || len(files) < 35 {
+		t.Fatalf("found %d files (%v), the room promises at least 35", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			got := told(t, file)
+			if got == "" {
+				t.Fatal("nothing is wrong with it and nothing is warned of")
+			}
+			golden(t, strings.TrimSuffix(file, ".yaml")+".txt", got)
+		})
+	}
+}
+
+// told is what Parse has to say of a file: its mistakes, or its warnings.
+func told(t *testing.T, file string) string {
+	t.Helper()
+	top, warnings, err := region.Parse(filepath.Base(file), read(t, file))
+	if err != nil {
+		var invalid *region.Invalid
+		if !errors.As(err, &invalid) || len(invalid.Mistakes) == 0 || top != nil || warnings != nil {
+			t.Fatalf("Parse = %v, %v, %#v: an error is an *Invalid with mistakes and comes alone", top, warnings, err)
+		}
+		return err.Error() + "\n"
+	}
+	var b strings.Builder
+	for _, w := range warnings {
+		fmt.Fprintln(&b, "warning: "+w.Text(filepath.Base(file)))
+	}
+	return b.String()
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(string(read(t, file)), got); diff != "" {
+		t.Errorf("%s (-want +got, -update writes it anew):\n%s", file, diff)
+	}
+}
+
+func read(t testing.TB, file string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func parse(t testing.TB, src string) *region.Topology {
+	t.Helper()
+	top, _, err := region.Parse("t.yaml", []byte(src))
+	if err != nil {
+		t.Fatalf("parse: %v\n%s", err, src)
+	}
+	return top
+}
+
+func TestTheRepositorysTopologyIsWithoutMistakeOrWarning(t *testing.T) {
+	top, warnings, err := region.Parse("topology.yaml", read(t, "../topology.yaml"))
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("warnings %v, error %v", warnings, err)
+	}
+	var names []string
+	for _, r := range top.Regions {
+		names = append(names, r.Name)
+		if r.Redis.Embedded || r.NATS.Embedded || r.Gossip == nil || r.HTTP != "0.0.0.0:8080" || r.Admin != "0.0.0.0:9090" {
+			t.Errorf("region %s is not one of compose: %+v", r.Name, r)
+		}
+	}
+	if diff := cmp.Diff([]string{"eu-west", "us-east", "ap-south"}, names); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDefaultRunsOnLoopbackInMemory(t *testing.T) {
+	got := region.Default()
+	want := &region.Topology{
+		Regions: []region.Region{{
+			Name: "local", Weight: 1, HTTP: "127.0.0.1:8080", Admin: "127.0.0.1:9090",
+			Redis: region.Redis{Embedded: true}, NATS: region.NATS{Embedded: true},
+		}},
+		Policies: []quota.Policy{{Name: "standard", EnforcePercent: -1, Limits: []quota.Limit{
+			{Name: "burst", Units: 20, Window: time.Second},
+			{Name: "sustained", Units: 600, Window: time.Minute},
+		}}},
+		Tenants:    region.Tenants{Default: &region.Tenant{Policy: "standard"}, Listed: map[string]region.Tenant{}},
+		MaxUnknown: 100000,
+		Headers:    region.Headers{Format: "draft-11", XReset: "delta"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Every field of the schema once, with a value that is not its default.
+func TestEveryFieldArrives(t *testing.T) {
+	got := parse(t, string(read(t, "testdata/full.yaml")))
+	observe, enforce := quota.Observe, quota.Enforce
+	want := &region.Topology{
+		Cluster: "prod",
+		Regions: []region.Region{
+			{
+				Name: "eu-west", Weight: 3, HTTP: ":8080", Admin: "[::1]:9000",
+				Gossip: &region.Gossip{Bind: "0.0.0.0:7946", Advertise: "eu.example.net:7946", KeyFile: "/run/gossip"},
+				Redis: region.Redis{
+					Addrs: []string{"s1:26379", "s2:26379"}, Mode: region.RedisSentinel, Master: "main",
+					Username: "rl", PasswordFile: "/run/redis", TLS: &region.TLS{CAFile: "ca", CertFile: "c", KeyFile: "k"},
+				},
+				NATS: region.NATS{Embedded: true, Gateway: "eu.example.net:7947"},
+			},
+			{
+				Name: "us-east", Weight: 1, HTTP: "127.0.0.1:0", Admin: region.DefaultAdmin,
+				Redis: region.Redis{Addrs: []string{"10.0.0.1:6379"}, Mode: region.RedisStandalone, TLS: &region.TLS{}},
+				NATS:  region.NATS{URLs: []string{"tls://nats-us", "nats://[::1]:4222"}, CredsFile: "/run/nats"},
+			},
+			{
+				Name: "ap-south", Weight: 1, HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0",
+				Redis: region.Redis{Embedded: true}, NATS: region.NATS{Embedded: true, Gateway: "gw:1"},
+			},
+		},
+		Policies: []quota.Policy{
+			{
+				Name: "all", OnPartition: quota.FailLastKnown, OnStoreLoss: quota.FailClosed, EnforcePercent: 12.5,
+				Limits: []quota.Limit{
+					{Name: "shape", Units: 5, Window: time.Second, Algorithm: quota.GCRA, Burst: 9},
+					{
+						Name: "wide", Units: 1 << 40, Window: 744 * time.Hour, Algorithm: quota.SlidingWindow,
+						Scope: quota.ScopeGlobal, GlobalBuckets: 11, By: []string{"ip", "token", "user"},
+						When: []quota.Match{{Dimension: "route", Value: "login"}, {Dimension: "tier", Value: "1"}},
+					},
+				},
+			},
+			{Name: "watched", Enforcement: quota.Observe, EnforcePercent: -1, Limits: []quota.Limit{
+				{Name: "one", Units: 1, Window: time.Millisecond},
+			}},
+		},
+		Tenants: region.Tenants{Default: &region.Tenant{Policy: "watched"}, Listed: map[string]region.Tenant{
+			"auth0|x": {Policy: "all", Enforcement: &observe},
+			"42":      {Policy: "all", Enforcement: &enforce},
+			"true":    {Policy: "watched"},
+			"a/b~c":   {Policy: "watched"},
+		}},
+		MaxUnknown: 0,
+		ForwardAuth: &region.ForwardAuth{
+			TenantHeader: "X-Tenant",
+			Dimensions: map[string]region.Source{
+				"user": {Header: "X-User"}, "ip": {ClientIP: true}, "token": {Header: "Authorization", Hash: true},
+				"tier": {Header: "X-Tier"},
+			},
+			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+			Missing:        region.MissingAnonymous,
+			Routes: []region.Route{
+				{Name: "login", Methods: []string{"POST", "PUT"}, Path: "/login", Cost: 1},
+				{Name: "search", Path: "/search/*", Cost: 5},
+				{Name: "status", Path: "/status", Skip: true},
+			},
+		},
+		Headers: region.Headers{Format: region.HeadersOff, XReset: region.ResetEpoch},
+		Access:  region.Access{TokensFile: "/t", ClientCAFile: "/ca", AdminTokensFile: "/at"},
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+	if r, ok := got.Region("us-east"); !ok || r != &got.Regions[1] {
+		t.Error("Region does not find us-east in place")
+	}
+	if _, ok := got.Region("nowhere"); ok {
+		t.Error("Region finds what is not there")
+	}
+	if p, ok := got.Policy("watched"); !ok || p != &got.Policies[1] {
+		t.Error("Policy does not find watched in place")
+	}
+	if _, ok := got.Policy("nothing"); ok {
+		t.Error("Policy finds what is not there")
+	}
+}

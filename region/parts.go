@@ -1,0 +1,75 @@
+package region
+
+import (
+	"math/bits"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Parts divides units among regions in proportion to their weights, in whole
+// units that add up to exactly that many. It rounds the running total, not each
+// share, so the error never piles up: each part is less than one unit away from
+// the exact share. Weights and units are not negative; weights that are all
+// zero divide nothing, and every part is then 0.
+//
+//	Parts({1, 1, 1}, 100) = {33, 34, 33}
+//	Parts({3, 1}, 10)     = {8, 2}
+//	Parts({1, 1, 1}, 1)   = {0, 1, 0}
+//
+// A part does not always grow with units: Parts({1, 1, 1}, 2) is {1, 0, 1}, and
+// the second region had one unit of 1. What matters is that no unit is promised
+// twice.
+func Parts(weights []int64, units int64) []int64 {
+	var total int64
+	for _, w := range weights {
+		total += w
+	}
+	parts := make([]int64, len(weights))
+	var upTo, given int64
+	for i, w := range weights {
+		upTo += w
+		next := share(units, upTo, total)
+		parts[i] = next - given
+		given = next
+	}
+	return parts
+}
+
+// share is units·upTo/total rounded half up, for 0 ≤ upTo ≤ total. The product
+// takes up to 67 bits (2⁴⁰ units, 100 regions of weight 10⁶), so it is kept in
+// two words; the quotient never exceeds units, so the division cannot overflow.
+func share(units, upTo, total int64) int64 {
+	if total == 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(units), uint64(upTo))
+	q, r := bits.Div64(hi, lo, uint64(total))
+	if r >= uint64(total)-r {
+		q++
+	}
+	return int64(q)
+}
+
+// Part is how much of a limit the named region may hold when it knows nothing of
+// the others: the whole capacity of a regional limit, the region's part of a
+// global one, 0 for a region that is not in the topology. It equals the region's
+// entry in Parts and allocates nothing.
+func (t *Topology) Part(region string, l *quota.Limit) int64 {
+	var before, own, total int64
+	found := false
+	for i := range t.Regions {
+		r := &t.Regions[i]
+		if r.Name == region {
+			before, own, found = total, r.Weight, true
+		}
+		total += r.Weight
+	}
+	if !found {
+		return 0
+	}
+	units := l.Capacity()
+	if l.Scope != quota.ScopeGlobal {
+		return units
+	}
+	return share(units, before+own, total) - share(units, before, total)
+}

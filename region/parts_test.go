@@ -1,0 +1,138 @@
+package region_test
+
+import (
+	"math/big"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+func TestParts(t *testing.T) {
+	for _, row := range []struct {
+		weights []int64
+		units   int64
+		want    []int64
+	}{
+		{[]int64{1}, 600, []int64{600}},
+		{[]int64{2, 1, 1}, 600, []int64{300, 150, 150}},
+		{[]int64{1, 1, 1}, 100, []int64{33, 34, 33}},
+		{[]int64{3, 1}, 10, []int64{8, 2}}, // 7.5 is rounded up, once
+		{[]int64{1, 1, 1}, 0, []int64{0, 0, 0}},
+		{[]int64{1, 1, 1}, 1, []int64{0, 1, 0}},
+		{[]int64{1, 1, 1}, 2, []int64{1, 0, 1}}, // one unit more, one region less
+		{[]int64{1, 1_000_000}, 5, []int64{0, 5}},
+		{[]int64{0, 0}, 5, []int64{0, 0}},
+		{[]int64{0, 1}, 5, []int64{0, 5}},
+		{nil, 5, nil},
+		// The largest product: 2⁴⁰ units and a hundred regions of weight 10⁶.
+		{slices.Repeat([]int64{region.MaxWeight}, 4), quota.MaxUnits, slices.Repeat([]int64{quota.MaxUnits / 4}, 4)},
+	} {
+		if got := region.Parts(row.weights, row.units); !slices.Equal(got, row.want) {
+			t.Errorf("Parts(%v, %d) = %v, want %v", row.weights, row.units, got, row.want)
+		}
+	}
+}
+
+// dumbParts is Parts by the book: exact fractions, rounded half up.
+func dumbParts(weights []int64, units int64) []int64 {
+	total := new(big.Int)
+	for _, w := range weights {
+		total.Add(total, big.NewInt(w))
+	}
+	parts := make([]int64, len(weights))
+	upTo, given := new(big.Int), new(big.Int)
+	for i, w := range weights {
+		upTo.Add(upTo, big.NewInt(w))
+		// ⌊(2·units·upTo + total) / 2·total⌋
+		next := new(big.Int).Mul(big.NewInt(2*units), upTo)
+		next.Add(next, total).Div(next, new(big.Int).Mul(big.NewInt(2), total))
+		parts[i] = new(big.Int).Sub(next, given).Int64()
+		given = next
+	}
+	return parts
+}
+
+func drawWeights(t *rapid.T) []int64 {
+	most := rapid.SampledFrom([]int64{1, 3, 100, region.MaxWeight}).Draw(t, "most")
+	return rapid.SliceOfN(rapid.Int64Range(1, most), 1, region.MaxRegions).Draw(t, "weights")
+}
+
+func drawUnits(t *rapid.T) int64 {
+	most := rapid.SampledFrom([]int64{1, 10, 1000, quota.MaxUnits}).Draw(t, "mostUnits")
+	return rapid.Int64Range(0, most).Draw(t, "units")
+}
+
+func TestPartsSumToTheLimitAndAreWithinOneOfTheirShare(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weights, units := drawWeights(t), drawUnits(t)
+		parts := region.Parts(weights, units)
+		if want := dumbParts(weights, units); !slices.Equal(parts, want) {
+			t.Fatalf("parts %v, the twin says %v", parts, want)
+		}
+		var sum, total int64
+		for i := range parts {
+			sum += parts[i]
+			total += weights[i]
+		}
+		if sum != units {
+			t.Fatalf("parts %v sum to %d, want %d", parts, sum, units)
+		}
+		for i, part := range parts {
+			// |part − units·w/total| < 1, as integers: |part·total − units·w| < total.
+			off := new(big.Int).Mul(big.NewInt(part), big.NewInt(total))
+			off.Sub(off, new(big.Int).Mul(big.NewInt(units), big.NewInt(weights[i])))
+			if part < 0 || off.CmpAbs(big.NewInt(total)) >= 0 {
+				t.Fatalf("part %d of %d is %d, a unit or more away from its share", i, units, part)
+			}
+		}
+	})
+}
+
+func TestPartIsTheRegionsEntryOfParts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weights, units := drawWeights(t), drawUnits(t)
+		var top region.Topology
+		for i, w := range weights {
+			top.Regions = append(top.Regions, region.Region{Name: string(rune('a' + i)), Weight: w})
+		}
+		l := &quota.Limit{Units: units, Scope: quota.ScopeGlobal}
+		for i, want := range region.Parts(weights, units) {
+			if got := top.Part(top.Regions[i].Name, l); got != want {
+				t.Fatalf("Part of region %d = %d, Parts has %d", i, got, want)
+			}
+		}
+	})
+}
+
+func TestPart(t *testing.T) {
+	top := &region.Topology{Regions: []region.Region{{Name: "a", Weight: 2}, {Name: "b", Weight: 1}}}
+	for _, row := range []struct {
+		why    string
+		region string
+		limit  quota.Limit
+		want   int64
+	}{
+		{"a global limit is divided", "a", quota.Limit{Units: 9, Scope: quota.ScopeGlobal}, 6},
+		{"a global limit is divided", "b", quota.Limit{Units: 9, Scope: quota.ScopeGlobal}, 3},
+		{"a regional limit is whole in each", "b", quota.Limit{Units: 9}, 9},
+		{"the capacity of gcra is its burst", "b", quota.Limit{Units: 9, Algorithm: quota.GCRA, Burst: 20}, 20},
+		{"a region that is not there has nothing", "c", quota.Limit{Units: 9}, 0},
+		{"a region that is not there has nothing", "c", quota.Limit{Units: 9, Scope: quota.ScopeGlobal}, 0},
+	} {
+		if got := top.Part(row.region, &row.limit); got != row.want {
+			t.Errorf("%s: Part(%s, %+v) = %d, want %d", row.why, row.region, row.limit, got, row.want)
+		}
+	}
+}
+
+func TestPartAllocatesNothing(t *testing.T) {
+	top := &region.Topology{Regions: []region.Region{{Name: "a", Weight: 2}, {Name: "b", Weight: 1}}}
+	l := &quota.Limit{Units: 9, Scope: quota.ScopeGlobal}
+	if n := testing.AllocsPerRun(100, func() { top.Part("b", l) }); n != 0 {
+		t.Errorf("Part allocates %v times a call; it stands on the request path", n)
+	}
+}

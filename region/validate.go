@@ -1,0 +1,202 @@
+package region
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Validate returns every mistake of value, with pointers as in topology.yaml.
+// Parse has called it; a Topology that was put together in code needs it.
+func (t *Topology) Validate() []quota.Mistake {
+	var fs findings
+	if t.Cluster != "" {
+		fs.name("/cluster", t.Cluster)
+	}
+	t.validateRegions(&fs)
+	t.validatePolicies(&fs)
+	t.validateTenants(&fs)
+	if t.MaxUnknown < 0 || t.MaxUnknown > MaxUnknownTenants {
+		fs.add("/max_unknown", "must be between 0 and %d, is %d", MaxUnknownTenants, t.MaxUnknown)
+	}
+	if t.ForwardAuth != nil {
+		t.ForwardAuth.validate(&fs)
+		t.validateRouteUse(&fs)
+	}
+	fs.oneOf("/headers/format", string(t.Headers.Format),
+		string(HeadersDraft11), string(HeadersTriplet), string(HeadersX), string(HeadersOff))
+	fs.oneOf("/headers/x_reset", string(t.Headers.XReset), string(ResetDelta), string(ResetEpoch))
+	return fs
+}
+
+func (fs *findings) name(pointer, name string) {
+	fs.check(pointer, quota.ValidName(name))
+}
+
+func (fs *findings) check(pointer string, err error) {
+	if err != nil {
+		fs.add(pointer, "%v", err)
+	}
+}
+
+func (fs *findings) oneOf(pointer, word string, words ...string) {
+	if !slices.Contains(words, word) {
+		fs.add(pointer, "%q is not one of %s", clip(word), strings.Join(words, ", "))
+	}
+}
+
+func (t *Topology) validateRegions(fs *findings) {
+	if n := len(t.Regions); n == 0 || n > MaxRegions {
+		fs.add("/regions", "a topology has between 1 and %d regions, this one %d", MaxRegions, n)
+	}
+	names, advertised := map[string]bool{}, map[string]string{}
+	for i := range t.Regions {
+		g, at := &t.Regions[i], item("/regions", i)
+		g.validate(fs, at)
+		if names[g.Name] {
+			fs.add(at+"/name", "region %q stands twice", clip(g.Name))
+		}
+		names[g.Name] = true
+		if g.Gossip == nil {
+			continue
+		}
+		if other, taken := advertised[g.Gossip.Advertise]; taken {
+			fs.add(at+"/gossip/advertise", "is the address of region %q too", clip(other))
+		}
+		advertised[g.Gossip.Advertise] = g.Name
+	}
+}
+
+func (g *Region) validate(fs *findings, at string) {
+	fs.name(at+"/name", g.Name)
+	if g.Weight < 1 || g.Weight > MaxWeight {
+		fs.add(at+"/weight", "must be between 1 and %d, is %d", MaxWeight, g.Weight)
+	}
+	fs.check(at+"/http", checkListen(g.HTTP))
+	fs.check(at+"/admin", checkListen(g.Admin))
+	if sameListener(g.HTTP, g.Admin) {
+		fs.add(at+"/admin", "must not be the port of http, is %s", clip(g.Admin))
+	}
+	if g.Gossip != nil {
+		fs.check(at+"/gossip/bind", checkListen(g.Gossip.Bind))
+		fs.check(at+"/gossip/advertise", checkRemote(g.Gossip.Advertise))
+	}
+	g.Redis.validate(fs, at+"/redis")
+	g.NATS.validate(fs, at+"/nats")
+}
+
+func (s *Redis) validate(fs *findings, at string) {
+	if s.Embedded {
+		if s.Addrs != nil || s.Mode != "" || s.Master != "" || s.Username != "" || s.PasswordFile != "" || s.TLS != nil {
+			fs.add(at+"/embedded", "an embedded store has no other settings; remove them or `embedded`")
+		}
+		return
+	}
+	if len(s.Addrs) == 0 {
+		fs.add(at+"/addrs", "needs at least one address, or `embedded: true`")
+	}
+	for i, addr := range s.Addrs {
+		fs.check(item(at+"/addrs", i), checkRemote(addr))
+		if slices.Contains(s.Addrs[:i], addr) {
+			fs.add(item(at+"/addrs", i), "address %q stands twice", clip(addr))
+		}
+	}
+	fs.oneOf(at+"/mode", string(s.Mode), string(RedisStandalone), string(RedisSentinel), string(RedisCluster))
+	if s.Mode == RedisStandalone && len(s.Addrs) > 1 {
+		fs.add(at+"/addrs", "mode standalone has one address, found %d; set mode: sentinel or cluster", len(s.Addrs))
+	}
+	if s.Mode == RedisSentinel && s.Master == "" {
+		fs.add(at+"/master", "mode sentinel needs the name of the primary")
+	}
+	if s.Mode != RedisSentinel && s.Master != "" {
+		fs.add(at+"/master", "needs mode: sentinel")
+	}
+	if s.Username != "" && s.PasswordFile == "" {
+		fs.add(at+"/username", "needs password_file")
+	}
+	s.TLS.validate(fs, at+"/tls")
+}
+
+func (s *NATS) validate(fs *findings, at string) {
+	if s.Embedded {
+		if s.URLs != nil || s.CredsFile != "" || s.TLS != nil {
+			fs.add(at+"/embedded", "an embedded server has no urls, creds_file or tls; remove them or `embedded`")
+		}
+		if s.Gateway != "" {
+			fs.check(at+"/gateway", checkRemote(s.Gateway))
+		}
+		return
+	}
+	if len(s.URLs) == 0 {
+		fs.add(at+"/urls", "needs at least one URL, or `embedded: true`")
+	}
+	for i, u := range s.URLs {
+		fs.check(item(at+"/urls", i), checkNATS(u))
+		if slices.Contains(s.URLs[:i], u) {
+			fs.add(item(at+"/urls", i), "URL %q stands twice", clip(u))
+		}
+	}
+	if s.Gateway != "" {
+		fs.add(at+"/gateway", "needs embedded: true")
+	}
+	s.TLS.validate(fs, at+"/tls")
+}
+
+func (t *TLS) validate(fs *findings, at string) {
+	if t == nil {
+		return
+	}
+	if t.CertFile != "" && t.KeyFile == "" {
+		fs.add(at+"/cert_file", "needs key_file")
+	}
+	if t.KeyFile != "" && t.CertFile == "" {
+		fs.add(at+"/key_file", "needs cert_file")
+	}
+}
+
+func (t *Topology) validatePolicies(fs *findings) {
+	if len(t.Policies) == 0 {
+		fs.add("/policies", "a topology has at least one policy")
+	}
+	names := map[string]bool{}
+	for i := range t.Policies {
+		p, at := &t.Policies[i], item("/policies", i)
+		for _, m := range p.Validate() {
+			fs.add(at+m.Pointer, "%s", m.Detail)
+		}
+		if names[p.Name] {
+			fs.add(at+"/name", "policy %q stands twice", clip(p.Name))
+		}
+		names[p.Name] = true
+		if p.EnforcePercent >= 0 && p.Enforcement == quota.Observe {
+			fs.add(at+"/enforce_share", "needs enforcement: enforce")
+		}
+	}
+}
+
+func (t *Topology) validateTenants(fs *findings) {
+	if t.Tenants.Default == nil && len(t.Tenants.Listed) == 0 {
+		fs.add("/tenants", "nobody would be served; name at least `default`")
+	}
+	names := map[string]bool{}
+	for i := range t.Policies {
+		names[t.Policies[i].Name] = true
+	}
+	known := func(at, policy string) {
+		if !names[policy] {
+			fs.add(at+"/policy", "policy %q is not among policies", clip(policy))
+		}
+	}
+	if d := t.Tenants.Default; d != nil {
+		known("/tenants/"+DefaultTenant, d.Policy)
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.Tenants.Listed)) {
+		at := under("/tenants", id)
+		if err := quota.ValidID(id); err != nil {
+			fs.add(at, "a tenant id %v", err)
+		}
+		known(at, t.Tenants.Listed[id].Policy)
+	}
+}
