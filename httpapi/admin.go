@@ -1,0 +1,129 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"net/http/pprof"
+	"net/url"
+	"strings"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// healthz says that the process answers, and nothing of what it depends on: a
+// restart would not bring Redis back.
+func (c *call) healthz() { c.write(http.StatusOK, c.json, []byte("{\"status\":\"ok\"}\n")) }
+
+// readyz says whether traffic should come here.
+func (c *call) readyz() {
+	ok, reasons := c.Ready()
+	status := http.StatusOK
+	if !ok {
+		status = http.StatusServiceUnavailable
+	}
+	if reasons == nil {
+		reasons = []string{}
+	}
+	c.out = appendValue(c.out[:0], struct {
+		Ready   bool     `json:"ready"`
+		Reasons []string `json:"reasons"`
+	}{ok, reasons})
+	c.write(status, c.json, append(c.out, '\n'))
+}
+
+// regions serves GET /v1/regions.
+func (c *call) regions() {
+	c.out = appendValue(c.out[:0], c.Regions())
+	c.write(http.StatusOK, c.json, append(c.out, '\n'))
+}
+
+// reset serves DELETE /v1/usage/{tenant}. It takes no parameters, and refuses
+// them: nobody should believe that he reset one policy only.
+func (c *call) reset() {
+	tenant, err := pathID(c.tail)
+	if err == nil {
+		err = quota.ValidID(tenant)
+	}
+	var mistakes []quota.Mistake
+	if err != nil {
+		mistakes = append(mistakes, quota.Mistake{Pointer: "/tenant", Detail: err.Error()})
+	}
+	if c.r.URL.RawQuery != "" {
+		mistakes = append(mistakes, quota.Mistake{Detail: "this call takes no query"})
+	}
+	if len(mistakes) > 0 {
+		c.refuse(invalid(quota.FaultInput, mistakes))
+		return
+	}
+	ctx, cancel := c.deadline()
+	defer cancel()
+	if err := c.Limiter.Reset(ctx, tenant); err != nil {
+		c.undecided(err)
+		return
+	}
+	c.logReset(tenant)
+	c.write(http.StatusNoContent, nil, nil)
+}
+
+// pathID decodes a path segment; the id in it is not checked.
+func pathID(segment string) (string, error) {
+	id, err := url.PathUnescape(segment)
+	if err != nil {
+		return "", errors.New("has a broken percent-escape")
+	}
+	return id, nil
+}
+
+// scrape serves GET /metrics.
+func (c *call) scrape() { c.mounted(c.Metrics) }
+
+// pprof serves /debug/pprof/.
+func (c *call) pprof() {
+	switch strings.TrimPrefix(c.r.URL.Path, "/debug/pprof/") {
+	case "cmdline":
+		c.mounted(http.HandlerFunc(pprof.Cmdline))
+	case "profile":
+		c.mounted(http.HandlerFunc(pprof.Profile))
+	case "symbol":
+		c.mounted(http.HandlerFunc(pprof.Symbol))
+	case "trace":
+		c.mounted(http.HandlerFunc(pprof.Trace))
+	default:
+		c.mounted(http.HandlerFunc(pprof.Index))
+	}
+}
+
+// mounted lets another handler answer.
+func (c *call) mounted(h http.Handler) {
+	c.w.Header()["Cache-Control"] = c.noStore
+	h.ServeHTTP(&statusWriter{ResponseWriter: c.w, call: c}, c.r)
+	if c.status == 0 {
+		c.status = http.StatusOK
+	}
+}
+
+// statusWriter notes the status that another handler chose. Unwrap lets
+// http.ResponseController reach the connection, which long profiles need.
+type statusWriter struct {
+	http.ResponseWriter
+	call *call
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(status int) {
+	if w.call.status == 0 {
+		w.call.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.call.status == 0 {
+		w.call.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap returns the writer that this one stands before.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,109 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/quota"
+)
+
+func TestAdminPages(t *testing.T) {
+	o := options(&fake{})
+	rows := []struct {
+		method, target string
+		status         int
+		body           string
+	}{
+		{"GET", "/healthz", 200, `{"status":"ok"}` + "\n"},
+		{"GET", "/readyz", 200, `{"ready":true,"reasons":[]}` + "\n"},
+		{"GET", "/metrics", 200, "figures 1\n"},
+		{"GET", "/v1/regions", 200, `{"region":"local"}` + "\n"},
+		{"POST", "/healthz", 405, ""},
+		{"GET", "/v1/usage/acme", 405, ""},
+		{"GET", "/v1/check", 404, ""},
+		{"GET", "/", 404, ""},
+		{"GET", "/debug/pprof/", 200, ""},
+		{"GET", "/debug/pprof/cmdline", 200, ""},
+		{"GET", "/debug/pprof/goroutine?debug=1", 200, ""},
+		{"GET", "/debug/pprof/symbol", 200, ""},
+		{"POST", "/debug/pprof/symbol", 200, ""},
+		{"GET", "/debug/pprof/nothing", 404, ""},
+	}
+	for _, row := range rows {
+		got := serve(admin(t, o), request(row.method, row.target, ""))
+		if got.status != row.status || row.body != "" && got.body != row.body || got.field("Cache-Control") != "no-store" {
+			t.Errorf("%s %s: %d %v %q", row.method, row.target, got.status, got.header, got.body)
+		}
+	}
+}
+
+func TestNotReady(t *testing.T) {
+	o := options(&fake{})
+	o.Ready = func() (bool, []string) { return false, []string{"draining"} }
+	got := serve(admin(t, o), request("GET", "/readyz", ""))
+	if got.status != 503 || got.body != `{"ready":false,"reasons":["draining"]}`+"\n" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+func TestReset(t *testing.T) {
+	rows := []struct {
+		target string
+		err    error
+		status int
+		tenant string
+	}{
+		{"/v1/usage/acme", nil, 204, "acme"},
+		{"/v1/usage/a%2Fb", nil, 204, "a/b"},
+		{"/v1/usage/acme", errors.New("no store"), 503, "acme"},
+		{"/v1/usage/acme", &quota.Invalid{Mistakes: []quota.Mistake{{Pointer: "/tenant", Detail: "is not known"}}}, 400, "acme"},
+		{"/v1/usage/a%20b", nil, 400, ""},
+		{"/v1/usage/acme?policy=gold", nil, 400, ""},
+		{"/v1/usage/", nil, 404, ""},
+		{"/v1/usage/a/b", nil, 404, ""},
+	}
+	for _, row := range rows {
+		f := &fake{reset: func(context.Context, string) error { return row.err }}
+		got := serve(admin(t, options(f)), request("DELETE", row.target, ""))
+		if got.status != row.status || got.status == 204 && got.body != "" {
+			t.Errorf("%s: %d %s", row.target, got.status, got.body)
+		}
+		if tenant := strings.TrimSuffix(asked(f), " cost=0"); tenant != row.tenant {
+			t.Errorf("%s: reset %q", row.target, tenant)
+		}
+	}
+}
+
+func TestOptionsAreValidated(t *testing.T) {
+	rows := []struct {
+		change func(*httpapi.Options)
+		data   bool // whether NewData refuses too
+	}{
+		{func(o *httpapi.Options) { o.Limiter = nil }, true},
+		{func(o *httpapi.Options) { o.Logger = nil }, true},
+		{func(o *httpapi.Options) { o.Meter = nil }, true},
+		{func(o *httpapi.Options) { o.Deadline = -1 }, true},
+		{func(o *httpapi.Options) { o.MaxInFlight = -1 }, true},
+		{func(o *httpapi.Options) { o.Ready = nil }, false},
+		{func(o *httpapi.Options) { o.Regions = nil }, false},
+		{func(o *httpapi.Options) { o.Metrics = nil }, false},
+	}
+	for i, row := range rows {
+		o := options(&fake{})
+		row.change(&o)
+		_, dataErr := httpapi.NewData(o)
+		_, adminErr := httpapi.NewAdmin(o)
+		if (dataErr != nil) != row.data || adminErr == nil {
+			t.Errorf("row %d: %v, %v", i, dataErr, adminErr)
+		}
+	}
+	bare := options(&fake{})
+	bare.Jitter, bare.Settings = nil, func() *httpapi.Settings { return nil }
+	if got := serve(data(t, bare), request("POST", "/v1/check", `{"tenant":"a"}`)); got.status != http.StatusOK {
+		t.Errorf("nil settings: %d %s", got.status, got.body)
+	}
+}

@@ -1,0 +1,224 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/quota"
+)
+
+func forwardAuth() *httpapi.ForwardAuth {
+	return &httpapi.ForwardAuth{
+		TenantHeader: "X-Tenant",
+		Dimensions: []httpapi.DimensionSource{
+			{Name: "user", Header: "X-User"},
+			{Name: "ip", ClientIP: true},
+			{Name: "token", Header: "Authorization", Hash: true},
+		},
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("10.0.0.0/8")},
+		Routes: []httpapi.Route{
+			{Name: "login", Methods: []string{"POST"}, Path: "/login"},
+			{Name: "search", Path: "/search/*", Cost: 5},
+			{Name: "status", Path: "/status", Skip: true},
+		},
+	}
+}
+
+// asked is what the limiter was asked, in one line.
+func asked(f *fake) string {
+	var b strings.Builder
+	for _, r := range f.seen {
+		fmt.Fprintf(&b, "%s cost=%d", r.Tenant, r.Cost)
+		for _, d := range r.Dimensions {
+			fmt.Fprintf(&b, " %s=%s", d.Name, d.Value)
+		}
+	}
+	return b.String()
+}
+
+func TestForwardAuth(t *testing.T) {
+	tenant := "X-Tenant: acme"
+	rows := []struct {
+		name   string
+		call   string // method and target
+		header []string
+		status int
+		asked  string
+	}{
+		{"own method and path", "POST /v1/authz/login?explain=1&cost=99", []string{tenant}, 200, "acme cost=1 ip=192.0.2.1 route=login"},
+		{"method decides", "GET /v1/authz/login", []string{tenant}, 200, "acme cost=1 ip=192.0.2.1 route=other"},
+		{"cost of a route", "GET /v1/authz/search/x", []string{tenant}, 200, "acme cost=5 ip=192.0.2.1 route=search"},
+		{"skipped", "GET /v1/authz/status", nil, 200, ""},
+		{"root", "GET /v1/authz/", []string{tenant}, 200, "acme cost=1 ip=192.0.2.1 route=other"},
+		{"user", "GET /v1/authz/", []string{tenant, "X-User: auth0|x"}, 200, "acme cost=1 ip=192.0.2.1 route=other user=auth0|x"},
+		{"token is hashed", "GET /v1/authz/", []string{tenant, "Authorization: Bearer s3cret, spaced"}, 200, "acme cost=1 ip=192.0.2.1 route=other token=4ebd187c29718bf464e9743f05e0472a"},
+		{"forwarded", "GET /v1/authz", []string{tenant, "X-Forwarded-Method: POST", "X-Forwarded-Uri: /login?x=/status"}, 200, "acme cost=1 ip=192.0.2.1 route=login"},
+		{"forwarded, absolute form", "GET /v1/authz", []string{tenant, "X-Forwarded-Method: POST", "X-Forwarded-Uri: http://h/login"}, 200, "acme cost=1 ip=192.0.2.1 route=login"},
+		{"nginx", "GET /v1/authz-nginx", []string{tenant, "X-Original-Method: POST", "X-Original-URI: /login"}, 200, "acme cost=1 ip=192.0.2.1 route=login"},
+		{"nginx does not read forwarded", "GET /v1/authz-nginx", []string{tenant, "X-Original-Method: POST", "X-Original-URI: /login", "X-Forwarded-Method: GET", "X-Forwarded-Uri: /status"}, 200, "acme cost=1 ip=192.0.2.1 route=login"},
+		{"forwarded does not read nginx's", "GET /v1/authz", []string{tenant, "X-Original-Method: GET", "X-Original-URI: /status", "X-Forwarded-Method: POST", "X-Forwarded-Uri: /login"}, 200, "acme cost=1 ip=192.0.2.1 route=login"},
+		{"suffix reads neither", "POST /v1/authz/login", []string{tenant, "X-Original-Method: GET", "X-Original-URI: /status", "X-Forwarded-Method: GET", "X-Forwarded-Uri: /status"}, 200, "acme cost=1 ip=192.0.2.1 route=login"},
+		{"no forwarded path", "GET /v1/authz", []string{tenant}, 403, ""},
+		{"no original path", "GET /v1/authz-nginx", []string{tenant, "X-Forwarded-Method: GET", "X-Forwarded-Uri: /status"}, 403, ""},
+		{"two forwarded paths", "GET /v1/authz", []string{tenant, "X-Forwarded-Method: GET", "X-Forwarded-Uri: /status", "X-Forwarded-Uri: /login"}, 403, ""},
+		{"asterisk form", "GET /v1/authz", []string{tenant, "X-Forwarded-Method: OPTIONS", "X-Forwarded-Uri: *"}, 403, ""},
+		{"no tenant", "GET /v1/authz/", nil, 403, ""},
+		{"empty tenant", "GET /v1/authz/", []string{"X-Tenant: "}, 403, ""},
+		{"two tenants", "GET /v1/authz/", []string{tenant, tenant}, 403, ""},
+		{"joined tenants", "GET /v1/authz/", []string{"X-Tenant: acme,evil"}, 403, ""},
+		{"tenant with space", "GET /v1/authz/", []string{"X-Tenant: acme evil"}, 403, ""},
+		{"tenant with brace", "GET /v1/authz/", []string{"X-Tenant: acme}"}, 403, ""},
+		{"tenant not ASCII", "GET /v1/authz/", []string{"X-Tenant: é"}, 403, ""},
+		{"tenant long", "GET /v1/authz/", []string{"X-Tenant: " + strings.Repeat("a", 257)}, 403, ""},
+		{"tenant under an alias", "GET /v1/authz/", []string{tenant, "x_tenant: evil"}, 403, ""},
+		{"tenant under a dotted alias", "GET /v1/authz/", []string{tenant, "X.Tenant: evil"}, 403, ""},
+		{"user under an alias", "GET /v1/authz/", []string{tenant, "X_User: evil"}, 403, ""},
+		{"unrelated alias", "GET /v1/authz/", []string{tenant, "X_Other: fine"}, 200, "acme cost=1 ip=192.0.2.1 route=other"},
+		{"two users", "GET /v1/authz/", []string{tenant, "X-User: a", "X-User: b"}, 403, ""},
+		{"user with space", "GET /v1/authz/", []string{tenant, "X-User: a b"}, 403, ""},
+		{"two tokens", "GET /v1/authz/", []string{tenant, "Authorization: a", "Authorization: b"}, 403, ""},
+		{"forged client", "GET /v1/authz/", []string{tenant, "X-Forwarded-For: 1.1.1.1, 198.51.100.7"}, 200, "acme cost=1 ip=198.51.100.7 route=other"},
+		{"key of the end user is not ours", "GET /v1/authz/", []string{tenant, "Idempotency-Key: a b"}, 200, "acme cost=1 ip=192.0.2.1 route=other"},
+		{"broken escape", "GET /v1/authz", []string{tenant, "X-Forwarded-Method: POST", "X-Forwarded-Uri: /login%2"}, 403, ""},
+		{"any method", "BREW /v1/authz/login", []string{tenant}, 200, "acme cost=1 ip=192.0.2.1 route=other"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			f := &fake{}
+			o := options(f)
+			o.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
+			method, target, _ := strings.Cut(row.call, " ")
+			got := serve(data(t, o), request(method, target, "a body that nobody reads", row.header...))
+			if got.status != row.status {
+				t.Errorf("status %d, want %d: %s", got.status, row.status, got.body)
+			}
+			if a := asked(f); a != row.asked {
+				t.Errorf("asked %q\nwant  %q", a, row.asked)
+			}
+			decision, body := "allow", ""
+			if row.status != 200 {
+				decision, body = "invalid", got.body
+			}
+			if got.field("X-Regiond-Decision") != decision || got.body != body {
+				t.Errorf("decision %q, body %q", got.field("X-Regiond-Decision"), got.body)
+			}
+			if row.status != 200 && got.json(t)["type"] != "urn:regiond:problem:identity" {
+				t.Errorf("body %s", got.body)
+			}
+		})
+	}
+}
+
+// A refusal in a status that each gateway passes on, whatever the reason.
+func TestForwardAuthRefusals(t *testing.T) {
+	closedDecision := func(context.Context, quota.Request) (quota.Decision, error) {
+		return quota.Decision{Policy: "standard", Basis: quota.BasisClosed, Mode: quota.ModeLocal}, nil
+	}
+	fault := func(f quota.Fault) func(context.Context, quota.Request) (quota.Decision, error) {
+		return func(context.Context, quota.Request) (quota.Decision, error) {
+			return quota.Decision{}, &quota.Invalid{Fault: f, Mistakes: []quota.Mistake{{Pointer: "/cost", Detail: "is at most 20"}}}
+		}
+	}
+	rows := []struct {
+		name     string
+		decide   func(context.Context, quota.Request) (quota.Decision, error)
+		status   int
+		decision string
+		retry    string
+		kind     string
+	}{
+		{"denied", deny, 429, "deny", "13", "https://iana.org/assignments/http-problem-types#quota-exceeded"},
+		{"closed", closedDecision, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
+		{"undecided", func(context.Context, quota.Request) (quota.Decision, error) {
+			return quota.Decision{}, errors.New("no store")
+		}, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
+		{"panic", func(context.Context, quota.Request) (quota.Decision, error) { panic("defect") }, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
+		{"cost", fault(quota.FaultCost), 429, "deny", "", "urn:regiond:problem:cost-exceeds-limit"},
+		{"input", fault(quota.FaultInput), 403, "invalid", "", "urn:regiond:problem:identity"},
+		{"reuse", fault(quota.FaultReuse), 403, "invalid", "", "urn:regiond:problem:identity"},
+	}
+	for _, row := range rows {
+		for _, target := range []string{"/v1/authz", "/v1/authz/x", "/v1/authz-nginx"} {
+			t.Run(row.name+" "+target, func(t *testing.T) {
+				o := options(&fake{decide: row.decide})
+				o.Settings = with(&httpapi.Settings{ForwardAuth: &httpapi.ForwardAuth{TenantHeader: "X-Tenant"}})
+				got := serve(data(t, o), request("GET", target, "", "X-Tenant: acme"))
+				want := row.status
+				if target == "/v1/authz-nginx" {
+					want = 403
+				}
+				if got.status != want || fmt.Sprint(got.json(t)["status"]) != fmt.Sprint(want) {
+					t.Errorf("status %d, want %d: %s", got.status, want, got.body)
+				}
+				if got.field("X-Regiond-Decision") != row.decision || got.field("Retry-After") != row.retry || got.json(t)["type"] != row.kind {
+					t.Errorf("%q %q %s", got.field("X-Regiond-Decision"), got.field("Retry-After"), got.body)
+				}
+				if strings.Contains(got.body, "ceiling") || strings.Contains(got.body, "limits") {
+					t.Errorf("customers read this: %s", got.body)
+				}
+				if got.field("Cache-Control") != "no-store" {
+					t.Errorf("Cache-Control %q", got.field("Cache-Control"))
+				}
+			})
+		}
+	}
+}
+
+func TestForwardAuthNotConfigured(t *testing.T) {
+	f := &fake{}
+	for _, target := range []string{"/v1/authz", "/v1/authz/x", "/v1/authz-nginx"} {
+		got := serve(data(t, options(f)), request("POST", target, "", "X-Tenant: acme"))
+		if got.status != 403 || got.field("X-Regiond-Decision") != "invalid" || !strings.Contains(got.body, "forward_auth") {
+			t.Errorf("%s: %d %s", target, got.status, got.body)
+		}
+	}
+	if f.calls() != 0 {
+		t.Errorf("asked %v", f.asked)
+	}
+}
+
+func TestAnonymous(t *testing.T) {
+	f := forwardAuth()
+	f.Anonymous, f.Routes = true, nil
+	rows := []struct {
+		header []string
+		status int
+		tenant string
+	}{
+		{nil, 200, httpapi.AnonymousTenant},
+		{[]string{"X-Tenant: "}, 200, httpapi.AnonymousTenant},
+		{[]string{"X-Tenant: acme"}, 200, "acme"},
+		{[]string{"X-Tenant: acme", "X-Tenant: acme"}, 403, ""},
+		{[]string{"X-Tenant: ", "X-Tenant: "}, 403, ""},
+		{[]string{"X-Tenant: a b"}, 403, ""},
+		{[]string{"X_Tenant: acme"}, 403, ""},
+	}
+	for _, row := range rows {
+		l := &fake{}
+		o := options(l)
+		o.Settings = with(&httpapi.Settings{ForwardAuth: f})
+		got := serve(data(t, o), request("GET", "/v1/authz", "", row.header...))
+		if got.status != row.status || row.tenant == "" && l.calls() != 0 || row.tenant != "" && l.last(t).Tenant != row.tenant {
+			t.Errorf("%q: %d, asked %q", row.header, got.status, asked(l))
+		}
+		if l.calls() > 0 {
+			if _, ok := l.last(t).Dimensions.Value("route"); ok {
+				t.Errorf("%q: a route without routes", row.header)
+			}
+		}
+	}
+}
+
+func TestForwardAuthAllowedCarriesFields(t *testing.T) {
+	o := options(&fake{})
+	o.Settings = with(&httpapi.Settings{ForwardAuth: &httpapi.ForwardAuth{TenantHeader: "X-Tenant"}})
+	got := serve(data(t, o), request("HEAD", "/v1/authz", "", "X-Tenant: acme"))
+	if got.status != 200 || got.body != "" || got.field("RateLimit") == "" || got.field("RateLimit-Policy") == "" || got.field("Content-Type") != "" {
+		t.Errorf("%d %v %q", got.status, got.header, got.body)
+	}
+}

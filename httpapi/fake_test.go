@@ -1,0 +1,231 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/goleak"
+
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/quota"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// net/http lingers for half a second on a connection that it answered before
+// reading all of the request, which is longer than goleak waits.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
+
+// fake is a Limiter of funcs that records what it was asked. A func that is nil
+// admits everything.
+type fake struct {
+	decide func(ctx context.Context, r quota.Request) (quota.Decision, error)
+	reset  func(ctx context.Context, tenant string) error
+
+	mu    sync.Mutex
+	asked []string
+	seen  []quota.Request
+}
+
+func (f *fake) ask(ctx context.Context, verb string, r quota.Request) (quota.Decision, error) {
+	f.mu.Lock()
+	f.asked = append(f.asked, verb)
+	f.seen = append(f.seen, r)
+	f.mu.Unlock()
+	if f.decide == nil {
+		return allowed(r), nil
+	}
+	return f.decide(ctx, r)
+}
+
+func (f *fake) Check(ctx context.Context, r quota.Request) (quota.Decision, error) {
+	return f.ask(ctx, "check", r)
+}
+
+func (f *fake) Peek(ctx context.Context, r quota.Request) (quota.Decision, error) {
+	return f.ask(ctx, "peek", r)
+}
+
+func (f *fake) Report(ctx context.Context, r quota.Request) (quota.Decision, error) {
+	return f.ask(ctx, "report", r)
+}
+
+func (f *fake) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Outcome {
+	out := make([]quota.Outcome, len(rs))
+	for i := range rs {
+		out[i].Decision, out[i].Err = f.ask(ctx, "batch", rs[i])
+	}
+	return out
+}
+
+func (f *fake) Reset(ctx context.Context, tenant string) error {
+	_, _ = f.ask(ctx, "reset", quota.Request{Tenant: tenant})
+	if f.reset == nil {
+		return nil
+	}
+	return f.reset(ctx, tenant)
+}
+
+// calls is how often the limiter was asked anything.
+func (f *fake) calls() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.asked)
+}
+
+func (f *fake) last(t *testing.T) quota.Request {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.seen) == 0 {
+		t.Fatal("the limiter was not asked")
+	}
+	return f.seen[len(f.seen)-1]
+}
+
+func burst() *quota.Limit { return &quota.Limit{Name: "burst", Units: 20, Window: time.Second} }
+
+func sustained() *quota.Limit {
+	return &quota.Limit{Name: "sustained", Units: 600, Window: time.Minute, Scope: quota.ScopeGlobal}
+}
+
+func allowed(r quota.Request) quota.Decision {
+	return quota.Decision{
+		Allowed: true, Tenant: r.Tenant, Policy: "standard", Cost: r.Cost,
+		Limits: []quota.LimitState{
+			{Limit: burst(), Ceiling: 20, Remaining: 19, ResetAfter: time.Second},
+			{Limit: sustained(), Ceiling: 600, Remaining: 599, ResetAfter: 59_999_001 * time.Microsecond},
+		},
+	}
+}
+
+func denied(r quota.Request) quota.Decision {
+	d := allowed(r)
+	d.Allowed = false
+	d.Limits[1].Remaining, d.Limits[1].Denied = 0, true
+	d.Limits[1].RetryAfter = 12_000_001 * time.Microsecond
+	return d
+}
+
+func deny(context.Context, quota.Request) (quota.Decision, error) {
+	return denied(quota.Request{Tenant: "acme", Cost: 1}), nil
+}
+
+// options are those of a quiet door without jitter.
+func options(l httpapi.Limiter) httpapi.Options {
+	return httpapi.Options{
+		Limiter: l,
+		Ready:   func() (bool, []string) { return true, nil },
+		Regions: func() any { return map[string]string{"region": "local"} },
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "figures 1\n") }),
+		Logger:  slog.New(slog.DiscardHandler),
+		Meter:   noop.Meter{},
+		Jitter:  func() float64 { return 0 },
+	}
+}
+
+func with(s *httpapi.Settings) func() *httpapi.Settings {
+	return func() *httpapi.Settings { return s }
+}
+
+func data(t testing.TB, o httpapi.Options) http.Handler {
+	t.Helper()
+	h, err := httpapi.NewData(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func admin(t testing.TB, o httpapi.Options) http.Handler {
+	t.Helper()
+	h, err := httpapi.NewAdmin(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// request makes a request of "Name: value" header lines.
+func request(method, target, body string, header ...string) *http.Request {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header[http.CanonicalHeaderKey(name)] = append(r.Header[http.CanonicalHeaderKey(name)], value)
+	}
+	return r
+}
+
+type reply struct {
+	status int
+	header http.Header // exactly as set, RateLimit and not Ratelimit
+	body   string
+}
+
+func serve(h http.Handler, r *http.Request) reply {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return reply{w.Code, w.Header(), w.Body.String()}
+}
+
+// field is a header field under its exact spelling.
+func (r reply) field(name string) string { return strings.Join(r.header[name], " | ") }
+
+func (r reply) json(t *testing.T) map[string]any {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(r.body))
+	d.UseNumber()
+	var m map[string]any
+	if err := d.Decode(&m); err != nil {
+		t.Fatalf("body %q: %v", r.body, err)
+	}
+	return m
+}
+
+// mistakes are the errors of a problem document, "#/cost: must be…".
+func (r reply) mistakes(t *testing.T) []string {
+	t.Helper()
+	var p struct {
+		Errors []struct{ Pointer, Detail string }
+	}
+	if err := json.Unmarshal([]byte(r.body), &p); err != nil {
+		t.Fatalf("body %q: %v", r.body, err)
+	}
+	var out []string
+	for _, e := range p.Errors {
+		out = append(out, e.Pointer+": "+e.Detail)
+	}
+	return out
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path) //nolint:gosec // a test's own file
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s:\n got %s\nwant %s", path, got, want)
+	}
+}

@@ -1,0 +1,180 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Names of the header fields, spelled as the drafts spell them. They are set
+// without http.Header.Set, which would send "Ratelimit".
+const (
+	fieldPolicy     = "RateLimit-Policy"
+	fieldState      = "RateLimit"
+	fieldLimit      = "RateLimit-Limit"
+	fieldRemaining  = "RateLimit-Remaining"
+	fieldReset      = "RateLimit-Reset"
+	fieldXLimit     = "X-RateLimit-Limit"
+	fieldXRemaining = "X-RateLimit-Remaining"
+	fieldXReset     = "X-RateLimit-Reset"
+	fieldRetryAfter = "Retry-After"
+)
+
+// maxFieldInteger is the largest Integer of a structured field, 15 digits.
+const maxFieldInteger = 999_999_999_999_999
+
+// jitterShare is how much a wait in a header field may be lengthened, so that
+// clients which were denied together do not return together.
+const jitterShare = 0.1
+
+// fieldInput is what header fields are made of, besides the decision.
+type fieldInput struct {
+	headers Headers
+	jitter  float64 // [0,1), one draw for all fields of an answer
+	nowUS   int64   // the host's clock, for ResetEpoch when the store was not asked
+	denied  bool    // whether the answer is a refusal
+}
+
+// setFields puts the rate limit fields of a decision into h: the only place
+// that knows how they are written. buf is scratch and is returned for reuse.
+func setFields(h http.Header, d *quota.Decision, in fieldInput, buf []byte) []byte {
+	head := d.Headline()
+	if in.denied {
+		h[fieldRetryAfter] = []string{strconv.FormatInt(retryAfter(d, head, in.jitter), 10)}
+	}
+	if head < 0 {
+		return buf
+	}
+	switch in.headers.Format {
+	case Draft11:
+		return setDraft11(h, d, in.jitter, buf)
+	case Triplet:
+		wait := wholeSeconds(wait(&d.Limits[head]), in.jitter)
+		return setTriplet(h, [3]string{fieldLimit, fieldRemaining, fieldReset}, &d.Limits[head], wait, buf)
+	case XRateLimit:
+		wait := wholeSeconds(wait(&d.Limits[head]), in.jitter)
+		if in.headers.XReset == ResetEpoch {
+			wait += epochSeconds(d, in.nowUS)
+		}
+		return setTriplet(h, [3]string{fieldXLimit, fieldXRemaining, fieldXReset}, &d.Limits[head], wait, buf)
+	case Off:
+	}
+	return buf
+}
+
+// setDraft11 writes both lists into one string, so that they cost two
+// allocations however many limits there are.
+func setDraft11(h http.Header, d *quota.Decision, jitter float64, buf []byte) []byte {
+	buf = buf[:0]
+	for i := range d.Limits {
+		l := d.Limits[i].Limit
+		buf = appendMember(buf, i, d.Policy, l.Name)
+		buf = append(buf, ";q="...)
+		buf = appendInteger(buf, l.Units)
+		if w := windowSeconds(l.Window); w > 0 {
+			buf = append(buf, ";w="...)
+			buf = appendInteger(buf, w)
+		}
+	}
+	cut := len(buf)
+	for i := range d.Limits {
+		s := &d.Limits[i]
+		buf = appendMember(buf, i, d.Policy, s.Limit.Name)
+		buf = append(buf, ";r="...)
+		buf = appendInteger(buf, s.Remaining)
+		buf = append(buf, ";t="...)
+		buf = appendInteger(buf, wholeSeconds(wait(s), jitter))
+	}
+	both := string(buf)
+	values := []string{both[:cut], both[cut:]}
+	h[fieldPolicy] = values[0:1:1]
+	h[fieldState] = values[1:2:2]
+	return buf
+}
+
+func setTriplet(h http.Header, names [3]string, s *quota.LimitState, reset int64, buf []byte) []byte {
+	buf = appendInteger(buf[:0], s.Limit.Units)
+	a := len(buf)
+	buf = appendInteger(buf, s.Remaining)
+	b := len(buf)
+	buf = appendInteger(buf, reset)
+	all := string(buf)
+	values := []string{all[:a], all[a:b], all[b:]}
+	for i, name := range names {
+		h[name] = values[i : i+1 : i+1]
+	}
+	return buf
+}
+
+// appendMember begins one item of a list: a quoted name. Names of policies and
+// limits have no character that a structured string would have to escape.
+func appendMember(b []byte, i int, policy, limit string) []byte {
+	if i > 0 {
+		b = append(b, ", "...)
+	}
+	b = append(b, '"')
+	b = append(b, policy...)
+	b = append(b, '.')
+	b = append(b, limit...)
+	return append(b, '"')
+}
+
+func appendInteger(b []byte, n int64) []byte {
+	return strconv.AppendInt(b, min(max(n, 0), maxFieldInteger), 10)
+}
+
+// windowSeconds is W for the parameter w: 0, which leaves it out, below a
+// second; otherwise rounded up, so that q/w never promises a higher rate.
+func windowSeconds(w time.Duration) int64 {
+	if w < time.Second {
+		return 0
+	}
+	return ceil(w, time.Second)
+}
+
+// wait is what t counts. For a limit that refused: until this cost fits. For
+// one that did not: until everything is free again, after which a client may
+// rely on more than it has now.
+func wait(s *quota.LimitState) time.Duration {
+	if s.Denied {
+		// A refusal never says "at once".
+		return max(s.RetryAfter, 1)
+	}
+	return s.ResetAfter
+}
+
+// retryAfter is Retry-After of a refusal, in seconds, at least 1. It is the
+// headline's t, from the same draw.
+func retryAfter(d *quota.Decision, head int, jitter float64) int64 {
+	if head < 0 || !d.Limits[head].Denied {
+		return 1
+	}
+	return wholeSeconds(wait(&d.Limits[head]), jitter)
+}
+
+// wholeSeconds rounds up and then lengthens by at most jitterShare, in whole
+// seconds: never below the exact wait, never more than a tenth above the
+// rounded one. Waits below ten seconds therefore stay as they are.
+func wholeSeconds(d time.Duration, jitter float64) int64 {
+	s := ceil(d, time.Second)
+	return s + int64(float64(s)*jitterShare*jitter)
+}
+
+// epochSeconds is the region's clock in seconds, rounded up.
+func epochSeconds(d *quota.Decision, nowUS int64) int64 {
+	us := d.StoreUS
+	if us == 0 {
+		us = nowUS
+	}
+	return ceil(time.Duration(us)*time.Microsecond, time.Second)
+}
+
+// ceil divides rounding up; a negative d is 0.
+func ceil(d, unit time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/unit) + 1
+}

@@ -1,0 +1,199 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"pgregory.net/rapid"
+
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/quota"
+)
+
+func TestFieldFormats(t *testing.T) {
+	const nowUS = 1_795_198_405_260_197
+	d := allowed(quota.Request{})
+	no := denied(quota.Request{})
+	stored := denied(quota.Request{})
+	stored.StoreUS = 1_000_000_000_000_001
+	rows := []struct {
+		name    string
+		headers httpapi.Headers
+		d       *quota.Decision
+		jitter  float64
+		want    string
+	}{
+		{"draft-11", httpapi.Headers{}, &d, 0, `RateLimit: "standard.burst";r=19;t=1, "standard.sustained";r=599;t=60 / RateLimit-Policy: "standard.burst";q=20;w=1, "standard.sustained";q=600;w=60`},
+		{"draft-11 denied, jitter", httpapi.Headers{}, &no, 0.999, `RateLimit: "standard.burst";r=19;t=1, "standard.sustained";r=0;t=14 / RateLimit-Policy: "standard.burst";q=20;w=1, "standard.sustained";q=600;w=60 / Retry-After: 14`},
+		{"triplet", httpapi.Headers{Format: httpapi.Triplet}, &d, 0, "RateLimit-Limit: 20 / RateLimit-Remaining: 19 / RateLimit-Reset: 1"},
+		{"triplet denied", httpapi.Headers{Format: httpapi.Triplet}, &no, 0, "RateLimit-Limit: 600 / RateLimit-Remaining: 0 / RateLimit-Reset: 13 / Retry-After: 13"},
+		{"x delta", httpapi.Headers{Format: httpapi.XRateLimit}, &no, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 13"},
+		{"x epoch, host's clock", httpapi.Headers{Format: httpapi.XRateLimit, XReset: httpapi.ResetEpoch}, &no, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 1795198419"},
+		{"x epoch, store's clock", httpapi.Headers{Format: httpapi.XRateLimit, XReset: httpapi.ResetEpoch}, &stored, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 1000000014"},
+		{"off", httpapi.Headers{Format: httpapi.Off}, &d, 0, ""},
+		{"off denied", httpapi.Headers{Format: httpapi.Off}, &no, 0, "Retry-After: 13"},
+	}
+	for _, row := range rows {
+		h := httpapi.Fields(row.headers, row.d, row.jitter, nowUS, !row.d.Allowed)
+		var got []string
+		for _, name := range []string{"RateLimit", "RateLimit-Limit", "RateLimit-Policy", "RateLimit-Remaining", "RateLimit-Reset", "Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+			if v := h[name]; len(v) == 1 {
+				got = append(got, name+": "+v[0])
+			}
+		}
+		if g := strings.Join(got, " / "); g != row.want || len(h) != len(got) {
+			t.Errorf("%s:\n got %s\nwant %s", row.name, g, row.want)
+		}
+	}
+}
+
+func TestWindows(t *testing.T) {
+	rows := []struct {
+		window time.Duration
+		want   string
+	}{
+		{time.Millisecond, `"p.l";q=5`},
+		{999_999 * time.Microsecond, `"p.l";q=5`},
+		{time.Second, `"p.l";q=5;w=1`},
+		{1001 * time.Millisecond, `"p.l";q=5;w=2`},
+		{quota.MaxWindow, `"p.l";q=5;w=2678400`},
+	}
+	for _, row := range rows {
+		d := quota.Decision{Allowed: true, Policy: "p", Limits: []quota.LimitState{{Limit: &quota.Limit{Name: "l", Units: 5, Window: row.window}}}}
+		if got := (reply{header: httpapi.Fields(httpapi.Headers{}, &d, 0, 0, false)}).field("RateLimit-Policy"); got != row.want {
+			t.Errorf("%v: %s, want %s", row.window, got, row.want)
+		}
+	}
+}
+
+func drawDecision(t *rapid.T) quota.Decision {
+	name := rapid.StringMatching(`[a-z0-9][a-z0-9_-]{0,62}`)
+	wait := func(label string) time.Duration {
+		return time.Duration(rapid.Int64Range(0, int64(quota.MaxWindow)).Draw(t, label))
+	}
+	d := quota.Decision{Allowed: true, Policy: name.Draw(t, "policy")}
+	for range rapid.IntRange(1, 4).Draw(t, "limits") {
+		s := quota.LimitState{
+			Limit: &quota.Limit{
+				Name: name.Draw(t, "name"), Units: rapid.Int64Range(1, quota.MaxUnits).Draw(t, "units"),
+				Window: time.Duration(rapid.Int64Range(int64(quota.MinWindow), int64(quota.MaxWindow)).Draw(t, "window")),
+			},
+			Remaining: rapid.Int64Range(0, quota.MaxUnits).Draw(t, "remaining"), ResetAfter: wait("reset"),
+			Denied: rapid.Bool().Draw(t, "denied"),
+		}
+		if s.Denied {
+			s.RetryAfter = wait("retry")
+			d.Allowed = false
+		}
+		d.Limits = append(d.Limits, s)
+	}
+	return d
+}
+
+// Whatever the decision, both fields parse as structured lists that say what it
+// says; waits are never below the exact value and at most a tenth above it.
+func TestFieldsParse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawDecision(t)
+		jitter := rapid.Float64Range(0, 0.999999).Draw(t, "jitter")
+		h := httpapi.Fields(httpapi.Headers{}, &d, jitter, 0, !d.Allowed)
+		policies, states := parseList(t, h, "RateLimit-Policy"), parseList(t, h, "RateLimit")
+		if len(policies) != len(d.Limits) || len(states) != len(d.Limits) {
+			t.Fatalf("%d and %d members for %d limits", len(policies), len(states), len(d.Limits))
+		}
+		for i := range d.Limits {
+			s := &d.Limits[i]
+			wait := s.ResetAfter
+			if s.Denied {
+				wait = max(s.RetryAfter, 1)
+			}
+			want := d.Policy + "." + s.Limit.Name
+			if policies[i].Value != want || states[i].Value != want || integer(t, policies[i], "q") != s.Limit.Units || integer(t, states[i], "r") != s.Remaining {
+				t.Fatalf("%v", h)
+			}
+			boundSeconds(t, integer(t, states[i], "t"), wait)
+			if w := integer(t, policies[i], "w"); s.Limit.Window >= time.Second && (time.Duration(w)*time.Second < s.Limit.Window || time.Duration(w-1)*time.Second >= s.Limit.Window) {
+				t.Fatalf("w=%d for %v", w, s.Limit.Window)
+			}
+		}
+		if d.Allowed {
+			return
+		}
+		retry, ok := states[d.Headline()].Params.Get("t")
+		item, err := httpsfv.UnmarshalItem(h["Retry-After"])
+		if !ok || err != nil || item.Value != retry || retry.(int64) < 1 { //nolint:forcetypeassert // t is an Integer
+			t.Fatalf("Retry-After %q beside %v", h["Retry-After"], states)
+		}
+	})
+}
+
+func parseList(t *rapid.T, h http.Header, name string) (items []httpsfv.Item) {
+	list, err := httpsfv.UnmarshalList(h[name])
+	if err != nil {
+		t.Fatalf("%s: %q: %v", name, h[name], err)
+	}
+	for _, m := range list {
+		item, ok := m.(httpsfv.Item)
+		if !ok {
+			t.Fatalf("%s: %q has a member that is no item", name, h[name])
+		}
+		items = append(items, item)
+	}
+	return items
+}
+
+func integer(t *rapid.T, item httpsfv.Item, name string) int64 {
+	v, ok := item.Params.Get(name)
+	if !ok {
+		return -1
+	}
+	n, ok := v.(int64)
+	if !ok {
+		t.Fatalf("%s is %T", name, v)
+	}
+	return n
+}
+
+func boundSeconds(t *rapid.T, got int64, exact time.Duration) {
+	up := int64(exact / time.Second)
+	if exact%time.Second > 0 {
+		up++
+	}
+	if got < up || got*10 > up*11 {
+		t.Fatalf("%d s for %v", got, exact)
+	}
+}
+
+func TestOneDrawForAllFieldsOfAnAnswer(t *testing.T) {
+	draws := 0
+	o := options(&fake{decide: deny})
+	o.Jitter = func() float64 { draws++; return 0.999 }
+	got := serve(data(t, o), request("POST", "/v1/check", `{"tenant":"a"}`))
+	if draws != 1 || got.field("Retry-After") != "14" || !strings.Contains(got.field("RateLimit"), "t=14") || !strings.Contains(got.body, `"retry_after_ms":12001`) {
+		t.Errorf("%d draws, %v, %s", draws, got.header, got.body)
+	}
+}
+
+func TestFormatWords(t *testing.T) {
+	for _, f := range []httpapi.Format{httpapi.Draft11, httpapi.Triplet, httpapi.XRateLimit, httpapi.Off} {
+		var back httpapi.Format
+		text, err := f.MarshalText()
+		if err != nil || back.UnmarshalText(text) != nil || back != f {
+			t.Errorf("%v became %v", f, back)
+		}
+	}
+	for _, x := range []httpapi.XReset{httpapi.ResetDelta, httpapi.ResetEpoch} {
+		var back httpapi.XReset
+		text, err := x.MarshalText()
+		if err != nil || back.UnmarshalText(text) != nil || back != x {
+			t.Errorf("%v became %v", x, back)
+		}
+	}
+	var f httpapi.Format
+	if err := f.UnmarshalText([]byte("draft-7")); err == nil || !strings.Contains(err.Error(), "draft-11, triplet, x-ratelimit, off") {
+		t.Errorf("draft-7: %v", err)
+	}
+}

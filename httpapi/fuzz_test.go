@@ -1,0 +1,185 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/quota"
+)
+
+// A body is either a valid request that encoding/json reads alike, or has
+// mistakes; never both, never neither.
+func FuzzDecodeCheck(f *testing.F) {
+	for _, seed := range []string{
+		`{"tenant":"acme"}`, `{"tenant":"a","policy":"p","dimensions":{"user":"1","ip":"::1"},"cost":5}`,
+		`{"tenant":"a","tenant":"b"}`, `{"tenant":"a","cost":1e3}`, `{"tenant":"a","cost":1.0}`, `{}`, `[]`, ``,
+		`{"checks":[{"tenant":"a"},{"cost":0},7]}`, `{"tenant":"\u0000"}`, "{\"tenant\":\"\xff\"}", `{"tenant":"a"} {}`,
+		`{"tenant":"a","dimensions":{"u":"1","u":"2"}}`, `{"tenant":"a","cost":1099511627777}`,
+		`{"checks":[` + strings.Repeat(`{"tenant":"a"},`, 200) + `{}]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		before := string(body)
+		r, mistakes := httpapi.DecodeCheck(body)
+		if string(body) != before {
+			t.Fatal("the body was changed")
+		}
+		if len(mistakes) == 0 {
+			sameAsPlain(t, body, r)
+		}
+		requests, each, envelope := httpapi.DecodeBatch(body)
+		if len(requests) != len(each) || len(requests) > httpapi.MaxChecks || len(envelope) == 0 && len(requests) == 0 {
+			t.Fatalf("%d requests, %d lists of mistakes, envelope %v", len(requests), len(each), envelope)
+		}
+		for i := range requests {
+			if ms := requests[i].Validate(); len(each[i]) == 0 && len(ms) > 0 {
+				t.Fatalf("check %d passed with %v", i, ms)
+			}
+		}
+	})
+}
+
+// sameAsPlain compares with the dumb twin, which is laxer but not different.
+func sameAsPlain(t *testing.T, body []byte, r quota.Request) {
+	t.Helper()
+	if ms := r.Validate(); len(ms) > 0 {
+		t.Fatalf("passed with %v", ms)
+	}
+	var plain struct {
+		Tenant, Policy string
+		Dimensions     map[string]string
+		Cost           *int64
+	}
+	if err := json.Unmarshal(body, &plain); err != nil {
+		t.Fatalf("passed what encoding/json refuses: %v", err)
+	}
+	cost := int64(1)
+	if plain.Cost != nil {
+		cost = *plain.Cost
+	}
+	if r.Tenant != plain.Tenant || r.Policy != plain.Policy || r.Cost != cost || len(r.Dimensions) != len(plain.Dimensions) {
+		t.Fatalf("got %+v, plainly %+v", r, plain)
+	}
+	for _, d := range r.Dimensions {
+		if plain.Dimensions[d.Name] != d.Value {
+			t.Fatalf("got %+v, plainly %+v", r, plain)
+		}
+	}
+}
+
+// Whatever a gateway passes on, the answer is 200, 403 or 429, and the limiter
+// is asked only about valid ids, at most once, and never when the answer is 403.
+func FuzzAuthz(f *testing.F) {
+	f.Add("GET", "/login", "acme", "42", "1.1.1.1")
+	f.Add("POST", "//login/../%2e%2e;x", "a,b", "", ",,")
+	f.Add("BREW", "*", "", "\x00", "[::1]:80, x")
+	f.Add("POST", "http://h/%", "é", "a b", strings.Repeat("10.0.0.1,", 100))
+	f.Fuzz(func(t *testing.T, method, path, tenant, user, forwarded string) {
+		for _, base := range []string{"/v1/authz/", "/v1/authz", "/v1/authz-nginx"} {
+			l := &fake{}
+			o := options(l)
+			o.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
+			r := httptest.NewRequest(http.MethodGet, base, nil)
+			if base == "/v1/authz/" {
+				r.Method, r.RequestURI = method, base+path
+				r.URL = &url.URL{Path: base + path}
+			}
+			r.Header = http.Header{
+				"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {path}, "X-Original-Method": {method}, "X-Original-Uri": {path},
+				"X-Tenant": {tenant}, "X-User": {user}, "X-Forwarded-For": {forwarded},
+			}
+			got := serve(data(t, o), r)
+			skipped := got.status == 200 && l.calls() == 0
+			if got.status != 200 && got.status != 403 || got.status == 403 && l.calls() != 0 || l.calls() > 1 {
+				t.Fatalf("%s: %d after %d calls: %s", base, got.status, l.calls(), got.body)
+			}
+			if !skipped && got.status == 200 {
+				seen := l.last(t)
+				if ms := seen.Validate(); len(ms) > 0 || seen.Tenant != tenant {
+					t.Fatalf("asked %+v: %v", seen, ms)
+				}
+				if !slices.IsSortedFunc(seen.Dimensions, func(a, b quota.Dimension) int { return strings.Compare(a.Name, b.Name) }) {
+					t.Fatalf("dimensions %v", seen.Dimensions)
+				}
+			}
+			for name, values := range got.header {
+				if strings.ContainsAny(name+strings.Join(values, ""), "\r\n") {
+					t.Fatalf("a line break in %v", got.header)
+				}
+			}
+		}
+	})
+}
+
+// Any legal decision becomes fields that parse and cannot break a line.
+func FuzzFields(f *testing.F) {
+	f.Add("standard", "burst", int64(20), int64(1_000_000), int64(3), int64(500_000), true, 0.5)
+	f.Add("a", "b", quota.MaxUnits, int64(2_678_400_000_000), quota.MaxUnits, int64(0), false, 0.0)
+	f.Fuzz(func(t *testing.T, policy, name string, units, windowUS, remaining, waitUS int64, denied bool, jitter float64) {
+		l := quota.Limit{Name: name, Units: units, Window: time.Duration(windowUS) * time.Microsecond, Algorithm: quota.SlidingWindow}
+		if quota.ValidName(policy) != nil || len(l.Validate()) > 0 || jitter < 0 || jitter >= 1 || waitUS < 0 || waitUS > 1<<50 {
+			return
+		}
+		wait := time.Duration(waitUS) * time.Microsecond
+		d := quota.Decision{Allowed: !denied, Policy: policy, Limits: []quota.LimitState{
+			{Limit: &l, Remaining: remaining, RetryAfter: wait, ResetAfter: wait, Denied: denied},
+		}}
+		for _, format := range []httpapi.Format{httpapi.Draft11, httpapi.Triplet, httpapi.XRateLimit, httpapi.Off} {
+			h := httpapi.Fields(httpapi.Headers{Format: format}, &d, jitter, 0, denied)
+			for field, values := range h {
+				if len(values) != 1 {
+					t.Fatalf("%s: %q", field, values)
+				}
+				if _, err := httpsfv.UnmarshalList(values); err != nil {
+					t.Fatalf("%s: %q: %v", field, values[0], err)
+				}
+			}
+			if denied && h["Retry-After"][0] == "0" {
+				t.Fatal("a denial says at once")
+			}
+		}
+	})
+}
+
+// A tokens file is read or refused; what was read is written back and read alike.
+func FuzzTokens(f *testing.F) {
+	f.Add("# x\ngw " + strings.Repeat("0a", 32) + " # y\n\n")
+	f.Add("gw " + strings.Repeat("z", 64))
+	f.Add("\x00 \xff")
+	f.Fuzz(func(t *testing.T, file string) {
+		tokens, err := httpapi.ParseTokens(strings.NewReader(file))
+		if err != nil {
+			if tokens != nil || !strings.HasPrefix(err.Error(), "read tokens: line ") {
+				t.Fatalf("%v with %d tokens", err, len(tokens))
+			}
+			return
+		}
+		var b strings.Builder
+		for _, tok := range tokens {
+			b.WriteString(tok.Name + " " + hexOf(tok.SHA256[:]) + "\n")
+		}
+		again, err := httpapi.ParseTokens(strings.NewReader(b.String()))
+		if err != nil || !slices.Equal(tokens, again) {
+			t.Fatalf("%v became %v (%v)", tokens, again, err)
+		}
+	})
+}
+
+func hexOf(b []byte) string {
+	const digits = "0123456789abcdef"
+	out := make([]byte, 0, 2*len(b))
+	for _, c := range b {
+		out = append(out, digits[c>>4], digits[c&15])
+	}
+	return string(out)
+}

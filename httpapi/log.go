@@ -1,0 +1,90 @@
+package httpapi
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// logsPerSecond bounds what a flood of denials can make us write, per process
+// and kind of line.
+const logsPerSecond = 10
+
+// sampler lets logsPerSecond lines through in each second of the clock and
+// counts the others. What it held back is told with the next line it lets
+// through, however much later that is.
+type sampler struct {
+	mu         sync.Mutex
+	second     int64
+	taken      int
+	suppressed int
+}
+
+func (s *sampler) take(now time.Time) (suppressed int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if second := now.Unix(); second != s.second {
+		s.second, s.taken = second, 0
+	}
+	if s.taken >= logsPerSecond {
+		s.suppressed++
+		return 0, false
+	}
+	s.taken++
+	suppressed, s.suppressed = s.suppressed, 0
+	return suppressed, true
+}
+
+// logDecision writes a line for a denial, and for what observe would deny: who,
+// by which limit, counted by what. Ids stand in the log alone, never in a metric.
+func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
+	if d.Allowed && !d.WouldDeny {
+		return
+	}
+	suppressed, ok := c.denials.take(c.start)
+	if !ok {
+		return
+	}
+	message := "denied"
+	if d.Allowed {
+		message = "would deny"
+	}
+	attrs := []slog.Attr{
+		slog.String("tenant", d.Tenant), slog.String("policy", d.Policy), slog.Int64("cost", d.Cost),
+		slog.Any("violated", d.Violated()), slog.Duration("retry_after", d.RetryAfter()),
+		slog.String("basis", d.Basis.String()), slog.String("mode", d.Mode.String()),
+	}
+	if d.Reason != quota.ReasonNone {
+		attrs = append(attrs, slog.String("reason", d.Reason.String()))
+	}
+	for _, dim := range dims {
+		attrs = append(attrs, slog.String("dim."+dim.Name, dim.Value))
+	}
+	c.log(message, suppressed, attrs)
+}
+
+// logRefusal writes a line for a call that got no decision. detail is our own
+// text and holds nothing secret.
+func (c *call) logRefusal(why, detail string) {
+	if suppressed, ok := c.refusals.take(c.start); ok {
+		c.log("refused", suppressed, []slog.Attr{slog.String("why", why), slog.String("detail", detail)})
+	}
+}
+
+// logReset is not sampled: somebody changed what tenants are owed.
+func (c *call) logReset(tenant string) {
+	c.log("usage reset", 0, []slog.Attr{slog.String("tenant", tenant)})
+}
+
+func (c *call) log(message string, suppressed int, attrs []slog.Attr) {
+	attrs = append(attrs, slog.String("route", c.pattern()), slog.String("peer", c.r.RemoteAddr))
+	if c.caller != "" {
+		attrs = append(attrs, slog.String("caller", c.caller))
+	}
+	if suppressed > 0 {
+		attrs = append(attrs, slog.Int("suppressed", suppressed))
+	}
+	c.Logger.LogAttrs(c.r.Context(), slog.LevelInfo, message, attrs...)
+}

@@ -1,0 +1,185 @@
+package httpapi_test
+
+import (
+	"net/url"
+	"path"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/regiond/regiond/httpapi"
+)
+
+// What a client might write to be served /login without being counted there,
+// or to be skipped as /status is.
+func TestRoutes(t *testing.T) {
+	const refused = "refused"
+	f := forwardAuth()
+	f.Routes = append(f.Routes,
+		httpapi.Route{Name: "files", Path: "/files/*"},
+		httpapi.Route{Name: "open", Path: "/public/*", Skip: true})
+	rows := []struct{ uri, want string }{
+		{"/login", "login"},
+		{"/login/", "login"},
+		{"/login?next=/status", "login"},
+		{"//login", "login"},
+		{"/login//", "login"},
+		{"/./login", "login"},
+		{"/login/.", "login"},
+		{"/x/../login", "login"},
+		{"/../login", "login"},
+		{"/%6cogin", "login"},
+		{"/%6Cogin", "login"},
+		{"/x/%2e%2e/login", "login"},
+		{"/x/%2E%2e/login", "login"},
+		{"/%2flogin", "login"},
+		{"/x%2f..%2flogin", "login"},
+		{`/x\..\login`, "login"},
+		{"/%5clogin", "login"},
+		{"/login;x", "login"},
+		{"/login;a=b;c=d", "login"},
+		{"/;x/login", "login"},
+		{"/login%3bx", "login"},
+		{"/login/x", "other"},
+		{"/loginx", "other"},
+		{"/LOGIN", "other"},
+		{"/%256cogin", "other"}, // decoded once: /%6cogin
+		{"/login%3Fx", "other"}, // a path that has a question mark in it
+		{"/", "other"},
+		{"http://host/login?x", "login"},
+		{"http://host", "other"},
+
+		{"/search", "search"},
+		{"/search/", "search"},
+		{"/search/a/b", "search"},
+		{"/searching", "other"},
+		{"/search/a%2Fb", "search"},
+
+		{"/status", "status"},
+		{"/status/", "status"},
+		{"//status", "status"},
+		{"/public/a%20b.css", "open"},
+		{"/public/v1.2/a", "open"},
+		// A server that reads these otherwise would serve what was never counted.
+		{"/login/../status", "other"},
+		{"/login/..;/status", "other"},
+		{"/x%2f..%2fstatus", "other"},
+		{"/status;x", "other"},
+		{"/public/../login", "login"},
+		{"/public/..%2flogin", "login"},
+		{"/public/..;/login", "login"},
+		{"/files/..%2fstatus", "files"},
+		{"/files/../login", refused},
+		{"/search/..%2ffiles/x", refused},
+
+		{"/login#x", refused},
+		{"/login%00", refused},
+		{"/login%0a", refused},
+		{"/login\x01", refused},
+		{"/login%", refused},
+		{"/login%2", refused},
+		{"/login%zz", refused},
+		{"/%u006cogin", refused},
+		{"login", refused},
+		{"*", refused},
+		{"", refused},
+	}
+	for _, row := range rows {
+		got, err := f.RouteName("POST", row.uri)
+		if err != nil {
+			got = refused
+		}
+		if got != row.want {
+			t.Errorf("%-28s %s, want %s (%v)", row.uri, got, row.want, err)
+		}
+	}
+}
+
+// plainRoute is the dumb twin: decode and clean with the standard library, and
+// take the first match.
+func plainRoute(f *httpapi.ForwardAuth, method, raw string) string {
+	decoded, err := url.PathUnescape(raw)
+	if err != nil {
+		return ""
+	}
+	cleaned := path.Clean(decoded)
+	for _, r := range f.Routes {
+		if len(r.Methods) > 0 && !strings.Contains(strings.Join(r.Methods, " "), method) {
+			continue
+		}
+		base, prefix := strings.CutSuffix(r.Path, "/*")
+		if cleaned == base || prefix && strings.HasPrefix(cleaned+"/", base+"/") {
+			return r.Name
+		}
+	}
+	return httpapi.OtherRoute
+}
+
+func TestRoutesAgainstPlainCleaning(t *testing.T) {
+	f := forwardAuth()
+	pieces := rapid.SampledFrom([]string{"/", "//", "login", "search", "status", "x", ".", "..", "%2e", "%6cogin", "%2F", "%20", "a-b"})
+	rapid.Check(t, func(t *rapid.T) {
+		raw := "/" + strings.Join(rapid.SliceOfN(pieces, 0, 8).Draw(t, "pieces"), "")
+		method := rapid.SampledFrom([]string{"GET", "POST"}).Draw(t, "method")
+		got, err := f.RouteName(method, raw)
+		want := plainRoute(f, method, raw)
+		// The plain reading counts, except that a skip is given up and a conflict
+		// refused where another server could read the path otherwise; it is never
+		// a skip that the plain reading does not have.
+		switch {
+		case err != nil && want != httpapi.OtherRoute, got == want:
+		case want == "status" && got != "status":
+		case want == httpapi.OtherRoute && got != "status":
+		default:
+			t.Fatalf("%s %s: %s (%v), plainly %s", method, raw, got, err, want)
+		}
+		plain := !strings.ContainsAny(raw, "%.;")
+		if plain && got != want {
+			t.Fatalf("%s %s: %s, want %s: there is only one way to read it", method, raw, got, want)
+		}
+	})
+}
+
+func TestSettingsAreValidated(t *testing.T) {
+	change := func(c func(*httpapi.ForwardAuth)) *httpapi.Settings {
+		f := forwardAuth()
+		c(f)
+		return &httpapi.Settings{ForwardAuth: f}
+	}
+	rows := []struct {
+		settings *httpapi.Settings
+		want     string
+	}{
+		{change(func(*httpapi.ForwardAuth) {}), ""},
+		{&httpapi.Settings{}, ""},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[1].Path = "/*" }), ""},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[1].Path = "/" }), ""},
+		{&httpapi.Settings{Headers: httpapi.Headers{Format: 9}}, "headers format 9"},
+		{&httpapi.Settings{Headers: httpapi.Headers{XReset: 9}}, "headers x_reset 9"},
+		{change(func(f *httpapi.ForwardAuth) { f.TenantHeader = "" }), "tenant: the header's name is missing"},
+		{change(func(f *httpapi.ForwardAuth) { f.TenantHeader = "X_Tenant" }), "only letters, digits and -"},
+		{change(func(f *httpapi.ForwardAuth) { f.TenantHeader = "host" }), "use X-Forwarded-Host"},
+		{change(func(f *httpapi.ForwardAuth) { f.Dimensions[0].Header = "" }), `dimension "user": the header's name is missing`},
+		{change(func(f *httpapi.ForwardAuth) { f.Dimensions[0].Name = "ip" }), `dimension "ip" stands twice`},
+		{change(func(f *httpapi.ForwardAuth) { f.Dimensions[0].Name = "U" }), "a name is of"},
+		{change(func(f *httpapi.ForwardAuth) { f.Dimensions[1].Hash = true }), "client_ip goes with neither"},
+		{change(func(f *httpapi.ForwardAuth) { f.Dimensions[0].Name = "route" }), "set by routes"},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "login" }), "must be absolute"},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "" }), "must be absolute"},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "/login/" }), "must be absolute"},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "/a/../b" }), "must be absolute"},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "/%6c" }), "must be absolute"},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "/a*" }), "may have * only"},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "/*/a" }), "may have * only"},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Name = "" }), "a name has 1 to"},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Cost = -1 }), "cost must be"},
+		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Methods = []string{"post"} }), "in capitals"},
+	}
+	for i, row := range rows {
+		err := row.settings.Validate()
+		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+			t.Errorf("row %d: %v, want %q", i, err, row.want)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package httpapi
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Token is a secret that a caller may show, kept as its SHA-256. The secret
+// should be random and long: a plain hash does not protect a guessable one.
+type Token struct {
+	Name   string // whose it is, for the log
+	SHA256 [sha256.Size]byte
+}
+
+// maxTokenLine bounds a line of a tokens file; name, hash and blanks need less.
+const maxTokenLine = 1024
+
+// ParseTokens reads lines of "name sha256hex". Blank lines, and text from a "#"
+// that begins a line or follows a blank, are skipped. Names are ids and may
+// repeat, so that an old and a new token of one caller can overlap; a hash may
+// not. Errors name the line, never its content, which may be a secret that
+// somebody forgot to hash.
+func ParseTokens(r io.Reader) ([]Token, error) {
+	var tokens []Token
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, maxTokenLine), maxTokenLine)
+	seen := map[[sha256.Size]byte]int{}
+	n := 0
+	for lines.Scan() {
+		n++
+		fields := tokenFields(lines.Text())
+		if len(fields) == 0 {
+			continue
+		}
+		t, err := parseToken(fields)
+		if err != nil {
+			return nil, fmt.Errorf("read tokens: line %d: %w", n, err)
+		}
+		if first := seen[t.SHA256]; first > 0 {
+			return nil, fmt.Errorf("read tokens: line %d: the same hash stands on line %d", n, first)
+		}
+		seen[t.SHA256] = n
+		tokens = append(tokens, t)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read tokens: line %d: %w", n+1, err)
+	}
+	return tokens, nil
+}
+
+func tokenFields(line string) []string {
+	fields := strings.Fields(line)
+	for i, f := range fields {
+		if strings.HasPrefix(f, "#") {
+			return fields[:i]
+		}
+	}
+	return fields
+}
+
+func parseToken(fields []string) (Token, error) {
+	if len(fields) != 2 {
+		return Token{}, fmt.Errorf("want a name and a SHA-256 in hex, found %d words", len(fields))
+	}
+	t := Token{Name: fields[0]}
+	if err := quota.ValidID(t.Name); err != nil {
+		return Token{}, fmt.Errorf("the name %w", err)
+	}
+	if len(fields[1]) != hex.EncodedLen(len(t.SHA256)) {
+		return Token{}, fmt.Errorf("a SHA-256 has %d hex digits, found %d characters", hex.EncodedLen(len(t.SHA256)), len(fields[1]))
+	}
+	if _, err := hex.Decode(t.SHA256[:], []byte(fields[1])); err != nil {
+		return Token{}, errors.New("a SHA-256 has only hex digits")
+	}
+	return t, nil
+}
+
+// tokenHeader carries a service's token where Authorization is the end user's.
+const tokenHeader = "X-Regiond-Token"
+
+// authorized says whether the caller may use the route, and who it is; detail
+// says what is missing otherwise.
+func (a *Access) authorized(g guard, r *http.Request) (caller, detail string) {
+	switch {
+	case g == guardNone:
+		return "", ""
+	case g == guardAdmin:
+		if len(a.AdminTokens) == 0 {
+			return "", ""
+		}
+		return findToken(a.AdminTokens, r, true)
+	case len(a.Tokens) == 0 && !a.ClientCA:
+		return "", ""
+	}
+	if a.ClientCA && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return certificateName(r), ""
+	}
+	return findToken(a.Tokens, r, !g.forwardAuth())
+}
+
+func certificateName(r *http.Request) string {
+	leaf := r.TLS.VerifiedChains[0][0]
+	if leaf.Subject.CommonName == "" && len(leaf.DNSNames) > 0 {
+		return leaf.DNSNames[0]
+	}
+	return leaf.Subject.CommonName
+}
+
+// findToken compares with every token in time that depends only on how many
+// there are. X-Regiond-Token wins over Authorization.
+func findToken(tokens []Token, r *http.Request, bearer bool) (caller, detail string) {
+	secret, detail := presented(r.Header, bearer)
+	if detail != "" {
+		return "", detail
+	}
+	sum := sha256.Sum256([]byte(secret))
+	for i := range tokens {
+		if subtle.ConstantTimeCompare(sum[:], tokens[i].SHA256[:]) == 1 {
+			caller = tokens[i].Name
+		}
+	}
+	if caller == "" {
+		return "", "the token is not known"
+	}
+	return caller, ""
+}
+
+func presented(h http.Header, bearer bool) (secret, detail string) {
+	if own := h[tokenHeader]; len(own) == 1 && own[0] != "" {
+		return own[0], ""
+	} else if len(own) > 1 {
+		return "", "header X-Regiond-Token stands twice"
+	}
+	if !bearer {
+		return "", "send the service's token in header X-Regiond-Token"
+	}
+	lines := h["Authorization"]
+	if len(lines) != 1 {
+		return "", "send one header Authorization: Bearer, or X-Regiond-Token"
+	}
+	scheme, secret, _ := strings.Cut(lines[0], " ")
+	secret = strings.TrimLeft(secret, " ")
+	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
+		return "", "the scheme of header Authorization must be Bearer, followed by a token"
+	}
+	return secret, ""
+}
