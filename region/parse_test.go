@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -185,8 +186,9 @@ func TestEveryFieldArrives(t *testing.T) {
 				{Name: "status", Path: "/status", Skip: true},
 			},
 		},
-		Headers: region.Headers{Format: region.HeadersOff, XReset: region.ResetEpoch},
-		Access:  region.Access{TokensFile: "/t", ClientCAFile: "/ca", AdminTokensFile: "/at"},
+		Headers:  region.Headers{Format: region.HeadersOff, XReset: region.ResetEpoch},
+		Access:   region.Access{TokensFile: "/t", CertFile: "/c", KeyFile: "/k", ClientCAFile: "/ca", AdminTokensFile: "/at"},
+		LogLevel: slog.LevelWarn,
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)

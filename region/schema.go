@@ -1,6 +1,7 @@
 package region
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -23,6 +24,7 @@ func (r *reader) topology(n *node, t *Topology) {
 		"forward_auth": optional(&t.ForwardAuth, r.forwardAuth),
 		"headers":      into(&t.Headers, r.headers),
 		"access":       into(&t.Access, r.access),
+		"log_level":    r.logLevel(&t.LogLevel),
 	})
 	r.need(n, "regions", "policies", "tenants")
 }
@@ -217,9 +219,27 @@ func (r *reader) headers(n *node, h *Headers) {
 	})
 }
 
+// logLevel takes four words of the many that slog would.
+func (r *reader) logLevel(dst *slog.Level) take {
+	return func(n *node) {
+		var word string
+		r.text(&word)(n)
+		switch word {
+		case "debug", "info", "warn", "error":
+			if err := dst.UnmarshalText([]byte(word)); err != nil {
+				r.wrong(n.Place, "%v", err)
+			}
+		default:
+			r.wrong(n.Place, "is one of debug, info, warn, error, not %q", clip(word))
+		}
+	}
+}
+
 func (r *reader) access(n *node, a *Access) {
 	r.fields(n, map[string]take{
 		"tokens_file":       r.text(&a.TokensFile),
+		"cert_file":         r.text(&a.CertFile),
+		"key_file":          r.text(&a.KeyFile),
 		"client_ca_file":    r.text(&a.ClientCAFile),
 		"admin_tokens_file": r.text(&a.AdminTokensFile),
 	})

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"log/slog"
 	"net/netip"
 
 	"github.com/regiond/regiond/quota"
@@ -48,6 +49,8 @@ type Topology struct {
 	ForwardAuth *ForwardAuth
 	Headers     Headers
 	Access      Access
+	// LogLevel is the least that processes log; the zero value is Info.
+	LogLevel slog.Level
 }
 
 // Region is one place that decides on its own.
@@ -174,6 +177,8 @@ type Headers struct {
 // Access says who may call. Every field is a path; "" asks for nothing.
 type Access struct {
 	TokensFile      string // lines "name sha256", for the data listener
+	CertFile        string // PEM, the data listener's own certificate: it then speaks TLS
+	KeyFile         string // PEM, its key; comes with CertFile
 	ClientCAFile    string // PEM, client certificates for the data listener
 	AdminTokensFile string // lines "name sha256", for the admin listener
 }

@@ -27,6 +27,7 @@ func (t *Topology) Validate() []quota.Mistake {
 	}
 	fs.oneOf("/headers/format", string(t.Headers.Format),
 		string(HeadersDraft11), string(HeadersTriplet), string(HeadersX), string(HeadersOff))
+	t.Access.validate(&fs, "/access")
 	fs.oneOf("/headers/x_reset", string(t.Headers.XReset), string(ResetDelta), string(ResetEpoch))
 	return fs
 }
@@ -145,13 +146,24 @@ func (s *NATS) validate(fs *findings, at string) {
 }
 
 func (t *TLS) validate(fs *findings, at string) {
-	if t == nil {
-		return
+	if t != nil {
+		validatePair(fs, at, t.CertFile, t.KeyFile)
 	}
-	if t.CertFile != "" && t.KeyFile == "" {
+}
+
+func (a *Access) validate(fs *findings, at string) {
+	validatePair(fs, at, a.CertFile, a.KeyFile)
+	if a.ClientCAFile != "" && a.CertFile == "" {
+		fs.add(at+"/client_ca_file", "needs cert_file and key_file: client certificates are shown over TLS")
+	}
+}
+
+// validatePair holds a certificate and its key together.
+func validatePair(fs *findings, at, cert, key string) {
+	if cert != "" && key == "" {
 		fs.add(at+"/cert_file", "needs key_file")
 	}
-	if t.KeyFile != "" && t.CertFile == "" {
+	if key != "" && cert == "" {
 		fs.add(at+"/key_file", "needs cert_file")
 	}
 }
