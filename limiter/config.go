@@ -21,6 +21,9 @@ type Config struct {
 	Tenants  map[string]Tenant
 	// Default is the rule for tenants that are not listed; nil refuses them.
 	Default *Tenant
+	// Dimensions are names that requests may carry although no policy uses them,
+	// such as those that a gateway always sends.
+	Dimensions []string
 	// MaxUnknown bounds the live partitions of tenants that are not listed.
 	MaxUnknown int
 	// Ceiling is how far this region may go under a global limit, now. It must
@@ -50,13 +53,12 @@ type Ceiling struct {
 type rules struct {
 	Config
 	plans map[string]*plan
+	dims  []string // all that any policy uses, and Config.Dimensions; sorted
 }
 
 // plan is one policy, compiled.
 type plan struct {
 	policy *quota.Policy
-	dims   []string
-	global bool
 	window int64    // the longest W, µs
 	shapes sync.Map // which limits apply, as a bit mask → *planShape
 }
@@ -76,13 +78,16 @@ func compile(c Config) (*rules, error) {
 		if ms := p.Validate(); len(ms) > 0 {
 			return nil, fmt.Errorf("policy %s: %w", p.Name, &quota.Invalid{Mistakes: ms})
 		}
-		pl := &plan{policy: p, dims: p.Dimensions()}
+		pl := &plan{policy: p}
+		r.dims = append(r.dims, p.Dimensions()...)
 		for j := range p.Limits {
-			pl.global = pl.global || p.Limits[j].Scope == quota.ScopeGlobal
 			pl.window = max(pl.window, p.Limits[j].WindowUS())
 		}
 		r.plans[p.Name] = pl
 	}
+	r.dims = append(r.dims, c.Dimensions...)
+	slices.Sort(r.dims)
+	r.dims = slices.Compact(r.dims)
 	rules := []Tenant{}
 	if c.Default != nil {
 		rules = append(rules, *c.Default)
@@ -128,7 +133,7 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow) (query, e
 		ms = append(ms, quota.Mistake{Pointer: "/policy", Detail: fmt.Sprintf("%.80q is not a policy", name)})
 	default:
 		q.plan = r.plans[name]
-		ms = append(ms, q.plan.strangers(req.Dimensions)...)
+		ms = append(ms, r.strangers(req.Dimensions)...)
 	}
 	if len(ms) > 0 {
 		return q, &quota.Invalid{Fault: quota.FaultInput, Mistakes: ms}
@@ -147,14 +152,15 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow) (query, e
 	return q, nil
 }
 
-// strangers are dimensions that the policy does not know: a typo would otherwise
-// lift a limit in silence.
-func (p *plan) strangers(dims quota.Dimensions) []quota.Mistake {
+// strangers are dimensions that no policy knows: a typo would otherwise lift a
+// limit in silence. Those of another policy are fine, since a gateway sends the
+// same ones for every tenant.
+func (r *rules) strangers(dims quota.Dimensions) []quota.Mistake {
 	var ms []quota.Mistake
 	for _, d := range dims {
-		if !slices.Contains(p.dims, d.Name) {
+		if _, known := slices.BinarySearch(r.dims, d.Name); !known {
 			ms = append(ms, quota.Mistake{Pointer: "/dimensions/" + d.Name, Detail: fmt.Sprintf(
-				"is not a dimension of policy %s, which has [%s]", p.policy.Name, strings.Join(p.dims, ", "))})
+				"is not a dimension of any policy; they use [%s]", strings.Join(r.dims, ", "))})
 		}
 	}
 	return ms

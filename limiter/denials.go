@@ -134,9 +134,10 @@ func (d *denials) recall(c *Call, now time.Time) ([]quota.LimitState, bool) {
 	for i := range limits {
 		l := &limits[i]
 		l.ResetAfter = max(0, l.ResetAfter-passed)
-		if l.Denied {
-			l.RetryAfter -= passed // positive: until comes before
-		}
+		// The denial as a whole still holds, yet of several limits that denied it
+		// those that did for a shorter time may be over.
+		l.RetryAfter = max(0, l.RetryAfter-passed)
+		l.Denied = l.RetryAfter > 0
 	}
 	return limits, true
 }
@@ -152,7 +153,7 @@ func (d *denials) forget() {
 }
 
 // remembered answers from memory if it can.
-func (l *Limiter) remembered(rules *rules, q *query, now time.Time) (quota.Decision, bool) {
+func (l *Limiter) remembered(q *query, now time.Time) (quota.Decision, bool) {
 	if q.request.Explain {
 		return quota.Decision{}, false
 	}

@@ -163,7 +163,7 @@ func (l *Limiter) decide(ctx context.Context, rules *rules, qs []query) []quota.
 			continue
 		}
 		// Within a batch an earlier check may free nothing, so memory holds there too.
-		if d, ok := l.remembered(rules, q, start); ok {
+		if d, ok := l.remembered(q, start); ok {
 			out[i].Decision = d
 			continue
 		}

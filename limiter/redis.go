@@ -25,7 +25,8 @@ const (
 	DefaultRedisBudget = 10 * time.Millisecond
 	redisDialTimeout   = 250 * time.Millisecond
 	redisPoolTimeout   = 5 * time.Millisecond
-	// redisIOTimeout is only a backstop behind each call's own deadline.
+	// redisIOTimeout is only a backstop behind each call's own deadline, and so
+	// never shorter than the budget.
 	redisIOTimeout = 100 * time.Millisecond
 	// redisPoolSize: maxFlushers calls are under way at once, then the prober and
 	// the clock; the rest replaces connections that a timeout has closed.
@@ -35,10 +36,12 @@ const (
 
 // RedisOptions says which Redis a RedisStore uses and how patient it is.
 type RedisOptions struct {
-	Addr               string // host:port
-	Username, Password string
-	TLS                *tls.Config // nil for none
-	ClientName         string      // shown by CLIENT LIST, no spaces
+	Addr string // host:port
+	// Credentials are asked for at each new connection, so that a renewed
+	// password needs no restart; nil, or an empty password, means none.
+	Credentials func() (username, password string)
+	TLS         *tls.Config // nil for none
+	ClientName  string      // shown by CLIENT LIST, no spaces
 	// Budget is how long a decision may take, queueing included; 0 means
 	// DefaultRedisBudget.
 	Budget time.Duration
@@ -97,8 +100,7 @@ func NewRedisStore(o RedisOptions, m *Metrics) (*RedisStore, error) {
 func clientOptions(o RedisOptions) *redis.Options {
 	return &redis.Options{
 		Addr:                  o.Addr,
-		Username:              o.Username,
-		Password:              o.Password,
+		CredentialsProvider:   o.Credentials,
 		TLSConfig:             o.TLS,
 		ClientName:            o.ClientName,
 		Protocol:              3,
@@ -106,8 +108,8 @@ func clientOptions(o RedisOptions) *redis.Options {
 		ContextTimeoutEnabled: true,
 		DialTimeout:           redisDialTimeout,
 		DialerRetries:         1,
-		ReadTimeout:           redisIOTimeout,
-		WriteTimeout:          redisIOTimeout,
+		ReadTimeout:           max(redisIOTimeout, o.Budget),
+		WriteTimeout:          max(redisIOTimeout, o.Budget),
 		PoolTimeout:           redisPoolTimeout,
 		PoolSize:              redisPoolSize,
 		MinIdleConns:          redisMinIdle,
@@ -193,18 +195,23 @@ func (onceCmd) NoRetry() bool { return true }
 // executed, never sent, or sent with an unknown outcome.
 func classify(err error) *StoreError {
 	var (
-		reply redis.Error
-		op    *net.OpError
+		reply   redis.Error
+		op      *net.OpError
+		network net.Error
 	)
+	timeout := errors.As(err, &network) && network.Timeout() // context.DeadlineExceeded is one, too
 	switch {
 	case errors.As(err, &reply) && !errors.Is(err, redis.ErrClosed):
 		return &StoreError{Reason: quota.ReasonRedisRefused, Err: err}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return &StoreError{Reason: quota.ReasonRedisTimeout, Err: err}
-	case errors.Is(err, redis.ErrClosed), errors.As(err, &op) && op.Op == "dial":
+	case errors.Is(err, redis.ErrClosed):
 		return &StoreError{Reason: quota.ReasonRedisDown, Err: err}
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &op) && op.Timeout():
-		return &StoreError{Reason: quota.ReasonRedisTimeout, Ambiguous: true, Err: err}
+	case errors.As(err, &op) && op.Op == "dial" && !timeout:
+		return &StoreError{Reason: quota.ReasonRedisDown, Err: err}
+	case timeout:
+		sent := op == nil || op.Op != "dial"
+		return &StoreError{Reason: quota.ReasonRedisTimeout, Ambiguous: sent, Err: err}
 	default:
 		return &StoreError{Reason: quota.ReasonRedisDown, Ambiguous: true, Err: err}
 	}

@@ -15,6 +15,12 @@ import (
 var (
 	//go:embed lua/now.lua
 	nowLua string
+	//go:embed lua/base.lua
+	baseLua string
+	//go:embed lua/log.lua
+	logLua string
+	//go:embed lua/counters.lua
+	countersLua string
 	//go:embed lua/decide.lua
 	decideLua string
 )
@@ -31,8 +37,13 @@ func newScript(source string) script {
 	return script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
-// decideScript is now.lua joined with decide.lua.
-func decideScript() script { return newScript(nowLua + "\n" + decideLua) }
+// decideScript is the script in production: lua/*.lua joined behind the file that
+// defines TIME.
+func decideScript() script { return joinScript(nowLua) }
+
+func joinScript(now string) script {
+	return newScript(strings.Join([]string{now, baseLua, logLua, countersLua, decideLua}, "\n"))
+}
 
 // appendCalls appends the EVALSHA arguments of some calls: number of keys, KEYS,
 // ARGV as lua/decide.lua describes them. Equal shapes are sent once.

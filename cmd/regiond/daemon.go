@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/oklog/run"
+
+	"github.com/regiond/regiond/clock"
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/region"
+)
+
+// daemon is one process of one region:
+//
+//	gateways            operators          topology.yaml, secrets
+//	   │ /v1/check          │ /metrics …          │ reload
+//	   ▼                    ▼                     ▼
+//	data listener       admin listener         watcher
+//	   └──── httpapi ───────┘  ◀── settings ──────┤
+//	            │ Check                           │
+//	            ▼                                 │
+//	         limiter  ◀── policies, ceilings ─────┘
+//	            │ Decide        (local memory while the store is away)
+//	            ▼
+//	     RedisStore or MemoryStore ◀── clock.Tracker reads its TIME
+type daemon struct {
+	options   *serveOptions
+	log       *slog.Logger
+	level     *slog.LevelVar
+	telemetry *telemetry
+	reloads   reloadMetrics
+
+	topology atomic.Pointer[region.Topology]
+	settings atomic.Pointer[httpapi.Settings]
+	password atomic.Pointer[string]
+	tls      *serverTLS // nil without a certificate
+
+	limiter        *limiter.Limiter
+	limiterMetrics *limiter.Metrics
+	redis          *limiter.RedisStore // nil when usage is kept in memory
+	clock          *clock.Tracker
+
+	data, admin       *http.Server
+	dataAt, adminAt   net.Listener
+	draining, serving atomic.Bool
+}
+
+// shutdownTimeout bounds each step of a shutdown.
+const shutdownTimeout = 5 * time.Second
+
+// newDaemon builds everything and binds the listeners, so that what is wrong is
+// said before anything runs.
+func newDaemon(o *serveOptions, top *region.Topology, log *slog.Logger, level *slog.LevelVar) (_ *daemon, err error) {
+	d := &daemon{options: o, log: log, level: level}
+	if o.region == "" {
+		o.region = top.Regions[0].Name
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	if d.telemetry, err = newTelemetry(o.region, o.instance, log); err != nil {
+		return nil, err
+	}
+	if err = d.apply(top); err != nil {
+		return nil, err
+	}
+	if d.reloads, err = newReloadMetrics(d.telemetry.meter("regiond"), d.hash); err != nil {
+		return nil, err
+	}
+	if d.limiterMetrics, err = limiter.NewMetrics(d.telemetry.meter("limiter")); err != nil {
+		return nil, err
+	}
+	store, timeUS, err := d.openStore()
+	if err != nil {
+		return nil, err
+	}
+	if err = d.openLimiter(store); err != nil {
+		return nil, err
+	}
+	d.clock, err = clock.New(clock.Options{
+		Read: timeUS, Logger: log.With("component", "clock"), Meter: d.telemetry.meter("clock"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, d.openDoors()
+}
+
+// self is this region in the topology in force.
+func (d *daemon) self() *region.Region {
+	r, _ := d.topology.Load().Region(d.options.region)
+	return r
+}
+
+func (d *daemon) hash() string { return d.topology.Load().Hash() }
+
+// openStore returns where usage is kept, and the clock there.
+func (d *daemon) openStore() (limiter.Store, func(context.Context) (int64, error), error) {
+	r := d.self().Redis
+	if r.Embedded {
+		m := limiter.NewMemoryStore(limiter.MemoryOptions{})
+		return m, m.TimeUS, nil
+	}
+	if r.Mode != region.RedisStandalone {
+		return nil, nil, fmt.Errorf("region %s: redis mode %s is not in this version; standalone and embedded are", d.options.region, r.Mode)
+	}
+	config, err := clientTLS(r.TLS)
+	if err != nil {
+		return nil, nil, fmt.Errorf("region %s: redis: %w", d.options.region, err)
+	}
+	d.redis, err = limiter.NewRedisStore(limiter.RedisOptions{
+		Addr: r.Addrs[0], TLS: config,
+		Credentials: func() (string, string) { return r.Username, *d.password.Load() },
+		ClientName:  "regiond/" + d.options.region + "/" + d.options.instance,
+		Logger:      d.log.With("component", "redis"),
+	}, d.limiterMetrics)
+	if err != nil {
+		return nil, nil, err
+	}
+	return d.redis, d.redis.TimeUS, nil
+}
+
+func (d *daemon) openLimiter(store limiter.Store) error {
+	var err error
+	d.limiter, err = limiter.New(limiter.Options{
+		Store: store, Config: limiterConfig(d.topology.Load(), d.options.region, d.options.processes),
+		Logger: d.log.With("component", "limiter"), Metrics: d.limiterMetrics,
+	})
+	return err
+}
+
+func (d *daemon) openDoors() error {
+	o := httpapi.Options{
+		Limiter: d.limiter, Settings: d.settings.Load, Ready: d.ready, Regions: d.regions,
+		Metrics: d.telemetry.handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.meter("httpapi"),
+	}
+	data, err := httpapi.NewData(o)
+	if err != nil {
+		return err
+	}
+	admin, err := httpapi.NewAdmin(o)
+	if err != nil {
+		return err
+	}
+	d.data, d.admin = httpapi.NewServer(data, d.log), httpapi.NewServer(admin, d.log)
+	if d.dataAt, err = listen("http", d.options.http, d.self().HTTP); err != nil {
+		return err
+	}
+	if d.tls != nil {
+		d.dataAt = d.tls.listener(d.dataAt)
+	}
+	d.adminAt, err = listen("admin", d.options.admin, d.self().Admin)
+	return err
+}
+
+func listen(what, flag, configured string) (net.Listener, error) {
+	addr := configured
+	if flag != "" {
+		addr = flag
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s listener: %w; choose another with --%s", what, err, what)
+	}
+	return l, nil
+}
+
+// run serves until ctx ends or a signal comes. Actors are interrupted in the
+// order of their adding: the doors close and finish what they have begun before
+// the rooms behind them stop.
+func (d *daemon) run(ctx context.Context, signals <-chan os.Signal) error {
+	var g run.Group
+	d.addServer(&g, d.data, d.dataAt)
+	d.addServer(&g, d.admin, d.adminAt)
+	for _, actor := range d.actors(signals) {
+		ctx, cancel := context.WithCancel(ctx)
+		g.Add(func() error { return actor(ctx) }, func(error) { cancel() })
+	}
+	d.serving.Store(true)
+	err := g.Run()
+	if errors.Is(err, errStopped) {
+		err = nil
+	}
+	return errors.Join(err, d.close())
+}
+
+func (d *daemon) actors(signals <-chan os.Signal) []func(context.Context) error {
+	actors := []func(context.Context) error{
+		func(ctx context.Context) error { return d.await(ctx, signals) },
+		d.clock.Run,
+		d.watch,
+	}
+	if d.redis != nil {
+		actors = append(actors, d.redis.Run)
+	}
+	return actors
+}
+
+func (d *daemon) addServer(g *run.Group, s *http.Server, l net.Listener) {
+	g.Add(func() error {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve %v: %w", l.Addr(), err)
+		}
+		return nil
+	}, func(error) {
+		ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			d.log.Warn("requests were cut off at shutdown", "listener", l.Addr().String(), "error", s.Close())
+		}
+	})
+}
+
+var errStopped = errors.New("stopped")
+
+// await turns signals into what they ask for: SIGHUP reloads, SIGTERM drains and
+// stops, Ctrl-C stops, and a second of these does not wait for anything.
+func (d *daemon) await(ctx context.Context, signals <-chan os.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return errStopped
+		case s := <-signals:
+			if s == syscall.SIGHUP {
+				d.reload("SIGHUP")
+				continue
+			}
+			d.draining.Store(true)
+			d.log.Info("stopping", "signal", s.String())
+			if s == syscall.SIGTERM {
+				d.drain(ctx, signals)
+			}
+			return errStopped
+		}
+	}
+}
+
+// drain goes on serving while load balancers learn from /readyz to go elsewhere.
+func (d *daemon) drain(ctx context.Context, signals <-chan os.Signal) {
+	timer := time.NewTimer(d.options.drain)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case s := <-signals:
+			if s != syscall.SIGHUP {
+				d.log.Warn("second signal: stopping at once", "error", errors.Join(d.data.Close(), d.admin.Close()))
+				return
+			}
+		}
+	}
+}
+
+// close gives back what newDaemon took, last taken first.
+func (d *daemon) close() error {
+	var errs []error
+	for _, l := range []net.Listener{d.adminAt, d.dataAt} {
+		if l == nil {
+			continue
+		}
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if d.redis != nil {
+		errs = append(errs, d.redis.Close())
+	}
+	if d.telemetry != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+		defer cancel()
+		errs = append(errs, d.telemetry.shutdown(ctx))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,106 @@
+// Command regiond is a rate limiter for APIs that run in several regions. See
+// README.md for what it promises and topology.yaml for how it is told what to do.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Exit codes. A denial is 1 for `check`; a mistake in flags or configuration is 2.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+const usage = `regiond is a rate limiter for APIs that run in several regions.
+
+  regiond serve                                    one region on loopback, nothing to configure
+  regiond serve --config topology.yaml --region R  one region of a topology
+  regiond validate [FILE]                          checks a topology (default topology.yaml)
+  regiond check TENANT [-d user=42] [--cost N]     asks a running regiond once
+  regiond healthcheck                              exits 0 when a running regiond is ready
+  regiond version
+
+regiond COMMAND -h lists the flags of a command.
+`
+
+// command is one sub-command: it returns the exit code, or an error that main
+// prints and turns into one.
+type command func(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error)
+
+func main() {
+	os.Exit(dispatch(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// dispatch is main without the process: tests call it.
+func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	commands := map[string]command{
+		"serve":       serve,
+		"validate":    validate,
+		"check":       check,
+		"healthcheck": healthcheck,
+		"version":     printVersion,
+	}
+	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+		fmt.Fprint(stdout, usage)
+		return exitOK
+	}
+	cmd, ok := commands[args[0]]
+	if !ok {
+		fmt.Fprintf(stderr, "regiond: %q is not a command\n\n%s", args[0], usage)
+		return exitUsage
+	}
+	code, err := cmd(ctx, args[1:], stdout, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return exitOK
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "regiond "+args[0]+": "+err.Error())
+	}
+	return code
+}
+
+// newFlags returns the flag set of a command; its errors are printed by parse.
+func newFlags(name, synopsis string, stderr io.Writer) *flag.FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprintf(stderr, "usage: regiond %s\n", synopsis)
+		f.PrintDefaults()
+	}
+	return f
+}
+
+// outputFlag defines -o, which says who reads the output: a person or a script.
+func outputFlag(f *flag.FlagSet) *string {
+	format := "text"
+	f.Func("o", "output: `text` or json (default text)", func(v string) error {
+		if v != "text" && v != "json" {
+			return errors.New("is text or json")
+		}
+		format = v
+		return nil
+	})
+	return &format
+}
+
+// parse reads flags that may stand before, between and after the words of a
+// command line, and returns the words.
+func parse(f *flag.FlagSet, args []string) ([]string, error) {
+	var words []string
+	for {
+		if err := f.Parse(args); err != nil {
+			return nil, err
+		}
+		if f.NArg() == 0 {
+			return words, nil
+		}
+		words, args = append(words, f.Arg(0)), f.Args()[1:]
+	}
+}

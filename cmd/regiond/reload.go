@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/regiond/regiond/region"
+)
+
+// reloadMetrics tell whether what is in force is what is in the file.
+type reloadMetrics struct{ reloads metric.Int64Counter }
+
+func newReloadMetrics(m metric.Meter, hash func() string) (reloadMetrics, error) {
+	reloads, err := m.Int64Counter("regiond.config.reloads", metric.WithUnit("{reload}"),
+		metric.WithDescription("Reloads of the topology, by result."))
+	_, err2 := m.Int64ObservableGauge("regiond.config.info", metric.WithDescription("1, labelled with the hash of the configuration in force."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(1, metric.WithAttributes(attribute.String("hash", hash())))
+			return nil
+		}))
+	return reloadMetrics{reloads}, errors.Join(err, err2)
+}
+
+func (m reloadMetrics) done(result string) {
+	m.reloads.Add(context.Background(), 1, metric.WithAttributes(attribute.String("result", result)))
+}
+
+// apply puts a topology in force: everything that can change while serving. It
+// reads the secrets first, so that a mistake changes nothing.
+func (d *daemon) apply(top *region.Topology) error {
+	self, ok := top.Region(d.options.region)
+	if !ok {
+		return fmt.Errorf("the topology has no region %q any more", d.options.region)
+	}
+	settings, err := doorSettings(top)
+	if err != nil {
+		return err
+	}
+	password, err := readSecret(self.Redis.PasswordFile)
+	if err != nil {
+		return err
+	}
+	certificates, err := readServerTLS(top.Access)
+	if err != nil {
+		return err
+	}
+	if d.limiter != nil {
+		if err := d.limiter.Configure(limiterConfig(top, d.options.region, d.options.processes)); err != nil {
+			return err
+		}
+	}
+	if d.tls == nil && d.limiter == nil && certificates != nil {
+		d.tls = &serverTLS{}
+	}
+	if d.tls != nil && certificates != nil {
+		d.tls.config.Store(certificates)
+	}
+	d.settings.Store(settings)
+	d.password.Store(&password)
+	d.level.Set(top.LogLevel)
+	d.topology.Store(top)
+	return nil
+}
+
+// reload reads the topology again. A mistake keeps what is in force.
+func (d *daemon) reload(why string) {
+	if d.options.config == "" {
+		d.log.Info("nothing to reload: serving without a configuration file")
+		return
+	}
+	before := d.topology.Load()
+	top, warnings, err := d.options.loadTopology()
+	if err == nil {
+		err = d.apply(top)
+	}
+	if err != nil {
+		d.reloads.done("failed")
+		d.log.Error("reload: the configuration in force stays", "why", why, "config_hash", before.Hash(), "error", err)
+		return
+	}
+	for _, w := range warnings {
+		d.log.Warn(w.Text(d.options.config))
+	}
+	d.reloads.done("ok")
+	d.log.Info("reloaded", "why", why, "config_hash", top.Hash(), "before", before.Hash())
+	if fields := restartFields(before, top, d.options.region); len(fields) > 0 {
+		d.log.Warn("these changes need a restart", "fields", strings.Join(fields, ", "))
+	}
+}
+
+// restartFields names what changed that a running process cannot follow.
+func restartFields(before, after *region.Topology, name string) []string {
+	a, _ := before.Region(name)
+	b, _ := after.Region(name)
+	var fields []string
+	changed := func(field string, differs bool) {
+		if differs {
+			fields = append(fields, "regions/"+name+"/"+field)
+		}
+	}
+	changed("http", a.HTTP != b.HTTP)
+	changed("admin", a.Admin != b.Admin)
+	changed("gossip", !equalPointers(a.Gossip, b.Gossip))
+	changed("redis", a.Redis.Embedded != b.Redis.Embedded || !slices.Equal(a.Redis.Addrs, b.Redis.Addrs) ||
+		a.Redis.Mode != b.Redis.Mode || a.Redis.Master != b.Redis.Master || a.Redis.Username != b.Redis.Username ||
+		!equalPointers(a.Redis.TLS, b.Redis.TLS))
+	changed("nats", a.NATS.Embedded != b.NATS.Embedded || a.NATS.Gateway != b.NATS.Gateway || !slices.Equal(a.NATS.URLs, b.NATS.URLs))
+	if (before.Access.CertFile == "") != (after.Access.CertFile == "") {
+		fields = append(fields, "access/cert_file")
+	}
+	return fields
+}
+
+func equalPointers[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+// settle is how long the files must have been quiet: editors and mounts change
+// several in a row.
+const settle = 100 * time.Millisecond
+
+// watch reloads when the topology or a secret changes, a replaced symlink
+// included. It watches folders, because a replaced file is another file.
+func (d *daemon) watch(ctx context.Context) error {
+	if d.options.config == "" {
+		<-ctx.Done()
+		return nil
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		d.log.Warn("files are not watched: send SIGHUP to reload", "error", err)
+		<-ctx.Done()
+		return nil
+	}
+	defer w.Close()
+	seen := d.follow(w)
+	quiet := time.NewTimer(settle) // once at the start, for what changed meanwhile
+	defer quiet.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.Events:
+			quiet.Reset(settle)
+		case err := <-w.Errors:
+			d.log.Warn("watching the configuration", "error", err)
+		case <-quiet.C:
+			if now := d.follow(w); now != seen {
+				d.reload("file changed")
+				seen = d.follow(w) // the new topology may name other secrets
+			}
+		}
+	}
+}
+
+// follow watches the folders of all files in force, and returns what is in them.
+func (d *daemon) follow(w *fsnotify.Watcher) [sha256.Size]byte {
+	h := sha256.New()
+	for _, file := range d.files() {
+		paths := []string{file}
+		if target, err := filepath.EvalSymlinks(file); err == nil && target != file {
+			paths = append(paths, target)
+		}
+		for _, p := range paths {
+			if err := w.Add(filepath.Dir(p)); err != nil {
+				d.log.Warn("a folder is not watched: send SIGHUP to reload", "folder", filepath.Dir(p), "error", err)
+			}
+		}
+		content, err := os.ReadFile(file)
+		fmt.Fprintf(h, "%s %d %v ", file, len(content), err)
+		h.Write(content)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// files are the topology and the secrets that it names.
+func (d *daemon) files() []string {
+	top := d.topology.Load()
+	files := []string{
+		d.options.config, top.Access.TokensFile, top.Access.AdminTokensFile,
+		top.Access.ClientCAFile, top.Access.CertFile, top.Access.KeyFile,
+	}
+	if r, ok := top.Region(d.options.region); ok {
+		files = append(files, r.Redis.PasswordFile)
+	}
+	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
+}

@@ -1,0 +1,143 @@
+-- counters.lua: the kinds that keep a few numbers in a string, made when a shape asks for them.
+--
+--   window 'W:start:prev:cur:stamp:offset'   quota.Buckets
+--   level  'W:units:frac:stamp:offset'       quota.Level
+
+local function counters()
+  local MAX_HELD = 4 * 1099511627776 -- quota.maxHeld
+
+  -- muldiv returns quotient and remainder of a*b/d, exact: long division by ten bits of a at a time
+  -- where the product would pass 2^53. a < 2^50; b, d <= 2^42.
+  local function muldiv(a, b, d)
+    local p = a * b
+    if p < MAX then
+      local q = floor(p / d)
+      return q, p - q * d
+    end
+    local q, r = 0, 0
+    for shift = 40, 0, -10 do
+      local t = r * 1024 + floor(a / 2 ^ shift) % 1024 * b
+      local digit = floor(t / d)
+      q, r = q * 1024 + digit, t - digit * d
+    end
+    return q, r
+  end
+
+  local function muldiv_up(a, b, d)
+    local q, r = muldiv(a, b, d)
+    return r > 0 and q + 1 or q
+  end
+
+  local function state(key, k, text, newest, kept)
+    local now, offset, stepped = tick(newest, kept)
+    return { key = key, k = k, text = text, newest = newest, offset = offset, now = now, stepped = stepped }
+  end
+
+  local function keep(s, k, text)
+    s.newest, s.stepped = s.now, false
+    s.text = text .. ':' .. int(s.now) .. ':' .. int(s.offset)
+    call('SET', s.key, s.text, 'PX', k.ttl)
+  end
+
+  local function note(s, k)
+    s.stepped = false
+    s.text = match(s.text, '^.*:') .. int(s.offset)
+    call('SET', s.key, s.text, 'PX', k.ttl)
+  end
+
+  local function judge(s, l, C, c)
+    if c > C then return -1 end
+    if s.used + c <= C then return 0 end
+    return wait(s, s.falls(s, l, C - c))
+  end
+
+  local function left(s, _, C) return max(0, C - s.used) end
+
+  local function reset(s, l)
+    if s.used == 0 then return 0 end
+    return wait(s, s.falls(s, l, 0))
+  end
+
+  local function fades(n, room, W)
+    if n <= room then return 0 end
+    return W - (muldiv(room, W, n))
+  end
+
+  -- window_falls is the partition's time at which at most room units are used.
+  local function window_falls(s, l, room)
+    if s.cur <= room then return s.start + fades(s.prev, room - s.cur, l.W) end
+    return s.start + l.W + fades(s.cur, room, l.W)
+  end
+
+  local function window_used(s, W)
+    return muldiv_up(s.prev, W - (s.now - s.start), W) + s.cur
+  end
+
+  local function load_window(key, k)
+    local W, v = k[1].W, call('GET', key)
+    local was, start, prev, cur, newest, kept = W, 0, 0, 0, 0, 0
+    if v then
+      was, start, prev, cur, newest, kept = match(v, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$')
+      if not was then error('GARBAGE in the window ' .. key, 0) end
+      was, start, prev, cur = tonumber(was), tonumber(start), tonumber(prev), tonumber(cur)
+    end
+    local s = state(key, k, v, tonumber(newest), tonumber(kept))
+    s.start, s.prev, s.cur, s.falls = s.now - s.now % was, prev, cur, window_falls
+    if s.start ~= start then
+      s.prev, s.cur = s.start == start + was and cur or 0, 0
+    end
+    if was ~= W then -- another window now: all that is used counts as spent just now
+      s.cur = window_used(s, was)
+      s.start, s.prev = s.now - s.now % W, 0
+    end
+    s.used = window_used(s, W)
+    return s
+  end
+
+  local function write_window(s, k, c)
+    s.cur = min(s.cur + c, MAX_HELD)
+    s.used = window_used(s, k[1].W)
+    keep(s, k, int(k[1].W) .. ':' .. int(s.start) .. ':' .. int(s.prev) .. ':' .. int(s.cur))
+  end
+
+  local function level_falls(s, l, room)
+    local q, r = muldiv(s.units - room, l.W, l.L)
+    return s.now + q + ceil((r + s.frac) / l.L)
+  end
+
+  local function load_level(key, k)
+    local W, L, v = k[1].W, k[1].L, call('GET', key)
+    local was, n, frac, newest, kept = W, 0, 0, 0, 0
+    if v then
+      was, n, frac, newest, kept = match(v, '^(%d+):(%d+):(%d+):(%d+):(%d+)$')
+      if not was then error('GARBAGE in the level ' .. key, 0) end
+      was, n, frac = tonumber(was), tonumber(n), tonumber(frac)
+    end
+    local s = state(key, k, v, tonumber(newest), tonumber(kept))
+    local f = muldiv_up(frac, W, was)
+    n, frac = min(n + floor(f / W), 4 * k[1].C), f % W
+    local elapsed = s.now - s.newest
+    local whole = floor(elapsed / W)
+    if whole > floor(n / L) then
+      n, frac = 0, 0
+    else
+      local q, r = muldiv(elapsed - whole * W, L, W)
+      n, frac = n - whole * L - q, frac - r
+      if frac < 0 then n, frac = n - 1, frac + W end
+      if n < 0 then n, frac = 0, 0 end
+    end
+    s.units, s.frac, s.falls = n, frac, level_falls
+    s.used = frac > 0 and n + 1 or n
+    return s
+  end
+
+  local function write_level(s, k, c)
+    s.units = min(s.units + c, 4 * k[1].C)
+    s.used = s.frac > 0 and s.units + 1 or s.units
+    keep(s, k, int(k[1].W) .. ':' .. int(s.units) .. ':' .. int(s.frac))
+  end
+
+  local window = { load = load_window, fits = judge, left = left, reset = reset, write = write_window, note = note }
+  local level = { load = load_level, fits = judge, left = left, reset = reset, write = write_level, note = note }
+  return window, level
+end

@@ -1,0 +1,186 @@
+-- log.lua: a log is a list with one element for each admission, oldest first.
+--
+--   '1795198405260197'        cost 1: its stamp (Redis packs it into ten bytes)
+--   '1795198405260197:57:4'   stamp : units admitted before it : its cost. From the first cost above 1
+--                             on, a log gets only these until it expires.
+--   either + '+3600000000'    the offset of the partition's clock, while it has one
+--
+-- The state of a log in this call: key, newest (stamp), offset, now, stepped, tail (the newest element),
+-- size (nil until it is known), head (stamp of the oldest), total (units admitted up to now, nil while all
+-- elements are plain), added (units charged in this call), and for each window W that was asked about, at
+-- [W], the units inside it before them.
+
+local function entry(s, e)
+  local stamp = tonumber(e)
+  if stamp then
+    if stamp > 0 and stamp < MAX and stamp % 1 == 0 then return stamp end
+  elseif e then
+    local at, before, cost, offset = match(e, '^(%d+):(%d+):(%d+)%+?(%d*)$')
+    if at then return tonumber(at), tonumber(before), tonumber(cost), tonumber(offset) or 0 end
+    at, offset = match(e, '^(%d+)%+(%d+)$')
+    if at then return tonumber(at), nil, nil, tonumber(offset) end
+  end
+  error('GARBAGE in the log ' .. s.key, 0)
+end
+
+local function at(s, i) return entry(s, call('LINDEX', s.key, i)) end
+
+local function load_log(key, k)
+  local tail = call('LINDEX', key, '-1')
+  if not tail then
+    return { key = key, k = k, newest = 0, offset = 0, now = TIME, stepped = false, tail = '', size = 0, added = 0 }
+  end
+  local s = { key = key, k = k, newest = 0, offset = 0, now = TIME, stepped = false, tail = tail, added = 0 }
+  local stamp, before, cost, kept = entry(s, tail)
+  s.newest = stamp
+  if kept or TIME < stamp then s.now, s.offset, s.stepped = tick(stamp, kept or 0) end
+  if before then s.total = before + cost end
+  return s
+end
+
+-- weighted returns what only a log with costs above 1 needs.
+local function weighted()
+  -- from is the index of the first element that carries its units, and the units before it.
+  local function from(s)
+    if not s.from then
+      local lo, hi = -1, s.size - 1 -- the newest is one
+      while hi - lo > 1 do
+        local mid = floor((lo + hi) / 2)
+        local _, before = at(s, int(mid))
+        if before then hi = mid else lo = mid end
+      end
+      local _, before = at(s, int(hi))
+      s.from, s.base = hi, before
+    end
+    return s.from, s.base
+  end
+
+  -- units counts what stands in the log from element i to its end.
+  local function units(s, i)
+    local first, base = from(s)
+    if i < first then return first - i + s.total - base end
+    local _, before = at(s, int(i))
+    return s.total - before
+  end
+
+  -- holder returns the stamp of the element that holds the n-th newest unit.
+  local function holder(s, n)
+    local first, base = from(s)
+    if n > s.total - base then return (at(s, int(first - (n - (s.total - base))))) end
+    local lo, hi = first, s.size -- the last element with at least n units from it to the end
+    while hi - lo > 1 do
+      local mid = floor((lo + hi) / 2)
+      if units(s, mid) >= n then lo = mid else hi = mid end
+    end
+    return (at(s, int(lo)))
+  end
+
+  return units, holder
+end
+
+-- oldest returns the index of the oldest element inside the window, given that the oldest of all is
+-- outside and the newest is inside. Stamps are times and traffic is roughly even, so it interpolates, and
+-- halves the range whenever that did not: a few reads, never more than twice log2(size).
+local function oldest(s, edge)
+  local lo, below, hi, above, narrow = 0, s.head, s.size - 1, s.newest, true
+  while hi - lo > 1 do
+    local span, mid = hi - lo, floor((lo + hi) / 2)
+    if narrow then
+      mid = max(lo + 1, min(hi - 1, lo + floor((edge - below) / (above - below) * span)))
+    end
+    local stamp = at(s, int(mid))
+    if stamp > edge then hi, above = mid, stamp else lo, below = mid, stamp end
+    narrow = not narrow or hi - lo <= span / 2
+  end
+  return hi
+end
+
+-- used counts the units inside (now - W, now].
+local function used(s, W)
+  local u = s[W]
+  if u then return u + s.added end
+  local edge = s.now - W
+  if s.newest <= edge then
+    u = 0
+  else
+    s.size = s.size or call('LLEN', s.key)
+    s.head = s.head or at(s, '0')
+    local i = s.head > edge and 0 or oldest(s, edge)
+    if s.total then u = weighted()(s, i) else u = s.size - i end
+  end
+  s[W] = u - s.added
+  return u
+end
+
+-- A cost c fits under C when the (C-c+1)-th newest unit is outside the window. At cost 1 that is one
+-- element, and nothing is counted.
+local function fits_log(s, l, C, c)
+  if c > C then return -1 end
+  local edge = s.now - l.W
+  if s.newest <= edge then return 0 end
+  if c == 1 and not s.total and not s[l.W] then
+    local e = call('LINDEX', s.key, l.last or '-' .. int(C))
+    local stamp = e and entry(s, e)
+    if not e or stamp <= edge then return 0 end
+    return wait(s, stamp + l.W)
+  end
+  if used(s, l.W) + c <= C then return 0 end
+  if not s.total then return wait(s, at(s, int(c - C - 1)) + l.W) end
+  local _, holder = weighted()
+  return wait(s, holder(s, C - c + 1) + l.W)
+end
+
+-- left is what remains. A plain log that denies cost 1 is full, which needs no counting.
+local function left_log(s, l, C, c, waits)
+  if C == 0 or waits > 0 and c == 1 and not s.total then return 0 end
+  return max(0, C - used(s, l.W))
+end
+
+local function reset_log(s, l)
+  if s.newest <= s.now - l.W then return 0 end
+  return wait(s, s.newest + l.W)
+end
+
+local function trim(s, most)
+  local drop = s.size - most
+  if drop <= 0 and s.total and s.size > 1 then -- the oldest admission may be out of reach of the newest units
+    local _, before, cost = at(s, '0')
+    if before and s.total - before - cost >= most then drop = 1 end
+  end
+  if drop <= 0 then return end
+  if drop == 1 then call('LPOP', s.key) else call('LTRIM', s.key, int(drop), '-1') end
+  s.size, s.head = s.size - drop, nil
+  if s.from then s.from = max(0, s.from - drop) end -- base may now be too low, which units and holder allow
+end
+
+local function write_log(s, k, c)
+  c = min(c, k.trim) -- a report beyond the largest limit denies no longer than one of its size
+  local e = s.offset == 0 and NOW or int(s.now)
+  if s.total or c > 1 then
+    if not s.total then
+      s.size = s.size or call('LLEN', s.key)
+      s.total, s.from, s.base = s.size, s.size, s.size
+    end
+    e = e .. ':' .. int(s.total) .. ':' .. int(c)
+    s.total = s.total + c
+  end
+  if s.offset > 0 then e = e .. '+' .. int(s.offset) end
+  s.tail, s.newest, s.stepped = e, s.now, false
+  s.size = call('RPUSH', s.key, e)
+  if s.size == 1 then s.head = s.now end
+  if not s.kept then
+    call('PEXPIRE', s.key, k.ttl)
+    s.kept = true
+  end
+  s.added = s.added + c
+  if s.size > k.trim or s.total then trim(s, k.trim) end
+end
+
+-- note keeps a step of the clock that a denial was the first to see. It charges nothing and moves no
+-- counter on: TIME may yet go back further.
+local function note_log(s)
+  local e = match(s.tail, '^[%d:]+')
+  if s.offset > 0 then e = e .. '+' .. int(s.offset) end
+  s.tail, s.stepped = e, false
+  call('LSET', s.key, '-1', e)
+end
