@@ -1,0 +1,51 @@
+package faultproxy
+
+import "strings"
+
+// Kind says what happens in the place of the struck reply. In each case the
+// server has carried out the request.
+type Kind uint8
+
+const (
+	// Swallow: the reply never comes, and neither does anything after it on that
+	// connection, which stays open: TCP loses no bytes out of the middle of a
+	// stream, so a lost reply is a path gone silent. Other connections go on.
+	Swallow Kind = iota
+	// Drop: the connection is closed instead.
+	Drop
+	// Cut: the connection is closed after the reply's first byte.
+	Cut
+	// Stray: a reply that nobody asked for comes first, and the true one after
+	// it, so that the connection is one reply out of step.
+	Stray
+)
+
+// strayReply is what Stray inserts.
+const strayReply = "+stray\r\n"
+
+// Fault is one thing that goes wrong, once.
+type Fault struct {
+	Kind Kind
+	// Reply is which reply it strikes: the Reply-th that comes from the server
+	// after Arm, over all connections, beginning with 1.
+	Reply int
+	// Scripts counts only replies to EVAL and EVALSHA, errors like NOSCRIPT among
+	// them, so that handshakes and pings do not shift the count.
+	Scripts bool
+}
+
+// armed is a fault that has not struck yet.
+type armed struct {
+	fault  Fault
+	seen   int           // replies counted so far
+	struck chan struct{} // closed when the fault strikes
+}
+
+// strikes counts a reply to command and reports whether it is the one.
+func (a *armed) strikes(command string) bool {
+	if a.fault.Scripts && !strings.EqualFold(command, "EVAL") && !strings.EqualFold(command, "EVALSHA") {
+		return false
+	}
+	a.seen++
+	return a.seen == a.fault.Reply
+}

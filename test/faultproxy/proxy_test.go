@@ -1,0 +1,287 @@
+package faultproxy_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/regiond/regiond/test/faultproxy"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds waits for what must happen; nothing here takes that long.
+const patience = 10 * time.Second
+
+const charge = `return redis.call('INCR', KEYS[1])`
+
+// setup is a server, a proxy to it and a client of the proxy that never retries.
+func setup(t *testing.T) (*redisserver.Server, *faultproxy.Proxy, *redis.Client) {
+	t.Helper()
+	srv := redisserver.Start(t, redisserver.Options{})
+	proxy := faultproxy.Start(t, srv.Addr())
+	client := redis.NewClient(&redis.Options{
+		Addr: proxy.Addr(), MaxRetries: -1, DialerRetries: 1,
+		ContextTimeoutEnabled: true, PipelinePoolSize: -1,
+	})
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return srv, proxy, client
+}
+
+// raw is a connection through the proxy without a client's habits.
+func raw(t *testing.T, proxy *faultproxy.Proxy) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", proxy.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func send(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func receive(t *testing.T, conn net.Conn, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(conn, got); err != nil || string(got) != want {
+		t.Fatalf("received %q, %v; want %q", got[:n], err, want)
+	}
+}
+
+func await(t *testing.T, event <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-event:
+	case <-time.After(patience):
+		t.Fatalf("what was awaited has not come within %v", patience)
+	}
+}
+
+func asleep(struck <-chan struct{}) bool {
+	select {
+	case <-struck:
+		return false
+	default:
+		return true
+	}
+}
+
+func TestTransparent(t *testing.T) {
+	t.Parallel()
+	_, _, client := setup(t)
+	ctx := t.Context()
+	large := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB, CR and LF apart
+	if err := client.Set(ctx, "large", large+"\r\n$5\r\n", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := client.Get(ctx, "large").Result(); err != nil || got != large+"\r\n$5\r\n" {
+		t.Errorf("GET of %d bytes came back as %d, %v", len(large)+6, len(got), err)
+	}
+	if err := client.Get(ctx, "none").Err(); !errors.Is(err, redis.Nil) {
+		t.Errorf("GET of nothing: %v, want nil", err)
+	}
+	if err := client.Incr(ctx, "large").Err(); err == nil || !strings.HasPrefix(err.Error(), "ERR value is not") {
+		t.Errorf("INCR of text: %v, want the server's own error", err)
+	}
+	if config, err := client.ConfigGet(ctx, "max*").Result(); err != nil || config["maxmemory"] != "0" {
+		t.Errorf("CONFIG GET, a map in RESP3: %v, %v", config, err)
+	}
+	commands, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		for range 100 {
+			p.Incr(ctx, "n")
+		}
+		return nil
+	})
+	if err != nil || commands[99].(*redis.IntCmd).Val() != 100 {
+		t.Errorf("transaction of 100: %v, %v", commands[99], err)
+	}
+}
+
+// One reply among many callers is lost; the charge behind it is not.
+func TestSwallowExactlyOne(t *testing.T) {
+	t.Parallel()
+	srv, proxy, client := setup(t)
+	sha, err := client.ScriptLoad(t.Context(), charge).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const callers, calls, k = 8, 40, 137
+	struck := proxy.Arm(faultproxy.Fault{Kind: faultproxy.Swallow, Reply: k, Scripts: true})
+	var answers, lost atomic.Int64
+	finished := make(chan struct{}, callers)
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range calls {
+				if client.EvalSha(t.Context(), sha, []string{"n"}).Err() != nil {
+					lost.Add(1)
+					return
+				}
+				answers.Add(1)
+			}
+			finished <- struct{}{}
+		})
+	}
+	await(t, struck)
+	for range callers - 1 {
+		await(t, finished)
+	}
+	proxy.Disconnect() // the last caller need not sit out its timeout
+	wg.Wait()
+	if lost.Load() != 1 {
+		t.Errorf("%d replies lost, want 1", lost.Load())
+	}
+	if got, want := srv.Calls(t, "evalsha"), answers.Load()+1; got != want {
+		t.Errorf("the server ran %d scripts, want %d: every answer and the lost one", got, want)
+	}
+}
+
+func TestSwallowSilencesWhatFollowsOnTheConnection(t *testing.T) {
+	t.Parallel()
+	srv, proxy, _ := setup(t)
+	conn := raw(t, proxy)
+	struck := proxy.Arm(faultproxy.Fault{Kind: faultproxy.Swallow, Reply: 2})
+	send(t, conn, "INCR n\r\nINCR n\r\nINCR n\r\n")
+	receive(t, conn, ":1\r\n")
+	await(t, struck)
+	send(t, conn, "INCR n\r\n")
+	for srv.Calls(t, "incr") < 4 { // later requests still arrive
+		if t.Context().Err() != nil {
+			t.Fatal("the server never saw the last request")
+		}
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read %d bytes, %v; want silence on an open connection", n, err)
+	}
+	other := raw(t, proxy)
+	send(t, other, "PING\r\n")
+	receive(t, other, "+PONG\r\n")
+}
+
+func TestFaultsAtTheirReply(t *testing.T) {
+	t.Parallel()
+	srv, proxy, _ := setup(t)
+	for _, row := range []struct {
+		kind faultproxy.Kind
+		want string // all that the client gets for three commands
+		ends bool   // then the connection ends
+	}{
+		{kind: faultproxy.Drop, want: "$1\r\n1\r\n", ends: true},
+		{kind: faultproxy.Cut, want: "$1\r\n1\r\n$", ends: true},
+		{kind: faultproxy.Stray, want: "$1\r\n1\r\n+stray\r\n$1\r\n2\r\n$1\r\n3\r\n"},
+	} {
+		before := srv.Calls(t, "echo")
+		conn := raw(t, proxy)
+		struck := proxy.Arm(faultproxy.Fault{Kind: row.kind, Reply: 2})
+		send(t, conn, "ECHO 1\r\nECHO 2\r\nECHO 3\r\n")
+		receive(t, conn, row.want)
+		await(t, struck)
+		if got := srv.Calls(t, "echo") - before; got < 2 {
+			t.Errorf("kind %d: the server ran %d commands, want the struck one among them", row.kind, got)
+		}
+		if row.ends {
+			if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("kind %d: read %d bytes, %v; want the connection's end", row.kind, n, err)
+			}
+			continue
+		}
+		send(t, conn, "ECHO 4\r\n") // it strikes once
+		receive(t, conn, "$1\r\n4\r\n")
+	}
+}
+
+func TestScriptsAloneAreCounted(t *testing.T) {
+	t.Parallel()
+	_, proxy, _ := setup(t)
+	conn := raw(t, proxy)
+	struck := proxy.Arm(faultproxy.Fault{Kind: faultproxy.Drop, Reply: 2, Scripts: true})
+	for _, exchange := range [][2]string{
+		{"PING\r\n", "+PONG\r\n"},
+		{"EVAL \"return 1\" 0\r\n", ":1\r\n"}, // the first
+		{"GET none\r\n", "$-1\r\n"},
+		{"EVALSHA_RO x 0\r\n", "-NOSCRIPT No matching script. Please use EVAL.\r\n"}, // only reads
+	} {
+		send(t, conn, exchange[0])
+		receive(t, conn, exchange[1])
+	}
+	if !asleep(struck) {
+		t.Fatal("struck before the second script")
+	}
+	send(t, conn, "evalsha x 0\r\n")
+	await(t, struck)
+	if rest, err := io.ReadAll(conn); len(rest) != 0 {
+		t.Errorf("received %q, %v; want nothing", rest, err)
+	}
+}
+
+func TestDisarmAndRearm(t *testing.T) {
+	t.Parallel()
+	_, proxy, _ := setup(t)
+	conn := raw(t, proxy)
+	first := proxy.Arm(faultproxy.Fault{Kind: faultproxy.Drop, Reply: 1})
+	proxy.Disarm()
+	send(t, conn, "PING\r\n")
+	receive(t, conn, "+PONG\r\n")
+	second := proxy.Arm(faultproxy.Fault{Kind: faultproxy.Drop, Reply: 1})
+	third := proxy.Arm(faultproxy.Fault{Kind: faultproxy.Stray, Reply: 1}) // in place of the second
+	send(t, conn, "PING\r\n")
+	receive(t, conn, "+stray\r\n+PONG\r\n")
+	await(t, third)
+	if !asleep(first) || !asleep(second) {
+		t.Error("a fault struck that had been called off")
+	}
+}
+
+// A hundred replies on a path of 40 ms are late once, not a hundred times.
+func TestDelayIsLatency(t *testing.T) {
+	t.Parallel()
+	_, proxy, _ := setup(t)
+	conn := raw(t, proxy)
+	const d, n = 40 * time.Millisecond, 100
+	proxy.Delay(d)
+	start := time.Now()
+	send(t, conn, strings.Repeat("PING\r\n", n))
+	receive(t, conn, strings.Repeat("+PONG\r\n", n))
+	if took := time.Since(start); took < d || took > n*d/2 {
+		t.Errorf("%d replies on a path of %v took %v", n, d, took)
+	}
+}
+
+func TestDelayedRepliesKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	_, proxy, _ := setup(t)
+	conn := raw(t, proxy)
+	proxy.Delay(40 * time.Millisecond)
+	struck := proxy.Arm(faultproxy.Fault{Kind: faultproxy.Stray, Reply: 1}) // tells when the first is under way
+	send(t, conn, "ECHO 1\r\n")
+	await(t, struck)
+	proxy.Delay(0)
+	send(t, conn, "ECHO 2\r\n")
+	receive(t, conn, "+stray\r\n$1\r\n1\r\n$1\r\n2\r\n")
+}

@@ -1,0 +1,186 @@
+package faultproxy
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func reader(s string) *bufio.Reader { return bufio.NewReader(strings.NewReader(s)) }
+
+func TestOneReply(t *testing.T) {
+	for _, reply := range []string{
+		"+OK\r\n",
+		"-NOSCRIPT No matching script.\r\n",
+		":-9223372036854775808\r\n",
+		"$-1\r\n",
+		"$0\r\n\r\n",
+		"$7\r\na\r\nb\r\nc\r\n",
+		"*-1\r\n",
+		"*0\r\n",
+		"*3\r\n:1\r\n*1\r\n$1\r\nx\r\n$-1\r\n",
+		"_\r\n",
+		"#t\r\n",
+		",3.14\r\n",
+		"(3492890328409238509324850943850943825024385\r\n",
+		"!9\r\nERR wrong\r\n",
+		"=8\r\ntxt:text\r\n",
+		"%2\r\n+a\r\n:1\r\n+b\r\n*1\r\n:2\r\n",
+		"~2\r\n:1\r\n:2\r\n",
+		"|1\r\n+ttl\r\n:3600\r\n+value\r\n", // an attribute belongs to the value behind it
+	} {
+		const next = "+NEXT\r\n"
+		r := reader(reply + next)
+		raw, push, err := readReply(r)
+		if err != nil || push || string(raw) != reply {
+			t.Errorf("readReply(%q) = %q, push %v, %v; want it whole", reply, raw, push, err)
+			continue
+		}
+		if rest, _ := io.ReadAll(r); string(rest) != next {
+			t.Errorf("after %q the stream holds %q, want %q", reply, rest, next)
+		}
+	}
+}
+
+func TestAPushAnswersNothing(t *testing.T) {
+	// Longer than a reader's buffer: the kind must not be looked up afterwards.
+	message := fmt.Sprintf(">2\r\n$10\r\ninvalidate\r\n$9000\r\n%s\r\n", strings.Repeat("+", 9000))
+	raw, push, err := readReply(reader(message))
+	if err != nil || !push || string(raw) != message {
+		t.Errorf("readReply = %d bytes, push %v, %v; want %d bytes, push", len(raw), push, err, len(message))
+	}
+}
+
+func TestNoReply(t *testing.T) {
+	for _, row := range []struct {
+		stream string
+		raw    string // what must still be passed on
+		want   error
+	}{
+		{"", "", io.EOF},
+		{"$5\r\nab", "$5\r\nab", io.EOF},
+		{"*2\r\n:1\r\n", "*2\r\n:1\r\n", io.EOF},
+		{"+OK", "+OK", io.EOF},
+		{"+OK\n", "+OK\n", errMalformed},
+		{"\r\n", "\r\n", errMalformed},
+		{"hello\r\n", "hello\r\n", errMalformed},
+		{"$x\r\n", "$x\r\n", errMalformed},
+		{"$-2\r\n", "$-2\r\n", errMalformed},
+		{"$2\r\nabcd\r\n", "$2\r\nabcd", errMalformed},
+		{"*9999999999\r\n", "*9999999999\r\n", errMalformed},
+		{strings.Repeat("*1\r\n", 40), strings.Repeat("*1\r\n", maxDepth+1), errMalformed},
+	} {
+		raw, _, err := readReply(reader(row.stream))
+		if !errors.Is(err, row.want) || string(raw) != row.raw {
+			t.Errorf("readReply(%q) = %q, %v; want %q, %v", row.stream, raw, err, row.raw, row.want)
+		}
+	}
+}
+
+func TestOneCommand(t *testing.T) {
+	for _, row := range []struct{ stream, name string }{
+		{"*1\r\n$4\r\nPING\r\n", "PING"},
+		{"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$6\r\na\r\nb\r\n\r\n", "SET"},
+		{"PING\r\n", "PING"},
+		{"  get  k \r\n", "get"},
+		{"\r\n", ""}, // the server ignores empty lines and empty arrays
+		{"*0\r\n", ""},
+		{"*-1\r\n", ""},
+	} {
+		raw, name, err := readCommand(reader(row.stream + "*1"))
+		if err != nil || name != row.name || string(raw) != row.stream {
+			t.Errorf("readCommand(%q) = %q, %q, %v; want it whole, %q", row.stream, raw, name, err, row.name)
+		}
+	}
+	for _, stream := range []string{
+		"*1\r\n:1\r\n", "*1\r\n$-1\r\n", "*x\r\n", "*1\r\n$1\r\nab\r\n",
+	} {
+		if raw, name, err := readCommand(reader(stream)); !errors.Is(err, errMalformed) {
+			t.Errorf("readCommand(%q) = %q, %q, %v; want errMalformed", stream, raw, name, err)
+		}
+	}
+}
+
+// value draws one RESP value as text.
+func value(t *rapid.T, depth int) string {
+	kinds := []string{"+", "-", ":", "$", "null", "_", "#"}
+	if depth > 0 {
+		kinds = append(kinds, "*", "~", "%", "|")
+	}
+	switch kind := rapid.SampledFrom(kinds).Draw(t, "kind"); kind {
+	case "null":
+		return "$-1\r\n"
+	case "_":
+		return "_\r\n"
+	case "#":
+		return "#f\r\n"
+	case "$":
+		s := rapid.StringOf(rapid.SampledFrom([]rune("a\r\n$*+é"))).Draw(t, "bulk")
+		return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s)
+	case "*", "~", "%", "|":
+		n := rapid.IntRange(0, 4).Draw(t, "items")
+		items := map[string]int{"*": n, "~": n, "%": 2 * n, "|": 2*n + 1}[kind]
+		text := fmt.Sprintf("%s%d\r\n", kind, n)
+		for range items {
+			text += value(t, depth-1)
+		}
+		return text
+	default:
+		return kind + rapid.StringMatching(`[0-9a-z ]{0,12}`).Draw(t, "line") + "\r\n"
+	}
+}
+
+// Whatever is concatenated comes apart again at the same places.
+func TestRepliesComeApartWhereTheyWereJoined(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) string { return value(t, 3) }), 0, 6).Draw(t, "values")
+		r := reader(strings.Join(values, ""))
+		for i, want := range values {
+			raw, _, err := readReply(r)
+			if err != nil || string(raw) != want {
+				t.Fatalf("reply %d = %q, %v; want %q", i, raw, err, want)
+			}
+		}
+		if _, _, err := readReply(r); !errors.Is(err, io.EOF) {
+			t.Fatalf("after the last reply: %v, want EOF", err)
+		}
+	})
+}
+
+// FuzzStream holds both parsers to what makes a proxy transparent: what they
+// return is exactly what they took from the stream, and nothing ever panics.
+func FuzzStream(f *testing.F) {
+	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"))
+	f.Add([]byte("%1\r\n+a\r\n*1\r\n_\r\n>1\r\n+x\r\n"))
+	f.Add([]byte("|1\r\n+a\r\n+b\r\n$3\r\nabc\r\n+trailing"))
+	f.Add([]byte("PING\r\n*-1\r\n$99999999\r\nx"))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		parsers := map[string]func(*bufio.Reader) ([]byte, error){
+			"reply":   func(r *bufio.Reader) ([]byte, error) { raw, _, err := readReply(r); return raw, err },
+			"command": func(r *bufio.Reader) ([]byte, error) { raw, _, err := readCommand(r); return raw, err },
+		}
+		for name, parse := range parsers {
+			r := bufio.NewReader(bytes.NewReader(stream))
+			var taken []byte
+			for {
+				raw, err := parse(r)
+				taken = append(taken, raw...)
+				if err != nil {
+					break
+				}
+				if len(raw) == 0 {
+					t.Fatalf("%s: took nothing and did not say why", name)
+				}
+			}
+			if !bytes.HasPrefix(stream, taken) {
+				t.Fatalf("%s: passed on %q of %q", name, taken, stream)
+			}
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package redisserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// startAttempts is how often Start tries another port after losing one to
+// another process between finding it free and redis-server's bind.
+const startAttempts = 3
+
+// Options are what a test may ask of its server. The zero value is a server
+// without persistence and with the true time.
+type Options struct {
+	// Args are further redis-server arguments, as in "--maxmemory", "10mb".
+	// They come last and so win over the package's own. The server must stay
+	// reachable without a password, or Start never hears it answer.
+	Args []string
+	// Clock gives the server a wall clock that Step can move. Needs gcc.
+	Clock bool
+}
+
+// Server is one redis-server on a loopback port that it keeps across restarts.
+// Addr, Client and Time may be called from anywhere; Kill, Restart, Freeze, Thaw
+// and Step change the server and are for the test's own goroutine, one at a time.
+type Server struct {
+	t       testing.TB
+	options Options
+	binary  string
+	dir     string // working directory: log, and dump or append-only file if any
+	port    int
+	clock   *wallClock // nil without Options.Clock
+	client  *redis.Client
+	process *process // nil while killed
+}
+
+// Start runs a redis-server until t ends. It fails t when there is none to run,
+// or when it does not come up.
+func Start(t testing.TB, options Options) *Server {
+	t.Helper()
+	s := &Server{t: t, options: options, binary: findBinary(t), dir: t.TempDir()}
+	if options.Clock {
+		s.clock = newWallClock(t)
+	}
+	if err := s.start(); err != nil {
+		t.Fatalf("start redis-server: %v", err)
+	}
+	s.client = newClient(s.Addr())
+	t.Cleanup(func() {
+		_ = s.client.Close() // fails only when the test has closed it already
+		s.Kill()
+	})
+	return s
+}
+
+func (s *Server) start() error {
+	var last error
+	for range startAttempts {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		s.port = port
+		if s.process, last = s.launch(); last == nil {
+			return nil
+		}
+	}
+	return last
+}
+
+// Addr is the server's address, host:port, the same across restarts.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Client returns the administrator's client: it looks into the server beside
+// the code under test. It never retries, so that what a test does by it happens
+// once, and gives up after two seconds, so that a frozen server fails a test
+// instead of hanging it. It outlives restarts and is closed when the test ends.
+func (s *Server) Client() *redis.Client { return s.client }
+
+// Kill ends the server at once (SIGKILL) and returns when the process is gone.
+// What it held is lost. Killing a killed server does nothing.
+func (s *Server) Kill() {
+	if s.process == nil {
+		return
+	}
+	s.process.kill()
+	s.process = nil
+}
+
+// Restart kills the server if it runs and starts it again on the same port with
+// the same options; a stepped clock stays stepped. It fails the test when the
+// server does not come up.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	p, err := s.launch()
+	if err != nil {
+		s.t.Fatalf("restart redis-server: %v", err)
+	}
+	s.process = p
+}
+
+// Freeze stops the server's execution (SIGSTOP): connections stay open, new ones
+// are accepted by the kernel, nothing is answered. When it returns the process
+// has stopped.
+func (s *Server) Freeze() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+	if err := awaitStopped(s.process.cmd.Process.Pid); err != nil {
+		s.t.Fatalf("freeze redis-server: %v", err)
+	}
+}
+
+// Thaw lets a frozen server go on (SIGCONT). What was sent to it meanwhile is
+// then carried out.
+func (s *Server) Thaw() {
+	s.t.Helper()
+	s.signal(syscall.SIGCONT)
+}
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if s.process == nil {
+		s.t.Fatalf("send %v to redis-server: it was killed; Restart it first", sig)
+	}
+	if err := s.process.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatalf("send %v to redis-server: %v", sig, err)
+	}
+}
+
+// Step moves the server's wall clock by d, forward or back, on top of earlier
+// steps; the next TIME shows it. It needs Options.Clock.
+func (s *Server) Step(d time.Duration) {
+	s.t.Helper()
+	if s.clock == nil {
+		s.t.Fatal("step Redis's clock: start the server with Options.Clock")
+	}
+	s.clock.step(d)
+}
+
+// Time is the server's TIME in microseconds since the epoch.
+func (s *Server) Time() int64 {
+	s.t.Helper()
+	now, err := s.client.Time(context.Background()).Result()
+	if err != nil {
+		s.t.Fatalf("read TIME of redis-server: %v", err)
+	}
+	return now.UnixMicro()
+}
+
+// Config sets one configuration parameter (CONFIG SET) until the next restart.
+func (s *Server) Config(t testing.TB, key, value string) {
+	t.Helper()
+	if err := s.client.ConfigSet(context.Background(), key, value).Err(); err != nil {
+		t.Fatalf("set %s of redis-server to %q: %v", key, value, err)
+	}
+}
+
+// Calls is how often the server has executed a command since it started or was
+// last told CONFIG RESETSTAT: what really reached it, whatever clients believe.
+// Commands are named as in INFO commandstats: "evalsha", "client|setinfo".
+func (s *Server) Calls(t testing.TB, command string) int64 {
+	t.Helper()
+	info, err := s.client.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		t.Fatalf("read command statistics of redis-server: %v", err)
+	}
+	calls, err := parseCalls(info, command)
+	if err != nil {
+		t.Fatalf("read command statistics of redis-server: %v", err)
+	}
+	return calls
+}
+
+// parseCalls finds "cmdstat_<command>:calls=N,…"; a command never called has no line.
+func parseCalls(info, command string) (int64, error) {
+	_, rest, found := strings.Cut(info, "cmdstat_"+command+":calls=")
+	if !found {
+		return 0, nil
+	}
+	number, _, _ := strings.Cut(rest, ",")
+	calls, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("calls of %s: %w", command, err)
+	}
+	return calls, nil
+}
+
+func newClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr:             addr,
+		ClientName:       "redisserver-test",
+		MaxRetries:       -1,
+		DialTimeout:      2 * time.Second,
+		DialerRetries:    1,
+		ReadTimeout:      2 * time.Second,
+		WriteTimeout:     2 * time.Second,
+		PoolSize:         4,
+		PipelinePoolSize: -1,
+	})
+}
