@@ -5,10 +5,11 @@
 --                             on, a log gets only these until it expires.
 --   either + '+3600000000'    the offset of the partition's clock, while it has one
 --
--- The state of a log in this call: key, newest (stamp), offset, now, stepped, tail (the newest element),
--- size (nil until it is known), head (stamp of the oldest), total (units admitted up to now, nil while all
--- elements are plain), added (units charged in this call), and for each window W that was asked about, at
--- [W], the units inside it before them.
+-- The state of a log in this call, with every field from the start, since a Lua table that grows is slow:
+-- key, k (its part of the shape), newest (stamp), offset, now, stepped, tail (the newest element), size
+-- (false until known), head (stamp of the oldest, likewise), total (units admitted up to now, false while all
+-- elements are plain), from and base (see weighted), added (units charged in this call), kept (whether its
+-- TTL was set), and at [j] the units inside the window of the j-th limit before what was added.
 
 local function entry(s, e)
   local stamp = tonumber(e)
@@ -27,10 +28,14 @@ local function at(s, i) return entry(s, call('LINDEX', s.key, i)) end
 
 local function load_log(key, k)
   local tail = call('LINDEX', key, '-1')
+  local s = {
+    false, false, false, key = key, k = k, newest = 0, offset = 0, now = TIME, stepped = false, tail = tail,
+    size = false, head = false, total = false, from = false, base = 0, added = 0, kept = false,
+  }
   if not tail then
-    return { key = key, k = k, newest = 0, offset = 0, now = TIME, stepped = false, tail = '', size = 0, added = 0 }
+    s.size = 0
+    return s
   end
-  local s = { key = key, k = k, newest = 0, offset = 0, now = TIME, stepped = false, tail = tail, added = 0 }
   local stamp, before, cost, kept = entry(s, tail)
   s.newest = stamp
   if kept or TIME < stamp then s.now, s.offset, s.stepped = tick(stamp, kept or 0) end
@@ -95,11 +100,11 @@ local function oldest(s, edge)
   return hi
 end
 
--- used counts the units inside (now - W, now].
-local function used(s, W)
-  local u = s[W]
+-- used counts the units inside the window of limit l.
+local function used(s, l)
+  local u = s[l.j]
   if u then return u + s.added end
-  local edge = s.now - W
+  local edge = s.now - l.W
   if s.newest <= edge then
     u = 0
   else
@@ -108,7 +113,7 @@ local function used(s, W)
     local i = s.head > edge and 0 or oldest(s, edge)
     if s.total then u = weighted()(s, i) else u = s.size - i end
   end
-  s[W] = u - s.added
+  s[l.j] = u - s.added
   return u
 end
 
@@ -118,13 +123,13 @@ local function fits_log(s, l, C, c)
   if c > C then return -1 end
   local edge = s.now - l.W
   if s.newest <= edge then return 0 end
-  if c == 1 and not s.total and not s[l.W] then
+  if c == 1 and not s.total and not s[l.j] then
     local e = call('LINDEX', s.key, l.last or '-' .. int(C))
     local stamp = e and entry(s, e)
     if not e or stamp <= edge then return 0 end
     return wait(s, stamp + l.W)
   end
-  if used(s, l.W) + c <= C then return 0 end
+  if used(s, l) + c <= C then return 0 end
   if not s.total then return wait(s, at(s, int(c - C - 1)) + l.W) end
   local _, holder = weighted()
   return wait(s, holder(s, C - c + 1) + l.W)
@@ -133,7 +138,7 @@ end
 -- left is what remains. A plain log that denies cost 1 is full, which needs no counting.
 local function left_log(s, l, C, c, waits)
   if C == 0 or waits > 0 and c == 1 and not s.total then return 0 end
-  return max(0, C - used(s, l.W))
+  return max(0, C - used(s, l))
 end
 
 local function reset_log(s, l)
@@ -149,7 +154,7 @@ local function trim(s, most)
   end
   if drop <= 0 then return end
   if drop == 1 then call('LPOP', s.key) else call('LTRIM', s.key, int(drop), '-1') end
-  s.size, s.head = s.size - drop, nil
+  s.size, s.head = s.size - drop, false
   if s.from then s.from = max(0, s.from - drop) end -- base may now be too low, which units and holder allow
 end
 
