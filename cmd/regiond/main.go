@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Exit codes. A denial is 1 for `check`; a mistake in flags or configuration is 2.
@@ -35,8 +37,16 @@ regiond COMMAND -h lists the flags of a command.
 type command func(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error)
 
 func main() {
+	redis.SetLogger(silence{})
 	os.Exit(dispatch(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
+
+// silence keeps go-redis from writing to stderr past our log, which says once
+// that Redis is away and once that it is back.
+type silence struct{}
+
+// Printf implements the logger of go-redis.
+func (silence) Printf(context.Context, string, ...any) {}
 
 // dispatch is main without the process: tests call it.
 func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int {
