@@ -57,7 +57,8 @@ const (
 )
 
 // submit queues the calls and waits for their verdicts until the budget or ctx
-// ends. The calls must not be changed afterwards: they may still be read.
+// ends; see hearOut for the tenth of a budget beyond it. The calls must not be
+// changed afterwards: they may still be read.
 func (c *collector) submit(ctx context.Context, calls []Call, verdicts []Verdict) error {
 	j := &job{
 		calls: calls, verdicts: make([]Verdict, len(calls)),
@@ -78,12 +79,28 @@ func (c *collector) submit(ctx context.Context, calls []Call, verdicts []Verdict
 	select {
 	case <-j.done:
 	case <-timer.C:
+		c.hearOut(ctx, j, timer)
 		return c.giveUp(j, context.DeadlineExceeded, verdicts)
 	case <-ctx.Done():
 		return c.giveUp(j, context.Cause(ctx), verdicts)
 	}
 	copy(verdicts, j.verdicts)
 	return j.err
+}
+
+// hearOut gives a call that was sent a moment more: it ends with its own budget,
+// which is about now. To hear how it ended, instead of leaving first, lets the
+// breaker open before the caller's next request comes.
+func (c *collector) hearOut(ctx context.Context, j *job, timer *time.Timer) {
+	if j.state.Load() != jobSent {
+		return
+	}
+	timer.Reset(c.budget / 10)
+	select {
+	case <-j.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // giveUp takes a job out whose caller cannot wait any longer. If it was not sent
@@ -103,32 +120,44 @@ func (c *collector) giveUp(j *job, cause error, verdicts []Verdict) error {
 
 // flush sends batches until nothing is queued.
 func (c *collector) flush() {
-	calls, verdicts := make([]Call, 0, maxBatch), make([]Verdict, 0, maxBatch)
 	for {
 		runtime.Gosched() // callers that are about to submit may still come along
 		jobs := c.take()
 		if jobs == nil {
 			return
 		}
-		calls, verdicts = calls[:0], verdicts[:0]
-		deadline := time.Time{}
+		deadline, n := time.Time{}, 0
 		for _, j := range jobs {
-			calls = append(calls, j.calls...)
+			n += len(j.calls)
 			if j.deadline.After(deadline) {
 				deadline = j.deadline
 			}
 		}
-		verdicts = append(verdicts, make([]Verdict, len(calls))...)
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		err := c.send(ctx, calls, verdicts)
+		c.carry(ctx, jobs, n)
 		cancel()
-		at := 0
-		for _, j := range jobs {
-			copy(j.verdicts, verdicts[at:])
-			at += len(j.calls)
-			j.err = err
-			close(j.done)
-		}
+	}
+}
+
+// carry sends the n calls of some jobs together and tells each how it went.
+func (c *collector) carry(ctx context.Context, jobs []*job, n int) {
+	if len(jobs) == 1 { // an idle service copies nothing
+		j := jobs[0]
+		j.err = c.send(ctx, j.calls, j.verdicts)
+		close(j.done)
+		return
+	}
+	calls, verdicts := make([]Call, 0, n), make([]Verdict, n)
+	for _, j := range jobs {
+		calls = append(calls, j.calls...)
+	}
+	err := c.send(ctx, calls, verdicts)
+	at := 0
+	for _, j := range jobs {
+		copy(j.verdicts, verdicts[at:])
+		at += len(j.calls)
+		j.err = err
+		close(j.done)
 	}
 }
 

@@ -4,12 +4,15 @@ import (
 	"hash/maphash"
 	"strings"
 	"sync"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // mirror remembers roughly what this process admitted lately, so that the store
 // that decides while Redis is away does not begin at nothing. Per key it keeps
-// mirrorBuckets counters over the longest window; each counts as spent at the
-// end of its bucket, which errs towards denying by a sixteenth of the window.
+// mirrorBuckets counters over the longest window (or the drain of a full burst);
+// each counts as spent at the end of its bucket, which errs towards denying by a
+// sixteenth of that time.
 // Bounded: beyond mirrorPerShard another key is forgotten. Safe for concurrent use.
 type mirror struct {
 	now    func() int64 // µs, the clock of the local store
@@ -52,7 +55,7 @@ func (m *mirror) add(c *Call) {
 	for i, key := range c.Keys {
 		step := int64(1)
 		for _, l := range c.Shape.keys[i].limits {
-			step = max(step, (l.WindowUS()+mirrorBuckets-2)/(mirrorBuckets-1))
+			step = max(step, (memoryOf(l)+mirrorBuckets-2)/(mirrorBuckets-1))
 		}
 		s := m.shard(key)
 		s.mu.Lock()
@@ -64,7 +67,8 @@ func (m *mirror) add(c *Call) {
 			k = &mirrorKey{step: step, last: now / step}
 			s.keys[key] = k
 		}
-		if k.step != step { // another window now: what was, was just now
+		if k.step != step { // another window now: what still counted was just now
+			k.roll(now)
 			sum := int64(0)
 			for _, u := range k.units {
 				sum += u
@@ -76,6 +80,15 @@ func (m *mirror) add(c *Call) {
 		k.units[k.last%mirrorBuckets] += c.Cost
 		s.mu.Unlock()
 	}
+}
+
+// memoryOf is how far back an admission matters to a limit, µs: its window, or
+// the time in which a full burst drains.
+func memoryOf(l *quota.Limit) int64 {
+	if l.Capacity() <= l.Units {
+		return l.WindowUS()
+	}
+	return quota.MulDivUp(l.Capacity(), l.WindowUS(), l.Units)
 }
 
 // roll moves on to the bucket of now, emptying those it passes.

@@ -1,0 +1,221 @@
+package limiter
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// ms is a step in a table that counts milliseconds.
+const ms = time.Millisecond
+
+// TestBreakerTable walks the drawing above breaker with times given by hand.
+// changed is what trip or probed returned: whether somebody should be told.
+func TestBreakerTable(t *testing.T) {
+	const fails, good = "fails", "good"
+	type step struct {
+		at      time.Duration
+		event   string
+		changed bool
+		open    bool
+		hold    time.Duration
+	}
+	for _, row := range []struct {
+		why   string
+		steps []step
+	}{
+		{"a good probe of a closed breaker says nothing", []step{
+			{0, good, false, false, 0},
+		}},
+		{"one failure opens, one good probe closes", []step{
+			{0, fails, true, true, 0},
+			{0, good, true, false, 0},
+		}},
+		{"failures of an open breaker say nothing and hold nothing off", []step{
+			{0, fails, true, true, 0},
+			{3 * ms, fails, false, true, 0},
+			{5 * ms, good, true, false, 0},
+		}},
+		{"a relapse is held off, each time for twice as long, at most a second", []step{
+			{0, fails, true, true, 0},
+			{0, good, true, false, 0},
+			{10 * ms, fails, true, true, 100 * ms},
+			{109 * ms, good, false, true, 100 * ms},
+			{110 * ms, good, true, false, 100 * ms},
+			{111 * ms, fails, true, true, 200 * ms},
+			{310 * ms, good, false, true, 200 * ms},
+			{311 * ms, good, true, false, 200 * ms},
+			{312 * ms, fails, true, true, 400 * ms},
+			{712 * ms, good, true, false, 400 * ms},
+			{713 * ms, fails, true, true, 800 * ms},
+			{1513 * ms, good, true, false, 800 * ms},
+			{1514 * ms, fails, true, true, time.Second},
+			{2514 * ms, good, true, false, time.Second},
+			{2515 * ms, fails, true, true, time.Second},
+			{3514 * ms, good, false, true, time.Second},
+			{3515 * ms, good, true, false, time.Second},
+		}},
+		{"failures while open do not stretch the hold", []step{
+			{0, fails, true, true, 0},
+			{0, good, true, false, 0},
+			{10 * ms, fails, true, true, 100 * ms},
+			{60 * ms, fails, false, true, 100 * ms},
+			{110 * ms, good, true, false, 100 * ms},
+		}},
+		{"what stayed well for a second has recovered", []step{
+			{0, fails, true, true, 0},
+			{0, good, true, false, 0},
+			{999 * ms, fails, true, true, 100 * ms},
+			{1099 * ms, good, true, false, 100 * ms},
+			{2099 * ms, fails, true, true, 0},
+			{2099 * ms, good, true, false, 0},
+		}},
+	} {
+		b, start := newBreaker(), time.Unix(1_795_198_405, 0)
+		for i, s := range row.steps {
+			changed := false
+			if s.event == fails {
+				changed = b.trip(start.Add(s.at))
+			} else {
+				changed = b.probed(start.Add(s.at))
+			}
+			if changed != s.changed || b.open() != s.open || b.hold != s.hold {
+				t.Errorf("%s: step %d, %s at %v: changed %v, open %v, hold %v; want %v, %v, %v",
+					row.why, i, s.event, s.at, changed, b.open(), b.hold, s.changed, s.open, s.hold)
+			}
+		}
+	}
+}
+
+// Opening wakes the prober; a second opening before it looked does not block.
+func TestBreakerWakesTheProber(t *testing.T) {
+	b, now := newBreaker(), time.Unix(1_795_198_405, 0)
+	for range 3 {
+		b.trip(now)
+		b.probed(now)
+		now = now.Add(time.Minute)
+	}
+	<-b.wake
+	select {
+	case <-b.wake:
+		t.Error("woken twice for one look")
+	default:
+	}
+}
+
+// startRun keeps a store's Run going until the test ends.
+func startRun(t *testing.T, s *RedisStore) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.Run(ctx); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+func awaitState(t *testing.T, s *RedisStore, available bool) {
+	t.Helper()
+	poll, late := time.NewTicker(ms), time.After(5*time.Second)
+	defer poll.Stop()
+	for s.Available() != available {
+		select {
+		case <-poll.C:
+		case <-late:
+			t.Fatalf("available is still %v after 5s", !available)
+		}
+	}
+}
+
+func oneCall(tenant string, units, cost int64) Call {
+	shape := NewShape([]*quota.Limit{{Name: "minute", Units: units, Window: time.Minute}})
+	return callOf(shape, tenant, cost)
+}
+
+func callOf(shape *Shape, tenant string, cost int64) Call {
+	c := Call{Shape: shape, Op: OpCheck, Cost: cost, Keys: shape.Keys("rl:{"+tenant+"}:", "standard", nil)}
+	for _, l := range shape.limits {
+		c.Ceilings = append(c.Ceilings, l.Capacity())
+	}
+	return c
+}
+
+func reasonOf(t *testing.T, err error) quota.Reason {
+	t.Helper()
+	e, ok := err.(*StoreError)
+	if !ok {
+		t.Fatalf("got %v, want a *StoreError", err)
+	}
+	return e.Reason
+}
+
+// The prober finds an idle store's death by itself, and its return too: no
+// request is the guinea pig either way.
+func TestProberOpensAndCloses(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s, err := NewRedisStore(RedisOptions{Addr: srv.Addr(), Logger: slog.New(slog.DiscardHandler)}, testMetrics(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	startRun(t, s)
+	srv.Kill()
+	awaitState(t, s, false)
+	call := []Call{oneCall("acme", 5, 1)}
+	if err := s.Decide(context.Background(), call, make([]Verdict, 1)); reasonOf(t, err) != quota.ReasonBreakerOpen {
+		t.Errorf("while away: %v, want breaker_open", err)
+	}
+	srv.Restart()
+	awaitState(t, s, true)
+	if n := srv.Calls(t, "evalsha"); n != 0 {
+		t.Errorf("%d script calls, want none: probes decide nothing", n)
+	}
+	verdicts := make([]Verdict, 1)
+	if err := s.Decide(context.Background(), call, verdicts); err != nil || verdicts[0].Limits[0].Remaining != 4 {
+		t.Errorf("after: %v %v, want 4 remaining", err, verdicts[0])
+	}
+}
+
+// A store that answers probes and fails calls would otherwise be asked again
+// and again, each time at the cost of somebody's answer.
+func TestBreakerHoldsOffWhatOnlyProbesWell(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	deaf := newScript("return redis.error_reply('MISCONF no')")
+	s, err := NewRedisStore(RedisOptions{Addr: srv.Addr(), Budget: time.Second, Logger: slog.New(slog.DiscardHandler), script: &deaf}, testMetrics(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	startRun(t, s)
+	call := []Call{oneCall("acme", 5, 1)}
+	refused, pace := 0, time.NewTicker(ms)
+	defer pace.Stop()
+	for end := time.Now().Add(1200 * ms); time.Now().Before(end); <-pace.C {
+		err := s.Decide(context.Background(), call, make([]Verdict, 1))
+		switch reasonOf(t, err) {
+		case quota.ReasonRedisRefused:
+			refused++
+			if !strings.Contains(err.Error(), "MISCONF") {
+				t.Fatalf("the cause is lost: %v", err)
+			}
+		case quota.ReasonBreakerOpen:
+		default:
+			t.Fatal(err)
+		}
+	}
+	// Held off for 0, 100, 200, 400 and 800 ms: at most five fit.
+	if refused < 2 || refused > 5 {
+		t.Errorf("%d calls were sacrificed in 1.2 s, want 2 to 5", refused)
+	}
+}

@@ -1,0 +1,511 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/regiond/regiond/quota"
+)
+
+const testBudget = 10 * time.Millisecond
+
+// depot stands in for the store behind a collector: it holds each batch until
+// the test lets it go, and answers every call with its own cost.
+type depot struct {
+	collector
+	gate chan error // one element lets one batch go
+
+	mu      sync.Mutex
+	batches [][]int64 // costs, in the order that batches were sent
+	under   int       // batches under way now
+	most    int       // and at most
+}
+
+func newDepot() *depot {
+	d := &depot{gate: make(chan error)}
+	d.collector = collector{budget: testBudget, send: d.hold}
+	return d
+}
+
+func (d *depot) hold(_ context.Context, calls []Call, verdicts []Verdict) error {
+	d.begin(calls)
+	err := <-d.gate
+	d.end(calls, verdicts)
+	return err
+}
+
+func (d *depot) begin(calls []Call) {
+	costs := make([]int64, len(calls))
+	for i := range calls {
+		costs[i] = calls[i].Cost
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.batches = append(d.batches, costs)
+	d.under++
+	d.most = max(d.most, d.under)
+}
+
+func (d *depot) end(calls []Call, verdicts []Verdict) {
+	for i := range calls {
+		verdicts[i] = Verdict{Outcome: admitted, StoreUS: calls[i].Cost}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.under--
+}
+
+// sent returns all costs that were ever sent, in order.
+func (d *depot) sent() []int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Concat(d.batches...)
+}
+
+// mustBeIdle holds that nothing is left behind: no flusher, nothing queued.
+func (d *depot) mustBeIdle(t rapid.TB) {
+	t.Helper()
+	d.collector.mu.Lock()
+	defer d.collector.mu.Unlock()
+	if d.flushers != 0 || len(d.queue) != 0 {
+		t.Fatalf("%d flushers and %d jobs are left behind", d.flushers, len(d.queue))
+	}
+}
+
+// outcome is what a caller got, and when.
+type outcome struct {
+	verdicts []Verdict
+	err      error
+	after    time.Duration
+}
+
+// submitting submits calls with consecutive costs from first on, in a goroutine.
+func (d *depot) submitting(ctx context.Context, first int64, n int) <-chan outcome {
+	calls := make([]Call, n)
+	for i := range calls {
+		calls[i].Cost = first + int64(i)
+	}
+	got := make(chan outcome, 1)
+	go func() {
+		start := time.Now()
+		o := outcome{verdicts: make([]Verdict, n)}
+		o.err = d.submit(ctx, calls, o.verdicts)
+		o.after = time.Since(start)
+		got <- o
+	}()
+	return got
+}
+
+// occupied returns a depot with all flushers busy, with costs −1 and −2, and
+// their callers' answers.
+func occupied() (*depot, []<-chan outcome) {
+	d := newDepot()
+	var busy []<-chan outcome
+	for i := range maxFlushers {
+		busy = append(busy, d.submitting(context.Background(), -1-int64(i), 1))
+		synctest.Wait()
+	}
+	return d, busy
+}
+
+func mustBeAnswered(t *testing.T, o outcome, first int64) {
+	t.Helper()
+	if o.err != nil {
+		t.Fatalf("call %d: %v", first, o.err)
+	}
+	for i, v := range o.verdicts {
+		if v.StoreUS != first+int64(i) {
+			t.Fatalf("call %d was given the verdict of %d", first+int64(i), v.StoreUS)
+		}
+	}
+}
+
+func mustTimeOut(t *testing.T, err error, ambiguous bool, cause error) {
+	t.Helper()
+	var e *StoreError
+	if !errors.As(err, &e) || e.Reason != quota.ReasonRedisTimeout || e.Ambiguous != ambiguous || !errors.Is(err, cause) {
+		t.Fatalf("got %v, want redis_timeout, ambiguous %v, because %v", err, ambiguous, cause)
+	}
+}
+
+func TestCollectorIdleSendsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDepot()
+		got := d.submitting(context.Background(), 7, 3)
+		synctest.Wait() // time stands still: had it been left to a timer, nothing would be sent
+		if len(d.batches) != 1 || !slices.Equal(d.batches[0], []int64{7, 8, 9}) {
+			t.Fatalf("sent %v, want [[7 8 9]] at once", d.batches)
+		}
+		d.gate <- nil
+		o := <-got
+		mustBeAnswered(t, o, 7)
+		if o.after != 0 {
+			t.Fatalf("answered after %v of waiting, want none", o.after)
+		}
+		synctest.Wait()
+		d.mustBeIdle(t)
+	})
+}
+
+func TestCollectorTravelTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, busy := occupied()
+		var got []<-chan outcome
+		for i := range int64(100) {
+			got = append(got, d.submitting(context.Background(), i, 1))
+			synctest.Wait()
+		}
+		if len(d.batches) != maxFlushers {
+			t.Fatalf("%d batches under way, want %d", len(d.batches), maxFlushers)
+		}
+		for range maxFlushers + 2 { // one flusher takes 64, the next the other 36
+			d.gate <- nil
+			synctest.Wait()
+		}
+		for i, g := range busy {
+			mustBeAnswered(t, <-g, -1-int64(i))
+		}
+		for i, g := range got {
+			mustBeAnswered(t, <-g, int64(i))
+		}
+		sizes := []int{}
+		for _, b := range d.batches {
+			sizes = append(sizes, len(b))
+		}
+		if !slices.Equal(sizes, []int{1, 1, maxBatch, 100 - maxBatch}) {
+			t.Errorf("batches of %v", sizes)
+		}
+		if sent := d.sent()[maxFlushers:]; !slices.IsSorted(sent) {
+			t.Errorf("sent out of order: %v", sent)
+		}
+		if d.most > maxFlushers {
+			t.Errorf("%d calls under way at once, want at most %d", d.most, maxFlushers)
+		}
+		d.mustBeIdle(t)
+	})
+}
+
+// A caller that goes before its calls were sent takes them along: nothing can
+// have been charged, and the error says so by not being ambiguous.
+func TestCollectorWithdraws(t *testing.T) {
+	gone := errors.New("the client hung up")
+	for _, row := range []struct {
+		why   string
+		leave func(cancel context.CancelCauseFunc)
+		cause error
+		after time.Duration
+	}{
+		{"its budget ends", func(context.CancelCauseFunc) { time.Sleep(testBudget) }, context.DeadlineExceeded, testBudget},
+		{"its context ends", func(cancel context.CancelCauseFunc) { time.Sleep(time.Millisecond); cancel(gone) }, gone, time.Millisecond},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, busy := occupied()
+				time.Sleep(time.Millisecond)
+				ctx, cancel := context.WithCancelCause(context.Background())
+				defer cancel(nil)
+				got := d.submitting(ctx, 5, 1)
+				synctest.Wait()
+				row.leave(cancel)
+				o := <-got
+				mustTimeOut(t, o.err, false, row.cause)
+				if o.after != row.after {
+					t.Errorf("gave up after %v, want %v", o.after, row.after)
+				}
+				for range busy {
+					d.gate <- nil
+				}
+				synctest.Wait()
+				if slices.Contains(d.sent(), 5) {
+					t.Errorf("sent %v: a withdrawn call among them", d.sent())
+				}
+				d.mustBeIdle(t)
+			})
+		})
+	}
+}
+
+// Once sent, nobody can know: the caller is let go in time, with an error that
+// says that it may have been charged.
+func TestCollectorAmbiguousOnceSent(t *testing.T) {
+	gone := errors.New("the client hung up")
+	for _, row := range []struct {
+		why    string
+		cancel bool
+		cause  error
+		after  time.Duration
+	}{
+		{"its budget ends", false, context.DeadlineExceeded, testBudget + testBudget/10},
+		{"its context ends", true, gone, time.Millisecond},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDepot()
+				ctx, cancel := context.WithCancelCause(context.Background())
+				defer cancel(nil)
+				got := d.submitting(ctx, 5, 1)
+				synctest.Wait()
+				if row.cancel {
+					time.Sleep(time.Millisecond)
+					cancel(gone)
+				}
+				o := <-got
+				mustTimeOut(t, o.err, true, row.cause)
+				if o.after != row.after {
+					t.Errorf("gave up after %v, want %v", o.after, row.after)
+				}
+				if o.verdicts[0].Outcome != 0 {
+					t.Errorf("a verdict %v beside an error", o.verdicts[0])
+				}
+				d.gate <- nil // the late answer finds nobody and harms nobody
+				synctest.Wait()
+				d.mustBeIdle(t)
+			})
+		})
+	}
+}
+
+// A call ends with its budget. Its caller hears how, in that same moment, and so
+// never finds the breaker still closed when it comes again.
+func TestCollectorHearsOut(t *testing.T) {
+	for range 50 { // two timers ring at once, and either may be first
+		synctest.Test(t, func(t *testing.T) {
+			down := &StoreError{Reason: quota.ReasonRedisDown, Err: errors.New("reset")}
+			d := newDepot()
+			d.send = func(ctx context.Context, _ []Call, _ []Verdict) error {
+				<-ctx.Done()
+				return down
+			}
+			o := <-d.submitting(context.Background(), 1, 1)
+			if o.err != down || o.after != testBudget {
+				t.Errorf("after %v: %v, want how the call ended, after %v", o.after, o.err, testBudget)
+			}
+		})
+	}
+}
+
+// A verdict that came in the moment of giving up is better than not knowing.
+func TestCollectorLateVerdictIsUsed(t *testing.T) {
+	c := &collector{}
+	for _, row := range []struct {
+		what      string
+		state     int32
+		done      bool
+		err       error
+		ambiguous bool
+		answered  bool
+	}{
+		{"not sent yet", jobWaiting, false, nil, false, false},
+		{"sent, unanswered", jobSent, false, nil, true, false},
+		{"sent, answered just now", jobSent, true, nil, false, true},
+		{"sent, failed just now", jobSent, true, context.DeadlineExceeded, false, true},
+	} {
+		j := &job{verdicts: []Verdict{{StoreUS: 42}}, err: row.err, done: make(chan struct{})}
+		j.state.Store(row.state)
+		if row.done {
+			close(j.done)
+		}
+		got := make([]Verdict, 1)
+		err := c.giveUp(j, context.Canceled, got)
+		if !row.answered {
+			mustTimeOut(t, err, row.ambiguous, context.Canceled)
+		} else if err != row.err || got[0].StoreUS != 42 {
+			t.Errorf("%s: got %v and %v, want %v and the verdict", row.what, got, err, row.err)
+		}
+		if withdrawn := j.state.Load() == jobWithdrawn; withdrawn != (row.state == jobWaiting) {
+			t.Errorf("%s: withdrawn is %v", row.what, withdrawn)
+		}
+	}
+}
+
+func TestCollectorLargeJobTravelsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, got := occupied()
+		firsts, at := []int64{-1, -2}, int64(0)
+		for _, n := range []int{1, maxBatch + 6, 1, maxBatch, maxBatch - 1, 1} {
+			firsts = append(firsts, at)
+			got = append(got, d.submitting(context.Background(), at, n))
+			at += int64(n)
+			synctest.Wait()
+		}
+		close(d.gate)
+		for i, g := range got {
+			mustBeAnswered(t, <-g, firsts[i])
+		}
+		var sizes []int
+		for _, b := range d.batches[maxFlushers:] {
+			sizes = append(sizes, len(b))
+		}
+		// Two flushers go on in an order that nobody promises; the batches are these.
+		slices.Sort(sizes)
+		if want := []int{1, 1, maxBatch, maxBatch, maxBatch + 6}; !slices.Equal(sizes, want) {
+			t.Errorf("batches of %v, want %v", sizes, want)
+		}
+	})
+}
+
+// The batch may wait as long as its most patient member; a hurried one leaves alone.
+func TestCollectorHurriedDoNotHurryOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var limits []time.Duration
+		var d *depot
+		d = &depot{gate: make(chan error)}
+		d.collector = collector{budget: testBudget, send: func(ctx context.Context, calls []Call, verdicts []Verdict) error {
+			at, _ := ctx.Deadline()
+			limits = append(limits, at.Sub(start)) // sends follow one another below
+			return d.hold(ctx, calls, verdicts)
+		}}
+		for i := range maxFlushers {
+			d.submitting(context.Background(), -1-int64(i), 1)
+			synctest.Wait()
+		}
+		hurried, cancel := context.WithTimeout(context.Background(), 3*time.Millisecond)
+		defer cancel()
+		first := d.submitting(hurried, 1, 1)
+		time.Sleep(2 * time.Millisecond)
+		second := d.submitting(context.Background(), 2, 1)
+		synctest.Wait()
+		d.gate <- nil // the flusher goes on with both, at 2 ms
+		synctest.Wait()
+		o := <-first // at 3 ms, when its context ends
+		mustTimeOut(t, o.err, true, context.DeadlineExceeded)
+		time.Sleep(5 * time.Millisecond)
+		close(d.gate)
+		mustBeAnswered(t, <-second, 2)
+		if want := []time.Duration{testBudget, testBudget, testBudget + 2*time.Millisecond}; !slices.Equal(limits, want) {
+			t.Errorf("batches had until %v, want %v", limits, want)
+		}
+	})
+}
+
+func TestCollectorErrorReachesAllOfTheBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, busy := occupied()
+		a, b := d.submitting(context.Background(), 1, 2), d.submitting(context.Background(), 3, 1)
+		synctest.Wait()
+		broken := &StoreError{Reason: quota.ReasonRedisDown, Ambiguous: true, Err: errors.New("reset")}
+		d.gate <- nil
+		d.gate <- nil
+		synctest.Wait()
+		d.gate <- broken
+		for _, g := range []<-chan outcome{a, b} {
+			if o := <-g; o.err != broken {
+				t.Errorf("got %v, want what the batch got", o.err)
+			}
+		}
+		for i, g := range busy {
+			mustBeAnswered(t, <-g, -1-int64(i))
+		}
+	})
+}
+
+// Whatever the arrivals, the patience of callers and the moods of the store:
+// nothing is sent twice, everybody gets one answer in time, and it is true.
+func TestCollectorRandom(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		type caller struct {
+			first    int64
+			n        int
+			at       time.Duration
+			patience time.Duration
+		}
+		var callers []caller
+		next := int64(1)
+		for range rapid.IntRange(1, 40).Draw(rt, "callers") {
+			c := caller{first: next, n: rapid.SampledFrom([]int{1, 1, 1, 2, 5, 40, 70}).Draw(rt, "calls")}
+			c.at = time.Duration(rapid.IntRange(0, 30).Draw(rt, "at")) * time.Millisecond
+			c.patience = time.Duration(rapid.SampledFrom([]int{1, 3, 20, 20, 20}).Draw(rt, "patience")) * time.Millisecond
+			next += int64(c.n)
+			callers = append(callers, c)
+		}
+		took := rapid.SliceOfN(rapid.IntRange(0, 15), 8, 8).Draw(rt, "took")
+		fails := rapid.SliceOfN(rapid.Bool(), 8, 8).Draw(rt, "fails")
+		var complaint string
+		synctest.Test(t, func(t *testing.T) {
+			d := newDepot()
+			down := &StoreError{Reason: quota.ReasonRedisDown, Err: errors.New("refused")}
+			d.send = func(_ context.Context, calls []Call, verdicts []Verdict) error {
+				d.begin(calls)
+				at := calls[0].Cost % 8
+				time.Sleep(time.Duration(took[at]) * time.Millisecond)
+				d.end(calls, verdicts)
+				if fails[at] {
+					return down
+				}
+				return nil
+			}
+			got := make([]outcome, len(callers))
+			var wg sync.WaitGroup
+			for i, c := range callers {
+				wg.Go(func() {
+					time.Sleep(c.at)
+					ctx, cancel := context.WithTimeout(context.Background(), c.patience)
+					defer cancel()
+					got[i] = <-d.submitting(ctx, c.first, c.n)
+				})
+			}
+			wg.Wait()
+			time.Sleep(time.Second) // what was sent too late would be sent by now
+			synctest.Wait()
+			d.mustBeIdle(t)
+			if d.most > maxFlushers {
+				complaint = fmt.Sprintf("%d under way at once", d.most)
+			}
+			times := make(map[int64]int)
+			for _, cost := range d.sent() {
+				times[cost]++
+			}
+			for i, c := range callers {
+				if s := misled(got[i], c.first, times, min(testBudget+testBudget/10, c.patience)); s != "" {
+					complaint = fmt.Sprintf("caller %d of %d calls: %s", i, c.n, s)
+				}
+			}
+			for _, b := range d.batches {
+				if len(b) > maxBatch && len(b) != 70 {
+					complaint = fmt.Sprintf("a batch of %d calls", len(b))
+				}
+			}
+		})
+		if complaint != "" {
+			rt.Fatal(complaint)
+		}
+	})
+}
+
+// misled says how an answer is untrue, given how often each call was sent.
+func misled(o outcome, first int64, times map[int64]int, within time.Duration) string {
+	sent := times[first]
+	var e *StoreError
+	errors.As(o.err, &e)
+	switch {
+	case sent > 1:
+		return fmt.Sprintf("sent %d times", sent)
+	case o.after > within:
+		return fmt.Sprintf("answered after %v, its time was %v", o.after, within)
+	case o.err == nil && sent != 1:
+		return "answered without being sent"
+	case o.err != nil && e == nil:
+		return fmt.Sprintf("an error of no kind: %v", o.err)
+	case e != nil && e.Reason == quota.ReasonRedisTimeout && e.Ambiguous != (sent == 1):
+		return fmt.Sprintf("told %v, and was sent %d times", e, sent)
+	}
+	for i, v := range o.verdicts {
+		id := first + int64(i)
+		if times[id] != sent {
+			return "sent in part"
+		}
+		if o.err == nil && v.StoreUS != id {
+			return fmt.Sprintf("call %d has the verdict of %d", id, v.StoreUS)
+		}
+	}
+	return ""
+}

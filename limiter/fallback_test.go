@@ -1,0 +1,285 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/quota"
+)
+
+// weatherStore is a MemoryStore that fails as the test says.
+type weatherStore struct {
+	*limiter.MemoryStore
+	down    atomic.Pointer[limiter.StoreError]
+	garbled atomic.Bool // each partition's data cannot be read
+}
+
+func (s *weatherStore) Decide(ctx context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
+	if e := s.down.Load(); e != nil {
+		return e
+	}
+	if s.garbled.Load() {
+		for i := range verdicts {
+			verdicts[i] = limiter.Verdict{Outcome: 'e', Err: fmt.Errorf("%w: GARBAGE", limiter.ErrPartition)}
+		}
+		return nil
+	}
+	return s.MemoryStore.Decide(ctx, calls, verdicts)
+}
+
+// weather is a rig on a weatherStore with a clock moved by hand.
+type weather struct {
+	*rig
+	store *weatherStore
+	at    time.Time
+}
+
+func newWeather(t testing.TB, c limiter.Config) *weather {
+	t.Helper()
+	w := &weather{at: time.Unix(1_795_198_405, 0)}
+	now := func() time.Time { return w.at }
+	w.store = &weatherStore{MemoryStore: limiter.NewMemoryStore(limiter.MemoryOptions{Now: func() int64 { return w.at.UnixMicro() }})}
+	metrics, reader := readMetrics(t)
+	w.rig = storeRig(t, w.store, c, metrics, reader, now)
+	return w
+}
+
+// fails takes the store away.
+func (w *weather) fails(r quota.Reason, ambiguous bool) {
+	w.store.down.Store(&limiter.StoreError{Reason: r, Ambiguous: ambiguous, Err: errors.New("so the test says")})
+}
+
+func (w *weather) heals() { w.store.down.Store(nil) }
+
+// forgets takes what the store held of a tenant, as a kill does.
+func (w *weather) forgets(t *testing.T, tenant string) {
+	t.Helper()
+	if err := w.store.MemoryStore.Reset(context.Background(), "rl:{"+tenant+"}:"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// manyPolicies has one policy for each fail mode and enforcement, named by both.
+func manyPolicies(units int64) limiter.Config {
+	c := onePolicy(quota.Policy{Name: "standard", Limits: perMinute(units)})
+	for _, mode := range []quota.FailMode{quota.FailShare, quota.FailOpen, quota.FailClosed} {
+		for _, e := range []quota.Enforcement{quota.Enforce, quota.Observe} {
+			c.Policies = append(c.Policies, quota.Policy{
+				Name: mode.String() + "-" + e.String(), Limits: perMinute(units),
+				OnStoreLoss: mode, Enforcement: e, EnforcePercent: -1,
+			})
+		}
+	}
+	return c
+}
+
+func TestFallbackAnswers(t *testing.T) {
+	for _, row := range []struct {
+		policy    string
+		basis     quota.Basis
+		allowed   bool
+		wouldDeny bool
+		remaining int64
+		retry     time.Duration
+	}{
+		{"share-enforce", quota.BasisLocal, true, false, 2, 0},
+		{"open-enforce", quota.BasisOpen, true, false, 5, 0},
+		{"closed-enforce", quota.BasisClosed, false, false, 0, time.Second},
+		{"share-observe", quota.BasisLocal, true, false, 2, 0},
+		{"open-observe", quota.BasisOpen, true, false, 5, 0},
+		{"closed-observe", quota.BasisClosed, true, true, 0, time.Second},
+	} {
+		for _, reason := range []quota.Reason{quota.ReasonRedisDown, quota.ReasonRedisTimeout, quota.ReasonRedisRefused, quota.ReasonBreakerOpen} {
+			w := newWeather(t, manyPolicies(5))
+			w.fails(reason, true)
+			d := w.check(t, "acme/"+row.policy, 3)
+			if d.Basis != row.basis || d.Allowed != row.allowed || d.WouldDeny != row.wouldDeny {
+				t.Errorf("%s: %v, allowed %v, would deny %v", row.policy, d.Basis, d.Allowed, d.WouldDeny)
+			}
+			if d.Mode != quota.ModeLocal || d.Reason != reason || d.StoreUS != 0 {
+				t.Errorf("%s: mode %v, reason %v, store time %d; want local, %v, 0", row.policy, d.Mode, d.Reason, d.StoreUS, reason)
+			}
+			s := d.Limits[0]
+			if s.Limit.Name != "minute" || s.Ceiling != 5 || s.Remaining != row.remaining || s.RetryAfter != row.retry || s.Denied != (row.retry > 0) {
+				t.Errorf("%s: %+v", row.policy, s)
+			}
+		}
+	}
+}
+
+// A partition that cannot be read is answered by its fail mode, and counted.
+func TestFallbackForOnePartition(t *testing.T) {
+	w := newWeather(t, manyPolicies(5))
+	w.store.garbled.Store(true)
+	d := w.check(t, "acme/closed-enforce", 1)
+	if d.Allowed || d.Basis != quota.BasisClosed || d.Reason != quota.ReasonRedisRefused {
+		t.Errorf("allowed %v by %v because of %v", d.Allowed, d.Basis, d.Reason)
+	}
+	if d := w.check(t, "acme/share-enforce", 1); !d.Allowed || d.Basis != quota.BasisLocal {
+		t.Errorf("share: allowed %v by %v", d.Allowed, d.Basis)
+	}
+	if n := w.count(t, "regiond.partition_faults"); n != 2 {
+		t.Errorf("%d partition faults are counted, want 2", n)
+	}
+}
+
+// What this process admitted on the store counts when the store is gone: of L,
+// k are used, so L−k are left, among all the processes of the region.
+func TestFallbackShareRemembers(t *testing.T) {
+	for _, row := range []struct {
+		limit     quota.Limit
+		processes int64
+		before    int
+		local     int
+	}{
+		{quota.Limit{Units: 20, Window: time.Minute}, 1, 0, 20},
+		{quota.Limit{Units: 20, Window: time.Minute}, 1, 7, 13},
+		{quota.Limit{Units: 20, Window: time.Minute}, 1, 20, 0},
+		{quota.Limit{Units: 20, Window: time.Minute}, 2, 0, 10},
+		{quota.Limit{Units: 20, Window: time.Minute}, 2, 7, 3},
+		{quota.Limit{Units: 20, Window: time.Minute}, 2, 15, 0},
+		{quota.Limit{Units: 20, Window: time.Minute}, 3, 1, 5},
+		{quota.Limit{Units: 2, Window: time.Minute}, 3, 0, 0}, // less than one each: nobody may
+		{quota.Limit{Units: 20, Window: time.Minute, Algorithm: quota.SlidingWindow}, 1, 7, 13},
+		{quota.Limit{Units: 20, Window: time.Minute, Algorithm: quota.SlidingWindow}, 2, 7, 3},
+		{quota.Limit{Units: 20, Window: time.Hour, Algorithm: quota.GCRA, Burst: 8}, 1, 5, 3},
+		{quota.Limit{Units: 20, Window: time.Hour, Algorithm: quota.GCRA, Burst: 8}, 2, 1, 3},
+	} {
+		row.limit.Name = "one"
+		c := onePolicy(quota.Policy{Limits: []quota.Limit{row.limit}})
+		c.Processes = row.processes
+		w := newWeather(t, c)
+		for range row.before {
+			if d := w.check(t, "acme", 1); d.Basis != quota.BasisExact || !d.Allowed {
+				t.Fatalf("before: allowed %v by %v", d.Allowed, d.Basis)
+			}
+		}
+		w.fails(quota.ReasonRedisDown, false)
+		if got := w.admits(t, "acme", 100); got != row.local {
+			t.Errorf("%d in %v by %v, %d processes, %d used: %d admitted locally, want %d",
+				row.limit.Units, row.limit.Window, row.limit.Algorithm, row.processes, row.before, got, row.local)
+		}
+	}
+}
+
+// A gcra limit that is divided drains at its share of the rate, not only from
+// its share of the burst.
+func TestFallbackShareDividesTheRate(t *testing.T) {
+	c := onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "shaped", Units: 10, Window: time.Second, Algorithm: quota.GCRA, Burst: 40}}})
+	c.Processes = 2
+	w := newWeather(t, c)
+	w.fails(quota.ReasonRedisDown, false)
+	if got := w.admits(t, "acme", 100); got != 20 {
+		t.Fatalf("a burst of %d, want half of 40", got)
+	}
+	w.at = w.at.Add(2 * time.Second)
+	if got := w.admits(t, "acme", 100); got != 10 {
+		t.Errorf("%d admitted after two seconds, want half of 10 for each", got)
+	}
+}
+
+// Between two outages the store was the judge again. The second begins from all
+// that was admitted by then, by either, and not from where the first had ended.
+func TestFallbackBeginsAnewEachTime(t *testing.T) {
+	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(20)}))
+	ask := func(n int, basis quota.Basis) {
+		t.Helper()
+		for range n {
+			if d := w.check(t, "acme", 1); !d.Allowed || d.Basis != basis {
+				t.Fatalf("allowed %v by %v, want %v", d.Allowed, d.Basis, basis)
+			}
+		}
+	}
+	ask(5, quota.BasisExact)
+	w.fails(quota.ReasonRedisDown, false)
+	w.forgets(t, "acme")
+	ask(3, quota.BasisLocal)
+	w.heals()
+	ask(4, quota.BasisExact)
+	w.fails(quota.ReasonRedisDown, false)
+	if got := w.admits(t, "acme", 100); got != 20-5-3-4 {
+		t.Errorf("the second outage admits %d, want 8", got)
+	}
+	// What ages out of the window is forgotten locally too.
+	w.at = w.at.Add(2 * time.Minute)
+	if got := w.admits(t, "acme", 100); got != 20 {
+		t.Errorf("two minutes later %d, want all 20", got)
+	}
+}
+
+func TestFallbackReportAlwaysCounts(t *testing.T) {
+	for _, policy := range []string{"share-enforce", "open-enforce", "closed-enforce"} {
+		w := newWeather(t, manyPolicies(5))
+		w.fails(quota.ReasonRedisDown, false)
+		d, err := w.Report(context.Background(), quota.Request{Tenant: "acme", Policy: policy, Cost: 9})
+		if err != nil || !d.Allowed || d.Basis != quota.BasisLocal || d.Limits[0].Remaining != 0 {
+			t.Errorf("%s: %v %+v", policy, err, d)
+		}
+	}
+	w := newWeather(t, manyPolicies(5))
+	w.fails(quota.ReasonRedisDown, false)
+	if _, err := w.Report(context.Background(), quota.Request{Tenant: "acme", Policy: "share-enforce", Cost: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.admits(t, "acme/share-enforce", 10); got != 1 {
+		t.Errorf("%d admitted after a report of 4 of 5, want 1", got)
+	}
+}
+
+func TestFallbackPeekSpendsNothing(t *testing.T) {
+	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(5)}))
+	w.fails(quota.ReasonRedisDown, false)
+	for range 10 {
+		d, err := w.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1})
+		if err != nil || !d.Allowed || d.Limits[0].Remaining != 5 {
+			t.Fatalf("%v %+v", err, d)
+		}
+	}
+}
+
+// An Idempotency-Key holds while the store is away, too: in this process.
+func TestFallbackReplays(t *testing.T) {
+	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(5)}))
+	w.fails(quota.ReasonRedisDown, false)
+	for i := range 3 {
+		d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 4, IdempotencyKey: "k"})
+		if err != nil || !d.Allowed || d.Replayed != (i > 0) {
+			t.Fatalf("try %d: %v, allowed %v, replayed %v", i, err, d.Allowed, d.Replayed)
+		}
+	}
+}
+
+func TestFallbackResetForgetsLocally(t *testing.T) {
+	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(5)}))
+	w.check(t, "acme", 3)
+	w.fails(quota.ReasonRedisDown, false)
+	if got := w.admits(t, "acme", 10); got != 2 {
+		t.Fatalf("%d admitted, want the other 2", got)
+	}
+	if err := w.Reset(context.Background(), "acme"); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.admits(t, "acme", 10); got != 5 {
+		t.Errorf("%d admitted after the reset, want 5", got)
+	}
+}
+
+// The terms of a local decision name the division that it was made under.
+func TestFallbackExplains(t *testing.T) {
+	c := onePolicy(quota.Policy{Limits: perMinute(20)})
+	c.Processes = 2
+	w := newWeather(t, c)
+	w.fails(quota.ReasonRedisDown, false)
+	d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true})
+	if err != nil || d.Explanation == nil || len(d.Explanation.Limits) != 1 {
+		t.Fatalf("%v %+v", err, d.Explanation)
+	}
+	if e := d.Explanation.Limits[0]; e.Ceiling != 10 || e.Formula != "the whole limit, 20 units in 1m0s, ÷ 2 processes" {
+		t.Errorf("%+v", e)
+	}
+}

@@ -1,0 +1,376 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/faultproxy"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// lostBudget is generous: the race detector on a shared machine must not be
+// taken for a lost reply. late is by how much an answer may miss it there.
+const (
+	lostBudget = 250 * time.Millisecond
+	late       = 500 * time.Millisecond
+)
+
+// charged reads what a log holds, in units, from the log itself.
+func charged(t *testing.T, srv *redisserver.Server, key string) int64 {
+	t.Helper()
+	entries, err := srv.Client().LRange(context.Background(), key, 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := int64(0)
+	for _, e := range entries {
+		fields, cost := strings.Split(e, ":"), int64(1)
+		if len(fields) == 3 {
+			if cost, err = strconv.ParseInt(fields[2], 10, 64); err != nil {
+				t.Fatalf("entry %q: %v", e, err)
+			}
+		}
+		total += cost
+	}
+	return total
+}
+
+// ledger is what callers were told, in units.
+type ledger struct {
+	allowed, ambiguous int64
+	faults             int           // calls that were not decided
+	slowest            time.Duration // of any answer
+}
+
+// within holds a ledger against what Redis has: all that was told to be admitted
+// was charged, and nothing beyond it but what nobody could know.
+func (l *ledger) within(units int64) error {
+	if units < l.allowed {
+		return fmt.Errorf("%d units charged, %d were told to be admitted", units, l.allowed)
+	}
+	if units > l.allowed+l.ambiguous {
+		return fmt.Errorf("%d units charged, %d were admitted and %d ambiguous", units, l.allowed, l.ambiguous)
+	}
+	return nil
+}
+
+// decider is what a run asks: a RedisStore, or a careless twin of it.
+type decider interface {
+	Decide(ctx context.Context, calls []Call, verdicts []Verdict) error
+}
+
+// spend asks n times for random costs, one after the other; awaitReady lets a
+// breaker close in between, so that each fault meets a store that is being asked.
+func spend(t *testing.T, d decider, tenant string, n int, awaitReady func()) *ledger {
+	t.Helper()
+	l, shape := &ledger{}, NewShape([]*quota.Limit{{Name: "minute", Units: 100_000, Window: time.Minute}})
+	for range n {
+		awaitReady()
+		call := callOf(shape, tenant, []int64{1, 1, 1, 2, 7}[rand.IntN(5)])
+		var v [1]Verdict
+		start := time.Now()
+		err := d.Decide(context.Background(), []Call{call}, v[:])
+		l.slowest = max(l.slowest, time.Since(start))
+		var e *StoreError
+		switch {
+		case err == nil && v[0].Outcome == admitted:
+			l.allowed += call.Cost
+		case err == nil:
+			t.Fatalf("%+v, want all admitted", v[0])
+		case errors.As(err, &e) && e.Ambiguous:
+			l.ambiguous += call.Cost
+			l.faults++
+		default:
+			l.faults++
+		}
+	}
+	return l
+}
+
+// lostStore is a store that has decided once, so that the script is loaded and
+// a lost reply is a lost decision. Each fault gets a new one: a breaker that has
+// opened before would be held off.
+func lostStore(t *testing.T, addr string) *RedisStore {
+	t.Helper()
+	s, err := NewRedisStore(RedisOptions{Addr: addr, Budget: lostBudget, Logger: slog.New(slog.DiscardHandler)}, testMetrics(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	startRun(t, s)
+	for spend(t, s, "warm", 1, func() { awaitState(t, s, true) }).faults > 0 {
+		t.Log("the machine is busy: the first call came too late")
+	}
+	return s
+}
+
+var lossKinds = map[string]faultproxy.Kind{
+	"swallowed": faultproxy.Swallow,
+	"dropped":   faultproxy.Drop,
+	"cut":       faultproxy.Cut,
+	"stray":     faultproxy.Stray,
+}
+
+// Exactly the k-th reply is lost: whatever the loss looks like, Redis holds what
+// callers were told, and what they were told is not known at most once more.
+func TestLostReplyChargesNothingTwice(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	proxy := faultproxy.Start(t, srv.Addr())
+	for name, kind := range lossKinds {
+		for k := 1; k <= 6; k++ {
+			tenant := fmt.Sprint(name, k)
+			t.Run(tenant, func(t *testing.T) {
+				store := lostStore(t, proxy.Addr())
+				struck := proxy.Arm(faultproxy.Fault{Kind: kind, Reply: k, Scripts: true})
+				l := spend(t, store, tenant, 12, func() { awaitState(t, store, true) })
+				select {
+				case <-struck:
+				default:
+					t.Fatal("the fault did not strike")
+				}
+				units := charged(t, srv, oneCall(tenant, 1, 1).Keys[0])
+				if err := l.within(units); err != nil {
+					t.Error(err)
+				}
+				if l.faults == 0 || l.faults == 1 && units != l.allowed+l.ambiguous { // more only on a stalled machine
+					t.Errorf("%d calls failed, %d units charged; want 1 and %d admitted with %d that were lost and carried out",
+						l.faults, units, l.allowed, l.ambiguous)
+				}
+				if l.slowest > lostBudget+late {
+					t.Errorf("an answer took %v, the budget is %v", l.slowest, lostBudget)
+				}
+			})
+		}
+	}
+}
+
+// Replies that come after the budget are lost to their callers, all of them.
+func TestDelayedRepliesChargeNothingTwice(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	proxy := faultproxy.Start(t, srv.Addr())
+	store := lostStore(t, proxy.Addr())
+	before := spend(t, store, "acme", 5, func() { awaitState(t, store, true) })
+	proxy.Delay(2 * lostBudget)
+	during := spend(t, store, "acme", 50, func() {})
+	if during.allowed > 0 || during.faults != 50 || during.slowest > lostBudget+late {
+		t.Errorf("while late: %+v, want 50 quick failures", during)
+	}
+	proxy.Delay(0)
+	after := spend(t, store, "acme", 5, func() { awaitState(t, store, true) })
+	total := &ledger{allowed: before.allowed + during.allowed + after.allowed, ambiguous: before.ambiguous + during.ambiguous + after.ambiguous}
+	if err := total.within(charged(t, srv, oneCall("acme", 1, 1).Keys[0])); err != nil {
+		t.Error(err)
+	}
+}
+
+// A connection may die again and again under callers that travel together.
+func TestLostRepliesUnderConcurrency(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	proxy := faultproxy.Start(t, srv.Addr())
+	total := &ledger{}
+	for round := range 12 {
+		kind := []faultproxy.Kind{faultproxy.Swallow, faultproxy.Drop, faultproxy.Cut, faultproxy.Stray}[round%4]
+		store := lostStore(t, proxy.Addr())
+		proxy.Arm(faultproxy.Fault{Kind: kind, Reply: 1 + round%3, Scripts: true})
+		ledgers := make(chan *ledger)
+		for range 8 {
+			go func() { ledgers <- spend(t, store, "acme", 20, func() {}) }()
+		}
+		for range 8 {
+			l := <-ledgers
+			total.allowed += l.allowed
+			total.ambiguous += l.ambiguous
+			total.slowest = max(total.slowest, l.slowest)
+		}
+		awaitState(t, store, true) // and so all that was sent has been carried out
+	}
+	if err := total.within(charged(t, srv, oneCall("acme", 1, 1).Keys[0])); err != nil {
+		t.Error(err)
+	}
+	if total.slowest > lostBudget+late || total.ambiguous == 0 || total.allowed == 0 {
+		t.Errorf("%+v, want some of each and every answer within %v", total, lostBudget+late)
+	}
+}
+
+// With an Idempotency-Key the client may ask again after an answer that nobody
+// can vouch for, as often as it takes: each request is charged exactly once.
+func TestLostReplyWithIdempotencyKey(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	proxy := faultproxy.Start(t, srv.Addr())
+	config := Config{
+		Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 100_000, Window: time.Minute}}, OnStoreLoss: quota.FailClosed, EnforcePercent: -1}},
+		Default:  &Tenant{Policy: "standard"}, MaxUnknown: 10,
+	}
+	want, replays, n := int64(0), 0, 0
+	for name, kind := range lossKinds {
+		for k := 1; k <= 6; k++ {
+			store := lostStore(t, proxy.Addr())
+			l, err := New(Options{Store: store, Logger: slog.New(slog.DiscardHandler), Metrics: testMetrics(t), Config: config})
+			if err != nil {
+				t.Fatal(err)
+			}
+			proxy.Arm(faultproxy.Fault{Kind: kind, Reply: k, Scripts: true})
+			for range 6 {
+				n++
+				r := quota.Request{Tenant: "acme", Cost: 1 + rand.Int64N(5), IdempotencyKey: fmt.Sprint("key-", n)}
+				want += r.Cost
+				if untilExact(t, l, store, r).Replayed {
+					replays++
+				}
+			}
+			if units := charged(t, srv, oneCall("acme", 1, 1).Keys[0]); units != want {
+				t.Fatalf("%s reply %d: %d units charged for requests of %d in all", name, k, units, want)
+			}
+		}
+	}
+	if replays < 24 {
+		t.Errorf("%d of 24 lost replies were found again by their key", replays)
+	}
+}
+
+// untilExact asks as a client does that gives each request a key.
+func untilExact(t *testing.T, l *Limiter, store *RedisStore, r quota.Request) quota.Decision {
+	t.Helper()
+	for {
+		awaitState(t, store, true)
+		d, err := l.Check(context.Background(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Basis == quota.BasisExact {
+			return d
+		}
+	}
+}
+
+// Two locks are on that door, the client's options and the command, and either
+// holds alone: a lost reply is not followed by the same command again.
+func TestLostReplyEachLockHolds(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	proxy := faultproxy.Start(t, srv.Addr())
+	eager := clientOptions(RedisOptions{Addr: proxy.Addr()})
+	eager.MaxRetries = 3
+	for _, row := range []struct {
+		what    string
+		options *redis.Options
+		send    func(c *redis.Client, args ...any) error
+		want    int64
+	}{
+		{"the options", clientOptions(RedisOptions{Addr: proxy.Addr()}), func(c *redis.Client, args ...any) error {
+			return c.Do(context.Background(), args...).Err()
+		}, 1},
+		{"the command", eager, func(c *redis.Client, args ...any) error {
+			_, err := (&RedisStore{client: c}).once(context.Background(), args...)
+			return err
+		}, 1},
+		{"neither", eager, func(c *redis.Client, args ...any) error {
+			return c.Do(context.Background(), args...).Err()
+		}, 2},
+	} {
+		client := redis.NewClient(row.options)
+		proxy.Arm(faultproxy.Fault{Kind: faultproxy.Drop, Reply: 1, Scripts: true})
+		err := row.send(client, "EVAL", "return redis.call('INCR', KEYS[1])", 1, row.what)
+		if (err == nil) != (row.want == 2) {
+			t.Errorf("%s: %v", row.what, err)
+		}
+		if n := srv.Client().Get(context.Background(), row.what).Val(); n != fmt.Sprint(row.want) {
+			t.Errorf("%s: carried out %s times, want %d", row.what, n, row.want)
+		}
+		client.Close()
+	}
+}
+
+// redisReply is an error that came from Redis as a reply.
+type redisReply string
+
+func (r redisReply) Error() string { return string(r) }
+func (redisReply) RedisError()     {}
+
+// A reply that says no was not carried out; a dial that failed was not sent; of
+// all else nobody can know. Silence of any kind is a timeout.
+func TestClassify(t *testing.T) {
+	dial := func(err error) error { return &net.OpError{Op: "dial", Err: err} }
+	read := func(err error) error { return &net.OpError{Op: "read", Err: err} }
+	for _, row := range []struct {
+		err       error
+		reason    quota.Reason
+		ambiguous bool
+	}{
+		{redisReply("OOM command not allowed"), quota.ReasonRedisRefused, false},
+		{redis.ErrPoolTimeout, quota.ReasonRedisTimeout, false},
+		{redis.ErrPoolExhausted, quota.ReasonRedisTimeout, false},
+		{redis.ErrClosed, quota.ReasonRedisDown, false},
+		{dial(syscall.ECONNREFUSED), quota.ReasonRedisDown, false},
+		{dial(os.ErrDeadlineExceeded), quota.ReasonRedisTimeout, false},
+		{read(os.ErrDeadlineExceeded), quota.ReasonRedisTimeout, true},
+		{os.ErrDeadlineExceeded, quota.ReasonRedisTimeout, true},
+		{context.DeadlineExceeded, quota.ReasonRedisTimeout, true},
+		{fmt.Errorf("dial: %w", context.DeadlineExceeded), quota.ReasonRedisTimeout, true},
+		{read(syscall.ECONNRESET), quota.ReasonRedisDown, true},
+		{io.EOF, quota.ReasonRedisDown, true},
+		{errors.New("something else"), quota.ReasonRedisDown, true},
+	} {
+		e := classify(fmt.Errorf("wrapped: %w", row.err))
+		if e.Reason != row.reason || e.Ambiguous != row.ambiguous || !errors.Is(e, row.err) {
+			t.Errorf("%T %v: %v, ambiguous %v; want %v, %v", row.err, row.err, e.Reason, e.Ambiguous, row.reason, row.ambiguous)
+		}
+	}
+}
+
+// careless is how a client would be written that knows nothing of all this: the
+// same script, sent with go-redis's defaults.
+type careless struct {
+	client *redis.Client
+	script script
+}
+
+func (c *careless) Decide(ctx context.Context, calls []Call, verdicts []Verdict) error {
+	args := appendCalls([]any{"EVALSHA", c.script.sha}, "n", calls)
+	reply, err := c.client.Do(ctx, args...).Result()
+	if err != nil {
+		return &StoreError{Reason: quota.ReasonRedisDown, Ambiguous: true, Err: err}
+	}
+	return parseReplies(reply, "n", calls, verdicts)
+}
+
+// The oracle bites: a lost reply makes go-redis send the script again, and what
+// was told once has been charged twice.
+func TestLostReplyOracleBites(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	proxy := faultproxy.Start(t, srv.Addr())
+	wrong := &careless{
+		client: redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: lostBudget}),
+		script: decideScript(),
+	}
+	t.Cleanup(func() { wrong.client.Close() })
+	if err := wrong.client.ScriptLoad(context.Background(), wrong.script.source).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, kind := range lossKinds {
+		if kind == faultproxy.Stray {
+			continue // a stray reply is not an error to go-redis, and so not retried
+		}
+		proxy.Arm(faultproxy.Fault{Kind: kind, Reply: 3, Scripts: true})
+		l := spend(t, wrong, name, 6, func() {})
+		if l.faults > 0 {
+			t.Errorf("%s: %d calls failed, want the loss to go unnoticed", name, l.faults)
+		}
+		if err := l.within(charged(t, srv, oneCall(name, 1, 1).Keys[0])); err == nil {
+			t.Errorf("%s: go-redis's defaults were not caught charging twice", name)
+		}
+	}
+}

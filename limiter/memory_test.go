@@ -1,0 +1,174 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// memoryClock is a MemoryStore whose clock the test moves by hand.
+type memoryClock struct {
+	*MemoryStore
+	us int64
+}
+
+func newMemoryClock(o MemoryOptions) *memoryClock {
+	m := &memoryClock{us: mirrorStart}
+	o.Now = func() int64 { return m.us }
+	m.MemoryStore = NewMemoryStore(o)
+	return m
+}
+
+func (m *memoryClock) decideOne(t *testing.T, c Call) Verdict {
+	t.Helper()
+	var v [1]Verdict
+	if err := m.Decide(context.Background(), []Call{c}, v[:]); err != nil {
+		t.Fatal(err)
+	}
+	return v[0]
+}
+
+func (m *memoryClock) held() (keys, records int) {
+	for i := range m.shards {
+		keys += len(m.shards[i].keys)
+		records += len(m.shards[i].records)
+	}
+	return keys, records
+}
+
+// Newcomers beyond the bound are refused, and nobody who is there loses a place;
+// when some expire there is room again.
+func TestMemoryBounded(t *testing.T) {
+	m := newMemoryClock(MemoryOptions{Partitions: 10 * memoryShards})
+	refused := 0
+	for i := range 5_000 {
+		v := m.decideOne(t, oneCall(fmt.Sprint("t", i), 5, 1))
+		if v.Err == nil {
+			continue
+		}
+		refused++
+		var e *StoreError
+		if !errors.As(v.Err, &e) || e.Ambiguous || e.Reason != quota.ReasonRedisRefused {
+			t.Fatalf("refused with %v, want redis_refused and nothing charged", v.Err)
+		}
+	}
+	if keys, _ := m.held(); keys > 640 || keys != 5_000-refused {
+		t.Errorf("%d partitions are held after %d of 5000 were refused, want at most 640", keys, refused)
+	}
+	if v := m.decideOne(t, oneCall("t0", 5, 1)); v.Err != nil || v.Limits[0].Remaining != 3 {
+		t.Errorf("the first comer: %+v, want 3 remaining", v)
+	}
+	m.us += (2*time.Minute + ttlMargin).Microseconds() // all but t0 expire, t0 has just
+	for i := range 5_000 {
+		m.decideOne(t, oneCall(fmt.Sprint("later", i%300), 5, 1))
+	}
+	if v := m.decideOne(t, oneCall("later7", 5, 1)); v.Err != nil {
+		t.Errorf("no room after all had expired: %v", v.Err)
+	}
+}
+
+// The memory of a flood is swept as it comes, without a goroutine for it.
+func TestMemorySweeps(t *testing.T) {
+	m := newMemoryClock(MemoryOptions{})
+	for i := range 50_000 {
+		c := oneCall(fmt.Sprint("t", i), 5, 1)
+		if i%4 == 0 {
+			c.Record, c.Print = c.Keys[0]+"i:k", "p"
+		}
+		m.decideOne(t, c)
+		m.us += 100_000 // so that about 2200 are live at any time
+	}
+	if keys, records := m.held(); keys > 8_000 || records > 4_000 {
+		t.Errorf("%d partitions and %d records are held, want little more than the 1800 and 300 alive", keys, records)
+	}
+}
+
+func TestMemoryKeepsWhatIsAsked(t *testing.T) {
+	m := newMemoryClock(MemoryOptions{})
+	peek := oneCall("acme", 5, 1)
+	peek.Op = OpPeek
+	dear := oneCall("acme", 5, 6)
+	for _, c := range []Call{peek, dear} {
+		m.decideOne(t, c)
+	}
+	if keys, records := m.held(); keys != 0 || records != 0 {
+		t.Errorf("a peek and a denial left %d keys and %d records", keys, records)
+	}
+}
+
+func TestMemoryResetsOneTenant(t *testing.T) {
+	m := newMemoryClock(MemoryOptions{})
+	for _, tenant := range []string{"acme", "acme2"} {
+		c := oneCall(tenant, 5, 4)
+		c.Record, c.Print = "rl:{"+tenant+"}:i:k", "p"
+		m.decideOne(t, c)
+	}
+	if err := m.Reset(context.Background(), "rl:{acme}:"); err != nil {
+		t.Fatal(err)
+	}
+	for tenant, want := range map[string]int64{"acme": 4, "acme2": 0} {
+		if v := m.decideOne(t, oneCall(tenant, 5, 1)); v.Limits[0].Remaining != want {
+			t.Errorf("%s: %d remaining, want %d", tenant, v.Limits[0].Remaining, want)
+		}
+	}
+	again := oneCall("acme", 5, 4)
+	again.Record, again.Print = "rl:{acme}:i:k", "p"
+	if v := m.decideOne(t, again); v.Outcome != admitted {
+		t.Errorf("the record of a reset tenant answers %c", v.Outcome)
+	}
+}
+
+// A new life begins from the seed, once per key and life, and not from what the
+// last life held.
+func TestMemoryRenewBeginsFromSeed(t *testing.T) {
+	asked := 0
+	m := newMemoryClock(MemoryOptions{seed: func(string) []charge {
+		asked++
+		return []charge{{mirrorStart - 40_000_000, 2}, {mirrorStart - 1_000_000, 3}}
+	}})
+	c := oneCall("acme", 10, 1)
+	for want := int64(4); want >= 0; want-- {
+		if v := m.decideOne(t, c); v.Outcome != admitted || v.Limits[0].Remaining != want {
+			t.Fatalf("%+v, want %d remaining", v, want)
+		}
+	}
+	v := m.decideOne(t, c)
+	if v.Outcome != denied || v.Limits[0].WaitUS != 20_000_000 {
+		t.Errorf("%+v, want a denial until the older seed leaves in 20 s", v)
+	}
+	if asked != 1 {
+		t.Errorf("the seed was asked for %d times, want once", asked)
+	}
+	m.renew()
+	if v := m.decideOne(t, c); v.Outcome != admitted || v.Limits[0].Remaining != 4 || asked != 2 {
+		t.Errorf("a new life begins with %+v, the seed asked for %d times, want 4 remaining and 2", v, asked)
+	}
+}
+
+func TestMemoryConcurrent(t *testing.T) {
+	const units, callers = 500, 16
+	m := NewMemoryStore(MemoryOptions{})
+	var got atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range units / 8 {
+				var v [1]Verdict
+				c := oneCall("acme", units, 1)
+				if m.Decide(context.Background(), []Call{c}, v[:]) == nil && v[0].Outcome == admitted {
+					got.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got.Load() != units {
+		t.Errorf("%d of %d admitted, want exactly %d", got.Load(), callers*(units/8), units)
+	}
+}

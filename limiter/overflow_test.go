@@ -1,0 +1,119 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+func TestOverflowAdmitsUpToMost(t *testing.T) {
+	now := time.Unix(1_795_198_405, 0)
+	o := newOverflow(func() time.Time { return now })
+	const window = int64(60_000_000)
+	for _, row := range []struct {
+		why  string
+		pass time.Duration
+		key  string
+		want bool
+		live int
+	}{
+		{"the first", 0, "a", true, 1},
+		{"the second", 0, "b", true, 2},
+		{"the third of two", 0, "c", false, 2},
+		{"one that is live already", time.Minute, "a", true, 2},
+		{"still no place: a window is not enough", 0, "c", false, 2},
+		{"b was not asked about for two windows", time.Minute, "c", true, 2},
+		{"so it comes too late now", 0, "b", false, 2},
+		{"a and c end two windows after their last question", 3 * time.Minute, "b", true, 1},
+	} {
+		now = now.Add(row.pass)
+		got := o.admit([]string{row.key}, window, 2)
+		if got != row.want || o.size() != row.live {
+			t.Errorf("%s: admitted %v with %d live, want %v with %d", row.why, got, o.size(), row.want, row.live)
+		}
+	}
+}
+
+// Keys are one partition set: the same keys are the same partition, however many.
+func TestOverflowCountsKeySetsOnce(t *testing.T) {
+	o := newOverflow(time.Now)
+	for range 3 {
+		if !o.admit([]string{"a", "b"}, 1, 1) {
+			t.Error("a live set was refused")
+		}
+	}
+	if o.admit([]string{"a"}, 60_000_000, 1) {
+		t.Error("another set was taken for the live one")
+	}
+}
+
+// Under a flood of invented ids nothing grows: neither the count of the living,
+// nor the store, which sees one partition more for all the newcomers together.
+func TestOverflowFlood(t *testing.T) {
+	const most, flood = 100, 20_000
+	now := time.Unix(1_795_198_405, 0)
+	store := NewMemoryStore(MemoryOptions{Now: func() int64 { return now.UnixMicro() }})
+	l, err := New(Options{
+		Store: store, Logger: slog.New(slog.DiscardHandler), Metrics: testMetrics(t), Now: func() time.Time { return now },
+		Config: Config{
+			Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 50, Window: time.Minute}}, EnforcePercent: -1}},
+			Default:  &Tenant{Policy: "standard"}, Tenants: map[string]Tenant{"acme": {Policy: "standard"}}, MaxUnknown: most,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := func(tenant string) bool {
+		d, err := l.Check(context.Background(), quota.Request{Tenant: tenant, Cost: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Allowed
+	}
+	admitted := 0
+	for i := range flood {
+		if allowed(fmt.Sprint("invented", i)) {
+			admitted++
+		}
+	}
+	if admitted != most+50 {
+		t.Errorf("%d of the flood were admitted, want %d with partitions of their own and 50 from the shared one", admitted, most)
+	}
+	kept := 0
+	for i := range store.shards {
+		kept += len(store.shards[i].keys)
+	}
+	if kept != most+1 || l.overflow.size() != most {
+		t.Errorf("%d partitions are kept and %d counted, want %d and %d", kept, l.overflow.size(), most+1, most)
+	}
+	for i := range 50 {
+		if !allowed("acme") {
+			t.Fatalf("a listed tenant was denied at %d of 50", i)
+		}
+	}
+	if allowed("acme") {
+		t.Error("a listed tenant went past its limit")
+	}
+	if !allowed("invented7") || allowed("latecomer") {
+		t.Error("an unlisted tenant with a place of its own keeps it; a newcomer has none")
+	}
+	// Once the flood is over and has aged out, newcomers count as themselves again.
+	now = now.Add(3 * time.Minute)
+	if !allowed("latecomer") || !allowed("latecomer2") || l.overflow.size() > most {
+		t.Error("the places of those who left were not given away")
+	}
+}
+
+// The shared partition is nobody's: no tenant that a request may name has its keys.
+func TestOverflowPrefixIsNobodys(t *testing.T) {
+	for _, tenant := range []string{"*", "*:", "*}*:"} {
+		prefix := string(quota.AppendPrefix(nil, tenant))
+		if quota.ValidID(tenant) == nil && prefix == overflowPrefix {
+			t.Errorf("tenant %q owns %s", tenant, overflowPrefix)
+		}
+	}
+}
