@@ -212,7 +212,7 @@ func (q *query) ask(r *rules, op Op, unlisted bool, overflow *overflow) {
 	prefix := string(quota.AppendPrefix(make([]byte, 0, 64), req.Tenant))
 	dims := req.Dimensions
 	keys := shape.Keys(prefix, q.plan.policy.Name, dims)
-	if unlisted && op != OpPeek && !overflow.admit(keys, q.plan.window, r.MaxUnknown) {
+	if unlisted && !q.known(keys, op, r.MaxUnknown, overflow) {
 		q.overflow = true
 		prefix = overflowPrefix
 		keys = shape.Keys(prefix, q.plan.policy.Name, nil)
@@ -230,9 +230,17 @@ func (q *query) ask(r *rules, op Op, unlisted bool, overflow *overflow) {
 		q.call.Ceilings[i] = q.ceilings[i].Units
 	}
 	if req.IdempotencyKey != "" && op != OpPeek {
-		q.call.Record = recordKey(prefix, req.IdempotencyKey)
+		q.call.Record = recordKey(prefix, req.Tenant, req.IdempotencyKey)
 		q.call.Print = fingerprint(req, op)
 	}
+}
+
+// known reports whether an unlisted tenant's partition is counted as itself.
+func (q *query) known(keys []string, op Op, most int, overflow *overflow) bool {
+	if op == OpPeek {
+		return overflow.would(keys, most)
+	}
+	return overflow.admit(keys, q.plan.window, most)
 }
 
 // fingerprint tells requests apart that came with the same idempotency key.

@@ -315,3 +315,28 @@ func TestConfigObserveIsTheSameWithoutDenials(t *testing.T) {
 		}
 	})
 }
+
+// TestOverflowPeekSeesTheSharedPartition: what a newcomer is told by a peek is
+// what a check would get, and looking takes no place.
+func TestOverflowPeekSeesTheSharedPartition(t *testing.T) {
+	c := onePolicy(quota.Policy{Limits: perMinute(5)})
+	c.MaxUnknown = 1
+	r := memoryRig(t, c, nil)
+	look := func(tenant string) int64 {
+		d, err := r.Peek(context.Background(), quota.Request{Tenant: tenant, Cost: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Limits[0].Remaining
+	}
+	if look("a") != 5 || look("b") != 5 {
+		t.Fatal("looking took a place")
+	}
+	r.check(t, "first", 1)
+	r.check(t, "second", 2)
+	for tenant, want := range map[string]int64{"first": 4, "second": 3, "third": 3} {
+		if got := look(tenant); got != want {
+			t.Errorf("%s has %d left, want %d", tenant, got, want)
+		}
+	}
+}

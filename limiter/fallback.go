@@ -14,18 +14,21 @@ const closedRetry = time.Second
 
 // fallback answers a query that the store did not: by its policy's fail mode,
 // labelled with mode and reason. It needs nothing that could be away.
-func (l *Limiter) fallback(ctx context.Context, rules *rules, q *query, cause error) quota.Decision {
+func (l *Limiter) fallback(ctx context.Context, rules *rules, q *query, cause error) (quota.Decision, error) {
 	reason := quota.ReasonRedisRefused // one partition's data cannot be read
 	if e := (*StoreError)(nil); errors.As(cause, &e) {
 		reason = e.Reason
 	} else {
 		l.metrics.unreadable()
-		l.log.Warn("a partition's data in redis cannot be read, its fail mode answers", "key", q.call.Keys[0], "error", cause)
+		l.complain(q, cause)
 	}
 	var d quota.Decision
 	switch mode := q.plan.policy.OnStoreLoss; {
 	case q.call.Op == OpReport || mode == quota.FailShare || mode == quota.FailLastKnown:
-		d = l.localDecision(ctx, rules, q)
+		var known bool
+		if d, known = l.localDecision(ctx, rules, q); !known {
+			return d, errReused()
+		}
 	case mode == quota.FailOpen:
 		d = q.blanket(true)
 	default:
@@ -34,12 +37,25 @@ func (l *Limiter) fallback(ctx context.Context, rules *rules, q *query, cause er
 	d.Mode, d.Reason = quota.ModeLocal, reason
 	carryOut(&d)
 	l.explain(rules, q, &d)
-	return d
+	return d, nil
+}
+
+// complainEvery is how often an unreadable partition is worth a line of the log:
+// somebody asks it as often as before.
+const complainEvery = time.Second
+
+func (l *Limiter) complain(q *query, cause error) {
+	now, last := l.now().UnixMicro(), l.complained.Load()
+	if now-last < complainEvery.Microseconds() || !l.complained.CompareAndSwap(last, now) {
+		return
+	}
+	l.log.Warn("a partition's data in redis cannot be read, its fail mode answers", "key", q.call.Keys[0], "error", cause)
 }
 
 // localDecision asks the in-memory store, which holds what this process
-// remembers, for this process's share of each ceiling.
-func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query) quota.Decision {
+// remembers, for this process's share of each ceiling. It is false for an
+// idempotency key that came with another request before.
+func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query) (quota.Decision, bool) {
 	call := q.call
 	call.Shape = q.shapes.local
 	call.Ceilings = make([]int64, len(q.call.Ceilings))
@@ -50,8 +66,11 @@ func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query) quo
 	var verdicts [1]Verdict
 	err := l.local.Decide(ctx, []Call{call}, verdicts[:])
 	v := &verdicts[0]
-	if err != nil || v.Err != nil || v.Outcome == reused {
-		return q.blanket(false) // full: as good as closed
+	if err != nil || v.Err != nil {
+		return q.blanket(false), true // full: as good as closed
+	}
+	if v.Outcome == reused {
+		return quota.Decision{}, false
 	}
 	if v.Outcome == admitted && call.Op != OpPeek {
 		l.mirror.add(&call)
@@ -60,7 +79,7 @@ func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query) quo
 	asked.call.Ceilings = call.Ceilings
 	d := rules.decision(&asked, v)
 	d.Basis = quota.BasisLocal
-	return d
+	return d, true
 }
 
 // blanket is the answer of a policy that is open or closed.

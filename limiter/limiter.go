@@ -24,6 +24,8 @@ type Limiter struct {
 	log      *slog.Logger
 	metrics  *Metrics
 	now      func() time.Time
+
+	complained atomic.Int64 // when an unreadable partition was logged last, µs
 }
 
 // Options are what New needs; all fields but Now are required.
@@ -125,12 +127,11 @@ func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 		return &quota.Invalid{Mistakes: []quota.Mistake{{Pointer: "/tenant", Detail: err.Error()}}}
 	}
 	prefix := string(quota.AppendPrefix(nil, tenant))
+	err := l.store.Reset(ctx, prefix)
+	// Memory goes last, so that nothing decided meanwhile brings the old usage back.
 	l.denials.forget()
 	l.mirror.forget(prefix)
-	if err := l.local.Reset(ctx, prefix); err != nil {
-		return err
-	}
-	if err := l.store.Reset(ctx, prefix); err != nil {
+	if err := errors.Join(err, l.local.Reset(ctx, prefix)); err != nil {
 		return fmt.Errorf("reset usage: %w", err)
 	}
 	return nil
@@ -193,15 +194,19 @@ func (l *Limiter) ask(ctx context.Context, rules *rules, qs []query, calls []Cal
 		}
 		switch {
 		case failed != nil:
-			out[i].Decision = l.fallback(ctx, rules, q, failed)
+			out[i].Decision, out[i].Err = l.fallback(ctx, rules, q, failed)
 		case v.Outcome == reused:
-			out[i].Err = &quota.Invalid{Fault: quota.FaultReuse, Mistakes: []quota.Mistake{{
-				Detail: "this Idempotency-Key came with another request before; use a new key for a new request",
-			}}}
+			out[i].Err = errReused()
 		default:
 			out[i].Decision = l.exact(rules, q, v, sent)
 		}
 	}
+}
+
+func errReused() error {
+	return &quota.Invalid{Fault: quota.FaultReuse, Mistakes: []quota.Mistake{{
+		Detail: "this Idempotency-Key came with another request before; use a new key for a new request",
+	}}}
 }
 
 // exact turns a store's verdict into a decision, and remembers what it is worth

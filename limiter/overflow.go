@@ -29,12 +29,7 @@ func newOverflow(now func() time.Time) *overflow {
 // it is live already, or there are fewer than most. It stays live for two
 // windows (µs) after it was last asked about.
 func (o *overflow) admit(keys []string, window int64, most int) bool {
-	var h maphash.Hash
-	h.SetSeed(o.seed)
-	for _, k := range keys {
-		h.WriteString(k)
-	}
-	id, now := h.Sum64(), o.now().UnixMicro()
+	id, now := o.id(keys), o.now().UnixMicro()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if _, ok := o.live[id]; !ok && len(o.live) >= most {
@@ -45,6 +40,27 @@ func (o *overflow) admit(keys []string, window int64, most int) bool {
 	}
 	o.live[id] = now + 2*window
 	return true
+}
+
+// would is admit without taking a place.
+func (o *overflow) would(keys []string, most int) bool {
+	id, now := o.id(keys), o.now().UnixMicro()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.live[id]; !ok && len(o.live) >= most {
+		o.sweep(now)
+		return len(o.live) < most
+	}
+	return true
+}
+
+func (o *overflow) id(keys []string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(o.seed)
+	for _, k := range keys {
+		h.WriteString(k)
+	}
+	return h.Sum64()
 }
 
 // sweep looks at a few entries and drops the expired; iteration begins anywhere.
@@ -60,8 +76,15 @@ func (o *overflow) sweep(now int64) {
 	}
 }
 
+// size counts the live ones, dropping the others.
 func (o *overflow) size() int {
+	now := o.now().UnixMicro()
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for id, until := range o.live {
+		if until <= now {
+			delete(o.live, id)
+		}
+	}
 	return len(o.live)
 }

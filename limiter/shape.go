@@ -136,5 +136,8 @@ func (s *Shape) Keys(prefix, policy string, dims quota.Dimensions) []string {
 	return keys
 }
 
-// recordKey is where the admission of an Idempotency-Key is kept.
-func recordKey(prefix, key string) string { return prefix + "i:" + key }
+// recordKey is where the admission of a tenant's Idempotency-Key is kept. The
+// tenant is named again because newcomers beyond max_unknown share a prefix.
+func recordKey(prefix, tenant, key string) string {
+	return prefix + "i:" + strconv.Itoa(len(tenant)) + "." + tenant + ":" + key
+}
