@@ -1,8 +1,6 @@
 package limiter
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -11,15 +9,23 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/test/redisserver"
 )
 
-// nowKey holds the time of a script under test, µs.
-const nowKey = "test:now"
+// What tests outside this package need from inside it: a decision script whose
+// clock they move by hand, and a memory store that, like a Redis under that
+// script, expires nothing while they do.
 
-// timedScript is the decision script with a clock that the test moves by hand.
+// nowKey holds the time of a timed script, µs since the epoch; NowKey tells others.
+const (
+	nowKey = "test:now"
+	NowKey = nowKey
+)
+
+// timedHead stands in the place of now.lua.
+const timedHead = "local TIME = tonumber(redis.call('GET', '" + nowKey + "'))\n"
+
 func timedScript() *script {
-	s := newScript("local TIME = tonumber(redis.call('GET', '" + nowKey + "'))\n" + decideLua)
+	s := joinScript(timedHead)
 	return &s
 }
 
@@ -32,9 +38,14 @@ func testMetrics(t testing.TB) *Metrics {
 	return m
 }
 
-func newTimedRedis(t testing.TB, addr string) *RedisStore {
+// patientBudget is the budget of stores that show what is decided, not how soon.
+const patientBudget = 10 * time.Second
+
+func newTestRedis(t testing.TB, addr string, sc *script) *RedisStore {
 	t.Helper()
-	s, err := NewRedisStore(RedisOptions{Addr: addr, Budget: 5 * time.Second, Logger: slog.New(slog.DiscardHandler), script: timedScript()}, testMetrics(t))
+	s, err := NewRedisStore(RedisOptions{
+		Addr: addr, Budget: patientBudget, Logger: slog.New(slog.DiscardHandler), script: sc,
+	}, testMetrics(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +53,33 @@ func newTimedRedis(t testing.TB, addr string) *RedisStore {
 	return s
 }
 
+func newTimedRedis(t testing.TB, addr string) *RedisStore {
+	return newTestRedis(t, addr, timedScript())
+}
+
+// NewTimedRedis is a store on the Redis at addr whose clock is NowKey.
+func NewTimedRedis(t testing.TB, addr string) *RedisStore { return newTimedRedis(t, addr) }
+
+// NewPatientRedis is a store on the Redis at addr with the production script and
+// Redis's own clock.
+func NewPatientRedis(t testing.TB, addr string) *RedisStore { return newTestRedis(t, addr, nil) }
+
+// NewTimedMemory is a memory store on a clock that may go days forward and back.
+func NewTimedMemory(now func() int64) *MemoryStore {
+	return NewMemoryStore(MemoryOptions{Now: now, keep: true})
+}
+
+// Sources returns the Lua files, by name.
+func Sources() map[string]string {
+	return map[string]string{"now.lua": nowLua, "base.lua": baseLua, "log.lua": logLua, "counters.lua": countersLua, "decide.lua": decideLua}
+}
+
+// ParseReplies is parseReplies.
+func ParseReplies(reply any, nonce string, calls []Call, verdicts []Verdict) error {
+	return parseReplies(reply, nonce, calls, verdicts)
+}
+
+// genLimit draws a valid limit of any algorithm.
 func genLimit(t *rapid.T, name string) *quota.Limit {
 	l := &quota.Limit{Name: name, Algorithm: quota.Algorithm(rapid.IntRange(0, 2).Draw(t, "algorithm"))}
 	l.Window = time.Duration(rapid.SampledFrom([]int64{1000, 1500, 10_000, 60_000, 1_000_003, 2_678_400_000_000}).Draw(t, "W")) * time.Microsecond
@@ -56,60 +94,4 @@ func genLimit(t *rapid.T, name string) *quota.Limit {
 		l.Burst = 0
 	}
 	return l
-}
-
-func TestTwinRandom(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	store := newTimedRedis(t, srv.Addr())
-	ctx := context.Background()
-	run := 0
-	rapid.Check(t, func(t *rapid.T) {
-		run++
-		now := int64(1_795_198_405_260_197)
-		mem := NewMemoryStore(MemoryOptions{Now: func() int64 { return now }, keep: true})
-		var limits []*quota.Limit
-		for i := range rapid.IntRange(1, 4).Draw(t, "limits") {
-			limits = append(limits, genLimit(t, fmt.Sprint("l", i)))
-		}
-		shape := NewShape(limits)
-		keys := shape.Keys(fmt.Sprintf("rl:{t%d}:", run), "p", nil)
-		longest := shape.retry.Microseconds()
-		for i := range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch rapid.IntRange(0, 9).Draw(t, "move") {
-			case 0:
-				now -= rapid.Int64Range(0, 2*longest).Draw(t, "back")
-			case 1:
-				now += rapid.Int64Range(0, 2*longest).Draw(t, "on")
-			case 2, 3:
-				now += limits[rapid.IntRange(0, len(limits)-1).Draw(t, "which")].WindowUS() + rapid.Int64Range(-1, 1).Draw(t, "edge")
-			default:
-				now += rapid.Int64Range(0, longest/8+1).Draw(t, "small")
-			}
-			var calls []Call
-			for range rapid.IntRange(1, 3).Draw(t, "batch") {
-				c := Call{Shape: shape, Keys: keys, Op: rapid.SampledFrom([]Op{OpCheck, OpCheck, OpCheck, OpCheck, OpPeek, OpReport}).Draw(t, "op")}
-				c.Cost = rapid.SampledFrom([]int64{1, 1, 1, 2, 3, 7}).Draw(t, "cost")
-				if rapid.IntRange(0, 9).Draw(t, "big") == 0 {
-					c.Cost = rapid.Int64Range(1, quota.MaxUnits).Draw(t, "cost")
-				}
-				for _, l := range shape.limits {
-					c.Ceilings = append(c.Ceilings, l.Capacity())
-				}
-				calls = append(calls, c)
-			}
-			if err := srv.Client().Set(ctx, nowKey, now, 0).Err(); err != nil {
-				t.Fatal(err)
-			}
-			a, b := make([]Verdict, len(calls)), make([]Verdict, len(calls))
-			if err := store.Decide(ctx, calls, a); err != nil {
-				t.Fatal(err)
-			}
-			if err := mem.Decide(ctx, calls, b); err != nil {
-				t.Fatal(err)
-			}
-			if fmt.Sprint(a) != fmt.Sprint(b) {
-				t.Fatalf("step %d\nredis  %v\nmemory %v", i, a, b)
-			}
-		}
-	})
 }

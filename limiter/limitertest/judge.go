@@ -1,0 +1,65 @@
+package limitertest
+
+import (
+	"context"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/oracle"
+)
+
+// Judge is the oracle as a store: what all others must equal. Its calls have to
+// be built by the Questions that it was made with.
+type Judge struct {
+	region    *oracle.Region
+	us        int64
+	questions map[*limiter.Shape]*Question
+}
+
+// NewJudge returns a Judge that has seen nothing.
+func NewJudge(questions ...*Question) *Judge {
+	j := &Judge{region: oracle.NewRegion(), questions: map[*limiter.Shape]*Question{}}
+	for _, q := range questions {
+		j.questions[q.shape] = q
+	}
+	return j
+}
+
+// Now sets its clock, µs since the epoch.
+func (j *Judge) Now(us int64) { j.us = us }
+
+// Decide implements limiter.Store.
+func (j *Judge) Decide(_ context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
+	for i := range calls {
+		a := j.region.Decide(j.us, j.questions[calls[i].Shape].question(&calls[i]))
+		verdicts[i] = limiter.Verdict{Outcome: a.Outcome, StoreUS: j.us}
+		for _, s := range a.States {
+			verdicts[i].Limits = append(verdicts[i].Limits, limiter.LimitVerdict(s))
+		}
+	}
+	return nil
+}
+
+// Reset implements limiter.Store.
+func (j *Judge) Reset(_ context.Context, prefix string) error {
+	j.region.Forget(prefix)
+	return nil
+}
+
+// question tells the oracle of a call.
+func (q *Question) question(c *limiter.Call) oracle.Question {
+	o := oracle.Question{Op: oracle.Op(c.Op), Cost: c.Cost, Record: c.Record, Print: c.Print}
+	inShape := make([]*quota.Limit, len(q.Limits))
+	for i, l := range q.Limits {
+		inShape[q.places[i]] = l
+	}
+	for i, l := range inShape {
+		ask := oracle.Ask{Limit: l, Ceiling: c.Ceilings[i]}
+		if n := len(o.Parts); i > 0 && together(inShape[i-1], l) {
+			o.Parts[n-1].Asks = append(o.Parts[n-1].Asks, ask)
+			continue
+		}
+		o.Parts = append(o.Parts, oracle.Part{Name: c.Keys[len(o.Parts)], Asks: []oracle.Ask{ask}})
+	}
+	return o
+}

@@ -1,0 +1,191 @@
+package limitertest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/quota"
+)
+
+// RunPrograms holds a store to the oracle over random programs: costs, ceilings
+// that move, several windows over several partitions, reports, peeks, idempotency
+// keys, batches, and a clock that steps. Every verdict must be equal in full.
+func RunPrograms(t *testing.T, newStore New) {
+	t.Run("short", func(t *testing.T) {
+		store, now := newStore(t)
+		run := 0
+		rapid.Check(t, func(t *rapid.T) {
+			run++
+			program(t, fmt.Sprint("t", run), store, now)
+		})
+	})
+	t.Run("long logs", func(t *testing.T) {
+		store, now := newStore(t)
+		for seed := range uint64(longPrograms) {
+			longProgram(t, seed, store, now)
+		}
+	})
+}
+
+func program(t *rapid.T, tenant string, store limiter.Store, now func(us int64)) {
+	q := Ask(genLimits(t)...)
+	judge := NewJudge(q)
+	longest := int64(0)
+	for _, l := range q.Limits {
+		longest = max(longest, l.WindowUS())
+	}
+	us := Epoch + 260_197
+	for step := range rapid.IntRange(1, 50).Draw(t, "steps") {
+		us += genMove(t, q.Limits, longest)
+		var calls []limiter.Call
+		for range rapid.IntRange(1, 3).Draw(t, "batch") {
+			calls = append(calls, genCall(t, q, tenant))
+		}
+		now(us)
+		judge.Now(us)
+		compare(t, step, q, store, judge, calls)
+	}
+}
+
+// failer is what *testing.T and *rapid.T have in common.
+type failer interface {
+	Fatalf(format string, args ...any)
+}
+
+func compare(t failer, step int, q *Question, store limiter.Store, judge *Judge, calls []limiter.Call) {
+	got, want := make([]limiter.Verdict, len(calls)), make([]limiter.Verdict, len(calls))
+	for s, verdicts := range map[limiter.Store][]limiter.Verdict{store: got, judge: want} {
+		if err := s.Decide(context.Background(), calls, verdicts); err != nil {
+			t.Fatalf("decide: %v", err)
+		}
+	}
+	for i := range calls {
+		if g, w := q.Text(&got[i]), q.Text(&want[i]); g != w || got[i].StoreUS != want[i].StoreUS {
+			c := calls[i]
+			t.Fatalf("step %d, %c %d of %d under %v at %d:\nstore  %s\noracle %s",
+				step, c.Op, i, c.Cost, c.Ceilings, got[i].StoreUS, g, w)
+		}
+	}
+}
+
+func genLimits(t *rapid.T) []*quota.Limit {
+	var limits []*quota.Limit
+	for i := range rapid.IntRange(1, 4).Draw(t, "limits") {
+		l := rule(fmt.Sprint("l", i), quota.Algorithm(rapid.IntRange(0, 2).Draw(t, "algorithm")), 0, 0)
+		us := rapid.SampledFrom([]int64{1000, 1500, 10_000, 60_000, 1_000_003, 2_678_400_000_000}).Draw(t, "W")
+		l.Window = time.Duration(us) * time.Microsecond
+		l.Units = rapid.SampledFrom([]int64{1, 2, 3, 5, 10, 40}).Draw(t, "L")
+		if l.Algorithm != quota.SlidingLog && rapid.IntRange(0, 3).Draw(t, "huge") == 0 {
+			l.Units = rapid.SampledFrom([]int64{quota.MaxUnits, 999_999_999_989, 1 << 33}).Draw(t, "L")
+		}
+		if l.Algorithm == quota.GCRA && rapid.Bool().Draw(t, "bursty") {
+			l.Burst = rapid.SampledFrom([]int64{1, 7, l.Units, 10 * l.Units}).Draw(t, "burst")
+		}
+		if l.Algorithm != quota.GCRA && rapid.Bool().Draw(t, "global") {
+			l.Scope = quota.ScopeGlobal
+		}
+		if rapid.IntRange(0, 2).Draw(t, "by") == 0 {
+			l.By = []string{"user"}
+		}
+		if len(l.Validate()) > 0 {
+			l.Burst = 0
+		}
+		limits = append(limits, l)
+	}
+	return limits
+}
+
+// genMove is by how much time moves on or back: mostly a little, often to within
+// a microsecond of a window's edge, sometimes far.
+func genMove(t *rapid.T, limits []*quota.Limit, longest int64) int64 {
+	switch rapid.IntRange(0, 9).Draw(t, "move") {
+	case 0:
+		return -rapid.Int64Range(0, 2*longest).Draw(t, "back")
+	case 1:
+		return rapid.Int64Range(0, 2*longest).Draw(t, "on")
+	case 2, 3:
+		return rapid.SampledFrom(limits).Draw(t, "which").WindowUS() + rapid.Int64Range(-1, 1).Draw(t, "edge")
+	case 4:
+		return 0
+	default:
+		return rapid.Int64Range(0, longest/8+1).Draw(t, "little")
+	}
+}
+
+func genCall(t *rapid.T, q *Question, tenant string) limiter.Call {
+	op := rapid.SampledFrom([]limiter.Op{limiter.OpCheck, limiter.OpCheck, limiter.OpCheck, limiter.OpPeek, limiter.OpReport}).Draw(t, "op")
+	cost := rapid.SampledFrom([]int64{1, 1, 1, 2, 3, 7}).Draw(t, "cost")
+	if rapid.IntRange(0, 9).Draw(t, "big") == 0 {
+		cost = rapid.Int64Range(1, quota.MaxUnits).Draw(t, "cost")
+	}
+	ceilings := make([]int64, len(q.Limits))
+	for i, l := range q.Limits {
+		ceilings[i] = l.Capacity()
+		if l.Scope == quota.ScopeGlobal && rapid.Bool().Draw(t, "lower") {
+			ceilings[i] = rapid.Int64Range(0, l.Capacity()).Draw(t, "ceiling")
+		}
+	}
+	c := q.Call(tenant, op, cost, ceilings)
+	if op != limiter.OpPeek && rapid.IntRange(0, 7).Draw(t, "keyed") == 0 {
+		c.Record = fmt.Sprintf("rl:{%s}:i:%d", tenant, rapid.IntRange(0, 2).Draw(t, "record"))
+		c.Print = rapid.SampledFrom([]string{"one", "two"}).Draw(t, "print")
+	}
+	return c
+}
+
+// longPrograms is how many long logs each store is asked about.
+const longPrograms = 24
+
+// longProgram fills a log of up to 2,000 entries that arrived in rushes and
+// pauses, many of them at one microsecond, and then asks about it from every
+// place of its window. This is where a search that is clever about where an
+// entry stands can be wrong.
+func longProgram(t *testing.T, seed uint64, store limiter.Store, now func(us int64)) {
+	random := rand.New(rand.NewPCG(seed, 7))
+	pick := func(from ...int64) int64 { return from[random.IntN(len(from))] }
+	size := 1 + random.Int64N(2000)
+	width := pick(10_000, 1_000_003, 60_000_000)
+	q := Ask(global(logOf(size, width)), rule("half", quota.SlidingLog, size/2+1, width/2+1), rule("tenth", quota.SlidingLog, size/10+1, width/10+1))
+	judge, tenant := NewJudge(q), fmt.Sprint("long", seed)
+	mixed := random.IntN(3) // no costs above 1, some from the middle on, all along
+	us := Epoch
+	for entries := int64(0); entries < size; {
+		now(us)
+		judge.Now(us)
+		var calls []limiter.Call
+		for range min(64, 1+random.Int64N(64), size-entries) {
+			cost := int64(1)
+			if mixed == 2 || mixed == 1 && entries > size/2 {
+				cost = pick(1, 1, 2, 5)
+			}
+			calls = append(calls, q.Call(tenant, limiter.OpReport, cost, nil))
+			entries++
+		}
+		decide(t, store, calls...)
+		for _, c := range calls {
+			judge.region.Charge(us, q.question(&c).Parts[0], c.Cost)
+		}
+		us += pick(0, 0, 1, width/500, random.Int64N(width/20+1), random.Int64N(width/4+1))
+	}
+	asks := make([]int64, 40)
+	for i := range asks {
+		asks[i] = us + random.Int64N(width+2)
+	}
+	slices.Sort(asks)
+	for step, at := range asks {
+		now(at)
+		judge.Now(at)
+		compare(t, step, q, store, judge, []limiter.Call{
+			q.Call(tenant, limiter.OpPeek, 1, nil),
+			q.Call(tenant, limiter.OpCheck, pick(1, 2, size/3+1), []int64{1 + random.Int64N(size), size/2 + 1, size/10 + 1}),
+			q.Call(tenant, limiter.OpCheck, 1, nil),
+		})
+	}
+}

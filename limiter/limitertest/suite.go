@@ -1,0 +1,107 @@
+package limitertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/quota"
+)
+
+// New starts a store that holds nothing, and returns it with what sets its
+// clock, in microseconds since the epoch. It is called for each subtest and
+// cleans up with it.
+type New func(t testing.TB) (store limiter.Store, now func(us int64))
+
+// Epoch is where ledgers and programs begin: µs since the epoch, a multiple of
+// every window that ledgers use, with neighbours that a float of 14 digits
+// cannot tell apart.
+const Epoch = int64(1_795_198_405_000_000)
+
+// Run holds a store to the ledgers.
+func Run(t *testing.T, newStore New) {
+	for _, l := range slices.Concat(algorithmLedgers(), limitLedgers(), clockLedgers(), reshapeLedgers(), recordLedgers()) {
+		t.Run(l.name, func(t *testing.T) { l.run(t, newStore) })
+	}
+	t.Run("reset forgets one tenant", func(t *testing.T) { reset(t, newStore) })
+	t.Run("a clock that swings admits no more than one that does not", func(t *testing.T) { strobe(t, newStore) })
+}
+
+// Question builds calls for a set of limits and puts their verdicts back into
+// the limits' own order.
+type Question struct {
+	Limits []*quota.Limit
+	shape  *limiter.Shape
+	places []int // places[i] is where Limits[i] stands in the shape
+}
+
+// Ask prepares questions about limits, which must be valid and apply together.
+func Ask(limits ...*quota.Limit) *Question {
+	q := &Question{Limits: limits, shape: limiter.NewShape(limits), places: make([]int, len(limits))}
+	place := 0
+	for first, l := range limits {
+		if slices.ContainsFunc(limits[:first], func(e *quota.Limit) bool { return together(e, l) }) {
+			continue // it stands with an earlier one
+		}
+		for i := first; i < len(limits); i++ {
+			if i == first || together(l, limits[i]) {
+				q.places[i] = place
+				place++
+			}
+		}
+	}
+	return q
+}
+
+// together reports whether two limits are asked of one log.
+func together(a, b *quota.Limit) bool {
+	return a.Algorithm == quota.SlidingLog && b.Algorithm == quota.SlidingLog && quota.SamePartition(a, b)
+}
+
+// Call is one call for a tenant under policy "p". ceilings are in the order of
+// Limits; nil means their capacities.
+func (q *Question) Call(tenant string, op limiter.Op, cost int64, ceilings []int64) limiter.Call {
+	c := limiter.Call{
+		Shape: q.shape, Op: op, Cost: cost, Ceilings: make([]int64, len(q.Limits)),
+		Keys: q.shape.Keys(string(quota.AppendPrefix(nil, tenant)), "p", nil),
+	}
+	for i, l := range q.Limits {
+		c.Ceilings[q.places[i]] = l.Capacity()
+		if ceilings != nil {
+			c.Ceilings[q.places[i]] = ceilings[i]
+		}
+	}
+	return c
+}
+
+// Text is a verdict in the limits' order: outcome, then "remaining wait reset"
+// of each limit, with bars between.
+func (q *Question) Text(v *limiter.Verdict) string {
+	if v.Err != nil {
+		return "e " + v.Err.Error()
+	}
+	text := string(rune(v.Outcome))
+	for i := range q.Limits {
+		if q.places[i] >= len(v.Limits) {
+			break
+		}
+		if i > 0 {
+			text += " |"
+		}
+		l := v.Limits[q.places[i]]
+		text += fmt.Sprintf(" %d %d %d", l.Remaining, l.WaitUS, l.ResetUS)
+	}
+	return text
+}
+
+// decide runs calls as one batch.
+func decide(t testing.TB, s limiter.Store, calls ...limiter.Call) []limiter.Verdict {
+	t.Helper()
+	verdicts := make([]limiter.Verdict, len(calls))
+	if err := s.Decide(context.Background(), calls, verdicts); err != nil {
+		t.Fatalf("decide: %v", err)
+	}
+	return verdicts
+}

@@ -1,0 +1,219 @@
+package oracle
+
+import (
+	"strings"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Op is what a Question does.
+type Op byte
+
+const (
+	// Check charges if every limit has room for the cost.
+	Check Op = 'c'
+	// Peek answers as Check would and changes nothing.
+	Peek Op = 'p'
+	// Report charges in any case.
+	Report Op = 'r'
+)
+
+// Outcome of a Question.
+const (
+	Admitted = 'a'
+	Denied   = 'd'
+	Replayed = 'm' // an earlier admission, given again
+	Reused   = 'x' // its Record came with another Print before
+)
+
+// IdempotencyUS is how long an admission is replayed, microseconds.
+const IdempotencyUS = 60_000_000
+
+// Ask is one limit of a question, and how much of it this region may use.
+type Ask struct {
+	Limit   *quota.Limit
+	Ceiling int64
+}
+
+// Part is one partition of a question and the limits that are asked of it, all
+// of one algorithm; only logs answer more than one limit.
+type Part struct {
+	Name string
+	Asks []Ask
+}
+
+// Question is one check, over all its partitions at once.
+type Question struct {
+	Op    Op
+	Cost  int64
+	Parts []Part
+	// Record names what remembers an admission, "" for nothing, and Print tells
+	// the question from others under the same Record.
+	Record, Print string
+}
+
+// counted is what a charge counts as. In a log a report above every limit is as
+// one of the largest, so that it does not outlive a limit that is raised.
+func (p Part) counted(cost int64) int64 {
+	if p.Asks[0].Limit.Algorithm != quota.SlidingLog {
+		return cost
+	}
+	largest := int64(0)
+	for _, a := range p.Asks {
+		largest = max(largest, a.Limit.Units)
+	}
+	return min(cost, largest)
+}
+
+// State is one limit as an answer leaves it.
+type State struct {
+	Remaining int64
+	WaitUS    int64 // until the cost fits: 0 now, −1 never under this ceiling
+	ResetUS   int64 // until nothing is used
+}
+
+// Answer is what a Question ought to get. States are in the order of Parts and
+// their Asks; there are none when the outcome is Reused.
+type Answer struct {
+	Outcome byte
+	States  []State
+}
+
+// Region is one region's store.
+type Region struct {
+	partitions map[string]*partition
+	records    map[string]record
+}
+
+type record struct {
+	us     int64
+	print  string
+	answer Answer
+}
+
+type partition struct {
+	clock clock
+	usage usage
+}
+
+// NewRegion returns a region in which nothing was used.
+func NewRegion() *Region {
+	return &Region{partitions: map[string]*partition{}, records: map[string]record{}}
+}
+
+// Forget drops all partitions and records whose name begins with prefix.
+func (r *Region) Forget(prefix string) {
+	for name := range r.partitions {
+		if strings.HasPrefix(name, prefix) {
+			delete(r.partitions, name)
+		}
+	}
+	for name := range r.records {
+		if strings.HasPrefix(name, prefix) {
+			delete(r.records, name)
+		}
+	}
+}
+
+// Decide answers a question that reaches the store at time.
+func (r *Region) Decide(time int64, q Question) Answer {
+	if old, ok := r.records[q.Record]; ok && q.Record != "" && time < old.us+IdempotencyUS {
+		if old.print != q.Print {
+			return Answer{Outcome: Reused}
+		}
+		return Answer{Outcome: Replayed, States: old.answer.States}
+	}
+	fits := true
+	for _, p := range q.Parts {
+		for _, a := range p.Asks {
+			fits = fits && r.partition(p).wait(time, a, q.Cost) == 0
+		}
+	}
+	charge := q.Op == Report || q.Op == Check && fits
+	answer := Answer{Outcome: Denied}
+	if fits || charge {
+		answer.Outcome = Admitted
+	}
+	for _, p := range q.Parts {
+		pt := r.partition(p)
+		if charge {
+			pt.charge(time, p, q.Cost)
+		} else if q.Op == Check {
+			_, pt.clock.ahead = pt.clock.read(time)
+		}
+		for _, a := range p.Asks {
+			s := State{Remaining: pt.remaining(time, a), ResetUS: pt.reset(time, a)}
+			if !charge {
+				s.WaitUS = pt.wait(time, a, q.Cost)
+			}
+			answer.States = append(answer.States, s)
+		}
+	}
+	if charge && q.Record != "" {
+		r.records[q.Record] = record{us: time, print: q.Print, answer: answer}
+	}
+	return answer
+}
+
+// Charge adds units to a partition without asking, as a Report whose answer
+// nobody reads: a fast way to a long history.
+func (r *Region) Charge(time int64, p Part, cost int64) {
+	r.partition(p).charge(time, p, cost)
+}
+
+func (r *Region) partition(p Part) *partition {
+	pt := r.partitions[p.Name]
+	if pt == nil {
+		pt = &partition{usage: newUsage(p.Asks[0].Limit)}
+		r.partitions[p.Name] = pt
+	}
+	return pt
+}
+
+func (pt *partition) charge(time int64, p Part, cost int64) {
+	now, ahead := pt.clock.read(time)
+	pt.usage = pt.usage.under(p.Asks[0].Limit, now).charge(now, p.counted(cost))
+	pt.clock = clock{newest: now, ahead: ahead}
+}
+
+func (pt *partition) remaining(time int64, a Ask) int64 {
+	now, _ := pt.clock.read(time)
+	return max(0, a.Ceiling-pt.usage.under(a.Limit, now).used(now))
+}
+
+func (pt *partition) wait(time int64, a Ask, cost int64) int64 {
+	if cost > a.Ceiling {
+		return -1
+	}
+	return pt.untilAtMost(time, a, a.Ceiling-cost)
+}
+
+func (pt *partition) reset(time int64, a Ask) int64 { return pt.untilAtMost(time, a, 0) }
+
+// untilAtMost returns how long until at most so many units are used.
+func (pt *partition) untilAtMost(time int64, a Ask, units int64) int64 {
+	now, _ := pt.clock.read(time)
+	u := pt.usage.under(a.Limit, now)
+	if u.used(now) <= units {
+		return 0
+	}
+	return pt.clock.until(time, first(now, func(t int64) bool { return u.used(t) <= units }))
+}
+
+// first returns the least t from now on for which a condition holds that, once
+// true, stays true: it tries ever farther times, and then halves.
+func first(now int64, holds func(t int64) bool) int64 {
+	far := int64(1)
+	for !holds(now + far) {
+		far *= 2
+	}
+	least, most := now+far/2, now+far // it holds at most, and not before least
+	for least < most {
+		if middle := least + (most-least)/2; holds(middle) {
+			most = middle
+		} else {
+			least = middle + 1
+		}
+	}
+	return most
+}

@@ -1,0 +1,143 @@
+package oracle
+
+import (
+	"math/big"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// usage is what a partition has used. Values are never changed, only replaced.
+type usage interface {
+	// under is this usage as a limit sees it that reads it at now, the limit's
+	// window or height perhaps being new.
+	under(l *quota.Limit, now int64) usage
+	// used is how many units are used at t, which is not before any charge. It
+	// does not grow with t.
+	used(t int64) int64
+	// charge is the usage after units more at now.
+	charge(now, units int64) usage
+}
+
+func newUsage(l *quota.Limit) usage {
+	switch l.Algorithm {
+	case quota.SlidingWindow:
+		return window{width: l.WindowUS()}
+	case quota.GCRA:
+		return level{units: new(big.Rat), limit: l}
+	default:
+		return log{}
+	}
+}
+
+// log is every admission, ever.
+type log struct {
+	all   []Admission
+	width int64 // the W that it is read under
+}
+
+func (g log) under(l *quota.Limit, _ int64) usage { return log{all: g.all, width: l.WindowUS()} }
+
+func (g log) used(t int64) int64 {
+	units := int64(0)
+	for i := len(g.all) - 1; i >= 0 && g.all[i].US > t-g.width; i-- {
+		units += g.all[i].Cost
+	}
+	return units
+}
+
+func (g log) charge(now, units int64) usage {
+	return log{all: append(g.all[:len(g.all):len(g.all)], Admission{US: now, Cost: units}), width: g.width}
+}
+
+// window is every admission too, but counts them by aligned buckets of its width.
+type window struct {
+	all   []Admission
+	width int64
+}
+
+// held is where a bucket stops counting.
+const held = 4 * quota.MaxUnits
+
+func (w window) bucket(from int64) int64 {
+	units := int64(0)
+	for _, a := range w.all {
+		if a.US >= from && a.US < from+w.width {
+			units += a.Cost
+		}
+	}
+	return min(units, held)
+}
+
+func (w window) under(l *quota.Limit, now int64) usage {
+	if l.WindowUS() == w.width {
+		return w
+	}
+	other := window{width: l.WindowUS()} // all that is used counts as spent just now
+	if u := w.used(now); u > 0 {
+		other.all = []Admission{{US: now, Cost: u}}
+	}
+	return other
+}
+
+func (w window) used(t int64) int64 {
+	start := t - t%w.width
+	fading := big.NewRat(w.width-(t-start), w.width)
+	fading.Mul(fading, new(big.Rat).SetInt64(w.bucket(start-w.width)))
+	return ceiling(fading) + w.bucket(start)
+}
+
+func (w window) charge(now, units int64) usage {
+	return window{all: append(w.all[:len(w.all):len(w.all)], Admission{US: now, Cost: units}), width: w.width}
+}
+
+// level is how full a bucket is that drains evenly, as an exact fraction.
+type level struct {
+	units *big.Rat
+	us    int64 // when it stood so
+	limit *quota.Limit
+}
+
+func (v level) at(t int64) *big.Rat {
+	drained := big.NewRat(v.limit.Units, v.limit.WindowUS())
+	drained.Mul(drained, new(big.Rat).SetInt64(t-v.us))
+	left := new(big.Rat).Sub(v.units, drained)
+	if left.Sign() < 0 {
+		return new(big.Rat)
+	}
+	return left
+}
+
+// under reads the level in the fractions of another window, rounded up, no
+// higher than a level of the limit can be, and drained from when it was charged:
+// a limit that drains faster has done so since then.
+func (v level) under(l *quota.Limit, now int64) usage {
+	whole, part := split(v.units)
+	grains := ceiling(part.Mul(part, new(big.Rat).SetInt64(l.WindowUS())))
+	part = big.NewRat(grains, l.WindowUS())
+	more, rest := split(part)
+	u := new(big.Rat).SetInt64(min(whole+more, 4*l.Capacity()))
+	seen := level{units: u.Add(u, rest), us: v.us, limit: l}
+	return level{units: seen.at(now), us: now, limit: l}
+}
+
+func (v level) used(t int64) int64 { return ceiling(v.at(t)) }
+
+func (v level) charge(now, units int64) usage {
+	whole, part := split(v.at(now))
+	u := new(big.Rat).SetInt64(min(whole+units, 4*v.limit.Capacity()))
+	return level{units: u.Add(u, part), us: now, limit: v.limit}
+}
+
+// split returns the whole units of r and what is left.
+func split(r *big.Rat) (whole int64, part *big.Rat) {
+	q := new(big.Int).Quo(r.Num(), r.Denom())
+	return q.Int64(), new(big.Rat).Sub(r, new(big.Rat).SetInt(q))
+}
+
+func ceiling(r *big.Rat) int64 {
+	whole, part := split(r)
+	if part.Sign() > 0 {
+		whole++
+	}
+	return whole
+}
