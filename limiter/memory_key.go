@@ -12,7 +12,7 @@ type memoryKey struct {
 	kind    byte
 	life    int64 // MemoryStore.life when it was created
 	newest  int64 // the newest stamp
-	offset  int64 // of the partition's clock while TIME is behind newest
+	stepped quota.Stepped
 	expires int64 // TIME after which no answer depends on it
 	tick    quota.Tick
 
@@ -40,7 +40,7 @@ func newMemoryKey(shape *keyShape) *memoryKey {
 
 // at sets the partition's clock from TIME and works out the counters there.
 func (k *memoryKey) at(shape *keyShape, time int64) {
-	k.tick = quota.TickAt(time, k.newest, k.offset)
+	k.tick = quota.TickAt(time, k.newest, k.stepped)
 	l := shape.limits[0]
 	switch k.kind {
 	case 'w':
@@ -129,8 +129,7 @@ func (k *memoryKey) charge(shape *keyShape, cost int64) {
 		k.append(min(cost, shape.trim), shape.trim)
 	}
 	k.buckets, k.level, k.window = k.bucketsNow, k.levelNow, shape.limits[0].WindowUS()
-	k.newest, k.offset = k.tick.Now, k.tick.Offset
-	k.tick.Newest = k.newest
+	k.newest, k.stepped = k.tick.Now, k.tick.Stepped
 }
 
 // append adds an admission and forgets those that the newest trim units do not reach.

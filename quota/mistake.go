@@ -50,7 +50,10 @@ type Invalid struct {
 func (e *Invalid) Error() string {
 	parts := make([]string, len(e.Mistakes))
 	for i, m := range e.Mistakes {
-		parts[i] = strings.TrimPrefix(m.Pointer, "/") + ": " + m.Detail
+		parts[i] = m.Detail
+		if m.Pointer != "" {
+			parts[i] = strings.TrimPrefix(m.Pointer, "/") + ": " + m.Detail
+		}
 	}
 	return strings.Join(parts, "; ")
 }

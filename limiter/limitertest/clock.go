@@ -29,11 +29,18 @@ func clockLedgers() []ledger {
 		{"a step back before anything is charged again", one(logOf(5, 1000)), `
 			0     c 5 = a 0 0 1000
 			-5000 c 1 = d 0 1000 1000
-			-9000 c 1 = d 0 1000 1000
-			-8500 c 1 = d 0 500 500
-			-8000 c 5 = a 0 0 1000
-			-7001 c 1 = d 0 1 1
-			-7000 c 5 = a 0 0 1000`},
+			-2_005_000 c 1 = d 0 1000 1000
+			-2_004_500 c 1 = d 0 500 500
+			-2_004_000 c 5 = a 0 0 1000
+			-2_003_001 c 1 = d 0 1 1
+			-2_003_000 c 5 = a 0 0 1000`},
+		{"less than a second more is waited out", one(logOf(5, 1000)), `
+			0     c 5 = a 0 0 1000
+			-5000 c 1 = d 0 1000 1000
+			-9000 c 1 = d 0 5000 5000
+			-8500 c 1 = d 0 4500 4500
+			-4001 c 1 = d 0 1 1
+			-4000 c 5 = a 0 0 1000`},
 		{"an hour forward, and back", one(logOf(2, 1000)), `
 			0              c 2 = a 0 0 1000
 			3_600_000_000  c 2 = a 0 0 1000

@@ -44,7 +44,7 @@ local function replay(record, print)
   local v = call('GET', record)
   if not v then return nil end
   local stamp, was, reply = match(v, '^(%d+) (%S+) (.*)$')
-  if not stamp then error('GARBAGE in the record ' .. record, 0) end
+  if not stamp then error('GARBAGE in ' .. record, 0) end
   if tonumber(stamp) + IDEMPOTENCY_US <= TIME then return nil end -- as good as expired
   if was ~= print then return 'x' end
   return 'm ' .. reply
@@ -70,7 +70,10 @@ local function decide(shape, first, op, c, ceilings, record, print)
       n = n + 1
       local w = k.kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, c)
       waits[n] = w
-      if w ~= 0 then fits = false end
+      if w ~= 0 then
+        fits = false
+        if w < 1 and w ~= -1 then error('GARBAGE in ' .. key, 0) end -- its stamps are out of order
+      end
     end
   end
   local charged = op == 'r' or op == 'c' and fits

@@ -3,10 +3,11 @@
 --   '1795198405260197'        cost 1: its stamp (Redis packs it into ten bytes)
 --   '1795198405260197:57:4'   stamp : units admitted before it : its cost. From the first cost above 1
 --                             on, a log gets only these until it expires.
---   either + '+3600000000'    the offset of the partition's clock, while it has one
+--   either + '+3600000000@1795194805260197'   the offset of the partition's clock, while it has one, and
+--                             the TIME when that was last seen
 --
 -- The state of a log in this call, with every field from the start, since a Lua table that grows is slow:
--- key, k (its part of the shape), newest (stamp), offset, now, stepped, tail (the newest element), size
+-- key, k (its part of the shape), newest (stamp), now, offset, seen and stepped (see tick), tail (the newest element), size
 -- (false until known), head (stamp of the oldest, likewise), total (units admitted up to now, false while all
 -- elements are plain), from and base (see weighted), added (units charged in this call), kept (whether its
 -- TTL was set), and at [j] the units inside the window of the j-th limit before what was added.
@@ -16,12 +17,13 @@ local function entry(s, e)
   if stamp then
     if stamp > 0 and stamp < MAX and stamp % 1 == 0 then return stamp end
   elseif e then
-    local at, before, cost, offset = match(e, '^(%d+):(%d+):(%d+)%+?(%d*)$')
-    if at then return tonumber(at), tonumber(before), tonumber(cost), tonumber(offset) or 0 end
-    at, offset = match(e, '^(%d+)%+(%d+)$')
-    if at then return tonumber(at), nil, nil, tonumber(offset) end
+    local at, before, cost, offset, seen = match(e, '^(%d+):(%d+):(%d+)%+?(%d*)@?(%d*)$')
+    if not at then at, offset, seen = match(e, '^(%d+)%+(%d+)@(%d+)$') end
+    if at then
+      return whole(at, s.key), whole(before, s.key), whole(cost, s.key), whole(offset, s.key), whole(seen, s.key)
+    end
   end
-  error('GARBAGE in the log ' .. s.key, 0)
+  error('GARBAGE in ' .. s.key, 0)
 end
 
 local function at(s, i) return entry(s, call('LINDEX', s.key, i)) end
@@ -29,16 +31,16 @@ local function at(s, i) return entry(s, call('LINDEX', s.key, i)) end
 local function load_log(key, k)
   local tail = call('LINDEX', key, '-1')
   local s = {
-    false, false, false, key = key, k = k, newest = 0, offset = 0, now = TIME, stepped = false, tail = tail,
+    false, false, false, key = key, k = k, newest = 0, now = TIME, offset = 0, seen = 0, stepped = false, tail = tail,
     size = false, head = false, total = false, from = false, base = 0, added = 0, kept = false,
   }
   if not tail then
     s.size = 0
     return s
   end
-  local stamp, before, cost, kept = entry(s, tail)
+  local stamp, before, cost, kept, seen = entry(s, tail)
   s.newest = stamp
-  if kept or TIME < stamp then s.now, s.offset, s.stepped = tick(stamp, kept or 0) end
+  if kept or TIME < stamp then tick(s, stamp, kept or 0, seen) end
   if before then s.total = before + cost end
   return s
 end
@@ -169,7 +171,7 @@ local function write_log(s, k, c)
     e = e .. ':' .. int(s.total) .. ':' .. int(c)
     s.total = s.total + c
   end
-  if s.offset > 0 then e = e .. '+' .. int(s.offset) end
+  e = e .. mark(s)
   s.tail, s.newest, s.stepped = e, s.now, false
   s.size = call('RPUSH', s.key, e)
   if s.size == 1 then s.head = s.now end
@@ -181,11 +183,9 @@ local function write_log(s, k, c)
   if s.size > k.trim or s.total then trim(s, k.trim) end
 end
 
--- note keeps a step of the clock that a denial was the first to see. It charges nothing and moves no
--- counter on: TIME may yet go back further.
+-- note keeps what a denial saw of a step of the clock. It charges nothing and moves no counter on: TIME
+-- may yet go back further.
 local function note_log(s)
-  local e = match(s.tail, '^[%d:]+')
-  if s.offset > 0 then e = e .. '+' .. int(s.offset) end
-  s.tail, s.stepped = e, false
-  call('LSET', s.key, '-1', e)
+  s.tail, s.stepped = match(s.tail, '^[%d:]+') .. mark(s), false
+  call('LSET', s.key, '-1', s.tail)
 end

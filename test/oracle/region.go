@@ -139,7 +139,7 @@ func (r *Region) Decide(time int64, q Question) Answer {
 		if charge {
 			pt.charge(time, p, q.Cost)
 		} else if q.Op == Check {
-			_, pt.clock.ahead = pt.clock.read(time)
+			pt.clock = pt.clock.note(time)
 		}
 		for _, a := range p.Asks {
 			s := State{Remaining: pt.remaining(time, a), ResetUS: pt.reset(time, a)}
@@ -171,9 +171,10 @@ func (r *Region) partition(p Part) *partition {
 }
 
 func (pt *partition) charge(time int64, p Part, cost int64) {
-	now, ahead := pt.clock.read(time)
+	now, _ := pt.clock.read(time)
 	pt.usage = pt.usage.under(p.Asks[0].Limit, now).charge(now, p.counted(cost))
-	pt.clock = clock{newest: now, ahead: ahead}
+	pt.clock = pt.clock.note(time)
+	pt.clock.newest = now
 }
 
 func (pt *partition) remaining(time int64, a Ask) int64 {
