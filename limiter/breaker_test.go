@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -153,8 +154,8 @@ func callOf(shape *Shape, tenant string, cost int64) Call {
 
 func reasonOf(t *testing.T, err error) quota.Reason {
 	t.Helper()
-	e, ok := err.(*StoreError)
-	if !ok {
+	var e *StoreError
+	if !errors.As(err, &e) {
 		t.Fatalf("got %v, want a *StoreError", err)
 	}
 	return e.Reason

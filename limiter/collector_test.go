@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -285,7 +284,7 @@ func TestCollectorHearsOut(t *testing.T) {
 				return down
 			}
 			o := <-d.submitting(context.Background(), 1, 1)
-			if o.err != down || o.after != testBudget {
+			if !errors.Is(o.err, down) || o.after != testBudget {
 				t.Errorf("after %v: %v, want how the call ended, after %v", o.after, o.err, testBudget)
 			}
 		})
@@ -317,7 +316,7 @@ func TestCollectorLateVerdictIsUsed(t *testing.T) {
 		err := c.giveUp(j, context.Canceled, got)
 		if !row.answered {
 			mustTimeOut(t, err, row.ambiguous, context.Canceled)
-		} else if err != row.err || got[0].StoreUS != 42 {
+		} else if !errors.Is(err, row.err) || got[0].StoreUS != 42 {
 			t.Errorf("%s: got %v and %v, want %v and the verdict", row.what, got, err, row.err)
 		}
 		if withdrawn := j.state.Load() == jobWithdrawn; withdrawn != (row.state == jobWaiting) {
@@ -357,8 +356,7 @@ func TestCollectorHurriedDoNotHurryOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var limits []time.Duration
-		var d *depot
-		d = &depot{gate: make(chan error)}
+		d := &depot{gate: make(chan error)}
 		d.collector = collector{budget: testBudget, send: func(ctx context.Context, calls []Call, verdicts []Verdict) error {
 			at, _ := ctx.Deadline()
 			limits = append(limits, at.Sub(start)) // sends follow one another below
@@ -385,127 +383,4 @@ func TestCollectorHurriedDoNotHurryOthers(t *testing.T) {
 			t.Errorf("batches had until %v, want %v", limits, want)
 		}
 	})
-}
-
-func TestCollectorErrorReachesAllOfTheBatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, busy := occupied()
-		a, b := d.submitting(context.Background(), 1, 2), d.submitting(context.Background(), 3, 1)
-		synctest.Wait()
-		broken := &StoreError{Reason: quota.ReasonRedisDown, Ambiguous: true, Err: errors.New("reset")}
-		d.gate <- nil
-		d.gate <- nil
-		synctest.Wait()
-		d.gate <- broken
-		for _, g := range []<-chan outcome{a, b} {
-			if o := <-g; o.err != broken {
-				t.Errorf("got %v, want what the batch got", o.err)
-			}
-		}
-		for i, g := range busy {
-			mustBeAnswered(t, <-g, -1-int64(i))
-		}
-	})
-}
-
-// Whatever the arrivals, the patience of callers and the moods of the store:
-// nothing is sent twice, everybody gets one answer in time, and it is true.
-func TestCollectorRandom(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		type caller struct {
-			first    int64
-			n        int
-			at       time.Duration
-			patience time.Duration
-		}
-		var callers []caller
-		next := int64(1)
-		for range rapid.IntRange(1, 40).Draw(rt, "callers") {
-			c := caller{first: next, n: rapid.SampledFrom([]int{1, 1, 1, 2, 5, 40, 70}).Draw(rt, "calls")}
-			c.at = time.Duration(rapid.IntRange(0, 30).Draw(rt, "at")) * time.Millisecond
-			c.patience = time.Duration(rapid.SampledFrom([]int{1, 3, 20, 20, 20}).Draw(rt, "patience")) * time.Millisecond
-			next += int64(c.n)
-			callers = append(callers, c)
-		}
-		took := rapid.SliceOfN(rapid.IntRange(0, 15), 8, 8).Draw(rt, "took")
-		fails := rapid.SliceOfN(rapid.Bool(), 8, 8).Draw(rt, "fails")
-		var complaint string
-		synctest.Test(t, func(t *testing.T) {
-			d := newDepot()
-			down := &StoreError{Reason: quota.ReasonRedisDown, Err: errors.New("refused")}
-			d.send = func(_ context.Context, calls []Call, verdicts []Verdict) error {
-				d.begin(calls)
-				at := calls[0].Cost % 8
-				time.Sleep(time.Duration(took[at]) * time.Millisecond)
-				d.end(calls, verdicts)
-				if fails[at] {
-					return down
-				}
-				return nil
-			}
-			got := make([]outcome, len(callers))
-			var wg sync.WaitGroup
-			for i, c := range callers {
-				wg.Go(func() {
-					time.Sleep(c.at)
-					ctx, cancel := context.WithTimeout(context.Background(), c.patience)
-					defer cancel()
-					got[i] = <-d.submitting(ctx, c.first, c.n)
-				})
-			}
-			wg.Wait()
-			time.Sleep(time.Second) // what was sent too late would be sent by now
-			synctest.Wait()
-			d.mustBeIdle(t)
-			if d.most > maxFlushers {
-				complaint = fmt.Sprintf("%d under way at once", d.most)
-			}
-			times := make(map[int64]int)
-			for _, cost := range d.sent() {
-				times[cost]++
-			}
-			for i, c := range callers {
-				if s := misled(got[i], c.first, times, min(testBudget+testBudget/10, c.patience)); s != "" {
-					complaint = fmt.Sprintf("caller %d of %d calls: %s", i, c.n, s)
-				}
-			}
-			for _, b := range d.batches {
-				if len(b) > maxBatch && len(b) != 70 {
-					complaint = fmt.Sprintf("a batch of %d calls", len(b))
-				}
-			}
-		})
-		if complaint != "" {
-			rt.Fatal(complaint)
-		}
-	})
-}
-
-// misled says how an answer is untrue, given how often each call was sent.
-func misled(o outcome, first int64, times map[int64]int, within time.Duration) string {
-	sent := times[first]
-	var e *StoreError
-	errors.As(o.err, &e)
-	switch {
-	case sent > 1:
-		return fmt.Sprintf("sent %d times", sent)
-	case o.after > within:
-		return fmt.Sprintf("answered after %v, its time was %v", o.after, within)
-	case o.err == nil && sent != 1:
-		return "answered without being sent"
-	case o.err != nil && e == nil:
-		return fmt.Sprintf("an error of no kind: %v", o.err)
-	case e != nil && e.Reason == quota.ReasonRedisTimeout && e.Ambiguous != (sent == 1):
-		return fmt.Sprintf("told %v, and was sent %d times", e, sent)
-	}
-	for i, v := range o.verdicts {
-		id := first + int64(i)
-		if times[id] != sent {
-			return "sent in part"
-		}
-		if o.err == nil && v.StoreUS != id {
-			return fmt.Sprintf("call %d has the verdict of %d", id, v.StoreUS)
-		}
-	}
-	return ""
 }

@@ -200,7 +200,7 @@ func TestDenialsRetryAfterStaysSound(t *testing.T) {
 		run++
 		tenant := fmt.Sprint("t", run)
 		var limits []quota.Limit
-		capacity := int64(quota.MaxUnits)
+		capacity := quota.MaxUnits
 		for i := range rapid.IntRange(1, 3).Draw(t, "limits") {
 			limit := *genLimit(t, fmt.Sprint("l", i))
 			limit.Window = time.Duration(rapid.IntRange(20, 5000).Draw(t, "W")) * ms

@@ -41,24 +41,40 @@ func TestMiniredisDiffers(t *testing.T) {
 	srv, mini := redisserver.Start(t, redisserver.Options{}), miniClient(t)
 	ctx := context.Background()
 	for _, row := range []struct{ what, script, redis, mini string }{
-		{"tostring keeps 14 digits, here all",
-			`return tostring(1795198405260197)`, "1.7951984052602e+15", "1795198405260197"},
-		{"and so does joining a number to a text",
-			`return 'at ' .. 1795198405260197`, "at 1.7951984052602e+15", "at 1795198405260197"},
-		{"nan is a number, here it is no number",
-			`return tostring(tonumber('nan'))`, "nan", "nil"},
-		{"inf too",
-			`return tostring(tonumber('inf'))`, "inf", "nil"},
-		{"so are more digits than a float has room for",
-			`return tostring(tonumber(string.rep('9', 400)))`, "inf", "nil"},
-		{"and exponents",
-			`return tostring(tonumber('1e3'))`, "1000", "nil"},
-		{"what is not a number is spelled otherwise",
-			`return string.format('%.0f', 0/0)`, "-nan", "NaN"},
-		{"a command's error begins with its code, here with a place",
+		{
+			"tostring keeps 14 digits, here all",
+			`return tostring(1795198405260197)`, "1.7951984052602e+15", "1795198405260197",
+		},
+		{
+			"and so does joining a number to a text",
+			`return 'at ' .. 1795198405260197`, "at 1.7951984052602e+15", "at 1795198405260197",
+		},
+		{
+			"nan is a number, here it is no number",
+			`return tostring(tonumber('nan'))`, "nan", "nil",
+		},
+		{
+			"inf too",
+			`return tostring(tonumber('inf'))`, "inf", "nil",
+		},
+		{
+			"so are more digits than a float has room for",
+			`return tostring(tonumber(string.rep('9', 400)))`, "inf", "nil",
+		},
+		{
+			"and exponents",
+			`return tostring(tonumber('1e3'))`, "1000", "nil",
+		},
+		{
+			"what is not a number is spelled otherwise",
+			`return string.format('%.0f', 0/0)`, "-nan", "NaN",
+		},
+		{
+			"a command's error begins with its code, here with a place",
 			`redis.call('SET', KEYS[1], 'text') local _, e = pcall(redis.call, 'LPUSH', KEYS[1], 'x') return type(e) == 'table' and e.err or e`,
 			"WRONGTYPE Operation against a key holding the wrong kind of value",
-			":1: WRONGTYPE Operation against a key holding the wrong kind of value"},
+			":1: WRONGTYPE Operation against a key holding the wrong kind of value",
+		},
 	} {
 		for _, side := range []struct {
 			name, want string

@@ -85,13 +85,13 @@ func strobe(t *testing.T, newStore New) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var all []oracle.Admission
 	late := int64(0)
-	for real := int64(0); real < stretch; real += 5000 {
+	for honest := int64(0); honest < stretch; honest += 5000 {
 		if random.IntN(20) == 0 {
 			late = swing - late
 		}
-		now(Epoch + real - late)
+		now(Epoch + honest - late)
 		if decide(t, store, q.Call("acme", limiter.OpCheck, 1, nil))[0].Outcome == oracle.Admitted {
-			all = append(all, oracle.Admission{US: real, Cost: 1})
+			all = append(all, oracle.Admission{US: honest, Cost: 1})
 		}
 	}
 	for _, s := range []int64{window, 3 * window, stretch} {

@@ -92,7 +92,7 @@ func parseLine(t *testing.T, text string, questions map[string]*Question) line {
 		ln.us = number(t, words[0])
 	}
 	var ceilings []int64
-	set, record, print := "", "", ""
+	set, record, mark := "", "", ""
 	for _, w := range words[3:] {
 		switch w[0] {
 		case '@':
@@ -100,7 +100,7 @@ func parseLine(t *testing.T, text string, questions map[string]*Question) line {
 				ceilings = append(ceilings, number(t, c))
 			}
 		case '#':
-			record, print, _ = strings.Cut(w[1:], "=")
+			record, mark, _ = strings.Cut(w[1:], "=")
 		case '~':
 			set = w[1:]
 		default:
@@ -110,7 +110,7 @@ func parseLine(t *testing.T, text string, questions map[string]*Question) line {
 	ln.question = questions[set]
 	ln.call = ln.question.Call("acme", limiter.Op(words[1][0]), number(t, words[2]), ceilings)
 	if record != "" {
-		ln.call.Record, ln.call.Print = "rl:{acme}:i:"+record, print
+		ln.call.Record, ln.call.Print = "rl:{acme}:i:"+record, mark
 	}
 	return ln
 }

@@ -30,10 +30,10 @@ func (c clock) read(time int64) (now, ahead int64) {
 // note returns the clock after somebody looked at time.
 func (c clock) note(time int64) clock {
 	_, ahead := c.read(time)
-	switch {
-	case ahead == 0:
+	switch ahead {
+	case 0:
 		c.noted = 0
-	case ahead == c.ahead: // time may have shaken; what was seen stays seen
+	case c.ahead: // time may have shaken; what was seen stays seen
 		c.noted = max(c.noted, time)
 	default:
 		c.noted = time

@@ -143,8 +143,8 @@ func TestWaitsAreLeastTimes(t *testing.T) {
 
 func TestRecords(t *testing.T) {
 	r, p := oracle.NewRegion(), part("a:p", limit(quota.SlidingLog, 2, 1000))
-	ask := func(us int64, print string) byte {
-		return r.Decide(us, oracle.Question{Op: oracle.Check, Cost: 1, Parts: []oracle.Part{p}, Record: "a:i", Print: print}).Outcome
+	ask := func(us int64, mark string) byte {
+		return r.Decide(us, oracle.Question{Op: oracle.Check, Cost: 1, Parts: []oracle.Part{p}, Record: "a:i", Print: mark}).Outcome
 	}
 	end := int64(7 + oracle.IdempotencyUS)
 	got := []byte{ask(7, "x"), ask(8, "x"), ask(9, "y"), ask(end-1, "x"), ask(end, "y"), ask(end+1, "y")}
