@@ -101,7 +101,7 @@ func TestDimensions(t *testing.T) {
 	if twice, ok := (quota.Dimensions{{"b", "1"}, {"a", "1"}, {"b", "2"}}).Sort(); ok || twice != "b" {
 		t.Errorf("twice %q %v", twice, ok)
 	}
-	if _, ok := (quota.Dimensions)(nil).Sort(); !ok {
+	if _, ok := quota.Dimensions(nil).Sort(); !ok {
 		t.Error("none is not twice")
 	}
 }

@@ -79,7 +79,11 @@ func TestLevelUsed(t *testing.T) {
 
 func TestLevelAdd(t *testing.T) {
 	for _, row := range []struct{ units, add, capacity, want int64 }{
-		{0, 1, 5, 1}, {5, 5, 5, 10}, {19, 1, 5, 20}, {20, 1, 5, 20}, {0, quota.MaxUnits, 5, 20},
+		{0, 1, 5, 1},
+		{5, 5, 5, 10},
+		{19, 1, 5, 20},
+		{20, 1, 5, 20},
+		{0, quota.MaxUnits, 5, 20},
 		{4 * quota.MaxUnits, quota.MaxUnits, quota.MaxUnits, 4 * quota.MaxUnits},
 	} {
 		got := quota.Level{Units: row.units, Frac: 7}.Add(row.add, row.capacity)

@@ -22,22 +22,30 @@ func TestWordsRoundTrip(t *testing.T) {
 		value func(i uint8) enum
 		parse func(text string) (enum, error)
 	}{
-		{"algorithm", "sliding_log sliding_window gcra",
+		{
+			"algorithm", "sliding_log sliding_window gcra",
 			func(i uint8) enum { return quota.Algorithm(i) },
-			func(s string) (enum, error) { var v quota.Algorithm; err := v.UnmarshalText([]byte(s)); return v, err }},
-		{"scope", "region global",
+			func(s string) (enum, error) { var v quota.Algorithm; err := v.UnmarshalText([]byte(s)); return v, err },
+		},
+		{
+			"scope", "region global",
 			func(i uint8) enum { return quota.Scope(i) },
-			func(s string) (enum, error) { var v quota.Scope; err := v.UnmarshalText([]byte(s)); return v, err }},
-		{"fail mode", "share last_known open closed",
+			func(s string) (enum, error) { var v quota.Scope; err := v.UnmarshalText([]byte(s)); return v, err },
+		},
+		{
+			"fail mode", "share last_known open closed",
 			func(i uint8) enum { return quota.FailMode(i) },
-			func(s string) (enum, error) { var v quota.FailMode; err := v.UnmarshalText([]byte(s)); return v, err }},
-		{"enforcement", "enforce observe",
+			func(s string) (enum, error) { var v quota.FailMode; err := v.UnmarshalText([]byte(s)); return v, err },
+		},
+		{
+			"enforcement", "enforce observe",
 			func(i uint8) enum { return quota.Enforcement(i) },
 			func(s string) (enum, error) {
 				var v quota.Enforcement
 				err := v.UnmarshalText([]byte(s))
 				return v, err
-			}},
+			},
+		},
 	} {
 		words := strings.Fields(row.words)
 		for i, w := range words {
