@@ -55,7 +55,7 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) (int, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(*addr, "/")+"/v1/check", bytes.NewReader(payload))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseURL(*addr)+"/v1/check", bytes.NewReader(payload))
 	if err != nil {
 		return exitUsage, fmt.Errorf("--addr: %w", err)
 	}
@@ -67,6 +67,14 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) (int, e
 		return exitUsage, err
 	}
 	return ask(req, *format, stdout, stderr)
+}
+
+// baseURL accepts an address with or without scheme, as curl does.
+func baseURL(addr string) string {
+	if !strings.Contains(addr, "://") {
+		addr = "http://" + addr
+	}
+	return strings.TrimSuffix(addr, "/")
 }
 
 func addToken(req *http.Request, file string) error {

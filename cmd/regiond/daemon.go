@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,6 +41,8 @@ type daemon struct {
 	telemetry *telemetry
 	reloads   reloadMetrics
 
+	started  *region.Topology  // what the listeners and the store were opened by
+	seen     [sha256.Size]byte // fingerprint of the files in force; of newDaemon, then of watch
 	topology atomic.Pointer[region.Topology]
 	settings atomic.Pointer[httpapi.Settings]
 	password atomic.Pointer[string]
@@ -76,6 +79,7 @@ func newDaemon(o *serveOptions, top *region.Topology, log *slog.Logger, level *s
 	if err = d.apply(top); err != nil {
 		return nil, err
 	}
+	d.started, d.seen = top, d.fingerprint()
 	if d.reloads, err = newReloadMetrics(d.telemetry.meter("regiond"), d.hash); err != nil {
 		return nil, err
 	}
@@ -124,6 +128,7 @@ func (d *daemon) openStore() (limiter.Store, func(context.Context) (int64, error
 		Addr: r.Addrs[0], TLS: config,
 		Credentials: func() (string, string) { return r.Username, *d.password.Load() },
 		ClientName:  "regiond/" + d.options.region + "/" + d.options.instance,
+		Budget:      d.options.budget,
 		Logger:      d.log.With("component", "redis"),
 	}, d.limiterMetrics)
 	if err != nil {
@@ -145,6 +150,7 @@ func (d *daemon) openDoors() error {
 	o := httpapi.Options{
 		Limiter: d.limiter, Settings: d.settings.Load, Ready: d.ready, Regions: d.regions,
 		Metrics: d.telemetry.handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.meter("httpapi"),
+		Deadline: d.options.deadline,
 	}
 	data, err := httpapi.NewData(o)
 	if err != nil {
@@ -182,9 +188,10 @@ func listen(what, flag, configured string) (net.Listener, error) {
 // the rooms behind them stop.
 func (d *daemon) run(ctx context.Context, signals <-chan os.Signal) error {
 	var g run.Group
+	stop := make(chan struct{})
 	d.addServer(&g, d.data, d.dataAt)
 	d.addServer(&g, d.admin, d.adminAt)
-	for _, actor := range d.actors(signals) {
+	for _, actor := range d.actors(signals, stop) {
 		ctx, cancel := context.WithCancel(ctx)
 		g.Add(func() error { return actor(ctx) }, func(error) { cancel() })
 	}
@@ -196,9 +203,10 @@ func (d *daemon) run(ctx context.Context, signals <-chan os.Signal) error {
 	return errors.Join(err, d.close())
 }
 
-func (d *daemon) actors(signals <-chan os.Signal) []func(context.Context) error {
+func (d *daemon) actors(signals <-chan os.Signal, stop chan struct{}) []func(context.Context) error {
 	actors := []func(context.Context) error{
-		func(ctx context.Context) error { return d.await(ctx, signals) },
+		func(ctx context.Context) error { return awaitStop(ctx, stop) },
+		func(ctx context.Context) error { return d.await(ctx, signals, stop) },
 		d.clock.Run,
 		d.watch,
 	}
@@ -225,45 +233,50 @@ func (d *daemon) addServer(g *run.Group, s *http.Server, l net.Listener) {
 
 var errStopped = errors.New("stopped")
 
+// awaitStop ends the group when a signal has said so. It is an actor of its own
+// because await goes on listening while the doors close.
+func awaitStop(ctx context.Context, stop <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+	case <-stop:
+	}
+	return errStopped
+}
+
 // await turns signals into what they ask for: SIGHUP reloads, SIGTERM drains and
 // stops, Ctrl-C stops, and a second of these does not wait for anything.
-func (d *daemon) await(ctx context.Context, signals <-chan os.Signal) error {
+func (d *daemon) await(ctx context.Context, signals <-chan os.Signal, stop chan<- struct{}) error {
+	var drained <-chan time.Time // nil until the first signal to stop
 	for {
 		select {
 		case <-ctx.Done():
 			return errStopped
+		case <-drained:
+			close(stop)
+			drained = make(chan time.Time) // closed once
 		case s := <-signals:
-			if s == syscall.SIGHUP {
+			switch {
+			case s == syscall.SIGHUP:
 				d.reload("SIGHUP")
-				continue
+			case drained == nil:
+				drained = d.drain(s)
+			default:
+				d.log.Warn("second signal: stopping at once", "error", errors.Join(d.data.Close(), d.admin.Close()))
+				return errStopped
 			}
-			d.draining.Store(true)
-			d.log.Info("stopping", "signal", s.String())
-			if s == syscall.SIGTERM {
-				d.drain(ctx, signals)
-			}
-			return errStopped
 		}
 	}
 }
 
-// drain goes on serving while load balancers learn from /readyz to go elsewhere.
-func (d *daemon) drain(ctx context.Context, signals <-chan os.Signal) {
-	timer := time.NewTimer(d.options.drain)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-			return
-		case s := <-signals:
-			if s != syscall.SIGHUP {
-				d.log.Warn("second signal: stopping at once", "error", errors.Join(d.data.Close(), d.admin.Close()))
-				return
-			}
-		}
+// drain makes /readyz fail and returns when to stop: after SIGTERM the doors go
+// on serving while load balancers learn to go elsewhere.
+func (d *daemon) drain(s os.Signal) <-chan time.Time {
+	d.draining.Store(true)
+	d.log.Info("stopping", "signal", s.String())
+	if s == syscall.SIGTERM {
+		return time.After(d.options.drain)
 	}
+	return time.After(0)
 }
 
 // close gives back what newDaemon took, last taken first.

@@ -22,7 +22,7 @@ func healthcheck(ctx context.Context, args []string, stdout, stderr io.Writer) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(*addr, "/")+"/readyz", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, baseURL(*addr)+"/readyz", http.NoBody)
 	if err != nil {
 		return exitUsage, fmt.Errorf("--addr: %w", err)
 	}

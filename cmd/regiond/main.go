@@ -76,7 +76,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	return code
 }
 
-// newFlags returns the flag set of a command; its errors are printed by parse.
+// newFlags returns the flag set of a command, for parse.
 func newFlags(name, synopsis string, stderr io.Writer) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -101,12 +101,22 @@ func outputFlag(f *flag.FlagSet) *string {
 }
 
 // parse reads flags that may stand before, between and after the words of a
-// command line, and returns the words.
+// command line, and returns the words. It prints the flags only to who asks for
+// them with -h: dispatch says what is wrong, and a page of flags would hide it.
 func parse(f *flag.FlagSet, args []string) ([]string, error) {
 	var words []string
+	out, usage := f.Output(), f.Usage
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
 	for {
-		if err := f.Parse(args); err != nil {
+		err := f.Parse(args)
+		if errors.Is(err, flag.ErrHelp) {
+			f.SetOutput(out)
+			usage()
 			return nil, err
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w; -h lists the flags", err)
 		}
 		if f.NArg() == 0 {
 			return words, nil

@@ -94,12 +94,13 @@ func (d *daemon) reload(why string) {
 	}
 	d.reloads.done("ok")
 	d.log.Info("reloaded", "why", why, "config_hash", top.Hash(), "before", before.Hash())
-	if fields := restartFields(before, top, d.options.region); len(fields) > 0 {
+	if fields := restartFields(d.started, top, d.options.region); len(fields) > 0 {
 		d.log.Warn("these changes need a restart", "fields", strings.Join(fields, ", "))
 	}
 }
 
-// restartFields names what changed that a running process cannot follow.
+// restartFields names what changed since the start that a running process cannot
+// follow.
 func restartFields(before, after *region.Topology, name string) []string {
 	a, _ := before.Region(name)
 	b, _ := after.Region(name)
@@ -126,9 +127,14 @@ func equalPointers[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// settle is how long the files must have been quiet: editors and mounts change
-// several in a row.
-const settle = 100 * time.Millisecond
+const (
+	// settle is how long the files must have been quiet: editors and mounts change
+	// several in a row.
+	settle = 100 * time.Millisecond
+	// patience bounds the wait for quiet: something else may write in the folder
+	// all the time.
+	patience = 10 * settle
+)
 
 // watch reloads when the topology or a secret changes, a replaced symlink
 // included. It watches folders, because a replaced file is another file.
@@ -144,29 +150,39 @@ func (d *daemon) watch(ctx context.Context) error {
 		return nil
 	}
 	defer w.Close()
-	seen := d.follow(w)
+	d.follow(w)
 	quiet := time.NewTimer(settle) // once at the start, for what changed meanwhile
 	defer quiet.Stop()
+	waiting := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-w.Events:
-			quiet.Reset(settle)
+			if waiting.IsZero() {
+				waiting = time.Now()
+			}
+			if time.Since(waiting) < patience {
+				quiet.Reset(settle)
+			}
 		case err := <-w.Errors:
 			d.log.Warn("watching the configuration", "error", err)
+			quiet.Reset(settle) // events may have been lost
 		case <-quiet.C:
-			if now := d.follow(w); now != seen {
+			waiting = time.Time{}
+			if now := d.follow(w); now != d.seen {
 				d.reload("file changed")
-				seen = d.follow(w) // the new topology may name other secrets
+				// Not what is there now: it may have changed since it was read, or
+				// the new topology names other secrets. Look again.
+				d.seen = now
+				quiet.Reset(settle)
 			}
 		}
 	}
 }
 
-// follow watches the folders of all files in force, and returns what is in them.
+// follow watches the folders of all files in force, and returns their fingerprint.
 func (d *daemon) follow(w *fsnotify.Watcher) [sha256.Size]byte {
-	h := sha256.New()
 	for _, file := range d.files() {
 		paths := []string{file}
 		if target, err := filepath.EvalSymlinks(file); err == nil && target != file {
@@ -177,6 +193,14 @@ func (d *daemon) follow(w *fsnotify.Watcher) [sha256.Size]byte {
 				d.log.Warn("a folder is not watched: send SIGHUP to reload", "folder", filepath.Dir(p), "error", err)
 			}
 		}
+	}
+	return d.fingerprint()
+}
+
+// fingerprint stands for what is in the files in force.
+func (d *daemon) fingerprint() [sha256.Size]byte {
+	h := sha256.New()
+	for _, file := range d.files() {
 		content, err := os.ReadFile(file)
 		fmt.Fprintf(h, "%s %d %v ", file, len(content), err)
 		h.Write(content)

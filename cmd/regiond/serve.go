@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/region"
 )
 
@@ -23,6 +25,8 @@ type serveOptions struct {
 	admin     string
 	gossip    string
 	processes int64
+	budget    time.Duration // of a decision in Redis, queueing included
+	deadline  time.Duration // of a whole answer
 	drain     time.Duration
 	logFormat string
 }
@@ -37,6 +41,8 @@ func serveFlags(args []string, stderr io.Writer) (*serveOptions, error) {
 	f.StringVar(&o.admin, "admin", "", "admin listener `host:port` (default the topology's)")
 	f.StringVar(&o.gossip, "gossip", "", "gossip `host:port` (default the topology's); has no effect before regions gossip")
 	f.Int64Var(&o.processes, "processes", 1, "regiond processes of this region: each counts its share while Redis is away")
+	f.DurationVar(&o.budget, "redis-budget", limiter.DefaultRedisBudget, "how long Redis may take for a decision before fail modes answer")
+	f.DurationVar(&o.deadline, "deadline", httpapi.DefaultDeadline, "how long a whole answer may take; at least --redis-budget")
 	f.DurationVar(&o.drain, "drain", 5*time.Second, "on SIGTERM, how long to go on serving while not ready; Ctrl-C does not drain")
 	f.StringVar(&o.logFormat, "log-format", "auto", "text, json, or auto: text on a terminal")
 	words, err := parse(f, args)
@@ -51,6 +57,8 @@ func serveFlags(args []string, stderr io.Writer) (*serveOptions, error) {
 		return nil, errors.New("--region needs --config")
 	case o.processes < 1:
 		return nil, errors.New("--processes is at least 1")
+	case o.budget <= 0 || o.deadline < o.budget:
+		return nil, errors.New("--redis-budget is positive, and --deadline no shorter")
 	case o.drain < 0:
 		return nil, errors.New("--drain is not negative")
 	}
@@ -100,14 +108,15 @@ func serve(ctx context.Context, args []string, _, stderr io.Writer) (int, error)
 	for _, w := range warnings {
 		log.Warn(w.Text(o.config))
 	}
+	// Before the greeting: who reads it may send a signal at once.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
 	d, err := newDaemon(o, top, log, level)
 	if err != nil {
 		return exitUsage, err
 	}
 	d.greet(stderr)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
 	if err := d.run(ctx, signals); err != nil {
 		return exitFailed, err
 	}

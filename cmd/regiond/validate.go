@@ -51,8 +51,16 @@ func validate(_ context.Context, args []string, stdout, stderr io.Writer) (int, 
 	for _, w := range warnings {
 		fmt.Fprintln(stdout, w.Text(name))
 	}
-	fmt.Fprintf(stdout, "%s: valid, %d regions, %d policies, hash %s\n", name, len(top.Regions), len(top.Policies), top.Hash())
+	fmt.Fprintf(stdout, "%s: valid, %s, %s, hash %s\n", name,
+		count(len(top.Regions), "region", "regions"), count(len(top.Policies), "policy", "policies"), top.Hash())
 	return code, nil
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", many)
 }
 
 // validation is what `validate -o json` prints.

@@ -1,0 +1,316 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestSignals runs the built program, because signals and exit codes belong to a
+// process.
+func TestSignals(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "regiond")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build regiond: %v\n%s", err, out)
+	}
+	for _, part := range []struct {
+		name string
+		test func(t *testing.T, binary string)
+	}{
+		{"SIGTERM drains under load", testDrain},
+		{"SIGINT does not drain", testInterrupt},
+		{"a second signal cuts the drain", testSecondSignal},
+		{"a second signal cuts off who is slow", testSecondSignalCutsOff},
+		{"SIGHUP reloads", testHangUp},
+		{"every line of the log is JSON", testLog},
+		{"a port in use", testPortInUse},
+		{"a configuration with mistakes", testMistakes},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			t.Parallel()
+			part.test(t, binary)
+		})
+	}
+}
+
+// TestSignalAtTheGreeting: who reads that regiond is serving may stop it at once,
+// and it stops as it should. Were the signal not expected yet, it would end this
+// test's process.
+func TestSignalAtTheGreeting(t *testing.T) {
+	log := &journal{hook: func(line string) {
+		if strings.Contains(line, `"msg":"regiond is serving"`) {
+			if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	code := dispatch(t.Context(), []string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--drain", "0s"}, log, log)
+	if code != 0 || len(log.lines("stopping")) != 1 {
+		t.Errorf("it exits with %d:\n%s", code, log)
+	}
+}
+
+// process is a regiond of its own.
+type process struct {
+	client
+	admin  client
+	cmd    *exec.Cmd
+	log    *journal
+	exited chan struct{}
+}
+
+// launch starts the binary and waits for its greeting, which names its addresses.
+func launch(t *testing.T, binary string, flags ...string) *process {
+	t.Helper()
+	args := append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, append(patient(), flags...)...)
+	p := &process{cmd: exec.CommandContext(context.Background(), binary, args...), log: &journal{}, exited: make(chan struct{})}
+	p.cmd.Stderr = p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.exited)
+		_ = p.cmd.Wait() // tests look at the exit code
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // it may be gone already
+		<-p.exited
+		if t.Failed() {
+			t.Logf("regiond said:\n%s", p.log)
+		}
+	})
+	greeting := p.log.await(t, "regiond is serving", 1)
+	p.client = newClient(t, greeting["http"].(string), nil)
+	p.admin = newClient(t, greeting["admin"].(string), nil)
+	return p
+}
+
+func (p *process) signal(t *testing.T, s os.Signal) time.Time {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+	return time.Now()
+}
+
+// exits waits for the process's end and returns when it came.
+func (p *process) exits(t *testing.T, code int) time.Time {
+	t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("still running:\n%s", p.log)
+	}
+	if got := p.cmd.ProcessState.ExitCode(); got != code {
+		t.Errorf("it exits with %d, want %d:\n%s", got, code, p.log)
+	}
+	return time.Now()
+}
+
+func (p *process) unready(t *testing.T) {
+	t.Helper()
+	eventually(t, func() error {
+		if a := p.admin.get(t, "/readyz"); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "draining") {
+			return fmt.Errorf("/readyz: %d %s", a.status, a.body)
+		}
+		return nil
+	})
+}
+
+// testDrain: for as long as the drain lasts, requests on old and new connections
+// are answered as ever.
+func testDrain(t *testing.T, binary string) {
+	const drain = 1500 * time.Millisecond
+	p := launch(t, binary, "--drain", drain.String())
+	var signalled atomic.Int64 // ns of UnixNano; 0 before
+	var served atomic.Int64    // during the drain
+	var load sync.WaitGroup
+	for i := range 8 {
+		c := p.client
+		if i%2 == 0 { // dials anew each time
+			c = newClient(t, p.url, &http.Transport{DisableKeepAlives: true})
+		}
+		load.Go(func() {
+			for {
+				a, err := c.try(t.Context(), http.MethodPost, "/v1/check", `{"tenant":"acme"}`)
+				since := time.Since(time.Unix(0, signalled.Load()))
+				switch draining := signalled.Load() != 0; {
+				case draining && since >= drain:
+					return // what comes now may be refused
+				case err != nil:
+					t.Errorf("refused %v after the signal: %v", since, err)
+					return
+				case a.status != http.StatusOK && a.status != http.StatusTooManyRequests:
+					t.Errorf("%d %s", a.status, a.body)
+				case draining:
+					served.Add(1)
+				}
+			}
+		})
+	}
+	p.admin.get(t, "/readyz").is(t, http.StatusOK)
+	signalled.Store(time.Now().UnixNano()) // before, so that no answer is taken for early
+	at := p.signal(t, syscall.SIGTERM)
+	p.unready(t)
+	p.check(t, "acme")
+	load.Wait()
+	if served.Load() == 0 {
+		t.Error("nothing was served during the drain")
+	}
+	if took := p.exits(t, 0).Sub(at); took < drain-50*time.Millisecond {
+		t.Errorf("it exits %v after the signal, before the drain of %v is over", took, drain)
+	}
+}
+
+func testInterrupt(t *testing.T, binary string) {
+	p := launch(t, binary, "--drain", "1m")
+	p.check(t, "acme").is(t, http.StatusOK)
+	at := p.signal(t, os.Interrupt)
+	if took := p.exits(t, 0).Sub(at); took > 5*time.Second {
+		t.Errorf("it takes %v to stop", took)
+	}
+}
+
+func testSecondSignal(t *testing.T, binary string) {
+	p := launch(t, binary, "--drain", "1m")
+	p.signal(t, syscall.SIGTERM)
+	p.unready(t)
+	p.check(t, "acme").is(t, http.StatusOK)
+	at := p.signal(t, syscall.SIGTERM)
+	if took := p.exits(t, 0).Sub(at); took > 5*time.Second {
+		t.Errorf("it takes %v to stop", took)
+	}
+}
+
+// testSecondSignalCutsOff: the first Ctrl-C waits for a request that is under
+// way, the second does not.
+func testSecondSignalCutsOff(t *testing.T, binary string) {
+	p := launch(t, binary)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "POST /v1/check HTTP/1.1\r\nHost: regiond\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n') // it is reading the body now
+	if err != nil || !strings.Contains(line, "100 Continue") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	p.signal(t, os.Interrupt)
+	p.log.await(t, "stopping", 1)
+	eventually(t, func() error { // the door is closed to new ones
+		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		if err == nil {
+			return errors.Join(errors.New("a new connection is accepted"), c.Close())
+		}
+		return nil
+	})
+	at := p.signal(t, os.Interrupt)
+	if took := p.exits(t, 0).Sub(at); took > 2*time.Second { // the body would be waited for for 5 s
+		t.Errorf("it takes %v to stop", took)
+	}
+	if n := len(p.log.lines("second signal: stopping at once")); n != 1 {
+		t.Errorf("the second signal is logged %d times", n)
+	}
+}
+
+func testHangUp(t *testing.T, binary string) {
+	file := layFile(t, t.TempDir(), inMemory())
+	p := launch(t, binary, "--config", file, "--region", "town")
+	p.signal(t, syscall.SIGHUP)
+	if line := p.log.await(t, "reloaded", 1); line["why"] != "SIGHUP" {
+		t.Errorf("the log says %v", line)
+	}
+	p.check(t, "acme").is(t, http.StatusOK)
+	p.signal(t, os.Interrupt)
+	p.exits(t, 0)
+}
+
+// testLog: also while Redis is away and its client has much to say.
+func testLog(t *testing.T, binary string) {
+	file := layFile(t, t.TempDir(), "log_level: debug\n"+onRedis(nobody(t)))
+	p := launch(t, binary, "--config", file, "--region", "town")
+	p.check(t, "acme").is(t, http.StatusOK)
+	eventually(t, func() error {
+		if !strings.Contains(p.log.String(), "connection refused") {
+			return errors.New("nothing is said of Redis")
+		}
+		return nil
+	})
+	p.signal(t, os.Interrupt)
+	p.exits(t, 0)
+	for line := range strings.Lines(p.log.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("a line of the log is %q", line)
+		}
+	}
+}
+
+// fails runs the binary to its end, which must be soon, with exit code 2, and
+// returns what it said.
+func fails(t *testing.T, binary string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, binary, append([]string{"serve"}, args...)...).CombinedOutput()
+	exit := (*exec.ExitError)(nil)
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 {
+		t.Errorf("%v: %v, want exit code 2\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+func testPortInUse(t *testing.T, binary string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, flag := range []string{"http", "admin"} {
+		other := map[string]string{"http": "admin", "admin": "http"}[flag]
+		said := fails(t, binary, "--"+flag, l.Addr().String(), "--"+other, "127.0.0.1:0")
+		want := fmt.Sprintf("regiond serve: %s listener: listen tcp %s: bind: address already in use; choose another with --%s\n", flag, l.Addr(), flag)
+		if said != want {
+			t.Errorf("it says\n%swant\n%s", said, want)
+		}
+	}
+}
+
+func testMistakes(t *testing.T, binary string) {
+	dir := t.TempDir()
+	file := layFile(t, dir, replace(t, replace(t, inMemory(), "units: 2,", "units: -2,"), "policy: opening", "policy: opnning"))
+	said := fails(t, binary, "--config", file, "--region", "town")
+	for _, want := range []string{file + ":10:30: /policies/0/limits/1/units: ", file + ":19:20: /tenants/openly/policy: policy \"opnning\" "} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q:\n%s", want, said)
+		}
+	}
+	missing := filepath.Join(dir, "missing")
+	for _, c := range []struct{ access, says string }{
+		{"tokens_file: " + missing, "read tokens: open " + missing},
+		{"cert_file: " + missing + ", key_file: " + missing, "read the data listener's certificate: open " + missing},
+	} {
+		write(t, file, inMemory()+"access: {"+c.access+"}\n")
+		if said := fails(t, binary, "--config", file, "--region", "town"); !strings.Contains(said, c.says) {
+			t.Errorf("it does not say %q:\n%s", c.says, said)
+		}
+	}
+}
