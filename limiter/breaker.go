@@ -17,10 +17,11 @@ import (
 //
 // One failed call opens it and one good probe closes it: suspicion costs a
 // healthy store a single round trip, and no request is ever the guinea pig. A
-// store that answers probes and then fails calls again is held off for a while
-// that doubles each time.
+// store that answers probes and fails calls is held off for a while that doubles
+// each time.
 type breaker struct {
 	isOpen atomic.Bool
+	good   atomic.Int64  // calls that succeeded since it was closed last
 	wake   chan struct{} // has an element when the prober should look at once
 
 	mu     sync.Mutex
@@ -35,11 +36,17 @@ const (
 	maxHold       = time.Second
 	// relapse is how soon after closing another failure counts as the same trouble.
 	relapse = time.Second
+	// recovered is how many good calls in between make it a new trouble: a busy,
+	// healthy store that is late once in a while must not be held off for it.
+	recovered = 10
 )
 
 func newBreaker() *breaker { return &breaker{wake: make(chan struct{}, 1)} }
 
 func (b *breaker) open() bool { return b.isOpen.Load() }
+
+// succeeded tells of a good call.
+func (b *breaker) succeeded() { b.good.Add(1) }
 
 // trip opens the breaker; it reports whether it was closed before.
 func (b *breaker) trip(now time.Time) bool {
@@ -48,7 +55,7 @@ func (b *breaker) trip(now time.Time) bool {
 	if b.isOpen.Load() {
 		return false
 	}
-	if !b.closed.IsZero() && now.Sub(b.closed) < relapse {
+	if !b.closed.IsZero() && now.Sub(b.closed) < relapse && b.good.Load() < recovered {
 		b.hold = min(max(2*b.hold, probeInterval), maxHold)
 	} else {
 		b.hold = 0
@@ -71,6 +78,7 @@ func (b *breaker) probed(now time.Time) bool {
 		return false
 	}
 	b.closed = now
+	b.good.Store(0)
 	b.isOpen.Store(false)
 	return true
 }

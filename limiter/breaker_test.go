@@ -18,7 +18,7 @@ const ms = time.Millisecond
 // TestBreakerTable walks the drawing above breaker with times given by hand.
 // changed is what trip or probed returned: whether somebody should be told.
 func TestBreakerTable(t *testing.T) {
-	const fails, good = "fails", "good"
+	const fails, good, nine, ten = "fails", "good", "nine calls succeed", "ten calls succeed"
 	type step struct {
 		at      time.Duration
 		event   string
@@ -68,6 +68,18 @@ func TestBreakerTable(t *testing.T) {
 			{60 * ms, fails, false, true, 100 * ms},
 			{110 * ms, good, true, false, 100 * ms},
 		}},
+		{"a busy store that is late again is not held off, a quiet one is", []step{
+			{0, fails, true, true, 0},
+			{0, good, true, false, 0},
+			{10 * ms, ten, false, false, 0},
+			{20 * ms, fails, true, true, 0},
+			{21 * ms, good, true, false, 0},
+			{30 * ms, nine, false, false, 0},
+			{40 * ms, fails, true, true, 100 * ms},
+			{140 * ms, good, true, false, 100 * ms},
+			{150 * ms, nine, false, false, 100 * ms},
+			{160 * ms, fails, true, true, 200 * ms},
+		}},
 		{"what stayed well for a second has recovered", []step{
 			{0, fails, true, true, 0},
 			{0, good, true, false, 0},
@@ -80,10 +92,15 @@ func TestBreakerTable(t *testing.T) {
 		b, start := newBreaker(), time.Unix(1_795_198_405, 0)
 		for i, s := range row.steps {
 			changed := false
-			if s.event == fails {
+			switch s.event {
+			case fails:
 				changed = b.trip(start.Add(s.at))
-			} else {
+			case good:
 				changed = b.probed(start.Add(s.at))
+			default:
+				for range map[string]int{nine: 9, ten: 10}[s.event] {
+					b.succeeded()
+				}
 			}
 			if changed != s.changed || b.open() != s.open || b.hold != s.hold {
 				t.Errorf("%s: step %d, %s at %v: changed %v, open %v, hold %v; want %v, %v, %v",

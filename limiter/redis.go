@@ -148,7 +148,9 @@ func (s *RedisStore) send(ctx context.Context, calls []Call, verdicts []Verdict)
 		}
 	}
 	s.metrics.called(time.Since(start), len(calls), refused)
-	if refused != nil && s.breaker.trip(time.Now()) {
+	if refused == nil {
+		s.breaker.succeeded()
+	} else if s.breaker.trip(time.Now()) {
 		s.log.Warn("redis is away, fail modes answer until it is back", "error", refused)
 	}
 	return err

@@ -207,6 +207,39 @@ func TestCheckCommandWithAToken(t *testing.T) {
 	}
 }
 
+// TestCheckCommandOverTLS: a private authority has to be named.
+func TestCheckCommandOverTLS(t *testing.T) {
+	g := startGuarded(t)
+	secret, ca := filepath.Join(g.dir, "secret"), filepath.Join(g.dir, "ca.pem")
+	write(t, secret, "data-secret")
+	write(t, ca, g.server.pem)
+	if got := invoke(t, "check", "acme", "--addr", g.url, "--token-file", secret, "--ca-file", ca); got.code != 0 {
+		t.Errorf("with the authority: %+v", got)
+	}
+	if got := invoke(t, "check", "acme", "--addr", g.url, "--token-file", secret); got.code != 2 || !strings.Contains(got.stderr, "certificate") {
+		t.Errorf("without it: %+v", got)
+	}
+	if got := invoke(t, "check", "acme", "--ca-file", secret); got.code != 2 || !strings.Contains(got.stderr, "no PEM certificate") {
+		t.Errorf("with something else: %+v", got)
+	}
+}
+
+// TestCertificatesNeedARestart: asking for client certificates on a listener in
+// the clear would lock everybody out until then.
+func TestCertificatesNeedARestart(t *testing.T) {
+	a, dir := newAuthority(t, "both"), t.TempDir()
+	cert, key := a.issue(t, "regiond one")
+	for name, content := range map[string]string{"cert.pem": cert, "key.pem": key, "ca.pem": a.pem} {
+		write(t, filepath.Join(dir, name), content)
+	}
+	p := start(t, inMemory())
+	p.rewrite(t, "policies:", strings.ReplaceAll("access: {cert_file: DIR/cert.pem, key_file: DIR/key.pem, client_ca_file: DIR/ca.pem}\npolicies:", "DIR", dir))
+	if line := p.log.await(t, "these changes need a restart", 1); line["fields"] != "access/cert_file" {
+		t.Errorf("the log says %v", line)
+	}
+	p.check(t, "acme").is(t, http.StatusOK)
+}
+
 // serving is the name on the certificate that a new connection gets.
 func (g *guarded) serving(t *testing.T, trust *authority) (string, error) {
 	t.Helper()

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,10 +17,19 @@ import (
 // checkTimeout is far above the 50 ms in which a regiond answers.
 const checkTimeout = 2 * time.Second
 
-// check asks a running regiond once: exit code 0 allowed, 1 denied, 2 anything else.
-func check(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
+// checkOptions are the words and flags of `check`.
+type checkOptions struct {
+	body      map[string]any
+	addr      string
+	key       string
+	tokenFile string
+	caFile    string
+	format    *string
+}
+
+func checkFlags(args []string, stderr io.Writer) (*checkOptions, error) {
 	f := newFlags("check", "check TENANT [-d user=42]… [--cost N] [--policy P] [--addr URL] [--token-file FILE] [-o json]", stderr)
-	body := map[string]any{}
+	o := &checkOptions{body: map[string]any{}}
 	dims := map[string]string{}
 	f.Func("d", "a dimension as `name=value`; may be given several times", func(v string) error {
 		name, value, ok := strings.Cut(v, "=")
@@ -31,42 +41,75 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) (int, e
 	})
 	cost := f.String("cost", "1", "units to spend")
 	policy := f.String("policy", "", "policy to ask, instead of the tenant's own")
-	addr := f.String("addr", "http://127.0.0.1:8080", "regiond's data listener")
-	key := f.String("idempotency-key", "", "makes a repeated call free for a minute")
-	tokenFile := f.String("token-file", "", "file with the bearer token")
-	format := outputFlag(f)
+	f.StringVar(&o.addr, "addr", "http://127.0.0.1:8080", "regiond's data listener")
+	f.StringVar(&o.key, "idempotency-key", "", "makes a repeated call free for a minute")
+	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the bearer token")
+	f.StringVar(&o.caFile, "ca-file", "", "PEM `file` of the authority that signed regiond's certificate")
+	o.format = outputFlag(f)
 	words, err := parse(f, args)
+	if err != nil {
+		return nil, err
+	}
+	if len(words) != 1 {
+		return nil, fmt.Errorf("takes one tenant, got %d words", len(words))
+	}
+	o.body["tenant"], o.body["cost"] = words[0], json.Number(*cost)
+	if len(dims) > 0 {
+		o.body["dimensions"] = dims
+	}
+	if *policy != "" {
+		o.body["policy"] = *policy
+	}
+	return o, nil
+}
+
+// check asks a running regiond once: exit code 0 allowed, 1 denied, 2 anything else.
+func check(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
+	o, err := checkFlags(args, stderr)
 	if err != nil {
 		return exitUsage, err
 	}
-	if len(words) != 1 {
-		return exitUsage, fmt.Errorf("takes one tenant, got %d words", len(words))
-	}
-	body["tenant"], body["cost"] = words[0], json.Number(*cost)
-	if len(dims) > 0 {
-		body["dimensions"] = dims
-	}
-	if *policy != "" {
-		body["policy"] = *policy
-	}
-	payload, err := json.Marshal(body)
+	client, err := o.client()
 	if err != nil {
-		return exitUsage, fmt.Errorf("--cost %s is not a number", *cost)
+		return exitUsage, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseURL(*addr)+"/v1/check", bytes.NewReader(payload))
+	req, err := o.request(ctx)
 	if err != nil {
-		return exitUsage, fmt.Errorf("--addr: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if *key != "" {
-		req.Header.Set("Idempotency-Key", *key)
-	}
-	if err := addToken(req, *tokenFile); err != nil {
 		return exitUsage, err
 	}
-	return ask(req, *format, stdout, stderr)
+	return ask(client, req, *o.format, stdout, stderr)
+}
+
+// client trusts the system's authorities, or the one that was named.
+func (o *checkOptions) client() (*http.Client, error) {
+	if o.caFile == "" {
+		return http.DefaultClient, nil
+	}
+	pool, err := readPool(o.caFile)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, DisableKeepAlives: true,
+	}}, nil
+}
+
+func (o *checkOptions) request(ctx context.Context) (*http.Request, error) {
+	payload, err := json.Marshal(o.body)
+	if err != nil {
+		return nil, fmt.Errorf("--cost %v is not a number", o.body["cost"])
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseURL(o.addr)+"/v1/check", bytes.NewReader(payload))
+	if err != nil {
+		return nil, fmt.Errorf("--addr: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if o.key != "" {
+		req.Header.Set("Idempotency-Key", o.key)
+	}
+	return req, addToken(req, o.tokenFile)
 }
 
 // baseURL accepts an address with or without scheme, as curl does.
@@ -89,8 +132,8 @@ func addToken(req *http.Request, file string) error {
 	return nil
 }
 
-func ask(req *http.Request, format string, stdout, stderr io.Writer) (int, error) {
-	res, err := http.DefaultClient.Do(req)
+func ask(client *http.Client, req *http.Request, format string, stdout, stderr io.Writer) (int, error) {
+	res, err := client.Do(req)
 	if err != nil {
 		return exitUsage, fmt.Errorf("ask regiond: %w; is it running there?", err)
 	}

@@ -66,6 +66,9 @@ func (d *daemon) apply(top *region.Topology) error {
 	if d.tls != nil && certificates != nil {
 		d.tls.config.Store(certificates)
 	}
+	// A listener in the clear can be shown no certificate; asking for one would lock
+	// everybody out until the restart that it takes.
+	settings.Access.ClientCA = settings.Access.ClientCA && d.tls != nil
 	d.settings.Store(settings)
 	d.password.Store(&password)
 	d.level.Set(top.LogLevel)
@@ -116,7 +119,8 @@ func restartFields(before, after *region.Topology, name string) []string {
 	changed("redis", a.Redis.Embedded != b.Redis.Embedded || !slices.Equal(a.Redis.Addrs, b.Redis.Addrs) ||
 		a.Redis.Mode != b.Redis.Mode || a.Redis.Master != b.Redis.Master || a.Redis.Username != b.Redis.Username ||
 		!equalPointers(a.Redis.TLS, b.Redis.TLS))
-	changed("nats", a.NATS.Embedded != b.NATS.Embedded || a.NATS.Gateway != b.NATS.Gateway || !slices.Equal(a.NATS.URLs, b.NATS.URLs))
+	changed("nats", a.NATS.Embedded != b.NATS.Embedded || a.NATS.Gateway != b.NATS.Gateway || !slices.Equal(a.NATS.URLs, b.NATS.URLs) ||
+		a.NATS.CredsFile != b.NATS.CredsFile || !equalPointers(a.NATS.TLS, b.NATS.TLS))
 	if (before.Access.CertFile == "") != (after.Access.CertFile == "") {
 		fields = append(fields, "access/cert_file")
 	}
