@@ -14,9 +14,6 @@ var (
 // String returns the word used in topology.yaml.
 func (f Format) String() string { return word(formatWords, uint8(f)) }
 
-// MarshalText implements encoding.TextMarshaler.
-func (f Format) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
-
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (f *Format) UnmarshalText(text []byte) error {
 	v, err := parseWord(formatWords, text)
@@ -26,9 +23,6 @@ func (f *Format) UnmarshalText(text []byte) error {
 
 // String returns the word used in topology.yaml.
 func (x XReset) String() string { return word(xResetWords, uint8(x)) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (x XReset) MarshalText() ([]byte, error) { return []byte(x.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (x *XReset) UnmarshalText(text []byte) error {

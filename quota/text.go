@@ -33,9 +33,6 @@ func parseWord(words []string, text []byte) (uint8, error) {
 // String returns the word used in topology.yaml.
 func (a Algorithm) String() string { return word(algorithmWords, uint8(a)) }
 
-// MarshalText implements encoding.TextMarshaler.
-func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
-
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (a *Algorithm) UnmarshalText(text []byte) error {
 	v, err := parseWord(algorithmWords, text)
@@ -45,9 +42,6 @@ func (a *Algorithm) UnmarshalText(text []byte) error {
 
 // String returns the word used in topology.yaml.
 func (s Scope) String() string { return word(scopeWords, uint8(s)) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (s Scope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Scope) UnmarshalText(text []byte) error {
@@ -59,9 +53,6 @@ func (s *Scope) UnmarshalText(text []byte) error {
 // String returns the word used in topology.yaml.
 func (m FailMode) String() string { return word(failModeWords, uint8(m)) }
 
-// MarshalText implements encoding.TextMarshaler.
-func (m FailMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (m *FailMode) UnmarshalText(text []byte) error {
 	v, err := parseWord(failModeWords, text)
@@ -71,9 +62,6 @@ func (m *FailMode) UnmarshalText(text []byte) error {
 
 // String returns the word used in topology.yaml and in answers.
 func (e Enforcement) String() string { return word(enforcementWords, uint8(e)) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (e Enforcement) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (e *Enforcement) UnmarshalText(text []byte) error {

@@ -52,6 +52,9 @@ func TickAt(time, newest int64, kept Stepped) Tick {
 // reaches due, if nobody asks in between: a wait as long as the offset drops it,
 // and is longer by it.
 func (t Tick) Until(due int64) int64 {
+	if due <= t.Now {
+		return 0
+	}
 	at := due - t.Stepped.Offset // TIME then, if the offset is still kept
 	if at-t.Stepped.Seen < t.Stepped.Offset {
 		return at - t.Time

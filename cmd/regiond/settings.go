@@ -64,12 +64,14 @@ func ceiling(top *region.Topology, name string) func(*quota.Policy, *quota.Limit
 // doorSettings is how the door reads requests and writes answers. It reads the
 // token files.
 func doorSettings(top *region.Topology) (*httpapi.Settings, error) {
-	s := &httpapi.Settings{
-		ForwardAuth: forwardAuth(top.ForwardAuth),
-		Headers:     httpapi.Headers{Format: headerFormat(top.Headers.Format), XReset: resetStyle(top.Headers.XReset)},
-	}
+	s := &httpapi.Settings{ForwardAuth: forwardAuth(top.ForwardAuth)}
 	s.Access.ClientCA = top.Access.ClientCAFile != ""
-	var err error
+	err := errors.Join(
+		s.Headers.Format.UnmarshalText([]byte(top.Headers.Format)),
+		s.Headers.XReset.UnmarshalText([]byte(top.Headers.XReset)))
+	if err != nil {
+		return nil, fmt.Errorf("headers: %w", err)
+	}
 	if s.Access.Tokens, err = readTokens(top.Access.TokensFile); err != nil {
 		return nil, err
 	}
@@ -77,26 +79,6 @@ func doorSettings(top *region.Topology) (*httpapi.Settings, error) {
 		return nil, err
 	}
 	return s, s.Validate()
-}
-
-func headerFormat(f region.HeaderFormat) httpapi.Format {
-	switch f {
-	case region.HeadersTriplet:
-		return httpapi.Triplet
-	case region.HeadersX:
-		return httpapi.XRateLimit
-	case region.HeadersOff:
-		return httpapi.Off
-	default:
-		return httpapi.Draft11
-	}
-}
-
-func resetStyle(s region.ResetStyle) httpapi.XReset {
-	if s == region.ResetEpoch {
-		return httpapi.ResetEpoch
-	}
-	return httpapi.ResetDelta
 }
 
 func forwardAuth(f *region.ForwardAuth) *httpapi.ForwardAuth {
