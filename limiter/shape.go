@@ -16,7 +16,6 @@ type Shape struct {
 	limits []*quota.Limit // flattened in the order of keys: the order of ceilings and verdicts
 	order  []int          // order[i] is the place of limits[i] among the limits given
 	wire   []any          // the shape's ARGV, see lua/decide.lua
-	retry  time.Duration  // the longest window
 }
 
 // keyShape is one Redis key: a log that any number of limits question, or the
@@ -36,7 +35,6 @@ const ttlMargin = time.Minute
 func NewShape(limits []*quota.Limit) *Shape {
 	s := &Shape{}
 	for _, l := range limits {
-		s.retry = max(s.retry, l.Window)
 		k := slices.IndexFunc(s.keys, func(k keyShape) bool {
 			return k.kind == 'l' && l.Algorithm == quota.SlidingLog && quota.SamePartition(k.limits[0], l)
 		})
