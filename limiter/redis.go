@@ -62,6 +62,7 @@ type RedisStore struct {
 	collector *collector
 	log       *slog.Logger
 	metrics   *storeMetrics
+	probed    atomic.Bool
 	calls     atomic.Uint64 // numbers calls for their nonce
 	nonce     string        // tells our calls from another process's
 }
@@ -222,8 +223,10 @@ func classify(err error) *StoreError {
 // Run keeps the script loaded and probes: each second while all is well, at once
 // and then ten times a second while the breaker is open. It returns when ctx ends.
 func (s *RedisStore) Run(ctx context.Context) error {
+	s.probe(ctx)
+	s.probed.Store(true)
 	s.advise(ctx)
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(s.nextProbe())
 	defer timer.Stop()
 	for {
 		select {
@@ -233,13 +236,20 @@ func (s *RedisStore) Run(ctx context.Context) error {
 		case <-s.breaker.wake:
 		}
 		s.probe(ctx)
-		if s.breaker.open() {
-			timer.Reset(probeInterval)
-		} else {
-			timer.Reset(idleInterval)
-		}
+		timer.Reset(s.nextProbe())
 	}
 }
+
+func (s *RedisStore) nextProbe() time.Duration {
+	if s.breaker.open() {
+		return probeInterval
+	}
+	return idleInterval
+}
+
+// Probed reports whether Run has asked Redis once, for better or worse: before
+// that a first request would pay for dialling and for loading the script.
+func (s *RedisStore) Probed() bool { return s.probed.Load() }
 
 // probeKey is written by each probe: a Redis that is read-only or out of memory
 // answers PING all the same.

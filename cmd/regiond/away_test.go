@@ -104,6 +104,18 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 	}
 }
 
+// TestNotReadyBeforeRedisWasAsked: the first request shall not pay for dialling
+// Redis and loading the script.
+func TestNotReadyBeforeRedisWasAsked(t *testing.T) {
+	p := build(t, "--config", topologyFile(t, onRedis(redisserver.Start(t, redisserver.Options{}).Addr())), "--region", "town")
+	p.daemon.serving.Store(true)
+	if ok, why := p.daemon.ready(); ok || len(why) != 1 || why[0] != "starting" {
+		t.Errorf("ready: %v %v", ok, why)
+	}
+	p.run(t)
+	p.check(t, "acme").is(t, http.StatusOK)
+}
+
 // TestStartWithoutRedis: a process that starts while Redis is away answers, and
 // becomes exact by itself.
 func TestStartWithoutRedis(t *testing.T) {

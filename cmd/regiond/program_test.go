@@ -74,9 +74,14 @@ type program struct {
 // start runs `serve --config … --region town` with that topology until the test ends.
 func start(t *testing.T, topology string, flags ...string) *program {
 	t.Helper()
+	return startFile(t, topologyFile(t, topology), flags...)
+}
+
+func topologyFile(t *testing.T, topology string) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "topology.yaml")
 	write(t, file, topology)
-	return startFile(t, file, flags...)
+	return file
 }
 
 func startFile(t *testing.T, file string, flags ...string) *program {
@@ -130,6 +135,12 @@ func (p *program) run(t *testing.T) {
 		if t.Failed() {
 			t.Logf("%s said:\n%s", t.Name(), p.log)
 		}
+	})
+	eventually(t, func() error { // as whoever sends traffic waits
+		if a := p.admin.get(t, "/readyz"); a.status != http.StatusOK {
+			return fmt.Errorf("/readyz: %d %s", a.status, a.body)
+		}
+		return nil
 	})
 }
 

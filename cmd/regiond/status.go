@@ -53,7 +53,7 @@ func (d *daemon) ready() (ok bool, reasons []string) {
 	if d.draining.Load() {
 		return false, []string{"draining: this process is about to stop"}
 	}
-	if !d.serving.Load() {
+	if !d.serving.Load() || d.redis != nil && !d.redis.Probed() {
 		return false, []string{"starting"}
 	}
 	if d.redis != nil && !d.redis.Available() {
