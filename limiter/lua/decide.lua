@@ -37,6 +37,7 @@ local function read_shape(p)
     end
     shape[i] = k
   end
+  shape.plain = #shape == 1 and shape[1].kind == log and not shape.open
   return shape, p + 1
 end
 
@@ -58,7 +59,12 @@ local states = {}
 local function decide(shape, first, op, c, ceilings, record, print)
   local earlier = record and replay(record, print)
   if earlier then return earlier end
-  local waits, n, fits = {}, 0, true
+  if c == 1 and op == 'c' and shape.plain and not record and states[KEYS[first + 1]] == nil then
+    states[KEYS[first + 1]] = false -- a second check of it in this call is worth a state
+    local reply = quick(KEYS[first + 1], shape[1])
+    if reply then return reply end
+  end
+  local waits, lefts, n, fits = {}, {}, 0, true
   for i = 1, #shape do
     local k, key = shape[i], KEYS[first + i]
     local s = states[key]
@@ -77,7 +83,15 @@ local function decide(shape, first, op, c, ceilings, record, print)
     end
   end
   local charged = op == 'r' or op == 'c' and fits
-  local reply = (charged or fits) and 'a' or 'd'
+  n = 0
+  for i = 1, #shape do
+    local k, s = shape[i], states[KEYS[first + i]]
+    for j = 1, #k do
+      n = n + 1
+      local left = k.kind.left(s, k[j], ceilings and ceilings[n] or k[j].C, c, waits[n])
+      lefts[n] = charged and max(0, left - c) or left
+    end
+  end
   for i = 1, #shape do
     local k, s = shape[i], states[KEYS[first + i]]
     if charged then
@@ -86,14 +100,13 @@ local function decide(shape, first, op, c, ceilings, record, print)
       k.kind.note(s, k)
     end
   end
+  local reply = (charged or fits) and 'a' or 'd'
   n = 0
   for i = 1, #shape do
     local k, s = shape[i], states[KEYS[first + i]]
     for j = 1, #k do
       n = n + 1
-      local l, w = k[j], charged and 0 or waits[n]
-      reply = format('%s %.0f %.0f %.0f', reply,
-        k.kind.left(s, l, ceilings and ceilings[n] or l.C, c, w), w, k.kind.reset(s, l))
+      reply = format('%s %.0f %.0f %.0f', reply, lefts[n], charged and 0 or waits[n], k.kind.reset(s, k[j]))
     end
   end
   if charged and record then
