@@ -199,7 +199,7 @@ func (m *MemoryStore) settle(s *memoryShard, c *Call, states []*memoryKey, charg
 			k.expires = now + shape.ttl.Microseconds()
 			s.keys[c.Keys[i]] = k
 		case c.Op == OpCheck:
-			k.stepped = k.tick.Stepped
+			k.offset = k.tick.Offset
 		}
 	}
 }

@@ -12,7 +12,7 @@ type memoryKey struct {
 	kind    byte
 	life    int64 // MemoryStore.life when it was created
 	newest  int64 // the newest stamp
-	stepped quota.Stepped
+	offset  int64 // of the partition's clock, kept with newest
 	expires int64 // TIME after which no answer depends on it
 	tick    quota.Tick
 
@@ -40,8 +40,8 @@ func newMemoryKey(shape *keyShape) *memoryKey {
 
 // at sets the partition's clock from TIME and works out the counters there.
 func (k *memoryKey) at(shape *keyShape, time int64) {
-	k.tick = quota.TickAt(time, k.newest, k.stepped)
 	l := shape.limits[0]
+	k.tick = quota.TickAt(time, k.newest, k.offset, k.empties(shape))
 	switch k.kind {
 	case 'w':
 		if k.window == l.WindowUS() {
@@ -52,6 +52,18 @@ func (k *memoryKey) at(shape *keyShape, time int64) {
 	case 'g':
 		k.levelNow = k.level.Reshape(k.window, l.WindowUS(), l.Capacity()).Drain(k.tick.Now-k.newest, l.Units, l.WindowUS())
 	}
+}
+
+// empties is the time at which nothing that was charged is used any more.
+func (k *memoryKey) empties(shape *keyShape) int64 {
+	l := shape.limits[0]
+	switch k.kind {
+	case 'w':
+		return k.buckets.Empties(k.newest, k.window)
+	case 'g':
+		return k.newest + k.level.Reshape(k.window, l.WindowUS(), l.Capacity()).Falls(0, l.Units, l.WindowUS())
+	}
+	return k.newest + shape.longest
 }
 
 // judge returns what a limit has left under ceiling and how long until cost
@@ -129,7 +141,7 @@ func (k *memoryKey) charge(shape *keyShape, cost int64) {
 		k.append(min(cost, shape.trim), shape.trim)
 	}
 	k.buckets, k.level, k.window = k.bucketsNow, k.levelNow, shape.limits[0].WindowUS()
-	k.newest, k.stepped = k.tick.Now, k.tick.Stepped
+	k.newest, k.offset = k.tick.Now, k.tick.Offset
 }
 
 // append adds an admission and forgets those that the newest trim units do not reach.

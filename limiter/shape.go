@@ -25,6 +25,8 @@ type keyShape struct {
 	limits []*quota.Limit
 	trim   int64 // the log keeps this many admissions: the largest L
 	ttl    time.Duration
+
+	longest int64 // the longest W, µs
 }
 
 // ttlMargin is added to two windows so that no answer depends on a TTL: clocks
@@ -46,6 +48,7 @@ func NewShape(limits []*quota.Limit) *Shape {
 		key.limits = append(key.limits, l)
 		key.trim = max(key.trim, l.Units)
 		key.ttl = max(key.ttl, ttlOf(l))
+		key.longest = max(key.longest, l.WindowUS())
 	}
 	s.flatten(limits)
 	s.encode()

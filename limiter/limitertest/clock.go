@@ -13,10 +13,13 @@ func clockLedgers() []ledger {
 		{"a small step back", one(logOf(2, 1000)), `
 			0    c 1 = a 1 0 1000
 			500  c 1 = a 0 0 1000
-			300  c 1 = d 0 700 1200  // the clock goes on from 500, and is time again from 500 on
-			499  c 1 = d 0 501 1001
-			999  c 1 = d 0 1 501
-			1000 c 1 = a 0 0 1000`},
+			300  c 1 = d 0 500 1000  // the clock goes on from 500
+			499  c 1 = d 0 301 801
+			799  c 1 = d 0 1 501
+			800  c 1 = a 0 0 1000    // at 1000 by its clock
+			1999 c 2 = a 0 0 1000    // at 2199
+			2998 c 1 = d 0 1 1
+			3199 c 1 = a 1 0 1000    // at 3199: nothing was used by time either, so it is time again`},
 		{"an hour back, and another", one(logOf(2, 1000)), `
 			0              c 2 = a 0 0 1000
 			-3_600_000_000 c 1 = d 0 1000 1000

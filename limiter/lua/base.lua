@@ -21,32 +21,27 @@ local function whole(text, key)
   return n
 end
 
--- tick sets the clock of state s: now, offset, seen, and stepped, whether a decision has to keep them. kept
--- is the offset that was kept, 0 for none, and seen the TIME then. It is quota.TickAt.
-local function tick(s, newest, kept, seen)
-  s.newest, s.now, s.offset, s.seen, s.stepped = newest, TIME, 0, 0, kept > 0
-  if kept == 0 then
-    if TIME >= newest then return end
-    s.offset, s.seen = newest - TIME, TIME
-  elseif TIME - seen >= kept then
-    return
-  elseif seen - TIME >= STEP_US then
-    s.offset, s.seen = kept + seen - TIME, TIME
-  else
-    s.offset, s.seen = kept, max(seen, TIME)
+-- tick sets the clock of state s: now, offset, and stepped, whether the offset has to be kept anew. kept is
+-- the offset that was kept, 0 for none, and empties the time at which nothing of it is used any more. It is
+-- quota.TickAt.
+local function tick(s, newest, kept, empties)
+  s.newest, s.now, s.offset = newest, TIME, 0
+  if TIME < newest or kept > 0 and TIME < empties then
+    if kept == 0 or newest - (TIME + kept) >= STEP_US then
+      s.offset = newest - TIME
+    else
+      s.offset = kept
+    end
+    s.now = max(newest, TIME + s.offset)
   end
-  s.now, s.stepped = max(newest, TIME + s.offset), true
+  s.stepped = s.offset ~= kept
 end
 
 -- mark is how a state's offset is written behind its newest stamp.
 local function mark(s)
   if s.offset == 0 then return '' end
-  return '+' .. int(s.offset) .. '@' .. int(s.seen)
+  return '+' .. int(s.offset)
 end
 
--- wait is how long TIME takes until the clock of state s reaches due: quota.Tick.Until.
-local function wait(s, due)
-  local at = due - s.offset -- TIME then, if the offset is still kept
-  if at - s.seen < s.offset then return at - TIME end
-  return due - TIME
-end
+-- wait is how long TIME takes until the clock of state s reaches due, which it has not: quota.Tick.Until.
+local function wait(s, due) return due - s.offset - TIME end

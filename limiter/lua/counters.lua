@@ -1,7 +1,7 @@
 -- counters.lua: the kinds that keep a few numbers in a string, made when a shape asks for them.
 --
---   window 'W:start:prev:cur:stamp:offset:seen'   quota.Buckets
---   level  'W:units:frac:stamp:offset:seen'       quota.Level
+--   window 'W:start:prev:cur:stamp:offset'   quota.Buckets
+--   level  'W:units:frac:stamp:offset'       quota.Level
 
 local function counters()
   local MAX_HELD = 4 * 1099511627776 -- quota.maxHeld
@@ -28,21 +28,15 @@ local function counters()
     return r > 0 and q + 1 or q
   end
 
-  local function state(key, k, text, newest, kept, seen)
-    local s = { key = key, k = k, text = text }
-    tick(s, whole(newest, key), whole(kept, key), whole(seen, key))
-    return s
-  end
-
   local function keep(s, k, text)
     s.newest, s.stepped = s.now, false
-    s.text = text .. ':' .. int(s.now) .. ':' .. int(s.offset) .. ':' .. int(s.seen)
+    s.text = text .. ':' .. int(s.now) .. ':' .. int(s.offset)
     call('SET', s.key, s.text, 'PX', k.ttl)
   end
 
   local function note(s, k)
     s.stepped = false
-    s.text = match(s.text, '^(.*:)%d+:%d+$') .. int(s.offset) .. ':' .. int(s.seen)
+    s.text = match(s.text, '^.*:') .. int(s.offset)
     call('SET', s.key, s.text, 'PX', k.ttl)
   end
 
@@ -76,14 +70,15 @@ local function counters()
 
   local function load_window(key, k)
     local W, v = k[1].W, call('GET', key)
-    local was, start, prev, cur, newest, kept, seen = W, 0, 0, 0, 0, 0, 0
+    local was, start, prev, cur, newest, kept = W, 0, 0, 0, 0, 0
     if v then
-      was, start, prev, cur, newest, kept, seen = match(v, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$')
+      was, start, prev, cur, newest, kept = match(v, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$')
       if not was then error('GARBAGE in ' .. key, 0) end
       was, start, prev, cur = whole(was, key), whole(start, key), whole(prev, key), whole(cur, key)
       if was < 1 or prev > MAX_HELD or cur > MAX_HELD then error('GARBAGE in ' .. key, 0) end
     end
-    local s = state(key, k, v, newest, kept, seen)
+    local s = { key = key, k = k, text = v }
+    tick(s, whole(newest, key), whole(kept, key), start + 2 * was)
     s.start, s.prev, s.cur, s.falls = s.now - s.now % was, prev, cur, window_falls
     if s.start ~= start then
       s.prev, s.cur = s.start == start + was and cur or 0, 0
@@ -109,16 +104,19 @@ local function counters()
 
   local function load_level(key, k)
     local W, L, v = k[1].W, k[1].L, call('GET', key)
-    local was, n, frac, newest, kept, seen = W, 0, 0, 0, 0, 0
+    local was, n, frac, newest, kept = W, 0, 0, 0, 0
     if v then
-      was, n, frac, newest, kept, seen = match(v, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$')
+      was, n, frac, newest, kept = match(v, '^(%d+):(%d+):(%d+):(%d+):(%d+)$')
       if not was then error('GARBAGE in ' .. key, 0) end
       was, n, frac = whole(was, key), whole(n, key), whole(frac, key)
       if was < 1 or n > MAX_HELD or frac >= was then error('GARBAGE in ' .. key, 0) end
     end
-    local s = state(key, k, v, newest, kept, seen)
+    newest, kept = whole(newest, key), whole(kept, key)
     local f = muldiv_up(frac, W, was)
     n, frac = min(n + floor(f / W), 4 * k[1].C), f % W
+    local s = { key = key, k = k, text = v }
+    local drain, rest = muldiv(n, W, L)
+    tick(s, newest, kept, newest + drain + ceil((rest + frac) / L))
     local elapsed = s.now - s.newest
     local whole = floor(elapsed / W)
     if whole > floor(n / L) then

@@ -27,12 +27,13 @@ local function read_shape(p)
       local window, level = counters()
       kind = ARGV[p + 1] == 'w' and window or level
     end
-    local k = { kind = kind, trim = tonumber(ARGV[p + 2]), ttl = ARGV[p + 3] }
+    local k = { kind = kind, trim = tonumber(ARGV[p + 2]), ttl = ARGV[p + 3], longest = 0 }
     p = p + 4
     for j = 1, tonumber(ARGV[p]) do
       local C = tonumber(ARGV[p + 2])
       k[j] = { j = j, W = tonumber(ARGV[p + 1]), C = C, L = tonumber(ARGV[p + 3]), last = C and '-' .. ARGV[p + 2] }
       if not C then shape.open = true end -- its ceilings come with each check
+      if k[j].W > k.longest then k.longest = k[j].W end
       p = p + 3
     end
     shape[i] = k

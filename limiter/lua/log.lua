@@ -3,11 +3,10 @@
 --   '1795198405260197'        cost 1: its stamp (Redis packs it into ten bytes)
 --   '1795198405260197:57:4'   stamp : units admitted before it : its cost. From the first cost above 1
 --                             on, a log gets only these until it expires.
---   either + '+3600000000@1795194805260197'   the offset of the partition's clock, while it has one, and
---                             the TIME when that was last seen
+--   either + '+3600000000'    the offset of the partition's clock, while it has one
 --
 -- The state of a log in this call, with every field from the start, since a Lua table that grows is slow:
--- key, k (its part of the shape), newest (stamp), now, offset, seen and stepped (see tick), tail (the newest element), size
+-- key, k (its part of the shape), newest (stamp), now, offset and stepped (see tick), tail (the newest element), size
 -- (false until known), head (stamp of the oldest, likewise), total (units admitted up to now, false while all
 -- elements are plain), from and base (see weighted), added (units charged in this call), kept (whether its
 -- TTL was set), and at [j] the units inside the window of the j-th limit before what was added.
@@ -17,11 +16,9 @@ local function entry(s, e)
   if stamp then
     if stamp > 0 and stamp < MAX and stamp % 1 == 0 then return stamp end
   elseif e then
-    local at, before, cost, offset, seen = match(e, '^(%d+):(%d+):(%d+)%+?(%d*)@?(%d*)$')
-    if not at then at, offset, seen = match(e, '^(%d+)%+(%d+)@(%d+)$') end
-    if at then
-      return whole(at, s.key), whole(before, s.key), whole(cost, s.key), whole(offset, s.key), whole(seen, s.key)
-    end
+    local at, before, cost, offset = match(e, '^(%d+):(%d+):(%d+)%+?(%d*)$')
+    if not at then at, offset = match(e, '^(%d+)%+(%d+)$') end
+    if at then return whole(at, s.key), whole(before, s.key), whole(cost, s.key), whole(offset, s.key) end
   end
   error('GARBAGE in ' .. s.key, 0)
 end
@@ -31,16 +28,16 @@ local function at(s, i) return entry(s, call('LINDEX', s.key, i)) end
 local function load_log(key, k)
   local tail = call('LINDEX', key, '-1')
   local s = {
-    false, false, false, key = key, k = k, newest = 0, now = TIME, offset = 0, seen = 0, stepped = false, tail = tail,
+    false, false, false, key = key, k = k, newest = 0, now = TIME, offset = 0, stepped = false, tail = tail,
     size = false, head = false, total = false, from = false, base = 0, added = 0, kept = false,
   }
   if not tail then
     s.size = 0
     return s
   end
-  local stamp, before, cost, kept, seen = entry(s, tail)
+  local stamp, before, cost, kept = entry(s, tail)
   s.newest = stamp
-  if kept or TIME < stamp then tick(s, stamp, kept or 0, seen) end
+  if kept or TIME < stamp then tick(s, stamp, kept or 0, stamp + k.longest) end
   if before then s.total = before + cost end
   return s
 end
@@ -218,7 +215,7 @@ local function quick(key, k)
   return reply
 end
 
--- note keeps what a denial saw of a step of the clock. It charges nothing and moves no counter on: TIME
+-- note keeps a step of the clock that a denial was the first to see. It charges nothing and moves no counter on: TIME
 -- may yet go back further.
 local function note_log(s)
   s.tail, s.stepped = match(s.tail, '^[%d:]+') .. mark(s), false

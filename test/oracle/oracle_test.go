@@ -86,8 +86,8 @@ func TestRegionLedger(t *testing.T) {
 			{5999, 1, "d {0 1 401}"},   // the first leaves at 6000
 			{5999, 2, "d {0 401 401}"}, // two of them only with the pair
 			{6000, 1, "a {0 0 1000}"},
-			{5500, 1, "d {0 400 1500}"}, // a step back: the clock goes on from 6000, where the pair leaves at 6400;
-			{5900, 1, "a {1 0 1500}"},   // what leaves at 7000 or 7400 has to wait for time itself
+			{5500, 1, "d {0 400 1000}"}, // a step back: the clock goes on from 6000, where the pair leaves at 6400
+			{5900, 1, "a {1 0 1000}"},
 		},
 		quota.SlidingWindow: {
 			{5000, 3, "a {0 0 2000}"},

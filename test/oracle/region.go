@@ -94,6 +94,7 @@ type record struct {
 type partition struct {
 	clock clock
 	usage usage
+	asks  []Ask // of the question at hand
 }
 
 // NewRegion returns a region in which nothing was used.
@@ -139,7 +140,7 @@ func (r *Region) Decide(time int64, q Question) Answer {
 		if charge {
 			pt.charge(time, p, q.Cost)
 		} else if q.Op == Check {
-			pt.clock = pt.clock.note(time)
+			_, pt.clock.ahead = pt.read(time)
 		}
 		for _, a := range p.Asks {
 			s := State{Remaining: pt.remaining(time, a), ResetUS: pt.reset(time, a)}
@@ -167,18 +168,27 @@ func (r *Region) partition(p Part) *partition {
 		pt = &partition{usage: newUsage(p.Asks[0].Limit)}
 		r.partitions[p.Name] = pt
 	}
+	pt.asks = p.Asks
 	return pt
 }
 
+// read is the partition's clock at time.
+func (pt *partition) read(time int64) (now, ahead int64) {
+	unused := time >= pt.clock.newest
+	for _, a := range pt.asks {
+		unused = unused && pt.usage.under(a.Limit, time).used(time) == 0
+	}
+	return pt.clock.read(time, unused)
+}
+
 func (pt *partition) charge(time int64, p Part, cost int64) {
-	now, _ := pt.clock.read(time)
+	now, ahead := pt.read(time)
 	pt.usage = pt.usage.under(p.Asks[0].Limit, now).charge(now, p.counted(cost))
-	pt.clock = pt.clock.note(time)
-	pt.clock.newest = now
+	pt.clock = clock{newest: now, ahead: ahead}
 }
 
 func (pt *partition) remaining(time int64, a Ask) int64 {
-	now, _ := pt.clock.read(time)
+	now, _ := pt.read(time)
 	return max(0, a.Ceiling-pt.usage.under(a.Limit, now).used(now))
 }
 
@@ -193,12 +203,12 @@ func (pt *partition) reset(time int64, a Ask) int64 { return pt.untilAtMost(time
 
 // untilAtMost returns how long until at most so many units are used.
 func (pt *partition) untilAtMost(time int64, a Ask, units int64) int64 {
-	now, _ := pt.clock.read(time)
+	now, ahead := pt.read(time)
 	u := pt.usage.under(a.Limit, now)
 	if u.used(now) <= units {
 		return 0
 	}
-	return pt.clock.until(time, first(now, func(t int64) bool { return u.used(t) <= units }))
+	return first(now, func(t int64) bool { return u.used(t) <= units }) - ahead - time
 }
 
 // first returns the least t from now on for which a condition holds that, once
