@@ -53,10 +53,7 @@ func (m *mirror) shard(key string) *mirrorShard {
 func (m *mirror) add(c *Call) {
 	now := m.now()
 	for i, key := range c.Keys {
-		step := int64(1)
-		for _, l := range c.Shape.keys[i].limits {
-			step = max(step, (memoryOf(l)+mirrorBuckets-2)/(mirrorBuckets-1))
-		}
+		step := c.Shape.keys[i].step
 		s := m.shard(key)
 		s.mu.Lock()
 		k := s.keys[key]
@@ -80,6 +77,11 @@ func (m *mirror) add(c *Call) {
 		k.units[k.last%mirrorBuckets] += c.Cost
 		s.mu.Unlock()
 	}
+}
+
+// mirrorStep is the length of a limit's buckets, µs.
+func mirrorStep(l *quota.Limit) int64 {
+	return (memoryOf(l) + mirrorBuckets - 2) / (mirrorBuckets - 1)
 }
 
 // memoryOf is how far back an admission matters to a limit, µs: its window, or

@@ -151,10 +151,17 @@ func (s *RedisStore) send(ctx context.Context, calls []Call, verdicts []Verdict)
 	s.metrics.called(time.Since(start), len(calls), refused)
 	if refused == nil {
 		s.breaker.succeeded()
-	} else if s.breaker.trip(time.Now()) {
-		s.log.Warn("redis is away, fail modes answer until it is back", "error", refused)
+	} else {
+		s.lose(refused)
 	}
 	return err
+}
+
+// lose opens the breaker, and says so once.
+func (s *RedisStore) lose(why error) {
+	if s.breaker.trip(time.Now()) {
+		s.log.Warn("redis is away, fail modes answer until it is back", "error", why)
+	}
 }
 
 func (s *RedisStore) evalsha(ctx context.Context, calls []Call, verdicts []Verdict) error {
@@ -272,9 +279,7 @@ func (s *RedisStore) probe(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled): // stopping
 	case err != nil:
-		if s.breaker.trip(time.Now()) {
-			s.log.Warn("redis is away, fail modes answer until it is back", "error", err)
-		}
+		s.lose(err)
 	case s.breaker.probed(time.Now()):
 		s.log.Info("redis is back, decisions are exact again")
 	}

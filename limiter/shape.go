@@ -27,6 +27,7 @@ type keyShape struct {
 	ttl    time.Duration
 
 	longest int64 // the longest W, µs
+	step    int64 // of the mirror, for the limit that remembers longest, µs
 }
 
 // ttlMargin is added to two windows so that no answer depends on a TTL: clocks
@@ -49,6 +50,7 @@ func NewShape(limits []*quota.Limit) *Shape {
 		key.trim = max(key.trim, l.Units)
 		key.ttl = max(key.ttl, ttlOf(l))
 		key.longest = max(key.longest, l.WindowUS())
+		key.step = max(key.step, mirrorStep(l))
 	}
 	s.flatten(limits)
 	s.encode()

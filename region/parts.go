@@ -1,10 +1,6 @@
 package region
 
-import (
-	"math/bits"
-
-	"github.com/regiond/regiond/quota"
-)
+import "github.com/regiond/regiond/quota"
 
 // Parts divides units among regions in proportion to their weights, in whole
 // units that add up to exactly that many. It rounds the running total, not each
@@ -35,19 +31,17 @@ func Parts(weights []int64, units int64) []int64 {
 	return parts
 }
 
-// share is units·upTo/total rounded half up, for 0 ≤ upTo ≤ total. The product
-// takes up to 67 bits (2⁴⁰ units, 100 regions of weight 10⁶), so it is kept in
-// two words; the quotient never exceeds units, so the division cannot overflow.
+// share is units·upTo/total rounded half up, for 0 ≤ upTo ≤ total; the quotient
+// never exceeds units.
 func share(units, upTo, total int64) int64 {
 	if total == 0 {
 		return 0
 	}
-	hi, lo := bits.Mul64(uint64(units), uint64(upTo))
-	q, r := bits.Div64(hi, lo, uint64(total))
-	if r >= uint64(total)-r {
+	q, r := quota.MulDiv(units, upTo, total)
+	if r >= total-r {
 		q++
 	}
-	return int64(q)
+	return q
 }
 
 // Part is how much of a limit the named region may hold when it knows nothing of

@@ -45,20 +45,31 @@ func limiterConfig(top *region.Topology, name string, processes int64) limiter.C
 
 // ceiling holds a global limit to this region's part: regions do not hear each
 // other yet, and the parts of all of them sum to the limit.
+// It depends on the topology alone, so it is worked out once for each limit.
 func ceiling(top *region.Topology, name string) func(*quota.Policy, *quota.Limit) limiter.Ceiling {
-	return func(p *quota.Policy, l *quota.Limit) limiter.Ceiling {
-		part := top.Part(name, l)
-		c := limiter.Ceiling{Units: part, Part: part, Formula: fmt.Sprintf("the whole limit, %d: this is the only region", part)}
-		if len(top.Regions) == 1 {
-			return c
+	type key struct{ policy, limit string }
+	ceilings := map[key]limiter.Ceiling{}
+	for i := range top.Policies {
+		p := &top.Policies[i]
+		for j := range p.Limits {
+			ceilings[key{p.Name, p.Limits[j].Name}] = blindCeiling(top, name, p, &p.Limits[j])
 		}
-		c.Mode, c.Reason = quota.ModeStale, quota.ReasonPeerSilent
-		if p.OnPartition == quota.FailShare {
-			c.Mode = quota.ModeShare
-		}
-		c.Formula = fmt.Sprintf("this region's part of %d, by weight: no other region is heard", l.Units)
+	}
+	return func(p *quota.Policy, l *quota.Limit) limiter.Ceiling { return ceilings[key{p.Name, l.Name}] }
+}
+
+func blindCeiling(top *region.Topology, name string, p *quota.Policy, l *quota.Limit) limiter.Ceiling {
+	part := top.Part(name, l)
+	c := limiter.Ceiling{Units: part, Part: part, Formula: fmt.Sprintf("the whole limit, %d: this is the only region", part)}
+	if len(top.Regions) == 1 {
 		return c
 	}
+	c.Mode, c.Reason = quota.ModeStale, quota.ReasonPeerSilent
+	if p.OnPartition == quota.FailShare {
+		c.Mode = quota.ModeShare
+	}
+	c.Formula = fmt.Sprintf("this region's part of %d, by weight: no other region is heard", l.Units)
+	return c
 }
 
 // doorSettings is how the door reads requests and writes answers. It reads the

@@ -19,12 +19,14 @@ local IDEMPOTENCY_US, IDEMPOTENCY_TTL = 60000000, '120000'
 
 local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_log, write = write_log, note = note_log }
 
+local window, level -- made when a shape first asks for them
+
 local function read_shape(p)
   local shape = {}
   for i = 1, tonumber(ARGV[p]) do
     local kind = log
     if ARGV[p + 1] ~= 'l' then
-      local window, level = counters()
+      if not window then window, level = counters() end
       kind = ARGV[p + 1] == 'w' and window or level
     end
     local k = { kind = kind, trim = tonumber(ARGV[p + 2]), ttl = ARGV[p + 3], longest = 0 }

@@ -42,8 +42,11 @@ local function load_log(key, k)
   return s
 end
 
--- weighted returns what only a log with costs above 1 needs.
+-- weighted returns what only a log with costs above 1 needs: units and holder, made when first asked for.
+local weighted_units, weighted_holder
 local function weighted()
+  if weighted_units then return weighted_units, weighted_holder end
+
   -- from is the index of the first element that carries its units, and the units before it.
   local function from(s)
     if not s.from then
@@ -79,6 +82,7 @@ local function weighted()
     return (at(s, int(lo)))
   end
 
+  weighted_units, weighted_holder = units, holder
   return units, holder
 end
 
