@@ -33,6 +33,17 @@ func checkRemote(addr string) error {
 	return checkHost(host, addr)
 }
 
+// onLoopback reports whether an address is for this host alone. Names are not
+// believed: they may mean another address tomorrow.
+func onLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
 func splitAddress(addr string) (host string, port int, err error) {
 	if strings.Contains(addr, "://") {
 		return "", 0, fmt.Errorf("must be host:port without a scheme, is %q", clip(addr))

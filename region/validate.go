@@ -86,6 +86,10 @@ func (g *Region) validate(fs *findings, at string) {
 	}
 	g.Redis.validate(fs, at+"/redis")
 	g.NATS.validate(fs, at+"/nats")
+	if n := g.Gossip; n != nil && n.KeyFile == "" && g.NATS.Embedded && checkListen(n.Bind) == nil && !onLoopback(n.Bind) {
+		fs.add(at+"/gossip", "needs key_file: the embedded NATS server listens beside gossip on %s, and without a shared key "+
+			"it does so on 127.0.0.1 only; `openssl rand -base64 32` makes one", clip(n.Bind))
+	}
 }
 
 func (s *Redis) validate(fs *findings, at string) {

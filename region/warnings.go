@@ -26,6 +26,7 @@ const (
 func (t *Topology) Warnings() []quota.Mistake {
 	var fs findings
 	t.warnSharedStores(&fs)
+	t.warnUnheard(&fs)
 	for i := range t.Policies {
 		p, at := &t.Policies[i], item("/policies", i)
 		warnLogs(&fs, p, at)
@@ -55,6 +56,27 @@ func (t *Topology) warnSharedStores(fs *findings) {
 					"%s is the store of region %q too; regions that share one count each other's requests twice", clip(addr), other)
 			}
 			owner[addr] = g.Name
+		}
+	}
+}
+
+// warnUnheard finds regions that no bus joins to the others: each would hold to
+// its part of a global limit for ever.
+func (t *Topology) warnUnheard(fs *findings) {
+	if len(t.Regions) < 2 {
+		return
+	}
+	embedded := slices.ContainsFunc(t.Regions, func(g Region) bool { return g.NATS.Embedded })
+	external := slices.ContainsFunc(t.Regions, func(g Region) bool { return !g.NATS.Embedded })
+	for i := range t.Regions {
+		g, at := &t.Regions[i], item("/regions", i)
+		switch {
+		case !g.NATS.Embedded:
+		case g.NATS.Gateway == "":
+			fs.add(at+"/name", "region %s has an embedded NATS server and no address for its peers, so nobody hears it; "+
+				"give it gossip, or nats: {embedded: true, gateway: host:port}", g.Name)
+		case embedded && external:
+			fs.add(at+"/name", "region %s has an embedded NATS server and others have urls: the two kinds do not hear each other", g.Name)
 		}
 	}
 }

@@ -1,0 +1,217 @@
+package gossip_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/gossip/gossiptest"
+)
+
+// However long a cut has lasted, everybody sees everybody within ten seconds
+// after it. The library alone never does.
+func TestFullViewAfterAPartition(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		n, left    int // on one side
+		cut        time.Duration
+		nobodyDied bool
+	}{
+		{name: "a blink", n: 5, left: 2, cut: 3 * s, nobodyDied: true},
+		{name: "a minute", n: 5, left: 2, cut: time.Minute},
+		// Around a minute after the deaths the library begins to forget the dead.
+		{name: "when the dead are forgotten", n: 5, left: 2, cut: 68 * s},
+		{name: "an hour", n: 3, left: 1, cut: time.Hour},
+		{name: "a day", n: 2, left: 1, cut: 24 * time.Hour},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				ps := w.cluster(row.n)
+				all := addresses(ps)
+				w.net.Split(all[:row.left], all[row.left:])
+				time.Sleep(row.cut)
+				if row.nobodyDied != whole(ps, row.n) {
+					t.Fatalf("after %v all are seen: %v, want %v", row.cut, !row.nobodyDied, row.nobodyDied)
+				}
+				w.net.Heal()
+				took := w.await(time.Minute, func() bool { return whole(ps, row.n) })
+				t.Logf("full view %v after a cut of %v", took, row.cut)
+				if took > 10*s {
+					t.Errorf("full view after %v, want at most 10s", took)
+				}
+			})
+		})
+	}
+}
+
+// A process that is no seed finds the others, and is found after a cut.
+func TestOneWhoIsNoSeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ps := w.cluster(2)
+		ps = append(ps, w.start("r1", "b", address(9)))
+		w.await(10*s, func() bool { return whole(ps, 3) })
+		w.net.Split([]string{address(9)}, w.seeds)
+		time.Sleep(30 * time.Minute)
+		if !whole(ps[:2], 2) {
+			t.Error("the one that was cut off is still alive")
+		}
+		w.net.Heal()
+		w.await(10*s, func() bool { return whole(ps, 3) })
+	})
+}
+
+// All seeds are away when a process starts, for an hour.
+func TestSeedsThatComeLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.seeds = []string{address(1), address(2)}
+		p := w.start("r1", "a", address(1))
+		time.Sleep(time.Hour)
+		if got := p.log.count("gossip seed cannot be reached"); got != 1 {
+			t.Errorf("%d lines about a seed that is away for an hour, want one", got)
+		}
+		q := w.start("r2", "a", address(2))
+		w.await(10*s, func() bool { return whole([]*process{p, q}, 2) })
+		w.await(10*s, func() bool { return p.log.count("gossip seed is reached again") == 1 })
+	})
+}
+
+func TestPlannedLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ps := w.cluster(5)
+		stopped := make(chan time.Duration, 1)
+		begun := time.Now()
+		go func() { ps[0].stop(); stopped <- time.Since(begun) }()
+		seen := w.await(time.Minute, func() bool {
+			for _, p := range ps[1:] {
+				if p.sees("r1/a") != gossip.Left {
+					return false
+				}
+			}
+			return true
+		})
+		took := <-stopped
+		t.Logf("a leave is seen by all after %v; Run ended after %v", seen, took)
+		if seen > 500*ms || took > 1500*ms {
+			t.Errorf("a leave is seen by all after %v, Run ended after %v; want 500ms and 1.5s", seen, took)
+		}
+		time.Sleep(time.Minute)
+		if got := ps[1].sees("r1/a"); got != gossip.Left {
+			t.Errorf("a minute later it is %v, want left", got)
+		}
+		w.start("r1", "a", address(8)) // at another address at once
+		w.await(10*s, func() bool { return whole(ps[1:], 5) && ps[1].member("r1/a").Addr == address(8) })
+	})
+}
+
+func TestCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ps := w.cluster(3)
+		ps[0].crash()
+		dead := func() bool {
+			return ps[1].sees("r1/a") == gossip.Dead && ps[2].sees("r1/a") == gossip.Dead
+		}
+		took := w.await(time.Minute, dead)
+		t.Logf("a crash is seen by all of three after %v", took)
+		if took > 15*s {
+			t.Errorf("a crash is seen after %v, want at most 15s", took)
+		}
+		time.Sleep(9 * time.Minute)
+		if !dead() {
+			t.Error("forgotten within ten minutes")
+		}
+		time.Sleep(2 * time.Minute)
+		if got := ps[1].sees("r1/a"); got != 0 {
+			t.Errorf("after eleven minutes it is %v, want forgotten", got)
+		}
+		if got := ps[1].log.count("process is dead"); got != 1 {
+			t.Errorf("%d lines about one death", got)
+		}
+	})
+}
+
+// A process that crashed comes back under its name: where it was it is known
+// again in seconds, elsewhere once the old one is known to be dead for ten.
+func TestSameNameAfterACrash(t *testing.T) {
+	for _, row := range []struct {
+		name, addr string
+		within     time.Duration
+	}{
+		{"same address", address(1), 10 * s},
+		{"new address", address(8), 25 * s},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				ps := w.cluster(3)
+				old := ps[1].member("r1/a").Boot
+				ps[0].crash()
+				again := w.start("r1", "a", row.addr)
+				took := w.await(2*time.Minute, func() bool {
+					for _, p := range ps[1:] {
+						if _, second := again.Conflict(); second {
+							t.Fatal("a dead process counts as a conflict")
+						}
+						m := p.member("r1/a")
+						if m.State != gossip.Alive || m.Boot == old || m.Addr != row.addr {
+							return false
+						}
+					}
+					return whole([]*process{again, ps[1], ps[2]}, 3)
+				})
+				t.Logf("%s: known again after %v", row.name, took)
+				if took > row.within {
+					t.Errorf("known again after %v, want at most %v", took, row.within)
+				}
+			})
+		})
+	}
+}
+
+// One direction is cut, and others lead around it: nobody is wrongly dead for
+// long, those who are not concerned never, and in the end all is well.
+func TestOneWayCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ps := w.cluster(4)
+		w.net.Cut(address(1), address(2))
+		wrong := 0
+		for range 300 {
+			time.Sleep(s)
+			synctest.Wait()
+			if !whole(ps, 4) {
+				wrong++
+			}
+			if ps[2].sees("r4/a") != gossip.Alive || ps[3].sees("r3/a") != gossip.Alive {
+				t.Fatal("a process that is not concerned is dead")
+			}
+		}
+		t.Logf("one way cut between two of four: wrong for %d of 300 s", wrong)
+		if wrong > 30 {
+			t.Errorf("somebody was wrongly dead for %d of 300 s", wrong)
+		}
+		w.net.Heal()
+		w.await(10*s, func() bool { return whole(ps, 4) })
+	})
+}
+
+// A lossy, slow world has no deaths in it.
+func TestNoFalseDeaths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.net.SetUsual(gossiptest.Path{Latency: 120 * ms, Loss: 0.1})
+		ps := w.cluster(5)
+		for range 600 {
+			time.Sleep(s)
+			synctest.Wait()
+			if !whole(ps, 5) {
+				t.Fatal("a process is dead in a world where none died")
+			}
+		}
+	})
+}

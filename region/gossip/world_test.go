@@ -1,0 +1,185 @@
+package gossip_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/gossip/gossiptest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	ms   = time.Millisecond
+	s    = time.Second
+	boot = 1_790_000_000_000_000
+)
+
+// world is a network with processes on it, in a bubble's time.
+type world struct {
+	t     *testing.T
+	net   *gossiptest.Network
+	seeds []string
+	boots int64
+}
+
+// process is one that runs.
+type process struct {
+	*gossip.Gossip
+	world *world
+	addr  string
+	log   *journal
+	hash  func(string) // sets its config hash
+	stop  func()       // ends Run and waits for it
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, net: gossiptest.New(1)}
+	w.net.SetUsual(gossiptest.Path{Latency: 40 * ms})
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // the last: the library's probes end by their timeouts
+	return w
+}
+
+func address(i int) string { return fmt.Sprintf("10.0.0.%d:7946", i) }
+
+// start starts a process of region r<i>, at an address that is a seed when it
+// is among w.seeds. change may change its options.
+func (w *world) start(region, instance, addr string, change ...func(*gossip.Options)) *process {
+	w.t.Helper()
+	w.boots++
+	p := &process{world: w, addr: addr, log: &journal{}}
+	var mu sync.Mutex
+	hash := "h1"
+	o := gossip.Options{
+		Region: region, Instance: instance, Boot: boot + w.boots, Version: "v1", Cluster: "prod",
+		Transport: w.net.Transport(addr), Seeds: func() []string { return w.seeds }, Logger: p.log.logger(),
+		ConfigHash: func() string { mu.Lock(); defer mu.Unlock(); return hash },
+		Regions:    func(name string) bool { return !strings.HasPrefix(name, "unknown") },
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	p.hash = func(h string) { mu.Lock(); defer mu.Unlock(); hash = h }
+	var err error
+	if p.Gossip, err = gossip.New(o); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Errorf("%s: Run ended with %v, want nil", p.addr, err)
+		}
+	})
+	w.t.Cleanup(p.stop)
+	return p
+}
+
+// cluster starts n processes, one a region, all of them seeds, and waits until
+// all see all.
+func (w *world) cluster(n int) []*process {
+	w.t.Helper()
+	var ps []*process
+	for i := range n {
+		w.seeds = append(w.seeds, address(i+1))
+	}
+	for i := range n {
+		ps = append(ps, w.start(fmt.Sprintf("r%d", i+1), "a", address(i+1)))
+	}
+	if took := w.await(time.Minute, func() bool { return whole(ps, n) }); took > 10*s {
+		w.t.Fatalf("full view after %v", took)
+	}
+	return ps
+}
+
+// crash takes a process off the network and ends it: nobody hears a goodbye.
+func (p *process) crash() {
+	p.world.net.Unplug(p.addr)
+	p.stop()
+}
+
+// await returns how long it takes until done, at most limit.
+func (w *world) await(limit time.Duration, done func() bool) time.Duration {
+	w.t.Helper()
+	start := time.Now()
+	for {
+		synctest.Wait()
+		if done() {
+			return time.Since(start)
+		}
+		if time.Since(start) >= limit {
+			w.t.Fatalf("not within %v", limit)
+		}
+		time.Sleep(20 * ms)
+	}
+}
+
+// whole reports that all of ps see n alive.
+func whole(ps []*process, n int) bool {
+	return !slices.ContainsFunc(ps, func(p *process) bool { return p.count(gossip.Alive) != n })
+}
+
+func (p *process) count(state gossip.State) int {
+	n := 0
+	for _, m := range p.Members() {
+		if m.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+// sees returns the state of name in p's view, 0 when it has none.
+func (p *process) sees(name string) gossip.State { return p.member(name).State }
+
+func (p *process) member(name string) gossip.Member {
+	for _, m := range p.Members() {
+		if m.Name() == name {
+			return m
+		}
+	}
+	return gossip.Member{}
+}
+
+func addresses(ps []*process) []string {
+	var addrs []string
+	for _, p := range ps {
+		addrs = append(addrs, p.addr)
+	}
+	return addrs
+}
+
+// journal is a log kept as lines without time.
+type journal struct {
+	mu    sync.Mutex
+	lines strings.Builder
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lines.Write(p)
+}
+
+// count returns how many lines have text in them.
+func (j *journal) count(text string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.lines.String(), text)
+}
+
+func (j *journal) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, nil))
+}

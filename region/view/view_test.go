@@ -1,0 +1,273 @@
+package view_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/view"
+)
+
+var three = []view.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}, {Region: "ap-south", Weight: 1}}
+
+// threeRegions is a world of three, all global after 5 s.
+func threeRegions(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(three)
+	for _, r := range three {
+		if _, err := w.start(r.Region, three); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.run(5 * time.Second)
+	return w
+}
+
+func TestModeByFailMode(t *testing.T) {
+	w := threeRegions(t)
+	eu := w.find("eu-west")
+	fails := []quota.FailMode{quota.FailShare, quota.FailLastKnown, quota.FailOpen, quota.FailClosed}
+	check := func(when string, reason quota.Reason, want ...quota.Mode) {
+		t.Helper()
+		for i, f := range fails {
+			if mode, why := eu.view.Mode(f); mode != want[i] || why != reason {
+				t.Errorf("%s, %v: %v because of %q, want %v because of %q", when, f, mode, why, want[i], reason)
+			}
+		}
+	}
+	global, share, stale, joining := quota.ModeGlobal, quota.ModeShare, quota.ModeStale, quota.ModeJoining
+	check("all connected", quota.ReasonNone, global, global, global, global)
+	w.cut["us-east>eu-west"] = true
+	w.run(8 * time.Second)
+	check("one is silent", quota.ReasonPeerSilent, share, stale, stale, stale)
+	eu.frozen = w.now + 5*time.Second
+	w.run(13100 * time.Millisecond)
+	check("frozen comes first", quota.ReasonFrozen, share, stale, stale, stale)
+	w.stop(eu, false)
+	eu, _ = w.start("eu-west", three)
+	if eu.view.Joined() {
+		t.Error("a process that has just begun says that it has joined")
+	}
+	check("starting", quota.ReasonJoining, joining, joining, joining, joining)
+}
+
+// A view that nobody renews turns into one of a frozen process, for who reads it.
+func TestAStaleViewIsThatOfAFrozenProcess(t *testing.T) {
+	w := threeRegions(t)
+	v := w.find("eu-west").view
+	seen := w.find("eu-west").view.Peers()[1].Since // any age will do to see that views do not change
+	for _, row := range []struct {
+		age    time.Duration
+		mode   quota.Mode
+		reason quota.Reason
+		want   int64
+	}{
+		{0, quota.ModeGlobal, quota.ReasonNone, 85},
+		{view.FrozenAfter - 50*time.Millisecond, quota.ModeGlobal, quota.ReasonNone, 85},
+		{view.FrozenAfter + time.Millisecond, quota.ModeShare, quota.ReasonFrozen, 33},
+	} {
+		at := v.At(w.now + row.age)
+		mode, reason := at.Mode(quota.FailShare)
+		got, _ := at.Ceiling(100, quota.FailShare, []int64{0, 12, 3}, 0)
+		if mode != row.mode || reason != row.reason || got != row.want {
+			t.Errorf("at age %v: %v because of %q, ceiling %d", row.age, mode, reason, got)
+		}
+	}
+	w.run(10 * time.Second)
+	if v.Peers()[1].Since != seen {
+		t.Error("a view changed after it was returned")
+	}
+	one, err := view.New(view.Options{Self: "a"}, topologyOf([]view.Weight{{Region: "a", Weight: 1}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, _ := one.Observe(view.Input{Now: epoch})
+	if mode, _ := alone.At(epoch + time.Hour).Mode(quota.FailClosed); mode != quota.ModeGlobal {
+		t.Errorf("a region alone in its topology is %v, has nothing to miss", mode)
+	}
+}
+
+func TestTheRequestPathAllocatesNothing(t *testing.T) {
+	w := threeRegions(t)
+	v, estimates, now := w.find("eu-west").view, []int64{0, 12, 3}, w.now
+	if n := testing.AllocsPerRun(100, func() {
+		for age := range time.Duration(2) {
+			at := v.At(now + age*time.Hour)
+			at.Mode(quota.FailOpen)
+			at.Ceiling(100, quota.FailOpen, estimates, 1)
+			at.Part(100)
+		}
+	}); n != 0 {
+		t.Errorf("a decision allocates %v times", n)
+	}
+	// Units that nobody named before are divided all the same.
+	if got, _ := v.Ceiling(600, quota.FailShare, estimates, 0); got != 585 {
+		t.Errorf("the ceiling of 600 is %d, want 585", got)
+	}
+}
+
+// The texts are read by people; testdata/explain.golden shows them all.
+func TestExplain(t *testing.T) {
+	var got strings.Builder
+	show := func(when string, n *node, f quota.FailMode) {
+		e := n.view.Explain(100, f, []int64{50, 12, 40}, 2)
+		fmt.Fprintf(&got, "%s, %v\n  %v %v: %s\n  %s\n", when, f, e.Mode, e.Reason, e.Text, e.Formula)
+		for _, p := range e.Peers {
+			fmt.Fprintf(&got, "  %s weight %d part %d used %d in view %v %v %s\n",
+				p.Region, p.Weight, p.Part, p.Estimate, p.InView, p.State, p.Reason)
+		}
+		if ceiling, closed := n.view.Ceiling(100, f, []int64{50, 12, 40}, 2); ceiling != e.Ceiling || closed != e.Closed ||
+			!strings.HasSuffix(e.Formula, fmt.Sprintf("= %d", ceiling)) {
+			t.Errorf("%s, %v: the ceiling is %d, explained as %d by %q", when, f, ceiling, e.Ceiling, e.Formula)
+		}
+	}
+	w := threeRegions(t)
+	eu := w.find("eu-west")
+	show("all connected", eu, quota.FailShare)
+	w.cut["ap-south>eu-west"], w.cut["eu-west>ap-south"] = true, true
+	w.cut["ap-south>us-east"], w.cut["us-east>ap-south"] = true, true
+	w.run(8 * time.Second)
+	for _, f := range []quota.FailMode{quota.FailShare, quota.FailLastKnown, quota.FailOpen, quota.FailClosed} {
+		show("ap-south is cut off", eu, f)
+	}
+	w.cut["eu-west>us-east"] = true
+	w.run(12 * time.Second)
+	show("us-east does not hear us", eu, quota.FailOpen)
+	clear(w.cut)
+	w.run(13 * time.Second)
+	show("healing", eu, quota.FailShare)
+	w.run(60 * time.Second)
+	w.cut["us-east>ap-south"] = true
+	w.run(65 * time.Second)
+	show("the others differ", eu, quota.FailShare)
+	eu.frozen = w.now + 10*time.Second
+	w.run(75100 * time.Millisecond)
+	show("frozen", eu, quota.FailLastKnown)
+	w.stop(eu, false)
+	late, _ := w.start("eu-west", three)
+	show("starting", late, quota.FailClosed)
+
+	golden(t, "testdata/explain.golden", got.String())
+}
+
+// Events and rows of a region's life, as a log and a status page would show them.
+func TestEventsAndRows(t *testing.T) {
+	var got strings.Builder
+	w := threeRegions(t)
+	us := w.find("us-east")
+	row := func() {
+		for _, p := range w.find("eu-west").view.Peers() {
+			fmt.Fprintf(&got, "    row %s %v %q in use %v, candidate %v, current %v, processes %d: %s\n",
+				p.Region, p.State, p.Reason.String(), p.InUse, p.Candidate, p.Current, len(p.Processes), p.Text)
+		}
+	}
+	w.cut["us-east>eu-west"] = true
+	w.run(7 * time.Second)
+	row()
+	clear(w.cut)
+	w.run(8 * time.Second)
+	row()
+	w.run(12 * time.Second)
+	us.full = true
+	w.run(13 * time.Second)
+	row()
+	us.full = false
+	w.stop(us, true)
+	w.run(14 * time.Second)
+	row()
+	eu := w.find("eu-west")
+	eu.weights = []view.Weight{three[0], three[2]}
+	if err := eu.viewer.Configure(topologyOf(eu.weights)); err != nil {
+		t.Fatal(err)
+	}
+	eu.frozen = w.now + 2*time.Second
+	w.run(20 * time.Second)
+	row()
+	for _, e := range eu.events {
+		fmt.Fprintf(&got, "%6.2fs %v %s %q → %q %q: %s\n", (e.At - epoch).Seconds(), e.Kind, e.Region, e.From, e.To, e.Reason.String(), e.Text)
+	}
+	golden(t, "testdata/events.golden", got.String())
+}
+
+// golden compares with a file; REGIOND_GOLDEN=write makes it anew.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if os.Getenv("REGIOND_GOLDEN") == "write" {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; got\n%s", file, got)
+	}
+}
+
+func TestConfigureRefusesWhatIsNoTopologyOfOurs(t *testing.T) {
+	many := make([]view.Weight, region.MaxRegions+1)
+	for i := range many {
+		many[i] = view.Weight{Region: fmt.Sprintf("r%d", i), Weight: 1}
+	}
+	for _, row := range []struct {
+		weights []view.Weight
+		want    string
+	}{
+		{nil, "1 to 100 regions"},
+		{many, "1 to 100 regions"},
+		{[]view.Weight{{Region: "a", Weight: 0}}, "weights of 1"},
+		{[]view.Weight{{Region: "a", Weight: 1}, {Region: "a", Weight: 1}}, "named once"},
+		{[]view.Weight{{Region: "b", Weight: 1}}, `our own region "a"`},
+	} {
+		v, err := view.New(view.Options{Self: "a"}, topologyOf([]view.Weight{{Region: "a", Weight: 1}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = v.Configure(topologyOf(row.weights))
+		if err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%v: %v, want a word of %q", row.weights, err, row.want)
+		}
+		if got, _ := v.Observe(view.Input{Now: epoch}); !slices.Equal(got.Regions(), []string{"a"}) {
+			t.Errorf("refused, and yet the regions are %v", got.Regions())
+		}
+	}
+}
+
+// An older life of an instance says nothing any more, however lively.
+func TestAnOlderLifeIsSuperseded(t *testing.T) {
+	w := threeRegions(t)
+	eu := w.find("eu-west")
+	in := view.Input{Now: w.now + tick}
+	for _, other := range w.nodes[1:] {
+		p := *eu.peers[other]
+		old := p
+		old.Boot, old.Members, old.Full = p.Boot-1, nil, true
+		in.Processes = append(in.Processes, old, p)
+	}
+	if got, _ := eu.viewer.Observe(in); got.Members().Len() != 3 {
+		t.Errorf("M is %v, want all three", namesOf(got))
+	}
+}
+
+func TestSet(t *testing.T) {
+	var s view.Set
+	want := map[int]bool{}
+	for _, i := range []int{0, 1, 63, 64, 99, 127, 64} {
+		s, want[i] = s.With(i), true
+	}
+	for i := range 128 {
+		if s.Has(i) != want[i] {
+			t.Errorf("Has(%d) = %v", i, s.Has(i))
+		}
+	}
+	if s.Len() != len(want) {
+		t.Errorf("Len() = %d, want %d", s.Len(), len(want))
+	}
+}
