@@ -12,6 +12,11 @@
 // a threshold (10 ms) is found by the first sample behind it, and within that
 // drift no other sample is ever taken for one.
 //
+// PeerOffsets tells how far the clocks of other regions are from ours, from
+// exchanges of four timestamps on the bus. It promises the same: while nobody
+// moves a clock the truth is within Uncertainty, whatever the path does, and
+// at most eight exchanges after somebody did it is so again.
+//
 // What it does not: decide anything. A check reads TIME inside its script; this
 // package serves what lies outside scripts, and tells people when a clock moves.
 // It never looks at the host's wall clock except to show the difference.

@@ -62,7 +62,7 @@ func TestMetrics(t *testing.T) {
 		r.moved.Store(int64(2*s - ahead))
 		want("before the first sample", "regiond_clock_steps_total 0\n")
 		pass(ms)
-		want("after a sample", "regiond_clock_drift_ppm 0\n"+
+		want("after a sample", "regiond_clock_drift_ratio 0\n"+
 			"regiond_clock_offset_seconds 2\n"+
 			"regiond_clock_steps_total 0\n"+
 			"regiond_clock_uncertainty_seconds 0.000501\n")
@@ -72,14 +72,14 @@ func TestMetrics(t *testing.T) {
 			r.moved.Add(int64(100 * us))
 		}
 		pass(s)
-		want("with a fast clock", "regiond_clock_drift_ppm 100\n"+
+		want("with a fast clock", "regiond_clock_drift_ratio 0.0001\n"+
 			"regiond_clock_offset_seconds 2.007\n"+
 			"regiond_clock_steps_total 0\n"+
 			"regiond_clock_uncertainty_seconds 0.000501\n")
 
 		r.moved.Add(-int64(time.Hour))
 		pass(s)
-		want("after a step", "regiond_clock_drift_ppm 0\n"+
+		want("after a step", "regiond_clock_drift_ratio 0\n"+
 			"regiond_clock_offset_seconds -3597.993\n"+
 			"regiond_clock_steps_total 1\n"+
 			"regiond_clock_uncertainty_seconds 0.000501\n")

@@ -138,9 +138,34 @@ type LimitExplanation struct {
 	Name      string `json:"name"`
 	Algorithm string `json:"algorithm"`
 	Partition string `json:"partition"`
-	Formula   string `json:"formula"`
 	Ceiling   int64  `json:"ceiling"`
-	Part      int64  `json:"part"`
+	CeilingTerms
+}
+
+// CeilingTerms is what a ceiling was computed from.
+type CeilingTerms struct {
+	Formula string `json:"formula"` // with its numbers, in words and signs
+	Part    int64  `json:"part"`    // this region's share of the limit
+	// Lost is what this region admitted and its store no longer holds.
+	Lost  int64      `json:"lost,omitempty"`
+	Peers []PeerTerm `json:"peers,omitempty"`
+}
+
+// PeerTerm is another region's part in a ceiling.
+type PeerTerm struct {
+	Region   string `json:"region"`
+	Weight   int64  `json:"weight"`
+	Part     int64  `json:"part"`
+	Estimate int64  `json:"estimate"` // units it is believed to have used
+	// Counted is whether it is one of the regions whose parts are pooled.
+	Counted bool   `json:"counted"`
+	State   string `json:"state"`
+	// Reason is why it is not counted on, "" when it is.
+	Reason string `json:"reason,omitempty"`
+	// AgeMS is how long ago it was heard; −1: never.
+	AgeMS int64 `json:"age_ms"`
+	// OffsetMS is how far its store's clock is ahead of ours, for display.
+	OffsetMS float64 `json:"offset_ms"`
 }
 
 // Outcome is one decision of a batch, or why it could not be made.

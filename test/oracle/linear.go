@@ -2,16 +2,20 @@ package oracle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // Input is one call of a recorded history on one partition.
 type Input struct {
-	Part Part // the limits and their ceilings
-	Op   Op
-	Cost int64
+	Part   Part // the limits and their ceilings
+	Op     Op
+	Cost   int64
+	Totals []string // Question.Totals
 }
 
 // Output is what the call got, and the store's clock at the decision.
@@ -22,9 +26,10 @@ type Output struct {
 
 // linearState is a partition between two calls.
 type linearState struct {
-	us    int64 // the store's clock at the last call
-	clock clock
-	log   []Admission
+	us     int64 // the store's clock at the last call
+	clock  clock
+	log    []Admission
+	totals map[string]quota.Total
 }
 
 // Linear is the porcupine model of partitions of sliding_log limits: a history
@@ -41,7 +46,7 @@ func Linear() porcupine.Model {
 		},
 		Equal: func(a, b any) bool {
 			x, y := a.(linearState), b.(linearState)
-			return x.us == y.us && x.clock == y.clock && slices.Equal(x.log, y.log)
+			return x.us == y.us && x.clock == y.clock && slices.Equal(x.log, y.log) && maps.Equal(x.totals, y.totals)
 		},
 		DescribeOperation: func(input, output any) string {
 			in, out := input.(Input), output.(Output)
@@ -55,12 +60,13 @@ func (s linearState) step(in Input, out Output) (bool, any) {
 		return false, s
 	}
 	pt := &partition{clock: s.clock, usage: log{all: s.log}}
-	r := Region{partitions: map[string]*partition{in.Part.Name: pt}}
-	want := r.Decide(out.StoreUS, Question{Op: in.Op, Cost: in.Cost, Parts: []Part{in.Part}})
+	r := Region{partitions: map[string]*partition{in.Part.Name: pt}, totals: map[string]quota.Total{}}
+	maps.Copy(r.totals, s.totals)
+	want := r.Decide(out.StoreUS, Question{Op: in.Op, Cost: in.Cost, Parts: []Part{in.Part}, Totals: in.Totals})
 	if want.Outcome != out.Answer.Outcome || !slices.Equal(want.States, out.Answer.States) {
 		return false, s
 	}
-	return true, linearState{us: out.StoreUS, clock: pt.clock, log: pt.usage.(log).all}
+	return true, linearState{us: out.StoreUS, clock: pt.clock, log: pt.usage.(log).all, totals: r.totals}
 }
 
 func byPartition(history []porcupine.Operation) [][]porcupine.Operation {

@@ -106,7 +106,7 @@ func TestRegionLedger(t *testing.T) {
 		for _, row := range rows {
 			q := oracle.Question{Op: oracle.Check, Cost: row.cost, Parts: []oracle.Part{part("p", limit(algorithm, 3, 1000))}}
 			a := r.Decide(row.us, q)
-			if got := fmt.Sprintf("%c %v", a.Outcome, a.States[0]); got != row.want {
+			if got := fmt.Sprintf("%c {%d %d %d}", a.Outcome, a.States[0].Remaining, a.States[0].WaitUS, a.States[0].ResetUS); got != row.want {
 				t.Errorf("%v at %d cost %d: %s, want %s", algorithm, row.us, row.cost, got, row.want)
 			}
 		}

@@ -50,6 +50,8 @@ type Question struct {
 	// Record names what remembers an admission, "" for nothing, and Print tells
 	// the question from others under the same Record.
 	Record, Print string
+	// Totals names what counts each global limit, in the order of Parts and Asks.
+	Totals []string
 }
 
 // counted is what a charge counts as. In a log a report above every limit is as
@@ -70,6 +72,8 @@ type State struct {
 	Remaining int64
 	WaitUS    int64 // until the cost fits: 0 now, −1 never under this ceiling
 	ResetUS   int64 // until nothing is used
+	Over      int64 // of a global limit that denies: units used beyond the ceiling, counted up to L
+	Total     quota.Total
 }
 
 // Answer is what a Question ought to get. States are in the order of Parts and
@@ -83,6 +87,7 @@ type Answer struct {
 type Region struct {
 	partitions map[string]*partition
 	records    map[string]record
+	totals     map[string]quota.Total
 }
 
 type record struct {
@@ -99,7 +104,7 @@ type partition struct {
 
 // NewRegion returns a region in which nothing was used.
 func NewRegion() *Region {
-	return &Region{partitions: map[string]*partition{}, records: map[string]record{}}
+	return &Region{partitions: map[string]*partition{}, records: map[string]record{}, totals: map[string]quota.Total{}}
 }
 
 // Forget drops all partitions and records whose name begins with prefix.
@@ -135,6 +140,7 @@ func (r *Region) Decide(time int64, q Question) Answer {
 	if fits || charge {
 		answer.Outcome = Admitted
 	}
+	totals := q.Totals
 	for _, p := range q.Parts {
 		pt := r.partition(p)
 		if charge {
@@ -147,6 +153,13 @@ func (r *Region) Decide(time int64, q Question) Answer {
 			if !charge {
 				s.WaitUS = pt.wait(time, a, q.Cost)
 			}
+			if a.Limit.Scope == quota.ScopeGlobal {
+				if !charge {
+					s.Over = max(0, min(pt.used(time, a), a.Limit.Units)-a.Ceiling)
+				}
+				s.Total = r.count(totals[0], time, a.Limit, q.Cost, charge)
+				totals = totals[1:]
+			}
 			answer.States = append(answer.States, s)
 		}
 	}
@@ -156,10 +169,18 @@ func (r *Region) Decide(time int64, q Question) Answer {
 	return answer
 }
 
-// Charge adds units to a partition without asking, as a Report whose answer
-// nobody reads: a fast way to a long history.
-func (r *Region) Charge(time int64, p Part, cost int64) {
-	r.partition(p).charge(time, p, cost)
+// Charge is a Report whose answer nobody reads: a fast way to a long history.
+func (r *Region) Charge(time int64, q Question) {
+	totals := q.Totals
+	for _, p := range q.Parts {
+		r.partition(p).charge(time, p, q.Cost)
+		for _, a := range p.Asks {
+			if a.Limit.Scope == quota.ScopeGlobal {
+				r.count(totals[0], time, a.Limit, q.Cost, true)
+				totals = totals[1:]
+			}
+		}
+	}
 }
 
 func (r *Region) partition(p Part) *partition {
@@ -188,8 +209,12 @@ func (pt *partition) charge(time int64, p Part, cost int64) {
 }
 
 func (pt *partition) remaining(time int64, a Ask) int64 {
+	return max(0, a.Ceiling-pt.used(time, a))
+}
+
+func (pt *partition) used(time int64, a Ask) int64 {
 	now, _ := pt.read(time)
-	return max(0, a.Ceiling-pt.usage.under(a.Limit, now).used(now))
+	return pt.usage.under(a.Limit, now).used(now)
 }
 
 func (pt *partition) wait(time int64, a Ask, cost int64) int64 {

@@ -1,0 +1,112 @@
+package oracle
+
+import "math/big"
+
+// Spend is what one region admitted at one moment.
+type Spend struct {
+	Region  int
+	US      int64 // true time, the same for all regions
+	StoreUS int64 // what the region's store clock showed then
+	Units   int64
+}
+
+// Global is one big limiter that sees every region's admissions at once. It cannot
+// refuse any more: it judges how far each went, and how much of that the buckets
+// explain in which regions tell each other what they used.
+type Global struct {
+	window, bucket int64
+	all            []Spend
+	buckets        []map[int64]int64 // of each region, by number on its own clock
+	ahead          []int64           // each region's clock minus true time, as last seen
+}
+
+// Judgement is what was true at an admission, the admission included.
+type Judgement struct {
+	// Used is what all regions admitted in the window that ends there. Its maximum is
+	// that over all windows: see Window.
+	Used int64
+	// Bias is, for each region but the asker, what it used in truth minus what somebody
+	// would have counted who was told of all its buckets at once. Above 0 the buckets
+	// have forgotten something, below they remember too long.
+	Bias []int64
+	// Late is what the other regions admitted so shortly before that the asker may
+	// not have known.
+	Late int64
+}
+
+// NewGlobal judges so many regions under a limit with that window and bucket, µs.
+func NewGlobal(regions int, window, bucket int64) *Global {
+	g := &Global{window: window, bucket: bucket, ahead: make([]int64, regions)}
+	for range regions {
+		g.buckets = append(g.buckets, map[int64]int64{})
+	}
+	return g
+}
+
+// Admit takes in an admission, not earlier than any before, and judges it. Late
+// counts the lateUS microseconds before it.
+func (g *Global) Admit(s Spend, lateUS int64) Judgement {
+	g.all = append(g.all, s)
+	g.buckets[s.Region][s.StoreUS/g.bucket] += s.Units
+	g.ahead[s.Region] = s.StoreUS - s.US
+	j := Judgement{Bias: make([]int64, len(g.buckets))}
+	for i := range g.buckets {
+		used, late := g.used(i, s.US, g.window), g.used(i, s.US, lateUS)
+		j.Used += used
+		if i != s.Region {
+			j.Bias[i] = used - g.counted(i, s.US)
+			j.Late += late
+		}
+	}
+	return j
+}
+
+// Between is what all regions admitted after one moment, up to another.
+func (g *Global) Between(from, to int64) int64 {
+	units := int64(0)
+	for i := range g.buckets {
+		units += g.used(i, to, to-from)
+	}
+	return units
+}
+
+// Used is what a region admitted in (us−window, us].
+func (g *Global) Used(region int, us int64) int64 { return g.used(region, us, g.window) }
+
+func (g *Global) used(region int, us, window int64) int64 {
+	units := int64(0)
+	for i := len(g.all) - 1; i >= 0 && g.all[i].US > us-window; i-- {
+		if g.all[i].Region == region && g.all[i].US <= us {
+			units += g.all[i].Units
+		}
+	}
+	return units
+}
+
+// counted is what the region's buckets say at a moment: all of one while its start
+// is less than a window old, or while its end is if it is shorter than the window;
+// of one as long as the window then as much as still overlaps, rounded up.
+func (g *Global) counted(region int, us int64) int64 {
+	now := us + g.ahead[region]
+	units := int64(0)
+	for number, held := range g.buckets[region] {
+		overlap := number*g.bucket + g.bucket - (now - g.window)
+		switch {
+		case overlap >= g.bucket, overlap > 0 && g.bucket < g.window:
+			units += held
+		case overlap > 0:
+			part := new(big.Rat).SetInt64(held)
+			units += ceiling(part.Mul(part, big.NewRat(overlap, g.bucket)))
+		}
+	}
+	return units
+}
+
+// Blurred is the sum of the biases in which the buckets have forgotten something.
+func (j Judgement) Blurred() int64 {
+	units := int64(0)
+	for _, b := range j.Bias {
+		units += max(0, b)
+	}
+	return units
+}
