@@ -1,0 +1,99 @@
+package sync
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// dumbAssembly keeps every chunk of every digest.
+type dumbAssembly struct {
+	heard  map[wire.Chunk]bool
+	newest uint64
+	done   map[uint64]bool
+}
+
+func (d *dumbAssembly) add(c wire.Chunk) bool {
+	d.newest = max(d.newest, c.Digest)
+	if c.Digest != d.newest {
+		return false
+	}
+	d.heard[c] = true
+	if d.done[c.Digest] {
+		return false
+	}
+	for last := range d.heard {
+		if last.Digest == c.Digest && last.Index+1 == last.Count && d.all(last) {
+			d.done[c.Digest] = true
+			return true
+		}
+	}
+	return false
+}
+
+// all reports whether each chunk up to the last was heard.
+func (d *dumbAssembly) all(last wire.Chunk) bool {
+	indexes := map[uint32]bool{}
+	for c := range d.heard {
+		if c.Digest == last.Digest {
+			indexes[c.Index] = true
+		}
+	}
+	return len(indexes) == int(last.Count)
+}
+
+func (d *dumbAssembly) reset() { clear(d.heard) }
+
+func TestAssemblyIsWholeWhenAllChunksWereHeard(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		sizes := rapid.SliceOfN(rapid.Uint32Range(1, 130), 4, 4).Draw(rt, "chunks of each digest")
+		streamed := rapid.Bool().Draw(rt, "streamed")
+		clever, dumb := assembly{}, dumbAssembly{heard: map[wire.Chunk]bool{}, done: map[uint64]bool{}}
+		digest, index := uint64(1), uint32(0)
+		for range rapid.IntRange(1, 500).Draw(rt, "events") {
+			at := digest
+			switch rapid.IntRange(0, 19).Draw(rt, "event") {
+			case 0: // a silence
+				clever.reset()
+				dumb.reset()
+				dumb.done[dumb.newest] = false
+				continue
+			case 1: // an old chunk
+				at = rapid.Uint64Range(1, digest).Draw(rt, "old digest")
+			case 2: // one out of order, or twice
+				index = rapid.Uint32Range(0, sizes[digest-1]-1).Draw(rt, "index")
+			}
+			c := wire.Chunk{Digest: at, Index: min(index, sizes[at-1]-1), Count: sizes[at-1]}
+			if streamed && c.Index+1 < c.Count {
+				c.Count = c.Index + 2
+			}
+			if got, want := clever.add(c), dumb.add(c); got != want {
+				rt.Fatalf("%+v makes it whole: %v, must be %v", c, got, want)
+			}
+			if index++; index >= sizes[digest-1] {
+				index, digest = 0, min(digest+1, uint64(len(sizes)))
+			}
+		}
+	})
+}
+
+func TestRingFindsTheLatestOnly(t *testing.T) {
+	var r ring
+	if _, ok := r.find(0); ok {
+		t.Error("found a message that was never sent")
+	}
+	for seq := uint64(1); seq <= 3*ringSize; seq++ {
+		r.add(sending{seq: seq, timeUS: int64(seq)})
+		for _, back := range []uint64{0, 1, ringSize - 1, ringSize, ringSize + 1} {
+			s, ok := r.find(seq - min(back, seq))
+			if want := back < ringSize && back < seq; ok != want || ok && s.timeUS != int64(seq-back) {
+				t.Fatalf("after %d, %d back: %+v, %v", seq, back, s, ok)
+			}
+		}
+		if _, ok := r.find(seq + 1); ok {
+			t.Fatalf("found %d before it was sent", seq+1)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package sync
+
+// Bus carries messages between processes at most once: it may lose, repeat and
+// delay them, and nothing here depends on more. Implementations are safe for
+// concurrent use.
+type Bus interface {
+	// Publish hands a message over and returns at once, whatever state the
+	// connection is in. nil means only that the bus took it; an error that it is
+	// gone. data is not kept. header travels beside it, for nearly all messages none.
+	Publish(subject string, data []byte, header ...Field) error
+	// Messages delivers what others publish on rl.v1.usage.*, rl.v1.beat.* and
+	// rl.v1.digest.<own region>, those of one publisher in its order. It is bounded:
+	// what does not fit is dropped, and Gaps says so. Our own messages may come back.
+	Messages() <-chan Message
+	// Gaps has something in it after messages may have been missed: the connection
+	// is back, or the reader was too slow. It holds at most one.
+	Gaps() <-chan struct{}
+}
+
+// Message is what a Bus delivers. Data and Header belong to the receiver.
+type Message struct {
+	Subject string
+	Data    []byte
+	Header  []Field // nil for nearly all
+}
+
+// Field is one line of a message's header. What is in it explains the message, and
+// decides nothing: a bus may lose it, and change the case of its name.
+type Field struct{ Name, Value string }
+
+// A header within these bounds arrives as it was sent; of one beyond them nothing
+// does, since it is none of ours.
+const (
+	MaxFields     = 4
+	MaxFieldBytes = 1024 // of a field's name and value
+)
+
+// Subjects. A tenant is never part of one; the last word is the author's region,
+// or for a digest request the region that is asked.
+const (
+	SubjectUsage  = "rl.v1.usage."
+	SubjectBeat   = "rl.v1.beat."
+	SubjectDigest = "rl.v1.digest."
+)

@@ -1,0 +1,105 @@
+package ledger
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// MaxChecks is how many sampled checks wait at once for their usage to be
+// published. Beyond it the oldest is forgotten: its usage is published all the same.
+const MaxChecks = 32
+
+// checks are the sampled checks whose usage has not been published, so that the
+// publication can be linked to them. Nearly always there are none, and then nobody
+// locks anything.
+//
+//	Record, Local ─ add ─▶ waiting ─ taken, by Take ─▶ Checks, once for the message
+type checks struct {
+	count atomic.Int32 // of waiting; may be read without the lock
+
+	mu      sync.Mutex // taken inside a shard's, never the other way
+	waiting []sampled  // oldest first
+}
+
+// sampled is one of them.
+type sampled struct {
+	id    uint64 // the series' that it charged
+	taken bool   // its usage is in what Take has given
+	span  trace.SpanContext
+}
+
+func (c *checks) add(id uint64, span trace.SpanContext) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) == MaxChecks {
+		c.waiting = append(c.waiting[:0], c.waiting[1:]...)
+	}
+	c.waiting = append(c.waiting, sampled{id: id, span: span})
+	c.count.Store(int32(len(c.waiting)))
+}
+
+// take notes that what was counted under an id so far is on its way out. The shard
+// is locked, so what is charged later is not on its way yet.
+func (c *checks) take(id uint64) {
+	if c.count.Load() == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.waiting {
+		if c.waiting[i].id == id {
+			c.waiting[i].taken = true
+		}
+	}
+}
+
+// Checks gives the sampled checks whose usage is in groups, which Take has given,
+// and forgets them. It is nil, and costs next to nothing, while nothing is sampled.
+func (l *Ledger) Checks(groups []wire.Group) []trace.SpanContext {
+	c := &l.checks
+	if c.count.Load() == 0 {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	carried := c.carried(groups)
+	var spans []trace.SpanContext
+	rest := c.waiting[:0]
+	for _, w := range c.waiting {
+		if w.taken && carried[w.id] {
+			spans = append(spans, w.span)
+			continue
+		}
+		rest = append(rest, w)
+	}
+	clear(c.waiting[len(rest):])
+	c.waiting = rest
+	c.count.Store(int32(len(rest)))
+	return spans
+}
+
+// carried tells of the ids that sampled checks wait under which are in groups: one
+// pass over a message that may have tens of thousands.
+func (c *checks) carried(groups []wire.Group) map[uint64]bool {
+	in := make(map[uint64]bool, len(c.waiting))
+	for i := range c.waiting {
+		if c.waiting[i].taken {
+			in[c.waiting[i].id] = false
+		}
+	}
+	if len(in) == 0 {
+		return nil
+	}
+	for i := range groups {
+		for _, id := range groups[i].IDs {
+			if _, ok := in[id]; ok {
+				in[id] = true
+			}
+		}
+	}
+	return in
+}

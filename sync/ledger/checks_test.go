@@ -1,0 +1,105 @@
+package ledger_test
+
+import (
+	"slices"
+	"testing"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/ledger"
+)
+
+func check(n byte) trace.SpanContext {
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{n}, SpanID: trace.SpanID{n}, TraceFlags: trace.FlagsSampled})
+}
+
+// charge records a total that a sampled check has brought there.
+func charge(l *ledger.Ledger, id uint64, units int64, by trace.SpanContext) {
+	s := pairLimit
+	s.ID, s.Check = id, &by
+	l.Record(&s, quota.Total{Bucket: startUS / s.BucketUS, Epoch: 1, Units: units}, startUS)
+}
+
+func numbers(spans []trace.SpanContext) (ns []byte) {
+	for _, s := range spans {
+		id := s.TraceID()
+		ns = append(ns, id[0])
+	}
+	return ns
+}
+
+// TestChecks: a check belongs to the publication that carries its usage, to no other
+// and once.
+func TestChecks(t *testing.T) {
+	l := newLedger(t, &fakeClock{}, nil)
+	charge(l, 1, 1, check(1))
+	charge(l, 2, 1, check(2))
+	first := l.Take(100, true)
+	charge(l, 1, 2, check(3)) // not in it
+	if got := numbers(l.Checks(first)); !slices.Equal(got, []byte{1, 2}) {
+		t.Errorf("the first publication is linked to %v", got)
+	}
+	if got := l.Checks(first); got != nil {
+		t.Errorf("and once more to %v", got)
+	}
+	if got := numbers(l.Checks(l.Take(100, true))); !slices.Equal(got, []byte{3}) {
+		t.Errorf("the second publication is linked to %v", got)
+	}
+}
+
+// TestChecksOfParts: a message that is one of several has the checks of its own rows.
+func TestChecksOfParts(t *testing.T) {
+	l := newLedger(t, &fakeClock{}, nil)
+	charge(l, 1, 1, check(1))
+	charge(l, 2, 1, check(2))
+	one := l.Take(1, true)
+	if got := l.Checks(one); len(got) != 1 || uint64(numbers(got)[0]) != one[0].IDs[0] {
+		t.Errorf("%v is linked to %v", one, numbers(got))
+	}
+	if rest := l.Take(1, true); len(l.Checks(one)) != 0 || len(l.Checks(rest)) != 1 {
+		t.Errorf("the rest %v has no check, or the first one another", rest)
+	}
+}
+
+// TestChecksOvertaken: of two checks the later total may be told first; both are in it.
+func TestChecksOvertaken(t *testing.T) {
+	l := newLedger(t, &fakeClock{}, nil)
+	charge(l, 1, 2, check(2))
+	charge(l, 1, 1, check(1))
+	if got := numbers(l.Checks(l.Take(100, true))); !slices.Equal(got, []byte{2, 1}) {
+		t.Errorf("linked to %v", got)
+	}
+}
+
+// TestChecksAreBounded: the newest are kept.
+func TestChecksAreBounded(t *testing.T) {
+	l := newLedger(t, &fakeClock{}, nil)
+	for i := range ledger.MaxChecks + 5 {
+		charge(l, uint64(i), 1, check(byte(i+1)))
+	}
+	got := numbers(l.Checks(l.Take(100, true)))
+	if len(got) != ledger.MaxChecks || got[0] != 6 || got[len(got)-1] != ledger.MaxChecks+5 {
+		t.Errorf("%d are kept: %v", len(got), got)
+	}
+}
+
+// TestChecksNowhere: without peers, and of what is over, there is nothing to follow.
+func TestChecksNowhere(t *testing.T) {
+	l := newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.Regions = func() int { return 1 } })
+	charge(l, 1, 1, check(1))
+	if got := l.Checks(l.Take(100, true)); got != nil {
+		t.Errorf("linked to %v", numbers(got))
+	}
+}
+
+// TestChecksLocal: usage that was admitted without the store is followed too.
+func TestChecksLocal(t *testing.T) {
+	l := newLedger(t, &fakeClock{}, nil)
+	s, by := pairLimit, check(1)
+	s.Check = &by
+	l.Local(&s, 1, startUS)
+	if got := numbers(l.Checks(l.Take(100, true))); !slices.Equal(got, []byte{1}) {
+		t.Errorf("linked to %v", got)
+	}
+}

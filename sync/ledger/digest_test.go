@@ -1,0 +1,82 @@
+package ledger_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/ledger"
+)
+
+// TestLiveHoldsNoLock: whoever is given a piece may ask and tell the ledger anything.
+func TestLiveHoldsNoLock(t *testing.T) {
+	l := newLedger(t, &fakeClock{}, nil)
+	for i := range 1000 {
+		s := pairLimit
+		s.ID = hash(i)
+		l.Record(&s, quota.Total{Bucket: startUS / s.BucketUS, Epoch: 1, Units: int64(i + 1)}, startUS)
+	}
+	n := 0
+	for piece := range l.Live("eu-west", 64) {
+		cells := flatten(t, "eu-west", 64, piece)
+		for _, c := range cells {
+			s := pairLimit
+			s.ID = c.ID
+			l.Estimates(c.ID, 0, nil)
+			l.Record(&s, quota.Total{Bucket: c.Bucket, Epoch: 1, Units: c.Units + 1}, startUS)
+		}
+		n += len(cells)
+	}
+	if n != 1000 {
+		t.Errorf("%d totals, want 1000", n)
+	}
+	for range l.Live("eu-west", 64) {
+		break // and may stop
+	}
+}
+
+// TestRollPassesAll: however small the pieces, all pass by in turn, once a round,
+// with those of one series cut where it must be.
+func TestRollPassesAll(t *testing.T) {
+	l := newLedger(t, &fakeClock{}, nil)
+	for i := range 500 {
+		s := pairLimit
+		s.ID = hash(i)
+		for epoch := range int64(1 + i%3) {
+			l.Record(&s, quota.Total{Bucket: startUS / s.BucketUS, Epoch: 1 + epoch, Units: 1}, startUS)
+		}
+	}
+	want := l.Snapshot()
+	for _, entries := range []int{1, 7, len(want), 10_000} {
+		l.Roll(10_000) // ends the round before
+		var got []ledger.Cell
+		for range 2 * len(want) {
+			if got = append(got, flatten(t, "eu-west", entries, l.Roll(entries))...); len(got) >= len(want) {
+				break
+			}
+		}
+		slices.SortFunc(got, compareCells)
+		if !slices.Equal(got, want) {
+			t.Errorf("in pieces of %d: %d totals pass by, want %d", entries, len(got), len(want))
+		}
+	}
+}
+
+// TestRollAmongOthers: where nearly all is of others, a Roll looks at a part of it,
+// and still ours come by.
+func TestRollAmongOthers(t *testing.T) {
+	const known = 60_000
+	l := crowd(t, known, &fakeClock{}, "us-east")
+	own := []int{1, known / 2, known - 1}
+	for _, i := range own {
+		use(l, hash(i), 1, startUS)
+	}
+	var got []ledger.Cell
+	for range 8 {
+		got = append(got, flatten(t, "eu-west", 5, l.Roll(5))...)
+	}
+	slices.SortFunc(got, compareCells)
+	if got = slices.Compact(got); len(got) != len(own) {
+		t.Errorf("%d of %d pass by in eight pieces", len(got), len(own))
+	}
+}

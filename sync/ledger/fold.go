@@ -1,0 +1,192 @@
+package ledger
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+const (
+	// maxUS bounds every time on a store's clock, µs: the year 2112.
+	maxUS = int64(1) << 52
+	// maxWindowBuckets is how many buckets cover W at most.
+	maxWindowBuckets = quota.MaxGlobalBuckets - 1
+	// foldSlice is how many totals are folded under one hold of a shard's lock.
+	foldSlice = 64
+)
+
+// Refusal is why Fold took nothing of a message.
+type Refusal struct {
+	reason, text string
+}
+
+func (r *Refusal) Error() string { return r.text }
+
+// Reason is one word for a metric: "future" (a bucket begins more than one bucket
+// after the author's clock), "range" (not totals at all) or "regions" (more regions
+// than MaxRegions).
+func (r *Refusal) Reason() string { return r.reason }
+
+// Fold merges what a message says a region has admitted. author is the region,
+// clockUS its store clock at the moment at of ours. It takes all or, with a
+// *Refusal, nothing; but totals that are over by that clock are skipped, since a
+// late message is not a bad one, and those that find no room are turned away.
+//
+// With our own region as author the totals are a sibling's, or ours as a peer
+// remembers them: they are merged into our own, as published.
+func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error {
+	if clockUS < 0 || clockUS >= maxUS {
+		return &Refusal{"range", fmt.Sprintf("the clock of %s shows %d µs, which is no time", author, clockUS)}
+	}
+	for i := range groups {
+		if err := check(&groups[i], clockUS); err != nil {
+			return err
+		}
+	}
+	region := l.Region(author)
+	if region < 0 {
+		return &Refusal{"regions", fmt.Sprintf("region %s is one more than the %d that a process can know", author, MaxRegions)}
+	}
+	f := fold{region: region, nowUS: at.Microseconds()}
+	l.tell(region, clockUS, f.nowUS)
+	for i := range groups {
+		g := &groups[i]
+		start := g.Bucket * g.BucketUS
+		if start+g.BucketUS+g.WindowUS <= clockUS {
+			continue
+		}
+		f.place = f.nowUS - (clockUS - start)
+		l.foldGroup(&f, g)
+	}
+	if f.urgent {
+		l.signal()
+	}
+	return nil
+}
+
+// check refuses a group that is no group, or lies in the author's future.
+func check(g *wire.Group, clockUS int64) error {
+	k := shapeKey{g.Limit, g.WindowUS, g.BucketUS}
+	if err := k.validate(); err != nil {
+		return err
+	}
+	switch {
+	case len(g.IDs) != len(g.Epochs) || len(g.IDs) != len(g.Units):
+		return &Refusal{"range", fmt.Sprintf("limit %s: %d ids, %d epochs and %d units; they must be as many",
+			g.Limit, len(g.IDs), len(g.Epochs), len(g.Units))}
+	case g.Bucket < 0 || g.Bucket > (maxUS-1)/g.BucketUS:
+		return &Refusal{"range", fmt.Sprintf("limit %s: bucket %d begins at no time", g.Limit, g.Bucket)}
+	case g.Bucket*g.BucketUS > clockUS+g.BucketUS:
+		return &Refusal{"future", fmt.Sprintf("limit %s: bucket %d begins %d µs after the author's clock, more than its length of %d µs",
+			g.Limit, g.Bucket, g.Bucket*g.BucketUS-clockUS, g.BucketUS)}
+	}
+	for i := range g.IDs {
+		if g.Epochs[i] <= 0 || g.Epochs[i] > maxUS || g.Units[i] < 0 || g.Units[i] > quota.MaxTotal {
+			return &Refusal{"range", fmt.Sprintf("limit %s: %d units in epoch %d are no total", g.Limit, g.Units[i], g.Epochs[i])}
+		}
+	}
+	return nil
+}
+
+// validate refuses lengths that no limit can have.
+func (k *shapeKey) validate() error {
+	if k.bucketUS < 1 || k.windowUS < k.bucketUS || k.windowUS > quota.MaxWindow.Microseconds() ||
+		k.windowUS > maxWindowBuckets*k.bucketUS {
+		return &Refusal{"range", fmt.Sprintf("limit %s: a window of %d µs in buckets of %d µs cannot be", k.limit, k.windowUS, k.bucketUS)}
+	}
+	return nil
+}
+
+// fold is a message on its way in.
+type fold struct {
+	region int
+	nowUS  int64
+	place  int64 // of the group's bucket on our clock
+	urgent bool
+	done   []finished
+}
+
+// foldGroup takes the shards as they come; ids in order change them seldom.
+func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
+	merge := l.foldPeer
+	if f.region == 0 {
+		merge = l.foldOwn
+	}
+	k := shapeKey{g.Limit, g.WindowUS, g.BucketUS}
+	for i := 0; i < len(g.IDs); {
+		sh := l.shard(g.IDs[i])
+		sh.mu.Lock()
+		for end := min(i+foldSlice, len(g.IDs)); i < end && l.shard(g.IDs[i]) == sh; i++ {
+			if g.Units[i] > 0 {
+				merge(sh, f, &k, g.IDs[i], quota.Total{Bucket: g.Bucket, Epoch: g.Epochs[i], Units: g.Units[i]})
+			}
+		}
+		sh.mu.Unlock()
+		l.report(f.done)
+		f.done = f.done[:0]
+	}
+}
+
+// foldPeer merges a total of another region.
+func (l *Ledger) foldPeer(sh *shard, f *fold, k *shapeKey, id uint64, t quota.Total) {
+	i := l.open(sh, id, k)
+	if i == 0 {
+		l.turnedAway(k.windowUS, f.nowUS)
+		return
+	}
+	s := sh.series.at(i)
+	c := l.peerCell(sh, f, i, t)
+	switch {
+	case c == nil:
+		l.turnedAway(k.windowUS, f.nowUS)
+		return
+	case t.Units <= c.units():
+		return
+	}
+	c.setUnits(t.Units)
+	// A peer is using what we are using: it had better know what we have not said.
+	if s.own != 0 && sh.owns.at(s.own).state != idle && sh.enlist(s.own, f.nowUS, true) {
+		f.urgent = true
+	}
+}
+
+// peerCell finds or makes the cell of a total; nil when there is no room.
+func (l *Ledger) peerCell(sh *shard, f *fold, i uint32, t quota.Total) *cell {
+	s := sh.series.at(i)
+	name, n := cellName(f.region, t.Epoch), 0
+	for c := range sh.peersOf(s) {
+		if c.name == name && c.bucket() == t.Bucket {
+			return c
+		}
+		if c.region() == f.region {
+			n++
+		}
+	}
+	f.done = l.finish(sh, i, f.nowUS, f.done)
+	if n >= maxCells || !l.room() {
+		return nil
+	}
+	k, c := sh.cells.alloc()
+	*c = cell{name: name, place: f.place, next: s.peers}
+	c.setBucket(t.Bucket)
+	s.peers = k
+	return c
+}
+
+// foldOwn merges a total of our own region that others have.
+func (l *Ledger) foldOwn(sh *shard, f *fold, k *shapeKey, id uint64, t quota.Total) {
+	b := ownBucket{
+		id: id, key: *k, bucket: t.Bucket, epoch: t.Epoch, nowUS: f.nowUS,
+		clockUS: f.nowUS - f.place + t.Bucket*k.bucketUS, done: f.done,
+	}
+	c := l.ownCell(sh, &b)
+	f.done = b.done
+	if c == nil {
+		return
+	}
+	c.units = max(c.units, t.Units)
+	c.taken = max(c.taken, t.Units)
+	sh.settle(b.own)
+}

@@ -1,0 +1,168 @@
+package ledger_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// odd has a window that is no multiple of its buckets.
+var odd = ledger.Series{ID: 7, Limit: "a.odd", Units: 1000, WindowUS: 7_000_000, BucketUS: 3_000_000}
+
+// one is a message of a single total.
+func one(s ledger.Series, bucket, epoch, units int64) []wire.Group {
+	return []wire.Group{{
+		Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Bucket: bucket,
+		IDs: []uint64{s.ID}, Epochs: []int64{epoch}, Units: []int64{units},
+	}}
+}
+
+func mustFold(tb tester, l *ledger.Ledger, author string, clockUS int64, at time.Duration, groups []wire.Group) {
+	tb.Helper()
+	if err := l.Fold(author, clockUS, at, groups); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// estimate is what one peer is believed to have used.
+func estimate(l *ledger.Ledger, id uint64, region string, at time.Duration) int64 {
+	out := make([]int64, 8)
+	l.Estimates(id, at, out)
+	return out[l.Region(region)]
+}
+
+// TestFence: a bucket may begin one length after the author's clock and not a
+// microsecond more; it is skipped from the moment at which it counts nothing.
+func TestFence(t *testing.T) {
+	bucket := startUS / odd.BucketUS
+	begin := bucket * odd.BucketUS
+	for _, c := range []struct {
+		name    string
+		clockUS int64
+		reason  string
+		held    int
+	}{
+		{"a length ahead", begin - odd.BucketUS, "", 1},
+		{"a microsecond more", begin - odd.BucketUS - 1, "future", 0},
+		{"counts for its last microsecond", begin + odd.BucketUS + odd.WindowUS - 1, "", 1},
+		{"is over", begin + odd.BucketUS + odd.WindowUS, "", 0},
+		{"is long over", begin + 100*odd.WindowUS, "", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLedger(t, &fakeClock{}, nil)
+			err := l.Fold("us-east", c.clockUS, 0, one(odd, bucket, startUS, 5))
+			if reasonOf(err) != c.reason || len(l.Snapshot()) != c.held || l.Series() != c.held {
+				t.Errorf("refused %v, held %v", err, l.Snapshot())
+			}
+		})
+	}
+}
+
+func reasonOf(err error) string {
+	if r, ok := err.(interface{ Reason() string }); ok && err.Error() != "" {
+		return r.Reason()
+	}
+	return fmt.Sprint(err)[:0]
+}
+
+// TestRefusedWhole: one bad group, and nothing of a message is taken, not even the
+// name of its author.
+func TestRefusedWhole(t *testing.T) {
+	bucket := startUS / odd.BucketUS
+	for name, spoil := range map[string]func(*wire.Group){
+		"ahead":            func(g *wire.Group) { g.Bucket += 2 },
+		"negative bucket":  func(g *wire.Group) { g.Bucket = -1 },
+		"endless bucket":   func(g *wire.Group) { g.Bucket = math.MaxInt64 },
+		"no bucket length": func(g *wire.Group) { g.BucketUS = 0 },
+		"long buckets":     func(g *wire.Group) { g.BucketUS = g.WindowUS + 1 },
+		"fine buckets":     func(g *wire.Group) { g.BucketUS = g.WindowUS/60 - 1 },
+		"endless window":   func(g *wire.Group) { g.WindowUS, g.BucketUS = math.MaxInt64, math.MaxInt64 },
+		"fewer epochs":     func(g *wire.Group) { g.Epochs = nil },
+		"fewer units":      func(g *wire.Group) { g.Units = nil },
+		"no epoch":         func(g *wire.Group) { g.Epochs[0] = 0 },
+		"endless epoch":    func(g *wire.Group) { g.Epochs[0] = math.MaxInt64 },
+		"negative units":   func(g *wire.Group) { g.Units[0] = -1 },
+		"too many units":   func(g *wire.Group) { g.Units[0] = quota.MaxTotal + 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(t, &fakeClock{}, nil)
+			groups := append(one(odd, bucket, startUS, 5), one(odd, bucket, startUS, 5)...)
+			spoil(&groups[1])
+			want := "range"
+			if name == "ahead" {
+				want = "future"
+			}
+			if got := reasonOf(l.Fold("us-east", startUS, 0, groups)); got != want {
+				t.Errorf("reason %q, want %q", got, want)
+			}
+			if l.Series() != 0 || len(l.Snapshot()) != 0 || l.Region("ap-south") != 1 {
+				t.Errorf("something was taken: %v", l.Snapshot())
+			}
+		})
+	}
+	l := newLedger(t, &fakeClock{}, nil)
+	for _, clockUS := range []int64{-1, 1 << 52, math.MaxInt64, math.MinInt64} {
+		if got := reasonOf(l.Fold("us-east", clockUS, 0, one(odd, bucket, startUS, 5))); got != "range" {
+			t.Errorf("clock at %d: reason %q", clockUS, got)
+		}
+	}
+}
+
+// TestLargest: the largest numbers that the wire carries come out as they went in.
+func TestLargest(t *testing.T) {
+	l := newLedger(t, &fakeClock{}, nil)
+	fine := ledger.Series{ID: math.MaxUint64, Limit: "a.fine", WindowUS: 60, BucketUS: 1}
+	for i, r := range regionNames(126) {
+		if got := l.Region(r); got != i+1 {
+			t.Fatalf("region %s has index %d", r, got)
+		}
+	}
+	clockUS := int64(1)<<52 - 1
+	for _, author := range []string{"eu-west", "last"} {
+		mustFold(t, l, author, clockUS, 0, one(fine, clockUS, 1<<52, quota.MaxTotal))
+	}
+	for _, c := range l.Snapshot() {
+		if c.Bucket != clockUS || c.Epoch != 1<<52 || c.Units != quota.MaxTotal || c.ID != math.MaxUint64 {
+			t.Errorf("held %+v", c)
+		}
+	}
+	if len(l.Snapshot()) != 2 || l.Region("last") != 127 || l.Region("another") != -1 {
+		t.Errorf("held %v, last region has index %d", l.Snapshot(), l.Region("last"))
+	}
+	if got := reasonOf(l.Fold("another", clockUS, 0, one(fine, clockUS, 1, 1))); got != "regions" {
+		t.Errorf("the 129th region: reason %q", got)
+	}
+	for range l.Live("another", 10) {
+		t.Error("totals of a region that is not known")
+	}
+}
+
+func regionNames(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("region-%d", i))
+	}
+	return names
+}
+
+// TestPlace: a bucket keeps the place that it had when first seen; a clock that
+// steps afterwards moves only what comes later.
+func TestPlace(t *testing.T) {
+	s := ledger.Series{ID: 7, Limit: "a.pair", WindowUS: 60_000_000, BucketUS: 60_000_000}
+	bucket := startUS / s.BucketUS // began ten seconds ago
+	l := newLedger(t, &fakeClock{}, nil)
+	mustFold(t, l, "us-east", startUS, time.Minute, one(s, bucket, 1, 100))
+	mustFold(t, l, "us-east", startUS+30_000_000, time.Minute, one(s, bucket, 1, 200))
+	for at, want := range map[time.Duration]int64{
+		time.Minute: 200, 110 * time.Second: 200, 140 * time.Second: 100,
+		169_999_999 * time.Microsecond: 1, 170 * time.Second: 0,
+	} {
+		if got := estimate(l, s.ID, "us-east", at); got != want {
+			t.Errorf("at %v: %d, want %d", at, got, want)
+		}
+	}
+}

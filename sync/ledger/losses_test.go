@@ -1,0 +1,116 @@
+package ledger_test
+
+import (
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/regiond/regiond/sync/ledger"
+)
+
+// A loss is counted once, with the units that were still in the window, whoever
+// brings the news; what expired and what the store never held is none.
+func TestLossesAreCounted(t *testing.T) {
+	const e, anew = startUS - 5_000_000, startUS - 3_000_000 // epochs
+	bucket := startUS / pairLimit.BucketUS
+	type says func(*ledger.Ledger, *fakeClock)
+	stored := func(epoch, units, us int64) says {
+		return func(l *ledger.Ledger, c *fakeClock) {
+			c.us.Store(us)
+			record(l, epoch, units, startUS+us)
+		}
+	}
+	echo := func(l *ledger.Ledger, _ *fakeClock) {
+		if err := l.Fold("eu-west", startUS, 0, one(pairLimit, bucket, e, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		name          string
+		says          []says
+		losses, units int64
+	}{
+		{"it holds all", []says{stored(e, 10, 0), stored(e, 12, 1)}, 0, 0},
+		{"it was asked first", []says{stored(0, 0, 0), stored(e, 10, 1)}, 0, 0},
+		{"it forgot", []says{stored(e, 10, 0), stored(0, 0, 1)}, 1, 10},
+		{"it forgot and began anew: one loss", []says{stored(e, 10, 0), stored(0, 0, 1), stored(anew, 3, 2)}, 1, 10},
+		{"it began anew at once", []says{stored(e, 10, 0), stored(anew, 3, 1)}, 1, 10},
+		{"it forgot twice", []says{stored(e, 10, 0), stored(anew, 3, 1), stored(0, 0, 2)}, 2, 13},
+		{"its clock stepped back", []says{stored(e, 10, 0), stored(e+999, 3, 1)}, 0, 0},
+		{"a peer remembers what it lost before we came", []says{echo, stored(anew, 3, 1)}, 1, 10},
+		{"admitted while it was away", []says{
+			func(l *ledger.Ledger, _ *fakeClock) { l.Local(&pairLimit, 7, startUS) }, stored(0, 0, 1),
+		}, 0, 0},
+		{"half of it had faded", []says{stored(e, 10, 0), stored(0, 0, 80_000_000)}, 1, 5}, // 90 s after its bucket began, which is 60 s long
+		{"all of it had", []says{stored(e, 10, 0), stored(0, 0, 110_000_000)}, 0, 0},
+	} {
+		reader := metric.NewManualReader()
+		clock := &fakeClock{}
+		l := newLedger(t, clock, func(o *ledger.Options) {
+			o.Meter = metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
+		})
+		for _, say := range row.says {
+			say(l, clock)
+		}
+		got := gauges(t, reader)
+		if got["regiond.sync.losses"] != row.losses || got["regiond.sync.lost_units"] != row.units {
+			t.Errorf("%s: %d losses of %d units, want %d of %d", row.name,
+				got["regiond.sync.losses"], got["regiond.sync.lost_units"], row.losses, row.units)
+		}
+	}
+}
+
+// The census says what the sum of all estimates says, once every shard was swept,
+// and names no limit that is not in force.
+func TestCensusIsTheSumOfEstimates(t *testing.T) {
+	clock := &fakeClock{}
+	l := newLedger(t, clock, func(o *ledger.Options) {
+		o.Limit = func(name string) (int64, bool) { return 600, name != "b.gone" }
+	})
+	bucket := startUS / pairLimit.BucketUS
+	gone := pairLimit
+	gone.ID, gone.Limit = hash(1000), "b.gone"
+	mustFold(t, l, "us-east", startUS, 0, one(gone, bucket, 1, 5))
+	for i := range 200 {
+		s := pairLimit
+		s.ID = hash(i)
+		mustFold(t, l, "us-east", startUS, 0, one(s, bucket, 1, int64(i)))
+		if i%3 == 0 {
+			mustFold(t, l, "ap-south", startUS, 0, one(s, bucket, 1, 10))
+		}
+		if i%2 == 0 {
+			l.Local(&s, 7, startUS)
+		}
+	}
+	if n := len(l.Census()); n != 0 {
+		t.Errorf("%d limits are counted before a sweep", n)
+	}
+	clock.advance(80 * time.Second) // some of it has faded
+	for range 64 {
+		l.Sweep()
+	}
+	var us, ap, own int64
+	for i := range 200 {
+		us += estimate(l, hash(i), "us-east", 80*time.Second)
+		ap += estimate(l, hash(i), "ap-south", 80*time.Second)
+		own += l.Estimates(hash(i), 80*time.Second, nil) // all of ours was local, and counts as lost
+	}
+	if us == 0 || ap == 0 || own == 0 {
+		t.Fatalf("nothing is left to compare: %d %d %d", us, ap, own)
+	}
+	all := l.Census()
+	if len(all) != 1 || all[0].Limit != pairLimit.Limit || all[0].Partitions != 200 {
+		t.Fatalf("the census is %+v, want 200 partitions of %s", all, pairLimit.Limit)
+	}
+	if u := all[0].Units; u["us-east"] != us || u["ap-south"] != ap || u["eu-west"] != own {
+		t.Errorf("the census has %v, the estimates come to us-east %d, ap-south %d, eu-west %d", u, us, ap, own)
+	}
+	clock.advance(2 * time.Minute)
+	for range 64 {
+		l.Sweep()
+	}
+	if all := l.Census(); len(all) != 0 {
+		t.Errorf("after all has ended the census is %+v", all)
+	}
+}

@@ -1,0 +1,95 @@
+package ledger_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/ledger"
+)
+
+// TestManyAtOnce: everything is called by many at once while windows end. What the
+// callers wrote last and what others were told last is what is held, and all that
+// was written came out of the outbox.
+func TestManyAtOnce(t *testing.T) {
+	const writers, rounds, series = 4, 300, 100
+	clock := &fakeClock{}
+	l := newLedger(t, clock, func(o *ledger.Options) { o.Overshoot = func(string, int64, int64) {} })
+	brief := ledger.Series{Limit: "a.brief", Units: 50, WindowUS: 2_000_000, BucketUS: 1_000_000}
+	lasting := pairLimit
+
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			out := make([]int64, 3)
+			for n := range int64(rounds) {
+				now := clock.us.Load()
+				a, b := brief, lasting
+				a.ID, b.ID = hash(int(n)%series), hash(w*series+int(n)%series)
+				l.Record(&a, quota.Total{Bucket: (startUS + now) / a.BucketUS, Epoch: 1, Units: n + 1}, startUS+now)
+				l.Record(&b, quota.Total{Bucket: startUS / b.BucketUS, Epoch: 1, Units: n + 1}, startUS+now)
+				if err := l.Fold("us-east", startUS+now, time.Duration(now)*time.Microsecond, one(b, startUS/b.BucketUS, 1, n+1)); err != nil {
+					t.Error(err)
+				}
+				l.Estimates(a.ID, clock.now(), out)
+				clock.advance(10 * time.Millisecond)
+			}
+		})
+	}
+	stop, told := make(chan struct{}), newLedger(t, clock, nil)
+	publish := func(all bool) (more bool) {
+		groups := l.Take(50, all)
+		now := clock.now()
+		if err := told.Fold("eu-west", startUS+now.Microseconds(), now, groups); err != nil {
+			t.Error(err)
+		}
+		return len(groups) > 0
+	}
+	var others sync.WaitGroup
+	others.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-l.Urgent():
+				publish(false)
+			default:
+				publish(true)
+			}
+			l.Sweep()
+			l.Roll(10)
+			for piece := range l.Live("us-east", 100) {
+				_ = piece
+			}
+			l.Unsent()
+			l.Full()
+		}
+	})
+	wg.Wait()
+	close(stop)
+	others.Wait()
+	for publish(true) {
+	}
+	checkLasting(t, l, "us-east", writers*series, rounds-series)
+	checkLasting(t, l, "eu-west", writers*series, rounds-series)
+	checkLasting(t, told, "eu-west", writers*series, rounds-series)
+}
+
+// checkLasting expects so many series of the lasting limit, all above a number.
+func checkLasting(t *testing.T, l *ledger.Ledger, region string, series int, above int64) {
+	t.Helper()
+	n := 0
+	for _, c := range l.Snapshot() {
+		if c.Limit != pairLimit.Limit || c.Region != region {
+			continue
+		}
+		n++
+		if c.Units <= above {
+			t.Errorf("%s: %+v was written higher", region, c)
+		}
+	}
+	if n != series {
+		t.Errorf("%s: %d series, want %d", region, n, series)
+	}
+}

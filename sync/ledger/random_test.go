@@ -1,0 +1,237 @@
+package ledger_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// lines are the limits of the random programs: a pair of buckets, one window that
+// is no multiple of its buckets, and ten fine ones. The last two are of one name,
+// as after a change of configuration; nobody knows the L of "gone".
+var lines = []ledger.Series{
+	{Limit: "a.pair", Units: 600, WindowUS: 60_000_000, BucketUS: 60_000_000},
+	{Limit: "a.odd", Units: 3, WindowUS: 7_000_000, BucketUS: 3_000_000},
+	{Limit: "gone", Units: 50, WindowUS: 10_000_000, BucketUS: 1_000_000},
+	{Limit: "b.fine", Units: 50, WindowUS: 10_000_000, BucketUS: 1_000_000},
+	{Limit: "b.fine", Units: 50, WindowUS: 5_000_000, BucketUS: 5_000_000},
+}
+
+// ids are few, so that totals meet; the first two share a shard.
+var ids = []uint64{0, 1<<58 - 1, 1<<64 - 1}
+
+// pair is a ledger and its twin, driven by one random program.
+type pair struct {
+	*rapid.T
+	clock   fakeClock
+	skew    map[string]int64 // each region's store clock minus ours
+	regions int
+	twin    *twin
+	ledger  *ledger.Ledger
+	ended   []overshot
+}
+
+func newPair(t *rapid.T) *pair {
+	p := &pair{T: t, regions: 3, twin: newTwin("eu-west", startUS), skew: map[string]int64{}}
+	known := map[string]int64{"a.pair": 600, "a.odd": 3, "b.fine": 50}
+	for i, r := range []string{"eu-west", "us-east", "ap-south"} {
+		p.skew[r] = startUS + int64(i)*1_234_567
+	}
+	l, err := ledger.New(ledger.Options{
+		Self: "eu-west", Boot: startUS, Now: p.clock.now,
+		Limit:   func(name string) (int64, bool) { l, ok := known[name]; return l, ok },
+		Regions: func() int { return p.regions },
+		Overshoot: func(limit string, units, limitUnits int64) {
+			p.ended = append(p.ended, overshot{limit, units, limitUnits})
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.ledger, p.twin.units = l, known
+	return p
+}
+
+func (p *pair) series() ledger.Series {
+	s := rapid.SampledFrom(lines).Draw(p.T, "limit")
+	s.ID = rapid.SampledFrom(ids).Draw(p.T, "id")
+	return s
+}
+
+func (p *pair) region() string {
+	return rapid.SampledFrom([]string{"eu-west", "us-east", "ap-south"}).Draw(p.T, "region")
+}
+
+// storeUS is a region's clock, or a little earlier.
+func (p *pair) storeUS(region string) int64 {
+	return p.skew[region] + p.clock.us.Load() - rapid.SampledFrom([]int64{0, 0, 700, 2000, 999_999, 1_000_000, 1_000_001}).Draw(p.T, "ago")
+}
+
+func (p *pair) epoch() int64 {
+	return startUS + rapid.SampledFrom([]int64{-5_000_000, -5_000_000, -5_000_000, -5_000_000, -4_999_001, -4_999_000, 3_000_000}).Draw(p.T, "epoch")
+}
+
+func (p *pair) amount() int64 {
+	return rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(quota.MaxTotal-2, quota.MaxTotal)).Draw(p.T, "units")
+}
+
+func (p *pair) Advance(*rapid.T) {
+	us := rapid.OneOf(rapid.Int64Range(0, 900_000), rapid.Int64Range(0, 20_000_000),
+		rapid.SampledFrom([]int64{1, 800_000, 60_000_000})).Draw(p.T, "us")
+	p.clock.us.Add(us)
+	p.twin.nowUS += us
+}
+
+// Step moves a store's clock, back or forward, also by more than its windows.
+func (p *pair) Step(*rapid.T) {
+	p.skew[p.region()] += rapid.Int64Range(-90_000_000, 30_000_000).Draw(p.T, "step")
+}
+
+func (p *pair) Grow(*rapid.T) {
+	p.regions = rapid.IntRange(1, 3).Draw(p.T, "regions")
+	p.twin.regions = p.regions
+}
+
+func (p *pair) Record(*rapid.T) {
+	s, storeUS := p.series(), p.storeUS("eu-west")
+	t := quota.Total{Bucket: storeUS/s.BucketUS + rapid.SampledFrom([]int64{0, 0, 0, 0, -1, 1, -2, 2}).Draw(p.T, "bucket"), Epoch: p.epoch(), Units: p.amount()}
+	if rapid.IntRange(0, 5).Draw(p.T, "absent") == 0 {
+		t = quota.Total{}
+	}
+	p.ledger.Record(&s, t, storeUS)
+	p.twin.record(&s, t, storeUS)
+}
+
+func (p *pair) Local(*rapid.T) {
+	s, storeUS, units := p.series(), p.storeUS("eu-west"), p.amount()+1
+	p.ledger.Local(&s, units, storeUS)
+	p.twin.local(&s, units, storeUS)
+}
+
+func (p *pair) Fold(*rapid.T) {
+	author := p.region()
+	clockUS := p.storeUS(author)
+	var groups []wire.Group
+	for range rapid.IntRange(0, 3).Draw(p.T, "groups") {
+		s := p.series()
+		g := wire.Group{
+			Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS,
+			Bucket: clockUS/s.BucketUS + rapid.SampledFrom([]int64{0, 0, 0, 1, 1, -1, -2, -5, -11, 2}).Draw(p.T, "bucket"),
+		}
+		for range rapid.IntRange(0, 4).Draw(p.T, "entries") {
+			g.IDs = append(g.IDs, rapid.SampledFrom(ids).Draw(p.T, "id"))
+			g.Epochs, g.Units = append(g.Epochs, p.epoch()), append(g.Units, p.amount())
+		}
+		groups = append(groups, g)
+	}
+	err := p.ledger.Fold(author, clockUS, p.clock.now(), groups)
+	if refused := p.twin.fold(author, clockUS, groups); refused != (err != nil) {
+		p.Fatalf("refused %v, want %v", err, refused)
+	}
+}
+
+func (p *pair) Take(*rapid.T) {
+	entries, all := rapid.IntRange(1, 6).Draw(p.T, "entries"), rapid.Bool().Draw(p.T, "all")
+	select {
+	case <-p.ledger.Urgent():
+	default:
+	}
+	got := flatten(p.T, "eu-west", entries, p.ledger.Take(entries, all))
+	if diff := cmp.Diff(p.twin.take(entries, all), got); diff != "" {
+		p.Fatalf("taken (-want +got):\n%s", diff)
+	}
+}
+
+func (p *pair) Live(*rapid.T) {
+	region, entries := p.region(), rapid.IntRange(1, 9).Draw(p.T, "entries")
+	var got []ledger.Cell
+	for piece := range p.ledger.Live(region, entries) {
+		got = append(got, flatten(p.T, region, entries, piece)...)
+	}
+	p.same("live", got, region)
+}
+
+func (p *pair) Roll(*rapid.T) {
+	p.ledger.Roll(1000) // the rest of the round before
+	entries := rapid.IntRange(1, 9).Draw(p.T, "entries")
+	want := len(p.twin.list(func(c ledger.Cell) bool { return c.Region == "eu-west" && p.twin.sent(c) }))
+	var got []ledger.Cell
+	for calls := 0; calls <= want && len(got) < want; calls++ {
+		got = append(got, flatten(p.T, "eu-west", entries, p.ledger.Roll(entries))...)
+	}
+	p.same("rolled", got, "eu-west")
+}
+
+func (p *pair) same(what string, got []ledger.Cell, region string) {
+	slices.SortFunc(got, compareCells)
+	want := p.twin.list(func(c ledger.Cell) bool { return c.Region == region && p.twin.sent(c) })
+	if diff := cmp.Diff(want, got); diff != "" {
+		p.Fatalf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func (p *pair) Sweep(*rapid.T) {
+	for range 64 {
+		p.ledger.Sweep()
+	}
+	p.twin.sweep()
+}
+
+// Check compares all that can be asked.
+func (p *pair) Check(*rapid.T) {
+	counts := func(c ledger.Cell) bool { return !p.twin.over(c) }
+	if diff := cmp.Diff(p.twin.list(counts), p.ledger.Snapshot()); diff != "" {
+		p.Fatalf("snapshot (-want +got):\n%s", diff)
+	}
+	at := p.clock.now() + time.Duration(rapid.SampledFrom([]int64{0, 1, 3_500_000, 61_000_000}).Draw(p.T, "at"))*time.Microsecond
+	for _, id := range ids {
+		out := make([]int64, 4)
+		lost := p.ledger.Estimates(id, at, out)
+		want := make([]int64, 4)
+		for _, r := range []string{"us-east", "ap-south"} {
+			want[p.ledger.Region(r)] = p.twin.estimate(id, r, at.Microseconds())
+		}
+		if !slices.Equal(out, want) || lost != p.twin.lost(id, at.Microseconds()) {
+			p.Fatalf("id %d: estimates %d lost %d, want %d and %d", id, out, lost, want, p.twin.lost(id, at.Microseconds()))
+		}
+	}
+	if got, want := p.ledger.Unsent().Microseconds(), p.twin.unsentUS(); got != want {
+		p.Fatalf("unsent for %d µs, want %d", got, want)
+	}
+	if len(p.twin.order(false)) > 0 && len(p.ledger.Urgent()) == 0 {
+		p.Fatal("something is urgent and nobody was told")
+	}
+	if p.ledger.Full() || p.ledger.Series() != len(p.twin.series()) {
+		p.Fatalf("%d series (full: %v), want %d", p.ledger.Series(), p.ledger.Full(), len(p.twin.series()))
+	}
+	order := func(a, b overshot) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+	slices.SortFunc(p.ended, order)
+	slices.SortFunc(p.twin.ended, order)
+	if !slices.Equal(p.ended, p.twin.ended) {
+		p.Fatalf("windows ended with %v, want %v", p.ended, p.twin.ended)
+	}
+	p.ended, p.twin.ended = nil, nil
+}
+
+// TestAgainstTwin: whatever happens, in whatever order, a ledger answers as its
+// twin does, in everything that can be asked.
+func TestAgainstTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPair(t)
+		p.twin.regions = p.regions
+		t.Repeat(map[string]func(*rapid.T){
+			"": p.Check, "advance": p.Advance, "step": p.Step, "grow": p.Grow,
+			"record": p.Record, "record again": p.Record, "local": p.Local, "fold": p.Fold, "fold again": p.Fold,
+			"take": p.Take, "live": p.Live, "roll": p.Roll, "sweep": p.Sweep,
+		})
+	})
+}

@@ -1,0 +1,205 @@
+package ledger_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/ledger"
+)
+
+// TestOptions: each mistake is named.
+func TestOptions(t *testing.T) {
+	if _, err := ledger.New(ledger.Options{MaxSeries: -1}); err == nil {
+		t.Error("nothing is needed")
+	}
+	newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.MaxSeries = 0 })
+	for name, spoil := range map[string]func(*ledger.Options){
+		"self": func(o *ledger.Options) { o.Self = "" }, "boot": func(o *ledger.Options) { o.Boot = 0 },
+		"late boot": func(o *ledger.Options) { o.Boot = 1 << 52 }, "now": func(o *ledger.Options) { o.Now = nil },
+		"limit": func(o *ledger.Options) { o.Limit = nil }, "regions": func(o *ledger.Options) { o.Regions = nil },
+		"series": func(o *ledger.Options) { o.MaxSeries = 1<<28 + 1 },
+	} {
+		o := ledger.Options{
+			Self: "eu-west", Boot: 1, Now: (&fakeClock{}).now,
+			Limit: func(string) (int64, bool) { return 0, false }, Regions: func() int { return 2 },
+		}
+		spoil(&o)
+		if _, err := ledger.New(o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// gauges reads the instruments.
+func gauges(t *testing.T, r *sdk.ManualReader) map[string]int64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := r.Collect(context.Background(), &all); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		switch d := m.Data.(type) {
+		case metricdata.Gauge[int64]:
+			got[m.Name] = d.DataPoints[0].Value
+		case metricdata.Sum[int64]:
+			got[m.Name] = d.DataPoints[0].Value
+		}
+	}
+	return got
+}
+
+// TestRoom: a series beyond MaxSeries is turned away, from wherever it comes; those
+// that are known go on; and there is room again once something has ended.
+func TestRoom(t *testing.T) {
+	clock, reader := &fakeClock{}, sdk.NewManualReader()
+	l := newLedger(t, clock, func(o *ledger.Options) {
+		o.MaxSeries = 3
+		o.Meter = sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
+	})
+	bucket := startUS / pairLimit.BucketUS
+	for i := range 3 {
+		s := pairLimit
+		s.ID = hash(i)
+		mustFold(t, l, "us-east", startUS, 0, one(s, bucket, 1, 5))
+	}
+	if l.Full() {
+		t.Error("full before anything was turned away")
+	}
+	mustFold(t, l, "us-east", startUS, 0, one(pairLimit, bucket, 1, 5))
+	record(l, 1, 1, startUS)
+	l.Local(&pairLimit, 1, startUS)
+	known := pairLimit
+	known.ID = hash(0)
+	mustFold(t, l, "us-east", startUS, 0, one(known, bucket, 1, 6))
+	l.Record(&known, quota.Total{Bucket: bucket, Epoch: 1, Units: 1}, startUS)
+	want := map[string]int64{"regiond.sync.partitions": 3, "regiond.sync.totals": 4, "regiond.sync.turned_away": 3, "regiond.sync.losses": 0, "regiond.sync.lost_units": 0}
+	for name, got := range gauges(t, reader) {
+		if got != want[name] {
+			t.Errorf("%s is %d, want %d", name, got, want[name])
+		}
+	}
+	if !l.Full() || estimate(l, pairLimit.ID, "us-east", 0) != 0 || estimate(l, known.ID, "us-east", 0) != 6 {
+		t.Error("the one beyond was taken, or one that was known was not")
+	}
+	clock.advance(time.Minute - time.Microsecond)
+	if !l.Full() {
+		t.Error("forgot too soon")
+	}
+	clock.advance(time.Microsecond)
+	if l.Full() {
+		t.Error("full for more than a minute")
+	}
+	clock.advance(time.Minute)
+	for range 64 {
+		l.Sweep()
+	}
+	if l.Series() != 0 || gauges(t, reader)["regiond.sync.totals"] != 0 {
+		t.Errorf("%d series are left", l.Series())
+	}
+	mustFold(t, l, "us-east", startUS+120_000_000, 2*time.Minute, one(pairLimit, bucket+2, 1, 5))
+	if l.Full() || estimate(l, pairLimit.ID, "us-east", 2*time.Minute) != 5 {
+		t.Error("no room, though all has ended")
+	}
+}
+
+// TestEndlessEpochs: an author with ever new epochs, or limits, gets only so far.
+func TestEndlessEpochs(t *testing.T) {
+	for _, author := range []string{"us-east", "eu-west"} {
+		l := newLedger(t, &fakeClock{}, nil)
+		for i := range int64(1000) {
+			mustFold(t, l, author, startUS, 0, one(pairLimit, startUS/pairLimit.BucketUS, 1+i, 1))
+		}
+		if got := len(l.Snapshot()); got != 256 || !l.Full() {
+			t.Errorf("%s: %d totals in one series", author, got)
+		}
+		mustFold(t, l, "ap-south", startUS, 0, one(pairLimit, startUS/pairLimit.BucketUS, 1, 1))
+		if estimate(l, pairLimit.ID, "ap-south", 0) != 1 {
+			t.Errorf("%s took the room of others", author)
+		}
+	}
+	l := newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.MaxSeries = 10 })
+	for i := range int64(1000) {
+		s := pairLimit
+		s.ID = hash(int(i % 10))
+		mustFold(t, l, "us-east", startUS, 0, one(s, startUS/pairLimit.BucketUS, 1+i, 1))
+	}
+	if got := len(l.Snapshot()); got != 160 || !l.Full() {
+		t.Errorf("%d totals in ten series", got)
+	}
+}
+
+// TestEndlessLimits: names of limits are bounded too, and used again.
+func TestEndlessLimits(t *testing.T) {
+	clock := &fakeClock{}
+	l := newLedger(t, clock, nil)
+	for round := range int64(2) {
+		clockUS, bucket := startUS+round*pairLimit.WindowUS*3, startUS/pairLimit.BucketUS+round*3
+		for i := range 20_000 {
+			s := pairLimit
+			s.ID, s.Limit = hash(i), fmt.Sprint("invented.", i)
+			mustFold(t, l, "us-east", clockUS, clock.now(), one(s, bucket, 1, 1))
+		}
+		if got := l.Series(); got != 16_383 || !l.Full() {
+			t.Errorf("%d series of different limits", got)
+		}
+		clock.advance(3 * time.Minute)
+		for range 64 {
+			l.Sweep()
+		}
+		if l.Series() != 0 {
+			t.Errorf("%d series are left", l.Series())
+		}
+	}
+}
+
+// TestOvershoot: a window is reported once, when the last region's last bucket of
+// it is over, with all regions' units; and under no lock.
+func TestOvershoot(t *testing.T) {
+	clock := &fakeClock{}
+	var l *ledger.Ledger
+	var got []int64
+	l = newLedger(t, clock, func(o *ledger.Options) {
+		o.Overshoot = func(limit string, units, limitUnits int64) {
+			if limit != odd.Limit || limitUnits != 600 {
+				t.Errorf("%s of %d", limit, limitUnits)
+			}
+			l.Estimates(odd.ID, 0, nil) // would hang under the lock
+			got = append(got, units)
+		}
+	})
+	first := startUS / odd.BucketUS / 3 * 3 // of an aligned window of three
+	begin := first * odd.BucketUS
+	tell := func(author string, skew, bucket, units int64) {
+		us := bucket*odd.BucketUS - begin
+		clock.us.Store(us + skew)
+		mustFold(t, l, author, begin+us, clock.now(), one(odd, bucket, 1, units))
+	}
+	tell("us-east", 0, first, 100)
+	tell("us-east", 0, first+1, 10)
+	l.Record(&odd, quota.Total{Bucket: first + 1, Epoch: 1, Units: 1}, begin+odd.BucketUS)
+	tell("ap-south", 500_000, first+2, 1000) // whose clock is half a second behind
+	tell("us-east", 0, first+3, 7)
+	end := 3*odd.BucketUS + odd.WindowUS // of the first window's last bucket
+	for _, c := range []struct {
+		at   int64
+		want int
+	}{{end - 1, 0}, {end, 0}, {end + 499_999, 0}, {end + 500_000, 1}, {end + 600_000, 1}, {end + 3*odd.BucketUS, 2}, {end * 9, 2}} {
+		clock.us.Store(c.at)
+		for range 64 {
+			l.Sweep()
+		}
+		if len(got) != c.want {
+			t.Errorf("at %d: reported %d, want %d windows", c.at, got, c.want)
+		}
+	}
+	if len(got) != 2 || got[0] != 1111 || got[1] != 7 || l.Series() != 0 {
+		t.Errorf("reported %d", got)
+	}
+}

@@ -1,0 +1,360 @@
+package ledger_test
+
+import (
+	"cmp"
+	"math/big"
+	"slices"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// twin is what a ledger should be, in plain maps and big numbers: no shards, slabs,
+// lists or indexes, and everything looked for by looking at everything.
+type twin struct {
+	self    string
+	boot    int64
+	nowUS   int64
+	regions int
+	units   map[string]int64 // L
+	cells   map[ledger.Cell]*twinTotal
+	lives   map[twinSeries]twinLife
+	waits   map[twinSeries]twinWait
+	clocks  map[string]int64
+	ended   []overshot
+}
+
+type twinSeries struct {
+	id                 uint64
+	limit              string
+	windowUS, bucketUS int64
+}
+
+type twinTotal struct{ units, taken, place int64 }
+
+type twinLife struct{ epoch, storeUS int64 }
+
+type twinWait struct {
+	since, limitUnits int64
+	urgent            bool
+}
+
+type overshot struct {
+	limit             string
+	units, limitUnits int64
+}
+
+func newTwin(self string, boot int64) *twin {
+	return &twin{
+		self: self, boot: boot, cells: map[ledger.Cell]*twinTotal{},
+		lives: map[twinSeries]twinLife{}, waits: map[twinSeries]twinWait{}, clocks: map[string]int64{},
+	}
+}
+
+func seriesOf(c ledger.Cell) twinSeries { return twinSeries{c.ID, c.Limit, c.WindowUS, c.BucketUS} }
+
+// named is a cell's name: the cell without units.
+func (s twinSeries) named(region string, bucket, epoch int64) ledger.Cell {
+	return ledger.Cell{ID: s.id, Limit: s.limit, WindowUS: s.windowUS, BucketUS: s.bucketUS, Region: region, Bucket: bucket, Epoch: epoch}
+}
+
+func (w *twin) over(c ledger.Cell) bool {
+	return w.cells[c].place+c.BucketUS+c.WindowUS <= w.nowUS
+}
+
+func (w *twin) tell(region string, clockUS int64) {
+	if d := clockUS - w.nowUS - w.clocks[region]; d < -1000 || d > 1000 {
+		w.clocks[region] = clockUS - w.nowUS
+	}
+}
+
+func (w *twin) sent(c ledger.Cell) bool {
+	return !w.over(c) && c.Bucket*c.BucketUS <= w.clocks[c.Region]+w.nowUS+c.BucketUS/2
+}
+
+// total finds or makes a cell, and ends what is over in its series when it makes one.
+func (w *twin) total(c ledger.Cell, clockUS int64) *twinTotal {
+	place := w.nowUS - clockUS + c.Bucket*c.BucketUS
+	if place+c.BucketUS+c.WindowUS <= w.nowUS {
+		return nil
+	}
+	if w.cells[c] == nil {
+		if c.Region == w.self && c.Bucket*c.BucketUS-clockUS > c.BucketUS+1_000_000 {
+			return nil // from before the clock stepped back
+		}
+		w.finish(seriesOf(c))
+		w.cells[c] = &twinTotal{place: place}
+	}
+	return w.cells[c]
+}
+
+func (w *twin) record(s *ledger.Series, t quota.Total, storeUS int64) {
+	w.tell(w.self, storeUS)
+	key := twinSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
+	if t.Epoch != 0 && t.Units > 0 {
+		if c := w.total(key.named(w.self, t.Bucket, t.Epoch), storeUS); c != nil && t.Units > c.units {
+			c.units = t.Units
+			w.changed(key, c, s.Units)
+		}
+	}
+	old, known := w.lives[key]
+	late := known && storeUS < old.storeUS && storeUS >= old.storeUS-1_000_000
+	if w.hasOwn(key) && !late {
+		w.lives[key] = twinLife{t.Epoch, storeUS}
+	}
+}
+
+func (w *twin) local(s *ledger.Series, units, storeUS int64) {
+	w.tell(w.self, storeUS)
+	key := twinSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
+	if c := w.total(key.named(w.self, storeUS/s.BucketUS, w.boot), storeUS); c != nil && c.units < quota.MaxTotal {
+		c.units = min(c.units+units, quota.MaxTotal)
+		w.changed(key, c, s.Units)
+	}
+}
+
+func (w *twin) changed(key twinSeries, c *twinTotal, limitUnits int64) {
+	if w.regions == 1 {
+		c.taken = c.units
+		w.settle(key)
+		return
+	}
+	wait, ok := w.waits[key]
+	if !ok {
+		wait.since = w.nowUS
+	}
+	wait.limitUnits = limitUnits
+	behind := new(big.Rat).SetInt64(w.unpublished(key))
+	bound := big.NewRat(limitUnits, 100*int64(w.regions-1))
+	wait.urgent = wait.urgent || behind.Cmp(bound) > 0 && behind.Cmp(big.NewRat(1, 1)) > 0
+	w.waits[key] = wait
+}
+
+func (w *twin) unpublished(key twinSeries) (units int64) {
+	for c, t := range w.cells {
+		if seriesOf(c) == key && c.Region == w.self {
+			units += t.units - t.taken
+		}
+	}
+	return units
+}
+
+func (w *twin) hasOwn(key twinSeries) bool {
+	for c := range w.cells {
+		if seriesOf(c) == key && c.Region == w.self {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *twin) fold(author string, clockUS int64, groups []wire.Group) (refused bool) {
+	for _, g := range groups {
+		if g.Bucket*g.BucketUS > clockUS+g.BucketUS {
+			return true
+		}
+	}
+	w.tell(author, clockUS)
+	for _, g := range groups {
+		for i, id := range g.IDs {
+			key := twinSeries{id, g.Limit, g.WindowUS, g.BucketUS}
+			if g.Units[i] == 0 {
+				continue
+			}
+			c := w.total(key.named(author, g.Bucket, g.Epochs[i]), clockUS)
+			if c == nil {
+				continue
+			}
+			news := g.Units[i] > c.units
+			c.units = max(c.units, g.Units[i])
+			if author == w.self {
+				c.taken = max(c.taken, g.Units[i])
+				w.settle(key)
+			} else if wait, ok := w.waits[key]; ok && news {
+				wait.urgent = true
+				w.waits[key] = wait
+			}
+		}
+	}
+	return false
+}
+
+// settle forgets what has ended.
+func (w *twin) settle(key twinSeries) {
+	if w.unpublished(key) == 0 {
+		delete(w.waits, key)
+	}
+	if !w.hasOwn(key) {
+		delete(w.lives, key)
+	}
+}
+
+// finish ends the aligned windows of a series in which nothing counts any more.
+func (w *twin) finish(key twinSeries) {
+	type window struct {
+		units int64
+		live  bool
+	}
+	perWindow := (key.windowUS + key.bucketUS - 1) / key.bucketUS
+	windows := map[int64]window{}
+	for c, t := range w.cells {
+		if seriesOf(c) == key {
+			v := windows[c.Bucket/perWindow]
+			windows[c.Bucket/perWindow] = window{v.units + t.units, v.live || !w.over(c)}
+		}
+	}
+	for c := range w.cells {
+		if seriesOf(c) == key && !windows[c.Bucket/perWindow].live {
+			delete(w.cells, c)
+		}
+	}
+	for _, v := range windows {
+		if l, ok := w.units[key.limit]; ok && !v.live {
+			w.ended = append(w.ended, overshot{key.limit, v.units, l})
+		}
+	}
+	w.settle(key)
+}
+
+func (w *twin) sweep() {
+	for key := range w.series() {
+		w.finish(key)
+	}
+}
+
+func (w *twin) series() map[twinSeries]bool {
+	all := map[twinSeries]bool{}
+	for c := range w.cells {
+		all[seriesOf(c)] = true
+	}
+	return all
+}
+
+func (w *twin) estimate(id uint64, region string, atUS int64) (units int64) {
+	for c, t := range w.cells {
+		if c.ID == id && c.Region == region && c.Region != w.self {
+			units += counted(c, t, atUS)
+		}
+	}
+	return units
+}
+
+func (w *twin) lost(id uint64, atUS int64) (units int64) {
+	for c, t := range w.cells {
+		if c.ID != id || c.Region != w.self {
+			continue
+		}
+		life, known := w.lives[seriesOf(c)]
+		if c.Epoch == w.boot || known && (life.epoch == 0 || !quota.SameLife(c.Epoch, life.epoch)) {
+			units += counted(c, t, atUS)
+		}
+	}
+	return units
+}
+
+func counted(c ledger.Cell, t *twinTotal, atUS int64) int64 {
+	left := max(0, min(c.BucketUS, t.place+c.BucketUS+c.WindowUS-atUS))
+	if left > 0 && c.BucketUS < c.WindowUS {
+		return t.units
+	}
+	n := new(big.Int).Mul(big.NewInt(t.units), big.NewInt(left))
+	n.Add(n, big.NewInt(c.BucketUS-1))
+	return n.Div(n, big.NewInt(c.BucketUS)).Int64()
+}
+
+// take gives what Take should, and marks it.
+func (w *twin) take(entries int, all bool) []ledger.Cell {
+	for _, key := range w.order(all) {
+		for c, t := range w.cells {
+			if seriesOf(c) == key && c.Region == w.self && !w.sent(c) {
+				t.taken = t.units
+			}
+		}
+		w.settle(key)
+	}
+	var out []ledger.Cell
+	for _, key := range w.order(all) {
+		var own []ledger.Cell
+		for c, t := range w.cells {
+			if seriesOf(c) == key && c.Region == w.self && t.units > t.taken {
+				own = append(own, c)
+			}
+		}
+		slices.SortFunc(own, compareCells)
+		for _, c := range own {
+			if len(out) == entries {
+				break
+			}
+			t := w.cells[c]
+			t.taken = t.units
+			c.Units = t.units
+			out = append(out, c)
+		}
+		w.settle(key)
+		if len(out) == entries {
+			break
+		}
+	}
+	slices.SortFunc(out, compareCells)
+	return out
+}
+
+// order is who goes first: who waited longer than 800 ms, the urgent, the fullest.
+func (w *twin) order(all bool) []twinSeries {
+	var keys []twinSeries
+	for key, wait := range w.waits {
+		if all || wait.urgent {
+			keys = append(keys, key)
+		}
+	}
+	late := func(k twinSeries) bool { return w.nowUS-w.waits[k].since > 800_000 }
+	first := func(a, b bool) int {
+		switch {
+		case a == b:
+			return 0
+		case a:
+			return -1
+		}
+		return 1
+	}
+	slices.SortFunc(keys, func(a, b twinSeries) int {
+		if c := first(late(a), late(b)); c != 0 {
+			return c
+		}
+		if late(a) && w.waits[a].since != w.waits[b].since {
+			return cmp.Compare(w.waits[a].since, w.waits[b].since)
+		}
+		if c := first(w.waits[a].urgent, w.waits[b].urgent); c != 0 {
+			return c
+		}
+		full := func(k twinSeries) *big.Rat { return big.NewRat(w.unpublished(k), w.waits[k].limitUnits) }
+		return cmp.Or(full(b).Cmp(full(a)), compareCells(a.named("", 0, 0), b.named("", 0, 0)))
+	})
+	return keys
+}
+
+func (w *twin) unsentUS() (age int64) {
+	for _, wait := range w.waits {
+		age = max(age, w.nowUS-wait.since)
+	}
+	return age
+}
+
+// list gives the totals for which keep holds.
+func (w *twin) list(keep func(ledger.Cell) bool) []ledger.Cell {
+	var out []ledger.Cell
+	for c, t := range w.cells {
+		if keep(c) {
+			c.Units = t.units
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, compareCells)
+	return out
+}
+
+func compareCells(a, b ledger.Cell) int {
+	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.WindowUS, b.WindowUS),
+		cmp.Compare(a.BucketUS, b.BucketUS), cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Epoch, b.Epoch))
+}

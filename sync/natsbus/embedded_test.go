@@ -1,0 +1,229 @@
+package natsbus_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/sync/natsbus"
+)
+
+// region is an embedded server and the bus of its process.
+type region struct {
+	*natsbus.Embedded
+	bus  *natsbus.Bus
+	name string
+	stop func()
+}
+
+// startRegion starts the server <name> and a bus of the region before its dot.
+func startRegion(t *testing.T, opts natsbus.EmbeddedOptions) *region {
+	t.Helper()
+	if opts.ListenAddr == "" {
+		opts.ListenAddr = "127.0.0.1:0"
+	}
+	e, stopServer := startEmbedded(t, opts)
+	name, _, _ := strings.Cut(opts.Name, ".")
+	b, stopBus := startBus(t, natsbus.Options{Server: e, Region: name})
+	return &region{Embedded: e, bus: b, name: name, stop: func() { stopBus(); stopServer() }}
+}
+
+// remote is the region as others are told of it.
+func (r *region) remote(name string) natsbus.Remote {
+	return natsbus.Remote{Name: name, Addr: r.GatewayAddr().String()}
+}
+
+// hears has messages of other arrive here.
+func (r *region) hears(t *testing.T, other *region) {
+	t.Helper()
+	crosses(t, other.bus, r.bus, "rl.v1.usage."+other.name)
+}
+
+func linked(r *region, name string) bool {
+	for _, p := range r.Peers() {
+		if p.Name == name {
+			return p.Inbound && p.Outbound
+		}
+	}
+	return false
+}
+
+// Two servers that name each other, and a third that only it knows of: it dials
+// all, is found by them, and all hear all.
+func TestGateways(t *testing.T) {
+	secret := []byte("one of us")
+	c := newCounts(t)
+	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu", Secret: secret, Meter: c.meters.Meter("bus")})
+	us := startRegion(t, natsbus.EmbeddedOptions{Name: "us", Secret: secret, Remotes: []natsbus.Remote{eu.remote("eu")}})
+	eu.hears(t, us)
+	us.hears(t, eu)
+
+	late := startRegion(t, natsbus.EmbeddedOptions{
+		Name: "eu.late", Secret: secret,
+		Remotes: []natsbus.Remote{eu.remote("eu"), us.remote("us"), {Name: "eu.late", Addr: "127.0.0.1:1"}},
+	})
+	regions := []*region{eu, us, late}
+	for _, r := range regions {
+		for _, other := range regions {
+			if r != other {
+				r.hears(t, other)
+			}
+		}
+	}
+	await(t, "all gateways are known", func() bool {
+		return linked(eu, "us") && linked(eu, "eu.late") && linked(us, "eu.late") && linked(late, "eu") && linked(late, "us")
+	})
+	for _, direction := range []string{"in", "out"} {
+		if got := c.of("regiond.bus.gateways", direction); got != 2 {
+			t.Errorf("regiond.bus.gateways %s is %d, want 2", direction, got)
+		}
+	}
+	late.stop()
+	await(t, "the late one is gone", func() bool { return !linked(eu, "eu.late") && linked(eu, "us") })
+}
+
+// A subscription is known to the peers' servers by the time its connection counts
+// as there plus the time that a gateway takes: interest, not luck, decides.
+func TestGatewayLearnsOfNewSubscriber(t *testing.T) {
+	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu"})
+	us := startRegion(t, natsbus.EmbeddedOptions{Name: "us", Remotes: []natsbus.Remote{eu.remote("eu")}})
+	us.hears(t, eu)
+	ap, _ := startBus(t, natsbus.Options{Server: us.Embedded, Region: "ap"})
+	for range 3 {
+		crosses(t, eu.bus, ap, "rl.v1.digest.ap") // nobody there had asked for this one before
+	}
+}
+
+// A server with another secret is refused by those with the right one, in both
+// directions, and does not disturb them.
+func TestGatewayWrongSecret(t *testing.T) {
+	log, c := &logBuffer{}, newCounts(t)
+	eu := startRegion(t, natsbus.EmbeddedOptions{
+		Name: "eu", Secret: []byte("right"), Logger: log.logger(), Meter: c.meters.Meter("bus"),
+	})
+	us := startRegion(t, natsbus.EmbeddedOptions{
+		Name: "us", Secret: []byte("right"), Remotes: []natsbus.Remote{eu.remote("eu")},
+	})
+	bad := startRegion(t, natsbus.EmbeddedOptions{
+		Name: "bad", Secret: []byte("wrong"), Remotes: []natsbus.Remote{eu.remote("eu"), us.remote("us")},
+	})
+	await(t, "two attempts are refused", func() bool { return c.of("regiond.bus.server.errors", "") >= 2 })
+	if !strings.Contains(log.String(), "authentication error") {
+		t.Errorf("the log does not say that a peer was refused:\n%s", log)
+	}
+	heard := converse(t, eu, us, bad)
+	for _, subject := range []string{"rl.v1.usage.eu", "rl.v1.usage.us"} {
+		if !heard[subject] {
+			t.Errorf("nobody heard %s", subject)
+		}
+	}
+	if heard["rl.v1.usage.bad"] || heard["to bad"] {
+		t.Errorf("a message crossed to or from the one with the wrong secret: %v", heard)
+	}
+	for _, r := range []*region{eu, us} {
+		if linked(r, "bad") {
+			t.Errorf("%s let it in", r.name)
+		}
+	}
+}
+
+// converse has all publish until a and b have heard each other several times, and
+// returns every subject that was heard there; "to bad" when c heard anything.
+func converse(t *testing.T, a, b, c *region) map[string]bool {
+	t.Helper()
+	heard := make(map[string]bool)
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(patience)
+	for fromA, fromB := 0, 0; fromA < 20 || fromB < 20; {
+		select {
+		case <-ticker.C:
+			for _, r := range []*region{a, b, c} {
+				_ = r.bus.Publish("rl.v1.usage."+r.name, nil) // refused while it is not connected
+			}
+		case m := <-a.bus.Messages():
+			heard[m.Subject] = true
+			fromB++
+		case m := <-b.bus.Messages():
+			heard[m.Subject] = true
+			fromA++
+		case <-c.bus.Messages():
+			heard["to bad"] = true
+		case <-deadline:
+			t.Fatalf("not within %v: both hear each other", patience)
+		}
+	}
+	return heard
+}
+
+// A peer that died and came back at its address is found without being told.
+func TestGatewayPeerReturns(t *testing.T) {
+	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu"})
+	opts := natsbus.EmbeddedOptions{Name: "us", Remotes: []natsbus.Remote{eu.remote("eu")}}
+	us := startRegion(t, opts)
+	eu.hears(t, us)
+	opts.ListenAddr = us.GatewayAddr().String()
+	us.stop()
+	await(t, "eu has noticed", func() bool { return !linked(eu, "us") })
+	back := time.Now()
+	us = startRegion(t, opts)
+	us.hears(t, eu)
+	eu.hears(t, us)
+	t.Logf("heard both ways %v after it started", time.Since(back).Round(time.Millisecond))
+}
+
+// A port that is taken is an error of Run, not the end of the process.
+func TestEmbeddedPortTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	e, err := natsbus.NewEmbedded(natsbus.EmbeddedOptions{Name: "eu", ListenAddr: l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("Run: %v", err)
+	}
+	select {
+	case <-e.Ready():
+		t.Error("the server says that it is ready")
+	default:
+	}
+}
+
+func TestEmbeddedOptions(t *testing.T) {
+	secret := []byte("s")
+	for _, tt := range []struct {
+		opts natsbus.EmbeddedOptions
+		want string // part of the error; "" for none
+	}{
+		{natsbus.EmbeddedOptions{Name: "eu"}, ""},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "127.0.0.1:7947"}, ""},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "[::1]:7947"}, ""},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "localhost:0"}, ""},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "0.0.0.0:7947", Secret: secret}, ""},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "0.0.0.0:7947"}, "0.0.0.0:7947 is not a loopback address and there is no secret"},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: ":7947"}, "there is no secret"},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "eu.example.net:7947"}, "there is no secret"},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "10.0.0.1:7947"}, "there is no secret"},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "127.0.0.1"}, "ListenAddr"},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "127.0.0.1:http"}, "ListenAddr"},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "127.0.0.1:65536"}, "ListenAddr"},
+		{natsbus.EmbeddedOptions{Name: "eu", ClientAddr: "0.0.0.0:4222", Secret: secret}, "ClientAddr"},
+		{natsbus.EmbeddedOptions{Name: "eu", Advertise: "eu.example.net"}, "Advertise"},
+		{natsbus.EmbeddedOptions{}, "Name"},
+		{natsbus.EmbeddedOptions{Name: "eu west"}, "Name"},
+		{natsbus.EmbeddedOptions{Name: "eu", Remotes: []natsbus.Remote{{Name: "us", Addr: "us:7947"}}}, "ListenAddr is missing"},
+		{natsbus.EmbeddedOptions{Name: "eu", Remotes: []natsbus.Remote{{Name: "us"}}}, "us has no address"},
+		{natsbus.EmbeddedOptions{Name: "eu", Remotes: []natsbus.Remote{{Name: "us", Addr: "us"}}}, "Remotes, us"},
+		{natsbus.EmbeddedOptions{Name: "eu", Remotes: []natsbus.Remote{{Name: "us", Addr: "a:1"}, {Name: "us", Addr: "b:1"}}}, "given twice"},
+	} {
+		_, err := natsbus.NewEmbedded(tt.opts)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%+v: %v, want %q", tt.opts, err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package natsbus_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/regiond/regiond/sync/natsbus"
+)
+
+// startConfigured serves a nats.conf.
+func startConfigured(t *testing.T, conf string) (url string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.NoSigs, opts.NoLog = true, true
+	s, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	return s.Addr().String()
+}
+
+// What the operator of NATS does not allow is seen, and only that is refused.
+func TestPermissions(t *testing.T) {
+	address := startConfigured(t, `
+		listen: "127.0.0.1:-1"
+		authorization: { users: [
+			{user: eu, password: e, permissions: {publish: ["rl.v1.*.eu", "rl.v1.digest.*"], subscribe: ["rl.v1.usage.*", "rl.v1.beat.*", "rl.v1.digest.eu"]}}
+			{user: us, password: u, permissions: {publish: ["rl.v1.*.us", "rl.v1.digest.*"], subscribe: ["rl.v1.usage.*", "rl.v1.beat.*"]}}
+		] }`)
+	c, log, deaf := newCounts(t), &logBuffer{}, &logBuffer{}
+	eu, _ := startBus(t, natsbus.Options{
+		URLs: []string{"nats://eu:e@" + address}, Region: "eu", Logger: log.logger(), Meter: c.meters.Meter("bus"),
+	})
+	us, _ := startBus(t, natsbus.Options{URLs: []string{"nats://us:u@" + address}, Region: "us", Logger: deaf.logger()})
+	crosses(t, eu, us, usageEU)
+	crosses(t, us, eu, "rl.v1.digest.eu")
+
+	for range 20 {
+		if err := eu.Publish(usageUS, []byte("forged")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "all refusals are counted", func() bool { return c.of("regiond.bus.dropped", "refused") == 20 })
+	if s := eu.Status(); !s.Connected || !strings.Contains(s.LastError, usageUS) {
+		t.Errorf("the status shows %+v", s)
+	}
+	if n := strings.Count(log.String(), usageUS); n != 1 {
+		t.Errorf("the refusal was logged %d times, want once:\n%s", n, log)
+	}
+	await(t, "a refused subscription is said", func() bool { return strings.Contains(us.Status().LastError, "rl.v1.digest.us") })
+	if !strings.Contains(deaf.String(), "rl.v1.digest.us") {
+		t.Errorf("a refused subscription is not logged:\n%s", deaf)
+	}
+	if err := eu.Publish(usageEU, []byte("last")); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m := receive(t, us.Messages(), "the last message")
+		if string(m.Data) == "forged" {
+			t.Fatal("a message under another region's name arrived")
+		}
+		if string(m.Data) == "last" {
+			break
+		}
+	}
+}
+
+// Wrong credentials are asked for again until somebody mends them.
+func TestWrongPassword(t *testing.T) {
+	address := startConfigured(t, `
+		listen: "127.0.0.1:-1"
+		authorization: {user: eu, password: right}`)
+	b, _ := startBus(t, natsbus.Options{URLs: []string{"nats://eu:wrong@" + address}, Region: "eu"})
+	await(t, "it is said", func() bool { return strings.Contains(b.Status().LastError, "Authorization Violation") })
+	if b.Connected() || strings.Contains(b.Status().LastError, "wrong") {
+		t.Errorf("status is %+v", b.Status())
+	}
+}
+
+// Some errors of a server have nats.go close its connection for good. The bus goes
+// on to the next.
+func TestServerErrorIsNotTheEnd(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	connections := 0
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			connections++
+			refuse(c)
+		}
+	}()
+	b, stop := startBus(t, natsbus.Options{URLs: []string{"nats://" + l.Addr().String()}, Region: "eu"})
+	for range 3 {
+		receive(t, b.Gaps(), "one more connection")
+	}
+	await(t, "it is said", func() bool { return strings.Contains(b.Status().LastError, "out of order") })
+	stop()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	if connections < 3 {
+		t.Errorf("%d connections, want 3 at least", connections)
+	}
+}
+
+// refuse is a server that answers two pings, the last after the subscriptions, and
+// then says something that nats.go has never heard.
+func refuse(c net.Conn) {
+	defer func() { _ = c.Close() }()
+	_, _ = fmt.Fprint(c, "INFO {\"server_id\":\"x\",\"proto\":1,\"max_payload\":1048576,\"headers\":true}\r\n")
+	pings := 0
+	for in := bufio.NewScanner(c); in.Scan(); {
+		if !strings.HasPrefix(in.Text(), "PING") {
+			continue
+		}
+		_, _ = fmt.Fprint(c, "PONG\r\n")
+		if pings++; pings == 2 {
+			_, _ = fmt.Fprint(c, "-ERR 'out of order'\r\n")
+		}
+	}
+}
+
+// Whoever does not read loses messages, is told, and goes on with newer ones.
+func TestSlowReader(t *testing.T) {
+	c := newCounts(t)
+	e, _ := startEmbedded(t, natsbus.EmbeddedOptions{Name: "eu"})
+	eu, _ := startBus(t, natsbus.Options{Server: e, Region: "eu"})
+	us, _ := startBus(t, natsbus.Options{Server: e, Region: "us", Meter: c.meters.Meter("bus")})
+	crosses(t, eu, us, usageEU)
+	receive(t, us.Gaps(), "the first connection is a gap")
+
+	for i := 0; c.of("regiond.bus.dropped", "reader") < 100; i++ {
+		for errors.Is(eu.Publish(usageEU, binary.BigEndian.AppendUint64(nil, uint64(i))), natsbus.ErrFull) {
+			continue // this test wants them to arrive
+		}
+	}
+	receive(t, us.Gaps(), "messages were dropped")
+	crosses(t, eu, us, usageEU)
+}
+
+// The whole bus in fake time: hours pass, and the connection with its pings stays.
+func TestFakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		e, err := natsbus.NewEmbedded(natsbus.EmbeddedOptions{Name: "eu"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 3)
+		run := func(r func(context.Context) error) { go func() { ended <- r(ctx) }() }
+		run(e.Run)
+		var buses []*natsbus.Bus
+		for _, region := range []string{"eu", "us"} {
+			b, err := natsbus.New(natsbus.Options{Server: e, Region: region})
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(b.Run)
+			<-b.Gaps()
+			buses = append(buses, b)
+		}
+		for hour := range 6 {
+			time.Sleep(time.Hour)
+			if err := buses[0].Publish(usageEU, []byte{byte(hour)}); err != nil {
+				t.Fatal(err)
+			}
+			if m := <-buses[1].Messages(); m.Data[0] != byte(hour) {
+				t.Errorf("hour %d arrived as %d", hour, m.Data[0])
+			}
+		}
+		if n := len(buses[0].Gaps()) + len(buses[1].Gaps()); n != 0 {
+			t.Error("the connection did not last")
+		}
+		cancel()
+		for range cap(ended) {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(time.Minute) // timers of nats-server that have nothing left to do
+	})
+}
+
+// A port for clients serves those that are not in this process.
+func TestClientAddr(t *testing.T) {
+	e, _ := startEmbedded(t, natsbus.EmbeddedOptions{Name: "eu", ClientAddr: "127.0.0.1:0"})
+	inside, _ := startBus(t, natsbus.Options{Server: e, Region: "eu"})
+	outside, _ := startBus(t, natsbus.Options{URLs: []string{"nats://" + e.ClientAddr().String()}, Region: "us"})
+	crosses(t, inside, outside, usageEU)
+	crosses(t, outside, inside, usageUS)
+	if got := inside.Status().URL; got != "in process" {
+		t.Errorf("the status shows %q", got)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	e, err := natsbus.NewEmbedded(natsbus.EmbeddedOptions{Name: "eu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := []string{"nats://nats:4222"}
+	for _, tt := range []struct {
+		opts natsbus.Options
+		want string // part of the error; "" for none
+	}{
+		{natsbus.Options{Region: "eu", URLs: url}, ""},
+		{natsbus.Options{Region: "eu", URLs: []string{"nats", "tls://b:1"}}, ""},
+		{natsbus.Options{Region: "eu", Server: e}, ""},
+		{natsbus.Options{Region: "eu"}, "must be given"},
+		{natsbus.Options{Region: "eu", URLs: url, Server: e}, "not both"},
+		{natsbus.Options{URLs: url}, "Region"},
+		{natsbus.Options{Region: "eu.west", URLs: url}, "Region"},
+		{natsbus.Options{Region: "*", URLs: url}, "Region"},
+		{natsbus.Options{Region: "eu", URLs: []string{"ws://nats:80"}}, "not nats or tls"},
+		{natsbus.Options{Region: "eu", URLs: []string{"nats://:4222"}}, "no host"},
+		{natsbus.Options{Region: "eu", URLs: []string{"nats://u:hush@nats:x"}}, "cannot be read"},
+	} {
+		_, err := natsbus.New(tt.opts)
+		switch {
+		case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+			t.Errorf("%+v: %v, want %q", tt.opts, err, tt.want)
+		case err != nil && strings.Contains(err.Error(), "hush"):
+			t.Errorf("the error shows a password: %v", err)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package sync
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// Totals is what the mesh carries: the totals of this region that go out, and
+// those of all regions that come in. Package ledger implements it. Everything is
+// called from the one goroutine of Run.
+type Totals interface {
+	// Fold merges what author says it has admitted, by its store clock clockUS at our
+	// time at: all of it, or on an error nothing. Our own region as the author means
+	// a sibling, or a peer that hands back what we lost.
+	Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error
+	// ClockUS is the store clock of a region at our time at, by what Fold was told last;
+	// false: nothing was.
+	ClockUS(region string, at time.Duration) (us int64, known bool)
+	// Urgent has something in it once a change should not wait for the next tick.
+	Urgent() <-chan struct{}
+	// Take returns up to that many changed totals of our own and considers them
+	// published: the urgent ones, or all.
+	Take(entries int, all bool) []wire.Group
+	// Unsent is the age of the oldest change that was not taken.
+	Unsent() time.Duration
+	// Live walks over all live totals of a region, in pieces of at most that many.
+	Live(of string, entries int) iter.Seq[[]wire.Group]
+	// Roll returns the next of our own live totals, so that all pass by in turn.
+	Roll(entries int) []wire.Group
+	// Series is how many series are known, of any region. It only sizes Roll.
+	Series() int
+	// Sweep frees what has ended. It is called at each tick.
+	Sweep()
+	// Full reports that something was turned away lately for want of room.
+	Full() bool
+}
+
+// Options are what a Mesh is made of. Self, Bus, Totals, Now, TimeUS, Known, View,
+// Logger and Meter are required. The funcs are called from the goroutine of Run
+// and must return at once.
+type Options struct {
+	// Self is this process. Boot tells its lives apart, so no two may have the same.
+	Self   wire.Process
+	Bus    Bus
+	Totals Totals
+	// Now is this process's monotonic clock.
+	Now func() time.Duration
+	// TimeUS is the store clock of our region, µs since the epoch; always positive.
+	TimeUS func() int64
+	// Known reports whether a region belongs to the topology in force. Messages of
+	// any other are refused, and its processes forgotten.
+	Known func(region string) bool
+	// Regions lists the topology in force, ours included or not: those of them that we
+	// do not hear are asked for at their neighbours. It may be nil.
+	Regions func() []string
+	// View is what the next beat shall say.
+	View func() Advertised
+	// Exchange is told what a beat teaches about a peer's clock. It may be nil.
+	Exchange func(peer wire.Process, e Exchange)
+	// Reread is called when all our totals were asked for while a sibling is silent,
+	// whose admissions only the store knows. It may be nil.
+	Reread func()
+	Logger *slog.Logger
+	Meter  metric.Meter
+	// Tracer makes the spans of messages; nil makes none, and costs nothing.
+	Tracer trace.Tracer
+	// Checks gives the sampled checks whose usage is in groups that Totals.Take gave,
+	// once each: what is published is linked to them. It may be nil.
+	Checks func(groups []wire.Group) []trace.SpanContext
+}
+
+// Advertised is the part of a beat that the region's view decides; wire.Beat says
+// what the fields mean.
+type Advertised struct {
+	Members  []string
+	Topology uint64
+	Weights  []wire.Weight // nil unless they should be spelled out
+}
+
+// Exchange is one round of messages between two store clocks, all in µs: sent and
+// heard by ours, received and replied by the peer's.
+type Exchange struct {
+	SentUS, ReceivedUS, RepliedUS, HeardUS int64
+}
+
+func (o *Options) validate() error {
+	switch {
+	case o.Bus == nil || o.Totals == nil:
+		return errors.New("mesh: Bus and Totals are required")
+	case o.Now == nil || o.TimeUS == nil:
+		return errors.New("mesh: Now and TimeUS are required")
+	case o.Known == nil || o.View == nil:
+		return errors.New("mesh: Known and View are required")
+	case o.Logger == nil || o.Meter == nil:
+		return errors.New("mesh: Logger and Meter are required")
+	case o.Self.Region == "" || o.Self.Instance == "" || o.Self.Boot <= 0:
+		return fmt.Errorf("mesh: Self is incomplete: region %q, instance %q, boot %d; all three are required",
+			o.Self.Region, o.Self.Instance, o.Self.Boot)
+	}
+	return nil
+}

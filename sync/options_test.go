@@ -1,0 +1,114 @@
+package sync_test
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/sync/meshtest"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+var (
+	_ meshsync.Totals = (*ledger.Ledger)(nil)
+	_ meshsync.Totals = (*meshtest.Totals)(nil)
+)
+
+func TestNewSaysWhatIsMissing(t *testing.T) {
+	now := func() time.Duration { return 0 }
+	good := func() meshsync.Options {
+		return meshsync.Options{
+			Self: wire.Process{Region: "eu", Instance: "a", Boot: 1}, Bus: meshtest.NewNetwork(1).Join("eu"),
+			Totals: meshtest.NewTotals("eu", now), Now: now, TimeUS: func() int64 { return 1 },
+			Known: func(string) bool { return true }, View: func() meshsync.Advertised { return meshsync.Advertised{} },
+			Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},
+		}
+	}
+	if _, err := meshsync.New(good()); err != nil {
+		t.Fatal(err)
+	}
+	for word, spoil := range map[string]func(o *meshsync.Options){
+		"Bus":    func(o *meshsync.Options) { o.Bus = nil },
+		"Totals": func(o *meshsync.Options) { o.Totals = nil },
+		"Now":    func(o *meshsync.Options) { o.Now = nil },
+		"TimeUS": func(o *meshsync.Options) { o.TimeUS = nil },
+		"Known":  func(o *meshsync.Options) { o.Known = nil },
+		"View":   func(o *meshsync.Options) { o.View = nil },
+		"Logger": func(o *meshsync.Options) { o.Logger = nil },
+		"Meter":  func(o *meshsync.Options) { o.Meter = nil },
+		"boot 0": func(o *meshsync.Options) { o.Self.Boot = 0 },
+	} {
+		o := good()
+		spoil(&o)
+		if _, err := meshsync.New(o); err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("without a good %s: %v", word, err)
+		}
+	}
+}
+
+// What an operator sees of a mesh that works, and of a region that fell silent.
+func TestMetrics(t *testing.T) {
+	bubble(t, func(w *world) {
+		nodes := three(w)
+		eu, us := nodes[0], nodes[1]
+		eu.totals.Admit(1, eu.cell(1))
+		sleep(time.Second)
+		us.kill()
+		sleep(9 * time.Second)
+		for name, labels := range map[string][]string{
+			"regiond.sync.published":         {"kind", "usage", "kind", "digest", "kind", "beat", "kind", "request"},
+			"regiond.sync.published_bytes":   {"kind", "usage"},
+			"regiond.sync.received":          {"kind", "request", "region", "us", "region", "ap"},
+			"regiond.sync.received_bytes":    {"region", "ap"},
+			"regiond.sync.digests_folded":    {"region", "us", "region", "ap"},
+			"regiond.sync.digests_published": {"", ""},
+		} {
+			for i := 0; i < len(labels); i += 2 {
+				if eu.counter(name, labels[i], labels[i+1]) < 1 {
+					t.Errorf("%s{%s=%s} counts nothing", name, labels[i], labels[i+1])
+				}
+			}
+		}
+		if errs := eu.counter("regiond.sync.publish_errors", "", ""); errs != 0 {
+			t.Errorf("%d messages were not taken", errs)
+		}
+		eu.bus.Down()
+		eu.totals.Admit(1, eu.cell(1)) // is tried at every tick
+		sleep(time.Second)
+		if errs := eu.counter("regiond.sync.publish_errors", "", ""); errs < 9 {
+			t.Errorf("a second without a bus, %d messages were not taken", errs)
+		}
+		ages := eu.ages()
+		if len(ages) != 2 || ages["us"] < 9 || ages["us"] > 11 || ages["ap"] < 1 || ages["ap"] > 2 {
+			t.Errorf("ages in seconds: %v", ages)
+		}
+	}, "eu", "us", "ap")
+}
+
+// ages reads the gauge of peers' ages.
+func (n *node) ages() map[string]float64 {
+	var data metricdata.ResourceMetrics
+	if err := n.reader.Collect(n.w.t.Context(), &data); err != nil {
+		n.w.t.Fatal(err)
+	}
+	ages := map[string]float64{}
+	for _, scope := range data.ScopeMetrics {
+		at := slices.IndexFunc(scope.Metrics, func(m metricdata.Metrics) bool { return m.Name == "regiond.sync.peer_age" })
+		if at < 0 {
+			continue
+		}
+		for _, p := range scope.Metrics[at].Data.(metricdata.Gauge[float64]).DataPoints {
+			region, _ := p.Attributes.Value(attribute.Key("region"))
+			ages[region.AsString()] = p.Value
+		}
+	}
+	return ages
+}

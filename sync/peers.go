@@ -1,0 +1,129 @@
+package sync
+
+import (
+	"slices"
+	"time"
+
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// tripsKept is how many round trips the smallest is chosen from.
+const tripsKept = 8
+
+// Peer is what is known of another process. The zero value of a field that comes
+// with beats means that none came yet.
+type Peer struct {
+	wire.Process
+	Heard   time.Duration // when its newest message came, by Options.Now
+	ClockUS int64         // its store clock at Heard
+	Seq     uint64        // number of that message
+	// Acked is when we sent the newest of our messages that it acknowledges; 0: it
+	// has not acknowledged any.
+	Acked time.Duration
+	// Beats counts its beats since it appeared, was last silent for longer than
+	// SilentAfter, or Distrust was called.
+	Beats int
+	// Members, Topology, Weights, Unsent and Full are those of its newest beat.
+	Members  []string
+	Topology uint64
+	Weights  []wire.Weight
+	Unsent   time.Duration // age of its oldest change that was not published
+	Full     bool
+	// Digested: all its totals have been folded since it appeared, was last silent
+	// for longer than SilentAfter, or Distrust was called. It may be a digest that
+	// somebody else had asked for.
+	Digested bool
+	RTT      time.Duration // the smallest of the last eight round trips; 0: none yet
+}
+
+// peer is a Peer and what the mesh needs beside.
+type peer struct {
+	Peer
+	receivedUS int64 // our store clock at Heard
+	beatSeq    uint64
+	ackedSeq   uint64
+	trips      []time.Duration
+	own, echo  assembly
+	echoed     bool          // it has handed back what it knows of our own totals
+	progress   time.Duration // when the last chunk came
+}
+
+func (p *peer) distrust() {
+	p.Beats, p.Digested = 0, false
+	p.own.reset()
+}
+
+// beat takes what a beat says. ours is when we sent the message that it
+// acknowledges, known only when ok; receivedUS is our store clock. It reports whether a
+// view may depend on the difference, and what was learnt about the two clocks.
+func (r *roster) beat(b *wire.Beat, ours sending, ok bool, receivedUS int64, now time.Duration) (changed bool, e Exchange) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[nameOf(b.From)]
+	if p == nil || p.Process != b.From || b.Seq <= p.beatSeq {
+		return false, e // a later beat was faster
+	}
+	unsent := time.Duration(b.UnsentMS) * time.Millisecond
+	changed = p.Beats == 0 || p.Topology != b.Topology || p.Full != b.Full || late(p.Unsent) != late(unsent) ||
+		!slices.Equal(p.Members, b.Members) || !slices.Equal(p.Weights, b.Weights)
+	p.beatSeq = b.Seq
+	p.Beats++
+	p.Members, p.Topology, p.Weights, p.Unsent, p.Full = b.Members, b.Topology, b.Weights, unsent, b.Full
+	if !ok || ours.seq <= p.ackedSeq {
+		return changed, e
+	}
+	changed = changed || p.Acked == 0
+	ack := ackOf(b, r.self)
+	p.ackedSeq, p.Acked = ours.seq, ours.at
+	p.trip(now - ours.at - time.Duration(b.TimeUS-ack.ReceivedUS)*time.Microsecond)
+	return changed, Exchange{SentUS: ours.timeUS, ReceivedUS: ack.ReceivedUS, RepliedUS: b.TimeUS, HeardUS: receivedUS}
+}
+
+// lateUnsent is how old the oldest unsent change of a process may be until its totals
+// are as good as silence.
+const lateUnsent = time.Second
+
+func late(unsent time.Duration) bool { return unsent > lateUnsent }
+
+// trip notes a round trip. A negative one is a clock that was moved meanwhile.
+func (p *peer) trip(d time.Duration) {
+	if d < 0 {
+		return
+	}
+	if len(p.trips) == tripsKept {
+		p.trips = slices.Delete(p.trips, 0, 1)
+	}
+	p.trips = append(p.trips, d)
+	p.RTT = slices.Min(p.trips)
+}
+
+// ackOf is what a beat says about us; the zero Ack when it does not mention us.
+func ackOf(b *wire.Beat, self wire.Process) wire.Ack {
+	for _, a := range b.Acks {
+		if a.Process == self {
+			return a
+		}
+	}
+	return wire.Ack{}
+}
+
+// chunk notes a part of a digest and reports whether it is whole by that.
+func (r *roster) chunk(from wire.Process, c wire.Chunk, echo bool, now time.Duration) (whole bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[nameOf(from)]
+	if p == nil || p.Process != from {
+		return false
+	}
+	p.progress = now
+	if echo {
+		whole = p.echo.add(c)
+		p.echoed = p.echoed || whole
+		return whole
+	}
+	if !p.own.add(c) {
+		return false
+	}
+	p.Digested = true
+	return true
+}

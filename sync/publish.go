@@ -1,0 +1,192 @@
+package sync
+
+import (
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/regiond/regiond/sync/wire"
+)
+
+const (
+	// tickEntries bounds what one tick publishes, about 0.5 MB; the rest waits for the
+	// next, in the ledger.
+	tickEntries = wire.MaxEntries
+	// urgentEntries is about 100 KB: what is urgent shall not queue behind itself.
+	urgentEntries = 8192
+	// The rolling digest passes by everything in rollOver, as long as that needs no
+	// more than rollMost (300 KB/s) and no less than rollLeast totals a tick.
+	rollOver  = 30 * time.Second
+	rollLeast = 64
+	rollMost  = 2048
+	// rollRest is the pause after each slice where so few series are known that one
+	// slice is everything: then nothing is gained by repeating it at every tick.
+	rollRest = time.Second
+	// lastRounds bounds what a leaving process still publishes.
+	lastRounds = 16
+)
+
+// outbox is where our messages get their numbers and leave from.
+type outbox struct {
+	seq  uint64 // of the newest message that the bus took
+	sent ring
+	buf  []byte // of the message being written; Publish does not keep it
+	// left is what was taken from the ledger and the bus did not take. Nothing more
+	// is taken before it is gone, so it stays one tick's worth.
+	left       [][]wire.Group
+	leftSince  time.Duration
+	span       trace.Span // of the first of left, while it is linked to checks; else nil
+	lastUrgent time.Duration
+	rolled     time.Duration // when a slice of the rolling digest was due last
+	down       bool          // the bus did not take the newest message, and the log says so
+}
+
+// unsent is the age of the oldest change that peers were not told, wherever it waits.
+func (b *outbox) unsent(now time.Duration, t Totals) time.Duration {
+	age := t.Unsent()
+	if len(b.left) > 0 {
+		age = max(age, now-b.leftSince)
+	}
+	return age
+}
+
+// publishChanges sends all changes, then a slice of the rolling digest.
+func (m *Mesh) publishChanges(now time.Duration) {
+	if m.roster.silenced(now) {
+		return
+	}
+	late := m.outbox.unsent(now, m.o.Totals) > BeatEvery
+	if _, err := m.take(now, tickEntries, true); err != nil {
+		return
+	}
+	if late {
+		m.beatSoon() // the last beat said that changes wait; until the next, peers count us out
+	}
+	m.rollOn(now)
+}
+
+// rollOn sends a slice of the rolling digest, if one is due.
+func (m *Mesh) rollOn(now time.Duration) {
+	live := 2 * m.o.Totals.Series() // two live buckets each
+	if live <= rollLeast && m.outbox.rolled > 0 && now-m.outbox.rolled < rollRest {
+		return
+	}
+	m.outbox.rolled = max(now, 1)
+	perTick := live / int(rollOver/TickEvery)
+	for _, groups := range messages(m.o.Totals.Roll(min(max(perTick, rollLeast), rollMost))) {
+		if m.sendUsage("", wire.Chunk{}, groups, nil) != nil {
+			return // it comes round again
+		}
+	}
+}
+
+// urgent sends the changes that bring a limit near, at most every urgentEvery.
+func (m *Mesh) urgent() {
+	now := m.o.Now()
+	if m.roster.silenced(now) {
+		return
+	}
+	if wait := urgentEvery - (now - m.outbox.lastUrgent); m.outbox.lastUrgent > 0 && wait > 0 {
+		m.due.urgent = now + wait
+		return
+	}
+	m.outbox.lastUrgent = max(now, 1)
+	if taken, err := m.take(now, urgentEntries, false); err == nil && taken >= urgentEntries {
+		m.due.urgent = now + urgentEvery // there may be more
+	}
+}
+
+// take publishes what the ledger wants published, what was left over first, and
+// says how much that was.
+func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err error) {
+	b := &m.outbox
+	if err := m.drain(); err != nil {
+		return 0, err
+	}
+	groups := m.o.Totals.Take(entries, all)
+	b.left, b.leftSince = messages(groups), now
+	return totals(groups), m.drain()
+}
+
+// drain publishes what was taken.
+func (m *Mesh) drain() error {
+	b := &m.outbox
+	for len(b.left) > 0 {
+		if err := m.sendUsage("", wire.Chunk{}, b.left[0], m.publication(b.left[0])); err != nil {
+			return err
+		}
+		m.published()
+		b.left = b.left[1:]
+	}
+	return nil
+}
+
+// publishAll is the last publication.
+func (m *Mesh) publishAll() {
+	now := m.o.Now()
+	if m.roster.silenced(now) {
+		return
+	}
+	for range lastRounds {
+		if taken, err := m.take(now, tickEntries, true); err != nil || taken == 0 {
+			return
+		}
+	}
+}
+
+// messages divides totals among messages that stay within the caps, and puts their
+// rows in the order in which they are shortest.
+func messages(groups []wire.Group) [][]wire.Group {
+	for i := range groups {
+		groups[i].Sort()
+	}
+	return wire.Split(groups, wire.MaxEntries, wire.MaxGroupBytes)
+}
+
+// sendUsage sends one message of totals, with the context of span if that is not nil.
+func (m *Mesh) sendUsage(of string, chunk wire.Chunk, groups []wire.Group, span trace.Span) error {
+	u := wire.Usage{
+		From: m.o.Self, Seq: m.outbox.seq + 1, TimeUS: m.o.TimeUS(),
+		Of: of, Chunk: chunk, Groups: groups,
+	}
+	if of != "" {
+		u.OfTimeUS, _ = m.o.Totals.ClockUS(of, m.o.Now())
+	}
+	kind := kindUsage
+	if chunk.Digest != 0 {
+		kind = kindDigest
+	}
+	m.outbox.buf = wire.AppendUsage(m.outbox.buf[:0], &u)
+	return m.publish(kind, SubjectUsage+m.o.Self.Region, u.TimeUS, span)
+}
+
+// publish hands over what stands in the buffer under the next number. The number
+// is spent only when the bus took the message, so a refusal here is no gap there.
+func (m *Mesh) publish(kind, subject string, timeUS int64, span trace.Span) error {
+	b := &m.outbox
+	err := m.o.Bus.Publish(subject, b.buf, header(span)...)
+	m.told(kind, err)
+	if err != nil {
+		return err
+	}
+	b.seq++
+	b.sent.add(sending{seq: b.seq, at: max(m.o.Now(), 1), timeUS: timeUS})
+	return nil
+}
+
+// told counts what became of a message and logs when that changes.
+func (m *Mesh) told(kind string, err error) {
+	b := &m.outbox
+	if err != nil {
+		m.metrics.notSent()
+		if !b.down {
+			m.o.Logger.Warn("the bus takes no messages; peers do not hear this process", "error", err)
+		}
+	} else {
+		m.metrics.sent(kind, len(b.buf))
+		if b.down {
+			m.o.Logger.Info("the bus takes messages again")
+		}
+	}
+	b.down = err != nil
+}

@@ -1,0 +1,108 @@
+package sync
+
+import "time"
+
+// The steps of a mesh: what Run does, without its goroutine and its timer. Whoever
+// takes them itself, one at a time and instead of Run, calls Begin first, Receive for
+// each message, Reconnected when the bus is back, and Advance when Due has come or
+// when something else has been called or the totals were changed.
+//
+//	Begin ─▶ ┌ Receive, Reconnected ┐ ─▶ Leave
+//	         └ Advance, at Due      ┘
+
+// never comes after every due time.
+const never = time.Duration(1<<63 - 1)
+
+// dues is when the work that waits for its time is to be done, by Options.Now.
+type dues struct {
+	tick, beat, urgent, digest time.Duration
+}
+
+// Begin is the first step.
+func (m *Mesh) Begin() {
+	m.started = m.o.Now()
+	m.lastTick = m.started
+	m.due = dues{tick: m.started + TickEvery, beat: m.started, urgent: never, digest: never}
+}
+
+// Due is when Advance has to be called next, by Options.Now; it may be past.
+func (m *Mesh) Due() time.Duration {
+	return min(m.due.tick, m.due.beat, m.due.urgent, m.due.digest)
+}
+
+// Idle reports whether ticks find nothing to do: no totals are known, nothing waits to
+// be sent and nothing is owed. It stays so until a message comes or a total is
+// recorded, and until then SkipTicks may stand for them. Only that a process was
+// silent for ForgetAfter, or its region has left the topology, then shows later.
+func (m *Mesh) Idle() bool {
+	return m.settled && !m.owed && len(m.outbox.left) == 0 && m.o.Totals.Series() == 0
+}
+
+// DueIdle is Due while ticks are left out.
+func (m *Mesh) DueIdle() time.Duration { return min(m.due.beat, m.due.urgent, m.due.digest) }
+
+// SkipTicks leaves out the ticks that were due up to now; those to come keep their pace.
+func (m *Mesh) SkipTicks() {
+	if behind := m.o.Now() - m.due.tick; behind >= 0 {
+		m.due.tick += (behind/TickEvery + 1) * TickEvery
+		m.lastTick = m.due.tick - TickEvery
+	}
+}
+
+// Advance does what is due, and what Beat, Distrust and the totals have asked for.
+func (m *Mesh) Advance() {
+	if taken(m.o.Totals.Urgent()) {
+		m.urgent()
+	}
+	if taken(m.beatNow) {
+		m.beatSoon()
+	}
+	if taken(m.again) {
+		m.askAll()
+	}
+	now := m.o.Now()
+	if m.due.tick <= now {
+		m.due.tick += TickEvery
+		if m.due.tick <= now { // ticks that were missed are not made up for
+			m.due.tick = now + TickEvery
+		}
+		m.tick()
+	}
+	if m.due.beat <= now {
+		m.beat(false)
+	}
+	if m.due.urgent <= now {
+		m.due.urgent = never
+		m.urgent()
+	}
+	if m.due.digest <= now {
+		m.due.digest = never
+		m.answer()
+	}
+}
+
+// Leave is the last step: what has not been published is, and peers are told.
+func (m *Mesh) Leave() {
+	m.publishAll()
+	m.outbox.abandonSpan()
+	m.beat(true)
+	m.answers.abandon()
+}
+
+// Reconnected has both sides catch up on what the bus may have lost.
+func (m *Mesh) Reconnected() {
+	m.publishChanges(m.o.Now())
+	m.beatSoon()
+	m.askAll()
+	m.restart()
+}
+
+// taken takes what a channel holds, if it holds something.
+func taken(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

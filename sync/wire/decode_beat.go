@@ -1,0 +1,108 @@
+package wire
+
+import "fmt"
+
+// known returns a reader of the fields of one Beat.
+func (b *Beat) known() func(f field) error {
+	var from bool
+	return func(f field) error {
+		switch f.num {
+		case beatFrom:
+			return in("from", f.message(&from, b.From.known))
+		case beatSeq:
+			return f.uint(&b.Seq)
+		case beatTime:
+			return f.int(&b.TimeUS)
+		case beatAcks:
+			return decodeAck(f, &b.Acks)
+		case beatMembers:
+			return decodeName(f, "members", &b.Members)
+		case beatTopology:
+			return f.fixed(&b.Topology)
+		case beatWeights:
+			return decodeWeight(f, &b.Weights)
+		case beatUnsent:
+			return f.int(&b.UnsentMS)
+		case beatLeaving:
+			return f.flag(&b.Leaving)
+		case beatFull:
+			return f.flag(&b.Full)
+		}
+		return nil
+	}
+}
+
+func decodeAck(f field, into *[]Ack) error {
+	if len(*into) == MaxAcks {
+		return refuse(ReasonSize, "more than %d acks", MaxAcks)
+	}
+	var a Ack
+	var seen, process bool
+	err := f.message(&seen, func(f field) error {
+		switch f.num {
+		case ackProcess:
+			return in("process", f.message(&process, a.Process.known))
+		case ackSeq:
+			return f.uint(&a.Seq)
+		case ackReceived:
+			return f.int(&a.ReceivedUS)
+		}
+		return nil
+	})
+	if err != nil {
+		return in(fmt.Sprintf("acks[%d]", len(*into)), err)
+	}
+	*into = append(*into, a)
+	return nil
+}
+
+// decodeName reads one of a list of regions.
+func decodeName(f field, list string, into *[]string) error {
+	if len(*into) == MaxRegions {
+		return refuse(ReasonSize, "more than %d %s", MaxRegions, list)
+	}
+	var name string
+	if err := f.text(&name); err != nil {
+		return in(fmt.Sprintf("%s[%d]", list, len(*into)), err)
+	}
+	*into = append(*into, name)
+	return nil
+}
+
+func decodeWeight(f field, into *[]Weight) error {
+	if len(*into) == MaxRegions {
+		return refuse(ReasonSize, "more than %d weights", MaxRegions)
+	}
+	var w Weight
+	var seen bool
+	err := f.message(&seen, func(f field) error {
+		switch f.num {
+		case weightRegion:
+			return f.text(&w.Region)
+		case weightWeight:
+			return f.int(&w.Weight)
+		}
+		return nil
+	})
+	if err != nil {
+		return in(fmt.Sprintf("weights[%d]", len(*into)), err)
+	}
+	*into = append(*into, w)
+	return nil
+}
+
+// known reads the fields of one DigestRequest.
+func (r *DigestRequest) known() func(f field) error {
+	var from bool
+	return func(f field) error {
+		switch f.num {
+		case requestFrom:
+			return in("from", f.message(&from, r.From.known))
+		case requestEcho:
+			return f.flag(&r.Echo)
+		case requestMissing:
+			return decodeName(f, "missing", &r.Missing)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,3 @@
+// Package wire is the format of messages between regions, and the only place that
+// knows it: protobuf, versioned, bounded before anything is allocated.
+package wire

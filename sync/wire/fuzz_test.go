@@ -1,0 +1,58 @@
+package wire_test
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/s2"
+
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// The targets hold for every input: no panic, and either an error that has a
+// reason or a message that, written again, reads as the same.
+
+func FuzzDecodeUsage(f *testing.F)         { fuzzDecode(f, "usage") }
+func FuzzDecodeBeat(f *testing.F)          { fuzzDecode(f, "beat") }
+func FuzzDecodeDigestRequest(f *testing.F) { fuzzDecode(f, "digest request") }
+
+func fuzzDecode(f *testing.F, name string) {
+	files, err := filepath.Glob("testdata/*.golden")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no golden file to begin with (%v)", err)
+	}
+	for _, file := range files {
+		f.Add(readGolden(f, file))
+	}
+	k := kinds()[slices.IndexFunc(kinds(), func(k kind) bool { return k.name == name })]
+	f.Fuzz(func(t *testing.T, data []byte) {
+		decodesToItself(t, k, data)
+		// Changed bits rarely survive decompression, so the same bytes are a body too.
+		decodesToItself(t, k, envelope(data))
+		decodesToItself(t, k, packedEnvelope(s2.Encode(nil, data)))
+	})
+}
+
+func decodesToItself(t *testing.T, k kind, data []byte) {
+	before := slices.Clone(data)
+	got, err := k.decode(data)
+	if !slices.Equal(before, data) {
+		t.Fatal("the input was changed")
+	}
+	if err != nil {
+		if reason := reasonOf(err); !slices.Contains(wire.Reasons(), reason) || reason == wire.ReasonAuthor {
+			t.Fatalf("refused with reason %q: %v", reason, err)
+		}
+		return
+	}
+	written := k.encode(got)
+	again, err := k.decode(written)
+	if err != nil {
+		t.Fatalf("decoded, written again and then: %v", err)
+	}
+	if diff := cmp.Diff(got, again); diff != "" {
+		t.Fatalf("decoded, written and decoded again (-first +second):\n%s", diff)
+	}
+}

@@ -1,0 +1,194 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/regiond/regiond/sync/wire"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden is one message as it is on the wire, for ever: a change here is a change
+// that processes of different versions meet.
+type golden struct {
+	name string
+	what string // for who reads the file
+	data []byte
+	// Whoever reads it gets this: a *wire.Usage, *wire.Beat, *wire.DigestRequest, or
+	// the reason why not.
+	want any
+	// s2 may choose other bytes for the same body in another release or on another
+	// processor. Of these files only the meaning is fixed.
+	packed bool
+}
+
+func goldens() []golden {
+	changes := usageOf(2, 2)
+	changes.Groups[1].Epochs[0] = changes.Groups[1].Bucket*minute + 1 // one after the start, then a day before
+	changes.Groups[1].Epochs[1] = midnight - 86_400_000_000
+	chunk := usageOf(1, 3)
+	chunk.Chunk = wire.Chunk{Digest: 9, Index: 1, Count: 2}
+	empty := usageOf(0, 0)
+	empty.Chunk = wire.Chunk{Digest: 1, Count: 1}
+	echo := usageOf(1, 1)
+	echo.Of = "us-east"
+	relay := usageOf(1, 1)
+	relay.Of, relay.OfTimeUS = "us-east", relay.TimeUS-minute
+	leaving := beatOf(0, 0)
+	leaving.Leaving, leaving.Full, leaving.Topology, leaving.UnsentMS = true, true, 0, 0
+	request := &wire.DigestRequest{From: process("ap-south"), Echo: true, Missing: []string{"eu-west", "us-east"}}
+	future := append([]byte{0x08, 0x02}, wire.AppendDigestRequest(nil, request)[2:]...)
+	return []golden{
+		{"usage_changes", "Two limits with two changed totals each.", wire.AppendUsage(nil, changes), changes, false},
+		{"usage_chunk", "The second of two parts of a digest.", wire.AppendUsage(nil, chunk), chunk, false},
+		{"usage_empty_digest", "The digest of a region that has admitted nothing.", wire.AppendUsage(nil, empty), empty, false},
+		{"usage_handed_back", "A total of us-east, as eu-west knows it.", wire.AppendUsage(nil, echo), echo, false},
+		{"usage_relayed", "A total of us-east, whose clock is a minute behind, as eu-west knows it.", wire.AppendUsage(nil, relay), relay, false},
+		{"usage_compressed", "100 limits with three changed totals each, as an s2 block.", wire.AppendUsage(nil, usageOf(100, 3)), usageOf(100, 3), true},
+		{"beat", "A beat that hears two processes and spells out three weights.", wire.AppendBeat(nil, beatOf(2, 3)), beatOf(2, 3), false},
+		{"beat_leaving", "The last beat of a process that is alone and short of room.", wire.AppendBeat(nil, leaving), leaving, false},
+		{"beat_compressed", "A beat with 100 acks, as an s2 block.", wire.AppendBeat(nil, beatOf(100, 0)), beatOf(100, 0), true},
+		{"digest_request", "ap-south asks for all, also for what is known of itself.", wire.AppendDigestRequest(nil, request), request, false},
+		{"newer_fields", "A digest request with fields that nobody knows yet, at every level.", withNewerFields(request), request, false},
+		{"future_version", "An envelope of version 2, whatever that will be.", future, wire.ReasonVersion, false},
+	}
+}
+
+// newerFields appends what a newer process may write: one unknown field of each
+// wire type.
+func newerFields(b []byte) []byte {
+	const newer = 1000
+	b = protowire.AppendVarint(protowire.AppendTag(b, newer, protowire.VarintType), 7)
+	b = protowire.AppendFixed32(protowire.AppendTag(b, newer+1, protowire.Fixed32Type), 7)
+	b = protowire.AppendFixed64(protowire.AppendTag(b, newer+2, protowire.Fixed64Type), 7)
+	b = protowire.AppendString(protowire.AppendTag(b, newer+3, protowire.BytesType), "new")
+	b = protowire.AppendTag(b, newer+4, protowire.StartGroupType)
+	b = protowire.AppendVarint(protowire.AppendTag(b, 1, protowire.VarintType), 7)
+	return protowire.AppendTag(b, newer+4, protowire.EndGroupType)
+}
+
+// withNewerFields writes a request with such fields in each of its messages.
+func withNewerFields(r *wire.DigestRequest) []byte {
+	from := newerFields(cat(text(1, r.From.Region), text(2, r.From.Instance), number(3, uint64(r.From.Boot))))
+	request := newerFields(cat(nested(1, from), number(2, 1), text(3, r.Missing[0]), text(3, r.Missing[1])))
+	return newerFields(envelope(newerFields(nested(3, request))))
+}
+
+func TestGolden(t *testing.T) {
+	for _, g := range goldens() {
+		t.Run(g.name, func(t *testing.T) {
+			file := filepath.Join("testdata", g.name+".golden")
+			if *update {
+				writeGolden(t, file, g)
+			}
+			data := readGolden(t, file)
+			if !g.packed && !bytes.Equal(data, g.data) {
+				t.Errorf("%s is no longer what is written (-want +got, -update writes it anew):\n%s",
+					file, cmp.Diff(hex.Dump(data), hex.Dump(g.data)))
+			}
+			if isPacked(data) != g.packed || isPacked(g.data) != g.packed {
+				t.Errorf("compressed: %t in the file, %t now, want %t", isPacked(data), isPacked(g.data), g.packed)
+			}
+			// Every file is read as every kind: as its own it means want, as any other it
+			// is refused.
+			for _, kind := range kinds() {
+				got, err := kind.decode(data)
+				switch reason := reasonOf(err); {
+				case kind.is(g.want):
+					if diff := cmp.Diff(g.want, got); err != nil || diff != "" {
+						t.Errorf("error %v, -want +got:\n%s", err, diff)
+					}
+				case g.want == wire.ReasonVersion:
+					if reason != wire.ReasonVersion {
+						t.Errorf("as a %s: %v, want reason version", kind.name, err)
+					}
+				case reason != wire.ReasonMalformed:
+					t.Errorf("as a %s: %v, want reason malformed", kind.name, err)
+				}
+			}
+		})
+	}
+}
+
+// isPacked looks at the tag that follows the version.
+func isPacked(data []byte) bool {
+	num, _, _ := protowire.ConsumeTag(data[2:])
+	return num == 3
+}
+
+// kind is one of the three decoders.
+type kind struct {
+	name   string
+	decode func([]byte) (any, error)
+	encode func(any) []byte
+	is     func(any) bool
+}
+
+func kinds() []kind {
+	return []kind{
+		kindOf("usage", wire.DecodeUsage, wire.AppendUsage),
+		kindOf("beat", wire.DecodeBeat, wire.AppendBeat),
+		kindOf("digest request", wire.DecodeDigestRequest, wire.AppendDigestRequest),
+	}
+}
+
+func kindOf[T any](name string, decode func([]byte) (*T, error), encode func([]byte, *T) []byte) kind {
+	return kind{
+		name:   name,
+		decode: func(data []byte) (any, error) { return decode(data) },
+		encode: func(v any) []byte { return encode(nil, v.(*T)) },
+		is:     func(v any) bool { _, ok := v.(*T); return ok },
+	}
+}
+
+// reasonOf returns why a message was refused, "" when it was not.
+func reasonOf(err error) wire.Reason {
+	var e *wire.Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	return ""
+}
+
+func writeGolden(t *testing.T, file string, g golden) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("# " + g.what + "\n")
+	for data := g.data; len(data) > 0; {
+		n := min(32, len(data))
+		b.WriteString(hex.EncodeToString(data[:n]) + "\n")
+		data = data[n:]
+	}
+	if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readGolden(t testing.TB, file string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var digits strings.Builder
+	for line := range strings.Lines(string(content)) {
+		if !strings.HasPrefix(line, "#") {
+			digits.WriteString(strings.TrimSpace(line))
+		}
+	}
+	data, err := hex.DecodeString(digits.String())
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return data
+}

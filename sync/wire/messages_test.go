@@ -1,0 +1,52 @@
+package wire_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// 2026-01-01 in µs, and the number of its bucket of a minute.
+const (
+	midnight = 1_767_225_600_000_000
+	minute   = 60_000_000
+	bucket   = midnight / minute
+)
+
+func process(region string) wire.Process {
+	return wire.Process{Region: region, Instance: region + "-1.example.net", Boot: midnight - 12_345_678}
+}
+
+// usageOf returns changes in groups of so many rows each, with ids like hashes,
+// epochs of the last two minutes and small units.
+func usageOf(groups, rows int) *wire.Usage {
+	r := rand.New(rand.NewPCG(1, 2))
+	u := &wire.Usage{From: process("eu-west"), Seq: 42, TimeUS: midnight + minute/2}
+	for i := range groups {
+		g := wire.Group{Limit: fmt.Sprintf("standard.limit-%d", i), WindowUS: minute, BucketUS: minute, Bucket: bucket}
+		for range rows {
+			g.IDs = append(g.IDs, r.Uint64())
+			g.Epochs = append(g.Epochs, u.TimeUS-r.Int64N(2*minute))
+			g.Units = append(g.Units, 1+r.Int64N(100))
+		}
+		u.Groups = append(u.Groups, g)
+	}
+	return u
+}
+
+func beatOf(acks, regions int) *wire.Beat {
+	b := &wire.Beat{
+		From: process("eu-west"), Seq: 43, TimeUS: midnight + 500_000,
+		Topology: 0x0123_4567_89ab_cdef, UnsentMS: 80,
+	}
+	for i := range acks {
+		b.Acks = append(b.Acks, wire.Ack{Process: process(fmt.Sprintf("r%03d", i)), Seq: uint64(7 + i), ReceivedUS: midnight + 400_000})
+	}
+	for i := range regions {
+		name := fmt.Sprintf("r%03d", i)
+		b.Members = append(b.Members, name)
+		b.Weights = append(b.Weights, wire.Weight{Region: name, Weight: int64(i + 1)})
+	}
+	return b
+}

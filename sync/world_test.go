@@ -1,0 +1,261 @@
+package sync_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/trace"
+
+	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/meshtest"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// The store clocks of the world begin here; each process's monotonic clock begins
+// at an hour.
+const epochUS = int64(1_700_000_000_000_000)
+
+// world is some processes on one network, in a synctest bubble.
+type world struct {
+	t       *testing.T
+	net     *meshtest.Network
+	began   time.Time
+	regions []string
+
+	mu    sync.Mutex
+	inUse []string // the topology's regions
+}
+
+// node is one process.
+type node struct {
+	*meshsync.Mesh
+	w      *world
+	self   wire.Process
+	bus    *meshtest.Bus
+	totals *meshtest.Totals
+	reader *sdkmetric.ManualReader
+	skewUS int64
+	jump   atomic.Int64 // by which the monotonic clock is ahead, after a stand-still
+	log    recorder
+	cancel context.CancelFunc
+	done   chan error
+	tracer trace.Tracer // nil: nothing is traced
+	checks func([]wire.Group) []trace.SpanContext
+
+	mu        sync.Mutex
+	view      meshsync.Advertised
+	exchanges []meshsync.Exchange
+	rereads   int
+}
+
+func newWorld(t *testing.T, regions ...string) *world {
+	return &world{t: t, net: meshtest.NewNetwork(1), began: time.Now(), regions: regions, inUse: regions}
+}
+
+func (w *world) now() time.Duration { return time.Hour + time.Since(w.began) }
+
+// bubble runs f in a world of the given regions, and stops what f started.
+func bubble(t *testing.T, f func(w *world), regions ...string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(newWorld(t, regions...)) })
+}
+
+// join adds a process whose store clock is ahead of the world's by skew, and has
+// it run until stop, or the end of the test.
+func (w *world) join(region, instance string, boot int64, skew time.Duration) *node {
+	n := w.newNode(region, instance, boot, skew)
+	n.totals = meshtest.NewTotals(region, w.now)
+	n.start(n.totals)
+	return n
+}
+
+func (w *world) newNode(region, instance string, boot int64, skew time.Duration) *node {
+	return &node{
+		w: w, self: wire.Process{Region: region, Instance: instance, Boot: boot},
+		bus: w.net.Join(region), reader: sdkmetric.NewManualReader(),
+		skewUS: skew.Microseconds(), done: make(chan error, 1),
+		view: meshsync.Advertised{Members: []string{region}, Topology: 7},
+	}
+}
+
+func (n *node) start(totals meshsync.Totals) {
+	t := n.w.t
+	t.Helper()
+	m, err := meshsync.New(meshsync.Options{
+		Self: n.self, Bus: n.bus, Totals: totals, Now: n.now, TimeUS: n.timeUS,
+		Known: n.w.known, Regions: n.w.topology, View: n.advertised, Exchange: n.exchanged, Reread: n.reread,
+		Logger: slog.New(&n.log), Tracer: n.tracer, Checks: n.checks,
+		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(n.reader)).Meter("test"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Mesh = m
+	var ctx context.Context
+	ctx, n.cancel = context.WithCancel(t.Context())
+	go func() {
+		n.done <- m.Run(ctx)
+		close(n.done)
+	}()
+	t.Cleanup(n.stop)
+}
+
+// stop ends the process as SIGTERM does. It may be called twice.
+func (n *node) stop() {
+	n.cancel()
+	if err := <-n.done; err != nil {
+		n.w.t.Error(err)
+	}
+}
+
+// kill ends it as SIGKILL does.
+func (n *node) kill() {
+	n.bus.Leave()
+	n.stop()
+}
+
+func (w *world) known(region string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Contains(w.inUse, region)
+}
+
+func (w *world) topology() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.inUse
+}
+
+// reload puts another topology in force everywhere.
+func (w *world) reload(regions ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inUse = regions
+}
+
+// now is the process's monotonic clock.
+func (n *node) now() time.Duration { return n.w.now() + time.Duration(n.jump.Load()) }
+
+func (n *node) timeUS() int64 { return epochUS + n.now().Microseconds() + n.skewUS }
+
+func (n *node) advertised() meshsync.Advertised {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.view
+}
+
+func (n *node) exchanged(_ wire.Process, e meshsync.Exchange) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.exchanges = append(n.exchanges, e)
+}
+
+func (n *node) reread() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rereads++
+}
+
+// cell names a total of the process's region in the present bucket.
+func (n *node) cell(id uint64) meshtest.Cell {
+	const minute = int64(60_000_000)
+	bucket := n.timeUS() / minute
+	return meshtest.Cell{
+		Region: n.self.Region, Limit: "standard.sustained", WindowUS: minute, BucketUS: minute,
+		Bucket: bucket, ID: id, Epoch: bucket * minute,
+	}
+}
+
+// peer is what n knows of another process.
+func (n *node) peer(of *node) (meshsync.Peer, bool) {
+	for _, p := range n.Peers() {
+		if p.Process == of.self {
+			return p, true
+		}
+	}
+	return meshsync.Peer{}, false
+}
+
+// knows fails the test unless n knows the other, and returns what.
+func (n *node) knows(of *node) meshsync.Peer {
+	n.w.t.Helper()
+	p, ok := n.peer(of)
+	if !ok {
+		n.w.t.Fatalf("%s/%s does not know %s/%s", n.self.Region, n.self.Instance, of.self.Region, of.self.Instance)
+	}
+	return p
+}
+
+// counter is the sum of a counter's series that bear the given label.
+func (n *node) counter(name, label, value string) (sum int64) {
+	n.w.t.Helper()
+	for p := range n.points(name) {
+		if v, ok := p.Attributes.Value(attribute.Key(label)); label == "" || ok && v.AsString() == value {
+			sum += p.Value
+		}
+	}
+	return sum
+}
+
+func (n *node) points(name string) func(func(metricdata.DataPoint[int64]) bool) {
+	var data metricdata.ResourceMetrics
+	if err := n.reader.Collect(n.w.t.Context(), &data); err != nil {
+		n.w.t.Fatal(err)
+	}
+	return func(yield func(metricdata.DataPoint[int64]) bool) {
+		for _, scope := range data.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				s, ok := m.Data.(metricdata.Sum[int64])
+				if !ok || m.Name != name {
+					continue
+				}
+				for _, p := range s.DataPoints {
+					if !yield(p) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// recorder is a slog.Handler that counts lines by their text.
+type recorder struct {
+	mu    sync.Mutex
+	lines map[string]int
+}
+
+func (r *recorder) Enabled(context.Context, slog.Level) bool { return true }
+func (r *recorder) WithAttrs([]slog.Attr) slog.Handler       { return r }
+func (r *recorder) WithGroup(string) slog.Handler            { return r }
+
+func (r *recorder) Handle(_ context.Context, line slog.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lines == nil {
+		r.lines = map[string]int{}
+	}
+	r.lines[line.Message]++
+	return nil
+}
+
+func (r *recorder) count(text string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lines[text]
+}
+
+// sleep lets the world's time pass, and everything that is due in it happen.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
