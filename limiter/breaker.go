@@ -41,7 +41,8 @@ const (
 	recovered = 10
 )
 
-func newBreaker() *breaker { return &breaker{wake: make(chan struct{}, 1)} }
+// newBreaker returns a closed breaker that wakes the prober by wake, which holds one.
+func newBreaker(wake chan struct{}) *breaker { return &breaker{wake: wake} }
 
 func (b *breaker) open() bool { return b.isOpen.Load() }
 

@@ -89,7 +89,7 @@ func TestBreakerTable(t *testing.T) {
 			{2099 * ms, good, true, false, 0},
 		}},
 	} {
-		b, start := newBreaker(), time.Unix(1_795_198_405, 0)
+		b, start := newBreaker(make(chan struct{}, 1)), time.Unix(1_795_198_405, 0)
 		for i, s := range row.steps {
 			changed := false
 			switch s.event {
@@ -112,7 +112,7 @@ func TestBreakerTable(t *testing.T) {
 
 // Opening wakes the prober; a second opening before it looked does not block.
 func TestBreakerWakesTheProber(t *testing.T) {
-	b, now := newBreaker(), time.Unix(1_795_198_405, 0)
+	b, now := newBreaker(make(chan struct{}, 1)), time.Unix(1_795_198_405, 0)
 	for range 3 {
 		b.trip(now)
 		b.probed(now)
@@ -182,7 +182,7 @@ func reasonOf(t *testing.T, err error) quota.Reason {
 // request is the guinea pig either way.
 func TestProberOpensAndCloses(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
-	s, err := NewRedisStore(RedisOptions{Addr: srv.Addr(), Logger: slog.New(slog.DiscardHandler)}, testMetrics(t))
+	s, err := NewRedisStore(RedisOptions{Addrs: []string{srv.Addr()}, Logger: slog.New(slog.DiscardHandler)}, testMetrics(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestProberOpensAndCloses(t *testing.T) {
 func TestBreakerHoldsOffWhatOnlyProbesWell(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	deaf := newScript("return redis.error_reply('MISCONF no')")
-	s, err := NewRedisStore(RedisOptions{Addr: srv.Addr(), Budget: time.Second, Logger: slog.New(slog.DiscardHandler), script: &deaf}, testMetrics(t))
+	s, err := NewRedisStore(RedisOptions{Addrs: []string{srv.Addr()}, Budget: time.Second, Logger: slog.New(slog.DiscardHandler), script: &deaf}, testMetrics(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/regiond/regiond/quota"
 )
 
@@ -22,6 +24,7 @@ import (
 // are at most maxFlushers.
 type collector struct {
 	budget time.Duration // from submit to answer, the queue included
+	spans  *scriptSpans  // nil: no call is traced
 	send   func(ctx context.Context, calls []Call, verdicts []Verdict) error
 
 	mu       sync.Mutex
@@ -46,6 +49,7 @@ type job struct {
 	verdicts []Verdict
 	deadline time.Time // of the whole budget: a hurried caller must not hurry those it travels with
 	state    atomic.Int32
+	span     trace.Span // of the request, if that is sampled; else nil
 	err      error
 	done     chan struct{} // closed by the flusher when verdicts and err are set
 }
@@ -63,6 +67,7 @@ func (c *collector) submit(ctx context.Context, calls []Call, verdicts []Verdict
 	j := &job{
 		calls: calls, verdicts: make([]Verdict, len(calls)),
 		deadline: time.Now().Add(c.budget), done: make(chan struct{}),
+		span: c.spans.of(ctx),
 	}
 	c.mu.Lock()
 	c.queue = append(c.queue, j)
@@ -141,9 +146,14 @@ func (c *collector) flush() {
 
 // carry sends the n calls of some jobs together and tells each how it went.
 func (c *collector) carry(ctx context.Context, jobs []*job, n int) {
+	ctx, span := c.spans.start(ctx, jobs, n)
+	if span != nil {
+		defer span.End()
+	}
 	if len(jobs) == 1 { // an idle service copies nothing
 		j := jobs[0]
 		j.err = c.send(ctx, j.calls, j.verdicts)
+		concluded(span, j.err)
 		close(j.done)
 		return
 	}
@@ -152,6 +162,7 @@ func (c *collector) carry(ctx context.Context, jobs []*job, n int) {
 		calls = append(calls, j.calls...)
 	}
 	err := c.send(ctx, calls, verdicts)
+	concluded(span, err)
 	at := 0
 	for _, j := range jobs {
 		copy(j.verdicts, verdicts[at:])

@@ -26,27 +26,18 @@ type Config struct {
 	Dimensions []string
 	// MaxUnknown bounds the live partitions of tenants that are not listed.
 	MaxUnknown int
-	// Ceiling is how far this region may go under a global limit, now. It must
-	// not block. nil means the whole limit.
-	Ceiling func(p *quota.Policy, l *quota.Limit) Ceiling
+	// Global knows the other regions; nil means that there are none, and a global
+	// limit is whole.
+	Global Global
 	// Processes is by how many the memory of this process is divided while Redis
-	// is away: the regiond processes of this region. 0 means 1.
-	Processes int64
+	// is away: the regiond processes of this region, at least 1. nil means 1.
+	Processes func() int64
 }
 
 // Tenant is what is known of a tenant.
 type Tenant struct {
 	Policy      string
 	Enforcement *quota.Enforcement // nil: the policy's
-}
-
-// Ceiling is how many units this region may hold of a global limit, and why.
-type Ceiling struct {
-	Units   int64
-	Part    int64 // this region's share of the limit
-	Mode    quota.Mode
-	Reason  quota.Reason
-	Formula string // how Units came to be, for explain
 }
 
 // rules is a Config, compiled. Immutable but for the shapes it discovers.
@@ -66,12 +57,15 @@ type plan struct {
 // planShape is the shape of some limits of a plan, in Redis and as one process
 // of several counts it alone.
 type planShape struct {
-	shape *Shape
-	local *Shape
+	shape  *Shape
+	limits []*quota.Limit
+	locals sync.Map // by how many processes → *Shape
 }
 
 func compile(c Config) (*rules, error) {
-	c.Processes = max(1, c.Processes)
+	if c.Processes == nil {
+		c.Processes = func() int64 { return 1 }
+	}
 	r := &rules{Config: c, plans: make(map[string]*plan, len(c.Policies))}
 	for i := range c.Policies {
 		p := &c.Policies[i]
@@ -110,6 +104,7 @@ type query struct {
 	shapes      *planShape // nil when no limit applies
 	call        Call
 	ceilings    []Ceiling // of global limits, by place in the shape; nil without any
+	processes   int64     // among how many a local decision divided, 0 for another
 	enforcement quota.Enforcement
 	overflow    bool
 }
@@ -139,7 +134,7 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow) (query, e
 		return q, &quota.Invalid{Fault: quota.FaultInput, Mistakes: ms}
 	}
 	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, req.Tenant)
-	q.shapes = q.plan.shapeFor(req.Dimensions, r.Processes)
+	q.shapes = q.plan.shapeFor(req.Dimensions)
 	if q.shapes == nil {
 		return q, nil
 	}
@@ -167,7 +162,7 @@ func (r *rules) strangers(dims quota.Dimensions) []quota.Mistake {
 }
 
 // shapeFor returns the shape of the limits that apply, nil for none.
-func (p *plan) shapeFor(dims quota.Dimensions, processes int64) *planShape {
+func (p *plan) shapeFor(dims quota.Dimensions) *planShape {
 	mask := uint32(0)
 	for i := range p.policy.Limits {
 		if p.policy.Limits[i].Applies(dims) {
@@ -180,20 +175,33 @@ func (p *plan) shapeFor(dims quota.Dimensions, processes int64) *planShape {
 	if s, ok := p.shapes.Load(mask); ok {
 		return s.(*planShape)
 	}
-	var limits, local []*quota.Limit
+	var limits []*quota.Limit
 	for i := range p.policy.Limits {
 		if mask&(1<<i) != 0 {
 			limits = append(limits, &p.policy.Limits[i])
-			alone := p.policy.Limits[i]
-			if alone.Algorithm == quota.GCRA { // its rate is divided, not only its height
-				alone.Burst = max(1, alone.Capacity()/processes)
-				alone.Units = max(1, alone.Units/processes)
-			}
-			local = append(local, &alone)
 		}
 	}
-	s, _ := p.shapes.LoadOrStore(mask, &planShape{shape: NewShape(limits), local: NewShape(local)})
+	s, _ := p.shapes.LoadOrStore(mask, &planShape{shape: NewShape(limits), limits: limits})
 	return s.(*planShape)
+}
+
+// local is the shape that one of so many processes counts by itself: the rate of
+// a gcra limit is divided, not only its height.
+func (s *planShape) local(processes int64) *Shape {
+	if local, ok := s.locals.Load(processes); ok {
+		return local.(*Shape)
+	}
+	limits := make([]*quota.Limit, len(s.limits))
+	for i, l := range s.limits {
+		alone := *l
+		if alone.Algorithm == quota.GCRA {
+			alone.Burst = max(1, alone.Capacity()/processes)
+			alone.Units = max(1, alone.Units/processes)
+		}
+		limits[i] = &alone
+	}
+	local, _ := s.locals.LoadOrStore(processes, NewShape(limits))
+	return local.(*Shape)
 }
 
 func (q *query) tooCostly() []quota.Mistake {
@@ -215,19 +223,22 @@ func (q *query) ask(r *rules, op Op, unlisted bool, overflow *overflow) {
 	if unlisted && !q.known(keys, op, r.MaxUnknown, overflow) {
 		q.overflow = true
 		prefix = overflowPrefix
-		keys = shape.Keys(prefix, q.plan.policy.Name, nil)
+		dims = nil
+		keys = shape.Keys(prefix, q.plan.policy.Name, dims)
 	}
-	q.call = Call{Shape: shape, Keys: keys, Op: op, Cost: req.Cost, Ceilings: make([]int64, len(shape.limits))}
+	q.call = Call{
+		Shape: shape, Keys: keys, Totals: shape.Totals(prefix, q.plan.policy.Name, dims),
+		Op: op, Cost: req.Cost, Ceilings: make([]int64, len(shape.limits)),
+	}
 	for i, l := range shape.limits {
 		q.call.Ceilings[i] = l.Capacity()
-		if l.Scope != quota.ScopeGlobal || r.Ceiling == nil {
-			continue
-		}
-		if q.ceilings == nil {
-			q.ceilings = make([]Ceiling, len(shape.limits))
-		}
-		q.ceilings[i] = r.Ceiling(q.plan.policy, l)
-		q.call.Ceilings[i] = q.ceilings[i].Units
+	}
+	if r.Global != nil && shape.global > 0 {
+		q.ceilings = make([]Ceiling, len(shape.limits))
+		q.eachGlobal(func(i int, l *quota.Limit, total string) {
+			q.ceilings[i] = r.Global.Ceiling(q.plan.policy, l, total, req.Explain)
+			q.call.Ceilings[i] = q.ceilings[i].Units
+		})
 	}
 	if req.IdempotencyKey != "" && op != OpPeek {
 		q.call.Record = recordKey(prefix, req.Tenant, req.IdempotencyKey)

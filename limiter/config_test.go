@@ -91,9 +91,7 @@ func TestConfigRefusesRequests(t *testing.T) {
 // report may pass any limit.
 func TestConfigCostAboveCeilingIsADenial(t *testing.T) {
 	c := onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "global", Units: 10, Window: time.Minute, Scope: quota.ScopeGlobal}}})
-	c.Ceiling = func(*quota.Policy, *quota.Limit) limiter.Ceiling {
-		return limiter.Ceiling{Units: 4, Part: 4, Mode: quota.ModeShare, Reason: quota.ReasonPeerSilent, Formula: "4 of 10"}
-	}
+	c.Global = &others{ceiling: limiter.Ceiling{Units: 4, Local: 4, Mode: quota.ModeShare, Reason: quota.ReasonPeerSilent}}
 	r := memoryRig(t, c, nil)
 	d := r.check(t, "acme", 5)
 	if d.Allowed || d.Basis != quota.BasisEstimate || d.Mode != quota.ModeShare || d.Reason != quota.ReasonPeerSilent {

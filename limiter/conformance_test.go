@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,7 +73,7 @@ func TestPrograms(t *testing.T) {
 
 // damage is what somebody else left under a partition's keys.
 type damage struct {
-	key   int  // 0 the log, 1 the window, 2 the level
+	key   int  // 0 the log, 1 the window, 2 the level, 3 the usage total
 	list  bool // or a string
 	value string
 }
@@ -86,13 +87,15 @@ func harm(t interface{ Errorf(string, ...any) }, srv *redisserver.Server, store 
 		&quota.Limit{Name: "l", Units: 5, Window: time.Hour},
 		&quota.Limit{Name: "w", Units: 5, Window: time.Hour, Algorithm: quota.SlidingWindow},
 		&quota.Limit{Name: "g", Units: 5, Window: time.Hour, Algorithm: quota.GCRA},
+		&quota.Limit{Name: "global", Units: 5, Window: time.Hour, Scope: quota.ScopeGlobal},
 	)
+	keys := func(c limiter.Call) []string { return append(slices.Clone(c.Keys), c.Totals...) }
 	bad := q.Call("bad", op, cost, nil)
 	err := c.FlushAll(ctx).Err()
 	if err == nil && d.list {
-		err = c.RPush(ctx, bad.Keys[d.key], d.value).Err()
+		err = c.RPush(ctx, keys(bad)[d.key], d.value).Err()
 	} else if err == nil {
-		err = c.Set(ctx, bad.Keys[d.key], d.value, 0).Err()
+		err = c.Set(ctx, keys(bad)[d.key], d.value, 0).Err()
 	}
 	if err != nil {
 		t.Errorf("damage %+v: %v", d, err)
@@ -107,7 +110,7 @@ func harm(t interface{ Errorf(string, ...any) }, srv *redisserver.Server, store 
 	if v[0].Outcome != oracle.Admitted || v[2].Outcome != oracle.Admitted || v[2].Limits[0].Remaining != 3 {
 		t.Errorf("%+v: the others got %+v and %+v", d, v[0], v[2])
 	}
-	if n := c.Exists(ctx, bad.Keys...).Val(); v[1].Err != nil && n != 1 {
+	if n := c.Exists(ctx, keys(bad)...).Val(); v[1].Err != nil && n != 1 {
 		t.Errorf("%+v: refused, and yet %d of its keys exist", d, n)
 	}
 	if !errors.Is(v[1].Err, limiter.ErrPartition) && v[1].Err != nil {
@@ -131,6 +134,9 @@ func TestDamagedKeys(t *testing.T) {
 		{1, false, "garbage"},
 		{1, false, ""},
 		{2, false, "1:2:3"},
+		{3, true, "a list"},
+		{3, false, "1:2"},
+		{3, false, "1:2:x"},
 	} {
 		harm(t, srv, store, d, limiter.OpCheck, 1)
 		if v, err := ask(store, limitertest.Ask(&quota.Limit{Name: "l", Units: 5, Window: time.Hour}).Call("bad", limiter.OpCheck, 1, nil)); err != nil || (v[0].Err != nil) != (d.key == 0) {
@@ -149,8 +155,8 @@ func TestDamagedNumbers(t *testing.T) {
 		"9223372036854775808", "99999999999999999999999", strings.Repeat("9", 400),
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		d := damage{key: rapid.IntRange(0, 2).Draw(rt, "key")}
-		shape := rapid.SampledFrom([][]string{{"n", "n+n", "n:n:n", "n:n:n+n"}, {"n:n:n:n:n:n"}, {"n:n:n:n:n"}}[d.key]).Draw(rt, "shape")
+		d := damage{key: rapid.IntRange(0, 3).Draw(rt, "key")}
+		shape := rapid.SampledFrom([][]string{{"n", "n+n", "n:n:n", "n:n:n+n"}, {"n:n:n:n:n:n"}, {"n:n:n:n:n"}, {"n:n:n", "n:n:n:n"}}[d.key]).Draw(rt, "shape")
 		d.list = d.key == 0
 		for _, c := range shape {
 			if c == 'n' {

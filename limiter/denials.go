@@ -152,6 +152,18 @@ func (d *denials) forget() {
 	}
 }
 
+// size counts them.
+func (d *denials) size() int {
+	n := 0
+	for i := range d.shards {
+		s := &d.shards[i]
+		s.mu.RLock()
+		n += len(s.seen)
+		s.mu.RUnlock()
+	}
+	return n
+}
+
 // remembered answers from memory if it can.
 func (l *Limiter) remembered(q *query, now time.Time) (quota.Decision, bool) {
 	if q.request.Explain {

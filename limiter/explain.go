@@ -21,14 +21,16 @@ func (l *Limiter) explain(rules *rules, q *query, d *quota.Decision) {
 		t := &e.Limits[at]
 		*t = quota.LimitExplanation{
 			Name: limit.Name, Algorithm: limit.Algorithm.String(), Partition: q.call.Keys[q.shapes.shape.keyOf(i)],
-			Ceiling: d.Limits[at].Ceiling, Part: limit.Capacity(),
-			Formula: fmt.Sprintf("the whole limit, %d units in %v", limit.Capacity(), limit.Window),
+			Ceiling: d.Limits[at].Ceiling, CeilingTerms: quota.CeilingTerms{
+				Part:    limit.Capacity(),
+				Formula: fmt.Sprintf("the whole limit, %d units in %v", limit.Capacity(), limit.Window),
+			},
 		}
-		if q.ceilings != nil && limit.Scope == quota.ScopeGlobal {
-			t.Part, t.Formula = q.ceilings[i].Part, q.ceilings[i].Formula
+		if q.ceilings != nil && q.ceilings[i].Terms != nil {
+			t.CeilingTerms = *q.ceilings[i].Terms
 		}
-		if d.Basis == quota.BasisLocal && rules.Processes > 1 {
-			t.Formula += fmt.Sprintf(", ÷ %d processes", rules.Processes)
+		if q.processes > 1 {
+			t.Formula += fmt.Sprintf(", ÷ %d processes", q.processes)
 		}
 	}
 	d.Explanation = e

@@ -19,7 +19,7 @@ func (l *Limiter) fallback(ctx context.Context, rules *rules, q *query, cause er
 	if e := (*StoreError)(nil); errors.As(cause, &e) {
 		reason = e.Reason
 	} else {
-		l.metrics.unreadable()
+		l.metrics.unreadable(ctx)
 		l.complain(q, cause)
 	}
 	var d quota.Decision
@@ -56,11 +56,14 @@ func (l *Limiter) complain(q *query, cause error) {
 // remembers, for this process's share of each ceiling. It is false for an
 // idempotency key that came with another request before.
 func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query) (quota.Decision, bool) {
-	call := q.call
-	call.Shape = q.shapes.local
+	call, processes := q.call, max(1, rules.Processes())
+	call.Shape, call.Totals = q.shapes.local(processes), nil
 	call.Ceilings = make([]int64, len(q.call.Ceilings))
 	for i, c := range q.call.Ceilings {
-		call.Ceilings[i] = c / rules.Processes
+		if q.ceilings != nil && q.shapes.shape.limits[i].Scope == quota.ScopeGlobal {
+			c = q.ceilings[i].Local
+		}
+		call.Ceilings[i] = c / processes
 	}
 	l.away.Store(true)
 	var verdicts [1]Verdict
@@ -74,11 +77,17 @@ func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query) (qu
 	}
 	if v.Outcome == admitted && call.Op != OpPeek {
 		l.mirror.add(&call)
+		if rules.Global != nil {
+			q.eachGlobal(func(_ int, l *quota.Limit, total string) {
+				rules.Global.Local(ctx, q.plan.policy, l, total, call.Cost)
+			})
+		}
 	}
 	asked := *q
-	asked.call.Ceilings = call.Ceilings
+	asked.call.Ceilings, asked.call.Totals = call.Ceilings, nil
 	d := rules.decision(&asked, v)
 	d.Basis = quota.BasisLocal
+	q.processes = processes
 	return d, true
 }
 

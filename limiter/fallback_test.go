@@ -152,7 +152,7 @@ func TestFallbackShareRemembers(t *testing.T) {
 	} {
 		row.limit.Name = "one"
 		c := onePolicy(quota.Policy{Limits: []quota.Limit{row.limit}})
-		c.Processes = row.processes
+		c.Processes = func() int64 { return row.processes }
 		w := newWeather(t, c)
 		for range row.before {
 			if d := w.check(t, "acme", 1); d.Basis != quota.BasisExact || !d.Allowed {
@@ -171,7 +171,7 @@ func TestFallbackShareRemembers(t *testing.T) {
 // its share of the burst.
 func TestFallbackShareDividesTheRate(t *testing.T) {
 	c := onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "shaped", Units: 10, Window: time.Second, Algorithm: quota.GCRA, Burst: 40}}})
-	c.Processes = 2
+	c.Processes = func() int64 { return 2 }
 	w := newWeather(t, c)
 	w.fails(quota.ReasonRedisDown, false)
 	if got := w.admits(t, "acme", 100); got != 20 {
@@ -272,7 +272,7 @@ func TestFallbackResetForgetsLocally(t *testing.T) {
 // The terms of a local decision name the division that it was made under.
 func TestFallbackExplains(t *testing.T) {
 	c := onePolicy(quota.Policy{Limits: perMinute(20)})
-	c.Processes = 2
+	c.Processes = func() int64 { return 2 }
 	w := newWeather(t, c)
 	w.fails(quota.ReasonRedisDown, false)
 	d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true})

@@ -51,7 +51,7 @@ func TestFaultsShareContinuesFromRedis(t *testing.T) {
 	for _, processes := range []int64{1, 2} {
 		const units, before = 40, 13
 		c := onePolicy(quota.Policy{Limits: perMinute(units)})
-		c.Processes = processes
+		c.Processes = func() int64 { return processes }
 		srv := redisserver.Start(t, redisserver.Options{})
 		r := redisRig(t, srv.Addr(), c, time.Second)
 		exact := func(n int) {

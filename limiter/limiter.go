@@ -67,7 +67,7 @@ func New(o Options) (*Limiter, error) {
 		now:      o.Now,
 	}
 	l.local = NewMemoryStore(MemoryOptions{Now: localUS, seed: l.mirror.seed})
-	o.Metrics.watchUnknown(l.overflow.size)
+	o.Metrics.watchLimiter(l.overflow.size, l.denials.size)
 	return l, l.Configure(o.Config)
 }
 
@@ -157,10 +157,14 @@ func (l *Limiter) decide(ctx context.Context, rules *rules, qs []query) []quota.
 	for i := range qs {
 		q := &qs[i]
 		if q.overflow {
-			l.metrics.overflowed()
+			l.metrics.overflowed(ctx)
 		}
 		if q.shapes == nil {
 			out[i].Decision = l.unlimited(rules, q)
+			continue
+		}
+		if q.closed() {
+			out[i].Decision = l.refuse(rules, q)
 			continue
 		}
 		// Within a batch an earlier check may free nothing, so memory holds there too.
@@ -176,7 +180,7 @@ func (l *Limiter) decide(ctx context.Context, rules *rules, qs []query) []quota.
 	took := l.now().Sub(start)
 	for i := range out {
 		if out[i].Err == nil {
-			l.metrics.decided(&out[i].Decision, qs[i].call.Op, took)
+			l.metrics.decided(ctx, &out[i].Decision, qs[i].call.Op, took)
 		}
 	}
 	return out
@@ -198,7 +202,7 @@ func (l *Limiter) ask(ctx context.Context, rules *rules, qs []query, calls []Cal
 		case v.Outcome == reused:
 			out[i].Err = errReused()
 		default:
-			out[i].Decision = l.exact(rules, q, v, sent)
+			out[i].Decision = l.exact(ctx, rules, q, v, sent)
 		}
 	}
 }
@@ -212,10 +216,11 @@ func errReused() error {
 // exact turns a store's verdict into a decision, and remembers what it is worth
 // remembering: admissions for the day that the store is away, denials for as
 // long as they last.
-func (l *Limiter) exact(rules *rules, q *query, v *Verdict, sent time.Time) quota.Decision {
+func (l *Limiter) exact(ctx context.Context, rules *rules, q *query, v *Verdict, sent time.Time) quota.Decision {
 	if l.away.Load() && l.away.CompareAndSwap(true, false) {
 		l.local.renew() // the mirror knows both what it and the store admitted
 	}
+	rules.share(ctx, q, v)
 	d := rules.decision(q, v)
 	d.StoreUS = v.StoreUS
 	switch {
@@ -251,6 +256,7 @@ func (r *rules) decision(q *query, v *Verdict) quota.Decision {
 			s.RetryAfter = l.Window
 		}
 	}
+	r.patience(q, v, &d)
 	q.see(&d)
 	carryOut(&d)
 	return d

@@ -106,7 +106,7 @@ func spend(t *testing.T, d decider, tenant string, n int, awaitReady func()) *le
 // opened before would be held off.
 func lostStore(t *testing.T, addr string) *RedisStore {
 	t.Helper()
-	s, err := NewRedisStore(RedisOptions{Addr: addr, Budget: lostBudget, Logger: slog.New(slog.DiscardHandler)}, testMetrics(t))
+	s, err := NewRedisStore(RedisOptions{Addrs: []string{addr}, Budget: lostBudget, Logger: slog.New(slog.DiscardHandler)}, testMetrics(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func untilExact(t *testing.T, l *Limiter, store *RedisStore, r quota.Request) qu
 func TestLostReplyEachLockHolds(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	proxy := faultproxy.Start(t, srv.Addr())
-	eager := clientOptions(RedisOptions{Addr: proxy.Addr()})
+	eager := clientOptions(RedisOptions{Addrs: []string{proxy.Addr()}})
 	eager.MaxRetries = 3
 	for _, row := range []struct {
 		what    string
@@ -270,11 +270,11 @@ func TestLostReplyEachLockHolds(t *testing.T) {
 		send    func(c *redis.Client, args ...any) error
 		want    int64
 	}{
-		{"the options", clientOptions(RedisOptions{Addr: proxy.Addr()}), func(c *redis.Client, args ...any) error {
+		{"the options", clientOptions(RedisOptions{Addrs: []string{proxy.Addr()}}), func(c *redis.Client, args ...any) error {
 			return c.Do(context.Background(), args...).Err()
 		}, 1},
 		{"the command", eager, func(c *redis.Client, args ...any) error {
-			_, err := (&RedisStore{client: c}).once(context.Background(), args...)
+			_, err := (&node{client: c}).once(context.Background(), args...)
 			return err
 		}, 1},
 		{"neither", eager, func(c *redis.Client, args ...any) error {
@@ -282,6 +282,7 @@ func TestLostReplyEachLockHolds(t *testing.T) {
 		}, 2},
 	} {
 		client := redis.NewClient(row.options)
+		warm(t, client) // a command that waits for a connection may give up before it is sent
 		proxy.Arm(faultproxy.Fault{Kind: faultproxy.Drop, Reply: 1, Scripts: true})
 		err := row.send(client, "EVAL", "return redis.call('INCR', KEYS[1])", 1, row.what)
 		if (err == nil) != (row.want == 2) {
@@ -291,6 +292,16 @@ func TestLostReplyEachLockHolds(t *testing.T) {
 			t.Errorf("%s: carried out %s times, want %d", row.what, n, row.want)
 		}
 		client.Close()
+	}
+}
+
+// warm waits until a client has a connection that answers.
+func warm(t *testing.T, client *redis.Client) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); client.Ping(context.Background()).Err() != nil; {
+		if time.Now().After(end) {
+			t.Fatal("no answer to PING within 10s")
+		}
 	}
 }
 

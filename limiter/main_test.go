@@ -39,7 +39,7 @@ type rig struct {
 func redisRig(t testing.TB, addr string, c limiter.Config, budget time.Duration) *rig {
 	t.Helper()
 	metrics, reader := readMetrics(t)
-	store, err := limiter.NewRedisStore(limiter.RedisOptions{Addr: addr, Budget: budget, Logger: slog.New(slog.DiscardHandler)}, metrics)
+	store, err := limiter.NewRedisStore(limiter.RedisOptions{Addrs: []string{addr}, Budget: budget, Logger: slog.New(slog.DiscardHandler)}, metrics)
 	if err != nil {
 		t.Fatal(err)
 	}

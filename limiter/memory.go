@@ -60,6 +60,7 @@ type memoryShard struct {
 	mu      sync.Mutex
 	keys    map[string]*memoryKey
 	records map[string]*memoryRecord
+	totals  map[string]*memoryTotal
 	calls   int
 }
 
@@ -86,6 +87,7 @@ func NewMemoryStore(o MemoryOptions) *MemoryStore {
 	for i := range m.shards {
 		m.shards[i].keys = make(map[string]*memoryKey)
 		m.shards[i].records = make(map[string]*memoryRecord)
+		m.shards[i].totals = make(map[string]*memoryTotal)
 	}
 	return m
 }
@@ -174,6 +176,8 @@ func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
 		for _, l := range c.Shape.keys[i].limits {
 			if charged {
 				v.Limits[n].Remaining, v.Limits[n].WaitUS = max(0, v.Limits[n].Remaining-c.Cost), 0
+			} else if l.Scope == quota.ScopeGlobal {
+				v.Limits[n].Over = max(0, min(k.used(l), l.Units)-c.Ceilings[n])
 			}
 			v.Limits[n].ResetUS = k.reset(l)
 			n++
@@ -181,9 +185,10 @@ func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
 	}
 	if charged {
 		v.Outcome = admitted
-		if c.Record != "" {
-			s.records[c.Record] = &memoryRecord{us: now, print: c.Print, verdict: v}
-		}
+	}
+	m.count(s, c, &v, charged, now)
+	if charged && c.Record != "" {
+		s.records[c.Record] = &memoryRecord{us: now, print: c.Print, verdict: v}
 	}
 	return v
 }
@@ -208,6 +213,10 @@ func (m *MemoryStore) settle(s *memoryShard, c *Call, states []*memoryKey, charg
 func (m *MemoryStore) load(s *memoryShard, c *Call, i int, now int64) *memoryKey {
 	shape := &c.Shape.keys[i]
 	k := s.keys[c.Keys[i]]
+	if k != nil && k.expires <= now && !m.keep { // as good as swept, whenever that comes to it
+		delete(s.keys, c.Keys[i])
+		k = nil
+	}
 	if k == nil && len(s.keys) >= m.perMap {
 		return nil
 	}
@@ -234,22 +243,20 @@ func (s *memoryShard) sweep(now int64) {
 	if s.calls%sweepEvery != 0 {
 		return
 	}
+	dropSome(s.keys, func(k *memoryKey) bool { return k.expires <= now })
+	dropSome(s.records, func(r *memoryRecord) bool { return r.us+2*idempotencyUS <= now })
+	dropSome(s.totals, func(t *memoryTotal) bool { return t.expires <= now })
+}
+
+// dropSome looks at a few entries and drops those that are over.
+func dropSome[V any](entries map[string]V, over func(V) bool) {
 	n := 0
-	for key, k := range s.keys {
-		if k.expires <= now {
-			delete(s.keys, key)
+	for key, v := range entries {
+		if over(v) {
+			delete(entries, key)
 		}
 		if n++; n == sweepSome {
-			break
-		}
-	}
-	n = 0
-	for key, r := range s.records {
-		if r.us+2*idempotencyUS <= now {
-			delete(s.records, key)
-		}
-		if n++; n == sweepSome {
-			break
+			return
 		}
 	}
 }

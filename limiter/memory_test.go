@@ -89,6 +89,33 @@ func TestMemorySweeps(t *testing.T) {
 	}
 }
 
+// What is live is never swept: who has used its limit is denied for all of the
+// window, whatever flood comes meanwhile.
+func TestMemoryNeverForgetsTheLive(t *testing.T) {
+	m := newMemoryClock(MemoryOptions{})
+	const spent, steps = 20, 59
+	for i := range spent {
+		m.decideOne(t, oneCall(fmt.Sprint("spent", i), 5, 5))
+	}
+	for step := range steps {
+		m.us += 1_000_000
+		for i := range 200 { // each shard is swept a few times
+			m.decideOne(t, oneCall(fmt.Sprint("flood", step, ".", i), 5, 1))
+		}
+		for i := range spent {
+			if v := m.decideOne(t, oneCall(fmt.Sprint("spent", i), 5, 1)); v.Outcome != denied {
+				t.Fatalf("after %d s: tenant %d has used its limit of a minute and gets %+v", step+1, i, v)
+			}
+		}
+	}
+	m.us += 1_000_000
+	for i := range spent {
+		if v := m.decideOne(t, oneCall(fmt.Sprint("spent", i), 5, 5)); v.Outcome != admitted {
+			t.Errorf("after the window tenant %d gets %+v", i, v)
+		}
+	}
+}
+
 func TestMemoryKeepsWhatIsAsked(t *testing.T) {
 	m := newMemoryClock(MemoryOptions{})
 	peek := oneCall("acme", 5, 1)
@@ -148,6 +175,40 @@ func TestMemoryRenewBeginsFromSeed(t *testing.T) {
 	m.renew()
 	if v := m.decideOne(t, c); v.Outcome != admitted || v.Limits[0].Remaining != 4 || asked != 2 {
 		t.Errorf("a new life begins with %+v, the seed asked for %d times, want 4 remaining and 2", v, asked)
+	}
+}
+
+// What has expired is as good as absent, whether or not it was swept: in a Redis it
+// would be gone, and stay so when the clock steps back.
+func TestMemoryForgetsWhatHasExpired(t *testing.T) {
+	shape := NewShape([]*quota.Limit{{Name: "minute", Units: 5, Window: time.Minute, Scope: quota.ScopeGlobal}})
+	check := callOf(shape, "acme", 5)
+	check.Totals = shape.Totals("rl:{acme}:", "standard", nil)
+	peek := check
+	peek.Op = OpPeek
+	lives := (2*time.Minute + ttlMargin).Microseconds()
+	for _, row := range []struct {
+		name  string
+		idle  int64 // µs until the next call
+		total int64 // units that this one is told of
+		left  int64 // remaining once the clock has stepped back to the beginning
+	}{
+		{"a moment before", lives - 1, 5, 0},
+		{"then", lives, 0, 5},
+		{"an hour later", 3_600_000_000, 0, 5},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			m := newMemoryClock(MemoryOptions{})
+			m.decideOne(t, check)
+			m.us += row.idle
+			if got := m.decideOne(t, peek).Limits[0].Total.Units; got != row.total {
+				t.Errorf("a total of %d units is told, want %d", got, row.total)
+			}
+			m.us = mirrorStart
+			if got := m.decideOne(t, peek).Limits[0].Remaining; got != row.left {
+				t.Errorf("%d remain once the clock has stepped back, want %d", got, row.left)
+			}
+		})
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -24,15 +23,8 @@ type Metrics struct {
 	partition metric.Int64Counter
 	meter     metric.Meter
 
-	known sync.Map // decisionLabels → metric.MeasurementOption, built once each
-}
-
-type decisionLabels struct {
-	policy   string
-	decision string
-	basis    quota.Basis
-	mode     quota.Mode
-	reason   quota.Reason
+	known labelSets[decisionLabels]
+	near  labelSets[limitLabels]
 }
 
 // NewMetrics creates the instruments of the room on a meter.
@@ -60,11 +52,13 @@ func NewMetrics(m metric.Meter) (*Metrics, error) {
 		store: storeMetrics{
 			duration: histogram("regiond.redis.duration", "s", "Time of one script call to Redis and back.",
 				0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
-			batch: histogram("regiond.redis.batch", "{check}", "Checks that travelled together in one script call.",
+			batch: histogram("regiond.redis.batch_checks", "{check}", "Checks that travelled together in one script call.",
 				1, 2, 4, 8, 16, 32, 64, 128),
 			failures: counter("regiond.redis.failures", "{call}", "Script calls that Redis did not answer or refused, by reason."),
 			unknown:  counter("regiond.redis.ambiguous", "{check}", "Checks that were sent and whose reply was lost: charged or not, nobody knows."),
 			reloads:  counter("regiond.redis.script_loads", "{load}", "Times that Redis had forgotten the decision script."),
+			losses:   counter("regiond.redis.losses", "{loss}", "Times that Redis had lost writes that it had confirmed: flushed, restarted without its data, or failed over to a replica that was behind."),
+			outages:  counter("regiond.redis.outages", "{outage}", "Times that Redis was given up and fail modes began to answer."),
 		},
 	}
 	return ms, errors.Join(errs...)
@@ -74,24 +68,44 @@ func NewMetrics(m metric.Meter) (*Metrics, error) {
 type storeMetrics struct {
 	duration, batch            metric.Float64Histogram
 	failures, unknown, reloads metric.Int64Counter
+	outages, losses            metric.Int64Counter
+	reasons                    map[quota.Reason]metric.AddOption
 }
 
-func (m *storeMetrics) called(took time.Duration, calls int, err error) {
+// begin has the counters there from the start, for rate(). A process that keeps
+// usage in memory has no Redis, and shows none of them.
+func (m *storeMetrics) begin() {
 	ctx := context.Background()
-	m.duration.Record(ctx, took.Seconds())
-	m.batch.Record(ctx, float64(calls))
-	if e := (*StoreError)(nil); errors.As(err, &e) {
-		m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("reason", e.Reason.String())))
+	for _, c := range []metric.Int64Counter{m.unknown, m.reloads, m.outages, m.losses} {
+		c.Add(ctx, 0)
+	}
+	m.reasons = make(map[quota.Reason]metric.AddOption)
+	for _, r := range []quota.Reason{quota.ReasonRedisTimeout, quota.ReasonRedisDown, quota.ReasonRedisRefused} {
+		m.reasons[r] = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", r.String())))
+		m.failures.Add(ctx, 0, m.reasons[r])
 	}
 }
 
-func (m *storeMetrics) ambiguous(calls int) { m.unknown.Add(context.Background(), int64(calls)) }
+// called counts a script call. ctx is the call's, so that its span becomes an exemplar.
+func (m *storeMetrics) called(ctx context.Context, took time.Duration, calls int, err error) {
+	m.duration.Record(ctx, took.Seconds())
+	m.batch.Record(ctx, float64(calls))
+	if e := (*StoreError)(nil); errors.As(err, &e) {
+		m.failures.Add(ctx, 1, m.reasons[e.Reason])
+	}
+}
 
-func (m *storeMetrics) reloaded() { m.reloads.Add(context.Background(), 1) }
+func (m *storeMetrics) ambiguous(ctx context.Context, calls int) { m.unknown.Add(ctx, int64(calls)) }
+
+func (m *storeMetrics) reloaded(ctx context.Context) { m.reloads.Add(ctx, 1) }
+
+func (m *storeMetrics) lost() { m.losses.Add(context.Background(), 1) }
+
+func (m *storeMetrics) gaveUp() { m.outages.Add(context.Background(), 1) }
 
 // watchBreaker exports whether Redis is being asked.
 func (m *Metrics) watchBreaker(open func() bool) {
-	m.watch("regiond.redis.breaker_open", "1 while Redis is away and fail modes answer.", func() int64 {
+	m.watch("regiond.redis.breaker_open", "", "1 while Redis is away and fail modes answer.", func() int64 {
 		if open() {
 			return 1
 		}
@@ -99,14 +113,22 @@ func (m *Metrics) watchBreaker(open func() bool) {
 	})
 }
 
-func (m *Metrics) watchUnknown(size func() int) {
-	m.watch("regiond.unknown_partitions", "Live partitions of tenants that are not listed.", func() int64 { return int64(size()) })
+// watchLimiter exports how much a Limiter holds in memory for those who are not
+// listed and for those who were denied.
+func (m *Metrics) watchLimiter(unknown, denials func() int) {
+	m.watch("regiond.unknown_partitions", "{partition}", "Live partitions of tenants that are not listed.",
+		func() int64 { return int64(unknown()) })
+	m.watch("regiond.denials_remembered", "{denial}", "Denials in memory, ended ones not yet dropped among them.",
+		func() int64 { return int64(denials()) })
+	ctx := context.Background()
+	m.unknown.Add(ctx, 0)
+	m.partition.Add(ctx, 0)
 }
 
 // watch registers a gauge that is read at each scrape. The SDK refuses only bad
 // names, and these are constants, which a test holds.
-func (m *Metrics) watch(name, help string, read func() int64) {
-	_, err := m.meter.Int64ObservableGauge(name, metric.WithDescription(help),
+func (m *Metrics) watch(name, unit, help string, read func() int64) {
+	_, err := m.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			o.Observe(read())
 			return nil
@@ -122,20 +144,16 @@ func (m *Metrics) prepare(policies []quota.Policy) {
 	for i := range policies {
 		names[policies[i].Name] = true
 	}
-	m.known.Range(func(k, _ any) bool {
-		if !names[k.(decisionLabels).policy] {
-			m.known.Delete(k)
-		}
-		return true
-	})
+	m.known.keep(func(l decisionLabels) bool { return names[l.policy] })
+	m.near.keep(func(l limitLabels) bool { return names[l.policy] })
 }
 
-// decided counts a decision. Peeks decide nothing and are not counted.
-func (m *Metrics) decided(d *quota.Decision, op Op, took time.Duration) {
+// decided counts a decision. Peeks decide nothing and are not counted. ctx is the
+// request's, so that a sampled one becomes an exemplar.
+func (m *Metrics) decided(ctx context.Context, d *quota.Decision, op Op, took time.Duration) {
 	if op == OpPeek {
 		return
 	}
-	ctx := context.Background()
 	labels := decisionLabels{policy: d.Policy, decision: "allowed", basis: d.Basis, mode: d.Mode, reason: d.Reason}
 	switch {
 	case op == OpReport:
@@ -145,34 +163,18 @@ func (m *Metrics) decided(d *quota.Decision, op Op, took time.Duration) {
 	case !d.Allowed:
 		labels.decision = "denied"
 	}
-	option, ok := m.known.Load(labels)
-	if !ok {
-		option, _ = m.known.LoadOrStore(labels, metric.WithAttributeSet(labels.set()))
-	}
-	m.decisions.Add(ctx, 1, option.(metric.AddOption))
+	m.decisions.Add(ctx, 1, m.known.of(labels)...)
 	m.duration.Record(ctx, took.Seconds())
 	if labels.decision != "allowed" {
 		return
 	}
 	for i := range d.Limits {
 		if s := &d.Limits[i]; s.Remaining*20 <= s.Limit.Capacity() {
-			m.nearMiss.Add(ctx, 1, metric.WithAttributes(
-				attribute.String("policy", d.Policy), attribute.String("limit", s.Limit.Name)))
+			m.nearMiss.Add(ctx, 1, m.near.of(limitLabels{d.Policy, s.Limit.Name})...)
 		}
 	}
 }
 
-func (l decisionLabels) set() attribute.Set {
-	attrs := []attribute.KeyValue{
-		attribute.String("policy", l.policy), attribute.String("decision", l.decision),
-		attribute.String("basis", l.basis.String()), attribute.String("mode", l.mode.String()),
-	}
-	if l.reason != quota.ReasonNone {
-		attrs = append(attrs, attribute.String("reason", l.reason.String()))
-	}
-	return attribute.NewSet(attrs...)
-}
+func (m *Metrics) overflowed(ctx context.Context) { m.unknown.Add(ctx, 1) }
 
-func (m *Metrics) overflowed() { m.unknown.Add(context.Background(), 1) }
-
-func (m *Metrics) unreadable() { m.partition.Add(context.Background(), 1) }
+func (m *Metrics) unreadable(ctx context.Context) { m.partition.Add(ctx, 1) }

@@ -96,13 +96,16 @@ func TestMetricsCatalogue(t *testing.T) {
 			"limit=minute policy=share-enforce", "limit=minute policy=share-observe",
 		}},
 		{"regiond.unknown_overflow", "counter", "{decision}", []string{""}},
-		{"regiond.unknown_partitions", "gauge", "", []string{""}},
+		{"regiond.unknown_partitions", "gauge", "{partition}", []string{""}},
+		{"regiond.denials_remembered", "gauge", "{denial}", []string{""}},
 		{"regiond.partition_faults", "counter", "{decision}", []string{""}},
 		{"regiond.redis.duration", "histogram", "s", []string{""}},
-		{"regiond.redis.batch", "histogram", "{check}", []string{""}},
-		{"regiond.redis.failures", "counter", "{call}", []string{"reason=redis_down"}},
+		{"regiond.redis.batch_checks", "histogram", "{check}", []string{""}},
+		{"regiond.redis.failures", "counter", "{call}", []string{"reason=redis_down", "reason=redis_refused", "reason=redis_timeout"}},
 		{"regiond.redis.ambiguous", "counter", "{check}", []string{""}},
 		{"regiond.redis.script_loads", "counter", "{load}", []string{""}},
+		{"regiond.redis.outages", "counter", "{outage}", []string{""}},
+		{"regiond.redis.losses", "counter", "{loss}", []string{""}},
 		{"regiond.redis.breaker_open", "gauge", "", []string{""}},
 	} {
 		m, ok := got[row.name]
@@ -212,7 +215,7 @@ func TestMetricsBatches(t *testing.T) {
 	r := redisRig(t, srv.Addr(), manyPolicies(1000), 2*time.Second)
 	awaitExact(t, r, 2*time.Second)
 	batch := func() (calls uint64, checks float64) {
-		for _, p := range r.collected(t)["regiond.redis.batch"].Data.(metricdata.Histogram[float64]).DataPoints {
+		for _, p := range r.collected(t)["regiond.redis.batch_checks"].Data.(metricdata.Histogram[float64]).DataPoints {
 			calls, checks = calls+p.Count, checks+p.Sum
 		}
 		return calls, checks

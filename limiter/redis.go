@@ -6,17 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
-	"strconv"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
-
-	"github.com/regiond/regiond/quota"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Defaults of RedisOptions. A limiter must be faster than what it protects:
@@ -34,20 +31,60 @@ const (
 	redisMinIdle  = 4
 )
 
+// RedisMode is how the servers of a RedisStore belong together.
+type RedisMode byte
+
+const (
+	// RedisStandalone is one server.
+	RedisStandalone RedisMode = iota
+	// RedisSentinel is the primary that the sentinels at the addresses name.
+	RedisSentinel
+	// RedisCluster is every primary of the cluster that the addresses belong to.
+	RedisCluster
+)
+
 // RedisOptions says which Redis a RedisStore uses and how patient it is.
 type RedisOptions struct {
-	Addr string // host:port
+	Mode RedisMode
+	// Addrs are host:port: of the one server, of sentinels, or of any nodes of a
+	// cluster, which tell of the others.
+	Addrs  []string
+	Master string // the name that sentinels know the primary by
 	// Credentials are asked for at each new connection, so that a renewed
 	// password needs no restart; nil, or an empty password, means none.
 	Credentials func() (username, password string)
 	TLS         *tls.Config // nil for none
 	ClientName  string      // shown by CLIENT LIST, no spaces
+	// Dial replaces TCP to any of the servers, in programs and tests that hold their Redis
+	// themselves; TLS is not used then. nil means TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Budget is how long a decision may take, queueing included; 0 means
 	// DefaultRedisBudget.
 	Budget time.Duration
 	Logger *slog.Logger
+	// Tracer makes a span of each script call that a sampled request travels in; nil
+	// makes none, and costs nothing.
+	Tracer trace.Tracer
 	// script replaces the decision script in tests that move time by hand.
 	script *script
+}
+
+func (o *RedisOptions) validate() error {
+	if len(o.Addrs) == 0 {
+		return errors.New("redis store: needs an address")
+	}
+	for _, addr := range o.Addrs {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return fmt.Errorf("redis address %q: %w", addr, err)
+		}
+	}
+	if o.Budget < 0 || o.Logger == nil {
+		return errors.New("redis store: needs a logger, and no negative budget")
+	}
+	if o.Budget == 0 {
+		o.Budget = DefaultRedisBudget
+	}
+	return nil
 }
 
 // RedisStore is the Store on a region's Redis. A charge is sent once and never
@@ -55,180 +92,92 @@ type RedisOptions struct {
 // attempt. Create it with NewRedisStore and keep Run running; it is safe for
 // concurrent use.
 type RedisStore struct {
-	client    *redis.Client
-	script    script
-	budget    time.Duration
-	breaker   *breaker
-	collector *collector
-	log       *slog.Logger
-	metrics   *storeMetrics
-	probed    atomic.Bool
-	calls     atomic.Uint64 // numbers calls for their nonce
-	nonce     string        // tells our calls from another process's
+	fleet   fleet
+	wake    chan struct{} // has an element when a breaker has opened
+	log     *slog.Logger
+	metrics *storeMetrics
+	probed  atomic.Bool
+	mapless atomic.Bool // the servers were not told, and the log says so
 }
+
+// fleet is the servers that decide: one, or every primary of a cluster.
+type fleet interface {
+	// of returns who decides about a key. It waits for nobody.
+	of(ctx context.Context, key string) (*node, error)
+	// current returns whoever decides about some key, as last known; refresh asks.
+	current() []*node
+	refresh(ctx context.Context) ([]*node, error)
+	close() error
+}
+
+// single is a fleet of one.
+type single struct{ *node }
+
+func (s single) of(context.Context, string) (*node, error) { return s.node, nil }
+func (s single) current() []*node                          { return []*node{s.node} }
+func (s single) refresh(context.Context) ([]*node, error)  { return s.current(), nil }
+func (s single) close() error                              { return s.client.Close() }
 
 // NewRedisStore prepares a store. It does not dial: a region may start while its
 // Redis is away.
 func NewRedisStore(o RedisOptions, m *Metrics) (*RedisStore, error) {
-	if _, _, err := net.SplitHostPort(o.Addr); err != nil {
-		return nil, fmt.Errorf("redis address %q: %w", o.Addr, err)
+	if err := o.validate(); err != nil {
+		return nil, err
 	}
-	if o.Budget < 0 || o.Logger == nil || m == nil {
-		return nil, errors.New("redis store: needs a logger and metrics, and no negative budget")
+	if m == nil {
+		return nil, errors.New("redis store: needs metrics")
 	}
-	if o.Budget == 0 {
-		o.Budget = DefaultRedisBudget
+	s := &RedisStore{wake: make(chan struct{}, 1), log: o.Logger, metrics: &m.store}
+	f := newNodes(o, s.wake, &m.store)
+	switch o.Mode {
+	case RedisStandalone:
+		s.fleet = single{f.node(standaloneClient(o))}
+	case RedisSentinel:
+		s.fleet = single{f.node(sentinelClient(o))}
+	case RedisCluster:
+		s.fleet = newCluster(o, f)
+	default:
+		return nil, fmt.Errorf("redis store: mode %d is none", o.Mode)
 	}
-	s := &RedisStore{
-		client:  redis.NewClient(clientOptions(o)),
-		script:  decideScript(),
-		budget:  o.Budget,
-		breaker: newBreaker(),
-		log:     o.Logger,
-		metrics: &m.store,
-		nonce:   strconv.FormatUint(uint64(rand.Uint32()), 36),
-	}
-	if o.script != nil {
-		s.script = *o.script
-	}
-	s.collector = &collector{budget: o.Budget, send: s.send}
-	m.watchBreaker(s.breaker.open)
+	m.store.begin()
+	m.watchBreaker(func() bool { return !s.Available() })
 	return s, nil
-}
-
-// clientOptions are those of a client that charges: go-redis's defaults send a
-// script up to four times when replies are lost, and wait seconds for each.
-func clientOptions(o RedisOptions) *redis.Options {
-	return &redis.Options{
-		Addr:                  o.Addr,
-		CredentialsProvider:   o.Credentials,
-		TLSConfig:             o.TLS,
-		ClientName:            o.ClientName,
-		Protocol:              3,
-		MaxRetries:            -1,
-		ContextTimeoutEnabled: true,
-		DialTimeout:           redisDialTimeout,
-		DialerRetries:         1,
-		ReadTimeout:           max(redisIOTimeout, o.Budget),
-		WriteTimeout:          max(redisIOTimeout, o.Budget),
-		PoolTimeout:           redisPoolTimeout,
-		PoolSize:              redisPoolSize,
-		MinIdleConns:          redisMinIdle,
-		PipelinePoolSize:      -1,
-		ConnMaxIdleTime:       5 * time.Minute,
-		ConnMaxLifetime:       time.Hour,
-		ConnMaxLifetimeJitter: 10 * time.Minute,
-		MaintNotificationsConfig: &maintnotifications.Config{
-			Mode: maintnotifications.ModeDisabled,
-		},
-	}
 }
 
 // Decide implements Store. The budget covers the wait behind other calls.
 func (s *RedisStore) Decide(ctx context.Context, calls []Call, verdicts []Verdict) error {
-	if s.breaker.open() {
-		return &StoreError{Reason: quota.ReasonBreakerOpen, Err: errBreakerOpen}
-	}
-	err := s.collector.submit(ctx, calls, verdicts)
-	if e := (*StoreError)(nil); errors.As(err, &e) && e.Ambiguous {
-		s.metrics.ambiguous(len(calls))
-	}
-	return err
-}
-
-var errBreakerOpen = errors.New("the store failed a moment ago")
-
-// send carries one batch to Redis and back, and tells the breaker how it went.
-func (s *RedisStore) send(ctx context.Context, calls []Call, verdicts []Verdict) error {
-	start := time.Now()
-	err := s.evalsha(ctx, calls, verdicts)
-	refused := err
+	err := s.decide(ctx, calls, verdicts)
+	unknown := 0
 	for i := range verdicts {
-		if e := (*StoreError)(nil); errors.As(verdicts[i].Err, &e) {
-			refused = e // Redis runs the script and refuses to write
+		failed := err
+		if failed == nil {
+			failed = verdicts[i].Err
+		}
+		if e := (*StoreError)(nil); failed != nil && errors.As(failed, &e) && e.Ambiguous {
+			unknown++
 		}
 	}
-	s.metrics.called(time.Since(start), len(calls), refused)
-	if refused == nil {
-		s.breaker.succeeded()
-	} else {
-		s.lose(refused)
+	if unknown > 0 {
+		s.metrics.ambiguous(ctx, unknown)
 	}
 	return err
 }
 
-// lose opens the breaker, and says so once.
-func (s *RedisStore) lose(why error) {
-	if s.breaker.trip(time.Now()) {
-		s.log.Warn("redis is away, fail modes answer until it is back", "error", why)
+func (s *RedisStore) decide(ctx context.Context, calls []Call, verdicts []Verdict) error {
+	n, err := s.fleet.of(ctx, calls[0].slotKey())
+	if err != nil {
+		return err
 	}
-}
-
-func (s *RedisStore) evalsha(ctx context.Context, calls []Call, verdicts []Verdict) error {
-	nonce := s.nonce + "." + strconv.FormatUint(s.calls.Add(1), 36)
-	args := make([]any, 2, 16+12*len(calls))
-	args[0], args[1] = "EVALSHA", s.script.sha
-	args = appendCalls(args, nonce, calls)
-	reply, err := s.once(ctx, args...)
-	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
-		s.metrics.reloaded()
-		if _, err = s.once(ctx, "SCRIPT", "LOAD", s.script.source); err == nil {
-			reply, err = s.once(ctx, args...)
+	for i := range calls[1:] {
+		if other, err := s.fleet.of(ctx, calls[1+i].slotKey()); err != nil || other != n {
+			return s.scatter(ctx, calls, verdicts)
 		}
 	}
-	if err != nil {
-		return classify(err)
-	}
-	if err := parseReplies(reply, nonce, calls, verdicts); err != nil {
-		return &StoreError{Reason: quota.ReasonRedisRefused, Ambiguous: true, Err: err}
-	}
-	return nil
-}
-
-// once sends a command exactly once, whatever happens to its reply.
-func (s *RedisStore) once(ctx context.Context, args ...any) (any, error) {
-	cmd := onceCmd{redis.NewCmd(ctx, args...)}
-	if err := s.client.Process(ctx, cmd); err != nil {
-		return nil, err
-	}
-	return cmd.Result()
-}
-
-// onceCmd is a command that no kind of go-redis client sends again: MaxRetries
-// alone does not bind a cluster client.
-type onceCmd struct{ *redis.Cmd }
-
-// NoRetry tells go-redis so.
-func (onceCmd) NoRetry() bool { return true }
-
-// classify tells what an error says about the call: refused and certainly not
-// executed, never sent, or sent with an unknown outcome.
-func classify(err error) *StoreError {
-	var (
-		reply   redis.Error
-		op      *net.OpError
-		network net.Error
-	)
-	timeout := errors.As(err, &network) && network.Timeout() // context.DeadlineExceeded is one, too
-	switch {
-	case errors.As(err, &reply) && !errors.Is(err, redis.ErrClosed):
-		return &StoreError{Reason: quota.ReasonRedisRefused, Err: err}
-	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
-		return &StoreError{Reason: quota.ReasonRedisTimeout, Err: err}
-	case errors.Is(err, redis.ErrClosed):
-		return &StoreError{Reason: quota.ReasonRedisDown, Err: err}
-	case errors.As(err, &op) && op.Op == "dial" && !timeout:
-		return &StoreError{Reason: quota.ReasonRedisDown, Err: err}
-	case timeout:
-		sent := op == nil || op.Op != "dial"
-		return &StoreError{Reason: quota.ReasonRedisTimeout, Ambiguous: sent, Err: err}
-	default:
-		return &StoreError{Reason: quota.ReasonRedisDown, Ambiguous: true, Err: err}
-	}
+	return n.decide(ctx, calls, verdicts)
 }
 
 // Run keeps the script loaded and probes: each second while all is well, at once
-// and then ten times a second while the breaker is open. It returns when ctx ends.
+// and then ten times a second while a server is away. It returns when ctx ends.
 func (s *RedisStore) Run(ctx context.Context) error {
 	s.probe(ctx)
 	s.probed.Store(true)
@@ -240,7 +189,7 @@ func (s *RedisStore) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-		case <-s.breaker.wake:
+		case <-s.wake:
 		}
 		s.probe(ctx)
 		timer.Reset(s.nextProbe())
@@ -248,88 +197,73 @@ func (s *RedisStore) Run(ctx context.Context) error {
 }
 
 func (s *RedisStore) nextProbe() time.Duration {
-	if s.breaker.open() {
-		return probeInterval
+	if s.Available() {
+		return idleInterval
 	}
-	return idleInterval
+	return probeInterval
 }
 
 // Probed reports whether Run has asked Redis once, for better or worse: before
 // that a first request would pay for dialling and for loading the script.
 func (s *RedisStore) Probed() bool { return s.probed.Load() }
 
-// probeKey is written by each probe: a Redis that is read-only or out of memory
-// answers PING all the same.
-const probeKey = "rl:probe"
-
+// probe asks all servers at the same time.
 func (s *RedisStore) probe(ctx context.Context) {
 	// Dialling anew takes more than a decision's budget; a probe may.
 	ctx, cancel := context.WithTimeout(ctx, redisDialTimeout)
 	defer cancel()
-	err := s.client.Set(ctx, probeKey, 1, ttlMargin).Err()
-	if err == nil {
-		err = s.load(ctx)
+	nodes, err := s.fleet.refresh(ctx)
+	if lost := err != nil && ctx.Err() == nil; s.mapless.Swap(lost) != lost && lost {
+		s.log.Warn("no node of the redis cluster tells who holds the slots; what was known goes on being used", "error", err)
 	}
-	if err == nil {
-		start := time.Now()
-		if err = s.client.Ping(ctx).Err(); err == nil && time.Since(start) > s.budget {
-			err = fmt.Errorf("redis answers in %v, the budget is %v", time.Since(start).Round(time.Millisecond), s.budget)
-		}
-	}
-	switch {
-	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled): // stopping
-	case err != nil:
-		s.lose(err)
-	case s.breaker.probed(time.Now()):
-		s.log.Info("redis is back, decisions are exact again")
-	}
-}
-
-func (s *RedisStore) load(ctx context.Context) error {
-	known, err := s.client.ScriptExists(ctx, s.script.sha).Result()
 	if err != nil {
-		return err
+		nodes = s.fleet.current()
 	}
-	if len(known) == 1 && known[0] {
-		return nil
+	var wg sync.WaitGroup
+	for _, n := range nodes {
+		wg.Go(func() { n.probe(ctx) })
 	}
-	return s.client.ScriptLoad(ctx, s.script.source).Err()
+	wg.Wait()
 }
 
-// advise warns of a Redis that may forget counters under memory pressure.
+// advise warns of servers that may forget counters under memory pressure.
 func (s *RedisStore) advise(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, redisDialTimeout)
 	defer cancel()
-	info, err := s.client.InfoMap(ctx, "memory").Result()
-	if err != nil {
-		return // the probe reports what is wrong; INFO may also be denied by the ACL
-	}
-	if p := info["Memory"]["maxmemory_policy"]; p != "" && p != "noeviction" {
-		s.log.Warn("redis may evict usage under memory pressure, which resets limits; set maxmemory-policy noeviction",
-			"maxmemory_policy", p)
+	for _, n := range s.fleet.current() {
+		n.advise(ctx)
 	}
 }
 
-// Available reports whether the store was answering when last asked.
-func (s *RedisStore) Available() bool { return !s.breaker.open() }
+// Available reports whether every server of the store was answering when last asked.
+func (s *RedisStore) Available() bool {
+	nodes := s.fleet.current()
+	return len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n *node) bool { return n.breaker.open() })
+}
 
-// TimeUS reads the store's clock, microseconds since the epoch.
+// TimeUS reads the store's clock, microseconds since the epoch: in a cluster, that
+// of the primary which holds the first probe.
 func (s *RedisStore) TimeUS(ctx context.Context) (int64, error) {
-	t, err := s.client.Time(ctx).Result()
+	n, err := s.fleet.of(ctx, probeKey)
 	if err != nil {
 		return 0, fmt.Errorf("read the time of redis: %w", err)
 	}
-	return t.UnixMicro(), nil
+	return n.timeUS(ctx)
 }
 
 // Reset implements Store with SCAN and UNLINK: keys of one tenant, without
 // stalling the others. Charges made meanwhile may or may not be forgotten.
 func (s *RedisStore) Reset(ctx context.Context, prefix string) error {
+	n, err := s.fleet.of(ctx, prefix)
+	if err != nil {
+		return err
+	}
 	pattern := globEscape(prefix) + "*"
+	isTotal := func(key string) bool { return strings.HasPrefix(key, prefix+totalMark) }
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		keys, next, err := s.client.Scan(ctx, cursor, pattern, 1000).Result()
-		if err == nil && len(keys) > 0 {
-			err = s.client.Unlink(ctx, keys...).Err()
+		keys, next, err := n.client.Scan(ctx, cursor, pattern, 1000).Result()
+		if keys = slices.DeleteFunc(keys, isTotal); err == nil && len(keys) > 0 {
+			err = n.client.Unlink(ctx, keys...).Err()
 		}
 		if err != nil {
 			return classify(err)
@@ -344,4 +278,4 @@ func globEscape(s string) string {
 }
 
 // Close closes the connections. Call it after Run has returned.
-func (s *RedisStore) Close() error { return s.client.Close() }
+func (s *RedisStore) Close() error { return s.fleet.close() }

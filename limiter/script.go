@@ -21,6 +21,8 @@ var (
 	logLua string
 	//go:embed lua/counters.lua
 	countersLua string
+	//go:embed lua/totals.lua
+	totalsLua string
 	//go:embed lua/decide.lua
 	decideLua string
 )
@@ -42,7 +44,7 @@ func newScript(source string) script {
 func decideScript() script { return joinScript(nowLua) }
 
 func joinScript(now string) script {
-	return newScript(strings.Join([]string{now, baseLua, logLua, countersLua, decideLua}, "\n"))
+	return newScript(strings.Join([]string{now, baseLua, logLua, countersLua, totalsLua, decideLua}, "\n"))
 }
 
 // appendCalls appends the EVALSHA arguments of some calls: number of keys, KEYS,
@@ -59,7 +61,10 @@ func appendCalls(args []any, nonce string, calls []Call) []any {
 		for _, k := range calls[i].Keys {
 			args = append(args, k)
 		}
-		keys += len(calls[i].Keys)
+		for _, k := range calls[i].Totals {
+			args = append(args, k)
+		}
+		keys += len(calls[i].Keys) + len(calls[i].Totals)
 	}
 	args[count] = keys
 	args = append(args, nonce)
@@ -127,7 +132,7 @@ func parseReplies(reply any, nonce string, calls []Call, verdicts []Verdict) err
 	}
 	for i := range calls {
 		text, _ := list[i+1].(string)
-		if err := parseVerdict(text, len(calls[i].Shape.limits), &verdicts[i]); err != nil {
+		if err := parseVerdict(text, calls[i].Shape, &verdicts[i]); err != nil {
 			return err
 		}
 		verdicts[i].StoreUS = time
@@ -135,7 +140,7 @@ func parseReplies(reply any, nonce string, calls []Call, verdicts []Verdict) err
 	return nil
 }
 
-func parseVerdict(text string, limits int, v *Verdict) error {
+func parseVerdict(text string, shape *Shape, v *Verdict) error {
 	*v = Verdict{}
 	if text == "" {
 		return fmt.Errorf("%w: an empty verdict", errReply)
@@ -148,17 +153,22 @@ func parseVerdict(text string, limits int, v *Verdict) error {
 	case reused:
 		return nil
 	case admitted, denied, replayed:
-		return parseLimits(text, limits, v)
+		return parseLimits(text, shape, v)
 	}
 	return fmt.Errorf("%w: %.40q", errReply, text)
 }
 
-func parseLimits(text string, limits int, v *Verdict) error {
-	v.Limits = make([]LimitVerdict, limits)
+func parseLimits(text string, shape *Shape, v *Verdict) error {
+	v.Limits = make([]LimitVerdict, len(shape.limits))
 	rest := text[1:]
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		for _, field := range [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS} {
+		fields := [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS, &l.Over, &l.Total.Epoch, &l.Total.Bucket, &l.Total.Units}
+		count := len(fields)
+		if shape.limits[i].Scope != quota.ScopeGlobal {
+			count = 3
+		}
+		for _, field := range fields[:count] {
 			if rest == "" && v.Outcome == replayed {
 				return nil // the record is older than this limit
 			}
@@ -175,7 +185,7 @@ func parseLimits(text string, limits int, v *Verdict) error {
 			}
 			*field, rest = n, rest[end:]
 		}
-		if l.Remaining < 0 || l.ResetUS < 0 {
+		if l.Remaining < 0 || l.ResetUS < 0 || l.Over < 0 || min(l.Total.Epoch, l.Total.Bucket, l.Total.Units) < 0 {
 			return fmt.Errorf("%w: %.80q", errReply, text)
 		}
 	}

@@ -15,6 +15,7 @@ type Shape struct {
 	keys   []keyShape
 	limits []*quota.Limit // flattened in the order of keys: the order of ceilings and verdicts
 	order  []int          // order[i] is the place of limits[i] among the limits given
+	global int            // how many of the limits are global
 	wire   []any          // the shape's ARGV, see lua/decide.lua
 }
 
@@ -84,6 +85,9 @@ func (s *Shape) flatten(limits []*quota.Limit) {
 		for _, l := range k.limits {
 			s.limits = append(s.limits, l)
 			s.order = append(s.order, slices.Index(limits, l))
+			if l.Scope == quota.ScopeGlobal {
+				s.global++
+			}
 		}
 	}
 }
@@ -98,12 +102,15 @@ func (s *Shape) encode() {
 		add(int64(len(k.limits)))
 		for _, l := range k.limits {
 			add(l.WindowUS())
-			if l.Scope == quota.ScopeGlobal {
-				s.wire = append(s.wire, "-")
-			} else {
+			if l.Scope != quota.ScopeGlobal {
 				add(l.Capacity())
+				add(l.Units)
+				continue
 			}
+			s.wire = append(s.wire, "-")
 			add(l.Units)
+			add(l.BucketUS())
+			add(int64(earlierBuckets(l)))
 		}
 	}
 }
@@ -138,6 +145,38 @@ func (s *Shape) Keys(prefix, policy string, dims quota.Dimensions) []string {
 	}
 	return keys
 }
+
+// earlierBuckets is how many buckets of a total still count beside the newest.
+func earlierBuckets(l *quota.Limit) int { return max(l.GlobalBuckets, 2) - 1 }
+
+// Totals returns the keys of the usage totals of a request's global limits, in
+// the shape's order, nil without any. They are injective as Keys are, and a limit
+// whose buckets change their length begins new ones.
+//
+//	rl:{acme}:t.sustained.60000000:standard:::   limit sustained, buckets of a minute
+func (s *Shape) Totals(prefix, policy string, dims quota.Dimensions) []string {
+	if s.global == 0 {
+		return nil
+	}
+	keys := make([]string, 0, s.global)
+	for _, l := range s.limits {
+		if l.Scope != quota.ScopeGlobal {
+			continue
+		}
+		buf := make([]byte, 0, 160)
+		buf = append(buf, prefix...)
+		buf = append(buf, totalMark...)
+		buf = append(buf, l.Name...)
+		buf = append(buf, '.')
+		buf = strconv.AppendInt(buf, l.BucketUS(), 10)
+		buf = append(buf, ':')
+		keys = append(keys, string(quota.AppendPartition(buf, policy, l, dims)))
+	}
+	return keys
+}
+
+// totalMark begins the name of a total below its tenant.
+const totalMark = "t."
 
 // recordKey is where the admission of a tenant's Idempotency-Key is kept. The
 // tenant is named again because newcomers beyond max_unknown share a prefix.

@@ -24,8 +24,11 @@ const (
 type Call struct {
 	Shape *Shape
 	Keys  []string // Shape.Keys of the request
-	Op    Op
-	Cost  int64
+	// Totals has the key of the usage total of each global limit, in the shape's
+	// order: Shape.Totals of the request. A MemoryStore that is given none keeps none.
+	Totals []string
+	Op     Op
+	Cost   int64
 	// Ceilings has one entry for each limit of the shape, in the shape's order;
 	// those of regional limits are their capacity.
 	Ceilings []int64
@@ -33,6 +36,10 @@ type Call struct {
 	// for none, and Print tells its request from any other (no spaces).
 	Record, Print string
 }
+
+// slotKey is a key of the call. All of them enclose the same tenant in braces, so
+// they lie in one slot of a Redis Cluster.
+func (c *Call) slotKey() string { return c.Keys[0] }
 
 // Outcome of a call in a store.
 const (
@@ -56,6 +63,12 @@ type LimitVerdict struct {
 	Remaining int64
 	WaitUS    int64 // until the cost fits; 0 now, −1 never under this ceiling
 	ResetUS   int64 // until nothing is used
+	// Over is how many units of a global limit, counted up to L, are used beyond its
+	// ceiling when it denies: peers may have used what was free before.
+	Over int64
+	// Total is what the store has counted of a global limit, zero for nothing. In
+	// an admission that is replayed it is as old as that.
+	Total quota.Total
 }
 
 // Store keeps usage and decides on it. Implementations are safe for concurrent use.
@@ -64,7 +77,8 @@ type Store interface {
 	// of an earlier one, and fills verdicts, which has the same length. An error
 	// is about all of them: *StoreError.
 	Decide(ctx context.Context, calls []Call, verdicts []Verdict) error
-	// Reset forgets everything whose key begins with prefix.
+	// Reset forgets everything whose key begins with prefix, but for usage totals:
+	// what peers were told ages out.
 	Reset(ctx context.Context, prefix string) error
 }
 
@@ -75,6 +89,7 @@ type StoreError struct {
 	// were sent and the reply was lost.
 	Ambiguous bool
 	Err       error
+	moving    bool // the slot is on its way; the server is well
 }
 
 // Error implements error.

@@ -44,7 +44,7 @@ const patientBudget = 10 * time.Second
 func newTestRedis(t testing.TB, addr string, sc *script) *RedisStore {
 	t.Helper()
 	s, err := NewRedisStore(RedisOptions{
-		Addr: addr, Budget: patientBudget, Logger: slog.New(slog.DiscardHandler), script: sc,
+		Addrs: []string{addr}, Budget: patientBudget, Logger: slog.New(slog.DiscardHandler), script: sc,
 	}, testMetrics(t))
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func NewTimedMemory(now func() int64) *MemoryStore {
 
 // Sources returns the Lua files, by name.
 func Sources() map[string]string {
-	return map[string]string{"now.lua": nowLua, "base.lua": baseLua, "log.lua": logLua, "counters.lua": countersLua, "decide.lua": decideLua}
+	return map[string]string{"now.lua": nowLua, "base.lua": baseLua, "log.lua": logLua, "counters.lua": countersLua, "totals.lua": totalsLua, "decide.lua": decideLua}
 }
 
 // ParseReplies is parseReplies.

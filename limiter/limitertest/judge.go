@@ -48,7 +48,7 @@ func (j *Judge) Reset(_ context.Context, prefix string) error {
 
 // question tells the oracle of a call.
 func (q *Question) question(c *limiter.Call) oracle.Question {
-	o := oracle.Question{Op: oracle.Op(c.Op), Cost: c.Cost, Record: c.Record, Print: c.Print}
+	o := oracle.Question{Op: oracle.Op(c.Op), Cost: c.Cost, Record: c.Record, Print: c.Print, Totals: c.Totals}
 	inShape := make([]*quota.Limit, len(q.Limits))
 	for i, l := range q.Limits {
 		inShape[q.places[i]] = l

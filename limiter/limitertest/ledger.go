@@ -51,6 +51,9 @@ func (l ledger) run(t *testing.T, newStore New) {
 			if got := batch[i].question.Text(&judged[i]); got != batch[i].want {
 				t.Errorf("%s\noracle %s", batch[i].text, got)
 			}
+			if got, want := batch[i].question.Shared(&v), batch[i].question.Shared(&judged[i]); got != want {
+				t.Errorf("%s\ntold   %s\noracle %s", batch[i].text, got, want)
+			}
 			if v.StoreUS != Epoch+batch[0].us {
 				t.Errorf("%s\nstore time %d", batch[i].text, v.StoreUS-Epoch)
 			}

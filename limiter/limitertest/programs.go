@@ -67,7 +67,7 @@ func compare(t failer, step int, q *Question, store limiter.Store, judge *Judge,
 		}
 	}
 	for i := range calls {
-		if g, w := q.Text(&got[i]), q.Text(&want[i]); g != w || got[i].StoreUS != want[i].StoreUS {
+		if g, w := q.Text(&got[i])+q.Shared(&got[i]), q.Text(&want[i])+q.Shared(&want[i]); g != w || got[i].StoreUS != want[i].StoreUS {
 			c := calls[i]
 			t.Fatalf("step %d, %c %d of %d under %v at %d:\nstore  %s\noracle %s",
 				step, c.Op, i, c.Cost, c.Ceilings, got[i].StoreUS, g, w)
@@ -90,6 +90,7 @@ func genLimits(t *rapid.T) []*quota.Limit {
 		}
 		if l.Algorithm != quota.GCRA && rapid.Bool().Draw(t, "global") {
 			l.Scope = quota.ScopeGlobal
+			l.GlobalBuckets = rapid.SampledFrom([]int{0, 2, 3, 11}).Draw(t, "buckets")
 		}
 		if rapid.IntRange(0, 2).Draw(t, "by") == 0 {
 			l.By = []string{"user"}
@@ -170,7 +171,7 @@ func longProgram(t *testing.T, seed uint64, store limiter.Store, now func(us int
 		}
 		decide(t, store, calls...)
 		for _, c := range calls {
-			judge.region.Charge(us, q.question(&c).Parts[0], c.Cost)
+			judge.region.Charge(us, q.question(&c))
 		}
 		us += pick(0, 0, 1, width/500, random.Int64N(width/20+1), random.Int64N(width/4+1))
 	}

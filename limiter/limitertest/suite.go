@@ -65,7 +65,8 @@ func together(a, b *quota.Limit) bool {
 func (q *Question) Call(tenant string, op limiter.Op, cost int64, ceilings []int64) limiter.Call {
 	c := limiter.Call{
 		Shape: q.shape, Op: op, Cost: cost, Ceilings: make([]int64, len(q.Limits)),
-		Keys: q.shape.Keys(string(quota.AppendPrefix(nil, tenant)), "p", nil),
+		Keys:   q.shape.Keys(string(quota.AppendPrefix(nil, tenant)), "p", nil),
+		Totals: q.shape.Totals(string(quota.AppendPrefix(nil, tenant)), "p", nil),
 	}
 	for i, l := range q.Limits {
 		c.Ceilings[q.places[i]] = l.Capacity()
@@ -92,6 +93,19 @@ func (q *Question) Text(v *limiter.Verdict) string {
 		}
 		l := v.Limits[q.places[i]]
 		text += fmt.Sprintf(" %d %d %d", l.Remaining, l.WaitUS, l.ResetUS)
+	}
+	return text
+}
+
+// Shared is what peers are told of a verdict: for each limit in order the units
+// beyond its ceiling and its usage total.
+func (q *Question) Shared(v *limiter.Verdict) string {
+	text := ""
+	for i := range q.Limits {
+		if q.places[i] < len(v.Limits) {
+			l := v.Limits[q.places[i]]
+			text += fmt.Sprintf(" %d %v", l.Over, l.Total)
+		}
 	}
 	return text
 }

@@ -1,17 +1,21 @@
 -- decide.lua: decides checks one after the other, all limits of a check together. Joined behind now.lua,
--- base.lua, log.lua and counters.lua.
+-- base.lua, log.lua, counters.lua and totals.lua.
 --
 -- KEYS  the keys of all checks, in order; with an idempotency fingerprint the check's record comes
---       first, then one key for each key of its shape.
+--       first, then one key for each key of its shape, then the total of each of its global limits.
 -- ARGV  nonce, number of shapes, the shapes, then the checks.
 --   shape: number of keys, then for each key
 --     kind 'l' log | 'w' window | 'g' level, trim (largest L of the key's limits), ttl (ms), number of
---       limits, then for each limit: W (µs), C (its ceiling, '-' = given with each check), L
+--       limits, then for each limit: W (µs), C (its ceiling), L. The C of a global limit is '-': it is
+--       given with each check, and two more follow: the length of its buckets (µs), and how many are
+--       kept beside the newest.
 --   check: shape (from 1), op 'c' check | 'p' peek | 'r' report, cost, fingerprint ('' = none), then one
 --       ceiling for each '-' of its shape, in order.
 -- Reply  'nonce TIME', then for each check one string:
 --   'a …' admitted, 'd …' denied, 'm …' an earlier admission replayed, followed for each limit by
---         remaining, wait (µs until the cost fits, 0 now, -1 not under this ceiling), reset (µs)
+--         remaining, wait (µs until the cost fits, 0 now, -1 not under this ceiling), reset (µs), and for a
+--         global one by how much the ceiling is exceeded, and epoch, bucket and units of its total (0 0 0
+--         when there is none)
 --   'x'   the idempotency key came with another fingerprint before
 --   'e …' why this check could not be decided; nothing of it was written
 
@@ -34,13 +38,17 @@ local function read_shape(p)
     for j = 1, tonumber(ARGV[p]) do
       local C = tonumber(ARGV[p + 2])
       k[j] = { j = j, W = tonumber(ARGV[p + 1]), C = C, L = tonumber(ARGV[p + 3]), last = C and '-' .. ARGV[p + 2] }
-      if not C then shape.open = true end -- its ceilings come with each check
       if k[j].W > k.longest then k.longest = k[j].W end
       p = p + 3
+      if not C then
+        k[j].B, k[j].most = tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
+        shape.globals = (shape.globals or 0) + 1
+        p = p + 2
+      end
     end
     shape[i] = k
   end
-  shape.plain = #shape == 1 and shape[1].kind == log and not shape.open
+  shape.plain = #shape == 1 and shape[1].kind == log and not shape.globals
   return shape, p + 1
 end
 
@@ -67,7 +75,7 @@ local function decide(shape, first, op, c, ceilings, record, print)
     local reply = quick(KEYS[first + 1], shape[1])
     if reply then return reply end
   end
-  local waits, lefts, n, fits = {}, {}, 0, true
+  local waits, lefts, overs, n, fits, total = {}, {}, {}, 0, true, first + #shape
   for i = 1, #shape do
     local k, key = shape[i], KEYS[first + i]
     local s = states[key]
@@ -77,6 +85,10 @@ local function decide(shape, first, op, c, ceilings, record, print)
     end
     for j = 1, #k do
       n = n + 1
+      if k[j].B then
+        total = total + 1
+        load_total(KEYS[total])
+      end
       local w = k.kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, c)
       waits[n] = w
       if w ~= 0 then
@@ -91,7 +103,9 @@ local function decide(shape, first, op, c, ceilings, record, print)
     local k, s = shape[i], states[KEYS[first + i]]
     for j = 1, #k do
       n = n + 1
-      local left = k.kind.left(s, k[j], ceilings and ceilings[n] or k[j].C, c, waits[n])
+      local C = ceilings and ceilings[n] or k[j].C
+      local left = k.kind.left(s, k[j], C, c, waits[n])
+      if not charged and left < 0 then overs[n] = max(0, min(C - left, k[j].L) - C) end
       lefts[n] = charged and max(0, left - c) or left
     end
   end
@@ -104,12 +118,18 @@ local function decide(shape, first, op, c, ceilings, record, print)
     end
   end
   local reply = (charged or fits) and 'a' or 'd'
-  n = 0
+  n, total = 0, first + #shape
   for i = 1, #shape do
     local k, s = shape[i], states[KEYS[first + i]]
     for j = 1, #k do
       n = n + 1
-      reply = format('%s %.0f %.0f %.0f', reply, lefts[n], charged and 0 or waits[n], k.kind.reset(s, k[j]))
+      reply = format('%s %.0f %.0f %.0f', reply, max(0, lefts[n]), charged and 0 or waits[n], k.kind.reset(s, k[j]))
+      if k[j].B then
+        total = total + 1
+        if charged then add_total(KEYS[total], k[j], c, k.ttl) end
+        local t = totals[KEYS[total]]
+        reply = format('%s %.0f %.0f %.0f %.0f', reply, overs[n] or 0, t and t.epoch or 0, t and t.bucket or 0, t and t.units or 0)
+      end
     end
   end
   if charged and record then
@@ -129,7 +149,7 @@ while p <= #ARGV do
     first = first + 1
     record = KEYS[first]
   end
-  if shape.open then
+  if shape.globals then
     ceilings = {}
     for _, k in ipairs(shape) do
       for _, l in ipairs(k) do
@@ -141,9 +161,10 @@ while p <= #ARGV do
   local ok, reply = pcall(decide, shape, first, op, c, ceilings, record, print)
   if not ok then
     for i = 1, #shape do states[KEYS[first + i]] = nil end
+    for i = 1, shape.globals or 0 do totals[KEYS[first + #shape + i]] = nil end
     reply = 'e ' .. (type(reply) == 'table' and reply.err or reply)
   end
-  first = first + #shape
+  first = first + #shape + (shape.globals or 0)
   replies[#replies + 1] = reply
 end
 return replies

@@ -138,8 +138,10 @@ local function fits_log(s, l, C, c)
   return wait(s, holder(s, C - c + 1) + l.W)
 end
 
--- left is what remains. A plain log that denies cost 1 is full, which needs no counting.
+-- left is what remains, below 0 what a global limit holds beyond its ceiling. A plain log that denies cost 1
+-- under a regional limit is full, which needs no counting.
 local function left_log(s, l, C, c, waits)
+  if l.B then return C - used(s, l) end
   if C == 0 or waits > 0 and c == 1 and not s.total then return 0 end
   return max(0, C - used(s, l))
 end

@@ -29,7 +29,7 @@ type Proxy struct {
 	t      testing.TB
 	addr   string
 	target string
-	dialer net.Dialer
+	in     Network
 	wg     sync.WaitGroup // the accepting goroutine and those of every link
 
 	mu       sync.Mutex
@@ -41,10 +41,26 @@ type Proxy struct {
 	delay    time.Duration
 }
 
+// Network is where a proxy listens and dials: a network namespace other than the
+// test's, say.
+type Network struct {
+	// Listen listens on a TCP address.
+	Listen func(addr string) (*net.TCPListener, error)
+	// Dial connects to the server.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
 // Start begins to forward to target, host:port, until t ends or Close.
 func Start(t testing.TB, target string) *Proxy {
 	t.Helper()
-	listener, err := listenAnywhere()
+	dialer := net.Dialer{Timeout: dialWithin}
+	return StartIn(t, Network{Listen: listen, Dial: dialer.DialContext}, target)
+}
+
+// StartIn is Start in another network.
+func StartIn(t testing.TB, in Network, target string) *Proxy {
+	t.Helper()
+	listener, err := listenAnywhere(in)
 	if err != nil {
 		t.Fatalf("start fault proxy: %v", err)
 	}
@@ -52,7 +68,7 @@ func Start(t testing.TB, target string) *Proxy {
 		t:      t,
 		addr:   listener.Addr().String(),
 		target: target,
-		dialer: net.Dialer{Timeout: dialWithin},
+		in:     in,
 		links:  make(map[*link]struct{}),
 	}
 	p.serve(listener)
@@ -113,7 +129,7 @@ func (p *Proxy) Accept() {
 		return
 	}
 	<-p.released // another goroutine's Refuse may be waiting for it, too
-	listener, err := listen(p.addr)
+	listener, err := p.in.Listen(p.addr)
 	if err != nil {
 		p.t.Errorf("accept again: %v", err)
 		return
@@ -185,7 +201,7 @@ func (p *Proxy) serve(listener *net.TCPListener) {
 // reached looks to the client like one that hangs up. A connection that was
 // accepted while Refuse or Close took its listener away is hung up on too.
 func (p *Proxy) connect(client net.Conn, from *net.TCPListener) {
-	server, err := p.dialer.DialContext(context.Background(), "tcp", p.target)
+	server, err := p.in.Dial(context.Background(), "tcp", p.target)
 	if err != nil {
 		_ = client.Close()
 		return
@@ -226,11 +242,11 @@ func (p *Proxy) judge(command string) verdict {
 	return v
 }
 
-func listenAnywhere() (*net.TCPListener, error) {
+func listenAnywhere(in Network) (*net.TCPListener, error) {
 	var last error
 	for range portAttempts {
 		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		listener, err := listen(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		listener, err := in.Listen(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			return listener, nil
 		}

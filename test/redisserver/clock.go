@@ -15,24 +15,26 @@ import (
 //go:embed testdata/clock_shim.c
 var shimSource []byte
 
-// wallClock is what one server's wall clock is off by, in a page of memory that
-// the server shares with the test through a file.
-type wallClock struct {
+// Clock is what one server's wall clock is off by, in a page of memory that
+// the server shares with the test through a file. A program that is started with Env
+// in its environment sees the clock; redis-server does, Go programs do not.
+type Clock struct {
 	library string // the compiled shim, for LD_PRELOAD
 	file    string // for CLOCK_OFFSET_FILE
 	page    []byte // the file, mapped; its first 8 bytes are the offset in ns
 }
 
-// newWallClock compiles the shim and maps the offset. Compiling takes some 50 ms
-// each time, and a cache would be state that outlives the test.
-func newWallClock(t testing.TB) *wallClock {
+// NewClock compiles the shim and maps the offset, until t ends. It needs gcc.
+// Compiling takes some 50 ms each time, and a cache would be state that outlives the
+// test.
+func NewClock(t testing.TB) *Clock {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		t.Fatalf("stepping Redis's clock needs gcc on PATH: run `make test`, which installs it: %v", err)
 	}
 	dir := t.TempDir()
-	w := &wallClock{
+	w := &Clock{
 		library: filepath.Join(dir, "clock_shim.so"),
 		file:    filepath.Join(dir, "offset"),
 	}
@@ -70,13 +72,13 @@ func mapOffset(t testing.TB, path string) []byte {
 	return page
 }
 
-// step moves the clock by d. The store is atomic, so that the server never reads
+// Step moves the clock by d, on top of earlier steps. The store is atomic, so that the server never reads
 // half of it: a torn offset would be a step of centuries.
-func (w *wallClock) step(d time.Duration) {
+func (w *Clock) Step(d time.Duration) {
 	atomic.AddInt64((*int64)(unsafe.Pointer(unsafe.SliceData(w.page))), int64(d))
 }
 
-// env is what the server's environment needs to see this clock.
-func (w *wallClock) env() []string {
+// Env is what the server's environment needs to see this clock.
+func (w *Clock) Env() []string {
 	return []string{"LD_PRELOAD=" + w.library, "CLOCK_OFFSET_FILE=" + w.file}
 }

@@ -42,17 +42,14 @@ func (s *Server) launch() (*process, error) {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
 	defer log.Close()
-	args := append([]string{
-		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no", "--dir", s.dir,
-	}, s.options.Args...)
+	args := append(s.arguments(), s.options.Args...)
 	// Not the test's context: that ends before cleanups, which may still need the server.
 	cmd := exec.CommandContext(context.Background(), s.binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = processAttr()
 	cmd.Env = os.Environ()
 	if s.clock != nil {
-		cmd.Env = append(cmd.Env, s.clock.env()...)
+		cmd.Env = append(cmd.Env, s.clock.Env()...)
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.binary, err)
@@ -67,6 +64,14 @@ func (s *Server) launch() (*process, error) {
 		return nil, fmt.Errorf("%w; its log ends:\n%s", err, s.logTail())
 	}
 	return p, nil
+}
+
+func (s *Server) arguments() []string {
+	args := []string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir}
+	if s.options.sentinel != "" {
+		return append([]string{s.options.sentinel, "--sentinel"}, args...)
+	}
+	return append(args, "--save", "", "--appendonly", "no")
 }
 
 // awaitAnswer returns when the server takes commands, or says why it never will.

@@ -26,6 +26,8 @@ type Options struct {
 	Args []string
 	// Clock gives the server a wall clock that Step can move. Needs gcc.
 	Clock bool
+	// sentinel is the configuration file of a server that is a Sentinel.
+	sentinel string
 }
 
 // Server is one redis-server on a loopback port that it keeps across restarts.
@@ -37,7 +39,7 @@ type Server struct {
 	binary  string
 	dir     string // working directory: log, and dump or append-only file if any
 	port    int
-	clock   *wallClock // nil without Options.Clock
+	clock   *Clock // nil without Options.Clock
 	client  *redis.Client
 	process *process // nil while killed
 }
@@ -48,7 +50,7 @@ func Start(t testing.TB, options Options) *Server {
 	t.Helper()
 	s := &Server{t: t, options: options, binary: findBinary(t), dir: t.TempDir()}
 	if options.Clock {
-		s.clock = newWallClock(t)
+		s.clock = NewClock(t)
 	}
 	if err := s.start(); err != nil {
 		t.Fatalf("start redis-server: %v", err)
@@ -143,7 +145,7 @@ func (s *Server) Step(d time.Duration) {
 	if s.clock == nil {
 		s.t.Fatal("step Redis's clock: start the server with Options.Clock")
 	}
-	s.clock.step(d)
+	s.clock.Step(d)
 }
 
 // Time is the server's TIME in microseconds since the epoch.

@@ -1,0 +1,131 @@
+package limiter
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// documentedUser is the line of deploy/redis.acl, which operators copy.
+func documentedUser(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../deploy/redis.acl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, ok := strings.CutPrefix(string(text), "user ")
+	if !ok {
+		t.Fatalf("deploy/redis.acl does not begin with user: %q", text)
+	}
+	return strings.Fields(rules)
+}
+
+// admit creates the user on a server. rules are those documented, or some of them.
+func admit(t *testing.T, srv *redisserver.Server, rules []string) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	if err := srv.Client().Do(context.Background(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func asUser(o RedisOptions) RedisOptions {
+	o.Credentials = func() (string, string) { return "regiond", "CHANGE" }
+	return o
+}
+
+// everything does all that a store ever does.
+func everything(t *testing.T, s *RedisStore) {
+	t.Helper()
+	ctx := context.Background()
+	shape := NewShape([]*quota.Limit{
+		{Name: "log", Units: 5, Window: time.Hour},
+		{Name: "window", Units: 50, Window: time.Hour, Algorithm: quota.SlidingWindow},
+		{Name: "level", Units: 50, Window: time.Hour, Algorithm: quota.GCRA},
+		{Name: "global", Units: 50, Window: time.Hour, Scope: quota.ScopeGlobal},
+	})
+	call := callOf(shape, "acme", 1)
+	call.Totals = shape.Totals("rl:{acme}:", "standard", nil)
+	for i := range 12 { // the log is cut from the fifth on
+		call.Op, call.Cost, call.Record, call.Print = OpReport, int64(1+i%2), "", ""
+		if i == 3 {
+			call.Op, call.Record, call.Print = OpCheck, "rl:{acme}:i:k", "p"
+		}
+		v := make([]Verdict, 1)
+		if err := s.Decide(ctx, []Call{call}, v); err != nil || v[0].Err != nil {
+			t.Fatalf("call %d: %v %v", i, err, v[0].Err)
+		}
+	}
+	found := 0
+	if err := s.Totals(ctx, func(string, []quota.Total, int64) { found++ }); err != nil || found != 1 {
+		t.Errorf("%d totals read back (%v), want 1", found, err)
+	}
+	if _, err := s.TimeUS(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := s.Reset(ctx, "rl:{acme}:"); err != nil {
+		t.Error(err)
+	}
+}
+
+// The documented user may do all that regiond does, on every kind of Redis.
+func TestDocumentedUser(t *testing.T) {
+	rules := documentedUser(t)
+	t.Run("standalone", func(t *testing.T) {
+		srv := redisserver.Start(t, redisserver.Options{})
+		admit(t, srv, rules)
+		s, _ := fleetStore(t, asUser(RedisOptions{Addrs: []string{srv.Addr()}, ClientName: "regiond/eu-west/a"}))
+		everything(t, s)
+		noRefusals(t, srv)
+	})
+	t.Run("sentinel", func(t *testing.T) {
+		w, o := watched(t)
+		for _, srv := range w.Servers {
+			admit(t, srv, rules)
+		}
+		s, _ := fleetStore(t, asUser(o))
+		everything(t, s)
+		noRefusals(t, w.Servers[0])
+	})
+	t.Run("cluster", func(t *testing.T) {
+		c := redisserver.StartCluster(t, nodeTimeout)
+		for _, srv := range c.Servers {
+			admit(t, srv, rules)
+		}
+		s, _ := fleetStore(t, asUser(RedisOptions{Mode: RedisCluster, Addrs: c.Addrs()}))
+		everything(t, s)
+		slot := c.Slot("rl:{acme}:")
+		from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)
+		c.Begin(slot, from, to) // from here on a new key of the slot is asked for at its new home
+		v := make([]Verdict, 1)
+		if err := s.Decide(context.Background(), []Call{oneCall("acme", 5, 1)}, v); err != nil || v[0].Err != nil {
+			t.Error(err, v[0].Err)
+		}
+		if n := to.Calls(t, "asking"); n != 1 {
+			t.Errorf("the new home was asked %d times, want once", n)
+		}
+		for _, srv := range c.Servers {
+			noRefusals(t, srv)
+		}
+	})
+}
+
+// noRefusals holds that a server has refused its users nothing.
+func noRefusals(t *testing.T, srv *redisserver.Server) {
+	t.Helper()
+	log, err := srv.Client().Do(context.Background(), "ACL", "LOG").Slice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range log {
+		t.Errorf("refused: %v", entry)
+	}
+}

@@ -1,0 +1,270 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// nodeTimeout is after how long nodes of a test's cluster call another dead.
+const nodeTimeout = time.Second
+
+// TestCluster starts one cluster, which takes some seconds, for all that a cluster
+// goes through.
+func TestCluster(t *testing.T) {
+	c := redisserver.StartCluster(t, nodeTimeout, "--cluster-replica-validity-factor", "0")
+	options := RedisOptions{Mode: RedisCluster, Addrs: c.Addrs()[:2]}
+	primary := func(key string) *redis.Client { return c.Primary(c.Slot(key)).Client() }
+	t.Run("exact", func(t *testing.T) { clusterExact(t, options) })
+	t.Run("totals and reset", func(t *testing.T) { clusterTotals(t, options) })
+	t.Run("script forgotten", func(t *testing.T) {
+		s, _ := fleetStore(t, options)
+		st := startStorm(t, s)
+		st.flowing(t, everybody)
+		for _, srv := range c.Servers {
+			srv.Client().ScriptFlush(context.Background())
+		}
+		st.flowing(t, everybody)
+		st.judge(t, primary, nothing)
+		if n := st.now()[0].failed; n > 0 {
+			t.Errorf("%d calls failed, want the script to be brought along", n)
+		}
+		emptied(t, c)
+	})
+	t.Run("slots move", func(t *testing.T) { clusterMoves(t, c, options) })
+	t.Run("a slot is half moved", func(t *testing.T) { clusterHalfMoved(t, c, options) })
+	t.Run("a primary dies", func(t *testing.T) { clusterDies(t, c, options) })
+	t.Run("writes are lost", func(t *testing.T) { clusterLoses(t, c, options) })
+	t.Run("an old primary thaws", func(t *testing.T) { clusterThaws(t, c, options) })
+}
+
+// emptied empties the cluster for the next part.
+func emptied(t *testing.T, c *redisserver.Cluster) {
+	t.Helper()
+	for _, srv := range c.Servers {
+		srv.Client().FlushAll(context.Background()) // replicas refuse
+	}
+}
+
+// However many ask at the same time, by two processes and in batches across
+// slots, each tenant gets its limit and no unit more.
+func clusterExact(t *testing.T, o RedisOptions) {
+	const units, tenants = 20, 30
+	a, _ := fleetStore(t, o)
+	b, _ := fleetStore(t, o)
+	shape := NewShape([]*quota.Limit{{Name: "hour", Units: units, Window: time.Hour}})
+	var allowed [tenants]atomic.Int64
+	var wg sync.WaitGroup
+	for w := range 16 {
+		s := []*RedisStore{a, b}[w%2]
+		wg.Go(func() {
+			for n := range tenants {
+				calls, verdicts := make([]Call, 5), make([]Verdict, 5)
+				for i := range calls {
+					calls[i] = callOf(shape, fmt.Sprint("exact", (n+i*w)%tenants), 1)
+				}
+				if err := s.Decide(context.Background(), calls, verdicts); err != nil {
+					t.Error(err)
+				}
+				for i := range verdicts {
+					if verdicts[i].Err != nil {
+						t.Error(verdicts[i].Err)
+					} else if verdicts[i].Outcome == admitted {
+						allowed[(n+i*w)%tenants].Add(1)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range allowed {
+		if n := allowed[i].Load(); n != units {
+			t.Errorf("tenant %d was allowed %d times, want %d", i, n, units)
+		}
+	}
+}
+
+// Usage totals are read back from every primary, and a reset finds its tenant.
+func clusterTotals(t *testing.T, o RedisOptions) {
+	const tenants = 20
+	s, _ := fleetStore(t, o)
+	shape := NewShape([]*quota.Limit{{Name: "hour", Units: 100, Window: time.Hour, Scope: quota.ScopeGlobal}})
+	call := func(tenant string, cost int64) Call {
+		c := callOf(shape, tenant, cost)
+		c.Totals = shape.Totals("rl:{"+tenant+"}:", "standard", nil)
+		return c
+	}
+	for i := range tenants {
+		if err := s.Decide(context.Background(), []Call{call(fmt.Sprint("total", i), int64(i+1))}, make([]Verdict, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var units int64
+	err := s.Totals(context.Background(), func(_ string, totals []quota.Total, _ int64) {
+		for _, total := range totals {
+			units += total.Units
+		}
+	})
+	if err != nil || units != tenants*(tenants+1)/2 {
+		t.Errorf("read %d units back (%v), want %d", units, err, tenants*(tenants+1)/2)
+	}
+	if err := s.Reset(context.Background(), "rl:{total7}:"); err != nil {
+		t.Fatal(err)
+	}
+	v := make([]Verdict, 2)
+	if err := s.Decide(context.Background(), []Call{call("total7", 1), call("total8", 1)}, v); err != nil || v[0].Err != nil || v[1].Err != nil {
+		t.Fatal(err, v)
+	}
+	if v[0].Limits[0].Remaining != 99 || v[1].Limits[0].Remaining != 90 {
+		t.Errorf("remaining %d and %d, want 99 after the reset and 90 beside it", v[0].Limits[0].Remaining, v[1].Limits[0].Remaining)
+	}
+}
+
+// A slot that moves under load takes its log along: nothing is charged twice or
+// forgotten, and its tenant is decided exactly again when it has arrived.
+func clusterMoves(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
+	s, _ := fleetStore(t, o)
+	st := startStorm(t, s)
+	st.flowing(t, everybody)
+	for i := range 3 {
+		slot := c.Slot(stormKey(i))
+		from := c.Primary(slot)
+		to := c.Primary((slot + 16384/3) % 16384)
+		c.Begin(slot, from, to)
+		for c.MoveKeys(slot, 1, from, to) > 0 { // until none is left there
+			continue
+		}
+		c.End(slot, to)
+		took := st.flowing(t, func(j int) bool { return j == i })
+		t.Logf("exact again %v after the slot had moved", took)
+	}
+	st.judge(t, func(key string) *redis.Client { return c.Primary(c.Slot(key)).Client() }, nothing)
+	for i, k := range st.now() {
+		if k.failed > 0 && i > 2 {
+			t.Errorf("%s: %d calls failed, and its slot stayed where it was", stormTenant(i), k.failed)
+		}
+	}
+	emptied(t, c)
+}
+
+// A call that needs several keys of a slot that is half moved cannot be decided, by
+// Redis's own rule. It ends within its budget, is known not to be charged, and costs
+// nobody else the server.
+func clusterHalfMoved(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
+	s, count := fleetStore(t, o)
+	shape := NewShape([]*quota.Limit{
+		{Name: "log", Units: 5, Window: time.Hour},
+		{Name: "window", Units: 50, Window: time.Hour, Algorithm: quota.SlidingWindow},
+	})
+	slot := c.Slot("rl:{half}:")
+	from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)
+	c.Begin(slot, from, to)
+	v := make([]Verdict, 1)
+	start := time.Now()
+	err := s.Decide(context.Background(), []Call{callOf(shape, "half", 1)}, v)
+	if took := time.Since(start); took > stormBudget {
+		t.Errorf("took %v, the budget is %v", took, stormBudget)
+	}
+	if e := (*StoreError)(nil); !errors.As(err, &e) || e.Ambiguous || !strings.Contains(e.Error(), "TRYAGAIN") {
+		t.Errorf("got %v, want TRYAGAIN and nothing charged", err)
+	}
+	if !s.Available() || count("regiond.redis.ambiguous") != 0 {
+		t.Error("a slot on its way was taken for a server that is away")
+	}
+	c.End(slot, to)
+	if err := s.Decide(context.Background(), []Call{callOf(shape, "half", 1)}, v); err != nil || v[0].Limits[0].Remaining != 4 {
+		t.Errorf("after the move: %v %+v, want 4 remaining", err, v[0])
+	}
+	emptied(t, c)
+}
+
+// One primary dies: the tenants of the others notice nothing, its own are decided
+// exactly again soon after its replica took over, and all are answered meanwhile.
+func clusterDies(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
+	s, _ := fleetStore(t, o)
+	st := startStorm(t, s)
+	st.flowing(t, everybody)
+	slot := c.Slot(stormKey(0))
+	old := c.Primary(slot)
+	on := tenantsOn(c, old)
+	before := st.now()
+	old.Kill()
+	now := c.AwaitPrimary(slot, old)
+	took := st.flowing(t, everybody)
+	t.Logf("exact again %v after %s had taken over", took, now.Addr())
+	if took > 2*time.Second {
+		t.Errorf("exact again only %v after the replica had taken over", took)
+	}
+	st.judge(t, func(key string) *redis.Client { return c.Primary(c.Slot(key)).Client() }, unsent(on))
+	for i, k := range st.now() {
+		if !on[i] && k.failed != before[i].failed {
+			t.Errorf("%s: %d calls failed, and its primary was well", stormTenant(i), k.failed-before[i].failed)
+		}
+	}
+	old.Restart()
+	awaitReplica(t, old)
+	emptied(t, c)
+}
+
+// A replica that was behind takes over: exactly what Redis had lost is admitted
+// again, and the loss is counted.
+func clusterLoses(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
+	s, count := fleetStore(t, o)
+	slot := c.Slot("rl:{lossy}:")
+	old := c.Primary(slot)
+	heir := c.Replica(old)
+	losses(t, s, count, lossy{old: old, heir: heir, takeOver: func() *redisserver.Server { return c.AwaitPrimary(slot, old) }})
+	old.Restart()
+	awaitReplica(t, old)
+	emptied(t, c)
+}
+
+// A primary that was frozen thaws when another has taken its place: what it was
+// sent is not charged there and here.
+func clusterThaws(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
+	s, _ := fleetStore(t, o)
+	st := startStorm(t, s)
+	st.flowing(t, everybody)
+	slot := c.Slot(stormKey(0))
+	old := c.Primary(slot)
+	on := tenantsOn(c, old)
+	old.Freeze()
+	now := c.AwaitPrimary(slot, old)
+	st.flowing(t, everybody)
+	old.Thaw()
+	awaitReplica(t, old)
+	st.flowing(t, everybody)
+	st.judge(t, func(key string) *redis.Client { return c.Primary(c.Slot(key)).Client() }, unsent(on))
+	if c.Primary(slot) != now {
+		t.Errorf("%s is primary again, want %s", old.Addr(), now.Addr())
+	}
+}
+
+// unsent is what a primary may have confirmed and not yet sent to its replica when
+// it stopped. It does both in one turn, so this is at most one call of each worker.
+func unsent(on [stormTenants]bool) func(i int) int64 {
+	return func(i int) int64 {
+		if on[i] {
+			return stormWorkers
+		}
+		return 0
+	}
+}
+
+// tenantsOn is who lives on a primary.
+func tenantsOn(c *redisserver.Cluster, srv *redisserver.Server) (on [stormTenants]bool) {
+	for i := range on {
+		on[i] = c.Primary(c.Slot(stormKey(i))) == srv
+	}
+	return on
+}

@@ -1,0 +1,289 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// others is a Global that says what the test wants and keeps what it is told.
+type others struct {
+	mu      sync.Mutex
+	ceiling limiter.Ceiling
+	grows   func(units int64) time.Duration // nil: never within the window
+	told    []string
+}
+
+func (o *others) Ceiling(_ *quota.Policy, _ *quota.Limit, _ string, explain bool) limiter.Ceiling {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.ceiling
+	if explain {
+		c.Terms = &quota.CeilingTerms{Part: 3, Formula: "as the test says", Peers: []quota.PeerTerm{{Region: "us-east"}}}
+	}
+	return c
+}
+
+func (o *others) Grows(_ *quota.Policy, l *quota.Limit, _ string, units int64) time.Duration {
+	if o.grows == nil {
+		return l.Window
+	}
+	return o.grows(units)
+}
+
+func (o *others) Record(_ context.Context, _ *quota.Policy, _ *quota.Limit, total string, t quota.Total, storeUS int64) {
+	o.tell("%s holds %d in %d of epoch %d at %d", total, t.Units, t.Bucket, t.Epoch, storeUS)
+}
+
+func (o *others) Local(_ context.Context, _ *quota.Policy, _ *quota.Limit, total string, units int64) {
+	o.tell("%s: %d without the store", total, units)
+}
+
+func (o *others) tell(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.told = append(o.told, fmt.Sprintf(format, args...))
+}
+
+// heard returns what was told since it was last asked.
+func (o *others) heard() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	told := o.told
+	o.told = nil
+	return told
+}
+
+func (o *others) set(c limiter.Ceiling) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ceiling = c
+}
+
+// globalPolicy has a regional limit and a global one on the same partition.
+func globalPolicy(o *others) limiter.Config {
+	c := onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{
+		{Name: "burst", Units: 100, Window: time.Second},
+		{Name: "sustained", Units: 10, Window: time.Minute, Scope: quota.ScopeGlobal},
+	}})
+	c.Global = o
+	return c
+}
+
+// Whatever the store says of a total is passed on, whether it admitted or denied:
+// only so does a process learn that a store has forgotten.
+func TestGlobalTotalsAreTold(t *testing.T) {
+	o := &others{ceiling: limiter.Ceiling{Units: 3, Local: 3}}
+	w := newWeather(t, globalPolicy(o))
+	us := w.at.UnixMicro()
+	key := "rl:{acme}:t.sustained.60000000:standard:::"
+	holds := func(units int64) []string {
+		if units == 0 {
+			return []string{fmt.Sprintf("%s holds 0 in 0 of epoch 0 at %d", key, us)}
+		}
+		return []string{fmt.Sprintf("%s holds %d in %d of epoch %d at %d", key, units, us/60_000_000, us, us)}
+	}
+	expect := func(what string, want []string) {
+		t.Helper()
+		if got := o.heard(); !slices.Equal(got, want) {
+			t.Errorf("%s: told %q, want %q", what, got, want)
+		}
+	}
+	if _, err := w.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1}); err != nil {
+		t.Fatal(err)
+	}
+	expect("a peek before anything", holds(0))
+	w.check(t, "acme", 2)
+	expect("an admission", holds(2))
+	if d := w.check(t, "acme", 2); d.Allowed {
+		t.Fatal("2 + 2 fitted under 3")
+	}
+	expect("a denial", holds(2))
+	if d := w.check(t, "acme", 2); d.Basis != quota.BasisMemory {
+		t.Fatalf("asked again, basis %v", d.Basis)
+	}
+	expect("a remembered denial", nil)
+	if _, err := w.Report(context.Background(), quota.Request{Tenant: "acme", Cost: 50}); err != nil {
+		t.Fatal(err)
+	}
+	expect("a report past the limit", holds(52))
+}
+
+// An admission that is replayed says what was true when it was given.
+func TestGlobalReplayTellsNothing(t *testing.T) {
+	o := &others{ceiling: limiter.Ceiling{Units: 10, Local: 10}}
+	w := newWeather(t, globalPolicy(o))
+	for range 2 {
+		if _, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: "k"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told := o.heard(); len(told) != 1 {
+		t.Errorf("told %q", told)
+	}
+}
+
+// While the store is away the local counter has the ceiling that leaves out what
+// the store forgot, and what it admits is told apart.
+func TestGlobalLocal(t *testing.T) {
+	o := &others{ceiling: limiter.Ceiling{Units: 1, Local: 4, Mode: quota.ModeShare, Reason: quota.ReasonPeerSilent}}
+	c := globalPolicy(o)
+	c.Processes = func() int64 { return 2 }
+	w := newWeather(t, c)
+	w.fails(quota.ReasonRedisDown, false)
+	allowed := 0
+	for range 5 {
+		d := w.check(t, "acme", 1)
+		if d.Mode != quota.ModeLocal || d.Reason != quota.ReasonRedisDown || d.Limits[1].Ceiling != 2 {
+			t.Errorf("mode %v, reason %v, ceiling %d", d.Mode, d.Reason, d.Limits[1].Ceiling)
+		}
+		if d.Allowed {
+			allowed++
+		}
+	}
+	want := slices.Repeat([]string{"rl:{acme}:t.sustained.60000000:standard:::: 1 without the store"}, 2)
+	if told := o.heard(); allowed != 2 || !slices.Equal(told, want) {
+		t.Errorf("%d allowed, told %q", allowed, told)
+	}
+}
+
+// A policy that is closed while blind charges nobody and says so; reports are
+// spent already.
+func TestGlobalClosed(t *testing.T) {
+	o := &others{ceiling: limiter.Ceiling{Closed: true, Mode: quota.ModeStale, Reason: quota.ReasonPeerSilent}}
+	w := newWeather(t, globalPolicy(o))
+	d := w.check(t, "acme", 1)
+	if d.Allowed || d.Basis != quota.BasisClosed || d.Mode != quota.ModeStale || d.Reason != quota.ReasonPeerSilent {
+		t.Errorf("%+v", d)
+	}
+	if told := o.heard(); told != nil {
+		t.Errorf("the store was asked: %q", told)
+	}
+	if d, err := w.Report(context.Background(), quota.Request{Tenant: "acme", Cost: 1}); err != nil || !d.Allowed {
+		t.Errorf("a report: %+v, %v", d, err)
+	}
+}
+
+// Retry-After under a global limit is the earlier of two: own units age out, or
+// the estimate fades. The second is asked for what is used and the cost together.
+func TestGlobalRetryAfter(t *testing.T) {
+	o := &others{ceiling: limiter.Ceiling{Units: 6, Local: 6}}
+	w := newWeather(t, globalPolicy(o))
+	w.check(t, "acme", 5)
+	w.at = w.at.Add(10 * time.Second)
+	for _, row := range []struct {
+		ceiling, cost int64
+		asked         int64 // how high the ceiling would have to be; 0: never high enough
+		grows, want   time.Duration
+	}{
+		{6, 2, 7, 20 * time.Second, 20 * time.Second},
+		{6, 2, 7, 55 * time.Second, 50 * time.Second}, // own units go first
+		{3, 2, 7, 20 * time.Second, 20 * time.Second}, // 5 are used, beyond the ceiling
+		{1, 2, 7, 20 * time.Second, 20 * time.Second}, // the cost is above the ceiling
+		{1, 2, 7, time.Minute, time.Minute},           // and it never grows
+		{6, 6, 0, 20 * time.Second, 50 * time.Second}, // 5 + 6 are more than the limit
+		{0, 10, 0, 20 * time.Second, 60 * time.Second},
+	} {
+		asked := int64(0)
+		o.grows = func(units int64) time.Duration { asked = units; return row.grows }
+		o.set(limiter.Ceiling{Units: row.ceiling, Local: row.ceiling})
+		d, err := w.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: row.cost}) // peeks are not remembered
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Limits[1].RetryAfter; d.Allowed || got != row.want || asked != row.asked {
+			t.Errorf("ceiling %d, cost %d: allowed %v, retry after %v (want %v), asked for %d (want %d)",
+				row.ceiling, row.cost, d.Allowed, got, row.want, asked, row.asked)
+		}
+	}
+}
+
+func TestGlobalExplained(t *testing.T) {
+	o := &others{ceiling: limiter.Ceiling{Units: 4, Local: 4}}
+	w := newWeather(t, globalPolicy(o))
+	d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	regional, global := d.Explanation.Limits[0], d.Explanation.Limits[1]
+	if regional.Part != 100 || regional.Peers != nil || global.Ceiling != 4 || global.Part != 3 || global.Formula != "as the test says" || len(global.Peers) != 1 {
+		t.Errorf("%+v", d.Explanation)
+	}
+}
+
+// What a store holds can be read back by a process that starts, every bucket of
+// it, past whatever else lies in the Redis.
+func TestGlobalTotalsAreReadBack(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	store := limiter.NewTimedRedis(t, srv.Addr())
+	now := clockOf(t, srv.Client())
+	fine := &quota.Limit{Name: "fine", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal, GlobalBuckets: 4}
+	coarse := &quota.Limit{Name: "coarse", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal}
+	q := limitertest.Ask(fine, coarse)
+	start := limitertest.Epoch - limitertest.Epoch%60_000_000
+	for i, seconds := range []int64{0, 25, 65, 70, 200, 219, 260} {
+		now(start + seconds*1_000_000)
+		if v, err := ask(store, q.Call("acme", limiter.OpReport, int64(i+1), nil)); err != nil || v[0].Err != nil {
+			t.Fatal(err, v)
+		}
+	}
+	ctx := context.Background()
+	if err := srv.Client().RPush(ctx, "rl:{acme}:t.odd.60000000:p:::", "not ours").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Client().Set(ctx, "rl:{acme}:t.bad.60000000:p:::", "1:2:x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]quota.Total{}
+	err := store.Totals(ctx, func(key string, totals []quota.Total, _ int64) { got[key] = totals })
+	if err != nil {
+		t.Fatal(err)
+	}
+	finer, minute := start/20_000_000, start/60_000_000
+	want := map[string][]quota.Total{
+		"rl:{acme}:t.fine.20000000:p:::":   {{Bucket: finer + 10, Epoch: start, Units: 5 + 6}, {Bucket: finer + 13, Epoch: start, Units: 7}},
+		"rl:{acme}:t.coarse.60000000:p:::": {{Bucket: minute + 3, Epoch: start, Units: 5 + 6}, {Bucket: minute + 4, Epoch: start, Units: 7}},
+	}
+	if len(got) != len(want) {
+		t.Errorf("read %v", got)
+	}
+	for key, totals := range want {
+		if !slices.Equal(got[key], totals) {
+			t.Errorf("%s: read %v, want %v", key, got[key], totals)
+		}
+		name, ok := limiter.ParseTotalKey(key)
+		if !ok || name.Policy != "p" || name.Limit != key[len("rl:{acme}:t."):len(key)-len(".20000000:p:::")] {
+			t.Errorf("%s is of %+v, %v", key, name, ok)
+		}
+	}
+}
+
+// A reset forgets the logs of a tenant and not what peers were told.
+func TestGlobalTotalsOutliveAReset(t *testing.T) {
+	for name, start := range map[string]limitertest.New{"redis": timedRedis(t), "memory": timedMemory} {
+		t.Run(name, func(t *testing.T) {
+			store, now := start(t)
+			now(limitertest.Epoch)
+			q := limitertest.Ask(&quota.Limit{Name: "g", Units: 10, Window: time.Minute, Scope: quota.ScopeGlobal})
+			call := q.Call("acme", limiter.OpCheck, 4, nil)
+			if _, err := ask(store, call); err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Reset(context.Background(), "rl:{acme}:"); err != nil {
+				t.Fatal(err)
+			}
+			v, err := ask(store, call)
+			if err != nil || v[0].Limits[0].Remaining != 6 || v[0].Limits[0].Total.Units != 8 {
+				t.Errorf("%+v, %v", v, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,54 @@
+-- totals.lua: what this region has admitted of a partition under one global limit, for the other regions.
+--
+--   'epoch:bucket:units:earlier:…'   quota.Total of the newest bucket, then the units of those before it
+--
+-- epoch is the TIME at which the key was created. Buckets follow TIME itself, not the partition's clock,
+-- because peers read them against this region's TIME.
+
+local MAX_TOTAL = 4 * 1099511627776 -- quota.MaxTotal
+local totals = {} -- of this call, by key; false where there is no key
+
+-- load_total reads the total of a key, and raises for one that we cannot have written.
+local function load_total(key)
+  local t = totals[key]
+  if t == nil then
+    local v = call('GET', key)
+    t = false
+    if v then
+      local epoch, bucket, units, earlier = match(v, '^(%d+):(%d+):(%d+)([:%d]*)$')
+      if not epoch then error('GARBAGE in ' .. key, 0) end
+      t = { epoch = whole(epoch, key), bucket = whole(bucket, key), units = whole(units, key), earlier = earlier }
+      if t.units > MAX_TOTAL then error('GARBAGE in ' .. key, 0) end
+    end
+    totals[key] = t
+  end
+  return t
+end
+
+-- pushed is the units of the buckets before the newest once it has moved on by some: at most as many as
+-- count beside it.
+local function pushed(t, moved, most)
+  if moved > most then return '' end
+  local earlier = string.rep(':0', moved - 1) .. ':' .. int(t.units) .. t.earlier
+  local at = 0
+  for _ = 1, most + 1 do
+    at = earlier:find(':', at + 1, true)
+    if not at then return earlier end
+  end
+  return earlier:sub(1, at - 1)
+end
+
+-- add_total charges c units to the total of limit l.
+local function add_total(key, l, c, ttl)
+  local t, bucket = totals[key], floor(TIME / l.B)
+  if not t then
+    t = { epoch = TIME, bucket = bucket, units = 0, earlier = '' }
+    totals[key] = t
+  elseif bucket > t.bucket then
+    t.earlier, t.bucket, t.units = pushed(t, bucket - t.bucket, l.most), bucket, 0
+  elseif bucket < t.bucket - 1 then -- TIME stepped back: its buckets are counted anew, see quota.SameLife
+    t.epoch, t.earlier, t.bucket, t.units = t.epoch + 1, '', bucket, 0
+  end -- a fall of less than a bucket is waited out in the newest
+  t.units = min(t.units + c, MAX_TOTAL)
+  call('SET', key, int(t.epoch) .. ':' .. int(t.bucket) .. ':' .. int(t.units) .. t.earlier, 'PX', ttl)
+end

@@ -1,0 +1,57 @@
+package limiter
+
+import "github.com/regiond/regiond/quota"
+
+// memoryTotal is what MemoryStore keeps of a usage total: the Go twin of
+// lua/totals.lua. Earlier buckets are not kept, since nobody reads them back.
+type memoryTotal struct {
+	quota.Total
+	expires int64 // TIME after which peers do not count it any more
+}
+
+// add charges units at TIME. A clock that falls by less than a bucket is waited
+// out in the newest; one that steps further back has its buckets counted anew.
+func (t *memoryTotal) add(l *quota.Limit, time, units int64) {
+	bucket := time / l.BucketUS()
+	switch {
+	case t.Epoch == 0:
+		t.Epoch, t.Bucket = time, bucket
+	case bucket > t.Bucket:
+		t.Bucket, t.Units = bucket, 0
+	case bucket < t.Bucket-1:
+		t.Epoch, t.Bucket, t.Units = t.Epoch+1, bucket, 0
+	}
+	t.Units = min(t.Units+units, quota.MaxTotal)
+}
+
+// count charges the call to its totals if it was charged, and tells in either
+// case what they are now.
+func (m *MemoryStore) count(s *memoryShard, c *Call, v *Verdict, charged bool, now int64) {
+	if len(c.Totals) == 0 {
+		return
+	}
+	n := 0
+	for i, l := range c.Shape.limits {
+		if l.Scope != quota.ScopeGlobal {
+			continue
+		}
+		key := c.Totals[n]
+		n++
+		t := s.totals[key]
+		if t != nil && t.expires <= now && !m.keep {
+			delete(s.totals, key)
+			t = nil
+		}
+		if charged {
+			if t == nil {
+				t = &memoryTotal{}
+				s.totals[key] = t
+			}
+			t.add(l, now, c.Cost)
+			t.expires = now + ttlOf(l).Microseconds()
+		}
+		if t != nil {
+			v.Limits[i].Total = t.Total
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+const (
+	stormTenants = 24
+	stormWorkers = 8
+	stormPace    = 2 * time.Millisecond // of one worker
+	// stormBudget is far from what a healthy server takes, the race detector and a busy
+	// machine included: what fails has met a server that is away.
+	stormBudget = 2 * time.Second
+	stormBatch  = 3 // calls that travel together, for tenants of different slots
+)
+
+// storm is traffic that a fleet is judged by while something happens to it: what
+// each tenant was told, and when it was told exactly again.
+type storm struct {
+	store   *RedisStore
+	quit    atomic.Bool
+	workers sync.WaitGroup
+
+	mu      sync.Mutex
+	told    [stormTenants]told
+	slowest time.Duration
+}
+
+// told is what callers know of a tenant.
+type told struct {
+	allowed, ambiguous int64
+	failed             int64
+	last               time.Time // of the newest admission
+}
+
+func stormTenant(i int) string { return fmt.Sprint("tenant", i) }
+
+func stormKey(i int) string { return oneCall(stormTenant(i), 1, 1).Keys[0] }
+
+func startStorm(t *testing.T, s *RedisStore) *storm {
+	t.Helper()
+	st := &storm{store: s}
+	shape := NewShape([]*quota.Limit{{Name: "minute", Units: 1 << 20, Window: time.Hour}})
+	for w := range stormWorkers {
+		st.workers.Go(func() {
+			pace := time.NewTicker(stormPace)
+			defer pace.Stop()
+			for n := w; !st.quit.Load(); n++ {
+				st.ask(t, shape, n%stormTenants)
+				<-pace.C
+			}
+		})
+	}
+	t.Cleanup(func() { st.stop() })
+	return st
+}
+
+// ask sends a batch whose tenants begin with first.
+func (st *storm) ask(t *testing.T, shape *Shape, first int) {
+	var calls [stormBatch]Call
+	var verdicts [stormBatch]Verdict
+	for i := range calls {
+		calls[i] = callOf(shape, stormTenant((first+7*i)%stormTenants), 1)
+	}
+	start := time.Now()
+	err := st.store.Decide(context.Background(), calls[:], verdicts[:])
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.slowest = max(st.slowest, time.Since(start))
+	for i := range verdicts {
+		failed := err
+		if failed == nil {
+			failed = verdicts[i].Err
+		}
+		k := &st.told[(first+7*i)%stormTenants]
+		var e *StoreError
+		switch {
+		case failed == nil && verdicts[i].Outcome == admitted:
+			k.allowed, k.last = k.allowed+1, start
+		case failed == nil:
+			t.Errorf("%+v, want all admitted", verdicts[i])
+		case errors.As(failed, &e) && e.Ambiguous:
+			k.ambiguous, k.failed = k.ambiguous+1, k.failed+1
+		default:
+			k.failed++
+		}
+	}
+}
+
+func (st *storm) stop() {
+	st.quit.Store(true)
+	st.workers.Wait()
+}
+
+func (st *storm) now() [stormTenants]told {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.told
+}
+
+// flowing waits until each of the tenants that are meant is admitted exactly
+// again, by a call that was sent after this moment, and says how long that took.
+func (st *storm) flowing(t *testing.T, meant func(i int) bool) time.Duration {
+	t.Helper()
+	start, poll := time.Now(), time.NewTicker(5*time.Millisecond)
+	defer poll.Stop()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-poll.C {
+		waiting := false
+		for i, k := range st.now() {
+			waiting = waiting || meant(i) && k.last.Before(start)
+		}
+		if !waiting {
+			return time.Since(start)
+		}
+	}
+	t.Fatal("decisions are not exact again after 20s")
+	return 0
+}
+
+func everybody(int) bool { return true }
+
+// judge holds what was told against what the servers have: all that was admitted
+// was charged but for what Redis lost, and nothing was charged twice.
+func (st *storm) judge(t *testing.T, client func(key string) *redis.Client, lost func(i int) int64) {
+	t.Helper()
+	st.stop()
+	if st.slowest > stormBudget+late {
+		t.Errorf("an answer took %v, the budget is %v", st.slowest, stormBudget)
+	}
+	for i, k := range st.now() {
+		units, err := client(stormKey(i)).LLen(context.Background(), stormKey(i)).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := ledger{allowed: k.allowed - lost(i), ambiguous: k.ambiguous + lost(i)}
+		if err := l.within(units); err != nil {
+			t.Errorf("%s: %v (%d may be lost)", stormTenant(i), err, lost(i))
+		}
+	}
+}
+
+func nothing(int) int64 { return 0 }
+
+// fleetStore is a store on several servers that is probed as in production, and
+// what it has counted.
+func fleetStore(t *testing.T, o RedisOptions) (*RedisStore, func(name string) int64) {
+	t.Helper()
+	reader := metric.NewManualReader()
+	metrics, err := NewMetrics(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Budget, o.Logger = stormBudget, slog.New(slog.DiscardHandler)
+	s, err := NewRedisStore(o, metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	startRun(t, s)
+	awaitState(t, s, true)
+	return s, func(name string) int64 { return sumOf(t, reader, name) }
+}
+
+func sumOf(t *testing.T, reader *metric.ManualReader, name string) int64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(context.Background(), &all); err != nil {
+		t.Fatal(err)
+	}
+	total := int64(0)
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == name {
+				for _, p := range sum.DataPoints {
+					total += p.Value
+				}
+			}
+		}
+	}
+	return total
+}
+
+// confirmed waits until the store's marker on a server has grown twice: a probe
+// that began after this moment was confirmed there.
+func confirmed(t *testing.T, srv *redisserver.Server) {
+	t.Helper()
+	read := func() (sum int) {
+		ctx := context.Background()
+		for _, key := range srv.Client().Keys(ctx, probeKey+"*").Val() {
+			n, _ := srv.Client().Get(ctx, key).Int()
+			sum += n
+		}
+		return sum
+	}
+	before, poll := read(), time.NewTicker(20*time.Millisecond)
+	defer poll.Stop()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); <-poll.C {
+		if read() >= before+2 {
+			return
+		}
+	}
+	t.Fatal("no probe within 10s")
+}
+
+// awaitReplica waits until a server that came back follows another.
+func awaitReplica(t *testing.T, srv *redisserver.Server) {
+	t.Helper()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-poll.C {
+		role, err := srv.Client().Info(context.Background(), "replication").Result()
+		if err == nil && strings.Contains(role, "master_link_status:up") {
+			return
+		}
+	}
+	t.Fatalf("%s follows nobody after 30s", srv.Addr())
+}
+
+// lossy is a primary that will die while its replica is behind.
+type lossy struct {
+	old, heir *redisserver.Server
+	takeOver  func() *redisserver.Server
+}
+
+// losses lets a replica that has missed some admissions take over: these and no
+// more are admitted again, and the loss is counted.
+func losses(t *testing.T, s *RedisStore, count func(name string) int64, l lossy) {
+	t.Helper()
+	const units, kept, lost = 50, 20, 15
+	ctx := context.Background()
+	shape := NewShape([]*quota.Limit{{Name: "hour", Units: units, Window: time.Hour}})
+	spent := func(most int) (n int64) {
+		t.Helper()
+		for range most {
+			v := make([]Verdict, 1)
+			if err := s.Decide(ctx, []Call{callOf(shape, "lossy", 1)}, v); err != nil {
+				t.Fatal(err)
+			}
+			if v[0].Outcome != admitted {
+				break
+			}
+			n++
+		}
+		return n
+	}
+	told := spent(kept)
+	if n, err := l.old.Client().Wait(ctx, 1, time.Second).Result(); err != nil || n != 1 {
+		t.Fatalf("%d replicas have what was admitted: %v", n, err)
+	}
+	l.heir.Freeze()
+	// What is sent to a frozen server waits in its socket; the link has to go as well.
+	if err := l.old.Client().ClientKillByFilter(ctx, "TYPE", "replica").Err(); err != nil {
+		t.Fatal(err)
+	}
+	confirmed(t, l.old)
+	told += spent(lost)
+	if n := count("regiond.redis.losses"); n != 0 {
+		t.Errorf("%d losses counted before there was one", n)
+	}
+	l.old.Kill()
+	l.heir.Thaw()
+	l.takeOver()
+	peek := callOf(shape, "lossy", 1)
+	peek.Op = OpPeek
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for end := time.Now().Add(20 * time.Second); s.Decide(ctx, []Call{peek}, make([]Verdict, 1)) != nil; <-poll.C {
+		if time.Now().After(end) {
+			t.Fatal("decisions are not exact again after 20s")
+		}
+	}
+	if told += spent(2 * units); told != units+lost {
+		t.Errorf("%d units admitted in all, want the limit's %d and the %d that were lost", told, units, lost)
+	}
+	for end := time.Now().Add(5 * time.Second); count("regiond.redis.losses") == 0; <-poll.C {
+		if time.Now().After(end) {
+			t.Fatal("the loss was not counted")
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package limiter_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/quota"
+)
+
+// TestTotalsAddUpWhenTheClockSteps: a peer keeps the largest total of each bucket and
+// epoch, and adds them up. However TIME steps, that is what was admitted: no total
+// falls under a name that it had, and none begins anew under it.
+func TestTotalsAddUpWhenTheClockSteps(t *testing.T) {
+	type name struct{ epoch, bucket int64 }
+	for store, start := range map[string]limitertest.New{"redis": timedRedis(t), "memory": timedMemory} {
+		t.Run(store, func(t *testing.T) {
+			s, now := start(t)
+			q := limitertest.Ask(&quota.Limit{Name: "g", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal})
+			held := map[name]int64{}
+			us, admitted := limitertest.Epoch, int64(0)
+			for i, seconds := range []int64{0, 30, -50, 20, -180, 10, 60, 120, 300, -3600, -61, 61, 3600, 3600, -59, -120, -120} {
+				us += seconds * 1_000_000
+				now(us)
+				cost := int64(i + 1)
+				v, err := ask(s, q.Call("acme", limiter.OpReport, cost, nil))
+				if err != nil || v[0].Err != nil {
+					t.Fatal(err, v[0].Err)
+				}
+				admitted += cost
+				got := v[0].Limits[0].Total
+				of := name{got.Epoch, got.Bucket}
+				if got.Units < held[of]+cost {
+					t.Errorf("step %d: %d units in bucket %d of epoch %d, which had %d before %d more", i, got.Units, got.Bucket, got.Epoch, held[of], cost)
+				}
+				held[of] = max(held[of], got.Units)
+			}
+			sum := int64(0)
+			for _, units := range held {
+				sum += units
+			}
+			if sum != admitted {
+				t.Errorf("peers hold %d units, %d were admitted: %v", sum, admitted, held)
+			}
+		})
+	}
+}

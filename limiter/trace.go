@@ -1,0 +1,116 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// scriptName is what the deciding script is called in spans; its SHA-1, which
+// changes with each release, would be a name that nobody can search for.
+const scriptName = "decide"
+
+// scriptSpans makes the spans of script calls. A call that carries one request is
+// its child:
+//
+//	check ── EVALSHA decide
+//
+// One that carries several has many parents, and so none. It begins a trace of its
+// own, with a link to each sampled check, and each has a link to it:
+//
+//	check ◀─ links ─▶ EVALSHA decide ◀─ links ─▶ check
+//
+// A nil *scriptSpans makes none.
+type scriptSpans struct {
+	tracer trace.Tracer
+	common []attribute.KeyValue
+}
+
+func newScriptSpans(t trace.Tracer, addr string) *scriptSpans {
+	if t == nil {
+		return nil
+	}
+	common := []attribute.KeyValue{
+		attribute.String("db.system.name", "redis"), attribute.String("db.operation.name", "EVALSHA"),
+		attribute.String("db.stored_procedure.name", scriptName),
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if n, err2 := strconv.Atoi(port); errors.Join(err, err2) == nil {
+		common = append(common, attribute.String("server.address", host), attribute.Int("server.port", n))
+	}
+	return &scriptSpans{tracer: t, common: common}
+}
+
+// of is the span of a request, when it is sampled; else nil.
+func (s *scriptSpans) of(ctx context.Context) trace.Span {
+	if s == nil {
+		return nil
+	}
+	span := trace.SpanFromContext(ctx)
+	if !span.SpanContext().IsSampled() {
+		return nil
+	}
+	return span
+}
+
+// start begins the span of a call that carries n checks of some jobs, and puts it
+// into ctx; nil when none of the jobs is sampled.
+func (s *scriptSpans) start(ctx context.Context, jobs []*job, n int) (context.Context, trace.Span) {
+	if s == nil {
+		return ctx, nil
+	}
+	var links []trace.Link
+	for _, j := range jobs {
+		if j.span != nil {
+			links = append(links, trace.Link{SpanContext: j.span.SpanContext()})
+		}
+	}
+	if len(links) == 0 {
+		return ctx, nil
+	}
+	options := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(s.common...),
+		trace.WithAttributes(attribute.Int("regiond.checks", n)),
+	}
+	name := "EVALSHA " + scriptName
+	if len(jobs) == 1 {
+		return s.tracer.Start(trace.ContextWithSpan(ctx, jobs[0].span), name, options...)
+	}
+	ctx, span := s.tracer.Start(ctx, name, append(options, trace.WithLinks(links...))...)
+	for _, j := range jobs {
+		if j.span != nil {
+			j.span.AddLink(trace.Link{SpanContext: span.SpanContext()})
+		}
+	}
+	return ctx, span
+}
+
+// concluded notes how a call ended.
+func concluded(span trace.Span, err error) {
+	if span == nil || err == nil {
+		return
+	}
+	span.SetStatus(codes.Error, err.Error())
+	if e := (*StoreError)(nil); errors.As(err, &e) {
+		span.SetAttributes(attribute.String("error.type", e.Reason.String()), attribute.Bool("regiond.ambiguous", e.Ambiguous))
+	}
+	if reply := redis.Error(nil); errors.As(err, &reply) {
+		span.SetAttributes(attribute.String("db.response.status_code", statusCode(reply.Error())))
+	}
+}
+
+// statusCode is the word that an error reply of Redis begins with.
+func statusCode(reply string) string {
+	for i := range len(reply) {
+		if reply[i] == ' ' {
+			return reply[:i]
+		}
+	}
+	return reply
+}

@@ -1,0 +1,172 @@
+package limiter_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// tracedStore is a RedisStore whose spans are kept.
+type tracedStore struct {
+	*limiter.Limiter
+	store  *limiter.RedisStore
+	tracer trace.Tracer
+	spans  *tracetest.SpanRecorder
+}
+
+func newTracedStore(t *testing.T, addr string) *tracedStore {
+	t.Helper()
+	s := &tracedStore{spans: tracetest.NewSpanRecorder()}
+	s.tracer = sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())), sdktrace.WithSpanProcessor(s.spans)).Tracer("test")
+	metrics, _ := readMetrics(t)
+	var err error
+	s.store, err = limiter.NewRedisStore(limiter.RedisOptions{
+		Addrs: []string{addr}, Budget: 4 * time.Second, Logger: slog.New(slog.DiscardHandler), Tracer: s.tracer,
+	}, metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.store.Close() })
+	s.Limiter, err = limiter.New(limiter.Options{
+		Store: s.store, Logger: slog.New(slog.DiscardHandler), Metrics: metrics,
+		Config: onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{{Name: "hourly", Units: 1 << 30, Window: time.Hour, Algorithm: quota.SlidingWindow}}}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// check asks below a span of its own, which it returns.
+func (s *tracedStore) check(t *testing.T, tenant string) sdktrace.ReadOnlySpan {
+	ctx, span := s.tracer.Start(context.Background(), "check")
+	_, err := s.Check(ctx, quota.Request{Tenant: tenant, Cost: 1})
+	if err != nil {
+		t.Error(err)
+	}
+	span.End()
+	return span.(sdktrace.ReadOnlySpan)
+}
+
+// scripts returns the spans of script calls that have ended.
+func (s *tracedStore) scripts() (found []sdktrace.ReadOnlySpan) {
+	for _, span := range s.spans.Ended() {
+		if span.Name() == "EVALSHA decide" {
+			found = append(found, span)
+		}
+	}
+	return found
+}
+
+// TestScriptSpan: a call that carries one request is its child.
+func TestScriptSpan(t *testing.T) {
+	s := newTracedStore(t, redisserver.Start(t, redisserver.Options{}).Addr())
+	check := s.check(t, "acme")
+	if _, err := s.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1}); err != nil {
+		t.Fatal(err) // not sampled: no span
+	}
+	await(t, func() bool { return len(s.scripts()) > 0 })
+	got := s.scripts()
+	if len(got) != 1 || got[0].Parent().SpanID() != check.SpanContext().SpanID() || got[0].SpanKind() != trace.SpanKindClient || len(got[0].Links()) > 0 {
+		t.Errorf("script spans %v", got)
+	}
+	if len(check.Links()) > 0 || got[0].Status().Code != codes.Unset {
+		t.Errorf("links %v, status %v", check.Links(), got[0].Status())
+	}
+}
+
+// await gives the flusher, which ends its span after it has answered, its time.
+func await(t *testing.T, done func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(20 * time.Second)
+	for !done() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatal("not within 20 s")
+		}
+	}
+}
+
+// TestBatchSpan: a call that carries several checks begins a trace, is linked to each
+// of them and each to it; every check has exactly one such call, or is the parent of one.
+func TestBatchSpan(t *testing.T) {
+	s := newTracedStore(t, redisserver.Start(t, redisserver.Options{}).Addr())
+	checks := map[trace.SpanID]sdktrace.ReadOnlySpan{}
+	batches := 0
+	for deadline := time.Now().Add(20 * time.Second); batches == 0 && time.Now().Before(deadline); {
+		var mu sync.Mutex
+		var crowd sync.WaitGroup
+		for range 32 {
+			crowd.Go(func() {
+				span := s.check(t, "acme")
+				mu.Lock()
+				defer mu.Unlock()
+				checks[span.SpanContext().SpanID()] = span
+			})
+		}
+		crowd.Wait()
+		for _, span := range s.scripts() {
+			if len(span.Links()) > 1 {
+				batches++
+			}
+		}
+	}
+	if batches == 0 {
+		t.Fatal("checks that wait at once never travelled together")
+	}
+	carried := map[trace.SpanID]int{}
+	await(t, func() bool {
+		clear(carried)
+		for _, script := range s.scripts() {
+			if script.Parent().IsValid() {
+				carried[script.Parent().SpanID()]++
+			}
+			for _, link := range script.Links() {
+				carried[link.SpanContext.SpanID()]++
+			}
+		}
+		return len(carried) == len(checks)
+	})
+	for _, script := range s.scripts() {
+		if script.Parent().IsValid() == (len(script.Links()) > 0) {
+			t.Errorf("a call has a parent %v and %d links", script.Parent(), len(script.Links()))
+		}
+		for _, link := range script.Links() {
+			back := checks[link.SpanContext.SpanID()].Links()
+			if len(back) != 1 || !back[0].SpanContext.Equal(script.SpanContext()) {
+				t.Errorf("a check is linked to %v, travelled in %v", back, script.SpanContext())
+			}
+		}
+	}
+	for id, n := range carried {
+		if n != 1 {
+			t.Errorf("check %v travelled %d times", id, n)
+		}
+	}
+}
+
+// TestScriptSpanOfError: what Redis says stands in the span.
+func TestScriptSpanOfError(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newTracedStore(t, srv.Addr())
+	srv.Kill()
+	s.check(t, "acme")
+	await(t, func() bool { return len(s.scripts()) > 0 })
+	if got := s.scripts()[0]; got.Status().Code != codes.Error {
+		t.Errorf("status %v", got.Status())
+	}
+}
