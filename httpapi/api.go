@@ -55,6 +55,8 @@ type Options struct {
 	Metrics http.Handler
 	Logger  *slog.Logger
 	Meter   metric.Meter
+	// Tracing makes a span of each check; nil makes none, and costs nothing.
+	Tracing *Tracing
 	// Jitter returns a number in [0,1), by default from math/rand/v2.
 	Jitter func() float64
 	// Now is the host's clock, by default time.Now. It measures durations, paces
@@ -81,7 +83,7 @@ func (o *Options) validate() error {
 	case o.MaxInFlight < 0:
 		return errors.New("httpapi: Options.MaxInFlight is negative")
 	}
-	return nil
+	return o.Tracing.validate()
 }
 
 func (o *Options) setDefaults() {

@@ -93,6 +93,7 @@ func (c *call) authzAsk(req quota.Request) {
 		c.authzUndecided(err)
 		return
 	}
+	c.traceDecision(&d, "")
 	c.logDecision(&d, req.Dimensions)
 	c.field = setFields(c.w.Header(), &d, c.fieldInput(!d.Allowed), c.field)
 	if d.Allowed {

@@ -26,6 +26,7 @@ func (c *call) batch() {
 		return
 	}
 	outcomes := c.ask(items, q.explain)
+	c.traceBatch(items, outcomes)
 	c.out = append(c.out[:0], `{"results":[`...)
 	next := 0
 	for i := range items {

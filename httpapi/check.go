@@ -21,6 +21,7 @@ func (c *call) check() {
 		c.undecided(err)
 		return
 	}
+	c.traceDecision(&d, "")
 	c.logDecision(&d, req.Dimensions)
 	status := http.StatusOK
 	if !d.Allowed {
@@ -46,6 +47,7 @@ func (c *call) report() {
 		c.undecided(err)
 		return
 	}
+	c.traceDecision(&d, "reported")
 	c.decided(&d, http.StatusOK)
 }
 
@@ -72,6 +74,7 @@ func (c *call) usage() {
 		c.undecided(err)
 		return
 	}
+	c.traceDecision(&d, "")
 	c.decided(&d, http.StatusOK)
 }
 

@@ -53,7 +53,7 @@ func TestAnswers(t *testing.T) {
 		d := allowed(r)
 		if r.Explain {
 			d.Explanation = &quota.Explanation{Region: "eu-west", ConfigHash: "c0ffee", StoreUS: 1_795_198_405_260_197, Limits: []quota.LimitExplanation{
-				{Name: "burst", Algorithm: "sliding_log", Partition: "standard:::", Formula: "L <= 20", Ceiling: 20, Part: 20},
+				{Name: "burst", Algorithm: "sliding_log", Partition: "standard:::", Ceiling: 20, CeilingTerms: quota.CeilingTerms{Formula: "L <= 20", Part: 20}},
 			}}
 		}
 		return d, nil

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // door serves a table of routes: finds the route, checks the caller, bounds
@@ -75,6 +77,9 @@ type call struct {
 	start    time.Time
 	status   int // 0 until the answer is written
 
+	ctx  context.Context //nolint:containedctx // the request's, with its span: a call is one request
+	span trace.Span      // nil unless it is recorded
+
 	decode *decoder
 	limit  io.LimitedReader
 	in     []byte
@@ -84,6 +89,7 @@ type call struct {
 
 func (c *call) begin(w http.ResponseWriter, r *http.Request, now time.Time) {
 	c.w, c.r, c.start, c.status, c.caller = w, r, now, 0, ""
+	c.ctx, c.span = r.Context(), nil
 	c.settings = c.Settings()
 	if c.settings == nil {
 		c.settings = &c.unset
@@ -93,6 +99,7 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request, now time.Time) {
 	if c.index >= 0 {
 		c.route = &c.routes[c.index]
 	}
+	c.ctx, c.span = c.Tracing.start(c)
 }
 
 // rawPath is the path exactly as it was sent, since url.URL forgets the
@@ -112,11 +119,12 @@ func (c *call) end() {
 	if v != nil {
 		c.panicked(v)
 	}
-	c.metrics.record(c.r.Context(), c.index, c.status, c.Now().Sub(c.start))
+	c.metrics.record(c.ctx, c.index, c.status, c.Now().Sub(c.start))
+	c.endSpan(v != nil)
 	if v != nil {
 		return // its buffers may still be in somebody's hands
 	}
-	c.w, c.r, c.settings, c.limit.R = nil, nil, nil, nil
+	c.w, c.r, c.settings, c.limit.R, c.ctx, c.span = nil, nil, nil, nil, nil, nil
 	c.calls.Put(c)
 }
 
@@ -126,8 +134,8 @@ func (c *call) panicked(v any) {
 	if v == http.ErrAbortHandler { //nolint:errorlint // the value itself is the signal, as in net/http
 		panic(v)
 	}
-	c.metrics.panics.Add(c.r.Context(), 1)
-	c.Logger.LogAttrs(c.r.Context(), slog.LevelError, "panic",
+	c.metrics.panics.Add(c.ctx, 1)
+	c.Logger.LogAttrs(c.ctx, slog.LevelError, "panic",
 		slog.String("route", c.pattern()), slog.String("panic", clip(fmt.Sprint(v))), slog.String("stack", string(debug.Stack())))
 	if c.status != 0 {
 		panic(http.ErrAbortHandler)
@@ -206,7 +214,7 @@ func (c *call) write(status int, contentType []string, body []byte) {
 
 // deadline is the context that the limiter must answer within.
 func (c *call) deadline() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.r.Context(), c.Deadline)
+	return context.WithTimeout(c.ctx, c.Deadline)
 }
 
 func (c *call) forwardAuth() bool { return c.route != nil && c.route.guard.forwardAuth() }

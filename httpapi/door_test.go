@@ -224,6 +224,7 @@ func TestMetrics(t *testing.T) {
 		"regiond.http.requests route=GET /v1/usage/{tenant},status=200": 1,
 		"regiond.http.requests route=none,status=404":                   1,
 	}
+	want["regiond.http.panics "] = 0
 	if fmt.Sprint(counts) != fmt.Sprint(want) || recorded != 4 {
 		t.Errorf("got  %v, %d durations\nwant %v, 4", counts, recorded, want)
 	}

@@ -86,5 +86,5 @@ func (c *call) log(message string, suppressed int, attrs []slog.Attr) {
 	if suppressed > 0 {
 		attrs = append(attrs, slog.Int("suppressed", suppressed))
 	}
-	c.Logger.LogAttrs(c.r.Context(), slog.LevelInfo, message, attrs...)
+	c.Logger.LogAttrs(c.ctx, slog.LevelInfo, message, attrs...)
 }

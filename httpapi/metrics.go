@@ -55,6 +55,7 @@ func newInstruments(m metric.Meter, routes []route) (*instruments, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create instrument regiond.http.panics: %w", err)
 	}
+	in.panics.Add(context.Background(), 0) // there from the start, for rate()
 	in.addRoute(noRoute)
 	for i := range routes {
 		in.addRoute(routes[i].method + " " + routes[i].pattern)

@@ -16,6 +16,10 @@ const (
 	guardAdmin                     // an admin token, else 401
 )
 
+// traced reports whether calls of the route may have a span: questions about a
+// limit have, health checks and what operators ask never.
+func (g guard) traced() bool { return g == guardData || g.forwardAuth() }
+
 func (g guard) forwardAuth() bool { return g == guardForward || g == guardForwardNginx }
 
 // route is one line of the table of calls. A pattern is a literal path, or ends

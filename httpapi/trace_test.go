@@ -1,0 +1,165 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/quota"
+)
+
+const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+// traced is options with a tracer that keeps every span, as far as it is sampled.
+func traced(l httpapi.Limiter, sampler sdktrace.Sampler) (httpapi.Options, *tracetest.SpanRecorder) {
+	spans := tracetest.NewSpanRecorder()
+	o := options(l)
+	o.Tracing = &httpapi.Tracing{Tracer: sdktrace.NewTracerProvider(sdktrace.WithSampler(sampler), sdktrace.WithSpanProcessor(spans)).Tracer("test")}
+	return o, spans
+}
+
+func attributesOf(s sdktrace.ReadOnlySpan) map[string]string {
+	all := map[string]string{}
+	for _, kv := range s.Attributes() {
+		all[string(kv.Key)] = kv.Value.String()
+	}
+	return all
+}
+
+// TestSpans: one row for each kind of call.
+func TestSpans(t *testing.T) {
+	fails := func(context.Context, quota.Request) (quota.Decision, error) {
+		return quota.Decision{}, errors.New("no")
+	}
+	observed := func(_ context.Context, r quota.Request) (quota.Decision, error) {
+		d := denied(r)
+		d.Allowed, d.WouldDeny = true, true
+		return d, nil
+	}
+	const check = `{"tenant":"acme","cost":2}`
+	for _, row := range []struct {
+		method, target, body string
+		decide               func(context.Context, quota.Request) (quota.Decision, error)
+		name, want           string // "name=value name=value"
+		status               codes.Code
+	}{
+		{"POST", "/v1/check", check, nil, "POST /v1/check", "regiond.decision=allowed regiond.remaining=19 regiond.cost=2 regiond.limit=burst http.response.status_code=200", codes.Unset},
+		{"POST", "/v1/check", check, deny, "POST /v1/check", `regiond.decision=denied regiond.violated=["sustained"] http.response.status_code=429`, codes.Unset},
+		{"POST", "/v1/check", check, observed, "POST /v1/check", "regiond.decision=would_deny http.response.status_code=200", codes.Unset},
+		{"POST", "/v1/check", "{", nil, "POST /v1/check", "http.response.status_code=400", codes.Unset},
+		{"POST", "/v1/check", check, fails, "POST /v1/check", "http.response.status_code=503", codes.Error},
+		{"POST", "/v1/report", check, nil, "POST /v1/report", "regiond.decision=reported", codes.Unset},
+		{"GET", "/v1/usage/acme", "", deny, "GET /v1/usage/{tenant}", "regiond.decision=denied http.response.status_code=200", codes.Unset},
+		{"POST", "/v1/check:batch", `{"checks":[` + check + "," + check + "]}", deny, "POST /v1/check:batch", "regiond.checks=2 regiond.denied=2", codes.Unset},
+		{"PURGE", "/v1/authz/x", "", nil, "_OTHER /v1/authz/{path...}", "regiond.decision=allowed http.request.method=_OTHER", codes.Unset},
+		{"GET", "/v1/authz-nginx", "", deny, "GET /v1/authz-nginx", "regiond.decision=denied http.response.status_code=403", codes.Unset},
+	} {
+		o, spans := traced(&fake{decide: row.decide}, sdktrace.AlwaysSample())
+		o.Settings = with(&httpapi.Settings{ForwardAuth: &httpapi.ForwardAuth{TenantHeader: "X-Tenant"}})
+		serve(data(t, o), request(row.method, row.target, row.body, "X-Tenant: acme", "Content-Type: application/json"))
+		ended := spans.Ended()
+		if len(ended) != 1 || ended[0].Name() != row.name || ended[0].SpanKind() != trace.SpanKindServer || ended[0].Status().Code != row.status {
+			t.Errorf("%s %s: spans %v", row.method, row.target, ended)
+			continue
+		}
+		got := attributesOf(ended[0])
+		for pair := range strings.FieldsSeq(row.want) {
+			name, value, _ := strings.Cut(pair, "=")
+			if got[name] != value {
+				t.Errorf("%s %s: %s is %q, want %q", row.method, row.target, name, got[name], value)
+			}
+		}
+		if _, told := got["regiond.tenant"]; told {
+			t.Errorf("%s %s tells the tenant", row.method, row.target)
+		}
+	}
+}
+
+// TestSpanOfNothing: what is no question about a limit has no span.
+func TestSpanOfNothing(t *testing.T) {
+	o, spans := traced(&fake{}, sdktrace.AlwaysSample())
+	for _, target := range []string{"/healthz", "/readyz", "/metrics", "/v1/regions", "/debug/pprof/"} {
+		serve(admin(t, o), request("GET", target, ""))
+	}
+	serve(data(t, o), request("GET", "/v1/openapi.yaml", ""))
+	serve(data(t, o), request("GET", "/nowhere", ""))
+	if got := spans.Started(); len(got) > 0 {
+		t.Errorf("spans %v", got)
+	}
+}
+
+// TestSpanParents: a caller's trace goes on, or is linked to, and decides what is sampled.
+func TestSpanParents(t *testing.T) {
+	for _, row := range []struct {
+		header           string
+		distrust         bool
+		spans            int
+		continued, links bool
+	}{
+		{"", false, 0, false, false},
+		{"traceparent: " + traceparent, false, 1, true, false},
+		{"traceparent: " + strings.TrimSuffix(traceparent, "1") + "0", false, 0, false, false},
+		{"traceparent: nonsense", false, 0, false, false},
+		{"traceparent: " + traceparent, true, 0, false, false}, // an end user cannot have it sampled
+	} {
+		o, spans := traced(&fake{}, sdktrace.ParentBased(sdktrace.NeverSample()))
+		o.Tracing.Distrust = row.distrust
+		var header []string
+		if row.header != "" {
+			header = append(header, row.header)
+		}
+		serve(data(t, o), request("POST", "/v1/check", `{"tenant":"acme"}`, header...))
+		if got := spans.Ended(); len(got) != row.spans {
+			t.Errorf("%+v: spans %v", row, got)
+		} else if row.continued && got[0].Parent().SpanID().String() != "00f067aa0ba902b7" {
+			t.Errorf("%+v: below %v", row, got[0].Parent())
+		}
+	}
+	o, spans := traced(&fake{}, sdktrace.AlwaysSample())
+	o.Tracing.Distrust = true
+	serve(data(t, o), request("POST", "/v1/check", `{"tenant":"acme"}`, "traceparent: "+traceparent))
+	got := spans.Ended()
+	if len(got) != 1 || got[0].Parent().IsValid() || len(got[0].Links()) != 1 || got[0].Links()[0].SpanContext.SpanID().String() != "00f067aa0ba902b7" {
+		t.Errorf("distrusted: %v", got)
+	}
+}
+
+// TestSpanReachesLimiter: who is asked next can go on from it; the tenant shows as told.
+func TestSpanReachesLimiter(t *testing.T) {
+	var seen trace.SpanContext
+	o, spans := traced(&fake{decide: func(ctx context.Context, r quota.Request) (quota.Decision, error) {
+		seen = trace.SpanContextFromContext(ctx)
+		return allowed(r), nil
+	}}, sdktrace.AlwaysSample())
+	o.Tracing.Tenant = strings.ToUpper
+	serve(data(t, o), request("POST", "/v1/check", `{"tenant":"acme"}`))
+	got := spans.Ended()
+	if len(got) != 1 || !seen.Equal(got[0].SpanContext()) || attributesOf(got[0])["regiond.tenant"] != "ACME" {
+		t.Errorf("the limiter saw %v of %v", seen, got)
+	}
+}
+
+// TestSpanOfPanic: a defect ends its span, as an error.
+func TestSpanOfPanic(t *testing.T) {
+	o, spans := traced(&fake{decide: func(context.Context, quota.Request) (quota.Decision, error) { panic("defect") }}, sdktrace.AlwaysSample())
+	serve(data(t, o), request("POST", "/v1/check", `{"tenant":"acme"}`))
+	if got := spans.Ended(); len(got) != 1 || got[0].Status().Code != codes.Error {
+		t.Errorf("spans %v", got)
+	}
+}
+
+// TestTracingNeedsTracer: half an option is a mistake.
+func TestTracingNeedsTracer(t *testing.T) {
+	o := options(&fake{})
+	o.Tracing = &httpapi.Tracing{}
+	if _, err := httpapi.NewData(o); err == nil {
+		t.Error("taken")
+	}
+}
