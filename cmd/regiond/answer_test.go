@@ -151,10 +151,16 @@ type scrape struct {
 
 var sample = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{[a-zA-Z0-9_]+="(?:[^"\\]|\\.)*"(?:,[a-zA-Z0-9_]+="(?:[^"\\]|\\.)*")*\})? (\S+)$`)
 
-// metrics scrapes the admin listener; a line that is not of the text format fails the test.
+// metrics scrapes the program's admin listener.
 func (p *program) metrics(t *testing.T) scrape {
 	t.Helper()
-	a := p.admin.get(t, "/metrics")
+	return p.admin.scrape(t)
+}
+
+// scrape scrapes an admin listener; a line that is not of the text format fails the test.
+func (c client) scrape(t *testing.T) scrape {
+	t.Helper()
+	a := c.get(t, "/metrics")
 	a.is(t, http.StatusOK)
 	s := scrape{text: a.body, types: map[string]string{}, series: map[string]float64{}}
 	for line := range strings.Lines(a.body) {

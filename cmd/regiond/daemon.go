@@ -17,6 +17,7 @@ import (
 
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/internal/global"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/region"
 )
@@ -30,7 +31,9 @@ import (
 //	   └──── httpapi ───────┘  ◀── settings ──────┤
 //	            │ Check                           │
 //	            ▼                                 │
-//	         limiter  ◀── policies, ceilings ─────┘
+//	         limiter  ◀── policies ───────────────┘
+//	            │   ▲
+//	            │   └── ceilings ── neighbours ◀── NATS, gossip ──▶ other regions
 //	            │ Decide        (local memory while the store is away)
 //	            ▼
 //	     RedisStore or MemoryStore ◀── clock.Tracker reads its TIME
@@ -39,6 +42,7 @@ type daemon struct {
 	log       *slog.Logger
 	level     *slog.LevelVar
 	telemetry *telemetry
+	tracing   *tracing // nil while off
 	reloads   reloadMetrics
 
 	started  *region.Topology  // what the listeners and the store were opened by
@@ -52,6 +56,7 @@ type daemon struct {
 	limiterMetrics *limiter.Metrics
 	redis          *limiter.RedisStore // nil when usage is kept in memory
 	clock          *clock.Tracker
+	neighbours     *neighbours // nil for one region without gossip
 
 	data, admin       *http.Server
 	dataAt, adminAt   net.Listener
@@ -73,33 +78,57 @@ func newDaemon(o *serveOptions, top *region.Topology, log *slog.Logger, level *s
 			err = errors.Join(err, d.close())
 		}
 	}()
-	if d.telemetry, err = newTelemetry(o.region, o.instance, log); err != nil {
-		return nil, err
-	}
-	if err = d.apply(top); err != nil {
-		return nil, err
-	}
-	d.started, d.seen = top, d.fingerprint()
-	if d.reloads, err = newReloadMetrics(d.telemetry.meter("regiond"), d.hash); err != nil {
-		return nil, err
-	}
-	if d.limiterMetrics, err = limiter.NewMetrics(d.telemetry.meter("limiter")); err != nil {
-		return nil, err
-	}
-	store, timeUS, err := d.openStore()
-	if err != nil {
-		return nil, err
-	}
-	if err = d.openLimiter(store); err != nil {
-		return nil, err
-	}
-	d.clock, err = clock.New(clock.Options{
-		Read: timeUS, Logger: log.With("component", "clock"), Meter: d.telemetry.meter("clock"),
-	})
-	if err != nil {
+	if err = d.openRooms(top); err != nil {
 		return nil, err
 	}
 	return d, d.openDoors()
+}
+
+// openRooms builds everything that stands behind the doors.
+func (d *daemon) openRooms(top *region.Topology) (err error) {
+	if d.telemetry, err = newTelemetry(d.options.region, d.options.instance, d.log); err != nil {
+		return err
+	}
+	if err = d.openTracing(); err != nil {
+		return err
+	}
+	if err = d.apply(top); err != nil {
+		return err
+	}
+	d.started, d.seen = top, d.fingerprint()
+	if d.reloads, err = newReloadMetrics(d.telemetry.meter("regiond"), d.hash); err != nil {
+		return err
+	}
+	if err = watchProcess(d.telemetry.meter("regiond"), d.ready); err != nil {
+		return err
+	}
+	if d.limiterMetrics, err = limiter.NewMetrics(d.telemetry.meter("limiter")); err != nil {
+		return err
+	}
+	store, timeUS, err := d.openStore()
+	if err != nil {
+		return err
+	}
+	d.clock, err = clock.New(clock.Options{
+		Read: timeUS, Logger: d.log.With("component", "clock"), Meter: d.telemetry.meter("clock"),
+	})
+	if err != nil {
+		return err
+	}
+	if len(top.Regions) > 1 || d.self().Gossip != nil {
+		if d.neighbours, err = newNeighbours(d); err != nil {
+			return err
+		}
+	}
+	return d.openLimiter(store)
+}
+
+func (d *daemon) openTracing() (err error) {
+	d.tracing, err = newTracing(d.telemetry.resource, d.telemetry.meter("regiond"), d.log.With("component", "tracing"))
+	if d.tracing != nil {
+		d.log = slog.New(tracedLines{d.log.Handler()})
+	}
+	return err
 }
 
 // self is this region in the topology in force.
@@ -110,26 +139,38 @@ func (d *daemon) self() *region.Region {
 
 func (d *daemon) hash() string { return d.topology.Load().Hash() }
 
+// timeUS is the store's clock now; this host's until the store's was read once.
+func (d *daemon) timeUS() int64 {
+	if r := d.clock.Reading(); r.NowUS > 0 {
+		return r.NowUS
+	}
+	return time.Now().UnixMicro()
+}
+
+var redisModes = map[region.RedisMode]limiter.RedisMode{
+	region.RedisStandalone: limiter.RedisStandalone,
+	region.RedisSentinel:   limiter.RedisSentinel,
+	region.RedisCluster:    limiter.RedisCluster,
+}
+
 // openStore returns where usage is kept, and the clock there.
 func (d *daemon) openStore() (limiter.Store, func(context.Context) (int64, error), error) {
 	r := d.self().Redis
 	if r.Embedded {
-		m := limiter.NewMemoryStore(limiter.MemoryOptions{})
+		m := limiter.NewMemoryStore(limiter.MemoryOptions{Now: d.options.memoryUS})
 		return m, m.TimeUS, nil
-	}
-	if r.Mode != region.RedisStandalone {
-		return nil, nil, fmt.Errorf("region %s: redis mode %s is not in this version; standalone and embedded are", d.options.region, r.Mode)
 	}
 	config, err := clientTLS(r.TLS)
 	if err != nil {
 		return nil, nil, fmt.Errorf("region %s: redis: %w", d.options.region, err)
 	}
 	d.redis, err = limiter.NewRedisStore(limiter.RedisOptions{
-		Addr: r.Addrs[0], TLS: config,
+		Mode: redisModes[r.Mode], Addrs: r.Addrs, Master: r.Master, TLS: config, Dial: d.options.dialRedis,
 		Credentials: func() (string, string) { return r.Username, *d.password.Load() },
 		ClientName:  "regiond/" + d.options.region + "/" + d.options.instance,
 		Budget:      d.options.budget,
 		Logger:      d.log.With("component", "redis"),
+		Tracer:      d.tracing.tracer("limiter"),
 	}, d.limiterMetrics)
 	if err != nil {
 		return nil, nil, err
@@ -140,17 +181,28 @@ func (d *daemon) openStore() (limiter.Store, func(context.Context) (int64, error
 func (d *daemon) openLimiter(store limiter.Store) error {
 	var err error
 	d.limiter, err = limiter.New(limiter.Options{
-		Store: store, Config: limiterConfig(d.topology.Load(), d.options.region, d.options.processes),
+		Store: store, Config: d.limiterConfig(d.topology.Load()),
 		Logger: d.log.With("component", "limiter"), Metrics: d.limiterMetrics,
 	})
 	return err
 }
 
+func (d *daemon) limiterConfig(top *region.Topology) limiter.Config {
+	if d.neighbours == nil {
+		return global.LimiterConfig(top, d.options.region, nil, func() int64 { return d.options.processes })
+	}
+	return global.LimiterConfig(top, d.options.region, d.neighbours.ceilings, d.neighbours.lookout.Processes)
+}
+
 func (d *daemon) openDoors() error {
+	secret, err := d.tenantSecret()
+	if err != nil {
+		return err
+	}
 	o := httpapi.Options{
 		Limiter: d.limiter, Settings: d.settings.Load, Ready: d.ready, Regions: d.regions,
 		Metrics: d.telemetry.handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.meter("httpapi"),
-		Deadline: d.options.deadline,
+		Deadline: d.options.deadline, Tracing: d.tracing.door(secret),
 	}
 	data, err := httpapi.NewData(o)
 	if err != nil {
@@ -169,6 +221,16 @@ func (d *daemon) openDoors() error {
 	}
 	d.adminAt, err = listen("admin", d.options.admin, d.self().Admin)
 	return err
+}
+
+// tenantSecret keys what spans show of tenants: the gossip key, as for partitions on
+// the wire, or the cluster's name when there is none.
+func (d *daemon) tenantSecret() ([]byte, error) {
+	key, err := gossipKey(d.self())
+	if key == nil {
+		key = []byte(d.topology.Load().Cluster)
+	}
+	return key, err
 }
 
 func listen(what, flag, configured string) (net.Listener, error) {
@@ -212,6 +274,9 @@ func (d *daemon) actors(signals <-chan os.Signal, stop chan struct{}) []func(con
 	}
 	if d.redis != nil {
 		actors = append(actors, d.redis.Run)
+	}
+	if d.neighbours != nil {
+		actors = append(actors, d.neighbours.run)
 	}
 	return actors
 }
@@ -290,13 +355,16 @@ func (d *daemon) close() error {
 			errs = append(errs, err)
 		}
 	}
+	if d.neighbours != nil {
+		errs = append(errs, d.neighbours.close())
+	}
 	if d.redis != nil {
 		errs = append(errs, d.redis.Close())
 	}
 	if d.telemetry != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 		defer cancel()
-		errs = append(errs, d.telemetry.shutdown(ctx))
+		errs = append(errs, d.tracing.shutdown(ctx), d.telemetry.shutdown(ctx))
 	}
 	return errors.Join(errs...)
 }

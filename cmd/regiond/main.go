@@ -24,8 +24,10 @@ const usage = `regiond is a rate limiter for APIs that run in several regions.
 
   regiond serve                                    one region on loopback, nothing to configure
   regiond serve --config topology.yaml --region R  one region of a topology
+  regiond demo                                     three regions in one process, to try cuts on
   regiond validate [FILE]                          checks a topology (default topology.yaml)
   regiond check TENANT [-d user=42] [--cost N]     asks a running regiond once
+  regiond regions                                  what a running regiond sees of the others
   regiond healthcheck                              exits 0 when a running regiond is ready
   regiond version
 
@@ -52,6 +54,8 @@ func (silence) Printf(context.Context, string, ...any) {}
 func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	commands := map[string]command{
 		"serve":       serve,
+		"demo":        runDemo,
+		"regions":     regionsCommand,
 		"validate":    validate,
 		"check":       check,
 		"healthcheck": healthcheck,

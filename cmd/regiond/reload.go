@@ -18,6 +18,12 @@ import (
 	"github.com/regiond/regiond/region"
 )
 
+// The results of a reload, as metrics name them.
+const (
+	reloadOK     = "ok"
+	reloadFailed = "failed"
+)
+
 // reloadMetrics tell whether what is in force is what is in the file.
 type reloadMetrics struct{ reloads metric.Int64Counter }
 
@@ -29,7 +35,13 @@ func newReloadMetrics(m metric.Meter, hash func() string) (reloadMetrics, error)
 			o.Observe(1, metric.WithAttributes(attribute.String("hash", hash())))
 			return nil
 		}))
-	return reloadMetrics{reloads}, errors.Join(err, err2)
+	if err := errors.Join(err, err2); err != nil {
+		return reloadMetrics{}, err
+	}
+	for _, result := range []string{reloadOK, reloadFailed} { // there from the start, for rate()
+		reloads.Add(context.Background(), 0, metric.WithAttributes(attribute.String("result", result)))
+	}
+	return reloadMetrics{reloads}, nil
 }
 
 func (m reloadMetrics) done(result string) {
@@ -56,7 +68,10 @@ func (d *daemon) apply(top *region.Topology) error {
 		return err
 	}
 	if d.limiter != nil {
-		if err := d.limiter.Configure(limiterConfig(top, d.options.region, d.options.processes)); err != nil {
+		if len(top.Regions) > 1 && d.neighbours == nil {
+			return errors.New("a second region needs a restart: this process was started without a way to others")
+		}
+		if err := d.limiter.Configure(d.limiterConfig(top)); err != nil {
 			return err
 		}
 	}
@@ -73,6 +88,9 @@ func (d *daemon) apply(top *region.Topology) error {
 	d.password.Store(&password)
 	d.level.Set(top.LogLevel)
 	d.topology.Store(top)
+	if d.neighbours != nil {
+		d.neighbours.configure(top)
+	}
 	return nil
 }
 
@@ -88,14 +106,14 @@ func (d *daemon) reload(why string) {
 		err = d.apply(top)
 	}
 	if err != nil {
-		d.reloads.done("failed")
+		d.reloads.done(reloadFailed)
 		d.log.Error("reload: the configuration in force stays", "why", why, "config_hash", before.Hash(), "error", err)
 		return
 	}
 	for _, w := range warnings {
 		d.log.Warn(w.Text(d.options.config))
 	}
-	d.reloads.done("ok")
+	d.reloads.done(reloadOK)
 	d.log.Info("reloaded", "why", why, "config_hash", top.Hash(), "before", before.Hash())
 	if fields := restartFields(d.started, top, d.options.region); len(fields) > 0 {
 		d.log.Warn("these changes need a restart", "fields", strings.Join(fields, ", "))

@@ -208,3 +208,15 @@ func TestWhatNeedsARestart(t *testing.T) {
 		t.Errorf("a restart is asked for %d times, want 3: what is in the file is what runs again", n)
 	}
 }
+
+// TestASecondRegionNeedsARestart: a process that was started alone has no way to
+// others. With a global limit held whole it would promise what is not its own.
+func TestASecondRegionNeedsARestart(t *testing.T) {
+	p := start(t, inMemory())
+	before := p.daemon.hash()
+	p.rewrite(t, "policies:", "  - {name: city, http: \"127.0.0.1:0\"}\npolicies:")
+	line := p.log.await(t, "reload: the configuration in force stays", 1)
+	if why := fmt.Sprint(line["error"]); !strings.Contains(why, "a second region needs a restart") || p.daemon.hash() != before {
+		t.Errorf("refused for %q, hash %s before and %s now", why, before, p.daemon.hash())
+	}
+}

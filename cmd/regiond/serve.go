@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/memberlist"
+
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/region"
+	meshsync "github.com/regiond/regiond/sync"
 )
 
 // serveOptions are the flags of `serve`.
@@ -29,6 +33,14 @@ type serveOptions struct {
 	deadline  time.Duration // of a whole answer
 	drain     time.Duration
 	logFormat string
+
+	// What the demo puts between this region and the others; nil otherwise.
+	wrapBus   func(meshsync.Bus) meshsync.Bus
+	transport memberlist.Transport
+
+	// What tests in fake time put between this region and its store; nil otherwise.
+	dialRedis func(ctx context.Context, network, addr string) (net.Conn, error)
+	memoryUS  func() int64 // the clock of an embedded store
 }
 
 func serveFlags(args []string, stderr io.Writer) (*serveOptions, error) {
@@ -39,8 +51,8 @@ func serveFlags(args []string, stderr io.Writer) (*serveOptions, error) {
 	f.StringVar(&o.instance, "instance", "", "`name` of this process among several of its region (default the host name)")
 	f.StringVar(&o.http, "http", "", "data listener `host:port` (default the topology's)")
 	f.StringVar(&o.admin, "admin", "", "admin listener `host:port` (default the topology's)")
-	f.StringVar(&o.gossip, "gossip", "", "gossip `host:port` (default the topology's); has no effect before regions gossip")
-	f.Int64Var(&o.processes, "processes", 1, "regiond processes of this region: each counts its share while Redis is away")
+	f.StringVar(&o.gossip, "gossip", "", "gossip `host:port` of one process among several of its region (default the topology's); an embedded NATS takes the port after it")
+	f.Int64Var(&o.processes, "processes", 1, "regiond processes of this region, at least: each counts its share while Redis is away")
 	f.DurationVar(&o.budget, "redis-budget", limiter.DefaultRedisBudget, "how long Redis may take for a decision before fail modes answer")
 	f.DurationVar(&o.deadline, "deadline", httpapi.DefaultDeadline, "how long a whole answer may take; at least --redis-budget")
 	f.DurationVar(&o.drain, "drain", 5*time.Second, "on SIGTERM, how long to go on serving while not ready; Ctrl-C does not drain")

@@ -204,8 +204,10 @@ func testRegions(t *testing.T, p *program, store string) {
 	a.is(t, http.StatusOK)
 	head, clock, _ := strings.Cut(a.body, `"clock":`)
 	clock, tail, _ := strings.Cut(clock, "}")
-	wantHead := fmt.Sprintf(`{"region":"town","instance":"one","config_hash":%q,"store":{"kind":%q,"available":true},`, p.daemon.hash(), store)
-	if head != wantHead || tail != `,"regions":[{"name":"town","weight":1,"self":true}]}`+"\n" {
+	release, _ := buildVersion()
+	wantHead := fmt.Sprintf(`{"region":"town","instance":"one","version":%q,"config_hash":%q,"mode":{"mode":"global"},"store":{"kind":%q,"available":true},`,
+		release, p.daemon.hash(), store)
+	if head != wantHead || tail != `,"regions":[{"name":"town","weight":1,"self":true,"state":"self","counted":true,"since_ms":0,"heard_ms":-1,"acked_ms":-1}]}`+"\n" {
 		t.Errorf("/v1/regions reads %s", a.body)
 	}
 	if got := number.ReplaceAllString(clock, "N"); got != `{"valid":true,"offset_ms":N,"uncertainty_ms":N,"drift_ppm":N` {

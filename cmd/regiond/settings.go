@@ -11,66 +11,11 @@ import (
 	"strings"
 
 	"github.com/regiond/regiond/httpapi"
-	"github.com/regiond/regiond/limiter"
-	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
 
 // What each room needs of a topology. The rooms do not know each other, so the
 // words of one are turned into those of the other here.
-
-// limiterConfig is what the limiter of one region enforces.
-func limiterConfig(top *region.Topology, name string, processes int64) limiter.Config {
-	c := limiter.Config{
-		Hash:       top.Hash(),
-		Region:     name,
-		Policies:   top.Policies,
-		Tenants:    make(map[string]limiter.Tenant, len(top.Tenants.Listed)),
-		MaxUnknown: int(top.MaxUnknown),
-		Ceiling:    ceiling(top, name),
-		Processes:  processes,
-	}
-	for id, t := range top.Tenants.Listed {
-		c.Tenants[id] = limiter.Tenant(t)
-	}
-	if f := top.ForwardAuth; f != nil {
-		c.Dimensions = append(slices.Collect(maps.Keys(f.Dimensions)), region.RouteDimension)
-	}
-	if d := top.Tenants.Default; d != nil {
-		t := limiter.Tenant(*d)
-		c.Default = &t
-	}
-	return c
-}
-
-// ceiling holds a global limit to this region's part: regions do not hear each
-// other yet, and the parts of all of them sum to the limit.
-// It depends on the topology alone, so it is worked out once for each limit.
-func ceiling(top *region.Topology, name string) func(*quota.Policy, *quota.Limit) limiter.Ceiling {
-	type key struct{ policy, limit string }
-	ceilings := map[key]limiter.Ceiling{}
-	for i := range top.Policies {
-		p := &top.Policies[i]
-		for j := range p.Limits {
-			ceilings[key{p.Name, p.Limits[j].Name}] = blindCeiling(top, name, p, &p.Limits[j])
-		}
-	}
-	return func(p *quota.Policy, l *quota.Limit) limiter.Ceiling { return ceilings[key{p.Name, l.Name}] }
-}
-
-func blindCeiling(top *region.Topology, name string, p *quota.Policy, l *quota.Limit) limiter.Ceiling {
-	part := top.Part(name, l)
-	c := limiter.Ceiling{Units: part, Part: part, Formula: fmt.Sprintf("the whole limit, %d: this is the only region", part)}
-	if len(top.Regions) == 1 {
-		return c
-	}
-	c.Mode, c.Reason = quota.ModeStale, quota.ReasonPeerSilent
-	if p.OnPartition == quota.FailShare {
-		c.Mode = quota.ModeShare
-	}
-	c.Formula = fmt.Sprintf("this region's part of %d, by weight: no other region is heard", l.Units)
-	return c
-}
 
 // doorSettings is how the door reads requests and writes answers. It reads the
 // token files.

@@ -25,10 +25,7 @@ import (
 // TestSignals runs the built program, because signals and exit codes belong to a
 // process.
 func TestSignals(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "regiond")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build regiond: %v\n%s", err, out)
-	}
+	binary := built(t)
 	for _, part := range []struct {
 		name string
 		test func(t *testing.T, binary string)
@@ -47,6 +44,16 @@ func TestSignals(t *testing.T) {
 			part.test(t, binary)
 		})
 	}
+}
+
+// built is the program as a file.
+func built(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "regiond")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build regiond: %v\n%s", err, out)
+	}
+	return binary
 }
 
 // TestSignalAtTheGreeting: who reads that regiond is serving may stop it at once,

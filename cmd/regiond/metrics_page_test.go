@@ -1,0 +1,272 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/cmd/regiond/internal/demo"
+	"github.com/regiond/regiond/test/metricsdoc"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// meshTown is a region on a real Redis with neighbours that it never meets, and a
+// global limit whose windows end while a test waits.
+const meshTown = `regions:
+  - name: town
+    http: 127.0.0.1:0
+    admin: 127.0.0.1:0
+    gossip: {bind: "GOSSIP", advertise: "GOSSIP"}
+    redis: {addrs: ["REDIS"]}
+policies:
+  - name: standard
+    limits: [{name: moment, units: 5, per: 2s, scope: global}]
+tenants:
+  default: {policy: standard}
+`
+
+// exposed is what some scrapes had of one metric.
+type exposed struct {
+	kind   string
+	labels map[string]map[string]bool // name → values
+}
+
+var label = regexp.MustCompile(`([a-zA-Z0-9_]+)="((?:[^"\\]|\\.)*)"`)
+
+// add takes in what one scrape has of regiond's own metrics. A histogram's series
+// belong to the metric, and le is its own affair.
+func add(t *testing.T, all map[string]*exposed, s scrape) {
+	t.Helper()
+	for series := range s.series {
+		name, labels, _ := strings.Cut(series, "{")
+		if !strings.HasPrefix(name, "regiond_") {
+			continue
+		}
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if base := strings.TrimSuffix(name, suffix); s.types[base] == "histogram" {
+				name = base
+			}
+		}
+		if s.types[name] == "" {
+			t.Errorf("%s has no type", series)
+		}
+		if all[name] == nil {
+			all[name] = &exposed{kind: s.types[name], labels: map[string]map[string]bool{}}
+		}
+		for _, m := range label.FindAllStringSubmatch(labels, -1) {
+			if m[1] == "le" && s.types[name] == "histogram" {
+				continue
+			}
+			if all[name].labels[m[1]] == nil {
+				all[name].labels[m[1]] = map[string]bool{}
+			}
+			all[name].labels[m[1]][m[2]] = true
+		}
+	}
+}
+
+// compare says where the page and the scrapes differ.
+func compare(page map[string]metricsdoc.Metric, all map[string]*exposed) (differences []string) {
+	complain := func(format string, args ...any) { differences = append(differences, fmt.Sprintf(format, args...)) }
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		m, got := page[name], all[name]
+		if m.Name == "" {
+			complain("%s is exposed and not documented", name)
+			continue
+		}
+		if m.Type != got.kind {
+			complain("%s is a %s, documented as a %s", name, got.kind, m.Type)
+		}
+		for l, values := range got.labels {
+			documented, ok := m.Label(l)
+			if !ok {
+				complain("%s has the label %s, which is not documented", name, l)
+			}
+			for value := range values {
+				if documented.Values != nil && !slices.Contains(documented.Values, value) {
+					complain("%s has %s=%q, which is not documented", name, l, value)
+				}
+			}
+		}
+		for _, l := range m.Labels {
+			if got.labels[l.Name] == nil {
+				complain("%s never has the label %s, which is documented", name, l.Name)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(page)) {
+		if all[name] == nil {
+			complain("%s is documented and not exposed", name)
+		}
+	}
+	return differences
+}
+
+// TestMetricsPage holds docs/metrics.md against what daemons export, both ways: the
+// three regions of the demo under traffic, and one on a real Redis that goes away and
+// with a collector that never was there.
+func TestMetricsPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := metricsdoc.Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*exposed{}
+	add(t, all, demoUnderTraffic(t))
+	add(t, all, redisInTrouble(t))
+	for _, d := range compare(page, all) {
+		t.Error(d)
+	}
+
+	// The comparison bites, whichever side has changed.
+	delete(page, "regiond_ready")
+	changed := page["regiond_mode"]
+	changed.Type, changed.Labels = "counter", []metricsdoc.Label{{Name: "mode", Values: []string{"global"}}, {Name: "kind"}}
+	page["regiond_mode"] = changed
+	page["regiond_wishes"] = metricsdoc.Metric{Name: "regiond_wishes"}
+	if found := compare(page, all); len(found) != 6 { // not documented; type, two values, label; not exposed
+		t.Errorf("six differences were made, and these found:\n%s", strings.Join(found, "\n"))
+	}
+}
+
+// demoUnderTraffic runs the demo until a region has heard of all others and met a
+// limit, and scrapes it.
+func demoUnderTraffic(t *testing.T) scrape {
+	t.Helper()
+	d := startDemo(t)
+	defer d.stop(t)
+	name := demo.Regions()[0]
+	for _, cost := range []string{"98", "1", "50"} { // leaves 2 %, then 1 %, then is denied
+		d.regions[name].ask(t, http.MethodPost, "/v1/check", fmt.Sprintf(`{"tenant":%q,"cost":%s}`, demo.Acme, cost))
+	}
+	var s scrape
+	eventually(t, func() error { // the sweep comes round within ten seconds, and exchanges of time with the beats
+		s = d.admins[name].scrape(t)
+		for _, late := range []string{
+			`regiond_global_usage_units{limit="sustained",policy="busy",region="` + demo.Regions()[1] + `"}`,
+			`regiond_clock_peer_offset_seconds{region="` + demo.Regions()[1] + `"}`,
+			`regiond_region_rtt_seconds{region="` + demo.Regions()[1] + `"}`,
+		} {
+			if _, ok := s.series[late]; !ok {
+				return fmt.Errorf("no %s", late)
+			}
+		}
+		return nil
+	})
+	return s
+}
+
+// redisInTrouble runs a region on a real Redis until it knows what its windows came
+// to, empties it, kills it, and scrapes the region.
+func redisInTrouble(t *testing.T) scrape {
+	t.Helper()
+	srv := redisserver.Start(t, redisserver.Options{})
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+freeAddr(t)) // nobody is there, so spans are dropped
+	p := start(t, strings.NewReplacer("REDIS", srv.Addr(), "GOSSIP", freeAddr(t)).Replace(meshTown))
+	eventually(t, func() error {
+		p.check(t, "acme")
+		s := p.metrics(t)
+		if s.series[`regiond_global_usage_ratio_count{limit="moment",policy="standard"}`] < 1 {
+			return fmt.Errorf("no window is over yet")
+		}
+		if s.series[`regiond_redis_breaker_open`] != 0 || s.series[`regiond_redis_duration_seconds_count`] < 1 {
+			return fmt.Errorf("redis is not asked")
+		}
+		return nil
+	})
+	eventually(t, func() error {
+		p.check(t, "acme")
+		if err := srv.Client().FlushAll(t.Context()).Err(); err != nil {
+			return err
+		}
+		p.check(t, "acme")
+		if s := p.metrics(t); s.series["regiond_sync_losses_total"] < 1 || s.series["regiond_sync_lost_units_total"] < 1 {
+			return fmt.Errorf("a Redis that was emptied is not counted as a loss")
+		}
+		return nil
+	})
+	srv.Kill()
+	eventually(t, func() error {
+		p.check(t, "acme")
+		if s := p.metrics(t); s.series["regiond_redis_breaker_open"] != 1 || s.series["regiond_redis_outages_total"] < 1 {
+			return fmt.Errorf("nobody notices that Redis is away")
+		}
+		return nil
+	})
+	p.check(t, "acme")
+	return p.metrics(t)
+}
+
+// TestScrape: a scraper that asks for OpenMetrics gets it; tenants add no series; and
+// what a scrape costs is in the log.
+func TestScrape(t *testing.T) {
+	d := startDemo(t)
+	name := demo.Regions()[0]
+	admin := d.admins[name]
+	a := admin.ask(t, http.MethodGet, "/metrics", "", "Accept: application/openmetrics-text; version=1.0.0")
+	a.is(t, http.StatusOK)
+	if ct := a.header.Get("Content-Type"); !strings.HasPrefix(ct, "application/openmetrics-text") || !strings.HasSuffix(a.body, "# EOF\n") {
+		t.Errorf("asked for OpenMetrics, got %s ending in %q", ct, a.body[max(0, len(a.body)-20):])
+	}
+	if ct := admin.get(t, "/metrics").header.Get("Content-Type"); !strings.HasPrefix(ct, "text/plain") {
+		t.Errorf("asked for nothing in particular, got %s", ct)
+	}
+
+	ask := func(from, to int) {
+		for i := from; i < to; i++ {
+			d.regions[name].ask(t, http.MethodPost, "/v1/check", fmt.Sprintf(`{"tenant":"tenant-%d","cost":97}`, i))
+			d.regions[name].ask(t, http.MethodPost, "/v1/check", fmt.Sprintf(`{"tenant":"tenant-%d","cost":97}`, i))
+		}
+	}
+	own := func() (names []string) {
+		for series := range admin.scrape(t).series {
+			if strings.HasPrefix(series, "regiond_") {
+				names = append(names, series)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	ask(0, 5)
+	eventually(t, func() error { // until all that comes by itself has come
+		if !slices.ContainsFunc(own(), func(s string) bool {
+			return strings.HasPrefix(s, "regiond_global_partitions") && strings.Contains(s, "standard")
+		}) {
+			return fmt.Errorf("the sweep has not come round")
+		}
+		return nil
+	})
+	before := own()
+	ask(5, 200)
+	var grown []string
+	for _, series := range own() {
+		if _, known := slices.BinarySearch(before, series); !known {
+			grown = append(grown, series)
+		}
+	}
+	// Mode and state may change on a busy machine; that is time's doing, not the tenants'.
+	grown = slices.DeleteFunc(grown, func(s string) bool {
+		return strings.Contains(s, "_changes_total") || strings.Contains(s, `reason="`) || strings.HasPrefix(s, "regiond_sync_received")
+	})
+	if len(grown) > 0 {
+		t.Errorf("195 more tenants have added the series\n%s", strings.Join(grown, "\n"))
+	}
+
+	var took []time.Duration
+	var size int
+	for range 51 {
+		a := admin.get(t, "/metrics")
+		took, size = append(took, a.took), len(a.body)
+	}
+	slices.Sort(took)
+	t.Logf("one scrape: %d series, %d bytes, median %v of %d over HTTP", len(admin.scrape(t).series), size, took[len(took)/2], len(took))
+}
