@@ -1,0 +1,269 @@
+//go:build unix
+
+// The example, asked by customers, before the real regiond.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/middleware"
+)
+
+// daemon is the real program on this folder's topology.yaml.
+type daemon struct {
+	url    string
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+func startRegiond(t *testing.T, binary string) *daemon {
+	t.Helper()
+	dir := t.TempDir()
+	data, admin := freeAddr(t), freeAddr(t)
+	text, err := os.ReadFile("topology.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "topology.yaml")
+	edited := strings.NewReplacer("127.0.0.1:8080", data, "127.0.0.1:9090", admin).Replace(string(text))
+	if err := os.WriteFile(file, []byte(edited), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{url: "http://" + data, exited: make(chan struct{})}
+	d.cmd = exec.Command(binary, "serve", "--config", file, "--region", "eu-west")
+	var said strings.Builder
+	d.cmd.Stderr = &said
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(d.exited)
+		_ = d.cmd.Wait() // a signal ends it
+	}()
+	t.Cleanup(func() {
+		d.end(syscall.SIGKILL)
+		if t.Failed() {
+			t.Logf("regiond said:\n%s", said.String())
+		}
+	})
+	d.await(t, "http://"+admin+"/readyz")
+	return d
+}
+
+func (d *daemon) await(t *testing.T, url string) {
+	t.Helper()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	deadline := time.After(20 * time.Second)
+	for {
+		if resp, err := http.Get(url); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		select {
+		case <-again.C:
+		case <-d.exited:
+			t.Fatal("regiond ended instead of becoming ready")
+		case <-deadline:
+			t.Fatal("regiond is not ready after 20 s")
+		}
+	}
+}
+
+func (d *daemon) end(sig os.Signal) {
+	_ = d.cmd.Process.Signal(sig) // it may be gone already
+	<-d.exited
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// serve starts the example's handler before a regiond.
+func serve(t *testing.T, regiond string, closed bool) string {
+	t.Helper()
+	h, err := limited(regiond, closed, api())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// answer is what a customer gets.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func ask(t *testing.T, url, key, user string) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-API-Key", key)
+	req.Header.Set("X-User", user)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{status: resp.StatusCode, header: resp.Header, body: string(body)}
+}
+
+func TestExample(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts regiond")
+	}
+	binary := filepath.Join(t.TempDir(), "regiond")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/regiond")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build regiond: %v\n%s", err, out)
+	}
+	for name, test := range map[string]func(*testing.T, string){
+		"limits hold":                            testLimits,
+		"every word of the answer is understood": testAnswer,
+		"mistakes are told":                      testMistakes,
+		"killed and open":                        func(t *testing.T, b string) { testKilled(t, b, false) },
+		"killed and closed":                      func(t *testing.T, b string) { testKilled(t, b, true) },
+	} {
+		t.Run(name, func(t *testing.T) { test(t, binary) })
+	}
+}
+
+func testLimits(t *testing.T, binary string) {
+	api := serve(t, startRegiond(t, binary).url, false)
+	for range 5 {
+		if got := ask(t, api+"/status", "demo-key-hobby", "ann"); got.status != 200 || got.body != "all is well\n" || got.header.Get("RateLimit") == "" {
+			t.Fatalf("%d %q %v, want the API's answer and what is left", got.status, got.body, got.header)
+		}
+	}
+	got := ask(t, api+"/status", "demo-key-hobby", "ann") // per-user is used up
+	if got.status != 429 || got.header.Get("Retry-After") == "" || !json.Valid([]byte(got.body)) {
+		t.Errorf("%d %q %v, want 429 with Retry-After and a problem document", got.status, got.body, got.header)
+	}
+	if strings.Contains(got.body, "ceiling") {
+		t.Errorf("a customer reads our ceilings: %s", got.body)
+	}
+	for _, c := range []struct {
+		path, key, user string
+		status          int
+	}{
+		{"/search/go", "demo-key-hobby", "bob", 200}, // 5 of the 5 that are left of 10
+		{"/status", "demo-key-hobby", "eve", 429},
+		{"/status", "demo-key-globex", "ann", 200},
+		{"/status", "guessed", "ann", 403},
+	} {
+		if got := ask(t, api+c.path, c.key, c.user); got.status != c.status {
+			t.Errorf("%s as %s of %s = %d, want %d", c.path, c.user, c.key, got.status, c.status)
+		}
+	}
+}
+
+// testAnswer holds the client's reading against the real daemon's words.
+func testAnswer(t *testing.T, binary string) {
+	client, err := middleware.New(middleware.Options{URL: startRegiond(t, binary).url, Timeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := middleware.Check{Tenant: "hobby", Cost: 4, IdempotencyKey: "k1"}
+	for range 2 { // the second is a replay, and costs nothing
+		d, err := client.Check(t.Context(), check)
+		if err != nil || !d.Allowed || d.Away || d.Status != 200 || d.Policy != "free" || d.Name == "" || d.Limit == 0 || d.Basis != "exact" || d.Mode != "global" {
+			t.Fatalf("decision %+v, %v; want allowed by policy free, exact", d, err)
+		}
+	}
+	d, err := client.Check(t.Context(), middleware.Check{Tenant: "hobby", Cost: 4, Dimensions: map[string]string{"user": "ann"}})
+	if err != nil || !d.Allowed || d.Remaining != 1 || d.Name != "per-user" {
+		t.Fatalf("decision %+v, %v; want the user's limit nearest with 1 left", d, err)
+	}
+	d, err = client.Check(t.Context(), middleware.Check{Tenant: "hobby", Cost: 4, Dimensions: map[string]string{"user": "bob"}})
+	if err != nil || d.Allowed || d.Status != 429 || d.Name != "sustained" || d.Remaining != 2 ||
+		d.RetryAfter <= 50*time.Second || d.RetryAfter > time.Minute || d.Header.Get("Retry-After") == "" {
+		t.Errorf("decision %+v, %v; want denied by sustained with 2 left, again within a minute", d, err)
+	}
+}
+
+func testMistakes(t *testing.T, binary string) {
+	client, err := middleware.New(middleware.Options{URL: startRegiond(t, binary).url, Timeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		check  middleware.Check
+		status int
+		says   string
+	}{
+		{middleware.Check{Tenant: "acme", Policy: "unknown"}, 400, "policy"},
+		{middleware.Check{}, 400, "tenant"},
+		{middleware.Check{Tenant: "acme", Dimensions: map[string]string{"usr": "1"}}, 400, "usr"},
+		{middleware.Check{Tenant: "hobby", Cost: 11}, 422, "cost"},
+	} {
+		d, err := client.Check(t.Context(), c.check)
+		var invalid *middleware.InvalidError
+		if !errors.As(err, &invalid) || invalid.Status != c.status || !strings.Contains(invalid.Detail, c.says) || d.Allowed {
+			t.Errorf("Check(%+v) = %+v, %v; want an error of %d that names %s", c.check, d, err, c.status, c.says)
+		}
+	}
+}
+
+func testKilled(t *testing.T, binary string, closed bool) {
+	d := startRegiond(t, binary)
+	api := serve(t, d.url, closed)
+	d.end(syscall.SIGKILL)
+	want := map[bool]int{false: 200, true: 503}[closed]
+	for range 3 {
+		begun := time.Now()
+		got := ask(t, api+"/status", "demo-key-acme", "ann")
+		if got.status != want || got.header.Get("RateLimit") != "" {
+			t.Errorf("without a regiond: %d %v, want %d without RateLimit", got.status, got.header, want)
+		}
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("the answer took %v", took)
+		}
+	}
+	if got := ask(t, api+"/status", "guessed", ""); got.status != 403 {
+		t.Errorf("a stranger gets %d without a regiond, want 403", got.status)
+	}
+}
+
+// TestRunEndsWithItsContext: a server that is told to stop does.
+func TestRunEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, "127.0.0.1:0", "http://127.0.0.1:8080", false); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+	if err := run(ctx, "127.0.0.1:0", "nowhere", false); err == nil || !strings.Contains(err.Error(), "URL") {
+		t.Errorf("run before nowhere = %v, want a complaint about the URL", err)
+	}
+}

@@ -1,0 +1,3 @@
+module github.com/regiond/regiond/middleware
+
+go 1.25.0

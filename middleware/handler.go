@@ -1,0 +1,91 @@
+package middleware
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+)
+
+// Handler asks about each request before next serves it. It adds the fields of
+// Decision.Header to the answer and, when it refuses, writes a problem document
+// of RFC 9457:
+//
+//	403  Identify returned an error
+//	422  the cost is above the limit: it never fits
+//	429  denied; Retry-After says when to come back
+//	500  regiond does not understand the question: a mistake in the program
+//	503  a fail mode is closed, or regiond is away and OnAway is Closed
+//
+// The question ends with the request's context. Handler panics when Options.Identify
+// is nil, at the time it is called and not with the first request.
+func (c *Client) Handler(next http.Handler) http.Handler {
+	if c.options.Identify == nil {
+		panic("middleware: Handler needs Options.Identify")
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c.admit(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// admit reports whether a request may pass; if not, the answer is written.
+func (c *Client) admit(w http.ResponseWriter, r *http.Request) bool {
+	check, err := c.options.Identify(r)
+	if err != nil {
+		if c.options.Observe != nil {
+			c.options.Observe(r.Context(), check, Decision{}, err)
+		}
+		refuse(w, http.StatusForbidden, "about:blank", "The request cannot be attributed to a caller.")
+		return false
+	}
+	if check.TraceParent == "" && check.TraceState == "" {
+		check.TraceParent, check.TraceState = r.Header.Get("Traceparent"), r.Header.Get("Tracestate")
+	}
+	d, err := c.Check(r.Context(), check)
+	for field, values := range d.Header {
+		w.Header()[field] = values
+	}
+	switch {
+	case err != nil:
+		refuseError(w, err)
+	case d.Allowed:
+		return true
+	case d.Away:
+		refuse(w, http.StatusServiceUnavailable, "about:blank", "The rate limiter cannot be reached.")
+	case d.Status == http.StatusServiceUnavailable:
+		refuse(w, d.Status, typeBase+"temporary-reduced-capacity", "The rate limiter cannot count, and this policy refuses then.")
+	default:
+		refuse(w, d.Status, typeBase+"quota-exceeded", "The rate limit of this caller is used up. Retry-After says in how many seconds to try again.")
+	}
+	return false
+}
+
+func refuseError(w http.ResponseWriter, err error) {
+	var invalid *InvalidError
+	switch {
+	case !errors.As(err, &invalid): // the request's own context has ended: hardly anybody reads this
+		refuse(w, http.StatusServiceUnavailable, "about:blank", "The request ended before the rate limiter was asked.")
+	case invalid.Status == http.StatusUnprocessableEntity:
+		refuse(w, invalid.Status, "about:blank", "The request costs more than its limit; it never fits.")
+	default:
+		refuse(w, http.StatusInternalServerError, "about:blank", "The rate limiter was asked in a way that it does not understand.")
+	}
+}
+
+// typeBase begins the problem types that the IETF's RateLimit draft asks for.
+const typeBase = "https://iana.org/assignments/http-problem-types#"
+
+func refuse(w http.ResponseWriter, status int, kind, detail string) {
+	doc, _ := json.Marshal(struct { // four plain fields: cannot fail
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{kind, http.StatusText(status), status, detail})
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(doc, '\n'))
+}
