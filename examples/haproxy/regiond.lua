@@ -1,0 +1,59 @@
+-- Asks regiond whether a request may pass, and leaves the answer in variables:
+--
+--   txn.decision   allow | deny | invalid | away | broken
+--   txn.ratelimit, txn.ratelimit_policy, txn.retry_after, txn.problem
+--
+-- haproxy.cfg says what is done with them. The question goes to the frontend
+-- "question" of haproxy.cfg, because there timeouts, servers and connections are
+-- HAProxy's usual words; this client alone could not bound how long it connects.
+
+local question = "abns@regiond"
+
+-- first returns a field of the answer. Values are numbered from 0 here.
+local function first(answer, field)
+	local values = answer.headers and answer.headers[field]
+	return values and values[0]
+end
+
+-- decision reads what regiond said. Only one that is not there, or fails, is
+-- away: any other status is a mistake of configuration, or somebody's attempt.
+local function decision(answer)
+	local status = answer and answer.status or 0
+	if status == 200 and first(answer, "x-regiond-decision") == "allow" then
+		return "allow"
+	elseif status == 429 then
+		return "deny"
+	elseif status == 403 then
+		return "invalid"
+	elseif status < 100 or status >= 500 then
+		return "away"
+	end
+	return "broken"
+end
+
+core.register_action("regiond", { "http-req" }, function(txn)
+	-- regiond hears what HAProxy knows, and nothing that the client wrote.
+	local answer = core.httpclient():get({
+		url = "http://regiond/v1/authz",
+		dst = question,
+		timeout = 1000, -- never reached: the frontend answers within its own timeouts
+		headers = {
+			["x-tenant"] = { txn:get_var("txn.tenant") },
+			["x-forwarded-for"] = { txn.f:src() },
+			["x-forwarded-method"] = { txn.f:method() },
+			["x-forwarded-uri"] = { txn.f:pathq() },
+		},
+	})
+
+	local said = decision(answer)
+	txn:set_var("txn.decision", said)
+	if said == "allow" or said == "deny" then
+		txn:set_var("txn.ratelimit", first(answer, "ratelimit"))
+		txn:set_var("txn.ratelimit_policy", first(answer, "ratelimit-policy"))
+		txn:set_var("txn.retry_after", first(answer, "retry-after"))
+	end
+	if said == "deny" or said == "invalid" then
+		-- Without the line's end, which lf-string would write as %0A.
+		txn:set_var("txn.problem", (answer.body:gsub("%s+$", "")))
+	end
+end)

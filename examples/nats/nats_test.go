@@ -1,0 +1,91 @@
+// Package nats_test holds the configuration of this folder to what its comments say.
+package nats_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// load reads nats.conf as nats-server does, on free ports of this host.
+func load(t *testing.T) *server.Options {
+	t.Helper()
+	t.Setenv("GATEWAY_PASSWORD", "other")
+	t.Setenv("US_EAST_GATEWAY", "nats://gateway:other@127.0.0.1:1")
+	t.Setenv("AP_SOUTH_GATEWAY", "nats://gateway:other@127.0.0.1:2")
+	o, err := server.ProcessConfigFile("nats.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Host, o.Port, o.Gateway.Host, o.Gateway.Port = "127.0.0.1", server.RANDOM_PORT, "127.0.0.1", server.RANDOM_PORT
+	o.NoLog, o.NoSigs = true, true
+	return o
+}
+
+func TestSettings(t *testing.T) {
+	o := load(t)
+	if o.PingInterval != time.Second || o.MaxPingsOut != 2 || o.WriteDeadline != 2*time.Second {
+		t.Errorf("pings every %v, %d missed, writes within %v", o.PingInterval, o.MaxPingsOut, o.WriteDeadline)
+	}
+	if o.MaxPayload != 1<<20 || o.JetStream || len(o.Gateway.Gateways) != 2 || !o.Gateway.RejectUnknown {
+		t.Errorf("payload %d, JetStream %v, gateways %d, reject unknown %v", o.MaxPayload, o.JetStream, len(o.Gateway.Gateways), o.Gateway.RejectUnknown)
+	}
+}
+
+// A region hears everybody, and cannot speak as another.
+func TestPermissions(t *testing.T) {
+	s, err := server.NewServer(load(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	defer func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	}()
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server does not listen")
+	}
+	refused := make(chan error, 10)
+	c, err := nats.Connect(s.ClientURL(),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	heard := make(chan *nats.Msg, 10)
+	for _, subject := range []string{"rl.v1.usage.*", "rl.v1.beat.*", "rl.v1.digest.eu-west"} {
+		if _, err := c.ChanSubscribe(subject, heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		subject string
+		may     bool
+	}{
+		{"rl.v1.usage.eu-west", true},
+		{"rl.v1.usage.us-east", false},
+		{"rl.v1.beat.eu-west", true},
+		{"rl.v1.beat.ap-south", false},
+		{"rl.v1.digest.eu-west", true},
+		{"rl.v1.usage.*", false},
+	} {
+		if err := c.Publish(row.subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case m := <-heard:
+			if !row.may || m.Subject != row.subject {
+				t.Errorf("published on %s, heard on %s", row.subject, m.Subject)
+			}
+		case err := <-refused:
+			if row.may {
+				t.Errorf("%s: %v", row.subject, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: neither heard nor refused", row.subject)
+		}
+	}
+}

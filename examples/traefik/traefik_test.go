@@ -1,0 +1,200 @@
+//go:build unix
+
+// Package traefik_test holds regiond to what Traefik's forwardAuth expects of it.
+// Traefik itself is not run: a stand-in reads dynamic.yaml, asks the real regiond
+// as the middleware's documentation says, and treats the answers by its rules.
+package traefik_test
+
+import (
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"go.uber.org/goleak"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/regiond/regiond/test/gateway"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestBehindTraefik(t *testing.T) { example().Run(t) }
+
+func example() gateway.Example {
+	return gateway.Example{
+		Launch: launch,
+		Prove: func(req *http.Request, tenant string) {
+			req.SetBasicAuth(tenant, "demo-password-"+tenant)
+		},
+		Forgetful:  []gateway.Edit{{Old: "          - X-Tenant\n", New: "          - X-Nothing\n"}},
+		Closed:     true,
+		AwayStatus: http.StatusInternalServerError,
+		Silent:     true,
+		PlainAway:  true,
+	}
+}
+
+// config is what the contract depends on.
+type config struct {
+	HTTP struct {
+		Routers struct {
+			API struct {
+				Middlewares []string
+				Service     string
+			}
+		}
+		Middlewares struct {
+			Aliases struct {
+				Headers struct {
+					Request map[string]string `yaml:"customRequestHeaders"`
+				}
+			}
+			Customers struct {
+				BasicAuth struct {
+					Users        []string
+					HeaderField  string `yaml:"headerField"`
+					RemoveHeader bool   `yaml:"removeHeader"`
+				} `yaml:"basicAuth"`
+			}
+			Regiond struct {
+				ForwardAuth struct {
+					Address            string
+					TrustForwardHeader bool     `yaml:"trustForwardHeader"`
+					AuthRequestHeaders []string `yaml:"authRequestHeaders"`
+				} `yaml:"forwardAuth"`
+			}
+		}
+	}
+}
+
+func read(t *testing.T, edits []gateway.Edit) config {
+	t.Helper()
+	data, err := os.ReadFile("dynamic.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c config
+	if err := yaml.Unmarshal([]byte(gateway.Apply(t, "dynamic.yaml", string(data), edits...)), &c); err != nil {
+		t.Fatalf("dynamic.yaml: %v", err)
+	}
+	return c
+}
+
+// forwardAuthTimeout is Traefik's own; no option changes it.
+const forwardAuthTimeout = 30 * time.Second
+
+func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) string {
+	t.Helper()
+	c := read(t, edits)
+	service := gateway.PassOn(app)
+	return gateway.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for field := range r.Header { // the entry point trusts nobody's
+			if strings.HasPrefix(field, "X-Forwarded-") || field == "X-Real-Ip" {
+				delete(r.Header, field)
+			}
+		}
+		for field, value := range c.HTTP.Middlewares.Aliases.Headers.Request {
+			r.Header.Del(field)
+			if value != "" {
+				r.Header.Set(field, value)
+			}
+		}
+		if c.authenticate(w, r) && c.authorize(w, r, regiond) {
+			r.Header.Set("X-Forwarded-For", gateway.Peer(r))
+			service.ServeHTTP(w, r)
+		}
+	}))
+}
+
+// authenticate is basicAuth, but for the hash, which takes its time:
+// TestPasswords checks that the file's are of the passwords that are asked for.
+func (c config) authenticate(w http.ResponseWriter, r *http.Request) bool {
+	auth := c.HTTP.Middlewares.Customers.BasicAuth
+	user, password, _ := r.BasicAuth()
+	if password != "demo-password-"+user || !slices.ContainsFunc(auth.Users, func(line string) bool { return strings.HasPrefix(line, user+":") }) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="traefik"`)
+		http.Error(w, "401 Unauthorized", http.StatusUnauthorized)
+		return false
+	}
+	r.Header.Set(auth.HeaderField, user)
+	if auth.RemoveHeader {
+		r.Header.Del("Authorization")
+	}
+	return true
+}
+
+// authorize is the contract of forwardAuth: a GET of a fixed address, the request
+// described in X-Forwarded-*; 2xx allows and is not shown to the client; any other
+// answer is the client's; silence is a 500.
+func (c config) authorize(w http.ResponseWriter, r *http.Request, regiond string) bool {
+	auth := c.HTTP.Middlewares.Regiond.ForwardAuth
+	header := http.Header{}
+	for _, field := range auth.AuthRequestHeaders {
+		if values := r.Header.Values(field); len(values) > 0 {
+			header[http.CanonicalHeaderKey(field)] = values
+		}
+	}
+	header.Set("X-Forwarded-For", gateway.Peer(r))
+	header.Set("X-Forwarded-Method", r.Method)
+	header.Set("X-Forwarded-Proto", "http")
+	header.Set("X-Forwarded-Host", r.Host)
+	header.Set("X-Forwarded-Uri", r.RequestURI)
+	_, path, _ := strings.Cut(strings.TrimPrefix(auth.Address, "http://"), "/")
+	reply, err := gateway.Put(r, regiond, http.MethodGet, "/"+path, header, forwardAuthTimeout)
+	if err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		return false
+	}
+	if reply.Status < 200 || reply.Status >= 300 {
+		reply.Relay(w, nil)
+		return false
+	}
+	return true
+}
+
+func TestTheFileHasWhatTheContractNeeds(t *testing.T) {
+	c := read(t, nil)
+	if got, want := c.HTTP.Routers.API.Middlewares, []string{"aliases", "customers", "regiond"}; !slices.Equal(got, want) {
+		t.Errorf("middlewares are %q, want %q: who is calling comes before the question", got, want)
+	}
+	auth := c.HTTP.Middlewares.Regiond.ForwardAuth
+	if !strings.HasSuffix(auth.Address, "/v1/authz") || auth.TrustForwardHeader || !slices.Equal(auth.AuthRequestHeaders, []string{"X-Tenant"}) {
+		t.Errorf("forwardAuth reads %+v", auth)
+	}
+	if basic := c.HTTP.Middlewares.Customers.BasicAuth; basic.HeaderField != "X-Tenant" {
+		t.Errorf("the user is told in %q, want X-Tenant", basic.HeaderField)
+	}
+	var static struct {
+		Providers struct{ File struct{ Filename string } }
+	}
+	data, err := os.ReadFile("traefik.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(data, &static); err != nil || static.Providers.File.Filename != "dynamic.yaml" {
+		t.Errorf("traefik.yaml: %v, and it reads %q, want dynamic.yaml", err, static.Providers.File.Filename)
+	}
+}
+
+func TestPasswords(t *testing.T) {
+	users := read(t, nil).HTTP.Middlewares.Customers.BasicAuth.Users
+	if len(users) != 3 {
+		t.Errorf("there are %d users, want 3", len(users))
+	}
+	for _, line := range users {
+		user, hash, _ := strings.Cut(line, ":")
+		if err := bcrypt.CompareHashAndPassword([]byte(hash), []byte("demo-password-"+user)); err != nil {
+			t.Errorf("the password of %s is not demo-password-%s: %v", user, user, err)
+		}
+	}
+}
+
+// TestWhatCountsAsAway: only silence is an error of Traefik's; every answer but
+// 2xx goes to the customer as it is.
+func TestWhatCountsAsAway(t *testing.T) {
+	example().TestAway(t, map[int]int{200: 200, 500: 500, 503: 503, 400: 400, 404: 404, 302: 302})
+}

@@ -1,0 +1,101 @@
+//go:build unix
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// Build builds regiond from the repository's root, which lies at root seen from
+// the test's folder, and returns the path of the program.
+func Build(t *testing.T, root string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "regiond")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/regiond")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build regiond: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// Regiond is the program on a real redis-server.
+type Regiond struct {
+	*Process
+	// Addr is the data listener's, which a gateway asks.
+	Addr string
+
+	readyz string // URL
+	launch func(t *testing.T) *Process
+}
+
+// StartRegiond starts redis-server and regiond on an example's topology.yaml, with
+// nothing changed but the addresses, and waits until regiond is ready. Redis may
+// take its time: on a machine that runs other tests, an answer that misses the
+// usual 10 ms would be decided in memory, and a count would be off.
+func StartRegiond(t *testing.T, binary, topology string) *Regiond {
+	t.Helper()
+	dir := t.TempDir()
+	addrs := FreeAddrs(t, 2)
+	redis := redisserver.Start(t, redisserver.Options{})
+	file := Render(t, topology, dir,
+		Edit{Old: "http: 127.0.0.1:8080", New: "http: " + addrs[0]},
+		Edit{Old: "admin: 127.0.0.1:9090", New: "admin: " + addrs[1]},
+		Edit{Old: "127.0.0.1:6379", New: redis.Addr()},
+	)
+	r := &Regiond{Addr: addrs[0], readyz: "http://" + addrs[1] + "/readyz"}
+	r.launch = func(t *testing.T) *Process {
+		t.Helper()
+		p := Run(t, dir, binary, syscall.SIGINT, "serve", "--config", file, "--region", "eu-west",
+			"--redis-budget", "5s", "--deadline", "6s")
+		p.Await(t, r.ready)
+		return p
+	}
+	r.Process = r.launch(t)
+	return r
+}
+
+// Restart starts another process in the place of one that has ended.
+func (r *Regiond) Restart(t *testing.T) {
+	t.Helper()
+	r.Process = r.launch(t)
+}
+
+// Freeze stops the process's execution until the test ends: connections to it are
+// accepted by the kernel, and nothing is answered.
+func (r *Regiond) Freeze(t *testing.T) {
+	t.Helper()
+	r.Signal(t, syscall.SIGSTOP)
+	t.Cleanup(func() { _ = r.cmd.Process.Signal(syscall.SIGCONT) })
+	for r.ready() == nil { // the signal is on its way
+		continue
+	}
+}
+
+func (r *Regiond) ready() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.readyz, nil)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(r.readyz + " answers " + resp.Status)
+	}
+	return nil
+}
