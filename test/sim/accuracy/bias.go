@@ -1,0 +1,48 @@
+package accuracy
+
+// blur follows, for one region, what it used in truth and what somebody would count
+// who was told of all its buckets at once.
+type blur struct {
+	window, bucket int64 // µs
+	used           trail
+	buckets        []held
+}
+
+type held struct{ number, units int64 }
+
+func (b *blur) add(us, storeUS int64) {
+	b.used.add(us)
+	number := storeUS / b.bucket
+	if n := len(b.buckets); n == 0 || b.buckets[n-1].number != number {
+		b.buckets = append(b.buckets, held{number: number})
+	}
+	b.buckets[len(b.buckets)-1].units++
+}
+
+// bias is true use minus counted use: above 0 the buckets have forgotten something,
+// below they remember too long. storeUS is the region's store clock at us.
+func (b *blur) bias(us, storeUS int64) int64 {
+	return b.used.count(us) - b.counted(storeUS)
+}
+
+// counted says in its own words what quota.Counted says: two buckets fade by what
+// overlaps still, rounded up; finer ones count whole until their end is a window old.
+func (b *blur) counted(storeUS int64) int64 {
+	units := int64(0)
+	for len(b.buckets) > 0 && b.overlap(b.buckets[0], storeUS) <= 0 {
+		b.buckets = b.buckets[1:]
+	}
+	for _, h := range b.buckets {
+		over := b.overlap(h, storeUS)
+		if over < b.bucket && b.bucket == b.window {
+			units += (h.units*over + b.bucket - 1) / b.bucket
+			continue
+		}
+		units += h.units
+	}
+	return units
+}
+
+func (b *blur) overlap(h held, storeUS int64) int64 {
+	return (h.number+1)*b.bucket + b.window - storeUS
+}

@@ -1,0 +1,142 @@
+package accuracy
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// Limit is L in every cell. Multiples of demand and delays are what matter; how
+	// many units a limit has does so only when a region's part is but a few.
+	Limit = 600
+	// Seed is what the table is made with.
+	Seed = 1
+)
+
+// Cell is one point of the grid.
+type Cell struct {
+	Workload Workload
+	Regions  int
+	RTT      time.Duration // between any two regions
+	Window   time.Duration
+	Buckets  int // global_buckets
+}
+
+// String names a cell as progress and tests do.
+func (c Cell) String() string {
+	return fmt.Sprintf("%s, %d regions, RTT %v, W %v, %d buckets", c.Workload.Name, c.Regions, c.RTT, c.Window, c.Buckets)
+}
+
+// key is what makes a cell the same as another.
+func (c Cell) key() string { return c.String() }
+
+// Grid is every value with every other, in the order of measuring: the fewest regions
+// first, since they take least time, and what the plots need before the rest.
+func Grid() []Cell {
+	plotted := centre().Workload
+	rest := slices.DeleteFunc(Workloads(), func(w Workload) bool { return w.Name == plotted.Name })
+	var cells []Cell
+	for _, regions := range allRegions() {
+		for _, w := range append([]Workload{plotted}, rest...) {
+			for _, window := range allWindows() {
+				for _, rtt := range allRTTs() {
+					for _, buckets := range allBuckets() {
+						cells = append(cells, Cell{w, regions, rtt, window, buckets})
+					}
+				}
+			}
+		}
+	}
+	return cells
+}
+
+func allRegions() []int { return []int{2, 3, 10, 30} }
+
+func allRTTs() []time.Duration {
+	return []time.Duration{20 * time.Millisecond, 80 * time.Millisecond, 160 * time.Millisecond}
+}
+
+func allWindows() []time.Duration {
+	return []time.Duration{time.Minute, 10 * time.Second, time.Second}
+}
+
+func allBuckets() []int { return []int{2, 11} }
+
+// centre is the cell around which Focus looks.
+func centre() Cell {
+	return Cell{Workload: workload("steady 10×"), Regions: 3, RTT: 80 * time.Millisecond, Window: time.Minute, Buckets: 2}
+}
+
+func workload(name string) Workload {
+	for _, w := range Workloads() {
+		if w.Name == name {
+			return w
+		}
+	}
+	panic("accuracy: no workload is called " + name)
+}
+
+// Focus is the part of Grid that shows most: all workloads at the centre, with
+// both kinds of buckets, and then every other value of each factor alone.
+func Focus() []Cell {
+	var cells []Cell
+	for _, w := range Workloads() {
+		for _, buckets := range allBuckets() {
+			c := centre()
+			c.Workload, c.Buckets = w, buckets
+			cells = append(cells, c)
+		}
+	}
+	for _, rtt := range allRTTs() {
+		c := centre()
+		if rtt != c.RTT {
+			c.RTT = rtt
+			cells = append(cells, c)
+		}
+	}
+	for _, regions := range allRegions() {
+		c := centre()
+		if regions != c.Regions {
+			c.Regions = regions
+			cells = append(cells, c)
+		}
+	}
+	for _, window := range allWindows() {
+		c := centre()
+		if window != c.Window {
+			c.Window = window
+			cells = append(cells, c)
+		}
+	}
+	return cells
+}
+
+// runs is how many worlds a cell is measured in. Their first checks come a quarter
+// and three quarters into a window of the store clocks: what two buckets forget
+// depends on where in a bucket the load began, and with demand far above the limit it
+// stays so.
+const runs = 2
+
+// startsAt is where in a window a run begins, as a part of it.
+func startsAt(run int) float64 { return (float64(run) + 0.5) / runs }
+
+// lasts is how long arrivals come in each run. Short windows are simulated for more
+// of their lengths, since they are the cheaper ones.
+func (c Cell) lasts() time.Duration {
+	switch {
+	case c.Window < 5*time.Second:
+		return 12 * c.Window
+	case c.Window < 30*time.Second:
+		return 4 * c.Window
+	default:
+		return c.Window * 27 / 10
+	}
+}
+
+// bucket is the length of a usage total's bucket, as regiond works it out.
+func (c Cell) bucket() time.Duration { return c.Window / time.Duration(c.Buckets-1) }
+
+// late is for how long an admission may be unknown to a peer: a tick, the way, and
+// some for the work.
+func (c Cell) late() time.Duration { return c.RTT/2 + 120*time.Millisecond }

@@ -1,0 +1,164 @@
+package accuracy
+
+// Check is what became of an arrival.
+type Check struct {
+	US       int64 // true time, the same for all regions, never before the last one's
+	StoreUS  int64 // what the region's store clock showed then
+	Region   int
+	Admitted bool
+}
+
+// Figures are what a Judge found. Units are units of the limit.
+type Figures struct {
+	Asked, Admitted int64
+	// AllKnowing is what the all-knowing limiter admitted of the same checks.
+	AllKnowing int64
+	// Needless counts denials while everything that was asked for in the window that
+	// ends there, this check included, would have fit.
+	Needless int64
+	// Worst is how far the worst window went over the limit, wherever it began; below 0
+	// if no window was full.
+	Worst int64
+	// Beyond is the same without what two buckets had forgotten.
+	Beyond int64
+	// P99 is how far windows went over the limit for a hundredth of the time, and Mean
+	// how far on average, windows below it counting 0.
+	P99  int64
+	Mean float64
+	// Aligned is how far the worst of the windows went that regiond measures itself:
+	// those that begin at multiples of W on the store clocks.
+	Aligned int64
+	// Unexplained is the most that any admission lies past the limit, the bias of the
+	// buckets and what peers admitted so shortly before that nobody could know. Above 0
+	// is a mistake in regiond.
+	Unexplained int64
+}
+
+// Judge sees every check and believes nothing but yes and no. It wants checks in
+// the order of time.
+type Judge struct {
+	limit, window int64
+	figures       Figures
+	asked         trail
+	admitted      trail
+	late          trail // of all regions
+	lateOf        []trail
+	blurs         []blur
+	storeAhead    []int64 // each region's store clock minus true time, when it last admitted
+	ideal         allKnowing
+	pastime       pastime
+	alignedUnits  map[int64]int64 // by number of the window
+}
+
+// NewJudge judges so many regions under a limit of units in a window, told in
+// buckets of that length, where news takes at most lateUS. All times are µs.
+func NewJudge(regions int, limit, window, bucket, lateUS int64) *Judge {
+	j := &Judge{
+		limit: limit, window: window,
+		asked: trail{width: window}, admitted: trail{width: window}, late: trail{width: lateUS},
+		ideal:        allKnowing{limit: limit, log: trail{width: window}},
+		storeAhead:   make([]int64, regions),
+		alignedUnits: map[int64]int64{},
+		figures:      Figures{Worst: -limit, Beyond: -limit, Aligned: -limit, Unexplained: -limit},
+	}
+	for range regions {
+		j.lateOf = append(j.lateOf, trail{width: lateUS})
+		j.blurs = append(j.blurs, blur{window: window, bucket: bucket, used: trail{width: window}})
+	}
+	return j
+}
+
+// Take takes a check in.
+func (j *Judge) Take(c Check) {
+	j.figures.Asked++
+	j.asked.add(c.US)
+	j.ideal.check(c.US)
+	if !c.Admitted {
+		if j.asked.count(c.US) <= j.limit {
+			j.figures.Needless++
+		}
+		return
+	}
+	j.admit(c)
+}
+
+func (j *Judge) admit(c Check) {
+	j.passTo(c.US)
+	j.storeAhead[c.Region] = c.StoreUS - c.US
+	j.figures.Admitted++
+	for _, t := range []*trail{&j.admitted, &j.late, &j.lateOf[c.Region]} {
+		t.add(c.US)
+	}
+	j.blurs[c.Region].add(c.US, c.StoreUS)
+	over := j.admitted.count(c.US) - j.limit
+	late := j.late.count(c.US) - j.lateOf[c.Region].count(c.US)
+	bias := j.bias(c)
+	f := &j.figures
+	f.Worst = max(f.Worst, over)
+	f.Beyond = max(f.Beyond, over-max(0, bias))
+	f.Unexplained = max(f.Unexplained, over-bias-late)
+	number := c.StoreUS / j.window
+	j.alignedUnits[number]++
+	f.Aligned = max(f.Aligned, j.alignedUnits[number]-j.limit)
+}
+
+// bias is that of all regions but the asker, who counts its own exactly.
+func (j *Judge) bias(c Check) int64 {
+	units := int64(0)
+	for i := range j.blurs {
+		if i != c.Region {
+			units += j.blurs[i].bias(c.US, c.US+j.storeAhead[i])
+		}
+	}
+	return units
+}
+
+// passTo lets time pass: counts fall by themselves as units leave the window.
+func (j *Judge) passTo(us int64) {
+	for at, ok := j.admitted.leaves(); ok && at <= us; at, ok = j.admitted.leaves() {
+		inside := int64(len(j.admitted.at) - j.admitted.head)
+		j.pastime.hold(inside, at)
+		j.admitted.head++
+	}
+	j.pastime.hold(j.admitted.count(us), us)
+}
+
+// Used is how much all regions together admitted in the window that ends at us,
+// which is not before the newest check.
+func (j *Judge) Used(us int64) int64 {
+	j.passTo(us)
+	return j.admitted.count(us)
+}
+
+// Figures returns what was found up to endUS, when the judge's work is done.
+func (j *Judge) Figures(endUS int64) Figures { return j.tally(endUS).figures(j.limit) }
+
+func (j *Judge) tally(endUS int64) *tally {
+	j.passTo(endUS)
+	t := &tally{all: j.figures, pastime: j.pastime}
+	t.all.AllKnowing = j.ideal.admitted
+	return t
+}
+
+// tally is what one or several judges found, each in a world of its own.
+type tally struct {
+	all     Figures // but for Mean and P99
+	pastime pastime
+}
+
+// join takes in what other judges found.
+func (t *tally) join(o *tally) {
+	t.pastime.join(&o.pastime)
+	a, f := &t.all, &o.all
+	a.Asked, a.Admitted = a.Asked+f.Asked, a.Admitted+f.Admitted
+	a.AllKnowing, a.Needless = a.AllKnowing+f.AllKnowing, a.Needless+f.Needless
+	a.Worst, a.Beyond = max(a.Worst, f.Worst), max(a.Beyond, f.Beyond)
+	a.Aligned, a.Unexplained = max(a.Aligned, f.Aligned), max(a.Unexplained, f.Unexplained)
+}
+
+// figures is everything together, under a limit.
+func (t *tally) figures(limit int64) Figures {
+	f := t.all
+	f.Mean, f.P99 = t.pastime.above(limit)
+	return f
+}

@@ -1,0 +1,76 @@
+package accuracy
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/sim"
+)
+
+const (
+	// jitter is the most that chance adds to a message's way, as a part of the way.
+	jitter = 0.1
+	// apart is how far the store clocks of neighbours in the topology differ, about as
+	// much as clocks do that are kept by NTP across continents.
+	apart = 7 * time.Millisecond
+	// settled is how long regions have to find each other before the first check.
+	settled = 5 * time.Second
+	tenant  = "acme"
+)
+
+// mesh is a World of the simulator.
+type mesh struct{ *sim.World }
+
+// Simulated builds a cell's world in the simulator: one process in each region, no
+// faults, the way between any two the same.
+func Simulated(c Cell, run int, seed uint64) (World, error) {
+	skew, err := c.skew(run)
+	if err != nil {
+		return nil, err
+	}
+	w, err := sim.New(c.options(seed, skew))
+	if err != nil {
+		return nil, err
+	}
+	w.RunUntil(settled)
+	for i := range c.Regions {
+		if a := w.Check(i, "nobody", 1); a.Decision.Mode != quota.ModeGlobal {
+			return nil, fmt.Errorf("region %d is in mode %v %v after its start: %v", i, a.Decision.Mode, settled, a.Decision.Reason)
+		}
+	}
+	return mesh{World: w}, nil
+}
+
+// skew is by how much all store clocks are set so that a run's first check can come
+// at its moment in a window.
+func (c Cell) skew(run int) (time.Duration, error) {
+	alone := c
+	alone.Regions = 1 // all store clocks begin alike
+	w, err := sim.New(alone.options(0, 0))
+	if err != nil {
+		return 0, err
+	}
+	window := c.Window.Microseconds()
+	at := (w.StoreUS(0) + settled.Microseconds()) % window
+	return time.Duration((int64(float64(window)*startsAt(run))+window-at)%window) * time.Microsecond, nil
+}
+
+func (c Cell) options(seed uint64, skew time.Duration) sim.Options {
+	way := c.RTT / 2
+	o := sim.Options{
+		Seed: seed, Delay: way, Jitter: time.Duration(jitter * float64(way)),
+		Policies: []quota.Policy{{Name: "standard", EnforcePercent: -1, Limits: []quota.Limit{
+			{Name: "all", Units: Limit, Window: c.Window, Scope: quota.ScopeGlobal, GlobalBuckets: c.Buckets},
+		}}},
+	}
+	for i := range c.Regions {
+		o.Regions = append(o.Regions, sim.RegionOptions{Name: fmt.Sprintf("r%02d", i), Skew: skew + time.Duration(i)*apart})
+	}
+	return o
+}
+
+// Check implements World.
+func (m mesh) Check(region int) bool {
+	return m.World.Check(region, tenant, 1).Decision.Allowed
+}

@@ -1,0 +1,134 @@
+package sim
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	meshsync "github.com/regiond/regiond/sync"
+)
+
+// message is one publication, read once; all who hear it share it.
+type message struct {
+	*meshsync.Opened
+	from *process
+	hash uint64 // of its bytes
+}
+
+// link is the way from one region to another, one way.
+type link struct {
+	delay, jitter time.Duration
+	cut           bool
+	loss          float64 // of messages that get lost
+	twice         float64 // that come twice
+	late          float64 // that are overtaken, by up to lateBy
+}
+
+// lateBy is how late a message may be that others overtake.
+const lateBy = 2 * time.Second
+
+// port is one process's connection to the bus. It implements sync.Bus.
+type port struct {
+	p    *process
+	down bool // the bus refuses what it publishes, and brings it nothing
+	// newest is when the newest message for each process arrives, so that those of one
+	// publisher keep their order unless they are made late.
+	newest map[*process]time.Duration
+	// late is when the newest of those arrives that others may overtake.
+	late      map[*process]time.Duration
+	published uint64 // messages
+	last      uint64 // the hash of the newest
+}
+
+// chance is what is left to chance on a message's way to one process. It depends on
+// nothing but the seed, the two and the message's number.
+type chance struct{ state uint64 }
+
+func (w *World) chance(from, to *process) chance {
+	return chance{w.o.Seed ^ from.bus.published<<20 ^ uint64(from.number)<<52 ^ uint64(to.number)<<8}
+}
+
+// next is a number as good as any other (splitmix64).
+func (c *chance) next() uint64 {
+	c.state += 0x9e3779b97f4a7c15
+	z := c.state
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// happens is true in so many of all cases, from 0 to 1.
+func (c *chance) happens(often float64) bool {
+	return often > 0 && float64(c.next()>>11) < often*(1<<53)
+}
+
+// below is a time from 0 to below most.
+func (c *chance) below(most time.Duration) time.Duration {
+	if most <= 0 {
+		return 0
+	}
+	return time.Duration(c.next() % uint64(most))
+}
+
+var errDown = errors.New("the simulated bus is down")
+
+// Messages implements sync.Bus; the world delivers by itself.
+func (*port) Messages() <-chan meshsync.Message { return nil }
+
+// Gaps implements sync.Bus; the world tells by itself.
+func (*port) Gaps() <-chan struct{} { return nil }
+
+// Publish implements sync.Bus.
+func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
+	w := b.p.site.w
+	if b.down {
+		return errDown
+	}
+	w.stats.Published++
+	b.published++
+	m := &message{Opened: meshsync.Open(meshsync.Message{Subject: subject, Data: data}), from: b.p, hash: xxhash.Sum64(data)}
+	b.last = m.hash
+	to, directed := strings.CutPrefix(subject, meshsync.SubjectDigest)
+	for _, s := range w.sites {
+		if directed && s.name != to {
+			continue
+		}
+		for _, p := range s.processes {
+			if p != b.p {
+				w.send(m, p)
+			}
+		}
+	}
+	return nil
+}
+
+// send puts a message on its way to one process.
+func (w *World) send(m *message, to *process) {
+	l, c := &w.links[m.from.site.place][to.site.place], w.chance(m.from, to)
+	if l.cut || to.bus.down || c.happens(l.loss) {
+		w.stats.Lost++
+		return
+	}
+	w.arrive(m, to, l, &c)
+	if c.happens(l.twice) {
+		w.reached(duplicate)
+		w.arrive(m, to, l, &c)
+	}
+}
+
+func (w *World) arrive(m *message, to *process, l *link, c *chance) {
+	at := w.now + l.delay + c.below(l.jitter)
+	if c.happens(l.late) {
+		at += c.below(lateBy)
+		m.from.bus.late[to] = at
+	} else {
+		at = max(at, m.from.bus.newest[to])
+		m.from.bus.newest[to] = at
+		if at < m.from.bus.late[to] {
+			w.reached(overtaken)
+		}
+	}
+	w.queue.add(event{at: at, kind: kindMessage, p: to, msg: m})
+}

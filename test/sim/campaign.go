@@ -1,0 +1,142 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// Report is what a campaign of many worlds has seen.
+type Report struct {
+	Worlds     int
+	RegionTime time.Duration // virtual, all regions of all worlds
+	Leapt      time.Duration // of it: at rest, and leapt over
+	Took       time.Duration // of this machine
+	Stats      Stats
+	Hard       Hard
+	Failed     []Failure
+	Err        error // a world could not be made
+}
+
+// Failure is a seed whose world broke an invariant.
+type Failure struct {
+	Seed  uint64
+	Lasts time.Duration // as given to RunSeed
+	Violation
+}
+
+// Replay is the command that runs the world again.
+func (f *Failure) Replay() string {
+	if f.Lasts == 0 {
+		return fmt.Sprintf("make sim SEED=%d", f.Seed)
+	}
+	return fmt.Sprintf("go run ./test/sim/cmd/sim -seed %d -lasts %v", f.Seed, f.Lasts)
+}
+
+// Campaign runs the worlds of all seeds from one on, as many beside each other as there
+// are cores and one goroutine each, until ctx ends or some have failed. A world that was
+// begun is finished. lasts is NewFate's.
+func Campaign(ctx context.Context, from uint64, lasts time.Duration) Report {
+	var (
+		mu    sync.Mutex // guards report and next
+		r     Report
+		next  = from
+		began = time.Now()
+		group sync.WaitGroup
+	)
+	const enough = 3 // failures
+	take := func() (uint64, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		next++
+		return next - 1, ctx.Err() == nil && len(r.Failed) < enough && r.Err == nil
+	}
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for {
+				seed, ok := take()
+				if !ok {
+					return
+				}
+				one := RunSeed(seed, lasts)
+				mu.Lock()
+				r.add(&one)
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	r.Took = time.Since(began)
+	return r
+}
+
+// RunSeed runs one world to its end, or to its first violations; see NewFate.
+func RunSeed(seed uint64, lasts time.Duration) Report {
+	f, err := NewFate(seed, lasts)
+	if err != nil {
+		return Report{Err: fmt.Errorf("seed %d: %w", seed, err)}
+	}
+	r := Report{Worlds: 1}
+	for _, v := range f.Run() {
+		r.Failed = append(r.Failed, Failure{seed, lasts, v})
+	}
+	r.RegionTime, r.Stats, r.Hard = f.RegionTime(), f.Stats(), f.HardStates()
+	r.Leapt = r.Stats.Leapt * time.Duration(len(f.sites))
+	return r
+}
+
+func (r *Report) add(one *Report) {
+	r.Worlds += one.Worlds
+	r.RegionTime += one.RegionTime
+	r.Leapt += one.Leapt
+	r.Failed = append(r.Failed, one.Failed...)
+	if r.Err == nil {
+		r.Err = one.Err
+	}
+	s, t := &r.Stats, &one.Stats
+	s.Events += t.Events
+	s.Checks += t.Checks
+	s.Admitted += t.Admitted
+	s.Published += t.Published
+	s.Lost += t.Lost
+	s.Summed += t.Summed
+	s.Converged += t.Converged
+	s.Refolded += t.Refolded
+	for i := range r.Hard {
+		r.Hard[i] += one.Hard[i]
+	}
+}
+
+// Missing names the hard states that were never reached.
+func (r *Report) Missing() []string {
+	var names []string
+	for i, n := range r.Hard {
+		if n == 0 {
+			names = append(names, hard(i).String())
+		}
+	}
+	return names
+}
+
+// Print writes the report for people.
+func (r *Report) Print(w io.Writer) {
+	s := &r.Stats
+	fmt.Fprintf(w, "%d worlds, %.0f region-hours at true timings in %v: %.0f played event by event, %.0f at rest and leapt over\n",
+		r.Worlds, r.RegionTime.Hours(), r.Took.Round(time.Second), (r.RegionTime - r.Leapt).Hours(), r.Leapt.Hours())
+	fmt.Fprintf(w, "%d events (%.0f a second), %d checks, %d messages, %d lost on their way\n",
+		s.Events, float64(s.Events)/max(r.Took.Seconds(), 1e-9), s.Checks, s.Published, s.Lost)
+	fmt.Fprintf(w, "%d times the sum over all regions was accounted for, %d times all were seen to hold the same, %d times messages were folded again in another order\n",
+		s.Summed, s.Converged, s.Refolded)
+	fmt.Fprintln(w, "\nhard states reached:")
+	for i, n := range r.Hard {
+		fmt.Fprintf(w, "%10d  %s\n", n, hard(i))
+	}
+	fmt.Fprintf(w, "\n%d unexplained violations\n", len(r.Failed))
+	for i := range r.Failed {
+		v := &r.Failed[i]
+		fmt.Fprintf(w, "\nseed %d, at %v: %s\n  %s\nreplay: %s\nbefore it:\n%s", v.Seed, v.At, v.Name, v.Text, v.Replay(), v.Last)
+	}
+}

@@ -1,0 +1,47 @@
+// Command accuracy measures how exact a global limit is, on the simulator.
+//
+//	go run ./test/sim/cmd/accuracy            prints the figures that show most, in seconds
+//	go run ./test/sim/cmd/accuracy -docs docs measures the whole grid, in minutes, and writes
+//	                                          the page, its figures and its plots below docs
+//	go run ./test/sim/cmd/accuracy -docs docs -render   draws them anew from the stored figures
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+
+	"github.com/regiond/regiond/test/sim/accuracy"
+)
+
+func main() {
+	docs := flag.String("docs", "", "folder of documents to write to; none: print only")
+	render := flag.Bool("render", false, "measure nothing, write page and plots from the figures that are there")
+	resume := flag.Bool("resume", false, "keep the figures of a run that was stopped; only if nothing has changed since")
+	workers := flag.Int("workers", runtime.GOMAXPROCS(0), "cells to measure at a time")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *docs, *render, *resume, *workers); err != nil {
+		fmt.Fprintln(os.Stderr, "accuracy:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, docs string, render, resume bool, workers int) error {
+	switch {
+	case docs == "" && render:
+		return fmt.Errorf("-render needs -docs: which folder's figures?")
+	case docs == "":
+		return accuracy.Report(ctx, os.Stdout, accuracy.Simulated, workers)
+	case render:
+		return accuracy.WriteRendered(docs)
+	}
+	return accuracy.Document(ctx, accuracy.Documents{
+		Folder: docs, Resume: resume, Build: accuracy.Simulated, Workers: workers,
+		Progress: func(done, of int) { fmt.Fprintf(os.Stderr, "%d of %d cells\n", done, of) },
+	})
+}

@@ -1,0 +1,58 @@
+// Package sim runs regions of regiond in virtual time: the real limiter on its memory
+// store, the real ledger, mesh, wire format and view, joined by internal/global as the
+// daemon joins them, and between them a bus, stores and gossip that fail. One
+// goroutine, one seed, one trace. It tells a World from a Fate, a world in which things
+// go wrong by themselves, and a Campaign of many.
+//
+// # Time
+//
+// All timings are the product's own. While a world is at rest, and nothing but beats
+// would happen for long, they are leapt over in one step that leaves behind what they
+// would have: see Mesh.Leap of package sync. A test compares the answers, the views and
+// the state of worlds that leap with those that play each beat. Reports tell the hours
+// that were leapt over from those that were played.
+//
+// # What is checked, and when
+//
+// At every check: LOC-F (what was lost is reckoned with). At every admission by a
+// store: LOC-1 (totals of a store), LOC-3 (the window), G-1, G-3, BUS-4. At every
+// denial: G-4, G-5. At every look of a process: G-3 (groups), LV-3. At every 64th look
+// and 16th admission of a world, since they walk over a whole ledger: BUS-1, BUS-2.
+// Ten seconds after each episode, if nothing is wrong by then: BUS-3, and BUS-1 once
+// more, by all that one process was told, folded again in another order. When it is
+// tried: BUS-6, BUS-8, BUS-9. BUS-7 has a world of its own, TestRoomRunsOut.
+//
+// # How the invariants are read here
+//
+//   - G-1: a ceiling is at most L less what the others may use or are known to have used;
+//     a process counts all that any message told it; and whoever counts on a region has
+//     been told of its units within five seconds. While all count on all, the sum over
+//     all regions is L at most, but for what the asker was not told yet and what the
+//     buckets of the others have forgotten, which test/oracle works out, both to the unit.
+//   - G-3: there is no strict mode. A region that counts on nobody for a window holds no
+//     more than its part, and two regions never count on overlapping groups for longer
+//     than it takes to notice. Policies other than share promise less, see the table
+//     above view.Ceiling.
+//   - G-4: from two windows and five seconds after a region began to count on nobody, it
+//     is not denied what fits into its part, less what others are known to have used
+//     beyond theirs. It takes two windows for what it counted while it was not alone to
+//     be over.
+//   - G-5: while all count on all and have the same topology.
+//   - G-6: there is no taper. What is admitted in share stays within the part, which G-3
+//     holds it to.
+//   - BUS-1 and BUS-5: what is held of a region, bucket and epoch is the largest number
+//     that was told, in whatever order, how often and beside which other epochs.
+//   - BUS-2: and never more than the region has admitted.
+//   - BUS-3: ten seconds after the last fault and the last admission any two processes
+//     hold the same of a third region. What is over within five seconds is left out: each
+//     process sees a bucket end by its own clock.
+//   - BUS-4: what is believed of a region is no more than what it said counts, three
+//     seconds later at most: a bucket that is heard of late ends late.
+//   - LV-3: whoever is counted on was heard on the bus; modes change at most as often as
+//     doubling waits allow; with nothing wrong for two minutes the mode is global.
+//   - LOC-F: when a store has lost all that it counted, or was away, the process that
+//     admitted it reckons with it. For what is counted elsewhere, a region whose store
+//     lost something, was away or had its clock moved is excused for as long as a total
+//     may count, two windows and a bucket, and five seconds in which to hear of it; the
+//     sum over all regions, to which both sides contribute, for twice that.
+package sim

@@ -1,0 +1,87 @@
+package sim_test
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/test/sim"
+)
+
+// shortSeeds are worlds for every run of the tests; make sim runs hundreds.
+const (
+	shortSeeds = 3
+	shortWorld = 6 * time.Minute
+)
+
+// TestFateSeeds runs worlds whose first faults are known to show each mistake within
+// minutes of virtual time: whoever makes it fails here at once.
+func TestFateSeeds(t *testing.T) {
+	t.Parallel()
+	for name, w := range map[string]struct {
+		seed  uint64
+		lasts time.Duration
+	}{
+		"totals-are-added-instead-of-merged":     {2, time.Minute},
+		"two-epochs-are-taken-for-one":           {1, 11 * time.Minute},
+		"totals-from-the-future-are-taken":       {2, time.Minute},
+		"parts-of-the-dead-are-claimed":          {1, time.Minute},
+		"groups-are-used-before-they-are-agreed": {2, time.Minute},
+		"gossip-alone-decides-who-is-heard":      {1, time.Minute},
+		"lost-totals-are-not-subtracted":         {2, time.Minute},
+		"whoever-flapped-is-back-at-once":        {5, 2 * time.Minute},
+		"live-totals-are-evicted":                {1, time.Minute},
+		"what-the-store-lost-is-forgotten":       {1, 11 * time.Minute},
+		"what-is-over-still-counts":              {2, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := sim.RunSeed(w.seed, w.lasts)
+			tell(t, &r)
+		})
+	}
+}
+
+func tell(t *testing.T, r *sim.Report) {
+	t.Helper()
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	for i := range r.Failed {
+		v := &r.Failed[i]
+		t.Errorf("seed %d, at %v: %s: %s\nreplay: %s\n%s", v.Seed, v.At, v.Name, v.Text, v.Replay(), v.Last)
+	}
+}
+
+// TestFates: whatever happens, all invariants hold.
+func TestFates(t *testing.T) {
+	t.Parallel()
+	var checks, lost int64
+	for seed := range uint64(shortSeeds) {
+		r := sim.RunSeed(seed+1, shortWorld)
+		tell(t, &r)
+		checks, lost = checks+r.Stats.Checks, lost+r.Stats.Lost
+	}
+	if checks == 0 || lost == 0 {
+		t.Errorf("%d checks, %d messages lost: nothing was asked, or nothing went wrong", checks, lost)
+	}
+}
+
+// TestSameFate: a seed gives the same trace each time, on one core and on several.
+func TestSameFate(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for seed := uint64(21); seed < 23; seed++ {
+		var sums [2]uint64
+		for i := range sums {
+			runtime.GOMAXPROCS(1 + i)
+			f, err := sim.NewFate(seed, shortWorld)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Run()
+			sums[i] = f.Hash()
+		}
+		if sums[0] != sums[1] {
+			t.Errorf("seed %d gave two traces, %x and %x: something depends on the order of a map, or on time", seed, sums[0], sums[1])
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/regiond/regiond/region"
+	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// Faults are verbs of the world: each is one thing that goes wrong, or right again.
+// They may be called between events, and from a function given to At.
+
+// fault writes a fault into the trace.
+func (w *World) fault(p *process, format string, args ...any) {
+	w.trace.note(w.now, p, fmt.Sprintf(format, args...))
+	if w.judge != nil {
+		w.judge.faulted()
+	}
+}
+
+// Cut cuts or heals the bus from one region to another, one way.
+func (w *World) Cut(from, to int, yes bool) {
+	w.fault(nil, "bus %s → %s: cut %t", w.sites[from].name, w.sites[to].name, yes)
+	w.links[from][to].cut = yes
+}
+
+// CutGossip cuts or heals gossip between two regions.
+func (w *World) CutGossip(i, j int, yes bool) {
+	w.fault(nil, "gossip %s, %s: cut %t", w.sites[i].name, w.sites[j].name, yes)
+	w.gossip.cut(i, j, yes)
+}
+
+// Weather sets how messages fare from one region to another: how many of them are
+// lost, come twice or come late, from 0 to 1.
+func (w *World) Weather(from, to int, loss, twice, late float64) {
+	w.fault(nil, "bus %s → %s: loss %.2f, twice %.2f, late %.2f", w.sites[from].name, w.sites[to].name, loss, twice, late)
+	l := &w.links[from][to]
+	l.loss, l.twice, l.late = loss, twice, late
+}
+
+// Disconnect takes the bus away from a region's processes, or gives it back: then they
+// know that they may have missed something.
+func (w *World) Disconnect(place int, yes bool) {
+	s := w.sites[place]
+	w.fault(nil, "%s: disconnected from the bus %t", s.name, yes)
+	for _, p := range slices.Clone(s.processes) {
+		p.bus.down = yes
+		if !yes && !p.frozen {
+			p.touched()
+			p.mesh.Reconnected()
+			p.settle()
+		}
+	}
+}
+
+// StoreAway takes a region's store away, or gives it back.
+func (w *World) StoreAway(place int, yes bool) {
+	s := w.sites[place]
+	w.fault(nil, "%s: store away %t", s.name, yes)
+	s.store.away = yes
+	w.hit(s)
+}
+
+// Flush empties a region's store.
+func (w *World) Flush(place int) {
+	s := w.sites[place]
+	w.fault(nil, "%s: the store lost everything", s.name)
+	s.store.forget()
+	w.hit(s)
+	if w.judge != nil {
+		w.judge.forgot(s)
+	}
+}
+
+// Rewind has a region's store lose its latest writes; the world must be Lossy.
+func (w *World) Rewind(place int, while time.Duration) {
+	s := w.sites[place]
+	units := s.store.rewind(while)
+	w.fault(nil, "%s: the store lost the writes of %v, %d units", s.name, while, units)
+	w.hit(s)
+	if units > 0 {
+		w.reached(suffixLost)
+	}
+}
+
+// Step moves a region's store clock. Its processes notice within a second.
+func (w *World) Step(place int, by time.Duration) {
+	s := w.sites[place]
+	w.fault(nil, "%s: the store's clock steps by %v", s.name, by)
+	s.stepped += by
+	w.hit(s)
+	w.At(w.now+time.Duration(w.dice.Int64N(int64(time.Second))), func() {
+		switch {
+		case s.seen > s.stepped:
+			w.reached(steppedBack)
+		case s.seen < s.stepped:
+			w.reached(steppedAhead)
+		}
+		s.seen = s.stepped
+	})
+}
+
+func (w *World) hit(s *site) {
+	if w.judge != nil {
+		w.judge.disturbed(s.place)
+	}
+}
+
+// Freeze stops a process for a while, as SIGSTOP does.
+func (w *World) freeze(p *process, lasts time.Duration) {
+	w.fault(p, "frozen for %v", lasts)
+	p.frozen = true
+	w.At(w.now+lasts, func() {
+		if p.gone {
+			return
+		}
+		w.fault(p, "thawed")
+		p.known.thawed = w.now
+		p.frozen = false
+		inbox := p.inbox
+		p.inbox = nil
+		lookFirst := w.dice.IntN(2) == 0
+		if lookFirst { // either may come first: the lookout's goroutine, or the mesh's
+			p.touched()
+			p.settle()
+		}
+		for _, m := range inbox {
+			p.hear(m)
+		}
+		p.touched()
+		p.settle()
+	})
+}
+
+// kill ends a process as SIGKILL does, or as SIGTERM does: then it says goodbye.
+func (w *World) kill(p *process, politely bool) {
+	w.fault(p, "ended, saying goodbye: %t", politely)
+	if politely && !p.frozen {
+		p.touched()
+		p.mesh.Leave()
+	} else {
+		politely = false
+		if p.ceilings.Ledger().Unsent() > 0 {
+			w.reached(crashedUntold)
+		}
+		w.hit(p.site) // what it admitted locally and told nobody is gone
+	}
+	p.gone = true
+	p.site.processes = slices.DeleteFunc(slices.Clone(p.site.processes), func(q *process) bool { return q == p })
+	w.gossip.ended(p, politely)
+	if w.judge != nil {
+		for pair := range w.judge.overlaps {
+			if pair[0] == p.number || pair[1] == p.number {
+				delete(w.judge.overlaps, pair)
+			}
+		}
+	}
+}
+
+// begin starts a process in a region.
+func (w *World) begin(place int, instance string) *process {
+	w.fault(nil, "%s: %s starts", w.sites[place].name, instance)
+	p, err := w.sites[place].start(instance)
+	if err != nil {
+		panic("sim: " + err.Error()) // the world's own mistake
+	}
+	p.bus.down = w.sites[place].disconnected()
+	return p
+}
+
+// disconnected reports whether the region's other processes are.
+func (s *site) disconnected() bool { return len(s.processes) > 1 && s.processes[0].bus.down }
+
+// reload gives a region another topology, unless it has a newer one: no operator rolls
+// out two at once and leaves them mixed.
+func (w *World) reload(place, version int, top *region.Topology) {
+	s := w.sites[place]
+	if version < s.version {
+		return
+	}
+	s.version = version
+	w.fault(nil, "%s: reloads", s.name)
+	w.reloaded = true
+	s.topology = top
+	for _, p := range slices.Clone(s.processes) {
+		if err := p.limiter.Configure(p.enforced()); err != nil {
+			panic("sim: " + err.Error()) // the world's own mistake
+		}
+		p.ceilings.Configure(top)
+		p.look = w.now
+		p.touched()
+		p.settle()
+	}
+}
+
+// poison has a process hear messages that must change nothing.
+func (w *World) poison(p *process) {
+	author := w.sites[(p.site.place+1)%len(w.sites)]
+	from := wire.Process{Region: author.name, Instance: "stranger", Boot: 1}
+	now := author.nowUS()
+	group := func(bucket int64) []wire.Group {
+		return []wire.Group{{Limit: "p0.all", WindowUS: 60_000_000, BucketUS: 60_000_000, Bucket: bucket, IDs: []uint64{7}, Epochs: []int64{now}, Units: []int64{5}}}
+	}
+	usage := func(u wire.Usage) []byte { return wire.AppendUsage(nil, &u) }
+	bad := []meshsync.Message{
+		{Subject: meshsync.SubjectUsage + author.name, Data: []byte("nonsense")},
+		{Subject: meshsync.SubjectUsage + p.site.name + "x", Data: usage(wire.Usage{From: from, Seq: 1, TimeUS: now})},
+		{Subject: meshsync.SubjectUsage + p.site.name, Data: usage(wire.Usage{From: from, Seq: 1, TimeUS: now, Groups: group(now / 60_000_000)})},
+		{Subject: meshsync.SubjectUsage + author.name, Data: usage(wire.Usage{From: from, Seq: 1, TimeUS: now, Groups: group(now/60_000_000 + 5)})},
+	}
+	names := []string{"BUS-6 rejection", "BUS-9 author", "BUS-9 author", "BUS-8 fence"}
+	for i, m := range bad {
+		before := fmt.Sprint(p.ceilings.Ledger().Snapshot(), len(p.mesh.Peers()))
+		p.touched()
+		p.mesh.Receive(m)
+		if after := fmt.Sprint(p.ceilings.Ledger().Snapshot(), len(p.mesh.Peers())); after != before {
+			w.judge.violated(names[i], p, "a message that must change nothing has: %s became %s", before, after)
+		}
+	}
+	p.settle()
+	w.reached(poisoned)
+}

@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"cmp"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+func (k cellKey) compare(o cellKey) int {
+	return cmp.Or(cmp.Compare(k.region, o.region), cmp.Compare(k.id, o.id), cmp.Compare(k.bucket, o.bucket), cmp.Compare(k.epoch, o.epoch))
+}
+
+// compare holds what a process's ledger has of its peers to BUS-1 and BUS-2: nothing
+// but the largest number that was told, and never more than was admitted. It walks
+// over everything, so it is done now and then.
+func (j *judge) compare(p *process) {
+	held := map[cellKey]int64{}
+	for _, c := range p.ceilings.Ledger().Snapshot() {
+		t := j.byID[c.ID]
+		place := j.place(c.Region)
+		if t == nil || place == p.site.place {
+			continue
+		}
+		k := cellKey{place, c.ID, c.Bucket, c.Epoch}
+		held[k] = c.Units
+		truth := t.find(place, c.Bucket, c.Epoch)
+		if truth == nil || c.Units > truth.most {
+			j.violated("BUS-2 more than sent", p, "%s of %s, bucket %d, epoch %d: it holds %d, and there is %+v", t.tenant, c.Region, c.Bucket, c.Epoch, c.Units, truth)
+		}
+		if most := max(p.known.told[k], p.known.relayed[k]); c.Units > most {
+			j.violated("BUS-1 join", p, "%s of %s, bucket %d, epoch %d: it holds %d, and the most it was told is %d", t.tenant, c.Region, c.Bucket, c.Epoch, c.Units, most)
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(p.known.told), cellKey.compare) { // the same violation first
+		units, t := p.known.told[k], j.byID[k.id]
+		if t == nil {
+			continue
+		}
+		c := t.find(k.region, k.bucket, k.epoch)
+		if c == nil || c.began+t.bucket()+t.limit.Window < j.w.now {
+			// A process that was frozen hears late, and keeps what it heard for as long after.
+			if c == nil || c.newest+2*t.bucket()+3*t.limit.Window+keptAfter < j.w.now {
+				delete(p.known.told, k)
+			}
+			continue
+		}
+		if held[k] < units && j.w.now-j.hit[k.region] > j.excuse(t) {
+			j.violated("BUS-1 join", p, "%s of %s, bucket %d, epoch %d: it was told of %d and holds %d", t.tenant, j.w.sites[k.region].name, k.bucket, k.epoch, units, held[k])
+		}
+	}
+}
+
+// folds is a ledger that keeps what is folded into it, for as long as it may count.
+type folds struct {
+	*ledger.Ledger
+	p    *process
+	kept []fold
+}
+
+// fold is one call of Fold that was not refused.
+type fold struct {
+	author  string
+	clockUS int64
+	at      time.Duration
+	groups  []wire.Group
+}
+
+// foldsKept bounds what is kept; what has had more is not folded again.
+const foldsKept = 20_000
+
+// Fold implements sync.Totals.
+func (f *folds) Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error {
+	if f.Series() == 0 {
+		f.kept = nil
+	}
+	err := f.Ledger.Fold(author, clockUS, at, groups)
+	if err == nil && len(groups) > 0 && len(f.kept) < foldsKept && f.p.site.w.judge != nil && author != f.p.self.Region {
+		f.kept = append(f.kept, fold{author, clockUS, at, groups})
+	}
+	return err
+}
+
+// settleFor is how long after the last fault and the last admission all have heard all.
+const settleFor = 10 * time.Second
+
+// settled holds the world to BUS-3 and BUS-1, when nothing has gone wrong or been
+// admitted for settleFor.
+func (j *judge) settled(dice *rand.Rand) {
+	if j.w.now-j.calm < settleFor || !j.w.well() {
+		return
+	}
+	living := j.w.living()
+	j.converged(living)
+	j.refolded(living[dice.IntN(len(living))], dice)
+}
+
+// held is what a process holds of other regions and will hold for a while: what ends
+// within moments may be gone with one and be there with another.
+func (j *judge) held(p *process, l *ledger.Ledger) map[cellKey]int64 {
+	held := map[cellKey]int64{}
+	for _, c := range l.Snapshot() {
+		k := cellKey{j.place(c.Region), c.ID, c.Bucket, c.Epoch}
+		t := j.byID[c.ID]
+		if t == nil || k.region == p.site.place || c.WindowUS != t.limit.WindowUS() || c.BucketUS != t.limit.BucketUS() {
+			continue
+		}
+		cell := t.find(k.region, c.Bucket, c.Epoch)
+		if cell != nil && cell.began+t.bucket()+t.limit.Window > j.w.now+settleFor/2 {
+			held[k] = c.Units
+		}
+	}
+	return held
+}
+
+// converged: whoever asks two processes about a third region hears the same.
+func (j *judge) converged(living []*process) {
+	all := make([]map[cellKey]int64, len(living))
+	for i, p := range living {
+		all[i] = j.held(p, p.ceilings.Ledger())
+	}
+	for i, p := range living {
+		for n, q := range living {
+			for _, k := range slices.SortedFunc(maps.Keys(all[i]), cellKey.compare) {
+				if k.region == q.site.place || j.w.now-j.hit[k.region] <= j.excuse(j.byID[k.id]) || all[n][k] == all[i][k] {
+					continue
+				}
+				j.violated("BUS-3 convergence", p, "%s of %s, bucket %d, epoch %d: it holds %d, and %s/%s holds %d; nothing has been wrong for %v",
+					j.byID[k.id].tenant, j.w.sites[k.region].name, k.bucket, k.epoch, all[i][k], q.self.Region, q.self.Instance, all[n][k], j.w.now-j.calm)
+				return
+			}
+		}
+	}
+	j.w.stats.Converged++
+}
+
+// refolded: the same messages in another order come to the same.
+func (j *judge) refolded(p *process, dice *rand.Rand) {
+	kept := p.folds.kept
+	if len(kept) == 0 || len(kept) == foldsKept {
+		return
+	}
+	fresh, err := ledger.New(ledger.Options{
+		Self: p.self.Region, Boot: p.self.Boot, Now: p.now,
+		Limit: func(string) (int64, bool) { return 0, false }, Regions: func() int { return len(j.w.sites) },
+	})
+	if err != nil {
+		panic("sim: " + err.Error()) // the world's own mistake
+	}
+	for _, i := range dice.Perm(len(kept)) {
+		m := &kept[i]
+		if err := fresh.Fold(m.author, m.clockUS, m.at, m.groups); err != nil {
+			j.violated("BUS-1 order", p, "a message of %s that was taken is refused in another order: %v", m.author, err)
+			return
+		}
+	}
+	if was, is := j.held(p, p.ceilings.Ledger()), j.held(p, fresh); !maps.Equal(was, is) {
+		j.violated("BUS-1 order", p, "%d messages come to %v, and to %v in another order", len(kept), was, is)
+	}
+	j.w.stats.Refolded++
+}

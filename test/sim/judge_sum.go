@@ -1,0 +1,52 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/oracle"
+)
+
+// summed holds the sum over all regions to G-1: a region that counts on all the others
+// admits no more than L, but for what it was not told of and what their buckets have
+// forgotten, both counted to the unit.
+func (j *judge) summed(p *process, t *truth, d *quota.Decision, cost, store int64) {
+	if t.twin == nil || t.newest < j.w.now-j.excuse(t) {
+		t.twin = oracle.NewGlobal(len(j.w.sites), t.limit.WindowUS(), t.limit.BucketUS())
+	}
+	t.newest = j.w.now
+	now := epochUS + j.w.now.Microseconds()
+	seen := t.twin.Admit(oracle.Spend{Region: p.site.place, US: now, StoreUS: store, Units: cost}, 0)
+	if j.x.v.Members().Len() < len(j.w.sites) || t.policy.OnPartition != quota.FailShare && d.Mode == quota.ModeStale {
+		return
+	}
+	if slices.ContainsFunc(j.hit, func(hit time.Duration) bool { return j.w.now-hit <= 2*j.excuse(t) }) {
+		return
+	}
+	unseen := int64(0)
+	for k := range j.w.sites {
+		if k != p.site.place {
+			unseen += t.untold(p, k)
+		}
+	}
+	units := d.Limits[0].Limit.Units
+	if over := seen.Used - units; over > seen.Blurred()+unseen+j.x.lost {
+		j.violated("G-1 sum", p, "%s: all regions hold %d of %d; of the %d beyond, %d were not told yet and %d have faded",
+			t.tenant, seen.Used, units, over, unseen, seen.Blurred())
+	}
+	j.w.stats.Summed++
+}
+
+// untold is what a region admitted in the window that a process was not told of.
+func (t *truth) untold(p *process, region int) (units int64) {
+	u := &t.regions[region]
+	for i := u.first; i < len(u.all); i++ {
+		s := &u.all[i]
+		key := cellKey{region, t.id, s.cell.bucket, s.cell.epoch}
+		if told := max(p.known.told[key], p.known.relayed[key]); s.upTo > told {
+			units += min(s.units, s.upTo-told)
+		}
+	}
+	return units
+}

@@ -1,0 +1,121 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/view"
+)
+
+const (
+	// disagreeFor is how long two regions may count on overlapping groups: silence is
+	// noticed after 1.3 s, being unheard after 2 s, and a beat says so at once.
+	disagreeFor = 3500 * time.Millisecond
+	// keptAfter is how much longer than it counts the judge remembers what was told.
+	keptAfter = 2 * time.Minute
+	// modesIn is the time in which is counted how often a mode changes: waits double with
+	// each return.
+	modesIn = time.Minute
+)
+
+// looked judges what a process sees, after it has looked.
+func (j *judge) looked(p *process) {
+	v := p.ceilings.View()
+	mode, reason := v.Mode(quota.FailShare)
+	k := &p.known
+	if v.Members() != k.members {
+		k.members, k.alone = v.Members(), j.w.now
+	}
+	if mode != k.mode {
+		k.mode = mode
+		k.modes = append(k.modes, j.w.now)
+		j.modes[mode] = true
+		j.w.trace.note(j.w.now, p, fmt.Sprintf("mode %v %v, M %v", mode, reason, v.Advertised()))
+		j.often(p)
+		j.calmMode(p, mode)
+	}
+	j.hears(p, v)
+	j.disjoint(p, v)
+	j.sightings(p, v, reason)
+	if j.looks++; j.looks%64 == 0 {
+		j.compare(p)
+	}
+}
+
+// often holds a process to LV-3.
+func (j *judge) often(p *process) {
+	k := &p.known
+	for len(k.modes) > 0 && k.modes[0] < j.w.now-modesIn {
+		k.modes = k.modes[1:]
+	}
+	if most := 4 + 12*(len(j.w.sites)-1); len(k.modes) > most {
+		j.violated("LV-3 flapping", p, "%d changes of mode within %v, at most %d are expected", len(k.modes), modesIn, most)
+	}
+}
+
+// calmMode: nothing is wrong for long, so nothing changes but towards global.
+func (j *judge) calmMode(p *process, mode quota.Mode) {
+	if mode != quota.ModeGlobal && j.w.now-j.calm > 2*time.Minute && j.w.well() {
+		j.violated("LV-3 mode without cause", p, "mode %v, and nothing has been wrong for %v", mode, j.w.now-j.calm)
+	}
+}
+
+// hears: mode is what the bus says. Whoever is counted on was heard, whatever gossip says.
+func (j *judge) hears(p *process, v *view.View) {
+	for i, s := range j.w.sites {
+		if s == p.site || !v.Members().Has(i) {
+			continue
+		}
+		newest := time.Duration(-1)
+		for q, at := range p.known.heard {
+			if q.site == s {
+				newest = max(newest, at)
+			}
+		}
+		if j.w.now-newest > view.SilentAfter+100*time.Millisecond {
+			j.violated("LV-3 mode is not by health", p, "%s is counted on and was not heard for %v", s.name, j.w.now-newest)
+		}
+	}
+}
+
+// disjoint holds two processes to what groups are: the same, or without a region in common.
+func (j *judge) disjoint(p *process, v *view.View) {
+	if p.frozen {
+		return
+	}
+	for _, q := range j.w.living() {
+		if q.site == p.site {
+			continue
+		}
+		pair := [2]int{min(p.number, q.number), max(p.number, q.number)}
+		w := q.ceilings.View()
+		m, n := v.Members(), w.Members()
+		if q.frozen || m == n || m[0]&n[0]|m[1]&n[1] == 0 {
+			delete(j.overlaps, pair)
+			continue
+		}
+		since, ok := j.overlaps[pair]
+		if !ok {
+			j.overlaps[pair] = j.w.now
+			continue
+		}
+		if j.w.now-since > j.mayDisagree(p, q) {
+			j.violated("G-3 groups overlap", p, "it counts on %b, %s/%s on %b, for %v", m[0], q.self.Region, q.self.Instance, n[0], j.w.now-since)
+			delete(j.overlaps, pair)
+		}
+	}
+}
+
+// mayDisagree is how long two processes may count on overlapping groups. A newcomer that
+// counts on nobody is waited for a little longer: it claims its region's own part.
+func (j *judge) mayDisagree(p, q *process) time.Duration {
+	if newcomer(p) || newcomer(q) {
+		return view.NewcomerFor + disagreeFor
+	}
+	return disagreeFor
+}
+
+func newcomer(p *process) bool {
+	return p.now() < view.NewcomerFor+disagreeFor && p.ceilings.View().Members().Len() == 1
+}

@@ -1,0 +1,109 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+// Options are what a World is made of. Only Seed may be zero.
+type Options struct {
+	// Seed decides everything that is left to chance: delays, losses, boots.
+	Seed uint64
+	// Regions stand in topology order; at least one.
+	Regions []RegionOptions
+	// Policies are in force from the start; at least one.
+	Policies []quota.Policy
+	// Tenants has the policy of each tenant by name; one that is not named has the
+	// first policy.
+	Tenants map[string]string
+	// Delay is what a message takes from one region to another, one way; 0 means
+	// DefaultDelay. Jitter is the most that chance adds.
+	Delay, Jitter time.Duration
+	// Delays overrides Delay for pairs of regions, by their places; 0 does not.
+	Delays [][]time.Duration
+	// Lossy keeps what is needed to have a store lose its latest writes. It costs
+	// memory for each admission.
+	Lossy bool
+	// MaxSeries bounds what each process knows; 0 means the ledger's default.
+	MaxSeries int
+	// EveryBeat has each beat of a world at rest played by itself. It takes longer and
+	// changes nothing that can be seen.
+	EveryBeat bool
+	// Judged checks every invariant of doc.go. It is for worlds of a few regions.
+	Judged bool
+}
+
+// RegionOptions is one region.
+type RegionOptions struct {
+	Name   string
+	Weight int64         // 0 means 1
+	Skew   time.Duration // its store clock minus true time
+	// Processes is how many regiond processes serve it at first; 0 means 1.
+	Processes int
+}
+
+const (
+	// DefaultDelay is half of a round trip between continents.
+	DefaultDelay = 80 * time.Millisecond
+	// nearby is what a message takes from one process to another of its region.
+	nearby = time.Millisecond
+)
+
+func (o *Options) validate() error {
+	if len(o.Regions) == 0 || len(o.Policies) == 0 {
+		return errors.New("sim: at least one region and one policy are required")
+	}
+	for i := range o.Policies {
+		if ms := o.Policies[i].Validate(); len(ms) > 0 {
+			return fmt.Errorf("sim: policy %s: %w", o.Policies[i].Name, &quota.Invalid{Mistakes: ms})
+		}
+	}
+	for tenant, policy := range o.Tenants {
+		if o.policy(policy) == nil {
+			return fmt.Errorf("sim: tenant %s has policy %s, which is not given", tenant, policy)
+		}
+	}
+	return nil
+}
+
+func (o *Options) policy(name string) *quota.Policy {
+	for i := range o.Policies {
+		if o.Policies[i].Name == name {
+			return &o.Policies[i]
+		}
+	}
+	return nil
+}
+
+// topology is what topology.yaml would say.
+func (o *Options) topology() *region.Topology {
+	t := &region.Topology{Cluster: "sim", Policies: o.Policies, MaxUnknown: region.DefaultMaxUnknown}
+	for i := range o.Regions {
+		r := &o.Regions[i]
+		t.Regions = append(t.Regions, region.Region{Name: r.Name, Weight: max(1, r.Weight), Redis: region.Redis{Embedded: true}})
+	}
+	t.Tenants.Default = &region.Tenant{Policy: o.Policies[0].Name}
+	t.Tenants.Listed = make(map[string]region.Tenant, len(o.Tenants))
+	for tenant, policy := range o.Tenants {
+		t.Tenants.Listed[tenant] = region.Tenant{Policy: policy}
+	}
+	return t
+}
+
+// delay is the usual one from one region to another.
+func (o *Options) delay(from, to int) time.Duration {
+	if from == to {
+		return nearby
+	}
+	if from < len(o.Delays) && to < len(o.Delays[from]) && o.Delays[from][to] > 0 {
+		return o.Delays[from][to]
+	}
+	if o.Delay > 0 {
+		return o.Delay
+	}
+	return DefaultDelay
+}

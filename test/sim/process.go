@@ -1,0 +1,202 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/regiond/regiond/internal/global"
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/gossip"
+	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// process is one regiond without doors: what cmd/regiond joins, joined the same way,
+// with the world's events in place of its goroutines.
+type process struct {
+	site     *site
+	self     wire.Process
+	number   int // over all of the world
+	born     time.Duration
+	bus      port
+	ceilings *global.Ceilings
+	folds    *folds
+	mesh     *meshsync.Mesh
+	lookout  *global.Lookout
+	rereads  *global.Rereads
+	limiter  *limiter.Limiter
+	members  []gossip.Member // as gossip tells this process
+
+	gone   bool // it was stopped or killed
+	frozen bool
+	inbox  []*message // that came while it was frozen
+
+	idle     bool          // nothing was left to do after the last step but to beat and to look
+	woken    time.Duration // when its next wake is queued for; never: none is
+	look     time.Duration // when the lookout looks next
+	readable time.Duration // from when on totals may be read again
+	known    knowledge     // the judge's
+}
+
+const never = time.Duration(1<<63 - 1)
+
+// now is the process's monotonic clock.
+func (p *process) now() time.Duration { return p.site.w.now - p.born }
+
+// start has a process serve a region from now on.
+func (s *site) start(instance string) (*process, error) {
+	w := s.w
+	w.started++
+	p := &process{
+		site: s, number: w.started, born: w.now, woken: never,
+		self: wire.Process{Region: s.name, Instance: instance, Boot: epochUS + w.now.Microseconds() + int64(w.started)},
+	}
+	p.bus = port{p: p, newest: map[*process]time.Duration{}, late: map[*process]time.Duration{}}
+	if err := p.open(); err != nil {
+		return nil, err
+	}
+	s.processes = append(s.processes, p)
+	w.processes = append(w.processes, p)
+	w.gossip.joined(p)
+	if w.judge != nil {
+		w.judge.started(p)
+	}
+	p.mesh.Begin()
+	p.readable = w.now + p.rereads.Read(context.Background())
+	p.settle()
+	return p, nil
+}
+
+// open joins the rooms, as cmd/regiond does.
+func (p *process) open() (err error) {
+	s, w := p.site, p.site.w
+	topology := func() *region.Topology { return s.topology }
+	if p.ceilings, err = global.New(global.Options{
+		Self: p.self, Now: p.now, TimeUS: s.timeUS, Key: w.key, Topology: s.topology, MaxSeries: w.o.MaxSeries,
+	}); err != nil {
+		return err
+	}
+	p.folds = &folds{Ledger: p.ceilings.Ledger(), p: p}
+	p.rereads = global.NewRereads(s.store.read, p.ceilings, w.log)
+	if p.mesh, err = meshsync.New(meshsync.Options{
+		Self: p.self, Bus: &p.bus, Totals: p.folds, Now: p.now, TimeUS: s.timeUS,
+		Known: func(name string) bool {
+			_, ok := s.topology.Region(name)
+			return ok
+		},
+		Regions: func() []string { return regionNames(s.topology) },
+		View:    func() meshsync.Advertised { return p.lookout.Advertised() },
+		Reread:  p.rereads.Ask,
+		Logger:  w.log, Meter: noop.Meter{},
+	}); err != nil {
+		return err
+	}
+	if p.lookout, err = global.NewLookout(global.LookoutOptions{
+		Self: p.self, Now: p.now, Topology: topology, Ceilings: p.ceilings, Mesh: p.mesh,
+		Members: func() []gossip.Member { return p.members }, Reread: p.rereads.Ask,
+		Logger: w.log,
+	}); err != nil {
+		return err
+	}
+	p.limiter, err = limiter.New(limiter.Options{
+		Store: &s.store, Config: p.enforced(), Logger: w.log, Metrics: w.metrics,
+		Now: func() time.Time { return time.UnixMicro(epochUS).Add(w.now) },
+	})
+	return err
+}
+
+func (p *process) enforced() limiter.Config {
+	return global.LimiterConfig(p.site.topology, p.site.name, p.ceilings, p.lookout.Processes)
+}
+
+func regionNames(t *region.Topology) []string {
+	names := make([]string, len(t.Regions))
+	for i := range t.Regions {
+		names[i] = t.Regions[i].Name
+	}
+	return names
+}
+
+// settle has the process do all that is due, and queues its next wake.
+func (p *process) settle() {
+	if p.gone || p.frozen {
+		return
+	}
+	w := p.site.w
+	for {
+		p.mesh.Advance()
+		if !p.called() && p.look > w.now {
+			break
+		}
+		p.lookout.Once()
+		p.look = p.born + onGrid(p.now(), p.lookout.Due())
+		if w.judge != nil {
+			w.judge.looked(p)
+		}
+	}
+	if w.now >= p.readable && p.rereads.Asked() {
+		p.readable = w.now + p.rereads.Read(context.Background())
+		p.mesh.Advance()
+	}
+	due := p.mesh.Due()
+	if p.idle = p.mesh.Idle(); p.idle {
+		due = p.mesh.DueIdle()
+	}
+	p.wake(min(p.born+due, p.look))
+}
+
+// onGrid is when the next look comes that is due at a time, or on the grid before it.
+func onGrid(now, due time.Duration) time.Duration {
+	if due > now+global.LookEvery {
+		return min(due, (now/lookGrid+1)*lookGrid)
+	}
+	return due
+}
+
+// touched comes before whatever happens to the process: ticks that would have found
+// nothing to do until now are left out.
+func (p *process) touched() {
+	if p.idle && !p.frozen {
+		p.mesh.SkipTicks()
+	}
+}
+
+// called takes what the mesh has for the lookout.
+func (p *process) called() bool {
+	select {
+	case <-p.mesh.Changed():
+		return true
+	default:
+		return false
+	}
+}
+
+// wake queues the next wake, unless one is queued that comes no later.
+func (p *process) wake(at time.Duration) {
+	if at >= p.woken {
+		return
+	}
+	p.woken = at
+	p.site.w.queue.add(event{at: at, kind: kindWake, p: p})
+}
+
+// hear takes a message off the bus.
+func (p *process) hear(m *message) {
+	switch {
+	case p.gone || p.bus.down:
+		return
+	case p.frozen:
+		p.inbox = append(p.inbox, m)
+		return
+	}
+	w := p.site.w
+	if w.judge != nil {
+		w.judge.delivered(p, m)
+	}
+	p.touched()
+	p.mesh.Hear(m.Opened)
+	p.settle()
+}

@@ -1,0 +1,81 @@
+package sim
+
+import (
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/view"
+)
+
+// sightings notes the hard states that show in a view: what was seen, whatever was
+// done to bring it about.
+func (j *judge) sightings(p *process, v *view.View, reason quota.Reason) {
+	switch reason {
+	case quota.ReasonUnheard:
+		j.w.reached(ackOnly)
+	case quota.ReasonViewsDiffer:
+		j.w.reached(viewsDiffered)
+	case quota.ReasonFrozen:
+		j.w.reached(frozenDistrusts)
+	}
+	for i := range v.Peers() {
+		peer := &v.Peers()[i]
+		if peer.State == view.StateWaiting && peer.Remaining > 2*view.FirstWait {
+			j.w.reached(flapped)
+		}
+		if len(peer.Processes) > 1 {
+			j.w.reached(secondJoined)
+		}
+		for n := range peer.Processes {
+			j.sighted(peer, &peer.Processes[n], reason)
+		}
+	}
+	if _, spelled := v.Topology(); spelled != nil && v.Members().Len() == len(v.Regions()) {
+		j.w.reached(smallerParts)
+	}
+	if reason != quota.ReasonNone && j.bridges(p) {
+		j.w.reached(bridge)
+	}
+}
+
+// sighted notes what a process looks like to another.
+func (j *judge) sighted(peer *view.Peer, q *view.PeerProcess, reason quota.Reason) {
+	switch {
+	case q.State == view.StateLeft:
+		j.w.reached(leftAsPlanned)
+	case q.State == view.StateDead:
+		j.w.reached(diedUnannounced)
+	case reason == quota.ReasonPeerSilent && peer.State == view.StateSilent && q.Gossip == view.GossipAlive:
+		j.w.reached(busDeadGossipAlive)
+	}
+	if q.Gossip != view.GossipDead || q.Heard == view.Never || q.Heard > view.SilentAfter {
+		return
+	}
+	j.w.reached(slandered) // who is heard is not dead
+	if reason == quota.ReasonNone {
+		j.w.reached(gossipDeadBusAlive)
+	}
+}
+
+// bridges reports whether a process hears two regions that do not hear each other.
+func (j *judge) bridges(p *process) bool {
+	for _, a := range j.w.sites {
+		for _, b := range j.w.sites[a.place+1:] {
+			if a != p.site && b != p.site && j.hearsLately(p.site, a) && j.hearsLately(p.site, b) &&
+				!j.hearsLately(a, b) && !j.hearsLately(b, a) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hearsLately reports whether a process of a region has heard one of another lately.
+func (j *judge) hearsLately(s, of *site) bool {
+	for _, p := range s.processes {
+		for _, q := range of.processes {
+			if at, ok := p.known.heard[q]; ok && j.w.now-at <= view.SilentAfter {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,196 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+// epochUS is what store clocks show, skews apart, when virtual time begins.
+const epochUS = int64(1_700_000_000_000_000)
+
+// site is what stands in one region: a store with a clock, and the processes that
+// share it. The store is the limiter's own memory store, one for each tenant: what
+// one tenant does to the sweeping of another's keys is not part of the world.
+type site struct {
+	w         *World
+	place     int
+	name      string
+	store     siteStore
+	stepped   time.Duration // by which the store's clock was set ahead
+	seen      time.Duration // the same, as the processes' clock tracking has noticed
+	skew      time.Duration
+	topology  *region.Topology // in force here
+	processes []*process       // alive, in order of their start
+	started   int
+	version   int // of topology; rollouts are numbered as they are planned
+	turn      int // whose turn it is to be asked
+}
+
+// nowUS is the store's clock.
+func (s *site) nowUS() int64 {
+	return epochUS + s.w.now.Microseconds() + (s.skew + s.stepped).Microseconds()
+}
+
+// timeUS is the store's clock as regiond processes track it: a step shows only after
+// the next reading.
+func (s *site) timeUS() int64 {
+	return epochUS + s.w.now.Microseconds() + (s.skew + s.seen).Microseconds()
+}
+
+// siteStore is the region's store. It implements limiter.Store, and gives its totals
+// back as Redis would.
+type siteStore struct {
+	s       *site
+	away    bool
+	tenants map[string]*limiter.MemoryStore // by the prefix of their keys
+	clockUS func() int64                    // of all of them; replaced while writes are replayed
+	totals  []*keptTotal                    // in the order of their creation
+	byKey   map[string]*keptTotal
+	journal []charge
+	lives   int // how often it began anew
+}
+
+// keptTotal is a usage total and its earlier buckets.
+type keptTotal struct {
+	key     string
+	buckets []quota.Total // oldest first
+}
+
+// charge is a write, kept so that the writes before it can be done again.
+type charge struct {
+	at   time.Duration
+	us   int64
+	call limiter.Call
+}
+
+func (t *siteStore) begin(s *site) {
+	t.s, t.clockUS = s, s.nowUS
+	t.clear()
+}
+
+func (t *siteStore) clear() {
+	t.tenants, t.byKey = map[string]*limiter.MemoryStore{}, map[string]*keptTotal{}
+	t.totals = nil
+}
+
+var errAway = errors.New("the simulated store is away")
+
+// Decide implements limiter.Store.
+func (t *siteStore) Decide(ctx context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
+	if t.away {
+		return &limiter.StoreError{Reason: quota.ReasonRedisDown, Err: errAway}
+	}
+	for i := range calls {
+		if err := t.decide(ctx, calls[i:i+1], verdicts[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Reset implements limiter.Store. Nobody resets anything here.
+func (t *siteStore) Reset(context.Context, string) error { return errors.ErrUnsupported }
+
+const wasAdmitted = 'a' // limiter.Verdict.Outcome
+
+func (t *siteStore) decide(ctx context.Context, call []limiter.Call, verdict []limiter.Verdict) error {
+	c := &call[0]
+	prefix, _, _ := strings.Cut(c.Keys[0], "}")
+	m := t.tenants[prefix]
+	if m == nil {
+		m = limiter.NewMemoryStore(limiter.MemoryOptions{Now: func() int64 { return t.clockUS() }})
+		t.tenants[prefix] = m
+	}
+	if err := m.Decide(ctx, call, verdict); err != nil {
+		return err
+	}
+	v := &verdict[0]
+	if v.Err != nil || v.Outcome != wasAdmitted || c.Op == limiter.OpPeek {
+		return nil
+	}
+	t.keep(c, v)
+	if t.s.w.o.Lossy {
+		t.journal = append(t.journal, charge{t.s.w.now, v.StoreUS, *c})
+	}
+	return nil
+}
+
+// keptBuckets is how many buckets of a total are kept, more than any limit has.
+const keptBuckets = quota.MaxGlobalBuckets
+
+func (t *siteStore) keep(c *limiter.Call, v *limiter.Verdict) {
+	n := 0
+	for i := range v.Limits {
+		total := v.Limits[i].Total
+		if total == (quota.Total{}) {
+			continue
+		}
+		key := c.Totals[n]
+		n++
+		k := t.byKey[key]
+		if k == nil {
+			k = &keptTotal{key: key}
+			t.byKey[key], t.totals = k, append(t.totals, k)
+		}
+		at := slices.IndexFunc(k.buckets, func(b quota.Total) bool { return b.Bucket == total.Bucket && b.Epoch == total.Epoch })
+		if at >= 0 {
+			k.buckets[at] = total
+			continue
+		}
+		k.buckets = append(k.buckets, total)
+		if len(k.buckets) > keptBuckets {
+			k.buckets = slices.Delete(k.buckets, 0, 1)
+		}
+	}
+}
+
+// read walks over what a restarted process reads back.
+func (t *siteStore) read(_ context.Context, yield func(key string, totals []quota.Total, storeUS int64)) error {
+	if t.away {
+		return errAway
+	}
+	for _, k := range t.totals {
+		yield(k.key, k.buckets, t.clockUS())
+	}
+	return nil
+}
+
+// forget empties the store, as a Redis without persistence does that restarts.
+func (t *siteStore) forget() {
+	t.clear()
+	t.journal = nil
+	t.lives++
+}
+
+// rewind loses the writes of the last while, as a failover does to a replica that was
+// behind, and says how many units that were.
+func (t *siteStore) rewind(while time.Duration) (units int64) {
+	keep := len(t.journal)
+	for keep > 0 && t.journal[keep-1].at > t.s.w.now-while {
+		keep--
+		units += t.journal[keep].call.Cost
+	}
+	kept := t.journal[:keep]
+	t.clear()
+	t.journal = nil
+	t.lives++
+	us := int64(0)
+	t.clockUS = func() int64 { return us }
+	for i := range kept {
+		call := []limiter.Call{kept[i].call}
+		call[0].Op, us = limiter.OpReport, kept[i].us
+		var verdict [1]limiter.Verdict
+		if err := t.decide(context.Background(), call, verdict[:]); err == nil {
+			t.journal[len(t.journal)-1].at = kept[i].at
+		}
+	}
+	t.clockUS = t.s.nowUS
+	return units
+}

@@ -1,0 +1,151 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/oracle"
+)
+
+// truth is what was admitted of one tenant, by the world's own count. It believes
+// nothing that the product says but yes and no, and which total a store counted it in.
+type truth struct {
+	tenant  string
+	policy  *quota.Policy
+	limit   *quota.Limit
+	id      uint64
+	key     string // of its total in a store
+	regions []use
+	asked   []spend // every check of any region, in (t−2W−bucket, t]
+	demand  int64   // units of these
+	first   int     // of asked that still counts
+	largest int64   // L, the largest in force anywhere
+	decided int64   // L of the newest decision
+	twin    *oracle.Global
+	newest  time.Duration // when something was admitted last
+}
+
+// use is what one region admitted of it.
+type use struct {
+	all   []spend // in order
+	first int     // the oldest inside the window
+	units int64   // inside the window
+	cells []*truthCell
+}
+
+// spend is one admission, and where the region's count of it stood then.
+type spend struct {
+	at    time.Duration
+	units int64
+	cell  *truthCell
+	upTo  int64 // units of the cell, this admission included
+}
+
+// truthCell is a total as peers will hear of it.
+type truthCell struct {
+	bucket, epoch int64
+	began         time.Duration // true time of the bucket's start
+	units         int64         // now, by the store
+	most          int64         // ever
+	newest        time.Duration
+	lost          bool // the store forgot it
+}
+
+func newTruth(w *World, tenant string) *truth {
+	p := w.o.policy(w.o.Tenants[tenant])
+	if p == nil {
+		p = &w.o.Policies[0]
+	}
+	l := &p.Limits[0]
+	shape := limiter.NewShape([]*quota.Limit{l})
+	t := &truth{tenant: tenant, policy: p, limit: l, regions: make([]use, len(w.sites)), largest: l.Units}
+	t.key = shape.Totals(string(quota.AppendPrefix(nil, tenant)), p.Name, nil)[0]
+	t.id = w.key.ID(t.key)
+	return t
+}
+
+// age moves the window on to now, in whole microseconds as a store's clock counts them.
+func (t *truth) age(now time.Duration) {
+	for i := range t.regions {
+		u := &t.regions[i]
+		for u.first < len(u.all) && u.all[u.first].at.Truncate(time.Microsecond) <= now.Truncate(time.Microsecond)-t.limit.Window {
+			u.units -= u.all[u.first].units
+			u.first++
+		}
+		if u.first > 4096 && u.first > len(u.all)/2 {
+			u.all = append(u.all[:0], u.all[u.first:]...)
+			u.first = 0
+		}
+	}
+	span := 2*t.limit.Window + t.bucket()
+	for t.first < len(t.asked) && t.asked[t.first].at <= now-span {
+		t.demand -= t.asked[t.first].units
+		t.first++
+	}
+	if t.first > 4096 {
+		t.asked = append(t.asked[:0], t.asked[t.first:]...)
+		t.first = 0
+	}
+}
+
+func (t *truth) bucket() time.Duration { return time.Duration(t.limit.BucketUS()) * time.Microsecond }
+
+// ask takes down a check, whatever it gets.
+func (t *truth) ask(now time.Duration, units int64) {
+	t.asked = append(t.asked, spend{at: now, units: units})
+	t.demand += units
+}
+
+// admit takes down an admission of a region in a bucket that began at a true time.
+func (t *truth) admit(now time.Duration, region int, units, bucket, epoch int64, began time.Duration) *truthCell {
+	u := &t.regions[region]
+	c := t.cell(now, u, bucket, epoch, began)
+	c.units += units
+	c.most, c.newest = max(c.most, c.units), now
+	u.all = append(u.all, spend{now, units, c, c.units})
+	u.units += units
+	return c
+}
+
+func (t *truth) cell(now time.Duration, u *use, bucket, epoch int64, began time.Duration) *truthCell {
+	live := u.cells[:0]
+	var found *truthCell
+	for _, c := range u.cells {
+		if c.bucket == bucket && c.epoch == epoch {
+			found = c
+		}
+		if c == found || c.newest > now-4*t.limit.Window-2*t.bucket()-2*keptAfter {
+			live = append(live, c)
+		}
+	}
+	u.cells = live
+	if found == nil {
+		found = &truthCell{bucket: bucket, epoch: epoch, began: began}
+		u.cells = append(u.cells, found)
+	}
+	return found
+}
+
+// find is a region's cell, nil when there is none.
+func (t *truth) find(region int, bucket, epoch int64) *truthCell {
+	for _, c := range t.regions[region].cells {
+		if c.bucket == bucket && c.epoch == epoch {
+			return c
+		}
+	}
+	return nil
+}
+
+// counted is what so many units of a cell count at now.
+func (t *truth) counted(c *truthCell, units int64, now time.Duration) int64 {
+	return quota.Counted(units, c.began.Microseconds(), t.limit.BucketUS(), t.limit.WindowUS(), now.Microseconds())
+}
+
+// all is what all regions admitted in the window.
+func (t *truth) all() (units int64) {
+	for i := range t.regions {
+		units += t.regions[i].units
+	}
+	return units
+}

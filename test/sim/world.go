@@ -1,0 +1,212 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// World is one seeded run: regions, what stands between them, and the virtual time
+// in which all of it happens. Nothing in it starts a goroutine, waits, or looks at
+// any clock but its own, so the same calls give the same world. It is not safe for
+// concurrent use; many worlds may run beside each other.
+//
+//	site: store, clock        process: limiter, ceilings, ledger, mesh, lookout
+//	  a ── process, process …     │ link: delay, loss, cut …
+//	  b ── process …              ▼
+//	  c ── process …           bus, gossip        judge: what is true, what must hold
+type World struct {
+	o         Options
+	now       time.Duration
+	dice      *rand.Rand
+	queue     queue
+	sites     []*site
+	processes []*process // every one that was started
+	started   int
+	links     [][]link
+	gossip    airwaves
+	key       wire.Key
+	log       *slog.Logger
+	metrics   *limiter.Metrics
+	trace     trace
+	judge     *judge // nil unless Options.Judged
+	hard      Hard
+	reloaded  bool          // some region was given another topology
+	mayLeap   time.Duration // when the world may be at rest next
+	stats     Stats
+}
+
+// Stats counts what has happened in a World.
+type Stats struct {
+	Events    int64 // messages, wakes and calls
+	Checks    int64
+	Admitted  int64 // units
+	Published int64 // messages that the bus took
+	Lost      int64 // ways of a message to one process that ended nowhere
+	Summed    int64 // admissions at which the sum over all regions was accounted for
+	Converged int64 // times that all were seen to hold the same
+	Refolded  int64 // times that messages were folded again in another order
+	// Leapt is how much of the time nothing but beats happened, that were not played
+	// one by one.
+	Leapt time.Duration
+}
+
+// Answer is what a Check got.
+type Answer struct {
+	// Answered is false when no process of the region could: all are frozen or gone.
+	Answered bool
+	// Decision is the limiter's own.
+	Decision quota.Decision
+}
+
+// New returns a world at time 0, in which every process has just started.
+func New(o Options) (*World, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	metrics, err := limiter.NewMetrics(noop.Meter{})
+	if err != nil {
+		return nil, err
+	}
+	w := &World{
+		o: o, dice: rand.New(rand.NewPCG(o.Seed, 0x5e6)), key: wire.NewKey(nil, "sim"),
+		log: slog.New(slog.DiscardHandler), metrics: metrics, trace: newTrace(),
+	}
+	w.gossip = airwaves{w: w, cuts: make([][]bool, len(o.Regions))}
+	top := o.topology()
+	for i := range o.Regions {
+		r := &o.Regions[i]
+		s := &site{w: w, place: i, name: r.Name, skew: r.Skew, topology: top}
+		s.store.begin(s)
+		w.sites = append(w.sites, s)
+		w.gossip.cuts[i] = make([]bool, len(o.Regions))
+		w.links = append(w.links, make([]link, len(o.Regions)))
+		for j := range o.Regions {
+			w.links[i][j] = link{delay: o.delay(i, j), jitter: o.Jitter}
+		}
+	}
+	if o.Judged {
+		w.judge = newJudge(w)
+	}
+	for i, s := range w.sites {
+		for range max(1, o.Regions[i].Processes) {
+			if _, err := s.start(s.nextName()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return w, nil
+}
+
+// nextName names the region's next process.
+func (s *site) nextName() string {
+	s.started++
+	return fmt.Sprintf("p%d", s.started)
+}
+
+// Now is virtual time.
+func (w *World) Now() time.Duration { return w.now }
+
+// Stats is what has happened so far.
+func (w *World) Stats() Stats { return w.stats }
+
+// Hash stands for everything that has happened so far: every event in its order and
+// every answer.
+func (w *World) Hash() uint64 { return w.trace.sum }
+
+// Told stands for what can be seen of a world from outside it: every answer and every
+// change of view, and when. It does not depend on Options.EveryBeat.
+func (w *World) Told() uint64 { return w.trace.told }
+
+// At has f called at a moment that is not past.
+func (w *World) At(t time.Duration, f func()) {
+	w.queue.add(event{at: max(t, w.now), kind: kindCall, do: f})
+}
+
+// RunUntil has everything happen up to a moment, and stops there.
+func (w *World) RunUntil(t time.Duration) {
+	for {
+		w.leap(t)
+		h := w.queue.first()
+		if h == nil || (*h)[0].at > t {
+			break
+		}
+		e := h.take()
+		w.now = e.at
+		w.step(&e)
+	}
+	w.now = max(w.now, t)
+}
+
+func (w *World) step(e *event) {
+	w.stats.Events++
+	switch e.kind {
+	case kindCall:
+		e.do()
+	case kindMessage:
+		w.trace.message(w.now, e.msg, e.p)
+		e.p.hear(e.msg)
+	case kindWake:
+		if e.p.woken == e.at {
+			e.p.woken = never
+		}
+		e.p.touched()
+		e.p.settle()
+	}
+}
+
+// Check asks one of a region's processes now whether a tenant may spend cost, and the
+// world takes down what it says.
+func (w *World) Check(region int, tenant string, cost int64) Answer {
+	s := w.sites[region]
+	p := s.next()
+	if p == nil {
+		return Answer{}
+	}
+	w.stats.Checks++
+	p.touched()
+	if w.judge != nil {
+		w.judge.asks(p, tenant)
+	}
+	d, err := p.limiter.Check(context.Background(), quota.Request{Tenant: tenant, Cost: cost})
+	if err != nil {
+		panic(fmt.Sprintf("sim: a check of %s at cost %d: %v", tenant, cost, err)) // the world's own mistake
+	}
+	w.trace.answer(w.now, p, &d)
+	if d.Allowed {
+		w.stats.Admitted += cost
+	}
+	if w.judge != nil {
+		w.judge.answered(p, tenant, cost, &d)
+	}
+	p.settle()
+	return Answer{Answered: true, Decision: d}
+}
+
+// next is the process whose turn it is to be asked; nil when none can.
+func (s *site) next() *process {
+	for range s.processes {
+		s.turn++
+		if p := s.processes[s.turn%len(s.processes)]; !p.frozen {
+			return p
+		}
+	}
+	return nil
+}
+
+// living are the processes that run or are frozen.
+func (w *World) living() []*process {
+	var all []*process
+	for _, s := range w.sites {
+		all = append(all, s.processes...)
+	}
+	return all
+}
