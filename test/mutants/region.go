@@ -1,0 +1,133 @@
+package main
+
+// viewMutants are mistakes in who is counted on, and in the ceiling that follows.
+func viewMutants() []mutant {
+	return []mutant{
+		{
+			name:   "weights-rounded-one-by-one",
+			breaks: "the parts of a limit add up to the limit",
+			file:   "region/parts.go",
+			old:    "next := share(units, upTo, total)", becomes: "next := given + share(units, w, total)",
+			killers: by("region", "TestPartsSumToTheLimitAndAreWithinOneOfTheirShare"),
+		},
+		{
+			name:   "clamp-dropped",
+			breaks: "a ceiling is never negative",
+			file:   "region/view/ceiling.go",
+			old:    "return max(0, units-cap50(t.Lost)), false", becomes: "return units - cap50(t.Lost), false",
+			killers: by("region/view", "TestCeiling"),
+		},
+		{
+			name:   "lost-not-subtracted",
+			breaks: "what our store forgot is subtracted like a peer's",
+			file:   "region/view/ceiling.go",
+			old:    "return max(0, units-cap50(t.Lost)), false", becomes: "return max(0, units), false",
+			killers: append(by("region/view", "TestCeiling"), by("test/sim", "TestFateSeeds/lost-totals-are-not-subtracted")...),
+		},
+		{
+			name:   "part-by-alive-count",
+			breaks: "parts come from the topology alone: neither death nor silence moves them",
+			file:   "region/view/ceiling.go",
+			old:    "			units += part\n", becomes: "			units += part * int64(len(t.Parts)) / int64(t.Members.Len())\n",
+			killers: append(by("region/view", "TestCeiling"), by("test/sim", "TestFateSeeds/parts-of-the-dead-are-claimed")...),
+		},
+		{
+			name:   "use-beyond-its-part-ignored",
+			breaks: "what a region outside M used beyond its part is subtracted",
+			file:   "region/view/ceiling.go",
+			old:    "units -= max(0, estimate-part)", becomes: "units -= min(0, estimate)",
+			killers: by("region/view", "TestCeiling"),
+		},
+		{
+			name:   "members-without-agreement",
+			breaks: "M is used only while every member's newest beat advertises exactly it",
+			file:   "region/view/look.go",
+			old:    "if v.joining || len(differing) > 0 {", becomes: "if v.joining {",
+			killers: append(by("region/view", "TestScenarios/bridge"), by("test/sim", "TestFateSeeds/groups-are-used-before-they-are-agreed")...),
+		},
+		{
+			name:   "mode-from-gossip-alone",
+			breaks: "the bus decides who is heard; gossip only explains",
+			file:   "region/view/process.go",
+			old:    "return p.Heard == 0 || now-p.Heard > SilentAfter", becomes: "return p.Gossip != GossipAlive",
+			killers: append(by("region/view", "TestScenarios/gossip_gone"), by("test/sim", "TestFateSeeds/gossip-alone-decides-who-is-heard")...),
+		},
+		{
+			name:   "silence-is-taken-for-death",
+			breaks: "silence alone never ends that a process is reckoned with",
+			file:   "region/view/process.go",
+			old:    "return p.Heard != 0 || p.Gossip == GossipAlive", becomes: "return !p.silent(now)",
+			killers: by("region/view", "TestScenarios"),
+		},
+		{
+			name:   "acks-ignored",
+			breaks: "a region that does not hear us is not counted on",
+			file:   "region/view/process.go",
+			old:    "return p.Acked != 0 && now-p.Acked <= UnheardAfter", becomes: "return p.Acked != 0",
+			killers: by("region/view", "TestScenarios/one_way"),
+		},
+		{
+			name:   "unheard-ignored",
+			breaks: "a region that never acknowledged us is not counted on, and told as unheard",
+			file:   "region/view/process.go",
+			old:    "case !p.hears(now) && (p.Acked != 0 || p.Beats >= GoodBeats):", becomes: "case !p.hears(now) && p.Acked != 0 && p.Beats < 0:",
+			killers: by("region/view", "TestScenarios/one_way_from_the_start"),
+		},
+		{
+			name:   "old-news-is-fresh",
+			breaks: "a process that cannot send what it admitted is as good as silent",
+			file:   "region/view/process.go",
+			old:    "case p.Full || p.Unsent > BehindAfter:", becomes: "case p.Full:",
+			killers: by("region/view", "TestScenarios/behind"),
+		},
+		{
+			name:   "hysteresis-off",
+			breaks: "a region that was silent is counted on again only after good beats",
+			file:   "region/view/standing.go",
+			old:    "case s.remaining(now) == 0 && (s.wait == 0 || f.beats >= GoodBeats):", becomes: "case s.remaining(now) >= 0:",
+			killers: by("region/view", "TestScenarios/flapping"),
+		},
+		{
+			name:   "wait-does-not-double",
+			breaks: "a region that comes and goes waits longer each time",
+			file:   "region/view/standing.go",
+			old:    "s.wait = min(max(2*s.wait, FirstWait), LongestWait)", becomes: "s.wait = FirstWait",
+			killers: by("region/view", "TestScenarios/waiting_doubles"),
+		},
+		{
+			name:   "newer-part-at-once",
+			breaks: "while topologies differ, the smaller of the parts applies",
+			file:   "region/view/division.go",
+			old:    "if n == 0 || part < smallest[i] {", becomes: "if n == 0 {",
+			killers: by("region/view", "TestScenarios/weights_rollout"),
+		},
+		{
+			name:   "unknown-topology-divided-by-ours",
+			breaks: "while a peer's topology is not known, nothing is known to be ours",
+			file:   "region/view/topology.go",
+			old:    "	if !believable(p.Weights) || Hash(p.Weights) != p.Topology {\n		r.blind = true\n", becomes: "	if !believable(p.Weights) || Hash(p.Weights) != p.Topology {\n",
+			killers: by("region/view", "TestWhatIsNotKnownIsNotOurs"),
+		},
+		{
+			name:   "frozen-not-distrusted",
+			breaks: "a process that stood still distrusts what it holds",
+			file:   "region/view/viewer.go",
+			old:    "froze := v.looked && now-v.last > FrozenAfter", becomes: "froze := v.looked && now < v.last",
+			killers: by("region/view", "TestScenarios/frozen"),
+		},
+		{
+			name:   "stale-view-trusted",
+			breaks: "a view that nobody renews is not decided by",
+			file:   "region/view/view.go",
+			old:    "return now-v.at > FrozenAfter }", becomes: "return now < v.at }",
+			killers: by("region/view", "TestAStaleViewIsThatOfAFrozenProcess"),
+		},
+		{
+			name:   "former-life-believed",
+			breaks: "of two lives of one process the later one counts",
+			file:   "region/view/viewer.go",
+			old:    "!ok || p.Boot > boot {", becomes: "!ok || p.Boot < boot {",
+			killers: by("region/view", "TestAnOlderLifeIsSuperseded"),
+		},
+	}
+}
