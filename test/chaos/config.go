@@ -1,0 +1,89 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/regiond/regiond/test/chaos/traffic"
+)
+
+// Limits of the world's policies, by class of traffic.
+const (
+	LedgerUnits = 100_000 // per month, globally
+	HotUnits    = 1000    // per HotWindow, globally
+	EdgeUnits   = 50      // per EdgeWindow, regionally
+	QuietUnits  = 30      // per QuietWindow, globally
+)
+
+// topology is the file of all regions.
+func (w *World) topology() string {
+	b := &strings.Builder{}
+	b.WriteString("cluster: chaos\nregions:\n")
+	for _, r := range w.Regions {
+		fmt.Fprintf(b, "  - name: %s\n    http: %s\n    admin: %s\n", r.Name, httpAddr, adminAddr)
+		fmt.Fprintf(b, "    gossip: {bind: %q, advertise: %q, key_file: %q}\n", r.gossip(), r.gossip(), w.key)
+		fmt.Fprintf(b, "    redis: {addrs: [%q]}\n", r.redisAddr())
+		if w.options.Embedded {
+			b.WriteString("    nats: {embedded: true}\n")
+		} else {
+			fmt.Fprintf(b, "    nats: {urls: [%q]}\n", "nats://"+natsAddr)
+		}
+	}
+	b.WriteString("policies:\n")
+	for _, p := range []struct{ class, limit string }{
+		{traffic.Ledger, fmt.Sprintf("units: %d, per: 720h, scope: global", LedgerUnits)},
+		{traffic.Hot, fmt.Sprintf("units: %d, per: %v, scope: global", HotUnits, HotWindow)},
+		{traffic.Edge, fmt.Sprintf("units: %d, per: %v", EdgeUnits, EdgeWindow)},
+		{traffic.Quiet, fmt.Sprintf("units: %d, per: %v, scope: global", QuietUnits, QuietWindow)},
+	} {
+		fmt.Fprintf(b, "  - name: %s\n    limits: [{name: limit, %s}]\n", p.class, p.limit)
+	}
+	b.WriteString("tenants:\n")
+	for class, n := range map[string]int{
+		traffic.Hot: traffic.HotTenants, traffic.Edge: traffic.EdgeTenants, traffic.Quiet: traffic.QuietTenants,
+	} {
+		for i := range n {
+			fmt.Fprintf(b, "  %s-%02d: {policy: %s}\n", class, i, class)
+		}
+	}
+	fmt.Fprintf(b, "  default: {policy: %s}\n", traffic.Ledger)
+	return b.String()
+}
+
+// natsConfig is the NATS configuration that the examples ship, with the names of one
+// region in place of eu-west's. Whoever changes the example tests it here.
+func (w *World) natsConfig(r *Region) (string, error) {
+	src, err := os.ReadFile(filepath.Join("..", "..", "examples", "nats", "nats.conf"))
+	if err != nil {
+		return "", fmt.Errorf("the shipped configuration of NATS: %w", err)
+	}
+	const example = "eu-west"
+	if !strings.Contains(string(src), "gateways: [") || !strings.Contains(string(src), "user: "+example) {
+		return "", fmt.Errorf("examples/nats/nats.conf has changed: no user %s or no gateways", example)
+	}
+	// The two swap places: the example's region becomes this one's peer.
+	return strings.NewReplacer(example, r.Name, r.Name, example).Replace(string(src)), nil
+}
+
+// natsEnv are the secrets and addresses that the configuration asks for.
+func (w *World) natsEnv(r *Region) []string {
+	url := func(name string) string {
+		if name == r.Name {
+			name = "eu-west"
+		}
+		for _, other := range w.Regions {
+			if other.Name == name {
+				return fmt.Sprintf("nats://gateway:secret@%s:7222", other.addr)
+			}
+		}
+		return ""
+	}
+	return []string{
+		"GATEWAY_PASSWORD=secret",
+		"US_EAST_GATEWAY=" + url("us-east"), "AP_SOUTH_GATEWAY=" + url("ap-south"),
+	}
+}

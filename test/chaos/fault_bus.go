@@ -1,0 +1,130 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// dialer connects a NATS client from within a region.
+type dialer struct{ r *Region }
+
+// Dial implements nats.CustomDialer.
+func (d dialer) Dial(network, addr string) (net.Conn, error) {
+	return d.r.ns.Dial(context.Background(), network, addr)
+}
+
+// join connects to a region's NATS as its regiond does, with the same rights.
+func (r *Region) join() (*nats.Conn, error) {
+	nc, err := nats.Connect("nats://"+natsAddr, nats.SetCustomDialer(dialer{r}), nats.NoEcho(), nats.Timeout(5*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("join the NATS of %s: %w", r.Name, err)
+	}
+	return nc, nil
+}
+
+// DuplicateNATS says everything that a region says on the bus again, once at once and
+// once after a time: repeated and out of order.
+func (w *World) DuplicateNATS(name string, later time.Duration) Fault {
+	var nc *nats.Conn
+	return Fault{
+		Name: fmt.Sprintf("all messages of %s repeated, and again after %v", name, later),
+		Inject: func() (err error) {
+			if nc, err = w.region(name).join(); err != nil {
+				return err
+			}
+			for _, subject := range []string{"rl.v1.usage." + name, "rl.v1.beat." + name} {
+				if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
+					_ = nc.Publish(m.Subject, m.Data) // after the end it is refused
+					time.AfterFunc(later, func() { _ = nc.Publish(m.Subject, m.Data) })
+				}); err != nil {
+					return err
+				}
+			}
+			return nc.Flush()
+		},
+		Heal: func() error {
+			if nc != nil {
+				nc.Close()
+			}
+			return nil
+		},
+	}
+}
+
+// PoisonNATS publishes, with the rights of a region, a few hundred messages a second
+// that are none: noise, and its true messages with bytes changed, cut short, or said
+// under another region's name where NATS lets it.
+func (w *World) PoisonNATS(name string) Fault {
+	var nc *nats.Conn
+	done := make(chan struct{})
+	return Fault{
+		Name: "the bus poisoned from " + name,
+		Inject: func() (err error) {
+			if nc, err = w.region(name).join(); err != nil {
+				return err
+			}
+			random := rand.New(rand.NewPCG(w.options.Seed, 1))
+			if _, err := nc.Subscribe("rl.v1.*."+name, func(m *nats.Msg) { spoil(nc, m, random) }); err != nil {
+				return err
+			}
+			if _, err := nc.Subscribe("rl.v1.usage.*", func(m *nats.Msg) {
+				_ = nc.Publish("rl.v1.usage."+name, m.Data) // another author's words under our name
+			}); err != nil {
+				return err
+			}
+			go noise(nc, name, done)
+			return nc.Flush()
+		},
+		Heal: func() error {
+			close(done)
+			if nc != nil {
+				nc.Close()
+			}
+			return nil
+		},
+	}
+}
+
+// spoil says a message again, as none.
+func spoil(nc *nats.Conn, m *nats.Msg, random *rand.Rand) {
+	if len(m.Data) < 2 {
+		return
+	}
+	if strings.HasPrefix(m.Subject, "rl.v1.usage.") { // a beat cut short can be a true one of a region that sees less
+		_ = nc.Publish(m.Subject, m.Data[:1+random.IntN(len(m.Data)-1)])
+	}
+	// The first field says the format's version; a message of one that nobody knows is
+	// refused whole, whatever else its bytes say.
+	other := append([]byte(nil), m.Data...)
+	other[1] = 99
+	_ = nc.Publish(m.Subject, other)
+}
+
+// noise publishes bytes that are no message of ours until done is closed.
+func noise(nc *nats.Conn, name string, done <-chan struct{}) {
+	random := rand.New(rand.NewPCG(1, 2))
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		data := make([]byte, 1+random.IntN(300))
+		for i := range data {
+			data[i] = byte(random.Uint32())
+		}
+		data[0] |= 7 // a field of no type: whatever follows, it is not ours
+		_ = nc.Publish("rl.v1.usage."+name, data)
+		_ = nc.Publish("rl.v1.beat."+name, data)
+	}
+}

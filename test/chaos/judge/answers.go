@@ -1,0 +1,107 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/regiond/regiond/test/chaos/traffic"
+)
+
+// most is how many objections of a kind are spelled out.
+const most = 5
+
+// objections collects what an oracle says: the first few, and how many there were.
+type objections struct {
+	what  string
+	count int
+	first []string
+}
+
+func (o *objections) add(format string, args ...any) {
+	o.count++
+	if o.count <= most {
+		o.first = append(o.first, fmt.Sprintf(o.what+": "+format, args...))
+	}
+}
+
+func (o *objections) all() []string {
+	if o.count > most {
+		return append(o.first, fmt.Sprintf("%s: %d objections in all", o.what, o.count))
+	}
+	return o.first
+}
+
+// Excuse tells of a request that it was asked of somebody who could not answer.
+type Excuse func(r *traffic.Record) bool
+
+// Answered insists that each request has an answer, 200 if it was admitted and 429 if
+// it was not. An answer that comes after traffic.Patience is none.
+func Answered(records []traffic.Record, excused Excuse) []string {
+	o := objections{what: "answered"}
+	for i := range records {
+		r := &records[i]
+		if r.Bare {
+			continue // what it could not answer is the machine's doing
+		}
+		want := 429
+		if r.Answer.Allowed {
+			want = 200
+		}
+		switch {
+		case r.Err == "" && r.Status == want:
+		case excused(r):
+		case r.Err != "":
+			o.add("%s of %s to %s at %v: none within %v: %s", r.Class, r.Tenant, r.Region, r.Call, r.Took(), r.Err)
+		default:
+			o.add("%s of %s to %s at %v: status %d, allowed %v", r.Class, r.Tenant, r.Region, r.Call, r.Status, r.Answer.Allowed)
+		}
+	}
+	return o.all()
+}
+
+// words are the bases and reasons that go with each mode.
+func words(mode string) (bases, reasons []string) {
+	seen := []string{"exact", "estimate", "memory"}
+	switch mode {
+	case "global":
+		return seen, []string{""}
+	case "share", "stale":
+		return seen, []string{"peer_silent", "unheard", "views_differ", "frozen"}
+	case "joining":
+		return seen, []string{"joining"}
+	case "local":
+		return []string{"local"}, []string{"redis_timeout", "redis_down", "redis_refused", "breaker_open"}
+	default:
+		return nil, nil
+	}
+}
+
+// Labelled insists that mode, basis and reason of every answer go together: what is not
+// global has a reason, and what was decided without Redis says local.
+func Labelled(records []traffic.Record) []string {
+	o := objections{what: "labelled"}
+	for i := range records {
+		r := &records[i]
+		if r.Bare || r.Err != "" {
+			continue
+		}
+		bases, reasons := words(r.Answer.Mode)
+		if !slices.Contains(bases, r.Answer.Basis) || !slices.Contains(reasons, r.Answer.Reason) {
+			o.add("%s at %v: mode %q, basis %q, reason %q", r.Region, r.Return, r.Answer.Mode, r.Answer.Basis, r.Answer.Reason)
+		}
+	}
+	return o.all()
+}
+
+// Modest insists that no request of class quiet is denied, whatever is down: each region
+// asks for less than its part of the limit.
+func Modest(records []traffic.Record, excused Excuse) []string {
+	o := objections{what: "modest"}
+	for i := range records {
+		r := &records[i]
+		if r.Class == traffic.Quiet && r.Err == "" && !r.Answer.Allowed && !excused(r) {
+			o.add("%s denies %s at %v in mode %q because of %q, %d remain", r.Region, r.Tenant, r.Return, r.Answer.Mode, r.Answer.Reason, r.Answer.Remaining)
+		}
+	}
+	return o.all()
+}

@@ -1,0 +1,205 @@
+package judge
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/regiond/regiond/test/chaos/traffic"
+	"github.com/regiond/regiond/test/oracle"
+)
+
+// Span is a stretch of a run.
+type Span struct {
+	From, To time.Duration
+}
+
+// Common is a global limit, and what its regions may not have known.
+type Common struct {
+	Limit
+	Regions []string
+	// Late is how long a region may not know, while all is well, what another admits.
+	Late time.Duration
+	// Dark are the times from each cut until it is noticed at the latest.
+	Dark []Span
+	// Losses are what Redis forgot: what its region used then may be admitted again.
+	Losses []Loss
+	// Stepped is set when store clocks were stepped and tell nothing of true time.
+	Stepped bool
+}
+
+// Overshoot is what all regions admitted above the limit, at worst.
+type Overshoot struct {
+	Units     int64 // above the limit in some window; 0 when none
+	Explained int64 // of it, at that moment: unknown to others, or forgotten by buckets
+}
+
+// admission is one of the class, with the time that the store gave it.
+type admission struct {
+	spend  oracle.Spend
+	record *traffic.Record
+	// astride is set when nobody can tell into which bucket it was counted: its time is
+	// known to lie between call and answer only, and a bucket ended in between.
+	astride bool
+}
+
+// Global insists that what all regions together admit above the limit in some window is
+// explained: by what a region could not know yet, by what buckets forget, by what a
+// store lost. What is left over is a fault of the program.
+func Global(records []traffic.Record, wallUS func(time.Duration) int64, class string, c Common) (Overshoot, []string) {
+	o := objections{what: "global"}
+	all, unsure := c.admissions(records, wallUS, class)
+	big := oracle.NewGlobal(2*len(c.Regions), c.Window.Microseconds(), c.Window.Microseconds())
+	worst := Overshoot{}
+	var astride []oracle.Spend
+	for _, a := range all {
+		if a.astride {
+			astride = append(astride, a.spend)
+		}
+		j := big.Admit(a.spend, (c.Late + unsure).Microseconds())
+		over := j.Used - c.Units
+		if over <= 0 {
+			continue
+		}
+		explained := j.Late + j.Blurred() + c.unknown(big, a.spend.US, wallUS, unsure)
+		for _, s := range astride {
+			if s.US > a.spend.US-c.Window.Microseconds() { // it may fade a bucket earlier than it seems
+				explained += s.Units
+			}
+		}
+		if over > worst.Units {
+			worst = Overshoot{Units: over, Explained: explained}
+		}
+		if over > explained {
+			o.add("at %v %s admits the unit that makes it %d within %v, the limit is %d: %d came within %v from others, buckets forgot %d, and %d could not be known",
+				a.record.Return, a.record.Region, j.Used, c.Window, c.Units, j.Late, c.Late+unsure, j.Blurred(), explained-j.Late-j.Blurred())
+		}
+	}
+	return worst, o.all()
+}
+
+// admissions are in the order of time. What a region's memory admitted while its Redis was
+// away stands under a number of its own, since it is told of and forgotten like what
+// another region admits, by its own region too. The time of one is the store's; where that is not
+// known or not true, the answer's. unsure is by how much the latter may be off.
+func (c Common) admissions(records []traffic.Record, wallUS func(time.Duration) int64, class string) (all []admission, unsure time.Duration) {
+	for i := range records {
+		r := &records[i]
+		if r.Class != class || !r.Admitted() {
+			continue
+		}
+		at, store := wallUS(r.Return), r.Answer.Explain.StoreTimeUS
+		if store != 0 && !c.Stepped {
+			at = store
+		} else {
+			unsure = max(unsure, r.Return-r.Call)
+		}
+		if store == 0 {
+			store = at
+		}
+		region := c.number(r.Region)
+		if r.Answer.Basis == "local" {
+			region = c.memory(r.Region)
+		}
+		width, unknown := c.Window.Microseconds(), r.Answer.Explain.StoreTimeUS == 0
+		all = append(all, admission{
+			record: r, spend: oracle.Spend{Region: region, US: at, StoreUS: store, Units: r.Cost},
+			astride: unknown && wallUS(r.Call)/width != wallUS(r.Return)/width,
+		})
+	}
+	slices.SortStableFunc(all, func(a, b admission) int { return cmp.Compare(a.spend.US, b.spend.US) })
+	return all, unsure
+}
+
+// number is a region's Redis, and memory what its regiond admits without.
+func (c Common) number(region string) int { return slices.Index(c.Regions, region) }
+func (c Common) memory(region string) int { return c.number(region) + len(c.Regions) }
+
+// unknown is what the asker at a moment could not know although it is in the window:
+// what was admitted while it was dark, what a store has lost, and what may in truth have
+// left the window already.
+func (c Common) unknown(big *oracle.Global, us int64, wallUS func(time.Duration) int64, unsure time.Duration) int64 {
+	start, units := us-c.Window.Microseconds(), int64(0)
+	for _, d := range c.Dark {
+		if from, to := max(start, wallUS(d.From)), min(us, wallUS(d.To)); from < to {
+			units += big.Between(from, to)
+		}
+	}
+	for _, l := range c.Losses {
+		if at := wallUS(l.To); at > start && wallUS(l.From) <= us {
+			units += big.Used(c.number(l.Region), at) + big.Used(c.memory(l.Region), at)
+		}
+	}
+	return units + big.Between(start, start+unsure.Microseconds())
+}
+
+// Cut is a group of regions that saw nobody else for some time.
+type Cut struct {
+	Regions []string
+	Units   int64 // the sum of their parts
+	// Span begins when the cut is noticed at the latest and ends with it.
+	Span
+}
+
+// Share insists that a group of regions that is cut off admits no unit that makes more
+// than its parts within a window, but for what its own regions tell each other too late.
+func Share(records []traffic.Record, wallUS func(time.Duration) int64, class string, c Common, cuts []Cut) []string {
+	o := objections{what: "share"}
+	all, unsure := c.admissions(records, wallUS, class)
+	big := oracle.NewGlobal(2*len(c.Regions), c.Window.Microseconds(), c.Window.Microseconds())
+	for _, a := range all {
+		j := big.Admit(a.spend, (c.Late + unsure).Microseconds())
+		for _, cut := range cuts {
+			if a.record.Call < cut.From || a.record.Return > cut.To || !slices.Contains(cut.Regions, a.record.Region) {
+				continue
+			}
+			used, late := int64(0), int64(0)
+			for _, name := range cut.Regions {
+				for _, i := range []int{c.number(name), c.memory(name)} {
+					used += big.Used(i, a.spend.US)
+					late += max(0, j.Bias[i]) // the asker's own is 0
+				}
+			}
+			if len(cut.Regions) > 1 {
+				late += j.Late
+			}
+			if used > cut.Units+late {
+				o.add("at %v %v have admitted %d within %v, their parts are %d, and %d could not be known", a.record.Return, cut.Regions, used, c.Window, cut.Units, late)
+			}
+		}
+	}
+	return o.all()
+}
+
+// Comparison is what three regions admitted, and what one limiter would have that sees
+// all requests in the order in which they were answered.
+type Comparison struct {
+	Regions, Big int64
+}
+
+// Rival admits the requests of a class by one big limiter.
+func Rival(records []traffic.Record, class string, l Limit) Comparison {
+	var c Comparison
+	var inside []oracle.Admission
+	used := int64(0)
+	for i := range records {
+		r := &records[i]
+		if r.Class != class || r.Err != "" {
+			continue
+		}
+		if r.Answer.Allowed {
+			c.Regions += r.Cost
+		}
+		at := r.Return.Microseconds()
+		for len(inside) > 0 && inside[0].US <= at-l.Window.Microseconds() {
+			used -= inside[0].Cost
+			inside = inside[1:]
+		}
+		if used+r.Cost <= l.Units {
+			used += r.Cost
+			c.Big += r.Cost
+			inside = append(inside, oracle.Admission{US: at, Cost: r.Cost})
+		}
+	}
+	return c
+}

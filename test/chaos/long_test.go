@@ -1,0 +1,165 @@
+//go:build chaos && chaoslong && linux
+
+package chaos_test
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/test/chaos"
+	"github.com/regiond/regiond/test/chaos/traffic"
+)
+
+// The rest of what one Linux machine can do to a deployment. Each runs at the duration
+// that it names: some need it.
+
+func proxied() chaos.Options {
+	o := world()
+	o.Proxy = true
+	return o
+}
+
+func TestRedisRepliesBroken(t *testing.T) {
+	chaos.Scenario{
+		World: proxied(), Profile: traffic.Steady(),
+		Fault: func(w *chaos.World) chaos.Fault { return w.BreakReplies(us, 250*time.Millisecond) },
+		Lasts: 8 * time.Second, Notice: within(time.Second, us), Modes: away(), Again: chaos.Again,
+	}.Once(t)
+}
+
+func TestRedisScriptsForgotten(t *testing.T) {
+	chaos.Scenario{
+		World: world(), Profile: traffic.Steady(),
+		Fault: func(w *chaos.World) chaos.Fault { return w.ForgetScripts(us, 50*time.Millisecond) },
+		Lasts: 8 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+	}.Once(t)
+}
+
+func TestRedisBusy(t *testing.T) {
+	chaos.Scenario{
+		World: world(), Profile: traffic.Steady(),
+		Fault: func(w *chaos.World) chaos.Fault { return w.OccupyRedis(us) },
+		Lasts: 6 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(), Again: chaos.Again,
+	}.Once(t)
+}
+
+func TestRedisDiskFull(t *testing.T) {
+	o := world()
+	o.Disk = true
+	chaos.Scenario{
+		World: o, Profile: traffic.Steady(),
+		Fault: func(w *chaos.World) chaos.Fault { return w.FillDisk(us) },
+		Lasts: 6 * time.Second, Notice: within(2*time.Second, us), Modes: away(), Again: chaos.Again + time.Second,
+	}.Once(t)
+}
+
+func TestRedisClockStrobes(t *testing.T) {
+	o := world()
+	o.Clock = true
+	chaos.Scenario{
+		World: o, Profile: traffic.Steady(),
+		Fault: func(w *chaos.World) chaos.Fault { return w.StrobeRedis(us, 200*time.Millisecond, 100*time.Millisecond) },
+		Lasts: 8 * time.Second, Modes: blind(), Again: chaos.Again, Stepped: true, Repeats: true,
+	}.Once(t)
+}
+
+func TestRedisLittleSlower(t *testing.T) {
+	chaos.Scenario{
+		World: proxied(), Profile: traffic.Steady(),
+		Fault: func(w *chaos.World) chaos.Fault { return w.SlowRedis(us, 5*time.Millisecond) },
+		Lasts: 8 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+	}.Once(t)
+}
+
+func TestUDPGone(t *testing.T) {
+	chaos.Scenario{
+		World: world(), Profile: traffic.Steady(),
+		Fault: func(w *chaos.World) chaos.Fault { return w.LoseUDP(1) },
+		Lasts: time.Minute, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+	}.Once(t)
+}
+
+func TestRegiondStarved(t *testing.T) {
+	chaos.Scenario{
+		World: world(), Profile: traffic.Steady(),
+		Fault: func(w *chaos.World) chaos.Fault { return w.Starve(us, 5) },
+		Lasts: 8 * time.Second, Modes: append(blind(), away()...), Again: chaos.AgainRedialled, Down: []string{us}, Repeats: true,
+	}.Once(t)
+}
+
+func TestRegiondWithoutFiles(t *testing.T) {
+	chaos.Scenario{
+		World: world(), Profile: traffic.Steady(),
+		Fault: func(w *chaos.World) chaos.Fault { return w.DenyFiles(us) },
+		Lasts: 8 * time.Second, Modes: blind(), Unmoved: []string{eu, ap}, Again: chaos.Again, Down: []string{us},
+	}.Once(t)
+}
+
+func TestRegiondRestarted(t *testing.T) {
+	chaos.Scenario{
+		World: world(), Profile: traffic.Steady(),
+		Fault: func(w *chaos.World) chaos.Fault { return w.Restart(us) },
+		Lasts: time.Second, Modes: blind(), Again: chaos.AgainRedialled, Down: []string{us},
+	}.Once(t)
+}
+
+func TestRedisKilledAndPartition(t *testing.T) {
+	chaos.Scenario{
+		World: world(), Profile: traffic.HotTenant(),
+		Fault: func(w *chaos.World) chaos.Fault {
+			return chaos.Both(w.KillRedis(us), w.Partition([]string{eu, us}, []string{ap}))
+		},
+		Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Modes: append(blind(), away()...),
+		Again: chaos.AgainRedialled, Forgets: []string{us}, Groups: []chaos.Group{parts(ap)},
+	}.Once(t)
+}
+
+func TestRedisSlowAndNATSFrozen(t *testing.T) {
+	chaos.Scenario{
+		World: proxied(), Profile: traffic.Steady(),
+		Fault: func(w *chaos.World) chaos.Fault {
+			return chaos.Both(w.SlowRedis(us, 100*time.Millisecond), w.FreezeNATS(eu))
+		},
+		Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Modes: append(blind(), away()...),
+		Again: chaos.AgainRedialled,
+	}.Once(t)
+}
+
+// TestNemesis does to a world whatever can be undone, for CHAOSTIME.
+func TestNemesis(t *testing.T) {
+	lasts, err := time.ParseDuration(os.Getenv("CHAOSTIME"))
+	if err != nil {
+		t.Fatalf("CHAOSTIME says for how long, such as 10m: %v", err)
+	}
+	seed, err := strconv.ParseUint(os.Getenv("CHAOSSEED"), 10, 64)
+	if err != nil {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("CHAOSSEED=%d repeats these faults in this order", seed)
+	chaos.Scenario{
+		World: proxied(), Profile: traffic.Mixed(),
+		Fault: func(w *chaos.World) chaos.Fault {
+			return w.Nemesis(seed,
+				func() chaos.Fault { return w.FreezeRedis(us) },
+				func() chaos.Fault { return w.SlowRedis(eu, 100*time.Millisecond) },
+				func() chaos.Fault { return w.FillRedis(ap) },
+				func() chaos.Fault { return w.BreakReplies(eu, 200*time.Millisecond) },
+				func() chaos.Fault { return w.ForgetScripts(ap, 50*time.Millisecond) },
+				func() chaos.Fault { return w.KillNATS(us) },
+				func() chaos.Fault { return w.FreezeNATS(eu) },
+				func() chaos.Fault { return w.DuplicateNATS(ap, time.Second) },
+				func() chaos.Fault { return w.PoisonNATS(us) },
+				func() chaos.Fault { return w.Partition([]string{eu, us}, []string{ap}) },
+				func() chaos.Fault { return w.Partition([]string{eu}, []string{us}, []string{ap}) },
+				func() chaos.Fault { return w.CutBetween(us, ap) },
+				func() chaos.Fault { return w.CutOneWay(ap, eu) },
+				func() chaos.Fault { return w.LoseUDP(0.5) },
+				func() chaos.Fault { return w.Rough(0.02, 0.05, 0.05) },
+			)
+		},
+		// Who comes and goes waits for up to 30 s.
+		Lasts: lasts, Modes: append(blind(), away()...), Again: 40 * time.Second, Repeats: true,
+	}.Once(t)
+}

@@ -1,0 +1,79 @@
+//go:build chaos && linux
+
+package chaos_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/test/chaos"
+	"github.com/regiond/regiond/test/chaos/wan"
+)
+
+// binaries are what TestMain has built for all scenarios. Nothing else is shared.
+var binaries chaos.Binaries
+
+func TestMain(m *testing.M) {
+	chaos.BareFromEnv()
+	if lacks := chaos.Needs(); lacks != "" {
+		fmt.Fprintln(os.Stderr, "the scenarios need", lacks)
+		os.Exit(1)
+	}
+	dir, err := chaos.Workplace()
+	if err == nil {
+		binaries, err = chaos.Build(dir)
+	}
+	code := 1
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	} else {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// world is what most scenarios happen in: regions 80 ms apart, there and back.
+func world() chaos.Options {
+	return chaos.Options{
+		Binaries: binaries, Seed: 1,
+		Line: wan.Link{Delay: 40 * time.Millisecond, Jitter: 5 * time.Millisecond},
+	}
+}
+
+const (
+	eu = "eu-west"
+	us = "us-east"
+	ap = "ap-south"
+)
+
+// blind are the modes of a region that does not see all others, and away that of one
+// whose Redis is.
+func blind() []string { return []string{"share", "stale", "joining"} }
+func away() []string  { return []string{"local"} }
+
+// within says that regions notice something in time.
+func within(d time.Duration, names ...string) map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for _, name := range names {
+		all[name] = d
+	}
+	return all
+}
+
+// parts are those of the hot limit, by cumulative rounding of equal weights.
+func parts(names ...string) chaos.Group {
+	g := chaos.Group{Regions: names}
+	for i, name := range chaos.Names() {
+		for _, one := range names {
+			if one == name {
+				g.Units += upTo(i+1) - upTo(i)
+			}
+		}
+	}
+	return g
+}
+
+func upTo(i int) int64 { return (int64(i)*chaos.HotUnits + 1) / 3 }

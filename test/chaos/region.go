@@ -1,0 +1,191 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/test/chaos/netns"
+	"github.com/regiond/regiond/test/chaos/traffic"
+	"github.com/regiond/regiond/test/faultproxy"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// Addresses within each region: every namespace has all ports for itself.
+const (
+	httpAddr  = "127.0.0.1:8080"
+	adminAddr = "127.0.0.1:9090"
+	bareAddr  = "127.0.0.1:8081"
+	redisAddr = "127.0.0.1:6379"
+	natsAddr  = "127.0.0.1:4222"
+)
+
+// Region is one region: its network, its processes, and the gateway that asks it.
+type Region struct {
+	Name string
+
+	number int
+	ns     *netns.Namespace
+	addr   netip.Addr // on the lines between regions
+	other  netip.Addr // a second address there
+	moved  bool       // gossip is at the second
+
+	redis, nats, regiond, bare *process
+
+	clock *redisserver.Clock // nil unless it can be stepped
+	proxy *faultproxy.Proxy  // nil unless it is between regiond and Redis
+	door  traffic.Door
+	admin *traffic.Client
+	store *redis.Client // the administrator's
+}
+
+// open makes the namespace and the clients, until t ends.
+func (r *Region) open(t testing.TB) error {
+	ns, err := netns.New(r.Name)
+	if err != nil {
+		return err
+	}
+	t.Cleanup(ns.Close)
+	r.ns = ns
+	r.door = traffic.Door{Region: r.Name, Regiond: traffic.NewClient(httpAddr, ns.Dial), Bare: traffic.NewClient(bareAddr, ns.Dial)}
+	r.admin = traffic.NewClient(adminAddr, ns.Dial)
+	r.store = redis.NewClient(&redis.Options{
+		Addr: redisAddr, Dialer: ns.Dial, MaxRetries: -1, DialerRetries: 1, Protocol: 2,
+		ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second, PoolSize: 2,
+	})
+	t.Cleanup(func() {
+		r.admin.HangUp()
+		_ = r.store.Close() // fails only when it is closed already
+	})
+	return nil
+}
+
+// gossip is where the region gossips.
+func (r *Region) gossip() string { return netip.AddrPortFrom(r.addr, 7946).String() }
+
+// redisAddr is where regiond finds Redis.
+func (r *Region) redisAddr() string {
+	if r.proxy != nil {
+		return r.proxy.Addr()
+	}
+	return redisAddr
+}
+
+// processes are those that have been started.
+func (r *Region) processes() (all []*process) {
+	for _, p := range []*process{r.regiond, r.redis, r.nats} {
+		if p != nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// run starts the processes of a region. regiond comes last and need not wait: it is
+// ready when it is.
+func (w *World) run(r *Region) (err error) {
+	if w.options.Clock {
+		r.clock = redisserver.NewClock(w.t)
+	}
+	if r.redis, err = w.launchRedis(r); err != nil {
+		return err
+	}
+	if w.options.Proxy {
+		r.proxy = faultproxy.StartIn(w.t, faultproxy.Network{Listen: r.ns.Listen, Dial: r.ns.Dial}, redisAddr)
+	}
+	if !w.options.Embedded {
+		if err := w.launchNATS(r); err != nil {
+			return err
+		}
+	}
+	if r.bare, err = launch(r.ns, w.dir, "bare", []string{BareEnv + "=" + bareAddr}, w.options.Binaries.Bare); err != nil {
+		return err
+	}
+	for _, addr := range []string{redisAddr, bareAddr} {
+		if err := w.listens(r, addr); err != nil {
+			return err
+		}
+	}
+	return w.launchRegiond(r)
+}
+
+// listens waits until somebody does.
+func (w *World) listens(r *Region, addr string) error {
+	_, err := w.Await(readyWithin, r.Name+": "+addr+" listens", func() error {
+		conn, err := r.ns.Dial(context.Background(), "tcp", addr)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+	return err
+}
+
+func (w *World) launchRedis(r *Region) (*process, error) {
+	var env []string
+	if r.clock != nil {
+		env = r.clock.Env()
+	}
+	_, port, _ := net.SplitHostPort(redisAddr)
+	args := []string{w.options.Binaries.Redis, "--port", port, "--bind", "127.0.0.1", "--save", ""}
+	if w.options.Disk {
+		if err := w.mountDisk(r); err != nil {
+			return nil, fmt.Errorf("%s: a disk for Redis: %w", r.Name, err)
+		}
+		args = append(args, "--dir", w.disk(r), "--appendonly", "yes", "--appendfsync", "everysec")
+	}
+	return launch(r.ns, w.dir, "redis", env, args...)
+}
+
+func (w *World) launchNATS(r *Region) error {
+	config, err := w.natsConfig(r)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(w.dir, r.Name+"-nats.conf")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return err
+	}
+	r.nats, err = launch(r.ns, w.dir, "nats", w.natsEnv(r), w.options.Binaries.NATS, "-c", file)
+	return err
+}
+
+// launchRegiond starts the region's regiond. One that has moved gossips at the region's
+// second address, which the file does not name.
+func (w *World) launchRegiond(r *Region) (err error) {
+	file := filepath.Join(w.dir, r.Name+".yaml")
+	if err := os.WriteFile(file, []byte(w.topology()), 0o600); err != nil {
+		return err
+	}
+	args := []string{
+		w.options.Binaries.Regiond, "serve", "--config", file, "--region", r.Name,
+		"--instance", "one", "--log-format", "json",
+	}
+	if r.moved {
+		args = append(args, "--gossip", netip.AddrPortFrom(r.other, 7946).String())
+	}
+	r.regiond, err = launch(r.ns, w.dir, "regiond", nil, args...)
+	return err
+}
+
+// each does something to all that the region runs, the bare handler left out.
+func (r *Region) each(do func(*process) error) error {
+	for _, p := range r.processes() {
+		if err := do(p); err != nil {
+			return fmt.Errorf("region %s: %w", r.Name, err)
+		}
+	}
+	return nil
+}
+
+// Door is where the region's gateway asks.
+func (r *Region) Door() traffic.Door { return r.door }

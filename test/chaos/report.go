@@ -1,0 +1,193 @@
+//go:build linux
+
+package chaos
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regiond/regiond/test/chaos/judge"
+	"github.com/regiond/regiond/test/chaos/traffic"
+)
+
+// Figures are what one scenario measured. Times are milliseconds.
+type Figures struct {
+	Test      string         `json:"test"`
+	Fault     string         `json:"fault"`
+	Profile   string         `json:"profile"`
+	Rate      int            `json:"rate"`
+	Answers   int            `json:"answers"`
+	Lost      int            `json:"lost"` // requests without an answer; those to a region that is the fault count too
+	P50MS     float64        `json:"p50_ms"`
+	MaxMS     float64        `json:"max_ms"`
+	BareMS    float64        `json:"bare_max_ms"`
+	OverP999  float64        `json:"over_p999_ms"` // of the worst second, above the bare handler
+	OverMax   float64        `json:"over_max_ms"`
+	Judged    int            `json:"judged"`    // seconds that OverP999 and OverMax are the worst of
+	Starved   int            `json:"starved"`   // seconds in which the machine was too busy to judge
+	NoticeMS  float64        `json:"notice_ms"` // of the slowest region that had to notice; 0 when none had
+	AgainMS   float64        `json:"again_ms"`  // after healing
+	SettledMS float64        `json:"settled_ms"`
+	Estimates int            `json:"estimates"` // compared with the truth
+	Linear    int            `json:"linear"`    // calls that porcupine found an order for
+	Over      int64          `json:"over"`      // units above the global limit in the worst window
+	Explained int64          `json:"explained"`
+	Admitted  int64          `json:"admitted"` // of the hot tenant, by three regions
+	Rival     int64          `json:"rival"`    // and by one big limiter
+	Labels    map[string]int `json:"labels"`
+	Failed    bool           `json:"failed"`
+}
+
+func (f *Figures) excess(e judge.Excess) {
+	f.OverP999, f.OverMax, f.Judged, f.Starved = ms(e.P999), ms(e.Max), e.Judged, e.Starved
+}
+
+// count counts answers by what they say.
+func (f *Figures) count(records []traffic.Record) {
+	f.Labels = map[string]int{}
+	var took []time.Duration
+	for i := range records {
+		r := &records[i]
+		switch {
+		case r.Bare:
+			f.BareMS = max(f.BareMS, ms(r.Took()))
+		case r.Err != "":
+			f.Lost++
+		default:
+			f.Answers++
+			took = append(took, r.Took())
+			f.Labels[strings.TrimSpace(r.Answer.Mode+" "+r.Answer.Reason)]++
+		}
+	}
+	if len(took) > 0 {
+		slices.Sort(took)
+		f.P50MS, f.MaxMS = ms(took[len(took)/2]), ms(took[len(took)-1])
+	}
+}
+
+// ReportEnv names the directory that reports are written to; without it they go to the
+// system's directory for temporary files, beside the run's own.
+const ReportEnv = "CHAOSREPORT"
+
+// finish writes the figures, and when an oracle has objected the whole report.
+func (x *trial) finish() {
+	x.t.Helper()
+	x.figures.Failed = len(x.objects) > 0
+	dir := os.Getenv(ReportEnv)
+	if dir == "" && len(x.objects) > 0 {
+		dir = filepath.Dir(os.TempDir()) // that of the run itself is removed: see Workplace
+	}
+	line, err := json.Marshal(x.figures)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Logf("%s", line)
+	if dir != "" {
+		file := filepath.Join(dir, strings.ReplaceAll(x.t.Name(), "/", "-"))
+		if err := os.WriteFile(file+".json", append(line, '\n'), 0o600); err != nil {
+			x.t.Fatal(err)
+		}
+		if len(x.objects) > 0 {
+			if err := os.WriteFile(file+".txt", []byte(x.timeline()), 0o600); err != nil {
+				x.t.Fatal(err)
+			}
+			x.t.Logf("the report is %s.txt", file)
+		}
+	}
+	for _, o := range x.objects {
+		x.t.Error(o)
+	}
+}
+
+// moment is a line of the timeline.
+type moment struct {
+	at   time.Duration
+	text string
+}
+
+// timeline is the report: objections, events and mode changes, each second's answers,
+// and the end of each log.
+func (x *trial) timeline() string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "%s: %s, profile %s, %d requests a second, seed %d\n\n", x.t.Name(), x.fault.Name, x.Profile.Name, rate(), x.World.Seed)
+	for _, o := range x.objects {
+		fmt.Fprintln(b, "-", o)
+	}
+	records := x.w.History.Records()
+	all := changes(records)
+	for _, e := range x.w.History.Events() {
+		all = append(all, moment{e.At, "* " + e.Text})
+	}
+	all = append(all, perSecond(records)...)
+	slices.SortStableFunc(all, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	fmt.Fprintln(b)
+	for _, m := range all {
+		fmt.Fprintf(b, "%9.3fs  %s\n", m.at.Seconds(), m.text)
+	}
+	for _, r := range x.w.Regions {
+		for _, p := range r.processes() {
+			fmt.Fprintf(b, "\n=== %s said last\n%s\n", p.name, p.tail(8000))
+		}
+	}
+	return b.String()
+}
+
+// changes are when a region's answers began to say something else.
+func changes(records []traffic.Record) (all []moment) {
+	sorted := slices.SortedFunc(slices.Values(records), func(a, b traffic.Record) int { return cmp.Compare(a.Return, b.Return) })
+	said := map[string]string{}
+	for i := range sorted {
+		r := &sorted[i]
+		if r.Bare {
+			continue
+		}
+		label := strings.TrimSpace(r.Answer.Mode + " " + r.Answer.Reason)
+		if r.Err != "" {
+			label = "no answer: " + r.Err
+		}
+		if said[r.Region] != label {
+			said[r.Region] = label
+			all = append(all, moment{r.Return, fmt.Sprintf("%s: %s (after %v, sent at %v)", r.Region, label, r.Took().Round(time.Microsecond), r.Call)})
+		}
+	}
+	return all
+}
+
+// perSecond says what each second's requests got.
+func perSecond(records []traffic.Record) (all []moment) {
+	type second struct {
+		counts        map[string]int
+		regiond, bare time.Duration
+	}
+	seconds := map[int]*second{}
+	for i := range records {
+		r := &records[i]
+		at := int(r.Due / time.Second)
+		s := seconds[at]
+		if s == nil {
+			s = &second{counts: map[string]int{}}
+			seconds[at] = s
+		}
+		if r.Bare {
+			s.bare = max(s.bare, r.Took())
+			continue
+		}
+		s.regiond = max(s.regiond, r.Took())
+		s.counts[fmt.Sprintf("%s %d %s", r.Region, r.Status, r.Answer.Mode)]++
+	}
+	for at, s := range seconds {
+		text := fmt.Sprintf("  second %d: slowest %v, bare %v;", at, s.regiond.Round(time.Microsecond), s.bare.Round(time.Microsecond))
+		for _, key := range slices.Sorted(maps.Keys(s.counts)) {
+			text += fmt.Sprintf(" %s: %d", key, s.counts[key])
+		}
+		all = append(all, moment{time.Duration(at+1) * time.Second, text})
+	}
+	return all
+}

@@ -1,0 +1,274 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/test/chaos/judge"
+	"github.com/regiond/regiond/test/chaos/traffic"
+)
+
+// What regiond promises about the times of a fault.
+const (
+	// NoticeSilence is how long until a peer that has gone silent is not counted on.
+	NoticeSilence = 1800 * time.Millisecond
+	// NoticeOneWay is the same where one of two no longer hears the other.
+	NoticeOneWay = 2500 * time.Millisecond
+	// NoticeRedis is how long until an answer says that Redis is away, on top of what the
+	// bare handler took at that time.
+	NoticeRedis = 60 * time.Millisecond
+	// Again is how long after healing until all regions count on each other: two seconds
+	// and the hysteresis of one and a half.
+	Again = 3500 * time.Millisecond
+	// AgainRedialled is the same where connections between NATS servers were given up
+	// and have to be made again.
+	AgainRedialled = Again + 2*time.Second
+	// late is how long a region may not know, while all is well, what another admits:
+	// a message's way, the gap between messages, and a busy machine.
+	late = 500 * time.Millisecond
+)
+
+// DefaultRate is how many requests a second a scenario sends, over all regions;
+// CHAOSRATE in the environment is another.
+const DefaultRate = 2000
+
+// Scenario is a fault under traffic, and what is expected of it.
+type Scenario struct {
+	World   Options
+	Profile traffic.Profile
+	Fault   func(w *World) Fault
+	// Lasts is how long the fault stands.
+	Lasts time.Duration
+
+	// Notice are the regions whose answers must say that something is wrong, in one of
+	// Modes, and how soon. Others may.
+	Notice map[string]time.Duration
+	Modes  []string
+	// Unmoved are the regions whose answers must never say so.
+	Unmoved []string
+	// Again is how long after healing all regions count on each other at the latest.
+	Again time.Duration
+	// Down are the regions that are part of the fault themselves: requests to them may
+	// fail, or be late, until they are back.
+	Down []string
+	// Forgets are the regions whose Redis loses its data when the fault begins, and
+	// again when it is healed if it was away.
+	Forgets []string
+	// Groups are the sums of parts that groups of regions are held to in a partition.
+	Groups []Group
+	// Stepped is set when a Redis's clock is.
+	Stepped bool
+	// Repeats is set when the fault comes and goes: regions may be dark at any time.
+	Repeats bool
+}
+
+// Group is regions that see each other alone, and the sum of their parts of HotUnits.
+type Group struct {
+	Regions []string
+	Units   int64
+}
+
+// trial is a scenario at work.
+type trial struct {
+	Scenario
+	t        *testing.T
+	w        *World
+	fault    Fault
+	before   map[string]resources
+	injected time.Duration
+	acted    time.Duration // when the fault was there
+	healed   time.Duration
+	again    time.Duration // when all counted on each other
+	ended    time.Duration // of the traffic
+	figures  Figures
+	objects  []string
+}
+
+// LongEnv in the environment has every scenario run at three durations.
+const LongEnv = "CHAOSLONG"
+
+// Run runs a scenario and fails t if an oracle objects.
+func (s Scenario) Run(t *testing.T) {
+	t.Helper()
+	if os.Getenv(LongEnv) == "" {
+		s.Once(t)
+		return
+	}
+	for _, lasts := range []time.Duration{500 * time.Millisecond, s.Lasts, time.Minute} {
+		t.Run(lasts.String(), func(t *testing.T) {
+			one := s
+			one.Lasts = lasts
+			if lasts < s.Lasts { // too short to be noticed for sure, or for groups to form
+				one.Notice, one.Groups = nil, nil
+				one.Repeats = s.Repeats || len(s.Notice) > 0
+			}
+			one.Once(t)
+		})
+	}
+}
+
+// Once runs a scenario as it is.
+func (s Scenario) Once(t *testing.T) {
+	t.Helper()
+	x := &trial{Scenario: s, t: t, w: Start(t, s.World)}
+	x.fault = s.Fault(x.w)
+	x.figures = Figures{Test: t.Name(), Fault: x.fault.Name, Rate: rate(), Profile: s.Profile.Name}
+	x.traffic(2*time.Second, nil)
+	var err error
+	if x.before, err = x.w.holdings(); err != nil {
+		t.Fatal(err)
+	}
+	x.traffic(0, x.act)
+	x.judge()
+	x.finish()
+}
+
+func (x *trial) object(objects ...string) { x.objects = append(x.objects, objects...) }
+
+// traffic runs for a time, or while act does.
+func (x *trial) traffic(lasts time.Duration, act func()) {
+	load := traffic.Load{Profile: x.Profile, Rate: rate(), Bare: rate() / 2, Seed: x.World.Seed, History: x.w.History}
+	for _, r := range x.w.Regions {
+		load.Doors = append(load.Doors, r.door)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		load.Run(ctx)
+	}()
+	if act == nil {
+		time.Sleep(lasts)
+	} else {
+		act()
+	}
+	cancel()
+	<-done
+	x.ended = x.w.History.Now()
+}
+
+// act does the fault to a world at work, and heals it in any case.
+func (x *trial) act() {
+	h := x.w.History
+	time.Sleep(1500 * time.Millisecond) // what an answer looked like before
+	x.injected = h.Note("inject: " + x.fault.Name)
+	if err := x.fault.Inject(); err != nil {
+		x.object("inject: " + err.Error())
+	}
+	x.acted = h.Now()
+	time.Sleep(x.Lasts)
+	x.healed = h.Note("heal")
+	if err := x.fault.Heal(); err != nil {
+		x.object("heal: " + err.Error())
+	}
+	again, err := x.w.Await(x.Again, "all regions count on each other again", x.w.global)
+	if err != nil {
+		x.object(err.Error())
+	}
+	x.again = h.Note("all regions count on each other")
+	x.figures.AgainMS = ms(again - x.healed)
+	time.Sleep(time.Second) // and what one looks like after
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// rate is how many requests are sent a second.
+func rate() int {
+	if n, err := strconv.Atoi(os.Getenv("CHAOSRATE")); err == nil && n > 0 {
+		return n
+	}
+	return DefaultRate
+}
+
+// excused are requests to a region that is part of the fault, while it is.
+func (x *trial) excused(r *traffic.Record) bool {
+	return slices.Contains(x.Down, r.Region) && !r.Bare && r.Return >= x.injected && r.Call <= x.again
+}
+
+// losses are when Redis forgot: at the fault, or with its return, when regiond's own
+// count of the time between is not carried into Redis.
+func (x *trial) losses() (all []judge.Loss) {
+	for _, name := range x.Forgets {
+		all = append(all,
+			judge.Loss{Region: name, Span: judge.Span{From: x.injected, To: x.acted}},
+			judge.Loss{Region: name, Span: judge.Span{From: x.healed, To: x.again}})
+	}
+	return all
+}
+
+// dark is when regions could not know of each other.
+func (x *trial) dark() []judge.Span {
+	if x.Repeats {
+		return []judge.Span{{From: x.injected, To: x.again}}
+	}
+	if len(x.Notice) == 0 && len(x.Down) == 0 {
+		return nil
+	}
+	return []judge.Span{{From: x.injected - late, To: x.injected + NoticeOneWay}}
+}
+
+func (x *trial) judge() {
+	h, records := x.w.History, x.w.History.Records()
+	x.object(judge.Answered(records, x.excused)...)
+	x.object(judge.Labelled(records)...)
+	x.object(judge.Modest(records, x.excused)...)
+	excess, objects := judge.Prompt(records, x.excused, judge.Stated())
+	x.object(objects...)
+	x.figures.excess(excess)
+	if excess.Starved >= excess.Judged {
+		x.objects = slices.Insert(x.objects, 0, fmt.Sprintf("the machine was too busy: the bare handler took more than %v in %d of %d seconds; what else is objected to may be its doing",
+			judge.Starved, excess.Starved, excess.Starved+excess.Judged))
+	}
+	edge := judge.Limit{Units: EdgeUnits, Window: EdgeWindow}
+	x.object(judge.Window(records, traffic.Edge, edge, x.losses(), x.Stepped)...)
+	if !x.Stepped {
+		x.figures.Linear, objects = judge.Linear(records, h.WallUS, traffic.Edge, edge, x.unsure())
+		x.object(objects...)
+	}
+	hot := judge.Common{
+		Limit: judge.Limit{Units: HotUnits, Window: HotWindow}, Regions: Names(), Late: late,
+		Dark: x.dark(), Losses: x.losses(), Stepped: x.Stepped,
+	}
+	over, objects := judge.Global(records, h.WallUS, traffic.Hot, hot)
+	x.object(objects...)
+	x.figures.Over, x.figures.Explained = over.Units, over.Explained
+	x.object(judge.Share(records, h.WallUS, traffic.Hot, hot, x.cuts())...)
+	rival := judge.Rival(records, traffic.Hot, hot.Limit)
+	x.figures.Admitted, x.figures.Rival = rival.Regions, rival.Big
+	x.object(x.noticed(records)...)
+	took, exact, objects := x.w.Settled(records, x.Forgets, x.Down)
+	x.object(objects...)
+	x.figures.SettledMS, x.figures.Estimates = ms(took), exact
+	x.object(x.w.Flat(x.before)...)
+	for _, r := range x.w.Regions {
+		for _, extra := range r.door.Regiond.Extra() {
+			x.object("answered: " + r.Name + ": " + extra)
+		}
+	}
+	x.figures.count(records)
+}
+
+// unsure is when Redis may have lost, or done late, what nobody was told of.
+func (x *trial) unsure() []judge.Span {
+	if slices.Contains(x.Modes, "local") || len(x.Forgets)+len(x.Down) > 0 {
+		return []judge.Span{{From: x.injected, To: x.again}}
+	}
+	return nil
+}
+
+func (x *trial) cuts() (all []judge.Cut) {
+	for _, g := range x.Groups {
+		all = append(all, judge.Cut{
+			Regions: g.Regions, Units: g.Units,
+			Span: judge.Span{From: x.injected + NoticeOneWay, To: x.healed},
+		})
+	}
+	return all
+}

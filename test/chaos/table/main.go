@@ -1,0 +1,79 @@
+// Command table reads the figures that scenarios have written to a directory and prints
+// them as a table in Markdown.
+//
+//	go run ./test/chaos/table bin/chaos
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// figures are those that the table shows; the rest of a file is for machines.
+type figures struct {
+	Test      string  `json:"test"`
+	Rate      int     `json:"rate"`
+	Answers   int     `json:"answers"`
+	Lost      int     `json:"lost"`
+	MaxMS     float64 `json:"max_ms"`
+	OverP999  float64 `json:"over_p999_ms"`
+	OverMax   float64 `json:"over_max_ms"`
+	Judged    int     `json:"judged"`
+	Starved   int     `json:"starved"`
+	NoticeMS  float64 `json:"notice_ms"`
+	AgainMS   float64 `json:"again_ms"`
+	SettledMS float64 `json:"settled_ms"`
+	Over      int64   `json:"over"`
+	Failed    bool    `json:"failed"`
+}
+
+func main() {
+	dir := "bin/chaos"
+	if len(os.Args) > 1 {
+		dir = os.Args[1]
+	}
+	if err := write(os.Stdout, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func write(out io.Writer, dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("%s holds no figures: run `make chaos`", dir)
+	}
+	var all []figures
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var f figures
+		if err := json.Unmarshal(text, &f); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b figures) int { return cmp.Compare(a.Test, b.Test) })
+	fmt.Fprintln(out, "| scenario | requests/s | answers | lost | slowest ms | above bare: p99.9, max ms | seconds judged | noticed ms | whole again ms | totals equal ms | above L, most |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|")
+	for _, f := range all {
+		failed := ""
+		if f.Failed {
+			failed = " (objected to)"
+		}
+		fmt.Fprintf(out, "| %s%s | %d | %d | %d | %.0f | %.0f, %.0f | %d of %d | %.0f | %.0f | %.0f | %d |\n",
+			f.Test, failed, f.Rate, f.Answers, f.Lost, f.MaxMS, f.OverP999, f.OverMax, f.Judged, f.Judged+f.Starved,
+			f.NoticeMS, f.AgainMS, f.SettledMS, f.Over)
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+//go:build linux
+
+package traffic_test
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/regiond/regiond/test/chaos/traffic"
+)
+
+const good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+// server answers each connection's requests with what a function says, "" hanging up,
+// and counts requests and connections.
+func server(t *testing.T, say func(n int64) string) (c *traffic.Client, requests, connections *atomic.Int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	requests, connections = new(atomic.Int64), new(atomic.Int64)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			connections.Add(1)
+			go serve(conn, func() string { return say(requests.Add(1)) })
+		}
+	}()
+	return traffic.NewClient(l.Addr().String(), (&net.Dialer{}).DialContext), requests, connections
+}
+
+func serve(conn net.Conn, say func() string) {
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	for {
+		request, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		_ = request.Body.Close()
+		answer := say()
+		if _, err := conn.Write([]byte(answer)); err != nil || answer == "" {
+			return
+		}
+	}
+}
+
+func ask(t *testing.T, c *traffic.Client) error {
+	t.Helper()
+	_, _, err := c.Do("POST", "/v1/check", "")
+	return err
+}
+
+func TestClientKeepsItsConnection(t *testing.T) {
+	c, requests, connections := server(t, func(int64) string { return good })
+	for range 5 {
+		if err := ask(t, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.HangUp()
+	if requests.Load() != 5 || connections.Load() != 1 || len(c.Extra()) > 0 {
+		t.Errorf("%d requests over %d connections, %q", requests.Load(), connections.Load(), c.Extra())
+	}
+}
+
+// An answer that nobody asked for is seen, whether it comes at once or later.
+func TestClientSeesWhatNobodyAskedFor(t *testing.T) {
+	c, _, _ := server(t, func(int64) string { return good + good })
+	if err := ask(t, c); err != nil {
+		t.Fatal(err)
+	}
+	for len(c.Extra()) == 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("the second answer was not seen")
+		}
+		c.HangUp()
+		if len(c.Extra()) == 0 {
+			_ = ask(t, c)
+		}
+	}
+	if said := strings.Join(c.Extra(), "; "); !strings.Contains(said, "behind an answer") && !strings.Contains(said, "idle connection") {
+		t.Errorf("it says %q", said)
+	}
+}
+
+// A request that was sent is never sent again: it may have been charged.
+func TestClientNeverRepeats(t *testing.T) {
+	c, requests, _ := server(t, func(int64) string { return "" })
+	if err := ask(t, c); err == nil {
+		t.Error("it has an answer, and nobody gave one")
+	}
+	if requests.Load() != 1 {
+		t.Errorf("%d requests arrived, one was made", requests.Load())
+	}
+}
+
+// The open loop sends what is due although nothing is answered.
+func TestLoadIsOpen(t *testing.T) {
+	hold, arrived := make(chan struct{}), make(chan struct{}, 10_000)
+	c, _, _ := server(t, func(int64) string {
+		arrived <- struct{}{}
+		<-hold
+		return good
+	})
+	load := traffic.Load{
+		Profile: traffic.Profile{Name: "one", Ledger: 1, Regions: []int{100}},
+		Rate:    200, History: traffic.NewHistory(), Doors: []traffic.Door{{Region: "a", Regiond: c, Bare: c}},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		load.Run(ctx)
+	}()
+	for range 20 { // while none is answered
+		<-arrived
+	}
+	close(hold)
+	cancel()
+	<-done
+	records := load.History.Records()
+	if len(records) < 20 {
+		t.Fatalf("%d requests are recorded", len(records))
+	}
+	for i := range records {
+		if r := &records[i]; r.Call < r.Due || r.Return < r.Call || r.Took() < r.Return-r.Call {
+			t.Fatalf("due at %v, sent at %v, answered at %v", r.Due, r.Call, r.Return)
+		}
+	}
+}

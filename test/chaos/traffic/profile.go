@@ -1,0 +1,85 @@
+package traffic
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Classes of requests, each with a policy of its own in the world's topology. A tenant's
+// id begins with its class.
+const (
+	Ledger = "ledger" // a global limit that nobody reaches, over a month: its totals are exact
+	Hot    = "hot"    // a global limit that is asked for more than it has
+	Edge   = "edge"   // a regional limit that is asked for more than it has
+	Quiet  = "quiet"  // a global limit of which each region wants less than its part
+)
+
+// Tenants of each class.
+const (
+	LedgerTenants = 100
+	HotTenants    = 1
+	EdgeTenants   = 4
+	QuietTenants  = 8
+)
+
+// QuietEvery is how often a region asks for a quiet tenant, whatever the profile.
+const QuietEvery = 100 * time.Millisecond
+
+// Profile says of what the traffic of a run is made.
+type Profile struct {
+	Name string
+	// Share of the requests of each class, in percent; quiet comes on top.
+	Ledger, Hot, Edge int
+	// Regions is the share of each region, in percent.
+	Regions []int
+	// Burst sends what is due in a second within its first fifth.
+	Burst bool
+}
+
+// Steady is even traffic, in all regions the same.
+func Steady() Profile {
+	return Profile{Name: "steady", Ledger: 50, Hot: 25, Edge: 25, Regions: []int{34, 33, 33}}
+}
+
+// HotTenant is one tenant that wants far more than its limit, everywhere at once.
+func HotTenant() Profile {
+	return Profile{Name: "hot tenant", Ledger: 15, Hot: 75, Edge: 10, Regions: []int{34, 33, 33}}
+}
+
+// Mixed is uneven: most of it in one region.
+func Mixed() Profile {
+	return Profile{Name: "mixed", Ledger: 40, Hot: 40, Edge: 20, Regions: []int{60, 30, 10}}
+}
+
+// Bursts is steady traffic that comes in fits.
+func Bursts() Profile {
+	p := Steady()
+	p.Name, p.Burst = "burst", true
+	return p
+}
+
+// draw is what one request of the profile asks for.
+func (p *Profile) draw(random *rand.Rand) (class, tenant string, cost int64) {
+	kind := random.IntN(p.Ledger + p.Hot + p.Edge)
+	switch {
+	case kind < p.Ledger:
+		return Ledger, tenantOf(Ledger, random.IntN(LedgerTenants)), 1 + random.Int64N(5)
+	case kind < p.Ledger+p.Hot:
+		return Hot, tenantOf(Hot, random.IntN(HotTenants)), 1
+	default:
+		return Edge, tenantOf(Edge, random.IntN(EdgeTenants)), 1 + random.Int64N(2)
+	}
+}
+
+// due is when the n-th request of a region is sent that has so many a second.
+func (p *Profile) due(n int, rate float64) time.Duration {
+	at := float64(n) / rate
+	if p.Burst {
+		second := float64(int(at))
+		at = second + (at-second)/5
+	}
+	return time.Duration(at * float64(time.Second))
+}
+
+func tenantOf(class string, i int) string { return fmt.Sprintf("%s-%02d", class, i) }

@@ -1,0 +1,216 @@
+//go:build linux
+
+package chaos
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/test/chaos/traffic"
+	"github.com/regiond/regiond/test/chaos/wan"
+)
+
+// Windows of the world's limits.
+const (
+	HotWindow   = 4 * time.Second
+	EdgeWindow  = time.Second
+	QuietWindow = 3 * time.Second
+)
+
+// Options say what a world is made of. The zero value is three regions on NATS servers
+// of their own, joined by gateways, with ideal lines.
+type Options struct {
+	Binaries Binaries
+	// Embedded has each regiond run its own NATS server.
+	Embedded bool
+	// Clock lets Redis's clock be stepped.
+	Clock bool
+	// Proxy puts a fault proxy between each regiond and its Redis.
+	Proxy bool
+	// Disk has each Redis log to a small disk of its own.
+	Disk bool
+	// Line is what carries packets from each region to each other.
+	Line wan.Link
+	// Seed of the lines and the traffic.
+	Seed uint64
+}
+
+// Names are the regions of a world.
+func Names() []string { return []string{"eu-west", "us-east", "ap-south"} }
+
+// World is a deployment at work. It is for the goroutine of its test.
+type World struct {
+	History *traffic.History
+	Regions []*Region
+
+	t       testing.TB
+	options Options
+	dir     string
+	key     string
+	router  *wan.Router
+}
+
+// readyWithin bounds the start of a world, which takes some three seconds.
+const readyWithin = 40 * time.Second
+
+// Start starts a world and returns when all regions count on each other. It is taken
+// down when t ends, whatever happens.
+func Start(t testing.TB, o Options) *World {
+	t.Helper()
+	if lacks := Needs(); lacks != "" {
+		t.Fatalf("scenarios need %s", lacks)
+	}
+	w := &World{History: traffic.NewHistory(), t: t, options: o, dir: t.TempDir()}
+	w.key = filepath.Join(w.dir, "key")
+	key := make([]byte, 32)
+	for i := range key {
+		key[i] = byte(rand.Uint32())
+	}
+	if err := os.WriteFile(w.key, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.router = wan.New(o.Seed)
+	t.Cleanup(w.router.Close)
+	for i, name := range Names() {
+		r, err := w.settle(i, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Regions = append(w.Regions, r)
+	}
+	w.Lines(func(_, _ int, _ wan.Link) wan.Link { return o.Line })
+	t.Cleanup(w.end)
+	for _, r := range w.Regions {
+		if err := w.run(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Await(readyWithin, "all regions count on each other", w.global); err != nil {
+		w.dump()
+		t.Fatal(err)
+	}
+	return w
+}
+
+// end kills all processes and waits for them, so that none takes time from the next world.
+// The kernel would do it with the namespaces, a moment later.
+func (w *World) end() {
+	for _, r := range w.Regions {
+		all := r.processes()
+		if r.bare != nil {
+			all = append(all, r.bare)
+		}
+		for _, p := range all {
+			p.kill()
+		}
+	}
+}
+
+// dump logs what the processes said last, when there is no world to report on.
+func (w *World) dump() {
+	for _, r := range w.Regions {
+		for _, p := range r.processes() {
+			w.t.Logf("%s said last:\n%s", p.name, p.tail(1500))
+		}
+	}
+}
+
+// Lines sets every line to what a function makes of it.
+func (w *World) Lines(change func(from, to int, l wan.Link) wan.Link) {
+	w.t.Helper()
+	for i := range w.Regions {
+		for k := range w.Regions {
+			if i == k {
+				continue
+			}
+			if err := w.router.Set(i, k, change(i, k, w.router.Link(i, k))); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Await waits until check no longer objects, asking every few milliseconds, and
+// returns when that was.
+func (w *World) Await(within time.Duration, what string, check func() error) (time.Duration, error) {
+	deadline := w.History.Now() + within
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := check()
+		now := w.History.Now()
+		if err == nil {
+			return now, nil
+		}
+		if now > deadline {
+			return now, fmt.Errorf("not within %v: %s: %w", within, what, err)
+		}
+		<-again.C
+	}
+}
+
+// global objects unless every region counts on every other and has its Redis.
+func (w *World) global() error {
+	for _, r := range w.Regions {
+		v, err := r.sees()
+		if err != nil {
+			return err
+		}
+		if v.Mode.Mode != "global" || !v.Store.Available {
+			return fmt.Errorf("%s is in mode %q because of %q, Redis available: %v", r.Name, v.Mode.Mode, v.Mode.Reason, v.Store.Available)
+		}
+	}
+	return nil
+}
+
+// sight is what is looked at in GET /v1/regions.
+type sight struct {
+	Mode struct {
+		Mode   string `json:"mode"`
+		Reason string `json:"reason"`
+	} `json:"mode"`
+	Store struct {
+		Available bool `json:"available"`
+	} `json:"store"`
+}
+
+// sees asks a region what it sees.
+func (r *Region) sees() (sight, error) {
+	var v sight
+	status, body, err := r.admin.Do("GET", "/v1/regions", "")
+	if err == nil && status != 200 {
+		err = fmt.Errorf("status %d", status)
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &v)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: what it sees: %w", r.Name, err)
+	}
+	return v, err
+}
+
+// settle makes a region's namespace and joins it to the others.
+func (w *World) settle(i int, name string) (*Region, error) {
+	r := &Region{
+		Name: name, number: i,
+		addr:  netip.AddrFrom4([4]byte{10, 77, 0, byte(i + 1)}),
+		other: netip.AddrFrom4([4]byte{10, 77, 0, byte(i + 101)}),
+	}
+	if err := r.open(w.t); err != nil {
+		return nil, err
+	}
+	number, err := w.router.Attach(r.ns, netip.PrefixFrom(r.addr, 24), netip.PrefixFrom(r.other, 24))
+	if err == nil && number != i {
+		err = errors.New("regions are attached in order")
+	}
+	return r, err
+}
