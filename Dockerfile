@@ -1,0 +1,52 @@
+# regiond in an image of its own: one static program, certificates, no shell.
+#
+#     docker build -t regiond:dev .
+#
+# Modules come from where the go command finds them: GOPROXY, GOSUMDB, GONOSUMDB and
+# GOFLAGS may be given as --build-arg. Without any network:
+#
+#     go mod vendor && docker build --build-arg GOFLAGS=-mod=vendor -t regiond:dev .
+#
+# It keeps to what the classic builder knows, so that an engine without BuildKit
+# builds it too.
+
+ARG GO_VERSION=1.26
+FROM golang:${GO_VERSION}-alpine AS build
+LABEL org.regiond.stage=build
+ARG GOPROXY
+ARG GOSUMDB
+ARG GONOSUMDB
+ARG GOFLAGS
+ENV CGO_ENABLED=0
+WORKDIR /src
+
+# First, and apart from the sources: modules change less often than they do. The
+# large ones are compiled here too, so that a change of ours is built in seconds.
+COPY go.mod go.sum ./
+RUN case "$GOFLAGS" in *-mod=vendor*) exit 0 ;; esac; \
+    go mod download && go build -trimpath -buildvcs=false \
+        github.com/nats-io/nats-server/v2/server \
+        github.com/redis/go-redis/v9 \
+        github.com/hashicorp/memberlist \
+        github.com/prometheus/client_golang/prometheus/promhttp
+
+COPY . .
+ARG VERSION=dev
+RUN go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o /out/regiond ./cmd/regiond
+
+FROM scratch
+ARG VERSION=dev
+LABEL org.opencontainers.image.title="regiond" \
+      org.opencontainers.image.description="A rate limiter for APIs that run in several regions" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION"
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /out/regiond /regiond
+COPY LICENSE NOTICE THIRD_PARTY.md /
+# Nobody's number, so that no user of the host is meant by it.
+USER 65532:65532
+EXPOSE 8080 9090 7946/tcp 7946/udp
+# Ready means: it can answer. A listener elsewhere needs --addr, see docker-compose.multi.yml.
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 CMD ["/regiond", "healthcheck"]
+ENTRYPOINT ["/regiond"]
+CMD ["serve"]

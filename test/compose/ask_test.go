@@ -1,0 +1,163 @@
+//go:build compose
+
+package compose
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// answer is what regiond says to a check, as far as it is looked at here.
+type answer struct {
+	Status            int `json:"-"`
+	Allowed           bool
+	Name, Basis, Mode string
+	Reason, Detail    string
+	Limits            []struct {
+		Name               string
+		Remaining, Ceiling int64
+	}
+}
+
+// limit is one of the answer's limits; −1 stands for one that is not in it.
+func (a answer) limit(name string) struct{ Remaining, Ceiling int64 } {
+	for _, l := range a.Limits {
+		if l.Name == name {
+			return struct{ Remaining, Ceiling int64 }{l.Remaining, l.Ceiling}
+		}
+	}
+	return struct{ Remaining, Ceiling int64 }{-1, -1}
+}
+
+// client has no patience: a deployment that does not answer within two seconds
+// has not answered.
+func client() *http.Client { return &http.Client{Timeout: 2 * time.Second} }
+
+func (p *project) url(t *testing.T, region, path string) string {
+	t.Helper()
+	if p.ports[region] == "" {
+		p.ports[region] = p.port(t, "regiond-"+region, "8080")
+	}
+	return "http://" + p.ports[region] + path
+}
+
+func parseAnswer(t *testing.T, res *http.Response) answer {
+	t.Helper()
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := answer{Status: res.StatusCode}
+	if err := json.Unmarshal(body, &a); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	return a
+}
+
+func (p *project) post(t *testing.T, region, path, tenant string, cost int) answer {
+	t.Helper()
+	body := fmt.Sprintf(`{"tenant": %q, "cost": %d}`, tenant, cost)
+	res, err := client().Post(p.url(t, region, path), "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parseAnswer(t, res)
+}
+
+// check asks once for one unit.
+func (p *project) check(t *testing.T, region, tenant string) answer {
+	t.Helper()
+	return p.post(t, region, "/v1/check", tenant, 1)
+}
+
+// report charges, whatever is left.
+func (p *project) report(t *testing.T, region, tenant string, cost int) {
+	t.Helper()
+	if a := p.post(t, region, "/v1/report", tenant, cost); a.Status != 200 {
+		t.Fatalf("report %d in %s: %+v", cost, region, a)
+	}
+}
+
+// usage is what a check would say, nothing spent.
+func (p *project) usage(t *testing.T, region, tenant string) answer {
+	t.Helper()
+	res, err := client().Get(p.url(t, region, "/v1/usage/"+tenant))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parseAnswer(t, res)
+}
+
+// await asks a region about a tenant until the answer is as said. What was
+// answered without Redis does not count.
+func (p *project) await(t *testing.T, region, tenant string, ok func(answer) bool) answer {
+	t.Helper()
+	var a answer
+	eventually(t, region+" about "+tenant, func() (bool, string) {
+		a = p.usage(t, region, tenant)
+		return known(a) && ok(a), fmt.Sprintf("%+v", a)
+	})
+	return a
+}
+
+// awaitMode waits for a mode of global limits and returns how long after since it
+// was first answered.
+func (p *project) awaitMode(t *testing.T, region, mode string, since time.Time) time.Duration {
+	t.Helper()
+	p.await(t, region, "watcher", func(a answer) bool { return a.Mode == mode })
+	return time.Since(since)
+}
+
+// eventually asks again and again until it is so.
+func eventually(t *testing.T, what string, so func() (bool, string)) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); ; <-tick.C {
+		ok, now := so()
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v, now %s", what, patience, now)
+		}
+	}
+}
+
+// get asks nginx as a customer does.
+func get(t *testing.T, url, key string) (status int, header http.Header) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key != "" {
+		req.Header.Set("X-API-Key", key)
+	}
+	res, err := client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	return res.StatusCode, res.Header
+}
+
+// bodyHas reports whether a page has a text in it, and what it has.
+func bodyHas(url, text string) (bool, string) {
+	res, err := client().Get(url)
+	if err != nil {
+		return false, err.Error()
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return false, err.Error()
+	}
+	return strings.Contains(string(body), text), string(body)
+}

@@ -1,0 +1,168 @@
+//go:build compose
+
+package compose
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// patience is how long anything may take before the test gives up on it. What the
+// goals are is printed beside what was measured: a machine that does other things
+// too may miss them, and nothing else changes.
+const patience = 30 * time.Second
+
+// Goals, from when the engine was asked to cut or to heal.
+const (
+	silenceGoal = 1800 * time.Millisecond        // 1.3 s of silence, noticed in time
+	healGoal    = 2*time.Second + hysteresisTime // NATS joins again, then the wait
+	spreadGoal  = 200 * time.Millisecond         // a change that matters is told at once
+
+	hysteresisTime = 1500 * time.Millisecond // good beats before a region counts again
+)
+
+// Ours are the regions of topology.yaml; the first has half of all weights.
+var ours = []string{"eu-west", "us-east", "ap-south"}
+
+func TestThreeRegions(t *testing.T) {
+	p := newProject(t)
+	start := time.Now()
+	p.compose(t, "build", "regiond-eu-west") // the image of all three
+	t.Logf("image built:                   %8.1f s", time.Since(start).Seconds())
+	start = time.Now()
+	p.compose(t, "--profile", "gateways", "up", "--detach", "--no-build")
+	t.Logf("twelve containers up:         %8.1f s", time.Since(start).Seconds())
+	for _, r := range ours {
+		p.awaitMode(t, r, "global", time.Now())
+	}
+
+	t.Run("a limit spent in one region is spent in all", func(t *testing.T) { spend(t, p) })
+	t.Run("cut off, each side holds to its part", func(t *testing.T) { cutAndHeal(t, p) })
+	t.Run("nginx limits its customers", func(t *testing.T) { gateway(t, p) })
+	t.Run("regions reach each other by gossip and gateways only", func(t *testing.T) { isolation(t, p) })
+	t.Run("redis refuses nothing that regiond asks", func(t *testing.T) { permissions(t, p) })
+	t.Run("prometheus reads all regions", func(t *testing.T) { scrape(t, p) })
+}
+
+// spend reports the whole of a global limit in one region, and waits for the
+// others to deny.
+func spend(t *testing.T, p *project) {
+	const tenant = "spender"
+	for range 30 {
+		p.report(t, "eu-west", tenant, 20)
+	}
+	since := time.Now()
+	for _, r := range ours[1:] {
+		p.await(t, r, tenant, func(a answer) bool { return a.limit("sustained").Remaining == 0 })
+		t.Logf("600 used in eu-west, seen in %-8s %6.0f ms, goal %d ms", r, ms(time.Since(since)), spreadGoal.Milliseconds())
+		a := p.check(t, r, tenant)
+		if a.Status != 429 || a.Name != "sustained" || a.Basis == "local" {
+			t.Errorf("%s: %+v, want a denial by sustained", r, a)
+		}
+	}
+}
+
+// cutAndHeal takes eu-west off the WAN. It has half of all weights, and so half of
+// the limit; the others pool the rest. In sight again, all count what was used.
+func cutAndHeal(t *testing.T, p *project) {
+	const tenant = "islander"
+	heal := p.cut(t, "regiond-eu-west", "nats-eu-west")
+	since := heal.asked
+	for _, r := range ours {
+		took := p.awaitMode(t, r, "share", since)
+		t.Logf("cut, %-8s is in share after %13.0f ms, goal %d ms", r, ms(took), silenceGoal.Milliseconds())
+	}
+	for region, part := range map[string]int64{"eu-west": 300, "us-east": 300, "ap-south": 300} {
+		p.await(t, region, tenant, func(a answer) bool { return a.limit("sustained").Ceiling == part })
+	}
+	for range 15 {
+		p.report(t, "eu-west", tenant, 20)
+	}
+	p.await(t, "eu-west", tenant, func(a answer) bool { return a.limit("sustained").Remaining == 0 })
+	if a := p.await(t, "us-east", tenant, known); a.limit("sustained").Remaining != 300 {
+		t.Errorf("us-east has %d left, want its own 300: what eu-west used is its own", a.limit("sustained").Remaining)
+	}
+
+	since = time.Now()
+	heal.reconnect(t)
+	for _, r := range ours {
+		took := p.awaitMode(t, r, "global", since)
+		t.Logf("healed, %-8s is in global after %9.0f ms, goal %d ms", r, ms(took), healGoal.Milliseconds())
+	}
+	for _, r := range ours {
+		p.await(t, r, tenant, func(a answer) bool { return a.limit("sustained").Remaining == 300 })
+	}
+}
+
+// known is an answer that was decided in Redis: a busy machine may miss its budget
+// of 10 ms, and the next question is answered again.
+func known(a answer) bool { return a.Mode != "local" }
+
+// gateway is a customer's view of nginx.
+func gateway(t *testing.T, p *project) {
+	for _, r := range ours {
+		url := "http://" + p.port(t, "nginx-"+r, "8080") + "/"
+		if status, _ := get(t, url, ""); status != 401 {
+			t.Errorf("%s: %d without a key, want 401", r, status)
+		}
+		allowed := 0
+		for range 200 {
+			status, header := get(t, url, "demo-key-hobby")
+			if status == 200 {
+				if allowed++; header.Get("RateLimit") == "" || header.Get("RateLimit-Policy") == "" {
+					t.Fatalf("%s: allowed without RateLimit fields: %v", r, header)
+				}
+				continue
+			}
+			if status != 429 || header.Get("Retry-After") == "" || header.Get("RateLimit") == "" {
+				t.Fatalf("%s: %d %v, want 429 with Retry-After and RateLimit", r, status, header)
+			}
+			t.Logf("nginx of %-8s 429 after %d requests, Retry-After %s", r, allowed, header.Get("Retry-After"))
+			allowed = -1
+			break
+		}
+		if allowed >= 0 {
+			t.Errorf("%s: 200 requests and no 429", r)
+		}
+	}
+}
+
+// isolation looks at eu-west from us-east.
+func isolation(t *testing.T, p *project) {
+	for address, want := range map[string]bool{
+		"nats.eu-west.wan:7222":    true,
+		"regiond.eu-west.wan:7946": true,
+		"regiond.eu-west.wan:8080": false,
+		"regiond.eu-west.wan:9090": false,
+		"nats.eu-west.wan:4222":    false,
+		"regiond.eu-west:8080":     false,
+		"nats.eu-west:4222":        false,
+		"redis.eu-west:6379":       false,
+		"regiond.us-east:9090":     true, // its own, to show that the question works
+	} {
+		if got, why := p.reaches(t, "regiond-us-east", address); got != want {
+			t.Errorf("us-east reaches %s: %v, want %v (%s)", address, got, want, why)
+		}
+	}
+}
+
+// permissions asks Redis what it has refused its user.
+func permissions(t *testing.T, p *project) {
+	for _, r := range ours {
+		refused := p.acls(t, "redis-"+r)
+		if refused != "" {
+			t.Errorf("redis-%s: %s", r, refused)
+		}
+	}
+}
+
+// scrape starts Prometheus and waits until it has read all regions.
+func scrape(t *testing.T, p *project) {
+	p.compose(t, "--profile", "observe", "up", "--detach", "--no-deps", "prometheus")
+	url := "http://" + p.port(t, "prometheus", "9090") + "/api/v1/query?query=sum(regiond_bus_connected)"
+	want := fmt.Sprintf(`"%d"`, len(ours))
+	eventually(t, "prometheus has read "+want+" regions", func() (bool, string) { return bodyHas(url, want) })
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
