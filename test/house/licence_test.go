@@ -13,6 +13,7 @@ import (
 // several texts in one file are joined by AND.
 func spdx(text string) string {
 	text = strings.ToLower(strings.Join(strings.Fields(text), " "))
+	text = strings.ReplaceAll(text, "mozilla public license, version", "mozilla public license version") // as some write it
 	bsd := "BSD-2-Clause"
 	if strings.Contains(text, "neither the name of") {
 		bsd = "BSD-3-Clause"
@@ -24,6 +25,7 @@ func spdx(text string) string {
 		{"ISC", "permission to use, copy, modify, and/or distribute this software"},
 		{"MIT", "permission is hereby granted, free of charge, to any person"},
 		{"MPL-2.0", "mozilla public license version 2.0"},
+		{"CC0-1.0", "cc0 1.0 universal"},
 	} {
 		if strings.Contains(text, known.sentence) {
 			ids = append(ids, known.id)
@@ -40,6 +42,8 @@ func TestSPDX(t *testing.T) {
 		bsd2 + "\n * Neither the name of X": "BSD-3-Clause",
 		read(t, "LICENSE") + bsd2:           "Apache-2.0 AND BSD-2-Clause",
 		"Mozilla Public License Version 2.0\n====":                                               "MPL-2.0",
+		"Copyright X\nMozilla Public License,\nversion 2.0":                                      "MPL-2.0",
+		"Creative Commons\nCC0 1.0\nUniversal":                                                   "CC0-1.0",
 		"Permission is hereby granted, free\nof charge, to any person obtaining a copy":          "MIT",
 		"Permission to use, copy, modify, and/or distribute this software for any\npurpose with": "ISC",
 		"All rights reserved.": "",
