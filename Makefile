@@ -10,17 +10,25 @@ GOFUMPT     := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
 STATICCHECK := $(TOOLS)/staticcheck-$(STATICCHECK_VERSION)
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 
+# middleware is a module of its own, so that who imports it gets nothing else; the
+# Go example shows it from outside.
+MODULES := . middleware examples/go
+
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 10s
+SIMTIME  ?= 2m
+
+# Tests that take over the machine are built only when asked for, and checked always.
+TAGS := chaos,chaoslong,compose
 
 # Debian keeps servers where only root looks for them.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
-.PHONY: help serve build test check fuzz fmt tools clean
+.PHONY: help serve build test check chaos chaos-long mutants sim accuracy bench fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
 .DEFAULT_GOAL := help
 
 help: ## say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 serve: ## start regiond on 127.0.0.1:8080, in memory, with no configuration
 	go run ./cmd/regiond serve
@@ -30,14 +38,50 @@ build: ## build bin/regiond
 
 test: ## install what the tests need, then run them all
 	scripts/test-deps
-	CGO_ENABLED=1 go test -race -shuffle=on -count=1 -timeout 15m ./...
+	@failed=; for m in $(MODULES); do \
+		echo "CGO_ENABLED=1 go test -C $$m -race -shuffle=on -count=1 -timeout 15m ./..."; \
+		CGO_ENABLED=1 go test -C $$m -race -shuffle=on -count=1 -timeout 15m ./... || failed=yes; \
+	done; test -z "$$failed"
+
+mutants: ## plant small bugs, one by one, and see that tests fail; MUTANT=name for one
+	scripts/test-deps
+	go run ./test/mutants $(MUTANT)
 
 check: tools ## format, vet, lint, import rules, tidy go.mod
 	@out=$$($(GOFUMPT) -l .) && test -z "$$out" || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
-	go vet ./...
-	$(STATICCHECK) ./...
-	$(GOLANGCI) run
-	go mod tidy -diff
+	@set -e; for m in $(MODULES); do cd $(CURDIR)/$$m; echo "check $$m"; \
+		go vet -tags $(TAGS) ./...; \
+		$(STATICCHECK) -tags $(TAGS) ./...; \
+		$(GOLANGCI) run --build-tags $(TAGS) --config $(CURDIR)/.golangci.yml; \
+		go mod tidy -diff; \
+	done
+
+# Figures of every scenario, and a report of each that failed.
+CHAOSREPORT ?= $(CURDIR)/bin/chaos
+# How long the random nemesis of chaos-long goes on.
+CHAOSTIME ?= 10m
+
+chaos: ## three regions under faults, in real processes; needs Linux, root and /dev/net/tun
+	scripts/test-deps
+	mkdir -p "$(CHAOSREPORT)" && rm -f "$(CHAOSREPORT)"/Test*
+	CHAOSREPORT="$(CHAOSREPORT)" go test -tags chaos -p 1 -count=1 -timeout 20m -v ./test/chaos/...; \
+		failed=$$?; go run ./test/chaos/table "$(CHAOSREPORT)"; exit $$failed
+
+chaos-long: ## every fault at three durations, then faults at random for CHAOSTIME (10m)
+	scripts/test-deps
+	mkdir -p "$(CHAOSREPORT)" && rm -f "$(CHAOSREPORT)"/Test*
+	CHAOSLONG=1 CHAOSTIME=$(CHAOSTIME) CHAOSREPORT="$(CHAOSREPORT)" \
+		go test -tags chaos,chaoslong -p 1 -count=1 -timeout 0 -v ./test/chaos/...; \
+		failed=$$?; go run ./test/chaos/table "$(CHAOSREPORT)"; exit $$failed
+
+bench: ## measure what the goals are stated for, in two to four minutes; needs redis-server
+	go run ./cmd/regiond/internal/bench
+
+sim: ## run worlds of regions in virtual time for SIMTIME (2m), or the one of SEED
+	go run ./test/sim/cmd/sim -time $(SIMTIME) $(if $(SEED),-seed $(SEED))
+
+accuracy: ## measure how exact global limits are and write docs/accuracy.md's figures, in a quarter of an hour
+	go run ./test/sim/cmd/accuracy -docs docs
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
@@ -58,3 +102,15 @@ $(GOLANGCI):
 
 clean: ## remove what was built here
 	rm -rf bin .tools
+
+compose-keys: ## make the secrets of docker-compose.multi.yml in deploy/secrets, once
+	scripts/compose-keys
+
+compose-images: ## pull the images of docker-compose.multi.yml, or build stand-ins where no registry answers
+	go run ./test/compose/standins
+
+compose-test: compose-images ## three regions in containers: one limit, a cut, a heal; needs a Docker engine
+	go test -tags compose -count=1 -timeout 20m -v -run TestThreeRegions ./test/compose
+
+compose-clean: ## remove stand-ins, regiond's images, and what an interrupted compose-test left
+	go run ./test/compose/standins clean
