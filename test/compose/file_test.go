@@ -2,6 +2,7 @@ package compose
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -110,6 +111,26 @@ func TestDockerfileIsForTheClassicBuilder(t *testing.T) {
 }
 
 // One region's containers are on its network; on the WAN are NATS and regiond.
+// A room that .dockerignore does not let through is missed when the image is built.
+func TestImageGetsEveryRoom(t *testing.T) {
+	const module = "github.com/regiond/regiond/"
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/regiond")
+	list.Dir = root
+	packages, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	let := strings.Split(read(t, ".dockerignore"), "\n")
+	for pkg := range strings.Lines(string(packages)) {
+		if path, ours := strings.CutPrefix(strings.TrimSpace(pkg), module); ours {
+			room, _, _ := strings.Cut(path, "/")
+			if !slices.Contains(let, "!"+room) {
+				t.Errorf("the program needs %s, and .dockerignore keeps %s out", path, room)
+			}
+		}
+	}
+}
+
 func TestWhoIsOnWhichNetwork(t *testing.T) {
 	p := load(t, nil)
 	for _, g := range topology(t).Regions {
