@@ -129,6 +129,7 @@ func serve(ctx context.Context, args []string, _, stderr io.Writer) (int, error)
 		return exitUsage, err
 	}
 	d.greet(stderr)
+	go keepGarbageSmall(ctx)
 	if err := d.run(ctx, signals); err != nil {
 		return exitFailed, err
 	}

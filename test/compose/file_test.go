@@ -110,7 +110,6 @@ func TestDockerfileIsForTheClassicBuilder(t *testing.T) {
 	}
 }
 
-// One region's containers are on its network; on the WAN are NATS and regiond.
 // A room that .dockerignore does not let through is missed when the image is built.
 func TestImageGetsEveryRoom(t *testing.T) {
 	const module = "github.com/regiond/regiond/"
@@ -131,6 +130,7 @@ func TestImageGetsEveryRoom(t *testing.T) {
 	}
 }
 
+// One region's containers are on its network; on the WAN are NATS and regiond.
 func TestWhoIsOnWhichNetwork(t *testing.T) {
 	p := load(t, nil)
 	for _, g := range topology(t).Regions {
