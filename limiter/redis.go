@@ -53,6 +53,9 @@ type RedisOptions struct {
 	// Credentials are asked for at each new connection, so that a renewed
 	// password needs no restart; nil, or an empty password, means none.
 	Credentials func() (username, password string)
+	// SentinelUsername and SentinelPassword are for the sentinels themselves; "" for none.
+	SentinelUsername, SentinelPassword string
+
 	TLS         *tls.Config // nil for none
 	ClientName  string      // shown by CLIENT LIST, no spaces
 	// Dial replaces TCP to any of the servers, in programs and tests that hold their Redis

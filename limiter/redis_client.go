@@ -46,6 +46,8 @@ func sentinelClient(o RedisOptions) *redis.Client {
 	return redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName:            o.Master,
 		SentinelAddrs:         o.Addrs,
+		SentinelUsername:      o.SentinelUsername,
+		SentinelPassword:      o.SentinelPassword,
 		CredentialsProvider:   c.CredentialsProvider,
 		TLSConfig:             c.TLSConfig,
 		Dialer:                c.Dialer,

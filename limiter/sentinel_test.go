@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -56,6 +57,23 @@ func TestSentinelLosesWrites(t *testing.T) {
 	s, count := fleetStore(t, options)
 	old := w.Primary()
 	losses(t, s, count, lossy{old: old, heir: w.Servers[1], takeOver: func() *redisserver.Server { return w.AwaitPrimary(old) }})
+}
+
+// Sentinels that ask who is there are told, and name the primary to nobody else.
+func TestSentinelAsksForPassword(t *testing.T) {
+	w, o := watched(t)
+	for _, sentinel := range w.Sentinels {
+		admit(t, sentinel, []string{"watch", "on", ">seen", "allchannels", "+@all"})
+		admit(t, sentinel, []string{"default", "-sentinel"})
+	}
+	stranger, _ := fleetStore(t, o)
+	v := make([]Verdict, 1)
+	if err := stranger.Decide(context.Background(), []Call{oneCall("acme", 5, 1)}, v); err == nil && v[0].Err == nil {
+		t.Error("sentinels named the primary to one without a password")
+	}
+	o.SentinelUsername, o.SentinelPassword = "watch", "seen"
+	known, _ := fleetStore(t, o)
+	everything(t, known)
 }
 
 func everyone() (on [stormTenants]bool) {

@@ -136,6 +136,7 @@ func TestEveryFieldArrives(t *testing.T) {
 				Redis: region.Redis{
 					Addrs: []string{"s1:26379", "s2:26379"}, Mode: region.RedisSentinel, Master: "main",
 					Username: "rl", PasswordFile: "/run/redis", TLS: &region.TLS{CAFile: "ca", CertFile: "c", KeyFile: "k"},
+					SentinelUsername: "watch", SentinelPasswordFile: "/run/sentinel",
 				},
 				NATS: region.NATS{Embedded: true, Gateway: "eu.example.net:7947"},
 			},

@@ -65,6 +65,9 @@ func (r *reader) redis(n *node, s *Redis) {
 		"username":      r.text(&s.Username),
 		"password_file": r.text(&s.PasswordFile),
 		"tls":           optional(&s.TLS, r.tls),
+
+		"sentinel_username":      r.text(&s.SentinelUsername),
+		"sentinel_password_file": r.text(&s.SentinelPasswordFile),
 	})
 	if s.Mode == "" && !s.Embedded {
 		s.Mode = RedisStandalone

@@ -82,6 +82,10 @@ type Redis struct {
 	Username     string
 	PasswordFile string
 	TLS          *TLS // nil: in the clear
+
+	// What the sentinels themselves ask for, where they do.
+	SentinelUsername     string
+	SentinelPasswordFile string
 }
 
 // NATS is the bus between regions. Embedded, which is also what an absent field

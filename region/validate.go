@@ -94,7 +94,8 @@ func (g *Region) validate(fs *findings, at string) {
 
 func (s *Redis) validate(fs *findings, at string) {
 	if s.Embedded {
-		if s.Addrs != nil || s.Mode != "" || s.Master != "" || s.Username != "" || s.PasswordFile != "" || s.TLS != nil {
+		if s.Addrs != nil || s.Mode != "" || s.Master != "" || s.Username != "" || s.PasswordFile != "" || s.TLS != nil ||
+			s.SentinelUsername != "" || s.SentinelPasswordFile != "" {
 			fs.add(at+"/embedded", "an embedded store has no other settings; remove them or `embedded`")
 		}
 		return
@@ -120,6 +121,12 @@ func (s *Redis) validate(fs *findings, at string) {
 	}
 	if s.Username != "" && s.PasswordFile == "" {
 		fs.add(at+"/username", "needs password_file")
+	}
+	if s.SentinelPasswordFile != "" && s.Mode != RedisSentinel {
+		fs.add(at+"/sentinel_password_file", "needs mode: sentinel")
+	}
+	if s.SentinelUsername != "" && s.SentinelPasswordFile == "" {
+		fs.add(at+"/sentinel_username", "needs sentinel_password_file")
 	}
 	s.TLS.validate(fs, at+"/tls")
 }

@@ -87,6 +87,7 @@ func (c *benchChild) serve(ctx context.Context) error {
 		}
 		feeding.Go(func() { cd.run(ctx) })
 	}
+	go keepGarbageSmall(ctx)
 	signals := make(chan os.Signal, 1)
 	context.AfterFunc(ctx, func() { signals <- os.Interrupt })
 	fmt.Println(d.dataAt.Addr(), d.adminAt.Addr())

@@ -164,8 +164,13 @@ func (d *daemon) openStore() (limiter.Store, func(context.Context) (int64, error
 	if err != nil {
 		return nil, nil, fmt.Errorf("region %s: redis: %w", d.options.region, err)
 	}
+	watch, err := readSecret(r.SentinelPasswordFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("region %s: redis: sentinels: %w", d.options.region, err)
+	}
 	d.redis, err = limiter.NewRedisStore(limiter.RedisOptions{
 		Mode: redisModes[r.Mode], Addrs: r.Addrs, Master: r.Master, TLS: config, Dial: d.options.dialRedis,
+		SentinelUsername: r.SentinelUsername, SentinelPassword: watch,
 		Credentials: func() (string, string) { return r.Username, *d.password.Load() },
 		ClientName:  "regiond/" + d.options.region + "/" + d.options.instance,
 		Budget:      d.options.budget,
