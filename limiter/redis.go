@@ -56,8 +56,8 @@ type RedisOptions struct {
 	// SentinelUsername and SentinelPassword are for the sentinels themselves; "" for none.
 	SentinelUsername, SentinelPassword string
 
-	TLS         *tls.Config // nil for none
-	ClientName  string      // shown by CLIENT LIST, no spaces
+	TLS        *tls.Config // nil for none
+	ClientName string      // shown by CLIENT LIST, no spaces
 	// Dial replaces TCP to any of the servers, in programs and tests that hold their Redis
 	// themselves; TLS is not used then. nil means TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
