@@ -76,6 +76,7 @@ func (c *benchChild) serve(ctx context.Context) error {
 	defer feeding.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	go keepGarbageSmall(ctx)
 	if c.Crowd.Count > 0 {
 		if d.neighbours == nil {
 			return errors.Join(errors.New("a region alone tells nobody of a crowd"), d.close())
@@ -87,7 +88,6 @@ func (c *benchChild) serve(ctx context.Context) error {
 		}
 		feeding.Go(func() { cd.run(ctx) })
 	}
-	go keepGarbageSmall(ctx)
 	signals := make(chan os.Signal, 1)
 	context.AfterFunc(ctx, func() { signals <- os.Interrupt })
 	fmt.Println(d.dataAt.Addr(), d.adminAt.Addr())
