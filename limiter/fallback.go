@@ -65,7 +65,6 @@ func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query) (qu
 		}
 		call.Ceilings[i] = c / processes
 	}
-	l.away.Store(true)
 	var verdicts [1]Verdict
 	err := l.local.Decide(ctx, []Call{call}, verdicts[:])
 	v := &verdicts[0]
@@ -75,13 +74,10 @@ func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query) (qu
 	if v.Outcome == reused {
 		return quota.Decision{}, false
 	}
-	if v.Outcome == admitted && call.Op != OpPeek {
-		l.mirror.add(&call)
-		if rules.Global != nil {
-			q.eachGlobal(func(_ int, l *quota.Limit, total string) {
-				rules.Global.Local(ctx, q.plan.policy, l, total, call.Cost)
-			})
-		}
+	if v.Outcome == admitted && call.Op != OpPeek && rules.Global != nil {
+		q.eachGlobal(func(_ int, l *quota.Limit, total string) {
+			rules.Global.Local(ctx, q.plan.policy, l, total, call.Cost)
+		})
 	}
 	asked := *q
 	asked.call.Ceilings, asked.call.Totals = call.Ceilings, nil

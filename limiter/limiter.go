@@ -19,7 +19,6 @@ type Limiter struct {
 	denials  *denials
 	mirror   *mirror      // what this process admitted lately
 	local    *MemoryStore // decides while the store is away
-	away     atomic.Bool  // whether local has decided since the store did
 	overflow *overflow
 	log      *slog.Logger
 	metrics  *Metrics
@@ -66,7 +65,7 @@ func New(o Options) (*Limiter, error) {
 		metrics:  o.Metrics,
 		now:      o.Now,
 	}
-	l.local = NewMemoryStore(MemoryOptions{Now: localUS, seed: l.mirror.seed})
+	l.local = NewMemoryStore(MemoryOptions{Now: localUS, seed: l.mirror.seed, charged: l.mirror.add})
 	o.Metrics.watchLimiter(l.overflow.size, l.denials.size)
 	return l, l.Configure(o.Config)
 }
@@ -217,9 +216,6 @@ func errReused() error {
 // remembering: admissions for the day that the store is away, denials for as
 // long as they last.
 func (l *Limiter) exact(ctx context.Context, rules *rules, q *query, v *Verdict, sent time.Time) quota.Decision {
-	if l.away.Load() && l.away.CompareAndSwap(true, false) {
-		l.local.renew() // the mirror knows both what it and the store admitted
-	}
 	rules.share(ctx, q, v)
 	d := rules.decision(q, v)
 	d.StoreUS = v.StoreUS
@@ -229,6 +225,9 @@ func (l *Limiter) exact(ctx context.Context, rules *rules, q *query, v *Verdict,
 	case v.Outcome == admitted && q.call.Op != OpPeek:
 		l.mirror.add(&q.call)
 	}
+	// Not only when memory was in use: a call that is failing just now may have looked
+	// whether it is, and not have decided yet.
+	l.local.renew()
 	l.explain(rules, q, &d)
 	return d
 }

@@ -17,13 +17,14 @@ import (
 // and it is the counter that decides while Redis is away. Safe for concurrent
 // use; what it holds is gone with the process.
 type MemoryStore struct {
-	now    func() int64
-	seed   func(key string) []charge
-	perMap int
-	keep   bool
-	hash   maphash.Seed
-	life   atomic.Int64 // keys of an earlier life are as good as absent
-	shards [memoryShards]memoryShard
+	now     func() int64
+	seed    func(key string) []charge
+	charged func(c *Call)
+	perMap  int
+	keep    bool
+	hash    maphash.Seed
+	life    atomic.Int64 // keys of an earlier life are as good as absent
+	shards  [memoryShards]memoryShard
 }
 
 const (
@@ -46,6 +47,9 @@ type MemoryOptions struct {
 	Partitions int
 	// seed tells what is already known of a key when it is first seen.
 	seed func(key string) []charge
+	// charged hears of each call that is charged, before another can see its keys, so
+	// that a seed which learns from it never misses one. It must not ask the store.
+	charged func(c *Call)
 	// keep is for tests that move Now past every expiry and back, where a Redis
 	// whose own clock stands still expires nothing.
 	keep bool
@@ -81,7 +85,7 @@ func NewMemoryStore(o MemoryOptions) *MemoryStore {
 		o.Partitions = DefaultMemoryPartitions
 	}
 	m := &MemoryStore{
-		now: o.Now, seed: o.seed, keep: o.keep,
+		now: o.Now, seed: o.seed, charged: o.charged, keep: o.keep,
 		perMap: max(1, o.Partitions/memoryShards), hash: maphash.MakeSeed(),
 	}
 	for i := range m.shards {
@@ -125,7 +129,7 @@ func (m *MemoryStore) Reset(_ context.Context, prefix string) error {
 	return nil
 }
 
-// renew makes every key begin again from what seed knows of it.
+// renew makes every key begin again from what seed knows of it, by now at least.
 func (m *MemoryStore) renew() { m.life.Add(1) }
 
 // TimeUS reads the store's clock, microseconds since the epoch.
@@ -171,6 +175,9 @@ func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
 	}
 	charged := c.Op == OpReport || c.Op == OpCheck && v.Outcome == admitted
 	m.settle(s, c, states, charged, now)
+	if charged && m.charged != nil {
+		m.charged(c)
+	}
 	n = 0
 	for i, k := range states {
 		for _, l := range c.Shape.keys[i].limits {
