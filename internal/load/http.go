@@ -1,0 +1,174 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// HTTP is an Asker that speaks to regionds' data listeners. It may be used from many
+// goroutines at once.
+type HTTP struct {
+	client *http.Client
+	token  string
+}
+
+// NewHTTP returns an Asker that keeps up to conns connections to each target. It
+// sends token as a bearer token unless it is empty; roots may be nil, for the system's
+// authorities. Close it.
+func NewHTTP(conns int, token string, trust *tls.Config) *HTTP {
+	return &HTTP{token: token, client: &http.Client{
+		// No proxy, also where the environment names one: what is measured is regiond.
+		Transport: &http.Transport{MaxIdleConnsPerHost: conns, DisableCompression: true, TLSClientConfig: trust},
+		// An answer that leads elsewhere is an answer, and not regiond's.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Close ends the connections. Nothing may be under way.
+func (h *HTTP) Close() { h.client.CloseIdleConnections() }
+
+// longestAnswer is far above any answer to a check.
+const longestAnswer = 1 << 20
+
+// said is what matters here of an answer or of a problem document.
+type said struct {
+	Allowed   bool   `json:"allowed"`
+	WouldDeny bool   `json:"would_deny"`
+	Basis     string `json:"basis"`
+	Mode      string `json:"mode"`
+	Reason    string `json:"reason"`
+	Title     string `json:"title"`
+	Detail    string `json:"detail"`
+	Errors    []struct {
+		Pointer string `json:"pointer"`
+		Detail  string `json:"detail"`
+	} `json:"errors"`
+}
+
+// problem is what a problem document says, in one line.
+func (s *said) problem() string {
+	text := s.Title
+	if s.Detail != "" {
+		text += ": " + s.Detail
+	}
+	for _, e := range s.Errors {
+		text += "; " + e.Pointer + " " + e.Detail
+	}
+	return text
+}
+
+// Ask implements Asker.
+func (h *HTTP) Ask(ctx context.Context, target string, r *Request) Answer {
+	status, body, err := h.do(ctx, http.MethodPost, target+"/v1/check", r.body())
+	if err != nil {
+		return Answer{Fault: fault(err), Detail: err.Error()}
+	}
+	var s said
+	err = json.Unmarshal(body, &s)
+	switch status {
+	case http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		if err != nil || s.Basis == "" {
+			return Answer{Fault: FaultStrange, Detail: fmt.Sprintf("status %d, %.100q", status, body)}
+		}
+		return Answer{Allowed: s.Allowed, WouldDeny: s.WouldDeny, Basis: s.Basis, Mode: s.Mode, Reason: s.Reason}
+	}
+	return Answer{Fault: "status " + strconv.Itoa(status), Detail: s.problem()}
+}
+
+func (r *Request) body() []byte {
+	b := append(make([]byte, 0, 128), `{"tenant":`...)
+	b = strconv.AppendQuote(b, r.Tenant)
+	if r.Policy != "" {
+		b = strconv.AppendQuote(append(b, `,"policy":`...), r.Policy)
+	}
+	return append(strconv.AppendInt(append(b, `,"cost":`...), r.Cost, 10), '}')
+}
+
+// Probe asks a target for what a check like r would get, which spends nothing. An
+// error says why a run against it would come to nothing.
+func (h *HTTP) Probe(ctx context.Context, target string, r *Request) error {
+	query := url.Values{"cost": {strconv.FormatInt(r.Cost, 10)}}
+	if r.Policy != "" {
+		query.Set("policy", r.Policy)
+	}
+	status, body, err := h.do(ctx, http.MethodGet, target+"/v1/usage/"+url.PathEscape(r.Tenant)+"?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	var s said
+	err = json.Unmarshal(body, &s)
+	switch {
+	case err == nil && status == http.StatusOK && s.Basis != "":
+		return nil
+	case err == nil && s.Title != "":
+		e := &RefusedError{Status: status, Problem: s.Title + ": " + s.Detail}
+		if len(s.Errors) > 0 {
+			e.Pointer, e.Detail = s.Errors[0].Pointer, s.Errors[0].Detail
+		}
+		return e
+	}
+	return fmt.Errorf("status %d, %.100q: that is not a regiond", status, body)
+}
+
+// RefusedError is a regiond that answers and will not decide such a check.
+type RefusedError struct {
+	Status  int
+	Problem string // title and detail of its problem document
+	Pointer string // what of the check it names first, as in #/cost; "" for none
+	Detail  string // of what it names
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	if e.Pointer == "" {
+		return e.Problem
+	}
+	return e.Pointer + " " + e.Detail
+}
+
+func (h *HTTP) do(ctx context.Context, method, address string, body []byte) (status int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if h.token != "" {
+		req.Header.Set("Authorization", "Bearer "+h.token)
+	}
+	res, err := h.client.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) { // without method and address, which the caller knows
+			err = u.Err
+		}
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(res.Body, longestAnswer))
+	return res.StatusCode, answer, err
+}
+
+// fault is the word for an error of a call.
+func fault(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return FaultTimeout
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return FaultRefused
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return FaultBroken
+	}
+	return FaultNetwork
+}

@@ -1,0 +1,358 @@
+package load
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// server answers in the time of a test. Requests that come before free wait for it,
+// as at a server that stands still until then.
+type server struct {
+	began time.Time
+	takes time.Duration
+	stall func(since time.Duration) time.Duration // how long a request from then waits; nil for none
+
+	mu   sync.Mutex // guards all below
+	seen []arrival
+	most int // under way at once
+	now  int
+}
+
+type arrival struct {
+	at     time.Duration
+	target string
+	r      Request
+}
+
+func newServer(takes time.Duration) *server { return &server{began: time.Now(), takes: takes} }
+
+// Ask implements Asker.
+func (s *server) Ask(ctx context.Context, target string, r *Request) Answer {
+	since := time.Since(s.began)
+	s.mu.Lock()
+	s.seen = append(s.seen, arrival{since, target, *r})
+	s.now++
+	s.most = max(s.most, s.now)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.now--
+		s.mu.Unlock()
+	}()
+	wait := s.takes
+	if s.stall != nil {
+		wait += s.stall(since)
+	}
+	select {
+	case <-time.After(wait):
+		return Answer{Allowed: true, Basis: "exact", Mode: "global"}
+	case <-ctx.Done():
+		return Answer{Fault: FaultTimeout, Detail: "no answer"}
+	}
+}
+
+// at is when each request came, in the order of coming.
+func (s *server) at() []time.Duration {
+	var all []time.Duration
+	for _, a := range s.seen {
+		all = append(all, a.at)
+	}
+	return all
+}
+
+// timed waits by the test's clock.
+func timed(ctx context.Context, at time.Time) error {
+	select {
+	case <-time.After(time.Until(at)):
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func options() Options {
+	return Options{
+		Targets: []string{"http://one"}, Rate: 100, For: time.Second, Tenants: 10, Zipf: 1, Prefix: "t",
+		Costs: Costs{1, 1}, MaxInFlight: 1000, Timeout: 10 * time.Second, Seed: 1,
+	}
+}
+
+func runTimed(ctx context.Context, t *testing.T, o Options, a Asker, told func(Progress)) *Result {
+	t.Helper()
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := run(ctx, o, a, told, timed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestOpenLoop: a server that takes three seconds for each answer gets its requests
+// when they are due all the same, and no two targets at once.
+func TestOpenLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(3 * time.Second)
+		o := options()
+		o.Targets = []string{"http://one", "http://two", "http://three"}
+		r := runTimed(t.Context(), t, o, s, nil)
+		if len(s.seen) != 100 || r.Due != 100 || r.Sent != 100 || r.Allowed != 100 {
+			t.Fatalf("100 are due in a second of 100/s, %d came: %+v", len(s.seen), r)
+		}
+		for n, a := range s.seen {
+			if want := time.Duration(n) * 10 * time.Millisecond; a.at != want {
+				t.Fatalf("request %d comes after %v, is due after %v", n, a.at, want)
+			}
+			if a.target != o.Targets[n%3] {
+				t.Fatalf("request %d goes to %s", n, a.target)
+			}
+		}
+		if took := time.Since(s.began); took != 990*time.Millisecond+3*time.Second {
+			t.Errorf("it returns after %v", took)
+		}
+		if r.SendingMS != 1000 || r.AnsweredPerS != 100 || r.AchievedRatio != 1 || !r.KeptUp || r.EndedEarly {
+			t.Errorf("%+v", r)
+		}
+		for i, g := range r.Targets {
+			if g.URL != o.Targets[i] || g.Sent != []int64{34, 33, 33}[i] || g.Allowed != g.Sent || g.Failed != 0 || g.Service.P50 < 3000 {
+				t.Errorf("target %d: %+v", i, g)
+			}
+		}
+	})
+}
+
+// TestDueTimesDoNotDrift: a third of a second is no whole number of nanoseconds.
+func TestDueTimesDoNotDrift(t *testing.T) {
+	o := Options{Rate: 3}
+	for n, want := range map[int64]time.Duration{0: 0, 1: 333333333, 3: time.Second, 3_000_000: 1_000_000 * time.Second} {
+		if got := o.due(n); got != want {
+			t.Errorf("request %d is due after %v, want %v", n, got, want)
+		}
+	}
+	o.Rate = 10
+	if n := o.requests(300 * time.Millisecond); n != 3 {
+		t.Errorf("%d requests in 0.3 s of 10/s", n)
+	}
+}
+
+// TestStallIsSeen: a server that answers nothing for one second of ten delays a tenth
+// of what is due. The latency says so. Each request that was under way waited too,
+// so here the service time shows the stall as well: requests were really sent.
+func TestStallIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(time.Millisecond)
+		s.stall = func(since time.Duration) time.Duration {
+			if since < 4*time.Second {
+				return 0
+			}
+			return max(0, 5*time.Second-since)
+		}
+		o := options()
+		o.For = 10 * time.Second
+		r := runTimed(t.Context(), t, o, s, nil)
+		if p := r.Latency.P99; p < 900 || p > 902 {
+			t.Errorf("p99 of the latency is %v ms, want about 901", p)
+		}
+		if p := r.Latency.P50; p < 1 || p > 1.01 {
+			t.Errorf("p50 is %v ms, want 1", p)
+		}
+	})
+}
+
+// TestLateSendingIsInTheLatency: when this tool itself stands still for a second, what
+// was due meanwhile leaves late. The latency counts it, the service time does not, and
+// the result says whose fault it was.
+func TestLateSendingIsInTheLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(time.Millisecond)
+		o := options()
+		o.For = 10 * time.Second
+		began := time.Now()
+		stalled := func(ctx context.Context, at time.Time) error {
+			if since := at.Sub(began); since >= 4*time.Second && since < 5*time.Second {
+				at = began.Add(5 * time.Second)
+			}
+			return timed(ctx, at)
+		}
+		r, err := run(t.Context(), o, s, nil, stalled)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Sent != 1000 || len(s.seen) != 1000 {
+			t.Errorf("%d of 1000 were sent", r.Sent)
+		}
+		if p := r.Latency.P99; p < 900 || p > 902 {
+			t.Errorf("p99 of the latency is %v ms, want about 901", p)
+		}
+		if p := r.Service.Max; p < 1 || p > 1.01 {
+			t.Errorf("the longest service time is %v ms, want 1", p)
+		}
+		if r.Late.P99 < 899 || r.KeptUp {
+			t.Errorf("p99 of the lateness is %v ms, and it kept up: %v", r.Late.P99, r.KeptUp)
+		}
+	})
+}
+
+// TestMaxInFlight: what is due while too many wait is counted, never sent, and not
+// taken for an answer.
+func TestMaxInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(500 * time.Millisecond)
+		o := options()
+		o.MaxInFlight = 7
+		r := runTimed(t.Context(), t, o, s, nil)
+		// Seven leave in the first 70 ms, and seven in the 70 ms from 500 on.
+		if s.most != 7 || r.Sent != 14 || r.Unsent.InFlight != 86 || r.Due != 100 || r.Unsent.Late != 0 {
+			t.Errorf("%d at once; %+v", s.most, r)
+		}
+		if r.Answered != 14 || r.AchievedRatio != 0.14 || len(r.Doubts()) != 1 {
+			t.Errorf("%+v, doubts %q", r, r.Doubts())
+		}
+	})
+}
+
+// TestTooSlowToSend: a tool that manages half of the rate stops a second after the
+// end, and counts what it never came to.
+func TestTooSlowToSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(time.Millisecond)
+		o := options()
+		o.For = 10 * time.Second
+		slow := func(ctx context.Context, at time.Time) error {
+			return timed(ctx, maxTime(at, time.Now().Add(20*time.Millisecond)))
+		}
+		r, err := run(t.Context(), o, s, nil, slow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Due != 1000 || r.Sent+r.Unsent.Late != 1000 || r.Sent != 550 || r.KeptUp {
+			t.Errorf("%+v", r)
+		}
+		if at := s.at(); at[len(at)-1] > 11*time.Second {
+			t.Errorf("the last one left after %v", at[len(at)-1])
+		}
+	})
+}
+
+func maxTime(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// TestWarmup: what is sent before the measuring is in no figure.
+func TestWarmup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(0)
+		s.stall = func(since time.Duration) time.Duration {
+			if since < 2*time.Second {
+				return time.Second
+			}
+			return 0
+		}
+		o := options()
+		o.Warmup = 2 * time.Second
+		r := runTimed(t.Context(), t, o, s, nil)
+		if len(s.seen) != 300 || r.Due != 100 || r.Sent != 100 || r.Latency.Max != 0.001 || r.SendingMS != 1000 {
+			t.Errorf("%d came; %+v", len(s.seen), r)
+		}
+	})
+}
+
+// TestEndsEarly: nothing is sent after the end of the context, and what was under way
+// is waited for and counted.
+func TestEndsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(3 * time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(255*time.Millisecond, cancel)
+		r := runTimed(ctx, t, options(), s, nil)
+		if len(s.seen) != 26 || r.Due != 26 || r.Answered != 26 || !r.EndedEarly || r.SendingMS != 260 || r.AchievedRatio != 1 {
+			t.Errorf("%d came; %+v", len(s.seen), r)
+		}
+		if took := time.Since(s.began); took != 3250*time.Millisecond {
+			t.Errorf("it returns after %v", took)
+		}
+	})
+}
+
+// TestEndsBeforeMeasuring: an end in the warm-up is a result without figures.
+func TestEndsBeforeMeasuring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		o.Warmup = time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		r := runTimed(ctx, t, o, newServer(0), nil)
+		if r.Due != 0 || r.Answered != 0 || !r.EndedEarly || r.AchievedRatio != 0 || r.Latency != (Quantiles{}) {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestTimeout: who never answers is a fault, and as slow as the timeout.
+func TestTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		o.Timeout = 2 * time.Second
+		r := runTimed(t.Context(), t, o, newServer(time.Hour), nil)
+		if r.Failed != 100 || r.Answered != 0 || r.Latency.P50 < 2000 || len(r.Errors) != 1 || r.Errors[0] != (Error{Count{FaultTimeout, 100}, "no answer"}) {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestProgress: it is told once a second, until Run returns and not after.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		o.Warmup, o.For = 1500*time.Millisecond, 2*time.Second
+		var all []Progress
+		runTimed(t.Context(), t, o, newServer(5*time.Millisecond), func(p Progress) { all = append(all, p) })
+		if len(all) != 3 {
+			t.Fatalf("told %d times in three seconds and a half: %+v", len(all), all)
+		}
+		for i, p := range all {
+			sent := int64(i+1) * 100
+			if p.Passed != time.Duration(i+1)*time.Second || p.Warming != (i == 0) || p.Sent < sent || p.Sent > sent+1 || p.Answered != sent {
+				t.Errorf("%d: %+v", i, p)
+			}
+		}
+	})
+}
+
+// TestDrawsAgain: a seed draws the same tenants and costs each time, and another one
+// others.
+func TestDrawsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		drawn := func(seed uint64) (all []Request) {
+			s, o := newServer(0), options()
+			o.Seed, o.Costs, o.Policy = seed, Costs{1, 5}, "gold"
+			runTimed(t.Context(), t, o, s, nil)
+			for _, a := range s.seen {
+				all = append(all, a.r)
+			}
+			return all
+		}
+		a, b, c := drawn(1), drawn(1), drawn(2)
+		same := 0
+		for i := range a {
+			if a[i] != b[i] {
+				t.Errorf("request %d is %v and then %v", i, a[i], b[i])
+			}
+			if a[i] == c[i] {
+				same++
+			}
+			if a[i].Policy != "gold" || a[i].Cost < 1 || a[i].Cost > 5 {
+				t.Errorf("request %d is %v", i, a[i])
+			}
+		}
+		if same > 50 {
+			t.Errorf("%d of 100 requests are the same with another seed", same)
+		}
+	})
+}

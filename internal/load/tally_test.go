@@ -1,0 +1,76 @@
+package load
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestQuantiles: those of the histogram are those of the sorted list, to three digits.
+func TestQuantiles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		times := rapid.SliceOfN(rapid.Int64Range(1, int64(3*time.Minute/time.Microsecond)), 1, 300).Draw(t, "µs")
+		ours := newTally()
+		other := newTally()
+		for i, us := range times { // in two parts, as of two targets
+			part := ours
+			if i%3 == 0 {
+				part = other
+			}
+			record(part.latency, time.Duration(us)*time.Microsecond)
+		}
+		ours.merge(other)
+		sorted := slices.Sorted(slices.Values(times))
+		got := quantiles(ours.latency)
+		for _, q := range []struct {
+			part float64
+			got  float64
+		}{{0.5, got.P50}, {0.9, got.P90}, {0.99, got.P99}, {0.999, got.P999}, {1, got.Max}} {
+			rank := max(1, min(len(sorted), int(math.Round(q.part*float64(len(sorted))))))
+			want := float64(sorted[rank-1]) / 1000
+			if q.got < want || q.got > want*1.001+0.001 {
+				t.Fatalf("%v of all took at most %v ms, want %v: %v", q.part, q.got, want, sorted)
+			}
+		}
+	})
+}
+
+func TestNothingMeasured(t *testing.T) {
+	if got := quantiles(newHistogram()); got != (Quantiles{}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+type counted struct{ sent, answered, allowed, denied, wouldDeny int64 }
+
+// TestTally is a ledger: what came, and what it counts as.
+func TestTally(t *testing.T) {
+	for _, row := range []struct {
+		what  string
+		a     Answer
+		want  counted
+		timed int64
+	}{
+		{"allowed", Answer{Allowed: true, Basis: "exact", Mode: "global"}, counted{1, 1, 1, 0, 0}, 1},
+		{"denied", Answer{Basis: "memory", Mode: "global"}, counted{1, 1, 0, 1, 0}, 1},
+		{"observed", Answer{Allowed: true, WouldDeny: true, Basis: "exact", Mode: "global"}, counted{1, 1, 1, 0, 1}, 1},
+		{"degraded", Answer{Allowed: true, Basis: "local", Mode: "local", Reason: "redis_down"}, counted{1, 1, 1, 0, 0}, 1},
+		{"timed out", Answer{Fault: FaultTimeout}, counted{1, 0, 0, 0, 0}, 1},
+		{"refused", Answer{Fault: FaultRefused}, counted{1, 0, 0, 0, 0}, 0},
+	} {
+		got := newTally()
+		got.add(&row.a, time.Millisecond, 2*time.Millisecond)
+		if n := (counted{got.sent, got.answered, got.allowed, got.denied, got.wouldDeny}); n != row.want {
+			t.Errorf("%s: %+v", row.what, n)
+		}
+		if got.latency.TotalCount() != row.timed || got.service.TotalCount() != row.timed || got.late.TotalCount() != 1 {
+			t.Errorf("%s: %d latencies, %d service times", row.what, got.latency.TotalCount(), got.service.TotalCount())
+		}
+		if got.rests[row.a.Basis+"/"+row.a.Mode] != row.want.answered || row.a.Reason != "" && got.reasons[row.a.Reason] != 1 || row.a.Fault != "" && got.faults[row.a.Fault] != 1 {
+			t.Errorf("%s: %v %v %v", row.what, got.rests, got.reasons, got.faults)
+		}
+	}
+}
