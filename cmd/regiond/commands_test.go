@@ -111,6 +111,7 @@ func TestHelpListsTheFlags(t *testing.T) {
 		"check":       {"-d", "-cost", "-policy", "-addr", "-token-file", "-idempotency-key", "-o"},
 		"healthcheck": {"-addr", "-timeout"},
 		"version":     {"-o"},
+		"bench":       {"-target", "-rate", "-for", "-warmup", "-tenants", "-tenant-prefix", "-zipf", "-policy", "-cost", "-max-in-flight", "-timeout", "-token-file", "-ca-file", "-o"},
 	} {
 		got := invoke(t, command, "-h")
 		if got.code != 0 || !strings.HasPrefix(got.stderr, "usage: regiond "+command) {

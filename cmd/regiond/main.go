@@ -28,6 +28,7 @@ const usage = `regiond is a rate limiter for APIs that run in several regions.
   regiond validate [FILE]                          checks a topology (default topology.yaml)
   regiond check TENANT [-d user=42] [--cost N]     asks a running regiond once
   regiond regions                                  what a running regiond sees of the others
+  regiond bench [--rate N] [--target URL]          asks running regionds at a fixed rate, and how they did
   regiond healthcheck                              exits 0 when a running regiond is ready
   regiond version
 
@@ -58,6 +59,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		"regions":     regionsCommand,
 		"validate":    validate,
 		"check":       check,
+		"bench":       bench,
 		"healthcheck": healthcheck,
 		"version":     printVersion,
 	}

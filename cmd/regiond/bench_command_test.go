@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/internal/load"
+)
+
+// benched runs `bench` against p and reads what it prints as JSON.
+func benched(t *testing.T, code int, args ...string) *load.Result {
+	t.Helper()
+	got := invoke(t, append([]string{"bench", "--json"}, args...)...)
+	r := &load.Result{}
+	if err := json.Unmarshal([]byte(got.stdout), r); err != nil || got.code != code || got.stderr != "" {
+		t.Fatalf("%v: exit %d, %v\n%s%s", args, got.code, err, got.stdout, got.stderr)
+	}
+	return r
+}
+
+// TestBench: it admits what a limit allows and not one more, since what it asks for
+// are checks, and its own account is the daemon's.
+func TestBench(t *testing.T) {
+	p := start(t, inMemory())
+	r := benched(t, 0, "--target", p.url, "--rate", "200", "--for", "500ms", "--warmup", "0s", "--tenants", "3", "--zipf", "0", "--timeout", "10s")
+	if r.Due != 100 || r.Sent != 100 || r.Answered != 100 || r.Allowed != 3*5 || r.Denied != 85 || r.Failed != 0 || r.EndedEarly {
+		t.Errorf("three tenants with 5 units each: %+v", r)
+	}
+	for tenant := 1; tenant <= 3; tenant++ {
+		if left := p.left(t, fmt.Sprintf("bench-%d", tenant)); left != 0 {
+			t.Errorf("bench-%d has %d left", tenant, left)
+		}
+	}
+	answers := int64(0)
+	for _, a := range r.Answers {
+		if a.What != "exact/global" && a.What != "memory/global" {
+			t.Errorf("%+v", a)
+		}
+		answers += a.N
+	}
+	if answers != 100 || len(r.Targets) != 1 || r.Targets[0].URL != p.url || r.Latency.P50 <= 0 || r.Latency.Max < r.Latency.P50 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestBenchSeveralTargets: each gets its turn, the cost is charged, the warm-up too,
+// and the table names them.
+func TestBenchSeveralTargets(t *testing.T) {
+	one, two := start(t, inMemory()), start(t, inMemory())
+	got := invoke(t, "bench", "--target", one.url, "--target", strings.TrimPrefix(two.url, "http://"), "--rate", "100", "--warmup", "100ms", "--for", "100ms",
+		"--tenants", "1", "--tenant-prefix", "acme", "--cost", "5", "--timeout", "10s", "--policy", "opening")
+	if got.code != 0 || got.stderr != "" {
+		t.Fatalf("%+v", got)
+	}
+	for _, want := range []string{"100/s for 100ms after 100ms of warm-up; 1 tenant, zipf 1, cost 5, policy opening", "10 of 10 that were due", "0 allowed, 10 denied", one.url, two.url} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("it does not say %q:\n%s", want, got.stdout)
+		}
+	}
+	for _, p := range []*program{one, two} {
+		var d decision
+		a := p.ask(t, "GET", "/v1/usage/acme1?policy=opening", "")
+		if err := json.Unmarshal([]byte(a.body), &d); err != nil || d.Remaining != 0 {
+			t.Errorf("%v: %s", err, a.body)
+		}
+	}
+}
+
+// TestBenchOfADegradedOne: reasons are counted, and a degraded answer is an answer.
+func TestBenchOfADegradedOne(t *testing.T) {
+	p := start(t, onRedis(nobody(t)))
+	r := benched(t, 0, "--target", p.url, "--rate", "100", "--for", "200ms", "--warmup", "0s", "--timeout", "10s", "--policy", "opening")
+	degraded := int64(0)
+	for _, c := range r.Degraded {
+		degraded += c.N
+	}
+	if r.Answered != 20 || degraded != 20 || r.Answers[0].What != "open/local" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// untilAsked returns when bench-1 has been charged, or ctx has ended.
+func untilAsked(ctx context.Context, p *program) {
+	for ctx.Err() == nil {
+		a, err := p.try(ctx, http.MethodGet, "/v1/usage/bench-1", "")
+		if err == nil && !strings.Contains(a.body, `"remaining":5`) && !strings.Contains(a.body, `"remaining": 5`) {
+			return
+		}
+	}
+}
+
+// TestBenchEndsEarly: an interrupt ends it, with a result.
+func TestBenchEndsEarly(t *testing.T) {
+	p := start(t, inMemory())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		defer cancel()
+		untilAsked(ctx, p)
+	}()
+	var stdout, stderr strings.Builder
+	began := time.Now()
+	code := dispatch(ctx, []string{"bench", "--target", p.url, "--tenants", "1", "--for", "10m", "--warmup", "0s", "--timeout", "10s"}, &stdout, &stderr)
+	if code != 0 || stderr.String() != "" || !strings.Contains(stdout.String(), "! Ended early: ") || time.Since(began) > time.Minute {
+		t.Errorf("exit %d after %v\n%s%s", code, time.Since(began), stdout.String(), stderr.String())
+	}
+}
+
+// TestBenchFailing: what got no decision is an exit code too, and the kind of trouble
+// is named with its first case. The daemon goes away in the middle.
+func TestBenchFailing(t *testing.T) {
+	p := start(t, inMemory())
+	go func() {
+		untilAsked(t.Context(), p)
+		p.stop()
+	}()
+	r := benched(t, 1, "--target", p.url, "--tenants", "1", "--rate", "100", "--for", "3s", "--warmup", "0s", "--timeout", "10s")
+	if r.Answered == 0 || r.Failed == 0 || r.Answered+r.Failed != r.Sent || len(r.Errors) == 0 || r.Errors[0].What != load.FaultRefused || r.Errors[0].Detail == "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestBenchBeforeItBegins: a mistake costs one line, and nothing is sent.
+func TestBenchBeforeItBegins(t *testing.T) {
+	p := start(t, inMemory())
+	s := session{replace: []string{p.url, "http://REGIOND", p.admin.url, "http://ADMIN", strings.TrimPrefix(p.url, "http://"), "REGIOND", howStarted(), "regiond"}}
+	for _, args := range [][]string{
+		{"--policy", "gold"},
+		{"--cost", "1-6"},
+		{"--tenant-prefix", "a{"},
+		{"--target", p.admin.url},
+		{"--target", p.url + "/elsewhere"},
+		{"--token-file", "testdata/absent"},
+		{"--ca-file", "testdata/absent"},
+	} {
+		s.run(t, append(append([]string{"bench", "--for", "1s"}, args...), "--target", p.url)...)
+	}
+	p.stop()
+	s.run(t, "bench", "--target", p.url)
+	for _, args := range [][]string{
+		{"now"},
+		{"--rat", "5"},
+		{"--rate", "0"},
+		{"--rate", "-5"},
+		{"--rate", "1e9"},
+		{"--rate", "fast"},
+		{"--for", "0s"},
+		{"--for", "2h"},
+		{"--for", "10"},
+		{"--warmup", "-1s"},
+		{"--tenants", "0"},
+		{"--zipf", "-1"},
+		{"--cost", "0"},
+		{"--cost", "five"},
+		{"--max-in-flight", "0"},
+		{"--timeout", "0s"},
+		{"--target", "ftp://127.0.0.1"},
+		{"--target", "http://"},
+		{"--target", "http://a b"},
+		{"-o", "xml"},
+	} {
+		s.run(t, append([]string{"bench"}, args...)...)
+	}
+	s.compare(t, "bench")
+}
+
+func TestProgressLine(t *testing.T) {
+	var b strings.Builder
+	l := &progressLine{out: &b, all: 12 * time.Second}
+	for _, p := range []load.Progress{
+		{Passed: time.Second, Warming: true, Sent: 1000, Answered: 990, Denied: 7, InFlight: 10},
+		{Passed: 6 * time.Second, Sent: 6000, Answered: 5990, Denied: 70, Failed: 2, Unsent: 3, InFlight: 5},
+		{Passed: 14 * time.Second, Sent: 12000, Answered: 12000},
+	} {
+		l.show(p)
+	}
+	l.clear()
+	const want = "\r[#               ]   1s of 12s  990 answered, 7 denied, 0 failed, 10 waiting, warming up\x1b[K" +
+		"\r[########        ]   6s of 12s  5990 answered, 70 denied, 2 failed, 5 waiting, 3 unsent\x1b[K" +
+		"\r[################]  14s of 12s  12000 answered, 0 denied, 0 failed, 0 waiting\x1b[K\r\x1b[K"
+	if b.String() != want {
+		t.Errorf("%q", b.String())
+	}
+	f, err := os.Create(t.TempDir() + "/no-terminal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, l := range []*progressLine{newProgressLine(f, time.Second), newProgressLine(&b, time.Second)} {
+		if l.show(load.Progress{}); l.out != nil {
+			t.Error("a line that changes goes to what is no terminal")
+		}
+		l.clear()
+	}
+	if text, err := os.ReadFile(f.Name()); err != nil || len(text) > 0 {
+		t.Errorf("%q, %v", text, err)
+	}
+}
