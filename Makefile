@@ -24,7 +24,7 @@ TAGS := chaos,chaoslong,compose
 # Debian keeps servers where only root looks for them.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
-.PHONY: help serve build test check chaos chaos-long mutants sim accuracy bench fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
+.PHONY: help serve build test check chaos chaos-long mutants sim accuracy bench sizing fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
 .DEFAULT_GOAL := help
 
 help: ## say what can be made
@@ -76,6 +76,9 @@ chaos-long: ## every fault at three durations, then faults at random for CHAOSTI
 
 bench: ## measure what the goals are stated for, in two to four minutes; needs redis-server
 	go run ./cmd/regiond/internal/bench
+
+sizing: ## measure what a decision costs here, and hold docs/performance.md's formula against it, in three minutes; needs redis-server
+	go test -run '^$$' -bench Sizing -benchtime 1x -v ./test/sizing
 
 sim: ## run worlds of regions in virtual time for SIMTIME (2m), or the one of SEED
 	go run ./test/sim/cmd/sim -time $(SIMTIME) $(if $(SEED),-seed $(SEED))

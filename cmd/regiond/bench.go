@@ -151,6 +151,8 @@ func (o *benchOptions) probeOne(ctx context.Context, asker *load.HTTP, target st
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, context.Canceled):
+		return errors.New("ended before it began")
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("--target %s: no answer within %v; is a regiond listening there, and is the way to it open?", target, checkTimeout)
 	case !errors.As(err, &refused):
