@@ -46,6 +46,15 @@ func (m *measured) units() int64 { return m.result.Allowed }
 
 func (m *measured) price() sizing.Price { return sizing.Price{Regiond: m.regiond, Redis: m.redis} }
 
+// better tells which of two runs of one plan to take prices from.
+func (m *measured) better(than *measured) bool {
+	all, before := m.result.Answered == m.result.Due, than.result.Answered == than.result.Due
+	if all != before {
+		return all
+	}
+	return m.regiond+m.redis < than.regiond+than.redis
+}
+
 // remembered is the part of the answers that were denied from memory.
 func (m *measured) remembered() float64 {
 	for _, a := range m.result.Answers {
