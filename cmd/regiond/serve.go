@@ -113,6 +113,14 @@ func serve(ctx context.Context, args []string, _, stderr io.Writer) (int, error)
 	if err != nil {
 		return exitUsage, err
 	}
+	if _, ok := stderr.(*os.File); ok { // anything else does not block
+		out := newBacklog(stderr)
+		go out.run(log)
+		defer out.close()
+		if log, err = newLogger(out, o.logFormat, level); err != nil {
+			return exitUsage, err
+		}
+	}
 	top, warnings, err := o.loadTopology()
 	if err != nil {
 		return exitUsage, err
