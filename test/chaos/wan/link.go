@@ -19,6 +19,11 @@ type Link struct {
 	LossUDP float64
 	// CutTCP and CutUDP swallow all packets of that protocol.
 	CutTCP, CutUDP bool
+	// CutPort swallows what goes to or comes from this port, 0 for none.
+	CutPort uint16
+	// Most is the size in bytes above which packets are swallowed without a word, 0 for
+	// none: a tunnel that is narrower than anybody was told.
+	Most int
 }
 
 // Cut is the link that carries nothing.
@@ -33,8 +38,8 @@ func (l Link) validate() error {
 			return fmt.Errorf("a share of %v packets: shares are between 0 and 1", share)
 		}
 	}
-	if l.Delay < 0 || l.Jitter < 0 {
-		return errors.New("delay and jitter are not negative")
+	if l.Delay < 0 || l.Jitter < 0 || l.Most < 0 {
+		return errors.New("delay, jitter and size are not negative")
 	}
 	return nil
 }
@@ -44,6 +49,13 @@ const (
 	protocolTCP = 6
 	protocolUDP = 17
 )
+
+// packet is what a link looks at. Ports are 0 where there are none.
+type packet struct {
+	protocol byte
+	bytes    int
+	ports    [2]uint16 // source and destination
+}
 
 // line is one direction at work.
 type line struct {
@@ -55,14 +67,16 @@ type line struct {
 // fate says when copies of a packet that came at now are due at the other end; none
 // when it is lost. It draws the same number of times for every packet, so that a
 // packet's fate does not depend on what the link did to others.
-func (l *line) fate(protocol byte, now time.Time) []time.Time {
+func (l *line) fate(p packet, now time.Time) []time.Time {
 	lost, lostUDP := l.random.Float64(), l.random.Float64()
 	twice, ahead, jitter := l.random.Float64(), l.random.Float64(), l.random.Float64()
 	k := l.link
 	switch {
-	case protocol == protocolTCP && k.CutTCP, protocol == protocolUDP && k.CutUDP,
+	case p.protocol == protocolTCP && k.CutTCP, p.protocol == protocolUDP && k.CutUDP,
 		k.CutTCP && k.CutUDP, // and so what is neither
-		lost < k.Loss, protocol == protocolUDP && lostUDP < k.LossUDP:
+		k.CutPort != 0 && (p.ports[0] == k.CutPort || p.ports[1] == k.CutPort),
+		k.Most > 0 && p.bytes > k.Most,
+		lost < k.Loss, p.protocol == protocolUDP && lostUDP < k.LossUDP:
 		return nil
 	}
 	due := now

@@ -22,7 +22,7 @@ func fates(l Link, protocol byte, packets int) (took []time.Duration, order []in
 	var all []copied
 	for n := range packets {
 		now := at.Add(time.Duration(n) * time.Millisecond)
-		for _, due := range one.fate(protocol, now) {
+		for _, due := range one.fate(packet{protocol: protocol, bytes: 1000, ports: [2]uint16{50_000, 7946}}, now) {
 			took = append(took, due.Sub(now))
 			all = append(all, copied{due, n})
 		}
@@ -53,6 +53,10 @@ func TestFates(t *testing.T) {
 		{"no TCP", Link{CutTCP: true}, 0, packets, true, 0, 0},
 		{"no UDP", Link{CutUDP: true}, packets, 0, true, 0, 0},
 		{"cut", Link{Delay: time.Second}.Cut(), 0, 0, true, 0, 0},
+		{"no port 7946", Link{CutPort: 7946}, 0, 0, true, 0, 0},
+		{"another port", Link{CutPort: 7222}, packets, packets, true, 0, 0},
+		{"narrow", Link{Most: 999}, 0, 0, true, 0, 0},
+		{"wide enough", Link{Most: 1000}, packets, packets, true, 0, 0},
 	} {
 		for protocol, want := range map[byte]int{protocolTCP: row.tcp, protocolUDP: row.udp} {
 			took, order := fates(row.link, protocol, packets)
@@ -83,7 +87,7 @@ func TestFatesAreOfTheSeed(t *testing.T) {
 		if n%2 == 0 {
 			protocol = protocolUDP
 		}
-		x, y := a.fate(protocolTCP, time.Unix(0, 0)), b.fate(protocol, time.Unix(0, 0))
+		x, y := a.fate(packet{protocol: protocolTCP}, time.Unix(0, 0)), b.fate(packet{protocol: protocol}, time.Unix(0, 0))
 		if len(x) != len(y) {
 			t.Fatalf("packet %d: %d copies, and %d when others are UDP", n, len(x), len(y))
 		}
@@ -128,7 +132,7 @@ func TestQueueTwin(t *testing.T) {
 }
 
 func TestLinksAreValid(t *testing.T) {
-	for _, l := range []Link{{Loss: -0.1}, {Duplicate: 1.1}, {Reorder: 2}, {LossUDP: -1}, {Delay: -1}, {Jitter: -1}} {
+	for _, l := range []Link{{Loss: -0.1}, {Duplicate: 1.1}, {Reorder: 2}, {LossUDP: -1}, {Delay: -1}, {Jitter: -1}, {Most: -1}} {
 		if l.validate() == nil {
 			t.Errorf("%+v is taken", l)
 		}

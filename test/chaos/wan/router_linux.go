@@ -1,6 +1,7 @@
 package wan
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -150,36 +151,41 @@ func (r *Router) carry(from int, port *os.File) {
 		if err != nil {
 			return
 		}
-		protocol, to, ok := header(buffer[:n])
+		what, to, ok := header(buffer[:n])
 		if !ok {
 			continue // IPv6 neighbours and the like
 		}
-		r.dispatch(from, protocol, to, buffer[:n])
+		r.dispatch(from, what, to, buffer[:n])
 	}
 }
 
-// header reads an IPv4 packet's protocol and destination.
-func header(packet []byte) (protocol byte, to netip.Addr, ok bool) {
-	if len(packet) < 20 || packet[0]>>4 != 4 {
-		return 0, netip.Addr{}, false
+// header reads an IPv4 packet's destination and what links look at.
+func header(data []byte) (p packet, to netip.Addr, ok bool) {
+	if len(data) < 20 || data[0]>>4 != 4 {
+		return packet{}, netip.Addr{}, false
 	}
-	return packet[9], netip.AddrFrom4([4]byte(packet[16:20])), true
+	p = packet{protocol: data[9], bytes: len(data)}
+	first := binary.BigEndian.Uint16(data[6:])&0x1fff == 0 // a later fragment has no ports
+	if at := int(data[0]&15) * 4; first && (p.protocol == protocolTCP || p.protocol == protocolUDP) && len(data) >= at+4 {
+		p.ports = [2]uint16{binary.BigEndian.Uint16(data[at:]), binary.BigEndian.Uint16(data[at+2:])}
+	}
+	return p, netip.AddrFrom4([4]byte(data[16:20])), true
 }
 
 // dispatch decides a packet's fate and queues what is left of it.
-func (r *Router) dispatch(from int, protocol byte, addr netip.Addr, packet []byte) {
+func (r *Router) dispatch(from int, what packet, addr netip.Addr, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	to, known := r.homes[addr]
 	if !known {
 		return
 	}
-	due := r.line(from, to).fate(protocol, time.Now())
+	due := r.line(from, to).fate(what, time.Now())
 	if len(due) == 0 {
 		r.lost++
 		return
 	}
-	data := append([]byte(nil), packet...)
+	data = append([]byte(nil), data...)
 	sooner := false
 	for _, at := range due {
 		sooner = r.queue.add(at, to, data) || sooner
