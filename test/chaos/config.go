@@ -26,7 +26,11 @@ func (w *World) topology() string {
 	for _, r := range w.Regions {
 		fmt.Fprintf(b, "  - name: %s\n    http: %s\n    admin: %s\n", r.Name, httpAddr, adminAddr)
 		fmt.Fprintf(b, "    gossip: {bind: %q, advertise: %q, key_file: %q}\n", r.gossip(), r.gossip(), w.key)
-		fmt.Fprintf(b, "    redis: {addrs: [%q]}\n", r.redisAddr())
+		if w.options.Sentinel == r.Name {
+			fmt.Fprintf(b, "    redis: {mode: sentinel, master: %s, addrs: [%q, %q, %q]}\n", master, sentinelAddr(0), sentinelAddr(1), sentinelAddr(2))
+		} else {
+			fmt.Fprintf(b, "    redis: {addrs: [%q]}\n", r.redisAddr())
+		}
 		if w.options.Embedded {
 			b.WriteString("    nats: {embedded: true}\n")
 		} else {
@@ -50,6 +54,7 @@ func (w *World) topology() string {
 			fmt.Fprintf(b, "  %s-%02d: {policy: %s}\n", class, i, class)
 		}
 	}
+	fmt.Fprintf(b, "  %s: {policy: %s}\n", mob, traffic.Edge)
 	fmt.Fprintf(b, "  default: {policy: %s}\n", traffic.Ledger)
 	return b.String()
 }

@@ -4,10 +4,13 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -126,5 +129,58 @@ func noise(nc *nats.Conn, name string, done <-chan struct{}) {
 		data[0] |= 7 // a field of no type: whatever follows, it is not ours
 		_ = nc.Publish("rl.v1.usage."+name, data)
 		_ = nc.Publish("rl.v1.beat."+name, data)
+	}
+}
+
+// DenyNATS takes from a region's regiond the right to publish, by a configuration that
+// its NATS is told to read again.
+func (w *World) DenyNATS(name string) Fault {
+	r := w.region(name)
+	configure := func(change func(string) string) error {
+		config, err := w.natsConfig(r)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(w.natsFile(r), []byte(change(config)), 0o600); err != nil {
+			return err
+		}
+		return r.nats.cmd.Process.Signal(syscall.SIGHUP)
+	}
+	return Fault{
+		Name: "regiond of " + name + " may not publish",
+		Inject: func() error {
+			granted := `"rl.v1.usage.` + name + `", "rl.v1.beat.` + name + `", "rl.v1.digest.*"`
+			return configure(func(config string) string {
+				return strings.Replace(config, granted, `"nothing"`, 1)
+			})
+		},
+		Heal: func() error { return configure(func(config string) string { return config }) },
+	}
+}
+
+// FloodNATS publishes, with the rights of a region, large messages that are none of ours:
+// so many bytes a second.
+func (w *World) FloodNATS(name string, bytesPerSecond int) Fault {
+	const size = 64 << 10
+	var nc *nats.Conn
+	flood := repeat("", time.Second*size/time.Duration(bytesPerSecond), func() error {
+		return nc.Publish("rl.v1.usage."+name, make([]byte, size))
+	}, nothing)
+	return Fault{
+		Name: fmt.Sprintf("%d bytes a second of noise on the bus from %s", bytesPerSecond, name),
+		Inject: func() (err error) {
+			if nc, err = w.region(name).join(); err != nil {
+				return err
+			}
+			return flood.Inject()
+		},
+		Heal: func() error {
+			if nc == nil {
+				return errors.New("the flood never began")
+			}
+			err := flood.Heal()
+			nc.Close()
+			return err
+		},
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -114,38 +112,41 @@ func (w *World) StrobeRedis(name string, d, every time.Duration) Fault {
 	})
 }
 
-// diskBytes is the disk of a Redis with Options.Disk.
-const diskBytes = 8 << 20
-
-// FillDisk fills the disk that a region's Redis logs to. It needs Options.Disk.
-func (w *World) FillDisk(name string) Fault {
+// SlewRedis has the clock of a region's Redis gain so many millionths, or lose them if
+// they are negative. Healed, it stays as far off as it has come. It needs Options.Clock.
+func (w *World) SlewRedis(name string, perMillion int64) Fault {
 	r := w.region(name)
-	file := filepath.Join(w.disk(r), "filler")
+	slew := func(rate int64) func() error {
+		return func() error { r.clock.Slew(rate); return nil }
+	}
 	return Fault{
-		Name: "disk of the Redis of " + name + " full",
-		Inject: func() error {
-			return r.ns.Do(func() error {
-				if err := os.WriteFile(file, make([]byte, diskBytes), 0o600); !errors.Is(err, unix.ENOSPC) {
-					return fmt.Errorf("fill the disk: %w", err)
-				}
-				return nil
-			})
-		},
-		Heal: func() error { return r.ns.Do(func() error { return os.Remove(file) }) },
+		Name:   fmt.Sprintf("clock of the Redis of %s slewed by %+d ppm", name, perMillion),
+		Inject: slew(perMillion), Heal: slew(0),
 	}
 }
 
-// disk is where a region's Redis keeps its log.
-func (w *World) disk(r *Region) string { return filepath.Join(w.dir, r.Name+"-disk") }
-
-// mountDisk makes a small disk that only the region's processes see.
-func (w *World) mountDisk(r *Region) error {
-	if err := os.Mkdir(w.disk(r), 0o700); err != nil {
-		return err
+// GarbleRedis puts something else under all keys of some tenants of a region. Healed,
+// they are gone.
+func (w *World) GarbleRedis(name, tenants string) Fault {
+	r := w.region(name)
+	each := func(do func(ctx context.Context, key string) error) func() error {
+		return func() error {
+			ctx := context.Background()
+			keys, err := r.store.Keys(ctx, "rl:{"+tenants+"}:*").Result()
+			if err == nil && len(keys) == 0 {
+				err = errors.New("there are none")
+			}
+			for _, key := range keys {
+				err = errors.Join(err, do(ctx, key))
+			}
+			return err
+		}
 	}
-	return r.ns.Do(func() error {
-		return unix.Mount("tmpfs", w.disk(r), "tmpfs", 0, fmt.Sprintf("size=%d", diskBytes))
-	})
+	return Fault{
+		Name:   "keys of " + tenants + " in the Redis of " + name + " garbled",
+		Inject: each(func(ctx context.Context, key string) error { return r.store.Set(ctx, key, "not ours", 0).Err() }),
+		Heal:   each(func(ctx context.Context, key string) error { return r.store.Del(ctx, key).Err() }),
+	}
 }
 
 // DenyFiles leaves a region's regiond no file to open: what is open goes on, nobody new

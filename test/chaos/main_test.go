@@ -21,6 +21,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the scenarios need", lacks)
 		os.Exit(1)
 	}
+	giveBack := chaos.PutAhead()
 	dir, err := chaos.Workplace()
 	if err == nil {
 		binaries, err = chaos.Build(dir)
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) {
 		code = m.Run()
 	}
 	_ = os.RemoveAll(dir)
+	giveBack()
 	os.Exit(code)
 }
 

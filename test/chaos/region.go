@@ -27,6 +27,8 @@ const (
 	bareAddr  = "127.0.0.1:8081"
 	redisAddr = "127.0.0.1:6379"
 	natsAddr  = "127.0.0.1:4222"
+	// gossipPort is on the lines between regions.
+	gossipPort = 7946
 )
 
 // Region is one region: its network, its processes, and the gateway that asks it.
@@ -41,7 +43,10 @@ type Region struct {
 
 	redis, nats, regiond, bare *process
 
+	watchers []*process // the replica of Redis and its sentinels, where there are any
+
 	clock *redisserver.Clock // nil unless it can be stepped
+	syncs *syncs             // nil unless its disk can be slow
 	proxy *faultproxy.Proxy  // nil unless it is between regiond and Redis
 	door  traffic.Door
 	admin *traffic.Client
@@ -70,7 +75,7 @@ func (r *Region) open(t testing.TB) error {
 }
 
 // gossip is where the region gossips.
-func (r *Region) gossip() string { return netip.AddrPortFrom(r.addr, 7946).String() }
+func (r *Region) gossip() string { return netip.AddrPortFrom(r.addr, gossipPort).String() }
 
 // redisAddr is where regiond finds Redis.
 func (r *Region) redisAddr() string {
@@ -87,7 +92,7 @@ func (r *Region) processes() (all []*process) {
 			all = append(all, p)
 		}
 	}
-	return all
+	return append(all, r.watchers...)
 }
 
 // run starts the processes of a region. regiond comes last and need not wait: it is
@@ -98,6 +103,11 @@ func (w *World) run(r *Region) (err error) {
 	}
 	if r.redis, err = w.launchRedis(r); err != nil {
 		return err
+	}
+	if w.options.Sentinel == r.Name {
+		if err := w.watch(r); err != nil {
+			return err
+		}
 	}
 	if w.options.Proxy {
 		r.proxy = faultproxy.StartIn(w.t, faultproxy.Network{Listen: r.ns.Listen, Dial: r.ns.Dial}, redisAddr)
@@ -135,13 +145,28 @@ func (w *World) launchRedis(r *Region) (*process, error) {
 	if r.clock != nil {
 		env = r.clock.Env()
 	}
+	if w.options.Sync {
+		dir := filepath.Join(w.dir, r.Name+"-syncs")
+		err := os.Mkdir(dir, 0o700)
+		if err == nil {
+			r.syncs, err = newSyncs(dir)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.Name, err)
+		}
+		env = append(env, r.syncs.env()...)
+	}
 	_, port, _ := net.SplitHostPort(redisAddr)
 	args := []string{w.options.Binaries.Redis, "--port", port, "--bind", "127.0.0.1", "--save", ""}
-	if w.options.Disk {
+	if w.options.Disk || w.options.Sync {
 		if err := w.mountDisk(r); err != nil {
 			return nil, fmt.Errorf("%s: a disk for Redis: %w", r.Name, err)
 		}
-		args = append(args, "--dir", w.disk(r), "--appendonly", "yes", "--appendfsync", "everysec")
+		policy := "everysec"
+		if w.options.Sync {
+			policy = "always"
+		}
+		args = append(args, "--dir", w.disk(r), "--appendonly", "yes", "--appendfsync", policy)
 	}
 	return launch(r.ns, w.dir, "redis", env, args...)
 }
@@ -151,31 +176,43 @@ func (w *World) launchNATS(r *Region) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(w.dir, r.Name+"-nats.conf")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(w.natsFile(r), []byte(config), 0o600); err != nil {
 		return err
 	}
-	r.nats, err = launch(r.ns, w.dir, "nats", w.natsEnv(r), w.options.Binaries.NATS, "-c", file)
+	r.nats, err = launch(r.ns, w.dir, "nats", w.natsEnv(r), w.options.Binaries.NATS, "-c", w.natsFile(r))
 	return err
 }
+
+// natsFile is the configuration of a region's NATS.
+func (w *World) natsFile(r *Region) string { return filepath.Join(w.dir, r.Name+"-nats.conf") }
 
 // launchRegiond starts the region's regiond. One that has moved gossips at the region's
 // second address, which the file does not name.
 func (w *World) launchRegiond(r *Region) (err error) {
-	file := filepath.Join(w.dir, r.Name+".yaml")
-	if err := os.WriteFile(file, []byte(w.topology()), 0o600); err != nil {
+	if err := os.WriteFile(w.file(r), []byte(w.topology()), 0o600); err != nil {
 		return err
 	}
 	args := []string{
-		w.options.Binaries.Regiond, "serve", "--config", file, "--region", r.Name,
+		w.options.Binaries.Regiond, "serve", "--config", w.file(r), "--region", r.Name,
 		"--instance", "one", "--log-format", "json",
 	}
 	if r.moved {
-		args = append(args, "--gossip", netip.AddrPortFrom(r.other, 7946).String())
+		args = append(args, "--gossip", netip.AddrPortFrom(r.other, gossipPort).String())
 	}
-	r.regiond, err = launch(r.ns, w.dir, "regiond", nil, args...)
+	start := launch
+	if w.options.Pipe {
+		start = launchPiped
+	}
+	var env []string
+	if w.options.Collector {
+		env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + collectorAddr, "OTEL_TRACES_SAMPLER=always_on"}
+	}
+	r.regiond, err = start(r.ns, w.dir, "regiond", env, args...)
 	return err
 }
+
+// file is the topology that a region's regiond reads.
+func (w *World) file(r *Region) string { return filepath.Join(w.dir, r.Name+".yaml") }
 
 // each does something to all that the region runs, the bare handler left out.
 func (r *Region) each(do func(*process) error) error {

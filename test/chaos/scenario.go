@@ -61,6 +61,10 @@ type Scenario struct {
 	// Forgets are the regions whose Redis loses its data when the fault begins, and
 	// again when it is healed if it was away.
 	Forgets []string
+	// Loses are the regions whose Redis loses the last of what it had confirmed, and
+	// keeps the rest. Their totals go on under the same epoch, so that others do not count
+	// what is admitted until it has caught up: at most what was lost.
+	Loses []string
 	// Groups are the sums of parts that groups of regions are held to in a partition.
 	Groups []Group
 	// Stepped is set when a Redis's clock is.
@@ -195,7 +199,7 @@ func (x *trial) excused(r *traffic.Record) bool {
 // losses are when Redis forgot: at the fault, or with its return, when regiond's own
 // count of the time between is not carried into Redis.
 func (x *trial) losses() (all []judge.Loss) {
-	for _, name := range x.Forgets {
+	for _, name := range slices.Concat(x.Forgets, x.Loses) {
 		all = append(all,
 			judge.Loss{Region: name, Span: judge.Span{From: x.injected, To: x.acted}},
 			judge.Loss{Region: name, Span: judge.Span{From: x.healed, To: x.again}})
@@ -243,7 +247,7 @@ func (x *trial) judge() {
 	rival := judge.Rival(records, traffic.Hot, hot.Limit)
 	x.figures.Admitted, x.figures.Rival = rival.Regions, rival.Big
 	x.object(x.noticed(records)...)
-	took, exact, objects := x.w.Settled(records, x.Forgets, x.Down)
+	took, exact, objects := x.w.Settled(records, known{forgot: x.Forgets, lost: x.Loses, down: x.Down})
 	x.object(objects...)
 	x.figures.SettledMS, x.figures.Estimates = ms(took), exact
 	x.object(x.w.Flat(x.before)...)
@@ -257,7 +261,7 @@ func (x *trial) judge() {
 
 // unsure is when Redis may have lost, or done late, what nobody was told of.
 func (x *trial) unsure() []judge.Span {
-	if slices.Contains(x.Modes, "local") || len(x.Forgets)+len(x.Down) > 0 {
+	if slices.Contains(x.Modes, "local") || len(x.Forgets)+len(x.Loses)+len(x.Down) > 0 {
 		return []judge.Span{{From: x.injected, To: x.again}}
 	}
 	return nil

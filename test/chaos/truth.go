@@ -27,17 +27,22 @@ func (s span) holds(units int64) bool { return s.low <= units && units <= s.high
 // totals is units by region and tenant.
 type totals map[string]map[string]span
 
+// known is of which regions the truth is not all in Redis: whose Redis forgot it all, or
+// lost the last of it, and whose regiond was down.
+type known struct{ forgot, lost, down []string }
+
 // truth is what each region admitted of the ledger's tenants. What its Redis holds is
 // true, and what was admitted without Redis is told by the answers. Of a region whose
 // Redis forgot, only the answers tell. Whoever got no answer may have been admitted, and
 // so may a call that Redis took too long for, where Redis cannot be asked any more. What
 // a regiond admitted without Redis and had told nobody dies with it: that of regions that
-// were down may be known or not.
-func (w *World) truth(records []traffic.Record, forgot, down []string) (totals, error) {
+// were down may be known or not. Of a Redis that lost the last of what it had confirmed,
+// others know at least what it holds and at most what the answers tell.
+func (w *World) truth(records []traffic.Record, k known) (totals, error) {
 	all, tenants := totals{}, map[string]bool{}
 	for _, r := range w.Regions {
 		all[r.Name] = map[string]span{}
-		if slices.Contains(forgot, r.Name) {
+		if slices.Contains(k.forgot, r.Name) {
 			continue
 		}
 		stored, err := r.stored()
@@ -47,6 +52,9 @@ func (w *World) truth(records []traffic.Record, forgot, down []string) (totals, 
 		for tenant, units := range stored {
 			tenants[tenant] = true
 			all[r.Name][tenant] = span{units, units}
+			if slices.Contains(k.lost, r.Name) {
+				all[r.Name][tenant] = span{low: units}
+			}
 		}
 	}
 	for i := range records {
@@ -55,15 +63,15 @@ func (w *World) truth(records []traffic.Record, forgot, down []string) (totals, 
 			continue
 		}
 		tenants[r.Tenant] = true
-		lost, s := slices.Contains(forgot, r.Region), all[r.Region][r.Tenant]
-		local := r.Answer.Basis == "local"
-		if r.Admitted() && (lost || local) {
+		forgot, lost := slices.Contains(k.forgot, r.Region), slices.Contains(k.lost, r.Region)
+		local, s := r.Answer.Basis == "local", all[r.Region][r.Tenant]
+		if r.Admitted() && (forgot || lost || local) {
 			s.high += r.Cost
-			if !local || !slices.Contains(down, r.Region) {
+			if forgot && !local || local && !slices.Contains(k.down, r.Region) {
 				s.low += r.Cost
 			}
 		}
-		if r.Err != "" || lost && r.Answer.Reason == "redis_timeout" {
+		if r.Err != "" || (forgot || lost) && r.Answer.Reason == "redis_timeout" || lost && r.Answer.Reason == "redis_down" {
 			s.high += r.Cost
 		}
 		all[r.Region][r.Tenant] = s
@@ -171,13 +179,13 @@ func (r *Region) believes(tenant string) (map[string]int64, error) {
 // Settled insists that soon every region believes of every other, to the unit, what it
 // admitted, and that its Redis holds just that. It returns how long that took and how many estimates there were whose truth
 // is known to the unit.
-func (w *World) Settled(records []traffic.Record, forgot, down []string) (took time.Duration, exact int, objects []string) {
-	want, err := w.truth(records, forgot, down)
+func (w *World) Settled(records []traffic.Record, k known) (took time.Duration, exact int, objects []string) {
+	want, err := w.truth(records, k)
 	if err != nil {
 		return 0, 0, []string{err.Error()}
 	}
 	for _, r := range w.Regions {
-		if slices.Contains(forgot, r.Name) {
+		if slices.Contains(k.forgot, r.Name) || slices.Contains(k.lost, r.Name) {
 			continue
 		}
 		stored, err := r.stored()

@@ -35,8 +35,16 @@ type Options struct {
 	Clock bool
 	// Proxy puts a fault proxy between each regiond and its Redis.
 	Proxy bool
-	// Disk has each Redis log to a small disk of its own.
-	Disk bool
+	// Disk has each Redis log to a small disk of its own. With Sync it answers nothing
+	// that the disk has not confirmed, and the disk can be slow or broken.
+	Disk, Sync bool
+	// Sentinel is a region whose Redis has a replica, and three sentinels that promote it
+	// when the primary has been silent for a second; "" for none.
+	Sentinel string
+	// Collector has each regiond trace every request, to a collector that can be frozen.
+	Collector bool
+	// Pipe has each regiond log into a pipe that somebody may cease to read.
+	Pipe bool
 	// Line is what carries packets from each region to each other.
 	Line wan.Link
 	// Seed of the lines and the traffic.
@@ -70,11 +78,7 @@ func Start(t testing.TB, o Options) *World {
 	}
 	w := &World{History: traffic.NewHistory(), t: t, options: o, dir: t.TempDir()}
 	w.key = filepath.Join(w.dir, "key")
-	key := make([]byte, 32)
-	for i := range key {
-		key[i] = byte(rand.Uint32())
-	}
-	if err := os.WriteFile(w.key, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
+	if err := newKey(w.key); err != nil {
 		t.Fatal(err)
 	}
 	w.router = wan.New(o.Seed)
@@ -98,6 +102,15 @@ func Start(t testing.TB, o Options) *World {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// newKey writes a key of gossip.
+func newKey(file string) error {
+	key := make([]byte, 32)
+	for i := range key {
+		key[i] = byte(rand.Uint32())
+	}
+	return os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600)
 }
 
 // end kills all processes and waits for them, so that none takes time from the next world.

@@ -1,0 +1,140 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The Redis of a region with Options.Sentinel: a primary at redisAddr, a replica, and
+// sentinels, each at a port of the region's namespace.
+const (
+	master      = "region"
+	replicaAddr = "127.0.0.1:6380"
+	sentinels   = 3
+	// primaryDown is how long sentinels wait before they call the primary dead.
+	primaryDown = time.Second
+)
+
+func sentinelAddr(i int) string { return fmt.Sprintf("127.0.0.1:%d", 26379+i) }
+
+// watch starts a region's replica and sentinels, and waits until they know each other:
+// before, a failover would not come about.
+func (w *World) watch(r *Region) error {
+	if err := w.listens(r, redisAddr); err != nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(replicaAddr)
+	host, primary, _ := net.SplitHostPort(redisAddr)
+	replica, err := launch(r.ns, w.dir, "replica", nil, w.options.Binaries.Redis, "--port", port, "--bind", host,
+		"--save", "", "--replicaof", host+" "+primary)
+	if err != nil {
+		return err
+	}
+	r.watchers = append(r.watchers, replica)
+	config := fmt.Sprintf("sentinel monitor %s %s %s 2\nsentinel down-after-milliseconds %s %d\nsentinel failover-timeout %s %d\n",
+		master, host, primary, master, primaryDown.Milliseconds(), master, 10*primaryDown.Milliseconds())
+	for i := range sentinels {
+		file := filepath.Join(w.dir, fmt.Sprintf("%s-sentinel-%d.conf", r.Name, i)) // each rewrites its own
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			return err
+		}
+		_, port, _ := net.SplitHostPort(sentinelAddr(i))
+		s, err := launch(r.ns, w.dir, fmt.Sprintf("sentinel-%d", i), nil, w.options.Binaries.Redis, file, "--sentinel", "--port", port, "--bind", host)
+		if err != nil {
+			return err
+		}
+		r.watchers = append(r.watchers, s)
+		if err := w.listens(r, sentinelAddr(i)); err != nil {
+			return err
+		}
+	}
+	if err := w.listens(r, replicaAddr); err != nil {
+		return err
+	}
+	_, err = w.Await(readyWithin, "the sentinels of "+r.Name+" know each other and the replica", r.watched)
+	return err
+}
+
+// watched objects until every sentinel sees the others, and a replica that follows.
+func (r *Region) watched() error {
+	for i := range sentinels {
+		said, err := r.asks(sentinelAddr(i), "SENTINEL", "MASTER", master)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(said, "num-slaves:1") || !strings.Contains(said, "num-other-sentinels:2") {
+			return errors.New("a sentinel sees " + said)
+		}
+	}
+	said, err := r.asks(replicaAddr, "INFO", "replication")
+	if err == nil && !strings.Contains(said, "master_link_status:up") {
+		err = errors.New("the replica does not follow: " + said)
+	}
+	return err
+}
+
+// promoted objects until a majority of the sentinels names the replica.
+func (r *Region) promoted() error {
+	votes := 0
+	for i := range sentinels {
+		said, err := r.asks(sentinelAddr(i), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", master)
+		_, port, _ := net.SplitHostPort(replicaAddr)
+		if err == nil && strings.Contains(said, port) {
+			votes++
+		}
+	}
+	if votes <= sentinels/2 {
+		return fmt.Errorf("%d of %d sentinels name the replica", votes, sentinels)
+	}
+	return nil
+}
+
+// asks gives one of a region's Redis servers one command.
+func (r *Region) asks(addr string, command ...any) (string, error) {
+	c := redis.NewClient(&redis.Options{
+		Addr: addr, Dialer: r.ns.Dial, MaxRetries: -1, DialerRetries: 1, Protocol: 3, PoolSize: 1,
+		ReadTimeout: time.Second, WriteTimeout: time.Second,
+	})
+	defer c.Close()
+	said, err := c.Do(context.Background(), command...).Result()
+	return fmt.Sprint(said), err
+}
+
+// FailOver takes a region's primary away, killed or only frozen, until its replica has
+// taken over. Healed, the old one is back: as it was when it was frozen, until the
+// sentinels tell it otherwise. It needs Options.Sentinel.
+func (w *World) FailOver(name string, frozen bool) Fault {
+	r := w.region(name)
+	what := "killed"
+	if frozen {
+		what = "frozen"
+	}
+	return Fault{
+		Name: "primary of the Redis of " + name + " " + what,
+		Inject: func() error {
+			if frozen {
+				return r.redis.freeze()
+			}
+			r.redis.kill()
+			return nil
+		},
+		Heal: func() error {
+			at, err := w.Await(10*time.Second, "the replica is promoted", r.promoted)
+			w.History.Note(fmt.Sprintf("the replica is promoted, as seen at %v", at))
+			if frozen {
+				return errors.Join(err, r.redis.thaw())
+			}
+			return errors.Join(err, r.redis.start())
+		},
+	}
+}

@@ -1,0 +1,203 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/regiond/regiond/test/chaos/traffic"
+)
+
+// besiege has many callers do something to a region's regiond until it is healed, each
+// again and again. do returns an error only for what regiond must not do.
+func (w *World) besiege(what, name string, callers int, do func(ctx context.Context, r *Region, caller, n int) error) Fault {
+	r := w.region(name)
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	failed := make(chan error, callers)
+	return Fault{
+		Name: fmt.Sprintf("%s at %s", what, name),
+		Inject: func() error {
+			for caller := range callers {
+				wg.Go(func() {
+					for n := 0; ctx.Err() == nil; n++ {
+						if err := do(ctx, r, caller, n); err != nil {
+							failed <- fmt.Errorf("%s: %w", what, err)
+							return
+						}
+					}
+				})
+			}
+			return nil
+		},
+		Heal: func() error {
+			cancel()
+			wg.Wait()
+			close(failed)
+			return <-failed // nil when nobody has one
+		},
+	}
+}
+
+// pause waits, or until the siege ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Dribble holds connections open that never get to an end: some say nothing, some send a
+// header a byte at a time, some a body, some a header of a megabyte. Who is cut off comes
+// again two seconds later.
+func (w *World) Dribble(name string, callers int) Fault {
+	openings := []string{
+		"",
+		"POST /v1/check HTTP/1.1\r\nHost: regiond\r\nX-Long: ",
+		"POST /v1/check HTTP/1.1\r\nHost: regiond\r\nContent-Length: 1000\r\n\r\n",
+		"POST /v1/check HTTP/1.1\r\nHost: regiond\r\nX-Long: " + strings.Repeat("x", 1<<20),
+	}
+	return w.besiege(fmt.Sprintf("%d slow callers", callers), name, callers, func(ctx context.Context, r *Region, caller, _ int) error {
+		conn, err := r.ns.Dial(ctx, "tcp", httpAddr)
+		if err != nil {
+			pause(ctx, 2*time.Second)
+			return nil
+		}
+		defer conn.Close()
+		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+		defer stop()
+		_, err = io.WriteString(conn, openings[caller%len(openings)])
+		for err == nil && ctx.Err() == nil {
+			pause(ctx, 200*time.Millisecond)
+			if caller%len(openings) > 0 {
+				_, err = io.WriteString(conn, "x")
+			}
+		}
+		pause(ctx, 2*time.Second)
+		return nil
+	})
+}
+
+// Churn makes a connection for each of so many requests a second.
+func (w *World) Churn(name string, rate int) Fault {
+	const callers = 8
+	return w.besiege(fmt.Sprintf("%d new connections a second", rate), name, callers, func(ctx context.Context, r *Region, _, _ int) error {
+		c := traffic.NewClient(httpAddr, r.ns.Dial)
+		_, _, _ = c.Do("GET", "/v1/usage/"+traffic.Ledger+"-00", "") // what it says is for others to judge
+		c.HangUp()
+		pause(ctx, callers*time.Second/time.Duration(rate))
+		return nil
+	})
+}
+
+// Crowd asks for ever new tenants, so many a second.
+func (w *World) Crowd(name string, rate int) Fault {
+	return w.hurry(fmt.Sprintf("%d new tenants a second", rate), name, rate, func(caller, n int) string {
+		return fmt.Sprintf("crowd-%d-%d", caller, n)
+	})
+}
+
+// mob is a tenant whose limit everybody knows to be used up.
+const mob = traffic.Edge + "-mob"
+
+// Mob asks for one tenant that has long used its limit, so many times a second.
+func (w *World) Mob(name string, rate int) Fault {
+	return w.hurry(fmt.Sprintf("%d requests a second of one tenant", rate), name, rate, func(int, int) string { return mob })
+}
+
+func (w *World) hurry(what, name string, rate int, tenant func(caller, n int) string) Fault {
+	const callers = 8
+	var clients [callers]*traffic.Client
+	for i := range clients {
+		clients[i] = traffic.NewClient(httpAddr, w.region(name).ns.Dial)
+	}
+	f := w.besiege(what, name, callers, func(ctx context.Context, _ *Region, caller, n int) error {
+		status, _, err := clients[caller].Do("POST", "/v1/check", fmt.Sprintf(`{"tenant":%q}`, tenant(caller, n)))
+		if err == nil && status != http.StatusOK && status != http.StatusTooManyRequests {
+			return fmt.Errorf("status %d", status)
+		}
+		pause(ctx, callers*time.Second/time.Duration(rate))
+		return nil
+	})
+	heal := f.Heal
+	f.Heal = func() error {
+		err := heal()
+		for _, c := range clients {
+			c.HangUp()
+		}
+		return err
+	}
+	return f
+}
+
+// strange are bodies and paths that mean a tenant nobody may have.
+func strange() (bodies, paths []string) {
+	for _, id := range []string{
+		"", "* >", "a.b>c d", "{x}", "}:t.x", "a\r\nSET b c", "a\u0000b", "\u202eabc", strings.Repeat("x", 257), strings.Repeat("x", 1<<20),
+	} {
+		bodies = append(bodies, fmt.Sprintf(`{"tenant":%q}`, id))
+	}
+	bodies = append(bodies,
+		`{"tenant":"a","tenant":"b"}`, `{"tenant":"a","cost":1e999}`, `{"tenant":"a","cost":-1}`, `{"tenant":"a","cost":0}`,
+		`{"tenant":"a","cost":"0x10"}`, `{"tenant":["a"]}`, `[`, `{"tenant":"a"}{"tenant":"a"}`, strings.Repeat("[", 100_000),
+	)
+	return bodies, []string{"/v1/usage/%7bx%7d", "/v1/usage/a%0d%0ab", "/v1/usage/%00", "/v1/usage/a%20b", "/v1/usage/%e2%80%aea"}
+}
+
+// Confuse asks for what is no tenant and no cost. Each gets a refusal, and Redis in the
+// end holds no key but ours.
+func (w *World) Confuse(name string) Fault {
+	bodies, paths := strange()
+	f := w.besiege("strange requests", name, 4, func(ctx context.Context, r *Region, caller, n int) error {
+		c := traffic.NewClient(httpAddr, r.ns.Dial)
+		defer c.HangUp()
+		method, path, body := "POST", "/v1/check", ""
+		if n = n*4 + caller; n%3 > 0 {
+			body = bodies[n%len(bodies)]
+		} else {
+			method, path = "GET", paths[n%len(paths)]
+		}
+		status, _, err := c.Do(method, path, body)
+		var cut *net.OpError
+		if err == nil && (status < 400 || status >= 500 || status == http.StatusTooManyRequests) {
+			return fmt.Errorf("%s %s %.80q: status %d", method, path, body, status)
+		} else if err != nil && !errors.As(err, &cut) && !errors.Is(err, io.ErrUnexpectedEOF) && !strings.Contains(err.Error(), "closes the connection") {
+			return fmt.Errorf("%s %s %.80q: %w", method, path, body, err)
+		}
+		pause(ctx, 20*time.Millisecond)
+		return nil
+	})
+	heal := f.Heal
+	f.Heal = func() error { return errors.Join(heal(), w.region(name).onlyOurs()) }
+	return f
+}
+
+// onlyOurs objects to a key in Redis of which this run knows nothing.
+func (r *Region) onlyOurs() error {
+	keys, err := r.store.Keys(context.Background(), "*").Result()
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		_, rest, _ := strings.Cut(key, "{")
+		class, _, _ := strings.Cut(rest, "-")
+		switch class {
+		case traffic.Ledger, traffic.Hot, traffic.Edge, traffic.Quiet:
+		default:
+			if !strings.HasPrefix(key, "regiond:") && !strings.HasPrefix(key, "rl:probe") {
+				return fmt.Errorf("%s: a key in Redis that nobody asked for: %q", r.Name, key)
+			}
+		}
+	}
+	return nil
+}
