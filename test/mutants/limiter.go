@@ -33,6 +33,20 @@ func limiterMutants() []mutant {
 			killers: by("limiter", "TestLostReplyChargesNothingTwice"),
 		},
 		{
+			name:   "memory-goes-on-from-before",
+			breaks: "memory knows what Redis admitted before it went away",
+			file:   "limiter/limiter.go",
+			old:    "	l.local.renew()\n", becomes: "",
+			killers: by("limiter", "TestHandoverWithinAHandover"),
+		},
+		{
+			name:   "memory-forgets-itself",
+			breaks: "memory knows what memory admitted before Redis answered again",
+			file:   "limiter/limiter.go",
+			old:    ", charged: l.mirror.add", becomes: "",
+			killers: by("limiter", "TestHandoverAdmitsNoUnitTwice"),
+		},
+		{
 			name:   "lost-writes-unnoticed",
 			breaks: "what Redis had confirmed and lost is counted",
 			file:   "limiter/redis_marker.go",
