@@ -61,13 +61,14 @@ func pause(ctx context.Context, d time.Duration) {
 // header a byte at a time, some a body, some a header of a megabyte. Who is cut off comes
 // again two seconds later.
 func (w *World) Dribble(name string, callers int) Fault {
-	openings := []string{
-		"",
-		"POST /v1/check HTTP/1.1\r\nHost: regiond\r\nX-Long: ",
-		"POST /v1/check HTTP/1.1\r\nHost: regiond\r\nContent-Length: 1000\r\n\r\n",
-		"POST /v1/check HTTP/1.1\r\nHost: regiond\r\nX-Long: " + strings.Repeat("x", 1<<20),
-	}
-	return w.besiege(fmt.Sprintf("%d slow callers", callers), name, callers, func(ctx context.Context, r *Region, caller, _ int) error {
+	silent, header := "", "POST /v1/check HTTP/1.1\r\nHost: regiond\r\nX-Long: "
+	body, huge := "POST /v1/check HTTP/1.1\r\nHost: regiond\r\nContent-Length: 1000\r\n\r\n", header+strings.Repeat("x", 1<<20)
+	openings := []string{silent, header, body, header, silent, body, header, huge}
+	return w.besiege(fmt.Sprintf("%d slow callers", callers), name, callers, func(ctx context.Context, r *Region, caller, n int) error {
+		if n == 0 { // one after the other
+			pause(ctx, time.Duration(caller)*5*time.Millisecond)
+		}
+		opening := openings[caller%len(openings)]
 		conn, err := r.ns.Dial(ctx, "tcp", httpAddr)
 		if err != nil {
 			pause(ctx, 2*time.Second)
@@ -76,10 +77,10 @@ func (w *World) Dribble(name string, callers int) Fault {
 		defer conn.Close()
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		defer stop()
-		_, err = io.WriteString(conn, openings[caller%len(openings)])
+		_, err = io.WriteString(conn, opening)
 		for err == nil && ctx.Err() == nil {
 			pause(ctx, 200*time.Millisecond)
-			if caller%len(openings) > 0 {
+			if opening != silent {
 				_, err = io.WriteString(conn, "x")
 			}
 		}
