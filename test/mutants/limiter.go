@@ -120,7 +120,7 @@ func limiterMutants() []mutant {
 			name:   "local-admissions-untold",
 			breaks: "what is admitted without Redis is published like the rest",
 			file:   "limiter/fallback.go",
-			old:    "if rules.Global != nil {", becomes: "if rules.Global != nil && call.Cost < 0 {",
+			old:    "&& rules.Global != nil {", becomes: "&& rules.Global != nil && call.Cost < 0 {",
 			killers: by("limiter", "TestGlobalLocal"),
 		},
 		{

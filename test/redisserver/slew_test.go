@@ -41,5 +41,5 @@ type bounds struct{ low, high time.Duration }
 func aheadOf(srv *redisserver.Server) bounds {
 	before := time.Now()
 	at := time.UnixMicro(srv.Time())
-	return bounds{at.Sub(time.Now()) - time.Microsecond, at.Sub(before)}
+	return bounds{time.Until(at) - time.Microsecond, at.Sub(before)}
 }
