@@ -79,7 +79,7 @@ func (w *World) Dribble(name string, callers int) Fault {
 		defer stop()
 		_, err = io.WriteString(conn, opening)
 		for err == nil && ctx.Err() == nil {
-			pause(ctx, 200*time.Millisecond)
+			pause(ctx, 500*time.Millisecond)
 			if opening != silent {
 				_, err = io.WriteString(conn, "x")
 			}
