@@ -74,7 +74,7 @@ chaos-long: ## every fault at three durations, then faults at random for CHAOSTI
 		go test -tags chaos,chaoslong -p 1 -count=1 -timeout 0 -v ./test/chaos/...; \
 		failed=$$?; go run ./test/chaos/table "$(CHAOSREPORT)"; exit $$failed
 
-bench: ## measure what the goals are stated for, in two to four minutes; needs redis-server
+bench: ## measure what the goals are stated for, in about eight minutes; needs redis-server
 	go run ./cmd/regiond/internal/bench
 
 sizing: ## measure what a decision costs here, and hold docs/performance.md's formula against it, in three minutes; needs redis-server

@@ -110,8 +110,8 @@ func seesAll() meshsync.Advertised {
 }
 
 // benchTopology is the file of the measured region: one of three that are joined by
-// the NATS at an address, or, without one, alone.
-func benchTopology(redis, nats string) string {
+// the NATS at an address, or, without one, alone. policies ends the file.
+func benchTopology(redis, nats, policies string) string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "cluster: %s\nlog_level: error\nregions:\n", benchCluster)
 	region := func(name, nats string) {
@@ -125,9 +125,13 @@ func benchTopology(redis, nats string) string {
 			region(name, fmt.Sprintf(", nats: {urls: [%q]}", "nats://"+nats))
 		}
 	}
-	l := benchLimit()
-	fmt.Fprintf(b, "policies:\n  - name: standard\n    limits: [{name: %s, units: %d, per: %v, scope: %v}]\n",
-		l.Name, l.Units, l.Window, l.Scope)
-	b.WriteString("tenants: {default: {policy: standard}}\nmax_unknown: 1000000\n")
+	b.WriteString(policies)
 	return b.String()
+}
+
+// benchStandard is the policy of the benchmarks of the mesh, for any number of tenants.
+func benchStandard() string {
+	l := benchLimit()
+	return fmt.Sprintf("policies:\n  - name: standard\n    limits: [{name: %s, units: %d, per: %v, scope: %v}]\n",
+		l.Name, l.Units, l.Window, l.Scope) + "tenants: {default: {policy: standard}}\nmax_unknown: 1000000\n"
 }

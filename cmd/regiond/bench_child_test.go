@@ -18,11 +18,12 @@ import (
 // measure, or that stand around it; it holds a benchChild.
 const benchEnv = "REGIOND_BENCH_CHILD"
 
-// benchChild is such a process: a regiond with these flags, or, without any, the
-// other regions and the NATS that joins them. It says where it listens in one line
+// benchChild is such a process: a regiond with these flags, a bare server, or,
+// without either, the other regions and the NATS that joins them. It says where it listens in one line
 // and ends with its standard input, so at the latest with who started it.
 type benchChild struct {
 	Serve []string
+	Bare  *benchBare
 	Crowd benchCrowd // what changes in it without being asked for over HTTP
 	Told  bool       // it begins with having heard as much of both other regions
 }
@@ -41,6 +42,8 @@ func runBenchChild(config string) (code int) {
 	case err != nil:
 	case len(c.Serve) > 0:
 		err = c.serve(ctx)
+	case c.Bare != nil:
+		err = c.Bare.serve(ctx)
 	default:
 		err = c.surround(ctx)
 	}
@@ -86,7 +89,9 @@ func (c *benchChild) serve(ctx context.Context) error {
 		if err := c.hear(cd, d.neighbours.now()); err != nil {
 			return errors.Join(err, d.close())
 		}
-		feeding.Go(func() { cd.run(ctx) })
+		if c.Crowd.Changed > 0 {
+			feeding.Go(func() { cd.run(ctx) })
+		}
 	}
 	signals := make(chan os.Signal, 1)
 	context.AfterFunc(ctx, func() { signals <- os.Interrupt })

@@ -115,7 +115,7 @@ func newBenchGlobal(b *testing.B, partitions int) *global.Ceilings {
 	b.Helper()
 	const now = 10 * time.Second
 	self := time.Now().UnixMicro()
-	top, _, err := region.Parse("bench", []byte(benchTopology("127.0.0.1:1", "127.0.0.1:2")))
+	top, _, err := region.Parse("bench", []byte(benchTopology("127.0.0.1:1", "127.0.0.1:2", benchStandard())))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -26,11 +26,13 @@ type benchStage struct {
 	dir   string
 	crowd benchCrowd // of each region
 	asked int        // tenants that are asked for over HTTP; the rest of our crowd changes by itself
+
+	policies string // what the topology ends in
 }
 
 func newBenchStage(tb testing.TB, c benchCrowd, asked int) *benchStage {
 	tb.Helper()
-	return &benchStage{redis: redisserver.Start(tb, redisserver.Options{}), dir: tb.TempDir(), crowd: c, asked: asked}
+	return &benchStage{redis: redisserver.Start(tb, redisserver.Options{}), dir: tb.TempDir(), crowd: c, asked: asked, policies: benchStandard()}
 }
 
 // benchProcess is a child.
@@ -115,7 +117,7 @@ func (s *benchStage) open(tb testing.TB, meshed bool) *benchScene {
 func (s *benchStage) serve(tb testing.TB, sc *benchScene, child benchChild, nats string) {
 	tb.Helper()
 	file := filepath.Join(s.dir, "topology.yaml")
-	if err := os.WriteFile(file, []byte(benchTopology(s.redis.Addr(), nats)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(benchTopology(s.redis.Addr(), nats, s.policies)), 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	// With these budgets a machine that is busy with other things is not taken for a

@@ -15,9 +15,14 @@ import (
 func suites() []suite {
 	const hall, ledger = "cmd/regiond", "sync/ledger"
 	return []suite{
+		{"checks over HTTP beside a server that does nothing", hall, "^Benchmark(Door|Pace)$", "1x"},
+		{"global and regional limits over HTTP in a mesh of three", hall, "^BenchmarkScopes$", "1x"},
+		{"scripts, the collector, and what Redis keeps", "limiter", "^Benchmark(Collector|Windows|Entry|Expired)$", "1x"},
 		{"a check over HTTP beside a busy mesh, and without", hall, "^BenchmarkBesideMesh$", "1x"},
 		{"checks with traces and metrics, and without", hall, "^BenchmarkTelemetry$", "1x"},
 		{"a million partitions in one regiond", hall, "^BenchmarkMillion$", "1x"},
+		{"a million partitions in an idle regiond", hall, "^BenchmarkIdle$", "1x"},
+		{"millions of invented tenants", hall, "^BenchmarkFlood$", "1x"},
 		{"a million partitions in one ledger", ledger, "^BenchmarkMemory$/^1000000$", "1x"},
 		{"ticks and messages of a million partitions", ledger, "^Benchmark(Tick|Fold|Backlog)$", "20x"},
 		{"the wire", "sync/wire", "^BenchmarkUsage$", "0.5s"},
@@ -40,7 +45,36 @@ type row struct {
 
 func table() []row {
 	const mesh, telemetry, million, memory = "BesideMesh", "Telemetry", "Million", "Memory/1000000"
+	const door, pace, scopes, together, flood = "Door", "Pace", "Scopes", "Collector", "Flood"
 	return []row{
+		{text: "allowed checks/s over HTTP ÷ a bare handler's", bench: door, unit: "allowed-ratio", goal: 0.70, least: true},
+		{text: "  allowed checks/s", bench: door, unit: "decisions/s", shown: "/s"},
+		{text: "denied and remembered ÷ the same", bench: door, unit: "denied-ratio", goal: 0.92, least: true},
+		{text: "processor time of an allowed check, Redis included ÷ a bare handler's", bench: door, unit: "cpu-ratio", goal: 1.6},
+		{text: "  an allowed check", bench: door, unit: "cpu-us/check", shown: "µs"},
+		{text: "  of it Redis", bench: door, unit: "redis-us/check", shown: "µs"},
+		{text: "  the bare handler", bench: door, unit: "cpu-us/bare", shown: "µs"},
+		{text: "processor time of Redis ÷ a sorted set and one script call each", bench: door, unit: "redis-ratio", goal: 0.25},
+		{text: "decisions/s in batches of 10 ÷ single checks", bench: door, unit: "batch-ratio", goal: 4.5, least: true},
+		{text: "decisions/s of one hot tenant ÷ 10,000 tenants", bench: door, unit: "hot-ratio", goal: 0.9, least: true},
+		{text: "allocations of an allowed check beyond net/http's", bench: door, unit: "mallocs/check", goal: 6},
+		{text: "5,000 checks/s ÷ a bare handler: p50", bench: pace, unit: "p50-ratio", goal: 2.2},
+		{text: "  p99", bench: pace, unit: "p99-ratio", goal: 2},
+		{text: "  p50 of a check", bench: pace, unit: "p50-ms", shown: "ms"},
+		{text: "  p99 of a check", bench: pace, unit: "p99-ms", shown: "ms"},
+		{text: "decisions/s over HTTP in a mesh, global ÷ regional policy", bench: scopes, unit: "decisions-ratio", goal: 0.9, least: true},
+		{text: "64 callers in Go, checks that travel together ÷ a script call each", bench: together, unit: "decisions-ratio", goal: 3, least: true},
+		{text: "  processor time of client and Redis", bench: together, unit: "cpu-ratio", goal: 0.25},
+		{text: "three windows ÷ one: time in Redis", bench: "Windows", unit: "us-ratio", goal: 1.6},
+		{text: "bytes per admission ÷ a sorted set: 100 in a log", bench: "Entry/100", unit: "bytes-ratio", goal: 0.42},
+		{text: "  1,000", bench: "Entry/1000", unit: "bytes-ratio", goal: 0.09},
+		{text: "  10,000", bench: "Entry/10000", unit: "bytes-ratio", goal: 0.08},
+		{text: "longest script call about 100,000 expired admissions", bench: "Expired", unit: "ms/call", shown: "ms", goal: 0.5},
+		{text: "1,000,000 known partitions, nothing asked: processor time", bench: "Idle", unit: "cpu-%", shown: "%", goal: 1},
+		{text: "invented tenants at full rate: resident memory", bench: flood, unit: "rss-MiB", shown: "MiB", goal: 512},
+		{text: "  p99 of a known tenant, more than under known load", bench: flood, unit: "p99-added-ms", shown: "ms", goal: 1},
+		{text: "  tenants that were invented", bench: flood, unit: "tenants"},
+		{text: "  a second", bench: flood, unit: "tenants/s", shown: "/s"},
 		{text: "check over HTTP at 2,000/s, busy mesh ÷ none: p99", bench: mesh, unit: "p99-ratio", goal: 1.25},
 		{text: "  p99 of the median second", bench: mesh, unit: "second-ratio"},
 		{text: "  p50", bench: mesh, unit: "p50-ratio"},
