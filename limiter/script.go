@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,23 +49,30 @@ func joinScript(now string) script {
 }
 
 // appendCalls appends the EVALSHA arguments of some calls: number of keys, KEYS,
-// ARGV as lua/decide.lua describes them. Equal shapes are sent once.
+// ARGV as lua/decide.lua describes them. Equal shapes are sent once. They point into
+// calls, since a string in an interface would be an allocation each.
 func appendCalls(args []any, nonce string, calls []Call) []any {
 	count := len(args)
 	args = append(args, nil)
 	keys := 0
+	key := func(k *string) {
+		if keys++; keys == 1 { // a cluster client reads it to know the slot
+			args = append(args, *k)
+			return
+		}
+		args = append(args, k)
+	}
 	for i := range calls {
-		if c := &calls[i]; c.Record != "" {
-			args = append(args, c.Record)
-			keys++
+		c := &calls[i]
+		if c.Record != "" {
+			key(&c.Record)
 		}
-		for _, k := range calls[i].Keys {
-			args = append(args, k)
+		for n := range c.Keys {
+			key(&c.Keys[n])
 		}
-		for _, k := range calls[i].Totals {
-			args = append(args, k)
+		for n := range c.Totals {
+			key(&c.Totals[n])
 		}
-		keys += len(calls[i].Keys) + len(calls[i].Totals)
 	}
 	args[count] = keys
 	args = append(args, nonce)
@@ -94,16 +102,16 @@ func shapeIndex(shapes []*Shape, s *Shape) int {
 }
 
 func appendCall(args []any, shape int, c *Call) []any {
-	args = append(args, shape, opWire(c.Op), c.Cost, c.Print)
+	args = append(args, shape, opWire(c.Op), c.Cost, &c.Print)
 	for i, l := range c.Shape.limits {
 		if l.Scope == quota.ScopeGlobal {
-			args = append(args, c.Ceilings[i])
+			args = append(args, &c.Ceilings[i])
 		}
 	}
 	return args
 }
 
-func opWire(op Op) string {
+func opWire(op Op) any {
 	switch op {
 	case OpPeek:
 		return "p"
@@ -120,19 +128,20 @@ var errReply = errors.New("unexpected reply of the decision script")
 // whose nonce is another call's: the connection is out of step, and a decision
 // about somebody else must never be used.
 func parseReplies(reply any, nonce string, calls []Call, verdicts []Verdict) error {
-	list, ok := reply.([]any)
-	if !ok || len(list) != len(calls)+1 {
-		return fmt.Errorf("%w: %d replies for %d calls", errReply, len(list), len(calls))
-	}
-	head, _ := list[0].(string)
+	text, _ := reply.(string)
+	head, rest, _ := strings.Cut(text, "\n")
 	got, timeText, _ := strings.Cut(head, " ")
 	time, err := strconv.ParseInt(timeText, 10, 64)
 	if got != nonce || err != nil || time <= 0 {
 		return fmt.Errorf("%w: it begins with %.40q", errReply, head)
 	}
+	if lines := strings.Count(text, "\n"); lines != len(calls) {
+		return fmt.Errorf("%w: %d replies for %d calls", errReply, lines, len(calls))
+	}
 	for i := range calls {
-		text, _ := list[i+1].(string)
-		if err := parseVerdict(text, calls[i].Shape, &verdicts[i]); err != nil {
+		var line string
+		line, rest, _ = strings.Cut(rest, "\n")
+		if err := parseVerdict(line, calls[i].Shape, &verdicts[i]); err != nil {
 			return err
 		}
 		verdicts[i].StoreUS = time
@@ -140,8 +149,9 @@ func parseReplies(reply any, nonce string, calls []Call, verdicts []Verdict) err
 	return nil
 }
 
+// parseVerdict reads a line. The slice that v had for its limits is used again.
 func parseVerdict(text string, shape *Shape, v *Verdict) error {
-	*v = Verdict{}
+	*v = Verdict{Limits: v.Limits[:0]}
 	if text == "" {
 		return fmt.Errorf("%w: an empty verdict", errReply)
 	}
@@ -159,7 +169,8 @@ func parseVerdict(text string, shape *Shape, v *Verdict) error {
 }
 
 func parseLimits(text string, shape *Shape, v *Verdict) error {
-	v.Limits = make([]LimitVerdict, len(shape.limits))
+	v.Limits = slices.Grow(v.Limits, len(shape.limits))[:len(shape.limits)]
+	clear(v.Limits)
 	rest := text[1:]
 	for i := range v.Limits {
 		l := &v.Limits[i]

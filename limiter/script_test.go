@@ -46,11 +46,15 @@ func FuzzReplies(f *testing.F) {
 		f.Add(seed[0], seed[1], seed[2], uint8(3))
 	}
 	f.Fuzz(func(t *testing.T, head, first, second string, count uint8) {
-		reply := []any{head, first, second, nil, int64(7)}[:count%6]
+		reply := any(strings.Join([]string{head, first, second, "", ""}[:count%6], "\n"))
+		lines := strings.Split(reply.(string), "\n")
+		if count >= 250 {
+			reply = []any{nil, int64(7), errors.New("MOVED"), []any{head, first, second}}[count%4]
+			lines = nil
+		}
 		v := make([]limiter.Verdict, len(calls))
 		err := limiter.ParseReplies(reply, "n.1", calls, v)
-		mine := strings.HasPrefix(head, "n.1 ")
-		if err == nil && (!mine || len(reply) != 3) {
+		if err == nil && (len(lines) != 3 || !strings.HasPrefix(lines[0], "n.1 ")) {
 			t.Fatalf("took %q for the reply to n.1", reply)
 		}
 		for i := range v {

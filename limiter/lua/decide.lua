@@ -11,7 +11,7 @@
 --       kept beside the newest.
 --   check: shape (from 1), op 'c' check | 'p' peek | 'r' report, cost, fingerprint ('' = none), then one
 --       ceiling for each '-' of its shape, in order.
--- Reply  'nonce TIME', then for each check one string:
+-- Reply  one string: the line 'nonce TIME', then for each check a line:
 --   'a …' admitted, 'd …' denied, 'm …' an earlier admission replayed, followed for each limit by
 --         remaining, wait (µs until the cost fits, 0 now, -1 not under this ceiling), reset (µs), and for a
 --         global one by how much the ceiling is exceeded, and epoch, bucket and units of its total (0 0 0
@@ -55,7 +55,7 @@ end
 local function replay(record, print)
   local v = call('GET', record)
   if not v then return nil end
-  local stamp, was, reply = match(v, '^(%d+) (%S+) (.*)$')
+  local stamp, was, reply = match(v, '^(%d+) (%S+) ([^\n]*)$')
   if not stamp then error('GARBAGE in ' .. record, 0) end
   if tonumber(stamp) + IDEMPOTENCY_US <= TIME then return nil end -- as good as expired
   if was ~= print then return 'x' end
@@ -162,9 +162,9 @@ while p <= #ARGV do
   if not ok then
     for i = 1, #shape do states[KEYS[first + i]] = nil end
     for i = 1, shape.globals or 0 do totals[KEYS[first + #shape + i]] = nil end
-    reply = 'e ' .. (type(reply) == 'table' and reply.err or reply)
+    reply = ('e ' .. (type(reply) == 'table' and reply.err or reply)):gsub('\n', ' ')
   end
   first = first + #shape + (shape.globals or 0)
   replies[#replies + 1] = reply
 end
-return replies
+return table.concat(replies, '\n')
