@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,9 @@ type collector struct {
 	mu       sync.Mutex
 	queue    []*job
 	flushers int
+
+	jobs    sync.Pool // of *job that nobody else holds any more
+	batches sync.Pool // of *batch
 }
 
 const (
@@ -49,9 +53,18 @@ type job struct {
 	verdicts []Verdict
 	deadline time.Time // of the whole budget: a hurried caller must not hurry those it travels with
 	state    atomic.Int32
-	span     trace.Span // of the request, if that is sampled; else nil
+	ctx      context.Context //nolint:containedctx // the caller's, for as long as it waits
+	span     trace.Span      // of the request, if that is sampled; else nil
 	err      error
-	done     chan struct{} // closed by the flusher when verdicts and err are set
+	done     chan struct{} // has an element when verdicts and err are set
+	timer    *time.Timer   // of the caller
+}
+
+// batch is what a flusher works with, kept for the next.
+type batch struct {
+	jobs     []*job
+	calls    []Call
+	verdicts []Verdict
 }
 
 const (
@@ -61,14 +74,10 @@ const (
 )
 
 // submit queues the calls and waits for their verdicts until the budget or ctx
-// ends; see hearOut for the tenth of a budget beyond it. The calls must not be
-// changed afterwards: they may still be read.
+// ends; see hearOut for the tenth of a budget beyond it. After an error the calls must
+// not be changed: they may still be read. The verdicts' slices are used again.
 func (c *collector) submit(ctx context.Context, calls []Call, verdicts []Verdict) error {
-	j := &job{
-		calls: calls, verdicts: make([]Verdict, len(calls)),
-		deadline: time.Now().Add(c.budget), done: make(chan struct{}),
-		span: c.spans.of(ctx),
-	}
+	j := c.job(ctx, calls)
 	c.mu.Lock()
 	c.queue = append(c.queue, j)
 	start := c.flushers < maxFlushers
@@ -79,33 +88,92 @@ func (c *collector) submit(ctx context.Context, calls []Call, verdicts []Verdict
 	if start {
 		go c.flush()
 	}
-	timer := time.NewTimer(time.Until(j.deadline))
-	defer timer.Stop()
+	// A deadline is waited for by our own timer, and a context that has one need not
+	// make a channel for it: that its request has gone is seen when the job is taken.
+	until, timed := ctx.Deadline()
+	hurried := timed && until.Before(j.deadline)
+	if !hurried {
+		until = j.deadline
+	}
+	var gone <-chan struct{}
+	if !timed {
+		gone = ctx.Done()
+	}
+	j.timer.Reset(time.Until(until))
 	select {
 	case <-j.done:
-	case <-timer.C:
-		c.hearOut(ctx, j, timer)
-		return c.giveUp(j, context.DeadlineExceeded, verdicts)
-	case <-ctx.Done():
+		return c.conclude(j, verdicts)
+	case <-j.timer.C:
+	case <-gone:
 		return c.giveUp(j, context.Cause(ctx), verdicts)
 	}
-	copy(verdicts, j.verdicts)
-	return j.err
+	if !hurried && c.hearOut(ctx, j, gone) {
+		return c.conclude(j, verdicts)
+	}
+	return c.giveUp(j, context.DeadlineExceeded, verdicts)
+}
+
+// job returns one for calls.
+func (c *collector) job(ctx context.Context, calls []Call) *job {
+	j, ok := c.jobs.Get().(*job)
+	if !ok {
+		j = &job{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+		j.timer.Stop()
+	}
+	j.calls, j.ctx, j.span = calls, ctx, c.spans.of(ctx)
+	j.verdicts = blank(j.verdicts, len(calls))
+	j.deadline = time.Now().Add(c.budget)
+	j.state.Store(jobWaiting)
+	return j
+}
+
+// conclude hands over what a job came to, of which the flusher has let go.
+func (c *collector) conclude(j *job, verdicts []Verdict) error {
+	j.timer.Stop()
+	err := j.err
+	swap(verdicts, j.verdicts)
+	j.calls, j.ctx, j.span, j.err = nil, nil, nil, nil
+	c.jobs.Put(j)
+	return err
+}
+
+// blank returns n verdicts that say nothing, in the place of some that are not needed
+// any more and with their slices.
+func blank(verdicts []Verdict, n int) []Verdict {
+	verdicts = slices.Grow(verdicts[:0], n)[:n]
+	for i := range verdicts {
+		verdicts[i] = Verdict{Limits: verdicts[i].Limits[:0]}
+	}
+	return verdicts
+}
+
+// swap exchanges verdicts with the slices that they hold, so that both sides can use
+// them again.
+func swap(a, b []Verdict) {
+	for i := range a {
+		a[i], b[i] = b[i], a[i]
+	}
 }
 
 // hearOut gives a call that was sent a moment more: it ends with its own budget,
 // which is about now. To hear how it ended, instead of leaving first, lets the
-// breaker open before the caller's next request comes.
-func (c *collector) hearOut(ctx context.Context, j *job, timer *time.Timer) {
+// breaker open before the caller's next request comes. It reports whether it heard.
+func (c *collector) hearOut(ctx context.Context, j *job, gone <-chan struct{}) bool {
 	if j.state.Load() != jobSent {
-		return
+		return false
 	}
-	timer.Reset(c.budget / 10)
+	more := c.budget / 10
+	if until, timed := ctx.Deadline(); timed {
+		more = min(more, time.Until(until))
+	}
+	j.timer.Reset(more)
 	select {
 	case <-j.done:
-	case <-timer.C:
-	case <-ctx.Done():
+		return true
+	case <-j.timer.C:
+	case <-gone:
 	}
+	return false
 }
 
 // giveUp takes a job out whose caller cannot wait any longer. If it was not sent
@@ -116,7 +184,7 @@ func (c *collector) giveUp(j *job, cause error, verdicts []Verdict) error {
 	}
 	select {
 	case <-j.done: // it came in this very moment
-		copy(verdicts, j.verdicts)
+		swap(verdicts, j.verdicts)
 		return j.err
 	default:
 		return &StoreError{Reason: quota.ReasonRedisTimeout, Ambiguous: true, Err: cause}
@@ -125,66 +193,72 @@ func (c *collector) giveUp(j *job, cause error, verdicts []Verdict) error {
 
 // flush sends batches until nothing is queued.
 func (c *collector) flush() {
+	b, ok := c.batches.Get().(*batch)
+	if !ok {
+		b = &batch{}
+	}
 	for {
 		runtime.Gosched() // callers that are about to submit may still come along
-		jobs := c.take()
-		if jobs == nil {
+		if b.jobs = c.take(b.jobs[:0]); len(b.jobs) == 0 {
+			c.batches.Put(b)
 			return
 		}
 		deadline, n := time.Time{}, 0
-		for _, j := range jobs {
+		for _, j := range b.jobs {
 			n += len(j.calls)
 			if j.deadline.After(deadline) {
 				deadline = j.deadline
 			}
 		}
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		c.carry(ctx, jobs, n)
+		c.carry(ctx, b, n)
 		cancel()
+		clear(b.jobs)
 	}
 }
 
 // carry sends the n calls of some jobs together and tells each how it went.
-func (c *collector) carry(ctx context.Context, jobs []*job, n int) {
-	ctx, span := c.spans.start(ctx, jobs, n)
+func (c *collector) carry(ctx context.Context, b *batch, n int) {
+	ctx, span := c.spans.start(ctx, b.jobs, n)
 	if span != nil {
 		defer span.End()
 	}
-	if len(jobs) == 1 { // an idle service copies nothing
-		j := jobs[0]
+	if len(b.jobs) == 1 { // an idle service copies nothing
+		j := b.jobs[0]
 		j.err = c.send(ctx, j.calls, j.verdicts)
 		concluded(span, j.err)
-		close(j.done)
+		j.done <- struct{}{}
 		return
 	}
-	calls, verdicts := make([]Call, 0, n), make([]Verdict, n)
-	for _, j := range jobs {
-		calls = append(calls, j.calls...)
+	b.calls, b.verdicts = b.calls[:0], blank(b.verdicts, n)
+	for _, j := range b.jobs {
+		b.calls = append(b.calls, j.calls...)
 	}
-	err := c.send(ctx, calls, verdicts)
+	err := c.send(ctx, b.calls, b.verdicts)
 	concluded(span, err)
 	at := 0
-	for _, j := range jobs {
-		copy(j.verdicts, verdicts[at:])
-		at += len(j.calls)
+	for _, j := range b.jobs {
+		count := len(j.verdicts)
+		swap(j.verdicts, b.verdicts[at:at+count])
+		at += count
 		j.err = err
-		close(j.done)
+		j.done <- struct{}{} // from here on it is the caller's
 	}
+	clear(b.calls)
 }
 
-// take claims queued jobs for one batch, leaving out the withdrawn; nil ends the
-// flusher. A job larger than maxBatch travels alone.
-func (c *collector) take() []*job {
+// take claims queued jobs for one batch and appends them to jobs, leaving out the
+// withdrawn; none ends the flusher. A job larger than maxBatch travels alone.
+func (c *collector) take(jobs []*job) []*job {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var jobs []*job
 	calls, taken := 0, 0
 	for _, j := range c.queue {
 		if len(jobs) > 0 && calls+len(j.calls) > maxBatch {
 			break
 		}
 		taken++
-		if j.state.CompareAndSwap(jobWaiting, jobSent) {
+		if j.claim() {
 			jobs = append(jobs, j)
 			calls += len(j.calls)
 		}
@@ -192,8 +266,21 @@ func (c *collector) take() []*job {
 	rest := copy(c.queue, c.queue[taken:])
 	clear(c.queue[rest:])
 	c.queue = c.queue[:rest]
-	if jobs == nil {
+	if len(jobs) == 0 {
 		c.flushers--
 	}
 	return jobs
+}
+
+// claim reports whether a job is the flusher's to send: its caller still waits, and
+// whoever asked the caller does, too.
+func (j *job) claim() bool {
+	if gone := j.ctx.Err(); gone == nil {
+		return j.state.CompareAndSwap(jobWaiting, jobSent)
+	}
+	if j.state.CompareAndSwap(jobWaiting, jobWithdrawn) {
+		j.err = &StoreError{Reason: quota.ReasonRedisTimeout, Err: context.Cause(j.ctx)}
+		j.done <- struct{}{}
+	}
+	return false
 }

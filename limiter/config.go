@@ -110,7 +110,8 @@ type query struct {
 }
 
 // resolve understands a request or returns all that is wrong with it.
-func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow) (query, error) {
+// keys is where the names of the request's keys are put.
+func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, keys *[]string) (query, error) {
 	q := query{request: req}
 	ms := req.Validate()
 	tenant, listed := r.Tenants[req.Tenant]
@@ -143,7 +144,7 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow) (query, e
 			return q, &quota.Invalid{Fault: quota.FaultCost, Mistakes: ms}
 		}
 	}
-	q.ask(r, op, !listed, overflow)
+	q.ask(r, op, !listed, overflow, keys)
 	return q, nil
 }
 
@@ -215,25 +216,24 @@ func (q *query) tooCostly() []quota.Mistake {
 }
 
 // ask fills in the call.
-func (q *query) ask(r *rules, op Op, unlisted bool, overflow *overflow) {
+func (q *query) ask(r *rules, op Op, unlisted bool, overflow *overflow, names *[]string) {
 	req, shape := q.request, q.shapes.shape
-	prefix := string(quota.AppendPrefix(make([]byte, 0, 64), req.Tenant))
+	var room [160]byte
+	prefix := quota.AppendPrefix(room[:0], req.Tenant)
 	dims := req.Dimensions
-	keys := shape.Keys(prefix, q.plan.policy.Name, dims)
+	keys := shape.appendKeys(names, prefix, q.plan.policy.Name, dims)
 	if unlisted && !q.known(keys, op, r.MaxUnknown, overflow) {
 		q.overflow = true
-		prefix = overflowPrefix
+		prefix = append(prefix[:0], overflowPrefix...)
 		dims = nil
-		keys = shape.Keys(prefix, q.plan.policy.Name, dims)
+		keys = shape.appendKeys(names, prefix, q.plan.policy.Name, dims)
 	}
-	q.call = Call{
-		Shape: shape, Keys: keys, Totals: shape.Totals(prefix, q.plan.policy.Name, dims),
-		Op: op, Cost: req.Cost, Ceilings: make([]int64, len(shape.limits)),
-	}
-	for i, l := range shape.limits {
-		q.call.Ceilings[i] = l.Capacity()
+	q.call = Call{Shape: shape, Keys: keys, Op: op, Cost: req.Cost, Ceilings: shape.capacities}
+	if shape.global > 0 {
+		q.call.Totals = shape.Totals(string(prefix), q.plan.policy.Name, dims)
 	}
 	if r.Global != nil && shape.global > 0 {
+		q.call.Ceilings = slices.Clone(shape.capacities)
 		q.ceilings = make([]Ceiling, len(shape.limits))
 		q.eachGlobal(func(i int, l *quota.Limit, total string) {
 			q.ceilings[i] = r.Global.Ceiling(q.plan.policy, l, total, req.Explain)
@@ -241,7 +241,7 @@ func (q *query) ask(r *rules, op Op, unlisted bool, overflow *overflow) {
 		})
 	}
 	if req.IdempotencyKey != "" && op != OpPeek {
-		q.call.Record = recordKey(prefix, req.Tenant, req.IdempotencyKey)
+		q.call.Record = recordKey(string(prefix), req.Tenant, req.IdempotencyKey)
 		q.call.Print = fingerprint(req, op)
 	}
 }

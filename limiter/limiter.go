@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +27,7 @@ type Limiter struct {
 	now      func() time.Time
 
 	complained atomic.Int64 // when an unreadable partition was logged last, µs
+	rounds     sync.Pool    // of *round
 }
 
 // Options are what New needs; all fields but Now are required.
@@ -85,37 +88,39 @@ func (l *Limiter) Configure(c Config) error {
 // Check charges the request's cost if every limit that applies has room for it.
 // The error is *quota.Invalid and means that nothing was decided or charged.
 func (l *Limiter) Check(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return l.one(ctx, &r, OpCheck)
+	return l.one(ctx, r, OpCheck)
 }
 
 // Peek returns what Check would, and spends nothing.
 func (l *Limiter) Peek(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return l.one(ctx, &r, OpPeek)
+	return l.one(ctx, r, OpPeek)
 }
 
 // Report charges the cost whatever is left, for work whose cost is known only
 // afterwards. It may go past the limits.
 func (l *Limiter) Report(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return l.one(ctx, &r, OpReport)
+	return l.one(ctx, r, OpReport)
 }
 
 // CheckBatch checks the requests one after the other, each on its own: outcome i
 // is that of request i, and a later one sees the charges of an earlier one.
 func (l *Limiter) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Outcome {
 	out := make([]quota.Outcome, len(rs))
-	qs := make([]query, 0, len(rs))
+	r := l.begin()
+	defer l.end(r)
 	places := make([]int, 0, len(rs))
 	rules := l.rules.Load()
 	for i := range rs {
-		q, err := rules.resolve(&rs[i], OpCheck, l.overflow)
+		q, err := rules.resolve(&rs[i], OpCheck, l.overflow, &r.names)
 		if err != nil {
 			out[i].Err = err
 			continue
 		}
-		qs, places = append(qs, q), append(places, i)
+		r.queries, places = append(r.queries, q), append(places, i)
 	}
-	for i, o := range l.decide(ctx, rules, qs) {
-		out[places[i]] = o
+	l.decide(ctx, rules, r)
+	for i, place := range places {
+		out[place] = r.outcomes[i]
 	}
 	return out
 }
@@ -136,72 +141,76 @@ func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 	return nil
 }
 
-func (l *Limiter) one(ctx context.Context, r *quota.Request, op Op) (quota.Decision, error) {
+func (l *Limiter) one(ctx context.Context, request quota.Request, op Op) (quota.Decision, error) {
+	r := l.begin()
+	defer l.end(r)
+	r.request = request
 	rules := l.rules.Load()
-	q, err := rules.resolve(r, op, l.overflow)
+	q, err := rules.resolve(&r.request, op, l.overflow, &r.names)
 	if err != nil {
 		return quota.Decision{}, err
 	}
-	o := l.decide(ctx, rules, []query{q})[0]
-	return o.Decision, o.Err
+	r.queries = append(r.queries, q)
+	l.decide(ctx, rules, r)
+	return r.outcomes[0].Decision, r.outcomes[0].Err
 }
 
-// decide answers queries in order: from memory where a denial is still in force,
-// else from the store, else from the fail mode.
-func (l *Limiter) decide(ctx context.Context, rules *rules, qs []query) []quota.Outcome {
+// decide answers a round's queries in order: from memory where a denial is still in
+// force, else from the store, else from the fail mode.
+func (l *Limiter) decide(ctx context.Context, rules *rules, r *round) {
 	start := l.now()
-	out := make([]quota.Outcome, len(qs))
-	calls := make([]Call, 0, len(qs))
-	asked := make([]int, 0, len(qs))
-	for i := range qs {
-		q := &qs[i]
+	r.outcomes = slices.Grow(r.outcomes[:0], len(r.queries))[:len(r.queries)]
+	for i := range r.queries {
+		q := &r.queries[i]
 		if q.overflow {
 			l.metrics.overflowed(ctx)
 		}
 		if q.shapes == nil {
-			out[i].Decision = l.unlimited(rules, q)
+			r.outcomes[i].Decision = l.unlimited(rules, q)
 			continue
 		}
 		if q.closed() {
-			out[i].Decision = l.refuse(rules, q)
+			r.outcomes[i].Decision = l.refuse(rules, q)
 			continue
 		}
 		// Within a batch an earlier check may free nothing, so memory holds there too.
 		if d, ok := l.remembered(q, start); ok {
-			out[i].Decision = d
+			r.outcomes[i].Decision = d
 			continue
 		}
-		calls, asked = append(calls, q.call), append(asked, i)
+		r.calls, r.asked = append(r.calls, q.call), append(r.asked, i)
 	}
-	if len(calls) > 0 {
-		l.ask(ctx, rules, qs, calls, asked, out)
+	if len(r.calls) > 0 {
+		l.ask(ctx, rules, r)
 	}
 	took := l.now().Sub(start)
-	for i := range out {
-		if out[i].Err == nil {
-			l.metrics.decided(ctx, &out[i].Decision, qs[i].call.Op, took)
+	for i := range r.outcomes {
+		if r.outcomes[i].Err == nil {
+			l.metrics.decided(ctx, &r.outcomes[i].Decision, r.queries[i].call.Op, took)
 		}
 	}
-	return out
 }
 
-func (l *Limiter) ask(ctx context.Context, rules *rules, qs []query, calls []Call, asked []int, out []quota.Outcome) {
+func (l *Limiter) ask(ctx context.Context, rules *rules, r *round) {
 	sent := l.now()
-	verdicts := make([]Verdict, len(calls))
-	err := l.store.Decide(ctx, calls, verdicts)
-	for n, i := range asked {
-		q, v := &qs[i], &verdicts[n]
+	r.verdicts = blank(r.verdicts, len(r.calls))
+	r.held = true
+	err := l.store.Decide(ctx, r.calls, r.verdicts)
+	r.held = false
+	for n, i := range r.asked {
+		q, v, o := &r.queries[i], &r.verdicts[n], &r.outcomes[i]
 		failed := err
 		if failed == nil {
 			failed = v.Err
 		}
 		switch {
 		case failed != nil:
-			out[i].Decision, out[i].Err = l.fallback(ctx, rules, q, failed)
+			r.held = true
+			o.Decision, o.Err = l.fallback(ctx, rules, q, failed)
 		case v.Outcome == reused:
-			out[i].Err = errReused()
+			o.Err = errReused()
 		default:
-			out[i].Decision = l.exact(ctx, rules, q, v, sent)
+			o.Decision = l.exact(ctx, rules, q, v, sent)
 		}
 	}
 }

@@ -17,6 +17,8 @@ type Shape struct {
 	order  []int          // order[i] is the place of limits[i] among the limits given
 	global int            // how many of the limits are global
 	wire   []any          // the shape's ARGV, see lua/decide.lua
+
+	capacities []int64 // of limits: the ceilings where no other region has a part in it
 }
 
 // keyShape is one Redis key: a log that any number of limits question, or the
@@ -84,6 +86,7 @@ func (s *Shape) flatten(limits []*quota.Limit) {
 	for _, k := range s.keys {
 		for _, l := range k.limits {
 			s.limits = append(s.limits, l)
+			s.capacities = append(s.capacities, l.Capacity())
 			s.order = append(s.order, slices.Index(limits, l))
 			if l.Scope == quota.ScopeGlobal {
 				s.global++
@@ -123,9 +126,15 @@ func (s *Shape) encode() {
 //
 // prefix is quota.AppendPrefix of the tenant.
 func (s *Shape) Keys(prefix, policy string, dims quota.Dimensions) []string {
-	buf := make([]byte, 0, 160)
-	keys := make([]string, len(s.keys))
-	ends := make([]int, len(s.keys))
+	var names []string
+	return s.appendKeys(&names, []byte(prefix), policy, dims)
+}
+
+// appendKeys is Keys, whose strings are one allocation, appended to names.
+func (s *Shape) appendKeys(names *[]string, prefix []byte, policy string, dims quota.Dimensions) []string {
+	var room [256]byte
+	buf := room[:0]
+	var ends [quota.MaxLimits]int
 	for i := range s.keys {
 		k := &s.keys[i]
 		buf = append(buf, prefix...)
@@ -138,12 +147,12 @@ func (s *Shape) Keys(prefix, policy string, dims quota.Dimensions) []string {
 		buf = quota.AppendPartition(buf, policy, k.limits[0], dims)
 		ends[i] = len(buf)
 	}
-	all, from := string(buf), 0
-	for i, end := range ends {
-		keys[i] = all[from:end]
+	all, from, first := string(buf), 0, len(*names)
+	for _, end := range ends[:len(s.keys)] {
+		*names = append(*names, all[from:end])
 		from = end
 	}
-	return keys
+	return (*names)[first:len(*names):len(*names)]
 }
 
 // earlierBuckets is how many buckets of a total still count beside the newest.
