@@ -55,8 +55,8 @@ func (c *call) reset() {
 		c.refuse(invalid(quota.FaultInput, mistakes))
 		return
 	}
-	ctx, cancel := c.deadline()
-	defer cancel()
+	ctx := c.deadline()
+	defer ctx.end()
 	if err := c.Limiter.Reset(ctx, tenant); err != nil {
 		c.undecided(err)
 		return

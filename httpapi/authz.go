@@ -86,8 +86,8 @@ func (c *call) authz(method, path string, unclear error) {
 }
 
 func (c *call) authzAsk(req quota.Request) {
-	ctx, cancel := c.deadline()
-	defer cancel()
+	ctx := c.deadline()
+	defer ctx.end()
 	d, err := c.Limiter.Check(ctx, req)
 	if err != nil {
 		c.authzUndecided(err)

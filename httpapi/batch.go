@@ -62,8 +62,8 @@ func (c *call) ask(items []item, explain bool) []quota.Outcome {
 	if len(good) == 0 {
 		return nil
 	}
-	ctx, cancel := c.deadline()
-	defer cancel()
+	ctx := c.deadline()
+	defer ctx.end()
 	return c.Limiter.CheckBatch(ctx, good)
 }
 

@@ -14,8 +14,8 @@ func (c *call) check() {
 	if !ok {
 		return
 	}
-	ctx, cancel := c.deadline()
-	defer cancel()
+	ctx := c.deadline()
+	defer ctx.end()
 	d, err := c.Limiter.Check(ctx, req)
 	if err != nil {
 		c.undecided(err)
@@ -40,8 +40,8 @@ func (c *call) report() {
 	if !ok {
 		return
 	}
-	ctx, cancel := c.deadline()
-	defer cancel()
+	ctx := c.deadline()
+	defer ctx.end()
 	d, err := c.Limiter.Report(ctx, req)
 	if err != nil {
 		c.undecided(err)
@@ -67,8 +67,8 @@ func (c *call) usage() {
 		c.refuse(invalid(quota.FaultInput, mistakes))
 		return
 	}
-	ctx, cancel := c.deadline()
-	defer cancel()
+	ctx := c.deadline()
+	defer ctx.end()
 	d, err := c.Limiter.Peek(ctx, req)
 	if err != nil {
 		c.undecided(err)

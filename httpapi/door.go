@@ -213,8 +213,8 @@ func (c *call) write(status int, contentType []string, body []byte) {
 }
 
 // deadline is the context that the limiter must answer within.
-func (c *call) deadline() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.ctx, c.Deadline)
+func (c *call) deadline() *timed {
+	return &timed{Context: c.ctx, until: time.Now().Add(c.Deadline)}
 }
 
 func (c *call) forwardAuth() bool { return c.route != nil && c.route.guard.forwardAuth() }
