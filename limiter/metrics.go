@@ -90,6 +90,9 @@ func (m *storeMetrics) begin() {
 func (m *storeMetrics) called(ctx context.Context, took time.Duration, calls int, err error) {
 	m.duration.Record(ctx, took.Seconds())
 	m.batch.Record(ctx, float64(calls))
+	if err == nil {
+		return
+	}
 	if e := (*StoreError)(nil); errors.As(err, &e) {
 		m.failures.Add(ctx, 1, m.reasons[e.Reason])
 	}

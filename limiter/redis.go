@@ -156,7 +156,10 @@ func (s *RedisStore) Decide(ctx context.Context, calls []Call, verdicts []Verdic
 		if failed == nil {
 			failed = verdicts[i].Err
 		}
-		if e := (*StoreError)(nil); failed != nil && errors.As(failed, &e) && e.Ambiguous {
+		if failed == nil {
+			continue
+		}
+		if e := (*StoreError)(nil); errors.As(failed, &e) && e.Ambiguous {
 			unknown++
 		}
 	}

@@ -97,6 +97,9 @@ func (n *node) send(ctx context.Context, calls []Call, verdicts []Verdict) error
 // fault is what an error says against the server: nothing, if it is about one
 // partition or about a slot on its way.
 func fault(err error) error {
+	if err == nil {
+		return nil
+	}
 	if e := (*StoreError)(nil); errors.As(err, &e) && !e.moving {
 		return e
 	}
