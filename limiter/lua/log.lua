@@ -190,34 +190,39 @@ end
 -- two reads. It returns nil, having written nothing, for whatever is not common, a denial by one of several
 -- windows included.
 local function quick(key, k)
-  local tail = call('LINDEX', key, '-1')
-  local newest = tail and tonumber(tail) or 0
-  if tail and not (newest > 0 and newest <= TIME and newest % 1 == 0) then return nil end
+  local size, newest, head = call('LLEN', key), 0, TIME
+  if size > 0 then
+    newest = tonumber(call('LINDEX', key, '-1')) or 0
+    if not (newest > 0 and newest <= TIME and newest % 1 == 0) then return nil end
+  end
   for j = 1, #k do
     local l = k[j]
-    if newest > TIME - l.W then
-      local e = call('LINDEX', key, l.last)
-      local stamp = e and (tonumber(e) or 0)
-      if e and (stamp <= 0 or stamp > TIME - l.W) then
+    if size >= l.C and newest > TIME - l.W then
+      local stamp = tonumber(call('LINDEX', key, l.last)) or 0
+      if stamp <= 0 or stamp > TIME - l.W then
         if k[2] or stamp <= 0 or stamp > newest then return nil end
         return format('d 0 %.0f %.0f', stamp + l.W - TIME, newest + l.W - TIME)
       end
     end
   end
-  local head = tail and tonumber(call('LINDEX', key, '0')) or TIME
+  if size > 0 then head = tonumber(call('LINDEX', key, '0')) or TIME end
   local s, reply = nil, 'a'
   for j = 1, #k do
     local l, u = k[j], 0
     local edge = TIME - l.W
     if newest > edge then
-      s = s or { key = key, head = head, newest = newest, size = call('LLEN', key) }
-      u = head > edge and s.size or s.size - oldest(s, edge)
+      if head > edge then
+        u = size
+      else
+        s = s or { key = key, head = head, newest = newest, size = size }
+        u = size - oldest(s, edge)
+      end
     end
     reply = format('%s %.0f 0 %.0f', reply, l.C - u - 1, l.W)
   end
-  local size = call('RPUSH', key, NOW)
+  call('RPUSH', key, NOW)
   call('PEXPIRE', key, k.ttl)
-  if size > k.trim then trim({ key = key, size = size, total = false }, k.trim) end
+  if size >= k.trim then trim({ key = key, size = size + 1, total = false }, k.trim) end
   return reply
 end
 
