@@ -77,7 +77,8 @@ const (
 // ends; see hearOut for the tenth of a budget beyond it. After an error the calls must
 // not be changed: they may still be read. The verdicts' slices are used again.
 func (c *collector) submit(ctx context.Context, calls []Call, verdicts []Verdict) error {
-	j := c.job(ctx, calls)
+	now := time.Now()
+	j := c.job(ctx, calls, now)
 	c.mu.Lock()
 	c.queue = append(c.queue, j)
 	start := c.flushers < maxFlushers
@@ -99,7 +100,7 @@ func (c *collector) submit(ctx context.Context, calls []Call, verdicts []Verdict
 	if !timed {
 		gone = ctx.Done()
 	}
-	j.timer.Reset(time.Until(until))
+	j.timer.Reset(until.Sub(now))
 	select {
 	case <-j.done:
 		return c.conclude(j, verdicts)
@@ -113,8 +114,8 @@ func (c *collector) submit(ctx context.Context, calls []Call, verdicts []Verdict
 	return c.giveUp(j, context.DeadlineExceeded, verdicts)
 }
 
-// job returns one for calls.
-func (c *collector) job(ctx context.Context, calls []Call) *job {
+// job returns one for calls that are submitted now.
+func (c *collector) job(ctx context.Context, calls []Call, now time.Time) *job {
 	j, ok := c.jobs.Get().(*job)
 	if !ok {
 		j = &job{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
@@ -122,7 +123,7 @@ func (c *collector) job(ctx context.Context, calls []Call) *job {
 	}
 	j.calls, j.ctx, j.span = calls, ctx, c.spans.of(ctx)
 	j.verdicts = blank(j.verdicts, len(calls))
-	j.deadline = time.Now().Add(c.budget)
+	j.deadline = now.Add(c.budget)
 	j.state.Store(jobWaiting)
 	return j
 }

@@ -181,7 +181,7 @@ func (l *Limiter) decide(ctx context.Context, rules *rules, r *round) {
 		r.calls, r.asked = append(r.calls, q.call), append(r.asked, i)
 	}
 	if len(r.calls) > 0 {
-		l.ask(ctx, rules, r)
+		l.ask(ctx, rules, r, start)
 	}
 	took := l.now().Sub(start)
 	for i := range r.outcomes {
@@ -191,8 +191,7 @@ func (l *Limiter) decide(ctx context.Context, rules *rules, r *round) {
 	}
 }
 
-func (l *Limiter) ask(ctx context.Context, rules *rules, r *round) {
-	sent := l.now()
+func (l *Limiter) ask(ctx context.Context, rules *rules, r *round, sent time.Time) {
 	r.verdicts = blank(r.verdicts, len(r.calls))
 	r.held = true
 	err := l.store.Decide(ctx, r.calls, r.verdicts)
