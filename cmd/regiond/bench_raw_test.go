@@ -209,7 +209,7 @@ func (t *rawThread) loop(poll int, end time.Time, clock *rawClock) error {
 	events := make([]unix.EpollEvent, len(t.conns)+1)
 	for {
 		n, err := unix.EpollWait(poll, events, int(rawPatience/time.Millisecond))
-		if err == unix.EINTR {
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err == nil && n == 0 {
