@@ -138,8 +138,8 @@ func clusterMoves(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 	st.flowing(t, everybody)
 	for i := range 3 {
 		slot := c.Slot(stormKey(i))
-		from := c.Primary(slot)
-		to := c.Primary((slot + 16384/3) % 16384)
+		from := c.Owner(slot)
+		to := c.Owner((slot + 16384/3) % 16384)
 		c.Begin(slot, from, to)
 		for c.MoveKeys(slot, 1, from, to) > 0 { // until none is left there
 			continue
@@ -148,7 +148,7 @@ func clusterMoves(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 		took := st.flowing(t, func(j int) bool { return j == i })
 		t.Logf("exact again %v after the slot had moved", took)
 	}
-	st.judge(t, func(key string) *redis.Client { return c.Primary(c.Slot(key)).Client() }, nothing)
+	st.judge(t, func(key string) *redis.Client { return c.Owner(c.Slot(key)).Client() }, nothing)
 	for i, k := range st.now() {
 		if k.failed > 0 && i > 2 {
 			t.Errorf("%s: %d calls failed, and its slot stayed where it was", stormTenant(i), k.failed)
@@ -205,7 +205,7 @@ func clusterDies(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 	if took > 2*time.Second {
 		t.Errorf("exact again only %v after the replica had taken over", took)
 	}
-	st.judge(t, func(key string) *redis.Client { return c.Primary(c.Slot(key)).Client() }, unsent(on))
+	st.judge(t, func(key string) *redis.Client { return c.Owner(c.Slot(key)).Client() }, unsent(on))
 	for i, k := range st.now() {
 		if !on[i] && k.failed != before[i].failed {
 			t.Errorf("%s: %d calls failed, and its primary was well", stormTenant(i), k.failed-before[i].failed)
@@ -244,7 +244,7 @@ func clusterThaws(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 	old.Thaw()
 	awaitReplica(t, old)
 	st.flowing(t, everybody)
-	st.judge(t, func(key string) *redis.Client { return c.Primary(c.Slot(key)).Client() }, unsent(on))
+	st.judge(t, func(key string) *redis.Client { return c.Owner(c.Slot(key)).Client() }, unsent(on))
 	if c.Primary(slot) != now {
 		t.Errorf("%s is primary again, want %s", old.Addr(), now.Addr())
 	}

@@ -18,14 +18,19 @@ import (
 // that move, several windows over several partitions, reports, peeks, idempotency
 // keys, batches, and a clock that steps. Every verdict must be equal in full.
 func RunPrograms(t *testing.T, newStore New) {
-	t.Run("short", func(t *testing.T) {
-		store, now := newStore(t)
-		run := 0
-		rapid.Check(t, func(t *rapid.T) {
-			run++
-			program(t, fmt.Sprint("t", run), store, now)
+	for _, kind := range []struct {
+		name  string
+		plain bool // checks of cost 1 on logs of the same partition, as most of them are
+	}{{"short", false}, {"plain", true}} {
+		t.Run(kind.name, func(t *testing.T) {
+			store, now := newStore(t)
+			run := 0
+			rapid.Check(t, func(t *rapid.T) {
+				run++
+				program(t, fmt.Sprint("t", run), store, now, kind.plain)
+			})
 		})
-	})
+	}
 	t.Run("long logs", func(t *testing.T) {
 		store, now := newStore(t)
 		for seed := range uint64(longPrograms) {
@@ -34,8 +39,12 @@ func RunPrograms(t *testing.T, newStore New) {
 	})
 }
 
-func program(t *rapid.T, tenant string, store limiter.Store, now func(us int64)) {
-	q := Ask(genLimits(t)...)
+func program(t *rapid.T, tenant string, store limiter.Store, now func(us int64), plain bool) {
+	limits := genLimits(t)
+	if plain {
+		limits = plainLogs(limits)
+	}
+	q := Ask(limits...)
 	judge := NewJudge(q)
 	longest := int64(0)
 	for _, l := range q.Limits {
@@ -46,7 +55,11 @@ func program(t *rapid.T, tenant string, store limiter.Store, now func(us int64))
 		us += genMove(t, q.Limits, longest)
 		var calls []limiter.Call
 		for range rapid.IntRange(1, 3).Draw(t, "batch") {
-			calls = append(calls, genCall(t, q, tenant))
+			c := genCall(t, q, tenant)
+			if plain {
+				c.Op, c.Cost = limiter.OpCheck, 1
+			}
+			calls = append(calls, c)
 		}
 		now(us)
 		judge.Now(us)
@@ -99,6 +112,14 @@ func genLimits(t *rapid.T) []*quota.Limit {
 			l.Burst = 0
 		}
 		limits = append(limits, l)
+	}
+	return limits
+}
+
+// plainLogs makes one partition's logs of all limits.
+func plainLogs(limits []*quota.Limit) []*quota.Limit {
+	for _, l := range limits {
+		l.Algorithm, l.Burst, l.By, l.Units = quota.SlidingLog, 0, nil, min(l.Units, 40)
 	}
 	return limits
 }

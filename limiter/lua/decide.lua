@@ -1,5 +1,5 @@
 -- decide.lua: decides checks one after the other, all limits of a check together. Joined behind now.lua,
--- base.lua, log.lua, counters.lua and totals.lua.
+-- base.lua, totals.lua, log.lua and counters.lua.
 --
 -- KEYS  the keys of all checks, in order; with an idempotency fingerprint the check's record comes
 --       first, then one key for each key of its shape, then the total of each of its global limits.
@@ -48,7 +48,7 @@ local function read_shape(p)
     end
     shape[i] = k
   end
-  shape.plain = #shape == 1 and shape[1].kind == log and not shape.globals
+  shape.plain = #shape == 1 and shape[1].kind == log
   return shape, p + 1
 end
 
@@ -72,7 +72,7 @@ local function decide(shape, first, op, c, ceilings, record, print)
   if earlier then return earlier end
   if c == 1 and op == 'c' and shape.plain and not record and states[KEYS[first + 1]] == nil then
     states[KEYS[first + 1]] = false -- a second check of it in this call is worth a state
-    local reply = quick(KEYS[first + 1], shape[1])
+    local reply = quick(first, shape[1], ceilings)
     if reply then return reply end
   end
   local waits, lefts, overs, n, fits, total = {}, {}, {}, 0, true, first + #shape
@@ -126,9 +126,10 @@ local function decide(shape, first, op, c, ceilings, record, print)
       reply = format('%s %.0f %.0f %.0f', reply, max(0, lefts[n]), charged and 0 or waits[n], k.kind.reset(s, k[j]))
       if k[j].B then
         total = total + 1
-        if charged then add_total(KEYS[total], k[j], c, k.ttl) end
         local t = totals[KEYS[total]]
-        reply = format('%s %.0f %.0f %.0f %.0f', reply, overs[n] or 0, t and t.epoch or 0, t and t.bucket or 0, t and t.units or 0)
+        local tells = charged and add_total(KEYS[total], k[j], c, k.ttl)
+          or t and format('%.0f %.0f %.0f', t.epoch, t.bucket, t.units) or '0 0 0'
+        reply = format('%s %.0f %s', reply, overs[n] or 0, tells)
       end
     end
   end

@@ -186,10 +186,14 @@ local function write_log(s, k, c)
   if s.size > k.trim or s.total then trim(s, k.trim) end
 end
 
+local rooms = {} -- what remains of each limit, while quick runs
+
 -- quick decides cost 1 on a plain log without a state: the common case by far, and a table costs as much as
--- two reads. It returns nil, having written nothing, for whatever is not common, a denial by one of several
--- windows included.
-local function quick(key, k)
+-- two reads. first is the place before the key, ceilings are those of its limits where one is global. It returns
+-- nil, having written nothing, for whatever is not common, a denial by one of several windows or by a global
+-- limit included.
+local function quick(first, k, ceilings)
+  local key, total = KEYS[first + 1], first + 1
   local size, newest, head = call('LLEN', key), 0, TIME
   if size > 0 then
     newest = tonumber(call('LINDEX', key, '-1')) or 0
@@ -197,16 +201,18 @@ local function quick(key, k)
   end
   for j = 1, #k do
     local l = k[j]
-    if size >= l.C and newest > TIME - l.W then
-      local stamp = tonumber(call('LINDEX', key, l.last)) or 0
+    local C = l.C or ceilings[j]
+    if C < 1 then return nil end
+    if size >= C and newest > TIME - l.W then
+      local stamp = tonumber(call('LINDEX', key, l.last or '-' .. int(C))) or 0
       if stamp <= 0 or stamp > TIME - l.W then
-        if k[2] or stamp <= 0 or stamp > newest then return nil end
+        if k[2] or l.B or stamp <= 0 or stamp > newest then return nil end
         return format('d 0 %.0f %.0f', stamp + l.W - TIME, newest + l.W - TIME)
       end
     end
   end
   if size > 0 then head = tonumber(call('LINDEX', key, '0')) or TIME end
-  local s, reply = nil, 'a'
+  local s
   for j = 1, #k do
     local l, u = k[j], 0
     local edge = TIME - l.W
@@ -218,11 +224,25 @@ local function quick(key, k)
         u = size - oldest(s, edge)
       end
     end
-    reply = format('%s %.0f 0 %.0f', reply, l.C - u - 1, l.W)
+    rooms[j] = (l.C or ceilings[j]) - u - 1
+    if l.B then
+      total = total + 1
+      load_total(KEYS[total])
+    end
   end
   call('RPUSH', key, NOW)
   call('PEXPIRE', key, k.ttl)
   if size >= k.trim then trim({ key = key, size = size + 1, total = false }, k.trim) end
+  local reply = 'a'
+  total = first + 1
+  for j = 1, #k do
+    local l = k[j]
+    reply = format('%s %.0f 0 %.0f', reply, rooms[j], l.W)
+    if l.B then
+      total = total + 1
+      reply = reply .. ' 0 ' .. add_total(KEYS[total], l, 1, k.ttl)
+    end
+  end
   return reply
 end
 

@@ -38,7 +38,7 @@ local function pushed(t, moved, most)
   return earlier:sub(1, at - 1)
 end
 
--- add_total charges c units to the total of limit l.
+-- add_total charges c units to the total of limit l, and returns what the reply says of it.
 local function add_total(key, l, c, ttl)
   local t, bucket = totals[key], floor(TIME / l.B)
   if not t then
@@ -50,5 +50,7 @@ local function add_total(key, l, c, ttl)
     t.epoch, t.earlier, t.bucket, t.units = t.epoch + 1, '', bucket, 0
   end -- a fall of less than a bucket is waited out in the newest
   t.units = min(t.units + c, MAX_TOTAL)
-  call('SET', key, int(t.epoch) .. ':' .. int(t.bucket) .. ':' .. int(t.units) .. t.earlier, 'PX', ttl)
+  local epoch, at, units = int(t.epoch), int(t.bucket), int(t.units)
+  call('SET', key, epoch .. ':' .. at .. ':' .. units .. t.earlier, 'PX', ttl)
+  return epoch .. ' ' .. at .. ' ' .. units
 end

@@ -71,7 +71,7 @@ func limiterMutants() []mutant {
 			name:   "withdrawn-call-is-sent",
 			breaks: "a caller whose time ran out before sending is not charged",
 			file:   "limiter/collector.go",
-			old:    "if j.state.CompareAndSwap(jobWaiting, jobSent) {", becomes: "if j.state.Swap(jobSent) != jobSent {",
+			old:    "return j.state.CompareAndSwap(jobWaiting, jobSent)", becomes: "return j.state.Swap(jobSent) != jobSent",
 			killers: by("limiter", "TestCollectorRandom"),
 		},
 		{

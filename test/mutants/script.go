@@ -8,7 +8,7 @@ func scriptMutants() []mutant {
 			name:   "lua-edge",
 			breaks: "a window is half open: what is as old as it is outside",
 			file:   "limiter/lua/log.lua",
-			old:    "if e and (stamp <= 0 or stamp > TIME - l.W) then", becomes: "if e and (stamp <= 0 or stamp >= TIME - l.W) then",
+			old:    "if stamp <= 0 or stamp > TIME - l.W then", becomes: "if stamp <= 0 or stamp >= TIME - l.W then",
 			killers: by("limiter", "TestConformance"),
 		},
 		{
@@ -68,10 +68,24 @@ func scriptMutants() []mutant {
 			killers: by("limiter", "TestConformance"),
 		},
 		{
+			name:   "lua-quick-global-at-its-limit",
+			breaks: "a global limit is held at its ceiling, not at its own size",
+			file:   "limiter/lua/log.lua",
+			old:    "    local C = l.C or ceilings[j]\n", becomes: "    local C = l.L\n",
+			killers: by("limiter", "TestPrograms"),
+		},
+		{
+			name:   "lua-quick-global-tells-nobody",
+			breaks: "what is admitted under a global limit is told to the other regions",
+			file:   "limiter/lua/log.lua",
+			old:    "reply = reply .. ' 0 ' .. add_total(KEYS[total], l, 1, k.ttl)", becomes: "reply = reply .. ' 0 0 0 0'",
+			killers: by("limiter", "TestPrograms"),
+		},
+		{
 			name:   "lua-trims-a-unit-too-many",
 			breaks: "no unit that is in the window is ever forgotten",
 			file:   "limiter/lua/log.lua",
-			old:    "if size > k.trim then trim({ key = key, size = size, total = false }, k.trim) end", becomes: "if size >= k.trim then trim({ key = key, size = size, total = false }, k.trim - 1) end",
+			old:    "if size >= k.trim then trim({ key = key, size = size + 1, total = false }, k.trim) end", becomes: "if size >= k.trim - 1 then trim({ key = key, size = size + 1, total = false }, k.trim - 1) end",
 			killers: by("limiter", "TestConformance"),
 		},
 		{
@@ -113,7 +127,7 @@ func scriptMutants() []mutant {
 			name:   "lua-denial-adds-to-the-total",
 			breaks: "peers are told what was admitted, not what was asked for",
 			file:   "limiter/lua/decide.lua",
-			old:    "if charged then add_total(KEYS[total], k[j], c, k.ttl) end", becomes: "if op ~= 'p' then add_total(KEYS[total], k[j], c, k.ttl) end",
+			old:    "local tells = charged and add_total(", becomes: "local tells = op ~= 'p' and add_total(",
 			killers: by("limiter", "TestConformance"),
 		},
 		{

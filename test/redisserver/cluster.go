@@ -157,6 +157,17 @@ func (c *Cluster) Primary(slot int) *Server {
 	return nil
 }
 
+// Owner is Primary, once they agree: replicas hear of a move by gossip.
+func (c *Cluster) Owner(slot int) *Server {
+	c.t.Helper()
+	var owner *Server
+	c.await("nodes to agree who holds a slot", func() bool {
+		owner = c.Primary(slot)
+		return owner != nil
+	})
+	return owner
+}
+
 // Replica is a node that follows a primary.
 func (c *Cluster) Replica(primary *Server) *Server {
 	c.t.Helper()
