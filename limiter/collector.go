@@ -180,7 +180,7 @@ func (c *collector) hearOut(ctx context.Context, j *job, gone <-chan struct{}) b
 // giveUp takes a job out whose caller cannot wait any longer. If it was not sent
 // it never will be, and nothing was charged; afterwards nobody can know.
 func (c *collector) giveUp(j *job, cause error, verdicts []Verdict) error {
-	if j.state.CompareAndSwap(jobWaiting, jobWithdrawn) {
+	if j.state.CompareAndSwap(jobWaiting, jobWithdrawn) || j.state.Load() == jobWithdrawn { // by the flusher, just now
 		return &StoreError{Reason: quota.ReasonRedisTimeout, Err: cause}
 	}
 	select {

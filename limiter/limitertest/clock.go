@@ -63,6 +63,12 @@ func clockLedgers() []ledger {
 			-99_750  c 1 = d 0 500 1250 | 1 0 750
 			-99_251  c 1 = d 0 1 751 | 2 0 251
 			-99_250  c 1 = a 0 0 1750 | 2 0 500`},
+		{"an old entry that says more than a time", one(global(logOf(3, 1000))), `
+			0    c 1 @2 = a 1 0 1000
+			-100 c 1 @2 = a 0 0 1000  // at 0, and says by how much the clock was behind
+			1500 c 1 @2 = a 1 0 1000
+			1600 c 1 @2 = a 0 0 1000
+			2550 c 1 @2 = a 0 0 1000`},
 		{"the same microsecond, many times", one(logOf(5, 1000)), `
 			7    c 1 = a 4 0 1000
 			7    c 1 = a 3 0 1000

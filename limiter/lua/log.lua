@@ -211,7 +211,10 @@ local function quick(first, k, ceilings)
       end
     end
   end
-  if size > 0 then head = tonumber(call('LINDEX', key, '0')) or TIME end
+  if size > 0 then
+    head = tonumber(call('LINDEX', key, '0')) or 0
+    if head <= 0 then return nil end -- it has more to say than a stamp
+  end
   local s
   for j = 1, #k do
     local l, u = k[j], 0

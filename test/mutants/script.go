@@ -82,6 +82,13 @@ func scriptMutants() []mutant {
 			killers: by("limiter", "TestPrograms"),
 		},
 		{
+			name:   "lua-quick-takes-an-old-entry-for-new",
+			breaks: "remaining counts what is in the window, whatever entries say beside their time",
+			file:   "limiter/lua/log.lua",
+			old:    "head = tonumber(call('LINDEX', key, '0')) or 0", becomes: "head = tonumber(call('LINDEX', key, '0')) or TIME",
+			killers: by("limiter", "TestConformance"),
+		},
+		{
 			name:   "lua-trims-a-unit-too-many",
 			breaks: "no unit that is in the window is ever forgotten",
 			file:   "limiter/lua/log.lua",
