@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,6 +153,7 @@ func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
 				return Verdict{Outcome: reused, StoreUS: now}
 			}
 			v := r.verdict
+			v.Limits = slices.Clone(v.Limits) // the caller's are used again
 			v.Outcome, v.StoreUS = replayed, now
 			return v
 		}
@@ -195,7 +197,9 @@ func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
 	}
 	m.count(s, c, &v, charged, now)
 	if charged && c.Record != "" {
-		s.records[c.Record] = &memoryRecord{us: now, print: c.Print, verdict: v}
+		kept := v
+		kept.Limits = slices.Clone(v.Limits)
+		s.records[c.Record] = &memoryRecord{us: now, print: c.Print, verdict: kept}
 	}
 	return v
 }

@@ -34,6 +34,22 @@ func (m *memoryClock) decideOne(t *testing.T, c Call) Verdict {
 	return v[0]
 }
 
+// A record keeps its verdict, whatever the callers do with those that they were given.
+func TestMemoryRecordsAreItsOwn(t *testing.T) {
+	m := newMemoryClock(MemoryOptions{})
+	shape := NewShape([]*quota.Limit{{Name: "global", Units: 5, Window: time.Hour, Scope: quota.ScopeGlobal}})
+	c := callOf(shape, "acme", 1)
+	c.Totals, c.Record, c.Print = shape.Totals("rl:{acme}:", "standard", nil), "rl:{acme}:i:k", "p"
+	first := m.decideOne(t, c)
+	want := first.Limits[0]
+	for _, v := range []Verdict{first, m.decideOne(t, c), m.decideOne(t, c)} {
+		if v.Limits[0] != want {
+			t.Errorf("replayed %+v, want %+v", v.Limits[0], want)
+		}
+		v.Limits[0] = LimitVerdict{Remaining: 99}
+	}
+}
+
 func (m *memoryClock) held() (keys, records int) {
 	for i := range m.shards {
 		keys += len(m.shards[i].keys)
