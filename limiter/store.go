@@ -75,8 +75,8 @@ type LimitVerdict struct {
 type Store interface {
 	// Decide runs the calls one after the other, a later one seeing the charges
 	// of an earlier one, and fills verdicts, which has the same length. An error
-	// is about all of them: *StoreError. What verdicts hold afterwards is the
-	// caller's, who uses it again.
+	// is about all of them: *StoreError. Afterwards calls, unless there was an
+	// error, and what verdicts hold are the caller's, who uses them again.
 	Decide(ctx context.Context, calls []Call, verdicts []Verdict) error
 	// Reset forgets everything whose key begins with prefix, but for usage totals:
 	// what peers were told ages out.

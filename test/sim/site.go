@@ -117,7 +117,9 @@ func (t *siteStore) decide(ctx context.Context, call []limiter.Call, verdict []l
 	}
 	t.keep(c, v)
 	if t.s.w.o.Lossy {
-		t.journal = append(t.journal, charge{t.s.w.now, v.StoreUS, *c})
+		kept := *c
+		kept.Keys, kept.Totals, kept.Ceilings = slices.Clone(c.Keys), slices.Clone(c.Totals), slices.Clone(c.Ceilings)
+		t.journal = append(t.journal, charge{t.s.w.now, v.StoreUS, kept})
 	}
 	return nil
 }
