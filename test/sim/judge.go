@@ -52,6 +52,11 @@ type knowledge struct {
 	members view.Set
 	alone   time.Duration // since when it counts on its own region alone, or on a group
 	thawed  time.Duration // when it was frozen last
+	// late is, by region, when the last that was frozen thawed of those who told of it
+	// in its stead. What such a process heard of the region's clock while it was frozen
+	// seems new to it, so that it and those whom it tells count units for longer, and
+	// never for less.
+	late map[int]time.Duration
 }
 
 func newJudge(w *World) *judge {
@@ -81,7 +86,7 @@ func (j *judge) disturbed(place int) { j.hit[place] = j.w.now }
 func (j *judge) faulted() { j.calm = j.w.now }
 
 func (j *judge) started(p *process) {
-	p.known = knowledge{told: map[cellKey]int64{}, relayed: map[cellKey]int64{}, heard: map[*process]time.Duration{}, mode: 255, alone: j.w.now}
+	p.known = knowledge{told: map[cellKey]int64{}, relayed: map[cellKey]int64{}, heard: map[*process]time.Duration{}, late: map[int]time.Duration{}, mode: 255, alone: j.w.now}
 }
 
 func (j *judge) truth(tenant string) *truth {
@@ -102,6 +107,7 @@ func (j *judge) delivered(p *process, m *message) {
 	of, told := m.from.site.place, p.known.told
 	if m.Usage.Of != "" {
 		of, told = j.place(m.Usage.Of), p.known.relayed
+		p.known.late[of] = max(p.known.late[of], m.from.known.thawed, m.from.known.late[of])
 	}
 	if of == p.site.place {
 		if m.Usage.Of != "" && len(m.Usage.Groups) > 0 {
@@ -312,7 +318,8 @@ func (j *judge) accountable(p *process, t *truth, k int, x *terms) {
 		j.violated("G-1 unexplained", p, "%s: messages told of %d units of %s that count, and the estimate is %d",
 			t.tenant, told, j.w.sites[k].name, x.estimates[k])
 	}
-	if most := t.atMost(p, k); steady && x.estimates[k] > most && j.w.now-p.known.thawed > j.excuse(t) {
+	punctual := j.w.now-max(p.known.thawed, p.known.late[k]) > j.excuse(t)
+	if most := t.atMost(p, k); steady && x.estimates[k] > most && punctual {
 		j.violated("BUS-4 age-out", p, "%s: %s is believed to have used %d, of which at most %d can still count", t.tenant, j.w.sites[k].name, x.estimates[k], most)
 	}
 	if len(u.cells) == 0 || u.cells[len(u.cells)-1].newest < j.w.now-2*t.limit.Window-t.bucket()-lateBy-5*time.Second {
