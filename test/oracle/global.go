@@ -16,8 +16,13 @@ type Spend struct {
 type Global struct {
 	window, bucket int64
 	all            []Spend
-	buckets        []map[int64]int64 // of each region, by number on its own clock
-	ahead          []int64           // each region's clock minus true time, as last seen
+	buckets        []map[int64]filled // of each region, by number on its own clock
+	ahead          []int64            // each region's clock minus true time, as last seen
+}
+
+// filled is what a bucket holds, and when it last grew, in true time.
+type filled struct {
+	units, us int64
 }
 
 // Judgement is what was true at an admission, the admission included.
@@ -38,7 +43,7 @@ type Judgement struct {
 func NewGlobal(regions int, window, bucket int64) *Global {
 	g := &Global{window: window, bucket: bucket, ahead: make([]int64, regions)}
 	for range regions {
-		g.buckets = append(g.buckets, map[int64]int64{})
+		g.buckets = append(g.buckets, map[int64]filled{})
 	}
 	return g
 }
@@ -47,7 +52,11 @@ func NewGlobal(regions int, window, bucket int64) *Global {
 // counts the lateUS microseconds before it.
 func (g *Global) Admit(s Spend, lateUS int64) Judgement {
 	g.all = append(g.all, s)
-	g.buckets[s.Region][s.StoreUS/g.bucket] += s.Units
+	b := g.buckets[s.Region][s.StoreUS/g.bucket]
+	if s.US-b.us > 2*g.window+g.bucket { // its number comes again: the region's clock had stepped back
+		b.units = 0
+	}
+	g.buckets[s.Region][s.StoreUS/g.bucket] = filled{b.units + s.Units, s.US}
 	g.ahead[s.Region] = s.StoreUS - s.US
 	j := Judgement{Bias: make([]int64, len(g.buckets))}
 	for i := range g.buckets {
@@ -89,13 +98,16 @@ func (g *Global) used(region int, us, window int64) int64 {
 func (g *Global) counted(region int, us int64) int64 {
 	now := us + g.ahead[region]
 	units := int64(0)
-	for number, held := range g.buckets[region] {
+	for number, b := range g.buckets[region] {
+		if us-b.us > 2*g.window+g.bucket {
+			continue
+		}
 		overlap := number*g.bucket + g.bucket - (now - g.window)
 		switch {
 		case overlap >= g.bucket, overlap > 0 && g.bucket < g.window:
-			units += held
+			units += b.units
 		case overlap > 0:
-			part := new(big.Rat).SetInt64(held)
+			part := new(big.Rat).SetInt64(b.units)
 			units += ceiling(part.Mul(part, big.NewRat(overlap, g.bucket)))
 		}
 	}

@@ -52,6 +52,19 @@ func TestGlobalTwoBuckets(t *testing.T) {
 	}
 }
 
+// A clock that stepped back comes to its old bucket numbers again: what they held then
+// is long over. Of the unit just before, two fifths of its bucket are in the window.
+func TestGlobalNumbersComeAgain(t *testing.T) {
+	g := oracle.NewGlobal(2, 100, 100)
+	g.Admit(oracle.Spend{Region: 0, US: 10_050, StoreUS: 10_050, Units: 60}, 0)
+	g.Admit(oracle.Spend{Region: 0, US: 19_950, StoreUS: 9_950, Units: 1}, 0)
+	g.Admit(oracle.Spend{Region: 0, US: 20_050, StoreUS: 10_050, Units: 2}, 0)
+	got := g.Admit(oracle.Spend{Region: 1, US: 20_060, StoreUS: 20_060, Units: 1}, 0)
+	if want := []int64{-1, 0}; got.Used != 3 || !slices.Equal(got.Bias, want) {
+		t.Errorf("%d used and bias %v, want 3 and %v", got.Used, got.Bias, want)
+	}
+}
+
 // TestGlobalTwin holds Used and Late against sums over units laid out on a line,
 // and the bias against what buckets as fine as time can get wrong.
 func TestGlobalTwin(t *testing.T) {

@@ -32,8 +32,12 @@ func (j *judge) summed(p *process, t *truth, d *quota.Decision, cost, store int6
 	}
 	units := d.Limits[0].Limit.Units
 	if over := seen.Used - units; over > seen.Blurred()+unseen+j.x.lost {
-		j.violated("G-1 sum", p, "%s: all regions hold %d of %d; of the %d beyond, %d were not told yet and %d have faded",
-			t.tenant, seen.Used, units, over, unseen, seen.Blurred())
+		var used []int64
+		for k := range j.w.sites {
+			used = append(used, t.twin.Used(k, now))
+		}
+		j.violated("G-1 sum", p, "%s: all regions hold %d of %d: %v, believed %v; of the %d beyond, %d were not told yet and %d have faded (%v); lost %d, window %v, buckets %v",
+			t.tenant, seen.Used, units, used, j.x.estimates, over, unseen, seen.Blurred(), seen.Bias, j.x.lost, t.limit.Window, t.bucket())
 	}
 	j.w.stats.Summed++
 }
