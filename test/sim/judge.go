@@ -192,7 +192,7 @@ func (j *judge) answered(p *process, tenant string, cost int64, d *quota.Decisio
 	if c.units != total.Units && j.w.now-j.hit[s.place] > 2*t.limit.Window {
 		j.violated("LOC-1 total", p, "%s: the store counts %d in bucket %d, it is %d", tenant, total.Units, total.Bucket, c.units)
 	}
-	c.units = total.Units
+	c.units, c.peak = total.Units, max(c.peak, total.Units)
 	j.admitted(p, t, d)
 	j.summed(p, t, d, cost, d.StoreUS)
 	if j.spent++; j.spent%16 == 0 {

@@ -21,8 +21,12 @@ func (j *judge) remembers(p *process, t *truth) {
 	}
 	least := int64(0)
 	for _, c := range t.regions[s.place].cells {
+		known := c.peak
+		if c.epoch == p.self.Boot {
+			known = c.most
+		}
 		if p.born < c.began && (c.lost || c.epoch == p.self.Boot) {
-			least += max(0, t.counted(c, c.most, j.w.now+forgets)-1)
+			least += max(0, t.counted(c, known, j.w.now+forgets)-1)
 		}
 	}
 	if j.x.lost < least {

@@ -48,6 +48,7 @@ type truthCell struct {
 	began         time.Duration // true time of the bucket's start
 	units         int64         // now, by the store
 	most          int64         // ever
+	peak          int64         // of what the store told: less, once it has lost its latest writes and counted on
 	newest        time.Duration
 	lost          bool // the store forgot it
 }
