@@ -72,7 +72,7 @@ func limiterMutants() []mutant {
 			breaks: "a caller whose time ran out before sending is not charged",
 			file:   "limiter/collector.go",
 			old:    "return j.state.CompareAndSwap(jobWaiting, jobSent)", becomes: "return j.state.Swap(jobSent) != jobSent",
-			killers: by("limiter", "TestCollectorRandom"),
+			killers: by("limiter", "TestCollectorWithdraws"),
 		},
 		{
 			name:   "denial-for-another-cost",

@@ -57,6 +57,10 @@ type knowledge struct {
 	// seems new to it, so that it and those whom it tells count units for longer, and
 	// never for less.
 	late map[int]time.Duration
+	// parted is, by region, when the last message came of a process that had left: its
+	// farewell may have overtaken it, and then it is refused. A real bus keeps a
+	// connection's messages in order.
+	parted map[int]time.Duration
 }
 
 func newJudge(w *World) *judge {
@@ -86,7 +90,7 @@ func (j *judge) disturbed(place int) { j.hit[place] = j.w.now }
 func (j *judge) faulted() { j.calm = j.w.now }
 
 func (j *judge) started(p *process) {
-	p.known = knowledge{told: map[cellKey]int64{}, relayed: map[cellKey]int64{}, heard: map[*process]time.Duration{}, late: map[int]time.Duration{}, mode: 255, alone: j.w.now}
+	p.known = knowledge{told: map[cellKey]int64{}, relayed: map[cellKey]int64{}, heard: map[*process]time.Duration{}, late: map[int]time.Duration{}, parted: map[int]time.Duration{}, mode: 255, alone: j.w.now}
 }
 
 func (j *judge) truth(tenant string) *truth {
@@ -114,6 +118,9 @@ func (j *judge) delivered(p *process, m *message) {
 			j.w.reached(echoed)
 		}
 		return
+	}
+	if m.from.gone {
+		p.known.parted[of] = j.w.now
 	}
 	for i := range m.Usage.Groups {
 		g := &m.Usage.Groups[i]

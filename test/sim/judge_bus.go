@@ -49,7 +49,8 @@ func (j *judge) compare(p *process) {
 			}
 			continue
 		}
-		if held[k] < units && j.w.now-j.hit[k.region] > j.excuse(t) {
+		steady := j.w.now-max(j.hit[k.region], p.known.parted[k.region]) > j.excuse(t)
+		if held[k] < units && steady {
 			j.violated("BUS-1 join", p, "%s of %s, bucket %d, epoch %d: it was told of %d and holds %d", t.tenant, j.w.sites[k.region].name, k.bucket, k.epoch, units, held[k])
 		}
 	}
