@@ -70,15 +70,21 @@ func (o *Options) validate() error {
 	if d := o.Estimator.StepThreshold; d < 0 {
 		errs = append(errs, fmt.Errorf("option StepThreshold must not be negative, is %v", d))
 	}
-	if o.Now == nil {
-		start := time.Now()
-		o.Now = func() time.Duration { return time.Since(start) }
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Meter == nil {
-		o.Meter = noop.Meter{}
-	}
+	fillIn(&o.Now, &o.Logger, &o.Meter)
 	return errors.Join(errs...)
+}
+
+// fillIn puts the defaults in the place of what is nil: the time since now, and nobody
+// who hears.
+func fillIn(now *func() time.Duration, log **slog.Logger, meter *metric.Meter) {
+	if *now == nil {
+		start := time.Now()
+		*now = func() time.Duration { return time.Since(start) }
+	}
+	if *log == nil {
+		*log = slog.New(slog.DiscardHandler)
+	}
+	if *meter == nil {
+		*meter = noop.Meter{}
+	}
 }

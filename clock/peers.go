@@ -12,7 +12,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 )
 
 const (
@@ -67,16 +66,7 @@ type peer struct {
 
 // NewPeerOffsets returns PeerOffsets that know nobody.
 func NewPeerOffsets(o PeerOptions) (*PeerOffsets, error) {
-	if o.Now == nil {
-		start := time.Now()
-		o.Now = func() time.Duration { return time.Since(start) }
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Meter == nil {
-		o.Meter = noop.Meter{}
-	}
+	fillIn(&o.Now, &o.Logger, &o.Meter)
 	p := &PeerOffsets{now: o.Now, log: o.Logger, peers: map[string]*peer{}}
 	gauge, err := o.Meter.Float64ObservableGauge("regiond.clock.peer_offset", metric.WithUnit("s"),
 		metric.WithDescription("A peer region's clock minus ours, while the peer is heard; for display, nothing decides on it."))
