@@ -40,27 +40,24 @@ func decodeGoodbye(b []byte) (goodbye, error) {
 		return goodbye{}, errors.New("not a message of this program, or of a later format")
 	}
 	var m goodbye
-	for b = b[1:]; len(b) > 0; {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return goodbye{}, errors.New("the message is cut off")
-		}
-		b = b[n:]
-		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
-			return goodbye{}, errors.New("the message is cut off")
-		}
-		switch {
-		case number == fieldGoodbyeBoot && kind == protowire.VarintType:
-			v, _ := protowire.ConsumeVarint(b)
-			m.boot = int64(v)
-		case number == fieldGoodbyeName && kind == protowire.BytesType:
-			m.name, _ = protowire.ConsumeString(b)
-		case number <= fieldGoodbyeName:
-			return goodbye{}, fmt.Errorf("the message has field %d of another type", number)
-		}
-		b = b[n:]
+	if err := eachField(b[1:], errors.New("the message is cut off"), m.set); err != nil {
+		return goodbye{}, err
 	}
 	return m, nil
+}
+
+// set takes one field, whose value is whole; fields it does not know are skipped.
+func (m *goodbye) set(number protowire.Number, kind protowire.Type, value []byte) error {
+	switch {
+	case number == fieldGoodbyeBoot && kind == protowire.VarintType:
+		v, _ := protowire.ConsumeVarint(value)
+		m.boot = int64(v)
+	case number == fieldGoodbyeName && kind == protowire.BytesType:
+		m.name, _ = protowire.ConsumeString(value)
+	case number <= fieldGoodbyeName:
+		return fmt.Errorf("the message has field %d of another type", number)
+	}
+	return nil
 }
 
 // sayGoodbye tells the others that this end is planned: ourselves, before and

@@ -49,19 +49,8 @@ func decodeMeta(b []byte) (meta, error) {
 		return meta{}, errors.New("its metadata is not of this program, or of a later format")
 	}
 	var m meta
-	for b = b[1:]; len(b) > 0; {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return meta{}, errors.New("its metadata is cut off")
-		}
-		b = b[n:]
-		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
-			return meta{}, errors.New("its metadata is cut off")
-		}
-		if err := m.set(number, kind, b[:n]); err != nil {
-			return meta{}, err
-		}
-		b = b[n:]
+	if err := eachField(b[1:], errors.New("its metadata is cut off"), m.set); err != nil {
+		return meta{}, err
 	}
 	if m.boot <= 0 {
 		return meta{}, errors.New("its metadata does not say when it started")
