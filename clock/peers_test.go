@@ -270,6 +270,31 @@ func TestPeerOffsetLedger(t *testing.T) {
 	}
 }
 
+// Two exchanges of which one says "less than 2 µs ahead" and the other "more than
+// 2 µs" have nothing in common: a clock was moved, and only the newest counts.
+func TestExchangesThatOnlyTouch(t *testing.T) {
+	p, err := clock.NewPeerOffsets(clock.PeerOptions{Now: func() time.Duration { return 0 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const e = epochUS
+	for _, row := range []struct {
+		ahead int64
+		want  clock.PeerOffset
+	}{
+		{0, clock.PeerOffset{Peer: "x", Uncertainty: us, Samples: 1}},
+		{1, clock.PeerOffset{Peer: "x", Offset: 500, Uncertainty: 500, Samples: 2}},
+		{2, clock.PeerOffset{Peer: "x", Offset: 2 * us, Uncertainty: us, Samples: 1}},
+	} {
+		if err := p.Observe("x", e, e+row.ahead, e+row.ahead, e); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Peers()[0]; got != row.want {
+			t.Errorf("%d µs ahead: %+v, want %+v", row.ahead, got, row.want)
+		}
+	}
+}
+
 func TestExchangesThatAreRefused(t *testing.T) {
 	p, err := clock.NewPeerOffsets(clock.PeerOptions{})
 	if err != nil {
@@ -282,6 +307,8 @@ func TestExchangesThatAreRefused(t *testing.T) {
 		"a clock went back in the middle":   {e + 1, e, e, e},
 		"went back in the middle":           {e, e + 1, e, e},
 		"took 500 µs to answer, all in all": {e, e, e + 500, e + 100},
+		// Times cut off to whole µs: more than 1 µs there, less than 1 µs in all.
+		"took 2 µs to answer, all in all it took 0": {e, e, e + 2, e},
 	} {
 		if err := p.Observe("us-east", at[0], at[1], at[2], at[3]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", at, err, want)

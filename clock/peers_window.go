@@ -31,7 +31,7 @@ func (e exchange) offsets() (interval, error) {
 	}
 	i := interval{lo: time.Duration(e.T3-e.T4) * tick, hi: time.Duration(e.T2-e.T1) * tick}
 	i = i.widened(tick + drifted(time.Duration(e.T4-e.T1)*tick))
-	if i.lo > i.hi {
+	if i.lo >= i.hi {
 		return interval{}, fmt.Errorf("the peer says it took %d µs to answer, all in all it took %d", e.T3-e.T2, e.T4-e.T1)
 	}
 	return i, nil
