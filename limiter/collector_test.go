@@ -158,14 +158,14 @@ func TestCollectorTravelTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, busy := occupied()
 		var got []<-chan outcome
-		for i := range int64(100) {
+		for i := range int64(maxBatch + 36) {
 			got = append(got, d.submitting(context.Background(), i, 1))
 			synctest.Wait()
 		}
 		if len(d.batches) != maxFlushers {
 			t.Fatalf("%d batches under way, want %d", len(d.batches), maxFlushers)
 		}
-		for range maxFlushers + 2 { // one flusher takes 64, the next the other 36
+		for range maxFlushers + 2 { // one flusher takes a whole batch, the next the other 36
 			d.gate <- nil
 			synctest.Wait()
 		}
@@ -179,7 +179,7 @@ func TestCollectorTravelTogether(t *testing.T) {
 		for _, b := range d.batches {
 			sizes = append(sizes, len(b))
 		}
-		if !slices.Equal(sizes, []int{1, 1, maxBatch, 100 - maxBatch}) {
+		if !slices.Equal(sizes, []int{1, 1, maxBatch, 36}) {
 			t.Errorf("batches of %v", sizes)
 		}
 		if sent := d.sent()[maxFlushers:]; !slices.IsSorted(sent) {

@@ -1,7 +1,8 @@
 -- base.lua: what all kinds of keys share. Joined behind now.lua, which defines TIME.
 --
--- Every number is an integer below 2^53, and becomes text through '%.0f' alone: tostring keeps 14
--- digits, which makes neighbouring microseconds equal.
+-- Every number is an integer below 2^53. Times become text through '%.0f' alone: tostring and .. keep 14
+-- digits, which makes neighbouring microseconds equal. Units and numbers of buckets are below 10^14, and ..
+-- takes them as they are: it costs half.
 
 local call, error, tonumber = redis.call, error, tonumber
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
@@ -12,6 +13,7 @@ local STEP_US = 1000000 -- quota.stepUS
 local function int(n) return format('%.0f', n) end
 
 local NOW = int(TIME)
+local SECOND = TIME - TIME % 1000000 -- when the second began that TIME is in
 
 -- whole reads a number that we wrote, nil for nothing. It raises for one that we cannot have written:
 -- arithmetic on it would fail half way through the writes.

@@ -37,7 +37,7 @@ local function read_shape(p)
     p = p + 4
     for j = 1, tonumber(ARGV[p]) do
       local C = tonumber(ARGV[p + 2])
-      k[j] = { j = j, W = tonumber(ARGV[p + 1]), C = C, L = tonumber(ARGV[p + 3]), last = C and '-' .. ARGV[p + 2] }
+      k[j] = { j = j, W = tonumber(ARGV[p + 1]), w = ARGV[p + 1], C = C, L = tonumber(ARGV[p + 3]), last = C and '-' .. ARGV[p + 2] }
       if k[j].W > k.longest then k.longest = k[j].W end
       p = p + 3
       if not C then

@@ -194,10 +194,11 @@ local rooms = {} -- what remains of each limit, while quick runs
 -- limit included.
 local function quick(first, k, ceilings)
   local key, total = KEYS[first + 1], first + 1
-  local size, newest, head = call('LLEN', key), 0, TIME
+  local size, newest, head = call('LLEN', key), 0, nil
   if size > 0 then
     newest = tonumber(call('LINDEX', key, '-1')) or 0
     if not (newest > 0 and newest <= TIME and newest % 1 == 0) then return nil end
+    if size == 1 then head = newest end
   end
   for j = 1, #k do
     local l = k[j]
@@ -209,10 +210,11 @@ local function quick(first, k, ceilings)
         if k[2] or l.B or stamp <= 0 or stamp > newest then return nil end
         return format('d 0 %.0f %.0f', stamp + l.W - TIME, newest + l.W - TIME)
       end
+      if size == C then head = stamp end
     end
   end
   if size > 0 then
-    head = tonumber(call('LINDEX', key, '0')) or 0
+    head = head or tonumber(call('LINDEX', key, '0')) or 0
     if head <= 0 then return nil end -- it has more to say than a stamp
   end
   local s
@@ -234,13 +236,18 @@ local function quick(first, k, ceilings)
     end
   end
   call('RPUSH', key, NOW)
-  call('PEXPIRE', key, k.ttl)
-  if size >= k.trim then trim({ key = key, size = size + 1, total = false }, k.trim) end
+  -- A TTL costs as much as two reads, and has a margin of many seconds: the first of each second sets it.
+  if newest < SECOND then call('PEXPIRE', key, k.ttl) end
+  if size == k.trim then
+    call('LPOP', key)
+  elseif size > k.trim then
+    trim({ key = key, size = size + 1, total = false }, k.trim)
+  end
   local reply = 'a'
   total = first + 1
   for j = 1, #k do
     local l = k[j]
-    reply = format('%s %.0f 0 %.0f', reply, rooms[j], l.W)
+    reply = reply .. ' ' .. rooms[j] .. ' 0 ' .. l.w
     if l.B then
       total = total + 1
       reply = reply .. ' 0 ' .. add_total(KEYS[total], l, 1, k.ttl)

@@ -50,7 +50,7 @@ local function add_total(key, l, c, ttl)
     t.epoch, t.earlier, t.bucket, t.units = t.epoch + 1, '', bucket, 0
   end -- a fall of less than a bucket is waited out in the newest
   t.units = min(t.units + c, MAX_TOTAL)
-  local epoch, at, units = int(t.epoch), int(t.bucket), int(t.units)
-  call('SET', key, epoch .. ':' .. at .. ':' .. units .. t.earlier, 'PX', ttl)
-  return epoch .. ' ' .. at .. ' ' .. units
+  local epoch = int(t.epoch)
+  call('SET', key, epoch .. ':' .. t.bucket .. ':' .. t.units .. t.earlier, 'PX', ttl)
+  return epoch .. ' ' .. t.bucket .. ' ' .. t.units
 end
