@@ -25,6 +25,9 @@ type filled struct {
 	units, us int64
 }
 
+// over reports whether nothing of a bucket counts any more, whatever its number says.
+func (g *Global) over(b filled, us int64) bool { return us-b.us > 2*g.window+g.bucket }
+
 // Judgement is what was true at an admission, the admission included.
 type Judgement struct {
 	// Used is what all regions admitted in the window that ends there. Its maximum is
@@ -53,7 +56,7 @@ func NewGlobal(regions int, window, bucket int64) *Global {
 func (g *Global) Admit(s Spend, lateUS int64) Judgement {
 	g.all = append(g.all, s)
 	b := g.buckets[s.Region][s.StoreUS/g.bucket]
-	if s.US-b.us > 2*g.window+g.bucket { // its number comes again: the region's clock had stepped back
+	if g.over(b, s.US) { // its number comes again: the region's clock had stepped back
 		b.units = 0
 	}
 	g.buckets[s.Region][s.StoreUS/g.bucket] = filled{b.units + s.Units, s.US}
@@ -99,7 +102,7 @@ func (g *Global) counted(region int, us int64) int64 {
 	now := us + g.ahead[region]
 	units := int64(0)
 	for number, b := range g.buckets[region] {
-		if us-b.us > 2*g.window+g.bucket {
+		if g.over(b, us) {
 			continue
 		}
 		overlap := number*g.bucket + g.bucket - (now - g.window)
