@@ -65,16 +65,16 @@ chaos: ## three regions under faults, in real processes; needs Linux, root and /
 	scripts/test-deps
 	mkdir -p "$(CHAOSREPORT)" && rm -f "$(CHAOSREPORT)"/Test*
 	CHAOSREPORT="$(CHAOSREPORT)" go test -tags chaos -p 1 -count=1 -timeout 20m -v ./test/chaos/...; \
-		failed=$$?; go run ./test/chaos/table "$(CHAOSREPORT)"; exit $$failed
+		failed=$$?; go run ./test/chaos/table "$(CHAOSREPORT)" || failed=1; exit $$failed
 
 chaos-long: ## every fault at three durations, then faults at random for CHAOSTIME (10m)
 	scripts/test-deps
 	mkdir -p "$(CHAOSREPORT)" && rm -f "$(CHAOSREPORT)"/Test*
 	CHAOSLONG=1 CHAOSTIME=$(CHAOSTIME) CHAOSREPORT="$(CHAOSREPORT)" \
 		go test -tags chaos,chaoslong -p 1 -count=1 -timeout 0 -v ./test/chaos/...; \
-		failed=$$?; go run ./test/chaos/table "$(CHAOSREPORT)"; exit $$failed
+		failed=$$?; go run ./test/chaos/table "$(CHAOSREPORT)" || failed=1; exit $$failed
 
-bench: ## measure what the goals are stated for, in about eight minutes; needs redis-server
+bench: ## measure what the goals are stated for, in about six minutes; needs redis-server
 	go run ./cmd/regiond/internal/bench
 
 sizing: ## measure what a decision costs here, and hold docs/performance.md's formula against it, in three minutes; needs redis-server

@@ -23,7 +23,7 @@ func TestRedisRepliesBroken(t *testing.T) {
 	chaos.Scenario{
 		World: proxied(), Profile: traffic.Steady(),
 		Fault: func(w *chaos.World) chaos.Fault { return w.BreakReplies(us, 250*time.Millisecond) },
-		Lasts: 8 * time.Second, Notice: within(time.Second, us), Modes: away(), Again: chaos.Again,
+		Lasts: 8 * time.Second, Notice: within(time.Second, us), Modes: away(), Again: chaos.Again, Shifted: true,
 	}.Once(t)
 }
 
@@ -56,10 +56,11 @@ func TestRedisDiskFull(t *testing.T) {
 func TestRedisClockStrobes(t *testing.T) {
 	o := world()
 	o.Clock = true
+	const swing = 200 * time.Millisecond
 	chaos.Scenario{
 		World: o, Profile: traffic.Steady(),
-		Fault: func(w *chaos.World) chaos.Fault { return w.StrobeRedis(us, 200*time.Millisecond, 100*time.Millisecond) },
-		Lasts: 8 * time.Second, Modes: blind(), Again: chaos.Again, Stepped: true, Repeats: true,
+		Fault: func(w *chaos.World) chaos.Fault { return w.StrobeRedis(us, swing, 100*time.Millisecond) },
+		Lasts: 8 * time.Second, Modes: blind(), Again: chaos.Again, Stepped: true, Swings: swing, Repeats: true,
 	}.Once(t)
 }
 

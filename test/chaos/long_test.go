@@ -69,6 +69,6 @@ func TestNemesis(t *testing.T) {
 			)
 		},
 		// Who comes and goes waits for up to 30 s.
-		Lasts: lasts, Modes: append(blind(), away()...), Again: 40 * time.Second, Repeats: true,
+		Lasts: lasts, Modes: append(blind(), away()...), Again: 40 * time.Second, Repeats: true, Shifted: true,
 	}.Once(t)
 }

@@ -11,12 +11,21 @@ import (
 )
 
 // noticed insists that the regions whose business it is say soon that something is
-// wrong, that those whose business it is not never do, and that nobody does for long.
+// wrong, that those whose business it is not never do, that nobody says what the fault is
+// no reason for, and that nobody does for long.
 func (x *trial) noticed(records []traffic.Record) (objects []string) {
-	first, last := map[string]time.Duration{}, time.Duration(0)
+	first, last, odd := map[string]time.Duration{}, time.Duration(0), map[string]bool{}
 	for i := range records {
 		r := &records[i]
-		if r.Bare || r.Err != "" || !slices.Contains(x.Modes, r.Answer.Mode) {
+		if r.Bare || r.Err != "" {
+			continue
+		}
+		if mode := r.Answer.Mode; !slices.Contains(x.Modes, mode) {
+			// A machine that is too busy for a moment is reason enough for local.
+			if mode != "global" && mode != "local" && r.Call >= x.injected && !odd[r.Region] {
+				odd[r.Region] = true
+				objects = append(objects, fmt.Sprintf("noticed: %s answers %s %s at %v, for which there is no reason", r.Region, mode, r.Answer.Reason, r.Return))
+			}
 			continue
 		}
 		if at, ok := first[r.Region]; r.Call >= x.injected && (!ok || r.Return < at) {

@@ -23,6 +23,7 @@ type Figures struct {
 	Fault     string         `json:"fault"`
 	Profile   string         `json:"profile"`
 	Rate      int            `json:"rate"`
+	Run       int            `json:"run"` // above 1 when earlier ones said nothing
 	Answers   int            `json:"answers"`
 	Lost      int            `json:"lost"` // requests without an answer; those to a region that is the fault count too
 	P50MS     float64        `json:"p50_ms"`
@@ -32,6 +33,7 @@ type Figures struct {
 	OverMax   float64        `json:"over_max_ms"`
 	Judged    int            `json:"judged"`    // seconds that OverP999 and OverMax are the worst of
 	Starved   int            `json:"starved"`   // seconds in which the machine was too busy to judge
+	Unjudged  bool           `json:"unjudged"`  // too many to judge promptness at all
 	NoticeMS  float64        `json:"notice_ms"` // of the slowest region that had to notice; 0 when none had
 	AgainMS   float64        `json:"again_ms"`  // after healing
 	SettledMS float64        `json:"settled_ms"`
@@ -90,6 +92,9 @@ func (x *trial) finish() {
 	}
 	x.t.Logf("%s", line)
 	if dir != "" {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			x.t.Fatal(err)
+		}
 		file := filepath.Join(dir, strings.ReplaceAll(x.t.Name(), "/", "-"))
 		if err := os.WriteFile(file+".json", append(line, '\n'), 0o600); err != nil {
 			x.t.Fatal(err)

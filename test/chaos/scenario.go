@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -69,8 +68,17 @@ type Scenario struct {
 	Groups []Group
 	// Stepped is set when a Redis's clock is.
 	Stepped bool
+	// Swings is by how much a Redis's clock goes back and forth. Its partitions' clocks go on
+	// when it goes back, and with it when it goes forth, so they get ahead by twice that and no
+	// more: a window may be over that much sooner.
+	Swings time.Duration
+	// Shifted is set when Redis's replies are not those of their calls: what such a reply
+	// refuses may have been carried out.
+	Shifted bool
 	// Repeats is set when the fault comes and goes: regions may be dark at any time.
 	Repeats bool
+	// brief is set when the fault may be over before it is noticed.
+	brief bool
 }
 
 // Group is regions that see each other alone, and the sum of their parts of HotUnits.
@@ -93,6 +101,7 @@ type trial struct {
 	ended    time.Duration // of the traffic
 	figures  Figures
 	objects  []string
+	late     []string // objections to promptness
 }
 
 // LongEnv in the environment has every scenario run at three durations.
@@ -111,19 +120,39 @@ func (s Scenario) Run(t *testing.T) {
 			one.Lasts = lasts
 			if lasts < s.Lasts { // too short to be noticed for sure, or for groups to form
 				one.Notice, one.Groups = nil, nil
-				one.Repeats = s.Repeats || len(s.Notice) > 0
+				one.Repeats, one.brief = s.Repeats || len(s.Notice) > 0, true
 			}
 			one.Once(t)
 		})
 	}
 }
 
-// Once runs a scenario as it is.
+// maxRuns is how often a scenario is run at most until one of its runs says something,
+// and breather how long after one that did not: a machine has its busy times.
+const (
+	maxRuns  = 3
+	breather = 10 * time.Second
+)
+
+// Once runs a scenario as it is. A run that an oracle objects to says nothing when the
+// machine left even the bare handler without a processor meanwhile, and is repeated. What
+// the last run shows counts, but for promptness where it could not be judged there either.
 func (s Scenario) Once(t *testing.T) {
 	t.Helper()
-	x := &trial{Scenario: s, t: t, w: Start(t, s.World)}
+	for run := 1; !s.tell(t, run); run++ {
+		t.Logf("run %d of at most %d follows", run+1, maxRuns)
+		time.Sleep(breather)
+	}
+}
+
+// tell runs a scenario, and reports whether that said something.
+func (s Scenario) tell(t *testing.T, run int) bool {
+	t.Helper()
+	scope := &scope{TB: t}
+	defer scope.end()
+	x := &trial{Scenario: s, t: t, w: Start(scope, s.World)}
 	x.fault = s.Fault(x.w)
-	x.figures = Figures{Test: t.Name(), Fault: x.fault.Name, Rate: rate(), Profile: s.Profile.Name}
+	x.figures = Figures{Test: t.Name(), Fault: x.fault.Name, Rate: rate(), Profile: s.Profile.Name, Run: run}
 	x.traffic(2*time.Second, nil)
 	var err error
 	if x.before, err = x.w.holdings(); err != nil {
@@ -131,7 +160,35 @@ func (s Scenario) Once(t *testing.T) {
 	}
 	x.traffic(0, x.act)
 	x.judge()
+	f := &x.figures
+	f.Unjudged = f.Starved > 0 && f.Starved >= f.Judged
+	if all := slices.Concat(x.objects, x.late); f.Unjudged || f.Starved > 0 && len(all) > 0 {
+		t.Logf("the bare handler took more than %v in %d of %d seconds; this may be the machine's doing: %q",
+			judge.Starved, f.Starved, f.Starved+f.Judged, all)
+		if run < maxRuns {
+			return false
+		}
+	}
+	if !f.Unjudged {
+		x.object(x.late...)
+	}
 	x.finish()
+	return true
+}
+
+// scope is a part of a test that cleans up at its own end.
+type scope struct {
+	testing.TB
+	cleanups []func()
+}
+
+// Cleanup implements testing.TB.
+func (s *scope) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
+
+func (s *scope) end() {
+	for _, f := range slices.Backward(s.cleanups) {
+		f()
+	}
 }
 
 func (x *trial) object(objects ...string) { x.objects = append(x.objects, objects...) }
@@ -171,6 +228,9 @@ func (x *trial) act() {
 	x.healed = h.Note("heal")
 	if err := x.fault.Heal(); err != nil {
 		x.object("heal: " + err.Error())
+	}
+	if x.brief { // a connection that is being made anew is silent until it is
+		time.Sleep(x.injected + NoticeOneWay - h.Now())
 	}
 	again, err := x.w.Await(x.Again, "all regions count on each other again", x.w.global)
 	if err != nil {
@@ -224,14 +284,11 @@ func (x *trial) judge() {
 	x.object(judge.Labelled(records)...)
 	x.object(judge.Modest(records, x.excused)...)
 	excess, objects := judge.Prompt(records, x.excused, judge.Stated())
-	x.object(objects...)
+	x.late = objects
 	x.figures.excess(excess)
-	if excess.Starved >= excess.Judged {
-		x.objects = slices.Insert(x.objects, 0, fmt.Sprintf("the machine was too busy: the bare handler took more than %v in %d of %d seconds; what else is objected to may be its doing",
-			judge.Starved, excess.Starved, excess.Starved+excess.Judged))
-	}
 	edge := judge.Limit{Units: EdgeUnits, Window: EdgeWindow}
-	x.object(judge.Window(records, traffic.Edge, edge, x.losses(), x.Stepped)...)
+	window := judge.Limit{Units: edge.Units, Window: edge.Window - 2*x.Swings}
+	x.object(judge.Window(records, traffic.Edge, window, x.losses(), x.Stepped)...)
 	if !x.Stepped {
 		x.figures.Linear, objects = judge.Linear(records, h.WallUS, traffic.Edge, edge, x.unsure())
 		x.object(objects...)
@@ -247,7 +304,7 @@ func (x *trial) judge() {
 	rival := judge.Rival(records, traffic.Hot, hot.Limit)
 	x.figures.Admitted, x.figures.Rival = rival.Regions, rival.Big
 	x.object(x.noticed(records)...)
-	took, exact, objects := x.w.Settled(records, known{forgot: x.Forgets, lost: x.Loses, down: x.Down})
+	took, exact, objects := x.w.Settled(records, known{forgot: x.Forgets, lost: x.Loses, down: x.Down, shifted: x.Shifted})
 	x.object(objects...)
 	x.figures.SettledMS, x.figures.Estimates = ms(took), exact
 	x.object(x.w.Flat(x.before)...)

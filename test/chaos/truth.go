@@ -28,8 +28,11 @@ func (s span) holds(units int64) bool { return s.low <= units && units <= s.high
 type totals map[string]map[string]span
 
 // known is of which regions the truth is not all in Redis: whose Redis forgot it all, or
-// lost the last of it, and whose regiond was down.
-type known struct{ forgot, lost, down []string }
+// lost the last of it, and whose regiond was down; and whether replies were other calls'.
+type known struct {
+	forgot, lost, down []string
+	shifted            bool
+}
 
 // truth is what each region admitted of the ledger's tenants. What its Redis holds is
 // true, and what was admitted without Redis is told by the answers. Of a region whose
@@ -192,7 +195,7 @@ func (w *World) Settled(records []traffic.Record, k known) (took time.Duration, 
 		if err != nil {
 			return 0, 0, []string{err.Error()}
 		}
-		objects = append(objects, judge.Charged(records, traffic.Ledger, r.Name, stored)...)
+		objects = append(objects, judge.Charged(records, traffic.Ledger, r.Name, stored, k.shifted)...)
 	}
 	began := w.History.Now()
 	var wrong []string

@@ -9,9 +9,9 @@ import (
 
 // Charged insists that a region's Redis holds, for each tenant of a class, exactly what
 // was admitted there: not less, and nothing twice. Where nobody knows whether Redis did
-// what it was asked (the answer came too late, or none did), it may hold the cost once.
-// stored is what it holds, by tenant.
-func Charged(records []traffic.Record, class, region string, stored map[string]int64) []string {
+// what it was asked (the answer came too late, or none did, or another call's when
+// shifted), it may hold the cost once. stored is what it holds, by tenant.
+func Charged(records []traffic.Record, class, region string, stored map[string]int64, shifted bool) []string {
 	o := objections{what: "charged"}
 	least, more := map[string]int64{}, map[string]int64{}
 	for i := range records {
@@ -21,7 +21,8 @@ func Charged(records []traffic.Record, class, region string, stored map[string]i
 		}
 		least[r.Tenant] += 0
 		switch {
-		case r.Err != "", r.Answer.Reason == "redis_timeout", r.Answer.Reason == "redis_down":
+		case r.Err != "", r.Answer.Reason == "redis_timeout", r.Answer.Reason == "redis_down",
+			shifted && r.Answer.Reason == "redis_refused":
 			more[r.Tenant] += r.Cost
 		case r.Answer.Allowed && r.Answer.Basis != "local":
 			least[r.Tenant] += r.Cost

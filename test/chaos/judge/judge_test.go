@@ -320,15 +320,17 @@ func TestChargedBites(t *testing.T) {
 		asked("b", traffic.Ledger, "x", 0, 9, true),
 	}
 	charged := func(units int64) []string {
-		return judge.Charged(records, traffic.Ledger, "a", map[string]int64{"x": units})
+		return judge.Charged(records, traffic.Ledger, "a", map[string]int64{"x": units}, false)
 	}
 	good := charged(3)
 	bites(t, good, charged(6), "holds 6 units of x: 3 were admitted")
 	bites(t, good, charged(5), "holds 5") // the denial was charged
 	bites(t, good, charged(2), "holds 2")
-	bites(t, good, judge.Charged(records, traffic.Ledger, "a", nil), "holds 0")
+	bites(t, good, judge.Charged(records, traffic.Ledger, "a", nil, false), "holds 0")
 	late := asked("a", traffic.Ledger, "x", 0, 4, true)
 	late.Answer.Basis, late.Answer.Reason = "local", "redis_timeout"
 	records = append(records, late)
 	bites(t, append(charged(3), charged(7)...), charged(11), "of 4 nobody knows")
+	records[len(records)-1].Answer.Reason = "redis_refused" // a reply that is another call's refuses nothing
+	bites(t, judge.Charged(records, traffic.Ledger, "a", map[string]int64{"x": 7}, true), charged(7), "of 0 nobody knows")
 }

@@ -1,5 +1,6 @@
 // Command table reads the figures that scenarios have written to a directory and prints
-// them as a table in Markdown.
+// them as a table in Markdown. It fails when the machine was too busy to judge promptness in
+// more than a third of them.
 //
 //	go run ./test/chaos/table bin/chaos
 package main
@@ -29,6 +30,8 @@ type figures struct {
 	AgainMS   float64 `json:"again_ms"`
 	SettledMS float64 `json:"settled_ms"`
 	Over      int64   `json:"over"`
+	Run       int     `json:"run"`
+	Unjudged  bool    `json:"unjudged"`
 	Failed    bool    `json:"failed"`
 }
 
@@ -66,14 +69,25 @@ func write(out io.Writer, dir string) error {
 	slices.SortFunc(all, func(a, b figures) int { return cmp.Compare(a.Test, b.Test) })
 	fmt.Fprintln(out, "| scenario | requests/s | answers | lost | slowest ms | above bare: p99.9, max ms | seconds judged | noticed ms | whole again ms | totals equal ms | above L, most |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|")
+	unjudged := 0
 	for _, f := range all {
-		failed := ""
+		note := ""
+		if f.Run > 1 {
+			note = fmt.Sprintf(" (run %d)", f.Run)
+		}
+		if f.Unjudged {
+			unjudged++
+			note += " (promptness not judged)"
+		}
 		if f.Failed {
-			failed = " (objected to)"
+			note += " (objected to)"
 		}
 		fmt.Fprintf(out, "| %s%s | %d | %d | %d | %.0f | %.0f, %.0f | %d of %d | %.0f | %.0f | %.0f | %d |\n",
-			f.Test, failed, f.Rate, f.Answers, f.Lost, f.MaxMS, f.OverP999, f.OverMax, f.Judged, f.Judged+f.Starved,
+			f.Test, note, f.Rate, f.Answers, f.Lost, f.MaxMS, f.OverP999, f.OverMax, f.Judged, f.Judged+f.Starved,
 			f.NoticeMS, f.AgainMS, f.SettledMS, f.Over)
+	}
+	if 3*unjudged > len(all) {
+		return fmt.Errorf("in %d of %d scenarios the machine had too little left to judge promptness: stop what else it does, and run them again", unjudged, len(all))
 	}
 	return nil
 }
