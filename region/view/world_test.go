@@ -24,6 +24,7 @@ const (
 type node struct {
 	region, instance string
 	boot             int64
+	began            time.Duration
 	phase            time.Duration
 	up, left         bool
 	gone             time.Duration // when it was killed or left
@@ -99,7 +100,7 @@ func (w *world) find(name string) *node {
 // start begins a life of a process. Processes do not tick in step.
 func (w *world) start(name string, weights []view.Weight) (*node, error) {
 	n := &node{
-		region: name, instance: "1", boot: int64(w.now) + int64(len(w.nodes)), up: true, weights: weights,
+		region: name, instance: "1", boot: int64(w.now) + int64(len(w.nodes)), began: w.now, up: true, weights: weights,
 		phase: time.Duration(len(w.nodes)*7%50) * tick,
 		sent:  map[int]time.Duration{}, peers: map[*node]*view.Process{}, seqs: map[*node]int{}, asked: map[*node]time.Duration{},
 	}
