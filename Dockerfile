@@ -45,7 +45,8 @@ COPY --from=build /out/regiond /regiond
 COPY LICENSE NOTICE THIRD_PARTY.md /
 # Nobody's number, so that no user of the host is meant by it.
 USER 65532:65532
-EXPOSE 8080 9090 7946/tcp 7946/udp
+# Data, admin, gossip, and the gateways of an embedded NATS.
+EXPOSE 8080 9090 7946/tcp 7946/udp 7947
 # Ready means: it can answer. A listener elsewhere needs --addr, see docker-compose.multi.yml.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 CMD ["/regiond", "healthcheck"]
 ENTRYPOINT ["/regiond"]

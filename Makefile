@@ -64,7 +64,7 @@ CHAOSTIME ?= 10m
 chaos: ## three regions under faults, in real processes; needs Linux, root and /dev/net/tun
 	scripts/test-deps
 	mkdir -p "$(CHAOSREPORT)" && rm -f "$(CHAOSREPORT)"/Test*
-	CHAOSREPORT="$(CHAOSREPORT)" go test -tags chaos -p 1 -count=1 -timeout 20m -v ./test/chaos/...; \
+	CHAOSREPORT="$(CHAOSREPORT)" go test -tags chaos -p 1 -count=1 -timeout 35m -v ./test/chaos/...; \
 		failed=$$?; go run ./test/chaos/table "$(CHAOSREPORT)" || failed=1; exit $$failed
 
 chaos-long: ## every fault at three durations, then faults at random for CHAOSTIME (10m)

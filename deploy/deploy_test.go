@@ -8,6 +8,7 @@ package deploy_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -40,7 +41,7 @@ func TestUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unit := gateway.Render(t, "regiond.service", dir, gateway.Edit{Old: "/usr/local/bin/regiond", New: program, Times: 2})
+	unit := gateway.Render(t, "regiond.service", dir, gateway.Edit{Old: "/usr/local/bin/regiond", New: program})
 	for _, args := range [][]string{
 		{"verify", "--man=no", unit},
 		{"security", "--offline=true", "--no-pager", "--threshold=" + exposure, unit},
@@ -53,6 +54,35 @@ func TestUnit(t *testing.T) {
 }
 
 const secret = "s3cret"
+
+// documented starts a Redis with the settings of docs/operations.md and the users of
+// redis.acl, and one more whom the client is: it may do everything.
+func documented(t *testing.T, acl string) (addr string, auditor *redis.Client) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "In redis.conf:\n```\n")
+	settings, _, found := strings.Cut(rest, "```\n")
+	if !found {
+		t.Fatal("docs/operations.md has no settings of Redis")
+	}
+	dir := t.TempDir()
+	users, file := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redis.conf")
+	write(t, users, acl+"user auditor on nopass ~* &* +@all\n")
+	write(t, file, gateway.Apply(t, "the settings", settings, gateway.Edit{Old: "/etc/redis/users.acl", New: users}))
+	addr = gateway.FreeAddrs(t, 1)[0]
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := gateway.Run(t, dir, redisserver.Binary(t), syscall.SIGTERM, file, "--bind", host, "--port", port, "--dir", dir)
+	auditor = redis.NewClient(&redis.Options{Addr: addr, Username: "auditor", Password: "any"})
+	t.Cleanup(func() { auditor.Close() })
+	p.Await(t, func() error { return auditor.Ping(t.Context()).Err() })
+	return addr, auditor
+}
 
 // commands are what redis.acl grants.
 func commands(t *testing.T, acl string) (granted []string) {
@@ -83,8 +113,7 @@ func TestACLIsEnough(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts redis-server and regiond")
 	}
-	redis := redisserver.Start(t, redisserver.Options{})
-	setUser(t, redis, readACL(t))
+	redis, auditor := documented(t, readACL(t))
 	binary, dir := gateway.Build(t, ".."), t.TempDir()
 	addrs := gateway.FreeAddrs(t, 3)
 	password := filepath.Join(dir, "password")
@@ -105,7 +134,7 @@ policies:
       - {name: window, units: 100, per: 1h, algorithm: sliding_window, by: [user]}
       - {name: gcra,   units: 100, per: 1h, algorithm: gcra, burst: 100, by: [ip]}
 tenants: {default: {policy: standard}}
-`, addrs[0], addrs[1], addrs[2], addrs[2], gateway.FreeAddrs(t, 1)[0], redis.Addr(), password))
+`, addrs[0], addrs[1], addrs[2], addrs[2], gateway.FreeAddrs(t, 1)[0], redis, password))
 	for range 2 { // the second process reads the totals of the first
 		p := gateway.Run(t, dir, binary, syscall.SIGINT, "serve", "--config", file, "--region", "eu-west", "--redis-budget", "5s", "--deadline", "6s")
 		p.Await(t, func() error { return call(http.MethodGet, "http://"+addrs[1]+"/readyz", "") })
@@ -119,40 +148,33 @@ tenants: {default: {policy: standard}}
 		}
 		p.End(syscall.SIGINT)
 	}
-	refused, err := redis.Client().Do(context.Background(), "ACL", "LOG").Slice()
+	refused, err := auditor.Do(t.Context(), "ACL", "LOG").Slice()
 	if err != nil || len(refused) != 0 {
 		t.Errorf("ACL LOG (%v): Redis has refused regiond %d commands:\n%v", err, len(refused), refused)
 	}
 }
 
-// TestACLIsNotMore: what is not listed is refused, and so are keys of others.
+// TestACLIsNotMore: what is not listed is refused, and so are keys of others and
+// whoever says no name.
 func TestACLIsNotMore(t *testing.T) {
 	acl := readACL(t)
-	server := redisserver.Start(t, redisserver.Options{})
-	setUser(t, server, acl)
+	addr, _ := documented(t, acl)
 	for _, name := range commands(t, acl) {
 		if strings.HasPrefix(name, "@") {
 			t.Errorf("redis.acl grants the category %s; name the commands", name)
 		}
 	}
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "regiond", Password: secret})
+	client := redis.NewClient(&redis.Options{Addr: addr, Username: "regiond", Password: secret})
 	defer client.Close()
 	for _, refused := range [][]any{{"FLUSHALL"}, {"CONFIG", "GET", "*"}, {"KEYS", "*"}, {"ACL", "LIST"}, {"GET", "session:1"}, {"CLIENT", "LIST"}} {
 		if err := client.Do(t.Context(), refused...).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
 			t.Errorf("%v is answered with %v, want NOPERM", refused, err)
 		}
 	}
-}
-
-// setUser gives the server the user of redis.acl's line.
-func setUser(t *testing.T, server *redisserver.Server, acl string) {
-	t.Helper()
-	words := []any{"ACL", "SETUSER"}
-	for _, word := range strings.Fields(acl)[1:] { // after "user"
-		words = append(words, word)
-	}
-	if err := server.Client().Do(context.Background(), words...).Err(); err != nil {
-		t.Fatalf("redis.acl: %v", err)
+	stranger := redis.NewClient(&redis.Options{Addr: addr})
+	defer stranger.Close()
+	if err := stranger.Get(t.Context(), "rl:{acme}:a").Err(); err == nil || !strings.HasPrefix(err.Error(), "NOAUTH") {
+		t.Errorf("without a name Redis answers %v, want NOAUTH", err)
 	}
 }
 

@@ -11,18 +11,20 @@ import (
 	"github.com/regiond/regiond/test/redisserver"
 )
 
-// documentedUser is the line of deploy/redis.acl, which operators copy.
+// documentedUser is regiond's line of deploy/redis.acl, which operators copy.
 func documentedUser(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../deploy/redis.acl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, ok := strings.CutPrefix(string(text), "user ")
-	if !ok {
-		t.Fatalf("deploy/redis.acl does not begin with user: %q", text)
+	for line := range strings.Lines(string(text)) {
+		if rules, ok := strings.CutPrefix(line, "user regiond "); ok {
+			return append([]string{"regiond"}, strings.Fields(rules)...)
+		}
 	}
-	return strings.Fields(rules)
+	t.Fatalf("deploy/redis.acl has no user regiond: %q", text)
+	return nil
 }
 
 // admit creates the user on a server. rules are those documented, or some of them.

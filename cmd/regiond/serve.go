@@ -134,7 +134,7 @@ func serve(ctx context.Context, args []string, _, stderr io.Writer) (int, error)
 	defer signal.Stop(signals)
 	d, err := newDaemon(o, top, log, level)
 	if err != nil {
-		return exitUsage, err
+		return notStarted(err), err
 	}
 	d.greet(stderr)
 	go keepGarbageSmall(ctx)
@@ -142,4 +142,15 @@ func serve(ctx context.Context, args []string, _, stderr io.Writer) (int, error)
 		return exitFailed, err
 	}
 	return exitOK, nil
+}
+
+// notStarted is the exit code for a start that failed: another try may find a name that
+// resolves by then and an address that is no longer taken, but not a mistake mended.
+func notStarted(err error) int {
+	var address *net.OpError
+	var name *net.DNSError
+	if errors.As(err, &address) || errors.As(err, &name) {
+		return exitFailed
+	}
+	return exitUsage
 }

@@ -271,16 +271,16 @@ func testLog(t *testing.T, binary string) {
 	}
 }
 
-// fails runs the binary to its end, which must be soon, with exit code 2, and
+// fails runs the binary to its end, which must be soon, with that exit code, and
 // returns what it said.
-func fails(t *testing.T, binary string, args ...string) string {
+func fails(t *testing.T, binary string, code int, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, binary, append([]string{"serve"}, args...)...).CombinedOutput()
 	exit := (*exec.ExitError)(nil)
-	if !errors.As(err, &exit) || exit.ExitCode() != 2 {
-		t.Errorf("%v: %v, want exit code 2\n%s", args, err, out)
+	if !errors.As(err, &exit) || exit.ExitCode() != code {
+		t.Errorf("%v: %v, want exit code %d\n%s", args, err, code, out)
 	}
 	return string(out)
 }
@@ -293,7 +293,7 @@ func testPortInUse(t *testing.T, binary string) {
 	defer l.Close()
 	for _, flag := range []string{"http", "admin"} {
 		other := map[string]string{"http": "admin", "admin": "http"}[flag]
-		said := fails(t, binary, "--"+flag, l.Addr().String(), "--"+other, "127.0.0.1:0")
+		said := fails(t, binary, exitFailed, "--"+flag, l.Addr().String(), "--"+other, "127.0.0.1:0")
 		want := fmt.Sprintf("regiond serve: %s listener: listen tcp %s: bind: address already in use; choose another with --%s\n", flag, l.Addr(), flag)
 		if said != want {
 			t.Errorf("it says\n%swant\n%s", said, want)
@@ -304,7 +304,7 @@ func testPortInUse(t *testing.T, binary string) {
 func testMistakes(t *testing.T, binary string) {
 	dir := t.TempDir()
 	file := layFile(t, dir, replace(t, replace(t, inMemory(), "units: 2,", "units: -2,"), "policy: opening", "policy: opnning"))
-	said := fails(t, binary, "--config", file, "--region", "town")
+	said := fails(t, binary, exitUsage, "--config", file, "--region", "town")
 	for _, want := range []string{file + ":10:30: /policies/0/limits/1/units: ", file + ":19:20: /tenants/openly/policy: policy \"opnning\" "} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
@@ -316,7 +316,7 @@ func testMistakes(t *testing.T, binary string) {
 		{"cert_file: " + missing + ", key_file: " + missing, "read the data listener's certificate: open " + missing},
 	} {
 		write(t, file, inMemory()+"access: {"+c.access+"}\n")
-		if said := fails(t, binary, "--config", file, "--region", "town"); !strings.Contains(said, c.says) {
+		if said := fails(t, binary, exitUsage, "--config", file, "--region", "town"); !strings.Contains(said, c.says) {
 			t.Errorf("it does not say %q:\n%s", c.says, said)
 		}
 	}

@@ -34,8 +34,10 @@ const (
 	// ascending order come shard by shard.
 	shardCount = 64
 	shardShift = 64 - 6
-	// fullFor is how long Full remembers at most. A total that was turned away
-	// comes again with a rolling digest, well within it.
+	// fullFor is how long Full remembers at most. A peer's total that was turned away
+	// comes again within it while the peer's rolling digest has at most 1,200,000
+	// totals to pass by; one of more, or of ours, can be missing for longer where a
+	// window is.
 	fullFor = time.Minute
 )
 

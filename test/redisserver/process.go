@@ -123,8 +123,9 @@ func (s *Server) logTail() string {
 	return string(log[max(0, len(log)-2000):])
 }
 
-// findBinary returns the redis-server to run: $REDIS_SERVER, or the one on PATH.
-func findBinary(t testing.TB) string {
+// Binary is the redis-server to run: $REDIS_SERVER, or the one on PATH. It fails t when
+// there is none.
+func Binary(t testing.TB) string {
 	t.Helper()
 	name := os.Getenv("REDIS_SERVER")
 	if name == "" {

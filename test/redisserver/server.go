@@ -48,7 +48,7 @@ type Server struct {
 // or when it does not come up.
 func Start(t testing.TB, options Options) *Server {
 	t.Helper()
-	s := &Server{t: t, options: options, binary: findBinary(t), dir: t.TempDir()}
+	s := &Server{t: t, options: options, binary: Binary(t), dir: t.TempDir()}
 	if options.Clock {
 		s.clock = NewClock(t)
 	}
