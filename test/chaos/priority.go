@@ -31,6 +31,9 @@ func PutAhead() (giveBack func()) {
 	if err != nil || !ok {
 		return func() {}
 	}
+	if before == strconv.Itoa(ahead) {
+		before = "0" // a run that was killed has not given it back
+	}
 	_ = os.WriteFile(group, []byte(strconv.Itoa(ahead)), 0)
 	return func() { _ = os.WriteFile(group, []byte(before), 0) }
 }
