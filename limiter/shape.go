@@ -3,6 +3,7 @@ package limiter
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/regiond/regiond/quota"
@@ -160,7 +161,7 @@ func earlierBuckets(l *quota.Limit) int { return max(l.GlobalBuckets, 2) - 1 }
 
 // Totals returns the keys of the usage totals of a request's global limits, in
 // the shape's order, nil without any. They are injective as Keys are, and a limit
-// whose buckets change their length begins new ones.
+// whose buckets change their length begins new ones: CutBuckets gives what they share.
 //
 //	rl:{acme}:t.sustained.60000000:standard:::   limit sustained, buckets of a minute
 func (s *Shape) Totals(prefix, policy string, dims quota.Dimensions) []string {
@@ -186,6 +187,23 @@ func (s *Shape) Totals(prefix, policy string, dims quota.Dimensions) []string {
 
 // totalMark begins the name of a total below its tenant.
 const totalMark = "t."
+
+// CutBuckets takes the length of the buckets out of the key of a usage total: before
+// and after it, together, name the partition and the limit however it is counted.
+// Any other key is left whole, as before. It allocates nothing.
+//
+//	rl:{acme}:t.sustained.60000000:standard:::   rl:{acme}:t.sustained and :standard:::
+func CutBuckets(total string) (before, after string) {
+	_, rest, _ := strings.Cut(total, "}") // a tenant's id has no brace
+	_, rest, _ = strings.Cut(rest, ":")
+	name, _, _ := strings.Cut(rest, ":")
+	dot := strings.LastIndexByte(name, '.')
+	if !strings.HasPrefix(name, totalMark) || dot < len(totalMark) {
+		return total, ""
+	}
+	begin := len(total) - len(rest)
+	return total[:begin+dot], total[begin+len(name):]
+}
 
 // recordKey is where the admission of a tenant's Idempotency-Key is kept. The
 // tenant is named again because newcomers beyond max_unknown share a prefix.

@@ -147,6 +147,6 @@ func relayTwice(w *world, skew time.Duration) {
 // believed is what is counted now of what eu has used of id 1.
 func believed(w *world, l ledgerShelf) int64 {
 	var used [8]int64
-	l.Estimates(1, w.now(), used[:])
+	l.Estimates(1, time.Minute.Microseconds(), w.now(), used[:])
 	return used[l.Region("eu")]
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/internal/global"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
@@ -53,7 +54,7 @@ func newBenchCrowded(c benchCrowd, l *ledger.Ledger, timeUS func() int64) *bench
 	if c.Changed > 0 {
 		cd.ids = make([]uint64, c.Count)
 		for i := range cd.ids {
-			cd.ids[i] = cd.key.ID(cd.total(c.First + i))
+			cd.ids[i] = global.PartitionID(cd.key, cd.total(c.First+i))
 		}
 	}
 	return cd
@@ -67,7 +68,7 @@ func (c *benchCrowded) total(tenant int) string {
 
 func (c *benchCrowded) id(tenant int) uint64 {
 	if c.ids == nil {
-		return c.key.ID(c.total(tenant))
+		return global.PartitionID(c.key, c.total(tenant))
 	}
 	return c.ids[tenant-c.First]
 }

@@ -49,13 +49,16 @@ func (b *book) limit(name string) (units int64, ok bool) {
 }
 
 // series names the total that a store has under a key; false for one of a limit
-// that is not in force, or whose buckets have another length now.
+// that is not in force. Buckets may have had another length, under the configuration
+// before or in a sibling that has not reloaded. The key does not say how long their window
+// was: they count for the one in force, or for their own length if that is longer.
 func (b *book) series(key wire.Key, total string) (ledger.Series, bool) {
 	t, ok := limiter.ParseTotalKey(total)
 	name := limitName(t.Policy, t.Limit)
 	l, known := b.limits[name]
-	if !ok || !known || l.BucketUS() != t.BucketUS {
+	if !ok || !known || t.BucketUS > quota.MaxWindow.Microseconds() {
 		return ledger.Series{}, false
 	}
-	return ledger.Series{ID: key.ID(total), Limit: name, Units: l.Units, WindowUS: l.WindowUS(), BucketUS: t.BucketUS}, true
+	window := min(max(l.WindowUS(), t.BucketUS), (quota.MaxGlobalBuckets-1)*t.BucketUS)
+	return ledger.Series{ID: PartitionID(key, total), Limit: name, Units: l.Units, WindowUS: window, BucketUS: t.BucketUS}, true
 }

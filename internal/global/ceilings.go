@@ -123,14 +123,14 @@ type estimates struct {
 	raw, ordered [onStack]int64
 }
 
-// at gives the units of all regions at a time, in the view's order, and what our own
-// store has lost. They are good until the next call.
-func (e *estimates) at(c *Ceilings, s *sight, id uint64, at time.Duration) (all []int64, lost int64) {
+// at gives the units of all regions in the limit's window at a time, in the view's order,
+// and what our own store has lost. They are good until the next call.
+func (e *estimates) at(c *Ceilings, s *sight, id uint64, l *quota.Limit, at time.Duration) (all []int64, lost int64) {
 	raw, all := e.raw[:], e.ordered[:0]
 	if s.width > onStack || len(s.order) > onStack {
 		raw, all = make([]int64, s.width), make([]int64, 0, len(s.order))
 	}
-	lost = c.ledger.Estimates(id, at, raw[:s.width])
+	lost = c.ledger.Estimates(id, l.WindowUS(), at, raw[:s.width])
 	for _, i := range s.order {
 		units := int64(0)
 		if i >= 0 {
@@ -147,7 +147,7 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, total string, explai
 	s := c.sight.Load()
 	v := s.At(now)
 	var e estimates
-	all, lost := e.at(c, s, c.o.Key.ID(total), now)
+	all, lost := e.at(c, s, PartitionID(c.o.Key, total), l, now)
 	var answer limiter.Ceiling
 	answer.Units, answer.Closed = v.Ceiling(l.Units, p.OnPartition, all, lost)
 	answer.Local = answer.Units
@@ -193,10 +193,10 @@ func ageMS(age time.Duration) int64 {
 func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, total string, units int64) time.Duration {
 	now := c.o.Now()
 	s := c.sight.Load()
-	v, id := s.At(now), c.o.Key.ID(total)
+	v, id := s.At(now), PartitionID(c.o.Key, total)
 	var e estimates
 	reached := func(after time.Duration) bool {
-		all, lost := e.at(c, s, id, now+after)
+		all, lost := e.at(c, s, id, l, now+after)
 		ceiling, _ := v.Ceiling(l.Units, p.OnPartition, all, lost)
 		return ceiling >= units
 	}
@@ -222,7 +222,7 @@ func (c *Ceilings) series(ctx context.Context, p *quota.Policy, l *quota.Limit, 
 	if !ok { // of a configuration that is being replaced
 		name = limitName(p.Name, l.Name)
 	}
-	s := ledger.Series{ID: c.o.Key.ID(total), Limit: name, Units: l.Units, WindowUS: l.WindowUS(), BucketUS: l.BucketUS()}
+	s := ledger.Series{ID: PartitionID(c.o.Key, total), Limit: name, Units: l.Units, WindowUS: l.WindowUS(), BucketUS: l.BucketUS()}
 	if c.o.Check != nil {
 		s.Check = c.o.Check(ctx)
 	}

@@ -85,7 +85,7 @@ func BenchmarkEstimates(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		out := make([]int64, 3)
 		for i := 0; pb.Next(); i++ {
-			l.Estimates(hash(i*7919%1_000_000), time.Second, out)
+			l.Estimates(hash(i*7919%1_000_000), minute, time.Second, out)
 		}
 	})
 }

@@ -22,7 +22,7 @@ func TestLiveHoldsNoLock(t *testing.T) {
 		for _, c := range cells {
 			s := pairLimit
 			s.ID = c.ID
-			l.Estimates(c.ID, 0, nil)
+			l.Estimates(c.ID, c.WindowUS, 0, nil)
 			l.Record(&s, quota.Total{Bucket: c.Bucket, Epoch: 1, Units: c.Units + 1}, startUS)
 		}
 		n += len(cells)

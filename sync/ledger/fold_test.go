@@ -29,10 +29,10 @@ func mustFold(tb tester, l *ledger.Ledger, author string, clockUS int64, at time
 	}
 }
 
-// estimate is what one peer is believed to have used.
+// estimate is what one peer is believed to have used in a window as long as pairLimit's.
 func estimate(l *ledger.Ledger, id uint64, region string, at time.Duration) int64 {
 	out := make([]int64, 8)
-	l.Estimates(id, at, out)
+	l.Estimates(id, pairLimit.WindowUS, at, out)
 	return out[l.Region(region)]
 }
 

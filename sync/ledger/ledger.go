@@ -98,8 +98,8 @@ type Series struct {
 	Limit string // "<policy>.<limit>"
 	Units int64  // L
 	// WindowUS is W and BucketUS the length of a bucket (quota.Limit.BucketUS), µs.
-	// An id that is counted in other lengths, because a configuration changed, is
-	// another series; Estimates adds them up.
+	// An id that is counted in other lengths, here or in another region, because a
+	// configuration changed, is another series; Estimates adds them up.
 	WindowUS, BucketUS int64
 	// Check is the span of the check that has just charged it, when that is sampled;
 	// else nil. It is no part of the name.

@@ -94,7 +94,7 @@ func TestCensusIsTheSumOfEstimates(t *testing.T) {
 	for i := range 200 {
 		us += estimate(l, hash(i), "us-east", 80*time.Second)
 		ap += estimate(l, hash(i), "ap-south", 80*time.Second)
-		own += l.Estimates(hash(i), 80*time.Second, nil) // all of ours was local, and counts as lost
+		own += l.Estimates(hash(i), pairLimit.WindowUS, 80*time.Second, nil) // all of ours was local, and counts as lost
 	}
 	if us == 0 || ap == 0 || own == 0 {
 		t.Fatalf("nothing is left to compare: %d %d %d", us, ap, own)

@@ -61,10 +61,11 @@ func same(t *rapid.T, law string, a, b *ledger.Ledger) {
 	if diff := cmp.Diff(a.Snapshot(), b.Snapshot()); diff != "" {
 		t.Fatalf("not %s:\n%s", law, diff)
 	}
+	window := pairLimit.WindowUS
 	for _, id := range ids {
 		x, y := make([]int64, 3), make([]int64, 3)
-		a.Estimates(id, 0, x)
-		b.Estimates(id, 0, y)
+		a.Estimates(id, window, 0, x)
+		b.Estimates(id, window, 0, y)
 		if x[a.Region("us-east")] != y[b.Region("us-east")] || x[a.Region("ap-south")] != y[b.Region("ap-south")] {
 			t.Fatalf("not %s: estimates %d and %d", law, x, y)
 		}

@@ -55,7 +55,7 @@ func TestLost(t *testing.T) {
 				say(l)
 			}
 			out := []int64{9, 9}
-			if got := l.Estimates(pairLimit.ID, 0, out); got != c.lost || out[0] != 0 || out[1] != 0 {
+			if got := l.Estimates(pairLimit.ID, pairLimit.WindowUS, 0, out); got != c.lost || out[0] != 0 || out[1] != 0 {
 				t.Errorf("lost %d, want %d; estimates %d", got, c.lost, out)
 			}
 		})
@@ -85,7 +85,7 @@ func TestLostFades(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
 	l.Local(&pairLimit, 100, startUS)
 	for at, want := range map[time.Duration]int64{0: 100, 50 * time.Second: 100, 80 * time.Second: 50, 110 * time.Second: 0} {
-		if got := l.Estimates(pairLimit.ID, at, nil); got != want {
+		if got := l.Estimates(pairLimit.ID, pairLimit.WindowUS, at, nil); got != want {
 			t.Errorf("at %v: lost %d, want %d", at, got, want)
 		}
 	}
@@ -105,7 +105,7 @@ func TestStepBackBringsNothingBack(t *testing.T) {
 	record(l, 1, 15, back) // a denial, or a reading of all totals
 	later := quota.Total{Bucket: back / pairLimit.BucketUS, Epoch: back, Units: 1}
 	l.Record(&pairLimit, later, back+1)
-	if got := l.Estimates(pairLimit.ID, clock.now(), nil); got != 0 {
+	if got := l.Estimates(pairLimit.ID, pairLimit.WindowUS, clock.now(), nil); got != 0 {
 		t.Errorf("%d of what is over count as lost", got)
 	}
 	clock.advance(58 * time.Minute) // the store's clock comes to that bucket again
@@ -162,7 +162,7 @@ func TestNoAllocation(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		units++
 		record(l, 1, units, startUS)
-		l.Estimates(pairLimit.ID, 0, out)
+		l.Estimates(pairLimit.ID, pairLimit.WindowUS, 0, out)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -193,15 +193,16 @@ func (p *pair) Check(*rapid.T) {
 		p.Fatalf("snapshot (-want +got):\n%s", diff)
 	}
 	at := p.clock.now() + time.Duration(rapid.SampledFrom([]int64{0, 1, 3_500_000, 61_000_000}).Draw(p.T, "at"))*time.Microsecond
+	window := p.series().WindowUS
 	for _, id := range ids {
 		out := make([]int64, 4)
-		lost := p.ledger.Estimates(id, at, out)
+		lost := p.ledger.Estimates(id, window, at, out)
 		want := make([]int64, 4)
 		for _, r := range []string{"us-east", "ap-south"} {
-			want[p.ledger.Region(r)] = p.twin.estimate(id, r, at.Microseconds())
+			want[p.ledger.Region(r)] = p.twin.estimate(id, window, r, at.Microseconds())
 		}
-		if !slices.Equal(out, want) || lost != p.twin.lost(id, at.Microseconds()) {
-			p.Fatalf("id %d: estimates %d lost %d, want %d and %d", id, out, lost, want, p.twin.lost(id, at.Microseconds()))
+		if !slices.Equal(out, want) || lost != p.twin.lost(id, window, at.Microseconds()) {
+			p.Fatalf("id %d: estimates %d lost %d, want %d and %d", id, out, lost, want, p.twin.lost(id, window, at.Microseconds()))
 		}
 	}
 	if got, want := p.ledger.Unsent().Microseconds(), p.twin.unsentUS(); got != want {

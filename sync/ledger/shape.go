@@ -35,6 +35,18 @@ func (s *shape) counted(units, place, atUS int64) int64 {
 	return quota.Counted(units, place, s.bucketUS, s.windowUS, atUS)
 }
 
+// countedIn is how much of a total counts at atUS in a window that may be another than
+// its own. Then nobody knows which of a bucket's units are in it.
+func (s *shape) countedIn(windowUS, units, place, atUS int64) int64 {
+	switch {
+	case windowUS == s.windowUS:
+		return s.counted(units, place, atUS)
+	case place+s.bucketUS+windowUS <= atUS:
+		return 0
+	}
+	return units
+}
+
 // window numbers the aligned windows: as many whole buckets as cover W.
 func (s *shape) window(bucket int64) int64 {
 	m := (s.windowUS + s.bucketUS - 1) / s.bucketUS

@@ -231,31 +231,31 @@ func (w *twin) series() map[twinSeries]bool {
 	return all
 }
 
-func (w *twin) estimate(id uint64, region string, atUS int64) (units int64) {
+func (w *twin) estimate(id uint64, windowUS int64, region string, atUS int64) (units int64) {
 	for c, t := range w.cells {
 		if c.ID == id && c.Region == region && c.Region != w.self {
-			units += counted(c, t, atUS)
+			units += counted(c, t, windowUS, atUS)
 		}
 	}
 	return units
 }
 
-func (w *twin) lost(id uint64, atUS int64) (units int64) {
+func (w *twin) lost(id uint64, windowUS, atUS int64) (units int64) {
 	for c, t := range w.cells {
 		if c.ID != id || c.Region != w.self {
 			continue
 		}
 		life, known := w.lives[seriesOf(c)]
 		if c.Epoch == w.boot || known && (life.epoch == 0 || !quota.SameLife(c.Epoch, life.epoch)) {
-			units += counted(c, t, atUS)
+			units += counted(c, t, windowUS, atUS)
 		}
 	}
 	return units
 }
 
-func counted(c ledger.Cell, t *twinTotal, atUS int64) int64 {
-	left := max(0, min(c.BucketUS, t.place+c.BucketUS+c.WindowUS-atUS))
-	if left > 0 && c.BucketUS < c.WindowUS {
+func counted(c ledger.Cell, t *twinTotal, windowUS, atUS int64) int64 {
+	left := max(0, min(c.BucketUS, t.place+c.BucketUS+windowUS-atUS))
+	if left > 0 && (c.BucketUS < c.WindowUS || c.WindowUS != windowUS) {
 		return t.units
 	}
 	n := new(big.Int).Mul(big.NewInt(t.units), big.NewInt(left))

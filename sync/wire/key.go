@@ -41,6 +41,13 @@ func (k Key) ID(text string) uint64 {
 	return siphash.Hash(k.k0, k.k1, unsafe.Slice(unsafe.StringData(text), len(text)))
 }
 
+// IDOf is the ID of head and tail put together. It allocates nothing for a text of up
+// to 512 bytes, which is any but that of the longest names and values.
+func (k Key) IDOf(head, tail string) uint64 {
+	var room [512]byte
+	return siphash.Hash(k.k0, k.k1, append(append(room[:0], head...), tail...))
+}
+
 // String hides the key from logs.
 func (Key) String() string {
 	return "(key)"

@@ -98,6 +98,18 @@ func TestIDAllocatesNothing(t *testing.T) {
 	}
 }
 
+// IDOf has no say of its own, however long the text is and wherever it is cut.
+func TestIDOfIsTheIDOfBothTogether(t *testing.T) {
+	k := wire.NewKey(nil, "prod")
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Repeat(rapid.String().Draw(t, "text"), rapid.IntRange(1, 100).Draw(t, "times"))
+		cut := rapid.IntRange(0, len(text)).Draw(t, "cut")
+		if got, want := k.IDOf(text[:cut], text[cut:]), k.ID(text); got != want {
+			t.Fatalf("%x, want %x", got, want)
+		}
+	})
+}
+
 func TestKeyIsNotPrinted(t *testing.T) {
 	k := wire.NewKey([]byte("secret"), "prod")
 	for _, verb := range []string{"%v", "%+v", "%s"} {

@@ -36,7 +36,7 @@ func ledgerMutants() []mutant {
 			name:   "epochs-not-added-up",
 			breaks: "a region whose Redis lost its data is not counted lower for it",
 			file:   "sync/ledger/estimate.go",
-			old:    "out[r] += sp.counted(c.units(), c.place, atUS)", becomes: "out[r] = max(out[r], sp.counted(c.units(), c.place, atUS))",
+			old:    "out[r] += sp.countedIn(windowUS, c.units(), c.place, atUS)", becomes: "out[r] = max(out[r], sp.countedIn(windowUS, c.units(), c.place, atUS))",
 			killers: by("sync/ledger", "TestAgainstTwin"),
 		},
 		{

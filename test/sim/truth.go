@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/regiond/regiond/internal/global"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/oracle"
@@ -62,7 +63,7 @@ func newTruth(w *World, tenant string) *truth {
 	shape := limiter.NewShape([]*quota.Limit{l})
 	t := &truth{tenant: tenant, policy: p, limit: l, regions: make([]use, len(w.sites)), largest: l.Units}
 	t.key = shape.Totals(string(quota.AppendPrefix(nil, tenant)), p.Name, nil)[0]
-	t.id = w.key.ID(t.key)
+	t.id = global.PartitionID(w.key, t.key)
 	return t
 }
 
