@@ -36,7 +36,7 @@ func (l *Ledger) Take(entries int, all bool) []wire.Group {
 			break
 		}
 		var whole bool
-		if out, whole = cs[i].take(entries, out, &l.checks); whole && cs[i].urgent {
+		if out, whole = cs[i].take(l, entries, out); whole && cs[i].urgent {
 			urgents--
 		}
 	}
@@ -177,13 +177,13 @@ func compareFullness(a, b *candidate) int {
 
 // take appends what is unpublished of a series to out, oldest buckets first, until
 // there are so many entries, and reports whether that was all.
-func (c *candidate) take(entries int, out []entry, checks *checks) (_ []entry, whole bool) {
+func (c *candidate) take(l *Ledger, entries int, out []entry) (_ []entry, whole bool) {
 	sh := c.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	o := sh.owns.at(c.own)
-	if o.state == idle || sh.series.at(o.series).id != c.id {
-		return out, true // it ended meanwhile
+	if s := sh.series.at(o.series); o.state == idle || s.id != c.id || l.shapes.at(s.shape) != c.shape {
+		return out, true // it ended meanwhile, and the place may be another's, even of its id
 	}
 	for _, p := range sh.unpublishedCells(c.own) {
 		if len(out) == entries {
@@ -193,7 +193,7 @@ func (c *candidate) take(entries int, out []entry, checks *checks) (_ []entry, w
 		p.taken = p.units
 	}
 	sh.unlist(c.own)
-	checks.take(c.id)
+	l.checks.take(c.id)
 	return out, true
 }
 
