@@ -39,6 +39,7 @@ func (m *Mesh) beat(leaving bool) {
 		UnsentMS: m.outbox.unsent(now, m.o.Totals).Milliseconds(),
 		Leaving:  leaving,
 		Full:     m.o.Totals.Full(),
+		Key:      m.o.Key.Fingerprint(),
 	}
 	m.outbox.buf = wire.AppendBeat(m.outbox.buf[:0], &b)
 	_ = m.publish(kindBeat, SubjectBeat+m.o.Self.Region, b.TimeUS, nil) // counted and logged there

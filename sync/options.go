@@ -43,12 +43,14 @@ type Totals interface {
 	Full() bool
 }
 
-// Options are what a Mesh is made of. Self, Bus, Totals, Now, TimeUS, Known, View,
+// Options are what a Mesh is made of. Self, Key, Bus, Totals, Now, TimeUS, Known, View,
 // Logger and Meter are required. The funcs are called from the goroutine of Run
 // and must return at once.
 type Options struct {
 	// Self is this process. Boot tells its lives apart, so no two may have the same.
-	Self   wire.Process
+	Self wire.Process
+	// Key is what the ids in Totals are made with; beats say which it is.
+	Key    wire.Key
 	Bus    Bus
 	Totals Totals
 	// Now is this process's monotonic clock.

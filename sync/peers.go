@@ -23,12 +23,13 @@ type Peer struct {
 	// Beats counts its beats since it appeared, was last silent for longer than
 	// SilentAfter, or Distrust was called.
 	Beats int
-	// Members, Topology, Weights, Unsent and Full are those of its newest beat.
+	// Members, Topology, Weights, Unsent, Full and Key are those of its newest beat.
 	Members  []string
 	Topology uint64
 	Weights  []wire.Weight
 	Unsent   time.Duration // age of its oldest change that was not published
 	Full     bool
+	Key      uint64 // wire.Key.Fingerprint of its ids; 0: it does not say
 	// Digested: all its totals have been folded since it appeared, was last silent
 	// for longer than SilentAfter, or Distrust was called. It may be a digest that
 	// somebody else had asked for.
@@ -64,11 +65,11 @@ func (r *roster) beat(b *wire.Beat, ours sending, ok bool, receivedUS int64, now
 		return false, e // a later beat was faster
 	}
 	unsent := time.Duration(b.UnsentMS) * time.Millisecond
-	changed = p.Beats == 0 || p.Topology != b.Topology || p.Full != b.Full || late(p.Unsent) != late(unsent) ||
+	changed = p.Beats == 0 || p.Topology != b.Topology || p.Key != b.Key || p.Full != b.Full || late(p.Unsent) != late(unsent) ||
 		!slices.Equal(p.Members, b.Members) || !slices.Equal(p.Weights, b.Weights)
 	p.beatSeq = b.Seq
 	p.Beats++
-	p.Members, p.Topology, p.Weights, p.Unsent, p.Full = b.Members, b.Topology, b.Weights, unsent, b.Full
+	p.Members, p.Topology, p.Weights, p.Unsent, p.Full, p.Key = b.Members, b.Topology, b.Weights, unsent, b.Full, b.Key
 	if !ok || ours.seq <= p.ackedSeq {
 		return changed, e
 	}

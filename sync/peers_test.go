@@ -33,6 +33,9 @@ func TestFirstAcquaintance(t *testing.T) {
 		}
 		us, eu := nodes[1], nodes[0]
 		p := us.knows(eu)
+		if p.Key != eu.key().Fingerprint() {
+			t.Errorf("us knows eu's key as %x, it is %x", p.Key, eu.key().Fingerprint())
+		}
 		if !slices.Equal(p.Members, []string{"ap", "eu", "us"}) || p.Topology != 9 || !slices.Equal(p.Weights, []wire.Weight{{Region: "eu", Weight: 2}}) {
 			t.Errorf("us has another view of eu's: %+v", p)
 		}

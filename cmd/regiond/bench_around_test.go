@@ -79,7 +79,7 @@ func newBenchPeer(name string, c benchCrowd, server *natsbus.Embedded) (*benchPe
 	var err2 error
 	p.bus, err = natsbus.New(natsbus.Options{Server: server, Region: name})
 	p.mesh, err2 = meshsync.New(meshsync.Options{
-		Self: self, Bus: p.bus, Totals: deaf{totals}, Now: now, TimeUS: timeUS,
+		Self: self, Key: p.crowd.key, Bus: p.bus, Totals: deaf{totals}, Now: now, TimeUS: timeUS,
 		Known:  func(region string) bool { return region == benchSelf || slices.Contains(benchPeers(), region) },
 		View:   seesAll,
 		Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},

@@ -28,6 +28,7 @@ import (
 //	                         └── rereads ◀── Redis
 type neighbours struct {
 	self     wire.Process
+	key      wire.Key // of partitions' ids
 	log      *slog.Logger
 	topology func() *region.Topology
 	ceilings *global.Ceilings
@@ -110,8 +111,9 @@ func (n *neighbours) openCeilings(d *daemon, secret []byte) (err error) {
 		return err
 	}
 	top := d.topology.Load()
+	n.key = wire.NewKey(secret, top.Cluster)
 	n.ceilings, err = global.New(global.Options{
-		Self: n.self, Now: n.now, TimeUS: d.timeUS, Key: wire.NewKey(secret, top.Cluster), Topology: top,
+		Self: n.self, Now: n.now, TimeUS: d.timeUS, Key: n.key, Topology: top,
 		Offsets: n.offsets, Overshoot: n.worst.window, Meter: d.telemetry.meter("sync"),
 		Check: d.tracing.sampled(),
 	})
@@ -271,7 +273,7 @@ func (n *neighbours) openMesh(d *daemon) error {
 		bus = d.options.wrapBus(bus)
 	}
 	o := meshsync.Options{
-		Self: n.self, Bus: bus, Totals: n.ceilings.Ledger(), Now: n.now, TimeUS: d.timeUS,
+		Self: n.self, Key: n.key, Bus: bus, Totals: n.ceilings.Ledger(), Now: n.now, TimeUS: d.timeUS,
 		Known: func(name string) bool {
 			_, ok := n.topology().Region(name)
 			return ok

@@ -179,7 +179,7 @@ func (l *Lookout) Once() {
 	peers, members := l.o.Mesh.Peers(), l.members()
 	in := view.Input{Now: l.o.Now(), Processes: make([]view.Process, 0, len(peers)+len(members))}
 	for i := range peers {
-		in.Processes = append(in.Processes, known(&peers[i], members))
+		in.Processes = append(in.Processes, l.known(&peers[i], members))
 	}
 	in.Processes = append(in.Processes, unheard(peers, members, l.o.Mesh.Left)...)
 	l.forget(in.Processes, in.Now)
@@ -196,11 +196,14 @@ func (l *Lookout) members() []gossip.Member {
 	return l.o.Members()
 }
 
-// known is what the bus and gossip know of one process, together.
-func known(p *meshsync.Peer, members []gossip.Member) view.Process {
+// known is what the bus and gossip know of one process, together. One that does not say
+// which key it uses is of a version that makes ids in another way: with the same key they
+// are not ours either.
+func (l *Lookout) known(p *meshsync.Peer, members []gossip.Member) view.Process {
 	out := view.Process{
 		Region: p.Region, Instance: p.Instance, Boot: p.Boot, Heard: p.Heard, Acked: p.Acked, Beats: p.Beats,
 		Members: p.Members, Topology: p.Topology, Unsent: p.Unsent, Digested: p.Digested, Full: p.Full,
+		OtherKey: p.Members != nil && p.Key != l.o.Ceilings.o.Key.Fingerprint(), // known with its first beat
 	}
 	for _, w := range p.Weights {
 		out.Weights = append(out.Weights, view.Weight(w))

@@ -138,6 +138,10 @@ func (p *Process) text(now time.Duration) string {
 		}
 		return fmt.Sprintf("%s has been silent for %v (gossip: %v)", name, round(now-p.Heard), p.Gossip)
 	case StateBehind:
+		if p.OtherKey {
+			return name + " uses another gossip key, so its partitions cannot be told apart from ours: " +
+				"give all processes the same key_file, or without one the same cluster"
+		}
 		if p.Full {
 			return name + " has no room left and turns totals away"
 		}

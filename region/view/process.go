@@ -38,6 +38,7 @@ type Process struct {
 	Digested         bool          // all of its totals have been folded since it was last missed
 	Leaving          bool          // it said that it stops
 	Full             bool          // it had to turn totals away for want of room
+	OtherKey         bool          // it names partitions by another key than ours: none of its totals means anything here
 	Gossip           GossipState
 }
 
@@ -75,7 +76,7 @@ func (p *Process) judge(now time.Duration) State {
 	switch {
 	case p.silent(now):
 		return StateSilent
-	case p.Full || p.Unsent > BehindAfter:
+	case p.OtherKey || p.Full || p.Unsent > BehindAfter:
 		return StateBehind
 	case !p.hears(now) && (p.Acked != 0 || p.Beats >= GoodBeats):
 		return StateUnheard

@@ -78,6 +78,8 @@ func (s *scenario) do(words []string) {
 		s.w.gossip[args[0]] = map[string]view.GossipState{"alive": view.GossipAlive, "dead": view.GossipDead, "left": view.GossipLeft, "unknown": view.GossipUnknown}[args[1]]
 	case "full":
 		s.node(args[0]).full = args[1] == "on"
+	case "key":
+		s.node(args[0]).key = args[1]
 	case "unsent":
 		s.node(args[0]).unsent = s.duration(args[1])
 	case "reload": // reload a,b a=2 b=1

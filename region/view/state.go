@@ -19,7 +19,8 @@ const (
 	// StateUnheard: it is heard, and for UnheardAfter, or GoodBeats at first, has not
 	// acknowledged what we send.
 	StateUnheard
-	// StateBehind: it is heard, but what it says is old, or it has no room.
+	// StateBehind: it is heard, but what it says is old, or of partitions that are not
+	// ours, or it has no room.
 	StateBehind
 	// StateSilent: a live process of it was not heard for SilentAfter.
 	StateSilent

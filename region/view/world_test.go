@@ -40,6 +40,7 @@ type node struct {
 	inbox            []message
 	dirty            bool
 	full             bool
+	key              string // of its partitions
 	unsent           time.Duration
 
 	mode    string
@@ -59,6 +60,7 @@ type message struct {
 	weights  []view.Weight
 	unsent   time.Duration
 	full     bool
+	key      string
 }
 
 type world struct {
@@ -227,7 +229,7 @@ func (w *world) beat(n *node) {
 	for _, other := range w.nodes {
 		w.send(message{
 			kind: "beat", from: n, to: other, seq: n.seq, acks: acks, members: n.view.Advertised(),
-			topology: hash, weights: weights, unsent: n.unsent, full: n.full,
+			topology: hash, weights: weights, unsent: n.unsent, full: n.full, key: n.key,
 		})
 	}
 }
@@ -283,7 +285,7 @@ func (w *world) receive(n *node, m message) {
 		n.seqs[m.from] = m.seq
 		p.Beats++
 		p.Members, p.Topology, p.Weights = m.members, m.topology, m.weights
-		p.Unsent, p.Full = m.unsent, m.full
+		p.Unsent, p.Full, p.OtherKey = m.unsent, m.full, m.key != n.key
 		if seq, ok := m.acks[n]; ok {
 			p.Acked = max(p.Acked, n.sent[seq])
 		}

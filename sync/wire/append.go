@@ -102,10 +102,7 @@ func appendBeat(b []byte, x *Beat) []byte {
 		b = closed(b, mark)
 	}
 	b = appendNames(b, beatMembers, x.Members)
-	if x.Topology != 0 {
-		b = protowire.AppendTag(b, beatTopology, protowire.Fixed64Type)
-		b = protowire.AppendFixed64(b, x.Topology)
-	}
+	b = appendFixed(b, beatTopology, x.Topology)
 	for _, w := range x.Weights {
 		b, mark = open(b, beatWeights)
 		b = appendText(b, weightRegion, w.Region)
@@ -114,7 +111,8 @@ func appendBeat(b []byte, x *Beat) []byte {
 	}
 	b = appendUint(b, beatUnsent, uint64(x.UnsentMS))
 	b = appendFlag(b, beatLeaving, x.Leaving)
-	return appendFlag(b, beatFull, x.Full)
+	b = appendFlag(b, beatFull, x.Full)
+	return appendFixed(b, beatKey, x.Key)
 }
 
 // appendProcess appends a process, which is the first field wherever it stands.
@@ -126,12 +124,19 @@ func appendProcess(b []byte, p *Process) []byte {
 	return closed(b, mark)
 }
 
-// appendUint, appendText and appendFlag leave zeros out, as proto3 does.
+// appendUint, appendFixed, appendText and appendFlag leave zeros out, as proto3 does.
 func appendUint(b []byte, num protowire.Number, v uint64) []byte {
 	if v == 0 {
 		return b
 	}
 	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
+}
+
+func appendFixed(b []byte, num protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendFixed64(protowire.AppendTag(b, num, protowire.Fixed64Type), v)
 }
 
 func appendText(b []byte, num protowire.Number, s string) []byte {

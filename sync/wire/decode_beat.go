@@ -27,6 +27,8 @@ func (b *Beat) known() func(f field) error {
 			return f.flag(&b.Leaving)
 		case beatFull:
 			return f.flag(&b.Full)
+		case beatKey:
+			return f.fixed(&b.Key)
 		}
 		return nil
 	}

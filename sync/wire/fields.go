@@ -48,6 +48,7 @@ const (
 	beatUnsent   protowire.Number = 8
 	beatLeaving  protowire.Number = 9
 	beatFull     protowire.Number = 10
+	beatKey      protowire.Number = 11
 
 	ackProcess  protowire.Number = 1
 	ackSeq      protowire.Number = 2

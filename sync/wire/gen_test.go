@@ -80,6 +80,7 @@ func anyBeat() *rapid.Generator[*wire.Beat] {
 			Topology: rapid.Uint64().Draw(t, "topology"),
 			UnsentMS: edges(0, wire.EndOfTime/1000).Draw(t, "unsent"),
 			Leaving:  rapid.Bool().Draw(t, "leaving"), Full: rapid.Bool().Draw(t, "full"),
+			Key: rapid.Uint64().Draw(t, "key"),
 		}
 		slices.Sort(b.Members)
 		b.Members = slices.Compact(b.Members)

@@ -46,6 +46,8 @@ func goldens() []golden {
 	relay.Of, relay.OfTimeUS = "us-east", relay.TimeUS-minute
 	leaving := beatOf(0, 0)
 	leaving.Leaving, leaving.Full, leaving.Topology, leaving.UnsentMS = true, true, 0, 0
+	keyed := beatOf(1, 0)
+	keyed.Key = wire.NewKey(nil, "prod").Fingerprint()
 	request := &wire.DigestRequest{From: process("ap-south"), Echo: true, Missing: []string{"eu-west", "us-east"}}
 	future := append([]byte{0x08, 0x02}, wire.AppendDigestRequest(nil, request)[2:]...)
 	return []golden{
@@ -57,6 +59,7 @@ func goldens() []golden {
 		{"usage_compressed", "100 limits with three changed totals each, as an s2 block.", wire.AppendUsage(nil, usageOf(100, 3)), usageOf(100, 3), true},
 		{"beat", "A beat that hears two processes and spells out three weights.", wire.AppendBeat(nil, beatOf(2, 3)), beatOf(2, 3), false},
 		{"beat_leaving", "The last beat of a process that is alone and short of room.", wire.AppendBeat(nil, leaving), leaving, false},
+		{"beat_key", "A beat that says which key its ids have.", wire.AppendBeat(nil, keyed), keyed, false},
 		{"beat_compressed", "A beat with 100 acks, as an s2 block.", wire.AppendBeat(nil, beatOf(100, 0)), beatOf(100, 0), true},
 		{"digest_request", "ap-south asks for all, also for what is known of itself.", wire.AppendDigestRequest(nil, request), request, false},
 		{"newer_fields", "A digest request with fields that nobody knows yet, at every level.", withNewerFields(request), request, false},

@@ -110,6 +110,27 @@ func TestIDOfIsTheIDOfBothTogether(t *testing.T) {
 	})
 }
 
+// A fingerprint is compared between versions, so it is for ever as ids are.
+func TestFingerprintTellsKeysApart(t *testing.T) {
+	seen := map[uint64]string{0: "no key"}
+	for _, row := range []struct{ secret, cluster string }{
+		{"", ""}, {"", "prod"}, {"", "test"}, {"prod", ""}, {"correct horse battery staple", "prod"},
+	} {
+		k := wire.NewKey([]byte(row.secret), row.cluster)
+		name := fmt.Sprintf("secret %q, cluster %q", row.secret, row.cluster)
+		if other, taken := seen[k.Fingerprint()]; taken {
+			t.Errorf("%s has the fingerprint of %s", name, other)
+		}
+		seen[k.Fingerprint()] = name
+		if again := wire.NewKey([]byte(row.secret), row.cluster); again.Fingerprint() != k.Fingerprint() {
+			t.Errorf("%s has two fingerprints", name)
+		}
+	}
+	if got := wire.NewKey([]byte("correct horse battery staple"), "x").Fingerprint(); seen[got] != `secret "correct horse battery staple", cluster "prod"` {
+		t.Errorf("with a secret the cluster's name changes the fingerprint")
+	}
+}
+
 func TestKeyIsNotPrinted(t *testing.T) {
 	k := wire.NewKey([]byte("secret"), "prod")
 	for _, verb := range []string{"%v", "%+v", "%s"} {

@@ -148,6 +148,7 @@ func TestMalformedBeatsAreRefusedWithTheirReason(t *testing.T) {
 		{"a member as a number", beatWith(number(5, 1)), wire.ReasonMalformed, "members[0]"},
 		{"a weight as a number", beatWith(number(7, 1)), wire.ReasonMalformed, "weights[0]"},
 		{"topology as a varint", beatWith(number(6, 1)), wire.ReasonMalformed, "wire type"},
+		{"key as a varint", beatWith(number(11, 1)), wire.ReasonMalformed, "wire type"},
 		{"leaving as text", beatWith(text(9, "yes")), wire.ReasonMalformed, "wire type"},
 		{"a usage", wire.AppendUsage(nil, usageOf(1, 1)), wire.ReasonMalformed, "it is a usage"},
 	} {

@@ -59,6 +59,8 @@ type Beat struct {
 	Leaving  bool  // this is its last message
 	// Full: it had to turn totals away for want of room.
 	Full bool
+	// Key is the fingerprint of the key of its ids, 0 when it does not say.
+	Key uint64
 }
 
 // Ack is the newest message that the author has of a peer process.

@@ -136,7 +136,7 @@ func beatObject(b *wire.Beat) object {
 	}
 	return object{
 		"from": processObject(b.From), "seq": b.Seq, "time_us": b.TimeUS, "acks": acks, "members": b.Members,
-		"topology": b.Topology, "weights": weights, "unsent_ms": b.UnsentMS, "leaving": b.Leaving, "full": b.Full,
+		"topology": b.Topology, "weights": weights, "unsent_ms": b.UnsentMS, "leaving": b.Leaving, "full": b.Full, "key": b.Key,
 	}
 }
 
@@ -189,7 +189,7 @@ func TestNoFieldOfTheSchemaIsUntested(t *testing.T) {
 	file := schema(t)
 	want := map[string]int{
 		"Envelope": 3, "Body": 3, "Process": 3, "Usage": 7, "Chunk": 3, "Group": 7,
-		"Beat": 10, "Ack": 3, "Weight": 2, "DigestRequest": 3,
+		"Beat": 11, "Ack": 3, "Weight": 2, "DigestRequest": 3,
 	}
 	got := map[string]int{}
 	for i := range file.Messages().Len() {

@@ -77,8 +77,15 @@ func viewMutants() []mutant {
 			name:   "old-news-is-fresh",
 			breaks: "a process that cannot send what it admitted is as good as silent",
 			file:   "region/view/process.go",
-			old:    "case p.Full || p.Unsent > BehindAfter:", becomes: "case p.Full:",
+			old:    "case p.OtherKey || p.Full || p.Unsent > BehindAfter:", becomes: "case p.OtherKey || p.Full:",
 			killers: by("region/view", "TestScenarios/behind"),
+		},
+		{
+			name:   "another-key-is-ours",
+			breaks: "a process that names partitions by another key is not counted on",
+			file:   "region/view/process.go",
+			old:    "case p.OtherKey || p.Full || p.Unsent > BehindAfter:", becomes: "case p.Full || p.Unsent > BehindAfter:",
+			killers: append(by("region/view", "TestScenarios/other_key"), by("internal/global", "TestAnotherKeyIsNotCountedOn")...),
 		},
 		{
 			name:   "hysteresis-off",

@@ -82,7 +82,7 @@ func (p *process) open() (err error) {
 	p.folds = &folds{Ledger: p.ceilings.Ledger(), p: p}
 	p.rereads = global.NewRereads(s.store.read, p.ceilings, w.log)
 	if p.mesh, err = meshsync.New(meshsync.Options{
-		Self: p.self, Bus: &p.bus, Totals: p.folds, Now: p.now, TimeUS: s.timeUS,
+		Self: p.self, Key: w.key, Bus: &p.bus, Totals: p.folds, Now: p.now, TimeUS: s.timeUS,
 		Known: func(name string) bool {
 			_, ok := s.topology.Region(name)
 			return ok
