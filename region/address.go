@@ -33,6 +33,18 @@ func checkRemote(addr string) error {
 	return checkHost(host, addr)
 }
 
+// checkAdvertised accepts where others are told to connect to: every interface is an
+// address to listen on, and nobody's to reach.
+func checkAdvertised(addr string) error {
+	if err := checkRemote(addr); err != nil {
+		return err
+	}
+	if host, _, _ := splitAddress(addr); everyInterface(host) {
+		return fmt.Errorf("must name a host that others can reach, is %q", clip(addr))
+	}
+	return nil
+}
+
 // onLoopback reports whether an address is for this host alone. Names are not
 // believed: they may mean another address tomorrow.
 func onLoopback(addr string) bool {
@@ -79,8 +91,8 @@ func badLabel(label string) bool {
 // a file that is shown around.
 func checkNATS(raw string) error {
 	u, err := url.Parse(raw)
-	if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "" {
-		return fmt.Errorf("must be like nats://host:4222 (or tls, ws, wss), is %q", clip(raw))
+	if err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "" {
+		return fmt.Errorf("must be like nats://host:4222 or tls://host:4222, is %q", clip(raw))
 	}
 	if u.User != nil {
 		return errors.New("must not carry credentials; name their file in creds_file")
@@ -94,10 +106,11 @@ func checkNATS(raw string) error {
 	return checkRemote(u.Host)
 }
 
-// portAfter is the same host and the next port, "" when there is none.
+// portAfter is the same host and the next port, "" when there is none, or nobody could
+// connect to it.
 func portAfter(addr string) string {
 	host, port, err := splitAddress(addr)
-	if err != nil || host == "" || port == 0 || port == 65535 {
+	if err != nil || everyInterface(host) || port == 0 || port == 65535 {
 		return ""
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port+1))

@@ -142,12 +142,14 @@ func TestEveryFieldArrives(t *testing.T) {
 			},
 			{
 				Name: "us-east", Weight: 1, HTTP: "127.0.0.1:0", Admin: region.DefaultAdmin,
-				Redis: region.Redis{Addrs: []string{"10.0.0.1:6379"}, Mode: region.RedisStandalone, TLS: &region.TLS{}},
-				NATS:  region.NATS{URLs: []string{"tls://nats-us", "nats://[::1]:4222"}, CredsFile: "/run/nats"},
+				Gossip: &region.Gossip{Bind: ":7946", Advertise: "us.example.net:7946", KeyFile: "/run/gossip"},
+				Redis:  region.Redis{Addrs: []string{"10.0.0.1:6379"}, Mode: region.RedisStandalone, TLS: &region.TLS{}},
+				NATS:   region.NATS{URLs: []string{"tls://nats-us", "nats://[::1]:4222"}, CredsFile: "/run/nats"},
 			},
 			{
 				Name: "ap-south", Weight: 1, HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0",
-				Redis: region.Redis{Embedded: true}, NATS: region.NATS{Embedded: true, Gateway: "gw:1"},
+				Gossip: &region.Gossip{Bind: "127.0.0.1:7946", Advertise: "ap.example.net:7946", KeyFile: "/run/gossip"},
+				Redis:  region.Redis{Embedded: true}, NATS: region.NATS{Embedded: true, Gateway: "gw:1"},
 			},
 		},
 		Policies: []quota.Policy{

@@ -68,6 +68,7 @@ func (t *Topology) validateRegions(fs *findings) {
 		}
 		advertised[g.Gossip.Advertise] = g.Name
 	}
+	t.validateKeys(fs)
 }
 
 func (g *Region) validate(fs *findings, at string) {
@@ -82,13 +83,46 @@ func (g *Region) validate(fs *findings, at string) {
 	}
 	if g.Gossip != nil {
 		fs.check(at+"/gossip/bind", checkListen(g.Gossip.Bind))
-		fs.check(at+"/gossip/advertise", checkRemote(g.Gossip.Advertise))
+		fs.check(at+"/gossip/advertise", checkAdvertised(g.Gossip.Advertise))
 	}
 	g.Redis.validate(fs, at+"/redis")
 	g.NATS.validate(fs, at+"/nats")
-	if n := g.Gossip; n != nil && n.KeyFile == "" && g.NATS.Embedded && checkListen(n.Bind) == nil && !onLoopback(n.Bind) {
+	switch n := g.Gossip; {
+	case !g.open():
+	case n != nil:
 		fs.add(at+"/gossip", "needs key_file: the embedded NATS server listens beside gossip on %s, and without a shared key "+
 			"it does so on 127.0.0.1 only; `openssl rand -base64 32` makes one", clip(n.Bind))
+	default:
+		fs.add(at+"/nats/gateway", "needs gossip with key_file: the embedded NATS server listens on %s, and without a shared key "+
+			"it does so on 127.0.0.1 only; `openssl rand -base64 32` makes one", clip(g.NATS.Gateway))
+	}
+}
+
+// keyed reports whether the region has the deployment's secret.
+func (g *Region) keyed() bool { return g.Gossip != nil && g.Gossip.KeyFile != "" }
+
+// open reports whether an embedded NATS server would let anybody join it: it listens
+// beside gossip, or where its gateway is, and has no secret to ask for.
+func (g *Region) open() bool {
+	listen := g.NATS.Gateway
+	if g.Gossip != nil {
+		listen = g.Gossip.Bind
+	}
+	return g.NATS.Embedded && !g.keyed() && checkListen(listen) == nil && !onLoopback(listen)
+}
+
+// validateKeys wants a key in every region or in none: the ids by which regions tell each
+// other of partitions are made with it, and those of two keys mean nothing to each other.
+func (t *Topology) validateKeys(fs *findings) {
+	with := slices.IndexFunc(t.Regions, func(g Region) bool { return g.keyed() })
+	if with < 0 {
+		return
+	}
+	for i := range t.Regions {
+		if g := &t.Regions[i]; !g.keyed() && !g.open() {
+			fs.add(item("/regions", i)+"/gossip", "needs key_file, as region %s has one: without the same key regions cannot tell "+
+				"what the others have used; give it to all or to none", clip(t.Regions[with].Name))
+		}
 	}
 }
 
@@ -137,7 +171,7 @@ func (s *NATS) validate(fs *findings, at string) {
 			fs.add(at+"/embedded", "an embedded server has no urls, creds_file or tls; remove them or `embedded`")
 		}
 		if s.Gateway != "" {
-			fs.check(at+"/gateway", checkRemote(s.Gateway))
+			fs.check(at+"/gateway", checkAdvertised(s.Gateway))
 		}
 		return
 	}

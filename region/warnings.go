@@ -74,7 +74,7 @@ func (t *Topology) warnUnheard(fs *findings) {
 		case !g.NATS.Embedded:
 		case g.NATS.Gateway == "":
 			fs.add(at+"/name", "region %s has an embedded NATS server and no address for its peers, so nobody hears it; "+
-				"give it gossip, or nats: {embedded: true, gateway: host:port}", g.Name)
+				"give it gossip with a key_file, or nats: {urls: …}", g.Name)
 		case embedded && external:
 			fs.add(at+"/name", "region %s has an embedded NATS server and others have urls: the two kinds do not hear each other", g.Name)
 		}
