@@ -39,7 +39,7 @@ func newSite(t *testing.T, name, other string, now *time.Duration, l *quota.Limi
 		t.Fatal(err)
 	}
 	weights := []view.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}}
-	s.viewer, err = view.New(view.Options{Self: name, Started: *now}, view.Topology{Weights: weights})
+	s.viewer, err = view.New(view.Options{Self: name, Started: *now}, view.Topology{Weights: weights, Units: []int64{l.Units}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,6 +166,23 @@ func TestReloadAddsUp(t *testing.T) {
 	us.mustHold("with the old file", 100)
 	us.reload(finer)
 	us.mustHold("with the new file", 100)
+}
+
+// What a decision asks for costs no memory, also where usage comes in several lengths.
+func TestCeilingAllocatesNothing(t *testing.T) {
+	now := time.Second
+	old, finer := limitOf(time.Minute, 0), limitOf(time.Minute, 11)
+	eu, us := newSite(t, "eu-west", "us-east", &now, old), newSite(t, "us-east", "eu-west", &now, old)
+	eu.admits(400)
+	eu.reload(finer)
+	eu.admits(100)
+	eu.tells(us)
+	us.mustHold("told of both", 100)
+	p, l := us.policy()
+	total, held := totalOf("acme", p.Name, l), int64(0)
+	if n := testing.AllocsPerRun(100, func() { held = us.ceilings.Ceiling(p, l, total, false).Units }); n > 0 || held != 100 {
+		t.Errorf("%v allocations for a ceiling of %d, want none for 100", n, held)
+	}
 }
 
 // TestRereadFindsOldLengths: a process that starts with a new configuration tells its
