@@ -39,7 +39,7 @@ func New(opts Options) (*Bus, error) {
 		return nil, fmt.Errorf("natsbus: make instruments: %w", err)
 	}
 	b := &Bus{opts: opts, server: opts.Server, metrics: m, queue: newQueue(), inbox: newInbox(m)}
-	b.state.logger = opts.Logger
+	b.state.logger, b.state.complained = opts.Logger, make(map[string]bool)
 	return b, nil
 }
 

@@ -37,3 +37,17 @@ func TestStateTellsOfChanges(t *testing.T) {
 		}
 	})
 }
+
+// nats.go may report an error while it still connects, before anything else is known.
+func TestStateTakesAnErrorBeforeTheFirstConnection(t *testing.T) {
+	var log bytes.Buffer
+	b, err := New(Options{URLs: []string{"nats://nats:4222"}, Region: "eu", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := session{bus: b}
+	s.failed(nil, nil, errors.New("early"))
+	if got := b.state.read().LastError; got != "early" || strings.Count(log.String(), "early") != 1 {
+		t.Errorf("the status shows %q, the log:\n%s", got, &log)
+	}
+}
