@@ -10,11 +10,15 @@ type Bus interface {
 	Publish(subject string, data []byte, header ...Field) error
 	// Messages delivers what others publish on rl.v1.usage.*, rl.v1.beat.* and
 	// rl.v1.digest.<own region>, those of one publisher in its order. It is bounded:
-	// what does not fit is dropped, and Gaps says so. Our own messages may come back.
+	// what does not fit is dropped, and Drops says so. Our own messages may come back.
 	Messages() <-chan Message
-	// Gaps has something in it after messages may have been missed: the connection
-	// is back, or the reader was too slow. It holds at most one.
+	// Gaps has something in it after a connection was made: what either side published
+	// before it may be lost. It holds at most one.
 	Gaps() <-chan struct{}
+	// Drops has something in it after messages that had come were dropped, because the
+	// reader of Messages was too slow. What we publish is not concerned. It holds at
+	// most one, and may have something in it again after each message that is read.
+	Drops() <-chan struct{}
 }
 
 // Message is what a Bus delivers. Data and Header belong to the receiver.

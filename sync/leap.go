@@ -25,7 +25,7 @@ const RestingFor = 20
 // Resting reports whether this process has done nothing but beat for RestingFor beats,
 // has nothing else to do, and hears everybody it knows.
 func (m *Mesh) Resting() bool {
-	if !m.Idle() || m.due.urgent != never || m.due.digest != never || m.answers.asked || m.outbox.down {
+	if !m.Idle() || m.due.urgent != never || m.due.digest != never || m.due.catchUp != never || m.answers.asked || m.outbox.down {
 		return false
 	}
 	return m.regular() && m.roster.resting(m.o.Now())

@@ -22,6 +22,11 @@ const (
 	urgentEvery = 10 * time.Millisecond // at most one urgent message in that time
 	beatGap     = 20 * time.Millisecond // beats asked for by Beat keep this distance
 	lateTick    = time.Second           // a tick this late is worth a line in the log
+
+	// catchUpEvery is the least time between two catchings-up. A reader that is too slow
+	// misses something with nearly each message that it takes; whatever it said in
+	// return each time would only make it and everybody else slower.
+	catchUpEvery = time.Second
 )
 
 // Mesh is one process's voice and ear between regions: it publishes the totals
@@ -48,6 +53,7 @@ type Mesh struct {
 	owed     bool // some digest or echo is, as of the last look
 	lastBeat time.Duration
 	lastTick time.Duration
+	caughtUp time.Duration // when catchUp was last; 0: never
 	due      dues
 }
 
@@ -93,6 +99,8 @@ func (m *Mesh) Run(ctx context.Context) error {
 			m.Receive(msg)
 		case <-m.o.Bus.Gaps():
 			m.Reconnected()
+		case <-m.o.Bus.Drops():
+			m.Missed()
 		case <-m.o.Totals.Urgent():
 			m.urgent()
 		case <-m.beatNow:
@@ -117,7 +125,9 @@ func (m *Mesh) tick() {
 	if gone := m.roster.forgetSilent(now, m.o.Known); gone > 0 {
 		m.signal()
 	}
-	m.publishChanges(now)
+	if m.publishChanges(now) {
+		m.rollOn(now)
+	}
 	m.settle(now)
 	m.askDue(now)
 }

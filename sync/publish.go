@@ -50,22 +50,23 @@ func (b *outbox) unsent(now time.Duration, t Totals) time.Duration {
 	return age
 }
 
-// publishChanges sends all changes, then a slice of the rolling digest.
-func (m *Mesh) publishChanges(now time.Duration) {
+// publishChanges sends all changes, and reports whether the bus took them.
+func (m *Mesh) publishChanges(now time.Duration) bool {
 	if m.roster.silenced(now) {
-		return
+		return false
 	}
 	late := m.outbox.unsent(now, m.o.Totals) > BeatEvery
 	if _, err := m.take(now, tickEntries, true); err != nil {
-		return
+		return false
 	}
 	if late {
 		m.beatSoon() // the last beat said that changes wait; until the next, peers count us out
 	}
-	m.rollOn(now)
+	return true
 }
 
-// rollOn sends a slice of the rolling digest, if one is due.
+// rollOn sends a slice of the rolling digest, if one is due. It is called by ticks alone,
+// so whatever else happens there is at most one slice in TickEvery.
 func (m *Mesh) rollOn(now time.Duration) {
 	live := 2 * m.o.Totals.Series() // two live buckets each
 	if live <= rollLeast && m.outbox.rolled > 0 && now-m.outbox.rolled < rollRest {

@@ -4,30 +4,31 @@ import "time"
 
 // The steps of a mesh: what Run does, without its goroutine and its timer. Whoever
 // takes them itself, one at a time and instead of Run, calls Begin first, Receive for
-// each message, Reconnected when the bus is back, and Advance when Due has come or
-// when something else has been called or the totals were changed.
+// each message, Reconnected when the bus is back, Missed when messages were dropped, and
+// Advance when Due has come or when something else has been called or the totals were
+// changed.
 //
-//	Begin ─▶ ┌ Receive, Reconnected ┐ ─▶ Leave
-//	         └ Advance, at Due      ┘
+//	Begin ─▶ ┌ Receive, Reconnected, Missed ┐ ─▶ Leave
+//	         └ Advance, at Due              ┘
 
 // never comes after every due time.
 const never = time.Duration(1<<63 - 1)
 
 // dues is when the work that waits for its time is to be done, by Options.Now.
 type dues struct {
-	tick, beat, urgent, digest time.Duration
+	tick, beat, urgent, digest, catchUp time.Duration
 }
 
 // Begin is the first step.
 func (m *Mesh) Begin() {
 	m.started = m.o.Now()
 	m.lastTick = m.started
-	m.due = dues{tick: m.started + TickEvery, beat: m.started, urgent: never, digest: never}
+	m.due = dues{tick: m.started + TickEvery, beat: m.started, urgent: never, digest: never, catchUp: never}
 }
 
 // Due is when Advance has to be called next, by Options.Now; it may be past.
 func (m *Mesh) Due() time.Duration {
-	return min(m.due.tick, m.due.beat, m.due.urgent, m.due.digest)
+	return min(m.due.tick, m.DueIdle())
 }
 
 // Idle reports whether ticks find nothing to do: no totals are known, nothing waits to
@@ -39,7 +40,9 @@ func (m *Mesh) Idle() bool {
 }
 
 // DueIdle is Due while ticks are left out.
-func (m *Mesh) DueIdle() time.Duration { return min(m.due.beat, m.due.urgent, m.due.digest) }
+func (m *Mesh) DueIdle() time.Duration {
+	return min(m.due.beat, m.due.urgent, m.due.digest, m.due.catchUp)
+}
 
 // SkipTicks leaves out the ticks that were due up to now; those to come keep their pace.
 func (m *Mesh) SkipTicks() {
@@ -79,6 +82,9 @@ func (m *Mesh) Advance() {
 		m.due.digest = never
 		m.answer()
 	}
+	if m.due.catchUp <= now {
+		m.catchUp(now)
+	}
 }
 
 // Leave is the last step: what has not been published is, and peers are told.
@@ -91,10 +97,30 @@ func (m *Mesh) Leave() {
 
 // Reconnected has both sides catch up on what the bus may have lost.
 func (m *Mesh) Reconnected() {
-	m.publishChanges(m.o.Now())
+	m.restart()
+	m.catchUpSoon()
+}
+
+// Missed has this process catch up on messages that were dropped on their way to Receive.
+// The digest under way goes on: what we publish arrives.
+func (m *Mesh) Missed() { m.catchUpSoon() }
+
+// catchUpSoon catches up now, or as soon as the last time is catchUpEvery ago.
+func (m *Mesh) catchUpSoon() {
+	now := m.o.Now()
+	if next := m.caughtUp + catchUpEvery; m.caughtUp > 0 && now < next {
+		m.due.catchUp = next
+		return
+	}
+	m.catchUp(now)
+}
+
+// catchUp says what there is to say, and asks everybody for a digest.
+func (m *Mesh) catchUp(now time.Duration) {
+	m.caughtUp, m.due.catchUp = max(now, 1), never
+	m.publishChanges(now)
 	m.beatSoon()
 	m.askAll()
-	m.restart()
 }
 
 // taken takes what a channel holds, if it holds something.

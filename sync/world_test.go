@@ -50,6 +50,7 @@ type node struct {
 	done   chan error
 	tracer trace.Tracer // nil: nothing is traced
 	checks func([]wire.Group) []trace.SpanContext
+	via    func(meshsync.Bus) meshsync.Bus // what stands between it and its bus; nil: nothing
 
 	mu        sync.Mutex
 	view      meshsync.Advertised
@@ -93,8 +94,12 @@ func (n *node) key() wire.Key { return wire.NewKey(nil, n.self.Region) }
 func (n *node) start(totals meshsync.Totals) {
 	t := n.w.t
 	t.Helper()
+	var bus meshsync.Bus = n.bus
+	if n.via != nil {
+		bus = n.via(bus)
+	}
 	m, err := meshsync.New(meshsync.Options{
-		Self: n.self, Key: n.key(), Bus: n.bus, Totals: totals, Now: n.now, TimeUS: n.timeUS,
+		Self: n.self, Key: n.key(), Bus: bus, Totals: totals, Now: n.now, TimeUS: n.timeUS,
 		Known: n.w.known, Regions: n.w.topology, View: n.advertised, Exchange: n.exchanged, Reread: n.reread,
 		Logger: slog.New(&n.log), Tracer: n.tracer, Checks: n.checks,
 		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(n.reader)).Meter("test"),

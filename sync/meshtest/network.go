@@ -47,7 +47,7 @@ func NewNetwork(seed uint64) *Network {
 func (n *Network) Join(region string) *Bus {
 	b := &Bus{
 		net: n, region: region,
-		messages: make(chan meshsync.Message, Capacity), gaps: make(chan struct{}, 1),
+		messages: make(chan meshsync.Message, Capacity), gaps: make(chan struct{}, 1), drops: make(chan struct{}, 1),
 		routes: map[*Bus]*route{},
 	}
 	n.mu.Lock()
@@ -81,6 +81,7 @@ type Bus struct {
 
 	messages chan meshsync.Message
 	gaps     chan struct{}
+	drops    chan struct{}
 
 	// These belong to net.mu.
 	routes map[*Bus]*route // to the others
@@ -116,6 +117,9 @@ func (b *Bus) Messages() <-chan meshsync.Message { return b.messages }
 // Gaps implements meshsync.Bus.
 func (b *Bus) Gaps() <-chan struct{} { return b.gaps }
 
+// Drops implements meshsync.Bus.
+func (b *Bus) Drops() <-chan struct{} { return b.drops }
+
 // Down takes the process off the network: it can publish nothing and misses what
 // others do.
 func (b *Bus) Down() {
@@ -124,12 +128,12 @@ func (b *Bus) Down() {
 	b.down = true
 }
 
-// Up brings it back, and says that there was a gap.
+// Up brings it back, and says so by Gaps.
 func (b *Bus) Up() {
 	b.net.mu.Lock()
 	defer b.net.mu.Unlock()
 	b.down = false
-	b.gap()
+	signal(b.gaps)
 }
 
 // Refuse has Publish fail for subjects with this prefix, as a bus whose queue is
@@ -174,13 +178,13 @@ func (b *Bus) deliver(m meshsync.Message) {
 	select {
 	case b.messages <- m:
 	default:
-		b.gap()
+		signal(b.drops)
 	}
 }
 
-func (b *Bus) gap() {
+func signal(c chan struct{}) {
 	select {
-	case b.gaps <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -22,6 +22,7 @@ type Bus struct {
 	queue   *queue
 	inbox   *inbox
 	state   state
+	gaps    chan struct{} // holds one
 
 	discovered []string // Run's own: servers that others told of
 }
@@ -38,7 +39,7 @@ func New(opts Options) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: make instruments: %w", err)
 	}
-	b := &Bus{opts: opts, server: opts.Server, metrics: m, queue: newQueue(), inbox: newInbox(m)}
+	b := &Bus{opts: opts, server: opts.Server, metrics: m, queue: newQueue(), inbox: newInbox(m), gaps: make(chan struct{}, 1)}
 	b.state.logger, b.state.complained = opts.Logger, make(map[string]bool)
 	return b, nil
 }
@@ -55,9 +56,12 @@ func (b *Bus) Publish(subject string, data []byte, header ...meshsync.Field) err
 // asked of our region. It is never closed.
 func (b *Bus) Messages() <-chan meshsync.Message { return b.inbox.out }
 
-// Gaps has something in it after a connection was made and after a message that
-// had arrived was dropped. It holds at most one.
-func (b *Bus) Gaps() <-chan struct{} { return b.inbox.gaps }
+// Gaps has something in it after a connection was made. It holds at most one.
+func (b *Bus) Gaps() <-chan struct{} { return b.gaps }
+
+// Drops has something in it after a message that had arrived was dropped. It holds at
+// most one.
+func (b *Bus) Drops() <-chan struct{} { return b.inbox.drops }
 
 // Connected tells whether there is a connection whose subscriptions are in place.
 func (b *Bus) Connected() bool { return b.state.read().Connected }
@@ -102,7 +106,7 @@ func (b *Bus) connected(s *session) {
 	if b.server == nil {
 		b.discovered = s.nc.DiscoveredServers()
 	}
-	b.inbox.gap()
+	signal(b.gaps)
 }
 
 func (b *Bus) shown(s *session) string {

@@ -12,7 +12,7 @@
 //   - What could not be sent while there was a connection is dropped, never kept
 //     for later: a message is state, and the next one has newer state.
 //   - The messages of one publisher arrive in its order, over all subjects. Those
-//     that the reader is too slow for are dropped and counted, and Gaps says so.
+//     that the reader is too slow for are dropped and counted, and Drops says so.
 //   - A connection is looked for for ever. It counts as there once its
 //     subscriptions are in place, and then Gaps says that something was missed.
 //

@@ -21,7 +21,7 @@ const arrivals = InboxMessages
 type inbox struct {
 	in      chan *nats.Msg        // written by nats.go; its owner never closes it
 	out     chan meshsync.Message // unbuffered: what is taken is gone from the ring
-	gaps    chan struct{}         // holds one
+	drops   chan struct{}         // holds one
 	metrics *metrics
 
 	overflowed atomic.Bool                   // nats.go found in full
@@ -38,7 +38,7 @@ func newInbox(m *metrics) *inbox {
 	return &inbox{
 		in:      make(chan *nats.Msg, arrivals),
 		out:     make(chan meshsync.Message),
-		gaps:    make(chan struct{}, 1),
+		drops:   make(chan struct{}, 1),
 		metrics: m,
 	}
 }
@@ -57,13 +57,13 @@ func (b *inbox) run(ctx context.Context) {
 			b.metrics.received()
 			if !r.push(meshsync.Message{Subject: m.Subject, Data: m.Data, Header: fieldsOf(m.Header)}) {
 				b.metrics.drop(dropReader, 1)
-				b.gap()
+				signal(b.drops)
 			}
 			// nats.go tells of the first message that it drops in a row. The row is
 			// over once in is empty, and only then is everything said.
 			if len(b.in) == 0 && b.overflowed.Swap(false) {
 				b.countOverflow()
-				b.gap()
+				signal(b.drops)
 			}
 		case out <- next:
 			r.pop()
@@ -76,7 +76,7 @@ func (b *inbox) run(ctx context.Context) {
 // overflow notes that nats.go has begun to drop.
 func (b *inbox) overflow() {
 	b.overflowed.Store(true)
-	b.gap()
+	signal(b.drops)
 }
 
 // countOverflow counts what nats.go has dropped since the last time.
@@ -95,10 +95,10 @@ func (b *inbox) countOverflow() {
 	s.counted = total
 }
 
-// gap says that messages may have been missed.
-func (b *inbox) gap() {
+// signal has something in a channel that holds one.
+func signal(c chan struct{}) {
 	select {
-	case b.gaps <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -47,9 +47,9 @@ func numbered(i, size int) *nats.Msg {
 	return &nats.Msg{Subject: "s", Data: data}
 }
 
-func gapped(b *inbox) bool {
+func missed(b *inbox) bool {
 	select {
-	case <-b.gaps:
+	case <-b.drops:
 		return true
 	default:
 		return false
@@ -73,14 +73,14 @@ func TestInboxBounds(t *testing.T) {
 					b.in <- numbered(i, tt.size)
 				}
 				synctest.Wait()
-				if gapped(b) {
-					t.Error("a gap although everything fitted")
+				if missed(b) {
+					t.Error("said that something was dropped although everything fitted")
 				}
 				for i := range beyond {
 					b.in <- numbered(tt.fits+i, tt.size)
 					synctest.Wait()
-					if !gapped(b) {
-						t.Errorf("no gap for message %d beyond", i)
+					if !missed(b) {
+						t.Errorf("nothing said of message %d beyond", i)
 					}
 				}
 				for i := range tt.fits {
@@ -99,25 +99,25 @@ func TestInboxBounds(t *testing.T) {
 }
 
 // nats.go tells only of the first message that it drops in a row. Whoever asked
-// for everything again at that moment would miss the rest, so the gap is said
-// again once the row is over.
-func TestInboxGapAfterOverflow(t *testing.T) {
+// for everything again at that moment would miss the rest, so it is said again once
+// the row is over.
+func TestInboxTellsOfOverflowTwice(t *testing.T) {
 	inboxBubble(t, func(b *inbox) {
 		b.overflow()
-		if !gapped(b) {
-			t.Error("no gap when messages begin to be dropped")
+		if !missed(b) {
+			t.Error("nothing said when messages begin to be dropped")
 		}
 		b.in <- numbered(1, 8)
 		<-b.out
 		synctest.Wait()
-		if !gapped(b) {
-			t.Error("no gap after the last of them was dropped")
+		if !missed(b) {
+			t.Error("nothing said after the last of them was dropped")
 		}
 		b.in <- numbered(2, 8)
 		<-b.out
 		synctest.Wait()
-		if gapped(b) {
-			t.Error("a gap although nothing was dropped")
+		if missed(b) {
+			t.Error("said that something was dropped although nothing was")
 		}
 	})
 }

@@ -80,6 +80,9 @@ func (*port) Messages() <-chan meshsync.Message { return nil }
 // Gaps implements sync.Bus; the world tells by itself.
 func (*port) Gaps() <-chan struct{} { return nil }
 
+// Drops implements sync.Bus; the world drops nothing that has come.
+func (*port) Drops() <-chan struct{} { return nil }
+
 // Publish implements sync.Bus.
 func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 	w := b.p.site.w

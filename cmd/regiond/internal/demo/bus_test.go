@@ -46,6 +46,7 @@ func (p *plug) Publish(subject string, data []byte, header ...meshsync.Field) er
 
 func (p *plug) Messages() <-chan meshsync.Message { return p.wire.inboxes[p.region] }
 func (p *plug) Gaps() <-chan struct{}             { return nil }
+func (p *plug) Drops() <-chan struct{}            { return nil }
 
 // received takes what has arrived at a bus so far: up to a mark of its own, which
 // no cut takes.

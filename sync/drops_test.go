@@ -1,0 +1,96 @@
+package sync_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/meshtest"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// leaky is a bus that says after each message that it delivers that others were lost.
+type leaky struct {
+	meshsync.Bus
+	out         chan meshsync.Message
+	gaps, drops chan struct{}
+}
+
+func (b *leaky) Messages() <-chan meshsync.Message { return b.out }
+func (b *leaky) Gaps() <-chan struct{}             { return b.gaps }
+func (b *leaky) Drops() <-chan struct{}            { return b.drops }
+
+// run delivers until ctx ends, and says so on one of the two channels.
+func (b *leaky) run(ctx context.Context, lost chan struct{}) {
+	for {
+		select {
+		case m := <-b.Bus.Messages():
+			select {
+			case b.out <- m:
+			case <-ctx.Done():
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case lost <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// However often a bus says that something was lost, there is one catching-up a second.
+// A reader that is too slow publishes its digest to the end all the same.
+func TestCatchesUpOnceASecond(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		lost     func(*leaky) chan struct{}
+		digested bool
+	}{
+		{"the reader is too slow", func(b *leaky) chan struct{} { return b.drops }, true},
+		{"the connection is new", func(b *leaky) chan struct{} { return b.gaps }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.net.SetAll(meshtest.Link{Latency: oneWay}, w.regions...)
+				us := w.join("us", "a", 2, 0)
+				us.totals.UrgentAbove = 0
+				eu := w.newNode("eu", "a", 1, 0)
+				eu.via = func(bus meshsync.Bus) meshsync.Bus {
+					b := &leaky{bus, make(chan meshsync.Message), make(chan struct{}, 1), make(chan struct{}, 1)}
+					go b.run(w.t.Context(), c.lost(b))
+					return b
+				}
+				eu.totals = meshtest.NewTotals("eu", w.now)
+				for i := range 200 { // a digest of eight seconds
+					eu.totals.Admit(1, eu.cell(uint64(i)))
+				}
+				eu.start(pieced{eu.totals})
+				sent, heard := 0, eu.counter("regiond.sync.received", "kind", "usage")
+				eu.bus.Spy(func(m meshsync.Message) {
+					if u, err := wire.DecodeUsage(m.Data); err != nil || u.Chunk.Digest == 0 {
+						sent++
+					}
+				})
+				for range 1000 { // for ten seconds, each ten milliseconds
+					us.totals.Admit(1, us.cell(1))
+					sleep(10 * time.Millisecond)
+				}
+				eu.bus.Spy(nil)
+				if n := eu.counter("regiond.sync.received", "kind", "usage") - heard; n < 900 {
+					t.Errorf("eu heard %d messages, too few to tell", n)
+				}
+				// A second has ten ticks, which roll, two beats of its own, and a beat and a
+				// request to catch up.
+				if sent > 10*(10+2+2)+10 {
+					t.Errorf("eu sent %d messages beside its digest in ten seconds", sent)
+				}
+				if p := us.knows(eu); p.Digested != c.digested {
+					t.Errorf("us has eu's digest: %v", p.Digested)
+				}
+			}, "eu", "us")
+		})
+	}
+}
