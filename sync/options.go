@@ -35,8 +35,10 @@ type Totals interface {
 	Live(of string, entries int) iter.Seq[[]wire.Group]
 	// Roll returns the next of our own live totals, so that all pass by in turn.
 	Roll(entries int) []wire.Group
-	// Series is how many series are known, of any region. It only sizes Roll.
+	// Series is how many series are known, of any region.
 	Series() int
+	// Own is how many totals of our own are held; some of them may be over. It sizes Roll.
+	Own() int
 	// Sweep frees what has ended. It is called at each tick.
 	Sweep()
 	// Full reports that something was turned away lately for want of room.

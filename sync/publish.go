@@ -19,8 +19,8 @@ const (
 	rollOver  = 30 * time.Second
 	rollLeast = 64
 	rollMost  = 2048
-	// rollRest is the pause after each slice where so few series are known that one
-	// slice is everything: then nothing is gained by repeating it at every tick.
+	// rollRest is the pause after each slice where so little is known that one slice
+	// passes by everything: then nothing is gained by repeating it at every tick.
 	rollRest = time.Second
 	// lastRounds bounds what a leaving process still publishes.
 	lastRounds = 16
@@ -68,12 +68,14 @@ func (m *Mesh) publishChanges(now time.Duration) bool {
 // rollOn sends a slice of the rolling digest, if one is due. It is called by ticks alone,
 // so whatever else happens there is at most one slice in TickEvery.
 func (m *Mesh) rollOn(now time.Duration) {
-	live := 2 * m.o.Totals.Series() // two live buckets each
-	if live <= rollLeast && m.outbox.rolled > 0 && now-m.outbox.rolled < rollRest {
+	own := m.o.Totals.Own()
+	// The series of others are no part of a slice, but have to be passed by as well.
+	if max(own, m.o.Totals.Series()) <= rollLeast && m.outbox.rolled > 0 && now-m.outbox.rolled < rollRest {
 		return
 	}
 	m.outbox.rolled = max(now, 1)
-	perTick := live / int(rollOver/TickEvery)
+	const ticks = int(rollOver / TickEvery)
+	perTick := (own + ticks - 1) / ticks
 	for _, groups := range messages(m.o.Totals.Roll(min(max(perTick, rollLeast), rollMost))) {
 		if m.sendUsage("", wire.Chunk{}, groups, nil) != nil {
 			return // it comes round again

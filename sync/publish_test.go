@@ -155,6 +155,42 @@ func TestRollingDigestHealsWhatNobodyMissed(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
+// fewSeries counts series as the ledger does: many totals may be of one.
+type fewSeries struct {
+	*meshtest.Totals
+	series int
+}
+
+func (t fewSeries) Series() int { return t.series }
+
+// The rolling digest goes round in its time whatever the limits have for buckets.
+func TestRollingDigestOfManyBucketsGoesRoundInTime(t *testing.T) {
+	bubble(t, func(w *world) {
+		const ids, buckets = 3_000, 12
+		w.net.SetAll(meshtest.Link{Latency: oneWay}, w.regions...)
+		eu, us := w.newNode("eu", "a", 1, 0), w.join("us", "a", 2, 0)
+		eu.totals = meshtest.NewTotals("eu", w.now)
+		eu.start(fewSeries{eu.totals, ids})
+		sleep(2 * time.Second)
+		var groups []wire.Group
+		for b := range buckets {
+			g := wire.Group{Limit: "standard.fine", WindowUS: 60_000_000, BucketUS: 6_000_000, Bucket: eu.timeUS()/6_000_000 - int64(b)}
+			for id := range uint64(ids) {
+				g.IDs, g.Epochs, g.Units = append(g.IDs, id), append(g.Epochs, 1+g.Bucket*g.BucketUS), append(g.Units, 9)
+			}
+			groups = append(groups, g)
+		}
+		// Folded as a sibling's, they are published already and leave by no other way.
+		if err := eu.totals.Fold("eu", eu.timeUS(), w.now(), groups); err != nil {
+			t.Fatal(err)
+		}
+		sleep(30*time.Second + oneWay)
+		if got := len(us.totals.Of("eu")); got != ids*buckets {
+			t.Errorf("us knows %d of %d totals", got, ids*buckets)
+		}
+	}, "eu", "us")
+}
+
 // Few totals pass by once a second, not at every tick: one message is all of them.
 func TestFewTotalsRollOnceASecond(t *testing.T) {
 	bubble(t, func(w *world) {

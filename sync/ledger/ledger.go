@@ -35,9 +35,9 @@ const (
 	shardCount = 64
 	shardShift = 64 - 6
 	// fullFor is how long Full remembers at most. A peer's total that was turned away
-	// comes again within it while the peer's rolling digest has at most 1,200,000
-	// totals to pass by; one of more, or of ours, can be missing for longer where a
-	// window is.
+	// comes again within it while the peer holds at most 1,200,000 totals of its own,
+	// in however many buckets: so many its rolling digest passes by in a minute. One of
+	// more, or of ours, can be missing for longer where a window is.
 	fullFor = time.Minute
 )
 
@@ -126,6 +126,7 @@ type Ledger struct {
 	series    atomic.Int64 // how many
 	listed    atomic.Int64 // how many of them are in the outbox
 	cells     atomic.Int64
+	owned     atomic.Int64 // how many of them are our own
 	fullUntil atomic.Int64 // µs of our clock
 	swept     atomic.Uint32
 	census    census
@@ -189,6 +190,10 @@ func (l *Ledger) known(name string) int {
 
 // Series is how many series are known.
 func (l *Ledger) Series() int { return int(l.series.Load()) }
+
+// Own is how many totals of our own region are held: live ones, and those that are over
+// while others of their aligned window are not.
+func (l *Ledger) Own() int { return int(l.owned.Load()) }
 
 // Full reports whether something live was turned away for want of room lately: in
 // the last two of its windows, and at most a minute.

@@ -161,6 +161,7 @@ func (l *Ledger) ownCell(sh *shard, b *ownBucket) *ownCell {
 	}
 	b.own = s.own
 	o := sh.owns.at(s.own)
+	l.owned.Add(1)
 	k, c := sh.ownCells.alloc()
 	*c = ownCell{bucket: b.bucket, epoch: b.epoch, place: place, next: o.cells}
 	o.cells = k

@@ -214,6 +214,10 @@ func (p *pair) Check(*rapid.T) {
 	if p.ledger.Full() || p.ledger.Series() != len(p.twin.series()) {
 		p.Fatalf("%d series (full: %v), want %d", p.ledger.Series(), p.ledger.Full(), len(p.twin.series()))
 	}
+	own := len(p.twin.list(func(c ledger.Cell) bool { return c.Region == "eu-west" }))
+	if got := p.ledger.Own(); got != own {
+		p.Fatalf("%d totals of our own, want %d", got, own)
+	}
 	order := func(a, b overshot) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
 	slices.SortFunc(p.ended, order)
 	slices.SortFunc(p.twin.ended, order)

@@ -79,7 +79,9 @@ func (l *Ledger) finish(sh *shard, i uint32, nowUS int64, done []finished) []fin
 		_, ok := slices.BinarySearchFunc(runs, sp.window(bucket), func(r run, w int64) int { return cmp.Compare(r.window, w) })
 		return ok
 	}
-	l.freed(sh.dropPeers(s, ended) + sh.dropOwn(s, ended))
+	own := sh.dropOwn(s, ended)
+	l.owned.Add(-int64(own))
+	l.freed(sh.dropPeers(s, ended) + own)
 	if l.overshoot != nil {
 		for _, r := range runs {
 			done = append(done, finished{limit: sp.limit, units: r.units})

@@ -190,6 +190,13 @@ func (t *Totals) Series() int {
 	return len(t.units)
 }
 
+// Own implements meshsync.Totals.
+func (t *Totals) Own() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.own)
+}
+
 // Sweep implements meshsync.Totals.
 func (t *Totals) Sweep() {}
 
