@@ -2,6 +2,7 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -55,7 +56,8 @@ type digest struct {
 	chunk  wire.Chunk
 	groups []wire.Group
 	ahead  []wire.Group
-	more   bool // ahead is there
+	more   bool           // ahead is there
+	cut    [][]wire.Group // what comes after ahead, before the walk goes on
 	next   func() ([]wire.Group, bool)
 	stop   func()
 }
@@ -69,7 +71,11 @@ func newDigest(number uint64, of string, live iter.Seq[[]wire.Group]) *digest {
 }
 
 func (d *digest) look() {
-	d.ahead, d.more = d.next()
+	if len(d.cut) > 0 {
+		d.ahead, d.more, d.cut = d.cut[0], true, d.cut[1:]
+	} else {
+		d.ahead, d.more = d.next()
+	}
 	d.chunk.Count = d.chunk.Index + 1
 	if d.more {
 		d.chunk.Count++
@@ -85,6 +91,21 @@ func (d *digest) advance() bool {
 	d.chunk.Index++
 	d.look()
 	return true
+}
+
+// halve cuts the chunk in two, since the bus found it too large. A single total is left
+// out: then the chunk is empty.
+func (d *digest) halve() {
+	cut := halves(d.groups)
+	if cut == nil {
+		d.groups = nil
+		return
+	}
+	if d.more {
+		d.cut = slices.Insert(d.cut, 0, d.ahead)
+	}
+	d.groups, d.cut = cut[0], slices.Concat(cut[1:], d.cut)
+	d.look()
 }
 
 // pieces cuts what a walk yields into messages.
@@ -190,7 +211,7 @@ func (m *Mesh) answer() {
 		m.beginDigest(now)
 	}
 	d := a.current
-	if m.roster.silenced(now) || m.sendUsage(d.of, d.chunk, d.groups, a.span) != nil {
+	if m.roster.silenced(now) || m.sendChunk(d, a.span) != nil {
 		m.due.digest = now + chunkRetry
 		return
 	}
@@ -202,6 +223,20 @@ func (m *Mesh) answer() {
 	a.restEnd = now + restFor*(now-a.began)
 	if a.asked {
 		m.due.digest = max(now+answerAfter, a.restEnd)
+	}
+}
+
+// sendChunk sends the chunk, or as much of it as fits a message.
+func (m *Mesh) sendChunk(d *digest, span trace.Span) error {
+	for {
+		err := m.sendUsage(d.of, d.chunk, d.groups, span)
+		if !errors.Is(err, ErrTooLarge) || len(d.groups) == 0 {
+			return err
+		}
+		if totals(d.groups) == 1 {
+			m.metrics.notSent()
+		}
+		d.halve()
 	}
 }
 

@@ -1,12 +1,19 @@
 package sync
 
+import "errors"
+
+// ErrTooLarge is what Publish answers when the bus would not take a message of that size
+// however often it were tried.
+var ErrTooLarge = errors.New("message is larger than the bus takes")
+
 // Bus carries messages between processes at most once: it may lose, repeat and
 // delay them, and nothing here depends on more. Implementations are safe for
 // concurrent use.
 type Bus interface {
 	// Publish hands a message over and returns at once, whatever state the
 	// connection is in. nil means only that the bus took it; an error that it is
-	// gone. data is not kept. header travels beside it, for nearly all messages none.
+	// gone, ErrTooLarge that it would be every time. data is not kept. header travels
+	// beside it, for nearly all messages none.
 	Publish(subject string, data []byte, header ...Field) error
 	// Messages delivers what others publish on rl.v1.usage.*, rl.v1.beat.* and
 	// rl.v1.digest.<own region>, those of one publisher in its order. It is bounded:

@@ -24,7 +24,8 @@ const (
 //
 //	regiond_sync_published_total{kind}           messages that the bus took
 //	regiond_sync_published_bytes_total{kind}     their size
-//	regiond_sync_publish_errors_total            messages that it did not take
+//	regiond_sync_publish_errors_total            messages that it did not take, and
+//	                                             totals too large for any
 //	regiond_sync_received_total{kind,region}     messages that were used, by author
 //	regiond_sync_received_bytes_total{kind,region}
 //	regiond_sync_refused_total{reason}           messages that were not

@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -76,9 +77,15 @@ func (m *Mesh) rollOn(now time.Duration) {
 	m.outbox.rolled = max(now, 1)
 	const ticks = int(rollOver / TickEvery)
 	perTick := (own + ticks - 1) / ticks
-	for _, groups := range messages(m.o.Totals.Roll(min(max(perTick, rollLeast), rollMost))) {
-		if m.sendUsage("", wire.Chunk{}, groups, nil) != nil {
+	left := messages(m.o.Totals.Roll(min(max(perTick, rollLeast), rollMost)))
+	for len(left) > 0 {
+		switch err := m.sendUsage("", wire.Chunk{}, left[0], nil); {
+		case errors.Is(err, ErrTooLarge):
+			left = m.halved(left)
+		case err != nil:
 			return // it comes round again
+		default:
+			left = left[1:]
 		}
 	}
 }
@@ -115,13 +122,36 @@ func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err er
 func (m *Mesh) drain() error {
 	b := &m.outbox
 	for len(b.left) > 0 {
-		if err := m.sendUsage("", wire.Chunk{}, b.left[0], m.publication(b.left[0])); err != nil {
+		switch err := m.sendUsage("", wire.Chunk{}, b.left[0], m.publication(b.left[0])); {
+		case errors.Is(err, ErrTooLarge):
+			b.left = m.halved(b.left)
+		case err != nil:
 			return err
+		default:
+			m.published()
+			b.left = b.left[1:]
 		}
-		m.published()
-		b.left = b.left[1:]
 	}
 	return nil
+}
+
+// halved is what is left to send once the bus has found the first message too large:
+// that in two, or without it when it is a single total, which is counted.
+func (m *Mesh) halved(left [][]wire.Group) [][]wire.Group {
+	half := halves(left[0])
+	if half == nil {
+		m.metrics.notSent()
+	}
+	return append(half, left[1:]...)
+}
+
+// halves cuts a message in two; none when it is a single total.
+func halves(message []wire.Group) [][]wire.Group {
+	n := totals(message)
+	if n < 2 {
+		return nil
+	}
+	return wire.Split(message, (n+1)/2, 0)
 }
 
 // publishAll is the last publication.
@@ -177,9 +207,16 @@ func (m *Mesh) publish(kind, subject string, timeUS int64, span trace.Span) erro
 	return nil
 }
 
-// told counts what became of a message and logs when that changes.
+// told counts what became of a message and logs when that changes. One that is too
+// large says nothing of the next.
 func (m *Mesh) told(kind string, err error) {
 	b := &m.outbox
+	if errors.Is(err, ErrTooLarge) {
+		if kind == kindBeat || kind == kindRequest { // totals are sent in smaller messages
+			m.metrics.notSent()
+		}
+		return
+	}
 	if err != nil {
 		m.metrics.notSent()
 		if !b.down {

@@ -88,6 +88,7 @@ type Bus struct {
 	down   bool
 	gone   bool
 	refuse string // prefix of subjects; empty: nothing is refused
+	most   int    // bytes of a message; 0: any
 	spy    func(meshsync.Message)
 }
 
@@ -98,6 +99,9 @@ func (b *Bus) Publish(subject string, data []byte, header ...meshsync.Field) err
 	defer n.mu.Unlock()
 	if b.down || b.gone || b.refuse != "" && strings.HasPrefix(subject, b.refuse) {
 		return ErrDown
+	}
+	if b.most > 0 && len(data) > b.most {
+		return meshsync.ErrTooLarge
 	}
 	msg := meshsync.Message{Subject: subject, Data: append([]byte(nil), data...), Header: slices.Clone(header)}
 	if b.spy != nil {
@@ -142,6 +146,13 @@ func (b *Bus) Refuse(prefix string) {
 	b.net.mu.Lock()
 	defer b.net.mu.Unlock()
 	b.refuse = prefix
+}
+
+// Limit has Publish refuse messages of more than so many bytes from now on; 0 ends that.
+func (b *Bus) Limit(bytes int) {
+	b.net.mu.Lock()
+	defer b.net.mu.Unlock()
+	b.most = bytes
 }
 
 // Leave takes it off for good, as a process that dies.

@@ -103,6 +103,10 @@ func (b *Bus) connected(s *session) {
 	b.queue.start(int(s.nc.MaxPayload()))
 	b.metrics.connection()
 	b.state.connected(b.shown(s))
+	if most := s.nc.MaxPayload(); most < payload {
+		b.opts.Logger.Warn("bus: the NATS server takes small messages only, so large ones are sent in pieces; set its max_payload to 1MB, its default",
+			"max_payload", most, "needed", payload)
+	}
 	if b.server == nil {
 		b.discovered = s.nc.DiscoveredServers()
 	}

@@ -11,6 +11,9 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+
+	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/wire"
 )
 
 // The bounds of a Bus. They are no options: none depends on a deployment.
@@ -18,6 +21,8 @@ const (
 	// MaxMessage is the most bytes of a message, and the default of NATS itself. A
 	// server may allow less; Publish asks the one that it is connected to.
 	MaxMessage = 1 << 20
+	// payload is what a server should take: the largest message, with its header.
+	payload = wire.MaxMessage + meshsync.MaxFields*meshsync.MaxFieldBytes
 	// QueueMessages and QueueBytes are how much waits for the socket: ten seconds
 	// of ticks, or a whole digest.
 	QueueMessages = 1024

@@ -13,8 +13,8 @@ var (
 	ErrDisconnected = errors.New("not connected to NATS")
 	// ErrFull means that the socket is slower than we publish.
 	ErrFull = errors.New("too much is waiting for the connection to NATS")
-	// ErrTooLarge means more bytes than the server takes.
-	ErrTooLarge = errors.New("message is larger than NATS takes")
+	// ErrTooLarge means more bytes than the server takes: sync.ErrTooLarge.
+	ErrTooLarge = meshsync.ErrTooLarge
 	// ErrSubject means a subject that is empty, has empty words, spaces or
 	// wildcards.
 	ErrSubject = errors.New("message has no valid subject")

@@ -89,6 +89,29 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
+// A server that takes less than our largest message is complained of, once for each
+// connection; one that takes all is not.
+func TestSmallPayloadIsSaid(t *testing.T) {
+	for _, tt := range []struct {
+		conf string
+		said int
+	}{
+		{`max_payload: 65536`, 1},
+		{`max_payload: 528383`, 1}, // a byte less than the largest message with its header
+		{`max_payload: 528384`, 0},
+		{``, 0},
+	} {
+		log := &logBuffer{}
+		address := startConfigured(t, "listen: \"127.0.0.1:-1\"\n"+tt.conf)
+		b, stop := startBus(t, natsbus.Options{URLs: []string{"nats://" + address}, Region: "eu", Logger: log.logger()})
+		receive(t, b.Gaps(), "the first connection is a gap")
+		stop()
+		if n := strings.Count(log.String(), "set its max_payload"); n != tt.said {
+			t.Errorf("%q: said %d times, want %d:\n%s", tt.conf, n, tt.said, log)
+		}
+	}
+}
+
 // Wrong credentials are asked for again until somebody mends them.
 func TestWrongPassword(t *testing.T) {
 	address := startConfigured(t, `

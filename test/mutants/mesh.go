@@ -70,7 +70,7 @@ func meshMutants() []mutant {
 			name:   "left-over-totals-dropped",
 			breaks: "what the bus did not take is published later",
 			file:   "sync/publish.go",
-			old:    "		if err := m.sendUsage(\"\", wire.Chunk{}, b.left[0], m.publication(b.left[0])); err != nil {\n			return err", becomes: "		if err := m.sendUsage(\"\", wire.Chunk{}, b.left[0], m.publication(b.left[0])); err != nil {\n			b.left = nil\n			return err",
+			old:    "		case err != nil:\n			return err\n", becomes: "		case err != nil:\n			b.left = nil\n			return err\n",
 			killers: by("sync", "TestOutboxOutlivesTheBus"),
 		},
 	}
