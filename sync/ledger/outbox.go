@@ -38,7 +38,8 @@ func (l *Ledger) signal() {
 	}
 }
 
-// Unsent is the age of the oldest change that was not taken; 0 when there is none.
+// Unsent is the age of the oldest change that was not taken; 0 when there is none. One
+// in a bucket ahead of our store's clock, which stepped back, is as old as the last Take.
 func (l *Ledger) Unsent() time.Duration {
 	if l.listed.Load() == 0 {
 		return 0
@@ -93,6 +94,15 @@ func (sh *shard) unpublished(own uint32) (units int64) {
 func (sh *shard) settle(i uint32) {
 	if sh.owns.at(i).state != idle && sh.unpublished(i) == 0 {
 		sh.unlist(i)
+	}
+}
+
+// putOff takes a listed series off the list or, while something of it is unpublished,
+// puts it to the end as if that had changed now: for what cannot be published yet.
+func (sh *shard) putOff(i uint32, nowUS int64) {
+	sh.unlist(i)
+	if sh.unpublished(i) > 0 {
+		sh.enlist(i, nowUS, false)
 	}
 }
 

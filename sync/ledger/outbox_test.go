@@ -182,7 +182,7 @@ func TestUrgentLeft(t *testing.T) {
 
 // TestAheadIsKept: after our store's clock stepped back, totals that lie ahead of
 // it are neither sent nor waited for; peers would refuse the message. Once the
-// clock has come near they are in the digests again.
+// clock has come near they are published.
 func TestAheadIsKept(t *testing.T) {
 	clock := &fakeClock{}
 	l := newLedger(t, clock, nil)
@@ -196,8 +196,45 @@ func TestAheadIsKept(t *testing.T) {
 	if got := flatten(t, "eu-west", 10, l.Roll(10)); len(got) != 1 || len(l.Snapshot()) != 2 {
 		t.Errorf("in the digest %v, held %v", got, l.Snapshot())
 	}
-	clock.advance(10 * time.Second)
+	clock.advance(9 * time.Second)
+	isUrgent(l) // as it was when it was recorded
+	if l.Take(10, true) != nil || l.Unsent() != 0 || isUrgent(l) {
+		t.Error("what lies ahead is still taken, waited for or urgent")
+	}
+	clock.advance(time.Second)
+	if got := l.Unsent(); got != time.Second {
+		t.Errorf("what can be published waits for %v", got)
+	}
+	if got := flatten(t, "eu-west", 10, l.Take(10, true)); len(got) != 1 || got[0].Epoch != 1 || got[0].Units != 5 {
+		t.Errorf("taken later %v", got)
+	}
 	if got := flatten(t, "eu-west", 10, l.Roll(10)); len(got) != 2 {
 		t.Errorf("in the later digest %v", got)
+	}
+}
+
+// TestLateReadingLosesNothing: an answer of the store that was under way for long turns
+// its clock back until the next one. What was admitted meanwhile is published then.
+func TestLateReadingLosesNothing(t *testing.T) {
+	l := newLedger(t, &fakeClock{}, nil)
+	fine := ledger.Series{ID: 7, Limit: "b.fine", Units: 50, WindowUS: 10_000_000, BucketUS: 1_000_000}
+	grow := func(id uint64, storeUS int64) {
+		s := fine
+		s.ID = id
+		l.Record(&s, quota.Total{Bucket: storeUS / s.BucketUS, Epoch: 1, Units: 5}, storeUS)
+	}
+	begin := (startUS/fine.BucketUS + 1) * fine.BucketUS // of a bucket
+	grow(7, begin)
+	grow(8, begin-600_000) // is late
+	for _, all := range []bool{false, true} {
+		for _, c := range flatten(t, "eu-west", 10, l.Take(10, all)) {
+			if c.ID == 7 {
+				t.Error("a total that lies ahead by the newest reading is sent")
+			}
+		}
+	}
+	grow(9, begin)
+	if got := flatten(t, "eu-west", 10, l.Take(10, true)); len(got) != 2 || got[0].ID != 7 || got[1].ID != 9 {
+		t.Errorf("taken %v, want what was held back too", got)
 	}
 }

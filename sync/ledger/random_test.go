@@ -38,10 +38,11 @@ type pair struct {
 	twin    *twin
 	ledger  *ledger.Ledger
 	ended   []overshot
+	told    map[ledger.Cell]int64 // units of our own totals, by name, that others have or that nobody wants
 }
 
 func newPair(t *rapid.T) *pair {
-	p := &pair{T: t, regions: 3, twin: newTwin("eu-west", startUS), skew: map[string]int64{}}
+	p := &pair{T: t, regions: 3, twin: newTwin("eu-west", startUS), skew: map[string]int64{}, told: map[ledger.Cell]int64{}}
 	known := map[string]int64{"a.pair": 600, "a.odd": 3, "b.fine": 50}
 	for i, r := range []string{"eu-west", "us-east", "ap-south"} {
 		p.skew[r] = startUS + int64(i)*1_234_567
@@ -109,12 +110,28 @@ func (p *pair) Record(*rapid.T) {
 	}
 	p.ledger.Record(&s, t, storeUS)
 	p.twin.record(&s, t, storeUS)
+	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: t.Bucket, Epoch: t.Epoch}, t.Units)
+}
+
+// alone notes a total that grew, when there is nobody to tell.
+func (p *pair) alone(c ledger.Cell, units int64) {
+	if p.regions == 1 {
+		p.told[c] = max(p.told[c], units)
+	}
+}
+
+// has notes that others have a total.
+func (p *pair) has(c ledger.Cell) {
+	units := c.Units
+	c.Units = 0
+	p.told[c] = max(p.told[c], units)
 }
 
 func (p *pair) Local(*rapid.T) {
 	s, storeUS, units := p.series(), p.storeUS("eu-west"), p.amount()+1
 	p.ledger.Local(&s, units, storeUS)
 	p.twin.local(&s, units, storeUS)
+	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: storeUS / s.BucketUS, Epoch: startUS}, quota.MaxTotal)
 }
 
 func (p *pair) Fold(*rapid.T) {
@@ -137,6 +154,14 @@ func (p *pair) Fold(*rapid.T) {
 	if refused := p.twin.fold(author, clockUS, groups); refused != (err != nil) {
 		p.Fatalf("refused %v, want %v", err, refused)
 	}
+	if author != "eu-west" || err != nil {
+		return
+	}
+	for _, g := range groups {
+		for i, id := range g.IDs {
+			p.has(ledger.Cell{ID: id, Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: author, Bucket: g.Bucket, Epoch: g.Epochs[i], Units: g.Units[i]})
+		}
+	}
 }
 
 func (p *pair) Take(*rapid.T) {
@@ -148,6 +173,24 @@ func (p *pair) Take(*rapid.T) {
 	got := flatten(p.T, "eu-west", entries, p.ledger.Take(entries, all))
 	if diff := cmp.Diff(p.twin.take(entries, all), got); diff != "" {
 		p.Fatalf("taken (-want +got):\n%s", diff)
+	}
+	for _, c := range got {
+		p.has(c)
+	}
+	if all && len(got) < entries {
+		p.nothingIsKeptBack()
+	}
+}
+
+// nothingIsKeptBack checks a ledger that has nothing left to take: what counts as
+// published was handed out, or is over, or lies ahead.
+func (p *pair) nothingIsKeptBack() {
+	for _, c := range p.twin.list(func(c ledger.Cell) bool { return c.Region == "eu-west" && p.twin.sent(c) }) {
+		units := c.Units
+		c.Units = 0
+		if p.told[c] < units {
+			p.Fatalf("%d units of %+v were never handed out, only %d", units, c, p.told[c])
+		}
 	}
 }
 

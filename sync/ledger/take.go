@@ -36,7 +36,7 @@ func (l *Ledger) Take(entries int, all bool) []wire.Group {
 			break
 		}
 		var whole bool
-		if out, whole = cs[i].take(l, entries, out); whole && cs[i].urgent {
+		if out, whole = l.takeFrom(&cs[i], entries, out, nowUS); whole && cs[i].urgent {
 			urgents--
 		}
 	}
@@ -69,12 +69,16 @@ func (l *Ledger) candidates(entries int, all bool, nowUS int64) (cs []candidate,
 	for i := range l.shards {
 		sh := &l.shards[i]
 		sh.mu.Lock()
+		end := sh.last // behind it comes what this walk puts off
 		for k := sh.first; k != 0; {
 			o := sh.owns.at(k)
 			if o.state != urgent && !all {
 				break
 			}
 			next := o.after
+			if k == end {
+				next = 0
+			}
 			if c, n := l.candidate(sh, k, nowUS); n > 0 {
 				cells += n
 				if c.urgent {
@@ -126,9 +130,9 @@ func foremost(cs []candidate, n int) {
 	}
 }
 
-// candidate counts what is unpublished of a series. What a peer would not look at,
-// or refuse, counts as published without being sent; a series with nothing else is
-// taken off the list.
+// candidate counts what can be published of a series. What is over, so that no peer
+// would look at it, counts as published without being sent. What lies ahead, so that
+// peers would refuse it, waits; a series with nothing else is put off.
 func (l *Ledger) candidate(sh *shard, k uint32, nowUS int64) (_ candidate, cells int) {
 	o := sh.owns.at(k)
 	s := sh.series.at(o.series)
@@ -142,14 +146,16 @@ func (l *Ledger) candidate(sh *shard, k uint32, nowUS int64) (_ candidate, cells
 	for p := range sh.ownOf(k) {
 		switch {
 		case p.units == p.taken:
-		case c.shape.over(p.place, nowUS) || l.ahead(0, p.bucket, c.shape, nowUS):
+		case c.shape.over(p.place, nowUS):
 			p.taken = p.units
-		default:
+		case !l.ahead(0, p.bucket, c.shape, nowUS):
 			c.unpublished += p.units - p.taken
 			cells++
 		}
 	}
-	sh.settle(k)
+	if cells == 0 {
+		sh.putOff(k, nowUS)
+	}
 	return c, cells
 }
 
@@ -175,9 +181,9 @@ func compareFullness(a, b *candidate) int {
 	return cmp.Or(cmp.Compare(ah, bh), cmp.Compare(al, bl))
 }
 
-// take appends what is unpublished of a series to out, oldest buckets first, until
-// there are so many entries, and reports whether that was all.
-func (c *candidate) take(l *Ledger, entries int, out []entry) (_ []entry, whole bool) {
+// takeFrom appends what can be published of a series to out, oldest buckets first,
+// until there are so many entries, and reports whether that was all.
+func (l *Ledger) takeFrom(c *candidate, entries int, out []entry, nowUS int64) (_ []entry, whole bool) {
 	sh := c.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -186,13 +192,16 @@ func (c *candidate) take(l *Ledger, entries int, out []entry) (_ []entry, whole 
 		return out, true // it ended meanwhile, and the place may be another's, even of its id
 	}
 	for _, p := range sh.unpublishedCells(c.own) {
+		if l.ahead(0, p.bucket, c.shape, nowUS) {
+			break // as are all that follow
+		}
 		if len(out) == entries {
 			return out, false
 		}
 		out = append(out, entry{c.shape, c.id, p.bucket, p.epoch, p.units})
 		p.taken = p.units
 	}
-	sh.unlist(c.own)
+	sh.putOff(c.own, nowUS)
 	l.checks.take(c.id)
 	return out, true
 }

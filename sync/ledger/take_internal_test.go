@@ -39,7 +39,7 @@ func TestTakeIsOfTheSeriesThatWasChosen(t *testing.T) {
 	if l.shard(7).owns.at(chosen[0].own).state == idle {
 		t.Fatal("the place was not given to the other series, so there is nothing to see")
 	}
-	if out, whole := chosen[0].take(l, 10, nil); len(out) != 0 || !whole {
+	if out, whole := l.takeFrom(&chosen[0], 10, nil, l.nowUS()); len(out) != 0 || !whole {
 		t.Errorf("of the series that ended %d totals were taken (all: %v), want none", len(out), whole)
 	}
 	groups := l.Take(10, true)

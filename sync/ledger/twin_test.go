@@ -263,21 +263,39 @@ func counted(c ledger.Cell, t *twinTotal, windowUS, atUS int64) int64 {
 	return n.Div(n, big.NewInt(c.BucketUS)).Int64()
 }
 
+// publishable is what of a series can be published now.
+func (w *twin) publishable(key twinSeries) (units int64) {
+	for c, t := range w.cells {
+		if seriesOf(c) == key && c.Region == w.self && w.sent(c) {
+			units += t.units - t.taken
+		}
+	}
+	return units
+}
+
+// putOff has a series that has nothing to publish now wait as if it had changed now.
+func (w *twin) putOff(key twinSeries) {
+	if wait, ok := w.waits[key]; ok && w.publishable(key) == 0 {
+		w.waits[key] = twinWait{since: w.nowUS, limitUnits: wait.limitUnits}
+	}
+}
+
 // take gives what Take should, and marks it.
 func (w *twin) take(entries int, all bool) []ledger.Cell {
 	for _, key := range w.order(all) {
 		for c, t := range w.cells {
-			if seriesOf(c) == key && c.Region == w.self && !w.sent(c) {
+			if seriesOf(c) == key && c.Region == w.self && w.over(c) {
 				t.taken = t.units
 			}
 		}
 		w.settle(key)
+		w.putOff(key)
 	}
 	var out []ledger.Cell
 	for _, key := range w.order(all) {
 		var own []ledger.Cell
 		for c, t := range w.cells {
-			if seriesOf(c) == key && c.Region == w.self && t.units > t.taken {
+			if seriesOf(c) == key && c.Region == w.self && t.units > t.taken && w.sent(c) {
 				own = append(own, c)
 			}
 		}
@@ -292,6 +310,7 @@ func (w *twin) take(entries int, all bool) []ledger.Cell {
 			out = append(out, c)
 		}
 		w.settle(key)
+		w.putOff(key)
 		if len(out) == entries {
 			break
 		}
@@ -328,7 +347,7 @@ func (w *twin) order(all bool) []twinSeries {
 		if c := first(w.waits[a].urgent, w.waits[b].urgent); c != 0 {
 			return c
 		}
-		full := func(k twinSeries) *big.Rat { return big.NewRat(w.unpublished(k), w.waits[k].limitUnits) }
+		full := func(k twinSeries) *big.Rat { return big.NewRat(w.publishable(k), w.waits[k].limitUnits) }
 		return cmp.Or(full(b).Cmp(full(a)), compareCells(a.named("", 0, 0), b.named("", 0, 0)))
 	})
 	return keys
