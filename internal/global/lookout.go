@@ -262,16 +262,18 @@ func (l *Lookout) forget(processes []view.Process, now time.Duration) {
 	}
 }
 
-// count is how many processes of our region are there now, ours included.
+// count is how many processes of our region are there now, ours included. Two lives of
+// an instance are one: gossip knows of the second before the bus has missed the first.
 func (l *Lookout) count(processes []view.Process, now time.Duration) int64 {
-	n := int64(1)
+	there := map[string]bool{l.o.Self.Instance: true}
 	for i := range processes {
 		p := &processes[i]
-		if p.Region == l.o.Self.Region && (p.Gossip == view.GossipAlive || p.Heard > 0 && now-p.Heard <= view.SilentAfter) {
-			n++
+		alive := p.Gossip == view.GossipAlive || p.Heard > 0 && now-p.Heard <= view.SilentAfter
+		if p.Region == l.o.Self.Region && alive && !p.Leaving {
+			there[p.Instance] = true
 		}
 	}
-	return n
+	return int64(len(there))
 }
 
 // Processes is among how many a decision without the store is divided.
