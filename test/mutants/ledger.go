@@ -88,5 +88,12 @@ func ledgerMutants() []mutant {
 			old:    "behind > max(1, b.limitUnits/(epsilonInverse*b.peers))", becomes: "behind > max(1, b.limitUnits/b.peers)",
 			killers: by("sync/ledger", "TestUrgentEdges"),
 		},
+		{
+			name:   "ahead-counts-as-published",
+			breaks: "what was not handed out does not count as published before it is over",
+			file:   "sync/ledger/take.go",
+			old:    "		case c.shape.over(p.place, nowUS):\n", becomes: "		case c.shape.over(p.place, nowUS) || l.ahead(0, p.bucket, c.shape, nowUS):\n",
+			killers: by("sync/ledger", "TestLateReadingLosesNothing"),
+		},
 	}
 }

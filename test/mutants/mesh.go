@@ -73,5 +73,26 @@ func meshMutants() []mutant {
 			old:    "		case err != nil:\n			return err\n", becomes: "		case err != nil:\n			b.left = nil\n			return err\n",
 			killers: by("sync", "TestOutboxOutlivesTheBus"),
 		},
+		{
+			name:   "slow-reader-is-a-lost-connection",
+			breaks: "a process that reads too slowly goes on with the digest that it was asked for",
+			file:   "sync/step.go",
+			old:    "func (m *Mesh) Missed() { m.catchUpSoon() }", becomes: "func (m *Mesh) Missed() { m.Reconnected() }",
+			killers: by("sync", "TestCatchesUpOnceASecond"),
+		},
+		{
+			name:   "too-large-keeps-the-rest-back",
+			breaks: "a message that is too large for the bus goes out in pieces",
+			file:   "sync/publish.go",
+			old:    "			b.left = m.halved(b.left)", becomes: "			return err",
+			killers: by("sync", "TestTooLargeGoesOutInPieces"),
+		},
+		{
+			name:   "two-buckets-whatever-the-limit",
+			breaks: "the rolling digest of fine buckets passes by everything in its time",
+			file:   "sync/publish.go",
+			old:    "own := m.o.Totals.Own()", becomes: "own := 2 * m.o.Totals.Series()",
+			killers: by("sync", "TestRollingDigestOfManyBucketsGoesRoundInTime"),
+		},
 	}
 }
