@@ -36,21 +36,27 @@ func (c *call) mediaType() string {
 	if enc := c.r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return "Content-Encoding must be left out: a body is small and sent as it is."
 	}
+	// A page of any origin may send an untyped body or a form without being asked
+	// first. Accepting them from a browser would let it spend quota.
+	browser := c.r.Header["Origin"] != nil || c.r.Header["Sec-Fetch-Site"] != nil
 	lines := c.r.Header["Content-Type"]
-	if len(lines) == 0 || len(lines) == 1 && c.isJSON(lines[0]) {
+	switch {
+	case len(lines) == 0 && !browser, len(lines) == 1 && isJSON(lines[0], !browser):
 		return ""
+	case browser:
+		return "Content-Type must be application/json; in a browser's request it cannot be left out."
 	}
 	return "Content-Type must be application/json, or left out."
 }
 
-// isJSON accepts what "curl -d" says of any body, too, but not from a browser:
-// there it would let a page of any origin spend quota without being asked first.
-func (c *call) isJSON(contentType string) bool {
+// isJSON accepts application/json and, where form is allowed, what "curl -d" says of
+// any body.
+func isJSON(contentType string, form bool) bool {
 	media, params, _ := strings.Cut(contentType, ";")
 	switch strings.ToLower(strings.TrimSpace(media)) {
 	case "application/json":
 	case "application/x-www-form-urlencoded":
-		if c.r.Header["Origin"] != nil || c.r.Header["Sec-Fetch-Site"] != nil {
+		if !form {
 			return false
 		}
 	default:

@@ -190,6 +190,9 @@ func TestBadInput(t *testing.T) {
 		{"a form", "/v1/check", `tenant=a`, "Content-Type: multipart/form-data", 415, nil},
 		{"other charset", "/v1/check", `{"tenant":"a"}`, "Content-Type: application/json; charset=latin1", 415, nil},
 		{"a browser's form", "/v1/check", `{"tenant":"a"}`, "Content-Type: application/x-www-form-urlencoded\nOrigin: http://x", 415, nil},
+		{"a browser's untyped body", "/v1/check", `{"tenant":"a"}`, "Origin: http://x", 415, nil},
+		{"a page of the same site", "/v1/check", `{"tenant":"a"}`, "Sec-Fetch-Site: same-site", 415, nil},
+		{"a batch of a browser", "/v1/check:batch", `{"checks":[{"tenant":"a"}]}`, "Origin: http://x", 415, nil},
 		{"compressed", "/v1/check", `{"tenant":"a"}`, "Content-Encoding: gzip", 415, nil},
 		{"report too", "/v1/report", `{"tenant":"a","cost":0}`, "", 400, []string{cost}},
 	}
@@ -254,10 +257,15 @@ func TestBadUsageQueries(t *testing.T) {
 	}
 }
 
-func TestCurlsOwnContentType(t *testing.T) {
-	got := serve(data(t, options(&fake{})), request("POST", "/v1/check", `{"tenant":"acme"}`, "Content-Type: application/x-www-form-urlencoded"))
-	if got.status != 200 {
-		t.Errorf("status %d: %s", got.status, got.body)
+// TestContentTypes that are accepted, besides what the other tests send: none.
+func TestContentTypes(t *testing.T) {
+	for _, header := range [][]string{
+		{"Content-Type: application/x-www-form-urlencoded"}, // curl's own
+		{"Content-Type: application/json", "Origin: http://x", "Sec-Fetch-Site: cross-site"},
+	} {
+		if got := serve(data(t, options(&fake{})), request("POST", "/v1/check", `{"tenant":"acme"}`, header...)); got.status != 200 {
+			t.Errorf("%q: status %d: %s", header, got.status, got.body)
+		}
 	}
 }
 
