@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
@@ -75,6 +77,39 @@ func TestReset(t *testing.T) {
 		if tenant := strings.TrimSuffix(asked(f), " cost=0"); tenant != row.tenant {
 			t.Errorf("%s: reset %q", row.target, tenant)
 		}
+	}
+}
+
+// TestResetTakesItsTime: a store with many keys is looked through for longer than an
+// answer may take, and whoever asked learns when that was not enough.
+func TestResetTakesItsTime(t *testing.T) {
+	for name, row := range map[string]struct {
+		takes  time.Duration
+		status int
+	}{
+		"longer than an answer": {httpapi.ResetTimeout - time.Millisecond, 204},
+		"longer than there is":  {httpapi.ResetTimeout + time.Millisecond, 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{reset: func(ctx context.Context, _ string) error {
+					select {
+					case <-time.After(row.takes):
+						return nil
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}}
+				start := time.Now()
+				got := serve(admin(t, options(f)), request("DELETE", "/v1/usage/acme", ""))
+				if took := time.Since(start); got.status != row.status || took != min(row.takes, httpapi.ResetTimeout) || took >= httpapi.WriteTimeout {
+					t.Errorf("%d after %v: %s", got.status, took, got.body)
+				}
+				if got.status == 503 && (!strings.Contains(got.body, "in part or not at all") || got.field("Retry-After") == "") {
+					t.Errorf("it says %v %s", got.header, got.body)
+				}
+			})
+		})
 	}
 }
 

@@ -213,8 +213,10 @@ func (c *call) write(status int, contentType []string, body []byte) {
 }
 
 // deadline is the context that the limiter must answer within.
-func (c *call) deadline() *timed {
-	return &timed{Context: c.ctx, until: time.Now().Add(c.Deadline)}
+func (c *call) deadline() *timed { return c.within(c.Deadline) }
+
+func (c *call) within(d time.Duration) *timed {
+	return &timed{Context: c.ctx, until: time.Now().Add(d)}
 }
 
 func (c *call) forwardAuth() bool { return c.route != nil && c.route.guard.forwardAuth() }

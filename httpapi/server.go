@@ -15,6 +15,10 @@ const (
 	ReadTimeout = 5 * time.Second
 	// WriteTimeout bounds a client that does not read its answer.
 	WriteTimeout = 5 * time.Second
+	// ResetTimeout bounds DELETE /v1/usage/{tenant}, which looks through every key of a
+	// store and cannot keep the deadline of an answer. A second is left of WriteTimeout,
+	// so that whoever asked is told when it was not enough.
+	ResetTimeout = WriteTimeout - time.Second
 	// IdleTimeout is longer than the keep-alive of common gateways.
 	IdleTimeout = 60 * time.Second
 	// MaxHeaderBytes bounds all header lines together.
