@@ -63,7 +63,8 @@ func checkFlags(args []string, stderr io.Writer) (*checkOptions, error) {
 	return o, nil
 }
 
-// check asks a running regiond once: exit code 0 allowed, 1 denied, 2 anything else.
+// check asks a running regiond once: exit code 0 allowed, 1 denied, 2 anything else,
+// such as an answer that is not regiond's.
 func check(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
 	o, err := checkFlags(args, stderr)
 	if err != nil {
@@ -82,18 +83,21 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) (int, e
 	return ask(client, req, *o.format, stdout, stderr)
 }
 
-// client trusts the system's authorities, or the one that was named.
+// client trusts the system's authorities, or the one that was named. It follows no
+// redirect: regiond sends none, and where one leads nobody decides.
 func (o *checkOptions) client() (*http.Client, error) {
+	c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	if o.caFile == "" {
-		return http.DefaultClient, nil
+		return c, nil
 	}
 	pool, err := readPool(o.caFile)
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: &http.Transport{
+	c.Transport = &http.Transport{
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, DisableKeepAlives: true,
-	}}, nil
+	}
+	return c, nil
 }
 
 func (o *checkOptions) request(ctx context.Context) (*http.Request, error) {
@@ -138,73 +142,16 @@ func ask(client *http.Client, req *http.Request, format string, stdout, stderr i
 		return exitUsage, fmt.Errorf("ask regiond: %w; is it running there?", err)
 	}
 	defer res.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
 	if err != nil {
 		return exitUsage, fmt.Errorf("read the answer: %w", err)
 	}
 	if format == "json" {
-		fmt.Fprintln(stdout, string(bytes.TrimSpace(answer)))
-	} else if err := printAnswer(stdout, stderr, res.StatusCode, answer); err != nil {
-		return exitUsage, err
+		fmt.Fprintln(stdout, string(bytes.TrimSpace(text)))
 	}
-	switch res.StatusCode {
-	case http.StatusOK:
-		return exitOK, nil
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return exitFailed, nil
-	default:
-		return exitUsage, nil
+	a, code, err := readAnswer(res.StatusCode, text)
+	if err == nil && format != "json" {
+		a.print(stdout, stderr)
 	}
-}
-
-// printAnswer gives the answer in one line for a person.
-func printAnswer(stdout, stderr io.Writer, status int, answer []byte) error {
-	var a struct {
-		Allowed      bool   `json:"allowed"`
-		WouldDeny    bool   `json:"would_deny"`
-		Policy       string `json:"policy"`
-		Name         string `json:"name"`
-		Limit        int64  `json:"limit"`
-		Remaining    int64  `json:"remaining"`
-		RetryAfterMS int64  `json:"retry_after_ms"`
-		Basis        string `json:"basis"`
-		Mode         string `json:"mode"`
-		Reason       string `json:"reason"`
-		Title        string `json:"title"`
-		Detail       string `json:"detail"`
-		Errors       []struct {
-			Pointer string `json:"pointer"`
-			Detail  string `json:"detail"`
-		} `json:"errors"`
-	}
-	if err := json.Unmarshal(answer, &a); err != nil {
-		return fmt.Errorf("status %d, and the answer is not regiond's: %.200q", status, answer)
-	}
-	if a.Basis == "" {
-		fmt.Fprintf(stderr, "%s: %s\n", a.Title, a.Detail)
-		for _, e := range a.Errors {
-			fmt.Fprintf(stderr, "  %s %s\n", e.Pointer, e.Detail)
-		}
-		return nil
-	}
-	word := "allowed"
-	switch {
-	case a.WouldDeny:
-		word = "allowed, would be denied"
-	case !a.Allowed:
-		word = "denied"
-	}
-	line := fmt.Sprintf("%s  %s.%s: %d of %d left", word, a.Policy, a.Name, a.Remaining, a.Limit)
-	if a.Name == "" {
-		line = fmt.Sprintf("%s  no limit of policy %s applies", word, a.Policy)
-	}
-	if a.RetryAfterMS > 0 {
-		line += fmt.Sprintf(", retry after %v", time.Duration(a.RetryAfterMS)*time.Millisecond)
-	}
-	line += fmt.Sprintf("  (basis %s, mode %s", a.Basis, a.Mode)
-	if a.Reason != "" {
-		line += ", " + a.Reason
-	}
-	fmt.Fprintln(stdout, line+")")
-	return nil
+	return code, err
 }
