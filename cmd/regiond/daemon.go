@@ -45,8 +45,11 @@ type daemon struct {
 	tracing   *tracing // nil while off
 	reloads   reloadMetrics
 
-	started  *region.Topology  // what the listeners and the store were opened by
-	seen     [sha256.Size]byte // fingerprint of the files in force; of newDaemon, then of watch
+	started *region.Topology  // what the listeners and the store were opened by
+	seen    [sha256.Size]byte // fingerprint of the files in force; of newDaemon, then of watchFiles
+	// What was in the files that are read once, by path, at the start.
+	sums     map[string][sha256.Size]byte
+	hangUps  chan struct{} // has an element when SIGHUP has asked for a reload
 	topology atomic.Pointer[region.Topology]
 	settings atomic.Pointer[httpapi.Settings]
 	password atomic.Pointer[string]
@@ -69,7 +72,7 @@ const shutdownTimeout = 5 * time.Second
 // newDaemon builds everything and binds the listeners, so that what is wrong is
 // said before anything runs.
 func newDaemon(o *serveOptions, top *region.Topology, log *slog.Logger, level *slog.LevelVar) (_ *daemon, err error) {
-	d := &daemon{options: o, log: log, level: level}
+	d := &daemon{options: o, log: log, level: level, hangUps: make(chan struct{}, 1)}
 	if o.region == "" {
 		o.region = top.Regions[0].Name
 	}
@@ -95,7 +98,8 @@ func (d *daemon) openRooms(top *region.Topology) (err error) {
 	if err = d.apply(top); err != nil {
 		return err
 	}
-	d.started, d.seen = top, d.fingerprint()
+	// Before they are read: what changes meanwhile is told in vain rather than not at all.
+	d.started, d.seen, d.sums = top, d.fingerprint(), sumsOf(readOnce(d.self()))
 	if d.reloads, err = newReloadMetrics(d.telemetry.meter("regiond"), d.hash); err != nil {
 		return err
 	}
@@ -313,8 +317,8 @@ func awaitStop(ctx context.Context, stop <-chan struct{}) error {
 	return errStopped
 }
 
-// await turns signals into what they ask for: SIGHUP reloads, SIGTERM drains and
-// stops, Ctrl-C stops, and a second of these does not wait for anything.
+// await turns signals into what they ask for: SIGHUP has watch reload, SIGTERM drains
+// and stops, Ctrl-C stops, and a second of these does not wait for anything.
 func (d *daemon) await(ctx context.Context, signals <-chan os.Signal, stop chan<- struct{}) error {
 	var drained <-chan time.Time // nil until the first signal to stop
 	for {
@@ -327,7 +331,10 @@ func (d *daemon) await(ctx context.Context, signals <-chan os.Signal, stop chan<
 		case s := <-signals:
 			switch {
 			case s == syscall.SIGHUP:
-				d.reload("SIGHUP")
+				select {
+				case d.hangUps <- struct{}{}:
+				default: // the reload that waits will read the same files
+				}
 			case drained == nil:
 				drained = d.drain(s)
 			default:

@@ -67,6 +67,9 @@ func (d *daemon) apply(top *region.Topology) error {
 	if err != nil {
 		return err
 	}
+	if err := checkClientTLS(top, self); err != nil {
+		return err
+	}
 	if d.limiter != nil {
 		if len(top.Regions) > 1 && d.neighbours == nil {
 			return errors.New("a second region needs a restart: this process was started without a way to others")
@@ -115,38 +118,9 @@ func (d *daemon) reload(why string) {
 	}
 	d.reloads.done(reloadOK)
 	d.log.Info("reloaded", "why", why, "config_hash", top.Hash(), "before", before.Hash())
-	if fields := restartFields(d.started, top, d.options.region); len(fields) > 0 {
+	if fields := d.needRestart(top); len(fields) > 0 {
 		d.log.Warn("these changes need a restart", "fields", strings.Join(fields, ", "))
 	}
-}
-
-// restartFields names what changed since the start that a running process cannot
-// follow.
-func restartFields(before, after *region.Topology, name string) []string {
-	a, _ := before.Region(name)
-	b, _ := after.Region(name)
-	var fields []string
-	changed := func(field string, differs bool) {
-		if differs {
-			fields = append(fields, "regions/"+name+"/"+field)
-		}
-	}
-	changed("http", a.HTTP != b.HTTP)
-	changed("admin", a.Admin != b.Admin)
-	changed("gossip", !equalPointers(a.Gossip, b.Gossip))
-	changed("redis", a.Redis.Embedded != b.Redis.Embedded || !slices.Equal(a.Redis.Addrs, b.Redis.Addrs) ||
-		a.Redis.Mode != b.Redis.Mode || a.Redis.Master != b.Redis.Master || a.Redis.Username != b.Redis.Username ||
-		!equalPointers(a.Redis.TLS, b.Redis.TLS))
-	changed("nats", a.NATS.Embedded != b.NATS.Embedded || a.NATS.Gateway != b.NATS.Gateway || !slices.Equal(a.NATS.URLs, b.NATS.URLs) ||
-		a.NATS.CredsFile != b.NATS.CredsFile || !equalPointers(a.NATS.TLS, b.NATS.TLS))
-	if (before.Access.CertFile == "") != (after.Access.CertFile == "") {
-		fields = append(fields, "access/cert_file")
-	}
-	return fields
-}
-
-func equalPointers[T comparable](a, b *T) bool {
-	return a == b || a != nil && b != nil && *a == *b
 }
 
 const (
@@ -156,20 +130,47 @@ const (
 	// patience bounds the wait for quiet: something else may write in the folder
 	// all the time.
 	patience = 10 * settle
+	// hangPatience is how long a stop waits for a reload under way, which takes
+	// milliseconds unless a file hangs.
+	hangPatience = time.Second
 )
 
-// watch reloads when the topology or a secret changes, a replaced symlink
-// included. It watches folders, because a replaced file is another file.
+// watch is the only one that reloads: when the topology or a secret changes, and at
+// SIGHUP. A file can hang, as on a server that is gone, and a read of it cannot be
+// called off: after hangPatience the process stops without waiting for it.
 func (d *daemon) watch(ctx context.Context) error {
-	if d.options.config == "" {
-		<-ctx.Done()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.watchFiles(ctx)
+	}()
+	select {
+	case <-done:
 		return nil
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(hangPatience)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+		d.log.Warn("a reload hangs: stopping without it")
+	}
+	return nil
+}
+
+// watchFiles reloads until ctx ends. It watches folders, because a replaced file is
+// another file, and sees a replaced symlink, too.
+func (d *daemon) watchFiles(ctx context.Context) {
+	if d.options.config == "" {
+		d.awaitHangUps(ctx)
+		return
 	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		d.log.Warn("files are not watched: send SIGHUP to reload", "error", err)
-		<-ctx.Done()
-		return nil
+		d.awaitHangUps(ctx)
+		return
 	}
 	defer w.Close()
 	d.follow(w)
@@ -179,7 +180,10 @@ func (d *daemon) watch(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
+		case <-d.hangUps:
+			d.reload("SIGHUP")
+			quiet.Reset(settle) // it may name other files
 		case <-w.Events:
 			if waiting.IsZero() {
 				waiting = time.Now()
@@ -199,6 +203,18 @@ func (d *daemon) watch(ctx context.Context) error {
 				d.seen = now
 				quiet.Reset(settle)
 			}
+		}
+	}
+}
+
+// awaitHangUps reloads at SIGHUP alone, until ctx ends.
+func (d *daemon) awaitHangUps(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.hangUps:
+			d.reload("SIGHUP")
 		}
 	}
 }
@@ -223,14 +239,22 @@ func (d *daemon) follow(w *fsnotify.Watcher) [sha256.Size]byte {
 func (d *daemon) fingerprint() [sha256.Size]byte {
 	h := sha256.New()
 	for _, file := range d.files() {
-		content, err := os.ReadFile(file)
-		fmt.Fprintf(h, "%s %d %v ", file, len(content), err)
-		h.Write(content)
+		sum := fileSum(file)
+		h.Write(sum[:])
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// files are the topology and the secrets that it names.
+// fileSum stands for a file's name and content, or why it cannot be read.
+func fileSum(file string) [sha256.Size]byte {
+	h := sha256.New()
+	content, err := os.ReadFile(file)
+	fmt.Fprintf(h, "%s %d %v ", file, len(content), err)
+	h.Write(content)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// files are the topology and the files that it names.
 func (d *daemon) files() []string {
 	top := d.topology.Load()
 	files := []string{
@@ -239,6 +263,14 @@ func (d *daemon) files() []string {
 	}
 	if r, ok := top.Region(d.options.region); ok {
 		files = append(files, r.Redis.PasswordFile)
+		for _, f := range readOnce(r) {
+			files = append(files, f.path)
+		}
+		for _, t := range []*region.TLS{r.Redis.TLS, r.NATS.TLS} {
+			if t != nil {
+				files = append(files, t.CertFile, t.KeyFile)
+			}
+		}
 	}
 	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
 }

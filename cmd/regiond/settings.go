@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -86,29 +85,6 @@ func readSecret(file string) (string, error) {
 		return "", fmt.Errorf("read secret: %w", err)
 	}
 	return strings.TrimRight(string(b), "\r\n"), nil
-}
-
-// clientTLS is how to dial something that the topology gives certificates for.
-func clientTLS(t *region.TLS) (*tls.Config, error) {
-	if t == nil {
-		return nil, nil
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if t.CAFile != "" {
-		pool, err := readPool(t.CAFile)
-		if err != nil {
-			return nil, err
-		}
-		c.RootCAs = pool
-	}
-	if t.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read certificate: %w", err)
-		}
-		c.Certificates = []tls.Certificate{cert}
-	}
-	return c, nil
 }
 
 func readPool(file string) (*x509.CertPool, error) {
