@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -137,7 +138,11 @@ func serve(ctx context.Context, args []string, _, stderr io.Writer) (int, error)
 		return notStarted(err), err
 	}
 	d.greet(stderr)
-	go keepGarbageSmall(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	beside.Go(func() { keepGarbageSmall(ctx) })
+	defer beside.Wait()
+	defer cancel()
 	if err := d.run(ctx, signals); err != nil {
 		return exitFailed, err
 	}

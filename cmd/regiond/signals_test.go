@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // TestSignals runs the built program, because signals and exit codes belong to a
@@ -67,6 +69,7 @@ func TestSignalAtTheGreeting(t *testing.T) {
 			}
 		}
 	}}
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // it waits for what it has started
 	code := dispatch(t.Context(), []string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--drain", "0s"}, log, log)
 	if code != 0 || len(log.lines("stopping")) != 1 {
 		t.Errorf("it exits with %d:\n%s", code, log)
