@@ -204,7 +204,8 @@ func (t *rawThread) run(long time.Duration, perSecond int) error {
 	return err
 }
 
-// loop serves connections until end, and then until all are answered.
+// loop serves connections until end, and then until all are answered. With a clock,
+// all that was due before end is asked for, however late this thread gets to run.
 func (t *rawThread) loop(poll int, end time.Time, clock *rawClock) error {
 	events := make([]unix.EpollEvent, len(t.conns)+1)
 	for {
@@ -229,7 +230,7 @@ func (t *rawThread) loop(poll int, end time.Time, clock *rawClock) error {
 				return err
 			}
 		}
-		if !now.Before(end) && t.idle() {
+		if !now.Before(end) && t.idle() && (clock == nil || !clock.next.Before(end)) {
 			return nil
 		}
 	}
