@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"reflect"
@@ -172,6 +173,32 @@ func TestTimeout(t *testing.T) {
 	}
 	if n := len(s.questions()); n > 1 {
 		t.Errorf("regiond was asked %d times, want once: a second question could charge twice", n)
+	}
+}
+
+// TestAHandshakeThatHangs: when the question has been given up, so is the connection
+// that was being made for it.
+func TestAHandshakeThatHangs(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	c := newClient(t, middleware.Options{URL: "https://" + silent.Addr().String(), Timeout: 300 * time.Millisecond})
+	d, err := c.Check(t.Context(), middleware.Check{Tenant: "acme"})
+	if err != nil || !d.Away {
+		t.Errorf("decision %+v, %v; want away", d, err)
+	}
+	conn, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, conn); err != nil { // nil: the client has closed it
+		t.Errorf("the connection is still there: %v", err)
 	}
 }
 

@@ -75,7 +75,9 @@ func (o *Options) client() *http.Client {
 	}
 	return &http.Client{
 		Transport: &http.Transport{
+			// Both, since a connection that is being made outlives the question it was for.
 			DialContext:         (&net.Dialer{Timeout: o.Timeout}).DialContext,
+			TLSHandshakeTimeout: o.Timeout,
 			MaxIdleConnsPerHost: 64,
 			IdleConnTimeout:     30 * time.Second,
 			ForceAttemptHTTP2:   true,

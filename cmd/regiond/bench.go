@@ -128,7 +128,7 @@ func (o *benchOptions) asker() (*load.HTTP, error) {
 		}
 		trust = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
 	}
-	return load.NewHTTP(o.MaxInFlight, token, trust), nil
+	return load.NewHTTP(o.MaxInFlight, o.Timeout, token, trust), nil
 }
 
 // probe looks at each target without spending anything, so that a mistake costs one
@@ -159,6 +159,8 @@ func (o *benchOptions) probeOne(ctx context.Context, asker *load.HTTP, target st
 		return fmt.Errorf("--target %s: %w; start a regiond there, as in `%s serve`, or name another", target, err, howStarted())
 	case refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden:
 		return fmt.Errorf("--target %s: %w; name a file with a token by --token-file", target, err)
+	case refused.Status == http.StatusServiceUnavailable: // of a regiond that cannot decide
+		return fmt.Errorf("--target %s: %w", target, err)
 	}
 	for pointer, flag := range map[string]string{"#/cost": "cost", "#/policy": "policy", "#/tenant": "tenant-prefix"} {
 		if refused.Pointer == pointer {

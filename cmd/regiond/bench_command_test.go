@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -168,6 +170,19 @@ func TestBenchBeforeItBegins(t *testing.T) {
 		s.run(t, append([]string{"bench"}, args...)...)
 	}
 	s.compare(t, "bench")
+}
+
+// TestBenchOfOneThatCannotDecide: regiond's own 503 is not taken for another server's.
+func TestBenchOfOneThatCannotDecide(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"title":"Capacity is reduced for now","detail":"Retry later."}`)
+	}))
+	defer s.Close()
+	got := invoke(t, "bench", "--target", s.URL)
+	if want := "regiond bench: --target " + s.URL + ": Capacity is reduced for now: Retry later.\n"; got.code != exitUsage || got.stderr != want {
+		t.Errorf("exit %d, it says %qwant %q", got.code, got.stderr, want)
+	}
 }
 
 func TestProgressLine(t *testing.T) {

@@ -8,11 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // HTTP is an Asker that speaks to regionds' data listeners. It may be used from many
@@ -22,13 +23,17 @@ type HTTP struct {
 	token  string
 }
 
-// NewHTTP returns an Asker that keeps up to conns connections to each target. It
-// sends token as a bearer token unless it is empty; roots may be nil, for the system's
-// authorities. Close it.
-func NewHTTP(conns int, token string, trust *tls.Config) *HTTP {
+// NewHTTP returns an Asker that keeps up to conns connections to each target. Making
+// one may take as long as a request may, timeout. It sends token as a bearer token
+// unless it is empty; trust may be nil, for the system's authorities. Close it.
+func NewHTTP(conns int, timeout time.Duration, token string, trust *tls.Config) *HTTP {
 	return &HTTP{token: token, client: &http.Client{
 		// No proxy, also where the environment names one: what is measured is regiond.
-		Transport: &http.Transport{MaxIdleConnsPerHost: conns, DisableCompression: true, TLSClientConfig: trust},
+		Transport: &http.Transport{
+			MaxIdleConnsPerHost: conns, DisableCompression: true, TLSClientConfig: trust,
+			// A connection that is being made outlives the request it was for.
+			DialContext: (&net.Dialer{Timeout: timeout}).DialContext, TLSHandshakeTimeout: timeout,
+		},
 		// An answer that leads elsewhere is an answer, and not regiond's.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -77,10 +82,13 @@ func (h *HTTP) Ask(ctx context.Context, target string, r *Request) Answer {
 	err = json.Unmarshal(body, &s)
 	switch status {
 	case http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if err != nil || s.Basis == "" {
+		switch {
+		case err == nil && s.Basis != "":
+			return Answer{Allowed: s.Allowed, WouldDeny: s.WouldDeny, Basis: s.Basis, Mode: s.Mode, Reason: s.Reason}
+		case err != nil || s.Title == "" || status != http.StatusServiceUnavailable:
 			return Answer{Fault: FaultStrange, Detail: fmt.Sprintf("status %d, %.100q", status, body)}
 		}
-		return Answer{Allowed: s.Allowed, WouldDeny: s.WouldDeny, Basis: s.Basis, Mode: s.Mode, Reason: s.Reason}
+		// A problem document with 503 is a regiond that could not decide.
 	}
 	return Answer{Fault: "status " + strconv.Itoa(status), Detail: s.problem()}
 }
@@ -162,8 +170,9 @@ func (h *HTTP) do(ctx context.Context, method, address string, body []byte) (sta
 
 // fault is the word for an error of a call.
 func fault(err error) string {
+	var timed net.Error
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.As(err, &timed) && timed.Timeout(): // context.DeadlineExceeded is one, too
 		return FaultTimeout
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return FaultRefused

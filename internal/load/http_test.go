@@ -28,9 +28,12 @@ func door(t *testing.T, status int, body string) (target string, asked *[]string
 	return s.URL, asked
 }
 
+// patient is a timeout that no busy machine reaches.
+const patient = 20 * time.Second
+
 func newAsker(t *testing.T) *HTTP {
 	t.Helper()
-	h := NewHTTP(4, "secret", nil)
+	h := NewHTTP(4, patient, "secret", nil)
 	t.Cleanup(h.Close)
 	return h
 }
@@ -48,6 +51,8 @@ func TestAsk(t *testing.T) {
 		{200, `{"allowed":true,"would_deny":true,` + exact + `}`, Answer{Allowed: true, WouldDeny: true, Basis: "exact", Mode: "global"}},
 		{429, `{"allowed":false,"title":"Too many",` + exact + `}`, Answer{Basis: "exact", Mode: "global"}},
 		{503, `{"allowed":false,"basis":"closed","mode":"local","reason":"redis_down"}`, Answer{Basis: "closed", Mode: "local", Reason: "redis_down"}},
+		{503, `{"title":"Capacity is reduced for now","detail":"Retry later."}`, Answer{Fault: "status 503", Detail: "Capacity is reduced for now: Retry later."}},
+		{503, `{}`, Answer{Fault: FaultStrange, Detail: `status 503, "{}"`}},
 		{400, `{"title":"Bad","detail":"Look.","errors":[{"pointer":"#/cost","detail":"is 0"}]}`, Answer{Fault: "status 400", Detail: "Bad: Look.; #/cost is 0"}},
 		{401, `{"title":"Who are you"}`, Answer{Fault: "status 401", Detail: "Who are you"}},
 		{302, ``, Answer{Fault: "status 302"}},
@@ -120,6 +125,35 @@ func TestFaults(t *testing.T) {
 	defer cancel()
 	if a := h.Ask(ctx, s.URL, r); a.Fault != FaultTimeout {
 		t.Errorf("no answer: %+v", a)
+	}
+}
+
+// TestAHandshakeThatHangs: when the request has been given up, so is the connection
+// that was being made for it. In an open loop they would pile up.
+func TestAHandshakeThatHangs(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	const timeout = 300 * time.Millisecond
+	h := NewHTTP(4, timeout, "", nil)
+	defer h.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	if a := h.Ask(ctx, "https://"+silent.Addr().String(), &Request{Tenant: "t", Cost: 1}); a.Fault != FaultTimeout {
+		t.Errorf("%+v", a)
+	}
+	conn, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, conn); err != nil { // nil: the client has closed it
+		t.Errorf("the connection is still there: %v", err)
 	}
 }
 

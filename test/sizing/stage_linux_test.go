@@ -163,7 +163,7 @@ func (p *plan) run(tb testing.TB, binary string) *measured {
 		Targets: []string{s.url}, Rate: p.rate, For: p.long, Tenants: p.tenants, Zipf: p.zipf, Prefix: "t", Costs: load.Costs{Min: 1, Max: 1},
 		MaxInFlight: 2000, Timeout: 10 * time.Second, Seed: 1,
 	}
-	asker := load.NewHTTP(o.MaxInFlight, "", nil)
+	asker := load.NewHTTP(o.MaxInFlight, o.Timeout, "", nil)
 	defer asker.Close()
 	m, warm := &measured{}, o
 	warm.For, warm.Seed = warmup, 2
