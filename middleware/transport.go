@@ -35,8 +35,9 @@ type Transport struct {
 	Base http.RoundTripper
 	// Attempts is how often a request is sent at most, 0 means DefaultAttempts.
 	Attempts int
-	// MaxWait is the longest single wait; when more is asked for, the answer is
-	// returned at once, so that the caller may decide. 0 means DefaultMaxWait.
+	// MaxWait is the longest single wait that may be asked for, the added chance not
+	// counted; when it is more, the answer is returned at once, so that the caller may
+	// decide. 0 means DefaultMaxWait.
 	MaxWait time.Duration
 }
 
@@ -53,8 +54,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err != nil || attempt >= attempts || !repeatable(req, resp) {
 			return resp, err
 		}
-		wait := jittered(asked(resp, attempt), rand.Float64())
-		if !t.worth(req, wait) {
+		least := asked(resp, attempt)
+		wait := jittered(least, rand.Float64())
+		if !t.worth(req, least, wait) {
 			return resp, nil
 		}
 		// The connection is reused only when the body was read.
@@ -69,9 +71,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// worth reports whether a wait is short enough, and ends before the deadline.
-func (t *Transport) worth(req *http.Request, wait time.Duration) bool {
-	if wait > cmp.Or(t.MaxWait, DefaultMaxWait) {
+// worth reports whether what is asked for is short enough, and the wait that chance
+// has made of it ends before the deadline. By chance alone nobody is turned away.
+func (t *Transport) worth(req *http.Request, least, wait time.Duration) bool {
+	if least > cmp.Or(t.MaxWait, DefaultMaxWait) {
 		return false
 	}
 	deadline, ok := req.Context().Deadline()

@@ -96,6 +96,8 @@ func TestTransport(t *testing.T) {
 		{"three attempts", []reply{{429, "1"}}, middleware.Transport{}, "GET", ever, 429, []time.Duration{time.Second, time.Second}},
 		{"as many as were chosen", []reply{{429, "1"}}, middleware.Transport{Attempts: 2}, "GET", ever, 429, []time.Duration{time.Second}},
 		{"one is none again", []reply{{429, "1"}}, middleware.Transport{Attempts: 1}, "GET", ever, 429, nil},
+		{"as long as anybody waits", []reply{{429, "30"}, {200, ""}}, middleware.Transport{}, "GET", ever, 200, []time.Duration{30 * time.Second}},
+		{"a second longer", []reply{{429, "31"}}, middleware.Transport{}, "GET", ever, 429, nil},
 		{"longer than anybody waits", []reply{{429, "3600"}}, middleware.Transport{}, "GET", ever, 429, nil},
 		{"unless that was chosen", []reply{{429, "3600"}, {200, ""}}, middleware.Transport{MaxWait: 2 * time.Hour}, "GET", ever, 200, []time.Duration{time.Hour}},
 		{"longer than the deadline", []reply{{429, "7"}}, middleware.Transport{}, "GET", 5 * time.Second, 429, nil},
