@@ -14,7 +14,7 @@ type Answer struct {
 
 // Faults, besides "status 400" and its like. A few, so that they can be counted.
 const (
-	FaultTimeout = "timeout"            // no answer within the timeout; its time counts as a latency
+	FaultTimeout = "timeout"            // no answer within the timeout
 	FaultRefused = "connection refused" // nobody listens
 	FaultBroken  = "connection broken"  // it ended before the answer did
 	FaultNetwork = "network"            // any other trouble of the connection

@@ -115,7 +115,8 @@ func (r *Result) Doubts() []string {
 			"Latencies contain that. Give it a machine with more time, or a lower --rate.", millis(r.Late.P99), MostLate))
 	}
 	if r.Failed > 0 {
-		all = append(all, fmt.Sprintf("Failed: %s. Those that broke at once are in no latency; those that timed out are.", several(r.Failed, "check")))
+		all = append(all, fmt.Sprintf("Failed: %s. Those that waited %v or until the timeout are in the latencies; those that failed sooner, or found nobody, are not.",
+			several(r.Failed, "check"), Prompt))
 	}
 	return all
 }

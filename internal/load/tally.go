@@ -44,13 +44,23 @@ func (t *tally) update(change func(*tally)) {
 	change(t)
 }
 
+// Prompt is the time in which a regiond answers. What fails sooner has kept nobody
+// waiting.
+const Prompt = 50 * time.Millisecond
+
+// waited reports whether a request that got no decision has a latency all the same.
+// What fails at once has none: it would make the others look good. Who waited and then
+// got nothing waited all the same.
+func waited(fault string, took time.Duration) bool {
+	return fault == FaultTimeout || fault != FaultRefused && took >= Prompt
+}
+
 // add counts an answer that came so long after the request was sent, which was so
-// late. What broke at once has no latency: it would make the others look good. What
-// timed out has one, at least as long as the timeout.
+// late.
 func (t *tally) add(a *Answer, late, took time.Duration) {
 	t.sent++
 	record(t.late, late)
-	if a.Fault == "" || a.Fault == FaultTimeout {
+	if a.Fault == "" || waited(a.Fault, took) {
 		record(t.service, took)
 		record(t.latency, late+took)
 	}

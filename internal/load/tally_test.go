@@ -48,21 +48,27 @@ type counted struct{ sent, answered, allowed, denied, wouldDeny int64 }
 
 // TestTally is a ledger: what came, and what it counts as.
 func TestTally(t *testing.T) {
+	const quick = 2 * time.Millisecond
 	for _, row := range []struct {
 		what  string
 		a     Answer
+		took  time.Duration
 		want  counted
 		timed int64
 	}{
-		{"allowed", Answer{Allowed: true, Basis: "exact", Mode: "global"}, counted{1, 1, 1, 0, 0}, 1},
-		{"denied", Answer{Basis: "memory", Mode: "global"}, counted{1, 1, 0, 1, 0}, 1},
-		{"observed", Answer{Allowed: true, WouldDeny: true, Basis: "exact", Mode: "global"}, counted{1, 1, 1, 0, 1}, 1},
-		{"degraded", Answer{Allowed: true, Basis: "local", Mode: "local", Reason: "redis_down"}, counted{1, 1, 1, 0, 0}, 1},
-		{"timed out", Answer{Fault: FaultTimeout}, counted{1, 0, 0, 0, 0}, 1},
-		{"refused", Answer{Fault: FaultRefused}, counted{1, 0, 0, 0, 0}, 0},
+		{"allowed", Answer{Allowed: true, Basis: "exact", Mode: "global"}, quick, counted{1, 1, 1, 0, 0}, 1},
+		{"denied", Answer{Basis: "memory", Mode: "global"}, quick, counted{1, 1, 0, 1, 0}, 1},
+		{"observed", Answer{Allowed: true, WouldDeny: true, Basis: "exact", Mode: "global"}, quick, counted{1, 1, 1, 0, 1}, 1},
+		{"degraded", Answer{Allowed: true, Basis: "local", Mode: "local", Reason: "redis_down"}, quick, counted{1, 1, 1, 0, 0}, 1},
+		{"timed out", Answer{Fault: FaultTimeout}, quick, counted{1, 0, 0, 0, 0}, 1},
+		{"refused", Answer{Fault: FaultRefused}, quick, counted{1, 0, 0, 0, 0}, 0},
+		{"refused from afar", Answer{Fault: FaultRefused}, Prompt, counted{1, 0, 0, 0, 0}, 0},
+		{"broken at once", Answer{Fault: FaultBroken}, Prompt - 1, counted{1, 0, 0, 0, 0}, 0},
+		{"broken after a wait", Answer{Fault: FaultBroken}, Prompt, counted{1, 0, 0, 0, 0}, 1},
+		{"a 503 after a wait", Answer{Fault: "status 503"}, time.Second, counted{1, 0, 0, 0, 0}, 1},
 	} {
 		got := newTally()
-		got.add(&row.a, time.Millisecond, 2*time.Millisecond)
+		got.add(&row.a, time.Millisecond, row.took)
 		if n := (counted{got.sent, got.answered, got.allowed, got.denied, got.wouldDeny}); n != row.want {
 			t.Errorf("%s: %+v", row.what, n)
 		}
