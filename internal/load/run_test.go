@@ -156,6 +156,9 @@ func TestStallIsSeen(t *testing.T) {
 		if p := r.Latency.P99; p < 900 || p > 902 {
 			t.Errorf("p99 of the latency is %v ms, want about 901", p)
 		}
+		if p := r.Service.P99; p < 900 || p > 902 {
+			t.Errorf("p99 of the service time is %v ms, want about 901", p)
+		}
 		if p := r.Latency.P50; p < 1 || p > 1.01 {
 			t.Errorf("p50 is %v ms, want 1", p)
 		}
