@@ -2,8 +2,10 @@ package main
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/regiond/regiond/region"
@@ -71,5 +73,27 @@ func TestRenewedClientCertificate(t *testing.T) {
 	put(t, files.KeyFile, key)
 	if got := shown(); got != "two" {
 		t.Errorf("renewed it shows %q", got)
+	}
+}
+
+// TestHalfARenewalIsTold: a certificate that does not belong to its key is named by the
+// reload that finds it, not only by whoever is shown the old one when it has run out.
+func TestHalfARenewalIsTold(t *testing.T) {
+	dir, clients := t.TempDir(), newAuthority(t, "clients")
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	cert, key := clients.issue(t, "one")
+	write(t, certFile, cert)
+	write(t, keyFile, key)
+	p := start(t, replace(t, town, "STORE", fmt.Sprintf("{addrs: [%q], tls: {cert_file: %s, key_file: %s}}", nobody(t), certFile, keyFile)))
+	cert, key = clients.issue(t, "two")
+	put(t, certFile, cert)
+	line := p.log.await(t, "reload: the configuration in force stays", 1)
+	if why := fmt.Sprint(line["error"]); !strings.HasPrefix(why, "region town: redis: read certificate: ") {
+		t.Errorf("the log says %v", line)
+	}
+	put(t, keyFile, key)
+	p.log.await(t, "reloaded", 1)
+	if n := len(p.log.lines("these changes need a restart")); n != 0 {
+		t.Errorf("a restart is asked for %d times", n)
 	}
 }
