@@ -75,6 +75,14 @@ type memoryRecord struct {
 	verdict Verdict
 }
 
+// again is the verdict of a record for a call whose shape may be another by now: as in
+// Redis, of limits that it does not know it says nothing, and those that are gone are left out.
+func (r *memoryRecord) again(shape *Shape, now int64) Verdict {
+	limits := make([]LimitVerdict, len(shape.limits)) // the caller's, who uses them again
+	copy(limits, r.verdict.Limits)
+	return Verdict{Outcome: replayed, StoreUS: now, Limits: limits}
+}
+
 // NewMemoryStore returns an empty store.
 func NewMemoryStore(o MemoryOptions) *MemoryStore {
 	if o.Now == nil {
@@ -152,10 +160,7 @@ func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
 			if r.print != c.Print {
 				return Verdict{Outcome: reused, StoreUS: now}
 			}
-			v := r.verdict
-			v.Limits = slices.Clone(v.Limits) // the caller's are used again
-			v.Outcome, v.StoreUS = replayed, now
-			return v
+			return r.again(c.Shape, now)
 		}
 	}
 	states := make([]*memoryKey, len(c.Keys))

@@ -31,10 +31,14 @@ func (j *Judge) Now(us int64) { j.us = us }
 // Decide implements limiter.Store.
 func (j *Judge) Decide(_ context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
 	for i := range calls {
-		a := j.region.Decide(j.us, j.questions[calls[i].Shape].question(&calls[i]))
+		q := j.questions[calls[i].Shape]
+		a := j.region.Decide(j.us, q.question(&calls[i]))
 		verdicts[i] = limiter.Verdict{Outcome: a.Outcome, StoreUS: j.us}
 		for _, s := range a.States {
 			verdicts[i].Limits = append(verdicts[i].Limits, limiter.LimitVerdict(s))
+		}
+		for a.Outcome == oracle.Replayed && len(verdicts[i].Limits) < len(q.Limits) { // it is older than a limit
+			verdicts[i].Limits = append(verdicts[i].Limits, limiter.LimitVerdict{})
 		}
 	}
 	return nil

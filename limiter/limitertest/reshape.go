@@ -84,6 +84,20 @@ func recordLedgers() []ledger {
 			0    r 5 #k=1 = a 0 0 1000 | 0 0 1667
 			1    r 5 #k=1 = m 0 0 1000 | 0 0 1667
 			1667 p 3      = a 3 0 0 | 3 0 0`},
+		{"a record that knows of more limits than there are", map[string][]*quota.Limit{
+			"": {logOf(3, 1000), gcraOf(3, 1000, 0)}, "new": {logOf(3, 1000)},
+		}, `
+			0 c 2 #k=1      = a 1 0 1000 | 1 0 667
+			1 c 2 #k=1 ~new = m 1 0 1000
+			2 c 2 #k=1      = m 1 0 1000 | 1 0 667
+			3 c 1 ~new      = a 0 0 1000`},
+		{"a record that is older than a limit", map[string][]*quota.Limit{
+			"": {logOf(3, 1000)}, "new": {logOf(3, 1000), gcraOf(3, 1000, 0)},
+		}, `
+			0 c 2 #k=1      = a 1 0 1000
+			1 c 2 #k=1 ~new = m 1 0 1000 | 0 0 0
+			2 c 2 #k=1      = m 1 0 1000
+			3 c 1 ~new      = a 0 0 1000 | 2 0 334`},
 	}
 }
 
