@@ -215,7 +215,20 @@ func (s *RedisStore) Probed() bool { return s.probed.Load() }
 
 // probe asks all servers at the same time.
 func (s *RedisStore) probe(ctx context.Context) {
-	// Dialling anew takes more than a decision's budget; a probe may.
+	nodes := s.refresh(ctx)
+	// Dialling anew takes more than a decision's budget; a probe may. It has this time to
+	// itself: one node that does not tell who holds the slots says nothing against the others.
+	ctx, cancel := context.WithTimeout(ctx, redisDialTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, n := range nodes {
+		wg.Go(func() { n.probe(ctx) })
+	}
+	wg.Wait()
+}
+
+// refresh returns all servers, as they are told now or as last known.
+func (s *RedisStore) refresh(ctx context.Context) []*node {
 	ctx, cancel := context.WithTimeout(ctx, redisDialTimeout)
 	defer cancel()
 	nodes, err := s.fleet.refresh(ctx)
@@ -223,13 +236,9 @@ func (s *RedisStore) probe(ctx context.Context) {
 		s.log.Warn("no node of the redis cluster tells who holds the slots; what was known goes on being used", "error", err)
 	}
 	if err != nil {
-		nodes = s.fleet.current()
+		return s.fleet.current()
 	}
-	var wg sync.WaitGroup
-	for _, n := range nodes {
-		wg.Go(func() { n.probe(ctx) })
-	}
-	wg.Wait()
+	return nodes
 }
 
 // advise warns of servers that may forget counters under memory pressure.
