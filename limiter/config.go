@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -186,8 +187,15 @@ func (p *plan) shapeFor(dims quota.Dimensions) *planShape {
 	return s.(*planShape)
 }
 
+// mostStretch is how many times as long a window gets at most: one of 31 days would soon
+// not fit a time.Duration.
+const mostStretch = 1000
+
 // local is the shape that one of so many processes counts by itself: the rate of
-// a gcra limit is divided, not only its height.
+// a gcra limit is divided, not only its height. Its window is stretched, since its units
+// need not come out even:
+//
+//	1 per 1s, burst 8, of four processes:   1 per 4s, burst 2
 func (s *planShape) local(processes int64) *Shape {
 	if local, ok := s.locals.Load(processes); ok {
 		return local.(*Shape)
@@ -196,12 +204,19 @@ func (s *planShape) local(processes int64) *Shape {
 	for i, l := range s.limits {
 		alone := *l
 		if alone.Algorithm == quota.GCRA {
+			// Where a burst is less than one for each, nobody may, at whatever rate.
+			stretch := min(processes, alone.Capacity(), mostStretch)
 			alone.Burst = max(1, alone.Capacity()/processes)
-			alone.Units = max(1, alone.Units/processes)
+			alone.Window *= time.Duration(stretch)
+			alone.Units = max(1, alone.Units*stretch/processes) // the same, but for very many
 		}
 		limits[i] = &alone
 	}
-	local, _ := s.locals.LoadOrStore(processes, NewShape(limits))
+	shape := NewShape(limits)
+	for i := range shape.keys { // one mirror is told of what Redis admits and of what memory does
+		shape.keys[i].step = s.shape.keys[i].step
+	}
+	local, _ := s.locals.LoadOrStore(processes, shape)
 	return local.(*Shape)
 }
 

@@ -168,18 +168,61 @@ func TestFallbackShareRemembers(t *testing.T) {
 }
 
 // A gcra limit that is divided drains at its share of the rate, not only from
-// its share of the burst.
+// its share of the burst, also where a share of its units is less than one.
 func TestFallbackShareDividesTheRate(t *testing.T) {
-	c := onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "shaped", Units: 10, Window: time.Second, Algorithm: quota.GCRA, Burst: 40}}})
-	c.Processes = func() int64 { return 2 }
-	w := newWeather(t, c)
-	w.fails(quota.ReasonRedisDown, false)
-	if got := w.admits(t, "acme", 100); got != 20 {
-		t.Fatalf("a burst of %d, want half of 40", got)
+	const month = 31 * 24 * time.Hour
+	for _, row := range []struct {
+		units     int64
+		per       time.Duration
+		burst     int64
+		processes int64
+		first     int           // at once, by each
+		asking    time.Duration // each hundredth of it from then on
+		then      int           // all that is admitted in that time
+	}{
+		{10, time.Second, 40, 1, 40, 2 * time.Second, 20},
+		{10, time.Second, 40, 2, 20, 2 * time.Second, 10},
+		{1, time.Second, 8, 4, 2, time.Minute, 15}, // 68 of four in a minute: the burst, and 60
+		{7, time.Second, 8, 4, 2, 4 * time.Second, 7},
+		{4, time.Second, 8, 8, 1, 8 * time.Second, 4},
+		{1, time.Second, 8, 9, 0, time.Hour, 0}, // less than one each
+		{2, month, 2, 2, 1, month, 1},
+		{1 << 40, month, 1 << 40, 1 << 30, 1 << 10, month, 1 << 10},
+	} {
+		c := onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "shaped", Units: row.units, Window: row.per, Algorithm: quota.GCRA, Burst: row.burst}}})
+		c.Processes = func() int64 { return row.processes }
+		w := newWeather(t, c)
+		w.fails(quota.ReasonRedisDown, false)
+		if got := w.admits(t, "acme", 2000); got != row.first {
+			t.Errorf("%d in %v among %d: a burst of %d, want %d", row.units, row.per, row.processes, got, row.first)
+		}
+		got := 0
+		for range 100 {
+			w.at = w.at.Add(row.asking / 100)
+			got += w.admits(t, "acme", 2000)
+		}
+		if got != row.then {
+			t.Errorf("%d in %v among %d: %d admitted in %v, want %d", row.units, row.per, row.processes, got, row.asking, row.then)
+		}
 	}
-	w.at = w.at.Add(2 * time.Second)
-	if got := w.admits(t, "acme", 100); got != 10 {
-		t.Errorf("%d admitted after two seconds, want half of 10 for each", got)
+}
+
+// What memory admits under its share is remembered beside what Redis admitted, each at
+// its time: the share has a longer window, and must not be taken for another limit.
+func TestFallbackShareRemembersWhen(t *testing.T) {
+	c := onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "shaped", Units: 10, Window: 10 * time.Second, Algorithm: quota.GCRA}}})
+	c.Processes = func() int64 { return 2 } // 5 at once, and one in two seconds
+	w := newWeather(t, c)
+	w.check(t, "acme", 4)
+	w.at = w.at.Add(4 * time.Second)
+	w.fails(quota.ReasonRedisDown, false)
+	w.check(t, "acme", 1)
+	w.heals()
+	w.check(t, "another", 1) // memory begins anew after it
+	w.fails(quota.ReasonRedisDown, false)
+	// Of 4 there are at most 2.5 left, which is what a bucket of the mirror is late, and 1.
+	if got := w.admits(t, "acme", 10); got != 1 {
+		t.Errorf("%d more admitted, want 1: four seconds ago is not now", got)
 	}
 }
 
