@@ -21,10 +21,12 @@ type MemoryStore struct {
 	now     func() int64
 	seed    func(key string) []charge
 	charged func(c *Call)
-	perMap  int
+	most    int64
 	keep    bool
 	hash    maphash.Seed
-	life    atomic.Int64 // keys of an earlier life are as good as absent
+	life    atomic.Int64  // keys of an earlier life are as good as absent
+	size    atomic.Int64  // keys of all shards together
+	turn    atomic.Uint64 // of the shards, to make room
 	shards  [memoryShards]memoryShard
 }
 
@@ -43,8 +45,10 @@ type MemoryOptions struct {
 	// Now is the store's clock, µs since the epoch; nil means the monotonic clock
 	// of this process, counted from the wall clock at its start. It may go back.
 	Now func() int64
-	// Partitions bounds how many are kept; 0 means DefaultMemoryPartitions.
-	// Newcomers beyond are refused until others expire, never others evicted.
+	// Partitions bounds how many are kept, whoever's they are; 0 means
+	// DefaultMemoryPartitions. Newcomers beyond are refused until others expire, never
+	// others evicted. Calls that come at the same moment may pass it by what they bring:
+	// one call for each of 64 shards.
 	Partitions int
 	// seed tells what is already known of a key when it is first seen.
 	seed func(key string) []charge
@@ -64,6 +68,7 @@ type charge struct{ us, units int64 }
 type memoryShard struct {
 	mu      sync.Mutex
 	keys    map[string]*memoryKey
+	widest  int // most keys since the map was made
 	records map[string]*memoryRecord
 	totals  map[string]*memoryTotal
 	calls   int
@@ -95,7 +100,7 @@ func NewMemoryStore(o MemoryOptions) *MemoryStore {
 	}
 	m := &MemoryStore{
 		now: o.Now, seed: o.seed, charged: o.charged, keep: o.keep,
-		perMap: max(1, o.Partitions/memoryShards), hash: maphash.MakeSeed(),
+		most: int64(o.Partitions), hash: maphash.MakeSeed(),
 	}
 	for i := range m.shards {
 		m.shards[i].keys = make(map[string]*memoryKey)
@@ -109,10 +114,13 @@ func NewMemoryStore(o MemoryOptions) *MemoryStore {
 func (m *MemoryStore) Decide(_ context.Context, calls []Call, verdicts []Verdict) error {
 	now := m.now()
 	for i := range calls {
+		if !m.keep && m.full() {
+			m.makeRoom(now)
+		}
 		s := m.shard(calls[i].Keys[0])
 		s.mu.Lock()
-		if !m.keep {
-			s.sweep(now)
+		if s.calls++; !m.keep && s.calls%sweepEvery == 0 {
+			m.sweep(s, now)
 		}
 		verdicts[i] = m.decide(s, &calls[i], now)
 		s.mu.Unlock()
@@ -127,7 +135,7 @@ func (m *MemoryStore) Reset(_ context.Context, prefix string) error {
 	defer s.mu.Unlock()
 	for k := range s.keys {
 		if strings.HasPrefix(k, prefix) {
-			delete(s.keys, k)
+			m.drop(s, k)
 		}
 	}
 	for k := range s.records {
@@ -218,7 +226,7 @@ func (m *MemoryStore) settle(s *memoryShard, c *Call, states []*memoryKey, charg
 		case charged:
 			k.charge(shape, c.Cost)
 			k.expires = now + shape.ttl.Microseconds()
-			s.keys[c.Keys[i]] = k
+			m.hold(s, c.Keys[i], k)
 		case c.Op == OpCheck:
 			k.offset = k.tick.Offset
 		}
@@ -230,10 +238,10 @@ func (m *MemoryStore) load(s *memoryShard, c *Call, i int, now int64) *memoryKey
 	shape := &c.Shape.keys[i]
 	k := s.keys[c.Keys[i]]
 	if k != nil && k.expires <= now && !m.keep { // as good as swept, whenever that comes to it
-		delete(s.keys, c.Keys[i])
+		m.drop(s, c.Keys[i])
 		k = nil
 	}
-	if k == nil && len(s.keys) >= m.perMap {
+	if k == nil && m.full() {
 		return nil
 	}
 	if life := m.life.Load(); k == nil || k.life != life {
@@ -244,35 +252,10 @@ func (m *MemoryStore) load(s *memoryShard, c *Call, i int, now int64) *memoryKey
 				k.at(shape, e.us)
 				k.charge(shape, e.units)
 				k.expires = now + shape.ttl.Microseconds()
-				s.keys[c.Keys[i]] = k
+				m.hold(s, c.Keys[i], k)
 			}
 		}
 	}
 	k.at(shape, now)
 	return k
-}
-
-// sweep drops some of what has expired. Map iteration begins anywhere, so in
-// time everything is looked at.
-func (s *memoryShard) sweep(now int64) {
-	s.calls++
-	if s.calls%sweepEvery != 0 {
-		return
-	}
-	dropSome(s.keys, func(k *memoryKey) bool { return k.expires <= now })
-	dropSome(s.records, func(r *memoryRecord) bool { return r.us+2*idempotencyUS <= now })
-	dropSome(s.totals, func(t *memoryTotal) bool { return t.expires <= now })
-}
-
-// dropSome looks at a few entries and drops those that are over.
-func dropSome[V any](entries map[string]V, over func(V) bool) {
-	n := 0
-	for key, v := range entries {
-		if over(v) {
-			delete(entries, key)
-		}
-		if n++; n == sweepSome {
-			return
-		}
-	}
 }

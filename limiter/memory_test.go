@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -47,45 +46,6 @@ func TestMemoryRecordsAreItsOwn(t *testing.T) {
 			t.Errorf("replayed %+v, want %+v", v.Limits[0], want)
 		}
 		v.Limits[0] = LimitVerdict{Remaining: 99}
-	}
-}
-
-func (m *memoryClock) held() (keys, records int) {
-	for i := range m.shards {
-		keys += len(m.shards[i].keys)
-		records += len(m.shards[i].records)
-	}
-	return keys, records
-}
-
-// Newcomers beyond the bound are refused, and nobody who is there loses a place;
-// when some expire there is room again.
-func TestMemoryBounded(t *testing.T) {
-	m := newMemoryClock(MemoryOptions{Partitions: 10 * memoryShards})
-	refused := 0
-	for i := range 5_000 {
-		v := m.decideOne(t, oneCall(fmt.Sprint("t", i), 5, 1))
-		if v.Err == nil {
-			continue
-		}
-		refused++
-		var e *StoreError
-		if !errors.As(v.Err, &e) || e.Ambiguous || e.Reason != quota.ReasonRedisRefused {
-			t.Fatalf("refused with %v, want redis_refused and nothing charged", v.Err)
-		}
-	}
-	if keys, _ := m.held(); keys > 640 || keys != 5_000-refused {
-		t.Errorf("%d partitions are held after %d of 5000 were refused, want at most 640", keys, refused)
-	}
-	if v := m.decideOne(t, oneCall("t0", 5, 1)); v.Err != nil || v.Limits[0].Remaining != 3 {
-		t.Errorf("the first comer: %+v, want 3 remaining", v)
-	}
-	m.us += (2*time.Minute + ttlMargin).Microseconds() // all but t0 expire, t0 has just
-	for i := range 5_000 {
-		m.decideOne(t, oneCall(fmt.Sprint("later", i%300), 5, 1))
-	}
-	if v := m.decideOne(t, oneCall("later7", 5, 1)); v.Err != nil {
-		t.Errorf("no room after all had expired: %v", v.Err)
 	}
 }
 

@@ -140,7 +140,7 @@ func limiterMutants() []mutant {
 		{
 			name:   "memory-evicts-what-is-live",
 			breaks: "a partition in memory is kept while an answer depends on it",
-			file:   "limiter/memory.go",
+			file:   "limiter/memory_room.go",
 			old:    "dropSome(s.keys, func(k *memoryKey) bool { return k.expires <= now })", becomes: "dropSome(s.keys, func(k *memoryKey) bool { return k.newest < now })",
 			killers: by("limiter", "TestMemoryNeverForgetsTheLive"),
 		},
