@@ -15,9 +15,12 @@ const closedRetry = time.Second
 // fallback answers a query that the store did not: by its policy's fail mode,
 // labelled with mode and reason. It needs nothing that could be away.
 func (l *Limiter) fallback(ctx context.Context, rules *rules, q *query, cause error) (quota.Decision, error) {
-	reason := quota.ReasonRedisRefused // one partition's data cannot be read
+	reason, op := quota.ReasonRedisRefused, q.call.Op // one partition's data cannot be read
 	if e := (*StoreError)(nil); errors.As(cause, &e) {
 		reason = e.Reason
+		if op == OpCheck && !e.Ambiguous && errors.Is(ctx.Err(), context.Canceled) {
+			op = OpPeek // who asked has gone, and nothing was charged: it stays so
+		}
 	} else {
 		l.metrics.unreadable(ctx)
 		l.complain(q, cause)
@@ -26,7 +29,7 @@ func (l *Limiter) fallback(ctx context.Context, rules *rules, q *query, cause er
 	switch mode := q.plan.policy.OnStoreLoss; {
 	case q.call.Op == OpReport || mode == quota.FailShare || mode == quota.FailLastKnown:
 		var known bool
-		if d, known = l.localDecision(ctx, rules, q); !known {
+		if d, known = l.localDecision(ctx, rules, q, op); !known {
 			return d, errReused()
 		}
 	case mode == quota.FailOpen:
@@ -53,11 +56,11 @@ func (l *Limiter) complain(q *query, cause error) {
 }
 
 // localDecision asks the in-memory store, which holds what this process
-// remembers, for this process's share of each ceiling. It is false for an
-// idempotency key that came with another request before.
-func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query) (quota.Decision, bool) {
+// remembers, for this process's share of each ceiling. It does op, which may be less
+// than the query's own. It is false for an idempotency key that came with another request before.
+func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query, op Op) (quota.Decision, bool) {
 	call, processes := q.call, max(1, rules.Processes())
-	call.Shape, call.Totals = q.shapes.local(processes), nil
+	call.Op, call.Shape, call.Totals = op, q.shapes.local(processes), nil
 	call.Ceilings = make([]int64, len(q.call.Ceilings))
 	for i, c := range q.call.Ceilings {
 		if q.ceilings != nil && q.shapes.shape.limits[i].Scope == quota.ScopeGlobal {
