@@ -157,12 +157,7 @@ func (c *cluster) close() error { return c.client.Close() }
 func (c *cluster) carry(ctx context.Context, n *node, calls []Call, verdicts []Verdict) error {
 	trips := byTenant(calls)
 	c.send(ctx, n, trips)
-	if c.forgotten(trips) {
-		if err := n.reload(ctx); err != nil {
-			return classify(err)
-		}
-		c.send(ctx, n, trips)
-	}
+	c.resend(ctx, n, forgotten(trips))
 	failed := 0
 	for _, t := range trips {
 		if elsewhere(t.err) {
@@ -221,14 +216,11 @@ func hashTag(key string) string {
 	return tag
 }
 
-// send sends the trips that were not answered yet.
+// send sends trips in one pipeline, each once.
 func (c *cluster) send(ctx context.Context, n *node, trips []*trip) {
 	pipe := n.client.Pipeline()
 	sent := make([]onceCmd, len(trips))
 	for i, t := range trips {
-		if t.reply != nil {
-			continue
-		}
 		if t.args == nil {
 			t.nonce, t.args = n.command(t.calls)
 		}
@@ -237,19 +229,34 @@ func (c *cluster) send(ctx context.Context, n *node, trips []*trip) {
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, t := range trips {
-		if sent[i].Cmd != nil {
-			t.reply, t.err = sent[i].Result()
-		}
+		t.reply, t.err = sent[i].Result()
 	}
 }
 
-func (c *cluster) forgotten(trips []*trip) bool {
+// forgotten are the trips that a server did not know the script for, and so did not
+// execute. Of those that got no answer nobody can know, and they are not among these.
+func forgotten(trips []*trip) []*trip {
+	var some []*trip
 	for _, t := range trips {
 		if t.err != nil && strings.HasPrefix(t.err.Error(), noScript) {
-			return true
+			some = append(some, t)
 		}
 	}
-	return false
+	return some
+}
+
+// resend brings the script to a server that has forgotten it, and some trips after it.
+func (c *cluster) resend(ctx context.Context, n *node, trips []*trip) {
+	if len(trips) == 0 {
+		return
+	}
+	if err := n.reload(ctx); err != nil {
+		for _, t := range trips {
+			t.err = err
+		}
+		return
+	}
+	c.send(ctx, n, trips)
 }
 
 // follow sends a trip to whoever holds its slot now, again and again while the slot
