@@ -48,7 +48,7 @@ func (l *Limiter) fallback(ctx context.Context, rules *rules, q *query, cause er
 const complainEvery = time.Second
 
 func (l *Limiter) complain(q *query, cause error) {
-	now, last := l.now().UnixMicro(), l.complained.Load()
+	now, last := l.localUS(), l.complained.Load()
 	if now-last < complainEvery.Microseconds() || !l.complained.CompareAndSwap(last, now) {
 		return
 	}

@@ -25,6 +25,7 @@ type Limiter struct {
 	log      *slog.Logger
 	metrics  *Metrics
 	now      func() time.Time
+	localUS  func() int64 // now in µs, of which the host's wall clock moves nothing
 
 	complained atomic.Int64 // when an unreadable partition was logged last, µs
 	rounds     sync.Pool    // of *round
@@ -63,10 +64,11 @@ func New(o Options) (*Limiter, error) {
 		store:    o.Store,
 		denials:  newDenials(),
 		mirror:   newMirror(localUS),
-		overflow: newOverflow(o.Now),
+		overflow: newOverflow(localUS),
 		log:      o.Logger,
 		metrics:  o.Metrics,
 		now:      o.Now,
+		localUS:  localUS,
 	}
 	l.local = NewMemoryStore(MemoryOptions{Now: localUS, seed: l.mirror.seed, charged: l.mirror.add})
 	o.Metrics.watchLimiter(l.overflow.size, l.denials.size)

@@ -3,7 +3,6 @@ package limiter
 import (
 	"hash/maphash"
 	"sync"
-	"time"
 )
 
 // overflowPrefix begins the keys of the one partition per limit that newcomers
@@ -14,14 +13,14 @@ const overflowPrefix = "rl:{*}*:"
 // who invents ids fills one shared partition instead of Redis. Its verdict is
 // this process's own. Safe for concurrent use.
 type overflow struct {
-	now  func() time.Time
+	now  func() int64 // µs, a clock that no step of the host's moves
 	seed maphash.Seed
 
 	mu   sync.Mutex
 	live map[uint64]int64 // hash of the keys → when it is gone, µs
 }
 
-func newOverflow(now func() time.Time) *overflow {
+func newOverflow(now func() int64) *overflow {
 	return &overflow{now: now, seed: maphash.MakeSeed(), live: make(map[uint64]int64)}
 }
 
@@ -29,7 +28,7 @@ func newOverflow(now func() time.Time) *overflow {
 // it is live already, or there are fewer than most. It stays live for two
 // windows (µs) after it was last asked about.
 func (o *overflow) admit(keys []string, window int64, most int) bool {
-	id, now := o.id(keys), o.now().UnixMicro()
+	id, now := o.id(keys), o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if _, ok := o.live[id]; !ok && len(o.live) >= most {
@@ -44,7 +43,7 @@ func (o *overflow) admit(keys []string, window int64, most int) bool {
 
 // would is admit without taking a place.
 func (o *overflow) would(keys []string, most int) bool {
-	id, now := o.id(keys), o.now().UnixMicro()
+	id, now := o.id(keys), o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if _, ok := o.live[id]; !ok && len(o.live) >= most {
@@ -78,7 +77,7 @@ func (o *overflow) sweep(now int64) {
 
 // size counts the live ones, dropping the others.
 func (o *overflow) size() int {
-	now := o.now().UnixMicro()
+	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, until := range o.live {

@@ -6,13 +6,14 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/regiond/regiond/quota"
 )
 
 func TestOverflowAdmitsUpToMost(t *testing.T) {
 	now := time.Unix(1_795_198_405, 0)
-	o := newOverflow(func() time.Time { return now })
+	o := newOverflow(func() int64 { return now.UnixMicro() })
 	const window = int64(60_000_000)
 	for _, row := range []struct {
 		why  string
@@ -41,7 +42,7 @@ func TestOverflowAdmitsUpToMost(t *testing.T) {
 // Keys are one partition set: the same keys are the same partition, however many.
 func TestOverflowCountsKeySetsOnce(t *testing.T) {
 	now := time.Unix(1_795_198_405, 0) // it stands still: a window of a microsecond is soon over
-	o := newOverflow(func() time.Time { return now })
+	o := newOverflow(func() int64 { return now.UnixMicro() })
 	for range 3 {
 		if !o.admit([]string{"a", "b"}, 1, 1) {
 			t.Error("a live set was refused")
@@ -49,6 +50,54 @@ func TestOverflowCountsKeySetsOnce(t *testing.T) {
 	}
 	if o.admit([]string{"a"}, 60_000_000, 1) {
 		t.Error("another set was taken for the live one")
+	}
+}
+
+// stepped is a moment at which the host's wall clock was set on or back, in whole seconds:
+// a time.Time holds its reading beside that of the monotonic clock, which goes on.
+func stepped(t *testing.T, at time.Time, by time.Duration) time.Time {
+	t.Helper()
+	now := at
+	// The first word: a flag, 33 bits of seconds and 30 of nanoseconds, of the wall clock.
+	*(*uint64)(unsafe.Pointer(&now)) += uint64(by/time.Second) << 30
+	if now.UnixMicro()-at.UnixMicro() != by.Microseconds() || now.Sub(at) != 0 {
+		t.Fatalf("%v was stepped by %v to %v, %v later", at, by, now, now.Sub(at))
+	}
+	return now
+}
+
+// A place is held for two windows of time that has passed, whatever the host's wall clock
+// was set to meanwhile.
+func TestOverflowOutlivesASteppedClock(t *testing.T) {
+	for _, row := range []struct {
+		step, pass time.Duration
+		free       bool
+	}{
+		{0, time.Minute, false},
+		{time.Hour, time.Minute, false},
+		{-time.Hour, time.Minute, false},
+		{0, 3 * time.Minute, true},
+		{time.Hour, 3 * time.Minute, true},
+		{-time.Hour, 3 * time.Minute, true},
+	} {
+		now := time.Now()
+		l, err := New(Options{
+			Store: NewMemoryStore(MemoryOptions{}), Logger: slog.New(slog.DiscardHandler), Metrics: testMetrics(t), Now: func() time.Time { return now },
+			Config: Config{
+				Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 50, Window: time.Minute}}, EnforcePercent: -1}},
+				Default:  &Tenant{Policy: "standard"}, MaxUnknown: 1,
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Check(context.Background(), quota.Request{Tenant: "first", Cost: 1}); err != nil {
+			t.Fatal(err)
+		}
+		now = stepped(t, now, row.step).Add(row.pass)
+		if free := l.overflow.would([]string{"second"}, 1); free != row.free {
+			t.Errorf("%v after the first, the wall clock stepped by %v: room for a second is %v, want %v", row.pass, row.step, free, row.free)
+		}
 	}
 }
 
