@@ -5,6 +5,8 @@ import "github.com/regiond/regiond/quota"
 func limitLedgers() []ledger {
 	byUser := rule("user", quota.SlidingLog, 2, 1000)
 	byUser.By = []string{"user"}
+	fine := global(logOf(3, 1000))
+	fine.GlobalBuckets = 11
 	return []ledger{
 		{"all limits or none", one(logOf(3, 1000), byUser, gcraOf(10, 1000, 0)), `
 			0    c 1 = a 2 0 1000 | 1 0 1000 | 9 0 100
@@ -38,6 +40,12 @@ func limitLedgers() []ledger {
 			2    c 1 @0  = d 0 -1 1998
 			1000 c 1 @6  = d 0 167 1000
 			1167 c 1 @6  = a 0 0 1833`},
+		{"totals in the shortest buckets", one(fine), `
+			0    c 1 @3 = a 2 0 1000
+			99   c 1 @3 = a 1 0 1000
+			100  c 1 @3 = a 0 0 1000
+			101  c 1 @3 = d 0 899 999
+			1000 c 1 @3 = a 0 0 1000`},
 		{"a batch is one after the other", one(logOf(3, 1000)), `
 			0 c 2 = a 1 0 1000
 			+ c 2 = d 1 1000 1000
