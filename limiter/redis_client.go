@@ -80,6 +80,7 @@ func clusterClient(o RedisOptions) *redis.ClusterClient {
 		TLSConfig:                c.TLSConfig,
 		Dialer:                   c.Dialer,
 		ClientName:               c.ClientName,
+		DisableIdentity:          c.DisableIdentity,
 		Protocol:                 c.Protocol,
 		MaxRetries:               c.MaxRetries,
 		MaxRedirects:             maxRedirects,
