@@ -73,14 +73,19 @@ type decider interface {
 	Decide(ctx context.Context, calls []Call, verdicts []Verdict) error
 }
 
+// lostCosts is where random costs come from, the same in each run, so that one that has
+// failed can be repeated.
+func lostCosts() *rand.Rand { return rand.New(rand.NewPCG(13, 1)) }
+
 // spend asks n times for random costs, one after the other; awaitReady lets a
 // breaker close in between, so that each fault meets a store that is being asked.
 func spend(t *testing.T, d decider, tenant string, n int, awaitReady func()) *ledger {
 	t.Helper()
+	costs := lostCosts()
 	l, shape := &ledger{}, NewShape([]*quota.Limit{{Name: "minute", Units: 100_000, Window: time.Minute}})
 	for range n {
 		awaitReady()
-		call := callOf(shape, tenant, []int64{1, 1, 1, 2, 7}[rand.IntN(5)])
+		call := callOf(shape, tenant, []int64{1, 1, 1, 2, 7}[costs.IntN(5)])
 		var v [1]Verdict
 		start := time.Now()
 		err := d.Decide(context.Background(), []Call{call}, v[:])
@@ -215,7 +220,7 @@ func TestLostReplyWithIdempotencyKey(t *testing.T) {
 		Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 100_000, Window: time.Minute}}, OnStoreLoss: quota.FailClosed, EnforcePercent: -1}},
 		Default:  &Tenant{Policy: "standard"}, MaxUnknown: 10,
 	}
-	want, replays, n := int64(0), 0, 0
+	want, replays, n, costs := int64(0), 0, 0, lostCosts()
 	for name, kind := range lossKinds {
 		for k := 1; k <= 6; k++ {
 			store := lostStore(t, proxy.Addr())
@@ -226,7 +231,7 @@ func TestLostReplyWithIdempotencyKey(t *testing.T) {
 			proxy.Arm(faultproxy.Fault{Kind: kind, Reply: k, Scripts: true})
 			for range 6 {
 				n++
-				r := quota.Request{Tenant: "acme", Cost: 1 + rand.Int64N(5), IdempotencyKey: fmt.Sprint("key-", n)}
+				r := quota.Request{Tenant: "acme", Cost: 1 + costs.Int64N(5), IdempotencyKey: fmt.Sprint("key-", n)}
 				want += r.Cost
 				if untilExact(t, l, store, r).Replayed {
 					replays++
