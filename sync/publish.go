@@ -79,13 +79,9 @@ func (m *Mesh) rollOn(now time.Duration) {
 	perTick := (own + ticks - 1) / ticks
 	left := messages(m.o.Totals.Roll(min(max(perTick, rollLeast), rollMost)))
 	for len(left) > 0 {
-		switch err := m.sendUsage("", wire.Chunk{}, left[0], nil); {
-		case errors.Is(err, ErrTooLarge):
-			left = m.halved(left)
-		case err != nil:
+		var err error
+		if left, _, err = m.sendFirst(left, nil); err != nil {
 			return // it comes round again
-		default:
-			left = left[1:]
 		}
 	}
 }
@@ -122,17 +118,27 @@ func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err er
 func (m *Mesh) drain() error {
 	b := &m.outbox
 	for len(b.left) > 0 {
-		switch err := m.sendUsage("", wire.Chunk{}, b.left[0], m.publication(b.left[0])); {
-		case errors.Is(err, ErrTooLarge):
-			b.left = m.halved(b.left)
-		case err != nil:
+		left, sent, err := m.sendFirst(b.left, m.publication(b.left[0]))
+		if err != nil {
 			return err
-		default:
+		}
+		if b.left = left; sent {
 			m.published()
-			b.left = b.left[1:]
 		}
 	}
 	return nil
+}
+
+// sendFirst sends the first of some messages of totals and returns those that are left
+// then: without it, or with its halves in its place if the bus found it too large.
+func (m *Mesh) sendFirst(all [][]wire.Group, span trace.Span) (left [][]wire.Group, sent bool, err error) {
+	switch err := m.sendUsage("", wire.Chunk{}, all[0], span); {
+	case errors.Is(err, ErrTooLarge):
+		return m.halved(all), false, nil
+	case err != nil:
+		return all, false, err
+	}
+	return all[1:], true, nil
 }
 
 // halved is what is left to send once the bus has found the first message too large:

@@ -70,7 +70,7 @@ func meshMutants() []mutant {
 			name:   "left-over-totals-dropped",
 			breaks: "what the bus did not take is published later",
 			file:   "sync/publish.go",
-			old:    "		case err != nil:\n			return err\n", becomes: "		case err != nil:\n			b.left = nil\n			return err\n",
+			old:    "		if err != nil {\n			return err\n		}\n		if b.left = left; sent {", becomes: "		if err != nil {\n			b.left = nil\n			return err\n		}\n		if b.left = left; sent {",
 			killers: by("sync", "TestOutboxOutlivesTheBus"),
 		},
 		{
@@ -84,7 +84,7 @@ func meshMutants() []mutant {
 			name:   "too-large-keeps-the-rest-back",
 			breaks: "a message that is too large for the bus goes out in pieces",
 			file:   "sync/publish.go",
-			old:    "			b.left = m.halved(b.left)", becomes: "			return err",
+			old:    "		return m.halved(all), false, nil", becomes: "		return all, false, err",
 			killers: by("sync", "TestTooLargeGoesOutInPieces"),
 		},
 		{
