@@ -59,24 +59,12 @@ func (c *call) reset() {
 	ctx := c.within(ResetTimeout)
 	defer ctx.end()
 	if err := c.Limiter.Reset(ctx, tenant); err != nil {
-		c.notReset(err)
+		c.failed(err, "not reset", fmt.Sprintf("The usage is forgotten in part or not at all: the store is away, "+
+			"or has more keys than can be looked through in %v. The log says why.", ResetTimeout))
 		return
 	}
 	c.logReset(tenant)
 	c.write(http.StatusNoContent, nil, nil)
-}
-
-// notReset answers when the limiter has not forgotten everything.
-func (c *call) notReset(err error) {
-	var bad *quota.Invalid
-	if errors.As(err, &bad) {
-		c.refuse(invalid(bad.Fault, bad.Mistakes))
-		return
-	}
-	c.logRefusal("not reset", err.Error())
-	c.w.Header()[fieldRetryAfter] = []string{"1"}
-	c.refuse(problem{kind: kindReduced, detail: fmt.Sprintf(
-		"The usage is forgotten in part or not at all: the store is away, or has more keys than can be looked through in %v. The log says why.", ResetTimeout)})
 }
 
 // pathID decodes a path segment; the id in it is not checked.

@@ -116,7 +116,7 @@ func (c *call) authzUndecided(err error) {
 	var bad *quota.Invalid
 	if !errors.As(err, &bad) {
 		c.logRefusal("undecided", err.Error())
-		c.reduced()
+		c.reduced(noDecision)
 		return
 	}
 	p := invalid(bad.Fault, bad.Mistakes)

@@ -120,15 +120,19 @@ func idempotencyKey(h http.Header) (string, error) {
 	return lines[0], nil
 }
 
-// undecided answers for an error of the limiter.
-func (c *call) undecided(err error) {
+// undecided answers for an error of the limiter, which made no decision.
+func (c *call) undecided(err error) { c.failed(err, "undecided", noDecision) }
+
+// failed answers for an error of the limiter. what is its word in the log, detail what
+// the caller is told unless the mistake is his.
+func (c *call) failed(err error, what, detail string) {
 	var bad *quota.Invalid
 	if errors.As(err, &bad) {
 		c.refuse(invalid(bad.Fault, bad.Mistakes))
 		return
 	}
-	c.logRefusal("undecided", err.Error())
-	c.reduced()
+	c.logRefusal(what, err.Error())
+	c.reduced(detail)
 }
 
 // decided writes a decision under a status: alone, or within the problem

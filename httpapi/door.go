@@ -56,7 +56,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.begin(w, r, d.Now())
 	defer c.end()
 	if d.inFlight.Add(1) > int64(d.MaxInFlight) {
-		c.reduced()
+		c.reduced(noDecision)
 		return
 	}
 	c.serve()
@@ -141,7 +141,7 @@ func (c *call) panicked(v any) {
 		panic(http.ErrAbortHandler)
 	}
 	if c.forwardAuth() {
-		c.reduced()
+		c.reduced(noDecision)
 		return
 	}
 	c.refuse(problem{kind: kindInternal, detail: "The defect is in the service's log. Nothing is known of a charge."})
@@ -176,11 +176,14 @@ func (c *call) unauthorized(detail string) {
 	c.refuse(problem{kind: kindUnauthorized, detail: detail})
 }
 
-// reduced answers when no decision can be had: 503, or a denial where a gateway
-// would misread that.
-func (c *call) reduced() {
+// noDecision is what reduced says of a check.
+const noDecision = "No decision could be made at the moment. Retry later."
+
+// reduced answers when what was asked for cannot be had: 503, or a denial where a
+// gateway would misread that.
+func (c *call) reduced(detail string) {
 	c.w.Header()[fieldRetryAfter] = []string{"1"}
-	p := problem{kind: kindReduced, detail: "No decision could be made at the moment. Retry later."}
+	p := problem{kind: kindReduced, detail: detail}
 	if c.forwardAuth() {
 		p.status = http.StatusTooManyRequests
 		c.authzRefuse(p, decisionDeny)
