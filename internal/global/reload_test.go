@@ -28,6 +28,11 @@ type site struct {
 	looked      time.Duration // when it last looked
 }
 
+// newSites are both regions, with a limit in force.
+func newSites(t *testing.T, now *time.Duration, l *quota.Limit) (eu, us *site) {
+	return newSite(t, "eu-west", "us-east", now, l), newSite(t, "us-east", "eu-west", now, l)
+}
+
 func newSite(t *testing.T, name, other string, now *time.Duration, l *quota.Limit) *site {
 	s := &site{T: t, name: name, other: other, now: now, top: topologyOf(l), looked: *now}
 	var err error
@@ -128,7 +133,7 @@ func TestReloadHidesNobody(t *testing.T) {
 	for _, row := range reloads {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Second
-			eu, us := newSite(t, "eu-west", "us-east", &now, row.before), newSite(t, "us-east", "eu-west", &now, row.before)
+			eu, us := newSites(t, &now, row.before)
 			eu.admits(400)
 			eu.tells(us)
 			us.mustHold("before", 200)
@@ -157,7 +162,7 @@ func TestReloadHidesNobody(t *testing.T) {
 func TestReloadAddsUp(t *testing.T) {
 	now := time.Second
 	old, finer := limitOf(time.Minute, 0), limitOf(time.Minute, 11)
-	eu, us := newSite(t, "eu-west", "us-east", &now, old), newSite(t, "us-east", "eu-west", &now, old)
+	eu, us := newSites(t, &now, old)
 	eu.admits(400)
 	eu.tells(us)
 	eu.reload(finer)
@@ -172,7 +177,7 @@ func TestReloadAddsUp(t *testing.T) {
 func TestCeilingAllocatesNothing(t *testing.T) {
 	now := time.Second
 	old, finer := limitOf(time.Minute, 0), limitOf(time.Minute, 11)
-	eu, us := newSite(t, "eu-west", "us-east", &now, old), newSite(t, "us-east", "eu-west", &now, old)
+	eu, us := newSites(t, &now, old)
 	eu.admits(400)
 	eu.reload(finer)
 	eu.admits(100)
@@ -191,7 +196,7 @@ func TestRereadFindsOldLengths(t *testing.T) {
 	for _, row := range reloads {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Second
-			eu, us := newSite(t, "eu-west", "us-east", &now, row.after), newSite(t, "us-east", "eu-west", &now, row.after)
+			eu, us := newSites(t, &now, row.after)
 			held := func(_ context.Context, yield func(string, []quota.Total, int64)) error {
 				total := quota.Total{Bucket: storeUS / row.before.BucketUS(), Epoch: storeUS, Units: 400}
 				yield(totalOf("acme", "standard", row.before), []quota.Total{total}, eu.timeUS())
