@@ -104,8 +104,8 @@ type query struct {
 	plan        *plan
 	shapes      *planShape // nil when no limit applies
 	call        Call
-	ceilings    []Ceiling // of global limits, by place in the shape; nil without any
-	processes   int64     // among how many a local decision divided, 0 for another
+	ceilings    []quota.Ceiling // of global limits, by place in the shape; nil without any
+	processes   int64           // among how many a local decision divided, 0 for another
 	enforcement quota.Enforcement
 	overflow    bool
 }
@@ -249,7 +249,7 @@ func (q *query) ask(r *rules, op Op, unlisted bool, overflow *overflow, names *[
 	}
 	if r.Global != nil && shape.global > 0 {
 		q.call.Ceilings = slices.Clone(shape.capacities)
-		q.ceilings = make([]Ceiling, len(shape.limits))
+		q.ceilings = make([]quota.Ceiling, len(shape.limits))
 		q.eachGlobal(func(i int, l *quota.Limit, total string) {
 			q.ceilings[i] = r.Global.Ceiling(q.plan.policy, l, total, req.Explain)
 			q.call.Ceilings[i] = q.ceilings[i].Units

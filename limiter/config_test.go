@@ -91,7 +91,7 @@ func TestConfigRefusesRequests(t *testing.T) {
 // report may pass any limit.
 func TestConfigCostAboveCeilingIsADenial(t *testing.T) {
 	c := onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "global", Units: 10, Window: time.Minute, Scope: quota.ScopeGlobal}}})
-	c.Global = &others{ceiling: limiter.Ceiling{Units: 4, Local: 4, Mode: quota.ModeShare, Reason: quota.ReasonPeerSilent}}
+	c.Global = &others{ceiling: quota.Ceiling{Units: 4, Local: 4, Mode: quota.ModeShare, Reason: quota.ReasonPeerSilent}}
 	r := memoryRig(t, c, nil)
 	d := r.check(t, "acme", 5)
 	if d.Allowed || d.Basis != quota.BasisEstimate || d.Mode != quota.ModeShare || d.Reason != quota.ReasonPeerSilent {

@@ -13,7 +13,7 @@ import (
 type Global interface {
 	// Ceiling is how far this region may go now under the global limit l of policy
 	// p in the partition whose usage total has this key. explain asks for the terms.
-	Ceiling(p *quota.Policy, l *quota.Limit, total string, explain bool) Ceiling
+	Ceiling(p *quota.Policy, l *quota.Limit, total string, explain bool) quota.Ceiling
 	// Grows is how long from now until the ceiling reaches units, if nobody spends
 	// anything meanwhile; at most l.Window.
 	Grows(p *quota.Policy, l *quota.Limit, total string, units int64) time.Duration
@@ -24,21 +24,6 @@ type Global interface {
 	// Local is told what this process admitted by itself while the store is away, for
 	// the request that ctx is of.
 	Local(ctx context.Context, p *quota.Policy, l *quota.Limit, total string, units int64)
-}
-
-// Ceiling is how many units this region may hold of a global limit, and why.
-type Ceiling struct {
-	Units int64
-	// Local is Units for the counter that stands in for the store while it is
-	// away: that one remembers itself what the store may have forgotten.
-	Local int64
-	Mode  quota.Mode
-	// Reason of Mode, ReasonNone in ModeGlobal.
-	Reason quota.Reason
-	// Closed: the policy admits nothing while this region is blind.
-	Closed bool
-	// Terms is how Units came to be, when it was asked for.
-	Terms *quota.CeilingTerms
 }
 
 // eachGlobal calls do for each global limit of a call's shape, with the limit's

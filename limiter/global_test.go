@@ -17,12 +17,12 @@ import (
 // others is a Global that says what the test wants and keeps what it is told.
 type others struct {
 	mu      sync.Mutex
-	ceiling limiter.Ceiling
+	ceiling quota.Ceiling
 	grows   func(units int64) time.Duration // nil: never within the window
 	told    []string
 }
 
-func (o *others) Ceiling(_ *quota.Policy, _ *quota.Limit, _ string, explain bool) limiter.Ceiling {
+func (o *others) Ceiling(_ *quota.Policy, _ *quota.Limit, _ string, explain bool) quota.Ceiling {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c := o.ceiling
@@ -62,7 +62,7 @@ func (o *others) heard() []string {
 	return told
 }
 
-func (o *others) set(c limiter.Ceiling) {
+func (o *others) set(c quota.Ceiling) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ceiling = c
@@ -81,7 +81,7 @@ func globalPolicy(o *others) limiter.Config {
 // Whatever the store says of a total is passed on, whether it admitted or denied:
 // only so does a process learn that a store has forgotten.
 func TestGlobalTotalsAreTold(t *testing.T) {
-	o := &others{ceiling: limiter.Ceiling{Units: 3, Local: 3}}
+	o := &others{ceiling: quota.Ceiling{Units: 3, Local: 3}}
 	w := newWeather(t, globalPolicy(o))
 	us := w.at.UnixMicro()
 	key := "rl:{acme}:t.sustained.60000000:standard:::"
@@ -119,7 +119,7 @@ func TestGlobalTotalsAreTold(t *testing.T) {
 
 // An admission that is replayed says what was true when it was given.
 func TestGlobalReplayTellsNothing(t *testing.T) {
-	o := &others{ceiling: limiter.Ceiling{Units: 10, Local: 10}}
+	o := &others{ceiling: quota.Ceiling{Units: 10, Local: 10}}
 	w := newWeather(t, globalPolicy(o))
 	for range 2 {
 		if _, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: "k"}); err != nil {
@@ -134,7 +134,7 @@ func TestGlobalReplayTellsNothing(t *testing.T) {
 // While the store is away the local counter has the ceiling that leaves out what
 // the store forgot, and what it admits is told apart.
 func TestGlobalLocal(t *testing.T) {
-	o := &others{ceiling: limiter.Ceiling{Units: 1, Local: 4, Mode: quota.ModeShare, Reason: quota.ReasonPeerSilent}}
+	o := &others{ceiling: quota.Ceiling{Units: 1, Local: 4, Mode: quota.ModeShare, Reason: quota.ReasonPeerSilent}}
 	c := globalPolicy(o)
 	c.Processes = func() int64 { return 2 }
 	w := newWeather(t, c)
@@ -158,7 +158,7 @@ func TestGlobalLocal(t *testing.T) {
 // A policy that is closed while blind charges nobody and says so; reports are
 // spent already.
 func TestGlobalClosed(t *testing.T) {
-	o := &others{ceiling: limiter.Ceiling{Closed: true, Mode: quota.ModeStale, Reason: quota.ReasonPeerSilent}}
+	o := &others{ceiling: quota.Ceiling{Closed: true, Mode: quota.ModeStale, Reason: quota.ReasonPeerSilent}}
 	w := newWeather(t, globalPolicy(o))
 	d := w.check(t, "acme", 1)
 	if d.Allowed || d.Basis != quota.BasisClosed || d.Mode != quota.ModeStale || d.Reason != quota.ReasonPeerSilent {
@@ -175,7 +175,7 @@ func TestGlobalClosed(t *testing.T) {
 // Retry-After under a global limit is the earlier of two: own units age out, or
 // the estimate fades. The second is asked for what is used and the cost together.
 func TestGlobalRetryAfter(t *testing.T) {
-	o := &others{ceiling: limiter.Ceiling{Units: 6, Local: 6}}
+	o := &others{ceiling: quota.Ceiling{Units: 6, Local: 6}}
 	w := newWeather(t, globalPolicy(o))
 	w.check(t, "acme", 5)
 	w.at = w.at.Add(10 * time.Second)
@@ -194,7 +194,7 @@ func TestGlobalRetryAfter(t *testing.T) {
 	} {
 		asked := int64(0)
 		o.grows = func(units int64) time.Duration { asked = units; return row.grows }
-		o.set(limiter.Ceiling{Units: row.ceiling, Local: row.ceiling})
+		o.set(quota.Ceiling{Units: row.ceiling, Local: row.ceiling})
 		d, err := w.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: row.cost}) // peeks are not remembered
 		if err != nil {
 			t.Fatal(err)
@@ -207,7 +207,7 @@ func TestGlobalRetryAfter(t *testing.T) {
 }
 
 func TestGlobalExplained(t *testing.T) {
-	o := &others{ceiling: limiter.Ceiling{Units: 4, Local: 4}}
+	o := &others{ceiling: quota.Ceiling{Units: 4, Local: 4}}
 	w := newWeather(t, globalPolicy(o))
 	d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true})
 	if err != nil {

@@ -36,7 +36,7 @@ func TestFallbackForNobodyChargesNothing(t *testing.T) {
 		{"a check that somebody waits for", limiter.OpCheck, waiting, false, 3},
 		{"a report", limiter.OpReport, gone, false, 3},
 	} {
-		o := &others{ceiling: limiter.Ceiling{Units: 10, Local: 10}}
+		o := &others{ceiling: quota.Ceiling{Units: 10, Local: 10}}
 		w := newWeather(t, globalPolicy(o))
 		w.fails(quota.ReasonRedisTimeout, row.ambiguous)
 		ask := w.Check

@@ -142,6 +142,20 @@ type LimitExplanation struct {
 	CeilingTerms
 }
 
+// Ceiling is how many units a region may hold of a global limit, and why.
+type Ceiling struct {
+	Units int64
+	// Local is Units for the counter that replaces the store while that is away. It
+	// remembers by itself what the store may have lost.
+	Local  int64
+	Mode   Mode
+	Reason Reason // of Mode; ReasonNone in ModeGlobal
+	// Closed: the policy admits nothing while the region does not see all others.
+	Closed bool
+	// Terms is how Units was computed, if that was requested.
+	Terms *CeilingTerms
+}
+
 // CeilingTerms is what a ceiling was computed from.
 type CeilingTerms struct {
 	Formula string `json:"formula"` // with its numbers, in words and signs

@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regiond/regiond/clock"
-	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/view"
@@ -142,13 +141,13 @@ func (e *estimates) at(c *Ceilings, s *sight, id uint64, l *quota.Limit, at time
 }
 
 // Ceiling implements limiter.Global.
-func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, total string, explain bool) limiter.Ceiling {
+func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, total string, explain bool) quota.Ceiling {
 	now := c.o.Now()
 	s := c.sight.Load()
 	v := s.At(now)
 	var e estimates
 	all, lost := e.at(c, s, PartitionID(c.o.Key, total), l, now)
-	var answer limiter.Ceiling
+	var answer quota.Ceiling
 	answer.Units, answer.Closed = v.Ceiling(l.Units, p.OnPartition, all, lost)
 	answer.Local = answer.Units
 	if lost > 0 {
