@@ -91,10 +91,10 @@ func TestConfigRefusesRequests(t *testing.T) {
 // report may pass any limit.
 func TestConfigCostAboveCeilingIsADenial(t *testing.T) {
 	c := onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "global", Units: 10, Window: time.Minute, Scope: quota.ScopeGlobal}}})
-	c.Global = &others{ceiling: quota.Ceiling{Units: 4, Local: 4, Mode: quota.ModeShare, Reason: quota.ReasonPeerSilent}}
+	c.Global = &others{ceiling: quota.Ceiling{Units: 4, Local: 4, Mode: quota.ModePartitioned, Reason: quota.ReasonPeerSilent}}
 	r := memoryRig(t, c, nil)
 	d := r.check(t, "acme", 5)
-	if d.Allowed || d.Basis != quota.BasisEstimate || d.Mode != quota.ModeShare || d.Reason != quota.ReasonPeerSilent {
+	if d.Allowed || d.Basis != quota.BasisEstimate || d.Mode != quota.ModePartitioned || d.Reason != quota.ReasonPeerSilent {
 		t.Errorf("allowed %v, %v, %v, %v", d.Allowed, d.Basis, d.Mode, d.Reason)
 	}
 	if s := d.Limits[0]; s.Ceiling != 4 || s.Remaining != 4 || s.RetryAfter != time.Minute || !s.Denied {

@@ -178,7 +178,7 @@ func (l *Limiter) remembered(q *query, now time.Time) (quota.Decision, bool) {
 		Enforcement: q.enforcement, Limits: limits,
 	}
 	q.see(&d)
-	d.Basis = quota.BasisMemory
+	d.Basis = quota.BasisCached
 	carryOut(&d)
 	return d, true
 }

@@ -265,7 +265,7 @@ func TestDenialsFloodCostsNoRedis(t *testing.T) {
 		if d.Allowed {
 			t.Fatal("admitted beyond the limit")
 		}
-		if d.Basis == quota.BasisMemory {
+		if d.Basis == quota.BasisCached {
 			remembered++
 		}
 		l.now = l.now.Add(200 * time.Microsecond) // Redis's own clock stands: it is hardly asked
@@ -287,7 +287,7 @@ func TestDenialsEndWithReloadAndReset(t *testing.T) {
 	l.enforce(t, testMetrics(t), limits(1))
 	l.ask(t, "acme", 1)
 	l.ask(t, "acme", 1)
-	if d := l.ask(t, "acme", 1); d.Allowed || d.Basis != quota.BasisMemory {
+	if d := l.ask(t, "acme", 1); d.Allowed || d.Basis != quota.BasisCached {
 		t.Fatalf("allowed %v by %v, want a remembered denial", d.Allowed, d.Basis)
 	}
 	if err := l.Configure(Config{

@@ -27,7 +27,7 @@ func (l *Limiter) fallback(ctx context.Context, rules *rules, q *query, cause er
 	}
 	var d quota.Decision
 	switch mode := q.plan.policy.OnStoreLoss; {
-	case q.call.Op == OpReport || mode == quota.FailShare || mode == quota.FailLastKnown:
+	case q.call.Op == OpReport || mode == quota.FailShare:
 		var known bool
 		if d, known = l.localDecision(ctx, rules, q, op); !known {
 			return d, errReused()

@@ -107,7 +107,7 @@ func TestGlobalTotalsAreTold(t *testing.T) {
 		t.Fatal("2 + 2 fitted under 3")
 	}
 	expect("a denial", holds(2))
-	if d := w.check(t, "acme", 2); d.Basis != quota.BasisMemory {
+	if d := w.check(t, "acme", 2); d.Basis != quota.BasisCached {
 		t.Fatalf("asked again, basis %v", d.Basis)
 	}
 	expect("a remembered denial", nil)
@@ -134,7 +134,7 @@ func TestGlobalReplayTellsNothing(t *testing.T) {
 // While the store is away the local counter has the ceiling that leaves out what
 // the store forgot, and what it admits is told apart.
 func TestGlobalLocal(t *testing.T) {
-	o := &others{ceiling: quota.Ceiling{Units: 1, Local: 4, Mode: quota.ModeShare, Reason: quota.ReasonPeerSilent}}
+	o := &others{ceiling: quota.Ceiling{Units: 1, Local: 4, Mode: quota.ModePartitioned, Reason: quota.ReasonPeerSilent}}
 	c := globalPolicy(o)
 	c.Processes = func() int64 { return 2 }
 	w := newWeather(t, c)

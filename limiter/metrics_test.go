@@ -88,7 +88,7 @@ func TestMetricsCatalogue(t *testing.T) {
 			"basis=exact decision=denied mode=global policy=share-enforce",
 			"basis=exact decision=reported mode=global policy=open-enforce",
 			"basis=exact decision=would_deny mode=global policy=share-observe",
-			"basis=memory decision=denied mode=global policy=share-enforce",
+			"basis=cached decision=denied mode=global policy=share-enforce",
 			"basis=open decision=allowed mode=local policy=open-observe reason=redis_down",
 		}},
 		{"regiond.decision.duration", "histogram", "s", []string{""}},

@@ -91,7 +91,7 @@ func TestDecisions(t *testing.T) {
 		}},
 		{429, no, middleware.Decision{
 			Status: 429, Policy: "standard", Name: "burst", Limit: 20, RetryAfter: 6200 * time.Millisecond,
-			ResetAfter: 10 * time.Second, Basis: "exact", Mode: "share", Reason: "peer_silent", Header: denied,
+			ResetAfter: 10 * time.Second, Basis: "exact", Mode: "partitioned", Reason: "peer_silent", Header: denied,
 		}},
 		{503, shut, middleware.Decision{Status: 503, Policy: "standard", Basis: "closed", Mode: "local", Reason: "redis_down", Header: fields}},
 	} {

@@ -70,7 +70,7 @@ const (
 	yes = `{"allowed": true, "policy": "standard", "name": "burst", "limit": 20, "remaining": 19, "retry_after_ms": 0, "reset_after_ms": 1000,
 		"basis": "exact", "mode": "global", "enforcement": "enforce", "limits": []}`
 	no = `{"allowed": false, "policy": "standard", "name": "burst", "limit": 20, "remaining": 0, "retry_after_ms": 6200, "reset_after_ms": 10000,
-		"basis": "exact", "mode": "share", "reason": "peer_silent", "type": "x", "title": "y", "status": 429}`
+		"basis": "exact", "mode": "partitioned", "reason": "peer_silent", "type": "x", "title": "y", "status": 429}`
 	shut = `{"allowed": false, "policy": "standard", "basis": "closed", "mode": "local", "reason": "redis_down"}`
 )
 

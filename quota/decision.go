@@ -10,8 +10,8 @@ const (
 	BasisExact Basis = iota
 	// BasisEstimate: the region's Redis decided, against a ceiling below L.
 	BasisEstimate
-	// BasisMemory: an earlier denial is still in force; Redis was not asked.
-	BasisMemory
+	// BasisCached: an earlier denial still holds; Redis was not asked.
+	BasisCached
 	// BasisLocal: Redis is away and the in-memory store decided.
 	BasisLocal
 	// BasisOpen: Redis is away and the policy allows.
@@ -26,11 +26,11 @@ type Mode uint8
 const (
 	// ModeGlobal: every region is fresh and hears us; one region alone is global.
 	ModeGlobal Mode = iota
-	// ModeStale: blind, under last_known, open or closed.
+	// ModeStale: some regions cannot be counted on, and the policy is open or closed.
 	ModeStale
-	// ModeShare: blind, holding to this region's part.
-	ModeShare
-	// ModeJoining: peers' digests are still missing; the ceiling is as in share.
+	// ModePartitioned: some regions cannot be counted on; this one keeps to its share.
+	ModePartitioned
+	// ModeJoining: snapshots of peers are still missing; the ceiling is as in partitioned.
 	ModeJoining
 	// ModeLocal: Redis is away; wins over all others.
 	ModeLocal
@@ -54,22 +54,22 @@ const (
 	ReasonBreakerOpen
 	// ReasonPeerSilent: a peer region has not been heard for too long.
 	ReasonPeerSilent
-	// ReasonUnheard: a peer region does not hear us.
-	ReasonUnheard
+	// ReasonOneWay: a peer region does not receive our messages.
+	ReasonOneWay
 	// ReasonViewsDiffer: peers do not agree on who is there.
 	ReasonViewsDiffer
 	// ReasonJoining: digests of peers are still missing.
 	ReasonJoining
-	// ReasonFrozen: this process stood still and distrusts what it holds.
-	ReasonFrozen
+	// ReasonProcessPaused: this process was paused; what it knows is out of date.
+	ReasonProcessPaused
 )
 
 var (
-	basisWords  = []string{"exact", "estimate", "memory", "local", "open", "closed"}
-	modeWords   = []string{"global", "stale", "share", "joining", "local"}
+	basisWords  = []string{"exact", "estimate", "cached", "local", "open", "closed"}
+	modeWords   = []string{"global", "stale", "partitioned", "joining", "local"}
 	reasonWords = []string{
 		"", "redis_timeout", "redis_down", "redis_refused", "breaker_open",
-		"peer_silent", "unheard", "views_differ", "joining", "frozen",
+		"peer_silent", "one_way", "views_differ", "joining", "process_paused",
 	}
 )
 

@@ -130,8 +130,6 @@ func TestPolicyValidate(t *testing.T) {
 		{"no limits", func(p *quota.Policy) { p.Limits = nil }, "/limits"},
 		{"16 limits", func(p *quota.Policy) { *p = good(letters[:16]...) }, ""},
 		{"17 limits", func(p *quota.Policy) { *p = good(letters[:17]...) }, "/limits"},
-		{"a store that is lost has no last known", func(p *quota.Policy) { p.OnStoreLoss = quota.FailLastKnown }, "/on_store_loss"},
-		{"a partition has", func(p *quota.Policy) { p.OnPartition = quota.FailLastKnown }, ""},
 		{"all tenants", func(p *quota.Policy) { p.EnforcePercent = 100 }, ""},
 		{"more than all", func(p *quota.Policy) { p.EnforcePercent = 100.5 }, "/enforce_share"},
 		{"the same name twice", func(p *quota.Policy) { *p = good("a", "b", "a") }, "/limits/2/name"},

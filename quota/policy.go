@@ -10,9 +10,6 @@ const (
 	// FailShare keeps limiting with what this process or region may rightly
 	// claim: its part. It errs towards denying.
 	FailShare FailMode = iota
-	// FailLastKnown keeps the last estimates of peers until they age out. It
-	// says nothing about a lost store.
-	FailLastKnown
 	// FailOpen allows: availability is worth more than the limit.
 	FailOpen
 	// FailClosed denies: the limit is worth more than availability.
@@ -56,9 +53,6 @@ func (p *Policy) Validate() []Mistake {
 	}
 	if n := len(p.Limits); n == 0 || n > MaxLimits {
 		ms.add("/limits", "a policy has between 1 and %d limits, this one %d", MaxLimits, n)
-	}
-	if p.OnStoreLoss == FailLastKnown {
-		ms.add("/on_store_loss", "is one of share, open, closed")
 	}
 	if p.EnforcePercent > 100 {
 		ms.add("/enforce_share", "is at most 100%%")

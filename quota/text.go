@@ -10,7 +10,7 @@ import (
 var (
 	algorithmWords   = []string{"sliding_log", "sliding_window", "gcra"}
 	scopeWords       = []string{"region", "global"}
-	failModeWords    = []string{"share", "last_known", "open", "closed"}
+	failModeWords    = []string{"share", "open", "closed"}
 	enforcementWords = []string{"enforce", "observe"}
 )
 

@@ -34,7 +34,7 @@ func TestWordsRoundTrip(t *testing.T) {
 			},
 		},
 		{
-			"fail mode", "share last_known open closed",
+			"fail mode", "share open closed",
 			func(i uint8) fmt.Stringer { return quota.FailMode(i) },
 			func(s string) (fmt.Stringer, error) {
 				var v quota.FailMode
@@ -87,9 +87,9 @@ func TestAnswerWords(t *testing.T) {
 		reason = append(reason, quota.Reason(i).String())
 	}
 	for _, row := range []struct{ got, want string }{
-		{strings.Join(basis, " "), "exact estimate memory local open closed invalid(6)"},
-		{strings.Join(mode, " "), "global stale share joining local invalid(5)"},
-		{strings.Join(reason, " "), " redis_timeout redis_down redis_refused breaker_open peer_silent unheard views_differ joining frozen invalid(10)"},
+		{strings.Join(basis, " "), "exact estimate cached local open closed invalid(6)"},
+		{strings.Join(mode, " "), "global stale partitioned joining local invalid(5)"},
+		{strings.Join(reason, " "), " redis_timeout redis_down redis_refused breaker_open peer_silent one_way views_differ joining process_paused invalid(10)"},
 	} {
 		if row.got != row.want {
 			t.Errorf("%q, want %q", row.got, row.want)

@@ -25,7 +25,7 @@ func TestHashChangesWithEachFact(t *testing.T) {
 		{"name: eu-west", "name: eu-north"},
 		{"weight: 3", "weight: 2"},
 		{"- name: watched", "- name: watched\n    on_store_loss: open"},
-		{"on_partition: last_known", "on_partition: closed"},
+		{"on_partition: open", "on_partition: closed"},
 		{"on_store_loss: closed", "on_store_loss: open"},
 		{"enforce_share: 12.5%", "enforce_share: 12%"},
 		{"enforcement: observe\ntenants", "enforcement: enforce\ntenants"},

@@ -154,7 +154,7 @@ func TestEveryFieldArrives(t *testing.T) {
 		},
 		Policies: []quota.Policy{
 			{
-				Name: "all", OnPartition: quota.FailLastKnown, OnStoreLoss: quota.FailClosed, EnforcePercent: 12.5,
+				Name: "all", OnPartition: quota.FailOpen, OnStoreLoss: quota.FailClosed, EnforcePercent: 12.5,
 				Limits: []quota.Limit{
 					{Name: "shape", Units: 5, Window: time.Second, Algorithm: quota.GCRA, Burst: 9},
 					{

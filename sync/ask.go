@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -123,7 +124,7 @@ func (m *Mesh) settle(now time.Duration) {
 }
 
 // digested notes a chunk of a digest that was folded.
-func (m *Mesh) digested(from wire.Process, c wire.Chunk, echo bool, now time.Duration) {
+func (m *Mesh) digested(from quota.Process, c wire.Chunk, echo bool, now time.Duration) {
 	if !m.roster.chunk(from, c, echo, now) {
 		return
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/quota"
 )
 
 const (
@@ -148,7 +148,7 @@ func (m *Mesh) Peers() []Peer { return m.roster.list() }
 // Conflict returns another process that bears our region and instance, was started
 // before us and was heard within SilentAfter. We are the second then, and stay
 // silent: peers would take us for it, and drop what it says.
-func (m *Mesh) Conflict() (wire.Process, bool) { return m.roster.conflict(m.o.Now()) }
+func (m *Mesh) Conflict() (quota.Process, bool) { return m.roster.conflict(m.o.Now()) }
 
 // Distrust forgets every digest and count of beats and asks for digests again. It
 // is for a process that finds it stood still.
@@ -160,7 +160,7 @@ func (m *Mesh) Distrust() {
 // Forget drops a process that is known to have left or died and that the bus has
 // not heard for SilentAfter either. It reports whether it did.
 func (m *Mesh) Forget(region, instance string, boot int64) bool {
-	p := wire.Process{Region: region, Instance: instance, Boot: boot}
+	p := quota.Process{Region: region, Instance: instance, Boot: boot}
 	if !m.roster.forget(p, m.o.Now()) {
 		return false
 	}
@@ -171,7 +171,7 @@ func (m *Mesh) Forget(region, instance string, boot int64) bool {
 // Left reports whether a process has said that it leaves. It is in Peers no more,
 // and whoever else tells of it, later, tells of what is over.
 func (m *Mesh) Left(region, instance string, boot int64) bool {
-	return m.roster.left(wire.Process{Region: region, Instance: instance, Boot: boot})
+	return m.roster.left(quota.Process{Region: region, Instance: instance, Boot: boot})
 }
 
 func (m *Mesh) signal() { signal(m.changed) }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -50,7 +51,7 @@ type Totals interface {
 // and must return at once.
 type Options struct {
 	// Self is this process. Boot tells its lives apart, so no two may have the same.
-	Self wire.Process
+	Self quota.Process
 	// Key is what the ids in Totals are made with; beats say which it is.
 	Key    wire.Key
 	Bus    Bus
@@ -68,7 +69,7 @@ type Options struct {
 	// View is what the next beat shall say.
 	View func() Advertised
 	// Exchange is told what a beat teaches about a peer's clock. It may be nil.
-	Exchange func(peer wire.Process, e Exchange)
+	Exchange func(peer quota.Process, e Exchange)
 	// Reread is called when all our totals were asked for while a sibling is silent,
 	// whose admissions only the store knows. It may be nil.
 	Reread func()
@@ -86,7 +87,7 @@ type Options struct {
 type Advertised struct {
 	Members  []string
 	Topology uint64
-	Weights  []wire.Weight // nil unless they should be spelled out
+	Weights  []quota.Weight // nil unless they should be spelled out
 }
 
 // Exchange is one round of messages between two store clocks, all in µs: sent and

@@ -11,10 +11,10 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/meshtest"
-	"github.com/regiond/regiond/sync/wire"
 )
 
 var (
@@ -26,7 +26,7 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 	now := func() time.Duration { return 0 }
 	good := func() meshsync.Options {
 		return meshsync.Options{
-			Self: wire.Process{Region: "eu", Instance: "a", Boot: 1}, Bus: meshtest.NewNetwork(1).Join("eu"),
+			Self: quota.Process{Region: "eu", Instance: "a", Boot: 1}, Bus: meshtest.NewNetwork(1).Join("eu"),
 			Totals: meshtest.NewTotals("eu", now), Now: now, TimeUS: func() int64 { return 1 },
 			Known: func(string) bool { return true }, View: func() meshsync.Advertised { return meshsync.Advertised{} },
 			Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},

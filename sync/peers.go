@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -13,7 +14,7 @@ const tripsKept = 8
 // Peer is what is known of another process. The zero value of a field that comes
 // with beats means that none came yet.
 type Peer struct {
-	wire.Process
+	quota.Process
 	Heard   time.Duration // when its newest message came, by Options.Now
 	ClockUS int64         // its store clock at Heard
 	Seq     uint64        // number of that message
@@ -26,7 +27,7 @@ type Peer struct {
 	// Members, Topology, Weights, Unsent, Full and Key are those of its newest beat.
 	Members  []string
 	Topology uint64
-	Weights  []wire.Weight
+	Weights  []quota.Weight
 	Unsent   time.Duration // age of its oldest change that was not published
 	Full     bool
 	Key      uint64 // wire.Key.Fingerprint of its ids; 0: it does not say
@@ -99,7 +100,7 @@ func (p *peer) trip(d time.Duration) {
 }
 
 // ackOf is what a beat says about us; the zero Ack when it does not mention us.
-func ackOf(b *wire.Beat, self wire.Process) wire.Ack {
+func ackOf(b *wire.Beat, self quota.Process) wire.Ack {
 	for _, a := range b.Acks {
 		if a.Process == self {
 			return a
@@ -109,7 +110,7 @@ func ackOf(b *wire.Beat, self wire.Process) wire.Ack {
 }
 
 // chunk notes a part of a digest and reports whether it is whole by that.
-func (r *roster) chunk(from wire.Process, c wire.Chunk, echo bool, now time.Duration) (whole bool) {
+func (r *roster) chunk(from quota.Process, c wire.Chunk, echo bool, now time.Duration) (whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.peers[nameOf(from)]

@@ -5,16 +5,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/meshtest"
-	"github.com/regiond/regiond/sync/wire"
 )
 
 func TestFirstAcquaintance(t *testing.T) {
 	bubble(t, func(w *world) {
 		nodes := three(w)
 		nodes[0].mu.Lock()
-		nodes[0].view = meshsync.Advertised{Members: []string{"ap", "eu", "us"}, Topology: 9, Weights: []wire.Weight{{Region: "eu", Weight: 2}}}
+		nodes[0].view = meshsync.Advertised{Members: []string{"ap", "eu", "us"}, Topology: 9, Weights: []quota.Weight{{Region: "eu", Weight: 2}}}
 		nodes[0].mu.Unlock()
 		nodes[0].Beat()
 		sleep(2 * time.Second)
@@ -36,7 +36,7 @@ func TestFirstAcquaintance(t *testing.T) {
 		if p.Key != eu.key().Fingerprint() {
 			t.Errorf("us knows eu's key as %x, it is %x", p.Key, eu.key().Fingerprint())
 		}
-		if !slices.Equal(p.Members, []string{"ap", "eu", "us"}) || p.Topology != 9 || !slices.Equal(p.Weights, []wire.Weight{{Region: "eu", Weight: 2}}) {
+		if !slices.Equal(p.Members, []string{"ap", "eu", "us"}) || p.Topology != 9 || !slices.Equal(p.Weights, []quota.Weight{{Region: "eu", Weight: 2}}) {
 			t.Errorf("us has another view of eu's: %+v", p)
 		}
 		if got, want := p.ClockUS, eu.timeUS()-(w.now()-p.Heard+oneWay).Microseconds(); got != want {

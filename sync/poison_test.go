@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -74,7 +75,7 @@ func poisons(w *world, nodes []*node) []poison {
 		return wire.AppendBeat(nil, &b)
 	}
 	good := change(func(*wire.Usage) {})
-	other := wire.Process{Region: "us", Instance: "x", Boot: 1}
+	other := quota.Process{Region: "us", Instance: "x", Boot: 1}
 	return []poison{
 		{"random bytes", usage + "eu", random, "malformed"},
 		{"nothing", usage + "eu", nil, "malformed"},
@@ -85,10 +86,10 @@ func poisons(w *world, nodes []*node) []poison {
 		{"another region's name", usage + "eu", change(func(u *wire.Usage) { u.From = other }), "author"},
 		{"another region's subject", beat + "ap", heartbeat(func(*wire.Beat) {}), "author"},
 		{"a region nobody knows", usage + "mars", change(func(u *wire.Usage) { u.From.Region = "mars" }), "stranger"},
-		{"a request by such", digest + "us", wire.AppendDigestRequest(nil, &wire.DigestRequest{From: wire.Process{Region: "mars", Instance: "a", Boot: 1}}), "stranger"},
+		{"a request by such", digest + "us", wire.AppendDigestRequest(nil, &wire.DigestRequest{From: quota.Process{Region: "mars", Instance: "a", Boot: 1}}), "stranger"},
 		{"a request to another region", digest + "eu", wire.AppendDigestRequest(nil, &wire.DigestRequest{From: nodes[2].self}), "author"},
 		{"a subject that is none", "rl.v1.other.eu", good, "malformed"},
-		{"an earlier life", usage + "ap", change(func(u *wire.Usage) { u.From = wire.Process{Region: "ap", Instance: "a", Boot: 1} }), "stale"},
+		{"an earlier life", usage + "ap", change(func(u *wire.Usage) { u.From = quota.Process{Region: "ap", Instance: "a", Boot: 1} }), "stale"},
 		{"units below zero", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].Units = []int64{-1, 1} }), "range"},
 		{"a bucket below zero", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].Bucket = -1 }), "range"},
 		{"columns of unequal length", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].IDs = []uint64{1} }), "malformed"},
@@ -130,7 +131,7 @@ func TestCrowdIsBounded(t *testing.T) {
 		nodes := three(w)
 		us := nodes[1]
 		for i := range meshsync.MaxProcesses + 50 {
-			b := wire.Beat{From: wire.Process{Region: "eu", Instance: "x" + string(rune('0'+i%10)) + time.Duration(i).String(), Boot: 5}, Seq: 1, TimeUS: 1}
+			b := wire.Beat{From: quota.Process{Region: "eu", Instance: "x" + string(rune('0'+i%10)) + time.Duration(i).String(), Boot: 5}, Seq: 1, TimeUS: 1}
 			us.bus.Inject(meshsync.SubjectBeat+"eu", wire.AppendBeat(nil, &b))
 		}
 		sleep(0)

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -182,7 +183,7 @@ func (m *Mesh) heartbeat(region string, b *wire.Beat, size int) error {
 
 // check refuses what is not from whom it says, and tells our own messages, which a
 // bus may bring back.
-func (m *Mesh) check(region string, from wire.Process, seq uint64, now time.Duration) (ours bool, err error) {
+func (m *Mesh) check(region string, from quota.Process, seq uint64, now time.Duration) (ours bool, err error) {
 	if err := wire.CheckAuthor(region, from); err != nil {
 		return false, err
 	}
@@ -196,7 +197,7 @@ func (m *Mesh) check(region string, from wire.Process, seq uint64, now time.Dura
 }
 
 // arrived acts on what a message says about its author.
-func (m *Mesh) arrived(from wire.Process, a arrival) {
+func (m *Mesh) arrived(from quota.Process, a arrival) {
 	if rival, ok := m.Conflict(); ok && rival == from {
 		if a.newcomer {
 			m.o.Logger.Error("another process uses our region and instance name and was here first; give each process an --instance of its own",

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -25,25 +26,25 @@ const (
 // name is what two processes of one deployment must not share.
 type name struct{ region, instance string }
 
-func nameOf(p wire.Process) name { return name{p.Region, p.Instance} }
+func nameOf(p quota.Process) name { return name{p.Region, p.Instance} }
 
 // roster knows every other process. The goroutine of Run writes to it; any may
 // read, forget and distrust.
 type roster struct {
-	self wire.Process
+	self quota.Process
 
 	mu    sync.Mutex
 	peers map[name]*peer
 	// gone holds those who said that they leave, and until when: what is still under
 	// way from them must not bring them back.
-	gone map[wire.Process]time.Duration
+	gone map[quota.Process]time.Duration
 	// rival is the newest heard of our own name with an older boot.
-	rival      wire.Process
+	rival      quota.Process
 	rivalHeard time.Duration
 }
 
-func newRoster(self wire.Process) roster {
-	return roster{self: self, peers: map[name]*peer{}, gone: map[wire.Process]time.Duration{}}
+func newRoster(self quota.Process) roster {
+	return roster{self: self, peers: map[name]*peer{}, gone: map[quota.Process]time.Duration{}}
 }
 
 // The reasons for which a message that can be read is refused.
@@ -55,7 +56,7 @@ const (
 )
 
 // admit says why a message may not be used; empty: it may.
-func (r *roster) admit(from wire.Process, seq uint64, now time.Duration) (reason string) {
+func (r *roster) admit(from quota.Process, seq uint64, now time.Duration) (reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, left := r.gone[from]; left {
@@ -77,13 +78,13 @@ func (r *roster) admit(from wire.Process, seq uint64, now time.Duration) (reason
 	return ""
 }
 
-func (r *roster) isRival(from wire.Process) bool {
+func (r *roster) isRival(from quota.Process) bool {
 	return nameOf(from) == nameOf(r.self) && from.Boot < r.self.Boot
 }
 
 // clock is the store clock of a message's author now: what its newest message
 // says, plus the time since.
-func (r *roster) clock(from wire.Process, seq uint64, timeUS int64, now time.Duration) int64 {
+func (r *roster) clock(from quota.Process, seq uint64, timeUS int64, now time.Duration) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.peers[nameOf(from)]
@@ -101,7 +102,7 @@ type arrival struct {
 }
 
 // hear notes that a message was taken.
-func (r *roster) hear(from wire.Process, seq uint64, timeUS, receivedUS int64, now time.Duration) arrival {
+func (r *roster) hear(from quota.Process, seq uint64, timeUS, receivedUS int64, now time.Duration) arrival {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.isRival(from) {
@@ -129,7 +130,7 @@ func (r *roster) hear(from wire.Process, seq uint64, timeUS, receivedUS int64, n
 }
 
 // leave drops a process for good.
-func (r *roster) leave(p wire.Process, now time.Duration) {
+func (r *roster) leave(p quota.Process, now time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.isRival(p) {
@@ -145,7 +146,7 @@ func (r *roster) leave(p wire.Process, now time.Duration) {
 }
 
 // left reports whether a process said that it leaves.
-func (r *roster) left(p wire.Process) bool {
+func (r *roster) left(p quota.Process) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, gone := r.gone[p]
@@ -153,7 +154,7 @@ func (r *roster) left(p wire.Process) bool {
 }
 
 // forget drops a process that has been silent.
-func (r *roster) forget(p wire.Process, now time.Duration) bool {
+func (r *roster) forget(p quota.Process, now time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.peers[nameOf(p)]
@@ -196,11 +197,11 @@ func (r *roster) distrust() {
 }
 
 // conflict is the rival, while it is heard.
-func (r *roster) conflict(now time.Duration) (wire.Process, bool) {
+func (r *roster) conflict(now time.Duration) (quota.Process, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.rivalHeard == 0 || now-r.rivalHeard > SilentAfter {
-		return wire.Process{}, false
+		return quota.Process{}, false
 	}
 	return r.rival, true
 }
@@ -236,7 +237,7 @@ func (r *roster) regions() []string {
 	return names
 }
 
-func compareProcess(a, b wire.Process) int {
+func compareProcess(a, b quota.Process) int {
 	return cmp.Or(strings.Compare(a.Region, b.Region), strings.Compare(a.Instance, b.Instance),
 		cmp.Compare(a.Boot, b.Boot))
 }

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/sync/wire"
@@ -170,7 +171,7 @@ func TestHeadersOfOthers(t *testing.T) {
 		bubble(t, func(w *world) {
 			us := w.joinTraced("us", 2, sdktrace.AlwaysSample())
 			stranger := w.net.Join("eu")
-			data := wire.AppendUsage(nil, &wire.Usage{From: wire.Process{Region: "eu", Instance: "a", Boot: 1}, Seq: 1, TimeUS: us.timeUS()})
+			data := wire.AppendUsage(nil, &wire.Usage{From: quota.Process{Region: "eu", Instance: "a", Boot: 1}, Seq: 1, TimeUS: us.timeUS()})
 			if err := stranger.Publish(meshsync.SubjectUsage+"eu", data, row.header...); err != nil {
 				t.Fatal(err)
 			}

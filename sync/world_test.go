@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/sync/wire"
@@ -39,7 +40,7 @@ type world struct {
 type node struct {
 	*meshsync.Mesh
 	w      *world
-	self   wire.Process
+	self   quota.Process
 	bus    *meshtest.Bus
 	totals *meshtest.Totals
 	reader *sdkmetric.ManualReader
@@ -81,7 +82,7 @@ func (w *world) join(region, instance string, boot int64, skew time.Duration) *n
 
 func (w *world) newNode(region, instance string, boot int64, skew time.Duration) *node {
 	return &node{
-		w: w, self: wire.Process{Region: region, Instance: instance, Boot: boot},
+		w: w, self: quota.Process{Region: region, Instance: instance, Boot: boot},
 		bus: w.net.Join(region), reader: sdkmetric.NewManualReader(),
 		skewUS: skew.Microseconds(), done: make(chan error, 1),
 		view: meshsync.Advertised{Members: []string{region}, Topology: 7},
@@ -161,7 +162,7 @@ func (n *node) advertised() meshsync.Advertised {
 	return n.view
 }
 
-func (n *node) exchanged(_ wire.Process, e meshsync.Exchange) {
+func (n *node) exchanged(_ quota.Process, e meshsync.Exchange) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.exchanges = append(n.exchanges, e)

@@ -14,6 +14,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/ledger"
@@ -65,7 +66,7 @@ func newBenchPeer(name string, c benchCrowd, server *natsbus.Embedded) (*benchPe
 	began := time.Now()
 	now := func() time.Duration { return time.Since(began) }
 	timeUS := func() int64 { return time.Now().UnixMicro() }
-	self := wire.Process{Region: name, Instance: "one", Boot: timeUS()}
+	self := quota.Process{Region: name, Instance: "one", Boot: timeUS()}
 	limit := benchLimit()
 	totals, err := ledger.New(ledger.Options{
 		Self: name, Boot: self.Boot, Now: now, Regions: func() int { return 1 + len(benchPeers()) },
@@ -102,9 +103,9 @@ func (deaf) Fold(string, int64, time.Duration, []wire.Group) error { return nil 
 func seesAll() meshsync.Advertised {
 	members := append(benchPeers(), benchSelf)
 	slices.Sort(members)
-	var weights []view.Weight
+	var weights []quota.Weight
 	for _, name := range append([]string{benchSelf}, benchPeers()...) {
-		weights = append(weights, view.Weight{Region: name, Weight: 1})
+		weights = append(weights, quota.Weight{Region: name, Weight: 1})
 	}
 	return meshsync.Advertised{Members: members, Topology: view.Hash(weights)}
 }

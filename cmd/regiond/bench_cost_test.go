@@ -120,7 +120,7 @@ func newBenchGlobal(b *testing.B, partitions int) *global.Ceilings {
 		b.Fatal(err)
 	}
 	g, err := global.New(global.Options{
-		Self: wire.Process{Region: benchSelf, Instance: "one", Boot: self},
+		Self: quota.Process{Region: benchSelf, Instance: "one", Boot: self},
 		Now:  func() time.Duration { return now }, TimeUS: func() int64 { return self },
 		Key: wire.NewKey(nil, benchCluster), Topology: top,
 	})
@@ -146,7 +146,7 @@ func seenAll(b *testing.B, now time.Duration, units []int64) *view.View {
 	says := seesAll()
 	t := view.Topology{Units: units}
 	for _, name := range append([]string{benchSelf}, benchPeers()...) {
-		t.Weights = append(t.Weights, view.Weight{Region: name, Weight: 1})
+		t.Weights = append(t.Weights, quota.Weight{Region: name, Weight: 1})
 	}
 	viewer, err := view.New(view.Options{Self: benchSelf}, t)
 	if err != nil {
@@ -222,7 +222,7 @@ func BenchmarkBytes(b *testing.B) {
 			entries += len(groups[i].IDs)
 		}
 		for _, message := range wire.Split(groups, wire.MaxEntries, wire.MaxGroupBytes) {
-			u := wire.Usage{From: wire.Process{Region: benchSelf, Instance: "eu-west-0", Boot: us}, Seq: 1, TimeUS: us, Groups: message}
+			u := wire.Usage{From: quota.Process{Region: benchSelf, Instance: "eu-west-0", Boot: us}, Seq: 1, TimeUS: us, Groups: message}
 			size += len(wire.AppendUsage(nil, &u))
 		}
 	}

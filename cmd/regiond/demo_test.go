@@ -203,7 +203,7 @@ func TestDemoNewcomersStory(t *testing.T) {
 	if got := d.change(t, "cut", "eu-west"); !strings.Contains(got.stdout, "eu-west is cut off from us-east and ap-south") {
 		t.Errorf("the cut says\n%s", got.stdout)
 	}
-	t.Logf("all know of the cut after %v", d.awaitModes(t, "share", "share", "share"))
+	t.Logf("all know of the cut after %v", d.awaitModes(t, "partitioned", "partitioned", "partitioned"))
 	parts := region.Parts([]int64{1, 1, 1}, 100)
 	d.spends(t, "eu-west", "hooli", parts[0])
 	d.spends(t, "us-east", "hooli", parts[1]+parts[2]) // ap-south is idle and leaves it its own
@@ -248,7 +248,9 @@ func TestDemoTable(t *testing.T) {
 		return words[0] == "eu-west" && words[1] != "0" && words[4] != "0" && words[7] == "global"
 	})
 	d.change(t, "cut", "ap-south")
-	shows("the cut", func(words []string) bool { return words[0] == "ap-south" && words[6] == "200" && words[7] == "share" })
+	shows("the cut", func(words []string) bool {
+		return words[0] == "ap-south" && words[6] == "200" && words[7] == "partitioned"
+	})
 	d.change(t, "heal", "ap-south")
 	for line := range strings.Lines(d.screen.String()) {
 		if len(line) > demo.Width+1 {

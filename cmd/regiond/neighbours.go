@@ -11,6 +11,7 @@ import (
 
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/internal/global"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/view"
@@ -27,7 +28,7 @@ import (
 //	                         ▲
 //	                         └── rereads ◀── Redis
 type neighbours struct {
-	self     wire.Process
+	self     quota.Process
 	key      wire.Key // of partitions' ids
 	log      *slog.Logger
 	topology func() *region.Topology
@@ -49,7 +50,7 @@ const joinPatience = time.Second
 // newNeighbours prepares them and binds what listens. It dials nobody.
 func newNeighbours(d *daemon) (_ *neighbours, err error) {
 	n := &neighbours{
-		self:     wire.Process{Region: d.options.region, Instance: d.options.instance, Boot: time.Now().UnixMicro()},
+		self:     quota.Process{Region: d.options.region, Instance: d.options.instance, Boot: time.Now().UnixMicro()},
 		log:      d.log,
 		topology: d.topology.Load,
 		started:  time.Now(),
@@ -286,7 +287,7 @@ func (n *neighbours) openMesh(d *daemon) error {
 			return names
 		},
 		View: func() meshsync.Advertised { return n.lookout.Advertised() },
-		Exchange: func(peer wire.Process, e meshsync.Exchange) {
+		Exchange: func(peer quota.Process, e meshsync.Exchange) {
 			if peer.Region == n.self.Region {
 				return // one store, one clock
 			}

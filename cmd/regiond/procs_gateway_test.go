@@ -29,8 +29,8 @@ func testProcsFrozenGateway(t *testing.T, binary string) {
 	p.first.signal(t, syscall.SIGCONT)
 	thawed := time.Now()
 	u, err := p.first.believes(procsTenant(0))
-	if err != nil || u.Mode != "share" || u.Reason != "frozen" {
-		t.Errorf("thawed, it answers in mode %q because of %q (%v), want share, frozen", u.Mode, u.Reason, err)
+	if err != nil || u.Mode != "partitioned" || u.Reason != "process_paused" {
+		t.Errorf("thawed, it answers in mode %q because of %q (%v), want partitioned, process_paused", u.Mode, u.Reason, err)
 	}
 	p.open(p.first)
 	pause(500 * time.Millisecond)

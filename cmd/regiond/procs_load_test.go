@@ -165,7 +165,7 @@ func (l *tally) judge(t *testing.T) {
 // blindWords are what a region says that does not see all the others, and awayWords
 // what one says whose Redis is away.
 func blindWords() []string {
-	return []string{"share peer_silent", "share unheard", "share views_differ", "share frozen"}
+	return []string{"partitioned peer_silent", "partitioned one_way", "partitioned views_differ", "partitioned process_paused"}
 }
 
 func awayWords() []string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -82,7 +83,7 @@ func procsPoisons(t *testing.T) []procsPoison {
 	nowUS := time.Now().UnixMicro()
 	// eu-west has no process of that name: what is taken would be news.
 	forged := func(region string, entries int) []byte {
-		u := wire.Usage{From: wire.Process{Region: region, Instance: "forged", Boot: 1}, Seq: 1, TimeUS: nowUS}
+		u := wire.Usage{From: quota.Process{Region: region, Instance: "forged", Boot: 1}, Seq: 1, TimeUS: nowUS}
 		month := (720 * time.Hour).Microseconds()
 		group := wire.Group{Limit: "standard.monthly", WindowUS: month, BucketUS: month, Bucket: nowUS / month}
 		group.IDs, group.Epochs, group.Units = make([]uint64, entries), make([]int64, entries), make([]int64, entries)

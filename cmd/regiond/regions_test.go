@@ -54,7 +54,7 @@ func whole() *regionsView {
 // blind is the same after much has gone wrong.
 func blind() *regionsView {
 	v, at := whole(), regionsAt()
-	v.Mode = modeView{Mode: "share", Reason: "peer_silent", About: []string{"us-east", "ap-south"}}
+	v.Mode = modeView{Mode: "partitioned", Reason: "peer_silent", About: []string{"us-east", "ap-south"}}
 	v.Store.Available = false
 	us, ap := &v.Regions[1], &v.Regions[2]
 	us.State, us.Counted, us.Reason, us.HeardMS, us.AckedMS = "silent", false, "peer_silent", 12_345, -1
@@ -136,7 +136,7 @@ func TestRegionsCommandExits(t *testing.T) {
 		says       string // in stdout, or with code 2 in stderr
 	}{
 		{"global", adminOf(t, "", http.StatusOK, encoded(t, whole())), nil, 0, "mode global\n"},
-		{"share", adminOf(t, "", http.StatusOK, encoded(t, blind())), nil, 1, "mode share: peer_silent (us-east, ap-south)\n"},
+		{"partitioned", adminOf(t, "", http.StatusOK, encoded(t, blind())), nil, 1, "mode partitioned: peer_silent (us-east, ap-south)\n"},
 		{"local", adminOf(t, "", http.StatusOK, encoded(t, local)), nil, 1, "mode local\n"},
 		{"nothing", gone, nil, 2, "is not regiond's admin listener"},
 		{"a page", adminOf(t, "", http.StatusOK, "<html>"), nil, 2, "is not regiond's admin listener"},
@@ -191,10 +191,10 @@ func TestRegionsCommandAsksRealOnes(t *testing.T) {
 		}
 	}
 	d.change(t, "cut", "eu-west")
-	d.awaitModes(t, "share", "share", "share")
+	d.awaitModes(t, "partitioned", "partitioned", "partitioned")
 	eventually(t, func() error { // one is noticed before the other
 		got = invoke(t, "regions", "--addr", at)
-		if got.code != exitFailed || !strings.Contains(got.stdout, "mode share: peer_silent (us-east, ap-south)\n") ||
+		if got.code != exitFailed || !strings.Contains(got.stdout, "mode partitioned: peer_silent (us-east, ap-south)\n") ||
 			!strings.Contains(got.stdout, "us-east: process demo has been silent for ") {
 			return fmt.Errorf("cut off: %+v", got)
 		}

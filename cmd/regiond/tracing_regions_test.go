@@ -212,7 +212,7 @@ func tracedModes(t *testing.T, r *receiver, regions *tracedRegions) {
 	}
 	regions.programs[2].stop()
 	s := r.await(t, "eu-west", "mode change", func(s *receivedSpan) bool { return s.attrs["regiond.from"] == "global" })
-	if s.attrs["regiond.to"] != "share" || s.attrs["regiond.reason"] == "" {
+	if s.attrs["regiond.to"] != "partitioned" || s.attrs["regiond.reason"] == "" {
 		t.Errorf("%v: want share, with a reason", s)
 	}
 }

@@ -105,7 +105,7 @@ func watchView(m metric.Meter, n *neighbours) error {
 func (g *viewGauges) show(o metric.Observer, n *neighbours) {
 	v := n.ceilings.View()
 	now, _ := v.Mode(quota.FailShare)
-	for _, mode := range []quota.Mode{quota.ModeGlobal, quota.ModeShare, quota.ModeJoining} {
+	for _, mode := range []quota.Mode{quota.ModeGlobal, quota.ModePartitioned, quota.ModeJoining} {
 		o.ObserveInt64(g.mode, one(mode == now), metric.WithAttributes(attribute.String("mode", mode.String())))
 	}
 	o.ObserveInt64(g.processes, n.lookout.Processes())

@@ -77,8 +77,8 @@ func TestWorldOtherKey(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		for i, s := range w.sites {
 			p := s.one()
-			if p.mode() != quota.ModeShare {
-				t.Errorf("%s is in mode %v, want share", s.name, p.mode())
+			if p.mode() != quota.ModePartitioned {
+				t.Errorf("%s is in mode %v, want partitioned", s.name, p.mode())
 			}
 			other := w.sites[2]
 			if i == 2 {

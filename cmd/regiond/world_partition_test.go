@@ -111,7 +111,7 @@ func (h *truth) sides(t *testing.T, name string, sides [][]int, cuts [][2]int) {
 					stale += h.stale[i][k]
 				}
 			}
-			if mode := h.w.sites[i].one().mode(); mode != quota.ModeShare {
+			if mode := h.w.sites[i].one().mode(); mode != quota.ModePartitioned {
 				t.Errorf("%s: %s is in mode %v", name, h.w.sites[i].name, mode)
 			}
 		}

@@ -21,7 +21,7 @@ import (
 // Options are what New needs; all but MaxSeries, Offsets, Overshoot and Meter are required.
 type Options struct {
 	// Self is this process.
-	Self wire.Process
+	Self quota.Process
 	// Now is this process's monotonic clock, and TimeUS that of its region's store, µs
 	// since the epoch. Both are safe for concurrent use, and fast.
 	Now    func() time.Duration

@@ -14,7 +14,6 @@ import (
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/wire"
 )
 
 // LookEvery is how often the lookout looks when nothing calls it.
@@ -33,7 +32,7 @@ type Neighbours interface {
 // LookoutOptions are what a Lookout is made of; all but Members, Gossiped, Reread,
 // Processes and Told are required.
 type LookoutOptions struct {
-	Self wire.Process
+	Self quota.Process
 	Now  func() time.Duration // this process's monotonic clock
 	// Topology is the one in force.
 	Topology func() *region.Topology
@@ -91,7 +90,7 @@ func NewLookout(o LookoutOptions) (*Lookout, error) {
 func (l *Lookout) viewed(top *region.Topology) view.Topology {
 	t := view.Topology{Units: l.o.Ceilings.Units()}
 	for i := range top.Regions {
-		t.Weights = append(t.Weights, view.Weight{Region: top.Regions[i].Name, Weight: top.Regions[i].Weight})
+		t.Weights = append(t.Weights, quota.Weight{Region: top.Regions[i].Name, Weight: top.Regions[i].Weight})
 	}
 	return t
 }
@@ -110,7 +109,7 @@ func (l *Lookout) Advertised() meshsync.Advertised {
 	hash, weights := v.Topology()
 	a := meshsync.Advertised{Members: v.Advertised(), Topology: hash}
 	for _, w := range weights {
-		a.Weights = append(a.Weights, wire.Weight(w))
+		a.Weights = append(a.Weights, quota.Weight(w))
 	}
 	return a
 }
@@ -206,7 +205,7 @@ func (l *Lookout) known(p *meshsync.Peer, members []gossip.Member) view.Process 
 		OtherKey: p.Members != nil && p.Key != l.o.Ceilings.o.Key.Fingerprint(), // known with its first beat
 	}
 	for _, w := range p.Weights {
-		out.Weights = append(out.Weights, view.Weight(w))
+		out.Weights = append(out.Weights, quota.Weight(w))
 	}
 	i := slices.IndexFunc(members, func(m gossip.Member) bool {
 		return m.Region == p.Region && m.Instance == p.Instance && m.Boot == p.Boot

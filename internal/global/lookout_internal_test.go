@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/view"
-	"github.com/regiond/regiond/sync/wire"
 )
 
 // TestLeavingIsNotMissed: gossip goes on to show a process that has said on the bus that
@@ -55,7 +55,7 @@ func TestCount(t *testing.T) {
 		}, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := &Lookout{o: LookoutOptions{Self: wire.Process{Region: "eu-west", Instance: "one", Boot: 2}}}
+			l := &Lookout{o: LookoutOptions{Self: quota.Process{Region: "eu-west", Instance: "one", Boot: 2}}}
 			if got := l.count(c.processes, now); got != c.want {
 				t.Errorf("%d, want %d", got, c.want)
 			}

@@ -42,15 +42,15 @@ func TestAnotherKeyIsNotCountedOn(t *testing.T) {
 		says    string
 	}{
 		{"the same key", all, key.Fingerprint(), quota.ModeGlobal, ""},
-		{"a key that is being rotated", all, wire.NewKey([]byte("the one that came before"), "test").Fingerprint(), quota.ModeShare, "process one uses another gossip key"},
-		{"no key", all, wire.NewKey(nil, "test").Fingerprint(), quota.ModeShare, "give all processes the same key_file"},
-		{"a version that does not say", all, 0, quota.ModeShare, "another gossip key"},
-		{"no beat yet", "", 0, quota.ModeShare, ""},
+		{"a key that is being rotated", all, wire.NewKey([]byte("the one that came before"), "test").Fingerprint(), quota.ModePartitioned, "process one uses another gossip key"},
+		{"no key", all, wire.NewKey(nil, "test").Fingerprint(), quota.ModePartitioned, "give all processes the same key_file"},
+		{"a version that does not say", all, 0, quota.ModePartitioned, "another gossip key"},
+		{"no beat yet", "", 0, quota.ModePartitioned, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Minute
 			top := &region.Topology{Regions: []region.Region{{Name: "eu-west", Weight: 1}, {Name: "us-east", Weight: 1}}}
-			self := wire.Process{Region: "eu-west", Instance: "one", Boot: 1}
+			self := quota.Process{Region: "eu-west", Instance: "one", Boot: 1}
 			clock := func() time.Duration { return now }
 			ceilings, err := global.New(global.Options{
 				Self: self, Now: clock, TimeUS: func() int64 { return now.Microseconds() }, Key: key, Topology: top,
@@ -59,8 +59,8 @@ func TestAnotherKeyIsNotCountedOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			mesh := &acquainted{now: &now, peer: meshsync.Peer{
-				Process: wire.Process{Region: "us-east", Instance: "one", Boot: 1}, Members: strings.Fields(row.members), Key: row.key,
-				Topology: view.Hash([]view.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}}),
+				Process: quota.Process{Region: "us-east", Instance: "one", Boot: 1}, Members: strings.Fields(row.members), Key: row.key,
+				Topology: view.Hash([]quota.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}}),
 			}}
 			if row.members == "" {
 				mesh.peer.Members = nil

@@ -37,13 +37,13 @@ func newSite(t *testing.T, name, other string, now *time.Duration, l *quota.Limi
 	s := &site{T: t, name: name, other: other, now: now, top: topologyOf(l), looked: *now}
 	var err error
 	s.ceilings, err = global.New(global.Options{
-		Self: wire.Process{Region: name, Instance: "one", Boot: 1}, Now: func() time.Duration { return *now },
+		Self: quota.Process{Region: name, Instance: "one", Boot: 1}, Now: func() time.Duration { return *now },
 		TimeUS: s.timeUS, Key: wire.NewKey(nil, "test"), Topology: s.top,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	weights := []view.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}}
+	weights := []quota.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}}
 	s.viewer, err = view.New(view.Options{Self: name, Started: *now}, view.Topology{Weights: weights, Units: []int64{l.Units}})
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func (s *site) tells(to *site) {
 
 // mayHold is the region's ceiling while it sees the other.
 func (s *site) mayHold() int64 {
-	hash := view.Hash([]view.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}})
+	hash := view.Hash([]quota.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}})
 	s.viewer.Leap(*s.now - s.looked)
 	s.looked = *s.now
 	v, _ := s.viewer.Observe(view.Input{Now: *s.now, Processes: []view.Process{{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/internal/global"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
@@ -30,7 +31,7 @@ func (m *lonely) Beat()                             {}
 func TestStandstillIsDistrusted(t *testing.T) {
 	now := time.Minute
 	top := &region.Topology{Regions: []region.Region{{Name: "eu-west", Weight: 1}, {Name: "us-east", Weight: 1}}}
-	self := wire.Process{Region: "eu-west", Instance: "one", Boot: 1}
+	self := quota.Process{Region: "eu-west", Instance: "one", Boot: 1}
 	clock := func() time.Duration { return now }
 	ceilings, err := global.New(global.Options{
 		Self: self, Now: clock, TimeUS: func() int64 { return now.Microseconds() }, Key: wire.NewKey(nil, "test"), Topology: top,

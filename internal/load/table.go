@@ -14,7 +14,7 @@ import (
 //	asked      1,000/s for 10s after 2s of warm-up; 1,000 tenants, zipf 1, cost 1
 //	sent       10,000 of 10,000 that were due
 //	answered   10,000, 1,000/s, 100.0 % of the rate: 6,123 allowed, 3,877 denied
-//	basis      exact/global 6,123, memory/global 3,877
+//	basis      exact/global 6,123, cached/global 3,877
 //
 //	ms           p50     p90     p99   p99.9     max
 //	latency    0.214   0.301   0.522    1.31    3.40  from when a check was due until its answer

@@ -57,7 +57,7 @@ func TestTally(t *testing.T) {
 		timed int64
 	}{
 		{"allowed", Answer{Allowed: true, Basis: "exact", Mode: "global"}, quick, counted{1, 1, 1, 0, 0}, 1},
-		{"denied", Answer{Basis: "memory", Mode: "global"}, quick, counted{1, 1, 0, 1, 0}, 1},
+		{"denied", Answer{Basis: "cached", Mode: "global"}, quick, counted{1, 1, 0, 1, 0}, 1},
 		{"observed", Answer{Allowed: true, WouldDeny: true, Basis: "exact", Mode: "global"}, quick, counted{1, 1, 1, 0, 1}, 1},
 		{"degraded", Answer{Allowed: true, Basis: "local", Mode: "local", Reason: "redis_down"}, quick, counted{1, 1, 1, 0, 0}, 1},
 		{"timed out", Answer{Fault: FaultTimeout}, quick, counted{1, 0, 0, 0, 0}, 1},

@@ -30,14 +30,12 @@ type Terms struct {
 //	             | sees all | blind: M smaller than all                  | joining  | frozen
 //	-------------+----------+--------------------------------------------+----------+-------------
 //	 share       | L − used | M as it is: what the group may claim       | own part | own part
-//	 last_known  | L − used | all; est is what was last heard, ageing    | own part | own part
 //	 open        | L − used | all; est 0 for regions that are not heard  | own part | all, est 0
 //	 closed      | L − used | 0, and closed is true                      | own part | 0, closed
 //
 // "own part" is the formula with M = {i}: what others used beyond their parts is
 // still subtracted. Nothing is closed while joining, or a region could not start
-// alone. A frozen process that is told to go by what it last knew has just learned
-// that it knows nothing.
+// alone.
 //
 // Why a subtraction for k∉M: it may have used our part while it counted on us. If it
 // holds no more than its own, nothing is subtracted, so groups that do not see each
@@ -66,19 +64,11 @@ func Ceiling(t Terms) (units int64, closed bool) {
 func (t *Terms) shuts() bool { return t.Fail == quota.FailClosed && !t.Joining }
 
 // widens reports whether being blind means to reckon with all parts nevertheless.
-func (t *Terms) widens() bool {
-	switch t.Fail {
-	case quota.FailOpen:
-		return !t.Joining
-	case quota.FailLastKnown:
-		return !t.Joining && !t.Frozen
-	}
-	return false
-}
+func (t *Terms) widens() bool { return t.Fail == quota.FailOpen && !t.Joining }
 
 // estimate is what is subtracted for the k-th region.
 func (t *Terms) estimate(k int) int64 {
-	idle := t.widens() && t.Fail == quota.FailOpen && t.Members.Len() < len(t.Parts) && !t.Current.Has(k)
+	idle := t.widens() && t.Members.Len() < len(t.Parts) && !t.Current.Has(k)
 	if k == t.Self || k >= len(t.Estimates) || idle {
 		return 0
 	}

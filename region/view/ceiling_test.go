@@ -24,7 +24,6 @@ func set(of ...int) view.Set {
 func TestCeiling(t *testing.T) {
 	const (
 		share = quota.FailShare
-		last  = quota.FailLastKnown
 		open  = quota.FailOpen
 		shut  = quota.FailClosed
 	)
@@ -42,7 +41,6 @@ func TestCeiling(t *testing.T) {
 		closed  bool
 	}{
 		{"all connected: L − used", share, all, all, []int64{0, 12, 3}, 0, false, false, 85, false},
-		{"whatever the fail mode", last, all, all, []int64{0, 12, 3}, 0, false, false, 85, false},
 		{"whatever the fail mode", open, all, all, []int64{0, 12, 3}, 0, false, false, 85, false},
 		{"whatever the fail mode", shut, all, all, []int64{0, 12, 3}, 0, false, false, 85, false},
 		{"what we used ourselves is the log's matter", share, all, all, []int64{99, 12, 3}, 0, false, false, 85, false},
@@ -55,19 +53,16 @@ func TestCeiling(t *testing.T) {
 		{"a pair: its parts, less the other's use", share, pair, pair, []int64{0, 25, 20}, 0, false, false, 55, false},
 		{"and the excess of the rest", share, pair, pair, []int64{0, 25, 26}, 0, false, false, 49, false},
 
-		{"last_known: as if all were there", last, us, us, []int64{0, 25, 26}, 0, false, false, 49, false},
 		{"open: the silent are idle", open, us, us, []int64{0, 25, 26}, 0, false, false, 100, false},
 		{"but those that are heard are not", open, us, pair, []int64{0, 25, 26}, 0, false, false, 75, false},
 		{"lost is lost", open, us, us, []int64{0, 25, 26}, 10, false, false, 90, false},
 		{"closed: nothing, and for another reason", shut, pair, all, []int64{0, 0, 0}, 0, false, false, 0, true},
 
 		{"joining: our part", share, us, us, []int64{0, 0, 24}, 0, true, false, 46, false},
-		{"whatever the fail mode", last, us, us, []int64{0, 0, 24}, 0, true, false, 46, false},
 		{"whatever the fail mode", open, us, us, []int64{0, 0, 24}, 0, true, false, 46, false},
 		{"whatever the fail mode", shut, us, us, []int64{0, 0, 24}, 0, true, false, 46, false},
 
 		{"frozen: our part", share, us, us, []int64{0, 0, 24}, 0, false, true, 46, false},
-		{"what we last knew is what we distrust", last, us, us, []int64{0, 0, 24}, 0, false, true, 46, false},
 		{"open stays open", open, us, us, []int64{0, 0, 24}, 0, false, true, 100, false},
 		{"closed stays closed", shut, us, us, []int64{0, 0, 24}, 0, false, true, 0, true},
 	} {
@@ -91,7 +86,7 @@ func drawTerms(t *rapid.T) (view.Terms, int64) {
 		Parts: region.Parts(weights, units),
 		Self:  rapid.IntRange(0, n-1).Draw(t, "self"),
 		Lost:  rapid.SampledFrom([]int64{0, 0, 1, units / 2, 1 << 62}).Draw(t, "lost"),
-		Fail:  rapid.SampledFrom([]quota.FailMode{quota.FailShare, quota.FailLastKnown, quota.FailOpen, quota.FailClosed}).Draw(t, "fail"),
+		Fail:  rapid.SampledFrom([]quota.FailMode{quota.FailShare, quota.FailOpen, quota.FailClosed}).Draw(t, "fail"),
 	}
 	terms.Members = set(terms.Self)
 	phase := rapid.IntRange(0, 3).Draw(t, "phase")
@@ -122,10 +117,6 @@ func dumbCeiling(t view.Terms) (*big.Int, bool) {
 		switch {
 		case t.Fail == quota.FailClosed:
 			return new(big.Int), true
-		case t.Fail == quota.FailLastKnown && !t.Frozen:
-			for i := range t.Parts {
-				m[i] = true
-			}
 		case t.Fail == quota.FailOpen:
 			for i := range t.Parts {
 				m[i] = true

@@ -3,6 +3,7 @@ package view
 import (
 	"slices"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
 
@@ -44,7 +45,7 @@ func newPlay(t topology, regions []string) play {
 		p.weights = append(p.weights, w.Weight)
 	}
 	for _, name := range regions {
-		p.place = append(p.place, slices.IndexFunc(t.weights, func(w Weight) bool { return w.Region == name }))
+		p.place = append(p.place, slices.IndexFunc(t.weights, func(w quota.Weight) bool { return w.Region == name }))
 	}
 	return p
 }

@@ -27,7 +27,7 @@ const (
 
 // String returns the word used in logs and metrics.
 func (k EventKind) String() string {
-	return word([]string{"mode", "members", "region", "frozen", "topology"}, uint8(k))
+	return word([]string{"mode", "members", "region", "process_paused", "topology"}, uint8(k))
 }
 
 // Event is a change that is worth a log line and a count. It is a value.

@@ -85,13 +85,8 @@ func (v *View) formula(t Terms) string {
 
 // note qualifies the estimate of a region outside M that is subtracted nevertheless.
 func (v *View) note(t Terms, k int) string {
-	switch {
-	case t.Members.Has(k):
-		return ""
-	case t.Fail == quota.FailOpen && !t.Current.Has(k):
-		return " (not heard, counted as idle)"
-	case t.Current.Has(k):
-		return ""
+	if t.Fail == quota.FailOpen && !t.Members.Has(k) && !t.Current.Has(k) {
+		return " (silent, counted as idle)"
 	}
-	return " (last known)"
+	return ""
 }

@@ -48,9 +48,9 @@ func (s said) within(n *node, members string, since time.Duration) bool {
 
 // drawWorld starts all regions, with links of 10 to 150 ms.
 func drawWorld(t *rapid.T) *world {
-	var weights []view.Weight
+	var weights []quota.Weight
 	for _, name := range regionNames[:rapid.IntRange(2, 5).Draw(t, "regions")] {
-		weights = append(weights, view.Weight{Region: name, Weight: rapid.Int64Range(1, 3).Draw(t, "weight")})
+		weights = append(weights, quota.Weight{Region: name, Weight: rapid.Int64Range(1, 3).Draw(t, "weight")})
 	}
 	w := newWorld(weights)
 	for _, from := range weights {

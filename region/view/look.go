@@ -108,7 +108,7 @@ func (v *View) explain(differing []string, of *Viewer) {
 		}
 	}
 	about[quota.ReasonViewsDiffer] = differing
-	v.frozen = len(about[quota.ReasonFrozen]) > 0
+	v.frozen = len(about[quota.ReasonProcessPaused]) > 0
 	if v.joining {
 		for _, name := range v.regions {
 			if s := of.standings[name]; s != nil && !s.in {
@@ -120,7 +120,7 @@ func (v *View) explain(differing []string, of *Viewer) {
 		}
 	}
 	for _, r := range []quota.Reason{
-		quota.ReasonFrozen, quota.ReasonJoining, quota.ReasonPeerSilent, quota.ReasonUnheard, quota.ReasonViewsDiffer,
+		quota.ReasonProcessPaused, quota.ReasonJoining, quota.ReasonPeerSilent, quota.ReasonOneWay, quota.ReasonViewsDiffer,
 	} {
 		if len(about[r]) > 0 {
 			v.reason, v.about = r, about[r]

@@ -146,7 +146,7 @@ func (p *Process) text(now time.Duration) string {
 			return name + " has no room left and turns totals away"
 		}
 		return fmt.Sprintf("%s has totals that it could not send for %v", name, round(p.Unsent))
-	case StateUnheard:
+	case StateOneWay:
 		if p.Acked == 0 {
 			return name + " is heard, and never acknowledged anything of ours"
 		}

@@ -1,6 +1,10 @@
 package view
 
-import "time"
+import (
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
 
 // GossipState is what gossip says of a process. It explains, and it can end the
 // wait for a process that the bus has lost; it never makes one count as heard.
@@ -27,18 +31,18 @@ func (g GossipState) String() string {
 // clock of Input.Now, and 0 means never.
 type Process struct {
 	Region, Instance string
-	Boot             int64         // tells the lives of one instance apart; the highest is the present one
-	Heard            time.Duration // when its newest message came
-	Acked            time.Duration // when we sent the newest message of ours that it acknowledges
-	Beats            int           // how many came in a row without a silence between them
-	Members          []string      // M as its newest beat advertises it; nil before the first
-	Topology         uint64        // Hash of its regions and weights; 0 before the first beat
-	Weights          []Weight      // these, when its newest beat spells them out
-	Unsent           time.Duration // age of its oldest unsent change
-	Digested         bool          // all of its totals have been folded since it was last missed
-	Leaving          bool          // it said that it stops
-	Full             bool          // it had to turn totals away for want of room
-	OtherKey         bool          // it names partitions by another key than ours: none of its totals means anything here
+	Boot             int64          // tells the lives of one instance apart; the highest is the present one
+	Heard            time.Duration  // when its newest message came
+	Acked            time.Duration  // when we sent the newest message of ours that it acknowledges
+	Beats            int            // how many came in a row without a silence between them
+	Members          []string       // M as its newest beat advertises it; nil before the first
+	Topology         uint64         // Hash of its regions and weights; 0 before the first beat
+	Weights          []quota.Weight // these, when its newest beat spells them out
+	Unsent           time.Duration  // age of its oldest unsent change
+	Digested         bool           // all of its totals have been folded since it was last missed
+	Leaving          bool           // it said that it stops
+	Full             bool           // it had to turn totals away for want of room
+	OtherKey         bool           // it names partitions by another key than ours: none of its totals means anything here
 	Gossip           GossipState
 }
 
@@ -79,7 +83,7 @@ func (p *Process) judge(now time.Duration) State {
 	case p.OtherKey || p.Full || p.Unsent > BehindAfter:
 		return StateBehind
 	case !p.hears(now) && (p.Acked != 0 || p.Beats >= GoodBeats):
-		return StateUnheard
+		return StateOneWay
 	case p.Acked == 0 || !p.Digested: // it has only just been heard, or was forgotten
 		return StateJoining
 	}

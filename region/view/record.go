@@ -24,7 +24,7 @@ func (r *recorder) add(e Event) {
 
 func (r *recorder) frozen(gap time.Duration) {
 	r.add(Event{
-		Kind: Frozen, Reason: quota.ReasonFrozen,
+		Kind: Frozen, Reason: quota.ReasonProcessPaused,
 		Text: fmt.Sprintf("this process stood still for %v and distrusts what it holds until every peer has told it again", round(gap)),
 	})
 }
@@ -90,11 +90,11 @@ func (v *View) why() string {
 	switch v.reason {
 	case quota.ReasonNone:
 		return "every region is fresh and hears us"
-	case quota.ReasonFrozen:
+	case quota.ReasonProcessPaused:
 		return fmt.Sprintf("this process stood still; it waits to hear again from %s", about)
 	case quota.ReasonJoining:
 		return fmt.Sprintf("starting; waiting for %s", about)
-	case quota.ReasonUnheard:
+	case quota.ReasonOneWay:
 		return fmt.Sprintf("what we send does not reach %s, or not for long enough yet; counting on %s", about, group)
 	case quota.ReasonViewsDiffer:
 		return fmt.Sprintf("other views of who is there: %s; counting on %s", about, group)

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/view"
 )
 
@@ -51,18 +52,18 @@ func (c *claimant) hear(from *claimant) {
 
 // drawClaimants starts two to four regions of equal weight, which have all met, and
 // draws topologies for them to reload.
-func drawClaimants(t *rapid.T) (regions []*claimant, topologies [][]view.Weight) {
+func drawClaimants(t *rapid.T) (regions []*claimant, topologies [][]quota.Weight) {
 	names := regionNames[:rapid.IntRange(2, 4).Draw(t, "regions")]
-	var first []view.Weight
+	var first []quota.Weight
 	for _, name := range names {
-		first = append(first, view.Weight{Region: name, Weight: 1})
+		first = append(first, quota.Weight{Region: name, Weight: 1})
 	}
-	topologies = [][]view.Weight{first}
+	topologies = [][]quota.Weight{first}
 	for range 2 {
-		var weights []view.Weight
+		var weights []quota.Weight
 		for _, name := range names {
 			if w := rapid.Int64Range(0, 4).Draw(t, "weight"); w > 0 { // 0: not in it
-				weights = append(weights, view.Weight{Region: name, Weight: w})
+				weights = append(weights, quota.Weight{Region: name, Weight: w})
 			}
 		}
 		topologies = append(topologies, weights)
@@ -102,7 +103,7 @@ func TestAppliedPartsNeverAddUpToMoreThanTheLimit(t *testing.T) {
 			switch rapid.IntRange(0, 6).Draw(t, "what") {
 			case 0:
 				next := topologies[rapid.IntRange(0, len(topologies)-1).Draw(t, "topology")]
-				if slices.ContainsFunc(next, func(w view.Weight) bool { return w.Region == c.name }) {
+				if slices.ContainsFunc(next, func(w quota.Weight) bool { return w.Region == c.name }) {
 					if err := c.viewer.Configure(topologyOf(next)); err != nil {
 						t.Fatal(err)
 					}
@@ -137,12 +138,12 @@ func addUp(t *rapid.T, step int, regions []*claimant) {
 // A peer that has not spelled its topology out, or has more of them than can be
 // remembered, leaves nothing to claim; one that lies about them is not believed.
 func TestWhatIsNotKnownIsNotOurs(t *testing.T) {
-	ours := []view.Weight{{Region: "a", Weight: 1}, {Region: "b", Weight: 1}}
-	theirs := []view.Weight{{Region: "a", Weight: 3}, {Region: "b", Weight: 1}}
+	ours := []quota.Weight{{Region: "a", Weight: 1}, {Region: "b", Weight: 1}}
+	theirs := []quota.Weight{{Region: "a", Weight: 3}, {Region: "b", Weight: 1}}
 	for _, row := range []struct {
 		why      string
 		topology uint64
-		weights  []view.Weight
+		weights  []quota.Weight
 		want     int64
 	}{
 		{"no beat yet", 0, nil, 50},
@@ -151,8 +152,8 @@ func TestWhatIsNotKnownIsNotOurs(t *testing.T) {
 		{"another, spelled out", view.Hash(theirs), theirs, 50},
 		{"now it is known", view.Hash(theirs), nil, 50},
 		{"spelled out wrongly", 42, theirs, 0},
-		{"not a topology", view.Hash([]view.Weight{{Region: "a", Weight: -1}}), []view.Weight{{Region: "a", Weight: -1}}, 0},
-		{"not a topology", view.Hash([]view.Weight{theirs[0], theirs[0]}), []view.Weight{theirs[0], theirs[0]}, 0},
+		{"not a topology", view.Hash([]quota.Weight{{Region: "a", Weight: -1}}), []quota.Weight{{Region: "a", Weight: -1}}, 0},
+		{"not a topology", view.Hash([]quota.Weight{theirs[0], theirs[0]}), []quota.Weight{theirs[0], theirs[0]}, 0},
 		{"agreed again", view.Hash(ours), nil, 50},
 	} {
 		v, err := view.New(view.Options{Self: "a", Started: epoch}, topologyOf(ours))
@@ -172,12 +173,14 @@ func TestWhatIsNotKnownIsNotOurs(t *testing.T) {
 }
 
 func TestTooManyTopologiesLeaveNothingUntilAllAgree(t *testing.T) {
-	weights := func(w int64) []view.Weight { return []view.Weight{{Region: "a", Weight: w}, {Region: "b", Weight: 1}} }
+	weights := func(w int64) []quota.Weight {
+		return []quota.Weight{{Region: "a", Weight: w}, {Region: "b", Weight: 1}}
+	}
 	v, err := view.New(view.Options{Self: "a", Started: epoch}, topologyOf(weights(1)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := func(said []view.Weight) int64 {
+	part := func(said []quota.Weight) int64 {
 		got, _ := v.Observe(view.Input{Now: epoch, Processes: []view.Process{
 			{Region: "b", Instance: "1", Heard: epoch, Acked: epoch + 1, Topology: view.Hash(said), Weights: said},
 		}})

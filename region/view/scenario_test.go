@@ -181,14 +181,14 @@ func (s *scenario) node(name string) *node {
 }
 
 // weights reads "a=2 b=1"; a bare name has weight 1.
-func (s *scenario) weights(words []string) []view.Weight {
-	var weights []view.Weight
+func (s *scenario) weights(words []string) []quota.Weight {
+	var weights []quota.Weight
 	for _, word := range words {
 		name, weight, ok := strings.Cut(word, "=")
 		if !ok {
 			weight = "1"
 		}
-		weights = append(weights, view.Weight{Region: name, Weight: int64(s.number(weight))})
+		weights = append(weights, quota.Weight{Region: name, Weight: int64(s.number(weight))})
 	}
 	return weights
 }

@@ -62,7 +62,7 @@ func heard(members []string) func(now, age time.Duration) view.Process {
 
 // siblings has a sibling appear beside a process of a that is well connected with b.
 func siblings(t *testing.T, sibling func(now, age time.Duration) view.Process) (early, late bool) {
-	weights := []view.Weight{{Region: "a", Weight: 1}, {Region: "b", Weight: 1}}
+	weights := []quota.Weight{{Region: "a", Weight: 1}, {Region: "b", Weight: 1}}
 	v, err := view.New(view.Options{Self: "a", Started: epoch}, topologyOf(weights))
 	if err != nil {
 		t.Fatal(err)

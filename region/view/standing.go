@@ -81,16 +81,16 @@ func (s *standing) exclude(now time.Duration, state State) {
 // cause that is told, which it has passed on its way back.
 func (s *standing) overrides(now time.Duration, state State, was bool) bool {
 	switch {
-	case s.cause == quota.ReasonFrozen && now-s.causeAt < JoiningFor:
+	case s.cause == quota.ReasonProcessPaused && now-s.causeAt < JoiningFor:
 		// After we stood still every peer looks silent until it had time for a beat.
 		return false
 	case was:
 		return true
 	case state == StateJoining:
 		return false
-	case state == StateUnheard && s.cause == quota.ReasonPeerSilent && s.wait > 0:
+	case state == StateOneWay && s.cause == quota.ReasonPeerSilent && s.wait > 0:
 		// A region that was excluded and is heard again needs a moment to acknowledge us.
-		return s.state == StateUnheard && now-s.since > UnheardAfter
+		return s.state == StateOneWay && now-s.since > UnheardAfter
 	}
 	return true
 }
@@ -117,7 +117,7 @@ func (s *standing) distrust(now time.Duration) {
 	}
 	s.good = false
 	s.wait = max(s.wait, FirstWait)
-	s.cause, s.causeAt = quota.ReasonFrozen, now
+	s.cause, s.causeAt = quota.ReasonProcessPaused, now
 }
 
 func (s *standing) become(now time.Duration, state State) {

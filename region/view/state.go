@@ -16,9 +16,9 @@ const (
 	StateWaiting
 	// StateJoining: it is heard, but a digest or its first acknowledgement is missing.
 	StateJoining
-	// StateUnheard: it is heard, and for UnheardAfter, or GoodBeats at first, has not
+	// StateOneWay: it is heard, and for UnheardAfter, or GoodBeats at first, has not
 	// acknowledged what we send.
-	StateUnheard
+	StateOneWay
 	// StateBehind: it is heard, but what it says is old, or of partitions that are not
 	// ours, or it has no room.
 	StateBehind
@@ -35,7 +35,7 @@ const (
 // String returns the word used in answers, events and logs.
 func (s State) String() string {
 	return word([]string{
-		"never_seen", "fresh", "waiting", "joining", "unheard", "behind", "silent", "dead", "left", "self",
+		"never_seen", "fresh", "waiting", "joining", "one_way", "behind", "silent", "dead", "left", "self",
 	}, uint8(s))
 }
 
@@ -44,8 +44,8 @@ func (s State) reason() quota.Reason {
 	switch s {
 	case StateFresh, StateSelf:
 		return quota.ReasonNone
-	case StateUnheard:
-		return quota.ReasonUnheard
+	case StateOneWay:
+		return quota.ReasonOneWay
 	default:
 		return quota.ReasonPeerSilent
 	}

@@ -8,19 +8,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
-
-// Weight is one region of a topology, in the order of the file.
-type Weight struct {
-	Region string
-	Weight int64
-}
 
 // Hash is what two processes compare to know that they divide every limit alike: it
 // is equal for the same regions with the same weights in the same order, and never
 // 0, which means that nothing was said.
-func Hash(weights []Weight) uint64 {
+func Hash(weights []quota.Weight) uint64 {
 	var text []byte
 	for _, w := range weights {
 		text = fmt.Appendf(text, "region %q weight %d\n", w.Region, w.Weight)
@@ -32,16 +27,16 @@ func Hash(weights []Weight) uint64 {
 // topology is one way to divide limits. It never changes.
 type topology struct {
 	hash    uint64
-	weights []Weight
+	weights []quota.Weight
 }
 
-func newTopology(weights []Weight) topology {
+func newTopology(weights []quota.Weight) topology {
 	return topology{hash: Hash(weights), weights: slices.Clone(weights)}
 }
 
 // believable reports whether a peer's weights can be divided by: what came over the
 // bus is not yet known to follow the rules of a topology file.
-func believable(weights []Weight) bool {
+func believable(weights []quota.Weight) bool {
 	if len(weights) == 0 || len(weights) > region.MaxRegions {
 		return false
 	}
@@ -49,7 +44,7 @@ func believable(weights []Weight) bool {
 		if w.Weight < 1 || w.Weight > region.MaxWeight {
 			return false
 		}
-		if slices.ContainsFunc(weights[:i], func(o Weight) bool { return o.Region == w.Region }) {
+		if slices.ContainsFunc(weights[:i], func(o quota.Weight) bool { return o.Region == w.Region }) {
 			return false
 		}
 	}
@@ -87,7 +82,7 @@ type rollout struct {
 }
 
 // configure makes weights ours and keeps what was in play.
-func (r *rollout) configure(weights []Weight) {
+func (r *rollout) configure(weights []quota.Weight) {
 	t := newTopology(weights)
 	if r.ours.hash != 0 && t.hash != r.ours.hash {
 		r.remember(r.ours)

@@ -23,7 +23,7 @@ type View struct {
 
 	advertised []string
 	hash       uint64
-	weights    []Weight
+	weights    []quota.Weight
 	spell      bool
 	division   *division
 	peers      []Peer
@@ -59,7 +59,7 @@ func (v *View) Advertised() []string { return v.advertised }
 // Topology is the Hash of our regions and weights, and these themselves when beats
 // should spell them out: while anybody may have others, and while not everybody is
 // in sight.
-func (v *View) Topology() (hash uint64, weights []Weight) {
+func (v *View) Topology() (hash uint64, weights []quota.Weight) {
 	if !v.spell {
 		return v.hash, nil
 	}
@@ -93,7 +93,7 @@ func (v *View) Mode(f quota.FailMode) (quota.Mode, quota.Reason) {
 	case v.joining:
 		return quota.ModeJoining, v.reason
 	case f == quota.FailShare:
-		return quota.ModeShare, v.reason
+		return quota.ModePartitioned, v.reason
 	}
 	return quota.ModeStale, v.reason
 }
@@ -150,7 +150,7 @@ func (v *View) frozenVariant() *View {
 	}
 	old := *v
 	old.members, old.current = Set{}.With(v.self), Set{}
-	old.joining, old.frozen, old.reason = false, true, quota.ReasonFrozen
+	old.joining, old.frozen, old.reason = false, true, quota.ReasonProcessPaused
 	old.about = slices.Delete(slices.Clone(v.regions), v.self, v.self+1)
 	return &old
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/regiond/regiond/region/view"
 )
 
-var three = []view.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}, {Region: "ap-south", Weight: 1}}
+var three = []quota.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}, {Region: "ap-south", Weight: 1}}
 
 // threeRegions is a world of three, all global after 5 s.
 func threeRegions(t *testing.T) *world {
@@ -31,7 +31,7 @@ func threeRegions(t *testing.T) *world {
 func TestModeByFailMode(t *testing.T) {
 	w := threeRegions(t)
 	eu := w.find("eu-west")
-	fails := []quota.FailMode{quota.FailShare, quota.FailLastKnown, quota.FailOpen, quota.FailClosed}
+	fails := []quota.FailMode{quota.FailShare, quota.FailOpen, quota.FailClosed}
 	check := func(when string, reason quota.Reason, want ...quota.Mode) {
 		t.Helper()
 		for i, f := range fails {
@@ -40,20 +40,20 @@ func TestModeByFailMode(t *testing.T) {
 			}
 		}
 	}
-	global, share, stale, joining := quota.ModeGlobal, quota.ModeShare, quota.ModeStale, quota.ModeJoining
-	check("all connected", quota.ReasonNone, global, global, global, global)
+	global, partitioned, stale, joining := quota.ModeGlobal, quota.ModePartitioned, quota.ModeStale, quota.ModeJoining
+	check("all connected", quota.ReasonNone, global, global, global)
 	w.cut["us-east>eu-west"] = true
 	w.run(8 * time.Second)
-	check("one is silent", quota.ReasonPeerSilent, share, stale, stale, stale)
+	check("one is silent", quota.ReasonPeerSilent, partitioned, stale, stale)
 	eu.frozen = w.now + 5*time.Second
 	w.run(13100 * time.Millisecond)
-	check("frozen comes first", quota.ReasonFrozen, share, stale, stale, stale)
+	check("process_paused comes first", quota.ReasonProcessPaused, partitioned, stale, stale)
 	w.stop(eu, false)
 	eu, _ = w.start("eu-west", three)
 	if eu.view.Joined() {
 		t.Error("a process that has just begun says that it has joined")
 	}
-	check("starting", quota.ReasonJoining, joining, joining, joining, joining)
+	check("starting", quota.ReasonJoining, joining, joining, joining)
 }
 
 // A view that nobody renews turns into one of a frozen process, for who reads it.
@@ -69,7 +69,7 @@ func TestAStaleViewIsThatOfAFrozenProcess(t *testing.T) {
 	}{
 		{0, quota.ModeGlobal, quota.ReasonNone, 85},
 		{view.FrozenAfter - 50*time.Millisecond, quota.ModeGlobal, quota.ReasonNone, 85},
-		{view.FrozenAfter + time.Millisecond, quota.ModeShare, quota.ReasonFrozen, 33},
+		{view.FrozenAfter + time.Millisecond, quota.ModePartitioned, quota.ReasonProcessPaused, 33},
 	} {
 		at := v.At(w.now + row.age)
 		mode, reason := at.Mode(quota.FailShare)
@@ -82,7 +82,7 @@ func TestAStaleViewIsThatOfAFrozenProcess(t *testing.T) {
 	if v.Peers()[1].Since != seen {
 		t.Error("a view changed after it was returned")
 	}
-	one, err := view.New(view.Options{Self: "a"}, topologyOf([]view.Weight{{Region: "a", Weight: 1}}))
+	one, err := view.New(view.Options{Self: "a"}, topologyOf([]quota.Weight{{Region: "a", Weight: 1}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestExplain(t *testing.T) {
 	w.cut["ap-south>eu-west"], w.cut["eu-west>ap-south"] = true, true
 	w.cut["ap-south>us-east"], w.cut["us-east>ap-south"] = true, true
 	w.run(8 * time.Second)
-	for _, f := range []quota.FailMode{quota.FailShare, quota.FailLastKnown, quota.FailOpen, quota.FailClosed} {
+	for _, f := range []quota.FailMode{quota.FailShare, quota.FailOpen, quota.FailClosed} {
 		show("ap-south is cut off", eu, f)
 	}
 	w.cut["eu-west>us-east"] = true
@@ -147,7 +147,7 @@ func TestExplain(t *testing.T) {
 	show("the others differ", eu, quota.FailShare)
 	eu.frozen = w.now + 10*time.Second
 	w.run(75100 * time.Millisecond)
-	show("frozen", eu, quota.FailLastKnown)
+	show("process paused", eu, quota.FailShare)
 	w.stop(eu, false)
 	late, _ := w.start("eu-west", three)
 	show("starting", late, quota.FailClosed)
@@ -181,7 +181,7 @@ func TestEventsAndRows(t *testing.T) {
 	w.run(14 * time.Second)
 	row()
 	eu := w.find("eu-west")
-	eu.weights = []view.Weight{three[0], three[2]}
+	eu.weights = []quota.Weight{three[0], three[2]}
 	if err := eu.viewer.Configure(topologyOf(eu.weights)); err != nil {
 		t.Fatal(err)
 	}
@@ -212,21 +212,21 @@ func golden(t *testing.T, file, got string) {
 }
 
 func TestConfigureRefusesWhatIsNoTopologyOfOurs(t *testing.T) {
-	many := make([]view.Weight, region.MaxRegions+1)
+	many := make([]quota.Weight, region.MaxRegions+1)
 	for i := range many {
-		many[i] = view.Weight{Region: fmt.Sprintf("r%d", i), Weight: 1}
+		many[i] = quota.Weight{Region: fmt.Sprintf("r%d", i), Weight: 1}
 	}
 	for _, row := range []struct {
-		weights []view.Weight
+		weights []quota.Weight
 		want    string
 	}{
 		{nil, "1 to 100 regions"},
 		{many, "1 to 100 regions"},
-		{[]view.Weight{{Region: "a", Weight: 0}}, "weights of 1"},
-		{[]view.Weight{{Region: "a", Weight: 1}, {Region: "a", Weight: 1}}, "named once"},
-		{[]view.Weight{{Region: "b", Weight: 1}}, `our own region "a"`},
+		{[]quota.Weight{{Region: "a", Weight: 0}}, "weights of 1"},
+		{[]quota.Weight{{Region: "a", Weight: 1}, {Region: "a", Weight: 1}}, "named once"},
+		{[]quota.Weight{{Region: "b", Weight: 1}}, `our own region "a"`},
 	} {
-		v, err := view.New(view.Options{Self: "a"}, topologyOf([]view.Weight{{Region: "a", Weight: 1}}))
+		v, err := view.New(view.Options{Self: "a"}, topologyOf([]quota.Weight{{Region: "a", Weight: 1}}))
 		if err != nil {
 			t.Fatal(err)
 		}

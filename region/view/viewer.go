@@ -18,7 +18,7 @@ type Options struct {
 
 // Topology is the regions in force and the limits that are divided among them.
 type Topology struct {
-	Weights []Weight // in the order of the file
+	Weights []quota.Weight // in the order of the file
 	// Units lists the capacities of all global limits, so that asking for their
 	// ceilings allocates nothing. Others are divided when asked for.
 	Units []int64
@@ -67,7 +67,7 @@ func (v *Viewer) Configure(t Topology) error {
 	if !believable(t.Weights) {
 		return fmt.Errorf("view: a topology has 1 to %d regions, each named once, with weights of 1 to %d", region.MaxRegions, region.MaxWeight)
 	}
-	if !slices.ContainsFunc(t.Weights, func(w Weight) bool { return w.Region == v.self }) {
+	if !slices.ContainsFunc(t.Weights, func(w quota.Weight) bool { return w.Region == v.self }) {
 		return fmt.Errorf("view: the topology does not have our own region %q: add it, or start this process as one that is in it", v.self)
 	}
 	v.rollout.configure(t.Weights)

@@ -31,7 +31,7 @@ type node struct {
 	frozen           time.Duration // until when
 	viewer           *view.Viewer
 	view             *view.View
-	weights          []view.Weight
+	weights          []quota.Weight
 	seq              int
 	sent             map[int]time.Duration
 	peers            map[*node]*view.Process
@@ -57,7 +57,7 @@ type message struct {
 	acks     map[*node]int
 	members  []string
 	topology uint64
-	weights  []view.Weight
+	weights  []quota.Weight
 	unsent   time.Duration
 	full     bool
 	key      string
@@ -65,7 +65,7 @@ type message struct {
 
 type world struct {
 	now     time.Duration
-	weights []view.Weight
+	weights []quota.Weight
 	nodes   []*node
 	cut     map[string]bool // "a>b"
 	delays  map[string]time.Duration
@@ -75,7 +75,7 @@ type world struct {
 	flight  []message
 }
 
-func newWorld(weights []view.Weight) *world {
+func newWorld(weights []quota.Weight) *world {
 	return &world{
 		now: epoch, weights: weights, cut: map[string]bool{}, delays: map[string]time.Duration{},
 		delay: 40 * time.Millisecond, lose: map[string]int{}, gossip: map[string]view.GossipState{},
@@ -100,7 +100,7 @@ func (w *world) find(name string) *node {
 }
 
 // start begins a life of a process. Processes do not tick in step.
-func (w *world) start(name string, weights []view.Weight) (*node, error) {
+func (w *world) start(name string, weights []quota.Weight) (*node, error) {
 	n := &node{
 		region: name, instance: "1", boot: int64(w.now) + int64(len(w.nodes)), began: w.now, up: true, weights: weights,
 		phase: time.Duration(len(w.nodes)*7%50) * tick,
@@ -116,7 +116,7 @@ func (w *world) start(name string, weights []view.Weight) (*node, error) {
 	return n, err
 }
 
-func topologyOf(weights []view.Weight) view.Topology {
+func topologyOf(weights []quota.Weight) view.Topology {
 	return view.Topology{Weights: weights, Units: []int64{100}}
 }
 
@@ -261,7 +261,7 @@ func (w *world) deliver() {
 }
 
 func (w *world) receive(n *node, m message) {
-	if !slices.ContainsFunc(n.weights, func(o view.Weight) bool { return o.Region == m.from.region }) {
+	if !slices.ContainsFunc(n.weights, func(o quota.Weight) bool { return o.Region == m.from.region }) {
 		return // a stranger
 	}
 	p := n.peers[m.from]

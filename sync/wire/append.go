@@ -5,6 +5,8 @@ import (
 
 	"github.com/klauspost/compress/s2"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // AppendUsage appends u as a message. What u holds is not checked: a message
@@ -116,7 +118,7 @@ func appendBeat(b []byte, x *Beat) []byte {
 }
 
 // appendProcess appends a process, which is the first field wherever it stands.
-func appendProcess(b []byte, p *Process) []byte {
+func appendProcess(b []byte, p *quota.Process) []byte {
 	b, mark := open(b, usageFrom)
 	b = appendText(b, processRegion, p.Region)
 	b = appendText(b, processInstance, p.Instance)

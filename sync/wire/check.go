@@ -36,8 +36,8 @@ func (u *Usage) check() error {
 }
 
 // checkHead checks what usage messages and beats begin with.
-func checkHead(from *Process, seq uint64, timeUS int64) error {
-	if err := from.check(); err != nil {
+func checkHead(from *quota.Process, seq uint64, timeUS int64) error {
+	if err := checkProcess(from); err != nil {
 		return in("from", err)
 	}
 	if seq == 0 {
@@ -46,7 +46,7 @@ func checkHead(from *Process, seq uint64, timeUS int64) error {
 	return within("time_us", timeUS, 1, EndOfTime-1)
 }
 
-func (p *Process) check() error {
+func checkProcess(p *quota.Process) error {
 	if err := quota.ValidName(p.Region); err != nil {
 		return refuse(ReasonRange, "region: %w", err)
 	}
@@ -151,7 +151,7 @@ func checkNames(list string, names []string) error {
 }
 
 func (a *Ack) check() error {
-	if err := a.Process.check(); err != nil {
+	if err := checkProcess(&a.Process); err != nil {
 		return in("process", err)
 	}
 	if a.Seq == 0 {
@@ -160,7 +160,7 @@ func (a *Ack) check() error {
 	return within("received_us", a.ReceivedUS, 1, EndOfTime-1)
 }
 
-func checkWeights(weights []Weight) error {
+func checkWeights(weights []quota.Weight) error {
 	seen := make(map[string]bool, len(weights))
 	for i, w := range weights {
 		if err := quota.ValidName(w.Region); err != nil {

@@ -37,7 +37,7 @@ func DecodeDigestRequest(data []byte) (*DigestRequest, error) {
 	if err := decode(data, bodyDigestRequest, r.known()); err != nil {
 		return nil, err
 	}
-	if err := r.From.check(); err != nil {
+	if err := checkProcess(&r.From); err != nil {
 		return nil, in("digest_request: from", err)
 	}
 	if err := checkNames("missing", r.Missing); err != nil {

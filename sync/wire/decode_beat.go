@@ -1,6 +1,10 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/regiond/regiond/quota"
+)
 
 // known returns a reader of the fields of one Beat.
 func (b *Beat) known() func(f field) error {
@@ -8,7 +12,7 @@ func (b *Beat) known() func(f field) error {
 	return func(f field) error {
 		switch f.num {
 		case beatFrom:
-			return in("from", f.message(&from, b.From.known))
+			return in("from", f.message(&from, processFields(&b.From)))
 		case beatSeq:
 			return f.uint(&b.Seq)
 		case beatTime:
@@ -43,7 +47,7 @@ func decodeAck(f field, into *[]Ack) error {
 	err := f.message(&seen, func(f field) error {
 		switch f.num {
 		case ackProcess:
-			return in("process", f.message(&process, a.Process.known))
+			return in("process", f.message(&process, processFields(&a.Process)))
 		case ackSeq:
 			return f.uint(&a.Seq)
 		case ackReceived:
@@ -71,11 +75,11 @@ func decodeName(f field, list string, into *[]string) error {
 	return nil
 }
 
-func decodeWeight(f field, into *[]Weight) error {
+func decodeWeight(f field, into *[]quota.Weight) error {
 	if len(*into) == MaxRegions {
 		return refuse(ReasonSize, "more than %d weights", MaxRegions)
 	}
-	var w Weight
+	var w quota.Weight
 	var seen bool
 	err := f.message(&seen, func(f field) error {
 		switch f.num {
@@ -99,7 +103,7 @@ func (r *DigestRequest) known() func(f field) error {
 	return func(f field) error {
 		switch f.num {
 		case requestFrom:
-			return in("from", f.message(&from, r.From.known))
+			return in("from", f.message(&from, processFields(&r.From)))
 		case requestEcho:
 			return f.flag(&r.Echo)
 		case requestMissing:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // known returns a reader of the fields of one Usage.
@@ -14,7 +16,7 @@ func (u *Usage) known() func(f field) error {
 	return func(f field) error {
 		switch f.num {
 		case usageFrom:
-			return in("from", f.message(&from, u.From.known))
+			return in("from", f.message(&from, processFields(&u.From)))
 		case usageSeq:
 			return f.uint(&u.Seq)
 		case usageTime:
@@ -40,16 +42,18 @@ func (u *Usage) known() func(f field) error {
 	}
 }
 
-func (p *Process) known(f field) error {
-	switch f.num {
-	case processRegion:
-		return f.text(&p.Region)
-	case processInstance:
-		return f.text(&p.Instance)
-	case processBoot:
-		return f.int(&p.Boot)
+func processFields(p *quota.Process) func(field) error {
+	return func(f field) error {
+		switch f.num {
+		case processRegion:
+			return f.text(&p.Region)
+		case processInstance:
+			return f.text(&p.Instance)
+		case processBoot:
+			return f.int(&p.Boot)
+		}
+		return nil
 	}
-	return nil
 }
 
 func (c *Chunk) known(f field) error {

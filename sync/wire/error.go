@@ -3,6 +3,8 @@ package wire
 import (
 	"errors"
 	"fmt"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // Reason says in one word why a message was refused. The words are stable: they
@@ -45,7 +47,7 @@ func (e *Error) Unwrap() error {
 
 // CheckAuthor refuses a message whose author is not of the region that its
 // subject names. NATS permissions guard the subject, nothing else guards the body.
-func CheckAuthor(subject string, from Process) error {
+func CheckAuthor(subject string, from quota.Process) error {
 	if from.Region == subject {
 		return nil
 	}

@@ -29,9 +29,9 @@ func several[T any](t *rapid.T, g *rapid.Generator[T], most int, label string) [
 	return slices.Clip(append([]T(nil), rapid.SliceOfN(g, 0, most).Draw(t, label)...))
 }
 
-func anyProcess() *rapid.Generator[wire.Process] {
-	return rapid.Custom(func(t *rapid.T) wire.Process {
-		return wire.Process{Region: anyRegion.Draw(t, "region"), Instance: anyInstance.Draw(t, "instance"), Boot: anyTime.Draw(t, "boot")}
+func anyProcess() *rapid.Generator[quota.Process] {
+	return rapid.Custom(func(t *rapid.T) quota.Process {
+		return quota.Process{Region: anyRegion.Draw(t, "region"), Instance: anyInstance.Draw(t, "instance"), Boot: anyTime.Draw(t, "boot")}
 	})
 }
 
@@ -92,7 +92,7 @@ func anyBeat() *rapid.Generator[*wire.Beat] {
 		}
 		if rapid.Bool().Draw(t, "weights") {
 			for _, m := range b.Members {
-				b.Weights = append(b.Weights, wire.Weight{Region: m, Weight: edges(1, wire.MaxWeight).Draw(t, "weight")})
+				b.Weights = append(b.Weights, quota.Weight{Region: m, Weight: edges(1, wire.MaxWeight).Draw(t, "weight")})
 			}
 			slices.Reverse(b.Weights)
 		}

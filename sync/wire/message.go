@@ -1,15 +1,10 @@
 package wire
 
-// Process is the author of a message: one life of one regiond process.
-type Process struct {
-	Region   string // equals the last word of the subject, or the message is refused
-	Instance string
-	Boot     int64 // µs since the epoch at which it started; tells its lives apart
-}
+import "github.com/regiond/regiond/quota"
 
 // Usage carries totals, of partitions that changed or, in chunks, of all.
 type Usage struct {
-	From   Process
+	From   quota.Process
 	Seq    uint64 // counts the author's messages of all kinds from 1
 	TimeUS int64  // the author's store clock when it was sent
 	// Of is empty for the author's own totals. Otherwise it names the region whose
@@ -44,7 +39,7 @@ type Group struct {
 
 // Beat says that a process is there, what it hears and what it believes.
 type Beat struct {
-	From   Process
+	From   quota.Process
 	Seq    uint64 // as in Usage
 	TimeUS int64
 	Acks   []Ack // of every peer process, siblings too, that it heard lately
@@ -54,7 +49,7 @@ type Beat struct {
 	// Topology is the hash of the author's regions and weights. Weights spells
 	// them out while it differs from a peer's.
 	Topology uint64
-	Weights  []Weight
+	Weights  []quota.Weight
 	UnsentMS int64 // age of its oldest change that was not yet published
 	Leaving  bool  // this is its last message
 	// Full: it had to turn totals away for want of room.
@@ -65,21 +60,15 @@ type Beat struct {
 
 // Ack is the newest message that the author has of a peer process.
 type Ack struct {
-	Process    Process
+	Process    quota.Process
 	Seq        uint64
 	ReceivedUS int64 // the author's store clock when it came
-}
-
-// Weight is one region of a topology.
-type Weight struct {
-	Region string
-	Weight int64
 }
 
 // DigestRequest asks the processes of the region in the subject to publish all
 // their live totals.
 type DigestRequest struct {
-	From Process
+	From quota.Process
 	// Echo asks for what they know of the totals of From's own region as well.
 	Echo bool
 	// Missing names the regions that From does not hear: it asks for what they know

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -14,8 +15,8 @@ const (
 	bucket   = midnight / minute
 )
 
-func process(region string) wire.Process {
-	return wire.Process{Region: region, Instance: region + "-1.example.net", Boot: midnight - 12_345_678}
+func process(region string) quota.Process {
+	return quota.Process{Region: region, Instance: region + "-1.example.net", Boot: midnight - 12_345_678}
 }
 
 // usageOf returns changes in groups of so many rows each, with ids like hashes,
@@ -46,7 +47,7 @@ func beatOf(acks, regions int) *wire.Beat {
 	for i := range regions {
 		name := fmt.Sprintf("r%03d", i)
 		b.Members = append(b.Members, name)
-		b.Weights = append(b.Weights, wire.Weight{Region: name, Weight: int64(i + 1)})
+		b.Weights = append(b.Weights, quota.Weight{Region: name, Weight: int64(i + 1)})
 	}
 	return b
 }

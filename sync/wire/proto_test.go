@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 	"pgregory.net/rapid"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -97,7 +98,7 @@ func TestWeWriteAndReadWhatTheSchemaSays(t *testing.T) {
 	}))
 }
 
-func processObject(p wire.Process) object {
+func processObject(p quota.Process) object {
 	return object{"region": p.Region, "instance": p.Instance, "boot_us": p.Boot}
 }
 

@@ -150,7 +150,7 @@ func TestBeatOutOfRangeIsRefused(t *testing.T) {
 		{"weights[2]: weight", func(b *wire.Beat) { b.Weights[2].Weight = 0 }},
 		{"weights[2]: weight", func(b *wire.Beat) { b.Weights[2].Weight = -1 }},
 		{"weights[2]: weight", func(b *wire.Beat) { b.Weights[2].Weight = wire.MaxWeight + 1 }},
-		{"ok", func(b *wire.Beat) { b.Weights[2] = wire.Weight{Region: "a", Weight: wire.MaxWeight} }}, // in any order
+		{"ok", func(b *wire.Beat) { b.Weights[2] = quota.Weight{Region: "a", Weight: wire.MaxWeight} }}, // in any order
 		{"unsent_ms", func(b *wire.Beat) { b.UnsentMS = -1 }},
 		{"unsent_ms", func(b *wire.Beat) { b.UnsentMS = 1 << 62 }},
 	}

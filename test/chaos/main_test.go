@@ -53,7 +53,7 @@ const (
 
 // blind are the modes of a region that does not see all others, and away that of one
 // whose Redis is.
-func blind() []string { return []string{"share", "stale", "joining"} }
+func blind() []string { return []string{"partitioned", "stale", "joining"} }
 func away() []string  { return []string{"local"} }
 
 // within says that regions notice something in time.

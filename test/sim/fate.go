@@ -44,7 +44,7 @@ func newFate(seed uint64, lasts time.Duration, everyBeat bool) (*Fate, error) {
 	if lasts > 0 {
 		f.lasts, f.pause = lasts, shortPause
 	}
-	fails := []quota.FailMode{quota.FailShare, quota.FailShare, quota.FailLastKnown, quota.FailOpen, quota.FailClosed}
+	fails := []quota.FailMode{quota.FailShare, quota.FailShare, quota.FailOpen, quota.FailClosed}
 	for i := range 3 {
 		l := quota.Limit{Name: "all", Scope: quota.ScopeGlobal, Units: int64(6 + dice.IntN(200)), Window: time.Duration(5+dice.IntN(56)) * time.Second}
 		if dice.IntN(2) == 0 {
@@ -92,7 +92,7 @@ func (f *Fate) RegionTime() time.Duration { return f.now * time.Duration(len(f.s
 func (f *Fate) HardStates() Hard { return f.hard }
 
 func (f *Fate) seenAll() bool {
-	for _, m := range []quota.Mode{quota.ModeGlobal, quota.ModeStale, quota.ModeShare, quota.ModeJoining, quota.ModeLocal} {
+	for _, m := range []quota.Mode{quota.ModeGlobal, quota.ModeStale, quota.ModePartitioned, quota.ModeJoining, quota.ModeLocal} {
 		if !f.judge.modes[m] {
 			return false
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
@@ -199,7 +200,7 @@ func (w *World) reload(place, version int, top *region.Topology) {
 // poison has a process hear messages that must change nothing.
 func (w *World) poison(p *process) {
 	author := w.sites[(p.site.place+1)%len(w.sites)]
-	from := wire.Process{Region: author.name, Instance: "stranger", Boot: 1}
+	from := quota.Process{Region: author.name, Instance: "stranger", Boot: 1}
 	now := author.nowUS()
 	group := func(bucket int64) []wire.Group {
 		return []wire.Group{{Limit: "p0.all", WindowUS: 60_000_000, BucketUS: 60_000_000, Bucket: bucket, IDs: []uint64{7}, Epochs: []int64{now}, Units: []int64{5}}}

@@ -8,17 +8,17 @@ import (
 
 	"github.com/regiond/regiond/internal/global"
 	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
 	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/wire"
 )
 
 // process is one regiond without doors: what cmd/regiond joins, joined the same way,
 // with the world's events in place of its goroutines.
 type process struct {
 	site     *site
-	self     wire.Process
+	self     quota.Process
 	number   int // over all of the world
 	born     time.Duration
 	bus      port
@@ -52,7 +52,7 @@ func (s *site) start(instance string) (*process, error) {
 	w.started++
 	p := &process{
 		site: s, number: w.started, born: w.now, woken: never,
-		self: wire.Process{Region: s.name, Instance: instance, Boot: epochUS + w.now.Microseconds() + int64(w.started)},
+		self: quota.Process{Region: s.name, Instance: instance, Boot: epochUS + w.now.Microseconds() + int64(w.started)},
 	}
 	p.bus = port{p: p, newest: map[*process]time.Duration{}, late: map[*process]time.Duration{}}
 	if err := p.open(); err != nil {

@@ -29,7 +29,7 @@ func TestRoomRunsOut(t *testing.T) {
 	before := make([]map[ledger.Cell]int64, 3)
 	for n := range 1200 {
 		w.RunUntil(w.Now() + 50*time.Millisecond)
-		if a := w.Check(n%3, fmt.Sprintf("t%d", n/3%tenants), 1); a.Decision.Mode == quota.ModeShare {
+		if a := w.Check(n%3, fmt.Sprintf("t%d", n/3%tenants), 1); a.Decision.Mode == quota.ModePartitioned {
 			share++
 		}
 		for i, p := range w.living() {

@@ -9,11 +9,11 @@ import (
 // done to bring it about.
 func (j *judge) sightings(p *process, v *view.View, reason quota.Reason) {
 	switch reason {
-	case quota.ReasonUnheard:
+	case quota.ReasonOneWay:
 		j.w.reached(ackOnly)
 	case quota.ReasonViewsDiffer:
 		j.w.reached(viewsDiffered)
-	case quota.ReasonFrozen:
+	case quota.ReasonProcessPaused:
 		j.w.reached(frozenDistrusts)
 	}
 	for i := range v.Peers() {

@@ -65,8 +65,8 @@ func words(mode string) (bases, reasons []string) {
 	switch mode {
 	case "global":
 		return seen, []string{""}
-	case "share", "stale":
-		return seen, []string{"peer_silent", "unheard", "views_differ", "frozen"}
+	case "partitioned", "stale":
+		return seen, []string{"peer_silent", "one_way", "views_differ", "process_paused"}
 	case "joining":
 		return seen, []string{"joining"}
 	case "local":

@@ -69,7 +69,7 @@ func TestLabelledBites(t *testing.T) {
 	for _, spoil := range []func(r *traffic.Record){
 		func(r *traffic.Record) { r.Answer.Reason = "peer_silent" },
 		func(r *traffic.Record) { r.Answer.Basis = "local" },
-		func(r *traffic.Record) { r.Answer.Mode = "share" },
+		func(r *traffic.Record) { r.Answer.Mode = "partitioned" },
 		func(r *traffic.Record) { r.Answer.Mode = "" },
 	} {
 		bad := good

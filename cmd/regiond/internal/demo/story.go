@@ -27,10 +27,10 @@ func (c *Change) cut(heal string) string {
 	fmt.Fprintf(&b, "%s is cut off from %s, both ways.\n", c.Region, list(without(c.Regions, []string{c.Region})))
 	b.WriteString("\nWithin 2 seconds nobody is in mode global any more:\n")
 	if len(together) > 1 {
-		fmt.Fprintf(&b, "  %s only its own part of every global limit: mode share\n", may(c.Cut))
+		fmt.Fprintf(&b, "  %s only its own part of every global limit: mode partitioned\n", may(c.Cut))
 		fmt.Fprintf(&b, "  %s go on together with the parts of %s\n", list(together), number(len(together)))
 	} else {
-		b.WriteString("  each region may use its own part of every global limit: mode share\n")
+		b.WriteString("  each region may use its own part of every global limit: mode partitioned\n")
 	}
 	fmt.Fprintf(&b, "  tenant %s (on_partition: open) is limited as if the others were idle\n", Open)
 	fmt.Fprintf(&b, "  tenant %s (on_partition: closed) is refused\n", Closed)

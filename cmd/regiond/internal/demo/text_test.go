@@ -51,7 +51,7 @@ func TestTable(t *testing.T) {
 	silent := demo.Peer{Region: "us-east", State: "silent", Heard: 12400 * time.Millisecond}
 	cut := []demo.Row{
 		{
-			Region: "eu-west", Denied: 6, Used: []int64{301, 12, 0}, Ceiling: 200, Mode: "share", Reason: "peer_silent",
+			Region: "eu-west", Denied: 6, Used: []int64{301, 12, 0}, Ceiling: 200, Mode: "partitioned", Reason: "peer_silent",
 			Peers: []demo.Peer{silent, {Region: "ap-south", State: "dead", Heard: 83 * time.Second}},
 		},
 		{
@@ -67,15 +67,15 @@ func TestTable(t *testing.T) {
 // TestTableFits: whatever the regions know, it fits a terminal and covers exactly
 // what was drawn before.
 func TestTableFits(t *testing.T) {
-	states := []string{"never_seen", "fresh", "waiting", "joining", "unheard", "behind", "silent", "dead", "left"}
+	states := []string{"never_seen", "fresh", "waiting", "joining", "one_way", "behind", "silent", "dead", "left"}
 	rapid.Check(t, func(t *rapid.T) {
 		units := rapid.Int64Range(0, 999_999)
 		var rows []demo.Row
 		for i, name := range demo.Regions() {
 			r := demo.Row{
 				Region: name, Allowed: units.Draw(t, "allowed"), Denied: units.Draw(t, "denied"), Ceiling: units.Draw(t, "ceiling"),
-				Mode:   rapid.SampledFrom([]string{"global", "stale", "share", "joining", "local"}).Draw(t, "mode"),
-				Reason: rapid.SampledFrom([]string{"", "peer_silent", "unheard", "views_differ", "joining", "frozen"}).Draw(t, "reason"),
+				Mode:   rapid.SampledFrom([]string{"global", "stale", "partitioned", "joining", "local"}).Draw(t, "mode"),
+				Reason: rapid.SampledFrom([]string{"", "peer_silent", "one_way", "views_differ", "joining", "process_paused"}).Draw(t, "reason"),
 			}
 			for j, other := range demo.Regions() {
 				r.Used = append(r.Used, units.Draw(t, "used"))

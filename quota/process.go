@@ -1,0 +1,15 @@
+package quota
+
+// Process is one run of one regiond process.
+type Process struct {
+	Region   string
+	Instance string
+	Boot     int64 // when it started, µs since the epoch; tells the runs of one instance apart
+}
+
+// Weight is what one region of a topology weighs. A region's share of a global limit
+// is its weight over the sum of all weights.
+type Weight struct {
+	Region string
+	Weight int64
+}
