@@ -45,12 +45,12 @@ func (c *call) reset() {
 	if err == nil {
 		err = quota.ValidID(tenant)
 	}
-	var mistakes []quota.Mistake
+	var mistakes []quota.FieldError
 	if err != nil {
-		mistakes = append(mistakes, quota.Mistake{Pointer: "/tenant", Detail: err.Error()})
+		mistakes = append(mistakes, quota.FieldError{Pointer: "/tenant", Detail: err.Error()})
 	}
 	if c.r.URL.RawQuery != "" {
-		mistakes = append(mistakes, quota.Mistake{Detail: "this call takes no query"})
+		mistakes = append(mistakes, quota.FieldError{Detail: "this call takes no query"})
 	}
 	if len(mistakes) > 0 {
 		c.refuse(invalid(quota.FaultInput, mistakes))

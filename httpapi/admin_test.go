@@ -62,7 +62,7 @@ func TestReset(t *testing.T) {
 		{"/v1/usage/acme", nil, 204, "acme"},
 		{"/v1/usage/a%2Fb", nil, 204, "a/b"},
 		{"/v1/usage/acme", errors.New("no store"), 503, "acme"},
-		{"/v1/usage/acme", &quota.Invalid{Mistakes: []quota.Mistake{{Pointer: "/tenant", Detail: "is not known"}}}, 400, "acme"},
+		{"/v1/usage/acme", &quota.Invalid{Fields: []quota.FieldError{{Pointer: "/tenant", Detail: "is not known"}}}, 400, "acme"},
 		{"/v1/usage/a%20b", nil, 400, ""},
 		{"/v1/usage/acme?policy=gold", nil, 400, ""},
 		{"/v1/usage/", nil, 404, ""},

@@ -119,7 +119,7 @@ func (c *call) authzUndecided(err error) {
 		c.reduced(noDecision)
 		return
 	}
-	p := invalid(bad.Fault, bad.Mistakes)
+	p := invalid(bad.Fault, bad.Fields)
 	c.logRefusal("invalid", bad.Error())
 	if bad.Fault == quota.FaultCost {
 		p.status = http.StatusTooManyRequests

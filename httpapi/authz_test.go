@@ -121,7 +121,7 @@ func TestForwardAuthRefusals(t *testing.T) {
 	}
 	fault := func(f quota.Fault) func(context.Context, quota.Request) (quota.Decision, error) {
 		return func(context.Context, quota.Request) (quota.Decision, error) {
-			return quota.Decision{}, &quota.Invalid{Fault: f, Mistakes: []quota.Mistake{{Pointer: "/cost", Detail: "is at most 20"}}}
+			return quota.Decision{}, &quota.Invalid{Fault: f, Fields: []quota.FieldError{{Pointer: "/cost", Detail: "is at most 20"}}}
 		}
 	}
 	rows := []struct {

@@ -19,7 +19,7 @@ func (c *call) batch() {
 	q, wrong := parseQuery(c.r.URL.RawQuery, false)
 	mistakes = append(mistakes, wrong...)
 	if len(c.r.Header[idempotencyHeader]) > 0 {
-		mistakes = append(mistakes, quota.Mistake{Detail: "header Idempotency-Key belongs to one check and cannot come with a batch"})
+		mistakes = append(mistakes, quota.FieldError{Detail: "header Idempotency-Key belongs to one check and cannot come with a batch"})
 	}
 	if len(mistakes) > 0 {
 		c.refuse(invalid(quota.FaultInput, mistakes))
@@ -72,7 +72,7 @@ func (c *call) result(o *quota.Outcome, i int, dims quota.Dimensions) {
 	var bad *quota.Invalid
 	switch {
 	case errors.As(o.Err, &bad):
-		p := invalid(bad.Fault, merge(nil, bad.Mistakes, "/checks/"+strconv.Itoa(i)))
+		p := invalid(bad.Fault, merge(nil, bad.Fields, "/checks/"+strconv.Itoa(i)))
 		c.out = p.appendMembers(c.out)
 	case o.Err != nil:
 		c.logRefusal("undecided", o.Err.Error())

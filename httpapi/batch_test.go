@@ -18,7 +18,7 @@ func TestBatchResultsStandWhereTheirChecksStood(t *testing.T) {
 		case "closed":
 			return quota.Decision{Policy: "standard", Basis: quota.BasisClosed, Mode: quota.ModeLocal}, nil
 		case "dear":
-			return quota.Decision{}, &quota.Invalid{Fault: quota.FaultCost, Mistakes: []quota.Mistake{{Pointer: "/cost", Detail: "is at most 600"}}}
+			return quota.Decision{}, &quota.Invalid{Fault: quota.FaultCost, Fields: []quota.FieldError{{Pointer: "/cost", Detail: "is at most 600"}}}
 		case "lost":
 			return quota.Decision{}, errors.New("no store")
 		}

@@ -26,7 +26,7 @@ func (c *call) readBody() bool {
 		c.refuse(problem{kind: kindTooLarge, detail: fmt.Sprintf("A body has at most %d bytes.", MaxBody)})
 		return false
 	case err != nil:
-		c.refuse(invalid(quota.FaultInput, []quota.Mistake{{Detail: "the body could not be read to its end"}}))
+		c.refuse(invalid(quota.FaultInput, []quota.FieldError{{Detail: "the body could not be read to its end"}}))
 		return false
 	}
 	return true

@@ -59,7 +59,7 @@ func (c *call) usage() {
 	req.Explain = q.explain
 	tenant, err := pathID(c.tail)
 	if err != nil {
-		mistakes = append(mistakes, quota.Mistake{Pointer: "/tenant", Detail: err.Error()})
+		mistakes = append(mistakes, quota.FieldError{Pointer: "/tenant", Detail: err.Error()})
 	}
 	req.Tenant = tenant
 	mistakes = merge(mistakes, req.Validate(), "")
@@ -89,7 +89,7 @@ func (c *call) request() (quota.Request, bool) {
 	mistakes = append(mistakes, wrong...)
 	key, err := idempotencyKey(c.r.Header)
 	if err != nil {
-		mistakes = append(mistakes, quota.Mistake{Detail: err.Error()})
+		mistakes = append(mistakes, quota.FieldError{Detail: err.Error()})
 	}
 	if len(mistakes) > 0 {
 		c.refuse(invalid(quota.FaultInput, mistakes))
@@ -128,7 +128,7 @@ func (c *call) undecided(err error) { c.failed(err, "undecided", noDecision) }
 func (c *call) failed(err error, what, detail string) {
 	var bad *quota.Invalid
 	if errors.As(err, &bad) {
-		c.refuse(invalid(bad.Fault, bad.Mistakes))
+		c.refuse(invalid(bad.Fault, bad.Fields))
 		return
 	}
 	c.logRefusal(what, err.Error())

@@ -338,7 +338,7 @@ func TestFaultsOfTheLimiter(t *testing.T) {
 	}
 	for _, row := range rows {
 		f := &fake{decide: func(context.Context, quota.Request) (quota.Decision, error) {
-			return quota.Decision{}, fmt.Errorf("decide: %w", &quota.Invalid{Fault: row.fault, Mistakes: []quota.Mistake{{Pointer: "/cost", Detail: "is at most 20"}}})
+			return quota.Decision{}, fmt.Errorf("decide: %w", &quota.Invalid{Fault: row.fault, Fields: []quota.FieldError{{Pointer: "/cost", Detail: "is at most 20"}}})
 		}}
 		for _, call := range []*http.Request{
 			request("POST", "/v1/check", `{"tenant":"a","cost":21}`),

@@ -155,7 +155,7 @@ func parseCost(s string) (int64, bool) {
 
 // request makes the request of the spans and adds what quota finds wrong with
 // it, except where the decoder has found something already.
-func (d *decoder) request() (quota.Request, []quota.Mistake) {
+func (d *decoder) request() (quota.Request, []quota.FieldError) {
 	all := string(d.text)
 	r := quota.Request{
 		Tenant: all[d.tenant.from:d.tenant.to],
@@ -176,11 +176,11 @@ func (d *decoder) request() (quota.Request, []quota.Mistake) {
 
 // merge adds what stands at a pointer, or under a base, that nothing is known
 // against yet: a field of the wrong type is not also empty.
-func merge(own, others []quota.Mistake, base string) []quota.Mistake {
+func merge(own, others []quota.FieldError, base string) []quota.FieldError {
 	n := len(own)
 	for _, m := range others {
 		m.Pointer = base + m.Pointer
-		taken := slices.ContainsFunc(own[:n], func(o quota.Mistake) bool {
+		taken := slices.ContainsFunc(own[:n], func(o quota.FieldError) bool {
 			return o.Pointer == m.Pointer || o.Pointer == base
 		})
 		if !taken {

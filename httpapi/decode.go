@@ -32,7 +32,7 @@ type decoder struct {
 	json     *jsontext.Decoder
 	src      bytes.Buffer
 	base     string // pointer of the check being read: "" or "/checks/3"
-	mistakes []quota.Mistake
+	mistakes []quota.FieldError
 	more     int // mistakes beyond maxMistakes
 
 	// The strings of one check are gathered here and become one string, so that
@@ -69,21 +69,21 @@ func (d *decoder) wrong(pointer, format string, args ...any) {
 		d.more++
 		return
 	}
-	d.mistakes = append(d.mistakes, quota.Mistake{Pointer: d.base + pointer, Detail: fmt.Sprintf(format, args...)})
+	d.mistakes = append(d.mistakes, quota.FieldError{Pointer: d.base + pointer, Detail: fmt.Sprintf(format, args...)})
 }
 
 // found returns the mistakes, with a last line for those that were too many.
-func (d *decoder) found() []quota.Mistake {
+func (d *decoder) found() []quota.FieldError {
 	ms := d.mistakes
 	if d.more > 0 {
-		ms = append(ms, quota.Mistake{Pointer: d.base, Detail: fmt.Sprintf("and %d more mistakes", d.more)})
+		ms = append(ms, quota.FieldError{Pointer: d.base, Detail: fmt.Sprintf("and %d more mistakes", d.more)})
 	}
 	d.mistakes, d.more = nil, 0
 	return ms
 }
 
 // check reads a body that is one check.
-func (d *decoder) check(body []byte) (quota.Request, []quota.Mistake) {
+func (d *decoder) check(body []byte) (quota.Request, []quota.FieldError) {
 	d.begin(body)
 	err := d.readCheck()
 	if err == nil {
@@ -99,15 +99,15 @@ func (d *decoder) check(body []byte) (quota.Request, []quota.Mistake) {
 // item is one check of a batch: a request, or what is wrong with it.
 type item struct {
 	request  quota.Request
-	mistakes []quota.Mistake
+	mistakes []quota.FieldError
 }
 
 // batch reads a body of checks. Mistakes of the envelope are returned, those of
 // one check stand in its item.
-func (d *decoder) batch(body []byte) ([]item, []quota.Mistake) {
+func (d *decoder) batch(body []byte) ([]item, []quota.FieldError) {
 	d.begin(body)
 	var items []item
-	var envelope []quota.Mistake
+	var envelope []quota.FieldError
 	seen := false
 	opened, err := d.object("", "a JSON object with the member checks", func() error {
 		if string(d.name) != "checks" {

@@ -21,10 +21,10 @@ func IPValue(a netip.Addr) string { return ipValue(a) }
 func ParseCost(s string) (int64, bool) { return parseCost(s) }
 
 // DecodeCheck decodes one check body.
-func DecodeCheck(body []byte) (quota.Request, []quota.Mistake) { return newDecoder().check(body) }
+func DecodeCheck(body []byte) (quota.Request, []quota.FieldError) { return newDecoder().check(body) }
 
 // DecodeBatch decodes a batch body; mistakes[i] belongs to check i.
-func DecodeBatch(body []byte) (requests []quota.Request, mistakes [][]quota.Mistake, envelope []quota.Mistake) {
+func DecodeBatch(body []byte) (requests []quota.Request, mistakes [][]quota.FieldError, envelope []quota.FieldError) {
 	items, envelope := newDecoder().batch(body)
 	for _, it := range items {
 		requests = append(requests, it.request)

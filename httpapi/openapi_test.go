@@ -232,7 +232,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		case "lost":
 			return quota.Decision{}, context.DeadlineExceeded
 		case "dear":
-			return quota.Decision{}, &quota.Invalid{Fault: quota.FaultCost, Mistakes: []quota.Mistake{{Pointer: "/cost", Detail: "is at most 600"}}}
+			return quota.Decision{}, &quota.Invalid{Fault: quota.FaultCost, Fields: []quota.FieldError{{Pointer: "/cost", Detail: "is at most 600"}}}
 		case "none":
 			return quota.Decision{Allowed: true, Policy: "standard"}, nil
 		case "observed":

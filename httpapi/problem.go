@@ -59,7 +59,7 @@ type problem struct {
 	kind     kind
 	status   int // 0 means the kind's own
 	detail   string
-	mistakes []quota.Mistake
+	mistakes []quota.FieldError
 }
 
 func (p *problem) code() int {
@@ -70,7 +70,7 @@ func (p *problem) code() int {
 }
 
 // invalid makes the problem of a request that breaks rules.
-func invalid(fault quota.Fault, mistakes []quota.Mistake) problem {
+func invalid(fault quota.Fault, mistakes []quota.FieldError) problem {
 	p := problem{kind: kindInvalid, mistakes: mistakes, detail: "Nothing was charged; see errors for each mistake."}
 	switch fault {
 	case quota.FaultCost:

@@ -17,32 +17,32 @@ type query struct {
 
 // parseQuery reads a query strictly: an unknown, misspelt or repeated parameter
 // is refused rather than ignored. Only usage calls take more than explain.
-func parseQuery(raw string, usage bool) (query, []quota.Mistake) {
+func parseQuery(raw string, usage bool) (query, []quota.FieldError) {
 	q := query{request: quota.Request{Cost: 1}}
 	if raw == "" {
 		return q, nil
 	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return q, []quota.Mistake{{Detail: "the query is not well-formed: " + clip(err.Error())}}
+		return q, []quota.FieldError{{Detail: "the query is not well-formed: " + clip(err.Error())}}
 	}
 	names := make([]string, 0, len(values))
 	for name := range values {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	var ms []quota.Mistake
+	var ms []quota.FieldError
 	for _, name := range names {
 		if len(ms) >= maxMistakes {
 			break
 		}
 		pointer, detail := q.parameter(name, values[name], usage)
 		if detail != "" {
-			ms = append(ms, quota.Mistake{Pointer: pointer, Detail: detail})
+			ms = append(ms, quota.FieldError{Pointer: pointer, Detail: detail})
 		}
 	}
 	if len(q.request.Dimensions) > MaxDimensions {
-		ms = append(ms, quota.Mistake{Pointer: "/dimensions", Detail: tooManyDims})
+		ms = append(ms, quota.FieldError{Pointer: "/dimensions", Detail: tooManyDims})
 	}
 	// Names are sorted, and so are the dimensions among them.
 	return q, ms

@@ -67,7 +67,7 @@ func everything(t *testing.T, s *RedisStore) {
 		}
 	}
 	found := 0
-	if err := s.Totals(ctx, func(string, []quota.Total, int64) { found++ }); err != nil || found != 1 {
+	if err := s.Totals(ctx, func(string, []quota.Counter, int64) { found++ }); err != nil || found != 1 {
 		t.Errorf("%d totals read back (%v), want 1", found, err)
 	}
 	if _, err := s.TimeUS(ctx); err != nil {

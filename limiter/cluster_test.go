@@ -110,7 +110,7 @@ func clusterTotals(t *testing.T, o RedisOptions) {
 		}
 	}
 	var units int64
-	err := s.Totals(context.Background(), func(_ string, totals []quota.Total, _ int64) {
+	err := s.Totals(context.Background(), func(_ string, totals []quota.Counter, _ int64) {
 		for _, total := range totals {
 			units += total.Units
 		}

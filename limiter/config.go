@@ -71,7 +71,7 @@ func compile(c Config) (*rules, error) {
 	for i := range c.Policies {
 		p := &c.Policies[i]
 		if ms := p.Validate(); len(ms) > 0 {
-			return nil, fmt.Errorf("policy %s: %w", p.Name, &quota.Invalid{Mistakes: ms})
+			return nil, fmt.Errorf("policy %s: %w", p.Name, &quota.Invalid{Fields: ms})
 		}
 		pl := &plan{policy: p}
 		r.dims = append(r.dims, p.Dimensions()...)
@@ -125,15 +125,15 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, keys *[]s
 	}
 	switch {
 	case !listed && r.Default == nil:
-		ms = append(ms, quota.Mistake{Pointer: "/tenant", Detail: "is not listed under tenants, and there is no default"})
+		ms = append(ms, quota.FieldError{Pointer: "/tenant", Detail: "is not listed under tenants, and there is no default"})
 	case r.plans[name] == nil:
-		ms = append(ms, quota.Mistake{Pointer: "/policy", Detail: fmt.Sprintf("%.80q is not a policy", name)})
+		ms = append(ms, quota.FieldError{Pointer: "/policy", Detail: fmt.Sprintf("%.80q is not a policy", name)})
 	default:
 		q.plan = r.plans[name]
 		ms = append(ms, r.strangers(req.Dimensions)...)
 	}
 	if len(ms) > 0 {
-		return q, &quota.Invalid{Fault: quota.FaultInput, Mistakes: ms}
+		return q, &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
 	}
 	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, req.Tenant)
 	q.shapes = q.plan.shapeFor(req.Dimensions)
@@ -142,7 +142,7 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, keys *[]s
 	}
 	if op != OpReport {
 		if ms := q.tooCostly(); len(ms) > 0 {
-			return q, &quota.Invalid{Fault: quota.FaultCost, Mistakes: ms}
+			return q, &quota.Invalid{Fault: quota.FaultCost, Fields: ms}
 		}
 	}
 	q.ask(r, op, !listed, overflow, keys)
@@ -152,11 +152,11 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, keys *[]s
 // strangers are dimensions that no policy knows: a typo would otherwise lift a
 // limit in silence. Those of another policy are fine, since a gateway sends the
 // same ones for every tenant.
-func (r *rules) strangers(dims quota.Dimensions) []quota.Mistake {
-	var ms []quota.Mistake
+func (r *rules) strangers(dims quota.Dimensions) []quota.FieldError {
+	var ms []quota.FieldError
 	for _, d := range dims {
 		if _, known := slices.BinarySearch(r.dims, d.Name); !known {
-			ms = append(ms, quota.Mistake{Pointer: "/dimensions/" + d.Name, Detail: fmt.Sprintf(
+			ms = append(ms, quota.FieldError{Pointer: "/dimensions/" + d.Name, Detail: fmt.Sprintf(
 				"is not a dimension of any policy; they use [%s]", strings.Join(r.dims, ", "))})
 		}
 	}
@@ -220,10 +220,10 @@ func (s *planShape) local(processes int64) *Shape {
 	return local.(*Shape)
 }
 
-func (q *query) tooCostly() []quota.Mistake {
+func (q *query) tooCostly() []quota.FieldError {
 	for _, l := range q.shapes.shape.limits {
 		if q.request.Cost > l.Capacity() {
-			return []quota.Mistake{{Pointer: "/cost", Detail: fmt.Sprintf(
+			return []quota.FieldError{{Pointer: "/cost", Detail: fmt.Sprintf(
 				"%d can never be admitted: limit %s of policy %s holds %d", q.request.Cost, l.Name, q.plan.policy.Name, l.Capacity())}}
 		}
 	}

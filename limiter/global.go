@@ -20,7 +20,7 @@ type Global interface {
 	// Record is told what the store held of the total at its TIME storeUS, whether
 	// or not a decision has just charged it; the zero Total for nothing. When one has,
 	// ctx is that of its request, which may hold a span; else it holds none.
-	Record(ctx context.Context, p *quota.Policy, l *quota.Limit, total string, t quota.Total, storeUS int64)
+	Record(ctx context.Context, p *quota.Policy, l *quota.Limit, total string, t quota.Counter, storeUS int64)
 	// Local is told what this process admitted by itself while the store is away, for
 	// the request that ctx is of.
 	Local(ctx context.Context, p *quota.Policy, l *quota.Limit, total string, units int64)

@@ -39,8 +39,8 @@ func (o *others) Grows(_ *quota.Policy, l *quota.Limit, _ string, units int64) t
 	return o.grows(units)
 }
 
-func (o *others) Record(_ context.Context, _ *quota.Policy, _ *quota.Limit, total string, t quota.Total, storeUS int64) {
-	o.tell("%s holds %d in %d of epoch %d at %d", total, t.Units, t.Bucket, t.Epoch, storeUS)
+func (o *others) Record(_ context.Context, _ *quota.Policy, _ *quota.Limit, total string, t quota.Counter, storeUS int64) {
+	o.tell("%s holds %d in %d of epoch %d at %d", total, t.Units, t.Bucket, t.Generation, storeUS)
 }
 
 func (o *others) Local(_ context.Context, _ *quota.Policy, _ *quota.Limit, total string, units int64) {
@@ -242,15 +242,15 @@ func TestGlobalTotalsAreReadBack(t *testing.T) {
 	if err := srv.Client().Set(ctx, "rl:{acme}:t.bad.60000000:p:::", "1:2:x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	got := map[string][]quota.Total{}
-	err := store.Totals(ctx, func(key string, totals []quota.Total, _ int64) { got[key] = totals })
+	got := map[string][]quota.Counter{}
+	err := store.Totals(ctx, func(key string, totals []quota.Counter, _ int64) { got[key] = totals })
 	if err != nil {
 		t.Fatal(err)
 	}
 	finer, minute := start/20_000_000, start/60_000_000
-	want := map[string][]quota.Total{
-		"rl:{acme}:t.fine.20000000:p:::":   {{Bucket: finer + 10, Epoch: start, Units: 5 + 6}, {Bucket: finer + 13, Epoch: start, Units: 7}},
-		"rl:{acme}:t.coarse.60000000:p:::": {{Bucket: minute + 3, Epoch: start, Units: 5 + 6}, {Bucket: minute + 4, Epoch: start, Units: 7}},
+	want := map[string][]quota.Counter{
+		"rl:{acme}:t.fine.20000000:p:::":   {{Bucket: finer + 10, Generation: start, Units: 5 + 6}, {Bucket: finer + 13, Generation: start, Units: 7}},
+		"rl:{acme}:t.coarse.60000000:p:::": {{Bucket: minute + 3, Generation: start, Units: 5 + 6}, {Bucket: minute + 4, Generation: start, Units: 7}},
 	}
 	if len(got) != len(want) {
 		t.Errorf("read %v", got)

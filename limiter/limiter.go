@@ -130,7 +130,7 @@ func (l *Limiter) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Ou
 // Reset forgets what a tenant has used in this region, under all policies.
 func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 	if err := quota.ValidID(tenant); err != nil {
-		return &quota.Invalid{Mistakes: []quota.Mistake{{Pointer: "/tenant", Detail: err.Error()}}}
+		return &quota.Invalid{Fields: []quota.FieldError{{Pointer: "/tenant", Detail: err.Error()}}}
 	}
 	prefix := string(quota.AppendPrefix(nil, tenant))
 	err := l.store.Reset(ctx, prefix)
@@ -217,7 +217,7 @@ func (l *Limiter) ask(ctx context.Context, rules *rules, r *round, sent time.Tim
 }
 
 func errReused() error {
-	return &quota.Invalid{Fault: quota.FaultReuse, Mistakes: []quota.Mistake{{
+	return &quota.Invalid{Fault: quota.FaultReuse, Fields: []quota.FieldError{{
 		Detail: "this Idempotency-Key came with another request before; use a new key for a new request",
 	}}}
 }

@@ -14,7 +14,7 @@ type memoryKey struct {
 	newest  int64 // the newest stamp
 	offset  int64 // of the partition's clock, kept with newest
 	expires int64 // TIME after which no answer depends on it
-	tick    quota.Tick
+	tick    quota.PartitionClock
 
 	log     []admission   // 'l'
 	buckets quota.Buckets // 'w', as of the newest stamp
@@ -41,7 +41,7 @@ func newMemoryKey(shape *keyShape) *memoryKey {
 // at sets the partition's clock from TIME and works out the counters there.
 func (k *memoryKey) at(shape *keyShape, time int64) {
 	l := shape.limits[0]
-	k.tick = quota.TickAt(time, k.newest, k.offset, k.empties(shape))
+	k.tick = quota.PartitionClockAt(time, k.newest, k.offset, k.empties(shape))
 	switch k.kind {
 	case 'w':
 		if k.window == l.WindowUS() {

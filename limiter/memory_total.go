@@ -5,7 +5,7 @@ import "github.com/regiond/regiond/quota"
 // memoryTotal is what MemoryStore keeps of a usage total: the Go twin of
 // lua/totals.lua. Earlier buckets are not kept, since nobody reads them back.
 type memoryTotal struct {
-	quota.Total
+	quota.Counter
 	expires int64 // TIME after which peers do not count it any more
 }
 
@@ -14,14 +14,14 @@ type memoryTotal struct {
 func (t *memoryTotal) add(l *quota.Limit, time, units int64) {
 	bucket := time / l.BucketUS()
 	switch {
-	case t.Epoch == 0:
-		t.Epoch, t.Bucket = time, bucket
+	case t.Generation == 0:
+		t.Generation, t.Bucket = time, bucket
 	case bucket > t.Bucket:
 		t.Bucket, t.Units = bucket, 0
 	case bucket < t.Bucket-1:
-		t.Epoch, t.Bucket, t.Units = t.Epoch+1, bucket, 0
+		t.Generation, t.Bucket, t.Units = t.Generation+1, bucket, 0
 	}
-	t.Units = min(t.Units+units, quota.MaxTotal)
+	t.Units = min(t.Units+units, quota.MaxCounter)
 }
 
 // count charges the call to its totals if it was charged, and tells in either
@@ -51,7 +51,7 @@ func (m *MemoryStore) count(s *memoryShard, c *Call, v *Verdict, charged bool, n
 			t.expires = now + ttlOf(l).Microseconds()
 		}
 		if t != nil {
-			v.Limits[i].Total = t.Total
+			v.Limits[i].Total = t.Counter
 		}
 	}
 }

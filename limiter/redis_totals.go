@@ -54,7 +54,7 @@ func ParseTotalKey(key string) (TotalKey, bool) {
 // a key oldest first, with the store's TIME. It is how a process that has just started
 // knows what was admitted before, and it is in no hurry: others are served meanwhile. What is
 // charged while it reads may or may not be in it.
-func (s *RedisStore) Totals(ctx context.Context, yield func(key string, totals []quota.Total, storeUS int64)) error {
+func (s *RedisStore) Totals(ctx context.Context, yield func(key string, totals []quota.Counter, storeUS int64)) error {
 	nodes := s.fleet.current()
 	if len(nodes) == 0 {
 		return fmt.Errorf("read usage totals: %w", errNoMap)
@@ -67,7 +67,7 @@ func (s *RedisStore) Totals(ctx context.Context, yield func(key string, totals [
 	return nil
 }
 
-func (n *node) totals(ctx context.Context, yield func(string, []quota.Total, int64)) error {
+func (n *node) totals(ctx context.Context, yield func(string, []quota.Counter, int64)) error {
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		keys, next, err := n.client.Scan(ctx, cursor, "rl:*:"+totalMark+"*", totalsPage).Result()
 		if err == nil {
@@ -86,7 +86,7 @@ func (n *node) totals(ctx context.Context, yield func(string, []quota.Total, int
 	return nil
 }
 
-func (n *node) readTotals(ctx context.Context, keys []string, yield func(string, []quota.Total, int64)) error {
+func (n *node) readTotals(ctx context.Context, keys []string, yield func(string, []quota.Counter, int64)) error {
 	now, err := n.timeUS(ctx)
 	if err != nil {
 		return err
@@ -117,9 +117,9 @@ func (n *node) readTotals(ctx context.Context, keys []string, yield func(string,
 
 // parseTotals reads 'epoch:bucket:units:earlier:…', see lua/totals.lua; nil for
 // what we cannot have written. Buckets without units are left out, but the newest.
-func parseTotals(text string) []quota.Total {
+func parseTotals(text string) []quota.Counter {
 	var epoch, bucket int64
-	var totals []quota.Total
+	var totals []quota.Counter
 	for i, field := range strings.Split(text, ":") {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil || n < 0 || i > 2+quota.MaxGlobalBuckets {
@@ -131,7 +131,7 @@ func parseTotals(text string) []quota.Total {
 		case i == 1:
 			bucket = n
 		case i == 2 || n > 0:
-			totals = append(totals, quota.Total{Epoch: epoch, Bucket: bucket - int64(i-2), Units: min(n, quota.MaxTotal)})
+			totals = append(totals, quota.Counter{Generation: epoch, Bucket: bucket - int64(i-2), Units: min(n, quota.MaxCounter)})
 		}
 	}
 	slices.Reverse(totals)

@@ -174,7 +174,7 @@ func parseLimits(text string, shape *Shape, v *Verdict) error {
 	rest := text[1:]
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		fields := [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS, &l.Over, &l.Total.Epoch, &l.Total.Bucket, &l.Total.Units}
+		fields := [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS, &l.Over, &l.Total.Generation, &l.Total.Bucket, &l.Total.Units}
 		count := len(fields)
 		if shape.limits[i].Scope != quota.ScopeGlobal {
 			count = 3
@@ -196,7 +196,7 @@ func parseLimits(text string, shape *Shape, v *Verdict) error {
 			}
 			*field, rest = n, rest[end:]
 		}
-		if l.Remaining < 0 || l.ResetUS < 0 || l.Over < 0 || min(l.Total.Epoch, l.Total.Bucket, l.Total.Units) < 0 {
+		if l.Remaining < 0 || l.ResetUS < 0 || l.Over < 0 || min(l.Total.Generation, l.Total.Bucket, l.Total.Units) < 0 {
 			return fmt.Errorf("%w: %.80q", errReply, text)
 		}
 	}

@@ -68,7 +68,7 @@ type LimitVerdict struct {
 	Over int64
 	// Total is what the store has counted of a global limit, zero for nothing. In
 	// an admission that is replayed it is as old as that.
-	Total quota.Total
+	Total quota.Counter
 }
 
 // Store keeps usage and decides on it. Implementations are safe for concurrent use.

@@ -30,9 +30,9 @@ func TestTotalsAddUpWhenTheClockSteps(t *testing.T) {
 				}
 				admitted += cost
 				got := v[0].Limits[0].Total
-				of := name{got.Epoch, got.Bucket}
+				of := name{got.Generation, got.Bucket}
 				if got.Units < held[of]+cost {
-					t.Errorf("step %d: %d units in bucket %d of epoch %d, which had %d before %d more", i, got.Units, got.Bucket, got.Epoch, held[of], cost)
+					t.Errorf("step %d: %d units in bucket %d of epoch %d, which had %d before %d more", i, got.Units, got.Bucket, got.Generation, held[of], cost)
 				}
 				held[of] = max(held[of], got.Units)
 			}

@@ -97,8 +97,8 @@ func (l *Limit) Applies(dims Dimensions) bool {
 
 // Validate returns every mistake of the limit. Pointers are those of
 // topology.yaml below the limit: "/units", "/per", "/burst".
-func (l *Limit) Validate() []Mistake {
-	var ms mistakes
+func (l *Limit) Validate() []FieldError {
+	var ms fieldErrors
 	if err := ValidName(l.Name); err != nil {
 		ms.add("/name", "%v", err)
 	}
@@ -124,7 +124,7 @@ func (l *Limit) Validate() []Mistake {
 	return ms
 }
 
-func (l *Limit) validateAlgorithm(ms *mistakes) {
+func (l *Limit) validateAlgorithm(ms *fieldErrors) {
 	switch l.Algorithm {
 	case SlidingLog:
 		if l.Units > MaxLogUnits && l.Units <= MaxUnits {
@@ -146,7 +146,7 @@ func (l *Limit) validateAlgorithm(ms *mistakes) {
 	}
 }
 
-func (l *Limit) validateDimensions(ms *mistakes) {
+func (l *Limit) validateDimensions(ms *fieldErrors) {
 	for i, by := range l.By {
 		if err := ValidName(by); err != nil {
 			ms.add(fmt.Sprintf("/by/%d", i), "%v", err)

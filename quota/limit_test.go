@@ -9,7 +9,7 @@ import (
 )
 
 // pointers are the places of mistakes, joined.
-func pointers(ms []quota.Mistake) string {
+func pointers(ms []quota.FieldError) string {
 	var ps []string
 	for _, m := range ms {
 		ps = append(ps, m.Pointer)
@@ -191,7 +191,7 @@ func TestRequestValidate(t *testing.T) {
 }
 
 func TestInvalidSaysAllInOneLine(t *testing.T) {
-	err := &quota.Invalid{Mistakes: []quota.Mistake{{"/tenant", "is empty"}, {"/dimensions/ip", "is long"}}}
+	err := &quota.Invalid{Fields: []quota.FieldError{{"/tenant", "is empty"}, {"/dimensions/ip", "is long"}}}
 	if got := err.Error(); got != "tenant: is empty; dimensions/ip: is long" {
 		t.Errorf("%q", got)
 	}

@@ -46,8 +46,8 @@ const MaxLimits = 16
 
 // Validate returns every mistake of the policy and its limits, with pointers as
 // in topology.yaml below the policy: "/limits/2/per".
-func (p *Policy) Validate() []Mistake {
-	var ms mistakes
+func (p *Policy) Validate() []FieldError {
+	var ms fieldErrors
 	if err := ValidName(p.Name); err != nil {
 		ms.add("/name", "%v", err)
 	}

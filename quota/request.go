@@ -18,8 +18,8 @@ const MaxIdempotencyKey = 64
 
 // Validate returns every mistake of the request that needs no configuration to
 // see. Pointers are those of the JSON body.
-func (r *Request) Validate() []Mistake {
-	var ms mistakes
+func (r *Request) Validate() []FieldError {
+	var ms fieldErrors
 	if err := ValidID(r.Tenant); err != nil {
 		ms.add("/tenant", "%v", err)
 	}

@@ -62,8 +62,8 @@ func Default() *Topology {
 }
 
 // findings collects mistakes and warnings by pointer.
-type findings []quota.Mistake
+type findings []quota.FieldError
 
 func (fs *findings) add(pointer, format string, args ...any) {
-	*fs = append(*fs, quota.Mistake{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+	*fs = append(*fs, quota.FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 }

@@ -10,7 +10,7 @@ import (
 
 // Validate returns every mistake of value, with pointers as in topology.yaml.
 // Parse has called it; a Topology that was put together in code needs it.
-func (t *Topology) Validate() []quota.Mistake {
+func (t *Topology) Validate() []quota.FieldError {
 	var fs findings
 	if t.Cluster != "" {
 		fs.name("/cluster", t.Cluster)

@@ -23,7 +23,7 @@ const (
 
 // Warnings returns what is allowed and probably not meant, with pointers as in
 // topology.yaml. It expects a Topology without mistakes.
-func (t *Topology) Warnings() []quota.Mistake {
+func (t *Topology) Warnings() []quota.FieldError {
 	var fs findings
 	t.warnSharedStores(&fs)
 	t.warnUnheard(&fs)

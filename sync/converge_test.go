@@ -204,7 +204,7 @@ func (s ledgerShelf) admit(n *node, id uint64, units int64) (string, int64) {
 	c := n.cell(id)
 	s.units[id] += units
 	series := &ledger.Series{ID: id, Limit: c.Limit, Units: 600, WindowUS: c.WindowUS, BucketUS: c.BucketUS}
-	s.Record(series, quota.Total{Bucket: c.Bucket, Epoch: n.self.Boot, Units: s.units[id]}, n.timeUS())
+	s.Record(series, quota.Counter{Bucket: c.Bucket, Generation: n.self.Boot, Units: s.units[id]}, n.timeUS())
 	return nameCell(c.Bucket, id, n.self.Boot), s.units[id]
 }
 

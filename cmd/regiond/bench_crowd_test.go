@@ -79,7 +79,7 @@ func (c *benchCrowded) uses(tenant int, units, storeUS int64) {
 		ID: c.id(tenant), Limit: "standard." + c.limit.Name, Units: c.limit.Units,
 		WindowUS: c.limit.WindowUS(), BucketUS: c.limit.BucketUS(),
 	}
-	c.ledger.Record(&s, quota.Total{Bucket: storeUS / s.BucketUS, Epoch: c.epoch(tenant), Units: units}, storeUS)
+	c.ledger.Record(&s, quota.Counter{Bucket: storeUS / s.BucketUS, Generation: c.epoch(tenant), Units: units}, storeUS)
 }
 
 // epoch is when a tenant's key was made: keys are as old as the traffic that keeps

@@ -205,7 +205,7 @@ func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, total string, units in
 }
 
 // Record implements limiter.Global.
-func (c *Ceilings) Record(ctx context.Context, p *quota.Policy, l *quota.Limit, total string, t quota.Total, storeUS int64) {
+func (c *Ceilings) Record(ctx context.Context, p *quota.Policy, l *quota.Limit, total string, t quota.Counter, storeUS int64) {
 	s := c.series(ctx, p, l, total)
 	c.ledger.Record(&s, t, storeUS)
 }

@@ -74,7 +74,7 @@ func (s *site) reload(l *quota.Limit) {
 // in force.
 func (s *site) admits(units int64) {
 	p, l := s.policy()
-	total := quota.Total{Bucket: s.timeUS() / l.BucketUS(), Epoch: storeUS, Units: units}
+	total := quota.Counter{Bucket: s.timeUS() / l.BucketUS(), Generation: storeUS, Units: units}
 	s.ceilings.Record(s.Context(), p, l, totalOf("acme", p.Name, l), total, s.timeUS())
 }
 
@@ -197,9 +197,9 @@ func TestRereadFindsOldLengths(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Second
 			eu, us := newSites(t, &now, row.after)
-			held := func(_ context.Context, yield func(string, []quota.Total, int64)) error {
-				total := quota.Total{Bucket: storeUS / row.before.BucketUS(), Epoch: storeUS, Units: 400}
-				yield(totalOf("acme", "standard", row.before), []quota.Total{total}, eu.timeUS())
+			held := func(_ context.Context, yield func(string, []quota.Counter, int64)) error {
+				total := quota.Counter{Bucket: storeUS / row.before.BucketUS(), Generation: storeUS, Units: 400}
+				yield(totalOf("acme", "standard", row.before), []quota.Counter{total}, eu.timeUS())
 				return nil
 			}
 			global.NewRereads(held, eu.ceilings, slog.New(slog.DiscardHandler)).Read(t.Context())

@@ -17,7 +17,7 @@ const rereadAgain = time.Second
 
 // StoreTotals walks over the live totals of a region's store: each key, what is
 // counted there, and the store's clock.
-type StoreTotals func(ctx context.Context, yield func(key string, totals []quota.Total, storeUS int64)) error
+type StoreTotals func(ctx context.Context, yield func(key string, totals []quota.Counter, storeUS int64)) error
 
 // Rereads reads the live totals of the region's store back into the ledger: at the
 // start, for what an earlier life of this process or a sibling has admitted, and
@@ -83,7 +83,7 @@ func (r *Rereads) Read(ctx context.Context) (pause time.Duration) {
 
 func (r *Rereads) read(ctx context.Context) error {
 	known := r.ceilings.book.Load()
-	return r.totals(ctx, func(key string, totals []quota.Total, storeUS int64) {
+	return r.totals(ctx, func(key string, totals []quota.Counter, storeUS int64) {
 		s, ok := known.series(r.ceilings.o.Key, key)
 		if !ok {
 			return

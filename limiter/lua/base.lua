@@ -25,7 +25,7 @@ end
 
 -- tick sets the clock of state s: now, offset, and stepped, whether the offset has to be kept anew. kept is
 -- the offset that was kept, 0 for none, and empties the time at which nothing of it is used any more. It is
--- quota.TickAt.
+-- quota.PartitionClockAt.
 local function tick(s, newest, kept, empties)
   s.newest, s.now, s.offset = newest, TIME, 0
   if TIME < newest or kept > 0 and TIME < empties then
@@ -45,5 +45,5 @@ local function mark(s)
   return '+' .. int(s.offset)
 end
 
--- wait is how long TIME takes until the clock of state s reaches due, which it has not: quota.Tick.Until.
+-- wait is how long TIME takes until the clock of state s reaches due, which it has not: quota.PartitionClock.Until.
 local function wait(s, due) return due - s.offset - TIME end

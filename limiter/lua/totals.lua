@@ -1,11 +1,11 @@
 -- totals.lua: what this region has admitted of a partition under one global limit, for the other regions.
 --
---   'epoch:bucket:units:earlier:…'   quota.Total of the newest bucket, then the units of those before it
+--   'epoch:bucket:units:earlier:…'   quota.Counter of the newest bucket, then the units of those before it
 --
 -- epoch is the TIME at which the key was created. Buckets follow TIME itself, not the partition's clock,
 -- because peers read them against this region's TIME.
 
-local MAX_TOTAL = 4 * 1099511627776 -- quota.MaxTotal
+local MAX_TOTAL = 4 * 1099511627776 -- quota.MaxCounter
 local totals = {} -- of this call, by key; false where there is no key
 
 -- load_total reads the total of a key, and raises for one that we cannot have written.
@@ -46,7 +46,7 @@ local function add_total(key, l, c, ttl)
     totals[key] = t
   elseif bucket > t.bucket then
     t.earlier, t.bucket, t.units = pushed(t, bucket - t.bucket, l.most), bucket, 0
-  elseif bucket < t.bucket - 1 then -- TIME stepped back: its buckets are counted anew, see quota.SameLife
+  elseif bucket < t.bucket - 1 then -- TIME stepped back: its buckets are counted anew, see quota.SameKey
     t.epoch, t.earlier, t.bucket, t.units = t.epoch + 1, '', bucket, 0
   end -- a fall of less than a bucket is waited out in the newest
   t.units = min(t.units + c, MAX_TOTAL)

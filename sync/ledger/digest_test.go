@@ -14,7 +14,7 @@ func TestLiveHoldsNoLock(t *testing.T) {
 	for i := range 1000 {
 		s := pairLimit
 		s.ID = hash(i)
-		l.Record(&s, quota.Total{Bucket: startUS / s.BucketUS, Epoch: 1, Units: int64(i + 1)}, startUS)
+		l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1, Units: int64(i + 1)}, startUS)
 	}
 	n := 0
 	for piece := range l.Live("eu-west", 64) {
@@ -23,7 +23,7 @@ func TestLiveHoldsNoLock(t *testing.T) {
 			s := pairLimit
 			s.ID = c.ID
 			l.Estimates(c.ID, c.WindowUS, 0, nil)
-			l.Record(&s, quota.Total{Bucket: c.Bucket, Epoch: 1, Units: c.Units + 1}, startUS)
+			l.Record(&s, quota.Counter{Bucket: c.Bucket, Generation: 1, Units: c.Units + 1}, startUS)
 		}
 		n += len(cells)
 	}
@@ -43,7 +43,7 @@ func TestRollPassesAll(t *testing.T) {
 		s := pairLimit
 		s.ID = hash(i)
 		for epoch := range int64(1 + i%3) {
-			l.Record(&s, quota.Total{Bucket: startUS / s.BucketUS, Epoch: 1 + epoch, Units: 1}, startUS)
+			l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1 + epoch, Units: 1}, startUS)
 		}
 	}
 	want := l.Snapshot()

@@ -83,7 +83,7 @@ func check(g *wire.Group, clockUS int64) error {
 			g.Limit, g.Bucket, g.Bucket*g.BucketUS-clockUS, g.BucketUS)}
 	}
 	for i := range g.IDs {
-		if g.Epochs[i] <= 0 || g.Epochs[i] > maxUS || g.Units[i] < 0 || g.Units[i] > quota.MaxTotal {
+		if g.Epochs[i] <= 0 || g.Epochs[i] > maxUS || g.Units[i] < 0 || g.Units[i] > quota.MaxCounter {
 			return &Refusal{"range", fmt.Sprintf("limit %s: %d units in epoch %d are no total", g.Limit, g.Units[i], g.Epochs[i])}
 		}
 	}
@@ -120,7 +120,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 		sh.mu.Lock()
 		for end := min(i+foldSlice, len(g.IDs)); i < end && l.shard(g.IDs[i]) == sh; i++ {
 			if g.Units[i] > 0 {
-				merge(sh, f, &k, g.IDs[i], quota.Total{Bucket: g.Bucket, Epoch: g.Epochs[i], Units: g.Units[i]})
+				merge(sh, f, &k, g.IDs[i], quota.Counter{Bucket: g.Bucket, Generation: g.Epochs[i], Units: g.Units[i]})
 			}
 		}
 		sh.mu.Unlock()
@@ -130,7 +130,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 }
 
 // foldPeer merges a total of another region.
-func (l *Ledger) foldPeer(sh *shard, f *fold, k *shapeKey, id uint64, t quota.Total) {
+func (l *Ledger) foldPeer(sh *shard, f *fold, k *shapeKey, id uint64, t quota.Counter) {
 	i := l.open(sh, id, k)
 	if i == 0 {
 		l.turnedAway(k.windowUS, f.nowUS)
@@ -153,9 +153,9 @@ func (l *Ledger) foldPeer(sh *shard, f *fold, k *shapeKey, id uint64, t quota.To
 }
 
 // peerCell finds or makes the cell of a total; nil when there is no room.
-func (l *Ledger) peerCell(sh *shard, f *fold, i uint32, t quota.Total) *cell {
+func (l *Ledger) peerCell(sh *shard, f *fold, i uint32, t quota.Counter) *cell {
 	s := sh.series.at(i)
-	name, n := cellName(f.region, t.Epoch), 0
+	name, n := cellName(f.region, t.Generation), 0
 	for c := range sh.peersOf(s) {
 		if c.name == name && c.bucket() == t.Bucket {
 			return c
@@ -176,9 +176,9 @@ func (l *Ledger) peerCell(sh *shard, f *fold, i uint32, t quota.Total) *cell {
 }
 
 // foldOwn merges a total of our own region that others have.
-func (l *Ledger) foldOwn(sh *shard, f *fold, k *shapeKey, id uint64, t quota.Total) {
+func (l *Ledger) foldOwn(sh *shard, f *fold, k *shapeKey, id uint64, t quota.Counter) {
 	b := ownBucket{
-		id: id, key: *k, bucket: t.Bucket, epoch: t.Epoch, nowUS: f.nowUS,
+		id: id, key: *k, bucket: t.Bucket, epoch: t.Generation, nowUS: f.nowUS,
 		clockUS: f.nowUS - f.place + t.Bucket*k.bucketUS, done: f.done,
 	}
 	c := l.ownCell(sh, &b)

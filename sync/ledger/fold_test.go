@@ -87,7 +87,7 @@ func TestRefusedWhole(t *testing.T) {
 		"no epoch":         func(g *wire.Group) { g.Epochs[0] = 0 },
 		"endless epoch":    func(g *wire.Group) { g.Epochs[0] = math.MaxInt64 },
 		"negative units":   func(g *wire.Group) { g.Units[0] = -1 },
-		"too many units":   func(g *wire.Group) { g.Units[0] = quota.MaxTotal + 1 },
+		"too many units":   func(g *wire.Group) { g.Units[0] = quota.MaxCounter + 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLedger(t, &fakeClock{}, nil)
@@ -124,10 +124,10 @@ func TestLargest(t *testing.T) {
 	}
 	clockUS := int64(1)<<52 - 1
 	for _, author := range []string{"eu-west", "last"} {
-		mustFold(t, l, author, clockUS, 0, one(fine, clockUS, 1<<52, quota.MaxTotal))
+		mustFold(t, l, author, clockUS, 0, one(fine, clockUS, 1<<52, quota.MaxCounter))
 	}
 	for _, c := range l.Snapshot() {
-		if c.Bucket != clockUS || c.Epoch != 1<<52 || c.Units != quota.MaxTotal || c.ID != math.MaxUint64 {
+		if c.Bucket != clockUS || c.Epoch != 1<<52 || c.Units != quota.MaxCounter || c.ID != math.MaxUint64 {
 			t.Errorf("held %+v", c)
 		}
 	}

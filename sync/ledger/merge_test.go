@@ -28,7 +28,7 @@ func messages(t *rapid.T) []message {
 		for range rapid.IntRange(1, 4).Draw(t, "entries") {
 			m.group.IDs = append(m.group.IDs, rapid.SampledFrom(ids).Draw(t, "id"))
 			m.group.Epochs = append(m.group.Epochs, startUS+rapid.Int64Range(1, 3).Draw(t, "epoch"))
-			m.group.Units = append(m.group.Units, rapid.Int64Range(1, quota.MaxTotal).Draw(t, "units"))
+			m.group.Units = append(m.group.Units, rapid.Int64Range(1, quota.MaxCounter).Draw(t, "units"))
 		}
 		return m
 	}), 1, 12).Draw(t, "messages")

@@ -37,13 +37,13 @@ func TestUrgentEdges(t *testing.T) {
 		{800, 5, 2, 3},
 		{600, 100, 1, 2},
 		{quota.MaxUnits, 2, quota.MaxUnits / 100, quota.MaxUnits/100 + 1},
-		{quota.MaxUnits, 1, quota.MaxTotal, 0}, // nobody to tell
+		{quota.MaxUnits, 1, quota.MaxCounter, 0}, // nobody to tell
 	} {
 		t.Run(fmt.Sprint(c.limit, c.regions), func(t *testing.T) {
 			l := newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.Regions = func() int { return c.regions } })
 			s := pairLimit
 			s.Units = c.limit
-			l.Record(&s, quota.Total{Bucket: startUS / s.BucketUS, Epoch: 1, Units: c.calm}, startUS)
+			l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1, Units: c.calm}, startUS)
 			if isUrgent(l) || l.Take(10, false) != nil {
 				t.Errorf("%d unpublished of %d are urgent", c.calm, c.limit)
 			}
@@ -53,7 +53,7 @@ func TestUrgentEdges(t *testing.T) {
 				}
 				return
 			}
-			l.Record(&s, quota.Total{Bucket: startUS / s.BucketUS, Epoch: 1, Units: c.hurry}, startUS)
+			l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1, Units: c.hurry}, startUS)
 			if !isUrgent(l) || len(l.Take(10, false)) != 1 {
 				t.Errorf("%d unpublished of %d are not urgent", c.hurry, c.limit)
 			}
@@ -101,7 +101,7 @@ func TestFullestFirst(t *testing.T) {
 		s := pairLimit
 		s.ID, s.Units = id, limit
 		storeUS := startUS + clock.us.Load()
-		l.Record(&s, quota.Total{Bucket: storeUS / s.BucketUS, Epoch: 1, Units: units}, storeUS)
+		l.Record(&s, quota.Counter{Bucket: storeUS / s.BucketUS, Generation: 1, Units: units}, storeUS)
 	}
 	take := func() []uint64 { return l.Take(1, true)[0].IDs }
 	grow(1, 100_000, 1)
@@ -141,7 +141,7 @@ func TestManyTakenInOrder(t *testing.T) {
 	for i := range n {
 		s := pairLimit
 		s.ID, s.Units = hash(i), quota.MaxUnits
-		l.Record(&s, quota.Total{Bucket: startUS / s.BucketUS, Epoch: 1, Units: int64(i + 1)}, startUS)
+		l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1, Units: int64(i + 1)}, startUS)
 	}
 	left := int64(n)
 	for left > 0 {
@@ -165,7 +165,7 @@ func TestUrgentLeft(t *testing.T) {
 	for i := range 3 {
 		s := pairLimit
 		s.ID = hash(i)
-		l.Record(&s, quota.Total{Bucket: startUS / s.BucketUS, Epoch: 1, Units: 100}, startUS)
+		l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1, Units: 100}, startUS)
 	}
 	for _, more := range []bool{true, true, false} {
 		if !isUrgent(l) || len(l.Take(1, false)) != 1 {
@@ -187,9 +187,9 @@ func TestAheadIsKept(t *testing.T) {
 	clock := &fakeClock{}
 	l := newLedger(t, clock, nil)
 	fine := ledger.Series{ID: 7, Limit: "b.fine", Units: 50, WindowUS: 60_000_000, BucketUS: 1_000_000}
-	l.Record(&fine, quota.Total{Bucket: startUS / fine.BucketUS, Epoch: 1, Units: 5}, startUS)
+	l.Record(&fine, quota.Counter{Bucket: startUS / fine.BucketUS, Generation: 1, Units: 5}, startUS)
 	back := startUS - 10_000_000
-	l.Record(&fine, quota.Total{Bucket: back / fine.BucketUS, Epoch: 2, Units: 1}, back)
+	l.Record(&fine, quota.Counter{Bucket: back / fine.BucketUS, Generation: 2, Units: 1}, back)
 	if got := flatten(t, "eu-west", 10, l.Take(10, true)); len(got) != 1 || got[0].Epoch != 2 || l.Unsent() != 0 {
 		t.Errorf("taken %v, oldest waits for %v", got, l.Unsent())
 	}
@@ -221,7 +221,7 @@ func TestLateReadingLosesNothing(t *testing.T) {
 	grow := func(id uint64, storeUS int64) {
 		s := fine
 		s.ID = id
-		l.Record(&s, quota.Total{Bucket: storeUS / s.BucketUS, Epoch: 1, Units: 5}, storeUS)
+		l.Record(&s, quota.Counter{Bucket: storeUS / s.BucketUS, Generation: 1, Units: 5}, storeUS)
 	}
 	begin := (startUS/fine.BucketUS + 1) * fine.BucketUS // of a bucket
 	grow(7, begin)

@@ -12,24 +12,24 @@ import (
 const lateUS = 1_000_000
 
 // Record notes what our region's store holds of a series now, which was at its TIME
-// storeUS. t.Epoch 0 says that it has no such key. What is not a total (quota.Total,
+// storeUS. t.Epoch 0 says that it has no such key. What is not a total (quota.Counter,
 // the ranges of package wire) is ignored, and so is what is over already.
 //
 // The newest Record tells which life of the key the store is in, and so which of
 // our totals it lost. That is remembered with our totals: with none there is
 // nothing to lose.
-func (l *Ledger) Record(s *Series, t quota.Total, storeUS int64) {
-	if t.Epoch < 0 || t.Epoch > maxUS || t.Units < 0 || t.Units > quota.MaxTotal {
+func (l *Ledger) Record(s *Series, t quota.Counter, storeUS int64) {
+	if t.Generation < 0 || t.Generation > maxUS || t.Units < 0 || t.Units > quota.MaxCounter {
 		return
 	}
 	var b ownBucket
 	if !l.begin(&b, s, storeUS) {
 		return
 	}
-	b.bucket, b.epoch = t.Bucket, t.Epoch
+	b.bucket, b.epoch = t.Bucket, t.Generation
 	sh := l.shard(s.ID)
 	sh.mu.Lock()
-	if t.Epoch != 0 && t.Units > 0 {
+	if t.Generation != 0 && t.Units > 0 {
 		if c := l.ownCell(sh, &b); c != nil && t.Units > c.units {
 			c.units = t.Units
 			b.urgent = sh.changed(&b, c)
@@ -37,7 +37,7 @@ func (l *Ledger) Record(s *Series, t quota.Total, storeUS int64) {
 		l.sampled(sh, &b)
 	}
 	if i := l.find(sh, b.id, &b.key); i != 0 && sh.series.at(i).own != 0 {
-		l.told(sh, i, b.nowUS, t.Epoch, storeUS)
+		l.told(sh, i, b.nowUS, t.Generation, storeUS)
 	}
 	sh.mu.Unlock()
 	l.end(&b)
@@ -54,8 +54,8 @@ func (l *Ledger) Local(s *Series, units, storeUS int64) {
 	b.bucket, b.epoch = storeUS/s.BucketUS, l.boot
 	sh := l.shard(s.ID)
 	sh.mu.Lock()
-	if c := l.ownCell(sh, &b); c != nil && c.units < quota.MaxTotal {
-		c.units += min(units, quota.MaxTotal-c.units)
+	if c := l.ownCell(sh, &b); c != nil && c.units < quota.MaxCounter {
+		c.units += min(units, quota.MaxCounter-c.units)
 		b.urgent = sh.changed(&b, c)
 		l.sampled(sh, &b)
 	}
@@ -178,5 +178,5 @@ func (o *own) tell(life, storeUS int64) {
 // lost reports whether the store no longer holds what was counted in an epoch, or
 // never did. Before it was asked we trust it.
 func (o *own) lost(epoch, boot int64) bool {
-	return epoch == boot || o.known && (o.life == 0 || !quota.SameLife(epoch, o.life))
+	return epoch == boot || o.known && (o.life == 0 || !quota.SameKey(epoch, o.life))
 }

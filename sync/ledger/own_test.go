@@ -12,7 +12,7 @@ import (
 var pairLimit = ledger.Series{ID: 7, Limit: "a.pair", Units: 600, WindowUS: 60_000_000, BucketUS: 60_000_000}
 
 func record(l *ledger.Ledger, epoch, units, storeUS int64) {
-	l.Record(&pairLimit, quota.Total{Bucket: startUS / pairLimit.BucketUS, Epoch: epoch, Units: units}, storeUS)
+	l.Record(&pairLimit, quota.Counter{Bucket: startUS / pairLimit.BucketUS, Generation: epoch, Units: units}, storeUS)
 }
 
 // TestLost: what counts as lost is what the newest word of our store leaves out,
@@ -103,13 +103,13 @@ func TestStepBackBringsNothingBack(t *testing.T) {
 	clock.advance(121 * time.Second)
 	back := startUS + 121_000_000 - hour
 	record(l, 1, 15, back) // a denial, or a reading of all totals
-	later := quota.Total{Bucket: back / pairLimit.BucketUS, Epoch: back, Units: 1}
+	later := quota.Counter{Bucket: back / pairLimit.BucketUS, Generation: back, Units: 1}
 	l.Record(&pairLimit, later, back+1)
 	if got := l.Estimates(pairLimit.ID, pairLimit.WindowUS, clock.now(), nil); got != 0 {
 		t.Errorf("%d of what is over count as lost", got)
 	}
 	clock.advance(58 * time.Minute) // the store's clock comes to that bucket again
-	l.Record(&pairLimit, quota.Total{Bucket: startUS / pairLimit.BucketUS, Epoch: back + 1, Units: 2}, startUS)
+	l.Record(&pairLimit, quota.Counter{Bucket: startUS / pairLimit.BucketUS, Generation: back + 1, Units: 2}, startUS)
 	if got := flatten(t, "eu-west", 10, l.Roll(10)); len(got) != 1 || got[0].Units != 2 {
 		t.Errorf("peers are told of %v", got)
 	}
@@ -118,7 +118,7 @@ func TestStepBackBringsNothingBack(t *testing.T) {
 // A step back by less than a bucket is waited out in the newest: that total is of now.
 func TestStepBackOfLessThanABucketIsWaitedOut(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
-	next := quota.Total{Bucket: startUS/pairLimit.BucketUS + 1, Epoch: 1, Units: 3}
+	next := quota.Counter{Bucket: startUS/pairLimit.BucketUS + 1, Generation: 1, Units: 3}
 	l.Record(&pairLimit, next, startUS)
 	if got := l.Snapshot(); len(got) != 1 || got[0].Units != 3 {
 		t.Errorf("held %v, want 3 units", got)
@@ -130,21 +130,21 @@ func TestOwnNonsense(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
 	bad := pairLimit
 	bad.BucketUS = 0
-	good := quota.Total{Bucket: startUS / pairLimit.BucketUS, Epoch: 1, Units: 1}
+	good := quota.Counter{Bucket: startUS / pairLimit.BucketUS, Generation: 1, Units: 1}
 	l.Record(&bad, good, startUS)
 	l.Local(&bad, 1, startUS)
 	l.Local(&pairLimit, 0, startUS)
 	l.Local(&pairLimit, -5, startUS)
 	l.Record(&pairLimit, good, -1)
 	l.Record(&pairLimit, good, 1<<52)
-	for _, t := range []quota.Total{
-		{Bucket: good.Bucket, Epoch: -1, Units: 1},
-		{Bucket: good.Bucket, Epoch: 1<<52 + 1, Units: 1},
-		{Bucket: good.Bucket, Epoch: 1, Units: -1},
-		{Bucket: good.Bucket, Epoch: 1, Units: quota.MaxTotal + 1},
-		{Bucket: -1, Epoch: 1, Units: 1},
-		{Bucket: 1 << 60, Epoch: 1, Units: 1},
-		{Bucket: good.Bucket - 2, Epoch: 1, Units: 1}, // over
+	for _, t := range []quota.Counter{
+		{Bucket: good.Bucket, Generation: -1, Units: 1},
+		{Bucket: good.Bucket, Generation: 1<<52 + 1, Units: 1},
+		{Bucket: good.Bucket, Generation: 1, Units: -1},
+		{Bucket: good.Bucket, Generation: 1, Units: quota.MaxCounter + 1},
+		{Bucket: -1, Generation: 1, Units: 1},
+		{Bucket: 1 << 60, Generation: 1, Units: 1},
+		{Bucket: good.Bucket - 2, Generation: 1, Units: 1}, // over
 	} {
 		l.Record(&pairLimit, t, startUS)
 	}

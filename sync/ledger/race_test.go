@@ -27,8 +27,8 @@ func TestManyAtOnce(t *testing.T) {
 				now := clock.us.Load()
 				a, b := brief, lasting
 				a.ID, b.ID = hash(int(n)%series), hash(w*series+int(n)%series)
-				l.Record(&a, quota.Total{Bucket: (startUS + now) / a.BucketUS, Epoch: 1, Units: n + 1}, startUS+now)
-				l.Record(&b, quota.Total{Bucket: startUS / b.BucketUS, Epoch: 1, Units: n + 1}, startUS+now)
+				l.Record(&a, quota.Counter{Bucket: (startUS + now) / a.BucketUS, Generation: 1, Units: n + 1}, startUS+now)
+				l.Record(&b, quota.Counter{Bucket: startUS / b.BucketUS, Generation: 1, Units: n + 1}, startUS+now)
 				if err := l.Fold("us-east", startUS+now, time.Duration(now)*time.Microsecond, one(b, startUS/b.BucketUS, 1, n+1)); err != nil {
 					t.Error(err)
 				}

@@ -82,7 +82,7 @@ func (p *pair) epoch() int64 {
 }
 
 func (p *pair) amount() int64 {
-	return rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(quota.MaxTotal-2, quota.MaxTotal)).Draw(p.T, "units")
+	return rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(quota.MaxCounter-2, quota.MaxCounter)).Draw(p.T, "units")
 }
 
 func (p *pair) Advance(*rapid.T) {
@@ -104,13 +104,13 @@ func (p *pair) Grow(*rapid.T) {
 
 func (p *pair) Record(*rapid.T) {
 	s, storeUS := p.series(), p.storeUS("eu-west")
-	t := quota.Total{Bucket: storeUS/s.BucketUS + rapid.SampledFrom([]int64{0, 0, 0, 0, -1, 1, -2, 2}).Draw(p.T, "bucket"), Epoch: p.epoch(), Units: p.amount()}
+	t := quota.Counter{Bucket: storeUS/s.BucketUS + rapid.SampledFrom([]int64{0, 0, 0, 0, -1, 1, -2, 2}).Draw(p.T, "bucket"), Generation: p.epoch(), Units: p.amount()}
 	if rapid.IntRange(0, 5).Draw(p.T, "absent") == 0 {
-		t = quota.Total{}
+		t = quota.Counter{}
 	}
 	p.ledger.Record(&s, t, storeUS)
 	p.twin.record(&s, t, storeUS)
-	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: t.Bucket, Epoch: t.Epoch}, t.Units)
+	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: t.Bucket, Epoch: t.Generation}, t.Units)
 }
 
 // alone notes a total that grew, when there is nobody to tell.
@@ -131,7 +131,7 @@ func (p *pair) Local(*rapid.T) {
 	s, storeUS, units := p.series(), p.storeUS("eu-west"), p.amount()+1
 	p.ledger.Local(&s, units, storeUS)
 	p.twin.local(&s, units, storeUS)
-	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: storeUS / s.BucketUS, Epoch: startUS}, quota.MaxTotal)
+	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: storeUS / s.BucketUS, Epoch: startUS}, quota.MaxCounter)
 }
 
 func (p *pair) Fold(*rapid.T) {

@@ -78,7 +78,7 @@ func TestRoom(t *testing.T) {
 	known := pairLimit
 	known.ID = hash(0)
 	mustFold(t, l, "us-east", startUS, 0, one(known, bucket, 1, 6))
-	l.Record(&known, quota.Total{Bucket: bucket, Epoch: 1, Units: 1}, startUS)
+	l.Record(&known, quota.Counter{Bucket: bucket, Generation: 1, Units: 1}, startUS)
 	want := map[string]int64{"regiond.sync.partitions": 3, "regiond.sync.totals": 4, "regiond.sync.turned_away": 3, "regiond.sync.losses": 0, "regiond.sync.lost_units": 0}
 	for name, got := range gauges(t, reader) {
 		if got != want[name] {
@@ -183,7 +183,7 @@ func TestOvershoot(t *testing.T) {
 	}
 	tell("us-east", 0, first, 100)
 	tell("us-east", 0, first+1, 10)
-	l.Record(&odd, quota.Total{Bucket: first + 1, Epoch: 1, Units: 1}, begin+odd.BucketUS)
+	l.Record(&odd, quota.Counter{Bucket: first + 1, Generation: 1, Units: 1}, begin+odd.BucketUS)
 	tell("ap-south", 500_000, first+2, 1000) // whose clock is half a second behind
 	tell("us-east", 0, first+3, 7)
 	end := 3*odd.BucketUS + odd.WindowUS // of the first window's last bucket

@@ -24,7 +24,7 @@ func TestTakeIsOfTheSeriesThatWasChosen(t *testing.T) {
 	admit := func(lengthUS int64) {
 		s := Series{ID: 7, Limit: "a.pair", Units: 600, WindowUS: lengthUS, BucketUS: lengthUS}
 		us := startUS + now.Microseconds()
-		l.Record(&s, quota.Total{Bucket: us / lengthUS, Epoch: us, Units: 5}, us)
+		l.Record(&s, quota.Counter{Bucket: us / lengthUS, Generation: us, Units: 5}, us)
 	}
 	admit(1_000_000)
 	chosen, _, _ := l.candidates(10, true, l.nowUS())

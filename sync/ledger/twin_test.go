@@ -89,11 +89,11 @@ func (w *twin) total(c ledger.Cell, clockUS int64) *twinTotal {
 	return w.cells[c]
 }
 
-func (w *twin) record(s *ledger.Series, t quota.Total, storeUS int64) {
+func (w *twin) record(s *ledger.Series, t quota.Counter, storeUS int64) {
 	w.tell(w.self, storeUS)
 	key := twinSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
-	if t.Epoch != 0 && t.Units > 0 {
-		if c := w.total(key.named(w.self, t.Bucket, t.Epoch), storeUS); c != nil && t.Units > c.units {
+	if t.Generation != 0 && t.Units > 0 {
+		if c := w.total(key.named(w.self, t.Bucket, t.Generation), storeUS); c != nil && t.Units > c.units {
 			c.units = t.Units
 			w.changed(key, c, s.Units)
 		}
@@ -101,15 +101,15 @@ func (w *twin) record(s *ledger.Series, t quota.Total, storeUS int64) {
 	old, known := w.lives[key]
 	late := known && storeUS < old.storeUS && storeUS >= old.storeUS-1_000_000
 	if w.hasOwn(key) && !late {
-		w.lives[key] = twinLife{t.Epoch, storeUS}
+		w.lives[key] = twinLife{t.Generation, storeUS}
 	}
 }
 
 func (w *twin) local(s *ledger.Series, units, storeUS int64) {
 	w.tell(w.self, storeUS)
 	key := twinSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
-	if c := w.total(key.named(w.self, storeUS/s.BucketUS, w.boot), storeUS); c != nil && c.units < quota.MaxTotal {
-		c.units = min(c.units+units, quota.MaxTotal)
+	if c := w.total(key.named(w.self, storeUS/s.BucketUS, w.boot), storeUS); c != nil && c.units < quota.MaxCounter {
+		c.units = min(c.units+units, quota.MaxCounter)
 		w.changed(key, c, s.Units)
 	}
 }
@@ -246,7 +246,7 @@ func (w *twin) lost(id uint64, windowUS, atUS int64) (units int64) {
 			continue
 		}
 		life, known := w.lives[seriesOf(c)]
-		if c.Epoch == w.boot || known && (life.epoch == 0 || !quota.SameLife(c.Epoch, life.epoch)) {
+		if c.Epoch == w.boot || known && (life.epoch == 0 || !quota.SameKey(c.Epoch, life.epoch)) {
 			units += counted(c, t, windowUS, atUS)
 		}
 	}

@@ -112,8 +112,8 @@ func (g *Group) check() error {
 		}
 	}
 	for i, u := range g.Units {
-		if u < 0 || u > quota.MaxTotal {
-			return in(fmt.Sprintf("units[%d]", i), within("total", u, 0, quota.MaxTotal))
+		if u < 0 || u > quota.MaxCounter {
+			return in(fmt.Sprintf("units[%d]", i), within("total", u, 0, quota.MaxCounter))
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ func anyGroup(rows int) *rapid.Generator[wire.Group] {
 		for range rapid.IntRange(0, rows).Draw(t, "rows") {
 			g.IDs = append(g.IDs, rapid.Uint64().Draw(t, "id"))
 			g.Epochs = append(g.Epochs, edges(1, wire.EndOfTime).Draw(t, "epoch"))
-			g.Units = append(g.Units, edges(0, quota.MaxTotal).Draw(t, "units"))
+			g.Units = append(g.Units, edges(0, quota.MaxCounter).Draw(t, "units"))
 		}
 		return g
 	})

@@ -31,7 +31,7 @@ type Group struct {
 	Limit    string // "<policy>.<limit>"
 	WindowUS int64  // W
 	BucketUS int64  // length of a bucket
-	Bucket   int64  // quota.Total.Bucket
+	Bucket   int64  // quota.Counter.Bucket
 	IDs      []uint64
 	Epochs   []int64
 	Units    []int64

@@ -93,9 +93,9 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 		{"ok", epoch(wire.EndOfTime)},
 		{"ok", epoch(1)},
 		{"units[1]", units(-1)},
-		{"units[1]", units(quota.MaxTotal + 1)},
+		{"units[1]", units(quota.MaxCounter + 1)},
 		{"ok", units(0)},
-		{"ok", units(quota.MaxTotal)},
+		{"ok", units(quota.MaxCounter)},
 	}
 	for _, row := range rows {
 		u := usageOf(1, 3)

@@ -8,7 +8,7 @@ func ledgerMutants() []mutant {
 			name:   "maximum-turned-into-addition",
 			breaks: "a total that is heard again counts once",
 			file:   "sync/ledger/fold.go",
-			old:    "c.setUnits(t.Units)", becomes: "c.setUnits(min(c.units()+t.Units, quota.MaxTotal))",
+			old:    "c.setUnits(t.Units)", becomes: "c.setUnits(min(c.units()+t.Units, quota.MaxCounter))",
 			killers: append(by("sync/ledger", "TestMergeLaws"), by("test/sim", "TestFateSeeds/totals-are-added-instead-of-merged")...),
 		},
 		{
@@ -71,14 +71,14 @@ func ledgerMutants() []mutant {
 			name:   "lost-totals-not-counted",
 			breaks: "a Redis that forgets does not hand out its limit again",
 			file:   "sync/ledger/own.go",
-			old:    "return epoch == boot || o.known && (o.life == 0 || !quota.SameLife(epoch, o.life))", becomes: "return epoch == boot",
+			old:    "return epoch == boot || o.known && (o.life == 0 || !quota.SameKey(epoch, o.life))", becomes: "return epoch == boot",
 			killers: by("sync/ledger", "TestLost"),
 		},
 		{
 			name:   "local-totals-not-counted",
 			breaks: "what was admitted while Redis was away still counts when it is back",
 			file:   "sync/ledger/own.go",
-			old:    "return epoch == boot || o.known && (o.life == 0 || !quota.SameLife(epoch, o.life))", becomes: "return epoch != boot && o.known && (o.life == 0 || !quota.SameLife(epoch, o.life))",
+			old:    "return epoch == boot || o.known && (o.life == 0 || !quota.SameKey(epoch, o.life))", becomes: "return epoch != boot && o.known && (o.life == 0 || !quota.SameKey(epoch, o.life))",
 			killers: by("sync/ledger", "TestLost"),
 		},
 		{

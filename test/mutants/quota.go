@@ -30,7 +30,7 @@ func quotaMutants() []mutant {
 			breaks: "a clock that steps back loses nothing that was counted",
 			file:   "quota/total.go",
 			old:    "return -maxRenewals < d && d < maxRenewals", becomes: "return d == 0",
-			killers: by("quota", "TestSameLife"),
+			killers: by("quota", "TestSameKey"),
 		},
 		{
 			name:   "window-rounded-down",

@@ -29,7 +29,7 @@ type linearState struct {
 	us     int64 // the store's clock at the last call
 	clock  clock
 	log    []Admission
-	totals map[string]quota.Total
+	totals map[string]quota.Counter
 }
 
 // Linear is the porcupine model of partitions of sliding_log limits: a history
@@ -60,7 +60,7 @@ func (s linearState) step(in Input, out Output) (bool, any) {
 		return false, s
 	}
 	pt := &partition{clock: s.clock, usage: log{all: s.log}}
-	r := Region{partitions: map[string]*partition{in.Part.Name: pt}, totals: map[string]quota.Total{}}
+	r := Region{partitions: map[string]*partition{in.Part.Name: pt}, totals: map[string]quota.Counter{}}
 	maps.Copy(r.totals, s.totals)
 	want := r.Decide(out.StoreUS, Question{Op: in.Op, Cost: in.Cost, Parts: []Part{in.Part}, Totals: in.Totals})
 	if want.Outcome != out.Answer.Outcome || !slices.Equal(want.States, out.Answer.States) {

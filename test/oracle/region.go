@@ -73,7 +73,7 @@ type State struct {
 	WaitUS    int64 // until the cost fits: 0 now, −1 never under this ceiling
 	ResetUS   int64 // until nothing is used
 	Over      int64 // of a global limit that denies: units used beyond the ceiling, counted up to L
-	Total     quota.Total
+	Total     quota.Counter
 }
 
 // Answer is what a Question ought to get. States are in the order of Parts and
@@ -87,7 +87,7 @@ type Answer struct {
 type Region struct {
 	partitions map[string]*partition
 	records    map[string]record
-	totals     map[string]quota.Total
+	totals     map[string]quota.Counter
 }
 
 type record struct {
@@ -104,7 +104,7 @@ type partition struct {
 
 // NewRegion returns a region in which nothing was used.
 func NewRegion() *Region {
-	return &Region{partitions: map[string]*partition{}, records: map[string]record{}, totals: map[string]quota.Total{}}
+	return &Region{partitions: map[string]*partition{}, records: map[string]record{}, totals: map[string]quota.Counter{}}
 }
 
 // Forget drops all partitions and records whose name begins with prefix.

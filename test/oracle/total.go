@@ -6,22 +6,22 @@ import "github.com/regiond/regiond/quota"
 // and returns what it is: the sum of the charges since its bucket began. Time
 // that falls by less than a bucket stays in it; time that steps further back
 // begins another, as does time that goes on.
-func (r *Region) count(name string, time int64, l *quota.Limit, units int64, charge bool) quota.Total {
+func (r *Region) count(name string, time int64, l *quota.Limit, units int64, charge bool) quota.Counter {
 	t := r.totals[name]
 	if !charge {
 		return t
 	}
 	at := time / l.BucketUS()
-	if t == (quota.Total{}) {
-		t = quota.Total{Epoch: time, Bucket: at}
+	if t == (quota.Counter{}) {
+		t = quota.Counter{Generation: time, Bucket: at}
 	}
 	if at < t.Bucket-1 {
-		t = quota.Total{Epoch: t.Epoch + 1, Bucket: at}
+		t = quota.Counter{Generation: t.Generation + 1, Bucket: at}
 	}
 	if at > t.Bucket {
-		t = quota.Total{Epoch: t.Epoch, Bucket: at}
+		t = quota.Counter{Generation: t.Generation, Bucket: at}
 	}
-	t.Units = min(t.Units+units, quota.MaxTotal)
+	t.Units = min(t.Units+units, quota.MaxCounter)
 	r.totals[name] = t
 	return t
 }

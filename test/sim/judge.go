@@ -195,7 +195,7 @@ func (j *judge) answered(p *process, tenant string, cost int64, d *quota.Decisio
 	k := s.store.byKey[t.key]
 	total := k.buckets[len(k.buckets)-1]
 	j.rolled(t, s, total.Bucket)
-	c := t.admit(j.w.now, s.place, cost, total.Bucket, total.Epoch, j.began(d.StoreUS, total.Bucket, t))
+	c := t.admit(j.w.now, s.place, cost, total.Bucket, total.Generation, j.began(d.StoreUS, total.Bucket, t))
 	if c.units != total.Units && j.w.now-j.hit[s.place] > 2*t.limit.Window {
 		j.violated("LOC-1 total", p, "%s: the store counts %d in bucket %d, it is %d", tenant, total.Units, total.Bucket, c.units)
 	}

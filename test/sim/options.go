@@ -59,7 +59,7 @@ func (o *Options) validate() error {
 	}
 	for i := range o.Policies {
 		if ms := o.Policies[i].Validate(); len(ms) > 0 {
-			return fmt.Errorf("sim: policy %s: %w", o.Policies[i].Name, &quota.Invalid{Mistakes: ms})
+			return fmt.Errorf("sim: policy %s: %w", o.Policies[i].Name, &quota.Invalid{Fields: ms})
 		}
 	}
 	for tenant, policy := range o.Tenants {

@@ -60,7 +60,7 @@ type siteStore struct {
 // keptTotal is a usage total and its earlier buckets.
 type keptTotal struct {
 	key     string
-	buckets []quota.Total // oldest first
+	buckets []quota.Counter // oldest first
 }
 
 // charge is a write, kept so that the writes before it can be done again.
@@ -131,7 +131,7 @@ func (t *siteStore) keep(c *limiter.Call, v *limiter.Verdict) {
 	n := 0
 	for i := range v.Limits {
 		total := v.Limits[i].Total
-		if total == (quota.Total{}) {
+		if total == (quota.Counter{}) {
 			continue
 		}
 		key := c.Totals[n]
@@ -141,7 +141,7 @@ func (t *siteStore) keep(c *limiter.Call, v *limiter.Verdict) {
 			k = &keptTotal{key: key}
 			t.byKey[key], t.totals = k, append(t.totals, k)
 		}
-		at := slices.IndexFunc(k.buckets, func(b quota.Total) bool { return b.Bucket == total.Bucket && b.Epoch == total.Epoch })
+		at := slices.IndexFunc(k.buckets, func(b quota.Counter) bool { return b.Bucket == total.Bucket && b.Generation == total.Generation })
 		if at >= 0 {
 			k.buckets[at] = total
 			continue
@@ -154,7 +154,7 @@ func (t *siteStore) keep(c *limiter.Call, v *limiter.Verdict) {
 }
 
 // read walks over what a restarted process reads back.
-func (t *siteStore) read(_ context.Context, yield func(key string, totals []quota.Total, storeUS int64)) error {
+func (t *siteStore) read(_ context.Context, yield func(key string, totals []quota.Counter, storeUS int64)) error {
 	if t.away {
 		return errAway
 	}

@@ -31,8 +31,8 @@ func TestTickAt(t *testing.T) {
 		{"past the newest stamp, with something still used", newest + window - 1, newest, hour, newest + window - 1 + hour, hour},
 		{"nothing used by time either", newest + window, newest, hour, newest + window, 0},
 	} {
-		got := quota.TickAt(row.time, row.newest, row.offset, row.newest+window)
-		want := quota.Tick{Time: row.time, Now: row.now, Offset: row.kept}
+		got := quota.PartitionClockAt(row.time, row.newest, row.offset, row.newest+window)
+		want := quota.PartitionClock{Time: row.time, Now: row.now, Offset: row.kept}
 		if got != want {
 			t.Errorf("%s: %+v, want %+v", row.name, got, want)
 		}
@@ -47,7 +47,7 @@ func TestTickNeverBehindNewest(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "moments") {
 			move := rapid.SampledFrom([]int64{1, 2000, 2_000_000}).Draw(t, "scale")
 			time = max(1, time+rapid.Int64Range(-move, move).Draw(t, "move"))
-			k := quota.TickAt(time, newest, offset, newest+1000)
+			k := quota.PartitionClockAt(time, newest, offset, newest+1000)
 			if k.Now < newest || k.Now != max(newest, time+k.Offset) || k.Offset < 0 {
 				t.Fatalf("time %d, newest %d, offset %d: %+v", time, newest, offset, k)
 			}
@@ -67,9 +67,9 @@ func TestUntil(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		few := rapid.Int64Range(0, 30) // so that edges meet
 		time, newest, window := 1+few.Draw(t, "time"), few.Draw(t, "newest"), few.Draw(t, "window")
-		k := quota.TickAt(time, newest, few.Draw(t, "offset"), newest+window)
+		k := quota.PartitionClockAt(time, newest, few.Draw(t, "offset"), newest+window)
 		due := min(k.Now+few.Draw(t, "due"), newest+window)
-		at := func(wait int64) int64 { return quota.TickAt(time+wait, newest, k.Offset, newest+window).Now }
+		at := func(wait int64) int64 { return quota.PartitionClockAt(time+wait, newest, k.Offset, newest+window).Now }
 		want := int64(0)
 		for at(want) < due {
 			want++
@@ -98,7 +98,7 @@ func TestSwingDoesNotRunAhead(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(t, "swings") == 0 {
 				late = swing - late
 			}
-			k := quota.TickAt(honest-late, newest, offset, newest+60_000_000)
+			k := quota.PartitionClockAt(honest-late, newest, offset, newest+60_000_000)
 			if k.Now > honest+swing+ahead {
 				t.Fatalf("the clock shows %d at %d, a swing is %d", k.Now, honest, swing)
 			}
@@ -113,9 +113,9 @@ func TestStepBackDoesNotStall(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		step, window := rapid.Int64Range(1, 7_200_000_000).Draw(t, "step"), rapid.Int64Range(1, 3_600_000_000).Draw(t, "window")
 		newest := int64(10_000_000_000)
-		offset := quota.TickAt(newest-step, newest, 0, newest+window).Offset
+		offset := quota.PartitionClockAt(newest-step, newest, 0, newest+window).Offset
 		passed := rapid.Int64Range(0, window-1).Draw(t, "passed")
-		if k := quota.TickAt(newest+passed-step, newest, offset, newest+window); k.Now != newest+passed {
+		if k := quota.PartitionClockAt(newest+passed-step, newest, offset, newest+window); k.Now != newest+passed {
 			t.Fatalf("the clock shows %d at %d after a step of %d", k.Now, newest+passed, step)
 		}
 	})

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Mistake is one thing wrong with what somebody wrote: where, and the rule.
-type Mistake struct {
+// FieldError is one thing wrong with what somebody wrote: where, and the rule.
+type FieldError struct {
 	Pointer string // RFC 6901, relative to what was validated: "/limits/0/per"
 	Detail  string // what the rule is and what was found
 }
 
-type mistakes []Mistake
+type fieldErrors []FieldError
 
-func (ms *mistakes) add(pointer, format string, args ...any) {
-	*ms = append(*ms, Mistake{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+func (ms *fieldErrors) add(pointer, format string, args ...any) {
+	*ms = append(*ms, FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 }
 
-func (ms *mistakes) addAll(prefix string, others []Mistake) {
+func (ms *fieldErrors) addAll(prefix string, others []FieldError) {
 	for _, m := range others {
-		*ms = append(*ms, Mistake{Pointer: prefix + m.Pointer, Detail: m.Detail})
+		*ms = append(*ms, FieldError{Pointer: prefix + m.Pointer, Detail: m.Detail})
 	}
 }
 
@@ -43,13 +43,13 @@ const (
 // charged. All mistakes are listed, not only the first.
 type Invalid struct {
 	Fault    Fault
-	Mistakes []Mistake
+	Fields []FieldError
 }
 
 // Error implements error in one line.
 func (e *Invalid) Error() string {
-	parts := make([]string, len(e.Mistakes))
-	for i, m := range e.Mistakes {
+	parts := make([]string, len(e.Fields))
+	for i, m := range e.Fields {
 		parts[i] = m.Detail
 		if m.Pointer != "" {
 			parts[i] = strings.TrimPrefix(m.Pointer, "/") + ": " + m.Detail

@@ -21,7 +21,7 @@ func TestCountedIsTheOverlapRoundedUp(t *testing.T) {
 		}
 		start := rapid.Int64Range(-1<<50, 1<<50).Draw(t, "start")
 		now := start + rapid.Int64Range(-2*length, 2*(length+window)).Draw(t, "after")
-		units := rapid.Int64Range(0, quota.MaxTotal).Draw(t, "units")
+		units := rapid.Int64Range(0, quota.MaxCounter).Draw(t, "units")
 		inside := max(0, min(length, start+length-(now-window)))
 		if inside > 0 && length < window {
 			inside = length
@@ -76,7 +76,7 @@ func TestBucketsCoverTheWindow(t *testing.T) {
 	}
 }
 
-func TestSameLife(t *testing.T) {
+func TestSameKey(t *testing.T) {
 	const epoch = 1_795_198_405_260_197
 	for _, row := range []struct {
 		a, b int64
@@ -89,7 +89,7 @@ func TestSameLife(t *testing.T) {
 		{epoch + 1000, epoch, false},
 		{0, epoch, false},
 	} {
-		if quota.SameLife(row.a, row.b) != row.want {
+		if quota.SameKey(row.a, row.b) != row.want {
 			t.Errorf("%d and %d: %v", row.a, row.b, !row.want)
 		}
 	}

@@ -1,31 +1,31 @@
 package quota
 
-// Total is what one region has admitted of a partition in one bucket of time, in
-// one epoch: a number that only grows. Two totals of the same bucket and epoch
-// are merged by taking the larger; totals of other epochs are added.
-type Total struct {
+// Counter is how many units one region has admitted of a partition in one bucket of
+// time, in one generation. It only grows. Two counters of the same bucket and
+// generation merge to the larger; counters of different generations are added.
+type Counter struct {
 	// Bucket numbers a stretch of the author's store clock: it lasts from
 	// Bucket·length to (Bucket+1)·length, µs since the epoch.
 	Bucket int64
-	// Epoch is the TIME (µs) at which the author's store created the key that the
-	// total is counted in; see SameLife.
-	Epoch int64
-	Units int64 // 0…MaxTotal
+	// Generation is the TIME (µs) at which the author's store created the key of the
+	// counter; see SameKey.
+	Generation int64
+	Units int64 // 0…MaxCounter
 }
 
 const (
-	// MaxTotal is where a total stops growing: reports may go past every limit,
+	// MaxCounter is where a counter stops growing: reports may go past every limit,
 	// and beyond 4·MaxUnits one more changes no answer.
-	MaxTotal = 4 * MaxUnits
-	// maxRenewals is how many epochs one life of a key can have.
+	MaxCounter = 4 * MaxUnits
+	// maxRenewals is how many generations one key can go through.
 	maxRenewals = 1000
 )
 
-// SameLife reports whether two epochs belong to one life of a key. A store whose
-// clock steps back has to count its buckets anew and goes on under the next
-// number, epoch+1, while its log goes on as before: nothing was lost. A key that
-// was created anew has a TIME of its own.
-func SameLife(a, b int64) bool {
+// SameKey reports whether two generations were counted in one key that the store
+// has held all the time. When a store's clock steps back, its buckets start over
+// under the next number, generation+1, and nothing is lost. A key that the store
+// lost and created again starts at a TIME of its own.
+func SameKey(a, b int64) bool {
 	d := a - b
 	return -maxRenewals < d && d < maxRenewals
 }
