@@ -13,77 +13,50 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// Opened is a message that was read, or the reason why it could not be. It may be
-// shared by all who hear it: nobody changes it.
-type Opened struct {
-	prefix, region string
-	size           int
-	err            error
-	Usage          *wire.Usage // one of these three, by the subject, unless err
-	beat           *wire.Beat
-	request        *wire.DigestRequest
-}
-
-// Open reads a message.
-func Open(msg Message) *Opened {
-	o := &Opened{size: len(msg.Data)}
-	o.prefix, o.region = divide(msg.Subject)
-	switch o.prefix {
-	case SubjectUsage:
-		o.Usage, o.err = wire.DecodeUsage(msg.Data)
-	case SubjectBeat:
-		o.beat, o.err = wire.DecodeBeat(msg.Data)
-	case SubjectDigest:
-		o.request, o.err = wire.DecodeDigestRequest(msg.Data)
-	default:
-		o.err = &refusal{string(wire.ReasonMalformed), fmt.Sprintf("subject %.80q is none of ours", msg.Subject)}
-	}
-	return o
-}
-
-// divide cuts a subject before its last word.
-func divide(subject string) (prefix, region string) {
-	at := strings.LastIndexByte(subject, '.') + 1
-	return subject[:at], subject[at:]
-}
-
 // Receive takes one message: as a whole, or not at all. It is a step, see Begin.
 func (m *Mesh) Receive(msg Message) {
-	if prefix, region := divide(msg.Subject); !m.stranger(prefix, region) { // whose messages are not worth reading
-		m.hear(Open(msg), m.consumption(msg))
+	at := strings.LastIndexByte(msg.Subject, '.') + 1
+	prefix, region := msg.Subject[:at], msg.Subject[at:]
+	if m.stranger(prefix, region) { // whose messages are not worth reading
+		return
 	}
-}
-
-// Hear is Receive for a message that was read already; it makes no span.
-func (m *Mesh) Hear(o *Opened) {
-	if !m.stranger(o.prefix, o.region) {
-		m.hear(o, nil)
-	}
-}
-
-// hear takes a message; span, if any, ends with it.
-func (m *Mesh) hear(o *Opened, span trace.Span) {
-	region, err := o.region, o.err
-	switch {
-	case o.prefix == SubjectDigest && o.region != m.o.Self.Region:
-		err = &refusal{string(wire.ReasonAuthor), fmt.Sprintf("a request to region %.80q", o.region)}
-	case err != nil:
-		if o.prefix == SubjectDigest {
-			region = ""
-		}
-	case o.Usage != nil:
-		err = m.usage(region, o.Usage, o.size, span)
-	case o.beat != nil:
-		err = m.heartbeat(region, o.beat, o.size)
-	default:
-		region, err = m.requested(o.request, o.size, span)
-	}
+	span := m.consumption(msg)
+	region, err := m.dispatch(prefix, region, msg, span)
 	reason := ""
 	if err != nil {
 		reason = reasonOf(err)
 		m.refuse(region, reason, err)
 	}
 	concluded(span, err, reason)
+}
+
+// dispatch reads a message and applies it. It returns the region that sent it, if that is known.
+func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (string, error) {
+	size := len(msg.Data)
+	switch prefix {
+	case SubjectUsage:
+		u, err := wire.DecodeUsage(msg.Data)
+		if err != nil {
+			return region, err
+		}
+		return region, m.usage(region, u, size, span)
+	case SubjectBeat:
+		b, err := wire.DecodeBeat(msg.Data)
+		if err != nil {
+			return region, err
+		}
+		return region, m.heartbeat(region, b, size)
+	case SubjectDigest:
+		if region != m.o.Self.Region {
+			return region, &refusal{string(wire.ReasonAuthor), fmt.Sprintf("a request to region %.80q", region)}
+		}
+		r, err := wire.DecodeDigestRequest(msg.Data)
+		if err != nil {
+			return "", err
+		}
+		return m.requested(r, size, span)
+	}
+	return region, &refusal{string(wire.ReasonMalformed), fmt.Sprintf("subject %.80q is none of ours", msg.Subject)}
 }
 
 // stranger refuses what comes from a region that is not of our topology.

@@ -28,28 +28,7 @@ func (m *Mesh) Begin() {
 
 // Due is when Advance has to be called next, by Options.Now; it may be past.
 func (m *Mesh) Due() time.Duration {
-	return min(m.due.tick, m.DueIdle())
-}
-
-// Idle reports whether ticks find nothing to do: no totals are known, nothing waits to
-// be sent and nothing is owed. It stays so until a message comes or a total is
-// recorded, and until then SkipTicks may stand for them. Only that a process was
-// silent for ForgetAfter, or its region has left the topology, then shows later.
-func (m *Mesh) Idle() bool {
-	return m.settled && !m.owed && len(m.outbox.left) == 0 && m.o.Totals.Series() == 0
-}
-
-// DueIdle is Due while ticks are left out.
-func (m *Mesh) DueIdle() time.Duration {
-	return min(m.due.beat, m.due.urgent, m.due.digest, m.due.catchUp)
-}
-
-// SkipTicks leaves out the ticks that were due up to now; those to come keep their pace.
-func (m *Mesh) SkipTicks() {
-	if behind := m.o.Now() - m.due.tick; behind >= 0 {
-		m.due.tick += (behind/TickEvery + 1) * TickEvery
-		m.lastTick = m.due.tick - TickEvery
-	}
+	return min(m.due.tick, m.due.beat, m.due.urgent, m.due.digest, m.due.catchUp)
 }
 
 // Advance does what is due, and what Beat, Distrust and the totals have asked for.

@@ -70,7 +70,6 @@ type Lookout struct {
 	viewer *view.Viewer     // Run's own, like all below
 	inUse  *region.Topology // that the viewer knows
 	begun  bool
-	due    time.Duration // of the next look
 }
 
 // NewLookout returns one that has looked once, and seen nobody.
@@ -131,42 +130,6 @@ func (l *Lookout) Run(ctx context.Context) error {
 	}
 }
 
-// Due is when the next look can show something new, by this process's clock, if nothing
-// calls the lookout before: after LookEvery, or, while all is well, when somebody would
-// have been unheard for too long. It is for whoever looks instead of Run, and never so
-// late that the view goes stale.
-func (l *Lookout) Due() time.Duration { return l.due }
-
-// Steady reports whether only what is heard, or silence, can change what is seen.
-func (l *Lookout) Steady() bool { return l.last.Load().Steady() }
-
-// Leap looks after a time in which nothing has changed, without having looked during it.
-// It is for whoever looks instead of Run.
-func (l *Lookout) Leap(by time.Duration) {
-	l.viewer.Leap(by)
-	l.Once()
-}
-
-// lookAnyway is the longest time between two looks while all is well.
-const lookAnyway = view.FrozenAfter * 4 / 5
-
-// dueAfter is Due after a look that saw v.
-func (l *Lookout) dueAfter(v *view.View, in *view.Input) time.Duration {
-	if !v.Steady() {
-		return in.Now + LookEvery
-	}
-	due := in.Now + lookAnyway
-	for i := range in.Processes {
-		p := &in.Processes[i]
-		for _, at := range []time.Duration{p.Heard + view.SilentAfter, p.Acked + view.UnheardAfter} {
-			if at > in.Now { // what is past has been seen
-				due = min(due, at)
-			}
-		}
-	}
-	return max(due, in.Now+LookEvery)
-}
-
 // Once looks.
 func (l *Lookout) Once() {
 	if top := l.o.Topology(); top != l.inUse {
@@ -184,7 +147,6 @@ func (l *Lookout) Once() {
 	l.forget(in.Processes, in.Now)
 	l.siblings.note(in.Now, l.count(in.Processes, in.Now))
 	v, events := l.viewer.Observe(in)
-	l.due = l.dueAfter(v, &in)
 	l.sees(v, events)
 }
 

@@ -66,24 +66,6 @@ func (v *View) Topology() (hash uint64, weights []quota.Weight) {
 	return v.hash, v.weights
 }
 
-// Steady reports whether everybody is there, agrees with us and is long known: then
-// only what is heard, or silence, can change the view.
-func (v *View) Steady() bool {
-	if v.blind() || v.joining || v.spell {
-		return false
-	}
-	for i := range v.peers {
-		for j := range v.peers[i].Processes {
-			switch p := &v.peers[i].Processes[j]; {
-			case p.State == StateDead, p.State == StateLeft:
-			case p.State != StateFresh || p.Newcomer:
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // Mode is how much we can see, for a policy that wants f when blind, and why it is
 // not everything; ReasonNone with ModeGlobal.
 func (v *View) Mode(f quota.FailMode) (quota.Mode, quota.Reason) {

@@ -121,11 +121,6 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 	return view, log.events
 }
 
-// Leap stands for the looks of a time in which nothing has changed: the next Observe
-// comes as long after the last as if it had been called all the while. It is for those
-// who step through time by themselves, see Mesh.Leap of package sync.
-func (v *Viewer) Leap(by time.Duration) { v.last += by }
-
 // present groups the processes by region, without those whose instance has begun a
 // later life.
 func present(processes []Process) map[string][]*Process {

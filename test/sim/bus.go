@@ -2,19 +2,22 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
 	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/wire"
 )
 
-// message is one publication, read once; all who hear it share it.
+// message is one publication.
 type message struct {
-	*meshsync.Opened
-	from *process
-	hash uint64 // of its bytes
+	meshsync.Message
+	usage *wire.Usage // what it says, if it is of usage
+	from  *process
+	hash  uint64 // of its bytes
 }
 
 // link is the way from one region to another, one way.
@@ -39,7 +42,6 @@ type port struct {
 	// late is when the newest of those arrives that others may overtake.
 	late      map[*process]time.Duration
 	published uint64 // messages
-	last      uint64 // the hash of the newest
 }
 
 // chance is what is left to chance on a message's way to one process. It depends on
@@ -91,8 +93,10 @@ func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 	}
 	w.stats.Published++
 	b.published++
-	m := &message{Opened: meshsync.Open(meshsync.Message{Subject: subject, Data: data}), from: b.p, hash: xxhash.Sum64(data)}
-	b.last = m.hash
+	m := &message{Message: meshsync.Message{Subject: subject, Data: slices.Clone(data)}, from: b.p, hash: xxhash.Sum64(data)}
+	if strings.HasPrefix(subject, meshsync.SubjectUsage) {
+		m.usage, _ = wire.DecodeUsage(m.Data)
+	}
 	to, directed := strings.CutPrefix(subject, meshsync.SubjectDigest)
 	for _, s := range w.sites {
 		if directed && s.name != to {

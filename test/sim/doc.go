@@ -6,11 +6,9 @@
 //
 // # Time
 //
-// All timings are the product's own. While a world is at rest, and nothing but beats
-// would happen for long, they are leapt over in one step that leaves behind what they
-// would have: see Mesh.Leap of package sync. A test compares the answers, the views and
-// the state of worlds that leap with those that play each beat. Reports tell the hours
-// that were leapt over from those that were played.
+// All timings are the product's own, and so are the steps: the world calls those of the
+// mesh and of the view manager that their Run methods call, one after the other. Between
+// two events time costs nothing. A look that cannot show anything new is left out.
 //
 // # What is checked, and when
 //

@@ -26,11 +26,9 @@ type Fate struct {
 // NewFate draws a world from a seed. lasts is how long it lasts, virtually; 0 leaves
 // that to the seed too: some hours with long quiet stretches. With lasts there are
 // short ones, and a longer world begins as a shorter one does.
-func NewFate(seed uint64, lasts time.Duration) (*Fate, error) { return newFate(seed, lasts, false) }
-
-func newFate(seed uint64, lasts time.Duration, everyBeat bool) (*Fate, error) {
+func NewFate(seed uint64, lasts time.Duration) (*Fate, error) {
 	dice := rand.New(rand.NewPCG(seed, 0xfa7e))
-	o := Options{Seed: seed, EveryBeat: everyBeat, Lossy: true, Judged: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{}}
+	o := Options{Seed: seed, Lossy: true, Judged: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{}}
 	o.Delay = time.Duration(5+dice.IntN(120)) * time.Millisecond
 	for i := range 2 + dice.IntN(3) {
 		r := RegionOptions{Name: fmt.Sprintf("r%d", i), Weight: int64(1 + dice.IntN(3)), Skew: time.Duration(dice.Int64N(int64(4*time.Second))) - 2*time.Second}
@@ -40,7 +38,7 @@ func newFate(seed uint64, lasts time.Duration, everyBeat bool) (*Fate, error) {
 		o.Regions = append(o.Regions, r)
 	}
 	f := &Fate{dice: dice, asking: rand.New(rand.NewPCG(seed, 0xa5c)), pause: longPause}
-	f.lasts = 4*time.Hour + time.Duration(dice.Int64N(int64(8*time.Hour)))
+	f.lasts = 20*time.Minute + time.Duration(dice.Int64N(int64(40*time.Minute)))
 	if lasts > 0 {
 		f.lasts, f.pause = lasts, shortPause
 	}
@@ -101,7 +99,7 @@ func (f *Fate) seenAll() bool {
 }
 
 const (
-	longPause  = 3 * time.Hour
+	longPause  = 12 * time.Minute
 	shortPause = 3 * time.Minute
 )
 

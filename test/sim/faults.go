@@ -50,7 +50,6 @@ func (w *World) Disconnect(place int, yes bool) {
 	for _, p := range slices.Clone(s.processes) {
 		p.bus.down = yes
 		if !yes && !p.frozen {
-			p.touched()
 			p.mesh.Reconnected()
 			p.settle()
 		}
@@ -125,13 +124,11 @@ func (w *World) freeze(p *process, lasts time.Duration) {
 		p.inbox = nil
 		lookFirst := w.dice.IntN(2) == 0
 		if lookFirst { // either may come first: the lookout's goroutine, or the mesh's
-			p.touched()
 			p.settle()
 		}
 		for _, m := range inbox {
 			p.hear(m)
 		}
-		p.touched()
 		p.settle()
 	})
 }
@@ -140,7 +137,6 @@ func (w *World) freeze(p *process, lasts time.Duration) {
 func (w *World) kill(p *process, politely bool) {
 	w.fault(p, "ended, saying goodbye: %t", politely)
 	if politely && !p.frozen {
-		p.touched()
 		p.mesh.Leave()
 	} else {
 		politely = false
@@ -192,7 +188,6 @@ func (w *World) reload(place, version int, top *region.Topology) {
 		}
 		p.ceilings.Configure(top)
 		p.look = w.now
-		p.touched()
 		p.settle()
 	}
 }
@@ -215,7 +210,6 @@ func (w *World) poison(p *process) {
 	names := []string{"BUS-6 rejection", "BUS-9 author", "BUS-9 author", "BUS-8 fence"}
 	for i, m := range bad {
 		before := fmt.Sprint(p.ceilings.Ledger().Snapshot(), len(p.mesh.Peers()))
-		p.touched()
 		p.mesh.Receive(m)
 		if after := fmt.Sprint(p.ceilings.Ledger().Snapshot(), len(p.mesh.Peers())); after != before {
 			w.judge.violated(names[i], p, "a message that must change nothing has: %s became %s", before, after)

@@ -105,16 +105,16 @@ func (j *judge) truth(tenant string) *truth {
 // delivered takes down what a message tells a process, just before it hears it.
 func (j *judge) delivered(p *process, m *message) {
 	p.known.heard[m.from] = j.w.now
-	if m.Usage == nil {
+	if m.usage == nil {
 		return
 	}
 	of, told := m.from.site.place, p.known.told
-	if m.Usage.Of != "" {
-		of, told = j.place(m.Usage.Of), p.known.relayed
+	if m.usage.Of != "" {
+		of, told = j.place(m.usage.Of), p.known.relayed
 		p.known.late[of] = max(p.known.late[of], m.from.known.thawed, m.from.known.late[of])
 	}
 	if of == p.site.place {
-		if m.Usage.Of != "" && len(m.Usage.Groups) > 0 {
+		if m.usage.Of != "" && len(m.usage.Groups) > 0 {
 			j.w.reached(echoed)
 		}
 		return
@@ -122,19 +122,19 @@ func (j *judge) delivered(p *process, m *message) {
 	if m.from.gone {
 		p.known.parted[of] = j.w.now
 	}
-	for i := range m.Usage.Groups {
-		g := &m.Usage.Groups[i]
+	for i := range m.usage.Groups {
+		g := &m.usage.Groups[i]
 		for n, id := range g.IDs {
 			k := cellKey{of, id, g.Bucket, g.Epochs[n]}
 			before, known := told[k]
-			if m.Usage.Of != "" && g.Units[n] > max(before, p.known.told[k]) {
+			if m.usage.Of != "" && g.Units[n] > max(before, p.known.told[k]) {
 				j.w.reached(relayed)
 			}
-			if m.Usage.Chunk.Digest != 0 && m.Usage.Of == "" && known && g.Units[n] > before {
+			if m.usage.Chunk.Digest != 0 && m.usage.Of == "" && known && g.Units[n] > before {
 				j.w.reached(digestRepaired)
 			}
 			told[k] = max(before, g.Units[n])
-			if t := j.byID[id]; t != nil && g.Epochs[n] == m.from.self.Boot && m.Usage.Of == "" {
+			if t := j.byID[id]; t != nil && g.Epochs[n] == m.from.self.Boot && m.usage.Of == "" {
 				j.w.reached(localTold)
 			}
 		}

@@ -30,9 +30,6 @@ type Options struct {
 	Lossy bool
 	// MaxSeries bounds what each process knows; 0 means the ledger's default.
 	MaxSeries int
-	// EveryBeat has each beat of a world at rest played by itself. It takes longer and
-	// changes nothing that can be seen.
-	EveryBeat bool
 	// Judged checks every invariant of doc.go. It is for worlds of a few regions.
 	Judged bool
 }

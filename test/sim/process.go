@@ -11,6 +11,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
 )
 
@@ -34,7 +35,6 @@ type process struct {
 	frozen bool
 	inbox  []*message // that came while it was frozen
 
-	idle     bool          // nothing was left to do after the last step but to beat and to look
 	woken    time.Duration // when its next wake is queued for; never: none is
 	look     time.Duration // when the lookout looks next
 	readable time.Duration // from when on totals may be read again
@@ -132,7 +132,7 @@ func (p *process) settle() {
 			break
 		}
 		p.lookout.Once()
-		p.look = p.born + onGrid(p.now(), p.lookout.Due())
+		p.look = p.nextLook()
 		if w.judge != nil {
 			w.judge.looked(p)
 		}
@@ -141,27 +141,7 @@ func (p *process) settle() {
 		p.readable = w.now + p.rereads.Read(context.Background())
 		p.mesh.Advance()
 	}
-	due := p.mesh.Due()
-	if p.idle = p.mesh.Idle(); p.idle {
-		due = p.mesh.DueIdle()
-	}
-	p.wake(min(p.born+due, p.look))
-}
-
-// onGrid is when the next look comes that is due at a time, or on the grid before it.
-func onGrid(now, due time.Duration) time.Duration {
-	if due > now+global.LookEvery {
-		return min(due, (now/lookGrid+1)*lookGrid)
-	}
-	return due
-}
-
-// touched comes before whatever happens to the process: ticks that would have found
-// nothing to do until now are left out.
-func (p *process) touched() {
-	if p.idle && !p.frozen {
-		p.mesh.SkipTicks()
-	}
+	p.wake(min(p.born+p.mesh.Due(), p.look))
 }
 
 // called takes what the mesh has for the lookout.
@@ -196,7 +176,43 @@ func (p *process) hear(m *message) {
 	if w.judge != nil {
 		w.judge.delivered(p, m)
 	}
-	p.touched()
-	p.mesh.Hear(m.Opened)
+	p.mesh.Receive(m.Message)
 	p.settle()
+}
+
+// nextLook is when the view is refreshed next if nothing changes before: after
+// LookEvery, as in the daemon, unless all is well. Then it is when silence would show.
+func (p *process) nextLook() time.Duration {
+	w, now := p.site.w, p.now()
+	if !p.steady() {
+		return w.now + global.LookEvery
+	}
+	due := now + view.FrozenAfter*4/5
+	for _, q := range p.mesh.Peers() {
+		for _, at := range []time.Duration{q.Heard + view.SilentAfter, q.Acked + view.UnheardAfter} {
+			if at > now { // what is past has been seen
+				due = min(due, at)
+			}
+		}
+	}
+	return p.born + max(due, now+global.LookEvery)
+}
+
+// steady reports whether only a message, or silence, can change the view: everybody is
+// there, agrees and has been known for long.
+func (p *process) steady() bool {
+	v := p.ceilings.View()
+	if _, spelled := v.Topology(); spelled != nil || !v.Joined() || v.Members().Len() < len(v.Regions()) {
+		return false
+	}
+	for i := range v.Peers() {
+		for j := range v.Peers()[i].Processes {
+			switch q := &v.Peers()[i].Processes[j]; {
+			case q.State == view.StateDead, q.State == view.StateLeft:
+			case q.State != view.StateFresh || q.Newcomer:
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -16,7 +16,6 @@ const traceKept = 40
 // trace is a hash over all that happened, and the latest of it in words.
 type trace struct {
 	sum    uint64 // of all
-	told   uint64 // of answers, faults and changes of view
 	latest [traceKept]entry
 	count  int
 }
@@ -32,7 +31,7 @@ type entry struct {
 
 const traceBasis = 14695981039346656037
 
-func newTrace() trace { return trace{sum: traceBasis, told: traceBasis} }
+func newTrace() trace { return trace{sum: traceBasis} }
 
 // mixed adds a number to a hash (FNV-1a's step, on words).
 func mixed(sum, v uint64) uint64 {
@@ -40,11 +39,8 @@ func mixed(sum, v uint64) uint64 {
 	return sum ^ sum>>29
 }
 
-// mix adds a number that only the hash of everything has.
+// mix adds a number.
 func (t *trace) mix(v uint64) { t.sum = mixed(t.sum, v) }
-
-// tell adds a number that both hashes have.
-func (t *trace) tell(v uint64) { t.sum, t.told = mixed(t.sum, v), mixed(t.told, v) }
 
 func (t *trace) keep(e entry) {
 	t.latest[t.count%traceKept] = e
@@ -55,31 +51,31 @@ func (t *trace) message(at time.Duration, m *message, to *process) {
 	t.mix(uint64(at))
 	t.mix(uint64(to.number))
 	t.mix(m.hash)
-	if m.Usage != nil {
+	if m.usage != nil {
 		t.keep(entry{at: at, p: to, msg: m})
 	}
 }
 
 func (t *trace) answer(at time.Duration, p *process, d *quota.Decision) {
-	t.tell(uint64(at))
-	t.tell(uint64(p.number))
+	t.mix(uint64(at))
+	t.mix(uint64(p.number))
 	bits := uint64(d.Mode)<<8 | uint64(d.Basis)<<16 | uint64(d.Reason)<<24
 	if d.Allowed {
 		bits |= 1
 	}
-	t.tell(bits)
+	t.mix(bits)
 	for i := range d.Limits {
-		t.tell(uint64(d.Limits[i].Ceiling))
-		t.tell(uint64(d.Limits[i].Remaining))
-		t.tell(uint64(d.Limits[i].RetryAfter))
+		t.mix(uint64(d.Limits[i].Ceiling))
+		t.mix(uint64(d.Limits[i].Remaining))
+		t.mix(uint64(d.Limits[i].RetryAfter))
 	}
 	t.keep(entry{at: at, p: p, d: *d})
 }
 
 // note adds something in words: a fault, a change of view.
 func (t *trace) note(at time.Duration, p *process, text string) {
-	t.tell(uint64(at))
-	t.tell(xxhash.Sum64String(text))
+	t.mix(uint64(at))
+	t.mix(xxhash.Sum64String(text))
 	t.keep(entry{at: at, p: p, text: text})
 }
 
@@ -102,7 +98,7 @@ func (e entry) String() string {
 	case e.text != "":
 		return fmt.Sprintf("%12v %-8s %s", e.at, who, e.text)
 	case e.msg != nil:
-		return fmt.Sprintf("%12v %-8s hears %s number %d of %q: %v", e.at, who, e.msg.from.self.Region+"/"+e.msg.from.self.Instance, e.msg.Usage.Seq, e.msg.Usage.Of, e.msg.Usage.Groups)
+		return fmt.Sprintf("%12v %-8s hears %s number %d of %q: %v", e.at, who, e.msg.from.self.Region+"/"+e.msg.from.self.Instance, e.msg.usage.Seq, e.msg.usage.Of, e.msg.usage.Groups)
 	default:
 		ceiling, remaining := int64(-1), int64(-1)
 		if len(e.d.Limits) > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/metric/noop"
@@ -39,8 +40,7 @@ type World struct {
 	trace     trace
 	judge     *judge // nil unless Options.Judged
 	hard      Hard
-	reloaded  bool          // some region was given another topology
-	mayLeap   time.Duration // when the world may be at rest next
+	reloaded  bool // some region was given another topology
 	stats     Stats
 }
 
@@ -54,9 +54,6 @@ type Stats struct {
 	Summed    int64 // admissions at which the sum over all regions was accounted for
 	Converged int64 // times that all were seen to hold the same
 	Refolded  int64 // times that messages were folded again in another order
-	// Leapt is how much of the time nothing but beats happened, that were not played
-	// one by one.
-	Leapt time.Duration
 }
 
 // Answer is what a Check got.
@@ -122,10 +119,6 @@ func (w *World) Stats() Stats { return w.stats }
 // every answer.
 func (w *World) Hash() uint64 { return w.trace.sum }
 
-// Told stands for what can be seen of a world from outside it: every answer and every
-// change of view, and when. It does not depend on Options.EveryBeat.
-func (w *World) Told() uint64 { return w.trace.told }
-
 // At has f called at a moment that is not past.
 func (w *World) At(t time.Duration, f func()) {
 	w.queue.add(event{at: max(t, w.now), kind: kindCall, do: f})
@@ -134,7 +127,6 @@ func (w *World) At(t time.Duration, f func()) {
 // RunUntil has everything happen up to a moment, and stops there.
 func (w *World) RunUntil(t time.Duration) {
 	for {
-		w.leap(t)
 		h := w.queue.first()
 		if h == nil || (*h)[0].at > t {
 			break
@@ -158,7 +150,6 @@ func (w *World) step(e *event) {
 		if e.p.woken == e.at {
 			e.p.woken = never
 		}
-		e.p.touched()
 		e.p.settle()
 	}
 }
@@ -172,7 +163,6 @@ func (w *World) Check(region int, tenant string, cost int64) Answer {
 		return Answer{}
 	}
 	w.stats.Checks++
-	p.touched()
 	if w.judge != nil {
 		w.judge.asks(p, tenant)
 	}
@@ -209,4 +199,21 @@ func (w *World) living() []*process {
 		all = append(all, s.processes...)
 	}
 	return all
+}
+
+// well reports whether nothing is wrong at present with bus, stores and processes.
+func (w *World) well() bool {
+	for i := range w.links {
+		for j := range w.links[i] {
+			if l := &w.links[i][j]; l.cut || l.loss > 0 || l.twice > 0 || l.late > 0 {
+				return false
+			}
+		}
+	}
+	for _, s := range w.sites {
+		if s.store.away || s.seen != s.stepped {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(w.living(), func(p *process) bool { return p.frozen || p.bus.down })
 }
