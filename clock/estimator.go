@@ -2,46 +2,62 @@ package clock
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
 const (
-	// DefaultMaxDrift is how many parts per million two clocks may run apart
-	// before a sample contradicts the estimate. Crystals differ by tens; 500 is
-	// as fast as a kernel's own clock discipline slews.
-	DefaultMaxDrift = 500
-	// DefaultStepThreshold tells a step from a slew: a clock that is slewed faster
-	// than the allowance contradicts the estimate by a little with each sample,
-	// which is no event; an operator or a failover moves it by more than this.
-	DefaultStepThreshold = 10 * time.Millisecond
+	// MaxDriftPPM is how many parts per million two clocks may run apart before a
+	// sample contradicts the estimate. Crystals differ by tens; 500 is the fastest
+	// slew of a kernel's clock discipline.
+	MaxDriftPPM = 500
+	// StepThreshold separates steps from slews: a clock that is slewed faster than
+	// MaxDriftPPM contradicts the estimate a little with each sample, which is not
+	// worth an alarm. An operator or a failover moves it further than this.
+	StepThreshold = 10 * time.Millisecond
 
-	// tick is TIME's resolution: Redis cuts its clock down to whole microseconds,
-	// so the truth is up to one tick later than what it says.
-	tick = time.Microsecond
-	// latestUS is the last TIME that is believed, in the year 2112: its nanoseconds
-	// fill half of an int64 and leave room for every sum here.
+	// resolution is TIME's: Redis truncates its clock to whole microseconds, so the
+	// truth is up to one microsecond later.
+	resolution = time.Microsecond
+	// latestUS is the last TIME that is accepted, in the year 2112. In nanoseconds it
+	// fills half of an int64, which leaves room for every sum here.
 	latestUS = 1 << 52
 )
 
-// EstimatorOptions are the bounds that an Estimator believes in.
-type EstimatorOptions struct {
-	// MaxDrift in ppm; 0 means DefaultMaxDrift. More widens the uncertainty faster
-	// between samples; less takes more slewing for a contradiction.
-	MaxDrift int64
-	// StepThreshold is how far beyond all uncertainty a sample must lie to be
-	// called a step; 0 means DefaultStepThreshold.
-	StepThreshold time.Duration
+// interval is a range of offsets, lo < hi. It is open: TIME is truncated to whole
+// µs, so an offset can be as near to an end as it likes and never equal it.
+type interval struct{ lo, hi time.Duration }
+
+func (i interval) widened(by time.Duration) interval { return interval{i.lo - by, i.hi + by} }
+
+func (i interval) overlaps(o interval) bool { return i.lo < o.hi && o.lo < i.hi }
+
+// and is the intersection of two intervals that overlap.
+func (i interval) and(o interval) interval { return interval{max(i.lo, o.lo), min(i.hi, o.hi)} }
+
+// gap is the distance between two intervals that do not overlap.
+func (i interval) gap(o interval) time.Duration { return max(i.lo-o.hi, o.lo-i.hi) }
+
+func (i interval) middle() time.Duration { return i.lo + (i.hi-i.lo)/2 }
+
+// halfWidth is rounded up, so that middle ± halfWidth covers the interval.
+func (i interval) halfWidth() time.Duration { return (i.hi - i.lo + 1) / 2 }
+
+// drifted is how far clocks that differ by ppm may drift apart in d, rounded up.
+func drifted(d time.Duration, ppm time.Duration) time.Duration {
+	const million = 1_000_000
+	whole, rest := d/million, d%million // separately, or d × ppm overflows within months
+	return whole*ppm + (rest*ppm+million-1)/million
 }
 
-// Sample is one look at Redis TIME. Sent and Received are readings of the local
+// Sample is one reading of Redis TIME. Sent and Received are readings of the local
 // monotonic clock before and after the call.
 type Sample struct {
 	Sent, Received time.Duration
-	ServerUS       int64 // TIME, microseconds since the epoch
+	ServerUS       int64 // TIME, µs since the epoch
 }
 
-// check refuses what cannot be a sample: garbage must not reach the sums.
-func (s Sample) check() error {
+func (s Sample) validate() error {
 	if s.Sent < 0 || s.Received < s.Sent {
 		return fmt.Errorf("a sample cannot be sent at %v and received at %v", s.Sent, s.Received)
 	}
@@ -51,120 +67,153 @@ func (s Sample) check() error {
 	return nil
 }
 
+// offsets returns the offsets at s.Received that the sample allows: TIME was read
+// as late as Received, or as early as Sent and has drifted since.
+func (s Sample) offsets() interval {
+	server := time.Duration(s.ServerUS) * resolution
+	drift := drifted(s.Received-s.Sent, MaxDriftPPM)
+	return interval{lo: server - s.Received - drift, hi: server + resolution - s.Sent + drift}
+}
+
 // Estimate is what is known about Redis's clock at one moment.
 type Estimate struct {
 	// Offset is server − local monotonic: added to a reading of the local clock it
 	// gives nanoseconds since the epoch on Redis's.
 	Offset time.Duration
-	// Uncertainty is how far from Offset the truth may be, either way.
+	// Uncertainty bounds the error of Offset, either way.
 	Uncertainty time.Duration
 	// Drift is how much faster Redis's clock runs than ours, in ppm, for display.
-	// It is 0 until the samples say more about it than the allowance does.
+	// It is 0 until the samples determine it better than MaxDriftPPM does.
 	Drift float64
-	// Age is how long ago the last sample ended.
+	// Age is the time since the last sample ended.
 	Age time.Duration
 }
 
-// Estimator knows Redis's clock by what samples leave possible. A sample says
-// that TIME was read at some moment between Sent and Received, which puts the
-// offset into an interval as wide as the round trip. Time widens what is known
-// by the drift allowance; each further sample is intersected with it:
+// Estimator estimates Redis's clock by the offsets that samples leave possible. A
+// sample proves that TIME was read at some moment between Sent and Received, which
+// puts the offset into an interval as wide as the round trip. The interval widens
+// by the drift allowance as time passes, and is intersected with each sample:
 //
 //	known   ├──────────────┤             widened by 500 ppm × time since
 //	sample         ├──────────────────┤  as wide as its round trip
 //	now            ├───────┤
 //
 // So a slow sample costs nothing, a quick one counts for as long as it is better
-// than what came later, and asymmetry needs no assumption. When the two do not
-// meet, the clock has moved, and the sample alone is what is known.
+// than later ones, and asymmetric paths need no assumption. When the two do not
+// overlap the clock was moved, and only the sample counts.
 //
-// It is arithmetic on what it is given, and not safe for concurrent use.
+// It is pure arithmetic, and not safe for concurrent use. The zero value has seen
+// no sample.
 type Estimator struct {
-	threshold time.Duration
-	belief    belief
-	trend     trend
+	bounds bounds
+	trend  trend
 }
 
-// belief is what is known about the clock, as a value.
-type belief struct {
-	maxDrift int64 // ppm
+// bounds is what an Estimator knows, as a value.
+type bounds struct {
 	known    bool
 	at       time.Duration // local time at which possible holds: the last Received
 	possible interval      // offsets that the samples leave possible
 	drift    float64       // ppm
 }
 
-// NewEstimator returns an Estimator that has seen nothing.
-func NewEstimator(o EstimatorOptions) *Estimator {
-	if o.MaxDrift == 0 {
-		o.MaxDrift = DefaultMaxDrift
-	}
-	if o.StepThreshold == 0 {
-		o.StepThreshold = DefaultStepThreshold
-	}
-	return &Estimator{threshold: o.StepThreshold, belief: belief{maxDrift: o.MaxDrift}}
-}
-
-// Observe takes one sample in. A sample beyond all uncertainty and the threshold
-// is a step: it is returned, forward positive, right to within the uncertainties
-// before and after; otherwise 0. An error says why the sample cannot be one, or
-// that it ended before the last; it then changes nothing.
+// Observe adds a sample. One beyond all uncertainty and StepThreshold is a step: its
+// size is returned, positive for forward, accurate to the uncertainties before and
+// after; otherwise 0. An error says why the sample is invalid or that it ended
+// before the last one; nothing changes then.
 //
 // For example, after an offset known as 100 ± 1 ms, a sample of 3000 ± 2 ms is a
 // step of 2900 ms; one of 104 ± 2 ms is none, though it replaces what was known.
 func (e *Estimator) Observe(s Sample) (step time.Duration, err error) {
-	if err := s.check(); err != nil {
+	if err := s.validate(); err != nil {
 		return 0, err
 	}
-	b := &e.belief
+	b := &e.bounds
 	if b.known && s.Received < b.at {
-		return 0, fmt.Errorf("samples are given in order: one received at %v came after one of %v", s.Received, b.at)
+		return 0, fmt.Errorf("samples must be in order: one received at %v came after one of %v", s.Received, b.at)
 	}
-	fresh := b.allowedBy(s)
-	before := b.possible.widened(b.drifted(s.Received - b.at))
+	sampled := s.offsets()
+	before := b.possible.widened(drifted(s.Received-b.at, MaxDriftPPM))
 	switch {
 	case !b.known:
-		b.possible = fresh
-	case fresh.meets(before):
-		b.possible = fresh.and(before)
+		b.possible = sampled
+	case sampled.overlaps(before):
+		b.possible = sampled.and(before)
 	default:
-		b.possible = fresh
-		if fresh.distance(before) > e.threshold {
-			step = fresh.middle() - before.middle()
+		b.possible = sampled
+		if sampled.gap(before) > StepThreshold {
+			step = sampled.middle() - before.middle()
 			e.trend = trend{}
 		}
 	}
 	b.known, b.at = true, s.Received
-	e.trend.add(point{at: s.Received, offset: fresh.middle(), within: fresh.halfWidth()})
-	b.drift = e.trend.slope(float64(b.maxDrift))
+	e.trend.add(point{at: s.Received, offset: sampled.middle(), within: sampled.halfWidth()})
+	b.drift = e.trend.slope()
 	return step, nil
 }
 
-// At returns what is known at a local time not before the last sample, and false
-// when nothing is.
-func (e *Estimator) At(now time.Duration) (Estimate, bool) { return e.belief.estimate(now) }
+// At returns the estimate for a local time not before the last sample, and false
+// before the first.
+func (e *Estimator) At(now time.Duration) (Estimate, bool) { return e.bounds.estimate(now) }
 
-func (b *belief) estimate(now time.Duration) (Estimate, bool) {
+func (b *bounds) estimate(now time.Duration) (Estimate, bool) {
 	if !b.known {
 		return Estimate{}, false
 	}
 	age := max(0, now-b.at)
-	i := b.possible.widened(b.drifted(age))
+	i := b.possible.widened(drifted(age, MaxDriftPPM))
 	return Estimate{Offset: i.middle(), Uncertainty: i.halfWidth(), Drift: b.drift, Age: age}, true
 }
 
-// allowedBy returns the offsets at s.Received that one sample allows: TIME was
-// read as late as Received, or as early as Sent and has drifted since.
-func (b *belief) allowedBy(s Sample) interval {
-	server := time.Duration(s.ServerUS) * tick
-	drift := b.drifted(s.Received - s.Sent)
-	return interval{lo: server - s.Received - drift, hi: server + tick - s.Sent + drift}
+// trendLength is the number of samples that the drift is measured over: a minute at
+// one a second, in which 100 µs of error amount to a few ppm.
+const trendLength = 64
+
+// trend is a ring of the last samples' offsets.
+type trend struct {
+	points [trendLength]point
+	next   int // where the next one goes
+	length int
 }
 
-// drifted is how far two clocks may drift apart in d, rounded up.
-func (b *belief) drifted(d time.Duration) time.Duration {
-	const million = 1_000_000
-	whole, rest := d/million, d%million // apart, or d × ppm overflows within months
-	ppm := time.Duration(b.maxDrift)
-	return whole*ppm + (rest*ppm+million-1)/million
+type point struct {
+	at, offset time.Duration
+	within     time.Duration // error bound of offset; > 0
+}
+
+func (t *trend) add(p point) {
+	t.points[t.next] = p
+	t.next = (t.next + 1) % trendLength
+	t.length = min(t.length+1, trendLength)
+}
+
+// slope is the drift in ppm: the line of least squares through the points, each
+// weighted by 1/error², so that a slow sample hardly counts. It is 0 while the
+// points' errors could tilt the line by MaxDriftPPM or more.
+func (t *trend) slope() float64 {
+	if t.length < 2 {
+		return 0
+	}
+	// Offsets are about 2⁶⁰ ns; float64 holds their differences, not themselves.
+	origin := t.points[0]
+	var weights, x, y float64
+	each := func(f func(w, x, y, e float64)) {
+		for _, p := range t.points[:t.length] {
+			e := float64(p.within)
+			f(1/(e*e), float64(p.at-origin.at), float64(p.offset-origin.offset), e)
+		}
+	}
+	each(func(w, px, py, _ float64) { weights += w; x += w * px; y += w * py })
+	x, y = x/weights, y/weights
+	var xx, xy, tilt float64
+	each(func(w, px, py, e float64) {
+		xx += w * (px - x) * (px - x)
+		xy += w * (px - x) * (py - y)
+		tilt += w * math.Abs(px-x) * e
+	})
+	const million = 1e6
+	if xx == 0 || tilt/xx*million >= MaxDriftPPM {
+		return 0
+	}
+	return math.Round(xy/xx*million*1000) / 1000 // further digits mean nothing
 }

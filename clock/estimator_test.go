@@ -20,8 +20,8 @@ const (
 const epochUS = 1_790_000_000_000_000
 
 // Each row is one more sample; uncertainties are after it, at its end.
-func TestLedger(t *testing.T) {
-	e := clock.NewEstimator(clock.EstimatorOptions{})
+func TestEstimatorLedger(t *testing.T) {
+	var e clock.Estimator
 	if _, known := e.At(0); known {
 		t.Fatal("something is known before the first sample")
 	}
@@ -61,18 +61,18 @@ func TestLedger(t *testing.T) {
 }
 
 func TestUncertaintyGrowsWithAge(t *testing.T) {
-	e := clock.NewEstimator(clock.EstimatorOptions{MaxDrift: 200})
+	var e clock.Estimator
 	if _, err := e.Observe(clock.Sample{Sent: 1 * s, Received: 1 * s, ServerUS: epochUS}); err != nil {
 		t.Fatal(err)
 	}
 	const year = 365 * 24 * time.Hour
 	for _, row := range []struct{ age, uncertainty time.Duration }{
-		{-5 * s, 500}, // asked by somebody whose clock was read before the sample ended
+		{-5 * s, 500}, // the local clock was read before the sample ended
 		{0, 500},
 		{1, 501}, // rounded up
-		{1 * s, 200*us + 500},
-		{time.Hour, 720*ms + 500},
-		{year, year/5000 + 500}, // ns × ppm no longer fits in 64 bits
+		{1 * s, 500*us + 500},
+		{time.Hour, 1800*ms + 500},
+		{year, year/2000 + 500}, // ns × ppm does not fit in 64 bits
 	} {
 		got, _ := e.At(1*s + row.age)
 		if got.Uncertainty != row.uncertainty || got.Age != max(0, row.age) {
@@ -81,8 +81,8 @@ func TestUncertaintyGrowsWithAge(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoSample(t *testing.T) {
-	e := clock.NewEstimator(clock.EstimatorOptions{})
+func TestInvalidSamples(t *testing.T) {
+	var e clock.Estimator
 	good := clock.Sample{Sent: 10 * s, Received: 10*s + ms, ServerUS: epochUS}
 	if _, err := e.Observe(good); err != nil {
 		t.Fatal(err)
@@ -107,19 +107,19 @@ func TestWhatIsNoSample(t *testing.T) {
 	}
 }
 
-// Steps are told from slews by the threshold, counted from where uncertainty ends.
-func TestThreshold(t *testing.T) {
+// The threshold separates steps from slews, counted from the end of the uncertainty.
+func TestStepThreshold(t *testing.T) {
 	for _, row := range []struct {
 		by    time.Duration // how far TIME is ahead of where it was expected
 		steps bool
 	}{
 		{0, false},
-		{20*ms + 1*us + 500*us, false}, // at the threshold: allowance 500 µs, tick 1 µs
-		{20*ms + 1*us + 501*us, true},
-		{-20*ms - 1*us - 500*us, false},
-		{-20*ms - 1*us - 501*us, true},
+		{10*ms + 1*us + 500*us, false}, // at the threshold: allowance 500 µs, resolution 1 µs
+		{10*ms + 1*us + 501*us, true},
+		{-10*ms - 1*us - 500*us, false},
+		{-10*ms - 1*us - 501*us, true},
 	} {
-		e := clock.NewEstimator(clock.EstimatorOptions{StepThreshold: 20 * ms})
+		var e clock.Estimator
 		if _, err := e.Observe(clock.Sample{ServerUS: epochUS}); err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestThreshold(t *testing.T) {
 // ppm; two samples claim nothing; a step does not look like drift.
 func TestDrift(t *testing.T) {
 	for _, ppm := range []int64{-480, -30, 0, 7, 480, 2000} { // 2000: beyond the allowance, shown all the same
-		e := clock.NewEstimator(clock.EstimatorOptions{})
+		var e clock.Estimator
 		observe := func(i int, stepped time.Duration) float64 {
 			t.Helper()
 			read := time.Duration(i) * s
@@ -174,11 +174,11 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// twin is the estimator that a reader would believe at once: it keeps every
-// sample since the clock last moved and asks which offsets all of them allow.
-type twin struct{ samples []clock.Sample }
+// referenceModel is the obvious estimator: it keeps every sample since the clock last
+// moved and intersects the offsets that they allow.
+type referenceModel struct{ samples []clock.Sample }
 
-func (w *twin) allowed(at time.Duration) (lo, hi time.Duration) {
+func (w *referenceModel) allowed(at time.Duration) (lo, hi time.Duration) {
 	lo, hi = math.MinInt64, math.MaxInt64
 	for _, p := range w.samples {
 		server := time.Duration(p.ServerUS) * us
@@ -189,7 +189,7 @@ func (w *twin) allowed(at time.Duration) (lo, hi time.Duration) {
 	return lo, hi
 }
 
-func (w *twin) observe(p clock.Sample) {
+func (w *referenceModel) observe(p clock.Sample) {
 	w.samples = append(w.samples, p)
 	if lo, hi := w.allowed(p.Received); lo > hi {
 		w.samples = []clock.Sample{p}
@@ -198,9 +198,9 @@ func (w *twin) observe(p clock.Sample) {
 
 // Times are multiples of 2 µs, so that 500 ppm of them is whole nanoseconds and
 // both must agree to the last.
-func TestEstimatorIsItsTwin(t *testing.T) {
+func TestEstimatorEqualsReferenceModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		e, w := clock.NewEstimator(clock.EstimatorOptions{}), &twin{}
+		e, w := &clock.Estimator{}, &referenceModel{}
 		var now, server time.Duration
 		micros := func(name string, most int) time.Duration {
 			return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * 2 * us
@@ -220,7 +220,7 @@ func TestEstimatorIsItsTwin(t *testing.T) {
 			lo, hi := w.allowed(at)
 			got, _ := e.At(at)
 			if got.Offset != lo+(hi-lo)/2 || got.Uncertainty != (hi-lo+1)/2 {
-				t.Fatalf("offset %d ± %d, the twin has [%d, %d]", got.Offset, got.Uncertainty, lo, hi)
+				t.Fatalf("offset %d ± %d, the model has [%d, %d]", got.Offset, got.Uncertainty, lo, hi)
 			}
 		}
 	})

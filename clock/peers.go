@@ -15,14 +15,17 @@ import (
 )
 
 const (
-	// PeerAlarm is how far a region's clock may be from ours before people are
-	// told: sums of global limits survive that, logs and tokens often do not.
+	// PeerAlarm is how far a region's clock may be from ours before it is logged: sums
+	// of global limits survive that, logs and tokens often do not.
 	PeerAlarm = time.Second
-	// peerSilence is how long a peer may be unheard before its offset is no longer
-	// shown as a metric: a line that stands still looks like a clock that does.
+	// peerSilence is the age of a peer's last exchange from which on its offset is not
+	// shown as a metric: a constant line would look like a stable clock.
 	peerSilence = time.Minute
-	// maxPeers bounds what is kept; a topology has a handful.
+	// maxPeers bounds memory; a topology has a handful of regions.
 	maxPeers = 256
+	// windowSize is the number of exchanges that an offset rests on. The effect of any
+	// change of a clock, however small, is gone after as many.
+	windowSize = 8
 )
 
 // PeerOptions are what PeerOffsets needs; all of them have defaults.
@@ -30,11 +33,11 @@ type PeerOptions struct {
 	// Now is the local monotonic clock, from any origin; nil means the time since
 	// NewPeerOffsets.
 	Now func() time.Duration
-	// Logger hears when a peer's clock goes astray and when it is back; nil means
-	// nobody does.
+	// Logger receives the beginning and the end of each peer's alarm; nil discards
+	// them.
 	Logger *slog.Logger
-	// Meter makes the instrument, which shows peers as long as the meter's
-	// provider lives; nil means there is none.
+	// Meter makes the gauge, which lives as long as the meter's provider; nil means
+	// there is none.
 	Meter metric.Meter
 }
 
@@ -42,14 +45,13 @@ type PeerOptions struct {
 type PeerOffset struct {
 	Peer        string
 	Offset      time.Duration // the peer's TIME − ours
-	Uncertainty time.Duration // the truth is within this of Offset, either way
-	Samples     int           // exchanges that this rests on, 1–8
+	Uncertainty time.Duration // error bound of Offset, either way
 	Age         time.Duration // since the last exchange
 	Alarm       bool          // certainly further than PeerAlarm, or not certainly back yet
 }
 
-// PeerOffsets knows how far the clocks of other regions are from ours. It is for
-// display and alarm only: an estimate of a peer's usage needs no more than the
+// PeerOffsets estimates how far the clocks of other regions are from ours. It is for
+// display and alarms only: an estimate of a peer's usage needs no more than the
 // TIME in the peer's own messages. Safe for concurrent use; nothing waits.
 type PeerOffsets struct {
 	now func() time.Duration
@@ -60,16 +62,16 @@ type PeerOffsets struct {
 }
 
 type peer struct {
-	window peerWindow
+	window window
 	alarm  bool
 }
 
-// NewPeerOffsets returns PeerOffsets that know nobody.
+// NewPeerOffsets returns PeerOffsets without peers.
 func NewPeerOffsets(o PeerOptions) (*PeerOffsets, error) {
-	fillIn(&o.Now, &o.Logger, &o.Meter)
+	setDefaults(&o.Now, &o.Logger, &o.Meter)
 	p := &PeerOffsets{now: o.Now, log: o.Logger, peers: map[string]*peer{}}
 	gauge, err := o.Meter.Float64ObservableGauge("regiond.clock.peer_offset", metric.WithUnit("s"),
-		metric.WithDescription("A peer region's clock minus ours, while the peer is heard; for display, nothing decides on it."))
+		metric.WithDescription("A peer region's clock minus ours, while its messages arrive; for display, nothing decides on it."))
 	if err != nil {
 		return nil, fmt.Errorf("clock metrics: %w", err)
 	}
@@ -79,17 +81,15 @@ func NewPeerOffsets(o PeerOptions) (*PeerOffsets, error) {
 	return p, nil
 }
 
-// Observe takes in one exchange with a peer region: t1 and t4 are our store's
-// TIME when we asked and when the answer came, t2 and t3 the peer's store's TIME
-// when the question came and when it answered, all in µs since the epoch. An
-// error says why these cannot be an exchange; it then changes nothing.
+// Observe adds an exchange with a peer region: t1 and t4 are our store's TIME when
+// the request was sent and the response received, t2 and t3 the peer's store's TIME
+// when it received the request and sent the response, all in µs since the epoch. An
+// error says why these are no valid exchange; nothing changes then.
 //
-// For example, asked at 0 ms, received there at 140, answered at 150, back at 90:
-// the peer is ahead by at least 150 − 90 = 60 ms and at most 140 − 0, which makes
-// 100 ± 40.
+// For example, sent at 0 ms, received there at 140, answered at 150, back at 90: the
+// peer is ahead by at least 150 − 90 = 60 ms and at most 140 − 0, so by 100 ± 40.
 func (p *PeerOffsets) Observe(name string, t1, t2, t3, t4 int64) error {
-	e := exchange{T1: t1, T2: t2, T3: t3, T4: t4}
-	allowed, err := e.offsets()
+	allowed, err := exchangeOffsets(t1, t2, t3, t4)
 	if err != nil {
 		return fmt.Errorf("exchange with %.64q: %w", name, err)
 	}
@@ -104,38 +104,37 @@ func (p *PeerOffsets) Observe(name string, t1, t2, t3, t4 int64) error {
 		p.peers[name] = one
 	}
 	now := p.now()
-	one.window.add(evidence{at: now, possible: allowed})
-	p.judge(name, one, now)
+	one.window.add(exchange{at: now, possible: allowed})
+	p.updateAlarm(name, one, now)
 	return nil
 }
 
-// judge raises the alarm when a clock is certainly too far away, and ends it
-// when it certainly is not: in between nothing is said, so that no threshold is
-// crossed twice a second.
-func (p *PeerOffsets) judge(name string, one *peer, now time.Duration) {
-	known, _ := one.window.known(now)
+// updateAlarm raises the alarm when a clock is certainly too far away, and clears it
+// when it certainly is not. In between nothing changes, so noise does not toggle it.
+func (p *PeerOffsets) updateAlarm(name string, one *peer, now time.Duration) {
+	known := one.window.known(now)
 	offset, within := known.middle(), known.halfWidth()
 	attrs := []any{slog.String("peer", name), slog.Duration("offset", offset), slog.Duration("uncertainty", within)}
 	switch {
 	case !one.alarm && offset.Abs()-within > PeerAlarm:
 		one.alarm = true
-		p.log.Warn("a peer region's clock is far from ours: look at time synchronisation on both Redis hosts", attrs...)
+		p.log.Warn("a peer region's clock is far from ours: check time synchronization on both Redis hosts", attrs...)
 	case one.alarm && offset.Abs()+within <= PeerAlarm:
 		one.alarm = false
-		p.log.Info("a peer region's clock is near ours again", attrs...)
+		p.log.Info("a peer region's clock is close to ours again", attrs...)
 	}
 }
 
-// Peers returns what is known now, by name.
+// Peers returns what is known now, sorted by name.
 func (p *PeerOffsets) Peers() []PeerOffset {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
 	all := make([]PeerOffset, 0, len(p.peers))
 	for name, one := range p.peers {
-		known, samples := one.window.known(now)
+		known := one.window.known(now)
 		all = append(all, PeerOffset{
-			Peer: name, Offset: known.middle(), Uncertainty: known.halfWidth(), Samples: samples,
+			Peer: name, Offset: known.middle(), Uncertainty: known.halfWidth(),
 			Age: max(0, now-one.window.newest().at), Alarm: one.alarm,
 		})
 	}
@@ -152,4 +151,77 @@ func (p *PeerOffsets) gauge(g metric.Float64Observable) metric.Callback {
 		}
 		return nil
 	}
+}
+
+// exchangeOffsets returns the offsets of the peer's clock that one exchange leaves
+// possible at its end, widened by the resolution of both clocks and their drift
+// between t1 and t4:
+//
+//	peer's store      t2 ──── t3
+//	                 ╱          ╲
+//	our store      t1            t4
+//
+// However the delay is divided, neither way took less than nothing: the peer's clock
+// is ahead of ours by at least t3 − t4 and at most t2 − t1. The middle of the two is
+// the usual ((t2−t1) + (t3−t4)) / 2, and half their distance half the delay.
+func exchangeOffsets(t1, t2, t3, t4 int64) (interval, error) {
+	for _, t := range []int64{t1, t2, t3, t4} {
+		if t < 0 || t > latestUS {
+			return interval{}, fmt.Errorf("TIME must be between the years 1970 and 2112, is %d µs", t)
+		}
+	}
+	if t4 < t1 || t3 < t2 {
+		return interval{}, errors.New("a clock went back during it")
+	}
+	i := interval{lo: time.Duration(t3-t4) * resolution, hi: time.Duration(t2-t1) * resolution}
+	i = i.widened(resolution + peerDrift(time.Duration(t4-t1)*resolution))
+	if i.lo >= i.hi {
+		return interval{}, fmt.Errorf("the peer took %d µs to answer, but the whole exchange only %d", t3-t2, t4-t1)
+	}
+	return i, nil
+}
+
+// peerDrift is how far two stores' clocks may drift apart in d: each may drift from
+// ours by MaxDriftPPM.
+func peerDrift(d time.Duration) time.Duration { return drifted(d, 2*MaxDriftPPM) }
+
+// exchange is the result of one, as a window keeps it.
+type exchange struct {
+	at       time.Duration // its end, on the local monotonic clock
+	possible interval
+}
+
+// window is a ring of the last exchanges with one peer.
+type window struct {
+	ring [windowSize]exchange
+	n    int // exchanges so far
+}
+
+// add appends an exchange. If it contradicts those before, a clock was moved, and
+// they are dropped.
+func (w *window) add(e exchange) {
+	if w.n > 0 {
+		e.at = max(e.at, w.newest().at) // two that arrived at once may be out of order
+		if !w.known(e.at).overlaps(e.possible) {
+			w.n = 0
+		}
+	}
+	w.ring[w.n%windowSize] = e
+	w.n++
+}
+
+// newest is the last exchange; there must be one.
+func (w *window) newest() exchange { return w.ring[(w.n-1)%windowSize] }
+
+// known is what all exchanges in the window leave possible now; there must be one.
+// Quick ones count for more than slow ones without further ado. All of them overlap:
+// add compared each with all before it, and time only widens.
+func (w *window) known(now time.Duration) interval {
+	last := w.newest()
+	known := last.possible.widened(peerDrift(max(0, now-last.at)))
+	for back := 2; back <= min(w.n, windowSize); back++ {
+		e := w.ring[(w.n-back)%windowSize]
+		known = known.and(e.possible.widened(peerDrift(max(0, now-e.at))))
+	}
+	return known
 }

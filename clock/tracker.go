@@ -2,62 +2,116 @@ package clock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// Reading is the region's time at the moment it was asked for.
+const (
+	// DefaultInterval is how often TIME is read: often enough that drift adds at
+	// most half a millisecond in between, seldom enough that Redis does not notice.
+	DefaultInterval = time.Second
+	// lateIntervals is how many intervals late the tracker may run before the process
+	// is considered to have been paused.
+	lateIntervals = 3
+)
+
+// Options are what a Tracker needs. Only Read has no default.
+type Options struct {
+	// Read asks Redis for TIME, in µs since the epoch. It must return when ctx is
+	// done, and is never called concurrently. Waiting inside it (for a connection,
+	// say) costs precision, never correctness.
+	Read func(ctx context.Context) (us int64, err error)
+	// Interval between readings; 0 means DefaultInterval. One reading may take half
+	// of it: a slower one would be too uncertain to be of use.
+	Interval time.Duration
+	// Now is the local monotonic clock, from any origin but never negative; nil
+	// means the time since New.
+	Now func() time.Duration
+	// Logger receives steps, loss and return of TIME, and pauses of this process; nil
+	// discards them.
+	Logger *slog.Logger
+	// Meter makes the instruments; nil means there are none.
+	Meter metric.Meter
+}
+
+func (o *Options) validate() error {
+	if o.Read == nil || o.Interval < 0 {
+		return errors.New("clock: Read is required, and Interval must not be negative")
+	}
+	if o.Interval == 0 {
+		o.Interval = DefaultInterval
+	}
+	setDefaults(&o.Now, &o.Logger, &o.Meter)
+	return nil
+}
+
+func setDefaults(now *func() time.Duration, log **slog.Logger, meter *metric.Meter) {
+	if *now == nil {
+		start := time.Now()
+		*now = func() time.Duration { return time.Since(start) }
+	}
+	if *log == nil {
+		*log = slog.New(slog.DiscardHandler)
+	}
+	if *meter == nil {
+		*meter = noop.Meter{}
+	}
+}
+
+// Reading is the region's time at the moment of the call.
 type Reading struct {
-	NowUS       int64         // Redis TIME by estimate, microseconds since the epoch
-	Uncertainty time.Duration // TIME is within this of NowUS, either way
+	NowUS       int64         // estimated Redis TIME, µs since the epoch
+	Uncertainty time.Duration // error bound of NowUS, either way
 	Drift       float64       // Estimate.Drift, ppm
 	Age         time.Duration // since the last sample
-	// Valid is false before the first sample, and from a standstill of this
-	// process (or of its Tracker) until the next sample: whatever else is in the
-	// reading should not be relied on then. It stays true while Redis is away; Age
-	// and Uncertainty grow.
+	// Valid is false before the first sample, and after a pause of this process (or
+	// of its Tracker) until the next sample: nothing else in the reading should be
+	// relied on then. It stays true while Redis is unreachable; Age and Uncertainty
+	// grow.
 	Valid bool
 }
 
-// Tracker reads TIME at intervals and tells it to anybody in between. Reading is
-// safe for concurrent use and never waits; Run is called once.
+// Tracker reads TIME at intervals and estimates it in between. Reading is safe for
+// concurrent use and never waits; Run is called once.
 type Tracker struct {
 	options Options
 	metrics *metrics
 	// state is written by Run's goroutine alone and replaced, never changed.
 	state atomic.Pointer[state]
 
-	estimator *Estimator // Run's own
-	blind     bool       // Run's own: the last reading failed
+	estimator Estimator // Run's own, like failing
+	failing   bool      // the last reading failed
 }
 
 // state is what Reading works from.
 type state struct {
-	belief  belief
-	trusted bool          // no standstill since the last sample
-	beat    time.Duration // when Run was last seen running
+	bounds  bounds
+	trusted bool          // no pause since the last sample
+	lastRun time.Duration // when Run last showed activity
 }
 
-// New returns a Tracker that has seen nothing; Run starts it. Its error lists
-// every option that is wrong.
+// New returns a Tracker without a sample; Run starts it.
 func New(o Options) (*Tracker, error) {
 	if err := o.validate(); err != nil {
-		return nil, fmt.Errorf("clock options: %w", err)
+		return nil, err
 	}
 	m, err := newMetrics(o.Meter)
 	if err != nil {
 		return nil, fmt.Errorf("clock metrics: %w", err)
 	}
-	t := &Tracker{options: o, metrics: m, estimator: NewEstimator(o.Estimator)}
+	t := &Tracker{options: o, metrics: m}
 	t.state.Store(&state{})
 	return t, nil
 }
 
-// Run reads TIME at once and then at every interval until ctx ends, which is no
-// error. Neither is a reading that fails: whether Redis is away is for others to
-// judge, and what is known of its clock lives on.
+// Run reads TIME at once and then at every interval until ctx ends, and returns nil
+// then. A reading that fails is logged; the estimate lives on.
 func (t *Tracker) Run(ctx context.Context) error {
 	unregister, err := t.metrics.observe(t.Reading)
 	if err != nil {
@@ -66,9 +120,9 @@ func (t *Tracker) Run(ctx context.Context) error {
 	defer unregister()
 	ticker := time.NewTicker(t.options.Interval)
 	defer ticker.Stop()
-	t.state.Store(&state{beat: t.options.Now()})
+	t.state.Store(&state{lastRun: t.options.Now()})
 	for {
-		t.beat(t.options.Now())
+		t.markRun(t.options.Now())
 		t.sample(ctx)
 		select {
 		case <-ctx.Done():
@@ -80,9 +134,9 @@ func (t *Tracker) Run(ctx context.Context) error {
 
 // Reading returns the region's time now; the zero Reading before the first sample.
 func (t *Tracker) Reading() Reading {
-	s := t.state.Load() // before Now, or a sample could come in between and be in its future
+	s := t.state.Load() // before Now: a sample in between would be in the future
 	now := t.options.Now()
-	e, known := s.belief.estimate(now)
+	e, known := s.bounds.estimate(now)
 	if !known {
 		return Reading{}
 	}
@@ -91,48 +145,51 @@ func (t *Tracker) Reading() Reading {
 		Uncertainty: e.Uncertainty,
 		Drift:       e.Drift,
 		Age:         e.Age,
-		Valid:       s.trusted && !t.stoodStill(s.beat, now),
+		Valid:       s.trusted && !t.paused(s.lastRun, now),
 	}
 }
 
-// stoodStill reports a gap that only a process (or a Tracker) that did not run
-// can leave: the tick was due an interval after the last sign of life.
-func (t *Tracker) stoodStill(beat, now time.Duration) bool {
-	return now-beat > (1+lateIntervals)*t.options.Interval
+// paused reports a gap that only a process (or a Tracker) that did not run can
+// leave: the next reading was due one interval after lastRun.
+func (t *Tracker) paused(lastRun, now time.Duration) bool {
+	return now-lastRun > (1+lateIntervals)*t.options.Interval
 }
 
-// beat notes that Run is running, and withdraws trust when it was not.
-func (t *Tracker) beat(now time.Duration) {
+// markRun records that Run is running, and withdraws trust if it was not.
+func (t *Tracker) markRun(now time.Duration) {
 	s := *t.state.Load()
-	if t.stoodStill(s.beat, now) {
+	if t.paused(s.lastRun, now) {
 		s.trusted = false
-		t.options.Logger.Warn("process stood still: the region's time is not trusted until the next sample",
-			slog.Duration("for", now-s.beat))
+		t.options.Logger.Warn("process was paused: the region's time is not trusted until the next sample",
+			slog.Duration("for", now-s.lastRun))
 	}
-	s.beat = now
+	s.lastRun = now
 	t.state.Store(&s)
 }
 
-// sample reads TIME once and takes in what it says.
+// sample reads TIME once and updates the estimate.
 func (t *Tracker) sample(ctx context.Context) {
-	limited, cancel := context.WithTimeout(ctx, t.options.Timeout)
+	limited, cancel := context.WithTimeout(ctx, t.options.Interval/2)
 	defer cancel()
 	sent := t.options.Now()
 	us, err := t.options.Read(limited)
 	received := t.options.Now()
-	t.beat(received)
+	t.markRun(received)
 	var step time.Duration
 	if err == nil {
 		step, err = t.estimator.Observe(Sample{Sent: sent, Received: received, ServerUS: us})
 	}
 	if err != nil {
 		if ctx.Err() == nil { // else it failed because Run is to end
-			t.lostSight(err)
+			t.failed(err)
 		}
 		return
 	}
-	t.state.Store(&state{belief: t.estimator.belief, trusted: true, beat: received})
-	t.regainedSight()
+	t.state.Store(&state{bounds: t.estimator.bounds, trusted: true, lastRun: received})
+	if t.failing {
+		t.failing = false
+		t.options.Logger.Info("redis TIME is read again")
+	}
 	if step != 0 {
 		t.metrics.steps.Add(ctx, 1)
 		t.options.Logger.Warn("redis clock stepped", slog.Duration("step", step),
@@ -140,17 +197,63 @@ func (t *Tracker) sample(ctx context.Context) {
 	}
 }
 
-// lostSight logs the first of a row of failures.
-func (t *Tracker) lostSight(err error) {
-	if !t.blind {
+// failed logs the first of consecutive failures.
+func (t *Tracker) failed(err error) {
+	if !t.failing {
 		t.options.Logger.Warn("redis TIME cannot be read: the region's time is extrapolated", slog.Any("error", err))
 	}
-	t.blind = true
+	t.failing = true
 }
 
-func (t *Tracker) regainedSight() {
-	if t.blind {
-		t.options.Logger.Info("redis TIME is read again")
+// metrics are the Tracker's instruments. In Prometheus they are called
+//
+//	regiond_clock_offset_seconds       TIME − the host's wall clock
+//	regiond_clock_uncertainty_seconds  error bound of the estimated TIME
+//	regiond_clock_drift_ratio          how much faster Redis's clock runs than ours
+//	regiond_clock_steps_total          how often it was moved
+//
+// The first three are absent while the Reading is not valid.
+type metrics struct {
+	meter                      metric.Meter
+	offset, uncertainty, drift metric.Float64ObservableGauge
+	steps                      metric.Int64Counter
+}
+
+func newMetrics(meter metric.Meter) (*metrics, error) {
+	m := &metrics{meter: meter}
+	var errs [4]error
+	m.offset, errs[0] = meter.Float64ObservableGauge("regiond.clock.offset", metric.WithUnit("s"),
+		metric.WithDescription("Redis TIME minus the host's wall clock; for display, nothing decides on it."))
+	m.uncertainty, errs[1] = meter.Float64ObservableGauge("regiond.clock.uncertainty", metric.WithUnit("s"),
+		metric.WithDescription("How far Redis TIME may be from the estimate, either way."))
+	m.drift, errs[2] = meter.Float64ObservableGauge("regiond.clock.drift", metric.WithUnit("1"),
+		metric.WithDescription("How much faster Redis's clock runs than this process's monotonic clock: 0.0001 is 100 ppm."))
+	m.steps, errs[3] = meter.Int64Counter("regiond.clock.steps", metric.WithUnit("{step}"),
+		metric.WithDescription("How often Redis's clock was found moved, forward or back."))
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
 	}
-	t.blind = false
+	m.steps.Add(context.Background(), 0) // present from the start, for rate()
+	return m, nil
+}
+
+// observe has the gauges show reading until unregister is called.
+func (m *metrics) observe(reading func() Reading) (unregister func(), err error) {
+	registration, err := m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		r := reading()
+		if !r.Valid {
+			return nil
+		}
+		offset := time.Duration(r.NowUS-time.Now().UnixMicro()) * time.Microsecond
+		o.ObserveFloat64(m.offset, offset.Seconds())
+		o.ObserveFloat64(m.uncertainty, r.Uncertainty.Seconds())
+		o.ObserveFloat64(m.drift, r.Drift/1e6)
+		return nil
+	}, m.offset, m.uncertainty, m.drift)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = registration.Unregister() // its only error is a second call
+	}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
 	"go.uber.org/goleak"
 
 	"github.com/regiond/regiond/clock"
@@ -18,23 +23,25 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// redis is a Redis in a bubble's time. Fields are changed while it runs.
+// redis is a Redis in a bubble's time, and the local clock beside it. Fields are
+// changed while it runs.
 type redis struct {
-	begun time.Time
-	moved atomic.Int64 // by steps, ns
-	trip  atomic.Int64 // round trip, ns; TIME is read half way
-	down  atomic.Bool
-	reads atomic.Int64
+	begun     time.Time
+	stepped   atomic.Int64                 // ns
+	paused    atomic.Int64                 // ns that the local clock, but not the bubble, is ahead by
+	roundTrip atomic.Int64                 // ns; TIME is read half way
+	fault     atomic.Pointer[readTimeFunc] // instead of an answer
+	reads     atomic.Int64
 }
 
-var errDown = errors.New("connection refused")
+type readTimeFunc func(context.Context) (int64, error)
 
 func (r *redis) read(ctx context.Context) (int64, error) {
 	r.reads.Add(1)
-	if r.down.Load() {
-		return 0, errDown
+	if f := r.fault.Load(); f != nil {
+		return (*f)(ctx)
 	}
-	half := time.Duration(r.trip.Load() / 2)
+	half := time.Duration(r.roundTrip.Load() / 2)
 	if err := wait(ctx, half); err != nil {
 		return 0, err
 	}
@@ -43,8 +50,15 @@ func (r *redis) read(ctx context.Context) (int64, error) {
 }
 
 func (r *redis) timeUS() int64 {
-	return epochUS + (time.Since(r.begun) + time.Duration(r.moved.Load())).Microseconds()
+	return epochUS + (r.now() + time.Duration(r.stepped.Load())).Microseconds()
 }
+
+// now is the local monotonic clock.
+func (r *redis) now() time.Duration { return time.Since(r.begun) + time.Duration(r.paused.Load()) }
+
+// pause stops the process for d: the bubble's own time, and with it the ticker,
+// does not advance.
+func (r *redis) pause(d time.Duration) { r.paused.Add(int64(d)) }
 
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
@@ -57,27 +71,27 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// journal is a log kept as lines without time.
-type journal struct {
+// logLines are what was logged, without time.
+type logLines struct {
 	mu    sync.Mutex
 	lines strings.Builder
 }
 
-func (j *journal) Write(p []byte) (int, error) {
+func (j *logLines) Write(p []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.lines.Write(p)
 }
 
 // take returns what was logged since the last take.
-func (j *journal) take() string {
+func (j *logLines) take() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	defer j.lines.Reset()
 	return j.lines.String()
 }
 
-func (j *journal) logger() *slog.Logger {
+func (j *logLines) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
@@ -88,13 +102,45 @@ func (j *journal) logger() *slog.Logger {
 	}))
 }
 
-// track runs a Tracker on a Redis within the bubble until the test ends.
-func track(t *testing.T, o clock.Options) (*clock.Tracker, *redis, *journal) {
+// newRegistry returns a registry, and a provider whose meters it shows.
+func newRegistry(t *testing.T) (*prometheus.Registry, *metric.MeterProvider) {
 	t.Helper()
-	r := &redis{begun: time.Now()}
-	r.trip.Store(int64(ms))
-	log := &journal{}
-	o.Read, o.Logger = r.read, log.logger()
+	registry := prometheus.NewRegistry()
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := metric.NewMeterProvider(metric.WithReader(exporter))
+	t.Cleanup(func() {
+		if err := provider.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return registry, provider
+}
+
+// wantScrape checks what Prometheus would scrape of this package, comments left out.
+func wantScrape(t *testing.T, registry *prometheus.Registry, when, want string) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+	var lines strings.Builder
+	for line := range strings.Lines(recorder.Body.String()) {
+		if strings.HasPrefix(line, "regiond_") {
+			lines.WriteString(line)
+		}
+	}
+	if got := lines.String(); got != want {
+		t.Errorf("%s, /metrics has\n%s\nwant\n%s", when, got, want)
+	}
+}
+
+// track runs a Tracker on a Redis until stop is called, or the test ends.
+func track(t *testing.T, o clock.Options) (tracker *clock.Tracker, r *redis, log *logLines, stop func()) {
+	t.Helper()
+	r, log = &redis{begun: time.Now()}, &logLines{}
+	r.roundTrip.Store(int64(ms))
+	o.Read, o.Now, o.Logger = r.read, r.now, log.logger()
 	tracker, err := clock.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -102,13 +148,14 @@ func track(t *testing.T, o clock.Options) (*clock.Tracker, *redis, *journal) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- tracker.Run(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run ended with %v, want nil", err)
 		}
 	})
-	return tracker, r, log
+	t.Cleanup(stop)
+	return tracker, r, log, stop
 }
 
 // pass lets d of the bubble's time go by, and all that happens in it.
@@ -125,7 +172,7 @@ func wantTrue(t *testing.T, tracker *clock.Tracker, r *redis) {
 	}
 }
 
-func wantLog(t *testing.T, log *journal, want string) {
+func wantLog(t *testing.T, log *logLines, want string) {
 	t.Helper()
 	if got := log.take(); got != want {
 		t.Errorf("log is\n%s\nwant\n%s", got, want)
@@ -134,7 +181,7 @@ func wantLog(t *testing.T, log *journal, want string) {
 
 func TestTrackerReadsAtIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tracker, r, log := track(t, clock.Options{})
+		tracker, r, log, _ := track(t, clock.Options{})
 		if got := tracker.Reading(); got != (clock.Reading{}) {
 			t.Errorf("before the first sample: %+v, want nothing", got)
 		}
@@ -157,96 +204,137 @@ func TestTrackerReadsAtIntervals(t *testing.T) {
 	})
 }
 
-func TestTrackerFindsSteps(t *testing.T) {
+func TestTrackerReportsSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tracker, r, log := track(t, clock.Options{})
+		tracker, r, log, _ := track(t, clock.Options{})
 		pass(2*s + 500*ms)
-		for _, row := range []struct {
-			by   time.Duration
-			size string
-		}{
-			{time.Hour, "1h0m0s"},
-			{-time.Hour, "-1h0m0s"},
-			{-s, "-1s"},
-			{s, "1s"},
-		} {
-			r.moved.Add(int64(row.by))
+		for _, step := range []time.Duration{time.Hour, -time.Hour, -s, s} {
+			r.stepped.Add(int64(step))
 			pass(s)
 			wantTrue(t, tracker, r)
-			wantLog(t, log, `level=WARN msg="redis clock stepped" step=`+row.size+" uncertainty=501µs\n")
+			wantLog(t, log, `level=WARN msg="redis clock stepped" step=`+step.String()+" uncertainty=501µs\n")
 		}
 		pass(10 * s)
 		wantLog(t, log, "")
 	})
 }
 
-func TestTrackerWhileRedisIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tracker, r, log := track(t, clock.Options{})
-		pass(500 * ms)
-		r.down.Store(true)
-		pass(100 * s)
-		wantTrue(t, tracker, r) // extrapolated, and still right
-		if got := tracker.Reading(); got.Age < 100*s || got.Uncertainty < 50*ms {
-			t.Errorf("± %v, age %v; want them to have grown to over ± 50ms, 100s", got.Uncertainty, got.Age)
-		}
-		wantLog(t, log, `level=WARN msg="redis TIME cannot be read: the region's time is extrapolated" error="connection refused"`+"\n")
+// While TIME cannot be read, the estimate is extrapolated, and one line is logged.
+func TestTrackerWhileReadingFails(t *testing.T) {
+	for name, row := range map[string]struct {
+		read readTimeFunc
+		log  string
+	}{
+		"refused": {
+			func(context.Context) (int64, error) { return 0, errors.New("connection refused") }, "connection refused",
+		},
+		"no answer": {
+			func(ctx context.Context) (int64, error) { <-ctx.Done(); return 0, ctx.Err() }, "context deadline exceeded",
+		},
+		"nonsense": {
+			func(context.Context) (int64, error) { return -1, nil }, "TIME must be between the years 1970 and 2112, is -1 µs",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tracker, r, log, _ := track(t, clock.Options{})
+				pass(600 * ms)
+				r.fault.Store(&row.read)
+				pass(100 * s)
+				wantTrue(t, tracker, r)
+				if got := tracker.Reading(); r.reads.Load() != 101 || got.Age < 100*s || got.Uncertainty < 50*ms {
+					t.Errorf("%d reads, ± %v, age %v; want 101, over ± 50ms, over 100s", r.reads.Load(), got.Uncertainty, got.Age)
+				}
+				wantLog(t, log, `level=WARN msg="redis TIME cannot be read: the region's time is extrapolated" error="`+row.log+"\"\n")
 
-		r.down.Store(false)
+				r.fault.Store(nil)
+				pass(s)
+				wantTrue(t, tracker, r)
+				if got := tracker.Reading(); got.Age > s {
+					t.Errorf("age %v afterwards, want a new sample", got.Age)
+				}
+				wantLog(t, log, `level=INFO msg="redis TIME is read again"`+"\n")
+			})
+		})
+	}
+}
+
+func TestReadingAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tracker, r, log, _ := track(t, clock.Options{})
+		pass(2*s + 500*ms)
+
+		r.pause(3 * s) // 3.5 s since the last reading: late, but no pause
+		wantTrue(t, tracker, r)
 		pass(s)
 		wantTrue(t, tracker, r)
-		if got := tracker.Reading(); got.Age > s {
-			t.Errorf("age %v after the return, want a new sample", got.Age)
+		wantLog(t, log, "")
+
+		// A Reading detects it, before the tracker itself has run again.
+		r.pause(4 * s)
+		if got := tracker.Reading(); got.Valid || got.NowUS == 0 {
+			t.Errorf("reading right after a pause: %+v; want it not valid, though there", got)
 		}
-		wantLog(t, log, `level=INFO msg="redis TIME is read again"`+"\n")
+		pass(s)
+		wantTrue(t, tracker, r)
+		wantLog(t, log, `level=WARN msg="process was paused: the region's time is not trusted until the next sample" for=4.999s`+"\n")
+
+		// Intervals alone do not restore trust, a sample does.
+		refused := readTimeFunc(func(context.Context) (int64, error) { return 0, errors.New("connection refused") })
+		r.fault.Store(&refused)
+		r.pause(time.Hour)
+		pass(10 * s)
+		if tracker.Reading().Valid {
+			t.Error("valid ten intervals after a pause, without a sample since")
+		}
+		r.fault.Store(nil)
+		pass(s)
+		wantTrue(t, tracker, r)
+
+		// A pause during a reading makes the sample as wide as the pause, and valid.
+		log.take()
+		r.roundTrip.Store(int64(100 * ms))
+		pass(1*s - 480*ms) // the next reading is on its way to Redis
+		r.pause(10 * s)
+		pass(100 * ms)
+		wantTrue(t, tracker, r)
+		if got := log.take(); !strings.Contains(got, "process was paused") {
+			t.Errorf("log is %q, want the pause", got)
+		}
 	})
 }
 
-// A Redis that does not answer costs its timeout and nothing else.
-func TestTrackerGivesUpAtTheTimeout(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tracker, r, log := track(t, clock.Options{Interval: 100 * ms, Timeout: 60 * ms})
-		pass(50 * ms)
-		r.trip.Store(int64(time.Hour))
+		registry, provider := newRegistry(t)
+		tracker, r, _, stop := track(t, clock.Options{Meter: provider.Meter("clock")})
+		ahead := time.Duration(epochUS-time.Now().UnixMicro()) * us // of the bubble's wall clock
+		r.stepped.Store(int64(2*s - ahead))
+		wantScrape(t, registry, "before the first sample", "regiond_clock_steps_total 0\n")
+		pass(ms)
+		for range 70 { // Redis gains 100 µs a second
+			pass(s)
+			r.stepped.Add(int64(100 * us))
+		}
 		pass(s)
-		if got := r.reads.Load(); got != 11 {
-			t.Errorf("%d reads, want one each interval: 11", got)
-		}
-		wantTrue(t, tracker, r)
-		wantLog(t, log, `level=WARN msg="redis TIME cannot be read: the region's time is extrapolated" error="context deadline exceeded"`+"\n")
-	})
-}
-
-// Nonsense from Redis is treated as no answer.
-func TestTrackerRefusesNonsense(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tracker, r, log := track(t, clock.Options{})
-		pass(500 * ms)
-		r.moved.Store(-2 * epochUS * int64(us)) // before 1970
+		wantScrape(t, registry, "with a fast clock", "regiond_clock_drift_ratio 0.0001\n"+
+			"regiond_clock_offset_seconds 2.007\n"+
+			"regiond_clock_steps_total 0\n"+
+			"regiond_clock_uncertainty_seconds 0.000501\n")
+		r.stepped.Add(-int64(time.Hour))
 		pass(s)
-		if got := tracker.Reading(); got.Age < s || got.NowUS < epochUS {
-			t.Errorf("reading is %+v, want the one from before", got)
-		}
-		if got := log.take(); !strings.Contains(got, "TIME must be between the years 1970 and 2112") {
-			t.Errorf("log is %q, want what was wrong", got)
-		}
-	})
-}
+		wantScrape(t, registry, "after a step", "regiond_clock_drift_ratio 0\n"+
+			"regiond_clock_offset_seconds -3597.993\n"+
+			"regiond_clock_steps_total 1\n"+
+			"regiond_clock_uncertainty_seconds 0.000501\n")
+		r.pause(10 * s)
+		wantScrape(t, registry, "after a pause", "regiond_clock_steps_total 1\n")
 
-// A tracker that was stopped vouches for nothing.
-func TestReadingAfterRunHasEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &redis{begun: time.Now()}
-		tracker, err := clock.New(clock.Options{Read: r.read})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*s+ms)
-		defer cancel()
-		if err := tracker.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		// Gauges end with Run at once, and the reading becomes invalid.
+		pass(s)
+		stop()
 		wantTrue(t, tracker, r)
+		wantScrape(t, registry, "after Run", "regiond_clock_steps_total 1\n")
 		pass(5 * s)
 		if tracker.Reading().Valid {
 			t.Error("valid five seconds after Run has ended")
@@ -254,32 +342,23 @@ func TestReadingAfterRunHasEnded(t *testing.T) {
 	})
 }
 
-// An end in the middle of a reading is no failure to log.
+// The end of Run during a reading is no failure to log.
 func TestRunEndsWhileReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &journal{}
-		tracker, err := clock.New(clock.Options{Logger: log.logger(), Read: func(ctx context.Context) (int64, error) {
-			<-ctx.Done()
-			return 0, ctx.Err()
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
-		defer cancel()
-		if err := tracker.Run(ctx); err != nil {
-			t.Errorf("Run ended with %v, want nil", err)
-		}
+		_, r, log, stop := track(t, clock.Options{})
+		r.roundTrip.Store(int64(time.Hour))
+		pass(100 * ms)
+		stop()
 		wantLog(t, log, "")
 	})
 }
 
-// For the race detector: everybody reads while samples and steps come in, and
-// nobody ever sees a time that no sample has left possible.
+// For the race detector: readings while samples and steps come in. None is a time
+// that no sample has left possible.
 func TestReadingFromEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tracker, r, _ := track(t, clock.Options{Interval: ms, Timeout: ms})
-		r.trip.Store(int64(100 * us))
+		tracker, r, _, _ := track(t, clock.Options{Interval: ms})
+		r.roundTrip.Store(int64(100 * us))
 		pass(10 * ms)
 		var wg sync.WaitGroup
 		for range 4 {
@@ -294,8 +373,17 @@ func TestReadingFromEverywhere(t *testing.T) {
 			})
 		}
 		pass(5 * ms)
-		r.moved.Add(int64(s))
+		r.stepped.Add(int64(s))
 		wg.Wait()
 		wantTrue(t, tracker, r)
 	})
+}
+
+func TestNewRefusesOptions(t *testing.T) {
+	read := func(context.Context) (int64, error) { return 0, nil }
+	for _, o := range []clock.Options{{}, {Read: read, Interval: -s}} {
+		if _, err := clock.New(o); err == nil {
+			t.Errorf("New(Interval %v) gave no error", o.Interval)
+		}
+	}
 }
