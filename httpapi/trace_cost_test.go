@@ -40,6 +40,6 @@ func TestTracingOffIsFree(t *testing.T) {
 	}
 }
 
-// offAllocations is what DESIGN.md and docs/tracing.md say that a check costs.
+// offAllocations is what DESIGN.md and docs/observe.md say that a check costs.
 // BenchmarkCheck asks the same.
 const offAllocations = 5

@@ -108,11 +108,11 @@ func compare(page map[string]metricsdoc.Metric, all map[string]*exposed) (differ
 	return differences
 }
 
-// TestMetricsPage holds docs/metrics.md against what daemons export, both ways: the
+// TestMetricsPage holds docs/observe.md against what daemons export, both ways: the
 // three regions of the demo under traffic, and one on a real Redis that goes away and
 // with a collector that never was there.
 func TestMetricsPage(t *testing.T) {
-	text, err := os.ReadFile("../../docs/metrics.md")
+	text, err := os.ReadFile("../../docs/observe.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,8 +43,8 @@ func TestOperationsListsTheAlerts(t *testing.T) {
 			severity[r.Alert] = r.Labels["severity"]
 		}
 	}
-	for _, wrong := range misplaced(read(t, "docs/operations.md"), severity) {
-		t.Errorf("docs/operations.md: %s", wrong)
+	for _, wrong := range misplaced(read(t, "docs/operate.md"), severity) {
+		t.Errorf("docs/operate.md: %s", wrong)
 	}
 }
 

@@ -61,7 +61,7 @@ func rules(t *testing.T) []rule {
 
 func page(t *testing.T) (map[string]metricsdoc.Metric, map[string]bool) {
 	t.Helper()
-	text := read(t, "docs/metrics.md")
+	text := read(t, "docs/observe.md")
 	metrics, err := metricsdoc.Parse(text)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func page(t *testing.T) (map[string]metricsdoc.Metric, map[string]bool) {
 func ambient(name string) bool { return slices.Contains([]string{"job", "instance"}, name) }
 
 // checkExpr says what in an expression is no PromQL, or speaks of metrics, labels
-// and values that docs/metrics.md does not have.
+// and values that docs/observe.md does not have.
 func checkExpr(expr string, metrics map[string]metricsdoc.Metric) error {
 	tree, err := parser.ParseExpr(expr)
 	if err != nil {
@@ -198,9 +198,9 @@ var template = regexp.MustCompile(`\$labels\.([a-z_]+)`)
 // labels that its expression leaves, and the page has a chapter about it.
 func TestAlertsAreExplained(t *testing.T) {
 	_, anchors := page(t)
-	const where = "https://github.com/regiond/regiond/blob/main/docs/metrics.md#"
+	const where = "https://github.com/regiond/regiond/blob/main/docs/observe.md#"
 	chapters := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^### (Regiond\w+)$`).FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^### (Regiond\w+)$`).FindAllStringSubmatch(read(t, "docs/observe.md"), -1) {
 		chapters[m[1]] = true
 	}
 	for _, r := range rules(t) {
@@ -227,12 +227,12 @@ func TestAlertsAreExplained(t *testing.T) {
 			}
 		}
 		if !chapters[r.Alert] {
-			t.Errorf("docs/metrics.md has no chapter about %s", r.Alert)
+			t.Errorf("docs/observe.md has no chapter about %s", r.Alert)
 		}
 		delete(chapters, r.Alert)
 	}
 	for name := range chapters {
-		t.Errorf("docs/metrics.md explains %s, which is no alert", name)
+		t.Errorf("docs/observe.md explains %s, which is no alert", name)
 	}
 }
 
