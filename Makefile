@@ -10,9 +10,11 @@ GOFUMPT     := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
 STATICCHECK := $(TOOLS)/staticcheck-$(STATICCHECK_VERSION)
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 
-# middleware is a module of its own, so that who imports it gets nothing else; the
-# Go example shows it from outside.
+# middleware is a module of its own and has no dependencies; the Go example imports it
+# as users do.
 MODULES := . middleware examples/go
+# Tests that need modules the program does without, such as Prometheus's parser.
+FOREIGN := test/foreign
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 10s
@@ -24,11 +26,14 @@ TAGS := chaos,chaoslong,compose
 # Debian keeps servers where only root looks for them.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
-.PHONY: help serve build test check chaos chaos-long mutants sim accuracy bench sizing fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
+.PHONY: help serve build test foreign check lines chaos chaos-long sim accuracy bench fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
 .DEFAULT_GOAL := help
 
-help: ## say what can be made
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+lines: ## print how large the code is
+	scripts/lines
 
 serve: ## start regiond on 127.0.0.1:8080, in memory, with no configuration
 	go run ./cmd/regiond serve
@@ -36,20 +41,19 @@ serve: ## start regiond on 127.0.0.1:8080, in memory, with no configuration
 build: ## build bin/regiond
 	go build -trimpath -buildvcs=auto -ldflags "-X main.version=$(VERSION)" -o bin/regiond ./cmd/regiond
 
-test: ## install what the tests need, then run them all
+test: ## install what the tests need, then run the tests of the program
 	scripts/test-deps
 	@failed=; for m in $(MODULES); do \
 		echo "CGO_ENABLED=1 go test -C $$m -race -shuffle=on -count=1 -timeout 15m ./..."; \
 		CGO_ENABLED=1 go test -C $$m -race -shuffle=on -count=1 -timeout 15m ./... || failed=yes; \
 	done; test -z "$$failed"
 
-mutants: ## plant small bugs, one by one, and see that tests fail; MUTANT=name for one
-	scripts/test-deps
-	go run ./test/mutants $(MUTANT)
+foreign: ## check deploy/ and docker-compose.multi.yml with other programs' parsers
+	@set -e; for m in $(FOREIGN); do echo "go test -C $$m ./..."; go test -C $$m -count=1 -timeout 8m ./...; done
 
 check: tools ## format, vet, lint, import rules, tidy go.mod
 	@out=$$($(GOFUMPT) -l .) && test -z "$$out" || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
-	@set -e; for m in $(MODULES); do cd $(CURDIR)/$$m; echo "check $$m"; \
+	@set -e; for m in $(MODULES) $(FOREIGN); do cd $(CURDIR)/$$m; echo "check $$m"; \
 		go vet -tags $(TAGS) ./...; \
 		$(STATICCHECK) -tags $(TAGS) ./...; \
 		$(GOLANGCI) run --build-tags $(TAGS) --config $(CURDIR)/.golangci.yml; \
@@ -76,9 +80,6 @@ chaos-long: ## every fault at three durations, then faults at random for CHAOSTI
 
 bench: ## measure what the goals are stated for, in about six minutes; needs redis-server
 	go run ./cmd/regiond/internal/bench
-
-sizing: ## measure what a decision costs here, and hold docs/performance.md's formula against it, in three minutes; needs redis-server
-	go test -run '^$$' -bench Sizing -benchtime 1x -v ./test/sizing
 
 sim: ## run worlds of regions in virtual time for SIMTIME (2m), or the one of SEED
 	go run ./test/sim/cmd/sim -time $(SIMTIME) $(if $(SEED),-seed $(SEED))

@@ -1,3 +1,5 @@
+// Package metricsdoc reads the tables of docs/metrics.md, so that tests can compare
+// the page with the exported metrics and with the alert rules.
 package metricsdoc
 
 import (
@@ -10,15 +12,13 @@ import (
 type Metric struct {
 	Name   string
 	Type   string // counter, gauge or histogram
-	Unit   string
 	Labels []Label
-	Says   string
 }
 
 // Label is one label of a metric.
 type Label struct {
 	Name string
-	// Values are all that it can have; nil when a topology or a build chooses them.
+	// Values are all possible values; nil if the topology or the build chooses them.
 	Values []string
 }
 
@@ -37,33 +37,31 @@ var (
 	quoted = regexp.MustCompile("`([^`]+)`")
 )
 
-// Parse returns the metrics of the page by name. A row that looks like one and is
-// none is an error, and so is a name that comes twice.
+// Parse returns the metrics of the page by name. A malformed row and a second row for
+// the same metric are errors.
 func Parse(page string) (map[string]Metric, error) {
 	metrics := map[string]Metric{}
 	for line := range strings.Lines(page) {
-		if !strings.HasPrefix(line, "| `") {
+		if !strings.HasPrefix(line, "| `regiond_") {
 			continue
 		}
 		m := row.FindStringSubmatch(strings.TrimSpace(line))
 		if m == nil {
-			return nil, fmt.Errorf("not a row of five cells about a metric: %.60s…", line)
+			return nil, fmt.Errorf("malformed row, want five cells: %.60s…", line)
 		}
-		if _, twice := metrics[m[1]]; twice {
+		if _, exists := metrics[m[1]]; exists {
 			return nil, fmt.Errorf("%s has two rows", m[1])
 		}
 		labels, err := parseLabels(m[4])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m[1], err)
 		}
-		metrics[m[1]] = Metric{Name: m[1], Type: m[2], Unit: m[3], Labels: labels, Says: m[5]}
+		metrics[m[1]] = Metric{Name: m[1], Type: m[2], Labels: labels}
 	}
 	return metrics, nil
 }
 
-// parseLabels reads "`name`: `value` `value`; `name`: in words", or "–" for none.
-// Values in backticks are all there are, unless the cell speaks of others in words
-// before them.
+// parseLabels reads "`name`: `value` `value`; `name`: description", or "–" for none.
 func parseLabels(cell string) ([]Label, error) {
 	if cell == "–" {
 		return nil, nil
@@ -84,15 +82,4 @@ func parseLabels(cell string) ([]Label, error) {
 		labels = append(labels, l)
 	}
 	return labels, nil
-}
-
-var heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
-
-// Anchors returns the places of the page that a link can lead to.
-func Anchors(page string) map[string]bool {
-	anchors := map[string]bool{}
-	for _, m := range heading.FindAllStringSubmatch(page, -1) {
-		anchors[strings.ReplaceAll(strings.ToLower(m[1]), " ", "-")] = true
-	}
-	return anchors
 }
