@@ -63,7 +63,7 @@ type digest struct {
 }
 
 func newDigest(number uint64, of string, live iter.Seq[[]wire.Group]) *digest {
-	d := &digest{of: of, chunk: wire.Chunk{Digest: number}}
+	d := &digest{of: of, chunk: wire.Chunk{Snapshot: number}}
 	d.next, d.stop = iter.Pull(pieces(live))
 	d.groups, _ = d.next() // none: an empty digest is one chunk without groups
 	d.look()
@@ -122,7 +122,7 @@ func pieces(live iter.Seq[[]wire.Group]) iter.Seq[[]wire.Group] {
 }
 
 // requested takes a request for our totals. It returns the region that asks.
-func (m *Mesh) requested(r *wire.DigestRequest, size int, span trace.Span) (string, error) {
+func (m *Mesh) requested(r *wire.SnapshotRequest, size int, span trace.Span) (string, error) {
 	from := r.From.Region
 	if !m.o.Known(from) {
 		return "", &refusal{reasonStranger, fmt.Sprintf("region %.80q is not in the topology", from)}
@@ -131,7 +131,7 @@ func (m *Mesh) requested(r *wire.DigestRequest, size int, span trace.Span) (stri
 		return from, nil
 	}
 	m.metrics.heard(kindRequest, from, size)
-	if r.Echo && from != m.o.Self.Region && !slices.Contains(m.answers.echoes, from) {
+	if r.OwnState && from != m.o.Self.Region && !slices.Contains(m.answers.echoes, from) {
 		m.answers.echoes = append(m.answers.echoes, from)
 	}
 	for _, missing := range r.Missing {

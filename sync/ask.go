@@ -82,9 +82,9 @@ func (m *Mesh) askDue(now time.Duration) {
 }
 
 func (m *Mesh) request(region string, echo bool, a *asking, now time.Duration) {
-	m.outbox.buf = wire.AppendDigestRequest(m.outbox.buf[:0], &wire.DigestRequest{From: m.o.Self, Echo: echo, Missing: m.missing(region, now)})
-	span := m.start(context.Background(), trace.SpanKindProducer, "request", SubjectDigest+region, nil)
-	err := m.o.Bus.Publish(SubjectDigest+region, m.outbox.buf, header(span)...)
+	m.outbox.buf = wire.AppendSnapshotRequest(m.outbox.buf[:0], &wire.SnapshotRequest{From: m.o.Self, OwnState: echo, Missing: m.missing(region, now)})
+	span := m.start(context.Background(), trace.SpanKindProducer, "request", SubjectSnapshot+region, nil)
+	err := m.o.Bus.Publish(SubjectSnapshot+region, m.outbox.buf, header(span)...)
 	concluded(span, err, "bus")
 	m.told(kindRequest, err)
 	if err != nil {

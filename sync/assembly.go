@@ -17,12 +17,12 @@ type assembly struct {
 // add notes a chunk and reports whether the digest is whole by that. Chunks of an
 // older digest, and repeated ones, change nothing. wire bounds the index.
 func (a *assembly) add(c wire.Chunk) bool {
-	if c.Digest < a.digest {
+	if c.Snapshot < a.digest {
 		return false
 	}
-	if c.Digest > a.digest {
+	if c.Snapshot > a.digest {
 		a.reset()
-		a.digest = c.Digest
+		a.digest = c.Snapshot
 	}
 	word, bit := int(c.Index/64), uint64(1)<<(c.Index%64)
 	for len(a.seen) <= word {

@@ -16,17 +16,17 @@ type dumbAssembly struct {
 }
 
 func (d *dumbAssembly) add(c wire.Chunk) bool {
-	d.newest = max(d.newest, c.Digest)
-	if c.Digest != d.newest {
+	d.newest = max(d.newest, c.Snapshot)
+	if c.Snapshot != d.newest {
 		return false
 	}
 	d.heard[c] = true
-	if d.done[c.Digest] {
+	if d.done[c.Snapshot] {
 		return false
 	}
 	for last := range d.heard {
-		if last.Digest == c.Digest && last.Index+1 == last.Count && d.all(last) {
-			d.done[c.Digest] = true
+		if last.Snapshot == c.Snapshot && last.Index+1 == last.Count && d.all(last) {
+			d.done[c.Snapshot] = true
 			return true
 		}
 	}
@@ -37,7 +37,7 @@ func (d *dumbAssembly) add(c wire.Chunk) bool {
 func (d *dumbAssembly) all(last wire.Chunk) bool {
 	indexes := map[uint32]bool{}
 	for c := range d.heard {
-		if c.Digest == last.Digest {
+		if c.Snapshot == last.Snapshot {
 			indexes[c.Index] = true
 		}
 	}
@@ -65,7 +65,7 @@ func TestAssemblyIsWholeWhenAllChunksWereHeard(t *testing.T) {
 			case 2: // one out of order, or twice
 				index = rapid.Uint32Range(0, sizes[digest-1]-1).Draw(rt, "index")
 			}
-			c := wire.Chunk{Digest: at, Index: min(index, sizes[at-1]-1), Count: sizes[at-1]}
+			c := wire.Chunk{Snapshot: at, Index: min(index, sizes[at-1]-1), Count: sizes[at-1]}
 			if streamed && c.Index+1 < c.Count {
 				c.Count = c.Index + 2
 			}

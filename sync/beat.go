@@ -32,7 +32,7 @@ func (m *Mesh) beat(leaving bool) {
 		return
 	}
 	view := m.o.View()
-	b := wire.Beat{
+	b := wire.Heartbeat{
 		From: m.o.Self, Seq: m.outbox.seq + 1, TimeUS: m.o.TimeUS(),
 		Acks:    m.roster.acks(now),
 		Members: view.Members, Topology: view.Topology, Weights: view.Weights,
@@ -41,8 +41,8 @@ func (m *Mesh) beat(leaving bool) {
 		Full:     m.o.Totals.Full(),
 		Key:      m.o.Key.Fingerprint(),
 	}
-	m.outbox.buf = wire.AppendBeat(m.outbox.buf[:0], &b)
-	_ = m.publish(kindBeat, SubjectBeat+m.o.Self.Region, b.TimeUS, nil) // counted and logged there
+	m.outbox.buf = wire.AppendHeartbeat(m.outbox.buf[:0], &b)
+	_ = m.publish(kindBeat, SubjectHeartbeat+m.o.Self.Region, b.TimeUS, nil) // counted and logged there
 }
 
 // acks is what we acknowledge: the processes heard lately, the latest first when

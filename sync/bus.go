@@ -15,8 +15,8 @@ type Bus interface {
 	// gone, ErrTooLarge that it would be every time. data is not kept. header travels
 	// beside it, for nearly all messages none.
 	Publish(subject string, data []byte, header ...Field) error
-	// Messages delivers what others publish on rl.v1.usage.*, rl.v1.beat.* and
-	// rl.v1.digest.<own region>, those of one publisher in its order. It is bounded:
+	// Messages delivers what others publish on rl.v1.usage.*, rl.v1.heartbeat.* and
+	// rl.v1.snapshot.<own region>, those of one publisher in its order. It is bounded:
 	// what does not fit is dropped, and Drops says so. Our own messages may come back.
 	Messages() <-chan Message
 	// Gaps has something in it after a connection was made: what either side published
@@ -49,7 +49,7 @@ const (
 // Subjects. A tenant is never part of one; the last word is the author's region,
 // or for a digest request the region that is asked.
 const (
-	SubjectUsage  = "rl.v1.usage."
-	SubjectBeat   = "rl.v1.beat."
-	SubjectDigest = "rl.v1.digest."
+	SubjectUsage     = "rl.v1.usage."
+	SubjectHeartbeat = "rl.v1.heartbeat."
+	SubjectSnapshot  = "rl.v1.snapshot."
 )

@@ -21,7 +21,7 @@ func (n *node) chunks() func() []wire.Usage {
 		if !strings.HasPrefix(m.Subject, meshsync.SubjectUsage) {
 			return
 		}
-		if u, err := wire.DecodeUsage(m.Data); err == nil && u.Chunk.Digest != 0 {
+		if u, err := wire.DecodeUsage(m.Data); err == nil && u.Chunk.Snapshot != 0 {
 			seen = append(seen, *u)
 		}
 	})
@@ -49,7 +49,7 @@ func TestOneDigestForAllWhoJoin(t *testing.T) {
 		sleep(time.Second)
 		var own, back int
 		for _, u := range sent() {
-			if u.Of == "" {
+			if u.Origin == "" {
 				own++
 			} else {
 				back++
@@ -131,8 +131,8 @@ func TestEchoIsForItsRegionOnly(t *testing.T) {
 		eu, us, ap := nodes[0], nodes[1], nodes[2]
 		c := eu.cell(77)
 		echo := wire.AppendUsage(nil, &wire.Usage{
-			From: us.self, Seq: ap.knows(us).Seq + 1, TimeUS: us.timeUS(), Of: "eu", Chunk: wire.Chunk{Digest: 99, Count: 1},
-			Groups: []wire.Group{{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Epochs: []int64{c.Epoch}, Units: []int64{8}}},
+			From: us.self, Seq: ap.knows(us).Seq + 1, TimeUS: us.timeUS(), Origin: "eu", Chunk: wire.Chunk{Snapshot: 99, Count: 1},
+			Groups: []wire.Group{{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Generations: []int64{c.Epoch}, Units: []int64{8}}},
 		})
 		us.kill()
 		sleep(oneWay)
@@ -274,15 +274,15 @@ func TestDigestsDoNotCrowdOutTheRest(t *testing.T) {
 			eu.totals.Admit(1, eu.cell(uint64(i)))
 		}
 		sleep(time.Second)
-		request := wire.AppendDigestRequest(nil, &wire.DigestRequest{From: us.self})
+		request := wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: us.self})
 		sent := eu.chunks()
 		for range 100 {
-			eu.bus.Inject(meshsync.SubjectDigest+"eu", request)
+			eu.bus.Inject(meshsync.SubjectSnapshot+"eu", request)
 			sleep(100 * time.Millisecond)
 		}
 		digests := map[uint64]bool{}
 		for _, u := range sent() {
-			digests[u.Chunk.Digest] = true
+			digests[u.Chunk.Snapshot] = true
 		}
 		// Ten chunks take 360 ms; then there is a rest of twice that.
 		if len(digests) < 8 || len(digests) > 10 {
@@ -310,7 +310,7 @@ func TestNobodyAsksWhileADigestComesIn(t *testing.T) {
 		us := w.join("us", "a", 2, 0)
 		requests := 0
 		us.bus.Spy(func(m meshsync.Message) {
-			if m.Subject == meshsync.SubjectDigest+"eu" {
+			if m.Subject == meshsync.SubjectSnapshot+"eu" {
 				requests++
 			}
 		})
@@ -343,7 +343,7 @@ func TestRefusedRequestIsNotPutOff(t *testing.T) {
 		sleep(time.Second)
 		us := w.newNode("us", "a", 20, 0)
 		us.totals = meshtest.NewTotals("us", w.now)
-		us.bus.Inject(meshsync.SubjectBeat+"eu", wire.AppendBeat(nil, &wire.Beat{
+		us.bus.Inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &wire.Heartbeat{
 			From: eu.self, Seq: 1, TimeUS: eu.timeUS(), Members: []string{"eu"}, Topology: 7,
 		}))
 		us.bus.Down()
@@ -375,7 +375,7 @@ func TestRequestsGoOutInOrder(t *testing.T) {
 		sleep(5 * time.Second)
 		var asked []string
 		first.bus.Spy(func(m meshsync.Message) {
-			if region, ok := strings.CutPrefix(m.Subject, meshsync.SubjectDigest); ok {
+			if region, ok := strings.CutPrefix(m.Subject, meshsync.SubjectSnapshot); ok {
 				asked = append(asked, region)
 			}
 		})

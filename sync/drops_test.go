@@ -70,7 +70,7 @@ func TestCatchesUpOnceASecond(t *testing.T) {
 				eu.start(pieced{eu.totals})
 				sent, heard := 0, eu.counter("regiond.sync.received", "kind", "usage")
 				eu.bus.Spy(func(m meshsync.Message) {
-					if u, err := wire.DecodeUsage(m.Data); err != nil || u.Chunk.Digest == 0 {
+					if u, err := wire.DecodeUsage(m.Data); err != nil || u.Chunk.Snapshot == 0 {
 						sent++
 					}
 				})

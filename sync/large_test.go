@@ -33,7 +33,7 @@ func TestTooLargeGoesOutInPieces(t *testing.T) {
 		c := eu.cell(1)
 		g := wire.Group{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket}
 		for i := range uint64(5_000) {
-			g.IDs, g.Epochs, g.Units = append(g.IDs, i), append(g.Epochs, c.Epoch), append(g.Units, 9_000)
+			g.IDs, g.Generations, g.Units = append(g.IDs, i), append(g.Generations, c.Epoch), append(g.Units, 9_000)
 		}
 		if err := eu.totals.Fold("eu", eu.timeUS(), w.now(), []wire.Group{g}); err != nil {
 			t.Fatal(err)

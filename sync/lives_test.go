@@ -85,8 +85,8 @@ func TestLateMessagesChangeNothing(t *testing.T) {
 			t.Errorf("before: %+v\nafter: %+v", before, after)
 		}
 		// The newest beat of all acknowledges less than those before.
-		b := wire.Beat{From: eu.self, Seq: us.knows(eu).Seq + 1, TimeUS: eu.timeUS(), Acks: []wire.Ack{{Process: us.self, Seq: 1, ReceivedUS: 1}}}
-		us.bus.Inject(meshsync.SubjectBeat+"eu", wire.AppendBeat(nil, &b))
+		b := wire.Heartbeat{From: eu.self, Seq: us.knows(eu).Seq + 1, TimeUS: eu.timeUS(), Acks: []wire.Ack{{Process: us.self, Seq: 1, ReceivedUS: 1}}}
+		us.bus.Inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &b))
 		acked := us.knows(eu).Acked
 		sleep(0)
 		if p := us.knows(eu); p.Acked != acked || p.Seq != b.Seq {
@@ -109,7 +109,7 @@ func TestOwnMessagesAreNoNews(t *testing.T) {
 		for _, m := range sent {
 			eu.bus.Inject(m.Subject, m.Data)
 		}
-		eu.bus.Inject(meshsync.SubjectDigest+"eu", wire.AppendDigestRequest(nil, &wire.DigestRequest{From: eu.self}))
+		eu.bus.Inject(meshsync.SubjectSnapshot+"eu", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: eu.self}))
 		sleep(0)
 		if !reflect.DeepEqual(before, eu.Peers()) {
 			t.Errorf("before: %+v\nafter: %+v", before, eu.Peers())

@@ -82,7 +82,7 @@ type Options struct {
 	Checks func(groups []wire.Group) []trace.SpanContext
 }
 
-// Advertised is the part of a beat that the region's view decides; wire.Beat says
+// Advertised is the part of a beat that the region's view decides; wire.Heartbeat says
 // what the fields mean.
 type Advertised struct {
 	Members  []string

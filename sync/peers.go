@@ -58,7 +58,7 @@ func (p *peer) distrust() {
 // beat takes what a beat says. ours is when we sent the message that it
 // acknowledges, known only when ok; receivedUS is our store clock. It reports whether a
 // view may depend on the difference, and what was learnt about the two clocks.
-func (r *roster) beat(b *wire.Beat, ours sending, ok bool, receivedUS int64, now time.Duration) (changed bool, e Exchange) {
+func (r *roster) beat(b *wire.Heartbeat, ours sending, ok bool, receivedUS int64, now time.Duration) (changed bool, e Exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.peers[nameOf(b.From)]
@@ -100,7 +100,7 @@ func (p *peer) trip(d time.Duration) {
 }
 
 // ackOf is what a beat says about us; the zero Ack when it does not mention us.
-func ackOf(b *wire.Beat, self quota.Process) wire.Ack {
+func ackOf(b *wire.Heartbeat, self quota.Process) wire.Ack {
 	for _, a := range b.Acks {
 		if a.Process == self {
 			return a

@@ -283,7 +283,7 @@ func TestBeatsAreCoalesced(t *testing.T) {
 		eu := three(w)[0]
 		beats := 0
 		eu.bus.Spy(func(m meshsync.Message) {
-			if m.Subject == meshsync.SubjectBeat+"eu" {
+			if m.Subject == meshsync.SubjectHeartbeat+"eu" {
 				beats++
 			}
 		})

@@ -52,7 +52,7 @@ func TestPoisonChangesNothing(t *testing.T) {
 
 func poisons(w *world, nodes []*node) []poison {
 	eu, us := nodes[0], nodes[1]
-	const usage, beat, digest = meshsync.SubjectUsage, meshsync.SubjectBeat, meshsync.SubjectDigest
+	const usage, beat, digest = meshsync.SubjectUsage, meshsync.SubjectHeartbeat, meshsync.SubjectSnapshot
 	seq := us.knows(eu).Seq
 	random := make([]byte, 300)
 	for i := range random {
@@ -61,7 +61,7 @@ func poisons(w *world, nodes []*node) []poison {
 	c := eu.cell(1)
 	group := wire.Group{
 		Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket,
-		IDs: []uint64{1, 2}, Epochs: []int64{c.Epoch, c.Epoch}, Units: []int64{900, 901},
+		IDs: []uint64{1, 2}, Generations: []int64{c.Epoch, c.Epoch}, Units: []int64{900, 901},
 	}
 	change := func(f func(u *wire.Usage)) []byte {
 		g := group
@@ -69,10 +69,10 @@ func poisons(w *world, nodes []*node) []poison {
 		f(&u)
 		return wire.AppendUsage(nil, &u)
 	}
-	heartbeat := func(f func(b *wire.Beat)) []byte {
-		b := wire.Beat{From: eu.self, Seq: seq + 1, TimeUS: eu.timeUS(), Members: []string{"us"}, Topology: 1}
+	heartbeat := func(f func(b *wire.Heartbeat)) []byte {
+		b := wire.Heartbeat{From: eu.self, Seq: seq + 1, TimeUS: eu.timeUS(), Members: []string{"us"}, Topology: 1}
 		f(&b)
-		return wire.AppendBeat(nil, &b)
+		return wire.AppendHeartbeat(nil, &b)
 	}
 	good := change(func(*wire.Usage) {})
 	other := quota.Process{Region: "us", Instance: "x", Boot: 1}
@@ -82,12 +82,12 @@ func poisons(w *world, nodes []*node) []poison {
 		{"truncated", usage + "eu", good[:len(good)/2], "malformed"},
 		{"too large", usage + "eu", bytes.Repeat([]byte{1}, wire.MaxMessage+1), "size"},
 		{"of another version", usage + "eu", append([]byte{0x08, 0x63}, good[2:]...), "version"},
-		{"a beat among usage", usage + "eu", heartbeat(func(*wire.Beat) {}), "malformed"},
+		{"a beat among usage", usage + "eu", heartbeat(func(*wire.Heartbeat) {}), "malformed"},
 		{"another region's name", usage + "eu", change(func(u *wire.Usage) { u.From = other }), "author"},
-		{"another region's subject", beat + "ap", heartbeat(func(*wire.Beat) {}), "author"},
+		{"another region's subject", beat + "ap", heartbeat(func(*wire.Heartbeat) {}), "author"},
 		{"a region nobody knows", usage + "mars", change(func(u *wire.Usage) { u.From.Region = "mars" }), "stranger"},
-		{"a request by such", digest + "us", wire.AppendDigestRequest(nil, &wire.DigestRequest{From: quota.Process{Region: "mars", Instance: "a", Boot: 1}}), "stranger"},
-		{"a request to another region", digest + "eu", wire.AppendDigestRequest(nil, &wire.DigestRequest{From: nodes[2].self}), "author"},
+		{"a request by such", digest + "us", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: quota.Process{Region: "mars", Instance: "a", Boot: 1}}), "stranger"},
+		{"a request to another region", digest + "eu", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: nodes[2].self}), "author"},
 		{"a subject that is none", "rl.v1.other.eu", good, "malformed"},
 		{"an earlier life", usage + "ap", change(func(u *wire.Usage) { u.From = quota.Process{Region: "ap", Instance: "a", Boot: 1} }), "stale"},
 		{"units below zero", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].Units = []int64{-1, 1} }), "range"},
@@ -99,9 +99,9 @@ func poisons(w *world, nodes []*node) []poison {
 			u.Groups[0].Bucket = u.TimeUS / u.Groups[0].BucketUS
 		}), "future"},
 		{"a number out of reach", usage + "eu", change(func(u *wire.Usage) { u.Seq = 1 << 60 }), "range"},
-		{"a beat out of reach", beat + "eu", heartbeat(func(b *wire.Beat) { b.Seq = 1 << 60 }), "range"},
-		{"an echo of its own", usage + "eu", change(func(u *wire.Usage) { u.Of = "eu" }), "range"},
-		{"no time", beat + "eu", heartbeat(func(b *wire.Beat) { b.TimeUS = 0 }), "range"},
+		{"a beat out of reach", beat + "eu", heartbeat(func(b *wire.Heartbeat) { b.Seq = 1 << 60 }), "range"},
+		{"an echo of its own", usage + "eu", change(func(u *wire.Usage) { u.Origin = "eu" }), "range"},
+		{"no time", beat + "eu", heartbeat(func(b *wire.Heartbeat) { b.TimeUS = 0 }), "range"},
 	}
 }
 
@@ -111,8 +111,8 @@ func TestRefusalsAreLoggedOnceASecond(t *testing.T) {
 		us := three(w)[1]
 		for range 1500 {
 			us.bus.Inject(meshsync.SubjectUsage+"eu", []byte("?"))
-			us.bus.Inject(meshsync.SubjectBeat+"ap", []byte("?"))
-			us.bus.Inject(meshsync.SubjectBeat+"mars", []byte("?"))
+			us.bus.Inject(meshsync.SubjectHeartbeat+"ap", []byte("?"))
+			us.bus.Inject(meshsync.SubjectHeartbeat+"mars", []byte("?"))
 			sleep(time.Millisecond)
 		}
 		if n := us.log.count("message refused"); n != 2*3 {
@@ -131,8 +131,8 @@ func TestCrowdIsBounded(t *testing.T) {
 		nodes := three(w)
 		us := nodes[1]
 		for i := range meshsync.MaxProcesses + 50 {
-			b := wire.Beat{From: quota.Process{Region: "eu", Instance: "x" + string(rune('0'+i%10)) + time.Duration(i).String(), Boot: 5}, Seq: 1, TimeUS: 1}
-			us.bus.Inject(meshsync.SubjectBeat+"eu", wire.AppendBeat(nil, &b))
+			b := wire.Heartbeat{From: quota.Process{Region: "eu", Instance: "x" + string(rune('0'+i%10)) + time.Duration(i).String(), Boot: 5}, Seq: 1, TimeUS: 1}
+			us.bus.Inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &b))
 		}
 		sleep(0)
 		if n := len(us.Peers()); n != meshsync.MaxProcesses {

@@ -186,13 +186,13 @@ func messages(groups []wire.Group) [][]wire.Group {
 func (m *Mesh) sendUsage(of string, chunk wire.Chunk, groups []wire.Group, span trace.Span) error {
 	u := wire.Usage{
 		From: m.o.Self, Seq: m.outbox.seq + 1, TimeUS: m.o.TimeUS(),
-		Of: of, Chunk: chunk, Groups: groups,
+		Origin: of, Chunk: chunk, Groups: groups,
 	}
 	if of != "" {
-		u.OfTimeUS, _ = m.o.Totals.ClockUS(of, m.o.Now())
+		u.OriginTimeUS, _ = m.o.Totals.ClockUS(of, m.o.Now())
 	}
 	kind := kindUsage
-	if chunk.Digest != 0 {
+	if chunk.Snapshot != 0 {
 		kind = kindDigest
 	}
 	m.outbox.buf = wire.AppendUsage(m.outbox.buf[:0], &u)

@@ -107,9 +107,9 @@ func TestOutboxOutlivesTheBus(t *testing.T) {
 	bubble(t, func(w *world) {
 		nodes := three(w)
 		eu, us := nodes[0], nodes[1]
-		var beats []wire.Beat
+		var beats []wire.Heartbeat
 		eu.bus.Spy(func(m meshsync.Message) {
-			if b, err := wire.DecodeBeat(m.Data); err == nil {
+			if b, err := wire.DecodeHeartbeat(m.Data); err == nil {
 				beats = append(beats, *b)
 			}
 		})
@@ -128,7 +128,7 @@ func TestOutboxOutlivesTheBus(t *testing.T) {
 		if !maps.Equal(us.totals.Of("eu"), eu.totals.Of("eu")) {
 			t.Errorf("us counts %d of eu's %d totals, or other units", len(us.totals.Of("eu")), len(eu.totals.Of("eu")))
 		}
-		worst := slices.MaxFunc(beats, func(a, b wire.Beat) int { return cmp.Compare(a.UnsentMS, b.UnsentMS) })
+		worst := slices.MaxFunc(beats, func(a, b wire.Heartbeat) int { return cmp.Compare(a.UnsentMS, b.UnsentMS) })
 		if last := beats[len(beats)-1]; worst.UnsentMS < 2000 || last.UnsentMS != 0 {
 			t.Errorf("for 2.5 s nothing was taken; beats say %d ms, and at last %d", worst.UnsentMS, last.UnsentMS)
 		}
@@ -143,7 +143,7 @@ func TestRollingDigestHealsWhatNobodyMissed(t *testing.T) {
 		for i := range 1000 {
 			c := eu.cell(uint64(i))
 			// Folded as a sibling's, it is published already and leaves by no other way.
-			g := wire.Group{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Epochs: []int64{c.Epoch}, Units: []int64{9}}
+			g := wire.Group{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Generations: []int64{c.Epoch}, Units: []int64{9}}
 			if err := eu.totals.Fold("eu", eu.timeUS(), w.now(), []wire.Group{g}); err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +176,7 @@ func TestRollingDigestOfManyBucketsGoesRoundInTime(t *testing.T) {
 		for b := range buckets {
 			g := wire.Group{Limit: "standard.fine", WindowUS: 60_000_000, BucketUS: 6_000_000, Bucket: eu.timeUS()/6_000_000 - int64(b)}
 			for id := range uint64(ids) {
-				g.IDs, g.Epochs, g.Units = append(g.IDs, id), append(g.Epochs, 1+g.Bucket*g.BucketUS), append(g.Units, 9)
+				g.IDs, g.Generations, g.Units = append(g.IDs, id), append(g.Generations, 1+g.Bucket*g.BucketUS), append(g.Units, 9)
 			}
 			groups = append(groups, g)
 		}

@@ -40,17 +40,17 @@ func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (st
 			return region, err
 		}
 		return region, m.usage(region, u, size, span)
-	case SubjectBeat:
-		b, err := wire.DecodeBeat(msg.Data)
+	case SubjectHeartbeat:
+		b, err := wire.DecodeHeartbeat(msg.Data)
 		if err != nil {
 			return region, err
 		}
 		return region, m.heartbeat(region, b, size)
-	case SubjectDigest:
+	case SubjectSnapshot:
 		if region != m.o.Self.Region {
 			return region, &refusal{string(wire.ReasonAuthor), fmt.Sprintf("a request to region %.80q", region)}
 		}
-		r, err := wire.DecodeDigestRequest(msg.Data)
+		r, err := wire.DecodeSnapshotRequest(msg.Data)
 		if err != nil {
 			return "", err
 		}
@@ -61,7 +61,7 @@ func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (st
 
 // stranger refuses what comes from a region that is not of our topology.
 func (m *Mesh) stranger(prefix, region string) bool {
-	if prefix == SubjectDigest || m.o.Known(region) {
+	if prefix == SubjectSnapshot || m.o.Known(region) {
 		return false
 	}
 	m.refuse("", reasonStranger, fmt.Errorf("region %.80q is not in the topology", region))
@@ -74,8 +74,8 @@ func (m *Mesh) usage(region string, u *wire.Usage, size int, span trace.Span) er
 	if ours, err := m.check(region, u.From, u.Seq, now); ours || err != nil {
 		return err
 	}
-	echo := u.Of == m.o.Self.Region
-	if u.Of == region {
+	echo := u.Origin == m.o.Self.Region
+	if u.Origin == region {
 		return &refusal{string(wire.ReasonRange), "of names the author's own region"}
 	}
 	if author, clockUS := m.accountable(u, region, heardUS, now); author != "" {
@@ -84,7 +84,7 @@ func (m *Mesh) usage(region string, u *wire.Usage, size int, span trace.Span) er
 		}
 	}
 	kind := kindUsage
-	if u.Chunk.Digest != 0 {
+	if u.Chunk.Snapshot != 0 {
 		kind = kindDigest
 	}
 	m.metrics.heard(kind, region, size)
@@ -94,7 +94,7 @@ func (m *Mesh) usage(region string, u *wire.Usage, size int, span trace.Span) er
 			attribute.Int(attrTotals, totals(u.Groups)), attribute.Bool("regiond.gap", a.gap))
 	}
 	m.arrived(u.From, a)
-	if u.Chunk.Digest != 0 && (u.Of == "" || echo) {
+	if u.Chunk.Snapshot != 0 && (u.Origin == "" || echo) {
 		m.digested(u.From, u.Chunk, echo, now)
 	}
 	return nil
@@ -105,13 +105,13 @@ func (m *Mesh) usage(region string, u *wire.Usage, size int, span trace.Span) er
 func (m *Mesh) accountable(u *wire.Usage, region string, heardUS int64, now time.Duration) (author string, clockUS int64) {
 	clockUS = m.roster.clock(u.From, u.Seq, u.TimeUS, now)
 	switch {
-	case u.Of == "":
+	case u.Origin == "":
 		return region, clockUS
-	case u.Of == m.o.Self.Region:
+	case u.Origin == m.o.Self.Region:
 		// Our own totals are numbered by our own clock, whoever kept them for us.
-		return u.Of, heardUS
-	case m.o.Known(u.Of) && !m.roster.hears(u.Of, now):
-		return u.Of, m.clockOf(u, clockUS, now)
+		return u.Origin, heardUS
+	case m.o.Known(u.Origin) && !m.roster.hears(u.Origin, now):
+		return u.Origin, m.clockOf(u, clockUS, now)
 	default: // whom we hear speaks for itself
 		return "", 0
 	}
@@ -121,17 +121,17 @@ func (m *Mesh) accountable(u *wire.Usage, region string, heardUS int64, now time
 // author's: what the author says, for what it holds is numbered by that; else what we
 // know; else its own clock, which may be far off.
 func (m *Mesh) clockOf(u *wire.Usage, clockUS int64, now time.Duration) int64 {
-	if u.OfTimeUS != 0 {
-		return u.OfTimeUS + clockUS - u.TimeUS
+	if u.OriginTimeUS != 0 {
+		return u.OriginTimeUS + clockUS - u.TimeUS
 	}
-	if us, known := m.o.Totals.ClockUS(u.Of, now); known {
+	if us, known := m.o.Totals.ClockUS(u.Origin, now); known {
 		return us
 	}
 	return clockUS
 }
 
 // heartbeat takes a beat.
-func (m *Mesh) heartbeat(region string, b *wire.Beat, size int) error {
+func (m *Mesh) heartbeat(region string, b *wire.Heartbeat, size int) error {
 	now, heardUS := m.o.Now(), m.o.TimeUS()
 	if ours, err := m.check(region, b.From, b.Seq, now); ours || err != nil {
 		return err

@@ -42,8 +42,8 @@ func TestRelayOfWhoIsHeardIsIgnored(t *testing.T) {
 		c := eu.cell(77)
 		relay := func() []byte {
 			return wire.AppendUsage(nil, &wire.Usage{
-				From: us.self, Seq: ap.knows(us).Seq + 1, TimeUS: us.timeUS(), Of: "eu",
-				Groups: []wire.Group{{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Epochs: []int64{c.Epoch}, Units: []int64{8}}},
+				From: us.self, Seq: ap.knows(us).Seq + 1, TimeUS: us.timeUS(), Origin: "eu",
+				Groups: []wire.Group{{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Generations: []int64{c.Epoch}, Units: []int64{8}}},
 			})
 		}
 		ap.bus.Inject(meshsync.SubjectUsage+"us", relay())

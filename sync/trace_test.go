@@ -67,7 +67,7 @@ func TestPublicationIsFollowed(t *testing.T) {
 	bubble(t, func(w *world) {
 		eu, us := w.joinTraced("eu", 1, sdktrace.AlwaysSample()), w.joinTraced("us", 2, sdktrace.AlwaysSample())
 		sleep(2 * time.Second)
-		if len(eu.header[meshsync.SubjectBeat+"eu"]) > 0 || len(eu.named("publish rl.v1.usage.eu")) > 0 {
+		if len(eu.header[meshsync.SubjectHeartbeat+"eu"]) > 0 || len(eu.named("publish rl.v1.usage.eu")) > 0 {
 			t.Errorf("beats or nothing at all are traced: %v", eu.header)
 		}
 		eu.waiting = []trace.SpanContext{sampledCheck(1), sampledCheck(2)}

@@ -95,10 +95,10 @@ func (c *benchCrowded) told(region string, at time.Duration) error {
 	for back := range int64(c.Buckets) {
 		g.Bucket = now/g.BucketUS - back
 		for first := 0; first < c.Count; first += wire.MaxEntries {
-			g.IDs, g.Epochs, g.Units = g.IDs[:0], g.Epochs[:0], g.Units[:0]
+			g.IDs, g.Generations, g.Units = g.IDs[:0], g.Generations[:0], g.Units[:0]
 			for i := c.First + first; i < c.First+min(first+wire.MaxEntries, c.Count); i++ {
 				g.IDs = append(g.IDs, c.id(i))
-				g.Epochs, g.Units = append(g.Epochs, c.epoch(i)), append(g.Units, benchUnits(i, 0))
+				g.Generations, g.Units = append(g.Generations, c.epoch(i)), append(g.Units, benchUnits(i, 0))
 			}
 			if err := c.ledger.Fold(region, now, at, []wire.Group{g}); err != nil {
 				return err

@@ -79,16 +79,16 @@ type procsPoison struct {
 }
 
 func procsPoisons(t *testing.T) []procsPoison {
-	const usage, beat = meshsync.SubjectUsage + "eu-west", meshsync.SubjectBeat + "eu-west"
+	const usage, beat = meshsync.SubjectUsage + "eu-west", meshsync.SubjectHeartbeat + "eu-west"
 	nowUS := time.Now().UnixMicro()
 	// eu-west has no process of that name: what is taken would be news.
 	forged := func(region string, entries int) []byte {
 		u := wire.Usage{From: quota.Process{Region: region, Instance: "forged", Boot: 1}, Seq: 1, TimeUS: nowUS}
 		month := (720 * time.Hour).Microseconds()
 		group := wire.Group{Limit: "standard.monthly", WindowUS: month, BucketUS: month, Bucket: nowUS / month}
-		group.IDs, group.Epochs, group.Units = make([]uint64, entries), make([]int64, entries), make([]int64, entries)
+		group.IDs, group.Generations, group.Units = make([]uint64, entries), make([]int64, entries), make([]int64, entries)
 		for i := range entries {
-			group.Epochs[i], group.Units[i] = nowUS, 7
+			group.Generations[i], group.Units[i] = nowUS, 7
 		}
 		u.Groups = []wire.Group{group}
 		return wire.AppendUsage(nil, &u)

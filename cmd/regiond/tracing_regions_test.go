@@ -219,8 +219,8 @@ func tracedModes(t *testing.T, r *receiver, regions *tracedRegions) {
 
 // tracedDigest: who joins asks, and is answered in a trace of its own.
 func tracedDigest(t *testing.T, r *receiver) {
-	asked := r.await(t, "eu-west", "process rl.v1.digest.eu-west", nil)
-	request := r.await(t, "", "request rl.v1.digest.eu-west", func(s *receivedSpan) bool { return s.id() == asked.parent() })
+	asked := r.await(t, "eu-west", "process rl.v1.snapshot.eu-west", nil)
+	request := r.await(t, "", "request rl.v1.snapshot.eu-west", func(s *receivedSpan) bool { return s.id() == asked.parent() })
 	request.wants(t, otlp.Span_SPAN_KIND_PRODUCER, map[string]string{"messaging.operation.type": "send"})
 	answer := r.await(t, "eu-west", "answer rl.v1.usage.eu-west", func(s *receivedSpan) bool { return s.linksTo(asked) })
 	r.await(t, request.region, "process rl.v1.usage.eu-west", func(s *receivedSpan) bool { return s.parent() == answer.id() })

@@ -110,7 +110,7 @@ func (p *citizen) held(of *site) map[string]int64 {
 	for groups := range p.neighbours.ceilings.Ledger().Live(of.name, wire.MaxEntries) {
 		for _, g := range groups {
 			for i, id := range g.IDs {
-				all[fmt.Sprint(g.Limit, " ", g.WindowUS, " ", g.BucketUS, " ", g.Bucket, " ", id, " ", g.Epochs[i])] += g.Units[i]
+				all[fmt.Sprint(g.Limit, " ", g.WindowUS, " ", g.BucketUS, " ", g.Bucket, " ", id, " ", g.Generations[i])] += g.Units[i]
 			}
 		}
 	}

@@ -56,7 +56,7 @@ func TestPermissions(t *testing.T) {
 	}
 	defer c.Close()
 	heard := make(chan *nats.Msg, 10)
-	for _, subject := range []string{"rl.v1.usage.*", "rl.v1.beat.*", "rl.v1.digest.eu-west"} {
+	for _, subject := range []string{"rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.snapshot.eu-west"} {
 		if _, err := c.ChanSubscribe(subject, heard); err != nil {
 			t.Fatal(err)
 		}
@@ -67,9 +67,9 @@ func TestPermissions(t *testing.T) {
 	}{
 		{"rl.v1.usage.eu-west", true},
 		{"rl.v1.usage.us-east", false},
-		{"rl.v1.beat.eu-west", true},
-		{"rl.v1.beat.ap-south", false},
-		{"rl.v1.digest.eu-west", true},
+		{"rl.v1.heartbeat.eu-west", true},
+		{"rl.v1.heartbeat.ap-south", false},
+		{"rl.v1.snapshot.eu-west", true},
 		{"rl.v1.usage.*", false},
 	} {
 		if err := c.Publish(row.subject, nil); err != nil {

@@ -107,7 +107,7 @@ func BenchmarkFold(b *testing.B) {
 	l := crowd(b, 1_000_000, clock, "us-east", "ap-south")
 	g := wire.Group{Limit: "standard.sustained", WindowUS: minute, BucketUS: minute, Bucket: startUS / minute}
 	for i := range 1000 {
-		g.IDs, g.Epochs, g.Units = append(g.IDs, uint64(i)<<54|hash(i)>>10), append(g.Epochs, startUS), append(g.Units, 0)
+		g.IDs, g.Generations, g.Units = append(g.IDs, uint64(i)<<54|hash(i)>>10), append(g.Generations, startUS), append(g.Units, 0)
 	}
 	units := int64(0)
 	for b.Loop() {

@@ -27,9 +27,9 @@ func crowd(tb tester, n int, clock *fakeClock, peers ...string) *ledger.Ledger {
 			g.Bucket = bucket
 			for first := 0; first < n; first += 32_768 {
 				size := min(32_768, n-first)
-				g.IDs, g.Epochs, g.Units = make([]uint64, size), make([]int64, size), make([]int64, size)
+				g.IDs, g.Generations, g.Units = make([]uint64, size), make([]int64, size), make([]int64, size)
 				for i := range size {
-					g.IDs[i], g.Epochs[i], g.Units[i] = hash(first+i), startUS-int64(i), int64(i%600)+1
+					g.IDs[i], g.Generations[i], g.Units[i] = hash(first+i), startUS-int64(i), int64(i%600)+1
 				}
 				if err := l.Fold(peer, startUS, clock.now(), []wire.Group{g}); err != nil {
 					tb.Fatal(err)

@@ -73,9 +73,9 @@ func check(g *wire.Group, clockUS int64) error {
 		return err
 	}
 	switch {
-	case len(g.IDs) != len(g.Epochs) || len(g.IDs) != len(g.Units):
+	case len(g.IDs) != len(g.Generations) || len(g.IDs) != len(g.Units):
 		return &Refusal{"range", fmt.Sprintf("limit %s: %d ids, %d epochs and %d units; they must be as many",
-			g.Limit, len(g.IDs), len(g.Epochs), len(g.Units))}
+			g.Limit, len(g.IDs), len(g.Generations), len(g.Units))}
 	case g.Bucket < 0 || g.Bucket > (maxUS-1)/g.BucketUS:
 		return &Refusal{"range", fmt.Sprintf("limit %s: bucket %d begins at no time", g.Limit, g.Bucket)}
 	case g.Bucket*g.BucketUS > clockUS+g.BucketUS:
@@ -83,8 +83,8 @@ func check(g *wire.Group, clockUS int64) error {
 			g.Limit, g.Bucket, g.Bucket*g.BucketUS-clockUS, g.BucketUS)}
 	}
 	for i := range g.IDs {
-		if g.Epochs[i] <= 0 || g.Epochs[i] > maxUS || g.Units[i] < 0 || g.Units[i] > quota.MaxCounter {
-			return &Refusal{"range", fmt.Sprintf("limit %s: %d units in epoch %d are no total", g.Limit, g.Units[i], g.Epochs[i])}
+		if g.Generations[i] <= 0 || g.Generations[i] > maxUS || g.Units[i] < 0 || g.Units[i] > quota.MaxCounter {
+			return &Refusal{"range", fmt.Sprintf("limit %s: %d units in epoch %d are no total", g.Limit, g.Units[i], g.Generations[i])}
 		}
 	}
 	return nil
@@ -120,7 +120,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 		sh.mu.Lock()
 		for end := min(i+foldSlice, len(g.IDs)); i < end && l.shard(g.IDs[i]) == sh; i++ {
 			if g.Units[i] > 0 {
-				merge(sh, f, &k, g.IDs[i], quota.Counter{Bucket: g.Bucket, Generation: g.Epochs[i], Units: g.Units[i]})
+				merge(sh, f, &k, g.IDs[i], quota.Counter{Bucket: g.Bucket, Generation: g.Generations[i], Units: g.Units[i]})
 			}
 		}
 		sh.mu.Unlock()

@@ -18,7 +18,7 @@ var odd = ledger.Series{ID: 7, Limit: "a.odd", Units: 1000, WindowUS: 7_000_000,
 func one(s ledger.Series, bucket, epoch, units int64) []wire.Group {
 	return []wire.Group{{
 		Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Bucket: bucket,
-		IDs: []uint64{s.ID}, Epochs: []int64{epoch}, Units: []int64{units},
+		IDs: []uint64{s.ID}, Generations: []int64{epoch}, Units: []int64{units},
 	}}
 }
 
@@ -82,10 +82,10 @@ func TestRefusedWhole(t *testing.T) {
 		"long buckets":     func(g *wire.Group) { g.BucketUS = g.WindowUS + 1 },
 		"fine buckets":     func(g *wire.Group) { g.BucketUS = g.WindowUS/60 - 1 },
 		"endless window":   func(g *wire.Group) { g.WindowUS, g.BucketUS = math.MaxInt64, math.MaxInt64 },
-		"fewer epochs":     func(g *wire.Group) { g.Epochs = nil },
+		"fewer epochs":     func(g *wire.Group) { g.Generations = nil },
 		"fewer units":      func(g *wire.Group) { g.Units = nil },
-		"no epoch":         func(g *wire.Group) { g.Epochs[0] = 0 },
-		"endless epoch":    func(g *wire.Group) { g.Epochs[0] = math.MaxInt64 },
+		"no epoch":         func(g *wire.Group) { g.Generations[0] = 0 },
+		"endless epoch":    func(g *wire.Group) { g.Generations[0] = math.MaxInt64 },
 		"negative units":   func(g *wire.Group) { g.Units[0] = -1 },
 		"too many units":   func(g *wire.Group) { g.Units[0] = quota.MaxCounter + 1 },
 	} {

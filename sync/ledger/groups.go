@@ -42,7 +42,7 @@ func group(es []entry) []wire.Group {
 		}
 		gs = append(gs, wire.Group{
 			Limit: first.shape.limit, WindowUS: first.shape.windowUS, BucketUS: first.shape.bucketUS, Bucket: first.bucket,
-			IDs: ids[start:i:i], Epochs: epochs[start:i:i], Units: units[start:i:i],
+			IDs: ids[start:i:i], Generations: epochs[start:i:i], Units: units[start:i:i],
 		})
 	}
 	slices.SortFunc(gs, func(a, b wire.Group) int {

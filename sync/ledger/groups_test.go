@@ -14,13 +14,13 @@ func flatten(t tester, region string, entries int, groups []wire.Group) []ledger
 	seen := map[ledger.Cell]bool{}
 	for _, g := range groups {
 		name := ledger.Cell{Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: region, Bucket: g.Bucket}
-		if seen[name] || len(g.IDs) == 0 || len(g.IDs) != len(g.Epochs) || len(g.IDs) != len(g.Units) || !slices.IsSorted(g.IDs) {
+		if seen[name] || len(g.IDs) == 0 || len(g.IDs) != len(g.Generations) || len(g.IDs) != len(g.Units) || !slices.IsSorted(g.IDs) {
 			t.Fatalf("group %+v: twice, empty, uneven or out of order", g)
 		}
 		seen[name] = true
 		for i, id := range g.IDs {
 			c := name
-			c.ID, c.Epoch, c.Units = id, g.Epochs[i], g.Units[i]
+			c.ID, c.Epoch, c.Units = id, g.Generations[i], g.Units[i]
 			cells = append(cells, c)
 		}
 	}

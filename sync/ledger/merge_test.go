@@ -27,7 +27,7 @@ func messages(t *rapid.T) []message {
 		}}
 		for range rapid.IntRange(1, 4).Draw(t, "entries") {
 			m.group.IDs = append(m.group.IDs, rapid.SampledFrom(ids).Draw(t, "id"))
-			m.group.Epochs = append(m.group.Epochs, startUS+rapid.Int64Range(1, 3).Draw(t, "epoch"))
+			m.group.Generations = append(m.group.Generations, startUS+rapid.Int64Range(1, 3).Draw(t, "epoch"))
 			m.group.Units = append(m.group.Units, rapid.Int64Range(1, quota.MaxCounter).Draw(t, "units"))
 		}
 		return m
@@ -83,7 +83,7 @@ func TestMergeLaws(t *testing.T) {
 		for _, m := range ms {
 			g := m.group
 			for i, id := range g.IDs {
-				name := ledger.Cell{ID: id, Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: m.author, Bucket: g.Bucket, Epoch: g.Epochs[i]}
+				name := ledger.Cell{ID: id, Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: m.author, Bucket: g.Bucket, Epoch: g.Generations[i]}
 				largest[name] = max(largest[name], g.Units[i])
 			}
 		}

@@ -146,7 +146,7 @@ func (p *pair) Fold(*rapid.T) {
 		}
 		for range rapid.IntRange(0, 4).Draw(p.T, "entries") {
 			g.IDs = append(g.IDs, rapid.SampledFrom(ids).Draw(p.T, "id"))
-			g.Epochs, g.Units = append(g.Epochs, p.epoch()), append(g.Units, p.amount())
+			g.Generations, g.Units = append(g.Generations, p.epoch()), append(g.Units, p.amount())
 		}
 		groups = append(groups, g)
 	}
@@ -159,7 +159,7 @@ func (p *pair) Fold(*rapid.T) {
 	}
 	for _, g := range groups {
 		for i, id := range g.IDs {
-			p.has(ledger.Cell{ID: id, Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: author, Bucket: g.Bucket, Epoch: g.Epochs[i], Units: g.Units[i]})
+			p.has(ledger.Cell{ID: id, Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: author, Bucket: g.Bucket, Epoch: g.Generations[i], Units: g.Units[i]})
 		}
 	}
 }

@@ -162,7 +162,7 @@ func (w *twin) fold(author string, clockUS int64, groups []wire.Group) (refused 
 			if g.Units[i] == 0 {
 				continue
 			}
-			c := w.total(key.named(author, g.Bucket, g.Epochs[i]), clockUS)
+			c := w.total(key.named(author, g.Bucket, g.Generations[i]), clockUS)
 			if c == nil {
 				continue
 			}

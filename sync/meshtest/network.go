@@ -178,7 +178,7 @@ func (b *Bus) Inject(subject string, data []byte) {
 }
 
 func (b *Bus) wants(subject string) bool {
-	asked, digest := strings.CutPrefix(subject, meshsync.SubjectDigest)
+	asked, digest := strings.CutPrefix(subject, meshsync.SubjectSnapshot)
 	return !b.gone && (!digest || asked == b.region)
 }
 

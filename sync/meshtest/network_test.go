@@ -78,7 +78,7 @@ func TestLinks(t *testing.T) {
 		}
 		n.Set("eu", "us", meshtest.Link{Cut: true})
 		send(t, eu, 1)
-		if err := us.Publish(meshsync.SubjectBeat+"us", []byte("x")); err != nil || heard(us) != nil || len(heard(eu)) != 1 {
+		if err := us.Publish(meshsync.SubjectHeartbeat+"us", []byte("x")); err != nil || heard(us) != nil || len(heard(eu)) != 1 {
 			t.Error("a cut is one-way")
 		}
 	})
@@ -88,13 +88,13 @@ func TestRequestsGoToOneRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := meshtest.NewNetwork(1)
 		eu, us, sibling := n.Join("eu"), n.Join("us"), n.Join("us")
-		if err := eu.Publish(meshsync.SubjectDigest+"us", nil); err != nil {
+		if err := eu.Publish(meshsync.SubjectSnapshot+"us", nil); err != nil {
 			t.Fatal(err)
 		}
 		if len(heard(us)) != 1 || len(heard(sibling)) != 1 {
 			t.Error("a process of the region did not get the request")
 		}
-		if err := us.Publish(meshsync.SubjectDigest+"ap", nil); err != nil || heard(eu) != nil {
+		if err := us.Publish(meshsync.SubjectSnapshot+"ap", nil); err != nil || heard(eu) != nil {
 			t.Error("a request went to another region")
 		}
 	})

@@ -98,7 +98,7 @@ func (t *Totals) Fold(author string, clockUS int64, at time.Duration, groups []w
 	t.clocks[author] = clockUS - at.Microseconds()
 	for _, g := range groups {
 		for i, id := range g.IDs {
-			c := Cell{author, g.Limit, g.WindowUS, g.BucketUS, g.Bucket, id, g.Epochs[i]}
+			c := Cell{author, g.Limit, g.WindowUS, g.BucketUS, g.Bucket, id, g.Generations[i]}
 			t.raise(c, g.Units[i])
 			if author == t.self {
 				t.taken[c] = max(t.taken[c], g.Units[i])
@@ -227,7 +227,7 @@ func (t *Totals) groups(cells []Cell) []wire.Group {
 	for i, c := range cells {
 		groups[i] = wire.Group{
 			Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket,
-			IDs: []uint64{c.ID}, Epochs: []int64{c.Epoch}, Units: []int64{t.units[c]},
+			IDs: []uint64{c.ID}, Generations: []int64{c.Epoch}, Units: []int64{t.units[c]},
 		}
 	}
 	return groups

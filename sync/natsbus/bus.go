@@ -169,8 +169,8 @@ func delay(attempt int, again bool) time.Duration {
 func (b *Bus) subjects() []string {
 	return []string{
 		meshsync.SubjectUsage + "*",
-		meshsync.SubjectBeat + "*",
-		meshsync.SubjectDigest + b.opts.Region,
+		meshsync.SubjectHeartbeat + "*",
+		meshsync.SubjectSnapshot + b.opts.Region,
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 const (
 	usageEU = "rl.v1.usage.eu"
 	usageUS = "rl.v1.usage.us"
-	beatEU  = "rl.v1.beat.eu"
+	beatEU  = "rl.v1.heartbeat.eu"
 )
 
 // pair is two regions at one server, connected.
@@ -205,7 +205,7 @@ func TestOrderAcrossSubjects(t *testing.T) {
 		for i := range uint64(n) {
 			err := natsbus.ErrFull
 			for errors.Is(err, natsbus.ErrFull) { // this test wants all of them there
-				err = eu.Publish([]string{usageEU, beatEU, "rl.v1.digest.us"}[i%3], binary.BigEndian.AppendUint64(nil, i))
+				err = eu.Publish([]string{usageEU, beatEU, "rl.v1.snapshot.us"}[i%3], binary.BigEndian.AppendUint64(nil, i))
 			}
 			if err != nil {
 				sent <- err
@@ -233,7 +233,7 @@ func TestSubjects(t *testing.T) {
 	p := startNATS(t, "127.0.0.1:0")
 	eu, us := pair(t, p.url())
 	for _, subject := range []string{
-		usageEU, "rl.v1.digest.ap", "rl.v1.other.eu", "rl.v1.usage.eu.more", "rl.v2.usage.eu", "rl.v1.digest.us",
+		usageEU, "rl.v1.snapshot.ap", "rl.v1.other.eu", "rl.v1.usage.eu.more", "rl.v2.usage.eu", "rl.v1.snapshot.us",
 	} {
 		if err := eu.Publish(subject, []byte("single")); err != nil {
 			t.Fatal(err)
@@ -247,7 +247,7 @@ func TestSubjects(t *testing.T) {
 		if m.Subject == usageEU {
 			continue
 		}
-		if m.Subject != "rl.v1.digest.us" {
+		if m.Subject != "rl.v1.snapshot.us" {
 			t.Errorf("us heard %s", m.Subject)
 		}
 		break

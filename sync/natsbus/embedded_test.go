@@ -91,7 +91,7 @@ func TestGatewayLearnsOfNewSubscriber(t *testing.T) {
 	us.hears(t, eu)
 	ap, _ := startBus(t, natsbus.Options{Server: us.Embedded, Region: "ap"})
 	for range 3 {
-		crosses(t, eu.bus, ap, "rl.v1.digest.ap") // nobody there had asked for this one before
+		crosses(t, eu.bus, ap, "rl.v1.snapshot.ap") // nobody there had asked for this one before
 	}
 }
 

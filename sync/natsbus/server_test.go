@@ -48,8 +48,8 @@ func TestPermissions(t *testing.T) {
 	address := startConfigured(t, `
 		listen: "127.0.0.1:-1"
 		authorization: { users: [
-			{user: eu, password: e, permissions: {publish: ["rl.v1.*.eu", "rl.v1.digest.*"], subscribe: ["rl.v1.usage.*", "rl.v1.beat.*", "rl.v1.digest.eu"]}}
-			{user: us, password: u, permissions: {publish: ["rl.v1.*.us", "rl.v1.digest.*"], subscribe: ["rl.v1.usage.*", "rl.v1.beat.*"]}}
+			{user: eu, password: e, permissions: {publish: ["rl.v1.*.eu", "rl.v1.snapshot.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.snapshot.eu"]}}
+			{user: us, password: u, permissions: {publish: ["rl.v1.*.us", "rl.v1.snapshot.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*"]}}
 		] }`)
 	c, log, deaf := newCounts(t), &logBuffer{}, &logBuffer{}
 	eu, _ := startBus(t, natsbus.Options{
@@ -57,7 +57,7 @@ func TestPermissions(t *testing.T) {
 	})
 	us, _ := startBus(t, natsbus.Options{URLs: []string{"nats://us:u@" + address}, Region: "us", Logger: deaf.logger()})
 	crosses(t, eu, us, usageEU)
-	crosses(t, us, eu, "rl.v1.digest.eu")
+	crosses(t, us, eu, "rl.v1.snapshot.eu")
 
 	for range 20 {
 		if err := eu.Publish(usageUS, []byte("forged")); err != nil {
@@ -71,8 +71,8 @@ func TestPermissions(t *testing.T) {
 	if n := strings.Count(log.String(), usageUS); n != 1 {
 		t.Errorf("the refusal was logged %d times, want once:\n%s", n, log)
 	}
-	await(t, "a refused subscription is said", func() bool { return strings.Contains(us.Status().LastError, "rl.v1.digest.us") })
-	if !strings.Contains(deaf.String(), "rl.v1.digest.us") {
+	await(t, "a refused subscription is said", func() bool { return strings.Contains(us.Status().LastError, "rl.v1.snapshot.us") })
+	if !strings.Contains(deaf.String(), "rl.v1.snapshot.us") {
 		t.Errorf("a refused subscription is not logged:\n%s", deaf)
 	}
 	if err := eu.Publish(usageEU, []byte("last")); err != nil {

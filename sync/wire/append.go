@@ -19,20 +19,20 @@ func AppendUsage(dst []byte, u *Usage) []byte {
 	return finish(closed(dst, body), env)
 }
 
-// AppendBeat appends b as a message, unchecked like AppendUsage.
-func AppendBeat(dst []byte, b *Beat) []byte {
+// AppendHeartbeat appends b as a message, unchecked like AppendUsage.
+func AppendHeartbeat(dst []byte, b *Heartbeat) []byte {
 	dst, env := begin(dst)
-	dst, body := open(dst, bodyBeat)
-	dst = appendBeat(dst, b)
+	dst, body := open(dst, bodyHeartbeat)
+	dst = appendHeartbeat(dst, b)
 	return finish(closed(dst, body), env)
 }
 
-// AppendDigestRequest appends r as a message, unchecked like AppendUsage.
-func AppendDigestRequest(dst []byte, r *DigestRequest) []byte {
+// AppendSnapshotRequest appends r as a message, unchecked like AppendUsage.
+func AppendSnapshotRequest(dst []byte, r *SnapshotRequest) []byte {
 	dst, env := begin(dst)
-	dst, body := open(dst, bodyDigestRequest)
+	dst, body := open(dst, bodySnapshotRequest)
 	dst = appendProcess(dst, &r.From)
-	dst = appendFlag(dst, requestEcho, r.Echo)
+	dst = appendFlag(dst, requestEcho, r.OwnState)
 	dst = appendNames(dst, requestMissing, r.Missing)
 	return finish(closed(dst, body), env)
 }
@@ -74,11 +74,11 @@ func appendUsage(b []byte, u *Usage) []byte {
 	b = appendProcess(b, &u.From)
 	b = appendUint(b, usageSeq, u.Seq)
 	b = appendUint(b, usageTime, uint64(u.TimeUS))
-	b = appendText(b, usageOf, u.Of)
+	b = appendText(b, usageOf, u.Origin)
 	if u.Chunk != (Chunk{}) {
 		var mark int
 		b, mark = open(b, usageChunk)
-		b = appendUint(b, chunkDigest, u.Chunk.Digest)
+		b = appendUint(b, chunkDigest, u.Chunk.Snapshot)
 		b = appendUint(b, chunkIndex, uint64(u.Chunk.Index))
 		b = appendUint(b, chunkCount, uint64(u.Chunk.Count))
 		b = closed(b, mark)
@@ -88,10 +88,10 @@ func appendUsage(b []byte, u *Usage) []byte {
 		b, mark = open(b, usageGroups)
 		b = closed(appendGroup(b, &u.Groups[i]), mark)
 	}
-	return appendUint(b, usageOfTime, uint64(u.OfTimeUS)) // in order of the numbers, as others write it
+	return appendUint(b, usageOfTime, uint64(u.OriginTimeUS)) // in order of the numbers, as others write it
 }
 
-func appendBeat(b []byte, x *Beat) []byte {
+func appendHeartbeat(b []byte, x *Heartbeat) []byte {
 	b = appendProcess(b, &x.From)
 	b = appendUint(b, beatSeq, x.Seq)
 	b = appendUint(b, beatTime, uint64(x.TimeUS))

@@ -19,7 +19,7 @@ func tick(rows int, before int64) *wire.Usage {
 	r := rand.New(rand.NewPCG(3, 4))
 	u := usageOf(1, rows)
 	for i := range rows {
-		u.Groups[0].Epochs[i] = u.TimeUS - r.Int64N(before)
+		u.Groups[0].Generations[i] = u.TimeUS - r.Int64N(before)
 		u.Groups[0].Units[i] = 1 + r.Int64N(300)
 	}
 	return u
@@ -62,7 +62,7 @@ func BenchmarkUsage(b *testing.B) {
 		u := tick(changed, before)
 		u.Groups[0].Sort()
 		data := wire.AppendUsage(nil, u)
-		name := fmt.Sprintf("epochs=%dm", before/minute)
+		name := fmt.Sprintf("generations=%dm", before/minute)
 		b.Run("append/"+name, func(b *testing.B) {
 			b.ReportAllocs()
 			buf := make([]byte, 0, 4*len(data))
@@ -88,7 +88,7 @@ func BenchmarkSort(b *testing.B) {
 	for b.Loop() {
 		again := tick(0, day).Groups[0]
 		again.IDs = append(again.IDs, u.Groups[0].IDs...)
-		again.Epochs = append(again.Epochs, u.Groups[0].Epochs...)
+		again.Generations = append(again.Generations, u.Groups[0].Generations...)
 		again.Units = append(again.Units, u.Groups[0].Units...)
 		again.Sort()
 	}

@@ -16,12 +16,12 @@ func (u *Usage) check() error {
 	if err := checkHead(&u.From, u.Seq, u.TimeUS); err != nil {
 		return err
 	}
-	if u.Of != "" {
-		if err := quota.ValidName(u.Of); err != nil {
+	if u.Origin != "" {
+		if err := quota.ValidName(u.Origin); err != nil {
 			return refuse(ReasonRange, "of: %w", err)
 		}
 	}
-	if err := within("of_time_us", u.OfTimeUS, 0, EndOfTime-1); err != nil {
+	if err := within("origin_time_us", u.OriginTimeUS, 0, EndOfTime-1); err != nil {
 		return err
 	}
 	if err := u.Chunk.check(); err != nil {
@@ -79,13 +79,13 @@ func validLimit(s string) error {
 }
 
 func (c Chunk) check() error {
-	if c.Digest == 0 && c != (Chunk{}) {
+	if c.Snapshot == 0 && c != (Chunk{}) {
 		return refuse(ReasonRange, "a part of digest 0, the first has 1")
 	}
 	if c.Count > MaxChunks {
 		return refuse(ReasonSize, "%d parts, at most %d are allowed", c.Count, MaxChunks)
 	}
-	if c.Digest != 0 && c.Index >= c.Count {
+	if c.Snapshot != 0 && c.Index >= c.Count {
 		return refuse(ReasonRange, "index %d of %d parts", c.Index, c.Count)
 	}
 	return nil
@@ -106,9 +106,9 @@ func (g *Group) check() error {
 	if err := within("bucket", g.Bucket, 0, (EndOfTime-1)/g.BucketUS); err != nil {
 		return err
 	}
-	for i, e := range g.Epochs {
+	for i, e := range g.Generations {
 		if e < 1 || e > EndOfTime {
-			return in(fmt.Sprintf("epochs[%d]", i), within("epoch", e, 1, EndOfTime))
+			return in(fmt.Sprintf("generations[%d]", i), within("generation", e, 1, EndOfTime))
 		}
 	}
 	for i, u := range g.Units {
@@ -119,7 +119,7 @@ func (g *Group) check() error {
 	return nil
 }
 
-func (b *Beat) check() error {
+func (b *Heartbeat) check() error {
 	if err := checkHead(&b.From, b.Seq, b.TimeUS); err != nil {
 		return err
 	}

@@ -19,29 +19,29 @@ func DecodeUsage(data []byte) (*Usage, error) {
 	return u, nil
 }
 
-// DecodeBeat reads a beat as DecodeUsage reads totals.
-func DecodeBeat(data []byte) (*Beat, error) {
-	b := new(Beat)
-	if err := decode(data, bodyBeat, b.known()); err != nil {
+// DecodeHeartbeat reads a beat as DecodeUsage reads totals.
+func DecodeHeartbeat(data []byte) (*Heartbeat, error) {
+	b := new(Heartbeat)
+	if err := decode(data, bodyHeartbeat, b.known()); err != nil {
 		return nil, err
 	}
 	if err := b.check(); err != nil {
-		return nil, in("beat", err)
+		return nil, in("heartbeat", err)
 	}
 	return b, nil
 }
 
-// DecodeDigestRequest reads a digest request as DecodeUsage reads totals.
-func DecodeDigestRequest(data []byte) (*DigestRequest, error) {
-	r := new(DigestRequest)
-	if err := decode(data, bodyDigestRequest, r.known()); err != nil {
+// DecodeSnapshotRequest reads a digest request as DecodeUsage reads totals.
+func DecodeSnapshotRequest(data []byte) (*SnapshotRequest, error) {
+	r := new(SnapshotRequest)
+	if err := decode(data, bodySnapshotRequest, r.known()); err != nil {
 		return nil, err
 	}
 	if err := checkProcess(&r.From); err != nil {
-		return nil, in("digest_request: from", err)
+		return nil, in("snapshot_request: from", err)
 	}
 	if err := checkNames("missing", r.Missing); err != nil {
-		return nil, in("digest_request", err)
+		return nil, in("snapshot_request", err)
 	}
 	return r, nil
 }
@@ -58,7 +58,7 @@ func decode(data []byte, kind protowire.Number, known func(f field) error) error
 		switch f.num {
 		case kind:
 			return in(kindName(kind), f.message(&seen, known))
-		case bodyUsage, bodyBeat, bodyDigestRequest:
+		case bodyUsage, bodyHeartbeat, bodySnapshotRequest:
 			return refuse(ReasonMalformed, "it is a %s, expected a %s", kindName(f.num), kindName(kind))
 		}
 		return nil
@@ -73,10 +73,10 @@ func kindName(num protowire.Number) string {
 	switch num {
 	case bodyUsage:
 		return "usage"
-	case bodyBeat:
-		return "beat"
+	case bodyHeartbeat:
+		return "heartbeat"
 	default:
-		return "digest_request"
+		return "snapshot_request"
 	}
 }
 

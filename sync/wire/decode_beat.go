@@ -6,8 +6,8 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// known returns a reader of the fields of one Beat.
-func (b *Beat) known() func(f field) error {
+// known returns a reader of the fields of one Heartbeat.
+func (b *Heartbeat) known() func(f field) error {
 	var from bool
 	return func(f field) error {
 		switch f.num {
@@ -97,15 +97,15 @@ func decodeWeight(f field, into *[]quota.Weight) error {
 	return nil
 }
 
-// known reads the fields of one DigestRequest.
-func (r *DigestRequest) known() func(f field) error {
+// known reads the fields of one SnapshotRequest.
+func (r *SnapshotRequest) known() func(f field) error {
 	var from bool
 	return func(f field) error {
 		switch f.num {
 		case requestFrom:
 			return in("from", f.message(&from, processFields(&r.From)))
 		case requestEcho:
-			return f.flag(&r.Echo)
+			return f.flag(&r.OwnState)
 		case requestMissing:
 			return decodeName(f, "missing", &r.Missing)
 		}

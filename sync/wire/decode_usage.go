@@ -22,9 +22,9 @@ func (u *Usage) known() func(f field) error {
 		case usageTime:
 			return f.int(&u.TimeUS)
 		case usageOf:
-			return f.text(&u.Of)
+			return f.text(&u.Origin)
 		case usageOfTime:
-			return f.int(&u.OfTimeUS)
+			return f.int(&u.OriginTimeUS)
 		case usageChunk:
 			return in("chunk", f.message(&chunk, u.Chunk.known))
 		case usageGroups:
@@ -59,7 +59,7 @@ func processFields(p *quota.Process) func(field) error {
 func (c *Chunk) known(f field) error {
 	switch f.num {
 	case chunkDigest:
-		return f.uint(&c.Digest)
+		return f.uint(&c.Snapshot)
 	case chunkIndex:
 		return f.uint32(&c.Index)
 	case chunkCount:
@@ -85,8 +85,8 @@ func decodeGroup(f field, room int) (Group, error) {
 			return f.int(&g.Bucket)
 		case groupIDs:
 			return in("ids", column(f, &c.ids))
-		case groupEpochs:
-			return in("epochs", column(f, &c.epochs))
+		case groupGenerations:
+			return in("generations", column(f, &c.epochs))
 		case groupUnits:
 			return in("units", column(f, &c.units))
 		}
@@ -131,15 +131,15 @@ func (c *columns) decode(g *Group, room int) error {
 	for i := range g.IDs {
 		g.IDs[i] = binary.LittleEndian.Uint64(c.ids[8*i:])
 	}
-	g.Epochs, g.Units = make([]int64, n), make([]int64, n)
-	if err := varints(g.Epochs, c.epochs); err != nil {
-		return in("epochs", err)
+	g.Generations, g.Units = make([]int64, n), make([]int64, n)
+	if err := varints(g.Generations, c.epochs); err != nil {
+		return in("generations", err)
 	}
 	// Sums that overflow wrap; each of them is a row, which check looks at.
 	before := g.start()
-	for i, v := range g.Epochs {
+	for i, v := range g.Generations {
 		before += protowire.DecodeZigZag(uint64(v))
-		g.Epochs[i] = before
+		g.Generations[i] = before
 	}
 	return in("units", varints(g.Units, c.units))
 }

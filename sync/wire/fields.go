@@ -10,9 +10,9 @@ const (
 	envelopeBody    protowire.Number = 2
 	envelopeBodyS2  protowire.Number = 3
 
-	bodyUsage         protowire.Number = 1
-	bodyBeat          protowire.Number = 2
-	bodyDigestRequest protowire.Number = 3
+	bodyUsage           protowire.Number = 1
+	bodyHeartbeat       protowire.Number = 2
+	bodySnapshotRequest protowire.Number = 3
 
 	processRegion   protowire.Number = 1
 	processInstance protowire.Number = 2
@@ -30,13 +30,13 @@ const (
 	chunkIndex  protowire.Number = 2
 	chunkCount  protowire.Number = 3
 
-	groupLimit    protowire.Number = 1
-	groupWindow   protowire.Number = 2
-	groupBucketUS protowire.Number = 3
-	groupBucket   protowire.Number = 4
-	groupIDs      protowire.Number = 5
-	groupEpochs   protowire.Number = 6
-	groupUnits    protowire.Number = 7
+	groupLimit       protowire.Number = 1
+	groupWindow      protowire.Number = 2
+	groupBucketUS    protowire.Number = 3
+	groupBucket      protowire.Number = 4
+	groupIDs         protowire.Number = 5
+	groupGenerations protowire.Number = 6
+	groupUnits       protowire.Number = 7
 
 	beatFrom     protowire.Number = 1
 	beatSeq      protowire.Number = 2

@@ -14,9 +14,9 @@ import (
 // The targets hold for every input: no panic, and either an error that has a
 // reason or a message that, written again, reads as the same.
 
-func FuzzDecodeUsage(f *testing.F)         { fuzzDecode(f, "usage") }
-func FuzzDecodeBeat(f *testing.F)          { fuzzDecode(f, "beat") }
-func FuzzDecodeDigestRequest(f *testing.F) { fuzzDecode(f, "digest request") }
+func FuzzDecodeUsage(f *testing.F)           { fuzzDecode(f, "usage") }
+func FuzzDecodeHeartbeat(f *testing.F)       { fuzzDecode(f, "heartbeat") }
+func FuzzDecodeSnapshotRequest(f *testing.F) { fuzzDecode(f, "snapshot request") }
 
 func fuzzDecode(f *testing.F, name string) {
 	files, err := filepath.Glob("testdata/*.golden")

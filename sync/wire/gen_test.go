@@ -45,7 +45,7 @@ func anyGroup(rows int) *rapid.Generator[wire.Group] {
 		g.Bucket = edges(0, (wire.EndOfTime-1)/g.BucketUS).Draw(t, "bucket")
 		for range rapid.IntRange(0, rows).Draw(t, "rows") {
 			g.IDs = append(g.IDs, rapid.Uint64().Draw(t, "id"))
-			g.Epochs = append(g.Epochs, edges(1, wire.EndOfTime).Draw(t, "epoch"))
+			g.Generations = append(g.Generations, edges(1, wire.EndOfTime).Draw(t, "generation"))
 			g.Units = append(g.Units, edges(0, quota.MaxCounter).Draw(t, "units"))
 		}
 		return g
@@ -59,22 +59,22 @@ func anyUsage() *rapid.Generator[*wire.Usage] {
 			Groups: several(t, anyGroup(40), 6, "groups"),
 		}
 		if rapid.Bool().Draw(t, "handed back") {
-			u.Of, u.OfTimeUS = anyRegion.Draw(t, "of"), edges(0, wire.EndOfTime-1).Draw(t, "of time")
+			u.Origin, u.OriginTimeUS = anyRegion.Draw(t, "of"), edges(0, wire.EndOfTime-1).Draw(t, "of time")
 		}
-		if rapid.Bool().Draw(t, "digest") {
+		if rapid.Bool().Draw(t, "snapshot") {
 			count := rapid.Uint32Range(1, wire.MaxChunks).Draw(t, "count")
 			u.Chunk = wire.Chunk{
-				Digest: rapid.Uint64Min(1).Draw(t, "digest"),
-				Index:  rapid.Uint32Range(0, count-1).Draw(t, "index"), Count: count,
+				Snapshot: rapid.Uint64Min(1).Draw(t, "snapshot"),
+				Index:    rapid.Uint32Range(0, count-1).Draw(t, "index"), Count: count,
 			}
 		}
 		return u
 	})
 }
 
-func anyBeat() *rapid.Generator[*wire.Beat] {
-	return rapid.Custom(func(t *rapid.T) *wire.Beat {
-		b := &wire.Beat{
+func anyHeartbeat() *rapid.Generator[*wire.Heartbeat] {
+	return rapid.Custom(func(t *rapid.T) *wire.Heartbeat {
+		b := &wire.Heartbeat{
 			From: anyProcess().Draw(t, "from"), Seq: anySeq.Draw(t, "seq"), TimeUS: anyTime.Draw(t, "time"),
 			Members:  several(t, anyRegion, 8, "members"),
 			Topology: rapid.Uint64().Draw(t, "topology"),
@@ -100,9 +100,9 @@ func anyBeat() *rapid.Generator[*wire.Beat] {
 	})
 }
 
-func anyDigestRequest() *rapid.Generator[*wire.DigestRequest] {
-	return rapid.Custom(func(t *rapid.T) *wire.DigestRequest {
-		r := &wire.DigestRequest{From: anyProcess().Draw(t, "from"), Echo: rapid.Bool().Draw(t, "echo"), Missing: several(t, anyRegion, 5, "missing")}
+func anySnapshotRequest() *rapid.Generator[*wire.SnapshotRequest] {
+	return rapid.Custom(func(t *rapid.T) *wire.SnapshotRequest {
+		r := &wire.SnapshotRequest{From: anyProcess().Draw(t, "from"), OwnState: rapid.Bool().Draw(t, "own_state"), Missing: several(t, anyRegion, 5, "missing")}
 		slices.Sort(r.Missing)
 		r.Missing = slices.Compact(r.Missing)
 		return r

@@ -24,7 +24,7 @@ type golden struct {
 	name string
 	what string // for who reads the file
 	data []byte
-	// Whoever reads it gets this: a *wire.Usage, *wire.Beat, *wire.DigestRequest, or
+	// Whoever reads it gets this: a *wire.Usage, *wire.Heartbeat, *wire.SnapshotRequest, or
 	// the reason why not.
 	want any
 	// s2 may choose other bytes for the same body in another release or on another
@@ -34,34 +34,34 @@ type golden struct {
 
 func goldens() []golden {
 	changes := usageOf(2, 2)
-	changes.Groups[1].Epochs[0] = changes.Groups[1].Bucket*minute + 1 // one after the start, then a day before
-	changes.Groups[1].Epochs[1] = midnight - 86_400_000_000
+	changes.Groups[1].Generations[0] = changes.Groups[1].Bucket*minute + 1 // one after the start, then a day before
+	changes.Groups[1].Generations[1] = midnight - 86_400_000_000
 	chunk := usageOf(1, 3)
-	chunk.Chunk = wire.Chunk{Digest: 9, Index: 1, Count: 2}
+	chunk.Chunk = wire.Chunk{Snapshot: 9, Index: 1, Count: 2}
 	empty := usageOf(0, 0)
-	empty.Chunk = wire.Chunk{Digest: 1, Count: 1}
+	empty.Chunk = wire.Chunk{Snapshot: 1, Count: 1}
 	echo := usageOf(1, 1)
-	echo.Of = "us-east"
+	echo.Origin = "us-east"
 	relay := usageOf(1, 1)
-	relay.Of, relay.OfTimeUS = "us-east", relay.TimeUS-minute
+	relay.Origin, relay.OriginTimeUS = "us-east", relay.TimeUS-minute
 	leaving := beatOf(0, 0)
 	leaving.Leaving, leaving.Full, leaving.Topology, leaving.UnsentMS = true, true, 0, 0
 	keyed := beatOf(1, 0)
 	keyed.Key = wire.NewKey(nil, "prod").Fingerprint()
-	request := &wire.DigestRequest{From: process("ap-south"), Echo: true, Missing: []string{"eu-west", "us-east"}}
-	future := append([]byte{0x08, 0x02}, wire.AppendDigestRequest(nil, request)[2:]...)
+	request := &wire.SnapshotRequest{From: process("ap-south"), OwnState: true, Missing: []string{"eu-west", "us-east"}}
+	future := append([]byte{0x08, 0x02}, wire.AppendSnapshotRequest(nil, request)[2:]...)
 	return []golden{
 		{"usage_changes", "Two limits with two changed totals each.", wire.AppendUsage(nil, changes), changes, false},
 		{"usage_chunk", "The second of two parts of a digest.", wire.AppendUsage(nil, chunk), chunk, false},
-		{"usage_empty_digest", "The digest of a region that has admitted nothing.", wire.AppendUsage(nil, empty), empty, false},
+		{"usage_empty_snapshot", "The digest of a region that has admitted nothing.", wire.AppendUsage(nil, empty), empty, false},
 		{"usage_handed_back", "A total of us-east, as eu-west knows it.", wire.AppendUsage(nil, echo), echo, false},
-		{"usage_relayed", "A total of us-east, whose clock is a minute behind, as eu-west knows it.", wire.AppendUsage(nil, relay), relay, false},
+		{"usage_forwarded", "A total of us-east, whose clock is a minute behind, as eu-west knows it.", wire.AppendUsage(nil, relay), relay, false},
 		{"usage_compressed", "100 limits with three changed totals each, as an s2 block.", wire.AppendUsage(nil, usageOf(100, 3)), usageOf(100, 3), true},
-		{"beat", "A beat that hears two processes and spells out three weights.", wire.AppendBeat(nil, beatOf(2, 3)), beatOf(2, 3), false},
-		{"beat_leaving", "The last beat of a process that is alone and short of room.", wire.AppendBeat(nil, leaving), leaving, false},
-		{"beat_key", "A beat that says which key its ids have.", wire.AppendBeat(nil, keyed), keyed, false},
-		{"beat_compressed", "A beat with 100 acks, as an s2 block.", wire.AppendBeat(nil, beatOf(100, 0)), beatOf(100, 0), true},
-		{"digest_request", "ap-south asks for all, also for what is known of itself.", wire.AppendDigestRequest(nil, request), request, false},
+		{"heartbeat", "A beat that hears two processes and spells out three weights.", wire.AppendHeartbeat(nil, beatOf(2, 3)), beatOf(2, 3), false},
+		{"heartbeat_leaving", "The last beat of a process that is alone and short of room.", wire.AppendHeartbeat(nil, leaving), leaving, false},
+		{"heartbeat_key", "A beat that says which key its ids have.", wire.AppendHeartbeat(nil, keyed), keyed, false},
+		{"heartbeat_compressed", "A beat with 100 acks, as an s2 block.", wire.AppendHeartbeat(nil, beatOf(100, 0)), beatOf(100, 0), true},
+		{"snapshot_request", "ap-south asks for all, also for what is known of itself.", wire.AppendSnapshotRequest(nil, request), request, false},
 		{"newer_fields", "A digest request with fields that nobody knows yet, at every level.", withNewerFields(request), request, false},
 		{"future_version", "An envelope of version 2, whatever that will be.", future, wire.ReasonVersion, false},
 	}
@@ -81,7 +81,7 @@ func newerFields(b []byte) []byte {
 }
 
 // withNewerFields writes a request with such fields in each of its messages.
-func withNewerFields(r *wire.DigestRequest) []byte {
+func withNewerFields(r *wire.SnapshotRequest) []byte {
 	from := newerFields(cat(text(1, r.From.Region), text(2, r.From.Instance), number(3, uint64(r.From.Boot))))
 	request := newerFields(cat(nested(1, from), number(2, 1), text(3, r.Missing[0]), text(3, r.Missing[1])))
 	return newerFields(envelope(newerFields(nested(3, request))))
@@ -140,8 +140,8 @@ type kind struct {
 func kinds() []kind {
 	return []kind{
 		kindOf("usage", wire.DecodeUsage, wire.AppendUsage),
-		kindOf("beat", wire.DecodeBeat, wire.AppendBeat),
-		kindOf("digest request", wire.DecodeDigestRequest, wire.AppendDigestRequest),
+		kindOf("heartbeat", wire.DecodeHeartbeat, wire.AppendHeartbeat),
+		kindOf("snapshot request", wire.DecodeSnapshotRequest, wire.AppendSnapshotRequest),
 	}
 }
 

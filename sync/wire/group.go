@@ -10,16 +10,16 @@ import (
 // Sort orders the rows by epoch. Their order has no meaning, but neighbours that
 // are close together are shorter: one or two bytes a row.
 func (g *Group) Sort() {
-	sort.Sort((*byEpoch)(g))
+	sort.Sort((*byGeneration)(g))
 }
 
-type byEpoch Group
+type byGeneration Group
 
-func (g *byEpoch) Len() int           { return len(g.IDs) }
-func (g *byEpoch) Less(i, j int) bool { return g.Epochs[i] < g.Epochs[j] }
-func (g *byEpoch) Swap(i, j int) {
+func (g *byGeneration) Len() int           { return len(g.IDs) }
+func (g *byGeneration) Less(i, j int) bool { return g.Generations[i] < g.Generations[j] }
+func (g *byGeneration) Swap(i, j int) {
 	g.IDs[i], g.IDs[j] = g.IDs[j], g.IDs[i]
-	g.Epochs[i], g.Epochs[j] = g.Epochs[j], g.Epochs[i]
+	g.Generations[i], g.Generations[j] = g.Generations[j], g.Generations[i]
 	g.Units[i], g.Units[j] = g.Units[j], g.Units[i]
 }
 
@@ -32,7 +32,7 @@ func (g *Group) start() int64 {
 func (g *Group) rows(i, j int) Group {
 	part := *g
 	part.IDs = g.IDs[i:j:j]
-	part.Epochs = g.Epochs[i:j:j]
+	part.Generations = g.Generations[i:j:j]
 	part.Units = g.Units[i:j:j]
 	return part
 }
@@ -50,10 +50,10 @@ func appendGroup(b []byte, g *Group) []byte {
 		}
 	}
 	var mark int
-	if len(g.Epochs) > 0 {
-		b, mark = open(b, groupEpochs)
+	if len(g.Generations) > 0 {
+		b, mark = open(b, groupGenerations)
 		before := g.start()
-		for _, e := range g.Epochs {
+		for _, e := range g.Generations {
 			b = protowire.AppendVarint(b, protowire.EncodeZigZag(e-before))
 			before = e
 		}
@@ -76,13 +76,13 @@ func EncodedSize(g *Group) int {
 	if n := len(g.IDs); n > 0 {
 		size += protowire.SizeTag(groupIDs) + protowire.SizeBytes(8*n)
 	}
-	if len(g.Epochs) > 0 {
+	if len(g.Generations) > 0 {
 		n, before := 0, g.start()
-		for _, e := range g.Epochs {
-			n += sizeEpoch(e, before)
+		for _, e := range g.Generations {
+			n += sizeGeneration(e, before)
 			before = e
 		}
-		size += protowire.SizeTag(groupEpochs) + protowire.SizeBytes(n)
+		size += protowire.SizeTag(groupGenerations) + protowire.SizeBytes(n)
 	}
 	if len(g.Units) > 0 {
 		n := 0
@@ -108,6 +108,6 @@ func sizeHead(g *Group) int {
 	return size
 }
 
-func sizeEpoch(epoch, before int64) int {
+func sizeGeneration(epoch, before int64) int {
 	return protowire.SizeVarint(protowire.EncodeZigZag(epoch - before))
 }

@@ -91,7 +91,7 @@ func malformedRows() []badRow {
 		{"body of no kind", envelope(nil), malformed, "no known kind"},
 		{"body of a newer kind", envelope(nested(77, nil)), malformed, "no known kind"},
 		{"two usages", envelope(cat(nested(1, nil), nested(1, nil))), malformed, "comes twice"},
-		{"a usage and a beat", envelope(cat(nested(1, nil), nested(2, nil))), malformed, "it is a beat"},
+		{"a usage and a beat", envelope(cat(nested(1, nil), nested(2, nil))), malformed, "it is a heartbeat"},
 		{"field number 0", cat(good, []byte{0x00, 0x00}), malformed, "tag"},
 		{"a group that never ends", cat(good, []byte{0x53}), malformed, "field 10"},
 		{"author twice", usage(nested(1, text(1, "us-east"))), malformed, "comes twice"},
@@ -108,7 +108,7 @@ func malformedRows() []badRow {
 		{"ids alone", usage(group(nested(5, make([]byte, 16)))), malformed, "2 ids, 0 epochs, 0 units"},
 		{"a column cut off", usage(group(nested(5, make([]byte, 8)), nested(6, []byte{0}), nested(7, []byte{1, 0x80}))), malformed, "cut off"},
 		{"a number of eleven bytes", usage(group(nested(5, make([]byte, 8)), nested(6, []byte{0}), nested(7, cat(tooLong, []byte{1})))), malformed, "row 0"},
-		{"an epoch of eleven bytes", usage(group(nested(5, make([]byte, 8)), nested(6, cat(tooLong, []byte{1})), nested(7, []byte{1}))), malformed, "epochs: row 0"},
+		{"an epoch of eleven bytes", usage(group(nested(5, make([]byte, 8)), nested(6, cat(tooLong, []byte{1})), nested(7, []byte{1}))), malformed, "generations: row 0"},
 		{"a usage that claims 1 GiB", envelope(claim(1, 1<<30)), malformed, "unexpected EOF"},
 		{"a body that claims 2^63 bytes", cat(number(1, 1), claim(2, 1<<63)), malformed, "unexpected EOF"},
 		{"a column that claims 8·10^9 bytes", usage(group(claim(5, 8e9))), malformed, "unexpected EOF"},
@@ -120,11 +120,11 @@ func malformedRows() []badRow {
 		{"one total too many", usage(group(rows(wire.MaxEntries + 1))), size, "totals"},
 		{"one total too many in two groups", usage(group(rows(wire.MaxEntries)), group(rows(1))), size, "groups[1]"},
 		{"one group too many", usage(slices.Repeat(group(), wire.MaxGroups+1)), size, "groups"},
-		{"a beat", wire.AppendBeat(nil, beatOf(1, 1)), malformed, "it is a beat"},
+		{"a beat", wire.AppendHeartbeat(nil, beatOf(1, 1)), malformed, "it is a heartbeat"},
 		{"a text of 256 bytes", usage(text(4, strings.Repeat("a", 256))), rng, "256 bytes"},
 		{"a chunk's index above 32 bits", usage(nested(5, cat(number(1, 1), number(2, 1<<32), number(3, 1)))), rng, "32 bits"},
 		{"an epoch that overflows back into range", usage(group(nested(5, make([]byte, 16)), // +2^62, then −2^62
-			nested(6, cat(protowire.AppendVarint(nil, 1<<63), protowire.AppendVarint(nil, 1<<63-1))), nested(7, []byte{1, 1}))), rng, "epochs[0]"},
+			nested(6, cat(protowire.AppendVarint(nil, 1<<63), protowire.AppendVarint(nil, 1<<63-1))), nested(7, []byte{1, 1}))), rng, "generations[0]"},
 		{"units of 2^64−1", usage(group(nested(5, make([]byte, 8)), nested(6, []byte{0}), nested(7, protowire.AppendVarint(nil, math.MaxUint64)))), rng, "units[0]"},
 	}
 }
@@ -138,9 +138,9 @@ func TestMalformedMessagesAreRefusedWithTheirReason(t *testing.T) {
 	}
 }
 
-func TestMalformedBeatsAreRefusedWithTheirReason(t *testing.T) {
+func TestMalformedHeartbeatsAreRefusedWithTheirReason(t *testing.T) {
 	for _, row := range []badRow{
-		{"one ack too many", wire.AppendBeat(nil, beatOf(wire.MaxAcks+1, 1)), wire.ReasonSize, "acks"},
+		{"one ack too many", wire.AppendHeartbeat(nil, beatOf(wire.MaxAcks+1, 1)), wire.ReasonSize, "acks"},
 		{"one member too many", beatWith(slices.Repeat(text(5, "a"), wire.MaxRegions+1)), wire.ReasonSize, "members"},
 		{"one weight too many", beatWith(slices.Repeat(nested(7, nil), wire.MaxRegions+1)), wire.ReasonSize, "weights"},
 		{"an ack with two processes", beatWith(nested(4, cat(nested(1, nil), nested(1, nil)))), wire.ReasonMalformed, "acks[0]"},
@@ -153,7 +153,7 @@ func TestMalformedBeatsAreRefusedWithTheirReason(t *testing.T) {
 		{"a usage", wire.AppendUsage(nil, usageOf(1, 1)), wire.ReasonMalformed, "it is a usage"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			b, err := wire.DecodeBeat(row.data)
+			b, err := wire.DecodeHeartbeat(row.data)
 			wantRefused(t, b != nil, err, row.reason, row.says)
 		})
 	}
@@ -161,7 +161,7 @@ func TestMalformedBeatsAreRefusedWithTheirReason(t *testing.T) {
 
 func TestOfAScalarThatComesTwiceTheLastCounts(t *testing.T) {
 	u, err := wire.DecodeUsage(usage(number(2, 7), text(4, "us-east"), text(4, "ap-south"), number(2, 9)))
-	if err != nil || u.Seq != 9 || u.Of != "ap-south" {
+	if err != nil || u.Seq != 9 || u.Origin != "ap-south" {
 		t.Errorf("%+v, error %v", u, err)
 	}
 }

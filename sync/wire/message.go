@@ -7,38 +7,39 @@ type Usage struct {
 	From   quota.Process
 	Seq    uint64 // counts the author's messages of all kinds from 1
 	TimeUS int64  // the author's store clock when it was sent
-	// Of is empty for the author's own totals. Otherwise it names the region whose
-	// totals these are, as far as the author knows them: the region itself looks at
-	// them, for what it lost, and those that do not hear it.
-	Of string
-	// OfTimeUS is the store clock of Of when this was sent, as far as the author knows;
-	// 0: it does not say. Buckets are numbered by that clock, which may be far from the
-	// author's.
-	OfTimeUS int64
-	Chunk    Chunk // zero for changes
-	Groups   []Group
+	// Origin is empty for the author's own totals. Otherwise the author forwards what it
+	// knows of the totals of this region: to the region itself, which may have lost them,
+	// and to those that do not receive from it.
+	Origin string
+	// OriginTimeUS is the store clock of Origin when this was sent, as far as the author
+	// knows; 0 if it does not. Buckets are numbered by that clock, which may be far from
+	// the author's.
+	OriginTimeUS int64
+	Chunk        Chunk // zero for changes
+	Groups       []Group
 }
 
-// Chunk numbers the parts of a digest.
+// Chunk numbers the messages of a snapshot.
 type Chunk struct {
-	Digest uint64 // names the digest within its author's life; 0: this is none
-	Index  uint32 // from 0
-	Count  uint32 // at least 1 in a digest
+	Snapshot uint64 // unique within its author's life; 0: not part of a snapshot
+	Index    uint32 // from 0
+	Count    uint32 // at least 1 in a snapshot
 }
 
 // Group is the totals of one limit in one bucket, as columns of equal length.
 type Group struct {
-	Limit    string // "<policy>.<limit>"
-	WindowUS int64  // W
-	BucketUS int64  // length of a bucket
-	Bucket   int64  // quota.Counter.Bucket
-	IDs      []uint64
-	Epochs   []int64
-	Units    []int64
+	Limit       string // "<policy>.<limit>"
+	WindowUS    int64  // W
+	BucketUS    int64  // length of a bucket
+	Bucket      int64  // quota.Counter.Bucket
+	IDs         []uint64
+	Generations []int64
+	Units       []int64
 }
 
-// Beat says that a process is there, what it hears and what it believes.
-type Beat struct {
+// Heartbeat reports that a process is alive, from whom it receives and its view of the
+// topology.
+type Heartbeat struct {
 	From   quota.Process
 	Seq    uint64 // as in Usage
 	TimeUS int64
@@ -65,13 +66,13 @@ type Ack struct {
 	ReceivedUS int64 // the author's store clock when it came
 }
 
-// DigestRequest asks the processes of the region in the subject to publish all
+// SnapshotRequest asks the processes of the region in the subject to publish all
 // their live totals.
-type DigestRequest struct {
+type SnapshotRequest struct {
 	From quota.Process
-	// Echo asks for what they know of the totals of From's own region as well.
-	Echo bool
-	// Missing names the regions that From does not hear: it asks for what they know
-	// of the totals of these, before their own.
+	// OwnState asks for what they know of the totals of From's own region as well.
+	OwnState bool
+	// Missing names the regions that From does not receive from. What is known of their
+	// totals is asked for too, and sent first.
 	Missing []string
 }

@@ -28,7 +28,7 @@ func usageOf(groups, rows int) *wire.Usage {
 		g := wire.Group{Limit: fmt.Sprintf("standard.limit-%d", i), WindowUS: minute, BucketUS: minute, Bucket: bucket}
 		for range rows {
 			g.IDs = append(g.IDs, r.Uint64())
-			g.Epochs = append(g.Epochs, u.TimeUS-r.Int64N(2*minute))
+			g.Generations = append(g.Generations, u.TimeUS-r.Int64N(2*minute))
 			g.Units = append(g.Units, 1+r.Int64N(100))
 		}
 		u.Groups = append(u.Groups, g)
@@ -36,8 +36,8 @@ func usageOf(groups, rows int) *wire.Usage {
 	return u
 }
 
-func beatOf(acks, regions int) *wire.Beat {
-	b := &wire.Beat{
+func beatOf(acks, regions int) *wire.Heartbeat {
+	b := &wire.Heartbeat{
 		From: process("eu-west"), Seq: 43, TimeUS: midnight + 500_000,
 		Topology: 0x0123_4567_89ab_cdef, UnsentMS: 80,
 	}

@@ -87,14 +87,14 @@ func TestWeWriteAndReadWhatTheSchemaSays(t *testing.T) {
 		u := anyUsage().Draw(t, "usage")
 		holdsToSchema(t, file, object{"usage": usageObject(u)}, u, wire.AppendUsage(nil, u), wire.DecodeUsage)
 	}))
-	t.Run("beat", rapid.MakeCheck(func(t *rapid.T) {
-		b := anyBeat().Draw(t, "beat")
-		holdsToSchema(t, file, object{"beat": beatObject(b)}, b, wire.AppendBeat(nil, b), wire.DecodeBeat)
+	t.Run("heartbeat", rapid.MakeCheck(func(t *rapid.T) {
+		b := anyHeartbeat().Draw(t, "heartbeat")
+		holdsToSchema(t, file, object{"heartbeat": beatObject(b)}, b, wire.AppendHeartbeat(nil, b), wire.DecodeHeartbeat)
 	}))
-	t.Run("digest request", rapid.MakeCheck(func(t *rapid.T) {
-		r := anyDigestRequest().Draw(t, "request")
-		body := object{"digest_request": object{"from": processObject(r.From), "echo": r.Echo, "missing": r.Missing}}
-		holdsToSchema(t, file, body, r, wire.AppendDigestRequest(nil, r), wire.DecodeDigestRequest)
+	t.Run("snapshot request", rapid.MakeCheck(func(t *rapid.T) {
+		r := anySnapshotRequest().Draw(t, "request")
+		body := object{"snapshot_request": object{"from": processObject(r.From), "own_state": r.OwnState, "missing": r.Missing}}
+		holdsToSchema(t, file, body, r, wire.AppendSnapshotRequest(nil, r), wire.DecodeSnapshotRequest)
 	}))
 }
 
@@ -108,26 +108,26 @@ func usageObject(u *wire.Usage) object {
 		// From the words of the schema: each epoch as the difference to the one before,
 		// the first to the start of the bucket.
 		epochs := []int64{}
-		for i, e := range g.Epochs {
+		for i, e := range g.Generations {
 			if i == 0 {
 				epochs = append(epochs, e-g.Bucket*g.BucketUS)
 			} else {
-				epochs = append(epochs, e-g.Epochs[i-1])
+				epochs = append(epochs, e-g.Generations[i-1])
 			}
 		}
 		groups = append(groups, object{
 			"limit": g.Limit, "window_us": g.WindowUS, "bucket_us": g.BucketUS, "bucket": g.Bucket,
-			"ids": g.IDs, "epochs": epochs, "units": g.Units,
+			"ids": g.IDs, "generations": epochs, "units": g.Units,
 		})
 	}
-	o := object{"from": processObject(u.From), "seq": u.Seq, "time_us": u.TimeUS, "of": u.Of, "of_time_us": u.OfTimeUS, "groups": groups}
-	if u.Chunk.Digest > 0 {
-		o["chunk"] = object{"digest": u.Chunk.Digest, "index": u.Chunk.Index, "count": u.Chunk.Count}
+	o := object{"from": processObject(u.From), "seq": u.Seq, "time_us": u.TimeUS, "origin": u.Origin, "origin_time_us": u.OriginTimeUS, "groups": groups}
+	if u.Chunk.Snapshot > 0 {
+		o["chunk"] = object{"snapshot": u.Chunk.Snapshot, "index": u.Chunk.Index, "count": u.Chunk.Count}
 	}
 	return o
 }
 
-func beatObject(b *wire.Beat) object {
+func beatObject(b *wire.Heartbeat) object {
 	acks, weights := []object{}, []object{}
 	for _, a := range b.Acks {
 		acks = append(acks, object{"process": processObject(a.Process), "seq": a.Seq, "received_us": a.ReceivedUS})
@@ -145,7 +145,7 @@ func beatObject(b *wire.Beat) object {
 func TestUnknownFieldsAreSkippedEverywhere(t *testing.T) {
 	file := schema(t)
 	u := usageOf(2, 2)
-	u.Chunk = wire.Chunk{Digest: 1, Count: 1}
+	u.Chunk = wire.Chunk{Snapshot: 1, Count: 1}
 	b := beatOf(2, 2)
 	for _, row := range []struct {
 		kind kind
@@ -153,7 +153,7 @@ func TestUnknownFieldsAreSkippedEverywhere(t *testing.T) {
 		want any
 	}{
 		{kinds()[0], object{"usage": usageObject(u)}, u},
-		{kinds()[1], object{"beat": beatObject(b)}, b},
+		{kinds()[1], object{"heartbeat": beatObject(b)}, b},
 	} {
 		m := twin(t, file, "Envelope", object{"version": 1, "body": row.body})
 		addUnknown(m)
@@ -190,7 +190,7 @@ func TestNoFieldOfTheSchemaIsUntested(t *testing.T) {
 	file := schema(t)
 	want := map[string]int{
 		"Envelope": 3, "Body": 3, "Process": 3, "Usage": 7, "Chunk": 3, "Group": 7,
-		"Beat": 11, "Ack": 3, "Weight": 2, "DigestRequest": 3,
+		"Heartbeat": 11, "Ack": 3, "Weight": 2, "SnapshotRequest": 3,
 	}
 	got := map[string]int{}
 	for i := range file.Messages().Len() {

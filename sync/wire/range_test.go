@@ -20,7 +20,7 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 	window := func(w, length, bucket int64) func(*wire.Usage) {
 		return group(func(g *wire.Group) { g.WindowUS, g.BucketUS, g.Bucket = w, length, bucket })
 	}
-	epoch := func(e int64) func(*wire.Usage) { return group(func(g *wire.Group) { g.Epochs[1] = e }) }
+	epoch := func(e int64) func(*wire.Usage) { return group(func(g *wire.Group) { g.Generations[1] = e }) }
 	units := func(n int64) func(*wire.Usage) { return group(func(g *wire.Group) { g.Units[1] = n }) }
 	chunk := func(c wire.Chunk) func(*wire.Usage) { return func(u *wire.Usage) { u.Chunk = c } }
 	rows := []struct {
@@ -49,15 +49,15 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 		{"time_us", func(u *wire.Usage) { u.TimeUS = -1 }},
 		{"time_us", func(u *wire.Usage) { u.TimeUS = wire.EndOfTime }},
 		{"ok", func(u *wire.Usage) { u.TimeUS = wire.EndOfTime - 1 }},
-		{"of_time_us", func(u *wire.Usage) { u.OfTimeUS = -1 }},
-		{"of_time_us", func(u *wire.Usage) { u.OfTimeUS = wire.EndOfTime }},
-		{"ok", func(u *wire.Usage) { u.OfTimeUS = wire.EndOfTime - 1 }},
-		{"of", func(u *wire.Usage) { u.Of = "*" }},
+		{"origin_time_us", func(u *wire.Usage) { u.OriginTimeUS = -1 }},
+		{"origin_time_us", func(u *wire.Usage) { u.OriginTimeUS = wire.EndOfTime }},
+		{"ok", func(u *wire.Usage) { u.OriginTimeUS = wire.EndOfTime - 1 }},
+		{"of", func(u *wire.Usage) { u.Origin = "*" }},
 		{"chunk", chunk(wire.Chunk{Index: 1})},
 		{"chunk", chunk(wire.Chunk{Count: 1})},
-		{"chunk", chunk(wire.Chunk{Digest: 1})},
-		{"chunk", chunk(wire.Chunk{Digest: 1, Index: 2, Count: 2})},
-		{"ok", chunk(wire.Chunk{Digest: 1, Index: wire.MaxChunks - 1, Count: wire.MaxChunks})},
+		{"chunk", chunk(wire.Chunk{Snapshot: 1})},
+		{"chunk", chunk(wire.Chunk{Snapshot: 1, Index: 2, Count: 2})},
+		{"ok", chunk(wire.Chunk{Snapshot: 1, Index: wire.MaxChunks - 1, Count: wire.MaxChunks})},
 		{"limit", limit("")},
 		{"limit", limit("standard")},
 		{"limit", limit("standard.")},
@@ -85,11 +85,11 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 		{"bucket must", window(1<<20, 1<<20, 1<<32)},                     // starts at the end of time
 		{"ok", window(1<<20, 1<<20, 1<<32-1)},
 		{"ok", window(minute, minute, 0)},
-		{"epochs[1]", epoch(0)},
-		{"epochs[1]", epoch(-1)},
-		{"epochs[1]", epoch(wire.EndOfTime + 1)},
-		{"epochs[1]", epoch(-1 << 63)},
-		{"epochs[1]", epoch(1<<63 - 1)},
+		{"generations[1]", epoch(0)},
+		{"generations[1]", epoch(-1)},
+		{"generations[1]", epoch(wire.EndOfTime + 1)},
+		{"generations[1]", epoch(-1 << 63)},
+		{"generations[1]", epoch(1<<63 - 1)},
 		{"ok", epoch(wire.EndOfTime)},
 		{"ok", epoch(1)},
 		{"units[1]", units(-1)},
@@ -107,7 +107,7 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 
 func TestTooManyPartsIsASize(t *testing.T) {
 	u := usageOf(1, 1)
-	u.Chunk = wire.Chunk{Digest: 1, Index: 1, Count: wire.MaxChunks + 1}
+	u.Chunk = wire.Chunk{Snapshot: 1, Index: 1, Count: wire.MaxChunks + 1}
 	if _, err := wire.DecodeUsage(wire.AppendUsage(nil, u)); reasonOf(err) != wire.ReasonSize {
 		t.Errorf("a digest of %d parts: %v, want reason size", u.Chunk.Count, err)
 	}
@@ -115,56 +115,56 @@ func TestTooManyPartsIsASize(t *testing.T) {
 
 func TestMissingOutOfRangeIsRefused(t *testing.T) {
 	for _, names := range [][]string{{""}, {"b", "a"}, {"a", "a"}, {"eu west"}} {
-		r := &wire.DigestRequest{From: process("eu"), Missing: names}
-		if got, err := wire.DecodeDigestRequest(wire.AppendDigestRequest(nil, r)); reasonOf(err) != wire.ReasonRange || got != nil {
+		r := &wire.SnapshotRequest{From: process("eu"), Missing: names}
+		if got, err := wire.DecodeSnapshotRequest(wire.AppendSnapshotRequest(nil, r)); reasonOf(err) != wire.ReasonRange || got != nil {
 			t.Errorf("missing %q: %v, %v", names, got, err)
 		}
 	}
-	r := &wire.DigestRequest{From: process("eu"), Missing: make([]string, wire.MaxRegions+1)}
-	if _, err := wire.DecodeDigestRequest(wire.AppendDigestRequest(nil, r)); reasonOf(err) != wire.ReasonSize {
+	r := &wire.SnapshotRequest{From: process("eu"), Missing: make([]string, wire.MaxRegions+1)}
+	if _, err := wire.DecodeSnapshotRequest(wire.AppendSnapshotRequest(nil, r)); reasonOf(err) != wire.ReasonSize {
 		t.Errorf("%d missing: %v", len(r.Missing), err)
 	}
 }
 
-func TestBeatOutOfRangeIsRefused(t *testing.T) {
-	members := func(names ...string) func(*wire.Beat) { return func(b *wire.Beat) { b.Members = names } }
+func TestHeartbeatOutOfRangeIsRefused(t *testing.T) {
+	members := func(names ...string) func(*wire.Heartbeat) { return func(b *wire.Heartbeat) { b.Members = names } }
 	rows := []struct {
 		says   string
-		change func(*wire.Beat)
+		change func(*wire.Heartbeat)
 	}{
-		{"from: region", func(b *wire.Beat) { b.From.Region = "rl.v1" }},
-		{"seq", func(b *wire.Beat) { b.Seq = 0 }},
-		{"time_us", func(b *wire.Beat) { b.TimeUS = -midnight }},
-		{"acks[1]: process: region", func(b *wire.Beat) { b.Acks[1].Process.Region = "" }},
-		{"acks[1]: process: boot_us", func(b *wire.Beat) { b.Acks[1].Process.Boot = 0 }},
-		{"acks[1]: seq", func(b *wire.Beat) { b.Acks[1].Seq = 0 }},
-		{"acks[1]: received_us", func(b *wire.Beat) { b.Acks[1].ReceivedUS = 0 }},
-		{"acks[1]: received_us", func(b *wire.Beat) { b.Acks[1].ReceivedUS = wire.EndOfTime }},
+		{"from: region", func(b *wire.Heartbeat) { b.From.Region = "rl.v1" }},
+		{"seq", func(b *wire.Heartbeat) { b.Seq = 0 }},
+		{"time_us", func(b *wire.Heartbeat) { b.TimeUS = -midnight }},
+		{"acks[1]: process: region", func(b *wire.Heartbeat) { b.Acks[1].Process.Region = "" }},
+		{"acks[1]: process: boot_us", func(b *wire.Heartbeat) { b.Acks[1].Process.Boot = 0 }},
+		{"acks[1]: seq", func(b *wire.Heartbeat) { b.Acks[1].Seq = 0 }},
+		{"acks[1]: received_us", func(b *wire.Heartbeat) { b.Acks[1].ReceivedUS = 0 }},
+		{"acks[1]: received_us", func(b *wire.Heartbeat) { b.Acks[1].ReceivedUS = wire.EndOfTime }},
 		{"members[0]", members("eu west")},
 		{"members[1]", members("a", "")},
 		{"members[1]", members("b", "a")},
 		{"members[2]", members("a", "b", "b")},
 		{"ok", members("a", "a-", "a0", "a_", "aa")}, // ascending by byte
-		{"weights[2].region", func(b *wire.Beat) { b.Weights[2].Region = "" }},
-		{"weights[2]: region \"r000\" comes twice", func(b *wire.Beat) { b.Weights[2].Region = "r000" }},
-		{"weights[2]: weight", func(b *wire.Beat) { b.Weights[2].Weight = 0 }},
-		{"weights[2]: weight", func(b *wire.Beat) { b.Weights[2].Weight = -1 }},
-		{"weights[2]: weight", func(b *wire.Beat) { b.Weights[2].Weight = wire.MaxWeight + 1 }},
-		{"ok", func(b *wire.Beat) { b.Weights[2] = quota.Weight{Region: "a", Weight: wire.MaxWeight} }}, // in any order
-		{"unsent_ms", func(b *wire.Beat) { b.UnsentMS = -1 }},
-		{"unsent_ms", func(b *wire.Beat) { b.UnsentMS = 1 << 62 }},
+		{"weights[2].region", func(b *wire.Heartbeat) { b.Weights[2].Region = "" }},
+		{"weights[2]: region \"r000\" comes twice", func(b *wire.Heartbeat) { b.Weights[2].Region = "r000" }},
+		{"weights[2]: weight", func(b *wire.Heartbeat) { b.Weights[2].Weight = 0 }},
+		{"weights[2]: weight", func(b *wire.Heartbeat) { b.Weights[2].Weight = -1 }},
+		{"weights[2]: weight", func(b *wire.Heartbeat) { b.Weights[2].Weight = wire.MaxWeight + 1 }},
+		{"ok", func(b *wire.Heartbeat) { b.Weights[2] = quota.Weight{Region: "a", Weight: wire.MaxWeight} }}, // in any order
+		{"unsent_ms", func(b *wire.Heartbeat) { b.UnsentMS = -1 }},
+		{"unsent_ms", func(b *wire.Heartbeat) { b.UnsentMS = 1 << 62 }},
 	}
 	for _, row := range rows {
 		b := beatOf(2, 3)
 		row.change(b)
-		got, err := wire.DecodeBeat(wire.AppendBeat(nil, b))
+		got, err := wire.DecodeHeartbeat(wire.AppendHeartbeat(nil, b))
 		wantRangeOr(t, got != nil, err, row.says)
 	}
 }
 
-func TestDigestRequestOfNobodyIsRefused(t *testing.T) {
-	got, err := wire.DecodeDigestRequest(wire.AppendDigestRequest(nil, &wire.DigestRequest{Echo: true}))
-	wantRangeOr(t, got != nil, err, "digest_request: from: region")
+func TestSnapshotRequestOfNobodyIsRefused(t *testing.T) {
+	got, err := wire.DecodeSnapshotRequest(wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{OwnState: true}))
+	wantRangeOr(t, got != nil, err, "snapshot_request: from: region")
 }
 
 func wantRangeOr(t *testing.T, decoded bool, err error, says string) {

@@ -36,8 +36,8 @@ func roundTrip[T any](gen *rapid.Generator[*T], encode func([]byte, *T) []byte, 
 
 func TestRoundTrip(t *testing.T) {
 	t.Run("usage", rapid.MakeCheck(roundTrip(anyUsage(), wire.AppendUsage, wire.DecodeUsage)))
-	t.Run("beat", rapid.MakeCheck(roundTrip(anyBeat(), wire.AppendBeat, wire.DecodeBeat)))
-	t.Run("digest request", rapid.MakeCheck(roundTrip(anyDigestRequest(), wire.AppendDigestRequest, wire.DecodeDigestRequest)))
+	t.Run("heartbeat", rapid.MakeCheck(roundTrip(anyHeartbeat(), wire.AppendHeartbeat, wire.DecodeHeartbeat)))
+	t.Run("snapshot request", rapid.MakeCheck(roundTrip(anySnapshotRequest(), wire.AppendSnapshotRequest, wire.DecodeSnapshotRequest)))
 }
 
 // A decoded message keeps nothing of the bytes that it came in.
@@ -65,11 +65,11 @@ func TestLargestMessages(t *testing.T) {
 		t.Errorf("%d groups of %d rows came back changed", len(u.Groups), len(u.Groups[0].IDs))
 	}
 	b := beatOf(wire.MaxAcks, wire.MaxRegions)
-	gotBeat, err := wire.DecodeBeat(wire.AppendBeat(nil, b))
+	gotHeartbeat, err := wire.DecodeHeartbeat(wire.AppendHeartbeat(nil, b))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(b, gotBeat); diff != "" {
+	if diff := cmp.Diff(b, gotHeartbeat); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -80,7 +80,7 @@ func TestReusedBufferIsNotAllocatedAnew(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { buf = wire.AppendUsage(buf[:0], u) }); n > 0 {
 		t.Errorf("AppendUsage allocates %v times in a buffer that it has used before", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { buf = wire.AppendBeat(buf[:0], b) }); n > 0 {
-		t.Errorf("AppendBeat allocates %v times", n)
+	if n := testing.AllocsPerRun(100, func() { buf = wire.AppendHeartbeat(buf[:0], b) }); n > 0 {
+		t.Errorf("AppendHeartbeat allocates %v times", n)
 	}
 }

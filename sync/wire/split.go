@@ -54,12 +54,12 @@ func fit(g *Group, entries, bytes int) (rows, size int) {
 	size = sizeHead(g) + frame
 	before := g.start()
 	for i := range min(len(g.IDs), entries) {
-		row := 8 + sizeEpoch(g.Epochs[i], before) + protowire.SizeVarint(uint64(g.Units[i]))
+		row := 8 + sizeGeneration(g.Generations[i], before) + protowire.SizeVarint(uint64(g.Units[i]))
 		if size+row > bytes {
 			return i, size
 		}
 		size += row
-		before = g.Epochs[i]
+		before = g.Generations[i]
 	}
 	return min(len(g.IDs), entries), size
 }

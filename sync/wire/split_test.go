@@ -24,7 +24,7 @@ func rowsOf(groups []wire.Group) []row {
 	var rows []row
 	for _, g := range groups {
 		for i, id := range g.IDs {
-			rows = append(rows, row{g.Limit, g.WindowUS, g.BucketUS, g.Bucket, id, g.Epochs[i], g.Units[i]})
+			rows = append(rows, row{g.Limit, g.WindowUS, g.BucketUS, g.Bucket, id, g.Generations[i], g.Units[i]})
 		}
 	}
 	return rows
@@ -92,7 +92,7 @@ func TestSplitKeepsEveryRowWithinTheCaps(t *testing.T) {
 func roomLeft(message []wire.Group, next wire.Group, maxEntries, maxBytes int) bool {
 	const spare = 16 * 8 // heads that it takes to be of full length, of each group
 	one := next
-	one.IDs, one.Epochs, one.Units = next.IDs[:1], next.Epochs[:1], next.Units[:1]
+	one.IDs, one.Generations, one.Units = next.IDs[:1], next.Generations[:1], next.Units[:1]
 	size := wire.EncodedSize(&one) + spare
 	for _, g := range message {
 		size += wire.EncodedSize(&g)
@@ -128,8 +128,8 @@ func TestSplitAtItsEdges(t *testing.T) {
 func TestSplitMessagesAreRead(t *testing.T) {
 	u := usageOf(3, 30_000)
 	for i := range u.Groups {
-		for j := range u.Groups[i].Epochs {
-			u.Groups[i].Epochs[j] = 1 + int64(j%2)*(wire.EndOfTime-1)
+		for j := range u.Groups[i].Generations {
+			u.Groups[i].Generations[j] = 1 + int64(j%2)*(wire.EndOfTime-1)
 			u.Groups[i].Units[j] = 1 << 42
 		}
 	}
@@ -152,8 +152,8 @@ func TestSortKeepsRowsTogether(t *testing.T) {
 		g := anyGroup(30).Draw(t, "group")
 		before := rowsOf([]wire.Group{g})
 		g.Sort()
-		if !slices.IsSorted(g.Epochs) {
-			t.Fatalf("epochs are not ascending: %v", g.Epochs)
+		if !slices.IsSorted(g.Generations) {
+			t.Fatalf("generations are not ascending: %v", g.Generations)
 		}
 		after := rowsOf([]wire.Group{g})
 		for _, rows := range [][]row{before, after} {

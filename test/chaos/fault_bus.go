@@ -43,7 +43,7 @@ func (w *World) DuplicateNATS(name string, later time.Duration) Fault {
 			if nc, err = w.region(name).join(); err != nil {
 				return err
 			}
-			for _, subject := range []string{"rl.v1.usage." + name, "rl.v1.beat." + name} {
+			for _, subject := range []string{"rl.v1.usage." + name, "rl.v1.heartbeat." + name} {
 				if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
 					_ = nc.Publish(m.Subject, m.Data) // after the end it is refused
 					time.AfterFunc(later, func() { _ = nc.Publish(m.Subject, m.Data) })
@@ -128,7 +128,7 @@ func noise(nc *nats.Conn, name string, done <-chan struct{}) {
 		}
 		data[0] |= 7 // a field of no type: whatever follows, it is not ours
 		_ = nc.Publish("rl.v1.usage."+name, data)
-		_ = nc.Publish("rl.v1.beat."+name, data)
+		_ = nc.Publish("rl.v1.heartbeat."+name, data)
 	}
 }
 
@@ -149,7 +149,7 @@ func (w *World) DenyNATS(name string) Fault {
 	return Fault{
 		Name: "regiond of " + name + " may not publish",
 		Inject: func() error {
-			granted := `"rl.v1.usage.` + name + `", "rl.v1.beat.` + name + `", "rl.v1.digest.*"`
+			granted := `"rl.v1.usage.` + name + `", "rl.v1.heartbeat.` + name + `", "rl.v1.snapshot.*"`
 			return configure(func(config string) string {
 				return strings.Replace(config, granted, `"nothing"`, 1)
 			})

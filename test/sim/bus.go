@@ -97,7 +97,7 @@ func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 	if strings.HasPrefix(subject, meshsync.SubjectUsage) {
 		m.usage, _ = wire.DecodeUsage(m.Data)
 	}
-	to, directed := strings.CutPrefix(subject, meshsync.SubjectDigest)
+	to, directed := strings.CutPrefix(subject, meshsync.SubjectSnapshot)
 	for _, s := range w.sites {
 		if directed && s.name != to {
 			continue

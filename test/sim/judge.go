@@ -109,12 +109,12 @@ func (j *judge) delivered(p *process, m *message) {
 		return
 	}
 	of, told := m.from.site.place, p.known.told
-	if m.usage.Of != "" {
-		of, told = j.place(m.usage.Of), p.known.relayed
+	if m.usage.Origin != "" {
+		of, told = j.place(m.usage.Origin), p.known.relayed
 		p.known.late[of] = max(p.known.late[of], m.from.known.thawed, m.from.known.late[of])
 	}
 	if of == p.site.place {
-		if m.usage.Of != "" && len(m.usage.Groups) > 0 {
+		if m.usage.Origin != "" && len(m.usage.Groups) > 0 {
 			j.w.reached(echoed)
 		}
 		return
@@ -125,16 +125,16 @@ func (j *judge) delivered(p *process, m *message) {
 	for i := range m.usage.Groups {
 		g := &m.usage.Groups[i]
 		for n, id := range g.IDs {
-			k := cellKey{of, id, g.Bucket, g.Epochs[n]}
+			k := cellKey{of, id, g.Bucket, g.Generations[n]}
 			before, known := told[k]
-			if m.usage.Of != "" && g.Units[n] > max(before, p.known.told[k]) {
+			if m.usage.Origin != "" && g.Units[n] > max(before, p.known.told[k]) {
 				j.w.reached(relayed)
 			}
-			if m.usage.Chunk.Digest != 0 && m.usage.Of == "" && known && g.Units[n] > before {
+			if m.usage.Chunk.Snapshot != 0 && m.usage.Origin == "" && known && g.Units[n] > before {
 				j.w.reached(digestRepaired)
 			}
 			told[k] = max(before, g.Units[n])
-			if t := j.byID[id]; t != nil && g.Epochs[n] == m.from.self.Boot && m.usage.Of == "" {
+			if t := j.byID[id]; t != nil && g.Generations[n] == m.from.self.Boot && m.usage.Origin == "" {
 				j.w.reached(localTold)
 			}
 		}

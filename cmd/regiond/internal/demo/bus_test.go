@@ -35,7 +35,7 @@ type plug struct {
 }
 
 func (p *plug) Publish(subject string, data []byte, header ...meshsync.Field) error {
-	asked, digest := strings.CutPrefix(subject, meshsync.SubjectDigest)
+	asked, digest := strings.CutPrefix(subject, meshsync.SubjectSnapshot)
 	for name, inbox := range p.wire.inboxes {
 		if !digest || name == asked {
 			inbox <- meshsync.Message{Subject: subject, Data: data, Header: header}
@@ -52,7 +52,7 @@ func (p *plug) Drops() <-chan struct{}            { return nil }
 // no cut takes.
 func (w *wire) received(b *demo.Bus, region string) []string {
 	const mark = "mark"
-	w.inboxes[region] <- meshsync.Message{Subject: meshsync.SubjectBeat + region, Data: []byte(mark)}
+	w.inboxes[region] <- meshsync.Message{Subject: meshsync.SubjectHeartbeat + region, Data: []byte(mark)}
 	var got []string
 	for m := range b.Messages() {
 		if string(m.Data) == mark {
@@ -82,7 +82,7 @@ func TestBusDeliversWhatNoCutTakes(t *testing.T) {
 		off := map[string]bool{}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			from := rapid.SampledFrom(regions).Draw(t, "region")
-			step := rapid.SampledFrom([]string{"cut", "heal", meshsync.SubjectUsage, meshsync.SubjectBeat, meshsync.SubjectDigest}).Draw(t, "step")
+			step := rapid.SampledFrom([]string{"cut", "heal", meshsync.SubjectUsage, meshsync.SubjectHeartbeat, meshsync.SubjectSnapshot}).Draw(t, "step")
 			if step == "cut" || step == "heal" {
 				changed, err := cuts.Set(from, step == "cut")
 				if err != nil || changed == (off[from] == (step == "cut")) {
@@ -92,7 +92,7 @@ func TestBusDeliversWhatNoCutTakes(t *testing.T) {
 				continue
 			}
 			about, audience := from, regions
-			if step == meshsync.SubjectDigest {
+			if step == meshsync.SubjectSnapshot {
 				about = rapid.SampledFrom(regions).Draw(t, "asked")
 				audience = []string{about}
 			}
