@@ -55,18 +55,18 @@ func TestUnit(t *testing.T) {
 
 const secret = "s3cret"
 
-// documented starts a Redis with the settings of docs/operate.md and the users of
+// documented starts a Redis with the settings of docs/deploy.md and the users of
 // redis.acl, and one more whom the client is: it may do everything.
 func documented(t *testing.T, acl string) (addr string, auditor *redis.Client) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/operate.md")
+	page, err := os.ReadFile("../docs/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(page), "In redis.conf:\n```\n")
 	settings, _, found := strings.Cut(rest, "```\n")
 	if !found {
-		t.Fatal("docs/operate.md has no settings of Redis")
+		t.Fatal("docs/deploy.md has no settings of Redis")
 	}
 	dir := t.TempDir()
 	users, file := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redis.conf")
