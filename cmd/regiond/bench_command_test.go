@@ -7,11 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/internal/cli"
 	"github.com/regiond/regiond/internal/load"
 )
 
@@ -131,7 +131,7 @@ func TestBenchFailing(t *testing.T) {
 // TestBenchBeforeItBegins: a mistake costs one line, and nothing is sent.
 func TestBenchBeforeItBegins(t *testing.T) {
 	p := start(t, inMemory())
-	s := session{replace: []string{p.url, "http://REGIOND", p.admin.url, "http://ADMIN", strings.TrimPrefix(p.url, "http://"), "REGIOND", howStarted(), "regiond"}}
+	s := session{replace: []string{p.url, "http://REGIOND", p.admin.url, "http://ADMIN", strings.TrimPrefix(p.url, "http://"), "REGIOND", cli.HowStarted(), "regiond"}}
 	for _, args := range [][]string{
 		{"--policy", "gold"},
 		{"--cost", "1-6"},
@@ -180,40 +180,7 @@ func TestBenchOfOneThatCannotDecide(t *testing.T) {
 	}))
 	defer s.Close()
 	got := invoke(t, "bench", "--target", s.URL)
-	if want := "regiond bench: --target " + s.URL + ": Capacity is reduced for now: Retry later.\n"; got.code != exitUsage || got.stderr != want {
+	if want := "regiond bench: --target " + s.URL + ": Capacity is reduced for now: Retry later.\n"; got.code != cli.ExitUsage || got.stderr != want {
 		t.Errorf("exit %d, it says %qwant %q", got.code, got.stderr, want)
-	}
-}
-
-func TestProgressLine(t *testing.T) {
-	var b strings.Builder
-	l := &progressLine{out: &b, all: 12 * time.Second}
-	for _, p := range []load.Progress{
-		{Passed: time.Second, Warming: true, Sent: 1000, Answered: 990, Denied: 7, InFlight: 10},
-		{Passed: 6 * time.Second, Sent: 6000, Answered: 5990, Denied: 70, Failed: 2, Unsent: 3, InFlight: 5},
-		{Passed: 14 * time.Second, Sent: 12000, Answered: 12000},
-	} {
-		l.show(p)
-	}
-	l.clear()
-	const want = "\r[#               ]   1s of 12s  990 answered, 7 denied, 0 failed, 10 waiting, warming up\x1b[K" +
-		"\r[########        ]   6s of 12s  5990 answered, 70 denied, 2 failed, 5 waiting, 3 unsent\x1b[K" +
-		"\r[################]  14s of 12s  12000 answered, 0 denied, 0 failed, 0 waiting\x1b[K\r\x1b[K"
-	if b.String() != want {
-		t.Errorf("%q", b.String())
-	}
-	f, err := os.Create(t.TempDir() + "/no-terminal")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for _, l := range []*progressLine{newProgressLine(f, time.Second), newProgressLine(&b, time.Second)} {
-		if l.show(load.Progress{}); l.out != nil {
-			t.Error("a line that changes goes to what is no terminal")
-		}
-		l.clear()
-	}
-	if text, err := os.ReadFile(f.Name()); err != nil || len(text) > 0 {
-		t.Errorf("%q, %v", text, err)
 	}
 }

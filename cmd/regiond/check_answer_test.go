@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/regiond/regiond/internal/cli"
 )
 
 // TestCheckBelievesOnlyRegiond: a script that goes by the exit code must not take a
@@ -26,23 +28,23 @@ func TestCheckBelievesOnlyRegiond(t *testing.T) {
 		says   string // on stderr; "" for nothing
 		quiet  bool   // with -o json there is nothing on stderr
 	}{
-		{200, yes, exitOK, "", true},
-		{429, no, exitFailed, "", true},
-		{503, no, exitFailed, "", true},
-		{503, reduced, exitUsage, "Capacity is reduced for now", true},
-		{400, invalid, exitUsage, "The request breaks a rule", true},
-		{200, page, exitUsage, strange, false},
-		{200, "", exitUsage, strange, false},
-		{200, "{}", exitUsage, strange, false},
-		{200, no, exitUsage, strange, false},
-		{200, `{"allowed":true}`, exitUsage, strange, false},
-		{307, "", exitUsage, strange, false},
-		{429, yes, exitUsage, strange, false},
-		{429, page, exitUsage, strange, false},
-		{429, `{"title":"Too Many Requests","status":429}`, exitUsage, strange, false},
-		{500, no, exitUsage, strange, false},
-		{503, page, exitUsage, strange, false},
-		{503, "{}", exitUsage, strange, false},
+		{200, yes, cli.ExitOK, "", true},
+		{429, no, cli.ExitFailed, "", true},
+		{503, no, cli.ExitFailed, "", true},
+		{503, reduced, cli.ExitUsage, "Capacity is reduced for now", true},
+		{400, invalid, cli.ExitUsage, "The request breaks a rule", true},
+		{200, page, cli.ExitUsage, strange, false},
+		{200, "", cli.ExitUsage, strange, false},
+		{200, "{}", cli.ExitUsage, strange, false},
+		{200, no, cli.ExitUsage, strange, false},
+		{200, `{"allowed":true}`, cli.ExitUsage, strange, false},
+		{307, "", cli.ExitUsage, strange, false},
+		{429, yes, cli.ExitUsage, strange, false},
+		{429, page, cli.ExitUsage, strange, false},
+		{429, `{"title":"Too Many Requests","status":429}`, cli.ExitUsage, strange, false},
+		{500, no, cli.ExitUsage, strange, false},
+		{503, page, cli.ExitUsage, strange, false},
+		{503, "{}", cli.ExitUsage, strange, false},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/login" { // nobody shall come here
@@ -57,7 +59,7 @@ func TestCheckBelievesOnlyRegiond(t *testing.T) {
 		if text.code != row.code || !strings.Contains(text.stderr, row.says) || (row.says == "") != (text.stderr == "") {
 			t.Errorf("%d %s: %+v", row.status, row.body, text)
 		}
-		if (text.stdout == "") != (row.code == exitUsage) {
+		if (text.stdout == "") != (row.code == cli.ExitUsage) {
 			t.Errorf("%d %s: it prints %q", row.status, row.body, text.stdout)
 		}
 		script := invoke(t, "check", "acme", "--addr", s.URL, "-o", "json")

@@ -3,14 +3,19 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/pem"
 	"flag"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -203,7 +208,8 @@ func TestCommandsWithoutRegiond(t *testing.T) {
 	if got := invoke(t, "healthcheck", "--addr", p.admin.url); got.code != 0 || got.stdout != `{"ready":true,"reasons":[]}`+"\n" {
 		t.Errorf("healthcheck of a running one: %+v", got)
 	}
-	p.daemon.draining.Store(true)
+	p.signals <- syscall.SIGTERM
+	p.log.await(t, "stopping", 1)
 	if got := invoke(t, "healthcheck", "--addr", p.admin.url); got.code != 1 || !strings.Contains(got.stdout, "draining") {
 		t.Errorf("healthcheck of a draining one: %+v", got)
 	}
@@ -224,5 +230,38 @@ func TestCheckWhenClosed(t *testing.T) {
 	}
 	if got := invoke(t, "check", "openly", "--addr", p.url); got.code != 0 || !strings.Contains(got.stdout, "basis open, mode local") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestCheckCommandOverTLS: a private authority has to be named, and the token is
+// read from a file.
+func TestCheckCommandOverTLS(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer data-secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"type":"urn:regiond:problem:unauthorized","title":"The caller is not known","detail":"no token"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"allowed":true,"basis":"exact","mode":"global"}`)
+	}))
+	defer s.Close()
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	secret, ca := filepath.Join(t.TempDir(), "secret"), filepath.Join(t.TempDir(), "ca.pem")
+	write(t, secret, "data-secret\n")
+	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+	for _, c := range []struct {
+		args   []string
+		code   int
+		stderr string
+	}{
+		{[]string{"--token-file", secret, "--ca-file", ca}, 0, ""},
+		{[]string{"--ca-file", ca}, 2, "The caller is not known: "},
+		{[]string{"--token-file", secret}, 2, "certificate"},
+		{[]string{"--ca-file", secret}, 2, "no PEM certificate"},
+	} {
+		got := invoke(t, append([]string{"check", "acme", "--addr", s.URL}, c.args...)...)
+		if got.code != c.code || !strings.Contains(got.stderr, c.stderr) {
+			t.Errorf("%v: %+v", c.args, got)
+		}
 	}
 }

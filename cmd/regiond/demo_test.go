@@ -14,7 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/cmd/regiond/internal/demo"
+	"github.com/regiond/regiond/internal/cli"
+	"github.com/regiond/regiond/internal/demo"
 	"github.com/regiond/regiond/region"
 )
 
@@ -93,7 +94,7 @@ func (d *demoTown) stop(t *testing.T) time.Duration {
 	asked := time.Now()
 	d.end()
 	code, ok := <-d.exited
-	if ok && code != exitOK {
+	if ok && code != cli.ExitOK {
 		t.Errorf("the demo exits with %d:\n%s", code, d.screen)
 	}
 	if ok {
@@ -120,7 +121,7 @@ func awaitProbes(t *testing.T) {
 func (d *demoTown) change(t *testing.T, verb, name string) said {
 	t.Helper()
 	got := invoke(t, "demo", verb, name, "--port", strconv.Itoa(d.port))
-	if got.code != exitOK || got.stderr != "" {
+	if got.code != cli.ExitOK || got.stderr != "" {
 		t.Fatalf("demo %s %s: %+v", verb, name, got)
 	}
 	return got

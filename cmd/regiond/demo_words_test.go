@@ -8,13 +8,14 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/regiond/regiond/cmd/regiond/internal/demo"
+	"github.com/regiond/regiond/internal/cli"
+	"github.com/regiond/regiond/internal/demo"
 )
 
 func TestDemoCommandLine(t *testing.T) {
 	base := demoPorts(t)
 	port, control := strconv.Itoa(base), strconv.Itoa(base+demo.ControlOffset)
-	s := session{replace: []string{howStarted(), "regiond", port, "PORT", control, "CONTROL"}}
+	s := session{replace: []string{cli.HowStarted(), "regiond", port, "PORT", control, "CONTROL"}}
 	for _, args := range [][]string{
 		{"-h"},
 		{"now"},
@@ -31,7 +32,7 @@ func TestDemoCommandLine(t *testing.T) {
 	}
 	d := startDemo(t, "--quiet", "--log", filepath.Join(t.TempDir(), "demo.log"))
 	port = strconv.Itoa(d.port)
-	s.replace = []string{howStarted(), "regiond", port, "PORT"}
+	s.replace = []string{cli.HowStarted(), "regiond", port, "PORT"}
 	for _, args := range [][]string{
 		{"cut", "mars"},
 		{"heal", "eu-west"},
@@ -56,7 +57,7 @@ func TestDemoPortInUse(t *testing.T) {
 		got := invoke(t, "demo", "--port", strconv.Itoa(base))
 		want := fmt.Sprintf("regiond demo: port %d cannot be used: address already in use; "+
 			"if a demo runs already end it, or choose other ports, such as --port %d\n", taken, base+100)
-		if got.code != exitUsage || got.stderr != want || got.stdout != "" {
+		if got.code != cli.ExitUsage || got.stderr != want || got.stdout != "" {
 			t.Errorf("with port %d in use: %+v", taken, got)
 		}
 		if err := l.Close(); err != nil {
@@ -74,31 +75,10 @@ func TestDemoEndsAtOnce(t *testing.T) {
 	cancel()
 	base := demoPorts(t)
 	var screen journal
-	if code := dispatch(ctx, []string{"demo", "--port", strconv.Itoa(base)}, &screen, &screen); code != exitOK {
+	if code := dispatch(ctx, []string{"demo", "--port", strconv.Itoa(base)}, &screen, &screen); code != cli.ExitOK {
 		t.Errorf("it exits with %d and says\n%s", code, screen.String())
 	}
 	if err := demoPortsFree(t, base); err != nil {
 		t.Errorf("after its end: %v", err)
-	}
-}
-
-// TestDemoStartedBy: the command that the screen names is one that works where it
-// was started.
-func TestDemoStartedBy(t *testing.T) {
-	const path = "github.com/regiond/regiond/cmd/regiond"
-	for _, c := range []struct {
-		self, typed, version string
-		inside               bool
-		want                 string
-	}{
-		{"/usr/local/bin/regiond", "regiond", "v1.2.0", false, "regiond"},
-		{"/home/a/regiond/bin/regiond", "bin/regiond", "(devel)", true, "bin/regiond"},
-		{"/tmp/go-build123/b001/exe/regiond", "/tmp/go-build123/b001/exe/regiond", "(devel)", true, "go run ./cmd/regiond"},
-		{"/tmp/go-build123/b001/exe/regiond", "/tmp/go-build123/b001/exe/regiond", "", false, "go run " + path},
-		{"/tmp/go-build123/b001/exe/regiond", "/tmp/go-build123/b001/exe/regiond", "v1.2.0", false, "go run " + path + "@v1.2.0"},
-	} {
-		if got := startedBy(c.self, c.typed, path, c.version, c.inside); got != c.want {
-			t.Errorf("%+v: %q", c, got)
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -11,13 +10,7 @@ import (
 // TestMain holds every test to what run promises: when it has returned, nothing
 // of the program is left.
 func TestMain(m *testing.M) {
-	if addr := os.Getenv(natsEnv); addr != "" {
-		os.Exit(serveNATS(addr)) // a server for a test in the process above
-	}
 	redis.SetLogger(silence{}) // as main does
-	if child := os.Getenv(benchEnv); child != "" {
-		os.Exit(runBenchChild(child)) // what a benchmark measures, or what is around it
-	}
 	goleak.VerifyTestMain(m,
 		// After enough failed dials the Redis client looks once a second whether
 		// Redis is back, and notices only then that it has been closed.

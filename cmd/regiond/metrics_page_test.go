@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/cmd/regiond/internal/demo"
+	"github.com/regiond/regiond/internal/demo"
 	"github.com/regiond/regiond/test/metricsdoc"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -170,8 +170,8 @@ func demoUnderTraffic(t *testing.T) scrape {
 func redisInTrouble(t *testing.T) scrape {
 	t.Helper()
 	srv := redisserver.Start(t, redisserver.Options{})
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+freeAddr(t)) // nobody is there, so spans are dropped
-	p := start(t, strings.NewReplacer("REDIS", srv.Addr(), "GOSSIP", freeAddr(t)).Replace(meshTown))
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+nobody(t)) // nobody is there, so spans are dropped
+	p := start(t, strings.NewReplacer("REDIS", srv.Addr(), "GOSSIP", nobody(t)).Replace(meshTown))
 	eventually(t, func() error {
 		p.check(t, "acme")
 		s := p.metrics(t)

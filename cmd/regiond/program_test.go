@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/regiond/regiond/internal/daemon"
 )
 
 // town is a region whose windows are so long that nothing ages out while a test
@@ -63,7 +66,7 @@ func strict() []string { return []string{"--redis-budget", "10ms", "--deadline",
 // program is a daemon that runs inside the test.
 type program struct {
 	client
-	daemon  *daemon
+	daemon  *daemon.Daemon
 	admin   client
 	file    string // its topology.yaml
 	log     *journal
@@ -96,31 +99,32 @@ func startFile(t *testing.T, file string, flags ...string) *program {
 func build(t *testing.T, flags ...string) *program {
 	t.Helper()
 	p := &program{log: &journal{}, signals: make(chan os.Signal, 2)}
-	o, err := serveFlags(append(patient(), flags...), p.log)
+	o, format, err := serveFlags(append(patient(), flags...), p.log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, _, err := o.loadTopology()
+	top, _, err := o.LoadTopology()
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.TextLog = format == "text"
 	level := &slog.LevelVar{}
-	log, err := newLogger(p.log, "json", level)
+	log, err := daemon.NewLogger(p.log, "json", level)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.daemon, err = newDaemon(o, top, log, level); err != nil {
+	if p.daemon, err = daemon.New(o, top, log, level); err != nil {
 		t.Fatal(err)
 	}
-	p.client = newClient(t, "http://"+p.daemon.dataAt.Addr().String(), nil)
-	p.admin = newClient(t, "http://"+p.daemon.adminAt.Addr().String(), nil)
+	p.client = newClient(t, "http://"+p.daemon.DataAddr().String(), nil)
+	p.admin = newClient(t, "http://"+p.daemon.AdminAddr().String(), nil)
 	return p
 }
 
 func (p *program) run(t *testing.T) {
 	t.Helper()
 	done := make(chan error, 1)
-	go func() { done <- p.daemon.run(context.Background(), p.signals) }()
+	go func() { done <- p.daemon.Run(context.Background(), p.signals) }()
 	p.stop = sync.OnceFunc(func() {
 		select {
 		case p.signals <- os.Interrupt:
@@ -158,7 +162,9 @@ func (p *program) rewrite(t *testing.T, old, changed string) {
 func put(t *testing.T, file, content string) {
 	t.Helper()
 	write(t, file+".new", content)
-	rename(t, file+".new", file)
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // replace insists on finding what it replaces: a test whose edit does nothing
@@ -261,4 +267,17 @@ func newClient(t *testing.T, url string, transport *http.Transport) client {
 	c := client{url: url, http: &http.Client{Transport: transport, Timeout: 10 * time.Second}}
 	t.Cleanup(transport.CloseIdleConnections)
 	return c
+}
+
+// nobody is an address where nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().String()
 }

@@ -11,64 +11,66 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/cmd/regiond/internal/demo"
+	"github.com/regiond/regiond/internal/cli"
+	"github.com/regiond/regiond/internal/demo"
+	"github.com/regiond/regiond/internal/status"
 )
 
 // regionsAt is the time at which the views of these tests are looked at.
 func regionsAt() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
 // whole is a view from eu-west in which all is well.
-func whole() *regionsView {
+func whole() *status.Report {
 	at := regionsAt()
-	process := func(instance string) processView {
-		return processView{
+	process := func(instance string) status.Process {
+		return status.Process{
 			Instance: instance, Boot: at.Add(-time.Hour), State: "fresh", HeardMS: 120, AckedMS: 340, RTTMS: 81.26,
 			Digested: true, Gossip: "alive", Members: []string{"ap-south", "eu-west", "us-east"},
 		}
 	}
-	peer := func(name string, processes ...processView) regionView {
-		return regionView{
+	peer := func(name string, processes ...status.Process) status.Region {
+		return status.Region{
 			Name: name, Weight: 1, State: "fresh", Counted: true, SinceMS: 3_000_000, HeardMS: 120, AckedMS: 340,
-			Offset: &offsetView{OffsetMS: -2.34, UncertaintyMS: 0.51, AgeMS: 200}, Processes: processes,
+			Offset: &status.Offset{OffsetMS: -2.34, UncertaintyMS: 0.51, AgeMS: 200}, Processes: processes,
 		}
 	}
-	member := func(name string) memberView {
-		return memberView{Name: name, Addr: "192.0.2.1:7946", State: "alive", Since: at.Add(-time.Hour), ConfigHash: "48997815135dbc5f"}
+	member := func(name string) status.Member {
+		return status.Member{Name: name, Addr: "192.0.2.1:7946", State: "alive", Since: at.Add(-time.Hour), ConfigHash: "48997815135dbc5f"}
 	}
 	self := member("eu-west/one")
 	self.Self = true
-	return &regionsView{
+	return &status.Report{
 		Region: "eu-west", Instance: "one", Version: "v0.3.0", ConfigHash: "48997815135dbc5f",
-		Mode: modeView{Mode: "global"}, Store: storeView{Kind: "redis", Available: true},
-		Regions: []regionView{
+		Mode: status.Mode{Mode: "global"}, Store: status.Store{Kind: "redis", Available: true},
+		Regions: []status.Region{
 			{Name: "eu-west", Weight: 1, Self: true, State: "self", Counted: true, HeardMS: -1, AckedMS: -1},
 			peer("us-east", process("one"), process("two")), peer("ap-south", process("one")),
 		},
-		NATS:   &natsView{Connected: true, URL: "nats://nats-eu:4222", Since: at.Add(-90 * time.Minute)},
-		Gossip: []memberView{self, member("us-east/one"), member("us-east/two"), member("ap-south/one")},
-		Totals: &totalsView{Series: 1200, UnsentMS: 40},
+		NATS:   &status.NATS{Connected: true, URL: "nats://nats-eu:4222", Since: at.Add(-90 * time.Minute)},
+		Gossip: []status.Member{self, member("us-east/one"), member("us-east/two"), member("ap-south/one")},
+		Totals: &status.Totals{Series: 1200, UnsentMS: 40},
 		Worst:  map[string]float64{"standard.sustained": 1.024, "standard.login": 0.5},
 	}
 }
 
 // blind is the same after much has gone wrong.
-func blind() *regionsView {
+func blind() *status.Report {
 	v, at := whole(), regionsAt()
-	v.Mode = modeView{Mode: "partitioned", Reason: "peer_silent", About: []string{"us-east", "ap-south"}}
+	v.Mode = status.Mode{Mode: "partitioned", Reason: "peer_silent", About: []string{"us-east", "ap-south"}}
 	v.Store.Available = false
 	us, ap := &v.Regions[1], &v.Regions[2]
 	us.State, us.Counted, us.Reason, us.HeardMS, us.AckedMS = "silent", false, "peer_silent", 12_345, -1
 	us.Detail = "process two has been silent for 12.3s (gossip: dead)"
-	us.Processes[1] = processView{Instance: "two", State: "silent", HeardMS: 12_345, AckedMS: -1, UnsentMS: 700, Gossip: "dead", Newcomer: true}
+	us.Processes[1] = status.Process{Instance: "two", State: "silent", HeardMS: 12_345, AckedMS: -1, UnsentMS: 700, Gossip: "dead", Newcomer: true}
 	us.Offset.Alarm = true
 	ap.State, ap.Counted, ap.Reason, ap.HeardMS, ap.AckedMS = "never_seen", false, "peer_silent", -1, -1
 	ap.Detail, ap.Offset, ap.Processes = "no process of it has been seen yet", nil, nil
-	v.NATS = &natsView{
+	v.NATS = &status.NATS{
 		Since: at.Add(-time.Minute), LastError: "read tcp: connection reset by peer",
-		Gateways: []gatewayView{{Name: "us-east", Inbound: true}, {Name: "ap-south"}, {Name: "us-east.two", Inbound: true, Outbound: true}},
+		Gateways: []status.Gateway{{Name: "us-east", Inbound: true}, {Name: "ap-south"}, {Name: "us-east.two", Inbound: true, Outbound: true}},
 	}
 	v.Gossip[2].State, v.Gossip[2].Since = "dead", at.Add(-9*time.Second)
-	v.Drift = &driftView{Since: at.Add(-6 * time.Minute), Hashes: map[string][]string{
+	v.Drift = &status.Drift{Since: at.Add(-6 * time.Minute), Hashes: map[string][]string{
 		"48997815135dbc5f": {"eu-west/one"}, "0123456789abcdef": {"us-east/one", "us-east/two"},
 	}}
 	return v
@@ -76,16 +78,16 @@ func blind() *regionsView {
 
 func TestRegionsCommandText(t *testing.T) {
 	var s session
-	show := func(title string, v *regionsView) {
+	show := func(title string, v *status.Report) {
 		s.text.WriteString("== " + title + "\n")
-		printRegions(&s.text, v, regionsAt())
+		v.Print(&s.text, regionsAt())
 		s.text.WriteString("\n")
 	}
 	show("all is well", whole())
 	show("much is wrong", blind())
 	young := whole()
-	young.NATS, young.Gossip = &natsView{LastError: "no servers available"}, nil
-	young.Mode, young.Regions = modeView{Mode: "joining", Reason: "joining"}, blind().Regions[2:]
+	young.NATS, young.Gossip = &status.NATS{LastError: "no servers available"}, nil
+	young.Mode, young.Regions = status.Mode{Mode: "joining", Reason: "joining"}, blind().Regions[2:]
 	show("not connected yet", young)
 	alone := whole()
 	alone.Regions = alone.Regions[:1]
@@ -95,7 +97,7 @@ func TestRegionsCommandText(t *testing.T) {
 }
 
 // adminOf answers GET /v1/regions for those with the token, if there is one.
-func adminOf(t *testing.T, token string, status int, body string) string {
+func adminOf(t *testing.T, token string, code int, body string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.URL.Path != "/v1/regions" {
@@ -106,14 +108,14 @@ func adminOf(t *testing.T, token string, status int, body string) string {
 			w.Write([]byte(`{"title":"Unauthorized","detail":"a bearer token is needed","status":401}`))
 			return
 		}
-		w.WriteHeader(status)
+		w.WriteHeader(code)
 		w.Write([]byte(body))
 	}))
 	t.Cleanup(s.Close)
 	return s.URL
 }
 
-func encoded(t *testing.T, v *regionsView) string {
+func encoded(t *testing.T, v *status.Report) string {
 	t.Helper()
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -151,7 +153,7 @@ func TestRegionsCommandExits(t *testing.T) {
 	} {
 		got := invoke(t, append([]string{"regions", "--addr", c.addr}, c.args...)...)
 		text, other := got.stdout, got.stderr
-		if c.code == exitUsage {
+		if c.code == cli.ExitUsage {
 			text, other = other, text
 		}
 		if got.code != c.code || !strings.Contains(text, c.says) || other != "" {
@@ -164,7 +166,7 @@ func TestRegionsCommandToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	write(t, file, "s3cret\n")
 	addr := adminOf(t, "s3cret", http.StatusOK, encoded(t, whole()))
-	if got := invoke(t, "regions", "--token-file", file, "--addr", strings.TrimPrefix(addr, "http://")); got.code != exitOK {
+	if got := invoke(t, "regions", "--token-file", file, "--addr", strings.TrimPrefix(addr, "http://")); got.code != cli.ExitOK {
 		t.Errorf("%+v", got)
 	}
 }
@@ -174,7 +176,7 @@ func TestRegionsCommandToken(t *testing.T) {
 func TestRegionsCommandPrintsJSON(t *testing.T) {
 	body := replace(t, encoded(t, blind()), `"region":"eu-west"`, `"region":"eu-west","altitude_m":2400`)
 	got := invoke(t, "regions", "-o", "json", "--addr", adminOf(t, "", http.StatusOK, body+"\n"))
-	if got.code != exitFailed || got.stdout != body+"\n" || got.stderr != "" {
+	if got.code != cli.ExitFailed || got.stdout != body+"\n" || got.stderr != "" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -186,7 +188,7 @@ func TestRegionsCommandAsksRealOnes(t *testing.T) {
 	at := "http://127.0.0.1:" + strconv.Itoa(d.port+demo.AdminOffset)
 	got := invoke(t, "regions", "--addr", at)
 	for _, want := range []string{"eu-west/demo  regiond ", "mode global\n", "us-east   fresh", "gateway ap-south: both ways", "us-east/demo at 127.0.0.1:"} {
-		if got.code != exitOK || !strings.Contains(got.stdout, want) {
+		if got.code != cli.ExitOK || !strings.Contains(got.stdout, want) {
 			t.Errorf("without %q: %+v", want, got)
 		}
 	}
@@ -194,7 +196,7 @@ func TestRegionsCommandAsksRealOnes(t *testing.T) {
 	d.awaitModes(t, "partitioned", "partitioned", "partitioned")
 	eventually(t, func() error { // one is noticed before the other
 		got = invoke(t, "regions", "--addr", at)
-		if got.code != exitFailed || !strings.Contains(got.stdout, "mode partitioned: peer_silent (us-east, ap-south)\n") ||
+		if got.code != cli.ExitFailed || !strings.Contains(got.stdout, "mode partitioned: peer_silent (us-east, ap-south)\n") ||
 			!strings.Contains(got.stdout, "us-east: process demo has been silent for ") {
 			return fmt.Errorf("cut off: %+v", got)
 		}

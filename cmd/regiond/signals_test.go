@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/regiond/regiond/internal/cli"
 )
 
 // TestSignals runs the built program, because signals and exit codes belong to a
@@ -243,7 +245,7 @@ func testSecondSignalCutsOff(t *testing.T, binary string) {
 }
 
 func testHangUp(t *testing.T, binary string) {
-	file := layFile(t, t.TempDir(), inMemory())
+	file := topologyFile(t, inMemory())
 	p := launch(t, binary, "--config", file, "--region", "town")
 	p.signal(t, syscall.SIGHUP)
 	if line := p.log.await(t, "reloaded", 1); line["why"] != "SIGHUP" {
@@ -256,7 +258,7 @@ func testHangUp(t *testing.T, binary string) {
 
 // testLog: also while Redis is away and its client has much to say.
 func testLog(t *testing.T, binary string) {
-	file := layFile(t, t.TempDir(), "log_level: debug\n"+onRedis(nobody(t)))
+	file := topologyFile(t, "log_level: debug\n"+onRedis(nobody(t)))
 	p := launch(t, binary, "--config", file, "--region", "town")
 	p.check(t, "acme").is(t, http.StatusOK)
 	eventually(t, func() error {
@@ -296,7 +298,7 @@ func testPortInUse(t *testing.T, binary string) {
 	defer l.Close()
 	for _, flag := range []string{"http", "admin"} {
 		other := map[string]string{"http": "admin", "admin": "http"}[flag]
-		said := fails(t, binary, exitFailed, "--"+flag, l.Addr().String(), "--"+other, "127.0.0.1:0")
+		said := fails(t, binary, cli.ExitFailed, "--"+flag, l.Addr().String(), "--"+other, "127.0.0.1:0")
 		want := fmt.Sprintf("regiond serve: %s listener: listen tcp %s: bind: address already in use; choose another with --%s\n", flag, l.Addr(), flag)
 		if said != want {
 			t.Errorf("it says\n%swant\n%s", said, want)
@@ -306,8 +308,8 @@ func testPortInUse(t *testing.T, binary string) {
 
 func testMistakes(t *testing.T, binary string) {
 	dir := t.TempDir()
-	file := layFile(t, dir, replace(t, replace(t, inMemory(), "units: 2,", "units: -2,"), "policy: opening", "policy: opnning"))
-	said := fails(t, binary, exitUsage, "--config", file, "--region", "town")
+	file := topologyFile(t, replace(t, replace(t, inMemory(), "units: 2,", "units: -2,"), "policy: opening", "policy: opnning"))
+	said := fails(t, binary, cli.ExitUsage, "--config", file, "--region", "town")
 	for _, want := range []string{file + ":10:30: /policies/0/limits/1/units: ", file + ":19:20: /tenants/openly/policy: policy \"opnning\" "} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
@@ -319,7 +321,7 @@ func testMistakes(t *testing.T, binary string) {
 		{"cert_file: " + missing + ", key_file: " + missing, "read the data listener's certificate: open " + missing},
 	} {
 		write(t, file, inMemory()+"access: {"+c.access+"}\n")
-		if said := fails(t, binary, exitUsage, "--config", file, "--region", "town"); !strings.Contains(said, c.says) {
+		if said := fails(t, binary, cli.ExitUsage, "--config", file, "--region", "town"); !strings.Contains(said, c.says) {
 			t.Errorf("it does not say %q:\n%s", c.says, said)
 		}
 	}

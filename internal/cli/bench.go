@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/regiond/regiond/internal/load"
+)
+
+// benchOptions are the flags of `bench`.
+type benchOptions struct {
+	load.Options
+	tokenFile string
+	caFile    string
+	format    *string
+}
+
+// defaultTarget is where `regiond serve` listens without flags.
+const defaultTarget = "http://127.0.0.1:8080"
+
+func benchFlags(args []string, stderr io.Writer) (*benchOptions, error) {
+	f := NewFlags("bench", "bench [--target URL]… [--rate N] [--for 10s] [--tenants N] [--zipf S] [--cost N|N-M] [flags]", stderr)
+	o := &benchOptions{}
+	f.Func("target", "data listener to ask; several share the rate, in turn (default "+defaultTarget+")", func(v string) error {
+		target, err := load.ParseTarget(v)
+		o.Targets = append(o.Targets, target)
+		return err
+	})
+	f.Float64Var(&o.Rate, "rate", 1000, "checks per second, of all targets together; each is sent when it is due")
+	f.DurationVar(&o.For, "for", 10*time.Second, "how long to measure, at most "+load.MaxFor.String())
+	f.DurationVar(&o.Warmup, "warmup", 2*time.Second, "how long to send before that, uncounted")
+	f.IntVar(&o.Tenants, "tenants", 1000, "how many tenants to ask for, by the names bench-1, bench-2, …")
+	f.StringVar(&o.Prefix, "tenant-prefix", "bench-", "`text` that their names begin with")
+	f.Float64Var(&o.Zipf, "zipf", 1, "how uneven they are: tenant k is asked for as 1/k^`s`; 0 is all alike")
+	f.StringVar(&o.Policy, "policy", "", "policy to ask, instead of each tenant's own")
+	o.Costs = load.Costs{Min: 1, Max: 1}
+	f.Func("cost", "`units` of a check, or a range such as 1-5 (default 1)", func(v string) (err error) {
+		o.Costs, err = load.ParseCosts(v)
+		return err
+	})
+	f.IntVar(&o.MaxInFlight, "max-in-flight", 1000, "checks that may wait for an answer at once; what is due beyond is counted, not sent")
+	f.DurationVar(&o.Timeout, "timeout", checkTimeout, "how long to wait for an answer")
+	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the bearer token")
+	f.StringVar(&o.caFile, "ca-file", "", "PEM `file` of the authority that signed regiond's certificate")
+	o.format = OutputFlag(f)
+	f.BoolFunc("json", "the same as -o json", func(string) error { return f.Set("o", "json") })
+	words, err := Parse(f, args)
+	if err != nil {
+		return nil, err
+	}
+	if len(words) > 0 {
+		return nil, fmt.Errorf("takes no words, got %q; a target is named by --target", words[0])
+	}
+	if len(o.Targets) == 0 {
+		o.Targets = []string{defaultTarget}
+	}
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("--%w", err)
+	}
+	return o, nil
+}
+
+// Bench asks running regionds at a fixed rate and says how they did. What it admits
+// is charged, to tenants of its own. Exit code 0 when every check that was due got
+// a decision, 1 when some did not, 2 when it could not begin.
+func Bench(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
+	o, err := benchFlags(args, stderr)
+	if err != nil {
+		return ExitUsage, err
+	}
+	asker, err := o.asker()
+	if err != nil {
+		return ExitUsage, err
+	}
+	defer asker.Close()
+	// The first Ctrl-C ends the run in order, a second one at once.
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	if err := o.probe(ctx, asker); err != nil {
+		return ExitUsage, err
+	}
+	p := newProgressLine(stderr, o.Warmup+o.For)
+	r, err := load.Run(ctx, o.Options, asker, p.show)
+	p.clear()
+	if err != nil {
+		return ExitUsage, err
+	}
+	if *o.format == "json" {
+		text, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return ExitUsage, err
+		}
+		fmt.Fprintln(stdout, string(text))
+	} else {
+		r.Print(stdout)
+	}
+	if r.Answered < r.Due {
+		return ExitFailed, nil
+	}
+	return ExitOK, nil
+}
+
+func (o *benchOptions) asker() (*load.HTTP, error) {
+	token := ""
+	if o.tokenFile != "" {
+		text, err := os.ReadFile(o.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("--token-file: %w", err)
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	var trust *tls.Config
+	if o.caFile != "" {
+		var err error
+		if trust, err = trustFile(o.caFile); err != nil {
+			return nil, fmt.Errorf("--ca-file: %w", err)
+		}
+	}
+	return load.NewHTTP(o.MaxInFlight, o.Timeout, token, trust), nil
+}
+
+// probe looks at each target without spending anything, so that a mistake costs one
+// line and not a run.
+func (o *benchOptions) probe(ctx context.Context, asker *load.HTTP) error {
+	r := load.Request{Tenant: o.Prefix + "1", Policy: o.Policy, Cost: o.Costs.Max}
+	for _, target := range o.Targets {
+		if err := o.probeOne(ctx, asker, target, &r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *benchOptions) probeOne(ctx context.Context, asker *load.HTTP, target string, r *load.Request) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	err := asker.Probe(ctx, target, r)
+	var refused *load.RefusedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return errors.New("ended before it began")
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("--target %s: no answer within %v; is a regiond listening there, and is the way to it open?", target, checkTimeout)
+	case !errors.As(err, &refused):
+		return fmt.Errorf("--target %s: %w; start a regiond there, as in `%s serve`, or name another", target, err, HowStarted())
+	case refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden:
+		return fmt.Errorf("--target %s: %w; name a file with a token by --token-file", target, err)
+	case refused.Status == http.StatusServiceUnavailable: // of a regiond that cannot decide
+		return fmt.Errorf("--target %s: %w", target, err)
+	}
+	for pointer, flag := range map[string]string{"#/cost": "cost", "#/policy": "policy", "#/tenant": "tenant-prefix"} {
+		if refused.Pointer == pointer {
+			return fmt.Errorf("--%s: %s (says %s)", flag, refused.Detail, target)
+		}
+	}
+	return fmt.Errorf("--target %s is not the address of a data listener: %w", target, err)
+}

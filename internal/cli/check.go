@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// checkTimeout is far above the 50 ms in which a regiond answers.
+const checkTimeout = 2 * time.Second
+
+// checkOptions are the words and flags of `check`.
+type checkOptions struct {
+	body      map[string]any
+	addr      string
+	key       string
+	tokenFile string
+	caFile    string
+	format    *string
+}
+
+func checkFlags(args []string, stderr io.Writer) (*checkOptions, error) {
+	f := NewFlags("check", "check TENANT [-d user=42]… [--cost N] [--policy P] [--addr URL] [--token-file FILE] [-o json]", stderr)
+	o := &checkOptions{body: map[string]any{}}
+	dims := map[string]string{}
+	f.Func("d", "a dimension as `name=value`; may be given several times", func(v string) error {
+		name, value, ok := strings.Cut(v, "=")
+		if !ok {
+			return errors.New("is name=value")
+		}
+		dims[name] = value
+		return nil
+	})
+	cost := f.String("cost", "1", "units to spend")
+	policy := f.String("policy", "", "policy to ask, instead of the tenant's own")
+	f.StringVar(&o.addr, "addr", "http://127.0.0.1:8080", "regiond's data listener")
+	f.StringVar(&o.key, "idempotency-key", "", "makes a repeated call free for a minute")
+	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the bearer token")
+	f.StringVar(&o.caFile, "ca-file", "", "PEM `file` of the authority that signed regiond's certificate")
+	o.format = OutputFlag(f)
+	words, err := Parse(f, args)
+	if err != nil {
+		return nil, err
+	}
+	if len(words) != 1 {
+		return nil, fmt.Errorf("takes one tenant, got %d words", len(words))
+	}
+	o.body["tenant"], o.body["cost"] = words[0], json.Number(*cost)
+	if len(dims) > 0 {
+		o.body["dimensions"] = dims
+	}
+	if *policy != "" {
+		o.body["policy"] = *policy
+	}
+	return o, nil
+}
+
+// Check asks a running regiond once: exit code 0 allowed, 1 denied, 2 anything else,
+// such as an answer that is not regiond's.
+func Check(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
+	o, err := checkFlags(args, stderr)
+	if err != nil {
+		return ExitUsage, err
+	}
+	client, err := o.client()
+	if err != nil {
+		return ExitUsage, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	req, err := o.request(ctx)
+	if err != nil {
+		return ExitUsage, err
+	}
+	return ask(client, req, *o.format, stdout, stderr)
+}
+
+// client trusts the system's authorities, or the one that was named. It follows no
+// redirect: regiond sends none, and where one leads nobody decides.
+func (o *checkOptions) client() (*http.Client, error) {
+	c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if o.caFile == "" {
+		return c, nil
+	}
+	trust, err := trustFile(o.caFile)
+	if err != nil {
+		return nil, err
+	}
+	c.Transport = &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true}
+	return c, nil
+}
+
+func (o *checkOptions) request(ctx context.Context) (*http.Request, error) {
+	payload, err := json.Marshal(o.body)
+	if err != nil {
+		return nil, fmt.Errorf("--cost %v is not a number", o.body["cost"])
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseURL(o.addr)+"/v1/check", bytes.NewReader(payload))
+	if err != nil {
+		return nil, fmt.Errorf("--addr: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if o.key != "" {
+		req.Header.Set("Idempotency-Key", o.key)
+	}
+	return req, addToken(req, o.tokenFile)
+}
+
+// baseURL accepts an address with or without scheme, as curl does.
+func baseURL(addr string) string {
+	if !strings.Contains(addr, "://") {
+		addr = "http://" + addr
+	}
+	return strings.TrimSuffix(addr, "/")
+}
+
+func addToken(req *http.Request, file string) error {
+	if file == "" {
+		return nil
+	}
+	token, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	return nil
+}
+
+func ask(client *http.Client, req *http.Request, format string, stdout, stderr io.Writer) (int, error) {
+	res, err := client.Do(req)
+	if err != nil {
+		return ExitUsage, fmt.Errorf("ask regiond: %w; is it running there?", err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil {
+		return ExitUsage, fmt.Errorf("read the answer: %w", err)
+	}
+	if format == "json" {
+		fmt.Fprintln(stdout, string(bytes.TrimSpace(text)))
+	}
+	a, code, err := readAnswer(res.StatusCode, text)
+	if err == nil && format != "json" {
+		a.print(stdout, stderr)
+	}
+	return code, err
+}

@@ -1,0 +1,263 @@
+package daemon
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// authority issues certificates for loopback.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  string
+	pool *x509.CertPool
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	a := &authority{cert: &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, pool: x509.NewCertPool()}
+	a.key = newKey(t)
+	a.pem = a.sign(t, name, a.cert, a.key)
+	a.pool.AppendCertsFromPEM([]byte(a.pem))
+	return a
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// sign completes a certificate and signs it; an authority's own by itself.
+func (a *authority) sign(t *testing.T, name string, c *x509.Certificate, key *ecdsa.PrivateKey) string {
+	t.Helper()
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SerialNumber, c.Subject = serial, pkix.Name{CommonName: name}
+	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// issue returns a certificate and its key in PEM, good for server and client.
+func (a *authority) issue(t *testing.T, name string) (cert, key string) {
+	t.Helper()
+	k := newKey(t)
+	cert = a.sign(t, name, &x509.Certificate{
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}, k)
+	der, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+}
+
+// client is one that trusts this authority, and shows a certificate of who, where
+// there is one, and remembers sessions.
+func (a *authority) client(t *testing.T, url string, who *authority) client {
+	t.Helper()
+	config := &tls.Config{RootCAs: a.pool, ClientSessionCache: tls.NewLRUClientSessionCache(8), MinVersion: tls.VersionTLS12}
+	if who != nil {
+		pair, err := tls.X509KeyPair(join(who.issue(t, "gateway")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Shown whether or not the server says that it knows the authority.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	}
+	return newClient(t, url, &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true})
+}
+
+func join(cert, key string) ([]byte, []byte) { return []byte(cert), []byte(key) }
+
+// guarded is a town behind certificates and tokens, and the files that say so.
+type guarded struct {
+	*program
+	server, clients *authority
+	dir             string
+}
+
+func startGuarded(t *testing.T) *guarded {
+	t.Helper()
+	g := &guarded{server: newAuthority(t, "servers"), clients: newAuthority(t, "clients"), dir: t.TempDir()}
+	cert, key := g.server.issue(t, "regiond one")
+	for name, content := range map[string]string{
+		"cert.pem": cert, "key.pem": key, "clients.pem": g.clients.pem,
+		"tokens": tokenLine("ci", "data-secret"), "admin-tokens": tokenLine("ops", "admin-secret"),
+	} {
+		write(t, filepath.Join(g.dir, name), content)
+	}
+	g.program = start(t, inMemory()+strings.ReplaceAll(`access:
+  cert_file: DIR/cert.pem
+  key_file: DIR/key.pem
+  client_ca_file: DIR/clients.pem
+  tokens_file: DIR/tokens
+  admin_tokens_file: DIR/admin-tokens
+`, "DIR", g.dir))
+	g.url = strings.Replace(g.url, "http:", "https:", 1)
+	return g
+}
+
+// body is a check of nobody in particular; what it gets is about who asks.
+const body = `{"tenant":"acme"}`
+
+func TestWhoMayAsk(t *testing.T) {
+	g := startGuarded(t)
+	for i, c := range []struct {
+		who    *authority
+		fields []string
+		status int
+	}{
+		{nil, nil, 401},
+		{g.clients, nil, 200},
+		{nil, []string{"Authorization: Bearer data-secret"}, 200}, // as good as a certificate
+		{nil, []string{"X-Regiond-Token: data-secret"}, 200},
+		{nil, []string{"Authorization: Bearer wrong"}, 401},
+		{nil, []string{"Authorization: Basic data-secret"}, 401},
+		{nil, []string{"Authorization: Bearer admin-secret"}, 401}, // an operator is no gateway
+		{nil, []string{"Authorization: Bearer data-secret", "Authorization: Bearer data-secret"}, 401},
+	} {
+		a := g.server.client(t, g.url, c.who).ask(t, http.MethodPost, "/v1/check", body, c.fields...)
+		if a.status != c.status {
+			t.Errorf("%d: certificate %v, %v: %d, want %d", i, c.who != nil, c.fields, a.status, c.status)
+		}
+		if a.status == http.StatusUnauthorized {
+			a.problem(t)
+		}
+	}
+	// On forward-auth Authorization is the end user's.
+	c := g.server.client(t, g.url, nil)
+	c.ask(t, http.MethodGet, "/v1/authz/", "", "X-Tenant: acme", "Authorization: Bearer data-secret").is(t, http.StatusForbidden)
+	c.ask(t, http.MethodGet, "/v1/authz/", "", "X-Tenant: acme", "X-Regiond-Token: data-secret").is(t, http.StatusOK)
+	// A certificate of somebody else's authority does not get as far as HTTP.
+	stranger := g.server.client(t, g.url, newAuthority(t, "strangers"))
+	if a, err := stranger.try(t.Context(), http.MethodPost, "/v1/check", body); err == nil {
+		t.Errorf("a stranger's certificate gets %d", a.status)
+	}
+	// Nor does plain HTTP, and who speaks it learns nothing.
+	plain := newClient(t, strings.Replace(g.url, "https:", "http:", 1), nil)
+	if a, err := plain.try(t.Context(), http.MethodPost, "/v1/check", body); err == nil && a.status != http.StatusBadRequest {
+		t.Errorf("plain HTTP gets %d", a.status)
+	}
+	if left := g.server.client(t, g.url, g.clients).left(t, "acme"); left != 1 { // three checks and one forward-auth
+		t.Errorf("%d of 5 remain after four calls of those who may", left)
+	}
+}
+
+func TestWhoMayOperate(t *testing.T) {
+	g := startGuarded(t)
+	for _, c := range []struct {
+		method, path, token string
+		status              int
+	}{
+		{"DELETE", "/v1/usage/acme", "", 401},
+		{"DELETE", "/v1/usage/acme", "data-secret", 401},
+		{"DELETE", "/v1/usage/acme", "admin-secret", 204},
+		{"GET", "/debug/pprof/cmdline", "", 401},
+		{"GET", "/v1/regions", "", 401},
+		{"GET", "/v1/regions", "admin-secret", 200},
+		{"GET", "/healthz", "", 200}, // probes have no token
+		{"GET", "/readyz", "", 200},
+	} {
+		var fields []string
+		if c.token != "" {
+			fields = []string{"Authorization: Bearer " + c.token}
+		}
+		if a := g.admin.ask(t, c.method, c.path, "", fields...); a.status != c.status {
+			t.Errorf("%s %s with token %q: %d, want %d", c.method, c.path, c.token, a.status, c.status)
+		}
+	}
+}
+
+// TestCertificatesNeedARestart: asking for client certificates on a listener in
+// the clear would lock everybody out until then.
+func TestCertificatesNeedARestart(t *testing.T) {
+	a, dir := newAuthority(t, "both"), t.TempDir()
+	cert, key := a.issue(t, "regiond one")
+	for name, content := range map[string]string{"cert.pem": cert, "key.pem": key, "ca.pem": a.pem} {
+		write(t, filepath.Join(dir, name), content)
+	}
+	p := start(t, inMemory())
+	p.rewrite(t, "policies:", strings.ReplaceAll("access: {cert_file: DIR/cert.pem, key_file: DIR/key.pem, client_ca_file: DIR/ca.pem}\npolicies:", "DIR", dir))
+	if line := p.log.await(t, "these changes need a restart", 1); line["fields"] != "access/cert_file" {
+		t.Errorf("the log says %v", line)
+	}
+	p.check(t, "acme").is(t, http.StatusOK)
+}
+
+// serving is the name on the certificate that a new connection gets.
+func (g *guarded) serving(t *testing.T, trust *authority) (string, error) {
+	t.Helper()
+	d := tls.Dialer{Config: &tls.Config{RootCAs: trust.pool, MinVersion: tls.VersionTLS12}}
+	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(g.url, "https://"))
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Subject.CommonName, nil
+}
+
+// TestRenewedCertificate: the next connection gets the new one, without a restart.
+func TestRenewedCertificate(t *testing.T) {
+	g := startGuarded(t)
+	if name, err := g.serving(t, g.server); err != nil || name != "regiond one" {
+		t.Fatalf("at the start: %q, %v", name, err)
+	}
+	cert, key := g.server.issue(t, "regiond two")
+	put(t, filepath.Join(g.dir, "cert.pem"), cert)
+	put(t, filepath.Join(g.dir, "key.pem"), key)
+	eventually(t, func() error {
+		name, err := g.serving(t, g.server)
+		if err == nil && name != "regiond two" {
+			err = errors.New("still " + name)
+		}
+		return err
+	})
+	// A certificate without its key would be an outage: the old one stays.
+	other, _ := g.server.issue(t, "regiond three")
+	failures := len(g.log.lines("reload: the configuration in force stays"))
+	put(t, filepath.Join(g.dir, "cert.pem"), other)
+	g.log.await(t, "reload: the configuration in force stays", failures+1)
+	if name, err := g.serving(t, g.server); err != nil || name != "regiond two" {
+		t.Errorf("after half a renewal: %q, %v", name, err)
+	}
+}
+
+// TestReplacedClientAuthority: certificates of the old one are worth nothing on
+// new connections, not even those that resume a session.
+func TestReplacedClientAuthority(t *testing.T) {
+	g := startGuarded(t)
+	old := g.server.client(t, g.url, g.clients)
+	old.ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusOK)
+	next := newAuthority(t, "next clients")
+	put(t, filepath.Join(g.dir, "clients.pem"), next.pem)
+	g.log.await(t, "reloaded", 1)
+	g.server.client(t, g.url, next).ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusOK)
+	old.http.CloseIdleConnections()
+	if a, err := old.try(t.Context(), http.MethodPost, "/v1/check", body); err == nil && a.status != http.StatusUnauthorized {
+		t.Errorf("a certificate of the old authority gets %d", a.status)
+	}
+}

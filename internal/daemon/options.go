@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/regiond/regiond/region"
+	meshsync "github.com/regiond/regiond/sync"
+)
+
+// Options are what one process is started with, beside the topology.
+type Options struct {
+	Config    string // topology file; "" for the built-in topology
+	Region    string // that this process serves; "" for the only one
+	Instance  string // of this process among those of its region
+	HTTP      string // listener addresses; "" for the topology's
+	Admin     string
+	Gossip    string
+	Processes int64         // of this region, at least
+	Budget    time.Duration // of a decision in Redis, queueing included
+	Deadline  time.Duration // of a whole answer
+	Drain     time.Duration // how long to serve on after SIGTERM
+	TextLog   bool          // the log is read by a person
+	Version   string        // of the program
+	Commit    string
+
+	// WrapBus and Transport let the demo and tests cut connections; nil otherwise.
+	WrapBus   func(meshsync.Bus) meshsync.Bus
+	Transport memberlist.Transport
+
+	// Seams for tests in fake time; nil otherwise.
+	dialRedis func(ctx context.Context, network, addr string) (net.Conn, error)
+	memoryUS  func() int64 // the clock of an embedded store
+}
+
+// Validate returns the first option that is out of bounds, named as a flag.
+func (o *Options) Validate() error {
+	switch {
+	case o.Config != "" && o.Region == "":
+		return errors.New("--config needs --region: which of its regions is this?")
+	case o.Config == "" && o.Region != "":
+		return errors.New("--region needs --config")
+	case o.Processes < 1:
+		return errors.New("--processes is at least 1")
+	case o.Budget <= 0 || o.Deadline < o.Budget:
+		return errors.New("--redis-budget is positive, and --deadline no shorter")
+	case o.Drain < 0:
+		return errors.New("--drain is not negative")
+	}
+	return nil
+}
+
+// LoadTopology reads the topology that Config names, or returns the built-in one.
+func (o *Options) LoadTopology() (*region.Topology, []region.Warning, error) {
+	if o.Config == "" {
+		return region.Default(), nil, nil
+	}
+	src, err := os.ReadFile(o.Config)
+	if err != nil {
+		return nil, nil, err
+	}
+	top, warnings, err := region.Parse(o.Config, src)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, ok := top.Region(o.Region); !ok {
+		return nil, nil, fmt.Errorf("%s has no region %q", o.Config, o.Region)
+	}
+	return top, warnings, nil
+}

@@ -1,0 +1,222 @@
+package daemon
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// limited is the town with another limit.
+func limited(t *testing.T, topology string, units int) string {
+	t.Helper()
+	return replace(t, topology, "units: 5,", fmt.Sprintf("units: %d,", units))
+}
+
+// inForce waits until a topology with that limit is in force, down to the door.
+func (p *program) inForce(t *testing.T, units int64) {
+	t.Helper()
+	eventually(t, func() error {
+		if d := p.get(t, "/v1/usage/nobody").decision(t); d.Limit != units {
+			return fmt.Errorf("the limit in force is %d, not %d", d.Limit, units)
+		}
+		if read := p.daemon.topology.Load().Policies[0].Limits[0].Units; read != units { // stored last
+			return fmt.Errorf("the topology in force has the limit %d, not %d", read, units)
+		}
+		return nil
+	})
+}
+
+// TestReloadOnRedis: usage that Redis holds is judged by the new limit, in each
+// process that reads the file.
+func TestReloadOnRedis(t *testing.T) {
+	topology := onRedis(redisserver.Start(t, redisserver.Options{}).Addr())
+	p := start(t, topology)
+	q := startFile(t, p.file, "--instance", "second")
+	for range 4 {
+		p.check(t, "acme").is(t, http.StatusOK)
+	}
+	p.rewrite(t, "units: 5,", "units: 4,")
+	p.inForce(t, 4)
+	q.inForce(t, 4)
+	p.check(t, "acme").is(t, http.StatusTooManyRequests)
+	q.check(t, "acme").is(t, http.StatusTooManyRequests)
+	p.rewrite(t, "units: 4,", "units: 6,")
+	p.inForce(t, 6)
+	q.inForce(t, 6)
+	p.check(t, "acme").is(t, http.StatusOK)
+	q.check(t, "acme").is(t, http.StatusOK)
+	p.check(t, "acme").is(t, http.StatusTooManyRequests)
+}
+
+// TestHangUp: SIGHUP reads the file again whether or not it changed, and both
+// metrics follow.
+func TestHangUp(t *testing.T) {
+	p := start(t, inMemory())
+	p.signals <- syscall.SIGHUP
+	if line := p.log.await(t, "reloaded", 1); line["why"] != "SIGHUP" || line["config_hash"] != p.daemon.hash() {
+		t.Errorf("the log says %v", line)
+	}
+	s := p.metrics(t)
+	if n := s.series[`regiond_config_reloads_total{result="ok"}`]; n != 1 {
+		t.Errorf("%v reloads are counted, want 1", n)
+	}
+	before := `regiond_config_info{hash="` + p.daemon.hash() + `"}`
+	if s.series[before] != 1 {
+		t.Errorf("%s is not exported", before)
+	}
+	p.rewrite(t, "units: 5,", "units: 6,")
+	p.signals <- syscall.SIGHUP
+	p.inForce(t, 6)
+	s = p.metrics(t)
+	after := `regiond_config_info{hash="` + p.daemon.hash() + `"}`
+	if _, still := s.series[before]; after == before || still || s.series[after] != 1 {
+		t.Errorf("%s is followed by %s in\n%s", before, after, s.text)
+	}
+}
+
+func TestHangUpWithoutConfiguration(t *testing.T) {
+	p := build(t, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	p.run(t)
+	p.signals <- syscall.SIGHUP
+	p.log.await(t, "nothing to reload: serving without a configuration file", 1)
+	p.check(t, "acme").is(t, http.StatusOK)
+}
+
+// TestAFileWithAMistake changes nothing, says where the mistake is, and is
+// counted; the next good one is taken.
+func TestAFileWithAMistake(t *testing.T) {
+	p := start(t, inMemory())
+	whole := limited(t, inMemory(), 7)
+	half := whole[:strings.Index(whole, "per: 1h")] // in the middle of writing
+	for i, c := range []struct{ content, says string }{
+		{half, "topology.yaml:9:32"},
+		{replace(t, inMemory(), "units: 5,", "units: 0,"), "topology.yaml:9:31"},
+		{replace(t, inMemory(), "name: town", "name: village"), `no region "town"`},
+		{"", "topology.yaml:1:1"},
+		{inMemory() + "access: {tokens_file: " + filepath.Join(filepath.Dir(p.file), "absent") + "}\n", "absent"},
+	} {
+		put(t, p.file, c.content)
+		line := p.log.await(t, "reload: the configuration in force stays", i+1)
+		if said, _ := line["error"].(string); !strings.Contains(said, c.says) {
+			t.Errorf("of mistake %d the log says %q, not %q", i, said, c.says)
+		}
+		if line["config_hash"] != p.daemon.hash() {
+			t.Errorf("of mistake %d the log names hash %v, in force is %s", i, line["config_hash"], p.daemon.hash())
+		}
+		if n := p.metrics(t).series[`regiond_config_reloads_total{result="failed"}`]; n != float64(i+1) {
+			t.Errorf("after mistake %d, %v failed reloads are counted", i, n)
+		}
+		p.inForce(t, 5)
+		p.ask(t, http.MethodPost, "/v1/check", fmt.Sprintf(`{"tenant":"t%d"}`, i)).is(t, http.StatusOK)
+	}
+	if err := os.Remove(p.file); err != nil {
+		t.Fatal(err)
+	}
+	p.log.await(t, "reload: the configuration in force stays", 6)
+	put(t, p.file, whole)
+	p.inForce(t, 7)
+}
+
+// tokenLine is a line of a tokens file.
+func tokenLine(name, secret string) string {
+	return fmt.Sprintf("%s %x\n", name, sha256.Sum256([]byte(secret)))
+}
+
+func TestTokensAreReplaced(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens") // not beside topology.yaml
+	write(t, tokens, tokenLine("gateway", "old-secret"))
+	p := start(t, inMemory()+"access: {tokens_file: "+tokens+"}\n")
+	ask := func(secret string) int {
+		return p.ask(t, http.MethodPost, "/v1/check", `{"tenant":"acme"}`, "Authorization: Bearer "+secret).status
+	}
+	if old, none := ask("old-secret"), p.check(t, "acme").status; old != 200 || none != 401 {
+		t.Fatalf("with the token %d, without %d", old, none)
+	}
+	put(t, tokens, tokenLine("gateway", "new-secret"))
+	eventually(t, func() error {
+		if s := ask("new-secret"); s != http.StatusOK {
+			return fmt.Errorf("the new token gets %d", s)
+		}
+		return nil
+	})
+	if s := ask("old-secret"); s != http.StatusUnauthorized {
+		t.Errorf("the old token still gets %d", s)
+	}
+	// An empty list must not mean that everybody may.
+	put(t, tokens, "# all gone\n")
+	p.log.await(t, "reload: the configuration in force stays", 1)
+	if s := p.check(t, "acme").status; s != http.StatusUnauthorized {
+		t.Errorf("an empty tokens file lets everyone in: %d", s)
+	}
+}
+
+func TestSettingsThatFollow(t *testing.T) {
+	p := start(t, inMemory())
+	p.rewrite(t, "regions:\n", "log_level: debug\nheaders: {format: triplet}\nregions:\n")
+	eventually(t, func() error {
+		if l := p.daemon.level.Level(); l != slog.LevelDebug {
+			return fmt.Errorf("the log level is %v", l)
+		}
+		return nil
+	})
+	p.log.await(t, "reloaded", 1)
+	if h := p.check(t, "acme").header; h.Get("RateLimit-Remaining") != "4" || h.Get("RateLimit") != "" {
+		t.Errorf("after the format became triplet the header is %v", h)
+	}
+	p.ask(t, http.MethodPost, "/v1/authz/signin", "", "X-Tenant: globex").is(t, http.StatusOK)
+	p.rewrite(t, "path: /status, skip: true", "path: /signin, skip: true")
+	p.log.await(t, "reloaded", 2)
+	for range 6 { // more than there is: it is skipped now
+		p.ask(t, http.MethodPost, "/v1/authz/signin", "", "X-Tenant: globex").is(t, http.StatusOK)
+	}
+	if left := p.left(t, "globex"); left != 4 {
+		t.Errorf("%d of 5 remain, want 4: a skipped route costs nothing", left)
+	}
+}
+
+// TestWhatNeedsARestart is said at each reload for as long as it is true, and no
+// longer.
+func TestWhatNeedsARestart(t *testing.T) {
+	p := start(t, inMemory())
+	const message = "these changes need a restart"
+	p.rewrite(t, "admin: 127.0.0.1:0", "admin: 127.0.0.1:19091")
+	if line := p.log.await(t, message, 1); line["fields"] != "regions/town/admin" {
+		t.Errorf("the log says %v", line)
+	}
+	p.rewrite(t, "{embedded: true}", `{addrs: ["127.0.0.1:6379"]}`)
+	if line := p.log.await(t, message, 2); line["fields"] != "regions/town/admin, regions/town/redis" {
+		t.Errorf("the log says %v", line)
+	}
+	p.admin.get(t, "/readyz").is(t, http.StatusOK) // still where it was
+	p.rewrite(t, "units: 5,", "units: 6,")
+	p.log.await(t, message, 3) // nothing new, and still not so
+	put(t, p.file, limited(t, inMemory(), 7))
+	p.log.await(t, "reloaded", 4)
+	p.inForce(t, 7)
+	p.rewrite(t, "units: 7,", "units: 8,")
+	p.log.await(t, "reloaded", 5)
+	p.stop()
+	if n := len(p.log.lines(message)); n != 3 {
+		t.Errorf("a restart is asked for %d times, want 3: what is in the file is what runs again", n)
+	}
+}
+
+// TestASecondRegionNeedsARestart: a process that was started alone has no way to
+// others. With a global limit held whole it would promise what is not its own.
+func TestASecondRegionNeedsARestart(t *testing.T) {
+	p := start(t, inMemory())
+	before := p.daemon.hash()
+	p.rewrite(t, "policies:", "  - {name: city, http: \"127.0.0.1:0\"}\npolicies:")
+	line := p.log.await(t, "reload: the configuration in force stays", 1)
+	if why := fmt.Sprint(line["error"]); !strings.Contains(why, "a second region needs a restart") || p.daemon.hash() != before {
+		t.Errorf("refused for %q, hash %s before and %s now", why, before, p.daemon.hash())
+	}
+}

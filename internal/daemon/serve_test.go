@@ -1,0 +1,252 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// TestTheWholeProgram takes every call once, on both stores.
+func TestTheWholeProgram(t *testing.T) {
+	for _, store := range []struct {
+		name string
+		town func(t *testing.T) string
+	}{
+		{"redis", func(t *testing.T) string { return onRedis(redisserver.Start(t, redisserver.Options{}).Addr()) }},
+		{"memory", func(*testing.T) string { return inMemory() }},
+	} {
+		t.Run(store.name, func(t *testing.T) {
+			p := start(t, store.town(t), "--instance", "one")
+			t.Run("check", func(t *testing.T) { testCheck(t, p) })
+			t.Run("batch", func(t *testing.T) { testBatch(t, p) })
+			t.Run("report", func(t *testing.T) { testReport(t, p) })
+			t.Run("usage", func(t *testing.T) { testUsage(t, p) })
+			t.Run("observe", func(t *testing.T) { testObserve(t, p) })
+			t.Run("forward-auth", func(t *testing.T) { testForwardAuth(t, p) })
+			t.Run("reset", func(t *testing.T) { testReset(t, p) })
+			t.Run("health", func(t *testing.T) { testHealth(t, p) })
+			t.Run("regions", func(t *testing.T) { testRegions(t, p, store.name) })
+			t.Run("metrics", func(t *testing.T) { testMetrics(t, p) })
+		})
+	}
+}
+
+func testCheck(t *testing.T, p *program) {
+	for left := int64(4); left >= 0; left-- {
+		a := p.check(t, "acme")
+		a.is(t, http.StatusOK)
+		d := a.decision(t)
+		if !d.Allowed || d.Policy != "standard" || d.Name != "hourly" || d.Limit != 5 || d.Remaining != left || d.rests() != "exact/global" {
+			t.Errorf("with %d to be left, the answer is %+v", left, d)
+		}
+		if got := a.param(t, "RateLimit", "standard.hourly", "r"); got != left {
+			t.Errorf("RateLimit says %d, the body %d", got, left)
+		}
+		if ct := a.header.Get("Content-Type"); ct != "application/json" {
+			t.Errorf("Content-Type is %q", ct)
+		}
+	}
+	a := p.check(t, "acme")
+	a.is(t, http.StatusTooManyRequests)
+	d := a.problem(t)
+	if d.Allowed || !strings.HasSuffix(d.Type, "#quota-exceeded") || d.RetryAfterMS < 1 || d.RetryAfterMS > 3_600_000 {
+		t.Errorf("the sixth of five is answered with %+v", d)
+	}
+	wait := a.param(t, "RateLimit", "standard.hourly", "t")
+	if exact := (d.RetryAfterMS + 999) / 1000; wait < exact || wait > exact+exact/10+1 {
+		t.Errorf("t is %d s, want the body's %d ms in whole seconds and at most a tenth more", wait, d.RetryAfterMS)
+	}
+	if got := a.header.Get("Retry-After"); got != fmt.Sprint(wait) {
+		t.Errorf("Retry-After is %s, t is %d", got, wait)
+	}
+	if q, w := a.param(t, "RateLimit-Policy", "standard.hourly", "q"), a.param(t, "RateLimit-Policy", "standard.hourly", "w"); q != 5 || w != 3600 {
+		t.Errorf("RateLimit-Policy says %d per %d s, want 5 per 3600 s", q, w)
+	}
+	if got := a.header.Get("Cache-Control"); got != "no-store" {
+		t.Errorf("Cache-Control is %q, want no-store", got)
+	}
+}
+
+func testBatch(t *testing.T, p *program) {
+	a := p.ask(t, http.MethodPost, "/v1/check:batch", `{"checks":[{"tenant":"globex","cost":3},{"tenant":"globex","cost":3},
+		{"tenant":"globex","cost":2},{"tenant":"globex","cost":6},{"tenant":"not an id"}]}`)
+	a.is(t, http.StatusOK)
+	var got struct{ Results []decision }
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil {
+		t.Fatal(err)
+	}
+	var statuses []int
+	for _, r := range got.Results {
+		statuses = append(statuses, r.Status)
+	}
+	if want := []int{200, 429, 200, 422, 400}; !slices.Equal(statuses, want) {
+		t.Errorf("the batch is answered with %v, want %v\n%s", statuses, want, a.body)
+	}
+}
+
+func testReport(t *testing.T, p *program) {
+	a := p.ask(t, http.MethodPost, "/v1/report", `{"tenant":"initech","cost":7}`)
+	a.is(t, http.StatusOK)
+	if d := a.decision(t); d.Remaining != 0 {
+		t.Errorf("%d of 5 remain after a report of 7", d.Remaining)
+	}
+	p.check(t, "initech").is(t, http.StatusTooManyRequests)
+}
+
+func testUsage(t *testing.T, p *program) {
+	for range 3 { // looking spends nothing
+		if left := p.left(t, "hooli"); left != 5 {
+			t.Errorf("%d of 5 remain before anything was spent", left)
+		}
+	}
+	p.check(t, "hooli").is(t, http.StatusOK)
+	a := p.get(t, "/v1/usage/hooli?cost=5")
+	a.is(t, http.StatusOK)
+	if d := a.decision(t); d.Allowed || d.Remaining != 4 {
+		t.Errorf("usage says of 5 more after 1 of 5: %+v", d)
+	}
+}
+
+func testObserve(t *testing.T, p *program) {
+	for range 5 {
+		p.check(t, "watched").is(t, http.StatusOK)
+	}
+	a := p.check(t, "watched")
+	a.is(t, http.StatusOK)
+	if d := a.decision(t); !d.Allowed || !d.WouldDeny {
+		t.Errorf("the sixth of five of an observed tenant: %+v", d)
+	}
+}
+
+func testForwardAuth(t *testing.T, p *program) {
+	const umbrella = "X-Tenant: umbrella"
+	for i, c := range []struct {
+		method, path string
+		fields       []string
+		status       int
+		decision     string // of X-Regiond-Decision
+	}{
+		{"POST", "/v1/authz/login", []string{umbrella}, 200, "allow"},
+		{"POST", "/v1/authz", []string{umbrella, "X-Forwarded-Method: POST", "X-Forwarded-Uri: /login"}, 200, "allow"},
+		{"POST", "/v1/authz/login", []string{umbrella}, 429, "deny"}, // two logins an hour, through whatever door
+		{"GET", "/v1/authz-nginx", []string{umbrella, "X-Original-Method: POST", "X-Original-Uri: /login"}, 403, "deny"},
+		{"GET", "/v1/authz/login", []string{umbrella}, 200, "allow"}, // another method
+		{"POST", "/v1/authz/login", []string{umbrella, "X-Forwarded-For: 198.51.100.1"}, 200, "allow"},
+		{"GET", "/v1/authz/status", []string{umbrella}, 200, "allow"}, // skipped, not charged
+		{"GET", "/v1/authz/anything", []string{umbrella}, 200, "allow"},
+		{"GET", "/v1/authz/anything", []string{umbrella}, 429, "deny"},
+		{"GET", "/v1/authz/status", []string{umbrella}, 200, "allow"},
+		{"GET", "/v1/authz/anything", nil, 403, "invalid"},
+	} {
+		a := p.ask(t, c.method, c.path, "", c.fields...)
+		if a.status != c.status || a.header.Get("X-Regiond-Decision") != c.decision {
+			t.Errorf("%d: %s %s %v = %d %s, want %d %s\n%s", i, c.method, c.path, c.fields,
+				a.status, a.header.Get("X-Regiond-Decision"), c.status, c.decision, a.body)
+			continue
+		}
+		if a.status == http.StatusOK {
+			if a.body != "" {
+				t.Errorf("%d: 200 has a body: %s", i, a.body)
+			}
+			continue
+		}
+		a.problem(t)
+		if strings.Contains(a.body, "ceiling") {
+			t.Errorf("%d: customers are shown ceilings: %s", i, a.body)
+		}
+	}
+}
+
+func testReset(t *testing.T, p *program) {
+	p.check(t, "acme").is(t, http.StatusTooManyRequests)
+	p.admin.ask(t, http.MethodDelete, "/v1/usage/acme", "").is(t, http.StatusNoContent)
+	if left := p.left(t, "acme"); left != 5 {
+		t.Errorf("%d of 5 remain after a reset", left)
+	}
+	p.check(t, "acme").is(t, http.StatusOK)
+	p.check(t, "initech").is(t, http.StatusTooManyRequests) // one tenant's reset is no other's
+	// What operators may do, gateways may not.
+	p.ask(t, http.MethodDelete, "/v1/usage/acme", "").is(t, http.StatusMethodNotAllowed)
+	p.get(t, "/metrics").is(t, http.StatusNotFound)
+}
+
+func testHealth(t *testing.T, p *program) {
+	a := p.admin.get(t, "/healthz")
+	a.is(t, http.StatusOK)
+	if a.body != `{"status":"ok"}`+"\n" {
+		t.Errorf("/healthz: %s", a.body)
+	}
+	eventually(t, func() error {
+		if a := p.admin.get(t, "/readyz"); a.status != http.StatusOK || a.body != `{"ready":true,"reasons":[]}`+"\n" {
+			return fmt.Errorf("/readyz: %d %s", a.status, a.body)
+		}
+		return nil
+	})
+}
+
+var number = regexp.MustCompile(`-?\d+(\.\d+)?([eE][+-]\d+)?`)
+
+func testRegions(t *testing.T, p *program, store string) {
+	eventually(t, func() error { // the first reading of the clock may be under way
+		if a := p.admin.get(t, "/v1/regions"); !strings.Contains(a.body, `"valid":true`) {
+			return errors.New(a.body)
+		}
+		return nil
+	})
+	a := p.admin.get(t, "/v1/regions")
+	a.is(t, http.StatusOK)
+	head, clock, _ := strings.Cut(a.body, `"clock":`)
+	clock, tail, _ := strings.Cut(clock, "}")
+	wantHead := fmt.Sprintf(`{"region":"town","instance":"one","version":%q,"config_hash":%q,"mode":{"mode":"global"},"store":{"kind":%q,"available":true},`,
+		p.daemon.options.Version, p.daemon.hash(), store)
+	if head != wantHead || tail != `,"regions":[{"name":"town","weight":1,"self":true,"state":"self","counted":true,"since_ms":0,"heard_ms":-1,"acked_ms":-1}]}`+"\n" {
+		t.Errorf("/v1/regions reads %s", a.body)
+	}
+	if got := number.ReplaceAllString(clock, "N"); got != `{"valid":true,"offset_ms":N,"uncertainty_ms":N,"drift_ppm":N` {
+		t.Errorf("/v1/regions says of the clock: %s", clock)
+	}
+}
+
+func testMetrics(t *testing.T, p *program) {
+	s := p.metrics(t)
+	for series, want := range map[string]float64{
+		`regiond_decisions_total{basis="exact",decision="reported",mode="global",policy="standard"}`:   1,
+		`regiond_decisions_total{basis="exact",decision="would_deny",mode="global",policy="standard"}`: 1,
+		`regiond_config_info{hash="` + p.daemon.hash() + `"}`:                                          1,
+		`regiond_http_requests_total{route="POST /v1/report",status="200"}`:                            1,
+	} {
+		if s.series[series] != want {
+			t.Errorf("%s is %v, want %v", series, s.series[series], want)
+		}
+	}
+	for _, series := range []string{
+		`regiond_decisions_total{basis="exact",decision="allowed",mode="global",policy="standard"}`,
+		`regiond_decisions_total{basis="exact",decision="denied",mode="global",policy="standard"}`,
+		`regiond_decision_duration_seconds_count`,
+		`regiond_http_duration_seconds_count{route="POST /v1/check"}`,
+	} {
+		if s.series[series] <= 0 {
+			t.Errorf("%s is %v, want it counted\n%s", series, s.series[series], s.text)
+		}
+	}
+	for name, kind := range s.types {
+		switch {
+		case !strings.HasPrefix(name, "regiond_"):
+		case strings.Contains(name, "duration") != strings.HasSuffix(name, "_seconds") && kind == "histogram",
+			(kind == "counter") != strings.HasSuffix(name, "_total"):
+			t.Errorf("%s %s is not named after its unit", kind, name)
+		}
+	}
+	for _, tenant := range []string{"acme", "globex", "initech", "hooli", "watched", "umbrella"} {
+		if strings.Contains(s.text, tenant) {
+			t.Errorf("/metrics names tenant %s", tenant)
+		}
+	}
+}

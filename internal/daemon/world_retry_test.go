@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// TestWorldRetryAfter: whoever is told to wait under a global limit, and is told so
+// because of others' use, of its own, or of both, is admitted when the wait is over
+// if nobody spent anything meanwhile. The wait is at most a window, and where it is
+// shorter it is no longer than needed: much earlier the cost does not fit.
+func TestWorldRetryAfter(t *testing.T) {
+	const (
+		units  = 100
+		window = 10 * time.Second
+	)
+	for name, more := range map[string]string{"2 buckets": "", "11 buckets": ", global_buckets: 11"} {
+		inWorld(t, worldOf(units, window, more), func(w *world) {
+			w.startAll()
+			random := rand.New(rand.NewPCG(5, 11))
+			check := func(p *citizen, cost int64) quota.Decision {
+				d, err := p.limiter.Check(context.Background(), quota.Request{Tenant: "acme", Cost: cost})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return d
+			}
+			waits, early := 0, 0
+			for range 40 {
+				spenders := 1 + random.IntN(3)
+				for i := range spenders { // until somebody is near the limit
+					check(w.sites[i].one(), 1+random.Int64N(units))
+					time.Sleep(time.Duration(random.Int64N(int64(window / 4))))
+				}
+				time.Sleep(time.Second) // everybody has heard
+				p, cost := w.sites[random.IntN(3)].one(), 1+random.Int64N(units)
+				d := check(p, cost)
+				if d.Allowed {
+					continue
+				}
+				wait := d.RetryAfter()
+				if wait <= 0 || wait > window {
+					t.Fatalf("%s: denied for %v", name, wait)
+				}
+				waits++
+				if wait < window { // nobody knows beyond it
+					time.Sleep(wait - wait/10)
+					if peeked, err := p.limiter.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: cost}); err != nil || peeked.Allowed {
+						early++
+					}
+					time.Sleep(wait/10 + time.Millisecond)
+					if again := check(p, cost); !again.Allowed {
+						_, terms := p.explained("acme")
+						t.Errorf("%s: cost %d was to fit after %v, and is to wait %v more: %s", name, cost, wait, again.RetryAfter(), terms.Formula)
+					}
+				}
+				time.Sleep(time.Duration(random.Int64N(int64(window))))
+			}
+			t.Logf("%s: %d waits, of which %d could have been a tenth shorter", name, waits, early)
+			if waits < 10 || early > waits/2 {
+				t.Errorf("%s: of %d waits %d were longer than needed", name, waits, early)
+			}
+		})
+	}
+}

@@ -1,0 +1,250 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/gossip/gossiptest"
+	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/meshtest"
+)
+
+const (
+	// oneWay is how long anything takes from one region of a world to another.
+	oneWay = 80 * time.Millisecond
+)
+
+// world is some regions in a bubble of fake time. Everything in them is what a
+// region is made of in production, up to the doors; what stands between them is a
+// network of the test's.
+//
+//	site: a clock, a store     citizen: limiter, mesh, view, ledger, gossip
+//	  eu-west ── citizen, citizen …     │ one way: 80 ms, a cut
+//	  us-east ── citizen …              ▼
+//	  ap-south ─ citizen …           bus, air
+type world struct {
+	t     *testing.T
+	began time.Time
+	bus   *meshtest.Network
+	air   *gossiptest.Network
+	sites []*site
+	text  string // topology.yaml
+	alive []*citizen
+}
+
+// worldOf has a world's policies: one limit, and what its tenant's answers go by.
+func worldOf(units int64, per time.Duration, more string) string {
+	return fmt.Sprintf("policies:\n  - name: standard\n    limits: [{name: all, units: %d, per: %v, scope: global%s}]\ntenants:\n  default: {policy: standard}\n",
+		units, per, more)
+}
+
+// inWorld runs f in a world of three regions with these policies.
+func inWorld(t *testing.T, policies string, f func(w *world)) {
+	t.Helper()
+	worldStores(t, policies, false, f)
+}
+
+// onRedises is inWorld with a Redis in each region instead of a memory.
+func onRedises(t *testing.T, policies string, f func(w *world)) {
+	t.Helper()
+	worldStores(t, policies, true, f)
+}
+
+func worldStores(t *testing.T, policies string, redises bool, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, began: time.Now(), bus: meshtest.NewNetwork(1), air: gossiptest.New(1)}
+		w.air.SetUsual(gossiptest.Path{Latency: oneWay})
+		names := []string{"eu-west", "us-east", "ap-south"}
+		w.bus.SetAll(meshtest.Link{Latency: oneWay}, names...)
+		var b strings.Builder
+		b.WriteString("regions:\n")
+		for i, name := range names {
+			s := newSite(w, name, i, redises)
+			w.sites = append(w.sites, s)
+			w.bus.Set(name, name, meshtest.Link{Latency: time.Millisecond})
+			fmt.Fprintf(&b, "  - {name: %s, http: \"127.0.0.1:0\", admin: \"127.0.0.1:0\", gossip: {bind: %q, advertise: %q}, redis: %s, nats: {urls: [\"nats://nats:4222\"]}}\n",
+				name, s.addr(0), s.addr(0), s.redisField())
+		}
+		w.text = b.String() + policies
+		defer w.close()
+		f(w)
+	})
+}
+
+// close ends all that runs, so that the bubble can end.
+func (w *world) close() {
+	for len(w.alive) > 0 {
+		w.alive[0].stop()
+	}
+	for _, s := range w.sites {
+		s.close()
+	}
+	time.Sleep(time.Minute) // gossip's library has probes under way that end by their timeouts
+}
+
+// citizen is one regiond without doors.
+type citizen struct {
+	*Daemon
+	w    *world
+	site *site
+	addr string
+	bus  meshsync.Bus
+	log  *journal
+	end  func()
+}
+
+// worldChange changes what a process is started with.
+type worldChange func(o *Options)
+
+// start has a process serve a region from now on, the first of it at the
+// topology's address.
+func (s *site) start(instance string, change ...worldChange) *citizen {
+	s.w.t.Helper()
+	p := &citizen{w: s.w, site: s, log: &journal{}, addr: s.addr(s.started)}
+	s.started++
+	bus := s.w.bus.Join(s.name)
+	o := &Options{
+		Region: s.name, Instance: instance, Processes: 1, memoryUS: s.nowUS, dialRedis: s.dial,
+		Transport: s.w.air.Transport(p.addr), WrapBus: func(meshsync.Bus) meshsync.Bus { return bus },
+	}
+	for _, f := range change {
+		f(o)
+	}
+	top, _, err := region.Parse("topology.yaml", []byte(s.w.text))
+	if err != nil {
+		s.w.t.Fatal(err)
+	}
+	for i := range top.Regions {
+		top.Regions[i].NATS = region.NATS{Embedded: true} // nothing in a bubble may dial or listen
+	}
+	p.bus = bus
+	p.Daemon = &Daemon{options: o, log: slog.New(slog.NewTextHandler(p.log, nil)), level: &slog.LevelVar{}}
+	if err := p.openRooms(top); err != nil {
+		s.w.t.Fatal(err)
+	}
+	p.run()
+	s.processes = append(s.processes, p)
+	s.w.alive = append(s.w.alive, p)
+	return p
+}
+
+func (p *citizen) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	p.serving.Store(true)
+	go func() { ended <- runStack(ctx, p.actors(make(chan os.Signal), make(chan struct{}))) }()
+	p.end = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			p.w.t.Errorf("%s/%s ended with %v", p.site.name, p.options.Instance, err)
+		}
+		if err := p.Close(); err != nil {
+			p.w.t.Errorf("%s/%s: close: %v", p.site.name, p.options.Instance, err)
+		}
+	})
+}
+
+// stop ends it as SIGTERM does: it says goodbye.
+func (p *citizen) stop() {
+	p.end()
+	p.gone(&p.site.processes)
+	p.gone(&p.w.alive)
+}
+
+func (p *citizen) gone(from *[]*citizen) {
+	for i, other := range *from {
+		if other == p {
+			*from = append((*from)[:i:i], (*from)[i+1:]...)
+			return
+		}
+	}
+}
+
+// kill ends it as SIGKILL does: nobody hears of it.
+func (p *citizen) kill() {
+	p.bus.(*meshtest.Bus).Leave()
+	p.w.air.Unplug(p.addr)
+	p.stop()
+}
+
+// startAll starts a process in each region and waits until all see all.
+func (w *world) startAll() {
+	w.t.Helper()
+	for _, s := range w.sites {
+		s.start("one")
+	}
+	w.await("every region sees every other", 10*time.Second, w.global)
+}
+
+// global reports whether all processes are in mode global.
+func (w *world) global() bool {
+	for _, p := range w.alive {
+		if p.mode() != quota.ModeGlobal {
+			return false
+		}
+	}
+	return true
+}
+
+// mode is that in which the process decides now, for a policy that shares.
+func (p *citizen) mode() quota.Mode {
+	mode, _ := p.neighbours.ceilings.View().Mode(quota.FailShare)
+	return mode
+}
+
+// await lets time pass until done, and returns how much.
+func (w *world) await(what string, most time.Duration, done func() bool) time.Duration {
+	w.t.Helper()
+	return w.awaitBy(what, most, 10*time.Millisecond, done)
+}
+
+func (w *world) awaitBy(what string, most, step time.Duration, done func() bool) time.Duration {
+	w.t.Helper()
+	began := time.Now()
+	for {
+		synctest.Wait()
+		took := time.Since(began)
+		if done() {
+			return took
+		}
+		if took > most {
+			for _, p := range w.alive {
+				w.t.Logf("%s/%s said:\n%s", p.site.name, p.options.Instance, p.log)
+			}
+			w.t.Fatalf("%s: not within %v", what, most)
+		}
+		time.Sleep(step)
+	}
+}
+
+// now is true time, µs since the world began; it is never 0.
+func (w *world) now() int64 { return 1 + time.Since(w.began).Microseconds() }
+
+// cut cuts, or with false heals, the way from one region to another, one way.
+func (w *world) cut(from, to int, yes bool) {
+	a, b := w.sites[from], w.sites[to]
+	w.bus.Set(a.name, b.name, meshtest.Link{Latency: oneWay, Cut: yes})
+	for i := range maxWorldProcesses {
+		for j := range maxWorldProcesses {
+			w.air.Set(a.addr(i), b.addr(j), gossiptest.Path{Latency: oneWay, Cut: yes})
+		}
+	}
+}
+
+// split is cut both ways between each pair.
+func (w *world) split(yes bool, pairs ...[2]int) {
+	for _, p := range pairs {
+		w.cut(p[0], p[1], yes)
+		w.cut(p[1], p[0], yes)
+	}
+}

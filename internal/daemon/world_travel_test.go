@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// TestWorldUsageTravels: a usage change is in every peer's estimate within a tick,
+// the way there, and 20 ms; a quarter of a second at worst.
+func TestWorldUsageTravels(t *testing.T) {
+	inWorld(t, worldOf(10_000, time.Hour, ""), func(w *world) {
+		w.startAll()
+		dice := rand.New(rand.NewPCG(5, 5))
+		var took []time.Duration
+		used := make([]int64, len(w.sites))
+		for i := range 150 {
+			time.Sleep(time.Duration(dice.Int64N(int64(700 * time.Millisecond)))) // no phase of a tick is special
+			s := w.sites[i%3]
+			cost := 1 + 60*dice.Int64N(2) // far from urgent, or urgent
+			if !s.one().ask(cost).Allowed {
+				w.t.Fatal("denied far below the limit")
+			}
+			used[i%3] += cost
+			took = append(took, w.awaitBy("the change is everywhere", time.Second, time.Millisecond, func() bool {
+				for _, peer := range w.sites {
+					if peer != s && peer.one().estimate(s) < used[i%3] {
+						return false
+					}
+				}
+				return true
+			}))
+		}
+		slices.Sort(took)
+		median, worst := took[len(took)/2], took[len(took)-1]
+		t.Logf("a change is in both peers' estimates after %v (median), %v (worst), %v one way", median, worst, oneWay)
+		if median > 100*time.Millisecond+oneWay+20*time.Millisecond || worst > worldLate {
+			t.Errorf("median %v and worst %v, promised are 200 ms and 250 ms", median, worst)
+		}
+	})
+}
+
+// TestWorldManyChange: with more changes than a message takes, what is far from its
+// limit waits, for a second at most.
+func TestWorldManyChange(t *testing.T) {
+	const tenants = 2000
+	inWorld(t, worldOf(100_000, time.Hour, ""), func(w *world) {
+		w.startAll()
+		from, to := w.sites[0].one(), w.sites[1].one()
+		for round := range 3 {
+			for i := range tenants {
+				from.askFor(tenantName(i), 1)
+			}
+			took := w.await("all are known", 2*time.Second, func() bool {
+				known := to.neighbours.ceilings.Ledger().Series()
+				return known == tenants && to.estimateFor(tenantName(tenants-1), w.sites[0]) == int64(round+1) &&
+					to.estimateFor(tenantName(0), w.sites[0]) == int64(round+1)
+			})
+			if took > time.Second+oneWay {
+				t.Errorf("%d changes far from their limit took %v", tenants, took)
+			}
+			t.Logf("%d partitions changed at once: all in the peer's estimates after %v", tenants, took)
+		}
+	})
+}
+
+// TestWorldSilence: how soon a region that is gone is missed, and how soon it is
+// counted on again.
+func TestWorldSilence(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		pairs  [][2]int // one way
+		within time.Duration
+	}{
+		{"silence", [][2]int{{0, 1}, {1, 0}, {0, 2}, {2, 0}}, 1800 * time.Millisecond},
+		{"one way out", [][2]int{{0, 1}}, 2500 * time.Millisecond},
+		{"one way in", [][2]int{{2, 0}}, 2500 * time.Millisecond},
+	} {
+		inWorld(t, worldOf(600, time.Minute, ""), func(w *world) {
+			var noticed, healed time.Duration
+			w.startAll()
+			for i := range 2 {
+				time.Sleep(61*time.Second + time.Duration(i)*137*time.Millisecond) // in good standing, at any phase
+				for _, p := range row.pairs {
+					w.cut(p[0], p[1], true)
+				}
+				noticed = max(noticed, w.await(row.name, 4*time.Second, func() bool {
+					return !slices.ContainsFunc(row.pairs, func(p [2]int) bool {
+						return w.sites[p[0]].one().mode() == quota.ModeGlobal || w.sites[p[1]].one().mode() == quota.ModeGlobal
+					})
+				}))
+				time.Sleep(5 * time.Second)
+				for _, p := range row.pairs {
+					w.cut(p[0], p[1], false)
+				}
+				healed = max(healed, w.await("healed", 10*time.Second, w.global))
+			}
+			t.Logf("%-12s noticed on both sides after %v at worst, global again %v after it healed", row.name, noticed, healed)
+			if noticed > row.within {
+				t.Errorf("%s: noticed after %v, promised are %v", row.name, noticed, row.within)
+			}
+			// Three beats of good behaviour are the hysteresis of a first time.
+			if most := 2*time.Second + 1500*time.Millisecond; healed > most {
+				t.Errorf("%s: global %v after healing, promised are %v", row.name, healed, most)
+			}
+		})
+	}
+}
+
+// TestWorldFlapping: a way that comes and goes does not make modes come and go.
+func TestWorldFlapping(t *testing.T) {
+	inWorld(t, worldOf(600, time.Minute, ""), func(w *world) {
+		w.startAll()
+		const lasts = 2 * time.Minute
+		began, changes := time.Now(), make([]int, len(w.sites))
+		before := make([]quota.Mode, len(w.sites))
+		next, away := time.Duration(0), false
+		for since := time.Duration(0); since < lasts; since = time.Since(began) {
+			if since >= next {
+				away = !away
+				w.split(away, [2]int{0, 1})
+				next = since + 2300*time.Millisecond
+			}
+			synctest.Wait()
+			for i, s := range w.sites {
+				if mode := s.one().mode(); mode != before[i] {
+					before[i] = mode
+					changes[i]++
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		t.Logf("a way that flaps every 2.3 s for %v: %v changes of mode in the three regions", lasts, changes)
+		for i, n := range changes {
+			if n > int(lasts/(5*time.Second)) {
+				t.Errorf("%s changed its mode %d times in %v, promised is one in 5 s", w.sites[i].name, n, lasts)
+			}
+		}
+		if changes[0] == 0 {
+			t.Error("a cut of 2.3 s went unnoticed")
+		}
+	})
+}

@@ -1,0 +1,159 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/oklog/run"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+	meshsync "github.com/regiond/regiond/sync"
+)
+
+// Node is the regiond of one region.
+type Node interface {
+	Run(ctx context.Context, signals <-chan os.Signal) error // closes it, too
+	Close() error                                            // of one that never ran
+	DataAddr() net.Addr
+	Peek(ctx context.Context, r quota.Request) (quota.Decision, error)
+	Metrics() prometheus.Gatherer
+}
+
+// NewNode builds a node that talks to the others through the given bus and transport only.
+type NewNode func(o NodeOptions) (Node, error)
+
+// NodeOptions are what differs between the nodes of a demo.
+type NodeOptions struct {
+	Region    string
+	Topology  *region.Topology
+	WrapBus   func(meshsync.Bus) meshsync.Bus
+	Transport memberlist.Transport
+	Logger    *slog.Logger
+}
+
+// cluster is three whole nodes, with cuts between each and its network:
+//
+//	                     cuts ◀── control listener ◀── `regiond demo cut eu-west`
+//	node ── Bus ───────────┤ ── embedded NATS ── gateways ──▶ the other two
+//	     ── Transport ─────┘ ── memberlist, on loopback ────▶
+//	  ▲
+//	  ├── traffic, over HTTP
+//	  └── watcher: the table
+type cluster struct {
+	quiet      bool
+	cuts       *Cuts
+	transports []*Transport
+	buses      []*Bus
+	names      []string
+	nodes      []Node
+	control    *http.Server
+	controlAt  net.Listener
+	ran        bool // and so the nodes have closed themselves
+}
+
+// newCluster binds everything, so that a port in use is an error before anything runs.
+func newCluster(ctx context.Context, o *demoOptions, newNode NewNode, log *slog.Logger) (_ *cluster, err error) {
+	c := &cluster{quiet: o.quiet, cuts: NewCuts(Regions())}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
+	top, err := c.topology(ctx, o.port)
+	if err != nil {
+		return nil, err
+	}
+	for i := range top.Regions {
+		name := top.Regions[i].Name
+		node, err := newNode(NodeOptions{
+			Region: name, Topology: top, Transport: c.transports[i], Logger: log.With("self", name),
+			WrapBus: func(inner meshsync.Bus) meshsync.Bus {
+				bus := c.cuts.Bus(name, inner)
+				c.buses = append(c.buses, bus)
+				return bus
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.names, c.nodes = append(c.names, name), append(c.nodes, node)
+	}
+	if c.controlAt, err = (&net.ListenConfig{}).Listen(ctx, "tcp", o.controlAddr()); err != nil {
+		return nil, fmt.Errorf("control listener: %w", err)
+	}
+	c.control = httpapi.NewServer(NewControl(c.cuts), slog.New(slog.DiscardHandler))
+	return c, nil
+}
+
+func (c *cluster) topology(ctx context.Context, port int) (*region.Topology, error) {
+	var gossip, gateways []string
+	for _, name := range Regions() {
+		transport, err := c.cuts.Listen(name)
+		if err != nil {
+			return nil, err
+		}
+		c.transports = append(c.transports, transport)
+		gossip = append(gossip, transport.Addr())
+		gateway, err := FreeAddr(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("find a port for the NATS server of %s: %w", name, err)
+		}
+		gateways = append(gateways, gateway)
+	}
+	return Topology(port, gossip, gateways)
+}
+
+// run serves until ctx ends, and then stops everything that was bound.
+func (c *cluster) run(ctx context.Context, screen *Screen) error {
+	var g run.Group
+	actor := func(run func(context.Context) error) {
+		ctx, cancel := context.WithCancel(ctx)
+		g.Add(func() error { return run(ctx) }, func(error) { cancel() })
+	}
+	actor(newWatcher(c, screen).run)
+	if !c.quiet {
+		actor(c.traffic)
+	}
+	for _, node := range c.nodes {
+		actor(func(ctx context.Context) error { return node.Run(ctx, nil) })
+	}
+	for _, bus := range c.buses {
+		actor(bus.Run)
+	}
+	g.Add(func() error {
+		if err := c.control.Serve(c.controlAt); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("control listener: %w", err)
+		}
+		return nil
+	}, func(error) { _ = c.control.Close() }) // its calls take no time
+	c.ran = true
+	return errors.Join(g.Run(), c.close())
+}
+
+// close releases what was bound and not released by run.
+func (c *cluster) close() error {
+	var errs []error
+	if c.controlAt != nil {
+		if err := c.controlAt.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if !c.ran {
+		for _, n := range c.nodes {
+			errs = append(errs, n.Close())
+		}
+	}
+	for _, transport := range c.transports {
+		errs = append(errs, transport.Close())
+	}
+	return errors.Join(errs...)
+}

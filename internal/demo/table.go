@@ -1,0 +1,107 @@
+package demo
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Width is the most columns that a line of the demo has, for commands that are
+// not longer than these lines leave room for.
+const Width = 80
+
+// Row is what one region knows.
+type Row struct {
+	Region  string
+	Allowed int64 // requests of all tenants since the row before
+	Denied  int64
+	Used    []int64 // units of Busy that each region has used, the row's own exactly
+	Ceiling int64   // that the region may hold
+	Mode    string  // of the policy share
+	Reason  string  // "" in mode global
+	Peers   []Peer
+}
+
+// Peer is another region, as seen from a row's.
+type Peer struct {
+	Region string
+	State  string
+	Heard  time.Duration // how long ago; negative: never
+}
+
+// Opening is what stands above the table: what this is and what to try. program
+// is how regiond is called.
+func Opening(program string, port int) string {
+	return fmt.Sprintf(`regiond demo: three regions in one process on this machine. Ctrl-C ends it.
+Type in another terminal. What is used up in Europe is used up in the US:
+  curl -s -d '{"tenant":"%s","cost":%d}' localhost:%d/v1/check
+  curl -s -d '{"tenant":"%s"}' localhost:%d/v1/check
+Cut Europe off, see what changes below, and heal it:
+  %s
+  %s
+
+`, Acme, acmeUnits, port, Acme, port+1, commandLine(program, "cut", "eu-west", port), commandLine(program, "heal", "eu-west", port))
+}
+
+// commandLine is a command line that reaches a demo at that port.
+func commandLine(program, verb, name string, port int) string {
+	line := program + " demo " + verb + " " + name
+	if port != DefaultPort {
+		line += fmt.Sprintf(" --port %d", port)
+	}
+	return line
+}
+
+// Table is what the regions know now. It has the same number of lines each time,
+// none longer than Width.
+//
+//	            last second   tenant demo used in the last minute, of 600
+//	REGION    allowed denied   eu-west   us-east  ap-south  CEILING  MODE
+//	eu-west         6      0       290       200       100      300  global
+//	  us-east fresh, ap-south fresh
+func Table(rows []Row, off []string, quiet bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "            last second   tenant %s used in the last minute, of %d\n", Busy, BusyUnits)
+	fmt.Fprintf(&b, "%-9s allowed denied", "REGION")
+	for i := range rows {
+		fmt.Fprintf(&b, " %9s", rows[i].Region)
+	}
+	b.WriteString("  CEILING  MODE\n")
+	for i := range rows {
+		rows[i].write(&b)
+	}
+	b.WriteString("A row is what its region knows; it may itself use up to CEILING.\n")
+	cut := "Nothing is cut."
+	if len(off) > 0 {
+		cut = "Cut off: " + list(off) + "."
+	}
+	if quiet {
+		cut += " No traffic is made (--quiet)."
+	}
+	return b.String() + cut + "\n"
+}
+
+func (r *Row) write(b *strings.Builder) {
+	fmt.Fprintf(b, "%-9s %7d %6d", r.Region, r.Allowed, r.Denied)
+	for _, units := range r.Used {
+		fmt.Fprintf(b, " %9d", units)
+	}
+	fmt.Fprintf(b, " %8d  %s\n", r.Ceiling, r.Mode)
+	var peers []string
+	for _, p := range r.Peers {
+		peers = append(peers, p.text())
+	}
+	detail := strings.Join(peers, ", ")
+	if r.Reason != "" {
+		detail = r.Reason + ": " + detail
+	}
+	fmt.Fprintf(b, "  %s\n", detail)
+}
+
+// text is a peer's state, with the age of its last word when that is the point.
+func (p *Peer) text() string {
+	if p.State == "fresh" || p.Heard < time.Second {
+		return p.Region + " " + p.State
+	}
+	return fmt.Sprintf("%s %s %v", p.Region, p.State, p.Heard.Round(time.Second))
+}

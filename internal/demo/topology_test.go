@@ -1,0 +1,54 @@
+package demo_test
+
+import (
+	"testing"
+
+	"github.com/regiond/regiond/internal/demo"
+	"github.com/regiond/regiond/quota"
+)
+
+func TestTopology(t *testing.T) {
+	addrs := []string{"127.0.0.1:20001", "127.0.0.1:20002", "127.0.0.1:20003"}
+	gateways := []string{"127.0.0.1:20004", "127.0.0.1:20005", "127.0.0.1:20006"}
+	top, err := demo.Topology(demo.DefaultPort, addrs, gateways)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range top.Warnings() {
+		t.Errorf("an operator would be warned: %s: %s", w.Pointer, w.Detail)
+	}
+	if r, _ := top.Region("us-east"); r.HTTP != "127.0.0.1:8082" || r.Admin != "127.0.0.1:9082" {
+		t.Errorf("us-east is at %s and %s", r.HTTP, r.Admin)
+	}
+	for tenant, want := range map[string]quota.FailMode{
+		demo.Acme: quota.FailShare, demo.Busy: quota.FailShare, demo.Open: quota.FailOpen, demo.Closed: quota.FailClosed,
+	} {
+		p, ok := top.Policy(top.Tenants.Listed[tenant].Policy)
+		if !ok || p.OnPartition != want {
+			t.Errorf("%s has %+v, want on_partition: %v", tenant, p, want)
+		}
+	}
+	asked := 0
+	for _, rate := range demo.Rates() {
+		asked += rate * int(demo.Window.Seconds())
+	}
+	if asked <= demo.BusyUnits || len(demo.Rates()) != len(demo.Regions()) {
+		t.Errorf("%d requests a minute never meet a limit of %d", asked, demo.BusyUnits)
+	}
+	if _, err := demo.Topology(70_000, addrs, gateways); err == nil {
+		t.Error("a port above all ports is taken")
+	}
+}
+
+func TestMeter(t *testing.T) {
+	meter, sustained := quota.Limit{Name: "meter"}, quota.Limit{Name: "sustained"}
+	d := &quota.Decision{Limits: []quota.LimitState{
+		{Limit: &sustained, Ceiling: 200, Remaining: 0}, {Limit: &meter, Ceiling: 5_000, Remaining: 4_700},
+	}}
+	if used, ceiling := demo.Meter(d); used != 300 || ceiling != 200 {
+		t.Errorf("used %d of %d", used, ceiling)
+	}
+	if used, ceiling := demo.Meter(&quota.Decision{}); used != 0 || ceiling != 0 {
+		t.Errorf("used %d of %d without limits", used, ceiling)
+	}
+}

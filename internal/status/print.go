@@ -1,0 +1,181 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Print writes a report for a person. now is for how long ago.
+func (v *Report) Print(w io.Writer, now time.Time) {
+	store := v.Store.Kind
+	if !v.Store.Available {
+		store += ", away"
+	}
+	fmt.Fprintf(w, "%s/%s  regiond %s, configuration %s, store %s\n", v.Region, v.Instance, v.Version, v.ConfigHash, store)
+	fmt.Fprintf(w, "mode %s%s\n\n", v.Mode.Mode, whyMode(&v.Mode))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "REGION\tSTATE\tCOUNTED\tHEARD\tACKED\tUNSENT\tCLOCK\tGOSSIP")
+	for i := range v.Regions {
+		printRegion(t, &v.Regions[i])
+	}
+	_ = t.Flush() // as for every other line: there is nobody left to tell
+	printReasons(w, v.Regions)
+	printRooms(w, v, now)
+}
+
+func whyMode(m *Mode) string {
+	if m.Reason == "" {
+		return ""
+	}
+	why := ": " + m.Reason
+	if len(m.About) > 0 {
+		why += " (" + strings.Join(m.About, ", ") + ")"
+	}
+	return why
+}
+
+// printRegion writes a region and, below it, its processes.
+func printRegion(w io.Writer, r *Region) {
+	counted := "no"
+	if r.Counted {
+		counted = "yes"
+	}
+	offset := "-"
+	if r.Offset != nil {
+		offset = fmt.Sprintf("%+.1f±%.1fms", r.Offset.OffsetMS, r.Offset.UncertaintyMS)
+		if r.Offset.Alarm {
+			offset += " ALARM"
+		}
+	}
+	heard, acked := "-", "-"
+	if !r.Self {
+		heard, acked = age(r.HeardMS), age(r.AckedMS)
+	}
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t-\t%s\t-\n", r.Name, r.State, counted, heard, acked, offset)
+	for i := range r.Processes {
+		p := &r.Processes[i]
+		state := p.State
+		if p.Newcomer {
+			state += ", new"
+		}
+		fmt.Fprintf(w, "  %s\t%s\t\t%s\t%s\t%s\trtt %.1fms\t%s\n",
+			p.Instance, state, age(p.HeardMS), age(p.AckedMS), span(p.UnsentMS), p.RTTMS, cmp.Or(p.Gossip, "-"))
+	}
+}
+
+// printReasons says of each region that is not counted on why.
+func printReasons(w io.Writer, regions []Region) {
+	first := true
+	for i := range regions {
+		r := &regions[i]
+		text := cmp.Or(r.Detail, r.Reason)
+		if text == "" {
+			continue
+		}
+		if first {
+			fmt.Fprintln(w)
+		}
+		first = false
+		fmt.Fprintf(w, "%s: %s\n", r.Name, text)
+	}
+}
+
+// printRooms tells of what the processes talk through.
+func printRooms(w io.Writer, v *Report, now time.Time) {
+	fmt.Fprintln(w)
+	if v.NATS == nil {
+		fmt.Fprintln(w, "no NATS and no gossip: this region knows of no others")
+		return
+	}
+	printNATS(w, v.NATS, now)
+	for i, m := range v.Gossip {
+		head := "gossip"
+		if i > 0 {
+			head = ""
+		}
+		self := ""
+		if m.Self {
+			self = ", this process"
+		}
+		fmt.Fprintf(w, "%-7s %s at %s, %s for %s%s\n", head, m.Name, m.Addr, m.State, ago(m.Since, now), self)
+	}
+	if len(v.Gossip) == 0 {
+		fmt.Fprintln(w, "gossip  none")
+	}
+	if v.Totals != nil {
+		fmt.Fprintf(w, "totals  of %s, oldest unsent change %s\n", count(v.Totals.Series, "partition", "partitions"), span(v.Totals.UnsentMS))
+	}
+	for _, limit := range slices.Sorted(maps.Keys(v.Worst)) {
+		fmt.Fprintf(w, "worst   %s: %.0f %% of the limit in one window\n", limit, 100*v.Worst[limit])
+	}
+	if v.Drift != nil {
+		fmt.Fprintf(w, "drift   configurations differ for %s: give all regions the same file\n", ago(v.Drift.Since, now))
+		for _, hash := range slices.Sorted(maps.Keys(v.Drift.Hashes)) {
+			fmt.Fprintf(w, "        %s  %s\n", hash, strings.Join(v.Drift.Hashes[hash], ", "))
+		}
+	}
+}
+
+func printNATS(w io.Writer, n *NATS, now time.Time) {
+	switch {
+	case n.Connected:
+		fmt.Fprintf(w, "NATS    connected, %s, for %s\n", cmp.Or(n.URL, "somewhere"), ago(n.Since, now))
+	case n.Since.IsZero():
+		fmt.Fprintf(w, "NATS    not connected yet%s\n", because(n.LastError))
+	default:
+		fmt.Fprintf(w, "NATS    not connected for %s%s\n", ago(n.Since, now), because(n.LastError))
+	}
+	for _, g := range n.Gateways {
+		var missing []string
+		if !g.Outbound {
+			missing = append(missing, "nothing goes to it")
+		}
+		if !g.Inbound {
+			missing = append(missing, "nothing comes from it")
+		}
+		fmt.Fprintf(w, "        gateway %s: %s\n", g.Name, cmp.Or(strings.Join(missing, ", "), "both ways"))
+	}
+}
+
+func because(lastError string) string {
+	if lastError == "" {
+		return ""
+	}
+	return ": " + lastError
+}
+
+// age is how long ago something was, given in milliseconds; −1 is never.
+func age(ms int64) string {
+	if ms < 0 {
+		return "never"
+	}
+	return span(ms)
+}
+
+// span rounds a time to what a person reads at a glance.
+func span(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d < 10*time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case d < 10*time.Minute:
+		return d.Round(time.Second).String()
+	default:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+}
+
+func ago(since, now time.Time) string { return span(max(0, now.Sub(since)).Milliseconds()) }
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", many)
+}
