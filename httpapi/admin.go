@@ -1,21 +1,20 @@
 package httpapi
 
 import (
-	"errors"
+	_ "embed"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
-	"net/url"
 	"strings"
 
 	"github.com/regiond/regiond/quota"
 )
 
-// healthz says that the process answers, and nothing of what it depends on: a
-// restart would not bring Redis back.
+// healthz reports that the process answers. It does not depend on Redis, which a
+// restart would not bring back.
 func (c *call) healthz() { c.write(http.StatusOK, c.json, []byte("{\"status\":\"ok\"}\n")) }
 
-// readyz says whether traffic should come here.
+// readyz reports whether traffic should come here.
 func (c *call) readyz() {
 	ok, reasons := c.Ready()
 	status := http.StatusOK
@@ -38,42 +37,31 @@ func (c *call) regions() {
 	c.write(http.StatusOK, c.json, append(c.out, '\n'))
 }
 
-// reset serves DELETE /v1/usage/{tenant}. It takes no parameters, and refuses
-// them: nobody should believe that he reset one policy only.
+// reset serves DELETE /v1/usage/{tenant}. It refuses parameters: a caller might
+// believe that only one policy was reset.
 func (c *call) reset() {
+	var errs []quota.FieldError
 	tenant, err := pathID(c.tail)
 	if err == nil {
 		err = quota.ValidID(tenant)
 	}
-	var mistakes []quota.FieldError
 	if err != nil {
-		mistakes = append(mistakes, quota.FieldError{Pointer: "/tenant", Detail: err.Error()})
+		errs = append(errs, quota.FieldError{Pointer: "/tenant", Detail: err.Error()})
 	}
 	if c.r.URL.RawQuery != "" {
-		mistakes = append(mistakes, quota.FieldError{Detail: "this call takes no query"})
+		errs = append(errs, quota.FieldError{Detail: "this call takes no query"})
 	}
-	if len(mistakes) > 0 {
-		c.refuse(invalid(quota.FaultInput, mistakes))
+	if len(errs) > 0 {
+		c.refuse(invalid(quota.FaultInput, errs))
 		return
 	}
-	ctx := c.within(ResetTimeout)
-	defer ctx.end()
-	if err := c.Limiter.Reset(ctx, tenant); err != nil {
+	if err := c.Limiter.Reset(c.within(ResetTimeout), tenant); err != nil {
 		c.failed(err, "not reset", fmt.Sprintf("The usage is forgotten in part or not at all: the store is away, "+
 			"or has more keys than can be looked through in %v. The log says why.", ResetTimeout))
 		return
 	}
 	c.logReset(tenant)
 	c.write(http.StatusNoContent, nil, nil)
-}
-
-// pathID decodes a path segment; the id in it is not checked.
-func pathID(segment string) (string, error) {
-	id, err := url.PathUnescape(segment)
-	if err != nil {
-		return "", errors.New("has a broken percent-escape")
-	}
-	return id, nil
 }
 
 // scrape serves GET /metrics.
@@ -95,6 +83,14 @@ func (c *call) pprof() {
 	}
 }
 
+//go:embed openapi.yaml
+var openapiYAML []byte
+
+// openapi serves GET /v1/openapi.yaml to anyone: it contains nothing secret.
+func (c *call) openapi() {
+	c.write(http.StatusOK, []string{"application/yaml"}, openapiYAML)
+}
+
 // mounted lets another handler answer.
 func (c *call) mounted(h http.Handler) {
 	c.w.Header()["Cache-Control"] = c.noStore
@@ -104,7 +100,7 @@ func (c *call) mounted(h http.Handler) {
 	}
 }
 
-// statusWriter notes the status that another handler chose. Unwrap lets
+// statusWriter records the status that another handler chose. Unwrap lets
 // http.ResponseController reach the connection, which long profiles need.
 type statusWriter struct {
 	http.ResponseWriter
@@ -127,5 +123,5 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap returns the writer that this one stands before.
+// Unwrap returns the underlying writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -7,40 +7,52 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/regiond/regiond/quota"
 )
 
-// closedRetry is the advice of a fail-closed answer, which knows no better.
+// closedRetry is the Retry-After of a closed fail mode, where nothing is counted.
 const closedRetry = time.Second
 
+// closed reports whether a fail mode refused, rather than a limit.
+func closed(d *quota.Decision) bool { return !d.Allowed && d.Basis == quota.BasisClosed }
+
 // appendDecision appends the members of an answer, without the braces, in the
-// order in which openapi.yaml lists them.
+// order of openapi.yaml.
 func appendDecision(b []byte, d *quota.Decision) []byte {
 	b = append(b, `"allowed":`...)
 	b = strconv.AppendBool(b, d.Allowed)
 	b = append(b, `,"policy":`...)
 	b = appendText(b, d.Policy)
 	b = appendHeadline(b, d)
-	b = appendWord(b, "basis", d.Basis.String())
-	b = appendWord(b, "mode", d.Mode.String())
+	b = appendName(b, "basis", d.Basis.String())
+	b = appendName(b, "mode", d.Mode.String())
 	if d.Reason != quota.ReasonNone {
-		b = appendWord(b, "reason", d.Reason.String())
+		b = appendName(b, "reason", d.Reason.String())
 	}
-	b = appendWord(b, "enforcement", d.Enforcement.String())
+	b = appendName(b, "enforcement", d.Enforcement.String())
 	if d.WouldDeny {
 		b = append(b, `,"would_deny":true`...)
 	}
 	if !d.Allowed || d.WouldDeny {
-		b = append(b, `,"violated":[`...)
+		b = append(b, `,"violated":`...)
 		b = appendViolated(b, d, "")
-		b = append(b, ']')
 	}
 	b = append(b, `,"limits":[`...)
 	for i := range d.Limits {
+		s := &d.Limits[i]
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendLimit(b, &d.Limits[i])
+		b = append(b, `{"name":`...)
+		b = appendText(b, s.Limit.Name)
+		b = appendNumber(b, "limit", s.Limit.Units)
+		b = appendNumber(b, "window_ms", ceil(s.Limit.Window, time.Millisecond))
+		b = appendNumber(b, "remaining", max(0, s.Remaining))
+		b = appendName(b, "scope", s.Limit.Scope.String())
+		b = appendNumber(b, "ceiling", s.Ceiling)
+		b = append(b, '}')
 	}
 	b = append(b, ']')
 	if d.Explanation != nil {
@@ -50,6 +62,7 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 	return b
 }
 
+// appendHeadline appends the limit that sums up the decision, and its waits.
 func appendHeadline(b []byte, d *quota.Decision) []byte {
 	var retry, reset time.Duration
 	if head := d.Headline(); head >= 0 {
@@ -67,20 +80,10 @@ func appendHeadline(b []byte, d *quota.Decision) []byte {
 	return appendNumber(b, "reset_after_ms", ceil(reset, time.Millisecond))
 }
 
-func appendLimit(b []byte, s *quota.LimitState) []byte {
-	b = append(b, `{"name":`...)
-	b = appendText(b, s.Limit.Name)
-	b = appendNumber(b, "limit", s.Limit.Units)
-	b = appendNumber(b, "window_ms", ceil(s.Limit.Window, time.Millisecond))
-	b = appendNumber(b, "remaining", max(0, s.Remaining))
-	b = appendWord(b, "scope", s.Limit.Scope.String())
-	b = appendNumber(b, "ceiling", s.Ceiling)
-	return append(b, '}')
-}
-
-// appendViolated appends the names of the limits that refused, with the policy
-// before each when one is given.
+// appendViolated appends the list of the limits that refused, with the policy
+// before each name when one is given.
 func appendViolated(b []byte, d *quota.Decision, policy string) []byte {
+	b = append(b, '[')
 	first := true
 	for i := range d.Limits {
 		if !d.Limits[i].Denied {
@@ -98,22 +101,12 @@ func appendViolated(b []byte, d *quota.Decision, policy string) []byte {
 		b = append(b, d.Limits[i].Limit.Name...)
 		b = append(b, '"')
 	}
-	return b
-}
-
-// appendRefusal appends the members that a problem document adds to a denied
-// decision. The draft calls limits policies, so violated-policies has them
-// under the names that the header fields use.
-func appendRefusal(b []byte, d *quota.Decision, p *problem) []byte {
-	b = p.appendMembers(b)
-	b = append(b, `,"violated-policies":[`...)
-	b = appendViolated(b, d, d.Policy)
 	return append(b, ']')
 }
 
-// refusal makes the problem of a denied decision. Its detail tells a customer
-// what to do, and nothing of ceilings or peers.
-func refusal(d *quota.Decision, b []byte) problem {
+// denial returns the problem of a denied decision. Its detail is for the
+// customer, without ceilings or peers. buf is scratch.
+func denial(d *quota.Decision, buf []byte) problem {
 	if closed(d) {
 		return problem{kind: kindReduced, detail: "Usage cannot be counted at the moment, and this policy then refuses. Retry later."}
 	}
@@ -122,7 +115,7 @@ func refusal(d *quota.Decision, b []byte) problem {
 		return problem{kind: kindQuota}
 	}
 	s := &d.Limits[head]
-	b = append(b[:0], "Limit "...)
+	b := append(buf[:0], "Limit "...)
 	b = append(b, s.Limit.Name...)
 	b = append(b, " of policy "...)
 	b = append(b, d.Policy...)
@@ -138,8 +131,16 @@ func refusal(d *quota.Decision, b []byte) problem {
 	return problem{kind: kindQuota, detail: string(b)}
 }
 
-// windowText is a window as topology.yaml would have it: 1m, where
-// time.Duration says 1m0s.
+// appendDenial appends the members of a denied decision's problem. The draft
+// calls limits policies, so violated-policies has the names that the header
+// fields use.
+func appendDenial(b []byte, d *quota.Decision, p *problem) []byte {
+	b = p.appendMembers(b)
+	b = append(b, `,"violated-policies":`...)
+	return appendViolated(b, d, d.Policy)
+}
+
+// windowText is a window as in topology.yaml: 1m, not 1m0s.
 func windowText(w time.Duration) string {
 	text := w.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -151,9 +152,6 @@ func windowText(w time.Duration) string {
 	return text
 }
 
-// closed reports whether a fail mode refused, rather than a limit.
-func closed(d *quota.Decision) bool { return !d.Allowed && d.Basis == quota.BasisClosed }
-
 func appendNumber(b []byte, name string, n int64) []byte {
 	b = append(b, ',', '"')
 	b = append(b, name...)
@@ -161,8 +159,8 @@ func appendNumber(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(b, n, 10)
 }
 
-// appendWord appends a member whose value needs no escaping.
-func appendWord(b []byte, name, value string) []byte {
+// appendName appends a member whose value needs no escaping.
+func appendName(b []byte, name, value string) []byte {
 	b = append(b, ',', '"')
 	b = append(b, name...)
 	b = append(b, '"', ':', '"')
@@ -170,8 +168,14 @@ func appendWord(b []byte, name, value string) []byte {
 	return append(b, '"')
 }
 
-// appendValue appends what is not asked for often as JSON, and null for what
-// has none.
+// appendText appends a JSON string. The ignored error is invalid UTF-8, which
+// has become U+FFFD in the result.
+func appendText(b []byte, s string) []byte {
+	quoted, _ := jsontext.AppendQuote(b, s)
+	return quoted
+}
+
+// appendValue appends a rare value as JSON, and null for what has none.
 func appendValue(b []byte, v any) []byte {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)

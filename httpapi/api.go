@@ -13,41 +13,40 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// Limiter decides. Implementations are safe for concurrent use and always
-// answer before ctx's deadline or soon after. An error is *quota.Invalid for a
-// request that breaks a rule; any other error means that no decision exists,
-// and is answered with 503 (429 on forward-auth).
+// Limiter decides. Implementations are safe for concurrent use and return
+// before ctx's deadline or soon after. An error is *quota.Invalid for a request
+// that breaks a rule; any other error means that no decision exists, and is
+// answered with 503 (429 on forward-auth).
 type Limiter interface {
 	Check(ctx context.Context, r quota.Request) (quota.Decision, error)
-	// CheckBatch decides one after the other and returns as many outcomes, in
-	// the same order.
+	// CheckBatch decides one after the other and returns one outcome per
+	// request, in the same order.
 	CheckBatch(ctx context.Context, rs []quota.Request) []quota.Outcome
-	// Peek is Check that spends nothing.
+	// Peek is Check that charges nothing.
 	Peek(ctx context.Context, r quota.Request) (quota.Decision, error)
-	// Report charges without asking.
+	// Report charges whatever is left.
 	Report(ctx context.Context, r quota.Request) (quota.Decision, error)
-	// Reset forgets what this region has logged of a tenant.
+	// Reset deletes what this region has logged of a tenant.
 	Reset(ctx context.Context, tenant string) error
 }
 
 // Defaults of Options.
 const (
-	// DefaultDeadline is the budget of a whole answer: what a gateway that
-	// waits on every request can still bear.
+	// DefaultDeadline bounds a whole answer: gateways wait for it on every request.
 	DefaultDeadline = 50 * time.Millisecond
-	// DefaultMaxInFlight bounds the requests in progress; at 50 ms each it is
-	// more than a process can answer, so it is met only when something is stuck.
+	// DefaultMaxInFlight bounds the requests in progress. At 50 ms each it is
+	// more than one process can answer, so only a stall reaches it.
 	DefaultMaxInFlight = 4096
 )
 
-// Options are what a door needs. Limiter, Logger and Meter are required, and
-// Ready, Regions and Metrics too for NewAdmin.
+// Options configure NewData and NewAdmin. Limiter, Logger and Meter are
+// required; NewAdmin also requires Ready, Regions and Metrics.
 type Options struct {
 	Limiter Limiter
 	// Settings returns the settings in force; nil, and a nil result, mean the
 	// zero Settings. It is called once per request and must be cheap.
 	Settings func() *Settings
-	// Ready says whether traffic should come here, and if not, why.
+	// Ready reports whether traffic should come here, and if not, why.
 	Ready func() (ok bool, reasons []string)
 	// Regions returns what GET /v1/regions renders as JSON.
 	Regions func() any
@@ -55,13 +54,13 @@ type Options struct {
 	Metrics http.Handler
 	Logger  *slog.Logger
 	Meter   metric.Meter
-	// Tracing makes a span of each check; nil makes none, and costs nothing.
+	// Tracing creates a span for each check; nil creates none, at no cost.
 	Tracing *Tracing
 	// Jitter returns a number in [0,1), by default from math/rand/v2.
 	Jitter func() float64
 	// Now is the host's clock, by default time.Now. It measures durations, paces
-	// the log, and stands in for the store's clock in epoch header fields when
-	// the store was not asked; it decides nothing.
+	// the log, and replaces the store's clock in epoch header fields of a
+	// decision that did not reach the store; it decides nothing.
 	Now func() time.Time
 	// Deadline bounds a whole answer, counted from the moment the request has
 	// been read; 0 means DefaultDeadline.
@@ -82,8 +81,10 @@ func (o *Options) validate() error {
 		return errors.New("httpapi: Options.Deadline is negative")
 	case o.MaxInFlight < 0:
 		return errors.New("httpapi: Options.MaxInFlight is negative")
+	case o.Tracing != nil && o.Tracing.Tracer == nil:
+		return errors.New("httpapi: Options.Tracing has no Tracer")
 	}
-	return o.Tracing.validate()
+	return nil
 }
 
 func (o *Options) setDefaults() {
@@ -104,31 +105,18 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// NewData returns the handler of the data listener: what gateways and services
+// NewData returns the handler of the data listener, which gateways and services
 // call. It fails when an option is missing or an instrument cannot be created.
 func NewData(o Options) (http.Handler, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return newDoor(o, dataRoutes())
+	return newHandler(o, dataEndpoints())
 }
 
-func dataRoutes() []route {
-	return []route{
-		{"POST", "/v1/check", guardData, (*call).check},
-		{"POST", "/v1/check:batch", guardData, (*call).batch},
-		{"POST", "/v1/report", guardData, (*call).report},
-		{"GET", "/v1/usage/{tenant}", guardData, (*call).usage},
-		{"ANY", "/v1/authz", guardForward, (*call).authzForwarded},
-		{"ANY", "/v1/authz/{path...}", guardForward, (*call).authzPath},
-		{"ANY", "/v1/authz-nginx", guardForwardNginx, (*call).authzNginx},
-		{"GET", "/v1/openapi.yaml", guardNone, (*call).openapi},
-	}
-}
-
-// NewAdmin returns the handler of the admin listener: what operators and their
-// machines call. Keep it on loopback or behind admin tokens: it shows profiles
-// and forgets usage.
+// NewAdmin returns the handler of the admin listener, for operators and their
+// tools. Keep it on loopback or behind admin tokens: it serves profiles and
+// deletes usage.
 func NewAdmin(o Options) (http.Handler, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -136,17 +124,43 @@ func NewAdmin(o Options) (http.Handler, error) {
 	if o.Ready == nil || o.Regions == nil || o.Metrics == nil {
 		return nil, errors.New("httpapi: the admin handler needs Options.Ready, Regions and Metrics")
 	}
-	return newDoor(o, adminRoutes())
+	return newHandler(o, adminEndpoints())
 }
 
-func adminRoutes() []route {
-	return []route{
-		{"GET", "/healthz", guardNone, (*call).healthz},
-		{"GET", "/readyz", guardNone, (*call).readyz},
-		{"GET", "/metrics", guardAdmin, (*call).scrape},
-		{"GET", "/v1/regions", guardAdmin, (*call).regions},
-		{"DELETE", "/v1/usage/{tenant}", guardAdmin, (*call).reset},
-		{"GET", "/debug/pprof/{path...}", guardAdmin, (*call).pprof},
-		{"POST", "/debug/pprof/symbol", guardAdmin, (*call).pprof},
+// Limits of a connection. A gateway on the same network needs far less of each;
+// what exceeds them is an attack or an accident.
+const (
+	// ReadHeaderTimeout bounds a client that sends its header slowly.
+	ReadHeaderTimeout = 2 * time.Second
+	// ReadTimeout bounds header and body together.
+	ReadTimeout = 5 * time.Second
+	// WriteTimeout bounds a client that does not read its answer.
+	WriteTimeout = 5 * time.Second
+	// ResetTimeout bounds DELETE /v1/usage/{tenant}, which scans every key of a
+	// store and cannot keep the deadline of an answer. The second left of
+	// WriteTimeout is for the answer that reports the timeout.
+	ResetTimeout = WriteTimeout - time.Second
+	// IdleTimeout is longer than the keep-alive of common gateways.
+	IdleTimeout = 60 * time.Second
+	// MaxHeaderBytes bounds all header lines together.
+	MaxHeaderBytes = 16 << 10
+)
+
+// NewServer returns a server for a handler of this package with every limit
+// set. It speaks HTTP/1.1, and HTTP/2 only over TLS; the caller provides the
+// listener and the TLSConfig. Errors of net/http are logged as warnings.
+func NewServer(h http.Handler, log *slog.Logger) *http.Server {
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	return &http.Server{
+		Handler:           h,
+		Protocols:         protocols,
+		ReadHeaderTimeout: ReadHeaderTimeout,
+		ReadTimeout:       ReadTimeout,
+		WriteTimeout:      WriteTimeout,
+		IdleTimeout:       IdleTimeout,
+		MaxHeaderBytes:    MaxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }

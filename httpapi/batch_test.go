@@ -45,7 +45,7 @@ func TestBadBatches(t *testing.T) {
 		{"missing", `{}`, "", []string{"#/checks: is required"}},
 		{"no array", `{"checks":{"tenant":"a"}}`, "", []string{"#/checks: must be an array of 1 to 100 checks, is an object"}},
 		{"an array", `[{"tenant":"a"}]`, "", []string{"#: must be a JSON object with the member checks"}},
-		{"twice", `{"checks":[{"tenant":"a"}],"checks":[]}`, "", []string{"#/checks: stands twice"}},
+		{"twice", `{"checks":[{"tenant":"a"}],"checks":[]}`, "", []string{"#/checks: is duplicated"}},
 		{"unknown beside", `{"x":1,"checks":[{"tenant":"a"}],"y":2}`, "", []string{"#/x: is not a member", "#/y: is not a member"}},
 		{"one broken", `{"checks":[{"tenant":"a"},{"tenant":"b"]}`, "", []string{"#/checks: is not JSON at byte 39"}},
 		{"text after", `{"checks":[{"tenant":"a"}]}]`, "", []string{"#: the body must hold one JSON value"}},

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -14,14 +15,10 @@ func (c *call) check() {
 	if !ok {
 		return
 	}
-	ctx := c.deadline()
-	defer ctx.end()
-	d, err := c.Limiter.Check(ctx, req)
-	if err != nil {
-		c.undecided(err)
+	d, ok := c.decide(Limiter.Check, req, "")
+	if !ok {
 		return
 	}
-	c.traceDecision(&d, "")
 	c.logDecision(&d, req.Dimensions)
 	status := http.StatusOK
 	if !d.Allowed {
@@ -30,7 +27,7 @@ func (c *call) check() {
 			status = http.StatusServiceUnavailable
 		}
 	}
-	c.decided(&d, status)
+	c.answer(&d, status)
 }
 
 // report serves POST /v1/report: what has happened cannot be refused, so the
@@ -40,91 +37,121 @@ func (c *call) report() {
 	if !ok {
 		return
 	}
-	ctx := c.deadline()
-	defer ctx.end()
-	d, err := c.Limiter.Report(ctx, req)
-	if err != nil {
-		c.undecided(err)
-		return
+	if d, ok := c.decide(Limiter.Report, req, "reported"); ok {
+		c.answer(&d, http.StatusOK)
 	}
-	c.traceDecision(&d, "reported")
-	c.decided(&d, http.StatusOK)
 }
 
 // usage serves GET /v1/usage/{tenant}: the answer of a check as information,
-// so it is 200 whatever it says.
+// so it is 200 also when a check would be denied.
 func (c *call) usage() {
-	q, mistakes := parseQuery(c.r.URL.RawQuery, true)
-	req := q.request
-	req.Explain = q.explain
+	req, errs := parseQuery(c.r.URL.RawQuery, true)
 	tenant, err := pathID(c.tail)
 	if err != nil {
-		mistakes = append(mistakes, quota.FieldError{Pointer: "/tenant", Detail: err.Error()})
+		errs = append(errs, quota.FieldError{Pointer: "/tenant", Detail: err.Error()})
 	}
 	req.Tenant = tenant
-	mistakes = merge(mistakes, req.Validate(), "")
-	if len(mistakes) > 0 {
-		c.refuse(invalid(quota.FaultInput, mistakes))
+	if len(errs) > 0 {
+		c.refuse(invalid(quota.FaultInput, merge(errs, req.Validate(), "")))
 		return
 	}
-	ctx := c.deadline()
-	defer ctx.end()
-	d, err := c.Limiter.Peek(ctx, req)
-	if err != nil {
-		c.undecided(err)
-		return
+	if d, ok := c.decide(Limiter.Peek, req, ""); ok {
+		c.answer(&d, http.StatusOK)
 	}
-	c.traceDecision(&d, "")
-	c.decided(&d, http.StatusOK)
 }
 
-// request reads the request of a check or report, and answers itself when it
-// cannot.
-func (c *call) request() (quota.Request, bool) {
+// batch serves POST /v1/check:batch. The checks that could be decoded are
+// decided together, and each result has the place of its check. Rate limit
+// fields are left out: they describe one decision.
+func (c *call) batch() {
 	if !c.readBody() {
-		return quota.Request{}, false
+		return
 	}
-	req, mistakes := c.decode.check(c.in)
-	q, wrong := parseQuery(c.r.URL.RawQuery, false)
-	mistakes = append(mistakes, wrong...)
-	key, err := idempotencyKey(c.r.Header)
+	items, errs := c.decode.batch(&c.in)
+	query, wrong := parseQuery(c.r.URL.RawQuery, false)
+	errs = append(errs, wrong...)
+	if len(c.r.Header[idempotencyHeader]) > 0 {
+		errs = append(errs, quota.FieldError{Detail: "header Idempotency-Key belongs to one check and cannot come with a batch"})
+	}
+	if len(errs) > 0 {
+		c.refuse(invalid(quota.FaultInput, errs))
+		return
+	}
+	decoded := make([]quota.Request, 0, len(items))
+	for i := range items {
+		if len(items[i].errs) == 0 {
+			items[i].request.Explain = query.Explain
+			decoded = append(decoded, items[i].request)
+		}
+	}
+	var outcomes []quota.Outcome
+	if len(decoded) > 0 {
+		outcomes = c.Limiter.CheckBatch(c.within(c.Deadline), decoded)
+	}
+	c.traceBatch(len(items), outcomes)
+	c.out = append(c.out[:0], `{"results":[`...)
+	for i := range items {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		c.out = append(c.out, '{')
+		switch {
+		case len(items[i].errs) > 0:
+			p := invalid(quota.FaultInput, items[i].errs)
+			c.out = p.appendMembers(c.out)
+		case len(outcomes) == 0: // fewer than the interface promises
+			p := problem{kind: kindReduced, detail: noDecision}
+			c.out = p.appendMembers(c.out)
+		default:
+			c.appendOutcome(&outcomes[0], i, items[i].request.Dimensions)
+			outcomes = outcomes[1:]
+		}
+		c.out = append(c.out, '}')
+	}
+	c.out = append(c.out, "]}\n"...)
+	c.write(http.StatusOK, c.json, c.out)
+}
+
+// appendOutcome appends one outcome, with pointers into the batch.
+func (c *call) appendOutcome(o *quota.Outcome, i int, dims quota.Dimensions) {
+	var bad *quota.Invalid
+	if errors.As(o.Err, &bad) {
+		p := invalid(bad.Fault, merge(nil, bad.Fields, "/checks/"+strconv.Itoa(i)))
+		c.out = p.appendMembers(c.out)
+		return
+	}
+	if o.Err != nil {
+		c.logRefusal("undecided", o.Err.Error())
+		p := problem{kind: kindReduced, detail: noDecision}
+		c.out = p.appendMembers(c.out)
+		return
+	}
+	c.logDecision(&o.Decision, dims)
+	if o.Decision.Allowed {
+		c.out = append(c.out, `"status":200,`...)
+	} else {
+		p := denial(&o.Decision, c.field)
+		c.out = appendDenial(c.out, &o.Decision, &p)
+		c.out = append(c.out, ',')
+	}
+	c.out = appendDecision(c.out, &o.Decision)
+}
+
+// decide calls a method of the limiter within the deadline; without a decision
+// it answers and returns false. label is the span's for the decision, "" for
+// allowed or denied.
+func (c *call) decide(method func(Limiter, context.Context, quota.Request) (quota.Decision, error), req quota.Request, label string) (quota.Decision, bool) {
+	d, err := method(c.Limiter, c.within(c.Deadline), req)
 	if err != nil {
-		mistakes = append(mistakes, quota.FieldError{Detail: err.Error()})
+		c.failed(err, "undecided", noDecision)
+		return d, false
 	}
-	if len(mistakes) > 0 {
-		c.refuse(invalid(quota.FaultInput, mistakes))
-		return quota.Request{}, false
-	}
-	req.Explain, req.IdempotencyKey = q.explain, key
-	return req, true
+	c.traceDecision(&d, label)
+	return d, true
 }
 
-const idempotencyHeader = "Idempotency-Key"
-
-// idempotencyKey returns the key of a request, "" when it has none. The value
-// is taken as it stands, quotes included where a client sends the structured
-// string of the draft.
-func idempotencyKey(h http.Header) (string, error) {
-	lines := h[idempotencyHeader]
-	switch {
-	case len(lines) == 0:
-		return "", nil
-	case len(lines) > 1:
-		return "", errors.New("header Idempotency-Key stands twice")
-	case len(lines[0]) > quota.MaxIdempotencyKey:
-		return "", errors.New("header Idempotency-Key must have at most " + strconv.Itoa(quota.MaxIdempotencyKey) + " characters")
-	}
-	if err := quota.ValidID(lines[0]); err != nil {
-		return "", errors.New("header Idempotency-Key " + err.Error())
-	}
-	return lines[0], nil
-}
-
-// undecided answers for an error of the limiter, which made no decision.
-func (c *call) undecided(err error) { c.failed(err, "undecided", noDecision) }
-
-// failed answers for an error of the limiter. what is its word in the log, detail what
-// the caller is told unless the mistake is his.
+// failed answers for an error of the limiter: what names it in the log, detail
+// is for the caller unless the error is his.
 func (c *call) failed(err error, what, detail string) {
 	var bad *quota.Invalid
 	if errors.As(err, &bad) {
@@ -132,12 +159,12 @@ func (c *call) failed(err error, what, detail string) {
 		return
 	}
 	c.logRefusal(what, err.Error())
-	c.reduced(detail)
+	c.unavailable(detail)
 }
 
-// decided writes a decision under a status: alone, or within the problem
-// document that a denial is.
-func (c *call) decided(d *quota.Decision, status int) {
+// answer writes a decision under a status: alone, or as part of the problem
+// document of a denial.
+func (c *call) answer(d *quota.Decision, status int) {
 	denied := status != http.StatusOK
 	h := c.w.Header()
 	c.field = setFields(h, d, c.fieldInput(denied), c.field)
@@ -148,16 +175,12 @@ func (c *call) decided(d *quota.Decision, status int) {
 	c.out = append(c.out[:0], '{')
 	if denied {
 		contentType = c.problem
-		p := refusal(d, c.field)
+		p := denial(d, c.field)
 		p.status = status
-		c.out = appendRefusal(c.out, d, &p)
+		c.out = appendDenial(c.out, d, &p)
 		c.out = append(c.out, ',')
 	}
 	c.out = appendDecision(c.out, d)
 	c.out = append(c.out, '}', '\n')
 	c.write(status, contentType, c.out)
-}
-
-func (c *call) fieldInput(denied bool) fieldInput {
-	return fieldInput{headers: c.settings.Headers, jitter: c.Jitter(), nowUS: c.start.UnixMicro(), denied: denied}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,68 +23,71 @@ const (
 	// MaxDimensions is the largest number of dimensions of one request.
 	MaxDimensions = 16
 
-	// maxMistakes bounds what one request can make us write back.
-	maxMistakes = 32
+	// maxErrors bounds the list of errors in one answer.
+	maxErrors = 32
 )
 
-// decoder reads request bodies strictly and collects every mistake. It is
-// reused; what it returns does not refer to it.
-type decoder struct {
-	json     *jsontext.Decoder
-	src      bytes.Buffer
-	base     string // pointer of the check being read: "" or "/checks/3"
-	mistakes []quota.FieldError
-	more     int // mistakes beyond maxMistakes
+// Rules that bodies and queries share.
+const (
+	emptyPolicy       = "must not be empty; leave it out for the tenant's own"
+	tooManyDimensions = "may have at most 16 members, has more"
+	costRule          = "must be a whole number between 1 and 1099511627776 in plain digits"
+)
 
-	// The strings of one check are gathered here and become one string, so that
-	// a check costs one allocation whatever it carries, and a limiter that keeps
-	// an id does not keep the body.
+// decoder reads bodies strictly and lists every error, where a library stops at
+// the first. It is reused; what it returns does not refer to it.
+type decoder struct {
+	json *jsontext.Decoder
+	name []byte // of the member being read, unquoted
+	base string // pointer of the check being read: "" or "/checks/3"
+	errs []quota.FieldError
+	more int // errors beyond maxErrors
+
+	// The strings of one check are gathered here and become one string: one
+	// allocation per check, and a limiter that keeps an id does not keep the body.
 	text   []byte
 	tenant span
 	policy span
-	dims   []dimSpan
+	dims   []dimension
 	cost   int64
-	name   []byte // the last member name, unquoted
 }
 
-type span struct{ from, to int }
+type (
+	span      struct{ from, to int } // of decoder.text
+	dimension struct{ name, value span }
+)
 
-type dimSpan struct{ name, value span }
+func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(&bytes.Buffer{})} }
 
-func newDecoder() *decoder {
-	d := &decoder{}
-	d.json = jsontext.NewDecoder(&d.src)
-	return d
+// begin resets the decoder to a body.
+func (d *decoder) begin(body *bytes.Buffer) {
+	// Duplicates are found here: the tokenizer would stop at the first.
+	d.json.Reset(body, jsontext.AllowDuplicateNames(true))
+	d.base, d.errs, d.more = "", nil, 0
 }
 
-// begin sets the decoder to a body, which it does not modify.
-func (d *decoder) begin(body []byte) {
-	d.src = *bytes.NewBuffer(body)
-	// Duplicates are found by hand: the tokenizer would stop at the first.
-	d.json.Reset(&d.src, jsontext.AllowDuplicateNames(true))
-	d.base, d.mistakes, d.more = "", nil, 0
-}
-
-func (d *decoder) wrong(pointer, format string, args ...any) {
-	if len(d.mistakes) >= maxMistakes {
+func (d *decoder) fail(pointer, format string, args ...any) {
+	if len(d.errs) >= maxErrors {
 		d.more++
 		return
 	}
-	d.mistakes = append(d.mistakes, quota.FieldError{Pointer: d.base + pointer, Detail: fmt.Sprintf(format, args...)})
+	d.errs = append(d.errs, quota.FieldError{Pointer: d.base + pointer, Detail: fmt.Sprintf(format, args...)})
 }
 
-// found returns the mistakes, with a last line for those that were too many.
-func (d *decoder) found() []quota.FieldError {
-	ms := d.mistakes
+// drain returns the errors so far, with a last line for those beyond maxErrors.
+func (d *decoder) drain() []quota.FieldError {
+	errs := d.errs
 	if d.more > 0 {
-		ms = append(ms, quota.FieldError{Pointer: d.base, Detail: fmt.Sprintf("and %d more mistakes", d.more)})
+		errs = append(errs, quota.FieldError{Pointer: d.base, Detail: fmt.Sprintf("and %d more mistakes", d.more)})
 	}
-	d.mistakes, d.more = nil, 0
-	return ms
+	d.errs, d.more = nil, 0
+	return errs
 }
 
-// check reads a body that is one check.
-func (d *decoder) check(body []byte) (quota.Request, []quota.FieldError) {
+// check reads a body that is one check. others are errors found outside the
+// body. Where there is any error, those that the limiter would find are listed
+// with it.
+func (d *decoder) check(body *bytes.Buffer, others []quota.FieldError) (quota.Request, []quota.FieldError) {
 	d.begin(body)
 	err := d.readCheck()
 	if err == nil {
@@ -91,48 +95,41 @@ func (d *decoder) check(body []byte) (quota.Request, []quota.FieldError) {
 	}
 	if err != nil {
 		d.syntax(err)
-		return quota.Request{}, d.found()
+		return quota.Request{}, append(d.drain(), others...)
 	}
-	return d.request()
+	req, errs := d.request(), d.drain()
+	if len(errs)+len(others) > 0 {
+		errs = append(merge(errs, req.Validate(), ""), others...)
+	}
+	return req, errs
 }
 
 // item is one check of a batch: a request, or what is wrong with it.
 type item struct {
-	request  quota.Request
-	mistakes []quota.FieldError
+	request quota.Request
+	errs    []quota.FieldError
 }
 
-// batch reads a body of checks. Mistakes of the envelope are returned, those of
-// one check stand in its item.
-func (d *decoder) batch(body []byte) ([]item, []quota.FieldError) {
+// batch reads a body of checks. It returns the errors of the envelope; those of
+// one check are in its item.
+func (d *decoder) batch(body *bytes.Buffer) (items []item, envelope []quota.FieldError) {
 	d.begin(body)
-	var items []item
-	var envelope []quota.FieldError
-	seen := false
-	opened, err := d.object("", "a JSON object with the member checks", func() error {
-		if string(d.name) != "checks" {
-			d.unknown("", "checks")
-			return d.json.SkipValue()
-		}
-		if seen {
-			d.wrong("/checks", "stands twice")
-			return d.json.SkipValue()
-		}
-		seen = true
-		envelope = append(envelope, d.found()...)
-		var err error
+	members := []string{"checks"}
+	seen, err := d.object("", "a JSON object with the member checks", members, func(int) (err error) {
+		envelope = d.drain()
 		items, err = d.checks()
 		return err
 	})
 	if err == nil {
 		err = d.end()
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		d.syntax(err)
-	} else if opened && !seen {
-		d.wrong("/checks", "is required: an array of 1 to %d checks", MaxChecks)
+	case seen == 0:
+		d.fail("/checks", "is required: an array of 1 to %d checks", MaxChecks)
 	}
-	return items, append(envelope, d.found()...)
+	return items, append(envelope, d.drain()...)
 }
 
 func (d *decoder) checks() ([]item, error) {
@@ -153,19 +150,184 @@ func (d *decoder) checks() ([]item, error) {
 		}
 		d.base = "/checks/" + strconv.Itoa(n)
 		if err := d.readCheck(); err != nil {
-			d.mistakes, d.base = nil, ""
+			d.errs = nil
 			return nil, err
 		}
-		var it item
-		it.request, it.mistakes = d.request()
+		it := item{d.request(), d.drain()}
+		if len(it.errs) > 0 {
+			it.errs = merge(it.errs, it.request.Validate(), d.base)
+		}
 		items = append(items, it)
 	}
 	d.base = ""
 	if n == 0 || n > MaxChecks {
-		d.wrong("/checks", "must have 1 to %d checks, has %d", MaxChecks, n)
+		d.fail("/checks", "must have 1 to %d checks, has %d", MaxChecks, n)
 	}
 	_, err := d.json.ReadToken()
 	return items, err
+}
+
+// The members of a check, by their index in readCheck.
+const (
+	memberTenant = iota
+	memberPolicy
+	memberDimensions
+	memberCost
+)
+
+// readCheck reads one check into the decoder's spans. An error means that the
+// body is not JSON, so that nothing after it can be read.
+func (d *decoder) readCheck() error {
+	d.text, d.dims = d.text[:0], d.dims[:0]
+	d.tenant, d.policy, d.cost = span{}, span{}, 1
+	members := []string{"tenant", "policy", "dimensions", "cost"}
+	seen, err := d.object("", "an object with the members tenant, policy, dimensions, cost", members, func(i int) (err error) {
+		switch i {
+		case memberTenant:
+			d.tenant, _, err = d.string("/tenant")
+		case memberPolicy:
+			var ok bool
+			if d.policy, ok, err = d.string("/policy"); ok && d.policy.from == d.policy.to {
+				d.fail("/policy", emptyPolicy)
+			}
+		case memberDimensions:
+			err = d.dimensions()
+		case memberCost:
+			err = d.number("/cost")
+		}
+		return err
+	})
+	if err == nil && seen&(1<<memberTenant) == 0 {
+		d.fail("/tenant", "is required")
+	}
+	return err
+}
+
+// request makes the request of the spans.
+func (d *decoder) request() quota.Request {
+	all := string(d.text)
+	cut := func(s span) string { return all[s.from:s.to] }
+	r := quota.Request{Tenant: cut(d.tenant), Policy: cut(d.policy), Cost: d.cost}
+	if len(d.dims) > 0 {
+		r.Dimensions = make(quota.Dimensions, len(d.dims), len(d.dims)+1)
+		for i, dim := range d.dims {
+			r.Dimensions[i] = quota.Dimension{Name: cut(dim.name), Value: cut(dim.value)}
+		}
+		_, _ = r.Dimensions.Sort() // Validate finds a duplicate, with its pointer
+	}
+	return r
+}
+
+// object reads an object and calls member with the index of each name in known,
+// or with −1 for any name when known is nil; member must consume the value. seen
+// has a bit for each known member. A value that is no object is skipped with an
+// error at pointer that names what was wanted, and every member counts as seen.
+func (d *decoder) object(pointer, wanted string, known []string, member func(i int) error) (seen uint, err error) {
+	if d.json.PeekKind() != '{' {
+		return ^uint(0), d.skip(pointer, wanted)
+	}
+	if _, err := d.json.ReadToken(); err != nil {
+		return 0, err
+	}
+	for d.json.PeekKind() != '}' {
+		quoted, err := d.json.ReadValue()
+		if err != nil {
+			return seen, err
+		}
+		if d.name, err = jsontext.AppendUnquote(d.name[:0], quoted); err != nil {
+			return seen, err
+		}
+		i := slices.IndexFunc(known, func(name string) bool { return name == string(d.name) })
+		switch {
+		case i < 0 && known != nil:
+			d.fail("/"+escapeToken(d.name), "is not a member here; there are: %s", strings.Join(known, ", "))
+			err = d.json.SkipValue()
+		case i >= 0 && seen&(1<<i) != 0:
+			d.fail("/"+known[i], "is duplicated")
+			err = d.json.SkipValue()
+		default:
+			if i >= 0 {
+				seen |= 1 << i
+			}
+			err = member(i)
+		}
+		if err != nil {
+			return seen, err
+		}
+	}
+	_, err = d.json.ReadToken()
+	return seen, err
+}
+
+// string reads a string to the end of d.text; ok is false, with an error, for a
+// value of another type.
+func (d *decoder) string(pointer string) (s span, ok bool, err error) {
+	if d.json.PeekKind() != '"' {
+		return span{}, false, d.skip(pointer, "a string")
+	}
+	quoted, err := d.json.ReadValue()
+	if err != nil {
+		return span{}, false, err
+	}
+	from := len(d.text)
+	d.text, err = jsontext.AppendUnquote(d.text, quoted)
+	return span{from, len(d.text)}, err == nil, err
+}
+
+func (d *decoder) dimensions() error {
+	members := 0
+	_, err := d.object("/dimensions", "an object of strings", nil, func(int) error {
+		if members++; members > MaxDimensions {
+			if members == MaxDimensions+1 {
+				d.fail("/dimensions", tooManyDimensions)
+			}
+			return d.json.SkipValue()
+		}
+		if d.json.PeekKind() != '"' {
+			return d.skip("/dimensions/"+escapeToken(d.name), "a string")
+		}
+		from := len(d.text)
+		d.text = append(d.text, d.name...)
+		name := span{from, len(d.text)}
+		value, _, err := d.string("")
+		d.dims = append(d.dims, dimension{name, value})
+		return err
+	})
+	return err
+}
+
+// number reads the cost.
+func (d *decoder) number(pointer string) error {
+	kind := d.json.PeekKind()
+	literal, err := d.json.ReadValue()
+	if err != nil {
+		return err
+	}
+	cost, ok := parseCost(string(literal))
+	if kind != '0' || !ok {
+		d.fail(pointer, "%s, is %s", costRule, truncate(string(literal)))
+		return nil
+	}
+	d.cost = cost
+	return nil
+}
+
+// parseCost accepts the digits of 1…MaxUnits and nothing else: no sign, no
+// fraction, no exponent, no leading zero. 5.0 and 5e0 are refused too, since a
+// client that writes them computes with floats and will one day send 4.9999.
+func parseCost(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && s[0] != '+' && s[0] != '0' && n >= 1 && n <= quota.MaxUnits
+}
+
+// skip passes over a value of the wrong type.
+func (d *decoder) skip(pointer, wanted string) error {
+	kind := d.json.PeekKind()
+	if err := d.json.SkipValue(); err != nil {
+		return err
+	}
+	d.fail(pointer, "must be %s, is %s", wanted, kindName(kind))
+	return nil
 }
 
 // end makes sure that nothing follows the value.
@@ -182,65 +344,40 @@ func (d *decoder) syntax(err error) {
 	var s *jsontext.SyntacticError
 	switch {
 	case errors.Is(err, io.EOF) && d.json.InputOffset() == 0:
-		d.wrong("", "the body is empty, it must hold a JSON object")
+		d.fail("", "the body is empty, it must hold a JSON object")
 	case errors.As(err, &s):
-		d.wrong(clip(string(s.JSONPointer)), "is not JSON at byte %d: %s", s.ByteOffset, clip(s.Err.Error()))
+		d.fail(truncate(string(s.JSONPointer)), "is not JSON at byte %d: %s", s.ByteOffset, truncate(s.Err.Error()))
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		d.wrong("", "is not JSON: it ends in the middle")
+		d.fail("", "is not JSON: it ends in the middle")
 	default:
-		d.wrong("", "%v", err)
+		d.fail("", "%v", err)
 	}
 }
 
-// object reads an object and calls member with d.name set to each name; member
-// must consume the value. A value that is no object is skipped with a mistake
-// at pointer that names what was wanted, and opened is false.
-func (d *decoder) object(pointer, wanted string, member func() error) (opened bool, err error) {
-	if d.json.PeekKind() != '{' {
-		return false, d.skip(pointer, wanted)
-	}
-	if _, err := d.json.ReadToken(); err != nil {
-		return false, err
-	}
-	for d.json.PeekKind() != '}' {
-		quoted, err := d.json.ReadValue()
-		if err != nil {
-			return true, err
-		}
-		if d.name, err = jsontext.AppendUnquote(d.name[:0], quoted); err != nil {
-			return true, err
-		}
-		if err := member(); err != nil {
-			return true, err
+// merge adds the errors at pointers below base about which nothing is known yet:
+// a field of the wrong type is not also empty.
+func merge(own, others []quota.FieldError, base string) []quota.FieldError {
+	n := len(own)
+	for _, m := range others {
+		m.Pointer = base + m.Pointer
+		known := slices.ContainsFunc(own[:n], func(o quota.FieldError) bool {
+			return o.Pointer == m.Pointer || o.Pointer == base
+		})
+		if !known {
+			own = append(own, m)
 		}
 	}
-	_, err = d.json.ReadToken()
-	return true, err
+	return own
 }
 
-// skip passes over a value of the wrong type.
-func (d *decoder) skip(pointer, wanted string) error {
-	kind := d.json.PeekKind()
-	if err := d.json.SkipValue(); err != nil {
-		return err
-	}
-	d.wrong(pointer, "must be %s, is %s", wanted, kindName(kind))
-	return nil
-}
-
-// unknown records a member that is not one of the known.
-func (d *decoder) unknown(pointer, known string) {
-	d.wrong(pointer+"/"+escapeToken(d.name), "is not a member here; there are: %s", known)
-}
-
-// escapeToken makes a reference token of a JSON pointer (RFC 6901), cut short
+// escapeToken makes a reference token of a JSON pointer (RFC 6901), truncated
 // when it is too long to be a mistyped name.
 func escapeToken(name []byte) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(clip(string(name)))
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(truncate(string(name)))
 }
 
-// clip keeps a message about something huge small.
-func clip(s string) string {
+// truncate keeps a message about something huge small.
+func truncate(s string) string {
 	const most = 80
 	if len(s) <= most {
 		return s

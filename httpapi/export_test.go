@@ -1,8 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
+	"context"
 	"net/http"
 	"net/netip"
+	"time"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -21,25 +24,27 @@ func IPValue(a netip.Addr) string { return ipValue(a) }
 func ParseCost(s string) (int64, bool) { return parseCost(s) }
 
 // DecodeCheck decodes one check body.
-func DecodeCheck(body []byte) (quota.Request, []quota.FieldError) { return newDecoder().check(body) }
+func DecodeCheck(body []byte) (quota.Request, []quota.FieldError) {
+	return newDecoder().check(bytes.NewBuffer(body), nil)
+}
 
-// DecodeBatch decodes a batch body; mistakes[i] belongs to check i.
-func DecodeBatch(body []byte) (requests []quota.Request, mistakes [][]quota.FieldError, envelope []quota.FieldError) {
-	items, envelope := newDecoder().batch(body)
+// DecodeBatch decodes a batch body; errs[i] belongs to check i.
+func DecodeBatch(body []byte) (requests []quota.Request, errs [][]quota.FieldError, envelope []quota.FieldError) {
+	items, envelope := newDecoder().batch(bytes.NewBuffer(body))
 	for _, it := range items {
 		requests = append(requests, it.request)
-		mistakes = append(mistakes, it.mistakes)
+		errs = append(errs, it.errs)
 	}
-	return requests, mistakes, envelope
+	return requests, errs, envelope
 }
 
 // RouteName returns the name of the route of a request, OtherRoute for none.
-func (f *ForwardAuth) RouteName(method, uri string) (string, error) {
+func RouteName(routes []Route, method, uri string) (string, error) {
 	path, err := target(uri)
 	if err != nil {
 		return "", err
 	}
-	r, err := f.route(method, path)
+	r, err := matchRoute(routes, method, path)
 	if r == nil {
 		return OtherRoute, err
 	}
@@ -53,10 +58,15 @@ func Fields(hs Headers, d *quota.Decision, jitter float64, nowUS int64, denied b
 	return h
 }
 
-// Routes returns "METHOD pattern" of both listeners.
-func Routes() (names []string) {
-	for _, r := range append(dataRoutes(), adminRoutes()...) {
-		names = append(names, r.method+" "+r.pattern)
+// Endpoints returns "METHOD pattern" of both listeners.
+func Endpoints() (names []string) {
+	for _, e := range append(dataEndpoints(), adminEndpoints()...) {
+		names = append(names, e.method+" "+e.pattern)
 	}
 	return names
+}
+
+// Within returns the context that the limiter gets.
+func Within(ctx context.Context, d time.Duration) context.Context {
+	return (&call{ctx: ctx}).within(d)
 }

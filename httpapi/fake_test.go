@@ -42,7 +42,11 @@ type fake struct {
 	seen  []quota.Request
 }
 
+// ask validates like the limiter; what it refuses is not recorded.
 func (f *fake) ask(ctx context.Context, verb string, r quota.Request) (quota.Decision, error) {
+	if errs := r.Validate(); len(errs) > 0 && verb != "reset" {
+		return quota.Decision{}, &quota.Invalid{Fields: errs}
+	}
 	f.mu.Lock()
 	f.asked = append(f.asked, verb)
 	f.seen = append(f.seen, r)

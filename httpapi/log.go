@@ -8,42 +8,41 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// logsPerSecond bounds what a flood of denials can make us write, per process
+// logsPerSecond bounds the lines that a flood of denials can write, per process
 // and kind of line.
 const logsPerSecond = 10
 
 // sampler lets logsPerSecond lines through in each second of the clock and
-// counts the others. What it held back is told with the next line it lets
-// through, however much later that is.
+// counts the others. The next line that passes reports how many were suppressed.
 type sampler struct {
 	mu         sync.Mutex
 	second     int64
-	taken      int
+	passed     int
 	suppressed int
 }
 
-func (s *sampler) take(now time.Time) (suppressed int, ok bool) {
+func (s *sampler) pass(now time.Time) (suppressed int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if second := now.Unix(); second != s.second {
-		s.second, s.taken = second, 0
+		s.second, s.passed = second, 0
 	}
-	if s.taken >= logsPerSecond {
+	if s.passed >= logsPerSecond {
 		s.suppressed++
 		return 0, false
 	}
-	s.taken++
+	s.passed++
 	suppressed, s.suppressed = s.suppressed, 0
 	return suppressed, true
 }
 
-// logDecision writes a line for a denial, and for what observe would deny: who,
-// by which limit, counted by what. Ids stand in the log alone, never in a metric.
+// logDecision writes a line for a denial, enforced or observed. Ids are in the
+// log alone, never in a metric.
 func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
 	if d.Allowed && !d.WouldDeny {
 		return
 	}
-	suppressed, ok := c.denials.take(c.start)
+	suppressed, ok := c.denials.pass(c.start)
 	if !ok {
 		return
 	}
@@ -65,15 +64,15 @@ func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
 	c.log(message, suppressed, attrs)
 }
 
-// logRefusal writes a line for a call that got no decision. detail is our own
-// text and holds nothing secret.
+// logRefusal writes a line for a call without a decision. detail is our own text
+// and contains nothing secret.
 func (c *call) logRefusal(why, detail string) {
-	if suppressed, ok := c.refusals.take(c.start); ok {
+	if suppressed, ok := c.refusals.pass(c.start); ok {
 		c.log("refused", suppressed, []slog.Attr{slog.String("why", why), slog.String("detail", detail)})
 	}
 }
 
-// logReset is not sampled: somebody changed what tenants are owed.
+// logReset is not sampled: it changed what a tenant may still use.
 func (c *call) logReset(tenant string) {
 	c.log("usage reset", 0, []slog.Attr{slog.String("tenant", tenant)})
 }

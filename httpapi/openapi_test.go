@@ -161,7 +161,7 @@ func number(t *testing.T, s string) *big.Float {
 func TestDocumentHasTheRoutes(t *testing.T) {
 	doc := document(t)
 	want := map[string]bool{}
-	for _, r := range httpapi.Routes() {
+	for _, r := range httpapi.Endpoints() {
 		method, pattern, _ := strings.Cut(r, " ")
 		pattern = strings.Replace(pattern, "...}", "}", 1)
 		switch {

@@ -86,7 +86,7 @@ func TestRoutes(t *testing.T) {
 		{"", refused},
 	}
 	for _, row := range rows {
-		got, err := f.RouteName("POST", row.uri)
+		got, err := httpapi.RouteName(f.Routes, "POST", row.uri)
 		if err != nil {
 			got = refused
 		}
@@ -122,7 +122,7 @@ func TestRoutesAgainstPlainCleaning(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := "/" + strings.Join(rapid.SliceOfN(pieces, 0, 8).Draw(t, "pieces"), "")
 		method := rapid.SampledFrom([]string{"GET", "POST"}).Draw(t, "method")
-		got, err := f.RouteName(method, raw)
+		got, err := httpapi.RouteName(f.Routes, method, raw)
 		want := plainRoute(f, method, raw)
 		// The plain reading counts, except that a skip is given up and a conflict
 		// refused where another server could read the path otherwise; it is never
@@ -139,47 +139,4 @@ func TestRoutesAgainstPlainCleaning(t *testing.T) {
 			t.Fatalf("%s %s: %s, want %s: there is only one way to read it", method, raw, got, want)
 		}
 	})
-}
-
-func TestSettingsAreValidated(t *testing.T) {
-	change := func(c func(*httpapi.ForwardAuth)) *httpapi.Settings {
-		f := forwardAuth()
-		c(f)
-		return &httpapi.Settings{ForwardAuth: f}
-	}
-	rows := []struct {
-		settings *httpapi.Settings
-		want     string
-	}{
-		{change(func(*httpapi.ForwardAuth) {}), ""},
-		{&httpapi.Settings{}, ""},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[1].Path = "/*" }), ""},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[1].Path = "/" }), ""},
-		{&httpapi.Settings{Headers: httpapi.Headers{Format: 9}}, "headers format 9"},
-		{&httpapi.Settings{Headers: httpapi.Headers{XReset: 9}}, "headers x_reset 9"},
-		{change(func(f *httpapi.ForwardAuth) { f.TenantHeader = "" }), "tenant: the header's name is missing"},
-		{change(func(f *httpapi.ForwardAuth) { f.TenantHeader = "X_Tenant" }), "only letters, digits and -"},
-		{change(func(f *httpapi.ForwardAuth) { f.TenantHeader = "host" }), "use X-Forwarded-Host"},
-		{change(func(f *httpapi.ForwardAuth) { f.Dimensions[0].Header = "" }), `dimension "user": the header's name is missing`},
-		{change(func(f *httpapi.ForwardAuth) { f.Dimensions[0].Name = "ip" }), `dimension "ip" stands twice`},
-		{change(func(f *httpapi.ForwardAuth) { f.Dimensions[0].Name = "U" }), "a name is of"},
-		{change(func(f *httpapi.ForwardAuth) { f.Dimensions[1].Hash = true }), "client_ip goes with neither"},
-		{change(func(f *httpapi.ForwardAuth) { f.Dimensions[0].Name = "route" }), "set by routes"},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "login" }), "must be absolute"},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "" }), "must be absolute"},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "/login/" }), "must be absolute"},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "/a/../b" }), "must be absolute"},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "/%6c" }), "must be absolute"},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "/a*" }), "may have * only"},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Path = "/*/a" }), "may have * only"},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Name = "" }), "a name has 1 to"},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Cost = -1 }), "cost must be"},
-		{change(func(f *httpapi.ForwardAuth) { f.Routes[0].Methods = []string{"post"} }), "in capitals"},
-	}
-	for i, row := range rows {
-		err := row.settings.Validate()
-		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
-			t.Errorf("row %d: %v, want %q", i, err, row.want)
-		}
-	}
 }

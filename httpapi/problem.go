@@ -2,15 +2,14 @@ package httpapi
 
 import (
 	"net/http"
+	"net/url"
 	"strconv"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/regiond/regiond/quota"
 )
 
-// kind is a type of problem (RFC 9457). The table below is the only place where
-// its URI, title and usual status stand.
+// kind is a type of problem (RFC 9457). The table below has its URI, title and
+// usual status.
 type kind uint8
 
 const (
@@ -56,10 +55,10 @@ var problems = [...]struct {
 
 // problem is one refusal, before it is written.
 type problem struct {
-	kind     kind
-	status   int // 0 means the kind's own
-	detail   string
-	mistakes []quota.FieldError
+	kind   kind
+	status int // 0 means the kind's own
+	detail string
+	errs   []quota.FieldError
 }
 
 func (p *problem) code() int {
@@ -70,8 +69,8 @@ func (p *problem) code() int {
 }
 
 // invalid makes the problem of a request that breaks rules.
-func invalid(fault quota.Fault, mistakes []quota.FieldError) problem {
-	p := problem{kind: kindInvalid, mistakes: mistakes, detail: "Nothing was charged; see errors for each mistake."}
+func invalid(fault quota.Fault, errs []quota.FieldError) problem {
+	p := problem{kind: kindInvalid, errs: errs, detail: "Nothing was charged; see errors for each mistake."}
 	switch fault {
 	case quota.FaultCost:
 		p.kind = kindCost
@@ -97,53 +96,20 @@ func (p *problem) appendMembers(b []byte) []byte {
 		b = append(b, `,"detail":`...)
 		b = appendText(b, p.detail)
 	}
-	if len(p.mistakes) == 0 {
+	if len(p.errs) == 0 {
 		return b
 	}
 	b = append(b, `,"errors":[`...)
-	for i, m := range p.mistakes {
+	for i, m := range p.errs {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, `{"pointer":"#`...)
-		b = appendFragment(b, m.Pointer)
+		// RFC 6901 §6: a URI fragment, in which JSON has nothing to escape.
+		b = append(b, (&url.URL{Fragment: m.Pointer}).EscapedFragment()...)
 		b = append(b, `","detail":`...)
 		b = appendText(b, m.Detail)
 		b = append(b, '}')
 	}
 	return append(b, ']')
-}
-
-// appendText appends a JSON string. The error that is left aside is invalid
-// UTF-8, and that has become U+FFFD in the result.
-func appendText(b []byte, s string) []byte {
-	quoted, _ := jsontext.AppendQuote(b, s)
-	return quoted
-}
-
-// appendFragment appends a JSON pointer in the form of a URI fragment (RFC 6901
-// §6): bytes that a fragment may not hold are percent-encoded, which also
-// leaves nothing that JSON would have to escape.
-func appendFragment(b []byte, pointer string) []byte {
-	const hexDigits = "0123456789ABCDEF"
-	for i := range len(pointer) {
-		c := pointer[i]
-		if fragmentByte(c) {
-			b = append(b, c)
-			continue
-		}
-		b = append(b, '%', hexDigits[c>>4], hexDigits[c&15])
-	}
-	return b
-}
-
-func fragmentByte(c byte) bool {
-	if c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' {
-		return true
-	}
-	switch c {
-	case '-', '.', '_', '~', '!', '$', '&', '\'', '(', ')', '*', '+', ',', ';', '=', ':', '@', '/', '?':
-		return true
-	}
-	return false
 }

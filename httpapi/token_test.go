@@ -32,12 +32,12 @@ func TestParseTokens(t *testing.T) {
 		{"capitals", "gw " + strings.ToUpper(a), "gw"},
 		{"rotation", "gw " + a + "\ngw " + b, "gw gw"},
 		{"empty", "", ""},
-		{"one word", "gw " + a + "\n" + b + "\n", "read tokens: line 2: want a name and a SHA-256 in hex, found 1 words"},
-		{"three words", "gw " + a + " x", "read tokens: line 1: want a name and a SHA-256 in hex, found 3 words"},
+		{"one word", "gw " + a + "\n" + b + "\n", "read tokens: line 2: want a name and a SHA-256 in hex, found 1 fields"},
+		{"three words", "gw " + a + " x", "read tokens: line 1: want a name and a SHA-256 in hex, found 3 fields"},
 		{"a secret as it is", "\ngw hunter2", "read tokens: line 2: a SHA-256 has 64 hex digits, found 7 characters"},
 		{"no hex", "gw " + strings.Repeat("z", 64), "read tokens: line 1: a SHA-256 has only hex digits"},
 		{"bad name", "g{w " + a, "read tokens: line 1: the name must be printable ASCII"},
-		{"same hash", "gw " + a + "\n#\nother " + a, "read tokens: line 3: the same hash stands on line 1"},
+		{"same hash", "gw " + a + "\n#\nother " + a, "read tokens: line 3: the same hash is on line 1"},
 		{"long line", "gw " + a + "\ngw " + strings.Repeat("a", 5000), "read tokens: line 2: bufio.Scanner: token too long"},
 	}
 	for _, row := range rows {

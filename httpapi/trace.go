@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,51 +16,44 @@ import (
 // checks among them, never do.
 type Tracing struct {
 	Tracer trace.Tracer // required
-	// Distrust begins a trace for each call, with a link to the context that came with
-	// it, in place of continuing that context's. It is for a listener whose callers
-	// pass on what end users sent: they could have every call sampled.
+	// Distrust starts a new trace for each call, with a link to the caller's
+	// context, instead of continuing that context. It is for a listener whose
+	// callers forward what end users sent: they could have every call sampled.
 	Distrust bool
 	// Tenant is what spans show of a tenant's id; nil shows nothing.
 	Tenant func(tenant string) string
 }
 
-func (t *Tracing) validate() error {
-	if t != nil && t.Tracer == nil {
-		return errors.New("httpapi: Options.Tracing has no Tracer")
-	}
-	return nil
-}
-
-// start begins a call's span and puts it into its context. The span is nil when it
-// is not recorded; the context then still says so to whoever is asked next.
+// start begins a call's span and puts it into its context. The span is nil when
+// it is not recorded; the context then still carries that decision.
 func (t *Tracing) start(c *call) (context.Context, trace.Span) {
 	ctx := c.r.Context()
-	if t == nil || c.route == nil || !c.route.guard.traced() {
+	if t == nil || c.endpoint == nil || c.endpoint.guard != guardData && !c.forwardAuth() {
 		return ctx, nil
 	}
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(
 			attribute.String("http.request.method", method(c.r.Method)),
-			attribute.String("http.route", c.route.pattern)),
+			attribute.String("http.route", c.endpoint.pattern)),
 	}
 	if len(c.r.Header["Traceparent"]) > 0 {
-		told := propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(c.r.Header))
+		remote := propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(c.r.Header))
 		if !t.Distrust {
-			ctx = told
-		} else if sc := trace.SpanContextFromContext(told); sc.IsValid() {
+			ctx = remote
+		} else if sc := trace.SpanContextFromContext(remote); sc.IsValid() {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: sc}))
 		}
 	}
-	ctx, span := t.Tracer.Start(ctx, method(c.r.Method)+" "+c.route.pattern, options...)
+	ctx, span := t.Tracer.Start(ctx, method(c.r.Method)+" "+c.endpoint.pattern, options...)
 	if !span.IsRecording() {
 		return ctx, nil
 	}
 	return ctx, span
 }
 
-// method is a method that a span may be named by: on forward-auth it is the end
-// user's to choose.
+// method is the name of a method in a span: on forward-auth the end user chooses
+// the method, so only the known ones count.
 func method(m string) string {
 	switch m {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
@@ -71,8 +63,7 @@ func method(m string) string {
 	return "_OTHER"
 }
 
-// endSpan ends the span with the answer's status. A denial is no error: the
-// service did what it is for.
+// endSpan ends the span with the answer's status. A denial is no error.
 func (c *call) endSpan(panicked bool) {
 	if c.span == nil {
 		return
@@ -82,56 +73,53 @@ func (c *call) endSpan(panicked bool) {
 	}
 	switch {
 	case panicked:
-		c.span.SetStatus(codes.Error, "a defect; its stack is in the log")
+		c.span.SetStatus(codes.Error, "panic; its stack is in the log")
 	case c.status >= http.StatusInternalServerError:
 		c.span.SetStatus(codes.Error, http.StatusText(c.status))
 	}
 	c.span.End()
 }
 
-// traceDecision notes a decision, in the words of its metrics. word replaces
-// allowed and denied.
-func (c *call) traceDecision(d *quota.Decision, word string) {
+// traceDecision adds a decision to the span, with the labels of its metrics.
+// label replaces allowed and denied.
+func (c *call) traceDecision(d *quota.Decision, label string) {
 	if c.span == nil {
 		return
 	}
-	if word == "" {
-		word = outcomeWord(d)
+	switch {
+	case label != "":
+	case d.WouldDeny:
+		label = "would_deny"
+	case d.Allowed:
+		label = "allowed"
+	default:
+		label = "denied"
 	}
-	c.span.SetAttributes(
-		attribute.String("regiond.policy", d.Policy), attribute.String("regiond.decision", word),
+	attrs := []attribute.KeyValue{
+		attribute.String("regiond.policy", d.Policy), attribute.String("regiond.decision", label),
 		attribute.String("regiond.basis", d.Basis.String()), attribute.String("regiond.mode", d.Mode.String()),
-		attribute.Int64("regiond.cost", d.Cost))
+		attribute.Int64("regiond.cost", d.Cost),
+	}
 	if d.Reason != quota.ReasonNone {
-		c.span.SetAttributes(attribute.String("regiond.reason", d.Reason.String()))
+		attrs = append(attrs, attribute.String("regiond.reason", d.Reason.String()))
 	}
 	if i := d.Headline(); i >= 0 {
-		c.span.SetAttributes(
-			attribute.String("regiond.limit", d.Limits[i].Limit.Name), attribute.Int64("regiond.remaining", d.Limits[i].Remaining))
+		attrs = append(attrs, attribute.String("regiond.limit", d.Limits[i].Limit.Name), attribute.Int64("regiond.remaining", d.Limits[i].Remaining))
 	}
 	if violated := d.Violated(); len(violated) > 0 {
-		c.span.SetAttributes(attribute.StringSlice("regiond.violated", violated))
+		attrs = append(attrs, attribute.StringSlice("regiond.violated", violated))
 	}
 	if d.Replayed {
-		c.span.SetAttributes(attribute.Bool("regiond.replayed", true))
+		attrs = append(attrs, attribute.Bool("regiond.replayed", true))
 	}
 	if c.Tracing.Tenant != nil {
-		c.span.SetAttributes(attribute.String("regiond.tenant", c.Tracing.Tenant(d.Tenant)))
+		attrs = append(attrs, attribute.String("regiond.tenant", c.Tracing.Tenant(d.Tenant)))
 	}
+	c.span.SetAttributes(attrs...)
 }
 
-func outcomeWord(d *quota.Decision) string {
-	switch {
-	case d.WouldDeny:
-		return "would_deny"
-	case d.Allowed:
-		return "allowed"
-	}
-	return "denied"
-}
-
-// traceBatch notes what a batch came to: one span is for all of it.
-func (c *call) traceBatch(items []item, outcomes []quota.Outcome) {
+// traceBatch adds the sums of a batch, which has one span for all its checks.
+func (c *call) traceBatch(checks int, outcomes []quota.Outcome) {
 	if c.span == nil {
 		return
 	}
@@ -141,5 +129,5 @@ func (c *call) traceBatch(items []item, outcomes []quota.Outcome) {
 			denied++
 		}
 	}
-	c.span.SetAttributes(attribute.Int("regiond.checks", len(items)), attribute.Int("regiond.denied", denied))
+	c.span.SetAttributes(attribute.Int("regiond.checks", checks), attribute.Int("regiond.denied", denied))
 }

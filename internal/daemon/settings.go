@@ -21,19 +21,15 @@ import (
 func doorSettings(top *region.Topology) (*httpapi.Settings, error) {
 	s := &httpapi.Settings{ForwardAuth: forwardAuth(top.ForwardAuth)}
 	s.Access.ClientCA = top.Access.ClientCAFile != ""
-	err := errors.Join(
-		s.Headers.Format.UnmarshalText([]byte(top.Headers.Format)),
-		s.Headers.XReset.UnmarshalText([]byte(top.Headers.XReset)))
-	if err != nil {
-		return nil, fmt.Errorf("headers: %w", err)
-	}
+	s.Headers = httpapi.Headers{Format: httpapi.Format(top.Headers.Format), XReset: httpapi.XReset(top.Headers.XReset)}
+	var err error
 	if s.Access.Tokens, err = readTokens(top.Access.TokensFile); err != nil {
 		return nil, err
 	}
 	if s.Access.AdminTokens, err = readTokens(top.Access.AdminTokensFile); err != nil {
 		return nil, err
 	}
-	return s, s.Validate()
+	return s, nil
 }
 
 func forwardAuth(f *region.ForwardAuth) *httpapi.ForwardAuth {

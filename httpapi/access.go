@@ -9,15 +9,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/regiond/regiond/quota"
 )
 
-// Token is a secret that a caller may show, kept as its SHA-256. The secret
+// Token is a secret that a caller may present, kept as its SHA-256. The secret
 // should be random and long: a plain hash does not protect a guessable one.
 type Token struct {
-	Name   string // whose it is, for the log
+	Name   string // of the caller, for the log
 	SHA256 [sha256.Size]byte
 }
 
@@ -28,7 +29,7 @@ const maxTokenLine = 1024
 // that begins a line or follows a blank, are skipped. Names are ids and may
 // repeat, so that an old and a new token of one caller can overlap; a hash may
 // not. Errors name the line, never its content, which may be a secret that
-// somebody forgot to hash.
+// was not hashed.
 func ParseTokens(r io.Reader) ([]Token, error) {
 	var tokens []Token
 	lines := bufio.NewScanner(r)
@@ -37,7 +38,10 @@ func ParseTokens(r io.Reader) ([]Token, error) {
 	n := 0
 	for lines.Scan() {
 		n++
-		fields := tokenFields(lines.Text())
+		fields := strings.Fields(lines.Text())
+		if i := slices.IndexFunc(fields, func(f string) bool { return strings.HasPrefix(f, "#") }); i >= 0 {
+			fields = fields[:i]
+		}
 		if len(fields) == 0 {
 			continue
 		}
@@ -46,7 +50,7 @@ func ParseTokens(r io.Reader) ([]Token, error) {
 			return nil, fmt.Errorf("read tokens: line %d: %w", n, err)
 		}
 		if first := seen[t.SHA256]; first > 0 {
-			return nil, fmt.Errorf("read tokens: line %d: the same hash stands on line %d", n, first)
+			return nil, fmt.Errorf("read tokens: line %d: the same hash is on line %d", n, first)
 		}
 		seen[t.SHA256] = n
 		tokens = append(tokens, t)
@@ -57,19 +61,9 @@ func ParseTokens(r io.Reader) ([]Token, error) {
 	return tokens, nil
 }
 
-func tokenFields(line string) []string {
-	fields := strings.Fields(line)
-	for i, f := range fields {
-		if strings.HasPrefix(f, "#") {
-			return fields[:i]
-		}
-	}
-	return fields
-}
-
 func parseToken(fields []string) (Token, error) {
 	if len(fields) != 2 {
-		return Token{}, fmt.Errorf("want a name and a SHA-256 in hex, found %d words", len(fields))
+		return Token{}, fmt.Errorf("want a name and a SHA-256 in hex, found %d fields", len(fields))
 	}
 	t := Token{Name: fields[0]}
 	if err := quota.ValidID(t.Name); err != nil {
@@ -87,9 +81,9 @@ func parseToken(fields []string) (Token, error) {
 // tokenHeader carries a service's token where Authorization is the end user's.
 const tokenHeader = "X-Regiond-Token"
 
-// authorized says whether the caller may use the route, and who it is; detail
-// says what is missing otherwise.
-func (a *Access) authorized(g guard, r *http.Request) (caller, detail string) {
+// authenticate returns the name of the caller, or in detail why it may not use
+// the endpoint.
+func (a *Access) authenticate(g guard, r *http.Request) (caller, detail string) {
 	switch {
 	case g == guardNone:
 		return "", ""
@@ -138,7 +132,7 @@ func presented(h http.Header, bearer bool) (secret, detail string) {
 	if own := h[tokenHeader]; len(own) == 1 && own[0] != "" {
 		return own[0], ""
 	} else if len(own) > 1 {
-		return "", "header X-Regiond-Token stands twice"
+		return "", "header X-Regiond-Token is duplicated"
 	}
 	if !bearer {
 		return "", "send the service's token in header X-Regiond-Token"

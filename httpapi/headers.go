@@ -8,8 +8,8 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// Names of the header fields, spelled as the drafts spell them. They are set
-// without http.Header.Set, which would send "Ratelimit".
+// Names of the header fields, spelled as in the drafts: http.Header.Set would
+// send "Ratelimit".
 const (
 	fieldPolicy     = "RateLimit-Policy"
 	fieldState      = "RateLimit"
@@ -25,11 +25,11 @@ const (
 // maxFieldInteger is the largest Integer of a structured field, 15 digits.
 const maxFieldInteger = 999_999_999_999_999
 
-// jitterShare is how much a wait in a header field may be lengthened, so that
-// clients which were denied together do not return together.
+// jitterShare is the part by which a wait in a header field may be lengthened, so
+// that clients which were denied together do not return together.
 const jitterShare = 0.1
 
-// fieldInput is what header fields are made of, besides the decision.
+// fieldInput is what header fields depend on, besides the decision.
 type fieldInput struct {
 	headers Headers
 	jitter  float64 // [0,1), one draw for all fields of an answer
@@ -37,31 +37,33 @@ type fieldInput struct {
 	denied  bool    // whether the answer is a refusal
 }
 
-// setFields puts the rate limit fields of a decision into h: the only place
-// that knows how they are written. buf is scratch and is returned for reuse.
+func (c *call) fieldInput(denied bool) fieldInput {
+	return fieldInput{headers: c.settings.Headers, jitter: c.Jitter(), nowUS: c.start.UnixMicro(), denied: denied}
+}
+
+// setFields puts the rate limit fields of a decision into h. buf is scratch and
+// is returned for reuse.
 func setFields(h http.Header, d *quota.Decision, in fieldInput, buf []byte) []byte {
 	head := d.Headline()
 	if in.denied {
 		h[fieldRetryAfter] = []string{strconv.FormatInt(retryAfter(d, head, in.jitter), 10)}
 	}
-	if head < 0 {
+	if head < 0 || in.headers.Format == Off {
 		return buf
 	}
+	s := &d.Limits[head]
+	reset := wholeSeconds(wait(s), in.jitter)
 	switch in.headers.Format {
-	case Draft11:
-		return setDraft11(h, d, in.jitter, buf)
 	case Triplet:
-		wait := wholeSeconds(wait(&d.Limits[head]), in.jitter)
-		return setTriplet(h, [3]string{fieldLimit, fieldRemaining, fieldReset}, &d.Limits[head], wait, buf)
+		return setTriplet(h, [3]string{fieldLimit, fieldRemaining, fieldReset}, s, reset, buf)
 	case XRateLimit:
-		wait := wholeSeconds(wait(&d.Limits[head]), in.jitter)
 		if in.headers.XReset == ResetEpoch {
-			wait += epochSeconds(d, in.nowUS)
+			reset += epochSeconds(d, in.nowUS)
 		}
-		return setTriplet(h, [3]string{fieldXLimit, fieldXRemaining, fieldXReset}, &d.Limits[head], wait, buf)
-	case Off:
+		return setTriplet(h, [3]string{fieldXLimit, fieldXRemaining, fieldXReset}, s, reset, buf)
+	default:
+		return setDraft11(h, d, in.jitter, buf)
 	}
-	return buf
 }
 
 // setDraft11 writes both lists into one string, so that they cost two
@@ -125,8 +127,8 @@ func appendInteger(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, min(max(n, 0), maxFieldInteger), 10)
 }
 
-// windowSeconds is W for the parameter w: 0, which leaves it out, below a
-// second; otherwise rounded up, so that q/w never promises a higher rate.
+// windowSeconds is the parameter w: 0, which leaves it out, below a second;
+// otherwise rounded up, so that q/w never promises a higher rate.
 func windowSeconds(w time.Duration) int64 {
 	if w < time.Second {
 		return 0
@@ -134,19 +136,17 @@ func windowSeconds(w time.Duration) int64 {
 	return ceil(w, time.Second)
 }
 
-// wait is what t counts. For a limit that refused: until this cost fits. For
-// one that did not: until everything is free again, after which a client may
-// rely on more than it has now.
+// wait is what t counts down: until this cost fits for a limit that refused,
+// otherwise until everything is free again.
 func wait(s *quota.LimitState) time.Duration {
 	if s.Denied {
-		// A refusal never says "at once".
-		return max(s.RetryAfter, 1)
+		return max(s.RetryAfter, 1) // the seconds of a refusal are never 0
 	}
 	return s.ResetAfter
 }
 
-// retryAfter is Retry-After of a refusal, in seconds, at least 1. It is the
-// headline's t, from the same draw.
+// retryAfter is the Retry-After of a refusal, in seconds, at least 1: the t of
+// the headline. The limiter has computed the exact wait.
 func retryAfter(d *quota.Decision, head int, jitter float64) int64 {
 	if head < 0 || !d.Limits[head].Denied {
 		return 1

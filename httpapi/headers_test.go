@@ -176,22 +176,3 @@ func TestOneDrawForAllFieldsOfAnAnswer(t *testing.T) {
 		t.Errorf("%d draws, %v, %s", draws, got.header, got.body)
 	}
 }
-
-func TestFormatWords(t *testing.T) {
-	for _, f := range []httpapi.Format{httpapi.Draft11, httpapi.Triplet, httpapi.XRateLimit, httpapi.Off} {
-		var back httpapi.Format
-		if back.UnmarshalText([]byte(f.String())) != nil || back != f {
-			t.Errorf("%v became %v", f, back)
-		}
-	}
-	for _, x := range []httpapi.XReset{httpapi.ResetDelta, httpapi.ResetEpoch} {
-		var back httpapi.XReset
-		if back.UnmarshalText([]byte(x.String())) != nil || back != x {
-			t.Errorf("%v became %v", x, back)
-		}
-	}
-	var f httpapi.Format
-	if err := f.UnmarshalText([]byte("draft-7")); err == nil || !strings.Contains(err.Error(), "draft-11, triplet, x-ratelimit, off") {
-		t.Errorf("draft-7: %v", err)
-	}
-}

@@ -1,0 +1,316 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// decisionHeader carries the decision for gateways that can only pass on 403.
+const (
+	decisionHeader  = "X-Regiond-Decision"
+	decisionAllow   = "allow"
+	decisionDeny    = "deny"
+	decisionInvalid = "invalid"
+)
+
+// authzPath serves ANY /v1/authz/{path...}: method and path are the request's own.
+func (c *call) authzPath() { c.authz(c.r.Method, "/"+c.tail, nil) }
+
+// authzForwarded serves ANY /v1/authz, for gateways that call a fixed address.
+func (c *call) authzForwarded() { c.authzHeaders("X-Forwarded-Method", "X-Forwarded-Uri") }
+
+// authzNginx serves ANY /v1/authz-nginx.
+func (c *call) authzNginx() { c.authzHeaders("X-Original-Method", "X-Original-Uri") }
+
+// authzHeaders reads method and path from two headers, and from no others: the
+// end user could choose one that the gateway does not overwrite.
+func (c *call) authzHeaders(methodHeader, uriHeader string) {
+	if c.settings.ForwardAuth == nil || len(c.settings.ForwardAuth.Routes) == 0 {
+		c.authz("", "", nil)
+		return
+	}
+	method, err := soleValue(c.r.Header, methodHeader)
+	uri, uriErr := soleValue(c.r.Header, uriHeader)
+	if err = errors.Join(err, uriErr); err == nil && (method == "" || uri == "") {
+		err = errors.New("headers " + methodHeader + " and " + uriHeader + " are needed, since routes are configured: the gateway must set both")
+	}
+	path := ""
+	if err == nil {
+		if path, err = target(uri); err != nil {
+			err = errors.New("the path of header " + uriHeader + " " + err.Error())
+		}
+	}
+	c.authz(method, path, err)
+}
+
+// authz decides about a request that a gateway holds; unclear is why its method
+// or path cannot be known.
+func (c *call) authz(method, path string, unclear error) {
+	f := c.settings.ForwardAuth
+	if f == nil {
+		c.authzRefuse(problem{kind: kindNoForwardAuth, detail: "Set forward_auth in topology.yaml: at least forward_auth: {tenant: {header: X-Tenant}}."}, decisionInvalid)
+		return
+	}
+	var matched *Route
+	if len(f.Routes) > 0 && unclear == nil {
+		var err error
+		if matched, err = matchRoute(f.Routes, method, path); err != nil {
+			unclear = errors.New("the path " + err.Error())
+		}
+	}
+	if unclear != nil {
+		c.unattributed(unclear)
+		return
+	}
+	if matched != nil && matched.Skip {
+		c.authzAllow()
+		return
+	}
+	tenant, dims, err := identify(f, c.r)
+	if err != nil {
+		c.unattributed(err)
+		return
+	}
+	req := quota.Request{Tenant: tenant, Dimensions: dims, Cost: 1}
+	if len(f.Routes) > 0 {
+		name := OtherRoute
+		if matched != nil {
+			name, req.Cost = matched.Name, max(1, matched.Cost)
+		}
+		req.Dimensions = append(req.Dimensions, quota.Dimension{Name: RouteDimension, Value: name})
+	}
+	_, _ = req.Dimensions.Sort() // names differ: Settings.Validate
+	d, err := c.Limiter.Check(c.within(c.Deadline), req)
+	if err != nil {
+		c.authzUndecided(err)
+		return
+	}
+	c.traceDecision(&d, "")
+	c.logDecision(&d, req.Dimensions)
+	c.authzAnswer(&d)
+}
+
+func (c *call) authzAnswer(d *quota.Decision) {
+	c.field = setFields(c.w.Header(), d, c.fieldInput(!d.Allowed), c.field)
+	if d.Allowed {
+		c.authzAllow()
+		return
+	}
+	p := denial(d, c.field)
+	p.status = http.StatusTooManyRequests // also when a fail mode is closed
+	p.status = c.authzStatus(p)
+	c.out = append(c.out[:0], '{')
+	c.out = appendDenial(c.out, d, &p)
+	c.out = append(c.out, '}', '\n')
+	c.w.Header()[decisionHeader] = []string{decisionDeny}
+	c.write(p.status, c.problem, c.out)
+}
+
+// authzUndecided never lets an error look like an outage of the limiter, on
+// which gateways let everything through, or nothing.
+func (c *call) authzUndecided(err error) {
+	var bad *quota.Invalid
+	if !errors.As(err, &bad) {
+		c.logRefusal("undecided", err.Error())
+		c.unavailable(noDecision)
+		return
+	}
+	p := invalid(bad.Fault, bad.Fields)
+	c.logRefusal("invalid", bad.Error())
+	if bad.Fault == quota.FaultCost {
+		p.status = http.StatusTooManyRequests
+		c.authzRefuse(p, decisionDeny)
+		return
+	}
+	p.kind, p.status = kindIdentity, http.StatusForbidden
+	c.authzRefuse(p, decisionInvalid)
+}
+
+func (c *call) unattributed(err error) {
+	c.logRefusal("unattributed", err.Error())
+	c.authzRefuse(problem{kind: kindIdentity, detail: err.Error()}, decisionInvalid)
+}
+
+func (c *call) authzAllow() {
+	c.w.Header()[decisionHeader] = []string{decisionAllow}
+	c.write(http.StatusOK, nil, nil)
+}
+
+// authzRefuse writes a refusal in a status that the gateway passes on.
+func (c *call) authzRefuse(p problem, decision string) {
+	p.status = c.authzStatus(p)
+	c.w.Header()[decisionHeader] = []string{decision}
+	c.refuse(p)
+}
+
+// authzStatus is 403 where nginx would turn anything else into a 500.
+func (c *call) authzStatus(p problem) int {
+	if c.endpoint.guard == guardForwardNginx {
+		return http.StatusForbidden
+	}
+	return p.code()
+}
+
+// hashedBytes is how much of a SHA-256 replaces a hashed header: 128 bits are
+// enough that two tokens never collide, and half as long in every key.
+const hashedBytes = 16
+
+// identify reads the tenant and dimensions of a gateway's request. Any doubt is
+// an error; its text reaches the end user and names the header and the rule,
+// never the value.
+func identify(f *ForwardAuth, r *http.Request) (tenant string, dims quota.Dimensions, err error) {
+	if err := refuseAliases(f, r.Header); err != nil {
+		return "", nil, err
+	}
+	tenant, err = soleValue(r.Header, f.TenantHeader)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case tenant != "":
+		if err := validIdentity(f.TenantHeader, tenant); err != nil {
+			return "", nil, err
+		}
+	case !f.Anonymous:
+		return "", nil, fmt.Errorf("header %s is missing: the gateway must set it to the tenant", f.TenantHeader)
+	default:
+		tenant = AnonymousTenant
+	}
+	dims = make(quota.Dimensions, 0, len(f.Dimensions)+1)
+	for i := range f.Dimensions {
+		s := &f.Dimensions[i]
+		value := ""
+		if s.ClientIP {
+			if addr := clientIP(r.RemoteAddr, r.Header["X-Forwarded-For"], f.TrustedProxies); addr.IsValid() {
+				value = ipValue(addr)
+			}
+		} else if value, err = headerValue(s, r.Header); err != nil {
+			return "", nil, err
+		}
+		if value != "" {
+			dims = append(dims, quota.Dimension{Name: s.Name, Value: value})
+		}
+	}
+	return tenant, dims, nil
+}
+
+// headerValue returns a dimension's value, "" when the request does not have it.
+func headerValue(s *DimensionSource, h http.Header) (string, error) {
+	value, err := soleValue(h, s.Header)
+	if err != nil || value == "" {
+		return "", err
+	}
+	if s.Hash {
+		sum := sha256.Sum256([]byte(value))
+		return hex.EncodeToString(sum[:hashedBytes]), nil
+	}
+	return value, validIdentity(s.Header, value)
+}
+
+// soleValue returns the value of a header that may be sent once, "" when it is
+// missing or empty.
+func soleValue(h http.Header, name string) (string, error) {
+	switch lines := h.Values(name); len(lines) {
+	case 0:
+		return "", nil
+	case 1:
+		return lines[0], nil
+	default:
+		return "", fmt.Errorf("header %s was sent %d times: the gateway must overwrite it, not add to it", name, len(lines))
+	}
+}
+
+// validIdentity also refuses commas: several gateways join duplicated lines
+// with one, and a joined identity is as doubtful as a duplicated one.
+func validIdentity(header, value string) error {
+	if err := quota.ValidID(value); err != nil {
+		return fmt.Errorf("header %s %w", header, err)
+	}
+	if strings.Contains(value, ",") {
+		return fmt.Errorf("header %s must not contain a comma, which is how gateways join duplicated lines", header)
+	}
+	return nil
+}
+
+// refuseAliases refuses X_Tenant and X.Tenant beside a configured X-Tenant:
+// servers that map "_" or "." to "-" would see another identity than we do.
+func refuseAliases(f *ForwardAuth, h http.Header) error {
+	for name := range h {
+		if !strings.ContainsAny(name, "_.") {
+			continue
+		}
+		plain := strings.NewReplacer("_", "-", ".", "-").Replace(name)
+		if strings.EqualFold(plain, f.TenantHeader) {
+			return fmt.Errorf("header %s has an alias written with _ or . in this request", f.TenantHeader)
+		}
+		for i := range f.Dimensions {
+			if strings.EqualFold(plain, f.Dimensions[i].Header) {
+				return fmt.Errorf("header %s has an alias written with _ or . in this request", f.Dimensions[i].Header)
+			}
+		}
+	}
+	return nil
+}
+
+// maxHops bounds how many hops of X-Forwarded-For are read.
+const maxHops = 64
+
+// clientIP returns the address that a request is attributed to: the right-most
+// hop that is not a trusted proxy, since everything left of it could be forged.
+// The peer itself is the first hop: when it is not trusted, X-Forwarded-For is
+// not read. A hop that is no address ends the search, and the last good one
+// counts. The result is invalid when the peer has no address, as on a Unix socket.
+func clientIP(remote string, forwarded []string, trusted []netip.Prefix) netip.Addr {
+	last, ok := parseHop(remote)
+	if !ok || len(forwarded) == 0 {
+		return last
+	}
+	list := strings.Join(forwarded, ",")
+	for hops, more := 0, true; more && hops < maxHops && contains(trusted, last); hops++ {
+		i := strings.LastIndexByte(list, ',')
+		hop, ok := parseHop(list[i+1:])
+		if !ok {
+			break
+		}
+		last, list, more = hop, list[:max(i, 0)], i >= 0
+	}
+	return last
+}
+
+// parseHop reads an address as proxies write it: 192.0.2.1, 192.0.2.1:80,
+// 2001:db8::1, [2001:db8::1], [2001:db8::1]:80.
+func parseHop(s string) (netip.Addr, bool) {
+	s = strings.Trim(s, " \t")
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return ap.Addr().Unmap().WithZone(""), true
+	}
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		s = s[1 : len(s)-1]
+	}
+	addr, err := netip.ParseAddr(s)
+	return addr.Unmap().WithZone(""), err == nil
+}
+
+func contains(prefixes []netip.Prefix, a netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// ipValue is the dimension value of an address. A customer with IPv6 holds at
+// least a /64, so counting single addresses would limit nothing.
+func ipValue(a netip.Addr) string {
+	if a.Is6() {
+		return netip.PrefixFrom(a, 64).Masked().String()
+	}
+	return a.String()
+}

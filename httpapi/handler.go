@@ -1,0 +1,258 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// handler serves a table of endpoints: it finds the endpoint, authenticates the
+// caller, bounds what is in flight, recovers from panics, measures.
+type handler struct {
+	Options
+	endpoints []endpoint
+	metrics   *instruments
+	denials   sampler
+	refusals  sampler
+	inFlight  atomic.Int64
+	calls     sync.Pool
+	unset     Settings // in force where Options.Settings returns nil
+	noStore   []string // header values that never change, shared by all answers
+	json      []string
+	problem   []string
+}
+
+func newHandler(o Options, endpoints []endpoint) (*handler, error) {
+	o.setDefaults()
+	m, err := newInstruments(o.Meter, endpoints)
+	if err != nil {
+		return nil, err
+	}
+	h := &handler{
+		Options: o, endpoints: endpoints, metrics: m,
+		noStore: []string{"no-store"},
+		json:    []string{"application/json"},
+		problem: []string{"application/problem+json"},
+	}
+	h.calls.New = func() any { return &call{handler: h, decode: newDecoder()} }
+	return h, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c, _ := h.calls.Get().(*call) // New makes no other
+	c.begin(w, r, h.Now())
+	defer c.end()
+	if h.inFlight.Add(1) > int64(h.MaxInFlight) {
+		c.unavailable(noDecision)
+		return
+	}
+	c.serve()
+}
+
+// call is one request in progress. It is pooled: nothing that outlives the
+// request may refer to its buffers.
+type call struct {
+	*handler
+	w        http.ResponseWriter
+	r        *http.Request
+	settings *Settings
+	endpoint *endpoint // nil when nothing matched
+	index    int       // of endpoint; −1
+	tail     string    // what the pattern's last segment matched
+	allow    string    // methods of the path, when only the method is wrong
+	caller   string    // the name of its token or certificate
+	start    time.Time
+	status   int // 0 until the answer is written
+
+	ctx  context.Context //nolint:containedctx // the request's, with its span: a call is one request
+	span trace.Span      // nil unless it is recorded
+
+	decode *decoder
+	limit  io.LimitedReader
+	in     bytes.Buffer
+	out    []byte
+	field  []byte
+}
+
+func (c *call) begin(w http.ResponseWriter, r *http.Request, now time.Time) {
+	c.w, c.r, c.start, c.status, c.caller = w, r, now, 0, ""
+	c.settings = c.Settings()
+	if c.settings == nil {
+		c.settings = &c.unset
+	}
+	// The path as it was sent: url.URL does not keep the difference between "/"
+	// and "%2F" when anything else is out of the ordinary.
+	path, err := target(r.RequestURI)
+	if err != nil {
+		path = r.URL.EscapedPath()
+	}
+	c.endpoint = nil
+	c.index, c.tail, c.allow = find(c.endpoints, r.Method, path)
+	if c.index >= 0 {
+		c.endpoint = &c.endpoints[c.index]
+	}
+	c.ctx, c.span = c.Tracing.start(c)
+}
+
+// end finishes a call: it answers a panic, records metrics and returns the call
+// to the pool.
+func (c *call) end() {
+	c.inFlight.Add(-1)
+	v := recover()
+	if v != nil {
+		c.panicked(v)
+	}
+	c.metrics.record(c.ctx, c.index, c.status, c.Now().Sub(c.start))
+	c.endSpan(v != nil)
+	if v != nil {
+		return // other goroutines may still use its buffers
+	}
+	c.w, c.r, c.settings, c.limit.R, c.ctx, c.span = nil, nil, nil, nil, nil, nil
+	c.calls.Put(c)
+}
+
+// panicked logs a panic and answers 500. An answer that has begun cannot be
+// taken back, so its connection is cut and the client sees that it is incomplete.
+func (c *call) panicked(v any) {
+	if v == http.ErrAbortHandler { //nolint:errorlint // the value itself is the signal, as in net/http
+		panic(v)
+	}
+	c.metrics.panics.Add(c.ctx, 1)
+	c.Logger.LogAttrs(c.ctx, slog.LevelError, "panic",
+		slog.String("route", c.pattern()), slog.String("panic", truncate(fmt.Sprint(v))), slog.String("stack", string(debug.Stack())))
+	switch {
+	case c.status != 0:
+		panic(http.ErrAbortHandler)
+	case c.forwardAuth():
+		c.unavailable(noDecision)
+	default:
+		c.refuse(problem{kind: kindInternal, detail: "The defect is in the service's log. Nothing is known of a charge."})
+	}
+}
+
+func (c *call) serve() {
+	switch {
+	case c.endpoint == nil && c.allow != "":
+		c.w.Header().Set("Allow", c.allow)
+		c.refuse(problem{kind: kindMethod, detail: "Use " + c.allow + "."})
+		return
+	case c.endpoint == nil:
+		c.refuse(problem{kind: kindNotFound, detail: "See /v1/openapi.yaml on the data listener for the calls that exist."})
+		return
+	}
+	caller, detail := c.settings.Access.authenticate(c.endpoint.guard, c.r)
+	if detail != "" {
+		c.unauthorized(detail)
+		return
+	}
+	c.caller = caller
+	c.endpoint.handle(c)
+}
+
+func (c *call) unauthorized(detail string) {
+	c.logRefusal("unauthorized", detail)
+	if c.forwardAuth() {
+		c.authzRefuse(problem{kind: kindUnauthorized, status: http.StatusForbidden, detail: detail}, decisionInvalid)
+		return
+	}
+	c.w.Header().Set("WWW-Authenticate", `Bearer realm="regiond"`)
+	c.refuse(problem{kind: kindUnauthorized, detail: detail})
+}
+
+// noDecision is the detail of a check that could not be decided.
+const noDecision = "No decision could be made at the moment. Retry later."
+
+// unavailable answers 503, or a denial on forward-auth, where gateways would
+// take a 5xx for an outage of the limiter.
+func (c *call) unavailable(detail string) {
+	c.w.Header()[fieldRetryAfter] = []string{"1"}
+	p := problem{kind: kindReduced, detail: detail}
+	if c.forwardAuth() {
+		p.status = http.StatusTooManyRequests
+		c.authzRefuse(p, decisionDeny)
+		return
+	}
+	c.refuse(p)
+}
+
+// refuse writes a problem document.
+func (c *call) refuse(p problem) {
+	c.out = append(c.out[:0], '{')
+	c.out = p.appendMembers(c.out)
+	c.out = append(c.out, '}', '\n')
+	c.write(p.code(), c.problem, c.out)
+}
+
+// write writes the whole answer. contentType is shared and not modified.
+func (c *call) write(status int, contentType []string, body []byte) {
+	h := c.w.Header()
+	h["Cache-Control"] = c.noStore
+	if len(body) > 0 {
+		h["Content-Type"] = contentType
+	}
+	c.status = status
+	c.w.WriteHeader(status)
+	if len(body) > 0 {
+		_, _ = c.w.Write(body) // fails when the client has disconnected
+	}
+}
+
+func (c *call) forwardAuth() bool { return c.endpoint != nil && c.endpoint.guard.forwardAuth() }
+
+func (c *call) pattern() string {
+	if c.endpoint == nil {
+		return noEndpoint
+	}
+	return c.endpoint.pattern
+}
+
+// within returns the call's context with a deadline that is d away.
+func (c *call) within(d time.Duration) context.Context {
+	at := time.Now().Add(d)
+	if earlier, ok := c.ctx.Deadline(); ok && earlier.Before(at) {
+		at = earlier
+	}
+	return &deadline{Context: c.ctx, at: at}
+}
+
+// deadline is context.WithDeadline for one allocation in place of four (see
+// DESIGN.md). The limiter reads Deadline and has a timer of its own, so the
+// standard context is made only for callers that need Done. It ends with the
+// request's context, which net/http cancels after the answer.
+type deadline struct {
+	context.Context //nolint:containedctx // it is one
+	at              time.Time
+
+	once   sync.Once
+	std    context.Context //nolint:containedctx // as above
+	cancel context.CancelFunc
+}
+
+func (d *deadline) standard() context.Context {
+	d.once.Do(func() { d.std, d.cancel = context.WithDeadline(d.Context, d.at) })
+	return d.std
+}
+
+// Deadline implements context.Context.
+func (d *deadline) Deadline() (time.Time, bool) { return d.at, true }
+
+// Done implements context.Context.
+func (d *deadline) Done() <-chan struct{} { return d.standard().Done() }
+
+// Err implements context.Context.
+func (d *deadline) Err() error {
+	if d.Context.Err() == nil && time.Now().Before(d.at) {
+		return nil
+	}
+	return d.standard().Err()
+}
