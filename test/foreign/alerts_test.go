@@ -29,7 +29,7 @@ func read(t *testing.T, path string) string {
 
 func documented(t *testing.T) map[string]metricsdoc.Metric {
 	t.Helper()
-	metrics, err := metricsdoc.Parse(read(t, "docs/metrics.md"))
+	metrics, err := metricsdoc.Parse(read(t, "docs/observe.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestAlertRules(t *testing.T) {
 	if len(errs) > 0 {
 		t.Fatal(errors.Join(errs...))
 	}
-	metrics, page, rules := documented(t), read(t, "docs/metrics.md"), 0
+	metrics, page, rules := documented(t), read(t, "docs/observe.md"), 0
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
 			rules++
@@ -57,7 +57,7 @@ func TestAlertRules(t *testing.T) {
 				t.Errorf("%s has the severity %q", r.Alert, r.Labels["severity"])
 			}
 			if !strings.Contains(page, "\n### "+r.Alert+"\n") || !strings.HasSuffix(r.Annotations["runbook_url"], "#"+strings.ToLower(r.Alert)) {
-				t.Errorf("%s has no section in docs/metrics.md, or its runbook_url does not link to it", r.Alert)
+				t.Errorf("%s has no section in docs/observe.md, or its runbook_url does not link to it", r.Alert)
 			}
 		}
 	}

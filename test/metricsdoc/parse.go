@@ -1,4 +1,4 @@
-// Package metricsdoc reads the tables of docs/metrics.md, so that tests can compare
+// Package metricsdoc reads the tables of docs/observe.md, so that tests can compare
 // the page with the exported metrics and with the alert rules.
 package metricsdoc
 
