@@ -13,9 +13,6 @@ import (
 // of the program is left.
 func TestMain(m *testing.M) {
 	redis.SetLogger(silent{}) // as main does
-	if child := os.Getenv(benchEnv); child != "" {
-		os.Exit(runBenchChild(child)) // what a benchmark measures, or what is around it
-	}
 	goleak.VerifyTestMain(m,
 		// After enough failed dials the Redis client looks once a second whether
 		// Redis is back, and notices only then that it has been closed.
