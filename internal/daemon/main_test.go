@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"os"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
