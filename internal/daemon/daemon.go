@@ -383,9 +383,6 @@ func (d *Daemon) Close() error {
 			errs = append(errs, err)
 		}
 	}
-	if d.neighbours != nil {
-		errs = append(errs, d.neighbours.close())
-	}
 	if d.redis != nil {
 		errs = append(errs, d.redis.Close())
 	}

@@ -47,19 +47,14 @@ type neighbours struct {
 // joinPatience is how long /readyz waits for the digests of peers.
 const joinPatience = time.Second
 
-// newNeighbours prepares them and binds what listens. It dials nobody.
-func newNeighbours(d *Daemon) (_ *neighbours, err error) {
+// newNeighbours prepares them. It dials nobody.
+func newNeighbours(d *Daemon) (*neighbours, error) {
 	n := &neighbours{
 		self:     quota.Process{Region: d.options.Region, Instance: d.options.Instance, Boot: time.Now().UnixMicro()},
 		log:      d.log,
 		topology: d.topology.Load,
 		started:  time.Now(),
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, n.close())
-		}
-	}()
 	secret, err := gossipKey(d.self())
 	if err != nil {
 		return nil, err
@@ -327,24 +322,11 @@ func (n *neighbours) run(ctx context.Context) error {
 	return runStack(ctx, stack)
 }
 
-// close gives back what was bound, when run was never called.
-func (n *neighbours) close() error {
-	if n.gossip != nil {
-		return n.gossip.Close()
-	}
-	return nil
-}
-
 // ready says why traffic should wait, "" when it need not.
 func (n *neighbours) ready() string {
 	if p, ok := n.mesh.Conflict(); ok {
 		return fmt.Sprintf("another process serves region %s as instance %s since %s: give each its own --instance",
 			p.Region, p.Instance, time.UnixMicro(p.Boot).UTC().Format(time.RFC3339))
-	}
-	if n.gossip != nil {
-		if m, ok := n.gossip.Conflict(); ok {
-			return fmt.Sprintf("another process at %s serves region %s as instance %s: give each its own --instance", m.Addr, m.Region, m.Instance)
-		}
 	}
 	if n.now() < joinPatience && !n.ceilings.View().Joined() {
 		return "joining: waiting for what the other regions have used"

@@ -78,7 +78,7 @@ func (n *neighbours) show(v *status.Report) {
 	if n.gossip != nil {
 		for _, m := range n.gossip.Members() {
 			v.Gossip = append(v.Gossip, status.Member{
-				Name: m.Name(), Addr: m.Addr, State: m.State.String(), Since: m.Since.UTC(),
+				Name: m.Name(), Addr: m.Addr, State: string(m.State), Since: m.Since.UTC(),
 				ConfigHash: m.ConfigHash, Version: m.Version, Self: m.Self,
 			})
 		}

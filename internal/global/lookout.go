@@ -202,8 +202,6 @@ func gossipState(s gossip.State) view.GossipState {
 		return view.GossipAlive
 	case gossip.Dead:
 		return view.GossipDead
-	case gossip.Left:
-		return view.GossipLeft
 	}
 	return view.GossipUnknown
 }
@@ -214,7 +212,7 @@ func (l *Lookout) forget(processes []view.Process, now time.Duration) {
 	for i := range processes {
 		p := &processes[i]
 		silent := now-p.Heard > view.SilentAfter
-		if silent && (p.Gossip == view.GossipDead || p.Gossip == view.GossipLeft) {
+		if silent && p.Gossip == view.GossipDead {
 			l.o.Mesh.Forget(p.Region, p.Instance, p.Boot)
 		}
 		if silent && p.Gossip == view.GossipAlive && p.Region == l.o.Self.Region && l.o.Reread != nil {

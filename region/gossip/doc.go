@@ -1,23 +1,24 @@
-// Package gossip knows which regiond processes exist: in which region, since
-// when, under which configuration, and whether one that is gone left or died.
+// Package gossip is the membership of a deployment: which regiond processes
+// exist, in which region, since when, under which configuration, and whether
+// they answer.
 //
-//	seeds ──rejoin, for ever──▶ memberlist ──delegates, copies──▶ roster ──▶ Members, Changed
-//	                               │                                 ├─────▶ Drift
-//	                               └─ a stranger, a namesake: refused └─────▶ Conflict
+//	seeds ──rejoin, every 5 s──▶ memberlist ──delegates──▶ member table ──▶ Members, Changed
+//	                                 │                          │
+//	                                 └─ other deployments:      └─▶ Drift
+//	                                    refused and counted
 //
-// What it promises: a process that can be reached is in everybody's Members
-// within ten seconds, however long it could not be reached before; who says
-// goodbye is Left, who just stops is Dead; a process of another cluster, with
-// another key, or of a region that the topology does not have never appears;
-// and of two processes with one name the one that started later finds out.
+// A process that can be reached is in every other process's Members within ten
+// seconds, however long it was unreachable before. A process of another
+// cluster, with another key, or of a region that the topology does not list
+// never appears. The name of a memberlist node contains the start time of its
+// process, so two processes with one instance name are two members; package
+// sync detects them, and planned leaves, on the bus.
 //
-// What it does not: decide. It is slow (a crash takes some seconds to be
-// noticed) and partly blind (a path that is cut one way is not reported when
-// others lead around it). Limits depend on the age of what the bus has brought;
-// this package explains that age, names those who left, and finds newcomers. A
-// message can be replayed by whoever recorded it, so nothing here may ever raise
-// a limit.
+// The package explains and decides nothing. It is slow (a crash takes some
+// seconds to be noticed) and partly blind (a path that is cut in one direction
+// is not reported when others lead around it). Messages can be recorded and
+// replayed, so nothing learned here may ever raise a limit.
 //
-// Everything exported is safe for concurrent use, and nothing but Run waits for
-// the network.
+// Everything exported is safe for concurrent use, and only Run waits for the
+// network.
 package gossip

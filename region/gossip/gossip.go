@@ -1,237 +1,256 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"log"
 	"log/slog"
-	"math/rand/v2"
+	"maps"
 	"net"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 )
 
-// Gossip is one process's membership. New binds, Run does everything else.
+// Gossip is the membership of one process.
 type Gossip struct {
-	options   Options
-	metrics   *metrics
-	journal   *journal
-	link      *link
-	roster    *roster
-	conflicts *conflicts
-	drift     drift
+	options Options
+	metrics *metrics
+	members *members
+	list    atomic.Pointer[memberlist.Memberlist] // nil before Run and after it
+	update  chan struct{}
 
-	list   atomic.Pointer[memberlist.Memberlist] // nil before Run and after it
-	began  atomic.Bool                           // Run or Close was called
-	update chan struct{}
+	mu      sync.Mutex
+	differs time.Time // since when configurations differ; zero while they agree
 }
 
-// New binds the address, so that a port in use is said at once; nothing runs.
-// Its error lists every option that is wrong. Either Run or Close must follow.
+// New returns a Gossip that does nothing before Run. Its error lists every
+// option that is wrong.
 func New(o Options) (*Gossip, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("gossip options: %w", err)
 	}
-	m, err := newMetrics(o.Meter)
-	if err != nil {
-		return nil, fmt.Errorf("gossip metrics: %w", err)
+	g := &Gossip{options: o, update: make(chan struct{}, 1)}
+	g.members = &members{
+		self: nodeName(o.Region, o.Instance, o.Boot), known: o.Regions, log: o.Logger,
+		refused: func(reason string) { g.metrics.refusedFor(reason) },
+		changed: make(chan struct{}, 1), byNode: map[string]Member{},
 	}
-	g := &Gossip{
-		options: o, metrics: m, journal: newJournal(o.Logger, m),
-		roster: newRoster(o.name(), o.Regions, m), update: make(chan struct{}, 1),
-	}
-	if g.link, err = newLink(&g.options, slog.New(g.journal)); err != nil {
-		return nil, err
-	}
-	g.conflicts = &conflicts{
-		self: Member{Region: o.Region, Instance: o.Instance, Boot: o.Boot}, metrics: m,
-		wake: g.roster.wake, quarrels: map[string]bool{},
-	}
-	return g, nil
+	var err error
+	g.metrics, err = newMetrics(o.Meter, g)
+	return g, err
 }
 
-// Addr is host:port at which others find this process: what is bound, or what
-// Advertise says, with the port filled in.
-func (g *Gossip) Addr() string {
-	if g.options.Advertise == "" || g.options.Transport != nil {
-		return g.link.bound
-	}
-	host, port, _ := splitAddress(g.options.Advertise) // New has checked it
-	if port == 0 {
-		_, port, _ = splitAddress(g.link.bound)
-	}
-	return net.JoinHostPort(host, fmt.Sprint(port))
-}
+// Members returns all known processes, by region, instance and start: this one,
+// those alive, and for ten minutes those dead. The caller owns the slice. It is
+// empty before Run.
+func (g *Gossip) Members() []Member { return g.members.all() }
 
-// Members returns everybody known: this process, those alive, and for ten
-// minutes those who died or left; by region and instance. The slice is the
-// caller's. It is empty before Run.
-func (g *Gossip) Members() []Member { return g.roster.all() }
-
-// Changed signals that Members has changed since it was last read from: a
+// Changed has something in it when Members has changed since the last receive: a
 // channel of capacity one, for one reader.
-func (g *Gossip) Changed() <-chan struct{} { return g.roster.changed }
+func (g *Gossip) Changed() <-chan struct{} { return g.members.changed }
 
-// Update has ConfigHash asked again and its answer told to the others, soon. It
-// never waits.
+// Update has ConfigHash called again and its result sent to the others. It does
+// not wait.
 func (g *Gossip) Update() { signal(g.update) }
 
-// Conflict returns the process that had our region and instance name before us
-// and answers to it. While there is one the others refuse us, and we should not
-// be ready. It ends within 15 s after the other has gone.
-func (g *Gossip) Conflict() (Member, bool) { return g.conflicts.current(time.Now()) }
-
 // Drift reports that the processes alive differ in their configuration: since
-// when this process has seen it, and who has which, by hash and sorted. It is an
-// alarm once it has lasted DriftAlarm.
+// when this process has observed it, and the names of the processes by hash. It
+// is an alarm once it has lasted DriftAlarm.
 func (g *Gossip) Drift() (since time.Time, hashes map[string][]string, ok bool) {
-	return g.drift.current()
+	g.mu.Lock()
+	since = g.differs
+	g.mu.Unlock()
+	if since.IsZero() {
+		return since, nil, false
+	}
+	return since, g.hashes(), true
 }
 
-// Close lets go of what New has bound, for a Gossip that will not run. Run does
-// so itself.
-func (g *Gossip) Close() error {
-	if g.began.Swap(true) {
+func (g *Gossip) hashes() map[string][]string {
+	hashes := map[string][]string{}
+	for _, m := range g.members.all() {
+		if m.State == Alive && m.ConfigHash != "" {
+			hashes[m.ConfigHash] = append(hashes[m.ConfigHash], m.Name())
+		}
+	}
+	return hashes
+}
+
+// Run joins the others and stays joined until ctx ends, which is no error; then
+// it leaves, within half a second. It can be called once. A call to an
+// unreachable peer, and some goroutines of memberlist, end up to 6 s later, when
+// they time out.
+func (g *Gossip) Run(ctx context.Context) error {
+	config := g.config()
+	if g.options.Transport == nil && !g.setAddress(ctx, config) {
 		return nil
 	}
-	return g.link.closeUnused()
-}
-
-// Run joins the others, stays with them and calls again whoever is missing,
-// until ctx ends; then it says goodbye, within half a second, and closes what New
-// has bound. That ctx ended is no error. A few of the library's goroutines
-// end a little later, by themselves: when the probe or exchange that they are in
-// times out.
-func (g *Gossip) Run(ctx context.Context) error {
-	if g.began.Swap(true) {
-		return errors.New("gossip runs once: it was started or closed before")
-	}
-	if !g.resolveOwn(ctx) {
-		return g.link.closeUnused()
-	}
-	if g.options.Key == nil && !g.link.ip.IsLoopback() {
-		g.options.Logger.Warn("gossip is in the clear: whoever reaches its port can invent members; set a key_file",
-			slog.String("addr", g.Addr()))
-	}
-	ml, err := memberlist.Create(g.config())
+	ml, err := memberlist.Create(config)
 	if err != nil {
-		return errors.Join(fmt.Errorf("start gossip: %w", err), g.link.closeUnused())
+		return fmt.Errorf("start gossip on %s, TCP and UDP: %w", g.options.Bind, err)
+	}
+	self := ml.LocalNode()
+	if g.options.Key == nil && !self.Addr.IsLoopback() {
+		g.options.Logger.Warn("gossip is not encrypted: anybody who reaches its port can invent members; set a key_file",
+			slog.String("addr", self.Address()))
 	}
 	g.list.Store(ml)
-	c := newCaller(g.roster, g.metrics, g.options.Logger, func(addr string) error {
-		_, err := ml.Join([]string{addr})
-		if first := errors.Unwrap(err); first != nil {
-			return first // of a list of one
-		}
-		return err
-	})
-	unregister, err := g.metrics.observe(g)
-	if err == nil {
-		g.loop(ctx, ml, c)
-		unregister()
-	}
-	g.sayGoodbye(ml)
+	g.loop(ctx, ml)
+	_ = ml.Leave(leaveTimeout) // if it is not sent in time, the others notice
 	g.list.Store(nil)
-	g.link.hangUp() // or a call would be waited for until it times out
-	err = errors.Join(err, ml.Shutdown())
-	c.wait()
-	return err
+	return ml.Shutdown()
 }
 
-// resolveOwn works out the address to advertise, for as long as it takes: names
-// may not resolve yet when a machine starts. It reports false when ctx ended.
-func (g *Gossip) resolveOwn(ctx context.Context) bool {
-	for first := true; ; first = false {
-		err := g.link.advertise(ctx, g.options.Advertise)
+// setAddress resolves the addresses to bind and to advertise, and retries for
+// ever: names may not resolve yet when a machine starts. (memberlist takes no
+// names.) It reports false when ctx ended.
+func (g *Gossip) setAddress(ctx context.Context, c *memberlist.Config) bool {
+	o := &g.options
+	bindHost, bindPort, _ := splitAddress(o.Bind) // validated by New
+	host, port, _ := splitAddress(o.Advertise)
+	for first := true; ctx.Err() == nil; first = false {
+		ips, err := resolve(ctx, host)
+		if err == nil && bindHost != "" {
+			var bind []net.IP
+			if bind, err = resolve(ctx, bindHost); err == nil {
+				c.BindAddr = bind[0].String()
+			}
+		}
 		if err == nil {
-			g.conflicts.at(g.link.address())
+			c.BindPort, c.AdvertiseAddr, c.AdvertisePort = bindPort, ips[0].String(), cmp.Or(port, bindPort)
 			return true
 		}
-		if first && ctx.Err() == nil {
-			g.options.Logger.Warn("own gossip address cannot be resolved: nobody will see this process until it can",
-				slog.String("advertise", g.options.Advertise), slog.Any("error", err))
+		if first {
+			o.Logger.Warn("own gossip address cannot be resolved: no other process can join this one until it can",
+				slog.String("bind", o.Bind), slog.String("advertise", o.Advertise), slog.Any("error", err))
 		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(RejoinInterval):
-		}
+		sleep(ctx, RejoinInterval)
+	}
+	return false
+}
+
+// config is everything that memberlist is told but the addresses. Whatever
+// matters is set here, so that the defaults of a new version change nothing.
+func (g *Gossip) config() *memberlist.Config {
+	return &memberlist.Config{
+		Name:      g.members.self,
+		Transport: g.options.Transport,
+		Label:     g.options.Cluster,
+		SecretKey: g.options.Key,
+
+		ProtocolVersion: memberlist.ProtocolVersionMax,
+
+		// One probe a second, in turn: with n other members a crash is noticed
+		// after n/2 seconds on average. Half a second is longer than any round trip
+		// on Earth and leaves the other half to the indirect probes.
+		ProbeInterval:  time.Second,
+		ProbeTimeout:   500 * time.Millisecond,
+		IndirectChecks: 3,
+		// A suspect has 4 s to refute, up to 8 s where few members can confirm:
+		// longer than a garbage collection or two lost packets, and an isolated
+		// process notices in seconds, not minutes, that it is alone.
+		SuspicionMult:           4,
+		SuspicionMaxTimeoutMult: 2,
+		// A process that is itself too slow probes up to eight times slower.
+		AwarenessMaxMultiplier: 8,
+
+		// News reaches up to six processes in one round. Without news nothing is sent.
+		GossipInterval: 200 * time.Millisecond,
+		GossipNodes:    5,
+		RetransmitMult: 4,
+		// For this long dead members are told that they are, and can refute.
+		GossipToTheDeadTime: time.Minute,
+		// A full exchange with one other member repairs what loss has hidden.
+		PushPullInterval: 15 * time.Second,
+		// Twice the worst handshake on a lossy path.
+		TCPTimeout: 3 * time.Second,
+
+		// Packets of 1,200 bytes pass every tunnel; nothing here is worth compressing.
+		UDPBufferSize:        1200,
+		EnableCompression:    false,
+		GossipVerifyIncoming: true,
+		GossipVerifyOutgoing: true,
+		HandoffQueueDepth:    1024,
+		QueueCheckInterval:   30 * time.Second,
+
+		Delegate: delegate{g},
+		Events:   g.members,
+		Alive:    g.members,
+		Logger:   log.New(&libraryLog{log: g.options.Logger, refused: g.metrics.refusedFor}, "", 0),
 	}
 }
 
-// loop is all that happens between joining and leaving.
-func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist, c *caller) {
-	chores := time.NewTicker(housekeeping)
-	defer chores.Stop()
-	call := time.NewTimer(0)
-	defer call.Stop()
+// loop is everything that happens between joining and leaving.
+func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	join := func(addr string) error { _, err := ml.Join([]string{addr}); return err }
+	ticker := time.NewTicker(housekeeping)
+	defer ticker.Stop()
+	rejoining, alarmed := map[string]context.CancelFunc{}, false
 	for {
+		g.members.forget(time.Now())
+		g.rejoin(ctx, join, rejoining)
+		alarmed = g.checkDrift(time.Now(), alarmed)
 		select {
 		case <-ctx.Done():
 			return
 		case <-g.update:
-			_ = ml.UpdateNode(updateTimeout) // not told in time: the next exchange tells it
-		case <-call.C:
-			c.round(ctx, g.options.Seeds(), g.conflicts.contested(time.Now()))
-			call.Reset(pause(rand.N[time.Duration]))
-		case <-chores.C:
-		case <-g.roster.wake:
+			_ = ml.UpdateNode(updateTimeout) // if it is not sent in time, the next exchange sends it
+		case <-ticker.C:
 		}
-		g.keepHouse(ctx, ml)
 	}
 }
 
-// keepHouse does what news or the time ask for.
-func (g *Gossip) keepHouse(ctx context.Context, ml *memberlist.Memberlist) {
-	log, now := g.options.Logger, time.Now()
-	for _, m := range g.roster.takeNews() {
-		logNews(log, m)
-	}
-	g.roster.forget(now)
-	g.drift.observe(now, g.roster.all(), log)
-	g.conflicts.report(now, log)
-	g.conflicts.call(ctx, ml, log)
-}
-
-func logNews(log *slog.Logger, m Member) {
-	attrs := []any{slog.String("member", m.Name()), slog.String("addr", m.Addr)}
+// checkDrift notes when configurations begin and cease to differ, and logs the
+// alarm and its end. It reports whether the alarm is on.
+func (g *Gossip) checkDrift(now time.Time, alarmed bool) bool {
+	hashes, logger := g.hashes(), g.options.Logger
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	switch {
-	case m.Self:
-	case m.State == Alive:
-		log.Info("process is alive", append(attrs, slog.String("version", m.Version), slog.String("config", m.ConfigHash))...)
-	case m.State == Left:
-		log.Info("process has left as planned", attrs...)
-	case m.State == Dead:
-		log.Warn("process is dead: it stopped answering", attrs...)
+	case len(hashes) < 2:
+		if alarmed {
+			logger.Info("configurations agree again", slog.Duration("after", now.Sub(g.differs)))
+		}
+		g.differs = time.Time{}
+		return false
+	case g.differs.IsZero():
+		g.differs = now
+	case !alarmed && now.Sub(g.differs) > DriftAlarm:
+		var list []string
+		for _, h := range slices.Sorted(maps.Keys(hashes)) {
+			list = append(list, h+": "+strings.Join(hashes[h], " "))
+		}
+		logger.Warn("processes differ in their configuration: give all of them the same file",
+			slog.Duration("for", now.Sub(g.differs)), slog.String("hashes", strings.Join(list, ", ")))
+		return true
 	}
+	return alarmed
 }
 
-// self is what the library asks us about ourselves.
-type self struct{ g *Gossip }
+// delegate is what memberlist asks us about ourselves; no usage travels by gossip.
+type delegate struct{ g *Gossip }
 
-// NodeMeta returns our metadata; the library panics above limit.
-func (s self) NodeMeta(int) []byte {
-	o := &s.g.options
-	return meta{boot: o.Boot, configHash: o.ConfigHash(), version: o.Version}.encode()
+// NodeMeta returns our metadata.
+func (d delegate) NodeMeta(int) []byte {
+	return encodeMeta(d.g.options.ConfigHash(), d.g.options.Version)
 }
 
-// NotifyMsg takes the only message there is: usage does not travel by gossip.
-func (s self) NotifyMsg(b []byte) {
-	m, err := decodeGoodbye(b)
-	if err != nil {
-		s.g.metrics.refusedFor("message")
-		return
-	}
-	s.g.roster.left(m)
-}
+// NotifyMsg refuses every message: there are none.
+func (d delegate) NotifyMsg([]byte) { d.g.metrics.refusedFor("message") }
 
 // GetBroadcasts has nothing to add.
-func (self) GetBroadcasts(int, int) [][]byte { return nil }
+func (delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState has nothing to add.
-func (self) LocalState(bool) []byte { return nil }
+func (delegate) LocalState(bool) []byte { return nil }
 
 // MergeRemoteState ignores what others add.
-func (self) MergeRemoteState([]byte, bool) {}
+func (delegate) MergeRemoteState([]byte, bool) {}

@@ -3,58 +3,26 @@ package gossip
 import (
 	"bytes"
 	"encoding/base64"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 )
 
-// maxKeyFile is far above any key and far below what could hurt.
-const maxKeyFile = 1024
-
 // ReadKey reads the key that all processes of a cluster share: one line of
-// base64 (the usual alphabet, with padding) that stands for 16, 24 or 32 bytes.
-// Nothing of the content appears in its errors.
+// base64 (standard alphabet, with padding) of 16, 24 or 32 bytes. Its errors
+// contain nothing of the key.
 func ReadKey(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read gossip key: %w", err)
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read gossip key: %w", err)
-	}
-	key, err := parseKey(text)
-	if err != nil {
-		return nil, fmt.Errorf("gossip key in %s: %w; make one with: openssl rand -base64 32", file, err)
+	text = bytes.TrimSpace(text)
+	key, err := base64.StdEncoding.Strict().DecodeString(string(text))
+	if err != nil || bytes.ContainsAny(text, "\r\n") || !keyLength(key) {
+		return nil, fmt.Errorf("gossip key in %s: must be one line of base64 that stands for 16, 24 or 32 bytes; "+
+			"make one with: openssl rand -base64 32", file)
 	}
 	return key, nil
 }
 
-func parseKey(text []byte) ([]byte, error) {
-	if len(text) > maxKeyFile {
-		return nil, fmt.Errorf("the file is longer than %d bytes", maxKeyFile)
-	}
-	text = bytes.TrimSpace(text)
-	if len(text) == 0 {
-		return nil, errors.New("the file is empty")
-	}
-	if bytes.ContainsAny(text, "\r\n") {
-		return nil, errors.New("the file must be one line")
-	}
-	key, err := base64.StdEncoding.Strict().DecodeString(string(text))
-	if err != nil {
-		return nil, errors.New("the line must be base64")
-	}
-	return key, checkKey(key)
-}
-
-// checkKey holds a key to AES's lengths.
-func checkKey(key []byte) error {
-	switch len(key) {
-	case 16, 24, 32:
-		return nil
-	}
-	return fmt.Errorf("a key must be 16, 24 or 32 bytes long, this one has %d", len(key))
-}
+// keyLength reports whether a key has one of AES's lengths.
+func keyLength(key []byte) bool { return len(key) == 16 || len(key) == 24 || len(key) == 32 }

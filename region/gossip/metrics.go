@@ -9,85 +9,71 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// metrics are the package's instruments. In Prometheus they are called
+// metrics are the package's counters; the gauges read the Gossip. In Prometheus
+// they are
 //
-//	regiond_gossip_members{state}          processes known, this one among them
-//	regiond_gossip_health                  0 well … 7 too slow to judge others
-//	regiond_gossip_conflicts_total         mentions of a name with two addresses
-//	regiond_gossip_refused_total{reason}   messages of strangers: label, key, region, metadata, message, full
-//	regiond_gossip_rejoins_total{result}   calls to those who are not there: joined, failed, unresolved
+//	regiond_gossip_members{state}          known processes, this one included
+//	regiond_gossip_health                  0 healthy … 7 too slow to probe others
+//	regiond_gossip_refused_total{reason}   label, key, region, metadata, message, full
+//	regiond_gossip_rejoins_total{result}   joined, failed, unresolved
 //	regiond_config_drift_seconds           how long configurations have differed
 type metrics struct {
-	meter                       metric.Meter
-	members, health             metric.Int64ObservableGauge
-	drift                       metric.Float64ObservableGauge
-	conflicts, refused, rejoins metric.Int64Counter
+	refused, rejoins metric.Int64Counter
 }
 
-func newMetrics(meter metric.Meter) (*metrics, error) {
-	m := &metrics{meter: meter}
-	var errs [6]error
-	m.members, errs[0] = meter.Int64ObservableGauge("regiond.gossip.members", metric.WithUnit("{process}"),
-		metric.WithDescription("Processes known by gossip, this one among them, by state."))
-	m.health, errs[1] = meter.Int64ObservableGauge("regiond.gossip.health", metric.WithUnit("{point}"),
-		metric.WithDescription("How late this process is with its own probes: 0 is well, 7 the worst."))
-	m.drift, errs[2] = meter.Float64ObservableGauge("regiond.config.drift", metric.WithUnit("s"),
-		metric.WithDescription("How long the configurations of the processes that are alive have differed; 0 while they agree."))
-	m.conflicts, errs[3] = meter.Int64Counter("regiond.gossip.conflicts", metric.WithUnit("{mention}"),
-		metric.WithDescription("Mentions of a process under an address other than that of the living process of this name."))
-	m.refused, errs[4] = meter.Int64Counter("regiond.gossip.refused", metric.WithUnit("{message}"),
-		metric.WithDescription("Messages of strangers that were refused, by reason."))
-	m.rejoins, errs[5] = meter.Int64Counter("regiond.gossip.rejoins", metric.WithUnit("{call}"),
-		metric.WithDescription("Calls to processes that should be there and are not, by result."))
+func newMetrics(meter metric.Meter, g *Gossip) (*metrics, error) {
+	var errs [5]error
+	gauge := func(name, unit, description string, observe func(metric.Float64Observer)) error {
+		_, err := meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description),
+			metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error { observe(o); return nil }))
+		return err
+	}
+	errs[0] = gauge("regiond.gossip.members", "{process}", "Processes known by gossip, this one included, by state.",
+		func(o metric.Float64Observer) {
+			counts := map[State]float64{Alive: 0, Dead: 0}
+			for _, m := range g.Members() {
+				counts[m.State]++
+			}
+			for state, n := range counts {
+				o.Observe(n, metric.WithAttributes(attribute.String("state", string(state))))
+			}
+		})
+	errs[1] = gauge("regiond.gossip.health", "{point}", "How late this process is with its own probes: 0 is healthy, 7 the worst.",
+		func(o metric.Float64Observer) {
+			if ml := g.list.Load(); ml != nil {
+				o.Observe(float64(ml.GetHealthScore()))
+			}
+		})
+	errs[2] = gauge("regiond.config.drift", "s",
+		"How long the configurations of the processes that are alive have differed; 0 while they agree.",
+		func(o metric.Float64Observer) {
+			age := 0.0
+			if since, _, ok := g.Drift(); ok {
+				age = time.Since(since).Seconds()
+			}
+			o.Observe(age)
+		})
+	m := &metrics{}
+	m.refused, errs[3] = meter.Int64Counter("regiond.gossip.refused", metric.WithUnit("{message}"),
+		metric.WithDescription("Messages of other deployments that were refused, by reason."))
+	m.rejoins, errs[4] = meter.Int64Counter("regiond.gossip.rejoins", metric.WithUnit("{call}"),
+		metric.WithDescription("Calls to seeds and dead members, by result."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	m.zero()
+	for _, reason := range []string{"label", "key", "region", "metadata", "message", "full"} {
+		add(m.refused, "reason", reason, 0) // present from the start, for rate()
+	}
+	for _, result := range []string{"joined", "failed", "unresolved"} {
+		add(m.rejoins, "result", result, 0)
+	}
 	return m, nil
 }
 
-// zero has the counters there from the start, for rate().
-func (m *metrics) zero() {
-	ctx := context.Background()
-	m.conflicts.Add(ctx, 0)
-	for _, reason := range []string{"label", "key", "region", "metadata", "message", "full"} {
-		m.refused.Add(ctx, 0, metric.WithAttributes(attribute.String("reason", reason)))
-	}
-	for _, result := range []string{"joined", "failed", "unresolved"} {
-		m.rejoins.Add(ctx, 0, metric.WithAttributes(attribute.String("result", result)))
-	}
+func add(c metric.Int64Counter, key, value string, n int64) {
+	c.Add(context.Background(), n, metric.WithAttributes(attribute.String(key, value)))
 }
 
-func (m *metrics) conflict() { m.conflicts.Add(context.Background(), 1) }
+func (m *metrics) refusedFor(reason string) { add(m.refused, "reason", reason, 1) }
 
-func (m *metrics) refusedFor(reason string) {
-	m.refused.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", reason)))
-}
-
-func (m *metrics) rejoined(result string) {
-	m.rejoins.Add(context.Background(), 1, metric.WithAttributes(attribute.String("result", result)))
-}
-
-// observe has the gauges show g until the returned function is called.
-func (m *metrics) observe(g *Gossip) (unregister func(), err error) {
-	registration, err := m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		counts := map[State]int64{Alive: 0, Dead: 0, Left: 0}
-		for _, member := range g.Members() {
-			counts[member.State]++
-		}
-		for state, n := range counts {
-			o.ObserveInt64(m.members, n, metric.WithAttributes(attribute.String("state", state.String())))
-		}
-		if ml := g.list.Load(); ml != nil {
-			o.ObserveInt64(m.health, int64(ml.GetHealthScore()))
-		}
-		o.ObserveFloat64(m.drift, g.drift.seconds(time.Now()))
-		return nil
-	}, m.members, m.health, m.drift)
-	if err != nil {
-		return nil, err
-	}
-	return func() {
-		_ = registration.Unregister() // its only error is that it was called before
-	}, nil
-}
+func (m *metrics) rejoined(result string) { add(m.rejoins, "result", result, 1) }

@@ -1,12 +1,14 @@
 package gossip
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 	"go.opentelemetry.io/otel/metric"
@@ -15,111 +17,95 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// maxInstance bounds a process's name, which travels in every message about it.
-const maxInstance = 128
+const (
+	// RejoinInterval is how often seeds and members that are not alive are called
+	// again, less up to a fifth. memberlist calls them once and never again.
+	RejoinInterval = 5 * time.Second
+	// Remembered is how long dead members stay in Members.
+	Remembered = 10 * time.Minute
+	// DriftAlarm is how long configurations may differ before it is an alarm: a
+	// rollout takes minutes, a forgotten region lasts for ever.
+	DriftAlarm = 5 * time.Minute
 
-// Options are what a Gossip needs. Region, Instance, Boot and Bind (or
-// Transport) have no default.
+	// leaveTimeout and updateTimeout bound how long memberlist may take to tell
+	// another process; it needs two rounds of gossip.
+	leaveTimeout  = 500 * time.Millisecond
+	updateTimeout = 500 * time.Millisecond
+	// housekeeping is how often config drift and expired members are checked.
+	housekeeping = time.Second
+	// resolveTimeout bounds one DNS lookup.
+	resolveTimeout = 2 * time.Second
+	// maxMembers is far above any deployment, and bounds the memory that senders
+	// without a key can occupy.
+	maxMembers = 1024
+	// maxInstance bounds a process's name, which travels in every message about it.
+	maxInstance = 128
+)
+
+// Options configure a Gossip. Version, Advertise, Key, Cluster, Logger and Meter
+// are optional, and of Bind and Transport one is required.
 type Options struct {
-	// Region and Instance name this process; together they must be unique. A
-	// region is named as in the topology, an instance has 1–128 characters of
-	// printable ASCII without space or braces.
+	// Region and Instance name this process; together they should be unique. An
+	// instance has 1 to 128 characters of printable ASCII without space or braces.
 	Region, Instance string
-	// Boot is when this process started, in µs since the epoch. It tells lives
-	// of one name apart, and which of two namesakes was first.
+	// Boot is when this process started, µs since the epoch.
 	Boot int64
 	// ConfigHash returns the hash of the configuration in force, up to 64
-	// characters. It is asked at the start and after each Update; nil means none.
+	// characters. It is called at the start and after each Update.
 	ConfigHash func() string
 	// Version of this program, up to 64 characters, for display.
 	Version string
 	// Bind is host:port to listen on, TCP and UDP; port 0 means any that is free
 	// for both.
 	Bind string
-	// Advertise is host:port at which the others reach this process; "" means
-	// Bind, port 0 the port bound to. A name is resolved once, when Run begins.
+	// Advertise is host:port at which the others reach this process. "" means
+	// Bind, port 0 the port that was bound. A name is resolved once, by Run.
 	Advertise string
-	// Key encrypts and authenticates all messages: 16, 24 or 32 bytes, see
-	// ReadKey. Without one anybody who reaches the port can invent members, which is warned of beyond loopback.
+	// Key encrypts and authenticates all messages: 16, 24 or 32 bytes, see ReadKey.
+	// Without a key anybody who reaches the port can invent members, which Run
+	// warns of beyond loopback.
 	Key []byte
-	// Cluster keeps deployments apart that reach each other, up to 255 bytes.
+	// Cluster separates deployments that can reach each other, up to 255 bytes.
 	Cluster string
-	// Seeds returns where to look for others, host:port, its own among them or
-	// not. It is asked anew at each attempt; nil means nobody is looked for.
+	// Seeds returns host:port of processes to join; this process may be among
+	// them. It is called every second.
 	Seeds func() []string
-	// Regions says whether the topology has a region. Processes of others are
-	// refused; nil means none is. It must not block.
+	// Regions reports whether the topology lists a region. Processes of others are
+	// refused. It must not block.
 	Regions func(name string) bool
 	// Transport replaces sockets in tests and in the demo; Bind and Advertise are
-	// not used then. It is closed by Run, or by Close.
+	// not used then. Run closes it.
 	Transport memberlist.Transport
-	// Logger hears of members, conflicts and drift; nil means nobody does.
+	// Logger receives changes of members, drift and memberlist's warnings; nil
+	// discards them.
 	Logger *slog.Logger
-	// Meter makes the instruments; nil means there are none.
+	// Meter makes the instruments; nil means none.
 	Meter metric.Meter
 }
 
-// validate fills in the defaults and returns everything that is wrong.
+// validate sets the defaults and returns every mistake.
 func (o *Options) validate() error {
 	var errs []error
-	if err := quota.ValidName(o.Region); err != nil {
-		errs = append(errs, fmt.Errorf("option Region: %w", err))
-	}
-	if err := quota.ValidID(o.Instance); err != nil || len(o.Instance) > maxInstance {
-		errs = append(errs, fmt.Errorf("option Instance must have 1 to %d characters of printable ASCII without space or braces, has %d",
-			maxInstance, len(o.Instance)))
-	}
-	if o.Boot <= 0 {
-		errs = append(errs, fmt.Errorf("option Boot must be µs since the epoch, is %d", o.Boot))
-	}
-	if len(o.Version) > maxMetaText || !printable(o.Version) {
-		errs = append(errs, fmt.Errorf("option Version must have up to %d printable characters, is %.80q", maxMetaText, o.Version))
-	}
-	if len(o.Cluster) > memberlist.LabelMaxSize {
-		errs = append(errs, fmt.Errorf("option Cluster may have up to %d bytes, has %d", memberlist.LabelMaxSize, len(o.Cluster)))
-	}
-	if o.Key != nil {
-		if err := checkKey(o.Key); err != nil {
-			errs = append(errs, fmt.Errorf("option Key: %w", err))
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+	regionErr := quota.ValidName(o.Region)
+	check(regionErr == nil, "option Region: %w", regionErr)
+	check(quota.ValidID(o.Instance) == nil && len(o.Instance) <= maxInstance,
+		"option Instance must have 1 to %d characters of printable ASCII without space or braces, has %d", maxInstance, len(o.Instance))
+	check(o.Boot > 0, "option Boot must be µs since the epoch, is %d", o.Boot)
+	check(o.ConfigHash != nil && o.Seeds != nil && o.Regions != nil, "options ConfigHash, Seeds and Regions are required")
+	check(o.Key == nil || keyLength(o.Key), "option Key must be 16, 24 or 32 bytes long, has %d", len(o.Key))
 	if o.Transport == nil {
-		errs = append(errs, o.validateAddresses())
-	}
-	o.fill()
-	return errors.Join(errs...)
-}
-
-func (o *Options) validateAddresses() error {
-	host, _, err := splitAddress(o.Bind)
-	if err != nil {
-		return fmt.Errorf("option Bind: %w", err)
-	}
-	if o.Advertise == "" {
-		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-			return fmt.Errorf("option Advertise is missing: %s is every interface, which tells nobody where to find this process", o.Bind)
-		}
-		return nil
-	}
-	host, _, err = splitAddress(o.Advertise)
-	if err != nil {
-		return fmt.Errorf("option Advertise: %w", err)
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return fmt.Errorf("option Advertise must name a host that others can reach, is %s", o.Advertise)
-	}
-	return nil
-}
-
-func (o *Options) fill() {
-	if o.ConfigHash == nil {
-		o.ConfigHash = func() string { return "" }
-	}
-	if o.Seeds == nil {
-		o.Seeds = func() []string { return nil }
-	}
-	if o.Regions == nil {
-		o.Regions = func(string) bool { return true }
+		o.Advertise = cmp.Or(o.Advertise, o.Bind)
+		_, _, bindErr := splitAddress(o.Bind)
+		host, _, err := splitAddress(o.Advertise)
+		check(bindErr == nil, "option Bind: %w", bindErr)
+		check(err == nil, "option Advertise: %w", err)
+		check(err != nil || host != "" && !net.ParseIP(host).IsUnspecified(),
+			"option Advertise must name a host that others can reach, is %q", o.Advertise)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -127,9 +113,8 @@ func (o *Options) fill() {
 	if o.Meter == nil {
 		o.Meter = noop.Meter{}
 	}
+	return errors.Join(errs...)
 }
-
-func (o *Options) name() string { return o.Region + "/" + o.Instance }
 
 func splitAddress(addr string) (host string, port int, err error) {
 	host, digits, err := net.SplitHostPort(addr)

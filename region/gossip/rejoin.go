@@ -2,188 +2,137 @@ package gossip
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
-	"sync"
 	"time"
 )
 
-// maxCalls bounds the calls that are under way.
-const maxCalls = 32
+// maxTargets bounds the seeds and dead members that are called.
+const maxTargets = 128
 
-// caller calls those who should be there and are not: the seeds, and those who
-// have died. The library stops talking to the dead after a minute, and both
-// sides of a cut believe the other dead; without this nothing would ever heal.
-type caller struct {
-	roster  *roster
-	metrics *metrics
-	log     *slog.Logger
-	join    func(addr string) error // one full exchange, up to a few seconds
-	lookup  func(ctx context.Context, host string) ([]net.IP, error)
-
-	wg sync.WaitGroup
-
-	mu       sync.Mutex
-	busy     map[string]bool     // targets being called
-	resolved map[string][]string // a seed's addresses, when it was last called
-	failing  map[string]bool     // seeds that could not be reached last time
-}
-
-func newCaller(r *roster, m *metrics, log *slog.Logger, join func(string) error) *caller {
-	return &caller{
-		roster: r, metrics: m, log: log, join: join, lookup: resolve,
-		busy: map[string]bool{}, resolved: map[string][]string{}, failing: map[string]bool{},
-	}
-}
-
-// round starts a call to each target that needs one and waits for none: one
-// that does not answer must not delay the others. everybody calls those who are
-// alive too, who may not know us.
-func (c *caller) round(ctx context.Context, seeds []string, everybody bool) {
-	reached, dead := c.view()
-	if everybody {
-		dead = append(dead, reached.others()...)
-		reached = reached.onlySelf()
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, target := range append(seeds[:len(seeds):len(seeds)], dead...) {
-		if reached.all(c.resolved[target]) {
-			c.report(target, nil) // it may have called us
-			continue
+// rejoin has the seeds and the members that have died called until they are
+// alive. memberlist stops talking to dead nodes after a minute, and both sides
+// of a partition believe the other dead; without this a partition would not
+// heal. Each target has a goroutine of its own: one that does not answer must
+// not delay the others. running is kept between the calls.
+func (g *Gossip) rejoin(ctx context.Context, join joinFunc, running map[string]context.CancelFunc) {
+	_, dead := g.members.addresses()
+	seeds := g.options.Seeds()
+	targets := slices.Concat(seeds, dead)
+	for name, stop := range running {
+		if !slices.Contains(targets, name) {
+			stop()
+			delete(running, name)
 		}
-		if c.busy[target] || len(c.busy) >= maxCalls {
-			continue
+	}
+	for i, name := range targets {
+		if running[name] == nil && len(running) < maxTargets {
+			ctx, stop := context.WithCancel(ctx)
+			running[name] = stop
+			go (&target{name: name, seed: i < len(seeds), g: g, join: join}).run(ctx)
 		}
-		c.busy[target] = true
-		c.wg.Go(func() { c.call(ctx, target, reached, i < len(seeds)) })
 	}
 }
 
-// call calls every address of one target that is not reached.
-func (c *caller) call(ctx context.Context, target string, reached addresses, seed bool) {
-	addrs, err := c.addresses(ctx, target)
-	if err != nil {
-		c.metrics.rejoined("unresolved")
-	}
-	for _, addr := range addrs {
-		if _, ok := reached[addr]; ok || ctx.Err() != nil {
-			continue
-		}
-		if e := c.exchange(addr); e != nil {
-			c.metrics.rejoined("failed")
-			err = e
-			continue
-		}
-		c.metrics.rejoined("joined")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.busy, target)
-	if !seed || ctx.Err() != nil {
-		return
-	}
-	c.resolved[target] = addrs
-	c.report(target, err)
+// joinFunc is one full exchange of state with an address. It cannot be cancelled
+// and takes up to 3 s to connect and 3 s more to be answered.
+type joinFunc func(addr string) error
+
+// target is a seed, or the address of a dead member.
+type target struct {
+	name    string // host:port as configured
+	seed    bool
+	g       *Gossip
+	join    joinFunc
+	addrs   []string // what the host resolved to last time
+	failing bool     // could not be reached last time
 }
 
-// exchange has both sides tell what they know. When both had thought the other
-// dead, each only learns in the first exchange that it has to object, and tells
-// in the second.
-func (c *caller) exchange(addr string) error {
-	if err := c.join(addr); err != nil {
-		return err
+func (t *target) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := t.call(ctx)
+		switch log := t.g.options.Logger; {
+		case !t.seed || ctx.Err() != nil:
+		case err != nil && !t.failing:
+			log.Warn("gossip seed cannot be reached, or has another cluster name or key; retrying every few seconds",
+				slog.String("seed", t.name), slog.Any("error", err))
+		case err == nil && t.failing:
+			log.Info("gossip seed is reached again", slog.String("seed", t.name))
+		}
+		t.failing = err != nil
+		// Jitter keeps processes that lost each other at the same moment from
+		// calling each other at the same moment for ever.
+		sleep(ctx, RejoinInterval-rand.N(RejoinInterval/5))
 	}
-	if reached, _ := c.view(); reached.all([]string{addr}) {
+}
+
+// call joins each address of the target that is not alive. The name is resolved
+// again only when one of them is not.
+func (t *target) call(ctx context.Context) error {
+	alive, _ := t.g.members.addresses()
+	if len(t.addrs) > 0 && !slices.ContainsFunc(t.addrs, func(addr string) bool { return !alive[addr] }) {
 		return nil
 	}
-	return c.join(addr)
-}
-
-// report logs what has changed about a seed; c.mu is held.
-func (c *caller) report(seed string, err error) {
-	was := c.failing[seed]
-	c.failing[seed] = err != nil
-	switch {
-	case err != nil && !was:
-		c.log.Warn("gossip seed cannot be reached, or has another cluster name or key; it will be tried again and again",
-			slog.String("seed", seed), slog.Any("error", err))
-	case err == nil && was:
-		c.log.Info("gossip seed is reached again", slog.String("seed", seed))
-	}
-}
-
-func (c *caller) addresses(ctx context.Context, target string) ([]string, error) {
-	host, port, err := splitAddress(target)
+	host, port, err := splitAddress(t.name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	ips, err := c.lookup(ctx, host)
+	ips, err := resolve(ctx, host)
 	if err != nil {
-		return nil, fmt.Errorf("resolve %s: %w", host, err)
+		t.g.metrics.rejoined("unresolved")
+		return fmt.Errorf("resolve %s: %w", host, err)
 	}
-	addrs := make([]string, 0, len(ips))
+	t.addrs = nil
 	for _, ip := range ips {
-		addrs = append(addrs, net.JoinHostPort(ip.String(), strconv.Itoa(port)))
-	}
-	return addrs, nil
-}
-
-// addresses at which somebody is alive; true is ourselves.
-type addresses map[string]bool
-
-// all reports that there are some, and that all of them are in a.
-func (a addresses) all(some []string) bool {
-	for _, addr := range some {
-		if _, ok := a[addr]; !ok {
-			return false
+		addr := net.JoinHostPort(ip.String(), strconv.Itoa(port))
+		t.addrs = append(t.addrs, addr)
+		if alive[addr] || ctx.Err() != nil {
+			continue
 		}
-	}
-	return len(some) > 0
-}
-
-func (a addresses) others() []string {
-	var others []string
-	for addr, self := range a {
-		if !self {
-			others = append(others, addr)
+		result := "joined"
+		if e := t.exchange(addr); e != nil {
+			result, err = "failed", e
 		}
+		t.g.metrics.rejoined(result)
 	}
-	return others
+	return err
 }
 
-func (a addresses) onlySelf() addresses {
-	only := addresses{}
-	for addr, self := range a {
-		if self {
-			only[addr] = true
-		}
+// exchange joins once, and again if the member is not alive afterwards: when
+// both sides believed the other dead, each learns in the first exchange that it
+// must refute that, and sends the refutation in the second.
+func (t *target) exchange(addr string) error {
+	if err := t.join(addr); err != nil {
+		return err
 	}
-	return only
+	if alive, _ := t.g.members.addresses(); alive[addr] {
+		return nil
+	}
+	return t.join(addr)
 }
 
-// view returns where somebody is alive, and where somebody died.
-func (c *caller) view() (reached addresses, dead []string) {
-	reached = addresses{}
-	for _, m := range c.roster.all() {
-		switch m.State {
-		case Alive:
-			reached[m.Addr] = m.Self
-		case Dead:
-			dead = append(dead, m.Addr)
-		case Left:
-		}
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
-	return reached, dead
 }
 
-// wait returns when no call is under way.
-func (c *caller) wait() { c.wg.Wait() }
-
-// pause is the time until the next round: jitter keeps processes that lost sight
-// of each other at once from calling at once for ever.
-func pause(random func(time.Duration) time.Duration) time.Duration {
-	return RejoinInterval - random(RejoinInterval/5)
+// resolve returns the addresses of a host, at least one.
+func resolve(ctx context.Context, host string) ([]net.IP, error) {
+	if ip := net.ParseIP(host); ip != nil {
+		return []net.IP{ip}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupIP(ctx, "ip", host)
+	if err == nil && len(ips) == 0 {
+		err = errors.New("no address")
+	}
+	return ips, err
 }

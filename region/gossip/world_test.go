@@ -38,7 +38,7 @@ type process struct {
 	*gossip.Gossip
 	world *world
 	addr  string
-	log   *journal
+	log   *logLines
 	hash  func(string) // sets its config hash
 	stop  func()       // ends Run and waits for it
 }
@@ -57,7 +57,7 @@ func address(i int) string { return fmt.Sprintf("10.0.0.%d:7946", i) }
 func (w *world) start(region, instance, addr string, change ...func(*gossip.Options)) *process {
 	w.t.Helper()
 	w.boots++
-	p := &process{world: w, addr: addr, log: &journal{}}
+	p := &process{world: w, addr: addr, log: &logLines{}}
 	var mu sync.Mutex
 	hash := "h1"
 	o := gossip.Options{
@@ -104,7 +104,7 @@ func (w *world) cluster(n int) []*process {
 	return ps
 }
 
-// crash takes a process off the network and ends it: nobody hears a goodbye.
+// crash takes a process off the network and ends it: it cannot leave.
 func (p *process) crash() {
 	p.world.net.Unplug(p.addr)
 	p.stop()
@@ -141,16 +141,17 @@ func (p *process) count(state gossip.State) int {
 	return n
 }
 
-// sees returns the state of name in p's view, 0 when it has none.
+// sees returns the state of name in p's view, "" when it has none.
 func (p *process) sees(name string) gossip.State { return p.member(name).State }
 
-func (p *process) member(name string) gossip.Member {
+// member is the latest start of name in p's view.
+func (p *process) member(name string) (latest gossip.Member) {
 	for _, m := range p.Members() {
 		if m.Name() == name {
-			return m
+			latest = m
 		}
 	}
-	return gossip.Member{}
+	return latest
 }
 
 func addresses(ps []*process) []string {
@@ -161,25 +162,25 @@ func addresses(ps []*process) []string {
 	return addrs
 }
 
-// journal is a log kept as lines without time.
-type journal struct {
+// logLines is a log kept as lines without time.
+type logLines struct {
 	mu    sync.Mutex
 	lines strings.Builder
 }
 
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.lines.Write(p)
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines.Write(p)
 }
 
 // count returns how many lines have text in them.
-func (j *journal) count(text string) int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Count(j.lines.String(), text)
+func (l *logLines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.lines.String(), text)
 }
 
-func (j *journal) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(j, nil))
+func (l *logLines) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, nil))
 }

@@ -32,10 +32,10 @@ func absent(rest []*Process, before State) finding {
 		f.state = before
 	}
 	for _, p := range rest {
-		if p.Leaving || p.Gossip == GossipLeft {
+		if p.Leaving {
 			return finding{state: StateLeft}
 		}
-		if p.Gossip == GossipDead {
+		if p.Gossip == GossipDead && before != StateLeft {
 			f.state = StateDead
 		}
 	}

@@ -93,7 +93,7 @@ func (v *Viewer) processes(now time.Duration, known []*Process) []PeerProcess {
 		}
 		switch {
 		case k.live(now):
-		case k.Leaving || k.Gossip == GossipLeft:
+		case k.Leaving:
 			row.State = StateLeft
 		case k.Gossip == GossipDead:
 			row.State = StateDead

@@ -15,15 +15,13 @@ const (
 	GossipUnknown GossipState = iota
 	// GossipAlive: it answers gossip's probes, which says nothing about the bus.
 	GossipAlive
-	// GossipDead: it does not answer, and did not say that it would leave.
+	// GossipDead: it does not answer, or has left; the bus says which.
 	GossipDead
-	// GossipLeft: it said that it leaves.
-	GossipLeft
 )
 
 // String returns the word used in answers and logs.
 func (g GossipState) String() string {
-	return word([]string{"unknown", "alive", "dead", "left"}, uint8(g))
+	return word([]string{"unknown", "alive", "dead"}, uint8(g))
 }
 
 // Process is what is known of one process that is not this one; siblings, the
@@ -69,7 +67,7 @@ func (p *Process) live(now time.Duration) bool {
 	switch {
 	case p.Leaving:
 		return false
-	case p.Gossip == GossipDead || p.Gossip == GossipLeft:
+	case p.Gossip == GossipDead:
 		return !p.silent(now)
 	}
 	return p.Heard != 0 || p.Gossip == GossipAlive

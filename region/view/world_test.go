@@ -192,7 +192,7 @@ func (w *world) process(n, other *node) *view.Process {
 	case set:
 		p.Gossip = g
 	case other.left:
-		p.Gossip = view.GossipLeft
+		p.Gossip, p.Leaving = view.GossipDead, true
 	case !other.up && w.now-other.gone >= deathTime:
 		p.Gossip = view.GossipDead
 	}

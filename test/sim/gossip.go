@@ -39,7 +39,7 @@ func (a *airwaves) joined(p *process) {
 func (a *airwaves) ended(p *process, left bool) {
 	for _, q := range a.w.living() {
 		if left {
-			a.tell(q, p, gossip.Left, a.spread(aliveAfter))
+			a.tell(q, p, gossip.Dead, a.spread(aliveAfter))
 		} else {
 			a.tell(q, p, gossip.Dead, a.spread(deadAfter))
 		}
@@ -103,7 +103,7 @@ func (a *airwaves) know(q, p *process, state gossip.State) {
 		slices.SortFunc(q.members, func(x, y gossip.Member) int { return strings.Compare(x.Name(), y.Name()) })
 	} else {
 		old := q.members[i]
-		if old.Boot > p.self.Boot || old.Boot == p.self.Boot && (old.State == state || old.State == gossip.Left) {
+		if old.Boot > p.self.Boot || old.Boot == p.self.Boot && old.State == state {
 			return
 		}
 		q.members = slices.Clone(q.members)

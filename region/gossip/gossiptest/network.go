@@ -198,7 +198,7 @@ func (t *Transport) DialTimeout(to string, timeout time.Duration) (net.Conn, err
 	for wait := resend; ; wait *= 2 {
 		if other, trip := t.knock(to); other != nil && trip <= timeout {
 			time.Sleep(trip)
-			return other.accept()
+			return other.accept(timeout)
 		}
 		if timeout <= wait {
 			break
@@ -231,8 +231,11 @@ func (t *Transport) sleep(d time.Duration) {
 	}
 }
 
-func (t *Transport) accept() (net.Conn, error) {
+// accept gives the stream a deadline, which memberlist replaces: unlike a socket
+// a pipe has no buffer, and nobody may be reading any more.
+func (t *Transport) accept(timeout time.Duration) (net.Conn, error) {
 	ours, theirs := net.Pipe()
+	_ = ours.SetDeadline(time.Now().Add(timeout)) // fails only when it is closed
 	select {
 	case <-t.closed:
 		return nil, errRefused

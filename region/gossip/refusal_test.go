@@ -71,12 +71,12 @@ func withKey(b byte) func(*gossip.Options) {
 	return func(o *gossip.Options) { o.Key = bytes.Repeat([]byte{b}, 32) }
 }
 
-// Strangers that know every address never appear, nor do they see anybody.
-func TestStrangersNeverAppear(t *testing.T) {
+// Processes of other deployments that know every address never appear, nor do they see anybody.
+func TestOthersNeverAppear(t *testing.T) {
 	for _, row := range []struct {
 		reason, region string
 		change         func(*gossip.Options)
-		blind          bool // the stranger sees nobody either
+		blind          bool // the other sees nobody either
 	}{
 		{"label", "r3", func(o *gossip.Options) { o.Cluster = "staging" }, true},
 		{"label", "r3", func(o *gossip.Options) { o.Cluster = "" }, true},
@@ -93,7 +93,7 @@ func TestStrangersNeverAppear(t *testing.T) {
 					w.start("r1", "a", address(1), withKey(1), meter),
 					w.start("r2", "a", address(2), withKey(1)),
 				}
-				stranger := w.start(row.region, "a", address(3), withKey(1), row.change)
+				other := w.start(row.region, "a", address(3), withKey(1), row.change)
 				w.await(10*s, func() bool { return whole(ps, 2) })
 				for range 120 {
 					time.Sleep(s)
@@ -101,15 +101,15 @@ func TestStrangersNeverAppear(t *testing.T) {
 					if !whole(ps, 2) || len(ps[0].Members()) != 2 {
 						t.Fatalf("members are %v, want the two", ps[0].Members())
 					}
-					if row.blind && stranger.count(gossip.Alive) != 1 {
-						t.Fatalf("the stranger sees %v", stranger.Members())
+					if row.blind && other.count(gossip.Alive) != 1 {
+						t.Fatalf("the other sees %v", other.Members())
 					}
 				}
 				if got := value(t, reader, "regiond.gossip.refused", row.reason); got == 0 {
-					t.Error("nobody counted the stranger")
+					t.Error("nobody counted the other")
 				}
-				if got := ps[0].log.count("level=WARN"); got > 12 {
-					t.Errorf("%d warnings in two minutes, want some a minute", got)
+				if got := ps[0].log.count("level=WARN"); got > 2 {
+					t.Errorf("%d warnings in two minutes, want one for the seed and one for the key", got)
 				}
 			})
 		})
@@ -132,10 +132,8 @@ func TestMetrics(t *testing.T) {
 			want       float64
 		}{
 			{"regiond.gossip.members", "alive", 1},
-			{"regiond.gossip.members", "dead", 1},
-			{"regiond.gossip.members", "left", 1},
+			{"regiond.gossip.members", "dead", 2},
 			{"regiond.config.drift", "", 0},
-			{"regiond.gossip.conflicts", "", 0},
 			{"regiond.gossip.rejoins", "unresolved", 0},
 		} {
 			if got := value(t, reader, row.name, row.attr); got != row.want {
@@ -146,10 +144,6 @@ func TestMetrics(t *testing.T) {
 			if value(t, reader, "regiond.gossip.rejoins", result) == 0 {
 				t.Errorf("no call has %s", result)
 			}
-		}
-		p.stop()
-		if got := value(t, reader, "regiond.gossip.members", ""); got != 0 {
-			t.Errorf("gauges go on after Run: %v", got)
 		}
 	})
 }
