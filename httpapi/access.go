@@ -96,17 +96,13 @@ func (a *Access) authenticate(g guard, r *http.Request) (caller, detail string) 
 		return "", ""
 	}
 	if a.ClientCA && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		return certificateName(r), ""
+		leaf := r.TLS.VerifiedChains[0][0]
+		if leaf.Subject.CommonName == "" && len(leaf.DNSNames) > 0 {
+			return leaf.DNSNames[0], ""
+		}
+		return leaf.Subject.CommonName, ""
 	}
 	return findToken(a.Tokens, r, !g.forwardAuth())
-}
-
-func certificateName(r *http.Request) string {
-	leaf := r.TLS.VerifiedChains[0][0]
-	if leaf.Subject.CommonName == "" && len(leaf.DNSNames) > 0 {
-		return leaf.DNSNames[0]
-	}
-	return leaf.Subject.CommonName
 }
 
 // findToken compares with every token in time that depends only on how many

@@ -69,18 +69,13 @@ func (c *call) scrape() { c.mounted(c.Metrics) }
 
 // pprof serves /debug/pprof/.
 func (c *call) pprof() {
-	switch strings.TrimPrefix(c.r.URL.Path, "/debug/pprof/") {
-	case "cmdline":
-		c.mounted(http.HandlerFunc(pprof.Cmdline))
-	case "profile":
-		c.mounted(http.HandlerFunc(pprof.Profile))
-	case "symbol":
-		c.mounted(http.HandlerFunc(pprof.Symbol))
-	case "trace":
-		c.mounted(http.HandlerFunc(pprof.Trace))
-	default:
-		c.mounted(http.HandlerFunc(pprof.Index))
+	page, ok := map[string]http.HandlerFunc{
+		"cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
+	}[strings.TrimPrefix(c.r.URL.Path, "/debug/pprof/")]
+	if !ok {
+		page = pprof.Index
 	}
+	c.mounted(page)
 }
 
 //go:embed openapi.yaml

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -115,20 +116,9 @@ func denial(d *quota.Decision, buf []byte) problem {
 		return problem{kind: kindQuota}
 	}
 	s := &d.Limits[head]
-	b := append(buf[:0], "Limit "...)
-	b = append(b, s.Limit.Name...)
-	b = append(b, " of policy "...)
-	b = append(b, d.Policy...)
-	b = append(b, " is "...)
-	b = strconv.AppendInt(b, s.Limit.Units, 10)
-	b = append(b, " per "...)
-	b = append(b, windowText(s.Limit.Window)...)
-	b = append(b, "; this request needs "...)
-	b = strconv.AppendInt(b, d.Cost, 10)
-	b = append(b, " and fits in "...)
-	b = strconv.AppendInt(b, ceil(s.RetryAfter, time.Millisecond), 10)
-	b = append(b, " ms."...)
-	return problem{kind: kindQuota, detail: string(b)}
+	detail := fmt.Appendf(buf[:0], "Limit %s of policy %s is %d per %s; this request needs %d and fits in %d ms.",
+		s.Limit.Name, d.Policy, s.Limit.Units, windowText(s.Limit.Window), d.Cost, ceil(s.RetryAfter, time.Millisecond))
+	return problem{kind: kindQuota, detail: string(detail)}
 }
 
 // appendDenial appends the members of a denied decision's problem. The draft

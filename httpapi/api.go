@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -71,16 +72,10 @@ type Options struct {
 
 func (o *Options) validate() error {
 	switch {
-	case o.Limiter == nil:
-		return errors.New("httpapi: Options.Limiter is missing")
-	case o.Logger == nil:
-		return errors.New("httpapi: Options.Logger is missing")
-	case o.Meter == nil:
-		return errors.New("httpapi: Options.Meter is missing")
-	case o.Deadline < 0:
-		return errors.New("httpapi: Options.Deadline is negative")
-	case o.MaxInFlight < 0:
-		return errors.New("httpapi: Options.MaxInFlight is negative")
+	case o.Limiter == nil || o.Logger == nil || o.Meter == nil:
+		return errors.New("httpapi: Options needs Limiter, Logger and Meter")
+	case o.Deadline < 0 || o.MaxInFlight < 0:
+		return errors.New("httpapi: Deadline and MaxInFlight of Options must not be negative")
 	case o.Tracing != nil && o.Tracing.Tracer == nil:
 		return errors.New("httpapi: Options.Tracing has no Tracer")
 	}
@@ -97,30 +92,18 @@ func (o *Options) setDefaults() {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Deadline == 0 {
-		o.Deadline = DefaultDeadline
-	}
-	if o.MaxInFlight == 0 {
-		o.MaxInFlight = DefaultMaxInFlight
-	}
+	o.Deadline = cmp.Or(o.Deadline, DefaultDeadline)
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
 }
 
 // NewData returns the handler of the data listener, which gateways and services
 // call. It fails when an option is missing or an instrument cannot be created.
-func NewData(o Options) (http.Handler, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
-	return newHandler(o, dataEndpoints())
-}
+func NewData(o Options) (http.Handler, error) { return newHandler(o, dataEndpoints()) }
 
 // NewAdmin returns the handler of the admin listener, for operators and their
 // tools. Keep it on loopback or behind admin tokens: it serves profiles and
 // deletes usage.
 func NewAdmin(o Options) (http.Handler, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
 	if o.Ready == nil || o.Regions == nil || o.Metrics == nil {
 		return nil, errors.New("httpapi: the admin handler needs Options.Ready, Regions and Metrics")
 	}

@@ -99,9 +99,8 @@ func (c *call) batch() {
 		case len(items[i].errs) > 0:
 			p := invalid(quota.FaultInput, items[i].errs)
 			c.out = p.appendMembers(c.out)
-		case len(outcomes) == 0: // fewer than the interface promises
-			p := problem{kind: kindReduced, detail: noDecision}
-			c.out = p.appendMembers(c.out)
+		case len(outcomes) == 0:
+			c.appendOutcome(&quota.Outcome{Err: errors.New("the limiter returned too few outcomes")}, i, nil)
 		default:
 			c.appendOutcome(&outcomes[0], i, items[i].request.Dimensions)
 			outcomes = outcomes[1:]
@@ -112,28 +111,27 @@ func (c *call) batch() {
 	c.write(http.StatusOK, c.json, c.out)
 }
 
-// appendOutcome appends one outcome, with pointers into the batch.
+// appendOutcome appends the outcome of check i, with pointers into the batch.
 func (c *call) appendOutcome(o *quota.Outcome, i int, dims quota.Dimensions) {
 	var bad *quota.Invalid
-	if errors.As(o.Err, &bad) {
+	switch {
+	case errors.As(o.Err, &bad):
 		p := invalid(bad.Fault, merge(nil, bad.Fields, "/checks/"+strconv.Itoa(i)))
 		c.out = p.appendMembers(c.out)
 		return
-	}
-	if o.Err != nil {
+	case o.Err != nil:
 		c.logRefusal("undecided", o.Err.Error())
 		p := problem{kind: kindReduced, detail: noDecision}
 		c.out = p.appendMembers(c.out)
 		return
-	}
-	c.logDecision(&o.Decision, dims)
-	if o.Decision.Allowed {
+	case o.Decision.Allowed:
 		c.out = append(c.out, `"status":200,`...)
-	} else {
+	default:
 		p := denial(&o.Decision, c.field)
 		c.out = appendDenial(c.out, &o.Decision, &p)
 		c.out = append(c.out, ',')
 	}
+	c.logDecision(&o.Decision, dims)
 	c.out = appendDecision(c.out, &o.Decision)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/regiond/regiond/quota"
@@ -246,13 +247,13 @@ func refuseAliases(f *ForwardAuth, h http.Header) error {
 			continue
 		}
 		plain := strings.NewReplacer("_", "-", ".", "-").Replace(name)
-		if strings.EqualFold(plain, f.TenantHeader) {
-			return fmt.Errorf("header %s has an alias written with _ or . in this request", f.TenantHeader)
-		}
+		names := []string{f.TenantHeader}
 		for i := range f.Dimensions {
-			if strings.EqualFold(plain, f.Dimensions[i].Header) {
-				return fmt.Errorf("header %s has an alias written with _ or . in this request", f.Dimensions[i].Header)
-			}
+			names = append(names, f.Dimensions[i].Header)
+		}
+		i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(plain, n) })
+		if i >= 0 {
+			return fmt.Errorf("header %s has an alias written with _ or . in this request", names[i])
 		}
 	}
 	return nil
@@ -298,12 +299,7 @@ func parseHop(s string) (netip.Addr, bool) {
 }
 
 func contains(prefixes []netip.Prefix, a netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // ipValue is the dimension value of an address. A customer with IPv6 holds at

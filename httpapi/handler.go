@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 )
 
 // handler serves a table of endpoints: it finds the endpoint, authenticates the
@@ -31,7 +32,10 @@ type handler struct {
 	problem   []string
 }
 
-func newHandler(o Options, endpoints []endpoint) (*handler, error) {
+func newHandler(o Options, endpoints []endpoint) (http.Handler, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
 	o.setDefaults()
 	m, err := newInstruments(o.Meter, endpoints)
 	if err != nil {
@@ -39,9 +43,11 @@ func newHandler(o Options, endpoints []endpoint) (*handler, error) {
 	}
 	h := &handler{
 		Options: o, endpoints: endpoints, metrics: m,
-		noStore: []string{"no-store"},
-		json:    []string{"application/json"},
-		problem: []string{"application/problem+json"},
+		denials:  sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
+		refusals: sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
+		noStore:  []string{"no-store"},
+		json:     []string{"application/json"},
+		problem:  []string{"application/problem+json"},
 	}
 	h.calls.New = func() any { return &call{handler: h, decode: newDecoder()} }
 	return h, nil

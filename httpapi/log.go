@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -12,28 +14,19 @@ import (
 // and kind of line.
 const logsPerSecond = 10
 
-// sampler lets logsPerSecond lines through in each second of the clock and
-// counts the others. The next line that passes reports how many were suppressed.
+// sampler lets logsPerSecond lines through and counts the others. The next line
+// that passes reports how many were suppressed.
 type sampler struct {
-	mu         sync.Mutex
-	second     int64
-	passed     int
-	suppressed int
+	limit      *rate.Limiter
+	suppressed atomic.Int64
 }
 
-func (s *sampler) pass(now time.Time) (suppressed int, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if second := now.Unix(); second != s.second {
-		s.second, s.passed = second, 0
-	}
-	if s.passed >= logsPerSecond {
-		s.suppressed++
+func (s *sampler) pass(now time.Time) (suppressed int64, ok bool) {
+	if !s.limit.AllowN(now, 1) {
+		s.suppressed.Add(1)
 		return 0, false
 	}
-	s.passed++
-	suppressed, s.suppressed = s.suppressed, 0
-	return suppressed, true
+	return s.suppressed.Swap(0), true
 }
 
 // logDecision writes a line for a denial, enforced or observed. Ids are in the
@@ -77,13 +70,13 @@ func (c *call) logReset(tenant string) {
 	c.log("usage reset", 0, []slog.Attr{slog.String("tenant", tenant)})
 }
 
-func (c *call) log(message string, suppressed int, attrs []slog.Attr) {
+func (c *call) log(message string, suppressed int64, attrs []slog.Attr) {
 	attrs = append(attrs, slog.String("route", c.pattern()), slog.String("peer", c.r.RemoteAddr))
 	if c.caller != "" {
 		attrs = append(attrs, slog.String("caller", c.caller))
 	}
 	if suppressed > 0 {
-		attrs = append(attrs, slog.Int("suppressed", suppressed))
+		attrs = append(attrs, slog.Int64("suppressed", suppressed))
 	}
 	c.Logger.LogAttrs(c.ctx, slog.LevelInfo, message, attrs...)
 }
