@@ -245,8 +245,8 @@ func (m *Mesh) sendChunk(d *digest, span trace.Span) error {
 // totals, then the echoes.
 func (m *Mesh) beginDigest(now time.Duration) {
 	a := &m.answers
-	if m.o.Reread != nil && m.roster.siblingSilent(now) {
-		m.o.Reread()
+	if m.o.RecoverCounters != nil && m.roster.siblingSilent(now) {
+		m.o.RecoverCounters()
 	}
 	a.asked, a.began = false, now
 	a.queue = slices.Concat(a.relays, []string{""}, a.echoes)
@@ -274,6 +274,6 @@ func (m *Mesh) nextDigest() bool {
 		author = m.o.Self.Region
 		m.metrics.answered()
 	}
-	a.current = newDigest(a.number, of, m.o.Totals.Live(author, chunkEntries))
+	a.current = newDigest(a.number, of, m.o.Counters.Live(author, chunkEntries))
 	return true
 }

@@ -148,8 +148,8 @@ func (r *roster) wants(now time.Duration) map[string]want {
 	wants := make(map[string]want, len(r.peers))
 	for n, p := range r.peers {
 		w := wants[n.region]
-		heard := now-p.Heard <= SilentAfter
-		w.undigested = w.undigested || heard && !p.Digested
+		heard := now-p.ReceivedAt <= SilentAfter
+		w.undigested = w.undigested || heard && !p.Synced
 		w.unechoed = w.unechoed || heard && !p.echoed && n.region != r.self.Region
 		w.progress = max(w.progress, p.progress)
 		wants[n.region] = w
@@ -167,7 +167,7 @@ func (r *roster) hears(region string, now time.Duration) bool {
 		if n.region != region {
 			continue
 		}
-		if now-p.Heard > SilentAfter {
+		if now-p.ReceivedAt > SilentAfter {
 			return false
 		}
 		known = true
@@ -178,6 +178,6 @@ func (r *roster) hears(region string, now time.Duration) bool {
 // siblingSilent reports whether a process of our own region is missed.
 func (r *roster) siblingSilent(now time.Duration) bool {
 	return slices.ContainsFunc(r.list(), func(p Peer) bool {
-		return p.Region == r.self.Region && now-p.Heard > SilentAfter
+		return p.Region == r.self.Region && now-p.ReceivedAt > SilentAfter
 	})
 }

@@ -27,7 +27,7 @@ func (m *Mesh) beatSoon() {
 func (m *Mesh) beat(leaving bool) {
 	now := m.o.Now()
 	m.lastBeat = max(now, 1)
-	m.due.beat = now + BeatEvery
+	m.due.beat = now + HeartbeatEvery
 	if m.roster.silenced(now) {
 		return
 	}
@@ -36,9 +36,9 @@ func (m *Mesh) beat(leaving bool) {
 		From: m.o.Self, Seq: m.outbox.seq + 1, TimeUS: m.o.TimeUS(),
 		Acks:    m.roster.acks(now),
 		Members: view.Members, Topology: view.Topology, Weights: view.Weights,
-		UnsentMS: m.outbox.unsent(now, m.o.Totals).Milliseconds(),
+		UnsentMS: m.outbox.unsent(now, m.o.Counters).Milliseconds(),
 		Leaving:  leaving,
-		Full:     m.o.Totals.Full(),
+		Full:     m.o.Counters.Full(),
 		Key:      m.o.Key.Fingerprint(),
 	}
 	m.outbox.buf = wire.AppendHeartbeat(m.outbox.buf[:0], &b)
@@ -52,12 +52,12 @@ func (r *roster) acks(now time.Duration) []wire.Ack {
 	defer r.mu.Unlock()
 	var heard []*peer
 	for _, p := range r.peers {
-		if now-p.Heard <= ackFor {
+		if now-p.ReceivedAt <= ackFor {
 			heard = append(heard, p)
 		}
 	}
 	slices.SortFunc(heard, func(a, b *peer) int {
-		return cmp.Or(cmp.Compare(b.Heard, a.Heard), compareProcess(a.Process, b.Process))
+		return cmp.Or(cmp.Compare(b.ReceivedAt, a.ReceivedAt), compareProcess(a.Process, b.Process))
 	})
 	heard = heard[:min(len(heard), wire.MaxAcks)]
 	acks := make([]wire.Ack, len(heard))
@@ -68,7 +68,7 @@ func (r *roster) acks(now time.Duration) []wire.Ack {
 }
 
 // ringSize is how many of our messages are remembered for acknowledgements. They
-// come with the peer's beats, so within BeatEvery and a round trip; at 300 messages
+// come with the peer's beats, so within HeartbeatEvery and a round trip; at 300 messages
 // a second, urgent ones and a digest together, the ring reaches back 3.4 s.
 const ringSize = 1024
 

@@ -55,7 +55,7 @@ func program(rt *rapid.T, restarts bool) []step {
 
 // shelf is where a process of the world keeps its totals.
 type shelf interface {
-	meshsync.Totals
+	meshsync.Counters
 	// admit returns which total it added to, and what that is now.
 	admit(n *node, id uint64, units int64) (total string, now int64)
 	of(region string) map[string]int64
@@ -119,7 +119,7 @@ func agree(nodes []*node, shelves []shelf, truth map[string]map[string]int64) er
 	}
 	for i, n := range nodes {
 		for _, p := range n.Peers() {
-			if !p.Digested || p.Acked == 0 {
+			if !p.Synced || p.AckedAt == 0 {
 				return fmt.Errorf("process %d has no digest of, or no ack from, %s/%s: %+v", i, p.Region, p.Instance, p)
 			}
 		}

@@ -60,7 +60,7 @@ func TestOneDigestForAllWhoJoin(t *testing.T) {
 			t.Errorf("%d chunks of eu's own totals and %d of what it knows of us", own, back)
 		}
 		for _, n := range joined {
-			if p := n.knows(eu); !p.Digested || !maps.Equal(n.totals.Of("eu"), eu.totals.Of("eu")) {
+			if p := n.knows(eu); !p.Synced || !maps.Equal(n.totals.Of("eu"), eu.totals.Of("eu")) {
 				t.Errorf("us/%s knows %d of 5,000: %+v", n.self.Instance, len(n.totals.Of("eu")), p)
 			}
 		}
@@ -84,7 +84,7 @@ func TestDigestedMeansAllOfIt(t *testing.T) {
 				missing++
 			}
 			p, _ := b.peer(eu)
-			digested = p.Digested
+			digested = p.Synced
 			if digested && known != 5000 {
 				t.Fatalf("digested with %d of 5000 totals", known)
 			}
@@ -143,8 +143,8 @@ func TestEchoIsForItsRegionOnly(t *testing.T) {
 			if got := n.totals.Snapshot()[c]; got != want {
 				t.Errorf("%s counts %d of what eu lost", n.self.Region, got)
 			}
-			if p := n.knows(us); w.now() != p.Heard {
-				t.Errorf("%s heard us %v ago", n.self.Region, w.now()-p.Heard)
+			if p := n.knows(us); w.now() != p.ReceivedAt {
+				t.Errorf("%s heard us %v ago", n.self.Region, w.now()-p.ReceivedAt)
 			}
 			if refused := n.counter("regiond.sync.refused", "", ""); refused != 0 {
 				t.Errorf("%s refused %d messages", n.self.Region, refused)
@@ -250,14 +250,14 @@ func TestMissedSiblingHasTheStoreReadAgain(t *testing.T) {
 		eu, us := nodes[0], nodes[1]
 		b := w.join("eu", "b", 9, 0)
 		sleep(2 * time.Second)
-		us.Distrust()
+		us.Resync()
 		sleep(time.Second)
 		if eu.rereads != 0 {
 			t.Errorf("read again %d times though all are heard", eu.rereads)
 		}
 		b.kill()
 		sleep(2 * time.Second)
-		us.Distrust()
+		us.Resync()
 		sleep(time.Second)
 		if eu.rereads != 1 {
 			t.Errorf("read again %d times", eu.rereads)
@@ -316,7 +316,7 @@ func TestNobodyAsksWhileADigestComesIn(t *testing.T) {
 		})
 		sleep(10 * time.Second)
 		us.bus.Spy(nil)
-		if p := us.knows(eu); !p.Digested || requests != 1 {
+		if p := us.knows(eu); !p.Synced || requests != 1 {
 			t.Errorf("a digest of eight seconds: asked %d times, %+v", requests, p)
 		}
 	}, "eu", "us")
@@ -349,12 +349,12 @@ func TestRefusedRequestIsNotPutOff(t *testing.T) {
 		us.bus.Down()
 		us.start(us.totals)
 		sleep(50 * time.Millisecond)
-		if p := us.knows(eu); p.Digested {
+		if p := us.knows(eu); p.Synced {
 			t.Errorf("us knows %+v before it could ask", p)
 		}
 		us.bus.Up()
 		sleep(300 * time.Millisecond)
-		if p := us.knows(eu); !p.Digested || !maps.Equal(us.totals.Of("eu"), eu.totals.Of("eu")) {
+		if p := us.knows(eu); !p.Synced || !maps.Equal(us.totals.Of("eu"), eu.totals.Of("eu")) {
 			t.Errorf("us knows %d of 1: %+v", len(us.totals.Of("eu")), p)
 		}
 	}, "eu", "us")
@@ -379,7 +379,7 @@ func TestRequestsGoOutInOrder(t *testing.T) {
 				asked = append(asked, region)
 			}
 		})
-		first.Distrust()
+		first.Resync()
 		sleep(100 * time.Millisecond)
 		first.bus.Spy(nil)
 		if !slices.Equal(asked, regions[1:]) {

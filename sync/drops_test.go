@@ -87,8 +87,8 @@ func TestCatchesUpOnceASecond(t *testing.T) {
 				if sent > 10*(10+2+2)+10 {
 					t.Errorf("eu sent %d messages beside its digest in ten seconds", sent)
 				}
-				if p := us.knows(eu); p.Digested != c.digested {
-					t.Errorf("us has eu's digest: %v", p.Digested)
+				if p := us.knows(eu); p.Synced != c.digested {
+					t.Errorf("us has eu's digest: %v", p.Synced)
 				}
 			}, "eu", "us")
 		})

@@ -26,7 +26,7 @@ func TestTooLargeGoesOutInPieces(t *testing.T) {
 		}
 		b := w.join("us", "b", 20, 0)
 		sleep(15 * time.Second)
-		if p := b.knows(eu); !p.Digested || !maps.Equal(b.totals.Of("eu"), eu.totals.Of("eu")) {
+		if p := b.knows(eu); !p.Synced || !maps.Equal(b.totals.Of("eu"), eu.totals.Of("eu")) {
 			t.Errorf("of a digest us knows %d of %d: %+v", len(b.totals.Of("eu")), len(eu.totals.Of("eu")), p)
 		}
 		eu.bus.Limit(400) // less than a slice of the rolling digest
@@ -74,7 +74,7 @@ func TestTooLargeTotalIsLeftOut(t *testing.T) {
 		}
 		b := w.join("us", "b", 20, 0)
 		sleep(5 * time.Second)
-		if p := b.knows(eu); !p.Digested || !maps.Equal(b.totals.Of("eu"), small) {
+		if p := b.knows(eu); !p.Synced || !maps.Equal(b.totals.Of("eu"), small) {
 			t.Errorf("of a digest us knows %d of %d: %+v", len(b.totals.Of("eu")), len(small), p)
 		}
 	}, "eu", "us", "ap")

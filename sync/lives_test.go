@@ -16,7 +16,7 @@ func TestRestartReplacesTheFormerLife(t *testing.T) {
 		nodes[0].kill()
 		again := w.join("eu", "a", 10, 0)
 		sleep(time.Second)
-		if p := us.knows(again); !p.Digested || p.Acked == 0 {
+		if p := us.knows(again); !p.Synced || p.AckedAt == 0 {
 			t.Errorf("the new life: %+v", p)
 		}
 		if len(us.Peers()) != 2 {
@@ -37,7 +37,7 @@ func TestOlderBootIsBelievedOnceTheNewerIsSilent(t *testing.T) {
 			t.Error("an older boot was believed while the newer is fresh")
 		}
 		sleep(2 * time.Second)
-		if p := us.knows(again); !p.Digested {
+		if p := us.knows(again); !p.Synced {
 			t.Errorf("%+v", p)
 		}
 	}, "eu", "us", "ap")
@@ -54,7 +54,7 @@ func TestSiblingsFoldEachOther(t *testing.T) {
 		if got := nodes[0].totals.Snapshot()[c]; got != 4 {
 			t.Errorf("its sibling counts %d", got)
 		}
-		if p := nodes[0].knows(b); !p.Digested || p.Acked == 0 {
+		if p := nodes[0].knows(b); !p.Synced || p.AckedAt == 0 {
 			t.Errorf("%+v", p)
 		}
 		us := nodes[1]
@@ -87,9 +87,9 @@ func TestLateMessagesChangeNothing(t *testing.T) {
 		// The newest beat of all acknowledges less than those before.
 		b := wire.Heartbeat{From: eu.self, Seq: us.knows(eu).Seq + 1, TimeUS: eu.timeUS(), Acks: []wire.Ack{{Process: us.self, Seq: 1, ReceivedUS: 1}}}
 		us.bus.Inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &b))
-		acked := us.knows(eu).Acked
+		acked := us.knows(eu).AckedAt
 		sleep(0)
-		if p := us.knows(eu); p.Acked != acked || p.Seq != b.Seq {
+		if p := us.knows(eu); p.AckedAt != acked || p.Seq != b.Seq {
 			t.Errorf("acknowledged at %v, now %+v", acked, p)
 		}
 	}, "eu", "us", "ap")
@@ -101,7 +101,7 @@ func TestOwnMessagesAreNoNews(t *testing.T) {
 		eu := three(w)[0]
 		var sent []meshsync.Message
 		eu.bus.Spy(func(m meshsync.Message) { sent = append(sent, m) })
-		eu.Distrust() // a request, too
+		eu.Resync() // a request, too
 		eu.totals.Admit(1, eu.cell(1))
 		sleep(time.Second)
 		eu.bus.Spy(nil)
@@ -155,13 +155,13 @@ func TestNameConflict(t *testing.T) {
 		eu, us := nodes[0], nodes[1]
 		second := w.join("eu", "a", 50, 0)
 		sleep(4 * time.Second)
-		if rival, yes := second.Conflict(); !yes || rival != eu.self {
+		if rival, yes := second.Duplicate(); !yes || rival != eu.self {
 			t.Errorf("the second sees %+v, %v", rival, yes)
 		}
-		if rival, yes := eu.Conflict(); yes {
+		if rival, yes := eu.Duplicate(); yes {
 			t.Errorf("the first sees %+v", rival)
 		}
-		if p := us.knows(eu); !p.Digested || w.now()-p.Heard > time.Second {
+		if p := us.knows(eu); !p.Synced || w.now()-p.ReceivedAt > time.Second {
 			t.Errorf("of the first: %+v", p)
 		}
 		c := eu.cell(1)
@@ -172,10 +172,10 @@ func TestNameConflict(t *testing.T) {
 		}
 		eu.stop()
 		sleep(time.Second)
-		if rival, yes := second.Conflict(); yes {
+		if rival, yes := second.Duplicate(); yes {
 			t.Errorf("the first left, the second still sees %+v", rival)
 		}
-		if p := us.knows(second); w.now()-p.Heard > time.Second {
+		if p := us.knows(second); w.now()-p.ReceivedAt > time.Second {
 			t.Errorf("of the second: %+v", p)
 		}
 	}, "eu", "us", "ap")

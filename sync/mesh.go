@@ -11,8 +11,8 @@ import (
 const (
 	// TickEvery is how long an ordinary change waits at most before it is published.
 	TickEvery = 100 * time.Millisecond
-	// BeatEvery is the longest time between two beats of a process.
-	BeatEvery = 500 * time.Millisecond
+	// HeartbeatEvery is the longest time between two beats of a process.
+	HeartbeatEvery = 500 * time.Millisecond
 	// SilentAfter is the silence from which on a process is taken for away: one beat
 	// may be lost and the next be 300 ms late.
 	SilentAfter = 1300 * time.Millisecond
@@ -33,14 +33,14 @@ const (
 // that changed, beats, acknowledgements and digests, folds what it hears, and knows
 // every other process. It decides nothing about limits.
 //
-// Run owns all of it, or whoever takes its steps instead. Beat, Peers, Changed, Conflict, Distrust, Forget and Left may be
+// Run owns all of it, or whoever takes its steps instead. Beat, Peers, Changed, Conflict, Resync, Forget and Left may be
 // called from anywhere and never wait for the bus.
 type Mesh struct {
 	o       Options
 	metrics *metrics
 	roster  roster
 	changed chan struct{}
-	beatNow chan struct{} // Beat was called
+	beatNow chan struct{} // HeartbeatSoon was called
 	again   chan struct{} // digests are to be asked for again
 
 	// Below here only the goroutine of Run, or of the steps, reads and writes.
@@ -101,7 +101,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 			m.Reconnected()
 		case <-m.o.Bus.Drops():
 			m.Missed()
-		case <-m.o.Totals.Urgent():
+		case <-m.o.Counters.Urgent():
 			m.urgent()
 		case <-m.beatNow:
 			m.beatSoon()
@@ -121,7 +121,7 @@ func (m *Mesh) tick() {
 		m.o.Logger.Warn("the mesh's tick came late: this process stood still or is overloaded", "late", late)
 	}
 	m.lastTick = now
-	m.o.Totals.Sweep()
+	m.o.Counters.Sweep()
 	if gone := m.roster.forgetSilent(now, m.o.Known); gone > 0 {
 		m.signal()
 	}
@@ -134,11 +134,11 @@ func (m *Mesh) tick() {
 
 // Beat has a beat sent soon, because what View says has changed. It never blocks;
 // beats so asked for are at least 20 ms apart.
-func (m *Mesh) Beat() { signal(m.beatNow) }
+func (m *Mesh) HeartbeatSoon() { signal(m.beatNow) }
 
 // Changed has something in it after something that a view depends on has changed:
 // a process came, left, was lost or was digested, or its beat says something else.
-// It holds at most one. Silence does not signal: it is read off Peer.Heard.
+// It holds at most one. Silence does not signal: it is read off Peer.ReceivedAt.
 func (m *Mesh) Changed() <-chan struct{} { return m.changed }
 
 // Peers returns what is known of every other process, siblings too, sorted by
@@ -148,11 +148,11 @@ func (m *Mesh) Peers() []Peer { return m.roster.list() }
 // Conflict returns another process that bears our region and instance, was started
 // before us and was heard within SilentAfter. We are the second then, and stay
 // silent: peers would take us for it, and drop what it says.
-func (m *Mesh) Conflict() (quota.Process, bool) { return m.roster.conflict(m.o.Now()) }
+func (m *Mesh) Duplicate() (quota.Process, bool) { return m.roster.conflict(m.o.Now()) }
 
-// Distrust forgets every digest and count of beats and asks for digests again. It
+// Resync forgets every digest and count of beats and asks for digests again. It
 // is for a process that finds it stood still.
-func (m *Mesh) Distrust() {
+func (m *Mesh) Resync() {
 	m.roster.distrust()
 	signal(m.again)
 }

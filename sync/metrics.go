@@ -124,7 +124,7 @@ func (m *metrics) observe(ages func() map[string]time.Duration) (unregister func
 func (m *Mesh) ages() map[string]time.Duration {
 	now, ages := m.o.Now(), map[string]time.Duration{}
 	for _, p := range m.Peers() {
-		ages[p.Region] = max(ages[p.Region], now-p.Heard)
+		ages[p.Region] = max(ages[p.Region], now-p.ReceivedAt)
 	}
 	return ages
 }

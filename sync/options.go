@@ -14,48 +14,59 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// Totals is what the mesh carries: the totals of this region that go out, and
-// those of all regions that come in. Package ledger implements it. Everything is
-// called from the one goroutine of Run.
-type Totals interface {
-	// Fold merges what author says it has admitted, by its store clock clockUS at our
-	// time at: all of it, or on an error nothing. Our own region as the author means
-	// a sibling, or a peer that hands back what we lost.
-	Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error
-	// ClockUS is the store clock of a region at our time at, by what Fold was told last;
-	// false: nothing was.
-	ClockUS(region string, at time.Duration) (us int64, known bool)
+// Counters are the usage counters that the mesh replicates; package ledger implements
+// them. Only the goroutine of Run calls them.
+type Counters interface {
+	Changes
+	Snapshots
+	Merger
+}
+
+// Changes are counters of our own region that grew.
+type Changes interface {
 	// Urgent has something in it once a change should not wait for the next tick.
 	Urgent() <-chan struct{}
-	// Take returns up to that many changed totals of our own and considers them
-	// published: the urgent ones, or all.
+	// Take returns at most that many changed counters and considers them published:
+	// the urgent ones, or all.
 	Take(entries int, all bool) []wire.Group
 	// Unsent is the age of the oldest change that was not taken.
 	Unsent() time.Duration
-	// Live walks over all live totals of a region, in pieces of at most that many.
-	Live(of string, entries int) iter.Seq[[]wire.Group]
-	// Roll returns the next of our own live totals, so that all pass by in turn.
-	Roll(entries int) []wire.Group
-	// Series is how many series are known, of any region.
-	Series() int
-	// Own is how many totals of our own are held; some of them may be over. It sizes Roll.
-	Own() int
+}
+
+// Snapshots read the counters that are live.
+type Snapshots interface {
+	// Live walks over all live counters of a region, in pieces of at most that many.
+	Live(origin string, entries int) iter.Seq[[]wire.Group]
+	// Roll returns the next of our own live counters: all of them in about that many
+	// calls. roundDone reports that the next call begins with the first again.
+	Roll(calls int) (groups []wire.Group, roundDone bool)
+	// ClockUS is the store clock of a region at our time at, by what Fold was given
+	// last; false: it was given nothing.
+	ClockUS(region string, at time.Duration) (us int64, known bool)
+}
+
+// Merger takes in what other processes publish, and frees what has ended.
+type Merger interface {
+	// Fold merges what author says it has admitted, by its store clock clockUS at our
+	// time at: all of it, or on an error nothing. Our own region as the author means
+	// a sibling, or a peer that returns what we lost.
+	Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error
 	// Sweep frees what has ended. It is called at each tick.
 	Sweep()
-	// Full reports that something was turned away lately for want of room.
+	// Full reports that something was turned away lately for lack of room.
 	Full() bool
 }
 
-// Options are what a Mesh is made of. Self, Key, Bus, Totals, Now, TimeUS, Known, View,
+// Options are what a Mesh is made of. Self, Key, Bus, Counters, Now, TimeUS, Known, View,
 // Logger and Meter are required. The funcs are called from the goroutine of Run
 // and must return at once.
 type Options struct {
 	// Self is this process. Boot tells its lives apart, so no two may have the same.
 	Self quota.Process
-	// Key is what the ids in Totals are made with; beats say which it is.
-	Key    wire.Key
-	Bus    Bus
-	Totals Totals
+	// Key is what the ids in Counters are made with; beats say which it is.
+	Key      wire.Key
+	Bus      Bus
+	Counters Counters
 	// Now is this process's monotonic clock.
 	Now func() time.Duration
 	// TimeUS is the store clock of our region, µs since the epoch; always positive.
@@ -68,16 +79,16 @@ type Options struct {
 	Regions func() []string
 	// View is what the next beat shall say.
 	View func() Advertised
-	// Exchange is told what a beat teaches about a peer's clock. It may be nil.
-	Exchange func(peer quota.Process, e Exchange)
-	// Reread is called when all our totals were asked for while a sibling is silent,
-	// whose admissions only the store knows. It may be nil.
-	Reread func()
-	Logger *slog.Logger
-	Meter  metric.Meter
+	// OnExchange is called with what a heartbeat shows of a peer's clock. It may be nil.
+	OnExchange func(peer quota.Process, e Exchange)
+	// RecoverCounters is called when a snapshot of ours was requested while a sibling,
+	// whose admissions only the store knows, is silent. It may be nil.
+	RecoverCounters func()
+	Logger          *slog.Logger
+	Meter           metric.Meter
 	// Tracer makes the spans of messages; nil makes none, and costs nothing.
 	Tracer trace.Tracer
-	// Checks gives the sampled checks whose usage is in groups that Totals.Take gave,
+	// Checks gives the sampled checks whose usage is in groups that Counters.Take gave,
 	// once each: what is published is linked to them. It may be nil.
 	Checks func(groups []wire.Group) []trace.SpanContext
 }
@@ -98,8 +109,8 @@ type Exchange struct {
 
 func (o *Options) validate() error {
 	switch {
-	case o.Bus == nil || o.Totals == nil:
-		return errors.New("mesh: Bus and Totals are required")
+	case o.Bus == nil || o.Counters == nil:
+		return errors.New("mesh: Bus and Counters are required")
 	case o.Now == nil || o.TimeUS == nil:
 		return errors.New("mesh: Now and TimeUS are required")
 	case o.Known == nil || o.View == nil:

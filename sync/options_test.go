@@ -18,8 +18,8 @@ import (
 )
 
 var (
-	_ meshsync.Totals = (*ledger.Ledger)(nil)
-	_ meshsync.Totals = (*meshtest.Totals)(nil)
+	_ meshsync.Counters = (*ledger.Ledger)(nil)
+	_ meshsync.Counters = (*meshtest.Totals)(nil)
 )
 
 func TestNewSaysWhatIsMissing(t *testing.T) {
@@ -27,7 +27,7 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 	good := func() meshsync.Options {
 		return meshsync.Options{
 			Self: quota.Process{Region: "eu", Instance: "a", Boot: 1}, Bus: meshtest.NewNetwork(1).Join("eu"),
-			Totals: meshtest.NewTotals("eu", now), Now: now, TimeUS: func() int64 { return 1 },
+			Counters: meshtest.NewTotals("eu", now), Now: now, TimeUS: func() int64 { return 1 },
 			Known: func(string) bool { return true }, View: func() meshsync.Advertised { return meshsync.Advertised{} },
 			Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},
 		}
@@ -36,15 +36,15 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for word, spoil := range map[string]func(o *meshsync.Options){
-		"Bus":    func(o *meshsync.Options) { o.Bus = nil },
-		"Totals": func(o *meshsync.Options) { o.Totals = nil },
-		"Now":    func(o *meshsync.Options) { o.Now = nil },
-		"TimeUS": func(o *meshsync.Options) { o.TimeUS = nil },
-		"Known":  func(o *meshsync.Options) { o.Known = nil },
-		"View":   func(o *meshsync.Options) { o.View = nil },
-		"Logger": func(o *meshsync.Options) { o.Logger = nil },
-		"Meter":  func(o *meshsync.Options) { o.Meter = nil },
-		"boot 0": func(o *meshsync.Options) { o.Self.Boot = 0 },
+		"Bus":      func(o *meshsync.Options) { o.Bus = nil },
+		"Counters": func(o *meshsync.Options) { o.Counters = nil },
+		"Now":      func(o *meshsync.Options) { o.Now = nil },
+		"TimeUS":   func(o *meshsync.Options) { o.TimeUS = nil },
+		"Known":    func(o *meshsync.Options) { o.Known = nil },
+		"View":     func(o *meshsync.Options) { o.View = nil },
+		"Logger":   func(o *meshsync.Options) { o.Logger = nil },
+		"Meter":    func(o *meshsync.Options) { o.Meter = nil },
+		"boot 0":   func(o *meshsync.Options) { o.Self.Boot = 0 },
 	} {
 		o := good()
 		spoil(&o)

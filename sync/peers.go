@@ -15,27 +15,27 @@ const tripsKept = 8
 // with beats means that none came yet.
 type Peer struct {
 	quota.Process
-	Heard   time.Duration // when its newest message came, by Options.Now
-	ClockUS int64         // its store clock at Heard
-	Seq     uint64        // number of that message
-	// Acked is when we sent the newest of our messages that it acknowledges; 0: it
+	ReceivedAt time.Duration // when its newest message arrived, by Options.Now
+	ClockUS    int64         // its store clock at ReceivedAt
+	Seq        uint64        // number of that message
+	// AckedAt is when we sent the newest of our messages that it acknowledges; 0: it
 	// has not acknowledged any.
-	Acked time.Duration
-	// Beats counts its beats since it appeared, was last silent for longer than
-	// SilentAfter, or Distrust was called.
-	Beats int
-	// Members, Topology, Weights, Unsent, Full and Key are those of its newest beat.
+	AckedAt time.Duration
+	// Heartbeats counts its heartbeats since it appeared, was last silent for longer
+	// than SilentAfter, or Resync was called.
+	Heartbeats int
+	// Members, Topology, Weights, Unsent, Full and Key are those of its newest heartbeat.
 	Members  []string
 	Topology uint64
 	Weights  []quota.Weight
 	Unsent   time.Duration // age of its oldest change that was not published
 	Full     bool
 	Key      uint64 // wire.Key.Fingerprint of its ids; 0: it does not say
-	// Digested: all its totals have been folded since it appeared, was last silent
-	// for longer than SilentAfter, or Distrust was called. It may be a digest that
-	// somebody else had asked for.
-	Digested bool
-	RTT      time.Duration // the smallest of the last eight round trips; 0: none yet
+	// Synced: a whole snapshot of its counters was merged since it appeared, was last
+	// silent for longer than SilentAfter, or Resync was called. Another process may have
+	// requested it.
+	Synced bool
+	RTT    time.Duration // the smallest of the last eight round trips; 0: none yet
 }
 
 // peer is a Peer and what the mesh needs beside.
@@ -51,7 +51,7 @@ type peer struct {
 }
 
 func (p *peer) distrust() {
-	p.Beats, p.Digested = 0, false
+	p.Heartbeats, p.Synced = 0, false
 	p.own.reset()
 }
 
@@ -66,17 +66,17 @@ func (r *roster) beat(b *wire.Heartbeat, ours sending, ok bool, receivedUS int64
 		return false, e // a later beat was faster
 	}
 	unsent := time.Duration(b.UnsentMS) * time.Millisecond
-	changed = p.Beats == 0 || p.Topology != b.Topology || p.Key != b.Key || p.Full != b.Full || late(p.Unsent) != late(unsent) ||
+	changed = p.Heartbeats == 0 || p.Topology != b.Topology || p.Key != b.Key || p.Full != b.Full || late(p.Unsent) != late(unsent) ||
 		!slices.Equal(p.Members, b.Members) || !slices.Equal(p.Weights, b.Weights)
 	p.beatSeq = b.Seq
-	p.Beats++
+	p.Heartbeats++
 	p.Members, p.Topology, p.Weights, p.Unsent, p.Full, p.Key = b.Members, b.Topology, b.Weights, unsent, b.Full, b.Key
 	if !ok || ours.seq <= p.ackedSeq {
 		return changed, e
 	}
-	changed = changed || p.Acked == 0
+	changed = changed || p.AckedAt == 0
 	ack := ackOf(b, r.self)
-	p.ackedSeq, p.Acked = ours.seq, ours.at
+	p.ackedSeq, p.AckedAt = ours.seq, ours.at
 	p.trip(now - ours.at - time.Duration(b.TimeUS-ack.ReceivedUS)*time.Microsecond)
 	return changed, Exchange{SentUS: ours.timeUS, ReceivedUS: ack.ReceivedUS, RepliedUS: b.TimeUS, HeardUS: receivedUS}
 }
@@ -126,6 +126,6 @@ func (r *roster) chunk(from quota.Process, c wire.Chunk, echo bool, now time.Dur
 	if !p.own.add(c) {
 		return false
 	}
-	p.Digested = true
+	p.Synced = true
 	return true
 }

@@ -16,7 +16,7 @@ func TestFirstAcquaintance(t *testing.T) {
 		nodes[0].mu.Lock()
 		nodes[0].view = meshsync.Advertised{Members: []string{"ap", "eu", "us"}, Topology: 9, Weights: []quota.Weight{{Region: "eu", Weight: 2}}}
 		nodes[0].mu.Unlock()
-		nodes[0].Beat()
+		nodes[0].HeartbeatSoon()
 		sleep(2 * time.Second)
 		for _, n := range nodes {
 			if len(n.Peers()) != 2 {
@@ -24,9 +24,9 @@ func TestFirstAcquaintance(t *testing.T) {
 			}
 			for _, p := range n.Peers() {
 				switch {
-				case !p.Digested, p.Beats < 6, p.RTT != 2*oneWay,
-					w.now()-p.Heard > meshsync.TickEvery+meshsync.BeatEvery+oneWay,
-					w.now()-p.Acked > meshsync.BeatEvery+2*oneWay+meshsync.BeatEvery:
+				case !p.Synced, p.Heartbeats < 6, p.RTT != 2*oneWay,
+					w.now()-p.ReceivedAt > meshsync.TickEvery+meshsync.HeartbeatEvery+oneWay,
+					w.now()-p.AckedAt > meshsync.HeartbeatEvery+2*oneWay+meshsync.HeartbeatEvery:
 					t.Errorf("%s knows of %s at %v: %+v", n.self.Region, p.Region, w.now(), p)
 				}
 			}
@@ -39,7 +39,7 @@ func TestFirstAcquaintance(t *testing.T) {
 		if !slices.Equal(p.Members, []string{"ap", "eu", "us"}) || p.Topology != 9 || !slices.Equal(p.Weights, []quota.Weight{{Region: "eu", Weight: 2}}) {
 			t.Errorf("us has another view of eu's: %+v", p)
 		}
-		if got, want := p.ClockUS, eu.timeUS()-(w.now()-p.Heard+oneWay).Microseconds(); got != want {
+		if got, want := p.ClockUS, eu.timeUS()-(w.now()-p.ReceivedAt+oneWay).Microseconds(); got != want {
 			t.Errorf("eu's clock, when it sent what us heard last, was %d µs, us took it for %d", want, got)
 		}
 	}, "eu", "us", "ap")
@@ -53,7 +53,7 @@ func TestAcquaintanceTakesLessThanASecond(t *testing.T) {
 		sleep(900 * time.Millisecond)
 		for _, n := range nodes {
 			for _, p := range n.Peers() {
-				if !p.Digested || p.Acked == 0 {
+				if !p.Synced || p.AckedAt == 0 {
 					t.Errorf("%s/%s of %s/%s: %+v", n.self.Region, n.self.Instance, p.Region, p.Instance, p)
 				}
 			}
@@ -91,20 +91,20 @@ func TestOneWayCutShowsInAcked(t *testing.T) {
 		cut := w.now()
 		w.net.Set("eu", "us", meshtest.Link{Cut: true})
 		sleep(5 * time.Second)
-		if p := us.knows(eu); w.now()-p.Heard < 4*time.Second {
+		if p := us.knows(eu); w.now()-p.ReceivedAt < 4*time.Second {
 			t.Error("us hears eu across a cut")
 		}
 		p := eu.knows(us)
-		if w.now()-p.Heard > time.Second {
+		if w.now()-p.ReceivedAt > time.Second {
 			t.Error("eu does not hear us, though that way is open")
 		}
-		if p.Acked > cut || p.Acked < cut-meshsync.BeatEvery {
-			t.Errorf("cut at %v, eu believes that us heard what it sent at %v", cut, p.Acked)
+		if p.AckedAt > cut || p.AckedAt < cut-meshsync.HeartbeatEvery {
+			t.Errorf("cut at %v, eu believes that us heard what it sent at %v", cut, p.AckedAt)
 		}
 		w.net.Set("eu", "us", meshtest.Link{Latency: oneWay})
 		sleep(2 * time.Second)
 		p = eu.knows(us)
-		if age := w.now() - p.Acked; age > 2*meshsync.BeatEvery+2*oneWay {
+		if age := w.now() - p.AckedAt; age > 2*meshsync.HeartbeatEvery+2*oneWay {
 			t.Errorf("healed, us heard eu %v ago", age)
 		}
 	}, "eu", "us", "ap")
@@ -124,12 +124,12 @@ func TestSilenceCostsTheDigest(t *testing.T) {
 		w.net.Set("eu", "us", meshtest.Link{Latency: oneWay})
 		sleep(1100 * time.Millisecond)
 		p := us.knows(eu)
-		if p.Digested || p.Beats < 1 || p.Beats > 3 {
+		if p.Synced || p.Heartbeats < 1 || p.Heartbeats > 3 {
 			t.Errorf("heard again for a second: %+v", p)
 		}
 		w.net.Set("us", "eu", meshtest.Link{Latency: oneWay})
 		sleep(1100*time.Millisecond + 200*time.Millisecond + 2*oneWay)
-		if p := us.knows(eu); !p.Digested {
+		if p := us.knows(eu); !p.Synced {
 			t.Errorf("asked again and again, still no digest: %+v", p)
 		}
 		if got := us.totals.Snapshot()[c]; got != 3 {
@@ -143,14 +143,14 @@ func TestALostBeatIsNoSilence(t *testing.T) {
 	bubble(t, func(w *world) {
 		nodes := three(w)
 		eu, us := nodes[0], nodes[1]
-		before, asked := us.knows(eu).Beats, us.counter("regiond.sync.published", "kind", "request")
+		before, asked := us.knows(eu).Heartbeats, us.counter("regiond.sync.published", "kind", "request")
 		for range 10 {
 			w.net.Set("eu", "us", meshtest.Link{Cut: true})
 			sleep(400 * time.Millisecond)
 			w.net.Set("eu", "us", meshtest.Link{Latency: oneWay})
 			sleep(1400 * time.Millisecond)
 		}
-		if p := us.knows(eu); !p.Digested || p.Beats < before+25 {
+		if p := us.knows(eu); !p.Synced || p.Heartbeats < before+25 {
 			t.Errorf("before: %d beats; after: %+v", before, p)
 		}
 		gaps, asked := us.counter("regiond.sync.gaps", "region", "eu"), us.counter("regiond.sync.published", "kind", "request")-asked
@@ -163,15 +163,15 @@ func TestALostBeatIsNoSilence(t *testing.T) {
 func TestDistrust(t *testing.T) {
 	bubble(t, func(w *world) {
 		us := three(w)[1]
-		us.Distrust()
+		us.Resync()
 		for _, p := range us.Peers() {
-			if p.Digested || p.Beats != 0 {
+			if p.Synced || p.Heartbeats != 0 {
 				t.Errorf("still trusted: %+v", p)
 			}
 		}
 		sleep(200*time.Millisecond + 2*oneWay)
 		for _, p := range us.Peers() {
-			if !p.Digested {
+			if !p.Synced {
 				t.Errorf("not digested again: %+v", p)
 			}
 		}
@@ -185,13 +185,13 @@ func TestStandStill(t *testing.T) {
 		us.jump.Add(int64(10 * time.Second))
 		sleep(0)
 		for _, p := range us.Peers() {
-			if us.now()-p.Heard < 9*time.Second {
+			if us.now()-p.ReceivedAt < 9*time.Second {
 				t.Errorf("heard while it stood still: %+v", p)
 			}
 		}
 		sleep(1500 * time.Millisecond)
 		for _, p := range us.Peers() {
-			if !p.Digested || p.Beats > 4 {
+			if !p.Synced || p.Heartbeats > 4 {
 				t.Errorf("not begun anew: %+v", p)
 			}
 		}
@@ -221,7 +221,7 @@ func TestChangedTellsWhatAViewDependsOn(t *testing.T) {
 		eu.mu.Lock()
 		eu.view.Members = []string{"eu", "us"}
 		eu.mu.Unlock()
-		eu.Beat()
+		eu.HeartbeatSoon()
 		sleep(oneWay)
 		if !changed() {
 			t.Error("eu's members have changed")
@@ -244,7 +244,7 @@ func TestChangedTellsWhatAViewDependsOn(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
-// Totals that wait for longer than a second are as good as silence: a view has to hear
+// Counters that wait for longer than a second are as good as silence: a view has to hear
 // of it at once, and when they have gone out.
 func TestChangedTellsOfTotalsThatWait(t *testing.T) {
 	bubble(t, func(w *world) {
@@ -265,7 +265,7 @@ func TestChangedTellsOfTotalsThatWait(t *testing.T) {
 		toldIn(10 * time.Millisecond) // what is old
 		eu.bus.Refuse(meshsync.SubjectUsage)
 		eu.totals.Admit(1, eu.cell(1))
-		if after := toldIn(3 * time.Second); after < time.Second || after > time.Second+meshsync.BeatEvery+2*oneWay {
+		if after := toldIn(3 * time.Second); after < time.Second || after > time.Second+meshsync.HeartbeatEvery+2*oneWay {
 			t.Errorf("us is told %v after eu's totals began to wait", after)
 		}
 		if after := toldIn(3 * time.Second); after < 3*time.Second {
@@ -288,7 +288,7 @@ func TestBeatsAreCoalesced(t *testing.T) {
 			}
 		})
 		for range 1000 {
-			eu.Beat()
+			eu.HeartbeatSoon()
 			sleep(time.Millisecond)
 		}
 		if beats < 48 || beats > 51 {

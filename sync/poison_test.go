@@ -142,7 +142,7 @@ func TestCrowdIsBounded(t *testing.T) {
 			t.Errorf("%d were refused", n)
 		}
 		sleep(2 * time.Second)
-		if p := us.knows(nodes[0]); !p.Digested || p.Beats < 5 {
+		if p := us.knows(nodes[0]); !p.Synced || p.Heartbeats < 5 {
 			t.Errorf("%+v", p)
 		}
 	}, "eu", "us", "ap")

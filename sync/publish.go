@@ -15,13 +15,10 @@ const (
 	tickEntries = wire.MaxEntries
 	// urgentEntries is about 100 KB: what is urgent shall not queue behind itself.
 	urgentEntries = 8192
-	// The rolling digest passes by everything in rollOver, as long as that needs no
-	// more than rollMost (300 KB/s) and no less than rollLeast totals a tick.
-	rollOver  = 30 * time.Second
-	rollLeast = 64
-	rollMost  = 2048
-	// rollRest is the pause after each slice where so little is known that one slice
-	// passes by everything: then nothing is gained by repeating it at every tick.
+	// rollOver is how long one round of the rolling snapshot takes, unless that is too
+	// much traffic, and rollRest the pause between two rounds: where one slice holds
+	// everything, nothing is gained by repeating it at every tick.
+	rollOver = 30 * time.Second
 	rollRest = time.Second
 	// lastRounds bounds what a leaving process still publishes.
 	lastRounds = 16
@@ -38,13 +35,13 @@ type outbox struct {
 	leftSince  time.Duration
 	span       trace.Span // of the first of left, while it is linked to checks; else nil
 	lastUrgent time.Duration
-	rolled     time.Duration // when a slice of the rolling digest was due last
+	rollAt     time.Duration // when the next slice of the rolling snapshot is due
 	down       bool          // the bus did not take the newest message, and the log says so
 }
 
 // unsent is the age of the oldest change that peers were not told, wherever it waits.
-func (b *outbox) unsent(now time.Duration, t Totals) time.Duration {
-	age := t.Unsent()
+func (b *outbox) unsent(now time.Duration, c Changes) time.Duration {
+	age := c.Unsent()
 	if len(b.left) > 0 {
 		age = max(age, now-b.leftSince)
 	}
@@ -56,7 +53,7 @@ func (m *Mesh) publishChanges(now time.Duration) bool {
 	if m.roster.silenced(now) {
 		return false
 	}
-	late := m.outbox.unsent(now, m.o.Totals) > BeatEvery
+	late := m.outbox.unsent(now, m.o.Counters) > HeartbeatEvery
 	if _, err := m.take(now, tickEntries, true); err != nil {
 		return false
 	}
@@ -66,18 +63,17 @@ func (m *Mesh) publishChanges(now time.Duration) bool {
 	return true
 }
 
-// rollOn sends a slice of the rolling digest, if one is due. It is called by ticks alone,
-// so whatever else happens there is at most one slice in TickEvery.
+// rollOn sends the next slice of the rolling snapshot, if one is due. Only ticks call it,
+// so there is at most one slice in TickEvery.
 func (m *Mesh) rollOn(now time.Duration) {
-	own := m.o.Totals.Own()
-	// The series of others are no part of a slice, but have to be passed by as well.
-	if max(own, m.o.Totals.Series()) <= rollLeast && m.outbox.rolled > 0 && now-m.outbox.rolled < rollRest {
+	if now < m.outbox.rollAt {
 		return
 	}
-	m.outbox.rolled = max(now, 1)
-	const ticks = int(rollOver / TickEvery)
-	perTick := (own + ticks - 1) / ticks
-	left := messages(m.o.Totals.Roll(min(max(perTick, rollLeast), rollMost)))
+	groups, roundDone := m.o.Counters.Roll(int(rollOver / TickEvery))
+	if roundDone {
+		m.outbox.rollAt = now + rollRest
+	}
+	left := messages(groups)
 	for len(left) > 0 {
 		var err error
 		if left, _, err = m.sendFirst(left, nil); err != nil {
@@ -109,7 +105,7 @@ func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err er
 	if err := m.drain(); err != nil {
 		return 0, err
 	}
-	groups := m.o.Totals.Take(entries, all)
+	groups := m.o.Counters.Take(entries, all)
 	b.left, b.leftSince = messages(groups), now
 	return totals(groups), m.drain()
 }
@@ -189,7 +185,7 @@ func (m *Mesh) sendUsage(of string, chunk wire.Chunk, groups []wire.Group, span 
 		Origin: of, Chunk: chunk, Groups: groups,
 	}
 	if of != "" {
-		u.OriginTimeUS, _ = m.o.Totals.ClockUS(of, m.o.Now())
+		u.OriginTimeUS, _ = m.o.Counters.ClockUS(of, m.o.Now())
 	}
 	kind := kindUsage
 	if chunk.Snapshot != 0 {

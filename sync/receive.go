@@ -79,7 +79,7 @@ func (m *Mesh) usage(region string, u *wire.Usage, size int, span trace.Span) er
 		return &refusal{string(wire.ReasonRange), "of names the author's own region"}
 	}
 	if author, clockUS := m.accountable(u, region, heardUS, now); author != "" {
-		if err := m.o.Totals.Fold(author, clockUS, now, u.Groups); err != nil {
+		if err := m.o.Counters.Fold(author, clockUS, now, u.Groups); err != nil {
 			return err
 		}
 	}
@@ -124,7 +124,7 @@ func (m *Mesh) clockOf(u *wire.Usage, clockUS int64, now time.Duration) int64 {
 	if u.OriginTimeUS != 0 {
 		return u.OriginTimeUS + clockUS - u.TimeUS
 	}
-	if us, known := m.o.Totals.ClockUS(u.Origin, now); known {
+	if us, known := m.o.Counters.ClockUS(u.Origin, now); known {
 		return us
 	}
 	return clockUS
@@ -148,8 +148,8 @@ func (m *Mesh) heartbeat(region string, b *wire.Heartbeat, size int) error {
 	if changed {
 		m.signal()
 	}
-	if e.SentUS != 0 && m.o.Exchange != nil {
-		m.o.Exchange(b.From, e)
+	if e.SentUS != 0 && m.o.OnExchange != nil {
+		m.o.OnExchange(b.From, e)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (m *Mesh) check(region string, from quota.Process, seq uint64, now time.Dur
 
 // arrived acts on what a message says about its author.
 func (m *Mesh) arrived(from quota.Process, a arrival) {
-	if rival, ok := m.Conflict(); ok && rival == from {
+	if rival, ok := m.Duplicate(); ok && rival == from {
 		if a.newcomer {
 			m.o.Logger.Error("another process uses our region and instance name and was here first; give each process an --instance of its own",
 				"region", from.Region, "instance", from.Instance, "boot", from.Boot)

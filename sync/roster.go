@@ -68,7 +68,7 @@ func (r *roster) admit(from quota.Process, seq uint64, now time.Duration) (reaso
 	case p == nil && len(r.peers) >= MaxProcesses:
 		return reasonCrowded
 	case p == nil:
-	case from.Boot < p.Boot && now-p.Heard <= SilentAfter:
+	case from.Boot < p.Boot && now-p.ReceivedAt <= SilentAfter:
 		// A later life that has fallen silent is another matter: the host's clock
 		// may have been set back between the two.
 		return reasonStale
@@ -91,7 +91,7 @@ func (r *roster) clock(from quota.Process, seq uint64, timeUS int64, now time.Du
 	if p == nil || p.Process != from || seq > p.Seq {
 		return timeUS
 	}
-	return p.ClockUS + (now - p.Heard).Microseconds()
+	return p.ClockUS + (now - p.ReceivedAt).Microseconds()
 }
 
 // arrival is what a message's number and time say about its author.
@@ -117,14 +117,14 @@ func (r *roster) hear(from quota.Process, seq uint64, timeUS, receivedUS int64, 
 		r.peers[nameOf(from)] = p
 		a.newcomer = true
 	} else if seq > p.Seq {
-		a.back = now-p.Heard > SilentAfter
+		a.back = now-p.ReceivedAt > SilentAfter
 		a.gap = seq > p.Seq+1
 	}
 	if a.back {
 		p.distrust()
 	}
 	if seq > p.Seq {
-		p.Seq, p.ClockUS, p.Heard, p.receivedUS = seq, timeUS, now, receivedUS
+		p.Seq, p.ClockUS, p.ReceivedAt, p.receivedUS = seq, timeUS, now, receivedUS
 	}
 	return a
 }
@@ -158,7 +158,7 @@ func (r *roster) forget(p quota.Process, now time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.peers[nameOf(p)]
-	if known == nil || known.Process != p || now-known.Heard <= SilentAfter {
+	if known == nil || known.Process != p || now-known.ReceivedAt <= SilentAfter {
 		return false
 	}
 	delete(r.peers, nameOf(p))
@@ -175,7 +175,7 @@ func (r *roster) forgetSilent(now time.Duration, known func(string) bool) (gone 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for n, p := range r.peers {
-		if now-p.Heard > ForgetAfter || strangers[n.region] {
+		if now-p.ReceivedAt > ForgetAfter || strangers[n.region] {
 			delete(r.peers, n)
 			gone++
 		}

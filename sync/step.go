@@ -31,9 +31,9 @@ func (m *Mesh) Due() time.Duration {
 	return min(m.due.tick, m.due.beat, m.due.urgent, m.due.digest, m.due.catchUp)
 }
 
-// Advance does what is due, and what Beat, Distrust and the totals have asked for.
+// Advance does what is due, and what Beat, Resync and the totals have asked for.
 func (m *Mesh) Advance() {
-	if taken(m.o.Totals.Urgent()) {
+	if taken(m.o.Counters.Urgent()) {
 		m.urgent()
 	}
 	if taken(m.beatNow) {

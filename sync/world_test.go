@@ -92,7 +92,7 @@ func (w *world) newNode(region, instance string, boot int64, skew time.Duration)
 // key is a key of the region's own, so that a test can tell whose a fingerprint is.
 func (n *node) key() wire.Key { return wire.NewKey(nil, n.self.Region) }
 
-func (n *node) start(totals meshsync.Totals) {
+func (n *node) start(totals meshsync.Counters) {
 	t := n.w.t
 	t.Helper()
 	var bus meshsync.Bus = n.bus
@@ -100,8 +100,8 @@ func (n *node) start(totals meshsync.Totals) {
 		bus = n.via(bus)
 	}
 	m, err := meshsync.New(meshsync.Options{
-		Self: n.self, Key: n.key(), Bus: bus, Totals: totals, Now: n.now, TimeUS: n.timeUS,
-		Known: n.w.known, Regions: n.w.topology, View: n.advertised, Exchange: n.exchanged, Reread: n.reread,
+		Self: n.self, Key: n.key(), Bus: bus, Counters: totals, Now: n.now, TimeUS: n.timeUS,
+		Known: n.w.known, Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged, RecoverCounters: n.reread,
 		Logger: slog.New(&n.log), Tracer: n.tracer, Checks: n.checks,
 		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(n.reader)).Meter("test"),
 	})

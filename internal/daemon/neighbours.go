@@ -263,7 +263,7 @@ func (n *neighbours) openMesh(d *Daemon) error {
 		bus = d.options.WrapBus(bus)
 	}
 	o := meshsync.Options{
-		Self: n.self, Key: n.key, Bus: bus, Totals: n.ceilings.Ledger(), Now: n.now, TimeUS: d.timeUS,
+		Self: n.self, Key: n.key, Bus: bus, Counters: n.ceilings.Ledger(), Now: n.now, TimeUS: d.timeUS,
 		Known: func(name string) bool {
 			_, ok := n.topology().Region(name)
 			return ok
@@ -276,7 +276,7 @@ func (n *neighbours) openMesh(d *Daemon) error {
 			return names
 		},
 		View: func() meshsync.Advertised { return n.lookout.Advertised() },
-		Exchange: func(peer quota.Process, e meshsync.Exchange) {
+		OnExchange: func(peer quota.Process, e meshsync.Exchange) {
 			if peer.Region == n.self.Region {
 				return // one store, one clock
 			}
@@ -288,7 +288,7 @@ func (n *neighbours) openMesh(d *Daemon) error {
 		Tracer: d.tracing.tracer("sync"), Checks: n.ceilings.Ledger().Checks,
 	}
 	if n.rereads != nil {
-		o.Reread = n.rereads.Ask
+		o.RecoverCounters = n.rereads.Ask
 	}
 	var err error
 	n.mesh, err = meshsync.New(o)
@@ -324,7 +324,7 @@ func (n *neighbours) run(ctx context.Context) error {
 
 // ready says why traffic should wait, "" when it need not.
 func (n *neighbours) ready() string {
-	if p, ok := n.mesh.Conflict(); ok {
+	if p, ok := n.mesh.Duplicate(); ok {
 		return fmt.Sprintf("another process serves region %s as instance %s since %s: give each its own --instance",
 			p.Region, p.Instance, time.UnixMicro(p.Boot).UTC().Format(time.RFC3339))
 	}

@@ -25,8 +25,8 @@ type Neighbours interface {
 	Changed() <-chan struct{}
 	Left(region, instance string, boot int64) bool
 	Forget(region, instance string, boot int64) bool
-	Distrust()
-	Beat()
+	Resync()
+	HeartbeatSoon()
 }
 
 // LookoutOptions are what a Lookout is made of; all but Members, Gossiped, Reread,
@@ -162,8 +162,8 @@ func (l *Lookout) members() []gossip.Member {
 // are not ours either.
 func (l *Lookout) known(p *meshsync.Peer, members []gossip.Member) view.Process {
 	out := view.Process{
-		Region: p.Region, Instance: p.Instance, Boot: p.Boot, Heard: p.Heard, Acked: p.Acked, Beats: p.Beats,
-		Members: p.Members, Topology: p.Topology, Unsent: p.Unsent, Digested: p.Digested, Full: p.Full,
+		Region: p.Region, Instance: p.Instance, Boot: p.Boot, Heard: p.ReceivedAt, Acked: p.AckedAt, Beats: p.Heartbeats,
+		Members: p.Members, Topology: p.Topology, Unsent: p.Unsent, Digested: p.Synced, Full: p.Full,
 		OtherKey: p.Members != nil && p.Key != l.o.Ceilings.o.Key.Fingerprint(), // known with its first beat
 	}
 	for _, w := range p.Weights {
@@ -246,7 +246,7 @@ func (l *Lookout) sees(v *view.View, events []view.Event) {
 		l.tell(e)
 	}
 	if before != nil && !slices.Equal(before.Advertised(), v.Advertised()) {
-		l.o.Mesh.Beat()
+		l.o.Mesh.HeartbeatSoon()
 	}
 }
 
@@ -261,7 +261,7 @@ func (l *Lookout) tell(e view.Event) {
 	l.begun = true
 	l.o.Logger.Log(context.Background(), level, e.Text, "kind", e.Kind.String(), "region", e.Region, "from", e.From, "to", e.To, "reason", e.Reason.String())
 	if e.Kind == view.Frozen {
-		l.o.Mesh.Distrust()
+		l.o.Mesh.Resync()
 	}
 }
 

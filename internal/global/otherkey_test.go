@@ -23,8 +23,8 @@ type acquainted struct {
 
 func (m *acquainted) Peers() []meshsync.Peer {
 	p := m.peer
-	p.Heard, p.Acked, p.Digested = *m.now, *m.now, true
-	p.Beats = int(*m.now / view.BeatEvery)
+	p.ReceivedAt, p.AckedAt, p.Synced = *m.now, *m.now, true
+	p.Heartbeats = int(*m.now / view.BeatEvery)
 	return []meshsync.Peer{p}
 }
 

@@ -23,8 +23,8 @@ func (m *lonely) Peers() []meshsync.Peer            { return nil }
 func (m *lonely) Changed() <-chan struct{}          { return m.changed }
 func (m *lonely) Left(string, string, int64) bool   { return false }
 func (m *lonely) Forget(string, string, int64) bool { return false }
-func (m *lonely) Distrust()                         { m.distrusts++ }
-func (m *lonely) Beat()                             {}
+func (m *lonely) Resync()                         { m.distrusts++ }
+func (m *lonely) HeartbeatSoon()                             {}
 
 // TestStandstillIsDistrusted: a process that finds that it stood still takes nothing
 // that it holds for complete, and one that only looks a little late does.

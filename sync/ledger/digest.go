@@ -6,6 +6,13 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
+// rollLeast and rollMost bound the totals that one Roll gives; at ten a second the most
+// is 300 KB/s.
+const (
+	rollLeast = 64
+	rollMost  = 2048
+)
+
 // rollSlots is how many series one Roll looks at beyond those it takes: where few
 // of a million are our own it shall not walk over all of them.
 const rollSlots = 1 << 14
@@ -48,24 +55,24 @@ func (l *Ledger) Live(of string, entries int) iter.Seq[[]wire.Group] {
 	}
 }
 
-// Roll gives the next of our own live totals, at most so many; called again and
-// again it passes by all of them in turn. It gives fewer at the end of a round, and
-// where few of the series it looked at are ours.
-func (l *Ledger) Roll(entries int) []wire.Group {
-	entries = max(entries, 1)
+// Roll gives the next of our own live totals: all of them in about so many calls, but
+// at least rollLeast and at most rollMost in one. roundDone reports that the next call
+// begins with the first again.
+func (l *Ledger) Roll(calls int) (groups []wire.Group, roundDone bool) {
 	l.rollMu.Lock()
 	defer l.rollMu.Unlock()
+	entries := min(max((l.Own()+calls-1)/calls, rollLeast), rollMost)
 	r := &l.roll
 	for seen, n := 0, 0; !r.atEnd() && len(r.rest) < entries && seen < rollSlots+entries; seen += n {
 		r.rest, n = l.collect(r.rest, &r.cursor, entries, 0)
 	}
 	n := min(entries, len(r.rest))
-	out := group(r.rest[:n])
+	groups = group(r.rest[:n])
 	r.rest = append(r.rest[:0], r.rest[n:]...)
-	if r.atEnd() && len(r.rest) == 0 {
+	if roundDone = r.atEnd() && len(r.rest) == 0; roundDone {
 		r.cursor = cursor{}
 	}
-	return out
+	return groups, roundDone
 }
 
 // collect appends live totals of a region from c on, series by series, until there

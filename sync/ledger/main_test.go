@@ -42,3 +42,10 @@ func newLedger(tb tester, clock *fakeClock, change func(*ledger.Options)) *ledge
 	}
 	return l
 }
+
+// roll is what the next Roll gives.
+func roll(tb tester, l *ledger.Ledger) []ledger.Cell {
+	tb.Helper()
+	groups, _ := l.Roll(1)
+	return flatten(tb, "eu-west", 2048, groups)
+}

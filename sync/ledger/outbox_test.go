@@ -193,7 +193,7 @@ func TestAheadIsKept(t *testing.T) {
 	if got := flatten(t, "eu-west", 10, l.Take(10, true)); len(got) != 1 || got[0].Epoch != 2 || l.Unsent() != 0 {
 		t.Errorf("taken %v, oldest waits for %v", got, l.Unsent())
 	}
-	if got := flatten(t, "eu-west", 10, l.Roll(10)); len(got) != 1 || len(l.Snapshot()) != 2 {
+	if got := roll(t, l); len(got) != 1 || len(l.Snapshot()) != 2 {
 		t.Errorf("in the digest %v, held %v", got, l.Snapshot())
 	}
 	clock.advance(9 * time.Second)
@@ -208,7 +208,7 @@ func TestAheadIsKept(t *testing.T) {
 	if got := flatten(t, "eu-west", 10, l.Take(10, true)); len(got) != 1 || got[0].Epoch != 1 || got[0].Units != 5 {
 		t.Errorf("taken later %v", got)
 	}
-	if got := flatten(t, "eu-west", 10, l.Roll(10)); len(got) != 2 {
+	if got := roll(t, l); len(got) != 2 {
 		t.Errorf("in the later digest %v", got)
 	}
 }

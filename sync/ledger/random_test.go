@@ -204,12 +204,12 @@ func (p *pair) Live(*rapid.T) {
 }
 
 func (p *pair) Roll(*rapid.T) {
-	p.ledger.Roll(1000) // the rest of the round before
-	entries := rapid.IntRange(1, 9).Draw(p.T, "entries")
-	want := len(p.twin.list(func(c ledger.Cell) bool { return c.Region == "eu-west" && p.twin.sent(c) }))
+	calls := rapid.IntRange(1, 9).Draw(p.T, "calls")
 	var got []ledger.Cell
-	for calls := 0; calls <= want && len(got) < want; calls++ {
-		got = append(got, flatten(p.T, "eu-west", entries, p.ledger.Roll(entries))...)
+	for done := false; !done; {
+		var groups []wire.Group
+		groups, done = p.ledger.Roll(calls)
+		got = append(got, flatten(p.T, "eu-west", 2048, groups)...)
 	}
 	p.same("rolled", got, "eu-west")
 }

@@ -24,7 +24,7 @@ type Cell struct {
 }
 
 // Totals keeps totals in maps and never frees any: the dumb twin of the ledger, a
-// meshsync.Totals. Safe for concurrent use.
+// meshsync.Counters. Safe for concurrent use.
 type Totals struct {
 	// UrgentAbove is how many unpublished units of a cell are urgent.
 	UrgentAbove int64
@@ -85,7 +85,7 @@ func (t *Totals) signal() {
 	}
 }
 
-// Fold implements meshsync.Totals. As the ledger does it refuses what begins more
+// Fold implements meshsync.Counters. As the ledger does it refuses what begins more
 // than one bucket after the author's clock.
 func (t *Totals) Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error {
 	for _, g := range groups {
@@ -116,7 +116,7 @@ func (f future) Error() string { return string(f) }
 // Reason implements what the mesh asks of a refusal.
 func (f future) Reason() string { return "future" }
 
-// ClockUS implements meshsync.Totals.
+// ClockUS implements meshsync.Counters.
 func (t *Totals) ClockUS(region string, at time.Duration) (us int64, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,10 +124,10 @@ func (t *Totals) ClockUS(region string, at time.Duration) (us int64, known bool)
 	return d + at.Microseconds(), known
 }
 
-// Urgent implements meshsync.Totals.
+// Urgent implements meshsync.Counters.
 func (t *Totals) Urgent() <-chan struct{} { return t.urgent }
 
-// Take implements meshsync.Totals.
+// Take implements meshsync.Counters.
 func (t *Totals) Take(entries int, all bool) []wire.Group {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,7 +146,7 @@ func (t *Totals) Take(entries int, all bool) []wire.Group {
 	return t.groups(cells)
 }
 
-// Unsent implements meshsync.Totals.
+// Unsent implements meshsync.Counters.
 func (t *Totals) Unsent() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,7 +157,7 @@ func (t *Totals) Unsent() time.Duration {
 	return oldest
 }
 
-// Live implements meshsync.Totals.
+// Live implements meshsync.Counters.
 func (t *Totals) Live(of string, entries int) iter.Seq[[]wire.Group] {
 	return func(yield func([]wire.Group) bool) {
 		for cells := range slices.Chunk(t.cells(of), entries) {
@@ -171,36 +171,22 @@ func (t *Totals) Live(of string, entries int) iter.Seq[[]wire.Group] {
 	}
 }
 
-// Roll implements meshsync.Totals.
-func (t *Totals) Roll(entries int) []wire.Group {
+// Roll implements meshsync.Counters.
+func (t *Totals) Roll(calls int) (_ []wire.Group, roundDone bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.rolled >= len(t.own) {
-		t.rolled = 0
-	}
+	entries := min(max(len(t.own)/calls, 64), 2048)
 	cells := t.own[t.rolled:min(len(t.own), t.rolled+entries)]
-	t.rolled += len(cells)
-	return t.groups(cells)
+	if t.rolled += len(cells); t.rolled >= len(t.own) {
+		t.rolled, roundDone = 0, true
+	}
+	return t.groups(cells), roundDone
 }
 
-// Series implements meshsync.Totals; each cell counts as one.
-func (t *Totals) Series() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.units)
-}
-
-// Own implements meshsync.Totals.
-func (t *Totals) Own() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.own)
-}
-
-// Sweep implements meshsync.Totals.
+// Sweep implements meshsync.Counters.
 func (t *Totals) Sweep() {}
 
-// Full implements meshsync.Totals.
+// Full implements meshsync.Counters.
 func (t *Totals) Full() bool { return false }
 
 // Snapshot returns a copy of all totals, ours and the others'.

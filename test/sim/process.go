@@ -82,15 +82,15 @@ func (p *process) open() (err error) {
 	p.folds = &folds{Ledger: p.ceilings.Ledger(), p: p}
 	p.rereads = global.NewRereads(s.store.read, p.ceilings, w.log)
 	if p.mesh, err = meshsync.New(meshsync.Options{
-		Self: p.self, Key: w.key, Bus: &p.bus, Totals: p.folds, Now: p.now, TimeUS: s.timeUS,
+		Self: p.self, Key: w.key, Bus: &p.bus, Counters: p.folds, Now: p.now, TimeUS: s.timeUS,
 		Known: func(name string) bool {
 			_, ok := s.topology.Region(name)
 			return ok
 		},
-		Regions: func() []string { return regionNames(s.topology) },
-		View:    func() meshsync.Advertised { return p.lookout.Advertised() },
-		Reread:  p.rereads.Ask,
-		Logger:  w.log, Meter: noop.Meter{},
+		Regions:         func() []string { return regionNames(s.topology) },
+		View:            func() meshsync.Advertised { return p.lookout.Advertised() },
+		RecoverCounters: p.rereads.Ask,
+		Logger:          w.log, Meter: noop.Meter{},
 	}); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (p *process) nextLook() time.Duration {
 	}
 	due := now + view.FrozenAfter*4/5
 	for _, q := range p.mesh.Peers() {
-		for _, at := range []time.Duration{q.Heard + view.SilentAfter, q.Acked + view.UnheardAfter} {
+		for _, at := range []time.Duration{q.ReceivedAt + view.SilentAfter, q.AckedAt + view.UnheardAfter} {
 			if at > now { // what is past has been seen
 				due = min(due, at)
 			}
