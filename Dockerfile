@@ -2,13 +2,11 @@
 #
 #     docker build -t regiond:dev .
 #
-# Modules come from where the go command finds them: GOPROXY, GOSUMDB, GONOSUMDB and
-# GOFLAGS may be given as --build-arg. Without any network:
+# GOPROXY, GOSUMDB, GONOSUMDB and GOFLAGS can be set with --build-arg. Without a network:
 #
 #     go mod vendor && docker build --build-arg GOFLAGS=-mod=vendor -t regiond:dev .
 #
-# It keeps to what the classic builder knows, so that an engine without BuildKit
-# builds it too.
+# It uses only features of the classic builder, so BuildKit is not needed.
 
 ARG GO_VERSION=1.26
 FROM golang:${GO_VERSION}-alpine AS build
@@ -20,8 +18,8 @@ ARG GOFLAGS
 ENV CGO_ENABLED=0
 WORKDIR /src
 
-# First, and apart from the sources: modules change less often than they do. The
-# large ones are compiled here too, so that a change of ours is built in seconds.
+# Modules change less often than sources, so they have a layer of their own. The large
+# ones are compiled here too, which makes rebuilding after a change a matter of seconds.
 COPY go.mod go.sum ./
 RUN case "$GOFLAGS" in *-mod=vendor*) exit 0 ;; esac; \
     go mod download && go build -trimpath -buildvcs=false \
@@ -43,11 +41,11 @@ LABEL org.opencontainers.image.title="regiond" \
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/regiond /regiond
 COPY LICENSE NOTICE THIRD_PARTY.md /
-# Nobody's number, so that no user of the host is meant by it.
+# An id that is unlikely to be a user of the host.
 USER 65532:65532
 # Data, admin, gossip, and the gateways of an embedded NATS.
 EXPOSE 8080 9090 7946/tcp 7946/udp 7947
-# Ready means: it can answer. A listener elsewhere needs --addr, see docker-compose.multi.yml.
+# Healthy means ready to answer. For another address add --addr, see docker-compose.multi.yml.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 CMD ["/regiond", "healthcheck"]
 ENTRYPOINT ["/regiond"]
 CMD ["serve"]

@@ -23,7 +23,7 @@ SIMTIME  ?= 2m
 # Tests that take over the machine are built only when asked for, and checked always.
 TAGS := chaos,chaoslong,compose
 
-# Debian keeps servers where only root looks for them.
+# Debian installs servers in root's PATH.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
 .PHONY: help serve build test foreign check lines chaos chaos-long sim accuracy bench fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
