@@ -15,6 +15,11 @@ import (
 
 func TestAdminPages(t *testing.T) {
 	o := options(&fake{})
+	notReady := o
+	notReady.Ready = func() (bool, []string) { return false, []string{"draining"} }
+	if got := serve(admin(t, notReady), request("GET", "/readyz", "")); got.status != 503 || got.body != `{"ready":false,"reasons":["draining"]}`+"\n" {
+		t.Errorf("not ready: %d %s", got.status, got.body)
+	}
 	rows := []struct {
 		method, target string
 		status         int
@@ -40,15 +45,6 @@ func TestAdminPages(t *testing.T) {
 		if got.status != row.status || row.body != "" && got.body != row.body || got.field("Cache-Control") != "no-store" {
 			t.Errorf("%s %s: %d %v %q", row.method, row.target, got.status, got.header, got.body)
 		}
-	}
-}
-
-func TestNotReady(t *testing.T) {
-	o := options(&fake{})
-	o.Ready = func() (bool, []string) { return false, []string{"draining"} }
-	got := serve(admin(t, o), request("GET", "/readyz", ""))
-	if got.status != 503 || got.body != `{"ready":false,"reasons":["draining"]}`+"\n" {
-		t.Errorf("%d %s", got.status, got.body)
 	}
 }
 
@@ -80,35 +76,29 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestResetTakesItsTime: a store with many keys is looked through for longer than an
-// answer may take, and whoever asked learns when that was not enough.
-func TestResetTakesItsTime(t *testing.T) {
-	for name, row := range map[string]struct {
-		takes  time.Duration
-		status int
-	}{
-		"longer than an answer": {httpapi.ResetTimeout - time.Millisecond, 204},
-		"longer than there is":  {httpapi.ResetTimeout + time.Millisecond, 503},
+// A reset may take longer than an answer, and reports when it did not finish.
+func TestResetHasItsOwnDeadline(t *testing.T) {
+	for takes, status := range map[time.Duration]int{
+		httpapi.ResetTimeout - time.Millisecond: 204,
+		httpapi.ResetTimeout + time.Millisecond: 503,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := &fake{reset: func(ctx context.Context, _ string) error {
-					select {
-					case <-time.After(row.takes):
-						return nil
-					case <-ctx.Done():
-						return ctx.Err()
-					}
-				}}
-				start := time.Now()
-				got := serve(admin(t, options(f)), request("DELETE", "/v1/usage/acme", ""))
-				if took := time.Since(start); got.status != row.status || took != min(row.takes, httpapi.ResetTimeout) || took >= httpapi.WriteTimeout {
-					t.Errorf("%d after %v: %s", got.status, took, got.body)
+		synctest.Test(t, func(t *testing.T) {
+			f := &fake{reset: func(ctx context.Context, _ string) error {
+				select {
+				case <-time.After(takes):
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
 				}
-				if got.status == 503 && (!strings.Contains(got.body, "in part or not at all") || got.field("Retry-After") == "") {
-					t.Errorf("it says %v %s", got.header, got.body)
-				}
-			})
+			}}
+			start := time.Now()
+			got := serve(admin(t, options(f)), request("DELETE", "/v1/usage/acme", ""))
+			if took := time.Since(start); got.status != status || took != min(takes, httpapi.ResetTimeout) || took >= httpapi.WriteTimeout {
+				t.Errorf("%d after %v: %s", got.status, took, got.body)
+			}
+			if got.status == 503 && (!strings.Contains(got.body, "in part or not at all") || got.field("Retry-After") == "") {
+				t.Errorf("%v %s", got.header, got.body)
+			}
 		})
 	}
 }
@@ -123,6 +113,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		{func(o *httpapi.Options) { o.Meter = nil }, true},
 		{func(o *httpapi.Options) { o.Deadline = -1 }, true},
 		{func(o *httpapi.Options) { o.MaxInFlight = -1 }, true},
+		{func(o *httpapi.Options) { o.Tracing = &httpapi.Tracing{} }, true},
 		{func(o *httpapi.Options) { o.Ready = nil }, false},
 		{func(o *httpapi.Options) { o.Regions = nil }, false},
 		{func(o *httpapi.Options) { o.Metrics = nil }, false},

@@ -2,9 +2,11 @@ package httpapi_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,12 +22,7 @@ import (
 func page(r reply) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%d %s\n", r.status, http.StatusText(r.status))
-	names := make([]string, 0, len(r.header))
-	for name := range r.header {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(r.header)) {
 		fmt.Fprintf(&b, "%s: %s\n", name, r.field(name))
 	}
 	b.WriteString("\n" + r.body)
@@ -33,14 +30,6 @@ func page(r reply) []byte {
 }
 
 func TestAnswers(t *testing.T) {
-	closedDecision := func(context.Context, quota.Request) (quota.Decision, error) {
-		return quota.Decision{Policy: "standard", Basis: quota.BasisClosed, Mode: quota.ModeLocal, Reason: quota.ReasonRedisDown}, nil
-	}
-	observe := func(_ context.Context, r quota.Request) (quota.Decision, error) {
-		d := denied(r)
-		d.Allowed, d.WouldDeny, d.Enforcement = true, true, quota.Observe
-		return d, nil
-	}
 	none := func(_ context.Context, r quota.Request) (quota.Decision, error) {
 		return quota.Decision{Allowed: true, Tenant: r.Tenant, Policy: "standard"}, nil
 	}
@@ -58,9 +47,6 @@ func TestAnswers(t *testing.T) {
 		}
 		return d, nil
 	}
-	broken := func(context.Context, quota.Request) (quota.Decision, error) {
-		return quota.Decision{}, errors.New("no store")
-	}
 	rows := []struct {
 		name   string
 		decide func(context.Context, quota.Request) (quota.Decision, error)
@@ -70,12 +56,12 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"allowed", nil, "POST", "/v1/check", `{"tenant":"acme"}`},
 		{"denied", deny, "POST", "/v1/check", `{"tenant":"acme"}`},
-		{"closed", closedDecision, "POST", "/v1/check", `{"tenant":"acme"}`},
-		{"observe", observe, "POST", "/v1/check", `{"tenant":"acme"}`},
+		{"closed", closed, "POST", "/v1/check", `{"tenant":"acme"}`},
+		{"observe", observed, "POST", "/v1/check", `{"tenant":"acme"}`},
 		{"no_limit", none, "POST", "/v1/check", `{"tenant":"acme"}`},
 		{"local_replayed", local, "POST", "/v1/check", `{"tenant":"acme"}`},
 		{"explain", explained, "POST", "/v1/check?explain=1", `{"tenant":"acme"}`},
-		{"undecided", broken, "POST", "/v1/check", `{"tenant":"acme"}`},
+		{"undecided", fails, "POST", "/v1/check", `{"tenant":"acme"}`},
 		{"report", deny, "POST", "/v1/report", `{"tenant":"acme"}`},
 		{"usage", deny, "GET", "/v1/usage/acme?cost=3&dim.user=42", ""},
 		{"invalid", nil, "POST", "/v1/check", `{"tennant":"acme","cost":1.5,"dimensions":{"user":7}}`},
@@ -90,7 +76,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestRequestReachesTheLimiterWhole(t *testing.T) {
+func TestRequestReachesTheLimiter(t *testing.T) {
 	f := &fake{}
 	h := data(t, options(f))
 	serve(h, request("POST", "/v1/check?explain=1",
@@ -119,210 +105,193 @@ func TestRequestReachesTheLimiterWhole(t *testing.T) {
 }
 
 // Whatever is wrong is answered with a problem document that names the field
-// and the rule, and the limiter is never asked.
+// and the rule, and nothing is decided.
 func TestBadInput(t *testing.T) {
-	const cost = "#/cost: must be a whole number between 1 and 1099511627776"
+	const (
+		check, batch = "POST /v1/check", "POST /v1/check:batch"
+		cost         = "#/cost: must be a whole number between 1 and 1099511627776"
+		acme         = `{"tenant":"a"}`
+	)
 	long := strings.Repeat("x", 300)
-	var dims []string
-	for i := range 17 {
-		dims = append(dims, fmt.Sprintf("%q:%q", fmt.Sprintf("d%d", i), "v"))
+	dims := `"d":"v"`
+	for i := range 16 {
+		dims += fmt.Sprintf(`,"d%d":"v"`, i)
 	}
 	rows := []struct {
-		name   string
-		target string
+		call   string
 		body   string
 		header string
-		status int
+		status int      // 0 means 400
 		want   []string // beginnings of the errors, all of them, in order
 	}{
-		{"unknown field", "/v1/check", `{"tenant":"a","tier":1}`, "", 400, []string{"#/tier: is not a member here; there are: tenant, policy, dimensions, cost"}},
-		{"unknown field with odd name", "/v1/check", `{"tenant":"a","a/b~ é":1}`, "", 400, []string{"#/a~1b~0%20%C3%A9: is not a member"}},
-		{"duplicate tenant", "/v1/check", `{"tenant":"a","tenant":"a"}`, "", 400, []string{"#/tenant: is duplicated"}},
-		{"duplicate by escape", "/v1/check", `{"tenant":"a","ten\u0061nt":"b"}`, "", 400, []string{"#/tenant: is duplicated"}},
-		{"duplicate dimension", "/v1/check", `{"tenant":"a","dimensions":{"u":"1","u":"2"}}`, "", 400, []string{"#/dimensions/u: "}},
-		{"tenant of wrong type", "/v1/check", `{"tenant":7}`, "", 400, []string{"#/tenant: must be a string, is a number"}},
-		{"tenant null", "/v1/check", `{"tenant":null}`, "", 400, []string{"#/tenant: must be a string, is null"}},
-		{"policy empty", "/v1/check", `{"tenant":"a","policy":""}`, "", 400, []string{"#/policy: must not be empty"}},
-		{"policy of wrong type", "/v1/check", `{"tenant":"a","policy":["x"]}`, "", 400, []string{"#/policy: must be a string, is an array"}},
-		{"policy no name", "/v1/check", `{"tenant":"a","policy":"Gold Plus"}`, "", 400, []string{"#/policy: a name"}},
-		{"dimensions of wrong type", "/v1/check", `{"tenant":"a","dimensions":[]}`, "", 400, []string{"#/dimensions: must be an object of strings, is an array"}},
-		{"dimension of wrong type", "/v1/check", `{"tenant":"a","dimensions":{"user":42}}`, "", 400, []string{"#/dimensions/user: must be a string, is a number"}},
-		{"dimension no name", "/v1/check", `{"tenant":"a","dimensions":{"User":"x"}}`, "", 400, []string{"#/dimensions: a name"}},
-		{"dimension empty", "/v1/check", `{"tenant":"a","dimensions":{"user":""}}`, "", 400, []string{"#/dimensions/user: must not be empty"}},
-		{"too many dimensions", "/v1/check", `{"tenant":"a","dimensions":{` + strings.Join(dims, ",") + `}}`, "", 400, []string{"#/dimensions: may have at most 16"}},
-		{"cost 0", "/v1/check", `{"tenant":"a","cost":0}`, "", 400, []string{cost}},
-		{"cost negative", "/v1/check", `{"tenant":"a","cost":-1}`, "", 400, []string{cost}},
-		{"cost fractional", "/v1/check", `{"tenant":"a","cost":1.5}`, "", 400, []string{cost}},
-		{"cost 1.0", "/v1/check", `{"tenant":"a","cost":1.0}`, "", 400, []string{cost}},
-		{"cost 1e3", "/v1/check", `{"tenant":"a","cost":1e3}`, "", 400, []string{cost}},
-		{"cost text", "/v1/check", `{"tenant":"a","cost":"5"}`, "", 400, []string{cost}},
-		{"cost above 2^40", "/v1/check", `{"tenant":"a","cost":1099511627777}`, "", 400, []string{cost}},
-		{"cost huge", "/v1/check", `{"tenant":"a","cost":1` + strings.Repeat("0", 400) + `}`, "", 400, []string{cost}},
-		{"tenant missing", "/v1/check", `{}`, "", 400, []string{"#/tenant: is required"}},
-		{"tenant empty", "/v1/check", `{"tenant":""}`, "", 400, []string{"#/tenant: must not be empty"}},
-		{"tenant with space", "/v1/check", `{"tenant":"a b"}`, "", 400, []string{"#/tenant: must be printable ASCII"}},
-		{"tenant with brace", "/v1/check", `{"tenant":"a}b"}`, "", 400, []string{"#/tenant: must be printable ASCII"}},
-		{"tenant with NUL", "/v1/check", `{"tenant":"a\u0000"}`, "", 400, []string{"#/tenant: must be printable ASCII"}},
-		{"tenant with newline", "/v1/check", `{"tenant":"a\n"}`, "", 400, []string{"#/tenant: must be printable ASCII"}},
-		{"tenant not ASCII", "/v1/check", `{"tenant":"é"}`, "", 400, []string{"#/tenant: must be printable ASCII"}},
-		{"tenant long", "/v1/check", `{"tenant":"` + long + `"}`, "", 400, []string{"#/tenant: must be at most 256 bytes"}},
-		{"all at once", "/v1/check?x=1", `{"x":1,"tenant":"","policy":"P","dimensions":{"u":" ","v":1},"cost":"1"}`, "Idempotency-Key: a b", 400, []string{
+		{check, `{"tenant":"a","tier":1}`, "", 0, []string{"#/tier: is not a member here; there are: tenant, policy, dimensions, cost"}},
+		{check, `{"tenant":"a","a/b~ é":1}`, "", 0, []string{"#/a~1b~0%20%C3%A9: is not a member"}},
+		{check, `{"tenant":"a","tenant":"a"}`, "", 0, []string{"#/tenant: is duplicated"}},
+		{check, `{"tenant":"a","ten\u0061nt":"b"}`, "", 0, []string{"#/tenant: is duplicated"}},
+		{check, `{"tenant":"a","dimensions":{"u":"1","u":"2"}}`, "", 0, []string{"#/dimensions/u: "}},
+		{check, `{"tenant":7}`, "", 0, []string{"#/tenant: must be a string, is a number"}},
+		{check, `{"tenant":null}`, "", 0, []string{"#/tenant: must be a string, is null"}},
+		{check, `{"tenant":"a","policy":""}`, "", 0, []string{"#/policy: must not be empty"}},
+		{check, `{"tenant":"a","policy":["x"]}`, "", 0, []string{"#/policy: must be a string, is an array"}},
+		{check, `{"tenant":"a","dimensions":[]}`, "", 0, []string{"#/dimensions: must be an object of strings, is an array"}},
+		{check, `{"tenant":"a","dimensions":{"user":42}}`, "", 0, []string{"#/dimensions/user: must be a string, is a number"}},
+		{check, `{"tenant":"a","dimensions":{"User":"x"}}`, "", 0, []string{"#/dimensions: a name"}},
+		{check, `{"tenant":"a","dimensions":{"user":""}}`, "", 0, []string{"#/dimensions/user: must not be empty"}},
+		{check, `{"tenant":"a","dimensions":{` + dims + `}}`, "", 0, []string{"#/dimensions: may have at most 16"}},
+		{check, `{"tenant":"a","cost":1.0}`, "", 0, []string{cost}}, // see TestParseCost
+		{check, `{"tenant":"a","cost":"5"}`, "", 0, []string{cost}},
+		{check, `{"tenant":"a","cost":1` + strings.Repeat("0", 400) + `}`, "", 0, []string{cost}},
+		{check, `{}`, "", 0, []string{"#/tenant: is required"}},
+		{check, `{"tenant":"a\u0000"}`, "", 0, []string{"#/tenant: must be printable ASCII"}},
+		{check + "?x=1", `{"x":1,"tenant":"","policy":"P","dimensions":{"u":" ","v":1},"cost":"1"}`, "Idempotency-Key: a b", 0, []string{
 			"#/x: is not a member", "#/dimensions/v: must be a string", cost, "#/tenant: must not be empty", "#/policy: a name", "#/dimensions/u: must be printable",
 			"#/x: is not a parameter", "#: header Idempotency-Key must be printable",
 		}},
-		{"empty body", "/v1/check", ``, "", 400, []string{"#: the body is empty"}},
-		{"not an object", "/v1/check", `["tenant"]`, "", 400, []string{"#: must be an object with the members tenant"}},
-		{"cut off", "/v1/check", `{"tenant":"a"`, "", 400, []string{"#: is not JSON"}},
-		{"two values", "/v1/check", `{"tenant":"a"}{"tenant":"a"}`, "", 400, []string{"#: the body must hold one JSON value"}},
-		{"text after", "/v1/check", `{"tenant":"a"} x`, "", 400, []string{"#: the body must hold one JSON value"}},
-		{"comment", "/v1/check", `{"tenant":"a"/*x*/}`, "", 400, []string{"#: is not JSON at byte 13"}},
-		{"not UTF-8", "/v1/check", "{\"tenant\":\"a\xff\"}", "", 400, []string{"#/tenant: is not JSON at byte"}},
-		{"byte order mark", "/v1/check", "\xef\xbb\xbf{\"tenant\":\"a\"}", "", 400, []string{"#: is not JSON"}},
-		{"key twice", "/v1/check", `{"tenant":"a"}`, "Idempotency-Key: a\nIdempotency-Key: b", 400, []string{"#: header Idempotency-Key is duplicated"}},
-		{"key empty", "/v1/check", `{"tenant":"a"}`, "Idempotency-Key: ", 400, []string{"#: header Idempotency-Key must not be empty"}},
-		{"key long", "/v1/check", `{"tenant":"a"}`, "Idempotency-Key: " + long, 400, []string{"#: header Idempotency-Key must have at most 64"}},
-		{"unknown parameter", "/v1/check?cost=5", `{"tenant":"a"}`, "", 400, []string{"#/cost: is not a parameter here"}},
-		{"explain twice", "/v1/check?explain=1&explain=1", `{"tenant":"a"}`, "", 400, []string{"#/explain: is duplicated"}},
-		{"explain maybe", "/v1/check?explain=yes", `{"tenant":"a"}`, "", 400, []string{"#/explain: must be 0 or 1"}},
-		{"broken query", "/v1/check?a=%zz", `{"tenant":"a"}`, "", 400, []string{"#: the query is not well-formed"}},
-		{"64 KiB and one", "/v1/check", `{"tenant":"a"` + strings.Repeat(" ", httpapi.MaxBody-13) + `}`, "", 413, nil},
-		{"1 MB id", "/v1/check", `{"tenant":"` + strings.Repeat("a", 1<<20) + `"}`, "", 413, nil},
-		{"a form", "/v1/check", `tenant=a`, "Content-Type: multipart/form-data", 415, nil},
-		{"other charset", "/v1/check", `{"tenant":"a"}`, "Content-Type: application/json; charset=latin1", 415, nil},
-		{"a browser's form", "/v1/check", `{"tenant":"a"}`, "Content-Type: application/x-www-form-urlencoded\nOrigin: http://x", 415, nil},
-		{"a browser's untyped body", "/v1/check", `{"tenant":"a"}`, "Origin: http://x", 415, nil},
-		{"a page of the same site", "/v1/check", `{"tenant":"a"}`, "Sec-Fetch-Site: same-site", 415, nil},
-		{"a batch of a browser", "/v1/check:batch", `{"checks":[{"tenant":"a"}]}`, "Origin: http://x", 415, nil},
-		{"compressed", "/v1/check", `{"tenant":"a"}`, "Content-Encoding: gzip", 415, nil},
-		{"report too", "/v1/report", `{"tenant":"a","cost":0}`, "", 400, []string{cost}},
+		{check, ``, "", 0, []string{"#: the body is empty"}},
+		{check, `["tenant"]`, "", 0, []string{"#: must be an object with the members tenant"}},
+		{check, `{"tenant":"a"`, "", 0, []string{"#: is not JSON"}},
+		{check, acme + acme, "", 0, []string{"#: the body must hold one JSON value"}},
+		{check, acme + " x", "", 0, []string{"#: the body must hold one JSON value"}},
+		{check, `{"tenant":"a"/*x*/}`, "", 0, []string{"#: is not JSON at byte 13"}},
+		{check, "{\"tenant\":\"a\xff\"}", "", 0, []string{"#/tenant: is not JSON at byte"}},
+		{check, "\xef\xbb\xbf" + acme, "", 0, []string{"#: is not JSON"}},
+		{check, acme, "Idempotency-Key: a\nIdempotency-Key: b", 0, []string{"#: header Idempotency-Key is duplicated"}},
+		{check, acme, "Idempotency-Key: ", 0, []string{"#: header Idempotency-Key must not be empty"}},
+		{check, acme, "Idempotency-Key: " + long, 0, []string{"#: header Idempotency-Key must have at most 64"}},
+		{check + "?cost=5", acme, "", 0, []string{"#/cost: is not a parameter here"}},
+		{check + "?explain=1&explain=1", acme, "", 0, []string{"#/explain: is duplicated"}},
+		{check + "?explain=yes", acme, "", 0, []string{"#/explain: must be 0 or 1"}},
+		{check + "?a=%zz", acme, "", 0, []string{"#: the query is not well-formed"}},
+		{check, `{"tenant":"a"` + strings.Repeat(" ", httpapi.MaxBody-13) + `}`, "", 413, nil},
+		{check, acme, "Content-Type: multipart/form-data", 415, nil},
+		{check, acme, "Content-Type: application/json; charset=latin1", 415, nil},
+		{check, acme, "Content-Type: application/x-www-form-urlencoded\nOrigin: http://x", 415, nil},
+		{check, acme, "Origin: http://x", 415, nil},
+		{check, acme, "Sec-Fetch-Site: same-site", 415, nil},
+		{check, acme, "Content-Encoding: gzip", 415, nil},
+		{"POST /v1/report", `{"tenant":"a","cost":0}`, "", 0, []string{cost}},
+
+		{batch, `{"checks":[]}`, "", 0, []string{"#/checks: must have 1 to 100 checks, has 0"}},
+		{batch, `{"checks":[` + strings.Repeat(acme+",", 100) + acme + `]}`, "", 0, []string{"#/checks: must have 1 to 100 checks, has 101"}},
+		{batch, `{}`, "", 0, []string{"#/checks: is required"}},
+		{batch, `{"checks":{"tenant":"a"}}`, "", 0, []string{"#/checks: must be an array of 1 to 100 checks, is an object"}},
+		{batch, `[{"tenant":"a"}]`, "", 0, []string{"#: must be a JSON object with the member checks"}},
+		{batch, `{"checks":[{"tenant":"a"}],"checks":[]}`, "", 0, []string{"#/checks: is duplicated"}},
+		{batch, `{"x":1,"checks":[{"tenant":"a"}],"y":2}`, "", 0, []string{"#/x: is not a member", "#/y: is not a member"}},
+		{batch, `{"checks":[{"tenant":"a"},{"tenant":"b"]}`, "", 0, []string{"#/checks: is not JSON at byte 39"}},
+		{batch, `{"checks":[{"tenant":"a"}]}]`, "", 0, []string{"#: the body must hold one JSON value"}},
+		{batch, `{"checks":[{"tenant":"a"}]}`, "Idempotency-Key: k", 0, []string{"#: header Idempotency-Key belongs to one check"}},
+		{batch, `{"checks":[{"tenant":"a"}]}`, "Origin: http://x", 415, nil},
+
+		{"GET /v1/usage/a?tier=x", "", "", 0, []string{"#/tier: is not a parameter here; there are: policy, cost, explain, dim.<name>"}},
+		{"GET /v1/usage/a?cost=1&cost=1", "", "", 0, []string{"#/cost: is duplicated"}},
+		{"GET /v1/usage/a?cost=%2B1", "", "", 0, []string{"#/cost: must be a whole number"}},
+		{"GET /v1/usage/a?policy=", "", "", 0, []string{"#/policy: must not be empty"}},
+		{"GET /v1/usage/a?dim.user=1&dim.user=2", "", "", 0, []string{"#/dimensions/user: is duplicated"}},
+		{"GET /v1/usage/a?dim.user=", "", "", 0, []string{"#/dimensions/user: must not be empty"}},
+		{"GET /v1/usage/a?dim.=1", "", "", 0, []string{"#/dimensions: a name"}},
+		{"GET /v1/usage/%00?cost=x", "", "", 0, []string{"#/cost: must be a whole number", "#/tenant: must be printable"}},
 	}
 	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %.40s %s", row.call, row.body, row.header), func(t *testing.T) {
 			f := &fake{}
 			var header []string
 			if row.header != "" {
 				header = strings.Split(row.header, "\n")
 			}
-			got := serve(data(t, options(f)), request("POST", row.target, row.body, header...))
-			if got.status != row.status {
-				t.Errorf("status %d, want %d: %s", got.status, row.status, got.body)
+			method, target, _ := strings.Cut(row.call, " ")
+			got := serve(data(t, options(f)), request(method, target, row.body, header...))
+			if got.status != cmp.Or(row.status, 400) || got.field("Content-Type") != "application/problem+json" {
+				t.Errorf("%d %v, want %d: %s", got.status, got.header, row.status, got.body)
 			}
-			if ct := got.field("Content-Type"); ct != "application/problem+json" {
-				t.Errorf("Content-Type %q", ct)
-			}
-			checkMistakes(t, got.mistakes(t), row.want)
+			checkErrors(t, got.errors(t), row.want)
 			if f.calls() != 0 {
-				t.Errorf("the limiter was asked %v", f.asked)
+				t.Errorf("the limiter decided %v", f.asked)
 			}
 		})
 	}
 }
 
-func checkMistakes(t *testing.T, got, want []string) {
+func checkErrors(t *testing.T, got, want []string) {
 	t.Helper()
 	ok := len(got) == len(want)
-	for i := range want {
-		ok = ok && strings.HasPrefix(got[i], want[i])
+	for i := 0; ok && i < len(want); i++ {
+		ok = strings.HasPrefix(got[i], want[i])
 	}
 	if !ok {
 		t.Errorf("errors:\n got %q\nwant %q", got, want)
 	}
 }
 
-func TestBadUsageQueries(t *testing.T) {
-	rows := []struct {
-		target string
-		want   []string
+// TestGoodInput has what the other tests do not send.
+func TestGoodInput(t *testing.T) {
+	const acme = `{"tenant":"acme"}`
+	for _, row := range []struct {
+		body   string
+		header []string
 	}{
-		{"/v1/usage/a?tier=x", []string{"#/tier: is not a parameter here; there are: policy, cost, explain, dim.<name>"}},
-		{"/v1/usage/a?cost=1&cost=1", []string{"#/cost: is duplicated"}},
-		{"/v1/usage/a?cost=0", []string{"#/cost: must be a whole number"}},
-		{"/v1/usage/a?cost=%2B1", []string{"#/cost: must be a whole number"}},
-		{"/v1/usage/a?policy=", []string{"#/policy: must not be empty"}},
-		{"/v1/usage/a?dim.user=1&dim.user=2", []string{"#/dimensions/user: is duplicated"}},
-		{"/v1/usage/a?dim.user=", []string{"#/dimensions/user: must not be empty"}},
-		{"/v1/usage/a?dim.=1", []string{"#/dimensions: a name"}},
-		{"/v1/usage/a%20b", []string{"#/tenant: must be printable"}},
-		{"/v1/usage/%00?cost=x", []string{"#/cost: must be a whole number", "#/tenant: must be printable"}},
-	}
-	for _, row := range rows {
-		t.Run(row.target, func(t *testing.T) {
-			f := &fake{}
-			got := serve(data(t, options(f)), request("GET", row.target, ""))
-			if got.status != 400 || f.calls() != 0 {
-				t.Errorf("status %d after %d calls, want 400 after none", got.status, f.calls())
-			}
-			checkMistakes(t, got.mistakes(t), row.want)
-		})
-	}
-}
-
-// TestContentTypes that are accepted, besides what the other tests send: none.
-func TestContentTypes(t *testing.T) {
-	for _, header := range [][]string{
-		{"Content-Type: application/x-www-form-urlencoded"}, // curl's own
-		{"Content-Type: application/json", "Origin: http://x", "Sec-Fetch-Site: cross-site"},
+		{acme, []string{"Content-Type: application/x-www-form-urlencoded"}}, // curl's default
+		{acme, []string{"Content-Type: application/json", "Origin: http://x", "Sec-Fetch-Site: cross-site"}},
+		{acme + strings.Repeat(" ", httpapi.MaxBody-len(acme)), nil},
 	} {
-		if got := serve(data(t, options(&fake{})), request("POST", "/v1/check", `{"tenant":"acme"}`, header...)); got.status != 200 {
-			t.Errorf("%q: status %d: %s", header, got.status, got.body)
-		}
-	}
-}
-
-func TestBodyOfUnknownLength(t *testing.T) {
-	for size, want := range map[int]int{httpapi.MaxBody: 200, httpapi.MaxBody + 1: 413} {
-		const check = `{"tenant":"a"}`
-		r := request("POST", "/v1/check", check+strings.Repeat(" ", size-len(check)))
+		r := request("POST", "/v1/check", row.body, row.header...)
 		r.ContentLength = -1
-		if got := serve(data(t, options(&fake{})), r); got.status != want {
-			t.Errorf("%d bytes: %d, want %d", size, got.status, want)
+		if got := serve(data(t, options(&fake{})), r); got.status != 200 {
+			t.Errorf("%q: %d: %s", row.header, got.status, got.body)
 		}
 	}
 }
 
 func TestParseCost(t *testing.T) {
-	rows := []struct {
-		text string
-		want int64 // 0 means refused
-	}{
-		{"1", 1},
-		{"10", 10},
-		{"1099511627776", quota.MaxUnits},
-		{"1099511627777", 0},
-		{"9999999999999", 0},
-		{"10995116277760", 0},
-		{"9223372036854775808", 0},
-		{"", 0},
-		{"0", 0},
-		{"00", 0},
-		{"01", 0},
-		{"-1", 0},
-		{"+1", 0},
-		{"1.0", 0},
-		{"1e3", 0},
-		{" 1", 0},
-		{"1 ", 0},
-		{"0x1", 0},
-		{"1_0", 0},
-		{"١", 0},
-	}
-	for _, row := range rows {
-		got, ok := httpapi.ParseCost(row.text)
-		if ok != (row.want > 0) || ok && got != row.want {
-			t.Errorf("%q: %d %v, want %d", row.text, got, ok, row.want)
+	for text, want := range map[string]int64{ // 0 means refused
+		"1": 1, "10": 10, "1099511627776": quota.MaxUnits,
+		"1099511627777": 0, "9999999999999": 0, "10995116277760": 0, "9223372036854775808": 0,
+		"": 0, "0": 0, "00": 0, "01": 0, "-1": 0, "+1": 0, "1.0": 0, "1e3": 0, " 1": 0, "1 ": 0, "0x1": 0, "1_0": 0, "١": 0,
+	} {
+		got, ok := httpapi.ParseCost(text)
+		if ok != (want > 0) || ok && got != want {
+			t.Errorf("%q: %d %v, want %d", text, got, ok, want)
 		}
 	}
 }
 
-func TestManyMistakesStaySmall(t *testing.T) {
-	var b strings.Builder
+func TestManyErrorsStaySmall(t *testing.T) {
+	body := `{"tenant":"a"`
 	for i := range 5000 {
-		fmt.Fprintf(&b, `"x%d":0,`, i)
+		body += fmt.Sprintf(`,"x%d":0`, i)
 	}
-	got := serve(data(t, options(&fake{})), request("POST", "/v1/check", `{`+b.String()+`"tenant":"a"}`))
-	ms := got.mistakes(t)
-	if len(ms) != 33 || ms[32] != "#: and 4968 more mistakes" {
-		t.Errorf("%d errors, the last %q", len(ms), ms[len(ms)-1])
+	errs := serve(data(t, options(&fake{})), request("POST", "/v1/check", body+"}")).errors(t)
+	if len(errs) != 33 || errs[32] != "#: and 4968 more mistakes" {
+		t.Errorf("%d errors, the last %q", len(errs), errs[len(errs)-1])
+	}
+}
+
+func TestBatchResultsKeepTheirPlaces(t *testing.T) {
+	f := &fake{decide: func(ctx context.Context, r quota.Request) (quota.Decision, error) {
+		switch r.Tenant {
+		case "full":
+			return denied(r), nil
+		case "closed":
+			return closed(ctx, r)
+		case "dear":
+			return refuses(quota.FaultCost, "/cost", "is at most 600")(ctx, r)
+		case "lost":
+			return fails(ctx, r)
+		}
+		return allowed(r), nil
+	}}
+	body := `{"checks":[
+		{"tenant":"fine"}, {"tenant":"full"}, {"tenant":"a b"}, {"tenant":"x","cost":1e3,"tier":1},
+		{"tenant":"dear","cost":601}, 7, {"tenant":"lost"}, {"tenant":"closed"}, {"tenant":"fine","dimensions":{"user":"1"}}]}`
+	got := serve(data(t, options(f)), request("POST", "/v1/check:batch?explain=1", body))
+	golden(t, "batch", page(got))
+	if f.calls() != 6 || !f.last(t).Explain {
+		t.Errorf("the limiter decided %+v", f.seen)
+	}
+	hundred := `{"tenant":"t"` + strings.Repeat(`},{"tenant":"t"`, 99) + `}`
+	got = serve(data(t, options(&fake{})), request("POST", "/v1/check:batch", `{"checks":[`+hundred+`]}`))
+	if n := strings.Count(got.body, `"status":200`); got.status != 200 || n != 100 {
+		t.Errorf("a batch of 100: %d with %d results", got.status, n)
 	}
 }
 
@@ -337,9 +306,7 @@ func TestFaultsOfTheLimiter(t *testing.T) {
 		{quota.FaultReuse, 422, "urn:regiond:problem:idempotency-key-reuse"},
 	}
 	for _, row := range rows {
-		f := &fake{decide: func(context.Context, quota.Request) (quota.Decision, error) {
-			return quota.Decision{}, fmt.Errorf("decide: %w", &quota.Invalid{Fault: row.fault, Fields: []quota.FieldError{{Pointer: "/cost", Detail: "is at most 20"}}})
-		}}
+		f := &fake{decide: refuses(row.fault, "/cost", "is at most 20")}
 		for _, call := range []*http.Request{
 			request("POST", "/v1/check", `{"tenant":"a","cost":21}`),
 			request("POST", "/v1/report", `{"tenant":"a","cost":21}`),
@@ -349,12 +316,12 @@ func TestFaultsOfTheLimiter(t *testing.T) {
 			if got.status != row.status || got.json(t)["type"] != row.kind || got.field("Retry-After") != "" {
 				t.Errorf("%s: %d %s, Retry-After %q", call.URL, got.status, got.body, got.field("Retry-After"))
 			}
-			checkMistakes(t, got.mistakes(t), []string{"#/cost: is at most 20"})
+			checkErrors(t, got.errors(t), []string{"#/cost: is at most 20"})
 		}
 	}
 }
 
-func TestTheLimiterGetsADeadline(t *testing.T) {
+func TestLimiterGetsADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{decide: func(ctx context.Context, _ quota.Request) (quota.Decision, error) {
 			<-ctx.Done()
@@ -362,11 +329,54 @@ func TestTheLimiterGetsADeadline(t *testing.T) {
 		}}
 		start := time.Now()
 		got := serve(data(t, options(f)), request("POST", "/v1/check", `{"tenant":"a"}`))
-		if took := time.Since(start); took != httpapi.DefaultDeadline {
-			t.Errorf("took %v, want %v", took, httpapi.DefaultDeadline)
-		}
-		if got.status != 503 || got.field("Retry-After") != "1" {
-			t.Errorf("%d, Retry-After %q", got.status, got.field("Retry-After"))
+		if took := time.Since(start); took != httpapi.DefaultDeadline || got.status != 503 || got.field("Retry-After") != "1" {
+			t.Errorf("%d after %v, Retry-After %q", got.status, took, got.field("Retry-After"))
 		}
 	})
+}
+
+// The context of the limiter behaves like context.WithTimeout, whether or not
+// Done was called before.
+func TestDeadlineIsAContext(t *testing.T) {
+	for name, ends := range map[string]func(cancel context.CancelCauseFunc){
+		"nothing happens": func(context.CancelCauseFunc) {},
+		"time passes":     func(context.CancelCauseFunc) { time.Sleep(time.Second) },
+		"parent ends":     func(cancel context.CancelCauseFunc) { cancel(errors.New("the client disconnected")) },
+		"parent ends and time passes": func(cancel context.CancelCauseFunc) {
+			cancel(errors.New("the client disconnected"))
+			synctest.Wait()
+			time.Sleep(time.Second)
+		},
+	} {
+		for _, early := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				parent, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				got := httpapi.Within(parent, time.Second)
+				want, stop := context.WithTimeout(parent, time.Second)
+				defer stop()
+				if early {
+					got.Done()
+				}
+				ends(cancel)
+				synctest.Wait()
+				at, _ := got.Deadline()
+				until, _ := want.Deadline()
+				if got.Err() != want.Err() || !at.Equal(until) || isDone(got) != isDone(want) || context.Cause(got) != context.Cause(want) { //nolint:errorlint // the very errors
+					t.Errorf("%s, Done called before: %v: %v because of %v, want %v because of %v", name, early, got.Err(), context.Cause(got), want.Err(), context.Cause(want))
+				}
+			})
+		}
+	}
+}
+
+func isDone(ctx context.Context) bool {
+	done := ctx.Done()
+	synctest.Wait()
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }

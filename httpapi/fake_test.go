@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -31,8 +33,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-// fake is a Limiter of funcs that records what it was asked. A func that is nil
-// admits everything.
+// fake is a Limiter of funcs that records its calls. A func that is nil admits
+// everything.
 type fake struct {
 	decide func(ctx context.Context, r quota.Request) (quota.Decision, error)
 	reset  func(ctx context.Context, tenant string) error
@@ -85,7 +87,7 @@ func (f *fake) Reset(ctx context.Context, tenant string) error {
 	return f.reset(ctx, tenant)
 }
 
-// calls is how often the limiter was asked anything.
+// calls is the number of calls that were valid.
 func (f *fake) calls() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +99,7 @@ func (f *fake) last(t *testing.T) quota.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.seen) == 0 {
-		t.Fatal("the limiter was not asked")
+		t.Fatal("the limiter was not called")
 	}
 	return f.seen[len(f.seen)-1]
 }
@@ -130,7 +132,27 @@ func deny(context.Context, quota.Request) (quota.Decision, error) {
 	return denied(quota.Request{Tenant: "acme", Cost: 1}), nil
 }
 
-// options are those of a quiet door without jitter.
+func observed(_ context.Context, r quota.Request) (quota.Decision, error) {
+	d := denied(r)
+	d.Allowed, d.WouldDeny, d.Enforcement = true, true, quota.Observe
+	return d, nil
+}
+
+func closed(context.Context, quota.Request) (quota.Decision, error) {
+	return quota.Decision{Policy: "standard", Basis: quota.BasisClosed, Mode: quota.ModeLocal, Reason: quota.ReasonRedisDown}, nil
+}
+
+func fails(context.Context, quota.Request) (quota.Decision, error) {
+	return quota.Decision{}, errors.New("no store")
+}
+
+func refuses(f quota.Fault, pointer, detail string) func(context.Context, quota.Request) (quota.Decision, error) {
+	return func(context.Context, quota.Request) (quota.Decision, error) {
+		return quota.Decision{}, fmt.Errorf("decide: %w", &quota.Invalid{Fault: f, Fields: []quota.FieldError{{Pointer: pointer, Detail: detail}}})
+	}
+}
+
+// options log nothing and draw no jitter.
 func options(l httpapi.Limiter) httpapi.Options {
 	return httpapi.Options{
 		Limiter: l,
@@ -201,8 +223,8 @@ func (r reply) json(t *testing.T) map[string]any {
 	return m
 }
 
-// mistakes are the errors of a problem document, "#/cost: must be…".
-func (r reply) mistakes(t *testing.T) []string {
+// errors are those of a problem document, "#/cost: must be…".
+func (r reply) errors(t *testing.T) []string {
 	t.Helper()
 	var p struct {
 		Errors []struct{ Pointer, Detail string }

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -50,23 +51,9 @@ func TestFieldFormats(t *testing.T) {
 	}
 }
 
-func TestWindows(t *testing.T) {
-	rows := []struct {
-		window time.Duration
-		want   string
-	}{
-		{time.Millisecond, `"p.l";q=5`},
-		{999_999 * time.Microsecond, `"p.l";q=5`},
-		{time.Second, `"p.l";q=5;w=1`},
-		{1001 * time.Millisecond, `"p.l";q=5;w=2`},
-		{quota.MaxWindow, `"p.l";q=5;w=2678400`},
-	}
-	for _, row := range rows {
-		d := quota.Decision{Allowed: true, Policy: "p", Limits: []quota.LimitState{{Limit: &quota.Limit{Name: "l", Units: 5, Window: row.window}}}}
-		if got := (reply{header: httpapi.Fields(httpapi.Headers{}, &d, 0, 0, false)}).field("RateLimit-Policy"); got != row.want {
-			t.Errorf("%v: %s, want %s", row.window, got, row.want)
-		}
-	}
+// microseconds draws durations; windows are whole microseconds.
+func microseconds(least, most int64) *rapid.Generator[time.Duration] {
+	return rapid.Map(rapid.Int64Range(least, most), func(us int64) time.Duration { return time.Duration(us) * time.Microsecond })
 }
 
 func drawDecision(t *rapid.T) quota.Decision {
@@ -79,7 +66,7 @@ func drawDecision(t *rapid.T) quota.Decision {
 		s := quota.LimitState{
 			Limit: &quota.Limit{
 				Name: name.Draw(t, "name"), Units: rapid.Int64Range(1, quota.MaxUnits).Draw(t, "units"),
-				Window: time.Duration(rapid.Int64Range(int64(quota.MinWindow), int64(quota.MaxWindow)).Draw(t, "window")),
+				Window: rapid.OneOf(microseconds(1e3, 2e6), microseconds(1e3, quota.MaxWindow.Microseconds())).Draw(t, "window"),
 			},
 			Remaining: rapid.Int64Range(0, quota.MaxUnits).Draw(t, "remaining"), ResetAfter: wait("reset"),
 			Denied: rapid.Bool().Draw(t, "denied"),
@@ -115,8 +102,14 @@ func TestFieldsParse(t *testing.T) {
 				t.Fatalf("%v", h)
 			}
 			boundSeconds(t, integer(t, states[i], "t"), wait)
-			if w := integer(t, policies[i], "w"); s.Limit.Window >= time.Second && (time.Duration(w)*time.Second < s.Limit.Window || time.Duration(w-1)*time.Second >= s.Limit.Window) {
+			if w := integer(t, policies[i], "w"); w != windowSeconds(s.Limit.Window) {
 				t.Fatalf("w=%d for %v", w, s.Limit.Window)
+			}
+		}
+		for _, format := range []httpapi.Format{httpapi.Triplet, httpapi.XRateLimit, httpapi.Off} {
+			other := httpapi.Fields(httpapi.Headers{Format: format}, &d, jitter, 0, !d.Allowed)
+			for name := range other {
+				parseList(t, other, name)
 			}
 		}
 		if d.Allowed {
@@ -157,12 +150,18 @@ func integer(t *rapid.T, item httpsfv.Item, name string) int64 {
 	return n
 }
 
-func boundSeconds(t *rapid.T, got int64, exact time.Duration) {
-	up := int64(exact / time.Second)
-	if exact%time.Second > 0 {
-		up++
+// windowSeconds is −1 for windows that w leaves out.
+func windowSeconds(w time.Duration) int64 {
+	if w < time.Second {
+		return -1
 	}
-	if got < up || got*10 > up*11 {
+	return roundedUp(w)
+}
+
+func roundedUp(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
+
+func boundSeconds(t *rapid.T, got int64, exact time.Duration) {
+	if up := roundedUp(exact); got < up || got*10 > up*11 {
 		t.Fatalf("%d s for %v", got, exact)
 	}
 }

@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -35,14 +34,6 @@ func attributesOf(s sdktrace.ReadOnlySpan) map[string]string {
 
 // TestSpans: one row for each kind of call.
 func TestSpans(t *testing.T) {
-	fails := func(context.Context, quota.Request) (quota.Decision, error) {
-		return quota.Decision{}, errors.New("no")
-	}
-	observed := func(_ context.Context, r quota.Request) (quota.Decision, error) {
-		d := denied(r)
-		d.Allowed, d.WouldDeny = true, true
-		return d, nil
-	}
 	const check = `{"tenant":"acme","cost":2}`
 	for _, row := range []struct {
 		method, target, body string
@@ -76,14 +67,14 @@ func TestSpans(t *testing.T) {
 				t.Errorf("%s %s: %s is %q, want %q", row.method, row.target, name, got[name], value)
 			}
 		}
-		if _, told := got["regiond.tenant"]; told {
-			t.Errorf("%s %s tells the tenant", row.method, row.target)
+		if _, shown := got["regiond.tenant"]; shown {
+			t.Errorf("%s %s shows the tenant", row.method, row.target)
 		}
 	}
 }
 
-// TestSpanOfNothing: what is no question about a limit has no span.
-func TestSpanOfNothing(t *testing.T) {
+// TestNoSpan: only checks, reports and usage have spans.
+func TestNoSpan(t *testing.T) {
 	o, spans := traced(&fake{}, sdktrace.AlwaysSample())
 	for _, target := range []string{"/healthz", "/readyz", "/metrics", "/v1/regions", "/debug/pprof/"} {
 		serve(admin(t, o), request("GET", target, ""))
@@ -95,7 +86,7 @@ func TestSpanOfNothing(t *testing.T) {
 	}
 }
 
-// TestSpanParents: a caller's trace goes on, or is linked to, and decides what is sampled.
+// TestSpanParents: a caller's trace is continued, or linked to, and decides what is sampled.
 func TestSpanParents(t *testing.T) {
 	for _, row := range []struct {
 		header           string
@@ -131,35 +122,25 @@ func TestSpanParents(t *testing.T) {
 	}
 }
 
-// TestSpanReachesLimiter: who is asked next can go on from it; the tenant shows as told.
+// TestSpanReachesLimiter: the limiter continues the span, and a panic in it is an
+// error of the span. The tenant is shown as configured.
 func TestSpanReachesLimiter(t *testing.T) {
 	var seen trace.SpanContext
-	o, spans := traced(&fake{decide: func(ctx context.Context, r quota.Request) (quota.Decision, error) {
+	f := &fake{decide: func(ctx context.Context, r quota.Request) (quota.Decision, error) {
 		seen = trace.SpanContextFromContext(ctx)
 		return allowed(r), nil
-	}}, sdktrace.AlwaysSample())
+	}}
+	o, spans := traced(f, sdktrace.AlwaysSample())
 	o.Tracing.Tenant = strings.ToUpper
-	serve(data(t, o), request("POST", "/v1/check", `{"tenant":"acme"}`))
+	h := data(t, o)
+	serve(h, request("POST", "/v1/check", `{"tenant":"acme"}`))
 	got := spans.Ended()
 	if len(got) != 1 || !seen.Equal(got[0].SpanContext()) || attributesOf(got[0])["regiond.tenant"] != "ACME" {
 		t.Errorf("the limiter saw %v of %v", seen, got)
 	}
-}
-
-// TestSpanOfPanic: a defect ends its span, as an error.
-func TestSpanOfPanic(t *testing.T) {
-	o, spans := traced(&fake{decide: func(context.Context, quota.Request) (quota.Decision, error) { panic("defect") }}, sdktrace.AlwaysSample())
-	serve(data(t, o), request("POST", "/v1/check", `{"tenant":"acme"}`))
-	if got := spans.Ended(); len(got) != 1 || got[0].Status().Code != codes.Error {
+	f.decide = func(context.Context, quota.Request) (quota.Decision, error) { panic("defect") }
+	serve(h, request("POST", "/v1/check", `{"tenant":"acme"}`))
+	if got := spans.Ended(); len(got) != 2 || got[1].Status().Code != codes.Error {
 		t.Errorf("spans %v", got)
-	}
-}
-
-// TestTracingNeedsTracer: half an option is a mistake.
-func TestTracingNeedsTracer(t *testing.T) {
-	o := options(&fake{})
-	o.Tracing = &httpapi.Tracing{}
-	if _, err := httpapi.NewData(o); err == nil {
-		t.Error("taken")
 	}
 }

@@ -2,11 +2,12 @@ package httpapi_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
@@ -29,7 +30,7 @@ func forwardAuth() *httpapi.ForwardAuth {
 	}
 }
 
-// asked is what the limiter was asked, in one line.
+// asked is the calls of the limiter in one line.
 func asked(f *fake) string {
 	var b strings.Builder
 	for _, r := range f.seen {
@@ -107,6 +108,9 @@ func TestForwardAuth(t *testing.T) {
 			if got.field("X-Regiond-Decision") != decision || got.body != body {
 				t.Errorf("decision %q, body %q", got.field("X-Regiond-Decision"), got.body)
 			}
+			if row.asked != "" && (got.field("RateLimit") == "" || got.field("RateLimit-Policy") == "" || got.field("Content-Type") != "") {
+				t.Errorf("header %v", got.header)
+			}
 			if row.status != 200 && got.json(t)["type"] != "urn:regiond:problem:identity" {
 				t.Errorf("body %s", got.body)
 			}
@@ -116,14 +120,6 @@ func TestForwardAuth(t *testing.T) {
 
 // A refusal in a status that each gateway passes on, whatever the reason.
 func TestForwardAuthRefusals(t *testing.T) {
-	closedDecision := func(context.Context, quota.Request) (quota.Decision, error) {
-		return quota.Decision{Policy: "standard", Basis: quota.BasisClosed, Mode: quota.ModeLocal}, nil
-	}
-	fault := func(f quota.Fault) func(context.Context, quota.Request) (quota.Decision, error) {
-		return func(context.Context, quota.Request) (quota.Decision, error) {
-			return quota.Decision{}, &quota.Invalid{Fault: f, Fields: []quota.FieldError{{Pointer: "/cost", Detail: "is at most 20"}}}
-		}
-	}
 	rows := []struct {
 		name     string
 		decide   func(context.Context, quota.Request) (quota.Decision, error)
@@ -133,14 +129,12 @@ func TestForwardAuthRefusals(t *testing.T) {
 		kind     string
 	}{
 		{"denied", deny, 429, "deny", "13", "https://iana.org/assignments/http-problem-types#quota-exceeded"},
-		{"closed", closedDecision, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
-		{"undecided", func(context.Context, quota.Request) (quota.Decision, error) {
-			return quota.Decision{}, errors.New("no store")
-		}, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
+		{"closed", closed, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
+		{"undecided", fails, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
 		{"panic", func(context.Context, quota.Request) (quota.Decision, error) { panic("defect") }, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
-		{"cost", fault(quota.FaultCost), 429, "deny", "", "urn:regiond:problem:cost-exceeds-limit"},
-		{"input", fault(quota.FaultInput), 403, "invalid", "", "urn:regiond:problem:identity"},
-		{"reuse", fault(quota.FaultReuse), 403, "invalid", "", "urn:regiond:problem:identity"},
+		{"cost", refuses(quota.FaultCost, "/cost", "is at most 20"), 429, "deny", "", "urn:regiond:problem:cost-exceeds-limit"},
+		{"input", refuses(quota.FaultInput, "/cost", "is at most 20"), 403, "invalid", "", "urn:regiond:problem:identity"},
+		{"reuse", refuses(quota.FaultReuse, "/cost", "is at most 20"), 403, "invalid", "", "urn:regiond:problem:identity"},
 	}
 	for _, row := range rows {
 		for _, target := range []string{"/v1/authz", "/v1/authz/x", "/v1/authz-nginx"} {
@@ -214,11 +208,52 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-func TestForwardAuthAllowedCarriesFields(t *testing.T) {
-	o := options(&fake{})
-	o.Settings = with(&httpapi.Settings{ForwardAuth: &httpapi.ForwardAuth{TenantHeader: "X-Tenant"}})
-	got := serve(data(t, o), request("HEAD", "/v1/authz", "", "X-Tenant: acme"))
-	if got.status != 200 || got.body != "" || got.field("RateLimit") == "" || got.field("RateLimit-Policy") == "" || got.field("Content-Type") != "" {
-		t.Errorf("%d %v %q", got.status, got.header, got.body)
+func TestClientIP(t *testing.T) {
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	rows := []struct {
+		peer, forwarded, want string // forwarded lines separated by |
+	}{
+		{"198.51.100.7:4711", "", "198.51.100.7"},
+		{"198.51.100.7:4711", "1.1.1.1", "198.51.100.7"}, // not trusted: not believed
+		{"10.0.0.1:80", "", "10.0.0.1"},
+		{"10.0.0.1:80", "198.51.100.7", "198.51.100.7"},
+		{"10.0.0.1:80", "1.1.1.1, 198.51.100.7", "198.51.100.7"},
+		{"10.0.0.1:80", "1.1.1.1, 198.51.100.7, 10.9.9.9", "198.51.100.7"},
+		{"10.0.0.1:80", "1.1.1.1|198.51.100.7|10.9.9.9", "198.51.100.7"},
+		{"10.0.0.1:80", "10.0.0.2, 10.0.0.3", "10.0.0.2"}, // all ours: the left-most
+		{"10.0.0.1:80", "198.51.100.7, garbage, 10.0.0.3", "10.0.0.3"},
+		{"10.0.0.1:80", "198.51.100.7,", "10.0.0.1"},
+		{"10.0.0.1:80", "unknown", "10.0.0.1"},
+		{"10.0.0.1:80", " 198.51.100.7:4711 ", "198.51.100.7"},
+		{"10.0.0.1:80", "::ffff:198.51.100.7", "198.51.100.7"},
+		{"[::ffff:10.0.0.1]:80", "198.51.100.7", "198.51.100.7"},
+		{"[fd00::1%eth0]:80", "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"},
+		{"10.0.0.1:80", "[2001:db8:1:2:3::6]:443", "2001:db8:1:2::/64"},
+		{"10.0.0.1:80", "[2001:db8:1:2:3::6]", "2001:db8:1:2::/64"},
+		{"10.0.0.1:80", "198.51.100.7, " + strings.Repeat("10.0.0.1, ", 200) + "10.0.0.1", "10.0.0.1"},
+		{"@", "198.51.100.7", "invalid IP"},
+		{"", "", "invalid IP"},
 	}
+	for _, row := range rows {
+		var lines []string
+		if row.forwarded != "" {
+			lines = strings.Split(row.forwarded, "|")
+		}
+		if got := httpapi.IPValue(httpapi.ClientIP(row.peer, lines, trusted)); got != row.want {
+			t.Errorf("%s behind %q: %s, want %s", row.peer, row.forwarded, got, row.want)
+		}
+	}
+}
+
+// Nothing that a client writes itself moves it to another address: what it
+// sends stands left of what the first trusted proxy adds.
+func TestForgedHopsChangeNothing(t *testing.T) {
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	rapid.Check(t, func(t *rapid.T) {
+		forged := rapid.SliceOfN(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"10.0.0.9", "1.1.1.1", "::1", ","})), 0, 4).Draw(t, "forged")
+		lines := append(forged, "198.51.100.7, 10.0.0.2") //nolint:gocritic // a new slice is meant
+		if got := httpapi.ClientIP("10.0.0.1:80", lines, trusted); got.String() != "198.51.100.7" {
+			t.Fatalf("%q: %s", lines, got)
+		}
+	})
 }

@@ -16,9 +16,12 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// TestTracingOffIsFree: without a tracer a check allocates as much with a caller's
-// context as without, and less than with a tracer that samples nothing.
-func TestTracingOffIsFree(t *testing.T) {
+// checkAllocations is what DESIGN.md and docs/tracing.md promise for a check.
+const checkAllocations = 5
+
+// TestAllocations: a check stays within its budget, with a caller's trace context
+// and without, and a tracer that samples nothing costs more.
+func TestAllocations(t *testing.T) {
 	const body = `{"tenant":"acme","dimensions":{"user":"42","ip":"192.0.2.1"},"cost":1}`
 	allocations := func(tracing *httpapi.Tracing, header ...string) float64 {
 		o := options(&still{d: allowed(quota.Request{Tenant: "acme", Cost: 1})})
@@ -30,16 +33,12 @@ func TestTracingOffIsFree(t *testing.T) {
 			h.ServeHTTP(w, r)
 		})
 	}
-	off, told := allocations(nil), allocations(nil, "traceparent: "+traceparent)
+	off, with := allocations(nil), allocations(nil, "traceparent: "+traceparent)
 	never := allocations(&httpapi.Tracing{Tracer: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("test")})
-	if off != told || off > offAllocations {
-		t.Errorf("off: %v allocations, %v with a context in the header; want %d at most", off, told, offAllocations)
+	if off != with || off > checkAllocations {
+		t.Errorf("off: %v allocations, %v with a context in the header; want %d at most", off, with, checkAllocations)
 	}
 	if never <= off {
-		t.Errorf("a tracer allocates nothing (%v, without one %v): this test sees nothing", never, off)
+		t.Errorf("a tracer allocates nothing (%v, without one %v): this test measures nothing", never, off)
 	}
 }
-
-// offAllocations is what DESIGN.md and docs/observe.md say that a check costs.
-// BenchmarkCheck asks the same.
-const offAllocations = 5

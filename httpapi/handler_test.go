@@ -1,14 +1,16 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,13 +54,13 @@ func TestRouting(t *testing.T) {
 }
 
 func TestSettingsAreReadOncePerRequest(t *testing.T) {
-	var reads atomic.Int64
+	reads := 0
 	settings := &httpapi.Settings{Headers: httpapi.Headers{Format: httpapi.Off}}
 	o := options(&fake{})
-	o.Settings = func() *httpapi.Settings { reads.Add(1); return settings }
+	o.Settings = func() *httpapi.Settings { reads++; return settings }
 	h := data(t, o)
-	if got := serve(h, request("POST", "/v1/check", `{"tenant":"a"}`)); got.field("RateLimit") != "" || reads.Load() != 1 {
-		t.Errorf("%q after %d reads", got.field("RateLimit"), reads.Load())
+	if got := serve(h, request("POST", "/v1/check", `{"tenant":"a"}`)); got.field("RateLimit") != "" || reads != 1 {
+		t.Errorf("%q after %d reads", got.field("RateLimit"), reads)
 	}
 	settings = &httpapi.Settings{}
 	if got := serve(h, request("POST", "/v1/check", `{"tenant":"a"}`)); got.field("RateLimit") == "" {
@@ -66,7 +68,7 @@ func TestSettingsAreReadOncePerRequest(t *testing.T) {
 	}
 }
 
-func TestPanicIsAnAnswerAndALine(t *testing.T) {
+func TestPanicIsAnsweredAndLogged(t *testing.T) {
 	var log bytes.Buffer
 	f := &fake{decide: func(context.Context, quota.Request) (quota.Decision, error) { panic("defect 7") }}
 	o := options(f)
@@ -76,7 +78,7 @@ func TestPanicIsAnAnswerAndALine(t *testing.T) {
 	if got.status != 500 || got.json(t)["type"] != "urn:regiond:problem:internal" || strings.Contains(got.body, "defect 7") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	if !strings.Contains(log.String(), "defect 7") || !strings.Contains(log.String(), "door_test.go") {
+	if !strings.Contains(log.String(), "defect 7") || !strings.Contains(log.String(), "handler_test.go") {
 		t.Errorf("log without panic or stack: %s", log.String())
 	}
 	f.decide = nil
@@ -85,7 +87,7 @@ func TestPanicIsAnAnswerAndALine(t *testing.T) {
 	}
 }
 
-func TestPanicInAHalfWrittenPageCutsTheConnection(t *testing.T) {
+func TestPanicInAHalfWrittenAnswerCutsTheConnection(t *testing.T) {
 	o := options(&fake{})
 	o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("half"))
@@ -138,7 +140,7 @@ func TestTooManyInFlight(t *testing.T) {
 	}
 }
 
-func TestDenialsAreLoggedSampled(t *testing.T) {
+func TestDenialsAndRefusalsAreLoggedSampled(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Unix(1_795_198_405, 0)
 	o := options(&fake{decide: deny})
@@ -163,30 +165,21 @@ func TestDenialsAreLoggedSampled(t *testing.T) {
 	if !strings.Contains(log.String(), "suppressed=15") {
 		t.Errorf("the next second: %s", log.String())
 	}
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	o.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
+	o.Limiter = &fake{decide: observed}
+	h = data(t, o)
+	serve(h, request("POST", "/v1/check", check))
+	serve(h, request("GET", "/v1/authz/x", ""))
+	for _, want := range []string{`msg="would deny"`, "msg=refused why=unattributed", "X-Tenant is missing"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %s in %s", want, log.String())
+		}
+	}
 	log.Reset()
 	serve(h, request("GET", "/v1/usage/acme", ""))
 	if log.Len() > 0 {
-		t.Errorf("a peek is no denial: %s", log.String())
-	}
-}
-
-func TestWouldDenyAndRefusalsAreLogged(t *testing.T) {
-	var log bytes.Buffer
-	o := options(&fake{decide: func(_ context.Context, r quota.Request) (quota.Decision, error) {
-		d := denied(r)
-		d.Allowed, d.WouldDeny = true, true
-		return d, nil
-	}})
-	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	h := data(t, o)
-	serve(h, request("POST", "/v1/check", `{"tenant":"acme"}`))
-	if !strings.Contains(log.String(), `msg="would deny"`) {
-		t.Errorf("log: %s", log.String())
-	}
-	o.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
-	serve(data(t, o), request("GET", "/v1/authz/x", ""))
-	if !strings.Contains(log.String(), "msg=refused why=unattributed") || !strings.Contains(log.String(), "X-Tenant is missing") {
-		t.Errorf("log: %s", log.String())
+		t.Errorf("a peek is logged: %s", log.String())
 	}
 }
 
@@ -223,9 +216,111 @@ func TestMetrics(t *testing.T) {
 		"regiond.http.requests route=POST /v1/check,status=400":         1,
 		"regiond.http.requests route=GET /v1/usage/{tenant},status=200": 1,
 		"regiond.http.requests route=none,status=404":                   1,
+		"regiond.http.panics ":                                          0,
 	}
-	want["regiond.http.panics "] = 0
 	if fmt.Sprint(counts) != fmt.Sprint(want) || recorded != 4 {
 		t.Errorf("got  %v, %d durations\nwant %v, 4", counts, recorded, want)
+	}
+}
+
+// listen serves a handler on loopback until the test ends.
+func listen(t *testing.T, h http.Handler) (address string) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httpapi.NewServer(h, slog.New(slog.DiscardHandler))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(l)
+	}()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-done
+	})
+	return l.Addr().String()
+}
+
+// raw sends bytes and reads one answer.
+func raw(t *testing.T, address, send string) string {
+	t.Helper()
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, send); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(c)
+	var head strings.Builder
+	for {
+		line, err := r.ReadString('\n')
+		head.WriteString(line)
+		if err != nil || line == "\r\n" {
+			rest, _ := r.Peek(r.Buffered())
+			return head.String() + string(rest)
+		}
+	}
+}
+
+// What only a real connection shows: spelling, framing, and what net/http
+// refuses before a handler sees it.
+func TestOnTheWire(t *testing.T) {
+	o := options(&fake{decide: deny})
+	f := forwardAuth()
+	f.Routes = append(f.Routes, httpapi.Route{Name: "open", Path: "/public/*", Skip: true})
+	o.Settings = with(&httpapi.Settings{ForwardAuth: f})
+	address := listen(t, data(t, o))
+	const host = " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
+	rows := []struct {
+		name, send string
+		want, not  []string
+	}{
+		{
+			"spelling", "POST /v1/check" + host + "Content-Length: 14\r\n\r\n{\"tenant\":\"a\"}",
+			[]string{"HTTP/1.1 429 ", "\r\nRateLimit: \"", "\r\nRateLimit-Policy: \"", "\r\nRetry-After: 13\r\n", "\r\nContent-Length: ", `{"type":`},
+			[]string{"Server:"},
+		},
+		{
+			"HEAD", "HEAD /v1/authz/x" + host + "X-Tenant: a\r\n\r\n",
+			[]string{"HTTP/1.1 429 ", "\r\nRateLimit: \"", "\r\nX-Regiond-Decision: deny\r\n", "\r\nContent-Length: "},
+			[]string{`{"type":`},
+		},
+		{"two slashes are no redirect", "POST /v1/authz//x/../login" + host + "X-Tenant: a\r\n\r\n", []string{"HTTP/1.1 429 "}, nil},
+		{"odd bytes keep their escapes", "GET /v1/authz/public%2fx|" + host + "X-Tenant: a\r\n\r\n", []string{"HTTP/1.1 429 "}, nil},
+		{"absolute form", "GET http://h/v1/authz/status HTTP/1.1\r\nHost: h\r\n\r\n", []string{"HTTP/1.1 200 ", "\r\nX-Regiond-Decision: allow\r\n", "\r\nContent-Length: 0\r\n"}, nil},
+		{"too large", "POST /v1/check" + host + "Content-Length: 70000\r\n\r\n", []string{"HTTP/1.1 413 ", "\r\nConnection: close\r\n"}, nil},
+		{"too large, chunked", "POST /v1/check" + host + "Transfer-Encoding: chunked\r\n\r\n11000\r\n" + strings.Repeat(" ", 0x11000) + "\r\n0\r\n\r\n", []string{"HTTP/1.1 413 "}, nil},
+		{"header too large", "GET /v1/usage/a" + host + "X: " + strings.Repeat("x", 40<<10) + "\r\n\r\n", []string{"HTTP/1.1 431 "}, nil},
+		{"HTTP/2 in the clear", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []string{"HTTP/1.1 "}, []string{"200 OK"}},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			got := raw(t, address, row.send)
+			for _, want := range row.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("no %q in %q", want, got)
+				}
+			}
+			for _, not := range row.not {
+				if strings.Contains(got, not) {
+					t.Errorf("%q in %q", not, got)
+				}
+			}
+		})
+	}
+}
+
+func TestServerHasEveryLimit(t *testing.T) {
+	s := httpapi.NewServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	if s.ReadHeaderTimeout != 2*time.Second || s.ReadTimeout != 5*time.Second || s.WriteTimeout != 5*time.Second ||
+		s.IdleTimeout != time.Minute || s.MaxHeaderBytes != 16<<10 || s.ErrorLog == nil || s.Protocols.UnencryptedHTTP2() {
+		t.Errorf("%+v", s)
 	}
 }

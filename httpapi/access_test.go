@@ -8,7 +8,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/hex"
 	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -114,30 +113,22 @@ func TestAccess(t *testing.T) {
 			if regions := serve(admin(t, o), request("GET", "/v1/regions", "", row.header...)); regions.status != row.admin {
 				t.Errorf("admin: %d %s", regions.status, regions.body)
 			}
-			asked := 0
-			for _, status := range []int{row.check, row.authz} {
-				if status == 200 {
-					asked++
-				}
-			}
-			if f.calls() != asked {
-				t.Errorf("the limiter was asked %d times, want %d", f.calls(), asked)
+			if want := map[int]int{200: 1}[row.check] + map[int]int{200: 1}[row.authz]; f.calls() != want {
+				t.Errorf("%d calls of the limiter, want %d", f.calls(), want)
 			}
 		})
 	}
 }
 
-func TestOpenToAll(t *testing.T) {
+func TestPublicEndpoints(t *testing.T) {
 	o := options(&fake{})
 	o.Settings = with(&httpapi.Settings{Access: access(t)})
-	for _, target := range []string{"/healthz", "/readyz"} {
-		if got := serve(admin(t, o), request("GET", target, "")); got.status != 200 {
-			t.Errorf("%s: %d", target, got.status)
-		}
-	}
-	for _, target := range []string{"/metrics", "/v1/regions", "/debug/pprof/", "/debug/pprof/cmdline"} {
-		if got := serve(admin(t, o), request("GET", target, "")); got.status != 401 {
-			t.Errorf("%s: %d", target, got.status)
+	for target, status := range map[string]int{
+		"/healthz": 200, "/readyz": 200,
+		"/metrics": 401, "/v1/regions": 401, "/debug/pprof/": 401, "/debug/pprof/cmdline": 401,
+	} {
+		if got := serve(admin(t, o), request("GET", target, "")); got.status != status {
+			t.Errorf("%s: %d, want %d", target, got.status, status)
 		}
 	}
 	if got := serve(data(t, o), request("GET", "/v1/openapi.yaml", "")); got.status != 200 {
@@ -156,36 +147,30 @@ func TestClientCertificate(t *testing.T) {
 		header []string
 		want   int
 	}{
-		{"verified", true, verified, nil, 200},
-		{"only shown", true, shown, nil, 401},
+		{"verified", true, verified, nil, 429},
+		{"not verified", true, shown, nil, 401},
 		{"plain", true, nil, nil, 401},
+		{"no tokens", true, nil, nil, 401},
 		{"not configured", false, verified, nil, 401},
-		{"token instead", true, nil, []string{"Authorization: Bearer s3cret"}, 200},
+		{"token instead", true, nil, []string{"Authorization: Bearer s3cret"}, 429},
 	}
 	for _, row := range rows {
 		var log bytes.Buffer
-		o := options(&fake{decide: deny})
+		o := options(&fake{decide: deny}) // so that a line names the caller
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		a := access(t)
 		a.ClientCA = row.ca
+		if row.name == "no tokens" {
+			a.Tokens = nil
+		}
 		o.Settings = with(&httpapi.Settings{Access: a})
 		r := request("POST", "/v1/check", `{"tenant":"a"}`, row.header...)
 		r.TLS = row.state
-		got := serve(data(t, o), r)
-		want := row.want
-		if want == 200 {
-			want = http.StatusTooManyRequests // the fake denies, so that a line is written
-		}
-		if got.status != want {
+		if got := serve(data(t, o), r); got.status != row.want {
 			t.Errorf("%s: %d", row.name, got.status)
 		}
 		if row.name == "verified" && !strings.Contains(log.String(), "caller=gateway-1") {
 			t.Errorf("log: %s", log.String())
 		}
-	}
-	o := options(&fake{})
-	o.Settings = with(&httpapi.Settings{Access: httpapi.Access{ClientCA: true}})
-	if got := serve(data(t, o), request("POST", "/v1/check", `{"tenant":"a"}`)); got.status != 401 {
-		t.Errorf("only a CA configured, nothing shown: %d", got.status)
 	}
 }
