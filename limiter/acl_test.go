@@ -48,14 +48,14 @@ func asUser(o RedisOptions) RedisOptions {
 func everything(t *testing.T, s *RedisStore) {
 	t.Helper()
 	ctx := context.Background()
-	shape := NewShape([]*quota.Limit{
+	shape := NewKeyPlan([]*quota.Limit{
 		{Name: "log", Units: 5, Window: time.Hour},
 		{Name: "window", Units: 50, Window: time.Hour, Algorithm: quota.SlidingWindow},
 		{Name: "level", Units: 50, Window: time.Hour, Algorithm: quota.GCRA},
 		{Name: "global", Units: 50, Window: time.Hour, Scope: quota.ScopeGlobal},
 	})
 	call := callOf(shape, "acme", 1)
-	call.Totals = shape.Totals("rl:{acme}:", "standard", nil)
+	call.Counters = shape.Counters(call.Keys, "acme", "standard")
 	for i := range 12 { // the log is cut from the fifth on
 		call.Op, call.Cost, call.Record, call.Print = OpReport, int64(1+i%2), "", ""
 		if i == 3 {
@@ -67,13 +67,13 @@ func everything(t *testing.T, s *RedisStore) {
 		}
 	}
 	found := 0
-	if err := s.Totals(ctx, func(string, []quota.Counter, int64) { found++ }); err != nil || found != 1 {
+	if err := s.Counters(ctx, func(quota.CounterKey, []quota.Counter, int64) { found++ }); err != nil || found != 1 {
 		t.Errorf("%d totals read back (%v), want 1", found, err)
 	}
 	if _, err := s.TimeUS(ctx); err != nil {
 		t.Error(err)
 	}
-	if err := s.Reset(ctx, "rl:{acme}:"); err != nil {
+	if err := s.Reset(ctx, "acme"); err != nil {
 		t.Error(err)
 	}
 }

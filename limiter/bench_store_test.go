@@ -60,7 +60,7 @@ func benchCalls(tenants int, limits ...quota.Limit) []Call {
 		limits[i].Name = fmt.Sprint("l", i)
 		all = append(all, &limits[i])
 	}
-	shape := NewShape(all)
+	shape := NewKeyPlan(all)
 	calls := make([]Call, tenants)
 	for i := range calls {
 		calls[i] = callOf(shape, fmt.Sprintf("t%07d", i), 1)
@@ -333,7 +333,7 @@ func BenchmarkExpired(b *testing.B) {
 				took = append(took, s.scriptUS(b)-before)
 			}
 			worst, longest = max(worst, middle(took)), max(longest, slices.Max(took))
-			b.Logf("%c of %d under a limit of %d: %v µs", kinds[i].Op, kinds[i].Cost, kinds[i].Shape.limits[0].Units, took)
+			b.Logf("%c of %d under a limit of %d: %v µs", kinds[i].Op, kinds[i].Cost, kinds[i].Plan.limits[0].Units, took)
 		}
 		b.ReportMetric(worst/1000, "ms/call")
 		b.ReportMetric(longest/1000, "ms/longest-call")

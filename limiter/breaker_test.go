@@ -157,12 +157,12 @@ func awaitState(t *testing.T, s *RedisStore, available bool) {
 }
 
 func oneCall(tenant string, units, cost int64) Call {
-	shape := NewShape([]*quota.Limit{{Name: "minute", Units: units, Window: time.Minute}})
+	shape := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: units, Window: time.Minute}})
 	return callOf(shape, tenant, cost)
 }
 
-func callOf(shape *Shape, tenant string, cost int64) Call {
-	c := Call{Shape: shape, Op: OpCheck, Cost: cost, Keys: shape.Keys("rl:{"+tenant+"}:", "standard", nil)}
+func callOf(shape *KeyPlan, tenant string, cost int64) Call {
+	c := Call{Plan: shape, Op: OpCheck, Cost: cost, Keys: shape.Keys(tenant, "standard", nil)}
 	for _, l := range shape.limits {
 		c.Ceilings = append(c.Ceilings, l.Capacity())
 	}

@@ -62,7 +62,7 @@ func clusterExact(t *testing.T, o RedisOptions) {
 	const units, tenants = 20, 30
 	a, _ := fleetStore(t, o)
 	b, _ := fleetStore(t, o)
-	shape := NewShape([]*quota.Limit{{Name: "hour", Units: units, Window: time.Hour}})
+	shape := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: units, Window: time.Hour}})
 	var allowed [tenants]atomic.Int64
 	var wg sync.WaitGroup
 	for w := range 16 {
@@ -98,10 +98,10 @@ func clusterExact(t *testing.T, o RedisOptions) {
 func clusterTotals(t *testing.T, o RedisOptions) {
 	const tenants = 20
 	s, _ := fleetStore(t, o)
-	shape := NewShape([]*quota.Limit{{Name: "hour", Units: 100, Window: time.Hour, Scope: quota.ScopeGlobal}})
+	shape := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 100, Window: time.Hour, Scope: quota.ScopeGlobal}})
 	call := func(tenant string, cost int64) Call {
 		c := callOf(shape, tenant, cost)
-		c.Totals = shape.Totals("rl:{"+tenant+"}:", "standard", nil)
+		c.Counters = shape.Counters(c.Keys, tenant, "standard")
 		return c
 	}
 	for i := range tenants {
@@ -110,7 +110,7 @@ func clusterTotals(t *testing.T, o RedisOptions) {
 		}
 	}
 	var units int64
-	err := s.Totals(context.Background(), func(_ string, totals []quota.Counter, _ int64) {
+	err := s.Counters(context.Background(), func(_ quota.CounterKey, totals []quota.Counter, _ int64) {
 		for _, total := range totals {
 			units += total.Units
 		}
@@ -118,7 +118,7 @@ func clusterTotals(t *testing.T, o RedisOptions) {
 	if err != nil || units != tenants*(tenants+1)/2 {
 		t.Errorf("read %d units back (%v), want %d", units, err, tenants*(tenants+1)/2)
 	}
-	if err := s.Reset(context.Background(), "rl:{total7}:"); err != nil {
+	if err := s.Reset(context.Background(), "total7"); err != nil {
 		t.Fatal(err)
 	}
 	v := make([]Verdict, 2)
@@ -162,7 +162,7 @@ func clusterMoves(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 // nobody else the server.
 func clusterHalfMoved(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 	s, count := fleetStore(t, o)
-	shape := NewShape([]*quota.Limit{
+	shape := NewKeyPlan([]*quota.Limit{
 		{Name: "log", Units: 5, Window: time.Hour},
 		{Name: "window", Units: 50, Window: time.Hour, Algorithm: quota.SlidingWindow},
 	})

@@ -44,21 +44,21 @@ type Tenant struct {
 // rules is a Config, compiled. Immutable but for the shapes it discovers.
 type rules struct {
 	Config
-	plans map[string]*plan
+	plans map[string]*policyPlan
 	dims  []string // all that any policy uses, and Config.Dimensions; sorted
 }
 
-// plan is one policy, compiled.
-type plan struct {
+// policyPlan is one policy, compiled.
+type policyPlan struct {
 	policy *quota.Policy
 	window int64    // the longest W, µs
 	shapes sync.Map // which limits apply, as a bit mask → *planShape
 }
 
-// planShape is the shape of some limits of a plan, in Redis and as one process
+// limitPlan is the shape of some limits of a plan, in Redis and as one process
 // of several counts it alone.
-type planShape struct {
-	shape  *Shape
+type limitPlan struct {
+	keys   *KeyPlan
 	limits []*quota.Limit
 	locals sync.Map // by how many processes → *Shape
 }
@@ -67,13 +67,13 @@ func compile(c Config) (*rules, error) {
 	if c.Processes == nil {
 		c.Processes = func() int64 { return 1 }
 	}
-	r := &rules{Config: c, plans: make(map[string]*plan, len(c.Policies))}
+	r := &rules{Config: c, plans: make(map[string]*policyPlan, len(c.Policies))}
 	for i := range c.Policies {
 		p := &c.Policies[i]
 		if ms := p.Validate(); len(ms) > 0 {
 			return nil, fmt.Errorf("policy %s: %w", p.Name, &quota.Invalid{Fields: ms})
 		}
-		pl := &plan{policy: p}
+		pl := &policyPlan{policy: p}
 		r.dims = append(r.dims, p.Dimensions()...)
 		for j := range p.Limits {
 			pl.window = max(pl.window, p.Limits[j].WindowUS())
@@ -101,8 +101,8 @@ func compile(c Config) (*rules, error) {
 // query is a request that was understood: what to ask of which store.
 type query struct {
 	request     *quota.Request
-	plan        *plan
-	shapes      *planShape // nil when no limit applies
+	plan        *policyPlan
+	limits      *limitPlan // nil when no limit applies
 	call        Call
 	ceilings    []quota.Ceiling // of global limits, by place in the shape; nil without any
 	processes   int64           // among how many a local decision divided, 0 for another
@@ -111,8 +111,8 @@ type query struct {
 }
 
 // resolve understands a request or returns all that is wrong with it.
-// keys is where the names of the request's keys are put.
-func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, keys *[]string) (query, error) {
+// The names of the request's keys are put into s.
+func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, s *round) (query, error) {
 	q := query{request: req}
 	ms := req.Validate()
 	tenant, listed := r.Tenants[req.Tenant]
@@ -136,8 +136,8 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, keys *[]s
 		return q, &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
 	}
 	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, req.Tenant)
-	q.shapes = q.plan.shapeFor(req.Dimensions)
-	if q.shapes == nil {
+	q.limits = q.plan.shapeFor(req.Dimensions)
+	if q.limits == nil {
 		return q, nil
 	}
 	if op != OpReport {
@@ -145,7 +145,7 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, keys *[]s
 			return q, &quota.Invalid{Fault: quota.FaultCost, Fields: ms}
 		}
 	}
-	q.ask(r, op, !listed, overflow, keys)
+	q.ask(r, op, !listed, overflow, s)
 	return q, nil
 }
 
@@ -164,7 +164,7 @@ func (r *rules) strangers(dims quota.Dimensions) []quota.FieldError {
 }
 
 // shapeFor returns the shape of the limits that apply, nil for none.
-func (p *plan) shapeFor(dims quota.Dimensions) *planShape {
+func (p *policyPlan) shapeFor(dims quota.Dimensions) *limitPlan {
 	mask := uint32(0)
 	for i := range p.policy.Limits {
 		if p.policy.Limits[i].Applies(dims) {
@@ -175,7 +175,7 @@ func (p *plan) shapeFor(dims quota.Dimensions) *planShape {
 		return nil
 	}
 	if s, ok := p.shapes.Load(mask); ok {
-		return s.(*planShape)
+		return s.(*limitPlan)
 	}
 	var limits []*quota.Limit
 	for i := range p.policy.Limits {
@@ -183,8 +183,8 @@ func (p *plan) shapeFor(dims quota.Dimensions) *planShape {
 			limits = append(limits, &p.policy.Limits[i])
 		}
 	}
-	s, _ := p.shapes.LoadOrStore(mask, &planShape{shape: NewShape(limits), limits: limits})
-	return s.(*planShape)
+	s, _ := p.shapes.LoadOrStore(mask, &limitPlan{keys: NewKeyPlan(limits), limits: limits})
+	return s.(*limitPlan)
 }
 
 // mostStretch is how many times as long a window gets at most: one of 31 days would soon
@@ -196,9 +196,9 @@ const mostStretch = 1000
 // need not come out even:
 //
 //	1 per 1s, burst 8, of four processes:   1 per 4s, burst 2
-func (s *planShape) local(processes int64) *Shape {
+func (s *limitPlan) local(processes int64) *KeyPlan {
 	if local, ok := s.locals.Load(processes); ok {
-		return local.(*Shape)
+		return local.(*KeyPlan)
 	}
 	limits := make([]*quota.Limit, len(s.limits))
 	for i, l := range s.limits {
@@ -212,16 +212,16 @@ func (s *planShape) local(processes int64) *Shape {
 		}
 		limits[i] = &alone
 	}
-	shape := NewShape(limits)
+	shape := NewKeyPlan(limits)
 	for i := range shape.keys { // one mirror is told of what Redis admits and of what memory does
-		shape.keys[i].step = s.shape.keys[i].step
+		shape.keys[i].step = s.keys.keys[i].step
 	}
 	local, _ := s.locals.LoadOrStore(processes, shape)
-	return local.(*Shape)
+	return local.(*KeyPlan)
 }
 
 func (q *query) tooCostly() []quota.FieldError {
-	for _, l := range q.shapes.shape.limits {
+	for _, l := range q.limits.keys.limits {
 		if q.request.Cost > l.Capacity() {
 			return []quota.FieldError{{Pointer: "/cost", Detail: fmt.Sprintf(
 				"%d can never be admitted: limit %s of policy %s holds %d", q.request.Cost, l.Name, q.plan.policy.Name, l.Capacity())}}
@@ -231,32 +231,26 @@ func (q *query) tooCostly() []quota.FieldError {
 }
 
 // ask fills in the call.
-func (q *query) ask(r *rules, op Op, unlisted bool, overflow *overflow, names *[]string) {
-	req, shape := q.request, q.shapes.shape
-	var room [160]byte
-	prefix := quota.AppendPrefix(room[:0], req.Tenant)
-	dims := req.Dimensions
-	keys := shape.appendKeys(names, prefix, q.plan.policy.Name, dims)
+func (q *query) ask(r *rules, op Op, unlisted bool, overflow *overflow, s *round) {
+	req, plan, policy := q.request, q.limits.keys, q.plan.policy.Name
+	tenant, dims := req.Tenant, req.Dimensions
+	keys := s.keys(plan, tenant, policy, dims)
 	if unlisted && !q.known(keys, op, r.MaxUnknown, overflow) {
 		q.overflow = true
-		prefix = append(prefix[:0], overflowPrefix...)
-		dims = nil
-		keys = shape.appendKeys(names, prefix, q.plan.policy.Name, dims)
+		tenant, dims = "", nil
+		keys = s.keys(plan, tenant, policy, dims)
 	}
-	q.call = Call{Shape: shape, Keys: keys, Op: op, Cost: req.Cost, Ceilings: shape.capacities}
-	if shape.global > 0 {
-		q.call.Totals = shape.Totals(string(prefix), q.plan.policy.Name, dims)
-	}
-	if r.Global != nil && shape.global > 0 {
-		q.call.Ceilings = slices.Clone(shape.capacities)
-		q.ceilings = make([]quota.Ceiling, len(shape.limits))
-		q.eachGlobal(func(i int, l *quota.Limit, total string) {
-			q.ceilings[i] = r.Global.Ceiling(q.plan.policy, l, total, req.Explain)
+	q.call = Call{Plan: plan, Keys: keys, Counters: s.counters(plan, keys, tenant, policy), Op: op, Cost: req.Cost, Ceilings: plan.capacities}
+	if r.Global != nil && plan.global > 0 {
+		q.call.Ceilings = slices.Clone(plan.capacities)
+		q.ceilings = make([]quota.Ceiling, len(plan.limits))
+		q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
+			q.ceilings[i] = r.Global.Ceiling(q.plan.policy, l, key, req.Explain)
 			q.call.Ceilings[i] = q.ceilings[i].Units
 		})
 	}
 	if req.IdempotencyKey != "" && op != OpPeek {
-		q.call.Record = recordKey(string(prefix), req.Tenant, req.IdempotencyKey)
+		q.call.Record = recordKey(tenant, req.Tenant, req.IdempotencyKey)
 		q.call.Print = fingerprint(req, op)
 	}
 }

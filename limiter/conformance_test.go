@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -89,13 +88,12 @@ func harm(t interface{ Errorf(string, ...any) }, srv *redisserver.Server, store 
 		&quota.Limit{Name: "g", Units: 5, Window: time.Hour, Algorithm: quota.GCRA},
 		&quota.Limit{Name: "global", Units: 5, Window: time.Hour, Scope: quota.ScopeGlobal},
 	)
-	keys := func(c limiter.Call) []string { return append(slices.Clone(c.Keys), c.Totals...) }
 	bad := q.Call("bad", op, cost, nil)
 	err := c.FlushAll(ctx).Err()
 	if err == nil && d.list {
-		err = c.RPush(ctx, keys(bad)[d.key], d.value).Err()
+		err = c.RPush(ctx, limiter.RedisKeys(&bad)[d.key], d.value).Err()
 	} else if err == nil {
-		err = c.Set(ctx, keys(bad)[d.key], d.value, 0).Err()
+		err = c.Set(ctx, limiter.RedisKeys(&bad)[d.key], d.value, 0).Err()
 	}
 	if err != nil {
 		t.Errorf("damage %+v: %v", d, err)
@@ -110,7 +108,7 @@ func harm(t interface{ Errorf(string, ...any) }, srv *redisserver.Server, store 
 	if v[0].Outcome != oracle.Admitted || v[2].Outcome != oracle.Admitted || v[2].Limits[0].Remaining != 3 {
 		t.Errorf("%+v: the others got %+v and %+v", d, v[0], v[2])
 	}
-	if n := c.Exists(ctx, keys(bad)...).Val(); v[1].Err != nil && n != 1 {
+	if n := c.Exists(ctx, limiter.RedisKeys(&bad)...).Val(); v[1].Err != nil && n != 1 {
 		t.Errorf("%+v: refused, and yet %d of its keys exist", d, n)
 	}
 	if !errors.Is(v[1].Err, limiter.ErrPartition) && v[1].Err != nil {

@@ -35,7 +35,7 @@ type denialShard struct {
 
 // denialKey is a partition set under one configuration.
 type denialKey struct {
-	shape *Shape
+	shape *KeyPlan
 	keys  string
 }
 
@@ -57,7 +57,7 @@ func newDenials() *denials {
 
 func keyOf(c *Call) denialKey {
 	if len(c.Keys) == 1 {
-		return denialKey{c.Shape, c.Keys[0]}
+		return denialKey{c.Plan, c.Keys[0]}
 	}
 	n := 0
 	for _, k := range c.Keys {
@@ -67,7 +67,7 @@ func keyOf(c *Call) denialKey {
 	for _, k := range c.Keys {
 		all = append(all, k...)
 	}
-	return denialKey{c.Shape, string(all)}
+	return denialKey{c.Plan, string(all)}
 }
 
 func (d *denials) shard(k denialKey) *denialShard {

@@ -19,8 +19,8 @@ func deniedFor(retry time.Duration) quota.LimitState {
 }
 
 func TestDenialsTable(t *testing.T) {
-	shape := NewShape([]*quota.Limit{{Name: "a", Units: 5, Window: time.Minute}, {Name: "b", Units: 50, Window: time.Hour}})
-	other := NewShape(shape.limits) // the same limits after a reload
+	shape := NewKeyPlan([]*quota.Limit{{Name: "a", Units: 5, Window: time.Minute}, {Name: "b", Units: 50, Window: time.Hour}})
+	other := NewKeyPlan(shape.limits) // the same limits after a reload
 	told := callOf(shape, "acme", 2)
 	start := time.Unix(1_795_198_405, 0)
 	with := func(change func(*Call)) Call {
@@ -80,7 +80,7 @@ func TestDenialsNeverWithRecord(t *testing.T) {
 // The times of a recalled denial have moved on, each limit's on its own: one
 // that denied for less time than another has ended and is not the reason any more.
 func TestDenialsTimesMoveOn(t *testing.T) {
-	shape := NewShape([]*quota.Limit{{Name: "short", Units: 1, Window: time.Second}, {Name: "long", Units: 1, Window: time.Minute}, {Name: "free", Units: 9, Window: time.Minute}})
+	shape := NewKeyPlan([]*quota.Limit{{Name: "short", Units: 1, Window: time.Second}, {Name: "long", Units: 1, Window: time.Minute}, {Name: "free", Units: 9, Window: time.Minute}})
 	c := callOf(shape, "acme", 1)
 	d, start := newDenials(), time.Unix(1_795_198_405, 0)
 	d.remember(&c, []quota.LimitState{deniedFor(100 * ms), deniedFor(800 * ms), deniedFor(0)}, start, start.Add(2*ms))

@@ -16,11 +16,11 @@ func (l *Limiter) explain(rules *rules, q *query, d *quota.Decision) {
 		Limits: make([]quota.LimitExplanation, len(d.Limits)),
 	}
 	for i := range d.Limits {
-		at := q.shapes.shape.order[i]
-		limit := q.shapes.shape.limits[i]
+		at := q.limits.keys.order[i]
+		limit := q.limits.keys.limits[i]
 		t := &e.Limits[at]
 		*t = quota.LimitExplanation{
-			Name: limit.Name, Algorithm: limit.Algorithm.String(), Partition: q.call.Keys[q.shapes.shape.keyOf(i)],
+			Name: limit.Name, Algorithm: limit.Algorithm.String(), Partition: q.call.Keys[q.limits.keys.keyOf(i)],
 			Ceiling: d.Limits[at].Ceiling, CeilingTerms: quota.CeilingTerms{
 				Part:    limit.Capacity(),
 				Formula: fmt.Sprintf("the whole limit, %d units in %v", limit.Capacity(), limit.Window),
@@ -37,7 +37,7 @@ func (l *Limiter) explain(rules *rules, q *query, d *quota.Decision) {
 }
 
 // keyOf returns which key the i-th limit is asked of.
-func (s *Shape) keyOf(i int) int {
+func (s *KeyPlan) keyOf(i int) int {
 	for k := range s.keys {
 		if i -= len(s.keys[k].limits); i < 0 {
 			return k

@@ -60,10 +60,10 @@ func (l *Limiter) complain(q *query, cause error) {
 // than the query's own. It is false for an idempotency key that came with another request before.
 func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query, op Op) (quota.Decision, bool) {
 	call, processes := q.call, max(1, rules.Processes())
-	call.Op, call.Shape, call.Totals = op, q.shapes.local(processes), nil
+	call.Op, call.Plan, call.Counters = op, q.limits.local(processes), nil
 	call.Ceilings = make([]int64, len(q.call.Ceilings))
 	for i, c := range q.call.Ceilings {
-		if q.ceilings != nil && q.shapes.shape.limits[i].Scope == quota.ScopeGlobal {
+		if q.ceilings != nil && q.limits.keys.limits[i].Scope == quota.ScopeGlobal {
 			c = q.ceilings[i].Local
 		}
 		call.Ceilings[i] = c / processes
@@ -78,12 +78,12 @@ func (l *Limiter) localDecision(ctx context.Context, rules *rules, q *query, op 
 		return quota.Decision{}, false
 	}
 	if v.Outcome == admitted && call.Op != OpPeek && rules.Global != nil {
-		q.eachGlobal(func(_ int, l *quota.Limit, total string) {
-			rules.Global.Local(ctx, q.plan.policy, l, total, call.Cost)
+		q.eachGlobal(func(_ int, l *quota.Limit, key *quota.CounterKey) {
+			rules.Global.Local(ctx, q.plan.policy, l, key, call.Cost)
 		})
 	}
 	asked := *q
-	asked.call.Ceilings, asked.call.Totals = call.Ceilings, nil
+	asked.call.Ceilings, asked.call.Counters = call.Ceilings, nil
 	d := rules.decision(&asked, v)
 	d.Basis = quota.BasisLocal
 	q.processes = processes
@@ -98,8 +98,8 @@ func (q *query) blanket(allowed bool) quota.Decision {
 		Limits: make([]quota.LimitState, len(q.call.Ceilings)),
 	}
 	for i, ceiling := range q.call.Ceilings {
-		s := &d.Limits[q.shapes.shape.order[i]]
-		s.Limit, s.Ceiling = q.shapes.shape.limits[i], ceiling
+		s := &d.Limits[q.limits.keys.order[i]]
+		s.Limit, s.Ceiling = q.limits.keys.limits[i], ceiling
 		if allowed {
 			s.Remaining = ceiling
 		} else {

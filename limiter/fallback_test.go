@@ -59,7 +59,7 @@ func (w *weather) heals() { w.store.down.Store(nil) }
 // forgets takes what the store held of a tenant, as a kill does.
 func (w *weather) forgets(t *testing.T, tenant string) {
 	t.Helper()
-	if err := w.store.Reset(context.Background(), "rl:{"+tenant+"}:"); err != nil {
+	if err := w.store.Reset(context.Background(), tenant); err != nil {
 		t.Fatal(err)
 	}
 }

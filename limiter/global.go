@@ -8,34 +8,34 @@ import (
 )
 
 // Global is what a limiter needs of the other regions. Its methods are called
-// for each decision about a global limit; they do not wait for anything, and are
-// safe for concurrent use.
+// for each decision about a global limit; they never block, are safe for concurrent
+// use, and do not keep the key.
 type Global interface {
 	// Ceiling is how far this region may go now under the global limit l of policy
-	// p in the partition whose usage total has this key. explain asks for the terms.
-	Ceiling(p *quota.Policy, l *quota.Limit, total string, explain bool) quota.Ceiling
+	// p in the partition with this counter. explain asks for the terms.
+	Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, explain bool) quota.Ceiling
 	// Grows is how long from now until the ceiling reaches units, if nobody spends
 	// anything meanwhile; at most l.Window.
-	Grows(p *quota.Policy, l *quota.Limit, total string, units int64) time.Duration
-	// Record is told what the store held of the total at its TIME storeUS, whether
-	// or not a decision has just charged it; the zero Total for nothing. When one has,
-	// ctx is that of its request, which may hold a span; else it holds none.
-	Record(ctx context.Context, p *quota.Policy, l *quota.Limit, total string, t quota.Counter, storeUS int64)
-	// Local is told what this process admitted by itself while the store is away, for
-	// the request that ctx is of.
-	Local(ctx context.Context, p *quota.Policy, l *quota.Limit, total string, units int64)
+	Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64) time.Duration
+	// Record publishes what the store held of the counter at its TIME storeUS, the zero
+	// Counter for nothing, after each decision, charged or not. ctx is that of the
+	// request if it was charged, for its span, and context.Background() otherwise.
+	Record(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, c quota.Counter, storeUS int64)
+	// Local publishes what this process admitted in memory while the store was away,
+	// for the request of ctx.
+	Local(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64)
 }
 
-// eachGlobal calls do for each global limit of a call's shape, with the limit's
-// place in the shape and the key of its total.
-func (q *query) eachGlobal(do func(i int, l *quota.Limit, total string)) {
-	if len(q.call.Totals) == 0 {
+// eachGlobal calls do for each global limit of the call, with the limit's place in the
+// plan and the key of its counter.
+func (q *query) eachGlobal(do func(i int, l *quota.Limit, key *quota.CounterKey)) {
+	if len(q.call.Counters) == 0 {
 		return
 	}
 	n := 0
-	for i, l := range q.shapes.shape.limits {
+	for i, l := range q.limits.keys.limits {
 		if l.Scope == quota.ScopeGlobal {
-			do(i, l, q.call.Totals[n])
+			do(i, l, &q.call.Counters[n])
 			n++
 		}
 	}
@@ -74,8 +74,8 @@ func (r *rules) share(ctx context.Context, q *query, v *Verdict) {
 	if v.Outcome != admitted || q.call.Op == OpPeek {
 		ctx = context.Background() // what the total holds is of other requests
 	}
-	q.eachGlobal(func(i int, l *quota.Limit, total string) {
-		r.Global.Record(ctx, q.plan.policy, l, total, v.Limits[i].Total, v.StoreUS)
+	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
+		r.Global.Record(ctx, q.plan.policy, l, key, v.Limits[i].Counter, v.StoreUS)
 	})
 }
 
@@ -86,11 +86,11 @@ func (r *rules) patience(q *query, v *Verdict, d *quota.Decision) {
 	if r.Global == nil || v.Outcome != denied {
 		return
 	}
-	q.eachGlobal(func(i int, l *quota.Limit, total string) {
-		s := &d.Limits[q.shapes.shape.order[i]]
+	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
+		s := &d.Limits[q.limits.keys.order[i]]
 		used := s.Ceiling - s.Remaining + v.Limits[i].Over
 		if needed := used + q.call.Cost; s.Denied && needed <= l.Units {
-			s.RetryAfter = min(s.RetryAfter, r.Global.Grows(q.plan.policy, l, total, needed))
+			s.RetryAfter = min(s.RetryAfter, r.Global.Grows(q.plan.policy, l, key, needed))
 		}
 	})
 }

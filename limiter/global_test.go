@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ type others struct {
 	told    []string
 }
 
-func (o *others) Ceiling(_ *quota.Policy, _ *quota.Limit, _ string, explain bool) quota.Ceiling {
+func (o *others) Ceiling(_ *quota.Policy, _ *quota.Limit, _ *quota.CounterKey, explain bool) quota.Ceiling {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c := o.ceiling
@@ -32,19 +33,19 @@ func (o *others) Ceiling(_ *quota.Policy, _ *quota.Limit, _ string, explain bool
 	return c
 }
 
-func (o *others) Grows(_ *quota.Policy, l *quota.Limit, _ string, units int64) time.Duration {
+func (o *others) Grows(_ *quota.Policy, l *quota.Limit, _ *quota.CounterKey, units int64) time.Duration {
 	if o.grows == nil {
 		return l.Window
 	}
 	return o.grows(units)
 }
 
-func (o *others) Record(_ context.Context, _ *quota.Policy, _ *quota.Limit, total string, t quota.Counter, storeUS int64) {
-	o.tell("%s holds %d in %d of epoch %d at %d", total, t.Units, t.Bucket, t.Generation, storeUS)
+func (o *others) Record(_ context.Context, _ *quota.Policy, _ *quota.Limit, key *quota.CounterKey, t quota.Counter, storeUS int64) {
+	o.tell("%v holds %d in %d of epoch %d at %d", *key, t.Units, t.Bucket, t.Generation, storeUS)
 }
 
-func (o *others) Local(_ context.Context, _ *quota.Policy, _ *quota.Limit, total string, units int64) {
-	o.tell("%s: %d without the store", total, units)
+func (o *others) Local(_ context.Context, _ *quota.Policy, _ *quota.Limit, key *quota.CounterKey, units int64) {
+	o.tell("%v: %d without the store", *key, units)
 }
 
 func (o *others) tell(format string, args ...any) {
@@ -84,12 +85,12 @@ func TestGlobalTotalsAreTold(t *testing.T) {
 	o := &others{ceiling: quota.Ceiling{Units: 3, Local: 3}}
 	w := newWeather(t, globalPolicy(o))
 	us := w.at.UnixMicro()
-	key := "rl:{acme}:t.sustained.60000000:standard:::"
+	key := "{acme standard sustained :: 60000000}"
 	holds := func(units int64) []string {
 		if units == 0 {
 			return []string{fmt.Sprintf("%s holds 0 in 0 of epoch 0 at %d", key, us)}
 		}
-		return []string{fmt.Sprintf("%s holds %d in %d of epoch %d at %d", key, units, us/60_000_000, us, us)}
+		return []string{fmt.Sprintf("%v holds %d in %d of epoch %d at %d", key, units, us/60_000_000, us, us)}
 	}
 	expect := func(what string, want []string) {
 		t.Helper()
@@ -149,7 +150,7 @@ func TestGlobalLocal(t *testing.T) {
 			allowed++
 		}
 	}
-	want := slices.Repeat([]string{"rl:{acme}:t.sustained.60000000:standard:::: 1 without the store"}, 2)
+	want := slices.Repeat([]string{"{acme standard sustained :: 60000000}: 1 without the store"}, 2)
 	if told := o.heard(); allowed != 2 || !slices.Equal(told, want) {
 		t.Errorf("%d allowed, told %q", allowed, told)
 	}
@@ -242,27 +243,22 @@ func TestGlobalTotalsAreReadBack(t *testing.T) {
 	if err := srv.Client().Set(ctx, "rl:{acme}:t.bad.60000000:p:::", "1:2:x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	got := map[string][]quota.Counter{}
-	err := store.Totals(ctx, func(key string, totals []quota.Counter, _ int64) { got[key] = totals })
+	got := map[quota.CounterKey][]quota.Counter{}
+	err := store.Counters(ctx, func(key quota.CounterKey, buckets []quota.Counter, _ int64) { got[key] = buckets })
 	if err != nil {
 		t.Fatal(err)
 	}
 	finer, minute := start/20_000_000, start/60_000_000
-	want := map[string][]quota.Counter{
-		"rl:{acme}:t.fine.20000000:p:::":   {{Bucket: finer + 10, Generation: start, Units: 5 + 6}, {Bucket: finer + 13, Generation: start, Units: 7}},
-		"rl:{acme}:t.coarse.60000000:p:::": {{Bucket: minute + 3, Generation: start, Units: 5 + 6}, {Bucket: minute + 4, Generation: start, Units: 7}},
+	want := map[quota.CounterKey][]quota.Counter{
+		{Tenant: "acme", Policy: "p", Limit: "fine", Partition: "::", BucketUS: 20_000_000}: {
+			{Bucket: finer + 10, Generation: start, Units: 5 + 6}, {Bucket: finer + 13, Generation: start, Units: 7},
+		},
+		{Tenant: "acme", Policy: "p", Limit: "coarse", Partition: "::", BucketUS: 60_000_000}: {
+			{Bucket: minute + 3, Generation: start, Units: 5 + 6}, {Bucket: minute + 4, Generation: start, Units: 7},
+		},
 	}
-	if len(got) != len(want) {
-		t.Errorf("read %v", got)
-	}
-	for key, totals := range want {
-		if !slices.Equal(got[key], totals) {
-			t.Errorf("%s: read %v, want %v", key, got[key], totals)
-		}
-		name, ok := limiter.ParseTotalKey(key)
-		if !ok || name.Policy != "p" || name.Limit != key[len("rl:{acme}:t."):len(key)-len(".20000000:p:::")] {
-			t.Errorf("%s is of %+v, %v", key, name, ok)
-		}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("read %v, want %v", got, want)
 	}
 }
 
@@ -277,11 +273,11 @@ func TestGlobalTotalsOutliveAReset(t *testing.T) {
 			if _, err := ask(store, call); err != nil {
 				t.Fatal(err)
 			}
-			if err := store.Reset(context.Background(), "rl:{acme}:"); err != nil {
+			if err := store.Reset(context.Background(), "acme"); err != nil {
 				t.Fatal(err)
 			}
 			v, err := ask(store, call)
-			if err != nil || v[0].Limits[0].Remaining != 6 || v[0].Limits[0].Total.Units != 8 {
+			if err != nil || v[0].Limits[0].Remaining != 6 || v[0].Limits[0].Counter.Units != 8 {
 				t.Errorf("%+v, %v", v, err)
 			}
 		})

@@ -113,7 +113,7 @@ func (l *Limiter) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Ou
 	places := make([]int, 0, len(rs))
 	rules := l.rules.Load()
 	for i := range rs {
-		q, err := rules.resolve(&rs[i], OpCheck, l.overflow, &r.names)
+		q, err := rules.resolve(&rs[i], OpCheck, l.overflow, r)
 		if err != nil {
 			out[i].Err = err
 			continue
@@ -132,12 +132,11 @@ func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 	if err := quota.ValidID(tenant); err != nil {
 		return &quota.Invalid{Fields: []quota.FieldError{{Pointer: "/tenant", Detail: err.Error()}}}
 	}
-	prefix := string(quota.AppendPrefix(nil, tenant))
-	err := l.store.Reset(ctx, prefix)
+	err := l.store.Reset(ctx, tenant)
 	// Memory goes last, so that nothing decided meanwhile brings the old usage back.
 	l.denials.forget()
-	l.mirror.forget(prefix)
-	if err := errors.Join(err, l.local.Reset(ctx, prefix)); err != nil {
+	l.mirror.forget(tenant)
+	if err := errors.Join(err, l.local.Reset(ctx, tenant)); err != nil {
 		return fmt.Errorf("reset usage: %w", err)
 	}
 	return nil
@@ -148,7 +147,7 @@ func (l *Limiter) one(ctx context.Context, request quota.Request, op Op) (quota.
 	defer l.end(r)
 	r.request = request
 	rules := l.rules.Load()
-	q, err := rules.resolve(&r.request, op, l.overflow, &r.names)
+	q, err := rules.resolve(&r.request, op, l.overflow, r)
 	if err != nil {
 		return quota.Decision{}, err
 	}
@@ -167,7 +166,7 @@ func (l *Limiter) decide(ctx context.Context, rules *rules, r *round) {
 		if q.overflow {
 			l.metrics.overflowed(ctx)
 		}
-		if q.shapes == nil {
+		if q.limits == nil {
 			r.outcomes[i].Decision = l.unlimited(rules, q)
 			continue
 		}
@@ -250,8 +249,8 @@ func (r *rules) decision(q *query, v *Verdict) quota.Decision {
 		Limits: make([]quota.LimitState, len(v.Limits)),
 	}
 	for i, lv := range v.Limits {
-		l := q.shapes.shape.limits[i]
-		s := &d.Limits[q.shapes.shape.order[i]]
+		l := q.limits.keys.limits[i]
+		s := &d.Limits[q.limits.keys.order[i]]
 		*s = quota.LimitState{
 			Limit: l, Ceiling: q.call.Ceilings[i], Remaining: lv.Remaining,
 			RetryAfter: time.Duration(lv.WaitUS) * time.Microsecond,
@@ -275,13 +274,13 @@ func (r *rules) decision(q *query, v *Verdict) quota.Decision {
 func (q *query) see(d *quota.Decision) {
 	for i := range q.ceilings {
 		c := &q.ceilings[i]
-		if q.shapes.shape.limits[i].Scope != quota.ScopeGlobal {
+		if q.limits.keys.limits[i].Scope != quota.ScopeGlobal {
 			continue
 		}
 		if c.Mode != quota.ModeGlobal {
 			d.Mode, d.Reason = c.Mode, c.Reason
 		}
-		if q.call.Ceilings[i] < q.shapes.shape.limits[i].Units {
+		if q.call.Ceilings[i] < q.limits.keys.limits[i].Units {
 			d.Basis = quota.BasisEstimate
 		}
 	}

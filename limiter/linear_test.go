@@ -71,7 +71,7 @@ func recorded(t *testing.T, q *limitertest.Question, store limiter.Store, random
 	ops := []limiter.Op{limiter.OpCheck, limiter.OpCheck, limiter.OpCheck, limiter.OpCheck, limiter.OpPeek, limiter.OpReport}
 	ceilings := []int64{6 + random.Int64N(7), 30}
 	call := q.Call(fmt.Sprint("t", random.IntN(3)), ops[random.IntN(len(ops))], 1+random.Int64N(3), ceilings)
-	in := oracle.Input{Op: oracle.Op(call.Op), Cost: call.Cost, Totals: call.Totals, Part: oracle.Part{Name: call.Keys[0]}}
+	in := oracle.Input{Op: oracle.Op(call.Op), Cost: call.Cost, Counters: call.Counters, Part: oracle.Part{Name: call.Keys[0]}}
 	for i, l := range q.Limits {
 		in.Part.Asks = append(in.Part.Asks, oracle.Ask{Limit: l, Ceiling: ceilings[i]})
 	}

@@ -82,7 +82,7 @@ func lostCosts() *rand.Rand { return rand.New(rand.NewPCG(13, 1)) }
 func spend(t *testing.T, d decider, tenant string, n int, awaitReady func()) *ledger {
 	t.Helper()
 	costs := lostCosts()
-	l, shape := &ledger{}, NewShape([]*quota.Limit{{Name: "minute", Units: 100_000, Window: time.Minute}})
+	l, shape := &ledger{}, NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 100_000, Window: time.Minute}})
 	for range n {
 		awaitReady()
 		call := callOf(shape, tenant, []int64{1, 1, 1, 2, 7}[costs.IntN(5)])

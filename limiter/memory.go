@@ -70,7 +70,7 @@ type memoryShard struct {
 	keys    map[string]*memoryKey
 	widest  int // most keys since the map was made
 	records map[string]*memoryRecord
-	totals  map[string]*memoryTotal
+	totals  map[quota.CounterKey]*memoryTotal
 	calls   int
 }
 
@@ -82,7 +82,7 @@ type memoryRecord struct {
 
 // again is the verdict of a record for a call whose shape may be another by now: as in
 // Redis, of limits that it does not know it says nothing, and those that are gone are left out.
-func (r *memoryRecord) again(shape *Shape, now int64) Verdict {
+func (r *memoryRecord) again(shape *KeyPlan, now int64) Verdict {
 	limits := make([]LimitVerdict, len(shape.limits)) // the caller's, who uses them again
 	copy(limits, r.verdict.Limits)
 	return Verdict{Outcome: replayed, StoreUS: now, Limits: limits}
@@ -105,7 +105,7 @@ func NewMemoryStore(o MemoryOptions) *MemoryStore {
 	for i := range m.shards {
 		m.shards[i].keys = make(map[string]*memoryKey)
 		m.shards[i].records = make(map[string]*memoryRecord)
-		m.shards[i].totals = make(map[string]*memoryTotal)
+		m.shards[i].totals = make(map[quota.CounterKey]*memoryTotal)
 	}
 	return m
 }
@@ -129,7 +129,8 @@ func (m *MemoryStore) Decide(_ context.Context, calls []Call, verdicts []Verdict
 }
 
 // Reset implements Store.
-func (m *MemoryStore) Reset(_ context.Context, prefix string) error {
+func (m *MemoryStore) Reset(_ context.Context, tenant string) error {
+	prefix := string(appendPrefix(nil, tenant))
 	s := m.shard(prefix)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +169,7 @@ func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
 			if r.print != c.Print {
 				return Verdict{Outcome: reused, StoreUS: now}
 			}
-			return r.again(c.Shape, now)
+			return r.again(c.Plan, now)
 		}
 	}
 	states := make([]*memoryKey, len(c.Keys))
@@ -177,10 +178,10 @@ func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
 			return Verdict{Outcome: 'e', StoreUS: now, Err: &StoreError{Reason: quota.ReasonRedisRefused, Err: errFull}}
 		}
 	}
-	v := Verdict{Outcome: admitted, StoreUS: now, Limits: make([]LimitVerdict, len(c.Shape.limits))}
+	v := Verdict{Outcome: admitted, StoreUS: now, Limits: make([]LimitVerdict, len(c.Plan.limits))}
 	n := 0
 	for i, k := range states {
-		for _, l := range c.Shape.keys[i].limits {
+		for _, l := range c.Plan.keys[i].limits {
 			v.Limits[n].Remaining, v.Limits[n].WaitUS = k.judge(l, c.Ceilings[n], c.Cost)
 			if v.Limits[n].WaitUS != 0 {
 				v.Outcome = denied
@@ -195,7 +196,7 @@ func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
 	}
 	n = 0
 	for i, k := range states {
-		for _, l := range c.Shape.keys[i].limits {
+		for _, l := range c.Plan.keys[i].limits {
 			if charged {
 				v.Limits[n].Remaining, v.Limits[n].WaitUS = max(0, v.Limits[n].Remaining-c.Cost), 0
 			} else if l.Scope == quota.ScopeGlobal {
@@ -221,7 +222,7 @@ func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
 // that a denial was the first to see.
 func (m *MemoryStore) settle(s *memoryShard, c *Call, states []*memoryKey, charged bool, now int64) {
 	for i, k := range states {
-		shape := &c.Shape.keys[i]
+		shape := &c.Plan.keys[i]
 		switch {
 		case charged:
 			k.charge(shape, c.Cost)
@@ -235,7 +236,7 @@ func (m *MemoryStore) settle(s *memoryShard, c *Call, states []*memoryKey, charg
 
 // load returns the state of the call's i-th key at now, nil when there is no room.
 func (m *MemoryStore) load(s *memoryShard, c *Call, i int, now int64) *memoryKey {
-	shape := &c.Shape.keys[i]
+	shape := &c.Plan.keys[i]
 	k := s.keys[c.Keys[i]]
 	if k != nil && k.expires <= now && !m.keep { // as good as swept, whenever that comes to it
 		m.drop(s, c.Keys[i])

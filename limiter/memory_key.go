@@ -34,12 +34,12 @@ type admission struct {
 	cost int64
 }
 
-func newMemoryKey(shape *keyShape) *memoryKey {
+func newMemoryKey(shape *plannedKey) *memoryKey {
 	return &memoryKey{kind: shape.kind, window: shape.limits[0].WindowUS()}
 }
 
 // at sets the partition's clock from TIME and works out the counters there.
-func (k *memoryKey) at(shape *keyShape, time int64) {
+func (k *memoryKey) at(shape *plannedKey, time int64) {
 	l := shape.limits[0]
 	k.tick = quota.PartitionClockAt(time, k.newest, k.offset, k.empties(shape))
 	switch k.kind {
@@ -55,7 +55,7 @@ func (k *memoryKey) at(shape *keyShape, time int64) {
 }
 
 // empties is the time at which nothing that was charged is used any more.
-func (k *memoryKey) empties(shape *keyShape) int64 {
+func (k *memoryKey) empties(shape *plannedKey) int64 {
 	l := shape.limits[0]
 	switch k.kind {
 	case 'w':
@@ -131,7 +131,7 @@ func (k *memoryKey) oldestInside(window int64) int {
 }
 
 // charge adds cost at the partition's time.
-func (k *memoryKey) charge(shape *keyShape, cost int64) {
+func (k *memoryKey) charge(shape *plannedKey, cost int64) {
 	switch k.kind {
 	case 'w':
 		k.bucketsNow = k.bucketsNow.Add(cost)

@@ -62,7 +62,7 @@ func (s *memoryShard) shrink() {
 }
 
 // dropSome looks at a few entries, drops those that are over and returns how many.
-func dropSome[V any](entries map[string]V, over func(V) bool) (dropped int) {
+func dropSome[K comparable, V any](entries map[K]V, over func(V) bool) (dropped int) {
 	n := 0
 	for key, v := range entries {
 		if over(v) {

@@ -125,7 +125,7 @@ func TestMemoryCountsWhatItHolds(t *testing.T) {
 			case 1:
 				m.renew()
 			case 2:
-				if err := m.Reset(context.Background(), "rl:{"+tenant+"}:"); err != nil {
+				if err := m.Reset(context.Background(), tenant); err != nil {
 					t.Fatal(err)
 				}
 			default:

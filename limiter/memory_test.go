@@ -36,9 +36,9 @@ func (m *memoryClock) decideOne(t *testing.T, c Call) Verdict {
 // A record keeps its verdict, whatever the callers do with those that they were given.
 func TestMemoryRecordsAreItsOwn(t *testing.T) {
 	m := newMemoryClock(MemoryOptions{})
-	shape := NewShape([]*quota.Limit{{Name: "global", Units: 5, Window: time.Hour, Scope: quota.ScopeGlobal}})
+	shape := NewKeyPlan([]*quota.Limit{{Name: "global", Units: 5, Window: time.Hour, Scope: quota.ScopeGlobal}})
 	c := callOf(shape, "acme", 1)
-	c.Totals, c.Record, c.Print = shape.Totals("rl:{acme}:", "standard", nil), "rl:{acme}:i:k", "p"
+	c.Counters, c.Record, c.Print = shape.Counters(c.Keys, "acme", "standard"), "rl:{acme}:i:k", "p"
 	first := m.decideOne(t, c)
 	want := first.Limits[0]
 	for _, v := range []Verdict{first, m.decideOne(t, c), m.decideOne(t, c)} {
@@ -112,7 +112,7 @@ func TestMemoryResetsOneTenant(t *testing.T) {
 		c.Record, c.Print = "rl:{"+tenant+"}:i:k", "p"
 		m.decideOne(t, c)
 	}
-	if err := m.Reset(context.Background(), "rl:{acme}:"); err != nil {
+	if err := m.Reset(context.Background(), "acme"); err != nil {
 		t.Fatal(err)
 	}
 	for tenant, want := range map[string]int64{"acme": 4, "acme2": 0} {
@@ -157,9 +157,9 @@ func TestMemoryRenewBeginsFromSeed(t *testing.T) {
 // What has expired is as good as absent, whether or not it was swept: in a Redis it
 // would be gone, and stay so when the clock steps back.
 func TestMemoryForgetsWhatHasExpired(t *testing.T) {
-	shape := NewShape([]*quota.Limit{{Name: "minute", Units: 5, Window: time.Minute, Scope: quota.ScopeGlobal}})
+	shape := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 5, Window: time.Minute, Scope: quota.ScopeGlobal}})
 	check := callOf(shape, "acme", 5)
-	check.Totals = shape.Totals("rl:{acme}:", "standard", nil)
+	check.Counters = shape.Counters(check.Keys, "acme", "standard")
 	peek := check
 	peek.Op = OpPeek
 	lives := (2*time.Minute + ttlMargin).Microseconds()
@@ -177,7 +177,7 @@ func TestMemoryForgetsWhatHasExpired(t *testing.T) {
 			m := newMemoryClock(MemoryOptions{})
 			m.decideOne(t, check)
 			m.us += row.idle
-			if got := m.decideOne(t, peek).Limits[0].Total.Units; got != row.total {
+			if got := m.decideOne(t, peek).Limits[0].Counter.Units; got != row.total {
 				t.Errorf("a total of %d units is told, want %d", got, row.total)
 			}
 			m.us = mirrorStart

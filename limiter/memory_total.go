@@ -27,15 +27,15 @@ func (t *memoryTotal) add(l *quota.Limit, time, units int64) {
 // count charges the call to its totals if it was charged, and tells in either
 // case what they are now.
 func (m *MemoryStore) count(s *memoryShard, c *Call, v *Verdict, charged bool, now int64) {
-	if len(c.Totals) == 0 {
+	if len(c.Counters) == 0 {
 		return
 	}
 	n := 0
-	for i, l := range c.Shape.limits {
+	for i, l := range c.Plan.limits {
 		if l.Scope != quota.ScopeGlobal {
 			continue
 		}
-		key := c.Totals[n]
+		key := c.Counters[n]
 		n++
 		t := s.totals[key]
 		if t != nil && t.expires <= now && !m.keep {
@@ -51,7 +51,7 @@ func (m *MemoryStore) count(s *memoryShard, c *Call, v *Verdict, charged bool, n
 			t.expires = now + ttlOf(l).Microseconds()
 		}
 		if t != nil {
-			v.Limits[i].Total = t.Counter
+			v.Limits[i].Counter = t.Counter
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (m *mirror) shard(key string) *mirrorShard {
 func (m *mirror) add(c *Call) {
 	now := m.now()
 	for i, key := range c.Keys {
-		step := c.Shape.keys[i].step
+		step := c.Plan.keys[i].step
 		s := m.shard(key)
 		s.mu.Lock()
 		k := s.keys[key]
@@ -137,7 +137,8 @@ func (m *mirror) seed(key string) []charge {
 }
 
 // forget drops the keys of a tenant.
-func (m *mirror) forget(prefix string) {
+func (m *mirror) forget(tenant string) {
+	prefix := string(appendPrefix(nil, tenant))
 	for i := range m.shards {
 		s := &m.shards[i]
 		s.mu.Lock()

@@ -37,7 +37,7 @@ func TestMirrorTwin(t *testing.T) {
 			l := &quota.Limit{Name: fmt.Sprint("l", i), Units: 100, Window: time.Duration(rapid.SampledFrom([]int64{1000, 15_000, 1_000_003, 60_000_000}).Draw(t, "W")) * time.Microsecond}
 			limits, longest = append(limits, l), max(longest, l.WindowUS())
 		}
-		c := callOf(NewShape(limits), "acme", 1)
+		c := callOf(NewKeyPlan(limits), "acme", 1)
 		bucket := (longest + mirrorBuckets - 2) / (mirrorBuckets - 1)
 		var truth []charge
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -68,7 +68,7 @@ func TestMirrorForgetsOneTenant(t *testing.T) {
 		c := oneCall(tenant, 9, 4)
 		m.add(&c)
 	}
-	m.forget("rl:{acme}:")
+	m.forget("acme")
 	for tenant, want := range map[string]int64{"acme": 0, "acme2": 4, "a": 4} {
 		c := oneCall(tenant, 9, 1)
 		if got := seeded(m.seed(c.Keys[0]), 0); got != want {
@@ -93,7 +93,7 @@ func TestMirrorReshape(t *testing.T) {
 		minute := oneCall("acme", 9, 7)
 		m.add(&minute)
 		now += row.idle.Microseconds()
-		second := callOf(NewShape([]*quota.Limit{{Name: "minute", Units: 9, Window: time.Second}}), "acme", 1)
+		second := callOf(NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 9, Window: time.Second}}), "acme", 1)
 		m.add(&second)
 		if got := seeded(m.seed(second.Keys[0]), now-time.Second.Microseconds()); got != row.want {
 			t.Errorf("%s: %d units in the new window, want %d", row.why, got, row.want)
@@ -106,7 +106,7 @@ func TestMirrorReshape(t *testing.T) {
 func TestMirrorRemembersABurst(t *testing.T) {
 	now := mirrorStart
 	m := newMirror(func() int64 { return now })
-	shape := NewShape([]*quota.Limit{{Name: "shaped", Units: 10, Window: time.Second, Algorithm: quota.GCRA, Burst: 100}})
+	shape := NewKeyPlan([]*quota.Limit{{Name: "shaped", Units: 10, Window: time.Second, Algorithm: quota.GCRA, Burst: 100}})
 	burst := callOf(shape, "acme", 90)
 	m.add(&burst)
 	local := NewMemoryStore(MemoryOptions{Now: func() int64 { return now }, seed: m.seed})

@@ -5,10 +5,6 @@ import (
 	"sync"
 )
 
-// overflowPrefix begins the keys of the one partition per limit that newcomers
-// share. No tenant's keys begin so: after the brace of a tenant comes a colon.
-const overflowPrefix = "rl:{*}*:"
-
 // overflow counts the live partitions of unlisted tenants, so that an attacker
 // who invents ids fills one shared partition instead of Redis. Its verdict is
 // this process's own. Safe for concurrent use.

@@ -161,9 +161,9 @@ func TestOverflowFlood(t *testing.T) {
 // The shared partition is nobody's: no tenant that a request may name has its keys.
 func TestOverflowPrefixIsNobodys(t *testing.T) {
 	for _, tenant := range []string{"*", "*:", "*}*:"} {
-		prefix := string(quota.AppendPrefix(nil, tenant))
-		if quota.ValidID(tenant) == nil && prefix == overflowPrefix {
-			t.Errorf("tenant %q owns %s", tenant, overflowPrefix)
+		prefix := string(appendPrefix(nil, tenant))
+		if quota.ValidID(tenant) == nil && prefix == sharedPrefix {
+			t.Errorf("tenant %q owns %s", tenant, sharedPrefix)
 		}
 	}
 }

@@ -268,16 +268,17 @@ func (s *RedisStore) TimeUS(ctx context.Context) (int64, error) {
 
 // Reset implements Store with SCAN and UNLINK: keys of one tenant, without
 // stalling the others. Charges made meanwhile may or may not be forgotten.
-func (s *RedisStore) Reset(ctx context.Context, prefix string) error {
+func (s *RedisStore) Reset(ctx context.Context, tenant string) error {
+	prefix := string(appendPrefix(nil, tenant))
 	n, err := s.fleet.of(ctx, prefix)
 	if err != nil {
 		return err
 	}
 	pattern := globEscape(prefix) + "*"
-	isTotal := func(key string) bool { return strings.HasPrefix(key, prefix+totalMark) }
+	isCounter := func(key string) bool { return strings.HasPrefix(key, prefix+counterMark) }
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		keys, next, err := n.client.Scan(ctx, cursor, pattern, 1000).Result()
-		if keys = slices.DeleteFunc(keys, isTotal); err == nil && len(keys) > 0 {
+		if keys = slices.DeleteFunc(keys, isCounter); err == nil && len(keys) > 0 {
 			err = n.client.Unlink(ctx, keys...).Err()
 		}
 		if err != nil {

@@ -100,7 +100,7 @@ func TestClusterSendsAgainWhatWasNotExecuted(t *testing.T) {
 
 			tenants := []string{known, unknown, lost}
 			calls, verdicts := make([]Call, len(tenants)), make([]Verdict, len(tenants))
-			shape := NewShape([]*quota.Limit{{Name: "minute", Units: 10, Window: time.Minute}})
+			shape := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 10, Window: time.Minute}})
 			for i, tenant := range tenants {
 				calls[i] = callOf(shape, tenant, 1)
 			}

@@ -8,6 +8,7 @@ type round struct {
 	request  quota.Request // of a round of one
 	queries  []query
 	names    []string // of all keys
+	usage    []quota.CounterKey
 	calls    []Call
 	asked    []int // which query each call is of
 	verdicts []Verdict
@@ -30,9 +31,22 @@ func (l *Limiter) end(r *round) {
 	}
 	clear(r.queries)
 	clear(r.names)
+	clear(r.usage)
 	clear(r.calls)
 	clear(r.outcomes)
-	r.queries, r.names, r.calls, r.asked = r.queries[:0], r.names[:0], r.calls[:0], r.asked[:0]
+	r.queries, r.names, r.usage, r.calls, r.asked = r.queries[:0], r.names[:0], r.usage[:0], r.calls[:0], r.asked[:0]
 	r.request = quota.Request{}
 	l.rounds.Put(r)
+}
+
+func (r *round) keys(p *KeyPlan, tenant, policy string, dims quota.Dimensions) []string {
+	first := len(r.names)
+	r.names = p.appendKeys(r.names, tenant, policy, dims)
+	return r.names[first:len(r.names):len(r.names)]
+}
+
+func (r *round) counters(p *KeyPlan, keys []string, tenant, policy string) []quota.CounterKey {
+	first := len(r.usage)
+	r.usage = p.appendCounters(r.usage, keys, tenant, policy)
+	return r.usage[first:len(r.usage):len(r.usage)]
 }

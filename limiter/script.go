@@ -62,6 +62,7 @@ func appendCalls(args []any, nonce string, calls []Call) []any {
 		}
 		args = append(args, k)
 	}
+	counters := counterNames(calls)
 	for i := range calls {
 		c := &calls[i]
 		if c.Record != "" {
@@ -70,16 +71,17 @@ func appendCalls(args []any, nonce string, calls []Call) []any {
 		for n := range c.Keys {
 			key(&c.Keys[n])
 		}
-		for n := range c.Totals {
-			key(&c.Totals[n])
+		for range c.Counters {
+			key(&counters[0])
+			counters = counters[1:]
 		}
 	}
 	args[count] = keys
 	args = append(args, nonce)
-	shapes := make([]*Shape, 0, 8)
+	shapes := make([]*KeyPlan, 0, 8)
 	for i := range calls {
-		if shapeIndex(shapes, calls[i].Shape) < 0 {
-			shapes = append(shapes, calls[i].Shape)
+		if shapeIndex(shapes, calls[i].Plan) < 0 {
+			shapes = append(shapes, calls[i].Plan)
 		}
 	}
 	args = append(args, len(shapes))
@@ -87,12 +89,31 @@ func appendCalls(args []any, nonce string, calls []Call) []any {
 		args = append(args, s.wire...)
 	}
 	for i := range calls {
-		args = appendCall(args, shapeIndex(shapes, calls[i].Shape)+1, &calls[i])
+		args = appendCall(args, shapeIndex(shapes, calls[i].Plan)+1, &calls[i])
 	}
 	return args
 }
 
-func shapeIndex(shapes []*Shape, s *Shape) int {
+// counterNames returns the Redis keys of all usage counters of some calls, in order.
+func counterNames(calls []Call) []string {
+	n := 0
+	for i := range calls {
+		n += len(calls[i].Counters)
+	}
+	if n == 0 {
+		return nil
+	}
+	names := make([]string, 0, n)
+	var array [192]byte
+	for i := range calls {
+		for c := range calls[i].Counters {
+			names = append(names, string(appendCounterKey(array[:0], &calls[i].Counters[c])))
+		}
+	}
+	return names
+}
+
+func shapeIndex(shapes []*KeyPlan, s *KeyPlan) int {
 	for i := range shapes {
 		if shapes[i] == s {
 			return i
@@ -103,7 +124,7 @@ func shapeIndex(shapes []*Shape, s *Shape) int {
 
 func appendCall(args []any, shape int, c *Call) []any {
 	args = append(args, shape, opWire(c.Op), c.Cost, &c.Print)
-	for i, l := range c.Shape.limits {
+	for i, l := range c.Plan.limits {
 		if l.Scope == quota.ScopeGlobal {
 			args = append(args, &c.Ceilings[i])
 		}
@@ -141,7 +162,7 @@ func parseReplies(reply any, nonce string, calls []Call, verdicts []Verdict) err
 	for i := range calls {
 		var line string
 		line, rest, _ = strings.Cut(rest, "\n")
-		if err := parseVerdict(line, calls[i].Shape, &verdicts[i]); err != nil {
+		if err := parseVerdict(line, calls[i].Plan, &verdicts[i]); err != nil {
 			return err
 		}
 		verdicts[i].StoreUS = time
@@ -150,7 +171,7 @@ func parseReplies(reply any, nonce string, calls []Call, verdicts []Verdict) err
 }
 
 // parseVerdict reads a line. The slice that v had for its limits is used again.
-func parseVerdict(text string, shape *Shape, v *Verdict) error {
+func parseVerdict(text string, shape *KeyPlan, v *Verdict) error {
 	*v = Verdict{Limits: v.Limits[:0]}
 	if text == "" {
 		return fmt.Errorf("%w: an empty verdict", errReply)
@@ -168,13 +189,13 @@ func parseVerdict(text string, shape *Shape, v *Verdict) error {
 	return fmt.Errorf("%w: %.40q", errReply, text)
 }
 
-func parseLimits(text string, shape *Shape, v *Verdict) error {
+func parseLimits(text string, shape *KeyPlan, v *Verdict) error {
 	v.Limits = slices.Grow(v.Limits, len(shape.limits))[:len(shape.limits)]
 	clear(v.Limits)
 	rest := text[1:]
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		fields := [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS, &l.Over, &l.Total.Generation, &l.Total.Bucket, &l.Total.Units}
+		fields := [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS, &l.Over, &l.Counter.Generation, &l.Counter.Bucket, &l.Counter.Units}
 		count := len(fields)
 		if shape.limits[i].Scope != quota.ScopeGlobal {
 			count = 3
@@ -196,7 +217,7 @@ func parseLimits(text string, shape *Shape, v *Verdict) error {
 			}
 			*field, rest = n, rest[end:]
 		}
-		if l.Remaining < 0 || l.ResetUS < 0 || l.Over < 0 || min(l.Total.Generation, l.Total.Bucket, l.Total.Units) < 0 {
+		if l.Remaining < 0 || l.ResetUS < 0 || l.Over < 0 || min(l.Counter.Generation, l.Counter.Bucket, l.Counter.Units) < 0 {
 			return fmt.Errorf("%w: %.80q", errReply, text)
 		}
 	}

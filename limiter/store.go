@@ -22,13 +22,13 @@ const (
 
 // Call is one question to a Store.
 type Call struct {
-	Shape *Shape
-	Keys  []string // Shape.Keys of the request
-	// Totals has the key of the usage total of each global limit, in the shape's
-	// order: Shape.Totals of the request. A MemoryStore that is given none keeps none.
-	Totals []string
-	Op     Op
-	Cost   int64
+	Plan *KeyPlan
+	Keys []string // KeyPlan.Keys of the request
+	// Counters has the key of the usage counter of each global limit, in the plan's
+	// order: KeyPlan.Counters of the request. A MemoryStore that is given none keeps none.
+	Counters []quota.CounterKey
+	Op       Op
+	Cost     int64
 	// Ceilings has one entry for each limit of the shape, in the shape's order;
 	// those of regional limits are their capacity.
 	Ceilings []int64
@@ -66,9 +66,9 @@ type LimitVerdict struct {
 	// Over is how many units of a global limit, counted up to L, are used beyond its
 	// ceiling when it denies: peers may have used what was free before.
 	Over int64
-	// Total is what the store has counted of a global limit, zero for nothing. In
+	// Counter is what the store has counted of a global limit, zero for nothing. In
 	// an admission that is replayed it is as old as that.
-	Total quota.Counter
+	Counter quota.Counter
 }
 
 // Store keeps usage and decides on it. Implementations are safe for concurrent use.
@@ -78,9 +78,9 @@ type Store interface {
 	// is about all of them: *StoreError. Afterwards calls, unless there was an
 	// error, and what verdicts hold are the caller's, who uses them again.
 	Decide(ctx context.Context, calls []Call, verdicts []Verdict) error
-	// Reset forgets everything whose key begins with prefix, but for usage totals:
-	// what peers were told ages out.
-	Reset(ctx context.Context, prefix string) error
+	// Reset deletes everything of a tenant but its usage counters: what was published
+	// to peers ages out.
+	Reset(ctx context.Context, tenant string) error
 }
 
 // StoreError is why a store did not answer.

@@ -55,7 +55,7 @@ func stormKey(i int) string { return oneCall(stormTenant(i), 1, 1).Keys[0] }
 func startStorm(t *testing.T, s *RedisStore) *storm {
 	t.Helper()
 	st := &storm{store: s}
-	shape := NewShape([]*quota.Limit{{Name: "minute", Units: 1 << 20, Window: time.Hour}})
+	shape := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 1 << 20, Window: time.Hour}})
 	for w := range stormWorkers {
 		st.workers.Go(func() {
 			pace := time.NewTicker(stormPace)
@@ -71,7 +71,7 @@ func startStorm(t *testing.T, s *RedisStore) *storm {
 }
 
 // ask sends a batch whose tenants begin with first.
-func (st *storm) ask(t *testing.T, shape *Shape, first int) {
+func (st *storm) ask(t *testing.T, shape *KeyPlan, first int) {
 	var calls [stormBatch]Call
 	var verdicts [stormBatch]Verdict
 	for i := range calls {
@@ -243,7 +243,7 @@ func losses(t *testing.T, s *RedisStore, count func(name string) int64, l lossy)
 	t.Helper()
 	const units, kept, lost = 50, 20, 15
 	ctx := context.Background()
-	shape := NewShape([]*quota.Limit{{Name: "hour", Units: units, Window: time.Hour}})
+	shape := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: units, Window: time.Hour}})
 	spent := func(most int) (n int64) {
 		t.Helper()
 		for range most {

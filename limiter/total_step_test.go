@@ -29,7 +29,7 @@ func TestTotalsAddUpWhenTheClockSteps(t *testing.T) {
 					t.Fatal(err, v[0].Err)
 				}
 				admitted += cost
-				got := v[0].Limits[0].Total
+				got := v[0].Limits[0].Counter
 				of := name{got.Generation, got.Bucket}
 				if got.Units < held[of]+cost {
 					t.Errorf("step %d: %d units in bucket %d of epoch %d, which had %d before %d more", i, got.Units, got.Bucket, got.Generation, held[of], cost)

@@ -38,7 +38,7 @@ func TestKeysOutliveTwoWindows(t *testing.T) {
 		l := row.limit
 		l.Name, l.Window = "l", w
 		call := limitertest.Ask(&l).Call("acme", limiter.OpCheck, 1, nil)
-		keys := append(append([]string(nil), call.Keys...), call.Totals...)
+		keys := limiter.RedisKeys(&call)
 		call.Record, call.Print = "rl:{acme}:i:4.acme:k1", "p"
 		again := call
 		again.Record, again.Print = "", "" // on a plain log this takes the short way

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -94,4 +95,9 @@ func genLimit(t *rapid.T, name string) *quota.Limit {
 		l.Burst = 0
 	}
 	return l
+}
+
+// RedisKeys returns the Redis keys of a call but that of its record.
+func RedisKeys(c *Call) []string {
+	return append(slices.Clone(c.Keys), counterNames([]Call{*c})...)
 }

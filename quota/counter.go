@@ -10,7 +10,30 @@ type Counter struct {
 	// Generation is the TIME (µs) at which the author's store created the key of the
 	// counter; see SameKey.
 	Generation int64
-	Units int64 // 0…MaxCounter
+	Units      int64 // 0…MaxCounter
+}
+
+// CounterKey names the usage counter of one partition under one global limit, in
+// buckets of one length.
+type CounterKey struct {
+	// Tenant is "" for the partition that unlisted tenants beyond max_unknown share.
+	Tenant        string
+	Policy, Limit string
+	Partition     string // AppendPartition of the request
+	BucketUS      int64  // Limit.BucketUS when the units were counted
+}
+
+// AppendID appends the text by which regions identify the counter to each other: all
+// of the key but the length of its buckets. While a reload that changes that length has
+// not reached every process, and until what was admitted before has aged out, one
+// partition has counters of several lengths, and its usage is the sum of them all.
+// Injective, since no part contains a space.
+func (k *CounterKey) AppendID(dst []byte) []byte {
+	for _, part := range [...]string{k.Tenant, k.Policy, k.Limit} {
+		dst = append(dst, part...)
+		dst = append(dst, ' ')
+	}
+	return append(dst, k.Partition...)
 }
 
 const (

@@ -42,7 +42,7 @@ const (
 // Invalid is the error for a request that cannot be decided. Nothing was
 // charged. All mistakes are listed, not only the first.
 type Invalid struct {
-	Fault    Fault
+	Fault  Fault
 	Fields []FieldError
 }
 

@@ -5,25 +5,15 @@ import (
 	"strconv"
 )
 
-// AppendPrefix appends the beginning of all keys of a tenant, "rl:{tenant}:".
-// The braces make a Redis Cluster keep them in one slot; ids contain none.
-func AppendPrefix(dst []byte, tenant string) []byte {
-	dst = append(dst, "rl:{"...)
-	dst = append(dst, tenant...)
-	return append(dst, "}:"...)
-}
-
-// AppendPartition appends the canonical text of a partition below its tenant.
-// It is injective: two different partitions never have the same text, whatever
-// their values contain, because each value is preceded by its length and a
-// missing value is "-".
+// AppendPartition appends the canonical text of a partition below its tenant and
+// policy. It is injective: two different partitions never have the same text,
+// whatever their values contain, because each value is preceded by its length and
+// a missing value is "-".
 //
-//	standard:user,ip:2.42,9.192.0.2.1:            by user and ip
-//	standard:user:-:                              by user, the request has none
-//	standard:ip:9.192.0.2.1:route=5.login         only when route is login
-func AppendPartition(dst []byte, policy string, l *Limit, dims Dimensions) []byte {
-	dst = append(dst, policy...)
-	dst = append(dst, ':')
+//	user,ip:2.42,9.192.0.2.1:            by user and ip
+//	user:-:                              by user, the request has none
+//	ip:9.192.0.2.1:route=5.login         only when route is login
+func AppendPartition(dst []byte, l *Limit, dims Dimensions) []byte {
 	for i, by := range l.By {
 		if i > 0 {
 			dst = append(dst, ',')

@@ -66,7 +66,7 @@ func newNeighbours(d *Daemon) (*neighbours, error) {
 		return nil, err
 	}
 	if d.redis != nil {
-		n.rereads = global.NewRereads(d.redis.Totals, n.ceilings, d.log.With("component", "totals"))
+		n.rereads = global.NewRereads(d.redis.Counters, n.ceilings, d.log.With("component", "totals"))
 	}
 	if err = n.openBus(d, secret); err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package global
 
 import (
-	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/sync/ledger"
@@ -48,17 +47,16 @@ func (b *book) limit(name string) (units int64, ok bool) {
 	return l.Units, true
 }
 
-// series names the total that a store has under a key; false for one of a limit
+// series is what the ledger counts a store's counter under; false for one of a limit
 // that is not in force. Buckets may have had another length, under the configuration
 // before or in a sibling that has not reloaded. The key does not say how long their window
 // was: they count for the one in force, or for their own length if that is longer.
-func (b *book) series(key wire.Key, total string) (ledger.Series, bool) {
-	t, ok := limiter.ParseTotalKey(total)
-	name := limitName(t.Policy, t.Limit)
+func (b *book) series(key wire.Key, c *quota.CounterKey) (ledger.Series, bool) {
+	name := limitName(c.Policy, c.Limit)
 	l, known := b.limits[name]
-	if !ok || !known || t.BucketUS > quota.MaxWindow.Microseconds() {
+	if !known || c.BucketUS > quota.MaxWindow.Microseconds() {
 		return ledger.Series{}, false
 	}
-	window := min(max(l.WindowUS(), t.BucketUS), (quota.MaxGlobalBuckets-1)*t.BucketUS)
-	return ledger.Series{ID: PartitionID(key, total), Limit: name, Units: l.Units, WindowUS: window, BucketUS: t.BucketUS}, true
+	window := min(max(l.WindowUS(), c.BucketUS), (quota.MaxGlobalBuckets-1)*c.BucketUS)
+	return ledger.Series{ID: key.CounterID(c), Limit: name, Units: l.Units, WindowUS: window, BucketUS: c.BucketUS}, true
 }

@@ -141,12 +141,12 @@ func (e *estimates) at(c *Ceilings, s *sight, id uint64, l *quota.Limit, at time
 }
 
 // Ceiling implements limiter.Global.
-func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, total string, explain bool) quota.Ceiling {
+func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, explain bool) quota.Ceiling {
 	now := c.o.Now()
 	s := c.sight.Load()
 	v := s.At(now)
 	var e estimates
-	all, lost := e.at(c, s, PartitionID(c.o.Key, total), l, now)
+	all, lost := e.at(c, s, c.o.Key.CounterID(key), l, now)
 	var answer quota.Ceiling
 	answer.Units, answer.Closed = v.Ceiling(l.Units, p.OnPartition, all, lost)
 	answer.Local = answer.Units
@@ -189,10 +189,10 @@ func ageMS(age time.Duration) int64 {
 
 // Grows implements limiter.Global. Estimates only fade while nobody spends, so it
 // halves the window until it knows the millisecond.
-func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, total string, units int64) time.Duration {
+func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64) time.Duration {
 	now := c.o.Now()
 	s := c.sight.Load()
-	v, id := s.At(now), PartitionID(c.o.Key, total)
+	v, id := s.At(now), c.o.Key.CounterID(key)
 	var e estimates
 	reached := func(after time.Duration) bool {
 		all, lost := e.at(c, s, id, l, now+after)
@@ -205,23 +205,23 @@ func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, total string, units in
 }
 
 // Record implements limiter.Global.
-func (c *Ceilings) Record(ctx context.Context, p *quota.Policy, l *quota.Limit, total string, t quota.Counter, storeUS int64) {
-	s := c.series(ctx, p, l, total)
+func (c *Ceilings) Record(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, t quota.Counter, storeUS int64) {
+	s := c.series(ctx, p, l, key)
 	c.ledger.Record(&s, t, storeUS)
 }
 
 // Local implements limiter.Global.
-func (c *Ceilings) Local(ctx context.Context, p *quota.Policy, l *quota.Limit, total string, units int64) {
-	s := c.series(ctx, p, l, total)
+func (c *Ceilings) Local(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64) {
+	s := c.series(ctx, p, l, key)
 	c.ledger.Local(&s, units, c.o.TimeUS())
 }
 
-func (c *Ceilings) series(ctx context.Context, p *quota.Policy, l *quota.Limit, total string) ledger.Series {
+func (c *Ceilings) series(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey) ledger.Series {
 	name, ok := c.book.Load().names[l]
 	if !ok { // of a configuration that is being replaced
 		name = limitName(p.Name, l.Name)
 	}
-	s := ledger.Series{ID: PartitionID(c.o.Key, total), Limit: name, Units: l.Units, WindowUS: l.WindowUS(), BucketUS: l.BucketUS()}
+	s := ledger.Series{ID: c.o.Key.CounterID(key), Limit: name, Units: l.Units, WindowUS: l.WindowUS(), BucketUS: l.BucketUS()}
 	if c.o.Check != nil {
 		s.Check = c.o.Check(ctx)
 	}

@@ -75,7 +75,12 @@ func (s *site) reload(l *quota.Limit) {
 func (s *site) admits(units int64) {
 	p, l := s.policy()
 	total := quota.Counter{Bucket: s.timeUS() / l.BucketUS(), Generation: storeUS, Units: units}
-	s.ceilings.Record(s.Context(), p, l, totalOf("acme", p.Name, l), total, s.timeUS())
+	s.ceilings.Record(s.Context(), p, l, counterOf("acme", p.Name, l), total, s.timeUS())
+}
+
+// counterOf is the key of a tenant's usage counter.
+func counterOf(tenant, policy string, l *quota.Limit) *quota.CounterKey {
+	return &quota.CounterKey{Tenant: tenant, Policy: policy, Limit: l.Name, Partition: "::", BucketUS: l.BucketUS()}
 }
 
 // tells has another region hear what this one has not told yet.
@@ -98,7 +103,7 @@ func (s *site) mayHold() int64 {
 	}
 	s.ceilings.See(v)
 	p, l := s.policy()
-	c := s.ceilings.Ceiling(p, l, totalOf("acme", p.Name, l), false)
+	c := s.ceilings.Ceiling(p, l, counterOf("acme", p.Name, l), false)
 	if c.Mode != quota.ModeGlobal {
 		s.Fatalf("%s is in mode %v, want global", s.name, c.Mode)
 	}
@@ -186,7 +191,7 @@ func TestCeilingAllocatesNothing(t *testing.T) {
 	eu.tells(us)
 	us.mustHold("told of both", 100)
 	p, l := us.policy()
-	total, held := totalOf("acme", p.Name, l), int64(0)
+	total, held := counterOf("acme", p.Name, l), int64(0)
 	if n := testing.AllocsPerRun(100, func() { held = us.ceilings.Ceiling(p, l, total, false).Units }); n > 0 || held != 100 {
 		t.Errorf("%v allocations for a ceiling of %d, want none for 100", n, held)
 	}
@@ -199,9 +204,9 @@ func TestRereadFindsOldLengths(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Second
 			eu, us := newSites(t, &now, row.after)
-			held := func(_ context.Context, yield func(string, []quota.Counter, int64)) error {
+			held := func(_ context.Context, yield func(quota.CounterKey, []quota.Counter, int64)) error {
 				total := quota.Counter{Bucket: storeUS / row.before.BucketUS(), Generation: storeUS, Units: 400}
-				yield(totalOf("acme", "standard", row.before), []quota.Counter{total}, eu.timeUS())
+				yield(*counterOf("acme", "standard", row.before), []quota.Counter{total}, eu.timeUS())
 				return nil
 			}
 			global.NewRereads(held, eu.ceilings, slog.New(slog.DiscardHandler)).Read(t.Context())

@@ -15,23 +15,23 @@ const RereadEvery = 5 * time.Second
 // rereadAgain is how soon a reading that failed is tried again.
 const rereadAgain = time.Second
 
-// StoreTotals walks over the live totals of a region's store: each key, what is
-// counted there, and the store's clock.
-type StoreTotals func(ctx context.Context, yield func(key string, totals []quota.Counter, storeUS int64)) error
+// StoreCounters walks over the live usage counters of a region's store: each key, its
+// buckets, and the store's clock.
+type StoreCounters func(ctx context.Context, yield func(key quota.CounterKey, buckets []quota.Counter, storeUS int64)) error
 
 // Rereads reads the live totals of the region's store back into the ledger: at the
 // start, for what an earlier life of this process or a sibling has admitted, and
 // whenever somebody asks because a sibling is unheard. What is new in it goes out
 // to the peers like any other change. Ask may be called from anywhere.
 type Rereads struct {
-	totals   StoreTotals
+	totals   StoreCounters
 	ceilings *Ceilings
 	log      *slog.Logger
 	asked    chan struct{} // capacity 1
 }
 
 // NewRereads returns one that begins to read when Run does.
-func NewRereads(totals StoreTotals, c *Ceilings, log *slog.Logger) *Rereads {
+func NewRereads(totals StoreCounters, c *Ceilings, log *slog.Logger) *Rereads {
 	return &Rereads{totals: totals, ceilings: c, log: log, asked: make(chan struct{}, 1)}
 }
 
@@ -83,12 +83,12 @@ func (r *Rereads) Read(ctx context.Context) (pause time.Duration) {
 
 func (r *Rereads) read(ctx context.Context) error {
 	known := r.ceilings.book.Load()
-	return r.totals(ctx, func(key string, totals []quota.Counter, storeUS int64) {
-		s, ok := known.series(r.ceilings.o.Key, key)
+	return r.totals(ctx, func(key quota.CounterKey, buckets []quota.Counter, storeUS int64) {
+		s, ok := known.series(r.ceilings.o.Key, &key)
 		if !ok {
 			return
 		}
-		for _, t := range totals {
+		for _, t := range buckets {
 			r.ceilings.ledger.Record(&s, t, storeUS)
 		}
 	})

@@ -13,12 +13,12 @@ import (
 type Judge struct {
 	region    *oracle.Region
 	us        int64
-	questions map[*limiter.Shape]*Question
+	questions map[*limiter.KeyPlan]*Question
 }
 
 // NewJudge returns a Judge that has seen nothing.
 func NewJudge(questions ...*Question) *Judge {
-	j := &Judge{region: oracle.NewRegion(), questions: map[*limiter.Shape]*Question{}}
+	j := &Judge{region: oracle.NewRegion(), questions: map[*limiter.KeyPlan]*Question{}}
 	for _, q := range questions {
 		j.questions[q.shape] = q
 	}
@@ -31,7 +31,7 @@ func (j *Judge) Now(us int64) { j.us = us }
 // Decide implements limiter.Store.
 func (j *Judge) Decide(_ context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
 	for i := range calls {
-		q := j.questions[calls[i].Shape]
+		q := j.questions[calls[i].Plan]
 		a := j.region.Decide(j.us, q.question(&calls[i]))
 		verdicts[i] = limiter.Verdict{Outcome: a.Outcome, StoreUS: j.us}
 		for _, s := range a.States {
@@ -45,14 +45,14 @@ func (j *Judge) Decide(_ context.Context, calls []limiter.Call, verdicts []limit
 }
 
 // Reset implements limiter.Store.
-func (j *Judge) Reset(_ context.Context, prefix string) error {
-	j.region.Forget(prefix)
+func (j *Judge) Reset(_ context.Context, tenant string) error {
+	j.region.Forget("rl:{" + tenant + "}:")
 	return nil
 }
 
 // question tells the oracle of a call.
 func (q *Question) question(c *limiter.Call) oracle.Question {
-	o := oracle.Question{Op: oracle.Op(c.Op), Cost: c.Cost, Record: c.Record, Print: c.Print, Totals: c.Totals}
+	o := oracle.Question{Op: oracle.Op(c.Op), Cost: c.Cost, Record: c.Record, Print: c.Print, Counters: c.Counters}
 	inShape := make([]*quota.Limit, len(q.Limits))
 	for i, l := range q.Limits {
 		inShape[q.places[i]] = l

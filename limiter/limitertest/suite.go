@@ -33,13 +33,13 @@ func Run(t *testing.T, newStore New) {
 // the limits' own order.
 type Question struct {
 	Limits []*quota.Limit
-	shape  *limiter.Shape
+	shape  *limiter.KeyPlan
 	places []int // places[i] is where Limits[i] stands in the shape
 }
 
 // Ask prepares questions about limits, which must be valid and apply together.
 func Ask(limits ...*quota.Limit) *Question {
-	q := &Question{Limits: limits, shape: limiter.NewShape(limits), places: make([]int, len(limits))}
+	q := &Question{Limits: limits, shape: limiter.NewKeyPlan(limits), places: make([]int, len(limits))}
 	place := 0
 	for first, l := range limits {
 		if slices.ContainsFunc(limits[:first], func(e *quota.Limit) bool { return together(e, l) }) {
@@ -64,10 +64,10 @@ func together(a, b *quota.Limit) bool {
 // Limits; nil means their capacities.
 func (q *Question) Call(tenant string, op limiter.Op, cost int64, ceilings []int64) limiter.Call {
 	c := limiter.Call{
-		Shape: q.shape, Op: op, Cost: cost, Ceilings: make([]int64, len(q.Limits)),
-		Keys:   q.shape.Keys(string(quota.AppendPrefix(nil, tenant)), "p", nil),
-		Totals: q.shape.Totals(string(quota.AppendPrefix(nil, tenant)), "p", nil),
+		Plan: q.shape, Op: op, Cost: cost, Ceilings: make([]int64, len(q.Limits)),
+		Keys: q.shape.Keys(tenant, "p", nil),
 	}
+	c.Counters = q.shape.Counters(c.Keys, tenant, "p")
 	for i, l := range q.Limits {
 		c.Ceilings[q.places[i]] = l.Capacity()
 		if ceilings != nil {
@@ -104,7 +104,7 @@ func (q *Question) Shared(v *limiter.Verdict) string {
 	for i := range q.Limits {
 		if q.places[i] < len(v.Limits) {
 			l := v.Limits[q.places[i]]
-			text += fmt.Sprintf(" %d %v", l.Over, l.Total)
+			text += fmt.Sprintf(" %d %v", l.Over, l.Counter)
 		}
 	}
 	return text

@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"github.com/dchest/siphash"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // Key turns the text of a partition into the number that stands for it between
@@ -33,19 +35,19 @@ func NewKey(secret []byte, cluster string) Key {
 	return Key{k0: binary.LittleEndian.Uint64(sum[:8]), k1: binary.LittleEndian.Uint64(sum[8:16])}
 }
 
-// ID returns the id of a partition under a limit: SipHash-2-4 of the Redis key
-// that its total is counted in. It allocates nothing. Two of a million ids are
-// equal once in 37 million deployments; their totals are then counted together.
+// CounterID returns the id of a partition under a limit: SipHash-2-4 of
+// quota.CounterKey.AppendID. Two of a million ids are equal once in 37 million
+// deployments; their counters are then added. It allocates nothing for a text of up
+// to 512 bytes, which is any but that of the longest names and values.
+func (k Key) CounterID(c *quota.CounterKey) uint64 {
+	var room [512]byte
+	return siphash.Hash(k.k0, k.k1, c.AppendID(room[:0]))
+}
+
+// ID is SipHash-2-4 of a text. It allocates nothing.
 func (k Key) ID(text string) uint64 {
 	// Hash reads the bytes and keeps nothing; a conversion would copy them.
 	return siphash.Hash(k.k0, k.k1, unsafe.Slice(unsafe.StringData(text), len(text)))
-}
-
-// IDOf is the ID of head and tail put together. It allocates nothing for a text of up
-// to 512 bytes, which is any but that of the longest names and values.
-func (k Key) IDOf(head, tail string) uint64 {
-	var room [512]byte
-	return siphash.Hash(k.k0, k.k1, append(append(room[:0], head...), tail...))
 }
 
 // fingerprinted is the text that stands for a key in Fingerprint. No partition has it.

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -98,16 +99,19 @@ func TestIDAllocatesNothing(t *testing.T) {
 	}
 }
 
-// IDOf has no say of its own, however long the text is and wherever it is cut.
-func TestIDOfIsTheIDOfBothTogether(t *testing.T) {
+// TestCounterID: the id is that of the whole key but for the length of its buckets, and
+// costs no allocation.
+func TestCounterID(t *testing.T) {
 	k := wire.NewKey(nil, "prod")
-	rapid.Check(t, func(t *rapid.T) {
-		text := strings.Repeat(rapid.String().Draw(t, "text"), rapid.IntRange(1, 100).Draw(t, "times"))
-		cut := rapid.IntRange(0, len(text)).Draw(t, "cut")
-		if got, want := k.IDOf(text[:cut], text[cut:]), k.ID(text); got != want {
-			t.Fatalf("%x, want %x", got, want)
-		}
-	})
+	key := quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "sustained", Partition: "user:2.42:", BucketUS: 60_000_000}
+	if got, want := k.CounterID(&key), k.ID("acme standard sustained user:2.42:"); got != want {
+		t.Errorf("%x, want %x", got, want)
+	}
+	key.Tenant = strings.Repeat("a", quota.MaxID)
+	var id uint64
+	if n := testing.AllocsPerRun(100, func() { id ^= k.CounterID(&key) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
 }
 
 // A fingerprint is compared between versions, so it is for ever as ids are.

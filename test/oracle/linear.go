@@ -12,10 +12,10 @@ import (
 
 // Input is one call of a recorded history on one partition.
 type Input struct {
-	Part   Part // the limits and their ceilings
-	Op     Op
-	Cost   int64
-	Totals []string // Question.Totals
+	Part     Part // the limits and their ceilings
+	Op       Op
+	Cost     int64
+	Counters []quota.CounterKey // Question.Counters
 }
 
 // Output is what the call got, and the store's clock at the decision.
@@ -29,7 +29,7 @@ type linearState struct {
 	us     int64 // the store's clock at the last call
 	clock  clock
 	log    []Admission
-	totals map[string]quota.Counter
+	totals map[quota.CounterKey]quota.Counter
 }
 
 // Linear is the porcupine model of partitions of sliding_log limits: a history
@@ -60,9 +60,9 @@ func (s linearState) step(in Input, out Output) (bool, any) {
 		return false, s
 	}
 	pt := &partition{clock: s.clock, usage: log{all: s.log}}
-	r := Region{partitions: map[string]*partition{in.Part.Name: pt}, totals: map[string]quota.Counter{}}
+	r := Region{partitions: map[string]*partition{in.Part.Name: pt}, totals: map[quota.CounterKey]quota.Counter{}}
 	maps.Copy(r.totals, s.totals)
-	want := r.Decide(out.StoreUS, Question{Op: in.Op, Cost: in.Cost, Parts: []Part{in.Part}, Totals: in.Totals})
+	want := r.Decide(out.StoreUS, Question{Op: in.Op, Cost: in.Cost, Parts: []Part{in.Part}, Counters: in.Counters})
 	if want.Outcome != out.Answer.Outcome || !slices.Equal(want.States, out.Answer.States) {
 		return false, s
 	}

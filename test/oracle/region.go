@@ -50,8 +50,8 @@ type Question struct {
 	// Record names what remembers an admission, "" for nothing, and Print tells
 	// the question from others under the same Record.
 	Record, Print string
-	// Totals names what counts each global limit, in the order of Parts and Asks.
-	Totals []string
+	// Counters names what counts each global limit, in the order of Parts and Asks.
+	Counters []quota.CounterKey
 }
 
 // counted is what a charge counts as. In a log a report above every limit is as
@@ -73,7 +73,7 @@ type State struct {
 	WaitUS    int64 // until the cost fits: 0 now, −1 never under this ceiling
 	ResetUS   int64 // until nothing is used
 	Over      int64 // of a global limit that denies: units used beyond the ceiling, counted up to L
-	Total     quota.Counter
+	Counter   quota.Counter
 }
 
 // Answer is what a Question ought to get. States are in the order of Parts and
@@ -87,7 +87,7 @@ type Answer struct {
 type Region struct {
 	partitions map[string]*partition
 	records    map[string]record
-	totals     map[string]quota.Counter
+	totals     map[quota.CounterKey]quota.Counter
 }
 
 type record struct {
@@ -104,7 +104,7 @@ type partition struct {
 
 // NewRegion returns a region in which nothing was used.
 func NewRegion() *Region {
-	return &Region{partitions: map[string]*partition{}, records: map[string]record{}, totals: map[string]quota.Counter{}}
+	return &Region{partitions: map[string]*partition{}, records: map[string]record{}, totals: map[quota.CounterKey]quota.Counter{}}
 }
 
 // Forget drops all partitions and records whose name begins with prefix.
@@ -140,7 +140,7 @@ func (r *Region) Decide(time int64, q Question) Answer {
 	if fits || charge {
 		answer.Outcome = Admitted
 	}
-	totals := q.Totals
+	totals := q.Counters
 	for _, p := range q.Parts {
 		pt := r.partition(p)
 		if charge {
@@ -157,7 +157,7 @@ func (r *Region) Decide(time int64, q Question) Answer {
 				if !charge {
 					s.Over = max(0, min(pt.used(time, a), a.Limit.Units)-a.Ceiling)
 				}
-				s.Total = r.count(totals[0], time, a.Limit, q.Cost, charge)
+				s.Counter = r.count(totals[0], time, a.Limit, q.Cost, charge)
 				totals = totals[1:]
 			}
 			answer.States = append(answer.States, s)
@@ -171,7 +171,7 @@ func (r *Region) Decide(time int64, q Question) Answer {
 
 // Charge is a Report whose answer nobody reads: a fast way to a long history.
 func (r *Region) Charge(time int64, q Question) {
-	totals := q.Totals
+	totals := q.Counters
 	for _, p := range q.Parts {
 		r.partition(p).charge(time, p, q.Cost)
 		for _, a := range p.Asks {

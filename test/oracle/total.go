@@ -6,7 +6,7 @@ import "github.com/regiond/regiond/quota"
 // and returns what it is: the sum of the charges since its bucket began. Time
 // that falls by less than a bucket stays in it; time that steps further back
 // begins another, as does time that goes on.
-func (r *Region) count(name string, time int64, l *quota.Limit, units int64, charge bool) quota.Counter {
+func (r *Region) count(name quota.CounterKey, time int64, l *quota.Limit, units int64, charge bool) quota.Counter {
 	t := r.totals[name]
 	if !charge {
 		return t

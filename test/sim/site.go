@@ -52,14 +52,14 @@ type siteStore struct {
 	tenants map[string]*limiter.MemoryStore // by the prefix of their keys
 	clockUS func() int64                    // of all of them; replaced while writes are replayed
 	totals  []*keptTotal                    // in the order of their creation
-	byKey   map[string]*keptTotal
+	byKey   map[quota.CounterKey]*keptTotal
 	journal []charge
 	lives   int // how often it began anew
 }
 
 // keptTotal is a usage total and its earlier buckets.
 type keptTotal struct {
-	key     string
+	key     quota.CounterKey
 	buckets []quota.Counter // oldest first
 }
 
@@ -76,7 +76,7 @@ func (t *siteStore) begin(s *site) {
 }
 
 func (t *siteStore) clear() {
-	t.tenants, t.byKey = map[string]*limiter.MemoryStore{}, map[string]*keptTotal{}
+	t.tenants, t.byKey = map[string]*limiter.MemoryStore{}, map[quota.CounterKey]*keptTotal{}
 	t.totals = nil
 }
 
@@ -118,7 +118,7 @@ func (t *siteStore) decide(ctx context.Context, call []limiter.Call, verdict []l
 	t.keep(c, v)
 	if t.s.w.o.Lossy {
 		kept := *c
-		kept.Keys, kept.Totals, kept.Ceilings = slices.Clone(c.Keys), slices.Clone(c.Totals), slices.Clone(c.Ceilings)
+		kept.Keys, kept.Counters, kept.Ceilings = slices.Clone(c.Keys), slices.Clone(c.Counters), slices.Clone(c.Ceilings)
 		t.journal = append(t.journal, charge{t.s.w.now, v.StoreUS, kept})
 	}
 	return nil
@@ -130,11 +130,11 @@ const keptBuckets = quota.MaxGlobalBuckets
 func (t *siteStore) keep(c *limiter.Call, v *limiter.Verdict) {
 	n := 0
 	for i := range v.Limits {
-		total := v.Limits[i].Total
+		total := v.Limits[i].Counter
 		if total == (quota.Counter{}) {
 			continue
 		}
-		key := c.Totals[n]
+		key := c.Counters[n]
 		n++
 		k := t.byKey[key]
 		if k == nil {
@@ -154,7 +154,7 @@ func (t *siteStore) keep(c *limiter.Call, v *limiter.Verdict) {
 }
 
 // read walks over what a restarted process reads back.
-func (t *siteStore) read(_ context.Context, yield func(key string, totals []quota.Counter, storeUS int64)) error {
+func (t *siteStore) read(_ context.Context, yield func(key quota.CounterKey, buckets []quota.Counter, storeUS int64)) error {
 	if t.away {
 		return errAway
 	}

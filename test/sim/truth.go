@@ -3,8 +3,6 @@ package sim
 import (
 	"time"
 
-	"github.com/regiond/regiond/internal/global"
-	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/oracle"
 )
@@ -16,7 +14,7 @@ type truth struct {
 	policy  *quota.Policy
 	limit   *quota.Limit
 	id      uint64
-	key     string // of its total in a store
+	key     quota.CounterKey // of its total in a store
 	regions []use
 	asked   []spend // every check of any region, in (t−2W−bucket, t]
 	demand  int64   // units of these
@@ -60,10 +58,9 @@ func newTruth(w *World, tenant string) *truth {
 		p = &w.o.Policies[0]
 	}
 	l := &p.Limits[0]
-	shape := limiter.NewShape([]*quota.Limit{l})
 	t := &truth{tenant: tenant, policy: p, limit: l, regions: make([]use, len(w.sites)), largest: l.Units}
-	t.key = shape.Totals(string(quota.AppendPrefix(nil, tenant)), p.Name, nil)[0]
-	t.id = global.PartitionID(w.key, t.key)
+	t.key = quota.CounterKey{Tenant: tenant, Policy: p.Name, Limit: l.Name, Partition: "::", BucketUS: l.BucketUS()}
+	t.id = w.key.CounterID(&t.key)
 	return t
 }
 
