@@ -56,21 +56,21 @@ type Match struct {
 }
 
 // Limit is L units per window W. Values of it are immutable once a policy is in
-// force; they are shared between goroutines.
+// force; they are shared between goroutines. The tags are for package region.
 type Limit struct {
-	Name      string
-	Units     int64         // L, 1…MaxUnits
-	Window    time.Duration // W, MinWindow…MaxWindow, whole microseconds
-	Algorithm Algorithm
-	Scope     Scope
+	Name      string        `yaml:"name,required"`
+	Units     int64         `yaml:"units,required"` // L, 1…MaxUnits
+	Window    time.Duration `yaml:"per,required"`   // W, MinWindow…MaxWindow, whole microseconds
+	Algorithm Algorithm     `yaml:"algorithm"`
+	Scope     Scope         `yaml:"scope"`
 	// Burst is how far the level of a GCRA limit may rise, 1…MaxUnits; 0 means
 	// Units. No other algorithm has one.
-	Burst int64
+	Burst int64 `yaml:"burst"`
 	// GlobalBuckets is the resolution of the peers' estimate, 2…MaxGlobalBuckets and
 	// none shorter than MinBucketUS; 0 means 2.
-	GlobalBuckets int
-	By            []string // dimensions counted apart, sorted, unique
-	When          []Match  // all must hold, sorted by dimension, unique
+	GlobalBuckets int      `yaml:"global_buckets"`
+	By            []string `yaml:"by"`   // dimensions counted apart, sorted, unique
+	When          []Match  `yaml:"when"` // all must hold, sorted by dimension, unique
 }
 
 // Capacity is the largest cost that one check may ask of the limit: Units, or
@@ -152,7 +152,7 @@ func (l *Limit) validateDimensions(ms *fieldErrors) {
 			ms.add(fmt.Sprintf("/by/%d", i), "%v", err)
 		}
 		if i > 0 && l.By[i-1] >= by {
-			ms.add(fmt.Sprintf("/by/%d", i), "dimension %q stands twice", by)
+			ms.add(fmt.Sprintf("/by/%d", i), "dimension %q is duplicated", by)
 		}
 	}
 	for _, m := range l.When {

@@ -30,14 +30,14 @@ const (
 // Policy is a named set of limits that are decided together, all or nothing.
 // Values are immutable once in force.
 type Policy struct {
-	Name        string
-	Limits      []Limit
-	OnPartition FailMode
-	OnStoreLoss FailMode
-	Enforcement Enforcement
+	Name        string      `yaml:"name,required"`
+	Limits      []Limit     `yaml:"limits,required"`
+	OnPartition FailMode    `yaml:"on_partition"`
+	OnStoreLoss FailMode    `yaml:"on_store_loss"`
+	Enforcement Enforcement `yaml:"enforcement"`
 	// EnforcePercent is the share of tenants, 0…100 by hash, for which Enforce
 	// is carried out; the others are observed. Negative means all of them.
-	EnforcePercent float64
+	EnforcePercent float64 `yaml:"enforce_share"`
 }
 
 // MaxLimits bounds the limits of one policy, and with them the keys and the
@@ -60,7 +60,7 @@ func (p *Policy) Validate() []FieldError {
 	for i := range p.Limits {
 		ms.addAll(indexed("/limits", i), p.Limits[i].Validate())
 		if j := slices.IndexFunc(p.Limits[:i], func(o Limit) bool { return o.Name == p.Limits[i].Name }); j >= 0 {
-			ms.add(indexed("/limits", i)+"/name", "limit %q stands twice", p.Limits[i].Name)
+			ms.add(indexed("/limits", i)+"/name", "limit %q is duplicated", p.Limits[i].Name)
 		}
 	}
 	return ms

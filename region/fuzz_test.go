@@ -59,12 +59,12 @@ func partsAreWhole(t *testing.T, top *region.Topology, policy, limit int) {
 
 func mistakesPointIntoTheFile(t *testing.T, src []byte, err error) {
 	var invalid *region.Invalid
-	if !errors.As(err, &invalid) || len(invalid.Mistakes) == 0 {
+	if !errors.As(err, &invalid) || len(invalid.Problems) == 0 {
 		t.Fatalf("error %#v is not an *Invalid with mistakes", err)
 	}
 	lines := bytes.Count(src, []byte("\n")) + bytes.Count(src, []byte("\r")) + 1
-	before := region.Mistake{}
-	for _, m := range invalid.Mistakes {
+	before := region.Problem{}
+	for _, m := range invalid.Problems {
 		if m.Line < 1 || m.Line > lines+1 || m.Column < 1 || m.Column > len(src)+2 || m.Detail == "" {
 			t.Fatalf("mistake %+v is not in a file of %d lines", m, lines)
 		}

@@ -77,7 +77,7 @@ func canonicalTenant(b *bytes.Buffer, who string, t Tenant) {
 // canonical keeps the order of routes, where the first match wins, and of
 // nothing else.
 func (f *ForwardAuth) canonical(b *bytes.Buffer) {
-	fmt.Fprintf(b, "forward_auth missing %q tenant header %q\n", string(f.Missing), f.TenantHeader)
+	fmt.Fprintf(b, "forward_auth missing %q tenant header %q\n", string(f.Missing), f.Tenant.Header)
 	for _, name := range slices.Sorted(maps.Keys(f.Dimensions)) {
 		s := f.Dimensions[name]
 		fmt.Fprintf(b, "dimension %q header %q client_ip %t hash %t\n", name, s.Header, s.ClientIP, s.Hash)

@@ -1,8 +1,13 @@
 package region
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -11,44 +16,35 @@ import (
 var defaultSource []byte
 
 // Parse reads a topology.yaml. The name is only for messages. The error is an
-// *Invalid: the first mistake of shape (no YAML, an unknown or duplicate field,
-// a wrong type) or else every mistake of value. Warnings come in the order of
-// the file, and only with a Topology.
-func Parse(name string, src []byte) (*Topology, []Warning, error) {
-	root, m := tree(src)
-	if m != nil {
-		return nil, nil, &Invalid{File: name, Mistakes: []Mistake{*m}}
+// *Invalid. Warnings come in the order of the file, and only with a Topology.
+func Parse(name string, src []byte) (*Topology, []Problem, error) {
+	invalid := func(ps ...Problem) (*Topology, []Problem, error) {
+		return nil, nil, &Invalid{File: name, Problems: inOrder(ps)}
 	}
-	r := &reader{said: map[string]bool{}}
+	body, shape := document(src)
+	if shape != nil {
+		return invalid(*shape)
+	}
 	t := &Topology{}
-	r.topology(root, t)
-	if r.shape != nil {
-		return nil, nil, &Invalid{File: name, Mistakes: []Mistake{*r.shape}}
+	d, shape := decode(body, t)
+	if shape != nil {
+		return invalid(*shape)
 	}
-	mistakes := r.values
+	t.complete(d)
+	mistakes := d.wrong
 	for _, m := range t.Validate() {
-		if !r.said[m.Pointer] {
-			mistakes = append(mistakes, Mistake{root.nearest(m.Pointer), m.Detail})
+		if !d.said[m.Pointer] {
+			mistakes = append(mistakes, Problem{d.nearest(m.Pointer), m.Detail})
 		}
 	}
 	if len(mistakes) > 0 {
-		sortMistakes(mistakes)
-		return nil, nil, &Invalid{File: name, Mistakes: mistakes}
+		return invalid(mistakes...)
 	}
-	var warnings []Warning
+	var warnings []Problem
 	for _, w := range t.Warnings() {
-		warnings = append(warnings, Warning{root.nearest(w.Pointer), w.Detail})
+		warnings = append(warnings, Problem{d.nearest(w.Pointer), w.Detail})
 	}
-	sortWarnings(warnings)
-	return t, warnings, nil
-}
-
-func tree(src []byte) (*node, *Mistake) {
-	body, m := document(src)
-	if m != nil {
-		return nil, m
-	}
-	return build(body)
+	return t, inOrder(warnings), nil
 }
 
 // Default is what runs without a file: one region `local` on loopback that
@@ -61,9 +57,156 @@ func Default() *Topology {
 	return t
 }
 
-// findings collects mistakes and warnings by pointer.
-type findings []quota.FieldError
+// complete sets what absent fields mean, and brings lists and names into the form
+// that the rest of the program wants.
+func (t *Topology) complete(d *decoder) {
+	if !d.has("/max_unknown") {
+		t.MaxUnknown = DefaultMaxUnknown
+	}
+	t.Headers.Format = cmp.Or(t.Headers.Format, HeadersDraft11)
+	t.Headers.XReset = cmp.Or(t.Headers.XReset, ResetDelta)
+	for i := range t.Regions {
+		g, at := &t.Regions[i], item("/regions", i)
+		if !d.has(at + "/weight") {
+			g.Weight = DefaultWeight
+		}
+		g.Admin = cmp.Or(g.Admin, DefaultAdmin)
+		g.Redis.Embedded = g.Redis.Embedded || !d.has(at+"/redis")
+		g.NATS.Embedded = g.NATS.Embedded || !d.has(at+"/nats")
+		if !g.Redis.Embedded {
+			g.Redis.Mode = cmp.Or(g.Redis.Mode, RedisStandalone)
+		}
+		if g.Gossip != nil && g.NATS.Embedded && g.NATS.Gateway == "" {
+			g.NATS.Gateway = portAfter(g.Gossip.Advertise)
+		}
+	}
+	for i := range t.Policies {
+		p, at := &t.Policies[i], item("/policies", i)
+		if !d.has(at + "/enforce_share") {
+			p.EnforcePercent = -1
+		}
+		for j := range p.Limits {
+			completeLimit(d, &p.Limits[j], item(at+"/limits", j))
+		}
+	}
+	if f := t.ForwardAuth; f != nil {
+		f.Missing = cmp.Or(f.Missing, MissingDeny)
+		f.Tenant.Header = textproto.CanonicalMIMEHeaderKey(f.Tenant.Header)
+		for name, s := range f.Dimensions {
+			s.Header = textproto.CanonicalMIMEHeaderKey(s.Header) // as net/http looks them up
+			f.Dimensions[name] = s
+		}
+		for i := range f.Routes {
+			if r := &f.Routes[i]; !r.Skip && !d.has(item("/forward_auth/routes", i)+"/cost") {
+				r.Cost = 1
+			}
+		}
+	}
+}
 
-func (fs *findings) add(pointer, format string, args ...any) {
-	*fs = append(*fs, quota.FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+// completeLimit refuses what quota takes for absent, and sorts the dimensions,
+// whose names it checks while they are where the file has them.
+func completeLimit(d *decoder, l *quota.Limit, at string) {
+	if d.has(at+"/burst") && l.Burst == 0 && !d.said[at+"/burst"] {
+		d.note(d.nearest(at+"/burst"), "must be between 1 and %d, is 0", quota.MaxUnits)
+	}
+	if n := l.GlobalBuckets; d.has(at+"/global_buckets") && !d.said[at+"/global_buckets"] && (n < 2 || n > quota.MaxGlobalBuckets) {
+		d.note(d.nearest(at+"/global_buckets"), "must be between 2 and %d, is %d", quota.MaxGlobalBuckets, n)
+		l.GlobalBuckets = 0
+	}
+	var by []string
+	for i, name := range l.By {
+		pointer := item(at+"/by", i)
+		if err := quota.ValidName(name); err != nil && !d.said[pointer] {
+			d.note(d.nearest(pointer), "%v", err)
+		} else if slices.Contains(by, name) {
+			d.note(d.nearest(pointer), "dimension %q is duplicated", name)
+		} else if err == nil {
+			by = append(by, name)
+		}
+	}
+	slices.Sort(by)
+	l.By = by
+}
+
+// Place is where in a file something is.
+type Place struct {
+	Line   int `json:"line"`   // from 1
+	Column int `json:"column"` // from 1, in characters
+	// Pointer is RFC 6901: "/policies/0/limits/1/per", "" for the whole file.
+	// When it names something absent, line and column are those of the nearest
+	// thing around it that exists.
+	Pointer string `json:"pointer"`
+}
+
+// Problem is a mistake, which the schema forbids, or a warning of something that
+// is allowed and probably not meant.
+type Problem struct {
+	Place
+	Detail string `json:"detail"` // what the rule is and what was found
+}
+
+// Text gives the problem as one line:
+// "topology.yaml:12:9: /regions/0/weight: must be …".
+func (p Problem) Text(file string) string {
+	at := fmt.Sprintf("%s:%d:%d: ", file, p.Line, p.Column)
+	if p.Pointer != "" {
+		at += visible(p.Pointer) + ": "
+	}
+	return at + p.Detail
+}
+
+// inOrder sorts problems as a reader of the file meets them.
+func inOrder(ps []Problem) []Problem {
+	slices.SortStableFunc(ps, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Pointer, b.Pointer))
+	})
+	return ps
+}
+
+// Invalid is the error for a file that is no topology: the first mistake of shape
+// alone (no YAML, an unknown or duplicate field, a wrong type), or else every
+// mistake of value in the order of the file.
+type Invalid struct {
+	File     string    `json:"file"`
+	Problems []Problem `json:"mistakes"` // at least one
+}
+
+// Error implements error with one line for each mistake.
+func (e *Invalid) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.Text(e.File)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// visible keeps a key with line breaks in it from breaking a line of the log.
+func visible(s string) string {
+	quoted := strconv.QuoteToGraphic(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+// clip keeps a message about something huge small, without cutting a character.
+func clip(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// under appends one segment to a pointer.
+func under(pointer, segment string) string {
+	return pointer + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(segment)
+}
+
+// item appends an index to a pointer.
+func item(pointer string, i int) string { return pointer + "/" + strconv.Itoa(i) }
+
+// problems collects mistakes and warnings by pointer.
+type problems []quota.FieldError
+
+func (ps *problems) add(pointer, format string, args ...any) {
+	*ps = append(*ps, quota.FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 }

@@ -44,7 +44,7 @@ func told(t *testing.T, file string) string {
 	top, warnings, err := region.Parse(filepath.Base(file), read(t, file))
 	if err != nil {
 		var invalid *region.Invalid
-		if !errors.As(err, &invalid) || len(invalid.Mistakes) == 0 || top != nil || warnings != nil {
+		if !errors.As(err, &invalid) || len(invalid.Problems) == 0 || top != nil || warnings != nil {
 			t.Fatalf("Parse = %v, %v, %#v: an error is an *Invalid with mistakes and comes alone", top, warnings, err)
 		}
 		return err.Error() + "\n"
@@ -176,7 +176,7 @@ func TestEveryFieldArrives(t *testing.T) {
 		}},
 		MaxUnknown: 0,
 		ForwardAuth: &region.ForwardAuth{
-			TenantHeader: "X-Tenant",
+			Tenant: region.TenantSource{Header: "X-Tenant"},
 			Dimensions: map[string]region.Source{
 				"user": {Header: "X-User"}, "ip": {ClientIP: true}, "token": {Header: "Authorization", Hash: true},
 				"tier": {Header: "X-Tier"},

@@ -31,7 +31,7 @@ const (
 )
 
 // document parses src into the body of its only YAML document.
-func document(src []byte) (ast.Node, *Mistake) {
+func document(src []byte) (ast.Node, *Problem) {
 	if len(src) > MaxBytes {
 		return nil, topMistake("the file has %d bytes, a topology at most %d", len(src), MaxBytes)
 	}
@@ -65,7 +65,7 @@ func parse(tokens token.Tokens) (file *ast.File, err error) {
 	return parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 }
 
-func onlyBody(file *ast.File) (ast.Node, *Mistake) {
+func onlyBody(file *ast.File) (ast.Node, *Problem) {
 	var body ast.Node
 	for _, doc := range file.Docs {
 		if doc.Body == nil {
@@ -89,7 +89,7 @@ func onlyBody(file *ast.File) (ast.Node, *Mistake) {
 // brackets and by dashes on one line; what is nested by indentation alone costs
 // a column per level, so a file of MaxBytes holds too little of it to harm, and
 // the tree, which is built next, refuses it.
-func tooMuch(tokens token.Tokens) *Mistake {
+func tooMuch(tokens token.Tokens) *Problem {
 	brackets, dashes, marks, line := 0, 0, 0, 0
 	for _, tk := range tokens {
 		if tk.Position.Line != line {
@@ -116,7 +116,7 @@ func tooMuch(tokens token.Tokens) *Mistake {
 	return nil
 }
 
-func badByte(src []byte) *Mistake {
+func badByte(src []byte) *Problem {
 	at, line, column := 0, 1, 1
 	for at < len(src) {
 		r, size := utf8.DecodeRune(src[at:])
@@ -128,22 +128,13 @@ func badByte(src []byte) *Mistake {
 		}
 		at += size
 	}
-	return &Mistake{Place{line, column, ""}, fmt.Sprintf("is not UTF-8: byte 0x%02x", src[at])}
+	return &Problem{Place{line, column, ""}, fmt.Sprintf("is not UTF-8: byte 0x%02x", src[at])}
 }
 
-func topMistake(format string, args ...any) *Mistake {
-	return &Mistake{Place{1, 1, ""}, fmt.Sprintf(format, args...)}
+func topMistake(format string, args ...any) *Problem {
+	return &Problem{Place{1, 1, ""}, fmt.Sprintf(format, args...)}
 }
 
-func mistakeAt(tk *token.Token, pointer, format string, args ...any) *Mistake {
-	return &Mistake{place(tk, pointer), fmt.Sprintf(format, args...)}
-}
-
-// place survives a token without a position, which the parser hands out for
-// values that it made up.
-func place(tk *token.Token, pointer string) Place {
-	if tk == nil || tk.Position == nil {
-		return Place{1, 1, pointer}
-	}
-	return Place{max(tk.Position.Line, 1), max(tk.Position.Column, 1), pointer}
+func mistakeAt(tk *token.Token, pointer, format string, args ...any) *Problem {
+	return &Problem{place(tk, pointer), fmt.Sprintf(format, args...)}
 }

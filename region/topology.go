@@ -36,77 +36,70 @@ const (
 type Topology struct {
 	// Cluster keeps two deployments apart that can reach each other; a valid
 	// name, or "" when the file gives none.
-	Cluster string
-	// Regions stand in the order of the file, which Parts depends on; 1…MaxRegions.
-	Regions []Region
-	// Policies stand in the order of the file, names unique. By and When of
+	Cluster string   `yaml:"cluster"`          // Regions stand in the order of the file, which Parts depends on; 1…MaxRegions.
+	Regions []Region `yaml:"regions,required"` // Policies stand in the order of the file, names unique. By and When of
 	// their limits are sorted, as quota wants them.
-	Policies []quota.Policy
-	Tenants  Tenants
-	// MaxUnknown is how many partitions of unlisted tenants may be live at once.
-	MaxUnknown int64
-	// ForwardAuth is nil when forward-auth calls are to be refused.
-	ForwardAuth *ForwardAuth
-	Headers     Headers
-	Access      Access
-	// LogLevel is the least that processes log; the zero value is Info.
-	LogLevel slog.Level
+	Policies    []quota.Policy `yaml:"policies,required"`
+	Tenants     Tenants        `yaml:"tenants,required"` // MaxUnknown is how many partitions of unlisted tenants may be live at once.
+	MaxUnknown  int64          `yaml:"max_unknown"`      // ForwardAuth is nil when forward-auth calls are to be refused.
+	ForwardAuth *ForwardAuth   `yaml:"forward_auth"`
+	Headers     Headers        `yaml:"headers"`
+	Access      Access         `yaml:"access"` // LogLevel is the least that processes log; the zero value is Info.
+	LogLevel    slog.Level     `yaml:"log_level"`
 }
 
 // Region is one place that decides on its own.
 type Region struct {
-	Name string
-	// Weight is relative to the other regions', 1…MaxWeight.
-	Weight int64
-	HTTP   string  // data listener, host:port; port 0 means any free one
-	Admin  string  // admin listener, the same
-	Gossip *Gossip // nil: this region looks for no others
-	Redis  Redis
-	NATS   NATS
+	Name   string  `yaml:"name,required"` // Weight is relative to the other regions', 1…MaxWeight.
+	Weight int64   `yaml:"weight"`
+	HTTP   string  `yaml:"http,required"` // data listener, host:port; port 0 means any free one
+	Admin  string  `yaml:"admin"`         // admin listener, the same
+	Gossip *Gossip `yaml:"gossip"`        // nil: this region looks for no others
+	Redis  Redis   `yaml:"redis"`
+	NATS   NATS    `yaml:"nats"`
 }
 
 // Gossip is how a region's processes are found by the others.
 type Gossip struct {
-	Bind      string // host:port
-	Advertise string // host:port that the other regions can reach
-	KeyFile   string // path, "" for gossip in the clear
+	Bind      string `yaml:"bind,required"`      // host:port
+	Advertise string `yaml:"advertise,required"` // host:port that the other regions can reach
+	KeyFile   string `yaml:"key_file"`           // path, "" for gossip in the clear
 }
 
 // Redis is the region's store. Embedded, which is also what an absent field
 // means, keeps everything in the memory of the process.
 type Redis struct {
-	Embedded     bool
-	Addrs        []string // host:port; of sentinels in RedisSentinel, of any nodes in RedisCluster
-	Mode         RedisMode
-	Master       string // the name that sentinels know the primary by
-	Username     string
-	PasswordFile string
-	TLS          *TLS // nil: in the clear
+	Embedded     bool      `yaml:"embedded"`
+	Addrs        []string  `yaml:"addrs"` // host:port; of sentinels in RedisSentinel, of any nodes in RedisCluster
+	Mode         RedisMode `yaml:"mode"`
+	Master       string    `yaml:"master"` // the name that sentinels know the primary by
+	Username     string    `yaml:"username"`
+	PasswordFile string    `yaml:"password_file"`
+	TLS          *TLS      `yaml:"tls"` // nil: in the clear
 
 	// What the sentinels themselves ask for, where they do.
-	SentinelUsername     string
-	SentinelPasswordFile string
+	SentinelUsername     string `yaml:"sentinel_username"`
+	SentinelPasswordFile string `yaml:"sentinel_password_file"`
 }
 
 // NATS is the bus between regions. Embedded, which is also what an absent field
 // means, runs a server inside the process.
 type NATS struct {
-	Embedded bool
-	// Gateway is host:port where embedded servers of other regions connect; ""
+	Embedded bool `yaml:"embedded"` // Gateway is host:port where embedded servers of other regions connect; ""
 	// when there is no gossip to find them by. Its default is the advertised
 	// gossip host and the port after it.
-	Gateway   string
-	URLs      []string
-	CredsFile string
-	TLS       *TLS // nil: as the URLs say
+	Gateway   string   `yaml:"gateway"`
+	URLs      []string `yaml:"urls"`
+	CredsFile string   `yaml:"creds_file"`
+	TLS       *TLS     `yaml:"tls"` // nil: as the URLs say
 }
 
 // TLS holds paths of PEM files. Without CAFile the system's roots count; CertFile
 // and KeyFile come together or not at all.
 type TLS struct {
-	CAFile   string
-	CertFile string
-	KeyFile  string
+	CAFile   string `yaml:"ca_file"`
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
 }
 
 // Tenants says who is served under which policy.
@@ -120,24 +113,20 @@ type Tenants struct {
 
 // Tenant is one entry of tenants.
 type Tenant struct {
-	Policy string // names one of Topology.Policies
+	Policy string `yaml:"policy,required"` // names one of Topology.Policies
 	// Enforcement overrides the policy's when it is not nil.
-	Enforcement *quota.Enforcement
+	Enforcement *quota.Enforcement `yaml:"enforcement"`
 }
 
 // ForwardAuth says how a gateway's forwarded request becomes a check.
 type ForwardAuth struct {
-	// TenantHeader is the header field that the gateway overwrites with the
-	// tenant, in canonical form.
-	TenantHeader string
-	Dimensions   map[string]Source
-	// TrustedProxies are masked prefixes whose word about the client's address
+	Tenant     TenantSource      `yaml:"tenant,required"`
+	Dimensions map[string]Source `yaml:"dimensions"` // TrustedProxies are masked prefixes whose word about the client's address
 	// is believed.
-	TrustedProxies []netip.Prefix
-	Missing        Missing
-	// Routes are tried in order; the first match sets the dimension `route`,
+	TrustedProxies []netip.Prefix `yaml:"trusted_proxies"`
+	Missing        Missing        `yaml:"missing"` // Routes are tried in order; the first match sets the dimension `route`,
 	// and a request that matches none gets RouteOther.
-	Routes []Route
+	Routes []Route `yaml:"routes"`
 }
 
 // Names that routes give a meaning to.
@@ -150,41 +139,45 @@ const (
 	DefaultTenant = "default"
 )
 
+// TenantSource is where the tenant comes from: a header field that the gateway
+// overwrites, in canonical form. An address does not say who pays.
+type TenantSource struct {
+	Header string `yaml:"header,required"`
+}
+
 // Source is where the value of a dimension comes from: exactly one of Header and
 // ClientIP.
 type Source struct {
-	Header   string // canonical form, as net/http spells it
-	ClientIP bool
-	// Hash stores a digest of the header's value instead of the value, for
+	Header   string `yaml:"header"`    // canonical form, as net/http spells it
+	ClientIP bool   `yaml:"client_ip"` // Hash stores a digest of the header's value instead of the value, for
 	// tokens that must not appear in a store.
-	Hash bool
+	Hash bool `yaml:"hash"`
 }
 
 // Route names requests by method and path.
 type Route struct {
-	Name    string
-	Methods []string // none: every method
+	Name    string   `yaml:"name,required"`
+	Methods []string `yaml:"methods"` // none: every method
 	// Path is clean and begins with "/"; "/search/*" is /search and everything
 	// below it.
-	Path string
-	// Cost is 1…quota.MaxUnits, and 0 when Skip lets the request pass uncounted.
-	Cost int64
-	Skip bool
+	Path string `yaml:"path,required"` // Cost is 1…quota.MaxUnits, and 0 when Skip lets the request pass uncounted.
+	Cost int64  `yaml:"cost"`
+	Skip bool   `yaml:"skip"`
 }
 
 // Headers says which fields an answer carries about its limits.
 type Headers struct {
-	Format HeaderFormat
-	XReset ResetStyle
+	Format HeaderFormat `yaml:"format"`
+	XReset ResetStyle   `yaml:"x_reset"`
 }
 
 // Access says who may call. Every field is a path; "" asks for nothing.
 type Access struct {
-	TokensFile      string // lines "name sha256", for the data listener
-	CertFile        string // PEM, the data listener's own certificate: it then speaks TLS
-	KeyFile         string // PEM, its key; comes with CertFile
-	ClientCAFile    string // PEM, client certificates for the data listener
-	AdminTokensFile string // lines "name sha256", for the admin listener
+	TokensFile      string `yaml:"tokens_file"`       // lines "name sha256", for the data listener
+	CertFile        string `yaml:"cert_file"`         // PEM, the data listener's own certificate: it then speaks TLS
+	KeyFile         string `yaml:"key_file"`          // PEM, its key; comes with CertFile
+	ClientCAFile    string `yaml:"client_ca_file"`    // PEM, client certificates for the data listener
+	AdminTokensFile string `yaml:"admin_tokens_file"` // lines "name sha256", for the admin listener
 }
 
 // Region returns the region of that name.
@@ -206,3 +199,55 @@ func (t *Topology) Policy(name string) (*quota.Policy, bool) {
 	}
 	return nil, false
 }
+
+// RedisMode says what stands behind the addresses of a store.
+type RedisMode string
+
+// The words of redis.mode.
+const (
+	// RedisStandalone is one server at one address; the default.
+	RedisStandalone RedisMode = "standalone"
+	// RedisSentinel asks the sentinels at the addresses for the primary.
+	RedisSentinel RedisMode = "sentinel"
+	// RedisCluster learns the other nodes from those at the addresses.
+	RedisCluster RedisMode = "cluster"
+)
+
+// Missing says what becomes of a forwarded request without a value that
+// forward_auth asks for.
+type Missing string
+
+// The words of forward_auth.missing.
+const (
+	// MissingDeny refuses it; the default.
+	MissingDeny Missing = "deny"
+	// MissingAnonymous counts all such requests together, in one partition.
+	MissingAnonymous Missing = "anonymous"
+)
+
+// HeaderFormat says which header fields tell a client about its limits.
+type HeaderFormat string
+
+// The words of headers.format.
+const (
+	// HeadersDraft11 is RateLimit-Policy and RateLimit as structured fields;
+	// the default.
+	HeadersDraft11 HeaderFormat = "draft-11"
+	// HeadersTriplet is RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset.
+	HeadersTriplet HeaderFormat = "triplet"
+	// HeadersX is the same three with the prefix X-.
+	HeadersX HeaderFormat = "x-ratelimit"
+	// HeadersOff sends none of them; Retry-After stays.
+	HeadersOff HeaderFormat = "off"
+)
+
+// ResetStyle says what X-RateLimit-Reset counts.
+type ResetStyle string
+
+// The words of headers.x_reset.
+const (
+	// ResetDelta is seconds from now; the default.
+	ResetDelta ResetStyle = "delta"
+	// ResetEpoch is seconds since 1970.
+	ResetEpoch ResetStyle = "epoch"
+)

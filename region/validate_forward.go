@@ -11,91 +11,91 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-func (f *ForwardAuth) validate(fs *findings) {
+func (f *ForwardAuth) validate(ps *problems) {
 	const at = "/forward_auth"
-	fs.check(at+"/tenant/header", checkHeader(f.TenantHeader))
+	ps.check(at+"/tenant/header", checkHeader(f.Tenant.Header))
 	for _, name := range slices.Sorted(maps.Keys(f.Dimensions)) {
 		below := under(at+"/dimensions", name)
 		source := f.Dimensions[name]
-		source.validate(fs, below)
-		fs.name(below, name)
+		source.validate(ps, below)
+		ps.name(below, name)
 		if name == RouteDimension {
-			fs.add(below, "dimension %q comes from routes; choose another name", name)
+			ps.add(below, "dimension %q comes from routes; choose another name", name)
 		}
 	}
 	for i, p := range f.TrustedProxies {
 		if p != p.Masked() {
-			fs.add(item(at+"/trusted_proxies", i), "has bits beyond its length; is %s meant?", p.Masked())
+			ps.add(item(at+"/trusted_proxies", i), "has bits beyond its length; is %s meant?", p.Masked())
 		}
 	}
-	fs.oneOf(at+"/missing", string(f.Missing), string(MissingDeny), string(MissingAnonymous))
+	ps.oneOf(at+"/missing", string(f.Missing), string(MissingDeny), string(MissingAnonymous))
 	names := map[string]bool{}
 	for i := range f.Routes {
 		r, below := &f.Routes[i], item(at+"/routes", i)
-		r.validate(fs, below)
+		r.validate(ps, below)
 		if names[r.Name] {
-			fs.add(below+"/name", "route %q stands twice", clip(r.Name))
+			ps.add(below+"/name", "route %q is duplicated", clip(r.Name))
 		}
 		names[r.Name] = true
 	}
 }
 
-func (s *Source) validate(fs *findings, at string) {
+func (s *Source) validate(ps *problems, at string) {
 	switch {
 	case s.Header == "" && !s.ClientIP:
-		fs.add(at, "needs exactly one source: header: NAME or client_ip: true")
+		ps.add(at, "needs exactly one source: header: NAME or client_ip: true")
 	case s.Header != "" && s.ClientIP:
-		fs.add(at, "has two sources; keep header or client_ip")
+		ps.add(at, "has two sources; keep header or client_ip")
 	}
 	if s.Header != "" {
-		fs.check(at+"/header", checkHeader(s.Header))
+		ps.check(at+"/header", checkHeader(s.Header))
 	}
 	if s.Hash && s.Header == "" {
-		fs.add(at+"/hash", "needs header; a client address is stored as it is")
+		ps.add(at+"/hash", "needs header; a client address is stored as it is")
 	}
 }
 
-func (r *Route) validate(fs *findings, at string) {
-	fs.name(at+"/name", r.Name)
+func (r *Route) validate(ps *problems, at string) {
+	ps.name(at+"/name", r.Name)
 	if r.Name == RouteOther {
-		fs.add(at+"/name", "%q means that no route matched; choose another name", RouteOther)
+		ps.add(at+"/name", "%q means that no route matched; choose another name", RouteOther)
 	}
 	for i, m := range r.Methods {
 		below := item(at+"/methods", i)
 		if !isMethod(m) {
-			fs.add(below, "must be a method in capitals such as POST, is %q", clip(m))
+			ps.add(below, "must be a method in capitals such as POST, is %q", clip(m))
 		}
 		if slices.Contains(r.Methods[:i], m) {
-			fs.add(below, "method %s stands twice", clip(m))
+			ps.add(below, "method %s is duplicated", clip(m))
 		}
 	}
-	r.validatePath(fs, at+"/path")
+	r.validatePath(ps, at+"/path")
 	switch {
 	case r.Skip && r.Cost != 0:
-		fs.add(at+"/cost", "a route that is skipped has no cost; remove cost or skip")
+		ps.add(at+"/cost", "a route that is skipped has no cost; remove cost or skip")
 	case !r.Skip && (r.Cost < 1 || r.Cost > quota.MaxUnits):
-		fs.add(at+"/cost", "must be between 1 and %d, is %d", quota.MaxUnits, r.Cost)
+		ps.add(at+"/cost", "must be between 1 and %d, is %d", quota.MaxUnits, r.Cost)
 	}
 }
 
 // validatePath refuses what no request can match: requests are compared after
 // decoding and cleaning, without their query.
-func (r *Route) validatePath(fs *findings, at string) {
+func (r *Route) validatePath(ps *problems, at string) {
 	switch {
 	case !strings.HasPrefix(r.Path, "/"):
-		fs.add(at, "must begin with /, is %q", clip(r.Path))
+		ps.add(at, "must begin with /, is %q", clip(r.Path))
 	case strings.ContainsAny(r.Path, "?#%;\\"):
-		fs.add(at, "must be a decoded path without query, so none of ? # %% ; \\ may be in it, is %q", clip(r.Path))
+		ps.add(at, "must be a decoded path without query, so none of ? # %% ; \\ may be in it, is %q", clip(r.Path))
 	case strings.Contains(strings.TrimSuffix(r.Path, "/*"), "*"):
-		fs.add(at, "may have * only as its whole last segment, is %q", clip(r.Path))
+		ps.add(at, "may have * only as its whole last segment, is %q", clip(r.Path))
 	case path.Clean(r.Path) != r.Path:
-		fs.add(at, "must be clean, without //, ., .. or a / at its end: is %s meant?", visible(clip(path.Clean(r.Path))))
+		ps.add(at, "must be clean, without //, ., .. or a / at its end: is %s meant?", visible(clip(path.Clean(r.Path))))
 	}
 }
 
 // validateRouteUse finds limits that wait for a route which no request can get.
 // Without forward_auth nothing is known of routes: callers name them.
-func (t *Topology) validateRouteUse(fs *findings) {
+func (t *Topology) validateRouteUse(ps *problems) {
 	routes := map[string]bool{RouteOther: true}
 	for _, r := range t.ForwardAuth.Routes {
 		routes[r.Name] = !r.Skip
@@ -104,11 +104,11 @@ func (t *Topology) validateRouteUse(fs *findings) {
 		for j := range t.Policies[i].Limits {
 			l, at := &t.Policies[i].Limits[j], item(item("/policies", i)+"/limits", j)
 			if by := slices.Index(l.By, RouteDimension); by >= 0 && len(t.ForwardAuth.Routes) == 0 {
-				fs.add(at+"/by", "counts by %q, but forward_auth has no routes", RouteDimension)
+				ps.add(at+"/by", "counts by %q, but forward_auth has no routes", RouteDimension)
 			}
 			for _, m := range l.When {
 				if m.Dimension == RouteDimension && !routes[m.Value] {
-					fs.add(at+"/when/"+RouteDimension, "route %q is not among forward_auth.routes that count", clip(m.Value))
+					ps.add(at+"/when/"+RouteDimension, "route %q is not among forward_auth.routes that count", clip(m.Value))
 				}
 			}
 		}

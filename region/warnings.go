@@ -24,26 +24,26 @@ const (
 // Warnings returns what is allowed and probably not meant, with pointers as in
 // topology.yaml. It expects a Topology without mistakes.
 func (t *Topology) Warnings() []quota.FieldError {
-	var fs findings
-	t.warnSharedStores(&fs)
-	t.warnUnheard(&fs)
+	var ps problems
+	t.warnSharedStores(&ps)
+	t.warnUnheard(&ps)
 	for i := range t.Policies {
 		p, at := &t.Policies[i], item("/policies", i)
-		warnLogs(&fs, p, at)
+		warnLogs(&ps, p, at)
 		for j := range p.Limits {
-			t.warnGlobal(&fs, &p.Limits[j], item(at+"/limits", j))
+			t.warnGlobal(&ps, &p.Limits[j], item(at+"/limits", j))
 		}
 	}
-	t.warnUnused(&fs)
+	t.warnUnused(&ps)
 	if t.ForwardAuth != nil {
-		t.warnForwardAuth(&fs)
+		t.warnForwardAuth(&ps)
 	}
-	return fs
+	return ps
 }
 
 // warnSharedStores finds two regions on one Redis: both would write the same
 // keys, and count each other's requests as their own and as a peer's.
-func (t *Topology) warnSharedStores(fs *findings) {
+func (t *Topology) warnSharedStores(ps *problems) {
 	owner := map[string]string{}
 	for i := range t.Regions {
 		g := &t.Regions[i]
@@ -52,7 +52,7 @@ func (t *Topology) warnSharedStores(fs *findings) {
 		}
 		for j, addr := range g.Redis.Addrs {
 			if other, taken := owner[addr]; taken {
-				fs.add(item(item("/regions", i)+"/redis/addrs", j),
+				ps.add(item(item("/regions", i)+"/redis/addrs", j),
 					"%s is the store of region %q too; regions that share one count each other's requests twice", clip(addr), other)
 			}
 			owner[addr] = g.Name
@@ -62,7 +62,7 @@ func (t *Topology) warnSharedStores(fs *findings) {
 
 // warnUnheard finds regions that no bus joins to the others: each would hold to
 // its part of a global limit for ever.
-func (t *Topology) warnUnheard(fs *findings) {
+func (t *Topology) warnUnheard(ps *problems) {
 	if len(t.Regions) < 2 {
 		return
 	}
@@ -73,17 +73,17 @@ func (t *Topology) warnUnheard(fs *findings) {
 		switch {
 		case !g.NATS.Embedded:
 		case g.NATS.Gateway == "":
-			fs.add(at+"/name", "region %s has an embedded NATS server and no address for its peers, so nobody hears it; "+
+			ps.add(at+"/name", "region %s has an embedded NATS server and no address for its peers, so nobody hears it; "+
 				"give it gossip with a key_file, or nats: {urls: …}", g.Name)
 		case embedded && external:
-			fs.add(at+"/name", "region %s has an embedded NATS server and others have urls: the two kinds do not hear each other", g.Name)
+			ps.add(at+"/name", "region %s has an embedded NATS server and others have urls: the two kinds do not hear each other", g.Name)
 		}
 	}
 }
 
 // warnLogs speaks once per partition, at the largest of the limits that share
 // its log.
-func warnLogs(fs *findings, p *quota.Policy, at string) {
+func warnLogs(ps *problems, p *quota.Policy, at string) {
 	for j := range p.Limits {
 		l := &p.Limits[j]
 		if l.Algorithm != quota.SlidingLog || l.Units*logUnitBytes <= heavyLog {
@@ -96,7 +96,7 @@ func warnLogs(fs *findings, p *quota.Policy, at string) {
 		if len(l.By) > 0 {
 			whose += " and each value of " + strings.Join(l.By, ", ")
 		}
-		fs.add(item(at+"/limits", j)+"/units",
+		ps.add(item(at+"/limits", j)+"/units",
 			"a log of %d units takes about %d kB for %s; sliding_window takes two counters and is not exact",
 			l.Units, l.Units*logUnitBytes/1000, whose)
 	}
@@ -109,12 +109,12 @@ func outweighs(o, l *quota.Limit) bool {
 	return o.Units > l.Units || o.Units == l.Units && o.Name < l.Name
 }
 
-func (t *Topology) warnGlobal(fs *findings, l *quota.Limit, at string) {
+func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 	if l.Scope != quota.ScopeGlobal || len(t.Regions) < 2 {
 		return
 	}
 	if l.Window < shortGlobal {
-		fs.add(at+"/per", "a global window of %v lasts only a few round trips between regions: "+
+		ps.add(at+"/per", "a global window of %v lasts only a few round trips between regions: "+
 			"they will learn of each other's use too late; use 2s or more, or scope: region", l.Window)
 	}
 	var without []string
@@ -129,12 +129,12 @@ func (t *Topology) warnGlobal(fs *findings, l *quota.Limit, at string) {
 		}
 	}
 	if len(without) > 0 {
-		fs.add(at+"/units", "%d divided by weight leaves less than one unit for %s: "+
+		ps.add(at+"/units", "%d divided by weight leaves less than one unit for %s: "+
 			"a region may then admit nothing while it cannot see the others", l.Units, strings.Join(without, ", "))
 	}
 }
 
-func (t *Topology) warnUnused(fs *findings) {
+func (t *Topology) warnUnused(ps *problems) {
 	used := map[string]bool{}
 	if d := t.Tenants.Default; d != nil {
 		used[d.Policy] = true
@@ -144,12 +144,12 @@ func (t *Topology) warnUnused(fs *findings) {
 	}
 	for i := range t.Policies {
 		if name := t.Policies[i].Name; !used[name] {
-			fs.add(item("/policies", i)+"/name", "no tenant has policy %q; only a check that names it will use it", name)
+			ps.add(item("/policies", i)+"/name", "no tenant has policy %q; only a check that names it will use it", name)
 		}
 	}
 }
 
-func (t *Topology) warnForwardAuth(fs *findings) {
+func (t *Topology) warnForwardAuth(ps *problems) {
 	f := t.ForwardAuth
 	counted := map[string]bool{}
 	for i := range t.Policies {
@@ -160,29 +160,29 @@ func (t *Topology) warnForwardAuth(fs *findings) {
 	byAddress := false
 	for _, name := range slices.Sorted(maps.Keys(f.Dimensions)) {
 		if !counted[name] {
-			fs.add(under("/forward_auth/dimensions", name), "no policy counts or asks by dimension %q", name)
+			ps.add(under("/forward_auth/dimensions", name), "no policy counts or asks by dimension %q", name)
 		}
 		byAddress = byAddress || f.Dimensions[name].ClientIP
 		if f.Dimensions[name].ClientIP && len(f.TrustedProxies) == 0 {
-			fs.add(under("/forward_auth/dimensions", name)+"/client_ip",
+			ps.add(under("/forward_auth/dimensions", name)+"/client_ip",
 				"without trusted_proxies this is the address of whoever connects here, which is the gateway's")
 		}
 	}
 	for i, p := range f.TrustedProxies {
 		if byAddress && p.Bits() == 0 {
-			fs.add(item("/forward_auth/trusted_proxies", i), "%s trusts everyone: a client can choose its own address", p)
+			ps.add(item("/forward_auth/trusted_proxies", i), "%s trusts everyone: a client can choose its own address", p)
 		}
 	}
-	warnShadowed(fs, f.Routes)
+	warnShadowed(ps, f.Routes)
 }
 
 // warnShadowed finds routes that no request reaches: a stricter limit behind
 // one would never apply.
-func warnShadowed(fs *findings, routes []Route) {
+func warnShadowed(ps *problems, routes []Route) {
 	for i := range routes {
 		before := slices.IndexFunc(routes[:i], func(r Route) bool { return r.covers(&routes[i]) })
 		if before >= 0 {
-			fs.add(item("/forward_auth/routes", i), "route %q is never reached: route %q before it matches all of it",
+			ps.add(item("/forward_auth/routes", i), "route %q is never reached: route %q before it matches all of it",
 				routes[i].Name, routes[before].Name)
 		}
 	}

@@ -68,14 +68,14 @@ type validation struct {
 	File     string           `json:"file"`
 	Valid    bool             `json:"valid"`
 	Hash     string           `json:"hash,omitempty"`
-	Mistakes []region.Mistake `json:"mistakes"`
-	Warnings []region.Warning `json:"warnings"`
+	Mistakes []region.Problem `json:"mistakes"`
+	Warnings []region.Problem `json:"warnings"`
 }
 
-func report(name string, top *region.Topology, warnings []region.Warning, invalid *region.Invalid) validation {
-	v := validation{File: name, Valid: invalid == nil, Mistakes: []region.Mistake{}, Warnings: []region.Warning{}}
+func report(name string, top *region.Topology, warnings []region.Problem, invalid *region.Invalid) validation {
+	v := validation{File: name, Valid: invalid == nil, Mistakes: []region.Problem{}, Warnings: []region.Problem{}}
 	if invalid != nil {
-		v.Mistakes = append(v.Mistakes, invalid.Mistakes...)
+		v.Mistakes = append(v.Mistakes, invalid.Problems...)
 		return v
 	}
 	v.Hash = top.Hash()

@@ -57,7 +57,7 @@ func (o *Options) Validate() error {
 }
 
 // LoadTopology reads the topology that Config names, or returns the built-in one.
-func (o *Options) LoadTopology() (*region.Topology, []region.Warning, error) {
+func (o *Options) LoadTopology() (*region.Topology, []region.Problem, error) {
 	if o.Config == "" {
 		return region.Default(), nil, nil
 	}

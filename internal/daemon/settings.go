@@ -37,7 +37,7 @@ func forwardAuth(f *region.ForwardAuth) *httpapi.ForwardAuth {
 		return nil
 	}
 	out := &httpapi.ForwardAuth{
-		TenantHeader:   f.TenantHeader,
+		TenantHeader:   f.Tenant.Header,
 		Anonymous:      f.Missing == region.MissingAnonymous,
 		TrustedProxies: f.TrustedProxies,
 	}
