@@ -26,7 +26,7 @@ TAGS := chaos,chaoslong,compose
 # Debian installs servers in root's PATH.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
-.PHONY: help serve build test foreign check lines chaos chaos-long sim accuracy bench fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
+.PHONY: help serve build test foreign check lines chaos chaos-long sim accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -79,7 +79,10 @@ chaos-long: ## every fault at three durations, then faults at random for CHAOSTI
 		failed=$$?; go run ./test/chaos/table "$(CHAOSREPORT)" || failed=1; exit $$failed
 
 bench: ## measure what the goals are stated for, in about six minutes; needs redis-server
-	go run ./cmd/regiond/internal/bench
+	go run ./test/bench
+
+compare: ## measure this tree beside an older binary of regiond: make compare OLD=/tmp/regiond
+	go run ./test/bench -old "$(OLD)"
 
 sim: ## run worlds of regions in virtual time for SIMTIME (2m), or the one of SEED
 	go run ./test/sim/cmd/sim -time $(SIMTIME) $(if $(SEED),-seed $(SEED))

@@ -1,0 +1,70 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// What a new binary may cost in comparison with an old one.
+const (
+	mostCPU   = 1.05
+	leastRate = 0.90
+)
+
+// compare alternates two binaries on one Redis and prints the medians of the ratios of
+// processor time per check, regiond's, and of checks per second. A ratio beyond its
+// bound is an error.
+func compare(s *stage, oldBinary string, out io.Writer) error {
+	fresh := s.serve(1, 1_000_000)[0]
+	s.regiond, s.store = oldBinary, fresh.redis
+	old := s.serve(1, 1_000_000)[0]
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "check\told µs\tnew µs\tof Redis\tprocessor time\trate\t")
+	failed := 0
+	for _, row := range []struct {
+		name, policy string
+		tenants      int
+		each         int
+		want         string
+	}{
+		{"one regional limit", "wide", tenants, 1, wantAllowed},
+		{"two limits of one partition", "two", tenants, 1, wantAllowed},
+		{"two partitions", "split", tenants, 1, wantAllowed},
+		{"a global limit", "global", tenants, 1, wantAllowed},
+		{"one tenant", "wide", 1, 1, wantAllowed},
+		{"denied and remembered", "narrow", denied, 1, ""},
+		{"batches of ten", "wide", tenants, 10, wantAllowed},
+	} {
+		load := func(r *region, prefix string) *load {
+			requests := checks(prefix, row.policy, row.tenants)
+			if row.each > 1 {
+				requests = batches(prefix, row.policy, row.tenants, row.each)
+			}
+			l := newLoad(prefix+": "+row.name, r.process, r.redis, requests, row.want)
+			l.each = row.each
+			return l
+		}
+		a, b := load(old, "o"), load(fresh, "n")
+		alternate(9, 0, turnFor, a, b)
+		own := func(t *turn) float64 { return t.cpu }
+		cpu, speed := b.ratio(a, own), b.ratio(a, rate)
+		verdict := ""
+		if cpu > mostCPU || speed < leastRate {
+			verdict, failed = "NOT MET", failed+1
+		}
+		fmt.Fprintf(t, "%s\t%.1f\t%.1f\t%.1f\t%.3f\t%.3f\t%s\n", row.name, a.median(own), b.median(own), b.median(redisTime), cpu, speed, verdict)
+		a.client.close()
+		b.client.close()
+	}
+	fmt.Fprintf(t, "bound\t\t\t\t≤ %.2f\t≥ %.2f\t\n", mostCPU, leastRate)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d rows are beyond their bounds", failed)
+	}
+	return nil
+}

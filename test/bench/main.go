@@ -1,0 +1,133 @@
+//go:build linux
+
+// Command bench measures the figures that goals are stated for and prints them beside
+// the goals, in about six minutes. It starts regiond, Redis and a bare net/http server
+// as processes and alternates between what it compares, so that other work of the
+// machine affects both; ratios are medians over the rounds. No figure makes it fail.
+//
+//	go run ./test/bench                 all goals, from the repository's root
+//	go run ./test/bench -only idle      one scenario
+//	go run ./test/bench -old FILE       this tree against an older binary; fails beyond the bounds
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"time"
+)
+
+func main() {
+	if config := os.Getenv(bareEnv); config != "" {
+		exit(serveBare(config))
+	}
+	only := flag.String("only", "", "run only the scenario of that `name`")
+	old := flag.String("old", "", "compare with that older `binary` of regiond")
+	flag.Parse()
+	exit(run(*only, *old))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// scenario measures some figures.
+type scenario struct {
+	name, about string
+	measure     func(*stage, figures)
+}
+
+func scenarios() []scenario {
+	pkg := func(path, bench, benchtime string) func(*stage, figures) {
+		return func(_ *stage, out figures) {
+			cmd := exec.Command("go", "test", "-run", "^$", "-bench", bench, "-benchtime", benchtime, "./"+path) //nolint:noctx // Ctrl-C reaches it too
+			cmd.Stderr = os.Stderr
+			text, err := cmd.Output()
+			out.parse(string(text))
+			if err != nil {
+				check(fmt.Errorf("%s: %w\n%s", path, err, text))
+			}
+		}
+	}
+	return []scenario{
+		{"api", "checks over HTTP beside a server that does nothing", api},
+		{"scopes", "global and regional limits in a mesh of three", scopes},
+		{"mesh", "checks in a busy mesh, and without a mesh", besideMesh},
+		{"telemetry", "checks with traces and metrics, and without", telemetry},
+		{"idle", "an idle regiond that knows many partitions", idle},
+		{"flood", "millions of invented tenants", flood},
+		{"limiter", "scripts, shared calls, and memory of Redis", pkg("limiter", "^Benchmark(Collector|Windows|Entry|Expired)$", "1x")},
+		{"memory", "a million partitions in a ledger", pkg("sync/ledger", "^BenchmarkMemory$/^1000000$", "1x")},
+		{"ledger", "ticks and messages of a million partitions", pkg("sync/ledger", "^Benchmark(Tick|Fold)$", "20x")},
+		{"wire", "messages", pkg("sync/wire", "^BenchmarkUsage$", "0.5s")},
+	}
+}
+
+// run prints what was measured even if a scenario fails.
+func run(only, old string) error {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "regiond")
+	if out, err := exec.Command("go", "build", "-trimpath", "-o", binary, "./cmd/regiond").CombinedOutput(); err != nil { //nolint:noctx // Ctrl-C reaches it too
+		return fmt.Errorf("build regiond: %w\n%s", err, out)
+	}
+	if old != "" {
+		return guarded(binary, func(s *stage) error { return compare(s, old, os.Stdout) })
+	}
+	began, out, failed := time.Now(), figures{}, error(nil)
+	for _, sc := range scenarios() {
+		if only != "" && only != sc.name {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "%4.0f s  %s: %s\n", time.Since(began).Seconds(), sc.name, sc.about)
+		if err := guarded(binary, func(s *stage) error { sc.measure(s, out); return nil }); err != nil {
+			fmt.Fprintln(os.Stderr, "       ", err)
+			failed = fmt.Errorf("%s: %w", sc.name, err)
+		}
+	}
+	fmt.Printf("\n%s, %s/%s, %d processors, %.0f s\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Since(began).Seconds())
+	rows := table()
+	if only != "" {
+		rows = measured(rows, out)
+	}
+	if err := out.print(os.Stdout, rows); err != nil {
+		return err
+	}
+	return failed
+}
+
+// guarded gives f a stage, and returns what check and must have found.
+func guarded(binary string, f func(*stage) error) (err error) {
+	s := newStage(binary)
+	defer s.end()
+	defer func() {
+		switch f := recover().(type) {
+		case nil:
+		case failure:
+			log, _ := os.ReadFile(s.log.Name()) // the error itself matters more
+			err = fmt.Errorf("%w; the processes logged:\n%s", f.error, log)
+		default:
+			panic(f)
+		}
+	}()
+	return f(s)
+}
+
+func measured(rows []row, out figures) (some []row) {
+	for _, r := range rows {
+		if _, ok := out[r.figure]; ok {
+			some = append(some, r)
+		}
+	}
+	return some
+}

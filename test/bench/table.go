@@ -1,0 +1,144 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// figures are measured values by name. Those of a package's benchmark are named
+// "Benchmark unit", as in "Fold ns/op".
+type figures map[string]float64
+
+// row is a line of the table.
+type row struct {
+	text   string
+	figure string
+	unit   string
+	goal   goal
+}
+
+// goal is the bound of a figure; the zero value stands for none.
+type goal struct {
+	sign  string // "≤", "≥" or "about", which allows half a unit more
+	bound float64
+}
+
+func atMost(v float64) goal  { return goal{"≤", v} }
+func atLeast(v float64) goal { return goal{"≥", v} }
+func about(v float64) goal   { return goal{"about", v} }
+
+func table() []row {
+	return []row{
+		{"allowed checks/s over HTTP ÷ a bare handler's", "allowed-ratio", "", atLeast(0.70)},
+		{"  allowed checks/s", "rate", "/s", goal{}},
+		{"denied and remembered ÷ the same", "denied-ratio", "", atLeast(0.92)},
+		{"processor time of an allowed check, Redis included ÷ a bare handler's", "cpu-ratio", "", atMost(1.6)},
+		{"  an allowed check", "cpu", "µs", goal{}},
+		{"  of it Redis", "redis", "µs", goal{}},
+		{"  the bare handler", "cpu-bare", "µs", goal{}},
+		{"processor time of Redis ÷ a sorted set and one script call each", "redis-ratio", "", atMost(0.25)},
+		{"decisions/s in batches of 10 ÷ single checks", "batch-ratio", "", atLeast(4.5)},
+		{"decisions/s of one hot tenant ÷ 10,000 tenants", "hot-ratio", "", atLeast(0.9)},
+		{"allocations of an allowed check beyond net/http's", "mallocs", "", atMost(6)},
+		{"5,000 checks/s ÷ a bare handler: p50", "p50-ratio", "", atMost(2.2)},
+		{"  p99", "p99-ratio", "", atMost(2)},
+		{"  p50 of a check", "p50", "ms", goal{}},
+		{"  p99 of a check", "p99", "ms", goal{}},
+		{"decisions/s over HTTP in a mesh, global ÷ regional policy", "scopes-ratio", "", atLeast(0.9)},
+		{"2,000 checks/s, three busy regions in a mesh ÷ without: p99", "mesh-p99-ratio", "", atMost(1.25)},
+		{"  p50", "mesh-p50-ratio", "", goal{}},
+		{"  processor time of regiond", "mesh-cpu-ratio", "", goal{}},
+		{"  p99 without", "mesh-p99-alone", "ms", goal{}},
+		{"  p99 in the mesh", "mesh-p99", "ms", goal{}},
+		{"decisions/s over HTTP, 1 % traced and metrics ÷ neither", "telemetry-ratio", "", atLeast(0.95)},
+		{"  processor time of regiond per decision", "telemetry-cpu-ratio", "", goal{}},
+		{"idle, with known partitions of three regions: processor time", "idle", "%", atMost(1)},
+		{"  known partitions", "idle-partitions", "", goal{}},
+		{"  resident memory that came with them, garbage included", "idle-rss", "MiB", goal{}},
+		{"invented tenants at full rate: resident memory", "flood-rss", "MiB", atMost(512)},
+		{"  p99 of a known tenant, more than under known load", "flood-p99-added", "ms", atMost(1)},
+		{"  tenants that were invented", "flood-tenants", "", goal{}},
+		{"  a second", "flood-rate", "/s", goal{}},
+		{"64 callers in Go, checks that share calls ÷ a script call each", "Collector decisions-ratio", "", atLeast(3)},
+		{"  processor time of client and Redis", "Collector cpu-ratio", "", atMost(0.25)},
+		{"three windows ÷ one: time in Redis", "Windows us-ratio", "", atMost(1.6)},
+		{"bytes per admission ÷ a sorted set: 100 in a log", "Entry/100 bytes-ratio", "", atMost(0.42)},
+		{"  1,000", "Entry/1000 bytes-ratio", "", atMost(0.09)},
+		{"  10,000", "Entry/10000 bytes-ratio", "", atMost(0.08)},
+		{"longest script call about 100,000 expired admissions", "Expired ms/call", "ms", atMost(0.5)},
+		{"memory per known remote partition, 2 peers, 2 buckets", "Memory/1000000 B/remote-partition", "B", atMost(250)},
+		{"  per partition that is used here too", "Memory/1000000 B/own-partition", "B", goal{}},
+		{"tick over 1,000,000 partitions, 1 % changed", "Tick/32768 cpu-ms/tick", "ms", atMost(20)},
+		{"fold, per 1,000 changes", "Fold ns/op", "ns", goal{}},
+		{"on the wire, per changed partition", "Usage/append/epochs=1440m bytes/partition", "B", about(14)},
+	}
+}
+
+// parse adds the values in the output of go test -bench. Names lose the prefix
+// Benchmark and the number of processors at their end.
+func (f figures) parse(text string) {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
+		}
+		name := strings.TrimPrefix(fields[0], "Benchmark")
+		if i := strings.LastIndexByte(name, '-'); i >= 0 {
+			if _, err := strconv.Atoi(name[i+1:]); err == nil {
+				name = name[:i]
+			}
+		}
+		for i := 2; i+1 < len(fields); i += 2 {
+			if v, err := strconv.ParseFloat(fields[i], 64); err == nil {
+				f[name+" "+fields[i+1]] = v
+			}
+		}
+	}
+}
+
+func (f figures) print(out io.Writer, rows []row) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "figure\tmeasured\tgoal\t")
+	for _, r := range rows {
+		if v, ok := f[r.figure]; ok {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.text, strings.TrimSpace(number(v)+" "+r.unit), r.goal, r.goal.verdict(v))
+		} else {
+			fmt.Fprintf(t, "%s\t–\t%s\tnot measured\n", r.text, r.goal)
+		}
+	}
+	return t.Flush()
+}
+
+// String is the goal as the table shows it.
+func (g goal) String() string {
+	if g.sign == "" {
+		return ""
+	}
+	return g.sign + " " + number(g.bound)
+}
+
+func (g goal) verdict(v float64) string {
+	switch {
+	case g.sign == "":
+		return ""
+	case g.sign == "≤" && v <= g.bound, g.sign == "≥" && v >= g.bound, g.sign == "about" && v <= g.bound+0.5:
+		return "met"
+	}
+	return "NOT MET"
+}
+
+// number has three significant digits, or all before the point.
+func number(v float64) string {
+	digits := 2 - int(math.Floor(math.Log10(math.Max(math.Abs(v), 0.01))))
+	text := strconv.FormatFloat(v, 'f', min(max(digits, 0), 2), 64)
+	if strings.Contains(text, ".") {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text
+}
