@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// maxAnswer bounds what is read of an answer. One with a hundred limits is 20 KiB.
+// maxAnswer bounds the bytes read of an answer. One with a hundred limits has 20 KiB.
 const maxAnswer = 1 << 20
 
-// Client asks one regiond, or a load balancer before several of one region. It is
-// safe for concurrent use and starts no goroutine that outlives a question, apart
-// from those of its idle connections.
+// Client calls one regiond, or a load balancer in front of several of one region.
+// It is safe for concurrent use. It starts no goroutine that outlives a check,
+// apart from those of its idle connections.
 type Client struct {
 	options  Options
 	endpoint string
 	http     *http.Client
 }
 
-// New returns a client, or what is wrong with the options. It asks nobody yet.
+// New returns a client, or what is wrong with the options. It does not connect.
 func New(o Options) (*Client, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -34,13 +34,12 @@ func New(o Options) (*Client, error) {
 	return &Client{options: o, endpoint: strings.TrimSuffix(o.URL, "/") + "/v1/check", http: o.client()}, nil
 }
 
-// Check asks regiond and returns its decision. While regiond is away the decision
-// is the one of Options.OnAway, with Away set, and no error. An error is either an
-// *InvalidError, or the caller's own context that has ended; the decision is then
-// zero, which denies.
+// Check returns regiond's decision. While regiond is unavailable the decision is
+// that of Options.OnAway, with Away set, and no error. An error is an *InvalidError,
+// or that of the caller's own context; the decision is then zero, which denies.
 //
-// It asks once. A question that failed may have been charged all the same; set
-// Check.IdempotencyKey to ask again for nothing.
+// It does not retry. A check that failed may have been charged; with
+// Check.IdempotencyKey the caller can retry without a second charge.
 func (c *Client) Check(ctx context.Context, check Check) (Decision, error) {
 	d, err := c.check(ctx, check)
 	if c.options.Observe != nil {
@@ -52,21 +51,21 @@ func (c *Client) Check(ctx context.Context, check Check) (Decision, error) {
 func (c *Client) check(ctx context.Context, check Check) (Decision, error) {
 	body, err := json.Marshal(check)
 	if err != nil {
-		return Decision{}, fmt.Errorf("write the question: %w", err)
+		return Decision{}, fmt.Errorf("encode the check: %w", err)
 	}
 	bounded, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(bounded, http.MethodPost, c.endpoint, bytes.NewReader(body))
 	if err != nil {
-		return Decision{}, fmt.Errorf("write the question: %w", err)
+		return Decision{}, fmt.Errorf("encode the check: %w", err)
 	}
-	c.fields(req.Header, &check)
+	c.setHeader(req.Header, &check)
 	d, err := c.send(req)
 	if err == nil {
 		return d, nil
 	}
-	if ctx.Err() != nil { // whoever asked has left, or ran out of time
-		return Decision{}, fmt.Errorf("ask regiond: %w", ctx.Err())
+	if ctx.Err() != nil {
+		return Decision{}, fmt.Errorf("call regiond: %w", ctx.Err())
 	}
 	var invalid *InvalidError
 	if errors.As(err, &invalid) {
@@ -75,7 +74,7 @@ func (c *Client) check(ctx context.Context, check Check) (Decision, error) {
 	return Decision{Allowed: c.options.OnAway == Open, Away: true, Cause: fmt.Errorf("%w: %w", ErrAway, err)}, nil
 }
 
-func (c *Client) fields(h http.Header, check *Check) {
+func (c *Client) setHeader(h http.Header, check *Check) {
 	h.Set("Content-Type", "application/json")
 	for field, value := range map[string]string{
 		"Idempotency-Key": check.IdempotencyKey,
@@ -91,7 +90,8 @@ func (c *Client) fields(h http.Header, check *Check) {
 	}
 }
 
-// send returns a decision, an *InvalidError, or any other error when regiond is away.
+// send returns a decision, an *InvalidError, or any other error while regiond is
+// unavailable.
 func (c *Client) send(req *http.Request) (Decision, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -102,40 +102,34 @@ func (c *Client) send(req *http.Request) (Decision, error) {
 	if err != nil {
 		return Decision{}, fmt.Errorf("read the answer: %w", err)
 	}
-	switch {
-	case resp.StatusCode == http.StatusOK, resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode == http.StatusServiceUnavailable:
+	switch status := resp.StatusCode; {
+	case status == http.StatusOK, status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		return decode(resp, body)
-	case resp.StatusCode >= 400 && resp.StatusCode < 500:
-		return Decision{}, &InvalidError{Status: resp.StatusCode, Detail: detail(body)}
-	default:
-		return Decision{}, fmt.Errorf("it answers %s", resp.Status)
+	case status >= 400 && status < 500:
+		return Decision{}, &InvalidError{Status: status, Detail: detail(body)}
 	}
+	return Decision{}, fmt.Errorf("unexpected status %s", resp.Status)
 }
 
-// answer is regiond's JSON, as far as it is read here.
-type answer struct {
-	Allowed      *bool  `json:"allowed"`
-	Policy       string `json:"policy"`
-	Name         string `json:"name"`
-	Limit        int64  `json:"limit"`
-	Remaining    int64  `json:"remaining"`
-	RetryAfterMS int64  `json:"retry_after_ms"`
-	ResetAfterMS int64  `json:"reset_after_ms"`
-	Basis        string `json:"basis"`
-	Mode         string `json:"mode"`
-	Reason       string `json:"reason"`
-	WouldDeny    bool   `json:"would_deny"`
-}
-
-// decode reads a decision. A 200 or 503 without one is not regiond's: some proxy
-// on the way, or another server on its port.
+// decode reads a decision. A 200 or 503 without one is not regiond's, but of a
+// proxy in between or of another server on its port.
 func decode(resp *http.Response, body []byte) (Decision, error) {
-	var a answer
-	if err := json.Unmarshal(body, &a); err != nil {
-		return Decision{}, fmt.Errorf("its answer of status %d is no decision: %w", resp.StatusCode, err)
+	var a struct {
+		Allowed      *bool  `json:"allowed"`
+		Policy       string `json:"policy"`
+		Name         string `json:"name"`
+		Limit        int64  `json:"limit"`
+		Remaining    int64  `json:"remaining"`
+		RetryAfterMS int64  `json:"retry_after_ms"`
+		ResetAfterMS int64  `json:"reset_after_ms"`
+		Basis        string `json:"basis"`
+		Mode         string `json:"mode"`
+		Reason       string `json:"reason"`
+		WouldDeny    bool   `json:"would_deny"`
 	}
-	if a.Allowed == nil || *a.Allowed != (resp.StatusCode == http.StatusOK) {
-		return Decision{}, fmt.Errorf("its answer of status %d is no decision", resp.StatusCode)
+	err := json.Unmarshal(body, &a)
+	if err != nil || a.Allowed == nil || *a.Allowed != (resp.StatusCode == http.StatusOK) {
+		return Decision{}, errors.Join(fmt.Errorf("an answer of status %d without a decision", resp.StatusCode), err)
 	}
 	d := Decision{
 		Allowed: *a.Allowed, Status: resp.StatusCode,
@@ -153,7 +147,7 @@ func decode(resp *http.Response, body []byte) (Decision, error) {
 	return d, nil
 }
 
-// detail finds the sentence in a problem document that says what was wrong.
+// detail sums up a problem document in one line.
 func detail(body []byte) string {
 	var p struct {
 		Title, Detail string

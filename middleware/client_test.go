@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,10 +15,10 @@ import (
 	"github.com/regiond/regiond/middleware"
 )
 
-// patient is a timeout that no busy machine reaches.
-const patient = 20 * time.Second
+// unhurried is a timeout that no busy machine reaches.
+const unhurried = 20 * time.Second
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestOptionsAreValidated(t *testing.T) {
 	for _, c := range []struct {
 		options middleware.Options
 		wrong   string // "" means nothing
@@ -35,14 +36,14 @@ func TestOptionsAreChecked(t *testing.T) {
 	} {
 		_, err := middleware.New(c.options)
 		if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
-			t.Errorf("New(%+v) = %v, want a complaint about %q", c.options, err, c.wrong)
+			t.Errorf("New(%+v) = %v, want an error about %q", c.options, err, c.wrong)
 		}
 	}
 }
 
-func TestTheQuestion(t *testing.T) {
-	s := newStandIn(t, says(http.StatusOK, yes))
-	c := newClient(t, middleware.Options{URL: s.url, Token: "secret", Timeout: patient})
+func TestRequest(t *testing.T) {
+	s := newStub(t, answers(http.StatusOK, allowed))
+	c := newClient(t, middleware.Options{URL: s.url, Token: "secret", Timeout: unhurried})
 	full := middleware.Check{
 		Tenant: "acme", Policy: "login", Dimensions: map[string]string{"user": "42"}, Cost: 5,
 		IdempotencyKey: "once", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", TraceState: "a=b",
@@ -52,51 +53,41 @@ func TestTheQuestion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := s.questions()
-	for i, want := range []map[string]any{
-		{"tenant": "acme", "policy": "login", "dimensions": map[string]any{"user": "42"}, "cost": 5.0},
-		{"tenant": "acme"}, // what is not set is not sent: regiond's own defaults hold
+	for i, want := range []received{
+		{"POST /v1/check", http.Header{
+			"Content-Type": {"application/json"}, "Authorization": {"Bearer secret"}, "Idempotency-Key": {"once"},
+			"Traceparent": {full.TraceParent}, "Tracestate": {full.TraceState},
+		}, map[string]any{"tenant": "acme", "policy": "login", "dimensions": map[string]any{"user": "42"}, "cost": 5.0}},
+		// Unset fields are left to regiond's defaults.
+		{"POST /v1/check", http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer secret"}}, map[string]any{"tenant": "acme"}},
 	} {
-		if got[i].method != http.MethodPost || got[i].path != "/v1/check" || !reflect.DeepEqual(got[i].body, want) {
-			t.Errorf("question %d is %s %s %v, want POST /v1/check %v", i, got[i].method, got[i].path, got[i].body, want)
-		}
-	}
-	for field, want := range map[string]string{
-		"Content-Type": "application/json", "Authorization": "Bearer secret", "Idempotency-Key": "once",
-		"Traceparent": full.TraceParent, "Tracestate": full.TraceState,
-	} {
-		if v := got[0].header.Get(field); v != want {
-			t.Errorf("%s = %q, want %q", field, v, want)
-		}
-	}
-	for _, field := range []string{"Idempotency-Key", "Traceparent", "Tracestate"} {
-		if _, ok := got[1].header[field]; ok {
-			t.Errorf("%s is sent although it is not set", field)
+		if got := s.requests()[i]; !reflect.DeepEqual(got, want) {
+			t.Errorf("request %d is\n%v, want\n%v", i, got, want)
 		}
 	}
 }
 
 func TestDecisions(t *testing.T) {
 	fields := http.Header{"Ratelimit": {`"standard.burst";r=0;t=7`}, "Ratelimit-Policy": {`"standard.burst";q=20;w=10`}}
-	denied := fields.Clone()
-	denied.Set("Retry-After", "7")
+	retry := fields.Clone()
+	retry.Set("Retry-After", "7")
 	for _, c := range []struct {
 		status int
 		body   string
 		want   middleware.Decision
 	}{
-		{200, yes, middleware.Decision{
+		{200, allowed, middleware.Decision{
 			Allowed: true, Status: 200, Policy: "standard", Name: "burst", Limit: 20, Remaining: 19,
 			ResetAfter: time.Second, Basis: "exact", Mode: "global", Header: fields,
 		}},
-		{429, no, middleware.Decision{
+		{429, denied, middleware.Decision{
 			Status: 429, Policy: "standard", Name: "burst", Limit: 20, RetryAfter: 6200 * time.Millisecond,
-			ResetAfter: 10 * time.Second, Basis: "exact", Mode: "partitioned", Reason: "peer_silent", Header: denied,
+			ResetAfter: 10 * time.Second, Basis: "exact", Mode: "partitioned", Reason: "peer_silent", Header: retry,
 		}},
-		{503, shut, middleware.Decision{Status: 503, Policy: "standard", Basis: "closed", Mode: "local", Reason: "redis_down", Header: fields}},
+		{503, closed, middleware.Decision{Status: 503, Policy: "standard", Basis: "closed", Mode: "local", Reason: "redis_down", Header: fields}},
 	} {
-		// Open: a denial must stay one, whatever the choice for when regiond is away.
-		client := newClient(t, middleware.Options{URL: newStandIn(t, says(c.status, c.body)).url, Timeout: patient, OnAway: middleware.Open})
+		// Open: a denial must stay one, whatever OnAway is.
+		client := newClient(t, middleware.Options{URL: newStub(t, answers(c.status, c.body)).url, Timeout: unhurried, OnAway: middleware.Open})
 		got, err := client.Check(t.Context(), middleware.Check{Tenant: "acme"})
 		if err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("regiond answers %d: decision\n%+v, %v, want\n%+v", c.status, got, err, c.want)
@@ -104,66 +95,62 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-func TestMistakesAreErrors(t *testing.T) {
-	const doc = `{"title":"Bad","status":400,"detail":"The question is wrong.","errors":[{"pointer":"#/policy","detail":"is not known"}]}`
+func TestInvalidChecksAreErrors(t *testing.T) {
+	const doc = `{"title":"Bad","status":400,"detail":"The check is wrong.","errors":[{"pointer":"#/policy","detail":"is not known"}]}`
 	for _, status := range []int{400, 401, 403, 404, 405, 413, 415, 422, 431} {
-		c := newClient(t, middleware.Options{URL: newStandIn(t, says(status, doc)).url, Timeout: patient, OnAway: middleware.Open})
+		c := newClient(t, middleware.Options{URL: newStub(t, answers(status, doc)).url, Timeout: unhurried, OnAway: middleware.Open})
 		d, err := c.Check(t.Context(), middleware.Check{Tenant: "acme"})
 		var invalid *middleware.InvalidError
-		if !errors.As(err, &invalid) || invalid.Status != status || !strings.Contains(invalid.Detail, "#/policy: is not known") {
-			t.Errorf("regiond answers %d: error %v, want an InvalidError that says what is wrong", status, err)
-		}
-		if d.Allowed || d.Away {
-			t.Errorf("regiond answers %d: decision %+v, want none, which denies", status, d)
+		if !errors.As(err, &invalid) || invalid.Status != status || !strings.Contains(invalid.Detail, "#/policy: is not known") || d.Allowed || d.Away {
+			t.Errorf("regiond answers %d: decision %+v, %v, want an InvalidError with the detail", status, d, err)
 		}
 	}
 }
 
-// TestAway: whatever is no decision is treated alike, and the choice holds.
+// TestAway: whatever is no decision is treated alike, as OnAway says.
 func TestAway(t *testing.T) {
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody.Close()
-	urls := map[string]string{
-		"nobody listens":         "http://" + nobody.Addr().String(),
-		"a 500":                  newStandIn(t, says(500, "oops")).url,
-		"a 502":                  newStandIn(t, says(502, no)).url,
-		"a proxy's 503":          newStandIn(t, says(503, "<html>")).url,
-		"a 503 with other JSON":  newStandIn(t, says(503, `{"title":"Too many questions at once"}`)).url,
-		"another server's 200":   newStandIn(t, says(200, "welcome")).url,
-		"another server's JSON":  newStandIn(t, says(200, `{"ok": true}`)).url,
-		"a 200 that says no":     newStandIn(t, says(200, no)).url,
-		"a 429 that says yes":    newStandIn(t, says(429, yes)).url,
-		"an answer that is null": newStandIn(t, says(200, `null`)).url,
-		"a redirect": newStandIn(t, func(w http.ResponseWriter, r *http.Request) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	urls := map[string]string{"connection refused": gone.URL}
+	for name, h := range map[string]http.HandlerFunc{
+		"a 500":                  answers(500, "oops"),
+		"a 502":                  answers(502, denied),
+		"a proxy's 503":          answers(503, "<html>"),
+		"a 503 with other JSON":  answers(503, `{"title":"Too many requests in flight"}`),
+		"another server's 200":   answers(200, "welcome"),
+		"another server's JSON":  answers(200, `{"ok": true}`),
+		"a 200 that denies":      answers(200, denied),
+		"a 429 that allows":      answers(429, allowed),
+		"an answer that is null": answers(200, `null`),
+		"a redirect": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-		}).url,
-		"an answer cut short": newStandIn(t, func(w http.ResponseWriter, _ *http.Request) {
+		},
+		"a truncated answer": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
-			_, _ = w.Write([]byte(yes))
-		}).url,
+			_, _ = w.Write([]byte(allowed))
+		},
+	} {
+		urls[name] = newStub(t, h).url
 	}
 	for name, url := range urls {
-		for fail, allowed := range map[middleware.Fail]bool{middleware.Open: true, middleware.Closed: false} {
-			c := newClient(t, middleware.Options{URL: url, Timeout: patient, OnAway: fail})
+		for _, fail := range []middleware.Fail{middleware.Open, middleware.Closed} {
+			c := newClient(t, middleware.Options{URL: url, Timeout: unhurried, OnAway: fail})
 			d, err := c.Check(t.Context(), middleware.Check{Tenant: "acme"})
-			if err != nil || !d.Away || d.Allowed != allowed || !errors.Is(d.Cause, middleware.ErrAway) {
-				t.Errorf("%s, OnAway %d: decision %+v, %v; want away, allowed %v", name, fail, d, err, allowed)
+			if err != nil || !d.Away || d.Allowed != (fail == middleware.Open) || !errors.Is(d.Cause, middleware.ErrAway) {
+				t.Errorf("%s, OnAway %d: decision %+v, %v; want away", name, fail, d, err)
 			}
 		}
 	}
 }
 
-// TestTimeout: a regiond that never answers costs the timeout and no more.
+// TestTimeout: a regiond that does not answer delays a request by the timeout, and
+// a caller that has left is not let through.
 func TestTimeout(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
-	s := newStandIn(t, func(http.ResponseWriter, *http.Request) { <-release })
-	c := newClient(t, middleware.Options{URL: s.url})
+	s := newStub(t, func(http.ResponseWriter, *http.Request) { <-release })
 	begun := time.Now()
-	d, err := c.Check(t.Context(), middleware.Check{Tenant: "acme"})
+	d, err := newClient(t, middleware.Options{URL: s.url}).Check(t.Context(), middleware.Check{Tenant: "acme"})
 	took := time.Since(begun)
 	if err != nil || !d.Away || !errors.Is(d.Cause, context.DeadlineExceeded) {
 		t.Errorf("decision %+v, %v; want away because of the deadline", d, err)
@@ -171,22 +158,26 @@ func TestTimeout(t *testing.T) {
 	if took < middleware.DefaultTimeout || took > middleware.DefaultTimeout+5*time.Second {
 		t.Errorf("it took %v, want a little more than %v", took, middleware.DefaultTimeout)
 	}
-	if n := len(s.questions()); n > 1 {
-		t.Errorf("regiond was asked %d times, want once: a second question could charge twice", n)
+	if n := len(s.requests()); n > 1 {
+		t.Errorf("%d requests, want one: a second could charge twice", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d, err = newClient(t, middleware.Options{URL: s.url, Timeout: unhurried}).Check(ctx, middleware.Check{Tenant: "acme"})
+	if !errors.Is(err, context.Canceled) || d.Allowed || d.Away {
+		t.Errorf("decision %+v, %v; want none and the context's error", d, err)
 	}
 }
 
-// TestAHandshakeThatHangs: when the question has been given up, so is the connection
-// that was being made for it.
-func TestAHandshakeThatHangs(t *testing.T) {
+// TestHangingHandshake: the connection being made is closed with the check.
+func TestHangingHandshake(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
 	c := newClient(t, middleware.Options{URL: "https://" + silent.Addr().String(), Timeout: 300 * time.Millisecond})
-	d, err := c.Check(t.Context(), middleware.Check{Tenant: "acme"})
-	if err != nil || !d.Away {
+	if d, err := c.Check(t.Context(), middleware.Check{Tenant: "acme"}); err != nil || !d.Away {
 		t.Errorf("decision %+v, %v; want away", d, err)
 	}
 	conn, err := silent.Accept()
@@ -194,22 +185,10 @@ func TestAHandshakeThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(unhurried)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, conn); err != nil { // nil: the client has closed it
-		t.Errorf("the connection is still there: %v", err)
-	}
-}
-
-// TestTheCallersContext: nobody fails open for somebody who has left.
-func TestTheCallersContext(t *testing.T) {
-	s := newStandIn(t, says(http.StatusOK, yes))
-	c := newClient(t, middleware.Options{URL: s.url, Timeout: patient, OnAway: middleware.Open})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	d, err := c.Check(ctx, middleware.Check{Tenant: "acme"})
-	if !errors.Is(err, context.Canceled) || d.Allowed || d.Away {
-		t.Errorf("decision %+v, %v; want none and the context's error", d, err)
+		t.Errorf("the connection is still open: %v", err)
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Check is one question: may this tenant spend this much?
+// Check is one request to regiond: may this tenant spend this cost?
 type Check struct {
-	// Tenant is who is charged. Required.
+	// Tenant is charged. Required.
 	Tenant string `json:"tenant"`
 	// Policy names a policy other than the tenant's own.
 	Policy string `json:"policy,omitempty"`
@@ -19,11 +19,11 @@ type Check struct {
 	// Cost is 1…2⁴⁰ units; 0 means 1.
 	Cost int64 `json:"cost,omitempty"`
 
-	// IdempotencyKey makes asking again within a minute cost nothing. At most 64
-	// characters; never one that an end user chose.
+	// IdempotencyKey makes a retry within a minute free. At most 64 characters;
+	// never one that an end user chose.
 	IdempotencyKey string `json:"-"`
-	// TraceParent and TraceState are passed on as the W3C header fields. Handler
-	// fills them from its request when both are empty.
+	// TraceParent and TraceState are sent as the W3C header fields. Handler copies
+	// them from its request when both are empty.
 	TraceParent string `json:"-"`
 	TraceState  string `json:"-"`
 }
@@ -32,50 +32,50 @@ type Check struct {
 type Decision struct {
 	// Allowed is the answer; the rest explains it.
 	Allowed bool
-	// Away says that regiond could not be asked: Allowed is then what
-	// Options.OnAway chose, Cause says why, and nothing else is set.
+	// Away is set when regiond was unavailable. Allowed is then the choice of
+	// Options.OnAway, Cause the error, and nothing else is set.
 	Away  bool
 	Cause error
 
-	// Policy, Name and Limit are those of the limit nearest to exhaustion, or of the
-	// one that takes longest to free.
+	// Policy, Name and Limit are those of the limit nearest to exhaustion; on a
+	// denial, of the one that takes longest to free.
 	Policy string
 	Name   string
 	Limit  int64
-	// Remaining is how many units are left of it.
+	// Remaining is how many units of it are left.
 	Remaining int64
-	// RetryAfter is how long until this cost fits, to the millisecond; 0 when allowed.
-	// Everybody who was denied at once is told nearly the same: add some chance.
+	// RetryAfter is how long until this cost fits, to the millisecond; 0 when
+	// allowed. Add jitter: callers that were denied together get nearly the same.
 	RetryAfter time.Duration
 	// ResetAfter is how long until all of the limit is free.
 	ResetAfter time.Duration
-	// Basis, Mode and Reason say what the decision rests on; README.md lists them.
+	// Basis, Mode and Reason are as in regiond's answer; docs/failure.md lists them.
 	Basis  string
 	Mode   string
 	Reason string
-	// WouldDeny is true when a policy that only observes would have refused.
+	// WouldDeny is set when a policy under observation would have denied.
 	WouldDeny bool
 
-	// Header are the fields meant for the customer: RateLimit, RateLimit-Policy, the
+	// Header has the fields for the customer: RateLimit, RateLimit-Policy, the
 	// older forms where topology.yaml chooses those, and Retry-After on a denial.
 	Header http.Header
 	// Status is regiond's: 200, 429, or 503 when a fail mode is closed.
 	Status int
 }
 
-// InvalidError is a question that regiond does not answer, and never will: a bad
-// tenant, an unknown policy, a missing token, a cost above the limit. It is a
-// mistake of the program or of its configuration; nothing was charged.
+// InvalidError is a check that regiond refuses for good: a bad tenant, an unknown
+// policy, a missing token, a cost above the limit. The program or its configuration
+// is wrong; nothing was charged.
 type InvalidError struct {
 	// Status is regiond's: 400, 401, 403, 404, 422 and the like.
 	Status int
-	// Detail is what regiond says about it, for a log.
+	// Detail is regiond's explanation, for a log.
 	Detail string
 }
 
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("regiond refuses the question with %d: %s", e.Status, e.Detail)
+	return fmt.Sprintf("regiond refuses the check with %d: %s", e.Status, e.Detail)
 }
 
 // ErrAway is wrapped by Decision.Cause.
-var ErrAway = errors.New("regiond cannot be asked")
+var ErrAway = errors.New("regiond is unavailable")

@@ -1,4 +1,4 @@
-// Package middleware asks regiond before an HTTP handler runs.
+// Package middleware checks requests against regiond before an HTTP handler runs.
 //
 //	client, err := middleware.New(middleware.Options{
 //		URL:      "http://127.0.0.1:8080",
@@ -6,14 +6,13 @@
 //	})
 //	http.ListenAndServe(":3000", client.Handler(api))
 //
-// A request that is allowed reaches the handler and its answer says what is left
-// (RateLimit, RateLimit-Policy). A request that is denied gets 429, Retry-After and
-// a problem document. While regiond is away a choice made beforehand takes over
-// (Options.OnAway), within a time that is bounded (Options.Timeout).
+// An allowed request reaches the handler, and its response carries RateLimit and
+// RateLimit-Policy. A denied request gets 429, Retry-After and a problem document.
+// While regiond is unavailable Options.OnAway decides, within Options.Timeout.
 //
-// Transport is for the other side: an http.RoundTripper that waits as long as a
-// 429 says, adds a little chance, and tries again.
+// Transport is for clients of a limited API: an http.RoundTripper that waits for
+// the Retry-After of a 429, with jitter, and retries.
 //
-// The package needs the standard library only and is a module of its own. It
-// keeps no counts: those are in regiond, so any number of processes may ask.
+// The package is a module of its own and needs only the standard library. It keeps
+// no counts, so any number of processes may use one regiond.
 package middleware

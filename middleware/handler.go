@@ -6,18 +6,17 @@ import (
 	"net/http"
 )
 
-// Handler asks about each request before next serves it. It adds the fields of
-// Decision.Header to the answer and, when it refuses, writes a problem document
-// of RFC 9457:
+// Handler checks each request before next serves it. It adds the fields of
+// Decision.Header to the response. A refusal is a problem document of RFC 9457:
 //
 //	403  Identify returned an error
 //	422  the cost is above the limit: it never fits
-//	429  denied; Retry-After says when to come back
-//	500  regiond does not understand the question: a mistake in the program
-//	503  a fail mode is closed, or regiond is away and OnAway is Closed
+//	429  denied, with Retry-After
+//	500  regiond refuses the check as invalid: a mistake in the program
+//	503  a fail mode is closed, or regiond is unavailable and OnAway is Closed
 //
-// The question ends with the request's context. Handler panics when Options.Identify
-// is nil, at the time it is called and not with the first request.
+// The check ends with the request's context. Handler panics when Options.Identify
+// is nil, when it is called and not with the first request.
 func (c *Client) Handler(next http.Handler) http.Handler {
 	if c.options.Identify == nil {
 		panic("middleware: Handler needs Options.Identify")
@@ -29,7 +28,7 @@ func (c *Client) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// admit reports whether a request may pass; if not, the answer is written.
+// admit reports whether a request may pass; if not, it has written the answer.
 func (c *Client) admit(w http.ResponseWriter, r *http.Request) bool {
 	check, err := c.options.Identify(r)
 	if err != nil {
@@ -46,34 +45,27 @@ func (c *Client) admit(w http.ResponseWriter, r *http.Request) bool {
 	for field, values := range d.Header {
 		w.Header()[field] = values
 	}
+	var invalid *InvalidError
 	switch {
-	case err != nil:
-		refuseError(w, err)
 	case d.Allowed:
 		return true
+	case errors.As(err, &invalid) && invalid.Status == http.StatusUnprocessableEntity:
+		refuse(w, invalid.Status, "about:blank", "The request costs more than its limit; it never fits.")
+	case errors.As(err, &invalid):
+		refuse(w, http.StatusInternalServerError, "about:blank", "The rate limiter refused the check as invalid.")
+	case err != nil: // the request's own context has ended
+		refuse(w, http.StatusServiceUnavailable, "about:blank", "The request ended before the rate limiter answered.")
 	case d.Away:
-		refuse(w, http.StatusServiceUnavailable, "about:blank", "The rate limiter cannot be reached.")
+		refuse(w, http.StatusServiceUnavailable, "about:blank", "The rate limiter is unavailable.")
 	case d.Status == http.StatusServiceUnavailable:
 		refuse(w, d.Status, typeBase+"temporary-reduced-capacity", "The rate limiter cannot count, and this policy refuses then.")
 	default:
-		refuse(w, d.Status, typeBase+"quota-exceeded", "The rate limit of this caller is used up. Retry-After says in how many seconds to try again.")
+		refuse(w, d.Status, typeBase+"quota-exceeded", "The rate limit of this caller is used up. Try again after the seconds in Retry-After.")
 	}
 	return false
 }
 
-func refuseError(w http.ResponseWriter, err error) {
-	var invalid *InvalidError
-	switch {
-	case !errors.As(err, &invalid): // the request's own context has ended: hardly anybody reads this
-		refuse(w, http.StatusServiceUnavailable, "about:blank", "The request ended before the rate limiter was asked.")
-	case invalid.Status == http.StatusUnprocessableEntity:
-		refuse(w, invalid.Status, "about:blank", "The request costs more than its limit; it never fits.")
-	default:
-		refuse(w, http.StatusInternalServerError, "about:blank", "The rate limiter was asked in a way that it does not understand.")
-	}
-}
-
-// typeBase begins the problem types that the IETF's RateLimit draft asks for.
+// typeBase begins the problem types of the IETF's RateLimit draft.
 const typeBase = "https://iana.org/assignments/http-problem-types#"
 
 func refuse(w http.ResponseWriter, status int, kind, detail string) {

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// DefaultTimeout is how long a question may take, all in all. regiond answers
-// within 50 ms, also when its Redis is away; the rest is for the way.
+// DefaultTimeout bounds a check. regiond answers within 50 ms, also while its
+// Redis is down; the rest is for the network.
 const DefaultTimeout = 100 * time.Millisecond
 
-// Fail is what becomes of a request while regiond is away.
+// Fail is what happens to a request while regiond is unavailable.
 type Fail uint8
 
 const (
@@ -25,27 +25,27 @@ const (
 	Closed
 )
 
-// Options say whom to ask, about what, and what to do without an answer.
+// Options configure a Client.
 type Options struct {
 	// URL is regiond's data listener, "http://127.0.0.1:8080". Required.
 	URL string
 	// Token is sent as "Authorization: Bearer …" where topology.yaml sets access.
 	Token string
-	// Timeout bounds a question, from dialling to the last byte of the answer. 0
+	// Timeout bounds a check, from dialling to the last byte of the answer; 0
 	// means DefaultTimeout.
 	Timeout time.Duration
-	// OnAway is the choice for when regiond cannot be asked.
+	// OnAway is the decision while regiond is unavailable.
 	OnAway Fail
-	// Identify says what a request is to be charged to. Handler needs it. An error
+	// Identify returns what a request is charged to. Handler needs it. An error
 	// refuses the request with 403; its text is for Observe, not for the customer.
-	// Whatever it reads must be proven, not merely claimed by the client.
+	// Read only what is authenticated, not what the client claims.
 	Identify func(*http.Request) (Check, error)
-	// Observe, if set, is told of each question after it was answered: the place
-	// for a log line or a counter. Decision.Away is what to alarm on. It is called
-	// from many goroutines and delays the request.
+	// Observe, if set, is called after each check: the place for a log line or a
+	// counter. Alert on Decision.Away. It is called from many goroutines and delays
+	// the request.
 	Observe func(context.Context, Check, Decision, error)
-	// HTTPClient replaces the built-in client, for TLS or a transport that is
-	// traced. It must not retry: a question that is asked twice may be charged twice.
+	// HTTPClient replaces the built-in client, for TLS or a traced transport. It
+	// must not retry: a check that is sent twice may be charged twice.
 	HTTPClient *http.Client
 }
 
@@ -66,16 +66,15 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// client returns the HTTP client of questions. It asks no proxy, follows no
-// redirect, and keeps its connections for less than regiond's 60 s, so that it is
-// the one to hang up.
+// client returns the HTTP client of checks. It uses no proxy, follows no redirect,
+// and closes idle connections before regiond does, after 60 s.
 func (o *Options) client() *http.Client {
 	if o.HTTPClient != nil {
 		return o.HTTPClient
 	}
 	return &http.Client{
 		Transport: &http.Transport{
-			// Both, since a connection that is being made outlives the question it was for.
+			// Both, since a connection being made outlives the check that needed it.
 			DialContext:         (&net.Dialer{Timeout: o.Timeout}).DialContext,
 			TLSHandshakeTimeout: o.Timeout,
 			MaxIdleConnsPerHost: 64,

@@ -13,31 +13,28 @@ import (
 const (
 	// DefaultAttempts: more than three are seldom worth the traffic.
 	DefaultAttempts = 3
-	// DefaultMaxWait is longer than a per-second limit ever asks for, and short
-	// enough for somebody who waits.
+	// DefaultMaxWait is longer than a per-second limit ever needs.
 	DefaultMaxWait = 30 * time.Second
 )
 
-// Transport is an http.RoundTripper for clients of an API that is limited. It
-// waits as long as a 429 says in Retry-After, adds a little chance so that clients
-// do not come back together, and sends the request again. The zero value is ready
-// to use:
+// Transport is an http.RoundTripper for clients of a limited API. It waits for the
+// Retry-After of a 429, adds jitter so that clients do not return together, and
+// retries. The zero value is ready to use:
 //
 //	http.Client{Transport: &middleware.Transport{}}
 //
-// A 429 has not been carried out, so any method is sent again. A 503 may have
-// been: only one with Retry-After, and only methods that may be repeated. A body
-// has to be replayable (http.Request.GetBody, which http.NewRequest sets for
-// bytes and strings). What cannot or may not be sent again is returned as it is,
-// as is the answer to the last attempt. It is safe for concurrent use.
+// A 429 was not carried out, so any method is retried. A 503 may have been: only
+// one with Retry-After, and only idempotent methods. A body has to be replayable
+// (http.Request.GetBody, which http.NewRequest sets for bytes and strings). The
+// answer of the last attempt, and one that cannot be retried, is returned as it
+// is. It is safe for concurrent use.
 type Transport struct {
 	// Base sends the requests; nil means http.DefaultTransport.
 	Base http.RoundTripper
-	// Attempts is how often a request is sent at most, 0 means DefaultAttempts.
+	// Attempts bounds how often a request is sent; 0 means DefaultAttempts.
 	Attempts int
-	// MaxWait is the longest single wait that may be asked for, the added chance not
-	// counted; when it is more, the answer is returned at once, so that the caller may
-	// decide. 0 means DefaultMaxWait.
+	// MaxWait is the longest Retry-After to wait for, without jitter; an answer
+	// that demands more is returned at once. 0 means DefaultMaxWait.
 	MaxWait time.Duration
 }
 
@@ -51,10 +48,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	attempts := cmp.Or(t.Attempts, DefaultAttempts)
 	for attempt := 1; ; attempt++ {
 		resp, err := base.RoundTrip(req)
-		if err != nil || attempt >= attempts || !repeatable(req, resp) {
+		if err != nil || attempt >= attempts || !retryable(req, resp) {
 			return resp, err
 		}
-		least := asked(resp, attempt)
+		least := retryAfter(resp, attempt)
 		wait := jittered(least, rand.Float64())
 		if !t.worth(req, least, wait) {
 			return resp, nil
@@ -62,17 +59,22 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		// The connection is reused only when the body was read.
 		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
 		resp.Body.Close()
-		if err := pause(req, wait); err != nil {
-			return nil, err
+		select {
+		case <-time.After(wait):
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
 		}
-		if req, err = replay(req); err != nil {
-			return nil, err
+		req = req.Clone(req.Context())
+		if req.GetBody != nil {
+			if req.Body, err = req.GetBody(); err != nil {
+				return nil, err
+			}
 		}
 	}
 }
 
-// worth reports whether what is asked for is short enough, and the wait that chance
-// has made of it ends before the deadline. By chance alone nobody is turned away.
+// worth reports whether least is short enough, and whether the wait with jitter
+// ends before the deadline. MaxWait does not count jitter.
 func (t *Transport) worth(req *http.Request, least, wait time.Duration) bool {
 	if least > cmp.Or(t.MaxWait, DefaultMaxWait) {
 		return false
@@ -81,7 +83,7 @@ func (t *Transport) worth(req *http.Request, least, wait time.Duration) bool {
 	return !ok || time.Until(deadline) > wait
 }
 
-func repeatable(req *http.Request, resp *http.Response) bool {
+func retryable(req *http.Request, resp *http.Response) bool {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return false
 	}
@@ -98,9 +100,9 @@ func repeatable(req *http.Request, resp *http.Response) bool {
 	return false
 }
 
-// asked is how long the server wants us to wait: the seconds or the date of
-// Retry-After. Without one it is a second, doubled with each attempt.
-func asked(resp *http.Response, attempt int) time.Duration {
+// retryAfter is the seconds or the date of Retry-After. Without one it is a second,
+// doubled with each attempt.
+func retryAfter(resp *http.Response, attempt int) time.Duration {
 	field := resp.Header.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(field, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
@@ -111,29 +113,8 @@ func asked(resp *http.Response, attempt int) time.Duration {
 	return time.Second << min(attempt-1, 10)
 }
 
-// jittered adds up to a tenth of the wait and a tenth of a second; chance is in
-// [0, 1). It never takes anything away: earlier is in vain.
-func jittered(wait time.Duration, chance float64) time.Duration {
-	return wait + time.Duration(chance*float64(wait/10+100*time.Millisecond))
-}
-
-func replay(req *http.Request) (*http.Request, error) {
-	again := req.Clone(req.Context())
-	if req.GetBody == nil {
-		return again, nil
-	}
-	body, err := req.GetBody()
-	again.Body = body
-	return again, err
-}
-
-func pause(req *http.Request, wait time.Duration) error {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-req.Context().Done():
-		return req.Context().Err()
-	}
+// jittered adds up to a tenth of the wait and a tenth of a second; random is in
+// [0,1). It never shortens a wait: an earlier attempt would be denied.
+func jittered(wait time.Duration, random float64) time.Duration {
+	return wait + time.Duration(random*float64(wait/10+100*time.Millisecond))
 }

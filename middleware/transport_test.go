@@ -17,30 +17,31 @@ import (
 type server struct {
 	script []reply // the last one repeats
 	begun  time.Time
-	sent   []time.Duration // when, since begun
+	sent   []time.Duration // since begun
 	bodies []string
 	open   int // answers whose body is not closed
 }
 
 type reply struct {
 	status     int
-	retryAfter string
+	retryAfter string // "date" is nine seconds from now
 }
 
 func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	s.sent = append(s.sent, time.Since(s.begun))
-	if req.Body != nil {
-		text, _ := io.ReadAll(req.Body)
-		req.Body.Close()
-		s.bodies = append(s.bodies, string(text))
-	}
+	text, _ := io.ReadAll(req.Body)
+	s.bodies = append(s.bodies, string(text))
 	r := s.script[min(len(s.sent), len(s.script))-1]
 	h := http.Header{}
-	if r.retryAfter != "" {
+	switch r.retryAfter {
+	case "":
+	case "date":
+		h.Set("Retry-After", time.Now().Add(9*time.Second).UTC().Format(http.TimeFormat))
+	default:
 		h.Set("Retry-After", r.retryAfter)
 	}
 	s.open++
-	return &http.Response{StatusCode: r.status, Header: h, Body: &body{Reader: strings.NewReader("why"), server: s}, Request: req}, nil
+	return &http.Response{StatusCode: r.status, Header: h, Body: &body{strings.NewReader("why"), s}, Request: req}, nil
 }
 
 type body struct {
@@ -50,24 +51,24 @@ type body struct {
 
 func (b *body) Close() error { b.server.open--; return nil }
 
-// visit sends one request through a Transport in a bubble of fake time.
-func visit(t *testing.T, s *server, tr middleware.Transport, method, text string, within time.Duration) (status int, err error) {
+// roundTrip sends one request in a bubble of fake time. cancel, if set, ends its
+// context after a while.
+func roundTrip(t *testing.T, s *server, tr middleware.Transport, method string, text io.Reader, within, cancel time.Duration) (status int, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s.begun = time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), within)
-		defer cancel()
-		var reader io.Reader
-		if text != "" {
-			reader = strings.NewReader(text)
+		ctx, end := context.WithTimeout(t.Context(), within)
+		defer end()
+		if cancel > 0 {
+			time.AfterFunc(cancel, end)
 		}
-		req, reqErr := http.NewRequestWithContext(ctx, method, "http://api/orders", reader)
-		if reqErr != nil {
-			t.Fatal(reqErr)
+		req, _ := http.NewRequestWithContext(ctx, method, "http://api/orders", text)
+		if req.Body == nil {
+			req.Body = http.NoBody
 		}
 		tr.Base = s
-		resp, tripErr := tr.RoundTrip(req)
-		if err = tripErr; err == nil {
+		var resp *http.Response
+		if resp, err = tr.RoundTrip(req); err == nil {
 			status = resp.StatusCode
 			resp.Body.Close()
 		}
@@ -79,7 +80,9 @@ func visit(t *testing.T, s *server, tr middleware.Transport, method, text string
 }
 
 func TestTransport(t *testing.T) {
-	const ever = 24 * time.Hour
+	const day, second = 24 * time.Hour, time.Second
+	type waits = []time.Duration
+	none := middleware.Transport{}
 	for _, c := range []struct {
 		why    string
 		script []reply
@@ -87,40 +90,39 @@ func TestTransport(t *testing.T) {
 		method string
 		within time.Duration
 		status int
-		waits  []time.Duration // the least before each further attempt
+		waits  waits // at least, before each retry
 	}{
-		{"nothing to wait for", []reply{{200, ""}}, middleware.Transport{}, "GET", ever, 200, nil},
-		{"as long as it says", []reply{{429, "7"}, {200, ""}}, middleware.Transport{}, "GET", ever, 200, []time.Duration{7 * time.Second}},
-		{"each time what it says", []reply{{429, "7"}, {429, "2"}, {200, ""}}, middleware.Transport{}, "GET", ever, 200, []time.Duration{7 * time.Second, 2 * time.Second}},
-		{"a 429 was not carried out", []reply{{429, "1"}, {200, ""}}, middleware.Transport{}, "POST", ever, 200, []time.Duration{time.Second}},
-		{"three attempts", []reply{{429, "1"}}, middleware.Transport{}, "GET", ever, 429, []time.Duration{time.Second, time.Second}},
-		{"as many as were chosen", []reply{{429, "1"}}, middleware.Transport{Attempts: 2}, "GET", ever, 429, []time.Duration{time.Second}},
-		{"one is none again", []reply{{429, "1"}}, middleware.Transport{Attempts: 1}, "GET", ever, 429, nil},
-		{"as long as anybody waits", []reply{{429, "30"}, {200, ""}}, middleware.Transport{}, "GET", ever, 200, []time.Duration{30 * time.Second}},
-		{"a second longer", []reply{{429, "31"}}, middleware.Transport{}, "GET", ever, 429, nil},
-		{"longer than anybody waits", []reply{{429, "3600"}}, middleware.Transport{}, "GET", ever, 429, nil},
-		{"unless that was chosen", []reply{{429, "3600"}, {200, ""}}, middleware.Transport{MaxWait: 2 * time.Hour}, "GET", ever, 200, []time.Duration{time.Hour}},
-		{"longer than the deadline", []reply{{429, "7"}}, middleware.Transport{}, "GET", 5 * time.Second, 429, nil},
-		{"without a word, doubling", []reply{{429, ""}, {429, ""}, {200, ""}}, middleware.Transport{}, "GET", ever, 200, []time.Duration{time.Second, 2 * time.Second}},
-		{"nonsense is no word", []reply{{429, "soon"}, {200, ""}}, middleware.Transport{}, "GET", ever, 200, []time.Duration{time.Second}},
-		{"a 503 that says when", []reply{{503, "1"}, {200, ""}}, middleware.Transport{}, "GET", ever, 200, []time.Duration{time.Second}},
-		{"a 503 that does not", []reply{{503, ""}}, middleware.Transport{}, "GET", ever, 503, nil},
-		{"a 503 of something that may have happened", []reply{{503, "1"}}, middleware.Transport{}, "POST", ever, 503, nil},
-		{"other failures are not ours", []reply{{500, "1"}}, middleware.Transport{}, "GET", ever, 500, nil},
+		{"success", []reply{{200, ""}}, none, "GET", day, 200, nil},
+		{"Retry-After", []reply{{429, "7"}, {429, "2"}, {200, ""}}, none, "GET", day, 200, waits{7 * second, 2 * second}},
+		{"a date", []reply{{429, "date"}, {200, ""}}, none, "GET", day, 200, waits{9 * second}},
+		{"a 429 was not carried out", []reply{{429, "1"}, {200, ""}}, none, "POST", day, 200, waits{second}},
+		{"default attempts", []reply{{429, "1"}}, none, "GET", day, 429, waits{second, second}},
+		{"chosen attempts", []reply{{429, "1"}}, middleware.Transport{Attempts: 2}, "GET", day, 429, waits{second}},
+		{"no retry", []reply{{429, "1"}}, middleware.Transport{Attempts: 1}, "GET", day, 429, nil},
+		{"default MaxWait", []reply{{429, "30"}, {200, ""}}, none, "GET", day, 200, waits{30 * second}},
+		{"above default MaxWait", []reply{{429, "31"}}, none, "GET", day, 429, nil},
+		{"chosen MaxWait", []reply{{429, "3600"}, {200, ""}}, middleware.Transport{MaxWait: 2 * time.Hour}, "GET", day, 200, waits{time.Hour}},
+		{"beyond the deadline", []reply{{429, "7"}}, none, "GET", 5 * second, 429, nil},
+		{"exponential without Retry-After", []reply{{429, ""}, {429, ""}, {200, ""}}, none, "GET", day, 200, waits{second, 2 * second}},
+		{"malformed Retry-After", []reply{{429, "soon"}, {200, ""}}, none, "GET", day, 200, waits{second}},
+		{"a 503 with Retry-After", []reply{{503, "1"}, {200, ""}}, none, "GET", day, 200, waits{second}},
+		{"a 503 without", []reply{{503, ""}}, none, "GET", day, 503, nil},
+		{"a 503 that may have been carried out", []reply{{503, "1"}}, none, "POST", day, 503, nil},
+		{"other failures", []reply{{500, "1"}}, none, "GET", day, 500, nil},
 	} {
 		s := &server{script: c.script}
 		text := ""
 		if c.method == "POST" {
 			text = "order=1"
 		}
-		status, err := visit(t, s, c.tr, c.method, text, c.within)
+		status, err := roundTrip(t, s, c.tr, c.method, strings.NewReader(text), c.within, 0)
 		if err != nil || status != c.status || len(s.sent) != len(c.waits)+1 {
 			t.Errorf("%s: status %d, %v after %d attempts, want %d after %d", c.why, status, err, len(s.sent), c.status, len(c.waits)+1)
 			continue
 		}
 		for i, least := range c.waits {
-			if wait := s.sent[i+1] - s.sent[i]; wait < least || wait > least+least/10+100*time.Millisecond {
-				t.Errorf("%s: attempt %d came after %v, want %v and up to a tenth more", c.why, i+2, wait, least)
+			if wait := s.sent[i+1] - s.sent[i]; wait < least || wait > least+least/10+second/10 {
+				t.Errorf("%s: attempt %d after %v, want %v and up to a tenth more", c.why, i+2, wait, least)
 			}
 		}
 		for i, sent := range s.bodies {
@@ -131,72 +133,33 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-func TestTransportReadsADate(t *testing.T) {
-	var s *server
-	synctest.Test(t, func(t *testing.T) {
-		s = &server{begun: time.Now(), script: []reply{{429, time.Now().Add(9 * time.Second).UTC().Format(http.TimeFormat)}, {200, ""}}}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := (&middleware.Transport{Base: s}).RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-	})
-	if len(s.sent) != 2 || s.sent[1] < 8*time.Second || s.sent[1] > 10*time.Second {
-		t.Errorf("sent at %v, want again after about 9 s", s.sent)
-	}
-}
-
-// TestTransportSpreads: clients that were refused at once do not come back at once.
+// TestTransportSpreads: clients that were denied together do not return together.
 func TestTransportSpreads(t *testing.T) {
 	at := map[time.Duration]bool{}
 	for range 50 {
 		s := &server{script: []reply{{429, "10"}, {200, ""}}}
-		if _, err := visit(t, s, middleware.Transport{}, "GET", "", time.Hour); err != nil {
+		if _, err := roundTrip(t, s, middleware.Transport{}, "GET", nil, time.Hour, 0); err != nil {
 			t.Fatal(err)
 		}
 		at[s.sent[1].Truncate(100*time.Millisecond)] = true
 	}
-	if len(at) < 4 { // eleven tenths of a second; that 50 draws hit fewer than 4 is beyond chance
-		t.Errorf("50 clients come back in %d different tenths of a second", len(at))
+	if len(at) < 4 { // of eleven tenths of a second; fewer than 4 in 50 draws is beyond chance
+		t.Errorf("50 clients return in %d different tenths of a second", len(at))
 	}
 }
 
 func TestTransportStopsWithTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(3*time.Second, cancel)
-		s := &server{begun: time.Now(), script: []reply{{429, "10"}}}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := (&middleware.Transport{Base: s}).RoundTrip(req)
-		if err == nil {
-			resp.Body.Close()
-		}
-		if !errors.Is(err, context.Canceled) || time.Since(s.begun) != 3*time.Second || s.open != 0 {
-			t.Errorf("%v after %v with %d bodies open, want the context's error after 3s", err, time.Since(s.begun), s.open)
-		}
-	})
+	s := &server{script: []reply{{429, "10"}}}
+	if _, err := roundTrip(t, s, middleware.Transport{}, "GET", nil, time.Hour, 3*time.Second); !errors.Is(err, context.Canceled) || len(s.sent) != 1 {
+		t.Errorf("%v after %d attempts, want the context's error after one", err, len(s.sent))
+	}
 }
 
 // TestTransportKeepsWhatItCannotReplay: a body that is gone is not sent as none.
 func TestTransportKeepsWhatItCannotReplay(t *testing.T) {
 	s := &server{script: []reply{{429, "1"}}}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api/", io.NopCloser(strings.NewReader("once")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := (&middleware.Transport{Base: s}).RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusTooManyRequests || len(s.sent) != 1 {
-		t.Errorf("status %d after %d attempts, want 429 after one", resp.StatusCode, len(s.sent))
+	status, err := roundTrip(t, s, middleware.Transport{}, "POST", io.NopCloser(strings.NewReader("once")), time.Hour, 0)
+	if err != nil || status != http.StatusTooManyRequests || len(s.sent) != 1 {
+		t.Errorf("status %d, %v after %d attempts, want 429 after one", status, err, len(s.sent))
 	}
 }
