@@ -1,6 +1,10 @@
 package quota
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // Basis says what a decision rests on. The zero value is BasisExact.
 type Basis uint8
@@ -81,6 +85,19 @@ func (m Mode) String() string { return word(modeWords, uint8(m)) }
 
 // String returns the word used in answers and metrics, "" for ReasonNone.
 func (r Reason) String() string { return word(reasonWords, uint8(r)) }
+
+// MarshalText returns String.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText parses String.
+func (r *Reason) UnmarshalText(text []byte) error {
+	i := slices.Index(reasonWords, string(text))
+	if i < 0 {
+		return fmt.Errorf("unknown reason %q", text)
+	}
+	*r = Reason(i)
+	return nil
+}
 
 // LimitState is one limit as a decision left it.
 type LimitState struct {

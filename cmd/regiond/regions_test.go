@@ -14,6 +14,8 @@ import (
 	"github.com/regiond/regiond/internal/cli"
 	"github.com/regiond/regiond/internal/demo"
 	"github.com/regiond/regiond/internal/status"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/view"
 )
 
 // regionsAt is the time at which the views of these tests are looked at.
@@ -22,16 +24,19 @@ func regionsAt() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // whole is a view from eu-west in which all is well.
 func whole() *status.Report {
 	at := regionsAt()
-	process := func(instance string) status.Process {
-		return status.Process{
-			Instance: instance, Boot: at.Add(-time.Hour), State: "fresh", HeardMS: 120, AckedMS: 340, RTTMS: 81.26,
-			Digested: true, Gossip: "alive", Members: []string{"ap-south", "eu-west", "us-east"},
+	process := func(instance string) view.PeerProcess {
+		return view.PeerProcess{
+			Instance: instance, Boot: at.Add(-time.Hour), State: view.StateFresh, HeardMS: 120, AckedMS: 340, RTTMS: 81.26,
+			Synced: true, Gossip: "alive", Members: []string{"ap-south", "eu-west", "us-east"},
 		}
 	}
-	peer := func(name string, processes ...status.Process) status.Region {
+	peer := func(name string, processes ...view.PeerProcess) status.Region {
 		return status.Region{
-			Name: name, Weight: 1, State: "fresh", Counted: true, SinceMS: 3_000_000, HeardMS: 120, AckedMS: 340,
-			Offset: &status.Offset{OffsetMS: -2.34, UncertaintyMS: 0.51, AgeMS: 200}, Processes: processes,
+			Peer: view.Peer{
+				Region: name, Weight: 1, State: view.StateFresh, InUse: true, SinceMS: 3_000_000, HeardMS: 120, AckedMS: 340,
+				Processes: processes,
+			},
+			Offset: &status.Offset{OffsetMS: -2.34, UncertaintyMS: 0.51, AgeMS: 200},
 		}
 	}
 	member := func(name string) status.Member {
@@ -43,7 +48,7 @@ func whole() *status.Report {
 		Region: "eu-west", Instance: "one", Version: "v0.3.0", ConfigHash: "48997815135dbc5f",
 		Mode: status.Mode{Mode: "global"}, Store: status.Store{Kind: "redis", Available: true},
 		Regions: []status.Region{
-			{Name: "eu-west", Weight: 1, Self: true, State: "self", Counted: true, HeardMS: -1, AckedMS: -1},
+			{Peer: view.Peer{Region: "eu-west", Weight: 1, Self: true, State: view.StateSelf, InUse: true, HeardMS: -1, AckedMS: -1}},
 			peer("us-east", process("one"), process("two")), peer("ap-south", process("one")),
 		},
 		NATS:   &status.NATS{Connected: true, URL: "nats://nats-eu:4222", Since: at.Add(-90 * time.Minute)},
@@ -59,12 +64,12 @@ func blind() *status.Report {
 	v.Mode = status.Mode{Mode: "partitioned", Reason: "peer_silent", About: []string{"us-east", "ap-south"}}
 	v.Store.Available = false
 	us, ap := &v.Regions[1], &v.Regions[2]
-	us.State, us.Counted, us.Reason, us.HeardMS, us.AckedMS = "silent", false, "peer_silent", 12_345, -1
-	us.Detail = "process two has been silent for 12.3s (gossip: dead)"
-	us.Processes[1] = status.Process{Instance: "two", State: "silent", HeardMS: 12_345, AckedMS: -1, UnsentMS: 700, Gossip: "dead", Newcomer: true}
+	us.State, us.InUse, us.Reason, us.HeardMS, us.AckedMS = view.StateSilent, false, quota.ReasonPeerSilent, 12_345, -1
+	us.Text = "process two has been silent for 12.3s (gossip: dead)"
+	us.Processes[1] = view.PeerProcess{Instance: "two", State: view.StateSilent, HeardMS: 12_345, AckedMS: -1, UnsentMS: 700, Gossip: "dead", Newcomer: true}
 	us.Offset.Alarm = true
-	ap.State, ap.Counted, ap.Reason, ap.HeardMS, ap.AckedMS = "never_seen", false, "peer_silent", -1, -1
-	ap.Detail, ap.Offset, ap.Processes = "no process of it has been seen yet", nil, nil
+	ap.State, ap.InUse, ap.Reason, ap.HeardMS, ap.AckedMS = view.StateNeverSeen, false, quota.ReasonPeerSilent, -1, -1
+	ap.Text, ap.Offset, ap.Processes = "no process of it has been seen yet", nil, nil
 	v.NATS = &status.NATS{
 		Since: at.Add(-time.Minute), LastError: "read tcp: connection reset by peer",
 		Gateways: []status.Gateway{{Name: "us-east", Inbound: true}, {Name: "ap-south"}, {Name: "us-east.two", Inbound: true, Outbound: true}},

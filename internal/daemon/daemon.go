@@ -18,7 +18,6 @@ import (
 
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/httpapi"
-	"github.com/regiond/regiond/internal/global"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
@@ -200,9 +199,9 @@ func (d *Daemon) openLimiter(store limiter.Store) error {
 
 func (d *Daemon) limiterConfig(top *region.Topology) limiter.Config {
 	if d.neighbours == nil {
-		return global.LimiterConfig(top, d.options.Region, nil, func() int64 { return d.options.Processes })
+		return LimiterConfig(top, d.options.Region, nil, func() int64 { return d.options.Processes })
 	}
-	return global.LimiterConfig(top, d.options.Region, d.neighbours.ceilings, d.neighbours.lookout.Processes)
+	return LimiterConfig(top, d.options.Region, d.neighbours.ceilings, d.neighbours.manager.Processes)
 }
 
 func (d *Daemon) openDoors() error {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/clock"
-	"github.com/regiond/regiond/internal/global"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
@@ -22,24 +21,24 @@ import (
 
 // neighbours is everything through which one process knows of the others:
 //
-//	limiter ◀── ceilings ◀── sight (who) ◀── lookout ◀── gossip
+//	limiter ◀── ceilings ◀── view (who) ◀── manager ◀── gossip
 //	               ▲                            ▲
 //	               └── ledger (how much) ◀──▶ mesh ◀──▶ bus ── NATS, embedded or not
 //	                         ▲
-//	                         └── rereads ◀── Redis
+//	                         └── recovery ◀── Redis
 type neighbours struct {
 	self     quota.Process
 	key      wire.Key // of partitions' ids
 	log      *slog.Logger
 	topology func() *region.Topology
-	ceilings *global.Ceilings
+	ceilings *view.Ceilings
 	offsets  *clock.PeerOffsets
 	server   *natsbus.Embedded // nil with an external NATS
 	bus      *natsbus.Bus
 	mesh     *meshsync.Mesh
 	gossip   *gossip.Gossip // nil without
-	lookout  *global.Lookout
-	rereads  *global.Rereads // nil when usage is kept in memory
+	manager  *view.Manager
+	recovery *view.CounterRecovery // nil when usage is kept in memory
 	worst    *overshoot
 	started  time.Time
 }
@@ -66,7 +65,7 @@ func newNeighbours(d *Daemon) (*neighbours, error) {
 		return nil, err
 	}
 	if d.redis != nil {
-		n.rereads = global.NewRereads(d.redis.Counters, n.ceilings, d.log.With("component", "totals"))
+		n.recovery = view.NewCounterRecovery(d.redis.Counters, n.ceilings, d.log.With("component", "totals"))
 	}
 	if err = n.openBus(d, secret); err != nil {
 		return nil, err
@@ -79,7 +78,7 @@ func newNeighbours(d *Daemon) (*neighbours, error) {
 	if err = n.openMesh(d); err != nil {
 		return nil, err
 	}
-	if err = n.openLookout(d); err != nil {
+	if err = n.openManager(d); err != nil {
 		return nil, err
 	}
 	m := d.telemetry.meter("regiond")
@@ -108,7 +107,7 @@ func (n *neighbours) openCeilings(d *Daemon, secret []byte) (err error) {
 	}
 	top := d.topology.Load()
 	n.key = wire.NewKey(secret, top.Cluster)
-	n.ceilings, err = global.New(global.Options{
+	n.ceilings, err = view.NewCeilings(view.CeilingOptions{
 		Self: n.self, Now: n.now, TimeUS: d.timeUS, Key: n.key, Topology: top,
 		Offsets: n.offsets, Overshoot: n.worst.window, Meter: d.telemetry.meter("sync"),
 		Check: d.tracing.sampled(),
@@ -116,28 +115,28 @@ func (n *neighbours) openCeilings(d *Daemon, secret []byte) (err error) {
 	return err
 }
 
-func (n *neighbours) openLookout(d *Daemon) error {
+func (n *neighbours) openManager(d *Daemon) error {
 	changes, err := newViewChanges(d.telemetry.meter("regiond"))
 	if err != nil {
 		return err
 	}
 	tracer := d.tracing.tracer("regiond")
-	o := global.LookoutOptions{
-		Self: n.self, Now: n.now, Topology: n.topology, Ceilings: n.ceilings, Mesh: n.mesh,
+	o := view.ManagerOptions{
+		Ceilings: n.ceilings, Mesh: n.mesh,
 		Processes: d.options.Processes,
 		Logger:    d.log.With("component", "view"),
-		Told: func(e view.Event) {
+		OnEvent: func(e view.Event) {
 			changes.count(e)
 			changed(tracer, e)
 		},
 	}
 	if n.gossip != nil {
-		o.Members, o.Gossiped = n.gossip.Members, n.gossip.Changed()
+		o.Members, o.MembersChanged = n.gossip.Members, n.gossip.Changed()
 	}
-	if n.rereads != nil {
-		o.Reread = n.rereads.Ask
+	if n.recovery != nil {
+		o.Recover = n.recovery.Request
 	}
-	n.lookout, err = global.NewLookout(o)
+	n.manager, err = view.NewManager(o)
 	return err
 }
 
@@ -275,7 +274,7 @@ func (n *neighbours) openMesh(d *Daemon) error {
 			}
 			return names
 		},
-		View: func() meshsync.Advertised { return n.lookout.Advertised() },
+		View: n.ceilings.Advertised,
 		OnExchange: func(peer quota.Process, e meshsync.Exchange) {
 			if peer.Region == n.self.Region {
 				return // one store, one clock
@@ -287,8 +286,8 @@ func (n *neighbours) openMesh(d *Daemon) error {
 		Logger: d.log.With("component", "mesh"), Meter: d.telemetry.meter("sync"),
 		Tracer: d.tracing.tracer("sync"), Checks: n.ceilings.Ledger().Checks,
 	}
-	if n.rereads != nil {
-		o.RecoverCounters = n.rereads.Ask
+	if n.recovery != nil {
+		o.RecoverCounters = n.recovery.Request
 	}
 	var err error
 	n.mesh, err = meshsync.New(o)
@@ -297,11 +296,10 @@ func (n *neighbours) openMesh(d *Daemon) error {
 
 // configure puts a topology in force.
 func (n *neighbours) configure(top *region.Topology) {
-	n.ceilings.Configure(top)
 	if n.gossip != nil {
 		n.gossip.Update()
 	}
-	n.lookout.Call()
+	n.manager.Configure(top)
 }
 
 // run runs everything until ctx ends, and stops it in the order in which it says
@@ -315,9 +313,9 @@ func (n *neighbours) run(ctx context.Context) error {
 	if n.gossip != nil {
 		stack = append(stack, n.gossip.Run)
 	}
-	stack = append(stack, n.mesh.Run, n.lookout.Run)
-	if n.rereads != nil {
-		stack = append(stack, n.rereads.Run)
+	stack = append(stack, n.mesh.Run, n.manager.Run)
+	if n.recovery != nil {
+		stack = append(stack, n.recovery.Run)
 	}
 	return runStack(ctx, stack)
 }

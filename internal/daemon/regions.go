@@ -3,11 +3,9 @@ package daemon
 import (
 	"time"
 
-	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/internal/status"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/view"
-	meshsync "github.com/regiond/regiond/sync"
 )
 
 func (d *Daemon) regions() any {
@@ -22,9 +20,10 @@ func (d *Daemon) regions() any {
 	}
 	for i := range top.Regions {
 		r := &top.Regions[i]
-		v.Regions = append(v.Regions, status.Region{
-			Name: r.Name, Weight: r.Weight, Self: r.Name == d.options.Region, State: view.StateSelf.String(), Counted: true, HeardMS: -1, AckedMS: -1,
-		})
+		v.Regions = append(v.Regions, status.Region{Peer: view.Peer{
+			Region: r.Name, Weight: r.Weight, Self: r.Name == d.options.Region, State: view.StateSelf, InUse: true,
+			HeardMS: view.Never, AckedMS: view.Never,
+		}})
 	}
 	if d.neighbours != nil {
 		d.neighbours.show(&v)
@@ -43,29 +42,22 @@ func (d *Daemon) clockStatus() status.Clock {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// ageMS is an age for an answer, −1 for never.
-func ageMS(age time.Duration) int64 {
-	if age == view.Never {
-		return -1
-	}
-	return age.Milliseconds()
-}
-
 // show adds what is known of the others.
 func (n *neighbours) show(v *status.Report) {
 	seen := n.ceilings.View()
 	mode, reason := seen.Mode(quota.FailShare)
 	v.Mode = status.Mode{Mode: mode.String(), Reason: reason.String(), About: seen.About()}
-	offsets := n.offsets.Peers()
-	processes := n.mesh.Peers()
-	peers := map[string]*view.Peer{}
-	for i := range seen.Peers() {
-		p := &seen.Peers()[i]
-		peers[p.Region] = p
-	}
 	for i := range v.Regions {
-		if p := peers[v.Regions[i].Name]; p != nil {
-			showRegion(&v.Regions[i], p, offsets, processes)
+		r := &v.Regions[i]
+		for _, p := range seen.Peers() {
+			if p.Region == r.Region {
+				r.Peer = p
+			}
+		}
+		for _, o := range n.offsets.Peers() {
+			if o.Peer == r.Region {
+				r.Offset = &status.Offset{OffsetMS: ms(o.Offset), UncertaintyMS: ms(o.Uncertainty), AgeMS: o.Age.Milliseconds(), Alarm: o.Alarm}
+			}
 		}
 	}
 	s := n.bus.Status()
@@ -88,30 +80,4 @@ func (n *neighbours) show(v *status.Report) {
 	}
 	v.Totals = &status.Totals{Series: n.ceilings.Ledger().Series(), UnsentMS: n.ceilings.Ledger().Unsent().Milliseconds()}
 	v.Worst = n.worst.all()
-}
-
-func showRegion(r *status.Region, p *view.Peer, offsets []clock.PeerOffset, known []meshsync.Peer) {
-	r.State, r.Counted, r.Reason, r.Detail = p.State.String(), p.InUse, p.Reason.String(), p.Text
-	r.SinceMS, r.RemainingMS = p.Since.Milliseconds(), p.Remaining.Milliseconds()
-	if !r.Self {
-		r.HeardMS, r.AckedMS = ageMS(p.Heard), ageMS(p.Acked)
-	}
-	for _, o := range offsets {
-		if o.Peer == r.Name {
-			r.Offset = &status.Offset{OffsetMS: ms(o.Offset), UncertaintyMS: ms(o.Uncertainty), AgeMS: o.Age.Milliseconds(), Alarm: o.Alarm}
-		}
-	}
-	for _, one := range p.Processes {
-		row := status.Process{
-			Instance: one.Instance, Boot: time.UnixMicro(one.Boot).UTC(), State: one.State.String(),
-			HeardMS: ageMS(one.Heard), AckedMS: ageMS(one.Acked), UnsentMS: one.Unsent.Milliseconds(),
-			Digested: one.Digested, Newcomer: one.Newcomer, Gossip: one.Gossip.String(), Members: one.Members,
-		}
-		for i := range known {
-			if k := &known[i]; k.Region == r.Name && k.Instance == one.Instance && k.Boot == one.Boot {
-				row.RTTMS = ms(k.RTT)
-			}
-		}
-		r.Processes = append(r.Processes, row)
-	}
 }

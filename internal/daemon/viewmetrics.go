@@ -12,7 +12,7 @@ import (
 	"github.com/regiond/regiond/region/view"
 )
 
-// viewChanges count what a lookout tells. In Prometheus they are called
+// viewChanges count what a view.Manager reports. In Prometheus they are called
 //
 //	regiond_mode_changes_total{from,to,reason}       of this process
 //	regiond_region_changes_total{region,to}          of another region, as seen here
@@ -33,7 +33,7 @@ func newViewChanges(m metric.Meter) (viewChanges, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return c, err
 	}
-	for _, kind := range []view.EventKind{view.MembersChanged, view.TopologyChanged, view.Frozen} {
+	for _, kind := range []view.EventKind{view.MembersChanged, view.TopologyChanged, view.ProcessPaused} {
 		c.others.Add(context.Background(), 0, metric.WithAttributes(attribute.String("kind", kind.String())))
 	}
 	return c, nil
@@ -108,7 +108,7 @@ func (g *viewGauges) show(o metric.Observer, n *neighbours) {
 	for _, mode := range []quota.Mode{quota.ModeGlobal, quota.ModePartitioned, quota.ModeJoining} {
 		o.ObserveInt64(g.mode, one(mode == now), metric.WithAttributes(attribute.String("mode", mode.String())))
 	}
-	o.ObserveInt64(g.processes, n.lookout.Processes())
+	o.ObserveInt64(g.processes, n.manager.Processes())
 	o.ObserveFloat64(g.ceiling, ceilingRatio(v))
 	rtt := n.roundTrips()
 	for i := range v.Peers() {
@@ -121,8 +121,8 @@ func (g *viewGauges) show(o metric.Observer, n *neighbours) {
 			o.ObserveInt64(g.state, one(p.State == s), metric.WithAttributes(name, attribute.String("state", s.String())))
 		}
 		o.ObserveInt64(g.counted, one(p.InUse), metric.WithAttributes(name))
-		if p.Acked != view.Never {
-			o.ObserveFloat64(g.acked, p.Acked.Seconds(), metric.WithAttributes(name))
+		if p.AckedMS != view.Never {
+			o.ObserveFloat64(g.acked, float64(p.AckedMS)/1000, metric.WithAttributes(name))
 		}
 		if d, ok := rtt[p.Region]; ok {
 			o.ObserveFloat64(g.rtt, d.Seconds(), metric.WithAttributes(name))

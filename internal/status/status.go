@@ -2,7 +2,11 @@
 // other regions and why, as JSON for programs and as text for people.
 package status
 
-import "time"
+import (
+	"time"
+
+	"github.com/regiond/regiond/region/view"
+)
 
 // Report is GET /v1/regions: what this process sees, and why. Ages and spans
 // are milliseconds; −1 is never.
@@ -41,20 +45,10 @@ type Clock struct {
 	DriftPPM      float64 `json:"drift_ppm"`
 }
 
+// Region is one region, and the offset of its store's clock.
 type Region struct {
-	Name        string    `json:"name"`
-	Weight      int64     `json:"weight"`
-	Self        bool      `json:"self"`
-	State       string    `json:"state"`
-	Counted     bool      `json:"counted"` // its part is pooled with ours
-	Reason      string    `json:"reason,omitempty"`
-	Detail      string    `json:"detail,omitempty"`
-	SinceMS     int64     `json:"since_ms"`
-	HeardMS     int64     `json:"heard_ms"`
-	AckedMS     int64     `json:"acked_ms"` // age of the newest of our messages that it has acknowledged
-	RemainingMS int64     `json:"remaining_ms,omitempty"`
-	Offset      *Offset   `json:"clock,omitempty"`
-	Processes   []Process `json:"processes,omitempty"` // those other than this one
+	view.Peer
+	Offset *Offset `json:"clock,omitempty"`
 }
 
 type Offset struct {
@@ -62,20 +56,6 @@ type Offset struct {
 	UncertaintyMS float64 `json:"uncertainty_ms"`
 	AgeMS         int64   `json:"age_ms"`
 	Alarm         bool    `json:"alarm,omitempty"`
-}
-
-type Process struct {
-	Instance string    `json:"instance"`
-	Boot     time.Time `json:"boot"`
-	State    string    `json:"state"`
-	HeardMS  int64     `json:"heard_ms"`
-	AckedMS  int64     `json:"acked_ms"`
-	UnsentMS int64     `json:"unsent_ms"`
-	RTTMS    float64   `json:"rtt_ms"`
-	Digested bool      `json:"digested"`
-	Newcomer bool      `json:"newcomer,omitempty"`
-	Gossip   string    `json:"gossip"`
-	Members  []string  `json:"members"` // the regions that it would count on
 }
 
 type NATS struct {

@@ -1,74 +1,96 @@
 package view
 
-import "github.com/regiond/regiond/quota"
+import (
+	"fmt"
+	"math/bits"
+	"strings"
 
-// Terms is everything that a ceiling is made of. Regions stand in topology order.
+	"github.com/regiond/regiond/quota"
+)
+
+// Set is a set of regions by their place in the topology, 0…127; a topology has at
+// most region.MaxRegions. The zero value is empty.
+type Set [2]uint64
+
+// Has reports whether the i-th region is in the set.
+func (s Set) Has(i int) bool { return s[i>>6]>>(i&63)&1 == 1 }
+
+// With returns the set with the i-th region in it.
+func (s Set) With(i int) Set {
+	s[i>>6] |= 1 << (i & 63)
+	return s
+}
+
+// Len is how many regions are in the set.
+func (s Set) Len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) }
+
+// Terms is everything that a ceiling is computed from. Regions are in topology order.
 type Terms struct {
-	Parts []int64 // s: what each region may claim of the limit; they sum to at most L
-	// Estimates is what each region is believed to have used, whole units, rounded up
-	// by whoever made them. Our own is not looked at.
+	Shares []int64 // s: each region's share of the limit; they add up to at most L
+	// Estimates is the estimated usage of each region, in whole units, rounded up. Our
+	// own is ignored.
 	Estimates []int64
 	Self      int
 	Members   Set // M in use, ourselves included
-	Current   Set // the regions whose estimates hold, counted on or not
-	// Lost is what we admitted and our store has forgotten. It is subtracted like a
-	// peer's, so that a store that forgets does not hand out its limit again.
+	Current   Set // the regions whose usage is known, counted on or not
+	// Lost is what we admitted and our store has lost. It is subtracted like a peer's
+	// usage, so that a store that loses data does not grant its limit again.
 	Lost int64
 	Fail quota.FailMode
-	// Joining and Frozen: we do not know yet, or not any more, what the others used.
-	Joining, Frozen bool
+	// Joining and Paused: the usage of the others is not known yet, or not any more.
+	Joining, Paused bool
 }
 
 // Ceiling is how many units region i, Self, may hold in its window: the only way in
-// which what is known elsewhere enters a decision. It is never negative and never
-// more than the sum of all parts.
+// which usage elsewhere affects a decision. It is never negative and never more than
+// the sum of all shares.
 //
 //	max(0, Σ j∈M s(j)  −  Σ j∈M, j≠i est(j)  −  lost  −  Σ k∉M max(0, est(k) − s(k)))
 //
 // M is the group in use, except where the fail mode widens it:
 //
-//	             | sees all | blind: M smaller than all                  | joining  | frozen
-//	-------------+----------+--------------------------------------------+----------+-------------
-//	 share       | L − used | M as it is: what the group may claim       | own part | own part
-//	 open        | L − used | all; est 0 for regions that are not heard  | own part | all, est 0
-//	 closed      | L − used | 0, and closed is true                      | own part | 0, closed
+//	             | sees all | partitioned: M smaller than all            | joining   | process paused
+//	-------------+----------+--------------------------------------------+-----------+---------------
+//	 share       | L − used | M as it is: the shares of the group        | own share | own share
+//	 open        | L − used | all; est 0 for regions not in Current      | own share | all, est 0
+//	 closed      | L − used | 0, and closed is true                      | own share | 0, closed
 //
-// "own part" is the formula with M = {i}: what others used beyond their parts is
+// "own share" is the formula with M = {i}: what others used above their shares is
 // still subtracted. Nothing is closed while joining, or a region could not start
 // alone.
 //
-// Why a subtraction for k∉M: it may have used our part while it counted on us. If it
-// holds no more than its own, nothing is subtracted, so groups that do not see each
-// other use their parts, which sum to L, and no more.
+// The subtraction for k∉M is there because k may have used our share while it counted
+// on us. If it holds no more than its own, nothing is subtracted, so groups that do
+// not see each other use their shares, which add up to L, and no more.
 func Ceiling(t Terms) (units int64, closed bool) {
-	all := t.Members.Len() == len(t.Parts)
-	if !all && t.shuts() {
+	all := t.Members.Len() == len(t.Shares)
+	if !all && t.closes() {
 		return 0, true
 	}
 	widened := all || t.widens()
-	for k, part := range t.Parts {
+	for k, share := range t.Shares {
 		estimate := t.estimate(k)
 		switch {
 		case k == t.Self:
-			units += part
+			units += share
 		case widened || t.Members.Has(k):
-			units += part - estimate
+			units += share - estimate
 		default:
-			units -= max(0, estimate-part)
+			units -= max(0, estimate-share)
 		}
 	}
 	return max(0, units-cap50(t.Lost)), false
 }
 
-// shuts reports whether being blind means to admit nothing.
-func (t *Terms) shuts() bool { return t.Fail == quota.FailClosed && !t.Joining }
+// closes reports whether nothing is admitted while partitioned.
+func (t *Terms) closes() bool { return t.Fail == quota.FailClosed && !t.Joining }
 
-// widens reports whether being blind means to reckon with all parts nevertheless.
+// widens reports whether all shares are used while partitioned.
 func (t *Terms) widens() bool { return t.Fail == quota.FailOpen && !t.Joining }
 
 // estimate is what is subtracted for the k-th region.
 func (t *Terms) estimate(k int) int64 {
-	idle := t.widens() && t.Members.Len() < len(t.Parts) && !t.Current.Has(k)
+	idle := t.widens() && t.Members.Len() < len(t.Shares) && !t.Current.Has(k)
 	if k == t.Self || k >= len(t.Estimates) || idle {
 		return 0
 	}
@@ -76,5 +98,34 @@ func (t *Terms) estimate(k int) int64 {
 }
 
 // cap50 keeps a hundred terms from overflowing; a limit has at most 2⁴⁰ units, and
-// beyond that nothing is left of it anyway.
+// beyond that nothing of it is left anyway.
 func cap50(units int64) int64 { return min(max(0, units), 1<<50) }
+
+// formula writes out what Ceiling computes, with the numbers of t:
+// "max(0, shares a 50 + b 50 − used b 12 − lost 0) = 88".
+func (v *View) formula(t Terms) string {
+	units, closed := Ceiling(t)
+	if closed {
+		return fmt.Sprintf("nothing while partitioned (%v: %s) = 0", v.reason, strings.Join(v.about, ", "))
+	}
+	widened := !v.partitioned() || t.widens()
+	var shares, used, above []string
+	for k, share := range t.Shares {
+		name := v.regions[k]
+		if k != t.Self && !widened && !t.Members.Has(k) {
+			above = append(above, fmt.Sprintf(" − above its share %s max(0, %d − %d)", name, t.estimate(k), share))
+			continue
+		}
+		shares = append(shares, fmt.Sprintf("%s %d", name, share))
+		if k == t.Self {
+			continue
+		}
+		note := ""
+		if t.Fail == quota.FailOpen && !t.Members.Has(k) && !t.Current.Has(k) {
+			note = " (silent, counted as idle)"
+		}
+		used = append(used, fmt.Sprintf(" − used %s %d%s", name, t.estimate(k), note))
+	}
+	return fmt.Sprintf("max(0, shares %s%s%s − lost %d) = %d", strings.Join(shares, " + "),
+		strings.Join(used, ""), strings.Join(above, ""), max(0, t.Lost), units)
+}

@@ -67,8 +67,8 @@ func TestCeiling(t *testing.T) {
 		{"closed stays closed", shut, us, us, []int64{0, 0, 24}, 0, false, true, 0, true},
 	} {
 		got, closed := view.Ceiling(view.Terms{
-			Parts: []int64{50, 30, 20}, Estimates: row.used, Members: row.members, Current: row.current,
-			Lost: row.lost, Fail: row.fail, Joining: row.joining, Frozen: row.frozen,
+			Shares: []int64{50, 30, 20}, Estimates: row.used, Members: row.members, Current: row.current,
+			Lost: row.lost, Fail: row.fail, Joining: row.joining, Paused: row.frozen,
 		})
 		if got != row.want || closed != row.closed {
 			t.Errorf("%s (%v): %d, closed %v; want %d, closed %v", row.why, row.fail, got, closed, row.want, row.closed)
@@ -83,17 +83,17 @@ func drawTerms(t *rapid.T) (view.Terms, int64) {
 	weights := rapid.SliceOfN(rapid.Int64Range(1, 5), 1, 5).Draw(t, "weights")
 	n := len(weights)
 	terms := view.Terms{
-		Parts: region.Parts(weights, units),
-		Self:  rapid.IntRange(0, n-1).Draw(t, "self"),
-		Lost:  rapid.SampledFrom([]int64{0, 0, 1, units / 2, 1 << 62}).Draw(t, "lost"),
-		Fail:  rapid.SampledFrom([]quota.FailMode{quota.FailShare, quota.FailOpen, quota.FailClosed}).Draw(t, "fail"),
+		Shares: region.Parts(weights, units),
+		Self:   rapid.IntRange(0, n-1).Draw(t, "self"),
+		Lost:   rapid.SampledFrom([]int64{0, 0, 1, units / 2, 1 << 62}).Draw(t, "lost"),
+		Fail:   rapid.SampledFrom([]quota.FailMode{quota.FailShare, quota.FailOpen, quota.FailClosed}).Draw(t, "fail"),
 	}
 	terms.Members = set(terms.Self)
 	phase := rapid.IntRange(0, 3).Draw(t, "phase")
-	terms.Joining, terms.Frozen = n > 1 && phase == 2, n > 1 && phase == 3
+	terms.Joining, terms.Paused = n > 1 && phase == 2, n > 1 && phase == 3
 	for i := range n {
 		terms.Estimates = append(terms.Estimates, rapid.OneOf(
-			rapid.Int64Range(0, 2*terms.Parts[i]+2), rapid.SampledFrom([]int64{units, 1 << 62})).Draw(t, "estimate"))
+			rapid.Int64Range(0, 2*terms.Shares[i]+2), rapid.SampledFrom([]int64{units, 1 << 62})).Draw(t, "estimate"))
 		if rapid.Bool().Draw(t, "current") {
 			terms.Current = terms.Current.With(i)
 			if phase < 2 && rapid.Bool().Draw(t, "member") {
@@ -109,7 +109,7 @@ func drawTerms(t *rapid.T) (view.Terms, int64) {
 func dumbCeiling(t view.Terms) (*big.Int, bool) {
 	m, est := map[int]bool{}, map[int]int64{}
 	blind := false
-	for i := range t.Parts {
+	for i := range t.Shares {
 		m[i], est[i] = t.Members.Has(i), t.Estimates[i]
 		blind = blind || !m[i]
 	}
@@ -118,7 +118,7 @@ func dumbCeiling(t view.Terms) (*big.Int, bool) {
 		case t.Fail == quota.FailClosed:
 			return new(big.Int), true
 		case t.Fail == quota.FailOpen:
-			for i := range t.Parts {
+			for i := range t.Shares {
 				m[i] = true
 				if !t.Current.Has(i) {
 					est[i] = 0
@@ -127,7 +127,7 @@ func dumbCeiling(t view.Terms) (*big.Int, bool) {
 		}
 	}
 	sum := big.NewInt(0)
-	for i, part := range t.Parts {
+	for i, part := range t.Shares {
 		if m[i] {
 			sum.Add(sum, big.NewInt(part))
 			if i != t.Self {
@@ -163,7 +163,7 @@ func TestMoreUsedOrLostNeverRaisesTheCeiling(t *testing.T) {
 		before, _ := view.Ceiling(terms)
 		more := terms
 		more.Estimates = append([]int64(nil), terms.Estimates...)
-		if i := rapid.IntRange(-1, len(terms.Parts)-1).Draw(t, "who"); i < 0 {
+		if i := rapid.IntRange(-1, len(terms.Shares)-1).Draw(t, "who"); i < 0 {
 			more.Lost += rapid.Int64Range(0, 1<<61).Draw(t, "more")
 		} else {
 			more.Estimates[i] += rapid.Int64Range(0, 1<<61).Draw(t, "more")
@@ -191,7 +191,7 @@ func TestCeilingsWithTrueEstimatesKeepTheTotal(t *testing.T) {
 					members = members.With(k)
 				}
 			}
-			ceiling, _ := view.Ceiling(view.Terms{Parts: parts, Estimates: used, Self: i, Members: members})
+			ceiling, _ := view.Ceiling(view.Terms{Shares: parts, Estimates: used, Self: i, Members: members})
 			cost := rapid.Int64Range(1, units).Draw(t, "cost")
 			if used[i]+cost <= ceiling {
 				used[i] += cost

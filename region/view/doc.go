@@ -1,19 +1,25 @@
-// Package view says how much one process can see: which regions count on each
-// other, in which mode it therefore answers, and how many units it may hold.
+// Package view decides which regions a process can count on, and how many units of
+// each global limit its region may therefore hold.
 //
 //	                Observe: every 50 ms, and when something changed
-//	Processes ──▶ judge ──▶ standing of each region ──▶ candidate M ──▶ agreed? ──▶ View
-//	(bus, gossip)  finding    hysteresis, memory          advertised      M in use     │
-//	                                                                                   ├─ Mode, Reason
-//	Topologies in play ──▶ division: the parts of a limit ─────────────────────────────┼─ Ceiling
-//	                                                                                   └─ Peers, Explain
+//	Processes ──▶ health of ──▶ peer state ──▶ candidate M ──▶ agreed? ──▶ View
+//	(bus, gossip) each region   (hysteresis)   (advertised)    M in use     │
+//	                                                                        ├─ Mode, Reason
+//	config versions ──▶ allocation: each region's share of a limit ─────────┼─ Ceiling
+//	                                                                        └─ Peers, Explain
+//
+//	limiter ◀── Ceilings ◀── View ◀── Manager ◀── gossip
+//	               ▲                     ▲
+//	               └── ledger ◀────▶ mesh
+//	                      ▲
+//	                      └── CounterRecovery ◀── the region's store
 //
 // It promises that regions which use a group of more than themselves use the same
-// one as its other members, as soon as their beats have been delivered: groups are
-// equal or disjoint, and the parts of a limit are promised once.
+// one as its other members, as soon as their heartbeats have been delivered: groups
+// are equal or disjoint, and the shares of a limit are allocated once.
 //
-// Everything here is pure: no goroutine, no clock, no I/O. A Viewer is not safe for
-// concurrent use and belongs to one loop. A View never changes once Observe has
-// returned it and may be read from anywhere; asking it for a ceiling allocates
-// nothing for the limits that Configure was told of.
+// Viewer and View are pure: no goroutine, no clock, no I/O. Ceilings joins a View to
+// the ledger for the limiter, Manager keeps the View up to date, and CounterRecovery
+// reads usage back from the store. Nothing here opens a connection, and each part can
+// be driven step by step, as the simulator does.
 package view

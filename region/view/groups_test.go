@@ -10,6 +10,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/view"
+	meshsync "github.com/regiond/regiond/sync"
 )
 
 var regionNames = []string{"a", "b", "c", "d", "e"}
@@ -114,7 +115,7 @@ func TestAGroupInUseIsWhatItsMembersSay(t *testing.T) {
 
 const (
 	notice = 50*time.Millisecond + 2*tick // until somebody looks
-	lately = view.SilentAfter + 150*time.Millisecond + notice
+	lately = meshsync.SilentAfter + 150*time.Millisecond + notice
 )
 
 func grounded(t *rapid.T, w *world, history said) {

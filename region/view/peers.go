@@ -1,80 +1,103 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/gossip"
 )
 
-// Peer is one region as this process sees it: a row of GET /v1/regions.
-type Peer struct {
-	Region    string
-	State     State
-	Reason    quota.Reason  // why it is not counted on; ReasonNone when it is
-	Text      string        // the same in words, "" when it is counted on
-	Since     time.Duration // how long it has been in this state
-	Heard     time.Duration // age of what was last heard, of the process unheard longest; Never
-	Acked     time.Duration // age of what it acknowledges, of the process furthest behind; Never
-	Remaining time.Duration // until it is counted on again, if it stays good
-	Candidate bool          // we would count on it
-	InUse     bool          // we do: its group is agreed
-	Current   bool          // its estimates hold
-	Processes []PeerProcess
-}
+// Never is the age, in ms, of what did not happen.
+const Never = -1
 
-// PeerProcess is one process of a region, of our own region a sibling.
-type PeerProcess struct {
-	Instance string
-	Boot     int64
-	State    State // by itself; StateDead or StateLeft when it no longer counts
-	Heard    time.Duration
-	Acked    time.Duration
-	Unsent   time.Duration
-	Digested bool
-	Gossip   GossipState
-	Members  []string // M as it advertises it
-	Newcomer bool     // so new that a region in good standing is judged without it
-}
-
-// Never is the age of what did not happen.
-const Never = time.Duration(-1)
-
-// age is how long ago at was, Never for 0.
-func age(now, at time.Duration) time.Duration {
+// ageMS is how long ago at was, Never for 0.
+func ageMS(now, at time.Duration) int64 {
 	if at == 0 {
 		return Never
 	}
-	return max(0, now-at)
+	return max(0, now-at).Milliseconds()
 }
 
 // older is the larger age, Never being the largest.
-func older(a, b time.Duration) time.Duration {
+func older(a, b int64) int64 {
 	if a == Never || b == Never {
 		return Never
 	}
 	return max(a, b)
 }
 
-// peer describes a region and those of its processes that are known.
-func (v *Viewer) peer(now time.Duration, s *standing, known []*Process) Peer {
+// Peer is one region as this process sees it: a row of GET /v1/regions. Ages and spans
+// are in milliseconds.
+type Peer struct {
+	Region      string        `json:"name"`
+	Weight      int64         `json:"weight"`
+	Self        bool          `json:"self"`
+	State       State         `json:"state"`
+	InUse       bool          `json:"counted"`                // it is in M: its share is pooled with ours
+	Reason      quota.Reason  `json:"reason,omitempty"`       // why it is not counted on
+	Text        string        `json:"detail,omitempty"`       // the same in words
+	SinceMS     int64         `json:"since_ms"`               // how long it has been in this state
+	HeardMS     int64         `json:"heard_ms"`               // age of its newest message; of its process silent longest
+	AckedMS     int64         `json:"acked_ms"`               // age of the newest message of ours that it acknowledged; of its process furthest behind
+	RemainingMS int64         `json:"remaining_ms,omitempty"` // until it is counted on again, if it stays good
+	Candidate   bool          `json:"-"`                      // we would count on it
+	Current     bool          `json:"-"`                      // its usage is known
+	Processes   []PeerProcess `json:"processes,omitempty"`
+}
+
+// PeerProcess is one process of a region, in our own region a sibling.
+type PeerProcess struct {
+	Instance string       `json:"instance"`
+	Boot     time.Time    `json:"boot"`
+	State    State        `json:"state"` // by itself; StateDead or StateLeft when it no longer counts
+	HeardMS  int64        `json:"heard_ms"`
+	AckedMS  int64        `json:"acked_ms"`
+	UnsentMS int64        `json:"unsent_ms"`
+	RTTMS    float64      `json:"rtt_ms"`
+	Synced   bool         `json:"digested"`           // a whole snapshot of its usage arrived
+	Newcomer bool         `json:"newcomer,omitempty"` // a healthy region is evaluated without it
+	Gossip   gossip.State `json:"gossip"`             // "unknown" where gossip does not know it
+	Members  []string     `json:"members"`            // the regions that it would count on
+}
+
+// rows describes every region in topology order, our own with its siblings.
+func (v *Viewer) rows(now time.Duration, view *View, known map[string][]*Process) []Peer {
+	rows := make([]Peer, len(view.regions))
+	for i, name := range view.regions {
+		if s := v.peers[name]; s != nil {
+			rows[i] = s.row(now, known[name])
+		} else {
+			rows[i] = Peer{
+				Self: true, State: StateSelf, SinceMS: (now - v.started).Milliseconds(), HeardMS: Never, AckedMS: Never,
+				Candidate: true, Current: true,
+			}
+		}
+		rows[i].Region, rows[i].Weight = name, view.allocation.weights[i]
+		rows[i].InUse, rows[i].Processes = view.members.Has(i), v.processRows(now, known[name])
+	}
+	return rows
+}
+
+// row describes a peer region, of which these processes are known.
+func (s *peerState) row(now time.Duration, known []*Process) Peer {
 	p := Peer{
-		Region: s.region, State: s.state, Reason: s.cause, Since: now - s.since,
-		Remaining: s.remaining(now), Candidate: s.in, Current: s.current,
-		Heard: Never, Acked: Never, Processes: v.processes(now, known),
+		State: s.state, Reason: s.cause, SinceMS: (now - s.since).Milliseconds(), RemainingMS: s.remaining(now).Milliseconds(),
+		Candidate: s.in, Current: s.current, HeardMS: Never, AckedMS: Never,
 	}
 	first := true
 	for _, k := range known {
 		if !k.live(now) {
 			continue
 		}
-		heard, acked := age(now, k.Heard), age(now, k.Acked)
+		heard, acked := ageMS(now, k.ReceivedAt), ageMS(now, k.AckedAt)
 		if !first {
-			heard, acked = older(heard, p.Heard), older(acked, p.Acked)
+			heard, acked = older(heard, p.HeardMS), older(acked, p.AckedMS)
 		}
-		p.Heard, p.Acked, first = heard, acked, false
+		p.HeardMS, p.AckedMS, first = heard, acked, false
 	}
 	if !s.in {
 		p.Text = s.text(now, known)
@@ -82,20 +105,20 @@ func (v *Viewer) peer(now time.Duration, s *standing, known []*Process) Peer {
 	return p
 }
 
-func (v *Viewer) processes(now time.Duration, known []*Process) []PeerProcess {
+func (v *Viewer) processRows(now time.Duration, known []*Process) []PeerProcess {
 	rows := make([]PeerProcess, 0, len(known))
 	for _, k := range known {
 		row := PeerProcess{
-			Instance: k.Instance, Boot: k.Boot, State: k.judge(now),
-			Heard: age(now, k.Heard), Acked: age(now, k.Acked), Unsent: k.Unsent,
-			Digested: k.Digested, Gossip: k.Gossip, Members: slices.Clone(k.Members),
-			Newcomer: v.newcomers.unmet(now, k),
+			Instance: k.Instance, Boot: time.UnixMicro(k.Boot).UTC(), State: k.state(now),
+			HeardMS: ageMS(now, k.ReceivedAt), AckedMS: ageMS(now, k.AckedAt), UnsentMS: k.Unsent.Milliseconds(), RTTMS: milliseconds(k.RTT),
+			Synced: k.Synced, Newcomer: v.histories.newcomer(now, k), Gossip: k.gossipState(),
+			Members: slices.Clone(k.Members),
 		}
 		switch {
 		case k.live(now):
 		case k.Leaving:
 			row.State = StateLeft
-		case k.Gossip == GossipDead:
+		case k.Gossip == gossip.Dead:
 			row.State = StateDead
 		}
 		rows = append(rows, row)
@@ -103,61 +126,64 @@ func (v *Viewer) processes(now time.Duration, known []*Process) []PeerProcess {
 	return rows
 }
 
-// text says why the region is not counted on, and names the process that it is
-// about.
-func (s *standing) text(now time.Duration, known []*Process) string {
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func (p *Process) gossipState() gossip.State { return cmp.Or(p.Gossip, "unknown") }
+
+// text says why the region is not counted on, and names the processes concerned.
+func (s *peerState) text(now time.Duration, known []*Process) string {
 	switch s.state {
 	case StateNeverSeen:
-		return "no process of it has been seen yet"
+		return "none of its processes has been seen yet"
 	case StateLeft:
-		return "all of its processes said that they stop"
+		return "all of its processes announced that they stop"
 	case StateDead:
-		return "its processes are silent, and gossip says that they are dead"
+		return "its processes are silent, and gossip reports them dead"
 	case StateWaiting:
-		return fmt.Sprintf("it is well again and will be counted on in %v", round(s.remaining(now)))
+		return fmt.Sprintf("it is healthy again and will be counted on in %v", round(s.remaining(now)))
 	}
-	var said []string
+	var texts []string
 	for _, p := range known {
-		if p.live(now) && p.judge(now) == s.state {
-			said = append(said, p.text(now))
+		if p.live(now) && p.state(now) == s.state {
+			texts = append(texts, p.text(now))
 		}
 	}
-	if len(said) == 0 {
+	if len(texts) == 0 {
 		return "none of its processes is known any more"
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(texts, "; ")
 }
 
 // text says what is wrong with the process.
 func (p *Process) text(now time.Duration) string {
 	name := "process " + p.Instance
-	switch p.judge(now) {
+	switch p.state(now) {
 	case StateSilent:
-		if p.Heard == 0 {
-			return fmt.Sprintf("%s was never heard on the bus (gossip: %v)", name, p.Gossip)
+		if p.ReceivedAt == 0 {
+			return fmt.Sprintf("no message of %s has arrived on the bus (gossip: %s)", name, p.gossipState())
 		}
-		return fmt.Sprintf("%s has been silent for %v (gossip: %v)", name, round(now-p.Heard), p.Gossip)
+		return fmt.Sprintf("%s has been silent for %v (gossip: %s)", name, round(now-p.ReceivedAt), p.gossipState())
 	case StateBehind:
 		if p.OtherKey {
 			return name + " uses another gossip key, so its partitions cannot be told apart from ours: " +
 				"give all processes the same key_file, or without one the same cluster"
 		}
 		if p.Full {
-			return name + " has no room left and turns totals away"
+			return name + " has no room left and rejects usage"
 		}
-		return fmt.Sprintf("%s has totals that it could not send for %v", name, round(p.Unsent))
+		return fmt.Sprintf("%s has usage that it could not send for %v", name, round(p.Unsent))
 	case StateOneWay:
-		if p.Acked == 0 {
-			return name + " is heard, and never acknowledged anything of ours"
+		if p.AckedAt == 0 {
+			return name + " has acknowledged none of our messages"
 		}
-		return fmt.Sprintf("%s is heard, and acknowledges nothing newer than %v", name, round(now-p.Acked))
+		return fmt.Sprintf("%s has acknowledged none of our messages of the last %v", name, round(now-p.AckedAt))
 	case StateJoining:
-		if p.Acked == 0 {
-			return name + " has only just been heard"
+		if p.AckedAt == 0 {
+			return name + " has only just appeared"
 		}
-		return name + " has not sent all of its totals yet"
+		return name + " has not sent all of its usage yet"
 	}
-	return name + " is well"
+	return name + " is healthy"
 }
 
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }

@@ -1,89 +1,223 @@
 package view
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/gossip"
+	meshsync "github.com/regiond/regiond/sync"
 )
-
-// GossipState is what gossip says of a process. It explains, and it can end the
-// wait for a process that the bus has lost; it never makes one count as heard.
-type GossipState uint8
 
 const (
-	// GossipUnknown: gossip has never heard of it, or is not there.
-	GossipUnknown GossipState = iota
-	// GossipAlive: it answers gossip's probes, which says nothing about the bus.
-	GossipAlive
-	// GossipDead: it does not answer, or has left; the bus says which.
-	GossipDead
+	// BehindAfter is the age of a process's oldest unsent change from which on its
+	// usage is no better than that of a silent one.
+	BehindAfter = time.Second
+	// OneWayAfter is how old the newest message of ours that a peer acknowledges may
+	// be. At its worst the age is 500 ms (our message left just after the one before)
+	// + one way + 500 ms (it came just after the peer's heartbeat) + one way back,
+	// until the next heartbeat: 1 s + 300 ms of round trip. A heartbeat lost, ours or
+	// theirs, makes that 1.8 s, so 200 ms remain for late timers. A cut from us to
+	// them is known here within 2.05 s, and usually sooner, because the peer
+	// advertises that it misses us.
+	OneWayAfter = 2 * time.Second
+	// NewcomerFor is how long a process that joins a healthy region is left out of the
+	// evaluation of that region: its own JoiningFor, a heartbeat each way, and a
+	// margin. It uses no more than its own region's share meanwhile.
+	NewcomerFor = 3 * time.Second
 )
 
-// String returns the word used in answers and logs.
-func (g GossipState) String() string {
-	return word([]string{"unknown", "alive", "dead"}, uint8(g))
-}
-
-// Process is what is known of one process that is not this one; siblings, the
-// other processes of our own region, are among them. Times are on the monotonic
-// clock of Input.Now, and 0 means never.
+// Process is what the bus and gossip know of another process. Siblings, the other
+// processes of our own region, are among them. Times are on the clock of Input.Now; 0
+// means never.
 type Process struct {
-	Region, Instance string
-	Boot             int64          // tells the lives of one instance apart; the highest is the present one
-	Heard            time.Duration  // when its newest message came
-	Acked            time.Duration  // when we sent the newest message of ours that it acknowledges
-	Beats            int            // how many came in a row without a silence between them
-	Members          []string       // M as its newest beat advertises it; nil before the first
-	Topology         uint64         // Hash of its regions and weights; 0 before the first beat
-	Weights          []quota.Weight // these, when its newest beat spells them out
-	Unsent           time.Duration  // age of its oldest unsent change
-	Digested         bool           // all of its totals have been folded since it was last missed
-	Leaving          bool           // it said that it stops
-	Full             bool           // it had to turn totals away for want of room
-	OtherKey         bool           // it names partitions by another key than ours: none of its totals means anything here
-	Gossip           GossipState
+	meshsync.Peer
+	Gossip  gossip.State // explains, and can end the wait for a silent process; never replaces the bus
+	Leaving bool         // it announced that it stops
+	// OtherKey: its partition ids are made with another key than ours, so its usage
+	// means nothing here.
+	OtherKey bool
 }
 
-// Input is all that Observe looks at. It is only read, and not kept.
-type Input struct {
-	Now       time.Duration // monotonic, at least that of the call before
-	Processes []Process
-}
-
-// silent reports whether nothing came from the process for too long.
+// silent reports whether no message of the process arrived for too long.
 func (p *Process) silent(now time.Duration) bool {
-	return p.Heard == 0 || now-p.Heard > SilentAfter
+	return p.ReceivedAt == 0 || now-p.ReceivedAt > meshsync.SilentAfter
 }
 
-// hears reports whether the process has lately acknowledged a message of ours.
-func (p *Process) hears(now time.Duration) bool {
-	return p.Acked != 0 && now-p.Acked <= UnheardAfter
+// acknowledges reports whether the process has acknowledged a recent message of ours.
+func (p *Process) acknowledges(now time.Duration) bool {
+	return p.AckedAt != 0 && now-p.AckedAt <= OneWayAfter
 }
 
-// live reports whether the process has to be reckoned with. Silence alone never
-// ends that: a process behind a cut goes on admitting. It ends when the process said
-// that it stops, or when it is silent and gossip agrees that it is gone.
+// live reports whether the process has to be taken into account. Silence alone never
+// ends that, because a process behind a cut goes on admitting. It ends when the
+// process announced that it stops, or is silent and gossip has lost it too.
 func (p *Process) live(now time.Duration) bool {
 	switch {
 	case p.Leaving:
 		return false
-	case p.Gossip == GossipDead:
+	case p.Gossip == gossip.Dead:
 		return !p.silent(now)
 	}
-	return p.Heard != 0 || p.Gossip == GossipAlive
+	return p.ReceivedAt != 0 || p.Gossip == gossip.Alive
 }
 
-// judge says how the process stands, worst cause first.
-func (p *Process) judge(now time.Duration) State {
+// state is the state of the process by itself, worst cause first.
+func (p *Process) state(now time.Duration) State {
 	switch {
 	case p.silent(now):
 		return StateSilent
 	case p.OtherKey || p.Full || p.Unsent > BehindAfter:
 		return StateBehind
-	case !p.hears(now) && (p.Acked != 0 || p.Beats >= GoodBeats):
+	case !p.acknowledges(now) && (p.AckedAt != 0 || p.Heartbeats >= GoodHeartbeats):
 		return StateOneWay
-	case p.Acked == 0 || !p.Digested: // it has only just been heard, or was forgotten
+	case p.AckedAt == 0 || !p.Synced: // it has only just appeared, or was forgotten
 		return StateJoining
 	}
 	return StateFresh
+}
+
+// claims reports whether the process counts on more than its own region.
+func (p *Process) claims() bool {
+	return len(p.Members) > 1 || len(p.Members) == 1 && p.Members[0] != p.Region
+}
+
+// latest groups the processes by region, sorted, without earlier runs of an instance.
+func latest(processes []Process) map[string][]*Process {
+	newest := make(map[[2]string]int64, len(processes))
+	for i := range processes {
+		p := &processes[i]
+		name := [2]string{p.Region, p.Instance}
+		if boot, ok := newest[name]; !ok || p.Boot > boot {
+			newest[name] = p.Boot
+		}
+	}
+	known := make(map[string][]*Process, len(processes))
+	for i := range processes {
+		p := &processes[i]
+		if p.Boot == newest[[2]string{p.Region, p.Instance}] {
+			known[p.Region] = append(known[p.Region], p)
+		}
+	}
+	for _, of := range known {
+		slices.SortFunc(of, func(a, b *Process) int { return strings.Compare(a.Instance, b.Instance) })
+	}
+	return known
+}
+
+// alive is those of known that are live.
+func alive(now time.Duration, known map[string][]*Process) map[string][]*Process {
+	live := make(map[string][]*Process, len(known))
+	for name, of := range known {
+		for _, p := range of {
+			if p.live(now) {
+				live[name] = append(live[name], p)
+			}
+		}
+	}
+	return live
+}
+
+// health is the result of one evaluation of a region's processes.
+type health struct {
+	state   State // StateFresh, or the worst of any of its processes
+	good    bool  // every process is heard, up to date, and acknowledges us
+	current bool  // every process is heard, up to date and has sent a snapshot: its usage is known
+	beats   int   // the fewest of any process
+}
+
+// evaluate evaluates a region by its live processes; there is at least one.
+func evaluate(now time.Duration, live []*Process) health {
+	h := health{state: StateFresh, good: true, current: true, beats: live[0].Heartbeats}
+	for _, p := range live {
+		state := p.state(now)
+		h.state = max(h.state, state)
+		h.beats = min(h.beats, p.Heartbeats)
+		h.good = h.good && state <= StateJoining && p.acknowledges(now)
+		h.current = h.current && state != StateSilent && state != StateBehind && p.Synced
+	}
+	return h
+}
+
+// evaluateAbsent evaluates a region without a live process by its former processes
+// and the state that it had.
+func evaluateAbsent(former []*Process, before State) health {
+	h := health{state: StateSilent}
+	switch before {
+	case StateNeverSeen, StateLeft, StateDead:
+		h.state = before
+	}
+	for _, p := range former {
+		if p.Leaving {
+			return health{state: StateLeft}
+		}
+		if p.Gossip == gossip.Dead && before != StateLeft {
+			h.state = StateDead
+		}
+	}
+	return h
+}
+
+// histories remember what each live process has been. A second process that starts
+// in a region, or restarts, would otherwise take the whole region out of every view
+// until its snapshot has arrived and its own view has grown. It is safe to leave it
+// out for a while: it counts on no other region, so it claims its own region's share,
+// in the same store that its siblings account for.
+type histories map[quota.Process]history
+
+type history struct {
+	first      time.Duration // when it was first seen
+	ready      bool          // it was fresh once
+	advertised bool          // it advertised more than its own region once
+}
+
+// update records the live processes and forgets those that are not.
+func (hs histories) update(now time.Duration, live map[string][]*Process) {
+	seen := make(map[quota.Process]bool, len(hs))
+	for _, processes := range live {
+		for _, p := range processes {
+			h, ok := hs[p.Peer.Process]
+			if !ok {
+				h.first = now
+			}
+			h.ready = h.ready || p.state(now) == StateFresh
+			h.advertised = h.advertised || p.claims()
+			hs[p.Peer.Process], seen[p.Peer.Process] = h, true
+		}
+	}
+	for p := range hs {
+		if !seen[p] {
+			delete(hs, p)
+		}
+	}
+}
+
+// newcomer reports whether the process is so new that a healthy region is evaluated
+// without it.
+func (hs histories) newcomer(now time.Duration, p *Process) bool {
+	h := hs[p.Peer.Process]
+	return !h.ready && now-h.first < NewcomerFor
+}
+
+// inGrace reports whether the process is so new that it has no view to agree with.
+// The first region that it counts on ends that.
+func (hs histories) inGrace(now time.Duration, p *Process) bool {
+	h := hs[p.Peer.Process]
+	return !h.advertised && now-h.first < NewcomerFor
+}
+
+// without returns the processes that skip does not hold for, or all if it holds for
+// all of them: a region needs at least one.
+func without(live []*Process, skip func(*Process) bool) []*Process {
+	var rest []*Process
+	for _, p := range live {
+		if !skip(p) {
+			rest = append(rest, p)
+		}
+	}
+	if len(rest) == 0 {
+		return live
+	}
+	return rest
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/region/view"
+	"github.com/regiond/regiond/region/gossip"
 )
 
 // A scenario is a file of lines "<time> <verb> <arguments>", in order of time; see
@@ -75,7 +75,7 @@ func (s *scenario) do(words []string) {
 	case "freeze":
 		s.node(args[0]).frozen = s.w.now + s.duration(args[1])
 	case "gossip":
-		s.w.gossip[args[0]] = map[string]view.GossipState{"alive": view.GossipAlive, "dead": view.GossipDead, "unknown": view.GossipUnknown}[args[1]]
+		s.w.gossip[args[0]] = map[string]gossip.State{"alive": gossip.Alive, "dead": gossip.Dead, "unknown": ""}[args[1]]
 	case "full":
 		s.node(args[0]).full = args[1] == "on"
 	case "key":

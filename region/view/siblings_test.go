@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/view"
+	meshsync "github.com/regiond/regiond/sync"
 )
 
 // Peers hold to their own parts while one process of a region sees less than the
@@ -33,10 +35,10 @@ func TestSiblingsHaveToAgree(t *testing.T) {
 		{"it counted on b, and is silent", func(now, age time.Duration) view.Process {
 			return heard(both)(now-age+min(age, 100*time.Millisecond), 0)
 		}, true, true},
-		{"gossip alone knows it", func(time.Duration, time.Duration) view.Process { return view.Process{Gossip: view.GossipAlive} }, true, true},
+		{"gossip alone knows it", func(time.Duration, time.Duration) view.Process { return view.Process{Gossip: gossip.Alive} }, true, true},
 		{"it is silent, and gossip calls it dead", func(now, age time.Duration) view.Process {
 			p := heard(alone)(now-age, 0)
-			p.Gossip = view.GossipDead
+			p.Gossip = gossip.Dead
 			return p
 		}, true, true},
 		{"it leaves", func(now, age time.Duration) view.Process {
@@ -56,14 +58,17 @@ func TestSiblingsHaveToAgree(t *testing.T) {
 // heard is a sibling whose newest beat advertises these.
 func heard(members []string) func(now, age time.Duration) view.Process {
 	return func(now, _ time.Duration) view.Process {
-		return view.Process{Heard: now, Acked: now, Beats: 9, Digested: true, Members: members, Gossip: view.GossipAlive}
+		return view.Process{
+			Peer:   meshsync.Peer{ReceivedAt: now, AckedAt: now, Heartbeats: 9, Synced: true, Members: members},
+			Gossip: gossip.Alive,
+		}
 	}
 }
 
 // siblings has a sibling appear beside a process of a that is well connected with b.
 func siblings(t *testing.T, sibling func(now, age time.Duration) view.Process) (early, late bool) {
 	weights := []quota.Weight{{Region: "a", Weight: 1}, {Region: "b", Weight: 1}}
-	v, err := view.New(view.Options{Self: "a", Started: epoch}, topologyOf(weights))
+	v, err := view.NewViewer("a", epoch, topologyOf(weights))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,25 +3,32 @@ package view
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
 
-// Options is what a Viewer must know before it sees anything.
-type Options struct {
-	Self    string        // our own region
-	Started time.Duration // when this process began, on the clock of Input.Now
-}
+const (
+	// PausedAfter is how far two calls of Observe may be apart, and how old a View
+	// may be, before this process must have been paused.
+	PausedAfter = time.Second
+	// JoiningFor bounds how long a process that starts waits for its peers.
+	JoiningFor = 2 * time.Second
+)
 
 // Topology is the regions in force and the limits that are divided among them.
 type Topology struct {
 	Weights []quota.Weight // in the order of the file
-	// Units lists the capacities of all global limits, so that asking for their
-	// ceilings allocates nothing. Others are divided when asked for.
+	// Units lists the capacities of all global limits, so that their ceilings need no
+	// allocation. Others are divided when they are needed.
 	Units []int64
+}
+
+// Input is all that Observe evaluates. It is only read, and not kept.
+type Input struct {
+	Now       time.Duration // monotonic, at least that of the call before
+	Processes []Process
 }
 
 // Viewer turns what is known of processes into a View. It is a state machine: the
@@ -29,162 +36,234 @@ type Topology struct {
 //
 //	        joining ──all agree, or JoiningFor is over──┐
 //	                                                    ▼
-//	┌──▶ global: every region is in M, and M is agreed ─────────┐
-//	│                                                           │ a region is excluded, or a
-//	│                                                           │ beat advertises another M
-//	└──────────── blind: share, or stale by fail mode ◀─────────┘
+//	┌──▶ global: every region is in M, and M is agreed ─────────────┐
+//	│                                                               │ a region is excluded, or a
+//	│                                                               │ heartbeat advertises another M
+//	└──── not global: partitioned, or stale by fail mode ◀──────────┘
 //	                M in use: the group if it is agreed, else {ourselves}
 //	                   ▲
-//	                   └── from anywhere, with reason frozen: Observe came late
+//	                   └── from any state, with reason process_paused: Observe came late
 type Viewer struct {
-	self    string
-	started time.Duration
-	joined  bool // joining is over
-	looked  bool // Observe was called before
-	last    time.Duration
+	self     string
+	started  time.Duration
+	joined   bool // joining is over
+	observed bool // Observe was called before
+	last     time.Duration
 
-	rollout   rollout
-	units     []int64
-	division  *division
-	standings map[string]*standing // of every region of ours but our own
-	newcomers newcomers
-	view      *View // the one before; nil at first
+	configs    configVersions
+	units      []int64
+	allocation *allocation
+	peers      map[string]*peerState // of every region of ours but our own
+	histories  histories
+	view       *View // the one before; nil at first
 }
 
-// New returns a Viewer that has seen nothing.
-func New(o Options, t Topology) (*Viewer, error) {
-	v := &Viewer{self: o.Self, started: o.Started, newcomers: make(newcomers)}
+// NewViewer returns a Viewer that knows no process, for a process of region self that
+// started at started, on the clock of Input.Now.
+func NewViewer(self string, started time.Duration, t Topology) (*Viewer, error) {
+	v := &Viewer{self: self, started: started, histories: histories{}}
 	if err := v.Configure(t); err != nil {
 		return nil, err
 	}
 	return v, nil
 }
 
-// Configure puts a topology in force, at the start and after a reload; the next
-// Observe shows it. Until every region has been heard to have it, the parts of those
-// before stay in play. An error leaves everything as it was.
+// Configure puts a topology in force; the next Observe shows it. Until every region
+// has advertised it, the shares under those before apply too. On an error nothing
+// changes.
 func (v *Viewer) Configure(t Topology) error {
-	if !believable(t.Weights) {
+	if !valid(t.Weights) {
 		return fmt.Errorf("view: a topology has 1 to %d regions, each named once, with weights of 1 to %d", region.MaxRegions, region.MaxWeight)
 	}
 	if !slices.ContainsFunc(t.Weights, func(w quota.Weight) bool { return w.Region == v.self }) {
 		return fmt.Errorf("view: the topology does not have our own region %q: add it, or start this process as one that is in it", v.self)
 	}
-	v.rollout.configure(t.Weights)
+	v.configs.configure(t.Weights)
 	v.units = slices.Clone(t.Units)
-	v.division = divide(&v.rollout, v.units)
-	standings := make(map[string]*standing, len(t.Weights))
+	v.allocation = allocate(&v.configs, v.units)
+	peers := make(map[string]*peerState, len(t.Weights))
 	for _, w := range t.Weights {
 		if w.Region == v.self {
 			continue
 		}
-		s := v.standings[w.Region]
+		s := v.peers[w.Region]
 		if s == nil {
-			s = &standing{region: w.Region, since: v.last, cause: quota.ReasonPeerSilent}
+			s = &peerState{region: w.Region, since: v.last, cause: quota.ReasonPeerSilent}
 		}
-		standings[w.Region] = s
+		peers[w.Region] = s
 	}
-	v.standings = standings
+	v.peers = peers
 	return nil
 }
 
-// Observe looks at everything and returns what is to be seen, and what changed since
-// the call before. It is to be called at least every 50 ms or so: a call that comes
-// more than FrozenAfter after the one before says that this process stood still.
+// Observe evaluates all processes and returns the view, and what changed since the
+// call before. It is to be called about every 50 ms: a call that comes more than
+// PausedAfter after the one before means that this process was paused.
 func (v *Viewer) Observe(in Input) (*View, []Event) {
 	now := in.Now
-	known := present(in.Processes)
+	known := latest(in.Processes)
 	live := alive(now, known)
 	before := v.states()
-	froze := v.looked && now-v.last > FrozenAfter
-	if froze {
-		v.distrust(now)
+	paused := v.observed && now-v.last > PausedAfter
+	if paused {
+		v.reset(now)
 	}
-	differed := v.differ()
-	if v.rollout.observe(now, v.self, live) {
-		v.division = divide(&v.rollout, v.units)
+	drifted := v.configs.drift()
+	if v.configs.update(now, v.self, live) {
+		v.allocation = allocate(&v.configs, v.units)
 	}
-	v.newcomers.observe(now, live)
-	for name, s := range v.standings {
-		s.step(now, v.find(now, s, live[name], known[name]))
+	v.histories.update(now, live)
+	for name, s := range v.peers {
+		s.step(now, v.evaluate(now, s, live[name], known[name]))
 	}
-	view := v.look(now, live, known)
+	view := v.build(now, live, known)
 
 	log := recorder{now: now, before: v.view, after: view}
-	if froze {
-		log.frozen(now - v.last)
+	if paused {
+		log.paused(now - v.last)
 	}
-	log.topology(differed, v.differ(), v.rollout.waiting)
+	log.topology(drifted, v.configs.drift(), v.configs.waiting)
 	log.regions(before)
 	log.mode()
-	v.view, v.last, v.looked = view, now, true
+	v.view, v.last, v.observed = view, now, true
 	return view, log.events
 }
 
-// present groups the processes by region, without those whose instance has begun a
-// later life.
-func present(processes []Process) map[string][]*Process {
-	newest := make(map[[2]string]int64, len(processes))
-	for i := range processes {
-		p := &processes[i]
-		name := [2]string{p.Region, p.Instance}
-		if boot, ok := newest[name]; !ok || p.Boot > boot {
-			newest[name] = p.Boot
-		}
-	}
-	known := make(map[string][]*Process, len(processes))
-	for i := range processes {
-		p := &processes[i]
-		if p.Boot == newest[[2]string{p.Region, p.Instance}] {
-			known[p.Region] = append(known[p.Region], p)
-		}
-	}
-	for _, of := range known {
-		slices.SortFunc(of, func(a, b *Process) int { return strings.Compare(a.Instance, b.Instance) })
-	}
-	return known
-}
-
-// alive is those of known that have to be reckoned with.
-func alive(now time.Duration, known map[string][]*Process) map[string][]*Process {
-	live := make(map[string][]*Process, len(known))
-	for name, of := range known {
-		for _, p := range of {
-			if p.live(now) {
-				live[name] = append(live[name], p)
-			}
-		}
-	}
-	return live
-}
-
-// find judges a region. One in good standing is judged without its newcomers.
-func (v *Viewer) find(now time.Duration, s *standing, live, known []*Process) finding {
+// evaluate evaluates a region, a healthy one without its newcomers.
+func (v *Viewer) evaluate(now time.Duration, s *peerState, live, known []*Process) health {
 	if len(live) == 0 {
-		return absent(known, s.state)
+		return evaluateAbsent(known, s.state)
 	}
 	if s.in {
-		live = without(live, func(p *Process) bool { return v.newcomers.unmet(now, p) })
+		live = without(live, func(p *Process) bool { return v.histories.newcomer(now, p) })
 	}
-	return find(now, live)
+	return evaluate(now, live)
 }
 
-// distrust forgets that anybody was ever good. A process that stood still while it
-// joined does not join any more: it comes back like any other.
-func (v *Viewer) distrust(now time.Duration) {
+// reset excludes every region. A process that was paused while it joined does not join
+// any more: it recovers like any other.
+func (v *Viewer) reset(now time.Duration) {
 	v.joined = true
-	for _, s := range v.standings {
-		s.distrust(now)
+	for _, s := range v.peers {
+		s.reset(now)
 	}
 }
 
 func (v *Viewer) states() map[string]State {
-	states := make(map[string]State, len(v.standings))
-	for name, s := range v.standings {
+	states := make(map[string]State, len(v.peers))
+	for name, s := range v.peers {
 		states[name] = s.state
 	}
 	return states
 }
 
-// differ reports whether more than one topology is in play.
-func (v *Viewer) differ() bool { return len(v.rollout.others) > 0 || v.rollout.blind }
+// build makes the View from the state of every region.
+func (v *Viewer) build(now time.Duration, live, known map[string][]*Process) *View {
+	a := v.allocation
+	view := &View{at: now, regions: a.regions, self: slices.Index(a.regions, v.self), allocation: a, ours: v.configs.ours}
+	candidate := Set{}.With(view.self)
+	for i, name := range a.regions {
+		if s := v.peers[name]; s != nil {
+			if s.in {
+				candidate = candidate.With(i)
+			}
+			if s.current {
+				view.current = view.current.With(i)
+			}
+		}
+	}
+	differing := v.differing(now, view, candidate, live)
+	all := candidate.Len() == len(view.regions)
+	v.joined = v.joined || all && len(differing) == 0 || now-v.started >= JoiningFor
+	v.decide(view, candidate, differing)
+	view.peers = v.rows(now, view, known)
+	view.sendWeights = view.partitioned() || v.configs.drift()
+	view.stale = view.whenStale()
+	return view
+}
+
+// differing lists the members of candidate that have a live process whose newest
+// heartbeat does not advertise exactly candidate. That includes our siblings: peers
+// require their agreement too, and keep to their own shares while one of us sees less
+// than the others.
+func (v *Viewer) differing(now time.Duration, view *View, candidate Set, live map[string][]*Process) []string {
+	if candidate.Len() == 1 {
+		return nil // counting on no other region requires no agreement
+	}
+	var names []string
+	for i, name := range view.regions {
+		if !candidate.Has(i) {
+			continue
+		}
+		inGrace := func(p *Process) bool { return v.histories.inGrace(now, p) }
+		deciding := without(live[name], inGrace) // in another region at least one decides
+		if i == view.self {
+			// In ours this process does, so all newcomers may be left out. So may silent
+			// siblings: peers that miss one advertise it, or hear it where we do not.
+			deciding = slices.DeleteFunc(slices.Clone(live[name]), func(p *Process) bool { return inGrace(p) || p.silent(now) })
+		}
+		if slices.ContainsFunc(deciding, func(p *Process) bool { return !view.advertises(p, candidate) }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// advertises reports whether p's newest heartbeat names exactly the regions of m.
+func (v *View) advertises(p *Process, m Set) bool {
+	var advertised Set
+	for _, name := range p.Members {
+		i := slices.Index(v.regions, name)
+		if i < 0 {
+			return false
+		}
+		advertised = advertised.With(i)
+	}
+	return advertised == m
+}
+
+// decide sets M, what is advertised, and why.
+func (v *Viewer) decide(view *View, candidate Set, differing []string) {
+	alone := Set{}.With(view.self)
+	view.joining = !v.joined
+	view.candidate, view.members = candidate, candidate
+	if view.joining && candidate.Len() < len(view.regions) {
+		// A process that joins counts on no region until it can count on all.
+		view.candidate = alone
+	}
+	if view.joining || len(differing) > 0 {
+		view.members = alone
+	}
+	view.advertised = view.names(view.candidate)
+	slices.Sort(view.advertised)
+	if view.partitioned() {
+		v.decideReason(view, differing)
+	}
+}
+
+// decideReason sets the reason, by precedence, and the regions that it is about.
+func (v *Viewer) decideReason(view *View, differing []string) {
+	about := map[quota.Reason][]string{quota.ReasonViewsDiffer: differing}
+	var out []string
+	for _, name := range view.regions {
+		if s := v.peers[name]; s != nil && !s.in {
+			out = append(out, name)
+			about[s.cause] = append(about[s.cause], name)
+		}
+	}
+	view.paused = len(about[quota.ReasonProcessPaused]) > 0
+	if view.joining {
+		about[quota.ReasonJoining] = out
+		if len(out) == 0 {
+			about[quota.ReasonJoining] = differing
+		}
+	}
+	for _, r := range []quota.Reason{
+		quota.ReasonProcessPaused, quota.ReasonJoining, quota.ReasonPeerSilent, quota.ReasonOneWay, quota.ReasonViewsDiffer,
+	} {
+		if len(about[r]) > 0 {
+			view.reason, view.about = r, about[r]
+			return
+		}
+	}
+}

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/view"
+	meshsync "github.com/regiond/regiond/sync"
 )
 
 // A world is a few processes, each with a Viewer, and between them a small model of
@@ -15,10 +17,9 @@ import (
 // digests on request, and per-direction links that can be cut. Time moves in ticks.
 
 const (
-	tick        = 10 * time.Millisecond
-	epoch       = time.Hour // times of 0 mean never, so no world begins at 0
-	meshSilence = 1300 * time.Millisecond
-	deathTime   = 5 * time.Second // until gossip calls a killed process dead
+	tick      = 10 * time.Millisecond
+	epoch     = time.Hour       // times of 0 mean never, so no world begins at 0
+	deathTime = 5 * time.Second // until gossip calls a killed process dead
 )
 
 type node struct {
@@ -71,14 +72,14 @@ type world struct {
 	delays  map[string]time.Duration
 	delay   time.Duration
 	lose    map[string]int // beats still to be lost on "a>b"
-	gossip  map[string]view.GossipState
+	gossip  map[string]gossip.State
 	flight  []message
 }
 
 func newWorld(weights []quota.Weight) *world {
 	return &world{
 		now: epoch, weights: weights, cut: map[string]bool{}, delays: map[string]time.Duration{},
-		delay: 40 * time.Millisecond, lose: map[string]int{}, gossip: map[string]view.GossipState{},
+		delay: 40 * time.Millisecond, lose: map[string]int{}, gossip: map[string]gossip.State{},
 	}
 }
 
@@ -110,7 +111,7 @@ func (w *world) start(name string, weights []quota.Weight) (*node, error) {
 		n.region, n.instance = name[:i], name[i+1:]
 	}
 	var err error
-	n.viewer, err = view.New(view.Options{Self: n.region, Started: w.now}, topologyOf(weights))
+	n.viewer, err = view.NewViewer(n.region, w.now, topologyOf(weights))
 	w.nodes = append(w.nodes, n)
 	w.observe(n)
 	return n, err
@@ -141,7 +142,7 @@ func (w *world) step() {
 		if n.dirty || w.now%(50*time.Millisecond) == n.phase%(50*time.Millisecond) {
 			w.observe(n)
 		}
-		if w.now%view.BeatEvery == n.phase {
+		if w.now%meshsync.HeartbeatEvery == n.phase {
 			w.beat(n)
 		}
 		w.request(n)
@@ -162,9 +163,9 @@ func (w *world) observe(n *node) {
 	n.view, events = n.viewer.Observe(in)
 	n.events = append(n.events, events...)
 	for _, e := range events {
-		if e.Kind == view.Frozen {
+		if e.Kind == view.ProcessPaused {
 			for _, p := range n.peers {
-				p.Digested, p.Beats = false, 0
+				p.Synced, p.Heartbeats = false, 0
 			}
 		}
 	}
@@ -178,6 +179,10 @@ func (w *world) observe(n *node) {
 	}
 }
 
+func newProcess(n *node) *view.Process {
+	return &view.Process{Peer: meshsync.Peer{Process: quota.Process{Region: n.region, Instance: n.instance, Boot: n.boot}}}
+}
+
 // process is what n knows of other, by the bus and by gossip; nil for nothing.
 func (w *world) process(n, other *node) *view.Process {
 	p := n.peers[other]
@@ -185,16 +190,16 @@ func (w *world) process(n, other *node) *view.Process {
 		return nil
 	}
 	if p == nil {
-		p = &view.Process{Region: other.region, Instance: other.instance, Boot: other.boot}
+		p = newProcess(other)
 	}
-	p.Gossip = view.GossipAlive
+	p.Gossip = gossip.Alive
 	switch g, set := w.gossip[other.name()]; {
 	case set:
 		p.Gossip = g
 	case other.left:
-		p.Gossip, p.Leaving = view.GossipDead, true
+		p.Gossip, p.Leaving = gossip.Dead, true
 	case !other.up && w.now-other.gone >= deathTime:
-		p.Gossip = view.GossipDead
+		p.Gossip = gossip.Dead
 	}
 	return p
 }
@@ -238,7 +243,7 @@ func (w *world) beat(n *node) {
 func (w *world) request(n *node) {
 	for _, other := range w.nodes {
 		p := n.peers[other]
-		if p == nil || p.Digested || w.now-p.Heard > meshSilence || n.asked[other] != 0 && w.now-n.asked[other] < time.Second {
+		if p == nil || p.Synced || w.now-p.ReceivedAt > meshsync.SilentAfter || n.asked[other] != 0 && w.now-n.asked[other] < time.Second {
 			continue
 		}
 		n.asked[other] = w.now
@@ -266,28 +271,28 @@ func (w *world) receive(n *node, m message) {
 	}
 	p := n.peers[m.from]
 	if p == nil {
-		p = &view.Process{Region: m.from.region, Instance: m.from.instance, Boot: m.from.boot}
+		p = newProcess(m.from)
 		n.peers[m.from] = p
 	}
-	if w.now-p.Heard > meshSilence {
-		p.Beats, p.Digested, n.asked[m.from] = 0, false, 0
+	if w.now-p.ReceivedAt > meshsync.SilentAfter {
+		p.Heartbeats, p.Synced, n.asked[m.from] = 0, false, 0
 	}
-	p.Heard, n.dirty = w.now, true
+	p.ReceivedAt, n.dirty = w.now, true
 	switch m.kind {
 	case "request":
 		w.send(message{kind: "digest", from: n, to: m.from})
 	case "digest":
-		p.Digested = true
+		p.Synced = true
 	case "beat":
 		if m.seq <= n.seqs[m.from] {
 			return
 		}
 		n.seqs[m.from] = m.seq
-		p.Beats++
+		p.Heartbeats++
 		p.Members, p.Topology, p.Weights = m.members, m.topology, m.weights
 		p.Unsent, p.Full, p.OtherKey = m.unsent, m.full, m.key != n.key
 		if seq, ok := m.acks[n]; ok {
-			p.Acked = max(p.Acked, n.sent[seq])
+			p.AckedAt = max(p.AckedAt, n.sent[seq])
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/view"
+	meshsync "github.com/regiond/regiond/sync"
 )
 
 const (
@@ -73,7 +74,7 @@ func (j *judge) hears(p *process, v *view.View) {
 				newest = max(newest, at)
 			}
 		}
-		if j.w.now-newest > view.SilentAfter+100*time.Millisecond {
+		if j.w.now-newest > meshsync.SilentAfter+100*time.Millisecond {
 			j.violated("LV-3 mode is not by health", p, "%s is counted on and was not heard for %v", s.name, j.w.now-newest)
 		}
 	}

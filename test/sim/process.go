@@ -6,7 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric/noop"
 
-	"github.com/regiond/regiond/internal/global"
+	"github.com/regiond/regiond/internal/daemon"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
@@ -23,11 +23,11 @@ type process struct {
 	number   int // over all of the world
 	born     time.Duration
 	bus      port
-	ceilings *global.Ceilings
+	ceilings *view.Ceilings
 	folds    *folds
 	mesh     *meshsync.Mesh
-	lookout  *global.Lookout
-	rereads  *global.Rereads
+	manager  *view.Manager
+	recovery *view.CounterRecovery
 	limiter  *limiter.Limiter
 	members  []gossip.Member // as gossip tells this process
 
@@ -65,7 +65,7 @@ func (s *site) start(instance string) (*process, error) {
 		w.judge.started(p)
 	}
 	p.mesh.Begin()
-	p.readable = w.now + p.rereads.Read(context.Background())
+	p.readable = w.now + p.recovery.Recover(context.Background())
 	p.settle()
 	return p, nil
 }
@@ -73,14 +73,13 @@ func (s *site) start(instance string) (*process, error) {
 // open joins the rooms, as cmd/regiond does.
 func (p *process) open() (err error) {
 	s, w := p.site, p.site.w
-	topology := func() *region.Topology { return s.topology }
-	if p.ceilings, err = global.New(global.Options{
+	if p.ceilings, err = view.NewCeilings(view.CeilingOptions{
 		Self: p.self, Now: p.now, TimeUS: s.timeUS, Key: w.key, Topology: s.topology, MaxSeries: w.o.MaxSeries,
 	}); err != nil {
 		return err
 	}
 	p.folds = &folds{Ledger: p.ceilings.Ledger(), p: p}
-	p.rereads = global.NewRereads(s.store.read, p.ceilings, w.log)
+	p.recovery = view.NewCounterRecovery(s.store.read, p.ceilings, w.log)
 	if p.mesh, err = meshsync.New(meshsync.Options{
 		Self: p.self, Key: w.key, Bus: &p.bus, Counters: p.folds, Now: p.now, TimeUS: s.timeUS,
 		Known: func(name string) bool {
@@ -88,15 +87,15 @@ func (p *process) open() (err error) {
 			return ok
 		},
 		Regions:         func() []string { return regionNames(s.topology) },
-		View:            func() meshsync.Advertised { return p.lookout.Advertised() },
-		RecoverCounters: p.rereads.Ask,
+		View:            p.ceilings.Advertised,
+		RecoverCounters: p.recovery.Request,
 		Logger:          w.log, Meter: noop.Meter{},
 	}); err != nil {
 		return err
 	}
-	if p.lookout, err = global.NewLookout(global.LookoutOptions{
-		Self: p.self, Now: p.now, Topology: topology, Ceilings: p.ceilings, Mesh: p.mesh,
-		Members: func() []gossip.Member { return p.members }, Reread: p.rereads.Ask,
+	if p.manager, err = view.NewManager(view.ManagerOptions{
+		Ceilings: p.ceilings, Mesh: p.mesh,
+		Members: func() []gossip.Member { return p.members }, Recover: p.recovery.Request,
 		Logger: w.log,
 	}); err != nil {
 		return err
@@ -109,7 +108,7 @@ func (p *process) open() (err error) {
 }
 
 func (p *process) enforced() limiter.Config {
-	return global.LimiterConfig(p.site.topology, p.site.name, p.ceilings, p.lookout.Processes)
+	return daemon.LimiterConfig(p.site.topology, p.site.name, p.ceilings, p.manager.Processes)
 }
 
 func regionNames(t *region.Topology) []string {
@@ -131,14 +130,14 @@ func (p *process) settle() {
 		if !p.called() && p.look > w.now {
 			break
 		}
-		p.lookout.Once()
+		p.manager.Refresh()
 		p.look = p.nextLook()
 		if w.judge != nil {
 			w.judge.looked(p)
 		}
 	}
-	if w.now >= p.readable && p.rereads.Asked() {
-		p.readable = w.now + p.rereads.Read(context.Background())
+	if w.now >= p.readable && p.recovery.Requested() {
+		p.readable = w.now + p.recovery.Recover(context.Background())
 		p.mesh.Advance()
 	}
 	p.wake(min(p.born+p.mesh.Due(), p.look))
@@ -185,17 +184,17 @@ func (p *process) hear(m *message) {
 func (p *process) nextLook() time.Duration {
 	w, now := p.site.w, p.now()
 	if !p.steady() {
-		return w.now + global.LookEvery
+		return w.now + view.RefreshEvery
 	}
-	due := now + view.FrozenAfter*4/5
+	due := now + view.PausedAfter*4/5
 	for _, q := range p.mesh.Peers() {
-		for _, at := range []time.Duration{q.ReceivedAt + view.SilentAfter, q.AckedAt + view.UnheardAfter} {
+		for _, at := range []time.Duration{q.ReceivedAt + meshsync.SilentAfter, q.AckedAt + view.OneWayAfter} {
 			if at > now { // what is past has been seen
 				due = min(due, at)
 			}
 		}
 	}
-	return p.born + max(due, now+global.LookEvery)
+	return p.born + max(due, now+view.RefreshEvery)
 }
 
 // steady reports whether only a message, or silence, can change the view: everybody is

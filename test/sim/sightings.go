@@ -2,7 +2,9 @@ package sim
 
 import (
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/view"
+	meshsync "github.com/regiond/regiond/sync"
 )
 
 // sightings notes the hard states that show in a view: what was seen, whatever was
@@ -18,7 +20,7 @@ func (j *judge) sightings(p *process, v *view.View, reason quota.Reason) {
 	}
 	for i := range v.Peers() {
 		peer := &v.Peers()[i]
-		if peer.State == view.StateWaiting && peer.Remaining > 2*view.FirstWait {
+		if peer.State == view.StateWaiting && peer.RemainingMS > (2*view.FirstWait).Milliseconds() {
 			j.w.reached(flapped)
 		}
 		if len(peer.Processes) > 1 {
@@ -43,10 +45,10 @@ func (j *judge) sighted(peer *view.Peer, q *view.PeerProcess, reason quota.Reaso
 		j.w.reached(leftAsPlanned)
 	case q.State == view.StateDead:
 		j.w.reached(diedUnannounced)
-	case reason == quota.ReasonPeerSilent && peer.State == view.StateSilent && q.Gossip == view.GossipAlive:
+	case reason == quota.ReasonPeerSilent && peer.State == view.StateSilent && q.Gossip == gossip.Alive:
 		j.w.reached(busDeadGossipAlive)
 	}
-	if q.Gossip != view.GossipDead || q.Heard == view.Never || q.Heard > view.SilentAfter {
+	if q.Gossip != gossip.Dead || q.HeardMS == view.Never || q.HeardMS > meshsync.SilentAfter.Milliseconds() {
 		return
 	}
 	j.w.reached(slandered) // who is heard is not dead
@@ -72,7 +74,7 @@ func (j *judge) bridges(p *process) bool {
 func (j *judge) hearsLately(s, of *site) bool {
 	for _, p := range s.processes {
 		for _, q := range of.processes {
-			if at, ok := p.known.heard[q]; ok && j.w.now-at <= view.SilentAfter {
+			if at, ok := p.known.heard[q]; ok && j.w.now-at <= meshsync.SilentAfter {
 				return true
 			}
 		}

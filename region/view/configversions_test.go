@@ -10,6 +10,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/view"
+	meshsync "github.com/regiond/regiond/sync"
 )
 
 // claimant is a region with its Viewer, and what it last heard of each other.
@@ -38,7 +39,8 @@ func (c *claimant) observe(now time.Duration) {
 }
 
 func (c *claimant) send(to string, now time.Duration) {
-	b := beat{now, view.Process{Region: c.name, Instance: "1", Heard: epoch, Acked: c.sent[to]}}
+	b := beat{now, peerOf(c.name)}
+	b.AckedAt = c.sent[to]
 	b.Topology, b.Weights = c.view.Topology()
 	c.flight[to] = append(c.flight[to], b)
 }
@@ -48,6 +50,16 @@ func (c *claimant) hear(from *claimant) {
 		c.heard[from.name], c.sent[from.name] = q[0].Process, q[0].sent
 		from.flight[c.name] = q[1:]
 	}
+}
+
+// peerOf is the only process of a region, of which a message has arrived.
+func peerOf(region string) view.Process {
+	return view.Process{Peer: meshsync.Peer{Process: quota.Process{Region: region, Instance: "1"}, ReceivedAt: epoch}}
+}
+
+func withTopology(p view.Process, hash uint64, weights []quota.Weight) view.Process {
+	p.Topology, p.Weights = hash, weights
+	return p
 }
 
 // drawClaimants starts two to four regions of equal weight, which have all met, and
@@ -69,7 +81,7 @@ func drawClaimants(t *rapid.T) (regions []*claimant, topologies [][]quota.Weight
 		topologies = append(topologies, weights)
 	}
 	for _, name := range names {
-		v, err := view.New(view.Options{Self: name, Started: epoch}, topologyOf(first))
+		v, err := view.NewViewer(name, epoch, topologyOf(first))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,8 +138,8 @@ func addUp(t *rapid.T, step int, regions []*claimant) {
 		var sum int64
 		said := ""
 		for _, r := range regions {
-			sum += r.view.Part(units)
-			said += fmt.Sprintf(" %s=%d", r.name, r.view.Part(units))
+			sum += r.view.Share(units)
+			said += fmt.Sprintf(" %s=%d", r.name, r.view.Share(units))
 		}
 		if sum > units {
 			t.Fatalf("step %d: of %d the regions take%s", step, units, said)
@@ -156,17 +168,15 @@ func TestWhatIsNotKnownIsNotOurs(t *testing.T) {
 		{"not a topology", view.Hash([]quota.Weight{theirs[0], theirs[0]}), []quota.Weight{theirs[0], theirs[0]}, 0},
 		{"agreed again", view.Hash(ours), nil, 50},
 	} {
-		v, err := view.New(view.Options{Self: "a", Started: epoch}, topologyOf(ours))
+		v, err := view.NewViewer("a", epoch, topologyOf(ours))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if row.why == "now it is known" {
-			v.Observe(view.Input{Now: epoch, Processes: []view.Process{{Region: "b", Heard: epoch, Topology: row.topology, Weights: theirs}}})
+			v.Observe(view.Input{Now: epoch, Processes: []view.Process{withTopology(peerOf("b"), row.topology, theirs)}})
 		}
-		got, _ := v.Observe(view.Input{Now: epoch, Processes: []view.Process{
-			{Region: "b", Instance: "1", Heard: epoch, Topology: row.topology, Weights: row.weights},
-		}})
-		if part := got.Part(100); part != row.want {
+		got, _ := v.Observe(view.Input{Now: epoch, Processes: []view.Process{withTopology(peerOf("b"), row.topology, row.weights)}})
+		if part := got.Share(100); part != row.want {
 			t.Errorf("%s: our part of 100 is %d, want %d", row.why, part, row.want)
 		}
 	}
@@ -176,15 +186,15 @@ func TestTooManyTopologiesLeaveNothingUntilAllAgree(t *testing.T) {
 	weights := func(w int64) []quota.Weight {
 		return []quota.Weight{{Region: "a", Weight: w}, {Region: "b", Weight: 1}}
 	}
-	v, err := view.New(view.Options{Self: "a", Started: epoch}, topologyOf(weights(1)))
+	v, err := view.NewViewer("a", epoch, topologyOf(weights(1)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	part := func(said []quota.Weight) int64 {
-		got, _ := v.Observe(view.Input{Now: epoch, Processes: []view.Process{
-			{Region: "b", Instance: "1", Heard: epoch, Acked: epoch + 1, Topology: view.Hash(said), Weights: said},
-		}})
-		return got.Part(100)
+		p := withTopology(peerOf("b"), view.Hash(said), said)
+		p.AckedAt = epoch + 1
+		got, _ := v.Observe(view.Input{Now: epoch, Processes: []view.Process{p}})
+		return got.Share(100)
 	}
 	for i := range int64(view.MaxTopologies) {
 		if got := part(weights(2 + i)); got != 50 {

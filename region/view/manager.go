@@ -1,0 +1,253 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/gossip"
+	meshsync "github.com/regiond/regiond/sync"
+)
+
+// RefreshEvery is how often the view is refreshed when nothing changes.
+const RefreshEvery = 50 * time.Millisecond
+
+// Mesh is what a Manager needs of *sync.Mesh, which documents the methods.
+type Mesh interface {
+	Peers() []meshsync.Peer
+	Changed() <-chan struct{}
+	Left(region, instance string, boot int64) bool
+	Forget(region, instance string, boot int64) bool
+	Resync()
+	HeartbeatSoon()
+}
+
+// ManagerOptions are what NewManager needs; all but Members, MembersChanged, Recover,
+// Processes and OnEvent are required.
+type ManagerOptions struct {
+	Ceilings *Ceilings
+	Mesh     Mesh
+	// Members returns the processes that gossip knows, and MembersChanged receives when
+	// they have changed; nil without gossip.
+	Members        func() []gossip.Member
+	MembersChanged <-chan struct{}
+	// Recover requests that the counters of the region's store are read back; nil where
+	// no sibling has the same store.
+	Recover func()
+	// Processes is how many processes of our region the operator configured; 0 counts
+	// as one.
+	Processes int64
+	// OnEvent is called with each change, one after the other; it may be nil.
+	OnEvent func(Event)
+	Logger  *slog.Logger
+}
+
+// Manager turns what the mesh and gossip know of processes into the view in force, and
+// logs what changed. Configure and Processes may be called from anywhere; Refresh only
+// by Run, or instead of it.
+type Manager struct {
+	o         ManagerOptions
+	self      quota.Process
+	now       func() time.Duration
+	requests  chan struct{} // capacity 1
+	processes recentMax
+
+	viewer   *Viewer     // Run's own, like all below
+	inForce  *limitIndex // that the viewer has
+	last     *View
+	reported bool // an event was
+}
+
+// NewManager returns a Manager that has refreshed the view once, with no process known.
+func NewManager(o ManagerOptions) (*Manager, error) {
+	if o.Ceilings == nil || o.Mesh == nil || o.Logger == nil {
+		return nil, errors.New("view: Ceilings, Mesh and Logger are required")
+	}
+	c := o.Ceilings
+	m := &Manager{o: o, self: c.o.Self, now: c.o.Now, requests: make(chan struct{}, 1), inForce: c.limits.Load()}
+	var err error
+	if m.viewer, err = NewViewer(m.self.Region, m.now(), m.inForce.topology); err != nil {
+		return nil, err
+	}
+	m.setView(m.viewer.Observe(Input{Now: m.now()}))
+	return m, nil
+}
+
+// Configure puts a topology in force.
+func (m *Manager) Configure(top *region.Topology) {
+	m.o.Ceilings.Configure(top)
+	select {
+	case m.requests <- struct{}{}:
+	default:
+	}
+}
+
+// Processes is the number of processes that a limit is divided among while the store
+// is unavailable.
+func (m *Manager) Processes() int64 { return max(m.o.Processes, m.processes.max()) }
+
+// Run refreshes the view every RefreshEvery, and at once when something changes, until
+// ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	ticker := time.NewTicker(RefreshEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-m.o.Mesh.Changed():
+		case <-m.o.MembersChanged:
+		case <-m.requests:
+		}
+		m.Refresh()
+	}
+}
+
+// Refresh evaluates all processes and puts the resulting view in force.
+func (m *Manager) Refresh() {
+	if limits := m.o.Ceilings.limits.Load(); limits != m.inForce {
+		if err := m.viewer.Configure(limits.topology); err != nil {
+			m.o.Logger.Error("the regions of the new configuration cannot be used", "error", err)
+		}
+		m.inForce = limits
+	}
+	in := Input{Now: m.now(), Processes: m.known()}
+	m.dropSilent(in)
+	m.processes.add(in.Now, m.count(in))
+	m.setView(m.viewer.Observe(in))
+}
+
+// known is what the bus and gossip know of each other process, together.
+func (m *Manager) known() []Process {
+	peers := m.o.Mesh.Peers()
+	var members []gossip.Member
+	if m.o.Members != nil {
+		members = m.o.Members()
+	}
+	known := make([]Process, 0, len(peers)+len(members))
+	for i := range peers {
+		p := Process{Peer: peers[i]}
+		// A process that does not send the fingerprint of its key has a version that makes
+		// ids in another way. It is known with the first heartbeat.
+		p.OtherKey = p.Members != nil && p.Key != m.o.Ceilings.o.Key.Fingerprint()
+		at := slices.IndexFunc(members, func(g gossip.Member) bool {
+			return g.Region == p.Region && g.Instance == p.Instance && g.Boot == p.Boot
+		})
+		if at >= 0 {
+			p.Gossip = members[at].State
+		}
+		known = append(known, p)
+	}
+	for _, g := range members {
+		onBus := slices.ContainsFunc(peers, func(p meshsync.Peer) bool {
+			return g.Region == p.Region && g.Instance == p.Instance && g.Boot <= p.Boot
+		})
+		if g.Self || onBus {
+			continue
+		}
+		p := Process{Gossip: g.State, Leaving: m.o.Mesh.Left(g.Region, g.Instance, g.Boot)}
+		p.Peer.Process = quota.Process{Region: g.Region, Instance: g.Instance, Boot: g.Boot}
+		known = append(known, p)
+	}
+	return known
+}
+
+// dropSilent has the mesh forget the processes that are silent and that gossip has
+// lost too. What a silent sibling admits is read from the store that it shares with us.
+func (m *Manager) dropSilent(in Input) {
+	for i := range in.Processes {
+		p := &in.Processes[i]
+		switch {
+		case !p.silent(in.Now):
+		case p.Gossip == gossip.Dead:
+			m.o.Mesh.Forget(p.Region, p.Instance, p.Boot)
+		case p.Gossip == gossip.Alive && p.Region == m.self.Region && m.o.Recover != nil:
+			m.o.Recover()
+		}
+	}
+}
+
+// count is how many processes of our region there are now, ours included. Two runs of
+// an instance are one: gossip may know the second before the bus has missed the first.
+func (m *Manager) count(in Input) int64 {
+	instances := map[string]bool{m.self.Instance: true}
+	for i := range in.Processes {
+		p := &in.Processes[i]
+		alive := p.Gossip == gossip.Alive || !p.silent(in.Now)
+		if p.Region == m.self.Region && alive && !p.Leaving {
+			instances[p.Instance] = true
+		}
+	}
+	return int64(len(instances))
+}
+
+// setView puts a view in force and reports what changed.
+func (m *Manager) setView(v *View, events []Event) {
+	before := m.last
+	m.last = v
+	m.o.Ceilings.SetView(v)
+	for _, e := range events {
+		m.report(e)
+	}
+	if before != nil && !slices.Equal(before.Advertised(), v.Advertised()) {
+		m.o.Mesh.HeartbeatSoon()
+	}
+}
+
+func (m *Manager) report(e Event) {
+	if m.o.OnEvent != nil {
+		m.o.OnEvent(e)
+	}
+	level := slog.LevelInfo
+	if e.Kind == ProcessPaused || e.Kind == ModeChanged && e.Reason != quota.ReasonNone && m.reported {
+		level = slog.LevelWarn
+	}
+	m.reported = true
+	m.o.Logger.Log(context.Background(), level, e.Text, "kind", e.Kind.String(), "region", e.Region, "from", e.From, "to", e.To, "reason", e.Reason.String())
+	if e.Kind == ProcessPaused {
+		m.o.Mesh.Resync()
+	}
+}
+
+// rememberFor is how long a count of processes is remembered: a process that
+// restarts, or is cut off for a while, still decides by itself.
+const rememberFor = 10 * time.Minute
+
+// recentMax is the largest count within rememberFor. Safe for concurrent use.
+type recentMax struct {
+	mu     sync.Mutex
+	counts []countAt // decreasing, each the largest since
+}
+
+type countAt struct {
+	at    time.Duration
+	count int64
+}
+
+func (r *recentMax) add(now time.Duration, count int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.counts) > 0 && r.counts[len(r.counts)-1].count <= count {
+		r.counts = r.counts[:len(r.counts)-1]
+	}
+	r.counts = append(r.counts, countAt{now, count})
+	for now-r.counts[0].at > rememberFor {
+		r.counts = r.counts[1:]
+	}
+}
+
+// max is 1 before the first add: this process.
+func (r *recentMax) max() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.counts) == 0 {
+		return 1
+	}
+	return r.counts[0].count
+}

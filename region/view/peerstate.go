@@ -1,0 +1,213 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	meshsync "github.com/regiond/regiond/sync"
+)
+
+// State is the state of a region or process as seen by this one. Only StateFresh is
+// counted on. From there to StateSilent they are ordered by severity.
+type State uint8
+
+const (
+	// StateNeverSeen: none of its processes was ever known here.
+	StateNeverSeen State = iota
+	// StateFresh: all of its live processes are heard, acknowledge us and have sent a
+	// snapshot, and its wait is over. Any of these failing ends it.
+	StateFresh
+	// StateWaiting: it is as good as fresh again, but was excluded lately.
+	StateWaiting
+	// StateJoining: it is heard, but a snapshot or its first acknowledgement is missing.
+	StateJoining
+	// StateOneWay: it is heard, and for OneWayAfter, or GoodHeartbeats at first, has not
+	// acknowledged what we send.
+	StateOneWay
+	// StateBehind: it is heard, but its usage is out of date, of partitions that are
+	// not ours, or more than it has room for.
+	StateBehind
+	// StateSilent: no message of a live process of it came for SilentAfter.
+	StateSilent
+	// StateDead: it is silent, and gossip reports all of it dead.
+	StateDead
+	// StateLeft: its last process announced that it stops.
+	StateLeft
+	// StateSelf: our own region.
+	StateSelf
+)
+
+var stateWords = []string{
+	"never_seen", "fresh", "waiting", "joining", "one_way", "behind", "silent", "dead", "left", "self",
+}
+
+// String returns the word used in answers, events and logs.
+func (s State) String() string { return word(stateWords, uint8(s)) }
+
+// MarshalText returns String.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText parses String.
+func (s *State) UnmarshalText(text []byte) error {
+	i := slices.Index(stateWords, string(text))
+	if i < 0 {
+		return fmt.Errorf("unknown state %q", text)
+	}
+	*s = State(i)
+	return nil
+}
+
+// reason is why we do not see all regions when one is in this state.
+func (s State) reason() quota.Reason {
+	switch s {
+	case StateFresh, StateSelf:
+		return quota.ReasonNone
+	case StateOneWay:
+		return quota.ReasonOneWay
+	default:
+		return quota.ReasonPeerSilent
+	}
+}
+
+func word(words []string, i uint8) string {
+	if int(i) < len(words) {
+		return words[i]
+	}
+	return "unknown"
+}
+
+// How an excluded region comes back.
+const (
+	// GoodHeartbeats is how many heartbeats in a row must have come from it.
+	GoodHeartbeats = 3
+	// FirstWait is how long it must have been good: the time of GoodHeartbeats.
+	FirstWait = GoodHeartbeats * meshsync.HeartbeatEvery
+	// LongestWait bounds FirstWait, which doubles with exclusions that follow each
+	// other.
+	LongestWait = 30 * time.Second
+	// StableAfter is how long after its return a region must have stayed for its next
+	// exclusion to count as the first.
+	StableAfter = time.Minute
+)
+
+// peerState is what is remembered of one peer region, and how it enters and leaves
+// the candidate:
+//
+//	        fresh                                 anything but fresh
+//	new ─────────▶ in ──────────────────────────────────┐
+//	 ▲             ▲                                    ▼
+//	 │             │ good for wait, and GoodHeartbeats      out
+//	 │             └────────────────── waiting ◀──fresh──┤
+//	 └────── left as planned, after StableAfter ─────────┘
+//
+// wait is FirstWait after the first exclusion, and doubles up to LongestWait with
+// each that follows within StableAfter of the return. Good means heard, up to date
+// and acknowledging us; the snapshot may come while the wait runs.
+type peerState struct {
+	region string
+	state  State
+	since  time.Duration // when state began
+	in     bool          // counted on: part of the candidate
+	// cause is why it is not counted on. It outlives the state: a region that waits is
+	// still out for the reason for which it was excluded.
+	cause   quota.Reason
+	causeAt time.Duration
+	current bool // its usage is known, whether or not it is counted on
+
+	good      bool // at the last evaluation
+	goodSince time.Duration
+	entered   time.Duration // when it was last let in
+	wait      time.Duration // how long it must be good to be let in; 0: not at all
+}
+
+// step moves the region on by one evaluation.
+func (s *peerState) step(now time.Duration, h health) {
+	if h.good && !s.good {
+		s.goodSince = now
+	}
+	s.good, s.current = h.good, h.current
+	switch {
+	case h.state != StateFresh:
+		s.exclude(now, h.state)
+	case s.in:
+	case s.remaining(now) == 0 && (s.wait == 0 || h.beats >= GoodHeartbeats):
+		s.in, s.entered, s.cause = true, now, quota.ReasonNone
+		s.become(now, StateFresh)
+	default:
+		s.become(now, StateWaiting)
+	}
+}
+
+// remaining is how much of the wait is left if the region stays good.
+func (s *peerState) remaining(now time.Duration) time.Duration {
+	if s.in {
+		return 0
+	}
+	if !s.good {
+		return s.wait
+	}
+	return max(0, s.wait-(now-s.goodSince))
+}
+
+// exclude takes the region out, or keeps it out, for a state that is not fresh.
+func (s *peerState) exclude(now time.Duration, state State) {
+	was := s.in
+	if was {
+		s.leave(now, state == StateLeft)
+	}
+	if s.overrides(now, state, was) {
+		s.cause, s.causeAt = state.reason(), now
+	}
+	s.become(now, state)
+}
+
+// overrides reports whether state explains better than the present cause why the
+// region is out; on its way back it passes through states that do not.
+func (s *peerState) overrides(now time.Duration, state State, was bool) bool {
+	switch {
+	case s.cause == quota.ReasonProcessPaused && now-s.causeAt < JoiningFor:
+		// After a pause of ours every peer looks silent until it had time for a heartbeat.
+		return false
+	case was:
+		return true
+	case state == StateJoining:
+		return false
+	case state == StateOneWay && s.cause == quota.ReasonPeerSilent && s.wait > 0:
+		// A region that is heard again needs a moment to acknowledge us.
+		return s.state == StateOneWay && now-s.since > OneWayAfter
+	}
+	return true
+}
+
+// leave ends a time of being counted on and sets the wait for the next.
+func (s *peerState) leave(now time.Duration, planned bool) {
+	s.in = false
+	stayed := now - s.entered
+	switch {
+	case stayed >= StableAfter && planned:
+		s.wait = 0
+	case stayed >= StableAfter:
+		s.wait = FirstWait
+	default:
+		s.wait = min(max(2*s.wait, FirstWait), LongestWait)
+	}
+}
+
+// reset excludes the region because this process was paused, and what it knows is as
+// old as that.
+func (s *peerState) reset(now time.Duration) {
+	if s.in {
+		s.leave(now, false)
+	}
+	s.good = false
+	s.wait = max(s.wait, FirstWait)
+	s.cause, s.causeAt = quota.ReasonProcessPaused, now
+}
+
+func (s *peerState) become(now time.Duration, state State) {
+	if s.state != state {
+		s.state, s.since = state, now
+	}
+}
