@@ -14,7 +14,7 @@ import (
 // checkListen accepts what a listener binds to: host:port, where no host means
 // every interface and port 0 any free port.
 func checkListen(addr string) error {
-	host, _, err := splitAddress(addr)
+	host, _, err := SplitAddress(addr)
 	if err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func checkListen(addr string) error {
 
 // checkRemote accepts what one connects to: host:port, both said.
 func checkRemote(addr string) error {
-	host, port, err := splitAddress(addr)
+	host, port, err := SplitAddress(addr)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func checkAdvertised(addr string) error {
 	if err := checkRemote(addr); err != nil {
 		return err
 	}
-	if host, _, _ := splitAddress(addr); everyInterface(host) {
+	if host, _, _ := SplitAddress(addr); everyInterface(host) {
 		return fmt.Errorf("must name a host that others can reach, is %q", clip(addr))
 	}
 	return nil
@@ -56,7 +56,8 @@ func onLoopback(addr string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-func splitAddress(addr string) (host string, port int, err error) {
+// SplitAddress splits host:port. The host may be empty, the port 0.
+func SplitAddress(addr string) (host string, port int, err error) {
 	if strings.Contains(addr, "://") {
 		return "", 0, fmt.Errorf("must be host:port without a scheme, is %q", clip(addr))
 	}
@@ -109,7 +110,7 @@ func checkNATS(raw string) error {
 // portAfter is the same host and the next port, "" when there is none, or nobody could
 // connect to it.
 func portAfter(addr string) string {
-	host, port, err := splitAddress(addr)
+	host, port, err := SplitAddress(addr)
 	if err != nil || everyInterface(host) || port == 0 || port == 65535 {
 		return ""
 	}
@@ -119,8 +120,8 @@ func portAfter(addr string) string {
 // sameListener reports whether two listeners of one machine would want the same
 // port. Names are not resolved: different names count as different hosts.
 func sameListener(a, b string) bool {
-	hostA, portA, errA := splitAddress(a)
-	hostB, portB, errB := splitAddress(b)
+	hostA, portA, errA := SplitAddress(a)
+	hostB, portB, errB := SplitAddress(b)
 	if errA != nil || errB != nil || portA != portB || portA == 0 {
 		return false
 	}

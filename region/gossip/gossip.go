@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/regiond/regiond/region"
 )
 
 // Gossip is the membership of one process.
@@ -112,8 +111,8 @@ func (g *Gossip) Run(ctx context.Context) error {
 // names.) It reports false when ctx ended.
 func (g *Gossip) setAddress(ctx context.Context, c *memberlist.Config) bool {
 	o := &g.options
-	bindHost, bindPort, _ := splitAddress(o.Bind) // validated by New
-	host, port, _ := splitAddress(o.Advertise)
+	bindHost, bindPort, _ := region.SplitAddress(o.Bind) // validated by New
+	host, port, _ := region.SplitAddress(o.Advertise)
 	for first := true; ctx.Err() == nil; first = false {
 		ips, err := resolve(ctx, host)
 		if err == nil && bindHost != "" {
@@ -190,13 +189,12 @@ func (g *Gossip) config() *memberlist.Config {
 func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	join := func(addr string) error { _, err := ml.Join([]string{addr}); return err }
 	ticker := time.NewTicker(housekeeping)
 	defer ticker.Stop()
 	rejoining, alarmed := map[string]context.CancelFunc{}, false
 	for {
 		g.members.forget(time.Now())
-		g.rejoin(ctx, join, rejoining)
+		g.rejoin(ctx, rejoining)
 		alarmed = g.checkDrift(time.Now(), alarmed)
 		select {
 		case <-ctx.Done():
@@ -224,12 +222,8 @@ func (g *Gossip) checkDrift(now time.Time, alarmed bool) bool {
 	case g.differs.IsZero():
 		g.differs = now
 	case !alarmed && now.Sub(g.differs) > DriftAlarm:
-		var list []string
-		for _, h := range slices.Sorted(maps.Keys(hashes)) {
-			list = append(list, h+": "+strings.Join(hashes[h], " "))
-		}
 		logger.Warn("processes differ in their configuration: give all of them the same file",
-			slog.Duration("for", now.Sub(g.differs)), slog.String("hashes", strings.Join(list, ", ")))
+			slog.Duration("for", now.Sub(g.differs)), slog.Any("hashes", hashes))
 		return true
 	}
 	return alarmed
@@ -243,14 +237,9 @@ func (d delegate) NodeMeta(int) []byte {
 	return encodeMeta(d.g.options.ConfigHash(), d.g.options.Version)
 }
 
-// NotifyMsg refuses every message: there are none.
-func (d delegate) NotifyMsg([]byte) { d.g.metrics.refusedFor("message") }
+// The rest of memberlist.Delegate is not used.
 
-// GetBroadcasts has nothing to add.
+func (delegate) NotifyMsg([]byte)                {}
 func (delegate) GetBroadcasts(int, int) [][]byte { return nil }
-
-// LocalState has nothing to add.
-func (delegate) LocalState(bool) []byte { return nil }
-
-// MergeRemoteState ignores what others add.
-func (delegate) MergeRemoteState([]byte, bool) {}
+func (delegate) LocalState(bool) []byte          { return nil }
+func (delegate) MergeRemoteState([]byte, bool)   {}

@@ -14,7 +14,7 @@ import (
 //
 //	regiond_gossip_members{state}          known processes, this one included
 //	regiond_gossip_health                  0 healthy … 7 too slow to probe others
-//	regiond_gossip_refused_total{reason}   label, key, region, metadata, message, full
+//	regiond_gossip_refused_total{reason}   label, key, region, metadata, full
 //	regiond_gossip_rejoins_total{result}   joined, failed, unresolved
 //	regiond_config_drift_seconds           how long configurations have differed
 type metrics struct {
@@ -61,7 +61,7 @@ func newMetrics(meter metric.Meter, g *Gossip) (*metrics, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	for _, reason := range []string{"label", "key", "region", "metadata", "message", "full"} {
+	for _, reason := range []string{"label", "key", "region", "metadata", "full"} {
 		add(m.refused, "reason", reason, 0) // present from the start, for rate()
 	}
 	for _, result := range []string{"joined", "failed", "unresolved"} {

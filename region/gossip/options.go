@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -15,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
 )
 
 const (
@@ -100,30 +99,14 @@ func (o *Options) validate() error {
 	check(o.Key == nil || keyLength(o.Key), "option Key must be 16, 24 or 32 bytes long, has %d", len(o.Key))
 	if o.Transport == nil {
 		o.Advertise = cmp.Or(o.Advertise, o.Bind)
-		_, _, bindErr := splitAddress(o.Bind)
-		host, _, err := splitAddress(o.Advertise)
+		_, _, bindErr := region.SplitAddress(o.Bind)
+		host, _, err := region.SplitAddress(o.Advertise)
 		check(bindErr == nil, "option Bind: %w", bindErr)
 		check(err == nil, "option Advertise: %w", err)
 		check(err != nil || host != "" && !net.ParseIP(host).IsUnspecified(),
 			"option Advertise must name a host that others can reach, is %q", o.Advertise)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Meter == nil {
-		o.Meter = noop.Meter{}
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Meter = cmp.Or[metric.Meter](o.Meter, noop.Meter{})
 	return errors.Join(errs...)
-}
-
-func splitAddress(addr string) (host string, port int, err error) {
-	host, digits, err := net.SplitHostPort(addr)
-	if err != nil || strings.Contains(host, "/") {
-		return "", 0, fmt.Errorf("an address must be host:port, is %.80q", addr)
-	}
-	n, err := strconv.ParseUint(digits, 10, 16)
-	if err != nil {
-		return "", 0, fmt.Errorf("an address must be host:port with a port up to 65535, is %.80q", addr)
-	}
-	return host, int(n), nil
 }

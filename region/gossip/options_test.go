@@ -22,12 +22,12 @@ func TestOptionsThatAreWrong(t *testing.T) {
 		{"option Boot must be µs since the epoch, is 0", func(o *gossip.Options) { o.Boot = 0 }},
 		{"option Key must be 16, 24 or 32 bytes long, has 5", func(o *gossip.Options) { o.Key = []byte("short") }},
 		{"Seeds and Regions are required", func(o *gossip.Options) { o.Seeds = nil }},
-		{"option Bind: an address must be host:port", func(o *gossip.Options) { o.Bind = "127.0.0.1" }},
-		{"option Bind: an address must be host:port with a port up to 65535", func(o *gossip.Options) { o.Bind = "127.0.0.1:65536" }},
+		{"option Bind: must be host:port", func(o *gossip.Options) { o.Bind = "127.0.0.1" }},
+		{"option Bind: must be host:port with a port up to 65535", func(o *gossip.Options) { o.Bind = "127.0.0.1:65536" }},
 		{"option Advertise must name a host", func(o *gossip.Options) { o.Bind = ":0" }},
 		{"option Advertise must name a host", func(o *gossip.Options) { o.Bind = "0.0.0.0:0" }},
 		{"option Advertise must name a host", func(o *gossip.Options) { o.Advertise = "[::]:7946" }},
-		{"option Advertise: an address must be host:port", func(o *gossip.Options) { o.Advertise = "eu.example.net" }},
+		{"option Advertise: must be host:port", func(o *gossip.Options) { o.Advertise = "eu.example.net" }},
 	} {
 		o := loopback("r1", "127.0.0.1:0")
 		row.change(&o)

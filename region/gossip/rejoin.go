@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/regiond/regiond/region"
 )
 
 // maxTargets bounds the seeds and dead members that are called.
@@ -20,7 +22,7 @@ const maxTargets = 128
 // of a partition believe the other dead; without this a partition would not
 // heal. Each target has a goroutine of its own: one that does not answer must
 // not delay the others. running is kept between the calls.
-func (g *Gossip) rejoin(ctx context.Context, join joinFunc, running map[string]context.CancelFunc) {
+func (g *Gossip) rejoin(ctx context.Context, running map[string]context.CancelFunc) {
 	_, dead := g.members.addresses()
 	seeds := g.options.Seeds()
 	targets := slices.Concat(seeds, dead)
@@ -34,86 +36,74 @@ func (g *Gossip) rejoin(ctx context.Context, join joinFunc, running map[string]c
 		if running[name] == nil && len(running) < maxTargets {
 			ctx, stop := context.WithCancel(ctx)
 			running[name] = stop
-			go (&target{name: name, seed: i < len(seeds), g: g, join: join}).run(ctx)
+			go g.call(ctx, name, i < len(seeds))
 		}
 	}
 }
 
-// joinFunc is one full exchange of state with an address. It cannot be cancelled
-// and takes up to 3 s to connect and 3 s more to be answered.
-type joinFunc func(addr string) error
-
-// target is a seed, or the address of a dead member.
-type target struct {
-	name    string // host:port as configured
-	seed    bool
-	g       *Gossip
-	join    joinFunc
-	addrs   []string // what the host resolved to last time
-	failing bool     // could not be reached last time
-}
-
-func (t *target) run(ctx context.Context) {
+// call joins a target, host:port, whenever it is not alive, until ctx ends.
+func (g *Gossip) call(ctx context.Context, name string, seed bool) {
+	var addrs []string // what the host resolved to last time
+	failing := false
 	for ctx.Err() == nil {
-		err := t.call(ctx)
-		switch log := t.g.options.Logger; {
-		case !t.seed || ctx.Err() != nil:
-		case err != nil && !t.failing:
-			log.Warn("gossip seed cannot be reached, or has another cluster name or key; retrying every few seconds",
-				slog.String("seed", t.name), slog.Any("error", err))
-		case err == nil && t.failing:
-			log.Info("gossip seed is reached again", slog.String("seed", t.name))
+		var err error
+		if alive, _ := g.members.addresses(); len(addrs) == 0 || slices.ContainsFunc(addrs, func(addr string) bool { return !alive[addr] }) {
+			addrs, err = g.joinAll(ctx, name, alive)
 		}
-		t.failing = err != nil
+		switch log := g.options.Logger; {
+		case !seed || ctx.Err() != nil:
+		case err != nil && !failing:
+			log.Warn("gossip seed cannot be reached, or has another cluster name or key; retrying every few seconds",
+				slog.String("seed", name), slog.Any("error", err))
+		case err == nil && failing:
+			log.Info("gossip seed is reached again", slog.String("seed", name))
+		}
+		failing = err != nil
 		// Jitter keeps processes that lost each other at the same moment from
 		// calling each other at the same moment for ever.
 		sleep(ctx, RejoinInterval-rand.N(RejoinInterval/5))
 	}
 }
 
-// call joins each address of the target that is not alive. The name is resolved
-// again only when one of them is not.
-func (t *target) call(ctx context.Context) error {
-	alive, _ := t.g.members.addresses()
-	if len(t.addrs) > 0 && !slices.ContainsFunc(t.addrs, func(addr string) bool { return !alive[addr] }) {
-		return nil
-	}
-	host, port, err := splitAddress(t.name)
+// joinAll resolves a target and joins each of its addresses that is not alive.
+func (g *Gossip) joinAll(ctx context.Context, name string, alive map[string]bool) (addrs []string, err error) {
+	host, port, err := region.SplitAddress(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ips, err := resolve(ctx, host)
 	if err != nil {
-		t.g.metrics.rejoined("unresolved")
-		return fmt.Errorf("resolve %s: %w", host, err)
+		g.metrics.rejoined("unresolved")
+		return nil, fmt.Errorf("resolve %s: %w", host, err)
 	}
-	t.addrs = nil
 	for _, ip := range ips {
 		addr := net.JoinHostPort(ip.String(), strconv.Itoa(port))
-		t.addrs = append(t.addrs, addr)
+		addrs = append(addrs, addr)
 		if alive[addr] || ctx.Err() != nil {
 			continue
 		}
 		result := "joined"
-		if e := t.exchange(addr); e != nil {
+		if e := g.join(addr); e != nil {
 			result, err = "failed", e
 		}
-		t.g.metrics.rejoined(result)
+		g.metrics.rejoined(result)
 	}
-	return err
+	return addrs, err
 }
 
-// exchange joins once, and again if the member is not alive afterwards: when
-// both sides believed the other dead, each learns in the first exchange that it
-// must refute that, and sends the refutation in the second.
-func (t *target) exchange(addr string) error {
-	if err := t.join(addr); err != nil {
-		return err
+// join exchanges state with an address, and again if the member is not alive
+// afterwards: when both sides believed the other dead, each learns in the first
+// exchange that it must refute that, and sends the refutation in the second. An
+// exchange cannot be cancelled; it takes up to 3 s to connect and 3 s more.
+func (g *Gossip) join(addr string) (err error) {
+	for range 2 {
+		ml := g.list.Load()
+		if alive, _ := g.members.addresses(); err != nil || ml == nil || alive[addr] {
+			break
+		}
+		_, err = ml.Join([]string{addr})
 	}
-	if alive, _ := t.g.members.addresses(); alive[addr] {
-		return nil
-	}
-	return t.join(addr)
+	return err
 }
 
 func sleep(ctx context.Context, d time.Duration) {
