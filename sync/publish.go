@@ -153,7 +153,7 @@ func halves(message []wire.Group) [][]wire.Group {
 	if n < 2 {
 		return nil
 	}
-	return wire.Split(message, (n+1)/2, 0)
+	return wire.Split(message, (n+1)/2)
 }
 
 // publishAll is the last publication.
@@ -175,7 +175,7 @@ func messages(groups []wire.Group) [][]wire.Group {
 	for i := range groups {
 		groups[i].Sort()
 	}
-	return wire.Split(groups, wire.MaxEntries, wire.MaxGroupBytes)
+	return wire.Split(groups, wire.MaxEntries)
 }
 
 // sendUsage sends one message of totals, with the context of span if that is not nil.

@@ -157,7 +157,7 @@ func (m *Mesh) heartbeat(region string, b *wire.Heartbeat, size int) error {
 // check refuses what is not from whom it says, and tells our own messages, which a
 // bus may bring back.
 func (m *Mesh) check(region string, from quota.Process, seq uint64, now time.Duration) (ours bool, err error) {
-	if err := wire.CheckAuthor(region, from); err != nil {
+	if err := wire.CheckAuthor(region, from.Region); err != nil {
 		return false, err
 	}
 	if from == m.o.Self {

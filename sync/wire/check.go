@@ -1,186 +1,200 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"github.com/regiond/regiond/quota"
 )
 
-// The checks hold a message that was read to the ranges of wire.proto. They look
-// at each value alone; whether a bucket is of the present is for who knows the
-// author's clock.
+// counts is how many of each repeated field a message has, and of each embedded message.
+// It bounds a message before it is unmarshaled: for a group that takes two bytes
+// proto.Unmarshal allocates 200.
+type counts map[protoreflect.Name]int
+
+// check scans data, which is a message m, and allocates nothing for what it holds.
+func (c counts) check(m protoreflect.MessageDescriptor, data []byte) error {
+	for len(data) > 0 {
+		num, typ, n := protowire.ConsumeField(data)
+		if n < 0 {
+			return refuse(ReasonMalformed, "%s: %w", m.Name(), protowire.ParseError(n))
+		}
+		_, _, tag := protowire.ConsumeTag(data)
+		value, _ := protowire.ConsumeBytes(data[tag:n]) // nil of a number
+		data = data[n:]
+		f := m.Fields().ByNumber(num)
+		if f == nil || !f.IsList() && f.Message() == nil {
+			continue
+		}
+		most := maxCount(f.Name())
+		if c[f.Name()] += values(f, typ, value); c[f.Name()] > most {
+			return refuse(ReasonSize, "more than %d %s", most, f.Name())
+		}
+		if f.Message() != nil {
+			if err := c.check(f.Message(), value); err != nil {
+				return err
+			}
+		}
+	}
+	if n := c["ids"]; c["generations"] != n || c["units"] != n {
+		return refuse(ReasonMalformed, "columns differ in length: %d ids, %d generations, %d units", n, c["generations"], c["units"])
+	}
+	return nil
+}
+
+// values is how many values one field has: a column has as many as there are bytes that
+// end a varint.
+func values(f protoreflect.FieldDescriptor, typ protowire.Type, data []byte) (n int) {
+	switch {
+	case !f.IsPacked() || typ != protowire.BytesType:
+		return 1
+	case f.Kind() == protoreflect.Fixed64Kind:
+		return len(data) / 8
+	}
+	for _, b := range data {
+		if b < 0x80 {
+			n++
+		}
+	}
+	return n
+}
+
+// maxCount is how often a field, or its values, may be in a message.
+func maxCount(field protoreflect.Name) int {
+	switch field {
+	case "ids", "generations", "units":
+		return MaxEntries
+	case "groups":
+		return MaxGroups
+	case "members", "weights", "missing":
+		return MaxRegions
+	}
+	return MaxAcks // acks, and what a message has once: in each ack, a process
+}
+
+// What follows holds a message to the ranges of wire.proto. Each value is looked at
+// alone: whether a bucket is of the present depends on the author's clock, which sync
+// knows.
 
 func (u *Usage) check() error {
-	if err := checkHead(&u.From, u.Seq, u.TimeUS); err != nil {
-		return err
-	}
+	err := cmp.Or(
+		checkHead(u.From, u.Seq, u.TimeUS),
+		within("origin_time_us", u.OriginTimeUS, 0, EndOfTime-1),
+		u.Chunk.check())
 	if u.Origin != "" {
-		if err := quota.ValidName(u.Origin); err != nil {
-			return refuse(ReasonRange, "of: %w", err)
-		}
-	}
-	if err := within("origin_time_us", u.OriginTimeUS, 0, EndOfTime-1); err != nil {
-		return err
-	}
-	if err := u.Chunk.check(); err != nil {
-		return in("chunk", err)
+		err = cmp.Or(err, at("origin", quota.ValidName(u.Origin)))
 	}
 	for i := range u.Groups {
-		if err := u.Groups[i].check(); err != nil {
-			return in(fmt.Sprintf("groups[%d]", i), err)
-		}
+		err = cmp.Or(err, at("groups", u.Groups[i].check(), i))
 	}
-	return nil
+	return err
 }
 
-// checkHead checks what usage messages and beats begin with.
-func checkHead(from *quota.Process, seq uint64, timeUS int64) error {
-	if err := checkProcess(from); err != nil {
-		return in("from", err)
-	}
+// checkHead checks what usage messages and heartbeats begin with.
+func checkHead(from quota.Process, seq uint64, timeUS int64) error {
+	return cmp.Or(at("from", checkProcess(from)), checkSeq(seq), within("time_us", timeUS, 1, EndOfTime-1))
+}
+
+func checkSeq(seq uint64) error {
 	if seq == 0 {
-		return refuse(ReasonRange, "seq is 0, the first message has 1")
-	}
-	return within("time_us", timeUS, 1, EndOfTime-1)
-}
-
-func checkProcess(p *quota.Process) error {
-	if err := quota.ValidName(p.Region); err != nil {
-		return refuse(ReasonRange, "region: %w", err)
-	}
-	if err := validInstance(p.Instance); err != nil {
-		return refuse(ReasonRange, "instance: %w", err)
-	}
-	return within("boot_us", p.Boot, 1, EndOfTime-1)
-}
-
-// validInstance accepts 1–255 bytes of printable ASCII without space.
-func validInstance(s string) error {
-	if s == "" || len(s) > MaxInstance {
-		return fmt.Errorf("a name has 1 to %d bytes, %q has %d", MaxInstance, clip(s), len(s))
-	}
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return fmt.Errorf("must be printable ASCII without space, %q is not", clip(s))
-		}
+		return errors.New("seq is 0, the first message has 1")
 	}
 	return nil
 }
 
-// validLimit accepts "<policy>.<limit>".
-func validLimit(s string) error {
-	policy, limit, ok := strings.Cut(s, ".")
-	if !ok {
-		return fmt.Errorf("%q is not <policy>.<limit>", clip(s))
+func checkProcess(p quota.Process) error {
+	err := cmp.Or(at("region", quota.ValidName(p.Region)), within("boot_us", p.Boot, 1, EndOfTime-1))
+	outside := func(r rune) bool { return r <= ' ' || r > '~' }
+	if p.Instance == "" || len(p.Instance) > MaxInstance || strings.ContainsFunc(p.Instance, outside) {
+		err = cmp.Or(err, fmt.Errorf("instance must be 1 to %d bytes of printable ASCII without space, is %.80q", MaxInstance, p.Instance))
 	}
-	return errors.Join(quota.ValidName(policy), quota.ValidName(limit))
+	return err
 }
 
 func (c Chunk) check() error {
-	if c.Snapshot == 0 && c != (Chunk{}) {
-		return refuse(ReasonRange, "a part of digest 0, the first has 1")
+	if c == (Chunk{}) || c.Snapshot > 0 && c.Index < c.Count && c.Count <= MaxChunks {
+		return nil
 	}
-	if c.Count > MaxChunks {
-		return refuse(ReasonSize, "%d parts, at most %d are allowed", c.Count, MaxChunks)
-	}
-	if c.Snapshot != 0 && c.Index >= c.Count {
-		return refuse(ReasonRange, "index %d of %d parts", c.Index, c.Count)
-	}
-	return nil
+	return fmt.Errorf("chunk %d of %d of snapshot %d, at most %d are allowed", c.Index, c.Count, c.Snapshot, MaxChunks)
 }
 
 func (g *Group) check() error {
-	if err := validLimit(g.Limit); err != nil {
-		return refuse(ReasonRange, "limit: %w", err)
-	}
-	if err := within("window_us", g.WindowUS, quota.MinWindow.Microseconds(), quota.MaxWindow.Microseconds()); err != nil {
-		return err
-	}
-	shortest := (g.WindowUS + MaxBuckets - 1) / MaxBuckets
-	if err := within("bucket_us", g.BucketUS, shortest, g.WindowUS); err != nil {
-		return err
-	}
-	// The start of the bucket is below the end of time; the product is not formed.
-	if err := within("bucket", g.Bucket, 0, (EndOfTime-1)/g.BucketUS); err != nil {
-		return err
-	}
-	for i, e := range g.Generations {
-		if e < 1 || e > EndOfTime {
-			return in(fmt.Sprintf("generations[%d]", i), within("generation", e, 1, EndOfTime))
-		}
-	}
-	for i, u := range g.Units {
-		if u < 0 || u > quota.MaxCounter {
-			return in(fmt.Sprintf("units[%d]", i), within("total", u, 0, quota.MaxCounter))
+	policy, limit, _ := strings.Cut(g.Limit, ".")
+	shortest := max(1, (g.WindowUS+MaxBuckets-1)/MaxBuckets)
+	return cmp.Or(
+		at("limit", cmp.Or(quota.ValidName(policy), quota.ValidName(limit))),
+		within("window_us", g.WindowUS, quota.MinWindow.Microseconds(), quota.MaxWindow.Microseconds()),
+		within("bucket_us", g.BucketUS, shortest, g.WindowUS),
+		// The start of the bucket is below the end of time; the product is not formed.
+		within("bucket", g.Bucket, 0, (EndOfTime-1)/max(1, g.BucketUS)),
+		checkColumn("generations", g.Generations, 1, EndOfTime),
+		checkColumn("units", g.Units, 0, quota.MaxCounter))
+}
+
+func checkColumn(name string, values []int64, lo, hi int64) error {
+	for i, v := range values {
+		if v < lo || v > hi {
+			return at(name, within("it", v, lo, hi), i)
 		}
 	}
 	return nil
 }
 
-func (b *Heartbeat) check() error {
-	if err := checkHead(&b.From, b.Seq, b.TimeUS); err != nil {
-		return err
+func (h *Heartbeat) check() error {
+	err := cmp.Or(
+		checkHead(h.From, h.Seq, h.TimeUS),
+		checkAscending("members", h.Members),
+		within("unsent_ms", h.UnsentMS, 0, EndOfTime/1000))
+	for i, a := range h.Acks {
+		err = cmp.Or(err,
+			at("acks", checkProcess(a.Process), i),
+			at("acks", checkSeq(a.Seq), i),
+			at("acks", within("received_us", a.ReceivedUS, 1, EndOfTime-1), i))
 	}
-	for i := range b.Acks {
-		if err := b.Acks[i].check(); err != nil {
-			return in(fmt.Sprintf("acks[%d]", i), err)
-		}
-	}
-	if err := checkNames("members", b.Members); err != nil {
-		return err
-	}
-	if err := checkWeights(b.Weights); err != nil {
-		return err
-	}
-	return within("unsent_ms", b.UnsentMS, 0, EndOfTime/1000)
-}
-
-// checkNames wants a list of regions in ascending order.
-func checkNames(list string, names []string) error {
-	for i, name := range names {
-		if err := quota.ValidName(name); err != nil {
-			return refuse(ReasonRange, "%s[%d]: %w", list, i, err)
-		}
-		if i > 0 && names[i-1] >= name {
-			return refuse(ReasonRange, "%s[%d]: %q does not come after %q", list, i, name, names[i-1])
-		}
-	}
-	return nil
-}
-
-func (a *Ack) check() error {
-	if err := checkProcess(&a.Process); err != nil {
-		return in("process", err)
-	}
-	if a.Seq == 0 {
-		return refuse(ReasonRange, "seq is 0, the first message has 1")
-	}
-	return within("received_us", a.ReceivedUS, 1, EndOfTime-1)
-}
-
-func checkWeights(weights []quota.Weight) error {
-	seen := make(map[string]bool, len(weights))
-	for i, w := range weights {
-		if err := quota.ValidName(w.Region); err != nil {
-			return refuse(ReasonRange, "weights[%d].region: %w", i, err)
-		}
+	seen := make(map[string]bool, len(h.Weights))
+	for i, w := range h.Weights {
 		if seen[w.Region] {
-			return refuse(ReasonRange, "weights[%d]: region %q comes twice", i, w.Region)
+			err = cmp.Or(err, fmt.Errorf("weights[%d]: region %.80q is duplicated", i, w.Region))
 		}
+		err = cmp.Or(err, at("weights", quota.ValidName(w.Region), i), at("weights", within("weight", w.Weight, 1, MaxWeight), i))
 		seen[w.Region] = true
-		if err := within("weight", w.Weight, 1, MaxWeight); err != nil {
-			return in(fmt.Sprintf("weights[%d]", i), err)
-		}
 	}
-	return nil
+	return err
 }
 
-// within refuses a number outside lo…hi.
+func (r *SnapshotRequest) check() error {
+	return cmp.Or(at("from", checkProcess(r.From)), checkAscending("missing", r.Missing))
+}
+
+func checkAscending(list string, names []string) (err error) {
+	for i, name := range names {
+		if i > 0 && names[i-1] >= name {
+			err = cmp.Or(err, fmt.Errorf("%s[%d]: %.80q does not come after %.80q", list, i, name, names[i-1]))
+		}
+		err = cmp.Or(err, at(list, quota.ValidName(name), i))
+	}
+	return err
+}
+
 func within(name string, v, lo, hi int64) error {
 	if v < lo || v > hi {
-		return refuse(ReasonRange, "%s must be %d to %d, is %d", name, lo, hi, v)
+		return fmt.Errorf("%s must be %d to %d, is %d", name, lo, hi, v)
 	}
 	return nil
+}
+
+// at adds to an error where in the message it is: a field, and the index in a list.
+func at(field string, err error, index ...int) error {
+	switch {
+	case err == nil:
+		return nil
+	case len(index) > 0:
+		return fmt.Errorf("%s%v: %w", field, index, err)
+	}
+	return fmt.Errorf("%s: %w", field, err)
 }

@@ -1,14 +1,9 @@
 package wire
 
-import (
-	"errors"
-	"fmt"
+import "fmt"
 
-	"github.com/regiond/regiond/quota"
-)
-
-// Reason says in one word why a message was refused. The words are stable: they
-// are the label of a metric.
+// Reason is why a message was refused, in one word. The words are stable: they are the
+// label of a metric.
 type Reason string
 
 // The reasons, each with what usually sends such a message.
@@ -18,11 +13,11 @@ const (
 	ReasonMalformed Reason = "malformed"
 	// ReasonVersion: it is of another version. Half of the processes were upgraded.
 	ReasonVersion Reason = "version"
-	// ReasonSize: it has more bytes, totals, groups or other parts than it may.
+	// ReasonSize: it has more bytes, counters, groups or other parts than it may.
 	ReasonSize Reason = "size"
 	// ReasonRange: a number or a name is not one that a regiond writes.
 	ReasonRange Reason = "range"
-	// ReasonAuthor: it names another region than its subject as its author.
+	// ReasonAuthor: its author is of another region than its subject.
 	ReasonAuthor Reason = "author"
 )
 
@@ -37,41 +32,27 @@ type Error struct {
 	Err    error // where in the message and what is wrong, for a log
 }
 
-func (e *Error) Error() string {
-	return fmt.Sprintf("message refused (%s): %v", e.Reason, e.Err)
-}
+func (e *Error) Error() string { return fmt.Sprintf("message refused (%s): %v", e.Reason, e.Err) }
 
-func (e *Error) Unwrap() error {
-	return e.Err
-}
+func (e *Error) Unwrap() error { return e.Err }
 
-// CheckAuthor refuses a message whose author is not of the region that its
-// subject names. NATS permissions guard the subject, nothing else guards the body.
-func CheckAuthor(subject string, from quota.Process) error {
-	if from.Region == subject {
+// CheckAuthor refuses a message whose author is not of the region that its subject names.
+// NATS permissions guard the subject, nothing else guards the body.
+func CheckAuthor(subject, region string) error {
+	if subject == region {
 		return nil
 	}
-	return refuse(ReasonAuthor, "the subject is of region %q, from.region is %q", clip(subject), clip(from.Region))
+	return refuse(ReasonAuthor, "the subject is of region %.80q, from.region is %.80q", subject, region)
 }
 
-// refuse returns an *Error. It is declared as error so that a nil one is nil.
 func refuse(r Reason, format string, args ...any) error {
 	return &Error{Reason: r, Err: fmt.Errorf(format, args...)}
 }
 
-// in says where in the message a refusal was met.
-func in(where string, err error) error {
-	var e *Error
-	if !errors.As(err, &e) {
-		return err // nil
+// inRange returns m unless err says what of it is out of range.
+func inRange[M any](m *M, err error) (*M, error) {
+	if err != nil {
+		return nil, &Error{Reason: ReasonRange, Err: err}
 	}
-	return &Error{Reason: e.Reason, Err: fmt.Errorf("%s: %w", where, e.Err)}
-}
-
-// clip keeps a log line about something huge small.
-func clip(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "…"
-	}
-	return s
+	return m, nil
 }

@@ -40,10 +40,10 @@ func goldens() []golden {
 	chunk.Chunk = wire.Chunk{Snapshot: 9, Index: 1, Count: 2}
 	empty := usageOf(0, 0)
 	empty.Chunk = wire.Chunk{Snapshot: 1, Count: 1}
-	echo := usageOf(1, 1)
-	echo.Origin = "us-east"
-	relay := usageOf(1, 1)
-	relay.Origin, relay.OriginTimeUS = "us-east", relay.TimeUS-minute
+	returned := usageOf(1, 1)
+	returned.Origin = "us-east"
+	forwarded := usageOf(1, 1)
+	forwarded.Origin, forwarded.OriginTimeUS = "us-east", forwarded.TimeUS-minute
 	leaving := beatOf(0, 0)
 	leaving.Leaving, leaving.Full, leaving.Topology, leaving.UnsentMS = true, true, 0, 0
 	keyed := beatOf(1, 0)
@@ -51,18 +51,18 @@ func goldens() []golden {
 	request := &wire.SnapshotRequest{From: process("ap-south"), OwnState: true, Missing: []string{"eu-west", "us-east"}}
 	future := append([]byte{0x08, 0x02}, wire.AppendSnapshotRequest(nil, request)[2:]...)
 	return []golden{
-		{"usage_changes", "Two limits with two changed totals each.", wire.AppendUsage(nil, changes), changes, false},
-		{"usage_chunk", "The second of two parts of a digest.", wire.AppendUsage(nil, chunk), chunk, false},
-		{"usage_empty_snapshot", "The digest of a region that has admitted nothing.", wire.AppendUsage(nil, empty), empty, false},
-		{"usage_handed_back", "A total of us-east, as eu-west knows it.", wire.AppendUsage(nil, echo), echo, false},
-		{"usage_forwarded", "A total of us-east, whose clock is a minute behind, as eu-west knows it.", wire.AppendUsage(nil, relay), relay, false},
-		{"usage_compressed", "100 limits with three changed totals each, as an s2 block.", wire.AppendUsage(nil, usageOf(100, 3)), usageOf(100, 3), true},
-		{"heartbeat", "A beat that hears two processes and spells out three weights.", wire.AppendHeartbeat(nil, beatOf(2, 3)), beatOf(2, 3), false},
-		{"heartbeat_leaving", "The last beat of a process that is alone and short of room.", wire.AppendHeartbeat(nil, leaving), leaving, false},
-		{"heartbeat_key", "A beat that says which key its ids have.", wire.AppendHeartbeat(nil, keyed), keyed, false},
-		{"heartbeat_compressed", "A beat with 100 acks, as an s2 block.", wire.AppendHeartbeat(nil, beatOf(100, 0)), beatOf(100, 0), true},
-		{"snapshot_request", "ap-south asks for all, also for what is known of itself.", wire.AppendSnapshotRequest(nil, request), request, false},
-		{"newer_fields", "A digest request with fields that nobody knows yet, at every level.", withNewerFields(request), request, false},
+		{"usage_changes", "Two limits with two changed counters each.", wire.AppendUsage(nil, changes), changes, false},
+		{"usage_chunk", "The second of two chunks of a snapshot.", wire.AppendUsage(nil, chunk), chunk, false},
+		{"usage_empty_snapshot", "The snapshot of a region that has admitted nothing.", wire.AppendUsage(nil, empty), empty, false},
+		{"usage_handed_back", "A counter of us-east, as eu-west knows it.", wire.AppendUsage(nil, returned), returned, false},
+		{"usage_forwarded", "A counter of us-east, whose clock is a minute behind, as eu-west knows it.", wire.AppendUsage(nil, forwarded), forwarded, false},
+		{"usage_compressed", "100 limits with three changed counters each, as an s2 block.", wire.AppendUsage(nil, usageOf(100, 3)), usageOf(100, 3), true},
+		{"heartbeat", "A heartbeat that acknowledges two processes and has three weights.", wire.AppendHeartbeat(nil, beatOf(2, 3)), beatOf(2, 3), false},
+		{"heartbeat_leaving", "The last heartbeat of a process that is alone and short of memory.", wire.AppendHeartbeat(nil, leaving), leaving, false},
+		{"heartbeat_key", "A heartbeat with the fingerprint of its key.", wire.AppendHeartbeat(nil, keyed), keyed, false},
+		{"heartbeat_compressed", "A heartbeat with 100 acks, as an s2 block.", wire.AppendHeartbeat(nil, beatOf(100, 0)), beatOf(100, 0), true},
+		{"snapshot_request", "ap-south asks for everything, also for what is known of itself.", wire.AppendSnapshotRequest(nil, request), request, false},
+		{"newer_fields", "A snapshot request with fields that nobody knows yet, at every level.", withNewerFields(request), request, false},
 		{"future_version", "An envelope of version 2, whatever that will be.", future, wire.ReasonVersion, false},
 	}
 }

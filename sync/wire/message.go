@@ -1,15 +1,53 @@
+// Package wire is the format of the messages between regions: protobuf, versioned, and
+// bounded before anything is allocated. No other package knows it.
 package wire
 
 import "github.com/regiond/regiond/quota"
 
-// Usage carries totals, of partitions that changed or, in chunks, of all.
+// Version is the one version of the format that this package writes and reads.
+const Version = 1
+
+// What a message may hold. A reader refuses more before it allocates for it; Split keeps
+// a writer within.
+const (
+	// MaxMessage is the most bytes of a message, and of its body once decompressed. NATS
+	// refuses a payload above 1 MiB by default; half of it leaves room for an operator
+	// who lowered that.
+	MaxMessage = 512 << 10
+	// MaxEntries is the most counters of a message, in all its groups: at 14 bytes each
+	// 448 KiB.
+	MaxEntries = 32_768
+	// MaxGroups is the most groups of a message: the limits of a large topology in two
+	// buckets.
+	MaxGroups = 1_024
+	// MaxChunks is the most messages of a snapshot, so that a reader can keep a bit for
+	// each: 350 million counters in full messages, 16 million in messages of 1,000.
+	MaxChunks = 16_384
+	// MaxAcks is the most processes that one heartbeat can acknowledge.
+	MaxAcks = 256
+	// MaxRegions is the most regions of a topology, so of members and weights.
+	MaxRegions = 100
+	// MaxInstance is the most bytes of an instance's name, which may be a host's name.
+	MaxInstance = 255
+	// MaxWeight is the largest weight of a region, as in topology.yaml.
+	MaxWeight = 1_000_000
+	// MaxBuckets is the most buckets of a window: W is at most MaxBuckets times the length
+	// of a bucket.
+	MaxBuckets = 60
+	// EndOfTime, µs since the epoch, is above every point in time of a message: the year
+	// 2112. Lua counts exactly to the next power of two, and sums of a few times cannot
+	// overflow.
+	EndOfTime = 1 << 52
+)
+
+// Usage carries counters: of partitions that changed or, in chunks, of all.
 type Usage struct {
 	From   quota.Process
-	Seq    uint64 // counts the author's messages of all kinds from 1
+	Seq    uint64 // numbers the author's messages of all kinds from 1
 	TimeUS int64  // the author's store clock when it was sent
-	// Origin is empty for the author's own totals. Otherwise the author forwards what it
-	// knows of the totals of this region: to the region itself, which may have lost them,
-	// and to those that do not receive from it.
+	// Origin is empty for the author's own counters. Otherwise the author forwards what it
+	// knows of the counters of this region: to the region itself, which may have lost
+	// them, and to those that do not receive from it.
 	Origin string
 	// OriginTimeUS is the store clock of Origin when this was sent, as far as the author
 	// knows; 0 if it does not. Buckets are numbered by that clock, which may be far from
@@ -26,7 +64,7 @@ type Chunk struct {
 	Count    uint32 // at least 1 in a snapshot
 }
 
-// Group is the totals of one limit in one bucket, as columns of equal length.
+// Group is the counters of one limit in one bucket, as columns of equal length.
 type Group struct {
 	Limit       string // "<policy>.<limit>"
 	WindowUS    int64  // W
@@ -40,39 +78,32 @@ type Group struct {
 // Heartbeat reports that a process is alive, from whom it receives and its view of the
 // topology.
 type Heartbeat struct {
-	From   quota.Process
-	Seq    uint64 // as in Usage
-	TimeUS int64
-	Acks   []Ack // of every peer process, siblings too, that it heard lately
-	// Members is M: the regions that the author would count on, itself included,
-	// in ascending order.
-	Members []string
-	// Topology is the hash of the author's regions and weights. Weights spells
-	// them out while it differs from a peer's.
-	Topology uint64
-	Weights  []quota.Weight
-	UnsentMS int64 // age of its oldest change that was not yet published
-	Leaving  bool  // this is its last message
-	// Full: it had to turn totals away for want of room.
-	Full bool
-	// Key is the fingerprint of the key of its ids, 0 when it does not say.
-	Key uint64
+	From     quota.Process
+	Seq      uint64 // as in Usage
+	TimeUS   int64
+	Acks     []Ack          // of every other process, siblings too, that it received from lately
+	Members  []string       // the regions that the author would count on and its own, ascending
+	Topology uint64         // hash of the author's regions and weights
+	Weights  []quota.Weight // those regions and weights, while the hash differs from a peer's
+	UnsentMS int64          // age of its oldest change that was not yet published
+	Leaving  bool           // this is its last message
+	Full     bool           // it had to turn counters away for lack of memory
+	Key      uint64         // Fingerprint of the key of its ids, 0 if unknown
 }
 
 // Ack is the newest message that the author has of a peer process.
 type Ack struct {
 	Process    quota.Process
 	Seq        uint64
-	ReceivedUS int64 // the author's store clock when it came
+	ReceivedUS int64 // the author's store clock when it arrived
 }
 
-// SnapshotRequest asks the processes of the region in the subject to publish all
-// their live totals.
+// SnapshotRequest asks the processes of the region in the subject to publish all their
+// live counters.
 type SnapshotRequest struct {
-	From quota.Process
-	// OwnState asks for what they know of the totals of From's own region as well.
-	OwnState bool
+	From     quota.Process
+	OwnState bool // also what they know of the counters of From's own region
 	// Missing names the regions that From does not receive from. What is known of their
-	// totals is asked for too, and sent first.
+	// counters is asked for too, and sent first.
 	Missing []string
 }

@@ -73,14 +73,3 @@ func TestLargestMessages(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
-
-func TestReusedBufferIsNotAllocatedAnew(t *testing.T) {
-	u, b := usageOf(2, 500), beatOf(3, 3)
-	buf := wire.AppendUsage(nil, u)
-	if n := testing.AllocsPerRun(100, func() { buf = wire.AppendUsage(buf[:0], u) }); n > 0 {
-		t.Errorf("AppendUsage allocates %v times in a buffer that it has used before", n)
-	}
-	if n := testing.AllocsPerRun(100, func() { buf = wire.AppendHeartbeat(buf[:0], b) }); n > 0 {
-		t.Errorf("AppendHeartbeat allocates %v times", n)
-	}
-}

@@ -1,65 +1,60 @@
 package wire
 
-import "google.golang.org/protobuf/encoding/protowire"
+import "sort"
 
-// frame is the most that tags and lengths add to a group in a message: its own
-// and those of three columns.
-const frame = 4 * (1 + 3)
+// groupBytes and rowBytes are the most that a group without its rows, and a row, take in
+// a message; the rest of one takes headBytes at most.
+const (
+	headBytes  = 1 << 10
+	groupBytes = 200       // 127 of its limit, 4 numbers of up to 8, 8 tags and lengths
+	rowBytes   = 8 + 8 + 7 // id, generation and units
+)
 
-// Split divides groups among messages of at most maxEntries totals and maxBytes
-// bytes of encoded groups each, in their order; zero or more than the caps means
-// MaxEntries and MaxGroupBytes. A group that does not fit is cut between rows;
-// columns are not copied. Groups without rows are left out, and without any row
-// there is no message. A single row is never left behind, however small maxBytes.
-func Split(groups []Group, maxEntries, maxBytes int) [][]Group {
+// Split divides groups among messages of at most maxEntries counters and MaxMessage bytes
+// each, in their order; 0 means MaxEntries. A group that does not fit is cut between rows;
+// columns are not copied. Groups without rows are left out, and without any row there is
+// no message.
+func Split(groups []Group, maxEntries int) [][]Group {
 	if maxEntries < 1 || maxEntries > MaxEntries {
 		maxEntries = MaxEntries
 	}
-	if maxBytes < 1 || maxBytes > MaxGroupBytes {
-		maxBytes = MaxGroupBytes
-	}
 	var messages [][]Group
 	var message []Group
-	entries, bytes := maxEntries, maxBytes // that still fit in message
-	flush := func() {
-		messages = append(messages, message)
-		message, entries, bytes = nil, maxEntries, maxBytes
-	}
-	for i := range groups {
-		g := groups[i]
+	entries, bytes := 0, headBytes
+	for _, g := range groups {
 		for len(g.IDs) > 0 {
-			n, size := fit(&g, entries, bytes)
-			if n == 0 && len(message) > 0 {
-				flush()
+			n := min(len(g.IDs), maxEntries-entries, (MaxMessage-bytes-groupBytes)/rowBytes)
+			if n <= 0 || len(message) == MaxGroups {
+				messages = append(messages, message)
+				message, entries, bytes = nil, 0, headBytes
 				continue
 			}
-			n = max(n, 1)
-			message = append(message, g.rows(0, n))
-			g = g.rows(n, len(g.IDs))
-			entries, bytes = entries-n, bytes-size
-			if len(message) == MaxGroups {
-				flush()
-			}
+			part := g
+			part.IDs, g.IDs = g.IDs[:n:n], g.IDs[n:]
+			part.Generations, g.Generations = g.Generations[:n:n], g.Generations[n:]
+			part.Units, g.Units = g.Units[:n:n], g.Units[n:]
+			message = append(message, part)
+			entries, bytes = entries+n, bytes+groupBytes+n*rowBytes
 		}
 	}
 	if len(message) > 0 {
-		flush()
+		messages = append(messages, message)
 	}
 	return messages
 }
 
-// fit returns how many rows of g, from its first, fit in so many entries and
-// bytes, and at most how many bytes they take.
-func fit(g *Group, entries, bytes int) (rows, size int) {
-	size = sizeHead(g) + frame
-	before := g.start()
-	for i := range min(len(g.IDs), entries) {
-		row := 8 + sizeGeneration(g.Generations[i], before) + protowire.SizeVarint(uint64(g.Units[i]))
-		if size+row > bytes {
-			return i, size
-		}
-		size += row
-		before = g.Generations[i]
-	}
-	return min(len(g.IDs), entries), size
+// Sort orders the rows by generation. Their order has no meaning, but the difference
+// between neighbours that are close is short: one or two bytes a row.
+func (g *Group) Sort() {
+	sort.Sort((*byGeneration)(g))
+}
+
+type byGeneration Group
+
+func (g *byGeneration) Len() int           { return len(g.IDs) }
+func (g *byGeneration) Less(i, j int) bool { return g.Generations[i] < g.Generations[j] }
+func (g *byGeneration) Swap(i, j int) {
+	g.IDs[i], g.IDs[j] = g.IDs[j], g.IDs[i]
+	g.Generations[i], g.Generations[j] = g.Generations[j], g.Generations[i]
+	g.Units[i], g.Units[j] = g.Units[j], g.Units[i]
 }

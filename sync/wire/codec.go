@@ -1,0 +1,190 @@
+package wire
+
+import (
+	"github.com/klauspost/compress/s2"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/wire/internal/pb"
+)
+
+// compressAbove is the size of a body, in bytes, from which compressing it is tried.
+// Heartbeats and small changes are below, and would win nothing that a network notices.
+const compressAbove = 2 << 10
+
+// AppendUsage appends u as a message. What u holds is not checked: a message beyond the
+// caps, or with a value out of range, is refused where it arrives.
+func AppendUsage(dst []byte, u *Usage) []byte {
+	m := &pb.Usage{
+		From: fromProcess(u.From), Seq: u.Seq, TimeUs: u.TimeUS,
+		Origin: u.Origin, OriginTimeUs: u.OriginTimeUS,
+	}
+	if u.Chunk != (Chunk{}) {
+		m.Chunk = &pb.Chunk{Snapshot: u.Chunk.Snapshot, Index: u.Chunk.Index, Count: u.Chunk.Count}
+	}
+	for _, g := range u.Groups {
+		differences := make([]int64, len(g.Generations))
+		before := g.Bucket * g.BucketUS
+		for i, generation := range g.Generations {
+			differences[i], before = generation-before, generation
+		}
+		m.Groups = append(m.Groups, &pb.Group{
+			Limit: g.Limit, WindowUs: g.WindowUS, BucketUs: g.BucketUS, Bucket: g.Bucket,
+			Ids: g.IDs, Generations: differences, Units: g.Units,
+		})
+	}
+	return encode(dst, &pb.Body{Kind: &pb.Body_Usage{Usage: m}})
+}
+
+// DecodeUsage reads a message that carries counters. An error is an *Error; what is
+// returned without one is within all caps and ranges of this package, and shares no
+// memory with data. Whatever data is, a few MaxMessage bytes are allocated at most.
+func DecodeUsage(data []byte) (*Usage, error) {
+	m, err := decode(data, (*pb.Body).GetUsage)
+	if err != nil {
+		return nil, err
+	}
+	u := &Usage{
+		From: toProcess(m.From), Seq: m.Seq, TimeUS: m.TimeUs,
+		Origin: m.Origin, OriginTimeUS: m.OriginTimeUs,
+		Chunk: Chunk{Snapshot: m.Chunk.GetSnapshot(), Index: m.Chunk.GetIndex(), Count: m.Chunk.GetCount()},
+	}
+	for _, g := range m.Groups {
+		// Sums that overflow wrap; each of them is a row, which check looks at.
+		before := g.Bucket * g.BucketUs
+		for i, difference := range g.Generations {
+			before += difference
+			g.Generations[i] = before
+		}
+		u.Groups = append(u.Groups, Group{
+			Limit: g.Limit, WindowUS: g.WindowUs, BucketUS: g.BucketUs, Bucket: g.Bucket,
+			IDs: g.Ids, Generations: g.Generations, Units: g.Units,
+		})
+	}
+	return inRange(u, u.check())
+}
+
+// AppendHeartbeat appends h as a message, unchecked like AppendUsage.
+func AppendHeartbeat(dst []byte, h *Heartbeat) []byte {
+	m := &pb.Heartbeat{
+		From: fromProcess(h.From), Seq: h.Seq, TimeUs: h.TimeUS, Members: h.Members,
+		Topology: h.Topology, UnsentMs: h.UnsentMS, Leaving: h.Leaving, Full: h.Full, Key: h.Key,
+	}
+	for _, a := range h.Acks {
+		m.Acks = append(m.Acks, &pb.Ack{Process: fromProcess(a.Process), Seq: a.Seq, ReceivedUs: a.ReceivedUS})
+	}
+	for _, w := range h.Weights {
+		m.Weights = append(m.Weights, &pb.Weight{Region: w.Region, Weight: w.Weight})
+	}
+	return encode(dst, &pb.Body{Kind: &pb.Body_Heartbeat{Heartbeat: m}})
+}
+
+// DecodeHeartbeat reads a heartbeat as DecodeUsage reads counters.
+func DecodeHeartbeat(data []byte) (*Heartbeat, error) {
+	m, err := decode(data, (*pb.Body).GetHeartbeat)
+	if err != nil {
+		return nil, err
+	}
+	h := &Heartbeat{
+		From: toProcess(m.From), Seq: m.Seq, TimeUS: m.TimeUs, Members: m.Members,
+		Topology: m.Topology, UnsentMS: m.UnsentMs, Leaving: m.Leaving, Full: m.Full, Key: m.Key,
+	}
+	for _, a := range m.Acks {
+		h.Acks = append(h.Acks, Ack{Process: toProcess(a.Process), Seq: a.Seq, ReceivedUS: a.ReceivedUs})
+	}
+	for _, w := range m.Weights {
+		h.Weights = append(h.Weights, quota.Weight{Region: w.Region, Weight: w.Weight})
+	}
+	return inRange(h, h.check())
+}
+
+// AppendSnapshotRequest appends r as a message, unchecked like AppendUsage.
+func AppendSnapshotRequest(dst []byte, r *SnapshotRequest) []byte {
+	m := &pb.SnapshotRequest{From: fromProcess(r.From), OwnState: r.OwnState, Missing: r.Missing}
+	return encode(dst, &pb.Body{Kind: &pb.Body_SnapshotRequest{SnapshotRequest: m}})
+}
+
+// DecodeSnapshotRequest reads a snapshot request as DecodeUsage reads counters.
+func DecodeSnapshotRequest(data []byte) (*SnapshotRequest, error) {
+	m, err := decode(data, (*pb.Body).GetSnapshotRequest)
+	if err != nil {
+		return nil, err
+	}
+	r := &SnapshotRequest{From: toProcess(m.From), OwnState: m.OwnState, Missing: m.Missing}
+	return inRange(r, r.check())
+}
+
+func fromProcess(p quota.Process) *pb.Process {
+	return &pb.Process{Region: p.Region, Instance: p.Instance, BootUs: p.Boot}
+}
+
+func toProcess(p *pb.Process) quota.Process {
+	return quota.Process{Region: p.GetRegion(), Instance: p.GetInstance(), Boot: p.GetBootUs()}
+}
+
+// encode appends an envelope of body, compressed when that makes it smaller. A name that
+// is not UTF-8, which no valid name is, leaves the body empty: that is refused where it
+// arrives, as any other bad name is.
+func encode(dst []byte, body *pb.Body) []byte {
+	content, _ := proto.Marshal(body)
+	field := protowire.Number(2) // Envelope.body
+	if len(content) > compressAbove {
+		if packed := s2.Encode(nil, content); len(packed) < len(content) {
+			content, field = packed, 3 // Envelope.body_s2
+		}
+	}
+	dst = protowire.AppendVarint(protowire.AppendTag(dst, 1, protowire.VarintType), Version)
+	return protowire.AppendBytes(protowire.AppendTag(dst, field, protowire.BytesType), content)
+}
+
+// decode returns what a message holds, if that is of the wanted kind. It is within the
+// caps but not yet in range.
+func decode[M any](data []byte, kind func(*pb.Body) *M) (*M, error) {
+	if len(data) > MaxMessage {
+		return nil, refuse(ReasonSize, "the message has %d bytes, at most %d are allowed", len(data), MaxMessage)
+	}
+	// The version comes first: of another one, the rest may be anything.
+	num, typ, n := protowire.ConsumeTag(data)
+	if num != 1 || typ != protowire.VarintType || len(data) == n {
+		return nil, refuse(ReasonMalformed, "it does not begin with a version")
+	}
+	if v, _ := protowire.ConsumeVarint(data[n:]); v != Version {
+		return nil, refuse(ReasonVersion, "version %d, this process reads version %d", v, Version)
+	}
+	envelope := new(pb.Envelope)
+	if err := unmarshal(data, envelope); err != nil {
+		return nil, err
+	}
+	body := envelope.GetBody()
+	if body == nil {
+		packed := envelope.GetBodyS2()
+		if size, err := s2.DecodedLen(packed); err == nil && size > MaxMessage {
+			return nil, refuse(ReasonSize, "body_s2 claims %d bytes, at most %d are allowed", size, MaxMessage)
+		}
+		plain, err := s2.Decode(nil, packed)
+		if err != nil {
+			return nil, refuse(ReasonMalformed, "body_s2: %w", err)
+		}
+		body = new(pb.Body)
+		if err := unmarshal(plain, body); err != nil {
+			return nil, err
+		}
+	}
+	m := kind(body)
+	if m == nil {
+		return nil, refuse(ReasonMalformed, "its body is %T, expected %T", body.Kind, m)
+	}
+	return m, nil
+}
+
+// unmarshal reads a message that is within the caps. Fields of newer writers are skipped.
+func unmarshal(data []byte, m proto.Message) error {
+	if err := make(counts).check(m.ProtoReflect().Descriptor(), data); err != nil {
+		return err
+	}
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
+		return refuse(ReasonMalformed, "%w", err)
+	}
+	return nil
+}
