@@ -4,11 +4,13 @@
 GOFUMPT_VERSION     := v0.12.0
 STATICCHECK_VERSION := v0.8.2
 GOLANGCI_VERSION    := v2.15.0
+GREMLINS_VERSION    := v0.6.0
 
 TOOLS       := $(CURDIR)/.tools
 GOFUMPT     := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
 STATICCHECK := $(TOOLS)/staticcheck-$(STATICCHECK_VERSION)
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
+GREMLINS    := $(TOOLS)/gremlins-$(GREMLINS_VERSION)
 
 # middleware is a module of its own and has no dependencies; the Go example imports it
 # as users do.
@@ -26,7 +28,7 @@ TAGS := chaos,chaoslong,compose
 # Debian installs servers in root's PATH.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
-.PHONY: help serve build test foreign check lines chaos chaos-long sim accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
+.PHONY: help serve build test foreign check lines mutants chaos chaos-long sim accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -50,6 +52,10 @@ test: ## install what the tests need, then run the tests of the program
 
 foreign: ## check deploy/ and docker-compose.multi.yml with other programs' parsers
 	@set -e; for m in $(FOREIGN); do echo "go test -C $$m ./..."; go test -C $$m -count=1 -timeout 8m ./...; done
+
+mutants: $(GREMLINS) ## change the code in small ways and count what no test notices, for half an hour; ARGS="-seed 7 -only quota -for 3m"
+	scripts/test-deps
+	go run ./test/mutants -gremlins $(GREMLINS) $(ARGS)
 
 check: tools ## format, vet, lint, import rules, tidy go.mod
 	@out=$$($(GOFUMPT) -l .) && test -z "$$out" || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
@@ -106,6 +112,9 @@ $(STATICCHECK):
 
 $(GOLANGCI):
 	scripts/install-tool $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
+$(GREMLINS):
+	scripts/install-tool $@ github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION)
 
 clean: ## remove what was built here
 	rm -rf bin .tools

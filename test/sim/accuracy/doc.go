@@ -1,11 +1,11 @@
-// Package accuracy says what a global limit really means: how far the regions
-// together go over it, how much of it they let be used, and whom they deny without
-// need, for a grid of geographies and workloads. It runs the simulator of test/sim
-// and judges yes and no against a limiter that knows every region's checks at once.
+// Package accuracy measures how exact global limits are: how far all regions together
+// exceed one, how much of it they admit, and which denials were needless, for a grid of
+// geographies and workloads. It runs the simulator of test/sim and compares its
+// decisions with those of a limiter that knows every region's checks at once.
 //
 //	Workload ── arrivals ──▶ World (test/sim) ── yes, no ──▶ Judge ──▶ Result
 //	                    └──▶ the all-knowing limiter ──────────┘
-//	Grid, Focus ──▶ cells ──▶ Run ──▶ grid.csv ──▶ tables and plots of docs/accuracy.md
+//	Grid, Focus ──▶ cells ──▶ Run ──▶ grid.csv ──▶ tables of docs/accuracy.md
 //
 // Everything follows from the seeds that a cell has: the same cell gives the same
 // figures on any machine and with any number of workers. Cells that differ only in

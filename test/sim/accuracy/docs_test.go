@@ -13,28 +13,25 @@ const docs = "../../../docs"
 // committed are the figures that the page is made from.
 func committed(t *testing.T) index {
 	t.Helper()
-	results, err := (&Documents{Folder: docs}).stored()
+	results, err := stored(docs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return newIndex(results)
 }
 
-// TestPageSaysWhatTheFiguresSay: tables and plots are what the tool makes from the
-// figures beside them. make accuracy, or the tool with -render, mends it.
-func TestPageSaysWhatTheFiguresSay(t *testing.T) {
-	made, err := Render(docs)
+// TestPage: the tables of the committed page come from the committed figures.
+func TestPage(t *testing.T) {
+	want, err := Page(docs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range made {
-		if got, err := os.ReadFile(path); err != nil || string(got) != want {
-			t.Errorf("%s is not what the figures make of it (%v); go run ./test/sim/cmd/accuracy -docs docs -render", filepath.Base(path), err)
-		}
+	if got, err := os.ReadFile(filepath.Join(docs, pageFile)); err != nil || string(got) != want {
+		t.Errorf("%s is not made from its figures (%v): go run ./test/sim/cmd/accuracy -docs docs -render", pageFile, err)
 	}
 }
 
-// TestFiguresAreMeasured: some cells, of each kind, come out as they were committed.
+// TestFiguresAreMeasured: cells of each kind have the committed figures.
 func TestFiguresAreMeasured(t *testing.T) {
 	x := committed(t)
 	for _, c := range []Cell{
@@ -67,10 +64,9 @@ func TestFiguresAreMeasured(t *testing.T) {
 	}
 }
 
-// TestWhatIsPromised, over the whole committed grid. Of thirty regions, which take
-// most of the time, those must be there that tables and plots cannot do without;
-// Render sees to that.
-func TestWhatIsPromised(t *testing.T) {
+// TestPromises, over the whole committed grid. Cells of thirty regions, which take most
+// of the time to measure, may be missing if no table needs them.
+func TestPromises(t *testing.T) {
 	x := committed(t)
 	for _, c := range Grid() {
 		r, err := x.find(c)
@@ -83,27 +79,27 @@ func TestWhatIsPromised(t *testing.T) {
 		over := percent(r.Worst)
 		name := c.Workload.Name
 		if r.Unexplained > 0 {
-			t.Errorf("%v: %d units past the limit, the bias and what was on its way", c, r.Unexplained)
+			t.Errorf("%v: %d units past the limit, the bias and messages under way", c, r.Unexplained)
 		}
 		if r.Admitted == 0 || r.Asked < r.Admitted || r.AllKnowing == 0 {
-			t.Errorf("%v: %+v is of no run", c, r.Figures)
+			t.Errorf("%v: %+v is not of a run", c, r.Figures)
 		}
-		// Demand below the limit is admitted whole.
+		// Demand below the limit is admitted in full.
 		if name == "steady 0.8×" && r.Admitted != r.Asked {
 			t.Errorf("%v: %d of %d denied", c, r.Asked-r.Admitted, r.Asked)
 		}
 		if c.Window < time.Minute {
 			continue
 		}
-		// Eleven buckets hold what the README promises of a minute, ten times the demand or not.
+		// Eleven buckets keep what is promised for a minute, even at ten times the demand.
 		if c.Buckets == 11 && c.Regions <= 3 && over > 5 {
 			t.Errorf("%v: %.1f %% over the limit, promised are 5", c, over)
 		}
-		// Two may forget what peers have used, and nothing else.
+		// Two undercount what peers have used, and nothing else.
 		if c.Buckets == 2 && (over >= 100 || c.Regions <= 3 && percent(r.Beyond) > 5) {
 			t.Errorf("%v: %.1f %% over the limit, %.1f of it not bias", c, over, percent(r.Beyond))
 		}
-		// What is asked for is used.
+		// The limit is used.
 		if c.Workload.peak > 2 && 100*r.Admitted < 95*r.AllKnowing {
 			t.Errorf("%v: %d units used where an all-knowing limiter uses %d", c, r.Admitted, r.AllKnowing)
 		}
@@ -119,3 +115,5 @@ func TestWhatIsPromised(t *testing.T) {
 		}
 	}
 }
+
+func percent(units int64) float64 { return 100 * float64(units) / Limit }

@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// room is a world in memory: one exact list of admissions that all regions share,
-// or one for each, as if they were deaf.
-type room struct {
+// memoryWorld is a world in memory: one exact log of admissions that all regions share,
+// or one for each region.
+type memoryWorld struct {
 	cell Cell
 	now  time.Duration
 	logs [][]time.Duration
 }
 
 func shared(c Cell, _ int, _ uint64) (World, error) {
-	return &room{cell: c, now: 3 * time.Second, logs: make([][]time.Duration, 1)}, nil
+	return &memoryWorld{cell: c, now: 3 * time.Second, logs: make([][]time.Duration, 1)}, nil
 }
 
-func deaf(c Cell, _ int, _ uint64) (World, error) {
-	return &room{cell: c, logs: make([][]time.Duration, c.Regions)}, nil
+func isolated(c Cell, _ int, _ uint64) (World, error) {
+	return &memoryWorld{cell: c, logs: make([][]time.Duration, c.Regions)}, nil
 }
 
-func (r *room) Now() time.Duration       { return r.now }
-func (r *room) RunUntil(t time.Duration) { r.now = t }
-func (r *room) StoreUS(int) int64        { return r.now.Microseconds() }
+func (r *memoryWorld) Now() time.Duration       { return r.now }
+func (r *memoryWorld) RunUntil(t time.Duration) { r.now = t }
+func (r *memoryWorld) StoreUS(int) int64        { return r.now.Microseconds() }
 
-func (r *room) Check(region int) bool {
+func (r *memoryWorld) Check(region int) bool {
 	log := &r.logs[region%len(r.logs)]
 	for len(*log) > 0 && (*log)[0] <= r.now-r.cell.Window {
 		*log = (*log)[1:]
@@ -41,9 +41,9 @@ func (r *room) Check(region int) bool {
 	return true
 }
 
-// TestWhatIsKnownBeforehand: regions that share one exact log are never over,
+// TestKnownResults: regions that share one exact log are never over,
 // nor under, and those that know nothing of each other admit their limit each.
-func TestWhatIsKnownBeforehand(t *testing.T) {
+func TestKnownResults(t *testing.T) {
 	for _, w := range Workloads() {
 		c := centre()
 		c.Workload = w
@@ -62,17 +62,17 @@ func TestWhatIsKnownBeforehand(t *testing.T) {
 		}
 	}
 	c := centre()
-	alone, err := Measure(c, Seed, deaf)
+	alone, err := Measure(c, Seed, isolated)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := int64(c.Regions-1) * Limit; alone.Worst != want || alone.Unexplained <= 0 {
-		t.Errorf("%d deaf regions went %d units over, %d of them unexplained; they must go %d over", c.Regions, alone.Worst, alone.Unexplained, want)
+		t.Errorf("%d isolated regions went %d units over, %d of them unexplained; they must go %d over", c.Regions, alone.Worst, alone.Unexplained, want)
 	}
 }
 
-// TestRunIsTheSameOnAnyNumberOfWorkers, and says which cell has no world.
-func TestRunIsTheSameOnAnyNumberOfWorkers(t *testing.T) {
+// TestWorkers, and says which cell has no world.
+func TestWorkers(t *testing.T) {
 	cells := Focus()[:6]
 	one, err := Run(context.Background(), cells, Seed, shared, 1)
 	if err != nil {
@@ -99,9 +99,9 @@ func TestRunIsTheSameOnAnyNumberOfWorkers(t *testing.T) {
 	}
 }
 
-// TestArrivalsAreWhatTheyAreCalled: as many in all as the demand says, as many in
+// TestArrivals: as many in all as the demand says, as many in
 // the hot region, in order, and the same for the same seed.
-func TestArrivalsAreWhatTheyAreCalled(t *testing.T) {
+func TestArrivals(t *testing.T) {
 	const windows, regions = 26.0, 5 // whole rounds of the crowd
 	for _, w := range Workloads() {
 		want, steps := 0.0, 100_000
@@ -141,9 +141,9 @@ func TestArrivalsAreWhatTheyAreCalled(t *testing.T) {
 	}
 }
 
-// TestGridHasEverything: no cell twice, and Focus is part of it, so its figures are
+// TestGrid: no cell twice, and Focus is part of it, so its figures are
 // in the committed table too.
-func TestGridHasEverything(t *testing.T) {
+func TestGrid(t *testing.T) {
 	known := map[string]bool{}
 	for _, c := range Grid() {
 		if known[c.key()] {

@@ -2,8 +2,8 @@
 //
 //	go run ./test/sim/cmd/accuracy            prints the figures that show most, in seconds
 //	go run ./test/sim/cmd/accuracy -docs docs measures the whole grid, in minutes, and writes
-//	                                          the page, its figures and its plots below docs
-//	go run ./test/sim/cmd/accuracy -docs docs -render   draws them anew from the stored figures
+//	                                          the tables of docs/accuracy.md and their figures
+//	go run ./test/sim/cmd/accuracy -docs docs -render   writes the tables from the stored figures
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 
 func main() {
 	docs := flag.String("docs", "", "folder of documents to write to; none: print only")
-	render := flag.Bool("render", false, "measure nothing, write page and plots from the figures that are there")
+	render := flag.Bool("render", false, "measure nothing, write the tables from the stored figures")
 	resume := flag.Bool("resume", false, "keep the figures of a run that was stopped; only if nothing has changed since")
 	workers := flag.Int("workers", runtime.GOMAXPROCS(0), "cells to measure at a time")
 	flag.Parse()
@@ -38,7 +38,7 @@ func run(ctx context.Context, docs string, render, resume bool, workers int) err
 	case docs == "":
 		return accuracy.Report(ctx, os.Stdout, accuracy.Simulated, workers)
 	case render:
-		return accuracy.WriteRendered(docs)
+		return accuracy.WritePage(docs)
 	}
 	return accuracy.Document(ctx, accuracy.Documents{
 		Folder: docs, Resume: resume, Build: accuracy.Simulated, Workers: workers,

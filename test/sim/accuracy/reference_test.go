@@ -8,15 +8,15 @@ import (
 	"github.com/regiond/regiond/test/oracle"
 )
 
-// dumb answers the questions of a Judge from the list of all checks.
-type dumb struct {
+// naive is the reference model of a Judge: it counts in the list of all checks.
+type naive struct {
 	limit, window, lateUS int64
 	bucket                int64
 	regions               int
 	all                   []Check
 }
 
-func (d *dumb) count(us, width int64, of func(Check) bool) int64 {
+func (d *naive) count(us, width int64, of func(Check) bool) int64 {
 	n := int64(0)
 	for _, c := range d.all {
 		if c.US > us-width && c.US <= us && of(c) {
@@ -29,7 +29,7 @@ func (d *dumb) count(us, width int64, of func(Check) bool) int64 {
 func admitted(c Check) bool { return c.Admitted }
 
 // figures goes through all checks, and for P99 and Mean through all microseconds.
-func (d *dumb) figures(endUS int64) Figures {
+func (d *naive) figures(endUS int64) Figures {
 	f := Figures{Worst: -d.limit, Beyond: -d.limit, Aligned: -d.limit, Unexplained: -d.limit}
 	judge := oracle.NewGlobal(d.regions, d.window, d.bucket)
 	var known []int64
@@ -69,7 +69,7 @@ func (d *dumb) figures(endUS int64) Figures {
 	return f
 }
 
-func (d *dumb) aligned(last Check) int64 {
+func (d *naive) aligned(last Check) int64 {
 	n := int64(0)
 	for _, c := range d.all {
 		if c.Admitted && c.StoreUS/d.window == last.StoreUS/d.window {
@@ -79,7 +79,7 @@ func (d *dumb) aligned(last Check) int64 {
 	return n
 }
 
-func (d *dumb) overTime(endUS int64) (mean float64, p99 int64) {
+func (d *naive) overTime(endUS int64) (mean float64, p99 int64) {
 	var over []int64
 	sum := int64(0)
 	for us := range endUS {
@@ -91,9 +91,9 @@ func (d *dumb) overTime(endUS int64) (mean float64, p99 int64) {
 	return float64(sum) / float64(endUS), over[len(over)-1-len(over)/100]
 }
 
-// TestJudgeAgreesWithItsTwin: on random histories, with clocks that differ, every
+// TestJudgeAgreesWithReference: on random histories, with clocks that differ, every
 // figure is what counting by hand gives.
-func TestJudgeAgreesWithItsTwin(t *testing.T) {
+func TestJudgeAgreesWithReference(t *testing.T) {
 	seen := Figures{}
 	for seed := range uint64(60) {
 		dice := rand.New(rand.NewPCG(seed, 0))
@@ -105,7 +105,7 @@ func TestJudgeAgreesWithItsTwin(t *testing.T) {
 		}
 		late := int64(dice.IntN(40))
 		j := NewJudge(regions, limit, window, bucket, late)
-		d := &dumb{limit: limit, window: window, lateUS: late, bucket: bucket, regions: regions}
+		d := &naive{limit: limit, window: window, lateUS: late, bucket: bucket, regions: regions}
 		us, ahead := int64(0), make([]int64, regions)
 		for i := range ahead {
 			ahead[i] = dice.Int64N(5 * window)

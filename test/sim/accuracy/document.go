@@ -1,0 +1,151 @@
+package accuracy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The page, below the folder of documents, and the figures that its tables come from.
+const (
+	pageFile = "accuracy.md"
+	gridFile = "accuracy/grid.csv"
+)
+
+// Documents are the options of Document.
+type Documents struct {
+	// Folder has the page, and below it the figures.
+	Folder string
+	// Resume keeps the figures of a run that was stopped. They are right only if
+	// nothing has changed since.
+	Resume  bool
+	Build   Builder
+	Workers int
+	// Progress is called with the number of cells that are done; nil for nothing.
+	Progress func(done, of int)
+}
+
+// batch is how many cells are measured before their figures are stored.
+const batch = 12
+
+// Document measures Grid, stores the figures and writes the tables of the page. If it
+// is stopped, the figures so far are stored.
+func Document(ctx context.Context, d Documents) error {
+	var results []Result
+	if d.Resume {
+		var err error
+		if results, err = stored(d.Folder); err != nil {
+			return err
+		}
+	}
+	have := newIndex(results)
+	left := slices.DeleteFunc(Grid(), func(c Cell) bool {
+		_, ok := have[c.key()]
+		return ok
+	})
+	for cells := range slices.Chunk(left, batch) {
+		more, err := Run(ctx, cells, Seed, d.Build, d.Workers)
+		if err != nil {
+			return err
+		}
+		results = append(results, more...)
+		if err := store(d.Folder, results); err != nil {
+			return err
+		}
+		if d.Progress != nil {
+			d.Progress(len(results), len(Grid()))
+		}
+	}
+	if err := WritePage(d.Folder); err != nil {
+		return err
+	}
+	return Unexplained(results)
+}
+
+// store writes figures in the order of Grid.
+func store(docs string, results []Result) error {
+	place := map[string]int{}
+	for i, c := range Grid() {
+		place[c.key()] = i
+	}
+	slices.SortFunc(results, func(a, b Result) int { return cmp.Compare(place[a.key()], place[b.key()]) })
+	var grid bytes.Buffer
+	if err := WriteCSV(&grid, results); err != nil {
+		return err
+	}
+	file := filepath.Join(docs, gridFile)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, grid.Bytes(), 0o644)
+}
+
+func stored(docs string) ([]Result, error) {
+	f, err := os.Open(filepath.Join(docs, gridFile))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadCSV(f)
+}
+
+// Page returns the page with its tables made from the stored figures.
+func Page(docs string) (string, error) {
+	results, err := stored(docs)
+	if err != nil {
+		return "", err
+	}
+	tables, err := tables(newIndex(results))
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(filepath.Join(docs, pageFile))
+	if err != nil {
+		return "", err
+	}
+	return fill(string(text), tables)
+}
+
+// WritePage stores what Page returns.
+func WritePage(docs string) error {
+	text, err := Page(docs)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(docs, pageFile), []byte(text), 0o644)
+}
+
+// tables are the generated tables of the page by name.
+func tables(x index) (map[string]string, error) {
+	worst := func(r Result) string { return bare(r.Worst) }
+	used := func(r Result) string { return strings.TrimSuffix(r.utilisation(), " %") }
+	focus, err := focusTable(x)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{
+		"focus":       focus.markdown(),
+		"overshoot":   byGeography(x, worst).markdown(),
+		"utilisation": byGeography(x, used).markdown(),
+		"windows":     byWindow(x, worst).markdown(),
+	}, nil
+}
+
+// fill puts each table between its two marks.
+func fill(page string, tables map[string]string) (string, error) {
+	for name, text := range tables {
+		begin, end := "<!-- table: "+name+" -->\n", "<!-- end -->\n"
+		before, rest, ok := strings.Cut(page, begin)
+		_, after, ok2 := strings.Cut(rest, end)
+		if !ok || !ok2 {
+			return "", fmt.Errorf("%s has no lines %q and %q", pageFile, strings.TrimSpace(begin), strings.TrimSpace(end))
+		}
+		page = before + begin + text + end + after
+	}
+	return page, nil
+}
