@@ -44,7 +44,7 @@ type shapeError struct{ Problem }
 
 // decode returns the decoder for its places and mistakes of value; the problem is
 // a mistake of shape.
-func decode(body ast.Node, t *Topology) (d *decoder, shape *Problem) {
+func decode(src []byte, t *Topology) (d *decoder, shape *Problem) {
 	d = &decoder{anchors: map[string]ast.Node{}, places: map[string]Place{}, keys: map[string]Place{}, said: map[string]bool{}}
 	defer func() {
 		switch p := recover().(type) {
@@ -55,7 +55,7 @@ func decode(body ast.Node, t *Topology) (d *decoder, shape *Problem) {
 			panic(p)
 		}
 	}()
-	d.value(body, "", reflect.ValueOf(t).Elem(), 0)
+	d.value(d.document(src), "", reflect.ValueOf(t).Elem(), 0)
 	return d, nil
 }
 

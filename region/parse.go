@@ -21,12 +21,8 @@ func Parse(name string, src []byte) (*Topology, []Problem, error) {
 	invalid := func(ps ...Problem) (*Topology, []Problem, error) {
 		return nil, nil, &Invalid{File: name, Problems: inOrder(ps)}
 	}
-	body, shape := document(src)
-	if shape != nil {
-		return invalid(*shape)
-	}
 	t := &Topology{}
-	d, shape := decode(body, t)
+	d, shape := decode(src, t)
 	if shape != nil {
 		return invalid(*shape)
 	}
@@ -203,10 +199,3 @@ func under(pointer, segment string) string {
 
 // item appends an index to a pointer.
 func item(pointer string, i int) string { return pointer + "/" + strconv.Itoa(i) }
-
-// problems collects mistakes and warnings by pointer.
-type problems []quota.FieldError
-
-func (ps *problems) add(pointer, format string, args ...any) {
-	*ps = append(*ps, quota.FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
-}

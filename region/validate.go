@@ -1,108 +1,134 @@
 package region
 
 import (
+	"errors"
+	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/regiond/regiond/quota"
 )
 
+// problems collects mistakes and warnings by pointer.
+type problems []quota.FieldError
+
+func (ps *problems) add(pointer, format string, args ...any) {
+	*ps = append(*ps, quota.FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+}
+
+// when adds a problem if there is one.
+func (ps *problems) when(bad bool, pointer, format string, args ...any) {
+	if bad {
+		ps.add(pointer, format, args...)
+	}
+}
+
+func (ps *problems) check(pointer string, err error) { ps.when(err != nil, pointer, "%v", err) }
+
+func (ps *problems) oneOf(pointer, word string, words ...string) {
+	ps.when(!slices.Contains(words, word), pointer, "%q is not one of %s", clip(word), strings.Join(words, ", "))
+}
+
+// unique adds a problem for each of n values that came before.
+func (ps *problems) unique(what string, n int, value, pointer func(i int) string) {
+	seen := make(map[string]bool, n)
+	for i := range n {
+		v := value(i)
+		ps.when(seen[v], pointer(i), "%s %q is duplicated", what, clip(v))
+		seen[v] = true
+	}
+}
+
+// uniqueItems is unique for the items of a list.
+func (ps *problems) uniqueItems(what, at string, list []string) {
+	ps.unique(what, len(list), func(i int) string { return list[i] }, func(i int) string { return item(at, i) })
+}
+
+// uniqueNames is unique for the names of the items of a list.
+func uniqueNames[T any](ps *problems, what, at string, list []T, name func(*T) string) {
+	ps.unique(what, len(list), func(i int) string { return name(&list[i]) }, func(i int) string { return item(at, i) + "/name" })
+}
+
 // Validate returns every mistake of value, with pointers as in topology.yaml.
 // Parse has called it; a Topology that was put together in code needs it.
 func (t *Topology) Validate() []quota.FieldError {
 	var ps problems
 	if t.Cluster != "" {
-		ps.name("/cluster", t.Cluster)
+		ps.check("/cluster", quota.ValidName(t.Cluster))
 	}
 	t.validateRegions(&ps)
 	t.validatePolicies(&ps)
 	t.validateTenants(&ps)
-	if t.MaxUnknown < 0 || t.MaxUnknown > MaxUnknownTenants {
-		ps.add("/max_unknown", "must be between 0 and %d, is %d", MaxUnknownTenants, t.MaxUnknown)
-	}
+	ps.when(t.MaxUnknown < 0 || t.MaxUnknown > MaxUnknownTenants,
+		"/max_unknown", "must be between 0 and %d, is %d", MaxUnknownTenants, t.MaxUnknown)
 	if t.ForwardAuth != nil {
 		t.ForwardAuth.validate(&ps)
 		t.validateRouteUse(&ps)
 	}
 	ps.oneOf("/headers/format", string(t.Headers.Format),
 		string(HeadersDraft11), string(HeadersTriplet), string(HeadersX), string(HeadersOff))
-	t.Access.validate(&ps, "/access")
 	ps.oneOf("/headers/x_reset", string(t.Headers.XReset), string(ResetDelta), string(ResetEpoch))
+	ps.pair("/access", t.Access.CertFile, t.Access.KeyFile)
+	ps.when(t.Access.ClientCAFile != "" && t.Access.CertFile == "",
+		"/access/client_ca_file", "needs cert_file and key_file: client certificates are shown over TLS")
 	return ps
 }
 
-func (ps *problems) name(pointer, name string) {
-	ps.check(pointer, quota.ValidName(name))
-}
-
-func (ps *problems) check(pointer string, err error) {
-	if err != nil {
-		ps.add(pointer, "%v", err)
-	}
-}
-
-func (ps *problems) oneOf(pointer, word string, words ...string) {
-	if !slices.Contains(words, word) {
-		ps.add(pointer, "%q is not one of %s", clip(word), strings.Join(words, ", "))
-	}
+// pair holds a certificate and its key together.
+func (ps *problems) pair(at, cert, key string) {
+	ps.when(cert != "" && key == "", at+"/cert_file", "needs key_file")
+	ps.when(key != "" && cert == "", at+"/key_file", "needs cert_file")
 }
 
 func (t *Topology) validateRegions(ps *problems) {
-	if n := len(t.Regions); n == 0 || n > MaxRegions {
-		ps.add("/regions", "a topology has between 1 and %d regions, this one %d", MaxRegions, n)
-	}
-	names, advertised := map[string]bool{}, map[string]string{}
+	n := len(t.Regions)
+	ps.when(n == 0 || n > MaxRegions, "/regions", "a topology has between 1 and %d regions, this one %d", MaxRegions, n)
+	uniqueNames(ps, "region", "/regions", t.Regions, func(g *Region) string { return g.Name })
+	advertised := map[string]string{}
+	// All regions have a key or none: the ids by which regions name partitions to
+	// each other are made with it, and those of two keys have nothing in common.
+	keyed := slices.IndexFunc(t.Regions, func(g Region) bool { return g.keyed() })
 	for i := range t.Regions {
 		g, at := &t.Regions[i], item("/regions", i)
 		g.validate(ps, at)
-		if names[g.Name] {
-			ps.add(at+"/name", "region %q is duplicated", clip(g.Name))
+		if keyed >= 0 && !g.keyed() && !g.open() {
+			ps.add(at+"/gossip", "needs key_file, as region %s has one: without the same key regions cannot tell "+
+				"what the others have used; give it to all or to none", clip(t.Regions[keyed].Name))
 		}
-		names[g.Name] = true
-		if g.Gossip == nil {
-			continue
+		if g.Gossip != nil {
+			other, taken := advertised[g.Gossip.Advertise]
+			ps.when(taken, at+"/gossip/advertise", "is the address of region %q too", clip(other))
+			advertised[g.Gossip.Advertise] = g.Name
 		}
-		if other, taken := advertised[g.Gossip.Advertise]; taken {
-			ps.add(at+"/gossip/advertise", "is the address of region %q too", clip(other))
-		}
-		advertised[g.Gossip.Advertise] = g.Name
 	}
-	t.validateKeys(ps)
 }
 
 func (g *Region) validate(ps *problems, at string) {
-	ps.name(at+"/name", g.Name)
-	if g.Weight < 1 || g.Weight > MaxWeight {
-		ps.add(at+"/weight", "must be between 1 and %d, is %d", MaxWeight, g.Weight)
-	}
+	ps.check(at+"/name", quota.ValidName(g.Name))
+	ps.when(g.Weight < 1 || g.Weight > MaxWeight, at+"/weight", "must be between 1 and %d, is %d", MaxWeight, g.Weight)
 	ps.check(at+"/http", checkListen(g.HTTP))
 	ps.check(at+"/admin", checkListen(g.Admin))
-	if sameListener(g.HTTP, g.Admin) {
-		ps.add(at+"/admin", "must not be the port of http, is %s", clip(g.Admin))
-	}
+	ps.when(sameListener(g.HTTP, g.Admin), at+"/admin", "must not be the port of http, is %s", clip(g.Admin))
+	g.Redis.validate(ps, at+"/redis")
+	g.NATS.validate(ps, at+"/nats")
+	const open = "the embedded NATS server listens %s, and without a shared key it does so on 127.0.0.1 only; " +
+		"`openssl rand -base64 32` makes one"
 	if g.Gossip != nil {
 		ps.check(at+"/gossip/bind", checkListen(g.Gossip.Bind))
 		ps.check(at+"/gossip/advertise", checkAdvertised(g.Gossip.Advertise))
-	}
-	g.Redis.validate(ps, at+"/redis")
-	g.NATS.validate(ps, at+"/nats")
-	switch n := g.Gossip; {
-	case !g.open():
-	case n != nil:
-		ps.add(at+"/gossip", "needs key_file: the embedded NATS server listens beside gossip on %s, and without a shared key "+
-			"it does so on 127.0.0.1 only; `openssl rand -base64 32` makes one", clip(n.Bind))
-	default:
-		ps.add(at+"/nats/gateway", "needs gossip with key_file: the embedded NATS server listens on %s, and without a shared key "+
-			"it does so on 127.0.0.1 only; `openssl rand -base64 32` makes one", clip(g.NATS.Gateway))
+		ps.when(g.open(), at+"/gossip", "needs key_file: "+open, "beside gossip on "+clip(g.Gossip.Bind))
+	} else {
+		ps.when(g.open(), at+"/nats/gateway", "needs gossip with key_file: "+open, "on "+clip(g.NATS.Gateway))
 	}
 }
 
-// keyed reports whether the region has the deployment's secret.
+// keyed reports whether the region has the deployment's key.
 func (g *Region) keyed() bool { return g.Gossip != nil && g.Gossip.KeyFile != "" }
 
-// open reports whether an embedded NATS server would let anybody join it: it listens
-// beside gossip, or where its gateway is, and has no secret to ask for.
+// open reports whether an embedded NATS server would let anybody join: it listens
+// beside gossip, or where its gateway is, beyond loopback and without a key.
 func (g *Region) open() bool {
 	listen := g.NATS.Gateway
 	if g.Gossip != nil {
@@ -111,140 +137,74 @@ func (g *Region) open() bool {
 	return g.NATS.Embedded && !g.keyed() && checkListen(listen) == nil && !onLoopback(listen)
 }
 
-// validateKeys wants a key in every region or in none: the ids by which regions tell each
-// other of partitions are made with it, and those of two keys mean nothing to each other.
-func (t *Topology) validateKeys(ps *problems) {
-	with := slices.IndexFunc(t.Regions, func(g Region) bool { return g.keyed() })
-	if with < 0 {
-		return
-	}
-	for i := range t.Regions {
-		if g := &t.Regions[i]; !g.keyed() && !g.open() {
-			ps.add(item("/regions", i)+"/gossip", "needs key_file, as region %s has one: without the same key regions cannot tell "+
-				"what the others have used; give it to all or to none", clip(t.Regions[with].Name))
-		}
-	}
-}
-
 func (s *Redis) validate(ps *problems, at string) {
 	if s.Embedded {
-		if s.Addrs != nil || s.Mode != "" || s.Master != "" || s.Username != "" || s.PasswordFile != "" || s.TLS != nil ||
-			s.SentinelUsername != "" || s.SentinelPasswordFile != "" {
-			ps.add(at+"/embedded", "an embedded store has no other settings; remove them or `embedded`")
-		}
+		ps.when(s.Addrs != nil || s.Mode != "" || s.Master != "" || s.Username != "" || s.PasswordFile != "" || s.TLS != nil ||
+			s.SentinelUsername != "" || s.SentinelPasswordFile != "",
+			at+"/embedded", "an embedded store has no other settings; remove them or `embedded`")
 		return
 	}
-	if len(s.Addrs) == 0 {
-		ps.add(at+"/addrs", "needs at least one address, or `embedded: true`")
-	}
+	ps.when(len(s.Addrs) == 0, at+"/addrs", "needs at least one address, or `embedded: true`")
 	for i, addr := range s.Addrs {
 		ps.check(item(at+"/addrs", i), checkRemote(addr))
-		if slices.Contains(s.Addrs[:i], addr) {
-			ps.add(item(at+"/addrs", i), "address %q is duplicated", clip(addr))
-		}
 	}
+	ps.uniqueItems("address", at+"/addrs", s.Addrs)
 	ps.oneOf(at+"/mode", string(s.Mode), string(RedisStandalone), string(RedisSentinel), string(RedisCluster))
-	if s.Mode == RedisStandalone && len(s.Addrs) > 1 {
-		ps.add(at+"/addrs", "mode standalone has one address, found %d; set mode: sentinel or cluster", len(s.Addrs))
-	}
-	if s.Mode == RedisSentinel && s.Master == "" {
-		ps.add(at+"/master", "mode sentinel needs the name of the primary")
-	}
-	if s.Mode != RedisSentinel && s.Master != "" {
-		ps.add(at+"/master", "needs mode: sentinel")
-	}
-	if s.Username != "" && s.PasswordFile == "" {
-		ps.add(at+"/username", "needs password_file")
-	}
-	if s.SentinelPasswordFile != "" && s.Mode != RedisSentinel {
-		ps.add(at+"/sentinel_password_file", "needs mode: sentinel")
-	}
-	if s.SentinelUsername != "" && s.SentinelPasswordFile == "" {
-		ps.add(at+"/sentinel_username", "needs sentinel_password_file")
-	}
+	ps.when(s.Mode == RedisStandalone && len(s.Addrs) > 1,
+		at+"/addrs", "mode standalone has one address, found %d; set mode: sentinel or cluster", len(s.Addrs))
+	sentinel := s.Mode == RedisSentinel
+	ps.when(sentinel && s.Master == "", at+"/master", "mode sentinel needs the name of the primary")
+	ps.when(!sentinel && s.Master != "", at+"/master", "needs mode: sentinel")
+	ps.when(s.Username != "" && s.PasswordFile == "", at+"/username", "needs password_file")
+	ps.when(!sentinel && s.SentinelPasswordFile != "", at+"/sentinel_password_file", "needs mode: sentinel")
+	ps.when(s.SentinelUsername != "" && s.SentinelPasswordFile == "", at+"/sentinel_username", "needs sentinel_password_file")
 	s.TLS.validate(ps, at+"/tls")
 }
 
 func (s *NATS) validate(ps *problems, at string) {
 	if s.Embedded {
-		if s.URLs != nil || s.CredsFile != "" || s.TLS != nil {
-			ps.add(at+"/embedded", "an embedded server has no urls, creds_file or tls; remove them or `embedded`")
-		}
+		ps.when(s.URLs != nil || s.CredsFile != "" || s.TLS != nil,
+			at+"/embedded", "an embedded server has no urls, creds_file or tls; remove them or `embedded`")
 		if s.Gateway != "" {
 			ps.check(at+"/gateway", checkAdvertised(s.Gateway))
 		}
 		return
 	}
-	if len(s.URLs) == 0 {
-		ps.add(at+"/urls", "needs at least one URL, or `embedded: true`")
-	}
+	ps.when(len(s.URLs) == 0, at+"/urls", "needs at least one URL, or `embedded: true`")
 	for i, u := range s.URLs {
 		ps.check(item(at+"/urls", i), checkNATS(u))
-		if slices.Contains(s.URLs[:i], u) {
-			ps.add(item(at+"/urls", i), "URL %q is duplicated", clip(u))
-		}
 	}
-	if s.Gateway != "" {
-		ps.add(at+"/gateway", "needs embedded: true")
-	}
+	ps.uniqueItems("URL", at+"/urls", s.URLs)
+	ps.when(s.Gateway != "", at+"/gateway", "needs embedded: true")
 	s.TLS.validate(ps, at+"/tls")
 }
 
 func (t *TLS) validate(ps *problems, at string) {
 	if t != nil {
-		validatePair(ps, at, t.CertFile, t.KeyFile)
-	}
-}
-
-func (a *Access) validate(ps *problems, at string) {
-	validatePair(ps, at, a.CertFile, a.KeyFile)
-	if a.ClientCAFile != "" && a.CertFile == "" {
-		ps.add(at+"/client_ca_file", "needs cert_file and key_file: client certificates are shown over TLS")
-	}
-}
-
-// validatePair holds a certificate and its key together.
-func validatePair(ps *problems, at, cert, key string) {
-	if cert != "" && key == "" {
-		ps.add(at+"/cert_file", "needs key_file")
-	}
-	if key != "" && cert == "" {
-		ps.add(at+"/key_file", "needs cert_file")
+		ps.pair(at, t.CertFile, t.KeyFile)
 	}
 }
 
 func (t *Topology) validatePolicies(ps *problems) {
-	if len(t.Policies) == 0 {
-		ps.add("/policies", "a topology has at least one policy")
-	}
-	names := map[string]bool{}
+	ps.when(len(t.Policies) == 0, "/policies", "a topology has at least one policy")
+	uniqueNames(ps, "policy", "/policies", t.Policies, func(p *quota.Policy) string { return p.Name })
 	for i := range t.Policies {
 		p, at := &t.Policies[i], item("/policies", i)
 		for _, m := range p.Validate() {
 			ps.add(at+m.Pointer, "%s", m.Detail)
 		}
-		if names[p.Name] {
-			ps.add(at+"/name", "policy %q is duplicated", clip(p.Name))
-		}
-		names[p.Name] = true
-		if p.EnforcePercent >= 0 && p.Enforcement == quota.Observe {
-			ps.add(at+"/enforce_share", "needs enforcement: enforce")
-		}
+		ps.when(p.EnforcePercent >= 0 && p.Enforcement == quota.Observe, at+"/enforce_share", "needs enforcement: enforce")
 	}
 }
 
 func (t *Topology) validateTenants(ps *problems) {
-	if t.Tenants.Default == nil && len(t.Tenants.Listed) == 0 {
-		ps.add("/tenants", "nobody would be served; name at least `default`")
-	}
+	ps.when(t.Tenants.Default == nil && len(t.Tenants.Listed) == 0, "/tenants", "nobody would be served; name at least `default`")
 	names := map[string]bool{}
 	for i := range t.Policies {
 		names[t.Policies[i].Name] = true
 	}
 	known := func(at, policy string) {
-		if !names[policy] {
-			ps.add(at+"/policy", "policy %q is not among policies", clip(policy))
-		}
+		ps.when(!names[policy], at+"/policy", "policy %q is not among policies", clip(policy))
 	}
 	if d := t.Tenants.Default; d != nil {
 		known("/tenants/"+DefaultTenant, d.Policy)
@@ -256,4 +216,90 @@ func (t *Topology) validateTenants(ps *problems) {
 		}
 		known(at, t.Tenants.Listed[id].Policy)
 	}
+}
+
+func (f *ForwardAuth) validate(ps *problems) {
+	const at = "/forward_auth"
+	ps.check(at+"/tenant/header", checkHeader(f.Tenant.Header))
+	for _, name := range slices.Sorted(maps.Keys(f.Dimensions)) {
+		s, at := f.Dimensions[name], under(at+"/dimensions", name)
+		ps.check(at, quota.ValidName(name))
+		ps.when(name == RouteDimension, at, "dimension %q comes from routes; choose another name", name)
+		ps.when(s.Header == "" && !s.ClientIP, at, "needs exactly one source: header: NAME or client_ip: true")
+		ps.when(s.Header != "" && s.ClientIP, at, "has two sources; keep header or client_ip")
+		ps.when(s.Header == "" && s.Hash, at+"/hash", "needs header; a client address is stored as it is")
+		if s.Header != "" {
+			ps.check(at+"/header", checkHeader(s.Header))
+		}
+	}
+	for i, p := range f.TrustedProxies {
+		ps.when(p != p.Masked(), item(at+"/trusted_proxies", i), "has bits beyond its length; is %s meant?", p.Masked())
+	}
+	ps.oneOf(at+"/missing", string(f.Missing), string(MissingDeny), string(MissingAnonymous))
+	uniqueNames(ps, "route", at+"/routes", f.Routes, func(r *Route) string { return r.Name })
+	for i := range f.Routes {
+		f.Routes[i].validate(ps, item(at+"/routes", i))
+	}
+}
+
+func (r *Route) validate(ps *problems, at string) {
+	ps.check(at+"/name", quota.ValidName(r.Name))
+	ps.when(r.Name == RouteOther, at+"/name", "%q means that no route matched; choose another name", RouteOther)
+	for i, m := range r.Methods {
+		bad := m == "" || strings.Trim(m, "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" // a token of RFC 9110
+		ps.when(bad, item(at+"/methods", i), "must be a method in capitals such as POST, is %q", clip(m))
+	}
+	ps.uniqueItems("method", at+"/methods", r.Methods)
+	ps.check(at+"/path", checkPath(r.Path))
+	ps.when(r.Skip && r.Cost != 0, at+"/cost", "a route that is skipped has no cost; remove cost or skip")
+	ps.when(!r.Skip && (r.Cost < 1 || r.Cost > quota.MaxUnits), at+"/cost", "must be between 1 and %d, is %d", quota.MaxUnits, r.Cost)
+}
+
+// checkPath refuses what no request can match: requests are compared after
+// decoding and cleaning, without their query.
+func checkPath(p string) error {
+	switch {
+	case !strings.HasPrefix(p, "/"):
+		return fmt.Errorf("must begin with /, is %q", clip(p))
+	case strings.ContainsAny(p, "?#%;\\"):
+		return fmt.Errorf("must be a decoded path without query, so none of ? # %% ; \\ may be in it, is %q", clip(p))
+	case strings.Contains(strings.TrimSuffix(p, "/*"), "*"):
+		return fmt.Errorf("may have * only as its whole last segment, is %q", clip(p))
+	case path.Clean(p) != p:
+		return fmt.Errorf("must be clean, without //, ., .. or a / at its end: is %s meant?", visible(clip(path.Clean(p))))
+	}
+	return nil
+}
+
+// validateRouteUse finds limits for a route that no request can get. Without
+// forward_auth nothing is known of routes: callers name them.
+func (t *Topology) validateRouteUse(ps *problems) {
+	routes := map[string]bool{RouteOther: true}
+	for _, r := range t.ForwardAuth.Routes {
+		routes[r.Name] = !r.Skip
+	}
+	for i := range t.Policies {
+		for j := range t.Policies[i].Limits {
+			l, at := &t.Policies[i].Limits[j], item(item("/policies", i)+"/limits", j)
+			ps.when(slices.Contains(l.By, RouteDimension) && len(t.ForwardAuth.Routes) == 0,
+				at+"/by", "counts by %q, but forward_auth has no routes", RouteDimension)
+			for _, m := range l.When {
+				ps.when(m.Dimension == RouteDimension && !routes[m.Value],
+					at+"/when/"+RouteDimension, "route %q is not among forward_auth.routes that count", clip(m.Value))
+			}
+		}
+	}
+}
+
+// checkHeader accepts letters, digits and "-": what gateways and servers agree
+// on. Behind many of them "_" arrives as "-" or not at all, and a client could
+// send the one where the gateway overwrites the other.
+func checkHeader(name string) error {
+	if name == "" || len(name) > 128 || strings.Trim(name, letters+"0123456789-") != "" {
+		return fmt.Errorf("must be the name of a header field of letters, digits and -, is %q", clip(name))
+	}
+	if name == "Host" {
+		return errors.New("must not be Host, which names the limiter itself behind some gateways; use X-Forwarded-Host")
+	}
+	return nil
 }

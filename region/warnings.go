@@ -9,12 +9,12 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// Above and below what a warning is due.
+// When a warning is due.
 const (
 	// logUnitBytes is what one unit takes in a sliding log, about.
 	logUnitBytes = 10
-	// heavyLog is the log of one partition that an operator should have chosen
-	// and not happened upon, in bytes.
+	// heavyLog is how large the log of one partition may be, in bytes, before an
+	// operator should have chosen it on purpose.
 	heavyLog = 100_000
 	// shortGlobal is the window below which usage of other regions, which comes
 	// every 100 ms over tens to hundreds of milliseconds, arrives too late.
@@ -25,71 +25,67 @@ const (
 // topology.yaml. It expects a Topology without mistakes.
 func (t *Topology) Warnings() []quota.FieldError {
 	var ps problems
-	t.warnSharedStores(&ps)
-	t.warnUnheard(&ps)
+	t.warnRegions(&ps)
+	used := map[string]bool{}
+	for _, tenant := range t.Tenants.Listed {
+		used[tenant.Policy] = true
+	}
+	if d := t.Tenants.Default; d != nil {
+		used[d.Policy] = true
+	}
 	for i := range t.Policies {
 		p, at := &t.Policies[i], item("/policies", i)
 		warnLogs(&ps, p, at)
 		for j := range p.Limits {
 			t.warnGlobal(&ps, &p.Limits[j], item(at+"/limits", j))
 		}
+		ps.when(!used[p.Name], at+"/name", "no tenant has policy %q; only a check that names it will use it", p.Name)
 	}
-	t.warnUnused(&ps)
 	if t.ForwardAuth != nil {
 		t.warnForwardAuth(&ps)
 	}
 	return ps
 }
 
-// warnSharedStores finds two regions on one Redis: both would write the same
-// keys, and count each other's requests as their own and as a peer's.
-func (t *Topology) warnSharedStores(ps *problems) {
+// warnRegions finds two regions on one Redis, which would write the same keys and
+// count each other's requests as their own and as a peer's, and regions that no
+// bus joins to the others, which would hold to their share of a global limit for ever.
+func (t *Topology) warnRegions(ps *problems) {
 	owner := map[string]string{}
-	for i := range t.Regions {
-		g := &t.Regions[i]
-		if g.Redis.Mode == RedisSentinel {
-			continue // sentinels may watch the stores of several regions
-		}
-		for j, addr := range g.Redis.Addrs {
-			if other, taken := owner[addr]; taken {
-				ps.add(item(item("/regions", i)+"/redis/addrs", j),
-					"%s is the store of region %q too; regions that share one count each other's requests twice", clip(addr), other)
-			}
-			owner[addr] = g.Name
-		}
-	}
-}
-
-// warnUnheard finds regions that no bus joins to the others: each would hold to
-// its part of a global limit for ever.
-func (t *Topology) warnUnheard(ps *problems) {
-	if len(t.Regions) < 2 {
-		return
-	}
 	embedded := slices.ContainsFunc(t.Regions, func(g Region) bool { return g.NATS.Embedded })
 	external := slices.ContainsFunc(t.Regions, func(g Region) bool { return !g.NATS.Embedded })
 	for i := range t.Regions {
 		g, at := &t.Regions[i], item("/regions", i)
+		for j, addr := range g.Redis.Addrs {
+			if g.Redis.Mode == RedisSentinel {
+				break // sentinels may watch the stores of several regions
+			}
+			other, taken := owner[addr]
+			ps.when(taken, item(at+"/redis/addrs", j),
+				"%s is the store of region %q too; regions that share one count each other's requests twice", clip(addr), other)
+			owner[addr] = g.Name
+		}
 		switch {
-		case !g.NATS.Embedded:
+		case len(t.Regions) < 2 || !g.NATS.Embedded:
 		case g.NATS.Gateway == "":
-			ps.add(at+"/name", "region %s has an embedded NATS server and no address for its peers, so nobody hears it; "+
+			ps.add(at+"/name", "region %s has an embedded NATS server and no address for its peers, so none receives its messages; "+
 				"give it gossip with a key_file, or nats: {urls: …}", g.Name)
 		case embedded && external:
-			ps.add(at+"/name", "region %s has an embedded NATS server and others have urls: the two kinds do not hear each other", g.Name)
+			ps.add(at+"/name", "region %s has an embedded NATS server and others have urls: the two kinds are not connected", g.Name)
 		}
 	}
 }
 
-// warnLogs speaks once per partition, at the largest of the limits that share
-// its log.
+// warnLogs warns once per partition, at the largest of the limits that share its
+// log.
 func warnLogs(ps *problems, p *quota.Policy, at string) {
 	for j := range p.Limits {
 		l := &p.Limits[j]
-		if l.Algorithm != quota.SlidingLog || l.Units*logUnitBytes <= heavyLog {
-			continue
+		larger := func(o quota.Limit) bool {
+			return o.Algorithm == quota.SlidingLog && quota.SamePartition(&o, l) &&
+				(o.Units > l.Units || o.Units == l.Units && o.Name < l.Name)
 		}
-		if slices.ContainsFunc(p.Limits, func(o quota.Limit) bool { return outweighs(&o, l) }) {
+		if l.Algorithm != quota.SlidingLog || l.Units*logUnitBytes <= heavyLog || slices.ContainsFunc(p.Limits, larger) {
 			continue
 		}
 		whose := "each tenant"
@@ -102,51 +98,24 @@ func warnLogs(ps *problems, p *quota.Policy, at string) {
 	}
 }
 
-func outweighs(o, l *quota.Limit) bool {
-	if o.Algorithm != quota.SlidingLog || !quota.SamePartition(o, l) {
-		return false
-	}
-	return o.Units > l.Units || o.Units == l.Units && o.Name < l.Name
-}
-
 func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 	if l.Scope != quota.ScopeGlobal || len(t.Regions) < 2 {
 		return
 	}
-	if l.Window < shortGlobal {
-		ps.add(at+"/per", "a global window of %v lasts only a few round trips between regions: "+
-			"they will learn of each other's use too late; use 2s or more, or scope: region", l.Window)
-	}
+	ps.when(l.Window < shortGlobal, at+"/per", "a global window of %v lasts only a few round trips between regions: "+
+		"they will learn of each other's use too late; use 2s or more, or scope: region", l.Window)
 	var without []string
 	var total int64
 	for i := range t.Regions {
 		total += t.Regions[i].Weight
 	}
 	for i := range t.Regions {
-		// Floor(units·weight/total) < 1, without the product.
-		if w := t.Regions[i].Weight; l.Units < (total+w-1)/w {
+		if w := t.Regions[i].Weight; l.Units < (total+w-1)/w { // ⌊units·w/total⌋ < 1, without the product
 			without = append(without, t.Regions[i].Name)
 		}
 	}
-	if len(without) > 0 {
-		ps.add(at+"/units", "%d divided by weight leaves less than one unit for %s: "+
-			"a region may then admit nothing while it cannot see the others", l.Units, strings.Join(without, ", "))
-	}
-}
-
-func (t *Topology) warnUnused(ps *problems) {
-	used := map[string]bool{}
-	if d := t.Tenants.Default; d != nil {
-		used[d.Policy] = true
-	}
-	for _, tenant := range t.Tenants.Listed {
-		used[tenant.Policy] = true
-	}
-	for i := range t.Policies {
-		if name := t.Policies[i].Name; !used[name] {
-			ps.add(item("/policies", i)+"/name", "no tenant has policy %q; only a check that names it will use it", name)
-		}
-	}
+	ps.when(len(without) > 0, at+"/units", "%d divided by weight leaves less than one unit for %s: "+
+		"a region may then admit nothing while it cannot see the others", l.Units, strings.Join(without, ", "))
 }
 
 func (t *Topology) warnForwardAuth(ps *problems) {
@@ -159,31 +128,21 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 	}
 	byAddress := false
 	for _, name := range slices.Sorted(maps.Keys(f.Dimensions)) {
-		if !counted[name] {
-			ps.add(under("/forward_auth/dimensions", name), "no policy counts or asks by dimension %q", name)
-		}
-		byAddress = byAddress || f.Dimensions[name].ClientIP
-		if f.Dimensions[name].ClientIP && len(f.TrustedProxies) == 0 {
-			ps.add(under("/forward_auth/dimensions", name)+"/client_ip",
-				"without trusted_proxies this is the address of whoever connects here, which is the gateway's")
-		}
+		at, clientIP := under("/forward_auth/dimensions", name), f.Dimensions[name].ClientIP
+		byAddress = byAddress || clientIP
+		ps.when(!counted[name], at, "no policy counts or asks by dimension %q", name)
+		ps.when(clientIP && len(f.TrustedProxies) == 0, at+"/client_ip",
+			"without trusted_proxies this is the address of the direct client, which is the gateway")
 	}
 	for i, p := range f.TrustedProxies {
-		if byAddress && p.Bits() == 0 {
-			ps.add(item("/forward_auth/trusted_proxies", i), "%s trusts everyone: a client can choose its own address", p)
-		}
+		ps.when(byAddress && p.Bits() == 0, item("/forward_auth/trusted_proxies", i),
+			"%s trusts everyone: a client can choose its own address", p)
 	}
-	warnShadowed(ps, f.Routes)
-}
-
-// warnShadowed finds routes that no request reaches: a stricter limit behind
-// one would never apply.
-func warnShadowed(ps *problems, routes []Route) {
-	for i := range routes {
-		before := slices.IndexFunc(routes[:i], func(r Route) bool { return r.covers(&routes[i]) })
+	for i := range f.Routes { // a stricter limit behind a route that is never reached would never apply
+		before := slices.IndexFunc(f.Routes[:i], func(r Route) bool { return r.covers(&f.Routes[i]) })
 		if before >= 0 {
 			ps.add(item("/forward_auth/routes", i), "route %q is never reached: route %q before it matches all of it",
-				routes[i].Name, routes[before].Name)
+				f.Routes[i].Name, f.Routes[before].Name)
 		}
 	}
 }
