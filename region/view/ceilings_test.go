@@ -1,0 +1,207 @@
+package view_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/view"
+	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// storeUS is what every region's store shows when these tests begin: a moment at which
+// buckets of all lengths in them begin.
+const storeUS = int64(1_790_000_040_000_000)
+
+var two = []quota.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}}
+
+// counting is one of two regions that count on each other.
+type counting struct {
+	*testing.T
+	self      quota.Process
+	now       *time.Duration
+	top       *region.Topology
+	mesh      *stubMesh
+	manager   *view.Manager
+	ceilings  *view.Ceilings
+	refreshed time.Duration
+}
+
+// newCounting is both regions, with a limit in force.
+func newCounting(t *testing.T, now *time.Duration, l *quota.Limit) (eu, us *counting) {
+	regions := make([]*counting, 2)
+	for i, w := range two {
+		c := &counting{T: t, self: quota.Process{Region: w.Region, Instance: "one", Boot: 2}, now: now, top: withLimit(l), mesh: &stubMesh{}, refreshed: *now}
+		c.manager, c.ceilings = manage(t, c.self, now, c.top, view.ManagerOptions{Mesh: c.mesh}, wire.NewKey(nil, "test"))
+		peer := healthy(two[1-i].Region, "one", *now, "eu-west", "us-east")
+		peer.Peer.Key = wire.NewKey(nil, "test").Fingerprint()
+		c.mesh.peers = []meshsync.Peer{peer.Peer}
+		regions[i] = c
+	}
+	return regions[0], regions[1]
+}
+
+func withLimit(limits ...*quota.Limit) *region.Topology {
+	top := &region.Topology{Regions: []region.Region{{Name: "eu-west", Weight: 1}, {Name: "us-east", Weight: 1}}}
+	for _, l := range limits {
+		top.Policies = append(top.Policies, quota.Policy{Name: "standard", Limits: []quota.Limit{*l}})
+	}
+	return top
+}
+
+func (c *counting) timeUS() int64 { return storeUS + c.now.Microseconds() }
+
+func (c *counting) policy() (*quota.Policy, *quota.Limit) {
+	p := &c.top.Policies[0]
+	return p, &p.Limits[0]
+}
+
+func (c *counting) reload(l *quota.Limit) {
+	c.top = withLimit(l)
+	c.manager.Configure(c.top)
+}
+
+func counterOf(l *quota.Limit) *quota.CounterKey {
+	return &quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: l.Name, Partition: "::", BucketUS: l.BucketUS()}
+}
+
+// admit has the region's store count units in the present bucket of the limit in force.
+func (c *counting) admit(units int64) {
+	p, l := c.policy()
+	total := quota.Counter{Bucket: c.timeUS() / l.BucketUS(), Generation: storeUS, Units: units}
+	c.ceilings.Record(c.Context(), p, l, counterOf(l), total, c.timeUS())
+}
+
+// publish has the other region merge what this one has not published yet.
+func (c *counting) publish(to *counting) {
+	if err := to.ceilings.Ledger().Fold(c.self.Region, c.timeUS(), *c.now, c.ceilings.Ledger().Take(100, true)); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// ceiling is the region's ceiling in the view in force.
+func (c *counting) ceiling() quota.Ceiling {
+	p, l := c.policy()
+	return c.ceilings.Ceiling(p, l, counterOf(l), false)
+}
+
+// wantGlobal checks the ceiling of the region while it counts on the other.
+func (c *counting) wantGlobal(when string, want int64) {
+	c.Helper()
+	until := *c.now
+	for at := c.refreshed; ; at = min(at+view.PausedAfter, until) {
+		*c.now, c.mesh.peers[0].ReceivedAt, c.mesh.peers[0].AckedAt = at, at, at
+		c.manager.Refresh()
+		if at == until {
+			break
+		}
+	}
+	c.refreshed = until
+	if got := c.ceiling(); got.Mode != quota.ModeGlobal || got.Units != want {
+		c.Errorf("%s, the ceiling of %s is %d in mode %v, want %d", when, c.self.Region, got.Units, got.Mode, want)
+	}
+}
+
+func limitOf(window time.Duration, buckets int) *quota.Limit {
+	return &quota.Limit{Name: "sustained", Units: 600, Window: window, Scope: quota.ScopeGlobal, GlobalBuckets: buckets}
+}
+
+// bucketReloads are the changes of a limit that give its counters other lengths.
+var bucketReloads = []struct {
+	name          string
+	before, after *quota.Limit
+}{
+	{"finer buckets", limitOf(time.Minute, 0), limitOf(time.Minute, 11)},
+	{"coarser buckets", limitOf(time.Minute, 11), limitOf(time.Minute, 0)},
+	{"a longer window", limitOf(20*time.Second, 0), limitOf(time.Minute, 0)},
+	{"a shorter window", limitOf(time.Minute, 0), limitOf(20*time.Second, 0)},
+	{"another window in buckets of one length", limitOf(time.Minute, 7), limitOf(10*time.Second, 2)},
+}
+
+// While a reload that changes the length of buckets has reached one region and not the
+// other, and right after it has reached both, each counts all that the other has used.
+func TestReloadCountsAllUsage(t *testing.T) {
+	for _, row := range bucketReloads {
+		t.Run(row.name, func(t *testing.T) {
+			now := time.Second
+			eu, us := newCounting(t, &now, row.before)
+			eu.admit(400)
+			eu.publish(us)
+			us.wantGlobal("before", 200)
+
+			eu.reload(row.after)
+			us.admit(50)
+			us.publish(eu)
+			eu.wantGlobal("reloaded alone", 550)
+			us.wantGlobal("with the old file", 200)
+			us.admit(70)
+			us.publish(eu)
+			eu.wantGlobal("when the old file goes on", 530)
+
+			us.reload(row.after)
+			us.wantGlobal("right after its own reload", 200)
+			eu.wantGlobal("when both have reloaded", 530)
+
+			now += 2*time.Minute + time.Second
+			us.wantGlobal("when all has aged out", 600)
+			eu.wantGlobal("when all has aged out", 600)
+		})
+	}
+}
+
+// Usage under the new lengths is added to usage under the old, without allocating.
+func TestReloadAddsUp(t *testing.T) {
+	now := time.Second
+	eu, us := newCounting(t, &now, limitOf(time.Minute, 0))
+	eu.admit(400)
+	eu.publish(us)
+	eu.reload(limitOf(time.Minute, 11))
+	eu.admit(100)
+	eu.publish(us)
+	us.wantGlobal("with the old file", 100)
+	p, l := us.policy()
+	key := counterOf(l)
+	if n := testing.AllocsPerRun(100, func() { us.ceilings.Ceiling(p, l, key, false) }); n > 0 {
+		t.Errorf("a ceiling takes %v allocations, want none", n)
+	}
+	us.reload(limitOf(time.Minute, 11))
+	us.wantGlobal("with the new file", 100)
+}
+
+// A process that starts with a new configuration publishes what its store still holds
+// under the one before.
+func TestRecoveryReadsOldLengths(t *testing.T) {
+	for _, row := range bucketReloads {
+		t.Run(row.name, func(t *testing.T) {
+			now := time.Second
+			eu, us := newCounting(t, &now, row.after)
+			stored := func(_ context.Context, yield func(quota.CounterKey, []quota.Counter, int64)) error {
+				total := quota.Counter{Bucket: storeUS / row.before.BucketUS(), Generation: storeUS, Units: 400}
+				yield(*counterOf(row.before), []quota.Counter{total}, eu.timeUS())
+				return nil
+			}
+			view.NewCounterRecovery(stored, eu.ceilings, slog.New(slog.DiscardHandler)).Recover(t.Context())
+			eu.publish(us)
+			us.wantGlobal("with what was recovered", 200)
+		})
+	}
+}
+
+// Before the first SetView a region holds to its own share, and so it does once its
+// view is stale.
+func TestCeilingWithoutAFreshView(t *testing.T) {
+	now := time.Second
+	eu, _ := newCounting(t, &now, limitOf(time.Minute, 0))
+	if got := eu.ceiling(); got.Units != 300 || got.Mode != quota.ModeJoining {
+		t.Errorf("at first the ceiling is %d in mode %v, want 300 while joining", got.Units, got.Mode)
+	}
+	eu.wantGlobal("in sight of the other", 600)
+	now += view.PausedAfter + 1
+	if got := eu.ceiling(); got.Units != 300 || got.Reason != quota.ReasonProcessPaused {
+		t.Errorf("after a pause the ceiling is %d because of %v, want 300 because of the pause", got.Units, got.Reason)
+	}
+}
