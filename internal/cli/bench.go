@@ -59,7 +59,7 @@ func benchFlags(args []string, stderr io.Writer) (*benchOptions, error) {
 		return nil, err
 	}
 	if len(words) > 0 {
-		return nil, fmt.Errorf("takes no words, got %q; a target is named by --target", words[0])
+		return nil, fmt.Errorf("unexpected argument %q; a target is named by --target", words[0])
 	}
 	if len(o.Targets) == 0 {
 		o.Targets = []string{defaultTarget}

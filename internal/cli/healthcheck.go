@@ -18,7 +18,7 @@ func Healthcheck(ctx context.Context, args []string, stdout, stderr io.Writer) (
 	if words, err := Parse(f, args); err != nil {
 		return ExitUsage, err
 	} else if len(words) > 0 {
-		return ExitUsage, fmt.Errorf("takes no words, got %q", words[0])
+		return ExitUsage, fmt.Errorf("unexpected argument %q", words[0])
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()

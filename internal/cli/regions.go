@@ -28,7 +28,7 @@ func regionsFlags(args []string, stderr io.Writer) (*regionsOptions, error) {
 	o.format = OutputFlag(f)
 	words, err := Parse(f, args)
 	if err == nil && len(words) > 0 {
-		err = fmt.Errorf("takes no words, got %q", words[0])
+		err = fmt.Errorf("unexpected argument %q", words[0])
 	}
 	return o, err
 }

@@ -65,14 +65,14 @@ func badBodies() []badInput {
 		names      []string
 	}{
 		{"an unknown field", `{"tenant":"acme","tennant":"x"}`, 400, []string{"#/tennant"}},
-		{"a repeated field", `{"tenant":"acme","tenant":"acme"}`, 400, []string{"#/tenant", "twice"}},
+		{"a repeated field", `{"tenant":"acme","tenant":"acme"}`, 400, []string{"#/tenant", "duplicated"}},
 		{"a tenant that is a number", `{"tenant":7}`, 400, []string{"#/tenant", "string"}},
 		{"a tenant that is null", `{"tenant":null}`, 400, []string{"#/tenant"}},
 		{"no tenant", `{"cost":1}`, 400, []string{"#/tenant", "required"}},
 		{"an empty tenant", `{"tenant":""}`, 400, []string{"#/tenant"}},
 		{"dimensions that are a list", `{"tenant":"acme","dimensions":["ip"]}`, 400, []string{"#/dimensions"}},
 		{"a dimension that is a number", `{"tenant":"acme","dimensions":{"ip":7}}`, 400, []string{"#/dimensions/ip", "string"}},
-		{"a repeated dimension", `{"tenant":"acme","dimensions":{"ip":"a","ip":"b"}}`, 400, []string{"#/dimensions/ip", "twice"}},
+		{"a repeated dimension", `{"tenant":"acme","dimensions":{"ip":"a","ip":"b"}}`, 400, []string{"#/dimensions/ip", "duplicated"}},
 		{"cost 0", `{"tenant":"acme","cost":0}`, 400, []string{"#/cost"}},
 		{"a negative cost", `{"tenant":"acme","cost":-1}`, 400, []string{"#/cost"}},
 		{"a fractional cost", `{"tenant":"acme","cost":1.5}`, 400, []string{"#/cost"}},

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/oklog/run"
 )
 
 // town is a region whose windows are so long that nothing ages out while a test
@@ -261,4 +263,13 @@ func newClient(t *testing.T, url string, transport *http.Transport) client {
 	c := client{url: url, http: &http.Client{Transport: transport, Timeout: 10 * time.Second}}
 	t.Cleanup(transport.CloseIdleConnections)
 	return c
+}
+
+// runComponents runs them until ctx or one of them ends.
+func runComponents(ctx context.Context, all []component) error {
+	var g run.Group
+	ctx, cancel := context.WithCancel(ctx)
+	g.Add(func() error { <-ctx.Done(); return nil }, func(error) { cancel() })
+	addInOrder(&g, all)
+	return g.Run()
 }

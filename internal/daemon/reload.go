@@ -4,19 +4,68 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/region"
 )
+
+// reload reads the topology and its files again. A mistake keeps what is in force. It
+// returns the files to watch from then on.
+func (d *Daemon) reload(why string) []string {
+	before := d.config.Load().topology
+	if d.options.Config == "" {
+		d.log.Info("nothing to reload: serving without a configuration file")
+		return nil
+	}
+	top, warnings, err := d.options.LoadTopology()
+	if err == nil {
+		err = d.apply(top)
+	}
+	if err != nil {
+		d.reloads.count(reloadFailed)
+		d.log.Error("reload: the configuration in force stays", "why", why, "config_hash", before.Hash(), "error", err)
+		return d.watched(before)
+	}
+	for _, w := range warnings {
+		d.log.Warn(w.Text(d.options.Config))
+	}
+	d.reloads.count(reloadOK)
+	d.log.Info("reloaded", "why", why, "config_hash", top.Hash(), "before", before.Hash())
+	if fields := d.restarts.fields(d.config.Load()); len(fields) > 0 {
+		d.log.Warn("these changes need a restart", "fields", strings.Join(fields, ", "))
+	}
+	return d.watched(top)
+}
+
+func (d *Daemon) watched(top *region.Topology) []string {
+	return watchedFiles(d.options.Config, top, d.options.Region)
+}
+
+// apply puts a topology in force, or returns an error and changes nothing.
+func (d *Daemon) apply(top *region.Topology) error {
+	c, err := readConfig(top, d.options.Region)
+	if err != nil {
+		return err
+	}
+	if len(top.Regions) > 1 && d.replication == nil {
+		return errors.New("a second region needs a restart: this process was started without a connection to others")
+	}
+	if err := d.limiter.Configure(d.limiterConfig(top)); err != nil {
+		return err
+	}
+	c.fitListener(d.config.Load().tls)
+	d.level.Set(top.LogLevel)
+	d.config.Store(c)
+	if d.replication != nil {
+		d.replication.configure(top)
+	}
+	return nil
+}
 
 // The results of a reload, as metrics name them.
 const (
@@ -24,7 +73,7 @@ const (
 	reloadFailed = "failed"
 )
 
-// reloadMetrics tell whether what is in force is what is in the file.
+// reloadMetrics show whether the configuration in force is the one in the file.
 type reloadMetrics struct{ reloads metric.Int64Counter }
 
 func newReloadMetrics(m metric.Meter, hash func() string) (reloadMetrics, error) {
@@ -38,239 +87,83 @@ func newReloadMetrics(m metric.Meter, hash func() string) (reloadMetrics, error)
 	if err := errors.Join(err, err2); err != nil {
 		return reloadMetrics{}, err
 	}
-	for _, result := range []string{reloadOK, reloadFailed} { // there from the start, for rate()
+	for _, result := range []string{reloadOK, reloadFailed} { // from the start, for rate()
 		reloads.Add(context.Background(), 0, metric.WithAttributes(attribute.String("result", result)))
 	}
 	return reloadMetrics{reloads}, nil
 }
 
-func (m reloadMetrics) done(result string) {
+func (m reloadMetrics) count(result string) {
 	m.reloads.Add(context.Background(), 1, metric.WithAttributes(attribute.String("result", result)))
 }
 
-// apply puts a topology in force: everything that can change while serving. It
-// reads the secrets first, so that a mistake changes nothing.
-func (d *Daemon) apply(top *region.Topology) error {
-	self, ok := top.Region(d.options.Region)
-	if !ok {
-		return fmt.Errorf("the topology has no region %q any more", d.options.Region)
-	}
-	settings, err := doorSettings(top)
-	if err != nil {
-		return err
-	}
-	password, err := readSecret(self.Redis.PasswordFile)
-	if err != nil {
-		return err
-	}
-	certificates, err := readServerTLS(top.Access)
-	if err != nil {
-		return err
-	}
-	if err := checkClientTLS(top, self); err != nil {
-		return err
-	}
-	if d.limiter != nil {
-		if len(top.Regions) > 1 && d.neighbours == nil {
-			return errors.New("a second region needs a restart: this process was started without a way to others")
-		}
-		if err := d.limiter.Configure(d.limiterConfig(top)); err != nil {
-			return err
-		}
-	}
-	if d.tls == nil && d.limiter == nil && certificates != nil {
-		d.tls = &serverTLS{}
-	}
-	if d.tls != nil && certificates != nil {
-		d.tls.config.Store(certificates)
-	}
-	// A listener in the clear can be shown no certificate; asking for one would lock
-	// everybody out until the restart that it takes.
-	settings.Access.ClientCA = settings.Access.ClientCA && d.tls != nil
-	d.settings.Store(settings)
-	d.password.Store(&password)
-	d.level.Set(top.LogLevel)
-	d.topology.Store(top)
-	if d.neighbours != nil {
-		d.neighbours.configure(top)
-	}
-	return nil
+// restartCheck remembers what a process was started with, to name what a reload does
+// not put in force.
+type restartCheck struct {
+	started *region.Topology
+	sums    map[string][sha256.Size]byte // contents of the files that are read once, by path
 }
 
-// reload reads the topology again. A mistake keeps what is in force.
-func (d *Daemon) reload(why string) {
-	if d.options.Config == "" {
-		d.log.Info("nothing to reload: serving without a configuration file")
-		return
+func newRestartCheck(c *config) restartCheck {
+	r := restartCheck{started: c.topology, sums: map[string][sha256.Size]byte{}}
+	for _, f := range readOnce(c.region) {
+		r.sums[f.path] = fileSum(f.path)
 	}
-	before := d.topology.Load()
-	top, warnings, err := d.options.LoadTopology()
-	if err == nil {
-		err = d.apply(top)
-	}
-	if err != nil {
-		d.reloads.done(reloadFailed)
-		d.log.Error("reload: the configuration in force stays", "why", why, "config_hash", before.Hash(), "error", err)
-		return
-	}
-	for _, w := range warnings {
-		d.log.Warn(w.Text(d.options.Config))
-	}
-	d.reloads.done(reloadOK)
-	d.log.Info("reloaded", "why", why, "config_hash", top.Hash(), "before", before.Hash())
-	if fields := d.needRestart(top); len(fields) > 0 {
-		d.log.Warn("these changes need a restart", "fields", strings.Join(fields, ", "))
-	}
+	return r
 }
 
-const (
-	// settle is how long the files must have been quiet: editors and mounts change
-	// several in a row.
-	settle = 100 * time.Millisecond
-	// patience bounds the wait for quiet: something else may write in the folder
-	// all the time.
-	patience = 10 * settle
-	// hangPatience is how long a stop waits for a reload under way, which takes
-	// milliseconds unless a file hangs.
-	hangPatience = time.Second
-)
-
-// watch is the only one that reloads: when the topology or a secret changes, and at
-// SIGHUP. A file can hang, as on a server that is gone, and a read of it cannot be
-// called off: after hangPatience the process stops without waiting for it.
-func (d *Daemon) watch(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		d.watchFiles(ctx)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-	}
-	late := time.NewTimer(hangPatience)
-	defer late.Stop()
-	select {
-	case <-done:
-	case <-late.C:
-		d.log.Warn("a reload hangs: stopping without it")
-	}
-	return nil
-}
-
-// watchFiles reloads until ctx ends. It watches folders, because a replaced file is
-// another file, and sees a replaced symlink, too.
-func (d *Daemon) watchFiles(ctx context.Context) {
-	if d.options.Config == "" {
-		d.awaitHangUps(ctx)
-		return
-	}
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		d.log.Warn("files are not watched: send SIGHUP to reload", "error", err)
-		d.awaitHangUps(ctx)
-		return
-	}
-	defer w.Close()
-	d.follow(w)
-	quiet := time.NewTimer(settle) // once at the start, for what changed meanwhile
-	defer quiet.Stop()
-	waiting := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.hangUps:
-			d.reload("SIGHUP")
-			quiet.Reset(settle) // it may name other files
-		case <-w.Events:
-			if waiting.IsZero() {
-				waiting = time.Now()
-			}
-			if time.Since(waiting) < patience {
-				quiet.Reset(settle)
-			}
-		case err := <-w.Errors:
-			d.log.Warn("watching the configuration", "error", err)
-			quiet.Reset(settle) // events may have been lost
-		case <-quiet.C:
-			waiting = time.Time{}
-			if now := d.follow(w); now != d.seen {
-				d.reload("file changed")
-				// Not what is there now: it may have changed since it was read, or
-				// the new topology names other secrets. Look again.
-				d.seen = now
-				quiet.Reset(settle)
-			}
+// fields names the fields that have changed since the start and need a restart, and
+// those that name a file whose contents have.
+func (r restartCheck) fields(now *config) []string {
+	fields := restartFields(r.started, now.topology, now.region.Name)
+	for _, f := range readOnce(now.region) {
+		if sum, ok := r.sums[f.path]; ok && sum != fileSum(f.path) { // another path is another field
+			fields = append(fields, "regions/"+now.region.Name+"/"+f.field)
 		}
 	}
+	return fields
 }
 
-// awaitHangUps reloads at SIGHUP alone, until ctx ends.
-func (d *Daemon) awaitHangUps(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.hangUps:
-			d.reload("SIGHUP")
-		}
+// fieldFile is a file and the field of a region that names it.
+type fieldFile struct{ field, path string }
+
+// readOnce are the files that a process reads at its start only.
+func readOnce(r *region.Region) []fieldFile {
+	files := []fieldFile{{"redis/sentinel_password_file", r.Redis.SentinelPasswordFile}}
+	if r.Gossip != nil {
+		files = append(files, fieldFile{"gossip/key_file", r.Gossip.KeyFile})
 	}
+	if r.Redis.TLS != nil {
+		files = append(files, fieldFile{"redis/tls/ca_file", r.Redis.TLS.CAFile})
+	}
+	if r.NATS.TLS != nil {
+		files = append(files, fieldFile{"nats/tls/ca_file", r.NATS.TLS.CAFile})
+	}
+	return slices.DeleteFunc(files, func(f fieldFile) bool { return f.path == "" })
 }
 
-// follow watches the folders of all files in force, and returns their fingerprint.
-func (d *Daemon) follow(w *fsnotify.Watcher) [sha256.Size]byte {
-	for _, file := range d.files() {
-		paths := []string{file}
-		if target, err := filepath.EvalSymlinks(file); err == nil && target != file {
-			paths = append(paths, target)
-		}
-		for _, p := range paths {
-			if err := w.Add(filepath.Dir(p)); err != nil {
-				d.log.Warn("a folder is not watched: send SIGHUP to reload", "folder", filepath.Dir(p), "error", err)
-			}
-		}
+// restartFields names what a running process cannot change.
+func restartFields(before, after *region.Topology, name string) []string {
+	a, _ := before.Region(name)
+	b, _ := after.Region(name)
+	var fields []string
+	if before.Cluster != after.Cluster {
+		fields = append(fields, "cluster")
 	}
-	return d.fingerprint()
-}
-
-// fingerprint stands for what is in the files in force.
-func (d *Daemon) fingerprint() [sha256.Size]byte {
-	h := sha256.New()
-	for _, file := range d.files() {
-		sum := fileSum(file)
-		h.Write(sum[:])
-	}
-	return [sha256.Size]byte(h.Sum(nil))
-}
-
-// fileSum stands for a file's name and content, or why it cannot be read.
-func fileSum(file string) [sha256.Size]byte {
-	h := sha256.New()
-	content, err := os.ReadFile(file)
-	fmt.Fprintf(h, "%s %d %v ", file, len(content), err)
-	h.Write(content)
-	return [sha256.Size]byte(h.Sum(nil))
-}
-
-// files are the topology and the files that it names.
-func (d *Daemon) files() []string {
-	top := d.topology.Load()
-	files := []string{
-		d.options.Config, top.Access.TokensFile, top.Access.AdminTokensFile,
-		top.Access.ClientCAFile, top.Access.CertFile, top.Access.KeyFile,
-	}
-	if r, ok := top.Region(d.options.Region); ok {
-		files = append(files, r.Redis.PasswordFile)
-		for _, f := range readOnce(r) {
-			files = append(files, f.path)
-		}
-		for _, t := range []*region.TLS{r.Redis.TLS, r.NATS.TLS} {
-			if t != nil {
-				files = append(files, t.CertFile, t.KeyFile)
-			}
+	changed := func(field string, differs bool) {
+		if differs {
+			fields = append(fields, "regions/"+name+"/"+field)
 		}
 	}
-	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
+	changed("http", a.HTTP != b.HTTP)
+	changed("admin", a.Admin != b.Admin)
+	changed("gossip", !reflect.DeepEqual(a.Gossip, b.Gossip))
+	redis := b.Redis
+	redis.PasswordFile = a.Redis.PasswordFile // is read again
+	changed("redis", !reflect.DeepEqual(a.Redis, redis))
+	changed("nats", !reflect.DeepEqual(a.NATS, b.NATS))
+	if (before.Access.CertFile == "") != (after.Access.CertFile == "") {
+		fields = append(fields, "access/cert_file")
+	}
+	return fields
 }

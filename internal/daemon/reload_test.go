@@ -27,7 +27,7 @@ func (p *program) inForce(t *testing.T, units int64) {
 		if d := p.get(t, "/v1/usage/nobody").decision(t); d.Limit != units {
 			return fmt.Errorf("the limit in force is %d, not %d", d.Limit, units)
 		}
-		if read := p.daemon.topology.Load().Policies[0].Limits[0].Units; read != units { // stored last
+		if read := p.daemon.config.Load().topology.Policies[0].Limits[0].Units; read != units { // stored last
 			return fmt.Errorf("the topology in force has the limit %d, not %d", read, units)
 		}
 		return nil

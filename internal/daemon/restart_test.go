@@ -61,7 +61,7 @@ func TestFilesThatNeedARestart(t *testing.T) {
 	}
 	put(t, at("watch"), "old") // as the process has it
 	put(t, at("ca.pem"), a.pem)
-	if fields := p.daemon.needRestart(p.daemon.topology.Load()); len(fields) > 0 {
+	if fields := p.daemon.restarts.fields(p.daemon.config.Load()); len(fields) > 0 {
 		t.Errorf("with the old contents back, %v", fields)
 	}
 }

@@ -4,18 +4,23 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"time"
+
+	"github.com/regiond/regiond/internal/status"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/view"
 )
 
-// Banner says what runs where and how to try it: in plain words to a person, as
-// one line of the log otherwise.
+// Banner writes what runs where and how to try it: as text for a person, as a line of
+// the log otherwise.
 func (d *Daemon) Banner(w io.Writer) {
 	scheme := "http"
-	if d.tls != nil {
+	if d.config.Load().tls != nil {
 		scheme = "https"
 	}
 	data, admin := scheme+"://"+reachable(d.dataAt.Addr()), "http://"+reachable(d.adminAt.Addr())
 	store := "in memory: usage is gone when this process ends"
-	if r := d.self().Redis; !r.Embedded {
+	if r := d.config.Load().region.Redis; !r.Embedded {
 		store = "redis " + r.Addrs[0]
 	}
 	try := fmt.Sprintf(`curl -s -d '{"tenant":"acme"}' %s/v1/check`, data)
@@ -49,8 +54,8 @@ func (d *Daemon) ready() (ok bool, reasons []string) {
 	if !d.serving.Load() || d.redis != nil && !d.redis.Probed() {
 		return false, []string{"starting"}
 	}
-	if d.neighbours != nil {
-		if why := d.neighbours.ready(); why != "" {
+	if d.replication != nil {
+		if why := d.replication.notReady(); why != "" {
 			return false, []string{why}
 		}
 	}
@@ -58,4 +63,79 @@ func (d *Daemon) ready() (ok bool, reasons []string) {
 		return true, []string{"redis is away: fail modes answer"}
 	}
 	return true, nil
+}
+
+// regions answers GET /v1/regions.
+func (d *Daemon) regions() any {
+	top := d.config.Load().topology
+	v := status.Report{
+		Region: d.options.Region, Instance: d.options.Instance, Version: d.options.Version, ConfigHash: top.Hash(),
+		Mode:  status.Mode{Mode: quota.ModeGlobal.String()},
+		Store: status.Store{Kind: "memory", Available: true}, Clock: d.clockStatus(),
+	}
+	if d.redis != nil {
+		v.Store = status.Store{Kind: "redis", Available: d.redis.Available()}
+	}
+	for i := range top.Regions {
+		r := &top.Regions[i]
+		v.Regions = append(v.Regions, status.Region{Peer: view.Peer{
+			Region: r.Name, Weight: r.Weight, Self: r.Name == d.options.Region, State: view.StateSelf, InUse: true,
+			HeardMS: view.Never, AckedMS: view.Never,
+		}})
+	}
+	if d.replication != nil {
+		d.replication.report(&v)
+	}
+	return v
+}
+
+func (d *Daemon) clockStatus() status.Clock {
+	r := d.clock.Reading()
+	v := status.Clock{Valid: r.Valid, UncertaintyMS: ms(r.Uncertainty), DriftPPM: r.Drift}
+	if r.Valid {
+		v.OffsetMS = ms(time.Duration(r.NowUS-time.Now().UnixMicro()) * time.Microsecond)
+	}
+	return v
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// report adds what is known of the other regions.
+func (n *replication) report(v *status.Report) {
+	seen := n.ceilings.View()
+	mode, reason := seen.Mode(quota.FailShare)
+	v.Mode = status.Mode{Mode: mode.String(), Reason: reason.String(), About: seen.About()}
+	for i := range v.Regions {
+		r := &v.Regions[i]
+		for _, p := range seen.Peers() {
+			if p.Region == r.Region {
+				r.Peer = p
+			}
+		}
+		for _, o := range n.offsets.Peers() {
+			if o.Peer == r.Region {
+				r.Offset = &status.Offset{OffsetMS: ms(o.Offset), UncertaintyMS: ms(o.Uncertainty), AgeMS: o.Age.Milliseconds(), Alarm: o.Alarm}
+			}
+		}
+	}
+	s := n.bus.Status()
+	v.NATS = &status.NATS{Connected: s.Connected, URL: s.URL, Since: s.Since.UTC(), LastError: s.LastError}
+	if n.server != nil {
+		for _, g := range n.server.Peers() {
+			v.NATS.Gateways = append(v.NATS.Gateways, status.Gateway(g))
+		}
+	}
+	if n.gossip != nil {
+		for _, m := range n.gossip.Members() {
+			v.Gossip = append(v.Gossip, status.Member{
+				Name: m.Name(), Addr: m.Addr, State: string(m.State), Since: m.Since.UTC(),
+				ConfigHash: m.ConfigHash, Version: m.Version, Self: m.Self,
+			})
+		}
+		if since, hashes, ok := n.gossip.Drift(); ok {
+			v.Drift = &status.Drift{Since: since, Hashes: hashes}
+		}
+	}
+	v.Totals = &status.Totals{Series: n.ceilings.Ledger().Series(), UnsentMS: n.ceilings.Ledger().Unsent().Milliseconds()}
+	v.Worst = n.worst.all()
 }

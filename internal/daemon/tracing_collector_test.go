@@ -79,7 +79,7 @@ func TestCollectorAway(t *testing.T) {
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("it took %v to stop", took)
 			}
-			told := p.log.lines("spans are dropped until the collector takes them again; decisions go on as ever")
+			told := p.log.lines("spans are dropped until the collector accepts them again; decisions are not affected")
 			if len(told) != 1 {
 				t.Errorf("%d lines tell of it: %v", len(told), told)
 			}
@@ -109,7 +109,7 @@ func TestCollectorBack(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "50")
 	p := start(t, inMemory())
 	p.check(t, "early")
-	p.log.await(t, "spans are dropped until the collector takes them again; decisions go on as ever", 1)
+	p.log.await(t, "spans are dropped until the collector accepts them again; decisions are not affected", 1)
 	back, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", l)
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestCollectorBack(t *testing.T) {
 	go func() { _ = server.Serve(back) }() // ends when it is closed
 	t.Cleanup(func() { _ = server.Close() })
 	p.check(t, "late")
-	p.log.await(t, "the collector takes spans again", 1)
+	p.log.await(t, "the collector accepts spans again", 1)
 }
 
 // TestTracingMistakes: bad values leave tracing off, in one line that names them all,

@@ -64,7 +64,7 @@ forward_auth: {tenant: {header: X-Tenant}}
 	}
 	eventually(t, func() error {
 		for i, p := range r.programs {
-			n := p.daemon.neighbours
+			n := p.daemon.replication
 			if mode, why := n.ceilings.View().Mode(quota.FailShare); mode != quota.ModeGlobal {
 				return fmt.Errorf("%s is in mode %v because of %v", r.names[i], mode, why)
 			}
@@ -105,7 +105,7 @@ func TestTraceAcrossRegions(t *testing.T) {
 	}
 
 	script := r.await(t, "eu-west", "EVALSHA decide", func(s *receivedSpan) bool { return s.parent() == check.id() })
-	_, port, _ := net.SplitHostPort(eu.daemon.self().Redis.Addrs[0])
+	_, port, _ := net.SplitHostPort(eu.daemon.config.Load().region.Redis.Addrs[0])
 	script.wants(t, otlp.Span_SPAN_KIND_CLIENT, map[string]string{
 		"db.system.name": "redis", "db.operation.name": "EVALSHA", "db.stored_procedure.name": "decide",
 		"server.address": "127.0.0.1", "server.port": port, "regiond.checks": "1",

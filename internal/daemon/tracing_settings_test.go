@@ -27,35 +27,35 @@ func TestReadTracing(t *testing.T) {
 	const endpoint = "OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 "
 	for _, row := range []struct {
 		env      string
-		exporter exporterName
+		exporter string
 		sampler  string // of the description
-		tenant   tenantWord
+		tenant   string
 		distrust bool
 	}{
 		// Nothing is sent anywhere unless somebody says so.
-		{"", exportNone, "", "", false},
-		{"OTEL_TRACES_SAMPLER=always_on", exportNone, "", "", false},
-		{endpoint + "OTEL_TRACES_EXPORTER=none", exportNone, "", "", false},
-		{endpoint + "OTEL_SDK_DISABLED=TRUE OTEL_TRACES_SAMPLER=nonsense", exportNone, "", "", false},
+		{"", "none", "", "", false},
+		{"OTEL_TRACES_SAMPLER=always_on", "none", "", "", false},
+		{endpoint + "OTEL_TRACES_EXPORTER=none", "none", "", "", false},
+		{endpoint + "OTEL_SDK_DISABLED=TRUE OTEL_TRACES_SAMPLER=nonsense", "none", "", "", false},
 		// Either of these says so.
-		{endpoint, exportHTTP, "ParentBased{root:AlwaysOn", tenantOff, false},
-		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=https://x/y", exportHTTP, "ParentBased{root:AlwaysOn", tenantOff, false},
-		{"OTEL_TRACES_EXPORTER=otlp", exportHTTP, "ParentBased{root:AlwaysOn", tenantOff, false},
-		{"OTEL_TRACES_EXPORTER=console", exportConsole, "ParentBased{root:AlwaysOn", tenantOff, false},
+		{endpoint, "http/protobuf", "ParentBased{root:AlwaysOn", tenantOff, false},
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=https://x/y", "http/protobuf", "ParentBased{root:AlwaysOn", tenantOff, false},
+		{"OTEL_TRACES_EXPORTER=otlp", "http/protobuf", "ParentBased{root:AlwaysOn", tenantOff, false},
+		{"OTEL_TRACES_EXPORTER=console", "console", "ParentBased{root:AlwaysOn", tenantOff, false},
 		// The signal's own variable wins.
-		{endpoint + "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", exportGRPC, "ParentBased{root:AlwaysOn", tenantOff, false},
-		{endpoint + "OTEL_EXPORTER_OTLP_PROTOCOL=grpc OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf", exportHTTP, "ParentBased{root:AlwaysOn", tenantOff, false},
-		{endpoint + "OTEL_TRACES_SAMPLER=parentbased_traceidratio OTEL_TRACES_SAMPLER_ARG=0.01", exportHTTP, "ParentBased{root:TraceIDRatioBased{0.01}", tenantOff, false},
-		{endpoint + "OTEL_TRACES_SAMPLER=traceidratio", exportHTTP, "TraceIDRatioBased{1}", tenantOff, false},
-		{endpoint + "OTEL_TRACES_SAMPLER=always_off", exportHTTP, "AlwaysOffSampler", tenantOff, false},
-		{endpoint + "REGIOND_TRACE_TENANT=hash REGIOND_TRACE_PARENT=link", exportHTTP, "ParentBased{root:AlwaysOn", tenantHash, true},
+		{endpoint + "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "grpc", "ParentBased{root:AlwaysOn", tenantOff, false},
+		{endpoint + "OTEL_EXPORTER_OTLP_PROTOCOL=grpc OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf", "http/protobuf", "ParentBased{root:AlwaysOn", tenantOff, false},
+		{endpoint + "OTEL_TRACES_SAMPLER=parentbased_traceidratio OTEL_TRACES_SAMPLER_ARG=0.01", "http/protobuf", "ParentBased{root:TraceIDRatioBased{0.01}", tenantOff, false},
+		{endpoint + "OTEL_TRACES_SAMPLER=traceidratio", "http/protobuf", "TraceIDRatioBased{1}", tenantOff, false},
+		{endpoint + "OTEL_TRACES_SAMPLER=always_off", "http/protobuf", "AlwaysOffSampler", tenantOff, false},
+		{endpoint + "REGIOND_TRACE_TENANT=hash REGIOND_TRACE_PARENT=link", "http/protobuf", "ParentBased{root:AlwaysOn", tenantHash, true},
 	} {
 		s, err := readTracing(environmentOf(row.env))
-		if err != nil || s.exporter != row.exporter || s.tenant != row.tenant || s.distrust != row.distrust {
+		if err != nil || s.exporter != row.exporter || s.tenant != row.tenant || s.linkParents != row.distrust {
 			t.Errorf("%q: %+v, %v", row.env, s, err)
 			continue
 		}
-		if s.exporter != exportNone && !strings.HasPrefix(s.sampler.Description(), row.sampler) {
+		if s.exporter != "none" && !strings.HasPrefix(s.sampler.Description(), row.sampler) {
 			t.Errorf("%q: the sampler is %s", row.env, s.sampler.Description())
 		}
 	}
@@ -66,7 +66,6 @@ func TestReadTracingMistakes(t *testing.T) {
 	for _, mistake := range []string{
 		"OTEL_TRACES_EXPORTER=jaeger", "OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318",
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=ftp://x", "OTEL_TRACES_SAMPLER=parentbased_sometimes",
-		"OTEL_BSP_MAX_QUEUE_SIZE=0", "OTEL_BSP_SCHEDULE_DELAY=5s", "OTEL_EXPORTER_OTLP_TIMEOUT=10s",
 		"REGIOND_TRACE_TENANT=sha256", "REGIOND_TRACE_PARENT=maybe",
 	} {
 		name, value, _ := strings.Cut(mistake, "=")
@@ -91,9 +90,9 @@ func spanContext(sampled bool) trace.SpanContext {
 	return trace.NewSpanContext(c)
 }
 
-// TestFollowSampler: what belongs to something sampled is sampled, and a caller's link
+// TestLinkSampler: what belongs to something sampled is sampled, and a caller's link
 // samples nothing.
-func TestFollowSampler(t *testing.T) {
+func TestLinkSampler(t *testing.T) {
 	yes, no := spanContext(true), spanContext(false)
 	for _, row := range []struct {
 		sampler string
@@ -133,24 +132,24 @@ func TestFollowSampler(t *testing.T) {
 	}
 }
 
-// TestTenantWords: off shows nothing, hash the same in each region and never the id.
-func TestTenantWords(t *testing.T) {
-	door := func(word tenantWord) *tracing {
-		return &tracing{tracingSettings: tracingSettings{tenant: word}, provider: sdktrace.NewTracerProvider()}
+// TestTenantInSpans: off shows nothing, hash the same in each region and never the id.
+func TestTenantInSpans(t *testing.T) {
+	with := func(tenant string) *tracing {
+		return &tracing{traceSettings: traceSettings{tenant: tenant}, provider: sdktrace.NewTracerProvider()}
 	}
 	secret := []byte("a secret")
-	if door(tenantOff).door(secret).Tenant != nil {
+	if with(tenantOff).api(secret).Tenant != nil {
 		t.Error("off shows something")
 	}
-	if got := door(tenantRaw).door(secret).Tenant("acme"); got != "acme" {
+	if got := with(tenantRaw).api(secret).Tenant("acme"); got != "acme" {
 		t.Errorf("raw is %q", got)
 	}
-	hashed := door(tenantHash).door(secret).Tenant
-	if got := hashed("acme"); got != hashed("acme") || got == hashed("acmf") || got == tenantDigest([]byte("another"), "acme") || len(got) != 16 {
+	hashed := with(tenantHash).api(secret).Tenant
+	if got := hashed("acme"); got != hashed("acme") || got == hashed("acmf") || got == with(tenantHash).api([]byte("another")).Tenant("acme") || len(got) != 16 {
 		t.Errorf("hash is %q", got)
 	}
-	if (*tracing)(nil).door(secret) != nil || (*tracing)(nil).tracer("sync") != nil {
+	if (*tracing)(nil).api(secret) != nil || (*tracing)(nil).tracer("sync") != nil {
 		t.Error("tracing that is off makes something")
 	}
-	changed(nil, view.Event{Kind: view.ModeChanged}) // must not panic
+	traceChange(nil, view.Event{Kind: view.ModeChanged}) // must not panic
 }

@@ -207,7 +207,7 @@ func TestWhatIsWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	p.daemon.follow(w)
+	p.daemon.watcher.follow(w)
 	want := []string{dir, filepath.Dir(target), secrets}
 	slices.Sort(want)
 	if got := slices.Sorted(slices.Values(w.WatchList())); !slices.Equal(got, want) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -128,8 +127,7 @@ func (s *site) start(instance string, change ...worldChange) *citizen {
 		top.Regions[i].NATS = region.NATS{Embedded: true} // nothing in a bubble may dial or listen
 	}
 	p.bus = bus
-	p.Daemon = &Daemon{options: o, log: slog.New(slog.NewTextHandler(p.log, nil)), level: &slog.LevelVar{}}
-	if err := p.openRooms(top); err != nil {
+	if p.Daemon, err = assemble(o, top, slog.New(slog.NewTextHandler(p.log, nil)), &slog.LevelVar{}); err != nil {
 		s.w.t.Fatal(err)
 	}
 	p.run()
@@ -142,7 +140,7 @@ func (p *citizen) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	p.serving.Store(true)
-	go func() { ended <- runStack(ctx, p.actors(make(chan os.Signal), make(chan struct{}))) }()
+	go func() { ended <- runComponents(ctx, p.components()) }()
 	p.end = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -198,7 +196,7 @@ func (w *world) global() bool {
 
 // mode is that in which the process decides now, for a policy that shares.
 func (p *citizen) mode() quota.Mode {
-	mode, _ := p.neighbours.ceilings.View().Mode(quota.FailShare)
+	mode, _ := p.replication.ceilings.View().Mode(quota.FailShare)
 	return mode
 }
 

@@ -56,7 +56,7 @@ func TestWorldManyChange(t *testing.T) {
 				from.askFor(tenantName(i), 1)
 			}
 			took := w.await("all are known", 2*time.Second, func() bool {
-				known := to.neighbours.ceilings.Ledger().Series()
+				known := to.replication.ceilings.Ledger().Series()
 				return known == tenants && to.estimateFor(tenantName(tenants-1), w.sites[0]) == int64(round+1) &&
 					to.estimateFor(tenantName(0), w.sites[0]) == int64(round+1)
 			})

@@ -2,11 +2,43 @@ package daemon
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"net"
+	"os"
 	"sync/atomic"
 
 	"github.com/regiond/regiond/region"
 )
+
+// tlsListener serves each connection with the configuration in force when it arrives.
+func tlsListener(l net.Listener, inForce func() *tls.Config) net.Listener {
+	return tls.NewListener(l, &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return inForce(), nil },
+	})
+}
+
+// readServerTLS returns nil when the topology names no certificate.
+func readServerTLS(a region.Access) (*tls.Config, error) {
+	if a.CertFile == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the data listener's certificate: %w", err)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
+	if a.ClientCAFile == "" {
+		return c, nil
+	}
+	if c.ClientCAs, err = readPool(a.ClientCAFile); err != nil {
+		return nil, err
+	}
+	c.ClientAuth = tls.VerifyClientCertIfGiven // a bearer token does as well, where tokens are configured
+	return c, nil
+}
 
 // clientTLS is how to dial something that the topology gives certificates for. The
 // authorities are read once, the certificate to show at each handshake.
@@ -52,17 +84,14 @@ func (p *clientPair) read() error {
 	return err
 }
 
-// checkClientTLS reads what a region dials with, so that a mistake is told at a reload
-// and not at the first handshake that needs it.
-func checkClientTLS(top *region.Topology, r *region.Region) error {
-	if _, err := clientTLS(r.Redis.TLS); err != nil {
-		return fmt.Errorf("region %s: redis: %w", r.Name, err)
+func readPool(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read certificates: %w", err)
 	}
-	if len(top.Regions) == 1 && r.Gossip == nil { // nobody to reach over NATS
-		return nil
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, errors.New(file + " holds no PEM certificate")
 	}
-	if _, err := clientTLS(r.NATS.TLS); err != nil {
-		return fmt.Errorf("region %s: nats: %w", r.Name, err)
-	}
-	return nil
+	return pool, nil
 }

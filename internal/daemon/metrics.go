@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
+	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -51,25 +53,26 @@ func newTelemetry(o *Options, log *slog.Logger) (*telemetry, error) {
 	return t, nil
 }
 
-// identity is who this process is; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES may
-// say otherwise, and more.
+// identity describes this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
+// override it and add to it.
 func identity(release, region, instance string) *resource.Resource {
 	own := resource.NewSchemaless(
 		attribute.String("service.name", "regiond"), attribute.String("service.version", release),
 		attribute.String("service.instance.id", instance), attribute.String("cloud.region", region))
-	told, err := resource.New(context.Background(), resource.WithFromEnv())
+	configured, err := resource.New(context.Background(), resource.WithFromEnv())
 	if err != nil {
-		return own // tracing says what is wrong with it
+		return own // newTracing reports it
 	}
-	both, err := resource.Merge(own, resource.NewSchemaless(told.Attributes()...))
+	both, err := resource.Merge(own, resource.NewSchemaless(configured.Attributes()...))
 	if err != nil {
-		return own // cannot be: neither has a schema
+		return own // impossible, since neither has a schema
 	}
 	return both
 }
 
-func (t *telemetry) meter(room string) metric.Meter {
-	return t.provider.Meter("github.com/regiond/regiond/" + room)
+// meter is that of a package.
+func (t *telemetry) meter(pkg string) metric.Meter {
+	return t.provider.Meter("github.com/regiond/regiond/" + pkg)
 }
 
 // handler answers a scrape, with exemplars for scrapers that ask for OpenMetrics.
@@ -80,3 +83,25 @@ func (t *telemetry) handler() http.Handler {
 }
 
 func (t *telemetry) shutdown(ctx context.Context) error { return t.stop(ctx) }
+
+// watchProcess exports what this process is and whether traffic should come here. In
+// Prometheus:
+//
+//	regiond_build_info{version,commit,go_version}  1
+//	regiond_ready                                  1 while /readyz says so
+func watchProcess(m metric.Meter, release, commit string, ready func() (bool, []string)) error {
+	labels := metric.WithAttributes(
+		attribute.String("version", release), attribute.String("commit", commit), attribute.String("go_version", runtime.Version()))
+	_, err := m.Int64ObservableGauge("regiond.build.info", metric.WithDescription("1, labelled with what this program was built from."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(1, labels)
+			return nil
+		}))
+	_, err2 := m.Int64ObservableGauge("regiond.ready", metric.WithDescription("1 while /readyz says that traffic should come here."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			ok, _ := ready()
+			o.Observe(oneIf(ok))
+			return nil
+		}))
+	return errors.Join(err, err2)
+}

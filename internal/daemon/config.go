@@ -1,0 +1,167 @@
+package daemon
+
+import (
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/gossip"
+)
+
+// config is what may change while serving: a topology, and what was read from the
+// files that it names. It is not modified after readConfig.
+type config struct {
+	topology *region.Topology
+	region   *region.Region // of this process
+	settings *httpapi.Settings
+	password string      // of Redis
+	tls      *tls.Config // of the data listener; nil without a certificate
+}
+
+// readConfig reads the files that a topology names. A region with peers is checked
+// for what it connects to them with, so that a mistake there fails a reload and not a
+// later handshake.
+func readConfig(top *region.Topology, name string) (_ *config, err error) {
+	c := &config{topology: top}
+	var ok bool
+	if c.region, ok = top.Region(name); !ok {
+		return nil, fmt.Errorf("the topology has no region %q any more", name)
+	}
+	if c.settings, err = apiSettings(top); err != nil {
+		return nil, err
+	}
+	if c.password, err = readSecret(c.region.Redis.PasswordFile); err != nil {
+		return nil, err
+	}
+	if c.tls, err = readServerTLS(top.Access); err != nil {
+		return nil, err
+	}
+	if _, err := clientTLS(c.region.Redis.TLS); err != nil {
+		return nil, fmt.Errorf("region %s: redis: %w", name, err)
+	}
+	if c.hasPeers() {
+		if _, err := clientTLS(c.region.NATS.TLS); err != nil {
+			return nil, fmt.Errorf("region %s: nats: %w", name, err)
+		}
+	}
+	return c, nil
+}
+
+// fitListener adapts a reloaded configuration to a listener that was opened with TLS or
+// without, which takes a restart to change. Without, no client can show a certificate,
+// and to require one would refuse everybody. With, the certificate in force stays where
+// the new configuration has none.
+func (c *config) fitListener(inForce *tls.Config) {
+	if inForce == nil {
+		c.tls, c.settings.Access.ClientCA = nil, false
+	} else if c.tls == nil {
+		c.tls = inForce
+	}
+}
+
+// hasPeers reports whether this process has others to talk to: of other regions, or
+// of its own.
+func (c *config) hasPeers() bool { return len(c.topology.Regions) > 1 || c.region.Gossip != nil }
+
+// tenantSecret keys what spans show of tenants: the gossip key, as for partitions on
+// the wire, or the cluster's name when there is none.
+func tenantSecret(c *config) ([]byte, error) {
+	key, err := gossipKey(c.region)
+	if key == nil {
+		key = []byte(c.topology.Cluster)
+	}
+	return key, err
+}
+
+// gossipKey is the region's secret; nil when it has none.
+func gossipKey(r *region.Region) ([]byte, error) {
+	if r.Gossip == nil || r.Gossip.KeyFile == "" {
+		return nil, nil
+	}
+	key, err := gossip.ReadKey(r.Gossip.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("region %s: gossip: %w", r.Name, err)
+	}
+	return key, nil
+}
+
+// redisMode is the limiter's name of a mode.
+func redisMode(m region.RedisMode) limiter.RedisMode {
+	return map[region.RedisMode]limiter.RedisMode{
+		region.RedisStandalone: limiter.RedisStandalone,
+		region.RedisSentinel:   limiter.RedisSentinel,
+		region.RedisCluster:    limiter.RedisCluster,
+	}[m]
+}
+
+// apiSettings is how the API reads requests and writes answers. It reads the token files.
+func apiSettings(top *region.Topology) (*httpapi.Settings, error) {
+	s := &httpapi.Settings{ForwardAuth: forwardAuth(top.ForwardAuth)}
+	s.Access.ClientCA = top.Access.ClientCAFile != ""
+	s.Headers = httpapi.Headers{Format: httpapi.Format(top.Headers.Format), XReset: httpapi.XReset(top.Headers.XReset)}
+	var err error
+	if s.Access.Tokens, err = readTokens(top.Access.TokensFile); err != nil {
+		return nil, err
+	}
+	if s.Access.AdminTokens, err = readTokens(top.Access.AdminTokensFile); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func forwardAuth(f *region.ForwardAuth) *httpapi.ForwardAuth {
+	if f == nil {
+		return nil
+	}
+	out := &httpapi.ForwardAuth{
+		TenantHeader:   f.Tenant.Header,
+		Anonymous:      f.Missing == region.MissingAnonymous,
+		TrustedProxies: f.TrustedProxies,
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Dimensions)) {
+		d := f.Dimensions[name]
+		out.Dimensions = append(out.Dimensions, httpapi.DimensionSource{
+			Name: name, Header: d.Header, ClientIP: d.ClientIP, Hash: d.Hash,
+		})
+	}
+	for _, r := range f.Routes {
+		out.Routes = append(out.Routes, httpapi.Route(r))
+	}
+	return out
+}
+
+func readTokens(file string) ([]httpapi.Token, error) {
+	if file == "" {
+		return nil, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("read tokens: %w", err)
+	}
+	defer f.Close()
+	tokens, err := httpapi.ParseTokens(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(tokens) == 0 { // an empty list would allow all callers
+		return nil, fmt.Errorf("%s contains no token; remove the setting to allow all callers", file)
+	}
+	return tokens, nil
+}
+
+func readSecret(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	return strings.TrimRight(string(b), "\r\n"), nil
+}

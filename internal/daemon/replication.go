@@ -1,0 +1,317 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/regiond/regiond/clock"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/view"
+	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/natsbus"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// joinTimeout is how long /readyz waits for the snapshots of peers.
+const joinTimeout = time.Second
+
+// replicationOptions are what a replication is made of.
+type replicationOptions struct {
+	instance  string
+	gossipAt  string // --gossip
+	processes int64
+	version   string
+	wrapBus   func(meshsync.Bus) meshsync.Bus // nil for none
+	transport memberlist.Transport            // nil for sockets
+
+	config      func() *config     // in force
+	timeUS      func() int64       // the store's clock
+	storeTotals view.StoreCounters // reads the counters that siblings share; nil when usage is kept in memory
+
+	log     *slog.Logger
+	meter   func(pkg string) metric.Meter
+	tracing *tracing
+}
+
+// replication exchanges usage with the other processes and decides whom to count on:
+//
+//	limiter ◀── ceilings ◀── view ◀── manager ◀── gossip
+//	               ▲                    ▲
+//	               └──── ledger ◀────▶ mesh ◀──▶ bus ── NATS, embedded or not
+//	                       ▲
+//	                       └── recovery ◀── Redis
+type replication struct {
+	replicationOptions
+	self     quota.Process
+	started  time.Time
+	ceilings *view.Ceilings
+	offsets  *clock.PeerOffsets
+	server   *natsbus.Embedded // nil with an external NATS
+	bus      *natsbus.Bus
+	mesh     *meshsync.Mesh
+	gossip   *gossip.Gossip // nil without
+	manager  *view.Manager
+	recovery *view.CounterRecovery // nil when usage is kept in memory
+	worst    *overshoot
+}
+
+// newReplication connects to nobody.
+func newReplication(o replicationOptions) (*replication, error) {
+	c := o.config()
+	r := &replication{
+		replicationOptions: o,
+		self:               quota.Process{Region: c.region.Name, Instance: o.instance, Boot: time.Now().UnixMicro()},
+		started:            time.Now(),
+	}
+	secret, err := gossipKey(c.region)
+	if err != nil {
+		return nil, err
+	}
+	key := wire.NewKey(secret, c.topology.Cluster)
+	m := o.meter("regiond")
+	if r.worst, err = newOvershoot(m); err != nil {
+		return nil, err
+	}
+	if r.offsets, err = clock.NewPeerOffsets(clock.PeerOptions{
+		Now: r.now, Logger: o.log.With("component", "clock"), Meter: o.meter("clock"),
+	}); err != nil {
+		return nil, err
+	}
+	if r.ceilings, err = view.NewCeilings(view.CeilingOptions{
+		Self: r.self, Now: r.now, TimeUS: o.timeUS, Key: key, Topology: c.topology,
+		Offsets: r.offsets, Overshoot: r.worst.window, Meter: o.meter("sync"),
+		Check: o.tracing.sampled(),
+	}); err != nil {
+		return nil, err
+	}
+	var recoverCounters func()
+	if o.storeTotals != nil {
+		r.recovery = view.NewCounterRecovery(o.storeTotals, r.ceilings, o.log.With("component", "totals"))
+		recoverCounters = r.recovery.Request
+	}
+	if err = r.openBus(c, secret); err != nil {
+		return nil, err
+	}
+	if c.region.Gossip != nil || o.transport != nil {
+		if err = r.openGossip(c, secret); err != nil {
+			return nil, err
+		}
+	}
+	if err = r.openMesh(key, recoverCounters); err != nil {
+		return nil, err
+	}
+	if err = r.openManager(recoverCounters); err != nil {
+		return nil, err
+	}
+	return r, errors.Join(watchView(m, r), watchUsage(m, r.ceilings.Ledger().Census))
+}
+
+func (r *replication) now() time.Duration { return time.Since(r.started) }
+
+func (r *replication) topology() *region.Topology { return r.config().topology }
+
+func (r *replication) known(name string) bool {
+	_, ok := r.topology().Region(name)
+	return ok
+}
+
+func (r *replication) openManager(recoverCounters func()) error {
+	changes, err := newViewChanges(r.meter("regiond"))
+	if err != nil {
+		return err
+	}
+	tracer := r.tracing.tracer("regiond")
+	o := view.ManagerOptions{
+		Ceilings: r.ceilings, Mesh: r.mesh, Processes: r.processes, Recover: recoverCounters,
+		Logger: r.log.With("component", "view"),
+		OnEvent: func(e view.Event) {
+			changes.count(e)
+			traceChange(tracer, e)
+		},
+	}
+	if r.gossip != nil {
+		o.Members, o.MembersChanged = r.gossip.Members, r.gossip.Changed()
+	}
+	r.manager, err = view.NewManager(o)
+	return err
+}
+
+// openGossip listens at the topology's addresses, or at that of --gossip for one
+// process among several of its region.
+func (r *replication) openGossip(c *config, secret []byte) (err error) {
+	o := gossip.Options{
+		Region: r.self.Region, Instance: r.self.Instance, Boot: r.self.Boot,
+		ConfigHash: func() string { return r.topology().Hash() }, Version: r.version[:min(len(r.version), 64)], // as gossip limits it
+		Key: secret, Cluster: c.topology.Cluster,
+		Seeds: func() []string { return seeds(r.topology()) }, Regions: r.known,
+		Transport: r.transport,
+		Logger:    r.log.With("component", "gossip"), Meter: r.meter("gossip"),
+	}
+	switch {
+	case r.transport != nil:
+	case r.gossipAt != "":
+		o.Bind = r.gossipAt
+	default:
+		o.Bind, o.Advertise = c.region.Gossip.Bind, c.region.Gossip.Advertise
+	}
+	if r.gossip, err = gossip.New(o); err != nil {
+		return fmt.Errorf("gossip: %w", err)
+	}
+	return nil
+}
+
+func seeds(top *region.Topology) []string {
+	var addrs []string
+	for i := range top.Regions {
+		if g := top.Regions[i].Gossip; g != nil {
+			addrs = append(addrs, g.Advertise)
+		}
+	}
+	return addrs
+}
+
+func (r *replication) openBus(c *config, secret []byte) error {
+	trust, err := clientTLS(c.region.NATS.TLS)
+	if err != nil {
+		return fmt.Errorf("region %s: nats: %w", c.region.Name, err)
+	}
+	o := natsbus.Options{
+		Region: c.region.Name, Name: "regiond/" + c.region.Name + "/" + r.self.Instance,
+		Logger: r.log.With("component", "nats"), Meter: r.meter("nats"),
+	}
+	if c.region.NATS.Embedded {
+		server := embeddedOptions(c, r.self.Instance, r.gossipAt, secret)
+		server.TLS, server.Logger, server.Meter = trust, o.Logger, o.Meter
+		if r.server, err = natsbus.NewEmbedded(server); err != nil {
+			return fmt.Errorf("region %s: embedded nats: %w", c.region.Name, err)
+		}
+		o.Server = r.server
+	} else {
+		o.URLs, o.CredsFile, o.TLS = c.region.NATS.URLs, c.region.NATS.CredsFile, trust
+	}
+	if r.bus, err = natsbus.New(o); err != nil {
+		return fmt.Errorf("region %s: nats: %w", c.region.Name, err)
+	}
+	return nil
+}
+
+// embeddedOptions are those of the NATS server inside this process. It has the
+// region's name and the topology's address, or, for a process started with --gossip, a
+// name of its own and the port after that of gossip: it connects to all others, and
+// these learn of it.
+func embeddedOptions(c *config, instance, gossipAddr string, secret []byte) natsbus.EmbeddedOptions {
+	self := c.region
+	o := natsbus.EmbeddedOptions{Name: self.Name}
+	if secret != nil { // two deployments may share a key, and must not join
+		o.Secret = append(append([]byte{}, secret...), c.topology.Cluster...)
+	}
+	if gossipAddr != "" {
+		o.Name = self.Name + "." + instance
+		o.ListenAddr = nextPort(gossipAddr)
+	} else if self.NATS.Gateway != "" {
+		bind := self.NATS.Gateway
+		if self.Gossip != nil {
+			bind = self.Gossip.Bind
+		}
+		_, port, _ := net.SplitHostPort(self.NATS.Gateway)
+		host, _, _ := net.SplitHostPort(bind)
+		o.ListenAddr, o.Advertise = net.JoinHostPort(host, port), self.NATS.Gateway
+	}
+	if o.ListenAddr == "" {
+		return o
+	}
+	for i := range c.topology.Regions {
+		other := &c.topology.Regions[i]
+		if other.NATS.Embedded && other.NATS.Gateway != "" && other.Name != o.Name {
+			o.Remotes = append(o.Remotes, natsbus.Remote{Name: other.Name, Addr: other.NATS.Gateway})
+		}
+	}
+	return o
+}
+
+// nextPort is the port after an address, and any port after any.
+func nextPort(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	number, err2 := strconv.Atoi(port)
+	if err != nil || err2 != nil || number == 0 || number == 65535 {
+		return net.JoinHostPort(host, "0")
+	}
+	return net.JoinHostPort(host, strconv.Itoa(number+1))
+}
+
+func (r *replication) openMesh(key wire.Key, recoverCounters func()) (err error) {
+	var bus meshsync.Bus = r.bus
+	if r.wrapBus != nil {
+		bus = r.wrapBus(bus)
+	}
+	r.mesh, err = meshsync.New(meshsync.Options{
+		Self: r.self, Key: key, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.timeUS,
+		Known: r.known,
+		Regions: func() []string {
+			var names []string
+			for i := range r.topology().Regions {
+				names = append(names, r.topology().Regions[i].Name)
+			}
+			return names
+		},
+		View: r.ceilings.Advertised,
+		OnExchange: func(peer quota.Process, e meshsync.Exchange) {
+			if peer.Region == r.self.Region {
+				return // one store, one clock
+			}
+			if err := r.offsets.Observe(peer.Region, e.SentUS, e.ReceivedUS, e.RepliedUS, e.HeardUS); err != nil {
+				r.log.Debug("a time exchange makes no sense", "region", peer.Region, "error", err)
+			}
+		},
+		Logger: r.log.With("component", "mesh"), Meter: r.meter("sync"),
+		Tracer: r.tracing.tracer("sync"), Checks: r.ceilings.Ledger().Checks, RecoverCounters: recoverCounters,
+	})
+	return err
+}
+
+// configure puts a topology in force.
+func (r *replication) configure(top *region.Topology) {
+	if r.gossip != nil {
+		r.gossip.Update()
+	}
+	r.manager.Configure(top)
+}
+
+// components are in the order in which they stop: the mesh publishes what is left, and
+// that this process leaves, while the bus still carries it.
+func (r *replication) components() []component {
+	var all []component
+	if r.recovery != nil {
+		all = append(all, r.recovery.Run)
+	}
+	all = append(all, r.manager.Run, r.mesh.Run)
+	if r.gossip != nil {
+		all = append(all, r.gossip.Run)
+	}
+	all = append(all, r.bus.Run)
+	if r.server != nil {
+		all = append(all, r.server.Run)
+	}
+	return all
+}
+
+// notReady is why no traffic should come here yet, "" once it may.
+func (r *replication) notReady() string {
+	if p, ok := r.mesh.Duplicate(); ok {
+		return fmt.Sprintf("another process serves region %s as instance %s since %s: give each its own --instance",
+			p.Region, p.Instance, time.UnixMicro(p.Boot).UTC().Format(time.RFC3339))
+	}
+	if r.now() < joinTimeout && !r.ceilings.View().Joined() {
+		return "joining: waiting for what the other regions have used"
+	}
+	return ""
+}

@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/oklog/run"
+)
+
+// shutdownTimeout bounds each step of a shutdown.
+const shutdownTimeout = 5 * time.Second
+
+var errStopped = errors.New("stopped")
+
+// Run serves until ctx ends or a signal arrives, and closes everything. SIGHUP
+// reloads, SIGTERM drains and stops, SIGINT stops, and a second one of these cuts off
+// requests that are being answered.
+func (d *Daemon) Run(ctx context.Context, signals <-chan os.Signal) error {
+	var g run.Group
+	stop := make(chan struct{})
+	d.addServer(&g, d.data, d.dataAt)
+	d.addServer(&g, d.admin, d.adminAt)
+	end, cancel := context.WithCancel(ctx)
+	g.Add(func() error { return awaitStop(end, stop) }, func(error) { cancel() })
+	// Signals are still handled while the servers shut down.
+	ctx, cancelSignals := context.WithCancel(ctx)
+	g.Add(func() error { return d.handleSignals(ctx, signals, stop) }, func(error) { cancelSignals() })
+	addInOrder(&g, d.components())
+	d.serving.Store(true)
+	err := g.Run()
+	if errors.Is(err, errStopped) {
+		err = nil
+	}
+	return errors.Join(err, d.Close())
+}
+
+// components are what runs behind the listeners, in the order in which it stops.
+func (d *Daemon) components() []component {
+	all := []component{d.watcher.run}
+	if d.replication != nil {
+		all = append(all, d.replication.components()...)
+	}
+	all = append(all, d.clock.Run)
+	if d.redis != nil {
+		all = append(all, d.redis.Run)
+	}
+	return all
+}
+
+// component runs until ctx ends.
+type component func(ctx context.Context) error
+
+// addInOrder adds components to a group that stop one after the other: run.Group
+// interrupts its actors in the order in which they were added, and here an interrupt
+// returns once the component has. So one may use those behind it until its end.
+func addInOrder(g *run.Group, components []component) {
+	for _, c := range components {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		g.Add(func() error {
+			defer close(done)
+			return c(ctx)
+		}, func(error) {
+			cancel()
+			<-done
+		})
+	}
+}
+
+// addServer adds a server that finishes the requests it has begun before it stops.
+func (d *Daemon) addServer(g *run.Group, s *http.Server, l net.Listener) {
+	g.Add(func() error {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve %v: %w", l.Addr(), err)
+		}
+		return nil
+	}, func(error) {
+		ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			d.log.Warn("requests were cut off at shutdown", "listener", l.Addr().String(), "error", s.Close())
+		}
+	})
+}
+
+// awaitStop ends the group when ctx ends or a signal has closed stop.
+func awaitStop(ctx context.Context, stop <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+	case <-stop:
+	}
+	return errStopped
+}
+
+// handleSignals closes stop once a signal to stop has been followed by its drain.
+func (d *Daemon) handleSignals(ctx context.Context, signals <-chan os.Signal, stop chan<- struct{}) error {
+	var drained <-chan time.Time // nil until the first signal to stop
+	for {
+		select {
+		case <-ctx.Done():
+			return errStopped
+		case <-drained:
+			close(stop)
+			drained = make(chan time.Time) // closed once
+		case s := <-signals:
+			switch {
+			case s == syscall.SIGHUP:
+				d.watcher.hangUp()
+			case drained == nil:
+				drained = d.drain(s)
+			default:
+				d.log.Warn("second signal: stopping at once", "error", errors.Join(d.data.Close(), d.admin.Close()))
+				return errStopped
+			}
+		}
+	}
+}
+
+// drain makes /readyz fail and returns when to stop: SIGTERM leaves load balancers
+// time to send new requests elsewhere.
+func (d *Daemon) drain(s os.Signal) <-chan time.Time {
+	d.draining.Store(true)
+	d.log.Info("stopping", "signal", s.String())
+	if s == syscall.SIGTERM {
+		return time.After(d.options.Drain)
+	}
+	return time.After(0)
+}
