@@ -11,52 +11,8 @@ import (
 	"strings"
 )
 
-// checkListen accepts what a listener binds to: host:port, where no host means
-// every interface and port 0 any free port.
-func checkListen(addr string) error {
-	host, _, err := SplitAddress(addr)
-	if err != nil {
-		return err
-	}
-	return checkHost(host, addr)
-}
-
-// checkRemote accepts what one connects to: host:port, both said.
-func checkRemote(addr string) error {
-	host, port, err := SplitAddress(addr)
-	if err != nil {
-		return err
-	}
-	if host == "" || port == 0 {
-		return fmt.Errorf("must name a host and a port to connect to, is %q", clip(addr))
-	}
-	return checkHost(host, addr)
-}
-
-// checkAdvertised accepts where others are told to connect to: every interface is an
-// address to listen on, and nobody's to reach.
-func checkAdvertised(addr string) error {
-	if err := checkRemote(addr); err != nil {
-		return err
-	}
-	if host, _, _ := SplitAddress(addr); everyInterface(host) {
-		return fmt.Errorf("must name a host that others can reach, is %q", clip(addr))
-	}
-	return nil
-}
-
-// onLoopback reports whether an address is for this host alone. Names are not
-// believed: they may mean another address tomorrow.
-func onLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
-}
-
-// SplitAddress splits host:port. The host may be empty, the port 0.
+// SplitAddress splits host:port. The host is an IP address, a host name or
+// empty; the port may be 0.
 func SplitAddress(addr string) (host string, port int, err error) {
 	if strings.Contains(addr, "://") {
 		return "", 0, fmt.Errorf("must be host:port without a scheme, is %q", clip(addr))
@@ -69,46 +25,82 @@ func SplitAddress(addr string) (host string, port int, err error) {
 	if err != nil {
 		return "", 0, fmt.Errorf("must be host:port with a port up to 65535, is %q", clip(addr))
 	}
-	return host, int(n), nil
+	return host, int(n), checkHost(host, addr)
 }
 
 func checkHost(host, addr string) error {
 	if _, err := netip.ParseAddr(host); err == nil || host == "" {
 		return nil
 	}
-	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
-	if len(host) > 253 || slices.ContainsFunc(labels, badLabel) {
+	badLabel := func(label string) bool {
+		return label == "" || len(label) > 63 || strings.Trim(label, letters+"0123456789-_") != ""
+	}
+	if len(host) > 253 || slices.ContainsFunc(strings.Split(strings.TrimSuffix(host, "."), "."), badLabel) {
 		return fmt.Errorf("must begin with an IP address or a host name, is %q", clip(addr))
 	}
 	return nil
 }
 
-func badLabel(label string) bool {
-	const allowed = letters + "0123456789-_"
-	return label == "" || len(label) > 63 || strings.Trim(label, allowed) != ""
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// checkListen accepts what a listener binds to: host:port, where no host means
+// every interface and port 0 any free port.
+func checkListen(addr string) error {
+	_, _, err := SplitAddress(addr)
+	return err
+}
+
+// checkRemote accepts what one connects to: host:port, both given.
+func checkRemote(addr string) error {
+	host, port, err := SplitAddress(addr)
+	if err == nil && (host == "" || port == 0) {
+		return fmt.Errorf("must name a host and a port to connect to, is %q", clip(addr))
+	}
+	return err
+}
+
+// checkAdvertised accepts where others connect to this process: every interface
+// is an address to listen on, and none to reach.
+func checkAdvertised(addr string) error {
+	err := checkRemote(addr)
+	if host, _, _ := SplitAddress(addr); err == nil && everyInterface(host) {
+		return fmt.Errorf("must name a host that others can reach, is %q", clip(addr))
+	}
+	return err
 }
 
 // checkNATS accepts one server of a bus. Credentials in it would be a secret in
-// a file that is shown around.
+// a file that is shown to others.
 func checkNATS(raw string) error {
 	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "" {
+	switch {
+	case err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "":
 		return fmt.Errorf("must be like nats://host:4222 or tls://host:4222, is %q", clip(raw))
-	}
-	if u.User != nil {
+	case u.User != nil:
 		return errors.New("must not carry credentials; name their file in creds_file")
-	}
-	if u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+	case u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "":
 		return fmt.Errorf("must end after host and port, is %q", clip(raw))
-	}
-	if u.Port() == "" {
+	case u.Port() == "":
 		return checkHost(u.Hostname(), raw)
 	}
 	return checkRemote(u.Host)
 }
 
-// portAfter is the same host and the next port, "" when there is none, or nobody could
-// connect to it.
+// onLoopback reports whether an address is for this host alone. Names other than
+// localhost do not count: they may mean another address tomorrow.
+func onLoopback(addr string) bool {
+	host, _, _ := SplitAddress(addr)
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+func everyInterface(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
+}
+
+// portAfter is the same host and the next port; "" when there is none, or nobody
+// could connect to it.
 func portAfter(addr string) string {
 	host, port, err := SplitAddress(addr)
 	if err != nil || everyInterface(host) || port == 0 || port == 65535 {
@@ -122,15 +114,6 @@ func portAfter(addr string) string {
 func sameListener(a, b string) bool {
 	hostA, portA, errA := SplitAddress(a)
 	hostB, portB, errB := SplitAddress(b)
-	if errA != nil || errB != nil || portA != portB || portA == 0 {
-		return false
-	}
-	return hostA == hostB || everyInterface(hostA) || everyInterface(hostB)
+	return errA == nil && errB == nil && portA == portB && portA != 0 &&
+		(hostA == hostB || everyInterface(hostA) || everyInterface(hostB))
 }
-
-func everyInterface(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "" || err == nil && ip.IsUnspecified()
-}
-
-const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

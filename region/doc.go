@@ -1,18 +1,17 @@
-// Package region knows which regions there are, what each of them promises to
-// whom, and how much of a global limit is its part.
+// Package region reads topology.yaml: which regions exist, the policies and
+// tenants they enforce, and the share of a global limit that each region has.
 //
-//	topology.yaml ──Parse──▶ *Topology ──┬─ Region     where one region listens and keeps its counts
-//	                 │                   ├─ Policies   what is promised, to which Tenants
-//	                 ├─ []Warning        ├─ Part       this region's integer share of a limit
+//	topology.yaml ──Parse──▶ *Topology ──┬─ Region     listeners, store and bus of one region
+//	                 │                   ├─ Policies   the limits, and the Tenants they apply to
+//	                 ├─ warnings         ├─ Part       a region's integer share of a limit
 //	                 └─ *Invalid         └─ Hash       what all regions must agree on, in 16 characters
 //
-// It promises that a Topology which came from Parse holds every rule of the
-// schema, so that no other room has to check again; that what is refused is
-// refused with file, line, column and the rule; and that no input makes it
-// panic or take unbounded time or memory.
+// A Topology from Parse obeys every rule of the schema, so no other package
+// checks again. A file that does not is refused with line, column, pointer and
+// rule of every mistake, and no input makes Parse panic or take unbounded time or
+// memory.
 //
-// It does not open files, resolve names, read secrets (it holds only the paths
-// to them) or start anything: whoever calls Parse has read the bytes. Everything
-// here is a value or a pure function and safe for concurrent use as long as
-// nobody changes a Topology that is in force.
+// The package opens no files, resolves no names, reads no secrets (it holds only
+// their paths) and starts nothing. Everything in it is a value or a pure function,
+// and safe for concurrent use while nobody changes a Topology that is in force.
 package region

@@ -13,8 +13,8 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// Hash is 16 hexadecimal digits that are equal in two regions when both would
-// decide alike: same regions with the same weights in the same order, same
+// Hash is 16 hexadecimal digits that are equal in two regions if both decide
+// alike: same regions with the same weights in the same order, same
 // policies, tenants, max_unknown and forward_auth. Comments, the order of keys,
 // a default spelled out, addresses, stores, header formats and the paths of
 // secrets do not change it.

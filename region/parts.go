@@ -3,18 +3,16 @@ package region
 import "github.com/regiond/regiond/quota"
 
 // Parts divides units among regions in proportion to their weights, in whole
-// units that add up to exactly that many. It rounds the running total, not each
-// share, so the error never piles up: each part is less than one unit away from
-// the exact share. Weights and units are not negative; weights that are all
-// zero divide nothing, and every part is then 0.
+// units that sum to exactly units. It rounds the running total, not each part, so
+// errors do not add up: each part is less than one unit away from the exact share.
+// Weights and units are not negative; if all weights are 0, so is every part.
 //
 //	Parts({1, 1, 1}, 100) = {33, 34, 33}
 //	Parts({3, 1}, 10)     = {8, 2}
 //	Parts({1, 1, 1}, 1)   = {0, 1, 0}
 //
-// A part does not always grow with units: Parts({1, 1, 1}, 2) is {1, 0, 1}, and
-// the second region had one unit of 1. What matters is that no unit is promised
-// twice.
+// A part does not always grow with units: Parts({1, 1, 1}, 2) is {1, 0, 1}. What
+// matters is that no unit is allocated twice.
 func Parts(weights []int64, units int64) []int64 {
 	var total int64
 	for _, w := range weights {
@@ -44,7 +42,7 @@ func share(units, upTo, total int64) int64 {
 	return q
 }
 
-// Part is how much of a limit the named region may hold when it knows nothing of
+// Part is how much of a limit the named region may use when it knows nothing of
 // the others: the whole capacity of a regional limit, the region's part of a
 // global one, 0 for a region that is not in the topology. It equals the region's
 // entry in Parts and allocates nothing.
