@@ -54,7 +54,7 @@ func (w *World) topology() string {
 			fmt.Fprintf(b, "  %s-%02d: {policy: %s}\n", class, i, class)
 		}
 	}
-	fmt.Fprintf(b, "  %s: {policy: %s}\n", mob, traffic.Edge)
+	fmt.Fprintf(b, "  %s: {policy: %s}\n", exhausted, traffic.Edge)
 	fmt.Fprintf(b, "  default: {policy: %s}\n", traffic.Ledger)
 	return b.String()
 }

@@ -90,8 +90,8 @@ func (w *World) OccupyRedis(name string) Fault {
 	}
 }
 
-// StrobeRedis moves the clock of a region's Redis forward and back by d, again and again.
-func (w *World) StrobeRedis(name string, d, every time.Duration) Fault {
+// OscillateRedis moves the clock of a region's Redis forward and back by d, again and again.
+func (w *World) OscillateRedis(name string, d, every time.Duration) Fault {
 	r, ahead := w.region(name), false
 	step := func() {
 		ahead = !ahead

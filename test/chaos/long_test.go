@@ -12,6 +12,68 @@ import (
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
 
+func TestLongRegiond(t *testing.T) {
+	once(t, []scenario{
+		{"RegiondStarved", chaos.Scenario{
+			World: world(), Profile: traffic.Steady(),
+			Fault: func(w *chaos.World) chaos.Fault { return w.Starve(us, 5) },
+			Lasts: 8 * time.Second, Modes: append(blind(), away()...), Again: chaos.AgainRedialled, Down: []string{us}, Repeats: true,
+		}},
+		{"RegiondWithoutFiles", chaos.Scenario{
+			World: world(), Profile: traffic.Steady(),
+			Fault: func(w *chaos.World) chaos.Fault { return w.DenyFiles(us) },
+			Lasts: 8 * time.Second, Modes: blind(), Unmoved: []string{eu, ap}, Again: chaos.Again, Down: []string{us},
+		}},
+		{"RegiondRestarted", chaos.Scenario{
+			World: world(), Profile: traffic.Steady(),
+			Fault: func(w *chaos.World) chaos.Fault { return w.Restart(us) },
+			Lasts: time.Second, Modes: blind(), Again: chaos.AgainRedialled, Down: []string{us},
+		}},
+		// At moments that nobody has chosen: whatever it was about to tell, the next life tells.
+		{"RegiondKilled", chaos.Scenario{
+			World: world(), Profile: traffic.Steady(),
+			Fault: func(w *chaos.World) chaos.Fault { return w.KillRegiond(us, 1300*time.Millisecond) },
+			// Who comes and goes waits longer each time before it is counted on again.
+			Lasts: 8 * time.Second, Modes: append(blind(), away()...), Again: 35 * time.Second, Down: []string{us}, Repeats: true,
+		}},
+		// The second is told to stay out of the way. While it speaks for the region nobody need
+		// trust that, and when it is gone its silence is noticed.
+		{"RegionNamedTwice", chaos.Scenario{
+			World: world(), Profile: traffic.Steady(),
+			Fault: func(w *chaos.World) chaos.Fault { return w.Impersonate(us) },
+			Lasts: 12 * time.Second, Modes: blind(), Again: 15 * time.Second, Repeats: true,
+		}},
+		{"StagingMeetsProduction", chaos.Scenario{
+			World: world(), Profile: traffic.Steady(),
+			Fault: func(w *chaos.World) chaos.Fault { return w.Stray(us) },
+			Lasts: 8 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+		}},
+		// Regions go by different limits for three seconds, and by half a file never.
+		{"ReloadReachesRegionsInTurn", chaos.Scenario{
+			World: world(), Profile: traffic.HotTenant(),
+			Fault: func(w *chaos.World) chaos.Fault { return w.Reload(600, 1500*time.Millisecond) },
+			Lasts: 4 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+		}},
+		{"CollectorFrozen", chaos.Scenario{
+			World: with(func(o *chaos.Options) { o.Collector = true }), Profile: traffic.Steady(),
+			Fault: func(w *chaos.World) chaos.Fault { return w.FreezeCollector() },
+			Lasts: 8 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+		}},
+		{"LogNotRead", chaos.Scenario{
+			World: with(func(o *chaos.Options) { o.Pipe = true }), Profile: traffic.Steady(),
+			Fault: func(w *chaos.World) chaos.Fault { return w.StopReading(us) },
+			Lasts: 6 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+		}},
+	})
+}
+
+// once runs scenarios at their own durations only: some need them.
+func once(t *testing.T, all []scenario) {
+	for _, s := range all {
+		t.Run(s.name, s.Once)
+	}
+}
+
 // Two faults at once, and any of them one after the other.
 
 func TestRedisKilledAndPartition(t *testing.T) {

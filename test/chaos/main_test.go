@@ -79,3 +79,23 @@ func parts(names ...string) chaos.Group {
 }
 
 func upTo(i int) int64 { return (int64(i)*chaos.HotUnits + 1) / 3 }
+
+// scenario is one row of a table of scenarios.
+type scenario struct {
+	name string
+	chaos.Scenario
+}
+
+// run runs scenarios at their durations, and in make chaos-long at others too.
+func run(t *testing.T, all []scenario) {
+	for _, s := range all {
+		t.Run(s.name, s.Run)
+	}
+}
+
+// with is the world with further options.
+func with(change func(o *chaos.Options)) chaos.Options {
+	o := world()
+	change(&o)
+	return o
+}

@@ -16,8 +16,7 @@ const ahead = -10
 
 // PutAhead has the scheduler prefer this process, and all that it starts, to others. Where the
 // kernel groups processes by session, that is the session's to have, so it is given back
-// by the function that is returned. It is a favour, not a need: an error leaves things
-// as they were.
+// by the function that is returned. The priority boost is optional: errors are ignored.
 func PutAhead() (giveBack func()) {
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, t := range threads { // those that are made later inherit it

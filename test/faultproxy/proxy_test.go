@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds waits for what must happen; nothing here takes that long.
-const patience = 10 * time.Second
+// timeout bounds the wait for what must happen; nothing here takes that long.
+const timeout = 10 * time.Second
 
 const charge = `return redis.call('INCR', KEYS[1])`
 
@@ -42,7 +43,7 @@ func setup(t *testing.T) (*redisserver.Server, *faultproxy.Proxy, *redis.Client)
 	return srv, proxy, client
 }
 
-// raw is a connection through the proxy without a client's habits.
+// raw is a plain connection through the proxy.
 func raw(t *testing.T, proxy *faultproxy.Proxy) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", proxy.Addr())
@@ -50,7 +51,7 @@ func raw(t *testing.T, proxy *faultproxy.Proxy) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -75,8 +76,8 @@ func await(t *testing.T, event <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-event:
-	case <-time.After(patience):
-		t.Fatalf("what was awaited has not come within %v", patience)
+	case <-time.After(timeout):
+		t.Fatalf("not within %v", timeout)
 	}
 }
 
@@ -86,37 +87,6 @@ func asleep(struck <-chan struct{}) bool {
 		return false
 	default:
 		return true
-	}
-}
-
-func TestTransparent(t *testing.T) {
-	t.Parallel()
-	_, _, client := setup(t)
-	ctx := t.Context()
-	large := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB, CR and LF apart
-	if err := client.Set(ctx, "large", large+"\r\n$5\r\n", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := client.Get(ctx, "large").Result(); err != nil || got != large+"\r\n$5\r\n" {
-		t.Errorf("GET of %d bytes came back as %d, %v", len(large)+6, len(got), err)
-	}
-	if err := client.Get(ctx, "none").Err(); !errors.Is(err, redis.Nil) {
-		t.Errorf("GET of nothing: %v, want nil", err)
-	}
-	if err := client.Incr(ctx, "large").Err(); err == nil || !strings.HasPrefix(err.Error(), "ERR value is not") {
-		t.Errorf("INCR of text: %v, want the server's own error", err)
-	}
-	if config, err := client.ConfigGet(ctx, "max*").Result(); err != nil || config["maxmemory"] != "0" {
-		t.Errorf("CONFIG GET, a map in RESP3: %v, %v", config, err)
-	}
-	commands, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		for range 100 {
-			p.Incr(ctx, "n")
-		}
-		return nil
-	})
-	if err != nil || commands[99].(*redis.IntCmd).Val() != 100 {
-		t.Errorf("transaction of 100: %v, %v", commands[99], err)
 	}
 }
 
@@ -284,4 +254,60 @@ func TestDelayedRepliesKeepTheirOrder(t *testing.T) {
 	proxy.Delay(0)
 	send(t, conn, "ECHO 2\r\n")
 	receive(t, conn, "+stray\r\n$1\r\n1\r\n$1\r\n2\r\n")
+}
+
+func TestRefuseAcceptDisconnect(t *testing.T) {
+	t.Parallel()
+	_, proxy, _ := setup(t)
+	old := raw(t, proxy)
+	send(t, old, "PING\r\n")
+	receive(t, old, "+PONG\r\n")
+
+	proxy.Refuse()
+	proxy.Refuse() // refused already
+	if conn, err := net.Dial("tcp", proxy.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Fatalf("dial: %v, %v; want connection refused", conn, err)
+	}
+	send(t, old, "PING\r\n") // those that exist go on
+	receive(t, old, "+PONG\r\n")
+
+	proxy.Disconnect()
+	if n, err := old.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after Disconnect: %d bytes, %v; want the connection's end", n, err)
+	}
+
+	proxy.Accept()
+	proxy.Accept() // accepts already
+	fresh := raw(t, proxy)
+	send(t, fresh, "PING\r\n")
+	receive(t, fresh, "+PONG\r\n")
+}
+
+// Close returns while a reply is held back for an hour and another is swallowed.
+func TestCloseEndsEverything(t *testing.T) {
+	t.Parallel()
+	_, proxy, _ := setup(t)
+	held, swallowed := raw(t, proxy), raw(t, proxy)
+	struck := proxy.Arm(faultproxy.Fault{Kind: faultproxy.Swallow, Reply: 1})
+	send(t, swallowed, "PING\r\n")
+	await(t, struck)
+	proxy.Delay(time.Hour)
+	struck = proxy.Arm(faultproxy.Fault{Kind: faultproxy.Stray, Reply: 1})
+	send(t, held, "PING\r\n")
+	await(t, struck)
+
+	proxy.Close()
+	proxy.Close()
+	for _, conn := range []net.Conn{held, swallowed} {
+		if rest, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) || len(rest) != 0 {
+			t.Errorf("received %q, %v; want the connection's end", rest, err)
+		}
+	}
+	if conn, err := net.Dial("tcp", proxy.Addr()); err == nil {
+		t.Errorf("dial after Close: %v, want an error", conn.RemoteAddr())
+	}
+	proxy.Accept() // a closed proxy stays closed
+	if conn, err := net.Dial("tcp", proxy.Addr()); err == nil {
+		t.Errorf("dial after Close and Accept: %v, want an error", conn.RemoteAddr())
+	}
 }

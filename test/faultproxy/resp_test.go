@@ -8,8 +8,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 func reader(s string) *bufio.Reader { return bufio.NewReader(strings.NewReader(s)) }
@@ -105,52 +103,6 @@ func TestOneCommand(t *testing.T) {
 			t.Errorf("readCommand(%q) = %q, %q, %v; want errMalformed", stream, raw, name, err)
 		}
 	}
-}
-
-// value draws one RESP value as text.
-func value(t *rapid.T, depth int) string {
-	kinds := []string{"+", "-", ":", "$", "null", "_", "#"}
-	if depth > 0 {
-		kinds = append(kinds, "*", "~", "%", "|")
-	}
-	switch kind := rapid.SampledFrom(kinds).Draw(t, "kind"); kind {
-	case "null":
-		return "$-1\r\n"
-	case "_":
-		return "_\r\n"
-	case "#":
-		return "#f\r\n"
-	case "$":
-		s := rapid.StringOf(rapid.SampledFrom([]rune("a\r\n$*+é"))).Draw(t, "bulk")
-		return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s)
-	case "*", "~", "%", "|":
-		n := rapid.IntRange(0, 4).Draw(t, "items")
-		items := map[string]int{"*": n, "~": n, "%": 2 * n, "|": 2*n + 1}[kind]
-		text := fmt.Sprintf("%s%d\r\n", kind, n)
-		for range items {
-			text += value(t, depth-1)
-		}
-		return text
-	default:
-		return kind + rapid.StringMatching(`[0-9a-z ]{0,12}`).Draw(t, "line") + "\r\n"
-	}
-}
-
-// Whatever is concatenated comes apart again at the same places.
-func TestRepliesComeApartWhereTheyWereJoined(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		values := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) string { return value(t, 3) }), 0, 6).Draw(t, "values")
-		r := reader(strings.Join(values, ""))
-		for i, want := range values {
-			raw, _, err := readReply(r)
-			if err != nil || string(raw) != want {
-				t.Fatalf("reply %d = %q, %v; want %q", i, raw, err, want)
-			}
-		}
-		if _, _, err := readReply(r); !errors.Is(err, io.EOF) {
-			t.Fatalf("after the last reply: %v, want EOF", err)
-		}
-	})
 }
 
 // FuzzStream holds both parsers to what makes a proxy transparent: what they

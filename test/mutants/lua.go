@@ -53,11 +53,11 @@ func replacements() []replacement {
 	return all
 }
 
-// scriptTests are the tests of the scripts: the conformance suite and the grades of its
-// programs, on a real Redis and on miniredis, and damaged data.
+// scriptTests are the tests of the scripts on a real Redis: the conformance suite, its
+// programs, and damaged data.
 const (
-	scriptTests   = "^Test(Conformance|Programs|Damaged|Miniredis)"
-	scriptTimeout = 3 * time.Minute
+	scriptTests   = "^Test(Conformance|Programs|Damaged)"
+	scriptTimeout = time.Minute
 )
 
 // change is one mutant of a script before it is tried.
@@ -104,7 +104,7 @@ func (r *run) lua(_ string, limit time.Duration) error {
 func (r *run) tryScripts() (status string, out []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout+10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-vet=off", "-timeout", scriptTimeout.String(), "-run", scriptTests, "./limiter")
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-vet=off", "-timeout", scriptTimeout.String(), "-run", scriptTests, "./limiter", "-rapid.shrinktime=1s")
 	cmd.Dir = r.copy
 	out, err := cmd.CombinedOutput()
 	switch {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -36,19 +34,6 @@ func get(t *testing.T, srv *redisserver.Server, key string) string {
 	return value
 }
 
-func TestServersAreApart(t *testing.T) {
-	t.Parallel()
-	a := redisserver.Start(t, redisserver.Options{})
-	b := redisserver.Start(t, redisserver.Options{})
-	if a.Addr() == b.Addr() {
-		t.Fatalf("two servers on %s", a.Addr())
-	}
-	set(t, a, "k", "a")
-	if got := get(t, b, "k"); got != "" {
-		t.Errorf("b holds %q, which was written to a", got)
-	}
-}
-
 // Not parallel: another test's server could be given the port that it probes.
 func TestServerEndsWithItsTest(t *testing.T) {
 	var addr string
@@ -59,20 +44,6 @@ func TestServerEndsWithItsTest(t *testing.T) {
 	})
 	if conn, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("dial after the test's end: %v, %v; want connection refused", conn, err)
-	}
-}
-
-func TestArgsReachTheServer(t *testing.T) {
-	t.Parallel()
-	srv := redisserver.Start(t, redisserver.Options{Args: []string{"--maxmemory", "7mb"}})
-	got, err := srv.Client().ConfigGet(t.Context(), "maxmemory").Result()
-	if err != nil || got["maxmemory"] != "7340032" {
-		t.Errorf("maxmemory is %v (%v), want 7340032", got, err)
-	}
-	srv.Config(t, "maxmemory", "8mb")
-	got, err = srv.Client().ConfigGet(t.Context(), "maxmemory").Result()
-	if err != nil || got["maxmemory"] != "8388608" {
-		t.Errorf("after Config, maxmemory is %v (%v), want 8388608", got, err)
 	}
 }
 
@@ -94,18 +65,6 @@ func TestKillForgetsAndRestartKeepsTheAddress(t *testing.T) {
 	}
 	if got := get(t, srv, "k"); got != "" {
 		t.Errorf("k is %q after a restart without persistence", got)
-	}
-}
-
-func TestRestartLoadsWhatArgsPersisted(t *testing.T) {
-	t.Parallel()
-	srv := redisserver.Start(t, redisserver.Options{
-		Args: []string{"--appendonly", "yes", "--appendfsync", "always"},
-	})
-	set(t, srv, "k", "v")
-	srv.Restart()
-	if got := get(t, srv, "k"); got != "v" {
-		t.Errorf("k is %q after a restart with an append-only file, want v", got)
 	}
 }
 
@@ -174,53 +133,39 @@ func TestStepMovesExpiry(t *testing.T) {
 	}
 }
 
-func TestStepOutlivesARestart(t *testing.T) {
+// A clock that gains a tenth is ahead by a tenth of what has passed, and stays so when
+// the gain ends; one that loses falls behind likewise.
+func TestSlewGainsAndStays(t *testing.T) {
 	t.Parallel()
 	srv := redisserver.Start(t, redisserver.Options{Clock: true})
 	srv.Step(time.Hour)
-	srv.Restart()
-	before := time.Now().Add(time.Hour).UnixMicro()
-	if got := srv.Time(); got < before {
-		t.Errorf("TIME after a restart is %d, want at least %d", got, before)
-	}
-}
-
-func TestCallsCountsWhatArrived(t *testing.T) {
-	t.Parallel()
-	srv := redisserver.Start(t, redisserver.Options{})
-	for range 3 {
-		if err := srv.Client().Eval(t.Context(), "return 1", nil).Err(); err != nil {
-			t.Fatal(err)
+	for _, rate := range []int64{100_000, -100_000} {
+		off := aheadOf(srv)
+		earliest := time.Now()
+		srv.Slew(rate)
+		latest := time.Now()
+		for time.Since(latest) < 200*time.Millisecond {
+			srv.Time() // time has to pass
+		}
+		least := time.Since(latest)
+		srv.Slew(0)
+		most := time.Since(earliest)
+		a, b := least*time.Duration(rate)/1_000_000, most*time.Duration(rate)/1_000_000
+		want := bounds{min(a, b) - time.Microsecond, max(a, b) + time.Microsecond}
+		for range 2 { // the second time it has not gone on
+			is := aheadOf(srv)
+			if gained := (bounds{is.low - off.high, is.high - off.low}); gained.high < want.low || gained.low > want.high {
+				t.Errorf("%d ppm for %v to %v: gained %v, want %v", rate, least, most, gained, want)
+			}
 		}
 	}
-	for command, want := range map[string]int64{"eval": 3, "evalsha": 0} {
-		if got := srv.Calls(t, command); got != want {
-			t.Errorf("Calls(%s) = %d, want %d", command, got, want)
-		}
-	}
 }
 
-// fatalist records how a test would have ended.
-type fatalist struct {
-	testing.TB
-	fatal, skipped bool
-}
+type bounds struct{ low, high time.Duration }
 
-func (f *fatalist) Helper()               {}
-func (f *fatalist) Fatalf(string, ...any) { f.fatal = true; runtime.Goexit() }
-func (f *fatalist) Skip(...any)           { f.skipped = true; runtime.Goexit() }
-func (f *fatalist) Skipf(string, ...any)  { f.skipped = true; runtime.Goexit() }
-
-func TestWithoutRedisATestFails(t *testing.T) {
-	t.Setenv("REDIS_SERVER", filepath.Join(t.TempDir(), "redis-server"))
-	f := &fatalist{TB: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		redisserver.Start(f, redisserver.Options{})
-	}()
-	<-done
-	if !f.fatal || f.skipped {
-		t.Errorf("fatal %v, skipped %v; want the test to fail, never to be skipped", f.fatal, f.skipped)
-	}
+// aheadOf is by how much a server's clock is ahead of ours.
+func aheadOf(srv *redisserver.Server) bounds {
+	before := time.Now()
+	at := time.UnixMicro(srv.Time())
+	return bounds{time.Until(at) - time.Microsecond, at.Sub(before)}
 }

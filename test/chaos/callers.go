@@ -16,9 +16,9 @@ import (
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
 
-// besiege has many callers do something to a region's regiond until it is healed, each
-// again and again. do returns an error only for what regiond must not do.
-func (w *World) besiege(what, name string, callers int, do func(ctx context.Context, r *Region, caller, n int) error) Fault {
+// adversarial has many callers do something to a region's regiond until it is healed,
+// over and over. do returns an error only for what regiond must not do.
+func (w *World) adversarial(what, name string, callers int, do func(ctx context.Context, r *Region, caller, n int) error) Fault {
 	r := w.region(name)
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -42,12 +42,12 @@ func (w *World) besiege(what, name string, callers int, do func(ctx context.Cont
 			cancel()
 			wg.Wait()
 			close(failed)
-			return <-failed // nil when nobody has one
+			return <-failed // nil if there is none
 		},
 	}
 }
 
-// pause waits, or until the siege ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -57,14 +57,14 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Dribble holds connections open that never get to an end: some say nothing, some send a
-// header a byte at a time, some a body, some a header of a megabyte. Who is cut off comes
-// again two seconds later.
-func (w *World) Dribble(name string, callers int) Fault {
+// SlowCallers hold connections open and never complete a request: some are silent, some
+// send a header byte by byte, some a body, some a header of a megabyte. Callers that are
+// disconnected connect again after two seconds.
+func (w *World) SlowCallers(name string, callers int) Fault {
 	silent, header := "", "POST /v1/check HTTP/1.1\r\nHost: regiond\r\nX-Long: "
 	body, huge := "POST /v1/check HTTP/1.1\r\nHost: regiond\r\nContent-Length: 1000\r\n\r\n", header+strings.Repeat("x", 1<<20)
 	openings := []string{silent, header, body, header, silent, body, header, huge}
-	return w.besiege(fmt.Sprintf("%d slow callers", callers), name, callers, func(ctx context.Context, r *Region, caller, n int) error {
+	return w.adversarial(fmt.Sprintf("%d slow callers", callers), name, callers, func(ctx context.Context, r *Region, caller, n int) error {
 		if n == 0 { // one after the other
 			pause(ctx, time.Duration(caller)*5*time.Millisecond)
 		}
@@ -89,40 +89,40 @@ func (w *World) Dribble(name string, callers int) Fault {
 	})
 }
 
-// Churn makes a connection for each of so many requests a second.
+// Churn makes a new connection for each request, rate times a second.
 func (w *World) Churn(name string, rate int) Fault {
 	const callers = 8
-	return w.besiege(fmt.Sprintf("%d new connections a second", rate), name, callers, func(ctx context.Context, r *Region, _, _ int) error {
+	return w.adversarial(fmt.Sprintf("%d new connections a second", rate), name, callers, func(ctx context.Context, r *Region, _, _ int) error {
 		c := traffic.NewClient(httpAddr, r.ns.Dial)
-		_, _, _ = c.Do("GET", "/v1/usage/"+traffic.Ledger+"-00", "") // what it says is for others to judge
+		_, _, _ = c.Do("GET", "/v1/usage/"+traffic.Ledger+"-00", "") // only the connection matters
 		c.HangUp()
 		pause(ctx, callers*time.Second/time.Duration(rate))
 		return nil
 	})
 }
 
-// Crowd asks for ever new tenants, so many a second.
-func (w *World) Crowd(name string, rate int) Fault {
-	return w.hurry(fmt.Sprintf("%d new tenants a second", rate), name, rate, func(caller, n int) string {
+// NewTenants sends a request for a new tenant rate times a second.
+func (w *World) NewTenants(name string, rate int) Fault {
+	return w.rapid(fmt.Sprintf("%d new tenants a second", rate), name, rate, func(caller, n int) string {
 		return fmt.Sprintf("crowd-%d-%d", caller, n)
 	})
 }
 
-// mob is a tenant whose limit everybody knows to be used up.
-const mob = traffic.Edge + "-mob"
+// exhausted is a tenant whose limit is used up.
+const exhausted = traffic.Edge + "-mob"
 
-// Mob asks for one tenant that has long used its limit, so many times a second.
-func (w *World) Mob(name string, rate int) Fault {
-	return w.hurry(fmt.Sprintf("%d requests a second of one tenant", rate), name, rate, func(int, int) string { return mob })
+// HotTenant sends requests for one tenant over its limit, rate times a second.
+func (w *World) HotTenant(name string, rate int) Fault {
+	return w.rapid(fmt.Sprintf("%d requests a second of one tenant", rate), name, rate, func(int, int) string { return exhausted })
 }
 
-func (w *World) hurry(what, name string, rate int, tenant func(caller, n int) string) Fault {
+func (w *World) rapid(what, name string, rate int, tenant func(caller, n int) string) Fault {
 	const callers = 8
 	var clients [callers]*traffic.Client
 	for i := range clients {
 		clients[i] = traffic.NewClient(httpAddr, w.region(name).ns.Dial)
 	}
-	f := w.besiege(what, name, callers, func(ctx context.Context, _ *Region, caller, n int) error {
+	f := w.adversarial(what, name, callers, func(ctx context.Context, _ *Region, caller, n int) error {
 		status, _, err := clients[caller].Do("POST", "/v1/check", fmt.Sprintf(`{"tenant":%q}`, tenant(caller, n)))
 		if err == nil && status != http.StatusOK && status != http.StatusTooManyRequests {
 			return fmt.Errorf("status %d", status)
@@ -141,8 +141,8 @@ func (w *World) hurry(what, name string, rate int, tenant func(caller, n int) st
 	return f
 }
 
-// strange are bodies and paths that mean a tenant nobody may have.
-func strange() (bodies, paths []string) {
+// malformed are bodies and paths with invalid tenants and costs.
+func malformed() (bodies, paths []string) {
 	for _, id := range []string{
 		"", "* >", "a.b>c d", "{x}", "}:t.x", "a\r\nSET b c", "a\u0000b", "\u202eabc", strings.Repeat("x", 257), strings.Repeat("x", 1<<20),
 	} {
@@ -155,11 +155,11 @@ func strange() (bodies, paths []string) {
 	return bodies, []string{"/v1/usage/%7bx%7d", "/v1/usage/a%0d%0ab", "/v1/usage/%00", "/v1/usage/a%20b", "/v1/usage/%e2%80%aea"}
 }
 
-// Confuse asks for what is no tenant and no cost. Each gets a refusal, and Redis in the
-// end holds no key but ours.
-func (w *World) Confuse(name string) Fault {
-	bodies, paths := strange()
-	f := w.besiege("strange requests", name, 4, func(ctx context.Context, r *Region, caller, n int) error {
+// BadRequests sends invalid tenants and costs. Each is refused, and Redis then holds no
+// unexpected key.
+func (w *World) BadRequests(name string) Fault {
+	bodies, paths := malformed()
+	f := w.adversarial("malformed requests", name, 4, func(ctx context.Context, r *Region, caller, n int) error {
 		c := traffic.NewClient(httpAddr, r.ns.Dial)
 		defer c.HangUp()
 		method, path, body := "POST", "/v1/check", ""
@@ -183,7 +183,7 @@ func (w *World) Confuse(name string) Fault {
 	return f
 }
 
-// onlyOurs objects to a key in Redis of which this run knows nothing.
+// onlyOurs returns an error for a key in Redis that no request of this run explains.
 func (r *Region) onlyOurs() error {
 	keys, err := r.store.Keys(context.Background(), "*").Result()
 	if err != nil {
@@ -196,7 +196,7 @@ func (r *Region) onlyOurs() error {
 		case traffic.Ledger, traffic.Hot, traffic.Edge, traffic.Quiet:
 		default:
 			if !strings.HasPrefix(key, "regiond:") && !strings.HasPrefix(key, "rl:probe") {
-				return fmt.Errorf("%s: a key in Redis that nobody asked for: %q", r.Name, key)
+				return fmt.Errorf("%s: an unexpected key in Redis: %q", r.Name, key)
 			}
 		}
 	}
