@@ -1,19 +1,17 @@
 //go:build unix
 
-// Package apisix_test holds regiond to what APISIX's forward-auth expects of it.
-// APISIX itself is not run: a stand-in reads apisix.yaml, asks the real regiond as
-// the plugin's documentation says, and treats the answers by its rules.
+// Package apisix_test tests regiond behind a model of APISIX's forward-auth: it
+// reads apisix.yaml and calls the real regiond as the plugin's source does. APISIX
+// itself is not run.
 package apisix_test
 
 import (
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"go.uber.org/goleak"
 
 	"github.com/regiond/regiond/test/gateway"
@@ -26,18 +24,18 @@ func TestBehindAPISIX(t *testing.T) { example().Run(t) }
 func example() gateway.Example {
 	return gateway.Example{
 		Launch:       launch,
-		Patient:      []gateway.Edit{{Old: "timeout: 100 #", New: "timeout: 10000 #"}},
-		Switch:       []gateway.Edit{{Old: "allow_degradation: true", New: "allow_degradation: false"}},
-		Forgetful:    []gateway.Edit{{Old: "extra_headers: {X-Tenant: $consumer_name}", New: "extra_headers: {X-Nothing: $consumer_name}"}},
-		AwayStatus:   http.StatusServiceUnavailable,
-		Wait:         100 * time.Millisecond,
-		Silent:       true,
-		Unchallenged: true,
-		PlainAway:    true,
+		LongTimeouts: []gateway.Edit{{Old: "timeout: 100 #", New: "timeout: 10000 #"}},
+		Opposite:     []gateway.Edit{{Old: "allow_degradation: true", New: "allow_degradation: false"}},
+		NoTenant:     []gateway.Edit{{Old: "extra_headers: {X-Tenant: $consumer_name}", New: "extra_headers: {X-Nothing: $consumer_name}"}},
+		DownStatus:   http.StatusServiceUnavailable,
+		Timeout:      100 * time.Millisecond,
+		NoRateLimit:  true,
+		NoChallenge:  true,
+		OwnPage:      true,
 	}
 }
 
-// config is what the contract depends on.
+// config is the part of the file that the model uses.
 type config struct {
 	Routes []struct {
 		URI     string
@@ -74,24 +72,17 @@ type forwardAuth struct {
 	StatusOnError    int               `yaml:"status_on_error"`
 }
 
-func read(t *testing.T, edits []gateway.Edit) config {
+func read(t *testing.T, edits []gateway.Edit) (c config) {
 	t.Helper()
-	data, err := os.ReadFile("apisix.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c config
-	if err := yaml.Unmarshal([]byte(gateway.Apply(t, "apisix.yaml", string(data), edits...)), &c); err != nil {
-		t.Fatalf("apisix.yaml: %v", err)
-	}
+	gateway.ReadYAML(t, "apisix.yaml", &c, edits...)
 	return c
 }
 
-func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) string {
+func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) (string, *gateway.Process) {
 	t.Helper()
 	c := read(t, edits)
 	plugins := c.Routes[0].Plugins
-	upstream := gateway.PassOn(app)
+	upstream := gateway.Proxy(app)
 	return gateway.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		consumer, ok := c.consumer(r.Header.Get(plugins.KeyAuth.Header))
 		if !ok {
@@ -112,7 +103,7 @@ func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) string {
 		}
 		gateway.AppendForwardedFor(r)
 		upstream.ServeHTTP(w, r)
-	}))
+	})), nil
 }
 
 func (c config) consumer(key string) (name string, ok bool) {
@@ -129,10 +120,10 @@ func resolve(value, consumer string) string {
 	return strings.ReplaceAll(value, "$consumer_name", consumer)
 }
 
-// authorize is the contract of forward-auth: a GET of a fixed address, the request
-// described in X-Forwarded-*, extra_headers before the client's; below 300 allows;
-// any other answer is the client's with the fields that are listed; silence lets
-// through or refuses, as the file says.
+// authorize is forward-auth: a GET of a fixed address, the request described in
+// X-Forwarded-*, extra_headers before the client's; below 300 allows; any other
+// response is passed on with the listed fields; no response allows or refuses, as
+// the file says.
 func (f forwardAuth) authorize(w http.ResponseWriter, r *http.Request, regiond, consumer string) bool {
 	header := http.Header{
 		"X-Forwarded-Proto": {"http"}, "X-Forwarded-Method": {r.Method}, "X-Forwarded-Host": {r.Host},
@@ -147,7 +138,7 @@ func (f forwardAuth) authorize(w http.ResponseWriter, r *http.Request, regiond, 
 		}
 	}
 	_, path, _ := strings.Cut(strings.TrimPrefix(f.URI, "http://"), "/")
-	reply, err := gateway.Put(r, regiond, http.MethodGet, "/"+path, header, time.Duration(f.Timeout)*time.Millisecond)
+	reply, err := gateway.Call(r, regiond, http.MethodGet, "/"+path, header, time.Duration(f.Timeout)*time.Millisecond)
 	if err != nil {
 		if !f.AllowDegradation {
 			w.WriteHeader(f.StatusOnError)
@@ -163,10 +154,10 @@ func (f forwardAuth) authorize(w http.ResponseWriter, r *http.Request, regiond, 
 	return true
 }
 
-func TestTheFileHasWhatTheContractNeeds(t *testing.T) {
+func TestFile(t *testing.T) {
 	f := read(t, nil).Routes[0].Plugins.ForwardAuth
 	if !strings.HasSuffix(f.URI, "/v1/authz") || f.ExtraHeaders["X-Tenant"] != "$consumer_name" || f.RequestMethod != "" {
-		t.Errorf("forward-auth asks %q with %v by method %q, want /v1/authz with the consumer as X-Tenant by GET", f.URI, f.ExtraHeaders, f.RequestMethod)
+		t.Errorf("forward-auth calls %q with %v by method %q, want /v1/authz with the consumer as X-Tenant by GET", f.URI, f.ExtraHeaders, f.RequestMethod)
 	}
 	if len(f.RequestHeaders) != 0 {
 		t.Errorf("forward-auth sends the client's own %q; it needs none", f.RequestHeaders)
@@ -176,11 +167,7 @@ func TestTheFileHasWhatTheContractNeeds(t *testing.T) {
 			t.Errorf("a refused client does not get %s", field)
 		}
 	}
-	data, err := os.ReadFile("apisix.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasSuffix(string(data), "\n#END\n") {
+	if !strings.HasSuffix(gateway.Read(t, "apisix.yaml"), "\n#END\n") {
 		t.Error("apisix.yaml does not end with #END; APISIX would not read it")
 	}
 	var deployment struct {
@@ -191,16 +178,13 @@ func TestTheFileHasWhatTheContractNeeds(t *testing.T) {
 			} `yaml:"role_data_plane"`
 		}
 	}
-	if data, err = os.ReadFile("config.yaml"); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(data, &deployment); err != nil || deployment.Deployment.Role != "data_plane" || deployment.Deployment.Data.Provider != "yaml" {
-		t.Errorf("config.yaml: %v, and it reads %+v", err, deployment)
+	gateway.ReadYAML(t, "config.yaml", &deployment)
+	if d := deployment.Deployment; d.Role != "data_plane" || d.Data.Provider != "yaml" {
+		t.Errorf("config.yaml has %+v", d)
 	}
 }
 
-// TestWhatCountsAsAway: silence alone. Every answer from 300 on goes to the
-// customer, also one that says that regiond is broken.
-func TestWhatCountsAsAway(t *testing.T) {
-	example().TestAway(t, map[int]int{200: 200, 500: 500, 503: 503, 400: 400, 404: 404, 302: 302})
+// TestStatuses: every response from 300 on goes to the customer, also a 5xx.
+func TestStatuses(t *testing.T) {
+	example().TestStatuses(t, map[int]int{200: 200, 500: 500, 503: 503, 400: 400, 404: 404, 302: 302})
 }

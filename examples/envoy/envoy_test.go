@@ -1,19 +1,17 @@
 //go:build unix
 
-// Package envoy_test holds regiond to what Envoy's ext_authz expects of it. Envoy
-// itself is not run: a stand-in reads envoy.yaml, asks the real regiond as the
-// filter's documentation says, and treats the answers by its rules.
+// Package envoy_test tests regiond behind a model of Envoy's ext_authz: it reads
+// envoy.yaml and calls the real regiond as the filter's documentation says. Envoy
+// itself is not run.
 package envoy_test
 
 import (
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"go.uber.org/goleak"
 
 	"github.com/regiond/regiond/test/gateway"
@@ -26,17 +24,17 @@ func TestBehindEnvoy(t *testing.T) { example().Run(t) }
 func example() gateway.Example {
 	return gateway.Example{
 		Launch:       launch,
-		Patient:      []gateway.Edit{{Old: "timeout: 0.1s # regiond", New: "timeout: 10s # regiond"}},
-		Switch:       []gateway.Edit{{Old: "failure_mode_allow: true", New: "failure_mode_allow: false"}},
-		Forgetful:    []gateway.Edit{{Old: "                          - {exact: x-tenant}\n"}},
-		AwayStatus:   http.StatusServiceUnavailable,
-		Wait:         100 * time.Millisecond,
-		Unchallenged: true,
-		PlainAway:    true,
+		LongTimeouts: []gateway.Edit{{Old: "timeout: 0.1s # regiond", New: "timeout: 10s # regiond"}},
+		Opposite:     []gateway.Edit{{Old: "failure_mode_allow: true", New: "failure_mode_allow: false"}},
+		NoTenant:     []gateway.Edit{{Old: "                          - {exact: x-tenant}\n"}},
+		DownStatus:   http.StatusServiceUnavailable,
+		Timeout:      100 * time.Millisecond,
+		NoChallenge:  true,
+		OwnPage:      true,
 	}
 }
 
-// config is what the contract depends on.
+// config is the part of envoy.yaml that the model uses.
 type config struct {
 	StaticResources struct {
 		Listeners []struct {
@@ -95,7 +93,7 @@ func (m matchers) match(field string) bool {
 // step is one filter: it reports whether the request goes on to the next.
 type step func(w http.ResponseWriter, r *http.Request) bool
 
-func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) string {
+func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) (string, *gateway.Process) {
 	t.Helper()
 	m := read(t, edits)
 	var steps []step
@@ -112,7 +110,7 @@ func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) string {
 			t.Fatalf("envoy.yaml has a filter %q that this test does not know", f.Name)
 		}
 	}
-	router := gateway.PassOn(app)
+	router := gateway.Proxy(app)
 	return gateway.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for field := range r.Header {
 			if strings.Contains(field, "_") && m.CommonHTTPProtocol.Underscores == "DROP_HEADER" {
@@ -128,19 +126,13 @@ func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) string {
 			}
 		}
 		router.ServeHTTP(w, r)
-	}))
+	})), nil
 }
 
 func read(t *testing.T, edits []gateway.Edit) manager {
 	t.Helper()
-	data, err := os.ReadFile("envoy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var c config
-	if err := yaml.Unmarshal([]byte(gateway.Apply(t, "envoy.yaml", string(data), edits...)), &c); err != nil {
-		t.Fatalf("envoy.yaml: %v", err)
-	}
+	gateway.ReadYAML(t, "envoy.yaml", &c, edits...)
 	return c.StaticResources.Listeners[0].FilterChains[0].Filters[0].TypedConfig
 }
 
@@ -162,9 +154,9 @@ func (f filter) authenticate(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// authorize is the contract of ext_authz over HTTP: the request's own method, its
-// path below the prefix, no body; 200 and nothing else allows; 5xx and silence are
-// a failure of the service; any other answer goes to the client.
+// authorize is ext_authz over HTTP: the request's own method, its path below the
+// prefix, no body; 200 alone allows; a 5xx or no response is a failure of the
+// service; any other response is passed on.
 func (f filter) authorize(t *testing.T, regiond string) step {
 	t.Helper()
 	timeout, err := time.ParseDuration(f.HTTPService.ServerURI.Timeout)
@@ -178,7 +170,7 @@ func (f filter) authorize(t *testing.T, regiond string) step {
 				header[field] = values
 			}
 		}
-		reply, err := gateway.Put(r, regiond, r.Method, f.HTTPService.PathPrefix+r.RequestURI, header, timeout)
+		reply, err := gateway.Call(r, regiond, r.Method, f.HTTPService.PathPrefix+r.RequestURI, header, timeout)
 		switch {
 		case err != nil || reply.Status >= 500:
 			if !f.FailureModeAllow {
@@ -198,9 +190,8 @@ func (f filter) authorize(t *testing.T, regiond string) step {
 	}
 }
 
-// TestTheFileHasWhatTheContractNeeds, and says it once: a filter in the wrong order
-// would ask before it knows who is calling.
-func TestTheFileHasWhatTheContractNeeds(t *testing.T) {
+// TestFile: the order of the filters puts authentication before the check.
+func TestFile(t *testing.T) {
 	m := read(t, nil)
 	var order []string
 	for _, f := range m.HTTPFilters {
@@ -211,7 +202,7 @@ func TestTheFileHasWhatTheContractNeeds(t *testing.T) {
 	}
 	f := m.HTTPFilters[2].TypedConfig
 	if f.HTTPService.PathPrefix != "/v1/authz" || f.HTTPService.ServerURI.Cluster != "regiond" || f.StatusOnError.Code != "ServiceUnavailable" {
-		t.Errorf("ext_authz asks %q of cluster %q and fails with %q", f.HTTPService.PathPrefix, f.HTTPService.ServerURI.Cluster, f.StatusOnError.Code)
+		t.Errorf("ext_authz calls %q of cluster %q and fails with %q", f.HTTPService.PathPrefix, f.HTTPService.ServerURI.Cluster, f.StatusOnError.Code)
 	}
 	for _, field := range []string{"X-Tenant", "X-Forwarded-For", "Traceparent"} {
 		if !f.AllowedHeaders.match(field) {
@@ -225,10 +216,10 @@ func TestTheFileHasWhatTheContractNeeds(t *testing.T) {
 	}
 }
 
-// TestWhatCountsAsAway: 5xx and silence alone. What regiond refuses to understand
-// goes to the customer as it is.
-func TestWhatCountsAsAway(t *testing.T) {
-	example().TestAway(t, map[int]int{
+// TestStatuses: a 5xx alone is a failure of regiond. Any other refusal goes to the
+// customer as it is.
+func TestStatuses(t *testing.T) {
+	example().TestStatuses(t, map[int]int{
 		200: 200, 204: 204,
 		500: 200, 502: 200, 503: 200, 504: 200,
 		400: 400, 404: 404, 431: 431, 302: 302,

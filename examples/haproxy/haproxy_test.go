@@ -1,15 +1,12 @@
 //go:build linux
 
 // Package haproxy_test runs the example with Debian's haproxy, a real redis-server
-// and the real regiond, and looks at it from where a customer stands: the far
-// side of HAProxy. Linux only, since abstract sockets are.
+// and the real regiond. Linux only, since abstract sockets are.
 package haproxy_test
 
 import (
-	"maps"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,23 +23,16 @@ func TestBehindHAProxy(t *testing.T) { example().Run(t) }
 
 func example() gateway.Example {
 	return gateway.Example{
-		Launch:     launch,
-		Patient:    []gateway.Edit{{Old: " 100ms\n", New: " 10s\n", Times: 3}},
-		Switch:     []gateway.Edit{{Old: "#http-request return status 503", New: "http-request return status 503"}},
-		Forgetful:  []gateway.Edit{{Old: "http-request lua.regiond", New: "http-request unset-var(txn.tenant)\n    http-request lua.regiond"}},
-		AwayStatus: 503,
-		Wait:       100 * time.Millisecond,
+		Launch:       launch,
+		LongTimeouts: []gateway.Edit{{Old: " 100ms\n", New: " 10s\n", Times: 3}},
+		Opposite:     []gateway.Edit{{Old: "#http-request return status 503", New: "http-request return status 503"}},
+		NoTenant:     []gateway.Edit{{Old: "http-request lua.regiond", New: "http-request unset-var(txn.tenant)\n    http-request lua.regiond"}},
+		DownStatus:   http.StatusServiceUnavailable,
+		Timeout:      100 * time.Millisecond,
 	}
 }
 
-func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) string {
-	t.Helper()
-	addr, _ := launchLogging(t, regiond, app, edits...)
-	return addr
-}
-
-// launchLogging also returns the process, which logs to its standard output here.
-func launchLogging(t *testing.T, regiond, app string, edits ...gateway.Edit) (string, *gateway.Process) {
+func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) (string, *gateway.Process) {
 	t.Helper()
 	dir := t.TempDir()
 	addr := gateway.FreeAddrs(t, 1)[0]
@@ -67,63 +57,41 @@ func launchLogging(t *testing.T, regiond, app string, edits ...gateway.Edit) (st
 	return addr, p
 }
 
-// TestNothingOfTheClientReachesRegiond: what regiond is asked consists of what
-// HAProxy knows, to the last field.
-func TestNothingOfTheClientReachesRegiond(t *testing.T) {
-	regiond := gateway.NewStandIn(t, http.StatusOK, http.Header{"X-Regiond-Decision": {"allow"}}, "")
-	c := example().Before(t, regiond.Addr, gateway.NewApp(t).Addr, example().Patient...)
-	c.Ask(t, gateway.Question{
-		Method: http.MethodPost, Path: "/login?next=%2Fhome", As: "acme", From: "127.0.0.2",
-		Header: http.Header{
-			"X-Tenant": {"globex", "hobby"}, "X-Forwarded-For": {"198.51.100.1"}, "X-Forwarded-Uri": {"/healthz"},
-			"Idempotency-Key": {"k"}, "Authorization": {"Bearer b"}, "Cookie": {"c=d"}, "X-Anything": {"e"},
-		},
-		Body: "user=u&password=p",
-	}).Is(t, http.StatusOK)
-
-	got := regiond.Requests()[0]
-	if got.Method != http.MethodGet || got.Host != "regiond" || got.URI != "/v1/authz" || got.Body != "" {
-		t.Errorf("regiond was asked %s %s at host %s with body %q, want GET /v1/authz at regiond without one", got.Method, got.URI, got.Host, got.Body)
-	}
-	want := http.Header{
-		"User-Agent": {"HAProxy"}, "Accept": {"*/*"}, // its client's own
+// TestCheck: nothing of the customer's reaches regiond unless HAProxy puts it there.
+func TestCheck(t *testing.T) {
+	example().TestCheck(t, gateway.Received{Method: http.MethodGet, Host: "regiond", URI: "/v1/authz", Header: http.Header{
+		"User-Agent": {"HAProxy"}, "Accept": {"*/*"}, // of HAProxy's HTTP client
 		"X-Tenant": {"acme"}, "X-Forwarded-For": {"127.0.0.2"},
 		"X-Forwarded-Method": {"POST"}, "X-Forwarded-Uri": {"/login?next=%2Fhome"},
-	}
-	if !maps.EqualFunc(got.Header, want, slices.Equal) {
-		t.Errorf("regiond was sent the fields\n%v, want\n%v", got.Header, want)
-	}
+	}}, false)
 }
 
-// TestWhatCountsAsAway: only a regiond that fails opens the gate.
-func TestWhatCountsAsAway(t *testing.T) {
-	example().TestAway(t, map[int]int{
+// TestStatuses: only a regiond that fails makes HAProxy fail open.
+func TestStatuses(t *testing.T) {
+	example().TestStatuses(t, map[int]int{
 		200: 200,
 		500: 200, 502: 200, 503: 200, 504: 200,
 		400: 500, 404: 500, 431: 500, 302: 500,
 	})
 }
 
-func TestAnotherServerIsNotRegiond(t *testing.T) { example().TestImpostor(t) }
+func TestOtherServer(t *testing.T) { example().TestOtherServer(t) }
 
-// TestLogSaysWhatWasDecided: an operator who looks for requests that went through
-// unlimited finds them by decision=away.
-func TestLogSaysWhatWasDecided(t *testing.T) {
-	decided := gateway.NewStandIn(t, http.StatusOK, http.Header{"X-Regiond-Decision": {"allow"}}, "")
-	broken := gateway.NewStandIn(t, http.StatusBadGateway, nil, "")
-	for _, c := range []struct{ regiond, decision string }{{decided.Addr, "allow"}, {broken.Addr, "away"}} {
-		addr, haproxy := launchLogging(t, c.regiond, gateway.NewApp(t).Addr, example().Patient...)
-		customer := gateway.Customer{Addr: addr, Prove: gateway.APIKey}
-		customer.Exhaust(t, gateway.Question{As: "acme"}, 3)
-		customer.Ask(t, gateway.Question{As: "guessed"}).Is(t, http.StatusUnauthorized)
+// TestLog: requests that passed unlimited have decision=away.
+func TestLog(t *testing.T) {
+	allows := gateway.NewServer(t, http.StatusOK, http.Header{"X-Regiond-Decision": {"allow"}}, "")
+	broken := gateway.NewServer(t, http.StatusBadGateway, nil, "")
+	for _, c := range []struct{ regiond, decision string }{{allows.Addr, "allow"}, {broken.Addr, "away"}} {
+		customer, haproxy := example().InFrontOf(t, c.regiond, gateway.NewApp(t).Addr, example().LongTimeouts...)
+		customer.Exhaust(t, gateway.Request{As: "acme"}, 3)
+		customer.Send(t, gateway.Request{As: "guessed"}).Is(t, http.StatusUnauthorized)
 		haproxy.AwaitLines(t, 3, " 200 tenant=acme decision="+c.decision+" ")
 		haproxy.AwaitLines(t, 1, " 401 tenant=- decision=- ")
 	}
 }
 
-// TestFilesAreWhereTheReadmePutsThem: haproxy itself checks the file as it is
-// shipped, once its paths are this folder's.
-func TestFilesAreWhereTheReadmePutsThem(t *testing.T) {
+// TestFile: haproxy accepts the file as shipped, with this folder's paths.
+func TestFile(t *testing.T) {
 	here, err := filepath.Abs(".")
 	if err != nil {
 		t.Fatal(err)

@@ -1,14 +1,12 @@
 //go:build unix
 
 // Package nginx_test runs the example with Debian's nginx, a real redis-server
-// and the real regiond, and looks at it from where a customer stands: the far
-// side of nginx.
+// and the real regiond.
 package nginx_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
+	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,38 +23,31 @@ func TestBehindNginx(t *testing.T) { example().Run(t) }
 
 func example() gateway.Example {
 	return gateway.Example{
-		Launch:     launch,
-		Patient:    []gateway.Edit{{Old: "100ms;", New: "10s;", Times: 3}},
-		Switch:     []gateway.Edit{{Old: "return 200; # to fail closed: return 403;", New: "return 403;"}},
-		Forgetful:  []gateway.Edit{{Old: "proxy_set_header X-Tenant          $tenant;", New: `proxy_set_header X-Tenant          "";`}},
-		AwayStatus: 503,
-		Wait:       100 * time.Millisecond,
+		Launch:       launch,
+		LongTimeouts: []gateway.Edit{{Old: "100ms;", New: "10s;", Times: 3}},
+		Opposite:     []gateway.Edit{{Old: "return 200; # to fail closed: return 403;", New: "return 403;"}},
+		NoTenant:     []gateway.Edit{{Old: "proxy_set_header X-Tenant          $tenant;", New: `proxy_set_header X-Tenant          "";`}},
+		DownStatus:   http.StatusServiceUnavailable,
+		Timeout:      100 * time.Millisecond,
 	}
 }
 
-func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) string {
-	t.Helper()
-	addr, _ := launchLogging(t, regiond, app, edits...)
-	return addr
-}
-
-// launchLogging also returns the path of the access log.
-func launchLogging(t *testing.T, regiond, app string, edits ...gateway.Edit) (addr, log string) {
+func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) (string, *gateway.Process) {
 	t.Helper()
 	dir := t.TempDir()
-	addr, log = gateway.FreeAddrs(t, 1)[0], filepath.Join(dir, "access.log")
+	addr := gateway.FreeAddrs(t, 1)[0]
 	conf := gateway.Render(t, "nginx.conf", dir, append([]gateway.Edit{
 		{Old: "pid /run/nginx.pid;", New: "pid " + dir + "/nginx.pid;"},
 		{Old: "error_log /var/log/nginx/error.log warn;", New: "error_log stderr warn;"},
-		{Old: "access_log /var/log/nginx/access.log", New: "access_log " + log},
+		{Old: "access_log /var/log/nginx/access.log", New: "access_log /dev/stderr"},
 		{Old: "http {\n", New: "http {\n" + tempPaths(dir)},
 		{Old: "listen 80;", New: "listen " + addr + ";"},
 		{Old: "server 127.0.0.1:8080;", New: "server " + regiond + ";"},
 		{Old: "server 127.0.0.1:3000;", New: "server " + app + ";"},
 	}, edits...)...)
-	gateway.Run(t, dir, "nginx", syscall.SIGTERM, "-p", dir, "-c", conf, "-g", "daemon off;").
-		Await(t, func() error { return gateway.Dial(addr) })
-	return addr, log
+	p := gateway.Run(t, dir, "nginx", syscall.SIGTERM, "-p", dir, "-c", conf, "-g", "daemon off;")
+	p.Await(t, func() error { return gateway.Dial(addr) })
+	return addr, p
 }
 
 // tempPaths keeps an nginx that is not root out of /var/lib/nginx.
@@ -68,25 +59,33 @@ func tempPaths(dir string) string {
 	return b.String()
 }
 
-// accessLog returns what nginx has logged once there are n lines: it writes a
-// line after the answer has gone out.
-func accessLog(t *testing.T, path string, n int) string {
-	t.Helper()
-	deadline := time.After(5 * time.Second)
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
-	for {
-		log, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Count(string(log), "\n") >= n {
-			return string(log)
-		}
-		select {
-		case <-again.C:
-		case <-deadline:
-			t.Fatalf("the access log has less than %d lines:\n%s", n, log)
-		}
+// TestCheck: nothing of the customer's reaches regiond unless nginx puts it there.
+func TestCheck(t *testing.T) {
+	example().TestCheck(t, gateway.Received{Method: http.MethodGet, Host: "regiond", URI: "/v1/authz-nginx", Header: http.Header{
+		"X-Tenant": {"acme"}, "X-Forwarded-For": {"127.0.0.2"},
+		"X-Original-Method": {"POST"}, "X-Original-Uri": {"/login?next=%2Fhome"},
+	}}, false)
+}
+
+// TestStatuses: only a regiond that fails makes nginx fail open. Any other status
+// is a mistake of configuration.
+func TestStatuses(t *testing.T) {
+	example().TestStatuses(t, map[int]int{
+		200: 200,
+		500: 200, 502: 200, 503: 200, 504: 200,
+		400: 500, 404: 500, 429: 500, 431: 500, 302: 500,
+	})
+}
+
+// TestLog: requests that passed unlimited have decision=none.
+func TestLog(t *testing.T) {
+	allows := gateway.NewServer(t, http.StatusOK, http.Header{"X-Regiond-Decision": {"allow"}}, "")
+	broken := gateway.NewServer(t, http.StatusBadGateway, nil, "")
+	for _, c := range []struct{ regiond, decision string }{{allows.Addr, "allow"}, {broken.Addr, "none"}} {
+		customer, nginx := example().InFrontOf(t, c.regiond, gateway.NewApp(t).Addr, example().LongTimeouts...)
+		customer.Exhaust(t, gateway.Request{As: "acme"}, 3)
+		customer.Send(t, gateway.Request{As: "guessed"}).Is(t, http.StatusUnauthorized)
+		nginx.AwaitLines(t, 3, "tenant=acme decision="+c.decision+" ")
+		nginx.AwaitLines(t, 1, "401 tenant= decision=none ")
 	}
 }

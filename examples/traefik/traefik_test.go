@@ -1,19 +1,17 @@
 //go:build unix
 
-// Package traefik_test holds regiond to what Traefik's forwardAuth expects of it.
-// Traefik itself is not run: a stand-in reads dynamic.yaml, asks the real regiond
-// as the middleware's documentation says, and treats the answers by its rules.
+// Package traefik_test tests regiond behind a model of Traefik's forwardAuth: it
+// reads dynamic.yaml and calls the real regiond as Traefik's documentation says.
+// Traefik itself is not run.
 package traefik_test
 
 import (
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"go.uber.org/goleak"
 	"golang.org/x/crypto/bcrypt"
 
@@ -27,18 +25,18 @@ func TestBehindTraefik(t *testing.T) { example().Run(t) }
 func example() gateway.Example {
 	return gateway.Example{
 		Launch: launch,
-		Prove: func(req *http.Request, tenant string) {
+		Authenticate: func(req *http.Request, tenant string) {
 			req.SetBasicAuth(tenant, "demo-password-"+tenant)
 		},
-		Forgetful:  []gateway.Edit{{Old: "          - X-Tenant\n", New: "          - X-Nothing\n"}},
-		Closed:     true,
-		AwayStatus: http.StatusInternalServerError,
-		Silent:     true,
-		PlainAway:  true,
+		NoTenant:    []gateway.Edit{{Old: "          - X-Tenant\n", New: "          - X-Nothing\n"}},
+		Closed:      true,
+		DownStatus:  http.StatusInternalServerError,
+		NoRateLimit: true,
+		OwnPage:     true,
 	}
 }
 
-// config is what the contract depends on.
+// config is the part of the file that the model uses.
 type config struct {
 	HTTP struct {
 		Routers struct {
@@ -71,28 +69,21 @@ type config struct {
 	}
 }
 
-func read(t *testing.T, edits []gateway.Edit) config {
+func read(t *testing.T, edits []gateway.Edit) (c config) {
 	t.Helper()
-	data, err := os.ReadFile("dynamic.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c config
-	if err := yaml.Unmarshal([]byte(gateway.Apply(t, "dynamic.yaml", string(data), edits...)), &c); err != nil {
-		t.Fatalf("dynamic.yaml: %v", err)
-	}
+	gateway.ReadYAML(t, "dynamic.yaml", &c, edits...)
 	return c
 }
 
 // forwardAuthTimeout is Traefik's own; no option changes it.
 const forwardAuthTimeout = 30 * time.Second
 
-func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) string {
+func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) (string, *gateway.Process) {
 	t.Helper()
 	c := read(t, edits)
-	service := gateway.PassOn(app)
+	service := gateway.Proxy(app)
 	return gateway.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for field := range r.Header { // the entry point trusts nobody's
+		for field := range r.Header { // the entry point trusts no proxy
 			if strings.HasPrefix(field, "X-Forwarded-") || field == "X-Real-Ip" {
 				delete(r.Header, field)
 			}
@@ -107,11 +98,11 @@ func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) string {
 			r.Header.Set("X-Forwarded-For", gateway.Peer(r))
 			service.ServeHTTP(w, r)
 		}
-	}))
+	})), nil
 }
 
-// authenticate is basicAuth, but for the hash, which takes its time:
-// TestPasswords checks that the file's are of the passwords that are asked for.
+// authenticate is basicAuth without the slow hash: TestPasswords checks the
+// file's hashes.
 func (c config) authenticate(w http.ResponseWriter, r *http.Request) bool {
 	auth := c.HTTP.Middlewares.Customers.BasicAuth
 	user, password, _ := r.BasicAuth()
@@ -127,9 +118,9 @@ func (c config) authenticate(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// authorize is the contract of forwardAuth: a GET of a fixed address, the request
-// described in X-Forwarded-*; 2xx allows and is not shown to the client; any other
-// answer is the client's; silence is a 500.
+// authorize is forwardAuth: a GET of a fixed address, the request described in
+// X-Forwarded-*; 2xx allows and is not passed on; any other response is; no
+// response is a 500.
 func (c config) authorize(w http.ResponseWriter, r *http.Request, regiond string) bool {
 	auth := c.HTTP.Middlewares.Regiond.ForwardAuth
 	header := http.Header{}
@@ -144,7 +135,7 @@ func (c config) authorize(w http.ResponseWriter, r *http.Request, regiond string
 	header.Set("X-Forwarded-Host", r.Host)
 	header.Set("X-Forwarded-Uri", r.RequestURI)
 	_, path, _ := strings.Cut(strings.TrimPrefix(auth.Address, "http://"), "/")
-	reply, err := gateway.Put(r, regiond, http.MethodGet, "/"+path, header, forwardAuthTimeout)
+	reply, err := gateway.Call(r, regiond, http.MethodGet, "/"+path, header, forwardAuthTimeout)
 	if err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
 		return false
@@ -156,27 +147,24 @@ func (c config) authorize(w http.ResponseWriter, r *http.Request, regiond string
 	return true
 }
 
-func TestTheFileHasWhatTheContractNeeds(t *testing.T) {
+func TestFile(t *testing.T) {
 	c := read(t, nil)
 	if got, want := c.HTTP.Routers.API.Middlewares, []string{"aliases", "customers", "regiond"}; !slices.Equal(got, want) {
-		t.Errorf("middlewares are %q, want %q: who is calling comes before the question", got, want)
+		t.Errorf("middlewares are %q, want %q: authentication comes before the check", got, want)
 	}
 	auth := c.HTTP.Middlewares.Regiond.ForwardAuth
 	if !strings.HasSuffix(auth.Address, "/v1/authz") || auth.TrustForwardHeader || !slices.Equal(auth.AuthRequestHeaders, []string{"X-Tenant"}) {
 		t.Errorf("forwardAuth reads %+v", auth)
 	}
 	if basic := c.HTTP.Middlewares.Customers.BasicAuth; basic.HeaderField != "X-Tenant" {
-		t.Errorf("the user is told in %q, want X-Tenant", basic.HeaderField)
+		t.Errorf("the user is sent in %q, want X-Tenant", basic.HeaderField)
 	}
 	var static struct {
 		Providers struct{ File struct{ Filename string } }
 	}
-	data, err := os.ReadFile("traefik.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(data, &static); err != nil || static.Providers.File.Filename != "dynamic.yaml" {
-		t.Errorf("traefik.yaml: %v, and it reads %q, want dynamic.yaml", err, static.Providers.File.Filename)
+	gateway.ReadYAML(t, "traefik.yaml", &static)
+	if static.Providers.File.Filename != "dynamic.yaml" {
+		t.Errorf("traefik.yaml reads %q, want dynamic.yaml", static.Providers.File.Filename)
 	}
 }
 
@@ -193,8 +181,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// TestWhatCountsAsAway: only silence is an error of Traefik's; every answer but
-// 2xx goes to the customer as it is.
-func TestWhatCountsAsAway(t *testing.T) {
-	example().TestAway(t, map[int]int{200: 200, 500: 500, 503: 503, 400: 400, 404: 404, 302: 302})
+// TestStatuses: every response but 2xx goes to the customer as it is.
+func TestStatuses(t *testing.T) {
+	example().TestStatuses(t, map[int]int{200: 200, 500: 500, 503: 503, 400: 400, 404: 404, 302: 302})
 }

@@ -3,99 +3,101 @@
 package gateway
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 )
 
 // Example is one folder of examples/, whose tests run in that folder.
 type Example struct {
-	// Launch starts the gateway on the folder's files, before a regiond and an app
-	// that listen at these addresses, with the edits made. It returns where
-	// customers come in.
-	Launch func(t *testing.T, regiond, app string, edits ...Edit) string
-	// Prove is how a customer shows who he is; APIKey when nil.
-	Prove func(req *http.Request, tenant string)
-	// Patient replaces the example's timeouts by ten seconds. They are for an
-	// operator; on a machine that runs other tests, a pause is not an outage.
-	Patient []Edit
-	// Switch turns what the file does while regiond is away into its opposite:
-	// open into closed, closed into open. Empty when the gateway has one way only.
-	Switch []Edit
-	// Forgetful makes the gateway ask without saying whose request it is.
-	Forgetful []Edit
-	// Closed says that the file as shipped lets nothing through while regiond is away.
+	// Launch starts the gateway on the folder's files, in front of a regiond and an
+	// app at these addresses, with the edits made. It returns where customers
+	// connect, and the process, nil for a modelled gateway.
+	Launch func(t *testing.T, regiond, app string, edits ...Edit) (addr string, p *Process)
+	// Authenticate adds a customer's credentials; APIKey when nil.
+	Authenticate func(req *http.Request, tenant string)
+	// LongTimeouts replaces the example's timeouts by ten seconds, which a busy
+	// machine does not exceed.
+	LongTimeouts []Edit
+	// Opposite turns failing open into failing closed, or closed into open; empty
+	// when the gateway cannot.
+	Opposite []Edit
+	// NoTenant makes the gateway call regiond without a tenant.
+	NoTenant []Edit
+	// Closed is set when the file as shipped fails closed.
 	Closed bool
-	// AwayStatus is what customers get then, when the gateway is closed.
-	AwayStatus int
-	// Wait is how long the gateway waits for a regiond that does not answer; 0 when
-	// it cannot be told.
-	Wait time.Duration
-	// Silent says that the gateway does not pass the RateLimit fields of an
+	// DownStatus is the customer's status while regiond is down, when failing closed.
+	DownStatus int
+	// Timeout is how long the gateway waits for regiond; 0 when no line of the file
+	// sets it.
+	Timeout time.Duration
+	// NoRateLimit is set when the gateway does not pass the RateLimit fields of an
 	// admission on to the customer.
-	Silent bool
-	// Unchallenged says that the gateway's own 401 comes without WWW-Authenticate.
-	Unchallenged bool
-	// PlainAway says that the refusal while regiond is away is the gateway's own
-	// page, not a problem document.
-	PlainAway bool
+	NoRateLimit bool
+	// NoChallenge is set when the gateway's own 401 has no WWW-Authenticate.
+	NoChallenge bool
+	// OwnPage is set when the refusal while regiond is down is the gateway's page,
+	// not a problem document.
+	OwnPage bool
 }
 
 // stack is the example as an operator runs it, each part on a free port.
 type stack struct {
 	Customer
-	app     *App
+	app     *Server
 	regiond *Regiond
 }
 
-// start runs the whole example with the shipped files but for their addresses,
+// start runs the whole example with the shipped files, but for their addresses
 // and the edits of the gateway's file.
 func (e Example) start(t *testing.T, binary string, edits ...Edit) *stack {
 	t.Helper()
 	s := &stack{app: NewApp(t), regiond: StartRegiond(t, binary, "topology.yaml")}
-	s.Customer = e.Before(t, s.regiond.Addr, s.app.Addr, edits...)
+	s.Customer, _ = e.InFrontOf(t, s.regiond.Addr, s.app.Addr, edits...)
 	return s
 }
 
-// Before starts the gateway before a regiond and an app that are there already.
-func (e Example) Before(t *testing.T, regiond, app string, edits ...Edit) Customer {
+// InFrontOf starts the gateway in front of a running regiond and app.
+func (e Example) InFrontOf(t *testing.T, regiond, app string, edits ...Edit) (Customer, *Process) {
 	t.Helper()
-	prove := e.Prove
-	if prove == nil {
-		prove = APIKey
+	authenticate := e.Authenticate
+	if authenticate == nil {
+		authenticate = APIKey
 	}
-	return Customer{Addr: e.Launch(t, regiond, app, edits...), Prove: prove}
+	addr, p := e.Launch(t, regiond, app, edits...)
+	return Customer{Addr: addr, Authenticate: authenticate}, p
 }
 
-// Run tells the story, each part of it with a stack of its own. It fails when the
-// programs are missing, and is left out under -short.
+// Run runs the scenarios, each with a stack of its own. It fails when the programs
+// are missing, and is left out under -short.
 func (e Example) Run(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts redis-server, regiond and a gateway")
 	}
 	binary := Build(t, "../..")
-	for _, part := range []struct {
+	for _, scenario := range []struct {
 		name string
 		test func(t *testing.T, binary string)
 	}{
-		{"allowed traffic passes and is told what is left", e.allowed},
-		{"limited traffic gets 429", e.limited},
-		{"logins are held tighter than the rest", e.routes},
-		{"forging headers gains nothing", e.forged},
-		{"without a proof nothing is answered", e.unidentified},
-		{"what regiond cannot attribute is forbidden", e.invalid},
-		{"a killed regiond is away and then back", e.killed},
-		{"a frozen regiond is away within the wait", e.frozen},
-		{"one line changes what away means", e.switched},
+		{"allowed requests pass with what is left", e.allowed},
+		{"limited requests get 429", e.limited},
+		{"logins have a tighter limit", e.routes},
+		{"forged headers change nothing", e.forged},
+		{"without credentials nothing is served", e.unauthenticated},
+		{"without a tenant regiond forbids", e.noTenant},
+		{"regiond is killed and restarted", e.killed},
+		{"regiond is frozen", e.frozen},
+		{"one line changes the fail mode", e.opposite},
 	} {
-		t.Run(part.name, func(t *testing.T) { part.test(t, binary) })
+		t.Run(scenario.name, func(t *testing.T) { scenario.test(t, binary) })
 	}
 }
 
-// TestAway checks what the gateway makes of each status that stands in for
-// regiond's answer: what the customer gets, and that the app is reached by 200
-// alone.
-func (e Example) TestAway(t *testing.T, want map[int]int) {
+// TestStatuses checks what the customer gets for each status of a server in
+// regiond's place, and that 200 alone reaches the app.
+func (e Example) TestStatuses(t *testing.T, want map[int]int) {
 	t.Helper()
 	for regiond, customer := range want {
 		header := http.Header{"X-Regiond-Decision": {"allow"}}
@@ -103,25 +105,60 @@ func (e Example) TestAway(t *testing.T, want map[int]int) {
 			header = nil
 		}
 		app := NewApp(t)
-		c := e.Before(t, NewStandIn(t, regiond, header, "").Addr, app.Addr, e.Patient...)
-		got := c.Ask(t, Question{As: "acme"})
+		c, _ := e.InFrontOf(t, NewServer(t, regiond, header, "").Addr, app.Addr, e.LongTimeouts...)
+		got := c.Send(t, Request{As: "acme"})
 		if got.Status != customer {
-			t.Errorf("regiond answers %d: the customer gets %d, want %d", regiond, got.Status, customer)
+			t.Errorf("regiond %d: the customer gets %d, want %d", regiond, got.Status, customer)
 		}
 		if reached := len(app.Requests()) == 1; reached != (customer == http.StatusOK) {
-			t.Errorf("regiond answers %d: the request reached the app: %v", regiond, reached)
+			t.Errorf("regiond %d: the request reached the app: %v", regiond, reached)
 		}
 	}
 }
 
-// TestImpostor checks, of a gateway that reads X-Regiond-Decision, that a 200 of
-// somebody else who listens on regiond's port lets nothing through.
-func (e Example) TestImpostor(t *testing.T) {
+// TestOtherServer checks, of a gateway that reads X-Regiond-Decision, that the 200
+// of another server on regiond's port lets nothing through.
+func (e Example) TestOtherServer(t *testing.T) {
 	t.Helper()
 	app := NewApp(t)
-	c := e.Before(t, NewStandIn(t, http.StatusOK, nil, "welcome").Addr, app.Addr, e.Patient...)
-	c.Ask(t, Question{As: "acme"}).Is(t, http.StatusInternalServerError)
+	c, _ := e.InFrontOf(t, NewServer(t, http.StatusOK, nil, "welcome").Addr, app.Addr, e.LongTimeouts...)
+	c.Send(t, Request{As: "acme"}).Is(t, http.StatusInternalServerError)
 	if len(app.Requests()) != 0 {
 		t.Error("the request reached the app")
+	}
+}
+
+// TestCheck checks the request that regiond gets for a login of acme with forged
+// fields: want is all of it, or, when others is set, what it must have, and absent
+// what it must not.
+func (e Example) TestCheck(t *testing.T, want Received, others bool, absent ...string) {
+	t.Helper()
+	regiond := NewServer(t, http.StatusOK, http.Header{"X-Regiond-Decision": {"allow"}}, "")
+	c, _ := e.InFrontOf(t, regiond.Addr, NewApp(t).Addr, e.LongTimeouts...)
+	header := forgery()
+	header["X-Tenant"] = []string{"globex", "hobby"}
+	maps.Copy(header, http.Header{
+		"X-Forwarded-For": {"198.51.100.1"}, "Authorization": {"Bearer b"}, "Cookie": {"c=d"}, "X-Anything": {"e"},
+	})
+	c.Send(t, Request{
+		Method: http.MethodPost, Path: "/login?next=%2Fhome", As: "acme", From: "127.0.0.2", Header: header, Body: "user=u&password=p",
+	}).Is(t, http.StatusOK)
+	got := regiond.Requests()[0]
+	if got.Method != want.Method || got.URI != want.URI || got.Body != "" || want.Host != "" && got.Host != want.Host {
+		t.Errorf("regiond got %s %s at host %s with body %q, want %s %s at %s without one",
+			got.Method, got.URI, got.Host, got.Body, want.Method, want.URI, want.Host)
+	}
+	if !others && !maps.EqualFunc(got.Header, want.Header, slices.Equal) {
+		t.Errorf("regiond got the fields\n%v, want\n%v", got.Header, want.Header)
+	}
+	for field, values := range want.Header {
+		if !slices.Equal(got.Header[field], values) {
+			t.Errorf("regiond got %s: %q, want %q", field, got.Header[field], values)
+		}
+	}
+	for _, field := range absent {
+		if values, ok := got.Header[field]; ok {
+			t.Errorf("regiond got %s: %q, want none", field, values)
+		}
 	}
 }

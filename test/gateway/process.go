@@ -4,6 +4,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -31,7 +32,8 @@ func Run(t *testing.T, dir, program string, stop syscall.Signal, args ...string)
 	if err != nil {
 		t.Fatalf("%v: run scripts/test-deps, which installs it or says how", err)
 	}
-	out, err := os.CreateTemp(dir, filepath.Base(program)+".*.log")
+	// O_APPEND, since nginx opens it once more as /dev/stderr.
+	out, err := os.OpenFile(filepath.Join(dir, filepath.Base(program)+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +41,7 @@ func Run(t *testing.T, dir, program string, stop syscall.Signal, args ...string)
 	// Not the test's context: that ends before cleanups, which end it by its own signal.
 	p := &Process{name: filepath.Base(program), cmd: exec.CommandContext(context.Background(), path, args...), output: out.Name(), exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
-	// Some programs keep files of their own at home: here, not at the tester's.
+	// Some programs write files to the home directory.
 	p.cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
 	p.cmd.Dir = dir
 	if err := p.cmd.Start(); err != nil {
@@ -47,18 +49,18 @@ func Run(t *testing.T, dir, program string, stop syscall.Signal, args ...string)
 	}
 	go func() {
 		defer close(p.exited)
-		_ = p.cmd.Wait() // how it ended is in its output; that it ended is what matters
+		_ = p.cmd.Wait() // its output has the error
 	}()
 	t.Cleanup(func() {
 		p.End(stop)
 		if t.Failed() {
-			t.Logf("%s said:\n%s", p.name, p.Output())
+			t.Logf("output of %s:\n%s", p.name, p.Output())
 		}
 	})
 	return p
 }
 
-// lookPath also looks where Debian keeps servers and users do not.
+// lookPath also searches the folders of servers, which are not on a user's PATH.
 func lookPath(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
@@ -70,7 +72,7 @@ func lookPath(program string) (string, error) {
 	return path, err
 }
 
-// Output is what the program has said so far, on stdout and stderr.
+// Output is what the program has written so far, on stdout and stderr.
 func (p *Process) Output() string {
 	text, err := os.ReadFile(p.output)
 	if err != nil {
@@ -79,30 +81,24 @@ func (p *Process) Output() string {
 	return string(text)
 }
 
-// AwaitLines returns the lines of the output that contain what, once there are n:
-// a gateway writes its log after the answer has gone out. It fails the test when
-// there are fewer after five seconds.
-func (p *Process) AwaitLines(t *testing.T, n int, what string) []string {
+// AwaitLines returns the lines of the output that contain text, once there are n:
+// a gateway writes its log after the response. It fails the test when there are
+// fewer after five seconds.
+func (p *Process) AwaitLines(t *testing.T, n int, text string) (found []string) {
 	t.Helper()
-	deadline := time.After(5 * time.Second)
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
-	for {
-		var found []string
+	poll(t, p, nil, 5*time.Second, func() error {
+		found = nil
 		for line := range strings.Lines(p.Output()) {
-			if strings.Contains(line, what) {
+			if strings.Contains(line, text) {
 				found = append(found, line)
 			}
 		}
-		if len(found) >= n {
-			return found
+		if len(found) < n {
+			return fmt.Errorf("%d lines with %q, want %d:\n%s", len(found), text, n, p.Output())
 		}
-		select {
-		case <-again.C:
-		case <-deadline:
-			t.Fatalf("%s has written %d lines with %q, want %d:\n%s", p.name, len(found), what, n, p.Output())
-		}
-	}
+		return nil
+	})
+	return found
 }
 
 // Signal sends a signal; it fails the test when the program is gone.
@@ -113,8 +109,8 @@ func (p *Process) Signal(t *testing.T, sig syscall.Signal) {
 	}
 }
 
-// End signals the program and waits until it is gone; one that does not listen
-// for five seconds is killed.
+// End signals the program and waits until it is gone; after five seconds it is
+// killed.
 func (p *Process) End(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(sig) // it may be gone already
 	select {
@@ -125,11 +121,16 @@ func (p *Process) End(sig syscall.Signal) {
 	}
 }
 
-// Await asks until the program is ready. It fails the test when the program ends
+// Await waits until probe succeeds. It fails the test when the program ends
 // instead, or is not ready after twenty seconds.
 func (p *Process) Await(t *testing.T, probe func() error) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	poll(t, p, p.exited, 20*time.Second, probe)
+}
+
+func poll(t *testing.T, p *Process, exited <-chan struct{}, limit time.Duration, probe func() error) {
+	t.Helper()
+	deadline := time.After(limit)
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	for {
@@ -139,15 +140,15 @@ func (p *Process) Await(t *testing.T, probe func() error) {
 		}
 		select {
 		case <-again.C:
-		case <-p.exited:
-			t.Fatalf("%s ended instead of becoming ready", p.name)
+		case <-exited:
+			t.Fatalf("%s ended: %v", p.name, err)
 		case <-deadline:
-			t.Fatalf("%s is not ready: %v", p.name, err)
+			t.Fatalf("%s after %v: %v", p.name, limit, err)
 		}
 	}
 }
 
-// Dial reports whether somebody listens at addr.
+// Dial returns nil when addr accepts connections.
 func Dial(addr string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -158,8 +159,7 @@ func Dial(addr string) error {
 	return conn.Close()
 }
 
-// FreeAddrs returns addresses on loopback that nobody listened on a moment ago.
-// They are held together until all are found, so that no two are the same.
+// FreeAddrs returns different addresses on loopback that were free a moment ago.
 func FreeAddrs(t *testing.T, n int) []string {
 	t.Helper()
 	addrs := make([]string, n)

@@ -15,8 +15,8 @@ import (
 	"github.com/regiond/regiond/test/redisserver"
 )
 
-// Build builds regiond from the repository's root, which lies at root seen from
-// the test's folder, and returns the path of the program.
+// Build builds regiond from the repository at root, and returns the path of the
+// program.
 func Build(t *testing.T, root string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "regiond")
@@ -31,7 +31,7 @@ func Build(t *testing.T, root string) string {
 // Regiond is the program on a real redis-server.
 type Regiond struct {
 	*Process
-	// Addr is the data listener's, which a gateway asks.
+	// Addr is the data listener's, which the gateway calls.
 	Addr string
 
 	readyz string // URL
@@ -39,9 +39,9 @@ type Regiond struct {
 }
 
 // StartRegiond starts redis-server and regiond on an example's topology.yaml, with
-// nothing changed but the addresses, and waits until regiond is ready. Redis may
-// take its time: on a machine that runs other tests, an answer that misses the
-// usual 10 ms would be decided in memory, and a count would be off.
+// nothing changed but the addresses, and waits until regiond is ready. The budget
+// of Redis is long: on a busy machine an answer that misses the usual 10 ms would
+// be decided in memory, and a count would be off.
 func StartRegiond(t *testing.T, binary, topology string) *Regiond {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,8 +70,8 @@ func (r *Regiond) Restart(t *testing.T) {
 	r.Process = r.launch(t)
 }
 
-// Freeze stops the process's execution until the test ends: connections to it are
-// accepted by the kernel, and nothing is answered.
+// Freeze suspends the process until the test ends: the kernel accepts connections
+// to it, and nothing answers them.
 func (r *Regiond) Freeze(t *testing.T) {
 	t.Helper()
 	r.Signal(t, syscall.SIGSTOP)
@@ -84,18 +84,14 @@ func (r *Regiond) Freeze(t *testing.T) {
 func (r *Regiond) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.readyz, nil)
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, r.readyz, nil)
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
 	if err != nil {
 		return err
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
+	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return errors.New(r.readyz + " answers " + resp.Status)
+		return errors.New(r.readyz + ": " + resp.Status)
 	}
 	return nil
 }
