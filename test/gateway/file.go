@@ -16,14 +16,9 @@ type Edit struct {
 	Times    int // 0 means once
 }
 
-// Read returns the text of a shipped file with the edits made.
-func Read(t *testing.T, name string, edits ...Edit) string {
+// Apply makes the edits in the text of a file of that name.
+func Apply(t *testing.T, name, text string, edits ...Edit) string {
 	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(data)
 	for _, e := range edits {
 		if got, want := strings.Count(text, e.Old), max(e.Times, 1); got != want {
 			t.Fatalf("%s has %q %d times, this test expects %d: change both together", name, e.Old, got, want)
@@ -31,6 +26,16 @@ func Read(t *testing.T, name string, edits ...Edit) string {
 		text = strings.ReplaceAll(text, e.Old, e.New)
 	}
 	return text
+}
+
+// Read returns the text of a shipped file with the edits made.
+func Read(t *testing.T, name string, edits ...Edit) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Apply(t, name, string(data), edits...)
 }
 
 // ReadYAML decodes a shipped file with the edits made.
