@@ -1,193 +1,371 @@
+// Package natsbus is the sync.Bus over core NATS, and the NATS server that a small
+// deployment runs inside the process.
+//
+//	Publish ─▶ queue ─▶ nats.go ─▶ NATS ─ ─ gateways ─ ─▶ peers
+//	(never waits)                                            │
+//	Messages ◀─ inbox (bounded) ◀─ nats.go ◀─────────────────┘
+//
+// It promises:
+//
+//   - Publish returns at once whatever the socket does: NATS down, frozen, or accepting
+//     bytes and losing them. nil means only that the bus took the message.
+//   - What could not be sent while there was a connection is dropped, never kept for
+//     later: a message is state, and the next one has newer state.
+//   - The messages of one publisher arrive in its order, over all subjects. Those that the
+//     reader is too slow for are dropped and counted, and Drops signals it.
+//   - A lost connection is retried forever. It counts as connected once its subscriptions
+//     are in place, and then Gaps signals that messages may have been missed.
+//
+// It does not acknowledge, repeat or store messages, nor know what they mean. A gap
+// between the servers of two regions is beyond our connection and not seen here; sequence
+// numbers in the messages show it.
 package natsbus
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	meshsync "github.com/regiond/regiond/sync"
 )
 
-// Bus is a sync.Bus over core NATS. All its methods are safe for concurrent use;
-// those that publish or show something never wait for the network.
+// What Publish may return. In every case the message is gone.
+var (
+	// ErrDisconnected means that there is no connection to NATS.
+	ErrDisconnected = errors.New("not connected to NATS")
+	// ErrFull means that the socket is slower than we publish.
+	ErrFull = errors.New("too much is waiting for the connection to NATS")
+	// ErrTooLarge means more bytes than the server takes: sync.ErrTooLarge.
+	ErrTooLarge = meshsync.ErrTooLarge
+	// ErrSubject means a subject that is empty, has empty words, spaces or wildcards.
+	ErrSubject = errors.New("message has no valid subject")
+)
+
+// Bus is a sync.Bus over core NATS. All its methods are safe for concurrent use; none but
+// Run waits for the network.
 type Bus struct {
 	opts    Options
-	server  *Embedded
 	metrics *metrics
-	queue   *queue
-	inbox   *inbox
-	state   state
-	gaps    chan struct{} // holds one
 
-	discovered []string // Run's own: servers that others told of
+	queue  chan meshsync.Message // to the socket
+	queued atomic.Int64          // bytes in queue
+	limit  atomic.Int64          // bytes of a message that the server takes; 0: not connected
+
+	arrived       chan *nats.Msg // written by nats.go
+	subscriptions atomic.Pointer[[]*nats.Subscription]
+	messages      chan meshsync.Message // unbuffered: what was received is gone from the inbox
+	gaps, drops   chan struct{}         // each holds one
+
+	mu         sync.Mutex
+	status     Status
+	complaints map[string]bool // errors that were logged since the last change of the connection
 }
 
 var _ meshsync.Bus = (*Bus)(nil)
 
-// New makes a Bus that does nothing yet. Its error names every option that is
-// wrong.
+// Status is the state of the connection.
+type Status struct {
+	Connected bool
+	URL       string    // of the server, without credentials; "in process" for our own; "" while there is none
+	Since     time.Time // when the connection was made or lost; zero before Run
+	LastError string    // the last error since the connection was made, or that prevents it
+}
+
+// New makes a Bus that does nothing yet. Its error names every option that is wrong.
 func New(opts Options) (*Bus, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("natsbus: %w", err)
 	}
-	m, err := newMetrics(opts.Meter)
-	if err != nil {
+	b := &Bus{
+		opts:     opts,
+		queue:    make(chan meshsync.Message, QueueMessages),
+		arrived:  make(chan *nats.Msg, InboxMessages),
+		messages: make(chan meshsync.Message),
+		gaps:     make(chan struct{}, 1), drops: make(chan struct{}, 1),
+		complaints: make(map[string]bool),
+	}
+	var err error
+	if b.metrics, err = newMetrics(opts.Meter, b.Connected); err != nil {
 		return nil, fmt.Errorf("natsbus: make instruments: %w", err)
 	}
-	b := &Bus{opts: opts, server: opts.Server, metrics: m, queue: newQueue(), inbox: newInbox(m), gaps: make(chan struct{}, 1)}
-	b.state.logger, b.state.complained = opts.Logger, make(map[string]bool)
 	return b, nil
 }
 
-// Publish hands a message over and returns at once. Its errors are ErrDisconnected,
-// ErrFull, ErrTooLarge and ErrSubject; each is counted. Neither data nor header is kept.
+// Publish queues a message and returns at once. Its errors are ErrDisconnected, ErrFull,
+// ErrTooLarge and ErrSubject; each is counted. Neither data nor header is kept.
 func (b *Bus) Publish(subject string, data []byte, header ...meshsync.Field) error {
-	err := b.queue.push(subject, data, header...)
+	err := b.enqueue(meshsync.Message{Subject: subject, Data: data, Header: header})
 	b.metrics.publish(err)
 	return err
 }
 
-// Messages delivers what others publish on usage and beat subjects, and what is
-// asked of our region. It is never closed.
-func (b *Bus) Messages() <-chan meshsync.Message { return b.inbox.out }
+func (b *Bus) enqueue(m meshsync.Message) error {
+	limit, n := b.limit.Load(), size(m)
+	switch {
+	case !validSubject(m.Subject):
+		return ErrSubject
+	case limit == 0:
+		return ErrDisconnected
+	case n-int64(len(m.Subject)) > limit:
+		return ErrTooLarge
+	case b.queued.Add(n) > QueueBytes:
+		b.queued.Add(-n)
+		return ErrFull
+	}
+	m.Data, m.Header = bytes.Clone(m.Data), slices.Clone(m.Header)
+	select {
+	case b.queue <- m:
+		return nil
+	default:
+		b.queued.Add(-n)
+		return ErrFull
+	}
+}
+
+// Messages delivers what others publish on usage and heartbeat subjects, and snapshot
+// requests to our region. It is never closed.
+func (b *Bus) Messages() <-chan meshsync.Message { return b.messages }
 
 // Gaps has something in it after a connection was made. It holds at most one.
 func (b *Bus) Gaps() <-chan struct{} { return b.gaps }
 
 // Drops has something in it after a message that had arrived was dropped. It holds at
 // most one.
-func (b *Bus) Drops() <-chan struct{} { return b.inbox.drops }
+func (b *Bus) Drops() <-chan struct{} { return b.drops }
 
-// Connected tells whether there is a connection whose subscriptions are in place.
-func (b *Bus) Connected() bool { return b.state.read().Connected }
+// Connected reports whether there is a connection whose subscriptions are in place.
+func (b *Bus) Connected() bool { return b.limit.Load() > 0 }
 
-// Status is what there is to show of the connection.
-func (b *Bus) Status() Status { return b.state.read() }
+// Status returns the state of the connection.
+func (b *Bus) Status() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.status
+}
 
-// Run keeps a connection until ctx is done, whatever NATS does, and then sends
-// what is queued, for half a second at most. It is called once. It returns an
-// error only when it could not begin.
+// Run keeps a connection until ctx is done, and then sends what is queued, for half a
+// second unless the socket blocks. It is called once, and its error is always nil.
 func (b *Bus) Run(ctx context.Context) error {
-	unregister, err := b.metrics.observe(b.Connected)
-	if err != nil {
-		return fmt.Errorf("natsbus: observe: %w", err)
+	if b.opts.Server != nil {
+		select {
+		case <-b.opts.Server.Ready():
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	defer unregister()
 	reading, stop := context.WithCancel(context.Background())
 	var reader sync.WaitGroup
-	reader.Go(func() { b.inbox.run(reading) })
+	reader.Go(func() { b.receive(reading) })
 	defer reader.Wait()
-	defer stop() // after the last session: nats.go writes to the inbox until then
+	defer stop() // after the last connection: nats.go writes to the inbox until then
 
-	for attempt := 1; b.pause(ctx, attempt); attempt++ {
-		s, err := b.connect(ctx)
-		if err != nil {
-			b.disconnected(ctx, err)
-			continue
+	// nats.go reconnects, but for good it closes a connection whose server reports an
+	// error that nats.go does not know.
+	for ctx.Err() == nil {
+		b.connection(ctx)
+		select {
+		case <-time.After(reconnectWait + rand.N(reconnectJitter)):
+		case <-ctx.Done():
 		}
-		attempt = 0
-		b.connected(s)
-		err = s.run(ctx)
-		b.disconnected(ctx, err)
 	}
 	return nil
 }
 
-// connected opens the queue, and says that messages have been missed.
-func (b *Bus) connected(s *session) {
-	b.queue.start(int(s.nc.MaxPayload()))
+// connection publishes what is queued until ctx is done or nats.go gives up.
+func (b *Bus) connection(ctx context.Context) {
+	subscribed, closed := make(chan struct{}), make(chan struct{})
+	up := func(nc *nats.Conn) {
+		<-subscribed
+		b.connected(nc)
+	}
+	opts := []nats.Option{
+		nats.Name(b.opts.Name),
+		nats.Timeout(dialTimeout),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(), // until somebody corrects the credentials
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
+		nats.ReconnectBufSize(-1), // nothing is kept for later
+		nats.PingInterval(pingInterval),
+		nats.MaxPingsOutstanding(maxPings),
+		nats.FlusherTimeout(writeTimeout),
+		nats.ReconnectOnFlusherError(),
+		nats.NoEcho(),
+		nats.ConnectHandler(up),
+		nats.ReconnectHandler(up),
+		nats.DisconnectErrHandler(b.disconnected),
+		nats.ReconnectErrHandler(b.disconnected),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
+		nats.ErrorHandler(b.failed),
+	}
+	if b.opts.Server != nil {
+		opts = append(opts, nats.InProcessServer(b.opts.Server.server))
+	}
+	if b.opts.CredsFile != "" {
+		opts = append(opts, nats.UserCredentials(b.opts.CredsFile))
+	}
+	if b.opts.TLS != nil {
+		opts = append(opts, nats.Secure(b.opts.TLS))
+	}
+	nc, err := nats.Connect(strings.Join(b.opts.URLs, ","), opts...)
+	if err != nil {
+		b.disconnected(nil, err)
+		return
+	}
+	var subs []*nats.Subscription
+	for _, subject := range []string{
+		meshsync.SubjectUsage + "*", meshsync.SubjectHeartbeat + "*", meshsync.SubjectSnapshot + b.opts.Region,
+	} {
+		// One channel for all subscriptions keeps the order of the connection.
+		sub, err := nc.ChanSubscribe(subject, b.arrived)
+		if err != nil {
+			break // closed meanwhile
+		}
+		subs = append(subs, sub)
+	}
+	b.subscriptions.Store(&subs)
+	close(subscribed)
+	for {
+		select {
+		case m := <-b.queue:
+			b.send(nc, m)
+		case <-ctx.Done():
+			b.leave(nc)
+			<-closed
+			return
+		case <-closed:
+			return
+		}
+	}
+}
+
+// send is the one that may wait for the socket, for writeTimeout.
+func (b *Bus) send(nc *nats.Conn, m meshsync.Message) {
+	b.queued.Add(-size(m))
+	msg := &nats.Msg{Subject: m.Subject, Data: m.Data}
+	if len(m.Header) > 0 && nc.HeadersSupported() { // the message matters, not its header
+		msg.Header = headerOf(m.Header)
+	}
+	err := nc.PublishMsg(msg)
+	switch {
+	case err == nil:
+	case errors.Is(err, nats.ErrMaxPayload):
+		b.metrics.drop(dropTooLarge, 1)
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed):
+		b.metrics.drop(dropDisconnected, 1)
+	default: // part of it may be in the socket
+		b.metrics.drop(dropWrite, 1)
+		b.complain(err)
+		_ = nc.ForceReconnect() // unless it was closed meanwhile
+	}
+}
+
+// leave sends what is queued, and closes the connection.
+func (b *Bus) leave(nc *nats.Conn) {
+	b.limit.Store(0)
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	for len(b.queue) > 0 && ctx.Err() == nil {
+		b.send(nc, <-b.queue)
+	}
+	if err := nc.FlushWithContext(ctx); err != nil {
+		b.opts.Logger.Debug("bus: the last messages may not have been sent", "error", err)
+	}
+	nc.Close()
+	b.discard(dropWrite)
+}
+
+// discard empties the queue.
+func (b *Bus) discard(reason string) {
+	for {
+		select {
+		case m := <-b.queue:
+			b.queued.Add(-size(m))
+			b.metrics.drop(reason, 1)
+		default:
+			return
+		}
+	}
+}
+
+// connected opens the queue once the server knows the subscriptions.
+func (b *Bus) connected(nc *nats.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	if nc.FlushWithContext(ctx) != nil {
+		_ = nc.ForceReconnect() // unless it is lost already
+		return
+	}
+	shown := "in process"
+	if u, err := parseURL(nc.ConnectedUrl()); err == nil && b.opts.Server == nil {
+		shown = (&url.URL{Scheme: u.Scheme, Host: u.Host}).String() // without user, password or token
+	}
+	b.discard(dropDisconnected) // of the connection before
+	b.limit.Store(min(nc.MaxPayload(), MaxMessage))
 	b.metrics.connection()
-	b.state.connected(b.shown(s))
-	if most := s.nc.MaxPayload(); most < payload {
+	b.opts.Logger.Info("bus: connected to NATS", "url", shown)
+	if most := nc.MaxPayload(); most < payload {
 		b.opts.Logger.Warn("bus: the NATS server takes small messages only, so large ones are sent in pieces; set its max_payload to 1MB, its default",
 			"max_payload", most, "needed", payload)
 	}
-	if b.server == nil {
-		b.discovered = s.nc.DiscoveredServers()
-	}
+	b.mu.Lock()
+	b.status = Status{Connected: true, URL: shown, Since: time.Now()}
+	clear(b.complaints)
+	b.mu.Unlock()
 	signal(b.gaps)
 }
 
-func (b *Bus) shown(s *session) string {
-	if b.server != nil {
-		return "in process"
+// disconnected is called when a connection is lost or closed, and for each attempt that
+// failed.
+func (b *Bus) disconnected(nc *nats.Conn, err error) {
+	b.limit.Store(0)
+	b.discard(dropDisconnected)
+	if err == nil {
+		err = nc.LastError() // nil when we closed it
 	}
-	return withoutCredentials(s.nc.ConnectedUrl())
-}
-
-// disconnected drops what is queued. err is nil when we left.
-func (b *Bus) disconnected(ctx context.Context, err error) {
-	b.queue.stop()
-	b.metrics.drop(dropDisconnected, b.queue.clear())
-	if ctx.Err() != nil {
-		err = nil // whatever it was, we ended it
-	}
-	b.state.disconnected(err)
-}
-
-// pause waits before an attempt and tells whether to make it. The first is at
-// once, the one after a loss soon, and the rest less than a second apart: with the
-// time that an unreachable server takes to be given up, one that is back is found
-// within two. The spread keeps processes from returning as one.
-func (b *Bus) pause(ctx context.Context, attempt int) bool {
-	if b.server != nil {
-		// Before it is ready there is nothing to try.
-		select {
-		case <-b.server.Ready():
-		case <-ctx.Done():
-			return false
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.status.Connected || b.status.Since.IsZero() {
+		clear(b.complaints)
+		b.status = Status{Since: time.Now(), LastError: b.status.LastError}
+		if err != nil {
+			b.opts.Logger.Warn("bus: not connected to NATS; trying until it is back", "error", err)
 		}
 	}
-	timer := time.NewTimer(delay(attempt, !b.state.read().Since.IsZero()))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
+	if err != nil {
+		b.status.LastError = err.Error()
 	}
 }
 
-// delay before an attempt; again means that it is not the first of this process.
-func delay(attempt int, again bool) time.Duration {
+// failed is called by nats.go for errors that have no caller.
+func (b *Bus) failed(_ *nats.Conn, _ *nats.Subscription, err error) {
 	switch {
-	case !again:
-		return 0
-	case attempt <= 1:
-		return 100*time.Millisecond + rand.N(400*time.Millisecond)
-	default:
-		return 200*time.Millisecond + rand.N(600*time.Millisecond)
+	case errors.Is(err, nats.ErrSlowConsumer):
+		return // receive counts what was dropped
+	case errors.Is(err, nats.ErrPermissionViolation):
+		b.metrics.drop(dropRefused, 1)
 	}
+	b.complain(err)
 }
 
-// subjects are the three of the contract.
-func (b *Bus) subjects() []string {
-	return []string{
-		meshsync.SubjectUsage + "*",
-		meshsync.SubjectHeartbeat + "*",
-		meshsync.SubjectSnapshot + b.opts.Region,
+// complain logs an error once in each connection.
+func (b *Bus) complain(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status.LastError = err.Error()
+	if !b.complaints[err.Error()] && len(b.complaints) < maxComplaints && b.status.Connected {
+		b.complaints[err.Error()] = true
+		b.opts.Logger.Warn("bus: NATS reports an error", "error", err)
 	}
-}
-
-// servers are the configured URLs and then those that were discovered, with the
-// user of the first: nats.go tells of hosts only.
-func (b *Bus) servers() []string {
-	servers := slices.Clone(b.opts.URLs)
-	for _, text := range b.discovered[:min(len(b.discovered), maxDiscovered)] {
-		u, err := parseURL(text)
-		first, firstErr := parseURL(servers[0])
-		if errors.Join(err, firstErr) != nil {
-			continue
-		}
-		u = &url.URL{Scheme: u.Scheme, User: first.User, Host: u.Host}
-		if !slices.Contains(servers, u.String()) {
-			servers = append(servers, u.String())
-		}
-	}
-	return servers
 }

@@ -7,51 +7,77 @@ import (
 	"maps"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 )
 
-// watchInterval is how often the gateways are looked at, for the log.
+// watchInterval is how often changes of the gateways are looked for, to log them.
 const watchInterval = time.Second
 
 // Embedded is a NATS server in this process. Those of other regions are joined by
-// gateways: each dials each, a message goes one hop, and only to servers where
-// somebody has subscribed. Its methods are safe for concurrent use.
+// gateways: each dials each, a message takes one hop, and only to servers with a
+// subscriber. Its methods are safe for concurrent use.
 type Embedded struct {
-	opts    EmbeddedOptions
-	server  *server.Server
-	log     *serverLog
-	metrics *serverMetrics
-	ready   chan struct{}
+	opts   EmbeddedOptions
+	server *server.Server
+	log    *serverLog
+	ready  chan struct{}
 }
 
-// NewEmbedded makes a server that does not listen yet. Its error names every
-// option that is wrong.
+// NewEmbedded makes a server that does not listen yet. Its error names every option that
+// is wrong. In Prometheus its instruments are called
+//
+//	regiond_bus_gateways             peers connected, by direction
+//	regiond_bus_server_errors_total  errors that the server logged: refused peers, failed connections
 func NewEmbedded(opts EmbeddedOptions) (*Embedded, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("natsbus: embedded server: %w", err)
-	}
-	m, err := newServerMetrics(opts.Meter)
-	if err != nil {
-		return nil, fmt.Errorf("natsbus: make instruments: %w", err)
 	}
 	s, err := server.NewServer(opts.serverOptions())
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: embedded server: %w", err)
 	}
-	log := newServerLog(opts.Logger, m.failed)
-	s.SetLoggerV2(log, false, false, false)
-	return &Embedded{opts: opts, server: s, log: log, metrics: m, ready: make(chan struct{})}, nil
+	e := &Embedded{opts: opts, server: s, ready: make(chan struct{})}
+	errs, err := opts.Meter.Int64Counter("regiond.bus.server.errors", metric.WithUnit("{error}"),
+		metric.WithDescription("Errors of the embedded NATS server: peers that it refused, connections that failed."))
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: make instruments: %w", err)
+	}
+	if _, err := opts.Meter.Int64ObservableGauge("regiond.bus.gateways", metric.WithInt64Callback(e.observe),
+		metric.WithDescription("Embedded NATS servers of other processes that are connected, by direction.")); err != nil {
+		return nil, fmt.Errorf("natsbus: make instruments: %w", err)
+	}
+	errs.Add(context.Background(), 0) // there from the start, for rate()
+	e.log = newServerLog(opts.Logger, func() { errs.Add(context.Background(), 1) })
+	s.SetLoggerV2(e.log, false, false, false)
+	return e, nil
 }
 
-// Ready is closed once the server listens and clients can connect. Its peers may
-// still be missing: they come and go.
+// observe shows how many gateways are connected.
+func (e *Embedded) observe(_ context.Context, o metric.Int64Observer) error {
+	var in, out int64
+	for _, p := range e.Peers() {
+		if p.Inbound {
+			in++
+		}
+		if p.Outbound {
+			out++
+		}
+	}
+	o.Observe(in, metric.WithAttributes(attribute.String("direction", "in")))
+	o.Observe(out, metric.WithAttributes(attribute.String("direction", "out")))
+	return nil
+}
+
+// Ready is closed once the server listens and clients can connect. Its peers may still be
+// missing: they come and go.
 func (e *Embedded) Ready() <-chan struct{} { return e.ready }
 
-// Run serves until ctx is done and then stops everything it started. It is called
-// once. It returns an error when an address cannot be listened on.
+// Run serves until ctx is done and then stops everything it started. It is called once.
+// It returns an error when an address cannot be listened on.
 func (e *Embedded) Run(ctx context.Context) error {
 	if e.opts.ListenAddr != "" && len(e.opts.Secret) == 0 {
 		e.opts.Logger.Warn("embedded NATS server: there is no secret, so any process of this host can join",
@@ -63,18 +89,13 @@ func (e *Embedded) Run(ctx context.Context) error {
 	if err := e.log.fatal(); err != nil {
 		return fmt.Errorf("natsbus: embedded server: %w", err)
 	}
-	unregister, err := e.metrics.observe(e.Peers)
-	if err != nil {
-		return fmt.Errorf("natsbus: observe: %w", err)
-	}
-	defer unregister()
 	close(e.ready)
 	e.watch(ctx)
 	return nil
 }
 
-// GatewayAddr is where the server listens for gateways; nil before it is ready,
-// and when it has none.
+// GatewayAddr is where the server listens for gateways; nil before it is ready, and when
+// it has none.
 func (e *Embedded) GatewayAddr() net.Addr {
 	if a := e.server.GatewayAddr(); a != nil {
 		return a
@@ -82,8 +103,8 @@ func (e *Embedded) GatewayAddr() net.Addr {
 	return nil
 }
 
-// ClientAddr is where the server listens for clients; nil before it is ready, and
-// when it takes none.
+// ClientAddr is where the server listens for clients; nil before it is ready, and when it
+// takes none.
 func (e *Embedded) ClientAddr() net.Addr {
 	if e.opts.ClientAddr == "" {
 		return nil
@@ -91,8 +112,8 @@ func (e *Embedded) ClientAddr() net.Addr {
 	return e.server.Addr()
 }
 
-// GatewayState is how a peer's server is connected. Messages from us need the
-// outbound connection, those to us the inbound one.
+// GatewayState is how a peer's server is connected. Messages from us need the outbound
+// connection, those to us the inbound one.
 type GatewayState struct {
 	Name     string
 	Inbound  bool
@@ -101,35 +122,29 @@ type GatewayState struct {
 
 // Peers are the servers that are named in Remotes or connected, by name.
 func (e *Embedded) Peers() []GatewayState {
-	peers := make(map[string]*GatewayState)
-	peer := func(name string) *GatewayState {
-		if peers[name] == nil {
-			peers[name] = &GatewayState{Name: name}
-		}
-		return peers[name]
-	}
+	inbound, outbound := make(map[string]bool), make(map[string]bool)
+	names := make(map[string]bool)
 	for _, r := range e.opts.Remotes {
-		if r.Name != e.opts.Name {
-			peer(r.Name)
-		}
+		names[r.Name] = r.Name != e.opts.Name
 	}
 	if z, err := e.server.Gatewayz(nil); err == nil {
 		for name := range z.OutboundGateways {
-			peer(name).Outbound = true
+			names[name], outbound[name] = true, true
 		}
 		for name, connections := range z.InboundGateways {
-			peer(name).Inbound = len(connections) > 0
+			names[name], inbound[name] = true, len(connections) > 0
 		}
 	}
-	states := make([]GatewayState, 0, len(peers))
-	for _, p := range peers {
-		states = append(states, *p)
+	states := make([]GatewayState, 0, len(names))
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if names[name] {
+			states = append(states, GatewayState{Name: name, Inbound: inbound[name], Outbound: outbound[name]})
+		}
 	}
-	slices.SortFunc(states, func(a, b GatewayState) int { return strings.Compare(a.Name, b.Name) })
 	return states
 }
 
-// watch logs once of every peer that comes or goes, until ctx is done.
+// watch logs each peer that comes or goes once, until ctx is done.
 func (e *Embedded) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
@@ -150,13 +165,13 @@ func (e *Embedded) watch(ctx context.Context) {
 }
 
 func logChanges(l *slog.Logger, before, now map[string]bool) {
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if now[name] && !before[name] {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(now)), maps.Keys(before))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		switch {
+		case now[name] && !before[name]:
 			l.Info("embedded NATS server: connected with peer", "peer", name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if before[name] && !now[name] {
+		case before[name] && !now[name]:
 			l.Warn("embedded NATS server: lost a peer; trying until it is back", "peer", name)
 		}
 	}

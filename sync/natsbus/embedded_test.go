@@ -219,7 +219,7 @@ func TestEmbeddedOptions(t *testing.T) {
 		{natsbus.EmbeddedOptions{Name: "eu", Remotes: []natsbus.Remote{{Name: "us", Addr: "us:7947"}}}, "ListenAddr is missing"},
 		{natsbus.EmbeddedOptions{Name: "eu", Remotes: []natsbus.Remote{{Name: "us"}}}, "us has no address"},
 		{natsbus.EmbeddedOptions{Name: "eu", Remotes: []natsbus.Remote{{Name: "us", Addr: "us"}}}, "Remotes, us"},
-		{natsbus.EmbeddedOptions{Name: "eu", Remotes: []natsbus.Remote{{Name: "us", Addr: "a:1"}, {Name: "us", Addr: "b:1"}}}, "given twice"},
+		{natsbus.EmbeddedOptions{Name: "eu", Remotes: []natsbus.Remote{{Name: "us", Addr: "a:1"}, {Name: "us", Addr: "b:1"}}}, "is empty or duplicated"},
 	} {
 		_, err := natsbus.NewEmbedded(tt.opts)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {

@@ -2,103 +2,102 @@ package natsbus
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
 	meshsync "github.com/regiond/regiond/sync"
 )
 
-// arrivals is how many messages may lie between nats.go and the inbox. The inbox
-// never waits for the reader, but nats.go reads hundreds of small messages at once,
-// and on a busy machine several times before the inbox has its turn.
-const arrivals = InboxMessages
-
-// inbox stands between nats.go and the reader of Messages. One channel for all
-// subscriptions keeps the order of the connection; the ring behind it bounds
-// bytes as well as messages, and knows of each message that it drops, where
-// nats.go tells only of the first in a row.
-type inbox struct {
-	in      chan *nats.Msg        // written by nats.go; its owner never closes it
-	out     chan meshsync.Message // unbuffered: what is taken is gone from the ring
-	drops   chan struct{}         // holds one
-	metrics *metrics
-
-	overflowed atomic.Bool                   // nats.go found in full
-	subs       atomic.Pointer[subscriptions] // those of the present connection
-}
-
-// subscriptions all write to in.
-type subscriptions struct {
-	subs    []*nats.Subscription
-	counted int // of their dropped messages; run's own
-}
-
-func newInbox(m *metrics) *inbox {
-	return &inbox{
-		in:      make(chan *nats.Msg, arrivals),
-		out:     make(chan meshsync.Message),
-		drops:   make(chan struct{}, 1),
-		metrics: m,
-	}
-}
-
-// run passes messages on until ctx is done.
-func (b *inbox) run(ctx context.Context) {
-	r := newRing(InboxMessages, InboxBytes)
+// receive passes messages from nats.go to the reader of Messages, until ctx is done. It
+// never waits for the reader: it bounds messages as well as bytes, and drops the newest.
+func (b *Bus) receive(ctx context.Context) {
+	var inbox []meshsync.Message
+	var bytes, counted int64 // in inbox, and of the messages that nats.go dropped
 	for {
-		var out chan meshsync.Message // nil while there is nothing to give
+		var out chan<- meshsync.Message // nil while there is nothing to deliver
 		var next meshsync.Message
-		if r.n > 0 {
-			out, next = b.out, r.front()
+		var nextBytes int64
+		if len(inbox) > 0 {
+			out, next, nextBytes = b.messages, inbox[0], size(inbox[0])
 		}
 		select {
-		case m := <-b.in:
+		case msg := <-b.arrived:
 			b.metrics.received()
-			if !r.push(meshsync.Message{Subject: m.Subject, Data: m.Data, Header: fieldsOf(m.Header)}) {
-				b.metrics.drop(dropReader, 1)
-				signal(b.drops)
+			m := meshsync.Message{Subject: msg.Subject, Data: msg.Data, Header: fieldsOf(msg.Header)}
+			dropped := b.overflow() - counted
+			counted += dropped
+			if len(inbox) == InboxMessages || bytes+size(m) > InboxBytes {
+				dropped++
+			} else {
+				inbox, bytes = append(inbox, m), bytes+size(m)
 			}
-			// nats.go tells of the first message that it drops in a row. The row is
-			// over once in is empty, and only then is everything said.
-			if len(b.in) == 0 && b.overflowed.Swap(false) {
-				b.countOverflow()
+			if dropped > 0 {
+				b.metrics.drop(dropReader, dropped)
 				signal(b.drops)
 			}
 		case out <- next:
-			r.pop()
+			inbox[0] = meshsync.Message{} // or the array would hold its data for long
+			inbox, bytes = inbox[1:], bytes-nextBytes
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// overflow notes that nats.go has begun to drop.
-func (b *inbox) overflow() {
-	b.overflowed.Store(true)
-	signal(b.drops)
-}
-
-// countOverflow counts what nats.go has dropped since the last time.
-func (b *inbox) countOverflow() {
-	s := b.subs.Load()
-	if s == nil {
-		return
-	}
-	total := 0
-	for _, sub := range s.subs {
-		if n, err := sub.Dropped(); err == nil {
-			total += n
+// overflow is how many messages nats.go has dropped because arrived was full. It reads
+// hundreds of small messages at once, and on a busy machine several times before receive
+// has its turn.
+func (b *Bus) overflow() (n int64) {
+	if subs := b.subscriptions.Load(); subs != nil {
+		for _, sub := range *subs {
+			if dropped, err := sub.Dropped(); err == nil { // not closed
+				n += int64(dropped)
+			}
 		}
 	}
-	b.metrics.drop(dropReader, max(0, total-s.counted))
-	s.counted = total
+	return n
 }
 
-// signal has something in a channel that holds one.
+// signal puts something into a channel that holds one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// size is the bytes of a message. A header on the wire is "NATS/1.0\r\n", lines
+// "name: value\r\n", and "\r\n".
+func size(m meshsync.Message) int64 {
+	n := len(m.Subject) + len(m.Data)
+	if len(m.Header) > 0 {
+		n += len("NATS/1.0\r\n\r\n")
+	}
+	for _, f := range m.Header {
+		n += len(f.Name) + len(f.Value) + len(": \r\n")
+	}
+	return int64(n)
+}
+
+// headerOf keeps the case of names, which the methods of nats.Header may change.
+func headerOf(fields []meshsync.Field) nats.Header {
+	h := make(nats.Header, len(fields))
+	for _, f := range fields {
+		h[f.Name] = append(h[f.Name], f.Value)
+	}
+	return h
+}
+
+// fieldsOf is the header that arrived; nil for none and for one beyond the bounds of
+// sync, which was not written by a regiond.
+func fieldsOf(h nats.Header) (fields []meshsync.Field) {
+	for name, values := range h {
+		for _, value := range values {
+			if len(fields) == meshsync.MaxFields || len(name)+len(value) > meshsync.MaxFieldBytes {
+				return nil
+			}
+			fields = append(fields, meshsync.Field{Name: name, Value: value})
+		}
+	}
+	return fields
 }

@@ -27,15 +27,13 @@ const (
 //	regiond_bus_connections_total      made, so reconnections are one fewer
 //	regiond_bus_connected              1 while there is one
 type metrics struct {
-	meter                      metric.Meter
-	published, arrived, opened metric.Int64Counter
-	dropped                    metric.Int64Counter
-	connected                  metric.Int64ObservableGauge
-	reasons                    map[string]metric.MeasurementOption // built once: drops come in floods
+	published, arrived, opened, dropped metric.Int64Counter
+
+	reasons map[string]metric.MeasurementOption // built once: drops come in floods
 }
 
-func newMetrics(meter metric.Meter) (*metrics, error) {
-	m := &metrics{meter: meter, reasons: make(map[string]metric.MeasurementOption)}
+func newMetrics(meter metric.Meter, connected func() bool) (*metrics, error) {
+	m := &metrics{reasons: make(map[string]metric.MeasurementOption)}
 	var errs [5]error
 	m.published, errs[0] = meter.Int64Counter("regiond.bus.published", metric.WithUnit("{message}"),
 		metric.WithDescription("Messages that the bus took; not necessarily delivered."))
@@ -45,11 +43,16 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		metric.WithDescription("Messages that were dropped on our side of NATS, by reason."))
 	m.opened, errs[3] = meter.Int64Counter("regiond.bus.connections", metric.WithUnit("{connection}"),
 		metric.WithDescription("Connections to NATS that were made."))
-	m.connected, errs[4] = meter.Int64ObservableGauge("regiond.bus.connected",
-		metric.WithDescription("1 while there is a connection to NATS with its subscriptions in place."))
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, err
-	}
+	_, errs[4] = meter.Int64ObservableGauge("regiond.bus.connected",
+		metric.WithDescription("1 while there is a connection to NATS with its subscriptions in place."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			var v int64
+			if connected() {
+				v = 1
+			}
+			o.Observe(v)
+			return nil
+		}))
 	for _, reason := range []string{
 		dropDisconnected, dropFull, dropTooLarge, dropSubject, dropRefused, dropWrite, dropReader,
 	} {
@@ -57,28 +60,10 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		m.drop(reason, 0) // there from the start, for rate()
 	}
 	m.opened.Add(context.Background(), 0)
-	return m, nil
+	return m, errors.Join(errs[:]...)
 }
 
-// observe has the gauge show connected until the returned function is called.
-func (m *metrics) observe(connected func() bool) (unregister func(), err error) {
-	registration, err := m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		var v int64
-		if connected() {
-			v = 1
-		}
-		o.ObserveInt64(m.connected, v)
-		return nil
-	}, m.connected)
-	if err != nil {
-		return nil, err
-	}
-	return func() {
-		_ = registration.Unregister() // its only error is that it was called before
-	}, nil
-}
-
-// publish counts what became of a call of Publish.
+// publish counts the outcome of a call of Publish.
 func (m *metrics) publish(err error) {
 	switch {
 	case err == nil:
@@ -98,6 +83,6 @@ func (m *metrics) received() { m.arrived.Add(context.Background(), 1) }
 
 func (m *metrics) connection() { m.opened.Add(context.Background(), 1) }
 
-func (m *metrics) drop(reason string, n int) {
-	m.dropped.Add(context.Background(), int64(n), m.reasons[reason])
+func (m *metrics) drop(reason string, n int64) {
+	m.dropped.Add(context.Background(), n, m.reasons[reason])
 }

@@ -18,13 +18,13 @@ import (
 
 // The bounds of a Bus. They are no options: none depends on a deployment.
 const (
-	// MaxMessage is the most bytes of a message, and the default of NATS itself. A
-	// server may allow less; Publish asks the one that it is connected to.
+	// MaxMessage is the most bytes of a message, and the default of NATS itself. Publish
+	// takes no more than the connected server, which may allow less.
 	MaxMessage = 1 << 20
 	// payload is what a server should take: the largest message, with its header.
 	payload = wire.MaxMessage + meshsync.MaxFields*meshsync.MaxFieldBytes
-	// QueueMessages and QueueBytes are how much waits for the socket: ten seconds
-	// of ticks, or a whole digest.
+	// QueueMessages and QueueBytes are how much waits for the socket: ten seconds of ticks,
+	// or a whole snapshot.
 	QueueMessages = 1024
 	QueueBytes    = 8 << 20
 	// InboxMessages and InboxBytes are how much waits for the reader of Messages.
@@ -34,27 +34,30 @@ const (
 	// pingInterval and maxPings find a silent server within three seconds.
 	pingInterval = time.Second
 	maxPings     = 2
-	// dialTimeout is for the connection, and again for the first words on it.
+	// dialTimeout is for the connection, and again for the first bytes on it.
 	dialTimeout = time.Second
-	// writeTimeout is how long the socket may refuse bytes before the connection
-	// is given up. Half a megabyte, the largest message, has to fit through.
+	// writeTimeout is how long the socket may refuse bytes before the connection is given
+	// up. Half a megabyte, the largest message, has to fit through.
 	writeTimeout = time.Second
-	// flushTimeout bounds the farewell: what is queued is sent, or left.
+	// reconnectWait and reconnectJitter, at random, are the time between two attempts: with
+	// dialTimeout a server that is back is found within two seconds. The jitter keeps
+	// processes from returning as one.
+	reconnectWait   = 200 * time.Millisecond
+	reconnectJitter = 600 * time.Millisecond
+	// flushTimeout is for what is queued when the process ends.
 	flushTimeout = 500 * time.Millisecond
-	// maxDiscovered is how many servers of a NATS cluster are remembered beyond
-	// the configured ones.
-	maxDiscovered = 16
+	// maxComplaints is how many different errors of one connection are logged.
+	maxComplaints = 16
 )
 
-// Options are what a Bus needs: where NATS is (URLs or Server, not both) and who
-// we are.
+// Options are what a Bus needs: where NATS is (URLs or Server, not both) and our names.
 type Options struct {
-	// URLs of NATS servers, as nats://host:port or tls://host:port; any of them
-	// will do. Servers that they announce are tried too.
+	// URLs of NATS servers, as nats://host:port or tls://host:port; any of them will do.
+	// Servers that they announce are tried too.
 	URLs []string
-	// Server is used instead of URLs, without a socket. Whoever made it runs it.
+	// Server is used instead of URLs, without a socket. Its maker runs it.
 	Server *Embedded
-	// Region is ours: the subject of the digest requests that we answer.
+	// Region is ours: the subject of the snapshot requests that we answer.
 	Region string
 	// Name is what NATS shows for the connection; "" means regiond/<Region>. With
 	// several processes in a region: regiond/<region>/<instance>.
@@ -63,7 +66,7 @@ type Options struct {
 	CredsFile string
 	// TLS for the connection; nil means as the URL says, with the system's roots.
 	TLS *tls.Config
-	// Logger hears once of every change of the connection; nil means nobody does.
+	// Logger gets one record for every change of the connection; nil means no log.
 	Logger *slog.Logger
 	// Meter makes the instruments; nil means there are none.
 	Meter metric.Meter
@@ -118,8 +121,8 @@ func parseURL(text string) (*url.URL, error) {
 	return url.Parse(text)
 }
 
-// validSubject tells whether a message can be published there. A server delivers
-// a message published to a wildcard, so nobody may get that far.
+// validSubject reports whether a message can be published there: servers deliver what is
+// published to a wildcard.
 func validSubject(s string) bool {
 	for word := range strings.SplitSeq(s, ".") {
 		if word == "" {

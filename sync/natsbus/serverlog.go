@@ -7,54 +7,59 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/time/rate"
 )
 
-// What nats-server may say of one kind, so that a peer that knocks every second
-// with a wrong secret does not fill a disk.
+// Of one kind of warning logBurst are logged at once and further ones each logPeriod, so
+// that a peer that connects every second with a wrong secret does not fill a disk.
 const (
 	logBurst  = 5
-	logPeriod = time.Minute
+	logPeriod = 12 * time.Second
 )
 
-// serverLog gives slog what nats-server says. Notices are debugging to us: what
-// matters of them, watch says.
+// serverLog passes nats-server's log to slog. Notices are logged as debugging: of them,
+// watch logs what matters.
 type serverLog struct {
 	logger *slog.Logger
 	failed func() // counts errors, those that are not logged too
 
 	mu    sync.Mutex
-	first error                // fatal
-	kinds map[string]*logLimit // by format: there are as many as nats-server's source has
-}
-
-type logLimit struct {
-	since time.Time
-	said  int
+	first error                    // fatal
+	kinds map[string]*rate.Limiter // by format: nats-server's source has a fixed number
 }
 
 var _ server.Logger = (*serverLog)(nil)
 
 func newServerLog(l *slog.Logger, failed func()) *serverLog {
-	return &serverLog{logger: l, failed: failed, kinds: make(map[string]*logLimit)}
+	return &serverLog{logger: l, failed: failed, kinds: make(map[string]*rate.Limiter)}
 }
 
-// Noticef is told of connections that come and go.
+// Noticef is called for connections that come and go.
 func (l *serverLog) Noticef(format string, args ...any) {
 	l.logger.Debug("embedded NATS server: " + fmt.Sprintf(format, args...))
 }
 
-// Warnf is told of what an operator should change.
-func (l *serverLog) Warnf(format string, args ...any) { l.warn(format, args) }
-
-// Errorf is told of refused peers and of failed connections: nothing that we do
-// not survive.
-func (l *serverLog) Errorf(format string, args ...any) {
-	l.failed()
-	l.warn(format, args)
+// Warnf is called for what an operator should change.
+func (l *serverLog) Warnf(format string, args ...any) {
+	l.mu.Lock()
+	kind := l.kinds[format]
+	if kind == nil {
+		kind = rate.NewLimiter(rate.Every(logPeriod), logBurst)
+		l.kinds[format] = kind
+	}
+	l.mu.Unlock()
+	if kind.Allow() {
+		l.logger.Warn("embedded NATS server: " + fmt.Sprintf(format, args...))
+	}
 }
 
-// Fatalf is told of what prevents the start. It returns: to exit is not for a
-// library to decide.
+// Errorf is called for refused peers and failed connections: nothing that stops the server.
+func (l *serverLog) Errorf(format string, args ...any) {
+	l.failed()
+	l.Warnf(format, args...)
+}
+
+// Fatalf is called for what prevents the start. It returns: a library does not exit.
 func (l *serverLog) Fatalf(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,27 +79,4 @@ func (l *serverLog) fatal() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.first
-}
-
-func (l *serverLog) warn(format string, args []any) {
-	if last, ok := l.allow(format, time.Now()); ok {
-		attrs := []any{}
-		if last {
-			attrs = append(attrs, "further", "not logged for a minute")
-		}
-		l.logger.Warn("embedded NATS server: "+fmt.Sprintf(format, args...), attrs...)
-	}
-}
-
-// allow tells whether to log a kind at now, and whether it is the last for a while.
-func (l *serverLog) allow(kind string, now time.Time) (last, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k := l.kinds[kind]
-	if k == nil || now.Sub(k.since) >= logPeriod {
-		k = &logLimit{since: now}
-		l.kinds[kind] = k
-	}
-	k.said++
-	return k.said == logBurst, k.said <= logBurst
 }
