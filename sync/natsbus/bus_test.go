@@ -71,6 +71,7 @@ func (p *publisher) end() *publisher {
 // A caller of Publish never waits for the server, and the bus finds one that is
 // back.
 func TestServerKilled(t *testing.T) {
+	t.Parallel()
 	p := startNATS(t, "127.0.0.1:0")
 	eu, us := pair(t, p.url())
 	receive(t, eu.Gaps(), "the first connection is a gap")
@@ -104,6 +105,7 @@ func TestServerKilled(t *testing.T) {
 // A frozen server takes bytes until its socket is full, and then none: the worst
 // that can happen to a writer. 256 KiB a millisecond fill it soon.
 func TestServerFrozen(t *testing.T) {
+	t.Parallel()
 	const freeze = 4 * time.Second
 	p := startNATS(t, "127.0.0.1:0")
 	eu, us := pair(t, p.url())
@@ -134,6 +136,7 @@ func TestServerFrozen(t *testing.T) {
 // A process that ends says its last words, and does not wait for a server that
 // does not listen.
 func TestRunEnds(t *testing.T) {
+	t.Parallel()
 	p := startNATS(t, "127.0.0.1:0")
 	us, _ := startBus(t, natsbus.Options{URLs: []string{p.url()}, Region: "us"})
 	eu, stop := startBus(t, natsbus.Options{URLs: []string{p.url()}, Region: "eu"})
@@ -167,6 +170,7 @@ func TestRunEnds(t *testing.T) {
 
 // A process may start before its NATS.
 func TestServerAbsentAtStart(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,16 @@
 package natsbus_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,6 +60,7 @@ func linked(r *region, name string) bool {
 // Two servers that name each other, and a third that only it knows of: it dials
 // all, is found by them, and all hear all.
 func TestGateways(t *testing.T) {
+	t.Parallel()
 	secret := []byte("one of us")
 	c := newCounts(t)
 	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu", Secret: secret, Meter: c.meters.Meter("bus")})
@@ -86,6 +95,7 @@ func TestGateways(t *testing.T) {
 // A subscription is known to the peers' servers by the time its connection counts
 // as there plus the time that a gateway takes: interest, not luck, decides.
 func TestGatewayLearnsOfNewSubscriber(t *testing.T) {
+	t.Parallel()
 	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu"})
 	us := startRegion(t, natsbus.EmbeddedOptions{Name: "us", Remotes: []natsbus.Remote{eu.remote("eu")}})
 	us.hears(t, eu)
@@ -98,6 +108,7 @@ func TestGatewayLearnsOfNewSubscriber(t *testing.T) {
 // A server with another secret is refused by those with the right one, in both
 // directions, and does not disturb them.
 func TestGatewayWrongSecret(t *testing.T) {
+	t.Parallel()
 	log, c := &logBuffer{}, newCounts(t)
 	eu := startRegion(t, natsbus.EmbeddedOptions{
 		Name: "eu", Secret: []byte("right"), Logger: log.logger(), Meter: c.meters.Meter("bus"),
@@ -135,7 +146,7 @@ func converse(t *testing.T, a, b, c *region) map[string]bool {
 	heard := make(map[string]bool)
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	for fromA, fromB := 0, 0; fromA < 20 || fromB < 20; {
 		select {
 		case <-ticker.C:
@@ -151,7 +162,7 @@ func converse(t *testing.T, a, b, c *region) map[string]bool {
 		case <-c.bus.Messages():
 			heard["to bad"] = true
 		case <-deadline:
-			t.Fatalf("not within %v: both hear each other", patience)
+			t.Fatalf("not within %v: both hear each other", timeout)
 		}
 	}
 	return heard
@@ -159,6 +170,7 @@ func converse(t *testing.T, a, b, c *region) map[string]bool {
 
 // A peer that died and came back at its address is found without being told.
 func TestGatewayPeerReturns(t *testing.T) {
+	t.Parallel()
 	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu"})
 	opts := natsbus.EmbeddedOptions{Name: "us", Remotes: []natsbus.Remote{eu.remote("eu")}}
 	us := startRegion(t, opts)
@@ -225,5 +237,71 @@ func TestEmbeddedOptions(t *testing.T) {
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%+v: %v, want %q", tt.opts, err, tt.want)
 		}
+	}
+}
+
+// A server whose peer says nothing any more notices by its pings, and is joined again.
+func TestGatewayFrozen(t *testing.T) {
+	t.Parallel()
+	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu"})
+	p := startNATS(t, "127.0.0.1:0,"+eu.GatewayAddr().String())
+	us, _ := startBus(t, natsbus.Options{URLs: []string{p.url()}, Region: "us"})
+	crosses(t, eu.bus, us, usageEU)
+	crosses(t, us, eu.bus, usageUS)
+
+	p.signal(t, syscall.SIGSTOP)
+	await(t, "the frozen peer is noticed", func() bool { return !linked(eu, "us") })
+	p.signal(t, syscall.SIGCONT)
+	crosses(t, eu.bus, us, usageEU)
+	crosses(t, us, eu.bus, usageUS)
+}
+
+// With TLS both ends show a certificate, and a server without one is not heard.
+func TestGatewayTLS(t *testing.T) {
+	t.Parallel()
+	good, other := newTLS(t), newTLS(t)
+	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu", TLS: good})
+	us := startRegion(t, natsbus.EmbeddedOptions{Name: "us", TLS: good.Clone(), Remotes: []natsbus.Remote{eu.remote("eu")}})
+	c := newCounts(t)
+	bad := startRegion(t, natsbus.EmbeddedOptions{
+		Name: "bad", TLS: other, Remotes: []natsbus.Remote{eu.remote("eu"), us.remote("us")}, Meter: c.meters.Meter("bus"),
+	})
+	await(t, "a handshake fails", func() bool { return c.of("regiond.bus.server.errors", "") >= 2 })
+	if heard := converse(t, eu, us, bad); heard["rl.v1.usage.bad"] || heard["to bad"] {
+		t.Errorf("a message crossed to or from the one with another certificate: %v", heard)
+	}
+}
+
+// newTLS is a certificate that trusts itself alone.
+func newTLS(t *testing.T) *tls.Config {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "regiond"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		RootCAs:      pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		MinVersion: tls.VersionTLS13,
 	}
 }

@@ -7,26 +7,26 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/goleak"
 
 	"github.com/regiond/regiond/sync/natsbus"
 )
 
-// patience is how long a test waits for what must come: far longer than it takes,
-// because the machine may be busy with something else.
-const patience = 30 * time.Second
+// timeout is how long a test waits for what must come: far longer than it takes, because
+// the machine may be busy.
+const timeout = 30 * time.Second
 
 // start runs a component until the test, or the returned function, ends it.
 func start(t *testing.T, run func(context.Context) error) (stop func()) {
@@ -70,8 +70,8 @@ func receive[T any](t *testing.T, c <-chan T, what string) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
-		t.Fatalf("not within %v: %s", patience, what)
+	case <-time.After(timeout):
+		t.Fatalf("not within %v: %s", timeout, what)
 		panic("unreachable")
 	}
 }
@@ -81,12 +81,12 @@ func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	for !cond() {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", timeout, what)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func crosses(t *testing.T, from, to *natsbus.Bus, subject string) {
 	text := fmt.Sprintf("%s at %d", subject, time.Now().UnixNano())
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	for {
 		select {
 		case <-ticker.C:
@@ -108,12 +108,52 @@ func crosses(t *testing.T, from, to *natsbus.Bus, subject string) {
 				return
 			}
 		case <-deadline:
-			t.Fatalf("no message on %s crossed within %v", subject, patience)
+			t.Fatalf("no message on %s crossed within %v", subject, timeout)
 		}
 	}
 }
 
-// natsProcess is a real NATS server in a process of its own.
+// serverEnv turns the test binary into a NATS server in a process of its own, so that
+// tests can kill and freeze it: "client address,address of the gateway eu".
+const serverEnv = "NATSBUS_TEST_SERVER"
+
+func TestMain(m *testing.M) {
+	if addresses := os.Getenv(serverEnv); addresses != "" {
+		if err := serveNATS(strings.Cut(addresses, ",")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// serveNATS prints its client address and serves until its standard input ends, which it
+// does at the latest with the process that started it.
+func serveNATS(address, eu string, gateways bool) error {
+	opts := natsbus.EmbeddedOptions{Name: "us", ClientAddr: address}
+	if gateways {
+		opts.ListenAddr, opts.Remotes = "127.0.0.1:0", []natsbus.Remote{{Name: "eu", Addr: eu}}
+	}
+	e, err := natsbus.NewEmbedded(opts)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	select {
+	case <-e.Ready():
+		fmt.Println(e.ClientAddr())
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	case err := <-ended:
+		ended <- err
+	}
+	cancel()
+	return <-ended
+}
+
+// natsProcess is a NATS server in a process of its own.
 type natsProcess struct {
 	cmd     *exec.Cmd
 	address string
@@ -121,10 +161,10 @@ type natsProcess struct {
 }
 
 // startNATS starts a server; port 0 takes a free one.
-func startNATS(t *testing.T, address string) *natsProcess {
+func startNATS(t *testing.T, addresses string) *natsProcess {
 	t.Helper()
 	p := &natsProcess{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), serverEnv+"="+address)
+	p.cmd.Env = append(os.Environ(), serverEnv+"="+addresses)
 	p.cmd.Stderr = os.Stderr
 	input, err := p.cmd.StdinPipe()
 	if err != nil {
@@ -141,7 +181,7 @@ func startNATS(t *testing.T, address string) *natsProcess {
 	t.Cleanup(p.kill)
 	line, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
-		t.Fatalf("the server at %s did not start: %v", address, err)
+		t.Fatalf("the server at %s did not start: %v", addresses, err)
 	}
 	p.address = strings.TrimSpace(line)
 	return p
@@ -163,19 +203,6 @@ func (p *natsProcess) signal(t *testing.T, s syscall.Signal) {
 
 func (p *natsProcess) url() string { return "nats://" + p.address }
 
-// splitAddr gives nats-server host and port; 0 is −1 there.
-func splitAddr(address string) (host string, port int, err error) {
-	host, text, err := net.SplitHostPort(address)
-	if err != nil {
-		return "", 0, err
-	}
-	port, err = strconv.Atoi(text)
-	if port == 0 {
-		port = server.RANDOM_PORT
-	}
-	return host, port, err
-}
-
 // counts reads counters from a reader.
 type counts struct {
 	t      *testing.T
@@ -188,40 +215,29 @@ func newCounts(t *testing.T) *counts {
 	return &counts{t: t, reader: r, meters: metric.NewMeterProvider(metric.WithReader(r))}
 }
 
-// of is the sum of an instrument, or of those of its points that have an attribute
-// of this value.
-func (c *counts) of(name, value string) int64 {
+// of is the sum of an instrument, or of those of its points that have an attribute of this
+// value.
+func (c *counts) of(name, value string) (sum int64) {
 	c.t.Helper()
 	var rm metricdata.ResourceMetrics
 	if err := c.reader.Collect(context.Background(), &rm); err != nil {
 		c.t.Fatal(err)
 	}
-	var sum int64
 	for _, scope := range rm.ScopeMetrics {
 		for _, m := range scope.Metrics {
-			if m.Name == name {
-				sum += sumPoints(m.Data, value)
+			var points []metricdata.DataPoint[int64]
+			switch d := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				points = d.DataPoints
+			case metricdata.Gauge[int64]:
+				points = d.DataPoints
 			}
-		}
-	}
-	return sum
-}
-
-func sumPoints(data metricdata.Aggregation, value string) (sum int64) {
-	var points []metricdata.DataPoint[int64]
-	switch d := data.(type) {
-	case metricdata.Sum[int64]:
-		points = d.DataPoints
-	case metricdata.Gauge[int64]:
-		points = d.DataPoints
-	}
-	for _, p := range points {
-		match := value == ""
-		for _, kv := range p.Attributes.ToSlice() {
-			match = match || kv.Value.AsString() == value
-		}
-		if match {
-			sum += p.Value
+			for _, p := range points {
+				has := func(kv attribute.KeyValue) bool { return kv.Value.AsString() == value }
+				if m.Name == name && (value == "" || slices.ContainsFunc(p.Attributes.ToSlice(), has)) {
+					sum += p.Value
+				}
+			}
 		}
 	}
 	return sum
