@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/quota"
 )
 
 func hashOf(secret string) string {
@@ -101,7 +102,7 @@ func TestAccess(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			f := &fake{}
 			o := options(f)
-			o.Settings = with(&httpapi.Settings{Access: access(t), ForwardAuth: &httpapi.ForwardAuth{TenantHeader: "X-Tenant"}})
+			o.Settings = with(&httpapi.Settings{Access: access(t), ForwardAuth: &quota.ForwardAuth{Tenant: quota.TenantSource{Header: "X-Tenant"}}})
 			check := serve(data(t, o), request("POST", "/v1/check", `{"tenant":"a"}`, row.header...))
 			if check.status != row.check || (check.field("Www-Authenticate") != "") != (row.check == 401) {
 				t.Errorf("check: %d %v %s", check.status, check.header, check.body)

@@ -38,15 +38,15 @@ func DecodeBatch(body []byte) (requests []quota.Request, errs [][]quota.FieldErr
 	return requests, errs, envelope
 }
 
-// RouteName returns the name of the route of a request, OtherRoute for none.
-func RouteName(routes []Route, method, uri string) (string, error) {
+// RouteName returns the name of the route of a request, quota.RouteOther for none.
+func RouteName(routes []quota.Route, method, uri string) (string, error) {
 	path, err := target(uri)
 	if err != nil {
 		return "", err
 	}
 	r, err := matchRoute(routes, method, path)
 	if r == nil {
-		return OtherRoute, err
+		return quota.RouteOther, err
 	}
 	return r.Name, err
 }

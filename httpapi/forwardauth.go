@@ -59,7 +59,7 @@ func (c *call) authz(method, path string, unclear error) {
 		c.authzRefuse(problem{kind: kindNoForwardAuth, detail: "Set forward_auth in topology.yaml: at least forward_auth: {tenant: {header: X-Tenant}}."}, decisionInvalid)
 		return
 	}
-	var matched *Route
+	var matched *quota.Route
 	if len(f.Routes) > 0 && unclear == nil {
 		var err error
 		if matched, err = matchRoute(f.Routes, method, path); err != nil {
@@ -81,11 +81,11 @@ func (c *call) authz(method, path string, unclear error) {
 	}
 	req := quota.Request{Tenant: tenant, Dimensions: dims, Cost: 1}
 	if len(f.Routes) > 0 {
-		name := OtherRoute
+		name := quota.RouteOther
 		if matched != nil {
 			name, req.Cost = matched.Name, max(1, matched.Cost)
 		}
-		req.Dimensions = append(req.Dimensions, quota.Dimension{Name: RouteDimension, Value: name})
+		req.Dimensions = append(req.Dimensions, quota.Dimension{Name: quota.RouteDimension, Value: name})
 	}
 	_, _ = req.Dimensions.Sort() // names differ: Settings.Validate
 	d, err := c.Limiter.Check(c.within(c.Deadline), req)
@@ -166,22 +166,22 @@ const hashedBytes = 16
 // identify reads the tenant and dimensions of a gateway's request. Any doubt is
 // an error; its text reaches the end user and names the header and the rule,
 // never the value.
-func identify(f *ForwardAuth, r *http.Request) (tenant string, dims quota.Dimensions, err error) {
+func identify(f *quota.ForwardAuth, r *http.Request) (tenant string, dims quota.Dimensions, err error) {
 	if err := refuseAliases(f, r.Header); err != nil {
 		return "", nil, err
 	}
-	tenant, err = soleValue(r.Header, f.TenantHeader)
+	tenant, err = soleValue(r.Header, f.Tenant.Header)
 	switch {
 	case err != nil:
 		return "", nil, err
 	case tenant != "":
-		if err := validIdentity(f.TenantHeader, tenant); err != nil {
+		if err := validIdentity(f.Tenant.Header, tenant); err != nil {
 			return "", nil, err
 		}
-	case !f.Anonymous:
-		return "", nil, fmt.Errorf("header %s is missing: the gateway must set it to the tenant", f.TenantHeader)
+	case f.Missing != quota.MissingAnonymous:
+		return "", nil, fmt.Errorf("header %s is missing: the gateway must set it to the tenant", f.Tenant.Header)
 	default:
-		tenant = AnonymousTenant
+		tenant = quota.AnonymousTenant
 	}
 	dims = make(quota.Dimensions, 0, len(f.Dimensions)+1)
 	for i := range f.Dimensions {
@@ -202,7 +202,7 @@ func identify(f *ForwardAuth, r *http.Request) (tenant string, dims quota.Dimens
 }
 
 // headerValue returns a dimension's value, "" when the request does not have it.
-func headerValue(s *DimensionSource, h http.Header) (string, error) {
+func headerValue(s *quota.DimensionSource, h http.Header) (string, error) {
 	value, err := soleValue(h, s.Header)
 	if err != nil || value == "" {
 		return "", err
@@ -241,13 +241,13 @@ func validIdentity(header, value string) error {
 
 // refuseAliases refuses X_Tenant and X.Tenant beside a configured X-Tenant:
 // servers that map "_" or "." to "-" would see another identity than we do.
-func refuseAliases(f *ForwardAuth, h http.Header) error {
+func refuseAliases(f *quota.ForwardAuth, h http.Header) error {
 	for name := range h {
 		if !strings.ContainsAny(name, "_.") {
 			continue
 		}
 		plain := strings.NewReplacer("_", "-", ".", "-").Replace(name)
-		names := []string{f.TenantHeader}
+		names := []string{f.Tenant.Header}
 		for i := range f.Dimensions {
 			names = append(names, f.Dimensions[i].Header)
 		}

@@ -13,16 +13,16 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-func forwardAuth() *httpapi.ForwardAuth {
-	return &httpapi.ForwardAuth{
-		TenantHeader: "X-Tenant",
-		Dimensions: []httpapi.DimensionSource{
+func forwardAuth() *quota.ForwardAuth {
+	return &quota.ForwardAuth{
+		Tenant: quota.TenantSource{Header: "X-Tenant"},
+		Dimensions: []quota.DimensionSource{
 			{Name: "user", Header: "X-User"},
 			{Name: "ip", ClientIP: true},
 			{Name: "token", Header: "Authorization", Hash: true},
 		},
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("10.0.0.0/8")},
-		Routes: []httpapi.Route{
+		Routes: []quota.Route{
 			{Name: "login", Methods: []string{"POST"}, Path: "/login"},
 			{Name: "search", Path: "/search/*", Cost: 5},
 			{Name: "status", Path: "/status", Skip: true},
@@ -140,7 +140,7 @@ func TestForwardAuthRefusals(t *testing.T) {
 		for _, target := range []string{"/v1/authz", "/v1/authz/x", "/v1/authz-nginx"} {
 			t.Run(row.name+" "+target, func(t *testing.T) {
 				o := options(&fake{decide: row.decide})
-				o.Settings = with(&httpapi.Settings{ForwardAuth: &httpapi.ForwardAuth{TenantHeader: "X-Tenant"}})
+				o.Settings = with(&httpapi.Settings{ForwardAuth: &quota.ForwardAuth{Tenant: quota.TenantSource{Header: "X-Tenant"}}})
 				got := serve(data(t, o), request("GET", target, "", "X-Tenant: acme"))
 				want := row.status
 				if target == "/v1/authz-nginx" {
@@ -178,14 +178,14 @@ func TestForwardAuthNotConfigured(t *testing.T) {
 
 func TestAnonymous(t *testing.T) {
 	f := forwardAuth()
-	f.Anonymous, f.Routes = true, nil
+	f.Missing, f.Routes = quota.MissingAnonymous, nil
 	rows := []struct {
 		header []string
 		status int
 		tenant string
 	}{
-		{nil, 200, httpapi.AnonymousTenant},
-		{[]string{"X-Tenant: "}, 200, httpapi.AnonymousTenant},
+		{nil, 200, quota.AnonymousTenant},
+		{[]string{"X-Tenant: "}, 200, quota.AnonymousTenant},
 		{[]string{"X-Tenant: acme"}, 200, "acme"},
 		{[]string{"X-Tenant: acme", "X-Tenant: acme"}, 403, ""},
 		{[]string{"X-Tenant: ", "X-Tenant: "}, 403, ""},

@@ -110,7 +110,7 @@ func TestTooManyInFlight(t *testing.T) {
 	}}
 	o := options(f)
 	o.MaxInFlight = 2
-	o.Settings = with(&httpapi.Settings{ForwardAuth: &httpapi.ForwardAuth{TenantHeader: "X-Tenant"}})
+	o.Settings = with(&httpapi.Settings{ForwardAuth: &quota.ForwardAuth{Tenant: quota.TenantSource{Header: "X-Tenant"}}})
 	h := data(t, o)
 	var held sync.WaitGroup
 	for range 2 {
@@ -274,7 +274,7 @@ func raw(t *testing.T, address, send string) string {
 func TestOnTheWire(t *testing.T) {
 	o := options(&fake{decide: deny})
 	f := forwardAuth()
-	f.Routes = append(f.Routes, httpapi.Route{Name: "open", Path: "/public/*", Skip: true})
+	f.Routes = append(f.Routes, quota.Route{Name: "open", Path: "/public/*", Skip: true})
 	o.Settings = with(&httpapi.Settings{ForwardAuth: f})
 	address := listen(t, data(t, o))
 	const host = " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"

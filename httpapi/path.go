@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // A limit on POST /login is worth nothing when a client can write the same path
@@ -107,9 +109,9 @@ func separators(path string, v variant) string {
 // matches a variant of the path counts for that variant. Where variants differ,
 // a route that skips never wins, a named one wins over none, and two different
 // ones are refused: whichever was charged, the server might serve the other.
-func matchRoute(routes []Route, method, path string) (*Route, error) {
+func matchRoute(routes []quota.Route, method, path string) (*quota.Route, error) {
 	depends := rules(path)
-	found := make([]*Route, 0, variants)
+	found := make([]*quota.Route, 0, variants)
 	for v := range variants {
 		if v&^depends != 0 {
 			continue
@@ -118,7 +120,7 @@ func matchRoute(routes []Route, method, path string) (*Route, error) {
 		if err != nil {
 			return nil, err
 		}
-		i := slices.IndexFunc(routes, func(r Route) bool { return matches(&r, method, cleaned) })
+		i := slices.IndexFunc(routes, func(r quota.Route) bool { return matches(&r, method, cleaned) })
 		if i < 0 {
 			found = append(found, nil)
 		} else {
@@ -126,10 +128,10 @@ func matchRoute(routes []Route, method, path string) (*Route, error) {
 		}
 	}
 	first := found[0]
-	if !slices.ContainsFunc(found, func(r *Route) bool { return r != first }) {
+	if !slices.ContainsFunc(found, func(r *quota.Route) bool { return r != first }) {
 		return first, nil
 	}
-	var chosen *Route
+	var chosen *quota.Route
 	for _, r := range found {
 		if r == nil || r.Skip || r == chosen {
 			continue
@@ -142,7 +144,7 @@ func matchRoute(routes []Route, method, path string) (*Route, error) {
 	return chosen, nil
 }
 
-func matches(r *Route, method, path string) bool {
+func matches(r *quota.Route, method, path string) bool {
 	if len(r.Methods) > 0 && !slices.Contains(r.Methods, method) {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/quota"
 )
 
 // What a client might write to be served /login without being counted there,
@@ -17,8 +18,8 @@ func TestRoutes(t *testing.T) {
 	const refused = "refused"
 	f := forwardAuth()
 	f.Routes = append(f.Routes,
-		httpapi.Route{Name: "files", Path: "/files/*"},
-		httpapi.Route{Name: "open", Path: "/public/*", Skip: true})
+		quota.Route{Name: "files", Path: "/files/*"},
+		quota.Route{Name: "open", Path: "/public/*", Skip: true})
 	rows := []struct{ uri, want string }{
 		{"/login", "login"},
 		{"/login/", "login"},
@@ -98,7 +99,7 @@ func TestRoutes(t *testing.T) {
 
 // plainRoute is the dumb twin: decode and clean with the standard library, and
 // take the first match.
-func plainRoute(f *httpapi.ForwardAuth, method, raw string) string {
+func plainRoute(f *quota.ForwardAuth, method, raw string) string {
 	decoded, err := url.PathUnescape(raw)
 	if err != nil {
 		return ""
@@ -113,7 +114,7 @@ func plainRoute(f *httpapi.ForwardAuth, method, raw string) string {
 			return r.Name
 		}
 	}
-	return httpapi.OtherRoute
+	return quota.RouteOther
 }
 
 func TestRoutesAgainstPlainCleaning(t *testing.T) {
@@ -128,9 +129,9 @@ func TestRoutesAgainstPlainCleaning(t *testing.T) {
 		// refused where another server could read the path otherwise; it is never
 		// a skip that the plain reading does not have.
 		switch {
-		case err != nil && want != httpapi.OtherRoute, got == want:
+		case err != nil && want != quota.RouteOther, got == want:
 		case want == "status" && got != "status":
-		case want == httpapi.OtherRoute && got != "status":
+		case want == quota.RouteOther && got != "status":
 		default:
 			t.Fatalf("%s %s: %s (%v), plainly %s", method, raw, got, err, want)
 		}

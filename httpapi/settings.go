@@ -1,14 +1,12 @@
 package httpapi
 
-import (
-	"net/netip"
-)
+import "github.com/regiond/regiond/quota"
 
 // Settings are what may change between requests. A value is immutable once it
 // has been returned by Options.Settings; a reload returns another one.
 type Settings struct {
 	// ForwardAuth is how to read a gateway's request; nil refuses all of them.
-	ForwardAuth *ForwardAuth
+	ForwardAuth *quota.ForwardAuth
 	Headers     Headers
 	Access      Access
 }
@@ -45,55 +43,6 @@ const (
 	// ResetEpoch: seconds since 1970, by the clock of the region's store.
 	ResetEpoch XReset = "epoch"
 )
-
-// ForwardAuth is where a gateway's request carries identity and route. Package
-// region validates what topology.yaml has of it.
-type ForwardAuth struct {
-	// TenantHeader names the header that the gateway overwrites with the tenant.
-	TenantHeader string
-	// Anonymous lets a request without tenant through as the one shared tenant
-	// AnonymousTenant. A duplicated or invalid header is refused all the same.
-	Anonymous  bool
-	Dimensions []DimensionSource
-	// TrustedProxies may add to X-Forwarded-For; the hops of others are ignored.
-	TrustedProxies []netip.Prefix
-	// Routes are tried in order. When there are any, each request gets the
-	// dimension RouteDimension, and must carry its original method and path.
-	Routes []Route
-}
-
-// AnonymousTenant is the tenant of all requests without one, where
-// ForwardAuth.Anonymous admits them.
-const AnonymousTenant = "anonymous"
-
-// RouteDimension is the dimension that holds the name of the matched route, or
-// OtherRoute.
-const (
-	RouteDimension = "route"
-	OtherRoute     = "other"
-)
-
-// DimensionSource is where the value of one dimension comes from: a header, or
-// the client's address.
-type DimensionSource struct {
-	Name     string
-	Header   string // empty with ClientIP
-	ClientIP bool
-	// Hash replaces the header's value by the first 128 bits of its SHA-256 in
-	// hex, so that a token never reaches a store or a log.
-	Hash bool
-}
-
-// Route names requests by method and path.
-type Route struct {
-	Name    string
-	Methods []string // empty means any
-	// Path is a cleaned absolute path, "/login", or a prefix, "/search/*", which
-	// matches /search and everything below it.
-	Path string
-	Cost int64 // 0 means 1
-	Skip bool  // answer 200 without calling the limiter
-}
 
 // Access is who may call. The zero value admits everyone: bind to loopback or
 // keep the network closed.

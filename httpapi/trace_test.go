@@ -53,7 +53,7 @@ func TestSpans(t *testing.T) {
 		{"GET", "/v1/authz-nginx", "", deny, "GET /v1/authz-nginx", "regiond.decision=denied http.response.status_code=403", codes.Unset},
 	} {
 		o, spans := traced(&fake{decide: row.decide}, sdktrace.AlwaysSample())
-		o.Settings = with(&httpapi.Settings{ForwardAuth: &httpapi.ForwardAuth{TenantHeader: "X-Tenant"}})
+		o.Settings = with(&httpapi.Settings{ForwardAuth: &quota.ForwardAuth{Tenant: quota.TenantSource{Header: "X-Tenant"}}})
 		serve(data(t, o), request(row.method, row.target, row.body, "X-Tenant: acme", "Content-Type: application/json"))
 		ended := spans.Ended()
 		if len(ended) != 1 || ended[0].Name() != row.name || ended[0].SpanKind() != trace.SpanKindServer || ended[0].Status().Code != row.status {

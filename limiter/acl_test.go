@@ -102,7 +102,7 @@ func TestDocumentedUser(t *testing.T) {
 		for _, srv := range c.Servers {
 			admit(t, srv, rules)
 		}
-		s, _ := fleetStore(t, asUser(RedisOptions{Mode: RedisCluster, Addrs: c.Addrs()}))
+		s, _ := fleetStore(t, asUser(RedisOptions{Mode: quota.RedisCluster, Addrs: c.Addrs()}))
 		everything(t, s)
 		slot := c.Slot("rl:{acme}:")
 		from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)

@@ -23,7 +23,7 @@ const nodeTimeout = time.Second
 // goes through.
 func TestCluster(t *testing.T) {
 	c := redisserver.StartCluster(t, nodeTimeout, "--cluster-replica-validity-factor", "0")
-	options := RedisOptions{Mode: RedisCluster, Addrs: c.Addrs()[:2]}
+	options := RedisOptions{Mode: quota.RedisCluster, Addrs: c.Addrs()[:2]}
 	primary := func(key string) *redis.Client { return c.Primary(c.Slot(key)).Client() }
 	t.Run("exact", func(t *testing.T) { clusterExact(t, options) })
 	t.Run("totals and reset", func(t *testing.T) { clusterTotals(t, options) })

@@ -19,9 +19,9 @@ type Config struct {
 	Hash     string // names this configuration in answers
 	Region   string
 	Policies []quota.Policy // valid, names unique
-	Tenants  map[string]Tenant
+	Tenants  map[string]quota.Tenant
 	// Default is the rule for tenants that are not listed; nil refuses them.
-	Default *Tenant
+	Default *quota.Tenant
 	// Dimensions are names that requests may carry although no policy uses them,
 	// such as those that a gateway always sends.
 	Dimensions []string
@@ -33,12 +33,6 @@ type Config struct {
 	// Processes is by how many the memory of this process is divided while Redis
 	// is away: the regiond processes of this region, at least 1. nil means 1.
 	Processes func() int64
-}
-
-// Tenant is what is known of a tenant.
-type Tenant struct {
-	Policy      string
-	Enforcement *quota.Enforcement // nil: the policy's
 }
 
 // rules is a Config, compiled. Immutable but for the shapes it discovers.
@@ -83,7 +77,7 @@ func compile(c Config) (*rules, error) {
 	r.dims = append(r.dims, c.Dimensions...)
 	slices.Sort(r.dims)
 	r.dims = slices.Compact(r.dims)
-	rules := []Tenant{}
+	rules := []quota.Tenant{}
 	if c.Default != nil {
 		rules = append(rules, *c.Default)
 	}

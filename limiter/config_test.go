@@ -24,7 +24,7 @@ func loginPolicy() quota.Policy {
 }
 
 func TestConfigRefusesRequests(t *testing.T) {
-	listed := limiter.Config{Policies: []quota.Policy{loginPolicy()}, Tenants: map[string]limiter.Tenant{"acme": {Policy: "standard"}}}
+	listed := limiter.Config{Policies: []quota.Policy{loginPolicy()}, Tenants: map[string]quota.Tenant{"acme": {Policy: "standard"}}}
 	for _, row := range []struct {
 		why     string
 		config  limiter.Config
@@ -160,12 +160,12 @@ func TestConfigBadKeepsTheOld(t *testing.T) {
 		},
 		{
 			"a default of nowhere",
-			limiter.Config{Policies: good.Policies, Default: &limiter.Tenant{Policy: "gold"}},
+			limiter.Config{Policies: good.Policies, Default: &quota.Tenant{Policy: "gold"}},
 			`configure limiter: a tenant has policy "gold", which is not defined`,
 		},
 		{
 			"a tenant of nowhere",
-			limiter.Config{Policies: good.Policies, Tenants: map[string]limiter.Tenant{"acme": {Policy: "gold"}}},
+			limiter.Config{Policies: good.Policies, Tenants: map[string]quota.Tenant{"acme": {Policy: "gold"}}},
 			`configure limiter: a tenant has policy "gold", which is not defined`,
 		},
 	} {
@@ -228,11 +228,11 @@ func TestConfigEnforcement(t *testing.T) {
 		p := quota.Policy{Name: "standard", Limits: perMinute(1), Enforcement: row.policy, EnforcePercent: row.percent}
 		for _, asDefault := range []bool{true, false} {
 			c := limiter.Config{Policies: []quota.Policy{p}, MaxUnknown: 10}
-			rule := limiter.Tenant{Policy: "standard", Enforcement: row.tenant}
+			rule := quota.Tenant{Policy: "standard", Enforcement: row.tenant}
 			if asDefault {
 				c.Default = &rule
 			} else {
-				c.Tenants = map[string]limiter.Tenant{"acme": rule}
+				c.Tenants = map[string]quota.Tenant{"acme": rule}
 			}
 			r := memoryRig(t, c, nil)
 			r.check(t, "acme", 1)
@@ -253,7 +253,7 @@ func TestConfigEnforceShare(t *testing.T) {
 	enforced := make(map[string]float64) // tenant → the least share that enforces it
 	for _, share := range shares {
 		p := quota.Policy{Name: "standard", Limits: perMinute(1), EnforcePercent: share}
-		config := limiter.Config{Policies: []quota.Policy{p}, Default: &limiter.Tenant{Policy: "standard"}, MaxUnknown: tenants}
+		config := limiter.Config{Policies: []quota.Policy{p}, Default: &quota.Tenant{Policy: "standard"}, MaxUnknown: tenants}
 		n := 0
 		for i := range 2 {
 			r := memoryRig(t, config, nil) // another process decides alike

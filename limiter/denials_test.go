@@ -166,7 +166,7 @@ func (l *timedLimiter) enforce(t rapid.TB, m *Metrics, limits []quota.Limit) {
 		Store: l.store, Logger: slog.New(slog.DiscardHandler), Metrics: m, Now: func() time.Time { return l.now },
 		Config: Config{
 			Policies: []quota.Policy{{Name: "standard", Limits: limits, EnforcePercent: -1}},
-			Default:  &Tenant{Policy: "standard"}, MaxUnknown: 1 << 20,
+			Default:  &quota.Tenant{Policy: "standard"}, MaxUnknown: 1 << 20,
 		},
 	})
 	if err != nil {
@@ -292,7 +292,7 @@ func TestDenialsEndWithReloadAndReset(t *testing.T) {
 	}
 	if err := l.Configure(Config{
 		Policies: []quota.Policy{{Name: "standard", Limits: limits(2), EnforcePercent: -1}},
-		Default:  &Tenant{Policy: "standard"}, MaxUnknown: 1 << 20,
+		Default:  &quota.Tenant{Policy: "standard"}, MaxUnknown: 1 << 20,
 	}); err != nil {
 		t.Fatal(err)
 	}

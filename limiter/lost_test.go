@@ -218,7 +218,7 @@ func TestLostReplyWithIdempotencyKey(t *testing.T) {
 	proxy := faultproxy.Start(t, srv.Addr())
 	config := Config{
 		Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 100_000, Window: time.Minute}}, OnStoreLoss: quota.FailClosed, EnforcePercent: -1}},
-		Default:  &Tenant{Policy: "standard"}, MaxUnknown: 10,
+		Default:  &quota.Tenant{Policy: "standard"}, MaxUnknown: 10,
 	}
 	want, replays, n, costs := int64(0), 0, 0, lostCosts()
 	for name, kind := range lossKinds {

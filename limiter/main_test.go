@@ -189,7 +189,7 @@ func onePolicy(p quota.Policy) limiter.Config {
 	}
 	return limiter.Config{
 		Hash: "h", Region: "local", Policies: []quota.Policy{p},
-		Default: &limiter.Tenant{Policy: p.Name}, MaxUnknown: 1 << 20,
+		Default: &quota.Tenant{Policy: p.Name}, MaxUnknown: 1 << 20,
 	}
 }
 

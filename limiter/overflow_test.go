@@ -85,7 +85,7 @@ func TestOverflowOutlivesASteppedClock(t *testing.T) {
 			Store: NewMemoryStore(MemoryOptions{}), Logger: slog.New(slog.DiscardHandler), Metrics: testMetrics(t), Now: func() time.Time { return now },
 			Config: Config{
 				Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 50, Window: time.Minute}}, EnforcePercent: -1}},
-				Default:  &Tenant{Policy: "standard"}, MaxUnknown: 1,
+				Default:  &quota.Tenant{Policy: "standard"}, MaxUnknown: 1,
 			},
 		})
 		if err != nil {
@@ -111,7 +111,7 @@ func TestOverflowFlood(t *testing.T) {
 		Store: store, Logger: slog.New(slog.DiscardHandler), Metrics: testMetrics(t), Now: func() time.Time { return now },
 		Config: Config{
 			Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 50, Window: time.Minute}}, EnforcePercent: -1}},
-			Default:  &Tenant{Policy: "standard"}, Tenants: map[string]Tenant{"acme": {Policy: "standard"}}, MaxUnknown: most,
+			Default:  &quota.Tenant{Policy: "standard"}, Tenants: map[string]quota.Tenant{"acme": {Policy: "standard"}}, MaxUnknown: most,
 		},
 	})
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // Defaults of RedisOptions. A limiter must be faster than what it protects:
@@ -31,21 +33,9 @@ const (
 	redisMinIdle  = 4
 )
 
-// RedisMode is how the servers of a RedisStore belong together.
-type RedisMode byte
-
-const (
-	// RedisStandalone is one server.
-	RedisStandalone RedisMode = iota
-	// RedisSentinel is the primary that the sentinels at the addresses name.
-	RedisSentinel
-	// RedisCluster is every primary of the cluster that the addresses belong to.
-	RedisCluster
-)
-
 // RedisOptions says which Redis a RedisStore uses and how patient it is.
 type RedisOptions struct {
-	Mode RedisMode
+	Mode quota.RedisMode // "" means standalone
 	// Addrs are host:port: of the one server, of sentinels, or of any nodes of a
 	// cluster, which tell of the others.
 	Addrs  []string
@@ -133,14 +123,14 @@ func NewRedisStore(o RedisOptions, m *Metrics) (*RedisStore, error) {
 	s := &RedisStore{wake: make(chan struct{}, 1), log: o.Logger, metrics: &m.store}
 	f := newNodes(o, s.wake, &m.store)
 	switch o.Mode {
-	case RedisStandalone:
+	case quota.RedisStandalone, "":
 		s.fleet = single{f.node(standaloneClient(o))}
-	case RedisSentinel:
+	case quota.RedisSentinel:
 		s.fleet = single{f.node(sentinelClient(o))}
-	case RedisCluster:
+	case quota.RedisCluster:
 		s.fleet = newCluster(o, f)
 	default:
-		return nil, fmt.Errorf("redis store: mode %d is none", o.Mode)
+		return nil, fmt.Errorf("redis store: no mode %q", o.Mode)
 	}
 	m.store.begin()
 	m.watchBreaker(func() bool { return !s.Available() })

@@ -89,7 +89,7 @@ func TestClusterSendsAgainWhatWasNotExecuted(t *testing.T) {
 	} {
 		t.Run(row.what, func(t *testing.T) {
 			server := &forgetful{first: row.first, load: row.load}
-			o := RedisOptions{Mode: RedisCluster, Addrs: []string{"127.0.0.1:1"}, Budget: time.Second, Logger: slog.New(slog.DiscardHandler)}
+			o := RedisOptions{Mode: quota.RedisCluster, Addrs: []string{"127.0.0.1:1"}, Budget: time.Second, Logger: slog.New(slog.DiscardHandler)}
 			m := testMetrics(t)
 			c := newCluster(o, newNodes(o, make(chan struct{}, 1), &m.store))
 			defer c.close()

@@ -7,12 +7,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/redisserver"
 )
 
 func watched(t *testing.T) (*redisserver.Watched, RedisOptions) {
 	w := redisserver.StartWatched(t, time.Second)
-	return w, RedisOptions{Mode: RedisSentinel, Addrs: w.Addrs(), Master: redisserver.Master}
+	return w, RedisOptions{Mode: quota.RedisSentinel, Addrs: w.Addrs(), Master: redisserver.Master}
 }
 
 // The primary dies under load: everybody is answered, nothing is charged twice,

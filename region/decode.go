@@ -122,6 +122,13 @@ func (d *decoder) value(n ast.Node, pointer string, dst reflect.Value, depth int
 		_ = p.UnmarshalText([]byte(s.text)) // fails only for what is noted
 	case *[]quota.Match:
 		d.matches(n, at, p, depth)
+	case *[]quota.DimensionSource:
+		for _, e := range d.entries(n, at, "a mapping", depth) {
+			s := quota.DimensionSource{Name: e.key}
+			d.value(e.value, e.Pointer, reflect.ValueOf(&s).Elem(), depth+1)
+			*p = append(*p, s)
+		}
+		slices.SortFunc(*p, func(a, b quota.DimensionSource) int { return strings.Compare(a.Name, b.Name) })
 	case *Tenants:
 		d.tenants(n, at, p, depth)
 	case encoding.TextUnmarshaler:
@@ -177,6 +184,9 @@ func (d *decoder) fields(n ast.Node, at Place, dst reflect.Value, depth int) {
 	fields, required := map[string]reflect.Value{}, []string{}
 	for i := range dst.NumField() {
 		name, need, _ := strings.Cut(dst.Type().Field(i).Tag.Get("yaml"), ",")
+		if name == "" {
+			continue // the key of the entry, not a field of it
+		}
 		fields[name] = dst.Field(i)
 		if need == "required" {
 			required = append(required, name)
@@ -218,9 +228,9 @@ func (d *decoder) matches(n ast.Node, at Place, dst *[]quota.Match, depth int) {
 
 func (d *decoder) tenants(n ast.Node, at Place, dst *Tenants, depth int) {
 	entries := d.entries(n, at, "a mapping", depth)
-	dst.Listed = make(map[string]Tenant, len(entries))
+	dst.Listed = make(map[string]quota.Tenant, len(entries))
 	for _, e := range entries {
-		var t Tenant
+		var t quota.Tenant
 		d.value(e.value, e.Pointer, reflect.ValueOf(&t).Elem(), depth+1)
 		if e.key == DefaultTenant {
 			dst.Default = &t

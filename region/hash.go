@@ -45,7 +45,7 @@ func (t *Topology) canonical() []byte {
 	}
 	fmt.Fprintf(&b, "max_unknown %d\n", t.MaxUnknown)
 	if t.ForwardAuth != nil {
-		t.ForwardAuth.canonical(&b)
+		canonicalForwardAuth(&b, t.ForwardAuth)
 	}
 	return b.Bytes()
 }
@@ -66,7 +66,7 @@ func canonicalPolicy(b *bytes.Buffer, p *quota.Policy) {
 	}
 }
 
-func canonicalTenant(b *bytes.Buffer, who string, t Tenant) {
+func canonicalTenant(b *bytes.Buffer, who string, t quota.Tenant) {
 	enforcement := "as the policy"
 	if t.Enforcement != nil {
 		enforcement = t.Enforcement.String()
@@ -74,13 +74,12 @@ func canonicalTenant(b *bytes.Buffer, who string, t Tenant) {
 	fmt.Fprintf(b, "tenant %s policy %q %s\n", who, t.Policy, enforcement)
 }
 
-// canonical keeps the order of routes, where the first match wins, and of
+// canonicalForwardAuth keeps the order of routes, where the first match wins, and of
 // nothing else.
-func (f *ForwardAuth) canonical(b *bytes.Buffer) {
+func canonicalForwardAuth(b *bytes.Buffer, f *quota.ForwardAuth) {
 	fmt.Fprintf(b, "forward_auth missing %q tenant header %q\n", string(f.Missing), f.Tenant.Header)
-	for _, name := range slices.Sorted(maps.Keys(f.Dimensions)) {
-		s := f.Dimensions[name]
-		fmt.Fprintf(b, "dimension %q header %q client_ip %t hash %t\n", name, s.Header, s.ClientIP, s.Hash)
+	for _, s := range f.Dimensions {
+		fmt.Fprintf(b, "dimension %q header %q client_ip %t hash %t\n", s.Name, s.Header, s.ClientIP, s.Hash)
 	}
 	proxies := make([]string, len(f.TrustedProxies))
 	for i, p := range f.TrustedProxies {

@@ -70,7 +70,7 @@ func (t *Topology) complete(d *decoder) {
 		g.Redis.Embedded = g.Redis.Embedded || !d.has(at+"/redis")
 		g.NATS.Embedded = g.NATS.Embedded || !d.has(at+"/nats")
 		if !g.Redis.Embedded {
-			g.Redis.Mode = cmp.Or(g.Redis.Mode, RedisStandalone)
+			g.Redis.Mode = cmp.Or(g.Redis.Mode, quota.RedisStandalone)
 		}
 		if g.Gossip != nil && g.NATS.Embedded && g.NATS.Gateway == "" {
 			g.NATS.Gateway = portAfter(g.Gossip.Advertise)
@@ -86,11 +86,10 @@ func (t *Topology) complete(d *decoder) {
 		}
 	}
 	if f := t.ForwardAuth; f != nil {
-		f.Missing = cmp.Or(f.Missing, MissingDeny)
+		f.Missing = cmp.Or(f.Missing, quota.MissingDeny)
 		f.Tenant.Header = textproto.CanonicalMIMEHeaderKey(f.Tenant.Header)
-		for name, s := range f.Dimensions {
-			s.Header = textproto.CanonicalMIMEHeaderKey(s.Header) // as net/http looks them up
-			f.Dimensions[name] = s
+		for i := range f.Dimensions { // as net/http looks them up
+			f.Dimensions[i].Header = textproto.CanonicalMIMEHeaderKey(f.Dimensions[i].Header)
 		}
 		for i := range f.Routes {
 			if r := &f.Routes[i]; !r.Skip && !d.has(item("/forward_auth/routes", i)+"/cost") {

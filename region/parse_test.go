@@ -114,7 +114,7 @@ func TestDefaultRunsOnLoopbackInMemory(t *testing.T) {
 			{Name: "burst", Units: 20, Window: time.Second},
 			{Name: "sustained", Units: 600, Window: time.Minute},
 		}}},
-		Tenants:    region.Tenants{Default: &region.Tenant{Policy: "standard"}, Listed: map[string]region.Tenant{}},
+		Tenants:    region.Tenants{Default: &quota.Tenant{Policy: "standard"}, Listed: map[string]quota.Tenant{}},
 		MaxUnknown: 100000,
 		Headers:    region.Headers{Format: "draft-11", XReset: "delta"},
 	}
@@ -134,7 +134,7 @@ func TestEveryFieldArrives(t *testing.T) {
 				Name: "eu-west", Weight: 3, HTTP: ":8080", Admin: "[::1]:9000",
 				Gossip: &region.Gossip{Bind: "0.0.0.0:7946", Advertise: "eu.example.net:7946", KeyFile: "/run/gossip"},
 				Redis: region.Redis{
-					Addrs: []string{"s1:26379", "s2:26379"}, Mode: region.RedisSentinel, Master: "main",
+					Addrs: []string{"s1:26379", "s2:26379"}, Mode: quota.RedisSentinel, Master: "main",
 					Username: "rl", PasswordFile: "/run/redis", TLS: &region.TLS{CAFile: "ca", CertFile: "c", KeyFile: "k"},
 					SentinelUsername: "watch", SentinelPasswordFile: "/run/sentinel",
 				},
@@ -143,7 +143,7 @@ func TestEveryFieldArrives(t *testing.T) {
 			{
 				Name: "us-east", Weight: 1, HTTP: "127.0.0.1:0", Admin: region.DefaultAdmin,
 				Gossip: &region.Gossip{Bind: ":7946", Advertise: "us.example.net:7946", KeyFile: "/run/gossip"},
-				Redis:  region.Redis{Addrs: []string{"10.0.0.1:6379"}, Mode: region.RedisStandalone, TLS: &region.TLS{}},
+				Redis:  region.Redis{Addrs: []string{"10.0.0.1:6379"}, Mode: quota.RedisStandalone, TLS: &region.TLS{}},
 				NATS:   region.NATS{URLs: []string{"tls://nats-us", "nats://[::1]:4222"}, CredsFile: "/run/nats"},
 			},
 			{
@@ -168,22 +168,22 @@ func TestEveryFieldArrives(t *testing.T) {
 				{Name: "one", Units: 1, Window: time.Millisecond},
 			}},
 		},
-		Tenants: region.Tenants{Default: &region.Tenant{Policy: "watched"}, Listed: map[string]region.Tenant{
+		Tenants: region.Tenants{Default: &quota.Tenant{Policy: "watched"}, Listed: map[string]quota.Tenant{
 			"auth0|x": {Policy: "all", Enforcement: &observe},
 			"42":      {Policy: "all", Enforcement: &enforce},
 			"true":    {Policy: "watched"},
 			"a/b~c":   {Policy: "watched"},
 		}},
 		MaxUnknown: 0,
-		ForwardAuth: &region.ForwardAuth{
-			Tenant: region.TenantSource{Header: "X-Tenant"},
-			Dimensions: map[string]region.Source{
-				"user": {Header: "X-User"}, "ip": {ClientIP: true}, "token": {Header: "Authorization", Hash: true},
-				"tier": {Header: "X-Tier"},
+		ForwardAuth: &quota.ForwardAuth{
+			Tenant: quota.TenantSource{Header: "X-Tenant"},
+			Dimensions: []quota.DimensionSource{
+				{Name: "ip", ClientIP: true}, {Name: "tier", Header: "X-Tier"},
+				{Name: "token", Header: "Authorization", Hash: true}, {Name: "user", Header: "X-User"},
 			},
 			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
-			Missing:        region.MissingAnonymous,
-			Routes: []region.Route{
+			Missing:        quota.MissingAnonymous,
+			Routes: []quota.Route{
 				{Name: "login", Methods: []string{"POST", "PUT"}, Path: "/login", Cost: 1},
 				{Name: "search", Path: "/search/*", Cost: 5},
 				{Name: "status", Path: "/status", Skip: true},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
 
@@ -113,7 +114,7 @@ func TestValidateWithoutAFile(t *testing.T) {
 		t.Fatalf("the default topology: %v", ms)
 	}
 	top.Regions[0].Weight, top.Headers.Format, top.Tenants.Default.Policy = 0, "", "nowhere"
-	top.Tenants.Listed["a b"] = region.Tenant{Policy: "standard"}
+	top.Tenants.Listed["a b"] = quota.Tenant{Policy: "standard"}
 	var got []string
 	for _, m := range top.Validate() {
 		got = append(got, m.Pointer)

@@ -2,7 +2,6 @@ package region
 
 import (
 	"log/slog"
-	"net/netip"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -39,13 +38,13 @@ type Topology struct {
 	Cluster string   `yaml:"cluster"`          // Regions stand in the order of the file, which Parts depends on; 1…MaxRegions.
 	Regions []Region `yaml:"regions,required"` // Policies stand in the order of the file, names unique. By and When of
 	// their limits are sorted, as quota wants them.
-	Policies    []quota.Policy `yaml:"policies,required"`
-	Tenants     Tenants        `yaml:"tenants,required"` // MaxUnknown is how many partitions of unlisted tenants may be live at once.
-	MaxUnknown  int64          `yaml:"max_unknown"`      // ForwardAuth is nil when forward-auth calls are to be refused.
-	ForwardAuth *ForwardAuth   `yaml:"forward_auth"`
-	Headers     Headers        `yaml:"headers"`
-	Access      Access         `yaml:"access"` // LogLevel is the least that processes log; the zero value is Info.
-	LogLevel    slog.Level     `yaml:"log_level"`
+	Policies    []quota.Policy     `yaml:"policies,required"`
+	Tenants     Tenants            `yaml:"tenants,required"` // MaxUnknown is how many partitions of unlisted tenants may be live at once.
+	MaxUnknown  int64              `yaml:"max_unknown"`      // ForwardAuth is nil when forward-auth calls are to be refused.
+	ForwardAuth *quota.ForwardAuth `yaml:"forward_auth"`
+	Headers     Headers            `yaml:"headers"`
+	Access      Access             `yaml:"access"` // LogLevel is the least that processes log; the zero value is Info.
+	LogLevel    slog.Level         `yaml:"log_level"`
 }
 
 // Region is one place that decides on its own.
@@ -69,13 +68,13 @@ type Gossip struct {
 // Redis is the region's store. Embedded, which is also what an absent field
 // means, keeps everything in the memory of the process.
 type Redis struct {
-	Embedded     bool      `yaml:"embedded"`
-	Addrs        []string  `yaml:"addrs"` // host:port; of sentinels in RedisSentinel, of any nodes in RedisCluster
-	Mode         RedisMode `yaml:"mode"`
-	Master       string    `yaml:"master"` // the name that sentinels know the primary by
-	Username     string    `yaml:"username"`
-	PasswordFile string    `yaml:"password_file"`
-	TLS          *TLS      `yaml:"tls"` // nil: in the clear
+	Embedded     bool            `yaml:"embedded"`
+	Addrs        []string        `yaml:"addrs"` // host:port; of sentinels in quota.RedisSentinel, of any nodes in quota.RedisCluster
+	Mode         quota.RedisMode `yaml:"mode"`
+	Master       string          `yaml:"master"` // the name that sentinels know the primary by
+	Username     string          `yaml:"username"`
+	PasswordFile string          `yaml:"password_file"`
+	TLS          *TLS            `yaml:"tls"` // nil: in the clear
 
 	// What the sentinels themselves ask for, where they do.
 	SentinelUsername     string `yaml:"sentinel_username"`
@@ -107,63 +106,12 @@ type Tenants struct {
 	// Default is the entry called "default": each tenant that is not listed is
 	// a tenant of its own under it. Nil when there is none, and then nobody but
 	// the listed is known.
-	Default *Tenant
-	Listed  map[string]Tenant
+	Default *quota.Tenant
+	Listed  map[string]quota.Tenant
 }
 
-// Tenant is one entry of tenants.
-type Tenant struct {
-	Policy string `yaml:"policy,required"` // names one of Topology.Policies
-	// Enforcement overrides the policy's when it is not nil.
-	Enforcement *quota.Enforcement `yaml:"enforcement"`
-}
-
-// ForwardAuth says how a gateway's forwarded request becomes a check.
-type ForwardAuth struct {
-	Tenant     TenantSource      `yaml:"tenant,required"`
-	Dimensions map[string]Source `yaml:"dimensions"` // TrustedProxies are masked prefixes whose word about the client's address
-	// is believed.
-	TrustedProxies []netip.Prefix `yaml:"trusted_proxies"`
-	Missing        Missing        `yaml:"missing"` // Routes are tried in order; the first match sets the dimension `route`,
-	// and a request that matches none gets RouteOther.
-	Routes []Route `yaml:"routes"`
-}
-
-// Names that routes give a meaning to.
-const (
-	// RouteDimension is the dimension that routes set.
-	RouteDimension = "route"
-	// RouteOther is its value when no route matches.
-	RouteOther = "other"
-	// DefaultTenant is the entry of tenants that is not an id.
-	DefaultTenant = "default"
-)
-
-// TenantSource is where the tenant comes from: a header field that the gateway
-// overwrites, in canonical form. An address does not say who pays.
-type TenantSource struct {
-	Header string `yaml:"header,required"`
-}
-
-// Source is where the value of a dimension comes from: exactly one of Header and
-// ClientIP.
-type Source struct {
-	Header   string `yaml:"header"`    // canonical form, as net/http spells it
-	ClientIP bool   `yaml:"client_ip"` // Hash stores a digest of the header's value instead of the value, for
-	// tokens that must not appear in a store.
-	Hash bool `yaml:"hash"`
-}
-
-// Route names requests by method and path.
-type Route struct {
-	Name    string   `yaml:"name,required"`
-	Methods []string `yaml:"methods"` // none: every method
-	// Path is clean and begins with "/"; "/search/*" is /search and everything
-	// below it.
-	Path string `yaml:"path,required"` // Cost is 1…quota.MaxUnits, and 0 when Skip lets the request pass uncounted.
-	Cost int64  `yaml:"cost"`
-	Skip bool   `yaml:"skip"`
-}
+// DefaultTenant is the entry of tenants that is not an id.
+const DefaultTenant = "default"
 
 // Headers says which fields an answer carries about its limits.
 type Headers struct {
@@ -199,31 +147,6 @@ func (t *Topology) Policy(name string) (*quota.Policy, bool) {
 	}
 	return nil, false
 }
-
-// RedisMode says what stands behind the addresses of a store.
-type RedisMode string
-
-// The words of redis.mode.
-const (
-	// RedisStandalone is one server at one address; the default.
-	RedisStandalone RedisMode = "standalone"
-	// RedisSentinel asks the sentinels at the addresses for the primary.
-	RedisSentinel RedisMode = "sentinel"
-	// RedisCluster learns the other nodes from those at the addresses.
-	RedisCluster RedisMode = "cluster"
-)
-
-// Missing says what becomes of a forwarded request without a value that
-// forward_auth asks for.
-type Missing string
-
-// The words of forward_auth.missing.
-const (
-	// MissingDeny refuses it; the default.
-	MissingDeny Missing = "deny"
-	// MissingAnonymous counts all such requests together, in one partition.
-	MissingAnonymous Missing = "anonymous"
-)
 
 // HeaderFormat says which header fields tell a client about its limits.
 type HeaderFormat string

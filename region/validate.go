@@ -64,7 +64,7 @@ func (t *Topology) Validate() []quota.FieldError {
 	ps.when(t.MaxUnknown < 0 || t.MaxUnknown > MaxUnknownTenants,
 		"/max_unknown", "must be between 0 and %d, is %d", MaxUnknownTenants, t.MaxUnknown)
 	if t.ForwardAuth != nil {
-		t.ForwardAuth.validate(&ps)
+		ps.forwardAuth(t.ForwardAuth)
 		t.validateRouteUse(&ps)
 	}
 	ps.oneOf("/headers/format", string(t.Headers.Format),
@@ -149,10 +149,10 @@ func (s *Redis) validate(ps *problems, at string) {
 		ps.check(item(at+"/addrs", i), checkRemote(addr))
 	}
 	ps.uniqueItems("address", at+"/addrs", s.Addrs)
-	ps.oneOf(at+"/mode", string(s.Mode), string(RedisStandalone), string(RedisSentinel), string(RedisCluster))
-	ps.when(s.Mode == RedisStandalone && len(s.Addrs) > 1,
+	ps.oneOf(at+"/mode", string(s.Mode), string(quota.RedisStandalone), string(quota.RedisSentinel), string(quota.RedisCluster))
+	ps.when(s.Mode == quota.RedisStandalone && len(s.Addrs) > 1,
 		at+"/addrs", "mode standalone has one address, found %d; set mode: sentinel or cluster", len(s.Addrs))
-	sentinel := s.Mode == RedisSentinel
+	sentinel := s.Mode == quota.RedisSentinel
 	ps.when(sentinel && s.Master == "", at+"/master", "mode sentinel needs the name of the primary")
 	ps.when(!sentinel && s.Master != "", at+"/master", "needs mode: sentinel")
 	ps.when(s.Username != "" && s.PasswordFile == "", at+"/username", "needs password_file")
@@ -218,13 +218,13 @@ func (t *Topology) validateTenants(ps *problems) {
 	}
 }
 
-func (f *ForwardAuth) validate(ps *problems) {
+func (ps *problems) forwardAuth(f *quota.ForwardAuth) {
 	const at = "/forward_auth"
 	ps.check(at+"/tenant/header", checkHeader(f.Tenant.Header))
-	for _, name := range slices.Sorted(maps.Keys(f.Dimensions)) {
-		s, at := f.Dimensions[name], under(at+"/dimensions", name)
-		ps.check(at, quota.ValidName(name))
-		ps.when(name == RouteDimension, at, "dimension %q comes from routes; choose another name", name)
+	for _, s := range f.Dimensions {
+		at := under(at+"/dimensions", s.Name)
+		ps.check(at, quota.ValidName(s.Name))
+		ps.when(s.Name == quota.RouteDimension, at, "dimension %q comes from routes; choose another name", s.Name)
 		ps.when(s.Header == "" && !s.ClientIP, at, "needs exactly one source: header: NAME or client_ip: true")
 		ps.when(s.Header != "" && s.ClientIP, at, "has two sources; keep header or client_ip")
 		ps.when(s.Header == "" && s.Hash, at+"/hash", "needs header; a client address is stored as it is")
@@ -235,16 +235,16 @@ func (f *ForwardAuth) validate(ps *problems) {
 	for i, p := range f.TrustedProxies {
 		ps.when(p != p.Masked(), item(at+"/trusted_proxies", i), "has bits beyond its length; is %s meant?", p.Masked())
 	}
-	ps.oneOf(at+"/missing", string(f.Missing), string(MissingDeny), string(MissingAnonymous))
-	uniqueNames(ps, "route", at+"/routes", f.Routes, func(r *Route) string { return r.Name })
+	ps.oneOf(at+"/missing", string(f.Missing), string(quota.MissingDeny), string(quota.MissingAnonymous))
+	uniqueNames(ps, "route", at+"/routes", f.Routes, func(r *quota.Route) string { return r.Name })
 	for i := range f.Routes {
-		f.Routes[i].validate(ps, item(at+"/routes", i))
+		ps.route(&f.Routes[i], item(at+"/routes", i))
 	}
 }
 
-func (r *Route) validate(ps *problems, at string) {
+func (ps *problems) route(r *quota.Route, at string) {
 	ps.check(at+"/name", quota.ValidName(r.Name))
-	ps.when(r.Name == RouteOther, at+"/name", "%q means that no route matched; choose another name", RouteOther)
+	ps.when(r.Name == quota.RouteOther, at+"/name", "%q means that no route matched; choose another name", quota.RouteOther)
 	for i, m := range r.Methods {
 		bad := m == "" || strings.Trim(m, "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" // a token of RFC 9110
 		ps.when(bad, item(at+"/methods", i), "must be a method in capitals such as POST, is %q", clip(m))
@@ -274,18 +274,18 @@ func checkPath(p string) error {
 // validateRouteUse finds limits for a route that no request can get. Without
 // forward_auth nothing is known of routes: callers name them.
 func (t *Topology) validateRouteUse(ps *problems) {
-	routes := map[string]bool{RouteOther: true}
+	routes := map[string]bool{quota.RouteOther: true}
 	for _, r := range t.ForwardAuth.Routes {
 		routes[r.Name] = !r.Skip
 	}
 	for i := range t.Policies {
 		for j := range t.Policies[i].Limits {
 			l, at := &t.Policies[i].Limits[j], item(item("/policies", i)+"/limits", j)
-			ps.when(slices.Contains(l.By, RouteDimension) && len(t.ForwardAuth.Routes) == 0,
-				at+"/by", "counts by %q, but forward_auth has no routes", RouteDimension)
+			ps.when(slices.Contains(l.By, quota.RouteDimension) && len(t.ForwardAuth.Routes) == 0,
+				at+"/by", "counts by %q, but forward_auth has no routes", quota.RouteDimension)
 			for _, m := range l.When {
-				ps.when(m.Dimension == RouteDimension && !routes[m.Value],
-					at+"/when/"+RouteDimension, "route %q is not among forward_auth.routes that count", clip(m.Value))
+				ps.when(m.Dimension == quota.RouteDimension && !routes[m.Value],
+					at+"/when/"+quota.RouteDimension, "route %q is not among forward_auth.routes that count", clip(m.Value))
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package region
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -57,7 +56,7 @@ func (t *Topology) warnRegions(ps *problems) {
 	for i := range t.Regions {
 		g, at := &t.Regions[i], item("/regions", i)
 		for j, addr := range g.Redis.Addrs {
-			if g.Redis.Mode == RedisSentinel {
+			if g.Redis.Mode == quota.RedisSentinel {
 				break // sentinels may watch the stores of several regions
 			}
 			other, taken := owner[addr]
@@ -127,11 +126,11 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 		}
 	}
 	byAddress := false
-	for _, name := range slices.Sorted(maps.Keys(f.Dimensions)) {
-		at, clientIP := under("/forward_auth/dimensions", name), f.Dimensions[name].ClientIP
-		byAddress = byAddress || clientIP
-		ps.when(!counted[name], at, "no policy counts or asks by dimension %q", name)
-		ps.when(clientIP && len(f.TrustedProxies) == 0, at+"/client_ip",
+	for _, d := range f.Dimensions {
+		at := under("/forward_auth/dimensions", d.Name)
+		byAddress = byAddress || d.ClientIP
+		ps.when(!counted[d.Name], at, "no policy counts or asks by dimension %q", d.Name)
+		ps.when(d.ClientIP && len(f.TrustedProxies) == 0, at+"/client_ip",
 			"without trusted_proxies this is the address of the direct client, which is the gateway")
 	}
 	for i, p := range f.TrustedProxies {
@@ -139,7 +138,7 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 			"%s trusts everyone: a client can choose its own address", p)
 	}
 	for i := range f.Routes { // a stricter limit behind a route that is never reached would never apply
-		before := slices.IndexFunc(f.Routes[:i], func(r Route) bool { return r.covers(&f.Routes[i]) })
+		before := slices.IndexFunc(f.Routes[:i], func(r quota.Route) bool { return covers(&r, &f.Routes[i]) })
 		if before >= 0 {
 			ps.add(item("/forward_auth/routes", i), "route %q is never reached: route %q before it matches all of it",
 				f.Routes[i].Name, f.Routes[before].Name)
@@ -148,7 +147,7 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 }
 
 // covers reports whether every request that o matches is matched by r too.
-func (r *Route) covers(o *Route) bool {
+func covers(r, o *quota.Route) bool {
 	if len(r.Methods) > 0 {
 		missing := func(m string) bool { return !slices.Contains(r.Methods, m) }
 		if len(o.Methods) == 0 || slices.ContainsFunc(o.Methods, missing) {

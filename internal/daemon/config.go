@@ -3,13 +3,10 @@ package daemon
 import (
 	"crypto/tls"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/regiond/regiond/httpapi"
-	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
 )
@@ -91,18 +88,9 @@ func gossipKey(r *region.Region) ([]byte, error) {
 	return key, nil
 }
 
-// redisMode is the limiter's name of a mode.
-func redisMode(m region.RedisMode) limiter.RedisMode {
-	return map[region.RedisMode]limiter.RedisMode{
-		region.RedisStandalone: limiter.RedisStandalone,
-		region.RedisSentinel:   limiter.RedisSentinel,
-		region.RedisCluster:    limiter.RedisCluster,
-	}[m]
-}
-
 // apiSettings is how the API reads requests and writes answers. It reads the token files.
 func apiSettings(top *region.Topology) (*httpapi.Settings, error) {
-	s := &httpapi.Settings{ForwardAuth: forwardAuth(top.ForwardAuth)}
+	s := &httpapi.Settings{ForwardAuth: top.ForwardAuth}
 	s.Access.ClientCA = top.Access.ClientCAFile != ""
 	s.Headers = httpapi.Headers{Format: httpapi.Format(top.Headers.Format), XReset: httpapi.XReset(top.Headers.XReset)}
 	var err error
@@ -113,27 +101,6 @@ func apiSettings(top *region.Topology) (*httpapi.Settings, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-func forwardAuth(f *region.ForwardAuth) *httpapi.ForwardAuth {
-	if f == nil {
-		return nil
-	}
-	out := &httpapi.ForwardAuth{
-		TenantHeader:   f.Tenant.Header,
-		Anonymous:      f.Missing == region.MissingAnonymous,
-		TrustedProxies: f.TrustedProxies,
-	}
-	for _, name := range slices.Sorted(maps.Keys(f.Dimensions)) {
-		d := f.Dimensions[name]
-		out.Dimensions = append(out.Dimensions, httpapi.DimensionSource{
-			Name: name, Header: d.Header, ClientIP: d.ClientIP, Hash: d.Hash,
-		})
-	}
-	for _, r := range f.Routes {
-		out.Routes = append(out.Routes, httpapi.Route(r))
-	}
-	return out
 }
 
 func readTokens(file string) ([]httpapi.Token, error) {

@@ -147,7 +147,7 @@ func (d *Daemon) openStore(c *config, metrics *limiter.Metrics) (limiter.Store, 
 		return nil, nil, fmt.Errorf("region %s: redis: sentinels: %w", c.region.Name, err)
 	}
 	d.redis, err = limiter.NewRedisStore(limiter.RedisOptions{
-		Mode: redisMode(r.Mode), Addrs: r.Addrs, Master: r.Master, TLS: trust, Dial: d.options.dialRedis,
+		Mode: r.Mode, Addrs: r.Addrs, Master: r.Master, TLS: trust, Dial: d.options.dialRedis,
 		SentinelUsername: r.SentinelUsername, SentinelPassword: sentinelPassword,
 		Credentials: func() (string, string) { return r.Username, d.config.Load().password },
 		ClientName:  "regiond/" + c.region.Name + "/" + d.options.Instance,

@@ -1,10 +1,8 @@
 package daemon
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
 
@@ -14,20 +12,17 @@ func LimiterConfig(top *region.Topology, name string, g limiter.Global, processe
 		Hash:       top.Hash(),
 		Region:     name,
 		Policies:   top.Policies,
-		Tenants:    make(map[string]limiter.Tenant, len(top.Tenants.Listed)),
+		Tenants:    top.Tenants.Listed,
+		Default:    top.Tenants.Default,
 		MaxUnknown: int(top.MaxUnknown),
 		Global:     g,
 		Processes:  processes,
 	}
-	for id, t := range top.Tenants.Listed {
-		c.Tenants[id] = limiter.Tenant(t)
-	}
 	if f := top.ForwardAuth; f != nil {
-		c.Dimensions = append(slices.Collect(maps.Keys(f.Dimensions)), region.RouteDimension)
-	}
-	if d := top.Tenants.Default; d != nil {
-		t := limiter.Tenant(*d)
-		c.Default = &t
+		c.Dimensions = append(c.Dimensions, quota.RouteDimension)
+		for _, d := range f.Dimensions {
+			c.Dimensions = append(c.Dimensions, d.Name)
+		}
 	}
 	return c
 }

@@ -74,8 +74,8 @@ func Topology(port int, gossip, gateways []string) (*region.Topology, error) {
 			}},
 		},
 		Tenants: region.Tenants{
-			Default: &region.Tenant{Policy: "standard"},
-			Listed: map[string]region.Tenant{
+			Default: &quota.Tenant{Policy: "standard"},
+			Listed: map[string]quota.Tenant{
 				Acme: {Policy: "standard"}, Open: {Policy: "best-effort"}, Closed: {Policy: "strict"}, Busy: {Policy: "busy"},
 			},
 		},

@@ -83,10 +83,10 @@ func (o *Options) topology() *region.Topology {
 		r := &o.Regions[i]
 		t.Regions = append(t.Regions, region.Region{Name: r.Name, Weight: max(1, r.Weight), Redis: region.Redis{Embedded: true}})
 	}
-	t.Tenants.Default = &region.Tenant{Policy: o.Policies[0].Name}
-	t.Tenants.Listed = make(map[string]region.Tenant, len(o.Tenants))
+	t.Tenants.Default = &quota.Tenant{Policy: o.Policies[0].Name}
+	t.Tenants.Listed = make(map[string]quota.Tenant, len(o.Tenants))
 	for tenant, policy := range o.Tenants {
-		t.Tenants.Listed[tenant] = region.Tenant{Policy: policy}
+		t.Tenants.Listed[tenant] = quota.Tenant{Policy: policy}
 	}
 	return t
 }

@@ -1,0 +1,84 @@
+package quota
+
+import "net/netip"
+
+// Tenant is what a topology says of a tenant.
+type Tenant struct {
+	Policy string `yaml:"policy,required"` // names a policy of the topology
+	// Enforcement overrides the policy's when it is not nil.
+	Enforcement *Enforcement `yaml:"enforcement"`
+}
+
+// ForwardAuth says how a request that a gateway forwards becomes a check.
+type ForwardAuth struct {
+	Tenant TenantSource `yaml:"tenant,required"`
+	// Missing is what becomes of a request without tenant. A duplicated or invalid
+	// header is refused in any case.
+	Missing    Missing           `yaml:"missing"`
+	Dimensions []DimensionSource `yaml:"dimensions"` // sorted by name, unique
+	// TrustedProxies are masked prefixes that may add to X-Forwarded-For; the hops of
+	// others are ignored.
+	TrustedProxies []netip.Prefix `yaml:"trusted_proxies"`
+	// Routes are tried in order. The first match sets the dimension RouteDimension;
+	// a request that matches none gets RouteOther.
+	Routes []Route `yaml:"routes"`
+}
+
+// TenantSource is where the tenant comes from: a header that the gateway overwrites,
+// in canonical form. An address does not say who pays.
+type TenantSource struct {
+	Header string `yaml:"header,required"`
+}
+
+// Missing says what becomes of a forwarded request without tenant.
+type Missing string
+
+const (
+	// MissingDeny refuses it; the default.
+	MissingDeny Missing = "deny"
+	// MissingAnonymous counts all such requests as one tenant, AnonymousTenant.
+	MissingAnonymous Missing = "anonymous"
+)
+
+const (
+	// AnonymousTenant is the tenant of all requests without one under MissingAnonymous.
+	AnonymousTenant = "anonymous"
+	// RouteDimension is the dimension that routes set, and RouteOther its value when
+	// no route matches.
+	RouteDimension = "route"
+	RouteOther     = "other"
+)
+
+// DimensionSource is where the value of a dimension comes from: exactly one of
+// Header and ClientIP.
+type DimensionSource struct {
+	Name     string
+	Header   string `yaml:"header"` // in canonical form
+	ClientIP bool   `yaml:"client_ip"`
+	// Hash replaces the header's value by the first 128 bits of its SHA-256 in hex,
+	// so that a token never reaches a store or a log.
+	Hash bool `yaml:"hash"`
+}
+
+// Route names requests by method and path.
+type Route struct {
+	Name    string   `yaml:"name,required"`
+	Methods []string `yaml:"methods"` // none: every method
+	// Path is clean and absolute, "/login", or a prefix, "/search/*", which matches
+	// /search and everything below it.
+	Path string `yaml:"path,required"`
+	Cost int64  `yaml:"cost"` // 1…MaxUnits; 0 with Skip
+	Skip bool   `yaml:"skip"` // allow the request without counting it
+}
+
+// RedisMode says how the servers of a region's Redis belong together.
+type RedisMode string
+
+const (
+	// RedisStandalone is one server at one address; the default.
+	RedisStandalone RedisMode = "standalone"
+	// RedisSentinel is the primary that the sentinels at the addresses name.
+	RedisSentinel RedisMode = "sentinel"
+	// RedisCluster is every primary of the cluster that the addresses belong to.
+	RedisCluster RedisMode = "cluster"
+)
