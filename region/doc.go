@@ -1,9 +1,9 @@
 // Package region reads topology.yaml: which regions exist, the policies and
-// tenants they enforce, and the share of a global limit that each region has.
+// tenants they enforce, and (Parts) how a global limit is divided among regions.
 //
 //	topology.yaml ──Parse──▶ *Topology ──┬─ Region     listeners, store and bus of one region
 //	                 │                   ├─ Policies   the limits, and the Tenants they apply to
-//	                 ├─ warnings         ├─ Part       a region's integer share of a limit
+//	                 ├─ warnings         │
 //	                 └─ *Invalid         └─ Hash       what all regions must agree on, in 16 characters
 //
 // A Topology from Parse obeys every rule of the schema, so no other package

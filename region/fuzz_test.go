@@ -38,23 +38,7 @@ func FuzzParse(f *testing.F) {
 		if third, _, err := region.Parse("f.yaml", commented); err == nil && third.Hash() != top.Hash() {
 			t.Fatal("a comment changed the hash")
 		}
-		for i := range top.Policies {
-			for j := range top.Policies[i].Limits {
-				partsAreWhole(t, top, i, j)
-			}
-		}
 	})
-}
-
-func partsAreWhole(t *testing.T, top *region.Topology, policy, limit int) {
-	l := &top.Policies[policy].Limits[limit]
-	var sum int64
-	for _, r := range top.Regions {
-		sum += top.Part(r.Name, l)
-	}
-	if want := l.Capacity(); sum != want && sum != want*int64(len(top.Regions)) {
-		t.Fatalf("limit %s of %d units has parts that sum to %d", l.Name, want, sum)
-	}
 }
 
 func mistakesPointIntoTheFile(t *testing.T, src []byte, err error) {

@@ -41,27 +41,3 @@ func share(units, upTo, total int64) int64 {
 	}
 	return q
 }
-
-// Part is how much of a limit the named region may use when it knows nothing of
-// the others: the whole capacity of a regional limit, the region's part of a
-// global one, 0 for a region that is not in the topology. It equals the region's
-// entry in Parts and allocates nothing.
-func (t *Topology) Part(region string, l *quota.Limit) int64 {
-	var before, own, total int64
-	found := false
-	for i := range t.Regions {
-		r := &t.Regions[i]
-		if r.Name == region {
-			before, own, found = total, r.Weight, true
-		}
-		total += r.Weight
-	}
-	if !found {
-		return 0
-	}
-	units := l.Capacity()
-	if l.Scope != quota.ScopeGlobal {
-		return units
-	}
-	return share(units, before+own, total) - share(units, before, total)
-}

@@ -37,8 +37,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// dumbParts is Parts by the book: exact fractions, rounded half up.
-func dumbParts(weights []int64, units int64) []int64 {
+// exactParts is Parts by the book: exact fractions, rounded half up.
+func exactParts(weights []int64, units int64) []int64 {
 	total := new(big.Int)
 	for _, w := range weights {
 		total.Add(total, big.NewInt(w))
@@ -70,8 +70,8 @@ func TestPartsSumToTheLimitAndAreWithinOneOfTheirShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights, units := drawWeights(t), drawUnits(t)
 		parts := region.Parts(weights, units)
-		if want := dumbParts(weights, units); !slices.Equal(parts, want) {
-			t.Fatalf("parts %v, the twin says %v", parts, want)
+		if want := exactParts(weights, units); !slices.Equal(parts, want) {
+			t.Fatalf("parts %v, want %v", parts, want)
 		}
 		var sum, total int64
 		for i := range parts {
@@ -90,49 +90,4 @@ func TestPartsSumToTheLimitAndAreWithinOneOfTheirShare(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestPartIsTheRegionsEntryOfParts(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		weights, units := drawWeights(t), drawUnits(t)
-		var top region.Topology
-		for i, w := range weights {
-			top.Regions = append(top.Regions, region.Region{Name: string(rune('a' + i)), Weight: w})
-		}
-		l := &quota.Limit{Units: units, Scope: quota.ScopeGlobal}
-		for i, want := range region.Parts(weights, units) {
-			if got := top.Part(top.Regions[i].Name, l); got != want {
-				t.Fatalf("Part of region %d = %d, Parts has %d", i, got, want)
-			}
-		}
-	})
-}
-
-func TestPart(t *testing.T) {
-	top := &region.Topology{Regions: []region.Region{{Name: "a", Weight: 2}, {Name: "b", Weight: 1}}}
-	for _, row := range []struct {
-		why    string
-		region string
-		limit  quota.Limit
-		want   int64
-	}{
-		{"a global limit is divided", "a", quota.Limit{Units: 9, Scope: quota.ScopeGlobal}, 6},
-		{"a global limit is divided", "b", quota.Limit{Units: 9, Scope: quota.ScopeGlobal}, 3},
-		{"a regional limit is whole in each", "b", quota.Limit{Units: 9}, 9},
-		{"the capacity of gcra is its burst", "b", quota.Limit{Units: 9, Algorithm: quota.GCRA, Burst: 20}, 20},
-		{"a region that is not there has nothing", "c", quota.Limit{Units: 9}, 0},
-		{"a region that is not there has nothing", "c", quota.Limit{Units: 9, Scope: quota.ScopeGlobal}, 0},
-	} {
-		if got := top.Part(row.region, &row.limit); got != row.want {
-			t.Errorf("%s: Part(%s, %+v) = %d, want %d", row.why, row.region, row.limit, got, row.want)
-		}
-	}
-}
-
-func TestPartAllocatesNothing(t *testing.T) {
-	top := &region.Topology{Regions: []region.Region{{Name: "a", Weight: 2}, {Name: "b", Weight: 1}}}
-	l := &quota.Limit{Units: 9, Scope: quota.ScopeGlobal}
-	if n := testing.AllocsPerRun(100, func() { top.Part("b", l) }); n != 0 {
-		t.Errorf("Part allocates %v times a call; it stands on the request path", n)
-	}
 }
