@@ -212,7 +212,7 @@ func (s ledgerShelf) of(region string) map[string]int64 {
 	held := map[string]int64{}
 	for _, c := range s.Snapshot() {
 		if c.Region == region {
-			held[nameCell(c.Bucket, c.ID, c.Epoch)] = c.Units
+			held[nameCell(c.Bucket, c.ID, c.Generation)] = c.Units
 		}
 	}
 	return held

@@ -55,12 +55,12 @@ func heap() uint64 {
 }
 
 // TestMemory: a partition that two peers use, in two buckets each, costs at most
-// 200 bytes, the index included. BenchmarkMemory shows it for larger numbers.
+// 250 bytes, the index included. BenchmarkMemory shows it for larger numbers.
 func TestMemory(t *testing.T) {
 	const n = 100_000
 	before := heap()
 	l := crowd(t, n, &fakeClock{}, "us-east", "ap-south")
-	if each := int64(heap()-before) / n; each > 200 {
+	if each := int64(heap()-before) / n; each > 250 {
 		t.Errorf("%d bytes for each", each)
 	} else {
 		t.Logf("%d bytes for each", each)

@@ -1,6 +1,13 @@
 package ledger
 
-import "time"
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
 
 // Estimates fills out with what each region is believed to have used of a partition
 // in the window of windowUS that ends at a moment of our monotonic clock: out[i] for the
@@ -10,7 +17,7 @@ import "time"
 // was counted for another window counts whole while any of its bucket may lie in this
 // one: never too little, as long as it is held, and that is for its own window.
 //
-// lost is what of our own totals our store no longer holds, or never held: it has
+// lost is what of our own counters our store no longer holds, or never held: it has
 // to be counted like a peer's, or a store that forgets hands out its limit again.
 func (l *Ledger) Estimates(id uint64, windowUS int64, at time.Duration, out []int64) (lost int64) {
 	clear(out)
@@ -18,20 +25,145 @@ func (l *Ledger) Estimates(id uint64, windowUS int64, at time.Duration, out []in
 	sh := l.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for i := sh.index[id]; i != 0; {
-		s := sh.series.at(i)
-		sp := l.shapes.at(s.shape)
-		for c := range sh.peersOf(s) {
+	for p := sh.first[id]; p != 0; {
+		s := sh.at(p)
+		p = s.next
+		for i := range s.peers {
+			c := &s.peers[i]
 			if r := c.region(); r < len(out) {
-				out[r] += sp.countedIn(windowUS, c.units(), c.place, atUS)
+				out[r] += s.limit.countedIn(windowUS, c.units, c.began, atUS)
 			}
 		}
-		for c := range sh.ownOf(s.own) {
-			if sh.owns.at(s.own).lost(c.epoch, l.boot) {
-				lost += sp.countedIn(windowUS, c.units, c.place, atUS)
+		if s.own == nil {
+			continue
+		}
+		for i := range s.own.counters {
+			if c := &s.own.counters[i]; s.own.lost(c.generation, l.boot) {
+				lost += s.limit.countedIn(windowUS, c.units, c.began, atUS)
 			}
 		}
-		i = s.next
 	}
 	return lost
+}
+
+// Usage is what the regions are believed to use of one limit, over all of its
+// partitions.
+type Usage struct {
+	Limit      string // "<policy>.<limit>"
+	Partitions int64
+	// Units in the window that ends now, as estimates count them, by region; our own
+	// among them. A region that uses none may be missing.
+	Units map[string]int64
+}
+
+// UsageStats returns what each limit in force is used, sorted by limit. It is as old as
+// the last rounds of Sweep: 64 calls renew it whole. No decision pays for it.
+func (l *Ledger) UsageStats() []Usage {
+	l.namesMu.RLock()
+	names := slices.Clone(l.names)
+	l.namesMu.RUnlock()
+	all := map[string]*Usage{}
+	l.stats.mu.Lock()
+	defer l.stats.mu.Unlock()
+	for _, one := range l.stats.shards {
+		for limit, t := range one {
+			u := all[limit]
+			if u == nil {
+				u = &Usage{Limit: limit, Units: map[string]int64{}}
+				all[limit] = u
+			}
+			u.Partitions += t.partitions
+			for region, units := range t.units {
+				u.Units[names[region]] += units
+			}
+		}
+	}
+	usage := make([]Usage, 0, len(all))
+	for _, u := range all {
+		usage = append(usage, *u)
+	}
+	slices.SortFunc(usage, func(a, b Usage) int { return cmp.Compare(a.Limit, b.Limit) })
+	return usage
+}
+
+// usageStats is what was counted of each shard when it was last swept.
+type usageStats struct {
+	mu     sync.Mutex
+	shards [shardCount]limitStats
+}
+
+// limitStats are what a shard's series come to, by limit.
+type limitStats map[string]*limitUsage
+
+type limitUsage struct {
+	partitions int64
+	units      []int64 // by region's index
+}
+
+func (u *limitUsage) add(region int, units int64) {
+	for len(u.units) <= region {
+		u.units = append(u.units, 0)
+	}
+	u.units[region] += units
+}
+
+// count adds a series. The shard is locked.
+func (ls limitStats) count(s *series, nowUS int64) {
+	u := ls[s.limit.name]
+	if u == nil {
+		u = &limitUsage{}
+		ls[strings.Clone(s.limit.name)] = u
+	}
+	u.partitions++
+	for i := range s.peers {
+		c := &s.peers[i]
+		u.add(c.region(), s.limit.counted(c.units, c.began, nowUS))
+	}
+	if s.own != nil {
+		for i := range s.own.counters {
+			c := &s.own.counters[i]
+			u.add(0, s.limit.counted(c.units, c.began, nowUS))
+		}
+	}
+}
+
+// Sweep reports the windows of one shard that are over, frees them, and counts what
+// stays for UsageStats. 64 calls see everything once. A series that is still in use
+// needs no Sweep: its windows end when it gets its next bucket.
+func (l *Ledger) Sweep() {
+	turn := int(l.swept.Add(1) % shardCount)
+	var done []finished
+	stats := limitStats{}
+	for left := math.MaxInt; left > 0; {
+		left, done = l.sweepSlice(&l.shards[turn], left, done[:0], stats)
+		l.report(done)
+	}
+	for name := range stats {
+		if _, ok := l.limitUnits(name); !ok {
+			delete(stats, name) // it is not in force: anybody may have invented it
+		}
+	}
+	l.stats.mu.Lock()
+	defer l.stats.mu.Unlock()
+	l.stats.shards[turn] = stats
+}
+
+// sweepSlice sweeps the last of the shard's first so many series, adds what stays to
+// stats, and returns how many are left.
+func (l *Ledger) sweepSlice(sh *shard, left int, done []finished, stats limitStats) (int, []finished) {
+	nowUS := l.nowUS()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	left = min(left, len(sh.all))
+	for end := max(0, left-sliceSeries); left > end; {
+		left--
+		s := &sh.all[left]
+		done = l.finish(sh, s, nowUS, done)
+		if len(s.peers) == 0 && s.own == nil {
+			l.close(sh, uint32(left)+1)
+			continue
+		}
+		stats.count(s, nowUS)
+	}
+	return left, done
 }

@@ -13,7 +13,7 @@ const (
 	maxUS = int64(1) << 52
 	// maxWindowBuckets is how many buckets cover W at most.
 	maxWindowBuckets = quota.MaxGlobalBuckets - 1
-	// foldSlice is how many totals are folded under one hold of a shard's lock.
+	// foldSlice is how many counters are folded under one hold of a shard's lock.
 	foldSlice = 64
 )
 
@@ -25,16 +25,16 @@ type Refusal struct {
 func (r *Refusal) Error() string { return r.text }
 
 // Reason is one word for a metric: "future" (a bucket begins more than one bucket
-// after the author's clock), "range" (not totals at all) or "regions" (more regions
+// after the author's clock), "range" (not counters at all) or "regions" (more regions
 // than MaxRegions).
 func (r *Refusal) Reason() string { return r.reason }
 
 // Fold merges what a message says a region has admitted. author is the region,
 // clockUS its store clock at the moment at of ours. It takes all or, with a
-// *Refusal, nothing; but totals that are over by that clock are skipped, since a
+// *Refusal, nothing; but counters that are over by that clock are skipped, since a
 // late message is not a bad one, and those that find no room are turned away.
 //
-// With our own region as author the totals are a sibling's, or ours as a peer
+// With our own region as author the counters are a sibling's, or ours as a peer
 // remembers them: they are merged into our own, as published.
 func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error {
 	if clockUS < 0 || clockUS >= maxUS {
@@ -50,14 +50,14 @@ func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []w
 		return &Refusal{"regions", fmt.Sprintf("region %s is one more than the %d that a process can know", author, MaxRegions)}
 	}
 	f := fold{region: region, nowUS: at.Microseconds()}
-	l.tell(region, clockUS, f.nowUS)
+	l.noteClock(region, clockUS, f.nowUS)
 	for i := range groups {
 		g := &groups[i]
 		start := g.Bucket * g.BucketUS
 		if start+g.BucketUS+g.WindowUS <= clockUS {
 			continue
 		}
-		f.place = f.nowUS - (clockUS - start)
+		f.began = f.nowUS - (clockUS - start)
 		l.foldGroup(&f, g)
 	}
 	if f.urgent {
@@ -68,7 +68,7 @@ func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []w
 
 // check refuses a group that is no group, or lies in the author's future.
 func check(g *wire.Group, clockUS int64) error {
-	k := shapeKey{g.Limit, g.WindowUS, g.BucketUS}
+	k := limitKey{g.Limit, g.WindowUS, g.BucketUS}
 	if err := k.validate(); err != nil {
 		return err
 	}
@@ -84,17 +84,17 @@ func check(g *wire.Group, clockUS int64) error {
 	}
 	for i := range g.IDs {
 		if g.Generations[i] <= 0 || g.Generations[i] > maxUS || g.Units[i] < 0 || g.Units[i] > quota.MaxCounter {
-			return &Refusal{"range", fmt.Sprintf("limit %s: %d units in epoch %d are no total", g.Limit, g.Units[i], g.Generations[i])}
+			return &Refusal{"range", fmt.Sprintf("limit %s: %d units in epoch %d are no counter", g.Limit, g.Units[i], g.Generations[i])}
 		}
 	}
 	return nil
 }
 
 // validate refuses lengths that no limit can have.
-func (k *shapeKey) validate() error {
+func (k *limitKey) validate() error {
 	if k.bucketUS < 1 || k.windowUS < k.bucketUS || k.windowUS > quota.MaxWindow.Microseconds() ||
 		k.windowUS > maxWindowBuckets*k.bucketUS {
-		return &Refusal{"range", fmt.Sprintf("limit %s: a window of %d µs in buckets of %d µs cannot be", k.limit, k.windowUS, k.bucketUS)}
+		return &Refusal{"range", fmt.Sprintf("limit %s: a window of %d µs in buckets of %d µs cannot be", k.name, k.windowUS, k.bucketUS)}
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (k *shapeKey) validate() error {
 type fold struct {
 	region int
 	nowUS  int64
-	place  int64 // of the group's bucket on our clock
+	began  int64 // the group's bucket, by our clock
 	urgent bool
 	done   []finished
 }
@@ -114,7 +114,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 	if f.region == 0 {
 		merge = l.foldOwn
 	}
-	k := shapeKey{g.Limit, g.WindowUS, g.BucketUS}
+	k := limitKey{g.Limit, g.WindowUS, g.BucketUS}
 	for i := 0; i < len(g.IDs); {
 		sh := l.shard(g.IDs[i])
 		sh.mu.Lock()
@@ -129,64 +129,61 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 	}
 }
 
-// foldPeer merges a total of another region.
-func (l *Ledger) foldPeer(sh *shard, f *fold, k *shapeKey, id uint64, t quota.Counter) {
-	i := l.open(sh, id, k)
-	if i == 0 {
+// foldPeer merges a counter of another region.
+func (l *Ledger) foldPeer(sh *shard, f *fold, k *limitKey, id uint64, u quota.Counter) {
+	p := l.open(sh, id, k)
+	if p == 0 {
 		l.turnedAway(k.windowUS, f.nowUS)
 		return
 	}
-	s := sh.series.at(i)
-	c := l.peerCell(sh, f, i, t)
-	switch {
-	case c == nil:
+	s := sh.at(p)
+	c := l.peerCounter(sh, f, s, u)
+	if c == nil {
 		l.turnedAway(k.windowUS, f.nowUS)
 		return
-	case t.Units <= c.units():
+	}
+	if u.Units <= c.units {
 		return
 	}
-	c.setUnits(t.Units)
-	// A peer is using what we are using: it had better know what we have not said.
-	if s.own != 0 && sh.owns.at(s.own).state != idle && sh.enlist(s.own, f.nowUS, true) {
+	c.units = u.Units
+	// A peer uses what we use: it had better know what we have not published.
+	if s.own != nil && s.own.state != idle && sh.enlist(s.own, f.nowUS, true) {
 		f.urgent = true
 	}
 }
 
-// peerCell finds or makes the cell of a total; nil when there is no room.
-func (l *Ledger) peerCell(sh *shard, f *fold, i uint32, t quota.Counter) *cell {
-	s := sh.series.at(i)
-	name, n := cellName(f.region, t.Generation), 0
-	for c := range sh.peersOf(s) {
-		if c.name == name && c.bucket() == t.Bucket {
+// peerCounter finds or makes the counter; nil when there is no room.
+func (l *Ledger) peerCounter(sh *shard, f *fold, s *series, u quota.Counter) *peerCounter {
+	name, n := counterName(f.region, u.Generation), 0
+	for i := range s.peers {
+		c := &s.peers[i]
+		if c.name == name && c.bucket == u.Bucket {
 			return c
 		}
 		if c.region() == f.region {
 			n++
 		}
 	}
-	f.done = l.finish(sh, i, f.nowUS, f.done)
-	if n >= maxCells || !l.room() {
+	f.done = l.finish(sh, s, f.nowUS, f.done)
+	if n >= maxCounters || !l.reserve() {
 		return nil
 	}
-	k, c := sh.cells.alloc()
-	*c = cell{name: name, place: f.place, next: s.peers}
-	c.setBucket(t.Bucket)
-	s.peers = k
-	return c
+	s.peers = append(s.peers, peerCounter{name: name, bucket: u.Bucket, began: f.began})
+	return &s.peers[len(s.peers)-1]
 }
 
-// foldOwn merges a total of our own region that others have.
-func (l *Ledger) foldOwn(sh *shard, f *fold, k *shapeKey, id uint64, t quota.Counter) {
-	b := ownBucket{
-		id: id, key: *k, bucket: t.Bucket, epoch: t.Generation, nowUS: f.nowUS,
-		clockUS: f.nowUS - f.place + t.Bucket*k.bucketUS, done: f.done,
+// foldOwn merges a counter of our own region that others have.
+func (l *Ledger) foldOwn(sh *shard, f *fold, k *limitKey, id uint64, u quota.Counter) {
+	to := update{
+		sh: sh, id: id, limit: *k, bucket: u.Bucket, generation: u.Generation, nowUS: f.nowUS,
+		clockUS: f.nowUS - f.began + u.Bucket*k.bucketUS, done: f.done,
 	}
-	c := l.ownCell(sh, &b)
-	f.done = b.done
+	o, c := l.ownCounter(&to)
+	f.done = to.done
 	if c == nil {
 		return
 	}
-	c.units = max(c.units, t.Units)
-	c.taken = max(c.taken, t.Units)
-	sh.settle(b.own)
+	c.units = max(c.units, u.Units)
+	c.published = max(c.published, u.Units)
+	sh.settle(o)
 }

@@ -127,7 +127,7 @@ func TestLargest(t *testing.T) {
 		mustFold(t, l, author, clockUS, 0, one(fine, clockUS, 1<<52, quota.MaxCounter))
 	}
 	for _, c := range l.Snapshot() {
-		if c.Bucket != clockUS || c.Epoch != 1<<52 || c.Units != quota.MaxCounter || c.ID != math.MaxUint64 {
+		if c.Bucket != clockUS || c.Generation != 1<<52 || c.Units != quota.MaxCounter || c.ID != math.MaxUint64 {
 			t.Errorf("held %+v", c)
 		}
 	}

@@ -20,7 +20,7 @@ func flatten(t tester, region string, entries int, groups []wire.Group) []ledger
 		seen[name] = true
 		for i, id := range g.IDs {
 			c := name
-			c.ID, c.Epoch, c.Units = id, g.Generations[i], g.Units[i]
+			c.ID, c.Generation, c.Units = id, g.Generations[i], g.Units[i]
 			cells = append(cells, c)
 		}
 	}

@@ -83,7 +83,7 @@ func TestCensusIsTheSumOfEstimates(t *testing.T) {
 			l.Local(&s, 7, startUS)
 		}
 	}
-	if n := len(l.Census()); n != 0 {
+	if n := len(l.UsageStats()); n != 0 {
 		t.Errorf("%d limits are counted before a sweep", n)
 	}
 	clock.advance(80 * time.Second) // some of it has faded
@@ -99,7 +99,7 @@ func TestCensusIsTheSumOfEstimates(t *testing.T) {
 	if us == 0 || ap == 0 || own == 0 {
 		t.Fatalf("nothing is left to compare: %d %d %d", us, ap, own)
 	}
-	all := l.Census()
+	all := l.UsageStats()
 	if len(all) != 1 || all[0].Limit != pairLimit.Limit || all[0].Partitions != 200 {
 		t.Fatalf("the census is %+v, want 200 partitions of %s", all, pairLimit.Limit)
 	}
@@ -110,7 +110,7 @@ func TestCensusIsTheSumOfEstimates(t *testing.T) {
 	for range 64 {
 		l.Sweep()
 	}
-	if all := l.Census(); len(all) != 0 {
+	if all := l.UsageStats(); len(all) != 0 {
 		t.Errorf("after all has ended the census is %+v", all)
 	}
 }

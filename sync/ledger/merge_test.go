@@ -83,7 +83,7 @@ func TestMergeLaws(t *testing.T) {
 		for _, m := range ms {
 			g := m.group
 			for i, id := range g.IDs {
-				name := ledger.Cell{ID: id, Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: m.author, Bucket: g.Bucket, Epoch: g.Generations[i]}
+				name := ledger.Cell{ID: id, Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: m.author, Bucket: g.Bucket, Generation: g.Generations[i]}
 				largest[name] = max(largest[name], g.Units[i])
 			}
 		}

@@ -44,7 +44,7 @@ func newMetrics(m metric.Meter, l *Ledger) (*metrics, error) {
 		}))
 	err := errors.Join(append(errs[:],
 		gauge("regiond.sync.partitions", "{partition}", "Partitions of global limits of which usage totals are known.", l.series.Load),
-		gauge("regiond.sync.totals", "{total}", "Usage totals that are held: regions, buckets and epochs of the partitions.", l.cells.Load))...)
+		gauge("regiond.sync.totals", "{total}", "Usage totals that are held: regions, buckets and epochs of the partitions.", l.counters.Load))...)
 	if err != nil {
 		return nil, err
 	}

@@ -1,20 +1,22 @@
 package ledger
 
 import (
+	"cmp"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
 	"time"
+
+	"github.com/regiond/regiond/sync/wire"
 )
 
-// The outbox of a shard is a list of what our own region has in series whose
-// totals were not published whole: first those that are urgent, newest first, and
-// behind them the others in the order in which they changed. A series is listed
-// exactly while something of it is unpublished.
+// The outbox of a shard is two rings of what our own region has in series whose
+// counters were not published whole. waiting is in the order of their oldest change.
 //
-//	first ─▶ urgent ─▶ urgent ─▶ waiting (oldest) ─▶ … ─▶ waiting ◀─ last
-
-// outboxState says where a series is. It gets listed when an own total grows, by
-// Record or Local, while there are peers; urgent when more than ε of L is
-// unpublished or a peer's total of it arrives; and idle when all was taken, or came
-// back from others who have it, or is over.
+//	          Record, Local                   > 1 % of L unpublished, or a peer uses it too
+//	idle ────────────────────▶ waiting ───────────────────────────────▶ urgent
+//	  ▲                           │                                        │
+//	  └── all was taken, came back from others who have it, or is over ────┘
 type outboxState uint8
 
 const (
@@ -23,9 +25,16 @@ const (
 	urgent
 )
 
-// epsilonInverse is 1/ε: peers together may be left behind by 1 % of L before a
-// change is urgent.
-const epsilonInverse = 100
+const (
+	// epsilonInverse is 1/ε: peers together may be left behind by 1 % of L before a
+	// change is urgent.
+	epsilonInverse = 100
+	// lateAfterUS is the age at which a change goes before fuller ones: a tick of
+	// 100 ms may pass before the next Take, and none shall wait longer than a second.
+	lateAfterUS = 800_000
+	// notLate comes after every time.
+	notLate = int64(1) << 62
+)
 
 // Urgent has something in it when Take would find something urgent. It holds at
 // most one.
@@ -41,9 +50,6 @@ func (l *Ledger) signal() {
 // Unsent is the age of the oldest change that was not taken; 0 when there is none. One
 // in a bucket ahead of our store's clock, which stepped back, is as old as the last Take.
 func (l *Ledger) Unsent() time.Duration {
-	if l.listed.Load() == 0 {
-		return 0
-	}
 	nowUS := l.nowUS()
 	oldest := nowUS
 	for i := range l.shards {
@@ -56,98 +62,269 @@ func (l *Ledger) Unsent() time.Duration {
 func (sh *shard) oldest(nowUS int64) int64 {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for i := sh.first; i != 0; {
-		o := sh.owns.at(i)
+	if o := sh.waiting.next; o != &sh.waiting {
 		nowUS = min(nowUS, o.since)
-		if o.state == waiting {
-			break // the oldest of these is the first
-		}
-		i = o.after
+	}
+	for o := sh.urgent.next; o != &sh.urgent; o = o.next {
+		nowUS = min(nowUS, o.since)
 	}
 	return nowUS
 }
 
-// changed notes that a total of our own has grown and reports whether its series
-// became urgent by that.
-func (sh *shard) changed(b *ownBucket, c *ownCell) (becameUrgent bool) {
-	if b.peers < 1 {
-		c.taken = c.units
-		sh.settle(b.own)
+// changed notes that a counter of our own has grown, and reports whether its series
+// became urgent by that. peers is how many regions want to know.
+func (sh *shard) changed(o *own, c *ownCounter, limitUnits, peers, nowUS int64) (becameUrgent bool) {
+	if peers < 1 {
+		c.published = c.units
+		sh.settle(o)
 		return false
 	}
-	i := b.own
-	o := sh.owns.at(i)
-	o.limitUnits = b.limitUnits
-	behind := sh.unpublished(i)
-	return sh.enlist(i, b.nowUS, behind > max(1, b.limitUnits/(epsilonInverse*b.peers)))
+	o.limitUnits = limitUnits
+	return sh.enlist(o, nowUS, o.unpublished() > max(1, limitUnits/(epsilonInverse*peers)))
 }
 
-// unpublished is how much of our own totals was not taken yet.
-func (sh *shard) unpublished(own uint32) (units int64) {
-	for c := range sh.ownOf(own) {
-		units += c.units - c.taken
+// unpublished is how much of our own counters was not taken yet.
+func (o *own) unpublished() (units int64) {
+	for i := range o.counters {
+		units += o.counters[i].units - o.counters[i].published
 	}
 	return units
 }
 
-// settle takes a series off the list when nothing of it is unpublished any more.
-func (sh *shard) settle(i uint32) {
-	if sh.owns.at(i).state != idle && sh.unpublished(i) == 0 {
-		sh.unlist(i)
+// settle takes a series off the outbox when nothing of it is unpublished any more.
+func (sh *shard) settle(o *own) {
+	if o.state != idle && o.unpublished() == 0 {
+		o.unlist()
 	}
 }
 
-// putOff takes a listed series off the list or, while something of it is unpublished,
+// putOff takes a listed series off the outbox or, while something of it is unpublished,
 // puts it to the end as if that had changed now: for what cannot be published yet.
-func (sh *shard) putOff(i uint32, nowUS int64) {
-	sh.unlist(i)
-	if sh.unpublished(i) > 0 {
-		sh.enlist(i, nowUS, false)
+func (sh *shard) putOff(o *own, nowUS int64) {
+	o.unlist()
+	if o.unpublished() > 0 {
+		sh.enlist(o, nowUS, false)
 	}
 }
 
-// enlist puts a series on the list, or to its front once it is urgent, and reports
-// whether it became so now.
-func (sh *shard) enlist(i uint32, nowUS int64, isUrgent bool) bool {
-	o := sh.owns.at(i)
-	since := nowUS
+// enlist puts a series into the outbox, or among what is urgent once it is, and
+// reports whether it became so now.
+func (sh *shard) enlist(o *own, nowUS int64, isUrgent bool) bool {
 	switch {
 	case o.state == urgent || o.state == waiting && !isUrgent:
 		return false
 	case o.state == waiting:
-		since = o.since
-		sh.unlist(i)
+		nowUS = o.since
+		o.unlist()
 	}
-	o.since = since
-	if !isUrgent {
-		o.state, o.before, o.after = waiting, sh.last, 0
-	} else {
-		o.state, o.before, o.after = urgent, 0, sh.first
+	end := &sh.waiting
+	if o.state, o.since = waiting, nowUS; isUrgent {
+		o.state, end = urgent, &sh.urgent
 	}
-	*sh.afterOf(o.before), *sh.beforeOf(o.after) = i, i
-	sh.listed.Add(1)
+	o.prev, o.next = end.prev, end
+	o.prev.next, o.next.prev = o, o
 	return isUrgent
 }
 
-func (sh *shard) unlist(i uint32) {
-	o := sh.owns.at(i)
-	*sh.afterOf(o.before), *sh.beforeOf(o.after) = o.after, o.before
-	o.state, o.before, o.after = idle, 0, 0
-	sh.listed.Add(-1)
+func (o *own) unlist() {
+	o.prev.next, o.next.prev = o.next, o.prev
+	o.state, o.prev, o.next = idle, nil, nil
 }
 
-// afterOf and beforeOf are the links to the neighbours of a series; those of 0,
-// which is none, are the ends of the list.
-func (sh *shard) afterOf(i uint32) *uint32 {
-	if i == 0 {
-		return &sh.first
+// Take gives at most that many counters to publish now and counts them as published:
+// with all false those of series that are urgent, otherwise of all that changed.
+// When there are more, what has waited longest goes first if that is more than
+// 800 ms, then what is urgent, then the fullest: the most unpublished for its L.
+// What is left keeps its age, and Urgent has something in it again if that is urgent.
+//
+// The message's time has to be read after Take, as after Live and Roll: a bucket
+// that begins in between would lie ahead of it.
+func (l *Ledger) Take(entries int, all bool) []wire.Group {
+	if entries < 1 {
+		return nil
 	}
-	return &sh.owns.at(i).after
+	nowUS := l.nowUS()
+	cs, counters, urgents := l.candidates(entries, all, nowUS)
+	if counters > entries {
+		slices.SortFunc(cs, func(a, b candidate) int { return compareCandidates(&a, &b) })
+	}
+	out := make([]entry, 0, min(counters, entries))
+	for i := range cs {
+		if len(out) == entries {
+			break
+		}
+		var whole bool
+		if out, whole = l.takeFrom(&cs[i], entries, out, nowUS); whole && cs[i].urgent {
+			urgents--
+		}
+	}
+	if urgents > 0 {
+		l.signal()
+	}
+	return group(out)
 }
 
-func (sh *shard) beforeOf(i uint32) *uint32 {
-	if i == 0 {
-		return &sh.last
+// candidate is a series that Take may take.
+type candidate struct {
+	own                     *own
+	id                      uint64
+	limit                   *limit
+	unpublished, limitUnits int64
+	lateSince               int64 // since when it waits, or notLate
+	urgent                  bool
+}
+
+// candidates returns the series to take from, how many counters they have unpublished,
+// and how many series were urgent. Of very many it keeps those that go first, and skips
+// those that go after all of them: a million that wait, as after a start, are not
+// sorted again and again.
+func (l *Ledger) candidates(entries int, all bool, nowUS int64) (cs []candidate, counters, urgents int) {
+	last := (*candidate)(nil) // of those that were kept
+	for i := range l.shards {
+		sh := &l.shards[i]
+		visit := func(o *own) {
+			c, n := l.candidate(sh, o, nowUS)
+			if n == 0 {
+				sh.putOff(o, nowUS)
+				return
+			}
+			counters += n
+			if c.urgent {
+				urgents++
+			}
+			if last == nil || compareCandidates(&c, last) < 0 {
+				cs = append(cs, c)
+			}
+		}
+		sh.mu.Lock()
+		if end := sh.waiting.prev; all && end != &sh.waiting { // behind end comes what is put off
+			for o, next, done := sh.waiting.next, (*own)(nil), false; !done; o = next {
+				next = o.next
+				done = o == end || last != nil && last.lateSince < o.since // as for all that follow
+				visit(o)
+			}
+		}
+		for o := sh.urgent.next; o != &sh.urgent; {
+			next := o.next
+			visit(o)
+			o = next
+		}
+		sh.mu.Unlock()
+		if len(cs) > 2*entries {
+			foremost(cs, entries)
+			cs = cs[:entries] // each has at least one counter
+			end := cs[entries-1]
+			last = &end
+		}
 	}
-	return &sh.owns.at(i).before
+	return cs, counters, urgents
+}
+
+// foremost moves the n candidates that go first to the front, the last of them to place
+// n−1: quickselect. Sorting instead made a Take of a million that wait three times as slow.
+func foremost(cs []candidate, n int) {
+	for low, high := 0, len(cs)-1; low < high; {
+		pivot := cs[low+rand.IntN(high-low+1)]
+		i, j := low, high
+		for i <= j {
+			for compareCandidates(&cs[i], &pivot) < 0 {
+				i++
+			}
+			for compareCandidates(&pivot, &cs[j]) < 0 {
+				j--
+			}
+			if i <= j {
+				cs[i], cs[j] = cs[j], cs[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch { // low … j ≤ pivot ≤ i … high
+		case n-1 <= j:
+			high = j
+		case n-1 >= i:
+			low = i
+		default:
+			return
+		}
+	}
+}
+
+// candidate counts what can be published of a series. What is over, so that no peer
+// would look at it, counts as published without being sent. What lies ahead, so that
+// peers would refuse it, waits.
+func (l *Ledger) candidate(sh *shard, o *own, nowUS int64) (_ candidate, counters int) {
+	s := sh.at(o.place)
+	c := candidate{own: o, id: s.id, limit: s.limit, limitUnits: o.limitUnits, lateSince: notLate, urgent: o.state == urgent}
+	if o.since < nowUS-lateAfterUS {
+		c.lateSince = o.since
+	}
+	for i := range o.counters {
+		switch p := &o.counters[i]; {
+		case p.units == p.published:
+		case s.limit.over(p.began, nowUS):
+			p.published = p.units
+		case !l.ahead(0, p.bucket, s.limit, nowUS):
+			c.unpublished += p.units - p.published
+			counters++
+		}
+	}
+	return c, counters
+}
+
+// compareCandidates orders by who goes first, and to the last by name, so that the
+// same changes are always taken in the same order.
+func compareCandidates(a, b *candidate) int {
+	if c := cmp.Compare(a.lateSince, b.lateSince); c != 0 {
+		return c
+	}
+	if a.urgent != b.urgent {
+		if a.urgent {
+			return -1
+		}
+		return 1
+	}
+	if c := compareFullness(b, a); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(a.id, b.id), a.limit.compare(&b.limit.limitKey))
+}
+
+// compareFullness compares unpublished/L without rounding.
+func compareFullness(a, b *candidate) int {
+	ah, al := bits.Mul64(uint64(a.unpublished), uint64(b.limitUnits))
+	bh, bl := bits.Mul64(uint64(b.unpublished), uint64(a.limitUnits))
+	return cmp.Or(cmp.Compare(ah, bh), cmp.Compare(al, bl))
+}
+
+// takeFrom appends what can be published of a series to out, oldest buckets first,
+// until there are that many entries, and reports whether that was all.
+func (l *Ledger) takeFrom(c *candidate, entries int, out []entry, nowUS int64) (_ []entry, whole bool) {
+	sh, o, m := l.shard(c.id), c.own, c.limit
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if o.state == idle {
+		return out, true // it ended meanwhile
+	}
+	if len(o.counters) > 1 {
+		slices.SortFunc(o.counters, func(a, b ownCounter) int {
+			return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.generation, b.generation))
+		})
+	}
+	for i := range o.counters {
+		p := &o.counters[i]
+		if p.units == p.published {
+			continue
+		}
+		if l.ahead(0, p.bucket, m, nowUS) {
+			break // as are all that follow
+		}
+		if len(out) == entries {
+			return out, false
+		}
+		out = append(out, entry{m, c.id, p.bucket, p.generation, p.units})
+		p.published = p.units
+	}
+	sh.putOff(o, nowUS)
+	l.sampled.take(c.id)
+	return out, true
 }

@@ -190,7 +190,7 @@ func TestAheadIsKept(t *testing.T) {
 	l.Record(&fine, quota.Counter{Bucket: startUS / fine.BucketUS, Generation: 1, Units: 5}, startUS)
 	back := startUS - 10_000_000
 	l.Record(&fine, quota.Counter{Bucket: back / fine.BucketUS, Generation: 2, Units: 1}, back)
-	if got := flatten(t, "eu-west", 10, l.Take(10, true)); len(got) != 1 || got[0].Epoch != 2 || l.Unsent() != 0 {
+	if got := flatten(t, "eu-west", 10, l.Take(10, true)); len(got) != 1 || got[0].Generation != 2 || l.Unsent() != 0 {
 		t.Errorf("taken %v, oldest waits for %v", got, l.Unsent())
 	}
 	if got := roll(t, l); len(got) != 1 || len(l.Snapshot()) != 2 {
@@ -205,7 +205,7 @@ func TestAheadIsKept(t *testing.T) {
 	if got := l.Unsent(); got != time.Second {
 		t.Errorf("what can be published waits for %v", got)
 	}
-	if got := flatten(t, "eu-west", 10, l.Take(10, true)); len(got) != 1 || got[0].Epoch != 1 || got[0].Units != 5 {
+	if got := flatten(t, "eu-west", 10, l.Take(10, true)); len(got) != 1 || got[0].Generation != 1 || got[0].Units != 5 {
 		t.Errorf("taken later %v", got)
 	}
 	if got := roll(t, l); len(got) != 2 {

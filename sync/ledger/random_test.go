@@ -110,7 +110,7 @@ func (p *pair) Record(*rapid.T) {
 	}
 	p.ledger.Record(&s, t, storeUS)
 	p.twin.record(&s, t, storeUS)
-	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: t.Bucket, Epoch: t.Generation}, t.Units)
+	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: t.Bucket, Generation: t.Generation}, t.Units)
 }
 
 // alone notes a total that grew, when there is nobody to tell.
@@ -131,7 +131,7 @@ func (p *pair) Local(*rapid.T) {
 	s, storeUS, units := p.series(), p.storeUS("eu-west"), p.amount()+1
 	p.ledger.Local(&s, units, storeUS)
 	p.twin.local(&s, units, storeUS)
-	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: storeUS / s.BucketUS, Epoch: startUS}, quota.MaxCounter)
+	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: storeUS / s.BucketUS, Generation: startUS}, quota.MaxCounter)
 }
 
 func (p *pair) Fold(*rapid.T) {
@@ -159,7 +159,7 @@ func (p *pair) Fold(*rapid.T) {
 	}
 	for _, g := range groups {
 		for i, id := range g.IDs {
-			p.has(ledger.Cell{ID: id, Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: author, Bucket: g.Bucket, Epoch: g.Generations[i], Units: g.Units[i]})
+			p.has(ledger.Cell{ID: id, Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: author, Bucket: g.Bucket, Generation: g.Generations[i], Units: g.Units[i]})
 		}
 	}
 }

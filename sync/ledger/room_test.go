@@ -146,7 +146,7 @@ func TestEndlessLimits(t *testing.T) {
 			s.ID, s.Limit = hash(i), fmt.Sprint("invented.", i)
 			mustFold(t, l, "us-east", clockUS, clock.now(), one(s, bucket, 1, 1))
 		}
-		if got := l.Series(); got != 16_383 || !l.Full() {
+		if got := l.Series(); got != 16_384 || !l.Full() {
 			t.Errorf("%d series of different limits", got)
 		}
 		clock.advance(3 * time.Minute)

@@ -2,22 +2,164 @@ package ledger
 
 import (
 	"cmp"
+	"iter"
+	"math"
 	"slices"
+
+	"github.com/regiond/regiond/sync/wire"
 )
 
-// Cell is a total in a Snapshot.
+const (
+	// rollLeast and rollMost bound the counters that one Roll gives; at ten calls a
+	// second the most is 300 KB/s.
+	rollLeast = 64
+	rollMost  = 2048
+	// rollSeries is how many series one Roll visits beyond those it takes: where few
+	// of a million are our own it does not walk over all of them.
+	rollSeries = 1 << 14
+)
+
+// cursor is a place in the ledger. Each shard is walked from its end.
+type cursor struct {
+	shard int
+	left  int // series of the shard that are still to come, at most
+}
+
+func start() cursor { return cursor{left: math.MaxInt} }
+
+func (c *cursor) atEnd() bool { return c.shard == shardCount }
+
+// Live gives all live counters of a region, in pieces of at most that many. Those that
+// come and go meanwhile may be among them or not. No lock is held between pieces.
+func (l *Ledger) Live(origin string, entries int) iter.Seq[[]wire.Group] {
+	entries = max(entries, 1)
+	region := l.known(origin)
+	return func(yield func([]wire.Group) bool) {
+		if region < 0 {
+			return
+		}
+		c := start()
+		var buf []entry
+		for !c.atEnd() || len(buf) > 0 {
+			for !c.atEnd() && len(buf) < entries {
+				buf, _ = l.collect(buf, &c, entries, region)
+			}
+			n := min(entries, len(buf))
+			if n > 0 && !yield(group(buf[:n])) {
+				return
+			}
+			buf = append(buf[:0], buf[n:]...)
+		}
+	}
+}
+
+// Roll gives the next of our own live counters: all of them in about that many calls,
+// but at least rollLeast and at most rollMost in one. roundDone reports that the next
+// call begins with the first again.
+func (l *Ledger) Roll(calls int) (groups []wire.Group, roundDone bool) {
+	l.rollMu.Lock()
+	defer l.rollMu.Unlock()
+	entries := min(max((l.Own()+calls-1)/calls, rollLeast), rollMost)
+	c, rest := &l.rollCursor, l.rollRest
+	for visited, n := 0, 0; !c.atEnd() && len(rest) < entries && visited < rollSeries+entries; visited += n {
+		rest, n = l.collect(rest, c, entries, 0)
+	}
+	n := min(entries, len(rest))
+	groups = group(rest[:n])
+	l.rollRest = append(rest[:0], rest[n:]...)
+	if roundDone = c.atEnd() && len(l.rollRest) == 0; roundDone {
+		*c = start()
+	}
+	return groups, roundDone
+}
+
+// collect appends live counters of a region from c on, series by series, until there
+// are that many or a slice of the shard is done. It reports how many series it visited.
+func (l *Ledger) collect(buf []entry, c *cursor, entries, region int) (_ []entry, visited int) {
+	sh, nowUS := &l.shards[c.shard], l.nowUS()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	c.left = min(c.left, len(sh.all))
+	for ; c.left > 0 && visited < sliceSeries && len(buf) < entries; visited++ {
+		c.left--
+		buf = l.liveOf(&sh.all[c.left], region, nowUS, buf)
+	}
+	if c.left == 0 {
+		*c = cursor{c.shard + 1, math.MaxInt}
+	}
+	return buf, visited
+}
+
+// liveOf appends the live counters of a region in a series.
+func (l *Ledger) liveOf(s *series, region int, nowUS int64, buf []entry) []entry {
+	add := func(bucket, generation, began, units int64) {
+		if !s.limit.over(began, nowUS) && !l.ahead(region, bucket, s.limit, nowUS) {
+			buf = append(buf, entry{s.limit, s.id, bucket, generation, units})
+		}
+	}
+	if region != 0 {
+		for i := range s.peers {
+			if c := &s.peers[i]; c.region() == region {
+				add(c.bucket, c.generation(), c.began, c.units)
+			}
+		}
+	} else if s.own != nil {
+		for _, c := range s.own.counters {
+			add(c.bucket, c.generation, c.began, c.units)
+		}
+	}
+	return buf
+}
+
+// entry is a counter on its way out.
+type entry struct {
+	limit              *limit
+	id                 uint64
+	bucket, generation int64
+	units              int64
+}
+
+// group puts counters together by limit and bucket, in a fixed order, with ids
+// ascending in each. It sorts es.
+func group(es []entry) []wire.Group {
+	if len(es) == 0 {
+		return nil
+	}
+	slices.SortFunc(es, func(a, b entry) int {
+		if a.limit != b.limit {
+			return a.limit.compare(&b.limit.limitKey)
+		}
+		return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.id, b.id), cmp.Compare(a.generation, b.generation))
+	})
+	ids, numbers := make([]uint64, len(es)), make([]int64, 2*len(es))
+	generations, units := numbers[:len(es)], numbers[len(es):]
+	var gs []wire.Group
+	for i := 0; i < len(es); {
+		first, from := &es[i], i
+		for ; i < len(es) && es[i].limit == first.limit && es[i].bucket == first.bucket; i++ {
+			ids[i], generations[i], units[i] = es[i].id, es[i].generation, es[i].units
+		}
+		gs = append(gs, wire.Group{
+			Limit: first.limit.name, WindowUS: first.limit.windowUS, BucketUS: first.limit.bucketUS, Bucket: first.bucket,
+			IDs: ids[from:i:i], Generations: generations[from:i:i], Units: units[from:i:i],
+		})
+	}
+	return gs
+}
+
+// Cell is a counter in a Snapshot.
 type Cell struct {
 	ID                 uint64
 	Limit              string
 	WindowUS, BucketUS int64
 	Region             string
-	Bucket, Epoch      int64
+	Bucket, Generation int64
 	Units              int64
 }
 
-// Snapshot is everything that still counts, ours and others', in the one order it
-// can have: ledgers that were told the same give the same, whatever their indexes
-// and slots. It is for tests and for people, not for the request path.
+// Snapshot is everything that still counts, ours and others', in the one order it can
+// have: ledgers that were given the same return the same. It is for tests and for
+// people, not for the request path.
 func (l *Ledger) Snapshot() []Cell {
 	var cells []Cell
 	nowUS := l.nowUS()
@@ -27,7 +169,7 @@ func (l *Ledger) Snapshot() []Cell {
 	slices.SortFunc(cells, func(a, b Cell) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.WindowUS, b.WindowUS),
 			cmp.Compare(a.BucketUS, b.BucketUS), cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket),
-			cmp.Compare(a.Epoch, b.Epoch))
+			cmp.Compare(a.Generation, b.Generation))
 	})
 	return cells
 }
@@ -35,25 +177,24 @@ func (l *Ledger) Snapshot() []Cell {
 func (l *Ledger) snapshotShard(sh *shard, nowUS int64, cells []Cell) []Cell {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	l.namesMu.RLock() // later than whatever is in the shard
+	l.namesMu.RLock() // after the shard: it has every name that is needed
 	names := l.names
 	l.namesMu.RUnlock()
-	for i := uint32(1); i <= sh.series.high; i++ {
-		s := sh.series.at(i)
-		if s.shape == 0 {
-			continue
-		}
-		sp := l.shapes.at(s.shape)
-		add := func(region int, place, bucket, epoch, units int64) {
-			if !sp.over(place, nowUS) {
-				cells = append(cells, Cell{s.id, sp.limit, sp.windowUS, sp.bucketUS, names[region], bucket, epoch, units})
+	for i := range sh.all {
+		s := &sh.all[i]
+		add := func(region int, bucket, generation, began, units int64) {
+			if !s.limit.over(began, nowUS) {
+				cells = append(cells, Cell{s.id, s.limit.name, s.limit.windowUS, s.limit.bucketUS, names[region], bucket, generation, units})
 			}
 		}
-		for c := range sh.peersOf(s) {
-			add(c.region(), c.place, c.bucket(), c.epoch(), c.units())
+		for i := range s.peers {
+			c := &s.peers[i]
+			add(c.region(), c.bucket, c.generation(), c.began, c.units)
 		}
-		for c := range sh.ownOf(s.own) {
-			add(0, c.place, c.bucket, c.epoch, c.units)
+		if s.own != nil {
+			for _, c := range s.own.counters {
+				add(0, c.bucket, c.generation, c.began, c.units)
+			}
 		}
 	}
 	return cells

@@ -56,7 +56,7 @@ func seriesOf(c ledger.Cell) twinSeries { return twinSeries{c.ID, c.Limit, c.Win
 
 // named is a cell's name: the cell without units.
 func (s twinSeries) named(region string, bucket, epoch int64) ledger.Cell {
-	return ledger.Cell{ID: s.id, Limit: s.limit, WindowUS: s.windowUS, BucketUS: s.bucketUS, Region: region, Bucket: bucket, Epoch: epoch}
+	return ledger.Cell{ID: s.id, Limit: s.limit, WindowUS: s.windowUS, BucketUS: s.bucketUS, Region: region, Bucket: bucket, Generation: epoch}
 }
 
 func (w *twin) over(c ledger.Cell) bool {
@@ -246,7 +246,7 @@ func (w *twin) lost(id uint64, windowUS, atUS int64) (units int64) {
 			continue
 		}
 		life, known := w.lives[seriesOf(c)]
-		if c.Epoch == w.boot || known && (life.epoch == 0 || !quota.SameKey(c.Epoch, life.epoch)) {
+		if c.Generation == w.boot || known && (life.epoch == 0 || !quota.SameKey(c.Generation, life.epoch)) {
 			units += counted(c, t, windowUS, atUS)
 		}
 	}
@@ -375,5 +375,5 @@ func (w *twin) list(keep func(ledger.Cell) bool) []ledger.Cell {
 
 func compareCells(a, b ledger.Cell) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.WindowUS, b.WindowUS),
-		cmp.Compare(a.BucketUS, b.BucketUS), cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Epoch, b.Epoch))
+		cmp.Compare(a.BucketUS, b.BucketUS), cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Generation, b.Generation))
 }

@@ -26,14 +26,14 @@ func (j *judge) compare(p *process) {
 		if t == nil || place == p.site.place {
 			continue
 		}
-		k := cellKey{place, c.ID, c.Bucket, c.Epoch}
+		k := cellKey{place, c.ID, c.Bucket, c.Generation}
 		held[k] = c.Units
-		truth := t.find(place, c.Bucket, c.Epoch)
+		truth := t.find(place, c.Bucket, c.Generation)
 		if truth == nil || c.Units > truth.most {
-			j.violated("BUS-2 more than sent", p, "%s of %s, bucket %d, epoch %d: it holds %d, and there is %+v", t.tenant, c.Region, c.Bucket, c.Epoch, c.Units, truth)
+			j.violated("BUS-2 more than sent", p, "%s of %s, bucket %d, epoch %d: it holds %d, and there is %+v", t.tenant, c.Region, c.Bucket, c.Generation, c.Units, truth)
 		}
 		if most := max(p.known.told[k], p.known.relayed[k]); c.Units > most {
-			j.violated("BUS-1 join", p, "%s of %s, bucket %d, epoch %d: it holds %d, and the most it was told is %d", t.tenant, c.Region, c.Bucket, c.Epoch, c.Units, most)
+			j.violated("BUS-1 join", p, "%s of %s, bucket %d, epoch %d: it holds %d, and the most it was told is %d", t.tenant, c.Region, c.Bucket, c.Generation, c.Units, most)
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(p.known.told), cellKey.compare) { // the same violation first
@@ -105,12 +105,12 @@ func (j *judge) settled(dice *rand.Rand) {
 func (j *judge) held(p *process, l *ledger.Ledger) map[cellKey]int64 {
 	held := map[cellKey]int64{}
 	for _, c := range l.Snapshot() {
-		k := cellKey{j.place(c.Region), c.ID, c.Bucket, c.Epoch}
+		k := cellKey{j.place(c.Region), c.ID, c.Bucket, c.Generation}
 		t := j.byID[c.ID]
 		if t == nil || k.region == p.site.place || c.WindowUS != t.limit.WindowUS() || c.BucketUS != t.limit.BucketUS() {
 			continue
 		}
-		cell := t.find(k.region, c.Bucket, c.Epoch)
+		cell := t.find(k.region, c.Bucket, c.Generation)
 		if cell != nil && cell.began+t.bucket()+t.limit.Window > j.w.now+settleFor/2 {
 			held[k] = c.Units
 		}

@@ -13,38 +13,38 @@ import (
 // published. Beyond it the oldest is forgotten: its usage is published all the same.
 const MaxChecks = 32
 
-// checks are the sampled checks whose usage has not been published, so that the
+// sampledChecks are those whose usage has not been published, so that the
 // publication can be linked to them. Nearly always there are none, and then nobody
 // locks anything.
 //
 //	Record, Local ─ add ─▶ waiting ─ taken, by Take ─▶ Checks, once for the message
-type checks struct {
+type sampledChecks struct {
 	count atomic.Int32 // of waiting; may be read without the lock
 
-	mu      sync.Mutex // taken inside a shard's, never the other way
-	waiting []sampled  // oldest first
+	mu      sync.Mutex     // taken inside a shard's, never the other way
+	waiting []sampledCheck // oldest first
 }
 
-// sampled is one of them.
-type sampled struct {
+// sampledCheck is one of them.
+type sampledCheck struct {
 	id    uint64 // the series' that it charged
 	taken bool   // its usage is in what Take has given
 	span  trace.SpanContext
 }
 
-func (c *checks) add(id uint64, span trace.SpanContext) {
+func (c *sampledChecks) add(id uint64, span trace.SpanContext) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) == MaxChecks {
 		c.waiting = append(c.waiting[:0], c.waiting[1:]...)
 	}
-	c.waiting = append(c.waiting, sampled{id: id, span: span})
+	c.waiting = append(c.waiting, sampledCheck{id: id, span: span})
 	c.count.Store(int32(len(c.waiting)))
 }
 
 // take notes that what was counted under an id so far is on its way out. The shard
 // is locked, so what is charged later is not on its way yet.
-func (c *checks) take(id uint64) {
+func (c *sampledChecks) take(id uint64) {
 	if c.count.Load() == 0 {
 		return
 	}
@@ -60,7 +60,7 @@ func (c *checks) take(id uint64) {
 // Checks gives the sampled checks whose usage is in groups, which Take has given,
 // and forgets them. It is nil, and costs next to nothing, while nothing is sampled.
 func (l *Ledger) Checks(groups []wire.Group) []trace.SpanContext {
-	c := &l.checks
+	c := &l.sampled
 	if c.count.Load() == 0 {
 		return nil
 	}
@@ -82,9 +82,9 @@ func (l *Ledger) Checks(groups []wire.Group) []trace.SpanContext {
 	return spans
 }
 
-// carried tells of the ids that sampled checks wait under which are in groups: one
-// pass over a message that may have tens of thousands.
-func (c *checks) carried(groups []wire.Group) map[uint64]bool {
+// carried says which ids that sampled checks wait under are in groups: one pass over a
+// message that may have tens of thousands.
+func (c *sampledChecks) carried(groups []wire.Group) map[uint64]bool {
 	in := make(map[uint64]bool, len(c.waiting))
 	for i := range c.waiting {
 		if c.waiting[i].taken {

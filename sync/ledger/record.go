@@ -1,0 +1,202 @@
+package ledger
+
+import (
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// lateUS is how much older than the newest Record another may be and still be one
+// that was overtaken: a decision has given up long before. What is older yet comes
+// from a store whose clock stepped back, and is news.
+const lateUS = 1_000_000
+
+// Series names what a counter counts: a partition under one limit.
+type Series struct {
+	ID    uint64 // keyed hash of the partition, see package wire
+	Limit string // "<policy>.<limit>"
+	Units int64  // L
+	// WindowUS is W and BucketUS the length of a bucket (quota.Limit.BucketUS), µs.
+	// An id that is counted in other lengths, here or in another region, because a
+	// configuration changed, is another series; Estimates adds them up.
+	WindowUS, BucketUS int64
+	// Check is the span of the check that has just charged it, when that is sampled;
+	// else nil. It is no part of the name.
+	Check *trace.SpanContext
+}
+
+// Record notes what our region's store holds of a series now, which was at its TIME
+// storeUS. c.Generation 0 says that it has no such key. What is not a counter
+// (quota.Counter, the ranges of package wire) is ignored, and so is what is over already.
+//
+// The newest Record shows which generation of the key the store has, and so which of
+// our counters it lost. That is remembered with our counters: with none there is
+// nothing to lose.
+func (l *Ledger) Record(s *Series, c quota.Counter, storeUS int64) {
+	if c.Generation < 0 || c.Generation > maxUS || c.Units < 0 || c.Units > quota.MaxCounter {
+		return
+	}
+	u, ok := l.update(s, storeUS)
+	if !ok {
+		return
+	}
+	u.bucket, u.generation = c.Bucket, c.Generation
+	becameUrgent := false
+	u.sh.mu.Lock()
+	if c.Generation != 0 && c.Units > 0 {
+		o, mine := l.ownCounter(&u)
+		if mine != nil && c.Units > mine.units {
+			mine.units = c.Units
+			becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
+		}
+		l.sample(o, s)
+	}
+	if p := u.sh.find(s.ID, &u.limit); p != 0 && u.sh.at(p).own != nil {
+		l.observe(u.sh.at(p), u.nowUS, c.Generation, storeUS)
+	}
+	u.sh.mu.Unlock()
+	l.updated(&u, becameUrgent)
+}
+
+// Local adds units that this process admitted while the store is away, in the
+// bucket that storeUS, the time there as far as known, lies in. The store never
+// holds them, so they count as lost from the start.
+func (l *Ledger) Local(s *Series, units, storeUS int64) {
+	u, ok := l.update(s, storeUS)
+	if units <= 0 || !ok {
+		return
+	}
+	u.bucket, u.generation = storeUS/s.BucketUS, l.boot
+	becameUrgent := false
+	u.sh.mu.Lock()
+	if o, mine := l.ownCounter(&u); mine != nil && mine.units < quota.MaxCounter {
+		mine.units += min(units, quota.MaxCounter-mine.units)
+		becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
+		l.sample(o, s)
+	}
+	u.sh.mu.Unlock()
+	l.updated(&u, becameUrgent)
+}
+
+// peers is how many other regions want to know what ours has used.
+func (l *Ledger) peers() int64 { return int64(l.regions() - 1) }
+
+// sample notes the check that charged a series of which something is unpublished.
+// A later check's Record may have come first: then it is this one's usage as well.
+func (l *Ledger) sample(o *own, s *Series) {
+	if s.Check != nil && o != nil && o.state != idle {
+		l.sampled.add(s.ID, *s.Check)
+	}
+}
+
+// update says which counter of our own is to change.
+type update struct {
+	sh                 *shard
+	id                 uint64
+	limit              limitKey
+	bucket, generation int64
+	clockUS            int64 // the store's TIME at nowUS of our clock
+	nowUS              int64
+	done               []finished
+}
+
+// update fills in what needs no lock, and reports whether it makes sense.
+func (l *Ledger) update(s *Series, storeUS int64) (update, bool) {
+	u := update{sh: l.shard(s.ID), id: s.ID, limit: limitKey{s.Limit, s.WindowUS, s.BucketUS}, clockUS: storeUS, nowUS: l.nowUS()}
+	if storeUS < 0 || storeUS >= maxUS || u.limit.validate() != nil {
+		return u, false
+	}
+	l.noteClock(0, storeUS, u.nowUS)
+	return u, true
+}
+
+// updated is called once the lock is given back.
+func (l *Ledger) updated(u *update, becameUrgent bool) {
+	l.report(u.done)
+	if becameUrgent {
+		l.signal()
+	}
+}
+
+// yetToCome reports whether the bucket lies further ahead of the store's clock than a
+// charge can have put it: the store waits out a fall of less than a bucket in its
+// newest, and else counts anew. So what is in it was admitted before the clock stepped
+// back. We had it then, at its place, or peers have; as news it would count for as long
+// as the step was, and again when the clock comes there. The second more is for counters
+// that were read a while after the clock.
+func (u *update) yetToCome() bool {
+	return u.bucket*u.limit.bucketUS > u.clockUS+u.limit.bucketUS+lateUS
+}
+
+// ownCounter finds or makes the counter of our own in a bucket; nil when that is over,
+// yet to come, out of range or finds no room. The pointer is good for as long as the
+// lock is held and no other counter is made.
+func (l *Ledger) ownCounter(u *update) (*own, *ownCounter) {
+	if u.bucket < 0 || u.bucket > maxUS/u.limit.bucketUS {
+		return nil, nil
+	}
+	began := u.nowUS - (u.clockUS - u.bucket*u.limit.bucketUS)
+	if u.limit.over(began, u.nowUS) {
+		return nil, nil
+	}
+	n := 0
+	if p := u.sh.find(u.id, &u.limit); p != 0 && u.sh.at(p).own != nil {
+		o := u.sh.at(p).own
+		n = len(o.counters)
+		for i := range o.counters {
+			if c := &o.counters[i]; c.bucket == u.bucket && c.generation == u.generation {
+				return o, c
+			}
+		}
+	}
+	if u.yetToCome() {
+		return nil, nil
+	}
+	p := l.open(u.sh, u.id, &u.limit)
+	if p == 0 {
+		l.turnedAway(u.limit.windowUS, u.nowUS)
+		return nil, nil
+	}
+	s := u.sh.at(p)
+	u.done = l.finish(u.sh, s, u.nowUS, u.done)
+	if n >= maxCounters || !l.reserve() {
+		l.turnedAway(u.limit.windowUS, u.nowUS)
+		return s.own, nil
+	}
+	if s.own == nil {
+		s.own = &own{place: p}
+	}
+	l.owned.Add(1)
+	s.own.counters = append(s.own.counters, ownCounter{bucket: u.bucket, generation: u.generation, began: began})
+	return s.own, &s.own.counters[len(s.own.counters)-1]
+}
+
+// observe takes in the generation that the store has of a series in which we have
+// counters, and counts what it no longer holds and did before. Counters whose windows
+// are over are no loss, since their key may have expired; and neither is what Local
+// admitted, which the store never held.
+func (l *Ledger) observe(s *series, nowUS, generation, storeUS int64) {
+	o, before := s.own, *s.own
+	if !o.known || storeUS >= o.seenUS || storeUS < o.seenUS-lateUS { // else a newer Record was here first
+		o.known, o.generation, o.seenUS = true, generation, storeUS
+	}
+	if before.known && before.generation == o.generation {
+		return
+	}
+	units := int64(0)
+	for i := range o.counters {
+		c := &o.counters[i]
+		if !before.lost(c.generation, l.boot) && o.lost(c.generation, l.boot) {
+			units += s.limit.counted(c.units, c.began, nowUS)
+		}
+	}
+	if units > 0 {
+		l.metrics.lost(units)
+	}
+}
+
+// lost reports whether the store no longer holds what was counted in a generation, or
+// never did. Before the first Record it is taken to hold everything.
+func (o *own) lost(generation, boot int64) bool {
+	return generation == boot || o.known && (o.generation == 0 || !quota.SameKey(generation, o.generation))
+}

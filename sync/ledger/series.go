@@ -1,0 +1,332 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/regiond/regiond/quota"
+)
+
+const (
+	// shardCount is 2^6 locks: the six upper bits of an id choose one, so ids in
+	// ascending order come shard by shard.
+	shardCount = 64
+	shardShift = 64 - 6
+	// sliceSeries is how many series are visited under one hold of a shard's lock: some
+	// tens of microseconds, which a decision may have to wait for.
+	sliceSeries = 128
+	// maxLimits bounds the different limits that live series may have, over all regions:
+	// a hundred policies with a dozen limits use a tenth of it, and an author that
+	// invents names cannot grow the table.
+	maxLimits = 16_384
+)
+
+// shard is the series whose ids begin with the same six bits.
+//
+//	first[id] ─▶ series ─next▶ series    the same id under another limit, or in other lengths
+//	               │ │
+//	               │ └─ own ─▶ ownCounter, ownCounter …    and a place in waiting or urgent
+//	               └─ peers ─▶ peerCounter, peerCounter …  of any other region and generation
+//
+// first and next are places in all, counted from 1; 0 is none. They are no pointers, and
+// all is one piece of memory, because the garbage collector would have to follow a
+// million of them: that took 228 ms of processor time in each of its rounds.
+type shard struct {
+	mu    sync.Mutex
+	first map[uint64]uint32 // the newest of each id
+	// all is in no order. It is walked from its end, and the last takes the place of one
+	// that is removed: so a walk misses nothing, even if it gives up the lock on its way.
+	all             []series
+	waiting, urgent own // rings of unpublished changes, see outbox.go; each is its own end
+	windows         []window
+}
+
+// series is a partition under one limit.
+type series struct {
+	id    uint64
+	limit *limit
+	peers []peerCounter
+	own   *own // nil while our region has no counters in it
+	next  uint32
+}
+
+// peerCounter is a usage counter of another region.
+type peerCounter struct {
+	name   uint64 // generation (57 bits) and region (7): what it is found by, beside its bucket
+	bucket int64
+	began  int64 // µs of our monotonic clock at which the bucket began
+	units  int64
+}
+
+// regionBits holds every index below MaxRegions.
+const regionBits = 7
+
+func counterName(region int, generation int64) uint64 {
+	return uint64(generation)<<regionBits | uint64(region)
+}
+
+func (c *peerCounter) region() int       { return int(c.name & (MaxRegions - 1)) }
+func (c *peerCounter) generation() int64 { return int64(c.name >> regionBits) }
+
+// own is what a series has while our region has counters in it; it goes with the last.
+type own struct {
+	counters []ownCounter
+	place    uint32 // of the series
+	// generation is that of the key in the store by the newest Record, at its TIME
+	// seenUS; 0: the store has no such key. Meaningless until known.
+	generation, seenUS int64
+	known              bool
+
+	state      outboxState
+	since      int64 // µs of our clock: age of the oldest unpublished change
+	limitUnits int64 // L by the newest Record
+	prev, next *own  // in the outbox
+}
+
+// ownCounter is a usage counter of our own region. published is how much of it was
+// taken from the outbox, or came from somebody who has it.
+type ownCounter struct {
+	bucket, generation, began int64
+	units, published          int64
+}
+
+// limitKey is what makes two series of one id the same.
+type limitKey struct {
+	name               string // "<policy>.<limit>"
+	windowUS, bucketUS int64
+}
+
+// limit is a limit as counters are counted under it. All series of one share it.
+type limit struct {
+	limitKey
+	series int // that have it; guarded by limits.mu
+}
+
+// limits are those of live series.
+type limits struct {
+	mu    sync.Mutex
+	known map[limitKey]*limit
+}
+
+// acquire gives a limit to one more series; nil when there are too many limits.
+func (t *limits) acquire(k *limitKey) *limit {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.known[*k]
+	if m == nil {
+		if len(t.known) == maxLimits {
+			return nil
+		}
+		m = &limit{limitKey: *k}
+		m.name = strings.Clone(k.name) // it may be a piece of a whole message
+		t.known[m.limitKey] = m
+	}
+	m.series++
+	return m
+}
+
+// release is for a series that is gone.
+func (t *limits) release(m *limit) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m.series--; m.series == 0 {
+		delete(t.known, m.limitKey)
+	}
+}
+
+func (k *limitKey) compare(o *limitKey) int {
+	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.windowUS, o.windowUS), cmp.Compare(k.bucketUS, o.bucketUS))
+}
+
+// over reports whether a bucket that began at a time of our clock counts nothing any
+// more at nowUS.
+func (k *limitKey) over(began, nowUS int64) bool { return began+k.bucketUS+k.windowUS <= nowUS }
+
+// counted is how much of a counter counts at atUS: see quota.Counted.
+func (k *limitKey) counted(units, began, atUS int64) int64 {
+	return quota.Counted(units, began, k.bucketUS, k.windowUS, atUS)
+}
+
+// countedIn is how much of a counter counts at atUS in a window that may not be its
+// own. If it is not, nobody knows which of a bucket's units are in it: all are counted.
+func (k *limitKey) countedIn(windowUS, units, began, atUS int64) int64 {
+	switch {
+	case windowUS == k.windowUS:
+		return k.counted(units, began, atUS)
+	case began+k.bucketUS+windowUS <= atUS:
+		return 0
+	}
+	return units
+}
+
+// window numbers the aligned windows: as many whole buckets as cover W.
+func (k *limitKey) window(bucket int64) int64 {
+	return bucket / ((k.windowUS + k.bucketUS - 1) / k.bucketUS)
+}
+
+func (l *Ledger) shard(id uint64) *shard { return &l.shards[id>>shardShift] }
+
+// at is the series at a place, until another is opened or closed. The shard is locked,
+// here and in all that follows.
+func (sh *shard) at(place uint32) *series { return &sh.all[place-1] }
+
+// find returns the place of the series of an id under a limit, or 0.
+func (sh *shard) find(id uint64, k *limitKey) uint32 {
+	p := sh.first[id]
+	for p != 0 && sh.at(p).limit.limitKey != *k {
+		p = sh.at(p).next
+	}
+	return p
+}
+
+// open finds or makes a series; 0 when there is no room for another.
+func (l *Ledger) open(sh *shard, id uint64, k *limitKey) uint32 {
+	if p := sh.find(id, k); p != 0 {
+		return p
+	}
+	if l.series.Add(1) > l.maxSeries {
+		l.series.Add(-1)
+		return 0
+	}
+	m := l.limits.acquire(k)
+	if m == nil {
+		l.series.Add(-1)
+		return 0
+	}
+	sh.all = append(sh.all, series{id: id, limit: m, next: sh.first[id]})
+	sh.first[id] = uint32(len(sh.all))
+	return sh.first[id]
+}
+
+// close removes the series at a place, which has no counters. The last one moves there.
+func (l *Ledger) close(sh *shard, place uint32) {
+	s := *sh.at(place)
+	sh.relink(s.id, place, s.next)
+	if sh.first[s.id] == 0 {
+		delete(sh.first, s.id)
+	}
+	if last := uint32(len(sh.all)); last != place {
+		moved := *sh.at(last)
+		sh.relink(moved.id, last, place)
+		*sh.at(place) = moved
+		if moved.own != nil {
+			moved.own.place = place
+		}
+	}
+	sh.all[len(sh.all)-1] = series{}
+	sh.all = sh.all[:len(sh.all)-1]
+	l.limits.release(s.limit)
+	l.series.Add(-1)
+}
+
+// relink has what leads to one place lead to another.
+func (sh *shard) relink(id uint64, from, to uint32) {
+	if sh.first[id] == from {
+		sh.first[id] = to
+		return
+	}
+	before := sh.at(sh.first[id])
+	for before.next != from {
+		before = sh.at(before.next)
+	}
+	before.next = to
+}
+
+// reserve takes the room of one more counter.
+func (l *Ledger) reserve() bool {
+	if l.counters.Add(1) > l.maxSeries*countersPerSeries {
+		l.counters.Add(-1)
+		return false
+	}
+	return true
+}
+
+// window is what a series holds in one aligned window.
+type window struct {
+	number, units int64
+	over          bool // all of it
+}
+
+// finished is an aligned window that is over, and the global count it came to.
+type finished struct {
+	limit string
+	units int64
+}
+
+// finish frees the aligned windows of a series in which every region's counters are
+// over, and appends their counts to done. With buckets shorter than W counters stay
+// until the last of their window is over.
+func (l *Ledger) finish(sh *shard, s *series, nowUS int64, done []finished) []finished {
+	over := sh.windowsOver(s, nowUS)
+	if len(over) == 0 {
+		return done
+	}
+	ended := func(bucket int64) bool {
+		_, ok := slices.BinarySearchFunc(over, s.limit.window(bucket), func(w window, n int64) int { return cmp.Compare(w.number, n) })
+		return ok
+	}
+	before := len(s.peers)
+	s.peers = slices.DeleteFunc(s.peers, func(c peerCounter) bool { return ended(c.bucket) })
+	freed := before - len(s.peers)
+	if o := s.own; o != nil {
+		before := len(o.counters)
+		o.counters = slices.DeleteFunc(o.counters, func(c ownCounter) bool { return ended(c.bucket) })
+		l.owned.Add(int64(len(o.counters) - before))
+		freed += before - len(o.counters)
+		sh.settle(o)
+		if len(o.counters) == 0 {
+			s.own = nil
+		}
+	}
+	l.counters.Add(-int64(freed))
+	if l.overshoot != nil {
+		for _, w := range over {
+			done = append(done, finished{limit: s.limit.name, units: w.units})
+		}
+	}
+	return done
+}
+
+// windowsOver returns the aligned windows that are over, in order, each once. The
+// result lives until the next call.
+func (sh *shard) windowsOver(s *series, nowUS int64) []window {
+	all, any := sh.windows[:0], false
+	add := func(bucket, began, units int64) {
+		over := s.limit.over(began, nowUS)
+		all, any = append(all, window{s.limit.window(bucket), units, over}), any || over
+	}
+	for i := range s.peers {
+		add(s.peers[i].bucket, s.peers[i].began, s.peers[i].units)
+	}
+	if s.own != nil {
+		for i := range s.own.counters {
+			add(s.own.counters[i].bucket, s.own.counters[i].began, s.own.counters[i].units)
+		}
+	}
+	if sh.windows = all; !any {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b window) int { return cmp.Compare(a.number, b.number) })
+	n := 0
+	for _, w := range all {
+		if n > 0 && all[n-1].number == w.number {
+			all[n-1].units += w.units
+			all[n-1].over = all[n-1].over && w.over
+			continue
+		}
+		all[n] = w
+		n++
+	}
+	return slices.DeleteFunc(all[:n], func(w window) bool { return !w.over })
+}
+
+// report calls Overshoot for finished windows. No lock is held.
+func (l *Ledger) report(done []finished) {
+	for _, f := range done {
+		if units, ok := l.limitUnits(f.limit); ok {
+			l.overshoot(f.limit, f.units, units)
+		}
+	}
+}
