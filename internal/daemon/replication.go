@@ -112,7 +112,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 	if err = r.openManager(recoverCounters); err != nil {
 		return nil, err
 	}
-	return r, errors.Join(watchView(m, r), watchUsage(m, r.ceilings.Ledger().Census))
+	return r, errors.Join(watchView(m, r), watchUsage(m, r.ceilings.Ledger().UsageStats))
 }
 
 func (r *replication) now() time.Duration { return time.Since(r.started) }
