@@ -166,40 +166,22 @@ func (c *configVersions) confirmed(self string, live map[string][]*Process) bool
 type allocation struct {
 	regions []string // ours, in topology order
 	weights []int64
-	active  []activeVersion
+	active  []configVersion
 	unknown bool
 	known   map[int64][]int64 // shares of the limits that Configure listed, by units
 }
 
-// activeVersion is one active topology, and where in it our regions are, −1 where not.
-type activeVersion struct {
-	weights []int64
-	place   []int
-}
-
 // allocate computes the shares of units under the topologies of c.
 func allocate(c *configVersions, units []int64) *allocation {
-	a := &allocation{unknown: c.unknown, known: make(map[int64][]int64, len(units))}
+	a := &allocation{
+		active: append([]configVersion{c.ours}, c.others...), unknown: c.unknown, known: make(map[int64][]int64, len(units)),
+	}
 	for _, w := range c.ours.weights {
 		a.regions = append(a.regions, w.Region)
 		a.weights = append(a.weights, w.Weight)
 	}
-	for _, v := range append([]configVersion{c.ours}, c.others...) {
-		a.active = append(a.active, newActiveVersion(v, a.regions))
-	}
 	for _, u := range units {
 		a.known[u] = a.divide(u)
-	}
-	return a
-}
-
-func newActiveVersion(v configVersion, regions []string) activeVersion {
-	var a activeVersion
-	for _, w := range v.weights {
-		a.weights = append(a.weights, w.Weight)
-	}
-	for _, name := range regions {
-		a.place = append(a.place, slices.IndexFunc(v.weights, func(w quota.Weight) bool { return w.Region == name }))
 	}
 	return a
 }
@@ -221,16 +203,25 @@ func (a *allocation) divide(units int64) []int64 {
 		return smallest
 	}
 	for n, v := range a.active {
-		shares := region.Parts(v.weights, units)
-		for i, place := range v.place {
-			var share int64
-			if place >= 0 {
-				share = shares[place]
-			}
-			if n == 0 || share < smallest[i] {
+		shares := v.shares(units)
+		for i, name := range a.regions {
+			if share := shares[name]; n == 0 || share < smallest[i] {
 				smallest[i] = share
 			}
 		}
 	}
 	return smallest
+}
+
+// shares divides units among the regions of a topology.
+func (v configVersion) shares(units int64) map[string]int64 {
+	weights := make([]int64, len(v.weights))
+	for i, w := range v.weights {
+		weights[i] = w.Weight
+	}
+	shares := make(map[string]int64, len(weights))
+	for i, share := range region.Parts(weights, units) {
+		shares[v.weights[i].Region] = share
+	}
+	return shares
 }

@@ -35,7 +35,6 @@ func (k EventKind) String() string {
 
 // Event is a change that is worth a log line and a count. It is a value.
 type Event struct {
-	At       time.Duration // monotonic
 	Kind     EventKind
 	Region   string // of RegionChanged
 	From, To string
@@ -46,15 +45,11 @@ type Event struct {
 // recorder collects what changed from one view to the next; before is nil the first
 // time.
 type recorder struct {
-	now           time.Duration
 	before, after *View
 	events        []Event
 }
 
-func (r *recorder) add(e Event) {
-	e.At = r.now
-	r.events = append(r.events, e)
-}
+func (r *recorder) add(e Event) { r.events = append(r.events, e) }
 
 func (r *recorder) paused(gap time.Duration) {
 	r.add(Event{
@@ -81,10 +76,16 @@ func (r *recorder) topology(drifted, drifts bool, waiting []string) {
 	r.add(e)
 }
 
-func (r *recorder) regions(before map[string]State) {
+func (r *recorder) regions() {
+	before := map[string]State{} // a new region was never seen
+	if r.before != nil {
+		for _, p := range r.before.peers {
+			before[p.Region] = p.State
+		}
+	}
 	for _, p := range r.after.peers {
-		was, known := before[p.Region]
-		if !known || was == p.State {
+		was := before[p.Region]
+		if p.Self || was == p.State {
 			continue
 		}
 		text := p.Text

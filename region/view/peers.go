@@ -22,14 +22,6 @@ func ageMS(now, at time.Duration) int64 {
 	return max(0, now-at).Milliseconds()
 }
 
-// older is the larger age, Never being the largest.
-func older(a, b int64) int64 {
-	if a == Never || b == Never {
-		return Never
-	}
-	return max(a, b)
-}
-
 // Peer is one region as this process sees it: a row of GET /v1/regions. Ages and spans
 // are in milliseconds.
 type Peer struct {
@@ -44,8 +36,6 @@ type Peer struct {
 	HeardMS     int64         `json:"heard_ms"`               // age of its newest message; of its process silent longest
 	AckedMS     int64         `json:"acked_ms"`               // age of the newest message of ours that it acknowledged; of its process furthest behind
 	RemainingMS int64         `json:"remaining_ms,omitempty"` // until it is counted on again, if it stays good
-	Candidate   bool          `json:"-"`                      // we would count on it
-	Current     bool          `json:"-"`                      // its usage is known
 	Processes   []PeerProcess `json:"processes,omitempty"`
 }
 
@@ -65,16 +55,13 @@ type PeerProcess struct {
 }
 
 // rows describes every region in topology order, our own with its siblings.
-func (v *Viewer) rows(now time.Duration, view *View, known map[string][]*Process) []Peer {
+func (v *Viewer) rows(now time.Duration, view *View, live, known map[string][]*Process) []Peer {
 	rows := make([]Peer, len(view.regions))
 	for i, name := range view.regions {
 		if s := v.peers[name]; s != nil {
-			rows[i] = s.row(now, known[name])
+			rows[i] = s.row(now, live[name])
 		} else {
-			rows[i] = Peer{
-				Self: true, State: StateSelf, SinceMS: (now - v.started).Milliseconds(), HeardMS: Never, AckedMS: Never,
-				Candidate: true, Current: true,
-			}
+			rows[i] = Peer{Self: true, State: StateSelf, SinceMS: (now - v.started).Milliseconds(), HeardMS: Never, AckedMS: Never}
 		}
 		rows[i].Region, rows[i].Weight = name, view.allocation.weights[i]
 		rows[i].InUse, rows[i].Processes = view.members.Has(i), v.processRows(now, known[name])
@@ -82,25 +69,21 @@ func (v *Viewer) rows(now time.Duration, view *View, known map[string][]*Process
 	return rows
 }
 
-// row describes a peer region, of which these processes are known.
-func (s *peerState) row(now time.Duration, known []*Process) Peer {
+// row describes a peer region.
+func (s *peerState) row(now time.Duration, live []*Process) Peer {
 	p := Peer{
 		State: s.state, Reason: s.cause, SinceMS: (now - s.since).Milliseconds(), RemainingMS: s.remaining(now).Milliseconds(),
-		Candidate: s.in, Current: s.current, HeardMS: Never, AckedMS: Never,
+		HeardMS: Never, AckedMS: Never,
 	}
-	first := true
-	for _, k := range known {
-		if !k.live(now) {
-			continue
+	if len(live) > 0 {
+		received, acked := now, now
+		for _, k := range live {
+			received, acked = min(received, k.ReceivedAt), min(acked, k.AckedAt) // 0, for never, is the oldest
 		}
-		heard, acked := ageMS(now, k.ReceivedAt), ageMS(now, k.AckedAt)
-		if !first {
-			heard, acked = older(heard, p.HeardMS), older(acked, p.AckedMS)
-		}
-		p.HeardMS, p.AckedMS, first = heard, acked, false
+		p.HeardMS, p.AckedMS = ageMS(now, received), ageMS(now, acked)
 	}
 	if !s.in {
-		p.Text = s.text(now, known)
+		p.Text = s.text(now, live)
 	}
 	return p
 }
@@ -131,7 +114,7 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 func (p *Process) gossipState() gossip.State { return cmp.Or(p.Gossip, "unknown") }
 
 // text says why the region is not counted on, and names the processes concerned.
-func (s *peerState) text(now time.Duration, known []*Process) string {
+func (s *peerState) text(now time.Duration, live []*Process) string {
 	switch s.state {
 	case StateNeverSeen:
 		return "none of its processes has been seen yet"
@@ -143,8 +126,8 @@ func (s *peerState) text(now time.Duration, known []*Process) string {
 		return fmt.Sprintf("it is healthy again and will be counted on in %v", round(s.remaining(now)))
 	}
 	var texts []string
-	for _, p := range known {
-		if p.live(now) && p.state(now) == s.state {
+	for _, p := range live {
+		if p.state(now) == s.state {
 			texts = append(texts, p.text(now))
 		}
 	}

@@ -85,20 +85,17 @@ func (p *Process) claims() bool {
 
 // latest groups the processes by region, sorted, without earlier runs of an instance.
 func latest(processes []Process) map[string][]*Process {
-	newest := make(map[[2]string]int64, len(processes))
+	newest := make(map[[2]string]*Process, len(processes))
 	for i := range processes {
 		p := &processes[i]
 		name := [2]string{p.Region, p.Instance}
-		if boot, ok := newest[name]; !ok || p.Boot > boot {
-			newest[name] = p.Boot
+		if q := newest[name]; q == nil || p.Boot > q.Boot {
+			newest[name] = p
 		}
 	}
-	known := make(map[string][]*Process, len(processes))
-	for i := range processes {
-		p := &processes[i]
-		if p.Boot == newest[[2]string{p.Region, p.Instance}] {
-			known[p.Region] = append(known[p.Region], p)
-		}
+	known := make(map[string][]*Process)
+	for _, p := range newest {
+		known[p.Region] = append(known[p.Region], p)
 	}
 	for _, of := range known {
 		slices.SortFunc(of, func(a, b *Process) int { return strings.Compare(a.Instance, b.Instance) })

@@ -10,12 +10,11 @@ import (
 // View is what one process could see at one moment. It never changes and is safe
 // for concurrent use; the slices that it returns belong to it.
 type View struct {
-	at        time.Duration
-	regions   []string // in topology order
-	self      int
-	candidate Set // the regions that we would count on, as advertised
-	members   Set // M in use: candidate, or ourselves alone
-	current   Set // the regions whose usage is known
+	at      time.Duration
+	regions []string // in topology order
+	self    int
+	members Set // M in use: the candidate, or ourselves alone
+	current Set // the regions whose usage is known
 
 	joining, paused bool
 	reason          quota.Reason // why not all regions are in M
@@ -32,21 +31,14 @@ type View struct {
 // At returns the view to decide by at now: this one, or, when it is older than
 // PausedAfter, one in which this process is paused. It allocates nothing.
 func (v *View) At(now time.Duration) *View {
-	if v.Stale(now) && v.stale != nil {
+	if now-v.at > PausedAfter && v.stale != nil {
 		return v.stale
 	}
 	return v
 }
 
-// Stale reports whether the view is older than PausedAfter: then the process was
-// paused, and nothing in the view can be relied on.
-func (v *View) Stale(now time.Duration) bool { return now-v.at > PausedAfter }
-
 // Regions names the regions in the order in which estimates are given.
 func (v *View) Regions() []string { return v.regions }
-
-// Self is our own place in Regions.
-func (v *View) Self() int { return v.self }
 
 // Members is M in use, ourselves included, as places in Regions.
 func (v *View) Members() Set { return v.members }

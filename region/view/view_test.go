@@ -162,8 +162,8 @@ func TestEventsAndRows(t *testing.T) {
 	us := w.find("us-east")
 	row := func() {
 		for _, p := range w.find("eu-west").view.Peers() {
-			fmt.Fprintf(&got, "    row %s %v %q in use %v, candidate %v, current %v, processes %d: %s\n",
-				p.Region, p.State, p.Reason.String(), p.InUse, p.Candidate, p.Current, len(p.Processes), p.Text)
+			fmt.Fprintf(&got, "    row %s %v %q in use %v, processes %d: %s\n",
+				p.Region, p.State, p.Reason.String(), p.InUse, len(p.Processes), p.Text)
 		}
 	}
 	w.cut["us-east>eu-west"] = true
@@ -189,7 +189,7 @@ func TestEventsAndRows(t *testing.T) {
 	w.run(20 * time.Second)
 	row()
 	for _, e := range eu.events {
-		fmt.Fprintf(&got, "%6.2fs %v %s %q → %q %q: %s\n", (e.At - epoch).Seconds(), e.Kind, e.Region, e.From, e.To, e.Reason.String(), e.Text)
+		fmt.Fprintf(&got, "%6.2fs %v %s %q → %q %q: %s\n", (e.at - epoch).Seconds(), e.Kind, e.Region, e.From, e.To, e.Reason.String(), e.Text)
 	}
 	golden(t, "testdata/events.golden", got.String())
 }

@@ -44,11 +44,10 @@ type Input struct {
 //	                   ▲
 //	                   └── from any state, with reason process_paused: Observe came late
 type Viewer struct {
-	self     string
-	started  time.Duration
-	joined   bool // joining is over
-	observed bool // Observe was called before
-	last     time.Duration
+	self    string
+	started time.Duration
+	joined  bool // joining is over
+	last    time.Duration
 
 	configs    configVersions
 	units      []int64
@@ -103,8 +102,7 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 	now := in.Now
 	known := latest(in.Processes)
 	live := alive(now, known)
-	before := v.states()
-	paused := v.observed && now-v.last > PausedAfter
+	paused := v.view != nil && now-v.last > PausedAfter
 	if paused {
 		v.reset(now)
 	}
@@ -118,15 +116,15 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 	}
 	view := v.build(now, live, known)
 
-	log := recorder{now: now, before: v.view, after: view}
+	changes := recorder{before: v.view, after: view}
 	if paused {
-		log.paused(now - v.last)
+		changes.paused(now - v.last)
 	}
-	log.topology(drifted, v.configs.drift(), v.configs.waiting)
-	log.regions(before)
-	log.mode()
-	v.view, v.last, v.observed = view, now, true
-	return view, log.events
+	changes.topology(drifted, v.configs.drift(), v.configs.waiting)
+	changes.regions()
+	changes.mode()
+	v.view, v.last = view, now
+	return view, changes.events
 }
 
 // evaluate evaluates a region, a healthy one without its newcomers.
@@ -149,14 +147,6 @@ func (v *Viewer) reset(now time.Duration) {
 	}
 }
 
-func (v *Viewer) states() map[string]State {
-	states := make(map[string]State, len(v.peers))
-	for name, s := range v.peers {
-		states[name] = s.state
-	}
-	return states
-}
-
 // build makes the View from the state of every region.
 func (v *Viewer) build(now time.Duration, live, known map[string][]*Process) *View {
 	a := v.allocation
@@ -176,7 +166,7 @@ func (v *Viewer) build(now time.Duration, live, known map[string][]*Process) *Vi
 	all := candidate.Len() == len(view.regions)
 	v.joined = v.joined || all && len(differing) == 0 || now-v.started >= JoiningFor
 	v.decide(view, candidate, differing)
-	view.peers = v.rows(now, view, known)
+	view.peers = v.rows(now, view, live, known)
 	view.sendWeights = view.partitioned() || v.configs.drift()
 	view.stale = view.whenStale()
 	return view
@@ -225,16 +215,15 @@ func (v *View) advertises(p *Process, m Set) bool {
 // decide sets M, what is advertised, and why.
 func (v *Viewer) decide(view *View, candidate Set, differing []string) {
 	alone := Set{}.With(view.self)
-	view.joining = !v.joined
-	view.candidate, view.members = candidate, candidate
-	if view.joining && candidate.Len() < len(view.regions) {
-		// A process that joins counts on no region until it can count on all.
-		view.candidate = alone
-	}
+	view.joining, view.members = !v.joined, candidate
 	if view.joining || len(differing) > 0 {
 		view.members = alone
 	}
-	view.advertised = view.names(view.candidate)
+	if view.joining && candidate.Len() < len(view.regions) {
+		// A process that joins counts on no region until it can count on all.
+		candidate = alone
+	}
+	view.advertised = view.names(candidate)
 	slices.Sort(view.advertised)
 	if view.partitioned() {
 		v.decideReason(view, differing)

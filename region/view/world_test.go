@@ -47,7 +47,12 @@ type node struct {
 	mode    string
 	changed []time.Duration // when the mode changed
 	spoke   []time.Duration // when what it advertises changed
-	events  []view.Event
+	events  []event
+}
+
+type event struct {
+	at time.Duration
+	view.Event
 }
 
 type message struct {
@@ -161,8 +166,8 @@ func (w *world) observe(n *node) {
 	before := n.view
 	var events []view.Event
 	n.view, events = n.viewer.Observe(in)
-	n.events = append(n.events, events...)
 	for _, e := range events {
+		n.events = append(n.events, event{w.now, e})
 		if e.Kind == view.ProcessPaused {
 			for _, p := range n.peers {
 				p.Synced, p.Heartbeats = false, 0
