@@ -30,20 +30,25 @@ type rewound struct{ *strings.Reader }
 
 func (rewound) Close() error { return nil }
 
-func BenchmarkCheck(b *testing.B) {
+// checker returns a func that serves one allowed check.
+func checker(t testing.TB, tracing *httpapi.Tracing, header ...string) func() {
+	t.Helper()
 	const body = `{"tenant":"acme","dimensions":{"user":"42","ip":"192.0.2.1"},"cost":1}`
-	l := &still{d: allowed(quota.Request{Tenant: "acme", Cost: 1})}
-	h := data(b, options(l))
-	r := request("POST", "/v1/check", body, "Content-Type: application/json")
-	src := strings.NewReader(body)
+	o := options(&still{d: allowed(quota.Request{Tenant: "acme", Cost: 1})})
+	o.Tracing = tracing
+	h, r, src, w := data(t, o), request("POST", "/v1/check", body, header...), strings.NewReader(body), &discard{header: http.Header{}}
 	r.Body = rewound{src}
-	w := &discard{header: http.Header{}}
+	return func() {
+		_, _ = src.Seek(0, io.SeekStart)
+		h.ServeHTTP(w, r)
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	check := checker(b, nil, "Content-Type: application/json")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := src.Seek(0, io.SeekStart); err != nil {
-			b.Fatal(err)
-		}
-		h.ServeHTTP(w, r)
+		check()
 	}
 }
 

@@ -296,24 +296,19 @@ func TestBatchResultsKeepTheirPlaces(t *testing.T) {
 }
 
 func TestFaultsOfTheLimiter(t *testing.T) {
-	rows := []struct {
-		fault  quota.Fault
-		status int
-		kind   string
-	}{
-		{quota.FaultInput, 400, "urn:regiond:problem:invalid-request"},
-		{quota.FaultCost, 422, "urn:regiond:problem:cost-exceeds-limit"},
-		{quota.FaultReuse, 422, "urn:regiond:problem:idempotency-key-reuse"},
-	}
-	for _, row := range rows {
-		f := &fake{decide: refuses(row.fault, "/cost", "is at most 20")}
+	for fault, want := range map[quota.Fault]string{
+		quota.FaultInput: "400 urn:regiond:problem:invalid-request",
+		quota.FaultCost:  "422 urn:regiond:problem:cost-exceeds-limit",
+		quota.FaultReuse: "422 urn:regiond:problem:idempotency-key-reuse",
+	} {
+		h := data(t, options(&fake{decide: refuses(fault, "/cost", "is at most 20")}))
 		for _, call := range []*http.Request{
 			request("POST", "/v1/check", `{"tenant":"a","cost":21}`),
 			request("POST", "/v1/report", `{"tenant":"a","cost":21}`),
 			request("GET", "/v1/usage/a?cost=21", ""),
 		} {
-			got := serve(data(t, options(f)), call)
-			if got.status != row.status || got.json(t)["type"] != row.kind || got.field("Retry-After") != "" {
+			got := serve(h, call)
+			if fmt.Sprint(got.status, " ", got.json(t)["type"]) != want || got.field("Retry-After") != "" {
 				t.Errorf("%s: %d %s, Retry-After %q", call.URL, got.status, got.body, got.field("Retry-After"))
 			}
 			checkErrors(t, got.errors(t), []string{"#/cost: is at most 20"})

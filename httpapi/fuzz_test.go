@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -107,30 +106,6 @@ func FuzzAuthz(f *testing.F) {
 					t.Fatalf("a line break in %v", got.header)
 				}
 			}
-		}
-	})
-}
-
-// A tokens file is read or refused; what was read is written back and read alike.
-func FuzzTokens(f *testing.F) {
-	f.Add("# x\ngw " + strings.Repeat("0a", 32) + " # y\n\n")
-	f.Add("gw " + strings.Repeat("z", 64))
-	f.Add("\x00 \xff")
-	f.Fuzz(func(t *testing.T, file string) {
-		tokens, err := httpapi.ParseTokens(strings.NewReader(file))
-		if err != nil {
-			if tokens != nil || !strings.HasPrefix(err.Error(), "read tokens: line ") {
-				t.Fatalf("%v with %d tokens", err, len(tokens))
-			}
-			return
-		}
-		var b strings.Builder
-		for _, tok := range tokens {
-			b.WriteString(tok.Name + " " + hex.EncodeToString(tok.SHA256[:]) + "\n")
-		}
-		again, err := httpapi.ParseTokens(strings.NewReader(b.String()))
-		if err != nil || !slices.Equal(tokens, again) {
-			t.Fatalf("%v became %v (%v)", tokens, again, err)
 		}
 	})
 }
