@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// exposure is what systemd-analyze security may say of the unit, in tenths: below
+// exposure is the highest exposure level that systemd-analyze may report, in tenths: below
 // 2 it calls a service well protected.
 const exposure = "20"
 
@@ -56,7 +56,7 @@ func TestUnit(t *testing.T) {
 const secret = "s3cret"
 
 // documented starts a Redis with the settings of docs/deploy.md and the users of
-// redis.acl, and one more whom the client is: it may do everything.
+// redis.acl, and another one for the client, which may do everything.
 func documented(t *testing.T, acl string) (addr string, auditor *redis.Client) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/deploy.md")
@@ -154,8 +154,8 @@ tenants: {default: {policy: standard}}
 	}
 }
 
-// TestACLIsNotMore: what is not listed is refused, and so are keys of others and
-// whoever says no name.
+// TestACLIsNotMore: commands that are not listed are refused, and so are other keys and
+// connections without a user.
 func TestACLIsNotMore(t *testing.T) {
 	acl := readACL(t)
 	addr, _ := documented(t, acl)

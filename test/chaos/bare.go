@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ServeBare is the bare handler: it reads a request and says the same to all. What its
-// callers wait for is the machine's doing, and the measure of regiond's.
+// ServeBare is the bare handler: it reads a request and gives a fixed answer. What its
+// callers wait for is the machine's latency, and the baseline for regiond's.
 func ServeBare(addr string) error {
 	// As long as regiond's answer.
 	answer := append(make([]byte, 0, 400), `{"allowed":true,"policy":"bare","name":"limit","limit":100,"remaining":99}`...)
@@ -28,7 +28,7 @@ func ServeBare(addr string) error {
 	return server.ListenAndServe()
 }
 
-// BareFromEnv serves as the bare handler when the environment says so; it does not
+// BareFromEnv serves as the bare handler if the environment asks for it; it does not
 // return then. A test binary's TestMain calls it first.
 func BareFromEnv() {
 	addr := os.Getenv(BareEnv)

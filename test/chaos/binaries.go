@@ -57,7 +57,7 @@ func run(name string, args ...string) (string, error) {
 	return string(said), nil
 }
 
-// Needs says what this machine lacks to run scenarios, "" when nothing.
+// Needs names what this machine lacks to run scenarios, "" for nothing.
 func Needs() string {
 	var lacks []string
 	if os.Geteuid() != 0 {

@@ -32,7 +32,7 @@ func findCgroups(percent int) (cgroups, error) {
 	return cgroups{}, errors.New("taking processor time needs the cpu controller of cgroups, version 1 or 2")
 }
 
-// clean removes what dead runs have left: groups that have no process and whose maker
+// clean removes leftovers of dead runs: groups without a process whose creator
 // is gone.
 func (c cgroups) clean() {
 	left, _ := filepath.Glob(filepath.Join(c.root, cgroupPrefix+"*"))
@@ -44,7 +44,7 @@ func (c cgroups) clean() {
 	}
 }
 
-// Starve leaves a region's regiond so many percent of one processor.
+// Starve limits a region's regiond to that percentage of one processor.
 func (w *World) Starve(name string, percent int) Fault {
 	r := w.region(name)
 	var c cgroups

@@ -60,7 +60,7 @@ func (w *World) topology() string {
 }
 
 // natsConfig is the NATS configuration that the examples ship, with the names of one
-// region in place of eu-west's. Whoever changes the example tests it here.
+// region in place of eu-west's. So changes of the example are tested here.
 func (w *World) natsConfig(r *Region) (string, error) {
 	src, err := os.ReadFile(filepath.Join("..", "..", "examples", "nats", "nats.conf"))
 	if err != nil {

@@ -33,7 +33,7 @@ func (r *Region) join() (*nats.Conn, error) {
 	return nc, nil
 }
 
-// DuplicateNATS says everything that a region says on the bus again, once at once and
+// DuplicateNATS repeats every message of a region on the bus, once at once and
 // once after a time: repeated and out of order.
 func (w *World) DuplicateNATS(name string, later time.Duration) Fault {
 	var nc *nats.Conn
@@ -63,7 +63,7 @@ func (w *World) DuplicateNATS(name string, later time.Duration) Fault {
 }
 
 // PoisonNATS publishes, with the rights of a region, a few hundred messages a second
-// that are none: noise, and its true messages with bytes changed, cut short, or said
+// that are none: noise, and its true messages with bytes changed, cut short, or repeated
 // under another region's name where NATS lets it.
 func (w *World) PoisonNATS(name string) Fault {
 	var nc *nats.Conn
@@ -96,7 +96,7 @@ func (w *World) PoisonNATS(name string) Fault {
 	}
 }
 
-// spoil says a message again, as none.
+// spoil publishes a damaged copy of a message.
 func spoil(nc *nats.Conn, m *nats.Msg, random *rand.Rand) {
 	if len(m.Data) < 2 {
 		return
@@ -104,8 +104,8 @@ func spoil(nc *nats.Conn, m *nats.Msg, random *rand.Rand) {
 	if strings.HasPrefix(m.Subject, "rl.v1.usage.") { // a beat cut short can be a true one of a region that sees less
 		_ = nc.Publish(m.Subject, m.Data[:1+random.IntN(len(m.Data)-1)])
 	}
-	// The first field says the format's version; a message of one that nobody knows is
-	// refused whole, whatever else its bytes say.
+	// The first field is the version of the format; a message of an unknown version is
+	// refused, whatever else it contains.
 	other := append([]byte(nil), m.Data...)
 	other[1] = 99
 	_ = nc.Publish(m.Subject, other)
@@ -133,7 +133,7 @@ func noise(nc *nats.Conn, name string, done <-chan struct{}) {
 }
 
 // DenyNATS takes from a region's regiond the right to publish, by a configuration that
-// its NATS is told to read again.
+// its NATS reloads.
 func (w *World) DenyNATS(name string) Fault {
 	r := w.region(name)
 	configure := func(change func(string) string) error {
@@ -159,7 +159,7 @@ func (w *World) DenyNATS(name string) Fault {
 }
 
 // FloodNATS publishes, with the rights of a region, large messages that are none of ours:
-// so many bytes a second.
+// at a rate in bytes per second.
 func (w *World) FloodNATS(name string, bytesPerSecond int) Fault {
 	const size = 64 << 10
 	var nc *nats.Conn

@@ -29,14 +29,14 @@ func (w *World) CutGossip() Fault {
 	return w.lines("no gossip", everywhere, func(l wan.Link) wan.Link { l.CutPort = gossipPort; return l })
 }
 
-// CutRing swallows what each region sends to the next: nobody is whole, and each pair
+// CutRing drops what each region sends to the next: no region sees all, and each pair
 // has one way left.
 func (w *World) CutRing() Fault {
 	return w.lines("one way of each line gone, round about",
 		func(from, to int) bool { return to == (from+1)%len(w.Regions) }, wan.Link.Cut)
 }
 
-// Narrow swallows packets above a size on all lines, and tells nobody: an MTU black hole.
+// Narrow silently drops packets above a size on all lines: an MTU black hole.
 func (w *World) Narrow(most int) Fault {
 	return w.lines(fmt.Sprintf("packets above %d bytes are lost", most), everywhere, func(l wan.Link) wan.Link { l.Most = most; return l })
 }

@@ -112,7 +112,7 @@ func (w *World) OscillateRedis(name string, d, every time.Duration) Fault {
 	})
 }
 
-// SlewRedis has the clock of a region's Redis gain so many millionths, or lose them if
+// SlewRedis has the clock of a region's Redis gain that many ppm, or lose them if
 // they are negative. Healed, it stays as far off as it has come. It needs Options.Clock.
 func (w *World) SlewRedis(name string, perMillion int64) Fault {
 	r := w.region(name)
@@ -149,7 +149,7 @@ func (w *World) GarbleRedis(name, tenants string) Fault {
 	}
 }
 
-// DenyFiles leaves a region's regiond no file to open: what is open goes on, nobody new
+// DenyFiles leaves a region's regiond no file to open: open ones go on, no new connection
 // is let in.
 func (w *World) DenyFiles(name string) Fault {
 	r := w.region(name)
@@ -167,11 +167,11 @@ func (w *World) DenyFiles(name string) Fault {
 	}
 }
 
-// Restart tells a region's regiond to stop and starts it again, as a rollout does.
+// Restart stops a region's regiond with SIGTERM and starts it again, as a rollout does.
 func (w *World) Restart(name string) Fault {
 	r := w.region(name)
 	return Fault{
-		Name: "regiond of " + name + " told to stop, and started again",
+		Name: "regiond of " + name + " stopped and started again",
 		Inject: func() error {
 			if err := r.regiond.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				return err

@@ -38,7 +38,7 @@ const (
 )
 
 // Impersonate starts a second regiond of a region under the name of the first, as a
-// copied unit file does. It must say that it is not ready.
+// copied unit file does. It must report that it is not ready.
 func (w *World) Impersonate(name string) Fault {
 	r := w.region(name)
 	var second *process
@@ -61,7 +61,7 @@ func (w *World) Impersonate(name string) Fault {
 			status, body, err := admin.Do("GET", "/readyz", "")
 			admin.HangUp()
 			if err == nil && (status == 200 || !strings.Contains(string(body), "another process")) {
-				err = fmt.Errorf("the second process of %s says %d: %s", name, status, body)
+				err = fmt.Errorf("the second process of %s answers %d: %s", name, status, body)
 			}
 			second.kill()
 			return err
@@ -69,7 +69,7 @@ func (w *World) Impersonate(name string) Fault {
 	}
 }
 
-// Stray starts a regiond of another deployment, with its own key, whose file names our
+// Stray starts a regiond of another deployment, with its own key, whose topology names our
 // regions as its peers and our NATS as its own.
 func (w *World) Stray(name string) Fault {
 	r := w.region(name)
@@ -143,7 +143,7 @@ func (w *World) Reload(units int, apart time.Duration) Fault {
 			for _, r := range w.Regions {
 				limit, err := r.limit(traffic.Hot + "-00")
 				if err == nil && limit != int64(units) {
-					err = fmt.Errorf("%s still goes by %d units, its file says %d", r.Name, limit, units)
+					err = fmt.Errorf("%s still applies %d units, its topology has %d", r.Name, limit, units)
 				}
 				errs = append(errs, err, write(r, good))
 			}
@@ -152,7 +152,7 @@ func (w *World) Reload(units int, apart time.Duration) Fault {
 	}
 }
 
-// limit is what a region says that a tenant's limit is.
+// limit is a tenant's limit as a region reports it.
 func (r *Region) limit(tenant string) (int64, error) {
 	status, body, err := r.door.Regiond.Do("GET", "/v1/usage/"+tenant, "")
 	var answer traffic.Answer

@@ -12,7 +12,7 @@ import (
 
 func TestLongBus(t *testing.T) {
 	once(t, []scenario{
-		// Messages come back when what they tell of has long left the window, and after newer ones.
+		// Messages come back when their content has long left the window, and after newer ones.
 		{"NATSReplayedLate", chaos.Scenario{
 			World: world(), Profile: traffic.HotTenant(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.DuplicateNATS(eu, 3*chaos.HotWindow) },
@@ -23,13 +23,13 @@ func TestLongBus(t *testing.T) {
 			Fault: func(w *chaos.World) chaos.Fault { return w.DenyNATS(us) },
 			Lasts: 5 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
 		}},
-		// Four megabytes a second for everybody to refuse.
+		// Four megabytes a second of messages that every region refuses.
 		{"NATSFlooded", chaos.Scenario{
 			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.FloodNATS(eu, 4<<20) },
 			Lasts: 6 * time.Second, Modes: blind(), Again: chaos.AgainRedialled, Repeats: true,
 		}},
-		// regiond takes nothing while much is sent to it: its NATS keeps what it has room for and
+		// regiond reads nothing while it is sent a lot: its NATS buffers what fits and
 		// then drops the connection.
 		{"NATSSlowConsumer", chaos.Scenario{
 			World: world(), Profile: traffic.Steady(),
@@ -47,7 +47,7 @@ func TestLongLines(t *testing.T) {
 			Fault: func(w *chaos.World) chaos.Fault { return w.LoseUDP(1) },
 			Lasts: time.Minute, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
 		}},
-		// The bus is gone while gossip says that everybody is alive.
+		// The bus is gone while gossip reports every region as alive.
 		{"BusGoneGossipAlive", chaos.Scenario{
 			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.CutBus() },
@@ -70,7 +70,7 @@ func TestLongLines(t *testing.T) {
 			Lasts: 8 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
 			Groups: []chaos.Group{parts(eu), parts(us), parts(ap)},
 		}},
-		// Small packets pass: whether somebody notices depends on how much there is to say.
+		// Small packets pass, so detection depends on the size of messages.
 		{"MTUBlackHole", chaos.Scenario{
 			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.Narrow(600) },

@@ -29,14 +29,14 @@ func TestLongRegiond(t *testing.T) {
 			Fault: func(w *chaos.World) chaos.Fault { return w.Restart(us) },
 			Lasts: time.Second, Modes: blind(), Again: chaos.AgainRedialled, Down: []string{us},
 		}},
-		// At moments that nobody has chosen: whatever it was about to tell, the next life tells.
+		// At arbitrary moments: the next generation publishes what this one did not.
 		{"RegiondKilled", chaos.Scenario{
 			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.KillRegiond(us, 1300*time.Millisecond) },
-			// Who comes and goes waits longer each time before it is counted on again.
+			// A region that flaps waits longer each time before it is counted on again.
 			Lasts: 8 * time.Second, Modes: append(blind(), away()...), Again: 35 * time.Second, Down: []string{us}, Repeats: true,
 		}},
-		// The second is told to stay out of the way. While it speaks for the region nobody need
+		// The duplicate must not serve. While it speaks for the region no other region need
 		// trust that, and when it is gone its silence is noticed.
 		{"RegionNamedTwice", chaos.Scenario{
 			World: world(), Profile: traffic.Steady(),
@@ -102,7 +102,7 @@ func TestRedisSlowAndNATSFrozen(t *testing.T) {
 func TestNemesis(t *testing.T) {
 	lasts, err := time.ParseDuration(os.Getenv("CHAOSTIME"))
 	if err != nil {
-		t.Fatalf("CHAOSTIME says for how long, such as 10m: %v", err)
+		t.Fatalf("CHAOSTIME is a duration such as 10m: %v", err)
 	}
 	seed, err := strconv.ParseUint(os.Getenv("CHAOSSEED"), 10, 64)
 	if err != nil {
@@ -130,7 +130,7 @@ func TestNemesis(t *testing.T) {
 				func() chaos.Fault { return w.Rough(0.02, 0.05, 0.05) },
 			)
 		},
-		// Who comes and goes waits for up to 30 s.
+		// A region that flaps waits for up to 30 s.
 		Lasts: lasts, Modes: append(blind(), away()...), Again: 40 * time.Second, Repeats: true, Shifted: true,
 	}.Once(t)
 }

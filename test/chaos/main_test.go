@@ -51,12 +51,12 @@ const (
 	ap = "ap-south"
 )
 
-// blind are the modes of a region that does not see all others, and away that of one
-// whose Redis is.
+// blind are the modes of a region that cannot reach all others, and away that of one
+// without Redis.
 func blind() []string { return []string{"partitioned", "stale", "joining"} }
 func away() []string  { return []string{"local"} }
 
-// within says that regions notice something in time.
+// within is the same deadline for some regions.
 func within(d time.Duration, names ...string) map[string]time.Duration {
 	all := map[string]time.Duration{}
 	for _, name := range names {

@@ -10,9 +10,9 @@ import (
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
 
-// noticed insists that the regions whose business it is say soon that something is
-// wrong, that those whose business it is not never do, that nobody says what the fault is
-// no reason for, and that nobody does for long.
+// noticed checks that the regions concerned report the fault in time,
+// that the others never do, that no region reports a mode that the fault
+// does not explain, and that none does for long.
 func (x *trial) noticed(records []traffic.Record) (objects []string) {
 	first, last, odd := map[string]time.Duration{}, time.Duration(0), map[string]bool{}
 	for i := range records {

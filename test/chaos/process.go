@@ -117,7 +117,7 @@ func (p *process) thaw() error {
 	return nil
 }
 
-// tail is the end of what it said.
+// tail is the end of its output.
 func (p *process) tail(most int) string {
 	said, err := os.ReadFile(p.log)
 	if err != nil {

@@ -128,7 +128,7 @@ func (w *World) run(r *Region) (err error) {
 	return w.launchRegiond(r)
 }
 
-// listens waits until somebody does.
+// listens waits until the address accepts connections.
 func (w *World) listens(r *Region, addr string) error {
 	_, err := w.Await(readyWithin, r.Name+": "+addr+" listens", func() error {
 		conn, err := r.ns.Dial(context.Background(), "tcp", addr)
@@ -224,5 +224,5 @@ func (r *Region) each(do func(*process) error) error {
 	return nil
 }
 
-// Door is where the region's gateway asks.
+// Door is the address that the region's gateway calls.
 func (r *Region) Door() traffic.Door { return r.door }

@@ -51,7 +51,7 @@ func (f *Figures) excess(e judge.Excess) {
 	f.OverP999, f.OverMax, f.Judged, f.Starved = ms(e.P999), ms(e.Max), e.Judged, e.Starved
 }
 
-// count counts answers by what they say.
+// count counts answers by mode and reason.
 func (f *Figures) count(records []traffic.Record) {
 	f.Labels = map[string]int{}
 	var took []time.Duration
@@ -144,7 +144,7 @@ func (x *trial) timeline() string {
 	return b.String()
 }
 
-// changes are when a region's answers began to say something else.
+// changes are when the mode or reason of a region's answers changed.
 func changes(records []traffic.Record) (all []moment) {
 	sorted := slices.SortedFunc(slices.Values(records), func(a, b traffic.Record) int { return cmp.Compare(a.Return, b.Return) })
 	said := map[string]string{}
@@ -165,7 +165,7 @@ func changes(records []traffic.Record) (all []moment) {
 	return all
 }
 
-// perSecond says what each second's requests got.
+// perSecond summarizes the answers of each second.
 func perSecond(records []traffic.Record) (all []moment) {
 	type second struct {
 		counts        map[string]int

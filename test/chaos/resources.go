@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Room for what comes and goes with load: connections to Redis, timers, the heap.
+// Margins for what varies with load: connections to Redis, timers, the heap.
 const (
 	moreGoroutines = 40
 	moreFiles      = 40
@@ -84,7 +84,7 @@ func (w *World) Flat(before map[string]resources) (objects []string) {
 	return objects
 }
 
-// grown says what has become more than it may.
+// grown returns what has grown beyond its margin.
 func grown(before, after map[string]resources) (objects []string) {
 	for _, name := range Names() {
 		b, a := before[name], after[name]

@@ -18,9 +18,9 @@ import (
 const (
 	// NoticeSilence is how long until a peer that has gone silent is not counted on.
 	NoticeSilence = 1800 * time.Millisecond
-	// NoticeOneWay is the same where one of two no longer hears the other.
+	// NoticeOneWay is the same if one of two no longer receives the other's messages.
 	NoticeOneWay = 2500 * time.Millisecond
-	// NoticeRedis is how long until an answer says that Redis is away, on top of what the
+	// NoticeRedis is how long until an answer reports that Redis is unavailable, on top of what the
 	// bare handler took at that time.
 	NoticeRedis = 60 * time.Millisecond
 	// Again is how long after healing until all regions count on each other: two seconds
@@ -29,7 +29,7 @@ const (
 	// AgainRedialled is the same where connections between NATS servers were given up
 	// and have to be made again.
 	AgainRedialled = Again + 2*time.Second
-	// late is how long a region may not know, while all is well, what another admits:
+	// late is how long another region's admissions may be unknown in normal operation:
 	// a message's way, the gap between messages, and a busy machine.
 	late = 500 * time.Millisecond
 )
@@ -38,7 +38,7 @@ const (
 // CHAOSRATE in the environment is another.
 const DefaultRate = 2000
 
-// Scenario is a fault under traffic, and what is expected of it.
+// Scenario is a fault under traffic and the expected behaviour.
 type Scenario struct {
 	World   Options
 	Profile traffic.Profile
@@ -46,11 +46,11 @@ type Scenario struct {
 	// Lasts is how long the fault stands.
 	Lasts time.Duration
 
-	// Notice are the regions whose answers must say that something is wrong, in one of
+	// Notice are the regions whose answers must report the fault, in one of
 	// Modes, and how soon. Others may.
 	Notice map[string]time.Duration
 	Modes  []string
-	// Unmoved are the regions whose answers must never say so.
+	// Unmoved are the regions whose answers must never report it.
 	Unmoved []string
 	// Again is how long after healing all regions count on each other at the latest.
 	Again time.Duration
@@ -127,26 +127,26 @@ func (s Scenario) Run(t *testing.T) {
 	}
 }
 
-// maxRuns is how often a scenario is run at most until one of its runs says something,
+// maxRuns is how often a scenario is run at most until one of its runs is conclusive,
 // and breather how long after one that did not: a machine has its busy times.
 const (
 	maxRuns  = 3
 	breather = 10 * time.Second
 )
 
-// Once runs a scenario as it is. A run that an oracle objects to says nothing when the
+// Once runs a scenario as it is. A run that an oracle objects to is inconclusive if the
 // machine left even the bare handler without a processor meanwhile, and is repeated. What
 // the last run shows counts, but for promptness where it could not be judged there either.
 func (s Scenario) Once(t *testing.T) {
 	t.Helper()
-	for run := 1; !s.tell(t, run); run++ {
+	for run := 1; !s.attempt(t, run); run++ {
 		t.Logf("run %d of at most %d follows", run+1, maxRuns)
 		time.Sleep(breather)
 	}
 }
 
-// tell runs a scenario, and reports whether that said something.
-func (s Scenario) tell(t *testing.T, run int) bool {
+// attempt runs a scenario and reports whether the run was conclusive.
+func (s Scenario) attempt(t *testing.T, run int) bool {
 	t.Helper()
 	scope := &scope{TB: t}
 	defer scope.end()
@@ -267,7 +267,7 @@ func (x *trial) losses() (all []judge.Loss) {
 	return all
 }
 
-// dark is when regions could not know of each other.
+// dark is when regions could not exchange messages.
 func (x *trial) dark() []judge.Span {
 	if x.Repeats {
 		return []judge.Span{{From: x.injected, To: x.again}}
@@ -316,7 +316,7 @@ func (x *trial) judge() {
 	x.figures.count(records)
 }
 
-// unsure is when Redis may have lost, or done late, what nobody was told of.
+// unsure is when Redis may have lost writes or executed calls late without an answer.
 func (x *trial) unsure() []judge.Span {
 	if slices.Contains(x.Modes, "local") || len(x.Forgets)+len(x.Loses)+len(x.Down) > 0 {
 		return []judge.Span{{From: x.injected, To: x.again}}

@@ -55,7 +55,7 @@ func TestRedisClockForward(t *testing.T) { stepped(t, time.Hour) }
 func TestRedisClockBack(t *testing.T) { stepped(t, -2*time.Hour) }
 
 // stepped: what was counted by the old time may be counted again after a step forward,
-// which is the loss that a step is. Nobody is denied for longer than a window.
+// which is the cost of a step. No tenant is denied for longer than a window.
 func stepped(t *testing.T, d time.Duration) {
 	t.Helper()
 	o := world()
@@ -121,7 +121,7 @@ func TestLines(t *testing.T) {
 			Fault: func(w *chaos.World) chaos.Fault {
 				return w.Flap(w.Partition([]string{eu}, []string{us, ap}), time.Second)
 			},
-			// Who comes and goes waits longer each time before it is counted on again.
+			// A region that flaps waits longer each time before it is counted on again.
 			Lasts: 6 * time.Second, Modes: blind(), Again: 35 * time.Second, Repeats: true,
 		}},
 		{"PartitionBridge", chaos.Scenario{

@@ -27,7 +27,7 @@ const (
 
 func sentinelAddr(i int) string { return fmt.Sprintf("127.0.0.1:%d", 26379+i) }
 
-// watch starts a region's replica and sentinels, and waits until they know each other:
+// watch starts a region's replica and sentinels, and waits until they have found each other:
 // before, a failover would not come about.
 func (w *World) watch(r *Region) error {
 	if err := w.listens(r, redisAddr); err != nil {

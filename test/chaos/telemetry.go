@@ -57,7 +57,7 @@ func (w *World) FreezeCollector() Fault {
 			wg.Wait()
 			close(heard)
 			if len(heard) == 0 {
-				return errors.New("nobody has called the collectors")
+				return errors.New("the collectors were not called")
 			}
 			for conn := range heard {
 				_ = conn.Close()
@@ -68,11 +68,11 @@ func (w *World) FreezeCollector() Fault {
 }
 
 // StopReading leaves the log of a region's regiond where it is: the pipe is full, and
-// whoever writes to it waits. It needs Options.Pipe.
+// writers block. It needs Options.Pipe.
 func (w *World) StopReading(name string) Fault {
 	r := w.region(name)
 	return Fault{
-		Name:   "nobody reads the log of regiond of " + name,
+		Name:   "log of regiond not read in " + name,
 		Inject: func() error { return r.regiond.pipe.block() },
 		Heal:   func() error { r.regiond.pipe.goOn(); return nil },
 	}
@@ -106,7 +106,7 @@ func newLogPipe(to io.Writer) (*logPipe, error) {
 	return p, nil
 }
 
-// block returns when nobody reads any more and the pipe is full. It fills it through a
+// block returns once there is no reader and the pipe is full. It fills it through a
 // description of its own: the process's must go on to block.
 func (p *logPipe) block() error {
 	p.gate.Lock()
@@ -115,7 +115,7 @@ func (p *logPipe) block() error {
 		return fmt.Errorf("fill the pipe of a log: %w", err)
 	}
 	defer unix.Close(fd)
-	line := []byte("nobody reads this\n")
+	line := []byte("filler\n")
 	for full := 0; full < 5; { // the reader may still take what it was about to
 		if _, err := unix.Write(fd, line); errors.Is(err, unix.EAGAIN) {
 			full++

@@ -16,7 +16,7 @@ import (
 )
 
 // settledWithin is how long after all regions count on each other again, and the
-// traffic's end, each may take to know to the unit what the others admitted.
+// traffic's end, each may take to know the others' admissions to the unit.
 const settledWithin = 2 * time.Second
 
 // span is units of which only bounds are known.
@@ -89,7 +89,7 @@ func (w *World) truth(records []traffic.Record, k known) (totals, error) {
 	return all, nil
 }
 
-// stored is what a region's Redis says of usage totals: all buckets' units of
+// stored is the usage in a region's Redis: all buckets' units of
 // 'epoch:bucket:units:earlier:…' under rl:{tenant}:t.….
 func (r *Region) stored() (map[string]int64, error) {
 	ctx := context.Background()

@@ -25,7 +25,7 @@ const (
 	QuietWindow = 3 * time.Second
 )
 
-// Options say what a world is made of. The zero value is three regions on NATS servers
+// Options are the parts of a world. The zero value is three regions on NATS servers
 // of their own, joined by gateways, with ideal lines.
 type Options struct {
 	Binaries Binaries
@@ -43,7 +43,7 @@ type Options struct {
 	Sentinel string
 	// Collector has each regiond trace every request, to a collector that can be frozen.
 	Collector bool
-	// Pipe has each regiond log into a pipe that somebody may cease to read.
+	// Pipe has each regiond log into a pipe that may stop being read.
 	Pipe bool
 	// Line is what carries packets from each region to each other.
 	Line wan.Link
@@ -127,7 +127,7 @@ func (w *World) end() {
 	}
 }
 
-// dump logs what the processes said last, when there is no world to report on.
+// dump logs the processes' last output if there is no world to report on.
 func (w *World) dump() {
 	for _, r := range w.Regions {
 		for _, p := range r.processes() {
@@ -184,8 +184,8 @@ func (w *World) global() error {
 	return nil
 }
 
-// sight is what is looked at in GET /v1/regions.
-type sight struct {
+// regionsView is the used part of GET /v1/regions.
+type regionsView struct {
 	Mode struct {
 		Mode   string `json:"mode"`
 		Reason string `json:"reason"`
@@ -196,8 +196,8 @@ type sight struct {
 }
 
 // sees asks a region what it sees.
-func (r *Region) sees() (sight, error) {
-	var v sight
+func (r *Region) sees() (regionsView, error) {
+	var v regionsView
 	status, body, err := r.admin.Do("GET", "/v1/regions", "")
 	if err == nil && status != 200 {
 		err = fmt.Errorf("status %d", status)

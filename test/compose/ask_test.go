@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// answer is what regiond says to a check, as far as it is looked at here.
+// answer is the used part of the answer to a check.
 type answer struct {
 	Status            int `json:"-"`
 	Allowed           bool
@@ -34,7 +34,7 @@ func (a answer) limit(name string) struct{ Remaining, Ceiling int64 } {
 	return struct{ Remaining, Ceiling int64 }{-1, -1}
 }
 
-// client has no patience: a deployment that does not answer within two seconds
+// client has a short timeout: a deployment that does not answer within two seconds
 // has not answered.
 func client() *http.Client { return &http.Client{Timeout: 2 * time.Second} }
 
@@ -82,7 +82,7 @@ func (p *project) check(t *testing.T, region, tenant string) (a answer) {
 	return a
 }
 
-// fill reports 20 units so many times for a tenant of its own, and returns it. What
+// fill reports 20 units that many times for a new tenant, and returns it. What
 // was reported while Redis was late, or answered too late for us, may count twice
 // or not at all in Redis; then the next tenant is filled instead.
 func (p *project) fill(t *testing.T, region, name string, reports int) (tenant string) {
@@ -102,7 +102,7 @@ func (p *project) fill(t *testing.T, region, name string, reports int) (tenant s
 	return tenant
 }
 
-// usage is what a check would say, nothing spent.
+// usage is the answer a check would get, without charging.
 func (p *project) usage(t *testing.T, region, tenant string) (answer, error) {
 	t.Helper()
 	res, err := client().Get(p.url(t, region, "/v1/usage/"+tenant))
@@ -112,7 +112,7 @@ func (p *project) usage(t *testing.T, region, tenant string) (answer, error) {
 	return parseAnswer(res)
 }
 
-// await asks a region about a tenant until the answer is as said. What was
+// await queries a region's usage of a tenant until ok returns true. What was
 // answered without Redis does not count, and neither does a call without an answer.
 func (p *project) await(t *testing.T, region, tenant string, ok func(answer) bool) answer {
 	t.Helper()
@@ -140,13 +140,13 @@ func eventually(t *testing.T, what string, so func() (bool, string)) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(patience); ; <-tick.C {
+	for end := time.Now().Add(timeout); ; <-tick.C {
 		ok, now := so()
 		if ok {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within %v, now %s", what, patience, now)
+			t.Fatalf("%s: not within %v, now %s", what, timeout, now)
 		}
 	}
 }

@@ -19,7 +19,7 @@ type cut struct {
 	endpoints map[string]endpoint // by container
 }
 
-// endpoint is how a container is on a network, as the engine tells it.
+// endpoint is how a container is attached to a network.
 type endpoint struct {
 	IPAddress string
 	Aliases   []string

@@ -27,7 +27,7 @@ type project struct {
 	tool []string // docker compose, or docker-compose
 	name string
 	env  []string
-	// What Compose was asked for once: it takes seconds to say.
+	// Cached answers of Compose, which takes seconds.
 	ports, containers map[string]string
 }
 
@@ -75,7 +75,7 @@ func tool(t *testing.T) []string {
 	return nil
 }
 
-// secrets are made as an operator makes them, and Redis gets one user more who may
+// secrets are made as an operator makes them, and Redis gets another user that may
 // read what it has refused.
 func secrets(t *testing.T) string {
 	t.Helper()
@@ -179,7 +179,7 @@ func (p *project) container(t *testing.T, service string) string {
 }
 
 // reaches asks from inside a container whether something listens at an address.
-// What listens need not speak HTTP: only a refusal, a name that nobody knows and
+// What listens need not speak HTTP: only a refusal, an unknown name and
 // silence mean no.
 func (p *project) reaches(t *testing.T, service, address string) (bool, string) {
 	t.Helper()

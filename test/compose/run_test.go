@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// patience is how long anything may take before the test gives up on it. What the
+// timeout is how long anything may take before the test gives up on it. What the
 // goals are is printed beside what was measured: a machine that does other things
 // too may miss them, and nothing else changes.
-const patience = 30 * time.Second
+const timeout = 30 * time.Second
 
 // Goals, from when the engine was asked to cut or to heal.
 const (

@@ -4,8 +4,8 @@
 //	client ──requests──▶ proxy ──▶ redis-server
 //	       ◀──replies───   ✂
 //
-// It knows just enough RESP to tell one reply from the next and to say which
-// command it answers, so that a test can say "lose the reply to the third
+// It parses just enough RESP to separate replies and to know which
+// command each answers, so that a test can "lose the reply to the third
 // script" and mean that one, whatever handshakes and pings the client sends:
 //
 //	proxy := faultproxy.Start(t, srv.Addr())

@@ -2,7 +2,7 @@ package faultproxy
 
 import "strings"
 
-// Kind says what happens in the place of the struck reply. In each case the
+// Kind is what happens instead of the reply. In each case the
 // server has carried out the request.
 type Kind uint8
 
@@ -15,7 +15,7 @@ const (
 	Drop
 	// Cut: the connection is closed after the reply's first byte.
 	Cut
-	// Stray: a reply that nobody asked for comes first, and the true one after
+	// Stray: an unsolicited reply comes first, and the true one after
 	// it, so that the connection is one reply out of step.
 	Stray
 )

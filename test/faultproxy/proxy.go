@@ -176,7 +176,7 @@ func (p *Proxy) stopListening() {
 	p.listener = nil
 }
 
-// serve needs p.mu, except in Start, when nobody else knows p.
+// serve needs p.mu, except in Start, before p is shared.
 func (p *Proxy) serve(listener *net.TCPListener) {
 	released := make(chan struct{})
 	p.listener, p.released = listener, released
@@ -229,7 +229,7 @@ func (p *Proxy) add(l *link, from *net.TCPListener) bool {
 	return true
 }
 
-// judge says what becomes of a reply to command that came from the server now.
+// judge decides what happens to a reply to command that came from the server now.
 func (p *Proxy) judge(command string) verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()

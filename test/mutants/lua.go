@@ -102,7 +102,7 @@ func (r *run) lua(_ string, limit time.Duration) error {
 
 // tryScripts runs the tests once. A script that does not compile is killed too.
 func (r *run) tryScripts() (status string, out []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout+10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*scriptTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-vet=off", "-timeout", scriptTimeout.String(), "-run", scriptTests, "./limiter", "-rapid.shrinktime=1s")
 	cmd.Dir = r.copy

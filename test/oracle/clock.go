@@ -1,6 +1,6 @@
 package oracle
 
-// clock is a partition's, as the rule is told: it is the store's time, unless
+// clock is a partition's clock, by its rule: it is the store's time, unless
 // that is behind the newest stamp; then it goes on from the newest stamp at the
 // time's own pace, and again from there when time falls back by a second or more,
 // until nothing is used by the store's time either. It is never behind the newest

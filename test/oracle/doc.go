@@ -1,4 +1,4 @@
-// Package oracle says what a limiter ought to have answered, in the dumbest way
+// Package oracle computes what a limiter ought to have answered, in the simplest way
 // that can be right: it keeps every admission for ever, adds up whatever lies in
 // a window by walking over it, and finds times by trying them.
 //

@@ -12,7 +12,7 @@ type Spend struct {
 
 // Global is one big limiter that sees every region's admissions at once. It cannot
 // refuse any more: it judges how far each went, and how much of that the buckets
-// explain in which regions tell each other what they used.
+// explain in which regions exchange usage.
 type Global struct {
 	window, bucket int64
 	all            []Spend
@@ -25,7 +25,7 @@ type filled struct {
 	units, us int64
 }
 
-// over reports whether nothing of a bucket counts any more, whatever its number says.
+// over reports whether nothing of a bucket counts any more, whatever its number.
 func (g *Global) over(b filled, us int64) bool { return us-b.us > 2*g.window+g.bucket }
 
 // Judgement is what was true at an admission, the admission included.
@@ -33,8 +33,8 @@ type Judgement struct {
 	// Used is what all regions admitted in the window that ends there. Its maximum is
 	// that over all windows: see Window.
 	Used int64
-	// Bias is, for each region but the asker, what it used in truth minus what somebody
-	// would have counted who was told of all its buckets at once. Above 0 the buckets
+	// Bias is, for each region but the asker, what it really used minus what a
+	// peer would have counted that knew all its buckets at once. Above 0 the buckets
 	// have forgotten something, below they remember too long.
 	Bias []int64
 	// Late is what the other regions admitted so shortly before that the asker may
@@ -42,7 +42,7 @@ type Judgement struct {
 	Late int64
 }
 
-// NewGlobal judges so many regions under a limit with that window and bucket, µs.
+// NewGlobal judges that number of regions under a limit with that window and bucket, µs.
 func NewGlobal(regions int, window, bucket int64) *Global {
 	g := &Global{window: window, bucket: bucket, ahead: make([]int64, regions)}
 	for range regions {
@@ -95,7 +95,7 @@ func (g *Global) used(region int, us, window int64) int64 {
 	return units
 }
 
-// counted is what the region's buckets say at a moment: all of one while its start
+// counted is the region's usage by its buckets at a moment: all of one while its start
 // is less than a window old, or while its end is if it is shorter than the window;
 // of one as long as the window then as much as still overlaps, rounded up.
 func (g *Global) counted(region int, us int64) int64 {

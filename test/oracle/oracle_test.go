@@ -114,7 +114,7 @@ func TestRegionLedger(t *testing.T) {
 }
 
 // TestWaitsAreLeastTimes asks at every microsecond: nothing fits before the wait
-// that was told is over, and the cost fits when it is.
+// that was returned is over, and the cost fits when it is.
 func TestWaitsAreLeastTimes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := limit(quota.Algorithm(rapid.IntRange(0, 2).Draw(t, "algorithm")), rapid.Int64Range(1, 5).Draw(t, "L"), rapid.Int64Range(1, 60).Draw(t, "W"))

@@ -10,7 +10,7 @@ import (
 type Op byte
 
 const (
-	// Check charges if every limit has room for the cost.
+	// Check charges if the cost fits every limit.
 	Check Op = 'c'
 	// Peek answers as Check would and changes nothing.
 	Peek Op = 'p'
@@ -47,7 +47,7 @@ type Question struct {
 	Op    Op
 	Cost  int64
 	Parts []Part
-	// Record names what remembers an admission, "" for nothing, and Print tells
+	// Record names the record of an admission, "" for none, and Print distinguishes
 	// the question from others under the same Record.
 	Record, Print string
 	// Counters names what counts each global limit, in the order of Parts and Asks.
@@ -169,7 +169,7 @@ func (r *Region) Decide(time int64, q Question) Answer {
 	return answer
 }
 
-// Charge is a Report whose answer nobody reads: a fast way to a long history.
+// Charge is a Report without an answer: a fast way to a long history.
 func (r *Region) Charge(time int64, q Question) {
 	totals := q.Counters
 	for _, p := range q.Parts {
@@ -226,7 +226,7 @@ func (pt *partition) wait(time int64, a Ask, cost int64) int64 {
 
 func (pt *partition) reset(time int64, a Ask) int64 { return pt.untilAtMost(time, a, 0) }
 
-// untilAtMost returns how long until at most so many units are used.
+// untilAtMost returns how long until at most that many units are used.
 func (pt *partition) untilAtMost(time int64, a Ask, units int64) int64 {
 	now, ahead := pt.read(time)
 	u := pt.usage.under(a.Limit, now)

@@ -83,7 +83,7 @@ func mapOffset(t testing.TB, path string) []byte {
 // Step moves the clock by d, on top of earlier steps and of what a rate has gained.
 func (w *Clock) Step(d time.Duration) { w.change(func(r *clockRecord) { r.offset += int64(d) }) }
 
-// Slew has the clock gain so many millionths from now on, or lose them if they are
+// Slew has the clock gain that many ppm from now on, or lose them if they are
 // negative; 0 ends it where it has come to.
 func (w *Clock) Slew(perMillion int64) { w.change(func(r *clockRecord) { r.rate = perMillion }) }
 

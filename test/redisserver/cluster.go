@@ -26,7 +26,7 @@ type Cluster struct {
 	Servers []*Server // primaries first, then the replica of each
 }
 
-// StartCluster starts a cluster whose nodes call another dead after timeout, and
+// StartCluster starts a cluster whose nodes consider another dead after timeout, and
 // returns when all of it is there. args go to every server.
 func StartCluster(t testing.TB, timeout time.Duration, args ...string) *Cluster {
 	t.Helper()
@@ -98,7 +98,7 @@ func (c *Cluster) whole() bool {
 	return true
 }
 
-// ranges is who holds which slots, as this node sees it. CLUSTER SHARDS, for which
+// ranges are the slots and their owners, as this node sees them. CLUSTER SHARDS, for which
 // the client has a method, is missing before Redis 7.
 func (s *Server) ranges(ctx context.Context) ([]redis.ClusterSlot, error) {
 	cmd := redis.NewClusterSlotsCmd(ctx, "CLUSTER", "SLOTS")
@@ -133,7 +133,7 @@ func (c *Cluster) Slot(key string) int {
 			return int(slot)
 		}
 	}
-	c.t.Fatal("no node of the cluster tells the slot of a key")
+	c.t.Fatal("no node of the cluster computes the slot of a key")
 	return 0
 }
 
@@ -157,11 +157,11 @@ func (c *Cluster) Primary(slot int) *Server {
 	return nil
 }
 
-// Owner is Primary, once they agree: replicas hear of a move by gossip.
+// Owner is Primary, once they agree: replicas learn of a move by gossip.
 func (c *Cluster) Owner(slot int) *Server {
 	c.t.Helper()
 	var owner *Server
-	c.await("nodes to agree who holds a slot", func() bool {
+	c.await("nodes to agree on the owner of a slot", func() bool {
 		owner = c.Primary(slot)
 		return owner != nil
 	})
@@ -206,7 +206,7 @@ func (c *Cluster) Begin(slot int, from, to *Server) {
 	c.must(from.client.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ID(to)).Err(), "migrate a slot")
 }
 
-// MoveKeys moves up to most keys of a slot that is moving, and says how many it moved.
+// MoveKeys moves up to most keys of a slot that is moving, and returns how many it moved.
 func (c *Cluster) MoveKeys(slot, most int, from, to *Server) int {
 	c.t.Helper()
 	ctx := context.Background()

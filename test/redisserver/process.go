@@ -74,7 +74,7 @@ func (s *Server) arguments() []string {
 	return append(args, "--save", "", "--appendonly", "no")
 }
 
-// awaitAnswer returns when the server takes commands, or says why it never will.
+// awaitAnswer returns nil when the server accepts commands, or why it never will.
 func (p *process) awaitAnswer(addr string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
@@ -83,8 +83,8 @@ func (p *process) awaitAnswer(addr string) error {
 	retry := time.NewTicker(2 * time.Millisecond)
 	defer retry.Stop()
 	for {
-		// The client logs every refusal, so it is only asked once somebody listens.
-		if knock(ctx, addr) == nil && p.answers(ctx, client) {
+		// The client logs every refusal, so it is only used once the port accepts connections.
+		if dial(ctx, addr) == nil && p.answers(ctx, client) {
 			return nil
 		}
 		select {
@@ -139,8 +139,8 @@ func Binary(t testing.TB) string {
 	return path
 }
 
-// knock connects and hangs up: nil when somebody listens.
-func knock(ctx context.Context, addr string) error {
+// dial connects and closes: nil if the port accepts connections.
+func dial(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return err
@@ -148,13 +148,13 @@ func knock(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// freePort returns a port where nobody listens at this moment. It asks by dialling:
+// freePort returns a port on which no process listens at this moment. It checks by dialling:
 // a listener opened and closed to find out could live on for a moment in a process
 // that another test is just starting, and be in the server's way.
 func freePort() (int, error) {
 	for range portAttempts {
 		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		err := knock(context.Background(), net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		err := dial(context.Background(), net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			return port, nil
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Master is the name under which Sentinels know the primary.
+// Master is the name of the primary in Sentinel's configuration.
 const Master = "region"
 
 // Watched is a primary with a replica, and three sentinels that watch them. It is

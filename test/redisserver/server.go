@@ -22,7 +22,7 @@ const startAttempts = 3
 type Options struct {
 	// Args are further redis-server arguments, as in "--maxmemory", "10mb".
 	// They come last and so win over the package's own. The server must stay
-	// reachable without a password, or Start never hears it answer.
+	// reachable without a password, or Start gets no answer.
 	Args []string
 	// Clock gives the server a wall clock that Step can move. Needs gcc.
 	Clock bool
@@ -148,7 +148,7 @@ func (s *Server) Step(d time.Duration) {
 	s.clock.Step(d)
 }
 
-// Slew has the server's wall clock gain so many millionths from now on, or lose them if
+// Slew has the server's wall clock gain that many ppm from now on, or lose them if
 // they are negative; 0 ends it. It needs Options.Clock.
 func (s *Server) Slew(perMillion int64) {
 	s.t.Helper()
@@ -177,7 +177,7 @@ func (s *Server) Config(t testing.TB, key, value string) {
 }
 
 // Calls is how often the server has executed a command since it started or was
-// last told CONFIG RESETSTAT: what really reached it, whatever clients believe.
+// last CONFIG RESETSTAT: what really reached it, whatever clients believe.
 // Commands are named as in INFO commandstats: "evalsha", "client|setinfo".
 func (s *Server) Calls(t testing.TB, command string) int64 {
 	t.Helper()

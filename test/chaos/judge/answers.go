@@ -10,7 +10,7 @@ import (
 // most is how many objections of a kind are spelled out.
 const most = 5
 
-// objections collects what an oracle says: the first few, and how many there were.
+// objections collects an oracle's objections: the first few, and their number.
 type objections struct {
 	what  string
 	count int
@@ -31,11 +31,11 @@ func (o *objections) all() []string {
 	return o.first
 }
 
-// Excuse tells of a request that it was asked of somebody who could not answer.
+// Excuse reports whether a request was sent to a region that could not answer.
 type Excuse func(r *traffic.Record) bool
 
 // Answered insists that each request has an answer, 200 if it was admitted and 429 if
-// it was not. An answer that comes after traffic.Patience is none.
+// it was not. An answer that comes after traffic.Timeout is none.
 func Answered(records []traffic.Record, excused Excuse) []string {
 	o := objections{what: "answered"}
 	for i := range records {
@@ -76,8 +76,8 @@ func words(mode string) (bases, reasons []string) {
 	}
 }
 
-// Labelled insists that mode, basis and reason of every answer go together: what is not
-// global has a reason, and what was decided without Redis says local.
+// Labelled checks that mode, basis and reason of every answer are consistent: what is not
+// global has a reason, and what was decided without Redis is local.
 func Labelled(records []traffic.Record) []string {
 	o := objections{what: "labelled"}
 	for i := range records {

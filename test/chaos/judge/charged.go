@@ -8,7 +8,7 @@ import (
 )
 
 // Charged insists that a region's Redis holds, for each tenant of a class, exactly what
-// was admitted there: not less, and nothing twice. Where nobody knows whether Redis did
+// was admitted there: not less, and nothing twice. If it is unknown whether Redis did
 // what it was asked (the answer came too late, or none did, or another call's when
 // shifted), it may hold the cost once. stored is what it holds, by tenant.
 func Charged(records []traffic.Record, class, region string, stored map[string]int64, shifted bool) []string {
@@ -30,7 +30,7 @@ func Charged(records []traffic.Record, class, region string, stored map[string]i
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(least)) {
 		if got := stored[tenant]; got < least[tenant] || got > least[tenant]+more[tenant] {
-			o.add("the Redis of %s holds %d units of %s: %d were admitted, and of %d nobody knows", region, got, tenant, least[tenant], more[tenant])
+			o.add("the Redis of %s holds %d units of %s: %d were admitted, %d are unknown", region, got, tenant, least[tenant], more[tenant])
 		}
 	}
 	return o.all()

@@ -18,13 +18,13 @@ type Span struct {
 type Common struct {
 	Limit
 	Regions []string
-	// Late is how long a region may not know, while all is well, what another admits.
+	// Late is how long another region's admissions may be unknown in normal operation.
 	Late time.Duration
 	// Dark are the times from each cut until it is noticed at the latest.
 	Dark []Span
 	// Losses are what Redis forgot: what its region used then may be admitted again.
 	Losses []Loss
-	// Stepped is set when store clocks were stepped and tell nothing of true time.
+	// Stepped is set if store clocks were stepped and do not show true time.
 	Stepped bool
 }
 
@@ -38,14 +38,14 @@ type Overshoot struct {
 type admission struct {
 	spend  oracle.Spend
 	record *traffic.Record
-	// astride is set when nobody can tell into which bucket it was counted: its time is
+	// astride is set if the bucket it was counted in is ambiguous: its time is
 	// known to lie between call and answer only, and a bucket ended in between.
 	astride bool
 }
 
 // Global insists that what all regions together admit above the limit in some window is
 // explained: by what a region could not know yet, by what buckets forget, by what a
-// store lost. What is left over is a fault of the program.
+// store lost. Anything else is a bug of the program.
 func Global(records []traffic.Record, wallUS func(time.Duration) int64, class string, c Common) (Overshoot, []string) {
 	o := objections{what: "global"}
 	all, unsure := c.admissions(records, wallUS, class)
@@ -115,7 +115,7 @@ func (c Common) admissions(records []traffic.Record, wallUS func(time.Duration) 
 func (c Common) number(region string) int { return slices.Index(c.Regions, region) }
 func (c Common) memory(region string) int { return c.number(region) + len(c.Regions) }
 
-// unknown is what the asker at a moment could not know although it is in the window:
+// unknown is the usage in the window that the deciding region could not know:
 // what was admitted while it was dark, what a store has lost, and what may in truth have
 // left the window already.
 func (c Common) unknown(big *oracle.Global, us int64, wallUS func(time.Duration) int64, unsure time.Duration) int64 {
@@ -133,7 +133,7 @@ func (c Common) unknown(big *oracle.Global, us int64, wallUS func(time.Duration)
 	return units + big.Between(start, start+unsure.Microseconds())
 }
 
-// Cut is a group of regions that saw nobody else for some time.
+// Cut is a group of regions that could reach no other region for some time.
 type Cut struct {
 	Regions []string
 	Units   int64 // the sum of their parts
@@ -142,7 +142,7 @@ type Cut struct {
 }
 
 // Share insists that a group of regions that is cut off admits no unit that makes more
-// than its parts within a window, but for what its own regions tell each other too late.
+// than its shares within a window, except for usage that its regions exchange too late.
 func Share(records []traffic.Record, wallUS func(time.Duration) int64, class string, c Common, cuts []Cut) []string {
 	o := objections{what: "share"}
 	all, unsure := c.admissions(records, wallUS, class)

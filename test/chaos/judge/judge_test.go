@@ -158,7 +158,7 @@ func TestWindowCountsOnlyWhatIsCertain(t *testing.T) {
 	}
 }
 
-// described fills in what a limit of 5 in a second says of the last of full.
+// described fills in the answer of a limit of 5 per second to the last of full.
 func described(extra time.Duration, allowed bool, remaining, retryMS int64) []traffic.Record {
 	all := full("a", extra)
 	for i := range 5 {
@@ -230,12 +230,12 @@ func TestLinearGoesOnWhereItIsKnown(t *testing.T) {
 	_, bad := check(3)
 	bites(t, good, bad, "from 2.65s on")
 	if n, o := check(3, judge.Span{From: 0, To: 3 * time.Second}); n != 0 || len(o) > 0 {
-		t.Errorf("%d calls were checked in a span that nobody knows: %q", n, o)
+		t.Errorf("%d calls were checked in an unknown span: %q", n, o)
 	}
 }
 
-// spent are admissions of two regions under a common limit of 10 in a second: so many
-// by the first at the beginning, and so many by the second at a time.
+// spent are admissions of two regions under a common limit of 10 per second: some
+// by the first at the beginning, and some by the second at a time.
 func spent(first, second int, at time.Duration) []traffic.Record {
 	var all []traffic.Record
 	for i := range first {
@@ -265,7 +265,7 @@ func TestGlobalBites(t *testing.T) {
 
 	memory := spent(8, 3, 300*millisecond)
 	for i := range 8 {
-		memory[i].Answer.Basis = "local" // its own region too knows it by buckets alone
+		memory[i].Answer.Basis = "local" // its own region knows it by buckets only, too
 	}
 	bites(t, exact, judged(common(), memory), "makes it 11")
 	// A bucket begins at 1 s. What was asked for before and answered after may be in either.
@@ -330,7 +330,7 @@ func TestChargedBites(t *testing.T) {
 	late := asked("a", traffic.Ledger, "x", 0, 4, true)
 	late.Answer.Basis, late.Answer.Reason = "local", "redis_timeout"
 	records = append(records, late)
-	bites(t, append(charged(3), charged(7)...), charged(11), "of 4 nobody knows")
+	bites(t, append(charged(3), charged(7)...), charged(11), "4 are unknown")
 	records[len(records)-1].Answer.Reason = "redis_refused" // a reply that is another call's refuses nothing
-	bites(t, judge.Charged(records, traffic.Ledger, "a", map[string]int64{"x": 7}, true), charged(7), "of 0 nobody knows")
+	bites(t, judge.Charged(records, traffic.Ledger, "a", map[string]int64{"x": 7}, true), charged(7), "0 are unknown")
 }

@@ -22,7 +22,7 @@ type call struct {
 	cost      int64
 }
 
-// reply is what came of it, as far as HTTP tells: times are whole milliseconds.
+// reply is the outcome as far as HTTP shows it: times are whole milliseconds.
 type reply struct {
 	us, remaining, retryMS int64
 	admitted               bool
@@ -37,13 +37,13 @@ type history struct {
 
 // Linear insists that some order of the calls of each region and tenant explains every
 // answer that Redis gave: admitted or not, how much remains, and when to come back. The
-// order is that of the times which Redis told, as far as they differ, and must not
-// contradict anybody's patience: what was answered before another call was sent comes
+// order is that of Redis's times, as far as they differ, and must not
+// contradict real time: what was answered before another call was sent comes
 // before it.
 //
 // Where the outcome of a call is not known (its answer is late or came from memory), and
-// in the given spans, nobody can tell what Redis holds. A window later everybody can
-// again, since only what is in the window matters, and the search goes on there. It says
+// in the given spans, the content of Redis is unknown. A window later it is known
+// again, since only what is in the window matters, and the search goes on there. It returns
 // how many calls were explained.
 func Linear(records []traffic.Record, wallUS func(time.Duration) int64, class string, l Limit, unsure []Span) (checked int, objects []string) {
 	o := objections{what: "linear"}
@@ -139,7 +139,7 @@ func newStretch(known []*traffic.Record, from, to int64, l Limit) stretch {
 		}
 		s.records = append(s.records, r)
 		s.operations = append(s.operations, porcupine.Operation{
-			// Porcupine is told Redis's order and searches where times are equal.
+			// Porcupine gets Redis's order and searches where times are equal.
 			ClientId: i, Call: 2 * rank, Return: 2*rank + 1,
 			Input:  call{partition: partition{region: r.Region, tenant: r.Tenant}, cost: r.Cost},
 			Output: reply{us: at, admitted: r.Answer.Allowed, remaining: r.Answer.Remaining, retryMS: r.Answer.RetryAfterMS},
@@ -149,7 +149,7 @@ func newStretch(known []*traffic.Record, from, to int64, l Limit) stretch {
 }
 
 // overtaken finds a call a that was answered before another, b, was sent, and that Redis
-// says it decided later; ok is false when there is one.
+// is of a later decision; ok is false if there is one.
 func (s *stretch) overtaken() (a, b *traffic.Record, ok bool) {
 	sent := slices.SortedFunc(slices.Values(s.records), func(a, b *traffic.Record) int { return cmp.Compare(a.Call, b.Call) })
 	answered := slices.SortedFunc(slices.Values(s.records), func(a, b *traffic.Record) int { return cmp.Compare(a.Return, b.Return) })
@@ -182,7 +182,7 @@ func linearModel(l Limit, before history) porcupine.Model {
 	}
 }
 
-// step is what the store ought to have said.
+// step is the expected answer of the store.
 func (h history) step(l Limit, cost int64, out reply) (bool, any) {
 	if out.us < h.us {
 		return false, h

@@ -24,7 +24,7 @@ type second struct {
 
 // Starved is how long the bare handler may take for a second to be judged. An answer of
 // regiond's takes three turns on the processor where a bare one takes one, so when a
-// turn is waited for longer than a whole answer may take, the second says nothing.
+// turn is waited for longer than a whole answer may take, the second is not judged.
 const Starved = 50 * time.Millisecond
 
 // Excess is by how much regiond was later than the bare handler, at worst.
@@ -38,7 +38,7 @@ type Excess struct {
 // and ends in the next holds up requests of both, so a request is compared with what the
 // bare handler showed in its second or in the next. Seconds in which the machine left
 // both without a processor are counted, and not judged; that there are others is part of
-// what is insisted on.
+// the bound.
 func Prompt(records []traffic.Record, excused Excuse, b Bounds) (Excess, []string) {
 	o := objections{what: "prompt"}
 	seconds := bySecond(records, excused)

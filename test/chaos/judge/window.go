@@ -64,7 +64,7 @@ func Window(records []traffic.Record, class string, l Limit, losses []Loss, step
 }
 
 // lives parts records at the losses of their region. What was under way at one belongs
-// to nobody: it may have been counted before or after.
+// to neither: it may have been counted before or after.
 func lives(records []*traffic.Record, region string, losses []Loss) [][]*traffic.Record {
 	var cuts []Span
 	for _, l := range losses {

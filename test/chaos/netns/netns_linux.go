@@ -24,7 +24,7 @@ type Namespace struct {
 	file  *os.File      // refers to the namespace
 }
 
-// New makes a namespace in which nothing is but a loopback interface, up. What is
+// New makes a namespace with only a loopback interface, up. What is
 // mounted by Do is seen there alone and goes with it.
 func New(label string) (*Namespace, error) {
 	n := &Namespace{label: label, calls: make(chan func()), done: make(chan struct{})}
@@ -131,7 +131,7 @@ func (n *Namespace) Listen(addr string) (*net.TCPListener, error) {
 }
 
 // visit runs f on a thread that is in the namespace meanwhile, several at a time:
-// connecting takes long where nobody answers, and must not hold up the others.
+// connecting takes long without an answer and must not delay the others.
 func (n *Namespace) visit(f func() error) error {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")

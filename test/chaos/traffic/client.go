@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// Patience is how long a request waits for its answer. regiond answers within 50 ms;
+// Timeout is how long a request waits for its answer. regiond answers within 50 ms;
 // what has not come after two seconds hangs.
-const Patience = 2 * time.Second
+const Timeout = 2 * time.Second
 
 // Connections is how many a client holds at most, as a gateway does. A request that
-// finds none free waits for one, within its patience.
+// finds none free waits for one, within Timeout.
 const Connections = 192
 
 // Client asks one server over connections that it keeps. It speaks HTTP by hand, so
-// that an answer that nobody asked for is seen: a library would drop it quietly.
+// that an unsolicited answer is detected: a library would drop it silently.
 type Client struct {
 	addr string
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -66,8 +66,8 @@ func (c *Client) Check(r *Record, explain bool) {
 // Do asks once and returns the answer's status and body. It never repeats a request
 // that was sent, as a gateway must not: it may have been charged.
 func (c *Client) Do(method, path, body string) (status int, answer []byte, err error) {
-	deadline := time.Now().Add(Patience)
-	if !c.slot(Patience) {
+	deadline := time.Now().Add(Timeout)
+	if !c.slot(Timeout) {
 		return 0, nil, fmt.Errorf("all %d connections wait for answers", Connections)
 	}
 	defer func() { <-c.slots }()

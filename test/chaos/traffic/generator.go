@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Door is where a region's gateway asks.
+// Door is the address that a region's gateway calls.
 type Door struct {
 	Region  string
 	Regiond *Client
@@ -54,7 +54,7 @@ func (l *Load) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// stream is requests of one kind to one region. draw fills in the n-th and says whether
+// stream is requests of one kind to one region. draw fills in the n-th and reports whether
 // it is to be explained.
 type stream struct {
 	rate float64

@@ -8,7 +8,7 @@ import (
 )
 
 // pending looks whether bytes have come on a connection, without waiting and without
-// taking them; io.EOF says that the other side has hung up.
+// taking them; io.EOF means that the other side has closed it.
 func pending(conn net.Conn) (there bool, err error) {
 	raw, ok := conn.(syscall.Conn)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 // Classes of requests, each with a policy of its own in the world's topology. A tenant's
 // id begins with its class.
 const (
-	Ledger = "ledger" // a global limit that nobody reaches, over a month: its totals are exact
+	Ledger = "ledger" // a global limit that is never reached, over a month: its totals are exact
 	Hot    = "hot"    // a global limit that is asked for more than it has
 	Edge   = "edge"   // a regional limit that is asked for more than it has
 	Quiet  = "quiet"  // a global limit of which each region wants less than its part
@@ -26,14 +26,14 @@ const (
 // QuietEvery is how often a region asks for a quiet tenant, whatever the profile.
 const QuietEvery = 100 * time.Millisecond
 
-// Profile says of what the traffic of a run is made.
+// Profile is the mix of traffic in a run.
 type Profile struct {
 	Name string
 	// Share of the requests of each class, in percent; quiet comes on top.
 	Ledger, Hot, Edge int
 	// Regions is the share of each region, in percent.
 	Regions []int
-	// Burst sends what is due in a second within its first half. Half of the machine is the
+	// Burst sends the requests of a second in its first half. Half of the machine is the
 	// load's own: what comes faster is late at the bare handler, too, and nothing can be judged.
 	Burst bool
 }

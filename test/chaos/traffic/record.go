@@ -23,13 +23,13 @@ type Record struct {
 	Answer Answer
 }
 
-// Took is how long whoever asked has waited, from when the request was due.
+// Took is the latency, from when the request was due.
 func (r *Record) Took() time.Duration { return r.Return - r.Due }
 
 // Admitted reports whether the request was let through.
 func (r *Record) Admitted() bool { return r.Err == "" && r.Answer.Allowed }
 
-// Answer is what a check says.
+// Answer is the answer to a check.
 type Answer struct {
 	Allowed      bool   `json:"allowed"`
 	Limit        int64  `json:"limit"`

@@ -3,7 +3,7 @@
 //
 //	eu-west: wan0 ──read──▶ fate(link eu-west→us-east) ──when due──▶ write ── wan0 :us-east
 //
-// Each namespace has one TUN device. A packet's destination address says where it
+// Each namespace has one TUN device. A packet's destination address determines where it
 // goes, the Link of that pair in that direction what becomes of it: delayed, lost,
 // repeated, overtaken, or cut, TCP and UDP apart. Each direction draws from a generator
 // of its own that is seeded, so the n-th packet of a link meets the same fate in every

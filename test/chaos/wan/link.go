@@ -22,7 +22,7 @@ type Link struct {
 	// CutPort swallows what goes to or comes from this port, 0 for none.
 	CutPort uint16
 	// Most is the size in bytes above which packets are swallowed without a word, 0 for
-	// none: a tunnel that is narrower than anybody was told.
+	// none: a tunnel with a smaller MTU than announced.
 	Most int
 }
 
@@ -64,10 +64,10 @@ type line struct {
 	last   time.Time // when the last packet that keeps its order is due
 }
 
-// fate says when copies of a packet that came at now are due at the other end; none
+// plan returns when copies of a packet that arrived at now are due at the other end; none
 // when it is lost. It draws the same number of times for every packet, so that a
-// packet's fate does not depend on what the link did to others.
-func (l *line) fate(p packet, now time.Time) []time.Time {
+// packet's plan does not depend on what the link did to others.
+func (l *line) plan(p packet, now time.Time) []time.Time {
 	lost, lostUDP := l.random.Float64(), l.random.Float64()
 	twice, ahead, jitter := l.random.Float64(), l.random.Float64(), l.random.Float64()
 	k := l.link

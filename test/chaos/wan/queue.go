@@ -50,7 +50,7 @@ func (p *parcels) add(due time.Time, to int, data []byte) bool {
 	return p.all[0].order == p.count
 }
 
-// next takes out the first packet if it is due. Otherwise it says how long until one
+// next takes out the first packet if it is due. Otherwise it returns how long until one
 // is: an hour when there is none.
 func (p *parcels) next(now time.Time) (one parcel, wait time.Duration, ok bool) {
 	if len(p.all) == 0 {

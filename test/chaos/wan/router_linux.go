@@ -17,7 +17,7 @@ import (
 
 const (
 	device = "wan0"
-	// mtu leaves room as tunnels between sites do.
+	// mtu leaves room for the header of a tunnel.
 	mtu = 1400
 )
 
@@ -60,7 +60,7 @@ func (r *Router) Close() {
 }
 
 // Attach gives a namespace a device with an address and returns the number by which
-// Set knows the namespace, beginning with 0. Further addresses may follow.
+// Set identifies the namespace, beginning with 0. Further addresses may follow.
 func (r *Router) Attach(ns *netns.Namespace, addr netip.Prefix, more ...netip.Prefix) (int, error) {
 	port, err := open(ns)
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *Router) Attach(ns *netns.Namespace, addr netip.Prefix, more ...netip.Pr
 }
 
 // open makes the namespace's TUN device. A device that is made before the file is
-// handed to Go's poller can be waited for, and closed while somebody reads.
+// handed to Go's poller can be waited for, and closed during a read.
 func open(ns *netns.Namespace) (port *os.File, err error) {
 	err = ns.Do(func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -172,7 +172,7 @@ func header(data []byte) (p packet, to netip.Addr, ok bool) {
 	return p, netip.AddrFrom4([4]byte(data[16:20])), true
 }
 
-// dispatch decides a packet's fate and queues what is left of it.
+// dispatch applies the fault plan to a packet and queues its copies.
 func (r *Router) dispatch(from int, what packet, addr netip.Addr, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,7 +180,7 @@ func (r *Router) dispatch(from int, what packet, addr netip.Addr, data []byte) {
 	if !known {
 		return
 	}
-	due := r.line(from, to).fate(what, time.Now())
+	due := r.line(from, to).plan(what, time.Now())
 	if len(due) == 0 {
 		r.lost++
 		return

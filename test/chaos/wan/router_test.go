@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair is two namespaces with a line between them, and somebody in the second who says
-// again what he is told, on TCP.
+// pair is two namespaces with a line between them, and an echo server in the second,
+// on TCP.
 func pair(t *testing.T) (r *wan.Router, here *netns.Namespace, there string) {
 	t.Helper()
 	r = wan.New(1)
@@ -66,7 +66,7 @@ func pair(t *testing.T) (r *wan.Router, here *netns.Namespace, there string) {
 	return r, all[0], addr
 }
 
-// echo says something and returns how long it took to be said again.
+// echo sends a message and returns how long its echo took.
 func echo(conn net.Conn, within time.Duration) (time.Duration, error) {
 	began := time.Now()
 	if err := conn.SetDeadline(began.Add(within)); err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Labels by which we know our own.
+// Labels of our own images.
 const (
 	labelContents    = "org.regiond.stand-in"
 	labelFingerprint = "org.regiond.stand-in.fingerprint"
@@ -22,8 +22,8 @@ const (
 	testProject      = "regiond-test-"                  // begins the projects of the test
 )
 
-// pullPatience is how long one image may take to arrive.
-const pullPatience = 5 * time.Minute
+// pullTimeout is how long one image may take to arrive.
+const pullTimeout = 5 * time.Minute
 
 // docker runs the client and returns what it complained of.
 func docker(ctx context.Context, args ...string) error {
@@ -72,7 +72,7 @@ func inspect(ctx context.Context, tag string) (image, error) {
 // pull reports whether a registry had the image. Why not is of no interest: a
 // stand-in takes its place.
 func pull(ctx context.Context, tag string) bool {
-	ctx, cancel := context.WithTimeout(ctx, pullPatience)
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	return docker(ctx, "pull", "--quiet", tag) == nil
 }
@@ -86,7 +86,7 @@ func buildImage(ctx context.Context, tag, folder string) error {
 }
 
 // clean removes what is ours and nothing else: a deployment that runs keeps the
-// images that it uses, which is said.
+// images that it uses, and the output reports them.
 func clean(ctx context.Context, out io.Writer) error {
 	if err := cleanTests(ctx, out); err != nil {
 		return err

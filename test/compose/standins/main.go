@@ -4,7 +4,7 @@
 // Debian and the Go module proxy serve. So the compose file runs as it is on a
 // machine without an image registry.
 //
-// A stand-in has a label that says what is in it. An image without that label is
+// A stand-in has a label with its contents. An image without that label is
 // the real one and is never touched. `standins clean` removes stand-ins, what
 // building regiond left behind, and what an interrupted test did.
 package main
@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return fmt.Errorf("takes no arguments, or clean; got %q", args)
 }
 
-// provide sees to every image, and says what it could not get in the end.
+// provide pulls or builds every image, and returns an error that names the missing ones.
 func provide(ctx context.Context, out io.Writer) error {
 	work, err := os.MkdirTemp("", "standins")
 	if err != nil {

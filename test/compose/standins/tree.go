@@ -16,7 +16,7 @@ import (
 // is needed on the way.
 type tree struct{ root, scratch string }
 
-// copy puts a file where it is said to go. Links are followed.
+// copy copies a file into the tree. Links are followed.
 func (t *tree) copy(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
@@ -25,7 +25,7 @@ func (t *tree) copy(from, to string) error {
 	return copyFile(from, filepath.Join(t.root, to), info.Mode().Perm())
 }
 
-// copyAll puts a folder with all that is in it where it is said to go.
+// copyAll copies a folder into the tree.
 func (t *tree) copyAll(ctx context.Context, from, to string) error {
 	target := filepath.Join(t.root, to)
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
@@ -46,7 +46,7 @@ func copyFile(from, to string, mode fs.FileMode) error {
 	return os.WriteFile(to, data, mode|0o444)
 }
 
-// write puts a text where it is said to go.
+// write writes a file into the tree.
 func (t *tree) write(to, text string) error {
 	target := filepath.Join(t.root, to)
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
@@ -152,7 +152,7 @@ func debianVersion(ctx context.Context, name string) (string, error) {
 	}
 	fields := strings.Fields(line) // 'URL' file size hash
 	if len(fields) < 2 {
-		return "", fmt.Errorf("apt-get knows no package %s; run `apt-get update`", name)
+		return "", fmt.Errorf("apt-get finds no package %s; run `apt-get update`", name)
 	}
 	return fields[1], nil
 }

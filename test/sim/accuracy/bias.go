@@ -1,7 +1,7 @@
 package accuracy
 
-// blur follows, for one region, what it used in truth and what somebody would count
-// who was told of all its buckets at once.
+// blur follows, for one region, what it really used and what a peer would count
+// that knew all its buckets at once.
 type blur struct {
 	window, bucket int64 // µs
 	used           trail
@@ -25,7 +25,7 @@ func (b *blur) bias(us, storeUS int64) int64 {
 	return b.used.count(us) - b.counted(storeUS)
 }
 
-// counted says in its own words what quota.Counted says: two buckets fade by what
+// counted is another implementation of quota.Counted: two buckets fade by what
 // overlaps still, rounded up; finer ones count whole until their end is a window old.
 func (b *blur) counted(storeUS int64) int64 {
 	units := int64(0)

@@ -29,7 +29,7 @@ type Figures struct {
 	// those that begin at multiples of W on the store clocks.
 	Aligned int64
 	// Unexplained is the most that any admission lies past the limit, the bias of the
-	// buckets and what peers admitted so shortly before that nobody could know. Above 0
+	// buckets and what peers admitted too recently to be known. Above 0
 	// is a mistake in regiond.
 	Unexplained int64
 }
@@ -50,7 +50,7 @@ type Judge struct {
 	alignedUnits  map[int64]int64 // by number of the window
 }
 
-// NewJudge judges so many regions under a limit of units in a window, told in
+// NewJudge judges that number of regions under a limit of units in a window, counted in
 // buckets of that length, where news takes at most lateUS. All times are µs.
 func NewJudge(regions int, limit, window, bucket, lateUS int64) *Judge {
 	j := &Judge{
@@ -102,7 +102,7 @@ func (j *Judge) admit(c Check) {
 	f.Aligned = max(f.Aligned, j.alignedUnits[number]-j.limit)
 }
 
-// bias is that of all regions but the asker, who counts its own exactly.
+// bias is that of all regions but the deciding one, which counts its own usage exactly.
 func (j *Judge) bias(c Check) int64 {
 	units := int64(0)
 	for i := range j.blurs {

@@ -15,7 +15,7 @@ type World interface {
 	Now() time.Duration
 	// RunUntil lets everything happen up to a time.
 	RunUntil(t time.Duration)
-	// Check asks a region for one unit now, and says whether it may.
+	// Check asks a region for one unit now, and reports whether it is allowed.
 	Check(region int) bool
 	// StoreUS is what the region's store clock shows now, µs.
 	StoreUS(region int) int64
@@ -67,8 +67,8 @@ func drive(c Cell, run int, seed uint64, build Builder, before func(us int64, j 
 	return j, nil
 }
 
-// Run measures cells on so many workers and returns the results in the order of the
-// cells, whoever was first.
+// Run measures cells on that many workers and returns the results in the order of the
+// cells.
 func Run(ctx context.Context, cells []Cell, seed uint64, build Builder, workers int) ([]Result, error) {
 	tallies := make([]*tally, runs*len(cells))
 	var next atomic.Int64

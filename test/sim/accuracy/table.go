@@ -32,7 +32,7 @@ func (t *table) markdown() string {
 func (t *table) text(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{t.header}, t.rows...) {
-		_, _ = fmt.Fprintln(w, strings.Join(row, "\t")) // what goes wrong Flush says too
+		_, _ = fmt.Fprintln(w, strings.Join(row, "\t")) // Flush returns the error too
 	}
 	return w.Flush()
 }

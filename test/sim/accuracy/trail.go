@@ -1,6 +1,6 @@
 package accuracy
 
-// trail counts what happened in (t−width, t]. What it is told and asked goes
+// trail counts what happened in (t−width, t]. Calls go
 // forward in time only; so one step for each that enters and one for each that
 // leaves is all that a count takes.
 type trail struct {
@@ -28,7 +28,7 @@ func (t *trail) leaves() (us int64, ok bool) {
 }
 
 // allKnowing is the limiter that others are measured against: one exact sliding
-// log of all regions' admissions, which everybody sees at once.
+// log of all regions' admissions, known to all at once.
 type allKnowing struct {
 	limit    int64
 	log      trail

@@ -71,7 +71,7 @@ func TestKnownResults(t *testing.T) {
 	}
 }
 
-// TestWorkers, and says which cell has no world.
+// TestWorkers: any number of workers gives the same results, and an error names its cell.
 func TestWorkers(t *testing.T) {
 	cells := Focus()[:6]
 	one, err := Run(context.Background(), cells, Seed, shared, 1)
