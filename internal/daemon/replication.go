@@ -190,7 +190,7 @@ func (r *replication) openBus(c *config, secret []byte) error {
 	}
 	if c.region.NATS.Embedded {
 		server := embeddedOptions(c, r.self.Instance, r.gossipAt, secret)
-		server.TLS, server.Logger, server.Meter = trust, o.Logger, o.Meter
+		server.Logger, server.Meter = o.Logger, o.Meter
 		if r.server, err = natsbus.NewEmbedded(server); err != nil {
 			return fmt.Errorf("region %s: embedded nats: %w", c.region.Name, err)
 		}

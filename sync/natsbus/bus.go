@@ -47,8 +47,6 @@ var (
 	ErrFull = errors.New("too much is waiting for the connection to NATS")
 	// ErrTooLarge means more bytes than the server takes: sync.ErrTooLarge.
 	ErrTooLarge = meshsync.ErrTooLarge
-	// ErrSubject means a subject that is empty, has empty words, spaces or wildcards.
-	ErrSubject = errors.New("message has no valid subject")
 )
 
 // Bus is a sync.Bus over core NATS. All its methods are safe for concurrent use; none but
@@ -81,7 +79,7 @@ type Status struct {
 	LastError string    // the last error since the connection was made, or that prevents it
 }
 
-// New makes a Bus that does nothing yet. Its error names every option that is wrong.
+// New makes a Bus that does nothing before Run.
 func New(opts Options) (*Bus, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("natsbus: %w", err)
@@ -101,8 +99,9 @@ func New(opts Options) (*Bus, error) {
 	return b, nil
 }
 
-// Publish queues a message and returns at once. Its errors are ErrDisconnected, ErrFull,
-// ErrTooLarge and ErrSubject; each is counted. Neither data nor header is kept.
+// Publish queues a message and returns at once. Its errors are ErrDisconnected, ErrFull
+// and ErrTooLarge; each is counted. The subject is one of the contract, with a valid name
+// of a region. Neither data nor header is kept.
 func (b *Bus) Publish(subject string, data []byte, header ...meshsync.Field) error {
 	err := b.enqueue(meshsync.Message{Subject: subject, Data: data, Header: header})
 	b.metrics.publish(err)
@@ -112,8 +111,6 @@ func (b *Bus) Publish(subject string, data []byte, header ...meshsync.Field) err
 func (b *Bus) enqueue(m meshsync.Message) error {
 	limit, n := b.limit.Load(), size(m)
 	switch {
-	case !validSubject(m.Subject):
-		return ErrSubject
 	case limit == 0:
 		return ErrDisconnected
 	case n-int64(len(m.Subject)) > limit:
@@ -308,7 +305,7 @@ func (b *Bus) connected(nc *nats.Conn) {
 		return
 	}
 	shown := "in process"
-	if u, err := parseURL(nc.ConnectedUrl()); err == nil && b.opts.Server == nil {
+	if u, err := url.Parse(nc.ConnectedUrl()); err == nil && b.opts.Server == nil {
 		shown = (&url.URL{Scheme: u.Scheme, Host: u.Host}).String() // without user, password or token
 	}
 	b.discard(dropDisconnected) // of the connection before

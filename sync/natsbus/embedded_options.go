@@ -1,9 +1,9 @@
 package natsbus
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.opentelemetry.io/otel/metric"
@@ -35,11 +34,8 @@ type EmbeddedOptions struct {
 	// named here is accepted, and joined in return, when it has the secret.
 	Remotes []Remote
 	// Secret is what all servers share. Without one ListenAddr must be a loopback address.
-	// What is derived from it travels unencrypted unless TLS is given.
+	// What is derived from it travels unencrypted.
 	Secret []byte
-	// TLS for gateways, both as server and as client: with certificates, RootCAs and
-	// ClientCAs, and ClientAuth so that both ends are checked.
-	TLS *tls.Config
 	// ClientAddr is host:port for NATS clients, a loopback address since they are not
 	// authenticated; "" means no clients but this process.
 	ClientAddr string
@@ -55,35 +51,21 @@ type Remote struct {
 	Addr string // host:port where it listens for gateways
 }
 
-// validate fills in the defaults and returns everything that is wrong.
+// validate fills in the defaults and returns everything that is wrong. Names and the
+// addresses of remotes were checked by region.
 func (o *EmbeddedOptions) validate() error {
-	errs := []error{
-		validateAddr("ListenAddr", o.ListenAddr), validateAddr("Advertise", o.Advertise), validateAddr("ClientAddr", o.ClientAddr),
-	}
-	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if o.Name == "" || strings.ContainsFunc(o.Name, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		wrong("option Name must be printable ASCII without spaces, is %q", o.Name)
-	}
-	if o.ListenAddr == "" && len(o.Remotes) > 0 {
-		wrong("option ListenAddr is missing: servers that are joined have to reach this one too")
+	var errs []error
+	for option, addr := range map[string]string{"ListenAddr": o.ListenAddr, "ClientAddr": o.ClientAddr} {
+		if _, _, err := hostPort(addr); err != nil {
+			errs = append(errs, fmt.Errorf("option %s: %w", option, err))
+		}
 	}
 	if o.ListenAddr != "" && len(o.Secret) == 0 && !isLoopback(o.ListenAddr) {
-		wrong("gateway address %s is not a loopback address and there is no secret: anybody could join; "+
-			"give a key file for gossip, from which it is derived, or listen on 127.0.0.1", o.ListenAddr)
+		errs = append(errs, fmt.Errorf("gateway address %s is not a loopback address and there is no secret: anybody could join; "+
+			"give a key file for gossip, from which it is derived, or listen on 127.0.0.1", o.ListenAddr))
 	}
 	if o.ClientAddr != "" && !isLoopback(o.ClientAddr) {
-		wrong("option ClientAddr: %s is not a loopback address, and clients are not authenticated", o.ClientAddr)
-	}
-	seen := make(map[string]bool)
-	for _, r := range o.Remotes {
-		if r.Name == "" || seen[r.Name] {
-			wrong("option Remotes: the name %q is empty or duplicated", r.Name)
-		}
-		if r.Addr == "" {
-			wrong("option Remotes: %s has no address", r.Name)
-		}
-		errs = append(errs, validateAddr("Remotes, "+r.Name, r.Addr))
-		seen[r.Name] = true
+		errs = append(errs, fmt.Errorf("option ClientAddr: %s is not a loopback address, and clients are not authenticated", o.ClientAddr))
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -92,21 +74,6 @@ func (o *EmbeddedOptions) validate() error {
 		o.Meter = noop.Meter{}
 	}
 	return errors.Join(errs...)
-}
-
-// validateAddr accepts host:port and "".
-func validateAddr(option, addr string) error {
-	if addr == "" {
-		return nil
-	}
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return fmt.Errorf("option %s: %q is not host:port", option, addr)
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("option %s: the port of %q is not a number up to 65535", option, addr)
-	}
-	return nil
 }
 
 // isLoopback accepts only what needs no resolver: a name may mean another address
@@ -134,16 +101,13 @@ func (o *EmbeddedOptions) serverOptions() *server.Options {
 		ConnectErrorReports:   60,
 		ReconnectErrorReports: 60,
 	}
-	if o.ClientAddr != "" {
-		opts.Host, opts.Port = hostPort(o.ClientAddr)
-	}
+	opts.Host, opts.Port, _ = hostPort(o.ClientAddr) // validated
 	if o.ListenAddr == "" {
 		return opts
 	}
 	opts.Gateway = server.GatewayOpts{
 		Name:      o.Name,
 		Advertise: o.Advertise,
-		TLSConfig: o.TLS,
 		// A server that is not in Remotes is tried this many seconds after it has gone.
 		// nats-server's default is not at all, and above the number it tries without a
 		// pause while the connection that the other made still stands.
@@ -152,7 +116,7 @@ func (o *EmbeddedOptions) serverOptions() *server.Options {
 		WriteDeadline: 2 * writeTimeout,
 		WriteTimeout:  server.WriteTimeoutPolicyClose,
 	}
-	opts.Gateway.Host, opts.Gateway.Port = hostPort(o.ListenAddr)
+	opts.Gateway.Host, opts.Gateway.Port, _ = hostPort(o.ListenAddr)
 	if len(o.Secret) > 0 {
 		// The password is derived: it travels, and must not reveal the secret, which serves
 		// other purposes too.
@@ -168,16 +132,18 @@ func (o *EmbeddedOptions) serverOptions() *server.Options {
 	return opts
 }
 
-// hostPort splits an address that validateAddr has accepted, into nats-server's terms:
-// there port 0 means none, and −1 any.
-func hostPort(addr string) (host string, port int) {
-	host, text, _ := net.SplitHostPort(addr)
-	port, _ = strconv.Atoi(text)
-	if port == 0 {
-		port = server.RANDOM_PORT
+// hostPort splits an address into nats-server's terms: there port 0 means none, and −1 any.
+func hostPort(addr string) (host string, port int, err error) {
+	if addr == "" {
+		return "", 0, nil
 	}
-	if host == "" {
-		host = "0.0.0.0"
+	host, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, err
 	}
-	return host, port
+	n, err := strconv.ParseUint(text, 10, 16)
+	if n == 0 {
+		return cmp.Or(host, "0.0.0.0"), server.RANDOM_PORT, err
+	}
+	return cmp.Or(host, "0.0.0.0"), int(n), err
 }

@@ -13,7 +13,6 @@ const (
 	dropDisconnected = "disconnected" // published without a connection, or queued when it ended
 	dropFull         = "full"         // the queue to the socket was full
 	dropTooLarge     = "too_large"
-	dropSubject      = "subject"
 	dropRefused      = "refused" // the server does not let us publish or subscribe there
 	dropWrite        = "write"   // the socket did not take it
 	dropReader       = "reader"  // arrived, but the reader of Messages was too slow
@@ -54,7 +53,7 @@ func newMetrics(meter metric.Meter, connected func() bool) (*metrics, error) {
 			return nil
 		}))
 	for _, reason := range []string{
-		dropDisconnected, dropFull, dropTooLarge, dropSubject, dropRefused, dropWrite, dropReader,
+		dropDisconnected, dropFull, dropTooLarge, dropRefused, dropWrite, dropReader,
 	} {
 		m.reasons[reason] = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", reason)))
 		m.drop(reason, 0) // there from the start, for rate()
@@ -72,8 +71,6 @@ func (m *metrics) publish(err error) {
 		m.drop(dropFull, 1)
 	case errors.Is(err, ErrTooLarge):
 		m.drop(dropTooLarge, 1)
-	case errors.Is(err, ErrSubject):
-		m.drop(dropSubject, 1)
 	default:
 		m.drop(dropDisconnected, 1)
 	}

@@ -3,10 +3,7 @@ package natsbus
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net/url"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -52,8 +49,8 @@ const (
 
 // Options are what a Bus needs: where NATS is (URLs or Server, not both) and our names.
 type Options struct {
-	// URLs of NATS servers, as nats://host:port or tls://host:port; any of them will do.
-	// Servers that they announce are tried too.
+	// URLs of NATS servers, as nats://host:port or tls://host:port, checked by region; any
+	// of them will do. Servers that they announce are tried too.
 	URLs []string
 	// Server is used instead of URLs, without a socket. Its maker runs it.
 	Server *Embedded
@@ -72,19 +69,10 @@ type Options struct {
 	Meter metric.Meter
 }
 
-// validate fills in the defaults and returns everything that is wrong.
+// validate fills in the defaults.
 func (o *Options) validate() error {
-	var errs []error
 	if (len(o.URLs) == 0) == (o.Server == nil) {
-		errs = append(errs, errors.New("option URLs or option Server must be given, and not both"))
-	}
-	for _, u := range o.URLs {
-		if err := validateURL(u); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if !validSubject(o.Region) || strings.Contains(o.Region, ".") {
-		errs = append(errs, fmt.Errorf("option Region must be one word of a NATS subject, is %q", o.Region))
+		return errors.New("option URLs or option Server must be given, and not both")
 	}
 	if o.Name == "" {
 		o.Name = "regiond/" + o.Region
@@ -95,41 +83,5 @@ func (o *Options) validate() error {
 	if o.Meter == nil {
 		o.Meter = noop.Meter{}
 	}
-	return errors.Join(errs...)
-}
-
-// validateURL accepts what both nats.go and we understand. The text of a URL may
-// hold a password, so no error shows more than its host.
-func validateURL(text string) error {
-	u, err := parseURL(text)
-	switch {
-	case err != nil:
-		return errors.New("option URLs: one of them cannot be read; write nats://host:port or tls://host:port")
-	case u.Scheme != "nats" && u.Scheme != "tls":
-		return fmt.Errorf("option URLs: %q at %s is not nats or tls", u.Scheme, u.Host)
-	case u.Hostname() == "":
-		return errors.New("option URLs: one of them has no host; write nats://host:port or tls://host:port")
-	}
 	return nil
-}
-
-// parseURL reads a URL as nats.go does: without a scheme it is nats://.
-func parseURL(text string) (*url.URL, error) {
-	if !strings.Contains(text, "://") {
-		text = "nats://" + text
-	}
-	return url.Parse(text)
-}
-
-// validSubject reports whether a message can be published there: servers deliver what is
-// published to a wildcard.
-func validSubject(s string) bool {
-	for word := range strings.SplitSeq(s, ".") {
-		if word == "" {
-			return false
-		}
-	}
-	return !strings.ContainsFunc(s, func(r rune) bool {
-		return r <= ' ' || r == '*' || r == '>' || r >= 0x7f
-	})
 }

@@ -247,50 +247,6 @@ func TestFakeTime(t *testing.T) {
 	})
 }
 
-// A port for clients serves those that are not in this process.
-func TestClientAddr(t *testing.T) {
-	e, _ := startEmbedded(t, natsbus.EmbeddedOptions{Name: "eu", ClientAddr: "127.0.0.1:0"})
-	inside, _ := startBus(t, natsbus.Options{Server: e, Region: "eu"})
-	outside, _ := startBus(t, natsbus.Options{URLs: []string{"nats://" + e.ClientAddr().String()}, Region: "us"})
-	crosses(t, inside, outside, usageEU)
-	crosses(t, outside, inside, usageUS)
-	if got := inside.Status().URL; got != "in process" {
-		t.Errorf("the status shows %q", got)
-	}
-}
-
-func TestOptions(t *testing.T) {
-	e, err := natsbus.NewEmbedded(natsbus.EmbeddedOptions{Name: "eu"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := []string{"nats://nats:4222"}
-	for _, tt := range []struct {
-		opts natsbus.Options
-		want string // part of the error; "" for none
-	}{
-		{natsbus.Options{Region: "eu", URLs: url}, ""},
-		{natsbus.Options{Region: "eu", URLs: []string{"nats", "tls://b:1"}}, ""},
-		{natsbus.Options{Region: "eu", Server: e}, ""},
-		{natsbus.Options{Region: "eu"}, "must be given"},
-		{natsbus.Options{Region: "eu", URLs: url, Server: e}, "not both"},
-		{natsbus.Options{URLs: url}, "Region"},
-		{natsbus.Options{Region: "eu.west", URLs: url}, "Region"},
-		{natsbus.Options{Region: "*", URLs: url}, "Region"},
-		{natsbus.Options{Region: "eu", URLs: []string{"ws://nats:80"}}, "not nats or tls"},
-		{natsbus.Options{Region: "eu", URLs: []string{"nats://:4222"}}, "no host"},
-		{natsbus.Options{Region: "eu", URLs: []string{"nats://u:hush@nats:x"}}, "cannot be read"},
-	} {
-		_, err := natsbus.New(tt.opts)
-		switch {
-		case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
-			t.Errorf("%+v: %v, want %q", tt.opts, err, tt.want)
-		case err != nil && strings.Contains(err.Error(), "hush"):
-			t.Errorf("the error shows a password: %v", err)
-		}
-	}
-}
-
 // TestHeaderCrosses: a header arrives as it was sent, and a message without one has
 // none; what others make too large arrives without.
 func TestHeaderCrosses(t *testing.T) {
@@ -336,18 +292,5 @@ func marked(t *testing.T, b *natsbus.Bus) meshsync.Message {
 		if m := receive(t, b.Messages(), "the message"); string(m.Data) == "marked" {
 			return m
 		}
-	}
-}
-
-// TestHeaderCounts: what the header takes is part of what the server allows.
-func TestHeaderCounts(t *testing.T) {
-	server, _ := startEmbedded(t, natsbus.EmbeddedOptions{Name: "around"})
-	eu, _ := startBus(t, natsbus.Options{Server: server, Region: "eu"})
-	await(t, "it is connected", eu.Connected)
-	if err := eu.Publish(usageEU, make([]byte, natsbus.MaxMessage)); err != nil {
-		t.Errorf("without a header: %v", err)
-	}
-	if err := eu.Publish(usageEU, make([]byte, natsbus.MaxMessage), meshsync.Field{Name: "a", Value: "b"}); err == nil {
-		t.Error("with a header it is too large, and was taken")
 	}
 }
