@@ -9,8 +9,8 @@ import (
 	"github.com/regiond/regiond/region/gossip/gossiptest"
 )
 
-// However long a cut has lasted, everybody sees everybody within ten seconds
-// after it. The library alone never does.
+// However long a partition has lasted, all processes see each other within ten
+// seconds after it. memberlist alone never heals it.
 func TestFullViewAfterAPartition(t *testing.T) {
 	for _, row := range []struct {
 		name       string
@@ -26,16 +26,16 @@ func TestFullViewAfterAPartition(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				ps := w.cluster(row.n)
+				c := newCluster(t)
+				ps := c.startAll(row.n)
 				all := addresses(ps)
-				w.net.Split(all[:row.left], all[row.left:])
+				c.net.Split(all[:row.left], all[row.left:])
 				time.Sleep(row.cut)
 				if row.nobodyDied != whole(ps, row.n) {
 					t.Fatalf("after %v all are seen: %v, want %v", row.cut, !row.nobodyDied, row.nobodyDied)
 				}
-				w.net.Heal()
-				took := w.await(time.Minute, func() bool { return whole(ps, row.n) })
+				c.net.Heal()
+				took := c.await(time.Minute, func() bool { return whole(ps, row.n) })
 				t.Logf("full view %v after a cut of %v", took, row.cut)
 				if took > 10*s {
 					t.Errorf("full view after %v, want at most 10s", took)
@@ -45,47 +45,47 @@ func TestFullViewAfterAPartition(t *testing.T) {
 	}
 }
 
-// A process that is no seed finds the others, and is found after a cut.
-func TestOneWhoIsNoSeed(t *testing.T) {
+// A process that is not a seed finds the others, and is found after a partition.
+func TestNotASeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		ps := w.cluster(2)
-		ps = append(ps, w.start("r1", "b", address(9)))
-		w.await(10*s, func() bool { return whole(ps, 3) })
-		w.net.Split([]string{address(9)}, w.seeds)
+		c := newCluster(t)
+		ps := c.startAll(2)
+		ps = append(ps, c.start("r1", "b", address(9)))
+		c.await(10*s, func() bool { return whole(ps, 3) })
+		c.net.Split([]string{address(9)}, c.seeds)
 		time.Sleep(30 * time.Minute)
 		if !whole(ps[:2], 2) {
 			t.Error("the one that was cut off is still alive")
 		}
-		w.net.Heal()
-		w.await(10*s, func() bool { return whole(ps, 3) })
+		c.net.Heal()
+		c.await(10*s, func() bool { return whole(ps, 3) })
 	})
 }
 
-// All seeds are away when a process starts, for an hour.
+// All seeds are unreachable for an hour after a process starts.
 func TestSeedsThatComeLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.seeds = []string{address(1), address(2)}
-		p := w.start("r1", "a", address(1))
+		c := newCluster(t)
+		c.seeds = []string{address(1), address(2)}
+		p := c.start("r1", "a", address(1))
 		time.Sleep(time.Hour)
 		if got := p.log.count("gossip seed cannot be reached"); got != 1 {
 			t.Errorf("%d lines about a seed that is away for an hour, want one", got)
 		}
-		q := w.start("r2", "a", address(2))
-		w.await(10*s, func() bool { return whole([]*process{p, q}, 2) })
-		w.await(10*s, func() bool { return p.log.count("gossip seed is reached again") == 1 })
+		q := c.start("r2", "a", address(2))
+		c.await(10*s, func() bool { return whole([]*process{p, q}, 2) })
+		c.await(10*s, func() bool { return p.log.count("gossip seed is reached again") == 1 })
 	})
 }
 
 func TestPlannedLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		ps := w.cluster(5)
+		c := newCluster(t)
+		ps := c.startAll(5)
 		stopped := make(chan time.Duration, 1)
 		begun := time.Now()
 		go func() { ps[0].stop(); stopped <- time.Since(begun) }()
-		seen := w.await(time.Minute, func() bool {
+		seen := c.await(time.Minute, func() bool {
 			for _, p := range ps[1:] {
 				if p.sees("r1/a") != gossip.Dead {
 					return false
@@ -102,20 +102,20 @@ func TestPlannedLeave(t *testing.T) {
 		if got := ps[1].sees("r1/a"); got != gossip.Dead {
 			t.Errorf("a minute later it is %v, want dead", got)
 		}
-		again := w.start("r1", "a", address(8)) // at another address at once
-		w.await(10*s, func() bool { return whole(append(ps[1:5:5], again), 5) && len(ps[1].Members()) == 5 })
+		again := c.start("r1", "a", address(8)) // at another address at once
+		c.await(10*s, func() bool { return whole(append(ps[1:5:5], again), 5) && len(ps[1].Members()) == 5 })
 	})
 }
 
 func TestCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		ps := w.cluster(3)
+		c := newCluster(t)
+		ps := c.startAll(3)
 		ps[0].crash()
 		dead := func() bool {
 			return ps[1].sees("r1/a") == gossip.Dead && ps[2].sees("r1/a") == gossip.Dead
 		}
-		took := w.await(time.Minute, dead)
+		took := c.await(time.Minute, dead)
 		t.Logf("a crash is seen by all of three after %v", took)
 		if took > 15*s {
 			t.Errorf("a crash is seen after %v, want at most 15s", took)
@@ -140,17 +140,17 @@ func TestSameNameAfterACrash(t *testing.T) {
 	for name, addr := range map[string]string{"same address": address(1), "new address": address(8)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				ps := w.cluster(3)
+				c := newCluster(t)
+				ps := c.startAll(3)
 				old := ps[1].member("r1/a").Boot
 				ps[0].crash()
-				again := w.start("r1", "a", addr)
+				again := c.start("r1", "a", addr)
 				ps = []*process{again, ps[1], ps[2]}
-				took := w.await(10*s, func() bool {
+				took := c.await(10*s, func() bool {
 					return ps[1].member("r1/a").Boot > old && ps[2].member("r1/a").Boot > old && again.count(gossip.Alive) >= 3
 				})
 				t.Logf("%s: known again after %v", name, took)
-				took += w.await(20*s, func() bool {
+				took += c.await(20*s, func() bool {
 					return whole(ps, 3) && len(ps[1].Members()) == 3 && len(ps[2].Members()) == 3
 				})
 				t.Logf("%s: the one before is forgotten after %v", name, took)
@@ -162,25 +162,25 @@ func TestSameNameAfterACrash(t *testing.T) {
 // Two processes with one name are two members, and neither disturbs the other.
 func TestDuplicateInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		ps := w.cluster(3)
-		second := w.start("r1", "a", address(8))
-		w.await(10*s, func() bool { return whole(append(ps[:3:3], second), 4) })
+		c := newCluster(t)
+		ps := c.startAll(3)
+		second := c.start("r1", "a", address(8))
+		c.await(10*s, func() bool { return whole(append(ps[:3:3], second), 4) })
 		second.stop()
-		w.await(10*s, func() bool { return whole(ps, 3) })
+		c.await(10*s, func() bool { return whole(ps, 3) })
 		if m := ps[1].Members(); m[0].Addr != address(1) || m[0].State != gossip.Alive {
 			t.Errorf("the first is %+v", m[0])
 		}
 	})
 }
 
-// One direction is cut, and others lead around it: nobody is wrongly dead for
-// long, those who are not concerned never, and in the end all is well.
+// One direction is cut, and others lead around it: no process is wrongly dead for
+// long, and those at neither end never are.
 func TestOneWayCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		ps := w.cluster(4)
-		w.net.Set(address(1), address(2), gossiptest.Path{Cut: true})
+		c := newCluster(t)
+		ps := c.startAll(4)
+		c.net.Set(address(1), address(2), gossiptest.Path{Cut: true})
 		wrong := 0
 		for range 300 {
 			time.Sleep(s)
@@ -189,29 +189,29 @@ func TestOneWayCut(t *testing.T) {
 				wrong++
 			}
 			if ps[2].sees("r4/a") != gossip.Alive || ps[3].sees("r3/a") != gossip.Alive {
-				t.Fatal("a process that is not concerned is dead")
+				t.Fatal("a process at neither end is dead")
 			}
 		}
 		t.Logf("one way cut between two of four: wrong for %d of 300 s", wrong)
 		if wrong > 30 {
-			t.Errorf("somebody was wrongly dead for %d of 300 s", wrong)
+			t.Errorf("a process was wrongly dead for %d of 300 s", wrong)
 		}
-		w.net.Heal()
-		w.await(10*s, func() bool { return whole(ps, 4) })
+		c.net.Heal()
+		c.await(10*s, func() bool { return whole(ps, 4) })
 	})
 }
 
-// A lossy, slow world has no deaths in it.
+// A slow and lossy network causes no false deaths.
 func TestNoFalseDeaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.net.SetUsual(gossiptest.Path{Latency: 120 * ms, Loss: 0.1})
-		ps := w.cluster(5)
+		c := newCluster(t)
+		c.net.SetUsual(gossiptest.Path{Latency: 120 * ms, Loss: 0.1})
+		ps := c.startAll(5)
 		for range 600 {
 			time.Sleep(s)
 			synctest.Wait()
 			if !whole(ps, 5) {
-				t.Fatal("a gossip: process is dead in a world where none died")
+				t.Fatal("a process is dead although none died")
 			}
 		}
 	})

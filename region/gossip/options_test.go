@@ -16,15 +16,11 @@ func TestOptionsThatAreWrong(t *testing.T) {
 		change func(*gossip.Options)
 	}{
 		{"option Region:", func(o *gossip.Options) { o.Region = "EU/west" }},
-		{"option Instance must have 1 to 128 characters", func(o *gossip.Options) { o.Instance = "" }},
-		{"option Instance must have 1 to 128 characters", func(o *gossip.Options) { o.Instance = strings.Repeat("x", 129) }},
 		{"option Instance must have 1 to 128 characters", func(o *gossip.Options) { o.Instance = "a b" }},
 		{"option Boot must be µs since the epoch, is 0", func(o *gossip.Options) { o.Boot = 0 }},
 		{"option Key must be 16, 24 or 32 bytes long, has 5", func(o *gossip.Options) { o.Key = []byte("short") }},
 		{"Seeds and Regions are required", func(o *gossip.Options) { o.Seeds = nil }},
 		{"option Bind: must be host:port", func(o *gossip.Options) { o.Bind = "127.0.0.1" }},
-		{"option Bind: must be host:port with a port up to 65535", func(o *gossip.Options) { o.Bind = "127.0.0.1:65536" }},
-		{"option Advertise must name a host", func(o *gossip.Options) { o.Bind = ":0" }},
 		{"option Advertise must name a host", func(o *gossip.Options) { o.Bind = "0.0.0.0:0" }},
 		{"option Advertise must name a host", func(o *gossip.Options) { o.Advertise = "[::]:7946" }},
 		{"option Advertise: must be host:port", func(o *gossip.Options) { o.Advertise = "eu.example.net" }},

@@ -25,8 +25,8 @@ const (
 	boot = 1_790_000_000_000_000
 )
 
-// world is a network with processes on it, in a bubble's time.
-type world struct {
+// cluster is a network with processes on it, in a bubble's time.
+type cluster struct {
 	t     *testing.T
 	net   *gossiptest.Network
 	seeds []string
@@ -36,33 +36,33 @@ type world struct {
 // process is one that runs.
 type process struct {
 	*gossip.Gossip
-	world *world
-	addr  string
-	log   *logLines
-	hash  func(string) // sets its config hash
-	stop  func()       // ends Run and waits for it
+	cluster *cluster
+	addr    string
+	log     *logLines
+	hash    func(string) // sets its config hash
+	stop    func()       // ends Run and waits for it
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, net: gossiptest.New(1)}
-	w.net.SetUsual(gossiptest.Path{Latency: 40 * ms})
+func newCluster(t *testing.T) *cluster {
+	c := &cluster{t: t, net: gossiptest.New(1)}
+	c.net.SetUsual(gossiptest.Path{Latency: 40 * ms})
 	t.Cleanup(func() { time.Sleep(time.Minute) }) // the last: the library's probes end by their timeouts
-	return w
+	return c
 }
 
 func address(i int) string { return fmt.Sprintf("10.0.0.%d:7946", i) }
 
 // start starts a process of region r<i>, at an address that is a seed when it
-// is among w.seeds. change may change its options.
-func (w *world) start(region, instance, addr string, change ...func(*gossip.Options)) *process {
-	w.t.Helper()
-	w.boots++
-	p := &process{world: w, addr: addr, log: &logLines{}}
+// is among c.seeds. change may change its options.
+func (c *cluster) start(region, instance, addr string, change ...func(*gossip.Options)) *process {
+	c.t.Helper()
+	c.boots++
+	p := &process{cluster: c, addr: addr, log: &logLines{}}
 	var mu sync.Mutex
 	hash := "h1"
 	o := gossip.Options{
-		Region: region, Instance: instance, Boot: boot + w.boots, Version: "v1", Cluster: "prod",
-		Transport: w.net.Transport(addr), Seeds: func() []string { return w.seeds }, Logger: p.log.logger(),
+		Region: region, Instance: instance, Boot: boot + c.boots, Version: "v1", Cluster: "prod",
+		Transport: c.net.Transport(addr), Seeds: func() []string { return c.seeds }, Logger: p.log.logger(),
 		ConfigHash: func() string { mu.Lock(); defer mu.Unlock(); return hash },
 		Regions:    func(name string) bool { return !strings.HasPrefix(name, "unknown") },
 	}
@@ -72,47 +72,47 @@ func (w *world) start(region, instance, addr string, change ...func(*gossip.Opti
 	p.hash = func(h string) { mu.Lock(); defer mu.Unlock(); hash = h }
 	var err error
 	if p.Gossip, err = gossip.New(o); err != nil {
-		w.t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(w.t.Context())
+	ctx, cancel := context.WithCancel(c.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
 	p.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			w.t.Errorf("%s: Run ended with %v, want nil", p.addr, err)
+			c.t.Errorf("%s: Run ended with %v, want nil", p.addr, err)
 		}
 	})
-	w.t.Cleanup(p.stop)
+	c.t.Cleanup(p.stop)
 	return p
 }
 
-// cluster starts n processes, one a region, all of them seeds, and waits until
+// startAll starts n processes, one a region, all of them seeds, and waits until
 // all see all.
-func (w *world) cluster(n int) []*process {
-	w.t.Helper()
+func (c *cluster) startAll(n int) []*process {
+	c.t.Helper()
 	var ps []*process
 	for i := range n {
-		w.seeds = append(w.seeds, address(i+1))
+		c.seeds = append(c.seeds, address(i+1))
 	}
 	for i := range n {
-		ps = append(ps, w.start(fmt.Sprintf("r%d", i+1), "a", address(i+1)))
+		ps = append(ps, c.start(fmt.Sprintf("r%d", i+1), "a", address(i+1)))
 	}
-	if took := w.await(time.Minute, func() bool { return whole(ps, n) }); took > 10*s {
-		w.t.Fatalf("full view after %v", took)
+	if took := c.await(time.Minute, func() bool { return whole(ps, n) }); took > 10*s {
+		c.t.Fatalf("full view after %v", took)
 	}
 	return ps
 }
 
 // crash takes a process off the network and ends it: it cannot leave.
 func (p *process) crash() {
-	p.world.net.Unplug(p.addr)
+	p.cluster.net.Unplug(p.addr)
 	p.stop()
 }
 
 // await returns how long it takes until done, at most limit.
-func (w *world) await(limit time.Duration, done func() bool) time.Duration {
-	w.t.Helper()
+func (c *cluster) await(limit time.Duration, done func() bool) time.Duration {
+	c.t.Helper()
 	start := time.Now()
 	for {
 		synctest.Wait()
@@ -120,7 +120,7 @@ func (w *world) await(limit time.Duration, done func() bool) time.Duration {
 			return time.Since(start)
 		}
 		if time.Since(start) >= limit {
-			w.t.Fatalf("not within %v", limit)
+			c.t.Fatalf("not within %v", limit)
 		}
 		time.Sleep(20 * ms)
 	}
