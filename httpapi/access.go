@@ -15,6 +15,16 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
+// Access is who may call. The zero value admits everyone: bind to loopback or
+// keep the network closed.
+type Access struct {
+	Tokens      []Token // of the data listener
+	AdminTokens []Token // of the admin listener
+	// ClientCA accepts a verified client certificate on the data listener in
+	// place of a token. The listener's tls.Config verifies it.
+	ClientCA bool
+}
+
 // Token is a secret that a caller may present, kept as its SHA-256. The secret
 // should be random and long: a plain hash does not protect a guessable one.
 type Token struct {

@@ -13,9 +13,6 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// closedRetry is the Retry-After of a closed fail mode, where nothing is counted.
-const closedRetry = time.Second
-
 // closed reports whether a fail mode refused, rather than a limit.
 func closed(d *quota.Decision) bool { return !d.Allowed && d.Basis == quota.BasisClosed }
 
@@ -74,32 +71,23 @@ func appendHeadline(b []byte, d *quota.Decision) []byte {
 		b = appendNumber(b, "limit", s.Limit.Units)
 		b = appendNumber(b, "remaining", max(0, s.Remaining))
 	}
-	if closed(d) {
-		retry = max(retry, closedRetry)
+	if closed(d) { // nothing was counted
+		retry = max(retry, time.Second)
 	}
 	b = appendNumber(b, "retry_after_ms", ceil(retry, time.Millisecond))
 	return appendNumber(b, "reset_after_ms", ceil(reset, time.Millisecond))
 }
 
-// appendViolated appends the list of the limits that refused, with the policy
-// before each name when one is given.
-func appendViolated(b []byte, d *quota.Decision, policy string) []byte {
+// appendViolated appends the names of the limits that refused, each after a prefix.
+func appendViolated(b []byte, d *quota.Decision, prefix string) []byte {
 	b = append(b, '[')
-	first := true
-	for i := range d.Limits {
-		if !d.Limits[i].Denied {
-			continue
-		}
-		if !first {
+	for i, name := range d.Violated() {
+		if i > 0 {
 			b = append(b, ',')
 		}
-		first = false
 		b = append(b, '"')
-		if policy != "" {
-			b = append(b, policy...)
-			b = append(b, '.')
-		}
-		b = append(b, d.Limits[i].Limit.Name...)
+		b = append(b, prefix...)
+		b = append(b, name...)
 		b = append(b, '"')
 	}
 	return append(b, ']')
@@ -127,19 +115,12 @@ func denial(d *quota.Decision, buf []byte) problem {
 func appendDenial(b []byte, d *quota.Decision, p *problem) []byte {
 	b = p.appendMembers(b)
 	b = append(b, `,"violated-policies":`...)
-	return appendViolated(b, d, d.Policy)
+	return appendViolated(b, d, d.Policy+".")
 }
 
 // windowText is a window as in topology.yaml: 1m, not 1m0s.
 func windowText(w time.Duration) string {
-	text := w.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return strings.ReplaceAll(strings.ReplaceAll(w.String(), "m0s", "m"), "h0m", "h")
 }
 
 func appendNumber(b []byte, name string, n int64) []byte {

@@ -70,6 +70,15 @@ type Options struct {
 	MaxInFlight int
 }
 
+// Settings are what may change between requests. A value is immutable once it
+// has been returned by Options.Settings; a reload returns another one.
+type Settings struct {
+	// ForwardAuth is how to read a gateway's request; nil refuses all of them.
+	ForwardAuth *quota.ForwardAuth
+	Headers     Headers
+	Access      Access
+}
+
 func (o *Options) validate() error {
 	switch {
 	case o.Limiter == nil || o.Logger == nil || o.Meter == nil:

@@ -89,12 +89,7 @@ func (d *decoder) drain() []quota.FieldError {
 // with it.
 func (d *decoder) check(body *bytes.Buffer, others []quota.FieldError) (quota.Request, []quota.FieldError) {
 	d.begin(body)
-	err := d.readCheck()
-	if err == nil {
-		err = d.end()
-	}
-	if err != nil {
-		d.syntax(err)
+	if !d.finish(d.readCheck()) {
 		return quota.Request{}, append(d.drain(), others...)
 	}
 	req, errs := d.request(), d.drain()
@@ -120,13 +115,7 @@ func (d *decoder) batch(body *bytes.Buffer) (items []item, envelope []quota.Fiel
 		items, err = d.checks()
 		return err
 	})
-	if err == nil {
-		err = d.end()
-	}
-	switch {
-	case err != nil:
-		d.syntax(err)
-	case seen == 0:
+	if d.finish(err) && seen == 0 {
 		d.fail("/checks", "is required: an array of 1 to %d checks", MaxChecks)
 	}
 	return items, append(envelope, d.drain()...)
@@ -193,7 +182,7 @@ func (d *decoder) readCheck() error {
 		case memberDimensions:
 			err = d.dimensions()
 		case memberCost:
-			err = d.number("/cost")
+			err = d.number()
 		}
 		return err
 	})
@@ -297,7 +286,7 @@ func (d *decoder) dimensions() error {
 }
 
 // number reads the cost.
-func (d *decoder) number(pointer string) error {
+func (d *decoder) number() error {
 	kind := d.json.PeekKind()
 	literal, err := d.json.ReadValue()
 	if err != nil {
@@ -305,7 +294,7 @@ func (d *decoder) number(pointer string) error {
 	}
 	cost, ok := parseCost(string(literal))
 	if kind != '0' || !ok {
-		d.fail(pointer, "%s, is %s", costRule, truncate(string(literal)))
+		d.fail("/cost", "%s, is %s", costRule, truncate(string(literal)))
 		return nil
 	}
 	d.cost = cost
@@ -330,16 +319,15 @@ func (d *decoder) skip(pointer, wanted string) error {
 	return nil
 }
 
-// end makes sure that nothing follows the value.
-func (d *decoder) end() error {
-	if _, err := d.json.ReadToken(); !errors.Is(err, io.EOF) {
-		return errors.New("the body must hold one JSON value and nothing after it")
+// finish reports whether the body was read to its end, and records what made it
+// unreadable otherwise.
+func (d *decoder) finish(err error) bool {
+	if err == nil {
+		if _, err = d.json.ReadToken(); errors.Is(err, io.EOF) {
+			return true
+		}
+		err = errors.New("the body must hold one JSON value and nothing after it")
 	}
-	return nil
-}
-
-// syntax records what made the body unreadable.
-func (d *decoder) syntax(err error) {
 	d.base = ""
 	var s *jsontext.SyntacticError
 	switch {
@@ -352,6 +340,7 @@ func (d *decoder) syntax(err error) {
 	default:
 		d.fail("", "%v", err)
 	}
+	return false
 }
 
 // merge adds the errors at pointers below base about which nothing is known yet:

@@ -77,22 +77,18 @@ func (e *endpoint) serves(method string) bool {
 // find returns the index of the endpoint of a request. When only the method is
 // wrong it returns −1 and the methods that exist; when nothing matches, −1 and "".
 func find(endpoints []endpoint, method, path string) (index int, tail, allow string) {
+	var methods []string
 	for i := range endpoints {
 		e := &endpoints[i]
 		tail, ok := e.match(path)
-		if !ok {
-			continue
-		}
-		if e.serves(method) {
+		switch {
+		case ok && e.serves(method):
 			return i, tail, ""
-		}
-		if allow != "" {
-			allow += ", "
-		}
-		allow += e.method
-		if e.method == http.MethodGet {
-			allow += ", HEAD"
+		case ok && e.method == http.MethodGet:
+			methods = append(methods, http.MethodGet, http.MethodHead)
+		case ok:
+			methods = append(methods, e.method)
 		}
 	}
-	return -1, "", allow
+	return -1, "", strings.Join(methods, ", ")
 }

@@ -45,7 +45,7 @@ func (c *call) authzHeaders(methodHeader, uriHeader string) {
 	path := ""
 	if err == nil {
 		if path, err = target(uri); err != nil {
-			err = errors.New("the path of header " + uriHeader + " " + err.Error())
+			err = fmt.Errorf("the path of header %s %w", uriHeader, err)
 		}
 	}
 	c.authz(method, path, err)
@@ -61,10 +61,7 @@ func (c *call) authz(method, path string, unclear error) {
 	}
 	var matched *quota.Route
 	if len(f.Routes) > 0 && unclear == nil {
-		var err error
-		if matched, err = matchRoute(f.Routes, method, path); err != nil {
-			unclear = errors.New("the path " + err.Error())
-		}
+		matched, unclear = matchRoute(f.Routes, method, path)
 	}
 	if unclear != nil {
 		c.unattributed(unclear)
@@ -87,7 +84,7 @@ func (c *call) authz(method, path string, unclear error) {
 		}
 		req.Dimensions = append(req.Dimensions, quota.Dimension{Name: quota.RouteDimension, Value: name})
 	}
-	_, _ = req.Dimensions.Sort() // names differ: Settings.Validate
+	_, _ = req.Dimensions.Sort() // the names differ
 	d, err := c.Limiter.Check(c.within(c.Deadline), req)
 	if err != nil {
 		c.authzUndecided(err)
@@ -170,48 +167,45 @@ func identify(f *quota.ForwardAuth, r *http.Request) (tenant string, dims quota.
 	if err := refuseAliases(f, r.Header); err != nil {
 		return "", nil, err
 	}
-	tenant, err = soleValue(r.Header, f.Tenant.Header)
+	tenant, err = identityHeader(r.Header, f.Tenant.Header)
 	switch {
 	case err != nil:
 		return "", nil, err
-	case tenant != "":
-		if err := validIdentity(f.Tenant.Header, tenant); err != nil {
-			return "", nil, err
-		}
-	case f.Missing != quota.MissingAnonymous:
+	case tenant == "" && f.Missing != quota.MissingAnonymous:
 		return "", nil, fmt.Errorf("header %s is missing: the gateway must set it to the tenant", f.Tenant.Header)
-	default:
+	case tenant == "":
 		tenant = quota.AnonymousTenant
 	}
 	dims = make(quota.Dimensions, 0, len(f.Dimensions)+1)
 	for i := range f.Dimensions {
-		s := &f.Dimensions[i]
-		value := ""
-		if s.ClientIP {
-			if addr := clientIP(r.RemoteAddr, r.Header["X-Forwarded-For"], f.TrustedProxies); addr.IsValid() {
-				value = ipValue(addr)
-			}
-		} else if value, err = headerValue(s, r.Header); err != nil {
+		value, err := dimensionValue(f, &f.Dimensions[i], r)
+		if err != nil {
 			return "", nil, err
 		}
 		if value != "" {
-			dims = append(dims, quota.Dimension{Name: s.Name, Value: value})
+			dims = append(dims, quota.Dimension{Name: f.Dimensions[i].Name, Value: value})
 		}
 	}
 	return tenant, dims, nil
 }
 
-// headerValue returns a dimension's value, "" when the request does not have it.
-func headerValue(s *quota.DimensionSource, h http.Header) (string, error) {
-	value, err := soleValue(h, s.Header)
-	if err != nil || value == "" {
-		return "", err
-	}
-	if s.Hash {
+// dimensionValue returns "" when the request does not have it.
+func dimensionValue(f *quota.ForwardAuth, s *quota.DimensionSource, r *http.Request) (string, error) {
+	switch {
+	case s.ClientIP:
+		if addr := clientIP(r.RemoteAddr, r.Header["X-Forwarded-For"], f.TrustedProxies); addr.IsValid() {
+			return ipValue(addr), nil
+		}
+		return "", nil
+	case s.Hash:
+		value, err := soleValue(r.Header, s.Header)
+		if value == "" {
+			return "", err
+		}
 		sum := sha256.Sum256([]byte(value))
 		return hex.EncodeToString(sum[:hashedBytes]), nil
 	}
-	return value, validIdentity(s.Header, value)
+	return identityHeader(r.Header, s.Header)
 }
 
 // soleValue returns the value of a header that may be sent once, "" when it is
@@ -227,16 +221,20 @@ func soleValue(h http.Header, name string) (string, error) {
 	}
 }
 
-// validIdentity also refuses commas: several gateways join duplicated lines
-// with one, and a joined identity is as doubtful as a duplicated one.
-func validIdentity(header, value string) error {
+// identityHeader returns the id in a header, "" when it has none. It also refuses
+// commas: several gateways join duplicated lines with one.
+func identityHeader(h http.Header, name string) (string, error) {
+	value, err := soleValue(h, name)
+	if value == "" {
+		return "", err
+	}
 	if err := quota.ValidID(value); err != nil {
-		return fmt.Errorf("header %s %w", header, err)
+		return "", fmt.Errorf("header %s %w", name, err)
 	}
 	if strings.Contains(value, ",") {
-		return fmt.Errorf("header %s must not contain a comma, which is how gateways join duplicated lines", header)
+		return "", fmt.Errorf("header %s must not contain a comma, which is how gateways join duplicated lines", name)
 	}
-	return nil
+	return value, nil
 }
 
 // refuseAliases refuses X_Tenant and X.Tenant beside a configured X-Tenant:
@@ -246,13 +244,12 @@ func refuseAliases(f *quota.ForwardAuth, h http.Header) error {
 		if !strings.ContainsAny(name, "_.") {
 			continue
 		}
-		plain := strings.NewReplacer("_", "-", ".", "-").Replace(name)
 		names := []string{f.Tenant.Header}
 		for i := range f.Dimensions {
 			names = append(names, f.Dimensions[i].Header)
 		}
-		i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(plain, n) })
-		if i >= 0 {
+		alias := strings.NewReplacer("_", "-", ".", "-").Replace(name)
+		if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(alias, n) }); i >= 0 {
 			return fmt.Errorf("header %s has an alias written with _ or . in this request", names[i])
 		}
 	}

@@ -8,6 +8,39 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
+// Headers choose the header fields of answers.
+type Headers struct {
+	Format Format
+	XReset XReset
+}
+
+// Format is a generation of rate limit header fields, as named in topology.yaml.
+// Any other value, "" too, means Draft11.
+type Format string
+
+const (
+	// Draft11 emits RateLimit-Policy and RateLimit as lists of all limits, in
+	// the syntax of revision 11 of the IETF draft.
+	Draft11 Format = "draft-11"
+	// Triplet emits RateLimit-Limit, -Remaining and -Reset of the headline, as
+	// revisions 00–06 had them.
+	Triplet Format = "triplet"
+	// XRateLimit emits X-RateLimit-Limit, -Remaining and -Reset of the headline.
+	XRateLimit Format = "x-ratelimit"
+	// Off emits none of them; Retry-After stays.
+	Off Format = "off"
+)
+
+// XReset is what X-RateLimit-Reset counts. Any other value, "" too, means ResetDelta.
+type XReset string
+
+const (
+	// ResetDelta: seconds from now.
+	ResetDelta XReset = "delta"
+	// ResetEpoch: seconds since 1970, by the clock of the region's store.
+	ResetEpoch XReset = "epoch"
+)
+
 // Names of the header fields, spelled as in the drafts: http.Header.Set would
 // send "Ratelimit".
 const (

@@ -118,7 +118,7 @@ func matchRoute(routes []quota.Route, method, path string) (*quota.Route, error)
 		}
 		cleaned, err := cleanPath(path, v)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the path %w", err)
 		}
 		i := slices.IndexFunc(routes, func(r quota.Route) bool { return matches(&r, method, cleaned) })
 		if i < 0 {
@@ -137,7 +137,7 @@ func matchRoute(routes []quota.Route, method, path string) (*quota.Route, error)
 			continue
 		}
 		if chosen != nil {
-			return nil, fmt.Errorf("can be read as route %s and as route %s", chosen.Name, r.Name)
+			return nil, fmt.Errorf("the path can be read as route %s and as route %s", chosen.Name, r.Name)
 		}
 		chosen = r
 	}

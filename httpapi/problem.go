@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -61,12 +62,7 @@ type problem struct {
 	errs   []quota.FieldError
 }
 
-func (p *problem) code() int {
-	if p.status != 0 {
-		return p.status
-	}
-	return problems[p.kind].status
-}
+func (p *problem) code() int { return cmp.Or(p.status, problems[p.kind].status) }
 
 // invalid makes the problem of a request that breaks rules.
 func invalid(fault quota.Fault, errs []quota.FieldError) problem {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -122,13 +123,8 @@ func parseQuery(raw string, usage bool) (quota.Request, []quota.FieldError) {
 	if err != nil {
 		return req, []quota.FieldError{{Detail: "the query is not well-formed: " + truncate(err.Error())}}
 	}
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	slices.Sort(names) // and with them the dimensions
 	var errs []quota.FieldError
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(values)) { // dimensions are sorted with them
 		if len(errs) >= maxErrors {
 			break
 		}
