@@ -73,10 +73,10 @@ func (r *run) lua(_ string, limit time.Duration) error {
 		return err
 	}
 	shuffle(r.seed, changes)
-	began := time.Now()
 	if status, out := r.tryScripts(); status != lived {
 		return fmt.Errorf("the tests fail without any mutant:\n%s", lastLines(out))
 	}
+	began := time.Now()
 	for _, c := range changes {
 		if time.Since(began) > limit {
 			break

@@ -213,7 +213,7 @@ func (r *run) report() error {
 	return nil
 }
 
-// lastLines are the end of what a command wrote, for an error.
+// lastLines are the end of an output, for an error.
 func lastLines(out []byte) []byte {
 	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
 	return bytes.Join(lines[max(0, len(lines)-15):], []byte("\n"))

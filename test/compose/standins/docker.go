@@ -14,12 +14,11 @@ import (
 
 // Labels of our own images.
 const (
-	labelContents    = "org.regiond.stand-in"
-	labelFingerprint = "org.regiond.stand-in.fingerprint"
-	labelStage       = "org.regiond.stage"              // of the Dockerfile's first stage
-	labelTitle       = "org.opencontainers.image.title" // of regiond's own image
-	labelProject     = "com.docker.compose.project"     // of Compose
-	testProject      = "regiond-test-"                  // begins the projects of the test
+	labelContents = "org.regiond.stand-in"
+	labelStage    = "org.regiond.stage"              // of the Dockerfile's first stage
+	labelTitle    = "org.opencontainers.image.title" // of regiond's own image
+	labelProject  = "com.docker.compose.project"     // of Compose
+	testProject   = "regiond-test-"                  // begins the projects of the test
 )
 
 // pullTimeout is how long one image may take to arrive.
@@ -48,9 +47,8 @@ func output(cmd *exec.Cmd) (string, error) {
 
 // image is what the engine has under a tag.
 type image struct {
-	there       bool
-	contents    string // of a stand-in; empty for the real one
-	fingerprint string
+	there    bool
+	contents string // of a stand-in; empty for the real one
 }
 
 func inspect(ctx context.Context, tag string) (image, error) {
@@ -66,7 +64,7 @@ func inspect(ctx context.Context, tag string) (image, error) {
 	if err := json.Unmarshal([]byte(text), &labels); err != nil {
 		return image{}, fmt.Errorf("read the labels of %s: %w", tag, err)
 	}
-	return image{there: true, contents: labels[labelContents], fingerprint: labels[labelFingerprint]}, nil
+	return image{there: true, contents: labels[labelContents]}, nil
 }
 
 // pull reports whether a registry had the image. Why not is of no interest: a

@@ -2,19 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 )
 
-// standIns lists the images of docker-compose.multi.yml and Dockerfile, in the
-// order in which they are seen to.
+// standIns are the images of docker-compose.multi.yml and Dockerfile.
 func standIns(ctx context.Context, work string) []*standIn {
 	list := []*standIn{
-		golang(ctx), redis(), nats(), nginx(), prometheus(),
+		golang(), redis(ctx), nats(ctx), nginx(ctx), prometheus(ctx),
 		{
 			tag:      "jaegertracing/jaeger:2.21.0",
 			contents: "cannot be pulled, and there is no stand-in: leave it out of the profile observe (up -d prometheus)",
@@ -27,16 +26,16 @@ func standIns(ctx context.Context, work string) []*standIn {
 }
 
 // golang is the Go tree that runs this program.
-func golang(ctx context.Context) *standIn {
-	root, err := output(exec.CommandContext(ctx, "go", "env", "GOROOT"))
+func golang() *standIn {
 	return &standIn{
 		tag:      "golang:1.26-alpine",
 		contents: runtime.Version() + " of this machine, busybox",
 		config:   "ENV GOPATH=/go GOTOOLCHAIN=local\nENV PATH=/usr/local/go/bin:/go/bin:$PATH\nWORKDIR /go",
-		inputs: func(context.Context) ([]string, error) {
-			return []string{runtime.Version()}, err
-		},
 		files: func(ctx context.Context, t *tree) error {
+			root, err := output(exec.CommandContext(ctx, "go", "env", "GOROOT"))
+			if err != nil {
+				return err
+			}
 			for _, part := range []string{"bin", "lib", "pkg", "src", "go.env", "VERSION"} {
 				if err := t.copyAll(ctx, filepath.Join(root, part), "/usr/local/go/"+part); err != nil {
 					return err
@@ -48,49 +47,41 @@ func golang(ctx context.Context) *standIn {
 }
 
 // redis is Debian's, as installed: the tests need it anyway.
-func redis() *standIn {
-	server, client := find("redis-server"), find("redis-cli")
+func redis(ctx context.Context) *standIn {
 	return &standIn{
 		tag:      "redis:7.4-alpine",
-		contents: "redis-server of Debian, as installed on the machine that built this, busybox",
+		contents: "installed Redis: " + version(ctx, "redis-server", "--version"),
 		config:   "WORKDIR /data\nVOLUME /data\nCMD [\"redis-server\"]",
 		owned:    []string{"999:1000 /data"},
-		inputs:   installed(server, client),
 		files: func(ctx context.Context, t *tree) error {
-			if err := t.program(ctx, server, "/usr/local/bin/redis-server"); err != nil {
+			if err := t.installed(ctx, "redis-server", "/usr/local/bin/redis-server"); err != nil {
 				return err
 			}
-			return t.program(ctx, client, "/usr/local/bin/redis-cli")
+			return t.installed(ctx, "redis-cli", "/usr/local/bin/redis-cli")
 		},
 	}
 }
 
 // nginx is Debian's, as installed.
-func nginx() *standIn {
-	server := find("nginx")
+func nginx(ctx context.Context) *standIn {
 	return &standIn{
 		tag:      "nginx:1.28-alpine",
-		contents: "nginx of Debian, as installed on the machine that built this, busybox",
+		contents: "installed nginx: " + version(ctx, "dpkg-query", "--show", "nginx"),
 		config:   "CMD [\"nginx\", \"-g\", \"daemon off;\"]",
 		owned:    []string{"101:101 /var/lib/nginx", "101:101 /var/log/nginx"},
-		inputs:   installed(server),
 		files: func(ctx context.Context, t *tree) error {
-			return t.program(ctx, server, "/usr/sbin/nginx")
+			return t.installed(ctx, "nginx", "/usr/sbin/nginx")
 		},
 	}
 }
 
 // nats is the server that regiond embeds, at the version of go.mod, as a program.
-func nats() *standIn {
+func nats(ctx context.Context) *standIn {
 	const module = "github.com/nats-io/nats-server/v2"
 	return &standIn{
 		tag:      "nats:2.15-alpine",
-		contents: "nats-server of the Go module, at go.mod's version, busybox",
+		contents: version(ctx, "go", "list", "-m", module) + " of the Go module proxy, " + runtime.Version(),
 		config:   "CMD [\"nats-server\"]",
-		inputs: func(ctx context.Context) ([]string, error) {
-			version, err := output(exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", module))
-			return []string{runtime.Version(), version}, err
-		},
 		files: func(ctx context.Context, t *tree) error {
 			server := filepath.Join(t.scratch, "nats-server")
 			if _, err := output(exec.CommandContext(ctx, "go", "build", "-o", server, module)); err != nil {
@@ -103,16 +94,12 @@ func nats() *standIn {
 
 // prometheus is Debian's package, fetched and not installed: a service of its own
 // would come with it.
-func prometheus() *standIn {
+func prometheus(ctx context.Context) *standIn {
 	return &standIn{
 		tag:      "prom/prometheus:v3.5.0",
-		contents: "prometheus of Debian, an older release, busybox",
+		contents: "Debian's Prometheus: " + version(ctx, "apt-get", "-qq", "--print-uris", "download", "prometheus"),
 		config:   "WORKDIR /prometheus\nVOLUME /prometheus\nENTRYPOINT [\"/bin/prometheus\"]",
 		owned:    []string{"65534:65534 /prometheus"},
-		inputs: func(ctx context.Context) ([]string, error) {
-			version, err := debianVersion(ctx, "prometheus")
-			return []string{version}, err
-		},
 		files: func(ctx context.Context, t *tree) error {
 			files, err := t.unpack(ctx, "prometheus")
 			if err != nil {
@@ -123,24 +110,12 @@ func prometheus() *standIn {
 	}
 }
 
-// find returns the path of an installed program, "" when it is not there. Debian
-// keeps servers in /usr/sbin, which make adds to PATH.
-func find(name string) string {
-	path, err := exec.LookPath(name)
+// version is the first line that a command prints.
+func version(ctx context.Context, name string, args ...string) string {
+	line, err := output(exec.CommandContext(ctx, name, args...))
 	if err != nil {
-		return ""
+		return "unknown"
 	}
-	return path
-}
-
-// installed makes programs of this machine an image's inputs.
-func installed(programs ...string) func(context.Context) ([]string, error) {
-	return func(context.Context) ([]string, error) {
-		for _, p := range programs {
-			if p == "" {
-				return nil, errors.New("neither a registry nor this machine has it; run scripts/test-deps, which installs what stand-ins are made of")
-			}
-		}
-		return programs, nil
-	}
+	line, _, _ = strings.Cut(line, "\n")
+	return line
 }

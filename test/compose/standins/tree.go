@@ -92,6 +92,15 @@ func (t *tree) program(ctx context.Context, from, to string) error {
 	return nil
 }
 
+// installed copies a program of this machine.
+func (t *tree) installed(ctx context.Context, name, to string) error {
+	from, err := exec.LookPath(name)
+	if err != nil {
+		return fmt.Errorf("neither a registry nor this machine has it; run scripts/test-deps: %w", err)
+	}
+	return t.program(ctx, from, to)
+}
+
 // base is what all stand-ins have: a shell, wget, certificates, a place for
 // temporary files.
 func base(ctx context.Context, t *tree) error {
@@ -142,17 +151,4 @@ func (t *tree) unpack(ctx context.Context, name string) (string, error) {
 	files := filepath.Join(dir, "files")
 	_, err = output(exec.CommandContext(ctx, "dpkg-deb", "--extract", debs[0], files))
 	return files, err
-}
-
-// debianVersion names the package as Debian has it now, for a fingerprint.
-func debianVersion(ctx context.Context, name string) (string, error) {
-	line, err := output(exec.CommandContext(ctx, "apt-get", "-qq", "--print-uris", "download", name))
-	if err != nil {
-		return "", err
-	}
-	fields := strings.Fields(line) // 'URL' file size hash
-	if len(fields) < 2 {
-		return "", fmt.Errorf("apt-get finds no package %s; run `apt-get update`", name)
-	}
-	return fields[1], nil
 }
