@@ -74,7 +74,7 @@ const (
 )
 
 // submit queues the calls and waits for their verdicts until the budget or ctx
-// ends; see hearOut for the tenth of a budget beyond it. After an error the calls must
+// ends; see graceWait for the tenth of a budget beyond it. After an error the calls must
 // not be changed: they may still be read. The verdicts' slices are used again.
 func (c *collector) submit(ctx context.Context, calls []Call, verdicts []Verdict) error {
 	now := time.Now()
@@ -108,7 +108,7 @@ func (c *collector) submit(ctx context.Context, calls []Call, verdicts []Verdict
 	case <-gone:
 		return c.giveUp(j, context.Cause(ctx), verdicts)
 	}
-	if !hurried && c.hearOut(ctx, j, gone) {
+	if !hurried && c.graceWait(ctx, j, gone) {
 		return c.conclude(j, verdicts)
 	}
 	return c.giveUp(j, context.DeadlineExceeded, verdicts)
@@ -156,10 +156,10 @@ func swap(a, b []Verdict) {
 	}
 }
 
-// hearOut gives a call that was sent a moment more: it ends with its own budget,
+// graceWait gives a call that was sent a moment more: it ends with its own budget,
 // which is about now. To hear how it ended, instead of leaving first, lets the
 // breaker open before the caller's next request comes. It reports whether it heard.
-func (c *collector) hearOut(ctx context.Context, j *job, gone <-chan struct{}) bool {
+func (c *collector) graceWait(ctx context.Context, j *job, gone <-chan struct{}) bool {
 	if j.state.Load() != jobSent {
 		return false
 	}

@@ -54,7 +54,7 @@ func NewKeyPlan(limits []*quota.Limit) *KeyPlan {
 		key.trim = max(key.trim, l.Units)
 		key.ttl = max(key.ttl, ttlOf(l))
 		key.longest = max(key.longest, l.WindowUS())
-		key.step = max(key.step, mirrorStep(l))
+		key.step = max(key.step, recentStep(l))
 	}
 	s.flatten(limits)
 	s.encode()
@@ -250,4 +250,14 @@ func parseCounterKey(key string) (c quota.CounterKey, ok bool) {
 // of the partition's tenant, which differs for those that share one.
 func recordKey(partition, tenant, key string) string {
 	return string(appendPrefix(nil, partition)) + "i:" + strconv.Itoa(len(tenant)) + "." + tenant + ":" + key
+}
+
+// keyOf returns the place of the key that the i-th limit is counted under.
+func (s *KeyPlan) keyOf(i int) int {
+	for k := range s.keys {
+		if i -= len(s.keys[k].limits); i < 0 {
+			return k
+		}
+	}
+	return len(s.keys) - 1
 }

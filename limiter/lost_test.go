@@ -267,7 +267,7 @@ func untilExact(t *testing.T, l *Limiter, store *RedisStore, r quota.Request) qu
 func TestLostReplyEachLockHolds(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	proxy := faultproxy.Start(t, srv.Addr())
-	eager := clientOptions(RedisOptions{Addrs: []string{proxy.Addr()}})
+	eager := clientOptions(RedisOptions{Addrs: []string{proxy.Addr()}}).Simple()
 	eager.MaxRetries = 3
 	for _, row := range []struct {
 		what    string
@@ -275,7 +275,7 @@ func TestLostReplyEachLockHolds(t *testing.T) {
 		send    func(c *redis.Client, args ...any) error
 		want    int64
 	}{
-		{"the options", clientOptions(RedisOptions{Addrs: []string{proxy.Addr()}}), func(c *redis.Client, args ...any) error {
+		{"the options", clientOptions(RedisOptions{Addrs: []string{proxy.Addr()}}).Simple(), func(c *redis.Client, args ...any) error {
 			return c.Do(context.Background(), args...).Err()
 		}, 1},
 		{"the command", eager, func(c *redis.Client, args ...any) error {

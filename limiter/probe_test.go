@@ -7,7 +7,7 @@ import (
 	"github.com/regiond/regiond/test/redisserver"
 )
 
-// slowFleet is a fleet of one whose servers take all the time there is to tell who
+// slowFleet is a nodeSet of one whose servers take all the time there is to tell who
 // they are, as a cluster does that asks a node first from which nothing comes back.
 type slowFleet struct{ single }
 
@@ -21,7 +21,7 @@ func (f slowFleet) refresh(ctx context.Context) ([]*node, error) {
 func TestProbeHasItsOwnTime(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	s := newTestRedis(t, srv.Addr(), nil)
-	s.fleet = slowFleet{s.fleet.(single)}
+	s.nodeSet = slowFleet{s.nodeSet.(single)}
 	probes := 0
 	for s.probe(context.Background()); !s.Available(); s.probe(context.Background()) {
 		if probes++; probes == 20 { // a busy machine may be late for some of them

@@ -15,6 +15,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
 	"github.com/regiond/regiond/quota"
 )
 
@@ -85,7 +88,7 @@ func (o *RedisOptions) validate() error {
 // attempt. Create it with NewRedisStore and keep Run running; it is safe for
 // concurrent use.
 type RedisStore struct {
-	fleet   fleet
+	nodeSet nodeSet
 	wake    chan struct{} // has an element when a breaker has opened
 	log     *slog.Logger
 	metrics *storeMetrics
@@ -93,8 +96,8 @@ type RedisStore struct {
 	mapless atomic.Bool // the servers were not told, and the log says so
 }
 
-// fleet is the servers that decide: one, or every primary of a cluster.
-type fleet interface {
+// nodeSet is the servers that decide: one, or every primary of a cluster.
+type nodeSet interface {
 	// of returns who decides about a key. It waits for nobody.
 	of(ctx context.Context, key string) (*node, error)
 	// current returns whoever decides about some key, as last known; refresh asks.
@@ -103,7 +106,7 @@ type fleet interface {
 	close() error
 }
 
-// single is a fleet of one.
+// single is a nodeSet of one.
 type single struct{ *node }
 
 func (s single) of(context.Context, string) (*node, error) { return s.node, nil }
@@ -124,11 +127,11 @@ func NewRedisStore(o RedisOptions, m *Metrics) (*RedisStore, error) {
 	f := newNodes(o, s.wake, &m.store)
 	switch o.Mode {
 	case quota.RedisStandalone, "":
-		s.fleet = single{f.node(standaloneClient(o))}
+		s.nodeSet = single{f.node(standaloneClient(o))}
 	case quota.RedisSentinel:
-		s.fleet = single{f.node(sentinelClient(o))}
+		s.nodeSet = single{f.node(sentinelClient(o))}
 	case quota.RedisCluster:
-		s.fleet = newCluster(o, f)
+		s.nodeSet = newCluster(o, f)
 	default:
 		return nil, fmt.Errorf("redis store: no mode %q", o.Mode)
 	}
@@ -160,13 +163,13 @@ func (s *RedisStore) Decide(ctx context.Context, calls []Call, verdicts []Verdic
 }
 
 func (s *RedisStore) decide(ctx context.Context, calls []Call, verdicts []Verdict) error {
-	n, err := s.fleet.of(ctx, calls[0].slotKey())
+	n, err := s.nodeSet.of(ctx, calls[0].slotKey())
 	if err != nil {
 		return err
 	}
 	for i := range calls[1:] {
-		if other, err := s.fleet.of(ctx, calls[1+i].slotKey()); err != nil || other != n {
-			return s.scatter(ctx, calls, verdicts)
+		if other, err := s.nodeSet.of(ctx, calls[1+i].slotKey()); err != nil || other != n {
+			return s.fanOut(ctx, calls, verdicts)
 		}
 	}
 	return n.decide(ctx, calls, verdicts)
@@ -221,12 +224,12 @@ func (s *RedisStore) probe(ctx context.Context) {
 func (s *RedisStore) refresh(ctx context.Context) []*node {
 	ctx, cancel := context.WithTimeout(ctx, redisDialTimeout)
 	defer cancel()
-	nodes, err := s.fleet.refresh(ctx)
+	nodes, err := s.nodeSet.refresh(ctx)
 	if lost := err != nil && ctx.Err() == nil; s.mapless.Swap(lost) != lost && lost {
 		s.log.Warn("no node of the redis cluster tells who holds the slots; what was known goes on being used", "error", err)
 	}
 	if err != nil {
-		return s.fleet.current()
+		return s.nodeSet.current()
 	}
 	return nodes
 }
@@ -235,21 +238,21 @@ func (s *RedisStore) refresh(ctx context.Context) []*node {
 func (s *RedisStore) advise(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, redisDialTimeout)
 	defer cancel()
-	for _, n := range s.fleet.current() {
+	for _, n := range s.nodeSet.current() {
 		n.advise(ctx)
 	}
 }
 
 // Available reports whether every server of the store was answering when last asked.
 func (s *RedisStore) Available() bool {
-	nodes := s.fleet.current()
+	nodes := s.nodeSet.current()
 	return len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n *node) bool { return n.breaker.open() })
 }
 
 // TimeUS reads the store's clock, microseconds since the epoch: in a cluster, that
 // of the primary which holds the first probe.
 func (s *RedisStore) TimeUS(ctx context.Context) (int64, error) {
-	n, err := s.fleet.of(ctx, probeKey)
+	n, err := s.nodeSet.of(ctx, probeKey)
 	if err != nil {
 		return 0, fmt.Errorf("read the time of redis: %w", err)
 	}
@@ -260,7 +263,7 @@ func (s *RedisStore) TimeUS(ctx context.Context) (int64, error) {
 // stalling the others. Charges made meanwhile may or may not be forgotten.
 func (s *RedisStore) Reset(ctx context.Context, tenant string) error {
 	prefix := string(appendPrefix(nil, tenant))
-	n, err := s.fleet.of(ctx, prefix)
+	n, err := s.nodeSet.of(ctx, prefix)
 	if err != nil {
 		return err
 	}
@@ -284,4 +287,100 @@ func globEscape(s string) string {
 }
 
 // Close closes the connections. Call it after Run has returned.
-func (s *RedisStore) Close() error { return s.fleet.close() }
+func (s *RedisStore) Close() error { return s.nodeSet.close() }
+
+// fanOut asks the servers of several calls at the same time. What fails on one
+// of them is the error of its verdicts alone.
+func (s *RedisStore) fanOut(ctx context.Context, calls []Call, verdicts []Verdict) error {
+	parts := map[*node]*part{}
+	for i := range calls {
+		n, err := s.nodeSet.of(ctx, calls[i].slotKey())
+		if err != nil {
+			verdicts[i].Err = err
+			continue
+		}
+		if parts[n] == nil {
+			parts[n] = &part{}
+		}
+		parts[n].add(i, &calls[i])
+	}
+	var wg sync.WaitGroup
+	for n, p := range parts {
+		wg.Go(func() {
+			p.gather(n.decide(ctx, p.calls, p.verdicts), verdicts)
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// part is some of the calls of a batch.
+type part struct {
+	places   []int // places[i] is where calls[i] stands in the batch
+	calls    []Call
+	verdicts []Verdict
+}
+
+func (p *part) add(place int, c *Call) {
+	p.places, p.calls, p.verdicts = append(p.places, place), append(p.calls, *c), append(p.verdicts, Verdict{})
+}
+
+// gather puts verdicts back into the batch's; err, if any, is theirs.
+func (p *part) gather(err error, verdicts []Verdict) {
+	for i, place := range p.places {
+		verdicts[place] = p.verdicts[i]
+		if err != nil {
+			verdicts[place] = Verdict{Err: err}
+		}
+	}
+}
+
+// clientOptions are those of every client that charges: go-redis's defaults send a
+// script up to four times when replies are lost, and wait seconds for each.
+func clientOptions(o RedisOptions) *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs:                    o.Addrs,
+		MasterName:               o.Master,
+		SentinelUsername:         o.SentinelUsername,
+		SentinelPassword:         o.SentinelPassword,
+		CredentialsProvider:      o.Credentials,
+		TLSConfig:                o.TLS,
+		Dialer:                   o.Dial,
+		ClientName:               o.ClientName,
+		DisableIdentity:          true, // CLIENT SETINFO is unknown before Redis 7.2, even to an ACL
+		Protocol:                 3,
+		MaxRetries:               -1,
+		MaxRedirects:             maxRedirects,
+		ContextTimeoutEnabled:    true,
+		DialTimeout:              redisDialTimeout,
+		DialerRetries:            1,
+		ReadTimeout:              max(redisIOTimeout, o.Budget),
+		WriteTimeout:             max(redisIOTimeout, o.Budget),
+		PoolTimeout:              redisPoolTimeout,
+		PoolSize:                 redisPoolSize,
+		MinIdleConns:             redisMinIdle,
+		PipelinePoolSize:         -1,
+		ConnMaxIdleTime:          5 * time.Minute,
+		ConnMaxLifetime:          time.Hour,
+		ConnMaxLifetimeJitter:    10 * time.Minute,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
+
+func standaloneClient(o RedisOptions) *redis.Client {
+	return redis.NewClient(clientOptions(o).Simple())
+}
+
+// sentinelClient follows the primary: each connection is made to the one that
+// the sentinels name then, and those to another are closed when it changes.
+func sentinelClient(o RedisOptions) *redis.Client {
+	return redis.NewFailoverClient(clientOptions(o).Failover())
+}
+
+// clusterClient has one client for each server. It follows redirections, retries
+// nothing, and does not send COMMAND.
+func clusterClient(o RedisOptions) *redis.ClusterClient {
+	c := clientOptions(o).Cluster()
+	c.DisableRoutingPolicies = true
+	return redis.NewClusterClient(c)
+}

@@ -24,7 +24,7 @@ const (
 	mostMarkers = 1024
 )
 
-// cluster is the fleet of a Redis Cluster. Who holds which slot is learnt anew with
+// cluster is the nodeSet of a Redis Cluster. Who holds which slot is learnt anew with
 // each probe, and from redirections; a call waits for neither.
 type cluster struct {
 	client *redis.ClusterClient
@@ -32,18 +32,18 @@ type cluster struct {
 	known  atomic.Pointer[map[*redis.Client]*node] // replaced, never changed
 	// markers has the probe keys in use, by their number. They belong to slots, not to
 	// servers: a replica that takes over is asked for what its primary had confirmed.
-	markers map[int]*marker
+	markers map[int]*canary
 }
 
 var errNoMap = &StoreError{Reason: quota.ReasonRedisDown, Err: errors.New("no node of the redis cluster has told who holds the slots yet")}
 
 func newCluster(o RedisOptions, f *nodes) *cluster {
-	c := &cluster{client: clusterClient(o), make: f, markers: map[int]*marker{}}
+	c := &cluster{client: clusterClient(o), make: f, markers: map[int]*canary{}}
 	c.known.Store(&map[*redis.Client]*node{})
 	return c
 }
 
-// of implements fleet. It knows nobody before the first probe has learnt the slots.
+// of implements nodeSet. It knows nobody before the first probe has learnt the slots.
 func (c *cluster) of(ctx context.Context, key string) (*node, error) {
 	known := *c.known.Load()
 	if len(known) == 0 {
@@ -78,14 +78,14 @@ func (c *cluster) learn(client *redis.Client) *node {
 
 func (c *cluster) node(client *redis.Client) *node {
 	n := c.make.node(client)
-	n.marker = nil
+	n.canary = nil
 	n.carry = func(ctx context.Context, calls []Call, verdicts []Verdict) error {
 		return c.carry(ctx, n, calls, verdicts)
 	}
 	return n
 }
 
-// current implements fleet.
+// current implements nodeSet.
 func (c *cluster) current() []*node {
 	var all []*node
 	for _, n := range *c.known.Load() {
@@ -94,7 +94,7 @@ func (c *cluster) current() []*node {
 	return all
 }
 
-// refresh implements fleet: it asks for the slots, and gives each primary a marker
+// refresh implements nodeSet: it asks for the slots, and gives each primary a canary
 // that lies in one of its own. It is for one goroutine.
 func (c *cluster) refresh(ctx context.Context) ([]*node, error) {
 	var mu sync.Mutex
@@ -115,14 +115,14 @@ func (c *cluster) refresh(ctx context.Context) ([]*node, error) {
 		}
 	}
 	for _, n := range now {
-		n.marker = nil
+		n.canary = nil
 	}
 	c.mark(ctx, now)
 	c.known.Store(&now)
 	return c.current(), nil
 }
 
-// mark finds a marker for each primary, the lowest that lies with it. One that holds
+// mark finds a canary for each primary, the lowest that lies with it. One that holds
 // hardly a slot may stay without.
 func (c *cluster) mark(ctx context.Context, primaries map[*redis.Client]*node) {
 	missing := len(primaries)
@@ -133,13 +133,13 @@ func (c *cluster) mark(ctx context.Context, primaries map[*redis.Client]*node) {
 			continue // nobody holds that slot
 		}
 		n := primaries[client]
-		if n == nil || n.marker != nil {
+		if n == nil || n.canary != nil {
 			continue
 		}
 		if c.markers[i] == nil {
-			c.markers[i] = &marker{key: key}
+			c.markers[i] = &canary{key: key}
 		}
-		n.marker = c.markers[i]
+		n.canary = c.markers[i]
 		missing--
 	}
 }
@@ -148,18 +148,18 @@ func (c *cluster) markerKey(i int) string {
 	return probeKey + ":{" + strconv.Itoa(i) + "}:" + c.make.template.nonce
 }
 
-// close implements fleet.
+// close implements nodeSet.
 func (c *cluster) close() error { return c.client.Close() }
 
 // carry sends calls to a primary: one script call for each tenant, since a cluster
 // runs no script across slots, all in one pipeline. What was answered with "not
 // here" was not executed, and follows where the answer points.
 func (c *cluster) carry(ctx context.Context, n *node, calls []Call, verdicts []Verdict) error {
-	trips := byTenant(calls)
-	c.send(ctx, n, trips)
-	c.resend(ctx, n, forgotten(trips))
+	shardCalls := byTenant(calls)
+	c.send(ctx, n, shardCalls)
+	c.resend(ctx, n, forgotten(shardCalls))
 	failed := 0
-	for _, t := range trips {
+	for _, t := range shardCalls {
 		if elsewhere(t.err) {
 			t.err = c.follow(ctx, n.budget, t)
 		}
@@ -169,14 +169,14 @@ func (c *cluster) carry(ctx context.Context, n *node, calls []Call, verdicts []V
 		}
 		t.gather(err, verdicts)
 	}
-	if failed == len(trips) {
+	if failed == len(shardCalls) {
 		return verdicts[0].Err
 	}
 	return nil
 }
 
-// trip is one script call on its way.
-type trip struct {
+// shardCall is one script call on its way.
+type shardCall struct {
 	part
 	nonce string
 	args  []any
@@ -184,7 +184,7 @@ type trip struct {
 	err   error
 }
 
-func (t *trip) outcome() error {
+func (t *shardCall) outcome() error {
 	if t.err != nil {
 		e := classify(t.err)
 		e.moving = elsewhere(t.err)
@@ -194,19 +194,19 @@ func (t *trip) outcome() error {
 }
 
 // byTenant divides calls by what their keys' braces enclose, in order.
-func byTenant(calls []Call) []*trip {
-	var trips []*trip
-	index := make(map[string]*trip, len(calls))
+func byTenant(calls []Call) []*shardCall {
+	var shardCalls []*shardCall
+	index := make(map[string]*shardCall, len(calls))
 	for i := range calls {
 		tag := hashTag(calls[i].slotKey())
 		t := index[tag]
 		if t == nil {
-			t = &trip{}
-			index[tag], trips = t, append(trips, t)
+			t = &shardCall{}
+			index[tag], shardCalls = t, append(shardCalls, t)
 		}
 		t.add(i, &calls[i])
 	}
-	return trips
+	return shardCalls
 }
 
 // hashTag is the part of a key that decides its slot; our keys all have one.
@@ -216,11 +216,11 @@ func hashTag(key string) string {
 	return tag
 }
 
-// send sends trips in one pipeline, each once.
-func (c *cluster) send(ctx context.Context, n *node, trips []*trip) {
+// send sends shardCalls in one pipeline, each once.
+func (c *cluster) send(ctx context.Context, n *node, shardCalls []*shardCall) {
 	pipe := n.client.Pipeline()
-	sent := make([]onceCmd, len(trips))
-	for i, t := range trips {
+	sent := make([]onceCmd, len(shardCalls))
+	for i, t := range shardCalls {
 		if t.args == nil {
 			t.nonce, t.args = n.command(t.calls)
 		}
@@ -228,16 +228,16 @@ func (c *cluster) send(ctx context.Context, n *node, trips []*trip) {
 		_ = pipe.Process(ctx, sent[i]) // it only joins the pipeline
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i, t := range trips {
+	for i, t := range shardCalls {
 		t.reply, t.err = sent[i].Result()
 	}
 }
 
-// forgotten are the trips that a server did not know the script for, and so did not
+// forgotten are the shardCalls that a server did not know the script for, and so did not
 // execute. Of those that got no answer nobody can know, and they are not among these.
-func forgotten(trips []*trip) []*trip {
-	var some []*trip
-	for _, t := range trips {
+func forgotten(shardCalls []*shardCall) []*shardCall {
+	var some []*shardCall
+	for _, t := range shardCalls {
 		if t.err != nil && strings.HasPrefix(t.err.Error(), noScript) {
 			some = append(some, t)
 		}
@@ -245,24 +245,24 @@ func forgotten(trips []*trip) []*trip {
 	return some
 }
 
-// resend brings the script to a server that has forgotten it, and some trips after it.
-func (c *cluster) resend(ctx context.Context, n *node, trips []*trip) {
-	if len(trips) == 0 {
+// resend brings the script to a server that has forgotten it, and some shardCalls after it.
+func (c *cluster) resend(ctx context.Context, n *node, shardCalls []*shardCall) {
+	if len(shardCalls) == 0 {
 		return
 	}
 	if err := n.reload(ctx); err != nil {
-		for _, t := range trips {
+		for _, t := range shardCalls {
 			t.err = err
 		}
 		return
 	}
-	c.send(ctx, n, trips)
+	c.send(ctx, n, shardCalls)
 }
 
 // follow sends a trip to whoever holds its slot now, again and again while the slot
 // is on its way. It stops while there is time to hear an answer: a call that is cut
 // off on its way may have been charged, one that was told "not here" was not.
-func (c *cluster) follow(ctx context.Context, budget time.Duration, t *trip) error {
+func (c *cluster) follow(ctx context.Context, budget time.Duration, t *shardCall) error {
 	last := t.err
 	for enough(ctx, budget/4) {
 		cmd := onceCmd{redis.NewCmd(ctx, t.args...)}

@@ -28,7 +28,7 @@ type yieldCounters = func(key quota.CounterKey, buckets []quota.Counter, storeUS
 // them when it starts, to know what was admitted before. It reads slowly, so that
 // requests are served meanwhile; what is charged while it reads may be missing.
 func (s *RedisStore) Counters(ctx context.Context, yield yieldCounters) error {
-	nodes := s.fleet.current()
+	nodes := s.nodeSet.current()
 	if len(nodes) == 0 {
 		return fmt.Errorf("read usage counters: %w", errNoMap)
 	}

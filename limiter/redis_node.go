@@ -33,7 +33,7 @@ type node struct {
 	metrics   *storeMetrics
 	calls     *atomic.Uint64 // numbers calls for their nonce
 	nonce     string         // tells our calls from another process's
-	marker    *marker        // of the prober's goroutine
+	canary    *canary        // of the prober's goroutine
 	// carry brings calls to the server and their verdicts back.
 	carry func(ctx context.Context, calls []Call, verdicts []Verdict) error
 }
@@ -60,7 +60,7 @@ func newNodes(o RedisOptions, wake chan struct{}, m *storeMetrics) *nodes {
 func (f *nodes) node(client *redis.Client) *node {
 	n := f.template
 	n.client, n.breaker = client, newBreaker(f.wake)
-	n.marker = &marker{key: probeKey + ":" + n.nonce}
+	n.canary = &canary{key: probeKey + ":" + n.nonce}
 	n.collector = &collector{budget: n.budget, send: n.send, spans: newScriptSpans(f.tracer, client.Options().Addr)}
 	n.carry = n.evalsha
 	return &n
@@ -246,4 +246,44 @@ func (n *node) timeUS(ctx context.Context) (int64, error) {
 		return 0, fmt.Errorf("read the time of redis: %w", err)
 	}
 	return t.UnixMicro(), nil
+}
+
+const (
+	// probeKey begins the keys that probes write: a Redis that is read-only or out of
+	// memory answers PING all the same.
+	probeKey = "rl:probe"
+	// canaryTTL outlives every outage that a canary is to be compared across.
+	canaryTTL = 10 * time.Minute
+)
+
+// canary is a number that only this process writes, one higher with each probe. A
+// server that shows an older one, or none, has lost what it had confirmed: it was
+// flushed, started again without its data, or a replica took over that was behind.
+type canary struct {
+	key  string
+	told int64     // the newest number that was confirmed; 0 for none
+	at   time.Time // when it was
+}
+
+// mark writes the next number and looks at the one before. The writes between two
+// probes are how precise it is.
+func (n *node) mark(ctx context.Context) error {
+	m := n.canary
+	if m == nil {
+		return nil
+	}
+	pipe := n.client.Pipeline()
+	before := pipe.Get(ctx, m.key)
+	pipe.Set(ctx, m.key, m.told+1, canaryTTL)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	held, _ := strconv.ParseInt(before.Val(), 10, 64)
+	if held < m.told && time.Since(m.at) < canaryTTL-ttlMargin {
+		n.metrics.lost()
+		n.log.Warn("redis has lost writes that it had confirmed; limits may admit that much again within a window",
+			"confirmed_before", time.Since(m.at).Round(time.Millisecond))
+	}
+	m.told, m.at = m.told+1, time.Now()
+	return nil
 }

@@ -29,7 +29,7 @@ const (
 	stormBatch  = 3 // calls that travel together, for tenants of different slots
 )
 
-// storm is traffic that a fleet is judged by while something happens to it: what
+// storm is traffic that a nodeSet is judged by while something happens to it: what
 // each tenant was told, and when it was told exactly again.
 type storm struct {
 	store   *RedisStore
@@ -195,7 +195,7 @@ func sumOf(t *testing.T, reader *metric.ManualReader, name string) int64 {
 	return total
 }
 
-// confirmed waits until the store's marker on a server has grown twice: a probe
+// confirmed waits until the store's canary on a server has grown twice: a probe
 // that began after this moment was confirmed there.
 func confirmed(t *testing.T, srv *redisserver.Server) {
 	t.Helper()

@@ -9,26 +9,26 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// denials remembers denials until they end, at most maxMemory, so that a flood
+// denyCache remembers denials until they end, at most maxCached, so that a flood
 // costs Redis nothing. A denial of a log with retry-after r holds for r: nothing
 // can be admitted meanwhile that would make room. It is used again only for the
 // same limits under the same configuration (the shape's identity), the same cost
 // and ceilings that are not higher. Safe for concurrent use.
-type denials struct {
+type denyCache struct {
 	seed   maphash.Seed
-	shards [denialShards]denialShard
+	shards [denyCacheShards]denyCacheShard
 }
 
 const (
-	denialShards = 64
-	// maxMemory bounds how long a reset or a report by another process of the
+	denyCacheShards = 64
+	// maxCached bounds how long a reset or a report by another process of the
 	// region, or a step of Redis's clock, can go unnoticed here.
-	maxMemory = time.Second
-	// denialsPerShard bounds memory under a flood of ids that are each denied.
-	denialsPerShard = 4096
+	maxCached = time.Second
+	// denyCachePerShard bounds memory under a flood of ids that are each denied.
+	denyCachePerShard = 4096
 )
 
-type denialShard struct {
+type denyCacheShard struct {
 	mu   sync.RWMutex
 	seen map[denialKey]*denial
 }
@@ -47,8 +47,8 @@ type denial struct {
 	limits   []quota.LimitState
 }
 
-func newDenials() *denials {
-	d := &denials{seed: maphash.MakeSeed()}
+func newDenyCache() *denyCache {
+	d := &denyCache{seed: maphash.MakeSeed()}
 	for i := range d.shards {
 		d.shards[i].seen = make(map[denialKey]*denial)
 	}
@@ -70,12 +70,12 @@ func keyOf(c *Call) denialKey {
 	return denialKey{c.Plan, string(all)}
 }
 
-func (d *denials) shard(k denialKey) *denialShard {
-	return &d.shards[maphash.String(d.seed, k.keys)%denialShards]
+func (d *denyCache) shard(k denialKey) *denyCacheShard {
+	return &d.shards[maphash.String(d.seed, k.keys)%denyCacheShards]
 }
 
 // remember keeps a denial that was asked for at sent and heard at heard.
-func (d *denials) remember(c *Call, limits []quota.LimitState, sent, heard time.Time) {
+func (d *denyCache) remember(c *Call, limits []quota.LimitState, sent, heard time.Time) {
 	if c.Record != "" {
 		return
 	}
@@ -85,20 +85,20 @@ func (d *denials) remember(c *Call, limits []quota.LimitState, sent, heard time.
 	}
 	k := keyOf(c)
 	entry := &denial{
-		until: sent.Add(min(lasts, maxMemory)), heard: heard,
+		until: sent.Add(min(lasts, maxCached)), heard: heard,
 		cost: c.Cost, ceilings: c.Ceilings, limits: limits,
 	}
 	s := d.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.seen[k]; !ok && len(s.seen) >= denialsPerShard {
+	if _, ok := s.seen[k]; !ok && len(s.seen) >= denyCachePerShard {
 		s.sweep(heard)
 	}
 	s.seen[k] = entry
 }
 
 // sweep makes room: it drops the ended among a few, and one in any case.
-func (s *denialShard) sweep(now time.Time) {
+func (s *denyCacheShard) sweep(now time.Time) {
 	n := 0
 	for k, e := range s.seen {
 		if n == 0 || !now.Before(e.until) {
@@ -112,7 +112,7 @@ func (s *denialShard) sweep(now time.Time) {
 
 // recall returns the limits of a denial that still holds for the call at now,
 // with their times counted on.
-func (d *denials) recall(c *Call, now time.Time) ([]quota.LimitState, bool) {
+func (d *denyCache) recall(c *Call, now time.Time) ([]quota.LimitState, bool) {
 	if c.Record != "" || c.Op != OpCheck {
 		return nil, false
 	}
@@ -143,7 +143,7 @@ func (d *denials) recall(c *Call, now time.Time) ([]quota.LimitState, bool) {
 }
 
 // forget drops everything, for when usage was reset.
-func (d *denials) forget() {
+func (d *denyCache) forget() {
 	for i := range d.shards {
 		s := &d.shards[i]
 		s.mu.Lock()
@@ -153,7 +153,7 @@ func (d *denials) forget() {
 }
 
 // size counts them.
-func (d *denials) size() int {
+func (d *denyCache) size() int {
 	n := 0
 	for i := range d.shards {
 		s := &d.shards[i]
@@ -162,23 +162,4 @@ func (d *denials) size() int {
 		s.mu.RUnlock()
 	}
 	return n
-}
-
-// remembered answers from memory if it can.
-func (l *Limiter) remembered(q *query, now time.Time) (quota.Decision, bool) {
-	if q.request.Explain {
-		return quota.Decision{}, false
-	}
-	limits, ok := l.denials.recall(&q.call, now)
-	if !ok {
-		return quota.Decision{}, false
-	}
-	d := quota.Decision{
-		Tenant: q.request.Tenant, Policy: q.plan.policy.Name, Cost: q.request.Cost,
-		Enforcement: q.enforcement, Limits: limits,
-	}
-	q.see(&d)
-	d.Basis = quota.BasisCached
-	carryOut(&d)
-	return d, true
 }

@@ -52,7 +52,7 @@ func TestDenialsTable(t *testing.T) {
 		{"another tenant", 400 * ms, callOf(shape, "globex", 2), 3 * ms, false},
 		{"the configuration was reloaded", 400 * ms, callOf(other, "acme", 2), 3 * ms, false},
 	} {
-		d := newDenials()
+		d := newDenyCache()
 		d.remember(&told, []quota.LimitState{deniedFor(row.retry), deniedFor(0)}, start, start.Add(3*ms))
 		if _, ok := d.recall(&row.call, start.Add(row.at)); ok != row.want {
 			t.Errorf("%s: recalled is %v", row.why, ok)
@@ -69,7 +69,7 @@ func TestDenialsTable(t *testing.T) {
 func TestDenialsNeverWithRecord(t *testing.T) {
 	c := oneCall("acme", 5, 1)
 	c.Record = "rl:{acme}:i:k"
-	d, now := newDenials(), time.Unix(1_795_198_405, 0)
+	d, now := newDenyCache(), time.Unix(1_795_198_405, 0)
 	d.remember(&c, []quota.LimitState{deniedFor(time.Hour)}, now, now)
 	c.Record = ""
 	if _, ok := d.recall(&c, now); ok {
@@ -82,7 +82,7 @@ func TestDenialsNeverWithRecord(t *testing.T) {
 func TestDenialsTimesMoveOn(t *testing.T) {
 	shape := NewKeyPlan([]*quota.Limit{{Name: "short", Units: 1, Window: time.Second}, {Name: "long", Units: 1, Window: time.Minute}, {Name: "free", Units: 9, Window: time.Minute}})
 	c := callOf(shape, "acme", 1)
-	d, start := newDenials(), time.Unix(1_795_198_405, 0)
+	d, start := newDenyCache(), time.Unix(1_795_198_405, 0)
 	d.remember(&c, []quota.LimitState{deniedFor(100 * ms), deniedFor(800 * ms), deniedFor(0)}, start, start.Add(2*ms))
 	for _, row := range []struct {
 		at, short, long time.Duration
@@ -111,7 +111,7 @@ func TestDenialsTimesMoveOn(t *testing.T) {
 // recalled answers are their own: whoever changes one does not change the next.
 func TestDenialsHandsOutCopies(t *testing.T) {
 	c := oneCall("acme", 5, 1)
-	d, now := newDenials(), time.Unix(1_795_198_405, 0)
+	d, now := newDenyCache(), time.Unix(1_795_198_405, 0)
 	d.remember(&c, []quota.LimitState{deniedFor(time.Second)}, now, now)
 	first, _ := d.recall(&c, now)
 	first[0].Remaining = 99
@@ -121,7 +121,7 @@ func TestDenialsHandsOutCopies(t *testing.T) {
 }
 
 func TestDenialsBounded(t *testing.T) {
-	d, now := newDenials(), time.Unix(1_795_198_405, 0)
+	d, now := newDenyCache(), time.Unix(1_795_198_405, 0)
 	c := oneCall("acme", 5, 1)
 	limits := []quota.LimitState{deniedFor(time.Hour)}
 	last := ""
@@ -134,7 +134,7 @@ func TestDenialsBounded(t *testing.T) {
 	for i := range d.shards {
 		n += len(d.shards[i].seen)
 	}
-	if most := denialShards * denialsPerShard; n > most || n < most*9/10 {
+	if most := denyCacheShards * denyCachePerShard; n > most || n < most*9/10 {
 		t.Errorf("%d denials are held of 600000, want at most %d and not much less", n, most)
 	}
 	if _, ok := d.recall(&c, now); !ok {

@@ -94,6 +94,7 @@ func compile(c Config) (*rules, error) {
 
 // query is a request that was understood: what to ask of which store.
 type query struct {
+	rules       *rules
 	request     *quota.Request
 	plan        *policyPlan
 	limits      *limitPlan // nil when no limit applies
@@ -106,8 +107,8 @@ type query struct {
 
 // resolve understands a request or returns all that is wrong with it.
 // The names of the request's keys are put into s.
-func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, s *round) (query, error) {
-	q := query{request: req}
+func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, s *scratch) (query, error) {
+	q := query{rules: r, request: req}
 	ms := req.Validate()
 	tenant, listed := r.Tenants[req.Tenant]
 	if !listed && r.Default != nil {
@@ -124,7 +125,7 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, s *round)
 		ms = append(ms, quota.FieldError{Pointer: "/policy", Detail: fmt.Sprintf("%.80q is not a policy", name)})
 	default:
 		q.plan = r.plans[name]
-		ms = append(ms, r.strangers(req.Dimensions)...)
+		ms = append(ms, r.unknownDimensions(req.Dimensions)...)
 	}
 	if len(ms) > 0 {
 		return q, &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
@@ -139,14 +140,14 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, s *round)
 			return q, &quota.Invalid{Fault: quota.FaultCost, Fields: ms}
 		}
 	}
-	q.ask(r, op, !listed, overflow, s)
+	q.planCall(op, !listed, overflow, s)
 	return q, nil
 }
 
-// strangers are dimensions that no policy knows: a typo would otherwise lift a
+// unknownDimensions are dimensions that no policy knows: a typo would otherwise lift a
 // limit in silence. Those of another policy are fine, since a gateway sends the
 // same ones for every tenant.
-func (r *rules) strangers(dims quota.Dimensions) []quota.FieldError {
+func (r *rules) unknownDimensions(dims quota.Dimensions) []quota.FieldError {
 	var ms []quota.FieldError
 	for _, d := range dims {
 		if _, known := slices.BinarySearch(r.dims, d.Name); !known {
@@ -224,8 +225,9 @@ func (q *query) tooCostly() []quota.FieldError {
 	return nil
 }
 
-// ask fills in the call.
-func (q *query) ask(r *rules, op Op, unlisted bool, overflow *overflow, s *round) {
+// planCall fills in the call.
+func (q *query) planCall(op Op, unlisted bool, overflow *overflow, s *scratch) {
+	r := q.rules
 	req, plan, policy := q.request, q.limits.keys, q.plan.policy.Name
 	tenant, dims := req.Tenant, req.Dimensions
 	keys := s.keys(plan, tenant, policy, dims)

@@ -30,7 +30,7 @@ func seeded(charges []charge, after int64) int64 {
 func TestMirrorTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := mirrorStart
-		m := newMirror(func() int64 { return now })
+		m := newRecentUsage(func() int64 { return now })
 		var limits []*quota.Limit
 		longest := int64(0)
 		for i := range rapid.IntRange(1, 3).Draw(t, "limits") {
@@ -38,7 +38,7 @@ func TestMirrorTwin(t *testing.T) {
 			limits, longest = append(limits, l), max(longest, l.WindowUS())
 		}
 		c := callOf(NewKeyPlan(limits), "acme", 1)
-		bucket := (longest + mirrorBuckets - 2) / (mirrorBuckets - 1)
+		bucket := (longest + recentBuckets - 2) / (recentBuckets - 1)
 		var truth []charge
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += rapid.SampledFrom([]int64{0, 1, bucket - 1, bucket, bucket + 1, longest / 3, longest, 40 * longest}).Draw(t, "pass")
@@ -63,7 +63,7 @@ func TestMirrorTwin(t *testing.T) {
 }
 
 func TestMirrorForgetsOneTenant(t *testing.T) {
-	m := newMirror(func() int64 { return mirrorStart })
+	m := newRecentUsage(func() int64 { return mirrorStart })
 	for _, tenant := range []string{"acme", "acme2", "a"} {
 		c := oneCall(tenant, 9, 4)
 		m.add(&c)
@@ -89,7 +89,7 @@ func TestMirrorReshape(t *testing.T) {
 		{"long after", time.Hour, 1},
 	} {
 		now := mirrorStart
-		m := newMirror(func() int64 { return now })
+		m := newRecentUsage(func() int64 { return now })
 		minute := oneCall("acme", 9, 7)
 		m.add(&minute)
 		now += row.idle.Microseconds()
@@ -105,7 +105,7 @@ func TestMirrorReshape(t *testing.T) {
 // 90 units at once, then one each second of which ten drain.
 func TestMirrorRemembersABurst(t *testing.T) {
 	now := mirrorStart
-	m := newMirror(func() int64 { return now })
+	m := newRecentUsage(func() int64 { return now })
 	shape := NewKeyPlan([]*quota.Limit{{Name: "shaped", Units: 10, Window: time.Second, Algorithm: quota.GCRA, Burst: 100}})
 	burst := callOf(shape, "acme", 90)
 	m.add(&burst)
@@ -131,7 +131,7 @@ func TestMirrorRemembersABurst(t *testing.T) {
 // Random ids cannot make it grow; what goes is what has been quiet.
 func TestMirrorBounded(t *testing.T) {
 	now := mirrorStart
-	m := newMirror(func() int64 { return now })
+	m := newRecentUsage(func() int64 { return now })
 	c := oneCall("acme", 9, 1)
 	for i := range 300_000 {
 		c.Keys = []string{fmt.Sprint("rl:{", i, "}:l:standard:::")}
@@ -141,7 +141,7 @@ func TestMirrorBounded(t *testing.T) {
 	for i := range m.shards {
 		held += len(m.shards[i].keys)
 	}
-	if most := mirrorShards * mirrorPerShard; held > most || held < most*9/10 {
+	if most := recentShards * recentPerShard; held > most || held < most*9/10 {
 		t.Errorf("%d keys are held, want at most %d and not much less", held, most)
 	}
 	if m.seed(c.Keys[0]) == nil {

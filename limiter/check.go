@@ -1,0 +1,393 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// A decision, top to bottom: resolve (rules.go) validates a request and plans its
+// store call; decide answers from the policy, the deny cache or the store, or by the
+// fail mode; every answer ends in finish.
+
+// check decides a single request.
+func (l *Limiter) check(ctx context.Context, request quota.Request, op Op) (quota.Decision, error) {
+	s := l.scratch()
+	defer l.release(s)
+	s.request = request
+	q, err := l.rules.Load().resolve(&s.request, op, l.overflow, s)
+	if err != nil {
+		return quota.Decision{}, err
+	}
+	s.queries = append(s.queries, q)
+	l.decide(ctx, s)
+	return s.outcomes[0].Decision, s.outcomes[0].Err
+}
+
+// decide answers the queries of s in order.
+func (l *Limiter) decide(ctx context.Context, s *scratch) {
+	start := l.now()
+	s.outcomes = slices.Grow(s.outcomes[:0], len(s.queries))[:len(s.queries)]
+	for i := range s.queries {
+		q := &s.queries[i]
+		if q.overflow {
+			l.metrics.overflowed(ctx)
+		}
+		if d, ok := l.withoutStore(q, start); ok {
+			s.outcomes[i].Decision = d
+			continue
+		}
+		s.calls, s.asked = append(s.calls, q.call), append(s.asked, i)
+	}
+	if len(s.calls) > 0 {
+		l.askStore(ctx, s, start)
+	}
+	took := l.now().Sub(start)
+	for i := range s.outcomes {
+		if s.outcomes[i].Err == nil {
+			l.finish(&s.queries[i], &s.outcomes[i].Decision)
+			l.metrics.decided(ctx, &s.outcomes[i].Decision, s.queries[i].call.Op, took)
+		}
+	}
+}
+
+// withoutStore decides what needs no store call: no limit applies, the policy is
+// closed because peers cannot be seen, or an earlier denial is still in force. The
+// last holds within a batch too, since an earlier check of it frees nothing.
+func (l *Limiter) withoutStore(q *query, now time.Time) (quota.Decision, bool) {
+	if q.limits == nil {
+		return quota.Decision{Allowed: true}, true
+	}
+	if q.closed() {
+		return q.failDecision(false), true
+	}
+	if q.request.Explain {
+		return quota.Decision{}, false
+	}
+	limits, ok := l.denyCache.recall(&q.call, now)
+	return quota.Decision{Basis: quota.BasisCached, Limits: limits}, ok
+}
+
+// askStore decides the calls of s in the store, and those that it cannot decide by
+// the fail mode of their policy.
+func (l *Limiter) askStore(ctx context.Context, s *scratch, sent time.Time) {
+	s.verdicts = blank(s.verdicts, len(s.calls))
+	s.held = true
+	err := l.store.Decide(ctx, s.calls, s.verdicts)
+	s.held = false
+	for n, i := range s.asked {
+		q, v, o := &s.queries[i], &s.verdicts[n], &s.outcomes[i]
+		failed := err
+		if failed == nil {
+			failed = v.Err
+		}
+		switch {
+		case failed != nil:
+			s.held = true
+			o.Decision, o.Err = l.fallback(ctx, q, failed)
+		case v.Outcome == reused:
+			o.Err = errReused()
+		default:
+			o.Decision = l.fromStore(ctx, q, v, sent)
+		}
+	}
+}
+
+func errReused() error {
+	return &quota.Invalid{Fault: quota.FaultReuse, Fields: []quota.FieldError{{
+		Detail: "this Idempotency-Key came with another request before; use a new key for a new request",
+	}}}
+}
+
+// fromStore is the decision of a store's verdict. It publishes the usage of global
+// limits and keeps what later decisions may need: admissions in case the store fails,
+// denials until they end.
+func (l *Limiter) fromStore(ctx context.Context, q *query, v *Verdict, sent time.Time) quota.Decision {
+	q.publishUsage(ctx, v)
+	d := q.decision(v, q.call.Ceilings)
+	d.StoreUS = v.StoreUS
+	switch {
+	case v.Outcome == denied:
+		q.shortenRetryAfter(v, &d)
+		if q.call.Op == OpCheck {
+			l.denyCache.remember(&q.call, d.Limits, sent, l.now())
+		}
+	case v.Outcome == admitted && q.call.Op != OpPeek:
+		l.recent.add(&q.call)
+	}
+	// Even if memory was not in use: a call that is failing at this moment may have
+	// found it so, and not have decided yet.
+	l.local.renew()
+	return d
+}
+
+// decision is what a verdict under ceilings means. The Retry-After of each limit that
+// denies comes from the store's verdict, see lua/decide.lua (wait) and its Go twin
+// memory_key.go; shortenRetryAfter may shorten that of a global limit.
+func (q *query) decision(v *Verdict, ceilings []int64) quota.Decision {
+	d := quota.Decision{
+		Allowed: v.Outcome != denied, Replayed: v.Outcome == replayed,
+		Limits: make([]quota.LimitState, len(v.Limits)),
+	}
+	plan := q.limits.keys
+	for i, lv := range v.Limits {
+		s := &d.Limits[plan.order[i]]
+		*s = quota.LimitState{
+			Limit: plan.limits[i], Ceiling: ceilings[i], Remaining: lv.Remaining,
+			RetryAfter: time.Duration(lv.WaitUS) * time.Microsecond,
+			ResetAfter: time.Duration(lv.ResetUS) * time.Microsecond,
+		}
+		if v.Outcome != denied {
+			continue
+		}
+		s.Denied = lv.WaitUS != 0
+		if lv.WaitUS < 0 { // never under this ceiling, which may change within W
+			s.RetryAfter = s.Limit.Window
+		}
+	}
+	return d
+}
+
+// shortenRetryAfter takes, for each global limit that denies, the earlier of two
+// moments: enough of this region's own units have aged out (the store's answer), or
+// the ceiling has grown enough because peers' usage has aged out. Each is sufficient
+// if nobody spends more; the exact moment, with both together, can be earlier still.
+func (q *query) shortenRetryAfter(v *Verdict, d *quota.Decision) {
+	if q.rules.Global == nil {
+		return
+	}
+	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
+		s := &d.Limits[q.limits.keys.order[i]]
+		used := s.Ceiling - s.Remaining + v.Limits[i].Over
+		if needed := used + q.call.Cost; s.Denied && needed <= l.Units {
+			s.RetryAfter = min(s.RetryAfter, q.rules.Global.Grows(q.plan.policy, l, key, needed))
+		}
+	})
+}
+
+// publishUsage records what the store held of the counters of global limits, also
+// after a denial: that is how a process notices that Redis lost them. The counters in a
+// replayed admission are as old as the admission, and not published.
+func (q *query) publishUsage(ctx context.Context, v *Verdict) {
+	if q.rules.Global == nil || v.Outcome == replayed {
+		return
+	}
+	if v.Outcome != admitted || q.call.Op == OpPeek {
+		ctx = context.Background() // the counter holds units of other requests only
+	}
+	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
+		q.rules.Global.Record(ctx, q.plan.policy, l, key, v.Limits[i].Counter, v.StoreUS)
+	})
+}
+
+// closed reports whether a policy that is closed while peers cannot be seen refuses
+// the query. A report is always charged, since its units are spent already.
+func (q *query) closed() bool {
+	return q.call.Op != OpReport && slices.ContainsFunc(q.ceilings, func(c quota.Ceiling) bool { return c.Closed })
+}
+
+// eachGlobal calls do for each global limit of the call, with the limit's place in the
+// plan and the key of its counter.
+func (q *query) eachGlobal(do func(i int, l *quota.Limit, key *quota.CounterKey)) {
+	n := 0
+	for i, l := range q.limits.keys.limits {
+		if l.Scope == quota.ScopeGlobal {
+			do(i, l, &q.call.Counters[n])
+			n++
+		}
+	}
+}
+
+// closedRetry is the Retry-After of a closed policy. When the store will be back is
+// unknown, and probes notice within this time.
+const closedRetry = time.Second
+
+// fallback decides a query that the store did not, by its policy's fail mode. It never
+// fails but for a reused Idempotency-Key.
+func (l *Limiter) fallback(ctx context.Context, q *query, cause error) (quota.Decision, error) {
+	reason, op := quota.ReasonRedisRefused, q.call.Op // one partition's data cannot be read
+	if e := (*StoreError)(nil); errors.As(cause, &e) {
+		reason = e.Reason
+		if op == OpCheck && !e.Ambiguous && errors.Is(ctx.Err(), context.Canceled) {
+			op = OpPeek // the client has gone and nothing was charged; charge nothing here either
+		}
+	} else {
+		l.metrics.unreadable(ctx)
+		l.logUnreadable(q, cause)
+	}
+	var d quota.Decision
+	if mode := q.plan.policy.OnStoreLoss; q.call.Op == OpReport || mode == quota.FailShare {
+		var err error
+		if d, err = l.localDecision(ctx, q, op); err != nil {
+			return d, err
+		}
+	} else {
+		d = q.failDecision(mode == quota.FailOpen)
+	}
+	d.Mode, d.Reason = quota.ModeLocal, reason
+	return d, nil
+}
+
+// localDecision decides in memory, against this process's share of each ceiling. op may
+// be less than the query's own. The error is that of a reused Idempotency-Key.
+func (l *Limiter) localDecision(ctx context.Context, q *query, op Op) (quota.Decision, error) {
+	call, processes := q.call, max(1, q.rules.Processes())
+	call.Op, call.Plan, call.Counters = op, q.limits.local(processes), nil
+	call.Ceilings = make([]int64, len(q.call.Ceilings))
+	for i, c := range q.call.Ceilings {
+		if q.ceilings != nil && q.limits.keys.limits[i].Scope == quota.ScopeGlobal {
+			c = q.ceilings[i].Local
+		}
+		call.Ceilings[i] = c / processes
+	}
+	var verdicts [1]Verdict
+	err := l.local.Decide(ctx, []Call{call}, verdicts[:])
+	v := &verdicts[0]
+	switch {
+	case err != nil || v.Err != nil: // memory is full
+		return q.failDecision(false), nil
+	case v.Outcome == reused:
+		return quota.Decision{}, errReused()
+	case v.Outcome == admitted && call.Op != OpPeek && q.rules.Global != nil:
+		q.eachGlobal(func(_ int, l *quota.Limit, key *quota.CounterKey) {
+			q.rules.Global.Local(ctx, q.plan.policy, l, key, call.Cost)
+		})
+	}
+	d := q.decision(v, call.Ceilings)
+	d.Basis = quota.BasisLocal
+	q.processes = processes
+	return d, nil
+}
+
+// failDecision is the decision of a policy that is open or closed.
+func (q *query) failDecision(allowed bool) quota.Decision {
+	d := quota.Decision{Allowed: allowed, Basis: quota.BasisClosed, Limits: make([]quota.LimitState, len(q.call.Ceilings))}
+	if allowed {
+		d.Basis = quota.BasisOpen
+	}
+	for i, ceiling := range q.call.Ceilings {
+		s := &d.Limits[q.limits.keys.order[i]]
+		s.Limit, s.Ceiling = q.limits.keys.limits[i], ceiling
+		if allowed {
+			s.Remaining = ceiling
+		} else {
+			s.Denied, s.RetryAfter, s.ResetAfter = true, closedRetry, closedRetry
+		}
+	}
+	return d
+}
+
+// unreadableEvery is how often an unreadable partition is logged, however often it
+// is asked for.
+const unreadableEvery = time.Second
+
+func (l *Limiter) logUnreadable(q *query, cause error) {
+	now, last := l.localUS(), l.loggedUnreadable.Load()
+	if now-last < unreadableEvery.Microseconds() || !l.loggedUnreadable.CompareAndSwap(last, now) {
+		return
+	}
+	l.log.Warn("a partition's data in redis cannot be read, its fail mode answers", "key", q.call.Keys[0], "error", cause)
+}
+
+// finish completes every decision: whom it is about, mode, reason and basis, the
+// enforcement, and the explanation that the request may ask for.
+func (l *Limiter) finish(q *query, d *quota.Decision) {
+	d.Tenant, d.Policy, d.Cost, d.Enforcement = q.request.Tenant, q.plan.policy.Name, q.request.Cost, q.enforcement
+	for i := range q.ceilings {
+		c, limit := &q.ceilings[i], q.limits.keys.limits[i]
+		if limit.Scope != quota.ScopeGlobal {
+			continue
+		}
+		if c.Mode != quota.ModeGlobal && d.Mode != quota.ModeLocal {
+			d.Mode, d.Reason = c.Mode, c.Reason
+		}
+		if q.call.Ceilings[i] < limit.Units && d.Basis == quota.BasisExact {
+			d.Basis = quota.BasisEstimate
+		}
+	}
+	if !d.Allowed && d.Enforcement == quota.Observe { // applyEnforcement
+		d.Allowed, d.WouldDeny = true, true
+	}
+	if q.request.Explain {
+		d.Explanation = q.explain(d)
+	}
+}
+
+// explain gives the terms behind a decision.
+func (q *query) explain(d *quota.Decision) *quota.Explanation {
+	e := &quota.Explanation{
+		Region: q.rules.Region, ConfigHash: q.rules.Hash, StoreUS: d.StoreUS,
+		Limits: make([]quota.LimitExplanation, len(d.Limits)),
+	}
+	for i := range d.Limits {
+		plan := q.limits.keys
+		at, limit := plan.order[i], plan.limits[i]
+		t := &e.Limits[at]
+		*t = quota.LimitExplanation{
+			Name: limit.Name, Algorithm: limit.Algorithm.String(), Partition: q.call.Keys[plan.keyOf(i)],
+			Ceiling: d.Limits[at].Ceiling, CeilingTerms: quota.CeilingTerms{
+				Part:    limit.Capacity(),
+				Formula: fmt.Sprintf("the whole limit, %d units in %v", limit.Capacity(), limit.Window),
+			},
+		}
+		if q.ceilings != nil && q.ceilings[i].Terms != nil {
+			t.CeilingTerms = *q.ceilings[i].Terms
+		}
+		if q.processes > 1 {
+			t.Formula += fmt.Sprintf(", ÷ %d processes", q.processes)
+		}
+	}
+	return e
+}
+
+// scratch is what the decision of some requests needs. It is reused, so that a
+// decision allocates what it returns, the names of its keys, and little else.
+type scratch struct {
+	request  quota.Request // of a single check
+	queries  []query
+	names    []string           // of all keys
+	usage    []quota.CounterKey // of all counters
+	calls    []Call
+	asked    []int // asked[n] is the query of calls[n]
+	verdicts []Verdict
+	outcomes []quota.Outcome // of the queries
+	held     bool            // the store may still read the calls: do not reuse
+}
+
+func (l *Limiter) scratch() *scratch {
+	if s, ok := l.scratches.Get().(*scratch); ok {
+		return s
+	}
+	return &scratch{}
+}
+
+// release keeps a scratch for the next decision, without what it refers to.
+func (l *Limiter) release(s *scratch) {
+	if s.held {
+		return
+	}
+	clear(s.queries)
+	clear(s.names)
+	clear(s.usage)
+	clear(s.calls)
+	clear(s.outcomes)
+	s.queries, s.names, s.usage, s.calls, s.asked = s.queries[:0], s.names[:0], s.usage[:0], s.calls[:0], s.asked[:0]
+	s.request = quota.Request{}
+	l.scratches.Put(s)
+}
+
+func (s *scratch) keys(p *KeyPlan, tenant, policy string, dims quota.Dimensions) []string {
+	first := len(s.names)
+	s.names = p.appendKeys(s.names, tenant, policy, dims)
+	return s.names[first:len(s.names):len(s.names)]
+}
+
+func (s *scratch) counters(p *KeyPlan, keys []string, tenant, policy string) []quota.CounterKey {
+	first := len(s.usage)
+	s.usage = p.appendCounters(s.usage, keys, tenant, policy)
+	return s.usage[first:len(s.usage):len(s.usage)]
+}
