@@ -180,8 +180,9 @@ func (t *Tracker) sample(ctx context.Context) {
 		step, err = t.estimator.Observe(Sample{Sent: sent, Received: received, ServerUS: us})
 	}
 	if err != nil {
-		if ctx.Err() == nil { // else it failed because Run is to end
-			t.failed(err)
+		if ctx.Err() == nil && !t.failing { // else Run is to end, or the first failure was logged
+			t.failing = true
+			t.options.Logger.Warn("redis TIME cannot be read: the region's time is extrapolated", slog.Any("error", err))
 		}
 		return
 	}
@@ -195,14 +196,6 @@ func (t *Tracker) sample(ctx context.Context) {
 		t.options.Logger.Warn("redis clock stepped", slog.Duration("step", step),
 			slog.Duration("uncertainty", t.Reading().Uncertainty))
 	}
-}
-
-// failed logs the first of consecutive failures.
-func (t *Tracker) failed(err error) {
-	if !t.failing {
-		t.options.Logger.Warn("redis TIME cannot be read: the region's time is extrapolated", slog.Any("error", err))
-	}
-	t.failing = true
 }
 
 // metrics are the Tracker's instruments. In Prometheus they are called

@@ -15,34 +15,13 @@ import (
 
 var regionNames = []string{"a", "b", "c", "d", "e"}
 
-// said remembers what every process advertised, and when.
-type said map[*node][]statement
-
-type statement struct {
-	from    time.Duration
-	members string
-}
-
-func (s said) listen(w *world) {
-	for _, n := range w.nodes {
-		members := strings.Join(n.view.Advertised(), ",")
-		if of := s[n]; len(of) == 0 || of[len(of)-1].members != members {
-			s[n] = append(of, statement{w.now, members})
-		}
-	}
-}
-
 // within reports whether n advertised members at any time since.
-func (s said) within(n *node, members string, since time.Duration) bool {
-	until := time.Duration(1<<63 - 1)
-	for _, st := range slices.Backward(s[n]) {
-		if until < since {
-			return false
-		}
-		if st.members == members {
+func (n *node) within(members string, since time.Duration) bool {
+	for i, a := range n.advertised {
+		ended := i+1 < len(n.advertised) && n.advertised[i+1].at < since
+		if a.members == members && !ended {
 			return true
 		}
-		until = st.from
 	}
 	return false
 }
@@ -60,9 +39,7 @@ func drawWorld(t *rapid.T) *world {
 		}
 	}
 	for _, of := range weights {
-		if _, err := w.start(of.Region, weights); err != nil {
-			t.Fatal(err)
-		}
+		w.start(of.Region)
 	}
 	w.run(3 * time.Second)
 	return w
@@ -80,16 +57,14 @@ func change(t *rapid.T, w *world) {
 		w.cut[from+">"+to], w.cut[to+">"+from] = from != to, from != to
 	case 3:
 		if w.find(from+"/2") == nil {
-			if _, err := w.start(from+"/2", w.weights); err != nil {
-				t.Fatal(err)
-			}
+			w.start(from + "/2")
 		}
 	case 4:
 		if n := w.find(from + "/2"); n != nil && n.up {
 			w.stop(n, rapid.Bool().Draw(t, "planned"))
 		}
 	case 5:
-		w.find(from).frozen = w.now + time.Duration(rapid.IntRange(5, 30).Draw(t, "frozen"))*100*time.Millisecond
+		w.find(from).paused = w.now + time.Duration(rapid.IntRange(5, 30).Draw(t, "paused"))*100*time.Millisecond
 	default:
 		w.cut[from+">"+to] = from != to
 	}
@@ -101,13 +76,12 @@ func change(t *rapid.T, w *world) {
 // may be left out who counts on its own region only, if a sibling speaks for it.
 func TestAGroupInUseIsWhatItsMembersSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w, history := drawWorld(t), said{}
+		w := drawWorld(t)
 		for range rapid.IntRange(1, 6).Draw(t, "changes") {
 			change(t, w)
 			for range rapid.IntRange(1, 40).Draw(t, "tenths") * 10 {
-				history.listen(w)
 				w.step()
-				grounded(t, w, history)
+				grounded(t, w)
 			}
 		}
 	})
@@ -118,19 +92,19 @@ const (
 	lately = meshsync.SilentAfter + 150*time.Millisecond + notice
 )
 
-func grounded(t *rapid.T, w *world, history said) {
+func grounded(t *rapid.T, w *world) {
 	for _, n := range w.nodes {
-		if !n.up || w.now < n.frozen {
+		if !n.up || w.now < n.paused {
 			continue
 		}
-		members := namesOf(n.view.At(w.now))
+		members := membersOf(n.view.At(w.now))
 		for _, other := range w.nodes {
-			if other.region == n.region || !slices.Contains(members, other.region) || !other.up {
+			if other.Region == n.Region || !slices.Contains(members, other.Region) || !other.up {
 				continue
 			}
-			if want := strings.Join(members, ","); !history.within(other, want, w.now-lately) && !leftOut(w, history, n, other, want) {
+			if want := strings.Join(members, ","); !other.within(want, w.now-lately) && !leftOut(w, n, other, want) {
 				t.Fatalf("at %v %s uses %s, and %s has not advertised it since %v: %+v", w.now-epoch, n.name(), want,
-					other.name(), w.now-lately-epoch, history[other])
+					other.name(), w.now-lately-epoch, other.advertised)
 			}
 		}
 	}
@@ -138,25 +112,14 @@ func grounded(t *rapid.T, w *world, history said) {
 
 // leftOut reports whether n need not agree with other yet: they are new to each
 // other, or n was frozen when other came, and a sibling of other has advertised members.
-func leftOut(w *world, history said, n, other *node, members string) bool {
+func leftOut(w *world, n, other *node, members string) bool {
 	since := w.now - lately
-	if w.now-max(n.began, n.frozen, other.began) > view.NewcomerFor+notice || !history.within(other, other.region, since) {
+	if w.now-max(n.began, n.paused, other.began) > view.NewcomerFor+notice || !other.within(other.Region, since) {
 		return false
 	}
 	return slices.ContainsFunc(w.nodes, func(o *node) bool {
-		return o != other && o.region == other.region && o.up && history.within(o, members, since)
+		return o != other && o.Region == other.Region && o.up && o.within(members, since)
 	})
-}
-
-func namesOf(v *view.View) []string {
-	var names []string
-	for i, name := range v.Regions() {
-		if v.Members().Has(i) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // Once links hold still and beats have arrived, groups are equal, disjoint, or one
@@ -186,10 +149,10 @@ func TestGroupsAreEqualOrDisjointAndHeal(t *testing.T) {
 }
 
 func apart(t *rapid.T, w *world, a, b *node) {
-	if !a.up || !b.up || a.region == b.region {
+	if !a.up || !b.up || a.Region == b.Region {
 		return
 	}
-	ours, theirs := a.members(), b.members()
+	ours, theirs := membersOf(a.view), membersOf(b.view)
 	if len(ours) == 1 || len(theirs) == 1 || slices.Equal(ours, theirs) {
 		return
 	}
@@ -197,7 +160,7 @@ func apart(t *rapid.T, w *world, a, b *node) {
 		if slices.Contains(theirs, name) {
 			t.Fatalf("%s uses %v and %s uses %v", a.name(), ours, b.name(), theirs)
 		}
-		if name != a.region && (w.cut[a.region+">"+name] || w.cut[name+">"+a.region]) {
+		if name != a.Region && (w.cut[a.Region+">"+name] || w.cut[name+">"+a.Region]) {
 			t.Fatalf("%s uses %v and the link to %s is cut: %v", a.name(), ours, name, w.cut)
 		}
 	}

@@ -56,9 +56,7 @@ func (s *scenario) do(words []string) {
 	switch verb {
 	case "start":
 		for _, name := range args {
-			if _, err := s.w.start(name, s.w.weights); err != nil {
-				s.fail("%v", err)
-			}
+			s.w.start(name)
 		}
 	case "kill", "leave":
 		for _, name := range args {
@@ -73,22 +71,18 @@ func (s *scenario) do(words []string) {
 	case "delay":
 		s.w.delay = s.duration(args[0])
 	case "freeze":
-		s.node(args[0]).frozen = s.w.now + s.duration(args[1])
+		s.node(args[0]).paused = s.w.now + s.duration(args[1])
 	case "gossip":
 		s.w.gossip[args[0]] = map[string]gossip.State{"alive": gossip.Alive, "dead": gossip.Dead, "unknown": ""}[args[1]]
 	case "full":
-		s.node(args[0]).full = args[1] == "on"
+		s.node(args[0]).Full = args[1] == "on"
 	case "key":
-		s.node(args[0]).key = args[1]
+		s.node(args[0]).Key = uint64(len(args[1])) // any but that of the others
 	case "unsent":
-		s.node(args[0]).unsent = s.duration(args[1])
+		s.node(args[0]).Unsent = s.duration(args[1])
 	case "reload": // reload a,b a=2 b=1
 		for _, name := range strings.Split(args[0], ",") {
-			n := s.node(name)
-			n.weights = s.weights(args[1:])
-			if err := n.viewer.Configure(topologyOf(n.weights)); err != nil {
-				s.fail("%v", err)
-			}
+			s.node(name).reload(s.weights(args[1:]))
 		}
 	case "topology": // what is started from now on has these
 		s.w.weights = s.weights(args)

@@ -20,9 +20,7 @@ func threeRegions(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(three)
 	for _, r := range three {
-		if _, err := w.start(r.Region, three); err != nil {
-			t.Fatal(err)
-		}
+		w.start(r.Region)
 	}
 	w.run(5 * time.Second)
 	return w
@@ -45,11 +43,11 @@ func TestModeByFailMode(t *testing.T) {
 	w.cut["us-east>eu-west"] = true
 	w.run(8 * time.Second)
 	check("one is silent", quota.ReasonPeerSilent, partitioned, stale, stale)
-	eu.frozen = w.now + 5*time.Second
+	eu.paused = w.now + 5*time.Second
 	w.run(13100 * time.Millisecond)
 	check("process_paused comes first", quota.ReasonProcessPaused, partitioned, stale, stale)
 	w.stop(eu, false)
-	eu, _ = w.start("eu-west", three)
+	eu = w.start("eu-west")
 	if eu.view.Joined() {
 		t.Error("a process that has just begun says that it has joined")
 	}
@@ -145,11 +143,11 @@ func TestExplain(t *testing.T) {
 	w.cut["us-east>ap-south"] = true
 	w.run(65 * time.Second)
 	show("the others differ", eu, quota.FailShare)
-	eu.frozen = w.now + 10*time.Second
+	eu.paused = w.now + 10*time.Second
 	w.run(75100 * time.Millisecond)
 	show("process paused", eu, quota.FailShare)
 	w.stop(eu, false)
-	late, _ := w.start("eu-west", three)
+	late := w.start("eu-west")
 	show("starting", late, quota.FailClosed)
 
 	golden(t, "testdata/explain.golden", got.String())
@@ -173,19 +171,16 @@ func TestEventsAndRows(t *testing.T) {
 	w.run(8 * time.Second)
 	row()
 	w.run(12 * time.Second)
-	us.full = true
+	us.Full = true
 	w.run(13 * time.Second)
 	row()
-	us.full = false
+	us.Full = false
 	w.stop(us, true)
 	w.run(14 * time.Second)
 	row()
 	eu := w.find("eu-west")
-	eu.weights = []quota.Weight{three[0], three[2]}
-	if err := eu.viewer.Configure(topologyOf(eu.weights)); err != nil {
-		t.Fatal(err)
-	}
-	eu.frozen = w.now + 2*time.Second
+	eu.reload([]quota.Weight{three[0], three[2]})
+	eu.paused = w.now + 2*time.Second
 	w.run(20 * time.Second)
 	row()
 	for _, e := range eu.events {
@@ -252,7 +247,7 @@ func TestAnOlderLifeIsSuperseded(t *testing.T) {
 		in.Processes = append(in.Processes, old, p)
 	}
 	if got, _ := eu.viewer.Observe(in); got.Members().Len() != 3 {
-		t.Errorf("M is %v, want all three", namesOf(got))
+		t.Errorf("M is %v, want all three", membersOf(got))
 	}
 }
 

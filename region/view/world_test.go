@@ -13,41 +13,41 @@ import (
 )
 
 // A world is a few processes, each with a Viewer, and between them a small model of
-// the mesh: beats with acks every 500 ms and at once when what they say changes,
-// digests on request, and per-direction links that can be cut. Time moves in ticks.
+// the mesh: heartbeats with acknowledgements every 500 ms and at once when their
+// content changes, snapshots on request, and links per direction that can be cut.
+// Time moves in ticks.
 
 const (
 	tick      = 10 * time.Millisecond
 	epoch     = time.Hour       // times of 0 mean never, so no world begins at 0
-	deathTime = 5 * time.Second // until gossip calls a killed process dead
+	deathTime = 5 * time.Second // until gossip reports a killed process dead
 )
 
 type node struct {
-	region, instance string
-	boot             int64
-	began            time.Duration
-	phase            time.Duration
-	up, left         bool
-	gone             time.Duration // when it was killed or left
-	frozen           time.Duration // until when
-	viewer           *view.Viewer
-	view             *view.View
-	weights          []quota.Weight
-	seq              int
-	sent             map[int]time.Duration
-	peers            map[*node]*view.Process
-	seqs             map[*node]int
-	asked            map[*node]time.Duration
-	inbox            []message
-	dirty            bool
-	full             bool
-	key              string // of its partitions
-	unsent           time.Duration
+	meshsync.Peer // what its heartbeats contain
+	weights       []quota.Weight
+	began         time.Duration
+	phase         time.Duration
+	up, left      bool
+	gone          time.Duration // when it was killed or left
+	paused        time.Duration // until when
+	viewer        *view.Viewer
+	view          *view.View
+	sent          map[uint64]time.Duration // heartbeats, by Seq
+	peers         map[*node]*view.Process
+	asked         map[*node]time.Duration
+	inbox         []message
+	dirty         bool
 
-	mode    string
-	changed []time.Duration // when the mode changed
-	spoke   []time.Duration // when what it advertises changed
-	events  []event
+	mode       string
+	changed    []time.Duration // when the mode changed
+	advertised []advertised    // what it advertised, from when on
+	events     []event
+}
+
+type advertised struct {
+	at      time.Duration
+	members string
 }
 
 type event struct {
@@ -56,17 +56,11 @@ type event struct {
 }
 
 type message struct {
-	kind     string // "beat", "request", "digest"
-	from, to *node
-	at       time.Duration
-	seq      int
-	acks     map[*node]int
-	members  []string
-	topology uint64
-	weights  []quota.Weight
-	unsent   time.Duration
-	full     bool
-	key      string
+	kind          string // "heartbeat", "request", "snapshot"
+	from, to      *node
+	at            time.Duration
+	meshsync.Peer // of a heartbeat, like acks
+	acks          map[*node]uint64
 }
 
 type world struct {
@@ -76,7 +70,7 @@ type world struct {
 	cut     map[string]bool // "a>b"
 	delays  map[string]time.Duration
 	delay   time.Duration
-	lose    map[string]int // beats still to be lost on "a>b"
+	lose    map[string]int // heartbeats still to be lost on "a>b"
 	gossip  map[string]gossip.State
 	flight  []message
 }
@@ -89,13 +83,13 @@ func newWorld(weights []quota.Weight) *world {
 }
 
 func (n *node) name() string {
-	if n.instance == "1" {
-		return n.region
+	if n.Instance == "1" {
+		return n.Region
 	}
-	return n.region + "/" + n.instance
+	return n.Region + "/" + n.Instance
 }
 
-// find returns the newest life of the named process.
+// find returns the newest run of the named process.
 func (w *world) find(name string) *node {
 	for _, n := range slices.Backward(w.nodes) {
 		if n.name() == name {
@@ -105,21 +99,31 @@ func (w *world) find(name string) *node {
 	return nil
 }
 
-// start begins a life of a process. Processes do not tick in step.
-func (w *world) start(name string, weights []quota.Weight) (*node, error) {
+// start begins a run of a process, with the world's topology. Processes do not tick in
+// step.
+func (w *world) start(name string) *node {
+	region, instance, _ := strings.Cut(name+"/1", "/")
+	instance, _, _ = strings.Cut(instance, "/")
 	n := &node{
-		region: name, instance: "1", boot: int64(w.now) + int64(len(w.nodes)), began: w.now, up: true, weights: weights,
-		phase: time.Duration(len(w.nodes)*7%50) * tick,
-		sent:  map[int]time.Duration{}, peers: map[*node]*view.Process{}, seqs: map[*node]int{}, asked: map[*node]time.Duration{},
+		weights: w.weights, began: w.now, up: true, phase: time.Duration(len(w.nodes)*7%50) * tick,
+		sent: map[uint64]time.Duration{}, peers: map[*node]*view.Process{}, asked: map[*node]time.Duration{},
 	}
-	if i := strings.IndexByte(name, '/'); i > 0 {
-		n.region, n.instance = name[:i], name[i+1:]
-	}
+	n.Process = quota.Process{Region: region, Instance: instance, Boot: int64(w.now) + int64(len(w.nodes))}
 	var err error
-	n.viewer, err = view.NewViewer(n.region, w.now, topologyOf(weights))
+	if n.viewer, err = view.NewViewer(region, w.now, topologyOf(w.weights)); err != nil {
+		panic(err)
+	}
 	w.nodes = append(w.nodes, n)
 	w.observe(n)
-	return n, err
+	return n
+}
+
+// reload gives a process another topology.
+func (n *node) reload(weights []quota.Weight) {
+	n.weights = weights
+	if err := n.viewer.Configure(topologyOf(weights)); err != nil {
+		panic(err)
+	}
 }
 
 func topologyOf(weights []quota.Weight) view.Topology {
@@ -137,7 +141,7 @@ func (w *world) step() {
 	w.now += tick
 	w.deliver()
 	for _, n := range w.nodes {
-		if !n.up || w.now < n.frozen {
+		if !n.up || w.now < n.paused {
 			continue
 		}
 		for _, m := range n.inbox {
@@ -148,13 +152,14 @@ func (w *world) step() {
 			w.observe(n)
 		}
 		if w.now%meshsync.HeartbeatEvery == n.phase {
-			w.beat(n)
+			w.heartbeat(n)
 		}
 		w.request(n)
 	}
 }
 
-// observe is what the hall does: look, obey events, and beat when there is news.
+// observe is what a Manager does: observe, reset on a pause, and send a heartbeat when
+// its content changes.
 func (w *world) observe(n *node) {
 	n.dirty = false
 	in := view.Input{Now: w.now}
@@ -179,13 +184,14 @@ func (w *world) observe(n *node) {
 		n.mode, n.changed = mode.String(), append(n.changed, w.now)
 	}
 	if before == nil || !slices.Equal(before.Advertised(), n.view.Advertised()) {
-		n.spoke = append(n.spoke, w.now)
-		w.beat(n)
+		n.advertised = append(n.advertised, advertised{w.now, strings.Join(n.view.Advertised(), ",")})
+		w.heartbeat(n)
 	}
 }
 
-func newProcess(n *node) *view.Process {
-	return &view.Process{Peer: meshsync.Peer{Process: quota.Process{Region: n.region, Instance: n.instance, Boot: n.boot}}}
+// unknown is a process of which nothing is known but its name.
+func unknown(n *node) *view.Process {
+	return &view.Process{Peer: meshsync.Peer{Process: n.Process}}
 }
 
 // process is what n knows of other, by the bus and by gossip; nil for nothing.
@@ -195,7 +201,7 @@ func (w *world) process(n, other *node) *view.Process {
 		return nil
 	}
 	if p == nil {
-		p = newProcess(other)
+		p = unknown(other)
 	}
 	p.Gossip = gossip.Alive
 	switch g, set := w.gossip[other.name()]; {
@@ -209,14 +215,12 @@ func (w *world) process(n, other *node) *view.Process {
 	return p
 }
 
-func (w *world) link(from, to *node) string { return from.region + ">" + to.region }
-
 func (w *world) send(m message) {
-	link := w.link(m.from, m.to)
+	link := m.from.Region + ">" + m.to.Region
 	if m.from == m.to || w.cut[link] {
 		return
 	}
-	if m.kind == "beat" && w.lose[link] > 0 {
+	if m.kind == "heartbeat" && w.lose[link] > 0 {
 		w.lose[link]--
 		return
 	}
@@ -228,23 +232,21 @@ func (w *world) send(m message) {
 	w.flight = append(w.flight, m)
 }
 
-func (w *world) beat(n *node) {
-	n.seq++
-	n.sent[n.seq] = w.now
-	acks := make(map[*node]int, len(n.seqs))
-	for other, seq := range n.seqs {
-		acks[other] = seq
+func (w *world) heartbeat(n *node) {
+	n.Seq++
+	n.sent[n.Seq] = w.now
+	n.Members = n.view.Advertised()
+	n.Topology, n.Weights = n.view.Topology()
+	acks := make(map[*node]uint64, len(n.peers))
+	for other, p := range n.peers {
+		acks[other] = p.Seq
 	}
-	hash, weights := n.view.Topology()
 	for _, other := range w.nodes {
-		w.send(message{
-			kind: "beat", from: n, to: other, seq: n.seq, acks: acks, members: n.view.Advertised(),
-			topology: hash, weights: weights, unsent: n.unsent, full: n.full, key: n.key,
-		})
+		w.send(message{kind: "heartbeat", from: n, to: other, Peer: n.Peer, acks: acks})
 	}
 }
 
-// request asks peers whose totals are not complete, at most once a second each.
+// request requests missing snapshots, at most once a second of each process.
 func (w *world) request(n *node) {
 	for _, other := range w.nodes {
 		p := n.peers[other]
@@ -256,7 +258,7 @@ func (w *world) request(n *node) {
 	}
 }
 
-// deliver puts what has arrived into inboxes; a frozen process finds it there later.
+// deliver puts what has arrived into inboxes, where a paused process finds it later.
 func (w *world) deliver() {
 	var later []message
 	for _, m := range w.flight {
@@ -271,12 +273,12 @@ func (w *world) deliver() {
 }
 
 func (w *world) receive(n *node, m message) {
-	if !slices.ContainsFunc(n.weights, func(o quota.Weight) bool { return o.Region == m.from.region }) {
-		return // a stranger
+	if !slices.ContainsFunc(n.weights, func(o quota.Weight) bool { return o.Region == m.from.Region }) {
+		return // of a region that is not in its topology
 	}
 	p := n.peers[m.from]
 	if p == nil {
-		p = newProcess(m.from)
+		p = unknown(m.from)
 		n.peers[m.from] = p
 	}
 	if w.now-p.ReceivedAt > meshsync.SilentAfter {
@@ -285,24 +287,23 @@ func (w *world) receive(n *node, m message) {
 	p.ReceivedAt, n.dirty = w.now, true
 	switch m.kind {
 	case "request":
-		w.send(message{kind: "digest", from: n, to: m.from})
-	case "digest":
+		w.send(message{kind: "snapshot", from: n, to: m.from})
+	case "snapshot":
 		p.Synced = true
-	case "beat":
-		if m.seq <= n.seqs[m.from] {
+	case "heartbeat":
+		if m.Seq <= p.Seq {
 			return
 		}
-		n.seqs[m.from] = m.seq
-		p.Heartbeats++
-		p.Members, p.Topology, p.Weights = m.members, m.topology, m.weights
-		p.Unsent, p.Full, p.OtherKey = m.unsent, m.full, m.key != n.key
+		next := m.Peer
+		next.ReceivedAt, next.AckedAt, next.Heartbeats, next.Synced = w.now, p.AckedAt, p.Heartbeats+1, p.Synced
+		p.Peer, p.OtherKey = next, m.Key != n.Key
 		if seq, ok := m.acks[n]; ok {
 			p.AckedAt = max(p.AckedAt, n.sent[seq])
 		}
 	}
 }
 
-// stop ends a process, silently or with a word.
+// stop ends a process, with an announcement or without.
 func (w *world) stop(n *node, leaving bool) {
 	n.up, n.left, n.gone = false, leaving, w.now
 	if !leaving {
@@ -315,20 +316,21 @@ func (w *world) stop(n *node, leaving bool) {
 	}
 }
 
-// sees is a node's view in a line: "share peer_silent(b,c) M=a".
+// sees is a node's view in a line: "partitioned peer_silent(b,c) M=a".
 func (n *node) sees() string {
 	mode, reason := n.view.Mode(quota.FailShare)
 	text := mode.String()
 	if reason != quota.ReasonNone {
 		text += fmt.Sprintf(" %v(%s)", reason, strings.Join(n.view.About(), ","))
 	}
-	return text + " M=" + strings.Join(n.members(), ",")
+	return text + " M=" + strings.Join(membersOf(n.view), ",")
 }
 
-func (n *node) members() []string {
+// membersOf names M in use, in topology order.
+func membersOf(v *view.View) []string {
 	var names []string
-	for i, name := range n.view.Regions() {
-		if n.view.Members().Has(i) {
+	for i, name := range v.Regions() {
+		if v.Members().Has(i) {
 			names = append(names, name)
 		}
 	}

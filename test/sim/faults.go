@@ -123,7 +123,7 @@ func (w *World) freeze(p *process, lasts time.Duration) {
 		inbox := p.inbox
 		p.inbox = nil
 		lookFirst := w.dice.IntN(2) == 0
-		if lookFirst { // either may come first: the lookout's goroutine, or the mesh's
+		if lookFirst { // either may come first: the view manager's goroutine, or the mesh's
 			p.settle()
 		}
 		for _, m := range inbox {

@@ -36,7 +36,7 @@ type process struct {
 	inbox  []*message // that came while it was frozen
 
 	woken    time.Duration // when its next wake is queued for; never: none is
-	look     time.Duration // when the lookout looks next
+	look     time.Duration // when the view is refreshed next
 	readable time.Duration // from when on totals may be read again
 	known    knowledge     // the judge's
 }
@@ -143,7 +143,7 @@ func (p *process) settle() {
 	p.wake(min(p.born+p.mesh.Due(), p.look))
 }
 
-// called takes what the mesh has for the lookout.
+// called takes the signal of the mesh that the view may change.
 func (p *process) called() bool {
 	select {
 	case <-p.mesh.Changed():

@@ -20,7 +20,7 @@ import (
 // any clock but its own, so the same calls give the same world. It is not safe for
 // concurrent use; many worlds may run beside each other.
 //
-//	site: store, clock        process: limiter, ceilings, ledger, mesh, lookout
+//	site: store, clock        process: limiter, ceilings, ledger, mesh, manager
 //	  a ── process, process …     │ link: delay, loss, cut …
 //	  b ── process …              ▼
 //	  c ── process …           bus, gossip        judge: what is true, what must hold
