@@ -112,7 +112,7 @@ func (c *configVersions) update(now time.Duration, self string, live map[string]
 			c.add(p)
 		}
 	}
-	if len(c.waiting) == 0 && c.confirmed(self, live) {
+	if c.confirmed(self, live) {
 		c.others, c.overfull = nil, false
 	}
 	c.unknown = c.unknown || c.overfull

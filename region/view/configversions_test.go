@@ -13,43 +13,71 @@ import (
 	meshsync "github.com/regiond/regiond/sync"
 )
 
-// claimant is a region with its Viewer, and what it last heard of each other.
-type claimant struct {
-	name   string
-	viewer *view.Viewer
-	view   *view.View
-	heard  map[string]view.Process
-	sent   map[string]time.Duration // when what was last heard of each was sent
-	flight map[string][]beat        // on its way from here to each, oldest first
-}
-
-// beat is what one says of itself, spelled out or not as it sees fit, and when it
-// was that the receiver sent what it has last heard of it.
-type beat struct {
-	sent time.Duration
-	view.Process
-}
-
-func (c *claimant) observe(now time.Duration) {
-	in := view.Input{Now: now}
-	for _, p := range c.heard {
-		in.Processes = append(in.Processes, p)
+// drawReloads starts two to four regions of equal weight, which count on each other,
+// and draws topologies for them to reload, of which some lack a region.
+func drawReloads(t *rapid.T) (w *world, topologies [][]quota.Weight) {
+	names := regionNames[:rapid.IntRange(2, 4).Draw(t, "regions")]
+	var first []quota.Weight
+	for _, name := range names {
+		first = append(first, quota.Weight{Region: name, Weight: 1})
 	}
-	c.view, _ = c.viewer.Observe(in)
-}
-
-func (c *claimant) send(to string, now time.Duration) {
-	b := beat{now, peerOf(c.name)}
-	b.AckedAt = c.sent[to]
-	b.Topology, b.Weights = c.view.Topology()
-	c.flight[to] = append(c.flight[to], b)
-}
-
-func (c *claimant) hear(from *claimant) {
-	if q := from.flight[c.name]; len(q) > 0 {
-		c.heard[from.name], c.sent[from.name] = q[0].Process, q[0].sent
-		from.flight[c.name] = q[1:]
+	topologies = [][]quota.Weight{first}
+	for range 2 {
+		var weights []quota.Weight
+		for _, name := range names {
+			if w := rapid.Int64Range(0, 4).Draw(t, "weight"); w > 0 {
+				weights = append(weights, quota.Weight{Region: name, Weight: w})
+			}
+		}
+		topologies = append(topologies, weights)
 	}
+	w = newWorld(first)
+	w.fromAnywhere = true
+	for _, name := range names {
+		w.start(name)
+	}
+	w.run(time.Second)
+	return w, topologies
+}
+
+// Regions reload in any order and as often as they like, and their heartbeats arrive
+// late or not at all: the shares that they apply never add up to more than L.
+func TestAppliedSharesNeverExceedTheLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, topologies := drawReloads(t)
+		index := rapid.IntRange(0, len(w.nodes)-1)
+		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
+			w.now += time.Millisecond
+			n, other := w.nodes[index.Draw(t, "who")], w.nodes[index.Draw(t, "other")]
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			case 0:
+				next := topologies[rapid.IntRange(0, len(topologies)-1).Draw(t, "topology")]
+				if slices.ContainsFunc(next, func(w quota.Weight) bool { return w.Region == n.Region }) {
+					n.reload(next)
+				}
+			case 1, 2, 3:
+				w.heartbeat(n)
+			default: // the oldest message from other arrives
+				i := slices.IndexFunc(w.flight, func(m message) bool { return m.from == other && m.to == n })
+				if i >= 0 {
+					w.receive(n, w.flight[i])
+					w.flight = slices.Delete(w.flight, i, i+1)
+				}
+			}
+			w.observe(n)
+			for _, units := range []int64{1, 7, 100} {
+				var sum int64
+				var shares []string
+				for _, r := range w.nodes {
+					sum += r.view.Share(units)
+					shares = append(shares, fmt.Sprintf("%s=%d", r.Region, r.view.Share(units)))
+				}
+				if sum > units {
+					t.Fatalf("step %d: of %d the regions use %v", step, units, shares)
+				}
+			}
+		}
+	})
 }
 
 // peerOf is the only process of a region, of which a message has arrived.
@@ -60,91 +88,6 @@ func peerOf(region string) view.Process {
 func withTopology(p view.Process, hash uint64, weights []quota.Weight) view.Process {
 	p.Topology, p.Weights = hash, weights
 	return p
-}
-
-// drawClaimants starts two to four regions of equal weight, which have all met, and
-// draws topologies for them to reload.
-func drawClaimants(t *rapid.T) (regions []*claimant, topologies [][]quota.Weight) {
-	names := regionNames[:rapid.IntRange(2, 4).Draw(t, "regions")]
-	var first []quota.Weight
-	for _, name := range names {
-		first = append(first, quota.Weight{Region: name, Weight: 1})
-	}
-	topologies = [][]quota.Weight{first}
-	for range 2 {
-		var weights []quota.Weight
-		for _, name := range names {
-			if w := rapid.Int64Range(0, 4).Draw(t, "weight"); w > 0 { // 0: not in it
-				weights = append(weights, quota.Weight{Region: name, Weight: w})
-			}
-		}
-		topologies = append(topologies, weights)
-	}
-	for _, name := range names {
-		v, err := view.NewViewer(name, epoch, topologyOf(first))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := &claimant{
-			name: name, viewer: v, heard: map[string]view.Process{},
-			sent: map[string]time.Duration{}, flight: map[string][]beat{},
-		}
-		c.observe(epoch)
-		regions = append(regions, c)
-	}
-	for _, from := range regions {
-		for _, to := range regions {
-			if from != to {
-				from.send(to.name, epoch)
-				to.hear(from)
-			}
-		}
-	}
-	return regions, topologies
-}
-
-// Regions reload in any order and as often as they like, and hear of each other late
-// or not at all: what all of them together take for theirs is never more than L.
-func TestAppliedPartsNeverAddUpToMoreThanTheLimit(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		regions, topologies := drawClaimants(t)
-		index := rapid.IntRange(0, len(regions)-1)
-		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
-			now := epoch + time.Duration(step+1)*time.Millisecond
-			c, other := regions[index.Draw(t, "who")], regions[index.Draw(t, "other")]
-			switch rapid.IntRange(0, 6).Draw(t, "what") {
-			case 0:
-				next := topologies[rapid.IntRange(0, len(topologies)-1).Draw(t, "topology")]
-				if slices.ContainsFunc(next, func(w quota.Weight) bool { return w.Region == c.name }) {
-					if err := c.viewer.Configure(topologyOf(next)); err != nil {
-						t.Fatal(err)
-					}
-				}
-			case 1, 2, 3:
-				if c != other {
-					c.send(other.name, now)
-				}
-			default:
-				c.hear(other)
-			}
-			c.observe(now)
-			addUp(t, step, regions)
-		}
-	})
-}
-
-func addUp(t *rapid.T, step int, regions []*claimant) {
-	for _, units := range []int64{1, 7, 100} {
-		var sum int64
-		said := ""
-		for _, r := range regions {
-			sum += r.view.Share(units)
-			said += fmt.Sprintf(" %s=%d", r.name, r.view.Share(units))
-		}
-		if sum > units {
-			t.Fatalf("step %d: of %d the regions take%s", step, units, said)
-		}
-	}
 }
 
 // A peer that has not spelled its topology out, or has more of them than can be
