@@ -43,12 +43,17 @@ serve: ## start regiond on 127.0.0.1:8080, in memory, with no configuration
 build: ## build bin/regiond
 	go build -trimpath -buildvcs=auto -ldflags "-X main.version=$(VERSION)" -o bin/regiond ./cmd/regiond
 
+# The program's packages run under the race detector; what judges them in test/ does not
+# need it and is faster without.
+TESTFLAGS := -shuffle=on -count=1 -timeout 15m
 test: ## install what the tests need, then run the tests of the program
 	scripts/test-deps
 	@failed=; for m in $(MODULES); do \
-		echo "CGO_ENABLED=1 go test -C $$m -race -shuffle=on -count=1 -timeout 15m ./..."; \
-		CGO_ENABLED=1 go test -C $$m -race -shuffle=on -count=1 -timeout 15m ./... || failed=yes; \
-	done; test -z "$$failed"
+		echo "go test -C $$m -race $(TESTFLAGS) (all but test/)"; \
+		CGO_ENABLED=1 go test -C $$m -race $(TESTFLAGS) $$(go list -C $$m ./... | grep -v '^github.com/regiond/regiond/test/') || failed=yes; \
+	done; \
+	echo "go test $(TESTFLAGS) ./test/..."; go test $(TESTFLAGS) ./test/... || failed=yes; \
+	test -z "$$failed"
 
 foreign: ## check deploy/ and docker-compose.multi.yml with other programs' parsers
 	@set -e; for m in $(FOREIGN); do echo "go test -C $$m ./..."; go test -C $$m -count=1 -timeout 8m ./...; done

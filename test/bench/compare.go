@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"time"
 )
 
 // What a new binary may cost in comparison with an old one.
@@ -48,7 +49,7 @@ func compare(s *stage, oldBinary string, out io.Writer) error {
 			return l
 		}
 		a, b := load(old, "o"), load(fresh, "n")
-		alternate(9, 0, turnFor, a, b)
+		alternate(25, 0, 250*time.Millisecond, a, b)
 		own := func(t *turn) float64 { return t.cpu }
 		cpu, speed := b.ratio(a, own), b.ratio(a, rate)
 		verdict := ""
