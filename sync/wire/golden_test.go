@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,17 +19,15 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// golden is one message as it is on the wire, for ever: a change here is a change
-// that processes of different versions meet.
+// golden is one message as it is on the wire, for ever: processes of different versions
+// meet every change here.
 type golden struct {
 	name string
-	what string // for who reads the file
+	what string // the comment of the file
 	data []byte
-	// Whoever reads it gets this: a *wire.Usage, *wire.Heartbeat, *wire.SnapshotRequest, or
-	// the reason why not.
-	want any
-	// s2 may choose other bytes for the same body in another release or on another
-	// processor. Of these files only the meaning is fixed.
+	want any // what it decodes to, or the wire.Reason why it does not
+	// packed: s2 may choose other bytes for the same body in another release or on another
+	// processor, so only the meaning is fixed.
 	packed bool
 }
 
@@ -165,14 +164,8 @@ func reasonOf(err error) wire.Reason {
 
 func writeGolden(t *testing.T, file string, g golden) {
 	t.Helper()
-	var b strings.Builder
-	b.WriteString("# " + g.what + "\n")
-	for data := g.data; len(data) > 0; {
-		n := min(32, len(data))
-		b.WriteString(hex.EncodeToString(data[:n]) + "\n")
-		data = data[n:]
-	}
-	if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+	lines := slices.Collect(slices.Chunk([]byte(hex.EncodeToString(g.data)), 64))
+	if err := os.WriteFile(file, slices.Concat([]byte("# "+g.what+"\n"), bytes.Join(lines, []byte("\n")), []byte("\n")), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -183,15 +176,21 @@ func readGolden(t testing.TB, file string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var digits strings.Builder
-	for line := range strings.Lines(string(content)) {
-		if !strings.HasPrefix(line, "#") {
-			digits.WriteString(strings.TrimSpace(line))
-		}
-	}
-	data, err := hex.DecodeString(digits.String())
+	_, digits, _ := strings.Cut(string(content), "\n") // after the comment
+	data, err := hex.DecodeString(strings.ReplaceAll(digits, "\n", ""))
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
 	return data
+}
+
+// A message of the most of everything is read.
+func TestLargestMessages(t *testing.T) {
+	u, h := usageOf(wire.MaxGroups, wire.MaxEntries/wire.MaxGroups), beatOf(wire.MaxAcks, wire.MaxRegions)
+	if got, err := wire.DecodeUsage(wire.AppendUsage(nil, u)); err != nil || !cmp.Equal(u, got) {
+		t.Errorf("%d groups of %d rows: error %v, or they came back changed", len(u.Groups), len(u.Groups[0].IDs), err)
+	}
+	if got, err := wire.DecodeHeartbeat(wire.AppendHeartbeat(nil, h)); err != nil || !cmp.Equal(h, got) {
+		t.Errorf("%d acks and %d regions: error %v, or they came back changed", len(h.Acks), len(h.Members), err)
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"pgregory.net/rapid"
+
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -19,8 +21,8 @@ func process(region string) quota.Process {
 	return quota.Process{Region: region, Instance: region + "-1.example.net", Boot: midnight - 12_345_678}
 }
 
-// usageOf returns changes in groups of so many rows each, with ids like hashes,
-// epochs of the last two minutes and small units.
+// usageOf returns changes in groups of this many rows each, with ids like hashes,
+// generations of the last two minutes and small units.
 func usageOf(groups, rows int) *wire.Usage {
 	r := rand.New(rand.NewPCG(1, 2))
 	u := &wire.Usage{From: process("eu-west"), Seq: 42, TimeUS: midnight + minute/2}
@@ -50,4 +52,27 @@ func beatOf(acks, regions int) *wire.Heartbeat {
 		b.Weights = append(b.Weights, quota.Weight{Region: name, Weight: int64(i + 1)})
 	}
 	return b
+}
+
+// anyGroup draws a group, often at the edges of each range.
+func anyGroup(rows int) *rapid.Generator[wire.Group] {
+	return rapid.Custom(func(t *rapid.T) wire.Group {
+		g := wire.Group{
+			Limit:    rapid.StringMatching(`[a-z0-9][a-z0-9_-]{0,62}\.[a-z0-9][a-z0-9_-]{0,62}`).Draw(t, "limit"),
+			WindowUS: edges(quota.MinWindow.Microseconds(), quota.MaxWindow.Microseconds()).Draw(t, "window"),
+		}
+		g.BucketUS = edges((g.WindowUS+wire.MaxBuckets-1)/wire.MaxBuckets, g.WindowUS).Draw(t, "length")
+		g.Bucket = edges(0, (wire.EndOfTime-1)/g.BucketUS).Draw(t, "bucket")
+		for range rapid.IntRange(0, rows).Draw(t, "rows") {
+			g.IDs = append(g.IDs, rapid.Uint64().Draw(t, "id"))
+			g.Generations = append(g.Generations, edges(1, wire.EndOfTime).Draw(t, "generation"))
+			g.Units = append(g.Units, edges(0, quota.MaxCounter).Draw(t, "units"))
+		}
+		return g
+	})
+}
+
+// edges draws from lo…hi, and often one of the two.
+func edges(lo, hi int64) *rapid.Generator[int64] {
+	return rapid.OneOf(rapid.Int64Range(lo, hi), rapid.Int64Range(lo, min(hi, lo+300)), rapid.SampledFrom([]int64{lo, hi}))
 }

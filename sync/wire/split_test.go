@@ -31,7 +31,7 @@ func rowsOf(groups []wire.Group) []row {
 
 func TestSplitKeepsEveryRowWithinTheCap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		groups := several(t, anyGroup(30), 8, "groups")
+		groups := rapid.SliceOfN(anyGroup(30), 0, 8).Draw(t, "groups")
 		most := rapid.IntRange(1, 60).Draw(t, "most")
 		messages := wire.Split(groups, most)
 		for i, m := range messages {
@@ -86,6 +86,21 @@ func TestSplitMessagesAreRead(t *testing.T) {
 			t.Errorf("%d of %d rows arrived", got, want)
 		}
 	}
+}
+
+// Whatever its rows are, a group arrives as it was sent.
+func TestGroupsCross(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		u := usageOf(0, 0)
+		u.Groups = []wire.Group{anyGroup(200).Draw(t, "group")}
+		before := []byte("before")
+		data := wire.AppendUsage(slices.Clone(before), u)
+		got, err := wire.DecodeUsage(data[len(before):])
+		clear(data) // of which got keeps nothing
+		if diff := gocmp.Diff(u, got); err != nil || diff != "" {
+			t.Fatalf("error %v, -sent +arrived:\n%s", err, diff)
+		}
+	})
 }
 
 func TestSortKeepsRowsTogether(t *testing.T) {
