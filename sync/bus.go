@@ -47,7 +47,7 @@ const (
 )
 
 // Subjects. A tenant is never part of one; the last word is the author's region,
-// or for a digest request the region that is asked.
+// or for a snapshot request the region that is asked.
 const (
 	SubjectUsage     = "rl.v1.usage."
 	SubjectHeartbeat = "rl.v1.heartbeat."

@@ -9,11 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/meshtest"
-
-	"github.com/regiond/regiond/quota"
 )
 
 // step is one thing that happens in a world.
@@ -53,25 +50,18 @@ func program(rt *rapid.T, restarts bool) []step {
 	}), 1, 25).Draw(rt, "program")
 }
 
-// shelf is where a process of the world keeps its totals.
-type shelf interface {
-	meshsync.Counters
-	// admit returns which total it added to, and what that is now.
-	admit(n *node, id uint64, units int64) (total string, now int64)
-	of(region string) map[string]int64
-}
-
 // run plays a program and returns what is wrong at its end.
-func run(w *world, steps []step, newShelf func(n *node) shelf, settle time.Duration) error {
+func run(w *world, steps []step, settle time.Duration) error {
 	names := [][2]string{{"eu", "a"}, {"eu", "b"}, {"us", "a"}, {"ap", "a"}}
-	nodes, shelves := make([]*node, 4), make([]shelf, 4)
-	truth := map[string]map[string]int64{"eu": {}, "us": {}, "ap": {}}
+	nodes := make([]*node, 4)
+	truth := map[string]map[ledger.Cell]int64{"eu": {}, "us": {}, "ap": {}}
 	boot := int64(0)
 	begin := func(i int) {
 		boot++
 		nodes[i] = w.newNode(names[i][0], names[i][1], epochUS+boot*1_000_000, time.Duration(len(names[i][0])+i/2)*time.Second)
-		shelves[i] = newShelf(nodes[i])
-		nodes[i].start(shelves[i])
+		nodes[i].totals = newCounters(nodes[i])
+		nodes[i].totals.UrgentAbove = 30
+		nodes[i].start(nodes[i].totals)
 	}
 	for i := range nodes {
 		begin(i)
@@ -80,9 +70,11 @@ func run(w *world, steps []step, newShelf func(n *node) shelf, settle time.Durat
 		n := nodes[s.node]
 		switch s.what {
 		case "admit":
-			total, units := shelves[s.node].admit(n, s.id, s.units)
+			c := n.cell(s.id)
+			c.Generation = n.self.Boot // one for each process: no store adds them up here
+			n.totals.Admit(s.units, c)
 			if truth != nil {
-				truth[n.self.Region][total] = units
+				truth[n.self.Region][c] += s.units
 			}
 		case "link":
 			w.net.Set(n.self.Region, nodes[s.to].self.Region, s.link)
@@ -100,19 +92,19 @@ func run(w *world, steps []step, newShelf func(n *node) shelf, settle time.Durat
 	}
 	w.net.SetAll(meshtest.Link{Latency: oneWay}, w.regions...)
 	sleep(settle)
-	return agree(nodes, shelves, truth)
+	return agree(nodes, truth)
 }
 
 // agree compares what every process holds of every region, with each other and with
 // the truth if that is known, and whether it believes to hold all.
-func agree(nodes []*node, shelves []shelf, truth map[string]map[string]int64) error {
+func agree(nodes []*node, truth map[string]map[ledger.Cell]int64) error {
 	for _, region := range []string{"eu", "us", "ap"} {
-		want := shelves[0].of(region)
+		want := nodes[0].totals.Of(region)
 		if truth != nil {
 			want = truth[region]
 		}
-		for i, s := range shelves {
-			if got := s.of(region); !maps.Equal(got, want) {
+		for i, n := range nodes {
+			if got := n.totals.Of(region); !maps.Equal(got, want) {
 				return fmt.Errorf("of %s process %d holds %v, not %v", region, i, got, want)
 			}
 		}
@@ -131,12 +123,12 @@ func agree(nodes []*node, shelves []shelf, truth map[string]map[string]int64) er
 }
 
 // converges checks that programs end in agreement, so long after the last fault.
-func converges(t *testing.T, newShelf func(n *node) shelf, restarts bool, settle time.Duration) {
+func converges(t *testing.T, restarts bool, settle time.Duration) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := program(rt, restarts)
 		var err error
 		synctest.Test(t, func(t *testing.T) {
-			err = run(newWorld(t, "eu", "us", "ap"), steps, newShelf, settle)
+			err = run(newWorld(t, "eu", "us", "ap"), steps, settle)
 		})
 		if err != nil {
 			rt.Fatal(err)
@@ -144,76 +136,8 @@ func converges(t *testing.T, newShelf func(n *node) shelf, restarts bool, settle
 	})
 }
 
-func TestConverges(t *testing.T) { converges(t, newMaps, false, 3*time.Second) }
+func TestConverges(t *testing.T) { converges(t, false, 3*time.Second) }
 
 // What a process that died had told only some of the others comes to all by way of
 // its next life: an echo, and the rolling digest.
-func TestConvergesAfterRestarts(t *testing.T) { converges(t, newMaps, true, 5*time.Second) }
-
-func TestConvergesWithTheLedger(t *testing.T) { converges(t, newLedgerShelf, false, 3*time.Second) }
-
-// mapShelf keeps plain maps.
-type mapShelf struct{ *meshtest.Totals }
-
-func newMaps(n *node) shelf {
-	t := meshtest.NewTotals(n.self.Region, n.w.now)
-	t.UrgentAbove = 30
-	return mapShelf{t}
-}
-
-// admit counts under an epoch for each process, since no store adds them up here.
-func (s mapShelf) admit(n *node, id uint64, units int64) (string, int64) {
-	c := n.cell(id)
-	c.Epoch = n.self.Boot
-	s.Admit(units, c)
-	return nameCell(c.Bucket, id, c.Epoch), s.Snapshot()[c]
-}
-
-func nameCell(bucket int64, id uint64, epoch int64) string {
-	return fmt.Sprint(bucket, "/", id, "/", epoch)
-}
-
-func (s mapShelf) of(region string) map[string]int64 {
-	held := map[string]int64{}
-	for c, units := range s.Of(region) {
-		held[nameCell(c.Bucket, c.ID, c.Epoch)] = units
-	}
-	return held
-}
-
-// ledgerShelf keeps the real ledger.
-type ledgerShelf struct {
-	*ledger.Ledger
-	units map[uint64]int64 // admitted by this process, by id
-}
-
-func newLedgerShelf(n *node) shelf {
-	l, err := ledger.New(ledger.Options{
-		Self: n.self.Region, Boot: n.self.Boot, Now: n.w.now,
-		Limit:   func(string) (int64, bool) { return 600, true },
-		Regions: func() int { return 3 },
-	})
-	if err != nil {
-		n.w.t.Fatal(err)
-	}
-	return ledgerShelf{l, map[uint64]int64{}}
-}
-
-// admit records in an epoch of the process, as if each had a store of its own.
-func (s ledgerShelf) admit(n *node, id uint64, units int64) (string, int64) {
-	c := n.cell(id)
-	s.units[id] += units
-	series := &ledger.Series{ID: id, Limit: c.Limit, Units: 600, WindowUS: c.WindowUS, BucketUS: c.BucketUS}
-	s.Record(series, quota.Counter{Bucket: c.Bucket, Generation: n.self.Boot, Units: s.units[id]}, n.timeUS())
-	return nameCell(c.Bucket, id, n.self.Boot), s.units[id]
-}
-
-func (s ledgerShelf) of(region string) map[string]int64 {
-	held := map[string]int64{}
-	for _, c := range s.Snapshot() {
-		if c.Region == region {
-			held[nameCell(c.Bucket, c.ID, c.Generation)] = c.Units
-		}
-	}
-	return held
-}
+func TestConvergesAfterRestarts(t *testing.T) { converges(t, true, 5*time.Second) }

@@ -55,19 +55,20 @@ func TestCatchesUpOnceASecond(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(w *world) {
 				w.net.SetAll(meshtest.Link{Latency: oneWay}, w.regions...)
+				w.chunk = 1
 				us := w.join("us", "a", 2, 0)
-				us.totals.UrgentAbove = 0
+				us.totals.UrgentAbove = 1
 				eu := w.newNode("eu", "a", 1, 0)
 				eu.via = func(bus meshsync.Bus) meshsync.Bus {
 					b := &leaky{bus, make(chan meshsync.Message), make(chan struct{}, 1), make(chan struct{}, 1)}
 					go b.run(w.t.Context(), c.lost(b))
 					return b
 				}
-				eu.totals = meshtest.NewTotals("eu", w.now)
+				eu.totals = newCounters(eu)
 				for i := range 200 { // a digest of eight seconds
 					eu.totals.Admit(1, eu.cell(uint64(i)))
 				}
-				eu.start(pieced{eu.totals})
+				eu.start(eu.totals)
 				sent, heard := 0, eu.counter("regiond.sync.received", "kind", "usage")
 				eu.bus.Spy(func(m meshsync.Message) {
 					if u, err := wire.DecodeUsage(m.Data); err != nil || u.Chunk.Snapshot == 0 {
@@ -75,7 +76,7 @@ func TestCatchesUpOnceASecond(t *testing.T) {
 					}
 				})
 				for range 1000 { // for ten seconds, each ten milliseconds
-					us.totals.Admit(1, us.cell(1))
+					us.totals.Admit(2, us.cell(1))
 					sleep(10 * time.Millisecond)
 				}
 				eu.bus.Spy(nil)

@@ -1,12 +1,12 @@
 package sync_test
 
 import (
+	"github.com/regiond/regiond/sync/ledger"
 	"maps"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -33,7 +33,7 @@ func TestTooLargeGoesOutInPieces(t *testing.T) {
 		c := eu.cell(1)
 		g := wire.Group{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket}
 		for i := range uint64(5_000) {
-			g.IDs, g.Generations, g.Units = append(g.IDs, i), append(g.Generations, c.Epoch), append(g.Units, 9_000)
+			g.IDs, g.Generations, g.Units = append(g.IDs, i), append(g.Generations, c.Generation), append(g.Units, 9_000)
 		}
 		if err := eu.totals.Fold("eu", eu.timeUS(), w.now(), []wire.Group{g}); err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestTooLargeTotalIsLeftOut(t *testing.T) {
 		eu.bus.Limit(250)
 		large := eu.cell(50)
 		large.Limit = strings.Repeat("x", 300)
-		small := map[meshtest.Cell]int64{}
+		small := map[ledger.Cell]int64{}
 		for i := range 100 {
 			small[eu.cell(uint64(i))] = 3
 			eu.totals.Admit(3, eu.cell(uint64(i)))

@@ -11,17 +11,17 @@ import (
 const (
 	// TickEvery is how long an ordinary change waits at most before it is published.
 	TickEvery = 100 * time.Millisecond
-	// HeartbeatEvery is the longest time between two beats of a process.
+	// HeartbeatEvery is the longest time between two heartbeats of a process.
 	HeartbeatEvery = 500 * time.Millisecond
-	// SilentAfter is the silence from which on a process is taken for away: one beat
+	// SilentAfter is the silence from which on a process is taken for away: one heartbeat
 	// may be lost and the next be 300 ms late.
 	SilentAfter = 1300 * time.Millisecond
 	// ForgetAfter is the silence after which a process is not even missed any more.
 	ForgetAfter = 5 * time.Minute
 
-	urgentEvery = 10 * time.Millisecond // at most one urgent message in that time
-	beatGap     = 20 * time.Millisecond // beats asked for by Beat keep this distance
-	lateTick    = time.Second           // a tick this late is worth a line in the log
+	urgentEvery  = 10 * time.Millisecond // at most one urgent message in that time
+	heartbeatGap = 20 * time.Millisecond // heartbeats asked for by Beat keep this distance
+	lateTick     = time.Second           // a tick this late is worth a line in the log
 
 	// catchUpEvery is the least time between two catchings-up. A reader that is too slow
 	// misses something with nearly each message that it takes; whatever it said in
@@ -29,32 +29,31 @@ const (
 	catchUpEvery = time.Second
 )
 
-// Mesh is one process's voice and ear between regions: it publishes the totals
-// that changed, beats, acknowledgements and digests, folds what it hears, and knows
+// Mesh is one process's voice and ear between regions: it publishes the counters
+// that changed, heartbeats, acknowledgements and snapshots, folds what it hears, and knows
 // every other process. It decides nothing about limits.
 //
 // Run owns all of it, or whoever takes its steps instead. Beat, Peers, Changed, Conflict, Resync, Forget and Left may be
 // called from anywhere and never wait for the bus.
 type Mesh struct {
-	o       Options
-	metrics *metrics
-	roster  roster
-	changed chan struct{}
-	beatNow chan struct{} // HeartbeatSoon was called
-	again   chan struct{} // digests are to be asked for again
+	o            Options
+	metrics      *metrics
+	peers        peerTable
+	changed      chan struct{}
+	heartbeatNow chan struct{} // HeartbeatSoon was called
+	again        chan struct{} // snapshots are to be asked for again
 
 	// Below here only the goroutine of Run, or of the steps, reads and writes.
-	outbox   outbox
-	asks     asks
-	answers  answers
-	refusals refusals
-	started  time.Duration
-	settled  bool // SilentAfter has passed since
-	owed     bool // some digest or echo is, as of the last look
-	lastBeat time.Duration
-	lastTick time.Duration
-	caughtUp time.Duration // when catchUp was last; 0: never
-	due      dues
+	outbox        outbox
+	requests      requests
+	snapshots     snapshots
+	refusals      refusals
+	started       time.Duration
+	settled       bool // SilentAfter has passed since
+	lastHeartbeat time.Duration
+	lastTick      time.Duration
+	caughtUp      time.Duration // when catchUp was last; 0: never
+	due           dues
 }
 
 // New returns a Mesh that Run will bring to life.
@@ -67,9 +66,9 @@ func New(o Options) (*Mesh, error) {
 		return nil, fmt.Errorf("mesh metrics: %w", err)
 	}
 	return &Mesh{
-		o: o, metrics: ms, roster: newRoster(o.Self),
-		changed: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), again: make(chan struct{}, 1),
-		asks: asks{}, refusals: refusals{},
+		o: o, metrics: ms, peers: newPeerTable(o.Self),
+		changed: make(chan struct{}, 1), heartbeatNow: make(chan struct{}, 1), again: make(chan struct{}, 1),
+		requests: requests{}, refusals: refusals{},
 	}, nil
 }
 
@@ -103,10 +102,10 @@ func (m *Mesh) Run(ctx context.Context) error {
 			m.Missed()
 		case <-m.o.Counters.Urgent():
 			m.urgent()
-		case <-m.beatNow:
-			m.beatSoon()
+		case <-m.heartbeatNow:
+			m.heartbeatSoon()
 		case <-m.again:
-			m.askAll()
+			m.requestAll()
 		case <-timer.C:
 			m.Advance()
 			armed = never
@@ -122,38 +121,38 @@ func (m *Mesh) tick() {
 	}
 	m.lastTick = now
 	m.o.Counters.Sweep()
-	if gone := m.roster.forgetSilent(now, m.o.Known); gone > 0 {
+	if gone := m.peers.forgetSilent(now, m.o.Known); gone > 0 {
 		m.signal()
 	}
 	if m.publishChanges(now) {
 		m.rollOn(now)
 	}
 	m.settle(now)
-	m.askDue(now)
+	m.sendRequests(now)
 }
 
-// Beat has a beat sent soon, because what View says has changed. It never blocks;
-// beats so asked for are at least 20 ms apart.
-func (m *Mesh) HeartbeatSoon() { signal(m.beatNow) }
+// Beat has a heartbeat sent soon, because what View says has changed. It never blocks;
+// heartbeats so asked for are at least 20 ms apart.
+func (m *Mesh) HeartbeatSoon() { signal(m.heartbeatNow) }
 
 // Changed has something in it after something that a view depends on has changed:
-// a process came, left, was lost or was digested, or its beat says something else.
+// a process came, left, was lost or was digested, or its heartbeat says something else.
 // It holds at most one. Silence does not signal: it is read off Peer.ReceivedAt.
 func (m *Mesh) Changed() <-chan struct{} { return m.changed }
 
 // Peers returns what is known of every other process, siblings too, sorted by
 // region, instance and boot. The slices in it are shared and must not be changed.
-func (m *Mesh) Peers() []Peer { return m.roster.list() }
+func (m *Mesh) Peers() []Peer { return m.peers.list() }
 
 // Conflict returns another process that bears our region and instance, was started
 // before us and was heard within SilentAfter. We are the second then, and stay
 // silent: peers would take us for it, and drop what it says.
-func (m *Mesh) Duplicate() (quota.Process, bool) { return m.roster.conflict(m.o.Now()) }
+func (m *Mesh) Duplicate() (quota.Process, bool) { return m.peers.duplicateHeard(m.o.Now()) }
 
-// Resync forgets every digest and count of beats and asks for digests again. It
+// Resync forgets every snapshot and count of heartbeats and asks for snapshots again. It
 // is for a process that finds it stood still.
 func (m *Mesh) Resync() {
-	m.roster.distrust()
+	m.peers.resync()
 	signal(m.again)
 }
 
@@ -161,7 +160,7 @@ func (m *Mesh) Resync() {
 // not heard for SilentAfter either. It reports whether it did.
 func (m *Mesh) Forget(region, instance string, boot int64) bool {
 	p := quota.Process{Region: region, Instance: instance, Boot: boot}
-	if !m.roster.forget(p, m.o.Now()) {
+	if !m.peers.forget(p, m.o.Now()) {
 		return false
 	}
 	m.signal()
@@ -171,7 +170,7 @@ func (m *Mesh) Forget(region, instance string, boot int64) bool {
 // Left reports whether a process has said that it leaves. It is in Peers no more,
 // and whoever else tells of it, later, tells of what is over.
 func (m *Mesh) Left(region, instance string, boot int64) bool {
-	return m.roster.left(quota.Process{Region: region, Instance: instance, Boot: boot})
+	return m.peers.left(quota.Process{Region: region, Instance: instance, Boot: boot})
 }
 
 func (m *Mesh) signal() { signal(m.changed) }
@@ -180,5 +179,115 @@ func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
+	}
+}
+
+// The steps of a mesh: what Run does, without its goroutine and its timer. Whoever
+// takes them itself, one at a time and instead of Run, calls Begin first, Receive for
+// each message, Reconnected when the bus is back, Missed when messages were dropped, and
+// Advance when Due has come or when something else has been called or the counters were
+// changed.
+//
+//	Begin ─▶ ┌ Receive, Reconnected, Missed ┐ ─▶ Leave
+//	         └ Advance, at Due              ┘
+
+// never comes after every due time.
+const never = time.Duration(1<<63 - 1)
+
+// dues is when the work that waits for its time is to be done, by Options.Now.
+type dues struct {
+	tick, heartbeat, urgent, snapshot, catchUp time.Duration
+}
+
+// Begin is the first step.
+func (m *Mesh) Begin() {
+	m.started = m.o.Now()
+	m.lastTick = m.started
+	m.due = dues{tick: m.started + TickEvery, heartbeat: m.started, urgent: never, snapshot: never, catchUp: never}
+}
+
+// Due is when Advance has to be called next, by Options.Now; it may be past.
+func (m *Mesh) Due() time.Duration {
+	return min(m.due.tick, m.due.heartbeat, m.due.urgent, m.due.snapshot, m.due.catchUp)
+}
+
+// Advance does what is due, and what Beat, Resync and the counters have asked for.
+func (m *Mesh) Advance() {
+	if taken(m.o.Counters.Urgent()) {
+		m.urgent()
+	}
+	if taken(m.heartbeatNow) {
+		m.heartbeatSoon()
+	}
+	if taken(m.again) {
+		m.requestAll()
+	}
+	now := m.o.Now()
+	if m.due.tick <= now {
+		m.due.tick += TickEvery
+		if m.due.tick <= now { // ticks that were missed are not made up for
+			m.due.tick = now + TickEvery
+		}
+		m.tick()
+	}
+	if m.due.heartbeat <= now {
+		m.sendHeartbeat(false)
+	}
+	if m.due.urgent <= now {
+		m.due.urgent = never
+		m.urgent()
+	}
+	if m.due.snapshot <= now {
+		m.due.snapshot = never
+		m.sendNextChunk()
+	}
+	if m.due.catchUp <= now {
+		m.catchUp(now)
+	}
+}
+
+// Leave is the last step: what has not been published is, and peers are told.
+func (m *Mesh) Leave() {
+	m.publishAll()
+	m.outbox.abandonSpan()
+	m.sendHeartbeat(true)
+	m.snapshots.abandon()
+}
+
+// Reconnected has both sides catch up on what the bus may have lost.
+func (m *Mesh) Reconnected() {
+	m.restartSnapshots()
+	m.catchUpSoon()
+}
+
+// Missed has this process catch up on messages that were dropped on their way to Receive.
+// The snapshot under way goes on: what we publish arrives.
+func (m *Mesh) Missed() { m.catchUpSoon() }
+
+// catchUpSoon catches up now, or as soon as the last time is catchUpEvery ago.
+func (m *Mesh) catchUpSoon() {
+	now := m.o.Now()
+	if next := m.caughtUp + catchUpEvery; m.caughtUp > 0 && now < next {
+		m.due.catchUp = next
+		return
+	}
+	m.catchUp(now)
+}
+
+// catchUp says what there is to say, and asks everybody for a snapshot.
+func (m *Mesh) catchUp(now time.Duration) {
+	m.caughtUp, m.due.catchUp = max(now, 1), never
+	m.publishChanges(now)
+	m.heartbeatSoon()
+	m.requestAll()
+}
+
+// taken takes what a channel holds, if it holds something.
+func taken(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

@@ -13,10 +13,10 @@ import (
 
 // The kinds of messages, as metrics name them.
 const (
-	kindUsage   = "usage"   // totals that changed
-	kindDigest  = "digest"  // a chunk of all of them
-	kindBeat    = "beat"    // a beat
-	kindRequest = "request" // for a digest
+	kindUsage     = "usage"     // totals that changed
+	kindSnapshot  = "snapshot"  // a chunk of all of them
+	kindHeartbeat = "heartbeat" // a beat
+	kindRequest   = "request"   // for a digest
 )
 
 // metrics are the room's instruments, without those of the ledger and the bus. In
@@ -25,21 +25,21 @@ const (
 //	regiond_sync_published_total{kind}           messages that the bus took
 //	regiond_sync_published_bytes_total{kind}     their size
 //	regiond_sync_publish_errors_total            messages that it did not take, and
-//	                                             totals too large for any
+//	                                             counters too large for any
 //	regiond_sync_received_total{kind,region}     messages that were used, by author
 //	regiond_sync_received_bytes_total{kind,region}
 //	regiond_sync_refused_total{reason}           messages that were not
 //	regiond_sync_gaps_total{region}              times that messages were missing
-//	regiond_sync_digests_folded_total{region}    whole digests, by author
-//	regiond_sync_digests_published_total         digests of our own that we began
+//	regiond_sync_snapshots_merged_total{region}    whole snapshots, by author
+//	regiond_sync_snapshots_published_total         snapshots of our own that we began
 //	regiond_sync_peer_age_seconds{region}        since its most silent process was heard
 type metrics struct {
-	meter                                   metric.Meter
-	published, publishedBytes, errors       metric.Int64Counter
-	received, receivedBytes                 metric.Int64Counter
-	refusals, gaps, digests, digestsAnswers metric.Int64Counter
-	age                                     metric.Float64ObservableGauge
-	labels                                  map[labels]metric.MeasurementOption // built once each; of the mesh's goroutine
+	meter                             metric.Meter
+	published, publishedBytes, errors metric.Int64Counter
+	received, receivedBytes           metric.Int64Counter
+	refusals, gaps, merged, begun     metric.Int64Counter
+	age                               metric.Float64ObservableGauge
+	labels                            map[labels]metric.MeasurementOption // built once each; of the mesh's goroutine
 }
 
 // labels are up to two names and values.
@@ -62,8 +62,8 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		receivedBytes:  counter("regiond.sync.received_bytes", "By", "Bytes of others' messages that were used, by kind and author."),
 		refusals:       counter("regiond.sync.refused", "{message}", "Messages that changed nothing, by reason."),
 		gaps:           counter("regiond.sync.gaps", "{gap}", "Times that messages of an author were missing, or out of order."),
-		digests:        counter("regiond.sync.digests_folded", "{digest}", "Whole digests that were folded, by author."),
-		digestsAnswers: counter("regiond.sync.digests_published", "{digest}", "Digests of our own that were begun."),
+		merged:         counter("regiond.sync.snapshots_merged", "{snapshot}", "Whole snapshots that were merged, by author."),
+		begun:          counter("regiond.sync.snapshots_published", "{snapshot}", "Snapshots of our own that were begun."),
 	}
 	var err error
 	m.age, err = meter.Float64ObservableGauge("regiond.sync.peer_age", metric.WithUnit("s"),
@@ -76,9 +76,9 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 }
 
 // refusalReasons are all words that refused may be told: those of package wire, of
-// the roster and of the ledger, and what is left.
+// the peerTable and of the ledger, and what is left.
 func refusalReasons() []string {
-	reasons := []string{reasonStranger, reasonStale, reasonCrowded, "future", "regions", reasonFold}
+	reasons := []string{reasonUnknownRegion, reasonStale, reasonCrowded, "future", "regions", reasonFold}
 	for _, r := range wire.Reasons() {
 		reasons = append(reasons, string(r))
 	}
@@ -90,18 +90,18 @@ func (m *metrics) zero() {
 	for _, reason := range refusalReasons() {
 		count(m.refusals, 0, m.with(labels{"reason", reason}))
 	}
-	for _, kind := range []string{kindUsage, kindDigest, kindBeat, kindRequest} {
+	for _, kind := range []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest} {
 		count(m.published, 0, m.with(labels{"kind", kind}))
 		count(m.publishedBytes, 0, m.with(labels{"kind", kind}))
 	}
 	count(m.errors, 0, m.with(labels{}))
-	count(m.digestsAnswers, 0, m.with(labels{}))
+	count(m.begun, 0, m.with(labels{}))
 }
 
 // meet does the same for what is counted by region, once one is heard.
 func (m *metrics) meet(region string) {
 	count(m.gaps, 0, m.with(labels{"region", region}))
-	count(m.digests, 0, m.with(labels{"region", region}))
+	count(m.merged, 0, m.with(labels{"region", region}))
 }
 
 // observe has the gauge show ages until the returned function is called.
@@ -137,7 +137,7 @@ func (m *metrics) sent(kind string, bytes int) {
 
 func (m *metrics) notSent() { count(m.errors, 1, m.with(labels{})) }
 
-func (m *metrics) heard(kind, region string, bytes int) {
+func (m *metrics) receivedFrom(kind, region string, bytes int) {
 	with := m.with(labels{"kind", kind, "region", region})
 	count(m.received, 1, with)
 	count(m.receivedBytes, bytes, with)
@@ -147,9 +147,9 @@ func (m *metrics) refused(reason string) { count(m.refusals, 1, m.with(labels{"r
 
 func (m *metrics) gap(region string) { count(m.gaps, 1, m.with(labels{"region", region})) }
 
-func (m *metrics) digested(region string) { count(m.digests, 1, m.with(labels{"region", region})) }
+func (m *metrics) snapshotMerged(region string) { count(m.merged, 1, m.with(labels{"region", region})) }
 
-func (m *metrics) answered() { count(m.digestsAnswers, 1, m.with(labels{})) }
+func (m *metrics) snapshotBegun() { count(m.begun, 1, m.with(labels{})) }
 
 // with is the labels as an instrument takes them. There are as many as kinds, reasons
 // and regions of the topology allow.

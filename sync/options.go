@@ -63,13 +63,13 @@ type Merger interface {
 type Options struct {
 	// Self is this process. Boot tells its lives apart, so no two may have the same.
 	Self quota.Process
-	// Key is what the ids in Counters are made with; beats say which it is.
+	// Key is what the ids in Counters are made with; heartbeats say which it is.
 	Key      wire.Key
 	Bus      Bus
 	Counters Counters
 	// Now is this process's monotonic clock.
 	Now func() time.Duration
-	// TimeUS is the store clock of our region, µs since the epoch; always positive.
+	// TimeUS is the store clock of our region, µs since the generation; always positive.
 	TimeUS func() int64
 	// Known reports whether a region belongs to the topology in force. Messages of
 	// any other are refused, and its processes forgotten.
@@ -77,7 +77,7 @@ type Options struct {
 	// Regions lists the topology in force, ours included or not: those of them that we
 	// do not hear are asked for at their neighbours. It may be nil.
 	Regions func() []string
-	// View is what the next beat shall say.
+	// View is what the next heartbeat shall say.
 	View func() Advertised
 	// OnExchange is called with what a heartbeat shows of a peer's clock. It may be nil.
 	OnExchange func(peer quota.Process, e Exchange)
@@ -93,7 +93,7 @@ type Options struct {
 	Checks func(groups []wire.Group) []trace.SpanContext
 }
 
-// Advertised is the part of a beat that the region's view decides; wire.Heartbeat says
+// Advertised is the part of a heartbeat that the region's view decides; wire.Heartbeat says
 // what the fields mean.
 type Advertised struct {
 	Members  []string

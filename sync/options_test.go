@@ -19,7 +19,7 @@ import (
 
 var (
 	_ meshsync.Counters = (*ledger.Ledger)(nil)
-	_ meshsync.Counters = (*meshtest.Totals)(nil)
+	_ meshsync.Counters = (*counters)(nil)
 )
 
 func TestNewSaysWhatIsMissing(t *testing.T) {
@@ -27,7 +27,7 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 	good := func() meshsync.Options {
 		return meshsync.Options{
 			Self: quota.Process{Region: "eu", Instance: "a", Boot: 1}, Bus: meshtest.NewNetwork(1).Join("eu"),
-			Counters: meshtest.NewTotals("eu", now), Now: now, TimeUS: func() int64 { return 1 },
+			Counters: (*ledger.Ledger)(nil), Now: now, TimeUS: func() int64 { return 1 },
 			Known: func(string) bool { return true }, View: func() meshsync.Advertised { return meshsync.Advertised{} },
 			Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},
 		}
@@ -64,12 +64,12 @@ func TestMetrics(t *testing.T) {
 		us.kill()
 		sleep(9 * time.Second)
 		for name, labels := range map[string][]string{
-			"regiond.sync.published":         {"kind", "usage", "kind", "digest", "kind", "beat", "kind", "request"},
-			"regiond.sync.published_bytes":   {"kind", "usage"},
-			"regiond.sync.received":          {"kind", "request", "region", "us", "region", "ap"},
-			"regiond.sync.received_bytes":    {"region", "ap"},
-			"regiond.sync.digests_folded":    {"region", "us", "region", "ap"},
-			"regiond.sync.digests_published": {"", ""},
+			"regiond.sync.published":           {"kind", "usage", "kind", "snapshot", "kind", "heartbeat", "kind", "request"},
+			"regiond.sync.published_bytes":     {"kind", "usage"},
+			"regiond.sync.received":            {"kind", "request", "region", "us", "region", "ap"},
+			"regiond.sync.received_bytes":      {"region", "ap"},
+			"regiond.sync.snapshots_merged":    {"region", "us", "region", "ap"},
+			"regiond.sync.snapshots_published": {"", ""},
 		} {
 			for i := 0; i < len(labels); i += 2 {
 				if eu.counter(name, labels[i], labels[i+1]) < 1 {

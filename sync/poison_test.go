@@ -61,7 +61,7 @@ func poisons(w *world, nodes []*node) []poison {
 	c := eu.cell(1)
 	group := wire.Group{
 		Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket,
-		IDs: []uint64{1, 2}, Generations: []int64{c.Epoch, c.Epoch}, Units: []int64{900, 901},
+		IDs: []uint64{1, 2}, Generations: []int64{c.Generation, c.Generation}, Units: []int64{900, 901},
 	}
 	change := func(f func(u *wire.Usage)) []byte {
 		g := group
@@ -85,8 +85,8 @@ func poisons(w *world, nodes []*node) []poison {
 		{"a beat among usage", usage + "eu", heartbeat(func(*wire.Heartbeat) {}), "malformed"},
 		{"another region's name", usage + "eu", change(func(u *wire.Usage) { u.From = other }), "author"},
 		{"another region's subject", beat + "ap", heartbeat(func(*wire.Heartbeat) {}), "author"},
-		{"a region nobody knows", usage + "mars", change(func(u *wire.Usage) { u.From.Region = "mars" }), "stranger"},
-		{"a request by such", digest + "us", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: quota.Process{Region: "mars", Instance: "a", Boot: 1}}), "stranger"},
+		{"a region nobody knows", usage + "mars", change(func(u *wire.Usage) { u.From.Region = "mars" }), "unknown_region"},
+		{"a request by such", digest + "us", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: quota.Process{Region: "mars", Instance: "a", Boot: 1}}), "unknown_region"},
 		{"a request to another region", digest + "eu", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: nodes[2].self}), "author"},
 		{"a subject that is none", "rl.v1.other.eu", good, "malformed"},
 		{"an earlier life", usage + "ap", change(func(u *wire.Usage) { u.From = quota.Process{Region: "ap", Instance: "a", Boot: 1} }), "stale"},

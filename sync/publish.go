@@ -50,7 +50,7 @@ func (b *outbox) unsent(now time.Duration, c Changes) time.Duration {
 
 // publishChanges sends all changes, and reports whether the bus took them.
 func (m *Mesh) publishChanges(now time.Duration) bool {
-	if m.roster.silenced(now) {
+	if m.peers.silenced(now) {
 		return false
 	}
 	late := m.outbox.unsent(now, m.o.Counters) > HeartbeatEvery
@@ -58,7 +58,7 @@ func (m *Mesh) publishChanges(now time.Duration) bool {
 		return false
 	}
 	if late {
-		m.beatSoon() // the last beat said that changes wait; until the next, peers count us out
+		m.heartbeatSoon() // the last heartbeat said that changes wait; until the next, peers count us out
 	}
 	return true
 }
@@ -85,7 +85,7 @@ func (m *Mesh) rollOn(now time.Duration) {
 // urgent sends the changes that bring a limit near, at most every urgentEvery.
 func (m *Mesh) urgent() {
 	now := m.o.Now()
-	if m.roster.silenced(now) {
+	if m.peers.silenced(now) {
 		return
 	}
 	if wait := urgentEvery - (now - m.outbox.lastUrgent); m.outbox.lastUrgent > 0 && wait > 0 {
@@ -98,7 +98,7 @@ func (m *Mesh) urgent() {
 	}
 }
 
-// take publishes what the ledger wants published, what was left over first, and
+// take publishes what the ledger missing published, what was left over first, and
 // says how much that was.
 func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err error) {
 	b := &m.outbox
@@ -107,7 +107,7 @@ func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err er
 	}
 	groups := m.o.Counters.Take(entries, all)
 	b.left, b.leftSince = messages(groups), now
-	return totals(groups), m.drain()
+	return countersIn(groups), m.drain()
 }
 
 // drain publishes what was taken.
@@ -125,7 +125,7 @@ func (m *Mesh) drain() error {
 	return nil
 }
 
-// sendFirst sends the first of some messages of totals and returns those that are left
+// sendFirst sends the first of some messages of counters and returns those that are left
 // then: without it, or with its halves in its place if the bus found it too large.
 func (m *Mesh) sendFirst(all [][]wire.Group, span trace.Span) (left [][]wire.Group, sent bool, err error) {
 	switch err := m.sendUsage("", wire.Chunk{}, all[0], span); {
@@ -149,7 +149,7 @@ func (m *Mesh) halved(left [][]wire.Group) [][]wire.Group {
 
 // halves cuts a message in two; none when it is a single total.
 func halves(message []wire.Group) [][]wire.Group {
-	n := totals(message)
+	n := countersIn(message)
 	if n < 2 {
 		return nil
 	}
@@ -159,7 +159,7 @@ func halves(message []wire.Group) [][]wire.Group {
 // publishAll is the last publication.
 func (m *Mesh) publishAll() {
 	now := m.o.Now()
-	if m.roster.silenced(now) {
+	if m.peers.silenced(now) {
 		return
 	}
 	for range lastRounds {
@@ -169,7 +169,7 @@ func (m *Mesh) publishAll() {
 	}
 }
 
-// messages divides totals among messages that stay within the caps, and puts their
+// messages divides counters among messages that stay within the caps, and puts their
 // rows in the order in which they are shortest.
 func messages(groups []wire.Group) [][]wire.Group {
 	for i := range groups {
@@ -178,7 +178,7 @@ func messages(groups []wire.Group) [][]wire.Group {
 	return wire.Split(groups, wire.MaxEntries)
 }
 
-// sendUsage sends one message of totals, with the context of span if that is not nil.
+// sendUsage sends one message of counters, with the context of span if that is not nil.
 func (m *Mesh) sendUsage(of string, chunk wire.Chunk, groups []wire.Group, span trace.Span) error {
 	u := wire.Usage{
 		From: m.o.Self, Seq: m.outbox.seq + 1, TimeUS: m.o.TimeUS(),
@@ -189,7 +189,7 @@ func (m *Mesh) sendUsage(of string, chunk wire.Chunk, groups []wire.Group, span 
 	}
 	kind := kindUsage
 	if chunk.Snapshot != 0 {
-		kind = kindDigest
+		kind = kindSnapshot
 	}
 	m.outbox.buf = wire.AppendUsage(m.outbox.buf[:0], &u)
 	return m.publish(kind, SubjectUsage+m.o.Self.Region, u.TimeUS, span)
@@ -200,7 +200,7 @@ func (m *Mesh) sendUsage(of string, chunk wire.Chunk, groups []wire.Group, span 
 func (m *Mesh) publish(kind, subject string, timeUS int64, span trace.Span) error {
 	b := &m.outbox
 	err := m.o.Bus.Publish(subject, b.buf, header(span)...)
-	m.told(kind, err)
+	m.noteSent(kind, err)
 	if err != nil {
 		return err
 	}
@@ -211,10 +211,10 @@ func (m *Mesh) publish(kind, subject string, timeUS int64, span trace.Span) erro
 
 // told counts what became of a message and logs when that changes. One that is too
 // large says nothing of the next.
-func (m *Mesh) told(kind string, err error) {
+func (m *Mesh) noteSent(kind string, err error) {
 	b := &m.outbox
 	if errors.Is(err, ErrTooLarge) {
-		if kind == kindBeat || kind == kindRequest { // totals are sent in smaller messages
+		if kind == kindHeartbeat || kind == kindRequest { // counters are sent in smaller messages
 			m.metrics.notSent()
 		}
 		return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -67,13 +68,13 @@ func TestManyUrgentChangesFollowEachOther(t *testing.T) {
 	bubble(t, func(w *world) {
 		nodes := three(w) // a tick has just passed
 		eu, us := nodes[0], nodes[1]
-		eu.totals.UrgentAbove = 0
-		cells := make([]meshtest.Cell, 10_000)
+		eu.totals.UrgentAbove = 1
+		cells := make([]ledger.Cell, 10_000)
 		for i := range cells {
 			cells[i] = eu.cell(uint64(i))
 		}
-		eu.totals.Admit(1, cells...)
-		sleep(15*time.Millisecond + oneWay)
+		eu.totals.Admit(2, cells...)
+		sleep(25*time.Millisecond + oneWay)
 		if n := len(us.totals.Of("eu")); n != 10_000 {
 			t.Errorf("us knows %d of 10000", n)
 		}
@@ -84,7 +85,7 @@ func TestUrgentMessagesKeepTheirDistance(t *testing.T) {
 	bubble(t, func(w *world) {
 		nodes := three(w)
 		eu := nodes[0]
-		eu.totals.UrgentAbove = 0
+		eu.totals.UrgentAbove = 1
 		sent := 0
 		eu.bus.Spy(func(m meshsync.Message) {
 			if strings.HasPrefix(m.Subject, meshsync.SubjectUsage) {
@@ -92,7 +93,7 @@ func TestUrgentMessagesKeepTheirDistance(t *testing.T) {
 			}
 		})
 		for range 1000 { // for a second, each millisecond
-			eu.totals.Admit(1, eu.cell(1))
+			eu.totals.Admit(2, eu.cell(1))
 			sleep(time.Millisecond)
 		}
 		// One in 10 ms, one of changes at each tick, and one or two that roll.
@@ -143,7 +144,7 @@ func TestRollingDigestHealsWhatNobodyMissed(t *testing.T) {
 		for i := range 1000 {
 			c := eu.cell(uint64(i))
 			// Folded as a sibling's, it is published already and leaves by no other way.
-			g := wire.Group{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Generations: []int64{c.Epoch}, Units: []int64{9}}
+			g := wire.Group{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Generations: []int64{c.Generation}, Units: []int64{9}}
 			if err := eu.totals.Fold("eu", eu.timeUS(), w.now(), []wire.Group{g}); err != nil {
 				t.Fatal(err)
 			}
@@ -153,42 +154,6 @@ func TestRollingDigestHealsWhatNobodyMissed(t *testing.T) {
 			t.Errorf("us knows %d of 1000 totals", got)
 		}
 	}, "eu", "us", "ap")
-}
-
-// fewSeries counts series as the ledger does: many totals may be of one.
-type fewSeries struct {
-	*meshtest.Totals
-	series int
-}
-
-func (t fewSeries) Series() int { return t.series }
-
-// The rolling digest goes round in its time whatever the limits have for buckets.
-func TestRollingDigestOfManyBucketsGoesRoundInTime(t *testing.T) {
-	bubble(t, func(w *world) {
-		const ids, buckets = 3_000, 12
-		w.net.SetAll(meshtest.Link{Latency: oneWay}, w.regions...)
-		eu, us := w.newNode("eu", "a", 1, 0), w.join("us", "a", 2, 0)
-		eu.totals = meshtest.NewTotals("eu", w.now)
-		eu.start(fewSeries{eu.totals, ids})
-		sleep(2 * time.Second)
-		var groups []wire.Group
-		for b := range buckets {
-			g := wire.Group{Limit: "standard.fine", WindowUS: 60_000_000, BucketUS: 6_000_000, Bucket: eu.timeUS()/6_000_000 - int64(b)}
-			for id := range uint64(ids) {
-				g.IDs, g.Generations, g.Units = append(g.IDs, id), append(g.Generations, 1+g.Bucket*g.BucketUS), append(g.Units, 9)
-			}
-			groups = append(groups, g)
-		}
-		// Folded as a sibling's, they are published already and leave by no other way.
-		if err := eu.totals.Fold("eu", eu.timeUS(), w.now(), groups); err != nil {
-			t.Fatal(err)
-		}
-		sleep(30*time.Second + oneWay)
-		if got := len(us.totals.Of("eu")); got != ids*buckets {
-			t.Errorf("us knows %d of %d totals", got, ids*buckets)
-		}
-	}, "eu", "us")
 }
 
 // Few totals pass by once a second, not at every tick: one message is all of them.

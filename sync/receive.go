@@ -17,7 +17,7 @@ import (
 func (m *Mesh) Receive(msg Message) {
 	at := strings.LastIndexByte(msg.Subject, '.') + 1
 	prefix, region := msg.Subject[:at], msg.Subject[at:]
-	if m.stranger(prefix, region) { // whose messages are not worth reading
+	if m.unknownRegion(prefix, region) { // whose messages are not worth reading
 		return
 	}
 	span := m.consumption(msg)
@@ -39,13 +39,13 @@ func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (st
 		if err != nil {
 			return region, err
 		}
-		return region, m.usage(region, u, size, span)
+		return region, m.onUsage(region, u, size, span)
 	case SubjectHeartbeat:
 		b, err := wire.DecodeHeartbeat(msg.Data)
 		if err != nil {
 			return region, err
 		}
-		return region, m.heartbeat(region, b, size)
+		return region, m.onHeartbeat(region, b, size)
 	case SubjectSnapshot:
 		if region != m.o.Self.Region {
 			return region, &refusal{string(wire.ReasonAuthor), fmt.Sprintf("a request to region %.80q", region)}
@@ -54,27 +54,27 @@ func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (st
 		if err != nil {
 			return "", err
 		}
-		return m.requested(r, size, span)
+		return m.onRequest(r, size, span)
 	}
 	return region, &refusal{string(wire.ReasonMalformed), fmt.Sprintf("subject %.80q is none of ours", msg.Subject)}
 }
 
-// stranger refuses what comes from a region that is not of our topology.
-func (m *Mesh) stranger(prefix, region string) bool {
+// unknownRegion refuses what comes from a region that is not of our topology.
+func (m *Mesh) unknownRegion(prefix, region string) bool {
 	if prefix == SubjectSnapshot || m.o.Known(region) {
 		return false
 	}
-	m.refuse("", reasonStranger, fmt.Errorf("region %.80q is not in the topology", region))
+	m.refuse("", reasonUnknownRegion, fmt.Errorf("region %.80q is not in the topology", region))
 	return true
 }
 
-// usage folds totals.
-func (m *Mesh) usage(region string, u *wire.Usage, size int, span trace.Span) error {
+// usage folds counters.
+func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) error {
 	now, heardUS := m.o.Now(), m.o.TimeUS()
 	if ours, err := m.check(region, u.From, u.Seq, now); ours || err != nil {
 		return err
 	}
-	echo := u.Origin == m.o.Self.Region
+	ownState := u.Origin == m.o.Self.Region
 	if u.Origin == region {
 		return &refusal{string(wire.ReasonRange), "of names the author's own region"}
 	}
@@ -85,39 +85,39 @@ func (m *Mesh) usage(region string, u *wire.Usage, size int, span trace.Span) er
 	}
 	kind := kindUsage
 	if u.Chunk.Snapshot != 0 {
-		kind = kindDigest
+		kind = kindSnapshot
 	}
-	m.metrics.heard(kind, region, size)
-	a := m.roster.hear(u.From, u.Seq, u.TimeUS, heardUS, now)
+	m.metrics.receivedFrom(kind, region, size)
+	a := m.peers.note(u.From, u.Seq, u.TimeUS, heardUS, now)
 	if span != nil {
 		span.SetAttributes(attribute.String(attrPeer, u.From.Region), attribute.Int64(attrSeq, int64(u.Seq)),
-			attribute.Int(attrTotals, totals(u.Groups)), attribute.Bool("regiond.gap", a.gap))
+			attribute.Int(attrTotals, countersIn(u.Groups)), attribute.Bool("regiond.gap", a.gap))
 	}
 	m.arrived(u.From, a)
-	if u.Chunk.Snapshot != 0 && (u.Origin == "" || echo) {
-		m.digested(u.From, u.Chunk, echo, now)
+	if u.Chunk.Snapshot != 0 && (u.Origin == "" || ownState) {
+		m.onChunk(u.From, u.Chunk, ownState, now)
 	}
 	return nil
 }
 
-// accountable says whose totals a message carries and what its store clock is now;
-// "" for totals that are nothing to us.
+// accountable says whose counters a message carries and what its store clock is now;
+// "" for counters that are nothing to us.
 func (m *Mesh) accountable(u *wire.Usage, region string, heardUS int64, now time.Duration) (author string, clockUS int64) {
-	clockUS = m.roster.clock(u.From, u.Seq, u.TimeUS, now)
+	clockUS = m.peers.clock(u.From, u.Seq, u.TimeUS, now)
 	switch {
 	case u.Origin == "":
 		return region, clockUS
 	case u.Origin == m.o.Self.Region:
-		// Our own totals are numbered by our own clock, whoever kept them for us.
+		// Our own counters are numbered by our own clock, whoever kept them for us.
 		return u.Origin, heardUS
-	case m.o.Known(u.Origin) && !m.roster.hears(u.Origin, now):
+	case m.o.Known(u.Origin) && !m.peers.receivesFrom(u.Origin, now):
 		return u.Origin, m.clockOf(u, clockUS, now)
 	default: // whom we hear speaks for itself
 		return "", 0
 	}
 }
 
-// clockOf is the store clock now of the region whose totals are relayed, given the
+// clockOf is the store clock now of the region whose counters are relayed, given the
 // author's: what the author says, for what it holds is numbered by that; else what we
 // know; else its own clock, which may be far off.
 func (m *Mesh) clockOf(u *wire.Usage, clockUS int64, now time.Duration) int64 {
@@ -130,21 +130,21 @@ func (m *Mesh) clockOf(u *wire.Usage, clockUS int64, now time.Duration) int64 {
 	return clockUS
 }
 
-// heartbeat takes a beat.
-func (m *Mesh) heartbeat(region string, b *wire.Heartbeat, size int) error {
+// heartbeat takes a heartbeat.
+func (m *Mesh) onHeartbeat(region string, b *wire.Heartbeat, size int) error {
 	now, heardUS := m.o.Now(), m.o.TimeUS()
 	if ours, err := m.check(region, b.From, b.Seq, now); ours || err != nil {
 		return err
 	}
-	m.metrics.heard(kindBeat, region, size)
+	m.metrics.receivedFrom(kindHeartbeat, region, size)
 	if b.Leaving {
-		m.roster.leave(b.From, now)
+		m.peers.leave(b.From, now)
 		m.signal()
 		return nil
 	}
-	m.arrived(b.From, m.roster.hear(b.From, b.Seq, b.TimeUS, heardUS, now))
+	m.arrived(b.From, m.peers.note(b.From, b.Seq, b.TimeUS, heardUS, now))
 	ours, ok := m.outbox.sent.find(ackOf(b, m.o.Self).Seq)
-	changed, e := m.roster.beat(b, ours, ok, heardUS, now)
+	changed, e := m.peers.noteHeartbeat(b, ours, ok, heardUS, now)
 	if changed {
 		m.signal()
 	}
@@ -163,7 +163,7 @@ func (m *Mesh) check(region string, from quota.Process, seq uint64, now time.Dur
 	if from == m.o.Self {
 		return true, nil
 	}
-	if reason := m.roster.admit(from, seq, now); reason != "" {
+	if reason := m.peers.admit(from, seq, now); reason != "" {
 		return false, &refusal{reason, fmt.Sprintf("from %s, boot %d, number %d", from.Instance, from.Boot, seq)}
 	}
 	return false, nil
@@ -171,7 +171,7 @@ func (m *Mesh) check(region string, from quota.Process, seq uint64, now time.Dur
 
 // arrived acts on what a message says about its author.
 func (m *Mesh) arrived(from quota.Process, a arrival) {
-	if rival, ok := m.Duplicate(); ok && rival == from {
+	if duplicate, ok := m.Duplicate(); ok && duplicate == from {
 		if a.newcomer {
 			m.o.Logger.Error("another process uses our region and instance name and was here first; give each process an --instance of its own",
 				"region", from.Region, "instance", from.Instance, "boot", from.Boot)
@@ -182,15 +182,15 @@ func (m *Mesh) arrived(from quota.Process, a arrival) {
 	if a.newcomer {
 		m.metrics.meet(from.Region)
 		m.o.Logger.Info("a process is heard for the first time", "region", from.Region, "instance", from.Instance, "boot", from.Boot)
-		m.beatSoon() // so that it hears us before the next regular beat
+		m.heartbeatSoon() // so that it hears us before the next regular heartbeat
 	}
 	if a.newcomer || a.back {
 		m.signal()
-		m.ask(from.Region, false)
+		m.requestFrom(from.Region, false)
 	}
 	if a.gap {
 		m.metrics.gap(from.Region)
-		m.ask(from.Region, true)
+		m.requestFrom(from.Region, true)
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 // The spans of the mesh. Each begins where somebody can follow it from:
 //
 //	check ◀─ link ─ publish usage ─ header ─▶ process usage, in each peer
-//	request digest ─ header ─▶ process digest ◀─ link ─ answer digest ─ header ─▶ process usage
+//	request snapshot ─ header ─▶ process snapshot ◀─ link ─ answer snapshot ─ header ─▶ process usage
 //
 // A publication begins a trace of its own, because it carries the usage of many
 // checks. It is one message with one header, so its folding is its child, in every
-// region. Beats and the rolling digest are no spans: they are always there.
+// region. Heartbeats and the rolling snapshot are no spans: they are always there.
 
 // maxLinks bounds the links of one span; what is beyond them is dropped.
 const maxLinks = 32
@@ -59,7 +59,7 @@ func (m *Mesh) start(ctx context.Context, kind trace.SpanKind, operation, subjec
 	return span
 }
 
-// publication is the span of the next message of totals, when it carries the usage
+// publication is the span of the next message of counters, when it carries the usage
 // of sampled checks; else nil. It stays open while the bus takes nothing, and so
 // shows for how long the peers were not told.
 func (m *Mesh) publication(groups []wire.Group) trace.Span {
@@ -75,7 +75,7 @@ func (m *Mesh) publication(groups []wire.Group) trace.Span {
 		links = append(links, trace.Link{SpanContext: c})
 	}
 	m.outbox.span = m.start(context.Background(), trace.SpanKindProducer, "publish", SubjectUsage+m.o.Self.Region, links)
-	m.outbox.span.SetAttributes(attribute.Int(attrTotals, totals(groups)))
+	m.outbox.span.SetAttributes(attribute.Int(attrTotals, countersIn(groups)))
 	return m.outbox.span
 }
 
@@ -100,7 +100,7 @@ func (b *outbox) abandonSpan() {
 	b.span = nil
 }
 
-func totals(groups []wire.Group) int {
+func countersIn(groups []wire.Group) int {
 	n := 0
 	for i := range groups {
 		n += len(groups[i].IDs)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -35,7 +34,7 @@ func (w *world) joinTraced(region string, boot int64, sampler sdktrace.Sampler) 
 		n.waiting = nil
 		return waiting
 	}
-	n.totals = meshtest.NewTotals(region, w.now)
+	n.totals = newCounters(n.node)
 	n.start(n.totals)
 	n.bus.Spy(func(m meshsync.Message) {
 		if m.Header == nil {
@@ -150,7 +149,7 @@ func TestLeavingEndsSpans(t *testing.T) {
 		if len(got) != 1 || got[0].Status().Code != codes.Error {
 			t.Errorf("published %v", got)
 		}
-	}, "eu")
+	}, "eu", "us")
 }
 
 // TestHeadersOfOthers: the case of names does not matter, and what is no context

@@ -17,6 +17,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -31,6 +32,7 @@ type world struct {
 	net     *meshtest.Network
 	began   time.Time
 	regions []string
+	chunk   int // counters in a chunk of a snapshot; 0: as many as the mesh wants
 
 	mu    sync.Mutex
 	inUse []string // the topology's regions
@@ -42,7 +44,7 @@ type node struct {
 	w      *world
 	self   quota.Process
 	bus    *meshtest.Bus
-	totals *meshtest.Totals
+	totals *counters
 	reader *sdkmetric.ManualReader
 	skewUS int64
 	jump   atomic.Int64 // by which the monotonic clock is ahead, after a stand-still
@@ -75,7 +77,7 @@ func bubble(t *testing.T, f func(w *world), regions ...string) {
 // it run until stop, or the end of the test.
 func (w *world) join(region, instance string, boot int64, skew time.Duration) *node {
 	n := w.newNode(region, instance, boot, skew)
-	n.totals = meshtest.NewTotals(region, w.now)
+	n.totals = newCounters(n)
 	n.start(n.totals)
 	return n
 }
@@ -175,12 +177,12 @@ func (n *node) reread() {
 }
 
 // cell names a total of the process's region in the present bucket.
-func (n *node) cell(id uint64) meshtest.Cell {
+func (n *node) cell(id uint64) ledger.Cell {
 	const minute = int64(60_000_000)
 	bucket := n.timeUS() / minute
-	return meshtest.Cell{
+	return ledger.Cell{
 		Region: n.self.Region, Limit: "standard.sustained", WindowUS: minute, BucketUS: minute,
-		Bucket: bucket, ID: id, Epoch: bucket * minute,
+		Bucket: bucket, ID: id, Generation: bucket * minute,
 	}
 }
 

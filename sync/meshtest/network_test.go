@@ -3,7 +3,6 @@ package meshtest_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,7 +10,6 @@ import (
 
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/meshtest"
-	"github.com/regiond/regiond/sync/wire"
 )
 
 var _ meshsync.Bus = (*meshtest.Bus)(nil)
@@ -127,40 +125,3 @@ func TestGaps(t *testing.T) {
 }
 
 // A message of all that one holds makes another hold the same.
-func TestTotalsFoldWhatTheyTake(t *testing.T) {
-	now := func() time.Duration { return time.Hour }
-	eu, us := meshtest.NewTotals("eu", now), meshtest.NewTotals("us", now)
-	eu.UrgentAbove = 3
-	c := meshtest.Cell{Region: "eu", Limit: "p.l", WindowUS: 1000, BucketUS: 1000, Bucket: 5, ID: 1, Epoch: 5000}
-	fold := func(groups []wire.Group) {
-		t.Helper()
-		if err := us.Fold("eu", 5500, time.Hour, groups); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eu.Admit(3, c)
-	if got := eu.Take(10, false); len(got) != 0 || len(eu.Urgent()) != 0 {
-		t.Errorf("3 units are not more than 3: %v", got)
-	}
-	eu.Admit(1, c)
-	if len(eu.Urgent()) != 1 {
-		t.Error("4 units are urgent")
-	}
-	fold(eu.Take(10, false))
-	if got := eu.Take(10, true); len(got) != 0 || us.Snapshot()[c] != 4 {
-		t.Errorf("left over: %v; us holds %v", got, us.Snapshot())
-	}
-	for groups := range eu.Live("eu", 1) {
-		fold(groups)
-	}
-	rolled, _ := eu.Roll(1)
-	fold(rolled)
-	if !maps.Equal(us.Of("eu"), eu.Of("eu")) || len(us.Snapshot()) != 1 {
-		t.Errorf("us holds %v", us.Snapshot())
-	}
-	c.Bucket = 7
-	eu.Admit(1, c)
-	if err := us.Fold("eu", 5999, time.Hour, eu.Take(10, true)); err == nil || len(us.Snapshot()) != 1 {
-		t.Error("folded what lies ahead of its author's clock")
-	}
-}

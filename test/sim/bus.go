@@ -87,7 +87,7 @@ func (*port) Drops() <-chan struct{} { return nil }
 
 // Publish implements sync.Bus.
 func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
-	w := b.p.site.w
+	w := b.p.region.w
 	if b.down {
 		return errDown
 	}
@@ -98,7 +98,7 @@ func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 		m.usage, _ = wire.DecodeUsage(m.Data)
 	}
 	to, directed := strings.CutPrefix(subject, meshsync.SubjectSnapshot)
-	for _, s := range w.sites {
+	for _, s := range w.regions {
 		if directed && s.name != to {
 			continue
 		}
@@ -113,7 +113,7 @@ func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 
 // send puts a message on its way to one process.
 func (w *World) send(m *message, to *process) {
-	l, c := &w.links[m.from.site.place][to.site.place], w.chance(m.from, to)
+	l, c := &w.links[m.from.region.place][to.region.place], w.chance(m.from, to)
 	if l.cut || to.bus.down || c.happens(l.loss) {
 		w.stats.Lost++
 		return

@@ -37,7 +37,7 @@ func (f *Failure) Replay() string {
 
 // Campaign runs the worlds of all seeds from one on, as many beside each other as there
 // are cores and one goroutine each, until ctx ends or some have failed. A world that was
-// begun is finished. lasts is NewFate's.
+// begun is finished. lasts is NewFaultPlan's.
 func Campaign(ctx context.Context, from uint64, lasts time.Duration) Report {
 	var (
 		mu    sync.Mutex // guards report and next
@@ -72,9 +72,9 @@ func Campaign(ctx context.Context, from uint64, lasts time.Duration) Report {
 	return r
 }
 
-// RunSeed runs one world to its end, or to its first violations; see NewFate.
+// RunSeed runs one world to its end, or to its first violations; see NewFaultPlan.
 func RunSeed(seed uint64, lasts time.Duration) Report {
-	f, err := NewFate(seed, lasts)
+	f, err := NewFaultPlan(seed, lasts)
 	if err != nil {
 		return Report{Err: fmt.Errorf("seed %d: %w", seed, err)}
 	}

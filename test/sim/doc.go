@@ -1,7 +1,7 @@
 // Package sim runs regions of regiond in virtual time: the real limiter on its memory
 // store, the real ledger, mesh, wire format and view, joined by region/view as the
 // daemon joins them, and between them a bus, stores and gossip that fail. One
-// goroutine, one seed, one trace. It tells a World from a Fate, a world in which things
+// goroutine, one seed, one trace. It tells a World from a fault plan, a world in which things
 // go wrong by themselves, and a Campaign of many.
 //
 // # Time

@@ -24,20 +24,20 @@ func (w *World) fault(p *process, format string, args ...any) {
 
 // Cut cuts or heals the bus from one region to another, one way.
 func (w *World) Cut(from, to int, yes bool) {
-	w.fault(nil, "bus %s → %s: cut %t", w.sites[from].name, w.sites[to].name, yes)
+	w.fault(nil, "bus %s → %s: cut %t", w.regions[from].name, w.regions[to].name, yes)
 	w.links[from][to].cut = yes
 }
 
 // CutGossip cuts or heals gossip between two regions.
 func (w *World) CutGossip(i, j int, yes bool) {
-	w.fault(nil, "gossip %s, %s: cut %t", w.sites[i].name, w.sites[j].name, yes)
+	w.fault(nil, "gossip %s, %s: cut %t", w.regions[i].name, w.regions[j].name, yes)
 	w.gossip.cut(i, j, yes)
 }
 
 // Weather sets how messages fare from one region to another: how many of them are
 // lost, come twice or come late, from 0 to 1.
 func (w *World) Weather(from, to int, loss, twice, late float64) {
-	w.fault(nil, "bus %s → %s: loss %.2f, twice %.2f, late %.2f", w.sites[from].name, w.sites[to].name, loss, twice, late)
+	w.fault(nil, "bus %s → %s: loss %.2f, twice %.2f, late %.2f", w.regions[from].name, w.regions[to].name, loss, twice, late)
 	l := &w.links[from][to]
 	l.loss, l.twice, l.late = loss, twice, late
 }
@@ -45,7 +45,7 @@ func (w *World) Weather(from, to int, loss, twice, late float64) {
 // Disconnect takes the bus away from a region's processes, or gives it back: then they
 // know that they may have missed something.
 func (w *World) Disconnect(place int, yes bool) {
-	s := w.sites[place]
+	s := w.regions[place]
 	w.fault(nil, "%s: disconnected from the bus %t", s.name, yes)
 	for _, p := range slices.Clone(s.processes) {
 		p.bus.down = yes
@@ -58,7 +58,7 @@ func (w *World) Disconnect(place int, yes bool) {
 
 // StoreAway takes a region's store away, or gives it back.
 func (w *World) StoreAway(place int, yes bool) {
-	s := w.sites[place]
+	s := w.regions[place]
 	w.fault(nil, "%s: store away %t", s.name, yes)
 	s.store.away = yes
 	w.hit(s)
@@ -66,7 +66,7 @@ func (w *World) StoreAway(place int, yes bool) {
 
 // Flush empties a region's store.
 func (w *World) Flush(place int) {
-	s := w.sites[place]
+	s := w.regions[place]
 	w.fault(nil, "%s: the store lost everything", s.name)
 	s.store.forget()
 	w.hit(s)
@@ -77,7 +77,7 @@ func (w *World) Flush(place int) {
 
 // Rewind has a region's store lose its latest writes; the world must be Lossy.
 func (w *World) Rewind(place int, while time.Duration) {
-	s := w.sites[place]
+	s := w.regions[place]
 	units := s.store.rewind(while)
 	w.fault(nil, "%s: the store lost the writes of %v, %d units", s.name, while, units)
 	w.hit(s)
@@ -88,7 +88,7 @@ func (w *World) Rewind(place int, while time.Duration) {
 
 // Step moves a region's store clock. Its processes notice within a second.
 func (w *World) Step(place int, by time.Duration) {
-	s := w.sites[place]
+	s := w.regions[place]
 	w.fault(nil, "%s: the store's clock steps by %v", s.name, by)
 	s.stepped += by
 	w.hit(s)
@@ -103,7 +103,7 @@ func (w *World) Step(place int, by time.Duration) {
 	})
 }
 
-func (w *World) hit(s *site) {
+func (w *World) hit(s *simRegion) {
 	if w.judge != nil {
 		w.judge.disturbed(s.place)
 	}
@@ -127,27 +127,27 @@ func (w *World) freeze(p *process, lasts time.Duration) {
 			p.settle()
 		}
 		for _, m := range inbox {
-			p.hear(m)
+			p.receive(m)
 		}
 		p.settle()
 	})
 }
 
-// kill ends a process as SIGKILL does, or as SIGTERM does: then it says goodbye.
-func (w *World) kill(p *process, politely bool) {
-	w.fault(p, "ended, saying goodbye: %t", politely)
-	if politely && !p.frozen {
+// kill ends a process as SIGKILL does, or as SIGTERM does: then it leaves.
+func (w *World) kill(p *process, gracefully bool) {
+	w.fault(p, "ended, leaving gracefully: %t", gracefully)
+	if gracefully && !p.frozen {
 		p.mesh.Leave()
 	} else {
-		politely = false
+		gracefully = false
 		if p.ceilings.Ledger().Unsent() > 0 {
 			w.reached(crashedUntold)
 		}
-		w.hit(p.site) // what it admitted locally and told nobody is gone
+		w.hit(p.region) // what it admitted locally and told nobody is gone
 	}
 	p.gone = true
-	p.site.processes = slices.DeleteFunc(slices.Clone(p.site.processes), func(q *process) bool { return q == p })
-	w.gossip.ended(p, politely)
+	p.region.processes = slices.DeleteFunc(slices.Clone(p.region.processes), func(q *process) bool { return q == p })
+	w.gossip.ended(p, gracefully)
 	if w.judge != nil {
 		for pair := range w.judge.overlaps {
 			if pair[0] == p.number || pair[1] == p.number {
@@ -159,22 +159,22 @@ func (w *World) kill(p *process, politely bool) {
 
 // begin starts a process in a region.
 func (w *World) begin(place int, instance string) *process {
-	w.fault(nil, "%s: %s starts", w.sites[place].name, instance)
-	p, err := w.sites[place].start(instance)
+	w.fault(nil, "%s: %s starts", w.regions[place].name, instance)
+	p, err := w.regions[place].start(instance)
 	if err != nil {
 		panic("sim: " + err.Error()) // the world's own mistake
 	}
-	p.bus.down = w.sites[place].disconnected()
+	p.bus.down = w.regions[place].disconnected()
 	return p
 }
 
 // disconnected reports whether the region's other processes are.
-func (s *site) disconnected() bool { return len(s.processes) > 1 && s.processes[0].bus.down }
+func (s *simRegion) disconnected() bool { return len(s.processes) > 1 && s.processes[0].bus.down }
 
 // reload gives a region another topology, unless it has a newer one: no operator rolls
 // out two at once and leaves them mixed.
 func (w *World) reload(place, version int, top *region.Topology) {
-	s := w.sites[place]
+	s := w.regions[place]
 	if version < s.version {
 		return
 	}
@@ -194,7 +194,7 @@ func (w *World) reload(place, version int, top *region.Topology) {
 
 // poison has a process hear messages that must change nothing.
 func (w *World) poison(p *process) {
-	author := w.sites[(p.site.place+1)%len(w.sites)]
+	author := w.regions[(p.region.place+1)%len(w.regions)]
 	from := quota.Process{Region: author.name, Instance: "stranger", Boot: 1}
 	now := author.nowUS()
 	group := func(bucket int64) []wire.Group {
@@ -203,8 +203,8 @@ func (w *World) poison(p *process) {
 	usage := func(u wire.Usage) []byte { return wire.AppendUsage(nil, &u) }
 	bad := []meshsync.Message{
 		{Subject: meshsync.SubjectUsage + author.name, Data: []byte("nonsense")},
-		{Subject: meshsync.SubjectUsage + p.site.name + "x", Data: usage(wire.Usage{From: from, Seq: 1, TimeUS: now})},
-		{Subject: meshsync.SubjectUsage + p.site.name, Data: usage(wire.Usage{From: from, Seq: 1, TimeUS: now, Groups: group(now / 60_000_000)})},
+		{Subject: meshsync.SubjectUsage + p.region.name + "x", Data: usage(wire.Usage{From: from, Seq: 1, TimeUS: now})},
+		{Subject: meshsync.SubjectUsage + p.region.name, Data: usage(wire.Usage{From: from, Seq: 1, TimeUS: now, Groups: group(now / 60_000_000)})},
 		{Subject: meshsync.SubjectUsage + author.name, Data: usage(wire.Usage{From: from, Seq: 1, TimeUS: now, Groups: group(now/60_000_000 + 5)})},
 	}
 	names := []string{"BUS-6 rejection", "BUS-9 author", "BUS-9 author", "BUS-8 fence"}

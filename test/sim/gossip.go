@@ -8,22 +8,22 @@ import (
 	"github.com/regiond/regiond/region/gossip"
 )
 
-// airwaves is a model of gossip: who tells whom that a process is there, has left or
+// gossipModel is a model of gossip: who tells whom that a process is there, has left or
 // is dead, how much later, and between which regions at all. It is cut apart from the
 // bus, and it may be wrong.
-type airwaves struct {
+type gossipModel struct {
 	w    *World
 	cuts [][]bool // by region, both ways
 }
 
 const (
-	aliveAfter = 300 * time.Millisecond // until a newcomer is known, and until a goodbye is
+	aliveAfter = 300 * time.Millisecond // until a newcomer is known, and until a leave is
 	deadAfter  = 15 * time.Second       // until silence is death
 	healAfter  = 4 * time.Second        // until a cut that heals is noticed
 )
 
 // joined tells all of a new process, and it of all.
-func (a *airwaves) joined(p *process) {
+func (a *gossipModel) joined(p *process) {
 	p.members = []gossip.Member{member(p, gossip.Alive)}
 	p.members[0].Self = true
 	for _, q := range a.w.living() {
@@ -36,7 +36,7 @@ func (a *airwaves) joined(p *process) {
 }
 
 // ended tells all of the end of a process.
-func (a *airwaves) ended(p *process, left bool) {
+func (a *gossipModel) ended(p *process, left bool) {
 	for _, q := range a.w.living() {
 		if left {
 			a.tell(q, p, gossip.Dead, a.spread(aliveAfter))
@@ -47,14 +47,14 @@ func (a *airwaves) ended(p *process, left bool) {
 }
 
 // cut cuts or heals what gossip says between two regions.
-func (a *airwaves) cut(i, j int, yes bool) {
+func (a *gossipModel) cut(i, j int, yes bool) {
 	a.cuts[i][j], a.cuts[j][i] = yes, yes
 	state, after := gossip.Dead, deadAfter
 	if !yes {
 		state, after = gossip.Alive, healAfter
 	}
-	for _, p := range a.w.sites[i].processes {
-		for _, q := range a.w.sites[j].processes {
+	for _, p := range a.w.regions[i].processes {
+		for _, q := range a.w.regions[j].processes {
 			for _, pair := range [][2]*process{{p, q}, {q, p}} {
 				a.w.At(a.w.now+a.spread(after), func() {
 					if a.cuts[i][j] == yes && !pair[1].gone {
@@ -66,8 +66,8 @@ func (a *airwaves) cut(i, j int, yes bool) {
 	}
 }
 
-// slander has gossip believe for a while that a process is dead that is not.
-func (a *airwaves) slander(p *process, lasts time.Duration) {
+// misreport has gossip believe for a while that a process is dead that is not.
+func (a *gossipModel) misreport(p *process, lasts time.Duration) {
 	for _, q := range a.w.living() {
 		if q == p {
 			continue
@@ -77,21 +77,21 @@ func (a *airwaves) slander(p *process, lasts time.Duration) {
 	}
 }
 
-func (a *airwaves) spread(d time.Duration) time.Duration {
+func (a *gossipModel) spread(d time.Duration) time.Duration {
 	return d/2 + time.Duration(a.w.dice.Int64N(int64(d)))
 }
 
 // tell has one process know about another after a while, if the word gets through.
-func (a *airwaves) tell(q, p *process, state gossip.State, after time.Duration) {
+func (a *gossipModel) tell(q, p *process, state gossip.State, after time.Duration) {
 	a.w.At(a.w.now+after, func() {
-		if a.cuts[q.site.place][p.site.place] && state == gossip.Alive || p.gone && state == gossip.Alive {
+		if a.cuts[q.region.place][p.region.place] && state == gossip.Alive || p.gone && state == gossip.Alive {
 			return
 		}
 		a.know(q, p, state)
 	})
 }
 
-func (a *airwaves) know(q, p *process, state gossip.State) {
+func (a *gossipModel) know(q, p *process, state gossip.State) {
 	if q.gone || q.frozen {
 		return
 	}
@@ -111,7 +111,7 @@ func (a *airwaves) know(q, p *process, state gossip.State) {
 		q.members[i] = member(p, state)
 		q.members[i].Self = self
 	}
-	q.look = q.site.w.now
+	q.look = q.region.w.now
 	q.settle()
 }
 

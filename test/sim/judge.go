@@ -64,7 +64,7 @@ type knowledge struct {
 }
 
 func newJudge(w *World) *judge {
-	j := &judge{w: w, tenants: map[string]*truth{}, byID: map[uint64]*truth{}, overlaps: map[[2]int]time.Duration{}, hit: make([]time.Duration, len(w.sites))}
+	j := &judge{w: w, tenants: map[string]*truth{}, byID: map[uint64]*truth{}, overlaps: map[[2]int]time.Duration{}, hit: make([]time.Duration, len(w.regions))}
 	for i := range j.hit {
 		j.hit[i] = -24 * time.Hour
 	}
@@ -108,12 +108,12 @@ func (j *judge) delivered(p *process, m *message) {
 	if m.usage == nil {
 		return
 	}
-	of, told := m.from.site.place, p.known.told
+	of, told := m.from.region.place, p.known.told
 	if m.usage.Origin != "" {
 		of, told = j.place(m.usage.Origin), p.known.relayed
 		p.known.late[of] = max(p.known.late[of], m.from.known.thawed, m.from.known.late[of])
 	}
-	if of == p.site.place {
+	if of == p.region.place {
 		if m.usage.Origin != "" && len(m.usage.Groups) > 0 {
 			j.w.reached(echoed)
 		}
@@ -142,7 +142,7 @@ func (j *judge) delivered(p *process, m *message) {
 }
 
 func (j *judge) place(name string) int {
-	for i, s := range j.w.sites {
+	for i, s := range j.w.regions {
 		if s.name == name {
 			return i
 		}
@@ -154,7 +154,7 @@ func (j *judge) place(name string) int {
 // the process that its store has forgotten something.
 func (j *judge) asks(p *process, tenant string) {
 	t := j.truth(tenant)
-	policy, _ := p.site.topology.Policy(t.policy.Name)
+	policy, _ := p.region.topology.Policy(t.policy.Name)
 	j.x = j.terms(p, t, policy.Limits[0].Units)
 	if j.x.lost > 0 {
 		j.w.reached(lostSubtracted)
@@ -177,13 +177,13 @@ func (j *judge) answered(p *process, tenant string, cost int64, d *quota.Decisio
 		j.denied(p, t, cost, d)
 		return
 	}
-	s := p.site
+	s := p.region
 	if d.Basis == quota.BasisLocal {
 		j.w.reached(localAdmitted)
 		bucket := s.timeUS() / t.limit.BucketUS()
 		t.admit(j.w.now, s.place, cost, bucket, p.self.Boot, j.began(s.timeUS(), bucket, t))
 		j.disturbed(s.place)
-		if !slices.ContainsFunc(j.w.sites, func(s *site) bool { return !s.store.away }) {
+		if !slices.ContainsFunc(j.w.regions, func(s *simRegion) bool { return !s.store.away }) {
 			j.w.reached(allAway)
 		}
 		return
@@ -208,7 +208,7 @@ func (j *judge) answered(p *process, tenant string, cost int64, d *quota.Decisio
 }
 
 // rolled notes a bucket that is the first of a region that others cannot hear.
-func (j *judge) rolled(t *truth, s *site, bucket int64) {
+func (j *judge) rolled(t *truth, s *simRegion, bucket int64) {
 	cells := t.regions[s.place].cells
 	if len(cells) == 0 || cells[len(cells)-1].bucket == bucket {
 		return
@@ -241,7 +241,7 @@ type terms struct {
 // place in topology order equals the world's, since all topologies here list all regions.
 func (j *judge) terms(p *process, t *truth, units int64) terms {
 	x := terms{v: p.ceilings.View()}
-	top := p.site.topology
+	top := p.region.topology
 	weights := make([]int64, len(top.Regions))
 	for i := range top.Regions {
 		weights[i] = top.Regions[i].Weight
@@ -262,7 +262,7 @@ func (j *judge) terms(p *process, t *truth, units int64) terms {
 	x.ceiling = units - x.lost
 	for k := range weights {
 		switch {
-		case k == p.site.place:
+		case k == p.region.place:
 		case x.v.Members().Has(k):
 			x.ceiling -= x.estimates[k]
 		default:
@@ -280,7 +280,7 @@ func (j *judge) admitted(p *process, t *truth, d *quota.Decision) {
 			return // stale does not promise to stay within L: DESIGN's table of fail modes
 		}
 	}
-	units, place, x := d.Limits[0].Limit.Units, p.site.place, j.x
+	units, place, x := d.Limits[0].Limit.Units, p.region.place, j.x
 	state := &d.Limits[0]
 	if state.Ceiling > x.ceiling {
 		j.violated("G-1 ceiling", p, "%s: the ceiling was %d; of %d the others may use, or have used, so much that it is at most %d (estimates %v, parts %v, M %v, lost %d)",
@@ -297,7 +297,7 @@ func (j *judge) admitted(p *process, t *truth, d *quota.Decision) {
 	if t.all() > t.largest {
 		j.w.reached(overshoot)
 	}
-	for k := range j.w.sites {
+	for k := range j.w.regions {
 		if k != place {
 			j.accountable(p, t, k, &x)
 		}
@@ -323,15 +323,15 @@ func (j *judge) accountable(p *process, t *truth, k int, x *terms) {
 	steady := j.w.now-j.hit[k] > j.excuse(t)
 	if steady && x.estimates[k] < told-int64(len(u.cells)) {
 		j.violated("G-1 unexplained", p, "%s: messages told of %d units of %s that count, and the estimate is %d",
-			t.tenant, told, j.w.sites[k].name, x.estimates[k])
+			t.tenant, told, j.w.regions[k].name, x.estimates[k])
 	}
 	punctual := j.w.now-max(p.known.thawed, p.known.late[k]) > j.excuse(t)
 	if most := t.atMost(p, k); steady && x.estimates[k] > most && punctual {
-		j.violated("BUS-4 age-out", p, "%s: %s is believed to have used %d, of which at most %d can still count", t.tenant, j.w.sites[k].name, x.estimates[k], most)
+		j.violated("BUS-4 age-out", p, "%s: %s is believed to have used %d, of which at most %d can still count", t.tenant, j.w.regions[k].name, x.estimates[k], most)
 	}
 	if len(u.cells) == 0 || u.cells[len(u.cells)-1].newest < j.w.now-2*t.limit.Window-t.bucket()-lateBy-5*time.Second {
 		if steady && x.estimates[k] > 0 && len(u.cells) > 0 {
-			j.violated("BUS-4 age-out", p, "%s: %s has used nothing for two windows and is believed to have used %d", t.tenant, j.w.sites[k].name, x.estimates[k])
+			j.violated("BUS-4 age-out", p, "%s: %s has used nothing for two windows and is believed to have used %d", t.tenant, j.w.regions[k].name, x.estimates[k])
 		}
 		return
 	}
@@ -344,7 +344,7 @@ func (j *judge) accountable(p *process, t *truth, k int, x *terms) {
 			return
 		}
 		if key := (cellKey{k, t.id, s.cell.bucket, s.cell.epoch}); s.upTo > max(p.known.told[key], p.known.relayed[key]) {
-			j.violated("G-1 unseen", p, "%s: %s is counted on, and %d units that it admitted %v ago were never told", t.tenant, j.w.sites[k].name, s.units, j.w.now-s.at)
+			j.violated("G-1 unseen", p, "%s: %s is counted on, and %d units that it admitted %v ago were never told", t.tenant, j.w.regions[k].name, s.units, j.w.now-s.at)
 			return
 		}
 	}
@@ -355,7 +355,7 @@ func (j *judge) denied(p *process, t *truth, cost int64, d *quota.Decision) {
 	if d.Mode == quota.ModeLocal || d.Basis == quota.BasisClosed || t.policy.OnPartition != quota.FailShare {
 		return
 	}
-	state, place := &d.Limits[0], p.site.place
+	state, place := &d.Limits[0], p.region.place
 	units := state.Limit.Units
 	if t.regions[place].units+cost <= units && state.Ceiling < units {
 		j.w.reached(deniedByRemote)
@@ -376,7 +376,7 @@ func (j *judge) denied(p *process, t *truth, cost int64, d *quota.Decision) {
 		return
 	}
 	part := x.parts[place]
-	for k := range j.w.sites {
+	for k := range j.w.regions {
 		if k != place && !x.v.Members().Has(k) {
 			part -= max(0, x.estimates[k]-x.parts[k])
 		}

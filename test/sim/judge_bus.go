@@ -23,7 +23,7 @@ func (j *judge) compare(p *process) {
 	for _, c := range p.ceilings.Ledger().Snapshot() {
 		t := j.byID[c.ID]
 		place := j.place(c.Region)
-		if t == nil || place == p.site.place {
+		if t == nil || place == p.region.place {
 			continue
 		}
 		k := cellKey{place, c.ID, c.Bucket, c.Generation}
@@ -51,7 +51,7 @@ func (j *judge) compare(p *process) {
 		}
 		steady := j.w.now-max(j.hit[k.region], p.known.parted[k.region]) > j.excuse(t)
 		if held[k] < units && steady {
-			j.violated("BUS-1 join", p, "%s of %s, bucket %d, epoch %d: it was told of %d and holds %d", t.tenant, j.w.sites[k.region].name, k.bucket, k.epoch, units, held[k])
+			j.violated("BUS-1 join", p, "%s of %s, bucket %d, epoch %d: it was told of %d and holds %d", t.tenant, j.w.regions[k.region].name, k.bucket, k.epoch, units, held[k])
 		}
 	}
 }
@@ -80,7 +80,7 @@ func (f *folds) Fold(author string, clockUS int64, at time.Duration, groups []wi
 		f.kept = nil
 	}
 	err := f.Ledger.Fold(author, clockUS, at, groups)
-	if err == nil && len(groups) > 0 && len(f.kept) < foldsKept && f.p.site.w.judge != nil && author != f.p.self.Region {
+	if err == nil && len(groups) > 0 && len(f.kept) < foldsKept && f.p.region.w.judge != nil && author != f.p.self.Region {
 		f.kept = append(f.kept, fold{author, clockUS, at, groups})
 	}
 	return err
@@ -107,7 +107,7 @@ func (j *judge) held(p *process, l *ledger.Ledger) map[cellKey]int64 {
 	for _, c := range l.Snapshot() {
 		k := cellKey{j.place(c.Region), c.ID, c.Bucket, c.Generation}
 		t := j.byID[c.ID]
-		if t == nil || k.region == p.site.place || c.WindowUS != t.limit.WindowUS() || c.BucketUS != t.limit.BucketUS() {
+		if t == nil || k.region == p.region.place || c.WindowUS != t.limit.WindowUS() || c.BucketUS != t.limit.BucketUS() {
 			continue
 		}
 		cell := t.find(k.region, c.Bucket, c.Generation)
@@ -127,11 +127,11 @@ func (j *judge) converged(living []*process) {
 	for i, p := range living {
 		for n, q := range living {
 			for _, k := range slices.SortedFunc(maps.Keys(all[i]), cellKey.compare) {
-				if k.region == q.site.place || j.w.now-j.hit[k.region] <= j.excuse(j.byID[k.id]) || all[n][k] == all[i][k] {
+				if k.region == q.region.place || j.w.now-j.hit[k.region] <= j.excuse(j.byID[k.id]) || all[n][k] == all[i][k] {
 					continue
 				}
 				j.violated("BUS-3 convergence", p, "%s of %s, bucket %d, epoch %d: it holds %d, and %s/%s holds %d; nothing has been wrong for %v",
-					j.byID[k.id].tenant, j.w.sites[k.region].name, k.bucket, k.epoch, all[i][k], q.self.Region, q.self.Instance, all[n][k], j.w.now-j.calm)
+					j.byID[k.id].tenant, j.w.regions[k.region].name, k.bucket, k.epoch, all[i][k], q.self.Region, q.self.Instance, all[n][k], j.w.now-j.calm)
 				return
 			}
 		}
@@ -147,7 +147,7 @@ func (j *judge) refolded(p *process, dice *rand.Rand) {
 	}
 	fresh, err := ledger.New(ledger.Options{
 		Self: p.self.Region, Boot: p.self.Boot, Now: p.now,
-		Limit: func(string) (int64, bool) { return 0, false }, Regions: func() int { return len(j.w.sites) },
+		Limit: func(string) (int64, bool) { return 0, false }, Regions: func() int { return len(j.w.regions) },
 	})
 	if err != nil {
 		panic("sim: " + err.Error()) // the world's own mistake

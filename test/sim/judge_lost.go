@@ -3,7 +3,7 @@ package sim
 import "time"
 
 // forgot notes that all that a region's store counted is lost.
-func (j *judge) forgot(s *site) {
+func (j *judge) forgot(s *simRegion) {
 	for _, t := range j.order {
 		for _, c := range t.regions[s.place].cells {
 			c.lost = true
@@ -15,7 +15,7 @@ func (j *judge) forgot(s *site) {
 // the store was away: it counts that against its region itself, like a peer's. It must
 // have been there when it was admitted, and have been told since that the store began anew.
 func (j *judge) remembers(p *process, t *truth) {
-	s := p.site
+	s := p.region
 	if len(s.processes) != 1 || s.store.byKey[t.key] == nil || s.store.away {
 		return
 	}
@@ -47,7 +47,7 @@ func (t *truth) atMost(p *process, region int) int64 {
 	for _, c := range t.regions[region].cells {
 		key := cellKey{region, t.id, c.bucket, c.epoch}
 		told := max(p.known.told[key], p.known.relayed[key])
-		units += t.counted(c, min(c.most, told), p.site.w.now-retains) + 1
+		units += t.counted(c, min(c.most, told), p.region.w.now-retains) + 1
 	}
 	return units
 }

@@ -12,29 +12,29 @@ import (
 // admits no more than L, but for what it was not told of and what their buckets have
 // forgotten, both counted to the unit.
 func (j *judge) summed(p *process, t *truth, d *quota.Decision, cost, store int64) {
-	if t.twin == nil || t.newest < j.w.now-j.excuse(t) {
-		t.twin = oracle.NewGlobal(len(j.w.sites), t.limit.WindowUS(), t.limit.BucketUS())
+	if t.model == nil || t.newest < j.w.now-j.excuse(t) {
+		t.model = oracle.NewGlobal(len(j.w.regions), t.limit.WindowUS(), t.limit.BucketUS())
 	}
 	t.newest = j.w.now
 	now := epochUS + j.w.now.Microseconds()
-	seen := t.twin.Admit(oracle.Spend{Region: p.site.place, US: now, StoreUS: store, Units: cost}, 0)
-	if j.x.v.Members().Len() < len(j.w.sites) || t.policy.OnPartition != quota.FailShare && d.Mode == quota.ModeStale {
+	seen := t.model.Admit(oracle.Spend{Region: p.region.place, US: now, StoreUS: store, Units: cost}, 0)
+	if j.x.v.Members().Len() < len(j.w.regions) || t.policy.OnPartition != quota.FailShare && d.Mode == quota.ModeStale {
 		return
 	}
 	if slices.ContainsFunc(j.hit, func(hit time.Duration) bool { return j.w.now-hit <= 2*j.excuse(t) }) {
 		return
 	}
 	unseen := int64(0)
-	for k := range j.w.sites {
-		if k != p.site.place {
+	for k := range j.w.regions {
+		if k != p.region.place {
 			unseen += t.untold(p, k)
 		}
 	}
 	units := d.Limits[0].Limit.Units
 	if over := seen.Used - units; over > seen.Blurred()+unseen+j.x.lost {
 		var used []int64
-		for k := range j.w.sites {
-			used = append(used, t.twin.Used(k, now))
+		for k := range j.w.regions {
+			used = append(used, t.model.Used(k, now))
 		}
 		j.violated("G-1 sum", p, "%s: all regions hold %d of %d: %v, believed %v; of the %d beyond, %d were not told yet and %d have faded (%v); lost %d, window %v, buckets %v",
 			t.tenant, seen.Used, units, used, j.x.estimates, over, unseen, seen.Blurred(), seen.Bias, j.x.lost, t.limit.Window, t.bucket())

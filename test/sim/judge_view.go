@@ -38,7 +38,7 @@ func (j *judge) looked(p *process) {
 	}
 	j.hears(p, v)
 	j.disjoint(p, v)
-	j.sightings(p, v, reason)
+	j.noteStates(p, v, reason)
 	if j.looks++; j.looks%64 == 0 {
 		j.compare(p)
 	}
@@ -50,7 +50,7 @@ func (j *judge) often(p *process) {
 	for len(k.modes) > 0 && k.modes[0] < j.w.now-modesIn {
 		k.modes = k.modes[1:]
 	}
-	if most := 4 + 12*(len(j.w.sites)-1); len(k.modes) > most {
+	if most := 4 + 12*(len(j.w.regions)-1); len(k.modes) > most {
 		j.violated("LV-3 flapping", p, "%d changes of mode within %v, at most %d are expected", len(k.modes), modesIn, most)
 	}
 }
@@ -64,13 +64,13 @@ func (j *judge) calmMode(p *process, mode quota.Mode) {
 
 // hears: mode is what the bus says. Whoever is counted on was heard, whatever gossip says.
 func (j *judge) hears(p *process, v *view.View) {
-	for i, s := range j.w.sites {
-		if s == p.site || !v.Members().Has(i) {
+	for i, s := range j.w.regions {
+		if s == p.region || !v.Members().Has(i) {
 			continue
 		}
 		newest := time.Duration(-1)
 		for q, at := range p.known.heard {
-			if q.site == s {
+			if q.region == s {
 				newest = max(newest, at)
 			}
 		}
@@ -86,7 +86,7 @@ func (j *judge) disjoint(p *process, v *view.View) {
 		return
 	}
 	for _, q := range j.w.living() {
-		if q.site == p.site {
+		if q.region == p.region {
 			continue
 		}
 		pair := [2]int{min(p.number, q.number), max(p.number, q.number)}

@@ -18,7 +18,7 @@ import (
 // process is one regiond without doors: what cmd/regiond joins, joined the same way,
 // with the world's events in place of its goroutines.
 type process struct {
-	site     *site
+	region   *simRegion
 	self     quota.Process
 	number   int // over all of the world
 	born     time.Duration
@@ -44,14 +44,14 @@ type process struct {
 const never = time.Duration(1<<63 - 1)
 
 // now is the process's monotonic clock.
-func (p *process) now() time.Duration { return p.site.w.now - p.born }
+func (p *process) now() time.Duration { return p.region.w.now - p.born }
 
 // start has a process serve a region from now on.
-func (s *site) start(instance string) (*process, error) {
+func (s *simRegion) start(instance string) (*process, error) {
 	w := s.w
 	w.started++
 	p := &process{
-		site: s, number: w.started, born: w.now, woken: never,
+		region: s, number: w.started, born: w.now, woken: never,
 		self: quota.Process{Region: s.name, Instance: instance, Boot: epochUS + w.now.Microseconds() + int64(w.started)},
 	}
 	p.bus = port{p: p, newest: map[*process]time.Duration{}, late: map[*process]time.Duration{}}
@@ -72,7 +72,7 @@ func (s *site) start(instance string) (*process, error) {
 
 // open joins the rooms, as cmd/regiond does.
 func (p *process) open() (err error) {
-	s, w := p.site, p.site.w
+	s, w := p.region, p.region.w
 	if p.ceilings, err = view.NewCeilings(view.CeilingOptions{
 		Self: p.self, Now: p.now, TimeUS: s.timeUS, Key: w.key, Topology: s.topology, MaxSeries: w.o.MaxSeries,
 	}); err != nil {
@@ -108,7 +108,7 @@ func (p *process) open() (err error) {
 }
 
 func (p *process) enforced() limiter.Config {
-	return daemon.LimiterConfig(p.site.topology, p.site.name, p.ceilings, p.manager.Processes)
+	return daemon.LimiterConfig(p.region.topology, p.region.name, p.ceilings, p.manager.Processes)
 }
 
 func regionNames(t *region.Topology) []string {
@@ -124,7 +124,7 @@ func (p *process) settle() {
 	if p.gone || p.frozen {
 		return
 	}
-	w := p.site.w
+	w := p.region.w
 	for {
 		p.mesh.Advance()
 		if !p.called() && p.look > w.now {
@@ -159,11 +159,11 @@ func (p *process) wake(at time.Duration) {
 		return
 	}
 	p.woken = at
-	p.site.w.queue.add(event{at: at, kind: kindWake, p: p})
+	p.region.w.queue.add(event{at: at, kind: kindWake, p: p})
 }
 
 // hear takes a message off the bus.
-func (p *process) hear(m *message) {
+func (p *process) receive(m *message) {
 	switch {
 	case p.gone || p.bus.down:
 		return
@@ -171,7 +171,7 @@ func (p *process) hear(m *message) {
 		p.inbox = append(p.inbox, m)
 		return
 	}
-	w := p.site.w
+	w := p.region.w
 	if w.judge != nil {
 		w.judge.delivered(p, m)
 	}
@@ -182,7 +182,7 @@ func (p *process) hear(m *message) {
 // nextLook is when the view is refreshed next if nothing changes before: after
 // LookEvery, as in the daemon, unless all is well. Then it is when silence would show.
 func (p *process) nextLook() time.Duration {
-	w, now := p.site.w, p.now()
+	w, now := p.region.w, p.now()
 	if !p.steady() {
 		return w.now + view.RefreshEvery
 	}

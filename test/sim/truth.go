@@ -21,7 +21,7 @@ type truth struct {
 	first   int     // of asked that still counts
 	largest int64   // L, the largest in force anywhere
 	decided int64   // L of the newest decision
-	twin    *oracle.Global
+	model   *oracle.Global
 	newest  time.Duration // when something was admitted last
 }
 
@@ -58,7 +58,7 @@ func newTruth(w *World, tenant string) *truth {
 		p = &w.o.Policies[0]
 	}
 	l := &p.Limits[0]
-	t := &truth{tenant: tenant, policy: p, limit: l, regions: make([]use, len(w.sites)), largest: l.Units}
+	t := &truth{tenant: tenant, policy: p, limit: l, regions: make([]use, len(w.regions)), largest: l.Units}
 	t.key = quota.CounterKey{Tenant: tenant, Policy: p.Name, Limit: l.Name, Partition: "::", BucketUS: l.BucketUS()}
 	t.id = w.key.CounterID(&t.key)
 	return t

@@ -20,7 +20,7 @@ import (
 // any clock but its own, so the same calls give the same world. It is not safe for
 // concurrent use; many worlds may run beside each other.
 //
-//	site: store, clock        process: limiter, ceilings, ledger, mesh, manager
+//	region: store, clock       process: limiter, ceilings, ledger, mesh, manager
 //	  a ── process, process …     │ link: delay, loss, cut …
 //	  b ── process …              ▼
 //	  c ── process …           bus, gossip        judge: what is true, what must hold
@@ -29,11 +29,11 @@ type World struct {
 	now       time.Duration
 	dice      *rand.Rand
 	queue     queue
-	sites     []*site
+	regions   []*simRegion
 	processes []*process // every one that was started
 	started   int
 	links     [][]link
-	gossip    airwaves
+	gossip    gossipModel
 	key       wire.Key
 	log       *slog.Logger
 	metrics   *limiter.Metrics
@@ -77,13 +77,13 @@ func New(o Options) (*World, error) {
 		o: o, dice: rand.New(rand.NewPCG(o.Seed, 0x5e6)), key: wire.NewKey(nil, "sim"),
 		log: slog.New(slog.DiscardHandler), metrics: metrics, trace: newTrace(),
 	}
-	w.gossip = airwaves{w: w, cuts: make([][]bool, len(o.Regions))}
+	w.gossip = gossipModel{w: w, cuts: make([][]bool, len(o.Regions))}
 	top := o.topology()
 	for i := range o.Regions {
 		r := &o.Regions[i]
-		s := &site{w: w, place: i, name: r.Name, skew: r.Skew, topology: top}
+		s := &simRegion{w: w, place: i, name: r.Name, skew: r.Skew, topology: top}
 		s.store.begin(s)
-		w.sites = append(w.sites, s)
+		w.regions = append(w.regions, s)
 		w.gossip.cuts[i] = make([]bool, len(o.Regions))
 		w.links = append(w.links, make([]link, len(o.Regions)))
 		for j := range o.Regions {
@@ -93,7 +93,7 @@ func New(o Options) (*World, error) {
 	if o.Judged {
 		w.judge = newJudge(w)
 	}
-	for i, s := range w.sites {
+	for i, s := range w.regions {
 		for range max(1, o.Regions[i].Processes) {
 			if _, err := s.start(s.nextName()); err != nil {
 				return nil, err
@@ -104,7 +104,7 @@ func New(o Options) (*World, error) {
 }
 
 // nextName names the region's next process.
-func (s *site) nextName() string {
+func (s *simRegion) nextName() string {
 	s.started++
 	return fmt.Sprintf("p%d", s.started)
 }
@@ -145,7 +145,7 @@ func (w *World) step(e *event) {
 		e.do()
 	case kindMessage:
 		w.trace.message(w.now, e.msg, e.p)
-		e.p.hear(e.msg)
+		e.p.receive(e.msg)
 	case kindWake:
 		if e.p.woken == e.at {
 			e.p.woken = never
@@ -157,7 +157,7 @@ func (w *World) step(e *event) {
 // Check asks one of a region's processes now whether a tenant may spend cost, and the
 // world takes down what it says.
 func (w *World) Check(region int, tenant string, cost int64) Answer {
-	s := w.sites[region]
+	s := w.regions[region]
 	p := s.next()
 	if p == nil {
 		return Answer{}
@@ -182,7 +182,7 @@ func (w *World) Check(region int, tenant string, cost int64) Answer {
 }
 
 // next is the process whose turn it is to be asked; nil when none can.
-func (s *site) next() *process {
+func (s *simRegion) next() *process {
 	for range s.processes {
 		s.turn++
 		if p := s.processes[s.turn%len(s.processes)]; !p.frozen {
@@ -195,7 +195,7 @@ func (s *site) next() *process {
 // living are the processes that run or are frozen.
 func (w *World) living() []*process {
 	var all []*process
-	for _, s := range w.sites {
+	for _, s := range w.regions {
 		all = append(all, s.processes...)
 	}
 	return all
@@ -210,10 +210,14 @@ func (w *World) well() bool {
 			}
 		}
 	}
-	for _, s := range w.sites {
+	for _, s := range w.regions {
 		if s.store.away || s.seen != s.stepped {
 			return false
 		}
 	}
 	return !slices.ContainsFunc(w.living(), func(p *process) bool { return p.frozen || p.bus.down })
 }
+
+// StoreUS is what the clock of a region's store shows now, µs since the epoch: what
+// usage counters are numbered by there.
+func (w *World) StoreUS(region int) int64 { return w.regions[region].nowUS() }

@@ -9,9 +9,9 @@ import (
 	"github.com/regiond/regiond/region"
 )
 
-// Fate is a world together with what is to happen in it: traffic, faults and their
+// fault plan is a world together with what is to happen in it: traffic, faults and their
 // healing, long quiet stretches, all drawn from the seed.
-type Fate struct {
+type FaultPlan struct {
 	*World
 	dice    *rand.Rand // of the plan
 	asking  *rand.Rand // of traffic
@@ -23,10 +23,10 @@ type Fate struct {
 	planned int // rollouts
 }
 
-// NewFate draws a world from a seed. lasts is how long it lasts, virtually; 0 leaves
+// NewFaultPlan draws a world from a seed. lasts is how long it lasts, virtually; 0 leaves
 // that to the seed too: some hours with long quiet stretches. With lasts there are
 // short ones, and a longer world begins as a shorter one does.
-func NewFate(seed uint64, lasts time.Duration) (*Fate, error) {
+func NewFaultPlan(seed uint64, lasts time.Duration) (*FaultPlan, error) {
 	dice := rand.New(rand.NewPCG(seed, 0xfa7e))
 	o := Options{Seed: seed, Lossy: true, Judged: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{}}
 	o.Delay = time.Duration(5+dice.IntN(120)) * time.Millisecond
@@ -37,7 +37,7 @@ func NewFate(seed uint64, lasts time.Duration) (*Fate, error) {
 		}
 		o.Regions = append(o.Regions, r)
 	}
-	f := &Fate{dice: dice, asking: rand.New(rand.NewPCG(seed, 0xa5c)), pause: longPause}
+	f := &FaultPlan{dice: dice, asking: rand.New(rand.NewPCG(seed, 0xa5c)), pause: longPause}
 	f.lasts = 20*time.Minute + time.Duration(dice.Int64N(int64(40*time.Minute)))
 	if lasts > 0 {
 		f.lasts, f.pause = lasts, shortPause
@@ -67,7 +67,7 @@ func NewFate(seed uint64, lasts time.Duration) (*Fate, error) {
 }
 
 // Run lets all of it happen and returns what did not hold.
-func (f *Fate) Run() []Violation {
+func (f *FaultPlan) Run() []Violation {
 	for f.now < f.lasts && len(f.judge.broken) == 0 {
 		t := f.now + 10*time.Second
 		if at, ok := f.queue.calls.next(); ok {
@@ -84,12 +84,12 @@ func (f *Fate) Run() []Violation {
 }
 
 // RegionTime is how much time has passed in all regions together.
-func (f *Fate) RegionTime() time.Duration { return f.now * time.Duration(len(f.sites)) }
+func (f *FaultPlan) RegionTime() time.Duration { return f.now * time.Duration(len(f.regions)) }
 
 // HardStates is how often each hard state was reached.
-func (f *Fate) HardStates() Hard { return f.hard }
+func (f *FaultPlan) HardStates() Hard { return f.hard }
 
-func (f *Fate) seenAll() bool {
+func (f *FaultPlan) seenAll() bool {
 	for _, m := range []quota.Mode{quota.ModeGlobal, quota.ModeStale, quota.ModePartitioned, quota.ModeJoining, quota.ModeLocal} {
 		if !f.judge.modes[m] {
 			return false
@@ -104,7 +104,7 @@ const (
 )
 
 // plan draws episodes: a few minutes of traffic and faults, and long quiet between.
-func (f *Fate) plan() {
+func (f *FaultPlan) plan() {
 	for at := 5 * time.Second; at < f.lasts; {
 		lasts := 40*time.Second + f.span(2*time.Minute)
 		f.episode(at, lasts)
@@ -112,12 +112,12 @@ func (f *Fate) plan() {
 	}
 }
 
-func (f *Fate) span(most time.Duration) time.Duration {
+func (f *FaultPlan) span(most time.Duration) time.Duration {
 	return time.Duration(f.dice.Int64N(int64(most)))
 }
 
 // episode plans traffic for so long, and faults in the middle of it.
-func (f *Fate) episode(at, lasts time.Duration) {
+func (f *FaultPlan) episode(at, lasts time.Duration) {
 	rate := 1 + f.dice.ExpFloat64()*12
 	f.At(at, func() {
 		f.rate = rate
@@ -128,17 +128,17 @@ func (f *Fate) episode(at, lasts time.Duration) {
 	for range 1 + f.dice.IntN(4) {
 		begins := at + f.span(lasts/2)
 		heals := begins + 500*time.Millisecond + f.span(lasts/2)
-		f.misfortune(begins, heals)
+		f.planFault(begins, heals)
 	}
 }
 
 // traffic asks one check after the other until a moment.
-func (f *Fate) traffic(burst int, until time.Duration) {
+func (f *FaultPlan) traffic(burst int, until time.Duration) {
 	if burst != f.busy || f.now >= until {
 		return
 	}
-	hot := int(f.now/(20*time.Second)) % len(f.sites)
-	place := f.asking.IntN(len(f.sites))
+	hot := int(f.now/(20*time.Second)) % len(f.regions)
+	place := f.asking.IntN(len(f.regions))
 	if f.asking.IntN(3) == 0 {
 		place = hot
 	}
@@ -150,9 +150,9 @@ func (f *Fate) traffic(burst int, until time.Duration) {
 	f.At(f.now+time.Duration(f.asking.ExpFloat64()/f.rate*float64(time.Second)), func() { f.traffic(burst, until) })
 }
 
-// misfortune plans one fault and its end.
-func (f *Fate) misfortune(begins, heals time.Duration) {
-	n := len(f.sites)
+// planFault plans one fault and its end.
+func (f *FaultPlan) planFault(begins, heals time.Duration) {
+	n := len(f.regions)
 	i := f.dice.IntN(n)
 	j := (i + 1 + f.dice.IntN(n-1)) % n
 	k := (j + 1) % n
@@ -188,7 +188,7 @@ func (f *Fate) misfortune(begins, heals time.Duration) {
 		f.between(begins, heals, func(yes bool) { f.StoreAway(i, yes) })
 	case 14:
 		f.between(begins, heals, func(yes bool) {
-			for place := range f.sites {
+			for place := range f.regions {
 				f.StoreAway(place, yes)
 			}
 		})
@@ -197,7 +197,7 @@ func (f *Fate) misfortune(begins, heals time.Duration) {
 	case 17:
 		lasts := 200*time.Millisecond + f.span(20*time.Second)
 		f.At(begins, func() {
-			if p := f.sites[i].next(); p != nil {
+			if p := f.regions[i].next(); p != nil {
 				f.freeze(p, lasts)
 			}
 		})
@@ -207,9 +207,9 @@ func (f *Fate) misfortune(begins, heals time.Duration) {
 		f.reweigh(begins, heals)
 	case 20:
 		f.At(begins, func() {
-			if p := f.sites[i].next(); p != nil {
+			if p := f.regions[i].next(); p != nil {
 				f.poison(p)
-				f.gossip.slander(p, heals-begins)
+				f.gossip.misreport(p, heals-begins)
 				f.fault(p, "gossip calls it dead")
 			}
 		})
@@ -220,17 +220,17 @@ func (f *Fate) misfortune(begins, heals time.Duration) {
 }
 
 // between has something begin and end.
-func (f *Fate) between(begins, ends time.Duration, do func(yes bool)) {
+func (f *FaultPlan) between(begins, ends time.Duration, do func(yes bool)) {
 	f.At(begins, func() { do(true) })
 	f.At(ends, func() { do(false) })
 }
 
-func (f *Fate) everywhere(yes bool, loss, twice, late float64) {
+func (f *FaultPlan) everywhere(yes bool, loss, twice, late float64) {
 	if !yes {
 		loss, twice, late = 0, 0, 0
 	}
-	for a := range f.sites {
-		for b := range f.sites {
+	for a := range f.regions {
+		for b := range f.regions {
 			if a != b {
 				f.Weather(a, b, loss, twice, late)
 			}
@@ -240,17 +240,17 @@ func (f *Fate) everywhere(yes bool, loss, twice, late float64) {
 
 // restart ends a process, with or without a word, and starts it again, perhaps after
 // its store has lost everything.
-func (f *Fate) restart(begins, heals time.Duration, place int) {
-	politely, flushed := f.dice.IntN(2) == 0, f.dice.IntN(3) == 0
+func (f *FaultPlan) restart(begins, heals time.Duration, place int) {
+	gracefully, flushed := f.dice.IntN(2) == 0, f.dice.IntN(3) == 0
 	f.At(begins, func() {
-		p := f.sites[place].next()
+		p := f.regions[place].next()
 		if p == nil {
 			return
 		}
-		if !politely { // while somebody asks
+		if !gracefully { // while somebody asks
 			f.Check(place, f.tenants[0], 1)
 		}
-		f.kill(p, politely)
+		f.kill(p, gracefully)
 		f.At(heals, func() {
 			if flushed {
 				f.Flush(place)
@@ -261,23 +261,23 @@ func (f *Fate) restart(begins, heals time.Duration, place int) {
 }
 
 // sibling starts a second process in a region, and ends it.
-func (f *Fate) sibling(begins, heals time.Duration, place int) {
-	politely := f.dice.IntN(2) == 0
+func (f *FaultPlan) sibling(begins, heals time.Duration, place int) {
+	gracefully := f.dice.IntN(2) == 0
 	f.At(begins, func() {
-		if len(f.sites[place].processes) > 1 {
+		if len(f.regions[place].processes) > 1 {
 			return
 		}
-		p := f.begin(place, f.sites[place].nextName())
+		p := f.begin(place, f.regions[place].nextName())
 		f.At(heals, func() {
-			if !p.gone && len(f.sites[place].processes) > 1 {
-				f.kill(p, politely)
+			if !p.gone && len(f.regions[place].processes) > 1 {
+				f.kill(p, gracefully)
 			}
 		})
 	})
 }
 
 // reweigh gives every region other weights, or other limits, one after the other.
-func (f *Fate) reweigh(begins, heals time.Duration) {
+func (f *FaultPlan) reweigh(begins, heals time.Duration) {
 	o := f.o
 	o.Regions = append([]RegionOptions(nil), o.Regions...)
 	o.Policies = append([]quota.Policy(nil), o.Policies...)
@@ -297,7 +297,7 @@ func (f *Fate) reweigh(begins, heals time.Duration) {
 	version := f.planned
 	var top *region.Topology
 	f.At(begins, func() { top = o.topology() })
-	for place := range f.sites {
+	for place := range f.regions {
 		f.At(begins+f.span(heals-begins), func() {
 			f.reload(place, version, top)
 		})

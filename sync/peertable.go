@@ -11,8 +11,76 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
+// tripsKept is how many round trips the smallest is chosen from.
+const tripsKept = 8
+
+// Peer is what is known of another process. The zero value of a field that comes
+// with heartbeats means that none came yet.
+type Peer struct {
+	quota.Process
+	ReceivedAt time.Duration // when its newest message arrived, by Options.Now
+	ClockUS    int64         // its store clock at ReceivedAt
+	Seq        uint64        // number of that message
+	// AckedAt is when we sent the newest of our messages that it acknowledges; 0: it
+	// has not acknowledged any.
+	AckedAt time.Duration
+	// Heartbeats counts its heartbeats since it appeared, was last silent for longer
+	// than SilentAfter, or Resync was called.
+	Heartbeats int
+	// Members, Topology, Weights, Unsent, Full and Key are those of its newest heartbeat.
+	Members  []string
+	Topology uint64
+	Weights  []quota.Weight
+	Unsent   time.Duration // age of its oldest change that was not published
+	Full     bool
+	Key      uint64 // wire.Key.Fingerprint of its ids; 0: it does not say
+	// Synced: a whole snapshot of its counters was merged since it appeared, was last
+	// silent for longer than SilentAfter, or Resync was called. Another process may have
+	// requested it.
+	Synced bool
+	RTT    time.Duration // the smallest of the last eight round trips; 0: none yet
+}
+
+// peer is a Peer and what the mesh needs beside.
+type peer struct {
+	Peer
+	receivedUS    int64 // our store clock at Heard
+	heartbeatSeq  uint64
+	ackedSeq      uint64
+	trips         []time.Duration
+	own, ownState chunkTracker
+	returned      bool          // it has handed back what it knows of our own counters
+	progress      time.Duration // when the last chunk came
+}
+
+func (p *peer) resync() {
+	p.Heartbeats, p.Synced = 0, false
+	p.own.reset()
+}
+
+// chunk notes a part of a snapshot and reports whether it is whole by that.
+func (r *peerTable) chunk(from quota.Process, c wire.Chunk, ownState bool, now time.Duration) (whole bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[nameOf(from)]
+	if p == nil || p.Process != from {
+		return false
+	}
+	p.progress = now
+	if ownState {
+		whole = p.ownState.add(c)
+		p.returned = p.returned || whole
+		return whole
+	}
+	if !p.own.add(c) {
+		return false
+	}
+	p.Synced = true
+	return true
+}
+
 const (
-	// MaxProcesses is how many other processes are known at most: as many as a beat
+	// MaxProcesses is how many other processes are known at most: as many as a heartbeat
 	// can acknowledge. One more would be heard and never know it.
 	MaxProcesses = wire.MaxAcks
 	// maxJump is how far a number may lie ahead of the newest one. Nobody sends that
@@ -28,9 +96,9 @@ type name struct{ region, instance string }
 
 func nameOf(p quota.Process) name { return name{p.Region, p.Instance} }
 
-// roster knows every other process. The goroutine of Run writes to it; any may
+// peerTable knows every other process. The goroutine of Run writes to it; any may
 // read, forget and distrust.
-type roster struct {
+type peerTable struct {
 	self quota.Process
 
 	mu    sync.Mutex
@@ -38,25 +106,25 @@ type roster struct {
 	// gone holds those who said that they leave, and until when: what is still under
 	// way from them must not bring them back.
 	gone map[quota.Process]time.Duration
-	// rival is the newest heard of our own name with an older boot.
-	rival      quota.Process
-	rivalHeard time.Duration
+	// duplicate is the newest heard of our own name with an older boot.
+	duplicate   quota.Process
+	duplicateAt time.Duration
 }
 
-func newRoster(self quota.Process) roster {
-	return roster{self: self, peers: map[name]*peer{}, gone: map[quota.Process]time.Duration{}}
+func newPeerTable(self quota.Process) peerTable {
+	return peerTable{self: self, peers: map[name]*peer{}, gone: map[quota.Process]time.Duration{}}
 }
 
 // The reasons for which a message that can be read is refused.
 const (
-	reasonStranger = "stranger" // its region is not of our topology
-	reasonStale    = "stale"    // its author left, or a later life of it is heard
-	reasonCrowded  = "crowded"  // its author would be one more than MaxProcesses
-	reasonFold     = "fold"     // the totals are not taken, for no reason that has a name
+	reasonUnknownRegion = "unknown_region" // its region is not of our topology
+	reasonStale         = "stale"          // its author left, or a later life of it is heard
+	reasonCrowded       = "crowded"        // its author would be one more than MaxProcesses
+	reasonFold          = "fold"           // the totals are not taken, for no reason that has a name
 )
 
 // admit says why a message may not be used; empty: it may.
-func (r *roster) admit(from quota.Process, seq uint64, now time.Duration) (reason string) {
+func (r *peerTable) admit(from quota.Process, seq uint64, now time.Duration) (reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, left := r.gone[from]; left {
@@ -64,7 +132,7 @@ func (r *roster) admit(from quota.Process, seq uint64, now time.Duration) (reaso
 	}
 	p := r.peers[nameOf(from)]
 	switch {
-	case r.isRival(from):
+	case r.isDuplicate(from):
 	case p == nil && len(r.peers) >= MaxProcesses:
 		return reasonCrowded
 	case p == nil:
@@ -78,13 +146,13 @@ func (r *roster) admit(from quota.Process, seq uint64, now time.Duration) (reaso
 	return ""
 }
 
-func (r *roster) isRival(from quota.Process) bool {
+func (r *peerTable) isDuplicate(from quota.Process) bool {
 	return nameOf(from) == nameOf(r.self) && from.Boot < r.self.Boot
 }
 
 // clock is the store clock of a message's author now: what its newest message
 // says, plus the time since.
-func (r *roster) clock(from quota.Process, seq uint64, timeUS int64, now time.Duration) int64 {
+func (r *peerTable) clock(from quota.Process, seq uint64, timeUS int64, now time.Duration) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.peers[nameOf(from)]
@@ -102,12 +170,12 @@ type arrival struct {
 }
 
 // hear notes that a message was taken.
-func (r *roster) hear(from quota.Process, seq uint64, timeUS, receivedUS int64, now time.Duration) arrival {
+func (r *peerTable) note(from quota.Process, seq uint64, timeUS, receivedUS int64, now time.Duration) arrival {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.isRival(from) {
-		fresh := r.rivalHeard == 0 || now-r.rivalHeard > SilentAfter
-		r.rival, r.rivalHeard = from, max(now, 1)
+	if r.isDuplicate(from) {
+		fresh := r.duplicateAt == 0 || now-r.duplicateAt > SilentAfter
+		r.duplicate, r.duplicateAt = from, max(now, 1)
 		return arrival{newcomer: fresh}
 	}
 	var a arrival
@@ -121,7 +189,7 @@ func (r *roster) hear(from quota.Process, seq uint64, timeUS, receivedUS int64, 
 		a.gap = seq > p.Seq+1
 	}
 	if a.back {
-		p.distrust()
+		p.resync()
 	}
 	if seq > p.Seq {
 		p.Seq, p.ClockUS, p.ReceivedAt, p.receivedUS = seq, timeUS, now, receivedUS
@@ -130,11 +198,11 @@ func (r *roster) hear(from quota.Process, seq uint64, timeUS, receivedUS int64, 
 }
 
 // leave drops a process for good.
-func (r *roster) leave(p quota.Process, now time.Duration) {
+func (r *peerTable) leave(p quota.Process, now time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.isRival(p) {
-		r.rivalHeard = 0
+	if r.isDuplicate(p) {
+		r.duplicateAt = 0
 		return
 	}
 	if known := r.peers[nameOf(p)]; known != nil && known.Process == p {
@@ -146,7 +214,7 @@ func (r *roster) leave(p quota.Process, now time.Duration) {
 }
 
 // left reports whether a process said that it leaves.
-func (r *roster) left(p quota.Process) bool {
+func (r *peerTable) left(p quota.Process) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, gone := r.gone[p]
@@ -154,7 +222,7 @@ func (r *roster) left(p quota.Process) bool {
 }
 
 // forget drops a process that has been silent.
-func (r *roster) forget(p quota.Process, now time.Duration) bool {
+func (r *peerTable) forget(p quota.Process, now time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.peers[nameOf(p)]
@@ -167,7 +235,7 @@ func (r *roster) forget(p quota.Process, now time.Duration) bool {
 
 // forgetSilent drops those of whom nobody waits for a word any more, and those
 // whose region is not known.
-func (r *roster) forgetSilent(now time.Duration, known func(string) bool) (gone int) {
+func (r *peerTable) forgetSilent(now time.Duration, known func(string) bool) (gone int) {
 	strangers := map[string]bool{}
 	for _, region := range r.regions() {
 		strangers[region] = !known(region) // asked under no lock
@@ -188,31 +256,31 @@ func (r *roster) forgetSilent(now time.Duration, known func(string) bool) (gone 
 	return gone
 }
 
-func (r *roster) distrust() {
+func (r *peerTable) resync() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.peers {
-		p.distrust()
+		p.resync()
 	}
 }
 
-// conflict is the rival, while it is heard.
-func (r *roster) conflict(now time.Duration) (quota.Process, bool) {
+// conflict is the duplicate, while it is heard.
+func (r *peerTable) duplicateHeard(now time.Duration) (quota.Process, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.rivalHeard == 0 || now-r.rivalHeard > SilentAfter {
+	if r.duplicateAt == 0 || now-r.duplicateAt > SilentAfter {
 		return quota.Process{}, false
 	}
-	return r.rival, true
+	return r.duplicate, true
 }
 
-// silenced reports whether we keep quiet for a rival's sake.
-func (r *roster) silenced(now time.Duration) bool {
-	_, yes := r.conflict(now)
+// silenced reports whether we keep quiet for a duplicate's sake.
+func (r *peerTable) silenced(now time.Duration) bool {
+	_, yes := r.duplicateHeard(now)
 	return yes
 }
 
-func (r *roster) list() []Peer {
+func (r *peerTable) list() []Peer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	peers := make([]Peer, 0, len(r.peers))
@@ -224,7 +292,7 @@ func (r *roster) list() []Peer {
 }
 
 // regions are those that the known processes are of, in ascending order.
-func (r *roster) regions() []string {
+func (r *peerTable) regions() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string

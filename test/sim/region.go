@@ -15,14 +15,14 @@ import (
 // epochUS is what store clocks show, skews apart, when virtual time begins.
 const epochUS = int64(1_700_000_000_000_000)
 
-// site is what stands in one region: a store with a clock, and the processes that
+// simRegion is what stands in one region: a store with a clock, and the processes that
 // share it. The store is the limiter's own memory store, one for each tenant: what
 // one tenant does to the sweeping of another's keys is not part of the world.
-type site struct {
+type simRegion struct {
 	w         *World
 	place     int
 	name      string
-	store     siteStore
+	store     regionStore
 	stepped   time.Duration // by which the store's clock was set ahead
 	seen      time.Duration // the same, as the processes' clock tracking has noticed
 	skew      time.Duration
@@ -34,31 +34,31 @@ type site struct {
 }
 
 // nowUS is the store's clock.
-func (s *site) nowUS() int64 {
+func (s *simRegion) nowUS() int64 {
 	return epochUS + s.w.now.Microseconds() + (s.skew + s.stepped).Microseconds()
 }
 
 // timeUS is the store's clock as regiond processes track it: a step shows only after
 // the next reading.
-func (s *site) timeUS() int64 {
+func (s *simRegion) timeUS() int64 {
 	return epochUS + s.w.now.Microseconds() + (s.skew + s.seen).Microseconds()
 }
 
-// siteStore is the region's store. It implements limiter.Store, and gives its totals
+// regionStore is the region's store. It implements limiter.Store, and gives its totals
 // back as Redis would.
-type siteStore struct {
-	s       *site
+type regionStore struct {
+	s       *simRegion
 	away    bool
 	tenants map[string]*limiter.MemoryStore // by the prefix of their keys
 	clockUS func() int64                    // of all of them; replaced while writes are replayed
-	totals  []*keptTotal                    // in the order of their creation
-	byKey   map[quota.CounterKey]*keptTotal
-	journal []charge
+	totals  []*keptCounter                  // in the order of their creation
+	byKey   map[quota.CounterKey]*keptCounter
+	writes  []charge
 	lives   int // how often it began anew
 }
 
-// keptTotal is a usage total and its earlier buckets.
-type keptTotal struct {
+// keptCounter is a usage total and its earlier buckets.
+type keptCounter struct {
 	key     quota.CounterKey
 	buckets []quota.Counter // oldest first
 }
@@ -70,20 +70,20 @@ type charge struct {
 	call limiter.Call
 }
 
-func (t *siteStore) begin(s *site) {
+func (t *regionStore) begin(s *simRegion) {
 	t.s, t.clockUS = s, s.nowUS
 	t.clear()
 }
 
-func (t *siteStore) clear() {
-	t.tenants, t.byKey = map[string]*limiter.MemoryStore{}, map[quota.CounterKey]*keptTotal{}
+func (t *regionStore) clear() {
+	t.tenants, t.byKey = map[string]*limiter.MemoryStore{}, map[quota.CounterKey]*keptCounter{}
 	t.totals = nil
 }
 
 var errAway = errors.New("the simulated store is away")
 
 // Decide implements limiter.Store.
-func (t *siteStore) Decide(ctx context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
+func (t *regionStore) Decide(ctx context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
 	if t.away {
 		return &limiter.StoreError{Reason: quota.ReasonRedisDown, Err: errAway}
 	}
@@ -96,11 +96,11 @@ func (t *siteStore) Decide(ctx context.Context, calls []limiter.Call, verdicts [
 }
 
 // Reset implements limiter.Store. Nobody resets anything here.
-func (t *siteStore) Reset(context.Context, string) error { return errors.ErrUnsupported }
+func (t *regionStore) Reset(context.Context, string) error { return errors.ErrUnsupported }
 
 const wasAdmitted = 'a' // limiter.Verdict.Outcome
 
-func (t *siteStore) decide(ctx context.Context, call []limiter.Call, verdict []limiter.Verdict) error {
+func (t *regionStore) decide(ctx context.Context, call []limiter.Call, verdict []limiter.Verdict) error {
 	c := &call[0]
 	prefix, _, _ := strings.Cut(c.Keys[0], "}")
 	m := t.tenants[prefix]
@@ -119,7 +119,7 @@ func (t *siteStore) decide(ctx context.Context, call []limiter.Call, verdict []l
 	if t.s.w.o.Lossy {
 		kept := *c
 		kept.Keys, kept.Counters, kept.Ceilings = slices.Clone(c.Keys), slices.Clone(c.Counters), slices.Clone(c.Ceilings)
-		t.journal = append(t.journal, charge{t.s.w.now, v.StoreUS, kept})
+		t.writes = append(t.writes, charge{t.s.w.now, v.StoreUS, kept})
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (t *siteStore) decide(ctx context.Context, call []limiter.Call, verdict []l
 // keptBuckets is how many buckets of a total are kept, more than any limit has.
 const keptBuckets = quota.MaxGlobalBuckets
 
-func (t *siteStore) keep(c *limiter.Call, v *limiter.Verdict) {
+func (t *regionStore) keep(c *limiter.Call, v *limiter.Verdict) {
 	n := 0
 	for i := range v.Limits {
 		total := v.Limits[i].Counter
@@ -138,7 +138,7 @@ func (t *siteStore) keep(c *limiter.Call, v *limiter.Verdict) {
 		n++
 		k := t.byKey[key]
 		if k == nil {
-			k = &keptTotal{key: key}
+			k = &keptCounter{key: key}
 			t.byKey[key], t.totals = k, append(t.totals, k)
 		}
 		at := slices.IndexFunc(k.buckets, func(b quota.Counter) bool { return b.Bucket == total.Bucket && b.Generation == total.Generation })
@@ -154,7 +154,7 @@ func (t *siteStore) keep(c *limiter.Call, v *limiter.Verdict) {
 }
 
 // read walks over what a restarted process reads back.
-func (t *siteStore) read(_ context.Context, yield func(key quota.CounterKey, buckets []quota.Counter, storeUS int64)) error {
+func (t *regionStore) read(_ context.Context, yield func(key quota.CounterKey, buckets []quota.Counter, storeUS int64)) error {
 	if t.away {
 		return errAway
 	}
@@ -165,23 +165,23 @@ func (t *siteStore) read(_ context.Context, yield func(key quota.CounterKey, buc
 }
 
 // forget empties the store, as a Redis without persistence does that restarts.
-func (t *siteStore) forget() {
+func (t *regionStore) forget() {
 	t.clear()
-	t.journal = nil
+	t.writes = nil
 	t.lives++
 }
 
 // rewind loses the writes of the last while, as a failover does to a replica that was
 // behind, and says how many units that were.
-func (t *siteStore) rewind(while time.Duration) (units int64) {
-	keep := len(t.journal)
-	for keep > 0 && t.journal[keep-1].at > t.s.w.now-while {
+func (t *regionStore) rewind(while time.Duration) (units int64) {
+	keep := len(t.writes)
+	for keep > 0 && t.writes[keep-1].at > t.s.w.now-while {
 		keep--
-		units += t.journal[keep].call.Cost
+		units += t.writes[keep].call.Cost
 	}
-	kept := t.journal[:keep]
+	kept := t.writes[:keep]
 	t.clear()
-	t.journal = nil
+	t.writes = nil
 	t.lives++
 	us := int64(0)
 	t.clockUS = func() int64 { return us }
@@ -190,7 +190,7 @@ func (t *siteStore) rewind(while time.Duration) (units int64) {
 		call[0].Op, us = limiter.OpReport, kept[i].us
 		var verdict [1]limiter.Verdict
 		if err := t.decide(context.Background(), call, verdict[:]); err == nil {
-			t.journal[len(t.journal)-1].at = kept[i].at
+			t.writes[len(t.writes)-1].at = kept[i].at
 		}
 	}
 	t.clockUS = t.s.nowUS

@@ -7,9 +7,9 @@ import (
 	meshsync "github.com/regiond/regiond/sync"
 )
 
-// sightings notes the hard states that show in a view: what was seen, whatever was
+// noteStates notes the hard states that show in a view: what was seen, whatever was
 // done to bring it about.
-func (j *judge) sightings(p *process, v *view.View, reason quota.Reason) {
+func (j *judge) noteStates(p *process, v *view.View, reason quota.Reason) {
 	switch reason {
 	case quota.ReasonOneWay:
 		j.w.reached(ackOnly)
@@ -27,7 +27,7 @@ func (j *judge) sightings(p *process, v *view.View, reason quota.Reason) {
 			j.w.reached(secondJoined)
 		}
 		for n := range peer.Processes {
-			j.sighted(peer, &peer.Processes[n], reason)
+			j.noteState(peer, &peer.Processes[n], reason)
 		}
 	}
 	if _, spelled := v.Topology(); spelled != nil && v.Members().Len() == len(v.Regions()) {
@@ -38,8 +38,8 @@ func (j *judge) sightings(p *process, v *view.View, reason quota.Reason) {
 	}
 }
 
-// sighted notes what a process looks like to another.
-func (j *judge) sighted(peer *view.Peer, q *view.PeerProcess, reason quota.Reason) {
+// noteState notes what a process looks like to another.
+func (j *judge) noteState(peer *view.Peer, q *view.PeerProcess, reason quota.Reason) {
 	switch {
 	case q.State == view.StateLeft:
 		j.w.reached(leftAsPlanned)
@@ -51,7 +51,7 @@ func (j *judge) sighted(peer *view.Peer, q *view.PeerProcess, reason quota.Reaso
 	if q.Gossip != gossip.Dead || q.HeardMS == view.Never || q.HeardMS > meshsync.SilentAfter.Milliseconds() {
 		return
 	}
-	j.w.reached(slandered) // who is heard is not dead
+	j.w.reached(misreported) // who is heard is not dead
 	if reason == quota.ReasonNone {
 		j.w.reached(gossipDeadBusAlive)
 	}
@@ -59,9 +59,9 @@ func (j *judge) sighted(peer *view.Peer, q *view.PeerProcess, reason quota.Reaso
 
 // bridges reports whether a process hears two regions that do not hear each other.
 func (j *judge) bridges(p *process) bool {
-	for _, a := range j.w.sites {
-		for _, b := range j.w.sites[a.place+1:] {
-			if a != p.site && b != p.site && j.hearsLately(p.site, a) && j.hearsLately(p.site, b) &&
+	for _, a := range j.w.regions {
+		for _, b := range j.w.regions[a.place+1:] {
+			if a != p.region && b != p.region && j.hearsLately(p.region, a) && j.hearsLately(p.region, b) &&
 				!j.hearsLately(a, b) && !j.hearsLately(b, a) {
 				return true
 			}
@@ -71,7 +71,7 @@ func (j *judge) bridges(p *process) bool {
 }
 
 // hearsLately reports whether a process of a region has heard one of another lately.
-func (j *judge) hearsLately(s, of *site) bool {
+func (j *judge) hearsLately(s, of *simRegion) bool {
 	for _, p := range s.processes {
 		for _, q := range of.processes {
 			if at, ok := p.known.heard[q]; ok && j.w.now-at <= meshsync.SilentAfter {

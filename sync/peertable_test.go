@@ -114,9 +114,9 @@ func TestOwnMessagesAreNoNews(t *testing.T) {
 		if !reflect.DeepEqual(before, eu.Peers()) {
 			t.Errorf("before: %+v\nafter: %+v", before, eu.Peers())
 		}
-		answers := eu.counter("regiond.sync.digests_published", "", "")
+		answers := eu.counter("regiond.sync.snapshots_published", "", "")
 		sleep(time.Second)
-		if n := eu.counter("regiond.sync.digests_published", "", ""); n != answers {
+		if n := eu.counter("regiond.sync.snapshots_published", "", ""); n != answers {
 			t.Error("answered a request of its own")
 		}
 	}, "eu", "us", "ap")
@@ -212,8 +212,8 @@ func TestRegionsThatLeaveTheTopologyAreForgotten(t *testing.T) {
 		if peers := us.Peers(); len(peers) != 1 || peers[0].Region != "eu" {
 			t.Errorf("%+v", peers)
 		}
-		if n := us.counter("regiond.sync.refused", "reason", "stranger"); n < 2 {
-			t.Errorf("%d strangers were refused", n)
+		if n := us.counter("regiond.sync.refused", "reason", "unknown_region"); n < 2 {
+			t.Errorf("%d messages of unknown regions were refused", n)
 		}
 	}, "eu", "us", "ap")
 }

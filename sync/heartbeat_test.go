@@ -10,7 +10,7 @@ import (
 	"github.com/regiond/regiond/sync/meshtest"
 )
 
-func TestFirstAcquaintance(t *testing.T) {
+func TestPeersMeet(t *testing.T) {
 	bubble(t, func(w *world) {
 		nodes := three(w)
 		nodes[0].mu.Lock()
@@ -46,7 +46,7 @@ func TestFirstAcquaintance(t *testing.T) {
 }
 
 // All processes that start at once are digested well before anybody gives up.
-func TestAcquaintanceTakesLessThanASecond(t *testing.T) {
+func TestMeetingTakesLessThanASecond(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.net.SetAll(meshtest.Link{Latency: 150 * time.Millisecond}, w.regions...)
 		nodes := []*node{w.join("eu", "a", 1, 0), w.join("us", "a", 2, 0), w.join("us", "b", 3, 0), w.join("ap", "a", 4, 0)}

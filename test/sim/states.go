@@ -32,7 +32,7 @@ const (
 	overtaken
 	leftAsPlanned
 	diedUnannounced
-	slandered
+	misreported
 	poisoned
 	flapped
 	limitChanged

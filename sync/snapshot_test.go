@@ -1,7 +1,6 @@
 package sync_test
 
 import (
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -34,6 +33,7 @@ func (n *node) chunks() func() []wire.Usage {
 // However many join, they share one digest, in order and within the caps.
 func TestOneDigestForAllWhoJoin(t *testing.T) {
 	bubble(t, func(w *world) {
+		w.chunk = 1000
 		nodes := three(w)
 		eu := nodes[0]
 		for i := range 5_000 {
@@ -55,7 +55,6 @@ func TestOneDigestForAllWhoJoin(t *testing.T) {
 				back++
 			}
 		}
-		// Each group holds one total here, so a message's 1,024 groups bind.
 		if own != 5 || back != 1 {
 			t.Errorf("%d chunks of eu's own totals and %d of what it knows of us", own, back)
 		}
@@ -70,6 +69,7 @@ func TestOneDigestForAllWhoJoin(t *testing.T) {
 // A process is not digested before the last chunk is folded.
 func TestDigestedMeansAllOfIt(t *testing.T) {
 	bubble(t, func(w *world) {
+		w.chunk = 1000
 		eu := three(w)[0]
 		for i := range 5_000 {
 			eu.totals.Admit(1, eu.cell(uint64(i)))
@@ -132,7 +132,7 @@ func TestEchoIsForItsRegionOnly(t *testing.T) {
 		c := eu.cell(77)
 		echo := wire.AppendUsage(nil, &wire.Usage{
 			From: us.self, Seq: ap.knows(us).Seq + 1, TimeUS: us.timeUS(), Origin: "eu", Chunk: wire.Chunk{Snapshot: 99, Count: 1},
-			Groups: []wire.Group{{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Generations: []int64{c.Epoch}, Units: []int64{8}}},
+			Groups: []wire.Group{{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Generations: []int64{c.Generation}, Units: []int64{8}}},
 		})
 		us.kill()
 		sleep(oneWay)
@@ -268,6 +268,7 @@ func TestMissedSiblingHasTheStoreReadAgain(t *testing.T) {
 // A digest of many chunks rests after it, however often it is asked for.
 func TestDigestsDoNotCrowdOutTheRest(t *testing.T) {
 	bubble(t, func(w *world) {
+		w.chunk = 1000
 		nodes := three(w)
 		eu, us := nodes[0], nodes[1]
 		for i := range 10_000 {
@@ -291,21 +292,15 @@ func TestDigestsDoNotCrowdOutTheRest(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
-// pieced yields a digest in many chunks.
-type pieced struct{ *meshtest.Totals }
-
-func (p pieced) Live(of string, _ int) iter.Seq[[]wire.Group] { return p.Totals.Live(of, 1) }
-
 // While chunks come in nobody asks again, however long the digest takes.
 func TestNobodyAsksWhileADigestComesIn(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.net.SetAll(meshtest.Link{Latency: oneWay}, w.regions...)
-		eu := w.newNode("eu", "a", 1, 0)
-		eu.totals = meshtest.NewTotals("eu", w.now)
+		w.chunk = 1
+		eu := w.join("eu", "a", 1, 0)
 		for i := range 200 {
 			eu.totals.Admit(1, eu.cell(uint64(i)))
 		}
-		eu.start(pieced{eu.totals})
 		sleep(time.Second)
 		us := w.join("us", "a", 2, 0)
 		requests := 0
@@ -342,7 +337,7 @@ func TestRefusedRequestIsNotPutOff(t *testing.T) {
 		eu.totals.Admit(3, eu.cell(1))
 		sleep(time.Second)
 		us := w.newNode("us", "a", 20, 0)
-		us.totals = meshtest.NewTotals("us", w.now)
+		us.totals = newCounters(us)
 		us.bus.Inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &wire.Heartbeat{
 			From: eu.self, Seq: 1, TimeUS: eu.timeUS(), Members: []string{"eu"}, Topology: 7,
 		}))

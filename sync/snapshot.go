@@ -14,44 +14,44 @@ import (
 )
 
 const (
-	// answerAfter is how long a request waits for others to join it: one digest is
+	// snapshotAfter is how long a request waits for others to join it: one snapshot is
 	// for all who hear.
-	answerAfter = 200 * time.Millisecond
-	// chunkEntries and chunkEvery pace a digest: 400,000 totals a second, some 6 MB.
+	snapshotAfter = 200 * time.Millisecond
+	// chunkEntries and chunkEvery pace a snapshot: 400,000 counters a second, some 6 MB.
 	// Changes go out in between, and whoever hears several authors at once still folds
 	// them faster than they come.
 	chunkEntries = 16_384
 	chunkEvery   = 40 * time.Millisecond
 	// chunkRetry is how long a chunk that the bus did not take waits.
 	chunkRetry = 100 * time.Millisecond
-	// restFor times as long as a digest took there is none. One that fits a single
-	// message costs nothing and needs no rest; one of a million totals is repeated
+	// restFor times as long as a snapshot took there is none. One that fits a single
+	// message costs nothing and needs no rest; one of a million counters is repeated
 	// every seven seconds at most, whoever asks how often.
 	restFor = 2
 )
 
-// answers is what others want of our totals.
+// answers is what others want of our counters.
 //
-//	idle ── asked ──▶ due in answerAfter ──▶ relays, digest, echoes ──▶ idle
+//	idle ── asked ──▶ due in snapshotAfter ──▶ forwards, snapshot, ownStates ──▶ idle
 //	                                           └ asked meanwhile ──▶ due after a rest
-type answers struct {
-	asked   bool
-	echoes  []string // regions that want back what we know of them
-	relays  []string // regions that somebody who asks does not hear
-	number  uint64   // of the newest digest
-	current *digest
-	queue   []string // regions whose totals follow the current ones
-	// round is what relays and echoes were when the current walks began.
-	round   struct{ echoes, relays []string }
+type snapshots struct {
+	asked     bool
+	ownStates []string // regions that want back what we know of them
+	forwards  []string // regions that somebody who asks does not hear
+	number    uint64   // of the newest snapshot
+	current   *snapshot
+	queue     []string // regions whose counters follow the current ones
+	// round is what forwards and ownStates were when the current walks began.
+	round   struct{ ownStates, forwards []string }
 	began   time.Duration
 	restEnd time.Duration
 	asking  []trace.Link // sampled requests of what comes next
 	span    trace.Span   // of the answer under way; nil: none
 }
 
-// digest is one walk over the totals of a region. It looks one piece ahead, since
+// snapshot is one walk over the counters of a region. It looks one piece ahead, since
 // the last chunk has to say that it is the last.
-type digest struct {
+type snapshot struct {
 	of     string // empty: our own
 	chunk  wire.Chunk
 	groups []wire.Group
@@ -62,15 +62,15 @@ type digest struct {
 	stop   func()
 }
 
-func newDigest(number uint64, of string, live iter.Seq[[]wire.Group]) *digest {
-	d := &digest{of: of, chunk: wire.Chunk{Snapshot: number}}
+func newSnapshot(number uint64, of string, live iter.Seq[[]wire.Group]) *snapshot {
+	d := &snapshot{of: of, chunk: wire.Chunk{Snapshot: number}}
 	d.next, d.stop = iter.Pull(pieces(live))
-	d.groups, _ = d.next() // none: an empty digest is one chunk without groups
+	d.groups, _ = d.next() // none: an empty snapshot is one chunk without groups
 	d.look()
 	return d
 }
 
-func (d *digest) look() {
+func (d *snapshot) look() {
 	if len(d.cut) > 0 {
 		d.ahead, d.more, d.cut = d.cut[0], true, d.cut[1:]
 	} else {
@@ -83,7 +83,7 @@ func (d *digest) look() {
 }
 
 // advance goes to the next chunk and reports whether there is one.
-func (d *digest) advance() bool {
+func (d *snapshot) advance() bool {
 	if !d.more {
 		return false
 	}
@@ -95,7 +95,7 @@ func (d *digest) advance() bool {
 
 // halve cuts the chunk in two, since the bus found it too large. A single total is left
 // out: then the chunk is empty.
-func (d *digest) halve() {
+func (d *snapshot) halve() {
 	cut := halves(d.groups)
 	if cut == nil {
 		d.groups = nil
@@ -121,60 +121,60 @@ func pieces(live iter.Seq[[]wire.Group]) iter.Seq[[]wire.Group] {
 	}
 }
 
-// requested takes a request for our totals. It returns the region that asks.
-func (m *Mesh) requested(r *wire.SnapshotRequest, size int, span trace.Span) (string, error) {
+// requested takes a request for our counters. It returns the region that asks.
+func (m *Mesh) onRequest(r *wire.SnapshotRequest, size int, span trace.Span) (string, error) {
 	from := r.From.Region
 	if !m.o.Known(from) {
-		return "", &refusal{reasonStranger, fmt.Sprintf("region %.80q is not in the topology", from)}
+		return "", &refusal{reasonUnknownRegion, fmt.Sprintf("region %.80q is not in the topology", from)}
 	}
 	if r.From == m.o.Self {
 		return from, nil
 	}
-	m.metrics.heard(kindRequest, from, size)
-	if r.OwnState && from != m.o.Self.Region && !slices.Contains(m.answers.echoes, from) {
-		m.answers.echoes = append(m.answers.echoes, from)
+	m.metrics.receivedFrom(kindRequest, from, size)
+	if r.OwnState && from != m.o.Self.Region && !slices.Contains(m.snapshots.ownStates, from) {
+		m.snapshots.ownStates = append(m.snapshots.ownStates, from)
 	}
 	for _, missing := range r.Missing {
-		if missing != m.o.Self.Region && missing != from && m.o.Known(missing) && !slices.Contains(m.answers.relays, missing) {
-			m.answers.relays = append(m.answers.relays, missing)
+		if missing != m.o.Self.Region && missing != from && m.o.Known(missing) && !slices.Contains(m.snapshots.forwards, missing) {
+			m.snapshots.forwards = append(m.snapshots.forwards, missing)
 		}
 	}
-	m.answers.link(span)
-	m.answerSoon()
+	m.snapshots.link(span)
+	m.snapshotSoon()
 	return from, nil
 }
 
 // link notes who asks, for the span of the answer.
-func (a *answers) link(span trace.Span) {
+func (a *snapshots) link(span trace.Span) {
 	if span != nil && span.SpanContext().IsSampled() && len(a.asking) < maxLinks {
 		a.asking = append(a.asking, trace.Link{SpanContext: span.SpanContext()})
 	}
 }
 
-// answerSoon has all our totals published.
-func (m *Mesh) answerSoon() {
-	a := &m.answers
+// snapshotSoon has all our counters published.
+func (m *Mesh) snapshotSoon() {
+	a := &m.snapshots
 	if a.asked {
 		return
 	}
 	a.asked = true
 	if a.current == nil {
 		now := m.o.Now()
-		m.due.digest = max(now+answerAfter, a.restEnd)
+		m.due.snapshot = max(now+snapshotAfter, a.restEnd)
 	}
 }
 
-// restart begins the digest under way anew, with all that was to go with it: what the
+// restart begins the snapshot under way anew, with all that was to go with it: what the
 // bus took may be lost. Relays above all: whoever asked for them would take our own
-// totals alone for the whole answer, and not ask again.
-func (m *Mesh) restart() {
-	a := &m.answers
+// counters alone for the whole answer, and not ask again.
+func (m *Mesh) restartSnapshots() {
+	a := &m.snapshots
 	if a.current != nil {
-		a.echoes, a.relays = union(a.echoes, a.round.echoes), union(a.relays, a.round.relays)
+		a.ownStates, a.forwards = union(a.ownStates, a.round.ownStates), union(a.forwards, a.round.forwards)
 	}
 	a.abandon()
 	a.asked = false
-	m.answerSoon()
+	m.snapshotSoon()
 }
 
 // union appends to a what b has more.
@@ -187,7 +187,7 @@ func union(a, b []string) []string {
 	return a
 }
 
-func (a *answers) abandon() {
+func (a *snapshots) abandon() {
 	if a.current != nil {
 		a.current.stop()
 	}
@@ -196,7 +196,7 @@ func (a *answers) abandon() {
 }
 
 // end ends the span of the answer under way.
-func (a *answers) end() {
+func (a *snapshots) end() {
 	if a.span != nil {
 		a.span.End()
 	}
@@ -204,61 +204,61 @@ func (a *answers) end() {
 }
 
 // answer sends the next chunk.
-func (m *Mesh) answer() {
-	a := &m.answers
+func (m *Mesh) sendNextChunk() {
+	a := &m.snapshots
 	now := m.o.Now()
 	if a.current == nil {
-		m.beginDigest(now)
+		m.beginSnapshots(now)
 	}
 	d := a.current
-	if m.roster.silenced(now) || m.sendChunk(d, a.span) != nil {
-		m.due.digest = now + chunkRetry
+	if m.peers.silenced(now) || m.sendChunk(d, a.span) != nil {
+		m.due.snapshot = now + chunkRetry
 		return
 	}
-	if d.advance() || m.nextDigest() {
-		m.due.digest = now + chunkEvery
+	if d.advance() || m.nextSnapshot() {
+		m.due.snapshot = now + chunkEvery
 		return
 	}
 	a.end()
 	a.restEnd = now + restFor*(now-a.began)
 	if a.asked {
-		m.due.digest = max(now+answerAfter, a.restEnd)
+		m.due.snapshot = max(now+snapshotAfter, a.restEnd)
 	}
 }
 
 // sendChunk sends the chunk, or as much of it as fits a message.
-func (m *Mesh) sendChunk(d *digest, span trace.Span) error {
+func (m *Mesh) sendChunk(d *snapshot, span trace.Span) error {
 	for {
 		err := m.sendUsage(d.of, d.chunk, d.groups, span)
 		if !errors.Is(err, ErrTooLarge) || len(d.groups) == 0 {
 			return err
 		}
-		if totals(d.groups) == 1 {
+		if countersIn(d.groups) == 1 {
 			m.metrics.notSent()
 		}
 		d.halve()
 	}
 }
 
-// beginDigest takes up what was asked for: first what we know of those who are
-// missed, so that whoever counts on us after our own digest has it, then our own
-// totals, then the echoes.
-func (m *Mesh) beginDigest(now time.Duration) {
-	a := &m.answers
-	if m.o.RecoverCounters != nil && m.roster.siblingSilent(now) {
+// beginSnapshots takes up what was asked for: first what we know of those who are
+// missed, so that whoever counts on us after our own snapshot has it, then our own
+// counters, then the ownStates.
+func (m *Mesh) beginSnapshots(now time.Duration) {
+	a := &m.snapshots
+	if m.o.RecoverCounters != nil && m.peers.siblingSilent(now) {
 		m.o.RecoverCounters()
 	}
 	a.asked, a.began = false, now
-	a.queue = slices.Concat(a.relays, []string{""}, a.echoes)
+	a.queue = slices.Concat(a.forwards, []string{""}, a.ownStates)
 	a.span = m.start(context.Background(), trace.SpanKindProducer, "answer", SubjectUsage+m.o.Self.Region, a.asking)
-	a.round.relays, a.round.echoes = a.relays, a.echoes
-	a.relays, a.echoes, a.asking = nil, nil, nil
-	m.nextDigest()
+	a.round.forwards, a.round.ownStates = a.forwards, a.ownStates
+	a.forwards, a.ownStates, a.asking = nil, nil, nil
+	m.nextSnapshot()
 }
 
-// nextDigest begins the next walk, if there is one.
-func (m *Mesh) nextDigest() bool {
-	a := &m.answers
+// nextSnapshot begins the next walk, if there is one.
+func (m *Mesh) nextSnapshot() bool {
+	a := &m.snapshots
 	if a.current != nil {
 		a.current.stop()
 		a.current = nil
@@ -272,8 +272,8 @@ func (m *Mesh) nextDigest() bool {
 	author := of
 	if of == "" {
 		author = m.o.Self.Region
-		m.metrics.answered()
+		m.metrics.snapshotBegun()
 	}
-	a.current = newDigest(a.number, of, m.o.Counters.Live(author, chunkEntries))
+	a.current = newSnapshot(a.number, of, m.o.Counters.Live(author, chunkEntries))
 	return true
 }

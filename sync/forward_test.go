@@ -43,7 +43,7 @@ func TestRelayOfWhoIsHeardIsIgnored(t *testing.T) {
 		relay := func() []byte {
 			return wire.AppendUsage(nil, &wire.Usage{
 				From: us.self, Seq: ap.knows(us).Seq + 1, TimeUS: us.timeUS(), Origin: "eu",
-				Groups: []wire.Group{{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Generations: []int64{c.Epoch}, Units: []int64{8}}},
+				Groups: []wire.Group{{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket, IDs: []uint64{c.ID}, Generations: []int64{c.Generation}, Units: []int64{8}}},
 			})
 		}
 		ap.bus.Inject(meshsync.SubjectUsage+"us", relay())
@@ -112,16 +112,16 @@ func TestRelayCountsByItsRegionsClock(t *testing.T) {
 }
 
 func relayTwice(w *world, skew time.Duration) {
-	ledgerOf := func(n *node) ledgerShelf {
-		l := newLedgerShelf(n).(ledgerShelf)
-		n.start(l)
-		return l
+	ledgerOf := func(n *node) *counters {
+		n.totals = newCounters(n)
+		n.start(n.totals)
+		return n.totals
 	}
 	w.net.SetAll(meshtest.Link{Latency: oneWay}, w.regions...)
 	eu, us := w.newNode("eu", "a", epochUS, skew), w.newNode("us", "a", epochUS, 0)
 	first, heard := ledgerOf(eu), ledgerOf(us)
 	sleep(time.Second)
-	first.admit(eu, 1, 60)
+	first.Admit(60, eu.cell(1))
 	sleep(time.Second)
 	eu.kill()
 	relayed := ledgerOf(w.newNode("ap", "a", epochUS, 7*time.Second))
@@ -132,7 +132,7 @@ func relayTwice(w *world, skew time.Duration) {
 	const slack = 3 // the way, a moment each time, in which a total fades a little less
 	for range 110 {
 		want := believed(w, heard)
-		for name, l := range map[string]ledgerShelf{"ap": relayed, "sa": again} {
+		for name, l := range map[string]*counters{"ap": relayed, "sa": again} {
 			if got := believed(w, l); got < want || got > want+slack {
 				w.t.Fatalf("%v on, us counts %d of eu and %s %d", w.now()-time.Hour, want, name, got)
 			}
@@ -145,7 +145,7 @@ func relayTwice(w *world, skew time.Duration) {
 }
 
 // believed is what is counted now of what eu has used of id 1.
-func believed(w *world, l ledgerShelf) int64 {
+func believed(w *world, l *counters) int64 {
 	var used [8]int64
 	l.Estimates(1, time.Minute.Microseconds(), w.now(), used[:])
 	return used[l.Region("eu")]

@@ -8,14 +8,14 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// dumbAssembly keeps every chunk of every digest.
-type dumbAssembly struct {
+// plainTracker keeps every chunk of every digest.
+type plainTracker struct {
 	heard  map[wire.Chunk]bool
 	newest uint64
 	done   map[uint64]bool
 }
 
-func (d *dumbAssembly) add(c wire.Chunk) bool {
+func (d *plainTracker) add(c wire.Chunk) bool {
 	d.newest = max(d.newest, c.Snapshot)
 	if c.Snapshot != d.newest {
 		return false
@@ -34,7 +34,7 @@ func (d *dumbAssembly) add(c wire.Chunk) bool {
 }
 
 // all reports whether each chunk up to the last was heard.
-func (d *dumbAssembly) all(last wire.Chunk) bool {
+func (d *plainTracker) all(last wire.Chunk) bool {
 	indexes := map[uint32]bool{}
 	for c := range d.heard {
 		if c.Snapshot == last.Snapshot {
@@ -44,21 +44,21 @@ func (d *dumbAssembly) all(last wire.Chunk) bool {
 	return len(indexes) == int(last.Count)
 }
 
-func (d *dumbAssembly) reset() { clear(d.heard) }
+func (d *plainTracker) reset() { clear(d.heard) }
 
-func TestAssemblyIsWholeWhenAllChunksWereHeard(t *testing.T) {
+func TestSnapshotIsWholeWhenAllChunksWereHeard(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.Uint32Range(1, 130), 4, 4).Draw(rt, "chunks of each digest")
 		streamed := rapid.Bool().Draw(rt, "streamed")
-		clever, dumb := assembly{}, dumbAssembly{heard: map[wire.Chunk]bool{}, done: map[uint64]bool{}}
+		tracker, plain := chunkTracker{}, plainTracker{heard: map[wire.Chunk]bool{}, done: map[uint64]bool{}}
 		digest, index := uint64(1), uint32(0)
 		for range rapid.IntRange(1, 500).Draw(rt, "events") {
 			at := digest
 			switch rapid.IntRange(0, 19).Draw(rt, "event") {
 			case 0: // a silence
-				clever.reset()
-				dumb.reset()
-				dumb.done[dumb.newest] = false
+				tracker.reset()
+				plain.reset()
+				plain.done[plain.newest] = false
 				continue
 			case 1: // an old chunk
 				at = rapid.Uint64Range(1, digest).Draw(rt, "old digest")
@@ -69,7 +69,7 @@ func TestAssemblyIsWholeWhenAllChunksWereHeard(t *testing.T) {
 			if streamed && c.Index+1 < c.Count {
 				c.Count = c.Index + 2
 			}
-			if got, want := clever.add(c), dumb.add(c); got != want {
+			if got, want := tracker.add(c), plain.add(c); got != want {
 				rt.Fatalf("%+v makes it whole: %v, must be %v", c, got, want)
 			}
 			if index++; index >= sizes[digest-1] {

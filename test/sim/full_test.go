@@ -61,8 +61,8 @@ func keeps(t *testing.T, p *process, before map[ledger.Cell]int64) map[ledger.Ce
 		now[c] = units
 	}
 	for c, units := range before {
-		if ends := (c.Bucket+1)*c.BucketUS + c.WindowUS; now[c] < units && ends > p.site.nowUS() {
-			t.Fatalf("at %v %s held %d units of %+v and holds %d", p.site.w.Now(), p.self.Region, units, c, now[c])
+		if ends := (c.Bucket+1)*c.BucketUS + c.WindowUS; now[c] < units && ends > p.region.nowUS() {
+			t.Fatalf("at %v %s held %d units of %+v and holds %d", p.region.w.Now(), p.self.Region, units, c, now[c])
 		}
 	}
 	return now

@@ -14,9 +14,9 @@ const (
 	shortWorld = 6 * time.Minute
 )
 
-// TestFateSeeds runs worlds whose first faults are known to show each mistake within
+// TestFaultPlanSeeds runs worlds whose first faults are known to show each mistake within
 // minutes of virtual time: whoever makes it fails here at once.
-func TestFateSeeds(t *testing.T) {
+func TestFaultPlanSeeds(t *testing.T) {
 	t.Parallel()
 	for name, w := range map[string]struct {
 		seed  uint64
@@ -52,8 +52,8 @@ func tell(t *testing.T, r *sim.Report) {
 	}
 }
 
-// TestFates: whatever happens, all invariants hold.
-func TestFates(t *testing.T) {
+// TestFaultPlans: whatever happens, all invariants hold.
+func TestFaultPlans(t *testing.T) {
 	t.Parallel()
 	var checks, lost int64
 	for seed := range uint64(shortSeeds) {
@@ -66,14 +66,14 @@ func TestFates(t *testing.T) {
 	}
 }
 
-// TestSameFate: a seed gives the same trace each time, on one core and on several.
-func TestSameFate(t *testing.T) {
+// TestSameFaultPlan: a seed gives the same trace each time, on one core and on several.
+func TestSameFaultPlan(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for seed := uint64(21); seed < 23; seed++ {
 		var sums [2]uint64
 		for i := range sums {
 			runtime.GOMAXPROCS(1 + i)
-			f, err := sim.NewFate(seed, shortWorld)
+			f, err := sim.NewFaultPlan(seed, shortWorld)
 			if err != nil {
 				t.Fatal(err)
 			}
