@@ -178,8 +178,10 @@ func TestEveryFieldArrives(t *testing.T) {
 		ForwardAuth: &quota.ForwardAuth{
 			Tenant: quota.TenantSource{Header: "X-Tenant"},
 			Dimensions: []quota.DimensionSource{
-				{Name: "ip", ClientIP: true}, {Name: "tier", Header: "X-Tier"},
-				{Name: "token", Header: "Authorization", Hash: true}, {Name: "user", Header: "X-User"},
+				{Name: "ip", ClientIP: true},
+				{Name: "tier", Header: "X-Tier"},
+				{Name: "token", Header: "Authorization", Hash: true},
+				{Name: "user", Header: "X-User"},
 			},
 			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 			Missing:        quota.MissingAnonymous,
