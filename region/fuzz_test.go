@@ -53,7 +53,7 @@ func mistakesPointIntoTheFile(t *testing.T, src []byte, err error) {
 			t.Fatalf("mistake %+v is not in a file of %d lines", m, lines)
 		}
 		if m.Line < before.Line || m.Line == before.Line && m.Column < before.Column {
-			t.Fatalf("mistake %+v stands before %+v", m, before)
+			t.Fatalf("mistake %+v comes before %+v", m, before)
 		}
 		before = m
 	}

@@ -11,7 +11,7 @@ import (
 func replaced(t *testing.T, src, old, with string) string {
 	t.Helper()
 	if strings.Count(src, old) != 1 {
-		t.Fatalf("%q stands %d times in the source, a change needs it once", old, strings.Count(src, old))
+		t.Fatalf("%q occurs %d times in the source, a change needs it once", old, strings.Count(src, old))
 	}
 	return strings.Replace(src, old, with, 1)
 }

@@ -21,15 +21,15 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // Each file of testdata/topology is one way of being wrong, or of being warned,
-// and the text beside it is all that an operator is told.
+// and the text beside it is the whole output of `regiond validate`.
 func TestEveryMistakeHasItsMessage(t *testing.T) {
 	files, err := filepath.Glob("testdata/topology/*.yaml")
 	if err != nil || len(files) < 35 {
-		t.Fatalf("found %d files (%v), the room promises at least 35", len(files), err)
+		t.Fatalf("found %d files (%v), want at least 35", len(files), err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			got := told(t, file)
+			got := report(t, file)
 			if got == "" {
 				t.Fatal("nothing is wrong with it and nothing is warned of")
 			}
@@ -38,8 +38,8 @@ func TestEveryMistakeHasItsMessage(t *testing.T) {
 	}
 }
 
-// told is what Parse has to say of a file: its mistakes, or its warnings.
-func told(t *testing.T, file string) string {
+// report is what Parse finds in a file: its mistakes, or its warnings.
+func report(t *testing.T, file string) string {
 	t.Helper()
 	top, warnings, err := region.Parse(filepath.Base(file), read(t, file))
 	if err != nil {

@@ -6,15 +6,14 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// What a field of topology.yaml is when it is absent.
+// Defaults of absent fields.
 const (
 	// DefaultWeight makes all regions equal.
 	DefaultWeight = int64(1)
-	// DefaultAdmin keeps metrics, profiles and resets away from the network
-	// until somebody asks for them there.
+	// DefaultAdmin keeps metrics, profiles and resets off the network.
 	DefaultAdmin = "127.0.0.1:9090"
-	// DefaultMaxUnknown bounds what strangers can make the store hold: about a
-	// hundred megabytes of logs at a thousand bytes each.
+	// DefaultMaxUnknown bounds what invented tenants can store: about a hundred
+	// megabytes of logs at a thousand bytes each.
 	DefaultMaxUnknown = int64(100_000)
 )
 
@@ -29,31 +28,33 @@ const (
 	MaxUnknownTenants = int64(100_000_000)
 )
 
-// Topology is one topology.yaml: one file serves all regions. A Topology that
-// came from Parse obeys every rule of Validate. It is immutable once in force
-// and shared between goroutines.
+// Topology is one topology.yaml, the same for all regions. One from Parse obeys
+// every rule of Validate. It is immutable once in force and shared between
+// goroutines.
 type Topology struct {
-	// Cluster keeps two deployments apart that can reach each other; a valid
-	// name, or "" when the file gives none.
-	Cluster string   `yaml:"cluster"`          // Regions stand in the order of the file, which Parts depends on; 1…MaxRegions.
-	Regions []Region `yaml:"regions,required"` // Policies stand in the order of the file, names unique. By and When of
-	// their limits are sorted, as quota wants them.
-	Policies    []quota.Policy     `yaml:"policies,required"`
-	Tenants     Tenants            `yaml:"tenants,required"` // MaxUnknown is how many partitions of unlisted tenants may be live at once.
-	MaxUnknown  int64              `yaml:"max_unknown"`      // ForwardAuth is nil when forward-auth calls are to be refused.
-	ForwardAuth *quota.ForwardAuth `yaml:"forward_auth"`
+	// Cluster separates deployments that can reach each other; a valid name or "".
+	Cluster string `yaml:"cluster"`
+	// Regions are in the order of the file, which Parts depends on; 1…MaxRegions.
+	Regions []Region `yaml:"regions,required"`
+	// Policies are in the order of the file, with unique names. By and When of their
+	// limits are sorted.
+	Policies []quota.Policy `yaml:"policies,required"`
+	Tenants  Tenants        `yaml:"tenants,required"`
+	// MaxUnknown is how many partitions of unlisted tenants may be live at once.
+	MaxUnknown  int64              `yaml:"max_unknown"`
+	ForwardAuth *quota.ForwardAuth `yaml:"forward_auth"` // nil: forwarded requests are refused
 	Headers     Headers            `yaml:"headers"`
-	Access      Access             `yaml:"access"` // LogLevel is the least that processes log; the zero value is Info.
-	LogLevel    slog.Level         `yaml:"log_level"`
+	Access      Access             `yaml:"access"`
+	LogLevel    slog.Level         `yaml:"log_level"` // the least severe level that is logged
 }
 
-// Region is one place that decides on its own.
+// Region is one region: its processes share a store and make their own decisions.
 type Region struct {
-	Name   string  `yaml:"name,required"` // Weight is relative to the other regions', 1…MaxWeight.
-	Weight int64   `yaml:"weight"`
-	HTTP   string  `yaml:"http,required"` // data listener, host:port; port 0 means any free one
+	Name   string  `yaml:"name,required"`
+	Weight int64   `yaml:"weight"`        // relative to the other regions', 1…MaxWeight
+	HTTP   string  `yaml:"http,required"` // listener of the API, host:port; port 0 means any free one
 	Admin  string  `yaml:"admin"`         // admin listener, the same
-	Gossip *Gossip `yaml:"gossip"`        // nil: this region looks for no others
+	Gossip *Gossip `yaml:"gossip"`        // nil: none
 	Redis  Redis   `yaml:"redis"`
 	NATS   NATS    `yaml:"nats"`
 }
@@ -62,50 +63,48 @@ type Region struct {
 type Gossip struct {
 	Bind      string `yaml:"bind,required"`      // host:port
 	Advertise string `yaml:"advertise,required"` // host:port that the other regions can reach
-	KeyFile   string `yaml:"key_file"`           // path, "" for gossip in the clear
+	KeyFile   string `yaml:"key_file"`           // path; "": not encrypted
 }
 
-// Redis is the region's store. Embedded, which is also what an absent field
-// means, keeps everything in the memory of the process.
+// Redis is the region's store. Embedded, which is also the meaning of an absent
+// field, keeps usage in the memory of the process.
 type Redis struct {
 	Embedded     bool            `yaml:"embedded"`
-	Addrs        []string        `yaml:"addrs"` // host:port; of sentinels in quota.RedisSentinel, of any nodes in quota.RedisCluster
+	Addrs        []string        `yaml:"addrs"` // host:port; of the sentinels in RedisSentinel, of any nodes in RedisCluster
 	Mode         quota.RedisMode `yaml:"mode"`
-	Master       string          `yaml:"master"` // the name that sentinels know the primary by
+	Master       string          `yaml:"master"` // the primary's name with sentinels
 	Username     string          `yaml:"username"`
 	PasswordFile string          `yaml:"password_file"`
-	TLS          *TLS            `yaml:"tls"` // nil: in the clear
+	TLS          *TLS            `yaml:"tls"` // nil: not encrypted
 
-	// What the sentinels themselves ask for, where they do.
 	SentinelUsername     string `yaml:"sentinel_username"`
 	SentinelPasswordFile string `yaml:"sentinel_password_file"`
 }
 
-// NATS is the bus between regions. Embedded, which is also what an absent field
-// means, runs a server inside the process.
+// NATS is the bus between regions. Embedded, which is also the meaning of an
+// absent field, runs a server inside the process.
 type NATS struct {
-	Embedded bool `yaml:"embedded"` // Gateway is host:port where embedded servers of other regions connect; ""
-	// when there is no gossip to find them by. Its default is the advertised
-	// gossip host and the port after it.
+	Embedded bool `yaml:"embedded"`
+	// Gateway is host:port where embedded servers of other regions connect. The
+	// default is the advertised gossip host and the port after gossip's, or "".
 	Gateway   string   `yaml:"gateway"`
 	URLs      []string `yaml:"urls"`
 	CredsFile string   `yaml:"creds_file"`
 	TLS       *TLS     `yaml:"tls"` // nil: as the URLs say
 }
 
-// TLS holds paths of PEM files. Without CAFile the system's roots count; CertFile
-// and KeyFile come together or not at all.
+// TLS holds paths of PEM files. Without CAFile the system's roots are used; with
+// CertFile comes KeyFile.
 type TLS struct {
 	CAFile   string `yaml:"ca_file"`
 	CertFile string `yaml:"cert_file"`
 	KeyFile  string `yaml:"key_file"`
 }
 
-// Tenants says who is served under which policy.
+// Tenants are the listed tenants, and the policy of all others.
 type Tenants struct {
-	// Default is the entry called "default": each tenant that is not listed is
-	// a tenant of its own under it. Nil when there is none, and then nobody but
-	// the listed is known.
+	// Default is the entry "default": every tenant that is not listed has it, and
+	// is counted separately. Nil: other tenants are refused.
 	Default *quota.Tenant
 	Listed  map[string]quota.Tenant
 }
@@ -113,18 +112,18 @@ type Tenants struct {
 // DefaultTenant is the entry of tenants that is not an id.
 const DefaultTenant = "default"
 
-// Headers says which fields an answer carries about its limits.
+// Headers says how responses describe limits.
 type Headers struct {
 	Format HeaderFormat `yaml:"format"`
 	XReset ResetStyle   `yaml:"x_reset"`
 }
 
-// Access says who may call. Every field is a path; "" asks for nothing.
+// Access is how callers authenticate. Every field is a path; "" requires nothing.
 type Access struct {
-	TokensFile      string `yaml:"tokens_file"`       // lines "name sha256", for the data listener
-	CertFile        string `yaml:"cert_file"`         // PEM, the data listener's own certificate: it then speaks TLS
-	KeyFile         string `yaml:"key_file"`          // PEM, its key; comes with CertFile
-	ClientCAFile    string `yaml:"client_ca_file"`    // PEM, client certificates for the data listener
+	TokensFile      string `yaml:"tokens_file"`       // lines "name sha256", for the API
+	CertFile        string `yaml:"cert_file"`         // PEM, the API's own certificate: it then speaks TLS
+	KeyFile         string `yaml:"key_file"`          // PEM, its key
+	ClientCAFile    string `yaml:"client_ca_file"`    // PEM, signs client certificates for the API
 	AdminTokensFile string `yaml:"admin_tokens_file"` // lines "name sha256", for the admin listener
 }
 
@@ -148,10 +147,10 @@ func (t *Topology) Policy(name string) (*quota.Policy, bool) {
 	return nil, false
 }
 
-// HeaderFormat says which header fields tell a client about its limits.
+// HeaderFormat says which header fields describe a client's limits.
 type HeaderFormat string
 
-// The words of headers.format.
+// Values of headers.format.
 const (
 	// HeadersDraft11 is RateLimit-Policy and RateLimit as structured fields;
 	// the default.
@@ -167,7 +166,7 @@ const (
 // ResetStyle says what X-RateLimit-Reset counts.
 type ResetStyle string
 
-// The words of headers.x_reset.
+// Values of headers.x_reset.
 const (
 	// ResetDelta is seconds from now; the default.
 	ResetDelta ResetStyle = "delta"

@@ -135,7 +135,7 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 	}
 	for i, p := range f.TrustedProxies {
 		ps.when(byAddress && p.Bits() == 0, item("/forward_auth/trusted_proxies", i),
-			"%s trusts everyone: a client can choose its own address", p)
+			"%s trusts every client to choose its own address", p)
 	}
 	for i := range f.Routes { // a stricter limit behind a route that is never reached would never apply
 		before := slices.IndexFunc(f.Routes[:i], func(r quota.Route) bool { return covers(&r, &f.Routes[i]) })

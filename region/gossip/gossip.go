@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"sync"
@@ -134,7 +133,7 @@ func (g *Gossip) setAddress(ctx context.Context, c *memberlist.Config) bool {
 	return false
 }
 
-// config is everything that memberlist is told but the addresses. Whatever
+// config is memberlist's configuration but for the addresses. Whatever
 // matters is set here, so that the defaults of a new version change nothing.
 func (g *Gossip) config() *memberlist.Config {
 	return &memberlist.Config{
@@ -163,7 +162,7 @@ func (g *Gossip) config() *memberlist.Config {
 		GossipInterval: 200 * time.Millisecond,
 		GossipNodes:    5,
 		RetransmitMult: 4,
-		// For this long dead members are told that they are, and can refute.
+		// For this long gossip is sent to dead members, so that they can refute.
 		GossipToTheDeadTime: time.Minute,
 		// A full exchange with one other member repairs what loss has hidden.
 		PushPullInterval: 15 * time.Second,
@@ -178,10 +177,10 @@ func (g *Gossip) config() *memberlist.Config {
 		HandoffQueueDepth:    1024,
 		QueueCheckInterval:   30 * time.Second,
 
-		Delegate: delegate{g},
-		Events:   g.members,
-		Alive:    g.members,
-		Logger:   log.New(&libraryLog{log: g.options.Logger, refused: g.metrics.refusedFor}, "", 0),
+		Delegate:  delegate{g},
+		Events:    g.members,
+		Alive:     g.members,
+		LogOutput: &libraryLog{log: g.options.Logger, refused: g.metrics.refusedFor},
 	}
 }
 
@@ -237,9 +236,14 @@ func (d delegate) NodeMeta(int) []byte {
 	return encodeMeta(d.g.options.ConfigHash(), d.g.options.Version)
 }
 
-// The rest of memberlist.Delegate is not used.
+// NotifyMsg ignores messages: there are none.
+func (delegate) NotifyMsg([]byte) {}
 
-func (delegate) NotifyMsg([]byte)                {}
+// GetBroadcasts has nothing to add.
 func (delegate) GetBroadcasts(int, int) [][]byte { return nil }
-func (delegate) LocalState(bool) []byte          { return nil }
-func (delegate) MergeRemoteState([]byte, bool)   {}
+
+// LocalState has nothing to add.
+func (delegate) LocalState(bool) []byte { return nil }
+
+// MergeRemoteState ignores what others add.
+func (delegate) MergeRemoteState([]byte, bool) {}

@@ -18,7 +18,7 @@ func ReadKey(file string) ([]byte, error) {
 	text = bytes.TrimSpace(text)
 	key, err := base64.StdEncoding.Strict().DecodeString(string(text))
 	if err != nil || bytes.ContainsAny(text, "\r\n") || !keyLength(key) {
-		return nil, fmt.Errorf("gossip key in %s: must be one line of base64 that stands for 16, 24 or 32 bytes; "+
+		return nil, fmt.Errorf("gossip key in %s: must be one line of base64 of 16, 24 or 32 bytes; "+
 			"make one with: openssl rand -base64 32", file)
 	}
 	return key, nil

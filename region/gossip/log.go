@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// libraryLog receives memberlist's log lines, "[WARN] memberlist: …", and passes
-// them on as debug output: an unreachable peer is a line a second. Its lines are
+// libraryLog receives memberlist's log lines, "<time> [WARN] memberlist: …", and
+// passes them on as debug output: an unreachable peer is a line a second. They are
 // the only place where memberlist reports messages of another cluster or key, so
-// they are counted here.
+// these are counted here.
 type libraryLog struct {
 	log     *slog.Logger
 	refused func(reason string)
@@ -17,7 +17,7 @@ type libraryLog struct {
 
 // Write takes one line.
 func (l *libraryLog) Write(line []byte) (int, error) {
-	text := strings.TrimSpace(string(line))
+	_, text, _ := strings.Cut(strings.TrimSpace(string(line)), "[")
 	switch {
 	case strings.Contains(text, "with unacceptable label"):
 		l.refused("label")
@@ -27,6 +27,6 @@ func (l *libraryLog) Write(line []byte) (int, error) {
 		strings.Contains(text, "encryption is not configured"):
 		l.refused("key")
 	}
-	l.log.LogAttrs(context.Background(), slog.LevelDebug, text)
+	l.log.LogAttrs(context.Background(), slog.LevelDebug, "gossip: ["+text)
 	return len(line), nil
 }
