@@ -57,16 +57,16 @@ func (w *peerWorld) exchange() (t1, t2, t3, t4 int64) {
 // on the way.
 type usualFilter []struct{ offset, delay time.Duration }
 
-func (tw *usualFilter) observe(t1, t2, t3, t4 int64) {
-	*tw = append(*tw, struct{ offset, delay time.Duration }{
+func (f *usualFilter) observe(t1, t2, t3, t4 int64) {
+	*f = append(*f, struct{ offset, delay time.Duration }{
 		time.Duration((t2-t1)+(t3-t4)) * us / 2, time.Duration((t4-t1)-(t3-t2)) * us,
 	})
-	*tw = (*tw)[max(0, len(*tw)-8):]
+	*f = (*f)[max(0, len(*f)-8):]
 }
 
-func (tw usualFilter) best() (offset, within time.Duration) {
-	best := tw[0]
-	for _, e := range tw {
+func (f usualFilter) best() (offset, within time.Duration) {
+	best := f[0]
+	for _, e := range f {
 		if e.delay < best.delay {
 			best = e
 		}
@@ -74,15 +74,13 @@ func (tw usualFilter) best() (offset, within time.Duration) {
 	return best.offset, best.delay / 2
 }
 
-type peerScenario struct {
-	name             string
-	path             path
-	ourPPM, theirPPM float64
-	start            time.Duration
-}
-
 func eachPeerWorld(t *testing.T, run func(t *testing.T, w *peerWorld, p *clock.PeerOffsets)) {
-	for _, sc := range []peerScenario{
+	for _, sc := range []struct {
+		name             string
+		path             path
+		ourPPM, theirPPM float64
+		start            time.Duration
+	}{
 		{name: "lan", path: lan},
 		{name: "lan, apart", path: lan, ourPPM: -500, theirPPM: 500, start: time.Hour},
 		{name: "slow", path: slow, ourPPM: 500, theirPPM: -500, start: -time.Hour},
@@ -109,13 +107,13 @@ func eachPeerWorld(t *testing.T, run func(t *testing.T, w *peerWorld, p *clock.P
 	}
 }
 
-func observe(t *testing.T, w *peerWorld, p *clock.PeerOffsets, tw *usualFilter) clock.PeerOffset {
+func observe(t *testing.T, w *peerWorld, p *clock.PeerOffsets, f *usualFilter) clock.PeerOffset {
 	t.Helper()
 	t1, t2, t3, t4 := w.exchange()
 	if err := p.Observe("us-east", t1, t2, t3, t4); err != nil {
 		t.Fatal(err)
 	}
-	tw.observe(t1, t2, t3, t4)
+	f.observe(t1, t2, t3, t4)
 	return p.Peers()[0]
 }
 
@@ -123,22 +121,22 @@ func wrong(w *peerWorld, got clock.PeerOffset) time.Duration {
 	return (got.Offset - w.offset()).Abs() - got.Uncertainty
 }
 
-// TestPeerOffsetIsTrue: where nobody moves a clock the truth is always within
-// the uncertainty, however much the clocks drift and however crooked the path
+// TestPeerOffsetIsTrue: while no clock is moved the truth is always within
+// the uncertainty, however much the clocks drift and however asymmetric the path
 // is, and the uncertainty is no worse than that of the usual filter plus what
 // may have drifted in the window.
 func TestPeerOffsetIsTrue(t *testing.T) {
 	eachPeerWorld(t, func(t *testing.T, w *peerWorld, p *clock.PeerOffsets) {
-		var tw usualFilter
+		var usual usualFilter
 		for i := range 2000 {
-			got := observe(t, w, p, &tw)
+			got := observe(t, w, p, &usual)
 			if by := wrong(w, got); by > 0 {
 				t.Fatalf("after exchange %d: %+v is wrong by %v, truth %v", i, got, by, w.offset())
 			}
 			if got.Age != 0 || got.Peer != "us-east" {
 				t.Fatalf("after exchange %d: %+v", i, got)
 			}
-			offset, within := tw.best()
+			offset, within := usual.best()
 			const drift = 20 * ms // 1,000 ppm for at most twenty seconds
 			if got.Uncertainty > within+drift || (got.Offset-offset).Abs() > got.Uncertainty+within+drift {
 				t.Fatalf("after exchange %d: %+v; the usual filter has %v ± %v", i, got, offset, within)
@@ -156,7 +154,7 @@ func TestPeerOffsetIsTrue(t *testing.T) {
 // by the first.
 func TestPeerOffsetAfterAStep(t *testing.T) {
 	eachPeerWorld(t, func(t *testing.T, w *peerWorld, p *clock.PeerOffsets) {
-		var tw usualFilter
+		var usual usualFilter
 		for i := range 300 {
 			step := time.Duration(float64(us) * math.Pow(10, 10*w.rng.Float64())) // 1 µs to 3 h
 			if w.rng.IntN(2) == 0 {
@@ -165,7 +163,7 @@ func TestPeerOffsetAfterAStep(t *testing.T) {
 			w.moved += step
 			var got clock.PeerOffset
 			for after := range 8 + w.rng.IntN(8) {
-				got = observe(t, w, p, &tw)
+				got = observe(t, w, p, &usual)
 				if by := wrong(w, got); by > 0 && (after >= 7 || step.Abs() > s) {
 					t.Fatalf("step %d of %v, exchange %d after it: %+v is wrong by %v", i, step, after+1, got, by)
 				}
@@ -174,7 +172,7 @@ func TestPeerOffsetAfterAStep(t *testing.T) {
 	})
 }
 
-// Whatever four numbers come in: an error or an answer that is no nonsense.
+// Whatever four numbers come in: an error or an offset within bounds.
 func TestPeerOffsetOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, err := clock.NewPeerOffsets(clock.PeerOptions{Now: func() time.Duration { return 0 }})
@@ -192,7 +190,7 @@ func TestPeerOffsetOfAnything(t *testing.T) {
 				continue
 			}
 			if t1 > t4 || t2 > t3 || t1 < 0 || t2 < 0 {
-				t.Fatal("taken for an exchange")
+				t.Fatal("accepted as an exchange")
 			}
 			if got := p.Peers()[0]; got.Uncertainty <= 0 || got.Uncertainty > 1<<61 || got.Offset.Abs() > 1<<62 {
 				t.Fatalf("%+v", got)
@@ -232,7 +230,7 @@ func TestPeerOffsetLedger(t *testing.T) {
 			log: far + "offset=2.1s uncertainty=1.003ms\n",
 		},
 		{at: 4 * s, t2: 2101 * ms, t3: 2101 * ms, t4: 2 * ms, offset: 2100 * ms, within: ms + 3*us},
-		// Perhaps within a second again, perhaps not: nothing is said.
+		// Perhaps within a second again, perhaps not: nothing is logged.
 		{at: 5 * s, t2: 1001 * ms, t3: 1001 * ms, t4: 2 * ms, offset: 1000 * ms, within: ms + 3*us},
 		{
 			at: 6 * s, t2: 900 * ms, t3: 900 * ms, t4: 2 * ms, offset: 899 * ms, within: ms + 3*us,
@@ -261,8 +259,8 @@ func TestPeerOffsetLedger(t *testing.T) {
 	wantScrape(t, registry, "a minute without an exchange", "")
 }
 
-// Two exchanges of which one says "less than 2 µs ahead" and the other "more than
-// 2 µs" have nothing in common: a clock was moved, and only the newest counts.
+// Two exchanges of which one allows less than 2 µs and the other only more than
+// 2 µs have nothing in common: a clock was moved, and only the newest counts.
 func TestExchangesThatOnlyTouch(t *testing.T) {
 	p, err := clock.NewPeerOffsets(clock.PeerOptions{Now: func() time.Duration { return 0 }})
 	if err != nil {

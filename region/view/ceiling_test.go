@@ -19,7 +19,7 @@ func set(of ...int) view.Set {
 	return s
 }
 
-// The table above Ceiling, in numbers: L = 100, parts 50, 30, 20, and we are the
+// The table above Ceiling, in numbers: L = 100, shares 50, 30, 20, and we are the
 // first.
 func TestCeiling(t *testing.T) {
 	const (
@@ -36,21 +36,21 @@ func TestCeiling(t *testing.T) {
 		used    []int64
 		lost    int64
 		joining bool
-		frozen  bool
+		paused  bool
 		want    int64
 		closed  bool
 	}{
-		{"all connected: L − used", share, all, all, []int64{0, 12, 3}, 0, false, false, 85, false},
+		{"all counted on: L − used", share, all, all, []int64{0, 12, 3}, 0, false, false, 85, false},
 		{"whatever the fail mode", open, all, all, []int64{0, 12, 3}, 0, false, false, 85, false},
 		{"whatever the fail mode", shut, all, all, []int64{0, 12, 3}, 0, false, false, 85, false},
-		{"what we used ourselves is the log's matter", share, all, all, []int64{99, 12, 3}, 0, false, false, 85, false},
-		{"what our store forgot is not", share, all, all, []int64{0, 12, 3}, 40, false, false, 45, false},
+		{"our own estimate is ignored", share, all, all, []int64{99, 12, 3}, 0, false, false, 85, false},
+		{"what our store lost is not", share, all, all, []int64{0, 12, 3}, 40, false, false, 45, false},
 		{"never negative", share, all, all, []int64{0, 90, 90}, 0, false, false, 0, false},
 
-		{"alone: our part", share, us, us, []int64{0, 30, 20}, 0, false, false, 50, false},
+		{"alone: our share", share, us, us, []int64{0, 30, 20}, 0, false, false, 50, false},
 		{"less what others used beyond theirs", share, us, us, []int64{0, 37, 24}, 0, false, false, 39, false},
 		{"less what was lost", share, us, us, []int64{0, 30, 20}, 8, false, false, 42, false},
-		{"a pair: its parts, less the other's use", share, pair, pair, []int64{0, 25, 20}, 0, false, false, 55, false},
+		{"a pair: its shares, less the other's use", share, pair, pair, []int64{0, 25, 20}, 0, false, false, 55, false},
 		{"and the excess of the rest", share, pair, pair, []int64{0, 25, 26}, 0, false, false, 49, false},
 
 		{"open: the silent are idle", open, us, us, []int64{0, 25, 26}, 0, false, false, 100, false},
@@ -58,17 +58,17 @@ func TestCeiling(t *testing.T) {
 		{"lost is lost", open, us, us, []int64{0, 25, 26}, 10, false, false, 90, false},
 		{"closed: nothing, and for another reason", shut, pair, all, []int64{0, 0, 0}, 0, false, false, 0, true},
 
-		{"joining: our part", share, us, us, []int64{0, 0, 24}, 0, true, false, 46, false},
+		{"joining: our share", share, us, us, []int64{0, 0, 24}, 0, true, false, 46, false},
 		{"whatever the fail mode", open, us, us, []int64{0, 0, 24}, 0, true, false, 46, false},
 		{"whatever the fail mode", shut, us, us, []int64{0, 0, 24}, 0, true, false, 46, false},
 
-		{"frozen: our part", share, us, us, []int64{0, 0, 24}, 0, false, true, 46, false},
+		{"paused: our share", share, us, us, []int64{0, 0, 24}, 0, false, true, 46, false},
 		{"open stays open", open, us, us, []int64{0, 0, 24}, 0, false, true, 100, false},
 		{"closed stays closed", shut, us, us, []int64{0, 0, 24}, 0, false, true, 0, true},
 	} {
 		got, closed := view.Ceiling(view.Terms{
 			Shares: []int64{50, 30, 20}, Estimates: row.used, Members: row.members, Current: row.current,
-			Lost: row.lost, Fail: row.fail, Joining: row.joining, Paused: row.frozen,
+			Lost: row.lost, Fail: row.fail, Joining: row.joining, Paused: row.paused,
 		})
 		if got != row.want || closed != row.closed {
 			t.Errorf("%s (%v): %d, closed %v; want %d, closed %v", row.why, row.fail, got, closed, row.want, row.closed)
@@ -76,8 +76,8 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
-// drawTerms draws terms such as a View makes them: while joining or frozen M is
-// ourselves alone. Estimates are drawn around the parts, and sometimes absurd.
+// drawTerms draws terms such as a View makes them: while joining or paused M is
+// ourselves alone. Estimates are drawn around the shares, and sometimes absurd.
 func drawTerms(t *rapid.T) (view.Terms, int64) {
 	units := rapid.SampledFrom([]int64{1, 7, 100, 100_000, quota.MaxUnits}).Draw(t, "L")
 	weights := rapid.SliceOfN(rapid.Int64Range(1, 5), 1, 5).Draw(t, "weights")
@@ -127,14 +127,14 @@ func dumbCeiling(t view.Terms) (*big.Int, bool) {
 		}
 	}
 	sum := big.NewInt(0)
-	for i, part := range t.Shares {
+	for i, share := range t.Shares {
 		if m[i] {
-			sum.Add(sum, big.NewInt(part))
+			sum.Add(sum, big.NewInt(share))
 			if i != t.Self {
 				sum.Sub(sum, big.NewInt(est[i]))
 			}
-		} else if est[i] > part {
-			sum.Sub(sum, big.NewInt(est[i]-part))
+		} else if est[i] > share {
+			sum.Sub(sum, big.NewInt(est[i]-share))
 		}
 	}
 	if sum.Sub(sum, big.NewInt(t.Lost)); sum.Sign() < 0 {
@@ -157,31 +157,31 @@ func TestCeilingEqualsReferenceModel(t *testing.T) {
 	})
 }
 
-// With true estimates no admission, under any M that anybody may believe in, takes
+// With exact estimates no admission, under any M that a region may have, takes
 // the total beyond L: only what is not known yet can.
 func TestCeilingsWithTrueEstimatesKeepTheTotal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		units := rapid.Int64Range(1, 200).Draw(t, "L")
 		weights := rapid.SliceOfN(rapid.Int64Range(1, 5), 1, 5).Draw(t, "weights")
-		parts := region.Parts(weights, units)
-		used := make([]int64, len(parts))
+		shares := region.Parts(weights, units)
+		used := make([]int64, len(shares))
 		var total int64
 		for range rapid.IntRange(1, 40).Draw(t, "admissions") {
-			i := rapid.IntRange(0, len(parts)-1).Draw(t, "who")
+			i := rapid.IntRange(0, len(shares)-1).Draw(t, "who")
 			members := set(i)
-			for k := range parts {
+			for k := range shares {
 				if rapid.Bool().Draw(t, "member") {
 					members = members.With(k)
 				}
 			}
-			ceiling, _ := view.Ceiling(view.Terms{Shares: parts, Estimates: used, Self: i, Members: members})
+			ceiling, _ := view.Ceiling(view.Terms{Shares: shares, Estimates: used, Self: i, Members: members})
 			cost := rapid.Int64Range(1, units).Draw(t, "cost")
 			if used[i]+cost <= ceiling {
 				used[i] += cost
 				total += cost
 			}
 			if total > units {
-				t.Fatalf("L = %d, parts %v, used %v: %d in all", units, parts, used, total)
+				t.Fatalf("L = %d, shares %v, used %v: %d in all", units, shares, used, total)
 			}
 		}
 	})

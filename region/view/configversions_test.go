@@ -90,9 +90,9 @@ func withTopology(p view.Process, hash uint64, weights []quota.Weight) view.Proc
 	return p
 }
 
-// A peer that has not spelled its topology out, or has more of them than can be
-// remembered, leaves nothing to claim; one that lies about them is not believed.
-func TestWhatIsNotKnownIsNotOurs(t *testing.T) {
+// While a peer has a topology whose weights it has not sent, or has sent wrongly, no
+// share is certain.
+func TestUnknownTopologiesLeaveNoShare(t *testing.T) {
 	ours := []quota.Weight{{Region: "a", Weight: 1}, {Region: "b", Weight: 1}}
 	theirs := []quota.Weight{{Region: "a", Weight: 3}, {Region: "b", Weight: 1}}
 	for _, row := range []struct {
@@ -133,8 +133,8 @@ func TestTooManyTopologiesLeaveNothingUntilAllAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := func(said []quota.Weight) int64 {
-		p := withTopology(peerOf("b"), view.Hash(said), said)
+	part := func(theirs []quota.Weight) int64 {
+		p := withTopology(peerOf("b"), view.Hash(theirs), theirs)
 		p.AckedAt = epoch + 1
 		got, _ := v.Observe(view.Input{Now: epoch, Processes: []view.Process{p}})
 		return got.Share(100)

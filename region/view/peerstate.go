@@ -95,12 +95,12 @@ const (
 // peerState is what is remembered of one peer region, and how it enters and leaves
 // the candidate:
 //
-//	        fresh                                 anything but fresh
-//	new ─────────▶ in ──────────────────────────────────┐
-//	 ▲             ▲                                    ▼
-//	 │             │ good for wait, and GoodHeartbeats      out
-//	 │             └────────────────── waiting ◀──fresh──┤
-//	 └────── left as planned, after StableAfter ─────────┘
+//	        fresh                            anything but fresh
+//	new ─────────▶ in ─────────────────────────────────┐
+//	 ▲             ▲                                   ▼
+//	 │             │ good for wait, GoodHeartbeats    out
+//	 │             └────────────────── waiting ◀─fresh─┤
+//	 └────── left as planned, after StableAfter ───────┘
 //
 // wait is FirstWait after the first exclusion, and doubles up to LongestWait with
 // each that follows within StableAfter of the return. Good means heard, up to date
@@ -132,7 +132,7 @@ func (s *peerState) step(now time.Duration, h health) {
 	case h.state != StateFresh:
 		s.exclude(now, h.state)
 	case s.in:
-	case s.remaining(now) == 0 && (s.wait == 0 || h.beats >= GoodHeartbeats):
+	case s.remaining(now) == 0 && (s.wait == 0 || h.heartbeats >= GoodHeartbeats):
 		s.in, s.entered, s.cause = true, now, quota.ReasonNone
 		s.become(now, StateFresh)
 	default:

@@ -118,19 +118,19 @@ func alive(now time.Duration, known map[string][]*Process) map[string][]*Process
 
 // health is the result of one evaluation of a region's processes.
 type health struct {
-	state   State // StateFresh, or the worst of any of its processes
-	good    bool  // every process is heard, up to date, and acknowledges us
-	current bool  // every process is heard, up to date and has sent a snapshot: its usage is known
-	beats   int   // the fewest of any process
+	state      State // StateFresh, or the worst of any of its processes
+	good       bool  // every process is heard, up to date, and acknowledges us
+	current    bool  // every process is heard, up to date and has sent a snapshot: its usage is known
+	heartbeats int   // the fewest of any process
 }
 
 // evaluate evaluates a region by its live processes; there is at least one.
 func evaluate(now time.Duration, live []*Process) health {
-	h := health{state: StateFresh, good: true, current: true, beats: live[0].Heartbeats}
+	h := health{state: StateFresh, good: true, current: true, heartbeats: live[0].Heartbeats}
 	for _, p := range live {
 		state := p.state(now)
 		h.state = max(h.state, state)
-		h.beats = min(h.beats, p.Heartbeats)
+		h.heartbeats = min(h.heartbeats, p.Heartbeats)
 		h.good = h.good && state <= StateJoining && p.acknowledges(now)
 		h.current = h.current && state != StateSilent && state != StateBehind && p.Synced
 	}

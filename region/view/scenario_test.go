@@ -70,7 +70,7 @@ func (s *scenario) do(words []string) {
 		s.w.lose[args[0]]++
 	case "delay":
 		s.w.delay = s.duration(args[0])
-	case "freeze":
+	case "pause":
 		s.node(args[0]).paused = s.w.now + s.duration(args[1])
 	case "gossip":
 		s.w.gossip[args[0]] = map[string]gossip.State{"alive": gossip.Alive, "dead": gossip.Dead, "unknown": ""}[args[1]]
@@ -106,7 +106,7 @@ func (s *scenario) check(verb string, args []string) {
 				s.fail("%s has %s as %v (%s), want %s", args[0], args[1], p.State, p.Text, args[2])
 			}
 		}
-	case "parts": // parts a 50 50: of 100, as a divides them
+	case "shares": // shares a 50 b=50: of 100, as a divides them
 		t := s.node(args[0]).view.Explain(100, quota.FailShare, nil, 0)
 		got := []string{strconv.FormatInt(t.Part, 10)}
 		for _, p := range t.Peers {
