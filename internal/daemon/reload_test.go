@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/regiond/regiond/test/redisserver"
+	"github.com/regiond/regiond/region"
 )
 
 // limited is the town with another limit.
@@ -32,28 +32,6 @@ func (p *program) inForce(t *testing.T, units int64) {
 		}
 		return nil
 	})
-}
-
-// TestReloadOnRedis: usage that Redis holds is judged by the new limit, in each
-// process that reads the file.
-func TestReloadOnRedis(t *testing.T) {
-	topology := onRedis(redisserver.Start(t, redisserver.Options{}).Addr())
-	p := start(t, topology)
-	q := startFile(t, p.file, "--instance", "second")
-	for range 4 {
-		p.check(t, "acme").is(t, http.StatusOK)
-	}
-	p.rewrite(t, "units: 5,", "units: 4,")
-	p.inForce(t, 4)
-	q.inForce(t, 4)
-	p.check(t, "acme").is(t, http.StatusTooManyRequests)
-	q.check(t, "acme").is(t, http.StatusTooManyRequests)
-	p.rewrite(t, "units: 4,", "units: 6,")
-	p.inForce(t, 6)
-	q.inForce(t, 6)
-	p.check(t, "acme").is(t, http.StatusOK)
-	q.check(t, "acme").is(t, http.StatusOK)
-	p.check(t, "acme").is(t, http.StatusTooManyRequests)
 }
 
 // TestHangUp: SIGHUP reads the file again whether or not it changed, and both
@@ -80,14 +58,6 @@ func TestHangUp(t *testing.T) {
 	if _, still := s.series[before]; after == before || still || s.series[after] != 1 {
 		t.Errorf("%s is followed by %s in\n%s", before, after, s.text)
 	}
-}
-
-func TestHangUpWithoutConfiguration(t *testing.T) {
-	p := build(t, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	p.run(t)
-	p.signals <- syscall.SIGHUP
-	p.log.await(t, "nothing to reload: serving without a configuration file", 1)
-	p.check(t, "acme").is(t, http.StatusOK)
 }
 
 // TestAFileWithAMistake changes nothing, says where the mistake is, and is
@@ -218,5 +188,36 @@ func TestASecondRegionNeedsARestart(t *testing.T) {
 	line := p.log.await(t, "reload: the configuration in force stays", 1)
 	if why := fmt.Sprint(line["error"]); !strings.Contains(why, "a second region needs a restart") || p.daemon.hash() != before {
 		t.Errorf("refused for %q, hash %s before and %s now", why, before, p.daemon.hash())
+	}
+}
+
+// sentinels is a town whose Redis is behind sentinels and certificates, in files of dir.
+func sentinels(addr, dir string) string {
+	return "cluster: prod\n" + strings.Replace(town, "STORE", fmt.Sprintf(
+		"{addrs: [%q], mode: sentinel, master: counters, sentinel_username: watch, sentinel_password_file: %s/watch, tls: {ca_file: %s/ca.pem}}", addr, dir, dir), 1)
+}
+
+func TestFieldsThatNeedARestart(t *testing.T) {
+	before := sentinels("127.0.0.1:1", "/secrets")
+	for _, row := range []struct{ old, changed, want string }{
+		{"units: 5,", "units: 6,", ""},
+		{"cluster: prod", "cluster: staging", "cluster"},
+		{"sentinel_username: watch", "sentinel_username: guard", "regions/town/redis"},
+		{"/secrets/watch", "/secrets/guard", "regions/town/redis"},
+		{"/secrets/ca.pem", "/secrets/new.pem", "regions/town/redis"},
+		{"master: counters", "master: others", "regions/town/redis"},
+		{"http: 127.0.0.1:0", "http: 127.0.0.1:1", "regions/town/http"},
+	} {
+		var tops []*region.Topology
+		for _, text := range []string{before, replace(t, before, row.old, row.changed)} {
+			top, _, err := region.Parse("topology.yaml", []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tops = append(tops, top)
+		}
+		if got := strings.Join(restartFields(tops[0], tops[1], "town"), ", "); got != row.want {
+			t.Errorf("%s: %q, want %q", row.changed, got, row.want)
+		}
 	}
 }

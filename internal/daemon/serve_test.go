@@ -1,12 +1,10 @@
 package daemon
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -25,11 +23,6 @@ func TestTheWholeProgram(t *testing.T) {
 		t.Run(store.name, func(t *testing.T) {
 			p := start(t, store.town(t), "--instance", "one")
 			t.Run("check", func(t *testing.T) { testCheck(t, p) })
-			t.Run("batch", func(t *testing.T) { testBatch(t, p) })
-			t.Run("report", func(t *testing.T) { testReport(t, p) })
-			t.Run("usage", func(t *testing.T) { testUsage(t, p) })
-			t.Run("observe", func(t *testing.T) { testObserve(t, p) })
-			t.Run("forward-auth", func(t *testing.T) { testForwardAuth(t, p) })
 			t.Run("reset", func(t *testing.T) { testReset(t, p) })
 			t.Run("health", func(t *testing.T) { testHealth(t, p) })
 			t.Run("regions", func(t *testing.T) { testRegions(t, p, store.name) })
@@ -74,96 +67,6 @@ func testCheck(t *testing.T, p *program) {
 	}
 }
 
-func testBatch(t *testing.T, p *program) {
-	a := p.ask(t, http.MethodPost, "/v1/check:batch", `{"checks":[{"tenant":"globex","cost":3},{"tenant":"globex","cost":3},
-		{"tenant":"globex","cost":2},{"tenant":"globex","cost":6},{"tenant":"not an id"}]}`)
-	a.is(t, http.StatusOK)
-	var got struct{ Results []decision }
-	if err := json.Unmarshal([]byte(a.body), &got); err != nil {
-		t.Fatal(err)
-	}
-	var statuses []int
-	for _, r := range got.Results {
-		statuses = append(statuses, r.Status)
-	}
-	if want := []int{200, 429, 200, 422, 400}; !slices.Equal(statuses, want) {
-		t.Errorf("the batch is answered with %v, want %v\n%s", statuses, want, a.body)
-	}
-}
-
-func testReport(t *testing.T, p *program) {
-	a := p.ask(t, http.MethodPost, "/v1/report", `{"tenant":"initech","cost":7}`)
-	a.is(t, http.StatusOK)
-	if d := a.decision(t); d.Remaining != 0 {
-		t.Errorf("%d of 5 remain after a report of 7", d.Remaining)
-	}
-	p.check(t, "initech").is(t, http.StatusTooManyRequests)
-}
-
-func testUsage(t *testing.T, p *program) {
-	for range 3 { // looking spends nothing
-		if left := p.left(t, "hooli"); left != 5 {
-			t.Errorf("%d of 5 remain before anything was spent", left)
-		}
-	}
-	p.check(t, "hooli").is(t, http.StatusOK)
-	a := p.get(t, "/v1/usage/hooli?cost=5")
-	a.is(t, http.StatusOK)
-	if d := a.decision(t); d.Allowed || d.Remaining != 4 {
-		t.Errorf("usage says of 5 more after 1 of 5: %+v", d)
-	}
-}
-
-func testObserve(t *testing.T, p *program) {
-	for range 5 {
-		p.check(t, "watched").is(t, http.StatusOK)
-	}
-	a := p.check(t, "watched")
-	a.is(t, http.StatusOK)
-	if d := a.decision(t); !d.Allowed || !d.WouldDeny {
-		t.Errorf("the sixth of five of an observed tenant: %+v", d)
-	}
-}
-
-func testForwardAuth(t *testing.T, p *program) {
-	const umbrella = "X-Tenant: umbrella"
-	for i, c := range []struct {
-		method, path string
-		fields       []string
-		status       int
-		decision     string // of X-Regiond-Decision
-	}{
-		{"POST", "/v1/authz/login", []string{umbrella}, 200, "allow"},
-		{"POST", "/v1/authz", []string{umbrella, "X-Forwarded-Method: POST", "X-Forwarded-Uri: /login"}, 200, "allow"},
-		{"POST", "/v1/authz/login", []string{umbrella}, 429, "deny"}, // two logins an hour, through whatever door
-		{"GET", "/v1/authz-nginx", []string{umbrella, "X-Original-Method: POST", "X-Original-Uri: /login"}, 403, "deny"},
-		{"GET", "/v1/authz/login", []string{umbrella}, 200, "allow"}, // another method
-		{"POST", "/v1/authz/login", []string{umbrella, "X-Forwarded-For: 198.51.100.1"}, 200, "allow"},
-		{"GET", "/v1/authz/status", []string{umbrella}, 200, "allow"}, // skipped, not charged
-		{"GET", "/v1/authz/anything", []string{umbrella}, 200, "allow"},
-		{"GET", "/v1/authz/anything", []string{umbrella}, 429, "deny"},
-		{"GET", "/v1/authz/status", []string{umbrella}, 200, "allow"},
-		{"GET", "/v1/authz/anything", nil, 403, "invalid"},
-	} {
-		a := p.ask(t, c.method, c.path, "", c.fields...)
-		if a.status != c.status || a.header.Get("X-Regiond-Decision") != c.decision {
-			t.Errorf("%d: %s %s %v = %d %s, want %d %s\n%s", i, c.method, c.path, c.fields,
-				a.status, a.header.Get("X-Regiond-Decision"), c.status, c.decision, a.body)
-			continue
-		}
-		if a.status == http.StatusOK {
-			if a.body != "" {
-				t.Errorf("%d: 200 has a body: %s", i, a.body)
-			}
-			continue
-		}
-		a.problem(t)
-		if strings.Contains(a.body, "ceiling") {
-			t.Errorf("%d: customers are shown ceilings: %s", i, a.body)
-		}
-	}
-}
-
 func testReset(t *testing.T, p *program) {
 	p.check(t, "acme").is(t, http.StatusTooManyRequests)
 	p.admin.ask(t, http.MethodDelete, "/v1/usage/acme", "").is(t, http.StatusNoContent)
@@ -171,7 +74,6 @@ func testReset(t *testing.T, p *program) {
 		t.Errorf("%d of 5 remain after a reset", left)
 	}
 	p.check(t, "acme").is(t, http.StatusOK)
-	p.check(t, "initech").is(t, http.StatusTooManyRequests) // one tenant's reset is no other's
 	// What operators may do, gateways may not.
 	p.ask(t, http.MethodDelete, "/v1/usage/acme", "").is(t, http.StatusMethodNotAllowed)
 	p.get(t, "/metrics").is(t, http.StatusNotFound)
@@ -248,5 +150,38 @@ func testMetrics(t *testing.T, p *program) {
 		if strings.Contains(s.text, tenant) {
 			t.Errorf("/metrics names tenant %s", tenant)
 		}
+	}
+}
+
+// TestServeWithoutConfiguration is the README's first command.
+func TestServeWithoutConfiguration(t *testing.T) {
+	p := build(t, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	if a := p.daemon.dataAt.Addr().String(); strings.HasSuffix(a, ":8080") {
+		t.Errorf("--http is not heard: it listens on %s", a)
+	}
+	p.run(t)
+	a := p.check(t, "acme")
+	a.is(t, http.StatusOK)
+	if d := a.decision(t); d.rests() != "exact/global" || d.Limit != 20 {
+		t.Errorf("the first answer: %+v", d)
+	}
+	// Nobody configured a gateway, so nobody is let through as one.
+	p.ask(t, http.MethodGet, "/v1/authz", "", "X-Tenant: acme").is(t, http.StatusForbidden)
+}
+
+// TestGreeting: the line to try is one that works, and names what is served.
+func TestGreeting(t *testing.T) {
+	p := build(t, "--http", "0.0.0.0:0", "--admin", "127.0.0.1:0", "--text")
+	p.run(t)
+	var said strings.Builder
+	p.daemon.Banner(&said)
+	m := regexp.MustCompile(`curl -s -d '(\{.*\})' (http://127\.0\.0\.1:\d+)(/v1/check)`).FindStringSubmatch(said.String())
+	if m == nil {
+		t.Fatalf("it greets with\n%s", said.String())
+	}
+	c := newClient(t, m[2], nil)
+	c.ask(t, http.MethodPost, m[3], m[1], "Content-Type: application/x-www-form-urlencoded").is(t, http.StatusOK)
+	if !strings.Contains(said.String(), "http://"+p.daemon.adminAt.Addr().String()) || !strings.Contains(said.String(), "in memory") {
+		t.Errorf("it greets with\n%s", said.String())
 	}
 }

@@ -65,20 +65,31 @@ func (d *Daemon) ready() (ok bool, reasons []string) {
 	return true, nil
 }
 
+// report is a status.Report with everything that is known of the regions.
+type report struct {
+	status.Report
+	Regions []regionReport `json:"regions"` // instead of the Report's
+}
+
+type regionReport struct {
+	view.Peer
+	Offset *status.Offset `json:"clock,omitempty"`
+}
+
 // regions answers GET /v1/regions.
 func (d *Daemon) regions() any {
 	top := d.config.Load().topology
-	v := status.Report{
+	v := report{Report: status.Report{
 		Region: d.options.Region, Instance: d.options.Instance, Version: d.options.Version, ConfigHash: top.Hash(),
 		Mode:  status.Mode{Mode: quota.ModeGlobal.String()},
 		Store: status.Store{Kind: "memory", Available: true}, Clock: d.clockStatus(),
-	}
+	}}
 	if d.redis != nil {
 		v.Store = status.Store{Kind: "redis", Available: d.redis.Available()}
 	}
 	for i := range top.Regions {
 		r := &top.Regions[i]
-		v.Regions = append(v.Regions, status.Region{Peer: view.Peer{
+		v.Regions = append(v.Regions, regionReport{Peer: view.Peer{
 			Region: r.Name, Weight: r.Weight, Self: r.Name == d.options.Region, State: view.StateSelf, InUse: true,
 			HeardMS: view.Never, AckedMS: view.Never,
 		}})
@@ -101,19 +112,19 @@ func (d *Daemon) clockStatus() status.Clock {
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // report adds what is known of the other regions.
-func (n *replication) report(v *status.Report) {
+func (n *replication) report(v *report) {
 	seen := n.ceilings.View()
 	mode, reason := seen.Mode(quota.FailShare)
 	v.Mode = status.Mode{Mode: mode.String(), Reason: reason.String(), About: seen.About()}
 	for i := range v.Regions {
 		r := &v.Regions[i]
 		for _, p := range seen.Peers() {
-			if p.Region == r.Region {
+			if p.Region == r.Peer.Region {
 				r.Peer = p
 			}
 		}
 		for _, o := range n.offsets.Peers() {
-			if o.Peer == r.Region {
+			if o.Peer == r.Peer.Region {
 				r.Offset = &status.Offset{OffsetMS: ms(o.Offset), UncertaintyMS: ms(o.Uncertainty), AgeMS: o.Age.Milliseconds(), Alarm: o.Alarm}
 			}
 		}

@@ -1,113 +1,120 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"net/http"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
-// TestAFileThatChanges: however a file comes to have other content, the limit is
-// another one at once, for tenants that have used some of it too.
-func TestAFileThatChanges(t *testing.T) {
+// watched runs a watcher of one file until the test ends. Each reload stores what is in
+// the file.
+func watched(t *testing.T, file string) (w *watcher, content *atomic.Pointer[string]) {
+	t.Helper()
+	content = &atomic.Pointer[string]{}
+	w = newWatcher([]string{file}, func(string) []string {
+		b, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+		text := string(b)
+		content.Store(&text)
+		return []string{file}
+	}, slog.New(slog.DiscardHandler))
+	return w, content
+}
+
+func awaitContent(t *testing.T, content *atomic.Pointer[string], want string) {
+	t.Helper()
+	eventually(t, func() error {
+		if got := content.Load(); got == nil || *got != want {
+			return fmt.Errorf("the last reload has read %v, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+// TestFileChanges: a file may change in any of these ways, twice.
+func TestFileChanges(t *testing.T) {
+	inFolder := func(dir string) string { return filepath.Join(dir, "topology.yaml") }
 	for _, way := range []struct {
 		name   string
-		lay    func(t *testing.T, dir, content string) string // returns the path to serve
+		create func(t *testing.T, dir, content string)
 		change func(t *testing.T, dir, content string)
 	}{
-		{"written in place", layFile, func(t *testing.T, dir, content string) {
-			write(t, filepath.Join(dir, "topology.yaml"), content)
-		}},
-		{"renamed onto", layFile, func(t *testing.T, dir, content string) {
-			put(t, filepath.Join(dir, "topology.yaml"), content)
-		}},
-		{"deleted and written", layFile, func(t *testing.T, dir, content string) {
-			if err := os.Remove(filepath.Join(dir, "topology.yaml")); err != nil {
+		{"written in place", writeFile, writeFile},
+		{"renamed onto", writeFile, func(t *testing.T, dir, content string) { put(t, inFolder(dir), content) }},
+		{"deleted and written", writeFile, func(t *testing.T, dir, content string) {
+			if err := os.Remove(inFolder(dir)); err != nil {
 				t.Fatal(err)
 			}
-			write(t, filepath.Join(dir, "topology.yaml"), content)
+			writeFile(t, dir, content)
 		}},
-		{"a symlink to another folder", layLink, func(t *testing.T, dir, content string) {
-			link(t, other(t, dir, content), filepath.Join(dir, "topology.yaml"))
-		}},
-		{"behind a symlink", layLink, func(t *testing.T, dir, content string) {
-			target, err := os.Readlink(filepath.Join(dir, "topology.yaml"))
+		{"a symlink to another folder", linkFile, linkFile},
+		{"behind a symlink", linkFile, func(t *testing.T, dir, content string) {
+			target, err := os.Readlink(inFolder(dir))
 			if err != nil {
 				t.Fatal(err)
 			}
 			write(t, target, content)
 		}},
-		{"a mounted ConfigMap", layMount, mount},
+		{"a mounted ConfigMap", func(t *testing.T, dir, content string) {
+			mount(t, dir, content)
+			link(t, filepath.Join("..data", "topology.yaml"), inFolder(dir))
+		}, mount},
 	} {
 		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
-			p := startFile(t, way.lay(t, dir, inMemory()))
-			p.inForce(t, 5)
-			for range 4 {
-				p.check(t, "acme").is(t, http.StatusOK)
-			}
-			before := p.daemon.hash()
-			way.change(t, dir, limited(t, inMemory(), 3))
-			p.inForce(t, 3)
-			p.check(t, "acme").is(t, http.StatusTooManyRequests) // 4 of 3
-			if now := p.daemon.hash(); now == before {
-				t.Errorf("the hash is %s before and after", now)
-			}
-			way.change(t, dir, limited(t, inMemory(), 8)) // a second change is seen as well
-			p.inForce(t, 8)
-			if left := p.left(t, "acme"); left != 4 {
-				t.Errorf("%d of 8 remain after 4", left)
-			}
+			way.create(t, dir, "one")
+			w, content := watched(t, inFolder(dir))
+			runUntilCleanup(t, w.run)
+			way.change(t, dir, "two")
+			awaitContent(t, content, "two")
+			way.change(t, dir, "three")
+			awaitContent(t, content, "three")
 		})
 	}
 }
 
-func layFile(t *testing.T, dir, content string) string {
+func writeFile(t *testing.T, dir, content string) {
 	t.Helper()
-	file := filepath.Join(dir, "topology.yaml")
-	write(t, file, content)
-	return file
+	write(t, filepath.Join(dir, "topology.yaml"), content)
 }
 
-// other writes the content into a new folder of its own.
-func other(t *testing.T, dir, content string) string {
+// version writes the content into a new folder of its own.
+func version(t *testing.T, dir, content string) string {
 	t.Helper()
 	sub, err := os.MkdirTemp(dir, "version-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return layFile(t, sub, content)
+	writeFile(t, sub, content)
+	return sub
 }
 
-func layLink(t *testing.T, dir, content string) string {
+func linkFile(t *testing.T, dir, content string) {
 	t.Helper()
-	file := filepath.Join(dir, "topology.yaml")
-	link(t, other(t, dir, content), file)
-	return file
+	link(t, filepath.Join(version(t, dir, content), "topology.yaml"), filepath.Join(dir, "topology.yaml"))
 }
 
-// layMount lays files as Kubernetes mounts a ConfigMap: topology.yaml links to
-// ..data/topology.yaml, and ..data to a folder with a date for a name.
-func layMount(t *testing.T, dir, content string) string {
-	t.Helper()
-	mount(t, dir, content)
-	file := filepath.Join(dir, "topology.yaml")
-	link(t, filepath.Join("..data", "topology.yaml"), file)
-	return file
-}
-
-// mount replaces ..data, and removes the folder that it led to before.
+// mount replaces ..data as Kubernetes does in a mounted ConfigMap, and removes the
+// folder that it led to before.
 func mount(t *testing.T, dir, content string) {
 	t.Helper()
 	data := filepath.Join(dir, "..data")
 	before, err := os.Readlink(data)
-	link(t, filepath.Base(filepath.Dir(other(t, dir, content))), data)
+	link(t, filepath.Base(version(t, dir, content)), data)
 	if err == nil {
 		if err := os.RemoveAll(filepath.Join(dir, before)); err != nil {
 			t.Fatal(err)
@@ -121,54 +128,34 @@ func link(t *testing.T, target, file string) {
 	if err := os.Symlink(target, file+".tmp"); err != nil {
 		t.Fatal(err)
 	}
-	rename(t, file+".tmp", file)
-}
-
-func rename(t *testing.T, from, to string) {
-	t.Helper()
-	if err := os.Rename(from, to); err != nil {
+	if err := os.Rename(file+".tmp", file); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestAChangeBeforeTheWatch: what happens between reading the file and watching
-// it is not lost.
-func TestAChangeBeforeTheWatch(t *testing.T) {
-	file := layFile(t, t.TempDir(), inMemory())
-	p := build(t, "--config", file, "--region", "town")
-	write(t, file, limited(t, inMemory(), 6))
-	p.run(t)
-	p.inForce(t, 6)
-	p.stop()
-	if n := len(p.log.lines("reloaded")); n != 1 {
-		t.Errorf("reloaded %d times, want once", n)
+// TestChangeOutsideTheWatch: a change is not lost between reading the file and watching
+// it, nor while a reload is under way.
+func TestChangeOutsideTheWatch(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir, "one")
+	w, content := watched(t, filepath.Join(dir, "topology.yaml"))
+	writeFile(t, dir, "two")
+	reload, again := w.reload, sync.OnceFunc(func() { writeFile(t, dir, "three") })
+	w.reload = func(why string) []string {
+		files := reload(why)
+		again()
+		return files
 	}
+	runUntilCleanup(t, w.run)
+	awaitContent(t, content, "three")
 }
 
-// TestAChangeDuringTheReload: nor is one that happens while the file before it is
-// being put in force.
-func TestAChangeDuringTheReload(t *testing.T) {
-	file := layFile(t, t.TempDir(), inMemory())
-	p := build(t, "--config", file, "--region", "town")
-	third := limited(t, inMemory(), 7)
-	again := sync.OnceFunc(func() {
-		if err := os.WriteFile(file, []byte(third), 0o600); err != nil {
-			t.Error(err)
-		}
-	})
-	p.log.hook = func(line string) {
-		if strings.Contains(line, `"msg":"reloaded"`) {
-			again()
-		}
-	}
-	p.run(t)
-	write(t, file, limited(t, inMemory(), 6))
-	p.inForce(t, 7)
-}
-
-// TestABusyFolder: a neighbour that writes all the time does not hold off a reload.
-func TestABusyFolder(t *testing.T) {
-	p := start(t, inMemory())
+// TestBusyFolder: another program that writes all the time does not hold off a reload.
+func TestBusyFolder(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir, "one")
+	w, content := watched(t, filepath.Join(dir, "topology.yaml"))
+	runUntilCleanup(t, w.run)
 	stop := make(chan struct{})
 	var busy sync.WaitGroup
 	busy.Go(func() {
@@ -178,7 +165,7 @@ func TestABusyFolder(t *testing.T) {
 				return
 			default:
 			}
-			if err := os.WriteFile(filepath.Join(filepath.Dir(p.file), "neighbour.log"), fmt.Append(nil, i), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "other.log"), fmt.Append(nil, i), 0o600); err != nil {
 				t.Error(err)
 				return
 			}
@@ -186,31 +173,67 @@ func TestABusyFolder(t *testing.T) {
 	})
 	defer busy.Wait()
 	defer close(stop)
-	p.rewrite(t, "units: 5,", "units: 6,")
-	p.inForce(t, 6)
+	writeFile(t, dir, "two")
+	awaitContent(t, content, "two")
 }
 
-// TestWhatIsWatched: the folders of what is read, and of what links lead to.
-func TestWhatIsWatched(t *testing.T) {
+// TestWatchedFolders: those of the files that a topology names, and of what symlinks
+// lead to.
+func TestWatchedFolders(t *testing.T) {
 	dir, secrets := t.TempDir(), t.TempDir()
 	tokens := filepath.Join(secrets, "tokens")
 	write(t, tokens, tokenLine("ci", "secret"))
-	file := layLink(t, dir, inMemory()+"access: {tokens_file: "+tokens+"}\n")
+	linkFile(t, dir, inMemory()+"access: {tokens_file: "+tokens+"}\n")
+	file := filepath.Join(dir, "topology.yaml")
 	target, err := os.Readlink(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := build(t, "--config", file, "--region", "town")
 	p.run(t)
-	w, err := fsnotify.NewWatcher()
+	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
-	p.daemon.watcher.follow(w)
+	defer notify.Close()
+	p.daemon.watcher.follow(notify)
 	want := []string{dir, filepath.Dir(target), secrets}
 	slices.Sort(want)
-	if got := slices.Sorted(slices.Values(w.WatchList())); !slices.Equal(got, want) {
+	if got := slices.Sorted(slices.Values(notify.WatchList())); !slices.Equal(got, want) {
 		t.Errorf("it watches %q, want %q", got, want)
 	}
+}
+
+// TestStopsWhileAReloadHangs: a reload that hangs, as when it reads a file from a server
+// that is gone, does not keep the process from stopping.
+func TestStopsWhileAReloadHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		over := make(chan struct{})
+		w := newWatcher(nil, func(string) []string { <-over; return nil }, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		stopped := make(chan error)
+		go func() { stopped <- w.run(ctx) }()
+		w.hangUp()
+		synctest.Wait()
+		cancel()
+		began := time.Now()
+		if err := <-stopped; err != nil || time.Since(began) != hangTimeout {
+			t.Errorf("it stops after %v: %v", time.Since(began), err)
+		}
+		close(over)
+	})
+}
+
+// runUntilCleanup runs a component until the test ends.
+func runUntilCleanup(t *testing.T, c component) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -78,7 +78,7 @@ func TestWorldNATS(t *testing.T) {
 		}()
 		w.await("global", 10*time.Second, w.global)
 		h := newTruth(w, 100_000, time.Hour, time.Hour)
-		h.drive(4, 20*time.Second, 3, evenly(30, 20, 10), nil)
+		h.drive(4, 20*time.Second, 3, 30, 20, 10)
 		took := w.await("all hold the same", 2*time.Second, func() bool { return w.difference(h) == "" })
 		t.Logf("over NATS: %d checks, all hold the same %v after the last", h.asked, took)
 		ends[0]()

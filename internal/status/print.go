@@ -43,7 +43,7 @@ func whyMode(m *Mode) string {
 // printRegion writes a region and, below it, its processes.
 func printRegion(w io.Writer, r *Region) {
 	counted := "no"
-	if r.InUse {
+	if r.Counted {
 		counted = "yes"
 	}
 	offset := "-"
@@ -57,15 +57,15 @@ func printRegion(w io.Writer, r *Region) {
 	if !r.Self {
 		heard, acked = age(r.HeardMS), age(r.AckedMS)
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t-\t%s\t-\n", r.Region, r.State, counted, heard, acked, offset)
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t-\t%s\t-\n", r.Name, r.State, counted, heard, acked, offset)
 	for i := range r.Processes {
 		p := &r.Processes[i]
-		state := p.State.String()
+		state := p.State
 		if p.Newcomer {
 			state += ", new"
 		}
 		fmt.Fprintf(w, "  %s\t%s\t\t%s\t%s\t%s\trtt %.1fms\t%s\n",
-			p.Instance, state, age(p.HeardMS), age(p.AckedMS), span(p.UnsentMS), p.RTTMS, cmp.Or(string(p.Gossip), "-"))
+			p.Instance, state, age(p.HeardMS), age(p.AckedMS), span(p.UnsentMS), p.RTTMS, cmp.Or(p.Gossip, "-"))
 	}
 }
 
@@ -74,7 +74,7 @@ func printReasons(w io.Writer, regions []Region) {
 	first := true
 	for i := range regions {
 		r := &regions[i]
-		text := cmp.Or(r.Text, r.Reason.String())
+		text := cmp.Or(r.Detail, r.Reason)
 		if text == "" {
 			continue
 		}
@@ -82,7 +82,7 @@ func printReasons(w io.Writer, regions []Region) {
 			fmt.Fprintln(w)
 		}
 		first = false
-		fmt.Fprintf(w, "%s: %s\n", r.Region, text)
+		fmt.Fprintf(w, "%s: %s\n", r.Name, text)
 	}
 }
 

@@ -2,11 +2,7 @@
 // other regions and why, as JSON for programs and as text for people.
 package status
 
-import (
-	"time"
-
-	"github.com/regiond/regiond/region/view"
-)
+import "time"
 
 // Report is GET /v1/regions: what this process sees, and why. Ages and spans
 // are milliseconds; −1 is never.
@@ -33,11 +29,13 @@ type Mode struct {
 	About  []string `json:"about,omitempty"` // the regions that the reason is about
 }
 
+// Store is where usage is kept.
 type Store struct {
 	Kind      string `json:"kind"` // redis or memory
 	Available bool   `json:"available"`
 }
 
+// Clock is the store's.
 type Clock struct {
 	Valid         bool    `json:"valid"`
 	OffsetMS      float64 `json:"offset_ms"` // of the store's clock against this host's, for display only
@@ -45,12 +43,34 @@ type Clock struct {
 	DriftPPM      float64 `json:"drift_ppm"`
 }
 
-// Region is one region, and the offset of its store's clock.
+// Region is one region as this process sees it. Its fields and those of Process are the
+// ones of view.Peer that Print shows.
 type Region struct {
-	view.Peer
-	Offset *Offset `json:"clock,omitempty"`
+	Name      string    `json:"name"`
+	Self      bool      `json:"self"`
+	State     string    `json:"state"`
+	Counted   bool      `json:"counted"` // its share is pooled with ours
+	Reason    string    `json:"reason"`
+	Detail    string    `json:"detail"`
+	HeardMS   int64     `json:"heard_ms"`
+	AckedMS   int64     `json:"acked_ms"` // age of the newest of our messages that it has acknowledged
+	Processes []Process `json:"processes"`
+	Offset    *Offset   `json:"clock"`
 }
 
+// Process is another process of a region.
+type Process struct {
+	Instance string  `json:"instance"`
+	State    string  `json:"state"`
+	HeardMS  int64   `json:"heard_ms"`
+	AckedMS  int64   `json:"acked_ms"`
+	UnsentMS int64   `json:"unsent_ms"`
+	RTTMS    float64 `json:"rtt_ms"`
+	Newcomer bool    `json:"newcomer"`
+	Gossip   string  `json:"gossip"`
+}
+
+// Offset is that of another region's store's clock.
 type Offset struct {
 	OffsetMS      float64 `json:"offset_ms"` // its store's clock against ours
 	UncertaintyMS float64 `json:"uncertainty_ms"`
