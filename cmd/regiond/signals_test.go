@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,11 +61,11 @@ func built(t *testing.T) string {
 	return binary
 }
 
-// TestSignalAtTheGreeting: who reads that regiond is serving may stop it at once,
+// TestSignalAtTheBanner: who reads that regiond is serving may stop it at once,
 // and it stops as it should. Were the signal not expected yet, it would end this
 // test's process.
-func TestSignalAtTheGreeting(t *testing.T) {
-	log := &journal{hook: func(line string) {
+func TestSignalAtTheBanner(t *testing.T) {
+	log := &logBuffer{hook: func(line string) {
 		if strings.Contains(line, `"msg":"regiond is serving"`) {
 			if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
 				t.Error(err)
@@ -83,15 +84,15 @@ type process struct {
 	client
 	admin  client
 	cmd    *exec.Cmd
-	log    *journal
+	log    *logBuffer
 	exited chan struct{}
 }
 
-// launch starts the binary and waits for its greeting, which names its addresses.
+// launch starts the binary and waits for its banner, which names its addresses.
 func launch(t *testing.T, binary string, flags ...string) *process {
 	t.Helper()
-	args := append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, append(patient(), flags...)...)
-	p := &process{cmd: exec.CommandContext(context.Background(), binary, args...), log: &journal{}, exited: make(chan struct{})}
+	args := append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, append([]string{"--redis-budget", "4s", "--deadline", "5s"}, flags...)...)
+	p := &process{cmd: exec.CommandContext(context.Background(), binary, args...), log: &logBuffer{}, exited: make(chan struct{})}
 	p.cmd.Stderr = p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -107,9 +108,9 @@ func launch(t *testing.T, binary string, flags ...string) *process {
 			t.Logf("regiond said:\n%s", p.log)
 		}
 	})
-	greeting := p.log.await(t, "regiond is serving", 1)
-	p.client = newClient(t, greeting["http"].(string), nil)
-	p.admin = newClient(t, greeting["admin"].(string), nil)
+	banner := p.log.await(t, "regiond is serving", 1)
+	p.client = client{url: banner["http"].(string)}
+	p.admin = client{url: banner["admin"].(string)}
 	return p
 }
 
@@ -138,10 +139,11 @@ func (p *process) exits(t *testing.T, code int) time.Time {
 func (p *process) unready(t *testing.T) {
 	t.Helper()
 	eventually(t, func() error {
-		if a := p.admin.get(t, "/readyz"); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "draining") {
-			return fmt.Errorf("/readyz: %d %s", a.status, a.body)
+		status, text, err := p.admin.request(http.MethodGet, "/readyz", "")
+		if err == nil && (status != http.StatusServiceUnavailable || !strings.Contains(text, "draining")) {
+			err = fmt.Errorf("/readyz: %d %s", status, text)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -155,12 +157,10 @@ func testDrain(t *testing.T, binary string) {
 	var load sync.WaitGroup
 	for i := range 8 {
 		c := p.client
-		if i%2 == 0 { // dials anew each time
-			c = newClient(t, p.url, &http.Transport{DisableKeepAlives: true})
-		}
+		c.fresh = i%2 == 0
 		load.Go(func() {
 			for {
-				a, err := c.try(t.Context(), http.MethodPost, "/v1/check", `{"tenant":"acme"}`)
+				status, text, err := c.request(http.MethodPost, "/v1/check", `{"tenant":"acme"}`)
 				since := time.Since(time.Unix(0, signalled.Load()))
 				switch draining := signalled.Load() != 0; {
 				case draining && since >= drain:
@@ -168,19 +168,18 @@ func testDrain(t *testing.T, binary string) {
 				case err != nil:
 					t.Errorf("refused %v after the signal: %v", since, err)
 					return
-				case a.status != http.StatusOK && a.status != http.StatusTooManyRequests:
-					t.Errorf("%d %s", a.status, a.body)
+				case status != http.StatusOK && status != http.StatusTooManyRequests:
+					t.Errorf("%d %s", status, text)
 				case draining:
 					served.Add(1)
 				}
 			}
 		})
 	}
-	p.admin.get(t, "/readyz").is(t, http.StatusOK)
 	signalled.Store(time.Now().UnixNano()) // before, so that no answer is taken for early
 	at := p.signal(t, syscall.SIGTERM)
 	p.unready(t)
-	p.check(t, "acme")
+	p.check(t)
 	load.Wait()
 	if served.Load() == 0 {
 		t.Error("nothing was served during the drain")
@@ -192,7 +191,7 @@ func testDrain(t *testing.T, binary string) {
 
 func testInterrupt(t *testing.T, binary string) {
 	p := launch(t, binary, "--drain", "1m")
-	p.check(t, "acme").is(t, http.StatusOK)
+	p.check(t)
 	at := p.signal(t, os.Interrupt)
 	if took := p.exits(t, 0).Sub(at); took > 5*time.Second {
 		t.Errorf("it takes %v to stop", took)
@@ -203,7 +202,7 @@ func testSecondSignal(t *testing.T, binary string) {
 	p := launch(t, binary, "--drain", "1m")
 	p.signal(t, syscall.SIGTERM)
 	p.unready(t)
-	p.check(t, "acme").is(t, http.StatusOK)
+	p.check(t)
 	at := p.signal(t, syscall.SIGTERM)
 	if took := p.exits(t, 0).Sub(at); took > 5*time.Second {
 		t.Errorf("it takes %v to stop", took)
@@ -245,22 +244,22 @@ func testSecondSignalCutsOff(t *testing.T, binary string) {
 }
 
 func testHangUp(t *testing.T, binary string) {
-	file := topologyFile(t, inMemory())
+	file := topologyFile(t, topology("{embedded: true}"))
 	p := launch(t, binary, "--config", file, "--region", "town")
 	p.signal(t, syscall.SIGHUP)
 	if line := p.log.await(t, "reloaded", 1); line["why"] != "SIGHUP" {
 		t.Errorf("the log says %v", line)
 	}
-	p.check(t, "acme").is(t, http.StatusOK)
+	p.check(t)
 	p.signal(t, os.Interrupt)
 	p.exits(t, 0)
 }
 
 // testLog: also while Redis is away and its client has much to say.
 func testLog(t *testing.T, binary string) {
-	file := topologyFile(t, "log_level: debug\n"+onRedis(nobody(t)))
+	file := topologyFile(t, "log_level: debug\n"+topology(`{addrs: ["127.0.0.1:1"]}`))
 	p := launch(t, binary, "--config", file, "--region", "town")
-	p.check(t, "acme").is(t, http.StatusOK)
+	p.check(t)
 	eventually(t, func() error {
 		if !strings.Contains(p.log.String(), "connection refused") {
 			return errors.New("nothing is said of Redis")
@@ -308,9 +307,9 @@ func testPortInUse(t *testing.T, binary string) {
 
 func testMistakes(t *testing.T, binary string) {
 	dir := t.TempDir()
-	file := topologyFile(t, replace(t, replace(t, inMemory(), "units: 2,", "units: -2,"), "policy: opening", "policy: opnning"))
+	file := topologyFile(t, strings.NewReplacer("units: 5,", "units: -2,", "policy: standard", "policy: standrad").Replace(topology("{embedded: true}")))
 	said := fails(t, binary, cli.ExitUsage, "--config", file, "--region", "town")
-	for _, want := range []string{file + ":10:30: /policies/0/limits/1/units: ", file + ":19:20: /tenants/openly/policy: policy \"opnning\" "} {
+	for _, want := range []string{file + ":5:36: /policies/0/limits/0/units: ", "/tenants/default/policy: policy \"standrad\" "} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
 		}
@@ -320,9 +319,155 @@ func testMistakes(t *testing.T, binary string) {
 		{"tokens_file: " + missing, "read tokens: open " + missing},
 		{"cert_file: " + missing + ", key_file: " + missing, "read the data listener's certificate: open " + missing},
 	} {
-		write(t, file, inMemory()+"access: {"+c.access+"}\n")
+		write(t, file, topology("{embedded: true}")+"access: {"+c.access+"}\n")
 		if said := fails(t, binary, cli.ExitUsage, "--config", file, "--region", "town"); !strings.Contains(said, c.says) {
 			t.Errorf("it does not say %q:\n%s", c.says, said)
+		}
+	}
+}
+
+// topology is a region with a store.
+func topology(store string) string {
+	return `regions:
+  - {name: town, http: "127.0.0.1:0", admin: "127.0.0.1:0", redis: ` + store + `}
+policies:
+  - name: standard
+    limits: [{name: hourly, units: 5, per: 1h}]
+tenants:
+  default: {policy: standard}
+`
+}
+
+func topologyFile(t *testing.T, content string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "topology.yaml")
+	write(t, file, content)
+	return file
+}
+
+func write(t *testing.T, file, content string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually calls ask until it returns no error.
+func eventually(t *testing.T, ask func() error) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		err := ask()
+		if err == nil {
+			return
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("still after 20 s: %v", err)
+		}
+	}
+}
+
+// client calls one listener.
+type client struct {
+	url   string
+	fresh bool // each time over a new connection
+}
+
+func (c client) request(method, path, body string) (status int, text string, err error) {
+	req, err := http.NewRequest(method, c.url+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	req.Close = c.fresh
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(b), err
+}
+
+// check insists on a decision.
+func (c client) check(t *testing.T) {
+	t.Helper()
+	status, text, err := c.request(http.MethodPost, "/v1/check", `{"tenant":"acme"}`)
+	if err != nil || !strings.Contains(text, `"basis"`) {
+		t.Fatalf("%d %s, %v", status, text, err)
+	}
+}
+
+// logBuffer is a log that is read while it is written.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+	hook func(string) // called with each line before it is kept; set before use
+}
+
+// Write implements io.Writer.
+func (l *logBuffer) Write(b []byte) (int, error) {
+	if l.hook != nil {
+		l.hook(string(b))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// String is everything that was written so far.
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// lines returns the lines with that message, parsed.
+func (l *logBuffer) lines(message string) []map[string]any {
+	var found []map[string]any
+	for line := range strings.Lines(l.String()) {
+		var fields map[string]any
+		if json.Unmarshal([]byte(line), &fields) == nil && fields["msg"] == message {
+			found = append(found, fields)
+		}
+	}
+	return found
+}
+
+// await waits for the n-th line with that message.
+func (l *logBuffer) await(t *testing.T, message string, n int) map[string]any {
+	t.Helper()
+	eventually(t, func() error {
+		if len(l.lines(message)) < n {
+			return fmt.Errorf("the log has %q less than %d times:\n%s", message, n, l)
+		}
+		return nil
+	})
+	return l.lines(message)[n-1]
+}
+
+// TestUsage: help and mistakes of the command line.
+func TestUsage(t *testing.T) {
+	for _, row := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"", 0, "regiond serve --config topology.yaml --region R"},
+		{"help", 0, "regiond COMMAND -h lists the flags"},
+		{"serve -h", 0, "-redis-budget"},
+		{"srve", 2, `"srve" is not a command`},
+		{"serve now", 2, `unexpected argument "now"`},
+		{"serve --config topology.yaml", 2, "--config needs --region"},
+		{"serve --region eu-west", 2, "--region needs --config"},
+		{"serve --config testdata/absent.yaml --region us-east", 2, "no such file"},
+		{"serve --processes 0", 2, "--processes is at least 1"},
+		{"serve --drain -1s", 2, "--drain is not negative"},
+		{"serve --drain 5", 2, "-h lists the flags"},
+		{"serve --redis-budget 60ms", 2, "--deadline no shorter"},
+		{"serve --log-format xml", 2, "--log-format is auto, text or json"},
+	} {
+		var out bytes.Buffer
+		if code := dispatch(t.Context(), strings.Fields(row.args), &out, &out); code != row.code || !strings.Contains(out.String(), row.says) {
+			t.Errorf("%q exits with %d: %s", row.args, code, &out)
 		}
 	}
 }

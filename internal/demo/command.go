@@ -43,7 +43,7 @@ func demoFlags(args []string, stderr io.Writer) (*demoOptions, error) {
 	}
 	o.verb = words[0]
 	if o.verb != "cut" && o.verb != "heal" {
-		return nil, fmt.Errorf("starts without words, or takes cut REGION or heal REGION, not %q", o.verb)
+		return nil, fmt.Errorf("unexpected argument %q; the demo takes none, or cut REGION, or heal REGION", o.verb)
 	}
 	if len(words) != 2 {
 		return nil, fmt.Errorf("%s takes one region, such as eu-west", o.verb)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/internal/demo"
 )
@@ -64,36 +63,7 @@ func TestTable(t *testing.T) {
 		"\n"+demo.Table(whole, []string{"eu-west", "us-east"}, false))
 }
 
-// TestTableFits: whatever the regions know, it fits a terminal and covers exactly
-// what was drawn before.
-func TestTableFits(t *testing.T) {
-	states := []string{"never_seen", "fresh", "waiting", "joining", "one_way", "behind", "silent", "dead", "left"}
-	rapid.Check(t, func(t *rapid.T) {
-		units := rapid.Int64Range(0, 999_999)
-		var rows []demo.Row
-		for i, name := range demo.Regions() {
-			r := demo.Row{
-				Region: name, Allowed: units.Draw(t, "allowed"), Denied: units.Draw(t, "denied"), Ceiling: units.Draw(t, "ceiling"),
-				Mode:   rapid.SampledFrom([]string{"global", "stale", "partitioned", "joining", "local"}).Draw(t, "mode"),
-				Reason: rapid.SampledFrom([]string{"", "peer_silent", "one_way", "views_differ", "joining", "process_paused"}).Draw(t, "reason"),
-			}
-			for j, other := range demo.Regions() {
-				r.Used = append(r.Used, units.Draw(t, "used"))
-				if j != i {
-					heard := rapid.Int64Range(-1, 1_000_000_000).Draw(t, "heard")
-					r.Peers = append(r.Peers, demo.Peer{Region: other, State: rapid.SampledFrom(states).Draw(t, "state"), Heard: time.Duration(heard) * time.Millisecond})
-				}
-			}
-			rows = append(rows, r)
-		}
-		off := rapid.SliceOfNDistinct(rapid.SampledFrom(demo.Regions()), 0, 3, rapid.ID[string]).Draw(t, "off")
-		fits(t, demo.Table(rows, off, rapid.Bool().Draw(t, "quiet")), 10)
-	})
-}
-
-type failer interface{ Fatalf(string, ...any) }
-
-func fits(t failer, text string, lines int) {
+func fits(t *testing.T, text string, lines int) {
 	if n := strings.Count(text, "\n"); n != lines {
 		t.Fatalf("%d lines, want %d:\n%s", n, lines, text)
 	}

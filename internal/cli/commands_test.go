@@ -1,0 +1,248 @@
+package cli
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/regiond/regiond/internal/status"
+)
+
+func TestCommandLine(t *testing.T) {
+	s := session{replace: []string{runtime.Version(), "GO"}}
+	for _, args := range [][]string{
+		{"version"},
+		{"version", "-o", "json"},
+		{"version", "-o", "yaml"},
+		{"healthcheck", "now"},
+		{"healthcheck", "--addr", "http://[::1"},
+		{"check"},
+		{"check", "acme", "globex"},
+		{"check", "acme", "--csot", "5"},
+		{"check", "acme", "-d", "user"},
+		{"check", "acme", "--cost", "five"},
+		{"check", "acme", "--token-file", "testdata/absent"},
+		{"validate", "testdata/absent.yaml"},
+		{"validate", "a.yaml", "b.yaml"},
+		{"regions", "now"},
+		{"regions", "--token-file", "testdata/absent"},
+		{"regions", "--addr", "http://[::1"},
+	} {
+		s.run(t, args...)
+	}
+	s.compare(t, "commandline")
+}
+
+func TestValidate(t *testing.T) {
+	var s session
+	for _, file := range []string{"valid.yaml", "warned.yaml", "mistaken.yaml", "torn.yaml"} {
+		s.run(t, "validate", "testdata/"+file)
+		s.run(t, "validate", "-o", "json", "testdata/"+file)
+	}
+	s.run(t, "validate", "testdata/valid.yaml", "-o", "json") // flags may follow arguments
+	s.compare(t, "validate")
+	t.Chdir("../..")
+	if got := invoke(t, "validate"); got.code != 0 || !strings.HasPrefix(got.stdout, "topology.yaml: valid, 3 regions, ") {
+		t.Errorf("the shipped topology: %+v", got)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	p := start(t, inMemory)
+	s := session{replace: []string{p.url, "http://REGIOND", strings.TrimPrefix(p.url, "http://"), "REGIOND"}}
+	for _, args := range [][]string{
+		{"acme"},
+		{"--cost", "2", "acme"},
+		{"acme", "--cost", "2", "--idempotency-key", "k1"},
+		{"acme", "--cost", "2", "--idempotency-key", "k1"}, // again: free
+		{"acme"},
+		{"acme", "--policy", "opening"},
+		{"-d", "ip=192.0.2.1", "globex", "-d", "route=login", "--cost", "2"},
+		{"globex", "-d", "ip=192.0.2.1", "-d", "route=login"},
+		{"watched", "--cost", "5"},
+		{"watched"},
+		{"acme", "--cost", "6"},
+		{"acme", "--cost", "0"},
+		{"acme", "--cost", "1e3"},
+		{"not an id", "-d", "usr=42"},
+		{"acme", "--policy", "gold"},
+	} {
+		s.run(t, append(append([]string{"check"}, args...), "--addr", p.url)...)
+	}
+	s.run(t, "check", "--addr", p.url+"/", "hooli") // a slash too many
+	s.run(t, "check", "--addr", p.url+"/elsewhere", "hooli")
+	s.run(t, "check", "--addr", strings.TrimPrefix(p.url, "http://"), "hooli")
+	s.run(t, "check", "--addr", "ftp://127.0.0.1", "hooli")
+	s.compare(t, "check")
+}
+
+// TestRunning: healthcheck and check of a regiond that runs, drains, and is gone.
+func TestRunning(t *testing.T) {
+	p := start(t, inMemory)
+	if got := invoke(t, "healthcheck", "--addr", p.admin); got.code != 0 || got.stdout != `{"ready":true,"reasons":[]}`+"\n" {
+		t.Errorf("healthcheck of a running one: %+v", got)
+	}
+	p.signals <- syscall.SIGTERM
+	awaitReady(t, p, http.StatusServiceUnavailable)
+	if got := invoke(t, "healthcheck", "--addr", p.admin); got.code != 1 || !strings.Contains(got.stdout, "draining") {
+		t.Errorf("healthcheck of a draining one: %+v", got)
+	}
+	p.stop()
+	if got := invoke(t, "healthcheck", "--addr", p.admin); got.code != 1 || !strings.Contains(got.stderr, "connection refused") {
+		t.Errorf("healthcheck of nobody: %+v", got)
+	}
+	if got := invoke(t, "check", "acme", "--addr", p.url); got.code != 2 || !strings.Contains(got.stderr, "is it running there?") {
+		t.Errorf("check of nobody: %+v", got)
+	}
+}
+
+// TestCheckAnswers: a script that uses the exit code must not take a login page for
+// "allowed", nor the 429 or 503 of a proxy for "denied".
+func TestCheckAnswers(t *testing.T) {
+	const (
+		yes     = `{"allowed":true,"basis":"exact","mode":"global","policy":"standard"}`
+		no      = `{"allowed":false,"basis":"closed","mode":"local","policy":"standard"}`
+		reduced = `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Capacity is reduced for now","status":503}`
+		invalid = `{"type":"urn:regiond:problem:invalid-request","title":"The request breaks a rule","status":400}`
+		page    = "<title>Log in</title>"
+		foreign = "the answer is not regiond's"
+	)
+	for _, row := range []struct {
+		status int
+		body   string
+		code   int
+		says   string // on stderr; "" for nothing
+	}{
+		{200, yes, ExitOK, ""},
+		{429, no, ExitFailed, ""},
+		{503, no, ExitFailed, ""},
+		{503, reduced, ExitUsage, "Capacity is reduced for now"},
+		{400, invalid, ExitUsage, "The request breaks a rule"},
+		{200, page, ExitUsage, foreign},
+		{200, "{}", ExitUsage, foreign},
+		{200, no, ExitUsage, foreign},
+		{200, `{"allowed":true}`, ExitUsage, foreign},
+		{307, "", ExitUsage, foreign},
+		{429, yes, ExitUsage, foreign},
+		{429, `{"title":"Too Many Requests","status":429}`, ExitUsage, foreign},
+		{500, no, ExitUsage, foreign},
+		{503, page, ExitUsage, foreign},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/login" { // a redirect must not be followed
+				_, _ = io.WriteString(w, yes)
+				return
+			}
+			w.Header().Set("Location", "/login")
+			w.WriteHeader(row.status)
+			_, _ = io.WriteString(w, row.body)
+		}))
+		text := invoke(t, "check", "acme", "--addr", s.URL)
+		if text.code != row.code || !strings.Contains(text.stderr, row.says) || (row.says == "") != (text.stderr == "") || (text.stdout == "") != (row.code == ExitUsage) {
+			t.Errorf("%d %s: %+v", row.status, row.body, text)
+		}
+		script := invoke(t, "check", "acme", "--addr", s.URL, "-o", "json")
+		if script.code != row.code || script.stdout != row.body+"\n" || (script.stderr == "") != (row.says != foreign) {
+			t.Errorf("%d %s with -o json: %+v", row.status, row.body, script)
+		}
+		s.Close()
+	}
+}
+
+// TestCheckOverTLS: a private authority is named by a flag, and the token is read from
+// a file.
+func TestCheckOverTLS(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer data-secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"type":"urn:regiond:problem:unauthorized","title":"The caller is not known","detail":"no token"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"allowed":true,"basis":"exact","mode":"global"}`)
+	}))
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	s.StartTLS()
+	defer s.Close()
+	secret, ca := filepath.Join(t.TempDir(), "secret"), filepath.Join(t.TempDir(), "ca.pem")
+	write(t, secret, "data-secret\n")
+	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+	for _, c := range []struct {
+		args   []string
+		code   int
+		stderr string
+	}{
+		{[]string{"--token-file", secret, "--ca-file", ca}, 0, ""},
+		{[]string{"--ca-file", ca}, 2, "The caller is not known: "},
+		{[]string{"--token-file", secret}, 2, "certificate"},
+		{[]string{"--ca-file", secret}, 2, "no PEM certificate"},
+	} {
+		got := invoke(t, append([]string{"check", "acme", "--addr", s.URL}, c.args...)...)
+		if got.code != c.code || !strings.Contains(got.stderr, c.stderr) {
+			t.Errorf("%v: %+v", c.args, got)
+		}
+	}
+}
+
+// TestRegions: exit code 0 is mode global, 1 any other mode, 2 no answer.
+func TestRegions(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "token")
+	write(t, secret, "s3cret\n")
+	report := func(mode string) string {
+		b, err := json.Marshal(status.Report{Region: "eu-west", Mode: status.Mode{Mode: mode}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Replace(string(b), `"region"`, `"altitude_m":2400,"region"`, 1) // of a later version
+	}
+	for _, c := range []struct {
+		name, token string // needed
+		status      int
+		body        string
+		args        []string
+		code        int
+		says        string // on stdout, with code 2 on stderr
+	}{
+		{"global", "", 200, report("global"), nil, 0, "mode global\n"},
+		{"global, JSON", "", 200, report("global"), []string{"-o", "json"}, 0, report("global")},
+		{"partitioned", "", 200, report("partitioned"), nil, 1, "mode partitioned\n"},
+		{"a page", "", 200, "<html>", nil, 2, "is not regiond's admin listener"},
+		{"other JSON", "", 200, `{"ready":true}`, nil, 2, "is not regiond's admin listener"},
+		{"another service", "", 404, "404 page not found", nil, 2, "status 404, and what answers at"},
+		{"a problem", "", 404, `{"title":"Not found","detail":"try another"}`, nil, 2, "Not found: try another"},
+		{"no token", "s3cret", 200, report("global"), nil, 2, "a bearer token is needed; name a file with an admin token by --token-file"},
+		{"a token", "s3cret", 200, report("global"), []string{"--token-file", secret}, 0, "mode global"},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/v1/regions" {
+				t.Errorf("it requests %s", r.URL)
+			}
+			if c.token != "" && r.Header.Get("Authorization") != "Bearer "+c.token {
+				w.WriteHeader(http.StatusUnauthorized)
+				_, _ = io.WriteString(w, `{"title":"Unauthorized","detail":"a bearer token is needed","status":401}`)
+				return
+			}
+			w.WriteHeader(c.status)
+			_, _ = io.WriteString(w, c.body)
+		}))
+		got := invoke(t, append([]string{"regions", "--addr", s.URL}, c.args...)...)
+		text, other := got.stdout, got.stderr
+		if c.code == ExitUsage {
+			text, other = other, text
+		}
+		if got.code != c.code || !strings.Contains(text, c.says) || other != "" {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		s.Close()
+	}
+	if got := invoke(t, "regions", "--addr", "http://"+nobody(t)); got.code != 2 || !strings.Contains(got.stderr, "is its admin listener there?") {
+		t.Errorf("of nobody: %+v", got)
+	}
+}

@@ -1,0 +1,104 @@
+package status_test
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/regiond/regiond/internal/status"
+)
+
+var update = flag.Bool("update", false, "write the golden file anew")
+
+// reportTime is the time at which the views of these tests are looked at.
+func reportTime() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+
+// healthy is a report of eu-west in which all is well.
+func healthy() *status.Report {
+	at := reportTime()
+	process := func(instance string) status.Process {
+		return status.Process{Instance: instance, State: "fresh", HeardMS: 120, AckedMS: 340, RTTMS: 81.26, Gossip: "alive"}
+	}
+	peer := func(name string, processes ...status.Process) status.Region {
+		return status.Region{
+			Name: name, State: "fresh", Counted: true, HeardMS: 120, AckedMS: 340,
+			Offset: &status.Offset{OffsetMS: -2.34, UncertaintyMS: 0.51, AgeMS: 200}, Processes: processes,
+		}
+	}
+	member := func(name string) status.Member {
+		return status.Member{Name: name, Addr: "192.0.2.1:7946", State: "alive", Since: at.Add(-time.Hour), ConfigHash: "48997815135dbc5f"}
+	}
+	self := member("eu-west/one")
+	self.Self = true
+	return &status.Report{
+		Region: "eu-west", Instance: "one", Version: "v0.3.0", ConfigHash: "48997815135dbc5f",
+		Mode: status.Mode{Mode: "global"}, Store: status.Store{Kind: "redis", Available: true},
+		Regions: []status.Region{
+			{Name: "eu-west", Self: true, State: "self", Counted: true, HeardMS: -1, AckedMS: -1},
+			peer("us-east", process("one"), process("two")), peer("ap-south", process("one")),
+		},
+		NATS:   &status.NATS{Connected: true, URL: "nats://nats-eu:4222", Since: at.Add(-90 * time.Minute)},
+		Gossip: []status.Member{self, member("us-east/one"), member("us-east/two"), member("ap-south/one")},
+		Totals: &status.Totals{Series: 1200, UnsentMS: 40},
+		Worst:  map[string]float64{"standard.sustained": 1.024, "standard.login": 0.5},
+	}
+}
+
+// broken is the same after much has gone wrong.
+func broken() *status.Report {
+	v, at := healthy(), reportTime()
+	v.Mode = status.Mode{Mode: "partitioned", Reason: "peer_silent", About: []string{"us-east", "ap-south"}}
+	v.Store.Available = false
+	us, ap := &v.Regions[1], &v.Regions[2]
+	us.State, us.Counted, us.Reason, us.HeardMS, us.AckedMS = "silent", false, "peer_silent", 12_345, -1
+	us.Detail = "process two has been silent for 12.3s (gossip: dead)"
+	us.Processes[1] = status.Process{Instance: "two", State: "silent", HeardMS: 12_345, AckedMS: -1, UnsentMS: 700, Gossip: "dead", Newcomer: true}
+	us.Offset.Alarm = true
+	ap.State, ap.Counted, ap.Reason, ap.HeardMS, ap.AckedMS = "never_seen", false, "peer_silent", -1, -1
+	ap.Detail, ap.Offset, ap.Processes = "no process of it has been seen yet", nil, nil
+	v.NATS = &status.NATS{
+		Since: at.Add(-time.Minute), LastError: "read tcp: connection reset by peer",
+		Gateways: []status.Gateway{{Name: "us-east", Inbound: true}, {Name: "ap-south"}, {Name: "us-east.two", Inbound: true, Outbound: true}},
+	}
+	v.Gossip[2].State, v.Gossip[2].Since = "dead", at.Add(-9*time.Second)
+	v.Drift = &status.Drift{Since: at.Add(-6 * time.Minute), Hashes: map[string][]string{
+		"48997815135dbc5f": {"eu-west/one"}, "0123456789abcdef": {"us-east/one", "us-east/two"},
+	}}
+	return v
+}
+
+func TestPrint(t *testing.T) {
+	var b strings.Builder
+	show := func(title string, r *status.Report) {
+		b.WriteString("== " + title + "\n")
+		r.Print(&b, reportTime())
+		b.WriteString("\n")
+	}
+	show("all is well", healthy())
+	show("much is wrong", broken())
+	young := healthy()
+	young.NATS, young.Gossip = &status.NATS{LastError: "no servers available"}, nil
+	young.Mode, young.Regions = status.Mode{Mode: "joining", Reason: "joining"}, broken().Regions[2:]
+	show("not connected yet", young)
+	alone := healthy()
+	alone.Regions = alone.Regions[:1]
+	alone.NATS, alone.Gossip, alone.Totals, alone.Worst = nil, nil, nil, nil
+	show("one region alone", alone)
+	const file = "testdata/report.golden"
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+		t.Errorf("%s (-want +got, -update writes it anew):\n%s", file, diff)
+	}
+}
