@@ -49,15 +49,15 @@ func (c *call) reset() {
 		errs = append(errs, quota.FieldError{Pointer: "/tenant", Detail: err.Error()})
 	}
 	if c.r.URL.RawQuery != "" {
-		errs = append(errs, quota.FieldError{Detail: "this call takes no query"})
+		errs = append(errs, quota.FieldError{Detail: "unexpected query"})
 	}
 	if len(errs) > 0 {
 		c.refuse(invalid(quota.FaultInput, errs))
 		return
 	}
 	if err := c.Limiter.Reset(c.within(ResetTimeout), tenant); err != nil {
-		c.failed(err, "not reset", fmt.Sprintf("The usage is forgotten in part or not at all: the store is away, "+
-			"or has more keys than can be looked through in %v. The log says why.", ResetTimeout))
+		c.failed(err, "not reset", fmt.Sprintf("The usage was deleted in part or not at all: the store is unavailable, "+
+			"or has more keys than can be scanned in %v. The log has the reason.", ResetTimeout))
 		return
 	}
 	c.logReset(tenant)

@@ -70,7 +70,7 @@ func TestReset(t *testing.T) {
 		if got.status != row.status || got.status == 204 && got.body != "" {
 			t.Errorf("%s: %d %s", row.target, got.status, got.body)
 		}
-		if tenant := strings.TrimSuffix(asked(f), " cost=0"); tenant != row.tenant {
+		if tenant := strings.TrimSuffix(checked(f), " cost=0"); tenant != row.tenant {
 			t.Errorf("%s: reset %q", row.target, tenant)
 		}
 	}

@@ -128,7 +128,7 @@ func TestBadInput(t *testing.T) {
 		{check, `{"tenant":"a","a/b~ é":1}`, "", 0, []string{"#/a~1b~0%20%C3%A9: is not a member"}},
 		{check, `{"tenant":"a","tenant":"a"}`, "", 0, []string{"#/tenant: is duplicated"}},
 		{check, `{"tenant":"a","ten\u0061nt":"b"}`, "", 0, []string{"#/tenant: is duplicated"}},
-		{check, `{"tenant":"a","dimensions":{"u":"1","u":"2"}}`, "", 0, []string{"#/dimensions/u: "}},
+		{check, `{"tenant":"a","dimensions":{"u":"1","u":"2"}}`, "", 0, []string{"#/dimensions/u: is duplicated"}},
 		{check, `{"tenant":7}`, "", 0, []string{"#/tenant: must be a string, is a number"}},
 		{check, `{"tenant":null}`, "", 0, []string{"#/tenant: must be a string, is null"}},
 		{check, `{"tenant":"a","policy":""}`, "", 0, []string{"#/policy: must not be empty"}},
@@ -206,7 +206,7 @@ func TestBadInput(t *testing.T) {
 			}
 			checkErrors(t, got.errors(t), row.want)
 			if f.calls() != 0 {
-				t.Errorf("the limiter decided %v", f.asked)
+				t.Errorf("the limiter decided %v", f.verbs)
 			}
 		})
 	}
@@ -261,7 +261,7 @@ func TestManyErrorsStaySmall(t *testing.T) {
 		body += fmt.Sprintf(`,"x%d":0`, i)
 	}
 	errs := serve(data(t, options(&fake{})), request("POST", "/v1/check", body+"}")).errors(t)
-	if len(errs) != 33 || errs[32] != "#: and 4968 more mistakes" {
+	if len(errs) != 33 || errs[32] != "#: and 4968 more errors" {
 		t.Errorf("%d errors, the last %q", len(errs), errs[len(errs)-1])
 	}
 }

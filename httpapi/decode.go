@@ -78,7 +78,7 @@ func (d *decoder) fail(pointer, format string, args ...any) {
 func (d *decoder) drain() []quota.FieldError {
 	errs := d.errs
 	if d.more > 0 {
-		errs = append(errs, quota.FieldError{Pointer: d.base, Detail: fmt.Sprintf("and %d more mistakes", d.more)})
+		errs = append(errs, quota.FieldError{Pointer: d.base, Detail: fmt.Sprintf("and %d more errors", d.more)})
 	}
 	d.errs, d.more = nil, 0
 	return errs

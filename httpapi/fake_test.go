@@ -40,17 +40,17 @@ type fake struct {
 	reset  func(ctx context.Context, tenant string) error
 
 	mu    sync.Mutex
-	asked []string
+	verbs []string
 	seen  []quota.Request
 }
 
-// ask validates like the limiter; what it refuses is not recorded.
-func (f *fake) ask(ctx context.Context, verb string, r quota.Request) (quota.Decision, error) {
+// call validates like the limiter; what it refuses is not recorded.
+func (f *fake) call(ctx context.Context, verb string, r quota.Request) (quota.Decision, error) {
 	if errs := r.Validate(); len(errs) > 0 && verb != "reset" {
 		return quota.Decision{}, &quota.Invalid{Fields: errs}
 	}
 	f.mu.Lock()
-	f.asked = append(f.asked, verb)
+	f.verbs = append(f.verbs, verb)
 	f.seen = append(f.seen, r)
 	f.mu.Unlock()
 	if f.decide == nil {
@@ -60,27 +60,27 @@ func (f *fake) ask(ctx context.Context, verb string, r quota.Request) (quota.Dec
 }
 
 func (f *fake) Check(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return f.ask(ctx, "check", r)
+	return f.call(ctx, "check", r)
 }
 
 func (f *fake) Peek(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return f.ask(ctx, "peek", r)
+	return f.call(ctx, "peek", r)
 }
 
 func (f *fake) Report(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return f.ask(ctx, "report", r)
+	return f.call(ctx, "report", r)
 }
 
 func (f *fake) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Outcome {
 	out := make([]quota.Outcome, len(rs))
 	for i := range rs {
-		out[i].Decision, out[i].Err = f.ask(ctx, "batch", rs[i])
+		out[i].Decision, out[i].Err = f.call(ctx, "batch", rs[i])
 	}
 	return out
 }
 
 func (f *fake) Reset(ctx context.Context, tenant string) error {
-	_, _ = f.ask(ctx, "reset", quota.Request{Tenant: tenant})
+	_, _ = f.call(ctx, "reset", quota.Request{Tenant: tenant})
 	if f.reset == nil {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (f *fake) Reset(ctx context.Context, tenant string) error {
 func (f *fake) calls() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.asked)
+	return len(f.verbs)
 }
 
 func (f *fake) last(t *testing.T) quota.Request {

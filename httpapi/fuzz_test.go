@@ -27,16 +27,16 @@ func FuzzDecodeCheck(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		before := string(body)
-		r, mistakes := httpapi.DecodeCheck(body)
+		r, errs := httpapi.DecodeCheck(body)
 		if string(body) != before {
 			t.Fatal("the body was changed")
 		}
-		if len(mistakes) == 0 && len(r.Validate()) == 0 { // a duplicated dimension is the limiter's to refuse
+		if len(errs) == 0 && len(r.Validate()) == 0 { // a duplicated dimension is the limiter's to refuse
 			sameAsPlain(t, body, r)
 		}
 		requests, each, envelope := httpapi.DecodeBatch(body)
 		if len(requests) != len(each) || len(requests) > httpapi.MaxChecks || len(envelope) == 0 && len(requests) == 0 {
-			t.Fatalf("%d requests, %d lists of mistakes, envelope %v", len(requests), len(each), envelope)
+			t.Fatalf("%d requests, %d lists of errors, envelope %v", len(requests), len(each), envelope)
 		}
 	})
 }
@@ -66,8 +66,8 @@ func sameAsPlain(t *testing.T, body []byte, r quota.Request) {
 	}
 }
 
-// Whatever a gateway passes on, the answer is 200, 403 or 429, and the limiter
-// is asked only about valid ids, at most once, and never when the answer is 403.
+// Whatever a gateway forwards, the answer is 200, 403 or 429, and the limiter gets
+// only valid ids, at most once, and none when the answer is 403.
 func FuzzAuthz(f *testing.F) {
 	f.Add("GET", "/login", "acme", "42", "1.1.1.1")
 	f.Add("POST", "//login/../%2e%2e;x", "a,b", "", ",,")
@@ -95,7 +95,7 @@ func FuzzAuthz(f *testing.F) {
 			if !skipped && got.status == 200 {
 				seen := l.last(t)
 				if ms := seen.Validate(); len(ms) > 0 || seen.Tenant != tenant {
-					t.Fatalf("asked %+v: %v", seen, ms)
+					t.Fatalf("checked %+v: %v", seen, ms)
 				}
 				if !slices.IsSortedFunc(seen.Dimensions, func(a, b quota.Dimension) int { return strings.Compare(a.Name, b.Name) }) {
 					t.Fatalf("dimensions %v", seen.Dimensions)

@@ -142,7 +142,7 @@ func (c *call) panicked(v any) {
 	case c.forwardAuth():
 		c.unavailable(noDecision)
 	default:
-		c.refuse(problem{kind: kindInternal, detail: "The defect is in the service's log. Nothing is known of a charge."})
+		c.refuse(problem{kind: kindInternal, detail: "The error is in the service's log. Whether anything was charged is unknown."})
 	}
 }
 

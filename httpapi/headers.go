@@ -66,7 +66,7 @@ const jitterShare = 0.1
 type fieldInput struct {
 	headers Headers
 	jitter  float64 // [0,1), one draw for all fields of an answer
-	nowUS   int64   // the host's clock, for ResetEpoch when the store was not asked
+	nowUS   int64   // the host's clock, for ResetEpoch without the store's
 	denied  bool    // whether the answer is a refusal
 }
 

@@ -80,8 +80,8 @@ func drawDecision(t *rapid.T) quota.Decision {
 	return d
 }
 
-// Whatever the decision, both fields parse as structured lists that say what it
-// says; waits are never below the exact value and at most a tenth above it.
+// Whatever the decision, both fields parse as structured lists with its values;
+// waits are never below the exact value and at most a tenth above it.
 func TestFieldsParse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDecision(t)

@@ -51,7 +51,7 @@ var problems = [...]struct {
 	kindReuse:         {ownProblems + "idempotency-key-reuse", http.StatusUnprocessableEntity, "The Idempotency-Key came with another request"},
 	kindQuota:         {draftProblems + "quota-exceeded", http.StatusTooManyRequests, "The quota is used up"},
 	kindReduced:       {draftProblems + "temporary-reduced-capacity", http.StatusServiceUnavailable, "Capacity is reduced for now"},
-	kindInternal:      {ownProblems + "internal", http.StatusInternalServerError, "The service has a defect"},
+	kindInternal:      {ownProblems + "internal", http.StatusInternalServerError, "Internal error"},
 }
 
 // problem is one refusal, before it is written.

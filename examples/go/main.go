@@ -1,4 +1,4 @@
-// Command go is an API that asks regiond before it answers, by package middleware:
+// Command go is an API limited by regiond, with package middleware:
 //
 //	go run . --listen 127.0.0.1:3000 --regiond http://127.0.0.1:8080
 //
@@ -49,13 +49,13 @@ func run(ctx context.Context, listen, regiond string, closed bool) error {
 		return err
 	case <-ctx.Done():
 	}
-	// The requests that are being served have five seconds to end.
+	// Requests in progress have five seconds to end.
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return server.Shutdown(grace)
 }
 
-// limited puts regiond's decision before an API.
+// limited checks every request to an API against regiond.
 func limited(regiond string, closed bool, api http.Handler) (http.Handler, error) {
 	o := middleware.Options{URL: regiond, Identify: identify, Observe: observe}
 	if closed {
@@ -68,8 +68,8 @@ func limited(regiond string, closed bool, api http.Handler) (http.Handler, error
 	return client.Handler(api), nil
 }
 
-// identify charges the tenant whose key the request shows. CHANGE: where your keys
-// are. What is not proven is not charged, and not served.
+// identify charges the tenant of the request's key. CHANGE: where your keys are.
+// Without a valid key nothing is charged or served.
 func identify(r *http.Request) (middleware.Check, error) {
 	keys := map[string]string{"demo-key-acme": "acme", "demo-key-globex": "globex", "demo-key-hobby": "hobby"}
 	tenant, ok := keys[r.Header.Get("X-API-Key")]
@@ -80,21 +80,21 @@ func identify(r *http.Request) (middleware.Check, error) {
 	if strings.HasPrefix(r.URL.Path, "/search/") {
 		check.Cost = 5
 	}
-	// The tenant answers for its users, so their name need not be proven here.
+	// The tenant is responsible for its users, so X-User is not authenticated here.
 	if user := r.Header.Get("X-User"); user != "" {
 		check.Dimensions = map[string]string{"user": user}
 	}
 	return check, nil
 }
 
-// observe logs what an operator should see: requests that nobody limited.
+// observe logs the requests that were not limited.
 func observe(ctx context.Context, check middleware.Check, d middleware.Decision, err error) {
 	if d.Away || err != nil {
 		slog.WarnContext(ctx, "not decided by regiond", "tenant", check.Tenant, "allowed", d.Allowed, "cause", cmp.Or(err, d.Cause))
 	}
 }
 
-// api is what is protected.
+// api is the protected API.
 func api() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "all is well") })

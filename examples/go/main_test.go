@@ -1,6 +1,6 @@
 //go:build unix
 
-// The example, asked by customers, before the real regiond.
+// The example, called by customers, with the real regiond.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/regiond/regiond/middleware"
 )
 
-// daemon is the real program on this folder's topology.yaml.
+// daemon is regiond on this folder's topology.yaml.
 type daemon struct {
 	url    string
 	cmd    *exec.Cmd
@@ -44,8 +44,8 @@ func startRegiond(t *testing.T, binary string) *daemon {
 	}
 	d := &daemon{url: "http://" + data, exited: make(chan struct{})}
 	d.cmd = exec.Command(binary, "serve", "--config", file, "--region", "eu-west")
-	var said strings.Builder
-	d.cmd.Stderr = &said
+	var stderr strings.Builder
+	d.cmd.Stderr = &stderr
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -56,30 +56,23 @@ func startRegiond(t *testing.T, binary string) *daemon {
 	t.Cleanup(func() {
 		d.end(syscall.SIGKILL)
 		if t.Failed() {
-			t.Logf("regiond said:\n%s", said.String())
+			t.Logf("output of regiond:\n%s", stderr.String())
 		}
 	})
-	d.await(t, "http://"+admin+"/readyz")
-	return d
-}
-
-func (d *daemon) await(t *testing.T, url string) {
-	t.Helper()
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.Now().Add(20 * time.Second)
 	for {
-		if resp, err := http.Get(url); err == nil {
+		if resp, err := http.Get("http://" + admin + "/readyz"); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
-				return
+				return d
 			}
 		}
 		select {
-		case <-again.C:
+		case <-time.After(10 * time.Millisecond):
 		case <-d.exited:
 			t.Fatal("regiond ended instead of becoming ready")
-		case <-deadline:
+		}
+		if time.Now().After(deadline) {
 			t.Fatal("regiond is not ready after 20 s")
 		}
 	}
@@ -100,7 +93,7 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// serve starts the example's handler before a regiond.
+// serve starts the example's handler with a regiond.
 func serve(t *testing.T, regiond string, closed bool) string {
 	t.Helper()
 	h, err := limited(regiond, closed, api())
@@ -112,14 +105,14 @@ func serve(t *testing.T, regiond string, closed bool) string {
 	return s.URL
 }
 
-// answer is what a customer gets.
-type answer struct {
+// response is what a customer gets.
+type response struct {
 	status int
 	header http.Header
 	body   string
 }
 
-func ask(t *testing.T, url, key, user string) answer {
+func get(t *testing.T, url, key, user string) response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -136,7 +129,7 @@ func ask(t *testing.T, url, key, user string) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{status: resp.StatusCode, header: resp.Header, body: string(body)}
+	return response{status: resp.StatusCode, header: resp.Header, body: string(body)}
 }
 
 func TestExample(t *testing.T) {
@@ -150,11 +143,11 @@ func TestExample(t *testing.T) {
 		t.Fatalf("build regiond: %v\n%s", err, out)
 	}
 	for name, test := range map[string]func(*testing.T, string){
-		"limits hold":                            testLimits,
-		"every word of the answer is understood": testAnswer,
-		"mistakes are told":                      testMistakes,
-		"killed and open":                        func(t *testing.T, b string) { testKilled(t, b, false) },
-		"killed and closed":                      func(t *testing.T, b string) { testKilled(t, b, true) },
+		"limits hold":               testLimits,
+		"decisions are decoded":     testDecisions,
+		"invalid checks are errors": testInvalid,
+		"killed and open":           func(t *testing.T, b string) { testKilled(t, b, false) },
+		"killed and closed":         func(t *testing.T, b string) { testKilled(t, b, true) },
 	} {
 		t.Run(name, func(t *testing.T) { test(t, binary) })
 	}
@@ -163,16 +156,16 @@ func TestExample(t *testing.T) {
 func testLimits(t *testing.T, binary string) {
 	api := serve(t, startRegiond(t, binary).url, false)
 	for range 5 {
-		if got := ask(t, api+"/status", "demo-key-hobby", "ann"); got.status != 200 || got.body != "all is well\n" || got.header.Get("RateLimit") == "" {
-			t.Fatalf("%d %q %v, want the API's answer and what is left", got.status, got.body, got.header)
+		if got := get(t, api+"/status", "demo-key-hobby", "ann"); got.status != 200 || got.body != "all is well\n" || got.header.Get("RateLimit") == "" {
+			t.Fatalf("%d %q %v, want the API's response and what is left", got.status, got.body, got.header)
 		}
 	}
-	got := ask(t, api+"/status", "demo-key-hobby", "ann") // per-user is used up
+	got := get(t, api+"/status", "demo-key-hobby", "ann") // per-user is exhausted
 	if got.status != 429 || got.header.Get("Retry-After") == "" || !json.Valid([]byte(got.body)) {
 		t.Errorf("%d %q %v, want 429 with Retry-After and a problem document", got.status, got.body, got.header)
 	}
 	if strings.Contains(got.body, "ceiling") {
-		t.Errorf("a customer reads our ceilings: %s", got.body)
+		t.Errorf("the customer gets the ceilings: %s", got.body)
 	}
 	for _, c := range []struct {
 		path, key, user string
@@ -183,14 +176,14 @@ func testLimits(t *testing.T, binary string) {
 		{"/status", "demo-key-globex", "ann", 200},
 		{"/status", "guessed", "ann", 403},
 	} {
-		if got := ask(t, api+c.path, c.key, c.user); got.status != c.status {
+		if got := get(t, api+c.path, c.key, c.user); got.status != c.status {
 			t.Errorf("%s as %s of %s = %d, want %d", c.path, c.user, c.key, got.status, c.status)
 		}
 	}
 }
 
-// testAnswer holds the client's reading against the real daemon's words.
-func testAnswer(t *testing.T, binary string) {
+// testDecisions checks that the client decodes what the real daemon sends.
+func testDecisions(t *testing.T, binary string) {
 	client, err := middleware.New(middleware.Options{URL: startRegiond(t, binary).url, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +206,7 @@ func testAnswer(t *testing.T, binary string) {
 	}
 }
 
-func testMistakes(t *testing.T, binary string) {
+func testInvalid(t *testing.T, binary string) {
 	client, err := middleware.New(middleware.Options{URL: startRegiond(t, binary).url, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +214,7 @@ func testMistakes(t *testing.T, binary string) {
 	for _, c := range []struct {
 		check  middleware.Check
 		status int
-		says   string
+		detail string
 	}{
 		{middleware.Check{Tenant: "acme", Policy: "unknown"}, 400, "policy"},
 		{middleware.Check{}, 400, "tenant"},
@@ -230,8 +223,8 @@ func testMistakes(t *testing.T, binary string) {
 	} {
 		d, err := client.Check(t.Context(), c.check)
 		var invalid *middleware.InvalidError
-		if !errors.As(err, &invalid) || invalid.Status != c.status || !strings.Contains(invalid.Detail, c.says) || d.Allowed {
-			t.Errorf("Check(%+v) = %+v, %v; want an error of %d that names %s", c.check, d, err, c.status, c.says)
+		if !errors.As(err, &invalid) || invalid.Status != c.status || !strings.Contains(invalid.Detail, c.detail) || d.Allowed {
+			t.Errorf("Check(%+v) = %+v, %v; want an error of %d about %s", c.check, d, err, c.status, c.detail)
 		}
 	}
 }
@@ -243,20 +236,20 @@ func testKilled(t *testing.T, binary string, closed bool) {
 	want := map[bool]int{false: 200, true: 503}[closed]
 	for range 3 {
 		begun := time.Now()
-		got := ask(t, api+"/status", "demo-key-acme", "ann")
+		got := get(t, api+"/status", "demo-key-acme", "ann")
 		if got.status != want || got.header.Get("RateLimit") != "" {
-			t.Errorf("without a regiond: %d %v, want %d without RateLimit", got.status, got.header, want)
+			t.Errorf("without regiond: %d %v, want %d without RateLimit", got.status, got.header, want)
 		}
 		if took := time.Since(begun); took > 5*time.Second {
 			t.Errorf("the answer took %v", took)
 		}
 	}
-	if got := ask(t, api+"/status", "guessed", ""); got.status != 403 {
-		t.Errorf("a stranger gets %d without a regiond, want 403", got.status)
+	if got := get(t, api+"/status", "guessed", ""); got.status != 403 {
+		t.Errorf("an unknown key gets %d without regiond, want 403", got.status)
 	}
 }
 
-// TestRunEndsWithItsContext: a server that is told to stop does.
+// TestRunEndsWithItsContext, and fails on a bad URL.
 func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -264,6 +257,6 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		t.Error(err)
 	}
 	if err := run(ctx, "127.0.0.1:0", "nowhere", false); err == nil || !strings.Contains(err.Error(), "URL") {
-		t.Errorf("run before nowhere = %v, want a complaint about the URL", err)
+		t.Errorf("run with regiond nowhere = %v, want an error about the URL", err)
 	}
 }

@@ -1,11 +1,11 @@
--- Asks regiond whether a request may pass, and leaves the answer in variables:
+-- Checks a request against regiond, and sets variables:
 --
 --   txn.decision   allow | deny | invalid | away | broken
 --   txn.ratelimit, txn.ratelimit_policy, txn.retry_after, txn.problem
 --
--- haproxy.cfg says what is done with them. The question goes to the frontend
--- "question" of haproxy.cfg, because there timeouts, servers and connections are
--- HAProxy's usual words; this client alone could not bound how long it connects.
+-- haproxy.cfg acts on them. The check goes to the frontend "question" of
+-- haproxy.cfg, which has timeouts, servers and connections as usual; the HTTP
+-- client here has no connect timeout.
 
 local question = "abns@regiond"
 
@@ -15,8 +15,8 @@ local function first(answer, field)
 	return values and values[0]
 end
 
--- decision reads what regiond said. Only one that is not there, or fails, is
--- away: any other status is a mistake of configuration, or somebody's attempt.
+-- decision returns regiond's decision. A missing answer or a 5xx is away; any other
+-- status is a mistake of configuration or another server.
 local function decision(answer)
 	local status = answer and answer.status or 0
 	if status == 200 and first(answer, "x-regiond-decision") == "allow" then
@@ -32,7 +32,7 @@ local function decision(answer)
 end
 
 core.register_action("regiond", { "http-req" }, function(txn)
-	-- regiond hears what HAProxy knows, and nothing that the client wrote.
+	-- regiond receives what HAProxy writes, and nothing of the client's.
 	local answer = core.httpclient():get({
 		url = "http://regiond/v1/authz",
 		dst = question,
@@ -45,14 +45,14 @@ core.register_action("regiond", { "http-req" }, function(txn)
 		},
 	})
 
-	local said = decision(answer)
-	txn:set_var("txn.decision", said)
-	if said == "allow" or said == "deny" then
+	local result = decision(answer)
+	txn:set_var("txn.decision", result)
+	if result == "allow" or result == "deny" then
 		txn:set_var("txn.ratelimit", first(answer, "ratelimit"))
 		txn:set_var("txn.ratelimit_policy", first(answer, "ratelimit-policy"))
 		txn:set_var("txn.retry_after", first(answer, "retry-after"))
 	end
-	if said == "deny" or said == "invalid" then
+	if result == "deny" or result == "invalid" then
 		-- Without the line's end, which lf-string would write as %0A.
 		txn:set_var("txn.problem", (answer.body:gsub("%s+$", "")))
 	end

@@ -1,4 +1,4 @@
-// Package nats_test holds the configuration of this folder to what its comments say.
+// Package nats_test tests the configuration of this folder.
 package nats_test
 
 import (
@@ -34,7 +34,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// A region hears everybody, and cannot speak as another.
+// A region receives from every region, and publishes as itself only.
 func TestPermissions(t *testing.T) {
 	s, err := server.NewServer(load(t))
 	if err != nil {
@@ -55,9 +55,9 @@ func TestPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	heard := make(chan *nats.Msg, 10)
+	got := make(chan *nats.Msg, 10)
 	for _, subject := range []string{"rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.snapshot.eu-west"} {
-		if _, err := c.ChanSubscribe(subject, heard); err != nil {
+		if _, err := c.ChanSubscribe(subject, got); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,16 +76,16 @@ func TestPermissions(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case m := <-heard:
+		case m := <-got:
 			if !row.may || m.Subject != row.subject {
-				t.Errorf("published on %s, heard on %s", row.subject, m.Subject)
+				t.Errorf("published on %s, received on %s", row.subject, m.Subject)
 			}
 		case err := <-refused:
 			if row.may {
 				t.Errorf("%s: %v", row.subject, err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Errorf("%s: neither heard nor refused", row.subject)
+			t.Errorf("%s: neither received nor refused", row.subject)
 		}
 	}
 }

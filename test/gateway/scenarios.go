@@ -3,17 +3,24 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
 )
 
+// order is the request of allowed and down.
+func order() Request {
+	return Request{Method: http.MethodPost, Path: "/status?a=%2Fb", Body: "order=1", As: "hobby", From: "127.0.0.2"}
+}
+
 func (e Example) allowed(t *testing.T, binary string) {
 	s := e.start(t, binary, e.LongTimeouts...)
 	for used := int64(1); used <= 3; used++ {
-		got := s.Send(t, Request{Method: http.MethodPost, Path: "/status?a=%2Fb", Body: "order=1", As: "hobby", From: "127.0.0.2"})
+		got := s.Send(t, order())
 		got.Is(t, http.StatusOK)
 		if got.Text != appBody {
 			t.Errorf("body = %q, want the app's", got.Text)
@@ -23,30 +30,24 @@ func (e Example) allowed(t *testing.T, binary string) {
 			got.Lacks(t, "RateLimit", "RateLimit-Policy")
 			continue
 		}
-		if left := got.Param(t, "RateLimit", "free.sustained", "r"); left != 10-used {
-			t.Errorf("r=%[2]d after %[1]d requests, want %[3]d", used, left, 10-used)
-		}
-		if q, w := got.Param(t, "RateLimit-Policy", "free.sustained", "q"), got.Param(t, "RateLimit-Policy", "free.sustained", "w"); q != 10 || w != 60 {
-			t.Errorf("RateLimit-Policy has q=%d and w=%d, want 10 and 60", q, w)
+		left := got.Param(t, "RateLimit", "free.sustained", "r")
+		q, w := got.Param(t, "RateLimit-Policy", "free.sustained", "q"), got.Param(t, "RateLimit-Policy", "free.sustained", "w")
+		if left != 10-used || q != 10 || w != 60 {
+			t.Errorf("r=%d, q=%d, w=%d after %d requests, want r=%d of 10 per 60 s", left, q, w, used, 10-used)
 		}
 	}
-	for _, r := range s.app.Requests() {
-		s.checkReceived(t, r)
-	}
+	s.checkReceived(t, s.app.Requests())
 }
 
-// checkReceived checks that the app got the request of allowed and down, whole and
-// with the identity that the gateway authenticated.
-func (s *stack) checkReceived(t *testing.T, r Received) {
+// checkReceived checks that the app got order whole, with the tenant that the
+// gateway authenticated.
+func (s *stack) checkReceived(t *testing.T, requests []Received) {
 	t.Helper()
-	if r.Method != http.MethodPost || r.URI != "/status?a=%2Fb" || r.Body != "order=1" {
-		t.Errorf("the app got %s %s with body %q, want POST /status?a=%%2Fb with order=1", r.Method, r.URI, r.Body)
-	}
-	if tenant := r.Header.Values("X-Tenant"); len(tenant) != 1 || tenant[0] != "hobby" {
-		t.Errorf("the app got tenant %q, want hobby", tenant)
-	}
-	if from := r.Header.Values("X-Forwarded-For"); len(from) != 1 || from[0] != "127.0.0.2" {
-		t.Errorf("the app got address %q, want 127.0.0.2", from)
+	for _, r := range requests {
+		if r.Method != http.MethodPost || r.URI != "/status?a=%2Fb" || r.Body != "order=1" ||
+			!slices.Equal(r.Header["X-Tenant"], []string{"hobby"}) || !slices.Equal(r.Header["X-Forwarded-For"], []string{"127.0.0.2"}) {
+			t.Errorf("the app got %+v, want the whole request with tenant hobby from 127.0.0.2", r)
+		}
 	}
 }
 
@@ -55,7 +56,7 @@ func (e Example) limited(t *testing.T, binary string) {
 	s.Exhaust(t, Request{As: "hobby"}, 10)
 	got := s.Send(t, Request{As: "hobby"})
 	got.IsProblem(t, http.StatusTooManyRequests)
-	if cache := got.Header.Values("Cache-Control"); len(cache) != 1 || cache[0] != "no-store" {
+	if cache := got.Header["Cache-Control"]; !slices.Equal(cache, []string{"no-store"}) {
 		t.Errorf("Cache-Control = %q, want no-store once", cache)
 	}
 	// A minute, and a tenth of it on top so that clients do not return together.
@@ -131,23 +132,18 @@ func (e Example) forged(t *testing.T, binary string) {
 	// With a forged tenant, globex would have been charged.
 	left := s.Send(t, Request{Method: http.MethodPost, Path: "/login", As: "globex", From: "127.0.0.2"})
 	left.Is(t, http.StatusOK)
-	if !e.NoRateLimit {
-		if n := left.Param(t, "RateLimit", "standard.burst", "r"); n != 49 {
-			t.Errorf("globex has %d of 50 left after its first request, want 49", n)
-		}
+	if !e.NoRateLimit && left.Param(t, "RateLimit", "standard.burst", "r") != 49 {
+		t.Errorf("globex has %q after its first request, want 49 of 50 left", left.Header["Ratelimit"])
 	}
 
 	login := Request{Method: http.MethodPost, Path: "/login", As: "acme", From: "127.0.0.2"}
-	for i, address := range []string{"198.51.100.1", "198.51.100.2", "198.51.100.3", "198.51.100.4", "198.51.100.5", "198.51.100.6"} {
+	for i := range 6 {
+		address := fmt.Sprintf("198.51.100.%d", i)
 		login.Header = header.Clone()
 		login.Header.Set("X-Forwarded-For", address)
 		login.Header.Set("X-Real-IP", address)
 		login.Header.Set("Forwarded", "for="+address)
-		want := http.StatusOK
-		if i == 5 {
-			want = http.StatusTooManyRequests
-		}
-		s.Send(t, login).Is(t, want)
+		s.Send(t, login).Is(t, map[bool]int{false: 200, true: 429}[i == 5])
 	}
 }
 
@@ -195,14 +191,14 @@ func (e Example) down(t *testing.T, s *stack, closed bool) {
 	t.Helper()
 	before := len(s.app.Requests())
 	for range 3 {
-		got := s.Send(t, Request{Method: http.MethodPost, Path: "/status?a=%2Fb", Body: "order=1", As: "hobby", From: "127.0.0.2"})
+		got := s.Send(t, order())
 		got.Lacks(t, "RateLimit", "RateLimit-Policy", "Retry-After")
-		if !closed {
+		switch {
+		case !closed:
 			got.Is(t, http.StatusOK)
-			continue
-		}
-		got.Is(t, e.DownStatus)
-		if !e.OwnPage {
+		case e.OwnPage:
+			got.Is(t, e.DownStatus)
+		default:
 			got.IsProblem(t, e.DownStatus)
 		}
 	}
@@ -210,9 +206,7 @@ func (e Example) down(t *testing.T, s *stack, closed bool) {
 	if want := map[bool]int{true: 0, false: 3}[closed]; len(reached) != want {
 		t.Fatalf("%d of 3 requests reached the app without regiond, want %d", len(reached), want)
 	}
-	for _, r := range reached {
-		s.checkReceived(t, r)
-	}
+	s.checkReceived(t, reached)
 }
 
 func (e Example) frozen(t *testing.T, binary string) {
