@@ -48,14 +48,14 @@ func asUser(o RedisOptions) RedisOptions {
 func everything(t *testing.T, s *RedisStore) {
 	t.Helper()
 	ctx := context.Background()
-	shape := NewKeyPlan([]*quota.Limit{
+	plan := NewKeyPlan([]*quota.Limit{
 		{Name: "log", Units: 5, Window: time.Hour},
 		{Name: "window", Units: 50, Window: time.Hour, Algorithm: quota.SlidingWindow},
 		{Name: "level", Units: 50, Window: time.Hour, Algorithm: quota.GCRA},
 		{Name: "global", Units: 50, Window: time.Hour, Scope: quota.ScopeGlobal},
 	})
-	call := callOf(shape, "acme", 1)
-	call.Counters = shape.Counters(call.Keys, "acme", "standard")
+	call := callOf(plan, "acme", 1)
+	call.Counters = plan.Counters(call.Keys, "acme", "standard")
 	for i := range 12 { // the log is cut from the fifth on
 		call.Op, call.Cost, call.Record, call.Print = OpReport, int64(1+i%2), "", ""
 		if i == 3 {
@@ -80,6 +80,7 @@ func everything(t *testing.T, s *RedisStore) {
 
 // The documented user may do all that regiond does, on every kind of Redis.
 func TestDocumentedUser(t *testing.T) {
+	t.Parallel() // it mostly waits for failovers
 	rules := documentedUser(t)
 	t.Run("standalone", func(t *testing.T) {
 		srv := redisserver.Start(t, redisserver.Options{})

@@ -16,7 +16,7 @@ import (
 //	   └──────────────────────────
 //
 // One failed call opens it and one good probe closes it: suspicion costs a
-// healthy store a single round trip, and no request is ever the guinea pig. A
+// healthy store a single round trip, and no request is ever used as a test. A
 // store that answers probes and fails calls is held off for a while that doubles
 // each time.
 type breaker struct {
@@ -32,7 +32,7 @@ type breaker struct {
 
 const (
 	probeInterval = 100 * time.Millisecond // while open
-	idleInterval  = time.Second            // while closed: a store that nobody asks may be gone too
+	idleInterval  = time.Second            // while closed: an idle store may be gone too
 	maxHold       = time.Second
 	// relapse is how soon after closing another failure counts as the same trouble.
 	relapse = time.Second
@@ -46,7 +46,7 @@ func newBreaker(wake chan struct{}) *breaker { return &breaker{wake: wake} }
 
 func (b *breaker) open() bool { return b.isOpen.Load() }
 
-// succeeded tells of a good call.
+// succeeded counts a good call.
 func (b *breaker) succeeded() { b.good.Add(1) }
 
 // trip opens the breaker; it reports whether it was closed before.

@@ -110,22 +110,6 @@ func TestBreakerTable(t *testing.T) {
 	}
 }
 
-// Opening wakes the prober; a second opening before it looked does not block.
-func TestBreakerWakesTheProber(t *testing.T) {
-	b, now := newBreaker(make(chan struct{}, 1)), time.Unix(1_795_198_405, 0)
-	for range 3 {
-		b.trip(now)
-		b.probed(now)
-		now = now.Add(time.Minute)
-	}
-	<-b.wake
-	select {
-	case <-b.wake:
-		t.Error("woken twice for one look")
-	default:
-	}
-}
-
 // startRun keeps a store's Run going until the test ends.
 func startRun(t *testing.T, s *RedisStore) {
 	t.Helper()
@@ -157,13 +141,13 @@ func awaitState(t *testing.T, s *RedisStore, available bool) {
 }
 
 func oneCall(tenant string, units, cost int64) Call {
-	shape := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: units, Window: time.Minute}})
-	return callOf(shape, tenant, cost)
+	plan := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: units, Window: time.Minute}})
+	return callOf(plan, tenant, cost)
 }
 
-func callOf(shape *KeyPlan, tenant string, cost int64) Call {
-	c := Call{Plan: shape, Op: OpCheck, Cost: cost, Keys: shape.Keys(tenant, "standard", nil)}
-	for _, l := range shape.limits {
+func callOf(plan *KeyPlan, tenant string, cost int64) Call {
+	c := Call{Plan: plan, Op: OpCheck, Cost: cost, Keys: plan.Keys(tenant, "standard", nil)}
+	for _, l := range plan.limits {
 		c.Ceilings = append(c.Ceilings, l.Capacity())
 	}
 	return c
@@ -235,5 +219,32 @@ func TestBreakerHoldsOffWhatOnlyProbesWell(t *testing.T) {
 	// Held off for 0, 100, 200, 400 and 800 ms: at most five fit.
 	if refused < 2 || refused > 5 {
 		t.Errorf("%d calls were sacrificed in 1.2 s, want 2 to 5", refused)
+	}
+}
+
+// slowFleet is a nodeSet of one whose servers take all the time there is to tell who
+// they are, as a cluster does that asks a node first from which nothing comes back.
+type slowFleet struct{ single }
+
+func (f slowFleet) refresh(ctx context.Context) ([]*node, error) {
+	<-ctx.Done()
+	return f.current(), nil
+}
+
+// Servers are not called dead because another has used up the prober's time: each is
+// judged by what it answers itself.
+func TestProbeHasItsOwnTime(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newTestRedis(t, srv.Addr(), nil)
+	s.nodeSet = slowFleet{s.nodeSet.(single)}
+	probes := 0
+	for s.probe(context.Background()); !s.Available(); s.probe(context.Background()) {
+		if probes++; probes == 20 { // a busy machine may be late for some of them
+			t.Fatal("a server that is well was called dead by each of 20 probes")
+		}
+	}
+	srv.Kill()
+	if s.probe(context.Background()); s.Available() {
+		t.Error("a server that is dead was not called so")
 	}
 }

@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +26,7 @@ const nodeTimeout = time.Second
 // TestCluster starts one cluster, which takes some seconds, for all that a cluster
 // goes through.
 func TestCluster(t *testing.T) {
+	t.Parallel() // it mostly waits for failovers
 	c := redisserver.StartCluster(t, nodeTimeout, "--cluster-replica-validity-factor", "0")
 	options := RedisOptions{Mode: quota.RedisCluster, Addrs: c.Addrs()[:2]}
 	primary := func(key string) *redis.Client { return c.Primary(c.Slot(key)).Client() }
@@ -62,7 +67,7 @@ func clusterExact(t *testing.T, o RedisOptions) {
 	const units, tenants = 20, 30
 	a, _ := fleetStore(t, o)
 	b, _ := fleetStore(t, o)
-	shape := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: units, Window: time.Hour}})
+	plan := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: units, Window: time.Hour}})
 	var allowed [tenants]atomic.Int64
 	var wg sync.WaitGroup
 	for w := range 16 {
@@ -71,7 +76,7 @@ func clusterExact(t *testing.T, o RedisOptions) {
 			for n := range tenants {
 				calls, verdicts := make([]Call, 5), make([]Verdict, 5)
 				for i := range calls {
-					calls[i] = callOf(shape, fmt.Sprint("exact", (n+i*w)%tenants), 1)
+					calls[i] = callOf(plan, fmt.Sprint("exact", (n+i*w)%tenants), 1)
 				}
 				if err := s.Decide(context.Background(), calls, verdicts); err != nil {
 					t.Error(err)
@@ -98,10 +103,10 @@ func clusterExact(t *testing.T, o RedisOptions) {
 func clusterTotals(t *testing.T, o RedisOptions) {
 	const tenants = 20
 	s, _ := fleetStore(t, o)
-	shape := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 100, Window: time.Hour, Scope: quota.ScopeGlobal}})
+	plan := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 100, Window: time.Hour, Scope: quota.ScopeGlobal}})
 	call := func(tenant string, cost int64) Call {
-		c := callOf(shape, tenant, cost)
-		c.Counters = shape.Counters(c.Keys, tenant, "standard")
+		c := callOf(plan, tenant, cost)
+		c.Counters = plan.Counters(c.Keys, tenant, "standard")
 		return c
 	}
 	for i := range tenants {
@@ -162,7 +167,7 @@ func clusterMoves(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 // nobody else the server.
 func clusterHalfMoved(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 	s, count := fleetStore(t, o)
-	shape := NewKeyPlan([]*quota.Limit{
+	plan := NewKeyPlan([]*quota.Limit{
 		{Name: "log", Units: 5, Window: time.Hour},
 		{Name: "window", Units: 50, Window: time.Hour, Algorithm: quota.SlidingWindow},
 	})
@@ -171,7 +176,7 @@ func clusterHalfMoved(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 	c.Begin(slot, from, to)
 	v := make([]Verdict, 1)
 	start := time.Now()
-	err := s.Decide(context.Background(), []Call{callOf(shape, "half", 1)}, v)
+	err := s.Decide(context.Background(), []Call{callOf(plan, "half", 1)}, v)
 	if took := time.Since(start); took > stormBudget {
 		t.Errorf("took %v, the budget is %v", took, stormBudget)
 	}
@@ -182,7 +187,7 @@ func clusterHalfMoved(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 		t.Error("a slot on its way was taken for a server that is away")
 	}
 	c.End(slot, to)
-	if err := s.Decide(context.Background(), []Call{callOf(shape, "half", 1)}, v); err != nil || v[0].Limits[0].Remaining != 4 {
+	if err := s.Decide(context.Background(), []Call{callOf(plan, "half", 1)}, v); err != nil || v[0].Limits[0].Remaining != 4 {
 		t.Errorf("after the move: %v %+v, want 4 remaining", err, v[0])
 	}
 	emptied(t, c)
@@ -267,4 +272,108 @@ func tenantsOn(c *redisserver.Cluster, srv *redisserver.Server) (on [stormTenant
 		on[i] = c.Primary(c.Slot(stormKey(i))) == srv
 	}
 	return on
+}
+
+// forgetful is a server, behind a client's hook, that answers each tenant's script call as
+// the test says, the first time; later ones and all others are admitted.
+type forgetful struct {
+	first map[string]error // by tenant
+	load  error            // of SCRIPT LOAD
+	sent  []string         // tenants, in the order that their calls came
+}
+
+func (f *forgetful) DialHook(redis.DialHook) redis.DialHook {
+	return func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("there is no network here")
+	}
+}
+
+func (f *forgetful) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error { return f.load }
+}
+
+func (f *forgetful) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			args := cmd.Args()
+			tenant := hashTag(args[3].(string))
+			again := slices.Contains(f.sent, tenant)
+			f.sent = append(f.sent, tenant)
+			if err := f.first[tenant]; err != nil && !again {
+				cmd.SetErr(err)
+				continue
+			}
+			cmd.(onceCmd).SetVal(fmt.Sprintf("%v 1795198405260197\na 9 0 60000000", args[3+args[2].(int)]))
+		}
+		return nil
+	}
+}
+
+// When a server has forgotten the script, those calls are sent again that it refused for
+// that, and no others: of one whose reply was lost nobody knows that it was not charged.
+func TestClusterSendsAgainWhatWasNotExecuted(t *testing.T) {
+	const known, unknown, lost = "known", "unknown", "lost"
+	noscript := redisReply("NOSCRIPT No matching script")
+	busy := redisReply("BUSY Redis is busy running a script")
+	for _, row := range []struct {
+		what  string
+		first map[string]error
+		load  error
+		sent  []string
+		want  map[string]error // by tenant; nil for admitted
+	}{
+		{"all know it", nil, nil, []string{known, unknown, lost}, nil},
+		{
+			"one does not",
+			map[string]error{unknown: noscript},
+			nil,
+			[]string{known, unknown, lost, unknown},
+			nil,
+		},
+		{
+			"one does not, and one reply is lost",
+			map[string]error{unknown: noscript, lost: io.EOF},
+			nil,
+			[]string{known, unknown, lost, unknown},
+			map[string]error{lost: io.EOF},
+		},
+		{
+			"one does not, and will not",
+			map[string]error{unknown: noscript, lost: io.EOF},
+			busy,
+			[]string{known, unknown, lost},
+			map[string]error{unknown: busy, lost: io.EOF},
+		},
+	} {
+		t.Run(row.what, func(t *testing.T) {
+			server := &forgetful{first: row.first, load: row.load}
+			o := RedisOptions{Mode: quota.RedisCluster, Addrs: []string{"127.0.0.1:1"}, Budget: time.Second, Logger: slog.New(slog.DiscardHandler)}
+			m := testMetrics(t)
+			c := newCluster(o, newNodes(o, make(chan struct{}, 1), &m.store))
+			defer c.close()
+			client := redis.NewClient(&redis.Options{Addr: o.Addrs[0]})
+			defer client.Close()
+			client.AddHook(server)
+			n := c.node(client)
+
+			tenants := []string{known, unknown, lost}
+			calls, verdicts := make([]Call, len(tenants)), make([]Verdict, len(tenants))
+			plan := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 10, Window: time.Minute}})
+			for i, tenant := range tenants {
+				calls[i] = callOf(plan, tenant, 1)
+			}
+			if err := c.carry(context.Background(), n, calls, verdicts); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(server.sent, row.sent) {
+				t.Errorf("sent %v, want %v", server.sent, row.sent)
+			}
+			for i, tenant := range tenants {
+				v, want := verdicts[i], row.want[tenant]
+				if !errors.Is(v.Err, want) || want == nil && v.Outcome != admitted {
+					t.Errorf("%s: %+v, want %v", tenant, v, want)
+				}
+			}
+		})
+	}
 }

@@ -32,7 +32,7 @@ type collector struct {
 	queue    []*job
 	flushers int
 
-	jobs    sync.Pool // of *job that nobody else holds any more
+	jobs    sync.Pool // of *job that no other goroutine holds
 	batches sync.Pool // of *batch
 }
 
@@ -157,8 +157,8 @@ func swap(a, b []Verdict) {
 }
 
 // graceWait gives a call that was sent a moment more: it ends with its own budget,
-// which is about now. To hear how it ended, instead of leaving first, lets the
-// breaker open before the caller's next request comes. It reports whether it heard.
+// which is about now. Waiting for its outcome, instead of leaving first, lets the
+// breaker open before the caller's next request. It reports whether the outcome came.
 func (c *collector) graceWait(ctx context.Context, j *job, gone <-chan struct{}) bool {
 	if j.state.Load() != jobSent {
 		return false
@@ -178,7 +178,7 @@ func (c *collector) graceWait(ctx context.Context, j *job, gone <-chan struct{})
 }
 
 // giveUp takes a job out whose caller cannot wait any longer. If it was not sent
-// it never will be, and nothing was charged; afterwards nobody can know.
+// it never will be, and nothing was charged; afterwards the outcome is unknown.
 func (c *collector) giveUp(j *job, cause error, verdicts []Verdict) error {
 	if j.state.CompareAndSwap(jobWaiting, jobWithdrawn) || j.state.Load() == jobWithdrawn { // by the flusher, just now
 		return &StoreError{Reason: quota.ReasonRedisTimeout, Err: cause}
@@ -218,7 +218,7 @@ func (c *collector) flush() {
 	}
 }
 
-// carry sends the n calls of some jobs together and tells each how it went.
+// carry sends the n calls of some jobs together and gives each its outcome.
 func (c *collector) carry(ctx context.Context, b *batch, n int) {
 	ctx, span := c.spans.start(ctx, b.jobs, n)
 	if span != nil {
@@ -274,7 +274,7 @@ func (c *collector) take(jobs []*job) []*job {
 }
 
 // claim reports whether a job is the flusher's to send: its caller still waits, and
-// whoever asked the caller does, too.
+// the request behind it has not been cancelled.
 func (j *job) claim() bool {
 	if gone := j.ctx.Err(); gone == nil {
 		return j.state.CompareAndSwap(jobWaiting, jobSent)

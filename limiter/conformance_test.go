@@ -72,7 +72,7 @@ func TestPrograms(t *testing.T) {
 
 // damage is what somebody else left under a partition's keys.
 type damage struct {
-	key   int  // 0 the log, 1 the window, 2 the level, 3 the usage total
+	key   int  // 0 the log, 1 the window, 2 the level, 3 the usage counter
 	list  bool // or a string
 	value string
 }
@@ -143,7 +143,7 @@ func TestDamagedKeys(t *testing.T) {
 	}
 }
 
-// TestDamagedNumbers leaves values behind that have the right shape and numbers
+// TestDamagedNumbers leaves values behind that have the right plan and numbers
 // that make no sense: zero windows, times beyond 2^53, more digits than a float has.
 func TestDamagedNumbers(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
@@ -154,9 +154,9 @@ func TestDamagedNumbers(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		d := damage{key: rapid.IntRange(0, 3).Draw(rt, "key")}
-		shape := rapid.SampledFrom([][]string{{"n", "n+n", "n:n:n", "n:n:n+n"}, {"n:n:n:n:n:n"}, {"n:n:n:n:n"}, {"n:n:n", "n:n:n:n"}}[d.key]).Draw(rt, "shape")
+		plan := rapid.SampledFrom([][]string{{"n", "n+n", "n:n:n", "n:n:n+n"}, {"n:n:n:n:n:n"}, {"n:n:n:n:n"}, {"n:n:n", "n:n:n:n"}}[d.key]).Draw(rt, "plan")
 		d.list = d.key == 0
-		for _, c := range shape {
+		for _, c := range plan {
 			if c == 'n' {
 				d.value += rapid.SampledFrom(numbers).Draw(rt, "number")
 			} else {

@@ -11,8 +11,8 @@ import (
 
 // denyCache remembers denials until they end, at most maxCached, so that a flood
 // costs Redis nothing. A denial of a log with retry-after r holds for r: nothing
-// can be admitted meanwhile that would make room. It is used again only for the
-// same limits under the same configuration (the shape's identity), the same cost
+// can be admitted meanwhile that would free units. It is used again only for the
+// same limits under the same configuration (the identity of the key plan), the same cost
 // and ceilings that are not higher. Safe for concurrent use.
 type denyCache struct {
 	seed   maphash.Seed
@@ -35,8 +35,8 @@ type denyCacheShard struct {
 
 // denialKey is a partition set under one configuration.
 type denialKey struct {
-	shape *KeyPlan
-	keys  string
+	plan *KeyPlan
+	keys string
 }
 
 type denial struct {
@@ -74,7 +74,7 @@ func (d *denyCache) shard(k denialKey) *denyCacheShard {
 	return &d.shards[maphash.String(d.seed, k.keys)%denyCacheShards]
 }
 
-// remember keeps a denial that was asked for at sent and heard at heard.
+// remember keeps a denial that was asked for at sent and answered at heard.
 func (d *denyCache) remember(c *Call, limits []quota.LimitState, sent, heard time.Time) {
 	if c.Record != "" {
 		return

@@ -11,13 +11,13 @@ import (
 
 // KeyPlan is a set of limits that are decided together, grouped by the key that
 // each is asked of. Requests of one policy for which the same limits apply have
-// the same shape. Immutable, shared between goroutines.
+// the same key plan. Immutable, shared between goroutines.
 type KeyPlan struct {
 	keys   []plannedKey
 	limits []*quota.Limit // flattened in the order of keys: the order of ceilings and verdicts
 	order  []int          // order[i] is the place of limits[i] among the limits given
 	global int            // how many of the limits are global
-	wire   []any          // the shape's ARGV, see lua/decide.lua
+	wire   []any          // the plan's ARGV, see lua/decide.lua
 
 	capacities []int64 // of limits: the ceilings where no other region has a part in it
 }
@@ -31,7 +31,7 @@ type plannedKey struct {
 	ttl    time.Duration
 
 	longest int64 // the longest W, µs
-	step    int64 // of the mirror, for the limit that remembers longest, µs
+	step    int64 // of recent usage, for the limit that looks back furthest, µs
 }
 
 // ttlMargin is added to two windows so that no answer depends on a TTL: clocks

@@ -59,15 +59,3 @@ func TestLabelSetsUnderReload(t *testing.T) {
 		t.Errorf("%d combinations are remembered, want 4", n)
 	}
 }
-
-func BenchmarkMetricsDecided(b *testing.B) {
-	m, err := NewMetrics(metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())).Meter("test"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	d := counted("standard")
-	b.ReportAllocs()
-	for b.Loop() {
-		m.decided(context.Background(), d, OpCheck, time.Millisecond)
-	}
-}

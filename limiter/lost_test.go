@@ -82,10 +82,10 @@ func lostCosts() *rand.Rand { return rand.New(rand.NewPCG(13, 1)) }
 func spend(t *testing.T, d decider, tenant string, n int, awaitReady func()) *ledger {
 	t.Helper()
 	costs := lostCosts()
-	l, shape := &ledger{}, NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 100_000, Window: time.Minute}})
+	l, plan := &ledger{}, NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 100_000, Window: time.Minute}})
 	for range n {
 		awaitReady()
-		call := callOf(shape, tenant, []int64{1, 1, 1, 2, 7}[costs.IntN(5)])
+		call := callOf(plan, tenant, []int64{1, 1, 1, 2, 7}[costs.IntN(5)])
 		var v [1]Verdict
 		start := time.Now()
 		err := d.Decide(context.Background(), []Call{call}, v[:])
@@ -182,35 +182,6 @@ func TestDelayedRepliesChargeNothingTwice(t *testing.T) {
 	}
 }
 
-// A connection may die again and again under callers that travel together.
-func TestLostRepliesUnderConcurrency(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	proxy := faultproxy.Start(t, srv.Addr())
-	total := &ledger{}
-	for round := range 12 {
-		kind := []faultproxy.Kind{faultproxy.Swallow, faultproxy.Drop, faultproxy.Cut, faultproxy.Stray}[round%4]
-		store := lostStore(t, proxy.Addr())
-		proxy.Arm(faultproxy.Fault{Kind: kind, Reply: 1 + round%3, Scripts: true})
-		ledgers := make(chan *ledger)
-		for range 8 {
-			go func() { ledgers <- spend(t, store, "acme", 20, func() {}) }()
-		}
-		for range 8 {
-			l := <-ledgers
-			total.allowed += l.allowed
-			total.ambiguous += l.ambiguous
-			total.slowest = max(total.slowest, l.slowest)
-		}
-		awaitState(t, store, true) // and so all that was sent has been carried out
-	}
-	if err := total.within(charged(t, srv, oneCall("acme", 1, 1).Keys[0])); err != nil {
-		t.Error(err)
-	}
-	if total.slowest > lostBudget+late || total.ambiguous == 0 || total.allowed == 0 {
-		t.Errorf("%+v, want some of each and every answer within %v", total, lostBudget+late)
-	}
-}
-
 // With an Idempotency-Key the client may ask again after an answer that nobody
 // can vouch for, as often as it takes: each request is charged exactly once.
 func TestLostReplyWithIdempotencyKey(t *testing.T) {
@@ -262,44 +233,6 @@ func untilExact(t *testing.T, l *Limiter, store *RedisStore, r quota.Request) qu
 	}
 }
 
-// Two locks are on that door, the client's options and the command, and either
-// holds alone: a lost reply is not followed by the same command again.
-func TestLostReplyEachLockHolds(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	proxy := faultproxy.Start(t, srv.Addr())
-	eager := clientOptions(RedisOptions{Addrs: []string{proxy.Addr()}}).Simple()
-	eager.MaxRetries = 3
-	for _, row := range []struct {
-		what    string
-		options *redis.Options
-		send    func(c *redis.Client, args ...any) error
-		want    int64
-	}{
-		{"the options", clientOptions(RedisOptions{Addrs: []string{proxy.Addr()}}).Simple(), func(c *redis.Client, args ...any) error {
-			return c.Do(context.Background(), args...).Err()
-		}, 1},
-		{"the command", eager, func(c *redis.Client, args ...any) error {
-			_, err := (&node{client: c}).once(context.Background(), args...)
-			return err
-		}, 1},
-		{"neither", eager, func(c *redis.Client, args ...any) error {
-			return c.Do(context.Background(), args...).Err()
-		}, 2},
-	} {
-		client := redis.NewClient(row.options)
-		warm(t, client) // a command that waits for a connection may give up before it is sent
-		proxy.Arm(faultproxy.Fault{Kind: faultproxy.Drop, Reply: 1, Scripts: true})
-		err := row.send(client, "EVAL", "return redis.call('INCR', KEYS[1])", 1, row.what)
-		if (err == nil) != (row.want == 2) {
-			t.Errorf("%s: %v", row.what, err)
-		}
-		if n := srv.Client().Get(context.Background(), row.what).Val(); n != fmt.Sprint(row.want) {
-			t.Errorf("%s: carried out %s times, want %d", row.what, n, row.want)
-		}
-		client.Close()
-	}
-}
-
 // warm waits until a client has a connection that answers.
 func warm(t *testing.T, client *redis.Client) {
 	t.Helper()
@@ -343,50 +276,6 @@ func TestClassify(t *testing.T) {
 		e := classify(fmt.Errorf("wrapped: %w", row.err))
 		if e.Reason != row.reason || e.Ambiguous != row.ambiguous || !errors.Is(e, row.err) {
 			t.Errorf("%T %v: %v, ambiguous %v; want %v, %v", row.err, row.err, e.Reason, e.Ambiguous, row.reason, row.ambiguous)
-		}
-	}
-}
-
-// careless is how a client would be written that knows nothing of all this: the
-// same script, sent with go-redis's defaults.
-type careless struct {
-	client *redis.Client
-	script script
-}
-
-func (c *careless) Decide(ctx context.Context, calls []Call, verdicts []Verdict) error {
-	args := appendCalls([]any{"EVALSHA", c.script.sha}, "n", calls)
-	reply, err := c.client.Do(ctx, args...).Result()
-	if err != nil {
-		return &StoreError{Reason: quota.ReasonRedisDown, Ambiguous: true, Err: err}
-	}
-	return parseReplies(reply, "n", calls, verdicts)
-}
-
-// The oracle bites: a lost reply makes go-redis send the script again, and what
-// was told once has been charged twice.
-func TestLostReplyOracleBites(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	proxy := faultproxy.Start(t, srv.Addr())
-	wrong := &careless{
-		client: redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: lostBudget}),
-		script: decideScript(),
-	}
-	t.Cleanup(func() { wrong.client.Close() })
-	if err := wrong.client.ScriptLoad(context.Background(), wrong.script.source).Err(); err != nil {
-		t.Fatal(err)
-	}
-	for name, kind := range lossKinds {
-		if kind == faultproxy.Stray {
-			continue // a stray reply is not an error to go-redis, and so not retried
-		}
-		proxy.Arm(faultproxy.Fault{Kind: kind, Reply: 3, Scripts: true})
-		l := spend(t, wrong, name, 6, func() {})
-		if l.faults > 0 {
-			t.Errorf("%s: %d calls failed, want the loss to go unnoticed", name, l.faults)
-		}
-		if err := l.within(charged(t, srv, oneCall(name, 1, 1).Keys[0])); err == nil {
-			t.Errorf("%s: go-redis's defaults were not caught charging twice", name)
 		}
 	}
 }

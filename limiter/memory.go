@@ -25,9 +25,9 @@ type MemoryStore struct {
 	most    int64
 	keep    bool
 	hash    maphash.Seed
-	life    atomic.Int64  // keys of an earlier life are as good as absent
+	life    atomic.Int64  // incremented by renew; keys of an earlier one count as absent
 	size    atomic.Int64  // keys of all shards together
-	turn    atomic.Uint64 // of the shards, to make room
+	turn    atomic.Uint64 // of the shards, to free memory
 	shards  [memoryShards]memoryShard
 }
 
@@ -51,9 +51,9 @@ type MemoryOptions struct {
 	// others evicted. Calls that come at the same moment may pass it by what they bring:
 	// one call for each of 64 shards.
 	Partitions int
-	// seed tells what is already known of a key when it is first seen.
+	// seed returns what is already known of a key when it is first seen.
 	seed func(key string) []charge
-	// charged hears of each call that is charged, before another can see its keys, so
+	// charged is called for each call that is charged, before another can see its keys, so
 	// that a seed which learns from it never misses one. It must not ask the store.
 	charged func(c *Call)
 	// keep is for tests that move Now past every expiry and back, where a Redis
@@ -67,12 +67,12 @@ type charge struct{ us, units int64 }
 // memoryShard is a part of the keys and its lock. All keys of a tenant are in
 // one shard, so a call takes one lock.
 type memoryShard struct {
-	mu      sync.Mutex
-	keys    map[string]*memoryKey
-	widest  int // most keys since the map was made
-	records map[string]*memoryRecord
-	totals  map[quota.CounterKey]*memoryTotal
-	calls   int
+	mu       sync.Mutex
+	keys     map[string]*memoryKey
+	widest   int // most keys since the map was made
+	records  map[string]*memoryRecord
+	counters map[quota.CounterKey]*memoryCounter
+	calls    int
 }
 
 type memoryRecord struct {
@@ -81,10 +81,10 @@ type memoryRecord struct {
 	verdict Verdict
 }
 
-// again is the verdict of a record for a call whose shape may be another by now: as in
+// again is the verdict of a record for a call whose plan may be another by now: as in
 // Redis, of limits that it does not know it says nothing, and those that are gone are left out.
-func (r *memoryRecord) again(shape *KeyPlan, now int64) Verdict {
-	limits := make([]LimitVerdict, len(shape.limits)) // the caller's, who uses them again
+func (r *memoryRecord) again(plan *KeyPlan, now int64) Verdict {
+	limits := make([]LimitVerdict, len(plan.limits)) // the caller's, who uses them again
 	copy(limits, r.verdict.Limits)
 	return Verdict{Outcome: replayed, StoreUS: now, Limits: limits}
 }
@@ -106,7 +106,7 @@ func NewMemoryStore(o MemoryOptions) *MemoryStore {
 	for i := range m.shards {
 		m.shards[i].keys = make(map[string]*memoryKey)
 		m.shards[i].records = make(map[string]*memoryRecord)
-		m.shards[i].totals = make(map[quota.CounterKey]*memoryTotal)
+		m.shards[i].counters = make(map[quota.CounterKey]*memoryCounter)
 	}
 	return m
 }
@@ -223,21 +223,21 @@ func (m *MemoryStore) decide(s *memoryShard, c *Call, now int64) Verdict {
 // that a denial was the first to see.
 func (m *MemoryStore) settle(s *memoryShard, c *Call, states []*memoryKey, charged bool, now int64) {
 	for i, k := range states {
-		shape := &c.Plan.keys[i]
+		plan := &c.Plan.keys[i]
 		switch {
 		case charged:
-			k.charge(shape, c.Cost)
-			k.expires = now + shape.ttl.Microseconds()
+			k.charge(plan, c.Cost)
+			k.expires = now + plan.ttl.Microseconds()
 			m.hold(s, c.Keys[i], k)
 		case c.Op == OpCheck:
-			k.offset = k.tick.Offset
+			k.offset = k.clock.Offset
 		}
 	}
 }
 
 // load returns the state of the call's i-th key at now, nil when there is no room.
 func (m *MemoryStore) load(s *memoryShard, c *Call, i int, now int64) *memoryKey {
-	shape := &c.Plan.keys[i]
+	plan := &c.Plan.keys[i]
 	k := s.keys[c.Keys[i]]
 	if k != nil && k.expires <= now && !m.keep { // as good as swept, whenever that comes to it
 		m.drop(s, c.Keys[i])
@@ -247,18 +247,18 @@ func (m *MemoryStore) load(s *memoryShard, c *Call, i int, now int64) *memoryKey
 		return nil
 	}
 	if life := m.life.Load(); k == nil || k.life != life {
-		k = newMemoryKey(shape)
+		k = newMemoryKey(plan)
 		k.life = life
 		if m.seed != nil {
 			for _, e := range m.seed(c.Keys[i]) {
-				k.at(shape, e.us)
-				k.charge(shape, e.units)
-				k.expires = now + shape.ttl.Microseconds()
+				k.at(plan, e.us)
+				k.charge(plan, e.units)
+				k.expires = now + plan.ttl.Microseconds()
 				m.hold(s, c.Keys[i], k)
 			}
 		}
 	}
-	k.at(shape, now)
+	k.at(plan, now)
 	return k
 }
 
@@ -306,7 +306,7 @@ func (m *MemoryStore) sweep(s *memoryShard, now int64) int {
 		s.shrink()
 	}
 	dropSome(s.records, func(r *memoryRecord) bool { return r.us+2*idempotencyUS <= now })
-	dropSome(s.totals, func(t *memoryTotal) bool { return t.expires <= now })
+	dropSome(s.counters, func(t *memoryCounter) bool { return t.expires <= now })
 	return n
 }
 

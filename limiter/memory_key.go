@@ -14,14 +14,14 @@ type memoryKey struct {
 	newest  int64 // the newest stamp
 	offset  int64 // of the partition's clock, kept with newest
 	expires int64 // TIME after which no answer depends on it
-	tick    quota.PartitionClock
+	clock   quota.PartitionClock
 
 	log     []admission   // 'l'
 	buckets quota.Buckets // 'w', as of the newest stamp
 	level   quota.Level   // 'g', as of the newest stamp
 	window  int64         // µs; the W that buckets or level were written under
 
-	// The same at tick. They are kept only when something is charged: TIME may
+	// The same at clock. They are kept only when something is charged: TIME may
 	// yet go back behind what a denial or a peek has seen.
 	bucketsNow quota.Buckets
 	levelNow   quota.Level
@@ -34,36 +34,36 @@ type admission struct {
 	cost int64
 }
 
-func newMemoryKey(shape *plannedKey) *memoryKey {
-	return &memoryKey{kind: shape.kind, window: shape.limits[0].WindowUS()}
+func newMemoryKey(plan *plannedKey) *memoryKey {
+	return &memoryKey{kind: plan.kind, window: plan.limits[0].WindowUS()}
 }
 
 // at sets the partition's clock from TIME and works out the counters there.
-func (k *memoryKey) at(shape *plannedKey, time int64) {
-	l := shape.limits[0]
-	k.tick = quota.PartitionClockAt(time, k.newest, k.offset, k.empties(shape))
+func (k *memoryKey) at(plan *plannedKey, time int64) {
+	l := plan.limits[0]
+	k.clock = quota.PartitionClockAt(time, k.newest, k.offset, k.empties(plan))
 	switch k.kind {
 	case 'w':
 		if k.window == l.WindowUS() {
-			k.bucketsNow = k.buckets.At(k.tick.Now, k.window)
+			k.bucketsNow = k.buckets.At(k.clock.Now, k.window)
 		} else {
-			k.bucketsNow = k.buckets.Reshape(k.tick.Now, k.window, l.WindowUS())
+			k.bucketsNow = k.buckets.Reshape(k.clock.Now, k.window, l.WindowUS())
 		}
 	case 'g':
-		k.levelNow = k.level.Reshape(k.window, l.WindowUS(), l.Capacity()).Drain(k.tick.Now-k.newest, l.Units, l.WindowUS())
+		k.levelNow = k.level.Reshape(k.window, l.WindowUS(), l.Capacity()).Drain(k.clock.Now-k.newest, l.Units, l.WindowUS())
 	}
 }
 
 // empties is the time at which nothing that was charged is used any more.
-func (k *memoryKey) empties(shape *plannedKey) int64 {
-	l := shape.limits[0]
+func (k *memoryKey) empties(plan *plannedKey) int64 {
+	l := plan.limits[0]
 	switch k.kind {
 	case 'w':
 		return k.buckets.Empties(k.newest, k.window)
 	case 'g':
 		return k.newest + k.level.Reshape(k.window, l.WindowUS(), l.Capacity()).Falls(0, l.Units, l.WindowUS())
 	}
-	return k.newest + shape.longest
+	return k.newest + plan.longest
 }
 
 // judge returns what a limit has left under ceiling and how long until cost
@@ -77,13 +77,13 @@ func (k *memoryKey) judge(l *quota.Limit, ceiling, cost int64) (remaining, waitU
 	case used+cost <= ceiling:
 		return remaining, 0
 	}
-	return remaining, k.tick.Until(k.fits(l, ceiling, cost))
+	return remaining, k.clock.Until(k.fits(l, ceiling, cost))
 }
 
 func (k *memoryKey) used(l *quota.Limit) int64 {
 	switch k.kind {
 	case 'w':
-		return k.bucketsNow.Used(k.tick.Now, l.WindowUS())
+		return k.bucketsNow.Used(k.clock.Now, l.WindowUS())
 	case 'g':
 		return k.levelNow.Used()
 	}
@@ -98,9 +98,9 @@ func (k *memoryKey) used(l *quota.Limit) int64 {
 func (k *memoryKey) fits(l *quota.Limit, ceiling, cost int64) int64 {
 	switch k.kind {
 	case 'w':
-		return k.bucketsNow.Fits(k.tick.Now, l.WindowUS(), ceiling, cost)
+		return k.bucketsNow.Fits(k.clock.Now, l.WindowUS(), ceiling, cost)
 	case 'g':
-		return k.tick.Now + k.levelNow.Falls(ceiling-cost, l.Units, l.WindowUS())
+		return k.clock.Now + k.levelNow.Falls(ceiling-cost, l.Units, l.WindowUS())
 	}
 	// The entry that holds the (ceiling−cost+1)-th newest unit has to leave.
 	unit := k.log[len(k.log)-1].sum - (ceiling - cost)
@@ -110,38 +110,38 @@ func (k *memoryKey) fits(l *quota.Limit, ceiling, cost int64) int64 {
 
 // reset is how long until nothing is used.
 func (k *memoryKey) reset(l *quota.Limit) int64 {
-	due := k.tick.Now
+	due := k.clock.Now
 	switch k.kind {
 	case 'w':
-		due = k.bucketsNow.Empties(k.tick.Now, l.WindowUS())
+		due = k.bucketsNow.Empties(k.clock.Now, l.WindowUS())
 	case 'g':
 		due += k.levelNow.Falls(0, l.Units, l.WindowUS())
 	default:
 		due = k.newest + l.WindowUS()
 	}
-	if due <= k.tick.Now {
+	if due <= k.clock.Now {
 		return 0
 	}
-	return k.tick.Until(due)
+	return k.clock.Until(due)
 }
 
 func (k *memoryKey) oldestInside(window int64) int {
-	edge := k.tick.Now - window
+	edge := k.clock.Now - window
 	return sort.Search(len(k.log), func(i int) bool { return k.log[i].us > edge })
 }
 
 // charge adds cost at the partition's time.
-func (k *memoryKey) charge(shape *plannedKey, cost int64) {
+func (k *memoryKey) charge(plan *plannedKey, cost int64) {
 	switch k.kind {
 	case 'w':
 		k.bucketsNow = k.bucketsNow.Add(cost)
 	case 'g':
-		k.levelNow = k.levelNow.Add(cost, shape.limits[0].Capacity())
+		k.levelNow = k.levelNow.Add(cost, plan.limits[0].Capacity())
 	default:
-		k.append(min(cost, shape.trim), shape.trim)
+		k.append(min(cost, plan.trim), plan.trim)
 	}
-	k.buckets, k.level, k.window = k.bucketsNow, k.levelNow, shape.limits[0].WindowUS()
-	k.newest, k.offset = k.tick.Now, k.tick.Offset
+	k.buckets, k.level, k.window = k.bucketsNow, k.levelNow, plan.limits[0].WindowUS()
+	k.newest, k.offset = k.clock.Now, k.clock.Offset
 }
 
 // append adds an admission and forgets those that the newest trim units do not reach.
@@ -150,7 +150,7 @@ func (k *memoryKey) append(cost, trim int64) {
 	if n := len(k.log); n > 0 {
 		sum = k.log[n-1].sum
 	}
-	k.log = append(k.log, admission{us: k.tick.Now, sum: sum + cost, cost: cost})
+	k.log = append(k.log, admission{us: k.clock.Now, sum: sum + cost, cost: cost})
 	drop := 0
 	for sum+cost-k.log[drop].sum >= trim {
 		drop++
@@ -165,16 +165,16 @@ func (k *memoryKey) append(cost, trim int64) {
 	k.log = k.log[drop:] // slides along; append moves it when it reaches the end
 }
 
-// memoryTotal is what MemoryStore keeps of a usage total: the Go twin of
+// memoryCounter is what MemoryStore keeps of a usage counter: the Go version of
 // lua/totals.lua. Earlier buckets are not kept, since nobody reads them back.
-type memoryTotal struct {
+type memoryCounter struct {
 	quota.Counter
 	expires int64 // TIME after which peers do not count it any more
 }
 
 // add charges units at TIME. A clock that falls by less than a bucket is waited
 // out in the newest; one that steps further back has its buckets counted anew.
-func (t *memoryTotal) add(l *quota.Limit, time, units int64) {
+func (t *memoryCounter) add(l *quota.Limit, time, units int64) {
 	bucket := time / l.BucketUS()
 	switch {
 	case t.Generation == 0:
@@ -187,8 +187,8 @@ func (t *memoryTotal) add(l *quota.Limit, time, units int64) {
 	t.Units = min(t.Units+units, quota.MaxCounter)
 }
 
-// count charges the call to its totals if it was charged, and tells in either
-// case what they are now.
+// count charges the call to its counters if it was charged, and adds their values to
+// the verdict in either case.
 func (m *MemoryStore) count(s *memoryShard, c *Call, v *Verdict, charged bool, now int64) {
 	if len(c.Counters) == 0 {
 		return
@@ -200,15 +200,15 @@ func (m *MemoryStore) count(s *memoryShard, c *Call, v *Verdict, charged bool, n
 		}
 		key := c.Counters[n]
 		n++
-		t := s.totals[key]
+		t := s.counters[key]
 		if t != nil && t.expires <= now && !m.keep {
-			delete(s.totals, key)
+			delete(s.counters, key)
 			t = nil
 		}
 		if charged {
 			if t == nil {
-				t = &memoryTotal{}
-				s.totals[key] = t
+				t = &memoryCounter{}
+				s.counters[key] = t
 			}
 			t.add(l, now, c.Cost)
 			t.expires = now + ttlOf(l).Microseconds()

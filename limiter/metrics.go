@@ -15,7 +15,7 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// Metrics are the instruments of this room. A tenant or a user is never a label:
+// Metrics are the instruments of this package. A tenant or a user is never a label:
 // the series are bounded by the policies in the topology.
 type Metrics struct {
 	store     storeMetrics
@@ -30,7 +30,7 @@ type Metrics struct {
 	near  labelSets[limitLabels]
 }
 
-// NewMetrics creates the instruments of the room on a meter.
+// NewMetrics creates the instruments on a meter.
 func NewMetrics(m metric.Meter) (*Metrics, error) {
 	var errs []error
 	counter := func(name, unit, help string) metric.Int64Counter {
@@ -58,7 +58,7 @@ func NewMetrics(m metric.Meter) (*Metrics, error) {
 			batch: histogram("regiond.redis.batch_checks", "{check}", "Checks that travelled together in one script call.",
 				1, 2, 4, 8, 16, 32, 64, 128),
 			failures: counter("regiond.redis.failures", "{call}", "Script calls that Redis did not answer or refused, by reason."),
-			unknown:  counter("regiond.redis.ambiguous", "{check}", "Checks that were sent and whose reply was lost: charged or not, nobody knows."),
+			unknown:  counter("regiond.redis.ambiguous", "{check}", "Checks that were sent and whose reply was lost: whether they were charged is unknown."),
 			reloads:  counter("regiond.redis.script_loads", "{load}", "Times that Redis had forgotten the decision script."),
 			losses:   counter("regiond.redis.losses", "{loss}", "Times that Redis had lost writes that it had confirmed: flushed, restarted without its data, or failed over to a replica that was behind."),
 			outages:  counter("regiond.redis.outages", "{outage}", "Times that Redis was given up and fail modes began to answer."),

@@ -1,7 +1,6 @@
 package limiter_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/limitertest"
-	"github.com/regiond/regiond/test/redisserver"
+	"github.com/regiond/regiond/quota"
 )
 
 // miniClient starts a miniredis and looks into it.
@@ -27,78 +26,43 @@ func timedMiniredis(t testing.TB) (limiter.Store, func(us int64)) {
 	return limiter.NewTimedRedis(t, c.Options().Addr), clockOf(t, c)
 }
 
-// TestMiniredis lets the scripts be carried by miniredis in tests of other rooms
-// that need time to be faked. Exactness is never shown on it: see below.
-func TestMiniredis(t *testing.T) {
-	t.Run("conformance", func(t *testing.T) { limitertest.Run(t, timedMiniredis) })
-	t.Run("programs", func(t *testing.T) { limitertest.RunPrograms(t, timedMiniredis) })
-}
+// TestMiniredis shows that miniredis carries the scripts, for tests that fake time.
+func TestMiniredis(t *testing.T) { limitertest.Run(t, timedMiniredis) }
 
-// TestMiniredisDiffers is the list of where miniredis is not Redis, as far as a
-// decision script could notice. The first two hide the worst mistake that one
-// can make; the next four change what garbage in a key does.
-func TestMiniredisDiffers(t *testing.T) {
-	srv, mini := redisserver.Start(t, redisserver.Options{}), miniClient(t)
-	ctx := context.Background()
-	for _, row := range []struct{ what, script, redis, mini string }{
-		{
-			"tostring keeps 14 digits, here all",
-			`return tostring(1795198405260197)`, "1.7951984052602e+15", "1795198405260197",
-		},
-		{
-			"and so does joining a number to a text",
-			`return 'at ' .. 1795198405260197`, "at 1.7951984052602e+15", "at 1795198405260197",
-		},
-		{
-			"nan is a number, here it is no number",
-			`return tostring(tonumber('nan'))`, "nan", "nil",
-		},
-		{
-			"inf too",
-			`return tostring(tonumber('inf'))`, "inf", "nil",
-		},
-		{
-			"so are more digits than a float has room for",
-			`return tostring(tonumber(string.rep('9', 400)))`, "inf", "nil",
-		},
-		{
-			"and exponents",
-			`return tostring(tonumber('1e3'))`, "1000", "nil",
-		},
-		{
-			"what is not a number is spelled otherwise",
-			`return string.format('%.0f', 0/0)`, "-nan", "NaN",
-		},
-		{
-			"a command's error begins with its code, here with a place",
-			`redis.call('SET', KEYS[1], 'text') local _, e = pcall(redis.call, 'LPUSH', KEYS[1], 'x') return type(e) == 'table' and e.err or e`,
-			"WRONGTYPE Operation against a key holding the wrong kind of value",
-			":1: WRONGTYPE Operation against a key holding the wrong kind of value",
-		},
-	} {
-		for _, side := range []struct {
-			name, want string
-			client     *redis.Client
-		}{{"redis", row.redis, srv.Client()}, {"miniredis", row.mini, mini}} {
-			if got, err := side.client.Eval(ctx, row.script, []string{"k"}).Text(); got != side.want {
-				t.Errorf("%s: %s says %q (%v), want %q", row.what, side.name, got, err, side.want)
+// TestTotalsAddUpWhenTheClockSteps: a peer keeps the largest total of each bucket and
+// epoch, and adds them up. However TIME steps, that is what was admitted: no total
+// falls under a name that it had, and none begins anew under it.
+func TestTotalsAddUpWhenTheClockSteps(t *testing.T) {
+	type name struct{ epoch, bucket int64 }
+	for store, start := range map[string]limitertest.New{"redis": timedRedis(t), "memory": timedMemory} {
+		t.Run(store, func(t *testing.T) {
+			s, now := start(t)
+			q := limitertest.Ask(&quota.Limit{Name: "g", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal})
+			held := map[name]int64{}
+			us, admitted := limitertest.Epoch, int64(0)
+			for i, seconds := range []int64{0, 30, -50, 20, -180, 10, 60, 120, 300, -3600, -61, 61, 3600, 3600, -59, -120, -120} {
+				us += seconds * 1_000_000
+				now(us)
+				cost := int64(i + 1)
+				v, err := ask(s, q.Call("acme", limiter.OpReport, cost, nil))
+				if err != nil || v[0].Err != nil {
+					t.Fatal(err, v[0].Err)
+				}
+				admitted += cost
+				got := v[0].Limits[0].Counter
+				of := name{got.Generation, got.Bucket}
+				if got.Units < held[of]+cost {
+					t.Errorf("step %d: %d units in bucket %d of epoch %d, which had %d before %d more", i, got.Units, got.Bucket, got.Generation, held[of], cost)
+				}
+				held[of] = max(held[of], got.Units)
 			}
-		}
-	}
-}
-
-// TestMiniredisExpiresNothing: its keys outlive their TTL until a test moves its
-// time by hand, while those of Redis are gone by themselves.
-func TestMiniredisExpiresNothing(t *testing.T) {
-	srv, mini := redisserver.Start(t, redisserver.Options{}), miniClient(t)
-	ctx := context.Background()
-	for _, c := range []*redis.Client{srv.Client(), mini} {
-		if err := c.Set(ctx, "k", "v", 20*time.Millisecond).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, 5*time.Second, "the key of redis is gone", func() bool { return srv.Client().Exists(ctx, "k").Val() == 0 })
-	if mini.Exists(ctx, "k").Val() != 1 {
-		t.Error("the key of miniredis is gone too")
+			sum := int64(0)
+			for _, units := range held {
+				sum += units
+			}
+			if sum != admitted {
+				t.Errorf("peers hold %d units, %d were admitted: %v", sum, admitted, held)
+			}
+		})
 	}
 }

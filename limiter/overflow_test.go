@@ -39,20 +39,6 @@ func TestOverflowAdmitsUpToMost(t *testing.T) {
 	}
 }
 
-// Keys are one partition set: the same keys are the same partition, however many.
-func TestOverflowCountsKeySetsOnce(t *testing.T) {
-	now := time.Unix(1_795_198_405, 0) // it stands still: a window of a microsecond is soon over
-	o := newOverflow(func() int64 { return now.UnixMicro() })
-	for range 3 {
-		if !o.admit([]string{"a", "b"}, 1, 1) {
-			t.Error("a live set was refused")
-		}
-	}
-	if o.admit([]string{"a"}, 60_000_000, 1) {
-		t.Error("another set was taken for the live one")
-	}
-}
-
 // stepped is a moment at which the host's wall clock was set on or back, in whole seconds:
 // a time.Time holds its reading beside that of the monotonic clock, which goes on.
 func stepped(t *testing.T, at time.Time, by time.Duration) time.Time {
@@ -155,15 +141,5 @@ func TestOverflowFlood(t *testing.T) {
 	now = now.Add(3 * time.Minute)
 	if !allowed("latecomer") || !allowed("latecomer2") || l.overflow.size() > most {
 		t.Error("the places of those who left were not given away")
-	}
-}
-
-// The shared partition is nobody's: no tenant that a request may name has its keys.
-func TestOverflowPrefixIsNobodys(t *testing.T) {
-	for _, tenant := range []string{"*", "*:", "*}*:"} {
-		prefix := string(appendPrefix(nil, tenant))
-		if quota.ValidID(tenant) == nil && prefix == sharedPrefix {
-			t.Errorf("tenant %q owns %s", tenant, sharedPrefix)
-		}
 	}
 }

@@ -106,15 +106,15 @@ func TestMirrorReshape(t *testing.T) {
 func TestMirrorRemembersABurst(t *testing.T) {
 	now := mirrorStart
 	m := newRecentUsage(func() int64 { return now })
-	shape := NewKeyPlan([]*quota.Limit{{Name: "shaped", Units: 10, Window: time.Second, Algorithm: quota.GCRA, Burst: 100}})
-	burst := callOf(shape, "acme", 90)
+	plan := NewKeyPlan([]*quota.Limit{{Name: "shaped", Units: 10, Window: time.Second, Algorithm: quota.GCRA, Burst: 100}})
+	burst := callOf(plan, "acme", 90)
 	m.add(&burst)
 	local := NewMemoryStore(MemoryOptions{Now: func() int64 { return now }, seed: m.seed})
-	peek := callOf(shape, "acme", 1)
+	peek := callOf(plan, "acme", 1)
 	peek.Op = OpPeek
 	for second := int64(1); second <= 12; second++ {
 		now += time.Second.Microseconds()
-		one := callOf(shape, "acme", 1)
+		one := callOf(plan, "acme", 1)
 		m.add(&one)
 		local.renew()
 		var v [1]Verdict

@@ -36,11 +36,11 @@ const (
 	redisMinIdle  = 4
 )
 
-// RedisOptions says which Redis a RedisStore uses and how patient it is.
+// RedisOptions says which Redis a RedisStore uses and how long it waits.
 type RedisOptions struct {
 	Mode quota.RedisMode // "" means standalone
 	// Addrs are host:port: of the one server, of sentinels, or of any nodes of a
-	// cluster, which tell of the others.
+	// cluster, from which the others are learnt.
 	Addrs  []string
 	Master string // the name that sentinels know the primary by
 	// Credentials are asked for at each new connection, so that a renewed
@@ -93,14 +93,14 @@ type RedisStore struct {
 	log     *slog.Logger
 	metrics *storeMetrics
 	probed  atomic.Bool
-	mapless atomic.Bool // the servers were not told, and the log says so
+	mapless atomic.Bool // the slot map could not be read, and was logged
 }
 
 // nodeSet is the servers that decide: one, or every primary of a cluster.
 type nodeSet interface {
-	// of returns who decides about a key. It waits for nobody.
+	// of returns the server that decides about a key. It never blocks.
 	of(ctx context.Context, key string) (*node, error)
-	// current returns whoever decides about some key, as last known; refresh asks.
+	// current returns all servers that decide, as last known; refresh asks for them.
 	current() []*node
 	refresh(ctx context.Context) ([]*node, error)
 	close() error
@@ -210,7 +210,7 @@ func (s *RedisStore) Probed() bool { return s.probed.Load() }
 func (s *RedisStore) probe(ctx context.Context) {
 	nodes := s.refresh(ctx)
 	// Dialling anew takes more than a decision's budget; a probe may. It has this time to
-	// itself: one node that does not tell who holds the slots says nothing against the others.
+	// itself: a node that does not answer for the slots is no reason to fail the others.
 	ctx, cancel := context.WithTimeout(ctx, redisDialTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -220,13 +220,13 @@ func (s *RedisStore) probe(ctx context.Context) {
 	wg.Wait()
 }
 
-// refresh returns all servers, as they are told now or as last known.
+// refresh returns all servers, as reported now or as last known.
 func (s *RedisStore) refresh(ctx context.Context) []*node {
 	ctx, cancel := context.WithTimeout(ctx, redisDialTimeout)
 	defer cancel()
 	nodes, err := s.nodeSet.refresh(ctx)
 	if lost := err != nil && ctx.Err() == nil; s.mapless.Swap(lost) != lost && lost {
-		s.log.Warn("no node of the redis cluster tells who holds the slots; what was known goes on being used", "error", err)
+		s.log.Warn("no node of the redis cluster reports its slots; the last known slots are used", "error", err)
 	}
 	if err != nil {
 		return s.nodeSet.current()

@@ -19,9 +19,9 @@ const (
 	maxRedirects = 2
 	// tryAgain is the pause before a call whose keys are half moved is sent again.
 	tryAgain = time.Millisecond
-	// mostMarkers is how many probe keys are tried to find one on a primary. One that
+	// mostCanaries is how many probe keys are tried to find one on a primary. One that
 	// holds a hundredth of the slots is found among 500 all but surely.
-	mostMarkers = 1024
+	mostCanaries = 1024
 )
 
 // cluster is the nodeSet of a Redis Cluster. Who holds which slot is learnt anew with
@@ -30,20 +30,20 @@ type cluster struct {
 	client *redis.ClusterClient
 	make   *nodes
 	known  atomic.Pointer[map[*redis.Client]*node] // replaced, never changed
-	// markers has the probe keys in use, by their number. They belong to slots, not to
+	// canaries has the probe keys in use, by their number. They belong to slots, not to
 	// servers: a replica that takes over is asked for what its primary had confirmed.
-	markers map[int]*canary
+	canaries map[int]*canary
 }
 
-var errNoMap = &StoreError{Reason: quota.ReasonRedisDown, Err: errors.New("no node of the redis cluster has told who holds the slots yet")}
+var errNoMap = &StoreError{Reason: quota.ReasonRedisDown, Err: errors.New("no node of the redis cluster has reported its slots yet")}
 
 func newCluster(o RedisOptions, f *nodes) *cluster {
-	c := &cluster{client: clusterClient(o), make: f, markers: map[int]*canary{}}
+	c := &cluster{client: clusterClient(o), make: f, canaries: map[int]*canary{}}
 	c.known.Store(&map[*redis.Client]*node{})
 	return c
 }
 
-// of implements nodeSet. It knows nobody before the first probe has learnt the slots.
+// of implements nodeSet. It fails until the first probe has learnt the slots.
 func (c *cluster) of(ctx context.Context, key string) (*node, error) {
 	known := *c.known.Load()
 	if len(known) == 0 {
@@ -126,25 +126,25 @@ func (c *cluster) refresh(ctx context.Context) ([]*node, error) {
 // hardly a slot may stay without.
 func (c *cluster) mark(ctx context.Context, primaries map[*redis.Client]*node) {
 	missing := len(primaries)
-	for i := 0; i < mostMarkers && missing > 0; i++ {
-		key := c.markerKey(i)
+	for i := 0; i < mostCanaries && missing > 0; i++ {
+		key := c.canaryKey(i)
 		client, err := c.client.MasterForKey(ctx, key)
 		if err != nil {
-			continue // nobody holds that slot
+			continue // no server holds that slot
 		}
 		n := primaries[client]
 		if n == nil || n.canary != nil {
 			continue
 		}
-		if c.markers[i] == nil {
-			c.markers[i] = &canary{key: key}
+		if c.canaries[i] == nil {
+			c.canaries[i] = &canary{key: key}
 		}
-		n.canary = c.markers[i]
+		n.canary = c.canaries[i]
 		missing--
 	}
 }
 
-func (c *cluster) markerKey(i int) string {
+func (c *cluster) canaryKey(i int) string {
 	return probeKey + ":{" + strconv.Itoa(i) + "}:" + c.make.template.nonce
 }
 
@@ -234,7 +234,7 @@ func (c *cluster) send(ctx context.Context, n *node, shardCalls []*shardCall) {
 }
 
 // forgotten are the shardCalls that a server did not know the script for, and so did not
-// execute. Of those that got no answer nobody can know, and they are not among these.
+// execute. The outcome of those without an answer is unknown; they are not among these.
 func forgotten(shardCalls []*shardCall) []*shardCall {
 	var some []*shardCall
 	for _, t := range shardCalls {
@@ -259,9 +259,9 @@ func (c *cluster) resend(ctx context.Context, n *node, shardCalls []*shardCall) 
 	c.send(ctx, n, shardCalls)
 }
 
-// follow sends a trip to whoever holds its slot now, again and again while the slot
-// is on its way. It stops while there is time to hear an answer: a call that is cut
-// off on its way may have been charged, one that was told "not here" was not.
+// follow sends a shard call to the server that holds its slot now, again and again while the slot
+// is on its way. It stops while there is time for an answer: a call that is cut
+// off on its way may have been charged, one that was answered "not here" was not.
 func (c *cluster) follow(ctx context.Context, budget time.Duration, t *shardCall) error {
 	last := t.err
 	for enough(ctx, budget/4) {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// countersPage is how many keys one step of reading totals looks at, and
+	// countersPage is how many keys one step of reading counters looks at, and
 	// countersPause what Redis has for others in between: a hundred thousand keys
 	// take a second and a hundredth of its time.
 	countersPage  = 1000
@@ -87,10 +87,10 @@ func (n *node) readCounters(ctx context.Context, names []string, yield yieldCoun
 	return nil
 }
 
-// parseBuckets reads 'epoch:bucket:units:earlier:…', see lua/totals.lua; nil for
+// parseBuckets reads 'generation:bucket:units:earlier:…', see lua/totals.lua; nil for
 // what we cannot have written. Buckets without units are left out, but the newest.
 func parseBuckets(text string) []quota.Counter {
-	var epoch, bucket int64
+	var generation, bucket int64
 	var buckets []quota.Counter
 	for i, field := range strings.Split(text, ":") {
 		n, err := strconv.ParseInt(field, 10, 64)
@@ -99,11 +99,11 @@ func parseBuckets(text string) []quota.Counter {
 		}
 		switch {
 		case i == 0:
-			epoch = n
+			generation = n
 		case i == 1:
 			bucket = n
 		case i == 2 || n > 0:
-			buckets = append(buckets, quota.Counter{Generation: epoch, Bucket: bucket - int64(i-2), Units: min(n, quota.MaxCounter)})
+			buckets = append(buckets, quota.Counter{Generation: generation, Bucket: bucket - int64(i-2), Units: min(n, quota.MaxCounter)})
 		}
 	}
 	slices.Reverse(buckets)

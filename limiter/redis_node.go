@@ -32,7 +32,7 @@ type node struct {
 	log       *slog.Logger
 	metrics   *storeMetrics
 	calls     *atomic.Uint64 // numbers calls for their nonce
-	nonce     string         // tells our calls from another process's
+	nonce     string         // distinguishes our calls from those of other processes
 	canary    *canary        // of the prober's goroutine
 	// carry brings calls to the server and their verdicts back.
 	carry func(ctx context.Context, calls []Call, verdicts []Verdict) error
@@ -75,7 +75,7 @@ func (n *node) decide(ctx context.Context, calls []Call, verdicts []Verdict) err
 
 var errBreakerOpen = errors.New("the store failed a moment ago")
 
-// send carries one batch to Redis and back, and tells the breaker how it went.
+// send carries one batch to Redis and back, and reports the result to the breaker.
 func (n *node) send(ctx context.Context, calls []Call, verdicts []Verdict) error {
 	start := time.Now()
 	err := n.carry(ctx, calls, verdicts)
@@ -165,12 +165,12 @@ func (n *node) reload(ctx context.Context) error {
 // alone does not bind a cluster client.
 type onceCmd struct{ *redis.Cmd }
 
-// NoRetry tells go-redis so.
+// NoRetry implements an interface of go-redis.
 func (onceCmd) NoRetry() bool { return true }
 
 const noScript = "NOSCRIPT"
 
-// classify tells what an error says about the call: refused and certainly not
+// classify derives from an error what became of the call: refused and certainly not
 // executed, never sent, or sent with an unknown outcome.
 func classify(err error) *StoreError {
 	var (
@@ -260,9 +260,9 @@ const (
 // server that shows an older one, or none, has lost what it had confirmed: it was
 // flushed, started again without its data, or a replica took over that was behind.
 type canary struct {
-	key  string
-	told int64     // the newest number that was confirmed; 0 for none
-	at   time.Time // when it was
+	key       string
+	confirmed int64     // the newest number that was confirmed; 0 for none
+	at        time.Time // when it was
 }
 
 // mark writes the next number and looks at the one before. The writes between two
@@ -274,16 +274,16 @@ func (n *node) mark(ctx context.Context) error {
 	}
 	pipe := n.client.Pipeline()
 	before := pipe.Get(ctx, m.key)
-	pipe.Set(ctx, m.key, m.told+1, canaryTTL)
+	pipe.Set(ctx, m.key, m.confirmed+1, canaryTTL)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return err
 	}
 	held, _ := strconv.ParseInt(before.Val(), 10, 64)
-	if held < m.told && time.Since(m.at) < canaryTTL-ttlMargin {
+	if held < m.confirmed && time.Since(m.at) < canaryTTL-ttlMargin {
 		n.metrics.lost()
 		n.log.Warn("redis has lost writes that it had confirmed; limits may admit that much again within a window",
 			"confirmed_before", time.Since(m.at).Round(time.Millisecond))
 	}
-	m.told, m.at = m.told+1, time.Now()
+	m.confirmed, m.at = m.confirmed+1, time.Now()
 	return nil
 }

@@ -35,7 +35,7 @@ type Config struct {
 	Processes func() int64
 }
 
-// rules is a Config, compiled. Immutable but for the shapes it discovers.
+// rules is a Config, compiled. Immutable but for the key plans that it caches.
 type rules struct {
 	Config
 	plans map[string]*policyPlan
@@ -46,15 +46,15 @@ type rules struct {
 type policyPlan struct {
 	policy *quota.Policy
 	window int64    // the longest W, µs
-	shapes sync.Map // which limits apply, as a bit mask → *planShape
+	plans  sync.Map // which limits apply, as a bit mask → *limitPlan
 }
 
-// limitPlan is the shape of some limits of a plan, in Redis and as one process
-// of several counts it alone.
+// limitPlan is the key plan of some limits of a policy, and the same for one process
+// of several that counts by itself.
 type limitPlan struct {
 	keys   *KeyPlan
 	limits []*quota.Limit
-	locals sync.Map // by how many processes → *Shape
+	locals sync.Map // by how many processes → *KeyPlan
 }
 
 func compile(c Config) (*rules, error) {
@@ -92,20 +92,20 @@ func compile(c Config) (*rules, error) {
 	return r, nil
 }
 
-// query is a request that was understood: what to ask of which store.
+// query is a validated request: what to ask of which store.
 type query struct {
 	rules       *rules
 	request     *quota.Request
 	plan        *policyPlan
 	limits      *limitPlan // nil when no limit applies
 	call        Call
-	ceilings    []quota.Ceiling // of global limits, by place in the shape; nil without any
+	ceilings    []quota.Ceiling // of global limits, by place in the key plan; nil without any
 	processes   int64           // among how many a local decision divided, 0 for another
 	enforcement quota.Enforcement
 	overflow    bool
 }
 
-// resolve understands a request or returns all that is wrong with it.
+// resolve validates a request and plans its call, or returns all that is wrong with it.
 // The names of the request's keys are put into s.
 func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, s *scratch) (query, error) {
 	q := query{rules: r, request: req}
@@ -131,7 +131,7 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, s *scratc
 		return q, &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
 	}
 	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, req.Tenant)
-	q.limits = q.plan.shapeFor(req.Dimensions)
+	q.limits = q.plan.planFor(req.Dimensions)
 	if q.limits == nil {
 		return q, nil
 	}
@@ -158,8 +158,8 @@ func (r *rules) unknownDimensions(dims quota.Dimensions) []quota.FieldError {
 	return ms
 }
 
-// shapeFor returns the shape of the limits that apply, nil for none.
-func (p *policyPlan) shapeFor(dims quota.Dimensions) *limitPlan {
+// planFor returns the plan of the limits that apply, nil for none.
+func (p *policyPlan) planFor(dims quota.Dimensions) *limitPlan {
 	mask := uint32(0)
 	for i := range p.policy.Limits {
 		if p.policy.Limits[i].Applies(dims) {
@@ -169,7 +169,7 @@ func (p *policyPlan) shapeFor(dims quota.Dimensions) *limitPlan {
 	if mask == 0 {
 		return nil
 	}
-	if s, ok := p.shapes.Load(mask); ok {
+	if s, ok := p.plans.Load(mask); ok {
 		return s.(*limitPlan)
 	}
 	var limits []*quota.Limit
@@ -178,7 +178,7 @@ func (p *policyPlan) shapeFor(dims quota.Dimensions) *limitPlan {
 			limits = append(limits, &p.policy.Limits[i])
 		}
 	}
-	s, _ := p.shapes.LoadOrStore(mask, &limitPlan{keys: NewKeyPlan(limits), limits: limits})
+	s, _ := p.plans.LoadOrStore(mask, &limitPlan{keys: NewKeyPlan(limits), limits: limits})
 	return s.(*limitPlan)
 }
 
@@ -186,7 +186,7 @@ func (p *policyPlan) shapeFor(dims quota.Dimensions) *limitPlan {
 // not fit a time.Duration.
 const mostStretch = 1000
 
-// local is the shape that one of so many processes counts by itself: the rate of
+// local is the plan that one of so many processes counts by itself: the rate of
 // a gcra limit is divided, not only its height. Its window is stretched, since its units
 // need not come out even:
 //
@@ -199,7 +199,7 @@ func (s *limitPlan) local(processes int64) *KeyPlan {
 	for i, l := range s.limits {
 		alone := *l
 		if alone.Algorithm == quota.GCRA {
-			// Where a burst is less than one for each, nobody may, at whatever rate.
+			// A burst below one unit per process admits nothing, at whatever rate.
 			stretch := min(processes, alone.Capacity(), mostStretch)
 			alone.Burst = max(1, alone.Capacity()/processes)
 			alone.Window *= time.Duration(stretch)
@@ -207,11 +207,11 @@ func (s *limitPlan) local(processes int64) *KeyPlan {
 		}
 		limits[i] = &alone
 	}
-	shape := NewKeyPlan(limits)
-	for i := range shape.keys { // one mirror is told of what Redis admits and of what memory does
-		shape.keys[i].step = s.keys.keys[i].step
+	plan := NewKeyPlan(limits)
+	for i := range plan.keys { // recent usage records what Redis admits and what memory does under one step
+		plan.keys[i].step = s.keys.keys[i].step
 	}
-	local, _ := s.locals.LoadOrStore(processes, shape)
+	local, _ := s.locals.LoadOrStore(processes, plan)
 	return local.(*KeyPlan)
 }
 

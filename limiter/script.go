@@ -49,7 +49,7 @@ func joinScript(now string) script {
 }
 
 // appendCalls appends the EVALSHA arguments of some calls: number of keys, KEYS,
-// ARGV as lua/decide.lua describes them. Equal shapes are sent once. They point into
+// ARGV as lua/decide.lua describes them. Equal plans are sent once. They point into
 // calls, since a string in an interface would be an allocation each.
 func appendCalls(args []any, nonce string, calls []Call) []any {
 	count := len(args)
@@ -78,18 +78,18 @@ func appendCalls(args []any, nonce string, calls []Call) []any {
 	}
 	args[count] = keys
 	args = append(args, nonce)
-	shapes := make([]*KeyPlan, 0, 8)
+	plans := make([]*KeyPlan, 0, 8)
 	for i := range calls {
-		if shapeIndex(shapes, calls[i].Plan) < 0 {
-			shapes = append(shapes, calls[i].Plan)
+		if planIndex(plans, calls[i].Plan) < 0 {
+			plans = append(plans, calls[i].Plan)
 		}
 	}
-	args = append(args, len(shapes))
-	for _, s := range shapes {
+	args = append(args, len(plans))
+	for _, s := range plans {
 		args = append(args, s.wire...)
 	}
 	for i := range calls {
-		args = appendCall(args, shapeIndex(shapes, calls[i].Plan)+1, &calls[i])
+		args = appendCall(args, planIndex(plans, calls[i].Plan)+1, &calls[i])
 	}
 	return args
 }
@@ -113,17 +113,17 @@ func counterNames(calls []Call) []string {
 	return names
 }
 
-func shapeIndex(shapes []*KeyPlan, s *KeyPlan) int {
-	for i := range shapes {
-		if shapes[i] == s {
+func planIndex(plans []*KeyPlan, s *KeyPlan) int {
+	for i := range plans {
+		if plans[i] == s {
 			return i
 		}
 	}
 	return -1
 }
 
-func appendCall(args []any, shape int, c *Call) []any {
-	args = append(args, shape, opWire(c.Op), c.Cost, &c.Print)
+func appendCall(args []any, plan int, c *Call) []any {
+	args = append(args, plan, opWire(c.Op), c.Cost, &c.Print)
 	for i, l := range c.Plan.limits {
 		if l.Scope == quota.ScopeGlobal {
 			args = append(args, &c.Ceilings[i])
@@ -171,7 +171,7 @@ func parseReplies(reply any, nonce string, calls []Call, verdicts []Verdict) err
 }
 
 // parseVerdict reads a line. The slice that v had for its limits is used again.
-func parseVerdict(text string, shape *KeyPlan, v *Verdict) error {
+func parseVerdict(text string, plan *KeyPlan, v *Verdict) error {
 	*v = Verdict{Limits: v.Limits[:0]}
 	if text == "" {
 		return fmt.Errorf("%w: an empty verdict", errReply)
@@ -184,20 +184,20 @@ func parseVerdict(text string, shape *KeyPlan, v *Verdict) error {
 	case reused:
 		return nil
 	case admitted, denied, replayed:
-		return parseLimits(text, shape, v)
+		return parseLimits(text, plan, v)
 	}
 	return fmt.Errorf("%w: %.40q", errReply, text)
 }
 
-func parseLimits(text string, shape *KeyPlan, v *Verdict) error {
-	v.Limits = slices.Grow(v.Limits, len(shape.limits))[:len(shape.limits)]
+func parseLimits(text string, plan *KeyPlan, v *Verdict) error {
+	v.Limits = slices.Grow(v.Limits, len(plan.limits))[:len(plan.limits)]
 	clear(v.Limits)
 	rest := text[1:]
 	for i := range v.Limits {
 		l := &v.Limits[i]
 		fields := [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS, &l.Over, &l.Counter.Generation, &l.Counter.Bucket, &l.Counter.Units}
 		count := len(fields)
-		if shape.limits[i].Scope != quota.ScopeGlobal {
+		if plan.limits[i].Scope != quota.ScopeGlobal {
 			count = 3
 		}
 		for _, field := range fields[:count] {

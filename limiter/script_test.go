@@ -141,21 +141,6 @@ func TestStrayReply(t *testing.T) {
 	}
 }
 
-// TestNumbersLeaveAsWhole guards the one rule that the script's numbers have:
-// they become text through '%.0f', since tostring keeps 14 digits.
-func TestNumbersLeaveAsWhole(t *testing.T) {
-	for name, source := range limiter.Sources() {
-		for i, text := range strings.Split(source, "\n") {
-			code, _, _ := strings.Cut(text, "--")
-			for _, bad := range []string{"tostring(", "'%d'", "'%s'", "'%g'", ".. TIME", ".. s.now", ".. c ", "redis.call('TIME')"} {
-				if strings.Contains(code, bad) && (name != "now.lua" || bad != "redis.call('TIME')") {
-					t.Errorf("%s:%d has %s: %s", name, i+1, bad, text)
-				}
-			}
-		}
-	}
-}
-
 // fill writes a log of cost-1 entries that are so many µs apart and end at last.
 func fill(t *testing.T, c *redis.Client, key string, entries, apart, last int64) {
 	t.Helper()

@@ -19,6 +19,7 @@ func watched(t *testing.T) (*redisserver.Watched, RedisOptions) {
 // The primary dies under load: everybody is answered, nothing is charged twice,
 // and decisions are exact again soon after the replica took over.
 func TestSentinelPrimaryDies(t *testing.T) {
+	t.Parallel() // it mostly waits for failovers
 	w, options := watched(t)
 	s, _ := fleetStore(t, options)
 	st := startStorm(t, s)
@@ -37,6 +38,7 @@ func TestSentinelPrimaryDies(t *testing.T) {
 // The primary freezes, another takes its place, and the old one thaws: nothing is
 // charged there any more.
 func TestSentinelOldPrimaryThaws(t *testing.T) {
+	t.Parallel() // it mostly waits for failovers
 	w, options := watched(t)
 	s, _ := fleetStore(t, options)
 	st := startStorm(t, s)
@@ -54,6 +56,7 @@ func TestSentinelOldPrimaryThaws(t *testing.T) {
 // A replica that was behind takes over: exactly what Redis had lost is admitted
 // again, and the loss is counted.
 func TestSentinelLosesWrites(t *testing.T) {
+	t.Parallel() // it mostly waits for failovers
 	w, options := watched(t)
 	s, count := fleetStore(t, options)
 	old := w.Primary()
@@ -62,6 +65,7 @@ func TestSentinelLosesWrites(t *testing.T) {
 
 // Sentinels that ask who is there are told, and name the primary to nobody else.
 func TestSentinelAsksForPassword(t *testing.T) {
+	t.Parallel() // it mostly waits for failovers
 	w, o := watched(t)
 	for _, sentinel := range w.Sentinels {
 		admit(t, sentinel, []string{"watch", "on", ">seen", "allchannels", "+@all"})

@@ -29,7 +29,7 @@ type Call struct {
 	Counters []quota.CounterKey
 	Op       Op
 	Cost     int64
-	// Ceilings has one entry for each limit of the shape, in the shape's order;
+	// Ceilings has one entry for each limit of the plan, in the plan's order;
 	// those of regional limits are their capacity.
 	Ceilings []int64
 	// Record is the key that remembers an admission for an Idempotency-Key, ""
@@ -58,7 +58,7 @@ type Verdict struct {
 	Err error
 }
 
-// LimitVerdict is one limit of a Verdict, in the shape's order.
+// LimitVerdict is one limit of a Verdict, in the plan's order.
 type LimitVerdict struct {
 	Remaining int64
 	WaitUS    int64 // until the cost fits; 0 now, −1 never under this ceiling

@@ -55,13 +55,13 @@ func stormKey(i int) string { return oneCall(stormTenant(i), 1, 1).Keys[0] }
 func startStorm(t *testing.T, s *RedisStore) *storm {
 	t.Helper()
 	st := &storm{store: s}
-	shape := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 1 << 20, Window: time.Hour}})
+	plan := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 1 << 20, Window: time.Hour}})
 	for w := range stormWorkers {
 		st.workers.Go(func() {
 			pace := time.NewTicker(stormPace)
 			defer pace.Stop()
 			for n := w; !st.quit.Load(); n++ {
-				st.ask(t, shape, n%stormTenants)
+				st.ask(t, plan, n%stormTenants)
 				<-pace.C
 			}
 		})
@@ -71,11 +71,11 @@ func startStorm(t *testing.T, s *RedisStore) *storm {
 }
 
 // ask sends a batch whose tenants begin with first.
-func (st *storm) ask(t *testing.T, shape *KeyPlan, first int) {
+func (st *storm) ask(t *testing.T, plan *KeyPlan, first int) {
 	var calls [stormBatch]Call
 	var verdicts [stormBatch]Verdict
 	for i := range calls {
-		calls[i] = callOf(shape, stormTenant((first+7*i)%stormTenants), 1)
+		calls[i] = callOf(plan, stormTenant((first+7*i)%stormTenants), 1)
 	}
 	start := time.Now()
 	err := st.store.Decide(context.Background(), calls[:], verdicts[:])
@@ -243,12 +243,12 @@ func losses(t *testing.T, s *RedisStore, count func(name string) int64, l lossy)
 	t.Helper()
 	const units, kept, lost = 50, 20, 15
 	ctx := context.Background()
-	shape := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: units, Window: time.Hour}})
+	plan := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: units, Window: time.Hour}})
 	spent := func(most int) (n int64) {
 		t.Helper()
 		for range most {
 			v := make([]Verdict, 1)
-			if err := s.Decide(ctx, []Call{callOf(shape, "lossy", 1)}, v); err != nil {
+			if err := s.Decide(ctx, []Call{callOf(plan, "lossy", 1)}, v); err != nil {
 				t.Fatal(err)
 			}
 			if v[0].Outcome != admitted {
@@ -275,7 +275,7 @@ func losses(t *testing.T, s *RedisStore, count func(name string) int64, l lossy)
 	l.old.Kill()
 	l.heir.Thaw()
 	l.takeOver()
-	peek := callOf(shape, "lossy", 1)
+	peek := callOf(plan, "lossy", 1)
 	peek.Op = OpPeek
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()

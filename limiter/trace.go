@@ -13,7 +13,7 @@ import (
 )
 
 // scriptName is what the deciding script is called in spans; its SHA-1, which
-// changes with each release, would be a name that nobody can search for.
+// changes with each release, would be useless in a search.
 const scriptName = "decide"
 
 // scriptSpans makes the spans of script calls. A call that carries one request is
@@ -105,7 +105,7 @@ func concluded(span trace.Span, err error) {
 	}
 }
 
-// statusCode is the word that an error reply of Redis begins with.
+// statusCode is the code that an error reply of Redis begins with.
 func statusCode(reply string) string {
 	for i := range len(reply) {
 		if reply[i] == ' ' {

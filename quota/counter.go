@@ -53,7 +53,7 @@ func SameKey(a, b int64) bool {
 	return -maxRenewals < d && d < maxRenewals
 }
 
-// BucketUS is the length of a bucket of the limit's usage totals, µs: W, or with
+// BucketUS is the length of a bucket of the limit's usage counters, µs: W, or with
 // n global buckets as much as makes n−1 of them cover W.
 func (l *Limit) BucketUS() int64 {
 	full := int64(max(l.GlobalBuckets, 2) - 1)

@@ -28,7 +28,7 @@ const (
 type Mode uint8
 
 const (
-	// ModeGlobal: every region is fresh and hears us; one region alone is global.
+	// ModeGlobal: the data of every region is fresh and ours reaches them; a single region is global.
 	ModeGlobal Mode = iota
 	// ModeStale: some regions cannot be counted on, and the policy is open or closed.
 	ModeStale
@@ -56,7 +56,7 @@ const (
 	ReasonRedisRefused
 	// ReasonBreakerOpen: Redis failed a moment ago; it was not asked.
 	ReasonBreakerOpen
-	// ReasonPeerSilent: a peer region has not been heard for too long.
+	// ReasonPeerSilent: nothing was received from a peer region for too long.
 	ReasonPeerSilent
 	// ReasonOneWay: a peer region does not receive our messages.
 	ReasonOneWay
@@ -69,29 +69,29 @@ const (
 )
 
 var (
-	basisWords  = []string{"exact", "estimate", "cached", "local", "open", "closed"}
-	modeWords   = []string{"global", "stale", "partitioned", "joining", "local"}
-	reasonWords = []string{
+	basisNames  = []string{"exact", "estimate", "cached", "local", "open", "closed"}
+	modeNames   = []string{"global", "stale", "partitioned", "joining", "local"}
+	reasonNames = []string{
 		"", "redis_timeout", "redis_down", "redis_refused", "breaker_open",
 		"peer_silent", "one_way", "views_differ", "joining", "process_paused",
 	}
 )
 
-// String returns the word used in answers and metrics.
-func (b Basis) String() string { return word(basisWords, uint8(b)) }
+// String returns the name used in answers and metrics.
+func (b Basis) String() string { return enumName(basisNames, uint8(b)) }
 
-// String returns the word used in answers and metrics.
-func (m Mode) String() string { return word(modeWords, uint8(m)) }
+// String returns the name used in answers and metrics.
+func (m Mode) String() string { return enumName(modeNames, uint8(m)) }
 
-// String returns the word used in answers and metrics, "" for ReasonNone.
-func (r Reason) String() string { return word(reasonWords, uint8(r)) }
+// String returns the name used in answers and metrics, "" for ReasonNone.
+func (r Reason) String() string { return enumName(reasonNames, uint8(r)) }
 
 // MarshalText returns String.
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText parses String.
 func (r *Reason) UnmarshalText(text []byte) error {
-	i := slices.Index(reasonWords, string(text))
+	i := slices.Index(reasonNames, string(text))
 	if i < 0 {
 		return fmt.Errorf("unknown reason %q", text)
 	}
@@ -175,7 +175,7 @@ type Ceiling struct {
 
 // CeilingTerms is what a ceiling was computed from.
 type CeilingTerms struct {
-	Formula string `json:"formula"` // with its numbers, in words and signs
+	Formula string `json:"formula"` // with its numbers
 	Part    int64  `json:"part"`    // this region's share of the limit
 	// Lost is what this region admitted and its store no longer holds.
 	Lost  int64      `json:"lost,omitempty"`
@@ -193,7 +193,7 @@ type PeerTerm struct {
 	State   string `json:"state"`
 	// Reason is why it is not counted on, "" when it is.
 	Reason string `json:"reason,omitempty"`
-	// AgeMS is how long ago it was heard; −1: never.
+	// AgeMS is how long ago its last message arrived; −1: never.
 	AgeMS int64 `json:"age_ms"`
 	// OffsetMS is how far its store's clock is ahead of ours, for display.
 	OffsetMS float64 `json:"offset_ms"`

@@ -1,5 +1,5 @@
 // Package quota holds the nouns of regiond and the arithmetic between them:
-// what is promised to whom, what a gateway asks, and what it is told.
+// tenants and their limits, requests, and decisions.
 //
 //	tenant      whom we serve; owns one Redis hash slot
 //	policy      a named set of limits plus fail modes and enforcement
@@ -10,8 +10,8 @@
 //	decision    allowed or not, with remaining, retry-after, reset-after and the basis: why
 //
 // Everything here is a value or a pure function: standard library only, no
-// goroutine, no clock, no I/O. Every other room imports quota and none of them
-// imports another, so what two rooms must agree on is written here.
+// goroutine, no clock, no I/O. Every other package imports quota, so what two of them
+// must agree on is defined here.
 //
 // Times are integers of microseconds (suffix US) or time.Duration; units are
 // int64 between 0 and MaxUnits. Nothing is a float: a rate limit is a promise

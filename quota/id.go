@@ -64,7 +64,7 @@ type Dimension struct {
 type Dimensions []Dimension
 
 // Sort orders the dimensions by name, as every function here expects them, and
-// reports the first name that stands twice.
+// reports the first duplicated name.
 func (ds Dimensions) Sort() (twice string, ok bool) {
 	slices.SortFunc(ds, func(a, b Dimension) int {
 		if a.Name < b.Name {

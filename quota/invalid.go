@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// FieldError is one thing wrong with what somebody wrote: where, and the rule.
+// FieldError is one thing wrong with a request or a configuration: where, and the rule.
 type FieldError struct {
 	Pointer string // RFC 6901, relative to what was validated: "/limits/0/per"
 	Detail  string // what the rule is and what was found
@@ -40,7 +40,7 @@ const (
 )
 
 // Invalid is the error for a request that cannot be decided. Nothing was
-// charged. All mistakes are listed, not only the first.
+// charged. All errors are listed, not only the first.
 type Invalid struct {
 	Fault  Fault
 	Fields []FieldError

@@ -2,7 +2,7 @@ package quota
 
 // Level is the state of a gcra limit: how full its bucket is, in exact
 // fractions. It drains L units per W; a cost fits while it does not rise above
-// the burst. (GCRA is usually told with a theoretical arrival time; that is this
+// the burst. (GCRA is usually described by a theoretical arrival time; that is this
 // level × W ÷ L, which does not come out even in microseconds.)
 type Level struct {
 	Units int64 // whole units

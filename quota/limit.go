@@ -18,7 +18,7 @@ const (
 	MaxLogUnits = int64(100_000)
 	// MaxGlobalBuckets bounds the resolution of the estimate of peers.
 	MaxGlobalBuckets = 61
-	// MinBucketUS is the shortest bucket of a usage total: no message is as fast, and the
+	// MinBucketUS is the shortest bucket of a usage counter: no message is as fast, and the
 	// scripts write a bucket's number with 14 digits, which last until the year 2286.
 	MinBucketUS = 100
 )
@@ -95,7 +95,7 @@ func (l *Limit) Applies(dims Dimensions) bool {
 	return true
 }
 
-// Validate returns every mistake of the limit. Pointers are those of
+// Validate returns every error of the limit. Pointers are those of
 // topology.yaml below the limit: "/units", "/per", "/burst".
 func (l *Limit) Validate() []FieldError {
 	var ms fieldErrors

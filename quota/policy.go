@@ -44,7 +44,7 @@ type Policy struct {
 // time of one decision in Redis.
 const MaxLimits = 16
 
-// Validate returns every mistake of the policy and its limits, with pointers as
+// Validate returns every error of the policy and its limits, with pointers as
 // in topology.yaml below the policy: "/limits/2/per".
 func (p *Policy) Validate() []FieldError {
 	var ms fieldErrors

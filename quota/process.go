@@ -4,7 +4,7 @@ package quota
 type Process struct {
 	Region   string
 	Instance string
-	Boot     int64 // when it started, µs since the epoch; tells the runs of one instance apart
+	Boot     int64 // when it started, µs since the epoch; distinguishes the runs of one instance
 }
 
 // Weight is what one region of a topology weighs. A region's share of a global limit

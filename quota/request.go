@@ -16,7 +16,7 @@ type Request struct {
 // MaxIdempotencyKey is the largest number of bytes in an Idempotency-Key.
 const MaxIdempotencyKey = 64
 
-// Validate returns every mistake of the request that needs no configuration to
+// Validate returns every error of the request that needs no configuration to
 // see. Pointers are those of the JSON body.
 func (r *Request) Validate() []FieldError {
 	var ms fieldErrors
@@ -34,7 +34,7 @@ func (r *Request) Validate() []FieldError {
 			continue
 		}
 		if i > 0 && r.Dimensions[i-1].Name == d.Name {
-			ms.add("/dimensions/"+d.Name, "stands twice")
+			ms.add("/dimensions/"+d.Name, "is duplicated")
 		}
 		if err := ValidID(d.Value); err != nil {
 			ms.add("/dimensions/"+d.Name, "%v", err)

@@ -1,4 +1,4 @@
--- counters.lua: the kinds that keep a few numbers in a string, made when a shape asks for them.
+-- counters.lua: the kinds that keep a few numbers in a string, made when a plan asks for them.
 --
 --   window 'W:start:prev:cur:stamp:offset'   quota.Buckets
 --   level  'W:units:frac:stamp:offset'       quota.Level

@@ -2,19 +2,19 @@
 -- base.lua, totals.lua, log.lua and counters.lua.
 --
 -- KEYS  the keys of all checks, in order; with an idempotency fingerprint the check's record comes
---       first, then one key for each key of its shape, then the total of each of its global limits.
--- ARGV  nonce, number of shapes, the shapes, then the checks.
---   shape: number of keys, then for each key
+--       first, then one key for each key of its plan, then the total of each of its global limits.
+-- ARGV  nonce, number of plans, the plans, then the checks.
+--   plan: number of keys, then for each key
 --     kind 'l' log | 'w' window | 'g' level, trim (largest L of the key's limits), ttl (ms), number of
 --       limits, then for each limit: W (µs), C (its ceiling), L. The C of a global limit is '-': it is
 --       given with each check, and two more follow: the length of its buckets (µs), and how many are
 --       kept beside the newest.
---   check: shape (from 1), op 'c' check | 'p' peek | 'r' report, cost, fingerprint ('' = none), then one
---       ceiling for each '-' of its shape, in order.
+--   check: plan (from 1), op 'c' check | 'p' peek | 'r' report, cost, fingerprint ('' = none), then one
+--       ceiling for each '-' of its plan, in order.
 -- Reply  one string: the line 'nonce TIME', then for each check a line:
 --   'a …' admitted, 'd …' denied, 'm …' an earlier admission replayed, followed for each limit by
 --         remaining, wait (µs until the cost fits, 0 now, -1 not under this ceiling), reset (µs), and for a
---         global one by how much the ceiling is exceeded, and epoch, bucket and units of its total (0 0 0
+--         global one by how much the ceiling is exceeded, and generation, bucket and units of its total (0 0 0
 --         when there is none)
 --   'x'   the idempotency key came with another fingerprint before
 --   'e …' why this check could not be decided; nothing of it was written
@@ -23,10 +23,10 @@ local IDEMPOTENCY_US, IDEMPOTENCY_TTL = 60000000, '120000'
 
 local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_log, write = write_log, note = note_log }
 
-local window, level -- made when a shape first asks for them
+local window, level -- made when a plan first asks for them
 
-local function read_shape(p)
-  local shape = {}
+local function read_plan(p)
+  local plan = {}
   for i = 1, tonumber(ARGV[p]) do
     local kind = log
     if ARGV[p + 1] ~= 'l' then
@@ -42,14 +42,14 @@ local function read_shape(p)
       p = p + 3
       if not C then
         k[j].B, k[j].most = tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
-        shape.globals = (shape.globals or 0) + 1
+        plan.globals = (plan.globals or 0) + 1
         p = p + 2
       end
     end
-    shape[i] = k
+    plan[i] = k
   end
-  shape.plain = #shape == 1 and shape[1].kind == log
-  return shape, p + 1
+  plan.plain = #plan == 1 and plan[1].kind == log
+  return plan, p + 1
 end
 
 local function replay(record, print)
@@ -67,19 +67,19 @@ end
 local states = {}
 
 -- decide reads and validates every key before the first write, so that what fails changes nothing.
-local function decide(shape, first, op, c, ceilings, record, print)
+local function decide(plan, first, op, c, ceilings, record, print)
   local earlier = record and replay(record, print)
   if earlier then return earlier end
-  if c == 1 and op == 'c' and shape.plain and not record and states[KEYS[first + 1]] == nil then
+  if c == 1 and op == 'c' and plan.plain and not record and states[KEYS[first + 1]] == nil then
     states[KEYS[first + 1]] = false -- a second check of it in this call is worth a state
-    local reply = quick(first, shape[1], ceilings)
+    local reply = quick(first, plan[1], ceilings)
     if reply then return reply end
   end
-  local waits, lefts, overs, n, fits, total = {}, {}, {}, 0, true, first + #shape
-  for i = 1, #shape do
-    local k, key = shape[i], KEYS[first + i]
+  local waits, lefts, overs, n, fits, total = {}, {}, {}, 0, true, first + #plan
+  for i = 1, #plan do
+    local k, key = plan[i], KEYS[first + i]
     local s = states[key]
-    if not s or s.k ~= k then -- a reload may meet the shape before it in one call
+    if not s or s.k ~= k then -- a reload may meet the plan before it in one call
       s = k.kind.load(key, k)
       states[key] = s
     end
@@ -99,8 +99,8 @@ local function decide(shape, first, op, c, ceilings, record, print)
   end
   local charged = op == 'r' or op == 'c' and fits
   n = 0
-  for i = 1, #shape do
-    local k, s = shape[i], states[KEYS[first + i]]
+  for i = 1, #plan do
+    local k, s = plan[i], states[KEYS[first + i]]
     for j = 1, #k do
       n = n + 1
       local C = ceilings and ceilings[n] or k[j].C
@@ -109,8 +109,8 @@ local function decide(shape, first, op, c, ceilings, record, print)
       lefts[n] = charged and max(0, left - c) or left
     end
   end
-  for i = 1, #shape do
-    local k, s = shape[i], states[KEYS[first + i]]
+  for i = 1, #plan do
+    local k, s = plan[i], states[KEYS[first + i]]
     if charged then
       k.kind.write(s, k, c)
     elseif s.stepped and op == 'c' then
@@ -118,18 +118,18 @@ local function decide(shape, first, op, c, ceilings, record, print)
     end
   end
   local reply = (charged or fits) and 'a' or 'd'
-  n, total = 0, first + #shape
-  for i = 1, #shape do
-    local k, s = shape[i], states[KEYS[first + i]]
+  n, total = 0, first + #plan
+  for i = 1, #plan do
+    local k, s = plan[i], states[KEYS[first + i]]
     for j = 1, #k do
       n = n + 1
       reply = format('%s %.0f %.0f %.0f', reply, max(0, lefts[n]), charged and 0 or waits[n], k.kind.reset(s, k[j]))
       if k[j].B then
         total = total + 1
         local t = totals[KEYS[total]]
-        local tells = charged and add_total(KEYS[total], k[j], c, k.ttl)
-          or t and format('%.0f %.0f %.0f', t.epoch, t.bucket, t.units) or '0 0 0'
-        reply = format('%s %.0f %s', reply, overs[n] or 0, tells)
+        local held = charged and add_total(KEYS[total], k[j], c, k.ttl)
+          or t and format('%.0f %.0f %.0f', t.generation, t.bucket, t.units) or '0 0 0'
+        reply = format('%s %.0f %s', reply, overs[n] or 0, held)
       end
     end
   end
@@ -139,33 +139,33 @@ local function decide(shape, first, op, c, ceilings, record, print)
   return reply
 end
 
-local shapes, p = {}, 3
-for i = 1, tonumber(ARGV[2]) do shapes[i], p = read_shape(p) end
+local plans, p = {}, 3
+for i = 1, tonumber(ARGV[2]) do plans[i], p = read_plan(p) end
 local replies, first = { ARGV[1] .. ' ' .. NOW }, 0
 while p <= #ARGV do
-  local shape, print = shapes[tonumber(ARGV[p])], ARGV[p + 3]
+  local plan, print = plans[tonumber(ARGV[p])], ARGV[p + 3]
   local op, c, record, ceilings = ARGV[p + 1], tonumber(ARGV[p + 2]), nil, nil
   p = p + 4
   if print ~= '' then
     first = first + 1
     record = KEYS[first]
   end
-  if shape.globals then
+  if plan.globals then
     ceilings = {}
-    for _, k in ipairs(shape) do
+    for _, k in ipairs(plan) do
       for _, l in ipairs(k) do
         ceilings[#ceilings + 1] = l.C or tonumber(ARGV[p])
         if not l.C then p = p + 1 end
       end
     end
   end
-  local ok, reply = pcall(decide, shape, first, op, c, ceilings, record, print)
+  local ok, reply = pcall(decide, plan, first, op, c, ceilings, record, print)
   if not ok then
-    for i = 1, #shape do states[KEYS[first + i]] = nil end
-    for i = 1, shape.globals or 0 do totals[KEYS[first + #shape + i]] = nil end
+    for i = 1, #plan do states[KEYS[first + i]] = nil end
+    for i = 1, plan.globals or 0 do totals[KEYS[first + #plan + i]] = nil end
     reply = ('e ' .. (type(reply) == 'table' and reply.err or reply)):gsub('\n', ' ')
   end
-  first = first + #shape + (shape.globals or 0)
+  first = first + #plan + (plan.globals or 0)
   replies[#replies + 1] = reply
 end
 return table.concat(replies, '\n')

@@ -6,7 +6,7 @@
 --   either + '+3600000000'    the offset of the partition's clock, while it has one
 --
 -- The state of a log in this call, with every field from the start, since a Lua table that grows is slow:
--- key, k (its part of the shape), newest (stamp), now, offset and stepped (see tick), tail (the newest element), size
+-- key, k (its part of the plan), newest (stamp), now, offset and stepped (see tick), tail (the newest element), size
 -- (false until known), head (stamp of the oldest, likewise), total (units admitted up to now, false while all
 -- elements are plain), from and base (see weighted), added (units charged in this call), kept (whether its
 -- TTL was set), and at [j] the units inside the window of the j-th limit before what was added.
@@ -215,7 +215,7 @@ local function quick(first, k, ceilings)
   end
   if size > 0 then
     head = head or tonumber(call('LINDEX', key, '0')) or 0
-    if head <= 0 then return nil end -- it has more to say than a stamp
+    if head <= 0 then return nil end -- it is not a plain stamp
   end
   local s
   for j = 1, #k do

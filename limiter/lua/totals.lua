@@ -1,8 +1,8 @@
--- totals.lua: what this region has admitted of a partition under one global limit, for the other regions.
+-- totals.lua: the usage counters: what this region has admitted of a partition under one global limit.
 --
---   'epoch:bucket:units:earlier:…'   quota.Counter of the newest bucket, then the units of those before it
+--   'generation:bucket:units:earlier:…'   quota.Counter of the newest bucket, then the units of those before it
 --
--- epoch is the TIME at which the key was created. Buckets follow TIME itself, not the partition's clock,
+-- generation is the TIME at which the key was created. Buckets follow TIME itself, not the partition's clock,
 -- because peers read them against this region's TIME.
 
 local MAX_TOTAL = 4 * 1099511627776 -- quota.MaxCounter
@@ -15,9 +15,9 @@ local function load_total(key)
     local v = call('GET', key)
     t = false
     if v then
-      local epoch, bucket, units, earlier = match(v, '^(%d+):(%d+):(%d+)([:%d]*)$')
-      if not epoch then error('GARBAGE in ' .. key, 0) end
-      t = { epoch = whole(epoch, key), bucket = whole(bucket, key), units = whole(units, key), earlier = earlier }
+      local generation, bucket, units, earlier = match(v, '^(%d+):(%d+):(%d+)([:%d]*)$')
+      if not generation then error('GARBAGE in ' .. key, 0) end
+      t = { generation = whole(generation, key), bucket = whole(bucket, key), units = whole(units, key), earlier = earlier }
       if t.units > MAX_TOTAL then error('GARBAGE in ' .. key, 0) end
     end
     totals[key] = t
@@ -42,15 +42,15 @@ end
 local function add_total(key, l, c, ttl)
   local t, bucket = totals[key], floor(TIME / l.B)
   if not t then
-    t = { epoch = TIME, bucket = bucket, units = 0, earlier = '' }
+    t = { generation = TIME, bucket = bucket, units = 0, earlier = '' }
     totals[key] = t
   elseif bucket > t.bucket then
     t.earlier, t.bucket, t.units = pushed(t, bucket - t.bucket, l.most), bucket, 0
   elseif bucket < t.bucket - 1 then -- TIME stepped back: its buckets are counted anew, see quota.SameKey
-    t.epoch, t.earlier, t.bucket, t.units = t.epoch + 1, '', bucket, 0
+    t.generation, t.earlier, t.bucket, t.units = t.generation + 1, '', bucket, 0
   end -- a fall of less than a bucket is waited out in the newest
   t.units = min(t.units + c, MAX_TOTAL)
-  local epoch = int(t.epoch)
-  call('SET', key, epoch .. ':' .. t.bucket .. ':' .. t.units .. t.earlier, 'PX', ttl)
-  return epoch .. ' ' .. t.bucket .. ' ' .. t.units
+  local generation = int(t.generation)
+  call('SET', key, generation .. ':' .. t.bucket .. ':' .. t.units .. t.earlier, 'PX', ttl)
+  return generation .. ' ' .. t.bucket .. ' ' .. t.units
 end
