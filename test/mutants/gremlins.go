@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,32 +38,29 @@ func (r *run) goPackage(name string, limit time.Duration) error {
 		file string
 		line int
 	}
-	var lines []place
-	per := map[place]int{} // mutants
-	for _, m := range regexp.MustCompile(`(?m)RUNNABLE \w+ at (\S+):(\d+):\d+$`).FindAllStringSubmatch(out, -1) {
+	var lines []place          // in the order of the package, so that the seed decides
+	mutants := map[place]int{} // on each line
+	for _, m := range regexp.MustCompile(`(?m)RUNNABLE \w+ at (\w+\.go):(\d+):\d+$`).FindAllStringSubmatch(out, -1) {
 		n, err := strconv.Atoi(m[2])
 		if err != nil {
 			return err
 		}
 		p := place{m[1], n}
-		if per[p]++; per[p] == 1 && !strings.Contains(p.file, "/") {
+		if mutants[p]++; mutants[p] == 1 {
 			lines = append(lines, p)
 		}
 	}
 	slices.SortFunc(lines, func(a, b place) int {
-		if a.file != b.file {
-			return strings.Compare(a.file, b.file)
-		}
-		return a.line - b.line
+		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line))
 	})
 	shuffle(r.seed, lines)
-	sample, mutants := map[string][]int{}, 0
+	sample, size := map[string][]int{}, 0
 	// The tests of a killed mutant end early, and building is most of what remains.
-	for budget := int((limit - 2*once) / max(once*2/3, time.Second)); len(lines) > 0 && mutants < budget; lines = lines[1:] {
+	for budget := int((limit - 2*once) / max(once*2/3, time.Second)); len(lines) > 0 && size < budget; lines = lines[1:] {
 		sample[lines[0].file] = append(sample[lines[0].file], lines[0].line)
-		mutants += per[lines[0]]
+		size += mutants[lines[0]]
 	}
-	if mutants == 0 {
+	if size == 0 {
 		return fmt.Errorf("its tests take %v, too long for %v", once, limit)
 	}
 	if err := r.commitWithout(name, sample); err != nil {

@@ -132,12 +132,6 @@ func luaChanges(folder string) ([]change, error) {
 			all = append(all, mutations(file, string(text), r)...)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b change) int {
-		if a.file != b.file {
-			return strings.Compare(a.file, b.file)
-		}
-		return a.line - b.line
-	})
 	return all, err
 }
 

@@ -7,7 +7,7 @@
 //	make mutants ARGS="-seed 7"         that sample again
 //	make mutants ARGS="-only quota -for 3m"
 //
-// It works on a copy. Survivors are printed; those in accepted.txt change nothing that
+// It works on a clone of the last commit. Survivors are printed; those in accepted.txt change nothing that
 // a test could see, or nothing that matters, for the reason given there. It fails if
 // less than minKilled of the others were killed, or more than maxTimeouts timed out.
 package main
@@ -66,25 +66,8 @@ const (
 type run struct {
 	seed     uint64
 	gremlins string
-	copy     string // of the repository
+	copy     string // a clone of the repository
 	mutants  []mutant
-}
-
-// target is what is mutated, and its part of the time.
-type target struct {
-	name   string
-	share  float64
-	mutate func(r *run, name string, limit time.Duration) error
-}
-
-func targets() []target {
-	return []target{
-		{"quota", 0.1, (*run).goPackage},
-		{"sync/ledger", 0.2, (*run).goPackage},
-		{"region/view", 0.2, (*run).goPackage},
-		{"limiter", 0.3, (*run).goPackage},
-		{"lua", 0.2, (*run).lua},
-	}
 }
 
 func (r *run) all(only string, limit time.Duration) error {
@@ -100,11 +83,21 @@ func (r *run) all(only string, limit time.Duration) error {
 		return err
 	}
 	r.copy = filepath.Join(dir, "copy")
-	if err := copyRepository(r.copy); err != nil {
-		return err
+	if out, err := exec.Command("git", "clone", "--quiet", ".", r.copy).CombinedOutput(); err != nil { //nolint:noctx // short
+		return fmt.Errorf("git clone: %w\n%s", err, out)
 	}
 	fmt.Printf("seed %d\n", r.seed)
-	for _, t := range targets() {
+	for _, t := range []struct {
+		name   string
+		share  float64 // of the time
+		mutate func(r *run, name string, limit time.Duration) error
+	}{
+		{"quota", 0.1, (*run).goPackage},
+		{"sync/ledger", 0.2, (*run).goPackage},
+		{"region/view", 0.2, (*run).goPackage},
+		{"limiter", 0.3, (*run).goPackage},
+		{"lua", 0.2, (*run).lua},
+	} {
 		share := time.Duration(t.share * float64(limit))
 		if only == t.name {
 			share = limit
@@ -120,55 +113,25 @@ func (r *run) all(only string, limit time.Duration) error {
 	return r.report()
 }
 
-func copyRepository(to string) error {
-	list, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard").Output() //nolint:noctx // short
-	if err != nil {
-		return err
-	}
-	for file := range strings.FieldsSeq(string(list)) {
-		data, err := os.ReadFile(file)
-		if errors.Is(err, os.ErrNotExist) { // deleted and not committed yet
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, file)
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(target, data, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // shuffle brings all into the order that the seed gives.
 func shuffle[T any](seed uint64, all []T) {
 	rand.New(rand.NewPCG(seed, seed)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 }
 
-// counts are mutants by status.
-type counts struct{ killed, lived, timedOut int }
+// counts are numbers of mutants by status.
+type counts map[string]int
 
-func count(all []mutant) (c counts) {
+func count(all []mutant) counts {
+	c := counts{}
 	for _, m := range all {
-		switch m.status {
-		case killed:
-			c.killed++
-		case lived:
-			c.lived++
-		case timedOut:
-			c.timedOut++
-		}
+		c[m.status]++
 	}
 	return c
 }
 
-// String is what a line of the report says of them.
+// String is what a line of the report says about them.
 func (c counts) String() string {
-	return fmt.Sprintf("%3d killed, %2d survived, %d timed out", c.killed, c.lived, c.timedOut)
+	return fmt.Sprintf("%3d killed, %2d survived, %d timed out", c[killed], c[lived], c[timedOut])
 }
 
 //go:embed accepted.txt
@@ -200,15 +163,14 @@ func (r *run) report() error {
 		}
 	}
 	c := count(counted)
-	judged := float64(c.killed + c.lived)
 	fmt.Printf("%v, %d accepted\n", c, len(r.mutants)-len(counted))
-	switch {
+	switch judged := float64(c[killed] + c[lived]); {
 	case judged == 0:
 		return errors.New("nothing was mutated")
-	case float64(c.killed) < minKilled*judged:
-		return fmt.Errorf("%.0f %% were killed, want %.0f %%", 100*float64(c.killed)/judged, 100*minKilled)
-	case float64(c.timedOut) > maxTimeouts*(judged+float64(c.timedOut)):
-		return fmt.Errorf("%d timed out, want %.0f %% at most", c.timedOut, 100*maxTimeouts)
+	case float64(c[killed]) < minKilled*judged:
+		return fmt.Errorf("%.0f %% were killed, want %.0f %%", 100*float64(c[killed])/judged, 100*minKilled)
+	case float64(c[timedOut]) > maxTimeouts*(judged+float64(c[timedOut])):
+		return fmt.Errorf("%d timed out, want %.0f %% at most", c[timedOut], 100*maxTimeouts)
 	}
 	return nil
 }

@@ -32,32 +32,8 @@ func TestMutations(t *testing.T) {
 
 // TestAccepted: every line of the list has its reason.
 func TestAccepted(t *testing.T) {
-	lines := 0
-	for line := range strings.Lines(acceptedText) {
-		if !strings.HasPrefix(line, "#") {
-			lines++
-		}
-	}
+	lines := strings.Count(acceptedText, "\n") - strings.Count(acceptedText, "# ")
 	if got := len(accepted()); got != lines {
 		t.Errorf("%d of %d lines have a file, a kind, a source line and a reason", got, lines)
-	}
-}
-
-func TestReport(t *testing.T) {
-	many := func(n int, status string) []mutant {
-		all := make([]mutant, n)
-		for i := range all {
-			all[i].status = status
-		}
-		return all
-	}
-	for _, row := range []struct {
-		killed, lived, timedOut int
-		ok                      bool
-	}{{98, 2, 2, true}, {80, 20, 0, true}, {79, 21, 0, false}, {97, 3, 3, false}, {0, 0, 0, false}} {
-		r := &run{mutants: slices.Concat(many(row.killed, killed), many(row.lived, lived), many(row.timedOut, timedOut))}
-		if err := r.report(); (err == nil) != row.ok {
-			t.Errorf("%+v: %v", row, err)
-		}
 	}
 }
