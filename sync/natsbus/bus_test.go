@@ -116,7 +116,7 @@ func TestServerFrozen(t *testing.T) {
 	load := publish(eu, make([]byte, 256<<10), time.Millisecond)
 	p.signal(t, syscall.SIGSTOP)
 	thaw := time.After(freeze)
-	// One by what its socket does not take, the other, which says nothing, by pings.
+	// One by writes that time out, the other, which publishes nothing, by pings.
 	await(t, "the frozen server is noticed", func() bool { return !eu.Connected() && !us.Connected() })
 	<-thaw
 	p.signal(t, syscall.SIGCONT)
@@ -148,9 +148,9 @@ func TestRunEnds(t *testing.T) {
 		}
 	}
 	stop()
-	for heard := 0; heard < 100; {
-		if string(receive(t, us.Messages(), "the last words").Data) == "bye" {
-			heard++
+	for n := 0; n < 100; {
+		if string(receive(t, us.Messages(), "the last messages").Data) == "bye" {
+			n++
 		}
 	}
 
@@ -182,7 +182,7 @@ func TestServerAbsentAtStart(t *testing.T) {
 	}
 	log := &logBuffer{}
 	b, stop := startBus(t, natsbus.Options{URLs: []string{"nats://user:hush@" + address}, Region: "eu", Logger: log.logger()})
-	await(t, "it is said why there is no connection", func() bool { return strings.Contains(b.Status().LastError, "refused") })
+	await(t, "the status shows why there is no connection", func() bool { return strings.Contains(b.Status().LastError, "refused") })
 	if b.Connected() || b.Status().Since.IsZero() {
 		t.Errorf("status without a server is %+v", b.Status())
 	}
@@ -196,7 +196,7 @@ func TestServerAbsentAtStart(t *testing.T) {
 	}
 	stop()
 	if n := strings.Count(log.String(), "\n"); n != 2 || strings.Contains(log.String(), "hush") {
-		t.Errorf("the log should say once that NATS is away, once that it is there, and no password; it says\n%s", log)
+		t.Errorf("the log should have one line for the failure, one for the connection, and no password:\n%s", log)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestOrderAcrossSubjects(t *testing.T) {
 	}
 }
 
-// Nobody hears what is not meant for them, or what they said themselves.
+// A bus receives what its region subscribes to, and nothing that it published itself.
 func TestSubjects(t *testing.T) {
 	p := startNATS(t, "127.0.0.1:0")
 	eu, us := pair(t, p.url())
@@ -253,18 +253,18 @@ func TestSubjects(t *testing.T) {
 			continue
 		}
 		if m.Subject != "rl.v1.snapshot.us" {
-			t.Errorf("us heard %s", m.Subject)
+			t.Errorf("us received %s", m.Subject)
 		}
 		break
 	}
-	// us has heard what eu said, so the server has passed it on to all whom it will.
+	// us has received it, so the server has delivered it to all its subscribers.
 	if err := us.Publish(usageUS, []byte("last")); err != nil {
 		t.Fatal(err)
 	}
 	for {
 		m := receive(t, eu.Messages(), "the last message")
 		if m.Subject != usageUS {
-			t.Errorf("eu heard %s, which only it has published", m.Subject)
+			t.Errorf("eu received %s, which only it has published", m.Subject)
 		}
 		if string(m.Data) == "last" {
 			return

@@ -30,13 +30,13 @@ func startRegion(t *testing.T, opts natsbus.EmbeddedOptions) *region {
 	return &region{Embedded: e, bus: b, name: name, stop: func() { stopBus(); stopServer() }}
 }
 
-// remote is the region as others are told of it.
+// remote is the region as a Remote of others.
 func (r *region) remote(name string) natsbus.Remote {
 	return natsbus.Remote{Name: name, Addr: r.GatewayAddr().String()}
 }
 
-// hears has messages of other arrive here.
-func (r *region) hears(t *testing.T, other *region) {
+// receives waits until messages of other arrive here.
+func (r *region) receives(t *testing.T, other *region) {
 	t.Helper()
 	crosses(t, other.bus, r.bus, "rl.v1.usage."+other.name)
 }
@@ -58,8 +58,8 @@ func TestGateways(t *testing.T) {
 	c := newCounts(t)
 	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu", Secret: secret, Meter: c.meters.Meter("bus")})
 	us := startRegion(t, natsbus.EmbeddedOptions{Name: "us", Secret: secret, Remotes: []natsbus.Remote{eu.remote("eu")}})
-	eu.hears(t, us)
-	us.hears(t, eu)
+	eu.receives(t, us)
+	us.receives(t, eu)
 
 	late := startRegion(t, natsbus.EmbeddedOptions{
 		Name: "eu.late", Secret: secret,
@@ -69,7 +69,7 @@ func TestGateways(t *testing.T) {
 	for _, r := range regions {
 		for _, other := range regions {
 			if r != other {
-				r.hears(t, other)
+				r.receives(t, other)
 			}
 		}
 	}
@@ -103,14 +103,14 @@ func TestGatewayWrongSecret(t *testing.T) {
 	if !strings.Contains(log.String(), "authentication error") {
 		t.Errorf("the log does not say that a peer was refused:\n%s", log)
 	}
-	heard := converse(t, eu, us, bad)
+	received := converse(t, eu, us, bad)
 	for _, subject := range []string{"rl.v1.usage.eu", "rl.v1.usage.us"} {
-		if !heard[subject] {
-			t.Errorf("nobody heard %s", subject)
+		if !received[subject] {
+			t.Errorf("no region received %s", subject)
 		}
 	}
-	if heard["rl.v1.usage.bad"] || heard["to bad"] {
-		t.Errorf("a message crossed to or from the one with the wrong secret: %v", heard)
+	if received["rl.v1.usage.bad"] || received["to bad"] {
+		t.Errorf("a message crossed to or from the one with the wrong secret: %v", received)
 	}
 	for _, r := range []*region{eu, us} {
 		if linked(r, "bad") {
@@ -119,11 +119,11 @@ func TestGatewayWrongSecret(t *testing.T) {
 	}
 }
 
-// converse has all publish until a and b have heard each other several times, and
-// returns every subject that was heard there; "to bad" when c heard anything.
+// converse has all publish until a and b have received from each other several times, and
+// returns every subject that arrived there; "to bad" when c received anything.
 func converse(t *testing.T, a, b, c *region) map[string]bool {
 	t.Helper()
-	heard := make(map[string]bool)
+	received := make(map[string]bool)
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	deadline := time.After(timeout)
@@ -134,35 +134,35 @@ func converse(t *testing.T, a, b, c *region) map[string]bool {
 				_ = r.bus.Publish("rl.v1.usage."+r.name, nil) // refused while it is not connected
 			}
 		case m := <-a.bus.Messages():
-			heard[m.Subject] = true
+			received[m.Subject] = true
 			fromB++
 		case m := <-b.bus.Messages():
-			heard[m.Subject] = true
+			received[m.Subject] = true
 			fromA++
 		case <-c.bus.Messages():
-			heard["to bad"] = true
+			received["to bad"] = true
 		case <-deadline:
 			t.Fatalf("not within %v: both hear each other", timeout)
 		}
 	}
-	return heard
+	return received
 }
 
-// A peer that died and came back at its address is found without being told.
+// A peer that died and came back at its address is found without configuration.
 func TestGatewayPeerReturns(t *testing.T) {
 	t.Parallel()
 	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu"})
 	opts := natsbus.EmbeddedOptions{Name: "us", Remotes: []natsbus.Remote{eu.remote("eu")}}
 	us := startRegion(t, opts)
-	eu.hears(t, us)
+	eu.receives(t, us)
 	opts.ListenAddr = us.GatewayAddr().String()
 	us.stop()
 	await(t, "eu has noticed", func() bool { return !linked(eu, "us") })
 	back := time.Now()
 	us = startRegion(t, opts)
-	us.hears(t, eu)
-	eu.hears(t, us)
-	t.Logf("heard both ways %v after it started", time.Since(back).Round(time.Millisecond))
+	us.receives(t, eu)
+	eu.receives(t, us)
+	t.Logf("received both ways %v after it started", time.Since(back).Round(time.Millisecond))
 }
 
 // A port that is taken is an error of Run, not the end of the process.
@@ -181,7 +181,7 @@ func TestEmbeddedPortTaken(t *testing.T) {
 	}
 	select {
 	case <-e.Ready():
-		t.Error("the server says that it is ready")
+		t.Error("the server is ready")
 	default:
 	}
 }
@@ -213,7 +213,7 @@ func TestEmbeddedOptions(t *testing.T) {
 	}
 }
 
-// A server whose peer says nothing any more notices by its pings, and is joined again.
+// A server notices by its pings that its peer is frozen, and is joined again.
 func TestGatewayFrozen(t *testing.T) {
 	t.Parallel()
 	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu"})

@@ -76,7 +76,7 @@ func receive[T any](t *testing.T, c <-chan T, what string) T {
 	}
 }
 
-// await asks again and again until cond holds.
+// await polls until cond holds.
 func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)
@@ -91,8 +91,8 @@ func await(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// crosses publishes until to has heard of it: what is sent while a peer does not
-// yet know of a subscription is lost, as the contract says.
+// crosses publishes until to receives it: what is sent while a peer does not
+// yet know of a subscription is lost, by contract.
 func crosses(t *testing.T, from, to *natsbus.Bus, subject string) {
 	t.Helper()
 	text := fmt.Sprintf("%s at %d", subject, time.Now().UnixNano())

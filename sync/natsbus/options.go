@@ -61,7 +61,7 @@ type Options struct {
 	Name string
 	// CredsFile has the NATS credentials, read at every connection; "" means none.
 	CredsFile string
-	// TLS for the connection; nil means as the URL says, with the system's roots.
+	// TLS for the connection; nil means by the scheme of the URL, with the system's roots.
 	TLS *tls.Config
 	// Logger gets one record for every change of the connection; nil means no log.
 	Logger *slog.Logger

@@ -75,7 +75,7 @@ func TestPermissions(t *testing.T) {
 	if n := strings.Count(log.String(), usageUS); n != 1 {
 		t.Errorf("the refusal was logged %d times, want once:\n%s", n, log)
 	}
-	await(t, "a refused subscription is said", func() bool { return strings.Contains(us.Status().LastError, "rl.v1.snapshot.us") })
+	await(t, "a refused subscription is in the status", func() bool { return strings.Contains(us.Status().LastError, "rl.v1.snapshot.us") })
 	if !strings.Contains(deaf.String(), "rl.v1.snapshot.us") {
 		t.Errorf("a refused subscription is not logged:\n%s", deaf)
 	}
@@ -93,13 +93,13 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// A server that takes less than our largest message is complained of, once for each
+// A server that takes less than our largest message is logged, once for each
 // connection; one that takes all is not.
-func TestSmallPayloadIsSaid(t *testing.T) {
+func TestSmallPayloadIsLogged(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		conf string
-		said int
+		conf   string
+		logged int
 	}{
 		{`max_payload: 65536`, 1},
 		{`max_payload: 528383`, 1}, // a byte less than the largest message with its header
@@ -111,20 +111,20 @@ func TestSmallPayloadIsSaid(t *testing.T) {
 		b, stop := startBus(t, natsbus.Options{URLs: []string{"nats://" + address}, Region: "eu", Logger: log.logger()})
 		receive(t, b.Gaps(), "the first connection is a gap")
 		stop()
-		if n := strings.Count(log.String(), "set its max_payload"); n != tt.said {
-			t.Errorf("%q: said %d times, want %d:\n%s", tt.conf, n, tt.said, log)
+		if n := strings.Count(log.String(), "set its max_payload"); n != tt.logged {
+			t.Errorf("%q: logged %d times, want %d:\n%s", tt.conf, n, tt.logged, log)
 		}
 	}
 }
 
-// Wrong credentials are asked for again until somebody mends them.
+// Wrong credentials are tried again until somebody corrects them.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	address := startConfigured(t, `
 		listen: "127.0.0.1:-1"
 		authorization: {user: eu, password: right}`)
 	b, _ := startBus(t, natsbus.Options{URLs: []string{"nats://eu:wrong@" + address}, Region: "eu"})
-	await(t, "it is said", func() bool { return strings.Contains(b.Status().LastError, "Authorization Violation") })
+	await(t, "the status shows it", func() bool { return strings.Contains(b.Status().LastError, "Authorization Violation") })
 	if b.Connected() || strings.Contains(b.Status().LastError, "wrong") {
 		t.Errorf("status is %+v", b.Status())
 	}
@@ -155,7 +155,7 @@ func TestServerErrorIsNotTheEnd(t *testing.T) {
 	for range 3 {
 		receive(t, b.Gaps(), "one more connection")
 	}
-	await(t, "it is said", func() bool { return strings.Contains(b.Status().LastError, "out of order") })
+	await(t, "the status shows it", func() bool { return strings.Contains(b.Status().LastError, "out of order") })
 	stop()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestServerErrorIsNotTheEnd(t *testing.T) {
 }
 
 // refuse is a server that answers two pings, the last after the subscriptions, and
-// then says something that nats.go has never heard.
+// then sends an error that nats.go does not know.
 func refuse(c net.Conn) {
 	defer func() { _ = c.Close() }()
 	_, _ = fmt.Fprint(c, "INFO {\"server_id\":\"x\",\"proto\":1,\"max_payload\":1048576,\"headers\":true}\r\n")
@@ -183,7 +183,7 @@ func refuse(c net.Conn) {
 	}
 }
 
-// Whoever does not read loses messages, is told, and goes on with newer ones.
+// A reader that is too slow loses messages, gets Drops, and goes on with newer ones.
 func TestSlowReader(t *testing.T) {
 	c := newCounts(t)
 	e, _ := startEmbedded(t, natsbus.EmbeddedOptions{Name: "eu"})

@@ -49,7 +49,7 @@ func refuse(r Reason, format string, args ...any) error {
 	return &Error{Reason: r, Err: fmt.Errorf(format, args...)}
 }
 
-// inRange returns m unless err says what of it is out of range.
+// inRange returns m, or err as the reason why it is refused.
 func inRange[M any](m *M, err error) (*M, error) {
 	if err != nil {
 		return nil, &Error{Reason: ReasonRange, Err: err}

@@ -58,7 +58,7 @@ func columns(ids, generations, units []byte) []byte {
 // rows are three good columns of n rows.
 func rows(n int) []byte { return columns(make([]byte, 8*n), make([]byte, n), make([]byte, n)) }
 
-// claim is a field of bytes that says it has n of them, followed by none.
+// claim is a field of bytes whose length is n, without the bytes.
 func claim(num protowire.Number, n uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.BytesType), n)
 }

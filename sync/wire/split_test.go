@@ -11,7 +11,7 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// row is one counter with all that its group says of it.
+// row is one counter with all properties of its group.
 type row struct {
 	limit                 string
 	window, length, where int64
