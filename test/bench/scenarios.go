@@ -159,7 +159,7 @@ const idlePartitions = 200_000
 // time, memory, and the size of a change in the messages by which it got to know them.
 func idle(s *stage, out figures) {
 	regions := s.serve(3, 1_000_000)
-	before := regions[0].metric("process_resident_memory_bytes", "")
+	before := regions[0].metric("process_resident_memory_bytes")
 	for _, r := range regions {
 		c := newClient(r.http, conns, batches("t", "global", idlePartitions, 20), wantBatch)
 		c.saturate(10 * time.Second)
@@ -167,7 +167,7 @@ func idle(s *stage, out figures) {
 	}
 	r := regions[0]
 	eventually(func() error {
-		if n := r.metric("regiond_sync_partitions", ""); n < idlePartitions {
+		if n := r.metric("regiond_sync_partitions"); n < idlePartitions {
 			return fmt.Errorf("it knows %.0f partitions", n)
 		}
 		return nil
@@ -180,8 +180,8 @@ func idle(s *stage, out figures) {
 		share = append(share, (r.cpu()-cpu)/float64(time.Since(began).Microseconds())*100)
 	}
 	out["idle"] = median(share)
-	out["idle-partitions"] = r.metric("regiond_sync_partitions", "")
-	out["idle-rss"] = (r.metric("process_resident_memory_bytes", "") - before) / (1 << 20)
+	out["idle-partitions"] = r.metric("regiond_sync_partitions")
+	out["idle-rss"] = (r.metric("process_resident_memory_bytes") - before) / (1 << 20)
 }
 
 const (
@@ -218,7 +218,7 @@ func flood(s *stage, out figures) {
 	for range 5 {
 		alone := beneath(known, 3*time.Second)
 		added = append(added, beneath(invented, flooded)-alone)
-		rss = max(rss, r.metric("process_resident_memory_bytes", "")/(1<<20))
+		rss = max(rss, r.metric("process_resident_memory_bytes")/(1<<20))
 	}
 	out["flood-tenants"] = float64(count.Load())
 	out["flood-rate"] = float64(count.Load()) / (5 * flooded.Seconds())

@@ -87,7 +87,7 @@ func (l *load) mallocCount() float64 {
 	if !l.mallocs {
 		return 0
 	}
-	return l.server.metric("go_memstats_mallocs_total", "")
+	return l.server.metric("go_memstats_mallocs_total")
 }
 
 // The figures of a turn that rows are made of.

@@ -9,7 +9,7 @@ import (
 	"github.com/regiond/regiond/region"
 )
 
-// fault plan is a world together with what is to happen in it: traffic, faults and their
+// FaultPlan is a world and all that will happen in it: traffic, faults and their
 // healing, long quiet stretches, all drawn from the seed.
 type FaultPlan struct {
 	*World
