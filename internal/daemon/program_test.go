@@ -68,7 +68,7 @@ type program struct {
 	daemon  *Daemon
 	admin   client
 	file    string // its topology.yaml
-	log     *journal
+	log     *logBuffer
 	signals chan os.Signal
 	stop    func() // ends it as Ctrl-C does, and waits
 }
@@ -97,7 +97,7 @@ func startFile(t *testing.T, file string, flags ...string) *program {
 // build is `serve` up to the point where everything is bound and nothing runs.
 func build(t *testing.T, flags ...string) *program {
 	t.Helper()
-	p := &program{log: &journal{}, signals: make(chan os.Signal, 2)}
+	p := &program{log: &logBuffer{}, signals: make(chan os.Signal, 2)}
 	o, err := testOptions(append(patient(), flags...))
 	if err != nil {
 		t.Fatal(err)
@@ -202,34 +202,34 @@ func eventually(t *testing.T, ask func() error) {
 	}
 }
 
-// journal is a log that is read while it is written.
-type journal struct {
+// logBuffer is a log that is read while it is written.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
 	hook func(string) // called with each line before it is kept; set before use
 }
 
 // Write implements io.Writer.
-func (j *journal) Write(b []byte) (int, error) {
-	if j.hook != nil {
-		j.hook(string(b))
+func (l *logBuffer) Write(b []byte) (int, error) {
+	if l.hook != nil {
+		l.hook(string(b))
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
 }
 
 // String is everything that was written so far.
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // lines returns the lines with that message, parsed.
-func (j *journal) lines(message string) []map[string]any {
+func (l *logBuffer) lines(message string) []map[string]any {
 	var found []map[string]any
-	for line := range strings.Lines(j.String()) {
+	for line := range strings.Lines(l.String()) {
 		var fields map[string]any
 		if json.Unmarshal([]byte(line), &fields) == nil && fields["msg"] == message {
 			found = append(found, fields)
@@ -239,15 +239,15 @@ func (j *journal) lines(message string) []map[string]any {
 }
 
 // await waits for the n-th line with that message.
-func (j *journal) await(t *testing.T, message string, n int) map[string]any {
+func (l *logBuffer) await(t *testing.T, message string, n int) map[string]any {
 	t.Helper()
 	eventually(t, func() error {
-		if len(j.lines(message)) < n {
-			return fmt.Errorf("the log has %q less than %d times:\n%s", message, n, j)
+		if len(l.lines(message)) < n {
+			return fmt.Errorf("the log has %q less than %d times:\n%s", message, n, l)
 		}
 		return nil
 	})
-	return j.lines(message)[n-1]
+	return l.lines(message)[n-1]
 }
 
 // client asks one listener.

@@ -16,30 +16,30 @@ func TestWorldRedisForgets(t *testing.T) {
 	)
 	for _, row := range []struct {
 		name string
-		lose func(p *citizen) *citizen
+		lose func(p *node) *node
 	}{
-		{"flushed", func(p *citizen) *citizen {
-			p.site.redis.FlushAll()
+		{"flushed", func(p *node) *node {
+			p.home.redis.FlushAll()
 			return p
 		}},
-		{"away for a second and back empty", func(p *citizen) *citizen {
-			p.site.away.Store(true)
+		{"away for a second and back empty", func(p *node) *node {
+			p.home.away.Store(true)
 			time.Sleep(time.Second)
-			p.site.redis.FlushAll()
-			p.site.away.Store(false)
+			p.home.redis.FlushAll()
+			p.home.away.Store(false)
 			return p.awaitRedis()
 		}},
-		{"flushed, and the process killed", func(p *citizen) *citizen {
+		{"flushed, and the process killed", func(p *node) *node {
 			p.kill()
-			p.site.redis.FlushAll()
-			return p.site.start("one").awaitReady()
+			p.home.redis.FlushAll()
+			return p.home.start("one").awaitReady()
 		}},
 	} {
 		onRedises(t, worldOf(units, window, ""), func(w *world) {
 			w.startAll()
 			time.Sleep(200 * time.Millisecond)
 			h := newTruth(w, units, window, window)
-			eu, us := w.sites[0], w.sites[1]
+			eu, us := w.regions[0], w.regions[1]
 			for range 8 {
 				h.ask(us.one(), 10)
 			}
@@ -71,7 +71,7 @@ func TestWorldProcessDies(t *testing.T) {
 		w.startAll()
 		time.Sleep(200 * time.Millisecond)
 		h := newTruth(w, units, time.Hour, time.Hour)
-		eu, us := w.sites[0], w.sites[1]
+		eu, us := w.regions[0], w.regions[1]
 		used := h.use(eu.one(), 5, 10)
 		h.use(us.one(), 2, 10)
 		time.Sleep(3 * time.Second)
@@ -88,7 +88,7 @@ func TestWorldProcessDies(t *testing.T) {
 			t.Errorf("the new life's first answer leaves %d of its part of %d, %d are used", left, units/3, used)
 		}
 		took := w.await("the peers know", 5*time.Second, func() bool {
-			ap := w.sites[2].one()
+			ap := w.regions[2].one()
 			return us.one().estimate(eu) == used && ap.estimate(eu) == used &&
 				us.one().estimateFor("quiet", eu) == 2 && ap.estimateFor("quiet", eu) == 2
 		})
@@ -111,7 +111,7 @@ func TestWorldRedisAway(t *testing.T) {
 		w.startAll()
 		time.Sleep(200 * time.Millisecond)
 		h := newTruth(w, units, window, window)
-		eu, us := w.sites[0], w.sites[1]
+		eu, us := w.regions[0], w.regions[1]
 		h.use(eu.one(), 10, 10)
 		eu.away.Store(true)
 		began := time.Now()
@@ -150,7 +150,7 @@ func TestWorldRedisAway(t *testing.T) {
 }
 
 // use asks for units so many times, and says how many were admitted.
-func (h *truth) use(p *citizen, times int, cost int64) (units int64) {
+func (h *truth) use(p *node, times int, cost int64) (units int64) {
 	h.w.t.Helper()
 	for range times {
 		if h.ask(p, cost).Allowed {
@@ -161,14 +161,14 @@ func (h *truth) use(p *citizen, times int, cost int64) (units int64) {
 }
 
 // awaitRedis waits until the store decides again.
-func (p *citizen) awaitRedis() *citizen {
+func (p *node) awaitRedis() *node {
 	p.w.t.Helper()
 	p.w.await("redis is back", 5*time.Second, p.redis.Available)
 	return p
 }
 
 // awaitReady waits as a load balancer does.
-func (p *citizen) awaitReady() *citizen {
+func (p *node) awaitReady() *node {
 	p.w.t.Helper()
 	p.w.await("ready", 5*time.Second, func() bool {
 		ok, _ := p.ready()

@@ -10,7 +10,7 @@ import (
 )
 
 // reload has the process go by the world's present file.
-func (p *citizen) reload() {
+func (p *node) reload() {
 	p.w.t.Helper()
 	top, _, err := region.Parse("topology.yaml", []byte(p.w.text))
 	if err != nil {
@@ -30,10 +30,10 @@ func TestWorldReloadReachesOneFirst(t *testing.T) {
 	} {
 		onRedises(t, worldOf(1000, 10*time.Minute, ""), func(w *world) {
 			w.startAll()
-			eu, us := w.sites[0], w.sites[1]
+			eu, us := w.regions[0], w.regions[1]
 			eu.one().ask(100)
 			us.one().ask(30)
-			knows := func(who, whose *site, units int64) {
+			knows := func(who, whose *nodeRegion, units int64) {
 				w.t.Helper()
 				w.await(change.name+": "+who.name+" knows what "+whose.name+" has used", time.Second, func() bool {
 					return who.one().estimate(whose) == units
@@ -50,12 +50,12 @@ func TestWorldReloadReachesOneFirst(t *testing.T) {
 			us.one().ask(7)
 			knows(us, eu, 105)
 			knows(eu, us, 37)
-			for _, s := range []*site{eu, w.sites[2]} {
+			for _, s := range []*nodeRegion{eu, w.regions[2]} {
 				s.one().reload()
 			}
 			knows(us, eu, 105)
 			knows(eu, us, 37)
-			knows(w.sites[2], eu, 105)
+			knows(w.regions[2], eu, 105)
 			if mode := us.one().mode(); mode != quota.ModeGlobal {
 				t.Errorf("%s: mode %v, want global", change.name, mode)
 			}
@@ -68,21 +68,21 @@ func TestWorldReloadReachesOneFirst(t *testing.T) {
 func TestWorldOtherKey(t *testing.T) {
 	inWorld(t, worldOf(900, time.Hour, ""), func(w *world) {
 		text := w.text
-		for i, s := range w.sites {
+		for i, s := range w.regions {
 			if i == 2 {
 				w.text = "cluster: other\n" + text
 			}
 			s.start("one")
 		}
 		time.Sleep(5 * time.Second)
-		for i, s := range w.sites {
+		for i, s := range w.regions {
 			p := s.one()
 			if p.mode() != quota.ModePartitioned {
 				t.Errorf("%s is in mode %v, want partitioned", s.name, p.mode())
 			}
-			other := w.sites[2]
+			other := w.regions[2]
 			if i == 2 {
-				other = w.sites[0]
+				other = w.regions[0]
 			}
 			const says = "process one uses another gossip key"
 			for _, r := range p.Daemon.regions().(report).Regions {
@@ -94,12 +94,12 @@ func TestWorldOtherKey(t *testing.T) {
 				t.Errorf("the log of %s does not say %q:\n%s", s.name, says, p.log)
 			}
 		}
-		for w.sites[0].one().ask(1).Allowed {
+		for w.regions[0].one().ask(1).Allowed {
 		}
-		if d, _ := w.sites[2].one().explained("acme"); d.Limits[0].Remaining != 300 {
+		if d, _ := w.regions[2].one().explained("acme"); d.Limits[0].Remaining != 300 {
 			t.Errorf("the region with a key of its own may use %d, want its part of 300", d.Limits[0].Remaining)
 		}
-		if d, _ := w.sites[0].one().explained("acme"); d.Limits[0].Ceiling != 600 {
+		if d, _ := w.regions[0].one().explained("acme"); d.Limits[0].Ceiling != 600 {
 			t.Errorf("the others may use %d together, want their parts of 600", d.Limits[0].Ceiling)
 		}
 	})

@@ -22,7 +22,7 @@ func TestWorldRetryAfter(t *testing.T) {
 		inWorld(t, worldOf(units, window, more), func(w *world) {
 			w.startAll()
 			random := rand.New(rand.NewPCG(5, 11))
-			check := func(p *citizen, cost int64) quota.Decision {
+			check := func(p *node, cost int64) quota.Decision {
 				d, err := p.limiter.Check(context.Background(), quota.Request{Tenant: "acme", Cost: cost})
 				if err != nil {
 					t.Fatal(err)
@@ -33,11 +33,11 @@ func TestWorldRetryAfter(t *testing.T) {
 			for range 40 {
 				spenders := 1 + random.IntN(3)
 				for i := range spenders { // until somebody is near the limit
-					check(w.sites[i].one(), 1+random.Int64N(units))
+					check(w.regions[i].one(), 1+random.Int64N(units))
 					time.Sleep(time.Duration(random.Int64N(int64(window / 4))))
 				}
 				time.Sleep(time.Second) // everybody has heard
-				p, cost := w.sites[random.IntN(3)].one(), 1+random.Int64N(units)
+				p, cost := w.regions[random.IntN(3)].one(), 1+random.Int64N(units)
 				d := check(p, cost)
 				if d.Allowed {
 					continue

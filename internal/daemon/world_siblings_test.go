@@ -31,7 +31,7 @@ func TestWorldSiblings(t *testing.T) {
 				time.Sleep(time.Duration(dice.Int64N(int64(40 * time.Millisecond))))
 			}
 		}
-		eu, us := w.sites[0], w.sites[1]
+		eu, us := w.regions[0], w.regions[1]
 		for _, act := range []struct {
 			what string
 			do   func()
@@ -61,8 +61,8 @@ func TestWorldNATS(t *testing.T) {
 		}
 		stop := w.inBackground(server.Run)
 		defer stop()
-		ends := make([]func(), len(w.sites))
-		for i, s := range w.sites {
+		ends := make([]func(), len(w.regions))
+		for i, s := range w.regions {
 			bus, err := natsbus.New(natsbus.Options{Server: server, Region: s.name, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				w.t.Fatal(err)
@@ -105,7 +105,7 @@ func (w *world) inBackground(run func(context.Context) error) (stop func()) {
 }
 
 // held is what a ledger has of a region, by limit, bucket, epoch and partition.
-func (p *citizen) held(of *site) map[string]int64 {
+func (p *node) held(of *nodeRegion) map[string]int64 {
 	all := map[string]int64{}
 	for groups := range p.replication.ceilings.Ledger().Live(of.name, wire.MaxEntries) {
 		for _, g := range groups {
@@ -120,22 +120,22 @@ func (p *citizen) held(of *site) map[string]int64 {
 // difference says what two processes disagree in, or what is not as it was; "" for
 // nothing.
 func (w *world) difference(h *truth) string {
-	for i, s := range w.sites {
+	for i, s := range w.regions {
 		first := w.alive[0].held(s)
 		total := int64(0)
 		for _, units := range first {
 			total += units
 		}
 		if used := h.judge.Used(i, w.now()); total != used {
-			return fmt.Sprintf("%s admitted %d, and %s holds %d", s.name, used, w.alive[0].site.name, total)
+			return fmt.Sprintf("%s admitted %d, and %s holds %d", s.name, used, w.alive[0].home.name, total)
 		}
 		for _, p := range w.alive[1:] {
 			if d := cmp.Diff(first, p.held(s)); d != "" {
-				return fmt.Sprintf("of %s, %s and %s/%s hold:\n%s", s.name, w.alive[0].site.name, p.site.name, p.options.Instance, d)
+				return fmt.Sprintf("of %s, %s and %s/%s hold:\n%s", s.name, w.alive[0].home.name, p.home.name, p.options.Instance, d)
 			}
-			if p.site != s {
+			if p.home != s {
 				if got := p.estimate(s); got != total {
-					return fmt.Sprintf("%s/%s estimates %d for %s, and it is %d", p.site.name, p.options.Instance, got, s.name, total)
+					return fmt.Sprintf("%s/%s estimates %d for %s, and it is %d", p.home.name, p.options.Instance, got, s.name, total)
 				}
 			}
 		}

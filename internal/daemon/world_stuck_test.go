@@ -18,7 +18,7 @@ import (
 func TestWorldStuck(t *testing.T) {
 	inWorld(t, worldOf(600, time.Minute, ""), func(w *world) {
 		over := make(chan struct{})
-		for _, s := range w.sites {
+		for _, s := range w.regions {
 			s.start("one", func(o *Options) {
 				o.WrapBus = func(meshsync.Bus) meshsync.Bus { return stuckBus{over} }
 				o.Transport = stuckTransport{o.Transport, over}
@@ -28,7 +28,7 @@ func TestWorldStuck(t *testing.T) {
 		asked := 0
 		for _, after := range []time.Duration{0, time.Millisecond, time.Second, 10 * time.Second, time.Minute} {
 			time.Sleep(after)
-			for _, s := range w.sites {
+			for _, s := range w.regions {
 				asked++ // of another tenant each time, and each time urgent
 				began := time.Now()
 				d := s.one().within(time.Minute, quota.Request{Tenant: tenantName(asked), Cost: 10, Explain: true})
@@ -44,7 +44,7 @@ func TestWorldStuck(t *testing.T) {
 }
 
 // within is a check that is given up after a while.
-func (p *citizen) within(most time.Duration, r quota.Request) quota.Decision {
+func (p *node) within(most time.Duration, r quota.Request) quota.Decision {
 	p.w.t.Helper()
 	answer := make(chan quota.Outcome, 1)
 	go func() {
@@ -58,7 +58,7 @@ func (p *citizen) within(most time.Duration, r quota.Request) quota.Decision {
 		}
 		return o.Decision
 	case <-time.After(most):
-		p.w.t.Fatalf("%s: a check has no answer after %v", p.site.name, most)
+		p.w.t.Fatalf("%s: a check has no answer after %v", p.home.name, most)
 		return quota.Decision{}
 	}
 }

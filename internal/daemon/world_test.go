@@ -26,18 +26,18 @@ const (
 // region is made of in production, up to the doors; what stands between them is a
 // network of the test's.
 //
-//	site: a clock, a store     citizen: limiter, mesh, view, ledger, gossip
-//	  eu-west ── citizen, citizen …     │ one way: 80 ms, a cut
-//	  us-east ── citizen …              ▼
-//	  ap-south ─ citizen …           bus, air
+//	home: a clock, a store     node: limiter, mesh, view, ledger, gossip
+//	  eu-west ── node, node …     │ one way: 80 ms, a cut
+//	  us-east ── node …              ▼
+//	  ap-south ─ node …           bus, air
 type world struct {
-	t     *testing.T
-	began time.Time
-	bus   *meshtest.Network
-	air   *gossiptest.Network
-	sites []*site
-	text  string // topology.yaml
-	alive []*citizen
+	t       *testing.T
+	began   time.Time
+	bus     *meshtest.Network
+	air     *gossiptest.Network
+	regions []*nodeRegion
+	text    string // topology.yaml
+	alive   []*node
 }
 
 // worldOf has a world's policies: one limit, and what its tenant's answers go by.
@@ -68,8 +68,8 @@ func worldStores(t *testing.T, policies string, redises bool, f func(w *world)) 
 		var b strings.Builder
 		b.WriteString("regions:\n")
 		for i, name := range names {
-			s := newSite(w, name, i, redises)
-			w.sites = append(w.sites, s)
+			s := newNodeRegion(w, name, i, redises)
+			w.regions = append(w.regions, s)
 			w.bus.Set(name, name, meshtest.Link{Latency: time.Millisecond})
 			fmt.Fprintf(&b, "  - {name: %s, http: \"127.0.0.1:0\", admin: \"127.0.0.1:0\", gossip: {bind: %q, advertise: %q}, redis: %s, nats: {urls: [\"nats://nats:4222\"]}}\n",
 				name, s.addr(0), s.addr(0), s.redisField())
@@ -85,20 +85,20 @@ func (w *world) close() {
 	for len(w.alive) > 0 {
 		w.alive[0].stop()
 	}
-	for _, s := range w.sites {
+	for _, s := range w.regions {
 		s.close()
 	}
 	time.Sleep(time.Minute) // gossip's library has probes under way that end by their timeouts
 }
 
-// citizen is one regiond without doors.
-type citizen struct {
+// node is one regiond without doors.
+type node struct {
 	*Daemon
 	w    *world
-	site *site
+	home *nodeRegion
 	addr string
 	bus  meshsync.Bus
-	log  *journal
+	log  *logBuffer
 	end  func()
 }
 
@@ -107,9 +107,9 @@ type worldChange func(o *Options)
 
 // start has a process serve a region from now on, the first of it at the
 // topology's address.
-func (s *site) start(instance string, change ...worldChange) *citizen {
+func (s *nodeRegion) start(instance string, change ...worldChange) *node {
 	s.w.t.Helper()
-	p := &citizen{w: s.w, site: s, log: &journal{}, addr: s.addr(s.started)}
+	p := &node{w: s.w, home: s, log: &logBuffer{}, addr: s.addr(s.started)}
 	s.started++
 	bus := s.w.bus.Join(s.name)
 	o := &Options{
@@ -136,7 +136,7 @@ func (s *site) start(instance string, change ...worldChange) *citizen {
 	return p
 }
 
-func (p *citizen) run() {
+func (p *node) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	p.serving.Store(true)
@@ -144,22 +144,22 @@ func (p *citizen) run() {
 	p.end = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			p.w.t.Errorf("%s/%s ended with %v", p.site.name, p.options.Instance, err)
+			p.w.t.Errorf("%s/%s ended with %v", p.home.name, p.options.Instance, err)
 		}
 		if err := p.Close(); err != nil {
-			p.w.t.Errorf("%s/%s: close: %v", p.site.name, p.options.Instance, err)
+			p.w.t.Errorf("%s/%s: close: %v", p.home.name, p.options.Instance, err)
 		}
 	})
 }
 
-// stop ends it as SIGTERM does: it says goodbye.
-func (p *citizen) stop() {
+// stop ends it as SIGTERM does: it publishes that it leaves.
+func (p *node) stop() {
 	p.end()
-	p.gone(&p.site.processes)
+	p.gone(&p.home.processes)
 	p.gone(&p.w.alive)
 }
 
-func (p *citizen) gone(from *[]*citizen) {
+func (p *node) gone(from *[]*node) {
 	for i, other := range *from {
 		if other == p {
 			*from = append((*from)[:i:i], (*from)[i+1:]...)
@@ -169,7 +169,7 @@ func (p *citizen) gone(from *[]*citizen) {
 }
 
 // kill ends it as SIGKILL does: nobody hears of it.
-func (p *citizen) kill() {
+func (p *node) kill() {
 	p.bus.(*meshtest.Bus).Leave()
 	p.w.air.Unplug(p.addr)
 	p.stop()
@@ -178,7 +178,7 @@ func (p *citizen) kill() {
 // startAll starts a process in each region and waits until all see all.
 func (w *world) startAll() {
 	w.t.Helper()
-	for _, s := range w.sites {
+	for _, s := range w.regions {
 		s.start("one")
 	}
 	w.await("every region sees every other", 10*time.Second, w.global)
@@ -195,7 +195,7 @@ func (w *world) global() bool {
 }
 
 // mode is that in which the process decides now, for a policy that shares.
-func (p *citizen) mode() quota.Mode {
+func (p *node) mode() quota.Mode {
 	mode, _ := p.replication.ceilings.View().Mode(quota.FailShare)
 	return mode
 }
@@ -217,7 +217,7 @@ func (w *world) awaitBy(what string, most, step time.Duration, done func() bool)
 		}
 		if took > most {
 			for _, p := range w.alive {
-				w.t.Logf("%s/%s said:\n%s", p.site.name, p.options.Instance, p.log)
+				w.t.Logf("%s/%s said:\n%s", p.home.name, p.options.Instance, p.log)
 			}
 			w.t.Fatalf("%s: not within %v", what, most)
 		}
@@ -230,7 +230,7 @@ func (w *world) now() int64 { return 1 + time.Since(w.began).Microseconds() }
 
 // cut cuts, or with false heals, the way from one region to another, one way.
 func (w *world) cut(from, to int, yes bool) {
-	a, b := w.sites[from], w.sites[to]
+	a, b := w.regions[from], w.regions[to]
 	w.bus.Set(a.name, b.name, meshtest.Link{Latency: oneWay, Cut: yes})
 	for i := range maxWorldProcesses {
 		for j := range maxWorldProcesses {

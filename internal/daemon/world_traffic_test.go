@@ -30,19 +30,19 @@ type truth struct {
 func newTruth(w *world, units int64, window, bucket time.Duration) *truth {
 	return &truth{
 		w: w, limit: units, window: window, over: -units, beyond: -units,
-		judge: oracle.NewGlobal(len(w.sites), window.Microseconds(), bucket.Microseconds()),
+		judge: oracle.NewGlobal(len(w.regions), window.Microseconds(), bucket.Microseconds()),
 	}
 }
 
 // ask sends one check to a process and records the answer.
-func (h *truth) ask(p *citizen, cost int64) quota.Decision {
+func (h *truth) ask(p *node, cost int64) quota.Decision {
 	h.w.t.Helper()
 	d := p.ask(cost)
 	h.asked++
 	if !d.Allowed {
 		return d
 	}
-	j := h.judge.Admit(oracle.Spend{Region: p.site.place, US: h.w.now(), StoreUS: p.site.nowUS(), Units: cost}, worldLate.Microseconds())
+	j := h.judge.Admit(oracle.Spend{Region: p.home.place, US: h.w.now(), StoreUS: p.home.nowUS(), Units: cost}, worldLate.Microseconds())
 	bias := int64(0)
 	for _, b := range j.Bias {
 		bias += b
@@ -75,10 +75,10 @@ func (h *truth) drive(seed uint64, lasts time.Duration, cost int64, rates ...flo
 		}
 		at := dice.Float64() * sum(rates)
 		i := slices.IndexFunc(rates, func(r float64) bool { at -= r; return at < 0 })
-		if i < 0 || len(h.w.sites[i].processes) == 0 {
+		if i < 0 || len(h.w.regions[i].processes) == 0 {
 			continue
 		}
-		h.ask(h.w.sites[i].one(), cost)
+		h.ask(h.w.regions[i].one(), cost)
 	}
 }
 

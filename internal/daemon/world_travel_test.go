@@ -16,17 +16,17 @@ func TestWorldUsageTravels(t *testing.T) {
 		w.startAll()
 		dice := rand.New(rand.NewPCG(5, 5))
 		var took []time.Duration
-		used := make([]int64, len(w.sites))
+		used := make([]int64, len(w.regions))
 		for i := range 150 {
 			time.Sleep(time.Duration(dice.Int64N(int64(700 * time.Millisecond)))) // no phase of a tick is special
-			s := w.sites[i%3]
+			s := w.regions[i%3]
 			cost := 1 + 60*dice.Int64N(2) // far from urgent, or urgent
 			if !s.one().ask(cost).Allowed {
 				w.t.Fatal("denied far below the limit")
 			}
 			used[i%3] += cost
 			took = append(took, w.awaitBy("the change is everywhere", time.Second, time.Millisecond, func() bool {
-				for _, peer := range w.sites {
+				for _, peer := range w.regions {
 					if peer != s && peer.one().estimate(s) < used[i%3] {
 						return false
 					}
@@ -65,7 +65,7 @@ func TestWorldSilence(t *testing.T) {
 				}
 				noticed = max(noticed, w.await(row.name, 4*time.Second, func() bool {
 					return !slices.ContainsFunc(row.pairs, func(p [2]int) bool {
-						return w.sites[p[0]].one().mode() == quota.ModeGlobal || w.sites[p[1]].one().mode() == quota.ModeGlobal
+						return w.regions[p[0]].one().mode() == quota.ModeGlobal || w.regions[p[1]].one().mode() == quota.ModeGlobal
 					})
 				}))
 				time.Sleep(5 * time.Second)

@@ -76,20 +76,3 @@ func TestTransportRefusesStreams(t *testing.T) {
 	(<-us.StreamCh()).Close()
 }
 
-// TestTransportClosesUnread: nobody has read what arrived, and closing does not
-// wait for anybody to; a second time does no harm.
-func TestTransportClosesUnread(t *testing.T) {
-	c := demo.NewCuts(demo.Regions())
-	eu, us := listen(t, c, "eu-west"), listen(t, c, "us-east")
-	for range 3 {
-		send(t, eu, us, "unread")
-		conn, err := eu.DialTimeout(us.Addr(), 10*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn.Close()
-	}
-	if err := us.Close(); err != nil {
-		t.Error(err)
-	}
-}

@@ -4,8 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 // weights is what zipf should be, by its definition.
@@ -39,24 +37,6 @@ func TestZipfWeights(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestZipfAt: a chance is found by halving as by walking.
-func TestZipfAt(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		z := newZipf(rapid.IntRange(1, 50).Draw(t, "tenants"), rapid.Float64Range(0, 3).Draw(t, "s"))
-		u := rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(t, "u")
-		if rapid.Bool().Draw(t, "on an edge") {
-			u = math.Min(u, z.upTo[rapid.IntRange(0, len(z.upTo)-1).Draw(t, "edge")])
-		}
-		want := 0
-		for u >= z.upTo[want] && want < len(z.upTo)-1 {
-			want++
-		}
-		if got := z.at(u); got != want {
-			t.Fatalf("%v stands for %d, want %d: %v", u, got, want, z.upTo)
-		}
-	})
 }
 
 // TestZipfDraws: a million draws are as the chances say, by chi-square. The bound is

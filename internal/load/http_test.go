@@ -2,7 +2,6 @@ package load
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -71,23 +70,6 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestBody: any id that regiond takes is JSON as we write it.
-func TestBody(t *testing.T) {
-	tenant := ""
-	for c := byte('!'); c <= '~'; c++ {
-		if c != '{' && c != '}' {
-			tenant += string(c)
-		}
-	}
-	var got struct {
-		Tenant string
-		Cost   int64
-	}
-	if err := json.Unmarshal((&Request{Tenant: tenant, Cost: 1 << 40}).body(), &got); err != nil || got.Tenant != tenant || got.Cost != 1<<40 {
-		t.Errorf("%v: %+v", err, got)
-	}
-}
-
 // TestFaults: what becomes of a request whose connection does not last.
 func TestFaults(t *testing.T) {
 	h := newAsker(t)
@@ -125,35 +107,6 @@ func TestFaults(t *testing.T) {
 	defer cancel()
 	if a := h.Ask(ctx, s.URL, r); a.Fault != FaultTimeout {
 		t.Errorf("no answer: %+v", a)
-	}
-}
-
-// TestAHandshakeThatHangs: when the request has been given up, so is the connection
-// that was being made for it. In an open loop they would pile up.
-func TestAHandshakeThatHangs(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	const timeout = 300 * time.Millisecond
-	h := NewHTTP(4, timeout, "", nil)
-	defer h.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
-	defer cancel()
-	if a := h.Ask(ctx, "https://"+silent.Addr().String(), &Request{Tenant: "t", Cost: 1}); a.Fault != FaultTimeout {
-		t.Errorf("%+v", a)
-	}
-	conn, err := silent.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, conn); err != nil { // nil: the client has closed it
-		t.Errorf("the connection is still there: %v", err)
 	}
 }
 

@@ -124,20 +124,6 @@ func TestOpenLoop(t *testing.T) {
 	})
 }
 
-// TestDueTimesDoNotDrift: a third of a second is no whole number of nanoseconds.
-func TestDueTimesDoNotDrift(t *testing.T) {
-	o := Options{Rate: 3}
-	for n, want := range map[int64]time.Duration{0: 0, 1: 333333333, 3: time.Second, 3_000_000: 1_000_000 * time.Second} {
-		if got := o.due(n); got != want {
-			t.Errorf("request %d is due after %v, want %v", n, got, want)
-		}
-	}
-	o.Rate = 10
-	if n := o.requests(300 * time.Millisecond); n != 3 {
-		t.Errorf("%d requests in 0.3 s of 10/s", n)
-	}
-}
-
 // TestStallIsSeen: a server that answers nothing for one second of ten delays a tenth
 // of what is due. The latency says so. Each request that was under way waited too,
 // so here the service time shows the stall as well: requests were really sent.
@@ -161,40 +147,6 @@ func TestStallIsSeen(t *testing.T) {
 		}
 		if p := r.Latency.P50; p < 1 || p > 1.01 {
 			t.Errorf("p50 is %v ms, want 1", p)
-		}
-	})
-}
-
-// TestLateSendingIsInTheLatency: when this tool itself stands still for a second, what
-// was due meanwhile leaves late. The latency counts it, the service time does not, and
-// the result says whose fault it was.
-func TestLateSendingIsInTheLatency(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(time.Millisecond)
-		o := options()
-		o.For = 10 * time.Second
-		began := time.Now()
-		stalled := func(ctx context.Context, at time.Time) error {
-			if since := at.Sub(began); since >= 4*time.Second && since < 5*time.Second {
-				at = began.Add(5 * time.Second)
-			}
-			return timed(ctx, at)
-		}
-		r, err := run(t.Context(), o, s, nil, stalled)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Sent != 1000 || len(s.seen) != 1000 {
-			t.Errorf("%d of 1000 were sent", r.Sent)
-		}
-		if p := r.Latency.P99; p < 900 || p > 902 {
-			t.Errorf("p99 of the latency is %v ms, want about 901", p)
-		}
-		if p := r.Service.Max; p < 1 || p > 1.01 {
-			t.Errorf("the longest service time is %v ms, want 1", p)
-		}
-		if r.Late.P99 < 899 || r.KeptUp {
-			t.Errorf("p99 of the lateness is %v ms, and it kept up: %v", r.Late.P99, r.KeptUp)
 		}
 	})
 }
@@ -240,13 +192,6 @@ func TestTooSlowToSend(t *testing.T) {
 	})
 }
 
-func maxTime(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // TestWarmup: what is sent before the measuring is in no figure.
 func TestWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -283,20 +228,6 @@ func TestEndsEarly(t *testing.T) {
 	})
 }
 
-// TestEndsBeforeMeasuring: an end in the warm-up is a result without figures.
-func TestEndsBeforeMeasuring(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := options()
-		o.Warmup = time.Second
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(100*time.Millisecond, cancel)
-		r := runTimed(ctx, t, o, newServer(0), nil)
-		if r.Due != 0 || r.Answered != 0 || !r.EndedEarly || r.AchievedRatio != 0 || r.Latency != (Quantiles{}) {
-			t.Errorf("%+v", r)
-		}
-	})
-}
-
 // TestTimeout: who never answers is a fault, and as slow as the timeout.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -328,34 +259,9 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-// TestDrawsAgain: a seed draws the same tenants and costs each time, and another one
-// others.
-func TestDrawsAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		drawn := func(seed uint64) (all []Request) {
-			s, o := newServer(0), options()
-			o.Seed, o.Costs, o.Policy = seed, Costs{1, 5}, "gold"
-			runTimed(t.Context(), t, o, s, nil)
-			for _, a := range s.seen {
-				all = append(all, a.r)
-			}
-			return all
-		}
-		a, b, c := drawn(1), drawn(1), drawn(2)
-		same := 0
-		for i := range a {
-			if a[i] != b[i] {
-				t.Errorf("request %d is %v and then %v", i, a[i], b[i])
-			}
-			if a[i] == c[i] {
-				same++
-			}
-			if a[i].Policy != "gold" || a[i].Cost < 1 || a[i].Cost > 5 {
-				t.Errorf("request %d is %v", i, a[i])
-			}
-		}
-		if same > 50 {
-			t.Errorf("%d of 100 requests are the same with another seed", same)
-		}
-	})
+func maxTime(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

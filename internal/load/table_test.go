@@ -76,16 +76,3 @@ func TestJSON(t *testing.T) {
 	}
 	golden(t, "bad.json", string(text)+"\n")
 }
-
-func TestNumbers(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
-		if got := grouped(n); got != want {
-			t.Errorf("%d is shown as %s", n, got)
-		}
-	}
-	for v, want := range map[float64]string{0: "0.000", 0.0014: "0.001", 0.9: "0.900", 1.234: "1.23", 12.34: "12.3", 1234.5: "1234"} {
-		if got := millis(v); got != want {
-			t.Errorf("%v ms is shown as %s", v, got)
-		}
-	}
-}

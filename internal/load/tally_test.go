@@ -38,12 +38,6 @@ func TestQuantiles(t *testing.T) {
 	})
 }
 
-func TestNothingMeasured(t *testing.T) {
-	if got := quantiles(newHistogram()); got != (Quantiles{}) {
-		t.Errorf("%+v", got)
-	}
-}
-
 type counted struct{ sent, answered, allowed, denied, wouldDeny int64 }
 
 // TestTally is a ledger: what came, and what it counts as.

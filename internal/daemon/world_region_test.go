@@ -16,9 +16,9 @@ import (
 // maxWorldProcesses is how many addresses each region of a world has.
 const maxWorldProcesses = 8
 
-// site is one region: a clock of its own, a Redis or none, and the processes that
+// nodeRegion is one region: a clock of its own, a Redis or none, and the processes that
 // serve it.
-type site struct {
+type nodeRegion struct {
 	w         *world
 	name      string
 	place     int
@@ -26,13 +26,13 @@ type site struct {
 	aheadUS   atomic.Int64 // of true time
 	redis     *miniredis.Miniredis
 	away      atomic.Bool // nobody can reach the Redis
-	processes []*citizen
+	processes []*node
 }
 
 // Clocks of the regions differ by less than a window, and by more than a message
 // takes.
-func newSite(w *world, name string, place int, redis bool) *site {
-	s := &site{w: w, name: name, place: place}
+func newNodeRegion(w *world, name string, place int, redis bool) *nodeRegion {
+	s := &nodeRegion{w: w, name: name, place: place}
 	s.aheadUS.Store(int64(place) * 1_700_000)
 	if redis {
 		s.redis = miniredis.NewMiniRedis()
@@ -41,62 +41,64 @@ func newSite(w *world, name string, place int, redis bool) *site {
 	return s
 }
 
-func (s *site) addr(process int) string { return fmt.Sprintf("10.0.%d.%d:7946", s.place+1, process+1) }
+func (s *nodeRegion) addr(process int) string {
+	return fmt.Sprintf("10.0.%d.%d:7946", s.place+1, process+1)
+}
 
-func (s *site) redisField() string {
+func (s *nodeRegion) redisField() string {
 	if s.redis == nil {
 		return "{embedded: true}"
 	}
 	return `{addrs: ["redis.` + s.name + `:6379"]}`
 }
 
-func (s *site) close() {
+func (s *nodeRegion) close() {
 	if s.redis != nil {
 		s.redis.Close()
 	}
 }
 
 // nowUS is the region's clock.
-func (s *site) nowUS() int64 { return time.Now().UnixMicro() + s.aheadUS.Load() }
+func (s *nodeRegion) nowUS() int64 { return time.Now().UnixMicro() + s.aheadUS.Load() }
 
 // step moves the region's clock.
-func (s *site) step(by time.Duration) { s.aheadUS.Add(by.Microseconds()) }
+func (s *nodeRegion) step(by time.Duration) { s.aheadUS.Add(by.Microseconds()) }
 
 // dial connects a process with the region's Redis.
-func (s *site) dial(context.Context, string, string) (net.Conn, error) {
+func (s *nodeRegion) dial(context.Context, string, string) (net.Conn, error) {
 	if s.away.Load() {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	}
 	c, err := s.redis.Dial()
-	return &siteConn{Conn: c, site: s}, err
+	return &redisConn{Conn: c, home: s}, err
 }
 
-// siteConn sets the Redis's clock before each command: by itself a miniredis has
+// redisConn sets the Redis's clock before each command: by itself a miniredis has
 // the time of day, or time that stands still.
-type siteConn struct {
+type redisConn struct {
 	net.Conn
-	site *site
+	home *nodeRegion
 }
 
-func (c *siteConn) Write(b []byte) (int, error) {
-	if c.site.away.Load() {
+func (c *redisConn) Write(b []byte) (int, error) {
+	if c.home.away.Load() {
 		_ = c.Close() // as a host that has gone
 		return 0, net.ErrClosed
 	}
-	c.site.redis.SetTime(time.UnixMicro(c.site.nowUS()))
+	c.home.redis.SetTime(time.UnixMicro(c.home.nowUS()))
 	return c.Conn.Write(b)
 }
 
 // one is the region's only process, or its first.
-func (s *site) one() *citizen { return s.processes[0] }
+func (s *nodeRegion) one() *node { return s.processes[0] }
 
 // ask is one check of the tenant that all is about.
-func (p *citizen) ask(cost int64) quota.Decision {
+func (p *node) ask(cost int64) quota.Decision {
 	p.w.t.Helper()
 	return p.askFor("acme", cost)
 }
 
-func (p *citizen) askFor(tenant string, cost int64) quota.Decision {
+func (p *node) askFor(tenant string, cost int64) quota.Decision {
 	p.w.t.Helper()
 	d, err := p.limiter.Check(context.Background(), quota.Request{Tenant: tenant, Cost: cost})
 	if err != nil {
@@ -108,7 +110,7 @@ func (p *citizen) askFor(tenant string, cost int64) quota.Decision {
 func tenantName(i int) string { return fmt.Sprintf("tenant-%05d", i) }
 
 // explained is what a check would get, and why.
-func (p *citizen) explained(tenant string) (quota.Decision, quota.CeilingTerms) {
+func (p *node) explained(tenant string) (quota.Decision, quota.CeilingTerms) {
 	p.w.t.Helper()
 	d, err := p.limiter.Peek(context.Background(), quota.Request{Tenant: tenant, Cost: 1, Explain: true})
 	if err != nil {
@@ -118,12 +120,12 @@ func (p *citizen) explained(tenant string) (quota.Decision, quota.CeilingTerms) 
 }
 
 // estimate is what the process believes that another region has used.
-func (p *citizen) estimate(of *site) int64 {
+func (p *node) estimate(of *nodeRegion) int64 {
 	p.w.t.Helper()
 	return p.estimateFor("acme", of)
 }
 
-func (p *citizen) estimateFor(tenant string, of *site) int64 {
+func (p *node) estimateFor(tenant string, of *nodeRegion) int64 {
 	p.w.t.Helper()
 	_, terms := p.explained(tenant)
 	for _, peer := range terms.Peers {
@@ -131,6 +133,6 @@ func (p *citizen) estimateFor(tenant string, of *site) int64 {
 			return peer.Estimate
 		}
 	}
-	p.w.t.Fatalf("%s knows no region %s", p.site.name, of.name)
+	p.w.t.Fatalf("%s knows no region %s", p.home.name, of.name)
 	return 0
 }
