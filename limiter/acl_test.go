@@ -85,7 +85,7 @@ func TestDocumentedUser(t *testing.T) {
 	t.Run("standalone", func(t *testing.T) {
 		srv := redisserver.Start(t, redisserver.Options{})
 		admit(t, srv, rules)
-		s, _ := fleetStore(t, asUser(RedisOptions{Addrs: []string{srv.Addr()}, ClientName: "regiond/eu-west/a"}))
+		s, _ := nodeSetStore(t, asUser(RedisOptions{Addrs: []string{srv.Addr()}, ClientName: "regiond/eu-west/a"}))
 		everything(t, s)
 		noRefusals(t, srv)
 	})
@@ -94,7 +94,7 @@ func TestDocumentedUser(t *testing.T) {
 		for _, srv := range w.Servers {
 			admit(t, srv, rules)
 		}
-		s, _ := fleetStore(t, asUser(o))
+		s, _ := nodeSetStore(t, asUser(o))
 		everything(t, s)
 		noRefusals(t, w.Servers[0])
 	})
@@ -103,7 +103,7 @@ func TestDocumentedUser(t *testing.T) {
 		for _, srv := range c.Servers {
 			admit(t, srv, rules)
 		}
-		s, _ := fleetStore(t, asUser(RedisOptions{Mode: quota.RedisCluster, Addrs: c.Addrs()}))
+		s, _ := nodeSetStore(t, asUser(RedisOptions{Mode: quota.RedisCluster, Addrs: c.Addrs()}))
 		everything(t, s)
 		slot := c.Slot("rl:{acme}:")
 		from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)

@@ -33,8 +33,8 @@ func TestCluster(t *testing.T) {
 	t.Run("exact", func(t *testing.T) { clusterExact(t, options) })
 	t.Run("totals and reset", func(t *testing.T) { clusterTotals(t, options) })
 	t.Run("script forgotten", func(t *testing.T) {
-		s, _ := fleetStore(t, options)
-		st := startStorm(t, s)
+		s, _ := nodeSetStore(t, options)
+		st := startTraffic(t, s)
 		st.flowing(t, everybody)
 		for _, srv := range c.Servers {
 			srv.Client().ScriptFlush(context.Background())
@@ -65,8 +65,8 @@ func emptied(t *testing.T, c *redisserver.Cluster) {
 // slots, each tenant gets its limit and no unit more.
 func clusterExact(t *testing.T, o RedisOptions) {
 	const units, tenants = 20, 30
-	a, _ := fleetStore(t, o)
-	b, _ := fleetStore(t, o)
+	a, _ := nodeSetStore(t, o)
+	b, _ := nodeSetStore(t, o)
 	plan := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: units, Window: time.Hour}})
 	var allowed [tenants]atomic.Int64
 	var wg sync.WaitGroup
@@ -102,7 +102,7 @@ func clusterExact(t *testing.T, o RedisOptions) {
 // Usage totals are read back from every primary, and a reset finds its tenant.
 func clusterTotals(t *testing.T, o RedisOptions) {
 	const tenants = 20
-	s, _ := fleetStore(t, o)
+	s, _ := nodeSetStore(t, o)
 	plan := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 100, Window: time.Hour, Scope: quota.ScopeGlobal}})
 	call := func(tenant string, cost int64) Call {
 		c := callOf(plan, tenant, cost)
@@ -138,11 +138,11 @@ func clusterTotals(t *testing.T, o RedisOptions) {
 // A slot that moves under load takes its log along: nothing is charged twice or
 // forgotten, and its tenant is decided exactly again when it has arrived.
 func clusterMoves(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
-	s, _ := fleetStore(t, o)
-	st := startStorm(t, s)
+	s, _ := nodeSetStore(t, o)
+	st := startTraffic(t, s)
 	st.flowing(t, everybody)
 	for i := range 3 {
-		slot := c.Slot(stormKey(i))
+		slot := c.Slot(trafficKey(i))
 		from := c.Owner(slot)
 		to := c.Owner((slot + 16384/3) % 16384)
 		c.Begin(slot, from, to)
@@ -156,7 +156,7 @@ func clusterMoves(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 	st.judge(t, func(key string) *redis.Client { return c.Owner(c.Slot(key)).Client() }, nothing)
 	for i, k := range st.now() {
 		if k.failed > 0 && i > 2 {
-			t.Errorf("%s: %d calls failed, and its slot stayed where it was", stormTenant(i), k.failed)
+			t.Errorf("%s: %d calls failed, and its slot stayed where it was", trafficTenant(i), k.failed)
 		}
 	}
 	emptied(t, c)
@@ -166,7 +166,7 @@ func clusterMoves(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 // Redis's own rule. It ends within its budget, is known not to be charged, and costs
 // nobody else the server.
 func clusterHalfMoved(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
-	s, count := fleetStore(t, o)
+	s, count := nodeSetStore(t, o)
 	plan := NewKeyPlan([]*quota.Limit{
 		{Name: "log", Units: 5, Window: time.Hour},
 		{Name: "window", Units: 50, Window: time.Hour, Algorithm: quota.SlidingWindow},
@@ -177,8 +177,8 @@ func clusterHalfMoved(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 	v := make([]Verdict, 1)
 	start := time.Now()
 	err := s.Decide(context.Background(), []Call{callOf(plan, "half", 1)}, v)
-	if took := time.Since(start); took > stormBudget {
-		t.Errorf("took %v, the budget is %v", took, stormBudget)
+	if took := time.Since(start); took > trafficBudget {
+		t.Errorf("took %v, the budget is %v", took, trafficBudget)
 	}
 	if e := (*StoreError)(nil); !errors.As(err, &e) || e.Ambiguous || !strings.Contains(e.Error(), "TRYAGAIN") {
 		t.Errorf("got %v, want TRYAGAIN and nothing charged", err)
@@ -196,10 +196,10 @@ func clusterHalfMoved(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 // One primary dies: the tenants of the others notice nothing, its own are decided
 // exactly again soon after its replica took over, and all are answered meanwhile.
 func clusterDies(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
-	s, _ := fleetStore(t, o)
-	st := startStorm(t, s)
+	s, _ := nodeSetStore(t, o)
+	st := startTraffic(t, s)
 	st.flowing(t, everybody)
-	slot := c.Slot(stormKey(0))
+	slot := c.Slot(trafficKey(0))
 	old := c.Primary(slot)
 	on := tenantsOn(c, old)
 	before := st.now()
@@ -213,7 +213,7 @@ func clusterDies(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 	st.judge(t, func(key string) *redis.Client { return c.Owner(c.Slot(key)).Client() }, unsent(on))
 	for i, k := range st.now() {
 		if !on[i] && k.failed != before[i].failed {
-			t.Errorf("%s: %d calls failed, and its primary was well", stormTenant(i), k.failed-before[i].failed)
+			t.Errorf("%s: %d calls failed, and its primary was well", trafficTenant(i), k.failed-before[i].failed)
 		}
 	}
 	old.Restart()
@@ -224,7 +224,7 @@ func clusterDies(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 // A replica that was behind takes over: exactly what Redis had lost is admitted
 // again, and the loss is counted.
 func clusterLoses(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
-	s, count := fleetStore(t, o)
+	s, count := nodeSetStore(t, o)
 	slot := c.Slot("rl:{lossy}:")
 	old := c.Primary(slot)
 	heir := c.Replica(old)
@@ -237,10 +237,10 @@ func clusterLoses(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 // A primary that was frozen thaws when another has taken its place: what it was
 // sent is not charged there and here.
 func clusterThaws(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
-	s, _ := fleetStore(t, o)
-	st := startStorm(t, s)
+	s, _ := nodeSetStore(t, o)
+	st := startTraffic(t, s)
 	st.flowing(t, everybody)
-	slot := c.Slot(stormKey(0))
+	slot := c.Slot(trafficKey(0))
 	old := c.Primary(slot)
 	on := tenantsOn(c, old)
 	old.Freeze()
@@ -257,19 +257,19 @@ func clusterThaws(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
 
 // unsent is what a primary may have confirmed and not yet sent to its replica when
 // it stopped. It does both in one turn, so this is at most one call of each worker.
-func unsent(on [stormTenants]bool) func(i int) int64 {
+func unsent(on [trafficTenants]bool) func(i int) int64 {
 	return func(i int) int64 {
 		if on[i] {
-			return stormWorkers
+			return trafficWorkers
 		}
 		return 0
 	}
 }
 
 // tenantsOn is who lives on a primary.
-func tenantsOn(c *redisserver.Cluster, srv *redisserver.Server) (on [stormTenants]bool) {
+func tenantsOn(c *redisserver.Cluster, srv *redisserver.Server) (on [trafficTenants]bool) {
 	for i := range on {
-		on[i] = c.Primary(c.Slot(stormKey(i))) == srv
+		on[i] = c.Primary(c.Slot(trafficKey(i))) == srv
 	}
 	return on
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// collector lets checks that wait at the same time travel together. There is no
-// timer: while a flusher's call is under way the next ones gather behind it, so
-// an idle service sends at once and a busy one in batches.
+// collector batches the calls of concurrent checks. There is no timer: while a
+// flusher's call is under way the next ones queue behind it, so an idle service
+// sends at once and a busy one in batches.
 //
 //	caller ─ submit ─▶ queue ─ take ─▶ flusher ─ send ─▶ store
 //	   ▲                                  │
 //	   └───────────── done ◀──────────────┘
 //
-// A flusher is a goroutine that lives while there is something queued; there
-// are at most maxFlushers.
+// A flusher is a goroutine that runs while calls are queued; there are at most
+// maxFlushers.
 type collector struct {
 	budget time.Duration // from submit to answer, the queue included
 	spans  *scriptSpans  // nil: no call is traced
@@ -37,9 +37,9 @@ type collector struct {
 }
 
 const (
-	// maxBatch is how many calls travel in one script call. A larger one makes the first
-	// wait for the last, up to a millisecond of Redis's time; a smaller one makes those
-	// queue that come in batches themselves (BenchmarkDoor: with 64 a fifth fewer).
+	// maxBatch is the largest number of calls in one script call. With more, the first
+	// waits for the last, up to a millisecond of Redis's time; with 64, batches of
+	// requests queue, and throughput falls by a fifth.
 	maxBatch = 128
 	// maxFlushers bounds the calls under way to Redis. A second one keeps Redis
 	// busy while we decode the first; a third brought nothing.
@@ -51,7 +51,7 @@ const (
 type job struct {
 	calls    []Call
 	verdicts []Verdict
-	deadline time.Time // of the whole budget: a hurried caller must not hurry those it travels with
+	deadline time.Time // of the whole budget: a caller with less time must not shorten that of others in the batch
 	state    atomic.Int32
 	ctx      context.Context //nolint:containedctx // the caller's, for as long as it waits
 	span     trace.Span      // of the request, if that is sampled; else nil
@@ -224,7 +224,7 @@ func (c *collector) carry(ctx context.Context, b *batch, n int) {
 	if span != nil {
 		defer span.End()
 	}
-	if len(b.jobs) == 1 { // an idle service copies nothing
+	if len(b.jobs) == 1 { // nothing to copy
 		j := b.jobs[0]
 		j.err = c.send(ctx, j.calls, j.verdicts)
 		concluded(span, j.err)

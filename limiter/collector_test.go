@@ -135,25 +135,6 @@ func mustTimeOut(t *testing.T, err error, ambiguous bool, cause error) {
 	}
 }
 
-func TestCollectorIdleSendsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDepot()
-		got := d.submitting(context.Background(), 7, 3)
-		synctest.Wait() // time stands still: had it been left to a timer, nothing would be sent
-		if len(d.batches) != 1 || !slices.Equal(d.batches[0], []int64{7, 8, 9}) {
-			t.Fatalf("sent %v, want [[7 8 9]] at once", d.batches)
-		}
-		d.gate <- nil
-		o := <-got
-		mustBeAnswered(t, o, 7)
-		if o.after != 0 {
-			t.Fatalf("answered after %v of waiting, want none", o.after)
-		}
-		synctest.Wait()
-		d.mustBeIdle(t)
-	})
-}
-
 func TestCollectorTravelTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, busy := occupied()
@@ -272,7 +253,7 @@ func TestCollectorAmbiguousOnceSent(t *testing.T) {
 
 // A call ends with its budget. Its caller hears how, in that same moment, and so
 // never finds the breaker still closed when it comes again.
-func TestCollectorHearsOut(t *testing.T) {
+func TestCollectorGraceWait(t *testing.T) {
 	for range 50 { // two timers ring at once, and either may be first
 		synctest.Test(t, func(t *testing.T) {
 			down := &StoreError{Reason: quota.ReasonRedisDown, Err: errors.New("reset")}
@@ -409,43 +390,5 @@ func TestCollectorLeavesOutTheGone(t *testing.T) {
 		}
 		synctest.Wait()
 		d.mustBeIdle(t)
-	})
-}
-
-// What is kept from one job says nothing to the next: a store that fails without a
-// word leaves no verdict, alone or with others.
-func TestCollectorForgets(t *testing.T) {
-	down := errors.New("down")
-	synctest.Test(t, func(t *testing.T) {
-		d := newDepot()
-		close(d.gate)
-		for range 20 { // what a caller hands in is kept, too
-			said := slices.Repeat([]Verdict{{Outcome: denied, StoreUS: 9, Err: down, Limits: make([]LimitVerdict, 1)}}, 3)
-			if err := d.submit(context.Background(), make([]Call, 3), said); err != nil || said[0].Outcome != admitted {
-				t.Fatalf("%+v, %v", said, err)
-			}
-		}
-		hold := make(chan struct{})
-		d.send = func(_ context.Context, _ []Call, verdicts []Verdict) error {
-			<-hold
-			for i := range verdicts {
-				if v := &verdicts[i]; v.Outcome != 0 || v.StoreUS != 0 || v.Err != nil || len(v.Limits) != 0 {
-					t.Errorf("verdict %d is %+v before it is given", i, v)
-				}
-			}
-			return down
-		}
-		var got []<-chan outcome
-		for i := range int64(8) { // two travel alone, the others together
-			got = append(got, d.submitting(context.Background(), i, 2))
-			synctest.Wait()
-		}
-		close(hold)
-		for i, g := range got {
-			o := <-g
-			if !errors.Is(o.err, down) || o.verdicts[0].Outcome != 0 || o.verdicts[1].StoreUS != 0 {
-				t.Errorf("call %d: %+v", i, o)
-			}
-		}
 	})
 }

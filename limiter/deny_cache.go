@@ -41,7 +41,7 @@ type denialKey struct {
 
 type denial struct {
 	until    time.Time // counted from before the store was asked
-	heard    time.Time // when it answered; retry-after counts from here
+	answered time.Time // when the store answered; retry-after counts from here
 	cost     int64
 	ceilings []int64
 	limits   []quota.LimitState
@@ -74,8 +74,8 @@ func (d *denyCache) shard(k denialKey) *denyCacheShard {
 	return &d.shards[maphash.String(d.seed, k.keys)%denyCacheShards]
 }
 
-// remember keeps a denial that was asked for at sent and answered at heard.
-func (d *denyCache) remember(c *Call, limits []quota.LimitState, sent, heard time.Time) {
+// remember keeps a denial that was asked for at sent, and answered by the store at answered.
+func (d *denyCache) remember(c *Call, limits []quota.LimitState, sent, answered time.Time) {
 	if c.Record != "" {
 		return
 	}
@@ -85,14 +85,14 @@ func (d *denyCache) remember(c *Call, limits []quota.LimitState, sent, heard tim
 	}
 	k := keyOf(c)
 	entry := &denial{
-		until: sent.Add(min(lasts, maxCached)), heard: heard,
+		until: sent.Add(min(lasts, maxCached)), answered: answered,
 		cost: c.Cost, ceilings: c.Ceilings, limits: limits,
 	}
 	s := d.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.seen[k]; !ok && len(s.seen) >= denyCachePerShard {
-		s.sweep(heard)
+		s.sweep(answered)
 	}
 	s.seen[k] = entry
 }
@@ -130,7 +130,7 @@ func (d *denyCache) recall(c *Call, now time.Time) ([]quota.LimitState, bool) {
 		}
 	}
 	limits := slices.Clone(e.limits)
-	passed := max(0, now.Sub(e.heard))
+	passed := max(0, now.Sub(e.answered))
 	for i := range limits {
 		l := &limits[i]
 		l.ResetAfter = max(0, l.ResetAfter-passed)

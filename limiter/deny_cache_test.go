@@ -18,7 +18,7 @@ func deniedFor(retry time.Duration) quota.LimitState {
 	return quota.LimitState{Denied: retry > 0, RetryAfter: retry, ResetAfter: retry + 5*time.Millisecond}
 }
 
-func TestDenialsTable(t *testing.T) {
+func TestDenyCacheTable(t *testing.T) {
 	plan := NewKeyPlan([]*quota.Limit{{Name: "a", Units: 5, Window: time.Minute}, {Name: "b", Units: 50, Window: time.Hour}})
 	other := NewKeyPlan(plan.limits) // the same limits after a reload
 	told := callOf(plan, "acme", 2)
@@ -66,7 +66,7 @@ func TestDenialsTable(t *testing.T) {
 
 // What was denied with an Idempotency-Key is never remembered: the same key may
 // have been admitted elsewhere, and its next try must see that.
-func TestDenialsNeverWithRecord(t *testing.T) {
+func TestDenyCacheNeverWithRecord(t *testing.T) {
 	c := oneCall("acme", 5, 1)
 	c.Record = "rl:{acme}:i:k"
 	d, now := newDenyCache(), time.Unix(1_795_198_405, 0)
@@ -79,7 +79,7 @@ func TestDenialsNeverWithRecord(t *testing.T) {
 
 // The times of a recalled denial have moved on, each limit's on its own: one
 // that denied for less time than another has ended and is not the reason any more.
-func TestDenialsTimesMoveOn(t *testing.T) {
+func TestDenyCacheTimesMoveOn(t *testing.T) {
 	plan := NewKeyPlan([]*quota.Limit{{Name: "short", Units: 1, Window: time.Second}, {Name: "long", Units: 1, Window: time.Minute}, {Name: "free", Units: 9, Window: time.Minute}})
 	c := callOf(plan, "acme", 1)
 	d, start := newDenyCache(), time.Unix(1_795_198_405, 0)
@@ -108,7 +108,7 @@ func TestDenialsTimesMoveOn(t *testing.T) {
 	}
 }
 
-func TestDenialsBounded(t *testing.T) {
+func TestDenyCacheBounded(t *testing.T) {
 	d, now := newDenyCache(), time.Unix(1_795_198_405, 0)
 	c := oneCall("acme", 5, 1)
 	limits := []quota.LimitState{deniedFor(time.Hour)}
@@ -181,7 +181,7 @@ func (l *timedLimiter) ask(t rapid.TB, tenant string, cost int64) quota.Decision
 
 // While a denial is remembered its retry-after falls with the clock, and when it
 // has passed the same cost is admitted; a millisecond earlier it is not.
-func TestDenialsRetryAfterStaysSound(t *testing.T) {
+func TestDenyCacheRetryAfterStaysSound(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	l, m, run := newTimedLimiter(t, srv), testMetrics(t), 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -240,7 +240,7 @@ func TestDenialsRetryAfterStaysSound(t *testing.T) {
 }
 
 // Ten thousand denied checks in two seconds reach Redis about twice.
-func TestDenialsFloodCostsNoRedis(t *testing.T) {
+func TestDenyCacheFloodCostsNoRedis(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	l := newTimedLimiter(t, srv)
 	l.enforce(t, testMetrics(t), []quota.Limit{{Name: "minute", Units: 3, Window: time.Minute}})
@@ -266,7 +266,7 @@ func TestDenialsFloodCostsNoRedis(t *testing.T) {
 
 // A reload asks anew, and so does a reset: what was remembered is about other
 // limits, or about usage that is gone.
-func TestDenialsEndWithReloadAndReset(t *testing.T) {
+func TestDenyCacheEndWithReloadAndReset(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	l := newTimedLimiter(t, srv)
 	limits := func(units int64) []quota.Limit {

@@ -233,16 +233,6 @@ func untilExact(t *testing.T, l *Limiter, store *RedisStore, r quota.Request) qu
 	}
 }
 
-// warm waits until a client has a connection that answers.
-func warm(t *testing.T, client *redis.Client) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); client.Ping(context.Background()).Err() != nil; {
-		if time.Now().After(end) {
-			t.Fatal("no answer to PING within 10s")
-		}
-	}
-}
-
 // redisReply is an error that came from Redis as a reply.
 type redisReply string
 

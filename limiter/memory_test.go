@@ -94,41 +94,6 @@ func TestMemoryNeverForgetsTheLive(t *testing.T) {
 	}
 }
 
-func TestMemoryKeepsWhatIsAsked(t *testing.T) {
-	m := newMemoryClock(MemoryOptions{})
-	peek := oneCall("acme", 5, 1)
-	peek.Op = OpPeek
-	dear := oneCall("acme", 5, 6)
-	for _, c := range []Call{peek, dear} {
-		m.decideOne(t, c)
-	}
-	if keys, records := m.held(); keys != 0 || records != 0 {
-		t.Errorf("a peek and a denial left %d keys and %d records", keys, records)
-	}
-}
-
-func TestMemoryResetsOneTenant(t *testing.T) {
-	m := newMemoryClock(MemoryOptions{})
-	for _, tenant := range []string{"acme", "acme2"} {
-		c := oneCall(tenant, 5, 4)
-		c.Record, c.Print = "rl:{"+tenant+"}:i:k", "p"
-		m.decideOne(t, c)
-	}
-	if err := m.Reset(context.Background(), "acme"); err != nil {
-		t.Fatal(err)
-	}
-	for tenant, want := range map[string]int64{"acme": 4, "acme2": 0} {
-		if v := m.decideOne(t, oneCall(tenant, 5, 1)); v.Limits[0].Remaining != want {
-			t.Errorf("%s: %d remaining, want %d", tenant, v.Limits[0].Remaining, want)
-		}
-	}
-	again := oneCall("acme", 5, 4)
-	again.Record, again.Print = "rl:{acme}:i:k", "p"
-	if v := m.decideOne(t, again); v.Outcome != admitted {
-		t.Errorf("the record of a reset tenant answers %c", v.Outcome)
-	}
-}
-
 // A new life begins from the seed, once per key and life, and not from what the
 // last life held.
 func TestMemoryRenewBeginsFromSeed(t *testing.T) {

@@ -29,10 +29,10 @@ func timedMiniredis(t testing.TB) (limiter.Store, func(us int64)) {
 // TestMiniredis shows that miniredis carries the scripts, for tests that fake time.
 func TestMiniredis(t *testing.T) { limitertest.Run(t, timedMiniredis) }
 
-// TestTotalsAddUpWhenTheClockSteps: a peer keeps the largest total of each bucket and
+// TestCountersAddUpWhenTheClockSteps: a peer keeps the largest total of each bucket and
 // epoch, and adds them up. However TIME steps, that is what was admitted: no total
 // falls under a name that it had, and none begins anew under it.
-func TestTotalsAddUpWhenTheClockSteps(t *testing.T) {
+func TestCountersAddUpWhenTheClockSteps(t *testing.T) {
 	type name struct{ epoch, bucket int64 }
 	for store, start := range map[string]limitertest.New{"redis": timedRedis(t), "memory": timedMemory} {
 		t.Run(store, func(t *testing.T) {

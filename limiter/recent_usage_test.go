@@ -27,7 +27,7 @@ func seeded(charges []charge, after int64) int64 {
 // The dumb twin keeps every admission. Looking back at any point of the window,
 // the mirror never knows of less, and of more only by what was admitted up to
 // one bucket earlier.
-func TestMirrorTwin(t *testing.T) {
+func TestRecentUsageTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := mirrorStart
 		m := newRecentUsage(func() int64 { return now })
@@ -62,7 +62,7 @@ func TestMirrorTwin(t *testing.T) {
 	})
 }
 
-func TestMirrorForgetsOneTenant(t *testing.T) {
+func TestRecentUsageForgetsOneTenant(t *testing.T) {
 	m := newRecentUsage(func() int64 { return mirrorStart })
 	for _, tenant := range []string{"acme", "acme2", "a"} {
 		c := oneCall(tenant, 9, 4)
@@ -78,7 +78,7 @@ func TestMirrorForgetsOneTenant(t *testing.T) {
 }
 
 // A reload to another window keeps what counts and nothing that had aged out.
-func TestMirrorReshape(t *testing.T) {
+func TestRecentUsageReshape(t *testing.T) {
 	for _, row := range []struct {
 		why  string
 		idle time.Duration // between the last admission under the old window and the first under the new
@@ -103,7 +103,7 @@ func TestMirrorReshape(t *testing.T) {
 
 // A gcra bucket drains for longer than its window, and is remembered that long:
 // 90 units at once, then one each second of which ten drain.
-func TestMirrorRemembersABurst(t *testing.T) {
+func TestRecentUsageRemembersABurst(t *testing.T) {
 	now := mirrorStart
 	m := newRecentUsage(func() int64 { return now })
 	plan := NewKeyPlan([]*quota.Limit{{Name: "shaped", Units: 10, Window: time.Second, Algorithm: quota.GCRA, Burst: 100}})
@@ -129,7 +129,7 @@ func TestMirrorRemembersABurst(t *testing.T) {
 }
 
 // Random ids cannot make it grow; what goes is what has been quiet.
-func TestMirrorBounded(t *testing.T) {
+func TestRecentUsageBounded(t *testing.T) {
 	now := mirrorStart
 	m := newRecentUsage(func() int64 { return now })
 	c := oneCall("acme", 9, 1)

@@ -21,8 +21,8 @@ func watched(t *testing.T) (*redisserver.Watched, RedisOptions) {
 func TestSentinelPrimaryDies(t *testing.T) {
 	t.Parallel() // it mostly waits for failovers
 	w, options := watched(t)
-	s, _ := fleetStore(t, options)
-	st := startStorm(t, s)
+	s, _ := nodeSetStore(t, options)
+	st := startTraffic(t, s)
 	st.flowing(t, everybody)
 	old := w.Primary()
 	old.Kill()
@@ -40,8 +40,8 @@ func TestSentinelPrimaryDies(t *testing.T) {
 func TestSentinelOldPrimaryThaws(t *testing.T) {
 	t.Parallel() // it mostly waits for failovers
 	w, options := watched(t)
-	s, _ := fleetStore(t, options)
-	st := startStorm(t, s)
+	s, _ := nodeSetStore(t, options)
+	st := startTraffic(t, s)
 	st.flowing(t, everybody)
 	old := w.Primary()
 	old.Freeze()
@@ -58,7 +58,7 @@ func TestSentinelOldPrimaryThaws(t *testing.T) {
 func TestSentinelLosesWrites(t *testing.T) {
 	t.Parallel() // it mostly waits for failovers
 	w, options := watched(t)
-	s, count := fleetStore(t, options)
+	s, count := nodeSetStore(t, options)
 	old := w.Primary()
 	losses(t, s, count, lossy{old: old, heir: w.Servers[1], takeOver: func() *redisserver.Server { return w.AwaitPrimary(old) }})
 }
@@ -71,17 +71,17 @@ func TestSentinelAsksForPassword(t *testing.T) {
 		admit(t, sentinel, []string{"watch", "on", ">seen", "allchannels", "+@all"})
 		admit(t, sentinel, []string{"default", "-sentinel"})
 	}
-	stranger, _ := fleetStore(t, o)
+	stranger, _ := nodeSetStore(t, o)
 	v := make([]Verdict, 1)
 	if err := stranger.Decide(context.Background(), []Call{oneCall("acme", 5, 1)}, v); err == nil && v[0].Err == nil {
 		t.Error("sentinels named the primary to one without a password")
 	}
 	o.SentinelUsername, o.SentinelPassword = "watch", "seen"
-	known, _ := fleetStore(t, o)
+	known, _ := nodeSetStore(t, o)
 	everything(t, known)
 }
 
-func everyone() (on [stormTenants]bool) {
+func everyone() (on [trafficTenants]bool) {
 	for i := range on {
 		on[i] = true
 	}

@@ -31,19 +31,19 @@ func (l ledger) run(t *testing.T, newStore New) {
 	for name, limits := range l.limits {
 		questions[name] = Ask(limits...)
 	}
-	judge := NewJudge(slices.Collect(maps.Values(questions))...) // who has to know better than to differ
+	reference := NewReference(slices.Collect(maps.Values(questions))...) // who has to know better than to differ
 	var batch []line
 	settle := func() {
 		if len(batch) == 0 {
 			return
 		}
 		now(Epoch + batch[0].us)
-		judge.Now(Epoch + batch[0].us)
+		reference.Now(Epoch + batch[0].us)
 		var calls []limiter.Call
 		for i := range batch {
 			calls = append(calls, batch[i].call)
 		}
-		judged := decide(t, judge, calls...)
+		judged := decide(t, reference, calls...)
 		for i, v := range decide(t, store, calls...) {
 			if got := batch[i].question.Text(&v); got != batch[i].want {
 				t.Errorf("%s\ngot    %s", batch[i].text, got)

@@ -45,7 +45,7 @@ func program(t *rapid.T, tenant string, store limiter.Store, now func(us int64),
 		limits = plainLogs(limits)
 	}
 	q := Ask(limits...)
-	judge := NewJudge(q)
+	reference := NewReference(q)
 	longest := int64(0)
 	for _, l := range q.Limits {
 		longest = max(longest, l.WindowUS())
@@ -62,8 +62,8 @@ func program(t *rapid.T, tenant string, store limiter.Store, now func(us int64),
 			calls = append(calls, c)
 		}
 		now(us)
-		judge.Now(us)
-		compare(t, step, q, store, judge, calls)
+		reference.Now(us)
+		compare(t, step, q, store, reference, calls)
 	}
 }
 
@@ -72,9 +72,9 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-func compare(t failer, step int, q *Question, store limiter.Store, judge *Judge, calls []limiter.Call) {
+func compare(t failer, step int, q *Question, store limiter.Store, reference *Reference, calls []limiter.Call) {
 	got, want := make([]limiter.Verdict, len(calls)), make([]limiter.Verdict, len(calls))
-	for s, verdicts := range map[limiter.Store][]limiter.Verdict{store: got, judge: want} {
+	for s, verdicts := range map[limiter.Store][]limiter.Verdict{store: got, reference: want} {
 		if err := s.Decide(context.Background(), calls, verdicts); err != nil {
 			t.Fatalf("decide: %v", err)
 		}
@@ -175,12 +175,12 @@ func longProgram(t *testing.T, seed uint64, store limiter.Store, now func(us int
 	size := 1 + random.Int64N(2000)
 	width := pick(10_000, 1_000_003, 60_000_000)
 	q := Ask(global(logOf(size, width)), rule("half", quota.SlidingLog, size/2+1, width/2+1), rule("tenth", quota.SlidingLog, size/10+1, width/10+1))
-	judge, tenant := NewJudge(q), fmt.Sprint("long", seed)
+	reference, tenant := NewReference(q), fmt.Sprint("long", seed)
 	mixed := random.IntN(3) // no costs above 1, some from the middle on, all along
 	us := Epoch
 	for entries := int64(0); entries < size; {
 		now(us)
-		judge.Now(us)
+		reference.Now(us)
 		var calls []limiter.Call
 		for range min(64, 1+random.Int64N(64), size-entries) {
 			cost := int64(1)
@@ -192,7 +192,7 @@ func longProgram(t *testing.T, seed uint64, store limiter.Store, now func(us int
 		}
 		decide(t, store, calls...)
 		for _, c := range calls {
-			judge.region.Charge(us, q.question(&c))
+			reference.region.Charge(us, q.question(&c))
 		}
 		us += pick(0, 0, 1, width/500, random.Int64N(width/20+1), random.Int64N(width/4+1))
 	}
@@ -203,8 +203,8 @@ func longProgram(t *testing.T, seed uint64, store limiter.Store, now func(us int
 	slices.Sort(asks)
 	for step, at := range asks {
 		now(at)
-		judge.Now(at)
-		compare(t, step, q, store, judge, []limiter.Call{
+		reference.Now(at)
+		compare(t, step, q, store, reference, []limiter.Call{
 			q.Call(tenant, limiter.OpPeek, 1, nil),
 			q.Call(tenant, limiter.OpCheck, pick(1, 2, size/3+1), []int64{1 + random.Int64N(size), size/2 + 1, size/10 + 1}),
 			q.Call(tenant, limiter.OpCheck, 1, nil),

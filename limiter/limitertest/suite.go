@@ -26,20 +26,20 @@ func Run(t *testing.T, newStore New) {
 		t.Run(l.name, func(t *testing.T) { l.run(t, newStore) })
 	}
 	t.Run("reset forgets one tenant", func(t *testing.T) { reset(t, newStore) })
-	t.Run("a clock that swings admits no more than one that does not", func(t *testing.T) { strobe(t, newStore) })
+	t.Run("a clock that swings admits no more than one that does not", func(t *testing.T) { oscillate(t, newStore) })
 }
 
 // Question builds calls for a set of limits and puts their verdicts back into
 // the limits' own order.
 type Question struct {
 	Limits []*quota.Limit
-	shape  *limiter.KeyPlan
-	places []int // places[i] is where Limits[i] stands in the shape
+	plan   *limiter.KeyPlan
+	places []int // places[i] is where Limits[i] stands in the plan
 }
 
 // Ask prepares questions about limits, which must be valid and apply together.
 func Ask(limits ...*quota.Limit) *Question {
-	q := &Question{Limits: limits, shape: limiter.NewKeyPlan(limits), places: make([]int, len(limits))}
+	q := &Question{Limits: limits, plan: limiter.NewKeyPlan(limits), places: make([]int, len(limits))}
 	place := 0
 	for first, l := range limits {
 		if slices.ContainsFunc(limits[:first], func(e *quota.Limit) bool { return together(e, l) }) {
@@ -64,10 +64,10 @@ func together(a, b *quota.Limit) bool {
 // Limits; nil means their capacities.
 func (q *Question) Call(tenant string, op limiter.Op, cost int64, ceilings []int64) limiter.Call {
 	c := limiter.Call{
-		Plan: q.shape, Op: op, Cost: cost, Ceilings: make([]int64, len(q.Limits)),
-		Keys: q.shape.Keys(tenant, "p", nil),
+		Plan: q.plan, Op: op, Cost: cost, Ceilings: make([]int64, len(q.Limits)),
+		Keys: q.plan.Keys(tenant, "p", nil),
 	}
-	c.Counters = q.shape.Counters(c.Keys, tenant, "p")
+	c.Counters = q.plan.Counters(c.Keys, tenant, "p")
 	for i, l := range q.Limits {
 		c.Ceilings[q.places[i]] = l.Capacity()
 		if ceilings != nil {

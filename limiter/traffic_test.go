@@ -20,24 +20,24 @@ import (
 )
 
 const (
-	stormTenants = 24
-	stormWorkers = 8
-	stormPace    = 2 * time.Millisecond // of one worker
-	// stormBudget is far from what a healthy server takes, the race detector and a busy
+	trafficTenants = 24
+	trafficWorkers = 8
+	stormPace      = 2 * time.Millisecond // of one worker
+	// trafficBudget is far from what a healthy server takes, the race detector and a busy
 	// machine included: what fails has met a server that is away.
-	stormBudget = 2 * time.Second
-	stormBatch  = 3 // calls that travel together, for tenants of different slots
+	trafficBudget = 2 * time.Second
+	stormBatch    = 3 // calls that travel together, for tenants of different slots
 )
 
-// storm is traffic that a nodeSet is judged by while something happens to it: what
+// traffic is traffic that a nodeSet is judged by while something happens to it: what
 // each tenant was told, and when it was told exactly again.
-type storm struct {
+type traffic struct {
 	store   *RedisStore
 	quit    atomic.Bool
 	workers sync.WaitGroup
 
 	mu      sync.Mutex
-	told    [stormTenants]told
+	told    [trafficTenants]told
 	slowest time.Duration
 }
 
@@ -48,20 +48,20 @@ type told struct {
 	last               time.Time // of the newest admission
 }
 
-func stormTenant(i int) string { return fmt.Sprint("tenant", i) }
+func trafficTenant(i int) string { return fmt.Sprint("tenant", i) }
 
-func stormKey(i int) string { return oneCall(stormTenant(i), 1, 1).Keys[0] }
+func trafficKey(i int) string { return oneCall(trafficTenant(i), 1, 1).Keys[0] }
 
-func startStorm(t *testing.T, s *RedisStore) *storm {
+func startTraffic(t *testing.T, s *RedisStore) *traffic {
 	t.Helper()
-	st := &storm{store: s}
+	st := &traffic{store: s}
 	plan := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 1 << 20, Window: time.Hour}})
-	for w := range stormWorkers {
+	for w := range trafficWorkers {
 		st.workers.Go(func() {
 			pace := time.NewTicker(stormPace)
 			defer pace.Stop()
 			for n := w; !st.quit.Load(); n++ {
-				st.ask(t, plan, n%stormTenants)
+				st.ask(t, plan, n%trafficTenants)
 				<-pace.C
 			}
 		})
@@ -71,11 +71,11 @@ func startStorm(t *testing.T, s *RedisStore) *storm {
 }
 
 // ask sends a batch whose tenants begin with first.
-func (st *storm) ask(t *testing.T, plan *KeyPlan, first int) {
+func (st *traffic) ask(t *testing.T, plan *KeyPlan, first int) {
 	var calls [stormBatch]Call
 	var verdicts [stormBatch]Verdict
 	for i := range calls {
-		calls[i] = callOf(plan, stormTenant((first+7*i)%stormTenants), 1)
+		calls[i] = callOf(plan, trafficTenant((first+7*i)%trafficTenants), 1)
 	}
 	start := time.Now()
 	err := st.store.Decide(context.Background(), calls[:], verdicts[:])
@@ -87,7 +87,7 @@ func (st *storm) ask(t *testing.T, plan *KeyPlan, first int) {
 		if failed == nil {
 			failed = verdicts[i].Err
 		}
-		k := &st.told[(first+7*i)%stormTenants]
+		k := &st.told[(first+7*i)%trafficTenants]
 		var e *StoreError
 		switch {
 		case failed == nil && verdicts[i].Outcome == admitted:
@@ -102,12 +102,12 @@ func (st *storm) ask(t *testing.T, plan *KeyPlan, first int) {
 	}
 }
 
-func (st *storm) stop() {
+func (st *traffic) stop() {
 	st.quit.Store(true)
 	st.workers.Wait()
 }
 
-func (st *storm) now() [stormTenants]told {
+func (st *traffic) now() [trafficTenants]told {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.told
@@ -115,7 +115,7 @@ func (st *storm) now() [stormTenants]told {
 
 // flowing waits until each of the tenants that are meant is admitted exactly
 // again, by a call that was sent after this moment, and says how long that took.
-func (st *storm) flowing(t *testing.T, meant func(i int) bool) time.Duration {
+func (st *traffic) flowing(t *testing.T, meant func(i int) bool) time.Duration {
 	t.Helper()
 	start, poll := time.Now(), time.NewTicker(5*time.Millisecond)
 	defer poll.Stop()
@@ -136,36 +136,36 @@ func everybody(int) bool { return true }
 
 // judge holds what was told against what the servers have: all that was admitted
 // was charged but for what Redis lost, and nothing was charged twice.
-func (st *storm) judge(t *testing.T, client func(key string) *redis.Client, lost func(i int) int64) {
+func (st *traffic) judge(t *testing.T, client func(key string) *redis.Client, lost func(i int) int64) {
 	t.Helper()
 	st.stop()
-	if st.slowest > stormBudget+late {
-		t.Errorf("an answer took %v, the budget is %v", st.slowest, stormBudget)
+	if st.slowest > trafficBudget+late {
+		t.Errorf("an answer took %v, the budget is %v", st.slowest, trafficBudget)
 	}
 	for i, k := range st.now() {
-		units, err := client(stormKey(i)).LLen(context.Background(), stormKey(i)).Result()
+		units, err := client(trafficKey(i)).LLen(context.Background(), trafficKey(i)).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
 		l := ledger{allowed: k.allowed - lost(i), ambiguous: k.ambiguous + lost(i)}
 		if err := l.within(units); err != nil {
-			t.Errorf("%s: %v (%d may be lost)", stormTenant(i), err, lost(i))
+			t.Errorf("%s: %v (%d may be lost)", trafficTenant(i), err, lost(i))
 		}
 	}
 }
 
 func nothing(int) int64 { return 0 }
 
-// fleetStore is a store on several servers that is probed as in production, and
+// nodeSetStore is a store on several servers that is probed as in production, and
 // what it has counted.
-func fleetStore(t *testing.T, o RedisOptions) (*RedisStore, func(name string) int64) {
+func nodeSetStore(t *testing.T, o RedisOptions) (*RedisStore, func(name string) int64) {
 	t.Helper()
 	reader := metric.NewManualReader()
 	metrics, err := NewMetrics(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Budget, o.Logger = stormBudget, slog.New(slog.DiscardHandler)
+	o.Budget, o.Logger = trafficBudget, slog.New(slog.DiscardHandler)
 	s, err := NewRedisStore(o, metrics)
 	if err != nil {
 		t.Fatal(err)

@@ -8,28 +8,28 @@ import (
 	"github.com/regiond/regiond/test/oracle"
 )
 
-// Judge is the oracle as a store: what all others must equal. Its calls have to
+// Reference is the oracle as a store: what all others must equal. Its calls have to
 // be built by the Questions that it was made with.
-type Judge struct {
+type Reference struct {
 	region    *oracle.Region
 	us        int64
 	questions map[*limiter.KeyPlan]*Question
 }
 
-// NewJudge returns a Judge that has seen nothing.
-func NewJudge(questions ...*Question) *Judge {
-	j := &Judge{region: oracle.NewRegion(), questions: map[*limiter.KeyPlan]*Question{}}
+// NewReference returns a Reference that has seen nothing.
+func NewReference(questions ...*Question) *Reference {
+	j := &Reference{region: oracle.NewRegion(), questions: map[*limiter.KeyPlan]*Question{}}
 	for _, q := range questions {
-		j.questions[q.shape] = q
+		j.questions[q.plan] = q
 	}
 	return j
 }
 
 // Now sets its clock, µs since the epoch.
-func (j *Judge) Now(us int64) { j.us = us }
+func (j *Reference) Now(us int64) { j.us = us }
 
 // Decide implements limiter.Store.
-func (j *Judge) Decide(_ context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
+func (j *Reference) Decide(_ context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
 	for i := range calls {
 		q := j.questions[calls[i].Plan]
 		a := j.region.Decide(j.us, q.question(&calls[i]))
@@ -45,7 +45,7 @@ func (j *Judge) Decide(_ context.Context, calls []limiter.Call, verdicts []limit
 }
 
 // Reset implements limiter.Store.
-func (j *Judge) Reset(_ context.Context, tenant string) error {
+func (j *Reference) Reset(_ context.Context, tenant string) error {
 	j.region.Forget("rl:{" + tenant + "}:")
 	return nil
 }
@@ -53,13 +53,13 @@ func (j *Judge) Reset(_ context.Context, tenant string) error {
 // question tells the oracle of a call.
 func (q *Question) question(c *limiter.Call) oracle.Question {
 	o := oracle.Question{Op: oracle.Op(c.Op), Cost: c.Cost, Record: c.Record, Print: c.Print, Counters: c.Counters}
-	inShape := make([]*quota.Limit, len(q.Limits))
+	inPlan := make([]*quota.Limit, len(q.Limits))
 	for i, l := range q.Limits {
-		inShape[q.places[i]] = l
+		inPlan[q.places[i]] = l
 	}
-	for i, l := range inShape {
+	for i, l := range inPlan {
 		ask := oracle.Ask{Limit: l, Ceiling: c.Ceilings[i]}
-		if n := len(o.Parts); i > 0 && together(inShape[i-1], l) {
+		if n := len(o.Parts); i > 0 && together(inPlan[i-1], l) {
 			o.Parts[n-1].Asks = append(o.Parts[n-1].Asks, ask)
 			continue
 		}
