@@ -43,10 +43,10 @@ const (
 const (
 	// AnonymousTenant is the tenant of all requests without one under MissingAnonymous.
 	AnonymousTenant = "anonymous"
-	// RouteDimension is the dimension that routes set, and RouteOther its value when
-	// no route matches.
+	// RouteDimension is the dimension that routes set.
 	RouteDimension = "route"
-	RouteOther     = "other"
+	// RouteOther is its value when no route matches.
+	RouteOther = "other"
 )
 
 // DimensionSource is where the value of a dimension comes from: exactly one of
