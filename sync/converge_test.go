@@ -139,5 +139,5 @@ func converges(t *testing.T, restarts bool, settle time.Duration) {
 func TestConverges(t *testing.T) { converges(t, false, 3*time.Second) }
 
 // What a process that died had told only some of the others comes to all by way of
-// its next life: an echo, and the rolling digest.
+// its next life: an echo, and the rolling snapshot.
 func TestConvergesAfterRestarts(t *testing.T) { converges(t, true, 5*time.Second) }

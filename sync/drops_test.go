@@ -42,7 +42,7 @@ func (b *leaky) run(ctx context.Context, lost chan struct{}) {
 }
 
 // However often a bus says that something was lost, there is one catching-up a second.
-// A reader that is too slow publishes its digest to the end all the same.
+// A reader that is too slow publishes its snapshot to the end all the same.
 func TestCatchesUpOnceASecond(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -65,7 +65,7 @@ func TestCatchesUpOnceASecond(t *testing.T) {
 					return b
 				}
 				eu.totals = newCounters(eu)
-				for i := range 200 { // a digest of eight seconds
+				for i := range 200 { // a snapshot of eight seconds
 					eu.totals.Admit(1, eu.cell(uint64(i)))
 				}
 				eu.start(eu.totals)
@@ -83,7 +83,7 @@ func TestCatchesUpOnceASecond(t *testing.T) {
 				if n := eu.counter("regiond.sync.received", "kind", "usage") - heard; n < 900 {
 					t.Errorf("eu heard %d messages, too few to tell", n)
 				}
-				// A second has ten ticks, which roll, two beats of its own, and a beat and a
+				// A second has ten ticks, which roll, two heartbeats of its own, and a heartbeat and a
 				// request to catch up.
 				if sent > 10*(10+2+2)+10 {
 					t.Errorf("eu sent %d messages beside its digest in ten seconds", sent)

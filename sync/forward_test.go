@@ -80,7 +80,7 @@ func TestRelayToANewcomer(t *testing.T) {
 }
 
 // A connection that is lost and returns while relays are under way starts the answer
-// anew. Who asked takes our own totals for the end of it, so the relays have to come
+// anew. Who asked takes our own counters for the end of it, so the relays have to come
 // again with them.
 func TestRelayOutlivesALostConnection(t *testing.T) {
 	bubble(t, func(w *world) {
@@ -103,7 +103,7 @@ func TestRelayOutlivesALostConnection(t *testing.T) {
 }
 
 // Buckets are numbered by the clock of the region that they are of, however far that is
-// from the teller's: a total that is relayed counts where it was told as long as it does
+// from the teller's: a counter that is relayed counts where it was told as long as it does
 // where it was heard, and so it is when it is relayed once more.
 func TestRelayCountsByItsRegionsClock(t *testing.T) {
 	for _, skew := range []time.Duration{0, 2150 * time.Millisecond, -40 * time.Second, 80 * time.Minute, -5 * time.Hour} {
@@ -129,7 +129,7 @@ func relayTwice(w *world, skew time.Duration) {
 	us.kill() // its ledger is still read here
 	again := ledgerOf(w.newNode("sa", "a", epochUS, -9*time.Second))
 	sleep(3 * time.Second)
-	const slack = 3 // the way, a moment each time, in which a total fades a little less
+	const slack = 3 // the way, a moment each time, in which a counter fades a little less
 	for range 110 {
 		want := believed(w, heard)
 		for name, l := range map[string]*counters{"ap": relayed, "sa": again} {

@@ -110,7 +110,7 @@ func TestOneWayCutShowsInAcked(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
-// After a silence a process counts beats anew, and only a new digest makes it whole.
+// After a silence a process counts heartbeats anew, and only a new snapshot makes it whole.
 func TestSilenceCostsTheDigest(t *testing.T) {
 	bubble(t, func(w *world) {
 		nodes := three(w)

@@ -1,17 +1,17 @@
 package sync_test
 
 import (
-	"github.com/regiond/regiond/sync/ledger"
 	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// What is too large for one message goes out in several: changes, the rolling digest, and
-// the digest that is asked for.
+// What is too large for one message goes out in several: changes, the rolling snapshot, and
+// the snapshot that is asked for.
 func TestTooLargeGoesOutInPieces(t *testing.T) {
 	bubble(t, func(w *world) {
 		nodes := three(w)
@@ -29,7 +29,7 @@ func TestTooLargeGoesOutInPieces(t *testing.T) {
 		if p := b.knows(eu); !p.Synced || !maps.Equal(b.totals.Of("eu"), eu.totals.Of("eu")) {
 			t.Errorf("of a digest us knows %d of %d: %+v", len(b.totals.Of("eu")), len(eu.totals.Of("eu")), p)
 		}
-		eu.bus.Limit(400) // less than a slice of the rolling digest
+		eu.bus.Limit(400) // less than a slice of the rolling snapshot
 		c := eu.cell(1)
 		g := wire.Group{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket}
 		for i := range uint64(5_000) {

@@ -24,17 +24,17 @@ const (
 	lateTick     = time.Second           // a tick this late is worth a line in the log
 
 	// catchUpEvery is the least time between two catchings-up. A reader that is too slow
-	// misses something with nearly each message that it takes; whatever it said in
-	// return each time would only make it and everybody else slower.
+	// misses something with nearly each message that it takes; a reply to each would only
+	// make it and all others slower.
 	catchUpEvery = time.Second
 )
 
-// Mesh is one process's voice and ear between regions: it publishes the counters
-// that changed, heartbeats, acknowledgements and snapshots, folds what it hears, and knows
-// every other process. It decides nothing about limits.
+// Mesh replicates usage counters for one process: it publishes changed counters,
+// heartbeats with acknowledgements and snapshots, merges what it receives, and keeps the
+// peer table. It decides nothing about limits.
 //
-// Run owns all of it, or whoever takes its steps instead. Beat, Peers, Changed, Conflict, Resync, Forget and Left may be
-// called from anywhere and never wait for the bus.
+// The goroutine of Run owns all of it. HeartbeatSoon, Peers, Changed, Duplicate, Resync,
+// Forget and Left may be called from anywhere and never wait for the bus.
 type Mesh struct {
 	o            Options
 	metrics      *metrics
@@ -73,9 +73,9 @@ func New(o Options) (*Mesh, error) {
 }
 
 // Run carries messages until ctx ends. Then it publishes what has not been
-// published, says that it leaves, and returns nil. The bus must outlive it.
+// published and that it leaves, and returns nil. The bus must outlive it.
 //
-// It is a rim around the steps of step.go, which say what happens and when.
+// It waits, and calls the steps below.
 func (m *Mesh) Run(ctx context.Context) error {
 	unregister, err := m.metrics.observe(m.ages)
 	if err != nil {
@@ -131,22 +131,22 @@ func (m *Mesh) tick() {
 	m.sendRequests(now)
 }
 
-// Beat has a heartbeat sent soon, because what View says has changed. It never blocks;
-// heartbeats so asked for are at least 20 ms apart.
+// HeartbeatSoon requests a heartbeat because what View returns has changed. It never
+// blocks; heartbeats that it causes are at least 20 ms apart.
 func (m *Mesh) HeartbeatSoon() { signal(m.heartbeatNow) }
 
-// Changed has something in it after something that a view depends on has changed:
-// a process came, left, was lost or was digested, or its heartbeat says something else.
-// It holds at most one. Silence does not signal: it is read off Peer.ReceivedAt.
+// Changed signals a change that a view depends on: a process appeared, left, was
+// forgotten or synced, or its heartbeat differs from the one before. It holds at most one
+// signal. Silence does not signal: see Peer.ReceivedAt.
 func (m *Mesh) Changed() <-chan struct{} { return m.changed }
 
 // Peers returns what is known of every other process, siblings too, sorted by
 // region, instance and boot. The slices in it are shared and must not be changed.
 func (m *Mesh) Peers() []Peer { return m.peers.list() }
 
-// Conflict returns another process that bears our region and instance, was started
-// before us and was heard within SilentAfter. We are the second then, and stay
-// silent: peers would take us for it, and drop what it says.
+// Duplicate returns another process with our region and instance name that started
+// before us and was received from within SilentAfter. We are the second then, and stay
+// silent: peers would take us for it, and drop what it publishes.
 func (m *Mesh) Duplicate() (quota.Process, bool) { return m.peers.duplicateHeard(m.o.Now()) }
 
 // Resync forgets every snapshot and count of heartbeats and asks for snapshots again. It
@@ -167,8 +167,8 @@ func (m *Mesh) Forget(region, instance string, boot int64) bool {
 	return true
 }
 
-// Left reports whether a process has said that it leaves. It is in Peers no more,
-// and whoever else tells of it, later, tells of what is over.
+// Left reports whether a process published that it leaves. It is no longer in Peers, and
+// later reports of it are outdated.
 func (m *Mesh) Left(region, instance string, boot int64) bool {
 	return m.peers.left(quota.Process{Region: region, Instance: instance, Boot: boot})
 }
@@ -182,11 +182,10 @@ func signal(c chan struct{}) {
 	}
 }
 
-// The steps of a mesh: what Run does, without its goroutine and its timer. Whoever
-// takes them itself, one at a time and instead of Run, calls Begin first, Receive for
-// each message, Reconnected when the bus is back, Missed when messages were dropped, and
-// Advance when Due has come or when something else has been called or the counters were
-// changed.
+// The steps of a mesh are what Run does without its goroutine and its timer; the
+// simulator calls them in its own time. Begin comes first, Receive for each message,
+// Reconnected when the bus is back, Missed when messages were dropped, and Advance at Due
+// or after any other call or a change of the counters.
 //
 //	Begin ─▶ ┌ Receive, Reconnected, Missed ┐ ─▶ Leave
 //	         └ Advance, at Due              ┘
@@ -246,7 +245,7 @@ func (m *Mesh) Advance() {
 	}
 }
 
-// Leave is the last step: what has not been published is, and peers are told.
+// Leave is the last step: what has not been published is, and that this process leaves.
 func (m *Mesh) Leave() {
 	m.publishAll()
 	m.outbox.abandonSpan()
@@ -274,7 +273,7 @@ func (m *Mesh) catchUpSoon() {
 	m.catchUp(now)
 }
 
-// catchUp says what there is to say, and asks everybody for a snapshot.
+// catchUp publishes what is unpublished, and requests a snapshot of every region.
 func (m *Mesh) catchUp(now time.Duration) {
 	m.caughtUp, m.due.catchUp = max(now, 1), never
 	m.publishChanges(now)

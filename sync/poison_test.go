@@ -124,7 +124,7 @@ func TestRefusalsAreLoggedOnceASecond(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
-// More processes than a beat can answer are not taken in, and those that are known
+// More processes than a heartbeat can answer are not taken in, and those that are known
 // stay.
 func TestCrowdIsBounded(t *testing.T) {
 	bubble(t, func(w *world) {

@@ -103,7 +103,7 @@ func TestUrgentMessagesKeepTheirDistance(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
-// What the bus does not take is not lost, and beats do not claim that it was sent.
+// What the bus does not take is not lost, and heartbeats do not claim that it was sent.
 func TestOutboxOutlivesTheBus(t *testing.T) {
 	bubble(t, func(w *world) {
 		nodes := three(w)
@@ -136,7 +136,7 @@ func TestOutboxOutlivesTheBus(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
-// A total that no message brought across still comes by with the rolling digest.
+// A total that no message brought across still comes by with the rolling snapshot.
 func TestRollingDigestHealsWhatNobodyMissed(t *testing.T) {
 	bubble(t, func(w *world) {
 		nodes := three(w)
@@ -156,7 +156,7 @@ func TestRollingDigestHealsWhatNobodyMissed(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
-// Few totals pass by once a second, not at every tick: one message is all of them.
+// Few counters pass by once a second, not at every tick: one message is all of them.
 func TestFewTotalsRollOnceASecond(t *testing.T) {
 	bubble(t, func(w *world) {
 		eu := three(w)[0]

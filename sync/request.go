@@ -16,7 +16,7 @@ import (
 // chunks of a snapshot may pause before it is asked for again.
 const requestEvery = time.Second
 
-// asks is what this process missing snapshots of, by region.
+// requests are the snapshots that this process still needs, by region.
 type requests map[string]*requestState
 
 type requestState struct {
@@ -24,7 +24,7 @@ type requestState struct {
 	wanted bool          // messages may have been missed since
 }
 
-// ask asks a region for a snapshot as soon as requestEvery allows. missed means that
+// requestFrom requests a snapshot of a region as soon as requestEvery allows. missed means that
 // messages were missed; else the reason shows in what is known of its processes.
 func (m *Mesh) requestFrom(region string, missed bool) {
 	a := m.requests.of(region)
@@ -32,7 +32,7 @@ func (m *Mesh) requestFrom(region string, missed bool) {
 	m.sendRequests(m.o.Now())
 }
 
-// requestAll asks every region that is known.
+// requestAll requests one of every known region.
 func (m *Mesh) requestAll() {
 	for _, region := range m.peers.regions() {
 		m.requests.of(region).wanted = true
@@ -91,10 +91,9 @@ func (m *Mesh) sendRequest(region string, ownState bool, a *requestState, now ti
 	a.at, a.wanted = max(now, 1), false
 }
 
-// missing lists the regions that we do not hear, but for the one that is asked. It
-// may have heard them longer than we did: whoever is counted on by different
-// groups one after the other has to hear what the group before has used. Nobody is
-// missed who had no time to be heard yet.
+// missing lists the regions from which nothing is received, without the one that is
+// asked. That one may have received from them for longer: a region that switches groups
+// must learn what its former group used. Before SilentAfter has passed nothing is missing.
 func (m *Mesh) missing(asked string, now time.Duration) []string {
 	if m.o.Regions == nil || !m.settled {
 		return nil
@@ -109,7 +108,7 @@ func (m *Mesh) missing(asked string, now time.Duration) []string {
 	return slices.Compact(names)
 }
 
-// settle is the moment from which on who is not heard is missed.
+// settle notes that SilentAfter has passed: from now on silent regions are missing.
 func (m *Mesh) settle(now time.Duration) {
 	if m.settled || now-m.started <= SilentAfter {
 		return
@@ -129,16 +128,16 @@ func (m *Mesh) onChunk(from quota.Process, c wire.Chunk, ownState bool, now time
 	m.signal()
 }
 
-// want is what a region's processes still owe us.
+// want is what is still missing of a region's processes.
 type want struct {
 	snapshotMissing bool          // a snapshot of one that is heard is missing
-	ownStateMissing bool          // one that is heard has not handed back our own counters
+	ownStateMissing bool          // one that is heard has not returned our own counters
 	progress        time.Duration // when a chunk of it came last
 }
 
-// missing is that of every region of which a process is known. The silent are not
-// asked: they are once they are heard. An ownState is owed by each process: its siblings
-// may have started later than what it remembers of us.
+// missing is that of every region of which a process is known. Silent processes are not
+// asked until they are heard again. Own state is requested of each process, because its
+// siblings may have started after what it remembers of us.
 func (r *peerTable) missing(now time.Duration) map[string]want {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +153,7 @@ func (r *peerTable) missing(now time.Duration) map[string]want {
 	return missing
 }
 
-// hears reports whether every process of a region that is known was heard lately,
+// receivesFrom reports whether every process of a region that is known was heard lately,
 // and there is one.
 func (r *peerTable) receivesFrom(region string, now time.Duration) bool {
 	r.mu.Lock()
@@ -172,7 +171,7 @@ func (r *peerTable) receivesFrom(region string, now time.Duration) bool {
 	return known
 }
 
-// siblingSilent reports whether a process of our own region is missed.
+// siblingSilent reports whether a known process of our own region is silent.
 func (r *peerTable) siblingSilent(now time.Duration) bool {
 	return slices.ContainsFunc(r.list(), func(p Peer) bool {
 		return p.Region == r.self.Region && now-p.ReceivedAt > SilentAfter
@@ -181,8 +180,8 @@ func (r *peerTable) siblingSilent(now time.Duration) bool {
 
 // chunkTracker follows the chunks of one author's newest snapshot until it is whole. The
 // last chunk is the one whose index is one below its count, and only that one need
-// know how many there are: an author that walks its counters piece by piece says in
-// each of the others merely that another follows.
+// know how many there are: an author that walks its counters piece by piece only
+// marks in each of the others that another follows.
 type chunkTracker struct {
 	digest uint64
 	seen   []uint64 // a bit for each chunk

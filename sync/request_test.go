@@ -8,7 +8,7 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// plainTracker keeps every chunk of every digest.
+// plainTracker keeps every chunk of every snapshot.
 type plainTracker struct {
 	heard  map[wire.Chunk]bool
 	newest uint64

@@ -15,29 +15,29 @@ import (
 
 const (
 	// snapshotAfter is how long a request waits for others to join it: one snapshot is
-	// for all who hear.
+	// for all receivers.
 	snapshotAfter = 200 * time.Millisecond
 	// chunkEntries and chunkEvery pace a snapshot: 400,000 counters a second, some 6 MB.
-	// Changes go out in between, and whoever hears several authors at once still folds
-	// them faster than they come.
+	// Changes go out in between, and a receiver of several snapshots at once still merges
+	// them faster than they arrive.
 	chunkEntries = 16_384
 	chunkEvery   = 40 * time.Millisecond
 	// chunkRetry is how long a chunk that the bus did not take waits.
 	chunkRetry = 100 * time.Millisecond
-	// restFor times as long as a snapshot took there is none. One that fits a single
-	// message costs nothing and needs no rest; one of a million counters is repeated
-	// every seven seconds at most, whoever asks how often.
+	// restFor times the duration of a snapshot passes before the next. One that fits a
+	// single message needs no rest; one of a million counters is repeated every seven
+	// seconds at most, however often it is requested.
 	restFor = 2
 )
 
-// answers is what others want of our counters.
+// snapshots is what peers have requested of us.
 //
-//	idle ── asked ──▶ due in snapshotAfter ──▶ forwards, snapshot, ownStates ──▶ idle
-//	                                           └ asked meanwhile ──▶ due after a rest
+//	idle ── request ──▶ due in snapshotAfter ──▶ forwards, snapshot, ownStates ──▶ idle
+//	                                           └ another request ──▶ due after a rest
 type snapshots struct {
 	asked     bool
-	ownStates []string // regions that want back what we know of them
-	forwards  []string // regions that somebody who asks does not hear
+	ownStates []string // regions that requested what we know of their own counters
+	forwards  []string // regions that a requester does not receive from
 	number    uint64   // of the newest snapshot
 	current   *snapshot
 	queue     []string // regions whose counters follow the current ones
@@ -49,8 +49,8 @@ type snapshots struct {
 	span    trace.Span   // of the answer under way; nil: none
 }
 
-// snapshot is one walk over the counters of a region. It looks one piece ahead, since
-// the last chunk has to say that it is the last.
+// snapshot is one walk over the counters of a region. It reads one piece ahead, because
+// the last chunk is marked as the last.
 type snapshot struct {
 	of     string // empty: our own
 	chunk  wire.Chunk
@@ -121,7 +121,7 @@ func pieces(live iter.Seq[[]wire.Group]) iter.Seq[[]wire.Group] {
 	}
 }
 
-// requested takes a request for our counters. It returns the region that asks.
+// onRequest takes a request for our counters. It returns the region that sent it.
 func (m *Mesh) onRequest(r *wire.SnapshotRequest, size int, span trace.Span) (string, error) {
 	from := r.From.Region
 	if !m.o.Known(from) {
@@ -144,7 +144,7 @@ func (m *Mesh) onRequest(r *wire.SnapshotRequest, size int, span trace.Span) (st
 	return from, nil
 }
 
-// link notes who asks, for the span of the answer.
+// link notes a request, for the span of the snapshot.
 func (a *snapshots) link(span trace.Span) {
 	if span != nil && span.SpanContext().IsSampled() && len(a.asking) < maxLinks {
 		a.asking = append(a.asking, trace.Link{SpanContext: span.SpanContext()})
@@ -165,8 +165,8 @@ func (m *Mesh) snapshotSoon() {
 }
 
 // restart begins the snapshot under way anew, with all that was to go with it: what the
-// bus took may be lost. Relays above all: whoever asked for them would take our own
-// counters alone for the whole answer, and not ask again.
+// bus took may be lost. Forwarded counters above all: a requester would take our own
+// counters alone for the whole snapshot, and not request again.
 func (m *Mesh) restartSnapshots() {
 	a := &m.snapshots
 	if a.current != nil {
@@ -203,7 +203,7 @@ func (a *snapshots) end() {
 	a.span = nil
 }
 
-// answer sends the next chunk.
+// sendNextChunk sends the next chunk.
 func (m *Mesh) sendNextChunk() {
 	a := &m.snapshots
 	now := m.o.Now()

@@ -12,7 +12,7 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// chunks has a process's digest chunks noted as they are published, until they are
+// chunks has a process's snapshot chunks noted as they are published, until they are
 // looked at.
 func (n *node) chunks() func() []wire.Usage {
 	var seen []wire.Usage
@@ -30,7 +30,7 @@ func (n *node) chunks() func() []wire.Usage {
 	}
 }
 
-// However many join, they share one digest, in order and within the caps.
+// However many join, they share one snapshot, in order and within the caps.
 func TestOneDigestForAllWhoJoin(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.chunk = 1000
@@ -123,7 +123,7 @@ func TestEchoGivesBackWhatARegionLost(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
-// An echo is for the region whose totals it holds; others take it for a sign of
+// An echo is for the region whose counters it holds; others take it for a sign of
 // life, and not for news.
 func TestEchoIsForItsRegionOnly(t *testing.T) {
 	bubble(t, func(w *world) {
@@ -242,7 +242,7 @@ func TestReconnectCatchesUp(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
-// While a sibling is missed, whoever asks for our totals has us read the store
+// While a sibling is missed, whoever asks for our counters has us read the store
 // again: only that knows what the sibling admitted last.
 func TestMissedSiblingHasTheStoreReadAgain(t *testing.T) {
 	bubble(t, func(w *world) {
@@ -265,7 +265,7 @@ func TestMissedSiblingHasTheStoreReadAgain(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
-// A digest of many chunks rests after it, however often it is asked for.
+// A snapshot of many chunks rests after it, however often it is asked for.
 func TestDigestsDoNotCrowdOutTheRest(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.chunk = 1000
@@ -292,7 +292,7 @@ func TestDigestsDoNotCrowdOutTheRest(t *testing.T) {
 	}, "eu", "us", "ap")
 }
 
-// While chunks come in nobody asks again, however long the digest takes.
+// While chunks come in nobody asks again, however long the snapshot takes.
 func TestNobodyAsksWhileADigestComesIn(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.net.SetAll(meshtest.Link{Latency: oneWay}, w.regions...)
@@ -317,7 +317,7 @@ func TestNobodyAsksWhileADigestComesIn(t *testing.T) {
 	}, "eu", "us")
 }
 
-// same fails unless all hold the same totals.
+// same fails unless all hold the same counters.
 func same(t *testing.T, nodes ...*node) {
 	t.Helper()
 	want := nodes[0].totals.Snapshot()

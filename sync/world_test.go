@@ -176,7 +176,7 @@ func (n *node) reread() {
 	n.rereads++
 }
 
-// cell names a total of the process's region in the present bucket.
+// cell names a counter of the process's region in the present bucket.
 func (n *node) cell(id uint64) ledger.Cell {
 	const minute = int64(60_000_000)
 	bucket := n.timeUS() / minute

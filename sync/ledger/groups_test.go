@@ -7,7 +7,7 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// flatten gives the totals of a region in groups, and holds these to their form:
+// flatten gives the counters of a region in groups, and holds these to their form:
 // columns of equal length, no group twice, ids in order, so many entries at most.
 func flatten(t tester, region string, entries int, groups []wire.Group) []ledger.Cell {
 	var cells []ledger.Cell

@@ -12,7 +12,7 @@ import (
 // A loss is counted once, with the units that were still in the window, whoever
 // brings the news; what expired and what the store never held is none.
 func TestLossesAreCounted(t *testing.T) {
-	const e, anew = startUS - 5_000_000, startUS - 3_000_000 // epochs
+	const e, anew = startUS - 5_000_000, startUS - 3_000_000 // generations
 	bucket := startUS / pairLimit.BucketUS
 	type says func(*ledger.Ledger, *fakeClock)
 	stored := func(epoch, units, us int64) says {

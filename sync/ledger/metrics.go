@@ -10,10 +10,10 @@ import (
 // metrics are the ledger's instruments. In Prometheus they are called
 //
 //	regiond_sync_partitions          series known, ours and others'
-//	regiond_sync_totals              totals held for them
+//	regiond_sync_totals              counters held for them
 //	regiond_sync_unsent_age_seconds  of the oldest change that waits to be published
-//	regiond_sync_turned_away_total   totals that found no room
-//	regiond_sync_losses_total        series of which our store lost totals
+//	regiond_sync_turned_away_total   counters that found no room
+//	regiond_sync_losses_total        series of which our store lost counters
 //	regiond_sync_lost_units_total    units that were in them
 type metrics struct {
 	turned, losses, lostUnits metric.Int64Counter

@@ -180,7 +180,7 @@ func TestUrgentLeft(t *testing.T) {
 	}
 }
 
-// TestAheadIsKept: after our store's clock stepped back, totals that lie ahead of
+// TestAheadIsKept: after our store's clock stepped back, counters that lie ahead of
 // it are neither sent nor waited for; peers would refuse the message. Once the
 // clock has come near they are published.
 func TestAheadIsKept(t *testing.T) {

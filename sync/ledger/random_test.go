@@ -26,7 +26,7 @@ var lines = []ledger.Series{
 	{Limit: "b.fine", Units: 50, WindowUS: 5_000_000, BucketUS: 5_000_000},
 }
 
-// ids are few, so that totals meet; the first two share a shard.
+// ids are few, so that counters meet; the first two share a shard.
 var ids = []uint64{0, 1<<58 - 1, 1<<64 - 1}
 
 // pair is a ledger and its twin, driven by one random program.
@@ -38,7 +38,7 @@ type pair struct {
 	twin    *twin
 	ledger  *ledger.Ledger
 	ended   []overshot
-	told    map[ledger.Cell]int64 // units of our own totals, by name, that others have or that nobody wants
+	told    map[ledger.Cell]int64 // units of our own counters, by name, that others have or that nobody wants
 }
 
 func newPair(t *rapid.T) *pair {
@@ -113,14 +113,14 @@ func (p *pair) Record(*rapid.T) {
 	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: t.Bucket, Generation: t.Generation}, t.Units)
 }
 
-// alone notes a total that grew, when there is nobody to tell.
+// alone notes a counter that grew, when there is nobody to tell.
 func (p *pair) alone(c ledger.Cell, units int64) {
 	if p.regions == 1 {
 		p.told[c] = max(p.told[c], units)
 	}
 }
 
-// has notes that others have a total.
+// has notes that others have a counter.
 func (p *pair) has(c ledger.Cell) {
 	units := c.Units
 	c.Units = 0

@@ -18,7 +18,7 @@ func record(l *ledger.Ledger, epoch, units, storeUS int64) {
 // TestLost: what counts as lost is what the newest word of our store leaves out,
 // and what never was there.
 func TestLost(t *testing.T) {
-	const e, anew = startUS - 5_000_000, startUS - 3_000_000 // epochs
+	const e, anew = startUS - 5_000_000, startUS - 3_000_000 // generations
 	bucket := startUS / pairLimit.BucketUS
 	echo := func(epoch, units int64) func(*ledger.Ledger) {
 		return func(l *ledger.Ledger) { _ = l.Fold("eu-west", startUS, 0, one(pairLimit, bucket, epoch, units)) }
@@ -62,7 +62,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestOwnOnlyGrows: totals of concurrent decisions come in any order, and a sibling
+// TestOwnOnlyGrows: counters of concurrent decisions come in any order, and a sibling
 // or an echo may know more than our store's last word.
 func TestOwnOnlyGrows(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
@@ -80,7 +80,7 @@ func TestOwnOnlyGrows(t *testing.T) {
 	}
 }
 
-// TestLostFades: lost totals count like a peer's, and age out.
+// TestLostFades: lost counters count like a peer's, and age out.
 func TestLostFades(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
 	l.Local(&pairLimit, 100, startUS)
@@ -92,7 +92,7 @@ func TestLostFades(t *testing.T) {
 }
 
 // TestStepBackBringsNothingBack: after its clock stepped back a store goes on telling of
-// a total until something is charged. What is over by then does not count once more,
+// a counter until something is charged. What is over by then does not count once more,
 // neither as lost, once the store begins a new key, nor to peers.
 func TestStepBackBringsNothingBack(t *testing.T) {
 	const hour = 3_600_000_000
@@ -102,7 +102,7 @@ func TestStepBackBringsNothingBack(t *testing.T) {
 	_ = l.Take(10, true)
 	clock.advance(121 * time.Second)
 	back := startUS + 121_000_000 - hour
-	record(l, 1, 15, back) // a denial, or a reading of all totals
+	record(l, 1, 15, back) // a denial, or a reading of all counters
 	later := quota.Counter{Bucket: back / pairLimit.BucketUS, Generation: back, Units: 1}
 	l.Record(&pairLimit, later, back+1)
 	if got := l.Estimates(pairLimit.ID, pairLimit.WindowUS, clock.now(), nil); got != 0 {
@@ -125,7 +125,7 @@ func TestStepBackOfLessThanABucketIsWaitedOut(t *testing.T) {
 	}
 }
 
-// TestOwnNonsense: what cannot be a total changes nothing.
+// TestOwnNonsense: what cannot be a counter changes nothing.
 func TestOwnNonsense(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
 	bad := pairLimit

@@ -360,7 +360,7 @@ func (w *twin) unsentUS() (age int64) {
 	return age
 }
 
-// list gives the totals for which keep holds.
+// list gives the counters for which keep holds.
 func (w *twin) list(keep func(ledger.Cell) bool) []ledger.Cell {
 	var out []ledger.Cell
 	for c, t := range w.cells {

@@ -109,7 +109,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestEndlessEpochs: an author with ever new epochs, or limits, gets only so far.
+// TestEndlessEpochs: an author with ever new generations, or limits, gets only so far.
 func TestEndlessEpochs(t *testing.T) {
 	for _, author := range []string{"us-east", "eu-west"} {
 		l := newLedger(t, &fakeClock{}, nil)

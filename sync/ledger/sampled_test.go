@@ -14,7 +14,7 @@ func check(n byte) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{n}, SpanID: trace.SpanID{n}, TraceFlags: trace.FlagsSampled})
 }
 
-// charge records a total that a sampled check has brought there.
+// charge records a counter that a sampled check has brought there.
 func charge(l *ledger.Ledger, id uint64, units int64, by trace.SpanContext) {
 	s := pairLimit
 	s.ID, s.Check = id, &by

@@ -292,10 +292,10 @@ func (l *Ledger) finish(sh *shard, s *series, nowUS int64, done []finished) []fi
 // windowsOver returns the aligned windows that are over, in order, each once. The
 // result lives until the next call.
 func (sh *shard) windowsOver(s *series, nowUS int64) []window {
-	all, any := sh.windows[:0], false
+	all, ended := sh.windows[:0], false
 	add := func(bucket, began, units int64) {
 		over := s.limit.over(began, nowUS)
-		all, any = append(all, window{s.limit.window(bucket), units, over}), any || over
+		all, ended = append(all, window{s.limit.window(bucket), units, over}), ended || over
 	}
 	for i := range s.peers {
 		add(s.peers[i].bucket, s.peers[i].began, s.peers[i].units)
@@ -305,7 +305,7 @@ func (sh *shard) windowsOver(s *series, nowUS int64) []window {
 			add(s.own.counters[i].bucket, s.own.counters[i].began, s.own.counters[i].units)
 		}
 	}
-	if sh.windows = all; !any {
+	if sh.windows = all; !ended {
 		return nil
 	}
 	slices.SortFunc(all, func(a, b window) int { return cmp.Compare(a.number, b.number) })

@@ -101,7 +101,6 @@ func (r *Report) add(one *Report) {
 	s.Lost += t.Lost
 	s.Summed += t.Summed
 	s.Converged += t.Converged
-	s.Refolded += t.Refolded
 	for i := range r.Hard {
 		r.Hard[i] += one.Hard[i]
 	}
@@ -125,8 +124,8 @@ func (r *Report) Print(w io.Writer) {
 		r.Worlds, r.RegionTime.Hours(), r.Took.Round(time.Second))
 	fmt.Fprintf(w, "%d events (%.0f a second), %d checks, %d messages, %d lost on their way\n",
 		s.Events, float64(s.Events)/max(r.Took.Seconds(), 1e-9), s.Checks, s.Published, s.Lost)
-	fmt.Fprintf(w, "%d times the sum over all regions was accounted for, %d times all were seen to hold the same, %d times messages were folded again in another order\n",
-		s.Summed, s.Converged, s.Refolded)
+	fmt.Fprintf(w, "%d times the sum over all regions was accounted for, %d times all were seen to hold the same\n",
+		s.Summed, s.Converged)
 	fmt.Fprintln(w, "\nhard states reached:")
 	for i, n := range r.Hard {
 		fmt.Fprintf(w, "%10d  %s\n", n, hard(i))

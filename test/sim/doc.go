@@ -13,12 +13,11 @@
 // # What is checked, and when
 //
 // At every check: LOC-F (what was lost is reckoned with). At every admission by a
-// store: LOC-1 (totals of a store), LOC-3 (the window), G-1, G-3, BUS-4. At every
+// store: LOC-1 (counters of a store), LOC-3 (the window), G-1, G-3, BUS-4. At every
 // denial: G-4, G-5. At every look of a process: G-3 (groups), LV-3. At every 64th look
 // and 16th admission of a world, since they walk over a whole ledger: BUS-1, BUS-2.
-// Ten seconds after each episode, if nothing is wrong by then: BUS-3, and BUS-1 once
-// more, by all that one process was told, folded again in another order. When it is
-// tried: BUS-6, BUS-8, BUS-9. BUS-7 has a world of its own, TestRoomRunsOut.
+// Ten seconds after each episode, if nothing is wrong by then: BUS-3. When it is tried:
+// BUS-6, BUS-8, BUS-9. BUS-7 has a world of its own, TestRoomRunsOut.
 //
 // # How the invariants are read here
 //
@@ -38,8 +37,8 @@
 //   - G-5: while all count on all and have the same topology.
 //   - G-6: there is no taper. What is admitted in share stays within the part, which G-3
 //     holds it to.
-//   - BUS-1 and BUS-5: what is held of a region, bucket and epoch is the largest number
-//     that was told, in whatever order, how often and beside which other epochs.
+//   - BUS-1 and BUS-5: what is held of a region, bucket and generation is the largest number
+//     that was told, in whatever order, how often and beside which other generations.
 //   - BUS-2: and never more than the region has admitted.
 //   - BUS-3: ten seconds after the last fault and the last admission any two processes
 //     hold the same of a third region. What is over within five seconds is left out: each
@@ -50,7 +49,7 @@
 //     doubling waits allow; with nothing wrong for two minutes the mode is global.
 //   - LOC-F: when a store has lost all that it counted, or was away, the process that
 //     admitted it reckons with it. For what is counted elsewhere, a region whose store
-//     lost something, was away or had its clock moved is excused for as long as a total
+//     lost something, was away or had its clock moved is excused for as long as a counter
 //     may count, two windows and a bucket, and five seconds in which to hear of it; the
 //     sum over all regions, to which both sides contribute, for twice that.
 package sim

@@ -124,7 +124,7 @@ func (f *FaultPlan) episode(at, lasts time.Duration) {
 		f.busy++
 		f.traffic(f.busy, at+lasts)
 	})
-	f.At(at+lasts+settleFor, func() { f.judge.settled(f.asking) })
+	f.At(at+lasts+settleFor, func() { f.judge.settled() })
 	for range 1 + f.dice.IntN(4) {
 		begins := at + f.span(lasts/2)
 		heals := begins + 500*time.Millisecond + f.span(lasts/2)

@@ -22,15 +22,15 @@ func TestFaultPlanSeeds(t *testing.T) {
 		seed  uint64
 		lasts time.Duration
 	}{
-		"totals-are-added-instead-of-merged":     {2, time.Minute},
-		"two-epochs-are-taken-for-one":           {1, 11 * time.Minute},
-		"totals-from-the-future-are-taken":       {2, time.Minute},
+		"counters-are-added-instead-of-merged":   {2, time.Minute},
+		"two-generations-are-taken-for-one":      {1, 11 * time.Minute},
+		"counters-from-the-future-are-taken":     {2, time.Minute},
 		"parts-of-the-dead-are-claimed":          {1, time.Minute},
 		"groups-are-used-before-they-are-agreed": {2, time.Minute},
 		"gossip-alone-decides-who-is-heard":      {1, time.Minute},
-		"lost-totals-are-not-subtracted":         {2, time.Minute},
+		"lost-counters-are-not-subtracted":       {2, time.Minute},
 		"whoever-flapped-is-back-at-once":        {5, 2 * time.Minute},
-		"live-totals-are-evicted":                {1, time.Minute},
+		"live-counters-are-evicted":              {1, time.Minute},
 		"what-the-store-lost-is-forgotten":       {1, 11 * time.Minute},
 		"what-is-over-still-counts":              {2, time.Minute},
 	} {

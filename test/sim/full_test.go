@@ -33,7 +33,7 @@ func TestRoomRunsOut(t *testing.T) {
 			share++
 		}
 		for i, p := range w.living() {
-			if got := p.folds.Series(); got > room {
+			if got := p.ceilings.Ledger().Series(); got > room {
 				t.Fatalf("at %v %s knows %d partitions", w.Now(), p.self.Region, got)
 			}
 			before[i] = keeps(t, p, before[i])
@@ -55,7 +55,7 @@ func TestRoomRunsOut(t *testing.T) {
 func keeps(t *testing.T, p *process, before map[ledger.Cell]int64) map[ledger.Cell]int64 {
 	t.Helper()
 	now := map[ledger.Cell]int64{}
-	for _, c := range p.folds.Snapshot() {
+	for _, c := range p.ceilings.Ledger().Snapshot() {
 		units := c.Units
 		c.Units = 0
 		now[c] = units

@@ -35,7 +35,7 @@ type Violation struct {
 	Last string // what happened just before
 }
 
-// cellKey names a total of a peer.
+// cellKey names a counter of a peer.
 type cellKey struct {
 	region        int
 	id            uint64
@@ -305,7 +305,7 @@ func (j *judge) admitted(p *process, t *truth, d *quota.Decision) {
 }
 
 // unseenFor is how long a unit may go unseen by those who count on its region: a tick,
-// the way, and when the message is lost, until a gap shows (a beat), the digest was
+// the way, and when the message is lost, until a gap shows (a heartbeat), the snapshot was
 // asked for (a second) and has come.
 const unseenFor = 5 * time.Second
 

@@ -3,12 +3,10 @@ package sim
 import (
 	"cmp"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/regiond/regiond/sync/ledger"
-	"github.com/regiond/regiond/sync/wire"
 )
 
 func (k cellKey) compare(o cellKey) int {
@@ -56,48 +54,17 @@ func (j *judge) compare(p *process) {
 	}
 }
 
-// folds is a ledger that keeps what is folded into it, for as long as it may count.
-type folds struct {
-	*ledger.Ledger
-	p    *process
-	kept []fold
-}
-
-// fold is one call of Fold that was not refused.
-type fold struct {
-	author  string
-	clockUS int64
-	at      time.Duration
-	groups  []wire.Group
-}
-
-// foldsKept bounds what is kept; what has had more is not folded again.
-const foldsKept = 20_000
-
-// Fold implements sync.Totals.
-func (f *folds) Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error {
-	if f.Series() == 0 {
-		f.kept = nil
-	}
-	err := f.Ledger.Fold(author, clockUS, at, groups)
-	if err == nil && len(groups) > 0 && len(f.kept) < foldsKept && f.p.region.w.judge != nil && author != f.p.self.Region {
-		f.kept = append(f.kept, fold{author, clockUS, at, groups})
-	}
-	return err
-}
-
 // settleFor is how long after the last fault and the last admission all have heard all.
 const settleFor = 10 * time.Second
 
-// settled holds the world to BUS-3 and BUS-1, when nothing has gone wrong or been
+// settled holds the world to BUS-3, when nothing has gone wrong or been
 // admitted for settleFor.
-func (j *judge) settled(dice *rand.Rand) {
+func (j *judge) settled() {
 	if j.w.now-j.calm < settleFor || !j.w.well() {
 		return
 	}
 	living := j.w.living()
 	j.converged(living)
-	j.refolded(living[dice.IntN(len(living))], dice)
 }
 
 // held is what a process holds of other regions and will hold for a while: what ends
@@ -137,30 +104,4 @@ func (j *judge) converged(living []*process) {
 		}
 	}
 	j.w.stats.Converged++
-}
-
-// refolded: the same messages in another order come to the same.
-func (j *judge) refolded(p *process, dice *rand.Rand) {
-	kept := p.folds.kept
-	if len(kept) == 0 || len(kept) == foldsKept {
-		return
-	}
-	fresh, err := ledger.New(ledger.Options{
-		Self: p.self.Region, Boot: p.self.Boot, Now: p.now,
-		Limit: func(string) (int64, bool) { return 0, false }, Regions: func() int { return len(j.w.regions) },
-	})
-	if err != nil {
-		panic("sim: " + err.Error()) // the world's own mistake
-	}
-	for _, i := range dice.Perm(len(kept)) {
-		m := &kept[i]
-		if err := fresh.Fold(m.author, m.clockUS, m.at, m.groups); err != nil {
-			j.violated("BUS-1 order", p, "a message of %s that was taken is refused in another order: %v", m.author, err)
-			return
-		}
-	}
-	if was, is := j.held(p, p.ceilings.Ledger()), j.held(p, fresh); !maps.Equal(was, is) {
-		j.violated("BUS-1 order", p, "%d messages come to %v, and to %v in another order", len(kept), was, is)
-	}
-	j.w.stats.Refolded++
 }

@@ -11,7 +11,7 @@ import (
 
 const (
 	// disagreeFor is how long two regions may count on overlapping groups: silence is
-	// noticed after 1.3 s, being unheard after 2 s, and a beat says so at once.
+	// noticed after 1.3 s, being unheard after 2 s, and a heartbeat says so at once.
 	disagreeFor = 3500 * time.Millisecond
 	// keptAfter is how much longer than it counts the judge remembers what was told.
 	keptAfter = 2 * time.Minute

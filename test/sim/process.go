@@ -24,7 +24,6 @@ type process struct {
 	born     time.Duration
 	bus      port
 	ceilings *view.Ceilings
-	folds    *folds
 	mesh     *meshsync.Mesh
 	manager  *view.Manager
 	recovery *view.CounterRecovery
@@ -37,7 +36,7 @@ type process struct {
 
 	woken    time.Duration // when its next wake is queued for; never: none is
 	look     time.Duration // when the view is refreshed next
-	readable time.Duration // from when on totals may be read again
+	readable time.Duration // from when on counters may be read again
 	known    knowledge     // the judge's
 }
 
@@ -78,10 +77,9 @@ func (p *process) open() (err error) {
 	}); err != nil {
 		return err
 	}
-	p.folds = &folds{Ledger: p.ceilings.Ledger(), p: p}
 	p.recovery = view.NewCounterRecovery(s.store.read, p.ceilings, w.log)
 	if p.mesh, err = meshsync.New(meshsync.Options{
-		Self: p.self, Key: w.key, Bus: &p.bus, Counters: p.folds, Now: p.now, TimeUS: s.timeUS,
+		Self: p.self, Key: w.key, Bus: &p.bus, Counters: p.ceilings.Ledger(), Now: p.now, TimeUS: s.timeUS,
 		Known: func(name string) bool {
 			_, ok := s.topology.Region(name)
 			return ok

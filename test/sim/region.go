@@ -44,7 +44,7 @@ func (s *simRegion) timeUS() int64 {
 	return epochUS + s.w.now.Microseconds() + (s.skew + s.seen).Microseconds()
 }
 
-// regionStore is the region's store. It implements limiter.Store, and gives its totals
+// regionStore is the region's store. It implements limiter.Store, and gives its counters
 // back as Redis would.
 type regionStore struct {
 	s       *simRegion
@@ -124,7 +124,7 @@ func (t *regionStore) decide(ctx context.Context, call []limiter.Call, verdict [
 	return nil
 }
 
-// keptBuckets is how many buckets of a total are kept, more than any limit has.
+// keptBuckets is how many buckets of a counter are kept, more than any limit has.
 const keptBuckets = quota.MaxGlobalBuckets
 
 func (t *regionStore) keep(c *limiter.Call, v *limiter.Verdict) {

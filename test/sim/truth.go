@@ -41,7 +41,7 @@ type spend struct {
 	upTo  int64 // units of the cell, this admission included
 }
 
-// truthCell is a total as peers will hear of it.
+// truthCell is a counter as peers will hear of it.
 type truthCell struct {
 	bucket, epoch int64
 	began         time.Duration // true time of the bucket's start

@@ -53,7 +53,6 @@ type Stats struct {
 	Lost      int64 // ways of a message to one process that ended nowhere
 	Summed    int64 // admissions at which the sum over all regions was accounted for
 	Converged int64 // times that all were seen to hold the same
-	Refolded  int64 // times that messages were folded again in another order
 }
 
 // Answer is what a Check got.
