@@ -22,8 +22,8 @@ import (
 // fields; ",required" after a name is checked here.
 //
 // goccy/go-yaml parses; its own strict decoding was tried and is not used. Of the
-// files in testdata/topology it accepts ten that are mistakes of shape (020 as
-// sixteen, 20.5 as twenty, 42 as text, a second document), gives a wrong position
+// files in testdata/topology it accepts ten that are mistakes of shape (020,
+// 20.5 and "20" as numbers, 42 as text, a second document), gives a wrong position
 // or none for sixteen, stops at the first mistake, and takes a merge whose field
 // is overridden for a duplicate key. It also follows aliases without a bound.
 //
@@ -34,7 +34,6 @@ type decoder struct {
 	anchors map[string]ast.Node // those that are complete so far, by name
 	values  int
 	places  map[string]Place // of each value that was decoded, by pointer
-	keys    map[string]Place // of their keys
 	wrong   []Problem        // mistakes of value
 	said    map[string]bool  // pointers of those: Validate need not repeat them
 }
@@ -45,7 +44,7 @@ type shapeError struct{ Problem }
 // decode returns the decoder for its places and mistakes of value; the problem is
 // a mistake of shape.
 func decode(src []byte, t *Topology) (d *decoder, shape *Problem) {
-	d = &decoder{anchors: map[string]ast.Node{}, places: map[string]Place{}, keys: map[string]Place{}, said: map[string]bool{}}
+	d = &decoder{anchors: map[string]ast.Node{}, places: map[string]Place{}, said: map[string]bool{}}
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -149,13 +148,6 @@ func (d *decoder) plain(n ast.Node, s scalar, at Place, dst reflect.Value, depth
 		d.value(n, at.Pointer, dst.Elem(), depth)
 	case reflect.Struct:
 		d.fields(n, at, dst, depth)
-	case reflect.Map:
-		dst.Set(reflect.MakeMap(dst.Type()))
-		for _, e := range d.entries(n, at, "a mapping", depth) {
-			v := reflect.New(dst.Type().Elem()).Elem()
-			d.value(e.value, e.Pointer, v, depth+1)
-			dst.SetMapIndex(reflect.ValueOf(e.key), v)
-		}
 	case reflect.Slice:
 		list, ok := n.(*ast.SequenceNode)
 		if !ok {
