@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/regiond/regiond/test/chaos/wan"
@@ -235,38 +234,15 @@ func (w *World) lines(what string, which func(from, to int) bool, change func(wa
 	}
 }
 
-// Flap does a fault and undoes it, again and again, until it is healed.
+// Flap injects a fault and heals it, alternately, until it is healed.
 func (w *World) Flap(f Fault, every time.Duration) Fault {
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	var failed error // read when wg is done
-	return Fault{
-		Name: fmt.Sprintf("%s, on and off every %v", f.Name, every),
-		Inject: func() error {
-			wg.Go(func() {
-				tick := time.NewTicker(every)
-				defer tick.Stop()
-				for down := false; ; down = !down {
-					do := f.Inject
-					if down {
-						do = f.Heal
-					}
-					failed = errors.Join(failed, do())
-					select {
-					case <-stop:
-						return
-					case <-tick.C:
-					}
-				}
-			})
-			return nil
-		},
-		Heal: func() error {
-			close(stop)
-			wg.Wait()
-			return errors.Join(failed, f.Heal())
-		},
-	}
+	down := false
+	return repeat(fmt.Sprintf("%s, on and off every %v", f.Name, every), every, func() error {
+		if down = !down; down {
+			return f.Inject()
+		}
+		return f.Heal()
+	}, f.Heal)
 }
 
 // Both is two faults at once.

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command table reads the figures that scenarios have written to a directory and prints
 // them as a table in Markdown. It fails when the machine was too busy to judge promptness in
 // more than a third of them.
@@ -13,27 +15,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-)
 
-// figures are those that the table shows; the rest of a file is for machines.
-type figures struct {
-	Test      string  `json:"test"`
-	Rate      int     `json:"rate"`
-	Answers   int     `json:"answers"`
-	Lost      int     `json:"lost"`
-	MaxMS     float64 `json:"max_ms"`
-	OverP999  float64 `json:"over_p999_ms"`
-	OverMax   float64 `json:"over_max_ms"`
-	Judged    int     `json:"judged"`
-	Starved   int     `json:"starved"`
-	NoticeMS  float64 `json:"notice_ms"`
-	AgainMS   float64 `json:"again_ms"`
-	SettledMS float64 `json:"settled_ms"`
-	Over      int64   `json:"over"`
-	Run       int     `json:"run"`
-	Unjudged  bool    `json:"unjudged"`
-	Failed    bool    `json:"failed"`
-}
+	"github.com/regiond/regiond/test/chaos"
+)
 
 func main() {
 	dir := "bin/chaos"
@@ -54,19 +38,19 @@ func write(out io.Writer, dir string) error {
 	if len(files) == 0 {
 		return fmt.Errorf("%s holds no figures: run `make chaos`", dir)
 	}
-	var all []figures
+	var all []chaos.Figures
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		var f figures
+		var f chaos.Figures
 		if err := json.Unmarshal(text, &f); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		all = append(all, f)
 	}
-	slices.SortFunc(all, func(a, b figures) int { return cmp.Compare(a.Test, b.Test) })
+	slices.SortFunc(all, func(a, b chaos.Figures) int { return cmp.Compare(a.Test, b.Test) })
 	fmt.Fprintln(out, "| scenario | requests/s | answers | lost | slowest ms | above bare: p99.9, max ms | seconds judged | noticed ms | whole again ms | totals equal ms | above L, most |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|")
 	unjudged := 0
