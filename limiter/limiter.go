@@ -36,8 +36,8 @@ type Options struct {
 	Config  Config
 	Logger  *slog.Logger
 	Metrics *Metrics
-	// Now is this process's monotonic clock, for how long denials are remembered
-	// and how old what it remembers is. nil means time.Now.
+	// Now is this process's monotonic clock, for the life of cached denials and
+	// the age of recent usage. nil means time.Now.
 	Now func() time.Time
 }
 

@@ -35,7 +35,7 @@ const (
 	memoryShards = 64
 	// DefaultMemoryPartitions bounds what random ids can make a MemoryStore hold.
 	DefaultMemoryPartitions = 1_000_000
-	// sweepEvery and sweepSome: every so many calls a shard looks at some of its
+	// sweepEvery and sweepSome: every sweepEvery calls a shard checks sweepSome of its
 	// entries and drops the expired, so a flood of new ids is swept as it comes.
 	sweepEvery, sweepSome = 8, 16
 	idempotencyUS         = 60_000_000
@@ -81,8 +81,8 @@ type memoryRecord struct {
 	verdict Verdict
 }
 
-// again is the verdict of a record for a call whose plan may be another by now: as in
-// Redis, of limits that it does not know it says nothing, and those that are gone are left out.
+// again is the verdict of a record for a call whose plan may have changed since: as in
+// Redis, limits that the record lacks are zero, and those that are gone are left out.
 func (r *memoryRecord) again(plan *KeyPlan, now int64) Verdict {
 	limits := make([]LimitVerdict, len(plan.limits)) // the caller's, who uses them again
 	copy(limits, r.verdict.Limits)
@@ -284,7 +284,7 @@ func (m *MemoryStore) drop(s *memoryShard, key string) {
 	m.size.Add(-1)
 }
 
-// makeRoom sweeps a shard, whoever's keys are in it: those of a tenant that asks no
+// makeRoom sweeps a shard, whichever tenants it holds: the keys of one that sends no
 // more would else keep others out for good. The next call goes on with the same shard as long
 // as something was found there, and then with the next. It takes that shard's lock.
 func (m *MemoryStore) makeRoom(now int64) {
@@ -298,7 +298,7 @@ func (m *MemoryStore) makeRoom(now int64) {
 }
 
 // sweep drops some of what has expired and returns how many keys that were. Map
-// iteration begins anywhere, so in time everything is looked at.
+// iteration starts at random, so in time every entry is checked.
 func (m *MemoryStore) sweep(s *memoryShard, now int64) int {
 	n := dropSome(s.keys, func(k *memoryKey) bool { return k.expires <= now })
 	if n > 0 {
@@ -311,7 +311,7 @@ func (m *MemoryStore) sweep(s *memoryShard, now int64) int {
 }
 
 // shrink makes a map anew of which little is left. It would keep the size that it once
-// had, and each look at some of its entries would go through all of that.
+// had, and iterating over some of its entries would pass through all of that.
 func (s *memoryShard) shrink() {
 	if s.widest <= shrinkAbove || len(s.keys) > s.widest/8 {
 		return
@@ -321,7 +321,7 @@ func (s *memoryShard) shrink() {
 	s.keys, s.widest = keys, len(keys)
 }
 
-// dropSome looks at a few entries, drops those that are over and returns how many.
+// dropSome drops the expired among a few entries and returns how many.
 func dropSome[K comparable, V any](entries map[K]V, over func(V) bool) (dropped int) {
 	n := 0
 	for key, v := range entries {

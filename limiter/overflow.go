@@ -22,7 +22,7 @@ func newOverflow(now func() int64) *overflow {
 
 // admit reports whether the partition with these keys may be counted as itself:
 // it is live already, or there are fewer than most. It stays live for two
-// windows (µs) after it was last asked about.
+// windows (µs) after the last request for it.
 func (o *overflow) admit(keys []string, window int64, most int) bool {
 	id, now := o.id(keys), o.now()
 	o.mu.Lock()
@@ -58,7 +58,7 @@ func (o *overflow) id(keys []string) uint64 {
 	return h.Sum64()
 }
 
-// sweep looks at a few entries and drops the expired; iteration begins anywhere.
+// sweep drops the expired among a few entries; map iteration starts at random.
 func (o *overflow) sweep(now int64) {
 	n := 0
 	for id, until := range o.live {

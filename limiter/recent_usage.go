@@ -8,7 +8,7 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// recentUsage remembers roughly what this process admitted lately, so that the store
+// recentUsage keeps roughly what this process has admitted, so that the store
 // that decides while Redis is away does not begin at nothing. Per key it keeps
 // recentBuckets counters over the longest window (or the drain of a full burst);
 // each counts as spent at the end of its bucket, which errs towards denying by a
@@ -103,7 +103,7 @@ func (k *recentKey) roll(now int64) {
 	k.last = max(k.last, to)
 }
 
-// evict drops a key, one that has gone quiet if a few looks find it.
+// evict drops the least recently used of a few keys.
 func (s *recentShard) evict(now int64) {
 	n, quietest, oldest := 0, "", int64(0)
 	for key, k := range s.keys {

@@ -43,7 +43,7 @@ type RedisOptions struct {
 	// cluster, from which the others are learnt.
 	Addrs  []string
 	Master string // the name that sentinels know the primary by
-	// Credentials are asked for at each new connection, so that a renewed
+	// Credentials is called for each new connection, so that a renewed
 	// password needs no restart; nil, or an empty password, means none.
 	Credentials func() (username, password string)
 	// SentinelUsername and SentinelPassword are for the sentinels themselves; "" for none.
@@ -202,7 +202,7 @@ func (s *RedisStore) nextProbe() time.Duration {
 	return probeInterval
 }
 
-// Probed reports whether Run has asked Redis once, for better or worse: before
+// Probed reports whether Run has probed Redis once, with or without success: before
 // that a first request would pay for dialling and for loading the script.
 func (s *RedisStore) Probed() bool { return s.probed.Load() }
 
