@@ -3,7 +3,6 @@ package natsbus_test
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -183,24 +182,31 @@ func refuse(c net.Conn) {
 	}
 }
 
-// A reader that is too slow loses messages, gets Drops, and goes on with newer ones.
+// A reader that is too slow loses messages, gets Drops, and goes on with newer ones. The
+// inbox is bounded in messages and in bytes.
 func TestSlowReader(t *testing.T) {
-	c := newCounts(t)
-	e, _ := startEmbedded(t, natsbus.EmbeddedOptions{Name: "eu"})
-	eu, _ := startBus(t, natsbus.Options{Server: e, Region: "eu"})
-	us, _ := startBus(t, natsbus.Options{Server: e, Region: "us", Meter: c.meters.Meter("bus")})
-	crosses(t, eu, us, usageEU)
-	receive(t, us.Gaps(), "the first connection is a gap")
+	for _, size := range []int{8, 256 << 10} {
+		c := newCounts(t)
+		e, _ := startEmbedded(t, natsbus.EmbeddedOptions{Name: "eu"})
+		eu, _ := startBus(t, natsbus.Options{Server: e, Region: "eu"})
+		us, _ := startBus(t, natsbus.Options{Server: e, Region: "us", Meter: c.meters.Meter("bus")})
+		crosses(t, eu, us, usageEU)
+		receive(t, us.Gaps(), "the first connection is a gap")
 
-	for i := 0; c.of("regiond.bus.dropped", "reader") < 100; i++ {
-		for errors.Is(eu.Publish(usageEU, binary.BigEndian.AppendUint64(nil, uint64(i))), natsbus.ErrFull) {
-			continue // this test wants them to arrive
+		fits := min(natsbus.InboxMessages, natsbus.InboxBytes/size)
+		for sent := 0; c.of("regiond.bus.dropped", "reader") < 100; sent++ {
+			if c.of("regiond.bus.received", "") > int64(fits+1000) && c.of("regiond.bus.dropped", "reader") == 0 {
+				t.Fatalf("nothing of %d messages of %d bytes was dropped, %d fit", sent, size, fits)
+			}
+			for errors.Is(eu.Publish(usageEU, make([]byte, size)), natsbus.ErrFull) {
+				continue // this test wants them to arrive
+			}
 		}
-	}
-	receive(t, us.Drops(), "messages were dropped")
-	crosses(t, eu, us, usageEU)
-	if len(us.Gaps()) != 0 {
-		t.Error("a slow reader is taken for a lost connection")
+		receive(t, us.Drops(), "messages were dropped")
+		crosses(t, eu, us, usageEU)
+		if len(us.Gaps()) != 0 {
+			t.Error("a slow reader is taken for a lost connection")
+		}
 	}
 }
 
