@@ -39,7 +39,7 @@ func main() {
 	os.Exit(dispatch(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// silence keeps go-redis from writing to stderr past our log, which says once
+// silence keeps go-redis from writing to stderr past our log, which reports once
 // that Redis is away and once that it is back.
 type silence struct{}
 

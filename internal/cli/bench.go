@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/regiond/regiond/internal/load"
 )
 
@@ -70,7 +72,7 @@ func benchFlags(args []string, stderr io.Writer) (*benchOptions, error) {
 	return o, nil
 }
 
-// Bench asks running regionds at a fixed rate and says how they did. What it admits
+// Bench asks running regionds at a fixed rate and prints how they did. What it admits
 // is charged, to tenants of its own. Exit code 0 when every check that was due got
 // a decision, 1 when some did not, 2 when it could not begin.
 func Bench(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
@@ -163,8 +165,58 @@ func (o *benchOptions) probeOne(ctx context.Context, asker *load.HTTP, target st
 	}
 	for pointer, flag := range map[string]string{"#/cost": "cost", "#/policy": "policy", "#/tenant": "tenant-prefix"} {
 		if refused.Pointer == pointer {
-			return fmt.Errorf("--%s: %s (says %s)", flag, refused.Detail, target)
+			return fmt.Errorf("--%s: %s (reported by %s)", flag, refused.Detail, target)
 		}
 	}
 	return fmt.Errorf("--target %s is not the address of a data listener: %w", target, err)
+}
+
+// progressLine shows on a terminal, in one line that is rewritten, how far a bench has
+// come. Anywhere else it writes nothing. It belongs to one goroutine at a
+// time.
+type progressLine struct {
+	out   io.Writer // nil where there is no terminal
+	all   time.Duration
+	drawn bool
+}
+
+func newProgressLine(w io.Writer, all time.Duration) *progressLine {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return &progressLine{out: w, all: all}
+	}
+	return &progressLine{}
+}
+
+// barWidth leaves room for the rest within 80 columns.
+const barWidth = 16
+
+func (l *progressLine) show(p load.Progress) {
+	if l.out == nil {
+		return
+	}
+	l.drawn = true
+	fmt.Fprint(l.out, "\r"+l.text(p)+"\x1b[K")
+}
+
+// text is one line:
+//
+//	[######          ]  5s of 12s  4998 answered, 120 denied, 0 failed, 3 waiting
+func (l *progressLine) text(p load.Progress) string {
+	full := min(barWidth, int(barWidth*p.Passed/l.all))
+	text := fmt.Sprintf("[%-*s] %3.0fs of %v  %d answered, %d denied, %d failed, %d waiting",
+		barWidth, strings.Repeat("#", full), p.Passed.Seconds(), l.all, p.Answered, p.Denied, p.Failed, p.InFlight)
+	if p.Unsent > 0 {
+		text += fmt.Sprintf(", %d unsent", p.Unsent)
+	}
+	if p.Warming {
+		text += ", warming up"
+	}
+	return text
+}
+
+// clear takes the line away: the result follows.
+func (l *progressLine) clear() {
+	if l.drawn {
+		fmt.Fprint(l.out, "\r\x1b[K")
+	}
 }

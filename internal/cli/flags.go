@@ -32,7 +32,7 @@ func NewFlags(name, synopsis string, stderr io.Writer) *flag.FlagSet {
 	return f
 }
 
-// OutputFlag defines -o, which says who reads the output: a person or a script.
+// OutputFlag defines -o, text for a person or JSON for a script.
 func OutputFlag(f *flag.FlagSet) *string {
 	format := "text"
 	f.Func("o", "output: `text` or json (default text)", func(v string) error {

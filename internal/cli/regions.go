@@ -84,7 +84,7 @@ func (o *regionsOptions) ask(ctx context.Context) ([]byte, error) {
 	return body, nil
 }
 
-// refusedBy says why a listener did not answer, in its own words where it has any.
+// refusedBy is the error for an answer other than 200, with the detail of its problem document.
 func refusedBy(addr string, status int, body []byte) error {
 	var p struct {
 		Title  string `json:"title"`

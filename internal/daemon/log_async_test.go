@@ -19,7 +19,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 		o := NewAsyncWriter(w)
 		report := slog.New(slog.NewJSONHandler(w, nil))
 		go o.Run(report)
-		const written = 3 * backlogLines
+		const written = 3 * queuedLines
 		for n := range written {
 			if _, err := fmt.Fprintf(o, "{\"n\":%d}\n", n); err != nil { // would hang, if it waited
 				t.Fatal(err)
@@ -44,7 +44,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 			}
 			seen, last = seen+1, *line.N
 		}
-		if seen < backlogLines || lost == 0 || seen+lost != written {
+		if seen < queuedLines || lost == 0 || seen+lost != written {
 			t.Errorf("%d lines are there and %d are said to be lost, %d were written", seen, lost, written)
 		}
 	})
@@ -59,8 +59,8 @@ func TestLogThatNobodyReadsEnds(t *testing.T) {
 		_, _ = o.Write([]byte("a line\n"))
 		began := time.Now()
 		o.Close()
-		if took := time.Since(began); took != backlogEnd {
-			t.Errorf("it ended after %v, want %v", took, backlogEnd)
+		if took := time.Since(began); took != closeTimeout {
+			t.Errorf("it ended after %v, want %v", took, closeTimeout)
 		}
 		_ = r.Close() // lets run end
 		<-o.ended

@@ -88,7 +88,7 @@ func (t *telemetry) shutdown(ctx context.Context) error { return t.stop(ctx) }
 // Prometheus:
 //
 //	regiond_build_info{version,commit,go_version}  1
-//	regiond_ready                                  1 while /readyz says so
+//	regiond_ready                                  1 while /readyz is 200
 func watchProcess(m metric.Meter, release, commit string, ready func() (bool, []string)) error {
 	labels := metric.WithAttributes(
 		attribute.String("version", release), attribute.String("commit", commit), attribute.String("go_version", runtime.Version()))
@@ -97,7 +97,7 @@ func watchProcess(m metric.Meter, release, commit string, ready func() (bool, []
 			o.Observe(1, labels)
 			return nil
 		}))
-	_, err2 := m.Int64ObservableGauge("regiond.ready", metric.WithDescription("1 while /readyz says that traffic should come here."),
+	_, err2 := m.Int64ObservableGauge("regiond.ready", metric.WithDescription("1 while /readyz reports that traffic should come here."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			ok, _ := ready()
 			o.Observe(oneIf(ok))

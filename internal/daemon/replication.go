@@ -64,7 +64,7 @@ type replication struct {
 	worst    *overshoot
 }
 
-// newReplication connects to nobody.
+// newReplication opens no connection.
 func newReplication(o replicationOptions) (*replication, error) {
 	c := o.config()
 	r := &replication{

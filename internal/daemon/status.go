@@ -46,7 +46,7 @@ func reachable(a net.Addr) string {
 }
 
 // ready is true while traffic should come here. Redis being away does not make
-// it false: fail modes answer, and taking the region out would help nobody.
+// it false: fail modes answer, and taking the region out would not help.
 func (d *Daemon) ready() (ok bool, reasons []string) {
 	if d.draining.Load() {
 		return false, []string{"draining: this process is about to stop"}

@@ -61,7 +61,7 @@ func clientTLS(t *region.TLS) (*tls.Config, error) {
 		}
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			// What cannot be read leaves the last one that could: the key of a renewed
-			// certificate may not be there yet. The reload of that change says so.
+			// certificate may not be there yet. The reload of that change reports it.
 			_ = p.read()
 			return p.good.Load(), nil
 		}

@@ -94,7 +94,7 @@ func command(ctx context.Context, newNode NewNode, args []string, stdout, stderr
 	if err != nil {
 		return cli.ExitUsage, demoPort(err, o.port)
 	}
-	fmt.Fprint(stdout, Opening(program, o.port))
+	fmt.Fprint(stdout, Banner(program, o.port))
 	if err := t.run(ctx, NewScreen(stdout)); err != nil {
 		return cli.ExitFailed, demoPort(err, o.port)
 	}
@@ -110,7 +110,7 @@ func changeDemo(ctx context.Context, o *demoOptions, program string, stdout io.W
 	if err != nil {
 		return cli.ExitUsage, err
 	}
-	fmt.Fprint(stdout, change.Story(program, o.port))
+	fmt.Fprint(stdout, change.Scenario(program, o.port))
 	return cli.ExitOK, nil
 }
 
@@ -127,7 +127,7 @@ func demoLog(file string) (slog.Handler, func(), error) {
 	return slog.NewJSONHandler(f, nil), closeLog, nil
 }
 
-// demoPort says in its own words that a port cannot be had: that of an error of a
+// demoPort describes a port that is in use: the text of an error of a
 // listener is about a flag that the demo does not have.
 func demoPort(err error, port int) error {
 	var op *net.OpError

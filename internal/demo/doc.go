@@ -6,5 +6,5 @@
 //	                                                    ◀── Transport  gossip
 //
 // A cut lives between a daemon and its network: nothing in the daemon knows that
-// this is a demo. It is for `regiond demo` and its tests, and for nobody else.
+// this is a demo. Only `regiond demo` and its tests use it.
 package demo

@@ -74,15 +74,15 @@ func fits(t *testing.T, text string, lines int) {
 	}
 }
 
-func TestOpening(t *testing.T) {
-	text := demo.Opening("go run ./cmd/regiond", demo.DefaultPort)
-	other := demo.Opening("go run ./cmd/regiond", 18081)
+func TestBanner(t *testing.T) {
+	text := demo.Banner("go run ./cmd/regiond", demo.DefaultPort)
+	other := demo.Banner("go run ./cmd/regiond", 18081)
 	fits(t, text, strings.Count(text, "\n"))
 	fits(t, other, strings.Count(other, "\n"))
-	golden(t, "opening", text+other)
+	golden(t, "banner", text+other)
 }
 
-func TestStory(t *testing.T) {
+func TestScenarioText(t *testing.T) {
 	var b strings.Builder
 	for _, c := range []demo.Change{
 		{Region: "eu-west", Off: true, Changed: true, Cut: []string{"eu-west"}},
@@ -94,9 +94,9 @@ func TestStory(t *testing.T) {
 		{Region: "eu-west"},
 	} {
 		c.Regions = demo.Regions()
-		text := c.Story("regiond", 8181)
+		text := c.Scenario("regiond", 8181)
 		fits(t, text, strings.Count(text, "\n"))
 		fmt.Fprintf(&b, "== %+v\n%s\n", c, text)
 	}
-	golden(t, "story", b.String())
+	golden(t, "scenario", b.String())
 }

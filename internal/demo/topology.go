@@ -22,7 +22,7 @@ const (
 	MaxPort = 65535 - AdminOffset - 2
 )
 
-// The tenants that the first screen speaks of. Whoever else asks is a tenant of
+// The tenants that the banner names. Whoever else asks is a tenant of
 // its own under the same policy as Acme.
 const (
 	// Acme may have 100 units a minute, all regions together.
@@ -44,7 +44,7 @@ const (
 	// Window is that of all global limits here.
 	Window = time.Minute
 	// meterUnits are never used up. The limit that has them shares its log with
-	// Busy's global one, so that what remains of it tells exactly what is used.
+	// Busy's global one, so that what remains of it is exactly what is used.
 	meterUnits = 5_000
 	// buckets are enough for an estimate that is close to the log's exact count.
 	buckets = 11

@@ -75,4 +75,3 @@ func TestTransportRefusesStreams(t *testing.T) {
 	conn.Close()
 	(<-us.StreamCh()).Close()
 }
-

@@ -18,5 +18,5 @@ const (
 	FaultRefused = "connection refused" // nobody listens
 	FaultBroken  = "connection broken"  // it ended before the answer did
 	FaultNetwork = "network"            // any other trouble of the connection
-	FaultStrange = "not an answer of regiond"
+	FaultForeign = "not an answer of regiond"
 )

@@ -45,8 +45,8 @@ func (h *HTTP) Close() { h.client.CloseIdleConnections() }
 // longestAnswer is far above any answer to a check.
 const longestAnswer = 1 << 20
 
-// said is what matters here of an answer or of a problem document.
-type said struct {
+// response is what matters here of an answer or of a problem document.
+type response struct {
 	Allowed   bool   `json:"allowed"`
 	WouldDeny bool   `json:"would_deny"`
 	Basis     string `json:"basis"`
@@ -60,8 +60,8 @@ type said struct {
 	} `json:"errors"`
 }
 
-// problem is what a problem document says, in one line.
-func (s *said) problem() string {
+// problem is the text of a problem document, in one line.
+func (s *response) problem() string {
 	text := s.Title
 	if s.Detail != "" {
 		text += ": " + s.Detail
@@ -78,7 +78,7 @@ func (h *HTTP) Ask(ctx context.Context, target string, r *Request) Answer {
 	if err != nil {
 		return Answer{Fault: fault(err), Detail: err.Error()}
 	}
-	var s said
+	var s response
 	err = json.Unmarshal(body, &s)
 	switch status {
 	case http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -86,7 +86,7 @@ func (h *HTTP) Ask(ctx context.Context, target string, r *Request) Answer {
 		case err == nil && s.Basis != "":
 			return Answer{Allowed: s.Allowed, WouldDeny: s.WouldDeny, Basis: s.Basis, Mode: s.Mode, Reason: s.Reason}
 		case err != nil || s.Title == "" || status != http.StatusServiceUnavailable:
-			return Answer{Fault: FaultStrange, Detail: fmt.Sprintf("status %d, %.100q", status, body)}
+			return Answer{Fault: FaultForeign, Detail: fmt.Sprintf("status %d, %.100q", status, body)}
 		}
 		// A problem document with 503 is a regiond that could not decide.
 	}
@@ -103,7 +103,7 @@ func (r *Request) body() []byte {
 }
 
 // Probe asks a target for what a check like r would get, which spends nothing. An
-// error says why a run against it would come to nothing.
+// error is why a run against it would measure nothing.
 func (h *HTTP) Probe(ctx context.Context, target string, r *Request) error {
 	query := url.Values{"cost": {strconv.FormatInt(r.Cost, 10)}}
 	if r.Policy != "" {
@@ -113,7 +113,7 @@ func (h *HTTP) Probe(ctx context.Context, target string, r *Request) error {
 	if err != nil {
 		return err
 	}
-	var s said
+	var s response
 	err = json.Unmarshal(body, &s)
 	switch {
 	case err == nil && status == http.StatusOK && s.Basis != "":

@@ -51,13 +51,13 @@ func TestAsk(t *testing.T) {
 		{429, `{"allowed":false,"title":"Too many",` + exact + `}`, Answer{Basis: "exact", Mode: "global"}},
 		{503, `{"allowed":false,"basis":"closed","mode":"local","reason":"redis_down"}`, Answer{Basis: "closed", Mode: "local", Reason: "redis_down"}},
 		{503, `{"title":"Capacity is reduced for now","detail":"Retry later."}`, Answer{Fault: "status 503", Detail: "Capacity is reduced for now: Retry later."}},
-		{503, `{}`, Answer{Fault: FaultStrange, Detail: `status 503, "{}"`}},
+		{503, `{}`, Answer{Fault: FaultForeign, Detail: `status 503, "{}"`}},
 		{400, `{"title":"Bad","detail":"Look.","errors":[{"pointer":"#/cost","detail":"is 0"}]}`, Answer{Fault: "status 400", Detail: "Bad: Look.; #/cost is 0"}},
 		{401, `{"title":"Who are you"}`, Answer{Fault: "status 401", Detail: "Who are you"}},
 		{302, ``, Answer{Fault: "status 302"}},
 		{500, `oh`, Answer{Fault: "status 500"}},
-		{200, `<html>`, Answer{Fault: FaultStrange, Detail: `status 200, "<html>"`}},
-		{200, `{"allowed":true}`, Answer{Fault: FaultStrange, Detail: `status 200, "{\"allowed\":true}"`}},
+		{200, `<html>`, Answer{Fault: FaultForeign, Detail: `status 200, "<html>"`}},
+		{200, `{"allowed":true}`, Answer{Fault: FaultForeign, Detail: `status 200, "{\"allowed\":true}"`}},
 	} {
 		target, asked := door(t, row.status, row.body)
 		r := &Request{Tenant: "bench-1", Policy: "gold", Cost: 3}

@@ -11,10 +11,10 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// What Validate holds options to. A run ends by itself, and soon enough that nobody
+// The bounds of options. A run ends by itself, and soon enough that nobody
 // forgets it.
 const (
-	MaxRate     = 100_000 // per second; one process sends less than that, and says so
+	MaxRate     = 100_000 // per second; one process sends less than that, and the result shows it
 	MaxFor      = time.Hour
 	MaxWarmup   = 10 * time.Minute
 	MaxTenants  = 1_000_000 // their weights take eight bytes each

@@ -48,7 +48,7 @@ type Result struct {
 	Targets []TargetResult `json:"targets"`
 }
 
-// Asked is what the run was told to do.
+// Asked are the options of the run.
 type Asked struct {
 	Rate        float64 `json:"rate"`
 	ForMS       float64 `json:"for_ms"`

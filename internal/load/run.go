@@ -34,18 +34,18 @@ type Progress struct {
 	InFlight int64
 }
 
-// progressEvery is how often a run tells of itself: what changes faster is not read.
+// progressEvery is how often a run reports its progress; a person reads no faster.
 const progressEvery = time.Second
 
 // overrun is how late the end of a run may be sent, so that a pause of the machine at
 // the very end loses nothing, and a machine that is too slow ends all the same.
 const overrun = time.Second
 
-// Run sends what o says by a and returns what came back, once every request has its
+// Run sends what o describes through a and returns what came back, once every request has its
 // answer or its time is up. When ctx ends before, it sends nothing more, waits for
-// what is under way and returns what there is. told, which may be nil, is called once
+// what is under way and returns what there is. onProgress, which may be nil, is called once
 // a second from one other goroutine. An error means that nothing useful was measured.
-func Run(ctx context.Context, o Options, a Asker, told func(Progress)) (*Result, error) {
+func Run(ctx context.Context, o Options, a Asker, onProgress func(Progress)) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -54,11 +54,11 @@ func Run(ctx context.Context, o Options, a Asker, told func(Progress)) (*Result,
 		return nil, err
 	}
 	defer w.close()
-	return run(ctx, o, a, told, w.until)
+	return run(ctx, o, a, onProgress, w.until)
 }
 
 // run is Run, in the time of until.
-func run(ctx context.Context, o Options, a Asker, told func(Progress), until func(context.Context, time.Time) error) (*Result, error) {
+func run(ctx context.Context, o Options, a Asker, onProgress func(Progress), until func(context.Context, time.Time) error) (*Result, error) {
 	p := &pacer{
 		Options: o, asker: a, until: until, began: time.Now(),
 		slots: make(chan struct{}, o.MaxInFlight), warm: o.requests(o.Warmup),
@@ -67,7 +67,7 @@ func run(ctx context.Context, o Options, a Asker, told func(Progress), until fun
 	for range o.Targets {
 		p.tallies = append(p.tallies, newTally())
 	}
-	stop := p.tell(told)
+	stop := p.reportProgress(onProgress)
 	err := p.send(ctx)
 	p.calls.Wait()
 	stop()
@@ -167,14 +167,14 @@ func (p *pacer) ask(ctx context.Context, target string, r *Request, due time.Tim
 	}
 }
 
-// tell calls told once a second until the func that it returns has returned.
-func (p *pacer) tell(told func(Progress)) (stop func()) {
-	if told == nil {
+// reportProgress calls onProgress once a second until the func that it returns has returned.
+func (p *pacer) reportProgress(onProgress func(Progress)) (stop func()) {
+	if onProgress == nil {
 		return func() {}
 	}
-	var teller sync.WaitGroup
+	var reporter sync.WaitGroup
 	over := make(chan struct{})
-	teller.Go(func() {
+	reporter.Go(func() {
 		tick := time.NewTicker(progressEvery)
 		defer tick.Stop()
 		for {
@@ -182,13 +182,13 @@ func (p *pacer) tell(told func(Progress)) (stop func()) {
 			case <-over:
 				return
 			case <-tick.C:
-				told(p.progress())
+				onProgress(p.progress())
 			}
 		}
 	})
 	return func() {
 		close(over)
-		teller.Wait()
+		reporter.Wait()
 	}
 }
 

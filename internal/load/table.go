@@ -33,7 +33,7 @@ func (r *Result) Print(w io.Writer) {
 		e := &r.Errors[i]
 		fmt.Fprintf(t, "error\t%s %s: %s\n", grouped(e.N), e.What, e.Detail)
 	}
-	_ = t.Flush() // as for every other line: there is nobody left to tell
+	_ = t.Flush() // as with every other line, a failed write has no other output to go to
 	fmt.Fprintln(w)
 	r.printTimes(w)
 	if len(r.Targets) > 1 {

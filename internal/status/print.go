@@ -24,9 +24,9 @@ func (v *Report) Print(w io.Writer, now time.Time) {
 	for i := range v.Regions {
 		printRegion(t, &v.Regions[i])
 	}
-	_ = t.Flush() // as for every other line: there is nobody left to tell
+	_ = t.Flush() // as with every other line, a failed write has no other output to go to
 	printReasons(w, v.Regions)
-	printRooms(w, v, now)
+	printConnections(w, v, now)
 }
 
 func whyMode(m *Mode) string {
@@ -69,7 +69,7 @@ func printRegion(w io.Writer, r *Region) {
 	}
 }
 
-// printReasons says of each region that is not counted on why.
+// printReasons writes why regions are not counted on.
 func printReasons(w io.Writer, regions []Region) {
 	first := true
 	for i := range regions {
@@ -86,8 +86,8 @@ func printReasons(w io.Writer, regions []Region) {
 	}
 }
 
-// printRooms tells of what the processes talk through.
-func printRooms(w io.Writer, v *Report, now time.Time) {
+// printConnections writes the state of NATS, gossip and replication.
+func printConnections(w io.Writer, v *Report, now time.Time) {
 	fmt.Fprintln(w)
 	if v.NATS == nil {
 		fmt.Fprintln(w, "no NATS and no gossip: this region knows of no others")
