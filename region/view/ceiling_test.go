@@ -104,20 +104,20 @@ func drawTerms(t *rapid.T) (view.Terms, int64) {
 	return terms, units
 }
 
-// dumbCeiling is the table with sets, fractions of nothing, and numbers that cannot
+// referenceCeiling is the table above Ceiling with sets, and numbers that cannot
 // overflow.
-func dumbCeiling(t view.Terms) (*big.Int, bool) {
+func referenceCeiling(t view.Terms) (*big.Int, bool) {
 	m, est := map[int]bool{}, map[int]int64{}
-	blind := false
+	partial := false
 	for i := range t.Shares {
 		m[i], est[i] = t.Members.Has(i), t.Estimates[i]
-		blind = blind || !m[i]
+		partial = partial || !m[i]
 	}
-	if blind && !t.Joining {
-		switch {
-		case t.Fail == quota.FailClosed:
+	if partial && !t.Joining {
+		switch t.Fail {
+		case quota.FailClosed:
 			return new(big.Int), true
-		case t.Fail == quota.FailOpen:
+		case quota.FailOpen:
 			for i := range t.Shares {
 				m[i] = true
 				if !t.Current.Has(i) {
@@ -147,7 +147,7 @@ func TestCeilingEqualsReferenceModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		terms, units := drawTerms(t)
 		got, closed := view.Ceiling(terms)
-		want, wantClosed := dumbCeiling(terms)
+		want, wantClosed := referenceCeiling(terms)
 		if want.Cmp(big.NewInt(got)) != 0 || closed != wantClosed {
 			t.Fatalf("%+v: %d, closed %v; the model says %v, %v", terms, got, closed, want, wantClosed)
 		}

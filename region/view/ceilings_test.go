@@ -38,7 +38,7 @@ func newCounting(t *testing.T, now *time.Duration, l *quota.Limit) (eu, us *coun
 		c := &counting{T: t, self: quota.Process{Region: w.Region, Instance: "one", Boot: 2}, now: now, top: withLimit(l), mesh: &stubMesh{}, refreshed: *now}
 		c.manager, c.ceilings = manage(t, c.self, now, c.top, view.ManagerOptions{Mesh: c.mesh}, wire.NewKey(nil, "test"))
 		peer := healthy(two[1-i].Region, "one", *now, "eu-west", "us-east")
-		peer.Peer.Key = wire.NewKey(nil, "test").Fingerprint()
+		peer.Key = wire.NewKey(nil, "test").Fingerprint()
 		c.mesh.peers = []meshsync.Peer{peer.Peer}
 		regions[i] = c
 	}

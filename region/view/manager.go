@@ -152,7 +152,7 @@ func (m *Manager) known() []Process {
 			continue
 		}
 		p := Process{Gossip: g.State, Leaving: m.o.Mesh.Left(g.Region, g.Instance, g.Boot)}
-		p.Peer.Process = quota.Process{Region: g.Region, Instance: g.Instance, Boot: g.Boot}
+		p.Process = quota.Process{Region: g.Region, Instance: g.Instance, Boot: g.Boot}
 		known = append(known, p)
 	}
 	return known

@@ -79,7 +79,7 @@ func TestAnotherKeyIsNotCountedOn(t *testing.T) {
 			for range 100 {
 				now += view.RefreshEvery
 				peer := healthy("us-east", "one", now, row.members...)
-				peer.Peer.Key = row.key
+				peer.Key = row.key
 				mesh.peers = []meshsync.Peer{peer.Peer}
 				m.Refresh()
 			}

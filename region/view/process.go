@@ -174,13 +174,13 @@ func (hs histories) update(now time.Duration, live map[string][]*Process) {
 	seen := make(map[quota.Process]bool, len(hs))
 	for _, processes := range live {
 		for _, p := range processes {
-			h, ok := hs[p.Peer.Process]
+			h, ok := hs[p.Process]
 			if !ok {
 				h.first = now
 			}
 			h.ready = h.ready || p.state(now) == StateFresh
 			h.advertised = h.advertised || p.claims()
-			hs[p.Peer.Process], seen[p.Peer.Process] = h, true
+			hs[p.Process], seen[p.Process] = h, true
 		}
 	}
 	for p := range hs {
@@ -193,14 +193,14 @@ func (hs histories) update(now time.Duration, live map[string][]*Process) {
 // newcomer reports whether the process is so new that a healthy region is evaluated
 // without it.
 func (hs histories) newcomer(now time.Duration, p *Process) bool {
-	h := hs[p.Peer.Process]
+	h := hs[p.Process]
 	return !h.ready && now-h.first < NewcomerFor
 }
 
 // inGrace reports whether the process is so new that it has no view to agree with.
 // The first region that it counts on ends that.
 func (hs histories) inGrace(now time.Duration, p *Process) bool {
-	h := hs[p.Peer.Process]
+	h := hs[p.Process]
 	return !h.advertised && now-h.first < NewcomerFor
 }
 
