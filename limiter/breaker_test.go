@@ -89,12 +89,13 @@ func TestBreakerTable(t *testing.T) {
 			{2099 * ms, good, true, false, 0},
 		}},
 	} {
-		b, start := newBreaker(make(chan struct{}, 1)), time.Unix(1_795_198_405, 0)
+		b, start, wakes := newBreaker(make(chan struct{}, 1)), time.Unix(1_795_198_405, 0), 0
 		for i, s := range row.steps {
 			changed := false
 			switch s.event {
 			case fails:
 				changed = b.trip(start.Add(s.at))
+				wakes = 1 // however often: the prober looks once
 			case good:
 				changed = b.probed(start.Add(s.at))
 			default:
@@ -106,6 +107,9 @@ func TestBreakerTable(t *testing.T) {
 				t.Errorf("%s: step %d, %s at %v: changed %v, open %v, hold %v; want %v, %v, %v",
 					row.why, i, s.event, s.at, changed, b.open(), b.hold, s.changed, s.open, s.hold)
 			}
+		}
+		if len(b.wake) != wakes {
+			t.Errorf("%s: the prober is woken %d times, want %d", row.why, len(b.wake), wakes)
 		}
 	}
 }

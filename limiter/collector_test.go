@@ -392,3 +392,41 @@ func TestCollectorLeavesOutTheGone(t *testing.T) {
 		d.mustBeIdle(t)
 	})
 }
+
+// What is kept for reuse holds nothing of an earlier call: neither what a caller handed
+// in nor an earlier verdict.
+func TestCollectorForgets(t *testing.T) {
+	down := errors.New("down")
+	synctest.Test(t, func(t *testing.T) {
+		d := newDepot()
+		close(d.gate)
+		for range 20 {
+			earlier := slices.Repeat([]Verdict{{Outcome: denied, StoreUS: 9, Err: down, Limits: make([]LimitVerdict, 1)}}, 3)
+			if err := d.submit(context.Background(), make([]Call, 3), earlier); err != nil || earlier[0].Outcome != admitted {
+				t.Fatalf("%+v, %v", earlier, err)
+			}
+		}
+		hold := make(chan struct{})
+		d.send = func(_ context.Context, _ []Call, verdicts []Verdict) error {
+			<-hold
+			for i := range verdicts {
+				if v := &verdicts[i]; v.Outcome != 0 || v.StoreUS != 0 || v.Err != nil || len(v.Limits) != 0 {
+					t.Errorf("verdict %d is %+v before it is given", i, v)
+				}
+			}
+			return down
+		}
+		var got []<-chan outcome
+		for i := range int64(8) { // two are sent alone, the others together
+			got = append(got, d.submitting(context.Background(), i, 2))
+			synctest.Wait()
+		}
+		close(hold)
+		for i, g := range got {
+			o := <-g
+			if !errors.Is(o.err, down) || o.verdicts[0].Outcome != 0 || o.verdicts[1].StoreUS != 0 {
+				t.Errorf("call %d: %+v", i, o)
+			}
+		}
+	})
+}

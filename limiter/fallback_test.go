@@ -255,6 +255,20 @@ func TestFallbackBeginsAnewEachTime(t *testing.T) {
 	}
 }
 
+func TestFallbackExplains(t *testing.T) {
+	c := onePolicy(quota.Policy{Limits: perMinute(20)})
+	c.Processes = func() int64 { return 2 }
+	w := newWeather(t, c)
+	w.fails(quota.ReasonRedisDown, false)
+	d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true})
+	if err != nil || d.Explanation == nil || len(d.Explanation.Limits) != 1 {
+		t.Fatalf("%v %+v", err, d.Explanation)
+	}
+	if e := d.Explanation.Limits[0]; e.Ceiling != 10 || e.Formula != "the whole limit, 20 units in 1m0s, ÷ 2 processes" {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestFallbackReportAlwaysCounts(t *testing.T) {
 	for _, policy := range []string{"share-enforce", "open-enforce", "closed-enforce"} {
 		w := newWeather(t, manyPolicies(5))

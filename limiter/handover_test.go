@@ -57,6 +57,30 @@ func (h *handover) Reset(ctx context.Context, prefix string) error {
 	return h.MemoryStore.Reset(ctx, prefix)
 }
 
+// A call fails, and before memory has decided it Redis answers another. What memory then
+// holds of the partition is of that moment; Redis goes on and admits more. When it is
+// away again, memory has to count that too.
+func TestHandoverWithinAHandover(t *testing.T) {
+	down := false
+	h := newHandover(t, 20, func(*limiter.Call) bool { return down })
+	h.during = func() {
+		h.during = nil
+		down = false
+		h.check(t, "acme", 1)
+		down = true
+	}
+	down = true
+	h.check(t, "acme", 1) // by memory, and another by Redis before that
+	down = false
+	for range 10 {
+		h.check(t, "acme", 1)
+	}
+	down = true
+	if got := h.admits(t, "acme", 100); got != 20-1-1-10 {
+		t.Errorf("memory admits %d after 12 of 20, want 8", got)
+	}
+}
+
 // The same, left to the scheduler: whichever store decided what, and whatever came in
 // between, in the end memory knows of every unit.
 func TestHandoverAtRandom(t *testing.T) {

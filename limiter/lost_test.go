@@ -233,6 +233,50 @@ func untilExact(t *testing.T, l *Limiter, store *RedisStore, r quota.Request) qu
 	}
 }
 
+// Each of two measures alone keeps a lost reply from being followed by the same command
+// again: the client's options, and the command.
+func TestLostReplySentOnce(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	proxy := faultproxy.Start(t, srv.Addr())
+	options := func(retries int) *redis.Options {
+		o := clientOptions(RedisOptions{Addrs: []string{proxy.Addr()}}).Simple()
+		o.MaxRetries = retries
+		return o
+	}
+	plain := func(c *redis.Client, args ...any) error { return c.Do(context.Background(), args...).Err() }
+	once := func(c *redis.Client, args ...any) error {
+		_, err := (&node{client: c}).once(context.Background(), args...)
+		return err
+	}
+	for _, row := range []struct {
+		what    string
+		retries int
+		send    func(c *redis.Client, args ...any) error
+		want    int64
+	}{
+		{"the options", clientOptions(RedisOptions{}).MaxRetries, plain, 1},
+		{"the command", 3, once, 1},
+		{"neither", 3, plain, 2},
+	} {
+		client := redis.NewClient(options(row.retries))
+		t.Cleanup(func() { client.Close() })
+		// A command that waits for a connection may give up before it is sent.
+		for end := time.Now().Add(10 * time.Second); client.Ping(context.Background()).Err() != nil; {
+			if time.Now().After(end) {
+				t.Fatal("no answer to PING within 10s")
+			}
+		}
+		proxy.Arm(faultproxy.Fault{Kind: faultproxy.Drop, Reply: 1, Scripts: true})
+		err := row.send(client, "EVAL", "return redis.call('INCR', KEYS[1])", 1, row.what)
+		if (err == nil) != (row.want == 2) {
+			t.Errorf("%s: %v", row.what, err)
+		}
+		if n := srv.Client().Get(context.Background(), row.what).Val(); n != fmt.Sprint(row.want) {
+			t.Errorf("%s: carried out %s times, want %d", row.what, n, row.want)
+		}
+	}
+}
+
 // redisReply is an error that came from Redis as a reply.
 type redisReply string
 

@@ -51,6 +51,17 @@ func TestMemoryRecordsAreItsOwn(t *testing.T) {
 	}
 }
 
+func TestMemoryKeepsOnlyCharges(t *testing.T) {
+	m := newMemoryClock(MemoryOptions{})
+	peek, denial := oneCall("acme", 5, 1), oneCall("acme", 5, 6)
+	peek.Op = OpPeek
+	m.decideOne(t, peek)
+	m.decideOne(t, denial)
+	if keys, records := m.held(); keys != 0 || records != 0 {
+		t.Errorf("a peek and a denial left %d keys and %d records", keys, records)
+	}
+}
+
 // The memory of a flood is swept as it comes, without a goroutine for it.
 func TestMemorySweeps(t *testing.T) {
 	m := newMemoryClock(MemoryOptions{})
@@ -248,6 +259,28 @@ func TestMemoryRoomIsShared(t *testing.T) {
 	}
 	if refused >= memoryShards {
 		t.Errorf("%d of %d others were refused when all had expired, want fewer than there are shards to look through", refused, most/2)
+	}
+}
+
+// Callers that arrive at the same time exceed the bound by one partition for each shard at most.
+func TestMemoryBoundedConcurrently(t *testing.T) {
+	const most, callers = 500, 8
+	var us atomic.Int64
+	us.Store(mirrorStart)
+	m := NewMemoryStore(MemoryOptions{Now: us.Load, Partitions: most})
+	var wg sync.WaitGroup
+	for w := range callers {
+		wg.Go(func() {
+			for i := range 2_000 {
+				us.Add(30_000) // a partition lives for 6,000 calls, of 16,000
+				var v [1]Verdict
+				_ = m.Decide(context.Background(), []Call{fromAddress(fmt.Sprint("t", w, ".", i%100), i)}, v[:])
+			}
+		})
+	}
+	wg.Wait()
+	if n, _ := (&memoryClock{MemoryStore: m}).held(); int64(n) != m.size.Load() || n < most || n > most+memoryShards {
+		t.Errorf("%d partitions are held and %d counted, want the same and %d to %d", n, m.size.Load(), most, most+memoryShards)
 	}
 }
 

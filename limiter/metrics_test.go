@@ -75,6 +75,9 @@ func TestMetricsCatalogue(t *testing.T) {
 	r.check(t, "acme/closed-enforce", 1)
 	proxy.Arm(faultproxy.Fault{Kind: faultproxy.Drop, Reply: 1, Scripts: true})
 	r.check(t, "acme/open-observe", 1)
+	if _, err := r.Peek(context.Background(), quota.Request{Tenant: "acme", Policy: "closed-observe", Cost: 1}); err != nil {
+		t.Fatal(err) // and it is no decision
+	}
 	got := r.collected(t)
 	for _, row := range []struct {
 		name, kind, unit string
@@ -167,6 +170,45 @@ func TestMetricsNameNobody(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A batch is one script call, and all its checks are counted.
+func TestMetricsBatches(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	r := redisRig(t, srv.Addr(), manyPolicies(1000), 2*time.Second)
+	awaitExact(t, r, 2*time.Second)
+	counts := func() (calls uint64, checks float64, evals int64) {
+		for _, p := range r.collected(t)["regiond.redis.batch_checks"].Data.(metricdata.Histogram[float64]).DataPoints {
+			calls, checks = calls+p.Count, checks+p.Sum
+		}
+		return calls, checks, srv.Calls(t, "evalsha")
+	}
+	calls, checks, evals := counts()
+	for range 4 {
+		for i, o := range r.CheckBatch(context.Background(), slices.Repeat([]quota.Request{{Tenant: "acme", Cost: 1}}, 30)) {
+			if o.Err != nil || o.Decision.Basis != quota.BasisExact {
+				t.Fatalf("check %d: %v by %v", i, o.Err, o.Decision.Basis)
+			}
+		}
+	}
+	r.check(t, "acme", 1)
+	calls2, checks2, evals2 := counts()
+	if calls2-calls != 5 || checks2-checks != 121 || evals2-evals != 5 {
+		t.Errorf("%v checks in %d calls, %d reached redis; want 121 in 5", checks2-checks, calls2-calls, evals2-evals)
+	}
+}
+
+func TestMetricsUnknownPartitions(t *testing.T) {
+	c := onePolicy(quota.Policy{Limits: perMinute(5)})
+	c.MaxUnknown = 3
+	r := memoryRig(t, c, nil)
+	for i, row := range []struct{ live, overflowed int64 }{{1, 0}, {2, 0}, {3, 0}, {3, 1}, {3, 2}} {
+		r.check(t, fmt.Sprint("tenant", i), 1)
+		live, overflowed := r.count(t, "regiond.unknown_partitions"), r.count(t, "regiond.unknown_overflow")
+		if live != row.live || overflowed != row.overflowed {
+			t.Errorf("after %d tenants: %d live, %d in overflow, want %d, %d", i+1, live, overflowed, row.live, row.overflowed)
+		}
+	}
 }
 
 // A near miss is an allowed decision that left at most a twentieth of a limit.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -18,7 +19,7 @@ func TestOverflowAdmitsUpToMost(t *testing.T) {
 	for _, row := range []struct {
 		why  string
 		pass time.Duration
-		key  string
+		keys string
 		want bool
 		live int
 	}{
@@ -29,10 +30,13 @@ func TestOverflowAdmitsUpToMost(t *testing.T) {
 		{"still no place: a window is not enough", 0, "c", false, 2},
 		{"b was not asked about for two windows", time.Minute, "c", true, 2},
 		{"so it comes too late now", 0, "b", false, 2},
+		{"another set with the key of a live one", 0, "a b", false, 2},
 		{"a and c end two windows after their last question", 3 * time.Minute, "b", true, 1},
+		{"two keys are one set", 0, "a b", true, 2},
+		{"and stay one", 0, "a b", true, 2},
 	} {
 		now = now.Add(row.pass)
-		got := o.admit([]string{row.key}, window, 2)
+		got := o.admit(strings.Fields(row.keys), window, 2)
 		if got != row.want || o.size() != row.live {
 			t.Errorf("%s: admitted %v with %d live, want %v with %d", row.why, got, o.size(), row.want, row.live)
 		}

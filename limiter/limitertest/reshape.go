@@ -6,6 +6,7 @@ import (
 
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/oracle"
 )
 
 // sets are two configurations: what was in force, and what is now.
@@ -111,21 +112,30 @@ func reset(t *testing.T, newStore New) {
 	}
 	fresh, spent := "a 0 0 1000 | 0 0 2000", "d 0 1000 1000 | 0 2000 2000"
 	tenants := []string{"a*c", "abc", "a*", "a[b]c", `a\c`, "a?c"}
+	record := func(tenant string) byte {
+		c := q.Call(tenant, limiter.OpReport, 1, nil)
+		c.Record, c.Print = "rl:{"+tenant+"}:i:1.k:", "one"
+		return decide(t, store, c)[0].Outcome
+	}
 	for _, tenant := range tenants {
 		if got := left(tenant); got != fresh {
 			t.Errorf("%s at first: %s", tenant, got)
 		}
+		record(tenant)
 	}
 	if err := store.Reset(context.Background(), "a*c"); err != nil {
 		t.Fatal(err)
 	}
 	for _, tenant := range tenants {
-		want := spent
+		want, outcome := spent, byte(oracle.Replayed)
 		if tenant == "a*c" {
-			want = fresh
+			want, outcome = fresh, oracle.Admitted
 		}
 		if got := left(tenant); got != want {
 			t.Errorf("%s after the reset of a*c: %s, want %s", tenant, got, want)
+		}
+		if got := record(tenant); got != outcome {
+			t.Errorf("%s with its key after the reset of a*c: %c, want %c", tenant, got, outcome)
 		}
 	}
 }
