@@ -12,7 +12,7 @@ import (
 	"github.com/regiond/regiond/httpapi"
 )
 
-// checkAllocations is what DESIGN.md and docs/tracing.md promise for a check.
+// checkAllocations is what DESIGN.md and docs/observe.md promise for a check.
 const checkAllocations = 5
 
 // TestAllocations: a check stays within its budget, with a caller's trace context
