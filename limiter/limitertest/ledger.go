@@ -1,6 +1,7 @@
 package limitertest
 
 import (
+	_ "embed"
 	"maps"
 	"slices"
 	"strconv"
@@ -12,26 +13,78 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// ledger is a story told to a store, one line for each call:
-//
-//	time  op  cost  [@ceiling,ceiling]  [#key=print]  [~limits]  =  outcome  remaining wait reset | …
-//
-// Times are µs after Epoch, op is c, p or r. "+" in the place of the time puts
-// the call into the batch of the line before. "~" names the set of limits, the
-// first when it is left out. "#" gives an idempotency key and its fingerprint.
+//go:embed ledgers.txt
+var ledgersText string
+
+// ledger is a sequence of calls and answers written by hand; ledgers.txt says how.
 type ledger struct {
 	name   string
-	limits map[string][]*quota.Limit // "" is the first set
-	lines  string
+	limits map[string][]*quota.Limit // by set, "" is the first
+	lines  []string                  // of calls
 }
 
-func (l ledger) run(t *testing.T, newStore New) {
+// ledgers reads all of ledgers.txt.
+func ledgers(t *testing.T) []*ledger {
+	t.Helper()
+	var all []*ledger
+	for text := range strings.Lines(ledgersText) {
+		text, _, _ = strings.Cut(text, "//")
+		text = strings.TrimSpace(text)
+		if name, ok := strings.CutPrefix(text, "== "); ok {
+			all = append(all, &ledger{name: name, limits: map[string][]*quota.Limit{}})
+			continue
+		}
+		if text == "" {
+			continue
+		}
+		l := all[len(all)-1]
+		if words := strings.Fields(text); words[0] == "limit" {
+			set, limit := parseLimit(t, words[1:])
+			l.limits[set] = append(l.limits[set], limit)
+			continue
+		}
+		l.lines = append(l.lines, text)
+	}
+	return all
+}
+
+// parseLimit reads the words after "limit".
+func parseLimit(t *testing.T, words []string) (set string, l *quota.Limit) {
+	t.Helper()
+	if name, ok := strings.CutPrefix(words[0], "~"); ok {
+		set, words = name, words[1:]
+	}
+	if len(words) < 5 || words[3] != "per" {
+		t.Fatalf("a limit has a name, an algorithm, units and a window: %q", words)
+	}
+	l = &quota.Limit{Name: words[0], Units: number(t, words[2]), Window: time.Duration(number(t, words[4])) * time.Microsecond}
+	if err := l.Algorithm.UnmarshalText([]byte(words[1])); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range words[5:] {
+		switch name, value, _ := strings.Cut(w, "="); name {
+		case "burst":
+			l.Burst = number(t, value)
+		case "global":
+			l.Scope = quota.ScopeGlobal
+		case "buckets":
+			l.Scope, l.GlobalBuckets = quota.ScopeGlobal, int(number(t, value))
+		case "by":
+			l.By = []string{value}
+		default:
+			t.Fatalf("%q means nothing: %q", w, words)
+		}
+	}
+	return set, l
+}
+
+func (l *ledger) run(t *testing.T, newStore New) {
 	store, now := newStore(t)
 	questions := map[string]*Question{}
 	for name, limits := range l.limits {
 		questions[name] = Ask(limits...)
 	}
-	reference := NewReference(slices.Collect(maps.Values(questions))...) // who has to know better than to differ
+	reference := NewReference(slices.Collect(maps.Values(questions))...)
 	var batch []line
 	settle := func() {
 		if len(batch) == 0 {
@@ -52,7 +105,7 @@ func (l ledger) run(t *testing.T, newStore New) {
 				t.Errorf("%s\noracle %s", batch[i].text, got)
 			}
 			if got, want := batch[i].question.Shared(&v), batch[i].question.Shared(&judged[i]); got != want {
-				t.Errorf("%s\ntold   %s\noracle %s", batch[i].text, got, want)
+				t.Errorf("%s\nshared %s\noracle %s", batch[i].text, got, want)
 			}
 			if v.StoreUS != Epoch+batch[0].us {
 				t.Errorf("%s\nstore time %d", batch[i].text, v.StoreUS-Epoch)
@@ -60,11 +113,7 @@ func (l ledger) run(t *testing.T, newStore New) {
 		}
 		batch = nil
 	}
-	for text := range strings.Lines(l.lines) {
-		text, _, _ = strings.Cut(strings.TrimSpace(text), "//")
-		if text == "" {
-			continue
-		}
+	for _, text := range l.lines {
 		ln := parseLine(t, text, questions)
 		if !ln.joins {
 			settle()
@@ -127,26 +176,6 @@ func number(t *testing.T, s string) int64 {
 	return n
 }
 
-// one is the only set of limits of a ledger.
-func one(limits ...*quota.Limit) map[string][]*quota.Limit {
-	return map[string][]*quota.Limit{"": limits}
-}
-
 func rule(name string, a quota.Algorithm, units, us int64) *quota.Limit {
 	return &quota.Limit{Name: name, Algorithm: a, Units: units, Window: time.Duration(us) * time.Microsecond}
-}
-
-func logOf(units, us int64) *quota.Limit    { return rule("log", quota.SlidingLog, units, us) }
-func windowOf(units, us int64) *quota.Limit { return rule("window", quota.SlidingWindow, units, us) }
-
-func gcraOf(units, us, burst int64) *quota.Limit {
-	l := rule("gcra", quota.GCRA, units, us)
-	l.Burst = burst
-	return l
-}
-
-// global makes a limit one whose ceiling comes with each call.
-func global(l *quota.Limit) *quota.Limit {
-	l.Scope = quota.ScopeGlobal
-	return l
 }

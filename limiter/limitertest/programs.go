@@ -174,7 +174,9 @@ func longProgram(t *testing.T, seed uint64, store limiter.Store, now func(us int
 	pick := func(from ...int64) int64 { return from[random.IntN(len(from))] }
 	size := 1 + random.Int64N(2000)
 	width := pick(10_000, 1_000_003, 60_000_000)
-	q := Ask(global(logOf(size, width)), rule("half", quota.SlidingLog, size/2+1, width/2+1), rule("tenth", quota.SlidingLog, size/10+1, width/10+1))
+	whole := rule("log", quota.SlidingLog, size, width)
+	whole.Scope = quota.ScopeGlobal
+	q := Ask(whole, rule("half", quota.SlidingLog, size/2+1, width/2+1), rule("tenth", quota.SlidingLog, size/10+1, width/10+1))
 	reference, tenant := NewReference(q), fmt.Sprint("long", seed)
 	mixed := random.IntN(3) // no costs above 1, some from the middle on, all along
 	us := Epoch

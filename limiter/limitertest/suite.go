@@ -22,7 +22,7 @@ const Epoch = int64(1_795_198_405_000_000)
 
 // Run holds a store to the ledgers.
 func Run(t *testing.T, newStore New) {
-	for _, l := range slices.Concat(algorithmLedgers(), limitLedgers(), clockLedgers(), reshapeLedgers(), recordLedgers()) {
+	for _, l := range ledgers(t) {
 		t.Run(l.name, func(t *testing.T) { l.run(t, newStore) })
 	}
 	t.Run("reset forgets one tenant", func(t *testing.T) { reset(t, newStore) })
