@@ -1,3 +1,5 @@
+// Package daemon is regiond as `serve` runs it: what a topology describes for one
+// region, bound, run and released.
 package daemon
 
 import (

@@ -57,6 +57,7 @@ const (
 	closeTimeout = time.Second
 )
 
+// NewAsyncWriter returns a writer that passes lines on to another while its Run runs.
 func NewAsyncWriter(to io.Writer) *AsyncWriter {
 	return &AsyncWriter{to: to, lines: make(chan []byte, queuedLines), end: make(chan struct{}), ended: make(chan struct{})}
 }

@@ -59,9 +59,6 @@ func inMemory() string { return strings.Replace(town, "STORE", "{embedded: true}
 // runs other tests, a pause of the scheduler is not an outage.
 func patient() []string { return []string{"--redis-budget", "4s", "--deadline", "5s"} }
 
-// strict are the budgets that regiond has without flags, for tests about them.
-func strict() []string { return []string{"--redis-budget", "10ms", "--deadline", "50ms"} }
-
 // program is a daemon that runs inside the test.
 type program struct {
 	client

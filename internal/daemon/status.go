@@ -119,12 +119,12 @@ func (n *replication) report(v *report) {
 	for i := range v.Regions {
 		r := &v.Regions[i]
 		for _, p := range seen.Peers() {
-			if p.Region == r.Peer.Region {
+			if p.Region == r.Region {
 				r.Peer = p
 			}
 		}
 		for _, o := range n.offsets.Peers() {
-			if o.Peer == r.Peer.Region {
+			if o.Peer == r.Region {
 				r.Offset = &status.Offset{OffsetMS: ms(o.Offset), UncertaintyMS: ms(o.Uncertainty), AgeMS: o.Age.Milliseconds(), Alarm: o.Alarm}
 			}
 		}

@@ -86,7 +86,7 @@ func TestWorldOtherKey(t *testing.T) {
 			}
 			const says = "process one uses another gossip key"
 			for _, r := range p.Daemon.regions().(report).Regions {
-				if r.Peer.Region == other.name && !strings.Contains(r.Text, says) {
+				if r.Region == other.name && !strings.Contains(r.Text, says) {
 					t.Errorf("of %s, %s reports %q, want %q", other.name, s.name, r.Text, says)
 				}
 			}

@@ -61,9 +61,6 @@ func (s *nodeRegion) close() {
 // nowUS is the region's clock.
 func (s *nodeRegion) nowUS() int64 { return time.Now().UnixMicro() + s.aheadUS.Load() }
 
-// step moves the region's clock.
-func (s *nodeRegion) step(by time.Duration) { s.aheadUS.Add(by.Microseconds()) }
-
 // dial connects a process with the region's Redis.
 func (s *nodeRegion) dial(context.Context, string, string) (net.Conn, error) {
 	if s.away.Load() {

@@ -238,11 +238,3 @@ func (w *world) cut(from, to int, yes bool) {
 		}
 	}
 }
-
-// split is cut both ways between each pair.
-func (w *world) split(yes bool, pairs ...[2]int) {
-	for _, p := range pairs {
-		w.cut(p[0], p[1], yes)
-		w.cut(p[1], p[0], yes)
-	}
-}

@@ -78,6 +78,7 @@ type Offset struct {
 	Alarm         bool    `json:"alarm,omitempty"`
 }
 
+// NATS is the connection that this process publishes usage through.
 type NATS struct {
 	Connected bool      `json:"connected"`
 	URL       string    `json:"url,omitempty"`
@@ -86,12 +87,14 @@ type NATS struct {
 	Gateways  []Gateway `json:"gateways,omitempty"` // of an embedded server
 }
 
+// Gateway is the embedded NATS server's connection with another region's.
 type Gateway struct {
 	Name     string `json:"name"`
 	Inbound  bool   `json:"inbound"`
 	Outbound bool   `json:"outbound"`
 }
 
+// Member is a process that gossip knows.
 type Member struct {
 	Name       string    `json:"name"` // region/instance
 	Addr       string    `json:"addr"`
@@ -102,11 +105,13 @@ type Member struct {
 	Self       bool      `json:"self,omitempty"`
 }
 
+// Drift is a difference between the configurations of processes.
 type Drift struct {
 	Since  time.Time           `json:"since"`
 	Hashes map[string][]string `json:"hashes"` // configuration hash → processes
 }
 
+// Totals are sums over all partitions and limits.
 type Totals struct {
 	Series   int   `json:"series"` // partitions of global limits, of all regions
 	UnsentMS int64 `json:"unsent_ms"`
