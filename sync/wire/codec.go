@@ -50,7 +50,11 @@ func DecodeUsage(data []byte) (*Usage, error) {
 		Origin: m.Origin, OriginTimeUS: m.OriginTimeUs,
 		Chunk: Chunk{Snapshot: m.Chunk.GetSnapshot(), Index: m.Chunk.GetIndex(), Count: m.Chunk.GetCount()},
 	}
-	for _, g := range m.Groups {
+	for i, g := range m.Groups {
+		// A column of another wire type was counted, but is an unknown field, and dropped.
+		if n := len(g.Ids); len(g.Generations) != n || len(g.Units) != n {
+			return nil, refuse(ReasonMalformed, "groups[%d]: columns of another type: %d ids, %d generations, %d units", i, n, len(g.Generations), len(g.Units))
+		}
 		// Sums that overflow wrap; each of them is a row, which check looks at.
 		before := g.Bucket * g.BucketUs
 		for i, difference := range g.Generations {

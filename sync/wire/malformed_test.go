@@ -63,6 +63,11 @@ func claim(num protowire.Number, n uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.BytesType), n)
 }
 
+// claim32 is a field of four bytes, where nothing in wire.proto has any.
+func claim32(num protowire.Number) []byte {
+	return protowire.AppendFixed32(protowire.AppendTag(nil, num, protowire.Fixed32Type), 1)
+}
+
 type badRow struct {
 	name   string
 	data   []byte
@@ -96,6 +101,7 @@ func malformedRows() []badRow {
 		{"more ids than units", usage(columns(two, []byte{0, 0}, []byte{1})), malformed, "2 ids, 2 generations, 1 units"},
 		{"fewer generations", usage(columns(two, []byte{0}, []byte{1, 1})), malformed, "2 ids, 1 generations, 2 units"},
 		{"more generations", usage(columns(one, []byte{0, 0}, []byte{1})), malformed, "1 ids, 2 generations, 1 units"},
+		{"columns of another wire type", usage(group(nested(5, one), claim32(6), claim32(7))), malformed, "1 ids, 0 generations, 0 units"},
 		{"a column cut off", usage(columns(one, []byte{0}, []byte{1, 0x80})), malformed, "invalid wire-format"},
 		{"units of eleven bytes", usage(columns(one, []byte{0}, tooLong)), malformed, "invalid wire-format"},
 		{"a generation of eleven bytes", usage(columns(one, tooLong, []byte{1})), malformed, "invalid wire-format"},
