@@ -78,7 +78,7 @@ func everything(t *testing.T, s *RedisStore) {
 	}
 }
 
-// The documented user may do all that regiond does, on every kind of Redis.
+// The documented user may do all that regiond does; see TestCluster for a cluster.
 func TestDocumentedUser(t *testing.T) {
 	t.Parallel() // it mostly waits for failovers
 	rules := documentedUser(t)
@@ -98,27 +98,30 @@ func TestDocumentedUser(t *testing.T) {
 		everything(t, s)
 		noRefusals(t, w.Servers[0])
 	})
-	t.Run("cluster", func(t *testing.T) {
-		c := redisserver.StartCluster(t, nodeTimeout)
-		for _, srv := range c.Servers {
-			admit(t, srv, rules)
-		}
-		s, _ := nodeSetStore(t, asUser(RedisOptions{Mode: quota.RedisCluster, Addrs: c.Addrs()}))
-		everything(t, s)
-		slot := c.Slot("rl:{acme}:")
-		from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)
-		c.Begin(slot, from, to) // from here on a new key of the slot is asked for at its new home
-		v := make([]Verdict, 1)
-		if err := s.Decide(context.Background(), []Call{oneCall("acme", 5, 1)}, v); err != nil || v[0].Err != nil {
-			t.Error(err, v[0].Err)
-		}
-		if n := to.Calls(t, "asking"); n != 1 {
-			t.Errorf("the new home was asked %d times, want once", n)
-		}
-		for _, srv := range c.Servers {
-			noRefusals(t, srv)
-		}
-	})
+}
+
+// clusterDocumentedUser is the same on a cluster, a slot of which moves meanwhile.
+func clusterDocumentedUser(t *testing.T, c *redisserver.Cluster, o RedisOptions) {
+	rules := documentedUser(t)
+	for _, srv := range c.Servers {
+		admit(t, srv, rules)
+	}
+	s, _ := nodeSetStore(t, asUser(o))
+	everything(t, s)
+	slot := c.Slot("rl:{acme}:")
+	from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)
+	before := to.Calls(t, "asking")
+	c.Begin(slot, from, to) // from here on a new key of the slot is asked for at its new home
+	v := make([]Verdict, 1)
+	if err := s.Decide(context.Background(), []Call{oneCall("acme", 5, 1)}, v); err != nil || v[0].Err != nil {
+		t.Error(err, v[0].Err)
+	}
+	if n := to.Calls(t, "asking") - before; n != 1 {
+		t.Errorf("the new home was asked %d times, want once", n)
+	}
+	for _, srv := range c.Servers {
+		noRefusals(t, srv)
+	}
 }
 
 // noRefusals holds that a server has refused its users nothing.

@@ -51,6 +51,7 @@ func TestCluster(t *testing.T) {
 	t.Run("a primary dies", func(t *testing.T) { clusterDies(t, c, options) })
 	t.Run("writes are lost", func(t *testing.T) { clusterLoses(t, c, options) })
 	t.Run("an old primary thaws", func(t *testing.T) { clusterThaws(t, c, options) })
+	t.Run("documented user", func(t *testing.T) { clusterDocumentedUser(t, c, options) }) // leaves a slot half moved
 }
 
 // emptied empties the cluster for the next part.

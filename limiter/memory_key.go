@@ -166,7 +166,7 @@ func (k *memoryKey) append(cost, trim int64) {
 }
 
 // memoryCounter is what MemoryStore keeps of a usage counter: the Go version of
-// lua/totals.lua. Earlier buckets are not kept, since nobody reads them back.
+// lua/usage_counters.lua. Earlier buckets are not kept, since nobody reads them back.
 type memoryCounter struct {
 	quota.Counter
 	expires int64 // TIME after which peers do not count it any more

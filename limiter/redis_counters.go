@@ -87,7 +87,7 @@ func (n *node) readCounters(ctx context.Context, names []string, yield yieldCoun
 	return nil
 }
 
-// parseBuckets reads 'generation:bucket:units:earlier:…', see lua/totals.lua; nil for
+// parseBuckets reads 'generation:bucket:units:earlier:…', see lua/usage_counters.lua; nil for
 // what we cannot have written. Buckets without units are left out, but the newest.
 func parseBuckets(text string) []quota.Counter {
 	var generation, bucket int64

@@ -18,12 +18,12 @@ var (
 	nowLua string
 	//go:embed lua/base.lua
 	baseLua string
-	//go:embed lua/totals.lua
-	totalsLua string
+	//go:embed lua/usage_counters.lua
+	usageLua string
 	//go:embed lua/log.lua
 	logLua string
-	//go:embed lua/counters.lua
-	countersLua string
+	//go:embed lua/window_gcra.lua
+	windowLua string
 	//go:embed lua/decide.lua
 	decideLua string
 )
@@ -45,7 +45,7 @@ func newScript(source string) script {
 func decideScript() script { return joinScript(nowLua) }
 
 func joinScript(now string) script {
-	return newScript(strings.Join([]string{now, baseLua, totalsLua, logLua, countersLua, decideLua}, "\n"))
+	return newScript(strings.Join([]string{now, baseLua, usageLua, logLua, windowLua, decideLua}, "\n"))
 }
 
 // appendCalls appends the EVALSHA arguments of some calls: number of keys, KEYS,

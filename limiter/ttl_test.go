@@ -19,6 +19,7 @@ import (
 // long as a level drains; an admission's record for as long as it is replayed. The first
 // charge of each second renews it.
 func TestKeysOutliveTwoWindows(t *testing.T) {
+	t.Parallel() // it mostly waits for the next second
 	srv := redisserver.Start(t, redisserver.Options{})
 	store := limiter.NewPatientRedis(t, srv.Addr())
 	const w, margin = 10 * time.Minute, 30 * time.Second // half of the margin may pass while this runs

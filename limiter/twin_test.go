@@ -72,7 +72,7 @@ func NewTimedMemory(now func() int64) *MemoryStore {
 
 // Sources returns the Lua files, by name.
 func Sources() map[string]string {
-	return map[string]string{"now.lua": nowLua, "base.lua": baseLua, "log.lua": logLua, "counters.lua": countersLua, "totals.lua": totalsLua, "decide.lua": decideLua}
+	return map[string]string{"now.lua": nowLua, "base.lua": baseLua, "log.lua": logLua, "window_gcra.lua": windowLua, "usage_counters.lua": usageLua, "decide.lua": decideLua}
 }
 
 // ParseReplies is parseReplies.

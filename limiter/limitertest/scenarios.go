@@ -10,14 +10,14 @@ import (
 	"github.com/regiond/regiond/test/oracle"
 )
 
-// oscillate asks for all it can get, every millisecond for half a minute, from a
+// oscillate asks for all it can get, every 5 ms for ten seconds, from a
 // store whose time swings between two rates of lateness 400 ms apart, and counts
 // by true time. An honest clock admits at most L(⌊S/W⌋+1) in a stretch S; this
 // one may gain one swing on it, once, and not one with each swing.
 func oscillate(t *testing.T, newStore New) {
 	const (
 		units, window  = int64(10), int64(1_000_000)
-		swing, stretch = int64(400_000), int64(30_000_000)
+		swing, stretch = int64(400_000), int64(10_000_000)
 	)
 	store, now := newStore(t)
 	q := Ask(rule("log", quota.SlidingLog, units, window))

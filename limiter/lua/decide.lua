@@ -1,8 +1,8 @@
 -- decide.lua: decides checks one after the other, all limits of a check together. Joined behind now.lua,
--- base.lua, totals.lua, log.lua and counters.lua.
+-- base.lua, usage_counters.lua, log.lua and window_gcra.lua.
 --
 -- KEYS  the keys of all checks, in order; with an idempotency fingerprint the check's record comes
---       first, then one key for each key of its plan, then the total of each of its global limits.
+--       first, then one key for each key of its plan, then the counter of each of its global limits.
 -- ARGV  nonce, number of plans, the plans, then the checks.
 --   plan: number of keys, then for each key
 --     kind 'l' log | 'w' window | 'g' level, trim (largest L of the key's limits), ttl (ms), number of
@@ -14,7 +14,7 @@
 -- Reply  one string: the line 'nonce TIME', then for each check a line:
 --   'a …' admitted, 'd …' denied, 'm …' an earlier admission replayed, followed for each limit by
 --         remaining, wait (µs until the cost fits, 0 now, -1 not under this ceiling), reset (µs), and for a
---         global one by how much the ceiling is exceeded, and generation, bucket and units of its total (0 0 0
+--         global one by how much the ceiling is exceeded, and generation, bucket and units of its counter (0 0 0
 --         when there is none)
 --   'x'   the idempotency key came with another fingerprint before
 --   'e …' why this check could not be decided; nothing of it was written
@@ -30,7 +30,7 @@ local function read_plan(p)
   for i = 1, tonumber(ARGV[p]) do
     local kind = log
     if ARGV[p + 1] ~= 'l' then
-      if not window then window, level = counters() end
+      if not window then window, level = window_gcra() end
       kind = ARGV[p + 1] == 'w' and window or level
     end
     local k = { kind = kind, trim = tonumber(ARGV[p + 2]), ttl = ARGV[p + 3], longest = 0 }
@@ -75,7 +75,7 @@ local function decide(plan, first, op, c, ceilings, record, print)
     local reply = quick(first, plan[1], ceilings)
     if reply then return reply end
   end
-  local waits, lefts, overs, n, fits, total = {}, {}, {}, 0, true, first + #plan
+  local waits, lefts, overs, n, fits, counter = {}, {}, {}, 0, true, first + #plan
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]
     local s = states[key]
@@ -86,8 +86,8 @@ local function decide(plan, first, op, c, ceilings, record, print)
     for j = 1, #k do
       n = n + 1
       if k[j].B then
-        total = total + 1
-        load_total(KEYS[total])
+        counter = counter + 1
+        load_counter(KEYS[counter])
       end
       local w = k.kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, c)
       waits[n] = w
@@ -118,16 +118,16 @@ local function decide(plan, first, op, c, ceilings, record, print)
     end
   end
   local reply = (charged or fits) and 'a' or 'd'
-  n, total = 0, first + #plan
+  n, counter = 0, first + #plan
   for i = 1, #plan do
     local k, s = plan[i], states[KEYS[first + i]]
     for j = 1, #k do
       n = n + 1
       reply = format('%s %.0f %.0f %.0f', reply, max(0, lefts[n]), charged and 0 or waits[n], k.kind.reset(s, k[j]))
       if k[j].B then
-        total = total + 1
-        local t = totals[KEYS[total]]
-        local held = charged and add_total(KEYS[total], k[j], c, k.ttl)
+        counter = counter + 1
+        local t = counters[KEYS[counter]]
+        local held = charged and add_counter(KEYS[counter], k[j], c, k.ttl)
           or t and format('%.0f %.0f %.0f', t.generation, t.bucket, t.units) or '0 0 0'
         reply = format('%s %.0f %s', reply, overs[n] or 0, held)
       end
@@ -162,7 +162,7 @@ while p <= #ARGV do
   local ok, reply = pcall(decide, plan, first, op, c, ceilings, record, print)
   if not ok then
     for i = 1, #plan do states[KEYS[first + i]] = nil end
-    for i = 1, plan.globals or 0 do totals[KEYS[first + #plan + i]] = nil end
+    for i = 1, plan.globals or 0 do counters[KEYS[first + #plan + i]] = nil end
     reply = ('e ' .. (type(reply) == 'table' and reply.err or reply)):gsub('\n', ' ')
   end
   first = first + #plan + (plan.globals or 0)

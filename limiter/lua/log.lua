@@ -7,7 +7,7 @@
 --
 -- The state of a log in this call, with every field from the start, since a Lua table that grows is slow:
 -- key, k (its part of the plan), newest (stamp), now, offset and stepped (see tick), tail (the newest element), size
--- (false until known), head (stamp of the oldest, likewise), total (units admitted up to now, false while all
+-- (false until known), head (stamp of the oldest, likewise), sum (units admitted up to now, false while all
 -- elements are plain), from and base (see weighted), added (units charged in this call), kept (whether its
 -- TTL was set), and at [j] the units inside the window of the j-th limit before what was added.
 
@@ -29,7 +29,7 @@ local function load_log(key, k)
   local tail = call('LINDEX', key, '-1')
   local s = {
     false, false, false, key = key, k = k, newest = 0, now = TIME, offset = 0, stepped = false, tail = tail,
-    size = false, head = false, total = false, from = false, base = 0, added = 0, kept = false,
+    size = false, head = false, sum = false, from = false, base = 0, added = 0, kept = false,
   }
   if not tail then
     s.size = 0
@@ -38,7 +38,7 @@ local function load_log(key, k)
   local stamp, before, cost, kept = entry(s, tail)
   s.newest = stamp
   if kept or TIME < stamp then tick(s, stamp, kept or 0, stamp + k.longest) end
-  if before then s.total = before + cost end
+  if before then s.sum = before + cost end
   return s
 end
 
@@ -65,15 +65,15 @@ local function weighted()
   -- units counts what stands in the log from element i to its end.
   local function units(s, i)
     local first, base = from(s)
-    if i < first then return first - i + s.total - base end
+    if i < first then return first - i + s.sum - base end
     local _, before = at(s, int(i))
-    return s.total - before
+    return s.sum - before
   end
 
   -- holder returns the stamp of the element that holds the n-th newest unit.
   local function holder(s, n)
     local first, base = from(s)
-    if n > s.total - base then return (at(s, int(first - (n - (s.total - base))))) end
+    if n > s.sum - base then return (at(s, int(first - (n - (s.sum - base))))) end
     local lo, hi = first, s.size -- the last element with at least n units from it to the end
     while hi - lo > 1 do
       local mid = floor((lo + hi) / 2)
@@ -114,7 +114,7 @@ local function used(s, l)
     s.size = s.size or call('LLEN', s.key)
     s.head = s.head or at(s, '0')
     local i = s.head > edge and 0 or oldest(s, edge)
-    if s.total then u = weighted()(s, i) else u = s.size - i end
+    if s.sum then u = weighted()(s, i) else u = s.size - i end
   end
   s[l.j] = u - s.added
   return u
@@ -126,14 +126,14 @@ local function fits_log(s, l, C, c)
   if c > C then return -1 end
   local edge = s.now - l.W
   if s.newest <= edge then return 0 end
-  if c == 1 and not s.total and not s[l.j] then
+  if c == 1 and not s.sum and not s[l.j] then
     local e = call('LINDEX', s.key, l.last or '-' .. int(C))
     local stamp = e and entry(s, e)
     if not e or stamp <= edge then return 0 end
     return wait(s, stamp + l.W)
   end
   if used(s, l) + c <= C then return 0 end
-  if not s.total then return wait(s, at(s, int(c - C - 1)) + l.W) end
+  if not s.sum then return wait(s, at(s, int(c - C - 1)) + l.W) end
   local _, holder = weighted()
   return wait(s, holder(s, C - c + 1) + l.W)
 end
@@ -142,7 +142,7 @@ end
 -- under a regional limit is full, which needs no counting.
 local function left_log(s, l, C, c, waits)
   if l.B then return C - used(s, l) end
-  if C == 0 or waits > 0 and c == 1 and not s.total then return 0 end
+  if C == 0 or waits > 0 and c == 1 and not s.sum then return 0 end
   return max(0, C - used(s, l))
 end
 
@@ -153,9 +153,9 @@ end
 
 local function trim(s, most)
   local drop = s.size - most
-  if drop <= 0 and s.total and s.size > 1 then -- the oldest admission may be out of reach of the newest units
+  if drop <= 0 and s.sum and s.size > 1 then -- the oldest admission may be out of reach of the newest units
     local before, cost = match(call('LINDEX', s.key, '0'), ':(%d+):(%d+)')
-    if before and s.total - tonumber(before) - tonumber(cost) >= most then drop = 1 end
+    if before and s.sum - tonumber(before) - tonumber(cost) >= most then drop = 1 end
   end
   if drop <= 0 then return end
   if drop == 1 then call('LPOP', s.key) else call('LTRIM', s.key, int(drop), '-1') end
@@ -166,13 +166,13 @@ end
 local function write_log(s, k, c)
   c = min(c, k.trim) -- a report beyond the largest limit denies no longer than one of its size
   local e = s.offset == 0 and NOW or int(s.now)
-  if s.total or c > 1 then
-    if not s.total then
+  if s.sum or c > 1 then
+    if not s.sum then
       s.size = s.size or call('LLEN', s.key)
-      s.total, s.from, s.base = s.size, s.size, s.size
+      s.sum, s.from, s.base = s.size, s.size, s.size
     end
-    e = e .. ':' .. int(s.total) .. ':' .. int(c)
-    s.total = s.total + c
+    e = e .. ':' .. int(s.sum) .. ':' .. int(c)
+    s.sum = s.sum + c
   end
   e = e .. mark(s)
   s.tail, s.newest, s.stepped = e, s.now, false
@@ -183,7 +183,7 @@ local function write_log(s, k, c)
     s.kept = true
   end
   s.added = s.added + c
-  if s.size > k.trim or s.total then trim(s, k.trim) end
+  if s.size > k.trim or s.sum then trim(s, k.trim) end
 end
 
 local rooms = {} -- what remains of each limit, while quick runs
@@ -193,7 +193,7 @@ local rooms = {} -- what remains of each limit, while quick runs
 -- nil, having written nothing, for whatever is not common, a denial by one of several windows or by a global
 -- limit included.
 local function quick(first, k, ceilings)
-  local key, total = KEYS[first + 1], first + 1
+  local key, counter = KEYS[first + 1], first + 1
   local size, newest, head = call('LLEN', key), 0, nil
   if size > 0 then
     newest = tonumber(call('LINDEX', key, '-1')) or 0
@@ -231,8 +231,8 @@ local function quick(first, k, ceilings)
     end
     rooms[j] = (l.C or ceilings[j]) - u - 1
     if l.B then
-      total = total + 1
-      load_total(KEYS[total])
+      counter = counter + 1
+      load_counter(KEYS[counter])
     end
   end
   call('RPUSH', key, NOW)
@@ -241,16 +241,16 @@ local function quick(first, k, ceilings)
   if size == k.trim then
     call('LPOP', key)
   elseif size > k.trim then
-    trim({ key = key, size = size + 1, total = false }, k.trim)
+    trim({ key = key, size = size + 1, sum = false }, k.trim)
   end
   local reply = 'a'
-  total = first + 1
+  counter = first + 1
   for j = 1, #k do
     local l = k[j]
     reply = reply .. ' ' .. rooms[j] .. ' 0 ' .. l.w
     if l.B then
-      total = total + 1
-      reply = reply .. ' 0 ' .. add_total(KEYS[total], l, 1, k.ttl)
+      counter = counter + 1
+      reply = reply .. ' 0 ' .. add_counter(KEYS[counter], l, 1, k.ttl)
     end
   end
   return reply

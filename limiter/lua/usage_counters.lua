@@ -1,16 +1,16 @@
--- totals.lua: the usage counters: what this region has admitted of a partition under one global limit.
+-- usage_counters.lua: the usage counters: what this region has admitted of a partition under one global limit.
 --
 --   'generation:bucket:units:earlier:…'   quota.Counter of the newest bucket, then the units of those before it
 --
 -- generation is the TIME at which the key was created. Buckets follow TIME itself, not the partition's clock,
 -- because peers read them against this region's TIME.
 
-local MAX_TOTAL = 4 * 1099511627776 -- quota.MaxCounter
-local totals = {} -- of this call, by key; false where there is no key
+local MAX_COUNTER = 4 * 1099511627776 -- quota.MaxCounter
+local counters = {} -- of this call, by key; false where there is no key
 
--- load_total reads the total of a key, and raises for one that we cannot have written.
-local function load_total(key)
-  local t = totals[key]
+-- load_counter reads the counter of a key, and raises for one that we cannot have written.
+local function load_counter(key)
+  local t = counters[key]
   if t == nil then
     local v = call('GET', key)
     t = false
@@ -18,9 +18,9 @@ local function load_total(key)
       local generation, bucket, units, earlier = match(v, '^(%d+):(%d+):(%d+)([:%d]*)$')
       if not generation then error('GARBAGE in ' .. key, 0) end
       t = { generation = whole(generation, key), bucket = whole(bucket, key), units = whole(units, key), earlier = earlier }
-      if t.units > MAX_TOTAL then error('GARBAGE in ' .. key, 0) end
+      if t.units > MAX_COUNTER then error('GARBAGE in ' .. key, 0) end
     end
-    totals[key] = t
+    counters[key] = t
   end
   return t
 end
@@ -38,18 +38,18 @@ local function pushed(t, moved, most)
   return earlier:sub(1, at - 1)
 end
 
--- add_total charges c units to the total of limit l, and returns what the reply says of it.
-local function add_total(key, l, c, ttl)
-  local t, bucket = totals[key], floor(TIME / l.B)
+-- add_counter charges c units to the counter of limit l, and returns what the reply says of it.
+local function add_counter(key, l, c, ttl)
+  local t, bucket = counters[key], floor(TIME / l.B)
   if not t then
     t = { generation = TIME, bucket = bucket, units = 0, earlier = '' }
-    totals[key] = t
+    counters[key] = t
   elseif bucket > t.bucket then
     t.earlier, t.bucket, t.units = pushed(t, bucket - t.bucket, l.most), bucket, 0
   elseif bucket < t.bucket - 1 then -- TIME stepped back: its buckets are counted anew, see quota.SameKey
     t.generation, t.earlier, t.bucket, t.units = t.generation + 1, '', bucket, 0
   end -- a fall of less than a bucket is waited out in the newest
-  t.units = min(t.units + c, MAX_TOTAL)
+  t.units = min(t.units + c, MAX_COUNTER)
   local generation = int(t.generation)
   call('SET', key, generation .. ':' .. t.bucket .. ':' .. t.units .. t.earlier, 'PX', ttl)
   return generation .. ' ' .. t.bucket .. ' ' .. t.units

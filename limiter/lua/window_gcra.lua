@@ -1,9 +1,9 @@
--- counters.lua: the kinds that keep a few numbers in a string, made when a plan asks for them.
+-- window_gcra.lua: the kinds that keep a few numbers in a string, made when a plan asks for them.
 --
 --   window 'W:start:prev:cur:stamp:offset'   quota.Buckets
 --   level  'W:units:frac:stamp:offset'       quota.Level
 
-local function counters()
+local function window_gcra()
   local MAX_HELD = 4 * 1099511627776 -- quota.maxHeld
 
   -- muldiv returns quotient and remainder of a*b/d, exact: long division by ten bits of a at a time
