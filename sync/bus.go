@@ -2,8 +2,7 @@ package sync
 
 import "errors"
 
-// ErrTooLarge is what Publish answers when the bus would not take a message of that size
-// however often it were tried.
+// ErrTooLarge: a message of that size is refused each time it is published.
 var ErrTooLarge = errors.New("message is larger than the bus takes")
 
 // Bus carries messages between processes at most once: it may lose, repeat and
@@ -11,20 +10,19 @@ var ErrTooLarge = errors.New("message is larger than the bus takes")
 // concurrent use.
 type Bus interface {
 	// Publish hands a message over and returns at once, whatever state the
-	// connection is in. nil means only that the bus took it; an error that it is
-	// gone, ErrTooLarge that it would be every time. data is not kept. header travels
-	// beside it, for nearly all messages none.
+	// connection is in. nil means only that the bus accepted it; after an error it is
+	// lost. data is not kept. Nearly all messages have no header.
 	Publish(subject string, data []byte, header ...Field) error
 	// Messages delivers what others publish on rl.v1.usage.*, rl.v1.heartbeat.* and
 	// rl.v1.snapshot.<own region>, those of one publisher in its order. It is bounded:
-	// what does not fit is dropped, and Drops says so. Our own messages may come back.
+	// what does not fit is dropped, and signalled by Drops. Our own messages may come back.
 	Messages() <-chan Message
 	// Gaps has something in it after a connection was made: what either side published
 	// before it may be lost. It holds at most one.
 	Gaps() <-chan struct{}
-	// Drops has something in it after messages that had come were dropped, because the
-	// reader of Messages was too slow. What we publish is not concerned. It holds at
-	// most one, and may have something in it again after each message that is read.
+	// Drops has something in it after received messages were dropped because the reader
+	// of Messages was too slow. It holds at most one, and may have one again after each
+	// message that is read.
 	Drops() <-chan struct{}
 }
 
@@ -35,19 +33,19 @@ type Message struct {
 	Header  []Field // nil for nearly all
 }
 
-// Field is one line of a message's header. What is in it explains the message, and
-// decides nothing: a bus may lose it, and change the case of its name.
+// Field is one line of a message's header. No decision depends on it: a bus may lose it,
+// and change the case of its name.
 type Field struct{ Name, Value string }
 
-// A header within these bounds arrives as it was sent; of one beyond them nothing
-// does, since it is none of ours.
+// A header within these bounds arrives as it was sent; one beyond them is dropped whole,
+// since it is none of ours.
 const (
 	MaxFields     = 4
 	MaxFieldBytes = 1024 // of a field's name and value
 )
 
 // Subjects. A tenant is never part of one; the last word is the author's region,
-// or for a snapshot request the region that is asked.
+// or for a snapshot request the recipient's.
 const (
 	SubjectUsage     = "rl.v1.usage."
 	SubjectHeartbeat = "rl.v1.heartbeat."

@@ -28,7 +28,7 @@ func newCounters(n *node) *counters {
 	c := &counters{UrgentAbove: neverUrgent, n: n, units: map[ledger.Cell]int64{}}
 	var err error
 	c.Ledger, err = ledger.New(ledger.Options{
-		Self: n.self.Region, Boot: epochUS + n.self.Boot, Now: n.w.now,
+		Self: n.self.Region, Boot: startUS + n.self.Boot, Now: n.w.now,
 		Limit:   func(string) (int64, bool) { return 600, true },
 		Regions: func() int { return len(n.w.regions) },
 	})

@@ -9,8 +9,8 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// ackFor is how long after its last message a process is still acknowledged: long
-// enough that one which was silent for a moment learns how far it was heard.
+// ackFor is how long after its last message a process is still acknowledged: longer than
+// a short silence, so that the process learns which of its messages arrived.
 const ackFor = 5 * time.Second
 
 // heartbeatSoon sends a heartbeat now, or as soon as the last one is heartbeatGap ago.
@@ -23,8 +23,8 @@ func (m *Mesh) heartbeatSoon() {
 	m.due.heartbeat = m.o.Now() + wait
 }
 
-// heartbeat says that we are here, what we hear and what we believe. One that the bus
-// does not take is not repeated: the next tick tries again.
+// sendHeartbeat publishes a heartbeat: acknowledgements, our view, what is unpublished. One
+// that the bus refuses is not repeated; the next is due in HeartbeatEvery.
 func (m *Mesh) sendHeartbeat(leaving bool) {
 	now := m.o.Now()
 	m.lastHeartbeat = max(now, 1)
@@ -46,23 +46,23 @@ func (m *Mesh) sendHeartbeat(leaving bool) {
 	_ = m.publish(kindHeartbeat, SubjectHeartbeat+m.o.Self.Region, b.TimeUS, nil) // counted and logged there
 }
 
-// acks is what we acknowledge: the processes heard lately, the latest first when
-// there are more than a heartbeat may carry.
+// acks acknowledges the processes received from within ackFor, the latest first: a
+// heartbeat carries at most wire.MaxAcks.
 func (r *peerTable) acks(now time.Duration) []wire.Ack {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var heard []*peer
+	var recent []*peer
 	for _, p := range r.peers {
 		if now-p.ReceivedAt <= ackFor {
-			heard = append(heard, p)
+			recent = append(recent, p)
 		}
 	}
-	slices.SortFunc(heard, func(a, b *peer) int {
+	slices.SortFunc(recent, func(a, b *peer) int {
 		return cmp.Or(cmp.Compare(b.ReceivedAt, a.ReceivedAt), compareProcess(a.Process, b.Process))
 	})
-	heard = heard[:min(len(heard), wire.MaxAcks)]
-	acks := make([]wire.Ack, len(heard))
-	for i, p := range heard {
+	recent = recent[:min(len(recent), wire.MaxAcks)]
+	acks := make([]wire.Ack, len(recent))
+	for i, p := range recent {
 		acks[i] = wire.Ack{Process: p.Process, Seq: p.Seq, ReceivedUS: p.receivedUS}
 	}
 	return acks
@@ -90,15 +90,15 @@ func (r *ring) find(seq uint64) (sending, bool) {
 	return s, s.seq == seq && seq != 0
 }
 
-// heartbeat takes what a heartbeat says. ours is when we sent the message that it
-// acknowledges, known only when ok; receivedUS is our store clock. It reports whether a
-// view may depend on the difference, and what was learnt about the two clocks.
+// noteHeartbeat applies a heartbeat. ours is our message that it acknowledges, valid only
+// when ok; receivedUS is our store clock. It reports whether anything that a view depends
+// on has changed, and the exchange of times with the peer.
 func (r *peerTable) noteHeartbeat(b *wire.Heartbeat, ours sending, ok bool, receivedUS int64, now time.Duration) (changed bool, e Exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.peers[nameOf(b.From)]
-	if p == nil || p.Process != b.From || b.Seq <= p.heartbeatSeq {
-		return false, e // a later heartbeat was faster
+	p := r.find(b.From)
+	if p == nil || b.Seq <= p.heartbeatSeq {
+		return false, e // a later heartbeat overtook it
 	}
 	unsent := time.Duration(b.UnsentMS) * time.Millisecond
 	changed = p.Heartbeats == 0 || p.Topology != b.Topology || p.Key != b.Key || p.Full != b.Full || late(p.Unsent) != late(unsent) ||
@@ -113,16 +113,16 @@ func (r *peerTable) noteHeartbeat(b *wire.Heartbeat, ours sending, ok bool, rece
 	ack := ackOf(b, r.self)
 	p.ackedSeq, p.AckedAt = ours.seq, ours.at
 	p.trip(now - ours.at - time.Duration(b.TimeUS-ack.ReceivedUS)*time.Microsecond)
-	return changed, Exchange{SentUS: ours.timeUS, ReceivedUS: ack.ReceivedUS, RepliedUS: b.TimeUS, HeardUS: receivedUS}
+	return changed, Exchange{SentUS: ours.timeUS, ReceivedUS: ack.ReceivedUS, RepliedUS: b.TimeUS, ReturnedUS: receivedUS}
 }
 
-// lateUnsent is how old the oldest unsent change of a process may be until its counters
-// are as good as silence.
+// lateUnsent is the age of its oldest unsent change from which on a process counts as
+// silent for a view.
 const lateUnsent = time.Second
 
 func late(unsent time.Duration) bool { return unsent > lateUnsent }
 
-// trip notes a round trip. A negative one is a clock that was moved meanwhile.
+// trip notes a round trip. A negative one is ignored: a clock was set meanwhile.
 func (p *peer) trip(d time.Duration) {
 	if d < 0 {
 		return
@@ -134,7 +134,7 @@ func (p *peer) trip(d time.Duration) {
 	p.RTT = slices.Min(p.trips)
 }
 
-// ackOf is what a heartbeat says about us; the zero Ack when it does not mention us.
+// ackOf is the heartbeat's acknowledgement of our messages; zero when it has none.
 func ackOf(b *wire.Heartbeat, self quota.Process) wire.Ack {
 	for _, a := range b.Acks {
 		if a.Process == self {

@@ -1,7 +1,7 @@
 package sync_test
 
 import (
-	"slices"
+	"reflect"
 	"testing"
 	"time"
 
@@ -10,140 +10,138 @@ import (
 	"github.com/regiond/regiond/sync/meshtest"
 )
 
-func TestPeersMeet(t *testing.T) {
-	bubble(t, func(w *world) {
-		nodes := three(w)
-		nodes[0].mu.Lock()
-		nodes[0].view = meshsync.Advertised{Members: []string{"ap", "eu", "us"}, Topology: 9, Weights: []quota.Weight{{Region: "eu", Weight: 2}}}
-		nodes[0].mu.Unlock()
-		nodes[0].HeartbeatSoon()
-		sleep(2 * time.Second)
-		for _, n := range nodes {
-			if len(n.Peers()) != 2 {
-				t.Fatalf("%s knows %d processes", n.self.Region, len(n.Peers()))
-			}
-			for _, p := range n.Peers() {
-				switch {
-				case !p.Synced, p.Heartbeats < 6, p.RTT != 2*oneWay,
-					w.now()-p.ReceivedAt > meshsync.TickEvery+meshsync.HeartbeatEvery+oneWay,
-					w.now()-p.AckedAt > meshsync.HeartbeatEvery+2*oneWay+meshsync.HeartbeatEvery:
-					t.Errorf("%s knows of %s at %v: %+v", n.self.Region, p.Region, w.now(), p)
-				}
-			}
-		}
-		us, eu := nodes[1], nodes[0]
-		p := us.knows(eu)
-		if p.Key != eu.key().Fingerprint() {
-			t.Errorf("us knows eu's key as %x, it is %x", p.Key, eu.key().Fingerprint())
-		}
-		if !slices.Equal(p.Members, []string{"ap", "eu", "us"}) || p.Topology != 9 || !slices.Equal(p.Weights, []quota.Weight{{Region: "eu", Weight: 2}}) {
-			t.Errorf("us has another view of eu's: %+v", p)
-		}
-		if got, want := p.ClockUS, eu.timeUS()-(w.now()-p.ReceivedAt+oneWay).Microseconds(); got != want {
-			t.Errorf("eu's clock, when it sent what us heard last, was %d µs, us took it for %d", want, got)
-		}
-	}, "eu", "us", "ap")
-}
-
-// All processes that start at once are digested well before anybody gives up.
+// Processes that start at once sync within a second, although their links take 150 ms.
 func TestMeetingTakesLessThanASecond(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.net.SetAll(meshtest.Link{Latency: 150 * time.Millisecond}, w.regions...)
 		nodes := []*node{w.join("eu", "a", 1, 0), w.join("us", "a", 2, 0), w.join("us", "b", 3, 0), w.join("ap", "a", 4, 0)}
 		sleep(900 * time.Millisecond)
 		for _, n := range nodes {
-			for _, p := range n.Peers() {
-				if !p.Synced || p.AckedAt == 0 {
-					t.Errorf("%s/%s of %s/%s: %+v", n.self.Region, n.self.Instance, p.Region, p.Instance, p)
-				}
-			}
-			if len(n.Peers()) != 3 {
-				t.Errorf("%s/%s knows %d", n.self.Region, n.self.Instance, len(n.Peers()))
-			}
+			synced(t, n, 3)
 		}
 	}, "eu", "us", "ap")
 }
 
+// synced fails unless n knows that many processes, has the snapshots of all, and an
+// acknowledgement from each.
+func synced(t *testing.T, n *node, peers int) {
+	t.Helper()
+	for _, p := range n.Peers() {
+		if !p.Synced || p.AckedAt == 0 {
+			t.Errorf("%s/%s has no snapshot or no ack of %s/%s: %+v", n.self.Region, n.self.Instance, p.Region, p.Instance, p)
+		}
+	}
+	if len(n.Peers()) != peers {
+		t.Errorf("%s/%s knows %d processes, want %d", n.self.Region, n.self.Instance, len(n.Peers()), peers)
+	}
+}
+
+// Peers has what heartbeats carry, and when they came.
+func TestHeartbeatsShowInPeers(t *testing.T) {
+	meet(t, func(w *world, eu, us, _ *node) {
+		want := meshsync.Advertised{Members: []string{"ap", "eu", "us"}, Topology: 9, Weights: []quota.Weight{{Region: "eu", Weight: 2}}}
+		eu.advertise(want)
+		eu.HeartbeatSoon()
+		sleep(2 * time.Second)
+		for _, n := range w.nodes {
+			synced(t, n, 2)
+			for _, p := range n.Peers() {
+				switch {
+				case p.Heartbeats < 6, p.RTT != 2*oneWay,
+					w.now()-p.ReceivedAt > meshsync.TickEvery+meshsync.HeartbeatEvery+oneWay,
+					w.now()-p.AckedAt > meshsync.HeartbeatEvery+2*oneWay+meshsync.HeartbeatEvery:
+					t.Errorf("%s knows of %s at %v: %+v", n.self.Region, p.Region, w.now(), p)
+				}
+			}
+		}
+		p := us.knows(eu)
+		if p.Key != eu.key().Fingerprint() {
+			t.Errorf("us knows eu's key as %x, it is %x", p.Key, eu.key().Fingerprint())
+		}
+		if got := (meshsync.Advertised{Members: p.Members, Topology: p.Topology, Weights: p.Weights}); !reflect.DeepEqual(got, want) {
+			t.Errorf("eu advertised %+v, us has %+v", want, got)
+		}
+		if got, want := p.ClockUS, eu.timeUS()-(w.now()-p.ReceivedAt+oneWay).Microseconds(); got != want {
+			t.Errorf("eu's clock was %d µs when it sent its newest message, us has %d", want, got)
+		}
+	})
+}
+
 // An exchange gives the true difference of two clocks on a symmetric path.
 func TestExchangeShowsTheOffset(t *testing.T) {
-	bubble(t, func(w *world) {
-		us := three(w)[1] // three seconds ahead of eu
+	meet(t, func(_ *world, _, us, _ *node) {
 		us.mu.Lock()
 		defer us.mu.Unlock()
 		seen := map[int64]bool{}
 		for _, e := range us.exchanges {
-			seen[((e.ReceivedUS-e.SentUS)+(e.RepliedUS-e.HeardUS))/2] = true
-			if delay := (e.HeardUS - e.SentUS) - (e.RepliedUS - e.ReceivedUS); delay != 2*oneWay.Microseconds() {
+			seen[((e.ReceivedUS-e.SentUS)+(e.RepliedUS-e.ReturnedUS))/2] = true
+			if delay := (e.ReturnedUS - e.SentUS) - (e.RepliedUS - e.ReceivedUS); delay != 2*oneWay.Microseconds() {
 				t.Errorf("a round trip of %d µs", delay)
 			}
 		}
 		if !seen[-3_000_000] || !seen[-63_000_000] || len(seen) != 2 {
 			t.Errorf("offsets of eu and ap: %v", seen)
 		}
-	}, "eu", "us", "ap")
+	})
 }
 
+// A one-way cut shows in AckedAt on the open side.
 func TestOneWayCutShowsInAcked(t *testing.T) {
-	bubble(t, func(w *world) {
-		nodes := three(w)
-		eu, us := nodes[0], nodes[1]
+	meet(t, func(w *world, eu, us, _ *node) {
 		sleep(time.Second)
 		cut := w.now()
 		w.net.Set("eu", "us", meshtest.Link{Cut: true})
 		sleep(5 * time.Second)
 		if p := us.knows(eu); w.now()-p.ReceivedAt < 4*time.Second {
-			t.Error("us hears eu across a cut")
+			t.Error("us receives from eu across a cut")
 		}
 		p := eu.knows(us)
 		if w.now()-p.ReceivedAt > time.Second {
-			t.Error("eu does not hear us, though that way is open")
+			t.Error("eu does not receive from us, though that way is open")
 		}
 		if p.AckedAt > cut || p.AckedAt < cut-meshsync.HeartbeatEvery {
-			t.Errorf("cut at %v, eu believes that us heard what it sent at %v", cut, p.AckedAt)
+			t.Errorf("cut at %v, and us acknowledged what eu sent at %v", cut, p.AckedAt)
 		}
 		w.net.Set("eu", "us", meshtest.Link{Latency: oneWay})
 		sleep(2 * time.Second)
 		p = eu.knows(us)
 		if age := w.now() - p.AckedAt; age > 2*meshsync.HeartbeatEvery+2*oneWay {
-			t.Errorf("healed, us heard eu %v ago", age)
+			t.Errorf("healed, and the newest ack is for %v ago", age)
 		}
-	}, "eu", "us", "ap")
+	})
 }
 
-// After a silence a process counts heartbeats anew, and only a new snapshot makes it whole.
-func TestSilenceCostsTheDigest(t *testing.T) {
-	bubble(t, func(w *world) {
-		nodes := three(w)
-		eu, us := nodes[0], nodes[1]
+// After a silence heartbeats are counted anew, and the process is synced only by a new
+// snapshot.
+func TestSilenceEndsSynced(t *testing.T) {
+	meet(t, func(w *world, eu, us, _ *node) {
 		w.net.Set("eu", "us", meshtest.Link{Cut: true})
 		sleep(meshsync.SilentAfter + 100*time.Millisecond)
 		c := eu.cell(5)
-		eu.totals.Admit(3, c)
+		eu.counters.Admit(3, c)
 		sleep(time.Second)
 		w.net.Set("us", "eu", meshtest.Link{Cut: true}) // requests are lost for now
 		w.net.Set("eu", "us", meshtest.Link{Latency: oneWay})
 		sleep(1100 * time.Millisecond)
 		p := us.knows(eu)
 		if p.Synced || p.Heartbeats < 1 || p.Heartbeats > 3 {
-			t.Errorf("heard again for a second: %+v", p)
+			t.Errorf("received again for a second: %+v", p)
 		}
 		w.net.Set("us", "eu", meshtest.Link{Latency: oneWay})
 		sleep(1100*time.Millisecond + 200*time.Millisecond + 2*oneWay)
 		if p := us.knows(eu); !p.Synced {
-			t.Errorf("asked again and again, still no digest: %+v", p)
+			t.Errorf("requested again and again, still no snapshot: %+v", p)
 		}
-		if got := us.totals.Snapshot()[c]; got != 3 {
+		if got := us.counters.Snapshot()[c]; got != 3 {
 			t.Errorf("us counts %d of what was admitted in the silence", got)
 		}
-	}, "eu", "us", "ap")
+	})
 }
 
-// Single losses are no silence, whatever else is lost beside.
-func TestALostBeatIsNoSilence(t *testing.T) {
-	bubble(t, func(w *world) {
-		nodes := three(w)
-		eu, us := nodes[0], nodes[1]
-		before, asked := us.knows(eu).Heartbeats, us.counter("regiond.sync.published", "kind", "request")
+// A lost heartbeat is a gap, and no silence.
+func TestLostHeartbeatIsNoSilence(t *testing.T) {
+	meet(t, func(w *world, eu, us, _ *node) {
+		before, requests := us.knows(eu).Heartbeats, us.counter("regiond.sync.published", "kind", "request")
 		for range 10 {
 			w.net.Set("eu", "us", meshtest.Link{Cut: true})
 			sleep(400 * time.Millisecond)
@@ -151,148 +149,140 @@ func TestALostBeatIsNoSilence(t *testing.T) {
 			sleep(1400 * time.Millisecond)
 		}
 		if p := us.knows(eu); !p.Synced || p.Heartbeats < before+25 {
-			t.Errorf("before: %d beats; after: %+v", before, p)
+			t.Errorf("before: %d heartbeats; after: %+v", before, p)
 		}
-		gaps, asked := us.counter("regiond.sync.gaps", "region", "eu"), us.counter("regiond.sync.published", "kind", "request")-asked
-		if gaps < 6 || gaps > 10 || asked != gaps {
-			t.Errorf("%d gaps were seen, %d digests asked for", gaps, asked)
+		gaps, requests := us.counter("regiond.sync.gaps", "region", "eu"), us.counter("regiond.sync.published", "kind", "request")-requests
+		if gaps < 6 || gaps > 10 || requests != gaps {
+			t.Errorf("%d gaps, %d requests", gaps, requests)
 		}
-	}, "eu", "us", "ap")
+	})
 }
 
-func TestDistrust(t *testing.T) {
-	bubble(t, func(w *world) {
-		us := three(w)[1]
+// Resync forgets heartbeats and snapshots, and requests new ones.
+func TestResync(t *testing.T) {
+	meet(t, func(_ *world, _, us, _ *node) {
 		us.Resync()
 		for _, p := range us.Peers() {
 			if p.Synced || p.Heartbeats != 0 {
-				t.Errorf("still trusted: %+v", p)
+				t.Errorf("not forgotten: %+v", p)
 			}
 		}
 		sleep(200*time.Millisecond + 2*oneWay)
 		for _, p := range us.Peers() {
 			if !p.Synced {
-				t.Errorf("not digested again: %+v", p)
+				t.Errorf("not synced again: %+v", p)
 			}
 		}
-	}, "eu", "us", "ap")
+	})
 }
 
-// A process that stood still finds all peers silent, says so, and begins anew.
-func TestStandStill(t *testing.T) {
-	bubble(t, func(w *world) {
-		us := three(w)[1]
+// A process that was paused finds all peers silent, logs it, and syncs again.
+func TestPausedProcess(t *testing.T) {
+	meet(t, func(_ *world, _, us, _ *node) {
 		us.jump.Add(int64(10 * time.Second))
 		sleep(0)
 		for _, p := range us.Peers() {
 			if us.now()-p.ReceivedAt < 9*time.Second {
-				t.Errorf("heard while it stood still: %+v", p)
+				t.Errorf("received while it was paused: %+v", p)
 			}
 		}
 		sleep(1500 * time.Millisecond)
 		for _, p := range us.Peers() {
 			if !p.Synced || p.Heartbeats > 4 {
-				t.Errorf("not begun anew: %+v", p)
+				t.Errorf("not synced anew: %+v", p)
 			}
 		}
 		if n := us.log.count("the mesh's tick came late: this process stood still or is overloaded"); n != 1 {
 			t.Errorf("it was logged %d times", n)
 		}
-	}, "eu", "us", "ap")
+	})
 }
 
-func TestChangedTellsWhatAViewDependsOn(t *testing.T) {
-	bubble(t, func(w *world) {
-		nodes := three(w)
-		eu, us := nodes[0], nodes[1]
-		changed := func() bool {
-			select {
-			case <-us.Changed():
-				return true
-			default:
-				return false
-			}
-		}
-		changed()
+// Changed signals what a view depends on.
+func TestChanged(t *testing.T) {
+	meet(t, func(w *world, eu, us, _ *node) {
+		us.changed()
 		sleep(5 * time.Second)
-		if changed() {
+		if us.changed() {
 			t.Error("nothing has changed")
 		}
-		eu.mu.Lock()
-		eu.view.Members = []string{"eu", "us"}
-		eu.mu.Unlock()
+		eu.advertise(meshsync.Advertised{Members: []string{"eu", "us"}, Topology: 7})
 		eu.HeartbeatSoon()
 		sleep(oneWay)
-		if !changed() {
+		if !us.changed() {
 			t.Error("eu's members have changed")
 		}
 		w.net.Set("eu", "us", meshtest.Link{Cut: true})
 		sleep(2 * time.Second)
-		changed()
+		us.changed()
 		w.net.Set("eu", "us", meshtest.Link{})
 		sleep(500 * time.Millisecond)
-		if !changed() {
-			t.Error("eu is heard again")
+		if !us.changed() {
+			t.Error("eu is received again")
 		}
 		sleep(5 * time.Second)
-		changed()
+		us.changed()
 		eu.stop()
 		sleep(oneWay)
-		if !changed() {
+		if !us.changed() {
 			t.Error("eu left")
 		}
-	}, "eu", "us", "ap")
+	})
 }
 
-// Counters that wait for longer than a second are as good as silence: a view has to hear
-// of it at once, and when they have gone out.
-func TestChangedTellsOfTotalsThatWait(t *testing.T) {
-	bubble(t, func(w *world) {
-		nodes := three(w)
-		eu, us := nodes[0], nodes[1]
-		toldIn := func(d time.Duration) (after time.Duration) {
-			for ; after < d; after += 10 * time.Millisecond {
-				sleep(10 * time.Millisecond)
-				select {
-				case <-us.Changed():
-					return after
-				default:
-				}
-			}
-			return d
+// changedWithin is the time, in steps of 10 ms, after which Changed signals; -1: it does not
+// in d.
+func (n *node) changedWithin(d time.Duration) (after time.Duration) {
+	for ; after < d; after += 10 * time.Millisecond {
+		sleep(10 * time.Millisecond)
+		if n.changed() {
+			return after
 		}
+	}
+	return -1
+}
+
+// changed takes the signal of Changed.
+func (n *node) changed() bool {
+	select {
+	case <-n.Changed():
+		return true
+	default:
+		return false
+	}
+}
+
+// Counters that were unpublished for a second make a process count as silent: Changed signals
+// that at once, and when they are published.
+func TestChangedByUnsentCounters(t *testing.T) {
+	meet(t, func(_ *world, eu, us, _ *node) {
 		sleep(5 * time.Second)
-		toldIn(10 * time.Millisecond) // what is old
+		us.changedWithin(10 * time.Millisecond) // takes an earlier signal
 		eu.bus.Refuse(meshsync.SubjectUsage)
-		eu.totals.Admit(1, eu.cell(1))
-		if after := toldIn(3 * time.Second); after < time.Second || after > time.Second+meshsync.HeartbeatEvery+2*oneWay {
-			t.Errorf("us is told %v after eu's totals began to wait", after)
+		eu.counters.Admit(1, eu.cell(1))
+		if after := us.changedWithin(3 * time.Second); after < time.Second || after > time.Second+meshsync.HeartbeatEvery+2*oneWay {
+			t.Errorf("signalled %v after eu's counters began to wait", after)
 		}
-		if after := toldIn(3 * time.Second); after < 3*time.Second {
-			t.Errorf("us is told again %v later, and nothing is new", after)
+		if after := us.changedWithin(3 * time.Second); after >= 0 {
+			t.Errorf("signalled again %v later without a change", after)
 		}
 		eu.bus.Refuse("")
-		if after := toldIn(3 * time.Second); after > meshsync.TickEvery+2*oneWay {
-			t.Errorf("us is told %v after the totals could go out", after)
+		if after := us.changedWithin(3 * time.Second); after < 0 || after > meshsync.TickEvery+2*oneWay {
+			t.Errorf("signalled %v after the counters could be published", after)
 		}
-	}, "eu", "us", "ap")
+	})
 }
 
-func TestBeatsAreCoalesced(t *testing.T) {
-	bubble(t, func(w *world) {
-		eu := three(w)[0]
-		beats := 0
-		eu.bus.Spy(func(m meshsync.Message) {
-			if m.Subject == meshsync.SubjectHeartbeat+"eu" {
-				beats++
-			}
-		})
+// HeartbeatSoon sends one in 20 ms at most.
+func TestHeartbeatsAreCoalesced(t *testing.T) {
+	meet(t, func(_ *world, eu, _, _ *node) {
+		sent := eu.spy()
 		for range 1000 {
 			eu.HeartbeatSoon()
 			sleep(time.Millisecond)
 		}
-		if beats < 48 || beats > 51 {
-			t.Errorf("%d beats in a second", beats)
+		if n := len(sent(meshsync.SubjectHeartbeat)); n < 48 || n > 51 {
+			t.Errorf("%d heartbeats in a second", n)
 		}
-	}, "eu", "us", "ap")
+	})
 }

@@ -13,19 +13,18 @@ const (
 	TickEvery = 100 * time.Millisecond
 	// HeartbeatEvery is the longest time between two heartbeats of a process.
 	HeartbeatEvery = 500 * time.Millisecond
-	// SilentAfter is the silence from which on a process is taken for away: one heartbeat
-	// may be lost and the next be 300 ms late.
+	// SilentAfter is the time without a message after which a process counts as silent: one
+	// heartbeat may be lost and the next be 300 ms late.
 	SilentAfter = 1300 * time.Millisecond
-	// ForgetAfter is the silence after which a process is not even missed any more.
+	// ForgetAfter is the silence after which a process is forgotten.
 	ForgetAfter = 5 * time.Minute
 
 	urgentEvery  = 10 * time.Millisecond // at most one urgent message in that time
-	heartbeatGap = 20 * time.Millisecond // heartbeats asked for by Beat keep this distance
+	heartbeatGap = 20 * time.Millisecond // least time between those of HeartbeatSoon
 	lateTick     = time.Second           // a tick this late is worth a line in the log
 
-	// catchUpEvery is the least time between two catchings-up. A reader that is too slow
-	// misses something with nearly each message that it takes; a reply to each would only
-	// make it and all others slower.
+	// catchUpEvery is the least time between two calls of catchUp. A reader that is too
+	// slow drops messages all the time; requesting snapshots each time would add load.
 	catchUpEvery = time.Second
 )
 
@@ -41,7 +40,7 @@ type Mesh struct {
 	peers        peerTable
 	changed      chan struct{}
 	heartbeatNow chan struct{} // HeartbeatSoon was called
-	again        chan struct{} // snapshots are to be asked for again
+	again        chan struct{} // Resync was called
 
 	// Below here only the goroutine of Run, or of the steps, reads and writes.
 	outbox        outbox
@@ -56,7 +55,7 @@ type Mesh struct {
 	due           dues
 }
 
-// New returns a Mesh that Run will bring to life.
+// New returns a Mesh; Run starts it.
 func New(o Options) (*Mesh, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -122,7 +121,7 @@ func (m *Mesh) tick() {
 	m.lastTick = now
 	m.o.Counters.Sweep()
 	if gone := m.peers.forgetSilent(now, m.o.Known); gone > 0 {
-		m.signal()
+		signal(m.changed)
 	}
 	if m.publishChanges(now) {
 		m.rollOn(now)
@@ -147,23 +146,23 @@ func (m *Mesh) Peers() []Peer { return m.peers.list() }
 // Duplicate returns another process with our region and instance name that started
 // before us and was received from within SilentAfter. We are the second then, and stay
 // silent: peers would take us for it, and drop what it publishes.
-func (m *Mesh) Duplicate() (quota.Process, bool) { return m.peers.duplicateHeard(m.o.Now()) }
+func (m *Mesh) Duplicate() (quota.Process, bool) { return m.peers.currentDuplicate(m.o.Now()) }
 
-// Resync forgets every snapshot and count of heartbeats and asks for snapshots again. It
-// is for a process that finds it stood still.
+// Resync forgets every snapshot and count of heartbeats and requests snapshots again. It
+// is for a process that was paused.
 func (m *Mesh) Resync() {
 	m.peers.resync()
 	signal(m.again)
 }
 
-// Forget drops a process that is known to have left or died and that the bus has
-// not heard for SilentAfter either. It reports whether it did.
+// Forget drops a process that is known to have left or died, if nothing came from it for
+// SilentAfter either. It reports whether it did.
 func (m *Mesh) Forget(region, instance string, boot int64) bool {
 	p := quota.Process{Region: region, Instance: instance, Boot: boot}
 	if !m.peers.forget(p, m.o.Now()) {
 		return false
 	}
-	m.signal()
+	signal(m.changed)
 	return true
 }
 
@@ -172,8 +171,6 @@ func (m *Mesh) Forget(region, instance string, boot int64) bool {
 func (m *Mesh) Left(region, instance string, boot int64) bool {
 	return m.peers.left(quota.Process{Region: region, Instance: instance, Boot: boot})
 }
-
-func (m *Mesh) signal() { signal(m.changed) }
 
 func signal(c chan struct{}) {
 	select {
@@ -190,7 +187,7 @@ func signal(c chan struct{}) {
 //	Begin ─▶ ┌ Receive, Reconnected, Missed ┐ ─▶ Leave
 //	         └ Advance, at Due              ┘
 
-// never comes after every due time.
+// never is later than every due time.
 const never = time.Duration(1<<63 - 1)
 
 // dues is when the work that waits for its time is to be done, by Options.Now.
@@ -210,7 +207,7 @@ func (m *Mesh) Due() time.Duration {
 	return min(m.due.tick, m.due.heartbeat, m.due.urgent, m.due.snapshot, m.due.catchUp)
 }
 
-// Advance does what is due, and what Beat, Resync and the counters have asked for.
+// Advance does what is due, and what HeartbeatSoon, Resync and the counters request.
 func (m *Mesh) Advance() {
 	if taken(m.o.Counters.Urgent()) {
 		m.urgent()
@@ -224,7 +221,7 @@ func (m *Mesh) Advance() {
 	now := m.o.Now()
 	if m.due.tick <= now {
 		m.due.tick += TickEvery
-		if m.due.tick <= now { // ticks that were missed are not made up for
+		if m.due.tick <= now { // missed ticks are skipped
 			m.due.tick = now + TickEvery
 		}
 		m.tick()
@@ -245,7 +242,7 @@ func (m *Mesh) Advance() {
 	}
 }
 
-// Leave is the last step: what has not been published is, and that this process leaves.
+// Leave is the last step: it publishes what is unpublished, and that this process leaves.
 func (m *Mesh) Leave() {
 	m.publishAll()
 	m.outbox.abandonSpan()
@@ -281,7 +278,7 @@ func (m *Mesh) catchUp(now time.Duration) {
 	m.requestAll()
 }
 
-// taken takes what a channel holds, if it holds something.
+// taken empties a channel that holds at most one, and reports whether it held one.
 func taken(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -13,37 +13,21 @@ import (
 
 // The kinds of messages, as metrics name them.
 const (
-	kindUsage     = "usage"     // totals that changed
-	kindSnapshot  = "snapshot"  // a chunk of all of them
-	kindHeartbeat = "heartbeat" // a beat
-	kindRequest   = "request"   // for a digest
+	kindUsage     = "usage"    // counters that changed
+	kindSnapshot  = "snapshot" // a chunk of a snapshot
+	kindHeartbeat = "heartbeat"
+	kindRequest   = "request" // for a snapshot
 )
 
-// metrics are the room's instruments, without those of the ledger and the bus. In
-// Prometheus they are called
-//
-//	regiond_sync_published_total{kind}           messages that the bus took
-//	regiond_sync_published_bytes_total{kind}     their size
-//	regiond_sync_publish_errors_total            messages that it did not take, and
-//	                                             counters too large for any
-//	regiond_sync_received_total{kind,region}     messages that were used, by author
-//	regiond_sync_received_bytes_total{kind,region}
-//	regiond_sync_refused_total{reason}           messages that were not
-//	regiond_sync_gaps_total{region}              times that messages were missing
-//	regiond_sync_snapshots_merged_total{region}    whole snapshots, by author
-//	regiond_sync_snapshots_published_total         snapshots of our own that we began
-//	regiond_sync_peer_age_seconds{region}        since its most silent process was heard
+// metrics are the mesh's own instruments; docs/observe.md describes them, and those of the
+// ledger and the bus.
 type metrics struct {
 	meter                             metric.Meter
 	published, publishedBytes, errors metric.Int64Counter
 	received, receivedBytes           metric.Int64Counter
 	refusals, gaps, merged, begun     metric.Int64Counter
 	age                               metric.Float64ObservableGauge
-	labels                            map[labels]metric.MeasurementOption // built once each; of the mesh's goroutine
 }
-
-// labels are up to two names and values.
-type labels [4]string
 
 func newMetrics(meter metric.Meter) (*metrics, error) {
 	var errs []error
@@ -54,7 +38,6 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 	}
 	m := &metrics{
 		meter:          meter,
-		labels:         map[labels]metric.MeasurementOption{},
 		published:      counter("regiond.sync.published", "{message}", "Messages handed to the bus, by kind."),
 		publishedBytes: counter("regiond.sync.published_bytes", "By", "Bytes handed to the bus, by kind."),
 		errors:         counter("regiond.sync.publish_errors", "{message}", "Messages that the bus did not take."),
@@ -67,16 +50,24 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 	}
 	var err error
 	m.age, err = meter.Float64ObservableGauge("regiond.sync.peer_age", metric.WithUnit("s"),
-		metric.WithDescription("Time since a region's most silent process was heard."))
+		metric.WithDescription("Time since a region's most silent process was received from."))
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
 	}
-	m.zero()
+	for _, reason := range refusalReasons() { // zeros from the start, for rate()
+		count(m.refusals, 0, "reason", reason)
+	}
+	for _, kind := range []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest} {
+		count(m.published, 0, "kind", kind)
+		count(m.publishedBytes, 0, "kind", kind)
+	}
+	count(m.errors, 0)
+	count(m.begun, 0)
 	return m, nil
 }
 
-// refusalReasons are all words that refused may be told: those of package wire, of
-// the peerTable and of the ledger, and what is left.
+// refusalReasons are all values of the label: those of package wire, of the peer table, of
+// the ledger, and one for everything else.
 func refusalReasons() []string {
 	reasons := []string{reasonUnknownRegion, reasonStale, reasonCrowded, "future", "regions", reasonFold}
 	for _, r := range wire.Reasons() {
@@ -85,26 +76,7 @@ func refusalReasons() []string {
 	return reasons
 }
 
-// zero has the counters there from the start, for rate().
-func (m *metrics) zero() {
-	for _, reason := range refusalReasons() {
-		count(m.refusals, 0, m.with(labels{"reason", reason}))
-	}
-	for _, kind := range []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest} {
-		count(m.published, 0, m.with(labels{"kind", kind}))
-		count(m.publishedBytes, 0, m.with(labels{"kind", kind}))
-	}
-	count(m.errors, 0, m.with(labels{}))
-	count(m.begun, 0, m.with(labels{}))
-}
-
-// meet does the same for what is counted by region, once one is heard.
-func (m *metrics) meet(region string) {
-	count(m.gaps, 0, m.with(labels{"region", region}))
-	count(m.merged, 0, m.with(labels{"region", region}))
-}
-
-// observe has the gauge show ages until the returned function is called.
+// observe registers ages for the gauge until the returned function is called.
 func (m *metrics) observe(ages func() map[string]time.Duration) (unregister func(), err error) {
 	registration, err := m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for region, age := range ages() {
@@ -120,7 +92,7 @@ func (m *metrics) observe(ages func() map[string]time.Duration) (unregister func
 	}, nil
 }
 
-// ages is how long ago each region's most silent process was heard.
+// ages is the time since each region's most silent process was received from.
 func (m *Mesh) ages() map[string]time.Duration {
 	now, ages := m.o.Now(), map[string]time.Duration{}
 	for _, p := range m.Peers() {
@@ -129,43 +101,11 @@ func (m *Mesh) ages() map[string]time.Duration {
 	return ages
 }
 
-func (m *metrics) sent(kind string, bytes int) {
-	with := m.with(labels{"kind", kind})
-	count(m.published, 1, with)
-	count(m.publishedBytes, bytes, with)
-}
-
-func (m *metrics) notSent() { count(m.errors, 1, m.with(labels{})) }
-
-func (m *metrics) receivedFrom(kind, region string, bytes int) {
-	with := m.with(labels{"kind", kind, "region", region})
-	count(m.received, 1, with)
-	count(m.receivedBytes, bytes, with)
-}
-
-func (m *metrics) refused(reason string) { count(m.refusals, 1, m.with(labels{"reason", reason})) }
-
-func (m *metrics) gap(region string) { count(m.gaps, 1, m.with(labels{"region", region})) }
-
-func (m *metrics) snapshotMerged(region string) { count(m.merged, 1, m.with(labels{"region", region})) }
-
-func (m *metrics) snapshotBegun() { count(m.begun, 1, m.with(labels{})) }
-
-// with is the labels as an instrument takes them. There are as many as kinds, reasons
-// and regions of the topology allow.
-func (m *metrics) with(l labels) metric.MeasurementOption {
-	with, ok := m.labels[l]
-	if !ok {
-		var attrs []attribute.KeyValue
-		for i := 0; i < len(l) && l[i] != ""; i += 2 {
-			attrs = append(attrs, attribute.String(l[i], l[i+1]))
-		}
-		with = metric.WithAttributeSet(attribute.NewSet(attrs...))
-		m.labels[l] = with
+// count adds to a counter with the given labels, names and values in turn.
+func count(c metric.Int64Counter, n int, labels ...string) {
+	attrs := make([]attribute.KeyValue, 0, 2)
+	for i := 0; i < len(labels); i += 2 {
+		attrs = append(attrs, attribute.String(labels[i], labels[i+1]))
 	}
-	return with
-}
-
-func count(c metric.Int64Counter, n int, with metric.MeasurementOption) {
-	c.Add(context.Background(), int64(n), with)
+	c.Add(context.Background(), int64(n), metric.WithAttributes(attrs...))
 }

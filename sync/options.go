@@ -47,13 +47,13 @@ type Snapshots interface {
 
 // Merger takes in what other processes publish, and frees what has ended.
 type Merger interface {
-	// Fold merges what author says it has admitted, by its store clock clockUS at our
-	// time at: all of it, or on an error nothing. Our own region as the author means
-	// a sibling, or a peer that returns what we lost.
+	// Fold merges counters of what author has admitted; its store clock was clockUS at our
+	// time at. On an error nothing is merged. Our own region as the author means a
+	// sibling, or a peer that returns what we lost.
 	Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error
 	// Sweep frees what has ended. It is called at each tick.
 	Sweep()
-	// Full reports that something was turned away lately for lack of room.
+	// Full reports that something was rejected lately because there was no room.
 	Full() bool
 }
 
@@ -61,9 +61,9 @@ type Merger interface {
 // Logger and Meter are required. The funcs are called from the goroutine of Run
 // and must return at once.
 type Options struct {
-	// Self is this process. Boot tells its lives apart, so no two may have the same.
+	// Self is this process. Each start has another Boot.
 	Self quota.Process
-	// Key is what the ids in Counters are made with; heartbeats say which it is.
+	// Key makes the ids in Counters; heartbeats carry its fingerprint.
 	Key      wire.Key
 	Bus      Bus
 	Counters Counters
@@ -74,12 +74,12 @@ type Options struct {
 	// Known reports whether a region belongs to the topology in force. Messages of
 	// any other are refused, and its processes forgotten.
 	Known func(region string) bool
-	// Regions lists the topology in force, ours included or not: those of them that we
-	// do not hear are asked for at their neighbours. It may be nil.
+	// Regions lists the topology in force, ours included or not. Counters of regions from
+	// which nothing is received are requested from the others. It may be nil.
 	Regions func() []string
-	// View is what the next heartbeat shall say.
+	// View is advertised by the next heartbeat.
 	View func() Advertised
-	// OnExchange is called with what a heartbeat shows of a peer's clock. It may be nil.
+	// OnExchange is called with each measurement of a peer's clock. It may be nil.
 	OnExchange func(peer quota.Process, e Exchange)
 	// RecoverCounters is called when a snapshot of ours was requested while a sibling,
 	// whose admissions only the store knows, is silent. It may be nil.
@@ -93,18 +93,18 @@ type Options struct {
 	Checks func(groups []wire.Group) []trace.SpanContext
 }
 
-// Advertised is the part of a heartbeat that the region's view decides; wire.Heartbeat says
-// what the fields mean.
+// Advertised is the part of a heartbeat that the region's view decides; for the fields see
+// wire.Heartbeat.
 type Advertised struct {
 	Members  []string
 	Topology uint64
 	Weights  []quota.Weight // nil unless they should be spelled out
 }
 
-// Exchange is one round of messages between two store clocks, all in µs: sent and
-// heard by ours, received and replied by the peer's.
+// Exchange is one round trip by two store clocks, all in µs: SentUS and ReturnedUS by ours,
+// ReceivedUS and RepliedUS by the peer's.
 type Exchange struct {
-	SentUS, ReceivedUS, RepliedUS, HeardUS int64
+	SentUS, ReceivedUS, RepliedUS, ReturnedUS int64
 }
 
 func (o *Options) validate() error {

@@ -2,12 +2,10 @@ package sync_test
 
 import (
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
@@ -22,7 +20,7 @@ var (
 	_ meshsync.Counters = (*counters)(nil)
 )
 
-func TestNewSaysWhatIsMissing(t *testing.T) {
+func TestOptions(t *testing.T) {
 	now := func() time.Duration { return 0 }
 	good := func() meshsync.Options {
 		return meshsync.Options{
@@ -35,7 +33,7 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 	if _, err := meshsync.New(good()); err != nil {
 		t.Fatal(err)
 	}
-	for word, spoil := range map[string]func(o *meshsync.Options){
+	for want, spoil := range map[string]func(o *meshsync.Options){
 		"Bus":      func(o *meshsync.Options) { o.Bus = nil },
 		"Counters": func(o *meshsync.Options) { o.Counters = nil },
 		"Now":      func(o *meshsync.Options) { o.Now = nil },
@@ -48,18 +46,16 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 	} {
 		o := good()
 		spoil(&o)
-		if _, err := meshsync.New(o); err == nil || !strings.Contains(err.Error(), word) {
-			t.Errorf("without a good %s: %v", word, err)
+		if _, err := meshsync.New(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("wrong %s: %v", want, err)
 		}
 	}
 }
 
-// What an operator sees of a mesh that works, and of a region that fell silent.
+// Metrics of a mesh that works, of a silent region, and of a bus that is down.
 func TestMetrics(t *testing.T) {
-	bubble(t, func(w *world) {
-		nodes := three(w)
-		eu, us := nodes[0], nodes[1]
-		eu.totals.Admit(1, eu.cell(1))
+	meet(t, func(_ *world, eu, us, _ *node) {
+		eu.counters.Admit(1, eu.cell(1))
 		sleep(time.Second)
 		us.kill()
 		sleep(9 * time.Second)
@@ -81,34 +77,18 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%d messages were not taken", errs)
 		}
 		eu.bus.Down()
-		eu.totals.Admit(1, eu.cell(1)) // is tried at every tick
+		eu.counters.Admit(1, eu.cell(1)) // is tried at every tick
 		sleep(time.Second)
 		if errs := eu.counter("regiond.sync.publish_errors", "", ""); errs < 9 {
 			t.Errorf("a second without a bus, %d messages were not taken", errs)
 		}
-		ages := eu.ages()
+		ages := map[string]float64{}
+		for _, p := range eu.metric("regiond.sync.peer_age").(metricdata.Gauge[float64]).DataPoints {
+			region, _ := p.Attributes.Value("region")
+			ages[region.AsString()] = p.Value
+		}
 		if len(ages) != 2 || ages["us"] < 9 || ages["us"] > 11 || ages["ap"] < 1 || ages["ap"] > 2 {
 			t.Errorf("ages in seconds: %v", ages)
 		}
-	}, "eu", "us", "ap")
-}
-
-// ages reads the gauge of peers' ages.
-func (n *node) ages() map[string]float64 {
-	var data metricdata.ResourceMetrics
-	if err := n.reader.Collect(n.w.t.Context(), &data); err != nil {
-		n.w.t.Fatal(err)
-	}
-	ages := map[string]float64{}
-	for _, scope := range data.ScopeMetrics {
-		at := slices.IndexFunc(scope.Metrics, func(m metricdata.Metrics) bool { return m.Name == "regiond.sync.peer_age" })
-		if at < 0 {
-			continue
-		}
-		for _, p := range scope.Metrics[at].Data.(metricdata.Gauge[float64]).DataPoints {
-			region, _ := p.Attributes.Value(attribute.Key("region"))
-			ages[region.AsString()] = p.Value
-		}
-	}
-	return ages
+	})
 }

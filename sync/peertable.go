@@ -14,8 +14,7 @@ import (
 // tripsKept is how many round trips the smallest is chosen from.
 const tripsKept = 8
 
-// Peer is what is known of another process. The zero value of a field that comes
-// with heartbeats means that none came yet.
+// Peer is the state of another process. Fields of heartbeats are zero until the first.
 type Peer struct {
 	quota.Process
 	ReceivedAt time.Duration // when its newest message arrived, by Options.Now
@@ -33,24 +32,23 @@ type Peer struct {
 	Weights  []quota.Weight
 	Unsent   time.Duration // age of its oldest change that was not published
 	Full     bool
-	Key      uint64 // wire.Key.Fingerprint of its ids; 0: it does not say
-	// Synced: a whole snapshot of its counters was merged since it appeared, was last
-	// silent for longer than SilentAfter, or Resync was called. Another process may have
-	// requested it.
+	Key      uint64 // wire.Key.Fingerprint of its ids; 0: unknown
+	// Synced: a whole snapshot of its counters, whoever requested it, was merged since it
+	// appeared, was last silent for longer than SilentAfter, or Resync was called.
 	Synced bool
 	RTT    time.Duration // the smallest of the last eight round trips; 0: none yet
 }
 
-// peer is a Peer and what the mesh needs beside.
+// peer is a Peer with the mesh's own state.
 type peer struct {
 	Peer
-	receivedUS    int64 // our store clock at Heard
+	receivedUS    int64 // our store clock at ReceivedAt
 	heartbeatSeq  uint64
 	ackedSeq      uint64
 	trips         []time.Duration
 	own, ownState chunkTracker
-	returned      bool          // it has handed back what it knows of our own counters
-	progress      time.Duration // when the last chunk came
+	returned      bool          // its snapshot of our own counters was merged whole
+	progress      time.Duration // when its last chunk arrived
 }
 
 func (p *peer) resync() {
@@ -58,12 +56,12 @@ func (p *peer) resync() {
 	p.own.reset()
 }
 
-// chunk notes a part of a snapshot and reports whether it is whole by that.
+// chunk notes a chunk of a snapshot and reports whether that completes it.
 func (r *peerTable) chunk(from quota.Process, c wire.Chunk, ownState bool, now time.Duration) (whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.peers[nameOf(from)]
-	if p == nil || p.Process != from {
+	p := r.find(from)
+	if p == nil {
 		return false
 	}
 	p.progress = now
@@ -72,41 +70,39 @@ func (r *peerTable) chunk(from quota.Process, c wire.Chunk, ownState bool, now t
 		p.returned = p.returned || whole
 		return whole
 	}
-	if !p.own.add(c) {
-		return false
-	}
-	p.Synced = true
-	return true
+	whole = p.own.add(c)
+	p.Synced = p.Synced || whole
+	return whole
 }
 
 const (
-	// MaxProcesses is how many other processes are known at most: as many as a heartbeat
-	// can acknowledge. One more would be heard and never know it.
+	// MaxProcesses bounds the other processes in the table: a heartbeat can acknowledge no
+	// more.
 	MaxProcesses = wire.MaxAcks
-	// maxJump is how far a number may lie ahead of the newest one. Nobody sends that
-	// many messages within ForgetAfter; taken for true, it would make all that follow
-	// look old.
+	// maxJump bounds how far a number may lie ahead of the newest one: more than a process
+	// sends within ForgetAfter. A larger one would make all later messages look old.
 	maxJump = 1 << 20
-	// maxGone bounds the memory for those who left.
+	// maxGone bounds the memory of processes that left.
 	maxGone = 4 * MaxProcesses
 )
 
-// name is what two processes of one deployment must not share.
+// name is unique among the processes of a deployment.
 type name struct{ region, instance string }
 
 func nameOf(p quota.Process) name { return name{p.Region, p.Instance} }
 
-// peerTable knows every other process. The goroutine of Run writes to it; any may
-// read, forget and distrust.
+// peerTable is the state of every other process. The goroutine of Run writes to it; any
+// may read, forget and resync.
 type peerTable struct {
 	self quota.Process
 
 	mu    sync.Mutex
 	peers map[name]*peer
-	// gone holds those who said that they leave, and until when: what is still under
-	// way from them must not bring them back.
+	// gone holds the processes that left, each until the given time: their late messages
+	// must not bring them back.
 	gone map[quota.Process]time.Duration
-	// duplicate is the newest heard of our own name with an older boot.
+	// duplicate is the last process seen with our own name and an older boot, at
+	// duplicateAt; 0: none.
 	duplicate   quota.Process
 	duplicateAt time.Duration
 }
@@ -117,13 +113,21 @@ func newPeerTable(self quota.Process) peerTable {
 
 // The reasons for which a message that can be read is refused.
 const (
-	reasonUnknownRegion = "unknown_region" // its region is not of our topology
-	reasonStale         = "stale"          // its author left, or a later life of it is heard
+	reasonUnknownRegion = "unknown_region" // its region is not in our topology
+	reasonStale         = "stale"          // its author left or was restarted
 	reasonCrowded       = "crowded"        // its author would be one more than MaxProcesses
-	reasonFold          = "fold"           // the totals are not taken, for no reason that has a name
+	reasonFold          = "fold"           // the counters are refused for another reason
 )
 
-// admit says why a message may not be used; empty: it may.
+// find is the entry of exactly that process, or nil. mu is held.
+func (r *peerTable) find(process quota.Process) *peer {
+	if p := r.peers[nameOf(process)]; p != nil && p.Process == process {
+		return p
+	}
+	return nil
+}
+
+// admit returns the reason to refuse a message, or "".
 func (r *peerTable) admit(from quota.Process, seq uint64, now time.Duration) (reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,8 +141,8 @@ func (r *peerTable) admit(from quota.Process, seq uint64, now time.Duration) (re
 		return reasonCrowded
 	case p == nil:
 	case from.Boot < p.Boot && now-p.ReceivedAt <= SilentAfter:
-		// A later life that has fallen silent is another matter: the host's clock
-		// may have been set back between the two.
+		// If the later boot has fallen silent, this one may be a restart after the
+		// host's clock was set back.
 		return reasonStale
 	case from.Boot == p.Boot && seq > p.Seq && seq-p.Seq > maxJump:
 		return string(wire.ReasonRange)
@@ -150,26 +154,25 @@ func (r *peerTable) isDuplicate(from quota.Process) bool {
 	return nameOf(from) == nameOf(r.self) && from.Boot < r.self.Boot
 }
 
-// clock is the store clock of a message's author now: what its newest message
-// says, plus the time since.
+// clock is the author's store clock now, by its newest message and the time since then.
 func (r *peerTable) clock(from quota.Process, seq uint64, timeUS int64, now time.Duration) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.peers[nameOf(from)]
-	if p == nil || p.Process != from || seq > p.Seq {
+	p := r.find(from)
+	if p == nil || seq > p.Seq {
 		return timeUS
 	}
 	return p.ClockUS + (now - p.ReceivedAt).Microseconds()
 }
 
-// arrival is what a message's number and time say about its author.
+// arrival is the change in the author's state that a message causes.
 type arrival struct {
 	newcomer bool // it was not known
 	back     bool // it had been silent
 	gap      bool // messages before this one are missing
 }
 
-// hear notes that a message was taken.
+// note records that a message was accepted.
 func (r *peerTable) note(from quota.Process, seq uint64, timeUS, receivedUS int64, now time.Duration) arrival {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,8 +182,8 @@ func (r *peerTable) note(from quota.Process, seq uint64, timeUS, receivedUS int6
 		return arrival{newcomer: fresh}
 	}
 	var a arrival
-	p := r.peers[nameOf(from)]
-	if p == nil || p.Process != from {
+	p := r.find(from)
+	if p == nil {
 		p = &peer{Peer: Peer{Process: from}}
 		r.peers[nameOf(from)] = p
 		a.newcomer = true
@@ -197,7 +200,7 @@ func (r *peerTable) note(from quota.Process, seq uint64, timeUS, receivedUS int6
 	return a
 }
 
-// leave drops a process for good.
+// leave removes a process that leaves.
 func (r *peerTable) leave(p quota.Process, now time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,7 +208,7 @@ func (r *peerTable) leave(p quota.Process, now time.Duration) {
 		r.duplicateAt = 0
 		return
 	}
-	if known := r.peers[nameOf(p)]; known != nil && known.Process == p {
+	if r.find(p) != nil {
 		delete(r.peers, nameOf(p))
 	}
 	if len(r.gone) < maxGone {
@@ -213,7 +216,7 @@ func (r *peerTable) leave(p quota.Process, now time.Duration) {
 	}
 }
 
-// left reports whether a process said that it leaves.
+// left reports whether a process has left.
 func (r *peerTable) left(p quota.Process) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,29 +224,29 @@ func (r *peerTable) left(p quota.Process) bool {
 	return gone
 }
 
-// forget drops a process that has been silent.
+// forget removes a process that is silent.
 func (r *peerTable) forget(p quota.Process, now time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known := r.peers[nameOf(p)]
-	if known == nil || known.Process != p || now-known.ReceivedAt <= SilentAfter {
+	known := r.find(p)
+	if known == nil || now-known.ReceivedAt <= SilentAfter {
 		return false
 	}
 	delete(r.peers, nameOf(p))
 	return true
 }
 
-// forgetSilent drops those of whom nobody waits for a word any more, and those
-// whose region is not known.
+// forgetSilent removes processes that were silent for ForgetAfter, and those of unknown
+// regions.
 func (r *peerTable) forgetSilent(now time.Duration, known func(string) bool) (gone int) {
-	strangers := map[string]bool{}
+	unknown := map[string]bool{}
 	for _, region := range r.regions() {
-		strangers[region] = !known(region) // asked under no lock
+		unknown[region] = !known(region) // called without the lock
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for n, p := range r.peers {
-		if now-p.ReceivedAt > ForgetAfter || strangers[n.region] {
+		if now-p.ReceivedAt > ForgetAfter || unknown[n.region] {
 			delete(r.peers, n)
 			gone++
 		}
@@ -264,8 +267,8 @@ func (r *peerTable) resync() {
 	}
 }
 
-// conflict is the duplicate, while it is heard.
-func (r *peerTable) duplicateHeard(now time.Duration) (quota.Process, bool) {
+// currentDuplicate is the duplicate, unless it is silent.
+func (r *peerTable) currentDuplicate(now time.Duration) (quota.Process, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.duplicateAt == 0 || now-r.duplicateAt > SilentAfter {
@@ -274,9 +277,9 @@ func (r *peerTable) duplicateHeard(now time.Duration) (quota.Process, bool) {
 	return r.duplicate, true
 }
 
-// silenced reports whether we keep quiet for a duplicate's sake.
+// silenced reports whether a duplicate keeps us from publishing.
 func (r *peerTable) silenced(now time.Duration) bool {
-	_, yes := r.duplicateHeard(now)
+	_, yes := r.currentDuplicate(now)
 	return yes
 }
 
@@ -291,7 +294,7 @@ func (r *peerTable) list() []Peer {
 	return peers
 }
 
-// regions are those that the known processes are of, in ascending order.
+// regions are the regions of all processes, in ascending order.
 func (r *peerTable) regions() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

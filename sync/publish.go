@@ -10,36 +10,37 @@ import (
 )
 
 const (
-	// tickEntries bounds what one tick publishes, about 0.5 MB; the rest waits for the
-	// next, in the ledger.
+	// tickEntries bounds what one tick publishes, about 0.5 MB; the rest stays in the
+	// ledger until the next.
 	tickEntries = wire.MaxEntries
-	// urgentEntries is about 100 KB: what is urgent shall not queue behind itself.
+	// urgentEntries bounds an urgent message, about 100 KB, so that the next is not
+	// delayed.
 	urgentEntries = 8192
 	// rollOver is how long one round of the rolling snapshot takes, unless that is too
-	// much traffic, and rollRest the pause between two rounds: where one slice holds
-	// everything, nothing is gained by repeating it at every tick.
+	// much traffic, and rollRest the pause between two rounds: a snapshot of one slice
+	// need not be repeated at every tick.
 	rollOver = 30 * time.Second
 	rollRest = time.Second
-	// lastRounds bounds what a leaving process still publishes.
+	// lastRounds bounds what a leaving process publishes, in messages of tickEntries.
 	lastRounds = 16
 )
 
-// outbox is where our messages get their numbers and leave from.
+// outbox numbers and publishes our messages.
 type outbox struct {
 	seq  uint64 // of the newest message that the bus took
 	sent ring
 	buf  []byte // of the message being written; Publish does not keep it
-	// left is what was taken from the ledger and the bus did not take. Nothing more
-	// is taken before it is gone, so it stays one tick's worth.
+	// left is what was taken from the ledger and the bus refused. Nothing more is taken
+	// until it is published, so it stays one tick's worth.
 	left       [][]wire.Group
 	leftSince  time.Duration
 	span       trace.Span // of the first of left, while it is linked to checks; else nil
 	lastUrgent time.Duration
 	rollAt     time.Duration // when the next slice of the rolling snapshot is due
-	down       bool          // the bus did not take the newest message, and the log says so
+	down       bool          // the bus refused the newest message, and that was logged
 }
 
-// unsent is the age of the oldest change that peers were not told, wherever it waits.
+// unsent is the age of the oldest unpublished change, here or in the ledger.
 func (b *outbox) unsent(now time.Duration, c Changes) time.Duration {
 	age := c.Unsent()
 	if len(b.left) > 0 {
@@ -58,7 +59,7 @@ func (m *Mesh) publishChanges(now time.Duration) bool {
 		return false
 	}
 	if late {
-		m.heartbeatSoon() // the last heartbeat said that changes wait; until the next, peers count us out
+		m.heartbeatSoon() // peers exclude us because the last one had a large UnsentMS
 	}
 	return true
 }
@@ -77,7 +78,7 @@ func (m *Mesh) rollOn(now time.Duration) {
 	for len(left) > 0 {
 		var err error
 		if left, _, err = m.sendFirst(left, nil); err != nil {
-			return // it comes round again
+			return // the next round repeats it
 		}
 	}
 }
@@ -98,8 +99,8 @@ func (m *Mesh) urgent() {
 	}
 }
 
-// take publishes what the ledger missing published, what was left over first, and
-// says how much that was.
+// take publishes what is left over and then what Counters.Take gives, and returns how many
+// counters that gave.
 func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err error) {
 	b := &m.outbox
 	if err := m.drain(); err != nil {
@@ -110,7 +111,7 @@ func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err er
 	return countersIn(groups), m.drain()
 }
 
-// drain publishes what was taken.
+// drain publishes what is left.
 func (m *Mesh) drain() error {
 	b := &m.outbox
 	for len(b.left) > 0 {
@@ -125,8 +126,8 @@ func (m *Mesh) drain() error {
 	return nil
 }
 
-// sendFirst sends the first of some messages of counters and returns those that are left
-// then: without it, or with its halves in its place if the bus found it too large.
+// sendFirst sends the first of some messages of counters and returns the rest, with the
+// halves of the first in its place if the bus found it too large.
 func (m *Mesh) sendFirst(all [][]wire.Group, span trace.Span) (left [][]wire.Group, sent bool, err error) {
 	switch err := m.sendUsage("", wire.Chunk{}, all[0], span); {
 	case errors.Is(err, ErrTooLarge):
@@ -137,17 +138,17 @@ func (m *Mesh) sendFirst(all [][]wire.Group, span trace.Span) (left [][]wire.Gro
 	return all[1:], true, nil
 }
 
-// halved is what is left to send once the bus has found the first message too large:
-// that in two, or without it when it is a single total, which is counted.
+// halved replaces the first message, which was too large, by its halves. One of a single
+// counter is dropped and counted.
 func (m *Mesh) halved(left [][]wire.Group) [][]wire.Group {
 	half := halves(left[0])
 	if half == nil {
-		m.metrics.notSent()
+		count(m.metrics.errors, 1)
 	}
 	return append(half, left[1:]...)
 }
 
-// halves cuts a message in two; none when it is a single total.
+// halves cuts a message in two; nil for a single counter.
 func halves(message []wire.Group) [][]wire.Group {
 	n := countersIn(message)
 	if n < 2 {
@@ -169,8 +170,8 @@ func (m *Mesh) publishAll() {
 	}
 }
 
-// messages divides counters among messages that stay within the caps, and puts their
-// rows in the order in which they are shortest.
+// messages divides counters into messages within the caps, with sorted rows, which encode
+// shortest.
 func messages(groups []wire.Group) [][]wire.Group {
 	for i := range groups {
 		groups[i].Sort()
@@ -195,8 +196,8 @@ func (m *Mesh) sendUsage(of string, chunk wire.Chunk, groups []wire.Group, span 
 	return m.publish(kind, SubjectUsage+m.o.Self.Region, u.TimeUS, span)
 }
 
-// publish hands over what stands in the buffer under the next number. The number
-// is spent only when the bus took the message, so a refusal here is no gap there.
+// publish publishes the buffer under the next number. The number is used up only if the bus
+// accepts the message, so that a refusal is no gap for peers.
 func (m *Mesh) publish(kind, subject string, timeUS int64, span trace.Span) error {
 	b := &m.outbox
 	err := m.o.Bus.Publish(subject, b.buf, header(span)...)
@@ -209,23 +210,24 @@ func (m *Mesh) publish(kind, subject string, timeUS int64, span trace.Span) erro
 	return nil
 }
 
-// told counts what became of a message and logs when that changes. One that is too
-// large says nothing of the next.
+// noteSent counts the outcome of a message and logs when it changes. A message that is too
+// large does not mean that the bus is down.
 func (m *Mesh) noteSent(kind string, err error) {
 	b := &m.outbox
 	if errors.Is(err, ErrTooLarge) {
 		if kind == kindHeartbeat || kind == kindRequest { // counters are sent in smaller messages
-			m.metrics.notSent()
+			count(m.metrics.errors, 1)
 		}
 		return
 	}
 	if err != nil {
-		m.metrics.notSent()
+		count(m.metrics.errors, 1)
 		if !b.down {
-			m.o.Logger.Warn("the bus takes no messages; peers do not hear this process", "error", err)
+			m.o.Logger.Warn("the bus takes no messages; peers receive nothing from this process", "error", err)
 		}
 	} else {
-		m.metrics.sent(kind, len(b.buf))
+		count(m.metrics.published, 1, "kind", kind)
+		count(m.metrics.publishedBytes, len(b.buf), "kind", kind)
 		if b.down {
 			m.o.Logger.Info("the bus takes messages again")
 		}

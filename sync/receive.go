@@ -17,7 +17,8 @@ import (
 func (m *Mesh) Receive(msg Message) {
 	at := strings.LastIndexByte(msg.Subject, '.') + 1
 	prefix, region := msg.Subject[:at], msg.Subject[at:]
-	if m.unknownRegion(prefix, region) { // whose messages are not worth reading
+	if prefix != SubjectSnapshot && !m.o.Known(region) {
+		m.refuse("", reasonUnknownRegion, fmt.Errorf("region %.80q is not in the topology", region))
 		return
 	}
 	span := m.consumption(msg)
@@ -59,18 +60,9 @@ func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (st
 	return region, &refusal{string(wire.ReasonMalformed), fmt.Sprintf("subject %.80q is none of ours", msg.Subject)}
 }
 
-// unknownRegion refuses what comes from a region that is not of our topology.
-func (m *Mesh) unknownRegion(prefix, region string) bool {
-	if prefix == SubjectSnapshot || m.o.Known(region) {
-		return false
-	}
-	m.refuse("", reasonUnknownRegion, fmt.Errorf("region %.80q is not in the topology", region))
-	return true
-}
-
-// usage folds counters.
+// onUsage merges counters.
 func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) error {
-	now, heardUS := m.o.Now(), m.o.TimeUS()
+	now, receivedUS := m.o.Now(), m.o.TimeUS()
 	if ours, err := m.check(region, u.From, u.Seq, now); ours || err != nil {
 		return err
 	}
@@ -78,7 +70,7 @@ func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) 
 	if u.Origin == region {
 		return &refusal{string(wire.ReasonRange), "of names the author's own region"}
 	}
-	if author, clockUS := m.accountable(u, region, heardUS, now); author != "" {
+	if author, clockUS := m.accountable(u, region, receivedUS, now); author != "" {
 		if err := m.o.Counters.Fold(author, clockUS, now, u.Groups); err != nil {
 			return err
 		}
@@ -87,11 +79,11 @@ func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) 
 	if u.Chunk.Snapshot != 0 {
 		kind = kindSnapshot
 	}
-	m.metrics.receivedFrom(kind, region, size)
-	a := m.peers.note(u.From, u.Seq, u.TimeUS, heardUS, now)
+	m.received(kind, region, size)
+	a := m.peers.note(u.From, u.Seq, u.TimeUS, receivedUS, now)
 	if span != nil {
 		span.SetAttributes(attribute.String(attrPeer, u.From.Region), attribute.Int64(attrSeq, int64(u.Seq)),
-			attribute.Int(attrTotals, countersIn(u.Groups)), attribute.Bool("regiond.gap", a.gap))
+			attribute.Int(attrCounters, countersIn(u.Groups)), attribute.Bool("regiond.gap", a.gap))
 	}
 	m.arrived(u.From, a)
 	if u.Chunk.Snapshot != 0 && (u.Origin == "" || ownState) {
@@ -100,26 +92,25 @@ func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) 
 	return nil
 }
 
-// accountable says whose counters a message carries and what its store clock is now;
-// "" for counters that are nothing to us.
-func (m *Mesh) accountable(u *wire.Usage, region string, heardUS int64, now time.Duration) (author string, clockUS int64) {
+// accountable returns the region whose counters a message carries, and that region's store
+// clock now; "" for counters to ignore.
+func (m *Mesh) accountable(u *wire.Usage, region string, receivedUS int64, now time.Duration) (author string, clockUS int64) {
 	clockUS = m.peers.clock(u.From, u.Seq, u.TimeUS, now)
 	switch {
 	case u.Origin == "":
 		return region, clockUS
 	case u.Origin == m.o.Self.Region:
-		// Our own counters are numbered by our own clock, whoever kept them for us.
-		return u.Origin, heardUS
+		// Our own counters are numbered by our own clock, whoever returns them.
+		return u.Origin, receivedUS
 	case m.o.Known(u.Origin) && !m.peers.receivesFrom(u.Origin, now):
 		return u.Origin, m.clockOf(u, clockUS, now)
-	default: // whom we hear speaks for itself
+	default: // we receive that region's own messages
 		return "", 0
 	}
 }
 
-// clockOf is the store clock now of the region whose counters are relayed, given the
-// author's: what the author says, for what it holds is numbered by that; else what we
-// know; else its own clock, which may be far off.
+// clockOf is the store clock now of the region whose counters are forwarded: by the
+// message, else by our own ledger, else the author's own clock, which may be far off.
 func (m *Mesh) clockOf(u *wire.Usage, clockUS int64, now time.Duration) int64 {
 	if u.OriginTimeUS != 0 {
 		return u.OriginTimeUS + clockUS - u.TimeUS
@@ -130,23 +121,23 @@ func (m *Mesh) clockOf(u *wire.Usage, clockUS int64, now time.Duration) int64 {
 	return clockUS
 }
 
-// heartbeat takes a heartbeat.
+// onHeartbeat applies a heartbeat.
 func (m *Mesh) onHeartbeat(region string, b *wire.Heartbeat, size int) error {
-	now, heardUS := m.o.Now(), m.o.TimeUS()
+	now, receivedUS := m.o.Now(), m.o.TimeUS()
 	if ours, err := m.check(region, b.From, b.Seq, now); ours || err != nil {
 		return err
 	}
-	m.metrics.receivedFrom(kindHeartbeat, region, size)
+	m.received(kindHeartbeat, region, size)
 	if b.Leaving {
 		m.peers.leave(b.From, now)
-		m.signal()
+		signal(m.changed)
 		return nil
 	}
-	m.arrived(b.From, m.peers.note(b.From, b.Seq, b.TimeUS, heardUS, now))
+	m.arrived(b.From, m.peers.note(b.From, b.Seq, b.TimeUS, receivedUS, now))
 	ours, ok := m.outbox.sent.find(ackOf(b, m.o.Self).Seq)
-	changed, e := m.peers.noteHeartbeat(b, ours, ok, heardUS, now)
+	changed, e := m.peers.noteHeartbeat(b, ours, ok, receivedUS, now)
 	if changed {
-		m.signal()
+		signal(m.changed)
 	}
 	if e.SentUS != 0 && m.o.OnExchange != nil {
 		m.o.OnExchange(b.From, e)
@@ -154,8 +145,8 @@ func (m *Mesh) onHeartbeat(region string, b *wire.Heartbeat, size int) error {
 	return nil
 }
 
-// check refuses what is not from whom it says, and tells our own messages, which a
-// bus may bring back.
+// check refuses a message with a wrong author, and recognises our own, which a bus may
+// return.
 func (m *Mesh) check(region string, from quota.Process, seq uint64, now time.Duration) (ours bool, err error) {
 	if err := wire.CheckAuthor(region, from.Region); err != nil {
 		return false, err
@@ -169,37 +160,44 @@ func (m *Mesh) check(region string, from quota.Process, seq uint64, now time.Dur
 	return false, nil
 }
 
-// arrived acts on what a message says about its author.
+// arrived acts on a change in the author's state.
 func (m *Mesh) arrived(from quota.Process, a arrival) {
 	if duplicate, ok := m.Duplicate(); ok && duplicate == from {
 		if a.newcomer {
 			m.o.Logger.Error("another process uses our region and instance name and was here first; give each process an --instance of its own",
 				"region", from.Region, "instance", from.Instance, "boot", from.Boot)
-			m.signal()
+			signal(m.changed)
 		}
 		return
 	}
 	if a.newcomer {
-		m.metrics.meet(from.Region)
-		m.o.Logger.Info("a process is heard for the first time", "region", from.Region, "instance", from.Instance, "boot", from.Boot)
-		m.heartbeatSoon() // so that it hears us before the next regular heartbeat
+		count(m.metrics.gaps, 0, "region", from.Region)
+		count(m.metrics.merged, 0, "region", from.Region)
+		m.o.Logger.Info("a new process appeared", "region", from.Region, "instance", from.Instance, "boot", from.Boot)
+		m.heartbeatSoon() // it must not wait for the regular one
 	}
 	if a.newcomer || a.back {
-		m.signal()
-		m.requestFrom(from.Region, false)
+		signal(m.changed)
+		m.sendRequests(m.o.Now())
 	}
 	if a.gap {
-		m.metrics.gap(from.Region)
-		m.requestFrom(from.Region, true)
+		count(m.metrics.gaps, 1, "region", from.Region)
+		m.requestFrom(from.Region)
 	}
+}
+
+// received counts a message that was used.
+func (m *Mesh) received(kind, region string, size int) {
+	count(m.metrics.received, 1, "kind", kind, "region", region)
+	count(m.metrics.receivedBytes, size, "kind", kind, "region", region)
 }
 
 // refusals is when a refused message of a region was last logged.
 type refusals map[string]time.Duration
 
-// refuse counts a message that changed nothing, and logs one a second and region.
+// refuse counts a refused message, and logs one a second and region.
 func (m *Mesh) refuse(region, reason string, err error) {
-	m.metrics.refused(reason)
+	count(m.metrics.refusals, 1, "reason", reason)
 	now := m.o.Now()
 	if last, ok := m.refusals[region]; ok && now-last < time.Second {
 		return
@@ -213,7 +211,7 @@ type refusal struct{ reason, text string }
 
 func (r *refusal) Error() string { return r.text }
 
-// Reason is one word for a metric.
+// Reason is the label of the metric.
 func (r *refusal) Reason() string { return r.reason }
 
 func reasonOf(err error) string {

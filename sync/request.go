@@ -13,10 +13,10 @@ import (
 )
 
 // requestEvery is the least time between two requests to one region, and how long the
-// chunks of a snapshot may pause before it is asked for again.
+// chunks of a snapshot may pause before it is requested again.
 const requestEvery = time.Second
 
-// requests are the snapshots that this process still needs, by region.
+// requests are the pending requests by region.
 type requests map[string]*requestState
 
 type requestState struct {
@@ -24,11 +24,10 @@ type requestState struct {
 	wanted bool          // messages may have been missed since
 }
 
-// requestFrom requests a snapshot of a region as soon as requestEvery allows. missed means that
-// messages were missed; else the reason shows in what is known of its processes.
-func (m *Mesh) requestFrom(region string, missed bool) {
-	a := m.requests.of(region)
-	a.wanted = a.wanted || missed
+// requestFrom requests a snapshot of a region as soon as requestEvery allows, because
+// messages were missed.
+func (m *Mesh) requestFrom(region string) {
+	m.requests.of(region).wanted = true
 	m.sendRequests(m.o.Now())
 }
 
@@ -49,10 +48,9 @@ func (rs requests) of(region string) *requestState {
 	return a
 }
 
-// sendRequests sends the requests that are due. Whatever gets lost, the request or a
-// chunk, it is asked for again until all is there. While the bus refuses messages
-// none is due: a bus may deliver before it takes anything, and what is asked for
-// then has to go out with the first message that is taken.
+// sendRequests sends the requests that are due: for missed messages, and until every
+// process's snapshot is whole. While the bus refuses messages none is due, so that they go
+// out with the first message that it accepts.
 func (m *Mesh) sendRequests(now time.Duration) {
 	if m.outbox.down || m.peers.silenced(now) {
 		return
@@ -91,8 +89,8 @@ func (m *Mesh) sendRequest(region string, ownState bool, a *requestState, now ti
 	a.at, a.wanted = max(now, 1), false
 }
 
-// missing lists the regions from which nothing is received, without the one that is
-// asked. That one may have received from them for longer: a region that switches groups
+// missing lists the regions from which nothing is received, except the recipient of the
+// request. That one may have received from them for longer: a region that switches groups
 // must learn what its former group used. Before SilentAfter has passed nothing is missing.
 func (m *Mesh) missing(asked string, now time.Duration) []string {
 	if m.o.Regions == nil || !m.settled {
@@ -119,42 +117,40 @@ func (m *Mesh) settle(now time.Duration) {
 	}
 }
 
-// onChunk notes a chunk of a snapshot that was folded.
+// onChunk notes a chunk of a snapshot that was merged.
 func (m *Mesh) onChunk(from quota.Process, c wire.Chunk, ownState bool, now time.Duration) {
 	if !m.peers.chunk(from, c, ownState, now) {
 		return
 	}
-	m.metrics.snapshotMerged(from.Region)
-	m.signal()
+	count(m.metrics.merged, 1, "region", from.Region)
+	signal(m.changed)
 }
 
-// want is what is still missing of a region's processes.
+// want is what is missing from a region's processes that are not silent.
 type want struct {
-	snapshotMissing bool          // a snapshot of one that is heard is missing
-	ownStateMissing bool          // one that is heard has not returned our own counters
-	progress        time.Duration // when a chunk of it came last
+	snapshotMissing bool          // of one of them
+	ownStateMissing bool          // our own counters as one of them remembers them
+	progress        time.Duration // when the newest chunk arrived
 }
 
-// missing is that of every region of which a process is known. Silent processes are not
-// asked until they are heard again. Own state is requested of each process, because its
-// siblings may have started after what it remembers of us.
+// missing returns that of every region with a process in the table. Own state is requested
+// from each process, because its siblings may have started later and remember less.
 func (r *peerTable) missing(now time.Duration) map[string]want {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	missing := make(map[string]want, len(r.peers))
 	for n, p := range r.peers {
 		w := missing[n.region]
-		heard := now-p.ReceivedAt <= SilentAfter
-		w.snapshotMissing = w.snapshotMissing || heard && !p.Synced
-		w.ownStateMissing = w.ownStateMissing || heard && !p.returned && n.region != r.self.Region
+		silent := now-p.ReceivedAt > SilentAfter
+		w.snapshotMissing = w.snapshotMissing || !silent && !p.Synced
+		w.ownStateMissing = w.ownStateMissing || !silent && !p.returned && n.region != r.self.Region
 		w.progress = max(w.progress, p.progress)
 		missing[n.region] = w
 	}
 	return missing
 }
 
-// receivesFrom reports whether every process of a region that is known was heard lately,
-// and there is one.
+// receivesFrom reports whether the region has a process in the table, and none is silent.
 func (r *peerTable) receivesFrom(region string, now time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,34 +167,33 @@ func (r *peerTable) receivesFrom(region string, now time.Duration) bool {
 	return known
 }
 
-// siblingSilent reports whether a known process of our own region is silent.
+// siblingSilent reports whether a process of our own region is silent.
 func (r *peerTable) siblingSilent(now time.Duration) bool {
 	return slices.ContainsFunc(r.list(), func(p Peer) bool {
 		return p.Region == r.self.Region && now-p.ReceivedAt > SilentAfter
 	})
 }
 
-// chunkTracker follows the chunks of one author's newest snapshot until it is whole. The
-// last chunk is the one whose index is one below its count, and only that one need
-// know how many there are: an author that walks its counters piece by piece only
-// marks in each of the others that another follows.
+// chunkTracker follows the chunks of one author's newest snapshot until it is whole. Only the
+// last chunk, whose index is one below its count, has the true count: in the others the
+// count only means that another follows.
 type chunkTracker struct {
-	digest uint64
-	seen   []uint64 // a bit for each chunk
-	heard  uint32   // how many bits are set
-	total  uint32   // how many there are; 0 until the last was heard
-	whole  bool
+	snapshot uint64
+	seen     []uint64 // a bit for each chunk
+	received uint32   // how many bits are set
+	count    uint32   // of all chunks; 0 until the last arrived
+	whole    bool
 }
 
-// add notes a chunk and reports whether the snapshot is whole by that. Chunks of an
-// older snapshot, and repeated ones, change nothing. wire bounds the index.
+// add notes a chunk and reports whether that completes the snapshot. Chunks of an older
+// snapshot, and repeated ones, change nothing. wire bounds the index.
 func (a *chunkTracker) add(c wire.Chunk) bool {
-	if c.Snapshot < a.digest {
+	if c.Snapshot < a.snapshot {
 		return false
 	}
-	if c.Snapshot > a.digest {
+	if c.Snapshot > a.snapshot {
 		a.reset()
-		a.digest = c.Snapshot
+		a.snapshot = c.Snapshot
 	}
 	word, bit := int(c.Index/64), uint64(1)<<(c.Index%64)
 	for len(a.seen) <= word {
@@ -208,16 +203,16 @@ func (a *chunkTracker) add(c wire.Chunk) bool {
 		return false
 	}
 	a.seen[word] |= bit
-	a.heard++
+	a.received++
 	if c.Index+1 == c.Count {
-		a.total = c.Count
+		a.count = c.Count
 	}
-	a.whole = a.total > 0 && a.heard == a.total
+	a.whole = a.received == a.count
 	return a.whole
 }
 
-// reset forgets what was heard. What is still to come of the same snapshot does not
-// make it whole, except for one of a single chunk.
+// reset forgets all chunks. The rest of the same snapshot does not complete it, unless it has
+// a single chunk.
 func (a *chunkTracker) reset() {
-	a.seen, a.heard, a.total, a.whole = a.seen[:0], 0, 0, false
+	a.seen, a.received, a.count, a.whole = a.seen[:0], 0, 0, false
 }

@@ -14,28 +14,26 @@ import (
 )
 
 const (
-	// snapshotAfter is how long a request waits for others to join it: one snapshot is
-	// for all receivers.
+	// snapshotAfter is how long a request waits for others: all receive the same snapshot.
 	snapshotAfter = 200 * time.Millisecond
 	// chunkEntries and chunkEvery pace a snapshot: 400,000 counters a second, some 6 MB.
-	// Changes go out in between, and a receiver of several snapshots at once still merges
-	// them faster than they arrive.
+	// Changes are published in between, and a receiver of several snapshots at once still
+	// merges them faster than they arrive.
 	chunkEntries = 16_384
 	chunkEvery   = 40 * time.Millisecond
-	// chunkRetry is how long a chunk that the bus did not take waits.
+	// chunkRetry is the delay after the bus refused a chunk.
 	chunkRetry = 100 * time.Millisecond
-	// restFor times the duration of a snapshot passes before the next. One that fits a
-	// single message needs no rest; one of a million counters is repeated every seven
-	// seconds at most, however often it is requested.
+	// restFor times the duration of a snapshot passes before the next: one of a million
+	// counters is repeated every seven seconds at most, one of a single message at once.
 	restFor = 2
 )
 
-// snapshots is what peers have requested of us.
+// snapshots are what peers request and we publish.
 //
 //	idle ── request ──▶ due in snapshotAfter ──▶ forwards, snapshot, ownStates ──▶ idle
 //	                                           └ another request ──▶ due after a rest
 type snapshots struct {
-	asked     bool
+	requested bool
 	ownStates []string // regions that requested what we know of their own counters
 	forwards  []string // regions that a requester does not receive from
 	number    uint64   // of the newest snapshot
@@ -45,19 +43,19 @@ type snapshots struct {
 	round   struct{ ownStates, forwards []string }
 	began   time.Duration
 	restEnd time.Duration
-	asking  []trace.Link // sampled requests of what comes next
-	span    trace.Span   // of the answer under way; nil: none
+	links   []trace.Link // to the sampled requests for the next round
+	span    trace.Span   // of the current round; nil: none
 }
 
-// snapshot is one walk over the counters of a region. It reads one piece ahead, because
-// the last chunk is marked as the last.
+// snapshot is one walk over the counters of a region. It reads one chunk ahead, because the
+// last is marked as such.
 type snapshot struct {
 	of     string // empty: our own
 	chunk  wire.Chunk
 	groups []wire.Group
 	ahead  []wire.Group
-	more   bool           // ahead is there
-	cut    [][]wire.Group // what comes after ahead, before the walk goes on
+	more   bool           // ahead is valid
+	cut    [][]wire.Group // chunks between ahead and the rest of the walk
 	next   func() ([]wire.Group, bool)
 	stop   func()
 }
@@ -66,11 +64,11 @@ func newSnapshot(number uint64, of string, live iter.Seq[[]wire.Group]) *snapsho
 	d := &snapshot{of: of, chunk: wire.Chunk{Snapshot: number}}
 	d.next, d.stop = iter.Pull(pieces(live))
 	d.groups, _ = d.next() // none: an empty snapshot is one chunk without groups
-	d.look()
+	d.readAhead()
 	return d
 }
 
-func (d *snapshot) look() {
+func (d *snapshot) readAhead() {
 	if len(d.cut) > 0 {
 		d.ahead, d.more, d.cut = d.cut[0], true, d.cut[1:]
 	} else {
@@ -89,12 +87,12 @@ func (d *snapshot) advance() bool {
 	}
 	d.groups = d.ahead
 	d.chunk.Index++
-	d.look()
+	d.readAhead()
 	return true
 }
 
-// halve cuts the chunk in two, since the bus found it too large. A single total is left
-// out: then the chunk is empty.
+// halve cuts the chunk in two, since the bus found it too large. A single counter is dropped:
+// the chunk is empty then.
 func (d *snapshot) halve() {
 	cut := halves(d.groups)
 	if cut == nil {
@@ -105,10 +103,10 @@ func (d *snapshot) halve() {
 		d.cut = slices.Insert(d.cut, 0, d.ahead)
 	}
 	d.groups, d.cut = cut[0], slices.Concat(cut[1:], d.cut)
-	d.look()
+	d.readAhead()
 }
 
-// pieces cuts what a walk yields into messages.
+// pieces divides a walk into messages.
 func pieces(live iter.Seq[[]wire.Group]) iter.Seq[[]wire.Group] {
 	return func(yield func([]wire.Group) bool) {
 		for groups := range live {
@@ -121,7 +119,7 @@ func pieces(live iter.Seq[[]wire.Group]) iter.Seq[[]wire.Group] {
 	}
 }
 
-// onRequest takes a request for our counters. It returns the region that sent it.
+// onRequest applies a request for our counters. It returns the region that sent it.
 func (m *Mesh) onRequest(r *wire.SnapshotRequest, size int, span trace.Span) (string, error) {
 	from := r.From.Region
 	if !m.o.Known(from) {
@@ -130,7 +128,7 @@ func (m *Mesh) onRequest(r *wire.SnapshotRequest, size int, span trace.Span) (st
 	if r.From == m.o.Self {
 		return from, nil
 	}
-	m.metrics.receivedFrom(kindRequest, from, size)
+	m.received(kindRequest, from, size)
 	if r.OwnState && from != m.o.Self.Region && !slices.Contains(m.snapshots.ownStates, from) {
 		m.snapshots.ownStates = append(m.snapshots.ownStates, from)
 	}
@@ -139,45 +137,40 @@ func (m *Mesh) onRequest(r *wire.SnapshotRequest, size int, span trace.Span) (st
 			m.snapshots.forwards = append(m.snapshots.forwards, missing)
 		}
 	}
-	m.snapshots.link(span)
+	if span != nil && span.SpanContext().IsSampled() && len(m.snapshots.links) < maxLinks {
+		m.snapshots.links = append(m.snapshots.links, trace.Link{SpanContext: span.SpanContext()})
+	}
 	m.snapshotSoon()
 	return from, nil
 }
 
-// link notes a request, for the span of the snapshot.
-func (a *snapshots) link(span trace.Span) {
-	if span != nil && span.SpanContext().IsSampled() && len(a.asking) < maxLinks {
-		a.asking = append(a.asking, trace.Link{SpanContext: span.SpanContext()})
-	}
-}
-
-// snapshotSoon has all our counters published.
+// snapshotSoon schedules a snapshot of all our counters.
 func (m *Mesh) snapshotSoon() {
 	a := &m.snapshots
-	if a.asked {
+	if a.requested {
 		return
 	}
-	a.asked = true
+	a.requested = true
 	if a.current == nil {
 		now := m.o.Now()
 		m.due.snapshot = max(now+snapshotAfter, a.restEnd)
 	}
 }
 
-// restart begins the snapshot under way anew, with all that was to go with it: what the
-// bus took may be lost. Forwarded counters above all: a requester would take our own
-// counters alone for the whole snapshot, and not request again.
+// restartSnapshots restarts the current round, with everything that was requested: what the
+// bus accepted may be lost. Without the forwarded counters a requester would take our own
+// for everything, and not request again.
 func (m *Mesh) restartSnapshots() {
 	a := &m.snapshots
 	if a.current != nil {
 		a.ownStates, a.forwards = union(a.ownStates, a.round.ownStates), union(a.forwards, a.round.forwards)
 	}
 	a.abandon()
-	a.asked = false
+	a.requested = false
 	m.snapshotSoon()
 }
 
-// union appends to a what b has more.
+// union appends what only b has to a.
 func union(a, b []string) []string {
 	for _, s := range b {
 		if !slices.Contains(a, s) {
@@ -195,7 +188,7 @@ func (a *snapshots) abandon() {
 	a.end()
 }
 
-// end ends the span of the answer under way.
+// end ends the span of the current round.
 func (a *snapshots) end() {
 	if a.span != nil {
 		a.span.End()
@@ -203,7 +196,7 @@ func (a *snapshots) end() {
 	a.span = nil
 }
 
-// sendNextChunk sends the next chunk.
+// sendNextChunk publishes the next chunk of the current round, or begins one.
 func (m *Mesh) sendNextChunk() {
 	a := &m.snapshots
 	now := m.o.Now()
@@ -221,12 +214,12 @@ func (m *Mesh) sendNextChunk() {
 	}
 	a.end()
 	a.restEnd = now + restFor*(now-a.began)
-	if a.asked {
+	if a.requested {
 		m.due.snapshot = max(now+snapshotAfter, a.restEnd)
 	}
 }
 
-// sendChunk sends the chunk, or as much of it as fits a message.
+// sendChunk publishes the chunk, or as much of it as fits a message.
 func (m *Mesh) sendChunk(d *snapshot, span trace.Span) error {
 	for {
 		err := m.sendUsage(d.of, d.chunk, d.groups, span)
@@ -234,29 +227,28 @@ func (m *Mesh) sendChunk(d *snapshot, span trace.Span) error {
 			return err
 		}
 		if countersIn(d.groups) == 1 {
-			m.metrics.notSent()
+			count(m.metrics.errors, 1)
 		}
 		d.halve()
 	}
 }
 
-// beginSnapshots takes up what was asked for: first what we know of those who are
-// missed, so that whoever counts on us after our own snapshot has it, then our own
-// counters, then the ownStates.
+// beginSnapshots begins a round: first the forwarded counters, because a requester counts
+// on us as soon as it has our own, then our own, then the own states of others.
 func (m *Mesh) beginSnapshots(now time.Duration) {
 	a := &m.snapshots
 	if m.o.RecoverCounters != nil && m.peers.siblingSilent(now) {
 		m.o.RecoverCounters()
 	}
-	a.asked, a.began = false, now
+	a.requested, a.began = false, now
 	a.queue = slices.Concat(a.forwards, []string{""}, a.ownStates)
-	a.span = m.start(context.Background(), trace.SpanKindProducer, "answer", SubjectUsage+m.o.Self.Region, a.asking)
+	a.span = m.start(context.Background(), trace.SpanKindProducer, "answer", SubjectUsage+m.o.Self.Region, a.links)
 	a.round.forwards, a.round.ownStates = a.forwards, a.ownStates
-	a.forwards, a.ownStates, a.asking = nil, nil, nil
+	a.forwards, a.ownStates, a.links = nil, nil, nil
 	m.nextSnapshot()
 }
 
-// nextSnapshot begins the next walk, if there is one.
+// nextSnapshot begins the next walk of the round, if there is one.
 func (m *Mesh) nextSnapshot() bool {
 	a := &m.snapshots
 	if a.current != nil {
@@ -272,7 +264,7 @@ func (m *Mesh) nextSnapshot() bool {
 	author := of
 	if of == "" {
 		author = m.o.Self.Region
-		m.metrics.snapshotBegun()
+		count(m.metrics.begun, 1)
 	}
 	a.current = newSnapshot(a.number, of, m.o.Counters.Live(author, chunkEntries))
 	return true

@@ -2,6 +2,8 @@ package sync
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -12,32 +14,24 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// The spans of the mesh. Each begins where somebody can follow it from:
+// The spans of the mesh:
 //
 //	check ◀─ link ─ publish usage ─ header ─▶ process usage, in each peer
 //	request snapshot ─ header ─▶ process snapshot ◀─ link ─ answer snapshot ─ header ─▶ process usage
 //
-// A publication begins a trace of its own, because it carries the usage of many
-// checks. It is one message with one header, so its folding is its child, in every
-// region. Heartbeats and the rolling snapshot are no spans: they are always there.
+// A publication begins a trace of its own, because it carries the usage of many checks.
+// Processing it is its child, in every region. Heartbeats and the rolling snapshot have no
+// spans: they go out all the time.
 
 // maxLinks bounds the links of one span; what is beyond them is dropped.
 const maxLinks = 32
 
-// Words of OpenTelemetry's conventions for messaging. NATS is not in their list of
-// systems, so it goes by its own name.
+// Our own attributes. The others are OpenTelemetry's for messaging.
 const (
-	attrSystem      = "messaging.system"
-	attrOperation   = "messaging.operation.name"
-	attrType        = "messaging.operation.type"
-	attrDestination = "messaging.destination.name"
-	attrTemplate    = "messaging.destination.template"
-	attrBodySize    = "messaging.message.body.size"
-	attrClient      = "messaging.client.id"
-	attrErrorType   = "error.type"
-	attrSeq         = "regiond.seq"
-	attrTotals      = "regiond.totals"
-	attrPeer        = "regiond.peer"
+	attrSeq      = "regiond.seq"
+	attrCounters = "regiond.counters"
+	attrPeer     = "regiond.peer"
+	attrBodySize = "messaging.message.body.size"
 )
 
 // start begins a span about a subject; nil when there is no tracer.
@@ -53,15 +47,16 @@ func (m *Mesh) start(ctx context.Context, kind trace.SpanKind, operation, subjec
 	_, span := m.o.Tracer.Start(ctx, operation+" "+subject, trace.WithSpanKind(kind),
 		trace.WithLinks(links[:min(len(links), maxLinks)]...),
 		trace.WithAttributes(
-			attribute.String(attrSystem, "nats"), attribute.String(attrOperation, operation), attribute.String(attrType, action),
-			attribute.String(attrDestination, subject), attribute.String(attrTemplate, prefix+"{region}"),
-			attribute.String(attrClient, m.o.Self.Instance)))
+			attribute.String("messaging.system", "nats"), // the conventions list no name for it
+			attribute.String("messaging.operation.name", operation), attribute.String("messaging.operation.type", action),
+			attribute.String("messaging.destination.name", subject), attribute.String("messaging.destination.template", prefix+"{region}"),
+			attribute.String("messaging.client.id", m.o.Self.Instance)))
 	return span
 }
 
-// publication is the span of the next message of counters, when it carries the usage
-// of sampled checks; else nil. It stays open while the bus takes nothing, and so
-// shows for how long the peers were not told.
+// publication is the span of the next message of counters, when it carries the usage of
+// sampled checks; else nil. It stays open while the bus takes nothing, so it shows how long
+// the message was delayed.
 func (m *Mesh) publication(groups []wire.Group) trace.Span {
 	if m.o.Tracer == nil || m.o.Checks == nil || m.outbox.span != nil {
 		return m.outbox.span
@@ -70,12 +65,12 @@ func (m *Mesh) publication(groups []wire.Group) trace.Span {
 	if len(checks) == 0 {
 		return nil
 	}
-	links := make([]trace.Link, 0, len(checks))
-	for _, c := range checks {
-		links = append(links, trace.Link{SpanContext: c})
+	links := make([]trace.Link, len(checks))
+	for i, c := range checks {
+		links[i].SpanContext = c
 	}
 	m.outbox.span = m.start(context.Background(), trace.SpanKindProducer, "publish", SubjectUsage+m.o.Self.Region, links)
-	m.outbox.span.SetAttributes(attribute.Int(attrTotals, countersIn(groups)))
+	m.outbox.span.SetAttributes(attribute.Int(attrCounters, countersIn(groups)))
 	return m.outbox.span
 }
 
@@ -108,14 +103,17 @@ func countersIn(groups []wire.Group) int {
 	return n
 }
 
-// consumption is the span of a message that came with the context of its author's;
+// consumption is the span of a message whose header has the context of its author's span;
 // nil for every other.
 func (m *Mesh) consumption(msg Message) trace.Span {
 	if m.o.Tracer == nil || len(msg.Header) == 0 {
 		return nil
 	}
-	c := carrier(msg.Header)
-	ctx := propagation.TraceContext{}.Extract(context.Background(), &c)
+	c := propagation.MapCarrier{}
+	for _, f := range msg.Header { // servers before NATS 2.14 may change the case
+		c[strings.ToLower(f.Name)] = f.Value
+	}
+	ctx := propagation.TraceContext{}.Extract(context.Background(), c)
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return nil
 	}
@@ -124,55 +122,31 @@ func (m *Mesh) consumption(msg Message) trace.Span {
 	return span
 }
 
-// concluded ends a span with what became of its message.
+// concluded ends a span with the outcome of its message.
 func concluded(span trace.Span, err error, kind string) {
 	if span == nil {
 		return
 	}
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
-		span.SetAttributes(attribute.String(attrErrorType, kind))
+		span.SetAttributes(attribute.String("error.type", kind))
 	}
 	span.End()
 }
 
-// header is the context of a span as a message carries it: nothing, and no
-// allocation, unless the span is sampled.
+// header is the context of a span as a message carries it: nothing, and no allocation,
+// unless the span is sampled. What does not fit a header is left out.
 func header(span trace.Span) []Field {
 	if span == nil || !span.SpanContext().IsSampled() {
 		return nil
 	}
-	var c carrier
-	propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), span), &c)
-	return c
-}
-
-// carrier is a header as OpenTelemetry fills and reads it. Names are written as
-// they are, in lower case, and read in any: servers before NATS 2.14 may change it.
-type carrier []Field
-
-// Get implements propagation.TextMapCarrier.
-func (c *carrier) Get(name string) string {
-	for _, f := range *c {
-		if strings.EqualFold(f.Name, name) {
-			return f.Value
+	c := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), span), c)
+	var fields []Field
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		if len(name)+len(c[name]) <= MaxFieldBytes {
+			fields = append(fields, Field{name, c[name]})
 		}
 	}
-	return ""
-}
-
-// Set implements propagation.TextMapCarrier.
-func (c *carrier) Set(name, value string) {
-	if len(name)+len(value) <= MaxFieldBytes {
-		*c = append(*c, Field{Name: name, Value: value})
-	}
-}
-
-// Keys implements propagation.TextMapCarrier.
-func (c *carrier) Keys() []string {
-	names := make([]string, len(*c))
-	for i, f := range *c {
-		names[i] = f.Name
-	}
-	return names
+	return fields
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,7 @@ import (
 
 // The store clocks of the world begin here; each process's monotonic clock begins
 // at an hour.
-const epochUS = int64(1_700_000_000_000_000)
+const startUS = int64(1_700_000_000_000_000)
 
 // world is some processes on one network, in a synctest bubble.
 type world struct {
@@ -34,6 +35,8 @@ type world struct {
 	regions []string
 	chunk   int // counters in a chunk of a snapshot; 0: as many as the mesh wants
 
+	nodes []*node // those of meet
+
 	mu    sync.Mutex
 	inUse []string // the topology's regions
 }
@@ -41,24 +44,24 @@ type world struct {
 // node is one process.
 type node struct {
 	*meshsync.Mesh
-	w      *world
-	self   quota.Process
-	bus    *meshtest.Bus
-	totals *counters
-	reader *sdkmetric.ManualReader
-	skewUS int64
-	jump   atomic.Int64 // by which the monotonic clock is ahead, after a stand-still
-	log    recorder
-	cancel context.CancelFunc
-	done   chan error
-	tracer trace.Tracer // nil: nothing is traced
-	checks func([]wire.Group) []trace.SpanContext
-	via    func(meshsync.Bus) meshsync.Bus // what stands between it and its bus; nil: nothing
+	w        *world
+	self     quota.Process
+	bus      *meshtest.Bus
+	counters *counters
+	reader   *sdkmetric.ManualReader
+	skewUS   int64
+	jump     atomic.Int64 // by which the monotonic clock is ahead, after a stand-still
+	log      recorder
+	cancel   context.CancelFunc
+	done     chan error
+	tracer   trace.Tracer // nil: nothing is traced
+	checks   func([]wire.Group) []trace.SpanContext
+	via      func(meshsync.Bus) meshsync.Bus // what stands between it and its bus; nil: nothing
 
 	mu        sync.Mutex
 	view      meshsync.Advertised
 	exchanges []meshsync.Exchange
-	rereads   int
+	recovered int
 }
 
 func newWorld(t *testing.T, regions ...string) *world {
@@ -73,12 +76,26 @@ func bubble(t *testing.T, f func(w *world), regions ...string) {
 	synctest.Test(t, func(t *testing.T) { f(newWorld(t, regions...)) })
 }
 
+const oneWay = 80 * time.Millisecond
+
+// meet runs f with a process in each of three regions, oneWay apart, whose clocks differ,
+// after their first two seconds.
+func meet(t *testing.T, f func(w *world, eu, us, ap *node)) {
+	t.Helper()
+	bubble(t, func(w *world) {
+		w.net.SetAll(meshtest.Link{Latency: oneWay}, w.regions...)
+		w.nodes = []*node{w.join("eu", "a", 1, 0), w.join("us", "a", 2, 3*time.Second), w.join("ap", "a", 3, -time.Minute)}
+		sleep(2 * time.Second)
+		f(w, w.nodes[0], w.nodes[1], w.nodes[2])
+	}, "eu", "us", "ap")
+}
+
 // join adds a process whose store clock is ahead of the world's by skew, and has
 // it run until stop, or the end of the test.
 func (w *world) join(region, instance string, boot int64, skew time.Duration) *node {
 	n := w.newNode(region, instance, boot, skew)
-	n.totals = newCounters(n)
-	n.start(n.totals)
+	n.counters = newCounters(n)
+	n.start(n.counters)
 	return n
 }
 
@@ -94,7 +111,7 @@ func (w *world) newNode(region, instance string, boot int64, skew time.Duration)
 // key is a key of the region's own, so that a test can tell whose a fingerprint is.
 func (n *node) key() wire.Key { return wire.NewKey(nil, n.self.Region) }
 
-func (n *node) start(totals meshsync.Counters) {
+func (n *node) start(c meshsync.Counters) {
 	t := n.w.t
 	t.Helper()
 	var bus meshsync.Bus = n.bus
@@ -102,8 +119,8 @@ func (n *node) start(totals meshsync.Counters) {
 		bus = n.via(bus)
 	}
 	m, err := meshsync.New(meshsync.Options{
-		Self: n.self, Key: n.key(), Bus: bus, Counters: totals, Now: n.now, TimeUS: n.timeUS,
-		Known: n.w.known, Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged, RecoverCounters: n.reread,
+		Self: n.self, Key: n.key(), Bus: bus, Counters: c, Now: n.now, TimeUS: n.timeUS,
+		Known: n.w.known, Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged, RecoverCounters: n.recover,
 		Logger: slog.New(&n.log), Tracer: n.tracer, Checks: n.checks,
 		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(n.reader)).Meter("test"),
 	})
@@ -156,12 +173,19 @@ func (w *world) reload(regions ...string) {
 // now is the process's monotonic clock.
 func (n *node) now() time.Duration { return n.w.now() + time.Duration(n.jump.Load()) }
 
-func (n *node) timeUS() int64 { return epochUS + n.now().Microseconds() + n.skewUS }
+func (n *node) timeUS() int64 { return startUS + n.now().Microseconds() + n.skewUS }
 
 func (n *node) advertised() meshsync.Advertised {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.view
+}
+
+// advertise has the next heartbeat carry a.
+func (n *node) advertise(a meshsync.Advertised) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.view = a
 }
 
 func (n *node) exchanged(_ quota.Process, e meshsync.Exchange) {
@@ -170,10 +194,10 @@ func (n *node) exchanged(_ quota.Process, e meshsync.Exchange) {
 	n.exchanges = append(n.exchanges, e)
 }
 
-func (n *node) reread() {
+func (n *node) recover() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.rereads++
+	n.recovered++
 }
 
 // cell names a counter of the process's region in the present bucket.
@@ -206,10 +230,11 @@ func (n *node) knows(of *node) meshsync.Peer {
 	return p
 }
 
-// counter is the sum of a counter's series that bear the given label.
+// counter is the sum of a counter's series that have the given label.
 func (n *node) counter(name, label, value string) (sum int64) {
 	n.w.t.Helper()
-	for p := range n.points(name) {
+	points, _ := n.metric(name).(metricdata.Sum[int64])
+	for _, p := range points.DataPoints {
 		if v, ok := p.Attributes.Value(attribute.Key(label)); label == "" || ok && v.AsString() == value {
 			sum += p.Value
 		}
@@ -217,25 +242,46 @@ func (n *node) counter(name, label, value string) (sum int64) {
 	return sum
 }
 
-func (n *node) points(name string) func(func(metricdata.DataPoint[int64]) bool) {
+// metric is the present value of an instrument.
+func (n *node) metric(name string) metricdata.Aggregation {
+	n.w.t.Helper()
 	var data metricdata.ResourceMetrics
 	if err := n.reader.Collect(n.w.t.Context(), &data); err != nil {
 		n.w.t.Fatal(err)
 	}
-	return func(yield func(metricdata.DataPoint[int64]) bool) {
-		for _, scope := range data.ScopeMetrics {
-			for _, m := range scope.Metrics {
-				s, ok := m.Data.(metricdata.Sum[int64])
-				if !ok || m.Name != name {
-					continue
-				}
-				for _, p := range s.DataPoints {
-					if !yield(p) {
-						return
-					}
-				}
+	for _, scope := range data.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name == name {
+				return m.Data
 			}
 		}
+	}
+	return nil
+}
+
+// admit has n admit units under each of the ids from 0 on.
+func (n *node) admit(ids int, units int64) {
+	for i := range ids {
+		n.counters.Admit(units, n.cell(uint64(i)))
+	}
+}
+
+// group is a counter on the wire.
+func group(c ledger.Cell, units int64) []wire.Group {
+	return []wire.Group{{
+		Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket,
+		IDs: []uint64{c.ID}, Generations: []int64{c.Generation}, Units: []int64{units},
+	}}
+}
+
+// spy returns a function that ends the recording of what n publishes, and returns what was
+// published since now under a subject that begins with prefix.
+func (n *node) spy() func(prefix string) []meshsync.Message {
+	var sent []meshsync.Message
+	n.bus.Spy(func(m meshsync.Message) { sent = append(sent, m) })
+	return func(prefix string) []meshsync.Message {
+		n.bus.Spy(nil)
+		return slices.DeleteFunc(sent, func(m meshsync.Message) bool { return !strings.HasPrefix(m.Subject, prefix) })
 	}
 }
 

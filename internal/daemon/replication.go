@@ -268,7 +268,7 @@ func (r *replication) openMesh(key wire.Key, recoverCounters func()) (err error)
 			if peer.Region == r.self.Region {
 				return // one store, one clock
 			}
-			if err := r.offsets.Observe(peer.Region, e.SentUS, e.ReceivedUS, e.RepliedUS, e.HeardUS); err != nil {
+			if err := r.offsets.Observe(peer.Region, e.SentUS, e.ReceivedUS, e.RepliedUS, e.ReturnedUS); err != nil {
 				r.log.Debug("a time exchange makes no sense", "region", peer.Region, "error", err)
 			}
 		},

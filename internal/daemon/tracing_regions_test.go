@@ -118,7 +118,7 @@ func TestTraceAcrossRegions(t *testing.T) {
 	publish.wants(t, otlp.Span_SPAN_KIND_PRODUCER, map[string]string{
 		"messaging.system": "nats", "messaging.operation.name": "publish", "messaging.operation.type": "send",
 		"messaging.destination.name": "rl.v1.usage.eu-west", "messaging.destination.template": "rl.v1.usage.{region}",
-		"messaging.client.id": "one", "regiond.totals": "1",
+		"messaging.client.id": "one", "regiond.counters": "1",
 	})
 	if publish.parent() != "" || publish.trace() == gatewayTrace {
 		t.Errorf("%v does not begin a trace of its own", publish)
@@ -131,7 +131,7 @@ func TestTraceAcrossRegions(t *testing.T) {
 		fold := r.await(t, region, "process rl.v1.usage.eu-west", func(s *receivedSpan) bool { return s.parent() == publish.id() })
 		fold.wants(t, otlp.Span_SPAN_KIND_CONSUMER, map[string]string{
 			"messaging.operation.type": "process", "regiond.peer": "eu-west", "regiond.seq": publish.attrs["regiond.seq"],
-			"regiond.totals": "1", "regiond.gap": "false",
+			"regiond.counters": "1", "regiond.gap": "false",
 		})
 		if fold.trace() != publish.trace() {
 			t.Errorf("%v is of another trace than %v", fold, publish)

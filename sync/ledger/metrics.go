@@ -7,14 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// metrics are the ledger's instruments. In Prometheus they are called
-//
-//	regiond_sync_partitions          series known, ours and others'
-//	regiond_sync_totals              counters held for them
-//	regiond_sync_unsent_age_seconds  of the oldest change that waits to be published
-//	regiond_sync_turned_away_total   counters that found no room
-//	regiond_sync_losses_total        series of which our store lost counters
-//	regiond_sync_lost_units_total    units that were in them
+// metrics are the ledger's instruments; docs/observe.md describes them.
 type metrics struct {
 	turned, losses, lostUnits metric.Int64Counter
 }
@@ -30,21 +23,21 @@ func newMetrics(m metric.Meter, l *Ledger) (*metrics, error) {
 	}
 	ms := &metrics{}
 	var errs [4]error
-	ms.turned, errs[0] = m.Int64Counter("regiond.sync.turned_away", metric.WithUnit("{total}"),
-		metric.WithDescription("Usage totals that found no room and were not taken."))
+	ms.turned, errs[0] = m.Int64Counter("regiond.sync.turned_away", metric.WithUnit("{counter}"),
+		metric.WithDescription("Usage counters that found no room and were not stored."))
 	ms.losses, errs[1] = m.Int64Counter("regiond.sync.losses", metric.WithUnit("{partition}"),
 		metric.WithDescription("Times that the store of our region was found to have lost what was admitted in a partition."))
 	ms.lostUnits, errs[2] = m.Int64Counter("regiond.sync.lost_units", metric.WithUnit("{unit}"),
 		metric.WithDescription("Units that were in the window when the store of our region lost them."))
 	_, errs[3] = m.Float64ObservableGauge("regiond.sync.unsent_age", metric.WithUnit("s"),
-		metric.WithDescription("Age of the oldest change of a usage total that waits to be published; 0 when none does."),
+		metric.WithDescription("Age of the oldest change of a usage counter that is not published; 0 when there is none."),
 		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
 			o.Observe(l.Unsent().Seconds())
 			return nil
 		}))
 	err := errors.Join(append(errs[:],
-		gauge("regiond.sync.partitions", "{partition}", "Partitions of global limits of which usage totals are known.", l.series.Load),
-		gauge("regiond.sync.totals", "{total}", "Usage totals that are held: regions, buckets and epochs of the partitions.", l.counters.Load))...)
+		gauge("regiond.sync.partitions", "{partition}", "Partitions of global limits of which usage counters are held.", l.series.Load),
+		gauge("regiond.sync.counters", "{counter}", "Usage counters that are held: regions, buckets and generations of the partitions.", l.counters.Load))...)
 	if err != nil {
 		return nil, err
 	}

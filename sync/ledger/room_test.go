@@ -79,7 +79,7 @@ func TestRoom(t *testing.T) {
 	known.ID = hash(0)
 	mustFold(t, l, "us-east", startUS, 0, one(known, bucket, 1, 6))
 	l.Record(&known, quota.Counter{Bucket: bucket, Generation: 1, Units: 1}, startUS)
-	want := map[string]int64{"regiond.sync.partitions": 3, "regiond.sync.totals": 4, "regiond.sync.turned_away": 3, "regiond.sync.losses": 0, "regiond.sync.lost_units": 0}
+	want := map[string]int64{"regiond.sync.partitions": 3, "regiond.sync.counters": 4, "regiond.sync.turned_away": 3, "regiond.sync.losses": 0, "regiond.sync.lost_units": 0}
 	for name, got := range gauges(t, reader) {
 		if got != want[name] {
 			t.Errorf("%s is %d, want %d", name, got, want[name])
@@ -100,7 +100,7 @@ func TestRoom(t *testing.T) {
 	for range 64 {
 		l.Sweep()
 	}
-	if l.Series() != 0 || gauges(t, reader)["regiond.sync.totals"] != 0 {
+	if l.Series() != 0 || gauges(t, reader)["regiond.sync.counters"] != 0 {
 		t.Errorf("%d series are left", l.Series())
 	}
 	mustFold(t, l, "us-east", startUS+120_000_000, 2*time.Minute, one(pairLimit, bucket+2, 1, 5))
