@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -50,40 +50,23 @@ func (c Costs) String() string {
 	return fmt.Sprintf("%d-%d", c.Min, c.Max)
 }
 
-func (c Costs) draw(r *rand.Rand) int64 {
-	if c.Min == c.Max {
-		return c.Min
-	}
-	return c.Min + r.Int64N(c.Max-c.Min+1)
-}
+func (c Costs) draw(r *rand.Rand) int64 { return c.Min + r.Int64N(c.Max-c.Min+1) }
 
-// zipf draws numbers from 0 on, of which k comes as often as 1/(k+1)^s. The standard
-// library's wants s above 1, and the traffic of many tenants is near 1, or below.
-type zipf struct {
-	// upTo[k] is the chance of a number that is at most k; the last is 1.
-	upTo []float64
-}
+// zipf draws numbers from 0 on, of which k comes as often as 1/(k+1)^s: element k is the sum
+// of the weights up to k. The standard library's wants s above 1, and the traffic of many
+// tenants is near 1, or below.
+type zipf []float64
 
-func newZipf(count int, s float64) *zipf {
-	z := &zipf{upTo: make([]float64, count)}
-	sum := 0.0
-	for k := range z.upTo {
+func newZipf(count int, s float64) zipf {
+	z, sum := make(zipf, count), 0.0
+	for k := range z {
 		sum += math.Pow(float64(k+1), -s)
-		z.upTo[k] = sum
-	}
-	for k := range z.upTo {
-		z.upTo[k] /= sum
+		z[k] = sum
 	}
 	return z
 }
 
-func (z *zipf) draw(r *rand.Rand) int { return z.at(r.Float64()) }
-
-// at is the number that a chance u of [0, 1) stands for: the first with upTo above u.
-func (z *zipf) at(u float64) int {
-	k, exactly := slices.BinarySearch(z.upTo, u)
-	if exactly {
-		k++ // [0, upTo[0]) is 0's: the end belongs to the next
-	}
-	return min(k, len(z.upTo)-1)
+func (z zipf) draw(r *rand.Rand) int {
+	u := r.Float64() * z[len(z)-1]
+	return min(sort.Search(len(z), func(k int) bool { return z[k] > u }), len(z)-1)
 }

@@ -16,7 +16,16 @@ import (
 	"time"
 )
 
-// HTTP is an Asker that speaks to regionds' data listeners. It may be used from many
+// Faults, besides "status 400" and its like. They are few, so that they can be counted.
+const (
+	FaultTimeout = "timeout"            // no answer within the timeout
+	FaultRefused = "connection refused" // nothing listens there
+	FaultBroken  = "connection broken"  // it ended before the answer did
+	FaultNetwork = "network"            // any other fault of the connection
+	FaultForeign = "not an answer of regiond"
+)
+
+// HTTP is an Asker that calls the data listeners of regionds. It may be used from many
 // goroutines at once.
 type HTTP struct {
 	client *http.Client

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// door is a regiond that says what it is told to.
-func door(t *testing.T, status int, body string) (target string, asked *[]string) {
+// fixed is a server with one answer, and the requests that it received.
+func fixed(t *testing.T, status int, body string) (target string, asked *[]string) {
 	t.Helper()
 	asked = new([]string)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +37,7 @@ func newAsker(t *testing.T) *HTTP {
 	return h
 }
 
-// TestAsk is a ledger: what a server says, and what that is.
+// TestAsk lists what a server answers, and what that counts as.
 func TestAsk(t *testing.T) {
 	const exact = `"basis":"exact","mode":"global"`
 	h := newAsker(t)
@@ -53,13 +53,13 @@ func TestAsk(t *testing.T) {
 		{503, `{"title":"Capacity is reduced for now","detail":"Retry later."}`, Answer{Fault: "status 503", Detail: "Capacity is reduced for now: Retry later."}},
 		{503, `{}`, Answer{Fault: FaultForeign, Detail: `status 503, "{}"`}},
 		{400, `{"title":"Bad","detail":"Look.","errors":[{"pointer":"#/cost","detail":"is 0"}]}`, Answer{Fault: "status 400", Detail: "Bad: Look.; #/cost is 0"}},
-		{401, `{"title":"Who are you"}`, Answer{Fault: "status 401", Detail: "Who are you"}},
+		{401, `{"title":"Unauthorized"}`, Answer{Fault: "status 401", Detail: "Unauthorized"}},
 		{302, ``, Answer{Fault: "status 302"}},
 		{500, `oh`, Answer{Fault: "status 500"}},
 		{200, `<html>`, Answer{Fault: FaultForeign, Detail: `status 200, "<html>"`}},
 		{200, `{"allowed":true}`, Answer{Fault: FaultForeign, Detail: `status 200, "{\"allowed\":true}"`}},
 	} {
-		target, asked := door(t, row.status, row.body)
+		target, asked := fixed(t, row.status, row.body)
 		r := &Request{Tenant: "bench-1", Policy: "gold", Cost: 3}
 		if got := h.Ask(t.Context(), target, r); got != row.want {
 			t.Errorf("%d %s: %+v", row.status, row.body, got)
@@ -85,7 +85,7 @@ func TestFaults(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.Read(make([]byte, 1)) // it was asked, and says nothing
+			_, _ = conn.Read(make([]byte, 1)) // a request, and no answer
 			_ = conn.Close()
 		}
 	}()
@@ -94,7 +94,7 @@ func TestFaults(t *testing.T) {
 	}
 	_ = l.Close()
 	if a := h.Ask(t.Context(), address, r); a.Fault != FaultRefused {
-		t.Errorf("nobody there: %+v", a)
+		t.Errorf("nothing listens: %+v", a)
 	}
 	if a := h.Ask(t.Context(), "http://host.invalid", r); a.Fault != FaultNetwork {
 		t.Errorf("no such host: %+v", a)
@@ -113,7 +113,7 @@ func TestFaults(t *testing.T) {
 func TestProbe(t *testing.T) {
 	h := newAsker(t)
 	r := &Request{Tenant: "a/b", Policy: "gold", Cost: 5}
-	target, asked := door(t, 200, `{"allowed":false,"basis":"exact","mode":"global"}`)
+	target, asked := fixed(t, 200, `{"allowed":false,"basis":"exact","mode":"global"}`)
 	if err := h.Probe(t.Context(), target, r); err != nil {
 		t.Error(err)
 	}
@@ -127,11 +127,11 @@ func TestProbe(t *testing.T) {
 		want    string
 	}{
 		{400, `{"title":"Bad","detail":"Look.","errors":[{"pointer":"#/policy","detail":"is unknown"}]}`, "#/policy", "#/policy is unknown"},
-		{401, `{"title":"Who","detail":"Say."}`, "", "Who: Say."},
+		{401, `{"title":"Unauthorized","detail":"No token."}`, "", "Unauthorized: No token."},
 		{404, `404 page not found`, "-", `status 404, "404 page not found": that is not a regiond`},
 		{200, `{}`, "-", "that is not a regiond"},
 	} {
-		target, _ := door(t, row.status, row.body)
+		target, _ := fixed(t, row.status, row.body)
 		err := h.Probe(t.Context(), target, r)
 		var refused *RefusedError
 		if err == nil || !strings.Contains(err.Error(), row.want) || errors.As(err, &refused) != (row.pointer != "-") {

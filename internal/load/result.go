@@ -73,7 +73,7 @@ type Count struct {
 	N    int64  `json:"n"`
 }
 
-// Error is how often one kind of trouble came, and the first one's own words.
+// Error is how often one kind of fault came, and the text of the first.
 type Error struct {
 	Count
 	Detail string `json:"detail,omitempty"`
@@ -101,26 +101,88 @@ type TargetResult struct {
 	Service Quantiles `json:"service_ms"`
 }
 
+// tally counts what came of requests, to one target or to all.
+type tally struct {
+	sent, answered, allowed, denied, wouldDeny int64
+	unsent                                     Unsent
+	answers, reasons, faults                   map[string]int64
+	details                                    map[string]string       // of a fault: the first one's
+	latency, service, late                     *hdrhistogram.Histogram // in µs
+}
+
+// Latencies are kept to three digits: from a microsecond, which is less than any
+// answer takes, to more than the longest run and timeout together.
+const (
+	leastUS = 1
+	mostUS  = int64(2*time.Hour) / int64(time.Microsecond)
+	digits  = 3
+)
+
+func newTally() *tally {
+	newHistogram := func() *hdrhistogram.Histogram { return hdrhistogram.New(leastUS, mostUS, digits) }
+	return &tally{
+		answers: map[string]int64{}, reasons: map[string]int64{}, faults: map[string]int64{}, details: map[string]string{},
+		latency: newHistogram(), service: newHistogram(), late: newHistogram(),
+	}
+}
+
+// Prompt is the time in which a regiond answers. What fails sooner has kept nobody
+// waiting.
+const Prompt = 50 * time.Millisecond
+
+// waited reports whether a request that got no decision has a latency all the same.
+// What fails at once has none: it would make the others look good.
+func waited(fault string, took time.Duration) bool {
+	return fault == FaultTimeout || fault != FaultRefused && took >= Prompt
+}
+
+// add counts the answer to a request that was sent late after it was due and took that long.
+func (t *tally) add(a *Answer, late, took time.Duration) {
+	t.sent++
+	record(t.late, late)
+	if a.Fault == "" || waited(a.Fault, took) {
+		record(t.service, took)
+		record(t.latency, late+took)
+	}
+	if a.Fault != "" {
+		if t.faults[a.Fault]++; t.details[a.Fault] == "" {
+			t.details[a.Fault] = a.Detail
+		}
+		return
+	}
+	t.answered++
+	t.answers[a.Basis+"/"+a.Mode]++
+	if a.Reason != "" {
+		t.reasons[a.Reason]++
+	}
+	if !a.Allowed {
+		t.denied++
+		return
+	}
+	t.allowed++
+	if a.WouldDeny {
+		t.wouldDeny++
+	}
+}
+
+// record keeps a time, rounded up to a whole µs.
+func record(h *hdrhistogram.Histogram, d time.Duration) {
+	us := max(leastUS, int64((d+time.Microsecond-1)/time.Microsecond))
+	_ = h.RecordValue(min(us, mostUS)) // fails above mostUS only
+}
+
 func (p *pacer) result() *Result {
-	all := newTally()
+	all := p.all
 	r := &Result{
 		Asked: Asked{
 			Rate: p.Rate, ForMS: ms(p.For), WarmupMS: ms(p.Warmup), Tenants: p.Tenants, Zipf: p.Zipf, Policy: p.Policy,
 			Cost: p.Costs.String(), MaxInFlight: p.MaxInFlight, TimeoutMS: ms(p.Timeout),
 		},
-		EndedEarly: p.due < p.requests(p.For), Due: p.due, SendingMS: ms(p.sending), Errors: []Error{},
+		EndedEarly: p.due < p.requests(p.For), Due: p.due, SendingMS: ms(p.sending),
+		Sent: all.sent, Unsent: all.unsent, Answered: all.answered, Allowed: all.allowed, Denied: all.denied, WouldDeny: all.wouldDeny,
+		Failed: all.sent - all.answered, Errors: []Error{}, Answers: counts(all.answers), Degraded: counts(all.reasons),
+		Latency: quantiles(all.latency), Service: quantiles(all.service), Late: quantiles(all.late),
 	}
-	for i, t := range p.tallies {
-		all.merge(t)
-		r.Targets = append(r.Targets, TargetResult{
-			URL: p.Targets[i], Sent: t.sent, Unsent: t.noSlot + t.tooLate, Allowed: t.allowed, Denied: t.denied, Failed: t.sent - t.answered,
-			Latency: quantiles(t.latency), Service: quantiles(t.service),
-		})
-	}
-	r.Sent, r.Unsent = all.sent, Unsent{InFlight: all.noSlot, Late: all.tooLate}
-	r.Answered, r.Allowed, r.Denied, r.WouldDeny = all.answered, all.allowed, all.denied, all.wouldDeny
-	r.Failed = all.sent - all.answered
-	r.Answers, r.Degraded = counts(all.rests), counts(all.reasons)
 	for _, c := range counts(all.faults) {
 		r.Errors = append(r.Errors, Error{c, all.details[c.What]})
 	}
@@ -128,8 +190,13 @@ func (p *pacer) result() *Result {
 		r.AnsweredPerS = float64(r.Answered) / p.sending.Seconds()
 		r.AchievedRatio = r.AnsweredPerS / p.Rate
 	}
-	r.Latency, r.Service, r.Late = quantiles(all.latency), quantiles(all.service), quantiles(all.late)
 	r.KeptUp = r.Unsent.Late == 0 && r.Late.P99 <= ms(MostLate)
+	for i, t := range p.tallies {
+		r.Targets = append(r.Targets, TargetResult{
+			URL: p.Targets[i], Sent: t.sent, Unsent: t.unsent.InFlight + t.unsent.Late, Allowed: t.allowed, Denied: t.denied,
+			Failed: t.sent - t.answered, Latency: quantiles(t.latency), Service: quantiles(t.service),
+		})
+	}
 	return r
 }
 
@@ -144,10 +211,10 @@ func counts(of map[string]int64) []Count {
 }
 
 func quantiles(h *hdrhistogram.Histogram) Quantiles {
-	at := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1000 }
 	if h.TotalCount() == 0 {
 		return Quantiles{}
 	}
+	at := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1000 }
 	return Quantiles{P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1000}
 }
 

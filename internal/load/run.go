@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -16,17 +15,29 @@ type Request struct {
 	Cost   int64
 }
 
+// Answer is what came of one request.
+type Answer struct {
+	Allowed   bool
+	WouldDeny bool // allowed because the policy only observes
+	Basis     string
+	Mode      string
+	Reason    string // "" unless the answer is a degraded one
+
+	Fault  string // why there is no decision: one of a few words, "" when there is one
+	Detail string // of a fault, for a person
+}
+
 // Asker sends one check to one target and returns what came of it. It is called from
 // many goroutines at once, never sends anything twice, and returns soon after ctx ends.
 type Asker interface {
 	Ask(ctx context.Context, target string, r *Request) Answer
 }
 
-// Progress is how far a run has come.
+// Progress is how far a run has come. It counts the warm-up too.
 type Progress struct {
-	Passed   time.Duration // of warm-up and measuring; negative: not begun
+	Passed   time.Duration
 	Warming  bool
-	Sent     int64 // what follows counts the warm-up too
+	Sent     int64
 	Answered int64
 	Denied   int64
 	Failed   int64
@@ -44,159 +55,141 @@ const overrun = time.Second
 // Run sends what o describes through a and returns what came back, once every request has its
 // answer or its time is up. When ctx ends before, it sends nothing more, waits for
 // what is under way and returns what there is. onProgress, which may be nil, is called once
-// a second from one other goroutine. An error means that nothing useful was measured.
+// a second from one other goroutine. An error means that o is not valid.
 func Run(ctx context.Context, o Options, a Asker, onProgress func(Progress)) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	w, err := newWaiter()
-	if err != nil {
-		return nil, err
-	}
-	defer w.close()
-	return run(ctx, o, a, onProgress, w.until)
+	return run(ctx, o, a, onProgress, wait), nil
 }
 
-// run is Run, in the time of until.
-func run(ctx context.Context, o Options, a Asker, onProgress func(Progress), until func(context.Context, time.Time) error) (*Result, error) {
+// run is Run, in the time of wait.
+func run(ctx context.Context, o Options, a Asker, onProgress func(Progress), wait func(context.Context, time.Time)) *Result {
 	p := &pacer{
-		Options: o, asker: a, until: until, began: time.Now(),
+		Options: o, asker: a, wait: wait, began: time.Now(),
 		slots: make(chan struct{}, o.MaxInFlight), warm: o.requests(o.Warmup),
-		tenants: newZipf(o.Tenants, o.Zipf), random: rand.New(rand.NewPCG(o.Seed, 0)),
+		tenants: newZipf(o.Tenants, o.Zipf), random: rand.New(rand.NewPCG(o.Seed, 0)), all: newTally(),
 	}
 	for range o.Targets {
 		p.tallies = append(p.tallies, newTally())
 	}
-	stop := p.reportProgress(onProgress)
-	err := p.send(ctx)
-	p.calls.Wait()
-	stop()
-	if err != nil {
-		return nil, err
+	ended, end := context.WithCancel(context.WithoutCancel(ctx))
+	var reporter sync.WaitGroup
+	if onProgress != nil {
+		reporter.Go(func() { p.report(ended, onProgress) })
 	}
-	return p.result(), nil
+	p.send(ctx)
+	p.calls.Wait()
+	end()
+	reporter.Wait()
+	return p.result()
 }
 
 // pacer is one run.
 type pacer struct {
 	Options
 	asker   Asker
-	until   func(context.Context, time.Time) error
+	wait    func(context.Context, time.Time)
 	began   time.Time
 	warm    int64 // requests of the warm-up
-	tenants *zipf
+	tenants zipf
 	random  *rand.Rand
 	slots   chan struct{} // one taken for each request without an answer
 	calls   sync.WaitGroup
-	tallies []*tally // by target
 
 	// Of the goroutine that sends, for the result.
 	due     int64         // requests whose time came, the warm-up left out
 	sending time.Duration // how long it sent them
 
-	answered, denied, failed, unsent, sent atomic.Int64 // for progress, the warm-up included
+	mu       sync.Mutex // guards all below
+	all      *tally
+	tallies  []*tally // by target
+	progress Progress
 }
 
 // send has every request leave when it is due. One that finds all slots taken, or
 // whose run is over by the time that its turn comes, is counted and not sent.
-func (p *pacer) send(ctx context.Context) error {
+func (p *pacer) send(ctx context.Context) {
 	all := p.warm + p.requests(p.For)
 	end := p.began.Add(p.Options.due(all) + overrun)
 	for n := range all {
 		due := p.began.Add(p.Options.due(n))
-		if err := p.until(ctx, due); err != nil {
-			return err
+		if p.wait(ctx, due); ctx.Err() != nil {
+			return
 		}
-		if ctx.Err() != nil {
-			break
-		}
-		t, measured := p.tallies[n%int64(len(p.tallies))], n >= p.warm
-		r := p.draw()
-		if measured {
+		r := Request{Tenant: p.Prefix + strconv.Itoa(p.tenants.draw(p.random)+1), Policy: p.Policy, Cost: p.Costs.draw(p.random)}
+		if n >= p.warm {
 			p.due++
 			p.sending = max(time.Since(p.began.Add(p.Options.due(p.warm))), p.Options.due(n+1)-p.Options.due(p.warm))
 		}
 		switch {
 		case time.Now().After(end):
-			p.skip(t, measured, func(t *tally) { t.tooLate++ })
-		case len(p.slots) == cap(p.slots): // nobody else fills them
-			p.skip(t, measured, func(t *tally) { t.noSlot++ })
+			p.skip(n, func(t *tally) { t.unsent.Late++ })
+		case len(p.slots) == cap(p.slots): // only this goroutine takes slots
+			p.skip(n, func(t *tally) { t.unsent.InFlight++ })
 		default:
 			p.slots <- struct{}{}
-			p.sent.Add(1)
-			p.calls.Go(func() { p.ask(ctx, p.Targets[n%int64(len(p.Targets))], &r, due, t, measured) })
+			p.calls.Go(func() { p.ask(ctx, n, &r, due) })
 		}
 	}
-	return nil
 }
 
-func (p *pacer) skip(t *tally, measured bool, count func(*tally)) {
-	p.unsent.Add(1)
-	if measured {
-		t.update(count)
+// skip counts request n, which is not sent.
+func (p *pacer) skip(n int64, count func(*tally)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.progress.Unsent++
+	p.update(n, count)
+}
+
+// update counts request n for its target and for all, unless it is one of the warm-up.
+// p.mu is held.
+func (p *pacer) update(n int64, count func(*tally)) {
+	if n >= p.warm {
+		count(p.all)
+		count(p.tallies[n%int64(len(p.tallies))])
 	}
 }
 
-func (p *pacer) draw() Request {
-	return Request{
-		Tenant: p.Prefix + strconv.Itoa(p.tenants.draw(p.random)+1),
-		Policy: p.Policy, Cost: p.Costs.draw(p.random),
-	}
-}
-
-// ask sends one request and counts its answer. The end of ctx does not cut it off:
+// ask sends request n and counts its answer. The end of ctx does not cut it off:
 // it was sent, so it was charged, and what became of it belongs into the result.
-func (p *pacer) ask(ctx context.Context, target string, r *Request, due time.Time, t *tally, measured bool) {
+func (p *pacer) ask(ctx context.Context, n int64, r *Request, due time.Time) {
 	defer func() { <-p.slots }()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.Timeout)
 	defer cancel()
 	sent := time.Now()
-	a := p.asker.Ask(ctx, target, r)
+	a := p.asker.Ask(ctx, p.Targets[n%int64(len(p.Targets))], r)
 	done := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch {
 	case a.Fault != "":
-		p.failed.Add(1)
-	case a.Allowed:
-		p.answered.Add(1)
+		p.progress.Failed++
+	case !a.Allowed:
+		p.progress.Denied++
+		fallthrough
 	default:
-		p.answered.Add(1)
-		p.denied.Add(1)
+		p.progress.Answered++
 	}
-	if measured {
-		t.update(func(t *tally) { t.add(&a, sent.Sub(due), done.Sub(sent)) })
-	}
+	p.update(n, func(t *tally) { t.add(&a, sent.Sub(due), done.Sub(sent)) })
 }
 
-// reportProgress calls onProgress once a second until the func that it returns has returned.
-func (p *pacer) reportProgress(onProgress func(Progress)) (stop func()) {
-	if onProgress == nil {
-		return func() {}
-	}
-	var reporter sync.WaitGroup
-	over := make(chan struct{})
-	reporter.Go(func() {
-		tick := time.NewTicker(progressEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-over:
-				return
-			case <-tick.C:
-				onProgress(p.progress())
-			}
+// report calls onProgress once a second until ctx ends.
+func (p *pacer) report(ctx context.Context, onProgress func(Progress)) {
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
-	})
-	return func() {
-		close(over)
-		reporter.Wait()
-	}
-}
-
-func (p *pacer) progress() Progress {
-	passed := time.Since(p.began)
-	return Progress{
-		Passed: passed, Warming: passed < p.Warmup,
-		Sent: p.sent.Load(), Answered: p.answered.Load(), Denied: p.denied.Load(), Failed: p.failed.Load(),
-		Unsent: p.unsent.Load(), InFlight: int64(len(p.slots)),
+		p.mu.Lock()
+		now := p.progress
+		p.mu.Unlock()
+		now.Passed, now.InFlight = time.Since(p.began), int64(len(p.slots))
+		now.Warming = now.Passed < p.Warmup
+		now.Sent = now.Answered + now.Failed + now.InFlight
+		onProgress(now)
 	}
 }

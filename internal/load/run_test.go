@@ -54,22 +54,12 @@ func (s *server) Ask(ctx context.Context, target string, r *Request) Answer {
 	}
 }
 
-// at is when each request came, in the order of coming.
-func (s *server) at() []time.Duration {
-	var all []time.Duration
-	for _, a := range s.seen {
-		all = append(all, a.at)
-	}
-	return all
-}
-
 // timed waits by the test's clock.
-func timed(ctx context.Context, at time.Time) error {
+func timed(ctx context.Context, at time.Time) {
 	select {
 	case <-time.After(time.Until(at)):
 	case <-ctx.Done():
 	}
-	return nil
 }
 
 func options() Options {
@@ -79,16 +69,12 @@ func options() Options {
 	}
 }
 
-func runTimed(ctx context.Context, t *testing.T, o Options, a Asker, told func(Progress)) *Result {
+func runTimed(ctx context.Context, t *testing.T, o Options, a Asker, onProgress func(Progress)) *Result {
 	t.Helper()
 	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := run(ctx, o, a, told, timed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return run(ctx, o, a, onProgress, timed)
 }
 
 // TestOpenLoop: a server that takes three seconds for each answer gets its requests
@@ -176,18 +162,14 @@ func TestTooSlowToSend(t *testing.T) {
 		s := newServer(time.Millisecond)
 		o := options()
 		o.For = 10 * time.Second
-		slow := func(ctx context.Context, at time.Time) error {
-			return timed(ctx, maxTime(at, time.Now().Add(20*time.Millisecond)))
-		}
-		r, err := run(t.Context(), o, s, nil, slow)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := run(t.Context(), o, s, nil, func(ctx context.Context, at time.Time) {
+			timed(ctx, time.Now().Add(max(time.Until(at), 20*time.Millisecond)))
+		})
 		if r.Due != 1000 || r.Sent+r.Unsent.Late != 1000 || r.Sent != 550 || r.KeptUp {
 			t.Errorf("%+v", r)
 		}
-		if at := s.at(); at[len(at)-1] > 11*time.Second {
-			t.Errorf("the last one left after %v", at[len(at)-1])
+		if last := s.seen[len(s.seen)-1].at; last > 11*time.Second {
+			t.Errorf("the last one left after %v", last)
 		}
 	})
 }
@@ -228,7 +210,7 @@ func TestEndsEarly(t *testing.T) {
 	})
 }
 
-// TestTimeout: who never answers is a fault, and as slow as the timeout.
+// TestTimeout: a request without an answer is a fault, and as slow as the timeout.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -240,7 +222,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// TestProgress: it is told once a second, until Run returns and not after.
+// TestProgress: it is called once a second, until Run returns and not after.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -248,7 +230,7 @@ func TestProgress(t *testing.T) {
 		var all []Progress
 		runTimed(t.Context(), t, o, newServer(5*time.Millisecond), func(p Progress) { all = append(all, p) })
 		if len(all) != 3 {
-			t.Fatalf("told %d times in three seconds and a half: %+v", len(all), all)
+			t.Fatalf("called %d times in three seconds and a half: %+v", len(all), all)
 		}
 		for i, p := range all {
 			sent := int64(i+1) * 100
@@ -259,9 +241,16 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-func maxTime(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+// TestWait: it returns at the moment or later, never before, and at once when the
+// context ends.
+func TestWait(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Second, 1, 100 * time.Microsecond, 3 * time.Millisecond} {
+		at := time.Now().Add(ahead)
+		if wait(t.Context(), at); time.Now().Before(at) {
+			t.Errorf("%v ahead: %v before", ahead, time.Until(at))
+		}
 	}
-	return b
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(time.Millisecond, cancel)
+	wait(ctx, time.Now().Add(time.Hour))
 }

@@ -158,15 +158,11 @@ func perSecond(v float64) string {
 
 // millis shows milliseconds with three digits that matter, a thousandth at most.
 func millis(v float64) string {
-	switch {
-	case v >= 100:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case v >= 10:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	case v >= 1:
-		return strconv.FormatFloat(v, 'f', 2, 64)
+	decimals := 3
+	for x := v; x >= 1 && decimals > 0; x /= 10 {
+		decimals--
 	}
-	return strconv.FormatFloat(v, 'f', 3, 64)
+	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
 func span(ms float64) time.Duration {
