@@ -182,7 +182,24 @@ func demoUnderTraffic(t *testing.T) scrape {
 		}
 		return nil
 	})
+	addNoSeries(t, data, admin)
 	return s
+}
+
+// addNoSeries checks that tenants add no series, admitted or denied.
+func addNoSeries(t *testing.T, data, admin client) {
+	t.Helper()
+	before := admin.scrape(t).series
+	for i := range 200 {
+		data.ask(t, http.MethodPost, "/v1/check", fmt.Sprintf(`{"tenant":"tenant-%d","cost":97}`, i/2))
+	}
+	for series := range admin.scrape(t).series {
+		// Mode and state may change on a busy machine.
+		byTime := strings.Contains(series, "_changes_total") || strings.Contains(series, `reason="`) || strings.HasPrefix(series, "regiond_sync_received")
+		if _, known := before[series]; !known && strings.HasPrefix(series, "regiond_") && !byTime {
+			t.Errorf("100 tenants added %s", series)
+		}
+	}
 }
 
 // redisInTrouble runs a region on a real Redis until it knows what its windows came

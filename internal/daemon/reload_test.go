@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/test/redisserver"
 )
 
 // limited is the town with another limit.
@@ -32,6 +33,27 @@ func (p *program) inForce(t *testing.T, units int64) {
 		}
 		return nil
 	})
+}
+
+// TestReloadOnRedis: usage that Redis holds is judged by the new limit, in each
+// process that reads the file.
+func TestReloadOnRedis(t *testing.T) {
+	p := start(t, onRedis(redisserver.Start(t, redisserver.Options{}).Addr()))
+	q := startFile(t, p.file, "--instance", "second")
+	for range 4 {
+		p.check(t, "acme").is(t, http.StatusOK)
+	}
+	p.rewrite(t, "units: 5,", "units: 4,")
+	p.inForce(t, 4)
+	q.inForce(t, 4)
+	p.check(t, "acme").is(t, http.StatusTooManyRequests)
+	q.check(t, "acme").is(t, http.StatusTooManyRequests)
+	p.rewrite(t, "units: 4,", "units: 6,")
+	p.inForce(t, 6)
+	q.inForce(t, 6)
+	p.check(t, "acme").is(t, http.StatusOK)
+	q.check(t, "acme").is(t, http.StatusOK)
+	p.check(t, "acme").is(t, http.StatusTooManyRequests)
 }
 
 // TestHangUp: SIGHUP reads the file again whether or not it changed, and both
@@ -218,6 +240,37 @@ func TestFieldsThatNeedARestart(t *testing.T) {
 		}
 		if got := strings.Join(restartFields(tops[0], tops[1], "town"), ", "); got != row.want {
 			t.Errorf("%s: %q, want %q", row.changed, got, row.want)
+		}
+	}
+}
+
+// TestFilesThatNeedARestart: each file that is read once is named when its contents
+// change, and no longer when they are back; none that is read again when it is needed.
+func TestFilesThatNeedARestart(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	top := &region.Topology{Regions: []region.Region{{
+		Name:   "town",
+		Gossip: &region.Gossip{KeyFile: at("gossip")},
+		Redis:  region.Redis{PasswordFile: at("live"), SentinelPasswordFile: at("watch"), TLS: &region.TLS{CAFile: at("ca"), CertFile: at("live"), KeyFile: at("live")}},
+		NATS:   region.NATS{CredsFile: at("live"), TLS: &region.TLS{CAFile: at("ca2"), CertFile: at("live"), KeyFile: at("live")}},
+	}}}
+	for _, name := range []string{"gossip", "live", "watch", "ca", "ca2"} {
+		write(t, at(name), "old")
+	}
+	c := &config{topology: top, region: &top.Regions[0]}
+	check := newRestartCheck(c)
+	for name, want := range map[string]string{
+		"gossip": "regions/town/gossip/key_file", "watch": "regions/town/redis/sentinel_password_file",
+		"ca": "regions/town/redis/tls/ca_file", "ca2": "regions/town/nats/tls/ca_file", "live": "",
+	} {
+		write(t, at(name), "new")
+		if got := strings.Join(check.fields(c), ", "); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+		write(t, at(name), "old")
+		if got := check.fields(c); len(got) > 0 {
+			t.Errorf("%s, with the old contents back: %v", name, got)
 		}
 	}
 }

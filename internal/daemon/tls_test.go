@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -291,4 +292,23 @@ func TestRenewedClientCertificate(t *testing.T) {
 	if got := shown(); got != "two" {
 		t.Errorf("renewed it shows %q", got)
 	}
+}
+
+// TestHalfARenewalIsLogged: a client certificate that does not belong to its key is named by
+// the reload that finds it.
+func TestHalfARenewalIsLogged(t *testing.T) {
+	dir, clients := t.TempDir(), newAuthority(t, "clients")
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	cert, key := clients.issue(t, "one")
+	write(t, certFile, cert)
+	write(t, keyFile, key)
+	p := start(t, replace(t, town, "STORE", fmt.Sprintf("{addrs: [%q], tls: {cert_file: %s, key_file: %s}}", nobody(t), certFile, keyFile)))
+	cert, key = clients.issue(t, "two")
+	put(t, certFile, cert)
+	line := p.log.await(t, "reload: the configuration in force stays", 1)
+	if why := fmt.Sprint(line["error"]); !strings.HasPrefix(why, "region town: redis: read certificate: ") {
+		t.Errorf("the log says %v", line)
+	}
+	put(t, keyFile, key)
+	p.log.await(t, "reloaded", 1)
 }

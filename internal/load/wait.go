@@ -3,8 +3,6 @@ package load
 import (
 	"context"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // blocked is the part of a wait that blocks a thread.
@@ -21,9 +19,6 @@ func wait(ctx context.Context, at time.Time) {
 		}
 	}
 	for left := time.Until(at); left > 0 && ctx.Err() == nil; left = time.Until(at) {
-		tv := unix.NsecToTimeval(left.Nanoseconds() + 999)            // rounded up to µs
-		if _, err := unix.Select(0, nil, nil, nil, &tv); err != nil { // a signal interrupted it
-			continue
-		}
+		pause(left)
 	}
 }
