@@ -9,13 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// BenchmarkMemory prints what a known partition costs when two peers told of it in
-// two buckets each, and what it costs when we use it too; everything counted. The
-// index has steps, so sizes between 600,000 and 1,200,000 are shown.
+// BenchmarkMemory prints the memory of a partition that two peers use in two buckets each, and of
+// one that we use too. The index grows in steps, hence the sizes.
 func BenchmarkMemory(b *testing.B) {
 	for _, n := range []int{600_000, 800_000, 1_000_000, 1_200_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -77,30 +75,6 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkEstimates and BenchmarkRecord are what a decision waits for.
-func BenchmarkEstimates(b *testing.B) {
-	clock := &fakeClock{}
-	l := crowd(b, 1_000_000, clock, "us-east", "ap-south")
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		out := make([]int64, 3)
-		for i := 0; pb.Next(); i++ {
-			l.Estimates(hash(i*7919%1_000_000), minute, time.Second, out)
-		}
-	})
-}
-
-func BenchmarkRecord(b *testing.B) {
-	clock := &fakeClock{}
-	l := crowd(b, 1_000_000, clock, "us-east", "ap-south")
-	b.ReportAllocs()
-	i := 0
-	for b.Loop() {
-		use(l, hash(i*7919%1_000_000), int64(i), startUS)
-		i++
-	}
-}
-
 // BenchmarkFold is a message of 1,000 changes that are news.
 func BenchmarkFold(b *testing.B) {
 	clock := &fakeClock{}
@@ -119,26 +93,4 @@ func BenchmarkFold(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-}
-
-// BenchmarkBacklog is one Take while a million partitions wait to be published, as
-// after a start or a long silence of the bus: the mesh does nothing else meanwhile.
-func BenchmarkBacklog(b *testing.B) {
-	const known = 1_000_000
-	clock := &fakeClock{}
-	l := newLedger(b, clock, func(o *ledger.Options) { o.Regions = func() int { return 3 } })
-	for i := range known {
-		use(l, hash(i), int64(1+hash(i)%100), startUS)
-		if i%1000 == 0 {
-			clock.advance(time.Millisecond)
-		}
-	}
-	before, takes := cpu(), 0
-	for b.Loop() {
-		if len(l.Take(32_768, true)) == 0 {
-			b.Fatal("nothing is left to take")
-		}
-		takes++
-	}
-	b.ReportMetric(float64((cpu()-before).Microseconds())/1000/float64(takes), "cpu-ms/take")
 }

@@ -18,7 +18,7 @@ func hash(i int) uint64 {
 	return x ^ x>>27
 }
 
-// crowd is a ledger whose peers told it of n partitions, in two buckets each.
+// crowd is a ledger with n partitions that the peers use, in two buckets each.
 func crowd(tb tester, n int, clock *fakeClock, peers ...string) *ledger.Ledger {
 	l := newLedger(tb, clock, func(o *ledger.Options) { o.Regions = func() int { return 3 } })
 	g := wire.Group{Limit: "standard.sustained", WindowUS: minute, BucketUS: minute}

@@ -6,16 +6,15 @@
 //	                      ▼
 //	                  Estimates ◀── peers' counters ◀── Fold ◀──  (messages)
 //	                      │
-//	                   Sweep ──▶ Overshoot, room for others
+//	                   Sweep ──▶ Overshoot, free memory
 //
-// What it promises: the units it holds depend on which counters it was told, never
-// on how often, in what order or by whom. A total is named by its series, region,
-// bucket and generation; of two with one name the larger stays, and those of different
-// names are added. So messages may be lost, repeated and late, and the next one
-// that arrives heals it. Its memory is bounded, and nothing live is ever evicted:
-// what does not fit is turned away, counted, and Full says so.
+// What it holds depends on which counters it was given, never on how often, in what order
+// or by which process. A counter is named by its series, region, bucket and generation; of
+// two with one name the larger stays, and those of different names are added. So messages
+// may be lost, repeated and late, and the next one that arrives heals it. Its memory is
+// bounded, and nothing live is ever evicted: what does not fit is rejected, counted, and
+// reported by Full.
 //
-// What it does not: decide, publish, or know who is there. It starts no goroutine
-// and waits for nothing but its own locks, of which a question takes one for as
-// long as it takes to walk a handful of counters.
+// It does not decide, publish, or know about processes. It starts no goroutine and waits
+// only for its own locks.
 package ledger

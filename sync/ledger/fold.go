@@ -24,12 +24,12 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.text }
 
-// Reason is one word for a metric: "future" (a bucket begins more than one bucket
+// Reason is the label of a metric: "future" (a bucket begins more than one bucket
 // after the author's clock), "range" (not counters at all) or "regions" (more regions
 // than MaxRegions).
 func (r *Refusal) Reason() string { return r.reason }
 
-// Fold merges what a message says a region has admitted. author is the region,
+// Fold merges a message: what a region has admitted. author is the region,
 // clockUS its store clock at the moment at of ours. It takes all or, with a
 // *Refusal, nothing; but counters that are over by that clock are skipped, since a
 // late message is not a bad one, and those that find no room are turned away.
@@ -74,7 +74,7 @@ func check(g *wire.Group, clockUS int64) error {
 	}
 	switch {
 	case len(g.IDs) != len(g.Generations) || len(g.IDs) != len(g.Units):
-		return &Refusal{"range", fmt.Sprintf("limit %s: %d ids, %d epochs and %d units; they must be as many",
+		return &Refusal{"range", fmt.Sprintf("limit %s: %d ids, %d generations and %d units; there must be one of each",
 			g.Limit, len(g.IDs), len(g.Generations), len(g.Units))}
 	case g.Bucket < 0 || g.Bucket > (maxUS-1)/g.BucketUS:
 		return &Refusal{"range", fmt.Sprintf("limit %s: bucket %d begins at no time", g.Limit, g.Bucket)}
@@ -84,7 +84,7 @@ func check(g *wire.Group, clockUS int64) error {
 	}
 	for i := range g.IDs {
 		if g.Generations[i] <= 0 || g.Generations[i] > maxUS || g.Units[i] < 0 || g.Units[i] > quota.MaxCounter {
-			return &Refusal{"range", fmt.Sprintf("limit %s: %d units in epoch %d are no counter", g.Limit, g.Units[i], g.Generations[i])}
+			return &Refusal{"range", fmt.Sprintf("limit %s: %d units in generation %d are no counter", g.Limit, g.Units[i], g.Generations[i])}
 		}
 	}
 	return nil
@@ -146,7 +146,7 @@ func (l *Ledger) foldPeer(sh *shard, f *fold, k *limitKey, id uint64, u quota.Co
 		return
 	}
 	c.units = u.Units
-	// A peer uses what we use: it had better know what we have not published.
+	// A peer uses it too, and must know what we have not published.
 	if s.own != nil && s.own.state != idle && sh.enlist(s.own, f.nowUS, true) {
 		f.urgent = true
 	}

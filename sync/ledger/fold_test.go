@@ -14,11 +14,11 @@ import (
 // odd has a window that is no multiple of its buckets.
 var odd = ledger.Series{ID: 7, Limit: "a.odd", Units: 1000, WindowUS: 7_000_000, BucketUS: 3_000_000}
 
-// one is a message of a single total.
-func one(s ledger.Series, bucket, epoch, units int64) []wire.Group {
+// one is a message of a single counter.
+func one(s ledger.Series, bucket, generation, units int64) []wire.Group {
 	return []wire.Group{{
 		Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Bucket: bucket,
-		IDs: []uint64{s.ID}, Generations: []int64{epoch}, Units: []int64{units},
+		IDs: []uint64{s.ID}, Generations: []int64{generation}, Units: []int64{units},
 	}}
 }
 
@@ -75,19 +75,19 @@ func reasonOf(err error) string {
 func TestRefusedWhole(t *testing.T) {
 	bucket := startUS / odd.BucketUS
 	for name, spoil := range map[string]func(*wire.Group){
-		"ahead":            func(g *wire.Group) { g.Bucket += 2 },
-		"negative bucket":  func(g *wire.Group) { g.Bucket = -1 },
-		"endless bucket":   func(g *wire.Group) { g.Bucket = math.MaxInt64 },
-		"no bucket length": func(g *wire.Group) { g.BucketUS = 0 },
-		"long buckets":     func(g *wire.Group) { g.BucketUS = g.WindowUS + 1 },
-		"fine buckets":     func(g *wire.Group) { g.BucketUS = g.WindowUS/60 - 1 },
-		"endless window":   func(g *wire.Group) { g.WindowUS, g.BucketUS = math.MaxInt64, math.MaxInt64 },
-		"fewer epochs":     func(g *wire.Group) { g.Generations = nil },
-		"fewer units":      func(g *wire.Group) { g.Units = nil },
-		"no epoch":         func(g *wire.Group) { g.Generations[0] = 0 },
-		"endless epoch":    func(g *wire.Group) { g.Generations[0] = math.MaxInt64 },
-		"negative units":   func(g *wire.Group) { g.Units[0] = -1 },
-		"too many units":   func(g *wire.Group) { g.Units[0] = quota.MaxCounter + 1 },
+		"ahead":              func(g *wire.Group) { g.Bucket += 2 },
+		"negative bucket":    func(g *wire.Group) { g.Bucket = -1 },
+		"endless bucket":     func(g *wire.Group) { g.Bucket = math.MaxInt64 },
+		"no bucket length":   func(g *wire.Group) { g.BucketUS = 0 },
+		"long buckets":       func(g *wire.Group) { g.BucketUS = g.WindowUS + 1 },
+		"fine buckets":       func(g *wire.Group) { g.BucketUS = g.WindowUS/60 - 1 },
+		"endless window":     func(g *wire.Group) { g.WindowUS, g.BucketUS = math.MaxInt64, math.MaxInt64 },
+		"fewer generations":  func(g *wire.Group) { g.Generations = nil },
+		"fewer units":        func(g *wire.Group) { g.Units = nil },
+		"no generation":      func(g *wire.Group) { g.Generations[0] = 0 },
+		"endless generation": func(g *wire.Group) { g.Generations[0] = math.MaxInt64 },
+		"negative units":     func(g *wire.Group) { g.Units[0] = -1 },
+		"too many units":     func(g *wire.Group) { g.Units[0] = quota.MaxCounter + 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLedger(t, &fakeClock{}, nil)
@@ -138,7 +138,7 @@ func TestLargest(t *testing.T) {
 		t.Errorf("the 129th region: reason %q", got)
 	}
 	for range l.Live("another", 10) {
-		t.Error("totals of a region that is not known")
+		t.Error("counters of a region that is not known")
 	}
 }
 
@@ -147,22 +147,4 @@ func regionNames(n int) (names []string) {
 		names = append(names, fmt.Sprintf("region-%d", i))
 	}
 	return names
-}
-
-// TestPlace: a bucket keeps the place that it had when first seen; a clock that
-// steps afterwards moves only what comes later.
-func TestPlace(t *testing.T) {
-	s := ledger.Series{ID: 7, Limit: "a.pair", WindowUS: 60_000_000, BucketUS: 60_000_000}
-	bucket := startUS / s.BucketUS // began ten seconds ago
-	l := newLedger(t, &fakeClock{}, nil)
-	mustFold(t, l, "us-east", startUS, time.Minute, one(s, bucket, 1, 100))
-	mustFold(t, l, "us-east", startUS+30_000_000, time.Minute, one(s, bucket, 1, 200))
-	for at, want := range map[time.Duration]int64{
-		time.Minute: 200, 110 * time.Second: 200, 140 * time.Second: 100,
-		169_999_999 * time.Microsecond: 1, 170 * time.Second: 0,
-	} {
-		if got := estimate(l, s.ID, "us-east", at); got != want {
-			t.Errorf("at %v: %d, want %d", at, got, want)
-		}
-	}
 }

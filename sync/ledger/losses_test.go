@@ -9,49 +9,49 @@ import (
 	"github.com/regiond/regiond/sync/ledger"
 )
 
-// A loss is counted once, with the units that were still in the window, whoever
-// brings the news; what expired and what the store never held is none.
+// A loss is counted once, with the units that were still in the window. What expired, and
+// what the store never held, is none.
 func TestLossesAreCounted(t *testing.T) {
 	const e, anew = startUS - 5_000_000, startUS - 3_000_000 // generations
 	bucket := startUS / pairLimit.BucketUS
-	type says func(*ledger.Ledger, *fakeClock)
-	stored := func(epoch, units, us int64) says {
+	type event func(*ledger.Ledger, *fakeClock)
+	stored := func(generation, units, us int64) event {
 		return func(l *ledger.Ledger, c *fakeClock) {
 			c.us.Store(us)
-			record(l, epoch, units, startUS+us)
+			record(l, generation, units, startUS+us)
 		}
 	}
-	echo := func(l *ledger.Ledger, _ *fakeClock) {
+	ownState := func(l *ledger.Ledger, _ *fakeClock) {
 		if err := l.Fold("eu-west", startUS, 0, one(pairLimit, bucket, e, 10)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, row := range []struct {
 		name          string
-		says          []says
+		events        []event
 		losses, units int64
 	}{
-		{"it holds all", []says{stored(e, 10, 0), stored(e, 12, 1)}, 0, 0},
-		{"it was asked first", []says{stored(0, 0, 0), stored(e, 10, 1)}, 0, 0},
-		{"it forgot", []says{stored(e, 10, 0), stored(0, 0, 1)}, 1, 10},
-		{"it forgot and began anew: one loss", []says{stored(e, 10, 0), stored(0, 0, 1), stored(anew, 3, 2)}, 1, 10},
-		{"it began anew at once", []says{stored(e, 10, 0), stored(anew, 3, 1)}, 1, 10},
-		{"it forgot twice", []says{stored(e, 10, 0), stored(anew, 3, 1), stored(0, 0, 2)}, 2, 13},
-		{"its clock stepped back", []says{stored(e, 10, 0), stored(e+999, 3, 1)}, 0, 0},
-		{"a peer remembers what it lost before we came", []says{echo, stored(anew, 3, 1)}, 1, 10},
-		{"admitted while it was away", []says{
+		{"it holds all", []event{stored(e, 10, 0), stored(e, 12, 1)}, 0, 0},
+		{"it was empty at first", []event{stored(0, 0, 0), stored(e, 10, 1)}, 0, 0},
+		{"it lost all", []event{stored(e, 10, 0), stored(0, 0, 1)}, 1, 10},
+		{"it lost all and began a new key: one loss", []event{stored(e, 10, 0), stored(0, 0, 1), stored(anew, 3, 2)}, 1, 10},
+		{"it began a new key at once", []event{stored(e, 10, 0), stored(anew, 3, 1)}, 1, 10},
+		{"it lost all twice", []event{stored(e, 10, 0), stored(anew, 3, 1), stored(0, 0, 2)}, 2, 13},
+		{"its clock stepped back", []event{stored(e, 10, 0), stored(e+999, 3, 1)}, 0, 0},
+		{"a peer returns what it lost before we started", []event{ownState, stored(anew, 3, 1)}, 1, 10},
+		{"admitted while it was away", []event{
 			func(l *ledger.Ledger, _ *fakeClock) { l.Local(&pairLimit, 7, startUS) }, stored(0, 0, 1),
 		}, 0, 0},
-		{"half of it had faded", []says{stored(e, 10, 0), stored(0, 0, 80_000_000)}, 1, 5}, // 90 s after its bucket began, which is 60 s long
-		{"all of it had", []says{stored(e, 10, 0), stored(0, 0, 110_000_000)}, 0, 0},
+		{"half of it had faded", []event{stored(e, 10, 0), stored(0, 0, 80_000_000)}, 1, 5}, // 90 s after its bucket began, which is 60 s long
+		{"all of it had", []event{stored(e, 10, 0), stored(0, 0, 110_000_000)}, 0, 0},
 	} {
 		reader := metric.NewManualReader()
 		clock := &fakeClock{}
 		l := newLedger(t, clock, func(o *ledger.Options) {
 			o.Meter = metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
 		})
-		for _, say := range row.says {
-			say(l, clock)
+		for _, happen := range row.events {
+			happen(l, clock)
 		}
 		got := gauges(t, reader)
 		if got["regiond.sync.losses"] != row.losses || got["regiond.sync.lost_units"] != row.units {
@@ -61,9 +61,8 @@ func TestLossesAreCounted(t *testing.T) {
 	}
 }
 
-// The census says what the sum of all estimates says, once every shard was swept,
-// and names no limit that is not in force.
-func TestCensusIsTheSumOfEstimates(t *testing.T) {
+// UsageStats has the sum of all estimates once every shard was swept, of limits in force.
+func TestUsageStats(t *testing.T) {
 	clock := &fakeClock{}
 	l := newLedger(t, clock, func(o *ledger.Options) {
 		o.Limit = func(name string) (int64, bool) { return 600, name != "b.gone" }
@@ -101,16 +100,16 @@ func TestCensusIsTheSumOfEstimates(t *testing.T) {
 	}
 	all := l.UsageStats()
 	if len(all) != 1 || all[0].Limit != pairLimit.Limit || all[0].Partitions != 200 {
-		t.Fatalf("the census is %+v, want 200 partitions of %s", all, pairLimit.Limit)
+		t.Fatalf("the stats are %+v, want 200 partitions of %s", all, pairLimit.Limit)
 	}
 	if u := all[0].Units; u["us-east"] != us || u["ap-south"] != ap || u["eu-west"] != own {
-		t.Errorf("the census has %v, the estimates come to us-east %d, ap-south %d, eu-west %d", u, us, ap, own)
+		t.Errorf("the stats have %v, the estimates come to us-east %d, ap-south %d, eu-west %d", u, us, ap, own)
 	}
 	clock.advance(2 * time.Minute)
 	for range 64 {
 		l.Sweep()
 	}
 	if all := l.UsageStats(); len(all) != 0 {
-		t.Errorf("after all has ended the census is %+v", all)
+		t.Errorf("after all has ended the stats are %+v", all)
 	}
 }

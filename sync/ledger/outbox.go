@@ -72,7 +72,7 @@ func (sh *shard) oldest(nowUS int64) int64 {
 }
 
 // changed notes that a counter of our own has grown, and reports whether its series
-// became urgent by that. peers is how many regions want to know.
+// became urgent by that. peers is how many other regions there are.
 func (sh *shard) changed(o *own, c *ownCounter, limitUnits, peers, nowUS int64) (becameUrgent bool) {
 	if peers < 1 {
 		c.published = c.units
@@ -271,8 +271,8 @@ func (l *Ledger) candidate(sh *shard, o *own, nowUS int64) (_ candidate, counter
 	return c, counters
 }
 
-// compareCandidates orders by who goes first, and to the last by name, so that the
-// same changes are always taken in the same order.
+// compareCandidates orders by priority, then by name, so that the same changes are always
+// taken in the same order.
 func compareCandidates(a, b *candidate) int {
 	if c := cmp.Compare(a.lateSince, b.lateSince); c != 0 {
 		return c

@@ -10,7 +10,7 @@ import (
 )
 
 // TestManyAtOnce: everything is called by many at once while windows end. What the
-// callers wrote last and what others were told last is what is held, and all that
+// callers wrote last and what others were given last is what is held, and all that
 // was written came out of the outbox.
 func TestManyAtOnce(t *testing.T) {
 	const writers, rounds, series = 4, 300, 100
@@ -37,11 +37,11 @@ func TestManyAtOnce(t *testing.T) {
 			}
 		})
 	}
-	stop, told := make(chan struct{}), newLedger(t, clock, nil)
+	stop, shared := make(chan struct{}), newLedger(t, clock, nil)
 	publish := func(all bool) (more bool) {
 		groups := l.Take(50, all)
 		now := clock.now()
-		if err := told.Fold("eu-west", startUS+now.Microseconds(), now, groups); err != nil {
+		if err := shared.Fold("eu-west", startUS+now.Microseconds(), now, groups); err != nil {
 			t.Error(err)
 		}
 		return len(groups) > 0
@@ -73,7 +73,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	checkLasting(t, l, "us-east", writers*series, rounds-series)
 	checkLasting(t, l, "eu-west", writers*series, rounds-series)
-	checkLasting(t, told, "eu-west", writers*series, rounds-series)
+	checkLasting(t, shared, "eu-west", writers*series, rounds-series)
 }
 
 // checkLasting expects so many series of the lasting limit, all above a number.

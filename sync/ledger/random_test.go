@@ -17,7 +17,7 @@ import (
 
 // lines are the limits of the random programs: a pair of buckets, one window that
 // is no multiple of its buckets, and ten fine ones. The last two are of one name,
-// as after a change of configuration; nobody knows the L of "gone".
+// as after a change of configuration; "gone" is not in force.
 var lines = []ledger.Series{
 	{Limit: "a.pair", Units: 600, WindowUS: 60_000_000, BucketUS: 60_000_000},
 	{Limit: "a.odd", Units: 3, WindowUS: 7_000_000, BucketUS: 3_000_000},
@@ -29,20 +29,20 @@ var lines = []ledger.Series{
 // ids are few, so that counters meet; the first two share a shard.
 var ids = []uint64{0, 1<<58 - 1, 1<<64 - 1}
 
-// pair is a ledger and its twin, driven by one random program.
+// pair is a ledger and its reference model, driven by one random program.
 type pair struct {
 	*rapid.T
 	clock   fakeClock
 	skew    map[string]int64 // each region's store clock minus ours
 	regions int
-	twin    *twin
+	model   *model
 	ledger  *ledger.Ledger
 	ended   []overshot
-	told    map[ledger.Cell]int64 // units of our own counters, by name, that others have or that nobody wants
+	shared  map[ledger.Cell]int64 // units of our own counters, by name, that others have, or that have no peers to go to
 }
 
 func newPair(t *rapid.T) *pair {
-	p := &pair{T: t, regions: 3, twin: newTwin("eu-west", startUS), skew: map[string]int64{}, told: map[ledger.Cell]int64{}}
+	p := &pair{T: t, regions: 3, model: newModel("eu-west", startUS), skew: map[string]int64{}, shared: map[ledger.Cell]int64{}}
 	known := map[string]int64{"a.pair": 600, "a.odd": 3, "b.fine": 50}
 	for i, r := range []string{"eu-west", "us-east", "ap-south"} {
 		p.skew[r] = startUS + int64(i)*1_234_567
@@ -58,7 +58,7 @@ func newPair(t *rapid.T) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.ledger, p.twin.units = l, known
+	p.ledger, p.model.units = l, known
 	return p
 }
 
@@ -77,8 +77,8 @@ func (p *pair) storeUS(region string) int64 {
 	return p.skew[region] + p.clock.us.Load() - rapid.SampledFrom([]int64{0, 0, 700, 2000, 999_999, 1_000_000, 1_000_001}).Draw(p.T, "ago")
 }
 
-func (p *pair) epoch() int64 {
-	return startUS + rapid.SampledFrom([]int64{-5_000_000, -5_000_000, -5_000_000, -5_000_000, -4_999_001, -4_999_000, 3_000_000}).Draw(p.T, "epoch")
+func (p *pair) generation() int64 {
+	return startUS + rapid.SampledFrom([]int64{-5_000_000, -5_000_000, -5_000_000, -5_000_000, -4_999_001, -4_999_000, 3_000_000}).Draw(p.T, "generation")
 }
 
 func (p *pair) amount() int64 {
@@ -89,7 +89,7 @@ func (p *pair) Advance(*rapid.T) {
 	us := rapid.OneOf(rapid.Int64Range(0, 900_000), rapid.Int64Range(0, 20_000_000),
 		rapid.SampledFrom([]int64{1, 800_000, 60_000_000})).Draw(p.T, "us")
 	p.clock.us.Add(us)
-	p.twin.nowUS += us
+	p.model.nowUS += us
 }
 
 // Step moves a store's clock, back or forward, also by more than its windows.
@@ -99,24 +99,24 @@ func (p *pair) Step(*rapid.T) {
 
 func (p *pair) Grow(*rapid.T) {
 	p.regions = rapid.IntRange(1, 3).Draw(p.T, "regions")
-	p.twin.regions = p.regions
+	p.model.regions = p.regions
 }
 
 func (p *pair) Record(*rapid.T) {
 	s, storeUS := p.series(), p.storeUS("eu-west")
-	t := quota.Counter{Bucket: storeUS/s.BucketUS + rapid.SampledFrom([]int64{0, 0, 0, 0, -1, 1, -2, 2}).Draw(p.T, "bucket"), Generation: p.epoch(), Units: p.amount()}
+	t := quota.Counter{Bucket: storeUS/s.BucketUS + rapid.SampledFrom([]int64{0, 0, 0, 0, -1, 1, -2, 2}).Draw(p.T, "bucket"), Generation: p.generation(), Units: p.amount()}
 	if rapid.IntRange(0, 5).Draw(p.T, "absent") == 0 {
 		t = quota.Counter{}
 	}
 	p.ledger.Record(&s, t, storeUS)
-	p.twin.record(&s, t, storeUS)
+	p.model.record(&s, t, storeUS)
 	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: t.Bucket, Generation: t.Generation}, t.Units)
 }
 
-// alone notes a counter that grew, when there is nobody to tell.
+// alone notes a counter that grew while there were no peers.
 func (p *pair) alone(c ledger.Cell, units int64) {
 	if p.regions == 1 {
-		p.told[c] = max(p.told[c], units)
+		p.shared[c] = max(p.shared[c], units)
 	}
 }
 
@@ -124,13 +124,13 @@ func (p *pair) alone(c ledger.Cell, units int64) {
 func (p *pair) has(c ledger.Cell) {
 	units := c.Units
 	c.Units = 0
-	p.told[c] = max(p.told[c], units)
+	p.shared[c] = max(p.shared[c], units)
 }
 
 func (p *pair) Local(*rapid.T) {
 	s, storeUS, units := p.series(), p.storeUS("eu-west"), p.amount()+1
 	p.ledger.Local(&s, units, storeUS)
-	p.twin.local(&s, units, storeUS)
+	p.model.local(&s, units, storeUS)
 	p.alone(ledger.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Region: "eu-west", Bucket: storeUS / s.BucketUS, Generation: startUS}, quota.MaxCounter)
 }
 
@@ -146,12 +146,12 @@ func (p *pair) Fold(*rapid.T) {
 		}
 		for range rapid.IntRange(0, 4).Draw(p.T, "entries") {
 			g.IDs = append(g.IDs, rapid.SampledFrom(ids).Draw(p.T, "id"))
-			g.Generations, g.Units = append(g.Generations, p.epoch()), append(g.Units, p.amount())
+			g.Generations, g.Units = append(g.Generations, p.generation()), append(g.Units, p.amount())
 		}
 		groups = append(groups, g)
 	}
 	err := p.ledger.Fold(author, clockUS, p.clock.now(), groups)
-	if refused := p.twin.fold(author, clockUS, groups); refused != (err != nil) {
+	if refused := p.model.fold(author, clockUS, groups); refused != (err != nil) {
 		p.Fatalf("refused %v, want %v", err, refused)
 	}
 	if author != "eu-west" || err != nil {
@@ -171,7 +171,7 @@ func (p *pair) Take(*rapid.T) {
 	default:
 	}
 	got := flatten(p.T, "eu-west", entries, p.ledger.Take(entries, all))
-	if diff := cmp.Diff(p.twin.take(entries, all), got); diff != "" {
+	if diff := cmp.Diff(p.model.take(entries, all), got); diff != "" {
 		p.Fatalf("taken (-want +got):\n%s", diff)
 	}
 	for _, c := range got {
@@ -185,11 +185,11 @@ func (p *pair) Take(*rapid.T) {
 // nothingIsKeptBack checks a ledger that has nothing left to take: what counts as
 // published was handed out, or is over, or lies ahead.
 func (p *pair) nothingIsKeptBack() {
-	for _, c := range p.twin.list(func(c ledger.Cell) bool { return c.Region == "eu-west" && p.twin.sent(c) }) {
+	for _, c := range p.model.list(func(c ledger.Cell) bool { return c.Region == "eu-west" && p.model.sent(c) }) {
 		units := c.Units
 		c.Units = 0
-		if p.told[c] < units {
-			p.Fatalf("%d units of %+v were never handed out, only %d", units, c, p.told[c])
+		if p.shared[c] < units {
+			p.Fatalf("%d units of %+v were never handed out, only %d", units, c, p.shared[c])
 		}
 	}
 }
@@ -216,7 +216,7 @@ func (p *pair) Roll(*rapid.T) {
 
 func (p *pair) same(what string, got []ledger.Cell, region string) {
 	slices.SortFunc(got, compareCells)
-	want := p.twin.list(func(c ledger.Cell) bool { return c.Region == region && p.twin.sent(c) })
+	want := p.model.list(func(c ledger.Cell) bool { return c.Region == region && p.model.sent(c) })
 	if diff := cmp.Diff(want, got); diff != "" {
 		p.Fatalf("%s (-want +got):\n%s", what, diff)
 	}
@@ -226,13 +226,13 @@ func (p *pair) Sweep(*rapid.T) {
 	for range 64 {
 		p.ledger.Sweep()
 	}
-	p.twin.sweep()
+	p.model.sweep()
 }
 
 // Check compares all that can be asked.
 func (p *pair) Check(*rapid.T) {
-	counts := func(c ledger.Cell) bool { return !p.twin.over(c) }
-	if diff := cmp.Diff(p.twin.list(counts), p.ledger.Snapshot()); diff != "" {
+	counts := func(c ledger.Cell) bool { return !p.model.over(c) }
+	if diff := cmp.Diff(p.model.list(counts), p.ledger.Snapshot()); diff != "" {
 		p.Fatalf("snapshot (-want +got):\n%s", diff)
 	}
 	at := p.clock.now() + time.Duration(rapid.SampledFrom([]int64{0, 1, 3_500_000, 61_000_000}).Draw(p.T, "at"))*time.Microsecond
@@ -242,40 +242,40 @@ func (p *pair) Check(*rapid.T) {
 		lost := p.ledger.Estimates(id, window, at, out)
 		want := make([]int64, 4)
 		for _, r := range []string{"us-east", "ap-south"} {
-			want[p.ledger.Region(r)] = p.twin.estimate(id, window, r, at.Microseconds())
+			want[p.ledger.Region(r)] = p.model.estimate(id, window, r, at.Microseconds())
 		}
-		if !slices.Equal(out, want) || lost != p.twin.lost(id, window, at.Microseconds()) {
-			p.Fatalf("id %d: estimates %d lost %d, want %d and %d", id, out, lost, want, p.twin.lost(id, window, at.Microseconds()))
+		if !slices.Equal(out, want) || lost != p.model.lost(id, window, at.Microseconds()) {
+			p.Fatalf("id %d: estimates %d lost %d, want %d and %d", id, out, lost, want, p.model.lost(id, window, at.Microseconds()))
 		}
 	}
-	if got, want := p.ledger.Unsent().Microseconds(), p.twin.unsentUS(); got != want {
+	if got, want := p.ledger.Unsent().Microseconds(), p.model.unsentUS(); got != want {
 		p.Fatalf("unsent for %d µs, want %d", got, want)
 	}
-	if len(p.twin.order(false)) > 0 && len(p.ledger.Urgent()) == 0 {
-		p.Fatal("something is urgent and nobody was told")
+	if len(p.model.order(false)) > 0 && len(p.ledger.Urgent()) == 0 {
+		p.Fatal("something is urgent without a signal")
 	}
-	if p.ledger.Full() || p.ledger.Series() != len(p.twin.series()) {
-		p.Fatalf("%d series (full: %v), want %d", p.ledger.Series(), p.ledger.Full(), len(p.twin.series()))
+	if p.ledger.Full() || p.ledger.Series() != len(p.model.series()) {
+		p.Fatalf("%d series (full: %v), want %d", p.ledger.Series(), p.ledger.Full(), len(p.model.series()))
 	}
-	own := len(p.twin.list(func(c ledger.Cell) bool { return c.Region == "eu-west" }))
+	own := len(p.model.list(func(c ledger.Cell) bool { return c.Region == "eu-west" }))
 	if got := p.ledger.Own(); got != own {
-		p.Fatalf("%d totals of our own, want %d", got, own)
+		p.Fatalf("%d counters of our own, want %d", got, own)
 	}
 	order := func(a, b overshot) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
 	slices.SortFunc(p.ended, order)
-	slices.SortFunc(p.twin.ended, order)
-	if !slices.Equal(p.ended, p.twin.ended) {
-		p.Fatalf("windows ended with %v, want %v", p.ended, p.twin.ended)
+	slices.SortFunc(p.model.ended, order)
+	if !slices.Equal(p.ended, p.model.ended) {
+		p.Fatalf("windows ended with %v, want %v", p.ended, p.model.ended)
 	}
-	p.ended, p.twin.ended = nil, nil
+	p.ended, p.model.ended = nil, nil
 }
 
-// TestAgainstTwin: whatever happens, in whatever order, a ledger answers as its
-// twin does, in everything that can be asked.
-func TestAgainstTwin(t *testing.T) {
+// TestAgainstModel: whatever happens, in whatever order, a ledger answers as its
+// model does, in everything that can be asked.
+func TestAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPair(t)
-		p.twin.regions = p.regions
+		p.model.regions = p.regions
 		t.Repeat(map[string]func(*rapid.T){
 			"": p.Check, "advance": p.Advance, "step": p.Step, "grow": p.Grow,
 			"record": p.Record, "record again": p.Record, "local": p.Local, "fold": p.Fold, "fold again": p.Fold,

@@ -26,7 +26,7 @@ type Series struct {
 }
 
 // Record notes what our region's store holds of a series now, which was at its TIME
-// storeUS. c.Generation 0 says that it has no such key. What is not a counter
+// storeUS. c.Generation 0 means that it has no such key. What is not a counter
 // (quota.Counter, the ranges of package wire) is ignored, and so is what is over already.
 //
 // The newest Record shows which generation of the key the store has, and so which of
@@ -78,7 +78,7 @@ func (l *Ledger) Local(s *Series, units, storeUS int64) {
 	l.updated(&u, becameUrgent)
 }
 
-// peers is how many other regions want to know what ours has used.
+// peers is how many other regions there are.
 func (l *Ledger) peers() int64 { return int64(l.regions() - 1) }
 
 // sample notes the check that charged a series of which something is unpublished.

@@ -10,32 +10,32 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// twin is what a ledger should be, in plain maps and big numbers: no shards, slabs,
+// model is the reference model of a ledger, in plain maps and big numbers: no shards, slices,
 // lists or indexes, and everything looked for by looking at everything.
-type twin struct {
+type model struct {
 	self    string
 	boot    int64
 	nowUS   int64
 	regions int
 	units   map[string]int64 // L
-	cells   map[ledger.Cell]*twinTotal
-	lives   map[twinSeries]twinLife
-	waits   map[twinSeries]twinWait
+	cells   map[ledger.Cell]*modelCounter
+	states  map[modelSeries]modelState
+	waits   map[modelSeries]modelWait
 	clocks  map[string]int64
 	ended   []overshot
 }
 
-type twinSeries struct {
+type modelSeries struct {
 	id                 uint64
 	limit              string
 	windowUS, bucketUS int64
 }
 
-type twinTotal struct{ units, taken, place int64 }
+type modelCounter struct{ units, taken, began int64 }
 
-type twinLife struct{ epoch, storeUS int64 }
+type modelState struct{ generation, storeUS int64 }
 
-type twinWait struct {
+type modelWait struct {
 	since, limitUnits int64
 	urgent            bool
 }
@@ -45,38 +45,38 @@ type overshot struct {
 	units, limitUnits int64
 }
 
-func newTwin(self string, boot int64) *twin {
-	return &twin{
-		self: self, boot: boot, cells: map[ledger.Cell]*twinTotal{},
-		lives: map[twinSeries]twinLife{}, waits: map[twinSeries]twinWait{}, clocks: map[string]int64{},
+func newModel(self string, boot int64) *model {
+	return &model{
+		self: self, boot: boot, cells: map[ledger.Cell]*modelCounter{},
+		states: map[modelSeries]modelState{}, waits: map[modelSeries]modelWait{}, clocks: map[string]int64{},
 	}
 }
 
-func seriesOf(c ledger.Cell) twinSeries { return twinSeries{c.ID, c.Limit, c.WindowUS, c.BucketUS} }
+func seriesOf(c ledger.Cell) modelSeries { return modelSeries{c.ID, c.Limit, c.WindowUS, c.BucketUS} }
 
 // named is a cell's name: the cell without units.
-func (s twinSeries) named(region string, bucket, epoch int64) ledger.Cell {
-	return ledger.Cell{ID: s.id, Limit: s.limit, WindowUS: s.windowUS, BucketUS: s.bucketUS, Region: region, Bucket: bucket, Generation: epoch}
+func (s modelSeries) named(region string, bucket, generation int64) ledger.Cell {
+	return ledger.Cell{ID: s.id, Limit: s.limit, WindowUS: s.windowUS, BucketUS: s.bucketUS, Region: region, Bucket: bucket, Generation: generation}
 }
 
-func (w *twin) over(c ledger.Cell) bool {
-	return w.cells[c].place+c.BucketUS+c.WindowUS <= w.nowUS
+func (w *model) over(c ledger.Cell) bool {
+	return w.cells[c].began+c.BucketUS+c.WindowUS <= w.nowUS
 }
 
-func (w *twin) tell(region string, clockUS int64) {
+func (w *model) noteClock(region string, clockUS int64) {
 	if d := clockUS - w.nowUS - w.clocks[region]; d < -1000 || d > 1000 {
 		w.clocks[region] = clockUS - w.nowUS
 	}
 }
 
-func (w *twin) sent(c ledger.Cell) bool {
+func (w *model) sent(c ledger.Cell) bool {
 	return !w.over(c) && c.Bucket*c.BucketUS <= w.clocks[c.Region]+w.nowUS+c.BucketUS/2
 }
 
-// total finds or makes a cell, and ends what is over in its series when it makes one.
-func (w *twin) total(c ledger.Cell, clockUS int64) *twinTotal {
-	place := w.nowUS - clockUS + c.Bucket*c.BucketUS
-	if place+c.BucketUS+c.WindowUS <= w.nowUS {
+// counter finds or makes a cell, and ends what is over in its series when it makes one.
+func (w *model) counter(c ledger.Cell, clockUS int64) *modelCounter {
+	began := w.nowUS - clockUS + c.Bucket*c.BucketUS
+	if began+c.BucketUS+c.WindowUS <= w.nowUS {
 		return nil
 	}
 	if w.cells[c] == nil {
@@ -84,37 +84,37 @@ func (w *twin) total(c ledger.Cell, clockUS int64) *twinTotal {
 			return nil // from before the clock stepped back
 		}
 		w.finish(seriesOf(c))
-		w.cells[c] = &twinTotal{place: place}
+		w.cells[c] = &modelCounter{began: began}
 	}
 	return w.cells[c]
 }
 
-func (w *twin) record(s *ledger.Series, t quota.Counter, storeUS int64) {
-	w.tell(w.self, storeUS)
-	key := twinSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
+func (w *model) record(s *ledger.Series, t quota.Counter, storeUS int64) {
+	w.noteClock(w.self, storeUS)
+	key := modelSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
 	if t.Generation != 0 && t.Units > 0 {
-		if c := w.total(key.named(w.self, t.Bucket, t.Generation), storeUS); c != nil && t.Units > c.units {
+		if c := w.counter(key.named(w.self, t.Bucket, t.Generation), storeUS); c != nil && t.Units > c.units {
 			c.units = t.Units
 			w.changed(key, c, s.Units)
 		}
 	}
-	old, known := w.lives[key]
+	old, known := w.states[key]
 	late := known && storeUS < old.storeUS && storeUS >= old.storeUS-1_000_000
 	if w.hasOwn(key) && !late {
-		w.lives[key] = twinLife{t.Generation, storeUS}
+		w.states[key] = modelState{t.Generation, storeUS}
 	}
 }
 
-func (w *twin) local(s *ledger.Series, units, storeUS int64) {
-	w.tell(w.self, storeUS)
-	key := twinSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
-	if c := w.total(key.named(w.self, storeUS/s.BucketUS, w.boot), storeUS); c != nil && c.units < quota.MaxCounter {
+func (w *model) local(s *ledger.Series, units, storeUS int64) {
+	w.noteClock(w.self, storeUS)
+	key := modelSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
+	if c := w.counter(key.named(w.self, storeUS/s.BucketUS, w.boot), storeUS); c != nil && c.units < quota.MaxCounter {
 		c.units = min(c.units+units, quota.MaxCounter)
 		w.changed(key, c, s.Units)
 	}
 }
 
-func (w *twin) changed(key twinSeries, c *twinTotal, limitUnits int64) {
+func (w *model) changed(key modelSeries, c *modelCounter, limitUnits int64) {
 	if w.regions == 1 {
 		c.taken = c.units
 		w.settle(key)
@@ -131,7 +131,7 @@ func (w *twin) changed(key twinSeries, c *twinTotal, limitUnits int64) {
 	w.waits[key] = wait
 }
 
-func (w *twin) unpublished(key twinSeries) (units int64) {
+func (w *model) unpublished(key modelSeries) (units int64) {
 	for c, t := range w.cells {
 		if seriesOf(c) == key && c.Region == w.self {
 			units += t.units - t.taken
@@ -140,7 +140,7 @@ func (w *twin) unpublished(key twinSeries) (units int64) {
 	return units
 }
 
-func (w *twin) hasOwn(key twinSeries) bool {
+func (w *model) hasOwn(key modelSeries) bool {
 	for c := range w.cells {
 		if seriesOf(c) == key && c.Region == w.self {
 			return true
@@ -149,20 +149,20 @@ func (w *twin) hasOwn(key twinSeries) bool {
 	return false
 }
 
-func (w *twin) fold(author string, clockUS int64, groups []wire.Group) (refused bool) {
+func (w *model) fold(author string, clockUS int64, groups []wire.Group) (refused bool) {
 	for _, g := range groups {
 		if g.Bucket*g.BucketUS > clockUS+g.BucketUS {
 			return true
 		}
 	}
-	w.tell(author, clockUS)
+	w.noteClock(author, clockUS)
 	for _, g := range groups {
 		for i, id := range g.IDs {
-			key := twinSeries{id, g.Limit, g.WindowUS, g.BucketUS}
+			key := modelSeries{id, g.Limit, g.WindowUS, g.BucketUS}
 			if g.Units[i] == 0 {
 				continue
 			}
-			c := w.total(key.named(author, g.Bucket, g.Generations[i]), clockUS)
+			c := w.counter(key.named(author, g.Bucket, g.Generations[i]), clockUS)
 			if c == nil {
 				continue
 			}
@@ -181,17 +181,17 @@ func (w *twin) fold(author string, clockUS int64, groups []wire.Group) (refused 
 }
 
 // settle forgets what has ended.
-func (w *twin) settle(key twinSeries) {
+func (w *model) settle(key modelSeries) {
 	if w.unpublished(key) == 0 {
 		delete(w.waits, key)
 	}
 	if !w.hasOwn(key) {
-		delete(w.lives, key)
+		delete(w.states, key)
 	}
 }
 
 // finish ends the aligned windows of a series in which nothing counts any more.
-func (w *twin) finish(key twinSeries) {
+func (w *model) finish(key modelSeries) {
 	type window struct {
 		units int64
 		live  bool
@@ -217,21 +217,21 @@ func (w *twin) finish(key twinSeries) {
 	w.settle(key)
 }
 
-func (w *twin) sweep() {
+func (w *model) sweep() {
 	for key := range w.series() {
 		w.finish(key)
 	}
 }
 
-func (w *twin) series() map[twinSeries]bool {
-	all := map[twinSeries]bool{}
+func (w *model) series() map[modelSeries]bool {
+	all := map[modelSeries]bool{}
 	for c := range w.cells {
 		all[seriesOf(c)] = true
 	}
 	return all
 }
 
-func (w *twin) estimate(id uint64, windowUS int64, region string, atUS int64) (units int64) {
+func (w *model) estimate(id uint64, windowUS int64, region string, atUS int64) (units int64) {
 	for c, t := range w.cells {
 		if c.ID == id && c.Region == region && c.Region != w.self {
 			units += counted(c, t, windowUS, atUS)
@@ -240,21 +240,21 @@ func (w *twin) estimate(id uint64, windowUS int64, region string, atUS int64) (u
 	return units
 }
 
-func (w *twin) lost(id uint64, windowUS, atUS int64) (units int64) {
+func (w *model) lost(id uint64, windowUS, atUS int64) (units int64) {
 	for c, t := range w.cells {
 		if c.ID != id || c.Region != w.self {
 			continue
 		}
-		life, known := w.lives[seriesOf(c)]
-		if c.Generation == w.boot || known && (life.epoch == 0 || !quota.SameKey(c.Generation, life.epoch)) {
+		life, known := w.states[seriesOf(c)]
+		if c.Generation == w.boot || known && (life.generation == 0 || !quota.SameKey(c.Generation, life.generation)) {
 			units += counted(c, t, windowUS, atUS)
 		}
 	}
 	return units
 }
 
-func counted(c ledger.Cell, t *twinTotal, windowUS, atUS int64) int64 {
-	left := max(0, min(c.BucketUS, t.place+c.BucketUS+windowUS-atUS))
+func counted(c ledger.Cell, t *modelCounter, windowUS, atUS int64) int64 {
+	left := max(0, min(c.BucketUS, t.began+c.BucketUS+windowUS-atUS))
 	if left > 0 && (c.BucketUS < c.WindowUS || c.WindowUS != windowUS) {
 		return t.units
 	}
@@ -264,7 +264,7 @@ func counted(c ledger.Cell, t *twinTotal, windowUS, atUS int64) int64 {
 }
 
 // publishable is what of a series can be published now.
-func (w *twin) publishable(key twinSeries) (units int64) {
+func (w *model) publishable(key modelSeries) (units int64) {
 	for c, t := range w.cells {
 		if seriesOf(c) == key && c.Region == w.self && w.sent(c) {
 			units += t.units - t.taken
@@ -274,14 +274,14 @@ func (w *twin) publishable(key twinSeries) (units int64) {
 }
 
 // putOff has a series that has nothing to publish now wait as if it had changed now.
-func (w *twin) putOff(key twinSeries) {
+func (w *model) putOff(key modelSeries) {
 	if wait, ok := w.waits[key]; ok && w.publishable(key) == 0 {
-		w.waits[key] = twinWait{since: w.nowUS, limitUnits: wait.limitUnits}
+		w.waits[key] = modelWait{since: w.nowUS, limitUnits: wait.limitUnits}
 	}
 }
 
 // take gives what Take should, and marks it.
-func (w *twin) take(entries int, all bool) []ledger.Cell {
+func (w *model) take(entries int, all bool) []ledger.Cell {
 	for _, key := range w.order(all) {
 		for c, t := range w.cells {
 			if seriesOf(c) == key && c.Region == w.self && w.over(c) {
@@ -320,14 +320,14 @@ func (w *twin) take(entries int, all bool) []ledger.Cell {
 }
 
 // order is who goes first: who waited longer than 800 ms, the urgent, the fullest.
-func (w *twin) order(all bool) []twinSeries {
-	var keys []twinSeries
+func (w *model) order(all bool) []modelSeries {
+	var keys []modelSeries
 	for key, wait := range w.waits {
 		if all || wait.urgent {
 			keys = append(keys, key)
 		}
 	}
-	late := func(k twinSeries) bool { return w.nowUS-w.waits[k].since > 800_000 }
+	late := func(k modelSeries) bool { return w.nowUS-w.waits[k].since > 800_000 }
 	first := func(a, b bool) int {
 		switch {
 		case a == b:
@@ -337,7 +337,7 @@ func (w *twin) order(all bool) []twinSeries {
 		}
 		return 1
 	}
-	slices.SortFunc(keys, func(a, b twinSeries) int {
+	slices.SortFunc(keys, func(a, b modelSeries) int {
 		if c := first(late(a), late(b)); c != 0 {
 			return c
 		}
@@ -347,13 +347,13 @@ func (w *twin) order(all bool) []twinSeries {
 		if c := first(w.waits[a].urgent, w.waits[b].urgent); c != 0 {
 			return c
 		}
-		full := func(k twinSeries) *big.Rat { return big.NewRat(w.publishable(k), w.waits[k].limitUnits) }
+		full := func(k modelSeries) *big.Rat { return big.NewRat(w.publishable(k), w.waits[k].limitUnits) }
 		return cmp.Or(full(b).Cmp(full(a)), compareCells(a.named("", 0, 0), b.named("", 0, 0)))
 	})
 	return keys
 }
 
-func (w *twin) unsentUS() (age int64) {
+func (w *model) unsentUS() (age int64) {
 	for _, wait := range w.waits {
 		age = max(age, w.nowUS-wait.since)
 	}
@@ -361,7 +361,7 @@ func (w *twin) unsentUS() (age int64) {
 }
 
 // list gives the counters for which keep holds.
-func (w *twin) list(keep func(ledger.Cell) bool) []ledger.Cell {
+func (w *model) list(keep func(ledger.Cell) bool) []ledger.Cell {
 	var out []ledger.Cell
 	for c, t := range w.cells {
 		if keep(c) {

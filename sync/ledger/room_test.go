@@ -109,15 +109,15 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestEndlessEpochs: an author with ever new generations, or limits, gets only so far.
-func TestEndlessEpochs(t *testing.T) {
+// TestEndlessGenerations: an author with ever new generations, or limits, gets only so far.
+func TestEndlessGenerations(t *testing.T) {
 	for _, author := range []string{"us-east", "eu-west"} {
 		l := newLedger(t, &fakeClock{}, nil)
 		for i := range int64(1000) {
 			mustFold(t, l, author, startUS, 0, one(pairLimit, startUS/pairLimit.BucketUS, 1+i, 1))
 		}
 		if got := len(l.Snapshot()); got != 256 || !l.Full() {
-			t.Errorf("%s: %d totals in one series", author, got)
+			t.Errorf("%s: %d counters in one series", author, got)
 		}
 		mustFold(t, l, "ap-south", startUS, 0, one(pairLimit, startUS/pairLimit.BucketUS, 1, 1))
 		if estimate(l, pairLimit.ID, "ap-south", 0) != 1 {
@@ -131,7 +131,7 @@ func TestEndlessEpochs(t *testing.T) {
 		mustFold(t, l, "us-east", startUS, 0, one(s, startUS/pairLimit.BucketUS, 1+i, 1))
 	}
 	if got := len(l.Snapshot()); got != 160 || !l.Full() {
-		t.Errorf("%d totals in ten series", got)
+		t.Errorf("%d counters in ten series", got)
 	}
 }
 
@@ -176,16 +176,16 @@ func TestOvershoot(t *testing.T) {
 	})
 	first := startUS / odd.BucketUS / 3 * 3 // of an aligned window of three
 	begin := first * odd.BucketUS
-	tell := func(author string, skew, bucket, units int64) {
+	fold := func(author string, skew, bucket, units int64) {
 		us := bucket*odd.BucketUS - begin
 		clock.us.Store(us + skew)
 		mustFold(t, l, author, begin+us, clock.now(), one(odd, bucket, 1, units))
 	}
-	tell("us-east", 0, first, 100)
-	tell("us-east", 0, first+1, 10)
+	fold("us-east", 0, first, 100)
+	fold("us-east", 0, first+1, 10)
 	l.Record(&odd, quota.Counter{Bucket: first + 1, Generation: 1, Units: 1}, begin+odd.BucketUS)
-	tell("ap-south", 500_000, first+2, 1000) // whose clock is half a second behind
-	tell("us-east", 0, first+3, 7)
+	fold("ap-south", 500_000, first+2, 1000) // whose clock is half a second behind
+	fold("us-east", 0, first+3, 7)
 	end := 3*odd.BucketUS + odd.WindowUS // of the first window's last bucket
 	for _, c := range []struct {
 		at   int64

@@ -62,13 +62,29 @@ func TestChecksOfParts(t *testing.T) {
 	}
 }
 
-// TestChecksOvertaken: of two checks the later total may be told first; both are in it.
-func TestChecksOvertaken(t *testing.T) {
-	l := newLedger(t, &fakeClock{}, nil)
-	charge(l, 1, 2, check(2))
-	charge(l, 1, 1, check(1))
-	if got := numbers(l.Checks(l.Take(100, true))); !slices.Equal(got, []byte{2, 1}) {
-		t.Errorf("linked to %v", got)
+// TestLinkedChecks: which checks one publication is linked to.
+func TestLinkedChecks(t *testing.T) {
+	for name, row := range map[string]struct {
+		regions int
+		charge  func(*ledger.Ledger)
+		want    []byte
+	}{
+		"two, of which the later is recorded first": {2, func(l *ledger.Ledger) {
+			charge(l, 1, 2, check(2))
+			charge(l, 1, 1, check(1))
+		}, []byte{2, 1}},
+		"without peers": {1, func(l *ledger.Ledger) { charge(l, 1, 1, check(1)) }, nil},
+		"without the store": {2, func(l *ledger.Ledger) {
+			s, by := pairLimit, check(1)
+			s.Check = &by
+			l.Local(&s, 1, startUS)
+		}, []byte{1}},
+	} {
+		l := newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.Regions = func() int { return row.regions } })
+		row.charge(l)
+		if got := numbers(l.Checks(l.Take(100, true))); !slices.Equal(got, row.want) {
+			t.Errorf("%s: linked to %v, want %v", name, got, row.want)
+		}
 	}
 }
 
@@ -81,25 +97,5 @@ func TestChecksAreBounded(t *testing.T) {
 	got := numbers(l.Checks(l.Take(100, true)))
 	if len(got) != ledger.MaxChecks || got[0] != 6 || got[len(got)-1] != ledger.MaxChecks+5 {
 		t.Errorf("%d are kept: %v", len(got), got)
-	}
-}
-
-// TestChecksNowhere: without peers, and of what is over, there is nothing to follow.
-func TestChecksNowhere(t *testing.T) {
-	l := newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.Regions = func() int { return 1 } })
-	charge(l, 1, 1, check(1))
-	if got := l.Checks(l.Take(100, true)); got != nil {
-		t.Errorf("linked to %v", numbers(got))
-	}
-}
-
-// TestChecksLocal: usage that was admitted without the store is followed too.
-func TestChecksLocal(t *testing.T) {
-	l := newLedger(t, &fakeClock{}, nil)
-	s, by := pairLimit, check(1)
-	s.Check = &by
-	l.Local(&s, 1, startUS)
-	if got := numbers(l.Checks(l.Take(100, true))); !slices.Equal(got, []byte{1}) {
-		t.Errorf("linked to %v", got)
 	}
 }

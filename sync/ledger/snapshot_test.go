@@ -9,7 +9,7 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// TestLiveHoldsNoLock: whoever is given a piece may ask and tell the ledger anything.
+// TestLiveHoldsNoLock: the ledger may be called while Live yields.
 func TestLiveHoldsNoLock(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
 	for i := range 1000 {
@@ -29,7 +29,7 @@ func TestLiveHoldsNoLock(t *testing.T) {
 		n += len(cells)
 	}
 	if n != 1000 {
-		t.Errorf("%d totals, want 1000", n)
+		t.Errorf("%d counters, want 1000", n)
 	}
 	for range l.Live("eu-west", 64) {
 		break // and may stop
@@ -43,8 +43,8 @@ func TestRollPassesAll(t *testing.T) {
 	for i := range 500 {
 		s := pairLimit
 		s.ID = hash(i)
-		for epoch := range int64(1 + i%3) {
-			l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1 + epoch, Units: 1}, startUS)
+		for generation := range int64(1 + i%3) {
+			l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1 + generation, Units: 1}, startUS)
 		}
 	}
 	want := l.Snapshot()
@@ -57,7 +57,7 @@ func TestRollPassesAll(t *testing.T) {
 		}
 		slices.SortFunc(got, compareCells)
 		if !slices.Equal(got, want) {
-			t.Errorf("in %d calls: %d totals pass by, want %d", calls, len(got), len(want))
+			t.Errorf("in %d calls: %d counters pass by, want %d", calls, len(got), len(want))
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package ledger_test
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/sync/wire"
 )
 
 // startUS is a time on every region's store clock when the tests begin: ten seconds
@@ -48,4 +50,28 @@ func roll(tb tester, l *ledger.Ledger) []ledger.Cell {
 	tb.Helper()
 	groups, _ := l.Roll(1)
 	return flatten(tb, "eu-west", 2048, groups)
+}
+
+// flatten gives the counters of a region in groups, and holds these to their form:
+// columns of equal length, no group twice, ids in order, so many entries at most.
+func flatten(t tester, region string, entries int, groups []wire.Group) []ledger.Cell {
+	var cells []ledger.Cell
+	seen := map[ledger.Cell]bool{}
+	for _, g := range groups {
+		name := ledger.Cell{Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: region, Bucket: g.Bucket}
+		if seen[name] || len(g.IDs) == 0 || len(g.IDs) != len(g.Generations) || len(g.IDs) != len(g.Units) || !slices.IsSorted(g.IDs) {
+			t.Fatalf("group %+v: twice, empty, uneven or out of order", g)
+		}
+		seen[name] = true
+		for i, id := range g.IDs {
+			c := name
+			c.ID, c.Generation, c.Units = id, g.Generations[i], g.Units[i]
+			cells = append(cells, c)
+		}
+	}
+	if len(cells) > entries {
+		t.Fatalf("%d counters, at most %d were asked for", len(cells), entries)
+	}
+	slices.SortFunc(cells, compareCells)
+	return cells
 }
