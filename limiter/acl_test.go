@@ -55,7 +55,7 @@ func everything(t *testing.T, s *RedisStore) {
 		{Name: "global", Units: 50, Window: time.Hour, Scope: quota.ScopeGlobal},
 	})
 	call := callOf(plan, "acme", 1)
-	call.Counters = plan.Counters(call.Keys, "acme", "standard")
+	call.Counters = plan.AppendCounters(nil, call.Keys, "acme", "standard")
 	for i := range 12 { // the log is cut from the fifth on
 		call.Op, call.Cost, call.Record, call.Print = OpReport, int64(1+i%2), "", ""
 		if i == 3 {
@@ -68,7 +68,7 @@ func everything(t *testing.T, s *RedisStore) {
 	}
 	found := 0
 	if err := s.Counters(ctx, func(quota.CounterKey, []quota.Counter, int64) { found++ }); err != nil || found != 1 {
-		t.Errorf("%d totals read back (%v), want 1", found, err)
+		t.Errorf("%d counters read back (%v), want 1", found, err)
 	}
 	if _, err := s.TimeUS(ctx); err != nil {
 		t.Error(err)

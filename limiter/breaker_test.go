@@ -16,7 +16,7 @@ import (
 const ms = time.Millisecond
 
 // TestBreakerTable walks the drawing above breaker with times given by hand.
-// changed is what trip or probed returned: whether somebody should be told.
+// changed is what trip or probed returned: whether the change is logged.
 func TestBreakerTable(t *testing.T) {
 	const fails, good, nine, ten = "fails", "good", "nine calls succeed", "ten calls succeed"
 	type step struct {
@@ -30,14 +30,14 @@ func TestBreakerTable(t *testing.T) {
 		why   string
 		steps []step
 	}{
-		{"a good probe of a closed breaker says nothing", []step{
+		{"a good probe of a closed breaker changes nothing", []step{
 			{0, good, false, false, 0},
 		}},
 		{"one failure opens, one good probe closes", []step{
 			{0, fails, true, true, 0},
 			{0, good, true, false, 0},
 		}},
-		{"failures of an open breaker say nothing and hold nothing off", []step{
+		{"failures of an open breaker change nothing and hold nothing off", []step{
 			{0, fails, true, true, 0},
 			{3 * ms, fails, false, true, 0},
 			{5 * ms, good, true, false, 0},
@@ -150,7 +150,7 @@ func oneCall(tenant string, units, cost int64) Call {
 }
 
 func callOf(plan *KeyPlan, tenant string, cost int64) Call {
-	c := Call{Plan: plan, Op: OpCheck, Cost: cost, Keys: plan.Keys(tenant, "standard", nil)}
+	c := Call{Plan: plan, Op: OpCheck, Cost: cost, Keys: plan.AppendKeys(nil, tenant, "standard", nil)}
 	for _, l := range plan.limits {
 		c.Ceilings = append(c.Ceilings, l.Capacity())
 	}
@@ -167,7 +167,7 @@ func reasonOf(t *testing.T, err error) quota.Reason {
 }
 
 // The prober finds an idle store's death by itself, and its return too: no
-// request is the guinea pig either way.
+// request is used as a test either way.
 func TestProberOpensAndCloses(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	s, err := NewRedisStore(RedisOptions{Addrs: []string{srv.Addr()}, Logger: slog.New(slog.DiscardHandler)}, testMetrics(t))
@@ -222,15 +222,15 @@ func TestBreakerHoldsOffWhatOnlyProbesWell(t *testing.T) {
 	}
 	// Held off for 0, 100, 200, 400 and 800 ms: at most five fit.
 	if refused < 2 || refused > 5 {
-		t.Errorf("%d calls were sacrificed in 1.2 s, want 2 to 5", refused)
+		t.Errorf("%d calls failed in 1.2 s, want 2 to 5", refused)
 	}
 }
 
-// slowFleet is a nodeSet of one whose servers take all the time there is to tell who
+// slowNodeSet is a nodeSet of one whose servers take all the time there is to report who
 // they are, as a cluster does that asks a node first from which nothing comes back.
-type slowFleet struct{ single }
+type slowNodeSet struct{ single }
 
-func (f slowFleet) refresh(ctx context.Context) ([]*node, error) {
+func (f slowNodeSet) refresh(ctx context.Context) ([]*node, error) {
 	<-ctx.Done()
 	return f.current(), nil
 }
@@ -240,7 +240,7 @@ func (f slowFleet) refresh(ctx context.Context) ([]*node, error) {
 func TestProbeHasItsOwnTime(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	s := newTestRedis(t, srv.Addr(), nil)
-	s.nodeSet = slowFleet{s.nodeSet.(single)}
+	s.nodeSet = slowNodeSet{s.nodeSet.(single)}
 	probes := 0
 	for s.probe(context.Background()); !s.Available(); s.probe(context.Background()) {
 		if probes++; probes == 20 { // a busy machine may be late for some of them

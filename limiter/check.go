@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func (l *Limiter) decide(ctx context.Context, s *scratch) {
 	for i := range s.queries {
 		q := &s.queries[i]
 		if q.overflow {
-			l.metrics.overflowed(ctx)
+			l.metrics.unknown.Add(ctx, 1)
 		}
 		if d, ok := l.withoutStore(q, start); ok {
 			s.outcomes[i].Decision = d
@@ -81,10 +82,7 @@ func (l *Limiter) askStore(ctx context.Context, s *scratch, sent time.Time) {
 	s.held = false
 	for n, i := range s.asked {
 		q, v, o := &s.queries[i], &s.verdicts[n], &s.outcomes[i]
-		failed := err
-		if failed == nil {
-			failed = v.Err
-		}
+		failed := cmp.Or(err, v.Err)
 		switch {
 		case failed != nil:
 			s.held = true
@@ -126,7 +124,7 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *Verdict, sent time
 }
 
 // decision is what a verdict under ceilings means. The Retry-After of each limit that
-// denies comes from the store's verdict, see lua/decide.lua (wait) and its Go twin
+// denies comes from the store's verdict, see lua/decide.lua (wait) and its Go counterpart
 // memory_key.go; shortenRetryAfter may shorten that of a global limit.
 func (q *query) decision(v *Verdict, ceilings []int64) quota.Decision {
 	d := quota.Decision{
@@ -216,7 +214,7 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error) (quota.De
 			op = OpPeek // the client has gone and nothing was charged; charge nothing here either
 		}
 	} else {
-		l.metrics.unreadable(ctx)
+		l.metrics.partition.Add(ctx, 1)
 		l.logUnreadable(q, cause)
 	}
 	var d quota.Decision
@@ -382,12 +380,12 @@ func (l *Limiter) release(s *scratch) {
 
 func (s *scratch) keys(p *KeyPlan, tenant, policy string, dims quota.Dimensions) []string {
 	first := len(s.names)
-	s.names = p.appendKeys(s.names, tenant, policy, dims)
+	s.names = p.AppendKeys(s.names, tenant, policy, dims)
 	return s.names[first:len(s.names):len(s.names)]
 }
 
 func (s *scratch) counters(p *KeyPlan, keys []string, tenant, policy string) []quota.CounterKey {
 	first := len(s.usage)
-	s.usage = p.appendCounters(s.usage, keys, tenant, policy)
+	s.usage = p.AppendCounters(s.usage, keys, tenant, policy)
 	return s.usage[first:len(s.usage):len(s.usage)]
 }

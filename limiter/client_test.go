@@ -49,9 +49,9 @@ func nodeOptions(t *testing.T, c *redis.ClusterClient) *redis.Options {
 	o.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) {
 		return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: o.Addrs[0]}}}}, nil
 	}
-	told := redis.NewClusterClient(&o)
-	t.Cleanup(func() { told.Close() })
-	node, err := told.MasterForKey(context.Background(), "key")
+	fixed := redis.NewClusterClient(&o)
+	t.Cleanup(func() { fixed.Close() })
+	node, err := fixed.MasterForKey(context.Background(), "key")
 	if err != nil {
 		t.Fatal(err)
 	}

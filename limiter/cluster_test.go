@@ -31,7 +31,7 @@ func TestCluster(t *testing.T) {
 	options := RedisOptions{Mode: quota.RedisCluster, Addrs: c.Addrs()[:2]}
 	primary := func(key string) *redis.Client { return c.Primary(c.Slot(key)).Client() }
 	t.Run("exact", func(t *testing.T) { clusterExact(t, options) })
-	t.Run("totals and reset", func(t *testing.T) { clusterTotals(t, options) })
+	t.Run("counters and reset", func(t *testing.T) { clusterCounters(t, options) })
 	t.Run("script forgotten", func(t *testing.T) {
 		s, _ := nodeSetStore(t, options)
 		st := startTraffic(t, s)
@@ -100,14 +100,14 @@ func clusterExact(t *testing.T, o RedisOptions) {
 	}
 }
 
-// Usage totals are read back from every primary, and a reset finds its tenant.
-func clusterTotals(t *testing.T, o RedisOptions) {
+// Usage counters are read back from every primary, and a reset finds its tenant.
+func clusterCounters(t *testing.T, o RedisOptions) {
 	const tenants = 20
 	s, _ := nodeSetStore(t, o)
 	plan := NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 100, Window: time.Hour, Scope: quota.ScopeGlobal}})
 	call := func(tenant string, cost int64) Call {
 		c := callOf(plan, tenant, cost)
-		c.Counters = plan.Counters(c.Keys, tenant, "standard")
+		c.Counters = plan.AppendCounters(nil, c.Keys, tenant, "standard")
 		return c
 	}
 	for i := range tenants {
@@ -116,9 +116,9 @@ func clusterTotals(t *testing.T, o RedisOptions) {
 		}
 	}
 	var units int64
-	err := s.Counters(context.Background(), func(_ quota.CounterKey, totals []quota.Counter, _ int64) {
-		for _, total := range totals {
-			units += total.Units
+	err := s.Counters(context.Background(), func(_ quota.CounterKey, buckets []quota.Counter, _ int64) {
+		for _, b := range buckets {
+			units += b.Units
 		}
 	})
 	if err != nil || units != tenants*(tenants+1)/2 {

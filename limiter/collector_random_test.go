@@ -90,7 +90,7 @@ func TestCollectorRandom(t *testing.T) {
 	})
 }
 
-// misled says how an answer is untrue, given how often each call was sent.
+// misled returns how an answer is wrong, given how often each call was sent.
 func misled(o outcome, first int64, times map[int64]int, within time.Duration) string {
 	sent := times[first]
 	var e *StoreError
@@ -105,7 +105,7 @@ func misled(o outcome, first int64, times map[int64]int, within time.Duration) s
 	case o.err != nil && e == nil:
 		return fmt.Sprintf("an error of no kind: %v", o.err)
 	case e != nil && e.Reason == quota.ReasonRedisTimeout && e.Ambiguous != (sent == 1):
-		return fmt.Sprintf("told %v, and was sent %d times", e, sent)
+		return fmt.Sprintf("got %v, and was sent %d times", e, sent)
 	}
 	for i, v := range o.verdicts {
 		id := first + int64(i)

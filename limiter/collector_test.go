@@ -174,7 +174,7 @@ func TestCollectorTravelTogether(t *testing.T) {
 }
 
 // A caller that goes before its calls were sent takes them along: nothing can
-// have been charged, and the error says so by not being ambiguous.
+// have been charged, and so the error is not ambiguous.
 func TestCollectorWithdraws(t *testing.T) {
 	gone := errors.New("the client hung up")
 	for _, row := range []struct {
@@ -212,7 +212,7 @@ func TestCollectorWithdraws(t *testing.T) {
 }
 
 // Once sent, nobody can know: the caller is let go in time, with an error that
-// says that it may have been charged.
+// reports that it may have been charged.
 func TestCollectorAmbiguousOnceSent(t *testing.T) {
 	gone := errors.New("the client hung up")
 	for _, row := range []struct {
@@ -251,7 +251,7 @@ func TestCollectorAmbiguousOnceSent(t *testing.T) {
 	}
 }
 
-// A call ends with its budget. Its caller hears how, in that same moment, and so
+// A call ends with its budget. Its caller learns how in that same moment, and so
 // never finds the breaker still closed when it comes again.
 func TestCollectorGraceWait(t *testing.T) {
 	for range 50 { // two timers ring at once, and either may be first
@@ -330,7 +330,7 @@ func TestCollectorLargeJobTravelsAlone(t *testing.T) {
 	})
 }
 
-// The batch may wait as long as its most patient member; a hurried one leaves alone.
+// The batch may wait as long as its member with the latest deadline; the others leave alone.
 func TestCollectorHurriedDoNotHurryOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -283,7 +283,7 @@ func TestConfigEnforceShare(t *testing.T) {
 }
 
 // Under observe nothing is denied; what would have been admitted is charged and
-// what would have been denied is not. The enforcing twin is the oracle.
+// what would have been denied is not. The limiter that enforces is the reference model.
 func TestConfigObserveIsTheSameWithoutDenials(t *testing.T) {
 	metricsT := t
 	rapid.Check(t, func(t *rapid.T) {
@@ -314,7 +314,7 @@ func TestConfigObserveIsTheSameWithoutDenials(t *testing.T) {
 	})
 }
 
-// TestOverflowPeekSeesTheSharedPartition: what a newcomer is told by a peek is
+// TestOverflowPeekSeesTheSharedPartition: the answer to a newcomer's peek is
 // what a check would get, and looking takes no place.
 func TestOverflowPeekSeesTheSharedPartition(t *testing.T) {
 	c := onePolicy(quota.Policy{Limits: perMinute(5)})

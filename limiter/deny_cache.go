@@ -3,6 +3,7 @@ package limiter
 import (
 	"hash/maphash"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,20 +56,7 @@ func newDenyCache() *denyCache {
 	return d
 }
 
-func keyOf(c *Call) denialKey {
-	if len(c.Keys) == 1 {
-		return denialKey{c.Plan, c.Keys[0]}
-	}
-	n := 0
-	for _, k := range c.Keys {
-		n += len(k)
-	}
-	all := make([]byte, 0, n)
-	for _, k := range c.Keys {
-		all = append(all, k...)
-	}
-	return denialKey{c.Plan, string(all)}
-}
+func keyOf(c *Call) denialKey { return denialKey{c.Plan, strings.Join(c.Keys, "")} }
 
 func (d *denyCache) shard(k denialKey) *denyCacheShard {
 	return &d.shards[maphash.String(d.seed, k.keys)%denyCacheShards]

@@ -21,26 +21,26 @@ func deniedFor(retry time.Duration) quota.LimitState {
 func TestDenyCacheTable(t *testing.T) {
 	plan := NewKeyPlan([]*quota.Limit{{Name: "a", Units: 5, Window: time.Minute}, {Name: "b", Units: 50, Window: time.Hour}})
 	other := NewKeyPlan(plan.limits) // the same limits after a reload
-	told := callOf(plan, "acme", 2)
+	asked := callOf(plan, "acme", 2)
 	start := time.Unix(1_795_198_405, 0)
 	with := func(change func(*Call)) Call {
-		c := told
-		c.Ceilings = append([]int64(nil), told.Ceilings...)
+		c := asked
+		c.Ceilings = append([]int64(nil), asked.Ceilings...)
 		change(&c)
 		return c
 	}
 	for _, row := range []struct {
 		why   string
-		retry time.Duration // of the denial, asked for at 0 and heard at 3 ms
+		retry time.Duration // of the denial, asked for at 0 and received at 3 ms
 		call  Call
 		at    time.Duration
 		want  bool
 	}{
-		{"at once", 400 * ms, told, 3 * ms, true},
-		{"before the end, counted from when it was asked for", 400 * ms, told, 400*ms - 1, true},
-		{"at the end", 400 * ms, told, 400 * ms, false},
-		{"a long one, for a second", time.Hour, told, time.Second - 1, true},
-		{"a long one, no longer", time.Hour, told, time.Second, false},
+		{"at once", 400 * ms, asked, 3 * ms, true},
+		{"before the end, counted from when it was asked for", 400 * ms, asked, 400*ms - 1, true},
+		{"at the end", 400 * ms, asked, 400 * ms, false},
+		{"a long one, for a second", time.Hour, asked, time.Second - 1, true},
+		{"a long one, no longer", time.Hour, asked, time.Second, false},
 		{"a higher cost", 400 * ms, with(func(c *Call) { c.Cost = 3 }), 3 * ms, false},
 		{"a lower cost", 400 * ms, with(func(c *Call) { c.Cost = 1 }), 3 * ms, false},
 		{"a lower ceiling", 400 * ms, with(func(c *Call) { c.Ceilings[0]-- }), 3 * ms, true},
@@ -53,7 +53,7 @@ func TestDenyCacheTable(t *testing.T) {
 		{"the configuration was reloaded", 400 * ms, callOf(other, "acme", 2), 3 * ms, false},
 	} {
 		d := newDenyCache()
-		d.remember(&told, []quota.LimitState{deniedFor(row.retry), deniedFor(0)}, start, start.Add(3*ms))
+		d.remember(&asked, []quota.LimitState{deniedFor(row.retry), deniedFor(0)}, start, start.Add(3*ms))
 		if _, ok := d.recall(&row.call, start.Add(row.at)); ok != row.want {
 			t.Errorf("%s: recalled is %v", row.why, ok)
 		}
@@ -88,7 +88,7 @@ func TestDenyCacheTimesMoveOn(t *testing.T) {
 		at, short, long time.Duration
 		resets          [3]time.Duration
 	}{
-		{0, 100 * ms, 800 * ms, [3]time.Duration{105 * ms, 805 * ms, 5 * ms}}, // a clock read before it was heard
+		{0, 100 * ms, 800 * ms, [3]time.Duration{105 * ms, 805 * ms, 5 * ms}}, // a clock read before it was received
 		{2 * ms, 100 * ms, 800 * ms, [3]time.Duration{105 * ms, 805 * ms, 5 * ms}},
 		{52 * ms, 50 * ms, 750 * ms, [3]time.Duration{55 * ms, 755 * ms, 0}},
 		{102 * ms, 0, 700 * ms, [3]time.Duration{5 * ms, 705 * ms, 0}},

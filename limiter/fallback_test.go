@@ -220,7 +220,7 @@ func TestFallbackShareRemembersWhen(t *testing.T) {
 	w.heals()
 	w.check(t, "another", 1) // memory begins anew after it
 	w.fails(quota.ReasonRedisDown, false)
-	// Of 4 there are at most 2.5 left, which is what a bucket of the mirror is late, and 1.
+	// Of 4 there are at most 2.5 left, which is what a bucket of recent usage is late, and 1.
 	if got := w.admits(t, "acme", 10); got != 1 {
 		t.Errorf("%d more admitted, want 1: four seconds ago is not now", got)
 	}
@@ -365,8 +365,8 @@ func TestFallbackForNobodyChargesNothing(t *testing.T) {
 		if err != nil || !d.Allowed || d.Basis != quota.BasisLocal || d.Reason != quota.ReasonRedisTimeout {
 			t.Errorf("%s: %+v %v", row.what, d, err)
 		}
-		if told := o.heard(); (len(told) > 0) != (row.charged > 0) {
-			t.Errorf("%s: the other regions were told %q", row.what, told)
+		if published := o.drain(); (len(published) > 0) != (row.charged > 0) {
+			t.Errorf("%s: the other regions were published %q", row.what, published)
 		}
 		left, err := w.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1})
 		if err != nil || left.Limits[1].Remaining != 10-row.charged {

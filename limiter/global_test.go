@@ -15,12 +15,12 @@ import (
 	"github.com/regiond/regiond/test/redisserver"
 )
 
-// others is a Global that says what the test wants and keeps what it is told.
+// others is a Global with the ceiling that a test sets; it keeps what is published.
 type others struct {
-	mu      sync.Mutex
-	ceiling quota.Ceiling
-	grows   func(units int64) time.Duration // nil: never within the window
-	told    []string
+	mu        sync.Mutex
+	ceiling   quota.Ceiling
+	grows     func(units int64) time.Duration // nil: never within the window
+	published []string
 }
 
 func (o *others) Ceiling(_ *quota.Policy, _ *quota.Limit, _ *quota.CounterKey, explain bool) quota.Ceiling {
@@ -41,26 +41,26 @@ func (o *others) Grows(_ *quota.Policy, l *quota.Limit, _ *quota.CounterKey, uni
 }
 
 func (o *others) Record(_ context.Context, _ *quota.Policy, _ *quota.Limit, key *quota.CounterKey, t quota.Counter, storeUS int64) {
-	o.tell("%v holds %d in %d of epoch %d at %d", *key, t.Units, t.Bucket, t.Generation, storeUS)
+	o.note("%v holds %d in %d of generation %d at %d", *key, t.Units, t.Bucket, t.Generation, storeUS)
 }
 
 func (o *others) Local(_ context.Context, _ *quota.Policy, _ *quota.Limit, key *quota.CounterKey, units int64) {
-	o.tell("%v: %d without the store", *key, units)
+	o.note("%v: %d without the store", *key, units)
 }
 
-func (o *others) tell(format string, args ...any) {
+func (o *others) note(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.told = append(o.told, fmt.Sprintf(format, args...))
+	o.published = append(o.published, fmt.Sprintf(format, args...))
 }
 
-// heard returns what was told since it was last asked.
-func (o *others) heard() []string {
+// drain returns what was published since the last call.
+func (o *others) drain() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	told := o.told
-	o.told = nil
-	return told
+	published := o.published
+	o.published = nil
+	return published
 }
 
 func (o *others) set(c quota.Ceiling) {
@@ -79,7 +79,7 @@ func globalPolicy(o *others) limiter.Config {
 	return c
 }
 
-// Whatever the store says of a total is passed on, whether it admitted or denied:
+// What the store holds of a counter is published, whether it admitted or denied:
 // only so does a process learn that a store has forgotten.
 func TestGlobalUsageIsPublished(t *testing.T) {
 	o := &others{ceiling: quota.Ceiling{Units: 3, Local: 3}}
@@ -88,14 +88,14 @@ func TestGlobalUsageIsPublished(t *testing.T) {
 	key := "{acme standard sustained :: 60000000}"
 	holds := func(units int64) []string {
 		if units == 0 {
-			return []string{fmt.Sprintf("%s holds 0 in 0 of epoch 0 at %d", key, us)}
+			return []string{fmt.Sprintf("%s holds 0 in 0 of generation 0 at %d", key, us)}
 		}
-		return []string{fmt.Sprintf("%v holds %d in %d of epoch %d at %d", key, units, us/60_000_000, us, us)}
+		return []string{fmt.Sprintf("%v holds %d in %d of generation %d at %d", key, units, us/60_000_000, us, us)}
 	}
 	expect := func(what string, want []string) {
 		t.Helper()
-		if got := o.heard(); !slices.Equal(got, want) {
-			t.Errorf("%s: told %q, want %q", what, got, want)
+		if got := o.drain(); !slices.Equal(got, want) {
+			t.Errorf("%s: published %q, want %q", what, got, want)
 		}
 	}
 	if _, err := w.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1}); err != nil {
@@ -118,7 +118,7 @@ func TestGlobalUsageIsPublished(t *testing.T) {
 	expect("a report past the limit", holds(52))
 }
 
-// An admission that is replayed says what was true when it was given.
+// An admission that is replayed is as it was when it was given.
 func TestGlobalReplayPublishesNothing(t *testing.T) {
 	o := &others{ceiling: quota.Ceiling{Units: 10, Local: 10}}
 	w := newWeather(t, globalPolicy(o))
@@ -127,13 +127,13 @@ func TestGlobalReplayPublishesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if told := o.heard(); len(told) != 1 {
-		t.Errorf("told %q", told)
+	if published := o.drain(); len(published) != 1 {
+		t.Errorf("published %q", published)
 	}
 }
 
 // While the store is away the local counter has the ceiling that leaves out what
-// the store forgot, and what it admits is told apart.
+// the store forgot, and what it admits is published separately.
 func TestGlobalLocal(t *testing.T) {
 	o := &others{ceiling: quota.Ceiling{Units: 1, Local: 4, Mode: quota.ModePartitioned, Reason: quota.ReasonPeerSilent}}
 	c := globalPolicy(o)
@@ -151,12 +151,12 @@ func TestGlobalLocal(t *testing.T) {
 		}
 	}
 	want := slices.Repeat([]string{"{acme standard sustained :: 60000000}: 1 without the store"}, 2)
-	if told := o.heard(); allowed != 2 || !slices.Equal(told, want) {
-		t.Errorf("%d allowed, told %q", allowed, told)
+	if published := o.drain(); allowed != 2 || !slices.Equal(published, want) {
+		t.Errorf("%d allowed, published %q", allowed, published)
 	}
 }
 
-// A policy that is closed while blind charges nobody and says so; reports are
+// A policy that is closed while blind charges nobody; reports are
 // spent already.
 func TestGlobalClosed(t *testing.T) {
 	o := &others{ceiling: quota.Ceiling{Closed: true, Mode: quota.ModeStale, Reason: quota.ReasonPeerSilent}}
@@ -165,8 +165,8 @@ func TestGlobalClosed(t *testing.T) {
 	if d.Allowed || d.Basis != quota.BasisClosed || d.Mode != quota.ModeStale || d.Reason != quota.ReasonPeerSilent {
 		t.Errorf("%+v", d)
 	}
-	if told := o.heard(); told != nil {
-		t.Errorf("the store was asked: %q", told)
+	if published := o.drain(); published != nil {
+		t.Errorf("the store was asked: %q", published)
 	}
 	if d, err := w.Report(context.Background(), quota.Request{Tenant: "acme", Cost: 1}); err != nil || !d.Allowed {
 		t.Errorf("a report: %+v, %v", d, err)
@@ -262,7 +262,7 @@ func TestCountersAreReadBack(t *testing.T) {
 	}
 }
 
-// A reset forgets the logs of a tenant and not what peers were told.
+// A reset forgets the logs of a tenant and not what was published to peers.
 func TestCountersOutliveAReset(t *testing.T) {
 	for name, start := range map[string]limitertest.New{"redis": timedRedis(t), "memory": timedMemory} {
 		t.Run(name, func(t *testing.T) {

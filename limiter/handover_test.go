@@ -19,7 +19,7 @@ import (
 // from each is documented.
 
 // handover is a limiter whose store fails the calls that a test picks. The clock stands
-// still: nothing ages out, and the mirror's buckets blur nothing.
+// still: nothing ages out, and the buckets of recent usage blur nothing.
 type handover struct {
 	*rig
 	*limiter.MemoryStore
@@ -85,7 +85,7 @@ func TestHandoverWithinAHandover(t *testing.T) {
 // between, in the end memory knows of every unit.
 func TestHandoverAtRandom(t *testing.T) {
 	const callers, each, units = 4, 25, 400
-	for round := range 200 {
+	for run := range 200 {
 		var calls, admitted atomic.Int64
 		var away atomic.Bool
 		h := newHandover(t, units, func(*limiter.Call) bool { return away.Load() || calls.Add(1)%3 == 0 })
@@ -102,7 +102,7 @@ func TestHandoverAtRandom(t *testing.T) {
 		wg.Wait()
 		away.Store(true)
 		if got := int64(h.admits(t, "acme", units)); got != units-admitted.Load() {
-			t.Fatalf("round %d: memory admits %d after %d of %d, want %d", round, got, admitted.Load(), units, units-admitted.Load())
+			t.Fatalf("run %d: memory admits %d after %d of %d, want %d", run, got, admitted.Load(), units, units-admitted.Load())
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestHandoverAtRandom(t *testing.T) {
 // from what the process remembers, and a unit that is being admitted is part of that.
 func TestHandoverAdmitsNoUnitTwice(t *testing.T) {
 	const callers, units = 4, 50
-	for round := range 200 {
+	for run := range 200 {
 		h := newHandover(t, units, func(c *limiter.Call) bool { return c.Op == limiter.OpCheck })
 		var admitted atomic.Int64
 		var asking, answering sync.WaitGroup
@@ -139,7 +139,7 @@ func TestHandoverAdmitsNoUnitTwice(t *testing.T) {
 		close(done)
 		answering.Wait()
 		if got := admitted.Load(); got != units {
-			t.Fatalf("round %d: memory admits %d of %d", round, got, units)
+			t.Fatalf("run %d: memory admits %d of %d", run, got, units)
 		}
 	}
 }

@@ -119,19 +119,15 @@ func (s *KeyPlan) encode() {
 	}
 }
 
-// Keys returns the keys of a request in the plan's order. They are injective:
+// AppendKeys appends the keys of a request to names, in the plan's order. They are injective:
 // two partitions never share a key, whatever tenant and values contain.
 //
 //	rl:{acme}:l:standard:user:2.42:      the log of user 42 under policy standard
 //	rl:{acme}:w.daily:standard:::        the window counters of limit daily
 //
-// The tenant "" stands for the partition that unlisted tenants share.
-func (s *KeyPlan) Keys(tenant, policy string, dims quota.Dimensions) []string {
-	return s.appendKeys(nil, tenant, policy, dims)
-}
-
-// appendKeys appends the keys to names. All their strings are one allocation.
-func (s *KeyPlan) appendKeys(names []string, tenant, policy string, dims quota.Dimensions) []string {
+// The tenant "" stands for the partition that unlisted tenants share. All the strings
+// are one allocation.
+func (s *KeyPlan) AppendKeys(names []string, tenant, policy string, dims quota.Dimensions) []string {
 	var array [256]byte
 	buf := array[:0]
 	var ends [quota.MaxLimits]int
@@ -156,13 +152,9 @@ func (s *KeyPlan) appendKeys(names []string, tenant, policy string, dims quota.D
 	return names
 }
 
-// Counters returns the keys of the usage counters of a request's global limits, in
-// the plan's order, nil without any. keys are those that Keys returned for the request.
-func (s *KeyPlan) Counters(keys []string, tenant, policy string) []quota.CounterKey {
-	return s.appendCounters(nil, keys, tenant, policy)
-}
-
-func (s *KeyPlan) appendCounters(counters []quota.CounterKey, keys []string, tenant, policy string) []quota.CounterKey {
+// AppendCounters appends the keys of the usage counters of a request's global limits to
+// counters, in the plan's order. keys are those of AppendKeys for the request.
+func (s *KeyPlan) AppendCounters(counters []quota.CounterKey, keys []string, tenant, policy string) []quota.CounterKey {
 	if s.global == 0 {
 		return counters
 	}

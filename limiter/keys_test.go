@@ -40,7 +40,7 @@ func (p place) key() (key string, ok bool) {
 	if len(l.Validate()) > 0 || len(r.Validate()) > 0 || p.policy == "" {
 		return "", false
 	}
-	keys := limiter.NewKeyPlan([]*quota.Limit{&l}).Keys(p.tenant, p.policy, dims)
+	keys := limiter.NewKeyPlan([]*quota.Limit{&l}).AppendKeys(nil, p.tenant, p.policy, dims)
 	return keys[0], true
 }
 

@@ -41,17 +41,10 @@ type Options struct {
 	Now func() time.Time
 }
 
-func (o *Options) validate() error {
-	if o.Store == nil || o.Logger == nil || o.Metrics == nil {
-		return errors.New("limiter: needs a store, a logger and metrics")
-	}
-	return nil
-}
-
 // New returns a Limiter that enforces o.Config. Nothing runs in the background.
 func New(o Options) (*Limiter, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
+	if o.Store == nil || o.Logger == nil || o.Metrics == nil {
+		return nil, errors.New("limiter: needs a store, a logger and metrics")
 	}
 	if o.Now == nil {
 		o.Now = time.Now

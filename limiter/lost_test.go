@@ -49,18 +49,18 @@ func charged(t *testing.T, srv *redisserver.Server, key string) int64 {
 	return total
 }
 
-// ledger is what callers were told, in units.
+// ledger is the answers that callers got, in units.
 type ledger struct {
 	allowed, ambiguous int64
 	faults             int           // calls that were not decided
 	slowest            time.Duration // of any answer
 }
 
-// within holds a ledger against what Redis has: all that was told to be admitted
+// within holds a ledger against what Redis has: all that was admitted
 // was charged, and nothing beyond it but what nobody could know.
 func (l *ledger) within(units int64) error {
 	if units < l.allowed {
-		return fmt.Errorf("%d units charged, %d were told to be admitted", units, l.allowed)
+		return fmt.Errorf("%d units charged, %d were admitted", units, l.allowed)
 	}
 	if units > l.allowed+l.ambiguous {
 		return fmt.Errorf("%d units charged, %d were admitted and %d ambiguous", units, l.allowed, l.ambiguous)
@@ -68,7 +68,7 @@ func (l *ledger) within(units int64) error {
 	return nil
 }
 
-// decider is what a run asks: a RedisStore, or a careless twin of it.
+// decider is what a run asks: a RedisStore, or a careless client.
 type decider interface {
 	Decide(ctx context.Context, calls []Call, verdicts []Verdict) error
 }
@@ -131,7 +131,7 @@ var lossKinds = map[string]faultproxy.Kind{
 }
 
 // Exactly the k-th reply is lost: whatever the loss looks like, Redis holds what
-// callers were told, and what they were told is not known at most once more.
+// callers were answered, and what is ambiguous at most once more.
 func TestLostReplyChargesNothingTwice(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	proxy := faultproxy.Start(t, srv.Addr())
@@ -283,7 +283,7 @@ type redisReply string
 func (r redisReply) Error() string { return string(r) }
 func (redisReply) RedisError()     {}
 
-// A reply that says no was not carried out; a dial that failed was not sent; of
+// A refusal was not carried out; a dial that failed was not sent; of
 // all else nobody can know. Silence of any kind is a timeout.
 func TestClassify(t *testing.T) {
 	dial := func(err error) error { return &net.OpError{Op: "dial", Err: err} }

@@ -18,17 +18,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(mute{}) // it tells of each refused connection, which here are many and meant
+	redis.SetLogger(mute{}) // it logs each refused connection, of which there are many here on purpose
 	// go-redis goes on dialling a refusing server for up to a second after Close.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// mute is a go-redis logger that says nothing.
+// mute is a go-redis logger that drops everything.
 type mute struct{}
 
 func (mute) Printf(context.Context, string, ...any) {}
 
-// rig is a Limiter with all it needs to run, and what it tells of itself.
+// rig is a Limiter with all that it needs to run, and its metrics.
 type rig struct {
 	*limiter.Limiter
 	reader *metric.ManualReader

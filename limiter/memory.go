@@ -140,11 +140,7 @@ func (m *MemoryStore) Reset(_ context.Context, tenant string) error {
 			m.drop(s, k)
 		}
 	}
-	for k := range s.records {
-		if strings.HasPrefix(k, prefix) {
-			delete(s.records, k)
-		}
-	}
+	maps.DeleteFunc(s.records, func(k string, _ *memoryRecord) bool { return strings.HasPrefix(k, prefix) })
 	return nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// memoryKey is what MemoryStore keeps under one key: the Go twin of the states
+// memoryKey is what MemoryStore keeps under one key: the Go counterpart of the states
 // in lua/decide.lua, on the arithmetic of quota.
 type memoryKey struct {
 	kind    byte

@@ -20,7 +20,7 @@ type memoryClock struct {
 }
 
 func newMemoryClock(o MemoryOptions) *memoryClock {
-	m := &memoryClock{us: mirrorStart}
+	m := &memoryClock{us: usageStart}
 	o.Now = func() int64 { return m.us }
 	m.MemoryStore = NewMemoryStore(o)
 	return m
@@ -40,7 +40,7 @@ func TestMemoryRecordsAreItsOwn(t *testing.T) {
 	m := newMemoryClock(MemoryOptions{})
 	plan := NewKeyPlan([]*quota.Limit{{Name: "global", Units: 5, Window: time.Hour, Scope: quota.ScopeGlobal}})
 	c := callOf(plan, "acme", 1)
-	c.Counters, c.Record, c.Print = plan.Counters(c.Keys, "acme", "standard"), "rl:{acme}:i:k", "p"
+	c.Counters, c.Record, c.Print = plan.AppendCounters(nil, c.Keys, "acme", "standard"), "rl:{acme}:i:k", "p"
 	first := m.decideOne(t, c)
 	want := first.Limits[0]
 	for _, v := range []Verdict{first, m.decideOne(t, c), m.decideOne(t, c)} {
@@ -111,7 +111,7 @@ func TestMemoryRenewBeginsFromSeed(t *testing.T) {
 	asked := 0
 	m := newMemoryClock(MemoryOptions{seed: func(string) []charge {
 		asked++
-		return []charge{{mirrorStart - 40_000_000, 2}, {mirrorStart - 1_000_000, 3}}
+		return []charge{{usageStart - 40_000_000, 2}, {usageStart - 1_000_000, 3}}
 	}})
 	c := oneCall("acme", 10, 1)
 	for want := int64(4); want >= 0; want-- {
@@ -137,15 +137,15 @@ func TestMemoryRenewBeginsFromSeed(t *testing.T) {
 func TestMemoryForgetsWhatHasExpired(t *testing.T) {
 	plan := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 5, Window: time.Minute, Scope: quota.ScopeGlobal}})
 	check := callOf(plan, "acme", 5)
-	check.Counters = plan.Counters(check.Keys, "acme", "standard")
+	check.Counters = plan.AppendCounters(nil, check.Keys, "acme", "standard")
 	peek := check
 	peek.Op = OpPeek
 	lives := (2*time.Minute + ttlMargin).Microseconds()
 	for _, row := range []struct {
-		name  string
-		idle  int64 // µs until the next call
-		total int64 // units that this one is told of
-		left  int64 // remaining once the clock has stepped back to the beginning
+		name    string
+		idle    int64 // µs until the next call
+		counted int64 // units of the counter in its verdict
+		left    int64 // remaining once the clock has stepped back to the beginning
 	}{
 		{"a moment before", lives - 1, 5, 0},
 		{"then", lives, 0, 5},
@@ -155,10 +155,10 @@ func TestMemoryForgetsWhatHasExpired(t *testing.T) {
 			m := newMemoryClock(MemoryOptions{})
 			m.decideOne(t, check)
 			m.us += row.idle
-			if got := m.decideOne(t, peek).Limits[0].Counter.Units; got != row.total {
-				t.Errorf("a total of %d units is told, want %d", got, row.total)
+			if got := m.decideOne(t, peek).Limits[0].Counter.Units; got != row.counted {
+				t.Errorf("the counter has %d units, want %d", got, row.counted)
 			}
-			m.us = mirrorStart
+			m.us = usageStart
 			if got := m.decideOne(t, peek).Limits[0].Remaining; got != row.left {
 				t.Errorf("%d remain once the clock has stepped back, want %d", got, row.left)
 			}
@@ -266,7 +266,7 @@ func TestMemoryRoomIsShared(t *testing.T) {
 func TestMemoryBoundedConcurrently(t *testing.T) {
 	const most, callers = 500, 8
 	var us atomic.Int64
-	us.Store(mirrorStart)
+	us.Store(usageStart)
 	m := NewMemoryStore(MemoryOptions{Now: us.Load, Partitions: most})
 	var wg sync.WaitGroup
 	for w := range callers {
@@ -311,7 +311,7 @@ func TestMemoryLetsGoOfRoom(t *testing.T) {
 // question that finds it expired.
 func TestMemoryCountsWhatItHolds(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 8))
-	learnt := func(string) []charge { return []charge{{mirrorStart, 1}} }
+	learnt := func(string) []charge { return []charge{{usageStart, 1}} }
 	for _, seed := range []func(string) []charge{nil, learnt} {
 		m := newMemoryClock(MemoryOptions{Partitions: 300, seed: seed})
 		for step := range 20_000 {

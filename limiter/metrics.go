@@ -93,21 +93,10 @@ func (m *storeMetrics) begin() {
 func (m *storeMetrics) called(ctx context.Context, took time.Duration, calls int, err error) {
 	m.duration.Record(ctx, took.Seconds())
 	m.batch.Record(ctx, float64(calls))
-	if err == nil {
-		return
-	}
 	if e := (*StoreError)(nil); errors.As(err, &e) {
 		m.failures.Add(ctx, 1, m.reasons[e.Reason])
 	}
 }
-
-func (m *storeMetrics) ambiguous(ctx context.Context, calls int) { m.unknown.Add(ctx, int64(calls)) }
-
-func (m *storeMetrics) reloaded(ctx context.Context) { m.reloads.Add(ctx, 1) }
-
-func (m *storeMetrics) lost() { m.losses.Add(context.Background(), 1) }
-
-func (m *storeMetrics) gaveUp() { m.outages.Add(context.Background(), 1) }
 
 // watchBreaker exports whether Redis is being asked.
 func (m *Metrics) watchBreaker(open func() bool) {
@@ -181,10 +170,6 @@ func (m *Metrics) decided(ctx context.Context, d *quota.Decision, op Op, took ti
 	}
 }
 
-func (m *Metrics) overflowed(ctx context.Context) { m.unknown.Add(ctx, 1) }
-
-func (m *Metrics) unreadable(ctx context.Context) { m.partition.Add(ctx, 1) }
-
 // decisionLabels are the labels of regiond_decisions_total: bounded by the policies
 // of the topology, never a tenant.
 type decisionLabels struct {
@@ -235,34 +220,26 @@ func (s *labelSets[L]) of(l L) []metric.AddOption {
 			return options
 		}
 	}
-	return s.learn(l)
+	options := []metric.AddOption{metric.WithAttributeSet(l.set())}
+	s.replace(func(sets map[L][]metric.AddOption) { sets[l] = options })
+	return options
 }
 
-func (s *labelSets[L]) learn(l L) []metric.AddOption {
+// keep forgets the combinations that are not wanted any more.
+func (s *labelSets[L]) keep(wanted func(L) bool) {
+	s.replace(func(sets map[L][]metric.AddOption) {
+		maps.DeleteFunc(sets, func(l L, _ []metric.AddOption) bool { return !wanted(l) })
+	})
+}
+
+// replace changes a copy of the map and makes it the one in use.
+func (s *labelSets[L]) replace(change func(sets map[L][]metric.AddOption)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := make(map[L][]metric.AddOption)
 	if known := s.sets.Load(); known != nil {
 		maps.Copy(next, *known)
 	}
-	options, ok := next[l]
-	if !ok {
-		options = []metric.AddOption{metric.WithAttributeSet(l.set())}
-		next[l] = options
-		s.sets.Store(&next)
-	}
-	return options
-}
-
-// keep forgets the combinations that are not wanted any more.
-func (s *labelSets[L]) keep(wanted func(L) bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := s.sets.Load()
-	if known == nil {
-		return
-	}
-	next := maps.Clone(*known)
-	maps.DeleteFunc(next, func(l L, _ []metric.AddOption) bool { return !wanted(l) })
+	change(next)
 	s.sets.Store(&next)
 }

@@ -53,7 +53,7 @@ func series(m metricdata.Metrics) (kind string, labels []string) {
 }
 
 // TestMetricsCatalogue is what dashboards are built on: every instrument of the
-// room with its unit and, after one of everything that can happen, its series.
+// package with its unit and, after one of everything that can happen, its series.
 func TestMetricsCatalogue(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	proxy := faultproxy.Start(t, srv.Addr())
@@ -162,7 +162,7 @@ func TestMetricsNameNobody(t *testing.T) {
 			}
 		}
 		if !strings.Contains(text.String(), "policy=standard") {
-			t.Fatal("the scrape says nothing at all")
+			t.Fatal("the scrape is empty")
 		}
 		for _, id := range ids {
 			if strings.Contains(text.String(), id) {

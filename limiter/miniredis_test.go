@@ -29,11 +29,11 @@ func timedMiniredis(t testing.TB) (limiter.Store, func(us int64)) {
 // TestMiniredis shows that miniredis carries the scripts, for tests that fake time.
 func TestMiniredis(t *testing.T) { limitertest.Run(t, timedMiniredis) }
 
-// TestCountersAddUpWhenTheClockSteps: a peer keeps the largest total of each bucket and
-// epoch, and adds them up. However TIME steps, that is what was admitted: no total
+// TestCountersAddUpWhenTheClockSteps: a peer keeps the largest counter of each bucket and
+// generation, and adds them up. However TIME steps, that is what was admitted: no counter
 // falls under a name that it had, and none begins anew under it.
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) {
-	type name struct{ epoch, bucket int64 }
+	type name struct{ generation, bucket int64 }
 	for store, start := range map[string]limitertest.New{"redis": timedRedis(t), "memory": timedMemory} {
 		t.Run(store, func(t *testing.T) {
 			s, now := start(t)
@@ -52,7 +52,7 @@ func TestCountersAddUpWhenTheClockSteps(t *testing.T) {
 				got := v[0].Limits[0].Counter
 				of := name{got.Generation, got.Bucket}
 				if got.Units < held[of]+cost {
-					t.Errorf("step %d: %d units in bucket %d of epoch %d, which had %d before %d more", i, got.Units, got.Bucket, got.Generation, held[of], cost)
+					t.Errorf("step %d: %d units in bucket %d of generation %d, which had %d before %d more", i, got.Units, got.Bucket, got.Generation, held[of], cost)
 				}
 				held[of] = max(held[of], got.Units)
 			}

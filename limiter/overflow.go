@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"hash/maphash"
+	"maps"
 	"sync"
 )
 
@@ -21,30 +22,20 @@ func newOverflow(now func() int64) *overflow {
 }
 
 // admit reports whether the partition with these keys may be counted as itself:
-// it is live already, or there are fewer than most. It stays live for two
+// it is live already, or there are fewer than most. With take it stays live for two
 // windows (µs) after the last request for it.
-func (o *overflow) admit(keys []string, window int64, most int) bool {
+func (o *overflow) admit(keys []string, window int64, most int, take bool) bool {
 	id, now := o.id(keys), o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if _, ok := o.live[id]; !ok && len(o.live) >= most {
-		o.sweep(now)
+		dropSome(o.live, func(until int64) bool { return until <= now })
 		if len(o.live) >= most {
 			return false
 		}
 	}
-	o.live[id] = now + 2*window
-	return true
-}
-
-// would is admit without taking a place.
-func (o *overflow) would(keys []string, most int) bool {
-	id, now := o.id(keys), o.now()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if _, ok := o.live[id]; !ok && len(o.live) >= most {
-		o.sweep(now)
-		return len(o.live) < most
+	if take {
+		o.live[id] = now + 2*window
 	}
 	return true
 }
@@ -58,28 +49,11 @@ func (o *overflow) id(keys []string) uint64 {
 	return h.Sum64()
 }
 
-// sweep drops the expired among a few entries; map iteration starts at random.
-func (o *overflow) sweep(now int64) {
-	n := 0
-	for id, until := range o.live {
-		if until <= now {
-			delete(o.live, id)
-		}
-		if n++; n == sweepSome {
-			return
-		}
-	}
-}
-
 // size counts the live ones, dropping the others.
 func (o *overflow) size() int {
 	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for id, until := range o.live {
-		if until <= now {
-			delete(o.live, id)
-		}
-	}
+	maps.DeleteFunc(o.live, func(_ uint64, until int64) bool { return until <= now })
 	return len(o.live)
 }

@@ -36,7 +36,7 @@ func TestOverflowAdmitsUpToMost(t *testing.T) {
 		{"and stay one", 0, "a b", true, 2},
 	} {
 		now = now.Add(row.pass)
-		got := o.admit(strings.Fields(row.keys), window, 2)
+		got := o.admit(strings.Fields(row.keys), window, 2, true)
 		if got != row.want || o.size() != row.live {
 			t.Errorf("%s: admitted %v with %d live, want %v with %d", row.why, got, o.size(), row.want, row.live)
 		}
@@ -85,7 +85,7 @@ func TestOverflowOutlivesASteppedClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		now = stepped(t, now, row.step).Add(row.pass)
-		if free := l.overflow.would([]string{"second"}, 1); free != row.free {
+		if free := l.overflow.admit([]string{"second"}, 0, 1, false); free != row.free {
 			t.Errorf("%v after the first, the wall clock stepped by %v: room for a second is %v, want %v", row.pass, row.step, free, row.free)
 		}
 	}

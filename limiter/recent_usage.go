@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"hash/maphash"
+	"maps"
 	"strings"
 	"sync"
 
@@ -142,11 +143,7 @@ func (m *recentUsage) forget(tenant string) {
 	for i := range m.shards {
 		s := &m.shards[i]
 		s.mu.Lock()
-		for key := range s.keys {
-			if strings.HasPrefix(key, prefix) {
-				delete(s.keys, key)
-			}
-		}
+		maps.DeleteFunc(s.keys, func(key string, _ *recentKey) bool { return strings.HasPrefix(key, prefix) })
 		s.mu.Unlock()
 	}
 }

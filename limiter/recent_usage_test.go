@@ -11,8 +11,8 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// mirrorStart is where the clock of these tests begins, µs.
-const mirrorStart = int64(1_795_198_405_260_197)
+// usageStart is where the clock of these tests begins, µs.
+const usageStart = int64(1_795_198_405_260_197)
 
 func seeded(charges []charge, after int64) int64 {
 	sum := int64(0)
@@ -24,12 +24,12 @@ func seeded(charges []charge, after int64) int64 {
 	return sum
 }
 
-// The dumb twin keeps every admission. Looking back at any point of the window,
-// the mirror never knows of less, and of more only by what was admitted up to
+// The reference model keeps every admission. Looking back at any point of the window,
+// recent usage never has of less, and of more only by what was admitted up to
 // one bucket earlier.
-func TestRecentUsageTwin(t *testing.T) {
+func TestRecentUsageMatchesReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		now := mirrorStart
+		now := usageStart
 		m := newRecentUsage(func() int64 { return now })
 		var limits []*quota.Limit
 		longest := int64(0)
@@ -63,7 +63,7 @@ func TestRecentUsageTwin(t *testing.T) {
 }
 
 func TestRecentUsageForgetsOneTenant(t *testing.T) {
-	m := newRecentUsage(func() int64 { return mirrorStart })
+	m := newRecentUsage(func() int64 { return usageStart })
 	for _, tenant := range []string{"acme", "acme2", "a"} {
 		c := oneCall(tenant, 9, 4)
 		m.add(&c)
@@ -88,7 +88,7 @@ func TestRecentUsageReshape(t *testing.T) {
 		{"within the old window", 59 * time.Second, 7 + 1},
 		{"long after", time.Hour, 1},
 	} {
-		now := mirrorStart
+		now := usageStart
 		m := newRecentUsage(func() int64 { return now })
 		minute := oneCall("acme", 9, 7)
 		m.add(&minute)
@@ -104,7 +104,7 @@ func TestRecentUsageReshape(t *testing.T) {
 // A gcra bucket drains for longer than its window, and is remembered that long:
 // 90 units at once, then one each second of which ten drain.
 func TestRecentUsageRemembersABurst(t *testing.T) {
-	now := mirrorStart
+	now := usageStart
 	m := newRecentUsage(func() int64 { return now })
 	plan := NewKeyPlan([]*quota.Limit{{Name: "shaped", Units: 10, Window: time.Second, Algorithm: quota.GCRA, Burst: 100}})
 	burst := callOf(plan, "acme", 90)
@@ -122,7 +122,7 @@ func TestRecentUsageRemembersABurst(t *testing.T) {
 			t.Fatal(err)
 		}
 		used := max(1, 90-9*second)
-		if left := v[0].Limits[0].Remaining; left > 100-used || left < 100-used-7 { // a bucket of the mirror drains 7
+		if left := v[0].Limits[0].Remaining; left > 100-used || left < 100-used-7 { // a bucket of recent usage drains 7
 			t.Errorf("after %d s: %d left, want %d or up to 7 less", second, left, 100-used)
 		}
 	}
@@ -130,7 +130,7 @@ func TestRecentUsageRemembersABurst(t *testing.T) {
 
 // Random ids cannot make it grow; what goes is what has been quiet.
 func TestRecentUsageBounded(t *testing.T) {
-	now := mirrorStart
+	now := usageStart
 	m := newRecentUsage(func() int64 { return now })
 	c := oneCall("acme", 9, 1)
 	for i := range 300_000 {

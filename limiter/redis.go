@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -145,19 +146,12 @@ func (s *RedisStore) Decide(ctx context.Context, calls []Call, verdicts []Verdic
 	err := s.decide(ctx, calls, verdicts)
 	unknown := 0
 	for i := range verdicts {
-		failed := err
-		if failed == nil {
-			failed = verdicts[i].Err
-		}
-		if failed == nil {
-			continue
-		}
-		if e := (*StoreError)(nil); errors.As(failed, &e) && e.Ambiguous {
+		if e := (*StoreError)(nil); errors.As(cmp.Or(err, verdicts[i].Err), &e) && e.Ambiguous {
 			unknown++
 		}
 	}
 	if unknown > 0 {
-		s.metrics.ambiguous(ctx, unknown)
+		s.metrics.unknown.Add(ctx, int64(unknown))
 	}
 	return err
 }

@@ -157,7 +157,7 @@ func (c *cluster) close() error { return c.client.Close() }
 func (c *cluster) carry(ctx context.Context, n *node, calls []Call, verdicts []Verdict) error {
 	shardCalls := byTenant(calls)
 	c.send(ctx, n, shardCalls)
-	c.resend(ctx, n, forgotten(shardCalls))
+	c.resend(ctx, n, shardCalls)
 	failed := 0
 	for _, t := range shardCalls {
 		if elsewhere(t.err) {
@@ -233,30 +233,26 @@ func (c *cluster) send(ctx context.Context, n *node, shardCalls []*shardCall) {
 	}
 }
 
-// forgotten are the shardCalls that a server did not know the script for, and so did not
-// execute. The outcome of those without an answer is unknown; they are not among these.
-func forgotten(shardCalls []*shardCall) []*shardCall {
-	var some []*shardCall
+// resend brings the script to a server that has forgotten it, and the shardCalls after it
+// that were not executed for that. The outcome of those without an answer is unknown; they
+// are not among these.
+func (c *cluster) resend(ctx context.Context, n *node, shardCalls []*shardCall) {
+	var again []*shardCall
 	for _, t := range shardCalls {
 		if t.err != nil && strings.HasPrefix(t.err.Error(), noScript) {
-			some = append(some, t)
+			again = append(again, t)
 		}
 	}
-	return some
-}
-
-// resend brings the script to a server that has forgotten it, and some shardCalls after it.
-func (c *cluster) resend(ctx context.Context, n *node, shardCalls []*shardCall) {
-	if len(shardCalls) == 0 {
+	if len(again) == 0 {
 		return
 	}
 	if err := n.reload(ctx); err != nil {
-		for _, t := range shardCalls {
+		for _, t := range again {
 			t.err = err
 		}
 		return
 	}
-	c.send(ctx, n, shardCalls)
+	c.send(ctx, n, again)
 }
 
 // follow sends a shard call to the server that holds its slot now, again and again while the slot
@@ -298,7 +294,7 @@ func enough(ctx context.Context, least time.Duration) bool {
 // reload brings the script to every primary: the new home of a slot has not
 // necessarily been probed.
 func (c *cluster) reload(ctx context.Context) error {
-	c.make.template.metrics.reloaded(ctx)
+	c.make.template.metrics.reloads.Add(ctx, 1)
 	source := c.make.template.script.source
 	return c.client.ForEachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
 		return client.Process(ctx, onceCmd{redis.NewCmd(ctx, "SCRIPT", "LOAD", source)})

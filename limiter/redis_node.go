@@ -97,9 +97,6 @@ func (n *node) send(ctx context.Context, calls []Call, verdicts []Verdict) error
 // fault is what an error says against the server: nothing, if it is about one
 // partition or about a slot on its way.
 func fault(err error) error {
-	if err == nil {
-		return nil
-	}
 	if e := (*StoreError)(nil); errors.As(err, &e) && !e.moving {
 		return e
 	}
@@ -109,7 +106,7 @@ func fault(err error) error {
 // lose opens the breaker, and says so once.
 func (n *node) lose(why error) {
 	if n.breaker.trip(time.Now()) {
-		n.metrics.gaveUp()
+		n.metrics.outages.Add(context.Background(), 1)
 		n.log.Warn("redis is away, fail modes answer until it is back", "error", why)
 	}
 }
@@ -156,7 +153,7 @@ func (n *node) once(ctx context.Context, args ...any) (any, error) {
 
 // reload brings the script to a server that has forgotten it.
 func (n *node) reload(ctx context.Context) error {
-	n.metrics.reloaded(ctx)
+	n.metrics.reloads.Add(ctx, 1)
 	_, err := n.once(ctx, "SCRIPT", "LOAD", n.script.source)
 	return err
 }
@@ -280,7 +277,7 @@ func (n *node) mark(ctx context.Context) error {
 	}
 	held, _ := strconv.ParseInt(before.Val(), 10, 64)
 	if held < m.confirmed && time.Since(m.at) < canaryTTL-ttlMargin {
-		n.metrics.lost()
+		n.metrics.losses.Add(ctx, 1)
 		n.log.Warn("redis has lost writes that it had confirmed; limits may admit that much again within a window",
 			"confirmed_before", time.Since(m.at).Round(time.Millisecond))
 	}

@@ -231,7 +231,7 @@ func (q *query) planCall(op Op, unlisted bool, overflow *overflow, s *scratch) {
 	req, plan, policy := q.request, q.limits.keys, q.plan.policy.Name
 	tenant, dims := req.Tenant, req.Dimensions
 	keys := s.keys(plan, tenant, policy, dims)
-	if unlisted && !q.known(keys, op, r.MaxUnknown, overflow) {
+	if unlisted && !overflow.admit(keys, q.plan.window, r.MaxUnknown, op != OpPeek) {
 		q.overflow = true
 		tenant, dims = "", nil
 		keys = s.keys(plan, tenant, policy, dims)
@@ -249,14 +249,6 @@ func (q *query) planCall(op Op, unlisted bool, overflow *overflow, s *scratch) {
 		q.call.Record = recordKey(tenant, req.Tenant, req.IdempotencyKey)
 		q.call.Print = fingerprint(req, op)
 	}
-}
-
-// known reports whether an unlisted tenant's partition is counted as itself.
-func (q *query) known(keys []string, op Op, most int, overflow *overflow) bool {
-	if op == OpPeek {
-		return overflow.would(keys, most)
-	}
-	return overflow.admit(keys, q.plan.window, most)
 }
 
 // fingerprint tells requests apart that came with the same idempotency key.

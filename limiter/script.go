@@ -80,7 +80,7 @@ func appendCalls(args []any, nonce string, calls []Call) []any {
 	args = append(args, nonce)
 	plans := make([]*KeyPlan, 0, 8)
 	for i := range calls {
-		if planIndex(plans, calls[i].Plan) < 0 {
+		if !slices.Contains(plans, calls[i].Plan) {
 			plans = append(plans, calls[i].Plan)
 		}
 	}
@@ -89,21 +89,14 @@ func appendCalls(args []any, nonce string, calls []Call) []any {
 		args = append(args, s.wire...)
 	}
 	for i := range calls {
-		args = appendCall(args, planIndex(plans, calls[i].Plan)+1, &calls[i])
+		args = appendCall(args, slices.Index(plans, calls[i].Plan)+1, &calls[i])
 	}
 	return args
 }
 
 // counterNames returns the Redis keys of all usage counters of some calls, in order.
 func counterNames(calls []Call) []string {
-	n := 0
-	for i := range calls {
-		n += len(calls[i].Counters)
-	}
-	if n == 0 {
-		return nil
-	}
-	names := make([]string, 0, n)
+	var names []string
 	var array [192]byte
 	for i := range calls {
 		for c := range calls[i].Counters {
@@ -111,15 +104,6 @@ func counterNames(calls []Call) []string {
 		}
 	}
 	return names
-}
-
-func planIndex(plans []*KeyPlan, s *KeyPlan) int {
-	for i := range plans {
-		if plans[i] == s {
-			return i
-		}
-	}
-	return -1
 }
 
 func appendCall(args []any, plan int, c *Call) []any {

@@ -63,7 +63,7 @@ func TestSentinelLosesWrites(t *testing.T) {
 	losses(t, s, count, lossy{old: old, heir: w.Servers[1], takeOver: func() *redisserver.Server { return w.AwaitPrimary(old) }})
 }
 
-// Sentinels that ask who is there are told, and name the primary to nobody else.
+// Sentinels that require a password name the primary to those who have it, and to nobody else.
 func TestSentinelAsksForPassword(t *testing.T) {
 	t.Parallel() // it mostly waits for failovers
 	w, o := watched(t)

@@ -23,9 +23,9 @@ const (
 // Call is one question to a Store.
 type Call struct {
 	Plan *KeyPlan
-	Keys []string // KeyPlan.Keys of the request
+	Keys []string // KeyPlan.AppendKeys of the request
 	// Counters has the key of the usage counter of each global limit, in the plan's
-	// order: KeyPlan.Counters of the request. A MemoryStore that is given none keeps none.
+	// order: KeyPlan.AppendCounters of the request. A MemoryStore that is given none keeps none.
 	Counters []quota.CounterKey
 	Op       Op
 	Cost     int64

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/attribute"
@@ -101,16 +102,7 @@ func concluded(span trace.Span, err error) {
 		span.SetAttributes(attribute.String("error.type", e.Reason.String()), attribute.Bool("regiond.ambiguous", e.Ambiguous))
 	}
 	if reply := redis.Error(nil); errors.As(err, &reply) {
-		span.SetAttributes(attribute.String("db.response.status_code", statusCode(reply.Error())))
+		code, _, _ := strings.Cut(reply.Error(), " ")
+		span.SetAttributes(attribute.String("db.response.status_code", code))
 	}
-}
-
-// statusCode is the code that an error reply of Redis begins with.
-func statusCode(reply string) string {
-	for i := range len(reply) {
-		if reply[i] == ' ' {
-			return reply[:i]
-		}
-	}
-	return reply
 }

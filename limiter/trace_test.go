@@ -159,7 +159,7 @@ func TestBatchSpan(t *testing.T) {
 	}
 }
 
-// TestScriptSpanOfError: what Redis says stands in the span.
+// TestScriptSpanOfError: the error of Redis is in the span.
 func TestScriptSpanOfError(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	s := newTracedStore(t, srv.Addr())

@@ -30,19 +30,19 @@ const (
 )
 
 // traffic is traffic that a nodeSet is judged by while something happens to it: what
-// each tenant was told, and when it was told exactly again.
+// each tenant was answered, and when it was answered exactly again.
 type traffic struct {
 	store   *RedisStore
 	quit    atomic.Bool
 	workers sync.WaitGroup
 
-	mu      sync.Mutex
-	told    [trafficTenants]told
-	slowest time.Duration
+	mu       sync.Mutex
+	answered [trafficTenants]answered
+	slowest  time.Duration
 }
 
-// told is what callers know of a tenant.
-type told struct {
+// answered is what callers know of a tenant.
+type answered struct {
 	allowed, ambiguous int64
 	failed             int64
 	last               time.Time // of the newest admission
@@ -87,7 +87,7 @@ func (st *traffic) ask(t *testing.T, plan *KeyPlan, first int) {
 		if failed == nil {
 			failed = verdicts[i].Err
 		}
-		k := &st.told[(first+7*i)%trafficTenants]
+		k := &st.answered[(first+7*i)%trafficTenants]
 		var e *StoreError
 		switch {
 		case failed == nil && verdicts[i].Outcome == admitted:
@@ -107,10 +107,10 @@ func (st *traffic) stop() {
 	st.workers.Wait()
 }
 
-func (st *traffic) now() [trafficTenants]told {
+func (st *traffic) now() [trafficTenants]answered {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.told
+	return st.answered
 }
 
 // flowing waits until each of the tenants that are meant is admitted exactly
@@ -134,7 +134,7 @@ func (st *traffic) flowing(t *testing.T, meant func(i int) bool) time.Duration {
 
 func everybody(int) bool { return true }
 
-// judge holds what was told against what the servers have: all that was admitted
+// judge holds what was answered against what the servers have: all that was admitted
 // was charged but for what Redis lost, and nothing was charged twice.
 func (st *traffic) judge(t *testing.T, client func(key string) *redis.Client, lost func(i int) int64) {
 	t.Helper()
@@ -258,7 +258,7 @@ func losses(t *testing.T, s *RedisStore, count func(name string) int64, l lossy)
 		}
 		return n
 	}
-	told := spent(kept)
+	answered := spent(kept)
 	if n, err := l.old.Client().Wait(ctx, 1, time.Second).Result(); err != nil || n != 1 {
 		t.Fatalf("%d replicas have what was admitted: %v", n, err)
 	}
@@ -268,7 +268,7 @@ func losses(t *testing.T, s *RedisStore, count func(name string) int64, l lossy)
 		t.Fatal(err)
 	}
 	confirmed(t, l.old)
-	told += spent(lost)
+	answered += spent(lost)
 	if n := count("regiond.redis.losses"); n != 0 {
 		t.Errorf("%d losses counted before there was one", n)
 	}
@@ -284,8 +284,8 @@ func losses(t *testing.T, s *RedisStore, count func(name string) int64, l lossy)
 			t.Fatal("decisions are not exact again after 20s")
 		}
 	}
-	if told += spent(2 * units); told != units+lost {
-		t.Errorf("%d units admitted in all, want the limit's %d and the %d that were lost", told, units, lost)
+	if answered += spent(2 * units); answered != units+lost {
+		t.Errorf("%d units admitted in all, want the limit's %d and the %d that were lost", answered, units, lost)
 	}
 	for end := time.Now().Add(5 * time.Second); count("regiond.redis.losses") == 0; <-poll.C {
 		if time.Now().After(end) {

@@ -8,7 +8,7 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-func TestTickAt(t *testing.T) {
+func TestPartitionClockAt(t *testing.T) {
 	const (
 		hour   = 3_600_000_000
 		newest = hour + 1000
@@ -39,9 +39,9 @@ func TestTickAt(t *testing.T) {
 	}
 }
 
-// TestTickNeverBehindNewest charges now and then while time does what it likes:
+// TestPartitionClockNeverBehindNewest charges now and then while time moves at random:
 // stamps never go back.
-func TestTickNeverBehindNewest(t *testing.T) {
+func TestPartitionClockNeverBehindNewest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		time, newest, offset := int64(10_000_000), int64(0), int64(0)
 		for range rapid.IntRange(1, 40).Draw(t, "moments") {

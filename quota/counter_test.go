@@ -35,23 +35,17 @@ func TestCountedIsTheOverlapRoundedUp(t *testing.T) {
 	})
 }
 
+// A bucket as long as the window fades by its overlap; a shorter one counts whole while any
+// of it is in the window.
 func TestCountedEdges(t *testing.T) {
-	for _, row := range []struct{ now, want int64 }{
-		{-1, 100}, {0, 100}, {999, 100}, {1000, 100}, {1001, 100}, {1010, 99}, {1500, 50}, {1999, 1}, {2000, 0}, {9000, 0},
+	for window, rows := range map[int64][]struct{ now, want int64 }{
+		1000:   {{-1, 100}, {0, 100}, {999, 100}, {1000, 100}, {1001, 100}, {1010, 99}, {1500, 50}, {1999, 1}, {2000, 0}, {9000, 0}},
+		10_000: {{-1, 100}, {0, 100}, {10_000, 100}, {10_500, 100}, {10_999, 100}, {11_000, 0}, {90_000, 0}},
 	} {
-		if got := quota.Counted(100, 0, 1000, 1000, row.now); got != row.want {
-			t.Errorf("at %d: %d, want %d", row.now, got, row.want)
-		}
-	}
-}
-
-// Fine buckets forget nothing: whatever is in the window counts.
-func TestCountedFineEdges(t *testing.T) {
-	for _, row := range []struct{ now, want int64 }{
-		{-1, 100}, {0, 100}, {10_000, 100}, {10_500, 100}, {10_999, 100}, {11_000, 0}, {90_000, 0},
-	} {
-		if got := quota.Counted(100, 0, 1000, 10_000, row.now); got != row.want {
-			t.Errorf("at %d: %d, want %d", row.now, got, row.want)
+		for _, row := range rows {
+			if got := quota.Counted(100, 0, 1000, window, row.now); got != row.want {
+				t.Errorf("window %d at %d: %d, want %d", window, row.now, got, row.want)
+			}
 		}
 	}
 }
@@ -77,17 +71,17 @@ func TestBucketsCoverTheWindow(t *testing.T) {
 }
 
 func TestSameKey(t *testing.T) {
-	const epoch = 1_795_198_405_260_197
+	const generation = 1_795_198_405_260_197
 	for _, row := range []struct {
 		a, b int64
 		want bool
 	}{
-		{epoch, epoch, true},
-		{epoch, epoch + 999, true},
-		{epoch + 999, epoch, true},
-		{epoch, epoch + 1000, false},
-		{epoch + 1000, epoch, false},
-		{0, epoch, false},
+		{generation, generation, true},
+		{generation, generation + 999, true},
+		{generation + 999, generation, true},
+		{generation, generation + 1000, false},
+		{generation + 1000, generation, false},
+		{0, generation, false},
 	} {
 		if quota.SameKey(row.a, row.b) != row.want {
 			t.Errorf("%d and %d: %v", row.a, row.b, !row.want)

@@ -1,10 +1,6 @@
 package quota
 
-import (
-	"fmt"
-	"slices"
-	"time"
-)
+import "time"
 
 // Basis says what a decision rests on. The zero value is BasisExact.
 type Basis uint8
@@ -62,7 +58,7 @@ const (
 	ReasonOneWay
 	// ReasonViewsDiffer: peers do not agree on who is there.
 	ReasonViewsDiffer
-	// ReasonJoining: digests of peers are still missing.
+	// ReasonJoining: snapshots of peers are still missing.
 	ReasonJoining
 	// ReasonProcessPaused: this process was paused; what it knows is out of date.
 	ReasonProcessPaused
@@ -90,14 +86,7 @@ func (r Reason) String() string { return enumName(reasonNames, uint8(r)) }
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText parses String.
-func (r *Reason) UnmarshalText(text []byte) error {
-	i := slices.Index(reasonNames, string(text))
-	if i < 0 {
-		return fmt.Errorf("unknown reason %q", text)
-	}
-	*r = Reason(i)
-	return nil
-}
+func (r *Reason) UnmarshalText(text []byte) error { return parseName(r, reasonNames, text) }
 
 // LimitState is one limit as a decision left it.
 type LimitState struct {

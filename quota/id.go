@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // MaxID is the largest number of bytes in a tenant id or a dimension value.
@@ -66,15 +67,7 @@ type Dimensions []Dimension
 // Sort orders the dimensions by name, as every function here expects them, and
 // reports the first duplicated name.
 func (ds Dimensions) Sort() (twice string, ok bool) {
-	slices.SortFunc(ds, func(a, b Dimension) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		if a.Name > b.Name {
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(ds, func(a, b Dimension) int { return strings.Compare(a.Name, b.Name) })
 	for i := 1; i < len(ds); i++ {
 		if ds[i].Name == ds[i-1].Name {
 			return ds[i].Name, false

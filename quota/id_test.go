@@ -9,70 +9,41 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-func TestValidID(t *testing.T) {
+func TestValidIDsAndNames(t *testing.T) {
 	for _, row := range []struct {
-		id string
-		ok bool
+		kind      string
+		valid     func(string) error
+		most      int // bytes of a message
+		good, bad []string
 	}{
-		{"a", true},
-		{"auth0|x", true},
-		{"a+b@c", true},
-		{"!", true},
-		{"~", true},
-		{`"\'<>&%:;,.*?[]`, true},
-		{strings.Repeat("x", 256), true},
-		{strings.Repeat("x", 257), false},
-		{strings.Repeat("x", 1<<20), false},
-		{"", false},
-		{" ", false},
-		{"a b", false},
-		{"a\tb", false},
-		{"a\r\nb", false},
-		{"a\x00b", false},
-		{"a\x1fb", false},
-		{"a\x7fb", false},
-		{"a{b", false},
-		{"a}b", false},
-		{"müller", false},
-		{"\x80", false},
-		{"\u202e", false},
+		{
+			"id", quota.ValidID, 200,
+			[]string{"a", "auth0|x", "a+b@c", "!", "~", `"\'<>&%:;,.*?[]`, strings.Repeat("x", 256)},
+			[]string{
+				strings.Repeat("x", 257), strings.Repeat("x", 1<<20), "", " ", "a b", "a\tb",
+				"a\r\nb", "a\x00b", "a\x1fb", "a\x7fb", "a{b", "a}b",
+				"müller", "\x80", "\u202e",
+			},
+		},
+		{
+			"name", quota.ValidName, 300,
+			[]string{"a", "0", "per-user_2", "a-", strings.Repeat("a", 63)},
+			[]string{
+				strings.Repeat("a", 64), strings.Repeat("a", 1<<20), "", "-a", "_a", "A",
+				"aB", "a b", "a.b", "a:b", "a,b", "ä",
+				"a\n",
+			},
+		},
 	} {
-		if err := quota.ValidID(row.id); (err == nil) != row.ok {
-			t.Errorf("id %.20q: %v", row.id, err)
-		} else if err != nil && len(err.Error()) > 200 {
-			t.Errorf("id %.20q: a message of %d bytes", row.id, len(err.Error()))
+		for _, s := range row.good {
+			if err := row.valid(s); err != nil {
+				t.Errorf("%s %.20q: %v", row.kind, s, err)
+			}
 		}
-	}
-}
-
-func TestValidName(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		ok   bool
-	}{
-		{"a", true},
-		{"0", true},
-		{"per-user_2", true},
-		{"a-", true},
-		{strings.Repeat("a", 63), true},
-		{strings.Repeat("a", 64), false},
-		{strings.Repeat("a", 1<<20), false},
-		{"", false},
-		{"-a", false},
-		{"_a", false},
-		{"A", false},
-		{"aB", false},
-		{"a b", false},
-		{"a.b", false},
-		{"a:b", false},
-		{"a,b", false},
-		{"ä", false},
-		{"a\n", false},
-	} {
-		if err := quota.ValidName(row.name); (err == nil) != row.ok {
-			t.Errorf("name %.20q: %v", row.name, err)
-		} else if err != nil && len(err.Error()) > 300 {
-			t.Errorf("name %.20q: a message of %d bytes", row.name, len(err.Error()))
+		for _, s := range row.bad {
+			if err := row.valid(s); err == nil || len(err.Error()) > row.most {
+				t.Errorf("%s %.20q: refused with %.80v, want a short message", row.kind, s, err)
+			}
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// pointers are the places of mistakes, joined.
+// pointers are the places of errors, joined.
 func pointers(ms []quota.FieldError) string {
 	var ps []string
 	for _, m := range ms {
@@ -22,7 +22,7 @@ func TestLimitValidate(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		limit quota.Limit
-		want  string // pointers of the mistakes
+		want  string // pointers of the errors
 	}{
 		{"good", quota.Limit{Units: 1, Window: time.Minute}, ""},
 		{"no name", quota.Limit{Name: "-", Units: 1, Window: time.Minute}, "/name"},
@@ -32,7 +32,7 @@ func TestLimitValidate(t *testing.T) {
 		{"too large a log", quota.Limit{Units: quota.MaxLogUnits + 1, Window: time.Minute}, "/units"},
 		{"the largest window", quota.Limit{Algorithm: quota.SlidingWindow, Units: quota.MaxUnits, Window: month}, ""},
 		{"too many units", quota.Limit{Algorithm: quota.SlidingWindow, Units: quota.MaxUnits + 1, Window: month}, "/units"},
-		{"too many units for any log, said once", quota.Limit{Units: quota.MaxUnits + 1, Window: month}, "/units"},
+		{"too many units for any log, reported once", quota.Limit{Units: quota.MaxUnits + 1, Window: month}, "/units"},
 		{"the shortest", quota.Limit{Units: 1, Window: time.Millisecond}, ""},
 		{"too short", quota.Limit{Units: 1, Window: time.Millisecond - time.Microsecond}, "/per"},
 		{"no time at all", quota.Limit{Units: 1}, "/per"},
@@ -69,7 +69,7 @@ func TestLimitValidate(t *testing.T) {
 		}
 		ms := row.limit.Validate()
 		if got := pointers(ms); got != row.want {
-			t.Errorf("%s: mistakes at %q, want %q: %v", row.name, got, row.want, ms)
+			t.Errorf("%s: errors at %q, want %q: %v", row.name, got, row.want, ms)
 		}
 	}
 }
@@ -133,12 +133,12 @@ func TestPolicyValidate(t *testing.T) {
 		{"all tenants", func(p *quota.Policy) { p.EnforcePercent = 100 }, ""},
 		{"more than all", func(p *quota.Policy) { p.EnforcePercent = 100.5 }, "/enforce_share"},
 		{"the same name twice", func(p *quota.Policy) { *p = good("a", "b", "a") }, "/limits/2/name"},
-		{"a mistake in a limit", func(p *quota.Policy) { p.Limits[1].Window = 0 }, "/limits/1/per"},
+		{"an error in a limit", func(p *quota.Policy) { p.Limits[1].Window = 0 }, "/limits/1/per"},
 	} {
 		p := good("a", "b")
 		row.change(&p)
 		if got := pointers(p.Validate()); got != row.want {
-			t.Errorf("%s: mistakes at %q, want %q", row.name, got, row.want)
+			t.Errorf("%s: errors at %q, want %q", row.name, got, row.want)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func TestRequestValidate(t *testing.T) {
 		row.change(&r)
 		ms := r.Validate()
 		if got := pointers(ms); got != row.want {
-			t.Errorf("%s: mistakes at %q, want %q", row.name, got, row.want)
+			t.Errorf("%s: errors at %q, want %q", row.name, got, row.want)
 		}
 		if key := strings.Contains(row.name, "key"); key != (len(ms) == 1 && strings.HasPrefix(ms[0].Detail, "Idempotency-Key ")) {
 			t.Errorf("%s: %v", row.name, ms)
@@ -190,7 +190,7 @@ func TestRequestValidate(t *testing.T) {
 	}
 }
 
-func TestInvalidSaysAllInOneLine(t *testing.T) {
+func TestInvalidIsOneLine(t *testing.T) {
 	err := &quota.Invalid{Fields: []quota.FieldError{{"/tenant", "is empty"}, {"/dimensions/ip", "is long"}}}
 	if got := err.Error(); got != "tenant: is empty; dimensions/ip: is long" {
 		t.Errorf("%q", got)

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -21,51 +22,36 @@ func enumName(names []string, i uint8) string {
 	return names[i]
 }
 
-func parseName(names []string, text []byte) (uint8, error) {
-	for i, w := range names {
-		if w == string(text) {
-			return uint8(i), nil
-		}
+// parseName sets an enumeration value by its name; on an error to its zero value.
+func parseName[E ~uint8](e *E, names []string, text []byte) error {
+	i := slices.Index(names, string(text))
+	*e = E(max(i, 0))
+	if i < 0 {
+		return fmt.Errorf("%q is not one of %s", text, strings.Join(names, ", "))
 	}
-	return 0, fmt.Errorf("%q is not one of %s", text, strings.Join(names, ", "))
+	return nil
 }
 
 // String returns the name used in topology.yaml.
 func (a Algorithm) String() string { return enumName(algorithmNames, uint8(a)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (a *Algorithm) UnmarshalText(text []byte) error {
-	v, err := parseName(algorithmNames, text)
-	*a = Algorithm(v)
-	return err
-}
+func (a *Algorithm) UnmarshalText(text []byte) error { return parseName(a, algorithmNames, text) }
 
 // String returns the name used in topology.yaml.
 func (s Scope) String() string { return enumName(scopeNames, uint8(s)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (s *Scope) UnmarshalText(text []byte) error {
-	v, err := parseName(scopeNames, text)
-	*s = Scope(v)
-	return err
-}
+func (s *Scope) UnmarshalText(text []byte) error { return parseName(s, scopeNames, text) }
 
 // String returns the name used in topology.yaml.
 func (m FailMode) String() string { return enumName(failModeNames, uint8(m)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (m *FailMode) UnmarshalText(text []byte) error {
-	v, err := parseName(failModeNames, text)
-	*m = FailMode(v)
-	return err
-}
+func (m *FailMode) UnmarshalText(text []byte) error { return parseName(m, failModeNames, text) }
 
 // String returns the name used in topology.yaml and in answers.
 func (e Enforcement) String() string { return enumName(enforcementNames, uint8(e)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (e *Enforcement) UnmarshalText(text []byte) error {
-	v, err := parseName(enforcementNames, text)
-	*e = Enforcement(v)
-	return err
-}
+func (e *Enforcement) UnmarshalText(text []byte) error { return parseName(e, enforcementNames, text) }

@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"encoding"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,74 +9,43 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-func TestWordsRoundTrip(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		words string
-		value func(i uint8) fmt.Stringer
-		parse func(text string) (fmt.Stringer, error)
-	}{
-		{
-			"algorithm", "sliding_log sliding_window gcra",
-			func(i uint8) fmt.Stringer { return quota.Algorithm(i) },
-			func(s string) (fmt.Stringer, error) {
-				var v quota.Algorithm
-				err := v.UnmarshalText([]byte(s))
-				return v, err
-			},
-		},
-		{
-			"scope", "region global",
-			func(i uint8) fmt.Stringer { return quota.Scope(i) },
-			func(s string) (fmt.Stringer, error) {
-				var v quota.Scope
-				err := v.UnmarshalText([]byte(s))
-				return v, err
-			},
-		},
-		{
-			"fail mode", "share open closed",
-			func(i uint8) fmt.Stringer { return quota.FailMode(i) },
-			func(s string) (fmt.Stringer, error) {
-				var v quota.FailMode
-				err := v.UnmarshalText([]byte(s))
-				return v, err
-			},
-		},
-		{
-			"enforcement", "enforce observe",
-			func(i uint8) fmt.Stringer { return quota.Enforcement(i) },
-			func(s string) (fmt.Stringer, error) {
-				var v quota.Enforcement
-				err := v.UnmarshalText([]byte(s))
-				return v, err
-			},
-		},
-	} {
-		words := strings.Fields(row.words)
-		for i, w := range words {
-			v := row.value(uint8(i))
-			if v.String() != w {
-				t.Errorf("%s %d is %q, want %q", row.name, i, v, w)
-			}
-			if back, err := row.parse(w); err != nil || back != v {
-				t.Errorf("%s %q became %v (%v)", row.name, w, back, err)
-			}
+// enumValue is an enumeration that topology.yaml names.
+type enumValue[E any] interface {
+	*E
+	encoding.TextUnmarshaler
+}
+
+// namesRoundTrip holds that the values of E, from 0 on, have these names and no others.
+func namesRoundTrip[E interface {
+	~uint8
+	fmt.Stringer
+}, P enumValue[E]](t *testing.T, names ...string) {
+	for i, name := range names {
+		var back E
+		if err := P(&back).UnmarshalText([]byte(name)); err != nil || back != E(i) || back.String() != name {
+			t.Errorf("%q became %v (%v), want %T %d", name, back, err, back, i)
 		}
-		if got := row.value(uint8(len(words))).String(); got != fmt.Sprintf("invalid(%d)", len(words)) {
-			t.Errorf("a %s too many is %q", row.name, got)
-		}
-		for _, bad := range []string{"", strings.ToUpper(words[0]), words[0] + " ", words[0] + "x", "0"} {
-			_, err := row.parse(bad)
-			if err == nil || !strings.Contains(err.Error(), strings.Join(words, ", ")) {
-				t.Errorf("%s %q: %v does not list the words", row.name, bad, err)
-			}
+	}
+	if got := E(len(names)).String(); got != fmt.Sprintf("invalid(%d)", len(names)) {
+		t.Errorf("one after %q is %q", names, got)
+	}
+	for _, bad := range []string{"", strings.ToUpper(names[0]), names[0] + " ", names[0] + "x", "0"} {
+		var v E
+		if err := P(&v).UnmarshalText([]byte(bad)); err == nil || !strings.Contains(err.Error(), strings.Join(names, ", ")) {
+			t.Errorf("%q: %v does not list %q", bad, err, names)
 		}
 	}
 }
 
-// TestAnswerWords are part of the API: clients and dashboards compare them.
-func TestAnswerWords(t *testing.T) {
+func TestNamesRoundTrip(t *testing.T) {
+	namesRoundTrip[quota.Algorithm](t, "sliding_log", "sliding_window", "gcra")
+	namesRoundTrip[quota.Scope](t, "region", "global")
+	namesRoundTrip[quota.FailMode](t, "share", "open", "closed")
+	namesRoundTrip[quota.Enforcement](t, "enforce", "observe")
+}
+
+// TestAnswerNames are part of the API: clients and dashboards compare them.
+func TestAnswerNames(t *testing.T) {
 	var basis, mode, reason []string
 	for i := range uint8(7) {
 		basis = append(basis, quota.Basis(i).String())

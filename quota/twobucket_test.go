@@ -9,8 +9,8 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// usedTwin is prev·(1−f) rounded up plus cur, in rationals.
-func usedTwin(b quota.Buckets, now, window int64) int64 {
+// usedExactly is prev·(1−f) rounded up plus cur, in rationals.
+func usedExactly(b quota.Buckets, now, window int64) int64 {
 	left := big.NewRat(window-(now-b.Start), window)
 	left.Mul(left, new(big.Rat).SetInt64(b.Prev))
 	up := new(big.Int).Add(left.Num(), new(big.Int).Sub(left.Denom(), big.NewInt(1)))
@@ -29,7 +29,7 @@ func TestBucketsUsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window := anyWindow(t)
 		b, now := anyBuckets(t, window)
-		if got, want := b.Used(now, window), usedTwin(b, now, window); got != want {
+		if got, want := b.Used(now, window), usedExactly(b, now, window); got != want {
 			t.Fatalf("%+v uses %d at %d, want %d", b, got, now, want)
 		}
 	})
@@ -64,7 +64,7 @@ func TestBucketsFits(t *testing.T) {
 		cost := min(ceiling, anyUnits(t, 1, "cost"))
 		fitsAt := func(at int64) bool {
 			then := b.At(at, window)
-			return usedTwin(then, at, window)+cost <= ceiling
+			return usedExactly(then, at, window)+cost <= ceiling
 		}
 		at := b.Fits(now, window, ceiling, cost)
 		if at < now || !fitsAt(at) {
@@ -117,12 +117,12 @@ func TestBucketsReshape(t *testing.T) {
 		from, to := anyWindow(t), anyWindow(t)
 		b, now := anyBuckets(t, from)
 		r := b.Reshape(now, from, to)
-		if r.Start != now-now%to || r.Used(now, to) != usedTwin(b, now, from) {
+		if r.Start != now-now%to || r.Used(now, to) != usedExactly(b, now, from) {
 			t.Fatalf("%+v of %d became %+v of %d at %d", b, from, r, to, now)
 		}
 		later := b.Start + from + rapid.Int64Range(0, 3*from).Draw(t, "later")
 		was := b.At(later, from)
-		if got, want := b.Reshape(later, from, to).Cur, usedTwin(was, later, from); got != want {
+		if got, want := b.Reshape(later, from, to).Cur, usedExactly(was, later, from); got != want {
 			t.Fatalf("%+v of %d read at %d uses %d, want %d", b, from, later, got, want)
 		}
 	})

@@ -50,7 +50,7 @@ func (j *Reference) Reset(_ context.Context, tenant string) error {
 	return nil
 }
 
-// question tells the oracle of a call.
+// question is a call as the oracle takes it.
 func (q *Question) question(c *limiter.Call) oracle.Question {
 	o := oracle.Question{Op: oracle.Op(c.Op), Cost: c.Cost, Record: c.Record, Print: c.Print, Counters: c.Counters}
 	inPlan := make([]*quota.Limit, len(q.Limits))

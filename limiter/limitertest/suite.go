@@ -17,7 +17,7 @@ type New func(t testing.TB) (store limiter.Store, now func(us int64))
 
 // Epoch is where ledgers and programs begin: µs since the epoch, a multiple of
 // every window that ledgers use, with neighbours that a float of 14 digits
-// cannot tell apart.
+// cannot distinguish.
 const Epoch = int64(1_795_198_405_000_000)
 
 // Run holds a store to the ledgers.
@@ -65,9 +65,9 @@ func together(a, b *quota.Limit) bool {
 func (q *Question) Call(tenant string, op limiter.Op, cost int64, ceilings []int64) limiter.Call {
 	c := limiter.Call{
 		Plan: q.plan, Op: op, Cost: cost, Ceilings: make([]int64, len(q.Limits)),
-		Keys: q.plan.Keys(tenant, "p", nil),
+		Keys: q.plan.AppendKeys(nil, tenant, "p", nil),
 	}
-	c.Counters = q.plan.Counters(c.Keys, tenant, "p")
+	c.Counters = q.plan.AppendCounters(nil, c.Keys, tenant, "p")
 	for i, l := range q.Limits {
 		c.Ceilings[q.places[i]] = l.Capacity()
 		if ceilings != nil {
@@ -97,8 +97,8 @@ func (q *Question) Text(v *limiter.Verdict) string {
 	return text
 }
 
-// Shared is what peers are told of a verdict: for each limit in order the units
-// beyond its ceiling and its usage total.
+// Shared is what is published of a verdict: for each limit in order the units
+// beyond its ceiling and its usage counter.
 func (q *Question) Shared(v *limiter.Verdict) string {
 	text := ""
 	for i := range q.Limits {
