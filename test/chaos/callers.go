@@ -20,41 +20,23 @@ import (
 // over and over. do returns an error only for what regiond must not do.
 func (w *World) adversarial(what, name string, callers int, do func(ctx context.Context, r *Region, caller, n int) error) Fault {
 	r := w.region(name)
-	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	failed := make(chan error, callers)
-	return Fault{
-		Name: fmt.Sprintf("%s at %s", what, name),
-		Inject: func() error {
-			for caller := range callers {
-				wg.Go(func() {
-					for n := 0; ctx.Err() == nil; n++ {
-						if err := do(ctx, r, caller, n); err != nil {
-							failed <- fmt.Errorf("%s: %w", what, err)
-							return
-						}
+	return background(fmt.Sprintf("%s at %s", what, name), func(ctx context.Context) error {
+		var wg sync.WaitGroup
+		failed := make(chan error, callers)
+		for caller := range callers {
+			wg.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					if err := do(ctx, r, caller, n); err != nil {
+						failed <- fmt.Errorf("%s: %w", what, err)
+						return
 					}
-				})
-			}
-			return nil
-		},
-		Heal: func() error {
-			cancel()
-			wg.Wait()
-			close(failed)
-			return <-failed // nil if there is none
-		},
-	}
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+				}
+			})
+		}
+		wg.Wait()
+		close(failed)
+		return <-failed // nil if there is none
+	})
 }
 
 // SlowCallers hold connections open and never complete a request: some are silent, some
@@ -122,23 +104,19 @@ func (w *World) rapid(what, name string, rate int, tenant func(caller, n int) st
 	for i := range clients {
 		clients[i] = traffic.NewClient(httpAddr, w.region(name).ns.Dial)
 	}
-	f := w.adversarial(what, name, callers, func(ctx context.Context, _ *Region, caller, n int) error {
+	return w.adversarial(what, name, callers, func(ctx context.Context, _ *Region, caller, n int) error {
 		status, _, err := clients[caller].Do("POST", "/v1/check", fmt.Sprintf(`{"tenant":%q}`, tenant(caller, n)))
 		if err == nil && status != http.StatusOK && status != http.StatusTooManyRequests {
 			return fmt.Errorf("status %d", status)
 		}
 		pause(ctx, callers*time.Second/time.Duration(rate))
 		return nil
-	})
-	heal := f.Heal
-	f.Heal = func() error {
-		err := heal()
+	}).then(func() error {
 		for _, c := range clients {
 			c.HangUp()
 		}
-		return err
-	}
-	return f
+		return nil
+	})
 }
 
 // malformed are bodies and paths with invalid tenants and costs.
@@ -159,7 +137,7 @@ func malformed() (bodies, paths []string) {
 // unexpected key.
 func (w *World) BadRequests(name string) Fault {
 	bodies, paths := malformed()
-	f := w.adversarial("malformed requests", name, 4, func(ctx context.Context, r *Region, caller, n int) error {
+	return w.adversarial("malformed requests", name, 4, func(ctx context.Context, r *Region, caller, n int) error {
 		c := traffic.NewClient(httpAddr, r.ns.Dial)
 		defer c.HangUp()
 		method, path, body := "POST", "/v1/check", ""
@@ -177,10 +155,7 @@ func (w *World) BadRequests(name string) Fault {
 		}
 		pause(ctx, 20*time.Millisecond)
 		return nil
-	})
-	heal := f.Heal
-	f.Heal = func() error { return errors.Join(heal(), w.region(name).onlyOurs()) }
-	return f
+	}).then(w.region(name).onlyOurs)
 }
 
 // onlyOurs returns an error for a key in Redis that no request of this run explains.

@@ -6,9 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
-
-	"github.com/regiond/regiond/test/chaos/wan"
 )
 
 // Fault is one thing that goes wrong. Heal undoes what Inject did and may be called
@@ -19,8 +18,102 @@ type Fault struct {
 	Heal   func() error
 }
 
-// nothing heals by itself.
 func nothing() error { return nil }
+
+// set is a fault that sets something to a bad value, and to a good one when healed.
+func set[T any](name string, to func(T) error, bad, good T) Fault {
+	return Fault{name, func() error { return to(bad) }, func() error { return to(good) }}
+}
+
+// then does something after a fault has been healed.
+func (f Fault) then(do func() error) Fault {
+	heal := f.Heal
+	f.Heal = func() error { return errors.Join(heal(), do()) }
+	return f
+}
+
+// Both is two faults at once, healed in reverse order.
+func Both(a, b Fault) Fault {
+	return Fault{
+		Name:   a.Name + " and " + b.Name,
+		Inject: func() error { return errors.Join(a.Inject(), b.Inject()) },
+		Heal:   func() error { return errors.Join(b.Heal(), a.Heal()) },
+	}
+}
+
+// background runs a function from Inject until its context is cancelled by Heal, which
+// returns its error.
+func background(name string, run func(ctx context.Context) error) Fault {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	return Fault{
+		Name:   name,
+		Inject: func() error { go func() { done <- run(ctx) }(); return nil },
+		Heal:   func() error { cancel(); return <-done },
+	}
+}
+
+// repeat does something again and again from Inject to Heal, and something else then.
+func repeat(name string, every time.Duration, do, end func() error) Fault {
+	return background(name, func(ctx context.Context) error {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		var failed error
+		for {
+			failed = errors.Join(failed, do())
+			select {
+			case <-ctx.Done():
+				return errors.Join(failed, end())
+			case <-tick.C:
+			}
+		}
+	})
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Flap injects a fault and heals it, alternately, until it is healed.
+func (w *World) Flap(f Fault, every time.Duration) Fault {
+	down := false
+	return repeat(fmt.Sprintf("%s, on and off every %v", f.Name, every), every, func() error {
+		if down = !down; down {
+			return f.Inject()
+		}
+		return f.Heal()
+	}, func() error {
+		if down {
+			return f.Heal()
+		}
+		return nil
+	})
+}
+
+// Nemesis injects one fault after the other, chosen by a seed, until it is healed.
+func (w *World) Nemesis(seed uint64, faults ...func() Fault) Fault {
+	random := rand.New(rand.NewPCG(seed, 3))
+	return background(fmt.Sprintf("nemesis, seed %d", seed), func(ctx context.Context) (failed error) {
+		rest := func() { pause(ctx, time.Duration(random.Int64N(int64(5*time.Second)))) }
+		for {
+			f := faults[random.IntN(len(faults))]()
+			w.History.Note("inject: " + f.Name)
+			failed = errors.Join(failed, f.Inject())
+			rest()
+			w.History.Note("heal: " + f.Name)
+			failed = errors.Join(failed, f.Heal())
+			if rest(); ctx.Err() != nil {
+				return failed
+			}
+		}
+	})
+}
 
 // region is one by its name.
 func (w *World) region(name string) *Region {
@@ -33,223 +126,34 @@ func (w *World) region(name string) *Region {
 	return nil
 }
 
-// KillRedis ends a region's Redis; healed, it is back, empty.
-func (w *World) KillRedis(name string) Fault {
-	r := w.region(name)
-	return Fault{
-		Name:   "Redis of " + name + " killed",
-		Inject: func() error { r.redis.kill(); return nil },
-		Heal:   func() error { return r.redis.start() },
-	}
+// Programs that Kill and Freeze affect.
+const (
+	Redis   = "Redis"
+	NATS    = "NATS"
+	Regiond = "regiond"
+	All     = "all processes"
+)
+
+// Kill kills a program in regions. Healed, it starts again with the same arguments.
+func (w *World) Kill(program string, regions ...string) Fault {
+	return w.programs("killed", program, regions, func(p *process) error { p.kill(); return nil }, (*process).start)
 }
 
-// FreezeRedis stops a region's Redis: connections stand and nothing is answered.
-func (w *World) FreezeRedis(name string) Fault {
-	r := w.region(name)
-	return Fault{Name: "Redis of " + name + " frozen", Inject: r.redis.freeze, Heal: r.redis.thaw}
+// Freeze stops a program in regions: connections stay open and nothing is answered.
+func (w *World) Freeze(program string, regions ...string) Fault {
+	return w.programs("frozen", program, regions, (*process).freeze, (*process).thaw)
 }
 
-// SlowRedis delays every reply of a region's Redis. It needs Options.Proxy.
-func (w *World) SlowRedis(name string, d time.Duration) Fault {
-	r := w.region(name)
-	delay := func(d time.Duration) func() error {
-		return func() error { r.proxy.Delay(d); return nil }
-	}
-	return Fault{Name: fmt.Sprintf("Redis of %s slower by %v", name, d), Inject: delay(d), Heal: delay(0)}
-}
-
-// FlushRedis has a region's Redis forget everything.
-func (w *World) FlushRedis(name string) Fault {
-	r := w.region(name)
-	return Fault{
-		Name:   "Redis of " + name + " flushed",
-		Inject: func() error { return r.store.FlushAll(context.Background()).Err() },
-		Heal:   nothing,
-	}
-}
-
-// FillRedis leaves a region's Redis no memory: it answers, and refuses to write.
-func (w *World) FillRedis(name string) Fault {
-	return w.configureRedis("Redis of "+name+" out of memory", name, "maxmemory", "1", "0")
-}
-
-func (w *World) configureRedis(what, name, key, bad, good string) Fault {
-	r := w.region(name)
-	set := func(value string) func() error {
-		return func() error { return r.store.ConfigSet(context.Background(), key, value).Err() }
-	}
-	return Fault{Name: what, Inject: set(bad), Heal: set(good)}
-}
-
-// StepRedis moves the wall clock of a region's Redis. It needs Options.Clock. Healing
-// leaves it where it is: a clock that is set right is another step.
-func (w *World) StepRedis(name string, d time.Duration) Fault {
-	r := w.region(name)
-	return Fault{
-		Name:   fmt.Sprintf("clock of the Redis of %s stepped by %v", name, d),
-		Inject: func() error { r.clock.Step(d); return nil },
-		Heal:   nothing,
-	}
-}
-
-// KillNATS ends the NATS servers of regions; healed, they are back.
-func (w *World) KillNATS(names ...string) Fault {
-	return w.nats("killed", func(p *process) error { p.kill(); return nil }, (*process).start, names)
-}
-
-// FreezeNATS stops the NATS servers of regions.
-func (w *World) FreezeNATS(names ...string) Fault {
-	return w.nats("frozen", (*process).freeze, (*process).thaw, names)
-}
-
-func (w *World) nats(what string, inject, heal func(*process) error, names []string) Fault {
-	all := func(do func(*process) error) func() error {
-		return func() error {
-			var errs []error
-			for _, name := range names {
-				errs = append(errs, do(w.region(name).nats))
-			}
-			return errors.Join(errs...)
-		}
-	}
-	return Fault{Name: fmt.Sprintf("NATS of %v %s", names, what), Inject: all(inject), Heal: all(heal)}
-}
-
-// FreezeRegion stops all that a region runs.
-func (w *World) FreezeRegion(name string) Fault {
-	r := w.region(name)
-	return Fault{
-		Name:   "region " + name + " frozen",
-		Inject: func() error { return r.each((*process).freeze) },
-		Heal:   func() error { return r.each((*process).thaw) },
-	}
-}
-
-// CrashRegion kills a region's regiond and NATS. It comes back over its Redis, and
-// gossips from an address that no file names.
-func (w *World) CrashRegion(name string) Fault {
-	r := w.region(name)
-	return Fault{
-		Name: "region " + name + " crashed",
-		Inject: func() error {
-			r.regiond.kill()
-			r.nats.kill()
-			return nil
-		},
-		Heal: func() error {
-			r.moved = true
-			return errors.Join(r.nats.start(), w.launchRegiond(r))
-		},
-	}
-}
-
-// RestartAll kills every regiond and NATS and starts them again together.
-func (w *World) RestartAll() Fault {
-	all := func(do func(r *Region) error) func() error {
-		return func() error {
-			var errs []error
-			for _, r := range w.Regions {
-				errs = append(errs, do(r))
-			}
-			return errors.Join(errs...)
-		}
-	}
-	return Fault{
-		Name:   "all regions restarted",
-		Inject: all(func(r *Region) error { r.regiond.kill(); r.nats.kill(); return nil }),
-		Heal:   all(func(r *Region) error { return errors.Join(r.nats.start(), r.regiond.start()) }),
-	}
-}
-
-// Partition cuts all lines between groups of regions.
-func (w *World) Partition(groups ...[]string) Fault {
-	group := func(i int) int {
-		for g, names := range groups {
-			for _, name := range names {
-				if w.Regions[i].Name == name {
-					return g
-				}
+func (w *World) programs(what, program string, regions []string, inject, heal func(*process) error) Fault {
+	each := func(do func(*process) error) error {
+		var errs []error
+		for _, name := range regions {
+			r := w.region(name)
+			for _, p := range map[string][]*process{Redis: {r.redis}, NATS: {r.nats}, Regiond: {r.regiond}, All: r.processes()}[program] {
+				errs = append(errs, do(p))
 			}
 		}
-		return -1
+		return errors.Join(errs...)
 	}
-	return w.lines(fmt.Sprintf("partition %v", groups), func(from, to int) bool { return group(from) != group(to) }, wan.Link.Cut)
-}
-
-// CutBetween cuts the lines between two regions that a third still sees: a bridge.
-func (w *World) CutBetween(a, b string) Fault {
-	return w.lines(fmt.Sprintf("no line between %s and %s", a, b), func(from, to int) bool {
-		return w.joins(from, to, a, b) || w.joins(from, to, b, a)
-	}, wan.Link.Cut)
-}
-
-// CutOneWay swallows what one region sends to another, and nothing that comes back.
-func (w *World) CutOneWay(from, to string) Fault {
-	return w.lines(fmt.Sprintf("nothing gets from %s to %s", from, to), func(i, k int) bool { return w.joins(i, k, from, to) }, wan.Link.Cut)
-}
-
-// LoseUDP loses a share of UDP everywhere; TCP is untouched.
-func (w *World) LoseUDP(share float64) Fault {
-	return w.lines(fmt.Sprintf("%.0f %% of UDP lost", 100*share), func(int, int) bool { return true }, func(l wan.Link) wan.Link {
-		l.LossUDP = share
-		return l
-	})
-}
-
-// Rough loses, repeats and reorders packets on all lines.
-func (w *World) Rough(loss, duplicate, reorder float64) Fault {
-	return w.lines(fmt.Sprintf("%.0f %% lost, %.0f %% repeated, %.0f %% reordered", 100*loss, 100*duplicate, 100*reorder),
-		func(int, int) bool { return true }, func(l wan.Link) wan.Link {
-			l.Loss, l.Duplicate, l.Reorder = loss, duplicate, reorder
-			return l
-		})
-}
-
-func (w *World) joins(from, to int, a, b string) bool {
-	return w.Regions[from].Name == a && w.Regions[to].Name == b
-}
-
-// lines changes some lines, and makes them as they were.
-func (w *World) lines(what string, which func(from, to int) bool, change func(wan.Link) wan.Link) Fault {
-	return Fault{
-		Name: what,
-		Inject: func() error {
-			w.Lines(func(from, to int, l wan.Link) wan.Link {
-				if which(from, to) {
-					return change(l)
-				}
-				return l
-			})
-			return nil
-		},
-		Heal: func() error {
-			w.Lines(func(from, to int, l wan.Link) wan.Link {
-				if which(from, to) {
-					return w.options.Line
-				}
-				return l
-			})
-			return nil
-		},
-	}
-}
-
-// Flap injects a fault and heals it, alternately, until it is healed.
-func (w *World) Flap(f Fault, every time.Duration) Fault {
-	down := false
-	return repeat(fmt.Sprintf("%s, on and off every %v", f.Name, every), every, func() error {
-		if down = !down; down {
-			return f.Inject()
-		}
-		return f.Heal()
-	}, f.Heal)
-}
-
-// Both is two faults at once.
-func Both(a, b Fault) Fault {
-	return Fault{
-		Name:   a.Name + " and " + b.Name,
-		Inject: func() error { return errors.Join(a.Inject(), b.Inject()) },
-		Heal:   func() error { return errors.Join(a.Heal(), b.Heal()) },
-	}
+	return set(fmt.Sprintf("%s of %v %s", program, regions, what), each, inject, heal)
 }

@@ -24,76 +24,54 @@ func (d dialer) Dial(network, addr string) (net.Conn, error) {
 	return d.r.ns.Dial(context.Background(), network, addr)
 }
 
-// join connects to a region's NATS as its regiond does, with the same rights.
-func (r *Region) join() (*nats.Conn, error) {
-	nc, err := nats.Connect("nats://"+natsAddr, nats.SetCustomDialer(dialer{r}), nats.NoEcho(), nats.Timeout(5*time.Second))
-	if err != nil {
-		return nil, fmt.Errorf("join the NATS of %s: %w", r.Name, err)
+// onBus connects to a region's NATS with the rights of its regiond until it is healed.
+func (w *World) onBus(what, name string, inject func(nc *nats.Conn) error) Fault {
+	var nc *nats.Conn
+	return Fault{
+		Name: what,
+		Inject: func() (err error) {
+			nc, err = nats.Connect("nats://"+natsAddr, nats.SetCustomDialer(dialer{w.region(name)}), nats.NoEcho(), nats.Timeout(5*time.Second))
+			if err != nil {
+				return fmt.Errorf("join the NATS of %s: %w", name, err)
+			}
+			return errors.Join(inject(nc), nc.Flush())
+		},
+		Heal: func() error {
+			if nc != nil {
+				nc.Close()
+			}
+			return nil
+		},
 	}
-	return nc, nil
 }
 
 // DuplicateNATS repeats every message of a region on the bus, once at once and
 // once after a time: repeated and out of order.
 func (w *World) DuplicateNATS(name string, later time.Duration) Fault {
-	var nc *nats.Conn
-	return Fault{
-		Name: fmt.Sprintf("all messages of %s repeated, and again after %v", name, later),
-		Inject: func() (err error) {
-			if nc, err = w.region(name).join(); err != nil {
-				return err
-			}
-			for _, subject := range []string{"rl.v1.usage." + name, "rl.v1.heartbeat." + name} {
-				if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
-					_ = nc.Publish(m.Subject, m.Data) // after the end it is refused
-					time.AfterFunc(later, func() { _ = nc.Publish(m.Subject, m.Data) })
-				}); err != nil {
-					return err
-				}
-			}
-			return nc.Flush()
-		},
-		Heal: func() error {
-			if nc != nil {
-				nc.Close()
-			}
-			return nil
-		},
-	}
+	return w.onBus(fmt.Sprintf("all messages of %s repeated, and again after %v", name, later), name, func(nc *nats.Conn) error {
+		again := func(m *nats.Msg) {
+			_ = nc.Publish(m.Subject, m.Data) // after the end it is refused
+			time.AfterFunc(later, func() { _ = nc.Publish(m.Subject, m.Data) })
+		}
+		_, usage := nc.Subscribe("rl.v1.usage."+name, again)
+		_, heartbeat := nc.Subscribe("rl.v1.heartbeat."+name, again)
+		return errors.Join(usage, heartbeat)
+	})
 }
 
-// PoisonNATS publishes, with the rights of a region, a few hundred messages a second
-// that are none: noise, and its true messages with bytes changed, cut short, or repeated
+// PoisonNATS publishes, with the rights of a region, a few hundred invalid messages a
+// second: noise, and its true messages with bytes changed, cut short, or repeated
 // under another region's name where NATS lets it.
 func (w *World) PoisonNATS(name string) Fault {
-	var nc *nats.Conn
-	done := make(chan struct{})
-	return Fault{
-		Name: "the bus poisoned from " + name,
-		Inject: func() (err error) {
-			if nc, err = w.region(name).join(); err != nil {
-				return err
-			}
-			random := rand.New(rand.NewPCG(w.options.Seed, 1))
-			if _, err := nc.Subscribe("rl.v1.*."+name, func(m *nats.Msg) { spoil(nc, m, random) }); err != nil {
-				return err
-			}
-			if _, err := nc.Subscribe("rl.v1.usage.*", func(m *nats.Msg) {
-				_ = nc.Publish("rl.v1.usage."+name, m.Data) // another author's words under our name
-			}); err != nil {
-				return err
-			}
-			go noise(nc, name, done)
-			return nc.Flush()
-		},
-		Heal: func() error {
-			close(done)
-			if nc != nil {
-				nc.Close()
-			}
-			return nil
-		},
-	}
+	return w.onBus("the bus poisoned from "+name, name, func(nc *nats.Conn) error {
+		random := rand.New(rand.NewPCG(w.options.Seed, 1))
+		_, own := nc.Subscribe("rl.v1.*."+name, func(m *nats.Msg) { spoil(nc, m, random) })
+		_, others := nc.Subscribe("rl.v1.usage.*", func(m *nats.Msg) {
+			_ = nc.Publish("rl.v1.usage."+name, m.Data) // another region's message under our name
+		})
+		go noise(nc, name)
+		return errors.Join(own, others)
+	})
 }
 
 // spoil publishes a damaged copy of a message.
@@ -111,16 +89,14 @@ func spoil(nc *nats.Conn, m *nats.Msg, random *rand.Rand) {
 	_ = nc.Publish(m.Subject, other)
 }
 
-// noise publishes bytes that are no message of ours until done is closed.
-func noise(nc *nats.Conn, name string, done <-chan struct{}) {
+// noise publishes invalid bytes until the connection is closed.
+func noise(nc *nats.Conn, name string) {
 	random := rand.New(rand.NewPCG(1, 2))
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		select {
-		case <-done:
+	for range tick.C {
+		if nc.IsClosed() {
 			return
-		case <-tick.C:
 		}
 		data := make([]byte, 1+random.IntN(300))
 		for i := range data {
@@ -146,41 +122,23 @@ func (w *World) DenyNATS(name string) Fault {
 		}
 		return r.nats.cmd.Process.Signal(syscall.SIGHUP)
 	}
-	return Fault{
-		Name: "regiond of " + name + " may not publish",
-		Inject: func() error {
-			granted := `"rl.v1.usage.` + name + `", "rl.v1.heartbeat.` + name + `", "rl.v1.snapshot.*"`
-			return configure(func(config string) string {
-				return strings.Replace(config, granted, `"nothing"`, 1)
-			})
-		},
-		Heal: func() error { return configure(func(config string) string { return config }) },
-	}
+	granted := `"rl.v1.usage.` + name + `", "rl.v1.heartbeat.` + name + `", "rl.v1.snapshot.*"`
+	return set("regiond of "+name+" may not publish", configure,
+		func(config string) string { return strings.Replace(config, granted, `"nothing"`, 1) },
+		func(config string) string { return config })
 }
 
-// FloodNATS publishes, with the rights of a region, large messages that are none of ours:
-// at a rate in bytes per second.
+// FloodNATS publishes, with the rights of a region, large invalid messages at a rate in
+// bytes per second.
 func (w *World) FloodNATS(name string, bytesPerSecond int) Fault {
 	const size = 64 << 10
 	var nc *nats.Conn
-	flood := repeat("", time.Second*size/time.Duration(bytesPerSecond), func() error {
-		return nc.Publish("rl.v1.usage."+name, make([]byte, size))
-	}, nothing)
-	return Fault{
-		Name: fmt.Sprintf("%d bytes a second of noise on the bus from %s", bytesPerSecond, name),
-		Inject: func() (err error) {
-			if nc, err = w.region(name).join(); err != nil {
-				return err
-			}
-			return flood.Inject()
-		},
-		Heal: func() error {
-			if nc == nil {
-				return errors.New("the flood never began")
-			}
-			err := flood.Heal()
-			nc.Close()
-			return err
-		},
-	}
+	f := Both(
+		w.onBus("", name, func(c *nats.Conn) error { nc = c; return nil }),
+		repeat("", time.Second*size/time.Duration(bytesPerSecond), func() error {
+			return nc.Publish("rl.v1.usage."+name, make([]byte, size))
+		}, nothing),
+	)
+	f.Name = fmt.Sprintf("%d bytes a second of noise on the bus from %s", bytesPerSecond, name)
+	return f
 }

@@ -10,16 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
-
-// FreezeRegiond stops a region's regiond alone: what its NATS has for it piles up.
-func (w *World) FreezeRegiond(name string) Fault {
-	r := w.region(name)
-	return Fault{Name: "regiond of " + name + " frozen", Inject: r.regiond.freeze, Heal: r.regiond.thaw}
-}
 
 // KillRegiond kills a region's regiond at one moment after the other and starts it again
 // at once.
@@ -31,24 +28,73 @@ func (w *World) KillRegiond(name string, every time.Duration) Fault {
 	}, nothing)
 }
 
-// Elsewhere are the addresses of a second regiond in a region's namespace.
+// CrashRegion kills a region's regiond and NATS. It comes back over its Redis, and
+// gossips from an address that no file names.
+func (w *World) CrashRegion(name string) Fault {
+	r := w.region(name)
+	return Fault{
+		Name: "region " + name + " crashed",
+		Inject: func() error {
+			r.regiond.kill()
+			r.nats.kill()
+			return nil
+		},
+		Heal: func() error {
+			r.moved = true
+			return errors.Join(r.nats.start(), w.launchRegiond(r))
+		},
+	}
+}
+
+// Restart stops a region's regiond with SIGTERM and starts it again, as a rollout does.
+func (w *World) Restart(name string) Fault {
+	r := w.region(name)
+	return Fault{
+		Name: "regiond of " + name + " stopped and started again",
+		Inject: func() error {
+			if err := r.regiond.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				return err
+			}
+			<-r.regiond.exited
+			return nil
+		},
+		Heal: r.regiond.start,
+	}
+}
+
+// DenyFiles leaves a region's regiond no file to open: open connections continue, new ones
+// are not accepted.
+func (w *World) DenyFiles(name string) Fault {
+	r := w.region(name)
+	var before unix.Rlimit
+	limit := func(files uint64) error {
+		return unix.Prlimit(r.regiond.cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: before.Max}, nil)
+	}
+	return Fault{
+		Name: "regiond of " + name + " without free file descriptors",
+		Inject: func() error {
+			if err := unix.Prlimit(r.regiond.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
+				return err
+			}
+			return limit(1)
+		},
+		Heal: func() error { return limit(before.Cur) },
+	}
+}
+
+// Addresses of a second regiond in a region's namespace.
 const (
 	secondHTTP  = "127.0.0.1:8090"
 	secondAdmin = "127.0.0.1:9091"
 )
 
-// Impersonate starts a second regiond of a region under the name of the first, as a
-// copied unit file does. It must report that it is not ready.
-func (w *World) Impersonate(name string) Fault {
-	r := w.region(name)
+// second runs another process in a region's namespace, and checks it before it is killed.
+func (w *World) second(what string, r *Region, start func() (*process, error), check func(*process) error) Fault {
 	var second *process
 	return Fault{
-		Name: "a second process of " + name + " under the name of the first",
+		Name: what + " at " + r.Name,
 		Inject: func() (err error) {
-			second, err = launch(r.ns, w.dir, "second", nil, w.options.Binaries.Regiond, "serve",
-				"--config", w.file(r), "--region", name, "--instance", "one", "--log-format", "json",
-				"--http", secondHTTP, "--admin", secondAdmin, "--gossip", netip.AddrPortFrom(r.other, gossipPort).String())
-			if err == nil {
+			if second, err = start(); err == nil {
 				err = w.listens(r, secondAdmin)
 			}
 			return err
@@ -57,62 +103,62 @@ func (w *World) Impersonate(name string) Fault {
 			if second == nil {
 				return nil
 			}
-			admin := traffic.NewClient(secondAdmin, r.ns.Dial)
-			status, body, err := admin.Do("GET", "/readyz", "")
-			admin.HangUp()
-			if err == nil && (status == 200 || !strings.Contains(string(body), "another process")) {
-				err = fmt.Errorf("the second process of %s answers %d: %s", name, status, body)
-			}
-			second.kill()
-			return err
+			defer second.kill()
+			return check(second)
 		},
 	}
+}
+
+// Impersonate starts a second regiond of a region under the name of the first, as a
+// copied unit file does. It must report that it is not ready.
+func (w *World) Impersonate(name string) Fault {
+	r := w.region(name)
+	return w.second("a duplicate instance", r, func() (*process, error) {
+		return launch(r.ns, w.dir, "second", nil, w.options.Binaries.Regiond, "serve",
+			"--config", w.file(r), "--region", name, "--instance", "one", "--log-format", "json",
+			"--http", secondHTTP, "--admin", secondAdmin, "--gossip", netip.AddrPortFrom(r.other, gossipPort).String())
+	}, func(*process) error {
+		admin := traffic.NewClient(secondAdmin, r.ns.Dial)
+		defer admin.HangUp()
+		status, body, err := admin.Do("GET", "/readyz", "")
+		if err == nil && (status == 200 || !strings.Contains(string(body), "another process")) {
+			err = fmt.Errorf("the second process of %s answers %d: %s", name, status, body)
+		}
+		return err
+	})
 }
 
 // Stray starts a regiond of another deployment, with its own key, whose topology names our
 // regions as its peers and our NATS as its own.
 func (w *World) Stray(name string) Fault {
 	r := w.region(name)
-	var stray *process
-	return Fault{
-		Name: "a process of another deployment calls at " + name,
-		Inject: func() error {
-			key := filepath.Join(w.dir, "stray-key")
-			at := netip.AddrPortFrom(r.other, gossipPort).String()
-			b := &strings.Builder{}
-			fmt.Fprintf(b, "cluster: staging\nregions:\n  - name: staging\n    http: %s\n    admin: %s\n", secondHTTP, secondAdmin)
-			fmt.Fprintf(b, "    gossip: {bind: %q, advertise: %q, key_file: %q}\n    redis: {embedded: true}\n    nats: {urls: [%q]}\n", at, at, key, "nats://"+natsAddr)
-			for _, r := range w.Regions {
-				fmt.Fprintf(b, "  - name: %s\n    http: %s\n    gossip: {bind: %q, advertise: %q, key_file: %q}\n", r.Name, httpAddr, r.gossip(), r.gossip(), key)
-				fmt.Fprintf(b, "    redis: {embedded: true}\n    nats: {urls: [%q]}\n", "nats://"+natsAddr)
-			}
-			b.WriteString("policies:\n  - name: one\n    limits: [{name: limit, units: 10, per: 4s, scope: global}]\ntenants: {default: {policy: one}}\n")
-			file := filepath.Join(w.dir, "stray.yaml")
-			err := errors.Join(newKey(key), os.WriteFile(file, []byte(b.String()), 0o600))
-			if err != nil {
-				return err
-			}
-			stray, err = launch(r.ns, w.dir, "stray", nil, w.options.Binaries.Regiond, "serve",
-				"--config", file, "--region", "staging", "--instance", "one", "--log-format", "json")
-			if err == nil {
-				err = w.listens(r, secondAdmin)
-			}
-			return err
-		},
-		Heal: func() error {
-			if stray == nil {
-				return nil
-			}
-			var err error
-			select {
-			case <-stray.exited:
-				err = errors.New("the process of another deployment has ended: " + stray.tail(1500))
-			default:
-			}
-			stray.kill()
-			return err
-		},
-	}
+	return w.second("a process of another deployment", r, func() (*process, error) {
+		key, file := filepath.Join(w.dir, "stray-key"), filepath.Join(w.dir, "stray.yaml")
+		b := &strings.Builder{}
+		b.WriteString("cluster: staging\nregions:\n")
+		region := func(name, http, gossip string) {
+			fmt.Fprintf(b, "  - name: %s\n    http: %s\n    gossip: {bind: %q, advertise: %q, key_file: %q}\n", name, http, gossip, gossip, key)
+			fmt.Fprintf(b, "    redis: {embedded: true}\n    nats: {urls: [%q]}\n", "nats://"+natsAddr)
+		}
+		region("staging", secondHTTP, netip.AddrPortFrom(r.other, gossipPort).String())
+		fmt.Fprintf(b, "    admin: %s\n", secondAdmin)
+		for _, r := range w.Regions {
+			region(r.Name, httpAddr, r.gossip())
+		}
+		b.WriteString("policies:\n  - name: one\n    limits: [{name: limit, units: 10, per: 4s, scope: global}]\ntenants: {default: {policy: one}}\n")
+		if err := errors.Join(newKey(key), os.WriteFile(file, []byte(b.String()), 0o600)); err != nil {
+			return nil, err
+		}
+		return launch(r.ns, w.dir, "stray", nil, w.options.Binaries.Regiond, "serve",
+			"--config", file, "--region", "staging", "--instance", "one", "--log-format", "json")
+	}, func(stray *process) error {
+		select {
+		case <-stray.exited:
+			return errors.New("the process of another deployment has ended: " + stray.tail(1500))
+		default:
+			return nil
+		}
+	})
 }
 
 // Reload gives the regions' files another hot limit, one region after the other, with

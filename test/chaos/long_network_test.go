@@ -14,28 +14,25 @@ func TestLongBus(t *testing.T) {
 	once(t, []scenario{
 		// Messages come back when their content has long left the window, and after newer ones.
 		{"NATSReplayedLate", chaos.Scenario{
-			World: world(), Profile: traffic.HotTenant(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.DuplicateNATS(eu, 3*chaos.HotWindow) },
-			Lasts: 18 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.DuplicateNATS(eu, 3*chaos.HotWindow) },
+			Lasts: 18 * time.Second, Unmoved: chaos.Names(),
 		}},
 		{"NATSDenied", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.DenyNATS(us) },
-			Lasts: 5 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
+			Lasts: 5 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us, ap), Again: chaos.AgainRedialled,
 		}},
 		// Four megabytes a second of messages that every region refuses.
 		{"NATSFlooded", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.FloodNATS(eu, 4<<20) },
-			Lasts: 6 * time.Second, Modes: blind(), Again: chaos.AgainRedialled, Repeats: true,
+			Lasts: 6 * time.Second, Again: chaos.AgainRedialled, Repeats: true,
 		}},
 		// regiond reads nothing while it is sent a lot: its NATS buffers what fits and
 		// then drops the connection.
 		{"NATSSlowConsumer", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return chaos.Both(w.FreezeRegiond(us), w.FloodNATS(us, 4<<20)) },
-			Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, ap), Modes: blind(), Again: chaos.AgainRedialled,
-			Down: []string{us},
+			Fault: func(w *chaos.World) chaos.Fault {
+				return chaos.Both(w.Freeze(chaos.Regiond, us), w.FloodNATS(us, 4<<20))
+			},
+			Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, ap), Again: chaos.AgainRedialled, Down: []string{us},
 		}},
 	})
 }
@@ -43,45 +40,36 @@ func TestLongBus(t *testing.T) {
 func TestLongLines(t *testing.T) {
 	once(t, []scenario{
 		{"UDPGone", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.LoseUDP(1) },
-			Lasts: time.Minute, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			Lasts: time.Minute, Unmoved: chaos.Names(),
 		}},
 		// The bus is gone while gossip reports every region as alive.
 		{"BusGoneGossipAlive", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.CutBus() },
-			Lasts: 5 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
+			Lasts: 5 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Again: chaos.AgainRedialled,
 		}},
 		{"BusOneWay", chaos.Scenario{
-			World: world(), Profile: traffic.Mixed(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.CutBusOneWay(eu, us) },
-			Lasts: 5 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us), Modes: blind(), Again: chaos.AgainRedialled,
+			Profile: traffic.Mixed(), Fault: func(w *chaos.World) chaos.Fault { return w.CutBusOneWay(eu, us) },
+			Lasts: 5 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us), Again: chaos.AgainRedialled,
 		}},
 		// Over UDP and TCP, for so long that members are called dead.
 		{"GossipGone", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.CutGossip() },
-			Lasts: 20 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			Lasts: 20 * time.Second, Unmoved: chaos.Names(),
 		}},
 		{"PartitionRing", chaos.Scenario{
-			World: world(), Profile: traffic.HotTenant(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.CutRing() },
-			Lasts: 8 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
-			Groups: []chaos.Group{parts(eu), parts(us), parts(ap)},
+			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.CutRing() },
+			Lasts: 8 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us, ap), Again: chaos.AgainRedialled, Groups: []chaos.Group{parts(eu), parts(us), parts(ap)},
 		}},
 		// Small packets pass, so detection depends on the size of messages.
 		{"MTUBlackHole", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.Narrow(600) },
-			Lasts: 8 * time.Second, Modes: blind(), Again: chaos.AgainRedialled, Repeats: true,
+			Lasts: 8 * time.Second, Again: chaos.AgainRedialled, Repeats: true,
 		}},
 		{"AsymmetricDelay", chaos.Scenario{
-			World: world(), Profile: traffic.HotTenant(),
-			Fault: func(w *chaos.World) chaos.Fault {
-				return w.Lopsided(eu, us, 300*time.Millisecond, 2*time.Millisecond)
-			},
-			Lasts: 8 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			Profile: traffic.HotTenant(),
+			Fault:   func(w *chaos.World) chaos.Fault { return w.Lopsided(eu, us, 300*time.Millisecond, 2*time.Millisecond) },
+			Lasts:   8 * time.Second, Unmoved: chaos.Names(),
 		}},
 	})
 }
@@ -96,9 +84,9 @@ func TestCallers(t *testing.T) {
 		"HotTenant":   func(w *chaos.World) chaos.Fault { return w.HotTenant(us, 1000) },
 		"BadRequests": func(w *chaos.World) chaos.Fault { return w.BadRequests(us) },
 	} {
-		t.Run(name, chaos.Scenario{
-			World: world(), Profile: traffic.Steady(), Fault: fault,
-			Lasts: 8 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
-		}.Once)
+		t.Run(name, usual(chaos.Scenario{
+			Fault: fault,
+			Lasts: 8 * time.Second, Unmoved: chaos.Names(),
+		}).Once)
 	}
 }

@@ -15,23 +15,19 @@ import (
 func TestLongRegiond(t *testing.T) {
 	once(t, []scenario{
 		{"RegiondStarved", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.Starve(us, 5) },
 			Lasts: 8 * time.Second, Modes: append(blind(), away()...), Again: chaos.AgainRedialled, Down: []string{us}, Repeats: true,
 		}},
 		{"RegiondWithoutFiles", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.DenyFiles(us) },
-			Lasts: 8 * time.Second, Modes: blind(), Unmoved: []string{eu, ap}, Again: chaos.Again, Down: []string{us},
+			Lasts: 8 * time.Second, Unmoved: []string{eu, ap}, Down: []string{us},
 		}},
 		{"RegiondRestarted", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.Restart(us) },
-			Lasts: time.Second, Modes: blind(), Again: chaos.AgainRedialled, Down: []string{us},
+			Lasts: time.Second, Again: chaos.AgainRedialled, Down: []string{us},
 		}},
 		// At arbitrary moments: the next generation publishes what this one did not.
 		{"RegiondKilled", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.KillRegiond(us, 1300*time.Millisecond) },
 			// A region that flaps waits longer each time before it is counted on again.
 			Lasts: 8 * time.Second, Modes: append(blind(), away()...), Again: 35 * time.Second, Down: []string{us}, Repeats: true,
@@ -39,30 +35,25 @@ func TestLongRegiond(t *testing.T) {
 		// The duplicate must not serve. While it speaks for the region no other region need
 		// trust that, and when it is gone its silence is noticed.
 		{"RegionNamedTwice", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.Impersonate(us) },
-			Lasts: 12 * time.Second, Modes: blind(), Again: 15 * time.Second, Repeats: true,
+			Lasts: 12 * time.Second, Again: 15 * time.Second, Repeats: true,
 		}},
 		{"StagingMeetsProduction", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.Stray(us) },
-			Lasts: 8 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			Lasts: 8 * time.Second, Unmoved: chaos.Names(),
 		}},
 		// Regions go by different limits for three seconds, and by half a file never.
 		{"ReloadReachesRegionsInTurn", chaos.Scenario{
-			World: world(), Profile: traffic.HotTenant(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.Reload(600, 1500*time.Millisecond) },
-			Lasts: 4 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.Reload(600, 1500*time.Millisecond) },
+			Lasts: 4 * time.Second, Unmoved: chaos.Names(),
 		}},
 		{"CollectorFrozen", chaos.Scenario{
-			World: with(func(o *chaos.Options) { o.Collector = true }), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.FreezeCollector() },
-			Lasts: 8 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			World: with(func(o *chaos.Options) { o.Collector = true }), Fault: func(w *chaos.World) chaos.Fault { return w.FreezeCollector() },
+			Lasts: 8 * time.Second, Unmoved: chaos.Names(),
 		}},
 		{"LogNotRead", chaos.Scenario{
-			World: with(func(o *chaos.Options) { o.Pipe = true }), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.StopReading(us) },
-			Lasts: 6 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			World: with(func(o *chaos.Options) { o.Pipe = true }), Fault: func(w *chaos.World) chaos.Fault { return w.StopReading(us) },
+			Lasts: 6 * time.Second, Unmoved: chaos.Names(),
 		}},
 	})
 }
@@ -70,32 +61,32 @@ func TestLongRegiond(t *testing.T) {
 // once runs scenarios at their own durations only: some need them.
 func once(t *testing.T, all []scenario) {
 	for _, s := range all {
-		t.Run(s.name, s.Once)
+		t.Run(s.name, usual(s.Scenario).Once)
 	}
 }
 
 // Two faults at once, and any of them one after the other.
 
 func TestRedisKilledAndPartition(t *testing.T) {
-	chaos.Scenario{
-		World: world(), Profile: traffic.HotTenant(),
+	usual(chaos.Scenario{
+		Profile: traffic.HotTenant(),
 		Fault: func(w *chaos.World) chaos.Fault {
-			return chaos.Both(w.KillRedis(us), w.Partition([]string{eu, us}, []string{ap}))
+			return chaos.Both(w.Kill(chaos.Redis, us), w.Partition([]string{eu, us}, []string{ap}))
 		},
 		Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Modes: append(blind(), away()...),
 		Again: chaos.AgainRedialled, Forgets: []string{us}, Groups: []chaos.Group{parts(ap)},
-	}.Once(t)
+	}).Once(t)
 }
 
 func TestRedisSlowAndNATSFrozen(t *testing.T) {
-	chaos.Scenario{
-		World: proxied(), Profile: traffic.Steady(),
+	usual(chaos.Scenario{
+		World: proxied(),
 		Fault: func(w *chaos.World) chaos.Fault {
-			return chaos.Both(w.SlowRedis(us, 100*time.Millisecond), w.FreezeNATS(eu))
+			return chaos.Both(w.SlowRedis(us, 100*time.Millisecond), w.Freeze(chaos.NATS, eu))
 		},
 		Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Modes: append(blind(), away()...),
 		Again: chaos.AgainRedialled,
-	}.Once(t)
+	}).Once(t)
 }
 
 // TestNemesis does to a world whatever can be undone, for CHAOSTIME.
@@ -109,17 +100,17 @@ func TestNemesis(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("CHAOSSEED=%d repeats these faults in this order", seed)
-	chaos.Scenario{
+	usual(chaos.Scenario{
 		World: proxied(), Profile: traffic.Mixed(),
 		Fault: func(w *chaos.World) chaos.Fault {
 			return w.Nemesis(seed,
-				func() chaos.Fault { return w.FreezeRedis(us) },
+				func() chaos.Fault { return w.Freeze(chaos.Redis, us) },
 				func() chaos.Fault { return w.SlowRedis(eu, 100*time.Millisecond) },
 				func() chaos.Fault { return w.FillRedis(ap) },
 				func() chaos.Fault { return w.BreakReplies(eu, 200*time.Millisecond) },
 				func() chaos.Fault { return w.ForgetScripts(ap, 50*time.Millisecond) },
-				func() chaos.Fault { return w.KillNATS(us) },
-				func() chaos.Fault { return w.FreezeNATS(eu) },
+				func() chaos.Fault { return w.Kill(chaos.NATS, us) },
+				func() chaos.Fault { return w.Freeze(chaos.NATS, eu) },
 				func() chaos.Fault { return w.DuplicateNATS(ap, time.Second) },
 				func() chaos.Fault { return w.PoisonNATS(us) },
 				func() chaos.Fault { return w.Partition([]string{eu, us}, []string{ap}) },
@@ -132,5 +123,5 @@ func TestNemesis(t *testing.T) {
 		},
 		// A region that flaps waits for up to 30 s.
 		Lasts: lasts, Modes: append(blind(), away()...), Again: 40 * time.Second, Repeats: true, Shifted: true,
-	}.Once(t)
+	}).Once(t)
 }

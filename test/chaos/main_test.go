@@ -3,12 +3,14 @@
 package chaos_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/regiond/regiond/test/chaos"
+	"github.com/regiond/regiond/test/chaos/traffic"
 	"github.com/regiond/regiond/test/chaos/wan"
 )
 
@@ -89,7 +91,7 @@ type scenario struct {
 // run runs scenarios at their durations, and in make chaos-long at others too.
 func run(t *testing.T, all []scenario) {
 	for _, s := range all {
-		t.Run(s.name, s.Run)
+		t.Run(s.name, usual(s.Scenario).Run)
 	}
 }
 
@@ -98,4 +100,19 @@ func with(change func(o *chaos.Options)) chaos.Options {
 	o := world()
 	change(&o)
 	return o
+}
+
+// usual fills in what most scenarios have.
+func usual(s chaos.Scenario) chaos.Scenario {
+	if s.World == (chaos.Options{}) {
+		s.World = world()
+	}
+	if s.Profile.Name == "" {
+		s.Profile = traffic.Steady()
+	}
+	if s.Modes == nil {
+		s.Modes = blind()
+	}
+	s.Again = cmp.Or(s.Again, chaos.Again)
+	return s
 }

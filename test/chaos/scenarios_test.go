@@ -14,38 +14,30 @@ func TestRedis(t *testing.T) {
 	run(t, []scenario{
 		// Nothing is wrong: what the machine and the lines do by themselves.
 		{"NothingWrong", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(*chaos.World) chaos.Fault {
 				return chaos.Fault{Name: "nothing", Inject: func() error { return nil }, Heal: func() error { return nil }}
 			},
-			Lasts: 3 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			Lasts: 3 * time.Second, Unmoved: chaos.Names(),
 		}},
 		{"RedisKilled", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.KillRedis(us) },
-			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(), Again: chaos.Again,
-			Forgets: []string{us},
+			Fault: func(w *chaos.World) chaos.Fault { return w.Kill(chaos.Redis, us) },
+			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(), Forgets: []string{us},
 		}},
 		{"RedisFrozen", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.FreezeRedis(us) },
-			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(), Again: chaos.Again,
+			Fault: func(w *chaos.World) chaos.Fault { return w.Freeze(chaos.Redis, us) },
+			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(),
 		}},
 		{"RedisSlow", chaos.Scenario{
-			World: with(func(o *chaos.Options) { o.Proxy = true }), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.SlowRedis(us, 200*time.Millisecond) },
-			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(), Again: chaos.Again,
+			World: with(func(o *chaos.Options) { o.Proxy = true }), Fault: func(w *chaos.World) chaos.Fault { return w.SlowRedis(us, 200*time.Millisecond) },
+			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(),
 		}},
 		{"RedisFlushed", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.FlushRedis(us) },
-			Lasts: 2 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
-			Forgets: []string{us},
+			Lasts: 2 * time.Second, Unmoved: chaos.Names(), Forgets: []string{us},
 		}},
 		{"RedisOutOfMemory", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.FillRedis(us) },
-			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(), Again: chaos.Again,
+			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(),
 		}},
 	})
 }
@@ -58,41 +50,33 @@ func TestRedisClockBack(t *testing.T) { stepped(t, -2*time.Hour) }
 // which is the cost of a step. No tenant is denied for longer than a window.
 func stepped(t *testing.T, d time.Duration) {
 	t.Helper()
-	o := world()
-	o.Clock = true
-	chaos.Scenario{
-		World: o, Profile: traffic.Steady(),
-		Fault: func(w *chaos.World) chaos.Fault { return w.StepRedis(us, d) },
-		Lasts: 3 * time.Second, Modes: blind(), Again: chaos.Again, Stepped: true, Forgets: []string{us},
-	}.Run(t)
+	usual(chaos.Scenario{
+		World: with(func(o *chaos.Options) { o.Clock = true }), Fault: func(w *chaos.World) chaos.Fault { return w.StepRedis(us, d) },
+		Lasts: 3 * time.Second, Stepped: true, Forgets: []string{us},
+	}).Run(t)
 }
 
 func TestBus(t *testing.T) {
 	run(t, []scenario{
 		{"NATSKilled", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.KillNATS(us) },
-			Lasts: 3 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
+			Fault: func(w *chaos.World) chaos.Fault { return w.Kill(chaos.NATS, us) },
+			Lasts: 3 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Again: chaos.AgainRedialled,
 		}},
 		{"NATSKilledEverywhere", chaos.Scenario{
-			World: world(), Profile: traffic.HotTenant(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.KillNATS(chaos.Names()...) },
-			Lasts: 3 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
+			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.Kill(chaos.NATS, chaos.Names()...) },
+			Lasts: 3 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Again: chaos.AgainRedialled,
 		}},
 		{"NATSFrozen", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.FreezeNATS(us) },
-			Lasts: 4 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
+			Fault: func(w *chaos.World) chaos.Fault { return w.Freeze(chaos.NATS, us) },
+			Lasts: 4 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Again: chaos.AgainRedialled,
 		}},
 		{"NATSDuplicated", chaos.Scenario{
-			World: world(), Profile: traffic.HotTenant(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.DuplicateNATS(eu, 700*time.Millisecond) },
-			Lasts: 4 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.DuplicateNATS(eu, 700*time.Millisecond) },
+			Lasts: 4 * time.Second, Unmoved: chaos.Names(),
 		}},
 		{"NATSPoisoned", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.PoisonNATS(eu) },
-			Lasts: 4 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			Lasts: 4 * time.Second, Unmoved: chaos.Names(),
 		}},
 	})
 }
@@ -100,44 +84,36 @@ func TestBus(t *testing.T) {
 func TestLines(t *testing.T) {
 	run(t, []scenario{
 		{"PartitionWhole", chaos.Scenario{
-			World: world(), Profile: traffic.HotTenant(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.Partition([]string{eu}, []string{us}, []string{ap}) },
-			Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
-			Groups: []chaos.Group{parts(eu), parts(us), parts(ap)},
+			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.Partition([]string{eu}, []string{us}, []string{ap}) },
+			Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Again: chaos.AgainRedialled, Groups: []chaos.Group{parts(eu), parts(us), parts(ap)},
 		}},
 		{"PartitionTwoAndOne", chaos.Scenario{
-			World: world(), Profile: traffic.HotTenant(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.Partition([]string{eu, us}, []string{ap}) },
-			Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
-			Groups: []chaos.Group{parts(eu, us), parts(ap)},
+			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.Partition([]string{eu, us}, []string{ap}) },
+			Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Again: chaos.AgainRedialled, Groups: []chaos.Group{parts(eu, us), parts(ap)},
 		}},
 		{"PartitionOneWay", chaos.Scenario{
-			World: world(), Profile: traffic.Mixed(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.CutOneWay(eu, us) },
-			Lasts: 5 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us), Modes: blind(), Again: chaos.AgainRedialled,
+			Profile: traffic.Mixed(), Fault: func(w *chaos.World) chaos.Fault { return w.CutOneWay(eu, us) },
+			Lasts: 5 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us), Again: chaos.AgainRedialled,
 		}},
 		{"PartitionFlapping", chaos.Scenario{
-			World: world(), Profile: traffic.HotTenant(),
+			Profile: traffic.HotTenant(),
 			Fault: func(w *chaos.World) chaos.Fault {
 				return w.Flap(w.Partition([]string{eu}, []string{us, ap}), time.Second)
 			},
 			// A region that flaps waits longer each time before it is counted on again.
-			Lasts: 6 * time.Second, Modes: blind(), Again: 35 * time.Second, Repeats: true,
+			Lasts: 6 * time.Second, Again: 35 * time.Second, Repeats: true,
 		}},
 		{"PartitionBridge", chaos.Scenario{
-			World: world(), Profile: traffic.HotTenant(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.CutBetween(eu, ap) },
-			Lasts: 6 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
+			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.CutBetween(eu, ap) },
+			Lasts: 6 * time.Second, Notice: within(chaos.NoticeOneWay, eu, us, ap), Again: chaos.AgainRedialled,
 		}},
 		{"UDPLoss", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.LoseUDP(0.5) },
-			Lasts: 6 * time.Second, Modes: blind(), Unmoved: chaos.Names(), Again: chaos.Again,
+			Lasts: 6 * time.Second, Unmoved: chaos.Names(),
 		}},
 		{"RoughLines", chaos.Scenario{
-			World: world(), Profile: traffic.Bursts(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.Rough(0.01, 0.05, 0.05) },
-			Lasts: 4 * time.Second, Modes: blind(), Again: chaos.Again, Repeats: true,
+			Profile: traffic.Bursts(), Fault: func(w *chaos.World) chaos.Fault { return w.Rough(0.01, 0.05, 0.05) },
+			Lasts: 4 * time.Second, Repeats: true,
 		}},
 	})
 }
@@ -145,40 +121,32 @@ func TestLines(t *testing.T) {
 func TestRegions(t *testing.T) {
 	run(t, []scenario{
 		{"RegionFrozen", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.FreezeRegion(us) },
-			Lasts: 4 * time.Second, Notice: within(chaos.NoticeSilence, eu, ap), Modes: blind(), Again: chaos.AgainRedialled,
-			Down: []string{us},
+			Fault: func(w *chaos.World) chaos.Fault { return w.Freeze(chaos.All, us) },
+			Lasts: 4 * time.Second, Notice: within(chaos.NoticeSilence, eu, ap), Again: chaos.AgainRedialled, Down: []string{us},
 		}},
 		{"RegionCrashedBackElsewhere", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.CrashRegion(us) },
-			Lasts: 3 * time.Second, Notice: within(chaos.NoticeSilence, eu, ap), Modes: blind(), Again: chaos.AgainRedialled,
-			Down: []string{us},
+			Lasts: 3 * time.Second, Notice: within(chaos.NoticeSilence, eu, ap), Again: chaos.AgainRedialled, Down: []string{us},
 		}},
 		{"AllRegionsRestarted", chaos.Scenario{
-			World: world(), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.RestartAll() },
-			Lasts: time.Second, Modes: blind(), Again: chaos.AgainRedialled, Down: chaos.Names(),
+			Fault: func(w *chaos.World) chaos.Fault {
+				return chaos.Both(w.Kill(chaos.Regiond, chaos.Names()...), w.Kill(chaos.NATS, chaos.Names()...))
+			},
+			Lasts: time.Second, Again: chaos.AgainRedialled, Down: chaos.Names(),
 		}},
 		// With NATS servers inside the regiond processes, joined by gateways of their own.
 		{"EmbeddedPartitionTwoAndOne", chaos.Scenario{
 			World: with(func(o *chaos.Options) { o.Embedded = true }), Profile: traffic.HotTenant(),
 			Fault: func(w *chaos.World) chaos.Fault { return w.Partition([]string{eu, us}, []string{ap}) },
-			Lasts: 6 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Modes: blind(), Again: chaos.AgainRedialled,
-			Groups: []chaos.Group{parts(eu, us), parts(ap)},
+			Lasts: 6 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Again: chaos.AgainRedialled, Groups: []chaos.Group{parts(eu, us), parts(ap)},
 		}},
 		{"EmbeddedRegionFrozen", chaos.Scenario{
-			World: with(func(o *chaos.Options) { o.Embedded = true }), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.FreezeRegion(us) },
-			Lasts: 4 * time.Second, Notice: within(chaos.NoticeSilence, eu, ap), Modes: blind(), Again: chaos.AgainRedialled,
-			Down: []string{us},
+			World: with(func(o *chaos.Options) { o.Embedded = true }), Fault: func(w *chaos.World) chaos.Fault { return w.Freeze(chaos.All, us) },
+			Lasts: 4 * time.Second, Notice: within(chaos.NoticeSilence, eu, ap), Again: chaos.AgainRedialled, Down: []string{us},
 		}},
 		{"EmbeddedRedisKilled", chaos.Scenario{
-			World: with(func(o *chaos.Options) { o.Embedded = true }), Profile: traffic.Steady(),
-			Fault: func(w *chaos.World) chaos.Fault { return w.KillRedis(us) },
-			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(), Again: chaos.Again,
-			Forgets: []string{us},
+			World: with(func(o *chaos.Options) { o.Embedded = true }), Fault: func(w *chaos.World) chaos.Fault { return w.Kill(chaos.Redis, us) },
+			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(), Forgets: []string{us},
 		}},
 	})
 }

@@ -110,31 +110,13 @@ func (r *Region) asks(addr string, command ...any) (string, error) {
 	return fmt.Sprint(said), err
 }
 
-// FailOver takes a region's primary away, killed or only frozen, until its replica has
-// taken over. Healed, the old one is back: as it was when it was frozen, until the
-// sentinels tell it otherwise. It needs Options.Sentinel.
-func (w *World) FailOver(name string, frozen bool) Fault {
-	r := w.region(name)
-	what := "killed"
-	if frozen {
-		what = "frozen"
-	}
-	return Fault{
-		Name: "primary of the Redis of " + name + " " + what,
-		Inject: func() error {
-			if frozen {
-				return r.redis.freeze()
-			}
-			r.redis.kill()
-			return nil
-		},
-		Heal: func() error {
-			at, err := w.Await(10*time.Second, "the replica is promoted", r.promoted)
-			w.History.Note(fmt.Sprintf("the replica is promoted, as seen at %v", at))
-			if frozen {
-				return errors.Join(err, r.redis.thaw())
-			}
-			return errors.Join(err, r.redis.start())
-		},
-	}
+// FailOver takes a region's primary away until its replica has taken over. It needs
+// Options.Sentinel.
+func (w *World) FailOver(name string, away Fault) Fault {
+	promoted := Fault{"failover", nothing, func() error {
+		at, err := w.Await(10*time.Second, "the replica is promoted", w.region(name).promoted)
+		w.History.Note(fmt.Sprintf("the replica is promoted, as seen at %v", at))
+		return err
+	}}
+	return Both(away, promoted)
 }
