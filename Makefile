@@ -128,10 +128,10 @@ compose-keys: ## make the secrets of docker-compose.multi.yml in deploy/secrets,
 	scripts/compose-keys
 
 compose-images: ## pull the images of docker-compose.multi.yml, or build stand-ins where no registry answers
-	go run ./test/compose/standins
+	scripts/compose-images
 
 compose-test: compose-images ## three regions in containers: one limit, a cut, a heal; needs a Docker engine
 	go test -tags compose -count=1 -timeout 20m -v -run TestThreeRegions ./test/compose
 
 compose-clean: ## remove stand-ins, regiond's images, and what an interrupted compose-test left
-	go run ./test/compose/standins clean
+	scripts/compose-images clean

@@ -214,15 +214,5 @@ func (w *World) launchRegiond(r *Region) (err error) {
 // file is the topology that a region's regiond reads.
 func (w *World) file(r *Region) string { return filepath.Join(w.dir, r.Name+".yaml") }
 
-// each does something to all that the region runs, the bare handler left out.
-func (r *Region) each(do func(*process) error) error {
-	for _, p := range r.processes() {
-		if err := do(p); err != nil {
-			return fmt.Errorf("region %s: %w", r.Name, err)
-		}
-	}
-	return nil
-}
-
 // Door is the address that the region's gateway calls.
 func (r *Region) Door() traffic.Door { return r.door }
