@@ -51,16 +51,3 @@ func BenchmarkCheck(b *testing.B) {
 		check()
 	}
 }
-
-func BenchmarkAuthz(b *testing.B) {
-	l := &still{d: allowed(quota.Request{Tenant: "acme", Cost: 1})}
-	o := options(l)
-	o.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
-	h := data(b, o)
-	r := request("GET", "/v1/authz/search/x", "", "X-Tenant: acme", "X-User: 42")
-	w := &discard{header: http.Header{}}
-	b.ReportAllocs()
-	for b.Loop() {
-		h.ServeHTTP(w, r)
-	}
-}

@@ -65,7 +65,7 @@ func scenarios() []scenario {
 		{"flood", "millions of invented tenants", flood},
 		{"limiter", "scripts, shared calls, and memory of Redis", pkg("limiter", "^Benchmark(Collector|Windows|Entry|Expired)$", "1x")},
 		{"memory", "a million partitions in a ledger", pkg("sync/ledger", "^BenchmarkMemory$/^1000000$", "1x")},
-		{"ledger", "ticks and messages of a million partitions", pkg("sync/ledger", "^Benchmark(Tick|Fold)$", "20x")},
+		{"ledger", "ticks of a million partitions", pkg("sync/ledger", "^BenchmarkTick$", "20x")},
 		{"wire", "messages", pkg("sync/wire", "^BenchmarkUsage$", "0.5s")},
 	}
 }

@@ -116,10 +116,7 @@ func besideMesh(s *stage, out figures) {
 		stop()
 		side.load.turns = append(side.load.turns, turn)
 	}
-	without, with := sides[0].load, sides[1].load
-	out["mesh-p99-ratio"], out["mesh-p50-ratio"] = with.ratio(without, p99), with.ratio(without, p50)
-	out["mesh-cpu-ratio"] = with.ratio(without, func(t *turn) float64 { return t.cpu })
-	out["mesh-p99"], out["mesh-p99-alone"] = with.median(p99), without.median(p99)
+	out["mesh-p99-ratio"] = sides[1].load.ratio(sides[0].load, p99)
 }
 
 // background paces clients for that long; stop waits for them.
@@ -149,17 +146,15 @@ func telemetry(s *stage, out figures) {
 		check(fmt.Errorf("no spans were exported"))
 	}
 	out["telemetry-ratio"] = with.ratio(without, rate)
-	out["telemetry-cpu-ratio"] = with.ratio(without, (*turn).total)
 }
 
 // idlePartitions are known of each of three regions; each is used once.
 const idlePartitions = 200_000
 
-// idle measures a regiond that nobody asks and that knows many partitions: processor
-// time, memory, and the size of a change in the messages by which it got to know them.
+// idle measures the processor time of a regiond without requests that knows many
+// partitions.
 func idle(s *stage, out figures) {
 	regions := s.serve(3, 1_000_000)
-	before := regions[0].metric("process_resident_memory_bytes")
 	for _, r := range regions {
 		c := newClient(r.http, conns, batches("t", "global", idlePartitions, 20), wantBatch)
 		c.saturate(10 * time.Second)
@@ -180,8 +175,6 @@ func idle(s *stage, out figures) {
 		share = append(share, (r.cpu()-cpu)/float64(time.Since(began).Microseconds())*100)
 	}
 	out["idle"] = median(share)
-	out["idle-partitions"] = r.metric("regiond_sync_partitions")
-	out["idle-rss"] = (r.metric("process_resident_memory_bytes") - before) / (1 << 20)
 }
 
 const (
@@ -221,7 +214,6 @@ func flood(s *stage, out figures) {
 		rss = max(rss, r.metric("process_resident_memory_bytes")/(1<<20))
 	}
 	out["flood-tenants"] = float64(count.Load())
-	out["flood-rate"] = float64(count.Load()) / (5 * flooded.Seconds())
 	out["flood-rss"], out["flood-p99-added"] = rss, median(added)
 }
 

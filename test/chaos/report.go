@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,8 +116,8 @@ type moment struct {
 	text string
 }
 
-// timeline is the report: objections, events and mode changes, each second's answers,
-// and the end of each log.
+// timeline is the report: objections, events and mode changes, and the end of each
+// log.
 func (x *trial) timeline() string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "%s: %s, profile %s, %d requests a second, seed %d\n\n", x.t.Name(), x.fault.Name, x.Profile.Name, rate(), x.World.Seed)
@@ -130,7 +129,6 @@ func (x *trial) timeline() string {
 	for _, e := range x.w.History.Events() {
 		all = append(all, moment{e.At, "* " + e.Text})
 	}
-	all = append(all, perSecond(records)...)
 	slices.SortStableFunc(all, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
 	fmt.Fprintln(b)
 	for _, m := range all {
@@ -161,38 +159,6 @@ func changes(records []traffic.Record) (all []moment) {
 			said[r.Region] = label
 			all = append(all, moment{r.Return, fmt.Sprintf("%s: %s (after %v, sent at %v)", r.Region, label, r.Took().Round(time.Microsecond), r.Call)})
 		}
-	}
-	return all
-}
-
-// perSecond summarizes the answers of each second.
-func perSecond(records []traffic.Record) (all []moment) {
-	type second struct {
-		counts        map[string]int
-		regiond, bare time.Duration
-	}
-	seconds := map[int]*second{}
-	for i := range records {
-		r := &records[i]
-		at := int(r.Due / time.Second)
-		s := seconds[at]
-		if s == nil {
-			s = &second{counts: map[string]int{}}
-			seconds[at] = s
-		}
-		if r.Bare {
-			s.bare = max(s.bare, r.Took())
-			continue
-		}
-		s.regiond = max(s.regiond, r.Took())
-		s.counts[fmt.Sprintf("%s %d %s", r.Region, r.Status, r.Answer.Mode)]++
-	}
-	for at, s := range seconds {
-		text := fmt.Sprintf("  second %d: slowest %v, bare %v;", at, s.regiond.Round(time.Microsecond), s.bare.Round(time.Microsecond))
-		for _, key := range slices.Sorted(maps.Keys(s.counts)) {
-			text += fmt.Sprintf(" %s: %d", key, s.counts[key])
-		}
-		all = append(all, moment{time.Duration(at+1) * time.Second, text})
 	}
 	return all
 }

@@ -55,26 +55,21 @@ func copyValue(buf *bytes.Buffer, r *bufio.Reader, depth int) error {
 		if err != nil {
 			return err
 		}
-		return copyItems(buf, r, kind, n, depth)
+		switch kind { // pairs count twice
+		case '%':
+			n *= 2
+		case '|':
+			n = 2*n + 1
+		}
+		for range max(n, 0) {
+			if err := copyValue(buf, r, depth+1); err != nil {
+				return err
+			}
+		}
+		return nil
 	default:
 		return fmt.Errorf("%w: a value begins with %q", errMalformed, kind)
 	}
-}
-
-// copyItems copies the n elements of an aggregate: pairs count twice.
-func copyItems(buf *bytes.Buffer, r *bufio.Reader, kind byte, n, depth int) error {
-	switch kind {
-	case '%':
-		n *= 2
-	case '|':
-		n = 2*n + 1
-	}
-	for range max(n, 0) {
-		if err := copyValue(buf, r, depth+1); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // copyLine copies a line and returns it without its end; it has at least a byte.
@@ -127,43 +122,9 @@ func readCommand(r *bufio.Reader) (raw []byte, name string, err error) {
 		}
 		return raw, name, err
 	}
-	var buf bytes.Buffer
-	header, err := copyLine(&buf, r)
-	if err != nil {
-		return buf.Bytes(), "", err
+	raw, _, err = readReply(r)
+	if parts := bytes.SplitN(raw, []byte("\r\n"), 4); err == nil && len(parts) == 4 { // *n, $length, name, …
+		name = string(parts[2])
 	}
-	n, err := length(header, maxItems)
-	if err != nil {
-		return buf.Bytes(), "", err
-	}
-	for i := range max(n, 0) {
-		word, err := copyWord(&buf, r)
-		if err != nil {
-			return buf.Bytes(), "", err
-		}
-		if i == 0 {
-			name = word
-		}
-	}
-	return buf.Bytes(), name, nil
-}
-
-// copyWord copies one string of a request and returns it.
-func copyWord(buf *bytes.Buffer, r *bufio.Reader) (string, error) {
-	line, err := copyLine(buf, r)
-	if err != nil {
-		return "", err
-	}
-	n, err := length(line, maxBulk)
-	if err != nil {
-		return "", err
-	}
-	if line[0] != '$' || n < 0 {
-		return "", fmt.Errorf("%w: a request holds %q", errMalformed, line)
-	}
-	if err := copyBulk(buf, r, n); err != nil {
-		return "", err
-	}
-	all := buf.Bytes()
-	return string(all[len(all)-n-2 : len(all)-2]), nil
+	return raw, name, err
 }

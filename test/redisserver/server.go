@@ -168,14 +168,6 @@ func (s *Server) Time() int64 {
 	return now.UnixMicro()
 }
 
-// Config sets one configuration parameter (CONFIG SET) until the next restart.
-func (s *Server) Config(t testing.TB, key, value string) {
-	t.Helper()
-	if err := s.client.ConfigSet(context.Background(), key, value).Err(); err != nil {
-		t.Fatalf("set %s of redis-server to %q: %v", key, value, err)
-	}
-}
-
 // Calls is how often the server has executed a command since it started or was
 // last CONFIG RESETSTAT: what really reached it, whatever clients believe.
 // Commands are named as in INFO commandstats: "evalsha", "client|setinfo".

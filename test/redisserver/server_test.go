@@ -1,10 +1,8 @@
 package redisserver_test
 
 import (
-	"context"
 	"errors"
 	"net"
-	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -16,13 +14,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func set(t *testing.T, srv *redisserver.Server, key, value string) {
-	t.Helper()
-	if err := srv.Client().Set(t.Context(), key, value, 0).Err(); err != nil {
-		t.Fatalf("SET %s: %v", key, err)
-	}
-}
 
 // get returns "" for a key that is not there.
 func get(t *testing.T, srv *redisserver.Server, key string) string {
@@ -44,52 +35,6 @@ func TestServerEndsWithItsTest(t *testing.T) {
 	})
 	if conn, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("dial after the test's end: %v, %v; want connection refused", conn, err)
-	}
-}
-
-func TestKillForgetsAndRestartKeepsTheAddress(t *testing.T) {
-	t.Parallel()
-	srv := redisserver.Start(t, redisserver.Options{})
-	addr := srv.Addr()
-	set(t, srv, "k", "v")
-
-	srv.Kill()
-	srv.Kill() // nothing left to kill
-	if err := srv.Client().Ping(t.Context()).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Fatalf("PING after Kill: %v, want connection refused", err)
-	}
-
-	srv.Restart()
-	if srv.Addr() != addr {
-		t.Errorf("restarted on %s, was on %s", srv.Addr(), addr)
-	}
-	if got := get(t, srv, "k"); got != "" {
-		t.Errorf("k is %q after a restart without persistence", got)
-	}
-}
-
-func TestFreezeIsSilenceAndThawGoesOn(t *testing.T) {
-	t.Parallel()
-	srv := redisserver.Start(t, redisserver.Options{})
-	client := redis.NewClient(&redis.Options{
-		Addr: srv.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, PipelinePoolSize: -1,
-	})
-	defer client.Close()
-	if err := client.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-
-	srv.Freeze()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	err := client.Incr(ctx, "sent").Err()
-	if !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(err) {
-		t.Fatalf("INCR on a frozen server: %v, want a timeout", err)
-	}
-
-	srv.Thaw()
-	if got := get(t, srv, "sent"); got != "1" {
-		t.Errorf("sent is %q after the thaw: what waited in the socket is carried out, want 1", got)
 	}
 }
 

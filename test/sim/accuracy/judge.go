@@ -123,13 +123,6 @@ func (j *Judge) passTo(us int64) {
 	j.pastime.hold(j.admitted.count(us), us)
 }
 
-// Used is how much all regions together admitted in the window that ends at us,
-// which is not before the newest check.
-func (j *Judge) Used(us int64) int64 {
-	j.passTo(us)
-	return j.admitted.count(us)
-}
-
 // Figures returns what was found up to endUS, when the judge's work is done.
 func (j *Judge) Figures(endUS int64) Figures { return j.tally(endUS).figures(j.limit) }
 

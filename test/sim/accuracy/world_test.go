@@ -140,25 +140,3 @@ func TestArrivals(t *testing.T) {
 		}
 	}
 }
-
-// TestGrid: no cell twice, and Focus is part of it, so its figures are
-// in the committed table too.
-func TestGrid(t *testing.T) {
-	known := map[string]bool{}
-	for _, c := range Grid() {
-		if known[c.key()] {
-			t.Errorf("%v is in the grid twice", c)
-		}
-		known[c.key()] = true
-	}
-	if len(known) != 7*4*3*3*2 {
-		t.Errorf("the grid has %d cells", len(known))
-	}
-	focused := map[string]bool{}
-	for _, c := range Focus() {
-		if !known[c.key()] || focused[c.key()] {
-			t.Errorf("%v: in the grid %v, seen before %v", c, known[c.key()], focused[c.key()])
-		}
-		focused[c.key()] = true
-	}
-}
