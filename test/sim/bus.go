@@ -15,7 +15,7 @@ import (
 // message is one publication.
 type message struct {
 	meshsync.Message
-	usage *wire.Usage // what it says, if it is of usage
+	usage *wire.Usage // decoded, if it is of usage and the world is judged
 	from  *process
 	hash  uint64 // of its bytes
 }
@@ -52,7 +52,7 @@ func (w *World) chance(from, to *process) chance {
 	return chance{w.o.Seed ^ from.bus.published<<20 ^ uint64(from.number)<<52 ^ uint64(to.number)<<8}
 }
 
-// next is a number as good as any other (splitmix64).
+// next is a random number (splitmix64).
 func (c *chance) next() uint64 {
 	c.state += 0x9e3779b97f4a7c15
 	z := c.state
@@ -61,7 +61,7 @@ func (c *chance) next() uint64 {
 	return z ^ z>>31
 }
 
-// happens is true in so many of all cases, from 0 to 1.
+// happens is true with a probability from 0 to 1.
 func (c *chance) happens(often float64) bool {
 	return often > 0 && float64(c.next()>>11) < often*(1<<53)
 }
@@ -76,13 +76,13 @@ func (c *chance) below(most time.Duration) time.Duration {
 
 var errDown = errors.New("the simulated bus is down")
 
-// Messages implements sync.Bus; the world delivers by itself.
+// Messages implements sync.Bus; the world calls Receive.
 func (*port) Messages() <-chan meshsync.Message { return nil }
 
-// Gaps implements sync.Bus; the world tells by itself.
+// Gaps implements sync.Bus; the world calls Reconnected.
 func (*port) Gaps() <-chan struct{} { return nil }
 
-// Drops implements sync.Bus; the world drops nothing that has come.
+// Drops implements sync.Bus; nothing is dropped on receipt.
 func (*port) Drops() <-chan struct{} { return nil }
 
 // Publish implements sync.Bus.
@@ -94,7 +94,7 @@ func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 	w.stats.Published++
 	b.published++
 	m := &message{Message: meshsync.Message{Subject: subject, Data: slices.Clone(data)}, from: b.p, hash: xxhash.Sum64(data)}
-	if strings.HasPrefix(subject, meshsync.SubjectUsage) {
+	if w.judge != nil && strings.HasPrefix(subject, meshsync.SubjectUsage) {
 		m.usage, _ = wire.DecodeUsage(m.Data)
 	}
 	to, directed := strings.CutPrefix(subject, meshsync.SubjectSnapshot)

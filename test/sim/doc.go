@@ -1,8 +1,8 @@
 // Package sim runs regions of regiond in virtual time: the real limiter on its memory
 // store, the real ledger, mesh, wire format and view, joined by region/view as the
 // daemon joins them, and between them a bus, stores and gossip that fail. One
-// goroutine, one seed, one trace. It tells a World from a fault plan, a world in which things
-// go wrong by themselves, and a Campaign of many.
+// goroutine, one seed, one trace. A FaultPlan is a World with a random plan of faults, and a
+// Campaign runs many.
 //
 // # Time
 //
@@ -22,9 +22,9 @@
 // # How the invariants are read here
 //
 //   - G-1: a ceiling is at most L less what the others may use or are known to have used;
-//     a process counts all that any message told it; and whoever counts on a region has
-//     been told of its units within five seconds. While all count on all, the sum over
-//     all regions is L at most, but for what the asker was not told yet and what the
+//     a process counts all that it received; and a process that counts on a region has
+//     received its units within five seconds. While all count on all, the sum over
+//     all regions is L at most, but for what the process has not received yet and what the
 //     buckets of the others have forgotten, which test/oracle works out, both to the unit.
 //   - G-3: there is no strict mode. A region that counts on nobody for a window holds no
 //     more than its part, and two regions never count on overlapping groups for longer
@@ -38,18 +38,18 @@
 //   - G-6: there is no taper. What is admitted in share stays within the part, which G-3
 //     holds it to.
 //   - BUS-1 and BUS-5: what is held of a region, bucket and generation is the largest number
-//     that was told, in whatever order, how often and beside which other generations.
+//     that was received, in any order and however often.
 //   - BUS-2: and never more than the region has admitted.
 //   - BUS-3: ten seconds after the last fault and the last admission any two processes
 //     hold the same of a third region. What is over within five seconds is left out: each
 //     process sees a bucket end by its own clock.
 //   - BUS-4: what is believed of a region is no more than what it said counts, three
-//     seconds later at most: a bucket that is heard of late ends late.
-//   - LV-3: whoever is counted on was heard on the bus; modes change at most as often as
+//     seconds later at most: a bucket that is first received late ends late.
+//   - LV-3: a region that is counted on is received from on the bus; modes change at most as often as
 //     doubling waits allow; with nothing wrong for two minutes the mode is global.
 //   - LOC-F: when a store has lost all that it counted, or was away, the process that
 //     admitted it reckons with it. For what is counted elsewhere, a region whose store
 //     lost something, was away or had its clock moved is excused for as long as a counter
-//     may count, two windows and a bucket, and five seconds in which to hear of it; the
+//     may count, two windows and a bucket, and five seconds in which to receive of it; the
 //     sum over all regions, to which both sides contribute, for twice that.
 package sim

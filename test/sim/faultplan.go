@@ -69,11 +69,9 @@ func NewFaultPlan(seed uint64, lasts time.Duration) (*FaultPlan, error) {
 // Run lets all of it happen and returns what did not hold.
 func (f *FaultPlan) Run() []Violation {
 	for f.now < f.lasts && len(f.judge.broken) == 0 {
-		t := f.now + 10*time.Second
-		if at, ok := f.queue.calls.next(); ok {
-			t = max(t, at)
-		} else {
-			t = f.lasts
+		t := f.lasts
+		if calls := f.queue.calls; len(calls) > 0 {
+			t = max(f.now+10*time.Second, calls[0].at)
 		}
 		f.RunUntil(min(t, f.lasts))
 	}
@@ -247,7 +245,7 @@ func (f *FaultPlan) restart(begins, heals time.Duration, place int) {
 		if p == nil {
 			return
 		}
-		if !gracefully { // while somebody asks
+		if !gracefully { // during a check
 			f.Check(place, f.tenants[0], 1)
 		}
 		f.kill(p, gracefully)

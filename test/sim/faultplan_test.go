@@ -14,8 +14,8 @@ const (
 	shortWorld = 6 * time.Minute
 )
 
-// TestFaultPlanSeeds runs worlds whose first faults are known to show each mistake within
-// minutes of virtual time: whoever makes it fails here at once.
+// TestFaultPlanSeeds runs worlds that are known to show each mistake within minutes of
+// virtual time.
 func TestFaultPlanSeeds(t *testing.T) {
 	t.Parallel()
 	for name, w := range map[string]struct {
@@ -27,7 +27,7 @@ func TestFaultPlanSeeds(t *testing.T) {
 		"counters-from-the-future-are-taken":     {2, time.Minute},
 		"parts-of-the-dead-are-claimed":          {1, time.Minute},
 		"groups-are-used-before-they-are-agreed": {2, time.Minute},
-		"gossip-alone-decides-who-is-heard":      {1, time.Minute},
+		"gossip-alone-decides-who-is-silent":     {1, time.Minute},
 		"lost-counters-are-not-subtracted":       {2, time.Minute},
 		"whoever-flapped-is-back-at-once":        {5, 2 * time.Minute},
 		"live-counters-are-evicted":              {1, time.Minute},
@@ -62,7 +62,7 @@ func TestFaultPlans(t *testing.T) {
 		checks, lost = checks+r.Stats.Checks, lost+r.Stats.Lost
 	}
 	if checks == 0 || lost == 0 {
-		t.Errorf("%d checks, %d messages lost: nothing was asked, or nothing went wrong", checks, lost)
+		t.Errorf("%d checks, %d messages lost: no check was made, or no fault happened", checks, lost)
 	}
 }
 

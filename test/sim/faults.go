@@ -109,7 +109,7 @@ func (w *World) hit(s *simRegion) {
 	}
 }
 
-// Freeze stops a process for a while, as SIGSTOP does.
+// freeze stops a process for a while, as SIGSTOP does.
 func (w *World) freeze(p *process, lasts time.Duration) {
 	w.fault(p, "frozen for %v", lasts)
 	p.frozen = true
@@ -141,9 +141,9 @@ func (w *World) kill(p *process, gracefully bool) {
 	} else {
 		gracefully = false
 		if p.ceilings.Ledger().Unsent() > 0 {
-			w.reached(crashedUntold)
+			w.reached(crashedUnpublished)
 		}
-		w.hit(p.region) // what it admitted locally and told nobody is gone
+		w.hit(p.region) // its unpublished local admissions are gone
 	}
 	p.gone = true
 	p.region.processes = slices.DeleteFunc(slices.Clone(p.region.processes), func(q *process) bool { return q == p })
@@ -192,7 +192,7 @@ func (w *World) reload(place, version int, top *region.Topology) {
 	}
 }
 
-// poison has a process hear messages that must change nothing.
+// poison has a process receive messages that must change nothing.
 func (w *World) poison(p *process) {
 	author := w.regions[(p.region.place+1)%len(w.regions)]
 	from := quota.Process{Region: author.name, Instance: "stranger", Boot: 1}

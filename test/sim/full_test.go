@@ -9,9 +9,9 @@ import (
 	"github.com/regiond/regiond/sync/ledger"
 )
 
-// TestRoomRunsOut: BUS-7. Who is told of more partitions than there is room for keeps
-// to its bound, forgets nothing that still counts, and says so: others hold to their
-// parts. When the rush is over all is as before.
+// TestRoomRunsOut: BUS-7. A process that receives more partitions than MaxSeries keeps to the
+// bound, evicts nothing that still counts, and advertises that it is full: others keep to
+// their shares. When the rush is over all is as before.
 func TestRoomRunsOut(t *testing.T) {
 	const room, tenants = 8, 40
 	o := Options{Seed: 5, MaxSeries: room, Policies: []quota.Policy{{Name: "p", EnforcePercent: -1, Limits: []quota.Limit{
@@ -40,7 +40,7 @@ func TestRoomRunsOut(t *testing.T) {
 		}
 	}
 	if share == 0 {
-		t.Error("nobody held to its part, although there was no room")
+		t.Error("no region kept to its share, although a process was full")
 	}
 	w.RunUntil(w.Now() + 3*time.Minute)
 	for i := range 3 {

@@ -8,9 +8,8 @@ import (
 	"github.com/regiond/regiond/region/gossip"
 )
 
-// gossipModel is a model of gossip: who tells whom that a process is there, has left or
-// is dead, how much later, and between which regions at all. It is cut apart from the
-// bus, and it may be wrong.
+// gossipModel is a model of gossip: it informs processes, after a delay, that another is
+// alive, has left or is dead. It has cuts of its own, and may be wrong.
 type gossipModel struct {
 	w    *World
 	cuts [][]bool // by region, both ways
@@ -22,7 +21,7 @@ const (
 	healAfter  = 4 * time.Second        // until a cut that heals is noticed
 )
 
-// joined tells all of a new process, and it of all.
+// joined informs all of a new process, and it of all.
 func (a *gossipModel) joined(p *process) {
 	p.members = []gossip.Member{member(p, gossip.Alive)}
 	p.members[0].Self = true
@@ -30,23 +29,23 @@ func (a *gossipModel) joined(p *process) {
 		if q == p {
 			continue
 		}
-		a.tell(q, p, gossip.Alive, a.spread(aliveAfter))
-		a.tell(p, q, gossip.Alive, a.spread(aliveAfter))
+		a.inform(q, p, gossip.Alive, a.spread(aliveAfter))
+		a.inform(p, q, gossip.Alive, a.spread(aliveAfter))
 	}
 }
 
-// ended tells all of the end of a process.
+// ended informs all of the end of a process.
 func (a *gossipModel) ended(p *process, left bool) {
 	for _, q := range a.w.living() {
 		if left {
-			a.tell(q, p, gossip.Dead, a.spread(aliveAfter))
+			a.inform(q, p, gossip.Dead, a.spread(aliveAfter))
 		} else {
-			a.tell(q, p, gossip.Dead, a.spread(deadAfter))
+			a.inform(q, p, gossip.Dead, a.spread(deadAfter))
 		}
 	}
 }
 
-// cut cuts or heals what gossip says between two regions.
+// cut cuts or heals gossip between two regions.
 func (a *gossipModel) cut(i, j int, yes bool) {
 	a.cuts[i][j], a.cuts[j][i] = yes, yes
 	state, after := gossip.Dead, deadAfter
@@ -73,7 +72,7 @@ func (a *gossipModel) misreport(p *process, lasts time.Duration) {
 			continue
 		}
 		a.know(q, p, gossip.Dead)
-		a.tell(q, p, gossip.Alive, lasts)
+		a.inform(q, p, gossip.Alive, lasts)
 	}
 }
 
@@ -81,8 +80,8 @@ func (a *gossipModel) spread(d time.Duration) time.Duration {
 	return d/2 + time.Duration(a.w.dice.Int64N(int64(d)))
 }
 
-// tell has one process know about another after a while, if the word gets through.
-func (a *gossipModel) tell(q, p *process, state gossip.State, after time.Duration) {
+// inform has one process know about another after a while, unless gossip is cut.
+func (a *gossipModel) inform(q, p *process, state gossip.State, after time.Duration) {
 	a.w.At(a.w.now+after, func() {
 		if a.cuts[q.region.place][p.region.place] && state == gossip.Alive || p.gone && state == gossip.Alive {
 			return

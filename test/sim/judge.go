@@ -37,25 +37,24 @@ type Violation struct {
 
 // cellKey names a counter of a peer.
 type cellKey struct {
-	region        int
-	id            uint64
-	bucket, epoch int64
+	region             int
+	id                 uint64
+	bucket, generation int64
 }
 
-// knowledge is what a process was told, by messages that came to it.
+// knowledge is what a process has received.
 type knowledge struct {
-	told    map[cellKey]int64 // by the regions themselves
-	relayed map[cellKey]int64 // by others
-	heard   map[*process]time.Duration
-	modes   []time.Duration // when its mode changed
-	mode    quota.Mode
-	members view.Set
-	alone   time.Duration // since when it counts on its own region alone, or on a group
-	thawed  time.Duration // when it was frozen last
-	// late is, by region, when the last that was frozen thawed of those who told of it
-	// in its stead. What such a process heard of the region's clock while it was frozen
-	// seems new to it, so that it and those whom it tells count units for longer, and
-	// never for less.
+	received  map[cellKey]int64 // by the regions themselves
+	forwarded map[cellKey]int64 // by others
+	lastFrom  map[*process]time.Duration
+	modes     []time.Duration // when its mode changed
+	mode      quota.Mode
+	members   view.Set
+	alone     time.Duration // since when it counts on its own region alone, or on a group
+	thawed    time.Duration // when it was frozen last
+	// late is, by region, when a process that forwarded its counters was last frozen. The
+	// messages that such a process processes late make it, and those it forwards to, count
+	// units for longer, never for less.
 	late map[int]time.Duration
 	// parted is, by region, when the last message came of a process that had left: its
 	// farewell may have overtaken it, and then it is refused. A real bus keeps a
@@ -90,7 +89,7 @@ func (j *judge) disturbed(place int) { j.hit[place] = j.w.now }
 func (j *judge) faulted() { j.calm = j.w.now }
 
 func (j *judge) started(p *process) {
-	p.known = knowledge{told: map[cellKey]int64{}, relayed: map[cellKey]int64{}, heard: map[*process]time.Duration{}, late: map[int]time.Duration{}, parted: map[int]time.Duration{}, mode: 255, alone: j.w.now}
+	p.known = knowledge{received: map[cellKey]int64{}, forwarded: map[cellKey]int64{}, lastFrom: map[*process]time.Duration{}, late: map[int]time.Duration{}, parted: map[int]time.Duration{}, mode: 255, alone: j.w.now}
 }
 
 func (j *judge) truth(tenant string) *truth {
@@ -102,20 +101,20 @@ func (j *judge) truth(tenant string) *truth {
 	return t
 }
 
-// delivered takes down what a message tells a process, just before it hears it.
+// delivered records a message just before a process receives it.
 func (j *judge) delivered(p *process, m *message) {
-	p.known.heard[m.from] = j.w.now
+	p.known.lastFrom[m.from] = j.w.now
 	if m.usage == nil {
 		return
 	}
-	of, told := m.from.region.place, p.known.told
+	of, received := m.from.region.place, p.known.received
 	if m.usage.Origin != "" {
-		of, told = j.place(m.usage.Origin), p.known.relayed
+		of, received = j.place(m.usage.Origin), p.known.forwarded
 		p.known.late[of] = max(p.known.late[of], m.from.known.thawed, m.from.known.late[of])
 	}
 	if of == p.region.place {
 		if m.usage.Origin != "" && len(m.usage.Groups) > 0 {
-			j.w.reached(echoed)
+			j.w.reached(ownStateReturned)
 		}
 		return
 	}
@@ -126,16 +125,16 @@ func (j *judge) delivered(p *process, m *message) {
 		g := &m.usage.Groups[i]
 		for n, id := range g.IDs {
 			k := cellKey{of, id, g.Bucket, g.Generations[n]}
-			before, known := told[k]
-			if m.usage.Origin != "" && g.Units[n] > max(before, p.known.told[k]) {
-				j.w.reached(relayed)
+			before, known := received[k]
+			if m.usage.Origin != "" && g.Units[n] > max(before, p.known.received[k]) {
+				j.w.reached(forwarded)
 			}
 			if m.usage.Chunk.Snapshot != 0 && m.usage.Origin == "" && known && g.Units[n] > before {
-				j.w.reached(digestRepaired)
+				j.w.reached(snapshotRepaired)
 			}
-			told[k] = max(before, g.Units[n])
+			received[k] = max(before, g.Units[n])
 			if t := j.byID[id]; t != nil && g.Generations[n] == m.from.self.Boot && m.usage.Origin == "" {
-				j.w.reached(localTold)
+				j.w.reached(localPublished)
 			}
 		}
 	}
@@ -193,13 +192,13 @@ func (j *judge) answered(p *process, tenant string, cost int64, d *quota.Decisio
 		return
 	}
 	k := s.store.byKey[t.key]
-	total := k.buckets[len(k.buckets)-1]
-	j.rolled(t, s, total.Bucket)
-	c := t.admit(j.w.now, s.place, cost, total.Bucket, total.Generation, j.began(d.StoreUS, total.Bucket, t))
-	if c.units != total.Units && j.w.now-j.hit[s.place] > 2*t.limit.Window {
-		j.violated("LOC-1 total", p, "%s: the store counts %d in bucket %d, it is %d", tenant, total.Units, total.Bucket, c.units)
+	counter := k.buckets[len(k.buckets)-1]
+	j.rolled(t, s, counter.Bucket)
+	c := t.admit(j.w.now, s.place, cost, counter.Bucket, counter.Generation, j.began(d.StoreUS, counter.Bucket, t))
+	if c.units != counter.Units && j.w.now-j.hit[s.place] > 2*t.limit.Window {
+		j.violated("LOC-1 counter", p, "%s: the store counts %d in bucket %d, it is %d", tenant, counter.Units, counter.Bucket, c.units)
 	}
-	c.units, c.peak = total.Units, max(c.peak, total.Units)
+	c.units, c.peak = counter.Units, max(c.peak, counter.Units)
 	j.admitted(p, t, d)
 	j.summed(p, t, d, cost, d.StoreUS)
 	if j.spent++; j.spent%16 == 0 {
@@ -207,7 +206,7 @@ func (j *judge) answered(p *process, tenant string, cost int64, d *quota.Decisio
 	}
 }
 
-// rolled notes a bucket that is the first of a region that others cannot hear.
+// rolled notes a bucket that is the first of a region that others cannot receive.
 func (j *judge) rolled(t *truth, s *simRegion, bucket int64) {
 	cells := t.regions[s.place].cells
 	if len(cells) == 0 || cells[len(cells)-1].bucket == bucket {
@@ -313,17 +312,17 @@ const unseenFor = 5 * time.Second
 // has faded, or no message that carries it has come yet.
 func (j *judge) accountable(p *process, t *truth, k int, x *terms) {
 	u := &t.regions[k]
-	told := int64(0)
+	received := int64(0)
 	for i, c := range u.cells {
-		if i > 0 && c.bucket == u.cells[i-1].bucket && p.known.told[cellKey{k, t.id, c.bucket, c.epoch}] > 0 {
-			j.w.reached(twoEpochs)
+		if i > 0 && c.bucket == u.cells[i-1].bucket && p.known.received[cellKey{k, t.id, c.bucket, c.generation}] > 0 {
+			j.w.reached(twoGenerations)
 		}
-		told += t.counted(c, min(c.most, p.known.told[cellKey{k, t.id, c.bucket, c.epoch}]), j.w.now)
+		received += t.counted(c, min(c.most, p.known.received[cellKey{k, t.id, c.bucket, c.generation}]), j.w.now)
 	}
 	steady := j.w.now-j.hit[k] > j.excuse(t)
-	if steady && x.estimates[k] < told-int64(len(u.cells)) {
-		j.violated("G-1 unexplained", p, "%s: messages told of %d units of %s that count, and the estimate is %d",
-			t.tenant, told, j.w.regions[k].name, x.estimates[k])
+	if steady && x.estimates[k] < received-int64(len(u.cells)) {
+		j.violated("G-1 unexplained", p, "%s: %d units of %s that count were received, and the estimate is %d",
+			t.tenant, received, j.w.regions[k].name, x.estimates[k])
 	}
 	punctual := j.w.now-max(p.known.thawed, p.known.late[k]) > j.excuse(t)
 	if most := t.atMost(p, k); steady && x.estimates[k] > most && punctual {
@@ -343,8 +342,8 @@ func (j *judge) accountable(p *process, t *truth, k int, x *terms) {
 		if s.at >= j.w.now-unseenFor {
 			return
 		}
-		if key := (cellKey{k, t.id, s.cell.bucket, s.cell.epoch}); s.upTo > max(p.known.told[key], p.known.relayed[key]) {
-			j.violated("G-1 unseen", p, "%s: %s is counted on, and %d units that it admitted %v ago were never told", t.tenant, j.w.regions[k].name, s.units, j.w.now-s.at)
+		if key := (cellKey{k, t.id, s.cell.bucket, s.cell.generation}); s.upTo > max(p.known.received[key], p.known.forwarded[key]) {
+			j.violated("G-1 unseen", p, "%s: %s is counted on, and %d units that it admitted %v ago were never received", t.tenant, j.w.regions[k].name, s.units, j.w.now-s.at)
 			return
 		}
 	}

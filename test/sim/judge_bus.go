@@ -10,11 +10,11 @@ import (
 )
 
 func (k cellKey) compare(o cellKey) int {
-	return cmp.Or(cmp.Compare(k.region, o.region), cmp.Compare(k.id, o.id), cmp.Compare(k.bucket, o.bucket), cmp.Compare(k.epoch, o.epoch))
+	return cmp.Or(cmp.Compare(k.region, o.region), cmp.Compare(k.id, o.id), cmp.Compare(k.bucket, o.bucket), cmp.Compare(k.generation, o.generation))
 }
 
 // compare holds what a process's ledger has of its peers to BUS-1 and BUS-2: nothing
-// but the largest number that was told, and never more than was admitted. It walks
+// but the largest number that was received, and never more than was admitted. It walks
 // over everything, so it is done now and then.
 func (j *judge) compare(p *process) {
 	held := map[cellKey]int64{}
@@ -28,33 +28,33 @@ func (j *judge) compare(p *process) {
 		held[k] = c.Units
 		truth := t.find(place, c.Bucket, c.Generation)
 		if truth == nil || c.Units > truth.most {
-			j.violated("BUS-2 more than sent", p, "%s of %s, bucket %d, epoch %d: it holds %d, and there is %+v", t.tenant, c.Region, c.Bucket, c.Generation, c.Units, truth)
+			j.violated("BUS-2 more than sent", p, "%s of %s, bucket %d, generation %d: it holds %d, and there is %+v", t.tenant, c.Region, c.Bucket, c.Generation, c.Units, truth)
 		}
-		if most := max(p.known.told[k], p.known.relayed[k]); c.Units > most {
-			j.violated("BUS-1 join", p, "%s of %s, bucket %d, epoch %d: it holds %d, and the most it was told is %d", t.tenant, c.Region, c.Bucket, c.Generation, c.Units, most)
+		if most := max(p.known.received[k], p.known.forwarded[k]); c.Units > most {
+			j.violated("BUS-1 join", p, "%s of %s, bucket %d, generation %d: it holds %d, and the most it received is %d", t.tenant, c.Region, c.Bucket, c.Generation, c.Units, most)
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(p.known.told), cellKey.compare) { // the same violation first
-		units, t := p.known.told[k], j.byID[k.id]
+	for _, k := range slices.SortedFunc(maps.Keys(p.known.received), cellKey.compare) { // the same violation first
+		units, t := p.known.received[k], j.byID[k.id]
 		if t == nil {
 			continue
 		}
-		c := t.find(k.region, k.bucket, k.epoch)
+		c := t.find(k.region, k.bucket, k.generation)
 		if c == nil || c.began+t.bucket()+t.limit.Window < j.w.now {
-			// A process that was frozen hears late, and keeps what it heard for as long after.
+			// A process that was frozen receives late, and keeps counters for as long after.
 			if c == nil || c.newest+2*t.bucket()+3*t.limit.Window+keptAfter < j.w.now {
-				delete(p.known.told, k)
+				delete(p.known.received, k)
 			}
 			continue
 		}
 		steady := j.w.now-max(j.hit[k.region], p.known.parted[k.region]) > j.excuse(t)
 		if held[k] < units && steady {
-			j.violated("BUS-1 join", p, "%s of %s, bucket %d, epoch %d: it was told of %d and holds %d", t.tenant, j.w.regions[k.region].name, k.bucket, k.epoch, units, held[k])
+			j.violated("BUS-1 join", p, "%s of %s, bucket %d, generation %d: it received %d and holds %d", t.tenant, j.w.regions[k.region].name, k.bucket, k.generation, units, held[k])
 		}
 	}
 }
 
-// settleFor is how long after the last fault and the last admission all have heard all.
+// settleFor is how long after the last fault and the last admission all have received all.
 const settleFor = 10 * time.Second
 
 // settled holds the world to BUS-3, when nothing has gone wrong or been
@@ -85,7 +85,7 @@ func (j *judge) held(p *process, l *ledger.Ledger) map[cellKey]int64 {
 	return held
 }
 
-// converged: whoever asks two processes about a third region hears the same.
+// converged: any two processes hold the same of a third region.
 func (j *judge) converged(living []*process) {
 	all := make([]map[cellKey]int64, len(living))
 	for i, p := range living {
@@ -97,8 +97,8 @@ func (j *judge) converged(living []*process) {
 				if k.region == q.region.place || j.w.now-j.hit[k.region] <= j.excuse(j.byID[k.id]) || all[n][k] == all[i][k] {
 					continue
 				}
-				j.violated("BUS-3 convergence", p, "%s of %s, bucket %d, epoch %d: it holds %d, and %s/%s holds %d; nothing has been wrong for %v",
-					j.byID[k.id].tenant, j.w.regions[k.region].name, k.bucket, k.epoch, all[i][k], q.self.Region, q.self.Instance, all[n][k], j.w.now-j.calm)
+				j.violated("BUS-3 convergence", p, "%s of %s, bucket %d, generation %d: it holds %d, and %s/%s holds %d; nothing has been wrong for %v",
+					j.byID[k.id].tenant, j.w.regions[k.region].name, k.bucket, k.generation, all[i][k], q.self.Region, q.self.Instance, all[n][k], j.w.now-j.calm)
 				return
 			}
 		}

@@ -13,7 +13,7 @@ func (j *judge) forgot(s *simRegion) {
 
 // remembers holds a process to what its store has lost, and to what it admitted while
 // the store was away: it counts that against its region itself, like a peer's. It must
-// have been there when it was admitted, and have been told since that the store began anew.
+// have been there when it was admitted, and have seen since that the store began anew.
 func (j *judge) remembers(p *process, t *truth) {
 	s := p.region
 	if len(s.processes) != 1 || s.store.byKey[t.key] == nil || s.store.away {
@@ -22,10 +22,10 @@ func (j *judge) remembers(p *process, t *truth) {
 	least := int64(0)
 	for _, c := range t.regions[s.place].cells {
 		known := c.peak
-		if c.epoch == p.self.Boot {
+		if c.generation == p.self.Boot {
 			known = c.most
 		}
-		if p.born < c.began && (c.lost || c.epoch == p.self.Boot) {
+		if p.born < c.began && (c.lost || c.generation == p.self.Boot) {
 			least += max(0, t.counted(c, known, j.w.now+forgets)-1)
 		}
 	}
@@ -35,19 +35,19 @@ func (j *judge) remembers(p *process, t *truth) {
 }
 
 // forgets is how much sooner something may be over than the judge's clocks say, and
-// retains how much later: a bucket that is first heard of late begins late.
+// retains how much later: a bucket that is first received late begins late.
 const (
 	forgets = 2 * time.Second
 	retains = lateBy + time.Second
 )
 
-// atMost is what can still count of what a process was told of a region.
+// atMost is what can still count of what a process received of a region.
 func (t *truth) atMost(p *process, region int) int64 {
 	units := int64(1)
 	for _, c := range t.regions[region].cells {
-		key := cellKey{region, t.id, c.bucket, c.epoch}
-		told := max(p.known.told[key], p.known.relayed[key])
-		units += t.counted(c, min(c.most, told), p.region.w.now-retains) + 1
+		key := cellKey{region, t.id, c.bucket, c.generation}
+		received := max(p.known.received[key], p.known.forwarded[key])
+		units += t.counted(c, min(c.most, received), p.region.w.now-retains) + 1
 	}
 	return units
 }

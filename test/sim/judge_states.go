@@ -51,18 +51,18 @@ func (j *judge) noteState(peer *view.Peer, q *view.PeerProcess, reason quota.Rea
 	if q.Gossip != gossip.Dead || q.HeardMS == view.Never || q.HeardMS > meshsync.SilentAfter.Milliseconds() {
 		return
 	}
-	j.w.reached(misreported) // who is heard is not dead
+	j.w.reached(misreported) // it is received from, so it is not dead
 	if reason == quota.ReasonNone {
 		j.w.reached(gossipDeadBusAlive)
 	}
 }
 
-// bridges reports whether a process hears two regions that do not hear each other.
+// bridges reports whether a process receives two regions that do not receive each other.
 func (j *judge) bridges(p *process) bool {
 	for _, a := range j.w.regions {
 		for _, b := range j.w.regions[a.place+1:] {
-			if a != p.region && b != p.region && j.hearsLately(p.region, a) && j.hearsLately(p.region, b) &&
-				!j.hearsLately(a, b) && !j.hearsLately(b, a) {
+			if a != p.region && b != p.region && j.receivedLately(p.region, a) && j.receivedLately(p.region, b) &&
+				!j.receivedLately(a, b) && !j.receivedLately(b, a) {
 				return true
 			}
 		}
@@ -70,11 +70,11 @@ func (j *judge) bridges(p *process) bool {
 	return false
 }
 
-// hearsLately reports whether a process of a region has heard one of another lately.
-func (j *judge) hearsLately(s, of *simRegion) bool {
+// receivedLately reports whether a process of a region received from one of another within SilentAfter.
+func (j *judge) receivedLately(s, of *simRegion) bool {
 	for _, p := range s.processes {
 		for _, q := range of.processes {
-			if at, ok := p.known.heard[q]; ok && j.w.now-at <= meshsync.SilentAfter {
+			if at, ok := p.known.lastFrom[q]; ok && j.w.now-at <= meshsync.SilentAfter {
 				return true
 			}
 		}

@@ -9,14 +9,14 @@ import (
 )
 
 // summed holds the sum over all regions to G-1: a region that counts on all the others
-// admits no more than L, but for what it was not told of and what their buckets have
+// admits no more than L, but for what it has not received and what their buckets have
 // forgotten, both counted to the unit.
 func (j *judge) summed(p *process, t *truth, d *quota.Decision, cost, store int64) {
 	if t.model == nil || t.newest < j.w.now-j.excuse(t) {
 		t.model = oracle.NewGlobal(len(j.w.regions), t.limit.WindowUS(), t.limit.BucketUS())
 	}
 	t.newest = j.w.now
-	now := epochUS + j.w.now.Microseconds()
+	now := startUS + j.w.now.Microseconds()
 	seen := t.model.Admit(oracle.Spend{Region: p.region.place, US: now, StoreUS: store, Units: cost}, 0)
 	if j.x.v.Members().Len() < len(j.w.regions) || t.policy.OnPartition != quota.FailShare && d.Mode == quota.ModeStale {
 		return
@@ -27,7 +27,7 @@ func (j *judge) summed(p *process, t *truth, d *quota.Decision, cost, store int6
 	unseen := int64(0)
 	for k := range j.w.regions {
 		if k != p.region.place {
-			unseen += t.untold(p, k)
+			unseen += t.unreceived(p, k)
 		}
 	}
 	units := d.Limits[0].Limit.Units
@@ -36,20 +36,20 @@ func (j *judge) summed(p *process, t *truth, d *quota.Decision, cost, store int6
 		for k := range j.w.regions {
 			used = append(used, t.model.Used(k, now))
 		}
-		j.violated("G-1 sum", p, "%s: all regions hold %d of %d: %v, believed %v; of the %d beyond, %d were not told yet and %d have faded (%v); lost %d, window %v, buckets %v",
+		j.violated("G-1 sum", p, "%s: all regions hold %d of %d: %v, believed %v; of the %d beyond, %d were not received yet and %d have faded (%v); lost %d, window %v, buckets %v",
 			t.tenant, seen.Used, units, used, j.x.estimates, over, unseen, seen.Blurred(), seen.Bias, j.x.lost, t.limit.Window, t.bucket())
 	}
 	j.w.stats.Summed++
 }
 
-// untold is what a region admitted in the window that a process was not told of.
-func (t *truth) untold(p *process, region int) (units int64) {
+// unreceived is what a region admitted in the window that a process has not received.
+func (t *truth) unreceived(p *process, region int) (units int64) {
 	u := &t.regions[region]
 	for i := u.first; i < len(u.all); i++ {
 		s := &u.all[i]
-		key := cellKey{region, t.id, s.cell.bucket, s.cell.epoch}
-		if told := max(p.known.told[key], p.known.relayed[key]); s.upTo > told {
-			units += min(s.units, s.upTo-told)
+		key := cellKey{region, t.id, s.cell.bucket, s.cell.generation}
+		if received := max(p.known.received[key], p.known.forwarded[key]); s.upTo > received {
+			units += min(s.units, s.upTo-received)
 		}
 	}
 	return units

@@ -11,9 +11,9 @@ import (
 
 const (
 	// disagreeFor is how long two regions may count on overlapping groups: silence is
-	// noticed after 1.3 s, being unheard after 2 s, and a heartbeat says so at once.
+	// noticed after 1.3 s, a one-way cut after 2 s, and a heartbeat shows it at once.
 	disagreeFor = 3500 * time.Millisecond
-	// keptAfter is how much longer than it counts the judge remembers what was told.
+	// keptAfter is how much longer than it counts the judge remembers what was received.
 	keptAfter = 2 * time.Minute
 	// modesIn is the time in which is counted how often a mode changes: waits double with
 	// each return.
@@ -36,7 +36,7 @@ func (j *judge) looked(p *process) {
 		j.often(p)
 		j.calmMode(p, mode)
 	}
-	j.hears(p, v)
+	j.receives(p, v)
 	j.disjoint(p, v)
 	j.noteStates(p, v, reason)
 	if j.looks++; j.looks%64 == 0 {
@@ -62,20 +62,20 @@ func (j *judge) calmMode(p *process, mode quota.Mode) {
 	}
 }
 
-// hears: mode is what the bus says. Whoever is counted on was heard, whatever gossip says.
-func (j *judge) hears(p *process, v *view.View) {
+// receives: a region that is counted on is received from, whatever gossip reports.
+func (j *judge) receives(p *process, v *view.View) {
 	for i, s := range j.w.regions {
 		if s == p.region || !v.Members().Has(i) {
 			continue
 		}
 		newest := time.Duration(-1)
-		for q, at := range p.known.heard {
+		for q, at := range p.known.lastFrom {
 			if q.region == s {
 				newest = max(newest, at)
 			}
 		}
 		if j.w.now-newest > meshsync.SilentAfter+100*time.Millisecond {
-			j.violated("LV-3 mode is not by health", p, "%s is counted on and was not heard for %v", s.name, j.w.now-newest)
+			j.violated("LV-3 mode is not by health", p, "%s is counted on and was not received from for %v", s.name, j.w.now-newest)
 		}
 	}
 }

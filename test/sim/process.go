@@ -15,7 +15,7 @@ import (
 	meshsync "github.com/regiond/regiond/sync"
 )
 
-// process is one regiond without doors: what cmd/regiond joins, joined the same way,
+// process is one regiond without its servers: what internal/daemon joins, joined the same way,
 // with the world's events in place of its goroutines.
 type process struct {
 	region   *simRegion
@@ -28,7 +28,7 @@ type process struct {
 	manager  *view.Manager
 	recovery *view.CounterRecovery
 	limiter  *limiter.Limiter
-	members  []gossip.Member // as gossip tells this process
+	members  []gossip.Member // as gossip informed this process
 
 	gone   bool // it was stopped or killed
 	frozen bool
@@ -51,7 +51,7 @@ func (s *simRegion) start(instance string) (*process, error) {
 	w.started++
 	p := &process{
 		region: s, number: w.started, born: w.now, woken: never,
-		self: quota.Process{Region: s.name, Instance: instance, Boot: epochUS + w.now.Microseconds() + int64(w.started)},
+		self: quota.Process{Region: s.name, Instance: instance, Boot: startUS + w.now.Microseconds() + int64(w.started)},
 	}
 	p.bus = port{p: p, newest: map[*process]time.Duration{}, late: map[*process]time.Duration{}}
 	if err := p.open(); err != nil {
@@ -69,7 +69,7 @@ func (s *simRegion) start(instance string) (*process, error) {
 	return p, nil
 }
 
-// open joins the rooms, as cmd/regiond does.
+// open makes the parts and joins them, as internal/daemon does.
 func (p *process) open() (err error) {
 	s, w := p.region, p.region.w
 	if p.ceilings, err = view.NewCeilings(view.CeilingOptions{
@@ -100,7 +100,7 @@ func (p *process) open() (err error) {
 	}
 	p.limiter, err = limiter.New(limiter.Options{
 		Store: &s.store, Config: p.enforced(), Logger: w.log, Metrics: w.metrics,
-		Now: func() time.Time { return time.UnixMicro(epochUS).Add(w.now) },
+		Now: func() time.Time { return time.UnixMicro(startUS).Add(w.now) },
 	})
 	return err
 }
@@ -160,7 +160,7 @@ func (p *process) wake(at time.Duration) {
 	p.region.w.queue.add(event{at: at, kind: kindWake, p: p})
 }
 
-// hear takes a message off the bus.
+// receive takes a message off the bus.
 func (p *process) receive(m *message) {
 	switch {
 	case p.gone || p.bus.down:

@@ -1,8 +1,11 @@
 package sim
 
-import "time"
+import (
+	"container/heap"
+	"time"
+)
 
-// kind says what an event does.
+// kind is what an event does.
 type kind uint8
 
 const (
@@ -28,78 +31,44 @@ func (e *event) before(f *event) bool {
 
 // queue holds what will happen, calls apart from what the world does by itself.
 type queue struct {
-	calls, rest heap
+	calls, rest events
 	added       uint64
 }
 
 func (q *queue) add(e event) {
 	q.added++
 	e.order = q.added
-	q.heap(e.kind).add(e)
-}
-
-func (q *queue) heap(k kind) *heap {
-	if k == kindCall {
-		return &q.calls
+	if e.kind == kindCall {
+		heap.Push(&q.calls, &e)
+	} else {
+		heap.Push(&q.rest, &e)
 	}
-	return &q.rest
 }
 
-// first is the heap that the next event is in; nil when there is none.
-func (q *queue) first() *heap {
-	switch {
-	case len(q.calls) == 0 && len(q.rest) == 0:
+// take removes the next event; nil if that comes after until.
+func (q *queue) take(until time.Duration) *event {
+	from := &q.rest
+	if len(q.rest) == 0 || len(q.calls) > 0 && q.calls[0].before(q.rest[0]) {
+		from = &q.calls
+	}
+	if len(*from) == 0 || (*from)[0].at > until {
 		return nil
-	case len(q.rest) == 0 || len(q.calls) > 0 && q.calls[0].before(&q.rest[0]):
-		return &q.calls
 	}
-	return &q.rest
+	return heap.Pop(from).(*event)
 }
 
-// heap is a binary heap of events, without the interfaces of container/heap: it is
-// the busiest thing here.
-type heap []event
+// events is a heap.
+type events []*event
 
-func (h *heap) add(e event) {
-	*h = append(*h, e)
-	q := *h
-	i := len(q) - 1
-	for i > 0 {
-		up := (i - 1) / 2
-		if !q[i].before(&q[up]) {
-			return
-		}
-		q[i], q[up] = q[up], q[i]
-		i = up
-	}
-}
+func (h events) Len() int           { return len(h) }
+func (h events) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h events) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *events) Push(e any)        { *h = append(*h, e.(*event)) }
 
-// next is when the next event happens; false when there is none.
-func (h *heap) next() (time.Duration, bool) {
-	if len(*h) == 0 {
-		return 0, false
-	}
-	return (*h)[0].at, true
-}
-
-func (h *heap) take() event {
-	q := *h
-	first := q[0]
-	last := len(q) - 1
-	q[0] = q[last]
-	q[last] = event{}
-	*h = q[:last]
-	for i := 0; ; {
-		least := i
-		for down := 2*i + 1; down <= 2*i+2 && down < last; down++ {
-			if q[down].before(&q[least]) {
-				least = down
-			}
-		}
-		if least == i {
-			return first
-		}
-		q[i], q[least] = q[least], q[i]
-		i = least
-	}
+func (h *events) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return e
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/regiond/regiond/region"
 )
 
-// epochUS is what store clocks show, skews apart, when virtual time begins.
-const epochUS = int64(1_700_000_000_000_000)
+// startUS is what store clocks show, skews apart, when virtual time begins.
+const startUS = int64(1_700_000_000_000_000)
 
 // simRegion is what stands in one region: a store with a clock, and the processes that
 // share it. The store is the limiter's own memory store, one for each tenant: what
@@ -35,29 +35,29 @@ type simRegion struct {
 
 // nowUS is the store's clock.
 func (s *simRegion) nowUS() int64 {
-	return epochUS + s.w.now.Microseconds() + (s.skew + s.stepped).Microseconds()
+	return startUS + s.w.now.Microseconds() + (s.skew + s.stepped).Microseconds()
 }
 
 // timeUS is the store's clock as regiond processes track it: a step shows only after
 // the next reading.
 func (s *simRegion) timeUS() int64 {
-	return epochUS + s.w.now.Microseconds() + (s.skew + s.seen).Microseconds()
+	return startUS + s.w.now.Microseconds() + (s.skew + s.seen).Microseconds()
 }
 
 // regionStore is the region's store. It implements limiter.Store, and gives its counters
 // back as Redis would.
 type regionStore struct {
-	s       *simRegion
-	away    bool
-	tenants map[string]*limiter.MemoryStore // by the prefix of their keys
-	clockUS func() int64                    // of all of them; replaced while writes are replayed
-	totals  []*keptCounter                  // in the order of their creation
-	byKey   map[quota.CounterKey]*keptCounter
-	writes  []charge
-	lives   int // how often it began anew
+	s        *simRegion
+	away     bool
+	tenants  map[string]*limiter.MemoryStore // by the prefix of their keys
+	clockUS  func() int64                    // of all of them; replaced while writes are replayed
+	counters []*keptCounter                  // in the order of their creation
+	byKey    map[quota.CounterKey]*keptCounter
+	writes   []charge
+	lives    int // how often it began anew
 }
 
-// keptCounter is a usage total and its earlier buckets.
+// keptCounter is a usage counter and its earlier buckets.
 type keptCounter struct {
 	key     quota.CounterKey
 	buckets []quota.Counter // oldest first
@@ -77,7 +77,7 @@ func (t *regionStore) begin(s *simRegion) {
 
 func (t *regionStore) clear() {
 	t.tenants, t.byKey = map[string]*limiter.MemoryStore{}, map[quota.CounterKey]*keptCounter{}
-	t.totals = nil
+	t.counters = nil
 }
 
 var errAway = errors.New("the simulated store is away")
@@ -130,8 +130,8 @@ const keptBuckets = quota.MaxGlobalBuckets
 func (t *regionStore) keep(c *limiter.Call, v *limiter.Verdict) {
 	n := 0
 	for i := range v.Limits {
-		total := v.Limits[i].Counter
-		if total == (quota.Counter{}) {
+		counter := v.Limits[i].Counter
+		if counter == (quota.Counter{}) {
 			continue
 		}
 		key := c.Counters[n]
@@ -139,14 +139,14 @@ func (t *regionStore) keep(c *limiter.Call, v *limiter.Verdict) {
 		k := t.byKey[key]
 		if k == nil {
 			k = &keptCounter{key: key}
-			t.byKey[key], t.totals = k, append(t.totals, k)
+			t.byKey[key], t.counters = k, append(t.counters, k)
 		}
-		at := slices.IndexFunc(k.buckets, func(b quota.Counter) bool { return b.Bucket == total.Bucket && b.Generation == total.Generation })
+		at := slices.IndexFunc(k.buckets, func(b quota.Counter) bool { return b.Bucket == counter.Bucket && b.Generation == counter.Generation })
 		if at >= 0 {
-			k.buckets[at] = total
+			k.buckets[at] = counter
 			continue
 		}
-		k.buckets = append(k.buckets, total)
+		k.buckets = append(k.buckets, counter)
 		if len(k.buckets) > keptBuckets {
 			k.buckets = slices.Delete(k.buckets, 0, 1)
 		}
@@ -158,7 +158,7 @@ func (t *regionStore) read(_ context.Context, yield func(key quota.CounterKey, b
 	if t.away {
 		return errAway
 	}
-	for _, k := range t.totals {
+	for _, k := range t.counters {
 		yield(k.key, k.buckets, t.clockUS())
 	}
 	return nil
@@ -172,7 +172,7 @@ func (t *regionStore) forget() {
 }
 
 // rewind loses the writes of the last while, as a failover does to a replica that was
-// behind, and says how many units that were.
+// behind, and returns their units.
 func (t *regionStore) rewind(while time.Duration) (units int64) {
 	keep := len(t.writes)
 	for keep > 0 && t.writes[keep-1].at > t.s.w.now-while {

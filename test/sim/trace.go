@@ -10,7 +10,7 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// traceKept is how many of the last entries are told when something is violated.
+// traceKept is how many of the last entries are printed for a violation.
 const traceKept = 40
 
 // trace is a hash over all that happened, and the latest of it in words.
@@ -98,7 +98,7 @@ func (e entry) String() string {
 	case e.text != "":
 		return fmt.Sprintf("%12v %-8s %s", e.at, who, e.text)
 	case e.msg != nil:
-		return fmt.Sprintf("%12v %-8s hears %s number %d of %q: %v", e.at, who, e.msg.from.self.Region+"/"+e.msg.from.self.Instance, e.msg.usage.Seq, e.msg.usage.Origin, e.msg.usage.Groups)
+		return fmt.Sprintf("%12v %-8s receives %s number %d of %q: %v", e.at, who, e.msg.from.self.Region+"/"+e.msg.from.self.Instance, e.msg.usage.Seq, e.msg.usage.Origin, e.msg.usage.Groups)
 	default:
 		ceiling, remaining := int64(-1), int64(-1)
 		if len(e.d.Limits) > 0 {

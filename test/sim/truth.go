@@ -7,14 +7,14 @@ import (
 	"github.com/regiond/regiond/test/oracle"
 )
 
-// truth is what was admitted of one tenant, by the world's own count. It believes
-// nothing that the product says but yes and no, and which total a store counted it in.
+// truth is what was admitted of one tenant, by the world's own count. Of the product it uses
+// only decisions, and the counter in which a store counted them.
 type truth struct {
 	tenant  string
 	policy  *quota.Policy
 	limit   *quota.Limit
 	id      uint64
-	key     quota.CounterKey // of its total in a store
+	key     quota.CounterKey // of its counter in a store
 	regions []use
 	asked   []spend // every check of any region, in (t−2W−bucket, t]
 	demand  int64   // units of these
@@ -41,15 +41,15 @@ type spend struct {
 	upTo  int64 // units of the cell, this admission included
 }
 
-// truthCell is a counter as peers will hear of it.
+// truthCell is a counter as peers will receive of it.
 type truthCell struct {
-	bucket, epoch int64
-	began         time.Duration // true time of the bucket's start
-	units         int64         // now, by the store
-	most          int64         // ever
-	peak          int64         // of what the store told: less, once it has lost its latest writes and counted on
-	newest        time.Duration
-	lost          bool // the store forgot it
+	bucket, generation int64
+	began              time.Duration // true time of the bucket's start
+	units              int64         // now, by the store
+	most               int64         // ever
+	peak               int64         // by the store: less, once it has lost its latest writes and counted on
+	newest             time.Duration
+	lost               bool // the store forgot it
 }
 
 func newTruth(w *World, tenant string) *truth {
@@ -97,9 +97,9 @@ func (t *truth) ask(now time.Duration, units int64) {
 }
 
 // admit takes down an admission of a region in a bucket that began at a true time.
-func (t *truth) admit(now time.Duration, region int, units, bucket, epoch int64, began time.Duration) *truthCell {
+func (t *truth) admit(now time.Duration, region int, units, bucket, generation int64, began time.Duration) *truthCell {
 	u := &t.regions[region]
-	c := t.cell(now, u, bucket, epoch, began)
+	c := t.cell(now, u, bucket, generation, began)
 	c.units += units
 	c.most, c.newest = max(c.most, c.units), now
 	u.all = append(u.all, spend{now, units, c, c.units})
@@ -107,11 +107,11 @@ func (t *truth) admit(now time.Duration, region int, units, bucket, epoch int64,
 	return c
 }
 
-func (t *truth) cell(now time.Duration, u *use, bucket, epoch int64, began time.Duration) *truthCell {
+func (t *truth) cell(now time.Duration, u *use, bucket, generation int64, began time.Duration) *truthCell {
 	live := u.cells[:0]
 	var found *truthCell
 	for _, c := range u.cells {
-		if c.bucket == bucket && c.epoch == epoch {
+		if c.bucket == bucket && c.generation == generation {
 			found = c
 		}
 		if c == found || c.newest > now-4*t.limit.Window-2*t.bucket()-2*keptAfter {
@@ -120,16 +120,16 @@ func (t *truth) cell(now time.Duration, u *use, bucket, epoch int64, began time.
 	}
 	u.cells = live
 	if found == nil {
-		found = &truthCell{bucket: bucket, epoch: epoch, began: began}
+		found = &truthCell{bucket: bucket, generation: generation, began: began}
 		u.cells = append(u.cells, found)
 	}
 	return found
 }
 
 // find is a region's cell, nil when there is none.
-func (t *truth) find(region int, bucket, epoch int64) *truthCell {
+func (t *truth) find(region int, bucket, generation int64) *truthCell {
 	for _, c := range t.regions[region].cells {
-		if c.bucket == bucket && c.epoch == epoch {
+		if c.bucket == bucket && c.generation == generation {
 			return c
 		}
 	}

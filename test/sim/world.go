@@ -125,14 +125,9 @@ func (w *World) At(t time.Duration, f func()) {
 
 // RunUntil has everything happen up to a moment, and stops there.
 func (w *World) RunUntil(t time.Duration) {
-	for {
-		h := w.queue.first()
-		if h == nil || (*h)[0].at > t {
-			break
-		}
-		e := h.take()
+	for e := w.queue.take(t); e != nil; e = w.queue.take(t) {
 		w.now = e.at
-		w.step(&e)
+		w.step(e)
 	}
 	w.now = max(w.now, t)
 }
@@ -154,7 +149,7 @@ func (w *World) step(e *event) {
 }
 
 // Check asks one of a region's processes now whether a tenant may spend cost, and the
-// world takes down what it says.
+// world records the decision.
 func (w *World) Check(region int, tenant string, cost int64) Answer {
 	s := w.regions[region]
 	p := s.next()
@@ -217,6 +212,6 @@ func (w *World) well() bool {
 	return !slices.ContainsFunc(w.living(), func(p *process) bool { return p.frozen || p.bus.down })
 }
 
-// StoreUS is what the clock of a region's store shows now, µs since the epoch: what
+// StoreUS is what the clock of a region's store shows now, µs since the generation: what
 // usage counters are numbered by there.
 func (w *World) StoreUS(region int) int64 { return w.regions[region].nowUS() }
