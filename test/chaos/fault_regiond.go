@@ -200,7 +200,7 @@ func (w *World) Reload(units int, apart time.Duration) Fault {
 
 // limit is a tenant's limit as a region reports it.
 func (r *Region) limit(tenant string) (int64, error) {
-	status, body, err := r.door.Regiond.Do("GET", "/v1/usage/"+tenant, "")
+	status, body, err := r.target.Regiond.Do("GET", "/v1/usage/"+tenant, "")
 	var answer traffic.Answer
 	if err == nil {
 		err = json.Unmarshal(body, &answer)

@@ -45,12 +45,12 @@ type Region struct {
 
 	watchers []*process // the replica of Redis and its sentinels, where there are any
 
-	clock *redisserver.Clock // nil unless it can be stepped
-	syncs *syncs             // nil unless its disk can be slow
-	proxy *faultproxy.Proxy  // nil unless it is between regiond and Redis
-	door  traffic.Door
-	admin *traffic.Client
-	store *redis.Client // the administrator's
+	clock  *redisserver.Clock // nil unless it can be stepped
+	syncs  *syncs             // nil unless its disk can be slow
+	proxy  *faultproxy.Proxy  // nil unless it is between regiond and Redis
+	target traffic.Target
+	admin  *traffic.Client
+	store  *redis.Client // the administrator's
 }
 
 // open makes the namespace and the clients, until t ends.
@@ -61,7 +61,7 @@ func (r *Region) open(t testing.TB) error {
 	}
 	t.Cleanup(ns.Close)
 	r.ns = ns
-	r.door = traffic.Door{Region: r.Name, Regiond: traffic.NewClient(httpAddr, ns.Dial), Bare: traffic.NewClient(bareAddr, ns.Dial)}
+	r.target = traffic.Target{Region: r.Name, Regiond: traffic.NewClient(httpAddr, ns.Dial), Bare: traffic.NewClient(bareAddr, ns.Dial)}
 	r.admin = traffic.NewClient(adminAddr, ns.Dial)
 	r.store = redis.NewClient(&redis.Options{
 		Addr: redisAddr, Dialer: ns.Dial, MaxRetries: -1, DialerRetries: 1, Protocol: 2,
@@ -213,6 +213,3 @@ func (w *World) launchRegiond(r *Region) (err error) {
 
 // file is the topology that a region's regiond reads.
 func (w *World) file(r *Region) string { return filepath.Join(w.dir, r.Name+".yaml") }
-
-// Door is the address that the region's gateway calls.
-func (r *Region) Door() traffic.Door { return r.door }

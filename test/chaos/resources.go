@@ -27,7 +27,7 @@ type resources struct {
 // first: each has a goroutine and a file at the other end.
 func (r *Region) holds() (resources, error) {
 	var v resources
-	r.door.Regiond.HangUp()
+	r.target.Regiond.HangUp()
 	_, body, err := r.admin.Do("GET", "/debug/pprof/goroutine?debug=1", "")
 	if err != nil {
 		return v, fmt.Errorf("%s: goroutines: %w", r.Name, err)

@@ -197,7 +197,7 @@ func (x *trial) object(objects ...string) { x.objects = append(x.objects, object
 func (x *trial) traffic(lasts time.Duration, act func()) {
 	load := traffic.Load{Profile: x.Profile, Rate: rate(), Bare: rate() / 2, Seed: x.World.Seed, History: x.w.History}
 	for _, r := range x.w.Regions {
-		load.Doors = append(load.Doors, r.door)
+		load.Targets = append(load.Targets, r.target)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -309,7 +309,7 @@ func (x *trial) judge() {
 	x.figures.SettledMS, x.figures.Estimates = ms(took), exact
 	x.object(x.w.Flat(x.before)...)
 	for _, r := range x.w.Regions {
-		for _, extra := range r.door.Regiond.Extra() {
+		for _, extra := range r.target.Regiond.Extra() {
 			x.object("answered: " + r.Name + ": " + extra)
 		}
 	}

@@ -155,7 +155,7 @@ func (w *World) differences(want totals) (wrong []string, asked, exact int) {
 
 // believes asks a region what it thinks that the others admitted of a tenant.
 func (r *Region) believes(tenant string) (map[string]int64, error) {
-	status, body, err := r.door.Regiond.Do("GET", "/v1/usage/"+tenant+"?explain=1", "")
+	status, body, err := r.target.Regiond.Do("GET", "/v1/usage/"+tenant+"?explain=1", "")
 	var usage struct {
 		Explain struct {
 			Limits []struct {

@@ -102,7 +102,7 @@ func TestLoadIsOpen(t *testing.T) {
 	})
 	load := traffic.Load{
 		Profile: traffic.Profile{Name: "one", Ledger: 1, Regions: []int{100}},
-		Rate:    200, History: traffic.NewHistory(), Doors: []traffic.Door{{Region: "a", Regiond: c, Bare: c}},
+		Rate:    200, History: traffic.NewHistory(), Targets: []traffic.Target{{Region: "a", Regiond: c, Bare: c}},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

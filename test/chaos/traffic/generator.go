@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Door is the address that a region's gateway calls.
-type Door struct {
+// Target is a region that receives traffic: its regiond and its bare handler.
+type Target struct {
 	Region  string
 	Regiond *Client
 	Bare    *Client
@@ -23,14 +23,14 @@ type Load struct {
 	Bare    int // requests a second to the bare handlers, over all regions
 	Seed    uint64
 	History *History
-	Doors   []Door
+	Targets []Target
 }
 
 // Run sends the traffic until ctx ends, waits for all answers and returns.
 func (l *Load) Run(ctx context.Context) {
 	began := l.History.Now()
 	var wg sync.WaitGroup
-	for i := range l.Doors {
+	for i := range l.Targets {
 		share := float64(l.Profile.Regions[i]) / 100
 		streams := []stream{
 			{rate: float64(l.Rate) * share, draw: func(_ int, random *rand.Rand, r *Record) bool {
@@ -41,14 +41,14 @@ func (l *Load) Run(ctx context.Context) {
 				r.Class, r.Tenant, r.Cost = Quiet, tenantOf(Quiet, n%QuietTenants), 1
 				return false
 			}},
-			{rate: float64(l.Bare) / float64(len(l.Doors)), draw: func(_ int, _ *rand.Rand, r *Record) bool {
+			{rate: float64(l.Bare) / float64(len(l.Targets)), draw: func(_ int, _ *rand.Rand, r *Record) bool {
 				r.Bare, r.Tenant, r.Cost = true, "bare", 1
 				return false
 			}},
 		}
 		for k, s := range streams {
 			random := rand.New(rand.NewPCG(l.Seed, uint64(i)<<8|uint64(k)))
-			wg.Go(func() { l.send(ctx, began, &l.Doors[i], s, random) })
+			wg.Go(func() { l.send(ctx, began, &l.Targets[i], s, random) })
 		}
 	}
 	wg.Wait()
@@ -62,7 +62,7 @@ type stream struct {
 }
 
 // send sends a stream's requests when they are due.
-func (l *Load) send(ctx context.Context, began time.Duration, d *Door, s stream, random *rand.Rand) {
+func (l *Load) send(ctx context.Context, began time.Duration, to *Target, s stream, random *rand.Rand) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	timer := time.NewTimer(0)
@@ -75,16 +75,16 @@ func (l *Load) send(ctx context.Context, began time.Duration, d *Door, s stream,
 			return
 		case <-timer.C:
 		}
-		r := Record{Region: d.Region, Due: due}
+		r := Record{Region: to.Region, Due: due}
 		explain := s.draw(n, random, &r)
-		wg.Go(func() { l.ask(d, &r, explain) })
+		wg.Go(func() { l.ask(to, &r, explain) })
 	}
 }
 
-func (l *Load) ask(d *Door, r *Record, explain bool) {
-	client := d.Regiond
+func (l *Load) ask(to *Target, r *Record, explain bool) {
+	client := to.Regiond
 	if r.Bare {
-		client = d.Bare
+		client = to.Bare
 	}
 	r.Call = l.History.Now()
 	client.Check(r, explain)
