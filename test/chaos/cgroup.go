@@ -17,9 +17,6 @@ type cgroups struct {
 	procs             string
 }
 
-// cgroupPrefix begins the names of ours; the process that made one follows.
-const cgroupPrefix = "regiond-chaos-"
-
 func findCgroups(percent int) (cgroups, error) {
 	v1, v2 := "/sys/fs/cgroup/cpu", "/sys/fs/cgroup"
 	if _, err := os.Stat(filepath.Join(v1, "cpu.cfs_quota_us")); err == nil {
@@ -30,18 +27,6 @@ func findCgroups(percent int) (cgroups, error) {
 		return cgroups{root: v2, file: "cpu.max", value: fmt.Sprintf("%d 100000", 1000*percent), procs: "cgroup.procs"}, nil
 	}
 	return cgroups{}, errors.New("taking processor time needs the cpu controller of cgroups, version 1 or 2")
-}
-
-// clean removes leftovers of dead runs: groups without a process whose creator
-// is gone.
-func (c cgroups) clean() {
-	left, _ := filepath.Glob(filepath.Join(c.root, cgroupPrefix+"*"))
-	for _, dir := range left {
-		maker, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix), "-")
-		if _, err := os.Stat("/proc/" + maker); errors.Is(err, os.ErrNotExist) {
-			_ = os.Remove(dir) // one with processes in it stays
-		}
-	}
 }
 
 // Starve limits a region's regiond to that percentage of one processor.
@@ -55,8 +40,10 @@ func (w *World) Starve(name string, percent int) Fault {
 			if c, err = findCgroups(percent); err != nil {
 				return err
 			}
-			c.clean()
-			dir = filepath.Join(c.root, fmt.Sprintf("%s%d-%s", cgroupPrefix, os.Getpid(), name))
+			for _, dir := range abandoned(c.root) {
+				_ = os.Remove(dir) // one with processes in it stays
+			}
+			dir = filepath.Join(c.root, fmt.Sprintf("%s%d-%s", workPrefix, os.Getpid(), name))
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				return err
 			}

@@ -121,16 +121,7 @@ func (c *connection) ask(method, path, body string) (status int, answer []byte, 
 
 // take returns an idle connection that is still good, or a new one.
 func (c *Client) take(deadline time.Time) (*connection, error) {
-	for {
-		c.mu.Lock()
-		n := len(c.idle)
-		if n == 0 {
-			c.mu.Unlock()
-			break
-		}
-		conn := c.idle[n-1]
-		c.idle = c.idle[:n-1]
-		c.mu.Unlock()
+	for conn := c.pop(); conn != nil; conn = c.pop() {
 		if c.silent(conn) {
 			return conn, nil
 		}
@@ -174,20 +165,24 @@ func (c *Client) silent(conn *connection) bool {
 
 // HangUp closes the connections that no request is on.
 func (c *Client) HangUp() {
-	for {
-		c.mu.Lock()
-		n := len(c.idle)
-		if n == 0 {
-			c.mu.Unlock()
-			return
-		}
-		conn := c.idle[n-1]
-		c.idle = c.idle[:n-1]
-		c.mu.Unlock()
+	for conn := c.pop(); conn != nil; conn = c.pop() {
 		if c.silent(conn) {
 			_ = conn.Close()
 		}
 	}
+}
+
+// pop takes an idle connection, nil for none.
+func (c *Client) pop() *connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.idle)
+	if n == 0 {
+		return nil
+	}
+	conn := c.idle[n-1]
+	c.idle = c.idle[:n-1]
+	return conn
 }
 
 // Extra is what came without being asked for, as far as has been seen: HangUp looks at
