@@ -61,7 +61,7 @@ func Answered(records []traffic.Record, excused Excuse) []string {
 
 // words are the bases and reasons that go with each mode.
 func words(mode string) (bases, reasons []string) {
-	seen := []string{"exact", "estimate", "memory"}
+	seen := []string{"exact", "estimate", "cached"}
 	switch mode {
 	case "global":
 		return seen, []string{""}
