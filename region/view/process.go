@@ -83,13 +83,16 @@ func (p *Process) claims() bool {
 	return len(p.Members) > 1 || len(p.Members) == 1 && p.Members[0] != p.Region
 }
 
-// latest groups the processes by region, sorted, without earlier runs of an instance.
-func latest(processes []Process) map[string][]*Process {
+// latest groups the processes by region, sorted, with one run of each instance: the
+// newest, unless it does not send and an earlier one does. Such a run is a duplicate
+// that keeps quiet, or has stopped, and the earlier one goes on admitting.
+func latest(now time.Duration, processes []Process) map[string][]*Process {
 	newest := make(map[[2]string]*Process, len(processes))
 	for i := range processes {
 		p := &processes[i]
 		name := [2]string{p.Region, p.Instance}
-		if q := newest[name]; q == nil || p.Boot > q.Boot {
+		q := newest[name]
+		if q == nil || p.silent(now) == q.silent(now) && p.Boot > q.Boot || !p.silent(now) && q.silent(now) {
 			newest[name] = p
 		}
 	}

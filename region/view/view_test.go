@@ -10,6 +10,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/view"
 )
 
@@ -205,6 +206,29 @@ func TestAnEarlierRunIsSuperseded(t *testing.T) {
 	}
 	if got, _ := eu.viewer.Observe(in); got.Members().Len() != 3 {
 		t.Errorf("M is %v, want all three", membersOf(got))
+	}
+}
+
+// A later run that does not send supersedes nothing: it is a duplicate, which keeps quiet
+// for the first one, or one that has stopped.
+func TestASilentDuplicateSupersedesNothing(t *testing.T) {
+	for _, state := range []gossip.State{gossip.Alive, gossip.Dead} {
+		w := threeRegions(t)
+		eu := w.find("eu-west")
+		in := view.Input{Now: w.now + tick}
+		for _, other := range w.nodes[1:] {
+			p := *eu.peers[other]
+			duplicate := view.Process{Gossip: state, Leaving: state == gossip.Dead}
+			duplicate.Process = p.Process
+			duplicate.Boot++
+			in.Processes = append(in.Processes, duplicate, p)
+		}
+		for range 3 {
+			got, _ := eu.viewer.Observe(in)
+			if got.Members().Len() != 3 {
+				t.Errorf("a duplicate that is %s: M is %v, want all three", state, membersOf(got))
+			}
+		}
 	}
 }
 

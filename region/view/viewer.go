@@ -100,7 +100,7 @@ func (v *Viewer) Configure(t Topology) error {
 // PausedAfter after the one before means that this process was paused.
 func (v *Viewer) Observe(in Input) (*View, []Event) {
 	now := in.Now
-	known := latest(in.Processes)
+	known := latest(now, in.Processes)
 	live := alive(now, known)
 	paused := v.view != nil && now-v.last > PausedAfter
 	if paused {
