@@ -390,7 +390,10 @@ func (d *decoder) merge(n ast.Node, pointer string, depth int) (entries []entry)
 		if scalarOf(v).kind != mapping {
 			d.fail(at, "<< takes a mapping or a list of mappings")
 		}
-		entries = append(entries, d.entries(v, at, "a mapping", depth+1)...)
+		for _, e := range d.entries(v, at, "a mapping", depth+1) {
+			d.count(at, depth) // also those that are overridden: one alias can repeat thousands
+			entries = append(entries, e)
+		}
 	}
 	return entries
 }

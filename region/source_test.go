@@ -54,6 +54,11 @@ func TestWaysOfWriting(t *testing.T) {
 // Files that are hostile rather than wrong: each is refused, soon, in one mistake.
 func TestHostileFilesAreRefused(t *testing.T) {
 	bomb := "policies:\n  - &p\n    name: p\n    limits: [&l {name: a, units: 1, per: 1s}" + strings.Repeat(", *l", 300) + "]\n" + strings.Repeat("  - *p\n", 300)
+	merges := "tenants:\n  <<: [&a {" + strings.Repeat("k: {policy: p}, ", 600)
+	for i := range 600 {
+		merges = strings.Replace(merges, "k:", fmt.Sprintf("k%d:", i), 1)
+	}
+	merges += "}" + strings.Repeat(", *a", 600) + "]\n"
 	for _, row := range []struct{ why, src, want string }{
 		{"too large", small + strings.Repeat("#", region.MaxBytes), "the file has"},
 		{"brackets", strings.Repeat("[", 1<<16), "nested deeper"},
@@ -62,6 +67,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"question marks", strings.Repeat("? ", 1<<16), "nested deeper"},
 		{"indentation", indented(1000), "unknown field"},
 		{"aliases of aliases", bomb, "more than 262144 values"},
+		{"merges of one alias", merges, "more than 262144 values"},
 		{"keys", "[" + strings.Repeat("a: b,", 1<<16+1) + "]", "keys and list items"},
 		{"a long key", strings.Repeat("k", 2000) + ": 1\n", "a key has at most"},
 		{"an anchor within itself", "regions: &a [*a]\n", "no anchor"},
