@@ -62,12 +62,3 @@ func TestTable(t *testing.T) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }
-
-func TestQuantile(t *testing.T) {
-	s := sample{waits: []time.Duration{4e6, 3e6, 1e6, 2e6}}
-	for q, want := range map[float64]float64{0: 1, 0.5: 2, 0.51: 3, 1: 4} {
-		if got := s.quantile(q); got != want {
-			t.Errorf("quantile %v is %v ms, want %v", q, got, want)
-		}
-	}
-}

@@ -40,8 +40,6 @@ type Figures struct {
 	Linear    int            `json:"linear"`    // calls that porcupine found an order for
 	Over      int64          `json:"over"`      // units above the global limit in the worst window
 	Explained int64          `json:"explained"`
-	Admitted  int64          `json:"admitted"` // of the hot tenant, by three regions
-	Rival     int64          `json:"rival"`    // and by one big limiter
 	Labels    map[string]int `json:"labels"`
 	Failed    bool           `json:"failed"`
 }

@@ -301,8 +301,6 @@ func (x *trial) judge() {
 	x.object(objects...)
 	x.figures.Over, x.figures.Explained = over.Units, over.Explained
 	x.object(judge.Share(records, h.WallUS, traffic.Hot, hot, x.cuts())...)
-	rival := judge.Rival(records, traffic.Hot, hot.Limit)
-	x.figures.Admitted, x.figures.Rival = rival.Regions, rival.Big
 	x.object(x.noticed(records)...)
 	took, exact, objects := x.w.Settled(records, known{forgot: x.Forgets, lost: x.Loses, down: x.Down, shifted: x.Shifted})
 	x.object(objects...)

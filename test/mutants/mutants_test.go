@@ -29,11 +29,3 @@ func TestMutations(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
-
-// TestAccepted: every line of the list has its reason.
-func TestAccepted(t *testing.T) {
-	lines := strings.Count(acceptedText, "\n") - strings.Count(acceptedText, "# ")
-	if got := len(accepted()); got != lines {
-		t.Errorf("%d of %d lines have a file, a kind, a source line and a reason", got, lines)
-	}
-}

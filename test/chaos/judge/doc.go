@@ -12,7 +12,6 @@
 //	Global        what all admit above a global limit is explained, unit by unit
 //	Share         regions that are cut off hold to their parts
 //	Modest        a tenant that uses less than its share is never denied
-//	Rival         three regions against one big limiter on the same traffic
 //
 // It judges with test/oracle, which shares no code with the program.
 package judge

@@ -170,36 +170,3 @@ func Share(records []traffic.Record, wallUS func(time.Duration) int64, class str
 	}
 	return o.all()
 }
-
-// Comparison is what three regions admitted, and what one limiter would have that sees
-// all requests in the order in which they were answered.
-type Comparison struct {
-	Regions, Big int64
-}
-
-// Rival admits the requests of a class by one big limiter.
-func Rival(records []traffic.Record, class string, l Limit) Comparison {
-	var c Comparison
-	var inside []oracle.Admission
-	used := int64(0)
-	for i := range records {
-		r := &records[i]
-		if r.Class != class || r.Err != "" {
-			continue
-		}
-		if r.Answer.Allowed {
-			c.Regions += r.Cost
-		}
-		at := r.Return.Microseconds()
-		for len(inside) > 0 && inside[0].US <= at-l.Window.Microseconds() {
-			used -= inside[0].Cost
-			inside = inside[1:]
-		}
-		if used+r.Cost <= l.Units {
-			used += r.Cost
-			c.Big += r.Cost
-			inside = append(inside, oracle.Admission{US: at, Cost: r.Cost})
-		}
-	}
-	return c
-}

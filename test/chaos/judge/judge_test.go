@@ -301,18 +301,6 @@ func TestShareBites(t *testing.T) {
 	bites(t, judged(both, spent(8, 2, 300*millisecond)), judged(both, spent(8, 3, 300*millisecond)), "have admitted 11")
 }
 
-func TestRival(t *testing.T) {
-	records := spent(12, 3, 300*millisecond)
-	records[11].Answer.Allowed = false
-	if c := judge.Rival(records, traffic.Hot, common().Limit); c.Big != 10 || c.Regions != 14 {
-		t.Errorf("%+v, want 14 admitted by the regions and 10 by one", c)
-	}
-	records = append(records, asked("a", traffic.Hot, "x", 1500*millisecond, 4, true))
-	if c := judge.Rival(records, traffic.Hot, common().Limit); c.Big != 14 {
-		t.Errorf("%+v: there is room again after a window", c)
-	}
-}
-
 func TestChargedBites(t *testing.T) {
 	records := []traffic.Record{
 		asked("a", traffic.Ledger, "x", 0, 3, true),
