@@ -10,9 +10,9 @@ import (
 
 // plainTracker keeps every chunk of every snapshot.
 type plainTracker struct {
-	heard  map[wire.Chunk]bool
-	newest uint64
-	done   map[uint64]bool
+	received map[wire.Chunk]bool
+	newest   uint64
+	done     map[uint64]bool
 }
 
 func (d *plainTracker) add(c wire.Chunk) bool {
@@ -20,11 +20,11 @@ func (d *plainTracker) add(c wire.Chunk) bool {
 	if c.Snapshot != d.newest {
 		return false
 	}
-	d.heard[c] = true
+	d.received[c] = true
 	if d.done[c.Snapshot] {
 		return false
 	}
-	for last := range d.heard {
+	for last := range d.received {
 		if last.Snapshot == c.Snapshot && last.Index+1 == last.Count && d.all(last) {
 			d.done[c.Snapshot] = true
 			return true
@@ -33,10 +33,10 @@ func (d *plainTracker) add(c wire.Chunk) bool {
 	return false
 }
 
-// all reports whether each chunk up to the last was heard.
+// all reports whether each chunk up to the last was received.
 func (d *plainTracker) all(last wire.Chunk) bool {
 	indexes := map[uint32]bool{}
-	for c := range d.heard {
+	for c := range d.received {
 		if c.Snapshot == last.Snapshot {
 			indexes[c.Index] = true
 		}
@@ -44,16 +44,16 @@ func (d *plainTracker) all(last wire.Chunk) bool {
 	return len(indexes) == int(last.Count)
 }
 
-func (d *plainTracker) reset() { clear(d.heard) }
+func (d *plainTracker) reset() { clear(d.received) }
 
 func TestSnapshotIsWholeWhenAllChunksWereHeard(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.Uint32Range(1, 130), 4, 4).Draw(rt, "chunks of each digest")
+		sizes := rapid.SliceOfN(rapid.Uint32Range(1, 130), 4, 4).Draw(rt, "chunks of each snapshot")
 		streamed := rapid.Bool().Draw(rt, "streamed")
-		tracker, plain := chunkTracker{}, plainTracker{heard: map[wire.Chunk]bool{}, done: map[uint64]bool{}}
-		digest, index := uint64(1), uint32(0)
+		tracker, plain := chunkTracker{}, plainTracker{received: map[wire.Chunk]bool{}, done: map[uint64]bool{}}
+		snapshot, index := uint64(1), uint32(0)
 		for range rapid.IntRange(1, 500).Draw(rt, "events") {
-			at := digest
+			at := snapshot
 			switch rapid.IntRange(0, 19).Draw(rt, "event") {
 			case 0: // a silence
 				tracker.reset()
@@ -61,9 +61,9 @@ func TestSnapshotIsWholeWhenAllChunksWereHeard(t *testing.T) {
 				plain.done[plain.newest] = false
 				continue
 			case 1: // an old chunk
-				at = rapid.Uint64Range(1, digest).Draw(rt, "old digest")
+				at = rapid.Uint64Range(1, snapshot).Draw(rt, "old snapshot")
 			case 2: // one out of order, or twice
-				index = rapid.Uint32Range(0, sizes[digest-1]-1).Draw(rt, "index")
+				index = rapid.Uint32Range(0, sizes[snapshot-1]-1).Draw(rt, "index")
 			}
 			c := wire.Chunk{Snapshot: at, Index: min(index, sizes[at-1]-1), Count: sizes[at-1]}
 			if streamed && c.Index+1 < c.Count {
@@ -72,8 +72,8 @@ func TestSnapshotIsWholeWhenAllChunksWereHeard(t *testing.T) {
 			if got, want := tracker.add(c), plain.add(c); got != want {
 				rt.Fatalf("%+v makes it whole: %v, must be %v", c, got, want)
 			}
-			if index++; index >= sizes[digest-1] {
-				index, digest = 0, min(digest+1, uint64(len(sizes)))
+			if index++; index >= sizes[snapshot-1] {
+				index, snapshot = 0, min(snapshot+1, uint64(len(sizes)))
 			}
 		}
 	})

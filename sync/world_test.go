@@ -108,7 +108,7 @@ func (w *world) newNode(region, instance string, boot int64, skew time.Duration)
 	}
 }
 
-// key is a key of the region's own, so that a test can tell whose a fingerprint is.
+// key differs from region to region, so that fingerprints do.
 func (n *node) key() wire.Key { return wire.NewKey(nil, n.self.Region) }
 
 func (n *node) start(c meshsync.Counters) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Estimates fills out with what each region is believed to have used of a partition
+// Estimates fills out with the estimated usage of a partition by each region
 // in the window of windowUS that ends at a moment of our monotonic clock: out[i] for the
 // region that Region gave i; what does not fit in out is left out. out[0], our own, is 0.
 //
@@ -46,7 +46,7 @@ func (l *Ledger) Estimates(id uint64, windowUS int64, at time.Duration, out []in
 	return lost
 }
 
-// Usage is what the regions are believed to use of one limit, over all of its
+// Usage is the estimated usage of one limit by all regions, over all of its
 // partitions.
 type Usage struct {
 	Limit      string // "<policy>.<limit>"

@@ -89,7 +89,7 @@ func (l *Ledger) sample(o *own, s *Series) {
 	}
 }
 
-// update says which counter of our own is to change.
+// update names a counter of our own that is to change.
 type update struct {
 	sh                 *shard
 	id                 uint64

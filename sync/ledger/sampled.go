@@ -14,8 +14,8 @@ import (
 const MaxChecks = 32
 
 // sampledChecks are those whose usage has not been published, so that the
-// publication can be linked to them. Nearly always there are none, and then nobody
-// locks anything.
+// publication can be linked to them. Nearly always there are none, and then
+// nothing is locked.
 //
 //	Record, Local ─ add ─▶ waiting ─ taken, by Take ─▶ Checks, once for the message
 type sampledChecks struct {
@@ -82,7 +82,7 @@ func (l *Ledger) Checks(groups []wire.Group) []trace.SpanContext {
 	return spans
 }
 
-// carried says which ids that sampled checks wait under are in groups: one pass over a
+// carried reports which ids of waiting checks are in groups: one pass over a
 // message that may have tens of thousands.
 func (c *sampledChecks) carried(groups []wire.Group) map[uint64]bool {
 	in := make(map[uint64]bool, len(c.waiting))

@@ -150,7 +150,7 @@ func (k *limitKey) counted(units, began, atUS int64) int64 {
 }
 
 // countedIn is how much of a counter counts at atUS in a window that may not be its
-// own. If it is not, nobody knows which of a bucket's units are in it: all are counted.
+// own. If it is not, all units of a bucket that overlaps it are counted.
 func (k *limitKey) countedIn(windowUS, units, began, atUS int64) int64 {
 	switch {
 	case windowUS == k.windowUS:

@@ -132,7 +132,7 @@ func (b *Bus) Down() {
 	b.down = true
 }
 
-// Up brings it back, and says so by Gaps.
+// Up reconnects it, and signals Gaps.
 func (b *Bus) Up() {
 	b.net.mu.Lock()
 	defer b.net.mu.Unlock()
@@ -162,7 +162,7 @@ func (b *Bus) Leave() {
 	b.gone = true
 }
 
-// Spy has f hear each message that this process publishes from now on, before the
+// Spy has f called with each message that this process publishes from now on, before the
 // network does anything to it; nil ends that. f must not use the network.
 func (b *Bus) Spy(f func(meshsync.Message)) {
 	b.net.mu.Lock()

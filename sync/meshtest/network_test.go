@@ -16,8 +16,8 @@ var _ meshsync.Bus = (*meshtest.Bus)(nil)
 
 const usageOfEU = meshsync.SubjectUsage + "eu"
 
-// heard empties a bus.
-func heard(b *meshtest.Bus) (texts []string) {
+// received empties a bus.
+func received(b *meshtest.Bus) (texts []string) {
 	synctest.Wait()
 	for {
 		select {
@@ -44,39 +44,39 @@ func TestLinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := meshtest.NewNetwork(3)
 		eu, us := n.Join("eu"), n.Join("us")
-		if sent := send(t, eu, 50); !slices.Equal(heard(us), sent) || heard(eu) != nil {
+		if sent := send(t, eu, 50); !slices.Equal(received(us), sent) || received(eu) != nil {
 			t.Error("without faults all arrives at once, in order, and does not come back")
 		}
 		n.Set("eu", "us", meshtest.Link{Latency: 70 * time.Millisecond})
 		sent := send(t, eu, 50)
 		time.Sleep(70*time.Millisecond - time.Nanosecond)
-		if got := heard(us); got != nil {
+		if got := received(us); got != nil {
 			t.Errorf("%d arrived early", len(got))
 		}
 		time.Sleep(time.Nanosecond)
-		if got := heard(us); !slices.Equal(got, sent) {
+		if got := received(us); !slices.Equal(got, sent) {
 			t.Errorf("arrived late, or out of order: %v", got)
 		}
 		n.Set("eu", "us", meshtest.Link{Jitter: 50 * time.Millisecond})
 		sent = send(t, eu, 50)
 		time.Sleep(50 * time.Millisecond)
-		got := heard(us)
+		got := received(us)
 		if slices.Equal(got, sent) || !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(sent))) {
 			t.Errorf("jitter must reorder, and lose nothing: %v", got)
 		}
 		n.Set("eu", "us", meshtest.Link{Loss: 0.5})
 		send(t, eu, 100)
-		if got := len(heard(us)); got < 30 || got > 70 {
+		if got := len(received(us)); got < 30 || got > 70 {
 			t.Errorf("%d of 100 arrived", got)
 		}
 		n.Set("eu", "us", meshtest.Link{Repeat: 0.5})
 		send(t, eu, 100)
-		if got := len(heard(us)); got < 130 || got > 170 {
+		if got := len(received(us)); got < 130 || got > 170 {
 			t.Errorf("100 became %d", got)
 		}
 		n.Set("eu", "us", meshtest.Link{Cut: true})
 		send(t, eu, 1)
-		if err := us.Publish(meshsync.SubjectHeartbeat+"us", []byte("x")); err != nil || heard(us) != nil || len(heard(eu)) != 1 {
+		if err := us.Publish(meshsync.SubjectHeartbeat+"us", []byte("x")); err != nil || received(us) != nil || len(received(eu)) != 1 {
 			t.Error("a cut is one-way")
 		}
 	})
@@ -89,10 +89,10 @@ func TestRequestsGoToOneRegion(t *testing.T) {
 		if err := eu.Publish(meshsync.SubjectSnapshot+"us", nil); err != nil {
 			t.Fatal(err)
 		}
-		if len(heard(us)) != 1 || len(heard(sibling)) != 1 {
+		if len(received(us)) != 1 || len(received(sibling)) != 1 {
 			t.Error("a process of the region did not get the request")
 		}
-		if err := us.Publish(meshsync.SubjectSnapshot+"ap", nil); err != nil || heard(eu) != nil {
+		if err := us.Publish(meshsync.SubjectSnapshot+"ap", nil); err != nil || received(eu) != nil {
 			t.Error("a request went to another region")
 		}
 	})
@@ -111,15 +111,15 @@ func TestGaps(t *testing.T) {
 		if len(us.Drops()) != 1 || gap() {
 			t.Error("one did not fit, and that is not what is said")
 		}
-		heard(us)
+		received(us)
 		us.Down()
 		send(t, eu, 1)
-		if err := us.Publish(usageOfEU, nil); !errors.Is(err, meshtest.ErrDown) || heard(us) != nil {
+		if err := us.Publish(usageOfEU, nil); !errors.Is(err, meshtest.ErrDown) || received(us) != nil {
 			t.Errorf("down, it still carries: %v", err)
 		}
 		us.Up()
-		if send(t, eu, 1); !gap() || len(heard(us)) != 1 {
-			t.Error("up again, it does not carry, or does not say that there was a gap")
+		if send(t, eu, 1); !gap() || len(received(us)) != 1 {
+			t.Error("up again, it does not carry, or does not signal a gap")
 		}
 	})
 }

@@ -134,7 +134,7 @@ func TestServerFrozen(t *testing.T) {
 	crosses(t, us, eu, usageUS)
 }
 
-// A process that ends says its last words, and does not wait for a server that
+// A process that ends publishes what is queued, and does not wait for a server that
 // does not listen.
 func TestRunEnds(t *testing.T) {
 	t.Parallel()

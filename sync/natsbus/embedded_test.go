@@ -51,7 +51,7 @@ func linked(r *region, name string) bool {
 }
 
 // Two servers that name each other, and a third that only it knows of: it dials
-// all, is found by them, and all hear all.
+// all, is found by them, and all receive from all.
 func TestGateways(t *testing.T) {
 	t.Parallel()
 	secret := []byte("one of us")
@@ -101,7 +101,7 @@ func TestGatewayWrongSecret(t *testing.T) {
 	})
 	await(t, "two attempts are refused", func() bool { return c.of("regiond.bus.server.errors", "") >= 2 })
 	if !strings.Contains(log.String(), "authentication error") {
-		t.Errorf("the log does not say that a peer was refused:\n%s", log)
+		t.Errorf("no log line that a peer was refused:\n%s", log)
 	}
 	received := converse(t, eu, us, bad)
 	for _, subject := range []string{"rl.v1.usage.eu", "rl.v1.usage.us"} {
@@ -142,7 +142,7 @@ func converse(t *testing.T, a, b, c *region) map[string]bool {
 		case <-c.bus.Messages():
 			received["to bad"] = true
 		case <-deadline:
-			t.Fatalf("not within %v: both hear each other", timeout)
+			t.Fatalf("not within %v: both receive from each other", timeout)
 		}
 	}
 	return received
