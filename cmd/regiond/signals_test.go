@@ -25,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regiond/regiond/internal/cli"
+	"github.com/regiond/regiond/test/capture"
 )
 
 // TestSignals runs the built program, because signals and exit codes belong to a
@@ -65,7 +66,7 @@ func built(t *testing.T) string {
 // and it stops as it should. Were the signal not expected yet, it would end this
 // test's process.
 func TestSignalAtTheBanner(t *testing.T) {
-	log := &logBuffer{hook: func(line string) {
+	log := &capture.Log{Hook: func(line string) {
 		if strings.Contains(line, `"msg":"regiond is serving"`) {
 			if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
 				t.Error(err)
@@ -74,7 +75,7 @@ func TestSignalAtTheBanner(t *testing.T) {
 	}}
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // it waits for what it has started
 	code := dispatch(t.Context(), []string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--drain", "0s"}, log, log)
-	if code != 0 || len(log.lines("stopping")) != 1 {
+	if code != 0 || len(log.Lines("stopping")) != 1 {
 		t.Errorf("it exits with %d:\n%s", code, log)
 	}
 }
@@ -84,7 +85,7 @@ type process struct {
 	client
 	admin  client
 	cmd    *exec.Cmd
-	log    *logBuffer
+	log    *capture.Log
 	exited chan struct{}
 }
 
@@ -92,7 +93,7 @@ type process struct {
 func launch(t *testing.T, binary string, flags ...string) *process {
 	t.Helper()
 	args := append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, append([]string{"--redis-budget", "4s", "--deadline", "5s"}, flags...)...)
-	p := &process{cmd: exec.CommandContext(context.Background(), binary, args...), log: &logBuffer{}, exited: make(chan struct{})}
+	p := &process{cmd: exec.CommandContext(context.Background(), binary, args...), log: &capture.Log{}, exited: make(chan struct{})}
 	p.cmd.Stderr = p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -108,7 +109,7 @@ func launch(t *testing.T, binary string, flags ...string) *process {
 			t.Logf("regiond said:\n%s", p.log)
 		}
 	})
-	banner := p.log.await(t, "regiond is serving", 1)
+	banner := p.log.Await(t, "regiond is serving", 1)
 	p.client = client{url: banner["http"].(string)}
 	p.admin = client{url: banner["admin"].(string)}
 	return p
@@ -138,7 +139,7 @@ func (p *process) exits(t *testing.T, code int) time.Time {
 
 func (p *process) unready(t *testing.T) {
 	t.Helper()
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		status, text, err := p.admin.request(http.MethodGet, "/readyz", "")
 		if err == nil && (status != http.StatusServiceUnavailable || !strings.Contains(text, "draining")) {
 			err = fmt.Errorf("/readyz: %d %s", status, text)
@@ -226,8 +227,8 @@ func testSecondSignalCutsOff(t *testing.T, binary string) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	p.signal(t, os.Interrupt)
-	p.log.await(t, "stopping", 1)
-	eventually(t, func() error { // the door is closed to new ones
+	p.log.Await(t, "stopping", 1)
+	capture.Eventually(t, func() error { // the door is closed to new ones
 		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 		if err == nil {
 			return errors.Join(errors.New("a new connection is accepted"), c.Close())
@@ -238,7 +239,7 @@ func testSecondSignalCutsOff(t *testing.T, binary string) {
 	if took := p.exits(t, 0).Sub(at); took > 2*time.Second { // the body would be waited for for 5 s
 		t.Errorf("it takes %v to stop", took)
 	}
-	if n := len(p.log.lines("second signal: stopping at once")); n != 1 {
+	if n := len(p.log.Lines("second signal: stopping at once")); n != 1 {
 		t.Errorf("the second signal is logged %d times", n)
 	}
 }
@@ -247,7 +248,7 @@ func testHangUp(t *testing.T, binary string) {
 	file := topologyFile(t, topology("{embedded: true}"))
 	p := launch(t, binary, "--config", file, "--region", "town")
 	p.signal(t, syscall.SIGHUP)
-	if line := p.log.await(t, "reloaded", 1); line["why"] != "SIGHUP" {
+	if line := p.log.Await(t, "reloaded", 1); line["why"] != "SIGHUP" {
 		t.Errorf("the log says %v", line)
 	}
 	p.check(t)
@@ -260,7 +261,7 @@ func testLog(t *testing.T, binary string) {
 	file := topologyFile(t, "log_level: debug\n"+topology(`{addrs: ["127.0.0.1:1"]}`))
 	p := launch(t, binary, "--config", file, "--region", "town")
 	p.check(t)
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		if !strings.Contains(p.log.String(), "connection refused") {
 			return errors.New("nothing is said of Redis")
 		}
@@ -352,20 +353,6 @@ func write(t *testing.T, file, content string) {
 	}
 }
 
-// eventually calls ask until it returns no error.
-func eventually(t *testing.T, ask func() error) {
-	t.Helper()
-	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		err := ask()
-		if err == nil {
-			return
-		}
-		if time.Since(began) > 20*time.Second {
-			t.Fatalf("still after 20 s: %v", err)
-		}
-	}
-}
-
 // client calls one listener.
 type client struct {
 	url   string
@@ -394,54 +381,6 @@ func (c client) check(t *testing.T) {
 	if err != nil || !strings.Contains(text, `"basis"`) {
 		t.Fatalf("%d %s, %v", status, text, err)
 	}
-}
-
-// logBuffer is a log that is read while it is written.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-	hook func(string) // called with each line before it is kept; set before use
-}
-
-// Write implements io.Writer.
-func (l *logBuffer) Write(b []byte) (int, error) {
-	if l.hook != nil {
-		l.hook(string(b))
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// String is everything that was written so far.
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// lines returns the lines with that message, parsed.
-func (l *logBuffer) lines(message string) []map[string]any {
-	var found []map[string]any
-	for line := range strings.Lines(l.String()) {
-		var fields map[string]any
-		if json.Unmarshal([]byte(line), &fields) == nil && fields["msg"] == message {
-			found = append(found, fields)
-		}
-	}
-	return found
-}
-
-// await waits for the n-th line with that message.
-func (l *logBuffer) await(t *testing.T, message string, n int) map[string]any {
-	t.Helper()
-	eventually(t, func() error {
-		if len(l.lines(message)) < n {
-			return fmt.Errorf("the log has %q less than %d times:\n%s", message, n, l)
-		}
-		return nil
-	})
-	return l.lines(message)[n-1]
 }
 
 // TestUsage: help and mistakes of the command line.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/redisserver"
 )
 
@@ -68,7 +69,7 @@ func TestStartWithoutRedis(t *testing.T) {
 	p.check(t, "acme").local(t, http.StatusOK, "local")
 	p.admin.get(t, "/readyz").is(t, http.StatusOK)
 	srv.Restart()
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		if d := p.check(t, "acme").decision(t); d.Basis != "exact" {
 			return fmt.Errorf("still %s", d.rests())
 		}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/internal/demo"
+	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/metricsdoc"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -158,7 +159,7 @@ func demoUnderTraffic(t *testing.T) scrape {
 	}()
 	data := newClient(t, fmt.Sprintf("http://127.0.0.1:%d", port), nil)
 	admin := newClient(t, fmt.Sprintf("http://127.0.0.1:%d", port+demo.AdminOffset), nil)
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		a, err := admin.try(t.Context(), http.MethodGet, "/v1/regions", "")
 		if err == nil && !strings.Contains(a.body, `"mode":{"mode":"global"`) {
 			err = errors.New(a.body)
@@ -169,7 +170,7 @@ func demoUnderTraffic(t *testing.T) scrape {
 		data.ask(t, http.MethodPost, "/v1/check", fmt.Sprintf(`{"tenant":%q,"cost":%s}`, demo.Acme, cost))
 	}
 	var s scrape
-	eventually(t, func() error { // the sweep comes round within ten seconds, and exchanges of time with the beats
+	capture.Eventually(t, func() error { // the sweep comes round within ten seconds, and exchanges of time with the beats
 		s = admin.scrape(t)
 		for _, late := range []string{
 			`regiond_global_usage_units{limit="sustained",policy="busy",region="` + demo.Regions()[1] + `"}`,
@@ -209,7 +210,7 @@ func redisInTrouble(t *testing.T) scrape {
 	srv := redisserver.Start(t, redisserver.Options{})
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+nobody(t)) // nobody is there, so spans are dropped
 	p := start(t, strings.NewReplacer("REDIS", srv.Addr(), "GOSSIP", nobody(t)).Replace(meshTown))
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		p.check(t, "acme")
 		s := p.metrics(t)
 		if s.series[`regiond_global_usage_ratio_count{limit="moment",policy="standard"}`] < 1 {
@@ -220,7 +221,7 @@ func redisInTrouble(t *testing.T) scrape {
 		}
 		return nil
 	})
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		p.check(t, "acme")
 		if err := srv.Client().FlushAll(t.Context()).Err(); err != nil {
 			return err
@@ -232,7 +233,7 @@ func redisInTrouble(t *testing.T) scrape {
 		return nil
 	})
 	srv.Kill()
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		p.check(t, "acme")
 		if s := p.metrics(t); s.series["regiond_redis_breaker_open"] != 1 || s.series["regiond_redis_outages_total"] < 1 {
 			return fmt.Errorf("nobody notices that Redis is away")

@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -15,6 +13,8 @@ import (
 	"time"
 
 	"github.com/oklog/run"
+
+	"github.com/regiond/regiond/test/capture"
 )
 
 // town is a region whose windows are so long that nothing ages out while a test
@@ -65,7 +65,7 @@ type program struct {
 	daemon  *Daemon
 	admin   client
 	file    string // its topology.yaml
-	log     *logBuffer
+	log     *capture.Log
 	signals chan os.Signal
 	stop    func() // ends it as Ctrl-C does, and waits
 }
@@ -94,7 +94,7 @@ func startFile(t *testing.T, file string, flags ...string) *program {
 // build is `serve` up to the point where everything is bound and nothing runs.
 func build(t *testing.T, flags ...string) *program {
 	t.Helper()
-	p := &program{log: &logBuffer{}, signals: make(chan os.Signal, 2)}
+	p := &program{log: &capture.Log{}, signals: make(chan os.Signal, 2)}
 	o, err := testOptions(append(patient(), flags...))
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func (p *program) run(t *testing.T) {
 			t.Logf("%s said:\n%s", t.Name(), p.log)
 		}
 	})
-	eventually(t, func() error { // as whoever sends traffic waits
+	capture.Eventually(t, func() error { // as whoever sends traffic waits
 		if a := p.admin.get(t, "/readyz"); a.status != http.StatusOK {
 			return fmt.Errorf("/readyz: %d %s", a.status, a.body)
 		}
@@ -177,74 +177,6 @@ func write(t *testing.T, file, content string) {
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// eventually asks until there is no error. It never sleeps for a fixed time: a
-// quick machine is quick.
-func eventually(t *testing.T, ask func() error) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	again := time.NewTicker(5 * time.Millisecond)
-	defer again.Stop()
-	for {
-		err := ask()
-		if err == nil {
-			return
-		}
-		select {
-		case <-again.C:
-		case <-deadline:
-			t.Fatalf("still after 20 s: %v", err)
-		}
-	}
-}
-
-// logBuffer is a log that is read while it is written.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-	hook func(string) // called with each line before it is kept; set before use
-}
-
-// Write implements io.Writer.
-func (l *logBuffer) Write(b []byte) (int, error) {
-	if l.hook != nil {
-		l.hook(string(b))
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// String is everything that was written so far.
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// lines returns the lines with that message, parsed.
-func (l *logBuffer) lines(message string) []map[string]any {
-	var found []map[string]any
-	for line := range strings.Lines(l.String()) {
-		var fields map[string]any
-		if json.Unmarshal([]byte(line), &fields) == nil && fields["msg"] == message {
-			found = append(found, fields)
-		}
-	}
-	return found
-}
-
-// await waits for the n-th line with that message.
-func (l *logBuffer) await(t *testing.T, message string, n int) map[string]any {
-	t.Helper()
-	eventually(t, func() error {
-		if len(l.lines(message)) < n {
-			return fmt.Errorf("the log has %q less than %d times:\n%s", message, n, l)
-		}
-		return nil
-	})
-	return l.lines(message)[n-1]
 }
 
 // client asks one listener.

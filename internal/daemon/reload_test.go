@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/redisserver"
 )
 
@@ -24,7 +25,7 @@ func limited(t *testing.T, topology string, units int) string {
 // inForce waits until a topology with that limit is in force, down to the door.
 func (p *program) inForce(t *testing.T, units int64) {
 	t.Helper()
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		if d := p.get(t, "/v1/usage/nobody").decision(t); d.Limit != units {
 			return fmt.Errorf("the limit in force is %d, not %d", d.Limit, units)
 		}
@@ -61,7 +62,7 @@ func TestReloadOnRedis(t *testing.T) {
 func TestHangUp(t *testing.T) {
 	p := start(t, inMemory())
 	p.signals <- syscall.SIGHUP
-	if line := p.log.await(t, "reloaded", 1); line["why"] != "SIGHUP" || line["config_hash"] != p.daemon.hash() {
+	if line := p.log.Await(t, "reloaded", 1); line["why"] != "SIGHUP" || line["config_hash"] != p.daemon.hash() {
 		t.Errorf("the log says %v", line)
 	}
 	s := p.metrics(t)
@@ -96,7 +97,7 @@ func TestAFileWithAMistake(t *testing.T) {
 		{inMemory() + "access: {tokens_file: " + filepath.Join(filepath.Dir(p.file), "absent") + "}\n", "absent"},
 	} {
 		put(t, p.file, c.content)
-		line := p.log.await(t, "reload: the configuration in force stays", i+1)
+		line := p.log.Await(t, "reload: the configuration in force stays", i+1)
 		if said, _ := line["error"].(string); !strings.Contains(said, c.says) {
 			t.Errorf("of mistake %d the log says %q, not %q", i, said, c.says)
 		}
@@ -112,7 +113,7 @@ func TestAFileWithAMistake(t *testing.T) {
 	if err := os.Remove(p.file); err != nil {
 		t.Fatal(err)
 	}
-	p.log.await(t, "reload: the configuration in force stays", 6)
+	p.log.Await(t, "reload: the configuration in force stays", 6)
 	put(t, p.file, whole)
 	p.inForce(t, 7)
 }
@@ -133,7 +134,7 @@ func TestTokensAreReplaced(t *testing.T) {
 		t.Fatalf("with the token %d, without %d", old, none)
 	}
 	put(t, tokens, tokenLine("gateway", "new-secret"))
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		if s := ask("new-secret"); s != http.StatusOK {
 			return fmt.Errorf("the new token gets %d", s)
 		}
@@ -144,7 +145,7 @@ func TestTokensAreReplaced(t *testing.T) {
 	}
 	// An empty list must not mean that everybody may.
 	put(t, tokens, "# all gone\n")
-	p.log.await(t, "reload: the configuration in force stays", 1)
+	p.log.Await(t, "reload: the configuration in force stays", 1)
 	if s := p.check(t, "acme").status; s != http.StatusUnauthorized {
 		t.Errorf("an empty tokens file lets everyone in: %d", s)
 	}
@@ -153,19 +154,19 @@ func TestTokensAreReplaced(t *testing.T) {
 func TestSettingsThatFollow(t *testing.T) {
 	p := start(t, inMemory())
 	p.rewrite(t, "regions:\n", "log_level: debug\nheaders: {format: triplet}\nregions:\n")
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		if l := p.daemon.level.Level(); l != slog.LevelDebug {
 			return fmt.Errorf("the log level is %v", l)
 		}
 		return nil
 	})
-	p.log.await(t, "reloaded", 1)
+	p.log.Await(t, "reloaded", 1)
 	if h := p.check(t, "acme").header; h.Get("RateLimit-Remaining") != "4" || h.Get("RateLimit") != "" {
 		t.Errorf("after the format became triplet the header is %v", h)
 	}
 	p.ask(t, http.MethodPost, "/v1/authz/signin", "", "X-Tenant: globex").is(t, http.StatusOK)
 	p.rewrite(t, "path: /status, skip: true", "path: /signin, skip: true")
-	p.log.await(t, "reloaded", 2)
+	p.log.Await(t, "reloaded", 2)
 	for range 6 { // more than there is: it is skipped now
 		p.ask(t, http.MethodPost, "/v1/authz/signin", "", "X-Tenant: globex").is(t, http.StatusOK)
 	}
@@ -180,23 +181,23 @@ func TestWhatNeedsARestart(t *testing.T) {
 	p := start(t, inMemory())
 	const message = "these changes need a restart"
 	p.rewrite(t, "admin: 127.0.0.1:0", "admin: 127.0.0.1:19091")
-	if line := p.log.await(t, message, 1); line["fields"] != "regions/town/admin" {
+	if line := p.log.Await(t, message, 1); line["fields"] != "regions/town/admin" {
 		t.Errorf("the log says %v", line)
 	}
 	p.rewrite(t, "{embedded: true}", `{addrs: ["127.0.0.1:6379"]}`)
-	if line := p.log.await(t, message, 2); line["fields"] != "regions/town/admin, regions/town/redis" {
+	if line := p.log.Await(t, message, 2); line["fields"] != "regions/town/admin, regions/town/redis" {
 		t.Errorf("the log says %v", line)
 	}
 	p.admin.get(t, "/readyz").is(t, http.StatusOK) // still where it was
 	p.rewrite(t, "units: 5,", "units: 6,")
-	p.log.await(t, message, 3) // nothing new, and still not so
+	p.log.Await(t, message, 3) // nothing new, and still not so
 	put(t, p.file, limited(t, inMemory(), 7))
-	p.log.await(t, "reloaded", 4)
+	p.log.Await(t, "reloaded", 4)
 	p.inForce(t, 7)
 	p.rewrite(t, "units: 7,", "units: 8,")
-	p.log.await(t, "reloaded", 5)
+	p.log.Await(t, "reloaded", 5)
 	p.stop()
-	if n := len(p.log.lines(message)); n != 3 {
+	if n := len(p.log.Lines(message)); n != 3 {
 		t.Errorf("a restart is asked for %d times, want 3: what is in the file is what runs again", n)
 	}
 }
@@ -207,7 +208,7 @@ func TestASecondRegionNeedsARestart(t *testing.T) {
 	p := start(t, inMemory())
 	before := p.daemon.hash()
 	p.rewrite(t, "policies:", "  - {name: city, http: \"127.0.0.1:0\"}\npolicies:")
-	line := p.log.await(t, "reload: the configuration in force stays", 1)
+	line := p.log.Await(t, "reload: the configuration in force stays", 1)
 	if why := fmt.Sprint(line["error"]); !strings.Contains(why, "a second region needs a restart") || p.daemon.hash() != before {
 		t.Errorf("refused for %q, hash %s before and %s now", why, before, p.daemon.hash())
 	}

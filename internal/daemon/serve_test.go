@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/redisserver"
 )
 
@@ -85,7 +86,7 @@ func testHealth(t *testing.T, p *program) {
 	if a.body != `{"status":"ok"}`+"\n" {
 		t.Errorf("/healthz: %s", a.body)
 	}
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		if a := p.admin.get(t, "/readyz"); a.status != http.StatusOK || a.body != `{"ready":true,"reasons":[]}`+"\n" {
 			return fmt.Errorf("/readyz: %d %s", a.status, a.body)
 		}
@@ -96,7 +97,7 @@ func testHealth(t *testing.T, p *program) {
 var number = regexp.MustCompile(`-?\d+(\.\d+)?([eE][+-]\d+)?`)
 
 func testRegions(t *testing.T, p *program, store string) {
-	eventually(t, func() error { // the first reading of the clock may be under way
+	capture.Eventually(t, func() error { // the first reading of the clock may be under way
 		if a := p.admin.get(t, "/v1/regions"); !strings.Contains(a.body, `"valid":true`) {
 			return errors.New(a.body)
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/test/capture"
 )
 
 // authority issues certificates for loopback.
@@ -169,7 +170,7 @@ func TestCertificatesNeedARestart(t *testing.T) {
 	}
 	p := start(t, inMemory())
 	p.rewrite(t, "policies:", strings.ReplaceAll("access: {cert_file: DIR/cert.pem, key_file: DIR/key.pem, client_ca_file: DIR/ca.pem}\npolicies:", "DIR", dir))
-	if line := p.log.await(t, "these changes need a restart", 1); line["fields"] != "access/cert_file" {
+	if line := p.log.Await(t, "these changes need a restart", 1); line["fields"] != "access/cert_file" {
 		t.Errorf("the log says %v", line)
 	}
 	p.check(t, "acme").is(t, http.StatusOK)
@@ -196,7 +197,7 @@ func TestRenewedCertificate(t *testing.T) {
 	cert, key := g.server.issue(t, "regiond two")
 	put(t, filepath.Join(g.dir, "cert.pem"), cert)
 	put(t, filepath.Join(g.dir, "key.pem"), key)
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		name, err := g.serving(t, g.server)
 		if err == nil && name != "regiond two" {
 			err = errors.New("still " + name)
@@ -205,9 +206,9 @@ func TestRenewedCertificate(t *testing.T) {
 	})
 	// A certificate without its key would be an outage: the old one stays.
 	other, _ := g.server.issue(t, "regiond three")
-	failures := len(g.log.lines("reload: the configuration in force stays"))
+	failures := len(g.log.Lines("reload: the configuration in force stays"))
 	put(t, filepath.Join(g.dir, "cert.pem"), other)
-	g.log.await(t, "reload: the configuration in force stays", failures+1)
+	g.log.Await(t, "reload: the configuration in force stays", failures+1)
 	if name, err := g.serving(t, g.server); err != nil || name != "regiond two" {
 		t.Errorf("after half a renewal: %q, %v", name, err)
 	}
@@ -221,7 +222,7 @@ func TestReplacedClientAuthority(t *testing.T) {
 	old.ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusOK)
 	next := newAuthority(t, "next clients")
 	put(t, filepath.Join(g.dir, "clients.pem"), next.pem)
-	g.log.await(t, "reloaded", 1)
+	g.log.Await(t, "reloaded", 1)
 	g.server.client(t, g.url, next).ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusOK)
 	old.http.CloseIdleConnections()
 	if a, err := old.try(t.Context(), http.MethodPost, "/v1/check", body); err == nil && a.status != http.StatusUnauthorized {
@@ -305,10 +306,10 @@ func TestHalfARenewalIsLogged(t *testing.T) {
 	p := start(t, replace(t, town, "STORE", fmt.Sprintf("{addrs: [%q], tls: {cert_file: %s, key_file: %s}}", nobody(t), certFile, keyFile)))
 	cert, key = clients.issue(t, "two")
 	put(t, certFile, cert)
-	line := p.log.await(t, "reload: the configuration in force stays", 1)
+	line := p.log.Await(t, "reload: the configuration in force stays", 1)
 	if why := fmt.Sprint(line["error"]); !strings.HasPrefix(why, "region town: redis: read certificate: ") {
 		t.Errorf("the log says %v", line)
 	}
 	put(t, keyFile, key)
-	p.log.await(t, "reloaded", 1)
+	p.log.Await(t, "reloaded", 1)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/regiond/regiond/test/capture"
 )
 
 // frozenCollector takes connections and reads nothing from them.
@@ -68,7 +70,7 @@ func TestCollectorAway(t *testing.T) {
 				t.Errorf("%d of %d checks were allowed under 300", allowed, checks)
 			}
 			// All ended, and at most the queue is kept: the rest is lost, and counted.
-			eventually(t, func() error {
+			capture.Eventually(t, func() error {
 				if lost := sumOf(p.admin.get(t, "/metrics").body, "regiond_spans_dropped_total"); lost < checks-queue {
 					return fmt.Errorf("%v spans counted as lost", lost)
 				}
@@ -79,7 +81,7 @@ func TestCollectorAway(t *testing.T) {
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("it took %v to stop", took)
 			}
-			told := p.log.lines("spans are dropped until the collector accepts them again; decisions are not affected")
+			told := p.log.Lines("spans are dropped until the collector accepts them again; decisions are not affected")
 			if len(told) != 1 {
 				t.Errorf("%d lines tell of it: %v", len(told), told)
 			}
@@ -109,7 +111,7 @@ func TestCollectorBack(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "50")
 	p := start(t, inMemory())
 	p.check(t, "early")
-	p.log.await(t, "spans are dropped until the collector accepts them again; decisions are not affected", 1)
+	p.log.Await(t, "spans are dropped until the collector accepts them again; decisions are not affected", 1)
 	back, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", l)
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +120,7 @@ func TestCollectorBack(t *testing.T) {
 	go func() { _ = server.Serve(back) }() // ends when it is closed
 	t.Cleanup(func() { _ = server.Close() })
 	p.check(t, "late")
-	p.log.await(t, "the collector accepts spans again", 1)
+	p.log.Await(t, "the collector accepts spans again", 1)
 }
 
 // TestTracingMistakes: bad values leave tracing off, in one line that names them all,
@@ -129,7 +131,7 @@ func TestTracingMistakes(t *testing.T) {
 	t.Setenv("OTEL_TRACES_SAMPLER", "sometimes")
 	p := start(t, inMemory())
 	p.check(t, "acme")
-	line := p.log.await(t, "tracing is off, because its environment has mistakes", 1)
+	line := p.log.Await(t, "tracing is off, because its environment has mistakes", 1)
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_SAMPLER"} {
 		if text, _ := line["error"].(string); !strings.Contains(text, name) {
 			t.Errorf("%q does not name %s", text, name)

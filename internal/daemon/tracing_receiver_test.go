@@ -14,6 +14,8 @@ import (
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/regiond/regiond/test/capture"
 )
 
 // receiver is a collector: it takes spans as OTLP over http/protobuf and keeps them.
@@ -133,7 +135,7 @@ func (r *receiver) find(region, name string, wanted func(s *receivedSpan) bool) 
 func (r *receiver) await(t *testing.T, region, name string, wanted func(s *receivedSpan) bool) *receivedSpan {
 	t.Helper()
 	var found []receivedSpan
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		if found = r.find(region, name, wanted); len(found) == 0 {
 			return fmt.Errorf("no span %q of %q as wanted among\n%s", name, region, r.list())
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/natsbus"
+	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/redisserver"
 )
 
@@ -62,7 +63,7 @@ forward_auth: {tenant: {header: X-Tenant}}
 		p.run(t)
 		r.programs = append(r.programs, p)
 	}
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		for i, p := range r.programs {
 			n := p.daemon.replication
 			if mode, why := n.ceilings.View().Mode(quota.FailShare); mode != quota.ModeGlobal {
@@ -159,7 +160,7 @@ func tracedDenial(t *testing.T, r *receiver, eu *program) {
 	if code := denied.GetStatus().GetCode(); code != otlp.Status_STATUS_CODE_UNSET {
 		t.Errorf("%v: status %v", denied, code)
 	}
-	line := eu.log.await(t, "denied", 1)
+	line := eu.log.Await(t, "denied", 1)
 	if line["trace_id"] != denied.trace() || line["span_id"] != denied.id() {
 		t.Errorf("the line %v is not of %v", line, denied)
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/regiond/regiond/test/capture"
 )
 
 // watched runs a watcher of one file until the test ends. Each reload stores what is in
@@ -36,7 +38,7 @@ func watched(t *testing.T, file string) (w *watcher, content *atomic.Pointer[str
 
 func awaitContent(t *testing.T, content *atomic.Pointer[string], want string) {
 	t.Helper()
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		if got := content.Load(); got == nil || *got != want {
 			return fmt.Errorf("the last reload has read %v, want %q", got, want)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/regiond/regiond/region/gossip/gossiptest"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/meshtest"
+	"github.com/regiond/regiond/test/capture"
 )
 
 const (
@@ -98,7 +99,7 @@ type node struct {
 	home *nodeRegion
 	addr string
 	bus  meshsync.Bus
-	log  *logBuffer
+	log  *capture.Log
 	end  func()
 }
 
@@ -109,7 +110,7 @@ type worldChange func(o *Options)
 // topology's address.
 func (s *nodeRegion) start(instance string, change ...worldChange) *node {
 	s.w.t.Helper()
-	p := &node{w: s.w, home: s, log: &logBuffer{}, addr: s.addr(s.started)}
+	p := &node{w: s.w, home: s, log: &capture.Log{}, addr: s.addr(s.started)}
 	s.started++
 	bus := s.w.bus.Join(s.name)
 	o := &Options{

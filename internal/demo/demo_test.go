@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"github.com/regiond/regiond/internal/demo"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/test/capture"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,28 +45,10 @@ func invoke(ctx context.Context, screen io.Writer, args ...string) int {
 	return code
 }
 
-// output is read while it is written.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // running is a demo that runs inside the test.
 type running struct {
 	port   int
-	screen *output
+	screen *capture.Log
 	client *http.Client
 	end    context.CancelFunc
 	exited chan int
@@ -108,7 +90,7 @@ func bindPorts(t *testing.T, base int) error {
 // start runs a demo until the test ends, once its regions see each other.
 func start(t *testing.T, flags ...string) *running {
 	t.Helper()
-	d := &running{port: freePorts(t), screen: &output{}, exited: make(chan int, 1), client: &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}}
+	d := &running{port: freePorts(t), screen: &capture.Log{}, exited: make(chan int, 1), client: &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.end = cancel
 	go func() {
@@ -176,24 +158,10 @@ func (d *running) stop(t *testing.T) time.Duration {
 	return time.Since(asked)
 }
 
-// eventually calls ask until it returns no error.
-func eventually(t *testing.T, ask func() error) {
-	t.Helper()
-	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		err := ask()
-		if err == nil {
-			return
-		}
-		if time.Since(began) > 20*time.Second {
-			t.Fatalf("still after 20 s: %v", err)
-		}
-	}
-}
-
 // awaitProbes waits for the probes of gossip, which end by their timeouts.
 func awaitProbes(t *testing.T) {
 	t.Helper()
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		if bytes.Contains(stacks, []byte("memberlist.(*Memberlist).probe")) {
@@ -206,7 +174,7 @@ func awaitProbes(t *testing.T) {
 // change cuts or heals a region as another terminal does.
 func (d *running) change(t *testing.T, verb, name string) string {
 	t.Helper()
-	var screen output
+	var screen capture.Log
 	if code := invoke(t.Context(), &screen, verb, name, "--port", strconv.Itoa(d.port)); code != cli.ExitOK {
 		t.Fatalf("demo %s %s exits with %d: %s", verb, name, code, &screen)
 	}
@@ -217,7 +185,7 @@ func (d *running) change(t *testing.T, verb, name string) string {
 func (d *running) awaitModes(t *testing.T, want ...string) time.Duration {
 	t.Helper()
 	since := time.Now()
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		for i := range demo.Regions() {
 			_, text, err := d.request(http.MethodGet, i, demo.AdminOffset, "/v1/regions", "")
 			if err != nil {
@@ -247,7 +215,7 @@ func (d *running) spends(t *testing.T, region int, tenant string, units int64) {
 			t.Fatalf("status %d", status)
 		}
 	}
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		if ask(); admitted < units {
 			return fmt.Errorf("region %d has admitted %d of %s, want %d", region, admitted, tenant, units)
 		}
@@ -264,7 +232,7 @@ func (d *running) spends(t *testing.T, region int, tenant string, units int64) {
 // awaitLeft waits until a region believes that so much is left of a tenant's limit.
 func (d *running) awaitLeft(t *testing.T, region int, tenant string, units int64) {
 	t.Helper()
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		_, text, err := d.request(http.MethodGet, region, 0, "/v1/usage/"+tenant, "")
 		var u quotaDecision
 		if err := errors.Join(err, json.Unmarshal([]byte(text), &u)); err != nil || u.Remaining != units {
@@ -278,7 +246,7 @@ func (d *running) awaitLeft(t *testing.T, region int, tenant string, units int64
 func TestScenario(t *testing.T) {
 	const eu, us, ap = 0, 1, 2
 	d := start(t, "--quiet")
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		if !strings.Contains(d.screen.String(), "No traffic is made (--quiet).") {
 			return errors.New("no table")
 		}
@@ -318,7 +286,7 @@ func TestScenario(t *testing.T) {
 		d.awaitLeft(t, region, demo.Open, 0)
 		d.awaitLeft(t, region, demo.Busy, demo.BusyUnits)
 	}
-	eventually(t, func() error {
+	capture.Eventually(t, func() error {
 		if status, _ := d.check(t, eu, demo.Closed, 1); status != http.StatusOK {
 			return fmt.Errorf("on_partition: closed answers %d", status)
 		}
@@ -331,7 +299,7 @@ func TestTableAndEnd(t *testing.T) {
 	d := start(t)
 	shows := func(what string, row func(words []string) bool) {
 		t.Helper()
-		eventually(t, func() error {
+		capture.Eventually(t, func() error {
 			for line := range strings.Lines(d.screen.String()) {
 				if words := strings.Fields(line); len(words) == 8 && words[0] != "REGION" && row(words) {
 					return nil
@@ -373,7 +341,7 @@ func TestPortInUse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var screen output
+		var screen capture.Log
 		code := invoke(t.Context(), &screen, "--port", strconv.Itoa(base))
 		want := fmt.Sprintf("regiond demo: port %d cannot be used: address already in use; "+
 			"if a demo runs already end it, or choose other ports, such as --port %d\n", taken, base+100)
@@ -399,7 +367,7 @@ func TestCommandLine(t *testing.T) {
 		{"--log testdata/absent/demo.log", "--log: open testdata/absent/demo.log"},
 		{"cut eu-west --port " + port, "no demo is running at 127.0.0.1:"},
 	} {
-		var screen output
+		var screen capture.Log
 		if code := invoke(t.Context(), &screen, strings.Fields(row.args)...); code != cli.ExitUsage || !strings.Contains(screen.String(), row.want) {
 			t.Errorf("%s exits with %d: %s", row.args, code, &screen)
 		}
