@@ -48,9 +48,8 @@ func demoFlags(args []string, stderr io.Writer) (*demoOptions, error) {
 	if len(words) != 2 {
 		return nil, fmt.Errorf("%s takes one region, such as eu-west", o.verb)
 	}
-	only := map[string]bool{"port": true}
 	f.Visit(func(g *flag.Flag) {
-		if !only[g.Name] {
+		if g.Name != "port" {
 			err = fmt.Errorf("--%s is for starting a demo, not for %s", g.Name, o.verb)
 		}
 	})
@@ -138,17 +137,5 @@ func demoPort(err error, port int) error {
 	if other > MaxPort {
 		other = DefaultPort
 	}
-	cause := op.Err
-	if inner := errors.Unwrap(cause); inner != nil {
-		cause = inner
-	}
-	return fmt.Errorf("port %s cannot be used: %w; if a demo runs already end it, or choose other ports, such as --port %d",
-		portOf(op.Addr), cause, other)
-}
-
-func portOf(a net.Addr) string {
-	if _, port, err := net.SplitHostPort(a.String()); err == nil {
-		return port
-	}
-	return a.String()
+	return fmt.Errorf("%v cannot be used: %w; if a demo runs already end it, or choose other ports, such as --port %d", op.Addr, op.Err, other)
 }

@@ -21,11 +21,7 @@ type Change struct {
 	Changed bool     `json:"changed"` // false: it was so already
 	Cut     []string `json:"cut"`     // all that are cut off now
 	Regions []string `json:"regions"` // all of the demo
-}
-
-// refusal is the body of every answer but 200.
-type refusal struct {
-	Detail string `json:"detail"`
+	Refusal string   `json:"refusal"` // why nothing was done; "" with status 200
 }
 
 // NewControl answers POST /cut/{region} and /heal/{region}. A page in a browser
@@ -37,7 +33,7 @@ func NewControl(c *Cuts) http.Handler {
 			name := r.PathValue("region")
 			changed, err := c.Set(name, off)
 			if err != nil {
-				reply(w, http.StatusNotFound, refusal{err.Error()})
+				reply(w, http.StatusNotFound, Change{Refusal: err.Error()})
 				return
 			}
 			reply(w, http.StatusOK, Change{Region: name, Off: off, Changed: changed, Cut: c.Off(), Regions: c.regions})
@@ -84,24 +80,15 @@ func Ask(ctx context.Context, addr, verb, name string) (*Change, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the answer of %s: %w", addr, err)
 	}
-	return read(res.StatusCode, body, addr)
-}
-
-// read decodes the answer of a demo, and refuses that of another program on the port.
-func read(status int, body []byte, addr string) (*Change, error) {
-	strange := fmt.Errorf("%s answers, but is no regiond demo", addr)
+	// What another program on the port answers is refused.
+	var c Change
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
-	if status != http.StatusOK {
-		var r refusal
-		if err := d.Decode(&r); err != nil || r.Detail == "" {
-			return nil, strange
-		}
-		return nil, errors.New(r.Detail)
+	if err := d.Decode(&c); err != nil || c.Region == "" && c.Refusal == "" {
+		return nil, fmt.Errorf("%s answers, but is no regiond demo", addr)
 	}
-	var c Change
-	if err := d.Decode(&c); err != nil || c.Region == "" {
-		return nil, strange
+	if c.Refusal != "" {
+		return nil, errors.New(c.Refusal)
 	}
 	return &c, nil
 }
@@ -127,8 +114,8 @@ func (c *Change) cut(heal string) string {
 	fmt.Fprintf(&b, "%s is cut off from %s, both ways.\n", c.Region, list(without(c.Regions, []string{c.Region})))
 	b.WriteString("\nWithin 2 seconds nobody is in mode global any more:\n")
 	if len(together) > 1 {
-		fmt.Fprintf(&b, "  %s only its own part of every global limit: mode partitioned\n", may(c.Cut))
-		fmt.Fprintf(&b, "  %s go on together with the parts of %s\n", list(together), number(len(together)))
+		fmt.Fprintf(&b, "  %s: mode partitioned, only its own part of each global limit\n", list(c.Cut))
+		fmt.Fprintf(&b, "  %s go on together, with the parts of both\n", list(together))
 	} else {
 		b.WriteString("  each region may use its own part of every global limit: mode partitioned\n")
 	}
@@ -146,20 +133,6 @@ func (c *Change) healed() string {
 		"  every region reports to the others what it has admitted meanwhile\n" +
 		"  within about 3 seconds all are back in mode global; after a cut that\n" +
 		"  follows another within a minute they wait longer, up to 30 seconds\n"
-}
-
-func may(regions []string) string {
-	if len(regions) == 1 {
-		return regions[0] + " may use"
-	}
-	return list(regions) + " may each use"
-}
-
-func number(n int) string {
-	if n == 2 {
-		return "both"
-	}
-	return "all"
 }
 
 func without(all, some []string) []string {

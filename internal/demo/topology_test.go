@@ -35,20 +35,4 @@ func TestTopology(t *testing.T) {
 	if asked <= demo.BusyUnits || len(demo.Rates()) != len(demo.Regions()) {
 		t.Errorf("%d requests a minute never meet a limit of %d", asked, demo.BusyUnits)
 	}
-	if _, err := demo.Topology(70_000, addrs, gateways); err == nil {
-		t.Error("a port above all ports is taken")
-	}
-}
-
-func TestMeter(t *testing.T) {
-	meter, sustained := quota.Limit{Name: "meter"}, quota.Limit{Name: "sustained"}
-	d := &quota.Decision{Limits: []quota.LimitState{
-		{Limit: &sustained, Ceiling: 200, Remaining: 0}, {Limit: &meter, Ceiling: 5_000, Remaining: 4_700},
-	}}
-	if used, ceiling := demo.Meter(d); used != 300 || ceiling != 200 {
-		t.Errorf("used %d of %d", used, ceiling)
-	}
-	if used, ceiling := demo.Meter(&quota.Decision{}); used != 0 || ceiling != 0 {
-		t.Errorf("used %d of %d without limits", used, ceiling)
-	}
 }

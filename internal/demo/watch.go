@@ -2,15 +2,13 @@ package demo
 
 import (
 	"context"
-	"io"
-	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/regiond/regiond/internal/load"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -116,34 +114,29 @@ func countOutcomes(metrics prometheus.Gatherer) (outcomes, error) {
 
 // traffic asks every region over HTTP, as a gateway would, until ctx ends.
 func (c *cluster) traffic(ctx context.Context) error {
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: askTimeout}
+	client := load.NewHTTP(1, askTimeout, "", nil)
+	defer client.Close()
 	var wg sync.WaitGroup
 	for i, node := range c.nodes {
-		every := time.Second / time.Duration(Rates()[i])
-		wg.Go(func() { sendLoad(ctx, client, "http://"+node.DataAddr().String(), every) })
+		wg.Go(func() {
+			ticker := time.NewTicker(time.Second / time.Duration(Rates()[i]))
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					ask(ctx, client, "http://"+node.DataAddr().String())
+				}
+			}
+		})
 	}
 	wg.Wait()
 	return nil
 }
 
-func sendLoad(ctx context.Context, client *http.Client, url string, every time.Duration) {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/check", strings.NewReader(`{"tenant":"`+Busy+`"}`))
-		if err != nil {
-			return // the address is one that we listen on
-		}
-		if res, err := client.Do(req); err == nil {
-			_, _ = io.Copy(io.Discard, res.Body) // only so that the connection is used again
-			res.Body.Close()
-		}
-	}
+func ask(ctx context.Context, client *load.HTTP, target string) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	client.Ask(ctx, target, &load.Request{Tenant: Busy, Cost: 1})
 }
