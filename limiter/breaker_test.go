@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -133,15 +134,7 @@ func startRun(t *testing.T, s *RedisStore) {
 
 func awaitState(t *testing.T, s *RedisStore, available bool) {
 	t.Helper()
-	poll, late := time.NewTicker(ms), time.After(5*time.Second)
-	defer poll.Stop()
-	for s.Available() != available {
-		select {
-		case <-poll.C:
-		case <-late:
-			t.Fatalf("available is still %v after 5s", !available)
-		}
-	}
+	Eventually(t, 5*time.Second, fmt.Sprint("available is ", available), func() bool { return s.Available() == available })
 }
 
 func oneCall(tenant string, units, cost int64) Call {

@@ -180,27 +180,6 @@ func TestConfigBadKeepsTheOld(t *testing.T) {
 	}
 }
 
-// A new limit holds from the next check on, and what was used stays used.
-func TestConfigAppliesAtOnce(t *testing.T) {
-	units := func(n int64) limiter.Config { return onePolicy(quota.Policy{Limits: perMinute(n)}) }
-	r := memoryRig(t, units(4), nil)
-	for _, row := range []struct {
-		units int64
-		left  int
-	}{
-		{4, 4}, {10, 6}, {3, 0}, {10, 0}, {12, 2},
-	} {
-		if err := r.Configure(units(row.units)); err != nil {
-			t.Fatal(err)
-		}
-		// A lowered limit keeps no more of the log than it needs once it is charged
-		// under; it was not, since it denies.
-		if got := r.admits(t, "acme", 100); got != row.left {
-			t.Errorf("at %d units %d more are admitted, want %d", row.units, got, row.left)
-		}
-	}
-}
-
 func TestConfigNeedsItsParts(t *testing.T) {
 	if _, err := limiter.New(limiter.Options{Config: onePolicy(quota.Policy{Limits: perMinute(1)})}); err == nil {
 		t.Error("a limiter without a store, a logger and metrics")

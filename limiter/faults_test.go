@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/faultproxy"
 	"github.com/regiond/regiond/test/redisserver"
@@ -72,7 +73,7 @@ func TestFaultsShareContinuesFromRedis(t *testing.T) {
 			}
 		}
 		srv.Restart()
-		eventually(t, 2*time.Second, "redis is back", back)
+		limiter.Eventually(t, 2*time.Second, "redis is back", back)
 		exact(3)
 		srv.Kill()
 		want := units/int(processes) - before - some - 3
@@ -131,7 +132,7 @@ func TestFaultsStartWithoutRedis(t *testing.T) {
 // awaitExact polls until Redis decides again, and returns how long it took.
 func awaitExact(t *testing.T, r *rig, within time.Duration) time.Duration {
 	t.Helper()
-	return eventually(t, within, "redis decides", func() bool {
+	return limiter.Eventually(t, within, "redis decides", func() bool {
 		return r.check(t, "probe/closed-enforce", 1).Basis == quota.BasisExact
 	})
 }

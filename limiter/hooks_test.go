@@ -101,3 +101,17 @@ func genLimit(t *rapid.T, name string) *quota.Limit {
 func RedisKeys(c *Call) []string {
 	return append(slices.Clone(c.Keys), counterNames([]Call{*c})...)
 }
+
+// Eventually polls a condition that something else brings about, and returns how long it took.
+func Eventually(t testing.TB, within time.Duration, what string, holds func() bool) time.Duration {
+	t.Helper()
+	start, poll := time.Now(), time.NewTicker(2*time.Millisecond)
+	defer poll.Stop()
+	for !holds() {
+		if time.Since(start) > within {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+		<-poll.C
+	}
+	return time.Since(start)
+}

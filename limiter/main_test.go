@@ -164,21 +164,6 @@ func hasLabels(p metricdata.DataPoint[int64], labels []string) bool {
 	return true
 }
 
-// eventually polls a condition that the rest of the world brings about.
-func eventually(t testing.TB, within time.Duration, what string, holds func() bool) time.Duration {
-	t.Helper()
-	start := time.Now()
-	poll := time.NewTicker(2 * time.Millisecond)
-	defer poll.Stop()
-	for !holds() {
-		if time.Since(start) > within {
-			t.Fatalf("not within %v: %s", within, what)
-		}
-		<-poll.C
-	}
-	return time.Since(start)
-}
-
 // onePolicy is a configuration in which every tenant has one policy.
 func onePolicy(p quota.Policy) limiter.Config {
 	if p.Name == "" {

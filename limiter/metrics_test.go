@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"pgregory.net/rapid"
 
+	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/faultproxy"
 	"github.com/regiond/regiond/test/redisserver"
@@ -60,7 +61,7 @@ func TestMetricsCatalogue(t *testing.T) {
 	c := manyPolicies(2)
 	c.MaxUnknown, c.Tenants = 0, map[string]quota.Tenant{"acme": {Policy: "standard"}}
 	r := redisRig(t, proxy.Addr(), c, 150*time.Millisecond)
-	eventually(t, 2*time.Second, "redis decides", func() bool {
+	limiter.Eventually(t, 2*time.Second, "redis decides", func() bool {
 		return r.check(t, "acme/share-observe", 1).WouldDeny // and has admitted two by then
 	})
 	admin(t, srv, "SCRIPT", "FLUSH")

@@ -89,7 +89,7 @@ func TestScriptIsLoadedOnce(t *testing.T) {
 		{"SCRIPT FLUSH", func() { srv.Client().ScriptFlush(ctx) }, 7},
 		{"a restart", func() {
 			srv.Restart()
-			eventually(t, 5*time.Second, "the store finds connections to the restarted server", func() bool {
+			limiter.Eventually(t, 5*time.Second, "the store finds connections to the restarted server", func() bool {
 				_, err := store.TimeUS(ctx)
 				return err == nil
 			})

@@ -76,28 +76,13 @@ func TestScriptSpan(t *testing.T) {
 	if _, err := s.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1}); err != nil {
 		t.Fatal(err) // not sampled: no span
 	}
-	await(t, func() bool { return len(s.scripts()) > 0 })
+	limiter.Eventually(t, 20*time.Second, "the flusher ends its spans", func() bool { return len(s.scripts()) > 0 })
 	got := s.scripts()
 	if len(got) != 1 || got[0].Parent().SpanID() != check.SpanContext().SpanID() || got[0].SpanKind() != trace.SpanKindClient || len(got[0].Links()) > 0 {
 		t.Errorf("script spans %v", got)
 	}
 	if len(check.Links()) > 0 || got[0].Status().Code != codes.Unset {
 		t.Errorf("links %v, status %v", check.Links(), got[0].Status())
-	}
-}
-
-// await gives the flusher, which ends its span after it has answered, its time.
-func await(t *testing.T, done func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.After(20 * time.Second)
-	for !done() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatal("not within 20 s")
-		}
 	}
 }
 
@@ -129,7 +114,7 @@ func TestBatchSpan(t *testing.T) {
 		t.Fatal("checks that wait at once never travelled together")
 	}
 	carried := map[trace.SpanID]int{}
-	await(t, func() bool {
+	limiter.Eventually(t, 20*time.Second, "the flusher ends its spans", func() bool {
 		clear(carried)
 		for _, script := range s.scripts() {
 			if script.Parent().IsValid() {
@@ -165,7 +150,7 @@ func TestScriptSpanOfError(t *testing.T) {
 	s := newTracedStore(t, srv.Addr())
 	srv.Kill()
 	s.check(t, "acme")
-	await(t, func() bool { return len(s.scripts()) > 0 })
+	limiter.Eventually(t, 20*time.Second, "the flusher ends its spans", func() bool { return len(s.scripts()) > 0 })
 	if got := s.scripts()[0]; got.Status().Code != codes.Error {
 		t.Errorf("status %v", got.Status())
 	}

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,11 +23,11 @@ import (
 const (
 	trafficTenants = 24
 	trafficWorkers = 8
-	stormPace      = 2 * time.Millisecond // of one worker
+	trafficPace    = 2 * time.Millisecond // of one worker
 	// trafficBudget is far from what a healthy server takes, the race detector and a busy
 	// machine included: what fails has met a server that is away.
 	trafficBudget = 2 * time.Second
-	stormBatch    = 3 // calls that travel together, for tenants of different slots
+	trafficBatch  = 3 // calls that travel together, for tenants of different slots
 )
 
 // traffic is traffic that a nodeSet is judged by while something happens to it: what
@@ -58,7 +59,7 @@ func startTraffic(t *testing.T, s *RedisStore) *traffic {
 	plan := NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 1 << 20, Window: time.Hour}})
 	for w := range trafficWorkers {
 		st.workers.Go(func() {
-			pace := time.NewTicker(stormPace)
+			pace := time.NewTicker(trafficPace)
 			defer pace.Stop()
 			for n := w; !st.quit.Load(); n++ {
 				st.ask(t, plan, n%trafficTenants)
@@ -72,8 +73,8 @@ func startTraffic(t *testing.T, s *RedisStore) *traffic {
 
 // ask sends a batch whose tenants begin with first.
 func (st *traffic) ask(t *testing.T, plan *KeyPlan, first int) {
-	var calls [stormBatch]Call
-	var verdicts [stormBatch]Verdict
+	var calls [trafficBatch]Call
+	var verdicts [trafficBatch]Verdict
 	for i := range calls {
 		calls[i] = callOf(plan, trafficTenant((first+7*i)%trafficTenants), 1)
 	}
@@ -83,10 +84,7 @@ func (st *traffic) ask(t *testing.T, plan *KeyPlan, first int) {
 	defer st.mu.Unlock()
 	st.slowest = max(st.slowest, time.Since(start))
 	for i := range verdicts {
-		failed := err
-		if failed == nil {
-			failed = verdicts[i].Err
-		}
+		failed := cmp.Or(err, verdicts[i].Err)
 		k := &st.answered[(first+7*i)%trafficTenants]
 		var e *StoreError
 		switch {
@@ -117,19 +115,15 @@ func (st *traffic) now() [trafficTenants]answered {
 // again, by a call that was sent after this moment, and says how long that took.
 func (st *traffic) flowing(t *testing.T, meant func(i int) bool) time.Duration {
 	t.Helper()
-	start, poll := time.Now(), time.NewTicker(5*time.Millisecond)
-	defer poll.Stop()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-poll.C {
-		waiting := false
+	start := time.Now()
+	return Eventually(t, 20*time.Second, "decisions are exact again", func() bool {
 		for i, k := range st.now() {
-			waiting = waiting || meant(i) && k.last.Before(start)
+			if meant(i) && k.last.Before(start) {
+				return false
+			}
 		}
-		if !waiting {
-			return time.Since(start)
-		}
-	}
-	t.Fatal("decisions are not exact again after 20s")
-	return 0
+		return true
+	})
 }
 
 func everybody(int) bool { return true }
@@ -207,28 +201,17 @@ func confirmed(t *testing.T, srv *redisserver.Server) {
 		}
 		return sum
 	}
-	before, poll := read(), time.NewTicker(20*time.Millisecond)
-	defer poll.Stop()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); <-poll.C {
-		if read() >= before+2 {
-			return
-		}
-	}
-	t.Fatal("no probe within 10s")
+	before := read()
+	Eventually(t, 10*time.Second, "two probes", func() bool { return read() >= before+2 })
 }
 
 // awaitReplica waits until a server that came back follows another.
 func awaitReplica(t *testing.T, srv *redisserver.Server) {
 	t.Helper()
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-poll.C {
+	Eventually(t, 30*time.Second, srv.Addr()+" follows another", func() bool {
 		role, err := srv.Client().Info(context.Background(), "replication").Result()
-		if err == nil && strings.Contains(role, "master_link_status:up") {
-			return
-		}
-	}
-	t.Fatalf("%s follows nobody after 30s", srv.Addr())
+		return err == nil && strings.Contains(role, "master_link_status:up")
+	})
 }
 
 // lossy is a primary that will die while its replica is behind.
@@ -277,19 +260,9 @@ func losses(t *testing.T, s *RedisStore, count func(name string) int64, l lossy)
 	l.takeOver()
 	peek := callOf(plan, "lossy", 1)
 	peek.Op = OpPeek
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for end := time.Now().Add(20 * time.Second); s.Decide(ctx, []Call{peek}, make([]Verdict, 1)) != nil; <-poll.C {
-		if time.Now().After(end) {
-			t.Fatal("decisions are not exact again after 20s")
-		}
-	}
+	Eventually(t, 20*time.Second, "decisions are exact again", func() bool { return s.Decide(ctx, []Call{peek}, make([]Verdict, 1)) == nil })
 	if answered += spent(2 * units); answered != units+lost {
 		t.Errorf("%d units admitted in all, want the limit's %d and the %d that were lost", answered, units, lost)
 	}
-	for end := time.Now().Add(5 * time.Second); count("regiond.redis.losses") == 0; <-poll.C {
-		if time.Now().After(end) {
-			t.Fatal("the loss was not counted")
-		}
-	}
+	Eventually(t, 5*time.Second, "the loss is counted", func() bool { return count("regiond.redis.losses") > 0 })
 }
