@@ -20,7 +20,11 @@ const collectorAddr = "127.0.0.1:4318"
 // FreezeCollector has the collectors of all regions take connections and bytes, and
 // answer nothing. It needs Options.Collector, which alone is a collector that is away.
 func (w *World) FreezeCollector() Fault {
-	var listeners []*net.TCPListener // the kernel accepts connections and bytes, and nobody reads them
+	var (
+		wg        sync.WaitGroup
+		listeners []net.Listener
+		heard     = make(chan net.Conn, 1024)
+	)
 	return Fault{
 		Name: "collectors frozen",
 		Inject: func() error {
@@ -30,19 +34,35 @@ func (w *World) FreezeCollector() Fault {
 					return err
 				}
 				listeners = append(listeners, l)
+				wg.Go(func() {
+					for {
+						conn, err := l.Accept()
+						if err != nil {
+							return
+						}
+						select {
+						case heard <- conn: // and never read from
+						default:
+							_ = conn.Close()
+						}
+					}
+				})
 			}
 			return nil
 		},
 		Heal: func() error {
-			err := errors.New("the collectors were not called")
 			for _, l := range listeners {
-				_ = l.SetDeadline(time.Now().Add(100 * time.Millisecond))
-				if conn, none := l.Accept(); none == nil {
-					err = conn.Close()
-				}
 				_ = l.Close()
 			}
-			return err
+			wg.Wait()
+			close(heard)
+			if len(heard) == 0 {
+				return errors.New("the collectors were not called")
+			}
+			for conn := range heard {
+				_ = conn.Close()
+			}
+			return nil
 		},
 	}
 }
