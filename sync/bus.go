@@ -2,7 +2,7 @@ package sync
 
 import "errors"
 
-// ErrTooLarge: a message of that size is refused each time it is published.
+// ErrTooLarge means that a message of that size is refused each time it is published.
 var ErrTooLarge = errors.New("message is larger than the bus takes")
 
 // Bus carries messages between processes at most once: it may lose, repeat and

@@ -63,8 +63,11 @@ type events []*event
 func (h events) Len() int           { return len(h) }
 func (h events) Less(i, j int) bool { return h[i].before(h[j]) }
 func (h events) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *events) Push(e any)        { *h = append(*h, e.(*event)) }
 
+// Push implements heap.Interface.
+func (h *events) Push(e any) { *h = append(*h, e.(*event)) }
+
+// Pop implements heap.Interface.
 func (h *events) Pop() any {
 	last := len(*h) - 1
 	e := (*h)[last]
