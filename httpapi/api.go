@@ -75,7 +75,7 @@ type Options struct {
 type Settings struct {
 	// ForwardAuth is how to read a gateway's request; nil refuses all of them.
 	ForwardAuth *quota.ForwardAuth
-	Headers     Headers
+	Headers     quota.Headers
 	Access      Access
 }
 

@@ -148,8 +148,9 @@ func (c *call) decide(method func(Limiter, context.Context, quota.Request) (quot
 	return d, true
 }
 
-// failed answers for an error of the limiter: what names it in the log, detail
-// is for the caller unless the error is his.
+// failed answers a request for which the limiter returned an error. what is the log
+// text; detail is sent to the caller, unless the error is a *quota.Invalid, which is
+// sent itself.
 func (c *call) failed(err error, what, detail string) {
 	var bad *quota.Invalid
 	if errors.As(err, &bad) {

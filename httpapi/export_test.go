@@ -52,7 +52,7 @@ func RouteName(routes []quota.Route, method, uri string) (string, error) {
 }
 
 // Fields returns the header fields of a decision.
-func Fields(hs Headers, d *quota.Decision, jitter float64, nowUS int64, denied bool) http.Header {
+func Fields(hs quota.Headers, d *quota.Decision, jitter float64, nowUS int64, denied bool) http.Header {
 	h := http.Header{}
 	setFields(h, d, fieldInput{headers: hs, jitter: jitter, nowUS: nowUS, denied: denied}, nil)
 	return h

@@ -58,7 +58,7 @@ func TestSettingsAreReadOncePerRequest(t *testing.T) {
 	o := options(&fake{})
 	o.Settings = func() *httpapi.Settings {
 		reads++
-		return &httpapi.Settings{Headers: httpapi.Headers{Format: map[int]httpapi.Format{1: httpapi.Off}[reads]}}
+		return &httpapi.Settings{Headers: quota.Headers{Format: map[int]quota.HeaderFormat{1: quota.HeadersOff}[reads]}}
 	}
 	h := data(t, o)
 	for n, want := range []bool{false, true} {

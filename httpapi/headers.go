@@ -8,39 +8,6 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// Headers choose the header fields of answers.
-type Headers struct {
-	Format Format
-	XReset XReset
-}
-
-// Format is a generation of rate limit header fields, as named in topology.yaml.
-// Any other value, "" too, means Draft11.
-type Format string
-
-const (
-	// Draft11 emits RateLimit-Policy and RateLimit as lists of all limits, in
-	// the syntax of revision 11 of the IETF draft.
-	Draft11 Format = "draft-11"
-	// Triplet emits RateLimit-Limit, -Remaining and -Reset of the headline, as
-	// revisions 00–06 had them.
-	Triplet Format = "triplet"
-	// XRateLimit emits X-RateLimit-Limit, -Remaining and -Reset of the headline.
-	XRateLimit Format = "x-ratelimit"
-	// Off emits none of them; Retry-After stays.
-	Off Format = "off"
-)
-
-// XReset is what X-RateLimit-Reset counts. Any other value, "" too, means ResetDelta.
-type XReset string
-
-const (
-	// ResetDelta: seconds from now.
-	ResetDelta XReset = "delta"
-	// ResetEpoch: seconds since 1970, by the clock of the region's store.
-	ResetEpoch XReset = "epoch"
-)
-
 // Names of the header fields, spelled as in the drafts: http.Header.Set would
 // send "Ratelimit".
 const (
@@ -64,7 +31,7 @@ const jitterShare = 0.1
 
 // fieldInput is what header fields depend on, besides the decision.
 type fieldInput struct {
-	headers Headers
+	headers quota.Headers
 	jitter  float64 // [0,1), one draw for all fields of an answer
 	nowUS   int64   // the host's clock, for ResetEpoch without the store's
 	denied  bool    // whether the answer is a refusal
@@ -81,16 +48,16 @@ func setFields(h http.Header, d *quota.Decision, in fieldInput, buf []byte) []by
 	if in.denied {
 		h[fieldRetryAfter] = []string{strconv.FormatInt(retryAfter(d, head, in.jitter), 10)}
 	}
-	if head < 0 || in.headers.Format == Off {
+	if head < 0 || in.headers.Format == quota.HeadersOff {
 		return buf
 	}
 	s := &d.Limits[head]
 	reset := wholeSeconds(wait(s), in.jitter)
 	switch in.headers.Format {
-	case Triplet:
+	case quota.Triplet:
 		return setTriplet(h, [3]string{fieldLimit, fieldRemaining, fieldReset}, s, reset, buf)
-	case XRateLimit:
-		if in.headers.XReset == ResetEpoch {
+	case quota.XRateLimit:
+		if in.headers.XReset == quota.ResetEpoch {
 			reset += epochSeconds(d, in.nowUS)
 		}
 		return setTriplet(h, [3]string{fieldXLimit, fieldXRemaining, fieldXReset}, s, reset, buf)

@@ -22,20 +22,20 @@ func TestFieldFormats(t *testing.T) {
 	stored.StoreUS = 1_000_000_000_000_001
 	rows := []struct {
 		name    string
-		headers httpapi.Headers
+		headers quota.Headers
 		d       *quota.Decision
 		jitter  float64
 		want    string
 	}{
-		{"draft-11", httpapi.Headers{}, &d, 0, `RateLimit: "standard.burst";r=19;t=1, "standard.sustained";r=599;t=60 / RateLimit-Policy: "standard.burst";q=20;w=1, "standard.sustained";q=600;w=60`},
-		{"draft-11 denied, jitter", httpapi.Headers{}, &no, 0.999, `RateLimit: "standard.burst";r=19;t=1, "standard.sustained";r=0;t=14 / RateLimit-Policy: "standard.burst";q=20;w=1, "standard.sustained";q=600;w=60 / Retry-After: 14`},
-		{"triplet", httpapi.Headers{Format: httpapi.Triplet}, &d, 0, "RateLimit-Limit: 20 / RateLimit-Remaining: 19 / RateLimit-Reset: 1"},
-		{"triplet denied", httpapi.Headers{Format: httpapi.Triplet}, &no, 0, "RateLimit-Limit: 600 / RateLimit-Remaining: 0 / RateLimit-Reset: 13 / Retry-After: 13"},
-		{"x delta", httpapi.Headers{Format: httpapi.XRateLimit}, &no, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 13"},
-		{"x epoch, host's clock", httpapi.Headers{Format: httpapi.XRateLimit, XReset: httpapi.ResetEpoch}, &no, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 1795198419"},
-		{"x epoch, store's clock", httpapi.Headers{Format: httpapi.XRateLimit, XReset: httpapi.ResetEpoch}, &stored, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 1000000014"},
-		{"off", httpapi.Headers{Format: httpapi.Off}, &d, 0, ""},
-		{"off denied", httpapi.Headers{Format: httpapi.Off}, &no, 0, "Retry-After: 13"},
+		{"draft-11", quota.Headers{}, &d, 0, `RateLimit: "standard.burst";r=19;t=1, "standard.sustained";r=599;t=60 / RateLimit-Policy: "standard.burst";q=20;w=1, "standard.sustained";q=600;w=60`},
+		{"draft-11 denied, jitter", quota.Headers{}, &no, 0.999, `RateLimit: "standard.burst";r=19;t=1, "standard.sustained";r=0;t=14 / RateLimit-Policy: "standard.burst";q=20;w=1, "standard.sustained";q=600;w=60 / Retry-After: 14`},
+		{"triplet", quota.Headers{Format: quota.Triplet}, &d, 0, "RateLimit-Limit: 20 / RateLimit-Remaining: 19 / RateLimit-Reset: 1"},
+		{"triplet denied", quota.Headers{Format: quota.Triplet}, &no, 0, "RateLimit-Limit: 600 / RateLimit-Remaining: 0 / RateLimit-Reset: 13 / Retry-After: 13"},
+		{"x delta", quota.Headers{Format: quota.XRateLimit}, &no, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 13"},
+		{"x epoch, host's clock", quota.Headers{Format: quota.XRateLimit, XReset: quota.ResetEpoch}, &no, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 1795198419"},
+		{"x epoch, store's clock", quota.Headers{Format: quota.XRateLimit, XReset: quota.ResetEpoch}, &stored, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 1000000014"},
+		{"off", quota.Headers{Format: quota.HeadersOff}, &d, 0, ""},
+		{"off denied", quota.Headers{Format: quota.HeadersOff}, &no, 0, "Retry-After: 13"},
 	}
 	for _, row := range rows {
 		h := httpapi.Fields(row.headers, row.d, row.jitter, nowUS, !row.d.Allowed)
@@ -86,7 +86,7 @@ func TestFieldsParse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDecision(t)
 		jitter := rapid.Float64Range(0, 0.999999).Draw(t, "jitter")
-		h := httpapi.Fields(httpapi.Headers{}, &d, jitter, 0, !d.Allowed)
+		h := httpapi.Fields(quota.Headers{}, &d, jitter, 0, !d.Allowed)
 		policies, states := parseList(t, h, "RateLimit-Policy"), parseList(t, h, "RateLimit")
 		if len(policies) != len(d.Limits) || len(states) != len(d.Limits) {
 			t.Fatalf("%d and %d members for %d limits", len(policies), len(states), len(d.Limits))
@@ -106,8 +106,8 @@ func TestFieldsParse(t *testing.T) {
 				t.Fatalf("w=%d for %v", w, s.Limit.Window)
 			}
 		}
-		for _, format := range []httpapi.Format{httpapi.Triplet, httpapi.XRateLimit, httpapi.Off} {
-			other := httpapi.Fields(httpapi.Headers{Format: format}, &d, jitter, 0, !d.Allowed)
+		for _, format := range []quota.HeaderFormat{quota.Triplet, quota.XRateLimit, quota.HeadersOff} {
+			other := httpapi.Fields(quota.Headers{Format: format}, &d, jitter, 0, !d.Allowed)
 			for name := range other {
 				parseList(t, other, name)
 			}

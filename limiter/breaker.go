@@ -15,10 +15,9 @@ import (
 //	   │  good, held off    └────┘ bad, or held off
 //	   └──────────────────────────
 //
-// One failed call opens it and one good probe closes it: suspicion costs a
-// healthy store a single round trip, and no request is ever used as a test. A
-// store that answers probes and fails calls is held off for a while that doubles
-// each time.
+// One failed call opens it and one good probe closes it: a false alarm lasts one round
+// trip, and no request is ever used as a test. If calls keep failing while probes succeed,
+// it stays open for a time that doubles each time.
 type breaker struct {
 	isOpen atomic.Bool
 	good   atomic.Int64  // calls that succeeded since it was closed last

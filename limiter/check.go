@@ -123,9 +123,9 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *Verdict, sent time
 	return d
 }
 
-// decision is what a verdict under ceilings means. The Retry-After of each limit that
-// denies comes from the store's verdict, see lua/decide.lua (wait) and its Go counterpart
-// memory_key.go; shortenRetryAfter may shorten that of a global limit.
+// decision converts a verdict under ceilings into a decision. The Retry-After of each limit
+// that denies is the store's: fits_log and judge in lua/, judge in memory_key.go.
+// shortenRetryAfter may shorten that of a global limit.
 func (q *query) decision(v *Verdict, ceilings []int64) quota.Decision {
 	d := quota.Decision{
 		Allowed: v.Outcome != denied, Replayed: v.Outcome == replayed,
@@ -288,11 +288,11 @@ func (l *Limiter) logUnreadable(q *query, cause error) {
 	if now-last < unreadableEvery.Microseconds() || !l.loggedUnreadable.CompareAndSwap(last, now) {
 		return
 	}
-	l.log.Warn("a partition's data in redis cannot be read, its fail mode answers", "key", q.call.Keys[0], "error", cause)
+	l.log.Warn("a partition's data in redis cannot be read, its fail mode decides", "key", q.call.Keys[0], "error", cause)
 }
 
-// finish completes every decision: whom it is about, mode, reason and basis, the
-// enforcement, and the explanation that the request may ask for.
+// finish sets the remaining fields of every decision: tenant, policy, cost, mode, reason,
+// basis, enforcement and, if requested, the explanation.
 func (l *Limiter) finish(q *query, d *quota.Decision) {
 	d.Tenant, d.Policy, d.Cost, d.Enforcement = q.request.Tenant, q.plan.policy.Name, q.request.Cost, q.enforcement
 	for i := range q.ceilings {
@@ -307,7 +307,7 @@ func (l *Limiter) finish(q *query, d *quota.Decision) {
 			d.Basis = quota.BasisEstimate
 		}
 	}
-	if !d.Allowed && d.Enforcement == quota.Observe { // applyEnforcement
+	if !d.Allowed && d.Enforcement == quota.Observe {
 		d.Allowed, d.WouldDeny = true, true
 	}
 	if q.request.Explain {

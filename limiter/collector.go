@@ -128,7 +128,7 @@ func (c *collector) job(ctx context.Context, calls []Call, now time.Time) *job {
 	return j
 }
 
-// conclude hands over what a job came to, of which the flusher has let go.
+// conclude returns the result of a job that the flusher has finished, and recycles the job.
 func (c *collector) conclude(j *job, verdicts []Verdict) error {
 	j.timer.Stop()
 	err := j.err
@@ -138,8 +138,7 @@ func (c *collector) conclude(j *job, verdicts []Verdict) error {
 	return err
 }
 
-// blank returns n verdicts that say nothing, in the place of some that are not needed
-// any more and with their slices.
+// blank returns n empty verdicts in the memory of verdicts.
 func blank(verdicts []Verdict, n int) []Verdict {
 	verdicts = slices.Grow(verdicts[:0], n)[:n]
 	for i := range verdicts {

@@ -24,7 +24,7 @@ type Limiter struct {
 	log       *slog.Logger
 	metrics   *Metrics
 	now       func() time.Time
-	localUS   func() int64 // now in µs, of which the host's wall clock moves nothing
+	localUS   func() int64 // now in µs, monotonic: a step of the host's wall clock does not change it
 
 	loggedUnreadable atomic.Int64 // when an unreadable partition was logged last, µs
 	scratches        sync.Pool    // of *scratch

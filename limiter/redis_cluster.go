@@ -190,7 +190,7 @@ func (t *shardCall) outcome() error {
 		e.moving = elsewhere(t.err)
 		return e
 	}
-	return judge(t.reply, t.nonce, t.calls, t.verdicts)
+	return readReply(t.reply, t.nonce, t.calls, t.verdicts)
 }
 
 // byTenant divides calls by what their keys' braces enclose, in order.

@@ -94,8 +94,8 @@ func (n *node) send(ctx context.Context, calls []Call, verdicts []Verdict) error
 	return err
 }
 
-// fault is what an error says against the server: nothing, if it is about one
-// partition or about a slot on its way.
+// fault returns err if it counts as a failure of the server, and nil for an error of a
+// single partition or of a slot that is being migrated.
 func fault(err error) error {
 	if e := (*StoreError)(nil); errors.As(err, &e) && !e.moving {
 		return e
@@ -103,11 +103,11 @@ func fault(err error) error {
 	return nil
 }
 
-// lose opens the breaker, and says so once.
+// lose opens the breaker and logs it once.
 func (n *node) lose(why error) {
 	if n.breaker.trip(time.Now()) {
 		n.metrics.outages.Add(context.Background(), 1)
-		n.log.Warn("redis is away, fail modes answer until it is back", "error", why)
+		n.log.Warn("redis is away, fail modes decide until it is back", "error", why)
 	}
 }
 
@@ -123,7 +123,7 @@ func (n *node) evalsha(ctx context.Context, calls []Call, verdicts []Verdict) er
 	if err != nil {
 		return classify(err)
 	}
-	return judge(reply, nonce, calls, verdicts)
+	return readReply(reply, nonce, calls, verdicts)
 }
 
 // command is the script's command for calls, and the nonce that its reply must bear.
@@ -134,8 +134,8 @@ func (n *node) command(calls []Call) (nonce string, args []any) {
 	return nonce, appendCalls(args, nonce, calls)
 }
 
-// judge reads a reply. One that is not ours says nothing about what became of the calls.
-func judge(reply any, nonce string, calls []Call, verdicts []Verdict) error {
+// readReply parses a reply. With another nonce the outcome of the calls is unknown.
+func readReply(reply any, nonce string, calls []Call, verdicts []Verdict) error {
 	if err := parseReplies(reply, nonce, calls, verdicts); err != nil {
 		return &StoreError{Reason: quota.ReasonRedisRefused, Ambiguous: true, Err: err}
 	}

@@ -27,8 +27,8 @@ type Config struct {
 	Dimensions []string
 	// MaxUnknown bounds the live partitions of tenants that are not listed.
 	MaxUnknown int
-	// Global knows the other regions; nil means that there are none, and a global
-	// limit is whole.
+	// Global supplies the ceilings of global limits; nil means a single region, whose
+	// ceiling is the limit.
 	Global Global
 	// Processes is by how many the memory of this process is divided while Redis
 	// is away: the regiond processes of this region, at least 1. nil means 1.

@@ -205,13 +205,13 @@ func parseLimits(text string, plan *KeyPlan, v *Verdict) error {
 			return fmt.Errorf("%w: %.80q", errReply, text)
 		}
 	}
-	if rest != "" && v.Outcome != replayed { // a record may know of limits that are gone
+	if rest != "" && v.Outcome != replayed { // a record may contain limits removed since
 		return fmt.Errorf("%w: %.80q has too many numbers", errReply, text)
 	}
 	return nil
 }
 
-// verdictError tells a store that refuses to write from a partition whose data
+// verdictError distinguishes a store that refuses to write from a partition whose data
 // cannot be read.
 func verdictError(text string) error {
 	for _, code := range [...]string{"OOM", "READONLY", "MISCONF", "NOREPLICAS", "NOPERM", "LOADING", "CLUSTERDOWN", "MASTERDOWN"} {

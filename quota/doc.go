@@ -1,11 +1,11 @@
-// Package quota holds the nouns of regiond and the arithmetic between them:
+// Package quota defines the types that all packages share and the arithmetic on them:
 // tenants and their limits, requests, and decisions.
 //
-//	tenant      whom we serve; owns one Redis hash slot
+//	tenant      a customer; owns one Redis hash slot
 //	policy      a named set of limits plus fail modes and enforcement
 //	limit       L units per window W, an algorithm, a scope, dimensions (By) and a condition (When)
 //	partition   what is counted together: tenant + policy + values of By + When
-//	cost        units that a request asks for
+//	cost        units of a request
 //	ceiling     how many units this region may hold in its window; at most L
 //	decision    allowed or not, with remaining, retry-after, reset-after and the basis: why
 //

@@ -42,9 +42,9 @@ const (
 type Scope uint8
 
 const (
-	// ScopeRegion limits are exact: this region's Redis is the only judge.
+	// ScopeRegion limits are exact: this region's Redis alone decides.
 	ScopeRegion Scope = iota
-	// ScopeGlobal limits are held against a ceiling that knows of other regions.
+	// ScopeGlobal limits have a ceiling from which the usage of other regions is subtracted.
 	ScopeGlobal
 )
 

@@ -82,3 +82,44 @@ const (
 	// RedisCluster is every primary of the cluster that the addresses belong to.
 	RedisCluster RedisMode = "cluster"
 )
+
+// Headers choose the header fields of answers.
+type Headers struct {
+	Format HeaderFormat `yaml:"format"`
+	XReset XReset       `yaml:"x_reset"`
+}
+
+// HeaderFormat is a generation of rate limit header fields. Any other value, "" too,
+// means Draft11.
+type HeaderFormat string
+
+const (
+	// Draft11 emits RateLimit-Policy and RateLimit as lists of all limits, in
+	// the syntax of revision 11 of the IETF draft.
+	Draft11 HeaderFormat = "draft-11"
+	// Triplet emits RateLimit-Limit, -Remaining and -Reset of the headline, as
+	// revisions 00–06 had them.
+	Triplet HeaderFormat = "triplet"
+	// XRateLimit emits X-RateLimit-Limit, -Remaining and -Reset of the headline.
+	XRateLimit HeaderFormat = "x-ratelimit"
+	// HeadersOff emits none of them; Retry-After stays.
+	HeadersOff HeaderFormat = "off"
+)
+
+// XReset is what X-RateLimit-Reset counts. Any other value, "" too, means ResetDelta.
+type XReset string
+
+const (
+	// ResetDelta: seconds from now.
+	ResetDelta XReset = "delta"
+	// ResetEpoch: seconds since 1970, by the clock of the region's store.
+	ResetEpoch XReset = "epoch"
+)
+
+// Bounds of a topology.
+const (
+	// MaxRegions bounds the regions of one topology, and with MaxWeight the sum of weights.
+	MaxRegions = 100
+	// MaxWeight bounds one region's weight; only the ratios matter.
+	MaxWeight = int64(1_000_000)
+)

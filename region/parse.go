@@ -59,8 +59,8 @@ func (t *Topology) complete(d *decoder) {
 	if !d.has("/max_unknown") {
 		t.MaxUnknown = DefaultMaxUnknown
 	}
-	t.Headers.Format = cmp.Or(t.Headers.Format, HeadersDraft11)
-	t.Headers.XReset = cmp.Or(t.Headers.XReset, ResetDelta)
+	t.Headers.Format = cmp.Or(t.Headers.Format, quota.Draft11)
+	t.Headers.XReset = cmp.Or(t.Headers.XReset, quota.ResetDelta)
 	for i := range t.Regions {
 		g, at := &t.Regions[i], item("/regions", i)
 		if !d.has(at + "/weight") {

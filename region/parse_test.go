@@ -116,7 +116,7 @@ func TestDefaultRunsOnLoopbackInMemory(t *testing.T) {
 		}}},
 		Tenants:    region.Tenants{Default: &quota.Tenant{Policy: "standard"}, Listed: map[string]quota.Tenant{}},
 		MaxUnknown: 100000,
-		Headers:    region.Headers{Format: "draft-11", XReset: "delta"},
+		Headers:    quota.Headers{Format: "draft-11", XReset: "delta"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -191,7 +191,7 @@ func TestEveryFieldArrives(t *testing.T) {
 				{Name: "status", Path: "/status", Skip: true},
 			},
 		},
-		Headers:  region.Headers{Format: region.HeadersOff, XReset: region.ResetEpoch},
+		Headers:  quota.Headers{Format: quota.HeadersOff, XReset: quota.ResetEpoch},
 		Access:   region.Access{TokensFile: "/t", CertFile: "/c", KeyFile: "/k", ClientCAFile: "/ca", AdminTokensFile: "/at"},
 		LogLevel: slog.LevelWarn,
 	}

@@ -29,7 +29,7 @@ func TestParts(t *testing.T) {
 		{[]int64{0, 1}, 5, []int64{0, 5}},
 		{nil, 5, nil},
 		// The largest product: 2⁴⁰ units and a hundred regions of weight 10⁶.
-		{slices.Repeat([]int64{region.MaxWeight}, 4), quota.MaxUnits, slices.Repeat([]int64{quota.MaxUnits / 4}, 4)},
+		{slices.Repeat([]int64{quota.MaxWeight}, 4), quota.MaxUnits, slices.Repeat([]int64{quota.MaxUnits / 4}, 4)},
 	} {
 		if got := region.Parts(row.weights, row.units); !slices.Equal(got, row.want) {
 			t.Errorf("Parts(%v, %d) = %v, want %v", row.weights, row.units, got, row.want)
@@ -57,8 +57,8 @@ func exactParts(weights []int64, units int64) []int64 {
 }
 
 func drawWeights(t *rapid.T) []int64 {
-	most := rapid.SampledFrom([]int64{1, 3, 100, region.MaxWeight}).Draw(t, "most")
-	return rapid.SliceOfN(rapid.Int64Range(1, most), 1, region.MaxRegions).Draw(t, "weights")
+	most := rapid.SampledFrom([]int64{1, 3, 100, quota.MaxWeight}).Draw(t, "most")
+	return rapid.SliceOfN(rapid.Int64Range(1, most), 1, quota.MaxRegions).Draw(t, "weights")
 }
 
 func drawUnits(t *rapid.T) int64 {

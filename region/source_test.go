@@ -134,7 +134,7 @@ func TestValidateWithoutAFile(t *testing.T) {
 func TestTooManyRegions(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("regions:\n")
-	for i := range region.MaxRegions + 1 {
+	for i := range quota.MaxRegions + 1 {
 		fmt.Fprintf(&b, "  - {name: r%d, http: \":0\"}\n", i)
 	}
 	_, _, err := region.Parse("t.yaml", []byte(b.String()+small[strings.Index(small, "policies"):]))

@@ -17,16 +17,8 @@ const (
 	DefaultMaxUnknown = int64(100_000)
 )
 
-// Bounds of the schema that quota does not already set.
-const (
-	// MaxRegions bounds the regions of one topology, and with MaxWeight the sum
-	// that Parts divides by.
-	MaxRegions = 100
-	// MaxWeight bounds one region's weight; only the ratios matter.
-	MaxWeight = int64(1_000_000)
-	// MaxUnknownTenants bounds max_unknown.
-	MaxUnknownTenants = int64(100_000_000)
-)
+// MaxUnknownTenants bounds max_unknown.
+const MaxUnknownTenants = int64(100_000_000)
 
 // Topology is one topology.yaml, the same for all regions. One from Parse obeys
 // every rule of Validate. It is immutable once in force and shared between
@@ -43,7 +35,7 @@ type Topology struct {
 	// MaxUnknown is how many partitions of unlisted tenants may be live at once.
 	MaxUnknown  int64              `yaml:"max_unknown"`
 	ForwardAuth *quota.ForwardAuth `yaml:"forward_auth"` // nil: forwarded requests are refused
-	Headers     Headers            `yaml:"headers"`
+	Headers     quota.Headers      `yaml:"headers"`
 	Access      Access             `yaml:"access"`
 	LogLevel    slog.Level         `yaml:"log_level"` // the least severe level that is logged
 }
@@ -112,12 +104,6 @@ type Tenants struct {
 // DefaultTenant is the entry of tenants that is not an id.
 const DefaultTenant = "default"
 
-// Headers says how responses describe limits.
-type Headers struct {
-	Format HeaderFormat `yaml:"format"`
-	XReset ResetStyle   `yaml:"x_reset"`
-}
-
 // Access is how callers authenticate. Every field is a path; "" requires nothing.
 type Access struct {
 	TokensFile      string `yaml:"tokens_file"`       // lines "name sha256", for the API
@@ -146,30 +132,3 @@ func (t *Topology) Policy(name string) (*quota.Policy, bool) {
 	}
 	return nil, false
 }
-
-// HeaderFormat says which header fields describe a client's limits.
-type HeaderFormat string
-
-// Values of headers.format.
-const (
-	// HeadersDraft11 is RateLimit-Policy and RateLimit as structured fields;
-	// the default.
-	HeadersDraft11 HeaderFormat = "draft-11"
-	// HeadersTriplet is RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset.
-	HeadersTriplet HeaderFormat = "triplet"
-	// HeadersX is the same three with the prefix X-.
-	HeadersX HeaderFormat = "x-ratelimit"
-	// HeadersOff sends none of them; Retry-After stays.
-	HeadersOff HeaderFormat = "off"
-)
-
-// ResetStyle says what X-RateLimit-Reset counts.
-type ResetStyle string
-
-// Values of headers.x_reset.
-const (
-	// ResetDelta is seconds from now; the default.
-	ResetDelta ResetStyle = "delta"
-	// ResetEpoch is seconds since 1970.
-	ResetEpoch ResetStyle = "epoch"
-)

@@ -68,8 +68,8 @@ func (t *Topology) Validate() []quota.FieldError {
 		t.validateRouteUse(&ps)
 	}
 	ps.oneOf("/headers/format", string(t.Headers.Format),
-		string(HeadersDraft11), string(HeadersTriplet), string(HeadersX), string(HeadersOff))
-	ps.oneOf("/headers/x_reset", string(t.Headers.XReset), string(ResetDelta), string(ResetEpoch))
+		string(quota.Draft11), string(quota.Triplet), string(quota.XRateLimit), string(quota.HeadersOff))
+	ps.oneOf("/headers/x_reset", string(t.Headers.XReset), string(quota.ResetDelta), string(quota.ResetEpoch))
 	ps.pair("/access", t.Access.CertFile, t.Access.KeyFile)
 	ps.when(t.Access.ClientCAFile != "" && t.Access.CertFile == "",
 		"/access/client_ca_file", "needs cert_file and key_file: client certificates are shown over TLS")
@@ -84,7 +84,7 @@ func (ps *problems) pair(at, cert, key string) {
 
 func (t *Topology) validateRegions(ps *problems) {
 	n := len(t.Regions)
-	ps.when(n == 0 || n > MaxRegions, "/regions", "a topology has between 1 and %d regions, this one %d", MaxRegions, n)
+	ps.when(n == 0 || n > quota.MaxRegions, "/regions", "a topology has between 1 and %d regions, this one %d", quota.MaxRegions, n)
 	uniqueNames(ps, "region", "/regions", t.Regions, func(g *Region) string { return g.Name })
 	advertised := map[string]string{}
 	// All regions have a key or none: the ids by which regions name partitions to
@@ -107,7 +107,7 @@ func (t *Topology) validateRegions(ps *problems) {
 
 func (g *Region) validate(ps *problems, at string) {
 	ps.check(at+"/name", quota.ValidName(g.Name))
-	ps.when(g.Weight < 1 || g.Weight > MaxWeight, at+"/weight", "must be between 1 and %d, is %d", MaxWeight, g.Weight)
+	ps.when(g.Weight < 1 || g.Weight > quota.MaxWeight, at+"/weight", "must be between 1 and %d, is %d", quota.MaxWeight, g.Weight)
 	ps.check(at+"/http", checkListen(g.HTTP))
 	ps.check(at+"/admin", checkListen(g.Admin))
 	ps.when(sameListener(g.HTTP, g.Admin), at+"/admin", "must not be the port of http, is %s", clip(g.Admin))

@@ -116,11 +116,11 @@ func (r *peerTable) noteHeartbeat(b *wire.Heartbeat, ours sending, ok bool, rece
 	return changed, Exchange{SentUS: ours.timeUS, ReceivedUS: ack.ReceivedUS, RepliedUS: b.TimeUS, ReturnedUS: receivedUS}
 }
 
-// lateUnsent is the age of its oldest unsent change from which on a process counts as
-// silent for a view.
-const lateUnsent = time.Second
+// BehindAfter is the age of a process's oldest unsent change from which on its usage is
+// no better than that of a silent one.
+const BehindAfter = time.Second
 
-func late(unsent time.Duration) bool { return unsent > lateUnsent }
+func late(unsent time.Duration) bool { return unsent > BehindAfter }
 
 // trip notes a round trip. A negative one is ignored: a clock was set meanwhile.
 func (p *peer) trip(d time.Duration) {

@@ -94,7 +94,7 @@ func gossipKey(r *region.Region) ([]byte, error) {
 func apiSettings(top *region.Topology) (*httpapi.Settings, error) {
 	s := &httpapi.Settings{ForwardAuth: top.ForwardAuth}
 	s.Access.ClientCA = top.Access.ClientCAFile != ""
-	s.Headers = httpapi.Headers{Format: httpapi.Format(top.Headers.Format), XReset: httpapi.XReset(top.Headers.XReset)}
+	s.Headers = top.Headers
 	var err error
 	if s.Access.Tokens, err = readTokens(top.Access.TokensFile); err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ func Topology(port int, gossip, gateways []string) (*region.Topology, error) {
 	t := &region.Topology{
 		Cluster:    "demo",
 		MaxUnknown: region.DefaultMaxUnknown,
-		Headers:    region.Headers{Format: region.HeadersDraft11, XReset: region.ResetDelta},
+		Headers:    quota.Headers{Format: quota.Draft11, XReset: quota.ResetDelta},
 		LogLevel:   slog.LevelInfo,
 		Policies: []quota.Policy{
 			policy("standard", quota.FailShare),

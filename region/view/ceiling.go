@@ -9,7 +9,7 @@ import (
 )
 
 // Set is a set of regions by their place in the topology, 0…127; a topology has at
-// most region.MaxRegions. The zero value is empty.
+// most quota.MaxRegions. The zero value is empty.
 type Set [2]uint64
 
 // Has reports whether the i-th region is in the set.

@@ -40,11 +40,11 @@ func newConfigVersion(weights []quota.Weight) configVersion {
 // valid reports whether limits can be divided by weights, which may have come over
 // the bus.
 func valid(weights []quota.Weight) bool {
-	if len(weights) == 0 || len(weights) > region.MaxRegions {
+	if len(weights) == 0 || len(weights) > quota.MaxRegions {
 		return false
 	}
 	for i, w := range weights {
-		if w.Weight < 1 || w.Weight > region.MaxWeight {
+		if w.Weight < 1 || w.Weight > quota.MaxWeight {
 			return false
 		}
 		if slices.ContainsFunc(weights[:i], func(o quota.Weight) bool { return o.Region == w.Region }) {

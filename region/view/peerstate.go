@@ -16,17 +16,17 @@ type State uint8
 const (
 	// StateNeverSeen: none of its processes was ever known here.
 	StateNeverSeen State = iota
-	// StateFresh: all of its live processes are heard, acknowledge us and have sent a
+	// StateFresh: all of its live processes are received, acknowledge us and have sent a
 	// snapshot, and its wait is over. Any of these failing ends it.
 	StateFresh
 	// StateWaiting: it is as good as fresh again, but was excluded lately.
 	StateWaiting
-	// StateJoining: it is heard, but a snapshot or its first acknowledgement is missing.
+	// StateJoining: it is received, but a snapshot or its first acknowledgement is missing.
 	StateJoining
-	// StateOneWay: it is heard, and for OneWayAfter, or GoodHeartbeats at first, has not
+	// StateOneWay: it is received, and for OneWayAfter, or GoodHeartbeats at first, has not
 	// acknowledged what we send.
 	StateOneWay
-	// StateBehind: it is heard, but its usage is out of date, of partitions that are
+	// StateBehind: it is received, but its usage is out of date, of partitions that are
 	// not ours, or more than it has room for.
 	StateBehind
 	// StateSilent: no message of a live process of it came for SilentAfter.
@@ -103,7 +103,7 @@ const (
 //	 └────── left as planned, after StableAfter ───────┘
 //
 // wait is FirstWait after the first exclusion, and doubles up to LongestWait with
-// each that follows within StableAfter of the return. Good means heard, up to date
+// each that follows within StableAfter of the return. Good means received, up to date
 // and acknowledging us; the snapshot may come while the wait runs.
 type peerState struct {
 	region string
@@ -175,7 +175,7 @@ func (s *peerState) overrides(now time.Duration, state State, was bool) bool {
 	case state == StateJoining:
 		return false
 	case state == StateOneWay && s.cause == quota.ReasonPeerSilent && s.wait > 0:
-		// A region that is heard again needs a moment to acknowledge us.
+		// A region that is received again needs a moment to acknowledge us.
 		return s.state == StateOneWay && now-s.since > OneWayAfter
 	}
 	return true

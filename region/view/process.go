@@ -11,9 +11,6 @@ import (
 )
 
 const (
-	// BehindAfter is the age of a process's oldest unsent change from which on its
-	// usage is no better than that of a silent one.
-	BehindAfter = time.Second
 	// OneWayAfter is how old the newest message of ours that a peer acknowledges may
 	// be. At its worst the age is 500 ms (our message left just after the one before)
 	// + one way + 500 ms (it came just after the peer's heartbeat) + one way back,
@@ -68,7 +65,7 @@ func (p *Process) state(now time.Duration) State {
 	switch {
 	case p.silent(now):
 		return StateSilent
-	case p.OtherKey || p.Full || p.Unsent > BehindAfter:
+	case p.OtherKey || p.Full || p.Unsent > meshsync.BehindAfter:
 		return StateBehind
 	case !p.acknowledges(now) && (p.AckedAt != 0 || p.Heartbeats >= GoodHeartbeats):
 		return StateOneWay
@@ -122,8 +119,8 @@ func alive(now time.Duration, known map[string][]*Process) map[string][]*Process
 // health is the result of one evaluation of a region's processes.
 type health struct {
 	state      State // StateFresh, or the worst of any of its processes
-	good       bool  // every process is heard, up to date, and acknowledges us
-	current    bool  // every process is heard, up to date and has sent a snapshot: its usage is known
+	good       bool  // every process is received, up to date, and acknowledges us
+	current    bool  // every process is received, up to date and has sent a snapshot: its usage is known
 	heartbeats int   // the fewest of any process
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/view"
 )
@@ -165,7 +164,7 @@ func golden(t *testing.T, file, got string) {
 }
 
 func TestConfigureRefusesWhatIsNoTopologyOfOurs(t *testing.T) {
-	many := make([]quota.Weight, region.MaxRegions+1)
+	many := make([]quota.Weight, quota.MaxRegions+1)
 	for i := range many {
 		many[i] = quota.Weight{Region: fmt.Sprintf("r%d", i), Weight: 1}
 	}

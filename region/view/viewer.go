@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/region"
 )
 
 const (
@@ -72,7 +71,7 @@ func NewViewer(self string, started time.Duration, t Topology) (*Viewer, error) 
 // changes.
 func (v *Viewer) Configure(t Topology) error {
 	if !valid(t.Weights) {
-		return fmt.Errorf("view: a topology has 1 to %d regions, each named once, with weights of 1 to %d", region.MaxRegions, region.MaxWeight)
+		return fmt.Errorf("view: a topology has 1 to %d regions, each named once, with weights of 1 to %d", quota.MaxRegions, quota.MaxWeight)
 	}
 	if !slices.ContainsFunc(t.Weights, func(w quota.Weight) bool { return w.Region == v.self }) {
 		return fmt.Errorf("view: the topology does not have our own region %q: add it, or start this process as one that is in it", v.self)

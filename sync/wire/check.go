@@ -72,7 +72,7 @@ func maxCount(field protoreflect.Name) int {
 	case "groups":
 		return MaxGroups
 	case "members", "weights", "missing":
-		return MaxRegions
+		return quota.MaxRegions
 	}
 	return MaxAcks // acks, and what a message has once: in each ack, a process
 }
@@ -161,7 +161,7 @@ func (h *Heartbeat) check() error {
 		if seen[w.Region] {
 			err = cmp.Or(err, fmt.Errorf("weights[%d]: region %.80q is duplicated", i, w.Region))
 		}
-		err = cmp.Or(err, at("weights", quota.ValidName(w.Region), i), at("weights", within("weight", w.Weight, 1, MaxWeight), i))
+		err = cmp.Or(err, at("weights", quota.ValidName(w.Region), i), at("weights", within("weight", w.Weight, 1, quota.MaxWeight), i))
 		seen[w.Region] = true
 	}
 	return err

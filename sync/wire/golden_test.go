@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -186,7 +187,7 @@ func readGolden(t testing.TB, file string) []byte {
 
 // A message of the most of everything is read.
 func TestLargestMessages(t *testing.T) {
-	u, h := usageOf(wire.MaxGroups, wire.MaxEntries/wire.MaxGroups), beatOf(wire.MaxAcks, wire.MaxRegions)
+	u, h := usageOf(wire.MaxGroups, wire.MaxEntries/wire.MaxGroups), beatOf(wire.MaxAcks, quota.MaxRegions)
 	if got, err := wire.DecodeUsage(wire.AppendUsage(nil, u)); err != nil || !cmp.Equal(u, got) {
 		t.Errorf("%d groups of %d rows: error %v, or they came back changed", len(u.Groups), len(u.Groups[0].IDs), err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/s2"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -137,8 +138,8 @@ func TestMalformedMessagesAreRefusedWithTheirReason(t *testing.T) {
 func TestMalformedHeartbeatsAreRefusedWithTheirReason(t *testing.T) {
 	for _, row := range []badRow{
 		{"one ack too many", wire.AppendHeartbeat(nil, beatOf(wire.MaxAcks+1, 1)), wire.ReasonSize, "acks"},
-		{"one member too many", heartbeat(slices.Repeat(text(5, "a"), wire.MaxRegions+1)), wire.ReasonSize, "members"},
-		{"one weight too many", heartbeat(slices.Repeat(nested(7, nil), wire.MaxRegions+1)), wire.ReasonSize, "weights"},
+		{"one member too many", heartbeat(slices.Repeat(text(5, "a"), quota.MaxRegions+1)), wire.ReasonSize, "members"},
+		{"one weight too many", heartbeat(slices.Repeat(nested(7, nil), quota.MaxRegions+1)), wire.ReasonSize, "weights"},
 		{"a usage", wire.AppendUsage(nil, usageOf(1, 1)), wire.ReasonMalformed, "its body is *pb.Body_Usage"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

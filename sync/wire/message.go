@@ -25,12 +25,8 @@ const (
 	MaxChunks = 16_384
 	// MaxAcks is the most processes that one heartbeat can acknowledge.
 	MaxAcks = 256
-	// MaxRegions is the most regions of a topology, so of members and weights.
-	MaxRegions = 100
 	// MaxInstance is the most bytes of an instance's name, which may be a host's name.
 	MaxInstance = 255
-	// MaxWeight is the largest weight of a region, as in topology.yaml.
-	MaxWeight = 1_000_000
 	// MaxBuckets is the most buckets of a window: W is at most MaxBuckets times the length
 	// of a bucket.
 	MaxBuckets = 60

@@ -94,7 +94,7 @@ func TestHeartbeatOutOfRangeIsRefused(t *testing.T) {
 		{"acks[1]: boot_us", func(b *heartbeat, v int64) { b.Acks[1].Process.Boot = v }, []int64{0}, nil},
 		{"acks[1]: seq", func(b *heartbeat, v int64) { b.Acks[1].Seq = uint64(v) }, []int64{0}, nil},
 		{"acks[1]: received_us", func(b *heartbeat, v int64) { b.Acks[1].ReceivedUS = v }, []int64{0, wire.EndOfTime}, nil},
-		{"weights[2]: weight", func(b *heartbeat, v int64) { b.Weights[2].Weight = v }, []int64{0, -1, wire.MaxWeight + 1}, []int64{wire.MaxWeight}},
+		{"weights[2]: weight", func(b *heartbeat, v int64) { b.Weights[2].Weight = v }, []int64{0, -1, quota.MaxWeight + 1}, []int64{quota.MaxWeight}},
 		{"unsent_ms", func(b *heartbeat, v int64) { b.UnsentMS = v }, []int64{-1, 1 << 62}, nil},
 	})
 }
