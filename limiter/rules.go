@@ -1,7 +1,10 @@
 package limiter
 
 import (
+	"context"
 	"fmt"
+	"hash/maphash"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -274,4 +277,75 @@ func enforcement(p *quota.Policy, own *quota.Enforcement, tenant string) quota.E
 		}
 	}
 	return p.Enforcement
+}
+
+// Global is what a limiter needs of the other regions. Its methods are called
+// for each decision about a global limit; they never block, are safe for concurrent
+// use, and do not keep the key.
+type Global interface {
+	// Ceiling is how far this region may go now under the global limit l of policy
+	// p in the partition with this counter. explain asks for the terms.
+	Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, explain bool) quota.Ceiling
+	// Grows is how long from now until the ceiling reaches units, if nobody spends
+	// anything meanwhile; at most l.Window.
+	Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64) time.Duration
+	// Record publishes what the store held of the counter at its TIME storeUS, the zero
+	// Counter for nothing, after each decision, charged or not. ctx is that of the
+	// request if it was charged, for its span, and context.Background() otherwise.
+	Record(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, c quota.Counter, storeUS int64)
+	// Local publishes what this process admitted in memory while the store was away,
+	// for the request of ctx.
+	Local(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64)
+}
+
+// overflow counts the live partitions of unlisted tenants, so that an attacker
+// who invents ids fills one shared partition instead of Redis. Its verdict is
+// this process's own. Safe for concurrent use.
+type overflow struct {
+	now  func() int64 // µs, a clock that no step of the host's moves
+	seed maphash.Seed
+
+	mu   sync.Mutex
+	live map[uint64]int64 // hash of the keys → when it is gone, µs
+}
+
+func newOverflow(now func() int64) *overflow {
+	return &overflow{now: now, seed: maphash.MakeSeed(), live: make(map[uint64]int64)}
+}
+
+// admit reports whether the partition with these keys may be counted as itself:
+// it is live already, or there are fewer than most. With take it stays live for two
+// windows (µs) after the last request for it.
+func (o *overflow) admit(keys []string, window int64, most int, take bool) bool {
+	id, now := o.id(keys), o.now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.live[id]; !ok && len(o.live) >= most {
+		dropSome(o.live, func(until int64) bool { return until <= now })
+		if len(o.live) >= most {
+			return false
+		}
+	}
+	if take {
+		o.live[id] = now + 2*window
+	}
+	return true
+}
+
+func (o *overflow) id(keys []string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(o.seed)
+	for _, k := range keys {
+		h.WriteString(k)
+	}
+	return h.Sum64()
+}
+
+// size counts the live ones, dropping the others.
+func (o *overflow) size() int {
+	now := o.now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.live, func(_ uint64, until int64) bool { return until <= now })
+	return len(o.live)
 }

@@ -122,13 +122,3 @@ func (t *Topology) Region(name string) (*Region, bool) {
 	}
 	return nil, false
 }
-
-// Policy returns the policy of that name.
-func (t *Topology) Policy(name string) (*quota.Policy, bool) {
-	for i := range t.Policies {
-		if t.Policies[i].Name == name {
-			return &t.Policies[i], true
-		}
-	}
-	return nil, false
-}

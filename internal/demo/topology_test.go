@@ -1,6 +1,7 @@
 package demo_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/regiond/regiond/internal/demo"
@@ -23,9 +24,9 @@ func TestTopology(t *testing.T) {
 	for tenant, want := range map[string]quota.FailMode{
 		demo.Acme: quota.FailShare, demo.Busy: quota.FailShare, demo.Open: quota.FailOpen, demo.Closed: quota.FailClosed,
 	} {
-		p, ok := top.Policy(top.Tenants.Listed[tenant].Policy)
-		if !ok || p.OnPartition != want {
-			t.Errorf("%s has %+v, want on_partition: %v", tenant, p, want)
+		i := slices.IndexFunc(top.Policies, func(p quota.Policy) bool { return p.Name == top.Tenants.Listed[tenant].Policy })
+		if i < 0 || top.Policies[i].OnPartition != want {
+			t.Errorf("%s has policy %d of %+v, want on_partition: %v", tenant, i, top.Policies, want)
 		}
 	}
 	asked := 0

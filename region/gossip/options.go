@@ -1,11 +1,16 @@
 package gossip
 
 import (
+	"bytes"
 	"cmp"
+	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -109,4 +114,49 @@ func (o *Options) validate() error {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Meter = cmp.Or[metric.Meter](o.Meter, noop.Meter{})
 	return errors.Join(errs...)
+}
+
+// ReadKey reads the key that all processes of a cluster share: one line of
+// base64 (standard alphabet, with padding) of 16, 24 or 32 bytes. Its errors
+// contain nothing of the key.
+func ReadKey(file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read gossip key: %w", err)
+	}
+	text = bytes.TrimSpace(text)
+	key, err := base64.StdEncoding.Strict().DecodeString(string(text))
+	if err != nil || bytes.ContainsAny(text, "\r\n") || !keyLength(key) {
+		return nil, fmt.Errorf("gossip key in %s: must be one line of base64 of 16, 24 or 32 bytes; "+
+			"make one with: openssl rand -base64 32", file)
+	}
+	return key, nil
+}
+
+// keyLength reports whether a key has one of AES's lengths.
+func keyLength(key []byte) bool { return len(key) == 16 || len(key) == 24 || len(key) == 32 }
+
+// libraryLog receives memberlist's log lines, "<time> [WARN] memberlist: …", and
+// passes them on as debug output: an unreachable peer is a line a second. They are
+// the only place where memberlist reports messages of another cluster or key, so
+// these are counted here.
+type libraryLog struct {
+	log     *slog.Logger
+	refused func(reason string)
+}
+
+// Write takes one line.
+func (l *libraryLog) Write(line []byte) (int, error) {
+	_, text, _ := strings.Cut(strings.TrimSpace(string(line)), "[")
+	switch {
+	case strings.Contains(text, "with unacceptable label"):
+		l.refused("label")
+	case strings.Contains(text, "Decrypt packet failed"),
+		strings.Contains(text, "no installed keys could decrypt"),
+		strings.Contains(text, "remote state is not encrypted"),
+		strings.Contains(text, "encryption is not configured"):
+		l.refused("key")
+	}
+	l.log.LogAttrs(context.Background(), slog.LevelDebug, "gossip: ["+text)
+	return len(line), nil
 }

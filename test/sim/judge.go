@@ -153,7 +153,8 @@ func (j *judge) place(name string) int {
 // the process that its store has forgotten something.
 func (j *judge) asks(p *process, tenant string) {
 	t := j.truth(tenant)
-	policy, _ := p.region.topology.Policy(t.policy.Name)
+	policies := p.region.topology.Policies
+	policy := policies[slices.IndexFunc(policies, func(o quota.Policy) bool { return o.Name == t.policy.Name })]
 	j.x = j.terms(p, t, policy.Limits[0].Units)
 	if j.x.lost > 0 {
 		j.w.reached(lostSubtracted)
