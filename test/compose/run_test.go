@@ -67,7 +67,7 @@ func cutAndHeal(t *testing.T, p *project) {
 	since := heal.asked
 	for _, r := range ours {
 		took := p.awaitMode(t, r, "partitioned", since)
-		t.Logf("cut, %-8s is in share after %13.0f ms, goal %d ms", r, ms(took), silenceGoal.Milliseconds())
+		t.Logf("cut, %-8s is partitioned after %13.0f ms, goal %d ms", r, ms(took), silenceGoal.Milliseconds())
 	}
 	for region, part := range map[string]int64{"eu-west": 300, "us-east": 300, "ap-south": 300} {
 		p.await(t, region, "watcher", func(a answer) bool { return a.limit("sustained").Ceiling == part })
