@@ -121,11 +121,11 @@ type region struct {
 	redis *process
 }
 
-// policies have one limit each. Nobody exceeds wide, global is wide for all regions
+// policies have one limit each. Nobody exceeds wide, not even one tenant; global is wide for all regions
 // together, every second request exceeds narrow. two has two limits of one partition,
 // split has two partitions.
 const policies = `policies:
-  - {name: wide, limits: [{name: sustained, units: 100000, per: 1m}]}
+  - {name: wide, limits: [{name: sustained, units: 100000, per: 4s}]}
   - {name: narrow, limits: [{name: sustained, units: 1, per: 10m}]}
   - {name: global, limits: [{name: sustained, units: 100000, per: 1m, scope: global}]}
   - {name: two, limits: [{name: minute, units: 100000, per: 1m}, {name: hour, units: 100000, per: 1h}]}
