@@ -144,7 +144,7 @@ func (m *MemoryStore) Reset(_ context.Context, tenant string) error {
 	return nil
 }
 
-// renew makes every key begin again from what seed knows of it, by now at least.
+// renew makes every key start again from what seed has of it, by now at least.
 func (m *MemoryStore) renew() { m.life.Add(1) }
 
 // TimeUS reads the store's clock, microseconds since the epoch.

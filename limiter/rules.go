@@ -254,7 +254,7 @@ func (q *query) planCall(op Op, unlisted bool, overflow *overflow, s *scratch) {
 	}
 }
 
-// fingerprint tells requests apart that came with the same idempotency key.
+// fingerprint distinguishes requests that have the same idempotency key.
 func fingerprint(req *quota.Request, op Op) string {
 	h := xxhash.New()
 	fmt.Fprintf(h, "%c %q %d %q", op, req.Tenant, req.Cost, req.Policy)

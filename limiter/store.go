@@ -33,7 +33,7 @@ type Call struct {
 	// those of regional limits are their capacity.
 	Ceilings []int64
 	// Record is the key that remembers an admission for an Idempotency-Key, ""
-	// for none, and Print tells its request from any other (no spaces).
+	// for none, and Print distinguishes its request from any other (no spaces).
 	Record, Print string
 }
 

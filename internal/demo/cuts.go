@@ -145,7 +145,7 @@ type Transport struct {
 }
 
 // Listen binds a port of loopback that is free on TCP and UDP for a region's
-// gossip. Whoever called it closes the Transport.
+// gossip. The caller closes the Transport.
 func (c *Cuts) Listen(region string) (*Transport, error) {
 	var t *Transport
 	err := tryPorts(func(port int) error {

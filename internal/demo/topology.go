@@ -22,7 +22,7 @@ const (
 	MaxPort = 65535 - AdminOffset - 2
 )
 
-// The tenants that the banner names. Whoever else asks is a tenant of
+// The tenants that the banner names. Any other id is a tenant of
 // its own under the same policy as Acme.
 const (
 	// Acme may have 100 units a minute, all regions together.

@@ -1,4 +1,4 @@
-// Package status is the answer of GET /v1/regions: what one regiond knows of the
+// Package status is the answer of GET /v1/regions: how one regiond sees the
 // other regions and why, as JSON for programs and as text for people.
 package status
 
