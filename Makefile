@@ -89,7 +89,7 @@ chaos-long: ## every fault at three durations, then faults at random for CHAOSTI
 		go test -tags chaos,chaoslong -p 1 -count=1 -timeout 0 -v ./test/chaos/...; \
 		failed=$$?; go run ./test/chaos/table "$(CHAOSREPORT)" || failed=1; exit $$failed
 
-bench: ## measure what the goals are stated for, in about six minutes; needs redis-server
+bench: ## measure what the goals are stated for, in about eight minutes; needs redis-server
 	go run ./test/bench
 
 compare: ## measure this tree beside an older binary of regiond: make compare OLD=/tmp/regiond

@@ -13,11 +13,8 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// closed reports whether a fail mode refused, rather than a limit.
-func closed(d *quota.Decision) bool { return !d.Allowed && d.Basis == quota.BasisClosed }
-
 // appendDecision appends the members of an answer, without the braces, in the
-// order of openapi.yaml.
+// order of openapi.yaml. A check that was shed lists no limits: none was read.
 func appendDecision(b []byte, d *quota.Decision) []byte {
 	b = append(b, `"allowed":`...)
 	b = strconv.AppendBool(b, d.Allowed)
@@ -62,16 +59,17 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 
 // appendHeadline appends the limit that sums up the decision, and its waits.
 func appendHeadline(b []byte, d *quota.Decision) []byte {
-	var retry, reset time.Duration
+	var reset time.Duration
 	if head := d.Headline(); head >= 0 {
 		s := &d.Limits[head]
-		retry, reset = s.RetryAfter, s.ResetAfter
+		reset = s.ResetAfter
 		b = append(b, `,"name":`...)
 		b = appendText(b, s.Limit.Name)
 		b = appendNumber(b, "limit", s.Limit.Units)
 		b = appendNumber(b, "remaining", max(0, s.Remaining))
 	}
-	if closed(d) { // nothing was counted
+	retry := d.RetryAfter()
+	if d.TurnedAway() {
 		retry = max(retry, time.Second)
 	}
 	b = appendNumber(b, "retry_after_ms", ceil(retry, time.Millisecond))
@@ -96,8 +94,12 @@ func appendViolated(b []byte, d *quota.Decision, prefix string) []byte {
 // denial returns the problem of a denied decision. Its detail is for the
 // customer, without ceilings or peers. buf is scratch.
 func denial(d *quota.Decision, buf []byte) problem {
-	if closed(d) {
-		return problem{kind: kindReduced, detail: "Usage cannot be counted at the moment, and this policy then refuses. Retry later."}
+	if d.TurnedAway() {
+		detail := "Usage cannot be counted at the moment, and this policy then refuses. Retry later."
+		if d.Basis == quota.BasisShed {
+			detail = "More requests arrived than could be decided in time, and this one was turned away. Nothing was charged; send it again after a second or more."
+		}
+		return problem{kind: kindReduced, detail: detail}
 	}
 	head := d.Headline()
 	if head < 0 {

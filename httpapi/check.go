@@ -20,30 +20,38 @@ func (c *call) check() {
 		return
 	}
 	c.logDecision(&d, req.Dimensions)
-	status := http.StatusOK
-	if !d.Allowed {
-		status = http.StatusTooManyRequests
-		if closed(&d) {
-			status = http.StatusServiceUnavailable
-		}
+	switch {
+	case d.Allowed:
+		c.answer(&d, http.StatusOK)
+	case d.TurnedAway():
+		c.answer(&d, http.StatusServiceUnavailable)
+	default:
+		c.answer(&d, http.StatusTooManyRequests)
 	}
-	c.answer(&d, status)
 }
 
 // report serves POST /v1/report: what has happened cannot be refused, so the
-// answer is 200 even when the limit is now exceeded.
+// answer is 200 even when the limit is now exceeded. It is 503 when nothing was
+// charged, and the caller must send it again.
 func (c *call) report() {
 	req, ok := c.request()
 	if !ok {
 		return
 	}
-	if d, ok := c.decide(Limiter.Report, req, "reported"); ok {
+	d, ok := c.decide(Limiter.Report, req, "reported")
+	switch {
+	case !ok:
+	case d.TurnedAway():
+		c.logDecision(&d, req.Dimensions)
+		c.answer(&d, http.StatusServiceUnavailable)
+	default:
 		c.answer(&d, http.StatusOK)
 	}
 }
 
 // usage serves GET /v1/usage/{tenant}: the answer of a check as information,
-// so it is 200 also when a check would be denied.
+// so it is 200 also when a check would be denied, and 503 only when it was shed
+// and there is no answer.
 func (c *call) usage() {
 	req, errs := parseQuery(c.r.URL.RawQuery, true)
 	tenant, err := pathID(c.tail)
@@ -55,7 +63,12 @@ func (c *call) usage() {
 		c.refuse(invalid(quota.FaultInput, merge(errs, req.Validate(), "")))
 		return
 	}
-	if d, ok := c.decide(Limiter.Peek, req, ""); ok {
+	d, ok := c.decide(Limiter.Peek, req, "")
+	switch {
+	case !ok:
+	case d.Basis == quota.BasisShed:
+		c.answer(&d, http.StatusServiceUnavailable)
+	default:
 		c.answer(&d, http.StatusOK)
 	}
 }
@@ -67,7 +80,9 @@ func (c *call) batch() {
 	if !c.readBody() {
 		return
 	}
-	items, errs := c.decode.batch(&c.in)
+	var items []item
+	var errs []quota.FieldError
+	c.inTurn(func() { items, errs = c.decode.batch(&c.in) })
 	query, wrong := parseQuery(c.r.URL.RawQuery, false)
 	errs = append(errs, wrong...)
 	if len(c.r.Header[idempotencyHeader]) > 0 {
@@ -89,6 +104,20 @@ func (c *call) batch() {
 		outcomes = c.Limiter.CheckBatch(c.within(c.Deadline), decoded)
 	}
 	c.traceBatch(len(items), outcomes)
+	c.inTurn(func() { c.appendResults(items, outcomes) })
+	c.write(http.StatusOK, c.json, c.out)
+}
+
+// inTurn does the long part of a batch's work while few others do theirs. Go runs what is ready first come,
+// first served: beside hundreds of batches of a hundred, the answers of Redis would wait for all of them.
+func (c *call) inTurn(work func()) {
+	c.turns <- struct{}{}
+	defer func() { <-c.turns }()
+	work()
+}
+
+// appendResults appends the answer of a batch; outcomes are those of the items without errors.
+func (c *call) appendResults(items []item, outcomes []quota.Outcome) {
 	c.out = append(c.out[:0], `{"results":[`...)
 	for i := range items {
 		if i > 0 {
@@ -108,7 +137,6 @@ func (c *call) batch() {
 		c.out = append(c.out, '}')
 	}
 	c.out = append(c.out, "]}\n"...)
-	c.write(http.StatusOK, c.json, c.out)
 }
 
 // appendOutcome appends the outcome of check i, with pointers into the batch.

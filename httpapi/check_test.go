@@ -57,6 +57,12 @@ func TestAnswers(t *testing.T) {
 		{"allowed", nil, "POST", "/v1/check", `{"tenant":"acme"}`},
 		{"denied", deny, "POST", "/v1/check", `{"tenant":"acme"}`},
 		{"closed", closed, "POST", "/v1/check", `{"tenant":"acme"}`},
+		{"shed", shed, "POST", "/v1/check", `{"tenant":"acme"}`},
+		{"shed_observe", passed, "POST", "/v1/check", `{"tenant":"acme"}`},
+		{"shed_open", opened, "POST", "/v1/check", `{"tenant":"acme"}`},
+		{"shed_report", shed, "POST", "/v1/report", `{"tenant":"acme"}`},
+		{"shed_usage", shed, "GET", "/v1/usage/acme", ""},
+		{"closed_report", closed, "POST", "/v1/report", `{"tenant":"acme"}`},
 		{"observe", observed, "POST", "/v1/check", `{"tenant":"acme"}`},
 		{"no_limit", none, "POST", "/v1/check", `{"tenant":"acme"}`},
 		{"local_replayed", local, "POST", "/v1/check", `{"tenant":"acme"}`},
@@ -273,6 +279,8 @@ func TestBatchResultsKeepTheirPlaces(t *testing.T) {
 			return denied(r), nil
 		case "closed":
 			return closed(ctx, r)
+		case "busy":
+			return shed(ctx, r)
 		case "dear":
 			return refuses(quota.FaultCost, "/cost", "is at most 600")(ctx, r)
 		case "lost":
@@ -282,10 +290,10 @@ func TestBatchResultsKeepTheirPlaces(t *testing.T) {
 	}}
 	body := `{"checks":[
 		{"tenant":"fine"}, {"tenant":"full"}, {"tenant":"a b"}, {"tenant":"x","cost":1e3,"tier":1},
-		{"tenant":"dear","cost":601}, 7, {"tenant":"lost"}, {"tenant":"closed"}, {"tenant":"fine","dimensions":{"user":"1"}}]}`
+		{"tenant":"dear","cost":601}, 7, {"tenant":"lost"}, {"tenant":"closed"}, {"tenant":"busy"}, {"tenant":"fine","dimensions":{"user":"1"}}]}`
 	got := serve(data(t, options(f)), request("POST", "/v1/check:batch?explain=1", body))
 	golden(t, "batch", page(got))
-	if f.calls() != 6 || !f.last(t).Explain {
+	if f.calls() != 7 || !f.last(t).Explain {
 		t.Errorf("the limiter decided %+v", f.seen)
 	}
 	hundred := `{"tenant":"t"` + strings.Repeat(`},{"tenant":"t"`, 99) + `}`

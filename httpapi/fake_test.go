@@ -142,6 +142,27 @@ func closed(context.Context, quota.Request) (quota.Decision, error) {
 	return quota.Decision{Policy: "standard", Basis: quota.BasisClosed, Mode: quota.ModeLocal, Reason: quota.ReasonRedisDown}, nil
 }
 
+// shed is what the limiter returns for a request that Redis was too busy to decide.
+func shed(_ context.Context, r quota.Request) (quota.Decision, error) {
+	return quota.Decision{
+		Tenant: r.Tenant, Policy: "standard", Cost: r.Cost, Basis: quota.BasisShed, Reason: quota.ReasonOverloaded,
+	}, nil
+}
+
+// passed is shed under observe.
+func passed(ctx context.Context, r quota.Request) (quota.Decision, error) {
+	d, err := shed(ctx, r)
+	d.Allowed, d.Enforcement = true, quota.Observe
+	return d, err
+}
+
+// opened is the same load under on_overload: open.
+func opened(_ context.Context, r quota.Request) (quota.Decision, error) {
+	d := allowed(r)
+	d.Basis, d.Reason = quota.BasisOpen, quota.ReasonOverloaded
+	return d, nil
+}
+
 func fails(context.Context, quota.Request) (quota.Decision, error) {
 	return quota.Decision{}, errors.New("no store")
 }

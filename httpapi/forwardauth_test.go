@@ -130,6 +130,7 @@ func TestForwardAuthRefusals(t *testing.T) {
 	}{
 		{"denied", deny, 429, "deny", "13", "https://iana.org/assignments/http-problem-types#quota-exceeded"},
 		{"closed", closed, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
+		{"shed", shed, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
 		{"undecided", fails, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
 		{"panic", func(context.Context, quota.Request) (quota.Decision, error) { panic("defect") }, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
 		{"cost", refuses(quota.FaultCost, "/cost", "is at most 20"), 429, "deny", "", "urn:regiond:problem:cost-exceeds-limit"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ type handler struct {
 	denials   sampler
 	refusals  sampler
 	inFlight  atomic.Int64
+	turns     chan struct{} // has an element for each batch that is decoded or encoded
 	calls     sync.Pool
 	unset     Settings // in force where Options.Settings returns nil
 	noStore   []string // header values that never change, shared by all answers
@@ -45,6 +47,7 @@ func newHandler(o Options, endpoints []endpoint) (http.Handler, error) {
 	}
 	h := &handler{
 		Options: o, endpoints: endpoints, metrics: m,
+		turns:    make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		denials:  sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
 		refusals: sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
 		noStore:  []string{"no-store"},
@@ -284,7 +287,7 @@ func (s *sampler) pass(now time.Time) (suppressed int64, ok bool) {
 	return s.suppressed.Swap(0), true
 }
 
-// logDecision writes a line for a denial, enforced or observed. Ids are in the
+// logDecision writes a line for a denial, enforced or observed, and for what was shed. Ids are in the
 // log alone, never in a metric.
 func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
 	if d.Allowed && !d.WouldDeny {
@@ -295,8 +298,11 @@ func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
 		return
 	}
 	message := "denied"
-	if d.Allowed {
+	switch {
+	case d.Allowed:
 		message = "would deny"
+	case d.Basis == quota.BasisShed:
+		message = "shed"
 	}
 	attrs := []slog.Attr{
 		slog.String("tenant", d.Tenant), slog.String("policy", d.Policy), slog.Int64("cost", d.Cost),

@@ -141,6 +141,41 @@ func TestTooManyInFlight(t *testing.T) {
 	}
 }
 
+// Batches are decoded few at a time, so what one of them waits for must not be waited for then: the rest of a
+// body, or the limiter.
+func TestBatchesDoNotWaitForOthersLimiter(t *testing.T) {
+	const batches = 100
+	var all sync.WaitGroup
+	all.Add(batches)
+	h := data(t, options(&fake{decide: func(_ context.Context, r quota.Request) (quota.Decision, error) {
+		all.Done()
+		all.Wait() // until each of them is in the limiter
+		return allowed(r), nil
+	}}))
+	slow, part := io.Pipe()
+	half := request("POST", "/v1/check:batch", "")
+	half.Body, half.ContentLength = slow, -1
+	halfDone := make(chan struct{})
+	go func() {
+		defer close(halfDone)
+		serve(h, half)
+	}()
+	if _, err := part.Write([]byte(`{"checks":[`)); err != nil {
+		t.Fatal(err)
+	}
+	var done sync.WaitGroup
+	for range batches {
+		done.Go(func() {
+			if r := serve(h, request("POST", "/v1/check:batch", `{"checks":[{"tenant":"acme"}]}`)); r.status != http.StatusOK {
+				t.Errorf("got %d, want 200", r.status)
+			}
+		})
+	}
+	done.Wait()
+	_ = part.CloseWithError(io.ErrUnexpectedEOF)
+	<-halfDone
+}
+
 func TestDenialsAndRefusalsAreLoggedSampled(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Unix(1_795_198_405, 0)
@@ -176,6 +211,11 @@ func TestDenialsAndRefusalsAreLoggedSampled(t *testing.T) {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("no %s in %s", want, log.String())
 		}
+	}
+	o.Limiter = &fake{decide: shed}
+	serve(data(t, o), request("POST", "/v1/report", check))
+	if want := `msg=shed tenant=acme policy=standard cost=1 violated=[] retry_after=1s basis=shed mode=global reason=overloaded`; !strings.Contains(log.String(), want) {
+		t.Errorf("no %s in %s", want, log.String())
 	}
 	log.Reset()
 	serve(h, request("GET", "/v1/usage/acme", ""))

@@ -41,12 +41,13 @@ func (c *call) fieldInput(denied bool) fieldInput {
 	return fieldInput{headers: c.settings.Headers, jitter: c.Jitter(), nowUS: c.start.UnixMicro(), denied: denied}
 }
 
-// setFields puts the rate limit fields of a decision into h. buf is scratch and
-// is returned for reuse.
+// setFields puts the rate limit fields of a decision into h: none but Retry-After for a
+// check that was shed, since what is left is unknown. buf is scratch and is returned for
+// reuse.
 func setFields(h http.Header, d *quota.Decision, in fieldInput, buf []byte) []byte {
 	head := d.Headline()
 	if in.denied {
-		h[fieldRetryAfter] = []string{strconv.FormatInt(retryAfter(d, head, in.jitter), 10)}
+		h[fieldRetryAfter] = []string{strconv.FormatInt(max(1, wholeSeconds(d.RetryAfter(), in.jitter)), 10)}
 	}
 	if head < 0 || in.headers.Format == quota.HeadersOff {
 		return buf
@@ -143,15 +144,6 @@ func wait(s *quota.LimitState) time.Duration {
 		return max(s.RetryAfter, 1) // the seconds of a refusal are never 0
 	}
 	return s.ResetAfter
-}
-
-// retryAfter is the Retry-After of a refusal, in seconds, at least 1: the t of
-// the headline. The limiter has computed the exact wait.
-func retryAfter(d *quota.Decision, head int, jitter float64) int64 {
-	if head < 0 || !d.Limits[head].Denied {
-		return 1
-	}
-	return wholeSeconds(wait(&d.Limits[head]), jitter)
 }
 
 // wholeSeconds rounds up and then lengthens by at most jitterShare, in whole

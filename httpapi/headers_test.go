@@ -20,6 +20,8 @@ func TestFieldFormats(t *testing.T) {
 	no := denied(quota.Request{})
 	stored := denied(quota.Request{})
 	stored.StoreUS = 1_000_000_000_000_001
+	busy, _ := shed(t.Context(), quota.Request{})
+	pass, _ := passed(t.Context(), quota.Request{})
 	rows := []struct {
 		name    string
 		headers quota.Headers
@@ -34,6 +36,9 @@ func TestFieldFormats(t *testing.T) {
 		{"x delta", quota.Headers{Format: quota.XRateLimit}, &no, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 13"},
 		{"x epoch, host's clock", quota.Headers{Format: quota.XRateLimit, XReset: quota.ResetEpoch}, &no, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 1795198419"},
 		{"x epoch, store's clock", quota.Headers{Format: quota.XRateLimit, XReset: quota.ResetEpoch}, &stored, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 1000000014"},
+		{"draft-11 shed", quota.Headers{}, &busy, 0.999, "Retry-After: 1"},
+		{"triplet shed", quota.Headers{Format: quota.Triplet}, &busy, 0, "Retry-After: 1"},
+		{"draft-11 shed under observe", quota.Headers{}, &pass, 0, ""},
 		{"off", quota.Headers{Format: quota.HeadersOff}, &d, 0, ""},
 		{"off denied", quota.Headers{Format: quota.HeadersOff}, &no, 0, "Retry-After: 13"},
 	}

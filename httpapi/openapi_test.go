@@ -191,6 +191,8 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 			return denied(r), nil
 		case "closed":
 			return closed(ctx, r)
+		case "busy":
+			return shed(ctx, r)
 		case "lost":
 			return fails(ctx, r)
 		case "dear":
@@ -212,7 +214,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 	guarded.Settings = with(&httpapi.Settings{Access: access(t)})
 	forward := o
 	forward.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
-	batch := `{"checks":[{"tenant":"a"},{"tenant":"full"},{"tenant":"closed"},{"tenant":"lost"},{"tenant":"dear"},{"tenant":""},{"tenant":"observed"},{"tenant":"none"}]}`
+	batch := `{"checks":[{"tenant":"a"},{"tenant":"full"},{"tenant":"closed"},{"tenant":"busy"},{"tenant":"lost"},{"tenant":"dear"},{"tenant":""},{"tenant":"observed"},{"tenant":"none"}]}`
 	api, guardedAPI, gateway := data(t, o), data(t, guarded), data(t, forward)
 	ops, unreadyOps, guardedOps := admin(t, o), admin(t, notReady), admin(t, guarded)
 	rows := []struct {
@@ -229,6 +231,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{api, "post", "", "/v1/check", `{"tenant":"dear","cost":601}`, 422},
 		{api, "post", "", "/v1/check", `{"tenant":"a","cost":0}`, 400},
 		{api, "post", "", "/v1/check", `{"tenant":"closed"}`, 503},
+		{api, "post", "", "/v1/check", `{"tenant":"busy"}`, 503},
 		{api, "post", "", "/v1/check", `{"tenant":"lost"}`, 503},
 		{api, "post", "", "/v1/check", strings.Repeat(" ", 70000), 413},
 		{guardedAPI, "post", "", "/v1/check", `{"tenant":"a"}`, 401},
@@ -236,6 +239,8 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{api, "post", "", "/v1/check:batch", `{"checks":[]}`, 400},
 		{api, "post", "", "/v1/report", `{"tenant":"full"}`, 200},
 		{api, "post", "", "/v1/report", `{"tenant":"lost"}`, 503},
+		{api, "post", "", "/v1/report", `{"tenant":"busy"}`, 503},
+		{api, "get", "/v1/usage/{tenant}", "/v1/usage/busy", "", 503},
 		{api, "get", "/v1/usage/{tenant}", "/v1/usage/full", "", 200},
 		{api, "get", "/v1/usage/{tenant}", "/v1/usage/a?x", "", 400},
 		{api, "get", "", "/v1/authz", "", 403},

@@ -80,19 +80,13 @@ func (c *call) endSpan(panicked bool) {
 }
 
 // traceDecision adds a decision to the span, with the labels of its metrics.
-// label replaces allowed and denied.
+// label replaces that of a decision that was not shed, unless it is "".
 func (c *call) traceDecision(d *quota.Decision, label string) {
 	if c.span == nil {
 		return
 	}
-	switch {
-	case label != "":
-	case d.WouldDeny:
-		label = "would_deny"
-	case d.Allowed:
-		label = "allowed"
-	default:
-		label = "denied"
+	if label == "" || d.Basis == quota.BasisShed {
+		label = d.Label()
 	}
 	attrs := []attribute.KeyValue{
 		attribute.String("regiond.policy", d.Policy), attribute.String("regiond.decision", label),
@@ -122,11 +116,12 @@ func (c *call) traceBatch(checks int, outcomes []quota.Outcome) {
 	if c.span == nil {
 		return
 	}
-	denied := 0
+	count := map[string]int{}
 	for i := range outcomes {
-		if outcomes[i].Err == nil && !outcomes[i].Decision.Allowed {
-			denied++
+		if outcomes[i].Err == nil {
+			count[outcomes[i].Decision.Label()]++
 		}
 	}
-	c.span.SetAttributes(attribute.Int("regiond.checks", checks), attribute.Int("regiond.denied", denied))
+	c.span.SetAttributes(attribute.Int("regiond.checks", checks),
+		attribute.Int("regiond.denied", count["denied"]), attribute.Int("regiond.shed", count["shed"]))
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -16,7 +17,7 @@ import (
 // fail mode; every answer ends in finish.
 
 // check decides a single request.
-func (l *Limiter) check(ctx context.Context, request quota.Request, op Op) (quota.Decision, error) {
+func (l *Limiter) check(ctx context.Context, request quota.Request, op store.Op) (quota.Decision, error) {
 	s := l.scratch()
 	defer l.release(s)
 	s.request = request
@@ -64,7 +65,7 @@ func (l *Limiter) withoutStore(q *query, now time.Time) (quota.Decision, bool) {
 		return quota.Decision{Allowed: true}, true
 	}
 	if q.closed() {
-		return q.failDecision(false), true
+		return q.failDecision(quota.BasisClosed), true
 	}
 	if q.request.Explain {
 		return quota.Decision{}, false
@@ -76,21 +77,23 @@ func (l *Limiter) withoutStore(q *query, now time.Time) (quota.Decision, bool) {
 // askStore decides the calls of s in the store, and those that it cannot decide by
 // the fail mode of their policy.
 func (l *Limiter) askStore(ctx context.Context, s *scratch, sent time.Time) {
-	s.verdicts = blank(s.verdicts, len(s.calls))
+	s.verdicts = store.Blank(s.verdicts, len(s.calls))
 	s.held = true
-	err := l.store.Decide(ctx, s.calls, s.verdicts)
+	generation := l.denyCache.current()
+	l.store.Decide(ctx, s.calls, s.verdicts)
 	s.held = false
 	for n, i := range s.asked {
 		q, v, o := &s.queries[i], &s.verdicts[n], &s.outcomes[i]
-		failed := cmp.Or(err, v.Err)
 		switch {
-		case failed != nil:
-			s.held = true
-			o.Decision, o.Err = l.fallback(ctx, q, failed)
-		case v.Outcome == reused:
+		case v.Err == nil && v.Outcome == store.Reused:
 			o.Err = errReused()
+		case v.Err == nil && v.Outcome != 0:
+			o.Decision = l.fromStore(ctx, q, v, sent, generation)
 		default:
-			o.Decision = l.fromStore(ctx, q, v, sent)
+			var e *store.Error
+			errors.As(v.Err, &e)
+			s.held = s.held || e != nil && e.Ambiguous // it may still be read
+			o.Decision, o.Err = l.fallback(ctx, q, v.Err, e)
 		}
 	}
 }
@@ -104,42 +107,41 @@ func errReused() error {
 // fromStore is the decision of a store's verdict. It publishes the usage of global
 // limits and keeps what later decisions may need: admissions in case the store fails,
 // denials until they end.
-func (l *Limiter) fromStore(ctx context.Context, q *query, v *Verdict, sent time.Time) quota.Decision {
+func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sent time.Time, generation int64) quota.Decision {
 	q.publishUsage(ctx, v)
 	d := q.decision(v, q.call.Ceilings)
 	d.StoreUS = v.StoreUS
 	switch {
-	case v.Outcome == denied:
+	case v.Outcome == store.Denied:
 		q.shortenRetryAfter(v, &d)
-		if q.call.Op == OpCheck {
-			l.denyCache.remember(&q.call, d.Limits, sent, l.now())
+		if q.call.Op == store.OpCheck {
+			l.denyCache.remember(&q.call, d.Limits, generation, sent, l.now())
 		}
-	case v.Outcome == admitted && q.call.Op != OpPeek:
-		l.recent.add(&q.call)
+	case v.Outcome == store.Admitted && q.call.Op != store.OpPeek:
+		local := q.call
+		local.Plan, local.Counters, local.Record = q.limits.local(max(1, q.rules.Processes())), nil, ""
+		l.local.Record(&local)
 	}
-	// Even if memory was not in use: a call that is failing at this moment may have
-	// found it so, and not have decided yet.
-	l.local.renew()
 	return d
 }
 
 // decision converts a verdict under ceilings into a decision. The Retry-After of each limit
-// that denies is the store's: fits_log and judge in lua/, judge in memory_key.go.
+// that denies is the store's: fits_log and judge in redisstore/lua, judge in memstore.
 // shortenRetryAfter may shorten that of a global limit.
-func (q *query) decision(v *Verdict, ceilings []int64) quota.Decision {
+func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 	d := quota.Decision{
-		Allowed: v.Outcome != denied, Replayed: v.Outcome == replayed,
+		Allowed: v.Outcome == store.Admitted || v.Outcome == store.Replayed, Replayed: v.Outcome == store.Replayed,
 		Limits: make([]quota.LimitState, len(v.Limits)),
 	}
 	plan := q.limits.keys
 	for i, lv := range v.Limits {
-		s := &d.Limits[plan.order[i]]
+		s := &d.Limits[plan.Order[i]]
 		*s = quota.LimitState{
-			Limit: plan.limits[i], Ceiling: ceilings[i], Remaining: lv.Remaining,
+			Limit: plan.Limits[i], Ceiling: ceilings[i], Remaining: lv.Remaining,
 			RetryAfter: time.Duration(lv.WaitUS) * time.Microsecond,
 			ResetAfter: time.Duration(lv.ResetUS) * time.Microsecond,
 		}
-		if v.Outcome != denied {
+		if v.Outcome != store.Denied {
 			continue
 		}
 		s.Denied = lv.WaitUS != 0
@@ -154,12 +156,12 @@ func (q *query) decision(v *Verdict, ceilings []int64) quota.Decision {
 // moments: enough of this region's own units have aged out (the store's answer), or
 // the ceiling has grown enough because peers' usage has aged out. Each is sufficient
 // if nobody spends more; the exact moment, with both together, can be earlier still.
-func (q *query) shortenRetryAfter(v *Verdict, d *quota.Decision) {
+func (q *query) shortenRetryAfter(v *store.Verdict, d *quota.Decision) {
 	if q.rules.Global == nil {
 		return
 	}
 	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
-		s := &d.Limits[q.limits.keys.order[i]]
+		s := &d.Limits[q.limits.keys.Order[i]]
 		used := s.Ceiling - s.Remaining + v.Limits[i].Over
 		if needed := used + q.call.Cost; s.Denied && needed <= l.Units {
 			s.RetryAfter = min(s.RetryAfter, q.rules.Global.Grows(q.plan.policy, l, key, needed))
@@ -170,11 +172,11 @@ func (q *query) shortenRetryAfter(v *Verdict, d *quota.Decision) {
 // publishUsage records what the store held of the counters of global limits, also
 // after a denial: that is how a process notices that Redis lost them. The counters in a
 // replayed admission are as old as the admission, and not published.
-func (q *query) publishUsage(ctx context.Context, v *Verdict) {
-	if q.rules.Global == nil || v.Outcome == replayed {
+func (q *query) publishUsage(ctx context.Context, v *store.Verdict) {
+	if q.rules.Global == nil || v.Outcome == store.Replayed {
 		return
 	}
-	if v.Outcome != admitted || q.call.Op == OpPeek {
+	if v.Outcome != store.Admitted || q.call.Op == store.OpPeek {
 		ctx = context.Background() // the counter holds units of other requests only
 	}
 	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
@@ -185,14 +187,14 @@ func (q *query) publishUsage(ctx context.Context, v *Verdict) {
 // closed reports whether a policy that is closed while peers cannot be seen refuses
 // the query. A report is always charged, since its units are spent already.
 func (q *query) closed() bool {
-	return q.call.Op != OpReport && slices.ContainsFunc(q.ceilings, func(c quota.Ceiling) bool { return c.Closed })
+	return q.call.Op != store.OpReport && slices.ContainsFunc(q.ceilings, func(c quota.Ceiling) bool { return c.Closed })
 }
 
 // eachGlobal calls do for each global limit of the call, with the limit's place in the
 // plan and the key of its counter.
 func (q *query) eachGlobal(do func(i int, l *quota.Limit, key *quota.CounterKey)) {
 	n := 0
-	for i, l := range q.limits.keys.limits {
+	for i, l := range q.limits.keys.Limits {
 		if l.Scope == quota.ScopeGlobal {
 			do(i, l, &q.call.Counters[n])
 			n++
@@ -200,31 +202,38 @@ func (q *query) eachGlobal(do func(i int, l *quota.Limit, key *quota.CounterKey)
 	}
 }
 
-// closedRetry is the Retry-After of a closed policy. When the store will be back is
-// unknown, and probes notice within this time.
+// closedRetry is the Retry-After of a closed policy. When the store will be back is unknown,
+// and probes notice within this time.
 const closedRetry = time.Second
 
-// fallback decides a query that the store did not, by its policy's fail mode. It never
-// fails but for a reused Idempotency-Key.
-func (l *Limiter) fallback(ctx context.Context, q *query, cause error) (quota.Decision, error) {
-	reason, op := quota.ReasonRedisRefused, q.call.Op // one partition's data cannot be read
-	if e := (*StoreError)(nil); errors.As(cause, &e) {
-		reason = e.Reason
-		if op == OpCheck && !e.Ambiguous && errors.Is(ctx.Err(), context.Canceled) {
-			op = OpPeek // the client has gone and nothing was charged; charge nothing here either
+// fallback decides a query that the store did not, by its policy's fail mode. e is the
+// store's error in cause, nil where only this partition was not decided. It never fails but
+// for a reused Idempotency-Key.
+func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.Error) (quota.Decision, error) {
+	reason, op := quota.ReasonRedisRefused, q.call.Op
+	if e != nil {
+		if reason = e.Reason; reason == quota.ReasonOverloaded {
+			return q.turnedAway(), nil
+		}
+		if op == store.OpCheck && !e.Ambiguous && errors.Is(ctx.Err(), context.Canceled) {
+			op = store.OpPeek // the client has gone and nothing was charged; charge nothing here either
 		}
 	} else {
 		l.metrics.partition.Add(ctx, 1)
 		l.logUnreadable(q, cause)
 	}
 	var d quota.Decision
-	if mode := q.plan.policy.OnStoreLoss; q.call.Op == OpReport || mode == quota.FailShare {
+	if mode := q.plan.policy.OnStoreLoss; q.call.Op == store.OpReport || mode == quota.FailShare {
 		var err error
 		if d, err = l.localDecision(ctx, q, op); err != nil {
 			return d, err
 		}
 	} else {
-		d = q.failDecision(mode == quota.FailOpen)
+		basis := quota.BasisClosed
+		if mode == quota.FailOpen {
+			basis = quota.BasisOpen
+		}
+		d = q.failDecision(basis)
 	}
 	d.Mode, d.Reason = quota.ModeLocal, reason
 	return d, nil
@@ -232,25 +241,42 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error) (quota.De
 
 // localDecision decides in memory, against this process's share of each ceiling. op may
 // be less than the query's own. The error is that of a reused Idempotency-Key.
-func (l *Limiter) localDecision(ctx context.Context, q *query, op Op) (quota.Decision, error) {
+func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quota.Decision, error) {
 	call, processes := q.call, max(1, q.rules.Processes())
 	call.Op, call.Plan, call.Counters = op, q.limits.local(processes), nil
 	call.Ceilings = make([]int64, len(q.call.Ceilings))
+	rooms := make([]int64, len(call.Ceilings)) // this process's share of what its region has not used
 	for i, c := range q.call.Ceilings {
-		if q.ceilings != nil && q.limits.keys.limits[i].Scope == quota.ScopeGlobal {
-			c = q.ceilings[i].Local
+		least := int64(1) // in a window that is longer, see limitPlan.local
+		rooms[i] = quota.MaxCounter
+		if q.limits.keys.Limits[i].Scope == quota.ScopeGlobal {
+			least = 0
+			if q.ceilings != nil {
+				c = q.ceilings[i].Local
+				rooms[i] = max(0, c-q.ceilings[i].Used) / processes
+			}
 		}
-		call.Ceilings[i] = c / processes
+		call.Ceilings[i] = max(least, c/processes)
 	}
-	var verdicts [1]Verdict
-	err := l.local.Decide(ctx, []Call{call}, verdicts[:])
+	var verdicts [1]store.Verdict
+	if slices.Min(rooms) < quota.MaxCounter { // what siblings used is not in this memory
+		peek := call
+		peek.Op = store.OpPeek
+		if l.local.Decide(ctx, []store.Call{peek}, verdicts[:]); verdicts[0].Err == nil {
+			for i := range call.Ceilings {
+				used := call.Ceilings[i] - verdicts[0].Limits[i].Remaining
+				call.Ceilings[i] = min(call.Ceilings[i], used+rooms[i])
+			}
+		}
+	}
+	l.local.Decide(ctx, []store.Call{call}, verdicts[:])
 	v := &verdicts[0]
 	switch {
-	case err != nil || v.Err != nil: // memory is full
-		return q.failDecision(false), nil
-	case v.Outcome == reused:
+	case v.Err != nil: // memory is full
+		return q.failDecision(quota.BasisClosed), nil
+	case v.Outcome == store.Reused:
 		return quota.Decision{}, errReused()
-	case v.Outcome == admitted && call.Op != OpPeek && q.rules.Global != nil:
+	case v.Outcome == store.Admitted && call.Op != store.OpPeek && q.rules.Global != nil:
 		q.eachGlobal(func(_ int, l *quota.Limit, key *quota.CounterKey) {
 			q.rules.Global.Local(ctx, q.plan.policy, l, key, call.Cost)
 		})
@@ -261,16 +287,25 @@ func (l *Limiter) localDecision(ctx context.Context, q *query, op Op) (quota.Dec
 	return d, nil
 }
 
-// failDecision is the decision of a policy that is open or closed.
-func (q *query) failDecision(allowed bool) quota.Decision {
-	d := quota.Decision{Allowed: allowed, Basis: quota.BasisClosed, Limits: make([]quota.LimitState, len(q.call.Ceilings))}
-	if allowed {
-		d.Basis = quota.BasisOpen
+// turnedAway is the decision about a check that found the store busy. It is shed, without
+// limits, since none was looked at; a report always is: to allow it would not charge it.
+func (q *query) turnedAway() quota.Decision {
+	d := quota.Decision{Basis: quota.BasisShed}
+	if q.plan.policy.OnOverload == quota.OverloadOpen && q.call.Op != store.OpReport {
+		d = q.failDecision(quota.BasisOpen)
 	}
+	d.Reason = quota.ReasonOverloaded
+	return d
+}
+
+// failDecision is the decision of a policy about a check that no store decided: open
+// allows it, closed refuses it.
+func (q *query) failDecision(b quota.Basis) quota.Decision {
+	d := quota.Decision{Allowed: b == quota.BasisOpen, Basis: b, Limits: make([]quota.LimitState, len(q.call.Ceilings))}
 	for i, ceiling := range q.call.Ceilings {
-		s := &d.Limits[q.limits.keys.order[i]]
-		s.Limit, s.Ceiling = q.limits.keys.limits[i], ceiling
-		if allowed {
+		s := &d.Limits[q.limits.keys.Order[i]]
+		s.Limit, s.Ceiling = q.limits.keys.Limits[i], ceiling
+		if d.Allowed {
 			s.Remaining = ceiling
 		} else {
 			s.Denied, s.RetryAfter, s.ResetAfter = true, closedRetry, closedRetry
@@ -296,19 +331,21 @@ func (l *Limiter) logUnreadable(q *query, cause error) {
 func (l *Limiter) finish(q *query, d *quota.Decision) {
 	d.Tenant, d.Policy, d.Cost, d.Enforcement = q.request.Tenant, q.plan.policy.Name, q.request.Cost, q.enforcement
 	for i := range q.ceilings {
-		c, limit := &q.ceilings[i], q.limits.keys.limits[i]
+		c, limit := &q.ceilings[i], q.limits.keys.Limits[i]
 		if limit.Scope != quota.ScopeGlobal {
 			continue
 		}
 		if c.Mode != quota.ModeGlobal && d.Mode != quota.ModeLocal {
-			d.Mode, d.Reason = c.Mode, c.Reason
+			d.Mode, d.Reason = c.Mode, cmp.Or(d.Reason, c.Reason)
 		}
 		if q.call.Ceilings[i] < limit.Units && d.Basis == quota.BasisExact {
 			d.Basis = quota.BasisEstimate
 		}
 	}
-	if !d.Allowed && d.Enforcement == quota.Observe {
-		d.Allowed, d.WouldDeny = true, true
+	// A check that was shed passes too, but no limit would have denied it. A shed report
+	// or peek has nothing to let pass.
+	if shed := d.Basis == quota.BasisShed; !d.Allowed && d.Enforcement == quota.Observe && (!shed || q.call.Op == store.OpCheck) {
+		d.Allowed, d.WouldDeny = true, !shed
 	}
 	if q.request.Explain {
 		d.Explanation = q.explain(d)
@@ -323,10 +360,10 @@ func (q *query) explain(d *quota.Decision) *quota.Explanation {
 	}
 	for i := range d.Limits {
 		plan := q.limits.keys
-		at, limit := plan.order[i], plan.limits[i]
+		at, limit := plan.Order[i], plan.Limits[i]
 		t := &e.Limits[at]
 		*t = quota.LimitExplanation{
-			Name: limit.Name, Algorithm: limit.Algorithm.String(), Partition: q.call.Keys[plan.keyOf(i)],
+			Name: limit.Name, Algorithm: limit.Algorithm.String(), Partition: q.call.Keys[plan.KeyOf[i]],
 			Ceiling: d.Limits[at].Ceiling, CeilingTerms: quota.CeilingTerms{
 				Part:    limit.Capacity(),
 				Formula: fmt.Sprintf("the whole limit, %d units in %v", limit.Capacity(), limit.Window),
@@ -349,9 +386,9 @@ type scratch struct {
 	queries  []query
 	names    []string           // of all keys
 	usage    []quota.CounterKey // of all counters
-	calls    []Call
+	calls    []store.Call
 	asked    []int // asked[n] is the query of calls[n]
-	verdicts []Verdict
+	verdicts []store.Verdict
 	outcomes []quota.Outcome // of the queries
 	held     bool            // the store may still read the calls: do not reuse
 }
@@ -378,13 +415,13 @@ func (l *Limiter) release(s *scratch) {
 	l.scratches.Put(s)
 }
 
-func (s *scratch) keys(p *KeyPlan, tenant, policy string, dims quota.Dimensions) []string {
+func (s *scratch) keys(p *store.KeyPlan, tenant, policy string, dims quota.Dimensions) []string {
 	first := len(s.names)
 	s.names = p.AppendKeys(s.names, tenant, policy, dims)
 	return s.names[first:len(s.names):len(s.names)]
 }
 
-func (s *scratch) counters(p *KeyPlan, keys []string, tenant, policy string) []quota.CounterKey {
+func (s *scratch) counters(p *store.KeyPlan, keys []string, tenant, policy string) []quota.CounterKey {
 	first := len(s.usage)
 	s.usage = p.AppendCounters(s.usage, keys, tenant, policy)
 	return s.usage[first:len(s.usage):len(s.usage)]

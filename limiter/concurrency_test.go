@@ -24,11 +24,11 @@ type world struct {
 func eachStore(t *testing.T, units int64, test func(t *testing.T, w world)) {
 	t.Run("redis", func(t *testing.T) {
 		srv := redisserver.Start(t, redisserver.Options{})
-		set := clockOf(t, srv.Client())
+		set := limitertest.ClockOf(t, srv.Client())
 		now := time.UnixMicro(limitertest.Epoch)
 		set(now.UnixMicro())
-		metrics, reader := readMetrics(t)
-		r := storeRig(t, limiter.NewTimedRedis(t, srv.Addr()), onePolicy(quota.Policy{Limits: perMinute(units)}), metrics, reader,
+		meter, reader := readMeter(t)
+		r := storeRig(t, limiter.NewRedis(t, srv.Addr(), limitertest.TimedLua), onePolicy(quota.Policy{Limits: perMinute(units)}), meter, reader,
 			func() time.Time { return now })
 		test(t, world{r, func(d time.Duration) { now = now.Add(d); set(now.UnixMicro()) }})
 	})
@@ -89,8 +89,8 @@ func processes(t *testing.T, addr string, n int, c limiter.Config) []*rig {
 	t.Helper()
 	rigs := make([]*rig, n)
 	for i := range rigs {
-		metrics, reader := readMetrics(t)
-		rigs[i] = storeRig(t, limiter.NewPatientRedis(t, addr), c, metrics, reader, nil)
+		meter, reader := readMeter(t)
+		rigs[i] = storeRig(t, limiter.NewRedis(t, addr, ""), c, meter, reader, nil)
 	}
 	return rigs
 }

@@ -227,6 +227,7 @@ func TestConfigEnforcement(t *testing.T) {
 // A share of tenants is about that share, always the same ones, and a larger
 // share only adds to them.
 func TestConfigEnforceShare(t *testing.T) {
+	t.Parallel() // it measures no time
 	shares := []float64{0, 1, 10, 33.3, 50, 90, 100}
 	const tenants = 4000
 	enforced := make(map[string]float64) // tenant → the least share that enforces it

@@ -3,113 +3,145 @@ package limiter
 import (
 	"hash/maphash"
 	"slices"
-	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/regiond/regiond/internal/expiring"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
-// denyCache remembers denials until they end, at most maxCached, so that a flood
-// costs Redis nothing. A denial of a log with retry-after r holds for r: nothing
-// can be admitted meanwhile that would free units. It is used again only for the
-// same limits under the same configuration (the identity of the key plan), the same cost
-// and ceilings that are not higher. Safe for concurrent use.
+// denyCache remembers denials until they end, so that a flood costs Redis nothing. A
+// denial with retry-after r holds for r: nothing can be admitted meanwhile that would free
+// units. It is used again only for the same limits under the same configuration (the
+// identity of the key plan), the same cost, since a higher one would wait longer, and
+// ceilings that are not higher. Safe for concurrent use.
 type denyCache struct {
-	seed   maphash.Seed
-	shards [denyCacheShards]denyCacheShard
+	start      time.Time // its clock is the time since then, ns
+	resets     func() int64
+	generation atomic.Int64 // incremented by forget
+	seed       maphash.Seed
+	denials    *expiring.Map[denialKey, denials]
 }
 
 const (
-	denyCacheShards = 64
-	// maxCached bounds how long a reset or a report by another process of the
-	// region, or a step of Redis's clock, can go unnoticed here.
-	maxCached = time.Second
-	// denyCachePerShard bounds memory under a flood of ids that are each denied.
-	denyCachePerShard = 4096
+	// maxCached bounds how long a step of Redis's clock, a report by another process or
+	// the loss of what Redis held can go unnoticed here. A denial by a global limit is also
+	// about what other regions use, and how peers see this one.
+	maxCached, maxCachedGlobal = 30 * time.Second, time.Second
+	// mostCached bounds memory under a flood of ids that are each denied.
+	mostCached = 1 << 18
+	// cachedCosts is how many costs of one partition are remembered: routes may have
+	// costs of their own, and a client could go round a single denial with a second cost.
+	cachedCosts = 4
 )
 
-type denyCacheShard struct {
-	mu   sync.RWMutex
-	seen map[denialKey]*denial
-}
-
-// denialKey is a partition set under one configuration.
+// denialKey is a hash of a partition set under one configuration.
 type denialKey struct {
-	plan *KeyPlan
-	keys string
+	plan *store.KeyPlan
+	keys uint64
 }
 
+// denials are those of one partition set, by cost.
+type denials struct {
+	keys   []string
+	byCost [cachedCosts]*denial
+}
+
+// denial is immutable.
 type denial struct {
-	until    time.Time // counted from before the store was asked
-	answered time.Time // when the store answered; retry-after counts from here
-	cost     int64
-	ceilings []int64
-	limits   []quota.LimitState
+	generation int64
+	answered   time.Duration // when the store answered; retry-after counts from here
+	until      time.Duration // counted from before the store was asked
+	cost       int64
+	ceilings   []int64
+	limits     []quota.LimitState
 }
 
-func newDenyCache() *denyCache {
-	d := &denyCache{seed: maphash.MakeSeed()}
-	for i := range d.shards {
-		d.shards[i].seen = make(map[denialKey]*denial)
-	}
-	return d
+// newDenyCache returns an empty cache. resets is a number that changes when what was
+// denied may have been reset.
+func newDenyCache(start time.Time, resets func() int64) *denyCache {
+	return &denyCache{start: start, resets: resets, seed: maphash.MakeSeed(), denials: expiring.New[denialKey, denials](mostCached)}
 }
 
-func keyOf(c *Call) denialKey { return denialKey{c.Plan, strings.Join(c.Keys, "")} }
+// current is the generation of denials that hold. A question that was asked under another
+// may have been answered before a reset.
+func (d *denyCache) current() int64 { return d.generation.Load() + d.resets() }
 
-func (d *denyCache) shard(k denialKey) *denyCacheShard {
-	return &d.shards[maphash.String(d.seed, k.keys)%denyCacheShards]
+// forget drops everything, for when usage was reset or limits were replaced.
+func (d *denyCache) forget() { d.generation.Add(1) }
+
+func (d *denyCache) keyOf(c *store.Call) denialKey {
+	return denialKey{c.Plan, expiring.Hash(d.seed, c.Keys)}
 }
 
-// remember keeps a denial that was asked for at sent, and answered by the store at answered.
-func (d *denyCache) remember(c *Call, limits []quota.LimitState, sent, answered time.Time) {
+// remember keeps a denial that was asked for at sent, under the generation of that time,
+// and answered by the store at answered.
+func (d *denyCache) remember(c *store.Call, limits []quota.LimitState, generation int64, sent, answered time.Time) {
 	if c.Record != "" {
 		return
 	}
 	lasts := time.Duration(0)
 	for i := range limits {
-		lasts = max(lasts, limits[i].RetryAfter)
+		most := maxCached
+		if limits[i].Limit.Scope == quota.ScopeGlobal {
+			most = maxCachedGlobal
+		}
+		lasts = max(lasts, min(limits[i].RetryAfter, most))
 	}
-	k := keyOf(c)
-	entry := &denial{
-		until: sent.Add(min(lasts, maxCached)), answered: answered,
+	e := &denial{
+		generation: generation, answered: answered.Sub(d.start), until: sent.Sub(d.start) + lasts,
 		cost: c.Cost, ceilings: c.Ceilings, limits: limits,
 	}
-	s := d.shard(k)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.seen[k]; !ok && len(s.seen) >= denyCachePerShard {
-		s.sweep(answered)
-	}
-	s.seen[k] = entry
-}
-
-// sweep makes room: it drops the ended among a few, and one in any case.
-func (s *denyCacheShard) sweep(now time.Time) {
-	n := 0
-	for k, e := range s.seen {
-		if n == 0 || !now.Before(e.until) {
-			delete(s.seen, k)
-		}
-		if n++; n == sweepSome {
+	k := d.keyOf(c)
+	s := d.denials.Shard(k.keys)
+	s.Lock()
+	defer s.Unlock()
+	p := s.Get(k, int64(e.answered))
+	if p == nil {
+		if !s.Take(1, int64(e.answered)) && !s.Evict() {
 			return
 		}
+		p = &expiring.Entry[denials]{}
+		s.Put(k, p)
 	}
+	if !slices.Equal(p.Value.keys, c.Keys) {
+		p.Value = denials{keys: slices.Clone(c.Keys)}
+	}
+	p.Ends = int64(p.Value.add(e))
+}
+
+// add puts e in the place of the one with its cost, or of the one that ends first, and
+// returns when all have ended.
+func (p *denials) add(e *denial) (ends time.Duration) {
+	place := 0
+	for i, o := range p.byCost {
+		if o == nil || o.cost == e.cost {
+			place = i
+			break
+		}
+		if o.until < p.byCost[place].until {
+			place = i
+		}
+	}
+	p.byCost[place] = e
+	for _, o := range p.byCost {
+		if o != nil {
+			ends = max(ends, o.until)
+		}
+	}
+	return ends
 }
 
 // recall returns the limits of a denial that still holds for the call at now,
 // with their times counted on.
-func (d *denyCache) recall(c *Call, now time.Time) ([]quota.LimitState, bool) {
-	if c.Record != "" || c.Op != OpCheck {
+func (d *denyCache) recall(c *store.Call, now time.Time) ([]quota.LimitState, bool) {
+	if c.Record != "" || c.Op != store.OpCheck {
 		return nil, false
 	}
-	k := keyOf(c)
-	s := d.shard(k)
-	s.mu.RLock()
-	e := s.seen[k]
-	s.mu.RUnlock()
-	if e == nil || !now.Before(e.until) || e.cost != c.Cost {
+	at := now.Sub(d.start)
+	e := d.find(c, at)
+	if e == nil || at >= e.until || e.generation != d.current() {
 		return nil, false
 	}
 	for i, ceiling := range c.Ceilings {
@@ -118,7 +150,7 @@ func (d *denyCache) recall(c *Call, now time.Time) ([]quota.LimitState, bool) {
 		}
 	}
 	limits := slices.Clone(e.limits)
-	passed := max(0, now.Sub(e.answered))
+	passed := max(0, at-e.answered)
 	for i := range limits {
 		l := &limits[i]
 		l.ResetAfter = max(0, l.ResetAfter-passed)
@@ -130,24 +162,21 @@ func (d *denyCache) recall(c *Call, now time.Time) ([]quota.LimitState, bool) {
 	return limits, true
 }
 
-// forget drops everything, for when usage was reset.
-func (d *denyCache) forget() {
-	for i := range d.shards {
-		s := &d.shards[i]
-		s.mu.Lock()
-		clear(s.seen)
-		s.mu.Unlock()
+// find returns the denial of the call's cost, nil for none.
+func (d *denyCache) find(c *store.Call, at time.Duration) *denial {
+	k := d.keyOf(c)
+	s := d.denials.Shard(k.keys)
+	s.Lock()
+	defer s.Unlock()
+	if p := s.Get(k, int64(at)); p != nil && slices.Equal(p.Value.keys, c.Keys) {
+		for _, e := range p.Value.byCost {
+			if e != nil && e.cost == c.Cost {
+				return e
+			}
+		}
 	}
+	return nil
 }
 
-// size counts them.
-func (d *denyCache) size() int {
-	n := 0
-	for i := range d.shards {
-		s := &d.shards[i]
-		s.mu.RLock()
-		n += len(s.seen)
-		s.mu.RUnlock()
-	}
-	return n
-}
+// size counts them by partition set.
+func (d *denyCache) size(now time.Time) int { return d.denials.Live(int64(now.Sub(d.start))) }

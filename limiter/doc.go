@@ -8,6 +8,6 @@
 // mode answers, and the answer says so.
 //
 // It does not know HTTP, other regions, or where its configuration comes from.
-// cmd/regiond gives it policies (Config), a Store, and the ceilings of global
-// limits; httpapi asks it. See DESIGN.md for what is kept in Redis and why.
+// internal/daemon gives it policies (Config), a store.Store, and the ceilings of global
+// limits; httpapi asks it. See DESIGN.md, and those of store, redisstore and memstore.
 package limiter

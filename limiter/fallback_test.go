@@ -9,27 +9,30 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/memstore"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/oracle"
 )
 
-// weatherStore is a MemoryStore that fails as the test says.
+// weatherStore is a Store that fails as the test says.
 type weatherStore struct {
-	*limiter.MemoryStore
-	down    atomic.Pointer[limiter.StoreError]
+	*memstore.Store
+	down    atomic.Pointer[store.Error]
 	garbled atomic.Bool // each partition's data cannot be read
+	silent  atomic.Bool // no verdict is filled in
 }
 
-func (s *weatherStore) Decide(ctx context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
-	if e := s.down.Load(); e != nil {
-		return e
+func (s *weatherStore) Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+	switch e := s.down.Load(); {
+	case e != nil:
+		store.Fail(verdicts, e)
+	case s.garbled.Load():
+		store.Fail(verdicts, fmt.Errorf("%w: GARBAGE", store.ErrPartition))
+	case s.silent.Load():
+	default:
+		s.Store.Decide(ctx, calls, verdicts)
 	}
-	if s.garbled.Load() {
-		for i := range verdicts {
-			verdicts[i] = limiter.Verdict{Outcome: 'e', Err: fmt.Errorf("%w: GARBAGE", limiter.ErrPartition)}
-		}
-		return nil
-	}
-	return s.MemoryStore.Decide(ctx, calls, verdicts)
 }
 
 // weather is a rig on a weatherStore with a clock moved by hand.
@@ -43,15 +46,15 @@ func newWeather(t testing.TB, c limiter.Config) *weather {
 	t.Helper()
 	w := &weather{at: time.Unix(1_795_198_405, 0)}
 	now := func() time.Time { return w.at }
-	w.store = &weatherStore{MemoryStore: limiter.NewMemoryStore(limiter.MemoryOptions{Now: func() int64 { return w.at.UnixMicro() }})}
-	metrics, reader := readMetrics(t)
-	w.rig = storeRig(t, w.store, c, metrics, reader, now)
+	w.store = &weatherStore{Store: memstore.New(memstore.Options{Now: func() int64 { return w.at.UnixMicro() }})}
+	meter, reader := readMeter(t)
+	w.rig = storeRig(t, w.store, c, meter, reader, now)
 	return w
 }
 
 // fails takes the store away.
 func (w *weather) fails(r quota.Reason, ambiguous bool) {
-	w.store.down.Store(&limiter.StoreError{Reason: r, Ambiguous: ambiguous, Err: errors.New("so the test says")})
+	w.store.down.Store(&store.Error{Reason: r, Ambiguous: ambiguous, Err: errors.New("so the test says")})
 }
 
 func (w *weather) heals() { w.store.down.Store(nil) }
@@ -128,6 +131,23 @@ func TestFallbackForOnePartition(t *testing.T) {
 	}
 }
 
+// A verdict that the store left as it was admits nothing: the fail mode decides.
+func TestFallbackForNoVerdict(t *testing.T) {
+	w := newWeather(t, manyPolicies(5))
+	w.store.silent.Store(true)
+	for policy, want := range map[string]struct {
+		allowed bool
+		basis   quota.Basis
+	}{"closed-enforce": {false, quota.BasisClosed}, "share-enforce": {true, quota.BasisLocal}, "open-enforce": {true, quota.BasisOpen}} {
+		for _, ask := range []func(context.Context, quota.Request) (quota.Decision, error){w.Check, w.Peek} {
+			d, err := ask(context.Background(), quota.Request{Tenant: "acme", Policy: policy, Cost: 1})
+			if err != nil || d.Allowed != want.allowed || d.Basis != want.basis || d.Reason != quota.ReasonRedisRefused {
+				t.Errorf("%s: %v, allowed %v by %v because of %v", policy, err, d.Allowed, d.Basis, d.Reason)
+			}
+		}
+	}
+}
+
 // What this process admitted on the store counts when the store is gone: of L,
 // k are used, so L−k are left, among all the processes of the region.
 func TestFallbackShareRemembers(t *testing.T) {
@@ -144,7 +164,8 @@ func TestFallbackShareRemembers(t *testing.T) {
 		{quota.Limit{Units: 20, Window: time.Minute}, 2, 7, 3},
 		{quota.Limit{Units: 20, Window: time.Minute}, 2, 15, 0},
 		{quota.Limit{Units: 20, Window: time.Minute}, 3, 1, 5},
-		{quota.Limit{Units: 2, Window: time.Minute}, 3, 0, 0}, // less than one each: nobody may
+		{quota.Limit{Units: 2, Window: time.Minute}, 3, 0, 1}, // less than one each: one in two windows
+		{quota.Limit{Units: 2, Window: time.Minute}, 3, 1, 0},
 		{quota.Limit{Units: 20, Window: time.Minute, Algorithm: quota.SlidingWindow}, 1, 7, 13},
 		{quota.Limit{Units: 20, Window: time.Minute, Algorithm: quota.SlidingWindow}, 2, 7, 3},
 		{quota.Limit{Units: 20, Window: time.Hour, Algorithm: quota.GCRA, Burst: 8}, 1, 5, 3},
@@ -185,7 +206,7 @@ func TestFallbackShareDividesTheRate(t *testing.T) {
 		{1, time.Second, 8, 4, 2, time.Minute, 15}, // 68 of four in a minute: the burst, and 60
 		{7, time.Second, 8, 4, 2, 4 * time.Second, 7},
 		{4, time.Second, 8, 8, 1, 8 * time.Second, 4},
-		{1, time.Second, 8, 9, 0, time.Hour, 0}, // less than one each
+		{1, time.Second, 8, 9, 1, 900 * time.Second, 100}, // less than one of the burst each
 		{2, month, 2, 2, 1, month, 1},
 		{1 << 40, month, 1 << 40, 1 << 30, 1 << 10, month, 1 << 10},
 	} {
@@ -207,6 +228,39 @@ func TestFallbackShareDividesTheRate(t *testing.T) {
 	}
 }
 
+// TestFallbackShareSmall: a limit below the number of processes admits something
+// without Redis too, on average no more than the limit, and in the worst window one from
+// each process.
+func TestFallbackShareSmall(t *testing.T) {
+	const units, processes, windows = 5, 6, 40
+	for _, algorithm := range []quota.Algorithm{quota.SlidingLog, quota.SlidingWindow, quota.GCRA} {
+		c := onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "login", Units: units, Window: time.Minute, Algorithm: algorithm}}})
+		c.Processes = func() int64 { return processes }
+		var rigs [processes]*weather
+		for i := range rigs {
+			rigs[i] = newWeather(t, c)
+			rigs[i].fails(quota.ReasonRedisDown, false)
+		}
+		var all []oracle.Admission
+		for range windows * 12 { // each five seconds
+			for _, w := range rigs {
+				w.at = w.at.Add(5 * time.Second)
+				all = append(all, oracle.Admission{US: w.at.UnixMicro(), Cost: int64(w.admits(t, "acme", 2))})
+			}
+		}
+		sum := int64(0)
+		for _, a := range all {
+			sum += a.Cost
+		}
+		if least, most := int64(windows*units/4), int64(windows*units+processes); sum < least || sum > most {
+			t.Errorf("%v: %d processes admitted %d in %d windows of %d, want %d to %d", algorithm, processes, sum, windows, units, least, most)
+		}
+		if worst, ok := oracle.Window(all, processes, time.Minute.Microseconds()); !ok {
+			t.Errorf("%v: %d in one window, want at most one from each of %d processes", algorithm, worst.Units, processes)
+		}
+	}
+}
+
 // What memory admits under its share is remembered beside what Redis admitted, each at
 // its time: the share has a longer window, and must not be taken for another limit.
 func TestFallbackShareRemembersWhen(t *testing.T) {
@@ -218,11 +272,11 @@ func TestFallbackShareRemembersWhen(t *testing.T) {
 	w.fails(quota.ReasonRedisDown, false)
 	w.check(t, "acme", 1)
 	w.heals()
-	w.check(t, "another", 1) // memory begins anew after it
+	w.check(t, "another", 1)
 	w.fails(quota.ReasonRedisDown, false)
-	// Of 4 there are at most 2.5 left, which is what a bucket of recent usage is late, and 1.
-	if got := w.admits(t, "acme", 10); got != 1 {
-		t.Errorf("%d more admitted, want 1: four seconds ago is not now", got)
+	// Of 4 there are 2 left, and 1.
+	if got := w.admits(t, "acme", 10); got != 2 {
+		t.Errorf("%d more admitted, want 2: four seconds ago is not now", got)
 	}
 }
 
@@ -341,22 +395,22 @@ func TestFallbackForNobodyChargesNothing(t *testing.T) {
 	waiting := func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) }
 	for _, row := range []struct {
 		what      string
-		op        limiter.Op
+		op        store.Op
 		ctx       func() (context.Context, context.CancelFunc)
 		ambiguous bool
 		charged   int64
 	}{
-		{"a check, withdrawn", limiter.OpCheck, gone, false, 0},
-		{"a check that was sent", limiter.OpCheck, gone, true, 3},
-		{"a check whose time was over", limiter.OpCheck, late, false, 3},
-		{"a check that somebody waits for", limiter.OpCheck, waiting, false, 3},
-		{"a report", limiter.OpReport, gone, false, 3},
+		{"a check, withdrawn", store.OpCheck, gone, false, 0},
+		{"a check that was sent", store.OpCheck, gone, true, 3},
+		{"a check whose time was over", store.OpCheck, late, false, 3},
+		{"a check that somebody waits for", store.OpCheck, waiting, false, 3},
+		{"a report", store.OpReport, gone, false, 3},
 	} {
 		o := &others{ceiling: quota.Ceiling{Units: 10, Local: 10}}
 		w := newWeather(t, globalPolicy(o))
 		w.fails(quota.ReasonRedisTimeout, row.ambiguous)
 		ask := w.Check
-		if row.op == limiter.OpReport {
+		if row.op == store.OpReport {
 			ask = w.Report
 		}
 		ctx, cancel := row.ctx()

@@ -3,16 +3,13 @@ package limiter_test
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/regiond/regiond/limiter"
-	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/test/redisserver"
 )
 
 // others is a Global with the ceiling that a test sets; it keeps what is published.
@@ -217,69 +214,5 @@ func TestGlobalExplained(t *testing.T) {
 	regional, global := d.Explanation.Limits[0], d.Explanation.Limits[1]
 	if regional.Part != 100 || regional.Peers != nil || global.Ceiling != 4 || global.Part != 3 || global.Formula != "as the test says" || len(global.Peers) != 1 {
 		t.Errorf("%+v", d.Explanation)
-	}
-}
-
-// What a store holds can be read back by a process that starts, every bucket of
-// it, past whatever else lies in the Redis.
-func TestCountersAreReadBack(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	store := limiter.NewTimedRedis(t, srv.Addr())
-	now := clockOf(t, srv.Client())
-	fine := &quota.Limit{Name: "fine", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal, GlobalBuckets: 4}
-	coarse := &quota.Limit{Name: "coarse", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal}
-	q := limitertest.Ask(fine, coarse)
-	start := limitertest.Epoch - limitertest.Epoch%60_000_000
-	for i, seconds := range []int64{0, 25, 65, 70, 200, 219, 260} {
-		now(start + seconds*1_000_000)
-		if v, err := ask(store, q.Call("acme", limiter.OpReport, int64(i+1), nil)); err != nil || v[0].Err != nil {
-			t.Fatal(err, v)
-		}
-	}
-	ctx := context.Background()
-	if err := srv.Client().RPush(ctx, "rl:{acme}:t.odd.60000000:p:::", "not ours").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := srv.Client().Set(ctx, "rl:{acme}:t.bad.60000000:p:::", "1:2:x", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	got := map[quota.CounterKey][]quota.Counter{}
-	err := store.Counters(ctx, func(key quota.CounterKey, buckets []quota.Counter, _ int64) { got[key] = buckets })
-	if err != nil {
-		t.Fatal(err)
-	}
-	finer, minute := start/20_000_000, start/60_000_000
-	want := map[quota.CounterKey][]quota.Counter{
-		{Tenant: "acme", Policy: "p", Limit: "fine", Partition: "::", BucketUS: 20_000_000}: {
-			{Bucket: finer + 10, Generation: start, Units: 5 + 6}, {Bucket: finer + 13, Generation: start, Units: 7},
-		},
-		{Tenant: "acme", Policy: "p", Limit: "coarse", Partition: "::", BucketUS: 60_000_000}: {
-			{Bucket: minute + 3, Generation: start, Units: 5 + 6}, {Bucket: minute + 4, Generation: start, Units: 7},
-		},
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("read %v, want %v", got, want)
-	}
-}
-
-// A reset forgets the logs of a tenant and not what was published to peers.
-func TestCountersOutliveAReset(t *testing.T) {
-	for name, start := range map[string]limitertest.New{"redis": timedRedis(t), "memory": timedMemory} {
-		t.Run(name, func(t *testing.T) {
-			store, now := start(t)
-			now(limitertest.Epoch)
-			q := limitertest.Ask(&quota.Limit{Name: "g", Units: 10, Window: time.Minute, Scope: quota.ScopeGlobal})
-			call := q.Call("acme", limiter.OpCheck, 4, nil)
-			if _, err := ask(store, call); err != nil {
-				t.Fatal(err)
-			}
-			if err := store.Reset(context.Background(), "acme"); err != nil {
-				t.Fatal(err)
-			}
-			v, err := ask(store, call)
-			if err != nil || v[0].Limits[0].Remaining != 6 || v[0].Limits[0].Counter.Units != 8 {
-				t.Errorf("%+v, %v", v, err)
-			}
-		})
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/memstore"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -19,42 +20,36 @@ import (
 // from each is documented.
 
 // handover is a limiter whose store fails the calls that a test picks. The clock stands
-// still: nothing ages out, and the buckets of recent usage blur nothing.
+// still: nothing ages out, and what memory records is exact.
 type handover struct {
 	*rig
-	*limiter.MemoryStore
-	fails  func(c *limiter.Call) bool
-	during func() // run once, between a failed call and what memory makes of it
-	armed  bool   // the next to ask for the time is the memory that stands in
+	*memstore.Store
+	fails  func(c *store.Call) bool
+	during func() // run between a failed call and what memory makes of it; nil for nothing
 }
 
-func newHandover(t testing.TB, units int64, fails func(*limiter.Call) bool) *handover {
+func newHandover(t testing.TB, units int64, fails func(*store.Call) bool) *handover {
 	t.Helper()
 	at := time.Unix(1_795_198_405, 0)
-	h := &handover{MemoryStore: limiter.NewMemoryStore(limiter.MemoryOptions{Now: at.UnixMicro}), fails: fails}
-	metrics, reader := readMetrics(t)
-	h.rig = storeRig(t, h, onePolicy(quota.Policy{Limits: perMinute(units)}), metrics, reader, func() time.Time {
-		if h.armed {
-			h.armed = false
-			h.during()
-		}
-		return at
-	})
+	h := &handover{Store: memstore.New(memstore.Options{Now: at.UnixMicro}), fails: fails}
+	meter, reader := readMeter(t)
+	h.rig = storeRig(t, h, onePolicy(quota.Policy{Limits: perMinute(units)}), meter, reader, func() time.Time { return at })
 	return h
 }
 
-func (h *handover) Decide(ctx context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
+func (h *handover) Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
 	if h.fails(&calls[0]) {
 		if h.during != nil {
-			h.armed = true
+			h.during()
 		}
-		return &limiter.StoreError{Reason: quota.ReasonRedisTimeout, Err: context.DeadlineExceeded}
+		store.Fail(verdicts, &store.Error{Reason: quota.ReasonRedisTimeout, Err: context.DeadlineExceeded})
+		return
 	}
-	return h.MemoryStore.Decide(ctx, calls, verdicts)
+	h.Store.Decide(ctx, calls, verdicts)
 }
 
 func (h *handover) Reset(ctx context.Context, prefix string) error {
-	return h.MemoryStore.Reset(ctx, prefix)
+	return h.Store.Reset(ctx, prefix)
 }
 
 // A call fails, and before memory has decided it Redis answers another. What memory then
@@ -62,7 +57,7 @@ func (h *handover) Reset(ctx context.Context, prefix string) error {
 // away again, memory has to count that too.
 func TestHandoverWithinAHandover(t *testing.T) {
 	down := false
-	h := newHandover(t, 20, func(*limiter.Call) bool { return down })
+	h := newHandover(t, 20, func(*store.Call) bool { return down })
 	h.during = func() {
 		h.during = nil
 		down = false
@@ -84,11 +79,12 @@ func TestHandoverWithinAHandover(t *testing.T) {
 // The same, left to the scheduler: whichever store decided what, and whatever came in
 // between, in the end memory knows of every unit.
 func TestHandoverAtRandom(t *testing.T) {
+	t.Parallel() // it measures no time
 	const callers, each, units = 4, 25, 400
-	for run := range 200 {
+	for run := range 100 {
 		var calls, admitted atomic.Int64
 		var away atomic.Bool
-		h := newHandover(t, units, func(*limiter.Call) bool { return away.Load() || calls.Add(1)%3 == 0 })
+		h := newHandover(t, units, func(*store.Call) bool { return away.Load() || calls.Add(1)%3 == 0 })
 		var wg sync.WaitGroup
 		for range callers {
 			wg.Go(func() {
@@ -107,12 +103,13 @@ func TestHandoverAtRandom(t *testing.T) {
 	}
 }
 
-// Redis answers now and then while memory decides: each answer has memory begin anew
-// from what the process remembers, and a unit that is being admitted is part of that.
+// Redis answers now and then while memory decides: a unit that memory admits is not
+// forgotten by that.
 func TestHandoverAdmitsNoUnitTwice(t *testing.T) {
+	t.Parallel() // it measures no time
 	const callers, units = 4, 50
-	for run := range 200 {
-		h := newHandover(t, units, func(c *limiter.Call) bool { return c.Op == limiter.OpCheck })
+	for run := range 100 {
+		h := newHandover(t, units, func(c *store.Call) bool { return c.Op == store.OpCheck })
 		var admitted atomic.Int64
 		var asking, answering sync.WaitGroup
 		done := make(chan struct{})

@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/sdk/metric"
 
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -20,13 +21,13 @@ func counted(policy string) *quota.Decision {
 
 // Counting a decision builds no labels and allocates nothing, a near miss included.
 func TestMetricsCostNoAllocation(t *testing.T) {
-	m, err := NewMetrics(metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())).Meter("test"))
+	m, err := newMetrics(metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())).Meter("test"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := counted("standard")
-	m.decided(context.Background(), d, OpCheck, time.Millisecond) // builds them once
-	if n := testing.AllocsPerRun(1000, func() { m.decided(context.Background(), d, OpCheck, time.Millisecond) }); n != 0 {
+	m.decided(context.Background(), d, store.OpCheck, time.Millisecond) // builds them once
+	if n := testing.AllocsPerRun(1000, func() { m.decided(context.Background(), d, store.OpCheck, time.Millisecond) }); n != 0 {
 		t.Errorf("a decision costs %v allocations to count", n)
 	}
 }
@@ -34,28 +35,24 @@ func TestMetricsCostNoAllocation(t *testing.T) {
 // Many learn at once, while reloads forget: whoever asks gets the labels that it
 // asked for, and what is forgotten is gone.
 func TestLabelSetsUnderReload(t *testing.T) {
-	var s labelSets[limitLabels]
+	var s labelSets
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
 			for i := range 2000 {
-				if n := len(s.of(limitLabels{fmt.Sprint("p", i%7), fmt.Sprint("l", g)})); n != 1 {
+				if n := len(s.of(labels{policy: fmt.Sprint("p", i%7), limit: fmt.Sprint("l", g)})); n != 1 {
 					t.Errorf("%d options", n)
 				}
 				if i%100 == 0 {
-					s.keep(func(l limitLabels) bool { return l.policy != "p3" })
+					s.forget()
 				}
 			}
 		})
 	}
 	wg.Wait()
-	s.keep(func(l limitLabels) bool { return l.policy == "p1" })
-	for l := range *s.sets.Load() {
-		if l.policy != "p1" {
-			t.Errorf("%v is still remembered", l)
-		}
-	}
-	if n := len(*s.sets.Load()); n != 4 {
-		t.Errorf("%d combinations are remembered, want 4", n)
+	s.forget()
+	s.of(labels{policy: "p1", limit: "l1"})
+	if n := len(*s.sets.Load()); n != 1 {
+		t.Errorf("%d combinations are remembered after a reload, want 1", n)
 	}
 }

@@ -9,20 +9,24 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/regiond/regiond/limiter/memstore"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
 // Limiter answers requests: it finds the policy, asks the store, and falls back
 // to the policy's fail mode when the store is away. Safe for concurrent use.
 type Limiter struct {
-	store     Store
+	store     store.Store
 	rules     atomic.Pointer[rules]
 	denyCache *denyCache
-	recent    *recentUsage // what this process has admitted
-	local     *MemoryStore // decides while the store is away
+	local     *memstore.Store // what this process has admitted; decides while the store is away
 	overflow  *overflow
 	log       *slog.Logger
-	metrics   *Metrics
+	metrics   *metrics
 	now       func() time.Time
 	localUS   func() int64 // now in µs, monotonic: a step of the host's wall clock does not change it
 
@@ -30,21 +34,27 @@ type Limiter struct {
 	scratches        sync.Pool    // of *scratch
 }
 
-// Options are what New needs; all fields but Now are required.
+// Options are what New needs: a store, a configuration and a logger.
 type Options struct {
-	Store   Store
-	Config  Config
-	Logger  *slog.Logger
-	Metrics *Metrics
+	Store  store.Store
+	Config Config
+	Logger *slog.Logger
+	Meter  metric.Meter // nil makes no metrics
 	// Now is this process's monotonic clock, for the life of cached denials and
-	// the age of recent usage. nil means time.Now.
+	// the age of what memory records. nil means time.Now.
 	Now func() time.Time
 }
 
+// localPartitions bounds what is recorded beside the store, see "Measured" in DESIGN.md.
+const localPartitions = 1 << 19
+
 // New returns a Limiter that enforces o.Config. Nothing runs in the background.
 func New(o Options) (*Limiter, error) {
-	if o.Store == nil || o.Logger == nil || o.Metrics == nil {
-		return nil, errors.New("limiter: needs a store, a logger and metrics")
+	if o.Store == nil || o.Logger == nil {
+		return nil, errors.New("limiter: needs a store and a logger")
+	}
+	if o.Meter == nil {
+		o.Meter = noop.Meter{}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -52,18 +62,23 @@ func New(o Options) (*Limiter, error) {
 	start := o.Now()
 	base := start.UnixMicro()
 	localUS := func() int64 { return base + o.Now().Sub(start).Microseconds() }
+	resets := func() int64 { return 0 }
+	if s, shared := o.Store.(interface{ Resets() int64 }); shared { // by several processes
+		resets = s.Resets
+	}
 	l := &Limiter{
 		store:     o.Store,
-		denyCache: newDenyCache(),
-		recent:    newRecentUsage(localUS),
+		denyCache: newDenyCache(start, resets),
+		local:     memstore.New(memstore.Options{Now: localUS, Partitions: localPartitions, Coarse: true}),
 		overflow:  newOverflow(localUS),
 		log:       o.Logger,
-		metrics:   o.Metrics,
 		now:       o.Now,
 		localUS:   localUS,
 	}
-	l.local = NewMemoryStore(MemoryOptions{Now: localUS, seed: l.recent.seed, charged: l.recent.add})
-	o.Metrics.watchLimiter(l.overflow.size, l.denyCache.size)
+	var err error
+	if l.metrics, err = newMetrics(o.Meter, l.overflow.size, func() int { return l.denyCache.size(o.Now()) }); err != nil {
+		return nil, fmt.Errorf("limiter: %w", err)
+	}
 	return l, l.Configure(o.Config)
 }
 
@@ -74,26 +89,27 @@ func (l *Limiter) Configure(c Config) error {
 	if err != nil {
 		return fmt.Errorf("configure limiter: %w", err)
 	}
+	l.overflow.places.Bound(c.MaxUnknown)
 	l.rules.Store(r)
-	l.metrics.prepare(c.Policies)
+	l.metrics.labels.forget()
 	return nil
 }
 
 // Check charges the request's cost if every limit that applies has room for it.
 // The error is *quota.Invalid and means that nothing was decided or charged.
 func (l *Limiter) Check(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return l.check(ctx, r, OpCheck)
+	return l.check(ctx, r, store.OpCheck)
 }
 
 // Peek returns what Check would, and spends nothing.
 func (l *Limiter) Peek(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return l.check(ctx, r, OpPeek)
+	return l.check(ctx, r, store.OpPeek)
 }
 
 // Report charges the cost whatever is left, for work whose cost is known only
 // afterwards. It may go past the limits.
 func (l *Limiter) Report(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return l.check(ctx, r, OpReport)
+	return l.check(ctx, r, store.OpReport)
 }
 
 // CheckBatch checks the requests one after the other, each on its own: outcome i
@@ -105,7 +121,7 @@ func (l *Limiter) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Ou
 	places := make([]int, 0, len(rs))
 	rules := l.rules.Load()
 	for i := range rs {
-		q, err := rules.resolve(&rs[i], OpCheck, l.overflow, s)
+		q, err := rules.resolve(&rs[i], store.OpCheck, l.overflow, s)
 		if err != nil {
 			out[i].Err = err
 			continue
@@ -127,7 +143,6 @@ func (l *Limiter) Reset(ctx context.Context, tenant string) error {
 	err := l.store.Reset(ctx, tenant)
 	// Memory goes last, so that nothing decided meanwhile brings the old usage back.
 	l.denyCache.forget()
-	l.recent.forget(tenant)
 	if err := errors.Join(err, l.local.Reset(ctx, tenant)); err != nil {
 		return fmt.Errorf("reset usage: %w", err)
 	}

@@ -7,86 +7,70 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	api "go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/memstore"
+	"github.com/regiond/regiond/limiter/redisstore"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
-func TestMain(m *testing.M) {
-	redis.SetLogger(mute{}) // it logs each refused connection, of which there are many here on purpose
-	// go-redis goes on dialling a refusing server for up to a second after Close.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
-}
-
-// mute is a go-redis logger that drops everything.
-type mute struct{}
-
-func (mute) Printf(context.Context, string, ...any) {}
+func TestMain(m *testing.M) { limitertest.Main(m) }
 
 // rig is a Limiter with all that it needs to run, and its metrics.
 type rig struct {
 	*limiter.Limiter
 	reader *metric.ManualReader
-	store  limiter.Store
+	store  store.Store
 }
 
 // redisRig is a rig on the Redis at addr, probed as in production.
 func redisRig(t testing.TB, addr string, c limiter.Config, budget time.Duration) *rig {
 	t.Helper()
-	metrics, reader := readMetrics(t)
-	store, err := limiter.NewRedisStore(limiter.RedisOptions{Addrs: []string{addr}, Budget: budget, Logger: slog.New(slog.DiscardHandler)}, metrics)
+	return optionsRig(t, redisstore.Options{Addrs: []string{addr}, Budget: budget, Logger: slog.New(slog.DiscardHandler)}, c)
+}
+
+func optionsRig(t testing.TB, o redisstore.Options, c limiter.Config) *rig {
+	t.Helper()
+	meter, reader := readMeter(t)
+	o.Meter = meter
+	s, err := redisstore.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := store.Run(ctx); err != nil {
-			t.Errorf("run: %v", err)
-		}
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-		store.Close()
-	})
-	return storeRig(t, store, c, metrics, reader, nil)
+	limitertest.KeepRunning(t, s)
+	return storeRig(t, s, c, meter, reader, nil)
 }
 
-// memoryRig is a rig on a MemoryStore; now moves both, nil for the true time.
+// memoryRig is a rig on a Store; now moves both, nil for the true time.
 func memoryRig(t testing.TB, c limiter.Config, now func() time.Time) *rig {
 	t.Helper()
-	metrics, reader := readMetrics(t)
-	o := limiter.MemoryOptions{}
+	meter, reader := readMeter(t)
+	o := memstore.Options{}
 	if now != nil {
 		o.Now = func() int64 { return now().UnixMicro() }
 	}
-	return storeRig(t, limiter.NewMemoryStore(o), c, metrics, reader, now)
+	return storeRig(t, memstore.New(o), c, meter, reader, now)
 }
 
-func storeRig(t testing.TB, store limiter.Store, c limiter.Config, metrics *limiter.Metrics, reader *metric.ManualReader, now func() time.Time) *rig {
+func storeRig(t testing.TB, s store.Store, c limiter.Config, meter api.Meter, reader *metric.ManualReader, now func() time.Time) *rig {
 	t.Helper()
-	l, err := limiter.New(limiter.Options{Store: store, Config: c, Logger: slog.New(slog.DiscardHandler), Metrics: metrics, Now: now})
+	l, err := limiter.New(limiter.Options{Store: s, Config: c, Logger: slog.New(slog.DiscardHandler), Meter: meter, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{Limiter: l, reader: reader, store: store}
+	return &rig{Limiter: l, reader: reader, store: s}
 }
 
-func readMetrics(t testing.TB) (*limiter.Metrics, *metric.ManualReader) {
+func readMeter(t testing.TB) (api.Meter, *metric.ManualReader) {
 	t.Helper()
 	reader := metric.NewManualReader()
-	metrics, err := limiter.NewMetrics(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return metrics, reader
+	return metric.NewMeterProvider(metric.WithReader(reader)).Meter("test"), reader
 }
 
 // check asks for cost on behalf of a tenant under its own policy, or under

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"pgregory.net/rapid"
 
-	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/faultproxy"
 	"github.com/regiond/regiond/test/redisserver"
@@ -32,6 +32,11 @@ func series(m metricdata.Metrics) (kind string, labels []string) {
 			sets = append(sets, p.Attributes)
 		}
 	case metricdata.Gauge[int64]:
+		kind = "gauge"
+		for _, p := range data.DataPoints {
+			sets = append(sets, p.Attributes)
+		}
+	case metricdata.Gauge[float64]:
 		kind = "gauge"
 		for _, p := range data.DataPoints {
 			sets = append(sets, p.Attributes)
@@ -61,7 +66,7 @@ func TestMetricsCatalogue(t *testing.T) {
 	c := manyPolicies(2)
 	c.MaxUnknown, c.Tenants = 0, map[string]quota.Tenant{"acme": {Policy: "standard"}}
 	r := redisRig(t, proxy.Addr(), c, 150*time.Millisecond)
-	limiter.Eventually(t, 2*time.Second, "redis decides", func() bool {
+	limitertest.Eventually(t, 2*time.Second, "redis decides", func() bool {
 		return r.check(t, "acme/share-observe", 1).WouldDeny // and has admitted two by then
 	})
 	admin(t, srv, "SCRIPT", "FLUSH")
@@ -79,6 +84,10 @@ func TestMetricsCatalogue(t *testing.T) {
 	if _, err := r.Peek(context.Background(), quota.Request{Tenant: "acme", Policy: "closed-observe", Cost: 1}); err != nil {
 		t.Fatal(err) // and it is no decision
 	}
+	limitertest.Eventually(t, 3*time.Second, "a probe has compared the budget with what calls need", func() bool {
+		_, ok := r.collected(t)["regiond.redis.need"]
+		return ok
+	})
 	got := r.collected(t)
 	for _, row := range []struct {
 		name, kind, unit string
@@ -108,6 +117,7 @@ func TestMetricsCatalogue(t *testing.T) {
 		{"regiond.redis.ambiguous", "counter", "{check}", []string{""}},
 		{"regiond.redis.script_loads", "counter", "{load}", []string{""}},
 		{"regiond.redis.outages", "counter", "{outage}", []string{""}},
+		{"regiond.redis.need", "gauge", "s", []string{""}},
 		{"regiond.redis.losses", "counter", "{loss}", []string{""}},
 		{"regiond.redis.breaker_open", "gauge", "", []string{""}},
 	} {
@@ -129,6 +139,7 @@ func TestMetricsCatalogue(t *testing.T) {
 // No id of a request ever becomes a label or any other text of a scrape: ids are
 // personal, and series of them would be without bound.
 func TestMetricsNameNobody(t *testing.T) {
+	t.Parallel() // it measures no time
 	outer := t
 	rapid.Check(t, func(t *rapid.T) {
 		p := loginPolicy()

@@ -9,13 +9,16 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/regiond/regiond/limiter/memstore"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
 func TestOverflowAdmitsUpToMost(t *testing.T) {
 	now := time.Unix(1_795_198_405, 0)
 	o := newOverflow(func() int64 { return now.UnixMicro() })
-	const window = int64(60_000_000)
+	o.places.Bound(2)
+	const ttl = 2*time.Minute - placeMargin
 	for _, row := range []struct {
 		why  string
 		pass time.Duration
@@ -27,16 +30,16 @@ func TestOverflowAdmitsUpToMost(t *testing.T) {
 		{"the second", 0, "b", true, 2},
 		{"the third of two", 0, "c", false, 2},
 		{"one that is live already", time.Minute, "a", true, 2},
-		{"still no place: a window is not enough", 0, "c", false, 2},
-		{"b was not asked about for two windows", time.Minute, "c", true, 2},
+		{"still no place: half of the life of keys is not enough", 0, "c", false, 2},
+		{"the keys of b have gone", time.Minute, "c", true, 2},
 		{"so it comes too late now", 0, "b", false, 2},
 		{"another set with the key of a live one", 0, "a b", false, 2},
-		{"a and c end two windows after their last question", 3 * time.Minute, "b", true, 1},
+		{"a and c end when their keys do", 3 * time.Minute, "b", true, 1},
 		{"two keys are one set", 0, "a b", true, 2},
 		{"and stay one", 0, "a b", true, 2},
 	} {
 		now = now.Add(row.pass)
-		got := o.admit(strings.Fields(row.keys), window, 2, true)
+		got := o.admit(strings.Fields(row.keys), ttl, true)
 		if got != row.want || o.size() != row.live {
 			t.Errorf("%s: admitted %v with %d live, want %v with %d", row.why, got, o.size(), row.want, row.live)
 		}
@@ -56,7 +59,7 @@ func stepped(t *testing.T, at time.Time, by time.Duration) time.Time {
 	return now
 }
 
-// A place is held for two windows of time that has passed, whatever the host's wall clock
+// A place is held for the life of its keys that has passed, whatever the host's wall clock
 // was set to meanwhile.
 func TestOverflowOutlivesASteppedClock(t *testing.T) {
 	for _, row := range []struct {
@@ -66,13 +69,13 @@ func TestOverflowOutlivesASteppedClock(t *testing.T) {
 		{0, time.Minute, false},
 		{time.Hour, time.Minute, false},
 		{-time.Hour, time.Minute, false},
-		{0, 3 * time.Minute, true},
-		{time.Hour, 3 * time.Minute, true},
-		{-time.Hour, 3 * time.Minute, true},
+		{0, 4 * time.Minute, true},
+		{time.Hour, 4 * time.Minute, true},
+		{-time.Hour, 4 * time.Minute, true},
 	} {
 		now := time.Now()
 		l, err := New(Options{
-			Store: NewMemoryStore(MemoryOptions{}), Logger: slog.New(slog.DiscardHandler), Metrics: testMetrics(t), Now: func() time.Time { return now },
+			Store: memstore.New(memstore.Options{}), Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now },
 			Config: Config{
 				Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 50, Window: time.Minute}}, EnforcePercent: -1}},
 				Default:  &quota.Tenant{Policy: "standard"}, MaxUnknown: 1,
@@ -85,20 +88,32 @@ func TestOverflowOutlivesASteppedClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		now = stepped(t, now, row.step).Add(row.pass)
-		if free := l.overflow.admit([]string{"second"}, 0, 1, false); free != row.free {
+		if free := l.overflow.admit([]string{"second"}, 0, false); free != row.free {
 			t.Errorf("%v after the first, the wall clock stepped by %v: room for a second is %v, want %v", row.pass, row.step, free, row.free)
 		}
 	}
 }
 
+// seenStore notes the partitions that it is asked for.
+type seenStore struct {
+	*memstore.Store
+	partitions map[string]bool
+}
+
+func (s *seenStore) Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+	s.partitions[calls[0].Keys[0]] = true
+	s.Store.Decide(ctx, calls, verdicts)
+}
+
 // Under a flood of invented ids nothing grows: neither the count of the living,
 // nor the store, which sees one partition more for all the newcomers together.
 func TestOverflowFlood(t *testing.T) {
+	t.Parallel() // it measures no time
 	const most, flood = 100, 20_000
 	now := time.Unix(1_795_198_405, 0)
-	store := NewMemoryStore(MemoryOptions{Now: func() int64 { return now.UnixMicro() }})
+	s := &seenStore{memstore.New(memstore.Options{Now: func() int64 { return now.UnixMicro() }}), map[string]bool{}}
 	l, err := New(Options{
-		Store: store, Logger: slog.New(slog.DiscardHandler), Metrics: testMetrics(t), Now: func() time.Time { return now },
+		Store: s, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now },
 		Config: Config{
 			Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 50, Window: time.Minute}}, EnforcePercent: -1}},
 			Default:  &quota.Tenant{Policy: "standard"}, Tenants: map[string]quota.Tenant{"acme": {Policy: "standard"}}, MaxUnknown: most,
@@ -123,12 +138,9 @@ func TestOverflowFlood(t *testing.T) {
 	if admitted != most+50 {
 		t.Errorf("%d of the flood were admitted, want %d with partitions of their own and 50 from the shared one", admitted, most)
 	}
-	kept := 0
-	for i := range store.shards {
-		kept += len(store.shards[i].keys)
-	}
+	kept := len(s.partitions)
 	if kept != most+1 || l.overflow.size() != most {
-		t.Errorf("%d partitions are kept and %d counted, want %d and %d", kept, l.overflow.size(), most+1, most)
+		t.Errorf("the store has seen %d partitions, %d are counted, want %d and %d", kept, l.overflow.size(), most+1, most)
 	}
 	for i := range 50 {
 		if !allowed("acme") {
@@ -142,7 +154,7 @@ func TestOverflowFlood(t *testing.T) {
 		t.Error("an unlisted tenant with a place of its own keeps it; a newcomer has none")
 	}
 	// Once the flood is over and has aged out, newcomers count as themselves again.
-	now = now.Add(3 * time.Minute)
+	now = now.Add(4 * time.Minute)
 	if !allowed("latecomer") || !allowed("latecomer2") || l.overflow.size() > most {
 		t.Error("the places of those who left were not given away")
 	}

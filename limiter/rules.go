@@ -13,6 +13,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/regiond/regiond/internal/expiring"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -48,14 +50,13 @@ type rules struct {
 // policyPlan is one policy, compiled.
 type policyPlan struct {
 	policy *quota.Policy
-	window int64    // the longest W, µs
 	plans  sync.Map // which limits apply, as a bit mask → *limitPlan
 }
 
 // limitPlan is the key plan of some limits of a policy, and the same for one process
 // of several that counts by itself.
 type limitPlan struct {
-	keys   *KeyPlan
+	keys   *store.KeyPlan
 	limits []*quota.Limit
 	locals sync.Map // by how many processes → *KeyPlan
 }
@@ -70,24 +71,17 @@ func compile(c Config) (*rules, error) {
 		if ms := p.Validate(); len(ms) > 0 {
 			return nil, fmt.Errorf("policy %s: %w", p.Name, &quota.Invalid{Fields: ms})
 		}
-		pl := &policyPlan{policy: p}
 		r.dims = append(r.dims, p.Dimensions()...)
-		for j := range p.Limits {
-			pl.window = max(pl.window, p.Limits[j].WindowUS())
-		}
-		r.plans[p.Name] = pl
+		r.plans[p.Name] = &policyPlan{policy: p}
 	}
 	r.dims = append(r.dims, c.Dimensions...)
 	slices.Sort(r.dims)
 	r.dims = slices.Compact(r.dims)
-	rules := []quota.Tenant{}
+	tenants := slices.Collect(maps.Values(c.Tenants))
 	if c.Default != nil {
-		rules = append(rules, *c.Default)
+		tenants = append(tenants, *c.Default)
 	}
-	for _, t := range c.Tenants {
-		rules = append(rules, t)
-	}
-	for _, t := range rules {
+	for _, t := range tenants {
 		if r.plans[t.Policy] == nil {
 			return nil, fmt.Errorf("a tenant has policy %q, which is not defined", t.Policy)
 		}
@@ -101,7 +95,7 @@ type query struct {
 	request     *quota.Request
 	plan        *policyPlan
 	limits      *limitPlan // nil when no limit applies
-	call        Call
+	call        store.Call
 	ceilings    []quota.Ceiling // of global limits, by place in the key plan; nil without any
 	processes   int64           // among how many a local decision divided, 0 for another
 	enforcement quota.Enforcement
@@ -110,7 +104,7 @@ type query struct {
 
 // resolve validates a request and plans its call, or returns all that is wrong with it.
 // The names of the request's keys are put into s.
-func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, s *scratch) (query, error) {
+func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow, s *scratch) (query, error) {
 	q := query{rules: r, request: req}
 	ms := req.Validate()
 	tenant, listed := r.Tenants[req.Tenant]
@@ -138,7 +132,7 @@ func (r *rules) resolve(req *quota.Request, op Op, overflow *overflow, s *scratc
 	if q.limits == nil {
 		return q, nil
 	}
-	if op != OpReport {
+	if op != store.OpReport {
 		if ms := q.tooCostly(); len(ms) > 0 {
 			return q, &quota.Invalid{Fault: quota.FaultCost, Fields: ms}
 		}
@@ -181,7 +175,7 @@ func (p *policyPlan) planFor(dims quota.Dimensions) *limitPlan {
 			limits = append(limits, &p.policy.Limits[i])
 		}
 	}
-	s, _ := p.plans.LoadOrStore(mask, &limitPlan{keys: NewKeyPlan(limits), limits: limits})
+	s, _ := p.plans.LoadOrStore(mask, &limitPlan{keys: store.NewKeyPlan(limits), limits: limits})
 	return s.(*limitPlan)
 }
 
@@ -189,37 +183,37 @@ func (p *policyPlan) planFor(dims quota.Dimensions) *limitPlan {
 // not fit a time.Duration.
 const mostStretch = 1000
 
-// local is the plan that one of so many processes counts by itself: the rate of
-// a gcra limit is divided, not only its height. Its window is stretched, since its units
-// need not come out even:
+// local is the plan that one of so many processes counts by itself. A window is stretched
+// where units do not come out even: that of a gcra limit, whose rate is divided too, and of
+// another that has less than a unit for each process:
 //
 //	1 per 1s, burst 8, of four processes:   1 per 4s, burst 2
-func (s *limitPlan) local(processes int64) *KeyPlan {
+//	5 per 1m, of six processes:             1 per 2m
+func (s *limitPlan) local(processes int64) *store.KeyPlan {
 	if local, ok := s.locals.Load(processes); ok {
-		return local.(*KeyPlan)
+		return local.(*store.KeyPlan)
 	}
 	limits := make([]*quota.Limit, len(s.limits))
 	for i, l := range s.limits {
 		alone := *l
-		if alone.Algorithm == quota.GCRA {
-			// A burst below one unit per process admits nothing, at whatever rate.
-			stretch := min(processes, alone.Capacity(), mostStretch)
-			alone.Burst = max(1, alone.Capacity()/processes)
+		switch {
+		case l.Algorithm == quota.GCRA:
+			stretch := min(processes, mostStretch)
+			alone.Burst = max(1, l.Capacity()/processes)
 			alone.Window *= time.Duration(stretch)
-			alone.Units = max(1, alone.Units*stretch/processes) // the same, but for very many
+			alone.Units = max(1, l.Units*stretch/processes) // the same, but for very many
+		case l.Units < processes && l.Scope == quota.ScopeRegion:
+			alone.Window *= time.Duration(min((processes+l.Units-1)/l.Units, mostStretch))
 		}
 		limits[i] = &alone
 	}
-	plan := NewKeyPlan(limits)
-	for i := range plan.keys { // recent usage records what Redis admits and what memory does under one step
-		plan.keys[i].step = s.keys.keys[i].step
-	}
+	plan := store.NewKeyPlan(limits)
 	local, _ := s.locals.LoadOrStore(processes, plan)
-	return local.(*KeyPlan)
+	return local.(*store.KeyPlan)
 }
 
 func (q *query) tooCostly() []quota.FieldError {
-	for _, l := range q.limits.keys.limits {
+	for _, l := range q.limits.keys.Limits {
 		if q.request.Cost > l.Capacity() {
 			return []quota.FieldError{{Pointer: "/cost", Detail: fmt.Sprintf(
 				"%d can never be admitted: limit %s of policy %s holds %d", q.request.Cost, l.Name, q.plan.policy.Name, l.Capacity())}}
@@ -229,33 +223,33 @@ func (q *query) tooCostly() []quota.FieldError {
 }
 
 // planCall fills in the call.
-func (q *query) planCall(op Op, unlisted bool, overflow *overflow, s *scratch) {
+func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow, s *scratch) {
 	r := q.rules
 	req, plan, policy := q.request, q.limits.keys, q.plan.policy.Name
 	tenant, dims := req.Tenant, req.Dimensions
 	keys := s.keys(plan, tenant, policy, dims)
-	if unlisted && !overflow.admit(keys, q.plan.window, r.MaxUnknown, op != OpPeek) {
+	if unlisted && !overflow.admit(keys, plan.TTL(), op != store.OpPeek) {
 		q.overflow = true
 		tenant, dims = "", nil
 		keys = s.keys(plan, tenant, policy, dims)
 	}
-	q.call = Call{Plan: plan, Keys: keys, Counters: s.counters(plan, keys, tenant, policy), Op: op, Cost: req.Cost, Ceilings: plan.capacities}
-	if r.Global != nil && plan.global > 0 {
-		q.call.Ceilings = slices.Clone(plan.capacities)
-		q.ceilings = make([]quota.Ceiling, len(plan.limits))
+	q.call = store.Call{Plan: plan, Keys: keys, Counters: s.counters(plan, keys, tenant, policy), Op: op, Cost: req.Cost, Ceilings: plan.Capacities}
+	if r.Global != nil && plan.Global > 0 {
+		q.call.Ceilings = slices.Clone(plan.Capacities)
+		q.ceilings = make([]quota.Ceiling, len(plan.Limits))
 		q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
 			q.ceilings[i] = r.Global.Ceiling(q.plan.policy, l, key, req.Explain)
 			q.call.Ceilings[i] = q.ceilings[i].Units
 		})
 	}
-	if req.IdempotencyKey != "" && op != OpPeek {
-		q.call.Record = recordKey(tenant, req.Tenant, req.IdempotencyKey)
+	if req.IdempotencyKey != "" && op != store.OpPeek {
+		q.call.Record = store.RecordKey(req.Tenant, req.IdempotencyKey)
 		q.call.Print = fingerprint(req, op)
 	}
 }
 
 // fingerprint distinguishes requests that have the same idempotency key.
-func fingerprint(req *quota.Request, op Op) string {
+func fingerprint(req *quota.Request, op store.Op) string {
 	h := xxhash.New()
 	fmt.Fprintf(h, "%c %q %d %q", op, req.Tenant, req.Cost, req.Policy)
 	for _, d := range req.Dimensions {
@@ -302,50 +296,43 @@ type Global interface {
 // who invents ids fills one shared partition instead of Redis. Its verdict is
 // this process's own. Safe for concurrent use.
 type overflow struct {
-	now  func() int64 // µs, a clock that no step of the host's moves
-	seed maphash.Seed
-
-	mu   sync.Mutex
-	live map[uint64]int64 // hash of the keys → when it is gone, µs
+	now    func() int64 // µs, a clock that no step of the host's moves
+	seed   maphash.Seed
+	places *expiring.Map[uint64, struct{}] // by a hash of a partition's keys
 }
+
+// placeMargin is how much longer a place lives than the keys in Redis: a call that waits
+// before it is sent sets their TTL later.
+const placeMargin = time.Second
 
 func newOverflow(now func() int64) *overflow {
-	return &overflow{now: now, seed: maphash.MakeSeed(), live: make(map[uint64]int64)}
+	return &overflow{now: now, seed: maphash.MakeSeed(), places: expiring.New[uint64, struct{}](0)}
 }
 
-// admit reports whether the partition with these keys may be counted as itself:
-// it is live already, or there are fewer than most. With take it stays live for two
-// windows (µs) after the last request for it.
-func (o *overflow) admit(keys []string, window int64, most int, take bool) bool {
-	id, now := o.id(keys), o.now()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if _, ok := o.live[id]; !ok && len(o.live) >= most {
-		dropSome(o.live, func(until int64) bool { return until <= now })
-		if len(o.live) >= most {
+// admit reports whether the partition with these keys may be counted as itself: it has a
+// place, or there is one left. With take it keeps it for as long as its keys live in
+// Redis, so that the places bound those too.
+func (o *overflow) admit(keys []string, ttl time.Duration, take bool) bool {
+	id, now := expiring.Hash(o.seed, keys), o.now()
+	s := o.places.Shard(id)
+	s.Lock()
+	defer s.Unlock()
+	place := s.Get(id, now)
+	if place == nil {
+		if !s.Take(1, now) {
 			return false
 		}
+		if !take {
+			s.Give(1)
+			return true
+		}
+		place = &expiring.Entry[struct{}]{}
+		s.Put(id, place)
 	}
 	if take {
-		o.live[id] = now + 2*window
+		place.Ends = now + (ttl + placeMargin).Microseconds()
 	}
 	return true
 }
 
-func (o *overflow) id(keys []string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(o.seed)
-	for _, k := range keys {
-		h.WriteString(k)
-	}
-	return h.Sum64()
-}
-
-// size counts the live ones, dropping the others.
-func (o *overflow) size() int {
-	now := o.now()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	maps.DeleteFunc(o.live, func(_ uint64, until int64) bool { return until <= now })
-	return len(o.live)
-}
+func (o *overflow) size() int { return o.places.Live(o.now()) }

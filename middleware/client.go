@@ -34,8 +34,10 @@ func New(o Options) (*Client, error) {
 	return &Client{options: o, endpoint: strings.TrimSuffix(o.URL, "/") + "/v1/check", http: o.client()}, nil
 }
 
-// Check returns regiond's decision. While regiond is unavailable the decision is
-// that of Options.OnAway, with Away set, and no error. An error is an *InvalidError,
+// Check returns regiond's decision. A check that regiond shed is denied, whatever
+// Options.OnAway is: the policy's on_overload decides, and load must not buy a way around
+// the limits. While regiond is unavailable the decision is that of OnAway, with Away set,
+// and no error. An error is an *InvalidError,
 // or that of the caller's own context; the decision is then zero, which denies.
 //
 // It does not retry. A check that failed may have been charged; with

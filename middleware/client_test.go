@@ -69,8 +69,9 @@ func TestRequest(t *testing.T) {
 
 func TestDecisions(t *testing.T) {
 	fields := http.Header{"Ratelimit": {`"standard.burst";r=0;t=7`}, "Ratelimit-Policy": {`"standard.burst";q=20;w=10`}}
-	retry := fields.Clone()
+	retry, soon := fields.Clone(), fields.Clone()
 	retry.Set("Retry-After", "7")
+	soon.Set("Retry-After", "1")
 	for _, c := range []struct {
 		status int
 		body   string
@@ -84,7 +85,10 @@ func TestDecisions(t *testing.T) {
 			Status: 429, Policy: "standard", Name: "burst", Limit: 20, RetryAfter: 6200 * time.Millisecond,
 			ResetAfter: 10 * time.Second, Basis: "exact", Mode: "partitioned", Reason: "peer_silent", Header: retry,
 		}},
-		{503, closed, middleware.Decision{Status: 503, Policy: "standard", Basis: "closed", Mode: "local", Reason: "redis_down", Header: fields}},
+		{503, closed, middleware.Decision{Status: 503, Policy: "standard", Basis: "closed", Mode: "local", Reason: "redis_down", Header: soon}},
+		{503, shed, middleware.Decision{
+			Status: 503, Policy: "standard", RetryAfter: time.Second, Basis: "shed", Mode: "global", Reason: "overloaded", Header: soon,
+		}},
 	} {
 		// Open: a denial must stay one, whatever OnAway is.
 		client := newClient(t, middleware.Options{URL: newStub(t, answers(c.status, c.body)).url, Timeout: unhurried, OnAway: middleware.Open})

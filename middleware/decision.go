@@ -49,7 +49,8 @@ type Decision struct {
 	RetryAfter time.Duration
 	// ResetAfter is how long until all of the limit is free.
 	ResetAfter time.Duration
-	// Basis, Mode and Reason are as in regiond's answer; docs/failure.md lists them.
+	// Basis, Mode and Reason are as in regiond's answer; docs/failure.md lists them. Basis
+	// is "shed" when regiond was too busy to decide: Limit and Remaining are then unknown.
 	Basis  string
 	Mode   string
 	Reason string
@@ -59,7 +60,7 @@ type Decision struct {
 	// Header has the fields for the customer: RateLimit, RateLimit-Policy, the
 	// older forms where topology.yaml chooses those, and Retry-After on a denial.
 	Header http.Header
-	// Status is regiond's: 200, 429, or 503 when a fail mode is closed.
+	// Status is regiond's: 200, 429, or 503 when a fail mode is closed or the check was shed.
 	Status int
 }
 

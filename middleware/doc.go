@@ -7,7 +7,8 @@
 //	http.ListenAndServe(":3000", client.Handler(api))
 //
 // An allowed request reaches the handler, and its response carries RateLimit and
-// RateLimit-Policy. A denied request gets 429, Retry-After and a problem document.
+// RateLimit-Policy. A denied request gets 429, Retry-After and a problem document; one that
+// an overloaded regiond turned away gets 503 and the same.
 // While regiond is unavailable Options.OnAway decides, within Options.Timeout.
 //
 // Transport is for clients of a limited API: an http.RoundTripper that waits for

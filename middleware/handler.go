@@ -13,7 +13,8 @@ import (
 //	422  the cost is above the limit: it never fits
 //	429  denied, with Retry-After
 //	500  regiond refuses the check as invalid: a mistake in the program
-//	503  a fail mode is closed, or regiond is unavailable and OnAway is Closed
+//	503  regiond shed the check, with Retry-After; a fail mode is closed; or regiond is
+//	     unavailable and OnAway is Closed
 //
 // The check ends with the request's context. Handler panics when Options.Identify
 // is nil, when it is called and not with the first request.
@@ -57,6 +58,8 @@ func (c *Client) admit(w http.ResponseWriter, r *http.Request) bool {
 		refuse(w, http.StatusServiceUnavailable, "about:blank", "The request ended before the rate limiter answered.")
 	case d.Away:
 		refuse(w, http.StatusServiceUnavailable, "about:blank", "The rate limiter is unavailable.")
+	case d.Basis == "shed":
+		refuse(w, d.Status, typeBase+"temporary-reduced-capacity", "Too many requests arrived at once. Try again after the seconds in Retry-After.")
 	case d.Status == http.StatusServiceUnavailable:
 		refuse(w, d.Status, typeBase+"temporary-reduced-capacity", "The rate limiter cannot count, and this policy refuses then.")
 	default:

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/regiond/regiond/middleware"
@@ -47,6 +48,7 @@ func TestHandler(t *testing.T) {
 		{"allowed", acme, middleware.Closed, answers(200, allowed), 200, true, "OK"},
 		{"denied", acme, middleware.Open, answers(429, denied), 429, true, "Too Many Requests"},
 		{"a fail mode is closed", acme, middleware.Open, answers(503, closed), 503, true, "Service Unavailable"},
+		{"shed", acme, middleware.Open, answers(503, shed), 503, true, "Service Unavailable"},
 		{"away, open", acme, middleware.Open, answers(500, ""), 200, false, "away"},
 		{"away, closed", acme, middleware.Closed, answers(500, ""), 503, false, "away"},
 		{"unknown key", unknown, middleware.Open, answers(200, allowed), 403, false, "unknown key"},
@@ -76,7 +78,11 @@ func TestHandler(t *testing.T) {
 		if limits := h.Get("RateLimit") != "" && h.Get("RateLimit-Policy") != ""; limits != c.limits {
 			t.Errorf("%s: RateLimit fields: %v, want %v: %v", c.why, limits, c.limits, h)
 		}
-		if h.Get("Retry-After") != map[int]string{429: "7"}[c.status] || h.Get("X-Regiond-Secret") != "" {
+		retry := map[int]string{429: "7", 503: "1"}[c.status]
+		if !c.limits { // nothing of regiond's
+			retry = ""
+		}
+		if h.Get("Retry-After") != retry || h.Get("X-Regiond-Secret") != "" {
 			t.Errorf("%s: header %v", c.why, h)
 		}
 		if c.status == 200 {
@@ -88,6 +94,9 @@ func TestHandler(t *testing.T) {
 		}
 		if err := json.Unmarshal(got.Body.Bytes(), &doc); err != nil || doc.Type == "" || doc.Title == "" || doc.Detail == "" || doc.Status != c.status {
 			t.Errorf("%s: problem document %+v, %v\n%s", c.why, doc, err, got.Body)
+		}
+		if shed := c.why == "shed"; shed != strings.HasPrefix(doc.Detail, "Too many requests arrived at once.") {
+			t.Errorf("%s: detail %q", c.why, doc.Detail)
 		}
 		if h.Get("Content-Type") != "application/problem+json" || h.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: header of the problem document %v", c.why, h)

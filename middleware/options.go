@@ -34,7 +34,8 @@ type Options struct {
 	// Timeout bounds a check, from dialling to the last byte of the answer; 0
 	// means DefaultTimeout.
 	Timeout time.Duration
-	// OnAway is the decision while regiond is unavailable.
+	// OnAway is the decision while regiond is unavailable. One that is busy is not: it
+	// answers by the policy's on_overload.
 	OnAway Fail
 	// Identify returns what a request is charged to. Handler needs it. An error
 	// refuses the request with 403; its text is for Observe, not for the customer.

@@ -59,8 +59,8 @@ func answers(status int, body string) http.HandlerFunc {
 		w.Header().Set("RateLimit", `"standard.burst";r=0;t=7`)
 		w.Header().Set("RateLimit-Policy", `"standard.burst";q=20;w=10`)
 		w.Header().Set("X-Regiond-Secret", "not for customers")
-		if status == http.StatusTooManyRequests {
-			w.Header().Set("Retry-After", "7")
+		if retry := map[int]string{429: "7", 503: "1"}[status]; retry != "" {
+			w.Header().Set("Retry-After", retry)
 		}
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, body)
@@ -72,6 +72,8 @@ const (
 		"basis": "exact", "mode": "global", "enforcement": "enforce", "limits": []}`
 	denied = `{"allowed": false, "policy": "standard", "name": "burst", "limit": 20, "remaining": 0, "retry_after_ms": 6200, "reset_after_ms": 10000,
 		"basis": "exact", "mode": "partitioned", "reason": "peer_silent", "type": "x", "title": "y", "status": 429}`
+	shed = `{"allowed": false, "policy": "standard", "retry_after_ms": 1000, "reset_after_ms": 0, "basis": "shed", "mode": "global",
+		"reason": "overloaded", "violated": [], "limits": [], "type": "x", "title": "y", "status": 503}`
 	closed = `{"allowed": false, "policy": "standard", "basis": "closed", "mode": "local", "reason": "redis_down"}`
 )
 

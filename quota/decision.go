@@ -18,6 +18,9 @@ const (
 	BasisOpen
 	// BasisClosed: Redis is away and the policy denies.
 	BasisClosed
+	// BasisShed: Redis is busy, the check was turned away and charged nothing. No limit
+	// was read, so nothing is known of what is left.
+	BasisShed
 )
 
 // Mode says how much the region can see. The zero value is ModeGlobal.
@@ -52,6 +55,9 @@ const (
 	ReasonRedisRefused
 	// ReasonBreakerOpen: Redis failed a moment ago; it was not asked.
 	ReasonBreakerOpen
+	// ReasonOverloaded: Redis is busy; the check could not be decided within its budget
+	// and was not sent.
+	ReasonOverloaded
 	// ReasonPeerSilent: nothing was received from a peer region for too long.
 	ReasonPeerSilent
 	// ReasonOneWay: a peer region does not receive our messages.
@@ -65,10 +71,10 @@ const (
 )
 
 var (
-	basisNames  = []string{"exact", "estimate", "cached", "local", "open", "closed"}
+	basisNames  = []string{"exact", "estimate", "cached", "local", "open", "closed", "shed"}
 	modeNames   = []string{"global", "stale", "partitioned", "joining", "local"}
 	reasonNames = []string{
-		"", "redis_timeout", "redis_down", "redis_refused", "breaker_open",
+		"", "redis_timeout", "redis_down", "redis_refused", "breaker_open", "overloaded",
 		"peer_silent", "one_way", "views_differ", "joining", "process_paused",
 	}
 )
@@ -97,7 +103,8 @@ type LimitState struct {
 	Remaining int64
 	// RetryAfter is how long until the request's cost fits this limit with no
 	// other traffic; 0 when it fits now. Exact to the microsecond for regional
-	// limits: at +RetryAfter it is admitted, a millisecond earlier it is not.
+	// limits: at +RetryAfter it is admitted, a millisecond earlier it is not. When the
+	// store's clock steps back meanwhile, it is a lower bound.
 	RetryAfter time.Duration
 	// ResetAfter is how long until nothing of this limit is used.
 	ResetAfter time.Duration
@@ -109,9 +116,11 @@ type LimitState struct {
 // the policy that applied, in the policy's order; it may be empty when no limit
 // applied, and then the request is allowed.
 type Decision struct {
-	// Allowed is what the caller must do: false only under Enforce.
+	// Allowed is what the caller must do: false only under Enforce, and for a report or a
+	// peek that was shed.
 	Allowed bool
-	// WouldDeny is set under Observe when a limit was exceeded.
+	// WouldDeny is set under Observe when a limit was exceeded, or a fail mode is closed;
+	// not for a check that was shed, which says nothing about the limits.
 	WouldDeny   bool
 	Tenant      string
 	Policy      string
@@ -153,7 +162,9 @@ type Ceiling struct {
 	Units int64
 	// Local is Units for the counter that replaces the store while that is away. It
 	// remembers by itself what the store may have lost.
-	Local  int64
+	Local int64
+	// Used is how much of Local the region has used, as far as this process knows.
+	Used   int64
 	Mode   Mode
 	Reason Reason // of Mode; ReasonNone in ModeGlobal
 	// Closed: the policy admits nothing while the region does not see all others.
@@ -194,9 +205,30 @@ type Outcome struct {
 	Err      error
 }
 
+// TurnedAway reports whether the request was turned away without being decided, by a busy
+// Redis or by a policy that is closed. Nothing was charged.
+func (d *Decision) TurnedAway() bool {
+	return !d.Allowed && (d.Basis == BasisShed || d.Basis == BasisClosed)
+}
+
+// Label is the decision in one word, for metrics and traces: allowed, denied, would_deny
+// or shed.
+func (d *Decision) Label() string {
+	switch {
+	case d.WouldDeny:
+		return "would_deny"
+	case d.Allowed:
+		return "allowed"
+	case d.Basis == BasisShed:
+		return "shed"
+	}
+	return "denied"
+}
+
 // Headline returns the index of the limit that answers are summed up by: on a
 // denial the one that takes longest to free, otherwise the one nearest to
-// exhaustion (least remaining, then latest reset). It is −1 without limits.
+// exhaustion (least remaining, then latest reset). It is −1 without limits, as of a
+// check that was shed.
 func (d *Decision) Headline() int {
 	best := -1
 	for i := range d.Limits {
@@ -232,8 +264,11 @@ func (d *Decision) Violated() []string {
 }
 
 // RetryAfter is how long until the whole request fits: the longest of its
-// limits, 0 when it fits now.
+// limits, 0 when it fits now. What was shed may come again after a second.
 func (d *Decision) RetryAfter() time.Duration {
+	if d.Basis == BasisShed {
+		return time.Second
+	}
 	var longest time.Duration
 	for i := range d.Limits {
 		longest = max(longest, d.Limits[i].RetryAfter)

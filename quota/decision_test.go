@@ -36,6 +36,34 @@ func TestHeadline(t *testing.T) {
 	}
 }
 
+// TestDecisionLabel lists what becomes of a request, and whether it was turned away
+// undecided. No limit of a check that was shed is known, so none sums it up.
+func TestDecisionLabel(t *testing.T) {
+	for _, row := range []struct {
+		basis              quota.Basis
+		allowed, wouldDeny bool
+		label              string
+		turnedAway         bool
+	}{
+		{quota.BasisExact, true, false, "allowed", false},
+		{quota.BasisExact, false, false, "denied", false},
+		{quota.BasisExact, true, true, "would_deny", false},
+		{quota.BasisOpen, true, false, "allowed", false},
+		{quota.BasisClosed, false, false, "denied", true},
+		{quota.BasisClosed, true, true, "would_deny", false},
+		{quota.BasisShed, false, false, "shed", true},
+		{quota.BasisShed, true, false, "allowed", false}, // under observe
+	} {
+		d := quota.Decision{Basis: row.basis, Allowed: row.allowed, WouldDeny: row.wouldDeny, Limits: make([]quota.LimitState, 2)}
+		if row.basis == quota.BasisShed {
+			d.Limits = nil
+		}
+		if d.Label() != row.label || d.TurnedAway() != row.turnedAway || (d.Headline() < 0) != (row.basis == quota.BasisShed) {
+			t.Errorf("%+v: %q, turned away %v, headline %d", row, d.Label(), d.TurnedAway(), d.Headline())
+		}
+	}
+}
+
 // TestDecisionSums holds the sums of a decision against what they sum.
 func TestDecisionSums(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -16,6 +16,17 @@ const (
 	FailClosed
 )
 
+// OverloadMode says what a policy wants of a check that Redis is too busy to decide
+// (OnOverload). The zero value is OverloadShed.
+type OverloadMode uint8
+
+const (
+	// OverloadShed turns the check away, uncharged: the caller retries.
+	OverloadShed OverloadMode = iota
+	// OverloadOpen allows it, uncharged: who sends enough load is not limited any more.
+	OverloadOpen
+)
+
 // Enforcement says whether a denial is carried out. The zero value is Enforce.
 type Enforcement uint8
 
@@ -30,11 +41,12 @@ const (
 // Policy is a named set of limits that are decided together, all or nothing.
 // Values are immutable once in force.
 type Policy struct {
-	Name        string      `yaml:"name,required"`
-	Limits      []Limit     `yaml:"limits,required"`
-	OnPartition FailMode    `yaml:"on_partition"`
-	OnStoreLoss FailMode    `yaml:"on_store_loss"`
-	Enforcement Enforcement `yaml:"enforcement"`
+	Name        string       `yaml:"name,required"`
+	Limits      []Limit      `yaml:"limits,required"`
+	OnPartition FailMode     `yaml:"on_partition"`
+	OnStoreLoss FailMode     `yaml:"on_store_loss"`
+	OnOverload  OverloadMode `yaml:"on_overload"`
+	Enforcement Enforcement  `yaml:"enforcement"`
 	// EnforcePercent is the share of tenants, 0…100 by hash, for which Enforce
 	// is carried out; the others are observed. Negative means all of them.
 	EnforcePercent float64 `yaml:"enforce_share"`

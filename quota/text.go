@@ -12,6 +12,7 @@ var (
 	algorithmNames   = []string{"sliding_log", "sliding_window", "gcra"}
 	scopeNames       = []string{"region", "global"}
 	failModeNames    = []string{"share", "open", "closed"}
+	overloadNames    = []string{"shed", "open"}
 	enforcementNames = []string{"enforce", "observe"}
 )
 
@@ -49,6 +50,12 @@ func (m FailMode) String() string { return enumName(failModeNames, uint8(m)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (m *FailMode) UnmarshalText(text []byte) error { return parseName(m, failModeNames, text) }
+
+// String returns the name used in topology.yaml.
+func (m OverloadMode) String() string { return enumName(overloadNames, uint8(m)) }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *OverloadMode) UnmarshalText(text []byte) error { return parseName(m, overloadNames, text) }
 
 // String returns the name used in topology.yaml and in answers.
 func (e Enforcement) String() string { return enumName(enforcementNames, uint8(e)) }

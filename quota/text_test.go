@@ -41,25 +41,26 @@ func TestNamesRoundTrip(t *testing.T) {
 	namesRoundTrip[quota.Algorithm](t, "sliding_log", "sliding_window", "gcra")
 	namesRoundTrip[quota.Scope](t, "region", "global")
 	namesRoundTrip[quota.FailMode](t, "share", "open", "closed")
+	namesRoundTrip[quota.OverloadMode](t, "shed", "open")
 	namesRoundTrip[quota.Enforcement](t, "enforce", "observe")
 }
 
 // TestAnswerNames are part of the API: clients and dashboards compare them.
 func TestAnswerNames(t *testing.T) {
 	var basis, mode, reason []string
-	for i := range uint8(7) {
+	for i := range uint8(8) {
 		basis = append(basis, quota.Basis(i).String())
 	}
 	for i := range uint8(6) {
 		mode = append(mode, quota.Mode(i).String())
 	}
-	for i := range uint8(11) {
+	for i := range uint8(12) {
 		reason = append(reason, quota.Reason(i).String())
 	}
 	for _, row := range []struct{ got, want string }{
-		{strings.Join(basis, " "), "exact estimate cached local open closed invalid(6)"},
+		{strings.Join(basis, " "), "exact estimate cached local open closed shed invalid(7)"},
 		{strings.Join(mode, " "), "global stale partitioned joining local invalid(5)"},
-		{strings.Join(reason, " "), " redis_timeout redis_down redis_refused breaker_open peer_silent one_way views_differ joining process_paused invalid(10)"},
+		{strings.Join(reason, " "), " redis_timeout redis_down redis_refused breaker_open overloaded peer_silent one_way views_differ joining process_paused invalid(11)"},
 	} {
 		if row.got != row.want {
 			t.Errorf("%q, want %q", row.got, row.want)

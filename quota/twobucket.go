@@ -79,8 +79,12 @@ func (b Buckets) Empties(now, window int64) int64 {
 	}
 }
 
-// Reshape carries what is used at now over to buckets of another length. It all
-// counts as spent just now, which errs towards denying for at most one window.
-func (b Buckets) Reshape(now, from, to int64) Buckets {
-	return Buckets{Start: now - now%to, Cur: b.At(now, from).Used(now, from)}
+// Reshape carries buckets of one length over to another. What is used at newest, the time
+// of the last charge, counts as spent then, whenever it is read: that errs towards denying,
+// for at most two of the new windows from newest on.
+func (b Buckets) Reshape(newest, from, to int64) Buckets {
+	if from == to {
+		return b
+	}
+	return Buckets{Start: newest - newest%to, Cur: b.Used(newest, from)}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Hash is 16 hexadecimal digits that are equal in two regions if both decide
-// alike: same regions with the same weights in the same order, same
+// alike: same revision, same regions with the same weights in the same order, same
 // policies, tenants, max_unknown and forward_auth. Comments, the order of keys,
 // a default spelled out, addresses, stores, header formats and the paths of
 // secrets do not change it.
@@ -29,6 +29,9 @@ func (t *Topology) Hash() string {
 func (t *Topology) canonical() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "topology 1\ncluster %q\n", t.Cluster)
+	if t.Revision > 0 {
+		fmt.Fprintf(&b, "revision %d\n", t.Revision)
+	}
 	for i := range t.Regions {
 		fmt.Fprintf(&b, "region %q weight %d\n", t.Regions[i].Name, t.Regions[i].Weight)
 	}
@@ -57,8 +60,8 @@ func canonicalPolicy(b *bytes.Buffer, p *quota.Policy) {
 	if percent < 0 {
 		percent = 100
 	}
-	fmt.Fprintf(b, "policy %q on_partition %s on_store_loss %s enforcement %s of %s%%\n", p.Name,
-		p.OnPartition, p.OnStoreLoss, p.Enforcement, strconv.FormatFloat(percent, 'g', -1, 64))
+	fmt.Fprintf(b, "policy %q on_partition %s on_store_loss %s on_overload %s enforcement %s of %s%%\n", p.Name,
+		p.OnPartition, p.OnStoreLoss, p.OnOverload, p.Enforcement, strconv.FormatFloat(percent, 'g', -1, 64))
 	for i := range p.Limits {
 		l := &p.Limits[i]
 		fmt.Fprintf(b, "limit %q units %d us %d %s %s capacity %d buckets %d by %q when %q\n", l.Name, l.Units,

@@ -22,11 +22,13 @@ func TestHashChangesWithEachFact(t *testing.T) {
 	seen := map[string]string{parse(t, src).Hash(): "the file itself"}
 	for _, row := range []struct{ old, with string }{
 		{"cluster: prod", "cluster: staging"},
+		{"revision: 7", "revision: 8"},
 		{"name: eu-west", "name: eu-north"},
 		{"weight: 3", "weight: 2"},
 		{"- name: watched", "- name: watched\n    on_store_loss: open"},
 		{"on_partition: open", "on_partition: closed"},
 		{"on_store_loss: closed", "on_store_loss: open"},
+		{"on_overload: open", "on_overload: shed"},
 		{"enforce_share: 12.5%", "enforce_share: 12%"},
 		{"enforcement: observe\ntenants", "enforcement: enforce\ntenants"},
 		{"name: wide", "name: broad"},

@@ -128,7 +128,7 @@ func TestEveryFieldArrives(t *testing.T) {
 	got := parse(t, string(read(t, "testdata/full.yaml")))
 	observe, enforce := quota.Observe, quota.Enforce
 	want := &region.Topology{
-		Cluster: "prod",
+		Cluster: "prod", Revision: 7,
 		Regions: []region.Region{
 			{
 				Name: "eu-west", Weight: 3, HTTP: ":8080", Admin: "[::1]:9000",
@@ -154,7 +154,7 @@ func TestEveryFieldArrives(t *testing.T) {
 		},
 		Policies: []quota.Policy{
 			{
-				Name: "all", OnPartition: quota.FailOpen, OnStoreLoss: quota.FailClosed, EnforcePercent: 12.5,
+				Name: "all", OnPartition: quota.FailOpen, OnStoreLoss: quota.FailClosed, OnOverload: quota.OverloadOpen, EnforcePercent: 12.5,
 				Limits: []quota.Limit{
 					{Name: "shape", Units: 5, Window: time.Second, Algorithm: quota.GCRA, Burst: 9},
 					{

@@ -41,3 +41,60 @@ func share(units, upTo, total int64) int64 {
 	}
 	return q
 }
+
+// Floor is the least share that each region has of any limit under one or more
+// topologies. A region that one of them lacks has no share and no entry. nil is the floor
+// under no topology, which bounds nothing.
+type Floor map[string]Fraction
+
+// Fraction is Weight of Total, both positive.
+type Fraction struct {
+	Weight int64 `json:"weight"`
+	Total  int64 `json:"total"`
+}
+
+// FloorOf returns the floor under one topology, of positive weights.
+func FloorOf(weights []quota.Weight) Floor {
+	total := int64(0)
+	for _, w := range weights {
+		total += w.Weight
+	}
+	f := make(Floor, len(weights))
+	for _, w := range weights {
+		f[w.Region] = Fraction{w.Weight, total}
+	}
+	return f
+}
+
+// Min returns the floor under the topologies of both. It changes neither.
+func (f Floor) Min(g Floor) Floor {
+	switch {
+	case f == nil:
+		return g
+	case g == nil:
+		return f
+	}
+	least := make(Floor, len(f))
+	for name, a := range f {
+		b, ok := g[name]
+		switch {
+		case !ok:
+		case a.Weight*b.Total <= b.Weight*a.Total: // at most 10⁶ times 10⁸
+			least[name] = a
+		default:
+			least[name] = b
+		}
+	}
+	return least
+}
+
+// Share is the most units that a region may use of a limit: never more than its part
+// under any of the topologies, and less than one unit below the smallest fraction.
+func (f Floor) Share(region string, units int64) int64 {
+	g, ok := f[region]
+	if !ok {
+		return 0
+	}
+	q, _ := quota.MulDiv(units, g.Weight, g.Total)
+	return q
+}

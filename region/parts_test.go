@@ -91,3 +91,44 @@ func TestPartsSumToTheLimitAndAreWithinOneOfTheirShare(t *testing.T) {
 		}
 	})
 }
+
+// A floor is at most the part under each of its topologies, and less than a unit below
+// the smallest.
+func TestFloorIsTheSmallestPart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names := []string{"a", "b", "c", "d"}
+		units := rapid.Int64Range(0, quota.MaxUnits).Draw(t, "units")
+		if rapid.Bool().Draw(t, "few") {
+			units %= 50
+		}
+		var floor region.Floor
+		least := map[string]int64{"a": units, "b": units, "c": units, "d": units}
+		for range rapid.IntRange(1, 4).Draw(t, "topologies") {
+			var named []quota.Weight
+			var weights []int64
+			for i, w := range drawWeights(t)[:] {
+				if i < len(names) && w > 0 {
+					named, weights = append(named, quota.Weight{Region: names[i], Weight: w}), append(weights, w)
+				}
+			}
+			if len(named) == 0 {
+				continue
+			}
+			floor = floor.Min(region.FloorOf(named))
+			parts := region.Parts(weights, units)
+			for _, name := range names {
+				i := slices.IndexFunc(named, func(w quota.Weight) bool { return w.Region == name })
+				if i < 0 {
+					least[name] = 0
+				} else {
+					least[name] = min(least[name], parts[i])
+				}
+			}
+		}
+		for _, name := range names {
+			if got := floor.Share(name, units); floor != nil && (got > least[name] || got < least[name]-1) {
+				t.Fatalf("the floor of %s is %d of %d, its smallest part %d: %v", name, got, units, least[name], floor)
+			}
+		}
+	})
+}

@@ -20,12 +20,18 @@ const (
 // MaxUnknownTenants bounds max_unknown.
 const MaxUnknownTenants = int64(100_000_000)
 
+// MaxRevision bounds revision.
+const MaxRevision = int64(1_000_000_000_000)
+
 // Topology is one topology.yaml, the same for all regions. One from Parse obeys
 // every rule of Validate. It is immutable once in force and shared between
 // goroutines.
 type Topology struct {
 	// Cluster separates deployments that can reach each other; a valid name or "".
 	Cluster string `yaml:"cluster"`
+	// Revision numbers the regions and weights: a change of them needs a higher one.
+	// 0…MaxRevision, 0 when absent.
+	Revision int64 `yaml:"revision"`
 	// Regions are in the order of the file, which Parts depends on; 1…MaxRegions.
 	Regions []Region `yaml:"regions,required"`
 	// Policies are in the order of the file, with unique names. By and When of their

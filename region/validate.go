@@ -58,6 +58,7 @@ func (t *Topology) Validate() []quota.FieldError {
 	if t.Cluster != "" {
 		ps.check("/cluster", quota.ValidName(t.Cluster))
 	}
+	ps.when(t.Revision < 0 || t.Revision > MaxRevision, "/revision", "must be between 0 and %d, is %d", MaxRevision, t.Revision)
 	t.validateRegions(&ps)
 	t.validatePolicies(&ps)
 	t.validateTenants(&ps)

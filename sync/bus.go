@@ -15,15 +15,11 @@ type Bus interface {
 	Publish(subject string, data []byte, header ...Field) error
 	// Messages delivers what others publish on rl.v1.usage.*, rl.v1.heartbeat.* and
 	// rl.v1.snapshot.<own region>, those of one publisher in its order. It is bounded:
-	// what does not fit is dropped, and signalled by Drops. Our own messages may come back.
+	// what does not fit is dropped. Our own messages may come back.
 	Messages() <-chan Message
 	// Gaps has something in it after a connection was made: what either side published
 	// before it may be lost. It holds at most one.
 	Gaps() <-chan struct{}
-	// Drops has something in it after received messages were dropped because the reader
-	// of Messages was too slow. It holds at most one, and may have one again after each
-	// message that is read.
-	Drops() <-chan struct{}
 }
 
 // Message is what a Bus delivers. Data and Header belong to the receiver.

@@ -54,8 +54,8 @@ func (c *counters) Admit(units int64, cells ...ledger.Cell) {
 }
 
 // Live gives pieces of the world's size.
-func (c *counters) Live(origin string, entries int) iter.Seq[[]wire.Group] {
-	return c.Ledger.Live(origin, cmp.Or(c.n.w.chunk, entries))
+func (c *counters) Live(origin string, since uint64, entries int) iter.Seq[[]wire.Group] {
+	return c.Ledger.Live(origin, since, cmp.Or(c.n.w.chunk, entries))
 }
 
 // Snapshot is all that is held, by name.

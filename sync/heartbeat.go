@@ -41,6 +41,7 @@ func (m *Mesh) sendHeartbeat(leaving bool) {
 		Leaving:  leaving,
 		Full:     m.o.Counters.Full(),
 		Key:      m.o.Key.Fingerprint(),
+		Number:   m.outbox.number,
 	}
 	m.outbox.buf = wire.AppendHeartbeat(m.outbox.buf[:0], &b)
 	_ = m.publish(kindHeartbeat, SubjectHeartbeat+m.o.Self.Region, b.TimeUS, nil) // counted and logged there
@@ -103,6 +104,8 @@ func (r *peerTable) noteHeartbeat(b *wire.Heartbeat, ours sending, ok bool, rece
 	unsent := time.Duration(b.UnsentMS) * time.Millisecond
 	changed = p.Heartbeats == 0 || p.Topology != b.Topology || p.Key != b.Key || p.Full != b.Full || late(p.Unsent) != late(unsent) ||
 		!slices.Equal(p.Members, b.Members) || !slices.Equal(p.Weights, b.Weights)
+	p.changes.named(b.Number, now)
+	p.noteMissing()
 	p.heartbeatSeq = b.Seq
 	p.Heartbeats++
 	p.Members, p.Topology, p.Weights, p.Unsent, p.Full, p.Key = b.Members, b.Topology, b.Weights, unsent, b.Full, b.Key

@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/ledger"
-	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/sync/meshtest"
 )
 
-// What is too large for one message is published in several: changes, the rolling snapshot,
-// and a snapshot.
+// What is too large for one message is published in several: changes, a snapshot, and what
+// fills a gap.
 func TestTooLargeIsDivided(t *testing.T) {
 	meet(t, func(w *world, eu, us, _ *node) {
 		eu.bus.Limit(1 << 10)
@@ -27,18 +28,13 @@ func TestTooLargeIsDivided(t *testing.T) {
 		if p := b.knows(eu); !p.Synced || !maps.Equal(b.counters.Of("eu"), eu.counters.Of("eu")) {
 			t.Errorf("of a snapshot us/b has %d of %d: %+v", len(b.counters.Of("eu")), len(eu.counters.Of("eu")), p)
 		}
-		eu.bus.Limit(400) // less than a slice of the rolling snapshot
-		c := eu.cell(1)
-		g := wire.Group{Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket}
-		for i := range uint64(5_000) {
-			g.IDs, g.Generations, g.Units = append(g.IDs, i), append(g.Generations, c.Generation), append(g.Units, 9_000)
-		}
-		if err := eu.counters.Fold("eu", eu.timeUS(), w.now(), []wire.Group{g}); err != nil {
-			t.Fatal(err)
-		}
-		sleep(30*time.Second + oneWay)
+		w.net.Set("eu", "us", meshtest.Link{Cut: true})
+		eu.admit(5_000, 7)
+		sleep(meshsync.TickEvery)
+		w.net.Set("eu", "us", meshtest.Link{Latency: oneWay})
+		sleep(20 * time.Second)
 		if got, want := us.counters.Of("eu"), eu.counters.Of("eu"); !maps.Equal(got, want) {
-			t.Errorf("of the rolling snapshot us has %d of %d, or other units", len(got), len(want))
+			t.Errorf("of what fills a gap us has %d of %d, or other units", len(got), len(want))
 		}
 		if n := eu.counter("regiond.sync.publish_errors", "", ""); n != 0 {
 			t.Errorf("%d messages counted as refused", n)
@@ -49,7 +45,8 @@ func TestTooLargeIsDivided(t *testing.T) {
 	})
 }
 
-// A counter that is too large by itself is dropped and counted; all others are published.
+// A counter that is too large by itself is dropped and counted, and peers know that something
+// is missing; all others are published.
 func TestTooLargeCounterIsDropped(t *testing.T) {
 	meet(t, func(w *world, eu, us, _ *node) {
 		eu.bus.Limit(250)
@@ -70,7 +67,13 @@ func TestTooLargeCounterIsDropped(t *testing.T) {
 		}
 		b := w.join("us", "b", 20, 0)
 		sleep(5 * time.Second)
-		if p := b.knows(eu); !p.Synced || !maps.Equal(b.counters.Of("eu"), small) {
+		eu.counters.Admit(1, eu.cell(1)) // heartbeats are too large as well
+		small[eu.cell(1)]++
+		sleep(2 * time.Second)
+		if us.knows(eu).MissingSince == 0 {
+			t.Errorf("nothing is missing: %+v", us.knows(eu))
+		}
+		if p := b.knows(eu); p.Synced || !maps.Equal(b.counters.Of("eu"), small) {
 			t.Errorf("of a snapshot us/b has %d of %d: %+v", len(b.counters.Of("eu")), len(small), p)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/wire"
 )
 
 const (
@@ -28,10 +29,6 @@ const (
 	urgentEvery  = 10 * time.Millisecond // at most one urgent message in that time
 	heartbeatGap = 20 * time.Millisecond // least time between those of HeartbeatSoon
 	lateTick     = time.Second           // a tick this late is worth a line in the log
-
-	// catchUpEvery is the least time between two calls of catchUp. A reader that is too
-	// slow drops messages all the time; requesting snapshots each time would add load.
-	catchUpEvery = time.Second
 )
 
 // Mesh replicates usage counters for one process: it publishes changed counters,
@@ -46,18 +43,15 @@ type Mesh struct {
 	peers        peerTable
 	changed      chan struct{}
 	heartbeatNow chan struct{} // HeartbeatSoon was called
-	again        chan struct{} // Resync was called
 
 	// Below here only the goroutine of Run, or of the steps, reads and writes.
 	outbox        outbox
-	requests      requests
+	requested     uint64 // number of our newest request
 	snapshots     snapshots
 	refusals      refusals
 	started       time.Duration
-	settled       bool // SilentAfter has passed since
 	lastHeartbeat time.Duration
 	lastTick      time.Duration
-	caughtUp      time.Duration // when catchUp was last; 0: never
 	due           dues
 }
 
@@ -72,8 +66,8 @@ func New(o Options) (*Mesh, error) {
 	}
 	return &Mesh{
 		o: o, metrics: ms, peers: newPeerTable(o.Self),
-		changed: make(chan struct{}, 1), heartbeatNow: make(chan struct{}, 1), again: make(chan struct{}, 1),
-		requests: requests{}, refusals: refusals{},
+		changed: make(chan struct{}, 1), heartbeatNow: make(chan struct{}, 1),
+		snapshots: snapshots{pending: map[quota.Process]*wire.SnapshotRequest{}}, refusals: refusals{},
 	}, nil
 }
 
@@ -103,14 +97,10 @@ func (m *Mesh) Run(ctx context.Context) error {
 			m.Receive(msg)
 		case <-m.o.Bus.Gaps():
 			m.Reconnected()
-		case <-m.o.Bus.Drops():
-			m.Missed()
 		case <-m.o.Counters.Urgent():
 			m.urgent()
 		case <-m.heartbeatNow:
 			m.heartbeatSoon()
-		case <-m.again:
-			m.requestAll()
 		case <-timer.C:
 			m.Advance()
 			armed = never
@@ -129,10 +119,7 @@ func (m *Mesh) tick() {
 	if gone := m.peers.forgetSilent(now, m.o.Known); gone > 0 {
 		signal(m.changed)
 	}
-	if m.publishChanges(now) {
-		m.rollOn(now)
-	}
-	m.settle(now)
+	m.publishChanges(now)
 	m.sendRequests(now)
 }
 
@@ -142,7 +129,7 @@ func (m *Mesh) HeartbeatSoon() { signal(m.heartbeatNow) }
 
 // Changed signals a change that a view depends on: a process appeared, left, was
 // forgotten or synced, or its heartbeat differs from the one before. It holds at most one
-// signal. Silence does not signal: see Peer.ReceivedAt.
+// signal. Silence and missing changes do not signal: see Peer.ReceivedAt and MissingSince.
 func (m *Mesh) Changed() <-chan struct{} { return m.changed }
 
 // Peers returns what is known of every other process, siblings too, sorted by
@@ -154,12 +141,9 @@ func (m *Mesh) Peers() []Peer { return m.peers.list() }
 // silent: peers would take us for it, and drop what it publishes.
 func (m *Mesh) Duplicate() (quota.Process, bool) { return m.peers.currentDuplicate(m.o.Now()) }
 
-// Resync forgets every snapshot and count of heartbeats and requests snapshots again. It
-// is for a process that was paused.
-func (m *Mesh) Resync() {
-	m.peers.resync()
-	signal(m.again)
-}
+// Resync forgets every count of heartbeats, and what was forwarded. It is for a process that
+// was paused; the numbers in the next heartbeats show what it missed.
+func (m *Mesh) Resync() { m.peers.resync() }
 
 // Forget drops a process that is known to have left or died, if nothing came from it for
 // SilentAfter either. It reports whether it did.
@@ -187,42 +171,39 @@ func signal(c chan struct{}) {
 
 // The steps of a mesh are what Run does without its goroutine and its timer; the
 // simulator calls them in its own time. Begin comes first, Receive for each message,
-// Reconnected when the bus is back, Missed when messages were dropped, and Advance at Due
-// or after any other call or a change of the counters.
+// Reconnected when the bus is back, and Advance at Due or after any other call or a change
+// of the counters.
 //
-//	Begin ─▶ ┌ Receive, Reconnected, Missed ┐ ─▶ Leave
-//	         └ Advance, at Due              ┘
+//	Begin ─▶ ┌ Receive, Reconnected ┐ ─▶ Leave
+//	         └ Advance, at Due      ┘
 
 // never is later than every due time.
 const never = time.Duration(1<<63 - 1)
 
 // dues is when the work that waits for its time is to be done, by Options.Now.
 type dues struct {
-	tick, heartbeat, urgent, snapshot, catchUp time.Duration
+	tick, heartbeat, urgent, snapshot time.Duration
 }
 
 // Begin is the first step.
 func (m *Mesh) Begin() {
 	m.started = m.o.Now()
 	m.lastTick = m.started
-	m.due = dues{tick: m.started + TickEvery, heartbeat: m.started, urgent: never, snapshot: never, catchUp: never}
+	m.due = dues{tick: m.started + TickEvery, heartbeat: m.started, urgent: never, snapshot: never}
 }
 
 // Due is when Advance has to be called next, by Options.Now; it may be past.
 func (m *Mesh) Due() time.Duration {
-	return min(m.due.tick, m.due.heartbeat, m.due.urgent, m.due.snapshot, m.due.catchUp)
+	return min(m.due.tick, m.due.heartbeat, m.due.urgent, m.due.snapshot)
 }
 
-// Advance does what is due, and what HeartbeatSoon, Resync and the counters request.
+// Advance does what is due, and what HeartbeatSoon and the counters request.
 func (m *Mesh) Advance() {
 	if taken(m.o.Counters.Urgent()) {
 		m.urgent()
 	}
 	if taken(m.heartbeatNow) {
 		m.heartbeatSoon()
-	}
-	if taken(m.again) {
-		m.requestAll()
 	}
 	now := m.o.Now()
 	if m.due.tick <= now {
@@ -243,9 +224,6 @@ func (m *Mesh) Advance() {
 		m.due.snapshot = never
 		m.sendNextChunk()
 	}
-	if m.due.catchUp <= now {
-		m.catchUp(now)
-	}
 }
 
 // Leave is the last step: it publishes what is unpublished, and that this process leaves.
@@ -256,32 +234,14 @@ func (m *Mesh) Leave() {
 	m.snapshots.abandon()
 }
 
-// Reconnected has both sides catch up on what the bus may have lost.
+// Reconnected publishes what waits. What the bus has lost shows in the numbers of the next
+// messages.
 func (m *Mesh) Reconnected() {
-	m.restartSnapshots()
-	m.catchUpSoon()
-}
-
-// Missed has this process catch up on messages that were dropped on their way to Receive.
-// The snapshot under way goes on: what we publish arrives.
-func (m *Mesh) Missed() { m.catchUpSoon() }
-
-// catchUpSoon catches up now, or as soon as the last time is catchUpEvery ago.
-func (m *Mesh) catchUpSoon() {
 	now := m.o.Now()
-	if next := m.caughtUp + catchUpEvery; m.caughtUp > 0 && now < next {
-		m.due.catchUp = next
-		return
-	}
-	m.catchUp(now)
-}
-
-// catchUp publishes what is unpublished, and requests a snapshot of every region.
-func (m *Mesh) catchUp(now time.Duration) {
-	m.caughtUp, m.due.catchUp = max(now, 1), never
+	m.snapshots.abandon()
+	m.snapshotSoon(now)
 	m.publishChanges(now)
 	m.heartbeatSoon()
-	m.requestAll()
 }
 
 // taken empties a channel that holds at most one, and reports whether it held one.

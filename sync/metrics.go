@@ -44,7 +44,7 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		received:       counter("regiond.sync.received", "{message}", "Messages of others that were used, by kind and author."),
 		receivedBytes:  counter("regiond.sync.received_bytes", "By", "Bytes of others' messages that were used, by kind and author."),
 		refusals:       counter("regiond.sync.refused", "{message}", "Messages that changed nothing, by reason."),
-		gaps:           counter("regiond.sync.gaps", "{gap}", "Times that messages of an author were missing, or out of order."),
+		gaps:           counter("regiond.sync.gaps", "{gap}", "Times that changes of an author were missing, or out of order."),
 		merged:         counter("regiond.sync.snapshots_merged", "{snapshot}", "Whole snapshots that were merged, by author."),
 		begun:          counter("regiond.sync.snapshots_published", "{snapshot}", "Snapshots of our own that were begun."),
 	}
@@ -69,7 +69,7 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 // refusalReasons are all values of the label: those of package wire, of the peer table, of
 // the ledger, and one for everything else.
 func refusalReasons() []string {
-	reasons := []string{reasonUnknownRegion, reasonStale, reasonCrowded, "future", "regions", reasonFold}
+	reasons := []string{reasonUnknownRegion, reasonStale, reasonCrowded, "regions", reasonFold}
 	for _, r := range wire.Reasons() {
 		reasons = append(reasons, string(r))
 	}

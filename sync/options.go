@@ -26,20 +26,20 @@ type Counters interface {
 type Changes interface {
 	// Urgent has something in it once a change should not wait for the next tick.
 	Urgent() <-chan struct{}
-	// Take returns at most that many changed counters and considers them published:
-	// the urgent ones, or all.
-	Take(entries int, all bool) []wire.Group
+	// Take returns at most that many changed counters and considers them published, from
+	// the message with that number on: the urgent ones, or all.
+	Take(entries int, all bool, number uint64) []wire.Group
 	// Unsent is the age of the oldest change that was not taken.
 	Unsent() time.Duration
 }
 
 // Snapshots read the counters that are live.
 type Snapshots interface {
-	// Live walks over all live counters of a region, in pieces of at most that many.
-	Live(origin string, entries int) iter.Seq[[]wire.Group]
-	// Roll returns the next of our own live counters: all of them in about that many
-	// calls. roundDone reports that the next call begins with the first again.
-	Roll(calls int) (groups []wire.Group, roundDone bool)
+	// Live walks over the live counters of a region, in pieces of at most that many: of our
+	// own those that Take gave with a number above since, with 0 all.
+	Live(origin string, since uint64, entries int) iter.Seq[[]wire.Group]
+	// Names lists all regions that have or had counters, and our own.
+	Names() []string
 	// ClockUS is the store clock of a region at our time at, by what Fold was given
 	// last; false: it was given nothing.
 	ClockUS(region string, at time.Duration) (us int64, known bool)
@@ -49,8 +49,10 @@ type Snapshots interface {
 type Merger interface {
 	// Fold merges counters of what author has admitted; its store clock was clockUS at our
 	// time at. On an error nothing is merged. Our own region as the author means a
-	// sibling, or a peer that returns what we lost.
+	// sibling.
 	Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error
+	// FoldReturned merges what a peer remembers of our own counters, like Fold.
+	FoldReturned(clockUS int64, at time.Duration, groups []wire.Group) error
 	// Sweep frees what has ended. It is called at each tick.
 	Sweep()
 	// Full reports that something was rejected lately because there was no room.
@@ -81,8 +83,8 @@ type Options struct {
 	View func() Advertised
 	// OnExchange is called with each measurement of a peer's clock. It may be nil.
 	OnExchange func(peer quota.Process, e Exchange)
-	// RecoverCounters is called when a snapshot of ours was requested while a sibling,
-	// whose admissions only the store knows, is silent. It may be nil.
+	// RecoverCounters is called when our counters were requested while a sibling,
+	// admissions only the store knows, is silent. It may be nil.
 	RecoverCounters func()
 	Logger          *slog.Logger
 	Meter           metric.Meter

@@ -33,46 +33,57 @@ type Peer struct {
 	Unsent   time.Duration // age of its oldest change that was not published
 	Full     bool
 	Key      uint64 // wire.Key.Fingerprint of its ids; 0: unknown
-	// Synced: a whole snapshot of its counters, whoever requested it, was merged since it
-	// appeared, was last silent for longer than SilentAfter, or Resync was called.
+	// Synced: a snapshot of all of its counters, whoever requested it, was merged since it
+	// appeared, or since another process of its region ended of which changes were missing.
 	Synced bool
-	RTT    time.Duration // the smallest of the last eight round trips; 0: none yet
+	// MissingSince is since when changes that it has published are missing here, because
+	// they were lost or refused; 0: none are, or it is not Synced.
+	MissingSince time.Duration
+	// ForwardsMissing: it has yet to send what it knows of a region from which nothing is
+	// received, since it last counted on that region itself.
+	ForwardsMissing bool
+	RTT             time.Duration // the smallest of the last eight round trips; 0: none yet
 }
 
 // peer is a Peer with the mesh's own state.
 type peer struct {
 	Peer
-	receivedUS    int64 // our store clock at ReceivedAt
-	heartbeatSeq  uint64
-	ackedSeq      uint64
-	trips         []time.Duration
-	own, ownState chunkTracker
-	returned      bool          // its snapshot of our own counters was merged whole
-	progress      time.Duration // when its last chunk arrived
+	receivedUS   int64 // our store clock at ReceivedAt
+	heartbeatSeq uint64
+	ackedSeq     uint64
+	trips        []time.Duration
+	changes      changes
+	chunks       chunkTracker
+	request      request
+	returned     bool          // what it knows of our own counters was merged
+	forwarded    []string      // the regions of which what it knows was merged
+	progress     time.Duration // when its last chunk arrived
 }
 
 func (p *peer) resync() {
-	p.Heartbeats, p.Synced = 0, false
-	p.own.reset()
+	p.Heartbeats, p.forwarded, p.request = 0, nil, request{}
 }
 
-// chunk notes a chunk of a snapshot and reports whether that completes it.
-func (r *peerTable) chunk(from quota.Process, c wire.Chunk, ownState bool, now time.Duration) (whole bool) {
+// noteMissing is called after each change of changes and Synced.
+func (p *peer) noteMissing() {
+	p.MissingSince = 0
+	if p.Synced && len(p.changes.gaps) > 0 {
+		p.MissingSince = p.changes.gaps[0].since
+	}
+}
+
+// arrived notes changes that were merged, and reports whether earlier ones are missing for
+// the first time.
+func (r *peerTable) arrived(from quota.Process, number uint64, now time.Duration) (gap bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.find(from)
 	if p == nil {
 		return false
 	}
-	p.progress = now
-	if ownState {
-		whole = p.ownState.add(c)
-		p.returned = p.returned || whole
-		return whole
-	}
-	whole = p.own.add(c)
-	p.Synced = p.Synced || whole
-	return whole
+	gap = p.changes.arrived(number, now) && p.Synced
+	p.noteMissing()
+	return gap
 }
 
 const (
@@ -169,7 +180,7 @@ func (r *peerTable) clock(from quota.Process, seq uint64, timeUS int64, now time
 type arrival struct {
 	newcomer bool // it was not known
 	back     bool // it had been silent
-	gap      bool // messages before this one are missing
+	gap      bool // changes before this one are missing
 }
 
 // note records that a message was accepted.
@@ -184,12 +195,14 @@ func (r *peerTable) note(from quota.Process, seq uint64, timeUS, receivedUS int6
 	var a arrival
 	p := r.find(from)
 	if p == nil {
+		if before := r.peers[nameOf(from)]; before != nil {
+			r.drop(before)
+		}
 		p = &peer{Peer: Peer{Process: from}}
 		r.peers[nameOf(from)] = p
 		a.newcomer = true
 	} else if seq > p.Seq {
 		a.back = now-p.ReceivedAt > SilentAfter
-		a.gap = seq > p.Seq+1
 	}
 	if a.back {
 		p.resync()
@@ -200,16 +213,33 @@ func (r *peerTable) note(from quota.Process, seq uint64, timeUS, receivedUS int6
 	return a
 }
 
-// leave removes a process that leaves.
-func (r *peerTable) leave(p quota.Process, now time.Duration) {
+// drop removes a process. What is missing of its changes is known to its siblings, if to
+// anybody, so all counters are requested of these. mu is held.
+func (r *peerTable) drop(p *peer) {
+	delete(r.peers, nameOf(p.Process))
+	if p.changes.newest == 0 || p.Synced && len(p.changes.gaps) == 0 {
+		return
+	}
+	for n, sibling := range r.peers {
+		if n.region == p.Region {
+			sibling.Synced = false
+			sibling.chunks.reset()
+			sibling.noteMissing()
+		}
+	}
+}
+
+// leave removes a process that leaves, whose newest changes have that number.
+func (r *peerTable) leave(p quota.Process, number uint64, now time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.isDuplicate(p) {
 		r.duplicateAt = 0
 		return
 	}
-	if r.find(p) != nil {
-		delete(r.peers, nameOf(p))
+	if known := r.find(p); known != nil {
+		known.changes.named(number, now)
+		r.drop(known)
 	}
 	if len(r.gone) < maxGone {
 		r.gone[p] = now + ForgetAfter
@@ -232,7 +262,7 @@ func (r *peerTable) forget(p quota.Process, now time.Duration) bool {
 	if known == nil || now-known.ReceivedAt <= SilentAfter {
 		return false
 	}
-	delete(r.peers, nameOf(p))
+	r.drop(known)
 	return true
 }
 
@@ -240,14 +270,14 @@ func (r *peerTable) forget(p quota.Process, now time.Duration) bool {
 // regions.
 func (r *peerTable) forgetSilent(now time.Duration, known func(string) bool) (gone int) {
 	unknown := map[string]bool{}
-	for _, region := range r.regions() {
-		unknown[region] = !known(region) // called without the lock
+	for _, p := range r.list() {
+		unknown[p.Region] = !known(p.Region) // called without the lock
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for n, p := range r.peers {
 		if now-p.ReceivedAt > ForgetAfter || unknown[n.region] {
-			delete(r.peers, n)
+			r.drop(p)
 			gone++
 		}
 	}
@@ -292,20 +322,6 @@ func (r *peerTable) list() []Peer {
 	}
 	slices.SortFunc(peers, func(a, b Peer) int { return compareProcess(a.Process, b.Process) })
 	return peers
-}
-
-// regions are the regions of all processes, in ascending order.
-func (r *peerTable) regions() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var names []string
-	for n := range r.peers {
-		if !slices.Contains(names, n.region) {
-			names = append(names, n.region)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 func compareProcess(a, b quota.Process) int {

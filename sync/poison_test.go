@@ -57,7 +57,7 @@ func refusedMessages(eu, us, ap *node) []refused {
 	}
 	c := eu.cell(1)
 	change := func(f func(u *wire.Usage)) []byte {
-		u := wire.Usage{From: eu.self, Seq: seq + 1, TimeUS: eu.timeUS(), Groups: group(c, 900)}
+		u := wire.Usage{From: eu.self, Seq: seq + 1, Number: 1, TimeUS: eu.timeUS(), Groups: group(c, 900)}
 		f(&u)
 		return wire.AppendUsage(nil, &u)
 	}
@@ -78,21 +78,18 @@ func refusedMessages(eu, us, ap *node) []refused {
 		{"another region's name", usage + "eu", change(func(u *wire.Usage) { u.From = other }), "author"},
 		{"another region's subject", beats + "ap", heartbeat(func(*wire.Heartbeat) {}), "author"},
 		{"an unknown region", usage + "mars", change(func(u *wire.Usage) { u.From.Region = "mars" }), "unknown_region"},
-		{"a request by an unknown region", requests + "us", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: quota.Process{Region: "mars", Instance: "a", Boot: 1}}), "unknown_region"},
-		{"a request to another region", requests + "eu", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: ap.self}), "author"},
+		{"a request by an unknown region", requests + "us", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: quota.Process{Region: "mars", Instance: "a", Boot: 1}, To: us.self, Request: 1}), "unknown_region"},
+		{"a request to another region", requests + "eu", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: ap.self, To: eu.self, Request: 1}), "author"},
 		{"an unknown subject", "rl.v1.other.eu", good, "malformed"},
 		{"an earlier boot", usage + "ap", change(func(u *wire.Usage) { u.From = quota.Process{Region: "ap", Instance: "a", Boot: 1} }), "stale"},
 		{"units below zero", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].Units[0] = -1 }), "range"},
 		{"a bucket below zero", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].Bucket = -1 }), "range"},
 		{"columns of unequal length", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].IDs = []uint64{1, 2} }), "malformed"},
-		{"a bucket of next year", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].Bucket += 500_000 }), "future"},
-		{"a late one with a clock of its own", usage + "eu", change(func(u *wire.Usage) {
-			u.Seq, u.TimeUS = 1, u.TimeUS+int64(1e15)
-			u.Groups[0].Bucket = u.TimeUS / u.Groups[0].BucketUS
-		}), "future"},
 		{"a number out of range", usage + "eu", change(func(u *wire.Usage) { u.Seq = 1 << 60 }), "range"},
 		{"the number of a heartbeat out of range", beats + "eu", heartbeat(func(b *wire.Heartbeat) { b.Seq = 1 << 60 }), "range"},
-		{"forwarded counters of its own region", usage + "eu", change(func(u *wire.Usage) { u.Origin = "eu" }), "range"},
+		{"forwarded counters of its own region", usage + "eu", change(func(u *wire.Usage) { u.Origin, u.OriginTimeUS = "eu", u.TimeUS }), "range"},
+		{"forwarded counters without a clock", usage + "eu", change(func(u *wire.Usage) { u.Origin = "mars" }), "range"},
+		{"changes without a number", usage + "eu", change(func(u *wire.Usage) { u.Number = 0 }), "range"},
 		{"no time", beats + "eu", heartbeat(func(b *wire.Heartbeat) { b.TimeUS = 0 }), "range"},
 	}
 }

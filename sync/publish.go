@@ -16,28 +16,25 @@ const (
 	// urgentEntries bounds an urgent message, about 100 KB, so that the next is not
 	// delayed.
 	urgentEntries = 8192
-	// rollOver is how long one round of the rolling snapshot takes, unless that is too
-	// much traffic, and rollRest the pause between two rounds: a snapshot of one slice
-	// need not be repeated at every tick.
-	rollOver = 30 * time.Second
-	rollRest = time.Second
 	// lastRounds bounds what a leaving process publishes, in messages of tickEntries.
 	lastRounds = 16
 )
 
 // outbox numbers and publishes our messages.
 type outbox struct {
-	seq  uint64 // of the newest message that the bus took
-	sent ring
-	buf  []byte // of the message being written; Publish does not keep it
+	seq    uint64 // of the newest message that the bus took
+	number uint64 // of the newest changes
+	sent   ring
+	buf    []byte // of the message being written; Publish does not keep it
 	// left is what was taken from the ledger and the bus refused. Nothing more is taken
 	// until it is published, so it stays one tick's worth.
 	left       [][]wire.Group
 	leftSince  time.Duration
+	leftAfter  uint64     // number before the first of them
+	extra      uint64     // how many more messages than one left had at most
 	span       trace.Span // of the first of left, while it is linked to checks; else nil
 	lastUrgent time.Duration
-	rollAt     time.Duration // when the next slice of the rolling snapshot is due
-	down       bool          // the bus refused the newest message, and that was logged
+	down       bool // the bus refused the newest message, and that was logged
 }
 
 // unsent is the age of the oldest unpublished change, here or in the ledger.
@@ -49,37 +46,14 @@ func (b *outbox) unsent(now time.Duration, c Changes) time.Duration {
 	return age
 }
 
-// publishChanges sends all changes, and reports whether the bus took them.
-func (m *Mesh) publishChanges(now time.Duration) bool {
+// publishChanges sends all changes.
+func (m *Mesh) publishChanges(now time.Duration) {
 	if m.peers.silenced(now) {
-		return false
-	}
-	late := m.outbox.unsent(now, m.o.Counters) > HeartbeatEvery
-	if _, err := m.take(now, tickEntries, true); err != nil {
-		return false
-	}
-	if late {
-		m.heartbeatSoon() // peers exclude us because the last one had a large UnsentMS
-	}
-	return true
-}
-
-// rollOn sends the next slice of the rolling snapshot, if one is due. Only ticks call it,
-// so there is at most one slice in TickEvery.
-func (m *Mesh) rollOn(now time.Duration) {
-	if now < m.outbox.rollAt {
 		return
 	}
-	groups, roundDone := m.o.Counters.Roll(int(rollOver / TickEvery))
-	if roundDone {
-		m.outbox.rollAt = now + rollRest
-	}
-	left := messages(groups)
-	for len(left) > 0 {
-		var err error
-		if left, _, err = m.sendFirst(left, nil); err != nil {
-			return // the next round repeats it
-		}
+	late := m.outbox.unsent(now, m.o.Counters) > HeartbeatEvery
+	if _, err := m.take(now, tickEntries, true); err == nil && late {
+		m.heartbeatSoon() // peers exclude us because the last one had a large UnsentMS
 	}
 }
 
@@ -106,8 +80,8 @@ func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err er
 	if err := m.drain(); err != nil {
 		return 0, err
 	}
-	groups := m.o.Counters.Take(entries, all)
-	b.left, b.leftSince = messages(groups), now
+	groups := m.o.Counters.Take(entries, all, b.number+1)
+	b.left, b.leftSince, b.leftAfter = messages(groups), now, b.number
 	return countersIn(groups), m.drain()
 }
 
@@ -115,37 +89,29 @@ func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err er
 func (m *Mesh) drain() error {
 	b := &m.outbox
 	for len(b.left) > 0 {
-		left, sent, err := m.sendFirst(b.left, m.publication(b.left[0]))
-		if err != nil {
+		switch err := m.sendUsage(&wire.Usage{Number: b.number + 1, Groups: b.left[0]}, m.publication(b.left[0])); {
+		case errors.Is(err, ErrTooLarge):
+			half := halves(b.left[0])
+			if half == nil { // dropped: peers miss its number
+				count(m.metrics.errors, 1)
+				b.spend()
+			}
+			b.left = append(half, b.left[1:]...)
+			continue
+		case err != nil:
 			return err
 		}
-		if b.left = left; sent {
-			m.published()
-		}
+		b.spend()
+		b.left = b.left[1:]
+		m.published()
 	}
 	return nil
 }
 
-// sendFirst sends the first of some messages of counters and returns the rest, with the
-// halves of the first in its place if the bus found it too large.
-func (m *Mesh) sendFirst(all [][]wire.Group, span trace.Span) (left [][]wire.Group, sent bool, err error) {
-	switch err := m.sendUsage("", wire.Chunk{}, all[0], span); {
-	case errors.Is(err, ErrTooLarge):
-		return m.halved(all), false, nil
-	case err != nil:
-		return all, false, err
-	}
-	return all[1:], true, nil
-}
-
-// halved replaces the first message, which was too large, by its halves. One of a single
-// counter is dropped and counted.
-func (m *Mesh) halved(left [][]wire.Group) [][]wire.Group {
-	half := halves(left[0])
-	if half == nil {
-		count(m.metrics.errors, 1)
-	}
-	return append(half, left[1:]...)
+// spend uses up the number of the first of left.
+func (b *outbox) spend() {
+	b.number++
+	b.extra = max(b.extra, b.number-b.leftAfter-1)
 }
 
 // halves cuts a message in two; nil for a single counter.
@@ -180,19 +146,18 @@ func messages(groups []wire.Group) [][]wire.Group {
 }
 
 // sendUsage sends one message of counters, with the context of span if that is not nil.
-func (m *Mesh) sendUsage(of string, chunk wire.Chunk, groups []wire.Group, span trace.Span) error {
-	u := wire.Usage{
-		From: m.o.Self, Seq: m.outbox.seq + 1, TimeUS: m.o.TimeUS(),
-		Origin: of, Chunk: chunk, Groups: groups,
-	}
-	if of != "" {
-		u.OriginTimeUS, _ = m.o.Counters.ClockUS(of, m.o.Now())
+func (m *Mesh) sendUsage(u *wire.Usage, span trace.Span) error {
+	u.From, u.Seq, u.TimeUS = m.o.Self, m.outbox.seq+1, m.o.TimeUS()
+	if u.Origin != "" {
+		if us, known := m.o.Counters.ClockUS(u.Origin, m.o.Now()); known {
+			u.OriginTimeUS = us
+		}
 	}
 	kind := kindUsage
-	if chunk.Snapshot != 0 {
+	if u.Chunk.Snapshot != 0 {
 		kind = kindSnapshot
 	}
-	m.outbox.buf = wire.AppendUsage(m.outbox.buf[:0], &u)
+	m.outbox.buf = wire.AppendUsage(m.outbox.buf[:0], u)
 	return m.publish(kind, SubjectUsage+m.o.Self.Region, u.TimeUS, span)
 }
 

@@ -3,6 +3,8 @@ package sync_test
 import (
 	"maps"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,8 +65,8 @@ func TestUrgentMessagesAreSpaced(t *testing.T) {
 			eu.admit(1, 2)
 			sleep(time.Millisecond)
 		}
-		// One in 10 ms, one of changes at each tick, and one or two of the rolling snapshot.
-		if n := len(sent(meshsync.SubjectUsage)); n < 90 || n > 100+10+2 {
+		// One in 10 ms, and one of changes at each tick.
+		if n := len(sent(meshsync.SubjectUsage)); n < 90 || n > 100+10 {
 			t.Errorf("%d messages in a second", n)
 		}
 	})
@@ -102,36 +104,6 @@ func TestRefusedChangesArePublishedLater(t *testing.T) {
 	})
 }
 
-// The rolling snapshot heals what no gap showed.
-func TestRollingSnapshot(t *testing.T) {
-	meet(t, func(w *world, eu, us, _ *node) {
-		for i := range 1000 {
-			c := eu.cell(uint64(i))
-			// Merged as a sibling's, it counts as published.
-			if err := eu.counters.Fold("eu", eu.timeUS(), w.now(), group(c, 9)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		sleep(30*time.Second + oneWay)
-		if got := len(us.counters.Of("eu")); got != 1000 {
-			t.Errorf("us has %d of 1000 counters", got)
-		}
-	})
-}
-
-// A rolling snapshot of one message is repeated once a second, not at every tick.
-func TestSmallRollingSnapshot(t *testing.T) {
-	meet(t, func(_ *world, eu, _, _ *node) {
-		eu.admit(32, 1)
-		sleep(5 * time.Second)
-		before := eu.counter("regiond.sync.published", "kind", "usage")
-		sleep(20 * time.Second)
-		if sent := eu.counter("regiond.sync.published", "kind", "usage") - before; sent < 19 || sent > 21 {
-			t.Errorf("32 counters were published %d times in 20 s", sent)
-		}
-	})
-}
-
 // What is unpublished is published before leaving.
 func TestLeave(t *testing.T) {
 	meet(t, func(_ *world, eu, us, _ *node) {
@@ -146,4 +118,53 @@ func TestLeave(t *testing.T) {
 			t.Error("us still knows a process that left")
 		}
 	})
+}
+
+// corrupting is a bus that spoils usage while on.
+type corrupting struct {
+	meshsync.Bus
+	on atomic.Bool
+}
+
+func (b *corrupting) Publish(subject string, data []byte, header ...meshsync.Field) error {
+	if b.on.Load() && strings.HasPrefix(subject, meshsync.SubjectUsage) {
+		data = []byte("?")
+	}
+	return b.Bus.Publish(subject, data, header...)
+}
+
+// Usage that peers refuse is missing, until it comes in a form that they can read: then what
+// changed meanwhile is sent, and nothing else.
+func TestRefusedUsageIsMissing(t *testing.T) {
+	bubble(t, func(w *world) {
+		us, b := w.join("us", "a", 2, 0), &corrupting{}
+		eu := w.newNode("eu", "a", 1, 0)
+		eu.via = func(bus meshsync.Bus) meshsync.Bus {
+			b.Bus = bus
+			return b
+		}
+		eu.counters = newCounters(eu)
+		eu.start(eu.counters)
+		eu.admit(1000, 1)
+		sleep(2 * time.Second)
+		b.on.Store(true)
+		since := w.now()
+		eu.admit(7, 1)
+		sleep(10 * time.Second)
+		if p := us.knows(eu); p.MissingSince < since || p.MissingSince > since+time.Second || p.Heartbeats < 20 {
+			t.Errorf("refused since %v: %+v", since, p)
+		}
+		b.on.Store(false)
+		sent := eu.chunks()
+		sleep(time.Second)
+		filled := 0
+		for _, u := range sent() {
+			for _, g := range u.Groups {
+				filled += len(g.IDs)
+			}
+		}
+		if p := us.knows(eu); p.MissingSince != 0 || filled != 7 || !maps.Equal(us.counters.Of("eu"), eu.counters.Of("eu")) {
+			t.Errorf("filled with %d counters: %+v", filled, p)
+		}
+	}, "eu", "us")
 }

@@ -66,14 +66,8 @@ func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) 
 	if ours, err := m.check(region, u.From, u.Seq, now); ours || err != nil {
 		return err
 	}
-	ownState := u.Origin == m.o.Self.Region
-	if u.Origin == region {
-		return &refusal{string(wire.ReasonRange), "of names the author's own region"}
-	}
-	if author, clockUS := m.accountable(u, region, receivedUS, now); author != "" {
-		if err := m.o.Counters.Fold(author, clockUS, now, u.Groups); err != nil {
-			return err
-		}
+	if err := m.fold(region, u, receivedUS, now); err != nil {
+		return err
 	}
 	kind := kindUsage
 	if u.Chunk.Snapshot != 0 {
@@ -81,44 +75,36 @@ func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) 
 	}
 	m.received(kind, region, size)
 	a := m.peers.note(u.From, u.Seq, u.TimeUS, receivedUS, now)
+	a.gap = u.Number > 0 && m.peers.arrived(u.From, u.Number, now)
 	if span != nil {
 		span.SetAttributes(attribute.String(attrPeer, u.From.Region), attribute.Int64(attrSeq, int64(u.Seq)),
 			attribute.Int(attrCounters, countersIn(u.Groups)), attribute.Bool("regiond.gap", a.gap))
 	}
 	m.arrived(u.From, a)
-	if u.Chunk.Snapshot != 0 && (u.Origin == "" || ownState) {
-		m.onChunk(u.From, u.Chunk, ownState, now)
+	if u.Chunk.Snapshot != 0 && m.peers.chunk(u.From, &u.Chunk, now) {
+		count(m.metrics.merged, 1, "region", region)
+		signal(m.changed)
 	}
 	return nil
 }
 
-// accountable returns the region whose counters a message carries, and that region's store
-// clock now; "" for counters to ignore.
-func (m *Mesh) accountable(u *wire.Usage, region string, receivedUS int64, now time.Duration) (author string, clockUS int64) {
-	clockUS = m.peers.clock(u.From, u.Seq, u.TimeUS, now)
+// fold merges the counters of a message. Those of a region are numbered by its store's
+// clock: that of the message, or what its author knows of it.
+func (m *Mesh) fold(region string, u *wire.Usage, receivedUS int64, now time.Duration) error {
+	clockUS := m.peers.clock(u.From, u.Seq, u.TimeUS, now)
 	switch {
 	case u.Origin == "":
-		return region, clockUS
+		return m.o.Counters.Fold(region, clockUS, now, u.Groups)
+	case u.Origin == region || u.OriginTimeUS == 0 && len(u.Groups) > 0:
+		return &refusal{string(wire.ReasonRange), "origin is the author's own region, or has no clock"}
+	case len(u.Groups) == 0:
+		return nil
 	case u.Origin == m.o.Self.Region:
-		// Our own counters are numbered by our own clock, whoever returns them.
-		return u.Origin, receivedUS
-	case m.o.Known(u.Origin) && !m.peers.receivesFrom(u.Origin, now):
-		return u.Origin, m.clockOf(u, clockUS, now)
-	default: // we receive that region's own messages
-		return "", 0
+		return m.o.Counters.FoldReturned(receivedUS, now, u.Groups) // numbered by our own clock
+	case m.peers.receivesFrom(u.Origin, now):
+		return nil // from itself
 	}
-}
-
-// clockOf is the store clock now of the region whose counters are forwarded: by the
-// message, else by our own ledger, else the author's own clock, which may be far off.
-func (m *Mesh) clockOf(u *wire.Usage, clockUS int64, now time.Duration) int64 {
-	if u.OriginTimeUS != 0 {
-		return u.OriginTimeUS + clockUS - u.TimeUS
-	}
-	if us, known := m.o.Counters.ClockUS(u.Origin, now); known {
-		return us
-	}
-	return clockUS
+	return m.o.Counters.Fold(u.Origin, u.OriginTimeUS+clockUS-u.TimeUS, now, u.Groups)
 }
 
 // onHeartbeat applies a heartbeat.
@@ -129,7 +115,7 @@ func (m *Mesh) onHeartbeat(region string, b *wire.Heartbeat, size int) error {
 	}
 	m.received(kindHeartbeat, region, size)
 	if b.Leaving {
-		m.peers.leave(b.From, now)
+		m.peers.leave(b.From, b.Number, now)
 		signal(m.changed)
 		return nil
 	}
@@ -182,7 +168,6 @@ func (m *Mesh) arrived(from quota.Process, a arrival) {
 	}
 	if a.gap {
 		count(m.metrics.gaps, 1, "region", from.Region)
-		m.requestFrom(from.Region)
 	}
 }
 

@@ -12,93 +12,50 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// requestEvery is the least time between two requests to one region, and how long the
-// chunks of a snapshot may pause before it is requested again.
-const requestEvery = time.Second
+// repeatEvery is how long a request goes unanswered, or the chunks of its answer pause,
+// before it is repeated: a request or an answer may be lost twice within SilentAfter.
+const repeatEvery = 500 * time.Millisecond
 
-// requests are the pending requests by region.
-type requests map[string]*requestState
-
-type requestState struct {
-	at     time.Duration // of the newest request; 0: none yet
-	wanted bool          // messages may have been missed since
+// request is what was last requested of a process, until all of it has arrived.
+//
+//	none ── something is missing ──▶ pending ── answered ──▶ none
+//	                                  └─ ▲ repeated, with what is missing by then
+type request struct {
+	first    uint64 // number of the first request for ownState and missing; 0: none is pending
+	at       time.Duration
+	ownState bool
+	missing  []string
 }
 
-// requestFrom requests a snapshot of a region as soon as requestEvery allows, because
-// messages were missed.
-func (m *Mesh) requestFrom(region string) {
-	m.requests.of(region).wanted = true
-	m.sendRequests(m.o.Now())
-}
-
-// requestAll requests one of every known region.
-func (m *Mesh) requestAll() {
-	for _, region := range m.peers.regions() {
-		m.requests.of(region).wanted = true
-	}
-	m.sendRequests(m.o.Now())
-}
-
-func (rs requests) of(region string) *requestState {
-	a := rs[region]
-	if a == nil {
-		a = &requestState{}
-		rs[region] = a
-	}
-	return a
-}
-
-// sendRequests sends the requests that are due: for missed messages, and until every
-// process's snapshot is whole. While the bus refuses messages none is due, so that they go
-// out with the first message that it accepts.
+// sendRequests requests of each process that is not silent what is missing of it. While the
+// bus refuses messages nothing is due, so that requests go out with the first message that
+// it accepts.
 func (m *Mesh) sendRequests(now time.Duration) {
-	if m.outbox.down || m.peers.silenced(now) {
-		return
-	}
-	missing := m.peers.missing(now)
-	for region := range m.requests {
-		if _, known := missing[region]; !known {
-			delete(m.requests, region)
-		}
-	}
-	for _, region := range slices.Sorted(maps.Keys(missing)) { // the same requests in the same order
-		a, w := m.requests.of(region), missing[region]
-		if !a.wanted && !w.snapshotMissing && !w.ownStateMissing {
-			continue
-		}
-		since := a.at
-		if !a.wanted {
-			since = max(since, w.progress)
-		}
-		if since == 0 || now-since >= requestEvery {
-			m.sendRequest(region, w.ownStateMissing, a, now)
+	missing := m.missing(now)
+	patient := now-m.started <= SilentAfter // they may be about to appear
+	due := m.peers.due(missing, patient, now, &m.requested, m.outbox.down || m.peers.silenced(now))
+	for i := range due {
+		r := &due[i]
+		r.From = m.o.Self
+		m.outbox.buf = wire.AppendSnapshotRequest(m.outbox.buf[:0], r)
+		subject := SubjectSnapshot + r.To.Region
+		span := m.start(context.Background(), trace.SpanKindProducer, "request", subject, nil)
+		err := m.o.Bus.Publish(subject, m.outbox.buf, header(span)...)
+		concluded(span, err, "bus")
+		if m.noteSent(kindRequest, err); err != nil {
+			m.peers.refused(r.To)
 		}
 	}
 }
 
-func (m *Mesh) sendRequest(region string, ownState bool, a *requestState, now time.Duration) {
-	m.outbox.buf = wire.AppendSnapshotRequest(m.outbox.buf[:0], &wire.SnapshotRequest{From: m.o.Self, OwnState: ownState, Missing: m.missing(region, now)})
-	span := m.start(context.Background(), trace.SpanKindProducer, "request", SubjectSnapshot+region, nil)
-	err := m.o.Bus.Publish(SubjectSnapshot+region, m.outbox.buf, header(span)...)
-	concluded(span, err, "bus")
-	m.noteSent(kindRequest, err)
-	if err != nil {
-		a.wanted = true
-		return
-	}
-	a.at, a.wanted = max(now, 1), false
-}
-
-// missing lists the regions from which nothing is received, except the recipient of the
-// request. That one may have received from them for longer: a region that switches groups
-// must learn what its former group used. Before SilentAfter has passed nothing is missing.
-func (m *Mesh) missing(asked string, now time.Duration) []string {
-	if m.o.Regions == nil || !m.settled {
+// missing lists the regions from which nothing is received.
+func (m *Mesh) missing(now time.Duration) []string {
+	if m.o.Regions == nil {
 		return nil
 	}
 	var names []string
 	for _, region := range m.o.Regions() {
-		if region != asked && region != m.o.Self.Region && !m.peers.receivesFrom(region, now) {
+		if region != m.o.Self.Region && !m.peers.receivesFrom(region, now) {
 			names = append(names, region)
 		}
 	}
@@ -106,48 +63,86 @@ func (m *Mesh) missing(asked string, now time.Duration) []string {
 	return slices.Compact(names)
 }
 
-// settle notes that SilentAfter has passed: from now on silent regions are missing.
-func (m *Mesh) settle(now time.Duration) {
-	if m.settled || now-m.started <= SilentAfter {
-		return
-	}
-	m.settled = true
-	if len(m.missing("", now)) > 0 {
-		m.requestAll()
-	}
-}
-
-// onChunk notes a chunk of a snapshot that was merged.
-func (m *Mesh) onChunk(from quota.Process, c wire.Chunk, ownState bool, now time.Duration) {
-	if !m.peers.chunk(from, c, ownState, now) {
-		return
-	}
-	count(m.metrics.merged, 1, "region", from.Region)
-	signal(m.changed)
-}
-
-// want is what is missing from a region's processes that are not silent.
-type want struct {
-	snapshotMissing bool          // of one of them
-	ownStateMissing bool          // our own counters as one of them remembers them
-	progress        time.Duration // when the newest chunk arrived
-}
-
-// missing returns that of every region with a process in the table. Own state is requested
-// from each process, because its siblings may have started later and remember less.
-func (r *peerTable) missing(now time.Duration) map[string]want {
+// due returns the requests to send now, in a fixed order, and numbers them on from last. A
+// region that is missing is requested from every process, since each may have received
+// from it for longer than we have, and a region that switches groups must learn what its
+// former group used; but only once the process no longer counts on that region itself.
+// While patient holds they are not requested yet, while mute holds nothing is.
+func (r *peerTable) due(missing []string, patient bool, now time.Duration, last *uint64, mute bool) (due []wire.SnapshotRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	missing := make(map[string]want, len(r.peers))
-	for n, p := range r.peers {
-		w := missing[n.region]
-		silent := now-p.ReceivedAt > SilentAfter
-		w.snapshotMissing = w.snapshotMissing || !silent && !p.Synced
-		w.ownStateMissing = w.ownStateMissing || !silent && !p.returned && n.region != r.self.Region
-		w.progress = max(w.progress, p.progress)
-		missing[n.region] = w
+	for _, p := range slices.SortedFunc(maps.Values(r.peers), func(a, b *peer) int { return compareProcess(a.Process, b.Process) }) {
+		var want request
+		p.forwarded = slices.DeleteFunc(p.forwarded, func(k string) bool { return !slices.Contains(missing, k) || slices.Contains(p.Members, k) })
+		p.ForwardsMissing = false
+		for _, k := range missing {
+			if k == p.Region || slices.Contains(p.forwarded, k) {
+				continue
+			}
+			p.ForwardsMissing = true
+			if !patient && !slices.Contains(p.Members, k) {
+				want.missing = append(want.missing, k)
+			}
+		}
+		want.ownState = !p.returned && p.Region != r.self.Region
+		complete := p.Synced && len(p.changes.gaps) == 0
+		switch {
+		case now-p.ReceivedAt > SilentAfter, complete && !want.ownState && want.missing == nil:
+			p.request = request{}
+			continue
+		case mute || p.request.first != 0 && now-max(p.request.at, p.progress) < repeatEvery:
+			continue
+		}
+		*last++
+		if want.first = p.request.first; want.first == 0 || want.ownState != p.request.ownState || !slices.Equal(want.missing, p.request.missing) {
+			want.first = *last
+		}
+		want.at = now
+		p.request = want
+		q := wire.SnapshotRequest{To: p.Process, Request: *last, OwnState: want.ownState, Missing: want.missing}
+		if p.Synced {
+			q.Since = p.changes.complete()
+		}
+		due = append(due, q)
 	}
-	return missing
+	return due
+}
+
+// refused notes that the bus did not take the request to a process.
+func (r *peerTable) refused(to quota.Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.find(to); p != nil {
+		p.request = request{}
+	}
+}
+
+// chunk notes a chunk of a snapshot that was merged, and reports whether that completes the
+// snapshot.
+func (r *peerTable) chunk(from quota.Process, c *wire.Chunk, now time.Duration) (whole bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.find(from)
+	if p == nil {
+		return false
+	}
+	p.progress = now
+	if !p.chunks.add(c) {
+		return false
+	}
+	if c.Since <= p.changes.complete() {
+		p.changes.filled(c.UpTo)
+		p.Synced = p.Synced || c.Since == 0
+	}
+	p.noteMissing()
+	for _, a := range p.chunks.answers {
+		if a.Process == r.self && p.request.first != 0 && a.Request >= p.request.first {
+			p.returned = p.returned || p.request.ownState
+			p.forwarded = append(p.forwarded, p.request.missing...)
+			p.request = request{}
+		}
+	}
+	return true
 }
 
 // receivesFrom reports whether the region has a process in the table, and none is silent.
@@ -174,20 +169,87 @@ func (r *peerTable) siblingSilent(now time.Duration) bool {
 	})
 }
 
+// maxGaps bounds the gaps of one author; the last two become one beyond it.
+const maxGaps = 64
+
+// changes follows the numbers of one author's changes: which it is known to have
+// published, and which of them have not arrived.
+type changes struct {
+	newest uint64
+	gaps   []gap // ascending, without overlap, up to newest
+}
+
+// gap is a run of numbers that are missing since a time.
+type gap struct {
+	from, to uint64
+	since    time.Duration
+}
+
+// named notes that the author published changes up to a number.
+func (c *changes) named(number uint64, now time.Duration) {
+	if number <= c.newest {
+		return
+	}
+	c.gaps = append(c.gaps, gap{c.newest + 1, number, max(now, 1)})
+	c.newest = number
+	if n := len(c.gaps); n > maxGaps {
+		c.gaps[n-2].to = number
+		c.gaps = c.gaps[:n-1]
+	}
+}
+
+// arrived notes changes that were merged, and reports whether earlier ones are missing for
+// the first time.
+func (c *changes) arrived(number uint64, now time.Duration) (opened bool) {
+	opened = number > c.newest+1
+	c.named(number, now)
+	i := slices.IndexFunc(c.gaps, func(g gap) bool { return number <= g.to })
+	if i < 0 || number < c.gaps[i].from {
+		return opened
+	}
+	g, rest := c.gaps[i], make([]gap, 0, 2)
+	if g.from < number {
+		rest = append(rest, gap{g.from, number - 1, g.since})
+	}
+	if number < g.to {
+		rest = append(rest, gap{number + 1, g.to, g.since})
+	}
+	c.gaps = slices.Replace(c.gaps, i, i+1, rest...)
+	return opened
+}
+
+// filled notes that all changes up to a number were merged.
+func (c *changes) filled(number uint64) {
+	c.newest = max(c.newest, number)
+	c.gaps = slices.DeleteFunc(c.gaps, func(g gap) bool { return g.to <= number })
+	if len(c.gaps) > 0 {
+		c.gaps[0].from = max(c.gaps[0].from, number+1)
+	}
+}
+
+// complete is the number up to which nothing is missing.
+func (c *changes) complete() uint64 {
+	if len(c.gaps) > 0 {
+		return c.gaps[0].from - 1
+	}
+	return c.newest
+}
+
 // chunkTracker follows the chunks of one author's newest snapshot until it is whole. Only the
-// last chunk, whose index is one below its count, has the true count: in the others the
-// count only means that another follows.
+// last chunk, whose index is one below its count, has the true count and the answers: in the
+// others the count only means that another follows.
 type chunkTracker struct {
 	snapshot uint64
 	seen     []uint64 // a bit for each chunk
 	received uint32   // how many bits are set
 	count    uint32   // of all chunks; 0 until the last arrived
+	answers  []wire.Answer
 	whole    bool
 }
 
 // add notes a chunk and reports whether that completes the snapshot. Chunks of an older
 // snapshot, and repeated ones, change nothing. wire bounds the index.
-func (a *chunkTracker) add(c wire.Chunk) bool {
+func (a *chunkTracker) add(c *wire.Chunk) bool {
 	if c.Snapshot < a.snapshot {
 		return false
 	}
@@ -205,7 +267,7 @@ func (a *chunkTracker) add(c wire.Chunk) bool {
 	a.seen[word] |= bit
 	a.received++
 	if c.Index+1 == c.Count {
-		a.count = c.Count
+		a.count, a.answers = c.Count, c.Answers
 	}
 	a.whole = a.received == a.count
 	return a.whole
@@ -214,5 +276,5 @@ func (a *chunkTracker) add(c wire.Chunk) bool {
 // reset forgets all chunks. The rest of the same snapshot does not complete it, unless it has
 // a single chunk.
 func (a *chunkTracker) reset() {
-	a.seen, a.received, a.count, a.whole = a.seen[:0], 0, 0, false
+	a.seen, a.received, a.count, a.answers, a.whole = a.seen[:0], 0, 0, nil, false
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -23,49 +25,41 @@ const (
 	chunkEvery   = 40 * time.Millisecond
 	// chunkRetry is the delay after the bus refused a chunk.
 	chunkRetry = 100 * time.Millisecond
-	// restFor times the duration of a snapshot passes before the next: one of a million
-	// counters is repeated every seven seconds at most, one of a single message at once.
+	// restFor times the duration of a snapshot passes before the next of all counters: one
+	// of a million is repeated every seven seconds at most, one of a single message at once.
 	restFor = 2
 )
 
 // snapshots are what peers request and we publish.
 //
-//	idle ── request ──▶ due in snapshotAfter ──▶ forwards, snapshot, ownStates ──▶ idle
-//	                                           └ another request ──▶ due after a rest
+//	idle ── request ──▶ due in snapshotAfter ──▶ one snapshot for all requests ──▶ idle
 type snapshots struct {
-	requested bool
-	ownStates []string // regions that requested what we know of their own counters
-	forwards  []string // regions that a requester does not receive from
-	number    uint64   // of the newest snapshot
-	current   *snapshot
-	queue     []string // regions whose counters follow the current ones
-	// round is what forwards and ownStates were when the current walks began.
-	round   struct{ ownStates, forwards []string }
+	pending map[quota.Process]*wire.SnapshotRequest // the newest of each process
+	links   []trace.Link                            // to the sampled ones
+	number  uint64                                  // of the newest snapshot
+	current *snapshot
 	began   time.Duration
 	restEnd time.Duration
-	links   []trace.Link // to the sampled requests for the next round
-	span    trace.Span   // of the current round; nil: none
+	span    trace.Span // of the current snapshot; nil: none
 }
 
-// snapshot is one walk over the counters of a region. It reads one chunk ahead, because the
-// last is marked as such.
-type snapshot struct {
-	of     string // empty: our own
-	chunk  wire.Chunk
+// piece is what one message of a snapshot carries.
+type piece struct {
+	origin string // empty: our own
 	groups []wire.Group
-	ahead  []wire.Group
-	more   bool           // ahead is valid
-	cut    [][]wire.Group // chunks between ahead and the rest of the walk
-	next   func() ([]wire.Group, bool)
-	stop   func()
 }
 
-func newSnapshot(number uint64, of string, live iter.Seq[[]wire.Group]) *snapshot {
-	d := &snapshot{of: of, chunk: wire.Chunk{Snapshot: number}}
-	d.next, d.stop = iter.Pull(pieces(live))
-	d.groups, _ = d.next() // none: an empty snapshot is one chunk without groups
-	d.readAhead()
-	return d
+// snapshot is one walk over counters. It reads one piece ahead, because the last is marked
+// as such.
+type snapshot struct {
+	chunk   wire.Chunk
+	answers []wire.Answer
+	piece
+	ahead piece
+	more  bool    // ahead is valid
+	cut   []piece // pieces between ahead and the rest of the walk
+	next  func() (piece, bool)
+	stop  func()
 }
 
 func (d *snapshot) readAhead() {
@@ -74,9 +68,9 @@ func (d *snapshot) readAhead() {
 	} else {
 		d.ahead, d.more = d.next()
 	}
-	d.chunk.Count = d.chunk.Index + 1
+	d.chunk.Count, d.chunk.Answers = d.chunk.Index+1, d.answers
 	if d.more {
-		d.chunk.Count++
+		d.chunk.Count, d.chunk.Answers = d.chunk.Index+2, nil
 	}
 }
 
@@ -85,187 +79,186 @@ func (d *snapshot) advance() bool {
 	if !d.more {
 		return false
 	}
-	d.groups = d.ahead
+	d.piece = d.ahead
 	d.chunk.Index++
 	d.readAhead()
 	return true
 }
 
-// halve cuts the chunk in two, since the bus found it too large. A single counter is dropped:
-// the chunk is empty then.
-func (d *snapshot) halve() {
+// halve cuts the chunk in two, since the bus found it too large. It reports whether it could.
+func (d *snapshot) halve() bool {
 	cut := halves(d.groups)
 	if cut == nil {
-		d.groups = nil
-		return
+		return false
+	}
+	var rest []piece
+	for _, groups := range cut[1:] {
+		rest = append(rest, piece{d.origin, groups})
 	}
 	if d.more {
-		d.cut = slices.Insert(d.cut, 0, d.ahead)
+		rest = append(rest, d.ahead)
 	}
-	d.groups, d.cut = cut[0], slices.Concat(cut[1:], d.cut)
+	d.groups, d.cut = cut[0], slices.Concat(rest, d.cut)
 	d.readAhead()
-}
-
-// pieces divides a walk into messages.
-func pieces(live iter.Seq[[]wire.Group]) iter.Seq[[]wire.Group] {
-	return func(yield func([]wire.Group) bool) {
-		for groups := range live {
-			for _, message := range messages(groups) {
-				if !yield(message) {
-					return
-				}
-			}
-		}
-	}
+	return true
 }
 
 // onRequest applies a request for our counters. It returns the region that sent it.
 func (m *Mesh) onRequest(r *wire.SnapshotRequest, size int, span trace.Span) (string, error) {
-	from := r.From.Region
+	from, a := r.From.Region, &m.snapshots
 	if !m.o.Known(from) {
 		return "", &refusal{reasonUnknownRegion, fmt.Sprintf("region %.80q is not in the topology", from)}
 	}
-	if r.From == m.o.Self {
+	if r.From == m.o.Self || r.To != m.o.Self {
 		return from, nil
 	}
+	if len(a.pending) >= wire.MaxAcks && a.pending[r.From] == nil {
+		return from, &refusal{reasonCrowded, "too many requests wait for an answer"}
+	}
 	m.received(kindRequest, from, size)
-	if r.OwnState && from != m.o.Self.Region && !slices.Contains(m.snapshots.ownStates, from) {
-		m.snapshots.ownStates = append(m.snapshots.ownStates, from)
+	if before := a.pending[r.From]; before == nil || before.Request < r.Request {
+		a.pending[r.From] = r
 	}
-	for _, missing := range r.Missing {
-		if missing != m.o.Self.Region && missing != from && m.o.Known(missing) && !slices.Contains(m.snapshots.forwards, missing) {
-			m.snapshots.forwards = append(m.snapshots.forwards, missing)
-		}
+	if span != nil && span.SpanContext().IsSampled() && len(a.links) < maxLinks {
+		a.links = append(a.links, trace.Link{SpanContext: span.SpanContext()})
 	}
-	if span != nil && span.SpanContext().IsSampled() && len(m.snapshots.links) < maxLinks {
-		m.snapshots.links = append(m.snapshots.links, trace.Link{SpanContext: span.SpanContext()})
-	}
-	m.snapshotSoon()
+	m.snapshotSoon(m.o.Now())
 	return from, nil
 }
 
-// snapshotSoon schedules a snapshot of all our counters.
-func (m *Mesh) snapshotSoon() {
+// snapshotSoon schedules the next snapshot.
+func (m *Mesh) snapshotSoon(now time.Duration) {
 	a := &m.snapshots
-	if a.requested {
+	if a.current != nil || len(a.pending) == 0 {
 		return
 	}
-	a.requested = true
-	if a.current == nil {
-		now := m.o.Now()
-		m.due.snapshot = max(now+snapshotAfter, a.restEnd)
-	}
-}
-
-// restartSnapshots restarts the current round, with everything that was requested: what the
-// bus accepted may be lost. Without the forwarded counters a requester would take our own
-// for everything, and not request again.
-func (m *Mesh) restartSnapshots() {
-	a := &m.snapshots
-	if a.current != nil {
-		a.ownStates, a.forwards = union(a.ownStates, a.round.ownStates), union(a.forwards, a.round.forwards)
-	}
-	a.abandon()
-	a.requested = false
-	m.snapshotSoon()
-}
-
-// union appends what only b has to a.
-func union(a, b []string) []string {
-	for _, s := range b {
-		if !slices.Contains(a, s) {
-			a = append(a, s)
+	due := a.restEnd
+	for _, r := range a.pending {
+		if r.Since > 0 {
+			due = 0
 		}
 	}
-	return a
+	if due = max(due, now+snapshotAfter); m.due.snapshot == never || m.due.snapshot > due {
+		m.due.snapshot = due
+	}
 }
 
 func (a *snapshots) abandon() {
 	if a.current != nil {
 		a.current.stop()
+		a.current = nil
 	}
-	a.current, a.queue = nil, nil
-	a.end()
-}
-
-// end ends the span of the current round.
-func (a *snapshots) end() {
 	if a.span != nil {
 		a.span.End()
+		a.span = nil
 	}
-	a.span = nil
 }
 
-// sendNextChunk publishes the next chunk of the current round, or begins one.
+// sendNextChunk publishes the next chunk of the current snapshot, or begins one.
 func (m *Mesh) sendNextChunk() {
 	a := &m.snapshots
 	now := m.o.Now()
-	if a.current == nil {
-		m.beginSnapshots(now)
+	if a.current == nil && !m.beginSnapshot(now) {
+		m.snapshotSoon(now)
+		return
 	}
 	d := a.current
 	if m.peers.silenced(now) || m.sendChunk(d, a.span) != nil {
 		m.due.snapshot = now + chunkRetry
 		return
 	}
-	if d.advance() || m.nextSnapshot() {
+	if d.advance() {
 		m.due.snapshot = now + chunkEvery
 		return
 	}
-	a.end()
-	a.restEnd = now + restFor*(now-a.began)
-	if a.requested {
-		m.due.snapshot = max(now+snapshotAfter, a.restEnd)
+	if a.abandon(); d.chunk.Since == 0 {
+		a.restEnd = now + restFor*(now-a.began)
 	}
+	m.snapshotSoon(now)
 }
 
-// sendChunk publishes the chunk, or as much of it as fits a message.
+// sendChunk publishes the chunk, or as much of it as fits a message. One that never fits is
+// dropped: the snapshot is not whole then.
 func (m *Mesh) sendChunk(d *snapshot, span trace.Span) error {
 	for {
-		err := m.sendUsage(d.of, d.chunk, d.groups, span)
-		if !errors.Is(err, ErrTooLarge) || len(d.groups) == 0 {
+		err := m.sendUsage(&wire.Usage{Origin: d.origin, Chunk: d.chunk, Groups: d.groups}, span)
+		if !errors.Is(err, ErrTooLarge) {
 			return err
 		}
-		if countersIn(d.groups) == 1 {
+		if !d.halve() {
 			count(m.metrics.errors, 1)
+			return nil
 		}
-		d.halve()
 	}
 }
 
-// beginSnapshots begins a round: first the forwarded counters, because a requester counts
-// on us as soon as it has our own, then our own, then the own states of others.
-func (m *Mesh) beginSnapshots(now time.Duration) {
+// beginSnapshot begins a snapshot that answers all requests, or, while we rest, those that
+// need little. It reports whether there is one.
+func (m *Mesh) beginSnapshot(now time.Duration) bool {
 	a := &m.snapshots
+	d := &snapshot{chunk: wire.Chunk{Since: m.outbox.number, UpTo: m.outbox.number}}
+	var forwards, ownStates []string
+	for _, from := range slices.SortedFunc(maps.Keys(a.pending), compareProcess) {
+		r := a.pending[from]
+		if r.Since == 0 && now < a.restEnd {
+			continue
+		}
+		delete(a.pending, from)
+		d.answers = append(d.answers, wire.Answer{Process: from, Request: r.Request})
+		d.chunk.Since = min(d.chunk.Since, r.Since)
+		forwards = append(forwards, r.Missing...)
+		if r.OwnState {
+			ownStates = append(ownStates, from.Region)
+		}
+	}
+	if len(d.answers) == 0 {
+		return false
+	}
 	if m.o.RecoverCounters != nil && m.peers.siblingSilent(now) {
 		m.o.RecoverCounters()
 	}
-	a.requested, a.began = false, now
-	a.queue = slices.Concat(a.forwards, []string{""}, a.ownStates)
+	if d.chunk.Since == 0 {
+		count(m.metrics.begun, 1)
+		forwards = append(forwards, m.former()...)
+	}
+	a.number++
+	d.chunk.Snapshot, a.began, a.current = a.number, now, d
 	a.span = m.start(context.Background(), trace.SpanKindProducer, "answer", SubjectUsage+m.o.Self.Region, a.links)
-	a.round.forwards, a.round.ownStates = a.forwards, a.ownStates
-	a.forwards, a.ownStates, a.links = nil, nil, nil
-	m.nextSnapshot()
+	a.links = nil
+	origins := append(forwards, ownStates...)
+	slices.Sort(origins)
+	d.next, d.stop = iter.Pull(m.pieces(slices.Compact(origins), d.chunk.Since))
+	d.piece, _ = d.next() // none: an empty snapshot is one chunk without groups
+	d.readAhead()
+	return true
 }
 
-// nextSnapshot begins the next walk of the round, if there is one.
-func (m *Mesh) nextSnapshot() bool {
-	a := &m.snapshots
-	if a.current != nil {
-		a.current.stop()
-		a.current = nil
+// former lists the regions that are not in the topology any more: a process that starts
+// cannot name them.
+func (m *Mesh) former() []string {
+	return slices.DeleteFunc(m.o.Counters.Names(), func(name string) bool { return name == m.o.Self.Region || m.o.Known(name) })
+}
+
+// pieces walks over what is known of other regions' counters, and over our own that changed
+// after a number, each piece the content of one message.
+func (m *Mesh) pieces(origins []string, since uint64) iter.Seq[piece] {
+	since -= min(since, m.outbox.extra) // those of one Take have its first number in the ledger
+	return func(yield func(piece) bool) {
+		walk := func(origin, author string, since uint64) bool {
+			for groups := range m.o.Counters.Live(author, since, chunkEntries) {
+				for _, message := range messages(groups) {
+					if !yield(piece{origin, message}) {
+						return false
+					}
+				}
+			}
+			return true
+		}
+		for _, origin := range origins {
+			if origin != m.o.Self.Region && !walk(origin, origin, 0) {
+				return
+			}
+		}
+		walk("", m.o.Self.Region, since)
 	}
-	if len(a.queue) == 0 {
-		return false
-	}
-	of := a.queue[0]
-	a.queue = a.queue[1:]
-	a.number++
-	author := of
-	if of == "" {
-		author = m.o.Self.Region
-		count(m.metrics.begun, 1)
-	}
-	a.current = newSnapshot(a.number, of, m.o.Counters.Live(author, chunkEntries))
-	return true
 }

@@ -20,8 +20,8 @@ import (
 //	request snapshot ─ header ─▶ process snapshot ◀─ link ─ answer snapshot ─ header ─▶ process usage
 //
 // A publication begins a trace of its own, because it carries the usage of many checks.
-// Processing it is its child, in every region. Heartbeats and the rolling snapshot have no
-// spans: they go out all the time.
+// Processing it is its child, in every region. Heartbeats have no spans: they go out all
+// the time.
 
 // maxLinks bounds the links of one span; what is beyond them is dropped.
 const maxLinks = 32

@@ -17,7 +17,7 @@ import (
 	"github.com/regiond/regiond/internal/cli"
 	"github.com/regiond/regiond/internal/daemon"
 	"github.com/regiond/regiond/internal/demo"
-	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/redisstore"
 )
 
 // serveFlags returns the options of a daemon, and the format of its log.
@@ -32,7 +32,7 @@ func serveFlags(args []string, stderr io.Writer) (_ *daemon.Options, format stri
 	f.StringVar(&o.Admin, "admin", "", "admin listener `host:port` (default the topology's)")
 	f.StringVar(&o.Gossip, "gossip", "", "gossip `host:port` of one process among several of its region (default the topology's); an embedded NATS takes the port after it")
 	f.Int64Var(&o.Processes, "processes", 1, "regiond processes of this region, at least: each counts its share while Redis is away")
-	f.DurationVar(&o.Budget, "redis-budget", limiter.DefaultRedisBudget, "how long Redis may take for a decision before fail modes answer")
+	f.DurationVar(&o.Budget, "redis-budget", redisstore.DefaultBudget, "how long a check may take, waiting included, before it is turned away; a Redis that is silent for as long is away")
 	f.DurationVar(&o.Deadline, "deadline", httpapi.DefaultDeadline, "how long a whole answer may take; at least --redis-budget")
 	f.DurationVar(&o.Drain, "drain", 5*time.Second, "on SIGTERM, how long to go on serving while not ready; Ctrl-C does not drain")
 	f.StringVar(&format, "log-format", "auto", "text, json, or auto: text on a terminal")
@@ -116,6 +116,6 @@ func demoNode(o demo.NodeOptions) (demo.Node, error) {
 	return daemon.New(&daemon.Options{
 		Version: build.Version, Commit: build.Commit,
 		Region: o.Region, Instance: "demo", Processes: 1, WrapBus: o.WrapBus, Transport: o.Transport,
-		Budget: limiter.DefaultRedisBudget, Deadline: httpapi.DefaultDeadline,
+		Budget: redisstore.DefaultBudget, Deadline: httpapi.DefaultDeadline,
 	}, o.Topology, o.Logger, &slog.LevelVar{})
 }

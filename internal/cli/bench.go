@@ -73,8 +73,9 @@ func benchFlags(args []string, stderr io.Writer) (*benchOptions, error) {
 }
 
 // Bench asks running regionds at a fixed rate and prints how they did. What it admits
-// is charged, to tenants of its own. Exit code 0 when every check that was due got
-// a decision, 1 when some did not, 2 when it could not begin.
+// is charged, to tenants of its own. Exit code 0 when every check that was due was
+// decided, 1 when some were not (shed, answered by a fail mode, failed), 2 when it could
+// not begin.
 func Bench(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
 	o, err := benchFlags(args, stderr)
 	if err != nil {
@@ -107,7 +108,7 @@ func Bench(ctx context.Context, args []string, stdout, stderr io.Writer) (int, e
 	} else {
 		r.Print(stdout)
 	}
-	if r.Answered < r.Due {
+	if r.Decided < r.Due {
 		return ExitFailed, nil
 	}
 	return ExitOK, nil
@@ -205,6 +206,9 @@ func (l *progressLine) text(p load.Progress) string {
 	full := min(barWidth, int(barWidth*p.Passed/l.all))
 	text := fmt.Sprintf("[%-*s] %3.0fs of %v  %d answered, %d denied, %d failed, %d waiting",
 		barWidth, strings.Repeat("#", full), p.Passed.Seconds(), l.all, p.Answered, p.Denied, p.Failed, p.InFlight)
+	if p.Shed > 0 {
+		text += fmt.Sprintf(", %d shed", p.Shed)
+	}
 	if p.Unsent > 0 {
 		text += fmt.Sprintf(", %d unsent", p.Unsent)
 	}

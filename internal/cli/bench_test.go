@@ -71,15 +71,16 @@ func TestBenchSeveralTargets(t *testing.T) {
 	}
 }
 
-// TestBenchOfADegradedOne: reasons are counted, and a degraded answer is an answer.
+// TestBenchOfADegradedOne: reasons are counted, and a degraded answer is an answer, but
+// no decision.
 func TestBenchOfADegradedOne(t *testing.T) {
 	p := start(t, `{addrs: ["`+nobody(t)+`"]}`)
-	r := benched(t, 0, "--target", p.url, "--rate", "100", "--for", "200ms", "--warmup", "0s", "--timeout", "10s", "--policy", "opening")
+	r := benched(t, 1, "--target", p.url, "--rate", "100", "--for", "200ms", "--warmup", "0s", "--timeout", "10s", "--policy", "opening")
 	degraded := int64(0)
 	for _, c := range r.Degraded {
 		degraded += c.N
 	}
-	if r.Answered != 20 || degraded != 20 || r.Answers[0].What != "open/local" {
+	if r.Answered != 20 || r.Decided != 0 || degraded != 20 || r.Answers[0].What != "open/local" {
 		t.Errorf("%+v", r)
 	}
 }

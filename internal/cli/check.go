@@ -182,7 +182,7 @@ func readAnswer(status int, text []byte) (checkAnswer, int, error) {
 	var a checkAnswer
 	if json.Unmarshal(text, &a) == nil {
 		switch {
-		case a.Basis == "" && a.isProblem(): // no decision, so neither yes nor no
+		case !a.decided() && a.isProblem(): // neither yes nor no
 			return a, ExitUsage, nil
 		case a.Basis != "" && a.Allowed && status == http.StatusOK:
 			return a, ExitOK, nil
@@ -193,6 +193,9 @@ func readAnswer(status int, text []byte) (checkAnswer, int, error) {
 	return a, ExitUsage, fmt.Errorf("status %d, and the answer is not regiond's: %.200q", status, text)
 }
 
+// decided is false without a decision, and for a check that was shed.
+func (a *checkAnswer) decided() bool { return a.Basis != "" && (a.Allowed || a.Basis != "shed") }
+
 // isProblem knows the types of problems that come without a decision.
 func (a *checkAnswer) isProblem() bool {
 	return strings.HasPrefix(a.Type, "urn:regiond:problem:") || strings.HasSuffix(a.Type, "#temporary-reduced-capacity")
@@ -201,7 +204,7 @@ func (a *checkAnswer) isProblem() bool {
 // print gives the answer in one line for a person, and what is wrong with a request
 // in a few.
 func (a *checkAnswer) print(stdout, stderr io.Writer) {
-	if a.Basis == "" {
+	if !a.decided() {
 		fmt.Fprintf(stderr, "%s: %s\n", a.Title, a.Detail)
 		for _, e := range a.Errors {
 			fmt.Fprintf(stderr, "  %s %s\n", e.Pointer, e.Detail)
@@ -216,7 +219,10 @@ func (a *checkAnswer) print(stdout, stderr io.Writer) {
 		word = "denied"
 	}
 	line := fmt.Sprintf("%s  %s.%s: %d of %d left", word, a.Policy, a.Name, a.Remaining, a.Limit)
-	if a.Name == "" {
+	switch {
+	case a.Basis == "shed":
+		line = fmt.Sprintf("%s  policy %s, undecided", word, a.Policy)
+	case a.Name == "":
 		line = fmt.Sprintf("%s  no limit of policy %s applies", word, a.Policy)
 	}
 	if a.RetryAfterMS > 0 {

@@ -110,7 +110,10 @@ func TestCheckAnswers(t *testing.T) {
 	const (
 		yes     = `{"allowed":true,"basis":"exact","mode":"global","policy":"standard"}`
 		no      = `{"allowed":false,"basis":"closed","mode":"local","policy":"standard"}`
-		reduced = `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Capacity is reduced for now","status":503}`
+		problem = `"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Capacity is reduced for now","status":503}`
+		reduced = "{" + problem
+		shed    = `{"allowed":false,"basis":"shed","mode":"global","reason":"overloaded",` + problem
+		passed  = `{"allowed":true,"basis":"shed","mode":"global","reason":"overloaded","policy":"standard","enforcement":"observe"}`
 		invalid = `{"type":"urn:regiond:problem:invalid-request","title":"The request breaks a rule","status":400}`
 		page    = "<title>Log in</title>"
 		foreign = "the answer is not regiond's"
@@ -125,6 +128,8 @@ func TestCheckAnswers(t *testing.T) {
 		{429, no, ExitFailed, ""},
 		{503, no, ExitFailed, ""},
 		{503, reduced, ExitUsage, "Capacity is reduced for now"},
+		{503, shed, ExitUsage, "Capacity is reduced for now"},
+		{200, passed, ExitOK, ""},
 		{400, invalid, ExitUsage, "The request breaks a rule"},
 		{200, page, ExitUsage, foreign},
 		{200, "{}", ExitUsage, foreign},

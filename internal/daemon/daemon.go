@@ -18,6 +18,9 @@ import (
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/memstore"
+	"github.com/regiond/regiond/limiter/redisstore"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
@@ -36,7 +39,7 @@ type Daemon struct {
 	restarts restartCheck
 
 	limiter     *limiter.Limiter
-	redis       *limiter.RedisStore // nil when usage is kept in memory
+	redis       *redisstore.Store // nil when usage is kept in memory
 	clock       *clock.Tracker
 	replication *replication // nil for one region without gossip
 
@@ -82,11 +85,7 @@ func assemble(o *Options, top *region.Topology, log *slog.Logger, level *slog.Le
 	if err := d.openTelemetry(); err != nil {
 		return nil, err
 	}
-	limits, err := limiter.NewMetrics(d.telemetry.meter("limiter"))
-	if err != nil {
-		return nil, err
-	}
-	store, timeUS, err := d.openStore(c, limits)
+	s, timeUS, err := d.openStore(c)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +100,7 @@ func assemble(o *Options, top *region.Topology, log *slog.Logger, level *slog.Le
 		}
 	}
 	d.limiter, err = limiter.New(limiter.Options{
-		Store: store, Config: d.limiterConfig(top), Logger: d.log.With("component", "limiter"), Metrics: limits,
+		Store: s, Config: d.limiterConfig(top), Logger: d.log.With("component", "limiter"), Meter: d.telemetry.meter("limiter"),
 	})
 	return d, err
 }
@@ -134,10 +133,10 @@ func (d *Daemon) timeUS() int64 {
 }
 
 // openStore returns where usage is kept, and the clock there.
-func (d *Daemon) openStore(c *config, metrics *limiter.Metrics) (limiter.Store, func(context.Context) (int64, error), error) {
+func (d *Daemon) openStore(c *config) (store.Store, func(context.Context) (int64, error), error) {
 	r := c.region.Redis
 	if r.Embedded {
-		m := limiter.NewMemoryStore(limiter.MemoryOptions{Now: d.options.memoryUS})
+		m := memstore.New(memstore.Options{Now: d.options.memoryUS})
 		return m, m.TimeUS, nil
 	}
 	trust, err := clientTLS(r.TLS)
@@ -148,7 +147,7 @@ func (d *Daemon) openStore(c *config, metrics *limiter.Metrics) (limiter.Store, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("region %s: redis: sentinels: %w", c.region.Name, err)
 	}
-	d.redis, err = limiter.NewRedisStore(limiter.RedisOptions{
+	d.redis, err = redisstore.New(redisstore.Options{
 		Mode: r.Mode, Addrs: r.Addrs, Master: r.Master, TLS: trust, Dial: d.options.dialRedis,
 		SentinelUsername: r.SentinelUsername, SentinelPassword: sentinelPassword,
 		Credentials: func() (string, string) { return r.Username, d.config.Load().password },
@@ -156,7 +155,8 @@ func (d *Daemon) openStore(c *config, metrics *limiter.Metrics) (limiter.Store, 
 		Budget:      d.options.Budget,
 		Logger:      d.log.With("component", "redis"),
 		Tracer:      d.tracing.tracer("limiter"),
-	}, metrics)
+		Meter:       d.telemetry.meter("limiter"),
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -171,7 +171,7 @@ func (d *Daemon) replicationOptions() replicationOptions {
 		log: d.log, meter: d.telemetry.meter, tracing: d.tracing,
 	}
 	if d.redis != nil {
-		o.storeTotals = d.redis.Counters
+		o.storeTotals, o.eval = d.redis.Counters, d.redis.Eval
 	}
 	return o
 }

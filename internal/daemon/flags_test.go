@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/httpapi"
-	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/redisstore"
 )
 
 // testOptions reads the flags that tests start a daemon with.
@@ -20,7 +20,7 @@ func testOptions(args []string) (*Options, error) {
 	f.StringVar(&o.HTTP, "http", "", "")
 	f.StringVar(&o.Admin, "admin", "", "")
 	f.Int64Var(&o.Processes, "processes", 1, "")
-	f.DurationVar(&o.Budget, "redis-budget", limiter.DefaultRedisBudget, "")
+	f.DurationVar(&o.Budget, "redis-budget", redisstore.DefaultBudget, "")
 	f.DurationVar(&o.Deadline, "deadline", httpapi.DefaultDeadline, "")
 	f.DurationVar(&o.Drain, "drain", 5*time.Second, "")
 	f.BoolVar(&o.TextLog, "text", false, "")

@@ -139,7 +139,6 @@ func TestMetricsPage(t *testing.T) {
 // limit, and scrapes it.
 func demoUnderTraffic(t *testing.T) scrape {
 	t.Helper()
-	port := 10_000 + rand.IntN(8_000)
 	newNode := func(o demo.NodeOptions) (demo.Node, error) {
 		return New(&Options{
 			Region: o.Region, Instance: "demo", Processes: 1, WrapBus: o.WrapBus, Transport: o.Transport, Budget: time.Second, Deadline: time.Second,
@@ -147,19 +146,33 @@ func demoUnderTraffic(t *testing.T) scrape {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() {
-		_, err := demo.Command(newNode)(ctx, []string{"--port", strconv.Itoa(port)}, io.Discard, io.Discard)
-		ended <- err
-	}()
+	var data, admin client
+	begin := func() {
+		port := 10_000 + rand.IntN(8_000)
+		data = newClient(t, fmt.Sprintf("http://127.0.0.1:%d", port), nil)
+		admin = newClient(t, fmt.Sprintf("http://127.0.0.1:%d", port+demo.AdminOffset), nil)
+		go func() {
+			_, err := demo.Command(newNode)(ctx, []string{"--port", strconv.Itoa(port)}, io.Discard, io.Discard)
+			ended <- err
+		}()
+	}
+	begin()
 	defer func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	}()
-	data := newClient(t, fmt.Sprintf("http://127.0.0.1:%d", port), nil)
-	admin := newClient(t, fmt.Sprintf("http://127.0.0.1:%d", port+demo.AdminOffset), nil)
 	capture.Eventually(t, func() error {
+		select {
+		case err := <-ended: // another test took one of its ports
+			if err == nil || !strings.Contains(err.Error(), "in use") {
+				ended <- nil
+				t.Fatal(err)
+			}
+			begin()
+		default:
+		}
 		a, err := admin.try(t.Context(), http.MethodGet, "/v1/regions", "")
 		if err == nil && !strings.Contains(a.body, `"mode":{"mode":"global"`) {
 			err = errors.New(a.body)
@@ -169,11 +182,14 @@ func demoUnderTraffic(t *testing.T) scrape {
 	for _, cost := range []string{"98", "1", "50"} { // leaves 2 %, then 1 %, then is denied
 		data.ask(t, http.MethodPost, "/v1/check", fmt.Sprintf(`{"tenant":%q,"cost":%s}`, demo.Acme, cost))
 	}
+	data.ask(t, http.MethodPost, "/v1/check", `{"tenant":"tenant","cost":97}`) // of the policy of addNoSeries
 	var s scrape
 	capture.Eventually(t, func() error { // the sweep comes round within ten seconds, and exchanges of time with the beats
 		s = admin.scrape(t)
 		for _, late := range []string{
 			`regiond_global_usage_units{limit="sustained",policy="busy",region="` + demo.Regions()[1] + `"}`,
+			`regiond_global_usage_units{limit="sustained",policy="standard",region="` + demo.Regions()[0] + `"}`,
+			`regiond_global_partitions{limit="sustained",policy="standard"}`,
 			`regiond_clock_peer_offset_seconds{region="` + demo.Regions()[1] + `"}`,
 			`regiond_region_rtt_seconds{region="` + demo.Regions()[1] + `"}`,
 		} {

@@ -55,6 +55,11 @@ func (d *Daemon) apply(top *region.Topology) error {
 	if len(top.Regions) > 1 && d.replication == nil {
 		return errors.New("a second region needs a restart: this process was started without a connection to others")
 	}
+	if d.replication != nil {
+		if err := d.replication.state.Adopt(context.Background(), top); err != nil {
+			return err
+		}
+	}
 	if err := d.limiter.Configure(d.limiterConfig(top)); err != nil {
 		return err
 	}

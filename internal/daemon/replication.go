@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/state"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/natsbus"
@@ -36,6 +38,7 @@ type replicationOptions struct {
 	config      func() *config     // in force
 	timeUS      func() int64       // the store's clock
 	storeTotals view.StoreCounters // reads the counters that siblings share; nil when usage is kept in memory
+	eval        state.Eval         // runs a script on the store; nil, too
 
 	log     *slog.Logger
 	meter   func(pkg string) metric.Meter
@@ -58,6 +61,7 @@ type replication struct {
 	server   *natsbus.Embedded // nil with an external NATS
 	bus      *natsbus.Bus
 	mesh     *meshsync.Mesh
+	state    *state.State
 	gossip   *gossip.Gossip // nil without
 	manager  *view.Manager
 	recovery *view.CounterRecovery // nil when usage is kept in memory
@@ -109,6 +113,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 	if err = r.openMesh(key, recoverCounters); err != nil {
 		return nil, err
 	}
+	r.state = state.New(state.Options{Self: r.self, Eval: o.eval, Now: r.now, Logger: o.log.With("component", "state")})
 	if err = r.openManager(recoverCounters); err != nil {
 		return nil, err
 	}
@@ -131,7 +136,7 @@ func (r *replication) openManager(recoverCounters func()) error {
 	}
 	tracer := r.tracing.tracer("regiond")
 	o := view.ManagerOptions{
-		Ceilings: r.ceilings, Mesh: r.mesh, Processes: r.processes, Recover: recoverCounters,
+		Ceilings: r.ceilings, Mesh: r.mesh, State: r.state, Processes: r.processes, Recover: recoverCounters,
 		Logger: r.log.With("component", "view"),
 		OnEvent: func(e view.Event) {
 			changes.count(e)
@@ -278,6 +283,18 @@ func (r *replication) openMesh(key wire.Key, recoverCounters func()) (err error)
 	return err
 }
 
+// adopt puts the topology in force in the region's store, before anything is answered by
+// it. While Redis is away that is left to the state's Run, and each limit is held to our
+// own share.
+func (r *replication) adopt(ctx context.Context) error {
+	err := r.state.Adopt(ctx, r.topology())
+	if errors.Is(err, state.ErrAway) {
+		err = nil // logged
+	}
+	r.manager.Refresh()
+	return err
+}
+
 // configure puts a topology in force.
 func (r *replication) configure(top *region.Topology) {
 	if r.gossip != nil {
@@ -293,7 +310,7 @@ func (r *replication) components() []component {
 	if r.recovery != nil {
 		all = append(all, r.recovery.Run)
 	}
-	all = append(all, r.manager.Run, r.mesh.Run)
+	all = append(all, r.manager.Run, r.mesh.Run, r.state.Run)
 	if r.gossip != nil {
 		all = append(all, r.gossip.Run)
 	}
@@ -309,6 +326,9 @@ func (r *replication) notReady() string {
 	if p, ok := r.mesh.Duplicate(); ok {
 		return fmt.Sprintf("another process serves region %s as instance %s since %s: give each its own --instance",
 			p.Region, p.Instance, time.UnixMicro(p.Boot).UTC().Format(time.RFC3339))
+	}
+	if s := r.state.Snapshot(); s.Refused != "" && !s.Adopted {
+		return s.Refused
 	}
 	if r.now() < joinTimeout && !r.ceilings.View().Joined() {
 		return "joining: waiting for what the other regions have used"

@@ -22,6 +22,11 @@ var errStopped = errors.New("stopped")
 // reloads, SIGTERM drains and stops, SIGINT stops, and a second one of these cuts off
 // requests that are being answered.
 func (d *Daemon) Run(ctx context.Context, signals <-chan os.Signal) error {
+	if d.replication != nil {
+		if err := d.replication.adopt(ctx); err != nil {
+			return errors.Join(err, d.Close())
+		}
+	}
 	var g run.Group
 	stop := make(chan struct{})
 	d.addServer(&g, d.data, d.dataAt)

@@ -86,6 +86,9 @@ func (d *Daemon) regions() any {
 	}}
 	if d.redis != nil {
 		v.Store = status.Store{Kind: "redis", Available: d.redis.Available()}
+		for _, l := range d.redis.Lives() {
+			v.Store.Lives = append(v.Store.Lives, status.Life{Key: l.Key, ID: l.ID, Start: l.Start})
+		}
 	}
 	for i := range top.Regions {
 		r := &top.Regions[i]
@@ -113,6 +116,11 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // report adds what is known of the other regions.
 func (n *replication) report(v *report) {
+	if s := n.state.Snapshot(); s.Read {
+		v.Topology = &status.Topology{
+			Revision: s.Topology.Revision, Agreed: s.Bounds == nil, Refused: s.Refused, Former: s.Topology.Unaged(n.timeUS()),
+		}
+	}
 	seen := n.ceilings.View()
 	mode, reason := seen.Mode(quota.FailShare)
 	v.Mode = status.Mode{Mode: mode.String(), Reason: reason.String(), About: seen.About()}

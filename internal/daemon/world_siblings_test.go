@@ -107,7 +107,7 @@ func (w *world) inBackground(run func(context.Context) error) (stop func()) {
 // held is what a ledger has of a region, by limit, bucket, epoch and partition.
 func (p *node) held(of *nodeRegion) map[string]int64 {
 	all := map[string]int64{}
-	for groups := range p.replication.ceilings.Ledger().Live(of.name, wire.MaxEntries) {
+	for groups := range p.replication.ceilings.Ledger().Live(of.name, 0, wire.MaxEntries) {
 		for _, g := range groups {
 			for i, id := range g.IDs {
 				all[fmt.Sprint(g.Limit, " ", g.WindowUS, " ", g.BucketUS, " ", g.Bucket, " ", id, " ", g.Generations[i])] += g.Units[i]

@@ -72,7 +72,6 @@ func (b stuckBus) Publish(string, []byte, ...meshsync.Field) error {
 }
 func (b stuckBus) Messages() <-chan meshsync.Message { return nil }
 func (b stuckBus) Gaps() <-chan struct{}             { return nil }
-func (b stuckBus) Drops() <-chan struct{}            { return nil }
 
 // stuckTransport blocks in whatever gossip does with it.
 type stuckTransport struct {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -110,6 +111,25 @@ type worldChange func(o *Options)
 // topology's address.
 func (s *nodeRegion) start(instance string, change ...worldChange) *node {
 	s.w.t.Helper()
+	p := s.make(instance, change...)
+	if err := p.replication.adopt(context.Background()); err != nil {
+		s.w.t.Fatal(err)
+	}
+	p.run()
+	s.processes = append(s.processes, p)
+	s.w.alive = append(s.w.alive, p)
+	return p
+}
+
+// attempt starts a process that is expected to be refused, and returns why.
+func (s *nodeRegion) attempt(instance string) error {
+	s.w.t.Helper()
+	p := s.make(instance)
+	return errors.Join(p.replication.adopt(context.Background()), p.Close())
+}
+
+func (s *nodeRegion) make(instance string, change ...worldChange) *node {
+	s.w.t.Helper()
 	p := &node{w: s.w, home: s, log: &capture.Log{}, addr: s.addr(s.started)}
 	s.started++
 	bus := s.w.bus.Join(s.name)
@@ -131,9 +151,6 @@ func (s *nodeRegion) start(instance string, change ...worldChange) *node {
 	if p.Daemon, err = assemble(o, top, slog.New(slog.NewTextHandler(p.log, nil)), &slog.LevelVar{}); err != nil {
 		s.w.t.Fatal(err)
 	}
-	p.run()
-	s.processes = append(s.processes, p)
-	s.w.alive = append(s.w.alive, p)
 	return p
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/regiond/regiond/internal/cli"
 	"github.com/regiond/regiond/internal/daemon"
 	"github.com/regiond/regiond/internal/demo"
-	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/capture"
 )
@@ -36,7 +36,7 @@ func invoke(ctx context.Context, screen io.Writer, args ...string) int {
 	code, err := demo.Command(func(o demo.NodeOptions) (demo.Node, error) {
 		return daemon.New(&daemon.Options{
 			Region: o.Region, Instance: "demo", Processes: 1, WrapBus: o.WrapBus, Transport: o.Transport,
-			Budget: limiter.DefaultRedisBudget, Deadline: httpapi.DefaultDeadline,
+			Budget: redisstore.DefaultBudget, Deadline: httpapi.DefaultDeadline,
 		}, o.Topology, o.Logger, &slog.LevelVar{})
 	})(ctx, args, screen, screen)
 	if err != nil {

@@ -87,7 +87,8 @@ func demoRow(self string, d *quota.Decision) Row {
 	return row
 }
 
-// countOutcomes adds up what a node's own metric has counted, of all tenants.
+// countOutcomes adds up what a node's own metric has counted, of all tenants. What was
+// shed is neither allowed nor denied.
 func countOutcomes(metrics prometheus.Gatherer) (outcomes, error) {
 	var sum outcomes
 	families, err := metrics.Gather()

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // Faults, besides "status 400" and its like. They are few, so that they can be counted.
@@ -56,17 +58,10 @@ const longestAnswer = 1 << 20
 
 // response is what matters here of an answer or of a problem document.
 type response struct {
-	Allowed   bool   `json:"allowed"`
-	WouldDeny bool   `json:"would_deny"`
-	Basis     string `json:"basis"`
-	Mode      string `json:"mode"`
-	Reason    string `json:"reason"`
-	Title     string `json:"title"`
-	Detail    string `json:"detail"`
-	Errors    []struct {
-		Pointer string `json:"pointer"`
-		Detail  string `json:"detail"`
-	} `json:"errors"`
+	Answer
+	Title  string             `json:"title"`
+	Detail string             `json:"detail"`
+	Errors []quota.FieldError `json:"errors"`
 }
 
 // problem is the text of a problem document, in one line.
@@ -93,7 +88,7 @@ func (h *HTTP) Ask(ctx context.Context, target string, r *Request) Answer {
 	case http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		switch {
 		case err == nil && s.Basis != "":
-			return Answer{Allowed: s.Allowed, WouldDeny: s.WouldDeny, Basis: s.Basis, Mode: s.Mode, Reason: s.Reason}
+			return s.Answer
 		case err != nil || s.Title == "" || status != http.StatusServiceUnavailable:
 			return Answer{Fault: FaultForeign, Detail: fmt.Sprintf("status %d, %.100q", status, body)}
 		}
@@ -130,7 +125,7 @@ func (h *HTTP) Probe(ctx context.Context, target string, r *Request) error {
 	case err == nil && s.Title != "":
 		e := &RefusedError{Status: status, Problem: s.Title + ": " + s.Detail}
 		if len(s.Errors) > 0 {
-			e.Pointer, e.Detail = s.Errors[0].Pointer, s.Errors[0].Detail
+			e.FieldError = s.Errors[0]
 		}
 		return e
 	}
@@ -139,10 +134,9 @@ func (h *HTTP) Probe(ctx context.Context, target string, r *Request) error {
 
 // RefusedError is a regiond that answers and will not decide such a check.
 type RefusedError struct {
-	Status  int
-	Problem string // title and detail of its problem document
-	Pointer string // what of the check it names first, as in #/cost; "" for none
-	Detail  string // of what it names
+	Status           int
+	Problem          string // title and detail of its problem document
+	quota.FieldError        // the first that it names; without one the Pointer is ""
 }
 
 // Error implements error.

@@ -50,6 +50,7 @@ func TestAsk(t *testing.T) {
 		{200, `{"allowed":true,"would_deny":true,` + exact + `}`, Answer{Allowed: true, WouldDeny: true, Basis: "exact", Mode: "global"}},
 		{429, `{"allowed":false,"title":"Too many",` + exact + `}`, Answer{Basis: "exact", Mode: "global"}},
 		{503, `{"allowed":false,"basis":"closed","mode":"local","reason":"redis_down"}`, Answer{Basis: "closed", Mode: "local", Reason: "redis_down"}},
+		{503, `{"allowed":false,"basis":"shed","mode":"global","reason":"overloaded"}`, Answer{Basis: "shed", Mode: "global", Reason: "overloaded"}},
 		{503, `{"title":"Capacity is reduced for now","detail":"Retry later."}`, Answer{Fault: "status 503", Detail: "Capacity is reduced for now: Retry later."}},
 		{503, `{}`, Answer{Fault: FaultForeign, Detail: `status 503, "{}"`}},
 		{400, `{"title":"Bad","detail":"Look.","errors":[{"pointer":"#/cost","detail":"is 0"}]}`, Answer{Fault: "status 400", Detail: "Bad: Look.; #/cost is 0"}},

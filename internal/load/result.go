@@ -20,24 +20,17 @@ type Result struct {
 	Asked      Asked `json:"asked"`
 	EndedEarly bool  `json:"ended_early"`
 
-	Due      int64  `json:"due"` // requests whose time came
-	Sent     int64  `json:"sent"`
-	Unsent   Unsent `json:"unsent"`
-	Answered int64  `json:"answered"` // with a decision
-	Allowed  int64  `json:"allowed"`
-	Denied   int64  `json:"denied"`
-	// WouldDeny are those of Allowed that only an observing policy let through.
-	WouldDeny int64 `json:"would_deny"`
-
-	Failed   int64   `json:"failed"` // sent, and no decision came back
-	Errors   []Error `json:"errors"` // Failed, by kind
-	Answers  []Count `json:"answers"`
+	Due    int64  `json:"due"` // requests whose time came
+	Unsent Unsent `json:"unsent"`
+	Counts
+	Errors   []Error `json:"errors"`   // Failed, by kind
+	Answers  []Count `json:"answers"`  // Answered, by basis and mode
 	Degraded []Count `json:"degraded"` // by reason
 
 	SendingMS float64 `json:"sending_ms"` // how long requests were sent
-	// AnsweredPerS is Answered over that time, and AchievedRatio that over the rate
+	// DecidedPerS is Decided over that time, and AchievedRatio that over the rate
 	// that was asked for.
-	AnsweredPerS  float64 `json:"answered_per_s"`
+	DecidedPerS   float64 `json:"decided_per_s"`
 	AchievedRatio float64 `json:"achieved_ratio"`
 
 	Latency Quantiles `json:"latency_ms"` // from when a request was due
@@ -46,6 +39,45 @@ type Result struct {
 	KeptUp  bool      `json:"kept_up"`    // this tool did, by MostLate
 
 	Targets []TargetResult `json:"targets"`
+}
+
+// Counts are what came of requests.
+type Counts struct {
+	Sent     int64 `json:"sent"`
+	Answered int64 `json:"answered"` // by a regiond: Allowed, Denied or Shed
+	// Decided are those of Answered that were counted, by Redis or in what replaces it:
+	// exact, estimate or cached. The others are Shed, or those of a fail mode.
+	Decided int64 `json:"decided"`
+	Allowed int64 `json:"allowed"`
+	Denied  int64 `json:"denied"`
+	// WouldDeny are those of Allowed that only an observing policy let through.
+	WouldDeny int64 `json:"would_deny"`
+	Shed      int64 `json:"shed"`   // turned away undecided, or let pass so by an observing policy
+	Failed    int64 `json:"failed"` // no answer of a regiond came back
+}
+
+func (c *Counts) add(a *Answer) {
+	c.Sent++
+	if a.Fault != "" {
+		c.Failed++
+		return
+	}
+	c.Answered++
+	switch a.Basis {
+	case "shed":
+		c.Shed++
+		return
+	case "exact", "estimate", "cached":
+		c.Decided++
+	}
+	if !a.Allowed {
+		c.Denied++
+		return
+	}
+	c.Allowed++
+	if a.WouldDeny {
+		c.WouldDeny++
+	}
 }
 
 // Asked are the options of the run.
@@ -91,23 +123,20 @@ type Quantiles struct {
 
 // TargetResult is one target's part.
 type TargetResult struct {
-	URL     string    `json:"url"`
-	Sent    int64     `json:"sent"`
-	Unsent  int64     `json:"unsent"`
-	Allowed int64     `json:"allowed"`
-	Denied  int64     `json:"denied"`
-	Failed  int64     `json:"failed"`
+	URL    string `json:"url"`
+	Unsent int64  `json:"unsent"`
+	Counts
 	Latency Quantiles `json:"latency_ms"`
 	Service Quantiles `json:"service_ms"`
 }
 
 // tally counts what came of requests, to one target or to all.
 type tally struct {
-	sent, answered, allowed, denied, wouldDeny int64
-	unsent                                     Unsent
-	answers, reasons, faults                   map[string]int64
-	details                                    map[string]string       // of a fault: the first one's
-	latency, service, late                     *hdrhistogram.Histogram // in µs
+	Counts
+	unsent                   Unsent
+	answers, reasons, faults map[string]int64
+	details                  map[string]string       // of a fault: the first one's
+	latency, service, late   *hdrhistogram.Histogram // in µs
 }
 
 // Latencies are kept to three digits: from a microsecond, which is less than any
@@ -138,7 +167,7 @@ func waited(fault string, took time.Duration) bool {
 
 // add counts the answer to a request that was sent late after it was due and took that long.
 func (t *tally) add(a *Answer, late, took time.Duration) {
-	t.sent++
+	t.Counts.add(a)
 	record(t.late, late)
 	if a.Fault == "" || waited(a.Fault, took) {
 		record(t.service, took)
@@ -150,18 +179,9 @@ func (t *tally) add(a *Answer, late, took time.Duration) {
 		}
 		return
 	}
-	t.answered++
 	t.answers[a.Basis+"/"+a.Mode]++
 	if a.Reason != "" {
 		t.reasons[a.Reason]++
-	}
-	if !a.Allowed {
-		t.denied++
-		return
-	}
-	t.allowed++
-	if a.WouldDeny {
-		t.wouldDeny++
 	}
 }
 
@@ -178,23 +198,22 @@ func (p *pacer) result() *Result {
 			Rate: p.Rate, ForMS: ms(p.For), WarmupMS: ms(p.Warmup), Tenants: p.Tenants, Zipf: p.Zipf, Policy: p.Policy,
 			Cost: p.Costs.String(), MaxInFlight: p.MaxInFlight, TimeoutMS: ms(p.Timeout),
 		},
-		EndedEarly: p.due < p.requests(p.For), Due: p.due, SendingMS: ms(p.sending),
-		Sent: all.sent, Unsent: all.unsent, Answered: all.answered, Allowed: all.allowed, Denied: all.denied, WouldDeny: all.wouldDeny,
-		Failed: all.sent - all.answered, Errors: []Error{}, Answers: counts(all.answers), Degraded: counts(all.reasons),
+		EndedEarly: p.due < p.requests(p.For), Due: p.due, SendingMS: ms(p.sending), Counts: all.Counts, Unsent: all.unsent,
+		Errors: []Error{}, Answers: counts(all.answers), Degraded: counts(all.reasons),
 		Latency: quantiles(all.latency), Service: quantiles(all.service), Late: quantiles(all.late),
 	}
 	for _, c := range counts(all.faults) {
 		r.Errors = append(r.Errors, Error{c, all.details[c.What]})
 	}
 	if p.sending > 0 {
-		r.AnsweredPerS = float64(r.Answered) / p.sending.Seconds()
-		r.AchievedRatio = r.AnsweredPerS / p.Rate
+		r.DecidedPerS = float64(r.Decided) / p.sending.Seconds()
+		r.AchievedRatio = r.DecidedPerS / p.Rate
 	}
 	r.KeptUp = r.Unsent.Late == 0 && r.Late.P99 <= ms(MostLate)
 	for i, t := range p.tallies {
 		r.Targets = append(r.Targets, TargetResult{
-			URL: p.Targets[i], Sent: t.sent, Unsent: t.unsent.InFlight + t.unsent.Late, Allowed: t.allowed, Denied: t.denied,
-			Failed: t.sent - t.answered, Latency: quantiles(t.latency), Service: quantiles(t.service),
+			URL: p.Targets[i], Unsent: t.unsent.InFlight + t.unsent.Late, Counts: t.Counts,
+			Latency: quantiles(t.latency), Service: quantiles(t.service),
 		})
 	}
 	return r

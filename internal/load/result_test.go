@@ -32,8 +32,6 @@ func TestQuantiles(t *testing.T) {
 	})
 }
 
-type counted struct{ sent, answered, allowed, denied, wouldDeny int64 }
-
 // TestTally lists answers, and what each counts as.
 func TestTally(t *testing.T) {
 	const quick = 2 * time.Millisecond
@@ -41,29 +39,32 @@ func TestTally(t *testing.T) {
 		what  string
 		a     Answer
 		took  time.Duration
-		want  counted
+		want  Counts
 		timed int64
 	}{
-		{"allowed", Answer{Allowed: true, Basis: "exact", Mode: "global"}, quick, counted{1, 1, 1, 0, 0}, 1},
-		{"denied", Answer{Basis: "cached", Mode: "global"}, quick, counted{1, 1, 0, 1, 0}, 1},
-		{"observed", Answer{Allowed: true, WouldDeny: true, Basis: "exact", Mode: "global"}, quick, counted{1, 1, 1, 0, 1}, 1},
-		{"degraded", Answer{Allowed: true, Basis: "local", Mode: "local", Reason: "redis_down"}, quick, counted{1, 1, 1, 0, 0}, 1},
-		{"timed out", Answer{Fault: FaultTimeout}, quick, counted{1, 0, 0, 0, 0}, 1},
-		{"refused", Answer{Fault: FaultRefused}, quick, counted{1, 0, 0, 0, 0}, 0},
-		{"refused from afar", Answer{Fault: FaultRefused}, Prompt, counted{1, 0, 0, 0, 0}, 0},
-		{"broken at once", Answer{Fault: FaultBroken}, Prompt - 1, counted{1, 0, 0, 0, 0}, 0},
-		{"broken after a wait", Answer{Fault: FaultBroken}, Prompt, counted{1, 0, 0, 0, 0}, 1},
-		{"a 503 after a wait", Answer{Fault: "status 503"}, time.Second, counted{1, 0, 0, 0, 0}, 1},
+		{"allowed", Answer{Allowed: true, Basis: "exact", Mode: "global"}, quick, Counts{Sent: 1, Answered: 1, Decided: 1, Allowed: 1}, 1},
+		{"denied", Answer{Basis: "cached", Mode: "global"}, quick, Counts{Sent: 1, Answered: 1, Decided: 1, Denied: 1}, 1},
+		{"observed", Answer{Allowed: true, WouldDeny: true, Basis: "exact", Mode: "global"}, quick, Counts{Sent: 1, Answered: 1, Decided: 1, Allowed: 1, WouldDeny: 1}, 1},
+		{"degraded", Answer{Allowed: true, Basis: "local", Mode: "local", Reason: "redis_down"}, quick, Counts{Sent: 1, Answered: 1, Allowed: 1}, 1},
+		{"shed", Answer{Basis: "shed", Mode: "global", Reason: "overloaded"}, quick, Counts{Sent: 1, Answered: 1, Shed: 1}, 1},
+		{"shed and observed", Answer{Allowed: true, Basis: "shed", Mode: "global", Reason: "overloaded"}, quick, Counts{Sent: 1, Answered: 1, Shed: 1}, 1},
+		{"overloaded and open", Answer{Allowed: true, Basis: "open", Mode: "global", Reason: "overloaded"}, quick, Counts{Sent: 1, Answered: 1, Allowed: 1}, 1},
+		{"timed out", Answer{Fault: FaultTimeout}, quick, Counts{Sent: 1, Failed: 1}, 1},
+		{"refused", Answer{Fault: FaultRefused}, quick, Counts{Sent: 1, Failed: 1}, 0},
+		{"refused from afar", Answer{Fault: FaultRefused}, Prompt, Counts{Sent: 1, Failed: 1}, 0},
+		{"broken at once", Answer{Fault: FaultBroken}, Prompt - 1, Counts{Sent: 1, Failed: 1}, 0},
+		{"broken after a wait", Answer{Fault: FaultBroken}, Prompt, Counts{Sent: 1, Failed: 1}, 1},
+		{"a 503 after a wait", Answer{Fault: "status 503"}, time.Second, Counts{Sent: 1, Failed: 1}, 1},
 	} {
 		got := newTally()
 		got.add(&row.a, time.Millisecond, row.took)
-		if n := (counted{got.sent, got.answered, got.allowed, got.denied, got.wouldDeny}); n != row.want {
-			t.Errorf("%s: %+v", row.what, n)
+		if got.Counts != row.want {
+			t.Errorf("%s: %+v", row.what, got.Counts)
 		}
 		if got.latency.TotalCount() != row.timed || got.service.TotalCount() != row.timed || got.late.TotalCount() != 1 {
 			t.Errorf("%s: %d latencies, %d service times", row.what, got.latency.TotalCount(), got.service.TotalCount())
 		}
-		if got.answers[row.a.Basis+"/"+row.a.Mode] != row.want.answered || row.a.Reason != "" && got.reasons[row.a.Reason] != 1 || row.a.Fault != "" && got.faults[row.a.Fault] != 1 {
+		if got.answers[row.a.Basis+"/"+row.a.Mode] != row.want.Answered || row.a.Reason != "" && got.reasons[row.a.Reason] != 1 || row.a.Fault != "" && got.faults[row.a.Fault] != 1 {
 			t.Errorf("%s: %v %v %v", row.what, got.answers, got.reasons, got.faults)
 		}
 	}

@@ -17,14 +17,14 @@ type Request struct {
 
 // Answer is what came of one request.
 type Answer struct {
-	Allowed   bool
-	WouldDeny bool // allowed because the policy only observes
-	Basis     string
-	Mode      string
-	Reason    string // "" unless the answer is a degraded one
+	Allowed   bool   `json:"allowed"`
+	WouldDeny bool   `json:"would_deny"` // allowed because the policy only observes
+	Basis     string `json:"basis"`
+	Mode      string `json:"mode"`
+	Reason    string `json:"reason"` // "" unless the answer is a degraded one
 
-	Fault  string // why there is no decision: one of a few words, "" when there is one
-	Detail string // of a fault, for a person
+	Fault  string `json:"-"` // why there is none of regiond's: one of a few words, else ""
+	Detail string `json:"-"` // of a fault, for a person
 }
 
 // Asker sends one check to one target and returns what came of it. It is called from
@@ -35,12 +35,9 @@ type Asker interface {
 
 // Progress is how far a run has come. It counts the warm-up too.
 type Progress struct {
-	Passed   time.Duration
-	Warming  bool
-	Sent     int64
-	Answered int64
-	Denied   int64
-	Failed   int64
+	Passed  time.Duration
+	Warming bool
+	Counts
 	Unsent   int64
 	InFlight int64
 }
@@ -162,15 +159,7 @@ func (p *pacer) ask(ctx context.Context, n int64, r *Request, due time.Time) {
 	done := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case a.Fault != "":
-		p.progress.Failed++
-	case !a.Allowed:
-		p.progress.Denied++
-		fallthrough
-	default:
-		p.progress.Answered++
-	}
+	p.progress.add(&a)
 	p.update(n, func(t *tally) { t.add(&a, sent.Sub(due), done.Sub(sent)) })
 }
 
@@ -189,7 +178,7 @@ func (p *pacer) report(ctx context.Context, onProgress func(Progress)) {
 		p.mu.Unlock()
 		now.Passed, now.InFlight = time.Since(p.began), int64(len(p.slots))
 		now.Warming = now.Passed < p.Warmup
-		now.Sent = now.Answered + now.Failed + now.InFlight
+		now.Sent += now.InFlight
 		onProgress(now)
 	}
 }

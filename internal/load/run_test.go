@@ -99,7 +99,7 @@ func TestOpenLoop(t *testing.T) {
 		if took := time.Since(s.began); took != 990*time.Millisecond+3*time.Second {
 			t.Errorf("it returns after %v", took)
 		}
-		if r.SendingMS != 1000 || r.AnsweredPerS != 100 || r.AchievedRatio != 1 || !r.KeptUp || r.EndedEarly {
+		if r.SendingMS != 1000 || r.DecidedPerS != 100 || r.AchievedRatio != 1 || !r.KeptUp || r.EndedEarly {
 			t.Errorf("%+v", r)
 		}
 		for i, g := range r.Targets {

@@ -13,7 +13,8 @@ import (
 //
 //	asked      1,000/s for 10s after 2s of warm-up; 1,000 tenants, zipf 1, cost 1
 //	sent       10,000 of 10,000 that were due
-//	answered   10,000, 1,000/s, 100.0 % of the rate: 6,123 allowed, 3,877 denied
+//	decided    10,000, 1,000/s, 100.0 % of the rate
+//	answered   10,000: 6,123 allowed, 3,877 denied
 //	basis      exact/global 6,123, cached/global 3,877
 //
 //	ms           p50     p90     p99   p99.9     max
@@ -24,7 +25,8 @@ func (r *Result) Print(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(t, "asked\t%s\n", r.Asked.text())
 	fmt.Fprintf(t, "sent\t%s of %s that were due\n", grouped(r.Sent), grouped(r.Due))
-	fmt.Fprintf(t, "answered\t%s, %s/s, %.1f %% of the rate: %s\n", grouped(r.Answered), perSecond(r.AnsweredPerS), 100*r.AchievedRatio, r.verdicts())
+	fmt.Fprintf(t, "decided\t%s, %s/s, %.1f %% of the rate\n", grouped(r.Decided), perSecond(r.DecidedPerS), 100*r.AchievedRatio)
+	fmt.Fprintf(t, "answered\t%s: %s\n", grouped(r.Answered), r.verdicts())
 	fmt.Fprintf(t, "basis\t%s\n", list(r.Answers))
 	if len(r.Degraded) > 0 {
 		fmt.Fprintf(t, "degraded\t%s\n", list(r.Degraded))
@@ -65,7 +67,11 @@ func (r *Result) verdicts() string {
 	if r.WouldDeny > 0 {
 		text += " (" + grouped(r.WouldDeny) + " would be denied)"
 	}
-	return text + ", " + grouped(r.Denied) + " denied"
+	text += ", " + grouped(r.Denied) + " denied"
+	if r.Shed > 0 {
+		text += ", " + grouped(r.Shed) + " shed"
+	}
+	return text
 }
 
 func (r *Result) printTimes(w io.Writer) {
@@ -87,11 +93,11 @@ func (r *Result) printTimes(w io.Writer) {
 
 func (r *Result) printTargets(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "TARGET\tSENT\tALLOWED\tDENIED\tFAILED\tUNSENT\tLATENCY p50\tp99\tmax")
+	fmt.Fprintln(t, "TARGET\tSENT\tALLOWED\tDENIED\tSHED\tFAILED\tUNSENT\tLATENCY p50\tp99\tmax")
 	for i := range r.Targets {
 		g := &r.Targets[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.URL, grouped(g.Sent), grouped(g.Allowed), grouped(g.Denied),
-			grouped(g.Failed), grouped(g.Unsent), millis(g.Latency.P50), millis(g.Latency.P99), millis(g.Latency.Max))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.URL, grouped(g.Sent), grouped(g.Allowed), grouped(g.Denied),
+			grouped(g.Shed), grouped(g.Failed), grouped(g.Unsent), millis(g.Latency.P50), millis(g.Latency.P99), millis(g.Latency.Max))
 	}
 	_ = t.Flush()
 }
@@ -113,6 +119,9 @@ func (r *Result) Doubts() []string {
 	if !r.KeptUp {
 		all = append(all, fmt.Sprintf("This tool did not keep up: one check in a hundred left %s ms late or later, and %v is what counts as on time. "+
 			"Latencies contain that. Give it a machine with more time, or a lower --rate.", millis(r.Late.P99), MostLate))
+	}
+	if n := r.Answered - r.Decided; n > 0 {
+		all = append(all, fmt.Sprintf("Not decided: %s, shed or answered by a fail mode. They are in the latencies, and not in the rate.", several(n, "check")))
 	}
 	if r.Failed > 0 {
 		all = append(all, fmt.Sprintf("Failed: %s. Those that waited %v or until the timeout are in the latencies; those that failed sooner, or found nobody, are not.",

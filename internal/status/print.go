@@ -17,8 +17,15 @@ func (v *Report) Print(w io.Writer, now time.Time) {
 	if !v.Store.Available {
 		store += ", away"
 	}
+	for _, l := range v.Store.Lives {
+		store += fmt.Sprintf(", %s since %s", l.Key, l.Start.Format(time.RFC3339))
+	}
 	fmt.Fprintf(w, "%s/%s  regiond %s, configuration %s, store %s\n", v.Region, v.Instance, v.Version, v.ConfigHash, store)
-	fmt.Fprintf(w, "mode %s%s\n\n", v.Mode.Mode, whyMode(&v.Mode))
+	fmt.Fprintf(w, "mode %s%s\n", v.Mode.Mode, whyMode(&v.Mode))
+	if t := v.Topology; t != nil {
+		fmt.Fprintf(w, "topology revision %d, %s\n", t.Revision, t.text())
+	}
+	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "REGION\tSTATE\tCOUNTED\tHEARD\tACKED\tUNSENT\tCLOCK\tGOSSIP")
 	for i := range v.Regions {
@@ -27,6 +34,20 @@ func (v *Report) Print(w io.Writer, now time.Time) {
 	_ = t.Flush() // as with every other line, a failed write has no other output to go to
 	printReasons(w, v.Regions)
 	printConnections(w, v, now)
+}
+
+func (t *Topology) text() string {
+	text := "the same in every region"
+	if !t.Agreed {
+		text = "not the same in every region yet: the smallest shares apply"
+	}
+	if t.Refused != "" {
+		text = "but not for this process: " + t.Refused
+	}
+	if len(t.Former) > 0 {
+		text += "; removed: " + strings.Join(t.Former, ", ")
+	}
+	return text
 }
 
 func whyMode(m *Mode) string {

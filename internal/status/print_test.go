@@ -36,7 +36,8 @@ func healthy() *status.Report {
 	self.Self = true
 	return &status.Report{
 		Region: "eu-west", Instance: "one", Version: "v0.3.0", ConfigHash: "48997815135dbc5f",
-		Mode: status.Mode{Mode: "global"}, Store: status.Store{Kind: "redis", Available: true},
+		Mode: status.Mode{Mode: "global"}, Store: status.Store{Kind: "redis", Available: true, Lives: []status.Life{{Key: "rl:life", ID: 7, Start: at.Add(-time.Hour)}}},
+		Topology: &status.Topology{Revision: 7, Agreed: true},
 		Regions: []status.Region{
 			{Name: "eu-west", Self: true, State: "self", Counted: true, HeardMS: -1, AckedMS: -1},
 			peer("us-east", process("one"), process("two")), peer("ap-south", process("one")),
@@ -53,6 +54,7 @@ func broken() *status.Report {
 	v, at := healthy(), reportTime()
 	v.Mode = status.Mode{Mode: "partitioned", Reason: "peer_silent", About: []string{"us-east", "ap-south"}}
 	v.Store.Available = false
+	v.Topology.Agreed, v.Topology.Former = false, []string{"sa-east"}
 	us, ap := &v.Regions[1], &v.Regions[2]
 	us.State, us.Counted, us.Reason, us.HeardMS, us.AckedMS = "silent", false, "peer_silent", 12_345, -1
 	us.Detail = "process two has been silent for 12.3s (gossip: dead)"

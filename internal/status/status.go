@@ -14,6 +14,7 @@ type Report struct {
 	Mode       Mode               `json:"mode"`
 	Store      Store              `json:"store"`
 	Clock      Clock              `json:"clock"`
+	Topology   *Topology          `json:"topology,omitempty"`
 	Regions    []Region           `json:"regions"`
 	NATS       *NATS              `json:"nats,omitempty"`
 	Gossip     []Member           `json:"gossip,omitempty"`
@@ -33,6 +34,24 @@ type Mode struct {
 type Store struct {
 	Kind      string `json:"kind"` // redis or memory
 	Available bool   `json:"available"`
+	Lives     []Life `json:"lives,omitempty"` // of a Redis, or of each primary of a cluster
+}
+
+// Life is a time through which a server has kept its data: another one begins when they
+// were lost or went back.
+type Life struct {
+	Key   string    `json:"key"`
+	ID    int64     `json:"id"`
+	Start time.Time `json:"start"` // of the server's clock
+}
+
+// Topology is the regions and weights in force in this region, as its store keeps them.
+type Topology struct {
+	Revision int64 `json:"revision"`
+	// Agreed: every process of every region has it. Until then the smallest shares apply.
+	Agreed  bool     `json:"agreed"`
+	Refused string   `json:"refused,omitempty"` // why this process goes by another
+	Former  []string `json:"former,omitempty"`  // regions that were removed, and whose usage still counts
 }
 
 // Clock is the store's.

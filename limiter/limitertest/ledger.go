@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -79,7 +79,7 @@ func parseLimit(t *testing.T, words []string) (set string, l *quota.Limit) {
 }
 
 func (l *ledger) run(t *testing.T, newStore New) {
-	store, now := newStore(t)
+	s, now := newStore(t)
 	questions := map[string]*Question{}
 	for name, limits := range l.limits {
 		questions[name] = Ask(limits...)
@@ -92,12 +92,12 @@ func (l *ledger) run(t *testing.T, newStore New) {
 		}
 		now(Epoch + batch[0].us)
 		reference.Now(Epoch + batch[0].us)
-		var calls []limiter.Call
+		var calls []store.Call
 		for i := range batch {
 			calls = append(calls, batch[i].call)
 		}
-		judged := decide(t, reference, calls...)
-		for i, v := range decide(t, store, calls...) {
+		judged := decide(reference, calls...)
+		for i, v := range decide(s, calls...) {
 			if got := batch[i].question.Text(&v); got != batch[i].want {
 				t.Errorf("%s\ngot    %s", batch[i].text, got)
 			}
@@ -128,7 +128,7 @@ type line struct {
 	us       int64
 	joins    bool // the batch of the line before
 	question *Question
-	call     limiter.Call
+	call     store.Call
 	want     string
 }
 
@@ -160,7 +160,7 @@ func parseLine(t *testing.T, text string, questions map[string]*Question) line {
 		}
 	}
 	ln.question = questions[set]
-	ln.call = ln.question.Call("acme", limiter.Op(words[1][0]), number(t, words[2]), ceilings)
+	ln.call = ln.question.Call("acme", store.Op(words[1][0]), number(t, words[2]), ceilings)
 	if record != "" {
 		ln.call.Record, ln.call.Print = "rl:{acme}:i:"+record, mark
 	}

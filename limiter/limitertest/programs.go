@@ -10,60 +10,61 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
 // RunPrograms holds a store to the oracle over random programs: costs, ceilings
 // that move, several windows over several partitions, reports, peeks, idempotency
-// keys, batches, and a clock that steps. Every verdict must be equal in full.
+// keys, batches, reloads, and a clock that steps. Every verdict must be equal in full.
 func RunPrograms(t *testing.T, newStore New) {
-	for _, kind := range []struct {
-		name  string
-		plain bool // checks of cost 1 on logs of the same partition, as most of them are
-	}{{"short", false}, {"plain", true}} {
-		t.Run(kind.name, func(t *testing.T) {
-			store, now := newStore(t)
-			run := 0
+	for name, run := range map[string]func(*rapid.T, string, store.Store, func(us int64)){
+		"short": func(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
+			program(t, tenant, s, now, false)
+		},
+		"plain":   func(t *rapid.T, tenant string, s store.Store, now func(us int64)) { program(t, tenant, s, now, true) },
+		"reloads": reloadProgram,
+		"waits":   waitProgram,
+		"runs":    runProgram,
+	} {
+		t.Run(name, func(t *testing.T) {
+			kept, now := newStore(t)
+			tenants := 0
 			rapid.Check(t, func(t *rapid.T) {
-				run++
-				program(t, fmt.Sprint("t", run), store, now, kind.plain)
+				tenants++
+				run(t, fmt.Sprint("t", tenants), kept, now)
 			})
 		})
 	}
 	t.Run("long logs", func(t *testing.T) {
-		store, now := newStore(t)
+		kept, now := newStore(t)
 		for seed := range uint64(longPrograms) {
-			longProgram(t, seed, store, now)
+			longProgram(t, seed, kept, now)
 		}
 	})
 }
 
-func program(t *rapid.T, tenant string, store limiter.Store, now func(us int64), plain bool) {
+func program(t *rapid.T, tenant string, s store.Store, now func(us int64), plain bool) {
 	limits := genLimits(t)
 	if plain {
 		limits = plainLogs(limits)
 	}
 	q := Ask(limits...)
 	reference := NewReference(q)
-	longest := int64(0)
-	for _, l := range q.Limits {
-		longest = max(longest, l.WindowUS())
-	}
 	us := Epoch + 260_197
 	for step := range rapid.IntRange(1, 50).Draw(t, "steps") {
-		us += genMove(t, q.Limits, longest)
-		var calls []limiter.Call
+		us += genMove(t, q.Limits, longest(q.Limits))
+		var calls []store.Call
 		for range rapid.IntRange(1, 3).Draw(t, "batch") {
 			c := genCall(t, q, tenant)
 			if plain {
-				c.Op, c.Cost = limiter.OpCheck, 1
+				c.Op, c.Cost = store.OpCheck, 1
 			}
 			calls = append(calls, c)
 		}
 		now(us)
 		reference.Now(us)
-		compare(t, step, q, store, reference, calls)
+		compare(t, step, s, reference, calls)
 	}
 }
 
@@ -72,14 +73,13 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-func compare(t failer, step int, q *Question, store limiter.Store, reference *Reference, calls []limiter.Call) {
-	got, want := make([]limiter.Verdict, len(calls)), make([]limiter.Verdict, len(calls))
-	for s, verdicts := range map[limiter.Store][]limiter.Verdict{store: got, reference: want} {
-		if err := s.Decide(context.Background(), calls, verdicts); err != nil {
-			t.Fatalf("decide: %v", err)
-		}
+func compare(t failer, step int, kept store.Store, reference *Reference, calls []store.Call) {
+	got, want := make([]store.Verdict, len(calls)), make([]store.Verdict, len(calls))
+	for s, verdicts := range map[store.Store][]store.Verdict{kept: got, reference: want} {
+		s.Decide(context.Background(), calls, verdicts)
 	}
 	for i := range calls {
+		q := reference.questions[calls[i].Plan]
 		if g, w := q.Text(&got[i])+q.Shared(&got[i]), q.Text(&want[i])+q.Shared(&want[i]); g != w || got[i].StoreUS != want[i].StoreUS {
 			c := calls[i]
 			t.Fatalf("step %d, %c %d of %d under %v at %d:\nstore  %s\noracle %s",
@@ -141,8 +141,8 @@ func genMove(t *rapid.T, limits []*quota.Limit, longest int64) int64 {
 	}
 }
 
-func genCall(t *rapid.T, q *Question, tenant string) limiter.Call {
-	op := rapid.SampledFrom([]limiter.Op{limiter.OpCheck, limiter.OpCheck, limiter.OpCheck, limiter.OpPeek, limiter.OpReport}).Draw(t, "op")
+func genCall(t *rapid.T, q *Question, tenant string) store.Call {
+	op := rapid.SampledFrom([]store.Op{store.OpCheck, store.OpCheck, store.OpCheck, store.OpPeek, store.OpReport}).Draw(t, "op")
 	cost := rapid.SampledFrom([]int64{1, 1, 1, 2, 3, 7}).Draw(t, "cost")
 	if rapid.IntRange(0, 9).Draw(t, "big") == 0 {
 		cost = rapid.Int64Range(1, quota.MaxUnits).Draw(t, "cost")
@@ -155,11 +155,29 @@ func genCall(t *rapid.T, q *Question, tenant string) limiter.Call {
 		}
 	}
 	c := q.Call(tenant, op, cost, ceilings)
-	if op != limiter.OpPeek && rapid.IntRange(0, 7).Draw(t, "keyed") == 0 {
+	if op != store.OpPeek && rapid.IntRange(0, 7).Draw(t, "keyed") == 0 {
 		c.Record = fmt.Sprintf("rl:{%s}:i:%d", tenant, rapid.IntRange(0, 2).Draw(t, "record"))
 		c.Print = rapid.SampledFrom([]string{"one", "two"}).Draw(t, "print")
 	}
 	return c
+}
+
+// runProgram is a small log that is always busy, and now and then gets a cost above 1: it
+// begins runs of weighted elements and leaves them again, at every place of the log.
+func runProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
+	units := rapid.Int64Range(2, 12).Draw(t, "L")
+	whole := rule("log", quota.SlidingLog, units, 1000)
+	questions := []*Question{Ask(whole, rule("half", quota.SlidingLog, units/2, 500)), Ask(rule("log", quota.SlidingLog, units, 5000))}
+	reference, us := NewReference(questions...), Epoch
+	for step := range rapid.IntRange(20, 200).Draw(t, "steps") {
+		us += rapid.Int64Range(0, 2000/units).Draw(t, "on")
+		cost := rapid.SampledFrom([]int64{1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3}).Draw(t, "cost")
+		op := rapid.SampledFrom([]store.Op{store.OpCheck, store.OpCheck, store.OpReport}).Draw(t, "op")
+		q := questions[rapid.SampledFrom([]int{0, 0, 0, 0, 1}).Draw(t, "W")]
+		now(us)
+		reference.Now(us)
+		compare(t, step, s, reference, []store.Call{q.Call(tenant, op, cost, nil), q.Call(tenant, store.OpPeek, 1, nil)})
+	}
 }
 
 // longPrograms is how many long logs each store is asked about.
@@ -169,7 +187,7 @@ const longPrograms = 24
 // pauses, many of them at one microsecond, and then asks about it from every
 // place of its window. This is where a search that is clever about where an
 // entry stands can be wrong.
-func longProgram(t *testing.T, seed uint64, store limiter.Store, now func(us int64)) {
+func longProgram(t *testing.T, seed uint64, s store.Store, now func(us int64)) {
 	random := rand.New(rand.NewPCG(seed, 7))
 	pick := func(from ...int64) int64 { return from[random.IntN(len(from))] }
 	size := 1 + random.Int64N(2000)
@@ -183,16 +201,16 @@ func longProgram(t *testing.T, seed uint64, store limiter.Store, now func(us int
 	for entries := int64(0); entries < size; {
 		now(us)
 		reference.Now(us)
-		var calls []limiter.Call
+		var calls []store.Call
 		for range min(64, 1+random.Int64N(64), size-entries) {
 			cost := int64(1)
 			if mixed == 2 || mixed == 1 && entries > size/2 {
 				cost = pick(1, 1, 2, 5)
 			}
-			calls = append(calls, q.Call(tenant, limiter.OpReport, cost, nil))
+			calls = append(calls, q.Call(tenant, store.OpReport, cost, nil))
 			entries++
 		}
-		decide(t, store, calls...)
+		decide(s, calls...)
 		for _, c := range calls {
 			reference.region.Charge(us, q.question(&c))
 		}
@@ -206,10 +224,10 @@ func longProgram(t *testing.T, seed uint64, store limiter.Store, now func(us int
 	for step, at := range asks {
 		now(at)
 		reference.Now(at)
-		compare(t, step, q, store, reference, []limiter.Call{
-			q.Call(tenant, limiter.OpPeek, 1, nil),
-			q.Call(tenant, limiter.OpCheck, pick(1, 2, size/3+1), []int64{1 + random.Int64N(size), size/2 + 1, size/10 + 1}),
-			q.Call(tenant, limiter.OpCheck, 1, nil),
+		compare(t, step, s, reference, []store.Call{
+			q.Call(tenant, store.OpPeek, 1, nil),
+			q.Call(tenant, store.OpCheck, pick(1, 2, size/3+1), []int64{1 + random.Int64N(size), size/2 + 1, size/10 + 1}),
+			q.Call(tenant, store.OpCheck, 1, nil),
 		})
 	}
 }

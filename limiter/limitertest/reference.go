@@ -3,7 +3,7 @@ package limitertest
 import (
 	"context"
 
-	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/oracle"
 )
@@ -13,12 +13,12 @@ import (
 type Reference struct {
 	region    *oracle.Region
 	us        int64
-	questions map[*limiter.KeyPlan]*Question
+	questions map[*store.KeyPlan]*Question
 }
 
 // NewReference returns a Reference that has seen nothing.
 func NewReference(questions ...*Question) *Reference {
-	j := &Reference{region: oracle.NewRegion(), questions: map[*limiter.KeyPlan]*Question{}}
+	j := &Reference{region: oracle.NewRegion(), questions: map[*store.KeyPlan]*Question{}}
 	for _, q := range questions {
 		j.questions[q.plan] = q
 	}
@@ -28,30 +28,29 @@ func NewReference(questions ...*Question) *Reference {
 // Now sets its clock, µs since the epoch.
 func (j *Reference) Now(us int64) { j.us = us }
 
-// Decide implements limiter.Store.
-func (j *Reference) Decide(_ context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
+// Decide implements store.Store.
+func (j *Reference) Decide(_ context.Context, calls []store.Call, verdicts []store.Verdict) {
 	for i := range calls {
 		q := j.questions[calls[i].Plan]
 		a := j.region.Decide(j.us, q.question(&calls[i]))
-		verdicts[i] = limiter.Verdict{Outcome: a.Outcome, StoreUS: j.us}
+		verdicts[i] = store.Verdict{Outcome: a.Outcome, StoreUS: j.us}
 		for _, s := range a.States {
-			verdicts[i].Limits = append(verdicts[i].Limits, limiter.LimitVerdict(s))
+			verdicts[i].Limits = append(verdicts[i].Limits, store.LimitVerdict(s))
 		}
 		for a.Outcome == oracle.Replayed && len(verdicts[i].Limits) < len(q.Limits) { // it is older than a limit
-			verdicts[i].Limits = append(verdicts[i].Limits, limiter.LimitVerdict{})
+			verdicts[i].Limits = append(verdicts[i].Limits, store.LimitVerdict{})
 		}
 	}
-	return nil
 }
 
-// Reset implements limiter.Store.
+// Reset implements store.Store.
 func (j *Reference) Reset(_ context.Context, tenant string) error {
 	j.region.Forget("rl:{" + tenant + "}:")
 	return nil
 }
 
 // question is a call as the oracle takes it.
-func (q *Question) question(c *limiter.Call) oracle.Question {
+func (q *Question) question(c *store.Call) oracle.Question {
 	o := oracle.Question{Op: oracle.Op(c.Op), Cost: c.Cost, Record: c.Record, Print: c.Print, Counters: c.Counters}
 	inPlan := make([]*quota.Limit, len(q.Limits))
 	for i, l := range q.Limits {

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/oracle"
 )
@@ -19,7 +19,7 @@ func oscillate(t *testing.T, newStore New) {
 		units, window  = int64(10), int64(1_000_000)
 		swing, stretch = int64(400_000), int64(10_000_000)
 	)
-	store, now := newStore(t)
+	kept, now := newStore(t)
 	q := Ask(rule("log", quota.SlidingLog, units, window))
 	random := rand.New(rand.NewPCG(1, 2))
 	var all []oracle.Admission
@@ -29,7 +29,7 @@ func oscillate(t *testing.T, newStore New) {
 			late = swing - late
 		}
 		now(Epoch + honest - late)
-		if decide(t, store, q.Call("acme", limiter.OpCheck, 1, nil))[0].Outcome == oracle.Admitted {
+		if decide(kept, q.Call("acme", store.OpCheck, 1, nil))[0].Outcome == oracle.Admitted {
 			all = append(all, oracle.Admission{US: honest, Cost: 1})
 		}
 	}
@@ -46,19 +46,19 @@ func oscillate(t *testing.T, newStore New) {
 // reset holds that a reset forgets what one tenant has used, its idempotency keys
 // among it, and nothing of tenants whose ids look like patterns of it.
 func reset(t *testing.T, newStore New) {
-	store, now := newStore(t)
+	s, now := newStore(t)
 	now(Epoch)
 	q := Ask(rule("log", quota.SlidingLog, 1, 1000), rule("window", quota.SlidingWindow, 1, 1000))
 	left := func(tenant string) string {
-		v := decide(t, store, q.Call(tenant, limiter.OpCheck, 1, nil))[0]
+		v := decide(s, q.Call(tenant, store.OpCheck, 1, nil))[0]
 		return q.Text(&v)
 	}
 	fresh, spent := "a 0 0 1000 | 0 0 2000", "d 0 1000 1000 | 0 2000 2000"
 	tenants := []string{"a*c", "abc", "a*", "a[b]c", `a\c`, "a?c"}
 	record := func(tenant string) byte {
-		c := q.Call(tenant, limiter.OpReport, 1, nil)
+		c := q.Call(tenant, store.OpReport, 1, nil)
 		c.Record, c.Print = "rl:{"+tenant+"}:i:1.k:", "one"
-		return decide(t, store, c)[0].Outcome
+		return decide(s, c)[0].Outcome
 	}
 	for _, tenant := range tenants {
 		if got := left(tenant); got != fresh {
@@ -66,7 +66,7 @@ func reset(t *testing.T, newStore New) {
 		}
 		record(tenant)
 	}
-	if err := store.Reset(context.Background(), "a*c"); err != nil {
+	if err := s.Reset(context.Background(), "a*c"); err != nil {
 		t.Fatal(err)
 	}
 	for _, tenant := range tenants {

@@ -1,4 +1,4 @@
-// Package limitertest is the conformance suite of limiter.Store. Run goes through
+// Package limitertest is the conformance suite of store.Store. Run goes through
 // ledgers written by hand, RunPrograms through random programs whose every answer
 // must equal the oracle's to the last microsecond. What passes both may stand in
 // for the region's Redis: in a demo, in a simulator, or while Redis is away.
@@ -9,19 +9,18 @@
 package limitertest
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
 
-	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
 // New starts a store that holds nothing, and returns it with what sets its
 // clock, in microseconds since the epoch. It is called for each subtest and
 // cleans up with it.
-type New func(t testing.TB) (store limiter.Store, now func(us int64))
+type New func(t testing.TB) (s store.Store, now func(us int64))
 
 // Epoch is where ledgers and programs begin: µs since the epoch, a multiple of
 // every window that ledgers use, with neighbours that a float of 14 digits
@@ -41,13 +40,13 @@ func Run(t *testing.T, newStore New) {
 // the limits' own order.
 type Question struct {
 	Limits []*quota.Limit
-	plan   *limiter.KeyPlan
+	plan   *store.KeyPlan
 	places []int // places[i] is where Limits[i] stands in the plan
 }
 
 // Ask prepares questions about limits, which must be valid and apply together.
 func Ask(limits ...*quota.Limit) *Question {
-	q := &Question{Limits: limits, plan: limiter.NewKeyPlan(limits), places: make([]int, len(limits))}
+	q := &Question{Limits: limits, plan: store.NewKeyPlan(limits), places: make([]int, len(limits))}
 	place := 0
 	for first, l := range limits {
 		if slices.ContainsFunc(limits[:first], func(e *quota.Limit) bool { return together(e, l) }) {
@@ -70,8 +69,8 @@ func together(a, b *quota.Limit) bool {
 
 // Call is one call for a tenant under policy "p". ceilings are in the order of
 // Limits; nil means their capacities.
-func (q *Question) Call(tenant string, op limiter.Op, cost int64, ceilings []int64) limiter.Call {
-	c := limiter.Call{
+func (q *Question) Call(tenant string, op store.Op, cost int64, ceilings []int64) store.Call {
+	c := store.Call{
 		Plan: q.plan, Op: op, Cost: cost, Ceilings: make([]int64, len(q.Limits)),
 		Keys: q.plan.AppendKeys(nil, tenant, "p", nil),
 	}
@@ -87,7 +86,7 @@ func (q *Question) Call(tenant string, op limiter.Op, cost int64, ceilings []int
 
 // Text is a verdict in the limits' order: outcome, then "remaining wait reset"
 // of each limit, with bars between.
-func (q *Question) Text(v *limiter.Verdict) string {
+func (q *Question) Text(v *store.Verdict) string {
 	if v.Err != nil {
 		return "e " + v.Err.Error()
 	}
@@ -107,7 +106,7 @@ func (q *Question) Text(v *limiter.Verdict) string {
 
 // Shared is what is published of a verdict: for each limit in order the units
 // beyond its ceiling and its usage counter.
-func (q *Question) Shared(v *limiter.Verdict) string {
+func (q *Question) Shared(v *store.Verdict) string {
 	text := ""
 	for i := range q.Limits {
 		if q.places[i] < len(v.Limits) {
@@ -116,14 +115,4 @@ func (q *Question) Shared(v *limiter.Verdict) string {
 		}
 	}
 	return text
-}
-
-// decide runs calls as one batch.
-func decide(t testing.TB, s limiter.Store, calls ...limiter.Call) []limiter.Verdict {
-	t.Helper()
-	verdicts := make([]limiter.Verdict, len(calls))
-	if err := s.Decide(context.Background(), calls, verdicts); err != nil {
-		t.Fatalf("decide: %v", err)
-	}
-	return verdicts
 }

@@ -21,6 +21,11 @@ func (s Set) With(i int) Set {
 	return s
 }
 
+func (s Set) without(i int) Set {
+	s[i>>6] &^= 1 << (i & 63)
+	return s
+}
+
 // Len is how many regions are in the set.
 func (s Set) Len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) }
 
@@ -28,7 +33,8 @@ func (s Set) Len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) 
 type Terms struct {
 	Shares []int64 // s: each region's share of the limit; they add up to at most L
 	// Estimates is the estimated usage of each region, in whole units, rounded up. Our
-	// own is ignored.
+	// own is ignored. What follows those in Shares are regions that are not in the
+	// topology any more: their share is 0.
 	Estimates []int64
 	Self      int
 	Members   Set // M in use, ourselves included
@@ -61,7 +67,8 @@ type Terms struct {
 //
 // The subtraction for k∉M is there because k may have used our share while it counted
 // on us. If it holds no more than its own, nothing is subtracted, so groups that do
-// not see each other use their shares, which add up to L, and no more.
+// not see each other use their shares, which add up to L, and no more. A region that was
+// taken out of the topology is such a k, with share 0, until all that it used is over.
 func Ceiling(t Terms) (units int64, closed bool) {
 	all := t.Members.Len() == len(t.Shares)
 	if !all && t.closes() {
@@ -78,6 +85,9 @@ func Ceiling(t Terms) (units int64, closed bool) {
 		default:
 			units -= max(0, estimate-share)
 		}
+	}
+	for k := len(t.Shares); k < len(t.Estimates); k++ {
+		units -= cap50(t.Estimates[k])
 	}
 	return max(0, units-cap50(t.Lost)), false
 }
@@ -102,8 +112,9 @@ func (t *Terms) estimate(k int) int64 {
 func cap50(units int64) int64 { return min(max(0, units), 1<<50) }
 
 // formula writes out what Ceiling computes, with the numbers of t:
-// "max(0, shares a 50 + b 50 − used b 12 − lost 0) = 88".
-func (v *View) formula(t Terms) string {
+// "max(0, shares a 50 + b 50 − used b 12 − lost 0) = 88". former names the regions whose
+// estimates follow those of the topology.
+func (v *View) formula(t Terms, former []string) string {
 	units, closed := Ceiling(t)
 	if closed {
 		return fmt.Sprintf("nothing while partitioned (%v: %s) = 0", v.reason, strings.Join(v.about, ", "))
@@ -125,6 +136,11 @@ func (v *View) formula(t Terms) string {
 			note = " (silent, counted as idle)"
 		}
 		used = append(used, fmt.Sprintf(" − used %s %d%s", name, t.estimate(k), note))
+	}
+	for i, name := range former {
+		if k := len(t.Shares) + i; k < len(t.Estimates) && t.Estimates[k] > 0 {
+			used = append(used, fmt.Sprintf(" − used %s %d (not in the topology)", name, t.Estimates[k]))
+		}
 	}
 	return fmt.Sprintf("max(0, shares %s%s%s − lost %d) = %d", strings.Join(shares, " + "),
 		strings.Join(used, ""), strings.Join(above, ""), max(0, t.Lost), units)

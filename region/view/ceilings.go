@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"errors"
+	"slices"
 	"sort"
 	"sync/atomic"
 	"time"
@@ -96,8 +97,12 @@ func (c *Ceilings) Configure(top *region.Topology) { c.limits.Store(newLimitInde
 func (c *Ceilings) SetView(v *View) {
 	s := &snapshot{View: v}
 	for _, name := range v.Regions() {
-		i := c.ledger.Region(name)
-		s.order, s.width = append(s.order, i), max(s.width, i+1)
+		s.order = append(s.order, c.ledger.Region(name))
+	}
+	for i, name := range c.ledger.Names() {
+		if !slices.Contains(s.order, i) {
+			s.order, s.former = append(s.order, i), append(s.former, name)
+		}
 	}
 	c.snapshot.Store(s)
 }
@@ -115,8 +120,10 @@ func (c *Ceilings) Advertised() meshsync.Advertised {
 // snapshot is a view, and where its regions are in the ledger.
 type snapshot struct {
 	*View
-	order []int // order[i] is the ledger's index of the view's i-th region
-	width int   // one more than the largest
+	// order[i] is the ledger's index of the view's i-th region. All other regions of the
+	// ledger follow: former ones, which the view does not have.
+	order  []int
+	former []string // their names
 }
 
 // stackRegions is the number of regions up to which a decision allocates nothing.
@@ -132,10 +139,10 @@ type estimates struct {
 // view's order, and what our own store has lost. They are valid until the next call.
 func (e *estimates) at(c *Ceilings, s *snapshot, id uint64, l *quota.Limit, at time.Duration) (all []int64, lost int64) {
 	raw, all := e.raw[:], e.ordered[:0]
-	if s.width > stackRegions || len(s.order) > stackRegions {
-		raw, all = make([]int64, s.width), make([]int64, 0, len(s.order))
+	if len(s.order) > stackRegions {
+		raw, all = make([]int64, len(s.order)), make([]int64, 0, len(s.order))
 	}
-	lost = c.ledger.Estimates(id, l.WindowUS(), at, raw[:s.width])
+	lost = c.ledger.Estimates(id, l.WindowUS(), at, raw[:len(s.order)])
 	for _, i := range s.order {
 		units := int64(0)
 		if i >= 0 {
@@ -159,9 +166,10 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	if lost > 0 {
 		answer.Local, _ = v.Ceiling(l.Units, p.OnPartition, all, 0)
 	}
+	answer.Used = all[v.self]
 	answer.Mode, answer.Reason = v.Mode(p.OnPartition)
 	if explain {
-		answer.Terms = c.withOffsets(v.Explain(l.Units, p.OnPartition, all, lost))
+		answer.Terms = c.withOffsets(v.Explain(l.Units, p.OnPartition, all, lost, s.former...))
 	}
 	return answer
 }

@@ -78,7 +78,7 @@ func (c *counting) admit(units int64) {
 
 // publish has the other region merge what this one has not published yet.
 func (c *counting) publish(to *counting) {
-	if err := to.ceilings.Ledger().Fold(c.self.Region, c.timeUS(), *c.now, c.ceilings.Ledger().Take(100, true)); err != nil {
+	if err := to.ceilings.Ledger().Fold(c.self.Region, c.timeUS(), *c.now, c.ceilings.Ledger().Take(100, true, 1)); err != nil {
 		c.Fatal(err)
 	}
 }

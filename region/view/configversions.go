@@ -12,9 +12,9 @@ import (
 	"github.com/regiond/regiond/region"
 )
 
-// MaxTopologies bounds how many topologies that differ from ours are remembered at
-// once. With more of them no share is certain, and every share is 0.
-const MaxTopologies = 16
+// maxKnown bounds how many hashes of topologies are remembered while processes differ. A
+// peer whose hash is forgotten sends its weights, as all do meanwhile.
+const maxKnown = 256
 
 // Hash identifies how limits are divided: it is equal for the same regions with the
 // same weights in the same order, and never 0, which stands for "not known".
@@ -70,17 +70,14 @@ func valid(weights []quota.Weight) bool {
 // So there is always one topology that is active everywhere: that of the last process
 // that dropped others. All had it then, and whichever moved on since remembers it
 // until we have followed. The smallest shares under all active ones therefore add up
-// to at most L.
+// to at most L. Only these are kept, not the topologies.
 type configVersions struct {
-	ours   configVersion
-	moved  bool          // ours is new since the last update
-	since  time.Duration // from when on we advertise ours
-	others []configVersion
-	// unknown: a peer has a topology whose weights it has not sent, or overfull. No
-	// share is certain then.
-	unknown bool
-	// overfull: there were more than MaxTopologies since all had ours.
-	overfull bool
+	ours  configVersion
+	moved bool          // ours is new since the last update
+	since time.Duration // from when on we advertise ours
+	// floor is the smallest shares under the other active topologies; nil: there are none.
+	floor region.Floor
+	known []uint64 // hashes of topologies that are in floor, the newest last
 	// waiting is the live processes that do not have ours, as "region/instance".
 	waiting []string
 }
@@ -88,16 +85,17 @@ type configVersions struct {
 // configure makes weights ours and keeps what was active.
 func (c *configVersions) configure(weights []quota.Weight) {
 	v := newConfigVersion(weights)
-	if c.ours.hash != 0 && v.hash != c.ours.hash {
-		c.remember(c.ours)
+	if v.hash == c.ours.hash {
+		return
 	}
-	c.others = slices.DeleteFunc(c.others, func(o configVersion) bool { return o.hash == v.hash })
-	c.moved = c.moved || v.hash != c.ours.hash
-	c.ours, c.unknown = v, c.unknown || c.overfull
+	if c.ours.hash != 0 {
+		c.remember(c.ours.hash, c.ours.weights)
+	}
+	c.ours, c.moved = v, true
 }
 
 // drift reports whether more than one topology is active.
-func (c *configVersions) drift() bool { return len(c.others) > 0 || c.unknown }
+func (c *configVersions) drift() bool { return c.floor != nil }
 
 // update takes in what live processes advertise, siblings and regions outside our
 // topology included. It reports whether anything that shares depend on changed.
@@ -105,42 +103,41 @@ func (c *configVersions) update(now time.Duration, self string, live map[string]
 	if c.moved {
 		c.moved, c.since = false, now
 	}
-	others, unknown := len(c.others), c.unknown
-	c.unknown, c.waiting = false, nil
+	before := c.floor
+	c.waiting = nil
 	for _, name := range slices.Sorted(maps.Keys(live)) {
 		for _, p := range live[name] {
 			c.add(p)
 		}
 	}
 	if c.confirmed(self, live) {
-		c.others, c.overfull = nil, false
+		c.floor, c.known = nil, nil
 	}
-	c.unknown = c.unknown || c.overfull
-	return len(c.others) != others || c.unknown != unknown
+	return !maps.Equal(before, c.floor) || (before == nil) != (c.floor == nil)
 }
 
 // add takes in one live process. Before its first heartbeat its topology is not known.
+//
+// One whose topology cannot be read is not counted on. It needs no smaller shares of
+// ours: we do not have its topology, so to it ours stays active.
 func (c *configVersions) add(p *Process) {
 	if p.Topology == 0 || p.Topology == c.ours.hash {
 		return
 	}
 	c.waiting = append(c.waiting, p.Region+"/"+p.Instance)
-	if slices.ContainsFunc(c.others, func(o configVersion) bool { return o.hash == p.Topology }) {
+	if slices.Contains(c.known, p.Topology) {
 		return
 	}
 	if !valid(p.Weights) || Hash(p.Weights) != p.Topology {
-		c.unknown = true
+		p.unreadable = true
 		return
 	}
-	c.remember(newConfigVersion(p.Weights))
+	c.remember(p.Topology, p.Weights)
 }
 
-func (c *configVersions) remember(v configVersion) {
-	if len(c.others) == MaxTopologies {
-		c.overfull = true
-		return
-	}
-	c.others = append(c.others, v)
+func (c *configVersions) remember(hash uint64, weights []quota.Weight) {
+	c.floor = c.floor.Min(region.FloorOf(weights))
+	c.known = append(c.known[max(0, len(c.known)+1-maxKnown):], hash)
 }
 
 // confirmed reports whether every region of ours but ourselves has a live process, and
@@ -166,16 +163,13 @@ func (c *configVersions) confirmed(self string, live map[string][]*Process) bool
 type allocation struct {
 	regions []string // ours, in topology order
 	weights []int64
-	active  []configVersion
-	unknown bool
+	floor   region.Floor
 	known   map[int64][]int64 // shares of the limits that Configure listed, by units
 }
 
 // allocate computes the shares of units under the topologies of c.
 func allocate(c *configVersions, units []int64) *allocation {
-	a := &allocation{
-		active: append([]configVersion{c.ours}, c.others...), unknown: c.unknown, known: make(map[int64][]int64, len(units)),
-	}
+	a := &allocation{floor: c.floor, known: make(map[int64][]int64, len(units))}
 	for _, w := range c.ours.weights {
 		a.regions = append(a.regions, w.Region)
 		a.weights = append(a.weights, w.Weight)
@@ -195,33 +189,13 @@ func (a *allocation) shares(units int64) []int64 {
 	return a.divide(units)
 }
 
-// divide returns the smallest share of each region under any active topology: 0 for a
-// region that one of them does not have, and for all when one is not known.
+// divide returns the smallest share of each region under any active topology.
 func (a *allocation) divide(units int64) []int64 {
-	smallest := make([]int64, len(a.regions))
-	if a.unknown {
-		return smallest
-	}
-	for n, v := range a.active {
-		shares := v.shares(units)
+	shares := region.Parts(a.weights, units)
+	if a.floor != nil {
 		for i, name := range a.regions {
-			if share := shares[name]; n == 0 || share < smallest[i] {
-				smallest[i] = share
-			}
+			shares[i] = min(shares[i], a.floor.Share(name, units))
 		}
-	}
-	return smallest
-}
-
-// shares divides units among the regions of a topology.
-func (v configVersion) shares(units int64) map[string]int64 {
-	weights := make([]int64, len(v.weights))
-	for i, w := range v.weights {
-		weights[i] = w.Weight
-	}
-	shares := make(map[string]int64, len(weights))
-	for i, share := range region.Parts(weights, units) {
-		shares[v.weights[i].Region] = share
 	}
 	return shares
 }

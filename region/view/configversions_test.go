@@ -90,67 +90,78 @@ func withTopology(p view.Process, hash uint64, weights []quota.Weight) view.Proc
 	return p
 }
 
-// While a peer has a topology whose weights it has not sent, or has sent wrongly, no
-// share is certain.
-func TestUnknownTopologiesLeaveNoShare(t *testing.T) {
+// A peer whose topology cannot be read is not counted on, like one that uses another key.
+// It goes by the smaller of its share and the one under ours, as everybody does until all
+// have the same topology, so our own share stays.
+func TestUnreadableTopologyExcludesThePeerAlone(t *testing.T) {
 	ours := []quota.Weight{{Region: "a", Weight: 1}, {Region: "b", Weight: 1}}
-	theirs := []quota.Weight{{Region: "a", Weight: 3}, {Region: "b", Weight: 1}}
+	theirs := []quota.Weight{{Region: "a", Weight: 1}, {Region: "b", Weight: 3}}
 	for _, row := range []struct {
 		why      string
 		topology uint64
 		weights  []quota.Weight
 		want     int64
+		state    view.State
 	}{
-		{"no beat yet", 0, nil, 50},
-		{"the same", view.Hash(ours), nil, 50},
-		{"another, not spelled out", view.Hash(theirs), nil, 0},
-		{"another, spelled out", view.Hash(theirs), theirs, 50},
-		{"now it is known", view.Hash(theirs), nil, 50},
-		{"spelled out wrongly", 42, theirs, 0},
-		{"not a topology", view.Hash([]quota.Weight{{Region: "a", Weight: -1}}), []quota.Weight{{Region: "a", Weight: -1}}, 0},
-		{"not a topology", view.Hash([]quota.Weight{theirs[0], theirs[0]}), []quota.Weight{theirs[0], theirs[0]}, 0},
-		{"agreed again", view.Hash(ours), nil, 50},
+		{"no heartbeat yet", 0, nil, 50, view.StateFresh},
+		{"the same", view.Hash(ours), nil, 50, view.StateFresh},
+		{"another without its weights", view.Hash(theirs), nil, 50, view.StateBehind},
+		{"another with its weights", view.Hash(theirs), theirs, 25, view.StateFresh},
+		{"its weights came earlier", view.Hash(theirs), nil, 25, view.StateFresh},
+		{"other weights than the hash says", 42, theirs, 50, view.StateBehind},
+		{"a weight below 1", view.Hash([]quota.Weight{{Region: "a", Weight: -1}}), []quota.Weight{{Region: "a", Weight: -1}}, 50, view.StateBehind},
+		{"a region twice", view.Hash([]quota.Weight{theirs[0], theirs[0]}), []quota.Weight{theirs[0], theirs[0]}, 50, view.StateBehind},
 	} {
 		v, err := view.NewViewer("a", epoch, topologyOf(ours))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if row.why == "now it is known" {
-			v.Observe(view.Input{Now: epoch, Processes: []view.Process{withTopology(peerOf("b"), row.topology, theirs)}})
+		b := peerOf("b")
+		b.AckedAt, b.Heartbeats, b.Synced, b.Members = epoch, 9, true, []string{"a", "b"}
+		if row.why == "its weights came earlier" {
+			v.Observe(view.Input{Now: epoch, Processes: []view.Process{withTopology(b, row.topology, theirs)}})
 		}
-		got, _ := v.Observe(view.Input{Now: epoch, Processes: []view.Process{withTopology(peerOf("b"), row.topology, row.weights)}})
-		if part := got.Share(100); part != row.want {
-			t.Errorf("%s: our part of 100 is %d, want %d", row.why, part, row.want)
+		got, _ := v.Observe(view.Input{Now: epoch, Processes: []view.Process{withTopology(b, row.topology, row.weights)}})
+		mode, _ := got.Mode(quota.FailShare)
+		if share, state := got.Share(100), got.Peers()[1].State; share != row.want || state != row.state || (mode == quota.ModeGlobal) != (state == view.StateFresh) {
+			t.Errorf("%s: our share of 100 is %d, b is %v, the mode is %v; want %d, %v", row.why, share, state, mode, row.want, row.state)
 		}
 	}
 }
 
-func TestTooManyTopologiesLeaveNothingUntilAllAgree(t *testing.T) {
-	weights := func(w int64) []quota.Weight {
-		return []quota.Weight{{Region: "a", Weight: w}, {Region: "b", Weight: 1}}
+// However often weights are edited while a region is away, each region keeps the smallest
+// share that it had, and its own again once all agree.
+func TestManyEditsInOneOutageLeaveTheSmallestShare(t *testing.T) {
+	weights := func(own int64) []quota.Weight {
+		return []quota.Weight{{Region: "a", Weight: own}, {Region: "b", Weight: 100}, {Region: "c", Weight: 100}}
 	}
-	v, err := view.NewViewer("a", epoch, topologyOf(weights(1)))
+	v, err := view.NewViewer("a", epoch, topologyOf(weights(100)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := func(theirs []quota.Weight) int64 {
-		p := withTopology(peerOf("b"), view.Hash(theirs), theirs)
-		p.AckedAt = epoch + 1
-		got, _ := v.Observe(view.Input{Now: epoch, Processes: []view.Process{p}})
-		return got.Share(100)
+	now := epoch
+	share := func(own int64, alive ...string) int64 {
+		now += 50 * time.Millisecond
+		in := view.Input{Now: now}
+		for _, name := range alive {
+			p := withTopology(peerOf(name), view.Hash(weights(own)), weights(own))
+			p.AckedAt, p.ReceivedAt = now, now
+			in.Processes = append(in.Processes, p)
+		}
+		got, _ := v.Observe(in)
+		return got.Share(600)
 	}
-	for i := range int64(view.MaxTopologies) {
-		if got := part(weights(2 + i)); got != 50 {
-			t.Fatalf("with %d others in play our part is %d, want 50", i+1, got)
+	for edit := range int64(40) {
+		own := 100 + (edit-20)*(edit-20) // least in the middle: a third of the limit, less than a unit of rounding
+		if err := v.Configure(topologyOf(weights(own))); err != nil {
+			t.Fatal(err)
+		}
+		if got := share(own, "b"); got < 199 || got > 200 {
+			t.Fatalf("after edit %d our share of 600 is %d, want a third", edit, got)
 		}
 	}
-	if got := part(weights(100)); got != 0 {
-		t.Errorf("with one too many our part is %d, want 0", got)
-	}
-	if got := part(weights(2)); got != 0 {
-		t.Errorf("what was turned away is still in play somewhere: our part is %d, want 0", got)
-	}
-	if got := part(weights(1)); got != 50 {
-		t.Errorf("once all agree our part is %d, want 50", got)
+	share(461, "b", "c")
+	if got, want := share(461, "b", "c"), int64(418); got != want {
+		t.Errorf("once all agree our share is %d, want %d", got, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/state"
 	meshsync "github.com/regiond/regiond/sync"
 )
 
@@ -27,11 +28,21 @@ type Mesh interface {
 	HeartbeatSoon()
 }
 
-// ManagerOptions are what NewManager needs; all but Members, MembersChanged, Recover,
+// RegionState is what a Manager needs of *state.State, which documents the methods.
+type RegionState interface {
+	Snapshot() *state.Snapshot
+	See(regions []string)
+	Settle(of *state.Snapshot)
+}
+
+// ManagerOptions are what NewManager needs; all but State, Members, MembersChanged, Recover,
 // Processes and OnEvent are required.
 type ManagerOptions struct {
 	Ceilings *Ceilings
 	Mesh     Mesh
+	// State is what our region's store holds of its topology and processes. nil: gossip
+	// judges siblings, and no topology outlives this process.
+	State RegionState
 	// Members returns the processes that gossip knows, and MembersChanged receives when
 	// they have changed; nil without gossip.
 	Members        func() []gossip.Member
@@ -60,7 +71,8 @@ type Manager struct {
 	viewer   *Viewer     // Run's own, like all below
 	inForce  *limitIndex // that the viewer has
 	last     *View
-	reported bool // an event was
+	bounds   string // the state.Topology whose bounds the viewer has
+	reported bool   // an event was
 }
 
 // NewManager returns a Manager that has refreshed the view once, with no process known.
@@ -74,7 +86,7 @@ func NewManager(o ManagerOptions) (*Manager, error) {
 	if m.viewer, err = NewViewer(m.self.Region, m.now(), m.inForce.topology); err != nil {
 		return nil, err
 	}
-	m.setView(m.viewer.Observe(Input{Now: m.now()}))
+	m.setView(m.viewer.Observe(Input{Now: m.now(), Unread: o.State != nil}))
 	return m, nil
 }
 
@@ -117,14 +129,30 @@ func (m *Manager) Refresh() {
 		}
 		m.inForce = limits
 	}
-	in := Input{Now: m.now(), Processes: m.known()}
+	in := Input{Now: m.now()}
+	var stored *state.Snapshot
+	if m.o.State != nil {
+		stored = m.o.State.Snapshot()
+		in.Unread = !stored.Read
+		if stored.Text != m.bounds {
+			m.bounds, in.Bounds = stored.Text, stored.Bounds
+		}
+	}
+	in.Processes = m.known(stored)
 	m.dropSilent(in)
 	m.processes.add(in.Now, m.count(in))
 	m.setView(m.viewer.Observe(in))
+	if stored != nil {
+		m.o.State.See(m.viewer.Sees())
+		if stored.Topology.Floor != nil && !m.viewer.configs.drift() && slices.Equal(stored.Topology.Weights, m.inForce.topology.Weights) {
+			m.o.State.Settle(stored)
+		}
+	}
 }
 
-// known is what the bus and gossip know of each other process, together.
-func (m *Manager) known() []Process {
+// known is what the bus, gossip and our region's store know of each other process,
+// together.
+func (m *Manager) known(stored *state.Snapshot) []Process {
 	peers := m.o.Mesh.Peers()
 	var members []gossip.Member
 	if m.o.Members != nil {
@@ -154,6 +182,32 @@ func (m *Manager) known() []Process {
 		p := Process{Gossip: g.State, Leaving: m.o.Mesh.Left(g.Region, g.Instance, g.Boot)}
 		p.Process = quota.Process{Region: g.Region, Instance: g.Instance, Boot: g.Boot}
 		known = append(known, p)
+	}
+	if stored != nil && stored.Read {
+		known = m.judged(known, stored.Siblings)
+	}
+	return known
+}
+
+// judged is known with our siblings alive or dead as their entries in the store are: what
+// these share is what they must not count twice.
+func (m *Manager) judged(known []Process, siblings []state.Sibling) []Process {
+	for _, s := range siblings {
+		has := func(p Process) bool { return p.Process == s.Process }
+		if s.Instance != m.self.Instance && !slices.ContainsFunc(known, has) {
+			known = append(known, Process{Peer: meshsync.Peer{Process: s.Process}, Leaving: m.o.Mesh.Left(s.Region, s.Instance, s.Boot)})
+		}
+	}
+	for i := range known {
+		p := &known[i]
+		if p.Region != m.self.Region {
+			continue
+		}
+		p.Gossip = gossip.Dead
+		at := slices.IndexFunc(siblings, func(s state.Sibling) bool { return s.Process == p.Process })
+		if at >= 0 {
+			p.Gossip, p.Sees, p.SeesAt = gossip.Alive, siblings[at].Sees, siblings[at].At
+		}
 	}
 	return known
 }

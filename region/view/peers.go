@@ -9,6 +9,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/gossip"
+	meshsync "github.com/regiond/regiond/sync"
 )
 
 // Never is the age, in ms, of what did not happen.
@@ -127,7 +128,7 @@ func (s *peerState) text(now time.Duration, live []*Process) string {
 	}
 	var texts []string
 	for _, p := range live {
-		if p.state(now) == s.state {
+		if p.state(now) == s.state || s.state == StateJoining && !p.knowsAll() {
 			texts = append(texts, p.text(now))
 		}
 	}
@@ -151,10 +152,16 @@ func (p *Process) text(now time.Duration) string {
 			return name + " uses another gossip key, so its partitions cannot be told apart from ours: " +
 				"give all processes the same key_file, or without one the same cluster"
 		}
+		if p.unreadable {
+			return name + " has other regions or weights, in a form that cannot be read here: give all processes the same topology and version"
+		}
 		if p.Full {
 			return name + " has no room left and rejects usage"
 		}
-		return fmt.Sprintf("%s has usage that it could not send for %v", name, round(p.Unsent))
+		if p.Unsent > meshsync.BehindAfter {
+			return fmt.Sprintf("%s has usage that it could not send for %v", name, round(p.Unsent))
+		}
+		return fmt.Sprintf("usage that %s published is missing here for %v: it was lost or refused", name, round(p.missing(now)))
 	case StateOneWay:
 		if p.AckedAt == 0 {
 			return name + " has acknowledged none of our messages"
@@ -165,6 +172,9 @@ func (p *Process) text(now time.Duration) string {
 			return name + " has only just appeared"
 		}
 		return name + " has not sent all of its usage yet"
+	}
+	if !p.knowsAll() {
+		return name + " has yet to send usage that is missing here, or what it knows of a region that is away"
 	}
 	return name + " is healthy"
 }

@@ -27,7 +27,7 @@ const (
 	// acknowledged what we send.
 	StateOneWay
 	// StateBehind: it is received, but its usage is out of date, of partitions that are
-	// not ours, or more than it has room for.
+	// not ours, or more than it has room for, or its topology cannot be read.
 	StateBehind
 	// StateSilent: no message of a live process of it came for SilentAfter.
 	StateSilent

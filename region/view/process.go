@@ -30,11 +30,19 @@ const (
 // means never.
 type Process struct {
 	meshsync.Peer
-	Gossip  gossip.State // explains, and can end the wait for a silent process; never replaces the bus
-	Leaving bool         // it announced that it stops
+	// Gossip explains, and can end the wait for a silent process; it never replaces the bus.
+	// Of a sibling it is what the store says, which both share.
+	Gossip gossip.State
+	// Sees is the regions that a sibling receives from, by its entry in the store; nil while
+	// it joins. SeesAt is when the entry changed; 0: it has none.
+	Sees    []string
+	SeesAt  time.Duration
+	Leaving bool // it announced that it stops
 	// OtherKey: its partition ids are made with another key than ours, so its usage
 	// means nothing here.
 	OtherKey bool
+
+	unreadable bool // its topology differs, and its weights are missing or not of its hash
 }
 
 // silent reports whether no message of the process arrived for too long.
@@ -65,7 +73,7 @@ func (p *Process) state(now time.Duration) State {
 	switch {
 	case p.silent(now):
 		return StateSilent
-	case p.OtherKey || p.Full || p.Unsent > meshsync.BehindAfter:
+	case p.OtherKey || p.unreadable || p.Full || p.Unsent > meshsync.BehindAfter || p.missing(now) > meshsync.SilentAfter:
 		return StateBehind
 	case !p.acknowledges(now) && (p.AckedAt != 0 || p.Heartbeats >= GoodHeartbeats):
 		return StateOneWay
@@ -74,6 +82,17 @@ func (p *Process) state(now time.Duration) State {
 	}
 	return StateFresh
 }
+
+// missing is how long changes of the process have been missing here; 0: none are.
+func (p *Process) missing(now time.Duration) time.Duration {
+	if p.MissingSince == 0 {
+		return 0
+	}
+	return now - p.MissingSince
+}
+
+// knowsAll reports whether all that the process has published or can forward is here.
+func (p *Process) knowsAll() bool { return p.Synced && p.MissingSince == 0 && !p.ForwardsMissing }
 
 // claims reports whether the process counts on more than its own region.
 func (p *Process) claims() bool {

@@ -19,10 +19,17 @@ func healthy(region, instance string, heard time.Duration, members ...string) vi
 	}}
 }
 
+// stored is a process with an entry in the store that changed at a time; without regions it
+// joins.
+func stored(p view.Process, at time.Duration, sees ...string) view.Process {
+	p.SeesAt, p.Sees = at, sees
+	return p
+}
+
 // Peers hold to their own shares while one process of a region sees less than the
 // others. So its siblings must not use the peers' shares either, or both sides would
-// count on the same units. A newcomer counts on no region yet, and excludes none; a
-// silent sibling does not count.
+// count on the same units. A newcomer counts on no region yet, and excludes none; of a
+// silent sibling its entry in the store counts, if it has one.
 func TestSiblingsHaveToAgree(t *testing.T) {
 	both, alone := []string{"eu-west", "us-east"}, []string{"eu-west"}
 	for _, row := range []struct {
@@ -43,6 +50,22 @@ func TestSiblingsHaveToAgree(t *testing.T) {
 		}, false, false},
 		{"it counted on us-east, and is silent", func(now, age time.Duration) view.Process {
 			return healthy("eu-west", "2", now-age+min(age, 100*time.Millisecond), both...)
+		}, true, true},
+		{"it is silent, and its entry in the store says the same regions", func(now, age time.Duration) view.Process {
+			return stored(healthy("eu-west", "2", now-age, both...), now, both...)
+		}, true, true},
+		{"it is silent, and its entry says fewer", func(now, age time.Duration) view.Process {
+			return stored(healthy("eu-west", "2", now-age, both...), now, alone...)
+		}, false, false},
+		{"it is silent, and so is its entry", func(now, age time.Duration) view.Process {
+			return stored(healthy("eu-west", "2", now-age, both...), now-age, both...)
+		}, false, false},
+		{"it joins, by its entry", func(now, _ time.Duration) view.Process { return stored(healthy("eu-west", "2", 0), now) }, true, true},
+		{"the bus never knew it, and its entry says fewer", func(now, _ time.Duration) view.Process {
+			return stored(healthy("eu-west", "2", 0), now, alone...)
+		}, false, false},
+		{"it is received, and its entry is old", func(now, age time.Duration) view.Process {
+			return stored(healthy("eu-west", "2", now, both...), now-age, alone...)
 		}, true, true},
 		{"gossip alone knows it", func(time.Duration, time.Duration) view.Process { return healthy("eu-west", "2", 0) }, true, true},
 		{"it is silent, and gossip reports it dead", func(now, age time.Duration) view.Process {

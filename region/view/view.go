@@ -79,7 +79,7 @@ func (v *View) Joined() bool { return !v.joining }
 
 // Ceiling is how many units our region may hold of a limit of units, for a policy
 // with fail mode f. estimates is the estimated usage of each region, in whole units,
-// rounded up, in the order of Regions; lost is what we admitted and our store has
+// rounded up, in the order of Regions, and after them that of former ones; lost is what we admitted and our store has
 // lost. closed says that the ceiling is 0 because f is closed, not because the limit
 // is reached. It allocates nothing for units that Configure listed.
 func (v *View) Ceiling(units int64, f quota.FailMode, estimates []int64, lost int64) (ceiling int64, closed bool) {
@@ -89,10 +89,11 @@ func (v *View) Ceiling(units int64, f quota.FailMode, estimates []int64, lost in
 // Share is what our region may use of units by itself.
 func (v *View) Share(units int64) int64 { return v.allocation.shares(units)[v.self] }
 
-// Explain returns the terms of Ceiling, without the offsets of clocks. It allocates.
-func (v *View) Explain(units int64, f quota.FailMode, estimates []int64, lost int64) *quota.CeilingTerms {
+// Explain returns the terms of Ceiling, without the offsets of clocks. former names the
+// regions whose estimates follow those of Regions. It allocates.
+func (v *View) Explain(units int64, f quota.FailMode, estimates []int64, lost int64, former ...string) *quota.CeilingTerms {
 	t := v.terms(units, f, estimates, lost)
-	terms := &quota.CeilingTerms{Formula: v.formula(t), Part: t.Shares[v.self], Lost: lost}
+	terms := &quota.CeilingTerms{Formula: v.formula(t, former), Part: t.Shares[v.self], Lost: lost}
 	for k, p := range v.peers {
 		if k == v.self {
 			continue
@@ -108,6 +109,13 @@ func (v *View) Explain(units int64, f quota.FailMode, estimates []int64, lost in
 			term.Reason = v.summary()
 		}
 		terms.Peers = append(terms.Peers, term)
+	}
+	for i, name := range former {
+		if k := len(v.regions) + i; k < len(estimates) && estimates[k] > 0 {
+			terms.Peers = append(terms.Peers, quota.PeerTerm{
+				Region: name, Estimate: estimates[k], State: "former", Reason: "it is not in the topology any more", AgeMS: Never,
+			})
+		}
 	}
 	return terms
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+	meshsync "github.com/regiond/regiond/sync"
 )
 
 const (
@@ -28,6 +30,12 @@ type Topology struct {
 type Input struct {
 	Now       time.Duration // monotonic, at least that of the call before
 	Processes []Process
+	// Unread: the state of our region was not read from its store yet. Joining lasts until
+	// it was.
+	Unread bool
+	// Bounds is the least shares under topologies that our region's store holds beside ours,
+	// where these are new; else nil.
+	Bounds region.Floor
 }
 
 // Viewer turns what is known of processes into a View. It is a state machine: the
@@ -54,6 +62,7 @@ type Viewer struct {
 	peers      map[string]*peerState // of every region of ours but our own
 	histories  histories
 	view       *View // the one before; nil at first
+	sees       []string
 }
 
 // NewViewer returns a Viewer that knows no process, for a process of region self that
@@ -99,13 +108,17 @@ func (v *Viewer) Configure(t Topology) error {
 // PausedAfter after the one before means that this process was paused.
 func (v *Viewer) Observe(in Input) (*View, []Event) {
 	now := in.Now
-	known := latest(now, in.Processes)
+	known := latest(now, slices.Clone(in.Processes))
 	live := alive(now, known)
 	paused := v.view != nil && now-v.last > PausedAfter
 	if paused {
 		v.reset(now)
 	}
 	drifted := v.configs.drift()
+	if in.Bounds != nil {
+		v.configs.floor = v.configs.floor.Min(in.Bounds)
+		v.allocation = allocate(&v.configs, v.units)
+	}
 	if v.configs.update(now, v.self, live) {
 		v.allocation = allocate(&v.configs, v.units)
 	}
@@ -113,7 +126,7 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 	for name, s := range v.peers {
 		s.step(now, v.evaluate(now, s, live[name], known[name]))
 	}
-	view := v.build(now, live, known)
+	view := v.build(in, live, known)
 
 	changes := recorder{before: v.view, after: view}
 	if paused {
@@ -126,7 +139,8 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 	return view, changes.events
 }
 
-// evaluate evaluates a region, a healthy one without its newcomers.
+// evaluate evaluates a region, a healthy one without its newcomers. One that is to be counted
+// on again must have sent all that it knows.
 func (v *Viewer) evaluate(now time.Duration, s *peerState, live, known []*Process) health {
 	if len(live) == 0 {
 		return evaluateAbsent(known, s.state)
@@ -134,7 +148,11 @@ func (v *Viewer) evaluate(now time.Duration, s *peerState, live, known []*Proces
 	if s.in {
 		live = without(live, func(p *Process) bool { return v.histories.newcomer(now, p) })
 	}
-	return evaluate(now, live)
+	h := evaluate(now, live)
+	if !s.in && slices.ContainsFunc(live, func(p *Process) bool { return !p.knowsAll() }) {
+		h.state = max(h.state, StateJoining)
+	}
+	return h
 }
 
 // reset excludes every region. A process that was paused while it joined does not join
@@ -147,8 +165,8 @@ func (v *Viewer) reset(now time.Duration) {
 }
 
 // build makes the View from the state of every region.
-func (v *Viewer) build(now time.Duration, live, known map[string][]*Process) *View {
-	a := v.allocation
+func (v *Viewer) build(in Input, live, known map[string][]*Process) *View {
+	now, a := in.Now, v.allocation
 	view := &View{at: now, regions: a.regions, self: slices.Index(a.regions, v.self), allocation: a, ours: v.configs.ours}
 	candidate := Set{}.With(view.self)
 	for i, name := range a.regions {
@@ -161,14 +179,52 @@ func (v *Viewer) build(now time.Duration, live, known map[string][]*Process) *Vi
 			}
 		}
 	}
+	v.sees = view.names(candidate)
+	candidate, apart := v.common(now, view, candidate, live[v.self])
 	differing := v.differing(now, view, candidate, live)
+	if apart {
+		differing = append(differing, v.self)
+	}
 	all := candidate.Len() == len(view.regions)
-	v.joined = v.joined || all && len(differing) == 0 || now-v.started >= JoiningFor
+	v.joined = v.joined || !in.Unread && (all && len(differing) == 0 || now-v.started >= JoiningFor)
 	v.decide(view, candidate, differing)
 	view.peers = v.rows(now, view, live, known)
 	view.sendWeights = view.partitioned() || v.configs.drift()
 	view.stale = view.whenStale()
 	return view
+}
+
+// common is those of candidate that our siblings receive from too, as far as these do not
+// reach us on the bus but share our store, and whether these are fewer. One in whose entry
+// nothing changed since it fell silent may receive from nobody. Without this, a split through
+// our region would leave one half counting on some regions, and the other half on others:
+// both would give the share of ours away.
+func (v *Viewer) common(now time.Duration, view *View, candidate Set, siblings []*Process) (common Set, fewer bool) {
+	common = candidate
+	for _, p := range siblings {
+		if p.SeesAt == 0 || !p.silent(now) {
+			continue
+		}
+		stale := p.ReceivedAt != 0 && p.SeesAt <= p.ReceivedAt+meshsync.SilentAfter
+		if p.Sees == nil && !stale {
+			continue // it joins, and counts on no other region
+		}
+		for i, name := range view.regions {
+			if i != view.self && (stale || !slices.Contains(p.Sees, name)) {
+				common = common.without(i)
+			}
+		}
+	}
+	return common, common != candidate
+}
+
+// Sees is the regions that the last Observe received enough from to count on them, our
+// own included; nil while joining.
+func (v *Viewer) Sees() []string {
+	if !v.joined {
+		return nil
+	}
+	return v.sees
 }
 
 // differing lists the members of candidate that have a live process whose newest

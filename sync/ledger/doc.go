@@ -2,7 +2,7 @@
 // partitions in buckets of time and generations, merged by maximum.
 //
 //	Record, Local ──▶ own counters ──▶ outbox ──▶ Take            (changes)
-//	  (deciding)          │  └──────────────▶ Live, Roll        (snapshots)
+//	  (deciding)          │  └──────────────▶ Live              (snapshots)
 //	                      ▼
 //	                  Estimates ◀── peers' counters ◀── Fold ◀──  (messages)
 //	                      │
@@ -11,7 +11,7 @@
 // What it holds depends on which counters it was given, never on how often, in what order
 // or by which process. A counter is named by its series, region, bucket and generation; of
 // two with one name the larger stays, and those of different names are added. So messages
-// may be lost, repeated and late, and the next one that arrives heals it. Its memory is
+// may be lost, repeated and late, and the next one that arrives makes up for it. Its memory is
 // bounded, and nothing live is ever evicted: what does not fit is rejected, counted, and
 // reported by Full.
 //

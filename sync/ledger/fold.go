@@ -24,8 +24,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.text }
 
-// Reason is the label of a metric: "future" (a bucket begins more than one bucket
-// after the author's clock), "range" (not counters at all) or "regions" (more regions
+// Reason is the label of a metric: "range" (not counters at all) or "regions" (more regions
 // than MaxRegions).
 func (r *Refusal) Reason() string { return r.reason }
 
@@ -34,14 +33,25 @@ func (r *Refusal) Reason() string { return r.reason }
 // *Refusal, nothing; but counters that are over by that clock are skipped, since a
 // late message is not a bad one, and those that find no room are turned away.
 //
-// With our own region as author the counters are a sibling's, or ours as a peer
-// remembers them: they are merged into our own, as published.
+// A bucket ahead of the author's clock, which stepped back, counts whole from now on. With
+// our own region as author the counters are a sibling's: they are merged into our own, as
+// published.
 func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error {
+	return l.fold(author, clockUS, at, groups, false)
+}
+
+// FoldReturned merges counters of our own as a peer remembers them, like Fold. What we and
+// our store had lost is published to the other peers like any change.
+func (l *Ledger) FoldReturned(clockUS int64, at time.Duration, groups []wire.Group) error {
+	return l.fold(l.self, clockUS, at, groups, true)
+}
+
+func (l *Ledger) fold(author string, clockUS int64, at time.Duration, groups []wire.Group, returned bool) error {
 	if clockUS < 0 || clockUS >= maxUS {
 		return &Refusal{"range", fmt.Sprintf("the clock of %s shows %d µs, which is no time", author, clockUS)}
 	}
 	for i := range groups {
-		if err := check(&groups[i], clockUS); err != nil {
+		if err := check(&groups[i]); err != nil {
 			return err
 		}
 	}
@@ -49,16 +59,13 @@ func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []w
 	if region < 0 {
 		return &Refusal{"regions", fmt.Sprintf("region %s is one more than the %d that a process can know", author, MaxRegions)}
 	}
-	f := fold{region: region, nowUS: at.Microseconds()}
+	f := fold{region: region, nowUS: at.Microseconds(), clockUS: clockUS, returned: returned}
 	l.noteClock(region, clockUS, f.nowUS)
 	for i := range groups {
 		g := &groups[i]
-		start := g.Bucket * g.BucketUS
-		if start+g.BucketUS+g.WindowUS <= clockUS {
-			continue
+		if g.Bucket*g.BucketUS+g.BucketUS+g.WindowUS > clockUS {
+			l.foldGroup(&f, g)
 		}
-		f.began = f.nowUS - (clockUS - start)
-		l.foldGroup(&f, g)
 	}
 	if f.urgent {
 		l.signal()
@@ -66,8 +73,8 @@ func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []w
 	return nil
 }
 
-// check refuses a group that is no group, or lies in the author's future.
-func check(g *wire.Group, clockUS int64) error {
+// check refuses a group that is no group.
+func check(g *wire.Group) error {
 	k := limitKey{g.Limit, g.WindowUS, g.BucketUS}
 	if err := k.validate(); err != nil {
 		return err
@@ -78,9 +85,6 @@ func check(g *wire.Group, clockUS int64) error {
 			g.Limit, len(g.IDs), len(g.Generations), len(g.Units))}
 	case g.Bucket < 0 || g.Bucket > (maxUS-1)/g.BucketUS:
 		return &Refusal{"range", fmt.Sprintf("limit %s: bucket %d begins at no time", g.Limit, g.Bucket)}
-	case g.Bucket*g.BucketUS > clockUS+g.BucketUS:
-		return &Refusal{"future", fmt.Sprintf("limit %s: bucket %d begins %d µs after the author's clock, more than its length of %d µs",
-			g.Limit, g.Bucket, g.Bucket*g.BucketUS-clockUS, g.BucketUS)}
 	}
 	for i := range g.IDs {
 		if g.Generations[i] <= 0 || g.Generations[i] > maxUS || g.Units[i] < 0 || g.Units[i] > quota.MaxCounter {
@@ -101,11 +105,12 @@ func (k *limitKey) validate() error {
 
 // fold is a message on its way in.
 type fold struct {
-	region int
-	nowUS  int64
-	began  int64 // the group's bucket, by our clock
-	urgent bool
-	done   []finished
+	region         int
+	nowUS, clockUS int64
+	began          int64 // the group's bucket, by our clock
+	returned       bool  // by a peer, to us
+	urgent         bool
+	done           []finished
 }
 
 // foldGroup takes the shards as they come; ids in order change them seldom.
@@ -115,6 +120,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 		merge = l.foldOwn
 	}
 	k := limitKey{g.Limit, g.WindowUS, g.BucketUS}
+	f.began = place(&k, g.Bucket, f.clockUS, f.nowUS)
 	for i := 0; i < len(g.IDs); {
 		sh := l.shard(g.IDs[i])
 		sh.mu.Lock()
@@ -145,7 +151,7 @@ func (l *Ledger) foldPeer(sh *shard, f *fold, k *limitKey, id uint64, u quota.Co
 	if u.Units <= c.units {
 		return
 	}
-	c.units = u.Units
+	c.units, c.began = u.Units, max(c.began, f.began)
 	// A peer uses it too, and must know what we have not published.
 	if s.own != nil && s.own.state != idle && sh.enlist(s.own, f.nowUS, true) {
 		f.urgent = true
@@ -176,14 +182,22 @@ func (l *Ledger) peerCounter(sh *shard, f *fold, s *series, u quota.Counter) *pe
 func (l *Ledger) foldOwn(sh *shard, f *fold, k *limitKey, id uint64, u quota.Counter) {
 	to := update{
 		sh: sh, id: id, limit: *k, bucket: u.Bucket, generation: u.Generation, nowUS: f.nowUS,
-		clockUS: f.nowUS - f.began + u.Bucket*k.bucketUS, done: f.done,
+		clockUS: f.clockUS, done: f.done,
 	}
 	o, c := l.ownCounter(&to)
 	f.done = to.done
 	if c == nil {
 		return
 	}
-	c.units = max(c.units, u.Units)
-	c.published = max(c.published, u.Units)
-	sh.settle(o)
+	if u.Units > c.units {
+		c.grow(u.Units, to.began)
+		if f.returned {
+			sh.enlist(o, f.nowUS, false)
+			return
+		}
+	}
+	if !f.returned {
+		c.published = max(c.published, u.Units)
+		sh.settle(o)
+	}
 }

@@ -45,13 +45,6 @@ func newLedger(tb tester, clock *fakeClock, change func(*ledger.Options)) *ledge
 	return l
 }
 
-// roll is what the next Roll gives.
-func roll(tb tester, l *ledger.Ledger) []ledger.Cell {
-	tb.Helper()
-	groups, _ := l.Roll(1)
-	return flatten(tb, "eu-west", 2048, groups)
-}
-
 // flatten gives the counters of a region in groups, and holds these to their form:
 // columns of equal length, no group twice, ids in order, so many entries at most.
 func flatten(t tester, region string, entries int, groups []wire.Group) []ledger.Cell {

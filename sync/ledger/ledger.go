@@ -29,11 +29,6 @@ const (
 	// generations, of which a month-long bucket may see many. An author that invents
 	// generations gets this far and no further.
 	maxCounters = 256
-	// fullFor is how long Full remembers at most. A peer's counter that was turned away
-	// comes again within it while the peer holds at most 1,200,000 counters of its own,
-	// in however many buckets: that many its rolling snapshot covers in a minute. One of
-	// more, or of ours, can be missing for longer where a window is.
-	fullFor = time.Minute
 )
 
 // Options are what a Ledger needs of the rest.
@@ -108,17 +103,14 @@ type Ledger struct {
 	counters  atomic.Int64
 	owned     atomic.Int64 // how many counters are our own
 	fullUntil atomic.Int64 // µs of our clock
-	swept     atomic.Uint32
+	sweeping  sweeping
 
-	// clocks are each region's store clock minus ours, µs, by the newest message; 0 is none.
+	// clocks are each region's store clock minus ours, µs, by the newest message with
+	// counters; 0 is none.
 	clocks [MaxRegions]atomic.Int64
 
 	namesMu sync.RWMutex
 	names   []string // index → region, 0 is ours
-
-	rollMu     sync.Mutex
-	rollCursor cursor
-	rollRest   []entry // of the series that the last Roll stopped in
 }
 
 // New makes an empty ledger. There is nothing to close.
@@ -129,7 +121,7 @@ func New(o Options) (*Ledger, error) {
 	l := &Ledger{
 		self: o.Self, boot: o.Boot, now: o.Now, limitUnits: o.Limit, regions: o.Regions, overshoot: o.Overshoot,
 		maxSeries: int64(o.MaxSeries), urgent: make(chan struct{}, 1), names: []string{o.Self},
-		limits: limits{known: map[limitKey]*limit{}}, rollCursor: start(),
+		limits: limits{known: map[limitKey]*limit{}},
 	}
 	for i := range l.shards {
 		sh := &l.shards[i]
@@ -170,6 +162,13 @@ func (l *Ledger) known(name string) int {
 	return slices.Index(l.names, name)
 }
 
+// Names are the regions that Region has given an index, in the order of these.
+func (l *Ledger) Names() []string {
+	l.namesMu.RLock()
+	defer l.namesMu.RUnlock()
+	return slices.Clone(l.names)
+}
+
 // Series is how many series are known.
 func (l *Ledger) Series() int { return int(l.series.Load()) }
 
@@ -177,14 +176,14 @@ func (l *Ledger) Series() int { return int(l.series.Load()) }
 // over while others of their aligned window are not.
 func (l *Ledger) Own() int { return int(l.owned.Load()) }
 
-// Full reports whether something live was turned away for want of room lately: in
-// the last two of its windows, and at most a minute.
+// Full reports whether something live was turned away for want of room: in the last two
+// of its windows.
 func (l *Ledger) Full() bool { return l.nowUS() < l.fullUntil.Load() }
 
 // turnedAway notes that a counter with this window found no room.
 func (l *Ledger) turnedAway(windowUS, nowUS int64) {
 	l.metrics.turnedAway()
-	until := nowUS + min(2*windowUS, fullFor.Microseconds())
+	until := nowUS + 2*windowUS
 	for {
 		old := l.fullUntil.Load()
 		if old >= until || l.fullUntil.CompareAndSwap(old, until) {
@@ -213,11 +212,4 @@ func (l *Ledger) ClockUS(region string, at time.Duration) (us int64, known bool)
 	}
 	d := l.clocks[i].Load()
 	return d + at.Microseconds(), d != 0
-}
-
-// ahead reports whether a bucket lies so far ahead of its region's clock that a
-// peer would refuse it. That is so after the clock stepped back: such counters still
-// count here, but are not sent, since a message is refused as a whole.
-func (l *Ledger) ahead(region int, bucket int64, m *limit, nowUS int64) bool {
-	return bucket*m.bucketUS > l.clocks[region].Load()+nowUS+m.bucketUS/2
 }

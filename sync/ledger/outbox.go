@@ -47,8 +47,7 @@ func (l *Ledger) signal() {
 	}
 }
 
-// Unsent is the age of the oldest change that was not taken; 0 when there is none. One
-// in a bucket ahead of our store's clock, which stepped back, is as old as the last Take.
+// Unsent is the age of the oldest change that was not taken; 0 when there is none.
 func (l *Ledger) Unsent() time.Duration {
 	nowUS := l.nowUS()
 	oldest := nowUS
@@ -98,15 +97,6 @@ func (sh *shard) settle(o *own) {
 	}
 }
 
-// putOff takes a listed series off the outbox or, while something of it is unpublished,
-// puts it to the end as if that had changed now: for what cannot be published yet.
-func (sh *shard) putOff(o *own, nowUS int64) {
-	o.unlist()
-	if o.unpublished() > 0 {
-		sh.enlist(o, nowUS, false)
-	}
-}
-
 // enlist puts a series into the outbox, or among what is urgent once it is, and
 // reports whether it became so now.
 func (sh *shard) enlist(o *own, nowUS int64, isUrgent bool) bool {
@@ -137,9 +127,10 @@ func (o *own) unlist() {
 // 800 ms, then what is urgent, then the fullest: the most unpublished for its L.
 // What is left keeps its age, and Urgent has something in it again if that is urgent.
 //
-// The message's time has to be read after Take, as after Live and Roll: a bucket
-// that begins in between would lie ahead of it.
-func (l *Ledger) Take(entries int, all bool) []wire.Group {
+// number is that of the first message that will carry them, see Live. The message's time
+// has to be read after Take, as after Live: a bucket that begins in between would lie ahead
+// of it.
+func (l *Ledger) Take(entries int, all bool, number uint64) []wire.Group {
 	if entries < 1 {
 		return nil
 	}
@@ -154,7 +145,7 @@ func (l *Ledger) Take(entries int, all bool) []wire.Group {
 			break
 		}
 		var whole bool
-		if out, whole = l.takeFrom(&cs[i], entries, out, nowUS); whole && cs[i].urgent {
+		if out, whole = l.takeFrom(&cs[i], entries, out, number); whole && cs[i].urgent {
 			urgents--
 		}
 	}
@@ -185,7 +176,7 @@ func (l *Ledger) candidates(entries int, all bool, nowUS int64) (cs []candidate,
 		visit := func(o *own) {
 			c, n := l.candidate(sh, o, nowUS)
 			if n == 0 {
-				sh.putOff(o, nowUS)
+				o.unlist()
 				return
 			}
 			counters += n
@@ -197,12 +188,13 @@ func (l *Ledger) candidates(entries int, all bool, nowUS int64) (cs []candidate,
 			}
 		}
 		sh.mu.Lock()
-		if end := sh.waiting.prev; all && end != &sh.waiting { // behind end comes what is put off
-			for o, next, done := sh.waiting.next, (*own)(nil), false; !done; o = next {
-				next = o.next
-				done = o == end || last != nil && last.lateSince < o.since // as for all that follow
-				visit(o)
+		for o := sh.waiting.next; all && o != &sh.waiting; {
+			next := o.next
+			done := last != nil && last.lateSince < o.since // as for all that follow
+			if visit(o); done {
+				break
 			}
+			o = next
 		}
 		for o := sh.urgent.next; o != &sh.urgent; {
 			next := o.next
@@ -250,11 +242,10 @@ func foremost(cs []candidate, n int) {
 }
 
 // candidate counts what can be published of a series. What is over, so that no peer
-// would look at it, counts as published without being sent. What lies ahead, so that
-// peers would refuse it, waits.
+// would look at it, counts as published without being sent.
 func (l *Ledger) candidate(sh *shard, o *own, nowUS int64) (_ candidate, counters int) {
 	s := sh.at(o.place)
-	c := candidate{own: o, id: s.id, limit: s.limit, limitUnits: o.limitUnits, lateSince: notLate, urgent: o.state == urgent}
+	c := candidate{own: o, id: s.id, limit: s.limit, limitUnits: max(1, o.limitUnits), lateSince: notLate, urgent: o.state == urgent}
 	if o.since < nowUS-lateAfterUS {
 		c.lateSince = o.since
 	}
@@ -263,7 +254,7 @@ func (l *Ledger) candidate(sh *shard, o *own, nowUS int64) (_ candidate, counter
 		case p.units == p.published:
 		case s.limit.over(p.began, nowUS):
 			p.published = p.units
-		case !l.ahead(0, p.bucket, s.limit, nowUS):
+		default:
 			c.unpublished += p.units - p.published
 			counters++
 		}
@@ -298,7 +289,7 @@ func compareFullness(a, b *candidate) int {
 
 // takeFrom appends what can be published of a series to out, oldest buckets first,
 // until there are that many entries, and reports whether that was all.
-func (l *Ledger) takeFrom(c *candidate, entries int, out []entry, nowUS int64) (_ []entry, whole bool) {
+func (l *Ledger) takeFrom(c *candidate, entries int, out []entry, number uint64) (_ []entry, whole bool) {
 	sh, o, m := l.shard(c.id), c.own, c.limit
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -315,16 +306,13 @@ func (l *Ledger) takeFrom(c *candidate, entries int, out []entry, nowUS int64) (
 		if p.units == p.published {
 			continue
 		}
-		if l.ahead(0, p.bucket, m, nowUS) {
-			break // as are all that follow
-		}
 		if len(out) == entries {
 			return out, false
 		}
 		out = append(out, entry{m, c.id, p.bucket, p.generation, p.units})
-		p.published = p.units
+		p.published, o.number = p.units, number
 	}
-	sh.putOff(o, nowUS)
+	o.unlist()
 	l.sampled.take(c.id)
 	return out, true
 }

@@ -42,20 +42,20 @@ func TestUrgentEdges(t *testing.T) {
 			s := pairLimit
 			s.Units = c.limit
 			l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1, Units: c.calm}, startUS)
-			if isUrgent(l) || l.Take(10, false) != nil {
+			if isUrgent(l) || l.Take(10, false, 1) != nil {
 				t.Errorf("%d unpublished of %d are urgent", c.calm, c.limit)
 			}
 			if c.hurry == 0 {
-				if l.Take(10, true) != nil || l.Unsent() != 0 {
+				if l.Take(10, true, 1) != nil || l.Unsent() != 0 {
 					t.Error("something to publish without peers")
 				}
 				return
 			}
 			l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1, Units: c.hurry}, startUS)
-			if !isUrgent(l) || len(l.Take(10, false)) != 1 {
+			if !isUrgent(l) || len(l.Take(10, false, 1)) != 1 {
 				t.Errorf("%d unpublished of %d are not urgent", c.hurry, c.limit)
 			}
-			if l.Take(10, true) != nil || isUrgent(l) {
+			if l.Take(10, true, 1) != nil || isUrgent(l) {
 				t.Error("taken twice")
 			}
 		})

@@ -39,7 +39,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	stop, shared := make(chan struct{}), newLedger(t, clock, nil)
 	publish := func(all bool) (more bool) {
-		groups := l.Take(50, all)
+		groups := l.Take(50, all, 1)
 		now := clock.now()
 		if err := shared.Fold("eu-west", startUS+now.Microseconds(), now, groups); err != nil {
 			t.Error(err)
@@ -58,8 +58,7 @@ func TestManyAtOnce(t *testing.T) {
 				publish(true)
 			}
 			l.Sweep()
-			l.Roll(10)
-			for piece := range l.Live("us-east", 100) {
+			for piece := range l.Live("us-east", 0, 100) {
 				_ = piece
 			}
 			l.Unsent()

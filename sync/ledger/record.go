@@ -40,13 +40,13 @@ func (l *Ledger) Record(s *Series, c quota.Counter, storeUS int64) {
 	if !ok {
 		return
 	}
-	u.bucket, u.generation = c.Bucket, c.Generation
+	u.bucket, u.generation, u.stored = c.Bucket, c.Generation, true
 	becameUrgent := false
 	u.sh.mu.Lock()
 	if c.Generation != 0 && c.Units > 0 {
 		o, mine := l.ownCounter(&u)
 		if mine != nil && c.Units > mine.units {
-			mine.units = c.Units
+			mine.grow(c.Units, u.began)
 			becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
 		}
 		l.sample(o, s)
@@ -70,7 +70,7 @@ func (l *Ledger) Local(s *Series, units, storeUS int64) {
 	becameUrgent := false
 	u.sh.mu.Lock()
 	if o, mine := l.ownCounter(&u); mine != nil && mine.units < quota.MaxCounter {
-		mine.units += min(units, quota.MaxCounter-mine.units)
+		mine.grow(mine.units+min(units, quota.MaxCounter-mine.units), u.began)
 		becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
 		l.sample(o, s)
 	}
@@ -96,7 +96,8 @@ type update struct {
 	limit              limitKey
 	bucket, generation int64
 	clockUS            int64 // the store's TIME at nowUS of our clock
-	nowUS              int64
+	nowUS, began       int64 // began is when the bucket did, by our clock
+	stored             bool  // the store holds the counter
 	done               []finished
 }
 
@@ -118,14 +119,26 @@ func (l *Ledger) updated(u *update, becameUrgent bool) {
 	}
 }
 
-// yetToCome reports whether the bucket lies further ahead of the store's clock than a
-// charge can have put it: the store waits out a fall of less than a bucket in its
+// yetToCome reports whether the store holds a bucket that lies further ahead of its clock
+// than a charge can have put it: the store waits out a fall of less than a bucket in its
 // newest, and else counts anew. So what is in it was admitted before the clock stepped
-// back. We had it then, at its place, or peers have; as news it would count for as long
-// as the step was, and again when the clock comes there. The second more is for counters
-// that were read a while after the clock.
+// back. We had it then, at its place, or peers have, and return it; as news it would count
+// again whenever the store is read, until the clock comes there. The second more is for
+// counters that were read a while after the clock.
 func (u *update) yetToCome() bool {
-	return u.bucket*u.limit.bucketUS > u.clockUS+u.limit.bucketUS+lateUS
+	return u.stored && u.bucket*u.limit.bucketUS > u.clockUS+u.limit.bucketUS+lateUS
+}
+
+// place is when a bucket began by our clock, if nowUS of it is clockUS of the store's. One
+// that lies ahead, since that clock stepped back, counts whole, and from now on.
+func place(k *limitKey, bucket, clockUS, nowUS int64) int64 {
+	return nowUS - max(0, clockUS-bucket*k.bucketUS)
+}
+
+// grow raises the counter. What is new was admitted now: if the store's clock stepped back,
+// later than by the bucket's first place.
+func (c *ownCounter) grow(units, began int64) {
+	c.units, c.began = units, max(c.began, began)
 }
 
 // ownCounter finds or makes the counter of our own in a bucket; nil when that is over,
@@ -135,8 +148,8 @@ func (l *Ledger) ownCounter(u *update) (*own, *ownCounter) {
 	if u.bucket < 0 || u.bucket > maxUS/u.limit.bucketUS {
 		return nil, nil
 	}
-	began := u.nowUS - (u.clockUS - u.bucket*u.limit.bucketUS)
-	if u.limit.over(began, u.nowUS) {
+	u.began = place(&u.limit, u.bucket, u.clockUS, u.nowUS)
+	if u.limit.over(u.began, u.nowUS) {
 		return nil, nil
 	}
 	n := 0
@@ -167,7 +180,7 @@ func (l *Ledger) ownCounter(u *update) (*own, *ownCounter) {
 		s.own = &own{place: p}
 	}
 	l.owned.Add(1)
-	s.own.counters = append(s.own.counters, ownCounter{bucket: u.bucket, generation: u.generation, began: began})
+	s.own.counters = append(s.own.counters, ownCounter{bucket: u.bucket, generation: u.generation, began: u.began})
 	return s.own, &s.own.counters[len(s.own.counters)-1]
 }
 

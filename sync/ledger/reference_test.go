@@ -21,7 +21,9 @@ type model struct {
 	cells   map[ledger.Cell]*modelCounter
 	states  map[modelSeries]modelState
 	waits   map[modelSeries]modelWait
-	clocks  map[string]int64
+	limits  map[modelSeries]int64  // L by the newest change
+	number  uint64                 // of the newest take
+	numbers map[modelSeries]uint64 // of the newest that took from it
 	ended   []overshot
 }
 
@@ -48,7 +50,7 @@ type overshot struct {
 func newModel(self string, boot int64) *model {
 	return &model{
 		self: self, boot: boot, cells: map[ledger.Cell]*modelCounter{},
-		states: map[modelSeries]modelState{}, waits: map[modelSeries]modelWait{}, clocks: map[string]int64{},
+		states: map[modelSeries]modelState{}, waits: map[modelSeries]modelWait{}, limits: map[modelSeries]int64{}, numbers: map[modelSeries]uint64{},
 	}
 }
 
@@ -63,38 +65,31 @@ func (w *model) over(c ledger.Cell) bool {
 	return w.cells[c].began+c.BucketUS+c.WindowUS <= w.nowUS
 }
 
-func (w *model) noteClock(region string, clockUS int64) {
-	if d := clockUS - w.nowUS - w.clocks[region]; d < -1000 || d > 1000 {
-		w.clocks[region] = clockUS - w.nowUS
-	}
-}
-
-func (w *model) sent(c ledger.Cell) bool {
-	return !w.over(c) && c.Bucket*c.BucketUS <= w.clocks[c.Region]+w.nowUS+c.BucketUS/2
-}
-
-// counter finds or makes a cell, and ends what is over in its series when it makes one.
-func (w *model) counter(c ledger.Cell, clockUS int64) *modelCounter {
-	began := w.nowUS - clockUS + c.Bucket*c.BucketUS
+// raise finds or makes a cell, ends what is over in its series when it makes one, and has
+// it hold that many units. It reports whether that is more than before.
+func (w *model) raise(c ledger.Cell, clockUS, units int64, stored bool) (t *modelCounter, grew bool) {
+	began := min(w.nowUS, w.nowUS-clockUS+c.Bucket*c.BucketUS)
 	if began+c.BucketUS+c.WindowUS <= w.nowUS {
-		return nil
+		return nil, false
 	}
 	if w.cells[c] == nil {
-		if c.Region == w.self && c.Bucket*c.BucketUS-clockUS > c.BucketUS+1_000_000 {
-			return nil // from before the clock stepped back
+		if stored && c.Bucket*c.BucketUS-clockUS > c.BucketUS+1_000_000 {
+			return nil, false // from before the clock stepped back
 		}
 		w.finish(seriesOf(c))
 		w.cells[c] = &modelCounter{began: began}
 	}
-	return w.cells[c]
+	t = w.cells[c]
+	if grew = units > t.units; grew {
+		t.units, t.began = units, max(t.began, began)
+	}
+	return t, grew
 }
 
 func (w *model) record(s *ledger.Series, t quota.Counter, storeUS int64) {
-	w.noteClock(w.self, storeUS)
 	key := modelSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
 	if t.Generation != 0 && t.Units > 0 {
-		if c := w.counter(key.named(w.self, t.Bucket, t.Generation), storeUS); c != nil && t.Units > c.units {
-			c.units = t.Units
+		if c, grew := w.raise(key.named(w.self, t.Bucket, t.Generation), storeUS, t.Units, true); grew {
 			w.changed(key, c, s.Units)
 		}
 	}
@@ -106,10 +101,12 @@ func (w *model) record(s *ledger.Series, t quota.Counter, storeUS int64) {
 }
 
 func (w *model) local(s *ledger.Series, units, storeUS int64) {
-	w.noteClock(w.self, storeUS)
 	key := modelSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
-	if c := w.counter(key.named(w.self, storeUS/s.BucketUS, w.boot), storeUS); c != nil && c.units < quota.MaxCounter {
-		c.units = min(c.units+units, quota.MaxCounter)
+	name := key.named(w.self, storeUS/s.BucketUS, w.boot)
+	if t := w.cells[name]; t != nil {
+		units += t.units
+	}
+	if c, grew := w.raise(name, storeUS, min(units, quota.MaxCounter), false); grew {
 		w.changed(key, c, s.Units)
 	}
 }
@@ -124,7 +121,7 @@ func (w *model) changed(key modelSeries, c *modelCounter, limitUnits int64) {
 	if !ok {
 		wait.since = w.nowUS
 	}
-	wait.limitUnits = limitUnits
+	wait.limitUnits, w.limits[key] = limitUnits, limitUnits
 	behind := new(big.Rat).SetInt64(w.unpublished(key))
 	bound := big.NewRat(limitUnits, 100*int64(w.regions-1))
 	wait.urgent = wait.urgent || behind.Cmp(bound) > 0 && behind.Cmp(big.NewRat(1, 1)) > 0
@@ -149,35 +146,28 @@ func (w *model) hasOwn(key modelSeries) bool {
 	return false
 }
 
-func (w *model) fold(author string, clockUS int64, groups []wire.Group) (refused bool) {
-	for _, g := range groups {
-		if g.Bucket*g.BucketUS > clockUS+g.BucketUS {
-			return true
-		}
-	}
-	w.noteClock(author, clockUS)
+func (w *model) fold(author string, clockUS int64, groups []wire.Group, returned bool) {
 	for _, g := range groups {
 		for i, id := range g.IDs {
 			key := modelSeries{id, g.Limit, g.WindowUS, g.BucketUS}
 			if g.Units[i] == 0 {
 				continue
 			}
-			c := w.counter(key.named(author, g.Bucket, g.Generations[i]), clockUS)
-			if c == nil {
-				continue
-			}
-			news := g.Units[i] > c.units
-			c.units = max(c.units, g.Units[i])
-			if author == w.self {
+			c, grew := w.raise(key.named(author, g.Bucket, g.Generations[i]), clockUS, g.Units[i], false)
+			wait, waits := w.waits[key]
+			switch {
+			case c == nil:
+			case returned && grew && !waits:
+				w.waits[key] = modelWait{since: w.nowUS, limitUnits: w.limits[key]}
+			case author == w.self && !returned:
 				c.taken = max(c.taken, g.Units[i])
 				w.settle(key)
-			} else if wait, ok := w.waits[key]; ok && news {
+			case author != w.self && waits && grew:
 				wait.urgent = true
 				w.waits[key] = wait
 			}
 		}
 	}
-	return false
 }
 
 // settle forgets what has ended.
@@ -187,6 +177,8 @@ func (w *model) settle(key modelSeries) {
 	}
 	if !w.hasOwn(key) {
 		delete(w.states, key)
+		delete(w.numbers, key)
+		delete(w.limits, key)
 	}
 }
 
@@ -233,7 +225,7 @@ func (w *model) series() map[modelSeries]bool {
 
 func (w *model) estimate(id uint64, windowUS int64, region string, atUS int64) (units int64) {
 	for c, t := range w.cells {
-		if c.ID == id && c.Region == region && c.Region != w.self {
+		if c.ID == id && c.Region == region {
 			units += counted(c, t, windowUS, atUS)
 		}
 	}
@@ -263,23 +255,6 @@ func counted(c ledger.Cell, t *modelCounter, windowUS, atUS int64) int64 {
 	return n.Div(n, big.NewInt(c.BucketUS)).Int64()
 }
 
-// publishable is what of a series can be published now.
-func (w *model) publishable(key modelSeries) (units int64) {
-	for c, t := range w.cells {
-		if seriesOf(c) == key && c.Region == w.self && w.sent(c) {
-			units += t.units - t.taken
-		}
-	}
-	return units
-}
-
-// putOff has a series that has nothing to publish now wait as if it had changed now.
-func (w *model) putOff(key modelSeries) {
-	if wait, ok := w.waits[key]; ok && w.publishable(key) == 0 {
-		w.waits[key] = modelWait{since: w.nowUS, limitUnits: wait.limitUnits}
-	}
-}
-
 // take gives what Take should, and marks it.
 func (w *model) take(entries int, all bool) []ledger.Cell {
 	for _, key := range w.order(all) {
@@ -289,13 +264,12 @@ func (w *model) take(entries int, all bool) []ledger.Cell {
 			}
 		}
 		w.settle(key)
-		w.putOff(key)
 	}
 	var out []ledger.Cell
 	for _, key := range w.order(all) {
 		var own []ledger.Cell
 		for c, t := range w.cells {
-			if seriesOf(c) == key && c.Region == w.self && t.units > t.taken && w.sent(c) {
+			if seriesOf(c) == key && c.Region == w.self && t.units > t.taken {
 				own = append(own, c)
 			}
 		}
@@ -305,12 +279,11 @@ func (w *model) take(entries int, all bool) []ledger.Cell {
 				break
 			}
 			t := w.cells[c]
-			t.taken = t.units
+			t.taken, w.numbers[key] = t.units, w.number
 			c.Units = t.units
 			out = append(out, c)
 		}
 		w.settle(key)
-		w.putOff(key)
 		if len(out) == entries {
 			break
 		}
@@ -347,7 +320,7 @@ func (w *model) order(all bool) []modelSeries {
 		if c := first(w.waits[a].urgent, w.waits[b].urgent); c != 0 {
 			return c
 		}
-		full := func(k modelSeries) *big.Rat { return big.NewRat(w.publishable(k), w.waits[k].limitUnits) }
+		full := func(k modelSeries) *big.Rat { return big.NewRat(w.unpublished(k), max(1, w.waits[k].limitUnits)) }
 		return cmp.Or(full(b).Cmp(full(a)), compareCells(a.named("", 0, 0), b.named("", 0, 0)))
 	})
 	return keys

@@ -35,7 +35,7 @@ func TestChecks(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
 	charge(l, 1, 1, check(1))
 	charge(l, 2, 1, check(2))
-	first := l.Take(100, true)
+	first := l.Take(100, true, 1)
 	charge(l, 1, 2, check(3)) // not in it
 	if got := numbers(l.Checks(first)); !slices.Equal(got, []byte{1, 2}) {
 		t.Errorf("the first publication is linked to %v", got)
@@ -43,7 +43,7 @@ func TestChecks(t *testing.T) {
 	if got := l.Checks(first); got != nil {
 		t.Errorf("and once more to %v", got)
 	}
-	if got := numbers(l.Checks(l.Take(100, true))); !slices.Equal(got, []byte{3}) {
+	if got := numbers(l.Checks(l.Take(100, true, 1))); !slices.Equal(got, []byte{3}) {
 		t.Errorf("the second publication is linked to %v", got)
 	}
 }
@@ -53,11 +53,11 @@ func TestChecksOfParts(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
 	charge(l, 1, 1, check(1))
 	charge(l, 2, 1, check(2))
-	one := l.Take(1, true)
+	one := l.Take(1, true, 1)
 	if got := l.Checks(one); len(got) != 1 || uint64(numbers(got)[0]) != one[0].IDs[0] {
 		t.Errorf("%v is linked to %v", one, numbers(got))
 	}
-	if rest := l.Take(1, true); len(l.Checks(one)) != 0 || len(l.Checks(rest)) != 1 {
+	if rest := l.Take(1, true, 1); len(l.Checks(one)) != 0 || len(l.Checks(rest)) != 1 {
 		t.Errorf("the rest %v has no check, or the first one another", rest)
 	}
 }
@@ -82,7 +82,7 @@ func TestLinkedChecks(t *testing.T) {
 	} {
 		l := newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.Regions = func() int { return row.regions } })
 		row.charge(l)
-		if got := numbers(l.Checks(l.Take(100, true))); !slices.Equal(got, row.want) {
+		if got := numbers(l.Checks(l.Take(100, true, 1))); !slices.Equal(got, row.want) {
 			t.Errorf("%s: linked to %v, want %v", name, got, row.want)
 		}
 	}
@@ -94,7 +94,7 @@ func TestChecksAreBounded(t *testing.T) {
 	for i := range ledger.MaxChecks + 5 {
 		charge(l, uint64(i), 1, check(byte(i+1)))
 	}
-	got := numbers(l.Checks(l.Take(100, true)))
+	got := numbers(l.Checks(l.Take(100, true, 1)))
 	if len(got) != ledger.MaxChecks || got[0] != 6 || got[len(got)-1] != ledger.MaxChecks+5 {
 		t.Errorf("%d are kept: %v", len(got), got)
 	}

@@ -73,13 +73,14 @@ func (c *peerCounter) generation() int64 { return int64(c.name >> regionBits) }
 // own is what a series has while our region has counters in it; it goes with the last.
 type own struct {
 	counters []ownCounter
+	number   uint64 // of the message that carries the newest change; 0: none does yet
 	place    uint32 // of the series
-	// generation is that of the key in the store by the newest Record, at its TIME
-	// seenUS; 0: the store has no such key. Meaningless until known.
-	generation, seenUS int64
+	// known: generation is that of the key in the store by the newest Record, at its TIME
+	// seenUS; 0: the store has no such key.
 	known              bool
+	state              outboxState
+	generation, seenUS int64
 
-	state      outboxState
 	since      int64 // µs of our clock: age of the oldest unpublished change
 	limitUnits int64 // L by the newest Record
 	prev, next *own  // in the outbox
@@ -292,10 +293,14 @@ func (l *Ledger) finish(sh *shard, s *series, nowUS int64, done []finished) []fi
 // windowsOver returns the aligned windows that are over, in order, each once. The
 // result lives until the next call.
 func (sh *shard) windowsOver(s *series, nowUS int64) []window {
-	all, ended := sh.windows[:0], false
+	ended := slices.ContainsFunc(s.peers, func(c peerCounter) bool { return s.limit.over(c.began, nowUS) }) ||
+		s.own != nil && slices.ContainsFunc(s.own.counters, func(c ownCounter) bool { return s.limit.over(c.began, nowUS) })
+	if !ended {
+		return nil
+	}
+	all := sh.windows[:0]
 	add := func(bucket, began, units int64) {
-		over := s.limit.over(began, nowUS)
-		all, ended = append(all, window{s.limit.window(bucket), units, over}), ended || over
+		all = append(all, window{s.limit.window(bucket), units, s.limit.over(began, nowUS)})
 	}
 	for i := range s.peers {
 		add(s.peers[i].bucket, s.peers[i].began, s.peers[i].units)
@@ -305,9 +310,7 @@ func (sh *shard) windowsOver(s *series, nowUS int64) []window {
 			add(s.own.counters[i].bucket, s.own.counters[i].began, s.own.counters[i].units)
 		}
 	}
-	if sh.windows = all; !ended {
-		return nil
-	}
+	sh.windows = all
 	slices.SortFunc(all, func(a, b window) int { return cmp.Compare(a.number, b.number) })
 	n := 0
 	for _, w := range all {

@@ -9,16 +9,6 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-const (
-	// rollLeast and rollMost bound the counters that one Roll gives; at ten calls a
-	// second the most is 300 KB/s.
-	rollLeast = 64
-	rollMost  = 2048
-	// rollSeries is how many series one Roll visits beyond those it takes: where few
-	// of a million are our own it does not walk over all of them.
-	rollSeries = 1 << 14
-)
-
 // cursor is a place in the ledger. Each shard is walked from its end.
 type cursor struct {
 	shard int
@@ -29,9 +19,10 @@ func start() cursor { return cursor{left: math.MaxInt} }
 
 func (c *cursor) atEnd() bool { return c.shard == shardCount }
 
-// Live gives all live counters of a region, in pieces of at most that many. Those that
+// Live gives the live counters of a region, in pieces of at most that many: of our own those
+// of series that changed in a message with a number above since, with 0 all. Counters that
 // come and go meanwhile may be among them or not. No lock is held between pieces.
-func (l *Ledger) Live(origin string, entries int) iter.Seq[[]wire.Group] {
+func (l *Ledger) Live(origin string, since uint64, entries int) iter.Seq[[]wire.Group] {
 	entries = max(entries, 1)
 	region := l.known(origin)
 	return func(yield func([]wire.Group) bool) {
@@ -42,7 +33,7 @@ func (l *Ledger) Live(origin string, entries int) iter.Seq[[]wire.Group] {
 		var buf []entry
 		for !c.atEnd() || len(buf) > 0 {
 			for !c.atEnd() && len(buf) < entries {
-				buf, _ = l.collect(buf, &c, entries, region)
+				buf = l.collect(buf, &c, entries, region, since)
 			}
 			n := min(entries, len(buf))
 			if n > 0 && !yield(group(buf[:n])) {
@@ -53,47 +44,29 @@ func (l *Ledger) Live(origin string, entries int) iter.Seq[[]wire.Group] {
 	}
 }
 
-// Roll gives the next of our own live counters: all of them in about that many calls,
-// but at least rollLeast and at most rollMost in one. roundDone reports that the next
-// call begins with the first again.
-func (l *Ledger) Roll(calls int) (groups []wire.Group, roundDone bool) {
-	l.rollMu.Lock()
-	defer l.rollMu.Unlock()
-	entries := min(max((l.Own()+calls-1)/calls, rollLeast), rollMost)
-	c, rest := &l.rollCursor, l.rollRest
-	for visited, n := 0, 0; !c.atEnd() && len(rest) < entries && visited < rollSeries+entries; visited += n {
-		rest, n = l.collect(rest, c, entries, 0)
-	}
-	n := min(entries, len(rest))
-	groups = group(rest[:n])
-	l.rollRest = append(rest[:0], rest[n:]...)
-	if roundDone = c.atEnd() && len(l.rollRest) == 0; roundDone {
-		*c = start()
-	}
-	return groups, roundDone
-}
-
 // collect appends live counters of a region from c on, series by series, until there
-// are that many or a slice of the shard is done. It reports how many series it visited.
-func (l *Ledger) collect(buf []entry, c *cursor, entries, region int) (_ []entry, visited int) {
+// are that many or a slice of the shard is done.
+func (l *Ledger) collect(buf []entry, c *cursor, entries, region int, since uint64) []entry {
 	sh, nowUS := &l.shards[c.shard], l.nowUS()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	c.left = min(c.left, len(sh.all))
-	for ; c.left > 0 && visited < sliceSeries && len(buf) < entries; visited++ {
+	for visited := 0; c.left > 0 && visited < sliceSeries && len(buf) < entries; visited++ {
 		c.left--
-		buf = l.liveOf(&sh.all[c.left], region, nowUS, buf)
+		if s := &sh.all[c.left]; since == 0 || s.own != nil && s.own.number > since {
+			buf = s.live(region, nowUS, buf)
+		}
 	}
 	if c.left == 0 {
 		*c = cursor{c.shard + 1, math.MaxInt}
 	}
-	return buf, visited
+	return buf
 }
 
-// liveOf appends the live counters of a region in a series.
-func (l *Ledger) liveOf(s *series, region int, nowUS int64, buf []entry) []entry {
+// live appends the live counters of a region.
+func (s *series) live(region int, nowUS int64, buf []entry) []entry {
 	add := func(bucket, generation, began, units int64) {
-		if !s.limit.over(began, nowUS) && !l.ahead(region, bucket, s.limit, nowUS) {
+		if !s.limit.over(began, nowUS) {
 			buf = append(buf, entry{s.limit, s.id, bucket, generation, units})
 		}
 	}

@@ -50,7 +50,7 @@ func NewNetwork(seed uint64) *Network {
 func (n *Network) Join(region string) *Bus {
 	b := &Bus{
 		net: n, region: region,
-		messages: make(chan meshsync.Message, Capacity), gaps: make(chan struct{}, 1), drops: make(chan struct{}, 1),
+		messages: make(chan meshsync.Message, Capacity), gaps: make(chan struct{}, 1),
 		routes: map[*Bus]*route{},
 	}
 	n.mu.Lock()
@@ -84,7 +84,6 @@ type Bus struct {
 
 	messages chan meshsync.Message
 	gaps     chan struct{}
-	drops    chan struct{}
 
 	// These belong to net.mu.
 	routes map[*Bus]*route // to the others
@@ -123,9 +122,6 @@ func (b *Bus) Messages() <-chan meshsync.Message { return b.messages }
 
 // Gaps implements meshsync.Bus.
 func (b *Bus) Gaps() <-chan struct{} { return b.gaps }
-
-// Drops implements meshsync.Bus.
-func (b *Bus) Drops() <-chan struct{} { return b.drops }
 
 // Down takes the process off the network: it can publish nothing and misses what
 // others do.
@@ -182,7 +178,8 @@ func (b *Bus) Inject(subject string, data []byte) {
 
 func (b *Bus) wants(subject string) bool {
 	asked, digest := strings.CutPrefix(subject, meshsync.SubjectSnapshot)
-	return !b.gone && (!digest || asked == b.region)
+	region, _, _ := strings.Cut(b.region, "#") // two processes of a region may have links of their own
+	return !b.gone && (!digest || asked == region)
 }
 
 func (b *Bus) deliver(m meshsync.Message) {
@@ -191,8 +188,7 @@ func (b *Bus) deliver(m meshsync.Message) {
 	}
 	select {
 	case b.messages <- m:
-	default:
-		signal(b.drops)
+	default: // lost
 	}
 }
 

@@ -12,7 +12,7 @@
 //   - What could not be sent while there was a connection is dropped, never kept for
 //     later: a message is state, and the next one has newer state.
 //   - The messages of one publisher arrive in its order, over all subjects. Those that the
-//     reader is too slow for are dropped and counted, and Drops signals it.
+//     reader is too slow for are dropped and counted.
 //   - A lost connection is retried forever. It counts as connected once its subscriptions
 //     are in place, and then Gaps signals that messages may have been missed.
 //
@@ -62,7 +62,7 @@ type Bus struct {
 	arrived       chan *nats.Msg // written by nats.go
 	subscriptions atomic.Pointer[[]*nats.Subscription]
 	messages      chan meshsync.Message // unbuffered: what was received is gone from the inbox
-	gaps, drops   chan struct{}         // each holds one
+	gaps          chan struct{}         // holds one
 
 	mu         sync.Mutex
 	status     Status
@@ -85,11 +85,11 @@ func New(opts Options) (*Bus, error) {
 		return nil, fmt.Errorf("natsbus: %w", err)
 	}
 	b := &Bus{
-		opts:     opts,
-		queue:    make(chan meshsync.Message, QueueMessages),
-		arrived:  make(chan *nats.Msg, InboxMessages),
-		messages: make(chan meshsync.Message),
-		gaps:     make(chan struct{}, 1), drops: make(chan struct{}, 1),
+		opts:       opts,
+		queue:      make(chan meshsync.Message, QueueMessages),
+		arrived:    make(chan *nats.Msg, InboxMessages),
+		messages:   make(chan meshsync.Message),
+		gaps:       make(chan struct{}, 1),
 		complaints: make(map[string]bool),
 	}
 	var err error
@@ -135,10 +135,6 @@ func (b *Bus) Messages() <-chan meshsync.Message { return b.messages }
 
 // Gaps has something in it after a connection was made. It holds at most one.
 func (b *Bus) Gaps() <-chan struct{} { return b.gaps }
-
-// Drops has something in it after a message that had arrived was dropped. It holds at
-// most one.
-func (b *Bus) Drops() <-chan struct{} { return b.drops }
 
 // Connected reports whether there is a connection whose subscriptions are in place.
 func (b *Bus) Connected() bool { return b.limit.Load() > 0 }

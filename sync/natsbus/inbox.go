@@ -33,7 +33,6 @@ func (b *Bus) receive(ctx context.Context) {
 			}
 			if dropped > 0 {
 				b.metrics.drop(dropReader, dropped)
-				signal(b.drops)
 			}
 		case out <- next:
 			inbox[0] = meshsync.Message{} // or the array would hold its data for long

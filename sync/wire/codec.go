@@ -18,10 +18,13 @@ const compressAbove = 2 << 10
 func AppendUsage(dst []byte, u *Usage) []byte {
 	m := &pb.Usage{
 		From: fromProcess(u.From), Seq: u.Seq, TimeUs: u.TimeUS,
-		Origin: u.Origin, OriginTimeUs: u.OriginTimeUS,
+		Origin: u.Origin, OriginTimeUs: u.OriginTimeUS, Number: u.Number,
 	}
-	if u.Chunk != (Chunk{}) {
-		m.Chunk = &pb.Chunk{Snapshot: u.Chunk.Snapshot, Index: u.Chunk.Index, Count: u.Chunk.Count}
+	if c := &u.Chunk; c.is() {
+		m.Chunk = &pb.Chunk{Snapshot: c.Snapshot, Index: c.Index, Count: c.Count, Since: c.Since, UpTo: c.UpTo}
+		for _, a := range c.Answers {
+			m.Chunk.Answers = append(m.Chunk.Answers, &pb.Answer{Process: fromProcess(a.Process), Request: a.Request})
+		}
 	}
 	for _, g := range u.Groups {
 		differences := make([]int64, len(g.Generations))
@@ -47,8 +50,14 @@ func DecodeUsage(data []byte) (*Usage, error) {
 	}
 	u := &Usage{
 		From: toProcess(m.From), Seq: m.Seq, TimeUS: m.TimeUs,
-		Origin: m.Origin, OriginTimeUS: m.OriginTimeUs,
-		Chunk: Chunk{Snapshot: m.Chunk.GetSnapshot(), Index: m.Chunk.GetIndex(), Count: m.Chunk.GetCount()},
+		Origin: m.Origin, OriginTimeUS: m.OriginTimeUs, Number: m.Number,
+		Chunk: Chunk{
+			Snapshot: m.Chunk.GetSnapshot(), Index: m.Chunk.GetIndex(), Count: m.Chunk.GetCount(),
+			Since: m.Chunk.GetSince(), UpTo: m.Chunk.GetUpTo(),
+		},
+	}
+	for _, a := range m.Chunk.GetAnswers() {
+		u.Chunk.Answers = append(u.Chunk.Answers, Answer{Process: toProcess(a.Process), Request: a.Request})
 	}
 	for i, g := range m.Groups {
 		// A column of another wire type was counted, but is an unknown field, and dropped.
@@ -73,7 +82,7 @@ func DecodeUsage(data []byte) (*Usage, error) {
 func AppendHeartbeat(dst []byte, h *Heartbeat) []byte {
 	m := &pb.Heartbeat{
 		From: fromProcess(h.From), Seq: h.Seq, TimeUs: h.TimeUS, Members: h.Members,
-		Topology: h.Topology, UnsentMs: h.UnsentMS, Leaving: h.Leaving, Full: h.Full, Key: h.Key,
+		Topology: h.Topology, UnsentMs: h.UnsentMS, Leaving: h.Leaving, Full: h.Full, Key: h.Key, Number: h.Number,
 	}
 	for _, a := range h.Acks {
 		m.Acks = append(m.Acks, &pb.Ack{Process: fromProcess(a.Process), Seq: a.Seq, ReceivedUs: a.ReceivedUS})
@@ -92,7 +101,7 @@ func DecodeHeartbeat(data []byte) (*Heartbeat, error) {
 	}
 	h := &Heartbeat{
 		From: toProcess(m.From), Seq: m.Seq, TimeUS: m.TimeUs, Members: m.Members,
-		Topology: m.Topology, UnsentMS: m.UnsentMs, Leaving: m.Leaving, Full: m.Full, Key: m.Key,
+		Topology: m.Topology, UnsentMS: m.UnsentMs, Leaving: m.Leaving, Full: m.Full, Key: m.Key, Number: m.Number,
 	}
 	for _, a := range m.Acks {
 		h.Acks = append(h.Acks, Ack{Process: toProcess(a.Process), Seq: a.Seq, ReceivedUS: a.ReceivedUs})
@@ -105,7 +114,10 @@ func DecodeHeartbeat(data []byte) (*Heartbeat, error) {
 
 // AppendSnapshotRequest appends r as a message, unchecked like AppendUsage.
 func AppendSnapshotRequest(dst []byte, r *SnapshotRequest) []byte {
-	m := &pb.SnapshotRequest{From: fromProcess(r.From), OwnState: r.OwnState, Missing: r.Missing}
+	m := &pb.SnapshotRequest{
+		From: fromProcess(r.From), To: fromProcess(r.To), Request: r.Request, Since: r.Since,
+		OwnState: r.OwnState, Missing: r.Missing,
+	}
 	return encode(dst, &pb.Body{Kind: &pb.Body_SnapshotRequest{SnapshotRequest: m}})
 }
 
@@ -115,7 +127,10 @@ func DecodeSnapshotRequest(data []byte) (*SnapshotRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &SnapshotRequest{From: toProcess(m.From), OwnState: m.OwnState, Missing: m.Missing}
+	r := &SnapshotRequest{
+		From: toProcess(m.From), To: toProcess(m.To), Request: m.Request, Since: m.Since,
+		OwnState: m.OwnState, Missing: m.Missing,
+	}
 	return inRange(r, r.check())
 }
 

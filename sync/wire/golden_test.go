@@ -37,9 +37,12 @@ func goldens() []golden {
 	changes.Groups[1].Generations[0] = changes.Groups[1].Bucket*minute + 1 // one after the start, then a day before
 	changes.Groups[1].Generations[1] = midnight - 86_400_000_000
 	chunk := usageOf(1, 3)
-	chunk.Chunk = wire.Chunk{Snapshot: 9, Index: 1, Count: 2}
+	chunk.Number, chunk.Chunk = 0, wire.Chunk{
+		Snapshot: 9, Index: 1, Count: 2, Since: 3, UpTo: 7,
+		Answers: []wire.Answer{{Process: process("ap-south"), Request: 5}, {Process: process("us-east"), Request: 1}},
+	}
 	empty := usageOf(0, 0)
-	empty.Chunk = wire.Chunk{Snapshot: 1, Count: 1}
+	empty.Number, empty.Chunk = 0, wire.Chunk{Snapshot: 1, Count: 1}
 	returned := usageOf(1, 1)
 	returned.Origin = "us-east"
 	forwarded := usageOf(1, 1)
@@ -48,11 +51,11 @@ func goldens() []golden {
 	leaving.Leaving, leaving.Full, leaving.Topology, leaving.UnsentMS = true, true, 0, 0
 	keyed := beatOf(1, 0)
 	keyed.Key = wire.NewKey(nil, "prod").Fingerprint()
-	request := &wire.SnapshotRequest{From: process("ap-south"), OwnState: true, Missing: []string{"eu-west", "us-east"}}
-	future := append([]byte{0x08, 0x02}, wire.AppendSnapshotRequest(nil, request)[2:]...)
+	request := &wire.SnapshotRequest{From: process("ap-south"), To: process("eu-west"), Request: 5, Since: 3, OwnState: true, Missing: []string{"eu-west", "us-east"}}
+	future := append([]byte{0x08, wire.Version + 1}, wire.AppendSnapshotRequest(nil, request)[2:]...)
 	return []golden{
 		{"usage_changes", "Two limits with two changed counters each.", wire.AppendUsage(nil, changes), changes, false},
-		{"usage_chunk", "The second of two chunks of a snapshot.", wire.AppendUsage(nil, chunk), chunk, false},
+		{"usage_chunk", "The second of two chunks of what changed after number 3, which answers two requests.", wire.AppendUsage(nil, chunk), chunk, false},
 		{"usage_empty_snapshot", "The snapshot of a region that has admitted nothing.", wire.AppendUsage(nil, empty), empty, false},
 		{"usage_handed_back", "A counter of us-east, as eu-west knows it.", wire.AppendUsage(nil, returned), returned, false},
 		{"usage_forwarded", "A counter of us-east, whose clock is a minute behind, as eu-west knows it.", wire.AppendUsage(nil, forwarded), forwarded, false},
@@ -63,7 +66,7 @@ func goldens() []golden {
 		{"heartbeat_compressed", "A heartbeat with 100 acks, as an s2 block.", wire.AppendHeartbeat(nil, beatOf(100, 0)), beatOf(100, 0), true},
 		{"snapshot_request", "ap-south asks for everything, also for what is known of itself.", wire.AppendSnapshotRequest(nil, request), request, false},
 		{"newer_fields", "A snapshot request with fields that nobody knows yet, at every level.", withNewerFields(request), request, false},
-		{"future_version", "An envelope of version 2, whatever that will be.", future, wire.ReasonVersion, false},
+		{"future_version", "An envelope of version 3, whatever that will be.", future, wire.ReasonVersion, false},
 	}
 }
 
@@ -83,7 +86,8 @@ func newerFields(b []byte) []byte {
 // withNewerFields writes a request with such fields in each of its messages.
 func withNewerFields(r *wire.SnapshotRequest) []byte {
 	from := newerFields(cat(text(1, r.From.Region), text(2, r.From.Instance), number(3, uint64(r.From.Boot))))
-	request := newerFields(cat(nested(1, from), number(2, 1), text(3, r.Missing[0]), text(3, r.Missing[1])))
+	to := newerFields(cat(text(1, r.To.Region), text(2, r.To.Instance), number(3, uint64(r.To.Boot))))
+	request := newerFields(cat(nested(1, from), nested(2, to), number(3, r.Request), number(4, r.Since), number(5, 1), text(6, r.Missing[0]), text(6, r.Missing[1])))
 	return newerFields(envelope(newerFields(nested(3, request))))
 }
 

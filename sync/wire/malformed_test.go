@@ -31,14 +31,14 @@ func nested(num protowire.Number, data []byte) []byte {
 
 func text(num protowire.Number, s string) []byte { return nested(num, []byte(s)) }
 
-func envelope(body []byte) []byte { return cat(number(1, 1), nested(2, body)) }
+func envelope(body []byte) []byte { return cat(number(1, wire.Version), nested(2, body)) }
 
-func packedEnvelope(packed []byte) []byte { return cat(number(1, 1), nested(3, packed)) }
+func packedEnvelope(packed []byte) []byte { return cat(number(1, wire.Version), nested(3, packed)) }
 
 // head is the good beginning of a usage message or a heartbeat.
 func head() []byte {
 	from := cat(text(1, "eu-west"), text(2, "a"), number(3, midnight))
-	return cat(nested(1, from), number(2, 1), number(3, midnight))
+	return cat(nested(1, from), number(2, 1), number(3, midnight), number(8, 1)) // of changes, or how long they wait
 }
 
 func usage(fields ...[]byte) []byte { return envelope(nested(1, cat(head(), cat(fields...)))) }
@@ -87,11 +87,11 @@ func malformedRows() []badRow {
 		{"nothing", nil, malformed, "begin with a version"},
 		{"text", []byte("hello, is this on?"), malformed, "begin with a version"},
 		{"no version", nested(2, body), malformed, "begin with a version"},
-		{"version last", cat(nested(2, body), number(1, 1)), malformed, "begin with a version"},
+		{"version last", cat(nested(2, body), number(1, wire.Version)), malformed, "begin with a version"},
 		{"version as text", cat(text(1, "1"), nested(2, body)), malformed, "begin with a version"},
 		{"version 0", cat(number(1, 0), nested(2, body)), wire.ReasonVersion, "version 0"},
-		{"version 2, and no protobuf after it", []byte{0x08, 0x02, 0xff, 0xff}, wire.ReasonVersion, "version 2"},
-		{"no body", number(1, 1), malformed, "body_s2"},
+		{"version 3, and no protobuf after it", []byte{0x08, 0x03, 0xff, 0xff}, wire.ReasonVersion, "version 3"},
+		{"no body", number(1, wire.Version), malformed, "body_s2"},
 		{"body of no kind", envelope(nil), malformed, "its body is <nil>"},
 		{"body of a newer kind", envelope(nested(77, nil)), malformed, "its body is <nil>"},
 		{"a heartbeat", wire.AppendHeartbeat(nil, beatOf(1, 1)), malformed, "its body is *pb.Body_Heartbeat"},
@@ -108,7 +108,7 @@ func malformedRows() []badRow {
 		{"a generation of eleven bytes", usage(columns(one, tooLong, []byte{1})), malformed, "invalid wire-format"},
 		{"an instance that is not UTF-8", usage(nested(1, text(2, "\xff"))), malformed, "UTF-8"},
 		{"a usage that claims 1 GiB", envelope(claim(1, 1<<30)), malformed, "unexpected EOF"},
-		{"a body that claims 2^63 bytes", cat(number(1, 1), claim(2, 1<<63)), malformed, "unexpected EOF"},
+		{"a body that claims 2^63 bytes", cat(number(1, wire.Version), claim(2, 1<<63)), malformed, "unexpected EOF"},
 		{"a column that claims 8·10^9 bytes", usage(group(claim(5, 8e9))), malformed, "unexpected EOF"},
 		{"s2 of garbage", packedEnvelope([]byte{200, 1, 2, 3}), malformed, "body_s2"},
 		{"s2 of nothing", packedEnvelope(nil), malformed, "body_s2"},
@@ -193,7 +193,7 @@ func TestNoMessageCostsMuchMemory(t *testing.T) {
 	bombs := append(malformedRows(),
 		badRow{name: "the most expensive", data: wire.AppendUsage(nil, expensive), reason: wire.ReasonRange},
 		badRow{name: "texts over and over", data: usage(slices.Repeat(text(4, "us-east"), 50_000), group(nested(5, make([]byte, 8)))), reason: wire.ReasonMalformed},
-		badRow{name: "groups in groups without end", data: cat(number(1, 1), slices.Repeat([]byte{0x53}, wire.MaxMessage-2)), reason: wire.ReasonMalformed},
+		badRow{name: "groups in groups without end", data: cat(number(1, wire.Version), slices.Repeat([]byte{0x53}, wire.MaxMessage-2)), reason: wire.ReasonMalformed},
 		badRow{name: "kinds in turn", data: envelope(slices.Repeat(cat(nested(1, nil), nested(2, nil)), wire.MaxMessage/8)), reason: wire.ReasonSize},
 	)
 	for _, row := range bombs {

@@ -5,7 +5,7 @@ package wire
 import "github.com/regiond/regiond/quota"
 
 // Version is the one version of the format that this package writes and reads.
-const Version = 1
+const Version = 2
 
 // What a message may hold. A reader refuses more before it allocates for it; Split keeps
 // a writer within.
@@ -23,7 +23,8 @@ const (
 	// MaxChunks is the most messages of a snapshot, so that a reader can keep a bit for
 	// each: 350 million counters in full messages, 16 million in messages of 1,000.
 	MaxChunks = 16_384
-	// MaxAcks is the most processes that one heartbeat can acknowledge.
+	// MaxAcks is the most processes that one heartbeat can acknowledge, and the most
+	// requests that a snapshot can answer.
 	MaxAcks = 256
 	// MaxInstance is the most bytes of an instance's name, which may be a host's name.
 	MaxInstance = 255
@@ -36,7 +37,7 @@ const (
 	EndOfTime = 1 << 52
 )
 
-// Usage carries counters: of partitions that changed or, in chunks, of all.
+// Usage carries counters: of partitions that changed or, in chunks, what was requested.
 type Usage struct {
 	From   quota.Process
 	Seq    uint64 // numbers the author's messages of all kinds from 1
@@ -46,18 +47,33 @@ type Usage struct {
 	// them, and to those that do not receive from it.
 	Origin string
 	// OriginTimeUS is the store clock of Origin when this was sent, as far as the author
-	// knows; 0 if it does not. Buckets are numbered by that clock, which may be far from
+	// knows; 0 without Origin. Buckets are numbered by that clock, which may be far from
 	// the author's.
 	OriginTimeUS int64
-	Chunk        Chunk // zero for changes
-	Groups       []Group
+	// Number numbers the author's messages of changes from 1; 0 in a chunk.
+	Number uint64
+	Chunk  Chunk // zero for changes
+	Groups []Group
 }
 
-// Chunk numbers the messages of a snapshot.
+// Chunk is a piece of a snapshot: of its author's live counters that changed after one of
+// its changes.
 type Chunk struct {
 	Snapshot uint64 // unique within its author's life; 0: not part of a snapshot
 	Index    uint32 // from 0
-	Count    uint32 // at least 1 in a snapshot
+	Count    uint32 // Index+1 in the last, Index+2 in all others
+	Since    uint64 // number of the changes after which counters are in it; 0: all are
+	UpTo     uint64 // number of the author's newest changes when the snapshot began
+	Answers  []Answer
+}
+
+// is reports whether there is a chunk.
+func (c *Chunk) is() bool { return c.Snapshot != 0 || c.Index != 0 || c.Count != 0 }
+
+// Answer names a request that a snapshot answers, in its last chunk.
+type Answer struct {
+	Process quota.Process
+	Request uint64
 }
 
 // Group is the counters of one limit in one bucket, as columns of equal length.
@@ -85,6 +101,7 @@ type Heartbeat struct {
 	Leaving  bool           // this is its last message
 	Full     bool           // it had to turn counters away for lack of memory
 	Key      uint64         // Fingerprint of the key of its ids, 0 if unknown
+	Number   uint64         // of the author's newest changes, see Usage; 0: none yet
 }
 
 // Ack is the newest message that the author has of a peer process.
@@ -94,12 +111,13 @@ type Ack struct {
 	ReceivedUS int64 // the author's store clock when it arrived
 }
 
-// SnapshotRequest asks the processes of the region in the subject to publish all their
-// live counters.
+// SnapshotRequest asks a process to publish what From misses.
 type SnapshotRequest struct {
-	From     quota.Process
-	OwnState bool // also what they know of the counters of From's own region
+	From, To quota.Process
+	Request  uint64 // numbers From's requests from 1; repeated until answered
+	Since    uint64 // From has all of To's changes up to this number; 0: it needs all counters
+	OwnState bool   // also what To knows of the counters of From's own region
 	// Missing names the regions that From does not receive from. What is known of their
-	// counters is asked for too, and sent first.
+	// counters is requested too.
 	Missing []string
 }

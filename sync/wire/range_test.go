@@ -55,14 +55,19 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 		{"from: boot_us", func(u *usage, v int64) { u.From.Boot = v }, []int64{0, -1, end}, []int64{1, end - 1}},
 		{"seq", func(u *usage, v int64) { u.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},
 		{"time_us", func(u *usage, v int64) { u.TimeUS = v }, []int64{0, -1, end}, []int64{1, end - 1}},
+		{"number", func(u *usage, v int64) { u.Number = uint64(v) }, []int64{0}, []int64{1, -1}},
 		{"origin_time_us", func(u *usage, v int64) { u.OriginTimeUS = v }, []int64{-1, end}, []int64{0, end - 1}},
 		{"generations[1]", func(u *usage, v int64) { u.Groups[0].Generations[1] = v }, []int64{0, -1, end + 1, -1 << 63, 1<<63 - 1}, []int64{1, end}},
 		{"units[1]", func(u *usage, v int64) { u.Groups[0].Units[1] = v }, []int64{-1, quota.MaxCounter + 1}, []int64{0, quota.MaxCounter}},
 	})
 	outOfRange(t, good, wire.AppendUsage, wire.DecodeUsage, []setting[usage, wire.Chunk]{{
-		"chunk", func(u *usage, v wire.Chunk) { u.Chunk = v },
-		[]wire.Chunk{{Index: 1}, {Count: 1}, {Snapshot: 1}, {Snapshot: 1, Index: 2, Count: 2}, {Snapshot: 1, Index: 1, Count: wire.MaxChunks + 1}},
-		[]wire.Chunk{{}, {Snapshot: 1, Index: wire.MaxChunks - 1, Count: wire.MaxChunks}},
+		"", func(u *usage, v wire.Chunk) {
+			if u.Chunk = v; v.Snapshot > 0 {
+				u.Number = 0
+			}
+		},
+		[]wire.Chunk{{Index: 1}, {Count: 1}, {Snapshot: 1}, {Snapshot: 1, Index: 2, Count: 2}, {Snapshot: 1, Index: 1, Count: wire.MaxChunks + 1}, {Snapshot: 1, Count: 1, Since: 2, UpTo: 1}, {Snapshot: 1, Count: 1, Answers: make([]wire.Answer, 1)}},
+		[]wire.Chunk{{}, {Snapshot: 1, Count: 1, Since: 2, UpTo: 2}, {Snapshot: 1, Index: wire.MaxChunks - 1, Count: wire.MaxChunks}},
 	}})
 	type window struct{ us, bucketUS, bucket int64 }
 	set := func(u *usage, v window) {
@@ -101,9 +106,13 @@ func TestHeartbeatOutOfRangeIsRefused(t *testing.T) {
 
 func TestSnapshotRequestOutOfRangeIsRefused(t *testing.T) {
 	type request = wire.SnapshotRequest
-	good := func() *request { return &request{From: process("eu")} }
+	good := func() *request { return &request{From: process("eu"), To: process("us"), Request: 1} }
 	outOfRange(t, good, wire.AppendSnapshotRequest, wire.DecodeSnapshotRequest, []setting[request, []string]{
 		{"missing[", func(r *request, v []string) { r.Missing = v }, [][]string{{""}, {"b", "a"}, {"a", "a"}, {"eu west"}}, [][]string{{"a", "b"}}},
 		{"from: region", func(r *request, v []string) { r.From.Region = v[0] }, [][]string{{""}}, nil},
+		{"to: region", func(r *request, v []string) { r.To.Region = v[0] }, [][]string{{""}}, nil},
+	})
+	outOfRange(t, good, wire.AppendSnapshotRequest, wire.DecodeSnapshotRequest, []setting[request, uint64]{
+		{"request", func(r *request, v uint64) { r.Request = v }, []uint64{0}, []uint64{1, 1<<64 - 1}},
 	})
 }

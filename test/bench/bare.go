@@ -82,13 +82,19 @@ func serveBare(config string) error {
 	return nil
 }
 
+// bareCheck is what the bare handler decodes of a check.
+type bareCheck struct {
+	Tenant string `json:"tenant"`
+	Policy string `json:"policy"`
+}
+
 func (a *bareAnswer) handler(db *redis.Client) http.HandlerFunc {
 	body, naive := []byte(a.Body), redis.NewScript(naiveScript)
 	var calls atomic.Uint64
 	return func(w http.ResponseWriter, r *http.Request) {
 		var request struct {
-			Tenant string `json:"tenant"`
-			Policy string `json:"policy"`
+			bareCheck
+			Checks []bareCheck `json:"checks"` // of a batch
 		}
 		in, err := io.ReadAll(r.Body)
 		if err == nil && !a.Skip {

@@ -13,35 +13,75 @@ import (
 	"time"
 )
 
-// TestClient: the client counts what was served, whole or chunked, and wrong answers.
+// TestClient: the client counts checks by what their answers rest on, whole or chunked,
+// and decisions that are not as expected.
 func TestClient(t *testing.T) {
-	var served, wrong atomic.Int64
+	const each = 10
+	var served, decided, shed atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil || !strings.HasPrefix(string(body), `{"tenant":"t000`) {
+		if err != nil || !strings.HasPrefix(string(body), `{"checks":[{"tenant":"t000`) {
 			t.Errorf("request %q: %v", body, err)
 		}
 		n := served.Add(1)
-		if n%10 == 0 {
-			wrong.Add(1)
-			fmt.Fprint(w, "something else")
+		if n%10 == 0 { // no answer to any check
+			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprint(w, strings.Repeat("as expected ", int(n%3)*500+1))
+		for i := range each - 1 {
+			basis := []string{"exact", "estimate", "cached", "shed", "local", "open", "closed"}[i%7]
+			fmt.Fprintf(w, `{"allowed":%v,"basis":%q}%s`, basis != "shed", basis, strings.Repeat(" ", int(n%3)*500))
+		}
+		decided.Add(5)
+		shed.Add(1)
 	}))
 	defer s.Close()
-	c := newClient(s.Listener.Addr().String(), conns, checks("t", "wide", 10), "as expected")
+	c := newClient(s.Listener.Addr().String(), 32, batches("t", wide, 10*each, each), wantAllowed)
 	defer c.close()
-	served.Store(0)
-	wrong.Store(0)
-	got := c.saturate(50 * time.Millisecond)
-	if got.answers < conns || int64(got.answers) != served.Load() || int64(got.wrongs) != wrong.Load() {
-		t.Errorf("%d answers, %d of them wrong, want %d and %d", got.answers, got.wrongs, served.Load(), wrong.Load())
+	for _, load := range []func() sample{
+		func() sample { return c.saturate(50 * time.Millisecond) },
+		func() sample { return c.pace(1_000, 1, 100*time.Millisecond) },
+		func() sample { return c.pace(1_000, 10, 100*time.Millisecond) },
+	} {
+		served.Store(0)
+		decided.Store(0)
+		shed.Store(0)
+		got, n := load(), served.Load()
+		want := tally{int(decided.Load()), int(shed.Load()), int(n*each - decided.Load() - shed.Load())}
+		if got.tally != want || int64(got.answers) != n || int64(len(got.waits)) != n || got.wrongs > 0 || got.strange == "" {
+			t.Errorf("%d answers, %+v, %d wrong; want %d, %+v", got.answers, got.tally, got.wrongs, n, want)
+		}
+		if n < 32 || got.took > 5*time.Second {
+			t.Errorf("%d answers in %v", n, got.took)
+		}
 	}
-	served.Store(0)
-	got = c.pace(1_000, 100*time.Millisecond)
-	if got.answers != 99 || len(got.waits) != 99 || served.Load() != 99 {
-		t.Errorf("%d answers to %d requests in 100 ms of 1,000 a second", got.answers, served.Load())
+	c.want = []byte(wantDenied)
+	if got := c.saturate(10 * time.Millisecond); got.wrongs == 0 {
+		t.Error("decisions that are not as expected are not wrong")
+	}
+}
+
+// TestLoads: a load with answers that are neither decisions nor shed is marked, and an
+// error; one that breaks another promise is marked.
+func TestLoads(t *testing.T) {
+	line := func(tl tally, missed ...string) *load {
+		return &load{name: "load", client: &client{total: tl}, missed: missed}
+	}
+	for _, row := range []struct {
+		load *load
+		want string
+	}{
+		{line(tally{decided: 1000}), ""},
+		{line(tally{decided: 501, shed: 498, other: 1}), ""},
+		{line(tally{decided: 500, shed: 498, other: 2}), "FAILED"},
+		{line(tally{decided: 500, shed: 500}, "late"), "NOT MET late"},
+	} {
+		var out strings.Builder
+		err := printLoads(&out, []*load{row.load})
+		_, text, _ := strings.Cut(out.String(), "\n")
+		if (err != nil) != (row.want == "FAILED") || !strings.Contains(text, row.want) || row.want == "" && strings.ContainsAny(text, "FN") {
+			t.Errorf("%+v: %v\n%s", row.load.client.total, err, out.String())
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,17 +25,18 @@ import (
 //	                └─ timer: how many requests are due, if a rate is kept
 type client struct {
 	requests [][]byte
-	want     []byte // what each answer must contain
+	each     int    // checks in a request
+	want     []byte // what each decision contains, or the scenario is wrong
 	conns    []*connection
+	total    tally // of all that was answered
 	// rewrite changes a request before it is sent; nil for none. Several threads call it,
 	// and then each connection has a copy of its own.
 	rewrite func(request []byte)
 }
 
 const (
-	// conns are open at once, shared by threads: one thread for each processor of the
-	// machine that the goals are stated for.
-	conns   = 64
+	// threads share the connections: one for each processor of the machine that the goals
+	// are stated for.
 	threads = 2
 	// answerTimeout is how long the server may take for an answer.
 	answerTimeout = 10 * time.Second
@@ -50,21 +52,63 @@ type connection struct {
 	pending bool
 }
 
-// sample is the result of one turn of a load.
-type sample struct {
-	answers int
-	took    time.Duration
-	waits   []time.Duration // from when each was due; only if a rate is kept
-	wrongs  int
-	wrong   string // one of the wrong answers
+// tally counts checks by what their answers rest on. Only what the store decided, or a
+// denial of its that still holds, is a decision.
+type tally struct {
+	decided int // exact, estimate or cached
+	shed    int // turned away uncharged, since the store is busy
+	other   int // any fail mode, and no decision at all
 }
 
-func (s *sample) add(o *sample) {
-	s.answers, s.wrongs, s.waits = s.answers+o.answers, s.wrongs+o.wrongs, append(s.waits, o.waits...)
-	s.took = max(s.took, o.took)
-	if o.wrong != "" {
-		s.wrong = o.wrong
+func (t *tally) add(o tally) {
+	t.decided, t.shed, t.other = t.decided+o.decided, t.shed+o.shed, t.other+o.other
+}
+
+func (t *tally) sum() int { return t.decided + t.shed + t.other }
+
+// count adds an answer to so many checks. Of those that are neither decided nor shed it
+// returns what the first rests on, and why.
+func (t *tally) count(answer []byte, each int) (decided int, strange string) {
+	shed := 0
+	for rest := answer; ; {
+		_, after, found := bytes.Cut(rest, []byte(`"basis":"`))
+		if !found {
+			break
+		}
+		basis, _, _ := bytes.Cut(after[:min(len(after), 16)], []byte(`"`))
+		switch string(basis) {
+		case "exact", "estimate", "cached":
+			decided++
+		case "shed":
+			shed++
+		default:
+			strange = cmp.Or(strange, string(after[:min(len(after), 100)]))
+		}
+		rest = after
 	}
+	if decided+shed < each {
+		strange = cmp.Or(strange, string(answer[:min(len(answer), 100)]))
+	}
+	t.add(tally{decided, shed, each - decided - shed})
+	return decided, strange
+}
+
+// sample is the result of one turn of a load.
+type sample struct {
+	tally
+
+	answers int
+	took    time.Duration
+	waits   []time.Duration // from when each was due, or sent if no rate is kept
+	wrongs  int
+	wrong   string // one of the wrong answers
+	strange string // how an answer began that is neither a decision nor shed
+}
+
+func (s *sample) join(o *sample) {
+	s.add(o.tally)
+	s.answers, s.wrongs, s.waits = s.answers+o.answers, s.wrongs+o.wrongs, append(s.waits, o.waits...)
+	s.took, s.wrong, s.strange = max(s.took, o.took), cmp.Or(s.wrong, o.wrong), cmp.Or(s.strange, o.strange)
 }
 
 // quantile is the smallest wait that at least that part of all waits do not exceed, in ms.
@@ -78,9 +122,9 @@ func (s *sample) quantile(q float64) float64 {
 }
 
 func newClient(addr string, n int, requests [][]byte, want string) *client {
-	c := &client{requests: requests, want: []byte(want)}
+	c := &client{requests: requests, each: bytes.Count(requests[0], []byte(`"tenant"`)), want: []byte(want)}
 	for i := range n {
-		c.conns = append(c.conns, &connection{fd: must(dial(addr)), buf: make([]byte, 64<<10), next: i * len(requests) / n})
+		c.conns = append(c.conns, &connection{fd: must(dial(addr)), buf: make([]byte, 4<<10), next: i * len(requests) / n})
 	}
 	c.saturate(time.Millisecond) // an idle connection would be closed after two seconds
 	return c
@@ -123,15 +167,18 @@ func (c *client) saturate(d time.Duration) (all sample) {
 	running.Wait()
 	check(errors.Join(errs...))
 	for i := range samples {
-		all.add(&samples[i])
+		all.join(&samples[i])
 	}
+	c.total.add(all.tally)
 	return all
 }
 
-// pace sends perSecond requests a second at even intervals, independent of the answers.
-func (c *client) pace(perSecond int, d time.Duration) sample {
-	t := &thread{client: c, conns: c.conns}
-	check(t.run(d, perSecond))
+// pace sends perSecond requests a second, burst at a time and at even intervals,
+// independent of the answers.
+func (c *client) pace(perSecond float64, burst int, d time.Duration) sample {
+	t := &thread{client: c, conns: c.conns, burst: burst}
+	check(t.run(d, time.Duration(float64(burst)/perSecond*float64(time.Second))))
+	c.total.add(t.sample.tally)
 	return t.sample
 }
 
@@ -140,11 +187,14 @@ type thread struct {
 	client *client
 	conns  []*connection
 	sample sample
+	burst  int           // requests that are due at once
 	free   []*connection // idle connections, longest first; only if a rate is kept
 	late   []time.Time   // due times of requests that no connection is free for
 }
 
-func (t *thread) run(d time.Duration, perSecond int) error {
+// run sends requests for d: bursts of them at intervals of every, or with 0 each
+// connection the next when one is answered.
+func (t *thread) run(d, every time.Duration) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -159,8 +209,8 @@ func (t *thread) run(d time.Duration, perSecond int) error {
 	}
 	began := time.Now()
 	defer func() { t.sample.took = time.Since(began) }()
-	if perSecond > 0 {
-		return t.paced(poll, began, began.Add(d), time.Second/time.Duration(perSecond))
+	if every > 0 {
+		return t.paced(poll, began, began.Add(d), every)
 	}
 	for _, c := range t.conns {
 		if err := t.send(c, began); err != nil {
@@ -192,7 +242,6 @@ func (t *thread) paced(poll int, began, end time.Time, every time.Duration) erro
 		return err
 	}
 	t.free = append(t.free, t.conns...)
-	t.sample.waits = make([]time.Duration, 0, int(end.Sub(began)/every)+1)
 	return t.loop(poll, end, &ticker{fd: fd, every: every, next: began.Add(every)})
 }
 
@@ -235,15 +284,17 @@ func (t *thread) sendDue(tick *ticker, end time.Time) error {
 		return nil //nolint:nilerr // it was read already
 	}
 	for now := time.Now(); !tick.next.After(now); tick.next = tick.next.Add(tick.every) {
-		switch {
-		case !tick.next.Before(end): // it is over
-		case len(t.free) == 0:
-			t.late = append(t.late, tick.next)
-		default:
-			c := t.free[0]
-			t.free = t.free[1:]
-			if err := t.send(c, tick.next); err != nil {
-				return err
+		for range t.burst {
+			switch {
+			case !tick.next.Before(end): // it is over
+			case len(t.free) == 0:
+				t.late = append(t.late, tick.next)
+			default:
+				c := t.free[0]
+				t.free = t.free[1:]
+				if err := t.send(c, tick.next); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -253,6 +304,9 @@ func (t *thread) sendDue(tick *ticker, end time.Time) error {
 // receive reads what has arrived. A complete answer frees the connection, or has it
 // send again.
 func (t *thread) receive(c *connection, now time.Time, again bool) error {
+	if c.got == len(c.buf) {
+		c.buf = append(c.buf, make([]byte, len(c.buf))...)
+	}
 	n, err := unix.Read(c.fd, c.buf[c.got:])
 	if err == unix.EAGAIN || err == unix.EINTR {
 		return nil
@@ -281,13 +335,13 @@ func (t *thread) receive(c *connection, now time.Time, again bool) error {
 }
 
 func (t *thread) count(c *connection, now time.Time) {
-	t.sample.answers++
-	if !bytes.Contains(c.buf[:c.got], t.client.want) {
-		t.sample.wrongs, t.sample.wrong = t.sample.wrongs+1, string(c.buf[:c.got])
+	s, answer := &t.sample, c.buf[:c.got]
+	decided, strange := s.count(answer, t.client.each)
+	s.strange = cmp.Or(s.strange, strange)
+	if bytes.Count(answer, t.client.want) < decided {
+		s.wrongs, s.wrong = s.wrongs+1, string(answer)
 	}
-	if t.sample.waits != nil {
-		t.sample.waits = append(t.sample.waits, now.Sub(c.due))
-	}
+	s.answers, s.waits = s.answers+1, append(s.waits, now.Sub(c.due))
 	c.got, c.pending = 0, false
 }
 

@@ -7,6 +7,8 @@ import (
 	"io"
 	"text/tabwriter"
 	"time"
+
+	"github.com/regiond/regiond/test/redisserver"
 )
 
 // What a new binary may cost in comparison with an old one.
@@ -19,46 +21,39 @@ const (
 // processor time per check, regiond's, and of checks per second. A ratio beyond its
 // bound is an error.
 func compare(s *stage, oldBinary string, out io.Writer) error {
-	fresh := s.serve(1, 1_000_000)[0]
-	s.regiond, s.store = oldBinary, fresh.redis
-	old := s.serve(1, 1_000_000)[0]
+	srv := redisserver.Start(s, redisserver.Options{})
+	fresh := s.serve(setup{redis: srv})[0]
+	s.regiond = oldBinary
+	old := s.serve(setup{redis: srv})[0]
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "check\told µs\tnew µs\tof Redis\tprocessor time\trate\t")
 	failed := 0
 	for _, row := range []struct {
-		name, policy string
-		tenants      int
-		each         int
-		want         string
+		name    string
+		kind    kind
+		tenants int
+		each    int
+		want    string
 	}{
-		{"one regional limit", "wide", tenants, 1, wantAllowed},
-		{"two limits of one partition", "two", tenants, 1, wantAllowed},
-		{"two partitions", "split", tenants, 1, wantAllowed},
-		{"a global limit", "global", tenants, 1, wantAllowed},
-		{"one tenant", "wide", 1, 1, wantAllowed},
-		{"denied and remembered", "narrow", denied, 1, ""},
-		{"batches of ten", "wide", tenants, 10, wantAllowed},
+		{"one regional limit", wide, tenants, 1, wantAllowed},
+		{"two limits of one partition", two, tenants, 1, wantAllowed},
+		{"two partitions", split, tenants, 1, wantAllowed},
+		{"a global limit", global, tenants, 1, wantAllowed},
+		{"one tenant", wide, 1, 1, wantAllowed},
+		{"denied and remembered", narrow, denied, 1, ""},
+		{"batches of ten", wide, tenants, 10, wantAllowed},
 	} {
 		load := func(r *region, prefix string) *load {
-			requests := checks(prefix, row.policy, row.tenants)
-			if row.each > 1 {
-				requests = batches(prefix, row.policy, row.tenants, row.each)
-			}
-			l := newLoad(prefix+": "+row.name, r.process, r.redis, requests, row.want)
-			l.each = row.each
-			return l
+			return s.load(prefix+": "+row.name, r.process, r.redis, batches(prefix, row.kind, row.tenants, row.each), row.want)
 		}
 		a, b := load(old, "o"), load(fresh, "n")
-		alternate(25, 0, 250*time.Millisecond, a, b)
-		own := func(t *turn) float64 { return t.cpu }
-		cpu, speed := b.ratio(a, own), b.ratio(a, rate)
+		alternate(25, saturated, 250*time.Millisecond, a, b)
+		cpu, speed := b.ratio(a, ownTime), b.ratio(a, rate)
 		verdict := ""
 		if cpu > mostCPU || speed < leastRate {
 			verdict, failed = "NOT MET", failed+1
 		}
-		fmt.Fprintf(t, "%s\t%.1f\t%.1f\t%.1f\t%.3f\t%.3f\t%s\n", row.name, a.median(own), b.median(own), b.median(redisTime), cpu, speed, verdict)
-		a.client.close()
-		b.client.close()
+		fmt.Fprintf(t, "%s\t%.1f\t%.1f\t%.1f\t%.3f\t%.3f\t%s\n", row.name, a.median(ownTime), b.median(ownTime), b.median(redisTime), cpu, speed, verdict)
 	}
 	fmt.Fprintf(t, "bound\t\t\t\t≤ %.2f\t≥ %.2f\t\n", mostCPU, leastRate)
 	if err := t.Flush(); err != nil {

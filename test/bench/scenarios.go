@@ -8,7 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -21,42 +21,34 @@ const (
 	denied  = 100
 )
 
-// What an answer contains.
+// What a decision contains.
 const (
 	wantAllowed = `"allowed":true`
 	wantDenied  = `"allowed":false`
-	wantExact   = `"basis":"exact"`
 	wantGlobal  = `"mode":"global"`
-	wantBatch   = `"results"`
 )
 
 // api measures checks over HTTP beside a handler that only gives the same answer. All
 // share the processors, the client included.
 func api(s *stage, out figures) {
-	r := s.serve(1, 1_000_000)[0]
-	b := s.bare(r)
+	r := s.serve(setup{})[0]
+	b := s.bare(r, wide)
 	base := func(name, path, want string) *load {
-		requests := checks("t", "wide", tenants)
-		for i, q := range requests {
-			requests[i] = bytes.Replace(q, []byte("/v1/check"), []byte(path), 1)
-		}
-		return newLoad(name, b, r.redis, requests, want)
+		return s.load(name, b, r.redis, requests(path, "t", wide, tenants, 1), want)
 	}
-	ask := func(name, prefix, policy string, n int, want string) *load {
-		return newLoad(name, r.process, r.redis, checks(prefix, policy, n), want)
+	ask := func(name, prefix string, k kind, n int, want string) *load {
+		return s.load(name, r.process, r.redis, checks(prefix, k, n), want)
 	}
 	bare, bareDenied := base("bare, allowed", "/allowed", wantAllowed), base("bare, denied", "/denied", wantDenied)
 	naive, skip := base("naive script", "/naive", wantAllowed), base("net/http alone", "/skip", wantAllowed)
-	allowed, rejected := ask("allowed", "t", "wide", tenants, wantExact), ask("denied", "t", "narrow", denied, wantDenied)
-	hot := ask("one tenant", "h", "wide", 1, wantExact)
-	hot.before = func(turn int) { hot.client.requests = checks(fmt.Sprint("h", turn, "x"), "wide", 1) }
-	batch := newLoad("batches", r.process, r.redis, batches("t", "wide", tenants, 10), wantExact)
-	batch.each = 10
+	allowed, rejected := ask("allowed", "t", wide, tenants, wantAllowed), ask("denied", "t", narrow, denied, "")
+	hot := ask("one tenant", "h", wide, 1, wantAllowed)
+	hot.before = func(turn int) { hot.client.requests = checks(fmt.Sprint("h", turn, "x"), wide, 1) }
+	batch := s.load("batches of ten", r.process, r.redis, batches("t", wide, tenants, 10), wantAllowed)
 	allowed.mallocs, skip.mallocs = true, true
-	rejected.client.want = nil
 	rejected.client.saturate(warmup) // the first request of each tenant is allowed
 	rejected.client.want = []byte(wantDenied)
-	alternate(rounds, 0, turnFor, bare, allowed, hot, bareDenied, rejected, batch, naive, skip)
+	alternate(rounds, saturated, turnFor, bare, allowed, hot, bareDenied, rejected, batch, naive, skip)
 	mallocs := func(t *turn) float64 { return t.mallocs }
 	out["allowed-ratio"] = allowed.ratio(bare, rate)
 	out["denied-ratio"] = rejected.ratio(bareDenied, rate)
@@ -70,18 +62,18 @@ func api(s *stage, out figures) {
 	out["cpu-bare"] = bare.median((*turn).total)
 	out["redis"] = allowed.median(redisTime)
 
-	paced, pacedBare := ask("paced", "t", "wide", tenants, wantExact), base("paced, bare", "/allowed", wantAllowed)
-	alternate(rounds, 5_000, 2*time.Second, pacedBare, paced)
+	paced, pacedBare := ask("5,000/s", "t", wide, tenants, wantAllowed), base("5,000/s, bare", "/allowed", wantAllowed)
+	alternate(rounds, perSecond(5_000), 2*time.Second, pacedBare, paced)
 	out["p50-ratio"], out["p99-ratio"] = paced.ratio(pacedBare, p50), paced.ratio(pacedBare, p99)
 	out["p50"], out["p99"] = paced.median(p50), paced.median(p99)
 }
 
 // scopes measures a global limit beside a regional one, in one of three regions.
 func scopes(s *stage, out figures) {
-	r := s.serve(3, 1_000_000)[0]
-	regional := newLoad("regional", r.process, r.redis, checks("t", "wide", tenants), wantGlobal)
-	global := newLoad("global", r.process, r.redis, checks("t", "global", tenants), wantGlobal)
-	alternate(rounds, 0, turnFor, regional, global)
+	r := s.serve(setup{regions: 3})[0]
+	regional := s.load("regional, in a mesh", r.process, r.redis, checks("t", wide, tenants), wantGlobal)
+	global := s.load("global, in a mesh", r.process, r.redis, checks("t", global, tenants), wantGlobal)
+	alternate(rounds, saturated, turnFor, regional, global)
 	out["scopes-ratio"] = global.ratio(regional, rate)
 }
 
@@ -96,36 +88,28 @@ const (
 // besideMesh measures checks in a region that exchanges usage with two busy ones, beside
 // the same three regions that do not know each other.
 func besideMesh(s *stage, out figures) {
-	alone, meshed := []*region{s.serve(1, 1_000_000)[0], s.serve(1, 1_000_000)[0], s.serve(1, 1_000_000)[0]}, s.serve(3, 1_000_000)
-	measure := func(regions []*region) *load {
-		return newLoad("region", regions[0].process, regions[0].redis, checks("t", "global", tenants), wantGlobal)
+	side := func(name string, regions []*region) (l *load, turn func()) {
+		l = s.load(name, regions[0].process, regions[0].redis, checks("t", global, tenants), wantGlobal)
+		peer := func(r *region) func() {
+			c := s.load(name+", a peer", r.process, r.redis, batches("t", global, 100_000, 20), wantGlobal)
+			return func() { c.run(perSecond(meshBatches), 6*time.Second) }
+		}
+		one, two := peer(regions[1]), peer(regions[2])
+		return l, func() {
+			together(one, two, func() {
+				l.client.pace(meshRate, 1, time.Second) // the peers' first changes arrive
+				l.run(perSecond(meshRate), 4*time.Second)
+			})
+		}
 	}
-	busy := func(r *region) *client {
-		return newClient(r.http, conns, batches("t", "global", 100_000, 20), wantBatch)
+	alone, first := side("without a mesh", slices.Concat(s.serve(setup{}), s.serve(setup{}), s.serve(setup{})))
+	meshed, second := side("in a busy mesh", s.serve(setup{regions: 3}))
+	for round := range 5 {
+		turns := []func(){first, second}
+		turns[round%2]()
+		turns[1-round%2]()
 	}
-	type side struct {
-		load  *load
-		peers []*client
-	}
-	sides := []side{{measure(alone), []*client{busy(alone[1]), busy(alone[2])}}, {measure(meshed), []*client{busy(meshed[1]), busy(meshed[2])}}}
-	for round := range 2 * 5 {
-		side := sides[(round+round/2)%2]
-		stop := background(6*time.Second, meshBatches, side.peers...)
-		side.load.client.pace(meshRate, time.Second) // the peers' first changes arrive
-		turn := side.load.run(meshRate, 4*time.Second)
-		stop()
-		side.load.turns = append(side.load.turns, turn)
-	}
-	out["mesh-p99-ratio"] = sides[1].load.ratio(sides[0].load, p99)
-}
-
-// background paces clients for that long; stop waits for them.
-func background(d time.Duration, perSecond int, clients ...*client) (stop func()) {
-	var running sync.WaitGroup
-	for _, c := range clients {
-		running.Go(func() { _ = (&thread{client: c, conns: c.conns}).run(d, perSecond) })
-	}
-	return running.Wait
+	out["mesh-p99-ratio"] = meshed.ratio(alone, p99)
 }
 
 // telemetry measures checks with metrics and one trace in a hundred beside neither.
@@ -136,12 +120,14 @@ func telemetry(s *stage, out figures) {
 		exports.Add(1)
 	}))
 	defer collector.Close()
-	off := s.serve(1, 1_000_000, "OTEL_SDK_DISABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=")[0]
-	on := s.serve(1, 1_000_000, "OTEL_SDK_DISABLED=false", "OTEL_METRICS_EXPORTER=", "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL,
-		"OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG=0.01")[0]
-	without := newLoad("without telemetry", off.process, off.redis, checks("t", "wide", tenants), wantExact)
-	with := newLoad("with telemetry", on.process, on.redis, checks("t", "wide", tenants), wantExact)
-	alternate(2*rounds, 0, turnFor, without, with)
+	off := s.serve(setup{env: []string{"OTEL_SDK_DISABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT="}})[0]
+	on := s.serve(setup{env: []string{
+		"OTEL_SDK_DISABLED=false", "OTEL_METRICS_EXPORTER=", "OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL,
+		"OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG=0.01",
+	}})[0]
+	without := s.load("without telemetry", off.process, off.redis, checks("t", wide, tenants), wantAllowed)
+	with := s.load("with telemetry", on.process, on.redis, checks("t", wide, tenants), wantAllowed)
+	alternate(2*rounds, saturated, turnFor, without, with)
 	if exports.Load() == 0 {
 		check(fmt.Errorf("no spans were exported"))
 	}
@@ -154,11 +140,9 @@ const idlePartitions = 200_000
 // idle measures the processor time of a regiond without requests that knows many
 // partitions.
 func idle(s *stage, out figures) {
-	regions := s.serve(3, 1_000_000)
+	regions := s.serve(setup{regions: 3})
 	for _, r := range regions {
-		c := newClient(r.http, conns, batches("t", "global", idlePartitions, 20), wantBatch)
-		c.saturate(10 * time.Second)
-		c.close()
+		s.load("use of "+r.name, r.process, r.redis, batches("t", global, idlePartitions, 20), wantGlobal).run(saturated, 10*time.Second)
 	}
 	r := regions[0]
 	eventually(func() error {
@@ -188,33 +172,25 @@ const (
 // hundred thousand apart: its memory, and the latency of a known tenant beside that
 // under the same load from known tenants.
 func flood(s *stage, out figures) {
-	r := s.serve(1, 100_000)[0]
-	probe := newClient(r.http, conns, checks("k", "wide", 1_000), wantExact)
-	known := newClient(r.http, floodConns, batches("t", "wide", tenants, floodBatch), wantBatch)
-	invented := newClient(r.http, floodConns, batches("t", "wide", floodBatch, floodBatch), wantBatch)
-	var count atomic.Int64
-	invented.rewrite = func(request []byte) { invent(request, count.Add(floodBatch)-floodBatch) }
-	probe.saturate(warmup) // the probe's tenants are among those that are counted apart
-	// beneath is the p99 of the probe beneath a load.
-	beneath := func(load *client, d time.Duration) float64 {
-		var loading sync.WaitGroup
-		loading.Go(func() {
-			defer func() { _ = recover() }() // a probe that fails too reports it
-			load.saturate(d)
-		})
-		s := probe.pace(200, d)
-		loading.Wait()
-		return s.quantile(0.99)
+	r := s.serve(setup{maxUnknown: 100_000})[0]
+	with := func(name string, conns int, requests [][]byte) *load {
+		return s.loadOf(conns, name, r.process, r.redis, requests, wantAllowed)
 	}
-	var added []float64
-	rss, flooded := 0.0, 9*time.Second
+	known := with("known tenants", floodConns, batches("t", wide, tenants, floodBatch))
+	invented := with("invented tenants", floodConns, batches("t", wide, floodBatch, floodBatch))
+	beside := [2]*load{with("a known tenant beside known", conns, checks("k", wide, 1_000)), with("a known tenant beside invented", conns, checks("k", wide, 1_000))}
+	var count atomic.Int64
+	invented.client.rewrite = func(request []byte) { invent(request, count.Add(floodBatch)-floodBatch) }
+	invented.client.want = nil        // in time their shared partition is used up
+	beside[0].client.saturate(warmup) // its tenants are among those that are counted apart
+	rss := 0.0
 	for range 5 {
-		alone := beneath(known, 3*time.Second)
-		added = append(added, beneath(invented, flooded)-alone)
+		together(func() { known.run(saturated, 3*time.Second) }, func() { beside[0].run(perSecond(200), 3*time.Second) })
+		together(func() { invented.run(saturated, 9*time.Second) }, func() { beside[1].run(perSecond(200), 9*time.Second) })
 		rss = max(rss, r.metric("process_resident_memory_bytes")/(1<<20))
 	}
 	out["flood-tenants"] = float64(count.Load())
-	out["flood-rss"], out["flood-p99-added"] = rss, median(added)
+	out["flood-rss"], out["flood-p99-added"] = rss, beside[1].median(p99)-beside[0].median(p99)
 }
 
 // invent replaces the tenants of a batch, the seven digits after each t, by new ones.

@@ -4,7 +4,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,11 +15,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/regiond/regiond/test/redisserver"
 )
 
 // failure is an error that ends the scenario it happens in; see run in main.go.
@@ -33,13 +40,14 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// stage holds the processes of one scenario. They end in reverse order.
+// stage holds the processes of one scenario. They end in reverse order. It is a
+// redisserver.TB.
 type stage struct {
 	dir     string
 	log     *os.File // of the processes
 	ending  []func()
-	regiond string   // the binary
-	store   *process // Redis of every region; nil for one each
+	regiond string  // the binary
+	loads   []*load // that the scenario prepared
 }
 
 func newStage(regiond string) *stage {
@@ -51,10 +59,18 @@ func newStage(regiond string) *stage {
 }
 
 func (s *stage) end() {
-	for i := len(s.ending) - 1; i >= 0; i-- {
-		s.ending[i]()
+	for _, f := range slices.Backward(s.ending) {
+		f()
 	}
 }
+
+func (s *stage) Helper()                           {}
+func (s *stage) Cleanup(f func())                  { s.ending = append(s.ending, f) }
+func (s *stage) TempDir() string                   { return must(os.MkdirTemp(s.dir, "")) }
+func (s *stage) Context() context.Context          { return context.Background() }
+func (s *stage) Fatal(args ...any)                 { check(errors.New(fmt.Sprint(args...))) }
+func (s *stage) Fatalf(format string, args ...any) { check(fmt.Errorf(format, args...)) }
+func (s *stage) Errorf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // process is a server that was started.
 type process struct {
@@ -67,6 +83,7 @@ type process struct {
 func (s *stage) start(env []string, name string, args ...string) *process {
 	cmd := exec.Command(name, args...) //nolint:noctx // the stage ends it
 	cmd.Env, cmd.Stderr = append(os.Environ(), env...), s.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also when this program is killed
 	input := must(cmd.StdinPipe())
 	check(cmd.Start())
 	s.ending = append(s.ending, func() {
@@ -99,21 +116,6 @@ func eventually(f func() error) {
 	}
 }
 
-func (s *stage) redis() *process {
-	addr := freeAddr()
-	_, port, _ := strings.Cut(addr, ":")
-	p := s.start(nil, "redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", s.dir, "--logfile", os.DevNull)
-	p.http = addr
-	eventually(func() error {
-		conn, err := net.Dial("tcp", addr) //nolint:noctx // loopback
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err
-	})
-	return p
-}
-
 // region is one region of a topology, with its Redis and its regiond.
 type region struct {
 	*process
@@ -121,49 +123,76 @@ type region struct {
 	redis *process
 }
 
-// policies have one limit each. Nobody exceeds wide, not even one tenant; global is wide for all regions
-// together, every second request exceeds narrow. two has two limits of one partition,
-// split has two partitions.
+// policies have limits that nobody comes near, not even one tenant; but every second
+// request exceeds narrow. global is wide for all regions together. two and windows have
+// limits of one partition, split and logs have partitions of their own, readme is README's.
 const policies = `policies:
   - {name: wide, limits: [{name: sustained, units: 100000, per: 4s}]}
+  - {name: hour, limits: [{name: sustained, units: 100000, per: 1h}]}
   - {name: narrow, limits: [{name: sustained, units: 1, per: 10m}]}
   - {name: global, limits: [{name: sustained, units: 100000, per: 1m, scope: global}]}
   - {name: two, limits: [{name: minute, units: 100000, per: 1m}, {name: hour, units: 100000, per: 1h}]}
+  - {name: windows, limits: [{name: second, units: 90000, per: 1s}, {name: minute, units: 100000, per: 1m}, {name: hour, units: 100000, per: 1h}]}
   - {name: split, limits: [{name: minute, units: 100000, per: 1m}, {name: per-user, units: 100000, per: 1m, by: [user]}]}
+  - name: logs
+    limits: [{name: all, units: 100000, per: 1h}, {name: per-user, units: 100000, per: 1h, by: [user]},
+      {name: per-ip, units: 100000, per: 1h, by: [ip]}, {name: per-key, units: 100000, per: 1h, by: [key]}]
+  - name: readme
+    limits:
+      - {name: burst,     units: 100000, per: 1s}
+      - {name: sustained, units: 100000, per: 1m, scope: global}
+      - {name: per-user,  units: 60000,  per: 1m, by: [user]}
+      - {name: login,     units: 50000,  per: 1m, by: [ip], when: {route: login}}
 tenants: {default: {policy: wide}}
 `
 
-// serve starts a regiond in each of n regions that know each other.
-func (s *stage) serve(n, maxUnknown int, env ...string) []*region {
+// setup is what serve starts; the zero value is one region with a Redis of its own.
+type setup struct {
+	regions    int
+	maxUnknown int
+	redis      *redisserver.Server  // of every region
+	cluster    *redisserver.Cluster // instead
+	env, flags []string
+}
+
+// serve starts a regiond in each of some regions that know each other.
+func (s *stage) serve(o setup) []*region {
 	text := &strings.Builder{}
 	fmt.Fprint(text, "cluster: bench\nlog_level: error\nregions:\n")
-	regions := make([]*region, n)
-	addrs := make([][2]string, n)
+	regions := make([]*region, max(1, o.regions))
+	addrs := make([][2]string, len(regions))
 	for i := range regions {
-		regions[i] = &region{name: fmt.Sprintf("region-%d", i), redis: s.store}
-		if s.store == nil {
-			regions[i].redis = s.redis()
+		regions[i] = &region{name: fmt.Sprintf("region-%d", i)}
+		store := ""
+		if o.cluster != nil {
+			store = fmt.Sprintf(`mode: cluster, addrs: ["%s"]`, strings.Join(o.cluster.Addrs(), `", "`))
+		} else {
+			srv := o.redis
+			if srv == nil {
+				srv = redisserver.Start(s, redisserver.Options{})
+			}
+			regions[i].redis = &process{pid: srv.Pid(), http: srv.Addr()}
+			store = fmt.Sprintf("addrs: [%q]", srv.Addr())
 		}
 		addrs[i] = [2]string{freeAddr(), freeAddr()}
-		fmt.Fprintf(text, "  - {name: %s, http: %q, admin: %q, redis: {addrs: [%q]}", regions[i].name, addrs[i][0], addrs[i][1], regions[i].redis.http)
-		if n > 1 {
+		fmt.Fprintf(text, "  - {name: %s, http: %q, admin: %q, redis: {%s}", regions[i].name, addrs[i][0], addrs[i][1], store)
+		if len(regions) > 1 {
 			gossip := freeAddr()
 			fmt.Fprintf(text, ", gossip: {bind: %q, advertise: %q}, nats: {embedded: true, gateway: %q}", gossip, gossip, freeAddr())
 		}
 		fmt.Fprintln(text, "}")
 	}
-	fmt.Fprintf(text, "%smax_unknown: %d\n", policies, maxUnknown)
+	fmt.Fprintf(text, "%smax_unknown: %d\n", policies, cmp.Or(o.maxUnknown, 1_000_000))
 	file := filepath.Join(s.dir, fmt.Sprintf("topology-%d.yaml", len(s.ending)))
 	check(os.WriteFile(file, []byte(text.String()), 0o600))
 	for i, r := range regions {
-		// With these budgets a busy machine is not taken for an unavailable Redis.
-		r.process = s.start(env, s.regiond, "serve", "--config", file, "--region", r.name, "--drain", "0s", "--redis-budget", "900ms", "--deadline", "2s")
+		r.process = s.start(o.env, s.regiond, append([]string{"serve", "--config", file, "--region", r.name, "--drain", "0s"}, o.flags...)...)
 		r.http, r.admin = addrs[i][0], addrs[i][1]
 	}
 	for _, r := range regions {
 		r.awaitReady()
 		eventually(func() error {
-			_, body, err := post(r.http, check1("first", "global", 0)) //nolint:bodyclose // post closes it
+			_, body, err := ask(r.http, checkPath, bodies("first", global, 1, 1)[0]) //nolint:bodyclose // ask closes it
 			if err == nil && !bytes.Contains(body, []byte(`"mode":"global"`)) {
 				err = fmt.Errorf("%s answers %s", r.name, body)
 			}
@@ -187,40 +216,33 @@ func (p *process) awaitReady() {
 	})
 }
 
-// bare starts a server that gives regiond's answers; see bare.go.
-func (s *stage) bare(r *region) *process {
-	take := func(policy string) bareAnswer {
-		res, body, err := post(r.http, check1("first", policy, 0)) //nolint:bodyclose // post closes it
+// bare starts a server that gives regiond's answers, of checks and of batches of the kind;
+// see bare.go.
+func (s *stage) bare(r *region, batch kind) *process {
+	take := func(path string, k kind, each int) bareAnswer {
+		res, body, err := ask(r.http, path, bodies("first", k, each, each)[0]) //nolint:bodyclose // ask closes it
 		check(err)
 		res.Header.Del("Date")
 		res.Header.Del("Content-Length")
 		return bareAnswer{Status: res.StatusCode, Header: res.Header, Body: string(body)}
 	}
-	take("narrow")
-	allowed, denied := take("wide"), take("narrow")
-	if allowed.Status != http.StatusOK || denied.Status != http.StatusTooManyRequests {
-		check(fmt.Errorf("the first answers are %+v and %+v", allowed, denied))
+	take(checkPath, narrow, 1)
+	answers := map[string]bareAnswer{"/allowed": take(checkPath, wide, 1), "/denied": take(checkPath, narrow, 1)}
+	if answers["/allowed"].Status != http.StatusOK || answers["/denied"].Status != http.StatusTooManyRequests {
+		check(fmt.Errorf("the first answers are %+v", answers))
 	}
-	naive, skip := allowed, allowed
+	naive, skip := answers["/allowed"], answers["/allowed"]
 	naive.Naive, skip.Skip = true, true
+	answers["/naive"], answers["/skip"] = naive, skip
+	for _, each := range sizes {
+		answers[barePath(each)] = take(pathOf(each), batch, each)
+	}
 	addr := freeAddr()
-	config := must(json.Marshal(bareServer{Addr: addr, Redis: r.redis.http, Answers: map[string]bareAnswer{
-		"/allowed": allowed, "/denied": denied, "/naive": naive, "/skip": skip,
-	}}))
+	config := must(json.Marshal(bareServer{Addr: addr, Redis: r.redis.http, Answers: answers}))
 	p := s.start([]string{bareEnv + "=" + string(config)}, must(os.Executable()))
 	p.http, p.admin = addr, addr
 	p.awaitReady()
 	return p
-}
-
-func post(addr, body string) (*http.Response, []byte, error) {
-	res, err := http.Post("http://"+addr+"/v1/check", "application/json", strings.NewReader(body)) //nolint:noctx // loopback
-	if err != nil {
-		return nil, nil, err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	return res, text, err
 }
 
 // metric is the sum of the samples of a metric.
@@ -242,43 +264,13 @@ func (p *process) metric(name string) float64 {
 	return sum
 }
 
-// cpu is the processor time that the process has used, in µs.
+// cpu is the processor time that the process has used, in µs; 0 for no process.
 func (p *process) cpu() float64 {
+	if p == nil {
+		return 0
+	}
 	const schedClock = 2 // CPUCLOCK_SCHED of the kernel's clock ids
 	var t unix.Timespec
 	check(unix.ClockGettime(int32(^p.pid)<<3|schedClock, &t))
 	return float64(t.Nano()) / 1e3
-}
-
-// httpPost is a request as it goes over the wire.
-func httpPost(path, body string) []byte {
-	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		path, len(body), body)
-}
-
-// check1 is the body of one check.
-func check1(prefix, policy string, i int) string {
-	return fmt.Sprintf(`{"tenant":"%s%07d","policy":%q,"dimensions":{"user":"u"}}`, prefix, i, policy)
-}
-
-// checks are requests for that many tenants.
-func checks(prefix, policy string, tenants int) [][]byte {
-	requests := make([][]byte, tenants)
-	for i := range requests {
-		requests[i] = httpPost("/v1/check", check1(prefix, policy, i))
-	}
-	return requests
-}
-
-// batches are requests for that many tenants, each of them for several.
-func batches(prefix, policy string, tenants, each int) [][]byte {
-	var requests [][]byte
-	for first := 0; first < tenants; first += each {
-		bodies := make([]string, each)
-		for i := range bodies {
-			bodies[i] = check1(prefix, policy, first+i)
-		}
-		requests = append(requests, httpPost("/v1/check:batch", `{"checks":[`+strings.Join(bodies, ",")+`]}`))
-	}
-	return requests
 }

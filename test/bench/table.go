@@ -105,6 +105,38 @@ func (f figures) print(out io.Writer, rows []row) error {
 	return t.Flush()
 }
 
+// mostOther is the largest part of a load's checks that may be answered by anything but a
+// decision or a shed.
+const mostOther = 0.001
+
+// printLoads prints a line for each load. A load with more than mostOther is an error.
+func printLoads(out io.Writer, loads []*load) error {
+	failed, t := 0, tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "load\tdecisions/s\tshed\telse\tp50 ms\tp99 ms\tµs each\tof Redis\tstolen\t")
+	for _, l := range loads {
+		percent := func(n int) string { return number(100*float64(n)/float64(max(1, l.seen.sum()))) + " %" }
+		verdict := strings.Join(l.missed, ", ")
+		if l.tooManyOthers() {
+			verdict, failed = fmt.Sprintf("FAILED %s such as %q", verdict, l.strange), failed+1
+		} else if verdict != "" {
+			verdict = "NOT MET " + verdict
+		}
+		fmt.Fprintf(t, "%s\t%.0f\t%s\t%s\t%s\t%s\t%.1f\t%.1f\t%.0f %%\t%s\n", l.name, l.median(rate), percent(l.seen.shed), percent(l.seen.other),
+			number(l.median(p50)), number(l.median(p99)), l.median(ownTime), l.median(redisTime), 100*l.median(stolen), verdict)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d loads have more than %v %% of answers that are neither decisions nor shed", failed, 100*mostOther)
+	}
+	return nil
+}
+
+func (l *load) tooManyOthers() bool {
+	return float64(l.client.total.other) > mostOther*float64(l.client.total.sum())
+}
+
 // String is the goal as the table shows it.
 func (g goal) String() string {
 	if g.sign == "" {

@@ -168,9 +168,9 @@ func (r *Region) onlyOurs() error {
 		_, rest, _ := strings.Cut(key, "{")
 		class, _, _ := strings.Cut(rest, "-")
 		switch class {
-		case traffic.Ledger, traffic.Hot, traffic.Edge, traffic.Quiet:
+		case traffic.Ledger, traffic.Dear, traffic.Hot, traffic.Edge, traffic.Quiet:
 		default:
-			if !strings.HasPrefix(key, "regiond:") && !strings.HasPrefix(key, "rl:probe") {
+			if !strings.HasPrefix(key, "regiond:") && key != "rl:region" && !strings.HasPrefix(key, "rl:life") {
 				return fmt.Errorf("%s: an unexpected key in Redis: %q", r.Name, key)
 			}
 		}

@@ -14,10 +14,14 @@ import (
 // Limits of the world's policies, by class of traffic.
 const (
 	LedgerUnits = 100_000 // per month, globally
+	DearUnits   = 90_000  // likewise
 	HotUnits    = 1000    // per HotWindow, globally
 	EdgeUnits   = 50      // per EdgeWindow, regionally
 	QuietUnits  = 30      // per QuietWindow, globally
 )
+
+// dearLimits is how many limits a check of class dear has beside its global one.
+const dearLimits = 3
 
 // topology is the file of all regions.
 func (w *World) topology() string {
@@ -38,8 +42,13 @@ func (w *World) topology() string {
 		}
 	}
 	b.WriteString("policies:\n")
+	dear := &strings.Builder{}
+	for i := range dearLimits { // a log each: their dimensions differ
+		fmt.Fprintf(dear, "}, {name: by%d, units: 100000, per: 1h, by: [dim%d]", i, i)
+	}
 	for _, p := range []struct{ class, limit string }{
 		{traffic.Ledger, fmt.Sprintf("units: %d, per: 720h, scope: global", LedgerUnits)},
+		{traffic.Dear, fmt.Sprintf("units: %d, per: 720h, scope: global%v", DearUnits, dear)},
 		{traffic.Hot, fmt.Sprintf("units: %d, per: %v, scope: global", HotUnits, HotWindow)},
 		{traffic.Edge, fmt.Sprintf("units: %d, per: %v", EdgeUnits, EdgeWindow)},
 		{traffic.Quiet, fmt.Sprintf("units: %d, per: %v, scope: global", QuietUnits, QuietWindow)},
@@ -48,7 +57,7 @@ func (w *World) topology() string {
 	}
 	b.WriteString("tenants:\n")
 	for class, n := range map[string]int{
-		traffic.Hot: traffic.HotTenants, traffic.Edge: traffic.EdgeTenants, traffic.Quiet: traffic.QuietTenants,
+		traffic.Dear: traffic.DearTenants, traffic.Hot: traffic.HotTenants, traffic.Edge: traffic.EdgeTenants, traffic.Quiet: traffic.QuietTenants,
 	} {
 		for i := range n {
 			fmt.Fprintf(b, "  %s-%02d: {policy: %s}\n", class, i, class)

@@ -21,6 +21,22 @@ func (w *World) SlowRedis(name string, d time.Duration) Fault {
 	return set(fmt.Sprintf("Redis of %s slower by %v", name, d), func(d time.Duration) error { r.proxy.Delay(d); return nil }, d, 0)
 }
 
+// SilenceRedis has existing connections to a region's Redis fall silent for ever. New ones
+// work. It needs Options.Proxy.
+func (w *World) SilenceRedis(name string, which faultproxy.Connections) Fault {
+	return Fault{"connections to the Redis of " + name + " silent", func() error { w.region(name).proxy.Silence(which); return nil }, nothing}
+}
+
+// StutterRedis stops a region's Redis for d, again and again.
+func (w *World) StutterRedis(name string, d, every time.Duration) Fault {
+	redis := w.region(name).redis
+	return repeat(fmt.Sprintf("Redis of %s stopped for %v every %v", name, d, every), every, func() error {
+		err := redis.freeze()
+		time.Sleep(d)
+		return errors.Join(err, redis.thaw())
+	}, nothing)
+}
+
 // FlushRedis deletes all data of a region's Redis.
 func (w *World) FlushRedis(name string) Fault {
 	r := w.region(name)

@@ -161,15 +161,15 @@ func (w *World) Stray(name string) Fault {
 	})
 }
 
-// Reload gives the regions' files another hot limit, one region after the other, with
-// half a file in between. Healed, all have the old one again.
-func (w *World) Reload(units int, apart time.Duration) Fault {
+// Reload gives the regions' files another limit in place of one, in one region after the
+// other, with half a file in between. Healed, all have the old one again. tenant has that limit.
+func (w *World) Reload(tenant string, from, to int, apart time.Duration) Fault {
 	write := func(r *Region, text string) error { return os.WriteFile(w.file(r), []byte(text), 0o600) }
 	good := w.topology()
-	other := strings.Replace(good, fmt.Sprintf("units: %d, per: %v", HotUnits, HotWindow), fmt.Sprintf("units: %d, per: %v", units, HotWindow), 1)
+	other := strings.Replace(good, fmt.Sprintf("units: %d,", from), fmt.Sprintf("units: %d,", to), 1)
 	half, _, _ := strings.Cut(other, "units:")
 	return Fault{
-		Name: fmt.Sprintf("the hot limit lowered to %d, region by region, %v apart", units, apart),
+		Name: fmt.Sprintf("the limit of %d changed to %d, region by region, %v apart", from, to, apart),
 		Inject: func() error {
 			for _, r := range w.Regions {
 				if err := write(r, half); err != nil {
@@ -187,10 +187,13 @@ func (w *World) Reload(units int, apart time.Duration) Fault {
 		Heal: func() error {
 			var errs []error
 			for _, r := range w.Regions {
-				limit, err := r.limit(traffic.Hot + "-00")
-				if err == nil && limit != int64(units) {
-					err = fmt.Errorf("%s still applies %d units, its topology has %d", r.Name, limit, units)
-				}
+				_, err := w.Await(time.Second, r.Name+" applies its topology", func() error { // it may be too busy for once
+					limit, err := r.limit(tenant)
+					if err == nil && limit != int64(to) {
+						err = fmt.Errorf("it applies %d units, its topology has %d", limit, to)
+					}
+					return err
+				})
 				errs = append(errs, err, write(r, good))
 			}
 			return errors.Join(errs...)
@@ -205,8 +208,11 @@ func (r *Region) limit(tenant string) (int64, error) {
 	if err == nil {
 		err = json.Unmarshal(body, &answer)
 	}
-	if err != nil || status != 200 {
-		return 0, fmt.Errorf("%s: limit of %s: status %d, %w", r.Name, tenant, status, err)
+	if err == nil && status != 200 {
+		err = fmt.Errorf("status %d", status)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: limit of %s: %w", r.Name, tenant, err)
 	}
 	return answer.Limit, nil
 }

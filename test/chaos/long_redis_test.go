@@ -8,10 +8,17 @@ import (
 
 	"github.com/regiond/regiond/test/chaos"
 	"github.com/regiond/regiond/test/chaos/traffic"
+	"github.com/regiond/regiond/test/faultproxy"
 )
 
 func TestLongRedis(t *testing.T) {
 	once(t, []scenario{
+		// The server answers all but those that carry decisions. A PING on one of these is
+		// lost too, so this is noticed after up to 101 ms, where 60 are promised.
+		{"RedisScriptsSilent", chaos.Scenario{
+			World: proxied(), Fault: func(w *chaos.World) chaos.Fault { return w.SilenceRedis(us, faultproxy.Scripts) },
+			Lasts: time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(),
+		}},
 		{"RedisRepliesBroken", chaos.Scenario{
 			World: proxied(), Fault: func(w *chaos.World) chaos.Fault { return w.BreakReplies(us, 250*time.Millisecond) },
 			Lasts: 8 * time.Second, Notice: within(time.Second, us), Modes: away(), Shifted: true,

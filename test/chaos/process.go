@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/test/chaos/netns"
+	"github.com/regiond/regiond/test/redisserver"
 )
 
 // process is a program of the world, in its region's namespace. Its methods are for the
@@ -27,6 +28,8 @@ type process struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when it has ended
 	pipe   *logPipe      // nil when it writes to the file itself
+	// throttle holds up its lives; nil for none.
+	throttle *redisserver.Throttle
 }
 
 // launch starts a program and returns without waiting for it to be ready.
@@ -81,7 +84,15 @@ func (p *process) start() error {
 		defer close(exited)
 		_ = cmd.Wait() // each ends by a signal, and so with an error
 	}()
-	return nil
+	return p.throttled()
+}
+
+// throttled has the throttle go on, if there is one.
+func (p *process) throttled() error {
+	if p.throttle == nil {
+		return nil
+	}
+	return p.throttle.Start(p.cmd.Process.Pid)
 }
 
 // kill ends it as a power cut does, a frozen one too. A second time does nothing.
@@ -92,6 +103,9 @@ func (p *process) kill() {
 
 // freeze returns when the process has stopped: the signal alone is only a wish.
 func (p *process) freeze() error {
+	if p.throttle != nil {
+		p.throttle.Stop() // it would let it go on
+	}
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("freeze %s: %w", p.name, err)
 	}
@@ -114,7 +128,7 @@ func (p *process) thaw() error {
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("thaw %s: %w", p.name, err)
 	}
-	return nil
+	return p.throttled()
 }
 
 // tail is the end of its output.

@@ -28,9 +28,9 @@ type Figures struct {
 	P50MS     float64        `json:"p50_ms"`
 	MaxMS     float64        `json:"max_ms"`
 	BareMS    float64        `json:"bare_max_ms"`
-	OverP999  float64        `json:"over_p999_ms"` // of the worst second, above the bare handler
+	OverLate  float64        `json:"over_late_ms"` // p99.9 of the worst second, above the bare handler; p99 under overload
 	OverMax   float64        `json:"over_max_ms"`
-	Judged    int            `json:"judged"`    // seconds that OverP999 and OverMax are the worst of
+	Judged    int            `json:"judged"`    // seconds that OverLate and OverMax are the worst of
 	Starved   int            `json:"starved"`   // seconds in which the machine was too busy to judge
 	Unjudged  bool           `json:"unjudged"`  // too many to judge promptness at all
 	NoticeMS  float64        `json:"notice_ms"` // of the slowest region that had to notice; 0 when none had
@@ -41,11 +41,13 @@ type Figures struct {
 	Over      int64          `json:"over"`      // units above the global limit in the worst window
 	Explained int64          `json:"explained"`
 	Labels    map[string]int `json:"labels"`
+	Capacity  int            `json:"capacity"` // checks a second that an overloaded Redis decided in a closed loop
+	Overload  judge.Rates    `json:"overload"` // of its region, a second
 	Failed    bool           `json:"failed"`
 }
 
 func (f *Figures) excess(e judge.Excess) {
-	f.OverP999, f.OverMax, f.Judged, f.Starved = ms(e.P999), ms(e.Max), e.Judged, e.Starved
+	f.OverLate, f.OverMax, f.Judged, f.Starved = ms(e.Late), ms(e.Max), e.Judged, e.Starved
 }
 
 // count counts answers by mode and reason.
@@ -146,7 +148,7 @@ func changes(records []traffic.Record) (all []moment) {
 	said := map[string]string{}
 	for i := range sorted {
 		r := &sorted[i]
-		if r.Bare {
+		if r.Bare || r.Answer.Basis == "shed" { // of which there are many, and of any mode
 			continue
 		}
 		label := strings.TrimSpace(r.Answer.Mode + " " + r.Answer.Reason)

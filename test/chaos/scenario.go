@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -45,6 +46,16 @@ type Scenario struct {
 	Fault   func(w *World) Fault
 	// Lasts is how long the fault stands.
 	Lasts time.Duration
+	// Rate is how many requests a second are sent, when it is not CHAOSRATE's.
+	Rate int
+	// Overload is a region that is asked for five times what its Redis can do, before, during and
+	// after the fault; "" for none.
+	Overload string
+	// Busy is a region whose Redis the fault makes slow, and not so slow that a fail mode
+	// may answer; "" for none.
+	Busy string
+	// Switches is the limit of class dear that the fault reloads; 0 for none.
+	Switches int64
 
 	// Notice are the regions whose answers must report the fault, in one of
 	// Modes, and how soon. Others may.
@@ -99,6 +110,7 @@ type trial struct {
 	healed   time.Duration
 	again    time.Duration // when all counted on each other
 	ended    time.Duration // of the traffic
+	crowd    judge.Overload
 	figures  Figures
 	objects  []string
 	late     []string // objections to promptness
@@ -152,7 +164,7 @@ func (s Scenario) attempt(t *testing.T, run int) bool {
 	defer scope.end()
 	x := &trial{Scenario: s, t: t, w: Start(scope, s.World)}
 	x.fault = s.Fault(x.w)
-	x.figures = Figures{Test: t.Name(), Fault: x.fault.Name, Rate: rate(), Profile: s.Profile.Name, Run: run}
+	x.figures = Figures{Test: t.Name(), Fault: x.fault.Name, Rate: x.rate(), Profile: s.Profile.Name, Run: run}
 	x.traffic(2*time.Second, nil)
 	var err error
 	if x.before, err = x.w.holdings(); err != nil {
@@ -162,9 +174,10 @@ func (s Scenario) attempt(t *testing.T, run int) bool {
 	x.judge()
 	f := &x.figures
 	f.Unjudged = f.Starved > 0 && f.Starved >= f.Judged
-	if all := slices.Concat(x.objects, x.late); f.Unjudged || f.Starved > 0 && len(all) > 0 {
-		t.Logf("the bare handler took more than %v in %d of %d seconds; this may be the machine's doing: %q",
-			judge.Starved, f.Starved, f.Starved+f.Judged, all)
+	busy := x.crowd.Region != "" && f.Overload.Judged == 0
+	if all := slices.Concat(x.objects, x.late); f.Unjudged || busy || f.Starved > 0 && len(all) > 0 {
+		t.Logf("the bare handler took more than %v in %d of %d seconds, and overload is judged in %d: this may be the machine's doing: %q",
+			judge.Starved, f.Starved, f.Starved+f.Judged, f.Overload.Judged, all)
 		if run < maxRuns {
 			return false
 		}
@@ -195,7 +208,7 @@ func (x *trial) object(objects ...string) { x.objects = append(x.objects, object
 
 // traffic runs for a time, or while act does.
 func (x *trial) traffic(lasts time.Duration, act func()) {
-	load := traffic.Load{Profile: x.Profile, Rate: rate(), Bare: rate() / 2, Seed: x.World.Seed, History: x.w.History}
+	load := traffic.Load{Profile: x.Profile, Rate: x.rate(), Bare: rate() / 2, Seed: x.World.Seed, History: x.w.History}
 	for _, r := range x.w.Regions {
 		load.Targets = append(load.Targets, r.target)
 	}
@@ -218,6 +231,9 @@ func (x *trial) traffic(lasts time.Duration, act func()) {
 // act does the fault to a world at work, and heals it in any case.
 func (x *trial) act() {
 	h := x.w.History
+	if x.Overload != "" {
+		defer x.overload()()
+	}
 	time.Sleep(1500 * time.Millisecond) // what an answer looked like before
 	x.injected = h.Note("inject: " + x.fault.Name)
 	if err := x.fault.Inject(); err != nil {
@@ -241,7 +257,29 @@ func (x *trial) act() {
 	time.Sleep(time.Second) // and what one looks like after
 }
 
+// overload overloads a region's Redis and returns how to end that.
+func (x *trial) overload() (end func()) {
+	failed := func(err error) {
+		if err != nil {
+			x.object("overload: " + err.Error())
+		}
+	}
+	o, err := x.w.Overload(x.Overload)
+	if err != nil {
+		failed(err)
+		return func() {}
+	}
+	x.crowd = judge.Overload{Region: x.Overload, Times: overloadTimes, Span: judge.Span{From: o.Began}, Full: o.Full}
+	x.figures.Capacity = o.Capacity
+	return func() {
+		x.crowd.To, err = o.End()
+		failed(err)
+	}
+}
+
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func (x *trial) rate() int { return cmp.Or(x.Rate, rate()) }
 
 // rate is how many requests are sent a second.
 func rate() int {
@@ -254,6 +292,12 @@ func rate() int {
 // excused are requests to a region that is part of the fault, while it is.
 func (x *trial) excused(r *traffic.Record) bool {
 	return slices.Contains(x.Down, r.Region) && !r.Bare && r.Return >= x.injected && r.Call <= x.again
+}
+
+// undecided are requests that may be shed while it is not known yet whether Redis is busy or away.
+func (x *trial) undecided(r *traffic.Record) bool {
+	_, loses := x.Notice[r.Region]
+	return x.excused(r) || loses && slices.Contains(x.Modes, "local") && r.Return > x.injected && r.Call < x.injected+NoticeRedis
 }
 
 // losses are when Redis forgot: at the fault, or with its return, when regiond's own
@@ -283,7 +327,11 @@ func (x *trial) judge() {
 	x.object(judge.Answered(records, x.excused)...)
 	x.object(judge.Labelled(records)...)
 	x.object(judge.Modest(records, x.excused)...)
-	excess, objects := judge.Prompt(records, x.excused, judge.Stated())
+	bounds := judge.Stated()
+	if x.Overload != "" {
+		bounds = judge.StatedOverloaded(throttlePause, len(x.Modes) > 0)
+	}
+	excess, objects := judge.Prompt(records, x.excused, bounds)
 	x.late = objects
 	x.figures.excess(excess)
 	edge := judge.Limit{Units: EdgeUnits, Window: EdgeWindow}
@@ -302,6 +350,17 @@ func (x *trial) judge() {
 	x.figures.Over, x.figures.Explained = over.Units, over.Explained
 	x.object(judge.Share(records, h.WallUS, traffic.Hot, hot, x.cuts())...)
 	x.object(x.noticed(records)...)
+	if slices.Contains(x.Modes, "local") {
+		x.crowd.Away = []judge.Span{{From: x.injected, To: x.again}}
+	}
+	if x.Busy != "" {
+		x.crowd = judge.Overload{Region: x.Busy, Span: judge.Span{From: x.injected, To: x.again}, Full: x.injected}
+	}
+	x.figures.Overload, objects = judge.Overloaded(records, x.undecided, x.crowd)
+	x.object(objects...)
+	if x.Switches != 0 {
+		x.object(judge.Switched(records, traffic.Dear, DearUnits, x.Switches, judge.Span{From: x.injected, To: x.healed})...)
+	}
 	took, exact, objects := x.w.Settled(records, known{forgot: x.Forgets, lost: x.Loses, down: x.Down, shifted: x.Shifted})
 	x.object(objects...)
 	x.figures.SettledMS, x.figures.Estimates = ms(took), exact

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regiond/regiond/test/chaos"
 	"github.com/regiond/regiond/test/chaos/traffic"
+	"github.com/regiond/regiond/test/faultproxy"
 )
 
 func TestRedis(t *testing.T) {
@@ -30,6 +31,19 @@ func TestRedis(t *testing.T) {
 		{"RedisSlow", chaos.Scenario{
 			World: with(func(o *chaos.Options) { o.Proxy = true }), Fault: func(w *chaos.World) chaos.Fault { return w.SlowRedis(us, 200*time.Millisecond) },
 			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(),
+		}},
+		{"RedisStutters", chaos.Scenario{
+			Fault: func(w *chaos.World) chaos.Fault { return w.StutterRedis(us, 20*time.Millisecond, 200*time.Millisecond) },
+			Lasts: 2 * time.Second, Unmoved: chaos.Names(), Busy: us,
+		}},
+		{"RedisConnectionsSilent", chaos.Scenario{
+			World: with(func(o *chaos.Options) { o.Proxy = true }), Fault: func(w *chaos.World) chaos.Fault { return w.SilenceRedis(us, faultproxy.All) },
+			Lasts: time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(),
+		}},
+		// The server answers those alone that carry decisions.
+		{"RedisProbesSilent", chaos.Scenario{
+			World: with(func(o *chaos.Options) { o.Proxy = true }), Fault: func(w *chaos.World) chaos.Fault { return w.SilenceRedis(us, faultproxy.Others) },
+			Lasts: time.Second, Unmoved: chaos.Names(), Busy: us,
 		}},
 		{"RedisFlushed", chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault { return w.FlushRedis(us) },
@@ -150,3 +164,36 @@ func TestRegions(t *testing.T) {
 		}},
 	})
 }
+
+// overloaded: five times as much as Redis can do, all the while. Its usual requests are few, so
+// that what comes one by one is within its capacity.
+func overloaded(s chaos.Scenario) chaos.Scenario {
+	s.Overload, s.Rate = us, 600
+	return s
+}
+
+func TestOverload(t *testing.T) {
+	run(t, []scenario{
+		{"RedisKilled", overloaded(chaos.Scenario{
+			Fault: func(w *chaos.World) chaos.Fault { return w.Kill(chaos.Redis, us) },
+			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(), Forgets: []string{us},
+		})},
+		{"RedisFrozen", overloaded(chaos.Scenario{
+			Fault: func(w *chaos.World) chaos.Fault { return w.Freeze(chaos.Redis, us) },
+			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(),
+		})},
+		{"Partition", overloaded(chaos.Scenario{
+			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.Partition([]string{eu, us}, []string{ap}) },
+			Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Again: chaos.AgainRedialled, Groups: []chaos.Group{parts(eu, us), parts(ap)},
+		})},
+		{"Reload", overloaded(chaos.Scenario{
+			Fault: func(w *chaos.World) chaos.Fault {
+				return w.Reload(traffic.Dear+"-00", chaos.DearUnits, switched, time.Second)
+			},
+			Lasts: time.Second, Unmoved: chaos.Names(), Switches: switched,
+		})},
+	})
+}
+
+// switched is the limit of class dear that a reload brings: another one that is never reached.
+const switched = 80_000

@@ -48,7 +48,7 @@ func (w *World) truth(records []traffic.Record, k known) (totals, error) {
 		if slices.Contains(k.forgot, r.Name) {
 			continue
 		}
-		stored, err := r.stored()
+		stored, err := r.stored(traffic.Ledger)
 		if err != nil {
 			return nil, err
 		}
@@ -89,11 +89,11 @@ func (w *World) truth(records []traffic.Record, k known) (totals, error) {
 	return all, nil
 }
 
-// stored is the usage in a region's Redis: all buckets' units of
+// stored is the usage of a class in a region's Redis: all buckets' units of
 // 'epoch:bucket:units:earlier:…' under rl:{tenant}:t.….
-func (r *Region) stored() (map[string]int64, error) {
+func (r *Region) stored(class string) (map[string]int64, error) {
 	ctx := context.Background()
-	keys, err := r.store.Keys(ctx, "rl:{"+traffic.Ledger+"-*}:t.*").Result()
+	keys, err := r.store.Keys(ctx, "rl:{"+class+"-*}:t.*").Result()
 	if err != nil {
 		return nil, fmt.Errorf("%s: totals in Redis: %w", r.Name, err)
 	}
@@ -191,11 +191,13 @@ func (w *World) Settled(records []traffic.Record, k known) (took time.Duration, 
 		if slices.Contains(k.forgot, r.Name) || slices.Contains(k.lost, r.Name) {
 			continue
 		}
-		stored, err := r.stored()
-		if err != nil {
-			return 0, 0, []string{err.Error()}
+		for _, class := range []string{traffic.Ledger, traffic.Dear} {
+			stored, err := r.stored(class)
+			if err != nil {
+				return 0, 0, []string{err.Error()}
+			}
+			objects = append(objects, judge.Charged(records, class, r.Name, stored, k.shifted)...)
 		}
-		objects = append(objects, judge.Charged(records, traffic.Ledger, r.Name, stored, k.shifted)...)
 	}
 	began := w.History.Now()
 	var wrong []string

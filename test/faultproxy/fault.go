@@ -29,8 +29,8 @@ type Fault struct {
 	// Reply is which reply it strikes: the Reply-th that comes from the server
 	// after Arm, over all connections, beginning with 1.
 	Reply int
-	// Scripts counts only replies to EVAL and EVALSHA, errors like NOSCRIPT among
-	// them, so that handshakes and pings do not shift the count.
+	// Scripts counts only replies to EVALSHA, by which decisions are made, errors like
+	// NOSCRIPT among them, so that handshakes and probes do not shift the count.
 	Scripts bool
 }
 
@@ -43,9 +43,25 @@ type armed struct {
 
 // strikes counts a reply to command and reports whether it is the one.
 func (a *armed) strikes(command string) bool {
-	if a.fault.Scripts && !strings.EqualFold(command, "EVAL") && !strings.EqualFold(command, "EVALSHA") {
+	if a.fault.Scripts && !isScript(command) {
 		return false
 	}
 	a.seen++
 	return a.seen == a.fault.Reply
 }
+
+func isScript(command string) bool {
+	return strings.EqualFold(command, "EVALSHA")
+}
+
+// Connections are some of those that a client has.
+type Connections uint8
+
+const (
+	// All of them.
+	All Connections = iota
+	// Scripts are those that have carried EVALSHA.
+	Scripts
+	// Others are those that have not.
+	Others
+)

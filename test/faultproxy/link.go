@@ -32,6 +32,8 @@ type link struct {
 
 	mu       sync.Mutex
 	expected []string // commands sent and not yet answered, oldest first
+	scripts  bool     // some were
+	silent   bool     // nothing reaches the client any more
 }
 
 // queued is how many replies may be under way to a slow or delayed client before
@@ -89,7 +91,6 @@ func (l *link) requests() {
 func (l *link) replies(judge func(command string) verdict) {
 	defer close(l.queue)
 	r := bufio.NewReader(l.server)
-	silent := false
 	for {
 		raw, push, err := readReply(r)
 		v := verdict{due: time.Now()}
@@ -100,7 +101,7 @@ func (l *link) replies(judge func(command string) verdict) {
 		if v.struck {
 			switch v.kind {
 			case Swallow:
-				silent = true
+				l.silence()
 			case Drop:
 				raw, last = nil, true
 			case Cut:
@@ -109,7 +110,7 @@ func (l *link) replies(judge func(command string) verdict) {
 				raw = append([]byte(strayReply), raw...)
 			}
 		}
-		if !silent && !l.enqueue(delivery{due: v.due, bytes: raw}) || last {
+		if !l.isSilent() && !l.enqueue(delivery{due: v.due, bytes: raw}) || last {
 			return
 		}
 	}
@@ -145,6 +146,26 @@ func (l *link) expect(command string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.expected = append(l.expected, command)
+	l.scripts = l.scripts || isScript(command)
+}
+
+func (l *link) silence() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.silent = true
+}
+
+func (l *link) isSilent() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.silent
+}
+
+// carries reports whether the link is one of some connections.
+func (l *link) carries(c Connections) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return c == All || l.scripts == (c == Scripts)
 }
 
 // answered returns the command that the next reply answers, "" when the server

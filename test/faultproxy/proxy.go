@@ -109,6 +109,18 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
+// Silence has existing connections stay open with no reply on them ever again, as when a
+// firewall has forgotten them. The server still gets what is sent, and new ones work.
+func (p *Proxy) Silence(which Connections) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		if l.carries(which) {
+			l.silence()
+		}
+	}
+}
+
 // Refuse has new connections refused by the host, as when nothing listens, until
 // Accept. Those that exist go on; Disconnect ends them.
 func (p *Proxy) Refuse() {

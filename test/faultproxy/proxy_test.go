@@ -154,6 +154,35 @@ func TestSwallowSilencesWhatFollowsOnTheConnection(t *testing.T) {
 	receive(t, other, "+PONG\r\n")
 }
 
+const noScript = "-NOSCRIPT No matching script. Please use EVAL.\r\n"
+
+// Existing connections of a kind fall silent for ever; others, and new ones, go on.
+func TestSilence(t *testing.T) {
+	_, proxy, _ := setup(t)
+	const ping, script = "PING\r\n", "*3\r\n$7\r\nEVALSHA\r\n$1\r\nx\r\n$1\r\n0\r\n"
+	for _, which := range []faultproxy.Connections{faultproxy.All, faultproxy.Scripts, faultproxy.Others} {
+		pinged, scripted := raw(t, proxy), raw(t, proxy)
+		send(t, pinged, ping)
+		receive(t, pinged, "+PONG\r\n")
+		send(t, scripted, script)
+		receive(t, scripted, noScript)
+		proxy.Silence(which)
+		for conn, speaks := range map[net.Conn]bool{pinged: which == faultproxy.Scripts, scripted: which == faultproxy.Others, raw(t, proxy): true} {
+			send(t, conn, ping)
+			if speaks {
+				receive(t, conn, "+PONG\r\n")
+				continue
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("kind %d: a silent connection gave %d bytes, %v", which, n, err)
+			}
+		}
+	}
+}
+
 func TestFaultsAtTheirReply(t *testing.T) {
 	t.Parallel()
 	srv, proxy, _ := setup(t)
@@ -193,9 +222,10 @@ func TestScriptsAloneAreCounted(t *testing.T) {
 	struck := proxy.Arm(faultproxy.Fault{Kind: faultproxy.Drop, Reply: 2, Scripts: true})
 	for _, exchange := range [][2]string{
 		{"PING\r\n", "+PONG\r\n"},
-		{"EVAL \"return 1\" 0\r\n", ":1\r\n"}, // the first
+		{"EVALSHA x 0\r\n", noScript}, // the first
+		{"EVAL \"return 1\" 0\r\n", ":1\r\n"},
 		{"GET none\r\n", "$-1\r\n"},
-		{"EVALSHA_RO x 0\r\n", "-NOSCRIPT No matching script. Please use EVAL.\r\n"}, // only reads
+		{"EVALSHA_RO x 0\r\n", noScript}, // only reads
 	} {
 		send(t, conn, exchange[0])
 		receive(t, conn, exchange[1])

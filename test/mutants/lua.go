@@ -66,9 +66,9 @@ type change struct {
 	text []byte // the whole file
 }
 
-// lua mutates limiter/lua.
+// lua mutates limiter/redisstore/lua.
 func (r *run) lua(_ string, limit time.Duration) error {
-	changes, err := luaChanges(filepath.Join(r.copy, "limiter", "lua"))
+	changes, err := luaChanges(filepath.Join(r.copy, "limiter", "redisstore", "lua"))
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (r *run) lua(_ string, limit time.Duration) error {
 func (r *run) tryScripts() (status string, out []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*scriptTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-vet=off", "-timeout", scriptTimeout.String(), "-run", scriptTests, "./limiter", "-rapid.shrinktime=1s")
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-vet=off", "-timeout", scriptTimeout.String(), "-run", scriptTests, "./limiter/redisstore", "-rapid.shrinktime=1s")
 	cmd.Dir = r.copy
 	out, err := cmd.CombinedOutput()
 	switch {

@@ -95,7 +95,9 @@ func (r *run) all(only string, limit time.Duration) error {
 		{"quota", 0.1, (*run).goPackage},
 		{"sync/ledger", 0.2, (*run).goPackage},
 		{"region/view", 0.2, (*run).goPackage},
-		{"limiter", 0.3, (*run).goPackage},
+		{"limiter", 0.1, (*run).goPackage},
+		{"limiter/memstore", 0.05, (*run).goPackage},
+		{"limiter/redisstore", 0.15, (*run).goPackage},
 		{"lua", 0.2, (*run).lua},
 	} {
 		share := time.Duration(t.share * float64(limit))

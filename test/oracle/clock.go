@@ -1,10 +1,9 @@
 package oracle
 
-// clock is a partition's clock, by its rule: it is the store's time, unless
-// that is behind the newest stamp; then it goes on from the newest stamp at the
-// time's own pace, and again from there when time falls back by a second or more,
-// until nothing is used by the store's time either. It is never behind the newest
-// stamp.
+// clock is a partition's clock, by its rule: it is the store's time, and never behind the
+// newest stamp. When it falls behind that by a second or more, it goes on from the
+// newest stamp at the time's own pace, until nothing is used by the store's time
+// either.
 type clock struct {
 	newest int64 // stamp of the newest admission, 0 for none
 	ahead  int64 // by how much the clock was ahead of time when it was last noted
@@ -13,11 +12,13 @@ type clock struct {
 // read returns the partition's clock at time, and by how much it is set ahead;
 // unused is whether nothing is used by the store's time.
 func (c clock) read(time int64, unused bool) (now, ahead int64) {
-	if time >= c.newest && (c.ahead == 0 || unused) {
+	switch {
+	case time >= c.newest && (c.ahead == 0 || unused):
 		return time, 0
-	}
-	if late := c.newest - (time + c.ahead); c.ahead == 0 || late >= 1_000_000 {
+	case time+c.ahead <= c.newest-1_000_000:
 		return c.newest, c.newest - time
+	case time+c.ahead < c.newest:
+		return c.newest, c.ahead
 	}
-	return max(c.newest, time+c.ahead), c.ahead
+	return time + c.ahead, c.ahead
 }

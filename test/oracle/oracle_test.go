@@ -86,8 +86,9 @@ func TestRegionLedger(t *testing.T) {
 			{5999, 1, "d {0 1 401}"},   // the first leaves at 6000
 			{5999, 2, "d {0 401 401}"}, // two of them only with the pair
 			{6000, 1, "a {0 0 1000}"},
-			{5500, 1, "d {0 400 1000}"}, // a step back: the clock goes on from 6000, where the pair leaves at 6400
-			{5900, 1, "a {1 0 1000}"},
+			{5500, 1, "d {0 900 1500}"},       // a small step back is waited out: the pair leaves at 6400
+			{-1_000_000, 1, "d {0 400 1000}"}, // a real one: the clock goes on from 6000
+			{-999_600, 1, "a {1 0 1000}"},
 		},
 		quota.SlidingWindow: {
 			{5000, 3, "a {0 0 2000}"},

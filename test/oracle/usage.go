@@ -68,13 +68,14 @@ func (w window) bucket(from int64) int64 {
 	return min(units, held)
 }
 
-func (w window) under(l *quota.Limit, now int64) usage {
+func (w window) under(l *quota.Limit, _ int64) usage {
 	if l.WindowUS() == w.width {
 		return w
 	}
-	other := window{width: l.WindowUS()} // all that is used counts as spent just now
-	if u := w.used(now); u > 0 {
-		other.all = []Admission{{US: now, Cost: u}}
+	other := window{width: l.WindowUS()}
+	if n := len(w.all); n > 0 { // all that was used at the last charge counts as spent then
+		newest := w.all[n-1].US
+		other.all = []Admission{{US: newest, Cost: w.used(newest)}}
 	}
 	return other
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"testing"
 	"time"
 	"unsafe"
 
@@ -33,32 +32,36 @@ type Clock struct {
 const clockBytes = 7 * 8
 
 // NewClock compiles the shim and maps the offset, until t ends. It needs gcc.
-// Compiling takes some 50 ms each time, and a cache would be state that outlives the
-// test.
-func NewClock(t testing.TB) *Clock {
+func NewClock(t TB) *Clock {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Fatalf("stepping Redis's clock needs gcc on PATH: run `make test`, which installs it: %v", err)
-	}
-	dir := t.TempDir()
 	w := &Clock{
-		library: filepath.Join(dir, "clock_shim.so"),
-		file:    filepath.Join(dir, "offset"),
-	}
-	source := filepath.Join(dir, "clock_shim.c")
-	if err := os.WriteFile(source, shimSource, 0o600); err != nil {
-		t.Fatalf("write clock shim: %v", err)
-	}
-	compile := exec.CommandContext(t.Context(), gcc, "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", w.library, source)
-	if out, err := compile.CombinedOutput(); err != nil {
-		t.Fatalf("compile clock shim: %v\n%s", err, out)
+		library: compile(t, "clock_shim.so", shimSource, "-shared", "-fPIC"),
+		file:    filepath.Join(t.TempDir(), "offset"),
 	}
 	w.page = mapOffset(t, w.file)
 	return w
 }
 
-func mapOffset(t testing.TB, path string) []byte {
+// compile builds a program or library until t ends. That takes some 50 ms each time, and
+// a cache would be state that outlives the test.
+func compile(t TB, name string, source []byte, flags ...string) (path string) {
+	t.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Fatalf("%s needs gcc on PATH: run `make test`, which installs it: %v", name, err)
+	}
+	path = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path+".c", source, 0o600); err != nil {
+		t.Fatalf("write the source of %s: %v", name, err)
+	}
+	flags = append([]string{"-O2", "-Wall", "-Werror", "-o", path, path + ".c"}, flags...)
+	if out, err := exec.CommandContext(t.Context(), gcc, flags...).CombinedOutput(); err != nil {
+		t.Fatalf("compile %s: %v\n%s", name, err, out)
+	}
+	return path
+}
+
+func mapOffset(t TB, path string) []byte {
 	t.Helper()
 	if err := os.WriteFile(path, make([]byte, clockBytes), 0o600); err != nil {
 		t.Fatalf("write clock offset: %v", err)

@@ -6,7 +6,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,13 +21,13 @@ const (
 // Cluster is a Redis Cluster of three primaries with a replica each, on loopback.
 // It is for the test's own goroutine.
 type Cluster struct {
-	t       testing.TB
+	t       TB
 	Servers []*Server // primaries first, then the replica of each
 }
 
 // StartCluster starts a cluster whose nodes consider another dead after timeout, and
 // returns when all of it is there. args go to every server.
-func StartCluster(t testing.TB, timeout time.Duration, args ...string) *Cluster {
+func StartCluster(t TB, timeout time.Duration, args ...string) *Cluster {
 	t.Helper()
 	args = append([]string{
 		"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
@@ -243,7 +242,7 @@ func (c *Cluster) await(what string, holds func() bool) {
 }
 
 // await polls until something that servers do by themselves has happened.
-func await(t testing.TB, what string, holds func() bool) {
+func await(t TB, what string, holds func() bool) {
 	t.Helper()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()

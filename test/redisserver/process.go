@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -125,7 +124,7 @@ func (s *Server) logTail() string {
 
 // Binary is the redis-server to run: $REDIS_SERVER, or the one on PATH. It fails t when
 // there is none.
-func Binary(t testing.TB) string {
+func Binary(t TB) string {
 	t.Helper()
 	name := os.Getenv("REDIS_SERVER")
 	if name == "" {

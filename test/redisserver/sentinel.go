@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,14 +18,14 @@ const Master = "region"
 // Watched is a primary with a replica, and three sentinels that watch them. It is
 // for the test's own goroutine.
 type Watched struct {
-	t         testing.TB
+	t         TB
 	Servers   []*Server // the primary first
 	Sentinels []*Server
 }
 
 // StartWatched starts all of it; sentinels call the primary dead after down. args
 // go to the two servers.
-func StartWatched(t testing.TB, down time.Duration, args ...string) *Watched {
+func StartWatched(t TB, down time.Duration, args ...string) *Watched {
 	t.Helper()
 	args = append([]string{"--repl-diskless-sync-delay", "0"}, args...)
 	primary := Start(t, Options{Args: args})
@@ -43,7 +42,7 @@ func StartWatched(t testing.TB, down time.Duration, args ...string) *Watched {
 }
 
 // startSentinel starts one with a configuration of its own, which it rewrites.
-func startSentinel(t testing.TB, config string) *Server {
+func startSentinel(t TB, config string) *Server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "sentinel.conf")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,23 +29,35 @@ type Options struct {
 	sentinel string
 }
 
+// TB is what this package needs of a testing.TB, so that a program may start servers too.
+type TB interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Cleanup(f func())
+	TempDir() string
+	Context() context.Context
+}
+
 // Server is one redis-server on a loopback port that it keeps across restarts.
 // Addr, Client and Time may be called from anywhere; Kill, Restart, Freeze, Thaw
 // and Step change the server and are for the test's own goroutine, one at a time.
 type Server struct {
-	t       testing.TB
-	options Options
-	binary  string
-	dir     string // working directory: log, and dump or append-only file if any
-	port    int
-	clock   *Clock // nil without Options.Clock
-	client  *redis.Client
-	process *process // nil while killed
+	t        TB
+	options  Options
+	binary   string
+	dir      string // working directory: log, and dump or append-only file if any
+	port     int
+	clock    *Clock // nil without Options.Clock
+	client   *redis.Client
+	process  *process  // nil while killed
+	throttle *Throttle // nil for none
 }
 
 // Start runs a redis-server until t ends. It fails t when there is none to run,
 // or when it does not come up.
-func Start(t testing.TB, options Options) *Server {
+func Start(t TB, options Options) *Server {
 	t.Helper()
 	s := &Server{t: t, options: options, binary: Binary(t), dir: t.TempDir()}
 	if options.Clock {
@@ -93,6 +104,7 @@ func (s *Server) Kill() {
 	if s.process == nil {
 		return
 	}
+	s.Unthrottle()
 	s.process.kill()
 	s.process = nil
 }
@@ -171,7 +183,7 @@ func (s *Server) Time() int64 {
 // Calls is how often the server has executed a command since it started or was
 // last CONFIG RESETSTAT: what really reached it, whatever clients believe.
 // Commands are named as in INFO commandstats: "evalsha", "client|setinfo".
-func (s *Server) Calls(t testing.TB, command string) int64 {
+func (s *Server) Calls(t TB, command string) int64 {
 	t.Helper()
 	info, err := s.client.Info(context.Background(), "commandstats").Result()
 	if err != nil {

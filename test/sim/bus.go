@@ -82,9 +82,6 @@ func (*port) Messages() <-chan meshsync.Message { return nil }
 // Gaps implements sync.Bus; the world calls Reconnected.
 func (*port) Gaps() <-chan struct{} { return nil }
 
-// Drops implements sync.Bus; nothing is dropped on receipt.
-func (*port) Drops() <-chan struct{} { return nil }
-
 // Publish implements sync.Bus.
 func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 	w := b.p.region.w

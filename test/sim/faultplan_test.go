@@ -24,7 +24,6 @@ func TestFaultPlanSeeds(t *testing.T) {
 	}{
 		"counters-are-added-instead-of-merged":   {2, time.Minute},
 		"two-generations-are-taken-for-one":      {1, 11 * time.Minute},
-		"counters-from-the-future-are-taken":     {2, time.Minute},
 		"parts-of-the-dead-are-claimed":          {1, time.Minute},
 		"groups-are-used-before-they-are-agreed": {2, time.Minute},
 		"gossip-alone-decides-who-is-silent":     {1, time.Minute},

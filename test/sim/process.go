@@ -99,7 +99,7 @@ func (p *process) open() (err error) {
 		return err
 	}
 	p.limiter, err = limiter.New(limiter.Options{
-		Store: &s.store, Config: p.enforced(), Logger: w.log, Metrics: w.metrics,
+		Store: &s.store, Config: p.enforced(), Logger: w.log,
 		Now: func() time.Time { return time.UnixMicro(startUS).Add(w.now) },
 	})
 	return err
@@ -186,7 +186,7 @@ func (p *process) nextLook() time.Duration {
 	}
 	due := now + view.PausedAfter*4/5
 	for _, q := range p.mesh.Peers() {
-		for _, at := range []time.Duration{q.ReceivedAt + meshsync.SilentAfter, q.AckedAt + view.OneWayAfter} {
+		for _, at := range []time.Duration{q.ReceivedAt + meshsync.SilentAfter, q.AckedAt + view.OneWayAfter, q.MissingSince + meshsync.SilentAfter} {
 			if at > now { // what is past has been seen
 				due = min(due, at)
 			}

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/memstore"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
@@ -44,14 +45,14 @@ func (s *simRegion) timeUS() int64 {
 	return startUS + s.w.now.Microseconds() + (s.skew + s.seen).Microseconds()
 }
 
-// regionStore is the region's store. It implements limiter.Store, and gives its counters
+// regionStore is the region's store. It implements store.Store, and gives its counters
 // back as Redis would.
 type regionStore struct {
 	s        *simRegion
 	away     bool
-	tenants  map[string]*limiter.MemoryStore // by the prefix of their keys
-	clockUS  func() int64                    // of all of them; replaced while writes are replayed
-	counters []*keptCounter                  // in the order of their creation
+	tenants  map[string]*memstore.Store // by the prefix of their keys
+	clockUS  func() int64               // of all of them; replaced while writes are replayed
+	counters []*keptCounter             // in the order of their creation
 	byKey    map[quota.CounterKey]*keptCounter
 	writes   []charge
 	lives    int // how often it began anew
@@ -67,7 +68,7 @@ type keptCounter struct {
 type charge struct {
 	at   time.Duration
 	us   int64
-	call limiter.Call
+	call store.Call
 }
 
 func (t *regionStore) begin(s *simRegion) {
@@ -76,44 +77,38 @@ func (t *regionStore) begin(s *simRegion) {
 }
 
 func (t *regionStore) clear() {
-	t.tenants, t.byKey = map[string]*limiter.MemoryStore{}, map[quota.CounterKey]*keptCounter{}
+	t.tenants, t.byKey = map[string]*memstore.Store{}, map[quota.CounterKey]*keptCounter{}
 	t.counters = nil
 }
 
 var errAway = errors.New("the simulated store is away")
 
-// Decide implements limiter.Store.
-func (t *regionStore) Decide(ctx context.Context, calls []limiter.Call, verdicts []limiter.Verdict) error {
+// Decide implements store.Store.
+func (t *regionStore) Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
 	if t.away {
-		return &limiter.StoreError{Reason: quota.ReasonRedisDown, Err: errAway}
+		store.Fail(verdicts, &store.Error{Reason: quota.ReasonRedisDown, Err: errAway})
+		return
 	}
 	for i := range calls {
-		if err := t.decide(ctx, calls[i:i+1], verdicts[i:i+1]); err != nil {
-			return err
-		}
+		t.decide(ctx, calls[i:i+1], verdicts[i:i+1])
 	}
-	return nil
 }
 
-// Reset implements limiter.Store. Nobody resets anything here.
+// Reset implements store.Store. Nobody resets anything here.
 func (t *regionStore) Reset(context.Context, string) error { return errors.ErrUnsupported }
 
-const wasAdmitted = 'a' // limiter.Verdict.Outcome
-
-func (t *regionStore) decide(ctx context.Context, call []limiter.Call, verdict []limiter.Verdict) error {
+func (t *regionStore) decide(ctx context.Context, call []store.Call, verdict []store.Verdict) {
 	c := &call[0]
 	prefix, _, _ := strings.Cut(c.Keys[0], "}")
 	m := t.tenants[prefix]
 	if m == nil {
-		m = limiter.NewMemoryStore(limiter.MemoryOptions{Now: func() int64 { return t.clockUS() }})
+		m = memstore.New(memstore.Options{Now: func() int64 { return t.clockUS() }})
 		t.tenants[prefix] = m
 	}
-	if err := m.Decide(ctx, call, verdict); err != nil {
-		return err
-	}
+	m.Decide(ctx, call, verdict)
 	v := &verdict[0]
-	if v.Err != nil || v.Outcome != wasAdmitted || c.Op == limiter.OpPeek {
-		return nil
+	if v.Err != nil || v.Outcome != store.Admitted || c.Op == store.OpPeek {
+		return
 	}
 	t.keep(c, v)
 	if t.s.w.o.Lossy {
@@ -121,13 +116,12 @@ func (t *regionStore) decide(ctx context.Context, call []limiter.Call, verdict [
 		kept.Keys, kept.Counters, kept.Ceilings = slices.Clone(c.Keys), slices.Clone(c.Counters), slices.Clone(c.Ceilings)
 		t.writes = append(t.writes, charge{t.s.w.now, v.StoreUS, kept})
 	}
-	return nil
 }
 
 // keptBuckets is how many buckets of a counter are kept, more than any limit has.
 const keptBuckets = quota.MaxGlobalBuckets
 
-func (t *regionStore) keep(c *limiter.Call, v *limiter.Verdict) {
+func (t *regionStore) keep(c *store.Call, v *store.Verdict) {
 	n := 0
 	for i := range v.Limits {
 		counter := v.Limits[i].Counter
@@ -186,12 +180,11 @@ func (t *regionStore) rewind(while time.Duration) (units int64) {
 	us := int64(0)
 	t.clockUS = func() int64 { return us }
 	for i := range kept {
-		call := []limiter.Call{kept[i].call}
-		call[0].Op, us = limiter.OpReport, kept[i].us
-		var verdict [1]limiter.Verdict
-		if err := t.decide(context.Background(), call, verdict[:]); err == nil {
-			t.writes[len(t.writes)-1].at = kept[i].at
-		}
+		call := []store.Call{kept[i].call}
+		call[0].Op, us = store.OpReport, kept[i].us
+		var verdict [1]store.Verdict
+		t.decide(context.Background(), call, verdict[:])
+		t.writes[len(t.writes)-1].at = kept[i].at
 	}
 	t.clockUS = t.s.nowUS
 	return units

@@ -8,9 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/otel/metric/noop"
-
-	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -36,7 +33,6 @@ type World struct {
 	gossip    gossipModel
 	key       wire.Key
 	log       *slog.Logger
-	metrics   *limiter.Metrics
 	trace     trace
 	judge     *judge // nil unless Options.Judged
 	hard      Hard
@@ -68,13 +64,9 @@ func New(o Options) (*World, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	metrics, err := limiter.NewMetrics(noop.Meter{})
-	if err != nil {
-		return nil, err
-	}
 	w := &World{
 		o: o, dice: rand.New(rand.NewPCG(o.Seed, 0x5e6)), key: wire.NewKey(nil, "sim"),
-		log: slog.New(slog.DiscardHandler), metrics: metrics, trace: newTrace(),
+		log: slog.New(slog.DiscardHandler), trace: newTrace(),
 	}
 	w.gossip = gossipModel{w: w, cuts: make([][]bool, len(o.Regions))}
 	top := o.topology()

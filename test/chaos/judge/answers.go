@@ -34,8 +34,8 @@ func (o *objections) all() []string {
 // Excuse reports whether a request was sent to a region that could not answer.
 type Excuse func(r *traffic.Record) bool
 
-// Answered insists that each request has an answer, 200 if it was admitted and 429 if
-// it was not. An answer that comes after traffic.Timeout is none.
+// Answered insists that each request has an answer: 200 if it was admitted, 429 if it was
+// denied, and 503 with a time to retry if it was turned away. An answer that comes after traffic.Timeout is none.
 func Answered(records []traffic.Record, excused Excuse) []string {
 	o := objections{what: "answered"}
 	for i := range records {
@@ -44,16 +44,19 @@ func Answered(records []traffic.Record, excused Excuse) []string {
 			continue // what it could not answer is the machine's doing
 		}
 		want := 429
-		if r.Answer.Allowed {
+		switch {
+		case r.Answer.Allowed:
 			want = 200
+		case r.Answer.Basis == "shed":
+			want = 503
 		}
 		switch {
-		case r.Err == "" && r.Status == want:
+		case r.Err == "" && r.Status == want && (want != 503 || r.Answer.RetryAfterMS > 0):
 		case excused(r):
 		case r.Err != "":
 			o.add("%s of %s to %s at %v: none within %v: %s", r.Class, r.Tenant, r.Region, r.Call, r.Took(), r.Err)
 		default:
-			o.add("%s of %s to %s at %v: status %d, allowed %v", r.Class, r.Tenant, r.Region, r.Call, r.Status, r.Answer.Allowed)
+			o.add("%s of %s to %s at %v: status %d, allowed %v, basis %s, retry after %d ms", r.Class, r.Tenant, r.Region, r.Call, r.Status, r.Answer.Allowed, r.Answer.Basis, r.Answer.RetryAfterMS)
 		}
 	}
 	return o.all()
@@ -77,7 +80,8 @@ func words(mode string) (bases, reasons []string) {
 }
 
 // Labelled checks that mode, basis and reason of every answer are consistent: what is not
-// global has a reason, and what was decided without Redis is local.
+// global has a reason, what was decided without Redis is local, and what Redis is too busy
+// for is shed as overloaded in any other mode.
 func Labelled(records []traffic.Record) []string {
 	o := objections{what: "labelled"}
 	for i := range records {
@@ -86,6 +90,9 @@ func Labelled(records []traffic.Record) []string {
 			continue
 		}
 		bases, reasons := words(r.Answer.Mode)
+		if r.Answer.Basis == "shed" && !r.Answer.Allowed && bases != nil && r.Answer.Mode != "local" {
+			bases, reasons = []string{"shed"}, []string{"overloaded"}
+		}
 		if !slices.Contains(bases, r.Answer.Basis) || !slices.Contains(reasons, r.Answer.Reason) {
 			o.add("%s at %v: mode %q, basis %q, reason %q", r.Region, r.Return, r.Answer.Mode, r.Answer.Basis, r.Answer.Reason)
 		}
@@ -94,12 +101,12 @@ func Labelled(records []traffic.Record) []string {
 }
 
 // Modest insists that no request of class quiet is denied, whatever is down: each region
-// asks for less than its part of the limit.
+// asks for less than its part of the limit. Overloaded says when one may be turned away.
 func Modest(records []traffic.Record, excused Excuse) []string {
 	o := objections{what: "modest"}
 	for i := range records {
 		r := &records[i]
-		if r.Class == traffic.Quiet && r.Err == "" && !r.Answer.Allowed && !excused(r) {
+		if r.Class == traffic.Quiet && r.Err == "" && !r.Answer.Allowed && r.Answer.Basis != "shed" && !excused(r) {
 			o.add("%s denies %s at %v in mode %q because of %q, %d remain", r.Region, r.Tenant, r.Return, r.Answer.Mode, r.Answer.Reason, r.Answer.Remaining)
 		}
 	}

@@ -32,6 +32,14 @@ func asked(region, class, tenant string, at time.Duration, cost int64, allowed b
 	return r
 }
 
+// shed is a check that was turned away.
+func shed(region, class, tenant string, at time.Duration, cost int64) traffic.Record {
+	r := asked(region, class, tenant, at, cost, false)
+	r.Status, r.Answer.Basis, r.Answer.Reason, r.Answer.Explain.StoreTimeUS = 503, "shed", "overloaded", 0
+	r.Answer.RetryAfterMS = 1000
+	return r
+}
+
 // bites holds an oracle's objections to a good history and to a bad one.
 func bites(t *testing.T, good, bad []string, says string) {
 	t.Helper()
@@ -45,7 +53,7 @@ func bites(t *testing.T, good, bad []string, says string) {
 
 func TestAnsweredBites(t *testing.T) {
 	r := asked("a", traffic.Quiet, "x", 0, 1, true)
-	good := judge.Answered([]traffic.Record{r, asked("a", traffic.Quiet, "x", 0, 1, false)}, nobody)
+	good := judge.Answered([]traffic.Record{r, asked("a", traffic.Quiet, "x", 0, 1, false), shed("a", traffic.Quiet, "x", 0, 1)}, nobody)
 	for name, spoil := range map[string]func(r *traffic.Record){
 		"hung":          func(r *traffic.Record) { r.Err = "i/o timeout" },
 		"status 503":    func(r *traffic.Record) { r.Status = 503 },
@@ -59,6 +67,15 @@ func TestAnsweredBites(t *testing.T) {
 			t.Errorf("%s was excused: %q", name, o)
 		}
 	}
+}
+
+func TestAnsweredBitesOnRefusals(t *testing.T) {
+	turnedAway := shed("a", traffic.Quiet, "x", 0, 1)
+	good := judge.Answered([]traffic.Record{turnedAway}, nobody)
+	turnedAway.Status = 429
+	bites(t, good, judge.Answered([]traffic.Record{turnedAway}, nobody), "status 429")
+	turnedAway.Status, turnedAway.Answer.RetryAfterMS = 503, 0
+	bites(t, good, judge.Answered([]traffic.Record{turnedAway}, nobody), "retry after 0 ms")
 }
 
 func TestLabelledBites(t *testing.T) {
@@ -78,6 +95,20 @@ func TestLabelledBites(t *testing.T) {
 	}
 	local.Answer.Reason = ""
 	bites(t, right, judge.Labelled([]traffic.Record{local}), `reason ""`)
+	turnedAway := shed("a", traffic.Quiet, "x", 0, 1)
+	blind := turnedAway
+	blind.Answer.Mode = "partitioned"
+	right = judge.Labelled([]traffic.Record{turnedAway, blind})
+	for _, spoil := range []func(r *traffic.Record){
+		func(r *traffic.Record) { r.Answer.Mode = "local" },
+		func(r *traffic.Record) { r.Answer.Reason = "" },
+		func(r *traffic.Record) { r.Answer.Reason = "redis_timeout" },
+		func(r *traffic.Record) { r.Answer.Allowed = true },
+	} {
+		bad := turnedAway
+		spoil(&bad)
+		bites(t, right, judge.Labelled([]traffic.Record{bad}), "basis \"shed\"")
+	}
 }
 
 func TestModestBites(t *testing.T) {
@@ -99,7 +130,7 @@ func TestPromptBites(t *testing.T) {
 		all[1001].Return = all[1001].Due + bare
 		return all
 	}
-	bounds := judge.Bounds{P999: 50 * millisecond, Max: 60 * millisecond}
+	bounds := judge.Bounds{Part: 0.999, Late: 50 * millisecond, Max: 60 * millisecond}
 	_, good := judge.Prompt(history(80*millisecond, 30*millisecond), nobody, bounds)
 	worst, bad := judge.Prompt(history(80*millisecond, millisecond), nobody, bounds)
 	bites(t, good, bad, "79ms more")
@@ -315,10 +346,94 @@ func TestChargedBites(t *testing.T) {
 	bites(t, good, charged(5), "holds 5") // the denial was charged
 	bites(t, good, charged(2), "holds 2")
 	bites(t, good, judge.Charged(records, traffic.Ledger, "a", nil, false), "holds 0")
+	records = append(records, shed("a", traffic.Ledger, "x", 0, 7))
+	bites(t, charged(3), charged(10), "holds 10 units of x: 3 were admitted, 0 are unknown")
 	late := asked("a", traffic.Ledger, "x", 0, 4, true)
 	late.Answer.Basis, late.Answer.Reason = "local", "redis_timeout"
 	records = append(records, late)
 	bites(t, append(charged(3), charged(7)...), charged(11), "4 are unknown")
 	records[len(records)-1].Answer.Reason = "redis_refused" // a reply that is another call's refuses nothing
 	bites(t, judge.Charged(records, traffic.Ledger, "a", map[string]int64{"x": 7}, true), charged(7), "0 are unknown")
+}
+
+// crowded is half a second in which a region decides what comes alone and one of six in
+// batches.
+func crowded() []traffic.Record {
+	var all []traffic.Record
+	for i := range 500 {
+		at := time.Duration(i) * millisecond
+		all = append(all, asked("a", traffic.Ledger, "y", at, 1, true))
+		for k := range 60 {
+			r := shed("a", traffic.Ledger, "x", at, 1)
+			if k%10 == 0 {
+				r = asked("a", traffic.Ledger, "x", at, 1, true)
+			}
+			r.Batch = true
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func TestOverloadedBites(t *testing.T) {
+	overload := judge.Overload{Region: "a", Times: 5, Span: judge.Span{From: 0, To: time.Second}, Full: 0}
+	judged := func(v judge.Overload, spoil func(all []traffic.Record) []traffic.Record) []string {
+		_, o := judge.Overloaded(spoil(crowded()), nobody, v)
+		return o
+	}
+	asIs := func(all []traffic.Record) []traffic.Record { return all }
+	good := judged(overload, asIs)
+	basis := func(basis string) func(all []traffic.Record) []traffic.Record {
+		return func(all []traffic.Record) []traffic.Record {
+			all[70].Answer.Basis = basis
+			return all
+		}
+	}
+	for _, wrong := range []string{"local", "open", "closed"} {
+		bites(t, good, judged(overload, basis(wrong)), "by basis "+wrong)
+	}
+	away := overload
+	away.Away = []judge.Span{{From: 0, To: 10 * millisecond}}
+	bites(t, judged(away, basis("local")), judged(overload, basis("local")), "busy, not away")
+	bites(t, good, judged(judge.Overload{}, asIs), "little to do")
+	early := overload
+	early.From, early.Full = 100*millisecond, 100*millisecond
+	bites(t, good, judged(early, asIs), "little to do")
+	bites(t, good, judged(overload, func(all []traffic.Record) []traffic.Record {
+		for i := range all { // all alone: one of seven is turned away
+			all[i].Batch = false
+		}
+		return all
+	}), "of those that come one by one")
+	more := overload
+	more.Times = 11
+	bites(t, good, judged(more, asIs), "not 11 times too many")
+	// A machine that stalls makes a busy Redis look dead.
+	stalled := func(all []traffic.Record) []traffic.Record {
+		r := asked("a", "", "", 0, 1, true)
+		r.Bare, r.Return = true, 21*millisecond
+		return append(basis("local")(all), r)
+	}
+	bites(t, judged(overload, stalled), judged(overload, basis("local")), "busy, not away")
+	if rates, _ := judge.Overloaded(stalled(crowded()), nobody, overload); rates.Judged != 0 || rates.Stalled != 1 || rates.Local != 1 {
+		t.Errorf("%+v", rates)
+	}
+}
+
+func TestSwitchedBites(t *testing.T) {
+	during := judge.Span{From: 0, To: time.Second}
+	switched := func(limits ...int64) []string {
+		var all []traffic.Record
+		for i, limit := range limits {
+			r := asked("a", traffic.Ledger, "x", time.Duration(i/2)*10*millisecond, 1, true)
+			r.Answer.Limit, r.Batch = limit, true // in batches of two
+			all = append(all, r)
+		}
+		return judge.Switched(all, traffic.Ledger, 5, 7, during)
+	}
+	good := switched(5, 5, 7, 7, 7, 7)
+	bites(t, good, switched(5, 5, 7, 7, 5, 5), "limit of 5 to x at 20ms, 7 was")
+	bites(t, good, switched(5, 5, 5, 7, 7, 7), "to one batch")
+	bites(t, good, switched(5, 5, 6, 6, 7, 7), "limit of 6")
+	bites(t, good, switched(5, 5, 5, 5, 5, 5), "never applies")
 }

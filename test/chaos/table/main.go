@@ -63,11 +63,14 @@ func write(out io.Writer, dir string) error {
 			unjudged++
 			note += " (promptness not judged)"
 		}
+		if f.Overload.Stalled > 0 && f.Overload.Judged == 0 {
+			note += " (overload not judged)"
+		}
 		if f.Failed {
 			note += " (objected to)"
 		}
 		fmt.Fprintf(out, "| %s%s | %d | %d | %d | %.0f | %.0f, %.0f | %d of %d | %.0f | %.0f | %.0f | %d |\n",
-			f.Test, note, f.Rate, f.Answers, f.Lost, f.MaxMS, f.OverP999, f.OverMax, f.Judged, f.Judged+f.Starved,
+			f.Test, note, f.Rate, f.Answers, f.Lost, f.MaxMS, f.OverLate, f.OverMax, f.Judged, f.Judged+f.Starved,
 			f.NoticeMS, f.AgainMS, f.SettledMS, f.Over)
 	}
 	if 3*unjudged > len(all) {

@@ -47,20 +47,46 @@ func NewClient(addr string, dial func(ctx context.Context, network, addr string)
 	return &Client{addr: addr, dial: dial, slots: make(chan struct{}, Connections)}
 }
 
-// Check asks once and fills in what became of it, but for the times.
-func (c *Client) Check(r *Record, explain bool) {
-	query := ""
+// Check asks once, in a batch when there is more than one check, and fills in what became
+// of each but for the times.
+func (c *Client) Check(checks []Record, explain bool) {
+	path, body := "/v1/check", []byte{}
+	for i := range checks {
+		body = fmt.Appendf(append(body, ','), `{"tenant":%q,"cost":%d}`, checks[i].Tenant, checks[i].Cost)
+	}
+	body = body[1:]
+	if len(checks) > 1 {
+		path, body = path+":batch", fmt.Appendf(nil, `{"checks":[%s]}`, body)
+	}
 	if explain {
-		query = "?explain=1"
+		path += "?explain=1"
 	}
-	status, body, err := c.Do("POST", "/v1/check"+query, fmt.Sprintf(`{"tenant":%q,"cost":%d}`, r.Tenant, r.Cost))
-	r.Status = status
-	if err == nil && !r.Bare {
-		err = json.Unmarshal(body, &r.Answer)
+	status, answer, err := c.Do("POST", path, string(body))
+	var batch struct{ Results []result }
+	switch {
+	case err != nil || checks[0].Bare:
+	case len(checks) == 1:
+		batch.Results = make([]result, 1)
+		err = json.Unmarshal(answer, &batch.Results[0])
+		batch.Results[0].Status = status
+	default:
+		if err = json.Unmarshal(answer, &batch); err == nil && len(batch.Results) != len(checks) {
+			err = fmt.Errorf("status %d with %d results for %d checks", status, len(batch.Results), len(checks))
+		}
 	}
-	if err != nil {
-		r.Err = err.Error()
+	for i := range checks {
+		if err != nil {
+			checks[i].Err = err.Error()
+		} else if len(batch.Results) > 0 {
+			checks[i].Status, checks[i].Answer = batch.Results[i].Status, batch.Results[i].Answer
+		}
 	}
+}
+
+// result is the answer to one check of a batch.
+type result struct {
+	Status int
+	Answer
 }
 
 // Do asks once and returns the answer's status and body. It never repeats a request

@@ -5,6 +5,7 @@ package traffic_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -78,6 +79,28 @@ func TestClientSeesWhatNobodyAskedFor(t *testing.T) {
 	}
 	if said := strings.Join(c.Extra(), "; "); !strings.Contains(said, "behind an answer") && !strings.Contains(said, "idle connection") {
 		t.Errorf("got %q", said)
+	}
+}
+
+// Each check of a batch gets its own result, or all get none.
+func TestBatch(t *testing.T) {
+	bodies := []string{
+		`{"results":[{"status":200,"allowed":true,"basis":"exact"},{"status":503,"basis":"shed"}]}`,
+		`{"results":[{"status":200}]}`,
+	}
+	c, _, _ := server(t, func(n int64) string {
+		body := bodies[n-1]
+		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	})
+	checks := make([]traffic.Record, 2)
+	c.Check(checks, false)
+	if a, b := &checks[0], &checks[1]; a.Status != 200 || !a.Admitted() || b.Status != 503 || b.Answer.Basis != "shed" || a.Err+b.Err != "" {
+		t.Errorf("got %+v", checks)
+	}
+	checks = make([]traffic.Record, 2)
+	c.Check(checks, false)
+	if checks[0].Err == "" || checks[1].Err == "" {
+		t.Errorf("one result for two checks gave %+v", checks)
 	}
 }
 

@@ -33,15 +33,15 @@ func (l *Load) Run(ctx context.Context) {
 	for i := range l.Targets {
 		share := float64(l.Profile.Regions[i]) / 100
 		streams := []stream{
-			{rate: float64(l.Rate) * share, draw: func(_ int, random *rand.Rand, r *Record) bool {
+			{float64(l.Rate) * share, 1, func(_ int, random *rand.Rand, r *Record) bool {
 				r.Class, r.Tenant, r.Cost = l.Profile.draw(random)
 				return r.Class != Ledger // the times of the store are needed of these
 			}},
-			{rate: float64(time.Second / QuietEvery), draw: func(n int, _ *rand.Rand, r *Record) bool {
+			{float64(time.Second / QuietEvery), 1, func(n int, _ *rand.Rand, r *Record) bool {
 				r.Class, r.Tenant, r.Cost = Quiet, tenantOf(Quiet, n%QuietTenants), 1
 				return false
 			}},
-			{rate: float64(l.Bare) / float64(len(l.Targets)), draw: func(_ int, _ *rand.Rand, r *Record) bool {
+			{float64(l.Bare) / float64(len(l.Targets)), 1, func(_ int, _ *rand.Rand, r *Record) bool {
 				r.Bare, r.Tenant, r.Cost = true, "bare", 1
 				return false
 			}},
@@ -54,11 +54,63 @@ func (l *Load) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// stream is requests of one kind to one region. draw fills in the n-th and reports whether
-// it is to be explained.
+// BatchSize is how many checks a request of Crowd has.
+const BatchSize = 10
+
+// Crowd sends rate checks a second to one region until ctx ends, in batches, and waits for
+// all answers. Of ten batches nine are of class dear and one is edge's.
+func (l *Load) Crowd(ctx context.Context, to *Target, rate float64) {
+	l.send(ctx, l.History.Now(), to, crowd(rate), rand.New(rand.NewPCG(l.Seed, 1<<16)))
+}
+
+// Saturate does the same in a closed loop: each caller sends a batch when its last one has
+// been answered.
+func (l *Load) Saturate(ctx context.Context, to *Target, callers int) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for caller := range callers {
+		s, random := crowd(0), rand.New(rand.NewPCG(l.Seed, 2<<16|uint64(caller)))
+		wg.Go(func() {
+			for n := caller; ctx.Err() == nil; n++ {
+				l.ask(to, s.next(n, random, to, l.History.Now()))
+			}
+		})
+	}
+}
+
+func crowd(rate float64) stream {
+	return stream{rate: rate / BatchSize, checks: BatchSize, draw: func(n int, random *rand.Rand, r *Record) bool {
+		if n%10 == 0 {
+			r.Class, r.Tenant, r.Cost = Edge, tenantOf(Edge, random.IntN(EdgeTenants)), 1+random.Int64N(2)
+			return true
+		}
+		r.Class, r.Tenant, r.Cost = Dear, tenantOf(Dear, random.IntN(DearTenants)), 1+random.Int64N(5)
+		return false
+	}}
+}
+
+// stream is requests of one kind to one region.
 type stream struct {
-	rate float64
+	rate   float64 // requests a second
+	checks int     // in each
+	// draw fills in a check of the n-th request and reports whether that is to be explained.
 	draw func(n int, random *rand.Rand, r *Record) (explain bool)
+}
+
+// request is checks that are sent together.
+type request struct {
+	checks  []Record
+	explain bool
+}
+
+// next is the n-th request of a stream.
+func (s *stream) next(n int, random *rand.Rand, to *Target, due time.Duration) request {
+	r := request{checks: make([]Record, s.checks)}
+	for i := range r.checks {
+		r.checks[i] = Record{Region: to.Region, Due: due, Batch: s.checks > 1}
+		r.explain = s.draw(n, random, &r.checks[i])
+	}
+	return r
 }
 
 // send sends a stream's requests when they are due.
@@ -75,19 +127,17 @@ func (l *Load) send(ctx context.Context, began time.Duration, to *Target, s stre
 			return
 		case <-timer.C:
 		}
-		r := Record{Region: to.Region, Due: due}
-		explain := s.draw(n, random, &r)
-		wg.Go(func() { l.ask(to, &r, explain) })
+		r := s.next(n, random, to, due)
+		wg.Go(func() { l.ask(to, r) })
 	}
 }
 
-func (l *Load) ask(to *Target, r *Record, explain bool) {
+func (l *Load) ask(to *Target, r request) {
 	client := to.Regiond
-	if r.Bare {
+	if r.checks[0].Bare {
 		client = to.Bare
 	}
-	r.Call = l.History.Now()
-	client.Check(r, explain)
-	r.Return = l.History.Now()
-	l.History.Add(r)
+	call := l.History.Now()
+	client.Check(r.checks, r.explain)
+	l.History.Add(r.checks, call)
 }

@@ -13,6 +13,7 @@ const (
 	Hot    = "hot"    // a global limit that is asked for more than it has
 	Edge   = "edge"   // a regional limit that is asked for more than it has
 	Quiet  = "quiet"  // a global limit of which each region wants less than its part
+	Dear   = "dear"   // as ledger, with many limits more: sent to overload Redis alone
 )
 
 // Tenants of each class.
@@ -21,6 +22,7 @@ const (
 	HotTenants    = 1
 	EdgeTenants   = 4
 	QuietTenants  = 8
+	DearTenants   = 20
 )
 
 // QuietEvery is how often a region asks for a quiet tenant, whatever the profile.

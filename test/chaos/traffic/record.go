@@ -14,6 +14,7 @@ type Record struct {
 	Tenant string
 	Cost   int64
 	Bare   bool          // asked of the bare handler
+	Batch  bool          // asked with others
 	Due    time.Duration // when it was to be sent
 	Call   time.Duration // when it was sent
 	Return time.Duration // when the answer was whole, or given up
@@ -68,11 +69,15 @@ func (h *History) Now() time.Duration { return time.Since(h.began) }
 // WallUS is the wall clock at a time of the history, µs since the epoch.
 func (h *History) WallUS(at time.Duration) int64 { return h.began.UnixMicro() + at.Microseconds() }
 
-// Add keeps a record.
-func (h *History) Add(r *Record) {
+// Add keeps the checks of a request that was sent at a time and is answered now.
+func (h *History) Add(checks []Record, call time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.records = append(h.records, *r)
+	now := h.Now()
+	for i := range checks {
+		checks[i].Call, checks[i].Return = call, now
+	}
+	h.records = append(h.records, checks...)
 }
 
 // Note keeps an event and returns when it was.

@@ -42,7 +42,7 @@ const (
 
 type Envelope struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1. A reader refuses every other one without looking further, so whatever is not a
+	// 2. A reader refuses every other one without looking further, so whatever is not a
 	// skippable addition needs a new number.
 	Version uint32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Types that are valid to be assigned to Content:
@@ -293,7 +293,8 @@ func (x *Process) GetBootUs() int64 {
 	return 0
 }
 
-// Usage carries usage counters: of partitions that changed or, in chunks, of all.
+// Usage carries usage counters: of partitions that changed or, in chunks, what was
+// requested.
 type Usage struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	From   *Process               `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
@@ -304,8 +305,11 @@ type Usage struct {
 	Origin string   `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
 	Chunk  *Chunk   `protobuf:"bytes,5,opt,name=chunk,proto3" json:"chunk,omitempty"`   // absent for changes
 	Groups []*Group `protobuf:"bytes,6,rep,name=groups,proto3" json:"groups,omitempty"` // at most 1,024, of at most 32,768 counters together
-	// The store clock of origin when this was sent, as its author knows it; 0: unknown.
-	OriginTimeUs  int64 `protobuf:"varint,7,opt,name=origin_time_us,json=originTimeUs,proto3" json:"origin_time_us,omitempty"`
+	// The store clock of origin when this was sent, as its author knows it; 0
+	// without origin.
+	OriginTimeUs int64 `protobuf:"varint,7,opt,name=origin_time_us,json=originTimeUs,proto3" json:"origin_time_us,omitempty"`
+	// Numbers the author's messages of changes from 1, without holes; 0 in a chunk.
+	Number        uint64 `protobuf:"varint,8,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -389,12 +393,25 @@ func (x *Usage) GetOriginTimeUs() int64 {
 	return 0
 }
 
-// Chunk numbers the messages of a snapshot.
+func (x *Usage) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// Chunk is a piece of a snapshot: of all live counters of its author that changed after
+// one of its changes.
 type Chunk struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Snapshot      uint64                 `protobuf:"varint,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // unique within its author's life, never 0
-	Index         uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`       // from 0, below count
-	Count         uint32                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`       // 1 to 16,384
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot uint64                 `protobuf:"varint,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // unique within its author's life, never 0
+	Index    uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`       // from 0, below count
+	Count    uint32                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`       // 1 to 16,384; index + 2 while another follows
+	// The counters are those that changed after this number of the author's changes; 0: all.
+	Since uint64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
+	UpTo  uint64 `protobuf:"varint,5,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"` // the author's newest number when the snapshot began
+	// In the last chunk: the requests that the snapshot answers, at most 256.
+	Answers       []*Answer `protobuf:"bytes,6,rep,name=answers,proto3" json:"answers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -450,6 +467,80 @@ func (x *Chunk) GetCount() uint32 {
 	return 0
 }
 
+func (x *Chunk) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *Chunk) GetUpTo() uint64 {
+	if x != nil {
+		return x.UpTo
+	}
+	return 0
+}
+
+func (x *Chunk) GetAnswers() []*Answer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+// Answer names a request.
+type Answer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Process       *Process               `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
+	Request       uint64                 `protobuf:"varint,2,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answer) Reset() {
+	*x = Answer{}
+	mi := &file_wire_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answer) ProtoMessage() {}
+
+func (x *Answer) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answer.ProtoReflect.Descriptor instead.
+func (*Answer) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Answer) GetProcess() *Process {
+	if x != nil {
+		return x.Process
+	}
+	return nil
+}
+
+func (x *Answer) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
 // Group holds the counters of one limit in one bucket, one in each row of three columns
 // of equal length. The rows are a set: any order means the same. Writers sort them by
 // generation, because that makes the differences small.
@@ -473,7 +564,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_wire_proto_msgTypes[5]
+	mi := &file_wire_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +576,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[5]
+	mi := &file_wire_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +589,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{5}
+	return file_wire_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Group) GetLimit() string {
@@ -569,13 +660,14 @@ type Heartbeat struct {
 	// Fingerprint of the key of its ids. Two processes whose keys differ, or one of which
 	// does not know (0), cannot tell that they mean the same partition.
 	Key           uint64 `protobuf:"fixed64,11,opt,name=key,proto3" json:"key,omitempty"`
+	Number        uint64 `protobuf:"varint,12,opt,name=number,proto3" json:"number,omitempty"` // of its newest changes; 0: none yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_wire_proto_msgTypes[6]
+	mi := &file_wire_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -587,7 +679,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[6]
+	mi := &file_wire_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -600,7 +692,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{6}
+	return file_wire_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Heartbeat) GetFrom() *Process {
@@ -680,6 +772,13 @@ func (x *Heartbeat) GetKey() uint64 {
 	return 0
 }
 
+func (x *Heartbeat) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 // Ack is the newest message that the author of a heartbeat has of a process.
 type Ack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -692,7 +791,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_wire_proto_msgTypes[7]
+	mi := &file_wire_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +803,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[7]
+	mi := &file_wire_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +816,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{7}
+	return file_wire_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Ack) GetProcess() *Process {
@@ -751,7 +850,7 @@ type Weight struct {
 
 func (x *Weight) Reset() {
 	*x = Weight{}
-	mi := &file_wire_proto_msgTypes[8]
+	mi := &file_wire_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +862,7 @@ func (x *Weight) String() string {
 func (*Weight) ProtoMessage() {}
 
 func (x *Weight) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[8]
+	mi := &file_wire_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +875,7 @@ func (x *Weight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Weight.ProtoReflect.Descriptor instead.
 func (*Weight) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{8}
+	return file_wire_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Weight) GetRegion() string {
@@ -793,23 +892,26 @@ func (x *Weight) GetWeight() int64 {
 	return 0
 }
 
-// SnapshotRequest asks every process of the region in the subject to publish all its live
-// counters.
+// SnapshotRequest asks one process of the region in the subject to publish what the author
+// misses.
 type SnapshotRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	From  *Process               `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// Also what they know of the counters of the asking region itself.
-	OwnState bool `protobuf:"varint,2,opt,name=own_state,json=ownState,proto3" json:"own_state,omitempty"`
-	// Also what they know of the counters of these regions, which the author does not
-	// receive from, and that before their own. At most 100, ascending.
-	Missing       []string `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	From    *Process               `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To      *Process               `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Request uint64                 `protobuf:"varint,3,opt,name=request,proto3" json:"request,omitempty"` // numbers the author's requests from 1; repeated until answered
+	Since   uint64                 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`     // it has all changes up to this number; 0: it needs all counters
+	// Also what it knows of the counters of the asking region itself.
+	OwnState bool `protobuf:"varint,5,opt,name=own_state,json=ownState,proto3" json:"own_state,omitempty"`
+	// Also what it knows of the counters of these regions, which the author does not receive
+	// from. At most 100, ascending.
+	Missing       []string `protobuf:"bytes,6,rep,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_wire_proto_msgTypes[9]
+	mi := &file_wire_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +923,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[9]
+	mi := &file_wire_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +936,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{9}
+	return file_wire_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SnapshotRequest) GetFrom() *Process {
@@ -842,6 +944,27 @@ func (x *SnapshotRequest) GetFrom() *Process {
 		return x.From
 	}
 	return nil
+}
+
+func (x *SnapshotRequest) GetTo() *Process {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *SnapshotRequest) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *SnapshotRequest) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
 }
 
 func (x *SnapshotRequest) GetOwnState() bool {
@@ -863,33 +986,40 @@ var File_wire_proto protoreflect.FileDescriptor
 const file_wire_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"wire.proto\x12\x0fregiond.sync.v1\"w\n" +
+	"wire.proto\x12\x0fregiond.sync.v2\"w\n" +
 	"\bEnvelope\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12+\n" +
-	"\x04body\x18\x02 \x01(\v2\x15.regiond.sync.v1.BodyH\x00R\x04body\x12\x19\n" +
+	"\x04body\x18\x02 \x01(\v2\x15.regiond.sync.v2.BodyH\x00R\x04body\x12\x19\n" +
 	"\abody_s2\x18\x03 \x01(\fH\x00R\x06bodyS2B\t\n" +
 	"\acontent\"\xc9\x01\n" +
 	"\x04Body\x12.\n" +
-	"\x05usage\x18\x01 \x01(\v2\x16.regiond.sync.v1.UsageH\x00R\x05usage\x12:\n" +
-	"\theartbeat\x18\x02 \x01(\v2\x1a.regiond.sync.v1.HeartbeatH\x00R\theartbeat\x12M\n" +
-	"\x10snapshot_request\x18\x03 \x01(\v2 .regiond.sync.v1.SnapshotRequestH\x00R\x0fsnapshotRequestB\x06\n" +
+	"\x05usage\x18\x01 \x01(\v2\x16.regiond.sync.v2.UsageH\x00R\x05usage\x12:\n" +
+	"\theartbeat\x18\x02 \x01(\v2\x1a.regiond.sync.v2.HeartbeatH\x00R\theartbeat\x12M\n" +
+	"\x10snapshot_request\x18\x03 \x01(\v2 .regiond.sync.v2.SnapshotRequestH\x00R\x0fsnapshotRequestB\x06\n" +
 	"\x04kind\"V\n" +
 	"\aProcess\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x17\n" +
-	"\aboot_us\x18\x03 \x01(\x03R\x06bootUs\"\xfc\x01\n" +
+	"\aboot_us\x18\x03 \x01(\x03R\x06bootUs\"\x94\x02\n" +
 	"\x05Usage\x12,\n" +
-	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v1.ProcessR\x04from\x12\x10\n" +
+	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\x04from\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x17\n" +
 	"\atime_us\x18\x03 \x01(\x03R\x06timeUs\x12\x16\n" +
 	"\x06origin\x18\x04 \x01(\tR\x06origin\x12,\n" +
-	"\x05chunk\x18\x05 \x01(\v2\x16.regiond.sync.v1.ChunkR\x05chunk\x12.\n" +
-	"\x06groups\x18\x06 \x03(\v2\x16.regiond.sync.v1.GroupR\x06groups\x12$\n" +
-	"\x0eorigin_time_us\x18\a \x01(\x03R\foriginTimeUs\"O\n" +
+	"\x05chunk\x18\x05 \x01(\v2\x16.regiond.sync.v2.ChunkR\x05chunk\x12.\n" +
+	"\x06groups\x18\x06 \x03(\v2\x16.regiond.sync.v2.GroupR\x06groups\x12$\n" +
+	"\x0eorigin_time_us\x18\a \x01(\x03R\foriginTimeUs\x12\x16\n" +
+	"\x06number\x18\b \x01(\x04R\x06number\"\xad\x01\n" +
 	"\x05Chunk\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\x04R\bsnapshot\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\rR\x05count\"\xb9\x01\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x04R\x05since\x12\x13\n" +
+	"\x05up_to\x18\x05 \x01(\x04R\x04upTo\x121\n" +
+	"\aanswers\x18\x06 \x03(\v2\x17.regiond.sync.v2.AnswerR\aanswers\"V\n" +
+	"\x06Answer\x122\n" +
+	"\aprocess\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\aprocess\x12\x18\n" +
+	"\arequest\x18\x02 \x01(\x04R\arequest\"\xb9\x01\n" +
 	"\x05Group\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1b\n" +
 	"\twindow_us\x18\x02 \x01(\x03R\bwindowUs\x12\x1b\n" +
@@ -897,32 +1027,36 @@ const file_wire_proto_rawDesc = "" +
 	"\x06bucket\x18\x04 \x01(\x03R\x06bucket\x12\x10\n" +
 	"\x03ids\x18\x05 \x03(\x06R\x03ids\x12 \n" +
 	"\vgenerations\x18\x06 \x03(\x12R\vgenerations\x12\x14\n" +
-	"\x05units\x18\a \x03(\x03R\x05units\"\xd4\x02\n" +
+	"\x05units\x18\a \x03(\x03R\x05units\"\xec\x02\n" +
 	"\tHeartbeat\x12,\n" +
-	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v1.ProcessR\x04from\x12\x10\n" +
+	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\x04from\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x17\n" +
 	"\atime_us\x18\x03 \x01(\x03R\x06timeUs\x12(\n" +
-	"\x04acks\x18\x04 \x03(\v2\x14.regiond.sync.v1.AckR\x04acks\x12\x18\n" +
+	"\x04acks\x18\x04 \x03(\v2\x14.regiond.sync.v2.AckR\x04acks\x12\x18\n" +
 	"\amembers\x18\x05 \x03(\tR\amembers\x12\x1a\n" +
 	"\btopology\x18\x06 \x01(\x06R\btopology\x121\n" +
-	"\aweights\x18\a \x03(\v2\x17.regiond.sync.v1.WeightR\aweights\x12\x1b\n" +
+	"\aweights\x18\a \x03(\v2\x17.regiond.sync.v2.WeightR\aweights\x12\x1b\n" +
 	"\tunsent_ms\x18\b \x01(\x03R\bunsentMs\x12\x18\n" +
 	"\aleaving\x18\t \x01(\bR\aleaving\x12\x12\n" +
 	"\x04full\x18\n" +
 	" \x01(\bR\x04full\x12\x10\n" +
-	"\x03key\x18\v \x01(\x06R\x03key\"l\n" +
+	"\x03key\x18\v \x01(\x06R\x03key\x12\x16\n" +
+	"\x06number\x18\f \x01(\x04R\x06number\"l\n" +
 	"\x03Ack\x122\n" +
-	"\aprocess\x18\x01 \x01(\v2\x18.regiond.sync.v1.ProcessR\aprocess\x12\x10\n" +
+	"\aprocess\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\aprocess\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
 	"\vreceived_us\x18\x03 \x01(\x03R\n" +
 	"receivedUs\"8\n" +
 	"\x06Weight\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
-	"\x06weight\x18\x02 \x01(\x03R\x06weight\"v\n" +
+	"\x06weight\x18\x02 \x01(\x03R\x06weight\"\xd0\x01\n" +
 	"\x0fSnapshotRequest\x12,\n" +
-	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v1.ProcessR\x04from\x12\x1b\n" +
-	"\town_state\x18\x02 \x01(\bR\bownState\x12\x18\n" +
-	"\amissing\x18\x03 \x03(\tR\amissingB2Z0github.com/regiond/regiond/sync/wire/internal/pbb\x06proto3"
+	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\x04from\x12(\n" +
+	"\x02to\x18\x02 \x01(\v2\x18.regiond.sync.v2.ProcessR\x02to\x12\x18\n" +
+	"\arequest\x18\x03 \x01(\x04R\arequest\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x04R\x05since\x12\x1b\n" +
+	"\town_state\x18\x05 \x01(\bR\bownState\x12\x18\n" +
+	"\amissing\x18\x06 \x03(\tR\amissingB2Z0github.com/regiond/regiond/sync/wire/internal/pbb\x06proto3"
 
 var (
 	file_wire_proto_rawDescOnce sync.Once
@@ -936,37 +1070,41 @@ func file_wire_proto_rawDescGZIP() []byte {
 	return file_wire_proto_rawDescData
 }
 
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_wire_proto_goTypes = []any{
-	(*Envelope)(nil),        // 0: regiond.sync.v1.Envelope
-	(*Body)(nil),            // 1: regiond.sync.v1.Body
-	(*Process)(nil),         // 2: regiond.sync.v1.Process
-	(*Usage)(nil),           // 3: regiond.sync.v1.Usage
-	(*Chunk)(nil),           // 4: regiond.sync.v1.Chunk
-	(*Group)(nil),           // 5: regiond.sync.v1.Group
-	(*Heartbeat)(nil),       // 6: regiond.sync.v1.Heartbeat
-	(*Ack)(nil),             // 7: regiond.sync.v1.Ack
-	(*Weight)(nil),          // 8: regiond.sync.v1.Weight
-	(*SnapshotRequest)(nil), // 9: regiond.sync.v1.SnapshotRequest
+	(*Envelope)(nil),        // 0: regiond.sync.v2.Envelope
+	(*Body)(nil),            // 1: regiond.sync.v2.Body
+	(*Process)(nil),         // 2: regiond.sync.v2.Process
+	(*Usage)(nil),           // 3: regiond.sync.v2.Usage
+	(*Chunk)(nil),           // 4: regiond.sync.v2.Chunk
+	(*Answer)(nil),          // 5: regiond.sync.v2.Answer
+	(*Group)(nil),           // 6: regiond.sync.v2.Group
+	(*Heartbeat)(nil),       // 7: regiond.sync.v2.Heartbeat
+	(*Ack)(nil),             // 8: regiond.sync.v2.Ack
+	(*Weight)(nil),          // 9: regiond.sync.v2.Weight
+	(*SnapshotRequest)(nil), // 10: regiond.sync.v2.SnapshotRequest
 }
 var file_wire_proto_depIdxs = []int32{
-	1,  // 0: regiond.sync.v1.Envelope.body:type_name -> regiond.sync.v1.Body
-	3,  // 1: regiond.sync.v1.Body.usage:type_name -> regiond.sync.v1.Usage
-	6,  // 2: regiond.sync.v1.Body.heartbeat:type_name -> regiond.sync.v1.Heartbeat
-	9,  // 3: regiond.sync.v1.Body.snapshot_request:type_name -> regiond.sync.v1.SnapshotRequest
-	2,  // 4: regiond.sync.v1.Usage.from:type_name -> regiond.sync.v1.Process
-	4,  // 5: regiond.sync.v1.Usage.chunk:type_name -> regiond.sync.v1.Chunk
-	5,  // 6: regiond.sync.v1.Usage.groups:type_name -> regiond.sync.v1.Group
-	2,  // 7: regiond.sync.v1.Heartbeat.from:type_name -> regiond.sync.v1.Process
-	7,  // 8: regiond.sync.v1.Heartbeat.acks:type_name -> regiond.sync.v1.Ack
-	8,  // 9: regiond.sync.v1.Heartbeat.weights:type_name -> regiond.sync.v1.Weight
-	2,  // 10: regiond.sync.v1.Ack.process:type_name -> regiond.sync.v1.Process
-	2,  // 11: regiond.sync.v1.SnapshotRequest.from:type_name -> regiond.sync.v1.Process
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	1,  // 0: regiond.sync.v2.Envelope.body:type_name -> regiond.sync.v2.Body
+	3,  // 1: regiond.sync.v2.Body.usage:type_name -> regiond.sync.v2.Usage
+	7,  // 2: regiond.sync.v2.Body.heartbeat:type_name -> regiond.sync.v2.Heartbeat
+	10, // 3: regiond.sync.v2.Body.snapshot_request:type_name -> regiond.sync.v2.SnapshotRequest
+	2,  // 4: regiond.sync.v2.Usage.from:type_name -> regiond.sync.v2.Process
+	4,  // 5: regiond.sync.v2.Usage.chunk:type_name -> regiond.sync.v2.Chunk
+	6,  // 6: regiond.sync.v2.Usage.groups:type_name -> regiond.sync.v2.Group
+	5,  // 7: regiond.sync.v2.Chunk.answers:type_name -> regiond.sync.v2.Answer
+	2,  // 8: regiond.sync.v2.Answer.process:type_name -> regiond.sync.v2.Process
+	2,  // 9: regiond.sync.v2.Heartbeat.from:type_name -> regiond.sync.v2.Process
+	8,  // 10: regiond.sync.v2.Heartbeat.acks:type_name -> regiond.sync.v2.Ack
+	9,  // 11: regiond.sync.v2.Heartbeat.weights:type_name -> regiond.sync.v2.Weight
+	2,  // 12: regiond.sync.v2.Ack.process:type_name -> regiond.sync.v2.Process
+	2,  // 13: regiond.sync.v2.SnapshotRequest.from:type_name -> regiond.sync.v2.Process
+	2,  // 14: regiond.sync.v2.SnapshotRequest.to:type_name -> regiond.sync.v2.Process
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -989,7 +1127,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

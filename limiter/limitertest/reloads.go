@@ -1,0 +1,123 @@
+package limitertest
+
+import (
+	"pgregory.net/rapid"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// reloadProgram is a program under limits that change between steps, and within a
+// call while a reload has reached some processes and not all. Often nothing is
+// admitted after a reload but only denied, since a denial changes nothing that is kept.
+func reloadProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
+	limits := genLimits(t)
+	questions := []*Question{Ask(limits...)}
+	for range rapid.IntRange(1, 2).Draw(t, "reloads") {
+		questions = append(questions, Ask(genReload(t, limits, false)...))
+	}
+	reference := NewReference(questions...)
+	us, at := Epoch+260_197, 0
+	for step := range rapid.IntRange(1, 40).Draw(t, "steps") {
+		if rapid.IntRange(0, 3).Draw(t, "reload") == 0 {
+			at = rapid.IntRange(0, len(questions)-1).Draw(t, "to")
+		}
+		us += genMove(t, questions[at].Limits, longest(questions[at].Limits))
+		var calls []store.Call
+		for range rapid.IntRange(1, 3).Draw(t, "batch") {
+			q := questions[at]
+			if rapid.IntRange(0, 7).Draw(t, "behind") == 0 {
+				q = rapid.SampledFrom(questions).Draw(t, "process")
+			}
+			calls = append(calls, genCall(t, q, tenant))
+		}
+		now(us)
+		reference.Now(us)
+		compare(t, step, s, reference, calls)
+	}
+}
+
+// genReload changes windows, units and bursts of limits. The units of a log change only
+// if raise is set: what it still holds of a time when they were lower is up to the store.
+func genReload(t *rapid.T, limits []*quota.Limit, raise bool) []*quota.Limit {
+	changed := make([]*quota.Limit, len(limits))
+	for i, l := range limits {
+		c, other := *l, genLimits(t)[0]
+		if rapid.Bool().Draw(t, "other W") {
+			c.Window = other.Window
+		}
+		if rapid.Bool().Draw(t, "other L") && (raise || l.Algorithm != quota.SlidingLog) {
+			c.Units = other.Units
+		}
+		if l.Algorithm == quota.GCRA && rapid.Bool().Draw(t, "other burst") {
+			c.Burst = other.Units
+		}
+		if len(c.Validate()) > 0 {
+			c = *l
+		}
+		changed[i] = &c
+	}
+	return changed
+}
+
+// waitProgram spends something, reloads, is denied, and waits as long as the answer says,
+// with no other traffic: the check is denied a microsecond before that and admitted then,
+// however often it is asked meanwhile. What was spent before the reload is gone from a log
+// after one of the new windows and from buckets after two.
+func waitProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
+	limits := genLimits(t)
+	q, us := Ask(limits...), Epoch+260_197
+	call := func(op store.Op) store.Call {
+		least := quota.MaxUnits
+		for _, l := range q.Limits {
+			least = min(least, l.Capacity())
+		}
+		cost := rapid.OneOf(rapid.Just(int64(1)), rapid.Just(least), rapid.Int64Range(1, least)).Draw(t, "cost")
+		return q.Call(tenant, op, cost, nil)
+	}
+	decideAt := func(c store.Call) store.Verdict {
+		now(us)
+		return decide(s, c)[0]
+	}
+	for range rapid.IntRange(1, 10).Draw(t, "charges") {
+		decideAt(call(rapid.SampledFrom([]store.Op{store.OpCheck, store.OpReport}).Draw(t, "op")))
+		us += genMove(t, q.Limits, longest(q.Limits))
+	}
+	q = Ask(genReload(t, limits, true)...)
+	c := call(store.OpCheck)
+	v := decideAt(c)
+	if v.Outcome != 'd' {
+		return
+	}
+	due := us
+	for i, l := range q.Limits {
+		got := v.Limits[q.places[i]]
+		due = max(due, us+got.WaitUS)
+		// A clock that is less than a second behind is waited for.
+		if bound := [...]int64{quota.SlidingLog: 1, quota.SlidingWindow: 2}; l.Algorithm != quota.GCRA && got.ResetUS >= bound[l.Algorithm]*l.WindowUS()+1_000_000 {
+			t.Fatalf("limit %s is empty again after %d µs, its window is %d", l.Name, got.ResetUS, l.WindowUS())
+		}
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "early") {
+		us = rapid.Int64Range(us, due-1).Draw(t, "asked at")
+		if v := decideAt(c); v.Outcome != 'd' {
+			t.Fatalf("admitted %d µs before its time", due-us)
+		}
+	}
+	us = due - 1
+	if v := decideAt(c); v.Outcome != 'd' {
+		t.Fatalf("admitted a microsecond before its time")
+	}
+	us = due
+	if v := decideAt(c); v.Outcome != 'a' {
+		t.Fatalf("waited as long as it should and got %s", q.Text(&v))
+	}
+}
+
+func longest(limits []*quota.Limit) int64 {
+	w := int64(0)
+	for _, l := range limits {
+		w = max(w, l.WindowUS())
+	}
+	return w
+}

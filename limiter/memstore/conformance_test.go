@@ -1,0 +1,27 @@
+package memstore
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/store"
+)
+
+// timedMemory starts memory stores for the suite. Like a Redis under its script they expire
+// nothing while their clock goes days forward and back.
+func timedMemory(testing.TB) (store.Store, func(us int64)) {
+	var us atomic.Int64
+	return NewTimedMemory(us.Load), us.Store
+}
+
+func TestConformance(t *testing.T) { limitertest.Run(t, timedMemory) }
+
+func TestPrograms(t *testing.T) {
+	t.Parallel() // it measures no time
+	limitertest.RunPrograms(t, timedMemory)
+}
+
+func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedMemory) }
+
+func TestCountersOutliveAReset(t *testing.T) { limitertest.CountersOutliveAReset(t, timedMemory) }

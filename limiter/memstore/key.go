@@ -1,0 +1,218 @@
+package memstore
+
+import (
+	"sort"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// keyState is what Store keeps under one key: the Go counterpart of the states
+// in redisstore/lua, on the arithmetic of quota.
+type keyState struct {
+	kind   byte
+	newest int64 // the newest stamp
+	offset int64 // of the partition's clock, kept with newest
+	clock  quota.PartitionClock
+
+	log     []admission   // 'l'
+	before  int64         // units that left the log
+	buckets quota.Buckets // 'w', as of the newest stamp
+	level   quota.Level   // 'g', as of the newest stamp
+	window  int64         // µs; the W that buckets or level were written under
+
+	// The same at clock. They are kept only when something is charged: TIME may
+	// yet go back behind what a denial or a peek has seen.
+	bucketsNow quota.Buckets
+	levelNow   quota.Level
+}
+
+// admission is one entry of a log: the units since the entry before it.
+type admission struct {
+	us  int64 // stamp
+	sum int64 // units admitted up to and including it
+}
+
+// at sets the partition's clock from TIME and works out the counters there.
+func (k *keyState) at(plan *store.PlannedKey, time int64) {
+	l, w := plan.Limits[0], plan.Limits[0].WindowUS()
+	switch k.kind {
+	case 'w':
+		b := k.buckets.Reshape(k.newest, k.window, w)
+		k.clock = quota.PartitionClockAt(time, k.newest, k.offset, b.Empties(k.newest, w))
+		k.bucketsNow = b.At(k.clock.Now, w)
+	case 'g':
+		v := k.level.Reshape(k.window, w, l.Capacity())
+		k.clock = quota.PartitionClockAt(time, k.newest, k.offset, k.newest+v.Falls(0, l.Units, w))
+		k.levelNow = v.Drain(k.clock.Now-k.newest, l.Units, w)
+	default:
+		k.clock = quota.PartitionClockAt(time, k.newest, k.offset, k.newest+plan.Longest)
+	}
+}
+
+// judge returns what a limit has left under ceiling and how long until cost
+// fits: 0 now, −1 never.
+func (k *keyState) judge(l *quota.Limit, ceiling, cost int64) (remaining, waitUS int64) {
+	used := k.used(l)
+	remaining = max(0, ceiling-used)
+	switch {
+	case cost > ceiling:
+		return remaining, -1
+	case used+cost <= ceiling:
+		return remaining, 0
+	}
+	return remaining, k.clock.Until(k.fits(l, ceiling, cost))
+}
+
+func (k *keyState) used(l *quota.Limit) int64 {
+	switch k.kind {
+	case 'w':
+		return k.bucketsNow.Used(k.clock.Now, l.WindowUS())
+	case 'g':
+		return k.levelNow.Used()
+	}
+	edge := k.clock.Now - l.WindowUS()
+	return k.total() - k.sum(sort.Search(len(k.log), func(i int) bool { return k.log[i].us > edge }))
+}
+
+// fits is the partition's time at which cost fits under ceiling.
+func (k *keyState) fits(l *quota.Limit, ceiling, cost int64) int64 {
+	switch k.kind {
+	case 'w':
+		return k.bucketsNow.Fits(k.clock.Now, l.WindowUS(), ceiling, cost)
+	case 'g':
+		return k.clock.Now + k.levelNow.Falls(ceiling-cost, l.Units, l.WindowUS())
+	}
+	// The entry that holds the (ceiling−cost+1)-th newest unit has to leave.
+	unit := k.total() - (ceiling - cost)
+	i := sort.Search(len(k.log), func(i int) bool { return k.log[i].sum >= unit })
+	return k.log[i].us + l.WindowUS()
+}
+
+// reset is how long until nothing is used.
+func (k *keyState) reset(l *quota.Limit) int64 {
+	due := k.clock.Now
+	switch k.kind {
+	case 'w':
+		due = k.bucketsNow.Empties(k.clock.Now, l.WindowUS())
+	case 'g':
+		due += k.levelNow.Falls(0, l.Units, l.WindowUS())
+	default:
+		due = k.newest + l.WindowUS()
+	}
+	if due <= k.clock.Now {
+		return 0
+	}
+	return k.clock.Until(due)
+}
+
+// total is how many units were ever admitted to the log.
+func (k *keyState) total() int64 { return k.sum(len(k.log)) }
+
+// sum is the units before the i-th entry.
+func (k *keyState) sum(i int) int64 {
+	if i == 0 {
+		return k.before
+	}
+	return k.log[i-1].sum
+}
+
+// charge adds cost at the partition's time.
+func (k *keyState) charge(plan *store.PlannedKey, cost int64) {
+	switch k.kind {
+	case 'w':
+		k.bucketsNow = k.bucketsNow.Add(cost)
+	case 'g':
+		k.levelNow = k.levelNow.Add(cost, plan.Limits[0].Capacity())
+	default:
+		k.append(min(cost, plan.Trim), plan.Trim)
+	}
+	k.buckets, k.level, k.window = k.bucketsNow, k.levelNow, plan.Limits[0].WindowUS()
+	k.newest, k.offset = k.clock.Now, k.clock.Offset
+}
+
+// lasts is for how long after a charge an answer can depend on it, µs.
+func (k *keyState) lasts(plan *store.PlannedKey) int64 {
+	ttl := plan.TTL.Microseconds()
+	if k.kind == 'g' {
+		ttl += k.level.Falls(0, plan.Limits[0].Units, k.window)
+	}
+	return ttl
+}
+
+// append adds an admission and forgets those that the newest trim units do not reach.
+func (k *keyState) append(cost, trim int64) {
+	sum := k.total() + cost
+	k.log = append(k.log, admission{us: k.clock.Now, sum: sum})
+	drop := 0
+	for sum-k.log[drop].sum >= trim {
+		drop++
+	}
+	k.before = k.sum(drop)
+	if drop > len(k.log)/2 { // a lowered limit: let the array go
+		k.log = append([]admission(nil), k.log[drop:]...)
+		return
+	}
+	k.log = k.log[drop:] // slides along; append moves it when it reaches the end
+}
+
+const (
+	// coarseFrom is the length from which a log is made coarse, and coarseMost that to which.
+	coarseFrom, coarseMost = 32, 192
+	// coarsePart is the part of its age by which a unit counts as spent later at most.
+	coarsePart = 16
+)
+
+// coarsen merges entries when the array of the log is full, so that it hardly ever gets
+// a longer one. An entry takes in what was admitted less than a coarsePart of its age
+// earlier; a log that is still long, of admissions at all ages from milliseconds to days, gets
+// coarser. What no window (µs, the longest) holds any more is dropped.
+func (k *keyState) coarsen(longest int64) {
+	if len(k.log) < max(coarseFrom, cap(k.log)) {
+		return
+	}
+	for part := int64(coarsePart); part > 0; part /= 2 {
+		if k.merge(part, longest); len(k.log) <= coarseMost {
+			return
+		}
+	}
+}
+
+func (k *keyState) merge(part, longest int64) {
+	log := k.log[:0]
+	for i, e := range k.log {
+		switch {
+		case e.us <= k.clock.Now-longest:
+			k.before = e.sum
+		case i == 0 || len(log) == 0 || i+1 == len(k.log):
+			log = append(log, e)
+		default:
+			next := k.log[i+1].us
+			if next != e.us && next-log[len(log)-1].us >= (k.clock.Now-next)/part {
+				log = append(log, e)
+			}
+		}
+	}
+	k.log = log
+}
+
+// usageCounter is what Store keeps of a usage counter: the Go version of
+// redisstore/lua/usage_counters.lua. Earlier buckets are not kept, since nobody reads them back.
+type usageCounter struct {
+	quota.Counter
+}
+
+// add charges units at TIME. A clock that falls by less than a bucket is waited
+// out in the newest; one that steps further back has its buckets counted anew.
+func (t *usageCounter) add(l *quota.Limit, time, units int64) {
+	bucket := time / l.BucketUS()
+	switch {
+	case t.Generation == 0:
+		t.Generation, t.Bucket = time, bucket
+	case bucket > t.Bucket:
+		t.Bucket, t.Units = bucket, 0
+	case bucket < t.Bucket-1:
+		t.Generation, t.Bucket, t.Units = t.Generation+1, bucket, 0
+	}
+	t.Units = min(t.Units+units, quota.MaxCounter)
+}

@@ -1,0 +1,280 @@
+// Package memstore is the Store in this process's memory, with the meaning of redisstore's
+// scripts. It serves a regiond without Redis, and beside a Redis records what that admits
+// and decides while it is away. What it holds is bounded, and gone with the process.
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"hash/maphash"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regiond/regiond/internal/expiring"
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// Store is a store.Store in memory. Safe for concurrent use.
+type Store struct {
+	now     func() int64
+	coarse  bool
+	keep    bool
+	hash    maphash.Seed
+	entries *expiring.Map[string, any] // *keyState, *usageCounter or *admitted, by Redis's names
+}
+
+// shard has all of a tenant, but for what the shared partition admits with an
+// Idempotency-Key: a call locks two shards at most.
+type shard = expiring.Shard[string, any]
+
+type entry = expiring.Entry[any]
+
+const (
+	// DefaultPartitions bounds what random ids can make a Store hold.
+	DefaultPartitions = 1_000_000
+	idempotencyUS     = 60_000_000
+)
+
+// Options configures a Store.
+type Options struct {
+	// Now is the store's clock, µs since the epoch; nil means the monotonic clock
+	// of this process, counted from the wall clock at its start. It may go back.
+	Now func() int64
+	// Partitions bounds how many are kept, whoever's they are; 0 means
+	// DefaultPartitions. Usage counters and admissions with an Idempotency-Key count
+	// like a partition each. What needs another is refused until some expire, never others evicted.
+	Partitions int
+	// Coarse bounds a partition's log: what admits by it errs towards denying.
+	Coarse bool
+	// keep is for tests that move Now past every expiry and back, where a Redis
+	// whose own clock stands still expires nothing.
+	keep bool
+}
+
+// admitted is an admission with an Idempotency-Key.
+type admitted struct {
+	us     int64
+	print  string
+	limits []store.LimitVerdict
+}
+
+// New returns an empty store.
+func New(o Options) *Store {
+	if o.Now == nil {
+		start := time.Now()
+		base := start.UnixMicro()
+		o.Now = func() int64 { return base + time.Since(start).Microseconds() }
+	}
+	return &Store{
+		now: o.Now, coarse: o.Coarse, keep: o.keep, hash: maphash.MakeSeed(),
+		entries: expiring.New[string, any](cmp.Or(o.Partitions, DefaultPartitions)),
+	}
+}
+
+// Decide implements Store. It does not wait and does not fail.
+func (m *Store) Decide(_ context.Context, calls []store.Call, verdicts []store.Verdict) {
+	for i := range calls {
+		u := m.lock(&calls[i])
+		verdicts[i] = u.decide()
+		u.unlock()
+	}
+}
+
+// Record charges a call that another store has admitted. Without room it is not recorded:
+// then its partition is refused while the other store is away.
+func (m *Store) Record(c *store.Call) {
+	u := m.lock(c)
+	u.load()
+	u.charge()
+	u.unlock()
+}
+
+// Reset implements Store.
+func (m *Store) Reset(_ context.Context, tenant string) error {
+	prefix := string(store.AppendPrefix(nil, tenant))
+	s := m.shard(prefix)
+	s.Lock()
+	defer s.Unlock()
+	for name, e := range s.All() {
+		if _, counter := e.Value.(*usageCounter); !counter && strings.HasPrefix(name, prefix) {
+			s.Drop(name)
+		}
+	}
+	return nil
+}
+
+// TimeUS reads the store's clock, microseconds since the epoch.
+func (m *Store) TimeUS(context.Context) (int64, error) { return m.now(), nil }
+
+// shard returns the shard of a name's tenant: the text up to the closing brace.
+func (m *Store) shard(name string) *shard { return m.entries.Shard(m.place(name)) }
+
+func (m *Store) place(name string) uint64 {
+	return maphash.String(m.hash, name[:strings.IndexByte(name, '}')+1]) % expiring.Shards
+}
+
+// call is a call at work, with the shards locked that it needs.
+type call struct {
+	*store.Call
+	store         *Store
+	shard, record *shard // the same, but for a record of the shared partition
+	now           int64
+	keys          [quota.MaxLimits]struct {
+		*keyState
+		entry *entry
+	}
+	counters []*entry
+	names    []string // of the counters
+	missing  int      // how many entries are not in the store
+}
+
+// lock locks the shards of a call, always in one order, and reads the clock then: read
+// before, it would be behind that of a call which got the lock first.
+func (m *Store) lock(c *store.Call) call {
+	i := m.place(c.Keys[0])
+	j := i
+	if c.Record != "" {
+		j = m.place(c.Record)
+	}
+	m.entries.Shard(min(i, j)).Lock()
+	if i != j {
+		m.entries.Shard(max(i, j)).Lock()
+	}
+	return call{Call: c, store: m, shard: m.entries.Shard(i), record: m.entries.Shard(j), now: m.now()}
+}
+
+func (u *call) unlock() {
+	u.shard.Unlock()
+	if u.record != u.shard {
+		u.record.Unlock()
+	}
+}
+
+var errFull = errors.New("the in-memory store holds as many partitions as it may")
+
+func (u *call) decide() store.Verdict {
+	var record *entry
+	if u.Record != "" {
+		record = u.find(u.record, u.Record)
+		if r, ok := record.Value.(*admitted); ok && u.now < r.us+idempotencyUS {
+			return u.replay(r)
+		}
+	}
+	u.load()
+	v := store.Verdict{Outcome: store.Admitted, StoreUS: u.now, Limits: make([]store.LimitVerdict, len(u.Plan.Limits))}
+	for i, l := range u.Plan.Limits {
+		v.Limits[i].Remaining, v.Limits[i].WaitUS = u.keys[u.Plan.KeyOf[i]].judge(l, u.Ceilings[i], u.Cost)
+		if v.Limits[i].WaitUS != 0 {
+			v.Outcome = store.Denied
+		}
+	}
+	charged := u.Op == store.OpReport || u.Op == store.OpCheck && v.Outcome == store.Admitted
+	switch {
+	case charged && !u.charge():
+		return store.Verdict{StoreUS: u.now, Err: &store.Error{Reason: quota.ReasonRedisRefused, Err: errFull}}
+	case charged:
+		v.Outcome = store.Admitted
+	case u.Op == store.OpCheck:
+		for i := range u.Keys { // a denial may be the first to see a step of the clock
+			u.keys[i].offset = u.keys[i].clock.Offset
+		}
+	}
+	counter := 0
+	for i, l := range u.Plan.Limits {
+		lv, k := &v.Limits[i], u.keys[u.Plan.KeyOf[i]].keyState
+		if charged {
+			lv.Remaining, lv.WaitUS = max(0, lv.Remaining-u.Cost), 0
+		} else if l.Scope == quota.ScopeGlobal {
+			lv.Over = max(0, min(k.used(l), l.Units)-u.Ceilings[i])
+		}
+		lv.ResetUS = k.reset(l)
+		if l.Scope == quota.ScopeGlobal && u.counters != nil {
+			lv.Counter = u.counters[counter].Value.(*usageCounter).Counter
+			counter++
+		}
+	}
+	if charged && record != nil {
+		record.Value = &admitted{us: u.now, print: u.Print, limits: slices.Clone(v.Limits)}
+		u.keep(u.record, u.Record, record, 2*idempotencyUS)
+	}
+	return v
+}
+
+// replay is the verdict of an earlier admission. The plan may have changed since: as in
+// Redis, limits that the record lacks are zero, and those that are gone are left out.
+func (u *call) replay(r *admitted) store.Verdict {
+	if r.print != u.Print {
+		return store.Verdict{Outcome: store.Reused, StoreUS: u.now}
+	}
+	limits := make([]store.LimitVerdict, len(u.Plan.Limits)) // the caller's, who uses them again
+	copy(limits, r.limits)
+	return store.Verdict{Outcome: store.Replayed, StoreUS: u.now, Limits: limits}
+}
+
+// load finds the states of the call's keys and counters, or makes empty ones.
+func (u *call) load() {
+	for i, name := range u.Keys {
+		plan, k := &u.Plan.Keys[i], &u.keys[i]
+		if k.entry = u.find(u.shard, name); k.entry.Value == nil {
+			k.entry.Value = &keyState{kind: plan.Kind, window: plan.Limits[0].WindowUS()}
+		}
+		k.keyState = k.entry.Value.(*keyState)
+		k.at(plan, u.now)
+	}
+	for i := range u.Counters {
+		name := string(store.AppendCounterKey(nil, &u.Counters[i]))
+		e := u.find(u.shard, name)
+		if e.Value == nil {
+			e.Value = &usageCounter{}
+		}
+		u.names, u.counters = append(u.names, name), append(u.counters, e)
+	}
+}
+
+// find returns the entry of a name, or one that the store does not have yet.
+func (u *call) find(s *shard, name string) *entry {
+	if e := s.Get(name, u.now); e != nil {
+		return e
+	}
+	u.missing++
+	return &entry{}
+}
+
+// keep has an entry live for so long (µs) from now on.
+func (u *call) keep(s *shard, name string, e *entry, lasts int64) {
+	if e.Ends == 0 {
+		s.Put(name, e)
+	}
+	if e.Ends = u.now + lasts; u.store.keep {
+		e.Ends = math.MaxInt64
+	}
+}
+
+// charge adds the call's cost to all its keys and counters; false if there is no room for
+// those that are new.
+func (u *call) charge() bool {
+	if u.missing > 0 && !u.shard.Take(u.missing, u.now) {
+		return false
+	}
+	for i, name := range u.Keys {
+		plan, k := &u.Plan.Keys[i], &u.keys[i]
+		k.charge(plan, u.Cost)
+		if u.store.coarse {
+			k.coarsen(plan.Longest)
+		}
+		u.keep(u.shard, name, k.entry, k.lasts(plan))
+	}
+	n := 0
+	for i, l := range u.Plan.Limits {
+		if l.Scope == quota.ScopeGlobal && u.counters != nil {
+			u.counters[n].Value.(*usageCounter).add(l, u.now, u.Cost)
+			u.keep(u.shard, u.names[n], u.counters[n], u.Plan.Keys[u.Plan.KeyOf[i]].TTL.Microseconds())
+			n++
+		}
+	}
+	return true
+}

@@ -1,0 +1,150 @@
+package redisstore
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/state"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// documentedUser is regiond's line of deploy/redis.acl, which operators copy.
+func documentedUser(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/redis.acl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rules, ok := strings.CutPrefix(line, "user regiond "); ok {
+			return append([]string{"regiond"}, strings.Fields(rules)...)
+		}
+	}
+	t.Fatalf("deploy/redis.acl has no user regiond: %q", text)
+	return nil
+}
+
+// admit creates the user on a server. rules are those documented, or some of them.
+func admit(t *testing.T, srv *redisserver.Server, rules []string) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	if err := srv.Client().Do(context.Background(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func asUser(o Options) Options {
+	o.Credentials = func() (string, string) { return "regiond", "CHANGE" }
+	return o
+}
+
+// everything does all that a store ever does.
+func everything(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := context.Background()
+	plan := store.NewKeyPlan([]*quota.Limit{
+		{Name: "log", Units: 5, Window: time.Hour},
+		{Name: "window", Units: 50, Window: time.Hour, Algorithm: quota.SlidingWindow},
+		{Name: "level", Units: 50, Window: time.Hour, Algorithm: quota.GCRA},
+		{Name: "global", Units: 50, Window: time.Hour, Scope: quota.ScopeGlobal},
+	})
+	call := limitertest.CallOf(plan, "acme", 1)
+	call.Counters = plan.AppendCounters(nil, call.Keys, "acme", "standard")
+	for i := range 12 { // the log is cut from the fifth on
+		call.Op, call.Cost, call.Record, call.Print = store.OpReport, int64(1+i%2), "", ""
+		if i == 3 {
+			call.Op, call.Record, call.Print = store.OpCheck, "rl:{acme}:i:k", "p"
+		}
+		if _, err := limitertest.DecideOne(s, call); err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+	}
+	found := 0
+	if err := s.Counters(ctx, func(quota.CounterKey, []quota.Counter, int64) { found++ }); err != nil || found != 1 {
+		t.Errorf("%d counters read back (%v), want 1", found, err)
+	}
+	if _, err := s.TimeUS(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := s.Reset(ctx, "acme"); err != nil {
+		t.Error(err)
+	}
+	for _, instance := range []string{"one", "two"} {
+		st := state.New(state.Options{
+			Self: quota.Process{Region: "a", Instance: instance, Boot: 1}, Eval: s.Eval,
+			Now: func() time.Duration { return time.Second }, Logger: slog.New(slog.DiscardHandler),
+		})
+		err := st.Adopt(ctx, &region.Topology{Revision: 3, Regions: []region.Region{{Name: "a", Weight: 1}}})
+		if got := st.Snapshot(); err != nil || got.Topology.Revision != 3 || instance == "two" && len(got.Siblings) != 1 {
+			t.Errorf("%s reads %+v (%v)", instance, got, err)
+		}
+	}
+}
+
+// The documented user may do all that regiond does; see TestCluster for a cluster.
+func TestDocumentedUser(t *testing.T) {
+	t.Parallel() // it mostly waits for failovers
+	rules := documentedUser(t)
+	t.Run("standalone", func(t *testing.T) {
+		srv := redisserver.Start(t, redisserver.Options{})
+		admit(t, srv, rules)
+		s, _ := nodeSetStore(t, asUser(Options{Addrs: []string{srv.Addr()}, ClientName: "regiond/eu-west/a"}))
+		everything(t, s)
+		noRefusals(t, srv)
+	})
+	t.Run("sentinel", func(t *testing.T) {
+		w, o := watched(t)
+		for _, srv := range w.Servers {
+			admit(t, srv, rules)
+		}
+		s, _ := nodeSetStore(t, asUser(o))
+		everything(t, s)
+		noRefusals(t, w.Servers[0])
+	})
+}
+
+// clusterDocumentedUser is the same on a cluster, a slot of which moves meanwhile.
+func clusterDocumentedUser(t *testing.T, c *redisserver.Cluster, o Options) {
+	rules := documentedUser(t)
+	for _, srv := range c.Servers {
+		admit(t, srv, rules)
+	}
+	s, _ := nodeSetStore(t, asUser(o))
+	everything(t, s)
+	slot := c.Slot("rl:{acme}:")
+	from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)
+	before := to.Calls(t, "asking")
+	c.Begin(slot, from, to) // from here on a new key of the slot is asked for at its new home
+	if _, err := limitertest.DecideOne(s, limitertest.OneCall("acme", 5, 1)); err != nil {
+		t.Error(err)
+	}
+	if n := to.Calls(t, "asking") - before; n != 1 {
+		t.Errorf("the new home was asked %d times, want once", n)
+	}
+	for _, srv := range c.Servers {
+		noRefusals(t, srv)
+	}
+}
+
+// noRefusals holds that a server has refused its users nothing.
+func noRefusals(t *testing.T, srv *redisserver.Server) {
+	t.Helper()
+	log, err := srv.Client().Do(context.Background(), "ACL", "LOG").Slice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range log {
+		t.Errorf("refused: %v", entry)
+	}
+}

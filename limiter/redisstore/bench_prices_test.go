@@ -1,0 +1,188 @@
+//go:build unix
+
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// priced is a kind of check whose Redis time is measured.
+type priced struct {
+	name   string
+	limits []quota.Limit
+	cost   int64
+	fill   string // entries that each log holds before, "" for none: see fillLogs
+	keyed  bool   // with an Idempotency-Key
+	denied bool
+}
+
+// fillLogs puts entries of cost 1 into the first key of each call, half of which are outside
+// a window of a minute: plain stamps, weighted ones, plain ones and then as many weighted,
+// weighted ones but for one of cost 2, or those of a clock that has stepped back.
+func (s *benchStore) fillLogs(b *testing.B, calls []store.Call, kind string, entries int) {
+	b.Helper()
+	now := s.redis.Time()
+	for i := range calls {
+		values := make([]any, entries)
+		for n := range values {
+			at := now - 120_000_000 + int64(n)*120_000_000/int64(entries)
+			switch {
+			case kind == "heavy" && n > entries*3/4:
+				values[n] = fmt.Sprintf("%d:%d:1", at, n+1)
+			case kind == "heavy" && n == entries*3/4:
+				values[n] = fmt.Sprintf("%d:%d:2", at, n)
+			case kind == "heavy":
+				values[n] = fmt.Sprintf("%d:%d:1", at, n)
+			case kind == "stepped":
+				values[n] = fmt.Sprintf("%d+3600000000", at+3_600_000_000)
+			case kind == "weighted", kind == "mixed" && n >= entries/2:
+				values[n] = fmt.Sprintf("%d:%d:1", at, n)
+			default:
+				values[n] = at
+			}
+		}
+		if err := s.redis.Client().RPush(context.Background(), calls[i].Keys[0], values...).Err(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// send runs calls as one script call and fails unless each verdict is outcome.
+func (s *benchStore) send(b *testing.B, calls []store.Call, outcome byte) {
+	reply, err := s.redis.Client().Do(context.Background(), appendCalls([]any{"EVALSHA", decideScript(nowLua).sha}, "n", calls)...).Result()
+	verdicts := make([]store.Verdict, len(calls))
+	if err == nil {
+		err = parseReplies(reply, "n", calls, verdicts)
+	}
+	for i := range calls {
+		if err == nil && verdicts[i].Outcome != outcome {
+			err = fmt.Errorf("a verdict of %c: %w", verdicts[i].Outcome, verdicts[i].Err)
+		}
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkPrices prints the Redis time of a check by kind, in full calls on keys that
+// exist, and of a script call with nothing in it. Run it with -benchtime 1x.
+func BenchmarkPrices(b *testing.B) {
+	const batch, batches, rounds = 64, 40, 5
+	minute := quota.Limit{Units: 1_000_000, Window: time.Minute}
+	per := func(change func(l *quota.Limit)) quota.Limit {
+		l := minute
+		change(&l)
+		return l
+	}
+	window := func(w time.Duration) quota.Limit { return per(func(l *quota.Limit) { l.Window = w }) }
+	by := func(name string) quota.Limit { return per(func(l *quota.Limit) { l.By = []string{name} }) }
+	global := per(func(l *quota.Limit) { l.Scope = quota.ScopeGlobal })
+	one := []quota.Limit{minute}
+	kinds := []priced{
+		{name: "log", limits: one, cost: 1},
+		{name: "log of 10,000", limits: one, cost: 1, fill: "plain"},
+		{name: "log, denied", limits: []quota.Limit{per(func(l *quota.Limit) { l.Units = 1 })}, cost: 1, denied: true},
+		{name: "log, 2 limits", limits: []quota.Limit{minute, window(time.Hour)}, cost: 1},
+		{name: "log, 3 limits", limits: []quota.Limit{window(time.Second), minute, window(time.Hour)}, cost: 1},
+		{name: "2 logs", limits: []quota.Limit{minute, by("a")}, cost: 1},
+		{name: "4 logs", limits: []quota.Limit{minute, by("a"), by("b"), by("c")}, cost: 1},
+		{name: "8 logs", limits: []quota.Limit{minute, by("a"), by("b"), by("c"), by("d"), by("e"), by("f"), by("g")}, cost: 1},
+		{name: "log, cost 2", limits: one, cost: 2},
+		{name: "log of 10,000, cost 2", limits: one, cost: 2, fill: "plain"},
+		{name: "log of 10,000 weighted, cost 2", limits: one, cost: 2, fill: "weighted"},
+		{name: "log of 10,000 mixed, cost 2", limits: one, cost: 2, fill: "mixed"},
+		{name: "4 logs, cost 2", limits: []quota.Limit{minute, by("a"), by("b"), by("c")}, cost: 2},
+		{name: "window", limits: []quota.Limit{per(func(l *quota.Limit) { l.Algorithm = quota.SlidingWindow })}, cost: 1},
+		{name: "gcra", limits: []quota.Limit{per(func(l *quota.Limit) { l.Algorithm = quota.GCRA })}, cost: 1},
+		{name: "global log", limits: []quota.Limit{global}, cost: 1},
+		{name: "log, Idempotency-Key", limits: one, cost: 1, keyed: true},
+	}
+	s := newBenchStore(b, redisserver.Options{})
+	for _, k := range kinds {
+		b.Run(strings.ReplaceAll(k.name, " ", "_"), func(b *testing.B) {
+			for b.Loop() {
+				var full, single []float64
+				for range rounds {
+					calls := s.prepare(b, k, batch, 10_000)
+					full = append(full, s.took(b, k, calls, batch, batches)/batch)
+					single = append(single, s.took(b, k, calls, 1, 300))
+				}
+				b.ReportMetric(middle(full), "us/check")
+				b.ReportMetric(middle(single), "us/alone")
+				b.ReportMetric(middle(single)-middle(full), "us/call")
+			}
+		})
+	}
+}
+
+// BenchmarkHotLog prints how much longer a check of cost 1 takes on a log of 18,000 that has
+// weighted elements, had some, or has an offset, than on a plain one.
+func BenchmarkHotLog(b *testing.B) {
+	const tenants, times, rounds = 16, 40, 9
+	s := newBenchStore(b, redisserver.Options{})
+	fills := []string{"plain", "heavy", "weighted", "stepped"}
+	for b.Loop() {
+		took, ratios := make([][]float64, len(fills)), make([][]float64, len(fills))
+		for round := range rounds {
+			us := make([]float64, len(fills))
+			for i := range fills {
+				at := (i + round) % len(fills)
+				k := priced{limits: []quota.Limit{{Units: 20_000, Window: time.Minute}}, cost: 1, fill: fills[at]}
+				us[at] = s.took(b, k, s.prepare(b, k, tenants, 18_000), tenants, times) / tenants
+			}
+			for i := range fills {
+				took[i], ratios[i] = append(took[i], us[i]), append(ratios[i], us[i]/us[0])
+			}
+		}
+		for i, name := range []string{"plain", "weighted", "after-weighted", "offset"} {
+			b.ReportMetric(middle(took[i]), "us/"+name)
+			b.ReportMetric(middle(ratios[i]), name+"-ratio")
+		}
+	}
+}
+
+// prepare empties Redis and returns a call for each of tenants, whose keys exist.
+func (s *benchStore) prepare(b *testing.B, k priced, tenants, entries int) []store.Call {
+	b.Helper()
+	if err := s.redis.Client().FlushDB(context.Background()).Err(); err != nil {
+		b.Fatal(err)
+	}
+	calls := benchCalls(tenants, k.limits...)
+	if k.fill != "" {
+		s.fillLogs(b, calls, k.fill, entries)
+	}
+	for n := range calls {
+		calls[n].Cost = k.cost
+		calls[n].Counters = calls[n].Plan.AppendCounters(nil, calls[n].Keys, fmt.Sprintf("t%07d", n), "standard")
+	}
+	s.send(b, calls, store.Admitted)
+	return calls
+}
+
+// took is the Redis time of a script call with so many of the calls, µs.
+func (s *benchStore) took(b *testing.B, k priced, calls []store.Call, size, times int) float64 {
+	b.Helper()
+	outcome := byte(store.Admitted)
+	if k.denied {
+		outcome = store.Denied
+	}
+	before := s.scriptUS(b)
+	for n := range times {
+		asked := calls[n%(len(calls)/size)*size:][:size]
+		for c := range asked {
+			if k.keyed {
+				asked[c].Record, asked[c].Print = fmt.Sprint(asked[c].Keys[0], size, n), "p"
+			}
+		}
+		s.send(b, asked, outcome)
+	}
+	return (s.scriptUS(b) - before) / float64(times)
+}

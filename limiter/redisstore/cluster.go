@@ -1,0 +1,242 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+const (
+	// maxRedirects follows a slot that has moved, then one that is moving.
+	maxRedirects = 2
+	// tryAgain is the pause before a call whose keys are half moved is sent again.
+	tryAgain = time.Millisecond
+	// mostLives is how many keys of lives are tried to find one on a primary. One that
+	// holds a hundredth of the slots is found among 500 all but surely.
+	mostLives = 1024
+)
+
+// cluster is the nodeSet of a Redis Cluster. Who holds which slot is learnt anew with
+// each probe, and from redirections; a call waits for neither.
+type cluster struct {
+	client *redis.ClusterClient
+	make   *nodes
+	learnt atomic.Bool // the slots are known
+	known  sync.Map    // *redis.Client → *node
+	// lives has those in use, by the numbers in their keys. They belong to slots, not to
+	// servers: a replica that takes over is asked for what its primary had confirmed.
+	lives map[int]*life
+}
+
+var errNoMap = &store.Error{Reason: quota.ReasonRedisDown, Err: errors.New("no node of the redis cluster has reported its slots yet")}
+
+func newCluster(o Options, f *nodes) *cluster {
+	return &cluster{client: clusterClient(o), make: f, lives: map[int]*life{}}
+}
+
+// of implements nodeSet. It fails until the first probe has learnt the slots.
+func (c *cluster) of(ctx context.Context, key string) (*node, error) {
+	if !c.learnt.Load() {
+		return nil, errNoMap
+	}
+	client, err := c.client.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, &store.Error{Reason: quota.ReasonRedisDown, Err: err}
+	}
+	return c.node(client), nil
+}
+
+// node returns the node of a primary, a new one when a probe or a redirection has shown
+// the primary for the first time.
+func (c *cluster) node(client *redis.Client) *node {
+	if n, ok := c.known.Load(client); ok {
+		return n.(*node)
+	}
+	made := c.make.node(client)
+	made.cluster = c
+	made.life.Store(nil)
+	made.queue.apart()
+	n, _ := c.known.LoadOrStore(client, made)
+	return n.(*node)
+}
+
+// current implements nodeSet.
+func (c *cluster) current() []*node {
+	if !c.learnt.Load() {
+		return nil
+	}
+	var all []*node
+	c.known.Range(func(_, n any) bool {
+		all = append(all, n.(*node))
+		return true
+	})
+	return all
+}
+
+// refresh implements nodeSet: it asks for the slots, and gives each primary a life
+// whose key lies in one of its own. It is for one goroutine.
+func (c *cluster) refresh(ctx context.Context) ([]*node, error) {
+	var mu sync.Mutex
+	primaries := map[*redis.Client]*node{}
+	err := c.client.ForEachMaster(ctx, func(_ context.Context, client *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		primaries[client] = c.node(client)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.known.Range(func(client, _ any) bool {
+		if primaries[client.(*redis.Client)] == nil {
+			c.known.Delete(client)
+		}
+		return true
+	})
+	c.enliven(ctx, primaries)
+	c.learnt.Store(len(primaries) > 0)
+	return slices.Collect(maps.Values(primaries)), nil
+}
+
+// enliven finds a life for each primary, the lowest whose key lies with it. One that holds
+// hardly a slot may stay without.
+func (c *cluster) enliven(ctx context.Context, primaries map[*redis.Client]*node) {
+	for _, n := range primaries {
+		n.life.Store(nil)
+	}
+	missing := len(primaries)
+	for i := 0; i < mostLives && missing > 0; i++ {
+		key := lifeKey + ":{" + strconv.Itoa(i) + "}"
+		client, err := c.client.MasterForKey(ctx, key)
+		if err != nil {
+			continue // no server holds that slot
+		}
+		n := primaries[client]
+		if n == nil || n.life.Load() != nil {
+			continue
+		}
+		if c.lives[i] == nil {
+			c.lives[i] = &life{key: key}
+		}
+		n.life.Store(c.lives[i])
+		missing--
+	}
+}
+
+// close implements nodeSet.
+func (c *cluster) close() error { return c.client.Close() }
+
+// byTenant divides calls by what their keys' braces enclose, in order.
+func byTenant(calls []store.Call) []*scriptCall {
+	var parts []*scriptCall
+	index := make(map[string]*scriptCall, len(calls))
+	for i := range calls {
+		tag := hashTag(calls[i].Keys[0])
+		t := index[tag]
+		if t == nil {
+			t = &scriptCall{}
+			index[tag], parts = t, append(parts, t)
+		}
+		t.add(i, &calls[i])
+		if c := &t.calls[len(t.calls)-1]; c.Record != "" && hashTag(c.Record) != tag {
+			c.Record = store.RecordKey("", c.Record) // the tenant's own slot is another
+		}
+	}
+	return parts
+}
+
+// hashTag is the part of a key that decides its slot; our keys all have one.
+func hashTag(key string) string {
+	_, rest, _ := strings.Cut(key, "{")
+	tag, _, _ := strings.Cut(rest, "}")
+	return tag
+}
+
+// follow sends what has moved to where it is now, some at once: those of a call that did not
+// move wait for all of them.
+func (c *cluster) follow(ctx context.Context, budget time.Duration, parts []*scriptCall) {
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, manyFlushers) // fewer than a server has connections
+	for _, p := range parts {
+		if !elsewhere(p.err) {
+			continue
+		}
+		turns <- struct{}{}
+		wg.Go(func() {
+			if p.err = c.followOne(ctx, budget, p); p.err != nil {
+				p.err = fmt.Errorf("%w: %w", errMoving, p.err)
+			}
+			<-turns
+		})
+	}
+	wg.Wait()
+}
+
+// followOne sends a script call to the server that holds its slot now, again and again while
+// the slot is on its way. It stops while there is time for an answer: a call that is cut
+// off on its way may have been charged, one that was answered "not here" was not.
+func (c *cluster) followOne(ctx context.Context, budget time.Duration, p *scriptCall) error {
+	deadline, _ := ctx.Deadline()
+	last := p.err
+	for time.Until(deadline) > budget/4 {
+		reply, err := once(ctx, c.client, p.args...)
+		switch {
+		case err == nil:
+			p.reply = reply
+			return nil
+		case strings.HasPrefix(err.Error(), noScript):
+			if err := c.reload(ctx); err != nil {
+				return err
+			}
+			continue
+		case !elsewhere(err):
+			return err
+		}
+		last = err
+		select {
+		case <-ctx.Done():
+			return last
+		case <-time.After(tryAgain):
+		}
+	}
+	return last
+}
+
+// reload brings the script to every primary: the new home of a slot has not
+// necessarily been probed.
+func (c *cluster) reload(ctx context.Context) error {
+	c.make.template.metrics.reloads.Add(ctx, 1)
+	source := c.make.template.script.source
+	return c.client.ForEachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
+		_, err := once(ctx, client, "SCRIPT", "LOAD", source)
+		return err
+	})
+}
+
+// elsewhere is whether an error says that another server is to be asked, or the
+// same one a moment later: the slot has moved or is moving.
+func elsewhere(err error) bool {
+	if reply := redis.Error(nil); !errors.As(err, &reply) {
+		return false
+	}
+	for _, code := range [...]string{"MOVED ", "ASK ", "TRYAGAIN"} {
+		if strings.HasPrefix(err.Error(), code) {
+			return true
+		}
+	}
+	return false
+}

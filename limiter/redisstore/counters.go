@@ -1,0 +1,109 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+const (
+	// countersPage is how many keys one step of reading counters looks at, and
+	// countersPause what Redis has for others in between: a hundred thousand keys
+	// take a second and a hundredth of its time.
+	countersPage  = 1000
+	countersPause = 10 * time.Millisecond
+)
+
+// yieldCounters receives the buckets of one key, oldest first, and the store's TIME.
+type yieldCounters = func(key quota.CounterKey, buckets []quota.Counter, storeUS int64)
+
+// Counters reads all live usage counters and hands them to yield. A process reads
+// them when it starts, to know what was admitted before. It reads slowly, so that
+// requests are served meanwhile; what is charged while it reads may be missing.
+func (s *Store) Counters(ctx context.Context, yield yieldCounters) error {
+	nodes := s.nodeSet.current()
+	if len(nodes) == 0 {
+		return fmt.Errorf("read usage counters: %w", errNoMap)
+	}
+	for _, n := range nodes {
+		if err := n.counters(ctx, yield); err != nil {
+			return fmt.Errorf("read usage counters: %w", err)
+		}
+	}
+	return nil
+}
+
+func (n *node) counters(ctx context.Context, yield yieldCounters) error {
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		keys, next, err := n.client.Scan(ctx, cursor, "rl:*:"+store.CounterMark+"*", countersPage).Result()
+		if err == nil {
+			err = n.readCounters(ctx, keys, yield)
+		}
+		if err != nil {
+			return classify(err)
+		}
+		cursor = next
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(countersPause):
+		}
+	}
+	return nil
+}
+
+func (n *node) readCounters(ctx context.Context, names []string, yield yieldCounters) error {
+	// Not MGET: a key of another type would fail them all.
+	pipe := n.client.Pipeline()
+	now := pipe.Time(ctx)
+	var keys []quota.CounterKey
+	var values []*redis.StringCmd
+	for _, name := range names {
+		if key, ok := store.ParseCounterKey(name); ok {
+			keys, values = append(keys, key), append(values, pipe.Get(ctx, name))
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil && (now.Err() != nil || classify(err).Reason != quota.ReasonRedisRefused) {
+		return err // a refusal is about one key, which has gone meanwhile or is not ours
+	}
+	for i, key := range keys {
+		if buckets := parseBuckets(values[i].Val()); buckets != nil {
+			yield(key, buckets, now.Val().UnixMicro())
+		}
+	}
+	return nil
+}
+
+// parseBuckets reads 'generation:bucket:units:earlier:…', see lua/usage_counters.lua; nil for
+// what we cannot have written. Buckets without units are left out, but the newest.
+func parseBuckets(text string) []quota.Counter {
+	var generation, bucket int64
+	var buckets []quota.Counter
+	for i, field := range strings.Split(text, ":") {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil || n < 0 || i > 2+quota.MaxGlobalBuckets {
+			return nil
+		}
+		switch {
+		case i == 0:
+			generation = n
+		case i == 1:
+			bucket = n
+		case i == 2 || n > 0:
+			buckets = append(buckets, quota.Counter{Generation: generation, Bucket: bucket - int64(i-2), Units: min(n, quota.MaxCounter)})
+		}
+	}
+	slices.Reverse(buckets)
+	return buckets
+}

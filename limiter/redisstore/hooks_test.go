@@ -1,0 +1,21 @@
+package redisstore
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+)
+
+// newRedis is a store on the Redis at addr that shows what is decided, not how soon. timeLua
+// is limitertest's, or "" for Redis's own clock.
+func newRedis(t testing.TB, addr, timeLua string) *Store {
+	t.Helper()
+	s, err := New(Options{
+		Addrs: []string{addr}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler), TimeLua: timeLua,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}

@@ -1,0 +1,166 @@
+-- decide.lua: decides checks one after the other, all limits of a check together. Joined behind now.lua,
+-- base.lua, usage_counters.lua, log.lua and window_gcra.lua.
+--
+-- KEYS  the keys of all checks, in order; with an idempotency fingerprint the check's record comes
+--       first, then one key for each key of its plan, then the counter of each of its global limits.
+-- ARGV  nonce, number of plans, the plans, then the checks.
+--   plan: number of keys, then for each key
+--     kind 'l' log | 'w' window | 'g' level, trim (largest L of the key's limits), ttl (ms; a level
+--       lives longer by its drain), number of limits, then for each limit: W (µs), C (its ceiling), L. The C of a global limit is '-': it is
+--       given with each check, and two more follow: the length of its buckets (µs), and how many are
+--       kept beside the newest.
+--   check: plan (from 1), op 'c' check | 'p' peek | 'r' report, cost, fingerprint ('' = none), then one
+--       ceiling for each '-' of its plan, in order.
+-- Reply  one string: the line 'nonce TIME', then for each check a line:
+--   'a …' admitted, 'd …' denied, 'm …' an earlier admission replayed, followed for each limit by
+--         remaining, wait (µs until the cost fits, 0 now, -1 not under this ceiling), reset (µs), and for a
+--         global one by how much the ceiling is exceeded, and generation, bucket and units of its counter (0 0 0
+--         when there is none)
+--   'x'   the idempotency key came with another fingerprint before
+--   'e …' why this check could not be decided; nothing of it was written
+
+local IDEMPOTENCY_US, IDEMPOTENCY_TTL = 60000000, '120000'
+
+local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_log, write = write_log, note = note_log }
+local window, level -- made when a plan first asks for them
+
+local function read_plan(p)
+  local plan = { logs = true }
+  for i = 1, tonumber(ARGV[p]) do
+    local kind = log
+    if ARGV[p + 1] ~= 'l' then
+      if not window then window, level = window_gcra() end
+      kind, plan.logs = ARGV[p + 1] == 'w' and window or level, false
+    end
+    local k = { kind = kind, trim = tonumber(ARGV[p + 2]), ttl = ARGV[p + 3], longest = 0 }
+    p = p + 4
+    for j = 1, tonumber(ARGV[p]) do
+      local C = tonumber(ARGV[p + 2])
+      k[j] = { j = j, W = tonumber(ARGV[p + 1]), w = ARGV[p + 1], C = C, L = tonumber(ARGV[p + 3]), last = C and '-' .. ARGV[p + 2] }
+      if k[j].W > k.longest then k.longest = k[j].W end
+      p = p + 3
+      if not C then
+        k[j].B, k[j].most = tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
+        plan.globals = (plan.globals or 0) + 1
+        p = p + 2
+      end
+    end
+    plan[i] = k
+  end
+  return plan, p + 1
+end
+
+local function replay(record, print)
+  local v = call('GET', record)
+  if not v then return nil end
+  local stamp, was, reply = match(v, '^(%d+) (%S+) ([^\n]*)$')
+  if not stamp then error('GARBAGE in ' .. record, 0) end
+  if tonumber(stamp) + IDEMPOTENCY_US <= TIME then return nil end -- as good as expired
+  if was ~= print then return 'x' end
+  return 'm ' .. reply
+end
+
+-- Partitions that several checks of one call share are read once: TIME does not move in between, so what
+-- was found stays true, and each charge is added to it.
+local states = {}
+
+-- decide reads and validates every key before the first write, so that what fails changes nothing.
+local function decide(plan, first, op, c, ceilings, record, print)
+  local earlier = record and replay(record, print)
+  if earlier then return earlier end
+  if c == 1 and op == 'c' and plan.logs and not record then
+    local fresh = true
+    for i = 1, #plan do
+      local key = KEYS[first + i]
+      if states[key] == nil then states[key] = false else fresh = false end -- a second check of it is worth a state
+    end
+    local reply = fresh and quick(first, plan, ceilings)
+    if reply then return reply end
+  end
+  local waits, lefts, overs, n, fits, counter = {}, {}, {}, 0, true, first + #plan
+  for i = 1, #plan do
+    local k, key = plan[i], KEYS[first + i]
+    local s = states[key]
+    if not s or s.k ~= k then -- a reload may meet the plan before it in one call
+      s = k.kind.load(key, k)
+      states[key] = s
+    end
+    for j = 1, #k do
+      n = n + 1
+      if k[j].B then
+        counter = counter + 1
+        load_counter(KEYS[counter])
+      end
+      local w = k.kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, c)
+      waits[n] = w
+      if w ~= 0 then
+        fits = false
+        if w < 1 and w ~= -1 then error('GARBAGE in ' .. key, 0) end -- its stamps are out of order
+      end
+    end
+  end
+  local charged = op == 'r' or op == 'c' and fits
+  n = 0
+  for i = 1, #plan do
+    local k, s = plan[i], states[KEYS[first + i]]
+    for j = 1, #k do
+      n = n + 1
+      local C = ceilings and ceilings[n] or k[j].C
+      local left = k.kind.left(s, k[j], C, c, waits[n])
+      if not charged and left < 0 then overs[n] = max(0, min(C - left, k[j].L) - C) end
+      lefts[n] = charged and max(0, left - c) or left
+    end
+  end
+  local reply = (charged or fits) and 'a' or 'd'
+  n, counter = 0, first + #plan
+  for i = 1, #plan do -- the first write: nothing is read any more
+    local k, s = plan[i], states[KEYS[first + i]]
+    if charged then k.kind.write(s, k, c) elseif s.stepped and op == 'c' then k.kind.note(s, k) end
+    for j = 1, #k do
+      n = n + 1
+      reply = format('%s %.0f %.0f %.0f', reply, max(0, lefts[n]), charged and 0 or waits[n], k.kind.reset(s, k[j]))
+      if k[j].B then
+        counter = counter + 1
+        local t = counters[KEYS[counter]]
+        local held = charged and add_counter(KEYS[counter], k[j], c, k.ttl)
+          or t and format('%.0f %.0f %.0f', t.generation, t.bucket, t.units) or '0 0 0'
+        reply = format('%s %.0f %s', reply, overs[n] or 0, held)
+      end
+    end
+  end
+  if charged and record then
+    call('SET', record, NOW .. ' ' .. print .. ' ' .. reply:sub(3), 'PX', IDEMPOTENCY_TTL)
+  end
+  return reply
+end
+
+local plans, p = {}, 3
+for i = 1, tonumber(ARGV[2]) do plans[i], p = read_plan(p) end
+local replies, first = { ARGV[1] .. ' ' .. NOW }, 0
+while p <= #ARGV do
+  local plan, print = plans[tonumber(ARGV[p])], ARGV[p + 3]
+  local op, c, record, ceilings = ARGV[p + 1], tonumber(ARGV[p + 2]), nil, nil
+  p = p + 4
+  if print ~= '' then
+    first = first + 1
+    record = KEYS[first]
+  end
+  if plan.globals then
+    ceilings = {}
+    for _, k in ipairs(plan) do
+      for _, l in ipairs(k) do
+        ceilings[#ceilings + 1] = l.C or tonumber(ARGV[p])
+        if not l.C then p = p + 1 end
+      end
+    end
+  end
+  local ok, reply = pcall(decide, plan, first, op, c, ceilings, record, print)
+  if not ok then
+    for i = 1, #plan do states[KEYS[first + i]] = nil end
+    for i = 1, plan.globals or 0 do counters[KEYS[first + #plan + i]] = nil end
+    reply = ('e ' .. (type(reply) == 'table' and reply.err or reply)):gsub('\n', ' ')
+  end
+  first = first + #plan + (plan.globals or 0)
+  replies[#replies + 1] = reply
+end
+return table.concat(replies, '\n')

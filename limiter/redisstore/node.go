@@ -1,0 +1,401 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// node is one server that decides, or the one that sentinels name. It has a breaker
+// and a queue of its own, so that one primary of a cluster that is away costs the
+// tenants of the others nothing.
+//
+//	decide ─▶ breaker ─▶ queue ─▶ send ─▶ scriptCall: EVALSHA, one or a pipeline of them
+type node struct {
+	client  *redis.Client
+	script  script
+	budget  time.Duration
+	breaker *breaker
+	queue   *queue
+	log     *slog.Logger
+	metrics *metrics
+	calls   *atomic.Uint64        // numbers calls for their nonce
+	nonce   string                // distinguishes our calls from those of other processes
+	life    *atomic.Pointer[life] // set by the prober; nil: it has none
+	meter   *meter
+	cluster *cluster // nil for a server that holds all keys
+}
+
+// nodes makes the nodes of one store.
+type nodes struct {
+	template node
+	wake     chan struct{}
+	tracer   trace.Tracer // nil while tracing is off
+	// deadAfter is how long a server is silent, at least, that counts as dead.
+	deadAfter time.Duration
+}
+
+func newNodes(o Options, wake chan struct{}, m *metrics) *nodes {
+	return &nodes{wake: wake, tracer: o.Tracer, deadAfter: cmp.Or(o.DeadAfter, deadAfter), template: node{
+		script: decideScript(cmp.Or(o.TimeLua, nowLua)), budget: o.Budget, log: o.Logger, metrics: m,
+		calls: new(atomic.Uint64), nonce: strconv.FormatUint(uint64(rand.Uint32()), 36),
+	}}
+}
+
+// node returns a node on a client.
+func (f *nodes) node(client *redis.Client) *node {
+	n := f.template
+	n.client, n.breaker = client, &breaker{wake: f.wake}
+	n.life, n.meter = &atomic.Pointer[life]{}, &meter{}
+	n.life.Store(&life{key: lifeKey})
+	n.queue = newQueue(n.budget, f.deadAfter, n.send, n.sign, n.lose)
+	n.queue.spans = newScriptSpans(f.tracer, client.Options().Addr)
+	return &n
+}
+
+// decide fills the verdicts of calls.
+func (n *node) decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+	if n.breaker.open() {
+		store.Fail(verdicts, errBreakerOpen)
+		return
+	}
+	n.queue.submit(ctx, calls, verdicts)
+}
+
+var (
+	errAway        = errors.New("the store failed a moment ago")
+	errBreakerOpen = &store.Error{Reason: quota.ReasonBreakerOpen, Err: errAway}
+)
+
+// send brings one batch to Redis and back, and reports the result to the breaker.
+func (n *node) send(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+	start := time.Now()
+	n.exec(ctx, calls, verdicts)
+	took := time.Since(start)
+	n.meter.ended(took)
+	var refused *store.Error
+	for i := range verdicts {
+		if e := fault(verdicts[i].Err); e != nil {
+			refused = e // of the server, or Redis runs the script and refuses to write
+		}
+	}
+	n.metrics.called(ctx, took, len(calls), refused)
+	if refused != nil && refused.Reason != quota.ReasonRedisTimeout { // late is the watchdog's to judge
+		n.lose(refused)
+	}
+}
+
+// fault returns err if it counts as a failure of the server, and nil for an error of a
+// single partition, of a slot that is being migrated, or of a call that was not sent.
+func fault(err error) *store.Error {
+	if e := (*store.Error)(nil); errors.As(err, &e) && !errors.Is(e, errMoving) && e.Reason != quota.ReasonOverloaded {
+		return e
+	}
+	return nil
+}
+
+// errMoving is part of an error of another server than the one that was asked.
+var errMoving = errors.New("the slot has moved or is moving")
+
+// lose opens the breaker, logs it once, and answers all that wait.
+func (n *node) lose(why *store.Error) {
+	if n.breaker.trip(time.Now()) {
+		n.metrics.outages.Add(context.Background(), 1)
+		n.log.Warn("redis is away, fail modes decide until it is back", "error", why)
+	}
+	n.queue.drain(&store.Error{Reason: why.Reason, Err: errAway})
+}
+
+// scriptCall is one EVALSHA on its way: some calls of a batch.
+type scriptCall struct {
+	subset
+	nonce string
+	args  []any
+	reply any
+	err   error
+}
+
+// exec runs the script for calls: once, or in a cluster once for each tenant, since a
+// script runs across no slots, all in one pipeline.
+func (n *node) exec(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+	var parts []*scriptCall
+	if n.cluster == nil {
+		parts = []*scriptCall{{subset: subset{calls: calls, verdicts: verdicts}}}
+	} else {
+		parts = byTenant(calls)
+	}
+	n.pipeline(ctx, parts)
+	if again := forgotten(parts); len(again) > 0 { // not executed: the server does not know the script
+		if err := n.reload(ctx); err == nil {
+			n.pipeline(ctx, again)
+		} else {
+			for _, p := range again {
+				p.err = err
+			}
+		}
+	}
+	if n.cluster != nil && slices.ContainsFunc(parts, func(p *scriptCall) bool { return elsewhere(p.err) }) {
+		n.cluster.follow(ctx, n.budget/2, parts)
+	}
+	for _, p := range parts {
+		if err := p.outcome(); err != nil {
+			store.Fail(p.verdicts, err)
+		}
+		p.gather(verdicts)
+	}
+}
+
+// pipeline sends each once, together.
+func (n *node) pipeline(ctx context.Context, parts []*scriptCall) {
+	n.meter.scripts.Add(int64(len(parts)))
+	for _, p := range parts {
+		if p.args == nil {
+			p.nonce, p.args = n.command(p.calls)
+		}
+	}
+	if len(parts) == 1 {
+		parts[0].reply, parts[0].err = once(ctx, n.client, parts[0].args...)
+		return
+	}
+	pipe := n.client.Pipeline()
+	sent := make([]onceCmd, len(parts))
+	for i, p := range parts {
+		sent[i] = onceCmd{redis.NewCmd(ctx, p.args...)}
+		_ = pipe.Process(ctx, sent[i]) // it only joins the pipeline
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, p := range parts {
+		p.reply, p.err = sent[i].Result()
+	}
+}
+
+// forgotten returns those that were not executed because the server does not know the script.
+func forgotten(parts []*scriptCall) (again []*scriptCall) {
+	for _, p := range parts {
+		if p.err != nil && strings.HasPrefix(p.err.Error(), noScript) {
+			again = append(again, p)
+		}
+	}
+	return again
+}
+
+// outcome fills the verdicts from the reply. With another nonce the outcome is unknown.
+func (p *scriptCall) outcome() error {
+	if p.err != nil {
+		return classify(p.err)
+	}
+	if err := parseReplies(p.reply, p.nonce, p.calls, p.verdicts); err != nil {
+		return &store.Error{Reason: quota.ReasonRedisRefused, Ambiguous: true, Err: err}
+	}
+	return nil
+}
+
+// command is the script's command for calls, and the nonce that its reply must bear.
+func (n *node) command(calls []store.Call) (nonce string, args []any) {
+	nonce = n.nonce + "." + strconv.FormatUint(n.calls.Add(1), 36)
+	args = make([]any, 2, 16+12*len(calls))
+	args[0], args[1] = "EVALSHA", n.script.sha
+	return nonce, appendCalls(args, nonce, calls)
+}
+
+// once sends a command exactly once, whatever happens to its reply.
+func once(ctx context.Context, client redis.UniversalClient, args ...any) (any, error) {
+	cmd := onceCmd{redis.NewCmd(ctx, args...)}
+	if err := client.Process(ctx, cmd); err != nil {
+		return nil, err
+	}
+	return cmd.Result()
+}
+
+// reload brings the script to a server that has forgotten it.
+func (n *node) reload(ctx context.Context) error {
+	n.metrics.reloads.Add(ctx, 1)
+	_, err := once(ctx, n.client, "SCRIPT", "LOAD", n.script.source)
+	return err
+}
+
+// onceCmd is a command that no kind of go-redis client sends again: MaxRetries
+// alone does not bind a cluster client.
+type onceCmd struct{ *redis.Cmd }
+
+// NoRetry implements an interface of go-redis.
+func (onceCmd) NoRetry() bool { return true }
+
+const noScript = "NOSCRIPT"
+
+// classify derives from an error what became of the call: refused and certainly not
+// executed, never sent, or sent with an unknown outcome.
+func classify(err error) *store.Error {
+	var (
+		reply   redis.Error
+		op      *net.OpError
+		network net.Error
+	)
+	timeout := errors.As(err, &network) && network.Timeout() // context.DeadlineExceeded is one, too
+	switch {
+	case errors.As(err, &reply) && !errors.Is(err, redis.ErrClosed):
+		return &store.Error{Reason: quota.ReasonRedisRefused, Err: err}
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted): // that says nothing of the server
+		return &store.Error{Reason: quota.ReasonOverloaded, Err: err}
+	case errors.Is(err, redis.ErrClosed), errors.As(err, &op) && op.Op == "dial" && !timeout:
+		return &store.Error{Reason: quota.ReasonRedisDown, Err: err}
+	case timeout:
+		sent := op == nil || op.Op != "dial"
+		return &store.Error{Reason: quota.ReasonRedisTimeout, Ambiguous: sent, Err: err}
+	default:
+		return &store.Error{Reason: quota.ReasonRedisDown, Ambiguous: true, Err: err}
+	}
+}
+
+// probe asks for all that a decision needs. A server that is slow to answer stays in use,
+// and one that was away is not used again until it answers in time.
+func (n *node) probe(ctx context.Context) {
+	heard := n.queue.heard.Load()
+	err := n.live(ctx)
+	if err == nil {
+		err = n.load(ctx)
+	}
+	start := time.Now()
+	if err == nil {
+		err = n.reach(ctx)
+	}
+	failed := classify(err)
+	switch {
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled): // stopping
+	case err != nil && (failed.Reason == quota.ReasonOverloaded || failed.Reason == quota.ReasonRedisTimeout &&
+		(n.queue.heard.Load() != heard || n.queue.patience > dialTimeout)):
+		// It was not asked, answers others, or has more time than a probe.
+	case err != nil:
+		n.lose(failed)
+	case time.Since(start) <= n.queue.patience && n.breaker.probed(time.Now()):
+		n.log.Info("redis is back, decisions are exact again")
+	}
+	if err == nil {
+		_ = n.measure(ctx)
+	}
+}
+
+// reach sends a PING; to a server that was away on as many connections as will be used at
+// once, so that no check waits for one to be made.
+func (n *node) reach(ctx context.Context) error {
+	if !n.breaker.open() {
+		return n.client.Ping(ctx).Err()
+	}
+	errs := make([]error, manyFlushers)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { errs[i] = n.client.Ping(ctx).Err() })
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
+}
+
+// meter is what script calls cost.
+type meter struct {
+	scripts atomic.Int64 // that were sent
+	fastest atomic.Int64 // ns, since the last probe; 0 for none
+	last    account      // belongs to the queue's lock
+}
+
+// account is what script calls came to, in all: of this process, and as Redis says.
+type account struct {
+	at           time.Time
+	weight, sent float64
+	calls, usec  int64
+}
+
+// ended notes how long a call took.
+func (m *meter) ended(took time.Duration) {
+	for {
+		fastest := m.fastest.Load()
+		if fastest > 0 && fastest <= int64(took) || m.fastest.CompareAndSwap(fastest, int64(took)) {
+			return
+		}
+	}
+}
+
+// measureEvery is how often Redis is asked for its account at most, which costs it as much
+// as some checks.
+const measureEvery = 100 * time.Millisecond
+
+// sign asks for a sign of life, and for Redis's account now and then: while calls take long
+// it tells whether that is Redis's doing. An error that is a reply is a sign too.
+func (n *node) sign(ctx context.Context) error {
+	var err error
+	n.queue.mu.Lock()
+	due := time.Since(n.meter.last.at) > measureEvery
+	n.queue.mu.Unlock()
+	if due {
+		err = n.measure(ctx)
+	} else {
+		err = n.client.Ping(ctx).Err()
+	}
+	if reply := redis.Error(nil); errors.As(err, &reply) {
+		return nil
+	}
+	return err
+}
+
+// measure tells the queue how long Redis was busy with a script call, by its own account.
+// Calls of other processes are among them, so it also tells whether most were ours. An ACL
+// that allows no INFO leaves the price as it is.
+func (n *node) measure(ctx context.Context) error {
+	info, err := n.client.InfoMap(ctx, "commandstats").Result()
+	if err != nil {
+		return err
+	}
+	n.queue.mu.Lock()
+	defer n.queue.mu.Unlock()
+	was, now := n.meter.last, account{at: time.Now(), sent: float64(n.meter.scripts.Load()), weight: n.queue.carried}
+	if k, _ := fmt.Sscanf(info["Commandstats"]["cmdstat_evalsha"], "calls=%d,usec=%d", &now.calls, &now.usec); k != 2 {
+		return nil
+	}
+	n.meter.last = now
+	const enough = 4
+	if calls, sent := now.calls-was.calls, now.sent-was.sent; calls >= enough && sent >= enough {
+		took := time.Duration(now.usec-was.usec) * time.Microsecond / time.Duration(calls)
+		n.queue.price.measured(took, (now.weight-was.weight)/sent+n.queue.price.call, float64(calls) < 1.5*sent)
+	}
+	return nil
+}
+
+func (n *node) load(ctx context.Context) error {
+	known, err := n.client.ScriptExists(ctx, n.script.sha).Result()
+	if err != nil {
+		return err
+	}
+	if len(known) == 1 && known[0] {
+		return nil
+	}
+	return n.client.ScriptLoad(ctx, n.script.source).Err()
+}
+
+// advise warns of a server that may forget counters under memory pressure.
+func (n *node) advise(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	info, err := n.client.InfoMap(ctx, "memory").Result()
+	if err != nil {
+		return // the probe reports what is wrong; INFO may also be denied by the ACL
+	}
+	if p := info["Memory"]["maxmemory_policy"]; p != "" && p != "noeviction" {
+		n.log.Warn("redis may evict usage under memory pressure, which resets limits; set maxmemory-policy noeviction",
+			"maxmemory_policy", p)
+	}
+}

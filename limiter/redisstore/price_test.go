@@ -1,0 +1,101 @@
+package redisstore
+
+import (
+	"testing"
+	"time"
+)
+
+// priceWorld is a Redis server that is saturated by two calls at once, in virtual time.
+type priceWorld struct {
+	cost    time.Duration // of Redis for a unit of weight
+	way     time.Duration // to Redis and back
+	running time.Duration // of each ten ms; 0 for all
+	gap     time.Duration // between calls, when it is not saturated
+}
+
+// done is when Redis has spent work, beginning at a time.
+func (w priceWorld) done(at, work time.Duration) time.Duration {
+	if w.running == 0 {
+		return at + work
+	}
+	const cycle = 10 * time.Millisecond
+	for {
+		into := at % cycle
+		if left := max(0, w.running-into); work <= left {
+			return at + work
+		} else if left > 0 {
+			work -= left
+		}
+		at += cycle - into
+	}
+}
+
+// clock is how far Redis's clock is ahead.
+const clock = 1_795_198_405 * time.Second
+
+// run has calls of the size that p wants for some seconds, and returns what a call was like.
+func (w priceWorld) run(p *price, seconds int) (work, took time.Duration) {
+	type call struct {
+		sent, began, ended time.Duration
+		weight             float64
+	}
+	now, free, measured := time.Duration(0), time.Duration(0), time.Duration(0)
+	busy, weight, calls := time.Duration(0), 0.0, 0 // since Redis was asked for its account
+	send := func() call {
+		c := call{sent: now, weight: p.perCall() - callWeight}
+		if w.gap > 0 {
+			c.weight = 7
+		}
+		work = time.Duration((c.weight + callWeight) * float64(w.cost))
+		c.began = w.done(max(free, now+w.way/2), 1)
+		free = w.done(c.began, work)
+		c.ended = free + w.way/2
+		busy, weight, calls = busy+free-c.began, weight+c.weight+callWeight, calls+1
+		if age := now - measured; age > time.Second || age > measureEvery && c.ended-c.sent > deadAfter/4 {
+			p.measured(busy/time.Duration(calls), weight/float64(calls), true)
+			measured, busy, weight, calls = now, 0, 0, 0
+		}
+		return c
+	}
+	under := []call{send(), send()}
+	for now < time.Duration(seconds)*time.Second {
+		c := under[0]
+		now = c.ended
+		p.answered(c.weight, p.start.Add(c.sent), now-c.sent, (clock + c.began).Microseconds())
+		took = now - c.sent
+		now += w.gap
+		under = append(under[1:], send())
+	}
+	return work, took
+}
+
+// TestPrice: whatever Redis is like, a call keeps it busy for about callTime, or for longer
+// if it is slow for other reasons than its work; and what it works off in a time is known.
+func TestPrice(t *testing.T) {
+	for _, row := range []struct {
+		what       string
+		world      priceWorld
+		work       [2]time.Duration // of Redis in one call, from and to
+		throughput float64          // weight per ms
+	}{
+		{"as measured", priceWorld{cost: 1000, way: 200 * time.Microsecond}, [2]time.Duration{callTime / 2, 2 * callTime}, 1000},
+		{"five times as slow", priceWorld{cost: 5000, way: 200 * time.Microsecond}, [2]time.Duration{callTime / 2, 2 * callTime}, 200},
+		{"a millisecond of ten", priceWorld{cost: 1000, way: 200 * time.Microsecond, running: time.Millisecond}, [2]time.Duration{leastWeight * weightCost, callTime}, 100},
+		{"twenty milliseconds away", priceWorld{cost: 1000, way: 20 * time.Millisecond}, [2]time.Duration{callTime / 2, 2 * callTime}, 1000},
+	} {
+		p := price{call: callWeight, cost: weightCost, start: time.Now()}
+		work, took := row.world.run(&p, 3)
+		if work < row.work[0] || work > row.work[1] {
+			t.Errorf("%s: a call is %v of Redis's work, want %v", row.what, work, row.work)
+		}
+		if got := p.within(100*time.Millisecond) / 100; got < 0.6*row.throughput || got > 1.6*row.throughput {
+			t.Errorf("%s: a weight of %.0f each ms, want %.0f", row.what, got, row.throughput)
+		}
+		t.Logf("%s: cost %.0f, slow %.1f; a call is %v of work and took %v", row.what, p.cost, p.slow(), work, took)
+		row.world.gap, row.world.running = time.Millisecond, 0
+		row.world.run(&p, 2)
+		if p.slow() > 1.5 {
+			t.Errorf("%s: %.1f times as slow while nothing waits", row.what, p.slow())
+		}
+	}
+}

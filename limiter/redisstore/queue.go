@@ -1,0 +1,416 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// queue holds the checks that wait for one Redis server, and shares calls between them.
+// There is no timer: while a call is under way the next checks wait, so an idle service
+// sends at once and a busy one in batches.
+//
+//	submit ─▶ admit ─▶ waiting jobs ─ take ─▶ batch ─ send ─▶ server
+//	   ▲        │ no room: shed        │ too late: shed        │
+//	   └────────┴──────────────────────┴─────── done ◀─────────┘
+//
+// A call carries about callTime of Redis's work, taken from the waiting jobs in turn. A
+// larger job is split over calls, one after the other, so its checks are decided in order.
+// What cannot be sent in time is shed: turned away, and not charged. What was sent is
+// waited for until the server answers, or is found dead (watchdog.go).
+type queue struct {
+	budget time.Duration
+	spans  *scriptSpans // nil: no call is traced
+	send   func(ctx context.Context, calls []store.Call, verdicts []store.Verdict)
+	watchdog
+
+	mu       sync.Mutex
+	price    price
+	each     float64   // weight of each check beside its own
+	load     float64   // weight of all checks that wait or are under way
+	carried  float64   // weight of all checks that were ever sent
+	sent     time.Time // when the latest call was
+	away     bool      // the server was lost since the latest job
+	jobs     int       // that wait or are under way
+	waiting  []*job    // those that have checks to send, in turn
+	underway []*batch
+	flushers int
+
+	spare   sync.Pool // of *job that no other goroutine holds
+	batches sync.Pool // of *batch
+}
+
+func newQueue(budget, deadAfter time.Duration, send func(context.Context, []store.Call, []store.Verdict), ping func(context.Context) error, dead func(*store.Error)) *queue {
+	return &queue{
+		budget: budget, send: send, price: price{cost: weightCost, call: callWeight, start: time.Now()},
+		watchdog: watchdog{patience: max(budget, deadAfter), ping: ping, dead: dead},
+	}
+}
+
+// apart says that each check is a script call of its own, sent with others in a pipeline.
+func (q *queue) apart() { q.each, q.price.call = callWeight, 0 }
+
+// weight is what a check costs the server, in all.
+func (q *queue) weight(c *store.Call) float64 { return q.each + weight(c) }
+
+const (
+	// fewFlushers are calls under way at any time: a second one keeps Redis busy while we
+	// decode the first. Up to manyFlushers are while half a call waits: where this process
+	// waits for a processor, a call is under way for ten times as long as Redis needs for it.
+	fewFlushers, manyFlushers = 2, 8
+	// underWay is how long Redis may need for all calls under way: who comes next waits for
+	// that long, a PING too.
+	underWay = 6 * callTime
+)
+
+// Parts of the budget that all that waits may take, see admit.
+const roomBeyondShare, roomWithinShare, roomOfSingle = 0.4, 0.5, 0.6
+
+// sendWithin is the part of the budget after which a check that waits is not sent any
+// more: a call needs the rest.
+func sendWithin(budget time.Duration) time.Duration { return budget * 3 / 5 }
+
+// job is what one caller submitted. All fields but done belong to the queue's lock.
+type job struct {
+	calls    []store.Call
+	verdicts []store.Verdict
+	first    int             // calls[first:end] are still to be sent
+	end      int             // those after it were shed at once
+	sendBy   time.Time       // when the others are shed
+	ctx      context.Context //nolint:containedctx // the caller's, for as long as it waits
+	span     trace.Span      // of the request, if that is sampled; else nil
+	done     chan struct{}   // has an element when all verdicts are set
+}
+
+// batch is the checks of one call, kept for the next.
+type batch struct {
+	parts    []part
+	calls    []store.Call
+	verdicts []store.Verdict
+	weight   float64
+	sent     time.Time
+	lost     bool          // nobody waits for it any more
+	age      time.Duration // of this process's running time
+	pings    int           // that were answered, or under way, when it was sent
+}
+
+// storeUS is when Redis began with the first call that it decided, 0 for none.
+func (b *batch) storeUS() int64 {
+	for i := range b.verdicts {
+		if us := b.verdicts[i].StoreUS; us > 0 {
+			return us
+		}
+	}
+	return 0
+}
+
+// answered is whether the server answered any of the calls, an error included.
+func (b *batch) answered() bool {
+	return slices.ContainsFunc(b.verdicts, func(v store.Verdict) bool {
+		reply := redis.Error(nil)
+		return v.StoreUS > 0 || errors.As(v.Err, &reply)
+	})
+}
+
+// part is calls[from:to] of a job.
+type part struct {
+	job      *job
+	from, to int
+	span     trace.Span // of the job
+}
+
+var (
+	errBusy = &store.Error{Reason: quota.ReasonOverloaded, Err: errors.New("redis is busy, the check would have waited too long")}
+	errGone = &store.Error{Reason: quota.ReasonRedisTimeout, Err: errors.New("the request was cancelled")}
+)
+
+// submit has calls decided and fills their verdicts; an error is in the verdict of its
+// call. What is not Ambiguous was not charged. After an Ambiguous error the calls must not
+// be changed: they may still be read.
+func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+	j, now := q.job(ctx, calls, verdicts), time.Now()
+	q.mu.Lock()
+	j.sendBy = now.Add(sendWithin(q.budget))
+	if until, timed := ctx.Deadline(); timed && until.Before(j.sendBy) {
+		j.sendBy = until
+	}
+	if q.admit(j) {
+		q.jobs++
+		q.waiting = append(q.waiting, j)
+		q.startFlusher()
+		q.watch()
+	} else {
+		j.done <- struct{}{}
+	}
+	q.mu.Unlock()
+	<-j.done
+	*j = job{done: j.done}
+	q.spare.Put(j)
+}
+
+func (q *queue) job(ctx context.Context, calls []store.Call, verdicts []store.Verdict) *job {
+	j, ok := q.spare.Get().(*job)
+	if !ok {
+		j = &job{done: make(chan struct{}, 1)}
+	}
+	j.ctx, j.calls, j.verdicts, j.span, j.end = ctx, calls, verdicts, q.spans.of(ctx), len(calls)
+	return j
+}
+
+// startFlusher has one more send what waits, unless there are enough.
+func (q *queue) startFlusher() {
+	if len(q.waiting) == 0 || q.room() == 0 || q.flushers >= fewFlushers && (q.flushers >= manyFlushers || !q.worthMore()) {
+		return
+	}
+	q.flushers++
+	b, ok := q.batches.Get().(*batch)
+	if !ok {
+		b = &batch{}
+	}
+	go q.flush(b)
+}
+
+// admit sheds the calls of a job that Redis will not come to in time, and reports whether
+// any is left. How long what waits may take depends on who asks: a job that has more than
+// each would have if all had the same finds the least room, a single check the most. So
+// single checks pass beside any batches, and the first checks of all jobs before the others.
+func (q *queue) admit(j *job) bool {
+	if now := time.Now(); q.away { // it is expected to be as slow as before
+		q.away, q.price.last = false, now
+	} else if q.jobs == 0 {
+		q.price.idle(now)
+	}
+	room := max(leastWaiting, q.price.within(q.budget))
+	share, own := room*roomWithinShare/float64(q.jobs+1), 0.0
+	for i := range j.calls {
+		w := q.weight(&j.calls[i])
+		part := roomBeyondShare
+		switch {
+		case len(j.calls) == 1:
+			part = roomOfSingle
+		case own+w <= share:
+			part = roomWithinShare
+		}
+		if q.load+own+w > part*room && (i > 0 || q.jobs > 0) {
+			j.shed(i, errBusy)
+			break
+		}
+		own += w
+	}
+	q.load += own
+	return j.end > 0
+}
+
+// shed gives the calls from a place on an error; they will not be sent.
+func (j *job) shed(from int, why error) {
+	for i := from; i < j.end; i++ {
+		j.verdicts[i].Err = why
+	}
+	j.end = from
+}
+
+// flush sends batches until nothing waits.
+func (q *queue) flush(b *batch) {
+	for {
+		runtime.Gosched() // callers that are about to submit may still come along
+		if !q.take(b) {
+			return
+		}
+		ctx, span := q.spans.start(context.Background(), b)
+		q.send(ctx, b.calls, b.verdicts)
+		if span != nil {
+			concluded(span, b)
+			span.End()
+		}
+		if !q.settle(b) {
+			return
+		}
+	}
+}
+
+// worthMore is whether so much waits that more calls are worth it.
+func (q *queue) worthMore() bool {
+	waits := q.load - q.sentWeight()
+	return waits > q.callSize()/2 && waits >= q.room()
+}
+
+// sentWeight is the weight of the checks that are under way.
+func (q *queue) sentWeight() (weight float64) {
+	for _, b := range q.underway {
+		weight += b.weight
+	}
+	return weight
+}
+
+// callSize is the weight of a full call: two of them at least may be under way.
+func (q *queue) callSize() float64 {
+	return max(leastWeight, min(q.price.perCall(), q.price.within(underWay)/2))
+}
+
+// room is the weight that the next call may carry: as much as all calls under way leave, 0 if
+// that is not worth a call. One may be under way in any case.
+func (q *queue) room() float64 {
+	size := q.callSize()
+	if len(q.underway) == 0 {
+		return size
+	}
+	if left := q.price.within(underWay) - q.sentWeight(); left > size/2 {
+		return min(size, left)
+	}
+	return 0
+}
+
+// take fills a batch from the waiting jobs, each in its turn with its share of two calls:
+// while one is under way, the other half of the jobs is in the next. False ends the flusher.
+func (q *queue) take(b *batch) bool {
+	now := time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	room := q.room()
+	if room == 0 || q.flushers > fewFlushers && !q.worthMore() {
+		q.flushers--
+		q.batches.Put(b)
+		return false
+	}
+	turn := 2 * room / float64(max(1, len(q.waiting)))
+	taken := 0
+	for ; taken < len(q.waiting) && b.weight < room; taken++ {
+		j := q.waiting[taken]
+		if err := j.late(now); err != nil {
+			q.drop(j, err)
+			continue
+		}
+		from, own := j.first, 0.0
+		for ; j.first < j.end; j.first++ {
+			w := q.weight(&j.calls[j.first])
+			if j.first > from && own+w > turn || b.weight > 0 && b.weight+w > room {
+				break
+			}
+			own, b.weight = own+w, b.weight+w
+		}
+		if from == j.first { // no room for even one
+			break
+		}
+		b.parts = append(b.parts, part{j, from, j.first, j.span})
+		b.calls = append(b.calls, j.calls[from:j.first]...)
+	}
+	q.waiting = slices.Delete(q.waiting, 0, taken)
+	if len(b.parts) == 0 {
+		q.flushers--
+		q.batches.Put(b)
+		return false
+	}
+	b.verdicts = store.Blank(b.verdicts, len(b.calls))
+	b.sent, b.pings, q.sent = now, q.pings, now
+	if q.pinging {
+		b.pings++
+	}
+	q.underway, q.carried = append(q.underway, b), q.carried+b.weight
+	return true
+}
+
+// late is why a job is not sent any more.
+func (j *job) late(now time.Time) error {
+	switch {
+	case now.After(j.sendBy):
+		return errBusy
+	case errors.Is(j.ctx.Err(), context.Canceled):
+		return errGone
+	}
+	return nil
+}
+
+// drop sheds what a job has still to send, and answers it. The caller takes it out of those
+// that wait.
+func (q *queue) drop(j *job, why error) {
+	for i := j.first; i < j.end; i++ {
+		q.load -= q.weight(&j.calls[i])
+	}
+	j.shed(j.first, why)
+	q.jobs--
+	j.done <- struct{}{}
+}
+
+// settle hands out the verdicts of a batch. It is false if nobody waits for them any more:
+// the flusher ends.
+func (q *queue) settle(b *batch) bool {
+	now := time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if b.lost {
+		return false
+	}
+	if b.answered() {
+		q.heard.Add(1)
+	}
+	q.price.answered(b.weight, b.sent, now.Sub(b.sent), b.storeUS())
+	q.remove(b)
+	at := 0
+	for _, p := range b.parts {
+		n := p.to - p.from
+		q.deliver(p, b.verdicts[at:at+n])
+		at += n
+	}
+	clear(b.calls)
+	clear(b.parts)
+	*b = batch{parts: b.parts[:0], calls: b.calls[:0], verdicts: b.verdicts}
+	return true
+}
+
+// deliver hands out the verdicts of a part, which has returned.
+func (q *queue) deliver(p part, verdicts []store.Verdict) {
+	j := p.job
+	for i := range verdicts {
+		// Exchanged with the slices that they hold, so that both sides can use them again.
+		j.verdicts[p.from+i], verdicts[i] = verdicts[i], j.verdicts[p.from+i]
+	}
+	if j.first < j.end {
+		q.waiting = append(q.waiting, j)
+		return
+	}
+	q.jobs--
+	j.done <- struct{}{}
+}
+
+// remove takes a batch out of those under way.
+func (q *queue) remove(b *batch) {
+	q.load -= b.weight
+	for i, o := range q.underway {
+		if o == b {
+			q.underway = append(q.underway[:i], q.underway[i+1:]...)
+			return
+		}
+	}
+}
+
+// lose gives up a batch: what became of its checks is unknown.
+func (q *queue) lose(b *batch, why error) {
+	q.remove(b)
+	q.flushers--
+	b.lost = true
+	for _, p := range b.parts {
+		unknown := make([]store.Verdict, p.to-p.from)
+		store.Fail(unknown, &store.Error{Reason: quota.ReasonRedisTimeout, Ambiguous: true, Err: why})
+		q.deliver(p, unknown)
+	}
+}
+
+// drain answers all that wait with an error: the server is away.
+func (q *queue) drain(why error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.away = true
+	for _, j := range q.waiting {
+		q.drop(j, why)
+	}
+	q.waiting = slices.Delete(q.waiting, 0, len(q.waiting))
+}

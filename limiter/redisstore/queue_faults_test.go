@@ -1,0 +1,350 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// A call whose reply is lost is given up in time, also while other calls are answered.
+func TestLostCallBesideWorkingOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(quick)
+		run := s.send
+		never, once := make(chan struct{}), sync.Once{}
+		s.send = func(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+			lost := false
+			once.Do(func() { lost = true })
+			if lost {
+				<-never
+			}
+			run(ctx, calls, verdicts)
+		}
+		stuck := s.submitting(context.Background(), 1, 1)
+		synctest.Wait()
+		for i := range int64(400) { // others come each ms, and are answered
+			mustBe(t, <-s.submitting(context.Background(), 2+i, 1), 2+i, "decided")
+		}
+		select {
+		case o := <-stuck:
+			if mustBe(t, o, 1, "redis_timeout, ambiguous"); o.after > 70*ms {
+				t.Errorf("answered after %v", o.after)
+			}
+		default:
+			t.Error("not answered after 400 ms beside 400 calls that were")
+		}
+		close(never)
+		time.Sleep(time.Second)
+	})
+}
+
+// Two connections are lost, of a call and of the PING that asks after it, while others work.
+func TestLostCallAndLostPingBesideWorkingOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(quick)
+		run, ping := s.send, s.ping
+		never, once, oncePing := make(chan struct{}), sync.Once{}, sync.Once{}
+		s.send = func(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+			lost := false
+			once.Do(func() { lost = true })
+			if lost {
+				<-never
+			}
+			run(ctx, calls, verdicts)
+		}
+		s.ping = func(ctx context.Context) error {
+			err := error(nil)
+			oncePing.Do(func() { <-ctx.Done(); err = ctx.Err() })
+			if err != nil {
+				return err
+			}
+			return ping(ctx)
+		}
+		stuck := s.submitting(context.Background(), 1, 1)
+		synctest.Wait()
+		var o outcome
+		for i := int64(0); o.verdicts == nil && i < 1000; i++ {
+			mustBe(t, <-s.submitting(context.Background(), 2+i, 1), 2+i, "decided")
+			select {
+			case o = <-stuck:
+			default:
+			}
+		}
+		if o.verdicts == nil {
+			t.Fatal("never answered")
+		}
+		if mustBe(t, o, 1, "redis_timeout, ambiguous"); o.after > 2*deadAfter+40*ms {
+			t.Errorf("answered after %v", o.after)
+		}
+		close(never)
+		s.mustBeIdle(t)
+	})
+}
+
+// One batch of 100 with four logs at cost 2 is 8 ms of Redis. A Redis without other work decides
+// all of it, also from some ms away.
+func TestBatchOnAnIdleServerFarAway(t *testing.T) {
+	var limits []*quota.Limit
+	for i := range 4 {
+		limits = append(limits, &quota.Limit{Name: fmt.Sprint("l", i), Units: 1 << 30, Window: time.Hour, By: []string{fmt.Sprint("d", i)}})
+	}
+	plan := store.NewKeyPlan(limits)
+	for _, away := range []time.Duration{500 * time.Microsecond, ms, 2 * ms} {
+		t.Run(away.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(perCheck)
+				run := s.send
+				s.send = func(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+					defer time.Sleep(away)
+					run(ctx, calls, verdicts)
+				}
+				calls, verdicts := make([]store.Call, 100), make([]store.Verdict, 100)
+				for i := range calls {
+					calls[i] = store.Call{Cost: 2 + int64(i), Plan: plan}
+				}
+				start, shed := time.Now(), 0
+				s.submit(context.Background(), calls, verdicts)
+				for i := range verdicts {
+					if verdicts[i].Err != nil {
+						shed++
+					}
+				}
+				if shed > 0 {
+					t.Errorf("%d of 100 shed after %d calls and %v; they are %v of work", shed, len(s.batches), time.Since(start), perCheck(calls))
+				}
+				s.mustBeIdle(t)
+			})
+		})
+	}
+}
+
+// A Redis that stood still for half a second in the middle of one script call is not taken for
+// slow for longer than a second.
+func TestOneStallDoesNotMakeRedisDear(t *testing.T) {
+	p := price{call: callWeight, cost: weightCost}
+	const weight = 100 // of a call
+	good := weight * time.Microsecond
+	p.measured((500*ms+9*good)/10, weight, true) // ten calls, one of which stood still
+	seconds := 0
+	for p.within(sendWithin(testBudget)) < 5200 && seconds < 60 { // a batch of 100 with four logs
+		t.Logf("after %d s: cost %.0f ns, room for %.0f", seconds, p.cost, p.within(sendWithin(testBudget)))
+		p.measured(good, weight, true) // a probe measures each second
+		seconds++
+	}
+	if seconds > 1 {
+		t.Errorf("a batch of 100 is shed for %d s after a stall of 0.5 s", seconds)
+	}
+}
+
+// Dearer calls of another process on the same Redis do not make ours dear.
+func TestOthersCallsDoNotMakeOursDear(t *testing.T) {
+	ctx, srv := context.Background(), redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	n := s.nodeSet.current()[0]
+	n.probe(ctx)
+	other := newScript("local x = 0 for i = 1, 200000 do x = x + i % 7 end return x") // about 2 ms, as a full call has
+	if err := srv.Client().ScriptLoad(ctx, other.source).Err(); err != nil {
+		t.Fatal(err)
+	}
+	plan := store.NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 1 << 20, Window: time.Hour}})
+	measure := func(others int) {
+		for range 5 {
+			for range 20 {
+				if _, err := limitertest.DecideOne(s, limitertest.CallOf(plan, "acme", 1)); err != nil {
+					t.Fatal(err)
+				}
+				for range others {
+					srv.Client().EvalSha(ctx, other.sha, nil)
+				}
+			}
+			if err := n.measure(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	measure(0)
+	alone := n.queue.price.cost
+	measure(1)
+	beside := n.queue.price.cost
+	t.Logf("alone %.0f ns, beside another process's calls of 2 ms %.0f ns; room for %.0f and %.0f", alone, beside,
+		(&price{cost: alone}).within(sendWithin(testBudget)), (&price{cost: beside}).within(sendWithin(testBudget)))
+	if beside > 4*alone {
+		t.Errorf("a unit costs %.0f times as much because another process makes dearer calls", beside/alone)
+	}
+}
+
+// A slot is on its way to a primary that dies: the primary that it comes from stays in use.
+func TestDeadTargetOfASlotLeavesTheSourceInUse(t *testing.T) {
+	t.Parallel() // it measures no time
+	c := redisserver.StartCluster(t, 5*time.Second)
+	s, _ := nodeSetStore(t, Options{Mode: quota.RedisCluster, Addrs: c.Addrs()[:2]})
+	plan := store.NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 1 << 20, Window: time.Hour}})
+	ctx := context.Background()
+	moving := limitertest.CallOf(plan, "moving", 1)
+	slot := c.Slot(moving.Keys[0])
+	from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)
+	var bystander store.Call
+	for i := 0; ; i++ {
+		bystander = limitertest.CallOf(plan, fmt.Sprint("bystander", i), 1)
+		if c.Primary(c.Slot(bystander.Keys[0])) == from {
+			break
+		}
+	}
+	source, err := s.nodeSet.of(ctx, bystander.Keys[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Begin(slot, from, to)
+	to.Kill()
+	failed, first := 0, error(nil)
+	for range 100 {
+		if _, err := limitertest.DecideOne(s, bystander); err != nil {
+			failed, first = failed+1, cmp.Or(first, err)
+		}
+		_, _ = limitertest.DecideOne(s, moving)
+		if _, err := limitertest.DecideOne(s, bystander); err != nil {
+			failed, first = failed+1, cmp.Or(first, err)
+		}
+	}
+	if failed > 0 || source.breaker.open() {
+		t.Errorf("%d of 200 checks of a tenant failed whose primary is well (%v); its breaker is open: %v", failed, first, source.breaker.open())
+	}
+}
+
+// A pause of Redis of 250 ms is forgotten after an idle second.
+func TestPauseIsForgottenWhileIdle(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	p := price{call: callWeight, cost: weightCost, start: start}
+	at, us := start, func(at time.Time) int64 { return at.UnixMicro() - start.UnixMicro() + 1 }
+	for range 100 {
+		p.answered(2000, at, 3*ms, us(at.Add(500*time.Microsecond)))
+		at = at.Add(5 * ms)
+	}
+	p.answered(2000, at, 253*ms, us(at.Add(250*ms))) // it stood still
+	before := p.within(sendWithin(testBudget))
+	at = at.Add(1250 * ms)
+	p.answered(7, at, ms, us(at.Add(500*time.Microsecond))) // a single check, a second later
+	after := p.within(sendWithin(testBudget))
+	t.Logf("room for %.0f after the pause, %.0f an idle second later", before, after)
+	if after < 10_000 {
+		t.Errorf("room for %.0f an idle second after a pause of 250 ms, %.0f is what an idle Redis does", after, float64(sendWithin(testBudget))/weightCost)
+	}
+}
+
+// A Redis that was slow before it was lost is expected to be so when it is back: what is let
+// in at once would else wait for ten times as long as it may.
+func TestLostServerIsExpectedToBeAsSlowAsBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(perCheck)
+		s.price.passed, s.price.spent, s.price.last = 100e6, 10e6, time.Now()
+		s.drain(errBreakerOpen)
+		time.Sleep(time.Minute)
+		o := <-s.submitting(context.Background(), 1, 400)
+		if got := o.kinds(1); got["decided"] == 0 || got["decided"] > 110 || got["overloaded"] != 400-got["decided"] {
+			t.Errorf("%v of 400 checks, want about 100 to be let in, and the others shed", got)
+		}
+		s.mustBeIdle(t)
+	})
+}
+
+// An error that never reached the server is no sign of life of it.
+func TestPoolTimeoutsDoNotHideADeadServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(quick)
+		s.send = func(_ context.Context, _ []store.Call, verdicts []store.Verdict) { // no connection within poolTimeout
+			time.Sleep(poolTimeout)
+			store.Fail(verdicts, classify(redis.ErrPoolTimeout))
+		}
+		s.ping = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() } // silent
+		for i := range int64(100) {
+			<-s.submitting(context.Background(), 1+i, 1)
+		}
+		s.mustBeIdle(t)
+		if s.deaths == 0 {
+			t.Error("a server that answers nothing, PING neither, was not found dead in 500 ms")
+		}
+	})
+}
+
+// Slots have moved, and the client does not know it yet: one call has checks of many of them.
+// All servers are well, so all are decided, beside them a check that was where it is.
+func TestManyMovedSlotsInOneCall(t *testing.T) {
+	t.Parallel()
+	const way, tenants = 40 * ms, 45
+	c := redisserver.StartCluster(t, 5*time.Second)
+	var late atomic.Bool
+	s, err := New(Options{
+		Mode: quota.RedisCluster, Addrs: c.Addrs()[:2], Budget: time.Second, Logger: slog.New(slog.DiscardHandler),
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			return &lateConn{conn, &late, way}, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	ctx := context.Background()
+	s.probe(ctx)
+	plan := store.NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 1 << 20, Window: time.Hour}})
+	var calls []store.Call
+	from, to := c.Primary(0), c.Primary(16383)
+	moved := map[int]bool{}
+	for i := 0; len(calls) <= tenants; i++ {
+		call := limitertest.CallOf(plan, fmt.Sprint("tenant", i), 1)
+		slot := c.Slot(call.Keys[0])
+		if moved[slot] || c.Primary(slot) != from {
+			continue
+		}
+		if moved[slot] = true; len(calls) > 0 { // the first stays
+			c.Begin(slot, from, to)
+			c.End(slot, to)
+		}
+		calls = append(calls, call)
+	}
+	n, err := s.nodeSet.of(ctx, calls[0].Keys[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.queue.price.spent, n.queue.price.passed, n.queue.price.last = 1e7, 1e7, time.Now() // a call may be a full one
+	late.Store(true)
+	verdicts, start := make([]store.Verdict, len(calls)), time.Now()
+	s.Decide(ctx, calls, verdicts)
+	failed, first := 0, error(nil)
+	for i := range verdicts {
+		if verdicts[i].Err != nil {
+			failed, first = failed+1, cmp.Or(first, verdicts[i].Err)
+		}
+	}
+	if failed > 0 {
+		t.Errorf("%d of %d checks failed after %v: %v; of the one that was not moved: %v", failed, len(calls), time.Since(start), first, verdicts[0].Err)
+	}
+}
+
+// lateConn sends what it is given later, once late is set.
+type lateConn struct {
+	net.Conn
+	late *atomic.Bool
+	way  time.Duration
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	if c.late.Load() {
+		time.Sleep(c.way)
+	}
+	return c.Conn.Write(b)
+}

@@ -1,0 +1,266 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/faultproxy"
+	"github.com/regiond/regiond/test/oracle"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// perHour is a question about a log that nothing leaves during a test.
+func perHour(units int64) *limitertest.Question {
+	return limitertest.Ask(&quota.Limit{Name: "hour", Units: units, Window: time.Hour})
+}
+
+// FuzzReplies decodes whatever a server may say: never a panic, never a verdict
+// for another call's nonce, and never a number that makes no sense.
+func FuzzReplies(f *testing.F) {
+	q := limitertest.Ask(&quota.Limit{Name: "a", Units: 3, Window: time.Second}, &quota.Limit{Name: "b", Units: 5, Window: time.Minute})
+	calls := []store.Call{q.Call("acme", store.OpCheck, 1, nil), q.Call("acme", store.OpCheck, 1, nil)}
+	for _, seed := range [][3]string{
+		{"n.1 1795198405260197", "a 2 0 1000 4 0 60000", "d 0 999 999 1 0 60000"},
+		{"n.1 1795198405260197", "x", "e WRONGTYPE Operation against a key"},
+		{"n.1 1795198405260197", "m 2 0 1000", "m 2 0 1000 4 0 60000 9 9 9"},
+		{"n.2 1795198405260197", "a 2 0 1000 4 0 60000", "a 1 0 1000 3 0 60000"},
+		{"n.1 nan", "a nan 0 inf 4 0 60000", "a -1 -2 -3 4 0 60000"},
+		{"n.1 1", "a 1e3 0 0 0 0 0", "a 99999999999999999999 0 0 0 0 0"},
+		{"", "", ""},
+	} {
+		f.Add(seed[0], seed[1], seed[2], uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, head, first, second string, count uint8) {
+		reply := any(strings.Join([]string{head, first, second, "", ""}[:count%6], "\n"))
+		lines := strings.Split(reply.(string), "\n")
+		if count >= 250 {
+			reply = []any{nil, int64(7), errors.New("MOVED"), []any{head, first, second}}[count%4]
+			lines = nil
+		}
+		v := make([]store.Verdict, len(calls))
+		err := parseReplies(reply, "n.1", calls, v)
+		if err == nil && (len(lines) != 3 || !strings.HasPrefix(lines[0], "n.1 ")) {
+			t.Fatalf("took %q for the reply to n.1", reply)
+		}
+		for i := range v {
+			if err != nil || v[i].Err != nil || v[i].Outcome == oracle.Reused {
+				continue
+			}
+			if !strings.ContainsRune("adm", rune(v[i].Outcome)) || len(v[i].Limits) != 2 || v[i].StoreUS <= 0 {
+				t.Fatalf("%q became %+v", reply, v[i])
+			}
+			for _, l := range v[i].Limits {
+				if l.Remaining < 0 || l.WaitUS < -1 || l.ResetUS < 0 {
+					t.Fatalf("%q became %+v", reply, v[i])
+				}
+			}
+		}
+	})
+}
+
+// TestVerdictErrors: a store that refuses is not taken for a partition that cannot be
+// read, nor the other way round because a key or a message contains a code.
+func TestVerdictErrors(t *testing.T) {
+	calls := []store.Call{perHour(1).Call("acme", store.OpCheck, 1, nil)}
+	for text, refused := range map[string]bool{
+		"OOM command not allowed when used memory > 'maxmemory'. script: 3331c7, on @user_script:83.":      true,
+		"-OOM command not allowed when used memory > 'maxmemory'.":                                         true,
+		"@user_script: 83: -OOM command not allowed when used memory > 'maxmemory'.":                       true,
+		"READONLY You can't write against a read only replica. script: 3331c7, on @user_script:83.":        true,
+		"@user_script: 83: -READONLY You can't write against a read only replica.":                         true,
+		"@user_script: 7: -MISCONF Redis is configured to save RDB snapshots, but it is unable to persist": true,
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist":          true,
+		"NOREPLICAS Not enough good replicas to write.":                                                    true,
+		"@user_script: 7: -NOREPLICAS Not enough good replicas to write.":                                  true,
+		"NOPERM User default has no permissions to run the 'rpush' command":                                true,
+		"@user_script: 7: -NOPERM The user executing the script can't run this command or subcommand":      true,
+		"GARBAGE in rl:{OOM}:l:OOM:::":                                                  false,
+		"GARBAGE in @user_script: 83: -OOM :x":                                          false,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":             false,
+		"@user_script: 83: WRONGTYPE Operation against a key: -OOM command not allowed": false,
+		"user_script:83: attempt to compare nil with number":                            false,
+		"OOMPH is no code": false,
+		"":                 false,
+	} {
+		v := make([]store.Verdict, 1)
+		if err := parseReplies("n.1 1795198405260197\ne "+text, "n.1", calls, v); err != nil {
+			t.Fatal(err)
+		}
+		e := (*store.Error)(nil)
+		if is := errors.As(v[0].Err, &e) && e.Reason == quota.ReasonRedisRefused; is != refused || errors.Is(v[0].Err, store.ErrPartition) == refused {
+			t.Errorf("%q became %v, refused: want %v", text, v[0].Err, refused)
+		}
+	}
+}
+
+// TestScriptIsLoadedOnce loses the script in each way that Redis can: it is sent
+// again once, and what was asked is charged exactly once.
+func TestScriptIsLoadedOnce(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s, q := newRedis(t, srv.Addr(), ""), perHour(10)
+	ctx := context.Background()
+	for _, row := range []struct {
+		name string
+		lose func()
+		left int64
+	}{
+		{"a Redis that has never seen it", func() {}, 9},
+		{"nothing lost", func() {}, 8},
+		{"SCRIPT FLUSH", func() { srv.Client().ScriptFlush(ctx) }, 7},
+		{"a restart", func() {
+			srv.Restart()
+			limitertest.Eventually(t, 5*time.Second, "the store finds connections to the restarted server", func() bool {
+				_, err := s.TimeUS(ctx)
+				return err == nil
+			})
+		}, 9},
+	} {
+		row.lose()
+		if err := srv.Client().ConfigResetStat(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		v, err := limitertest.Decide(s, q.Call("acme", store.OpCheck, 1, nil))
+		if err != nil || v[0].Outcome != oracle.Admitted || v[0].Limits[0].Remaining != row.left {
+			t.Errorf("%s: %+v %v, want %d left", row.name, v, err, row.left)
+		}
+		loads := int64(1)
+		if row.name == "nothing lost" {
+			loads = 0
+		}
+		if n := srv.Calls(t, "script|load"); n != loads {
+			t.Errorf("%s: the script was sent %d times, want %d", row.name, n, loads)
+		}
+		if n := srv.Calls(t, "rpush"); n != 1 {
+			t.Errorf("%s: %d charges for one check", row.name, n)
+		}
+	}
+}
+
+// TestStrayReply puts a connection out of step: what then comes to the wrong
+// caller is refused, and the charge that was made is called unknown.
+func TestStrayReply(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	proxy := faultproxy.Start(t, srv.Addr())
+	s, q := newRedis(t, proxy.Addr(), ""), perHour(10)
+	if _, err := limitertest.Decide(s, q.Call("ann", store.OpCheck, 1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	struck := proxy.Arm(faultproxy.Fault{Kind: faultproxy.Stray, Reply: 1, Scripts: true})
+	v, err := limitertest.Decide(s, q.Call("ann", store.OpCheck, 1, nil))
+	<-struck
+	if e := (*store.Error)(nil); !errors.As(cmp.Or(err, v[0].Err), &e) || !e.Ambiguous {
+		t.Errorf("a stray reply gave %v, want an unknown outcome", v[0])
+	}
+	// The same connection, or another, for somebody else: never ann's answer.
+	late := newRedis(t, proxy.Addr(), "")
+	for i := range 20 {
+		v, err := limitertest.Decide(late, q.Call(fmt.Sprint("bob", i), store.OpCheck, 1, nil))
+		if err != nil || v[0].Limits[0].Remaining != 9 {
+			t.Errorf("bob%d got %+v %v", i, v, err)
+		}
+	}
+}
+
+// fill writes a log of cost-1 entries that are so many µs apart and end at last.
+func fill(t *testing.T, c *redis.Client, key string, entries, apart, last int64) {
+	t.Helper()
+	ctx := context.Background()
+	for done := int64(0); done < entries; {
+		values := make([]any, 0, 10_000)
+		for ; done < entries && len(values) < cap(values); done++ {
+			values = append(values, last-(entries-1-done)*apart)
+		}
+		if err := c.RPush(ctx, key, values...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCommandsPerDecision counts what one decision asks of Redis inside the script.
+func TestCommandsPerDecision(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	ctx := context.Background()
+	const minute = int64(60_000_000)
+	s := newRedis(t, srv.Addr(), "")
+	if _, err := limitertest.Decide(s, perHour(1).Call("warm", store.OpCheck, 1, nil)); err != nil { // loads the script
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name    string
+		units   int64 // L
+		entries int64
+		apart   int64 // µs between entries
+		age     int64 // of the newest, µs
+		cost    int64
+		outcome byte
+		most    int64 // commands
+	}{
+		{"a full log of 10,000 denies", 10_000, 10_000, 10, 1000, 1, oracle.Denied, 4},
+		{"all of it is inside the window", 10_000, 9_000, 10, 1000, 1, oracle.Admitted, 7},
+		{"100,000 entries, all expired", 100_000, 100_000, 10, 2 * minute, 1, oracle.Admitted, 60},
+		{"100,000 entries, half of them expired", 100_000, 100_000, 1200, 1000, 1, oracle.Admitted, 60},
+		{"100,000 entries, half of them expired, a larger cost", 100_000, 100_000, 1200, 1000, 40_000, oracle.Admitted, 60},
+		{"100,000 entries, a cost that does not fit", 100_000, 100_000, 1200, 1000, 90_000, oracle.Denied, 60},
+		{"100,000 entries under a limit of 10", 10, 100_000, 10, 2 * minute, 1, oracle.Admitted, 60},
+	} {
+		q := limitertest.Ask(&quota.Limit{Name: "l", Units: row.units, Window: time.Minute})
+		call := q.Call("acme", store.OpCheck, row.cost, nil)
+		quickest := int64(1 << 62) // a starved machine may stop Redis in mid-script; it will not do so each time
+		for try := 0; try < 5 && quickest > 5000; try++ {
+			flush(t, srv.Client())
+			fill(t, srv.Client(), call.Keys[0], row.entries, row.apart, srv.Time()-row.age)
+			if err := srv.Client().ConfigResetStat(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			v, err := limitertest.Decide(s, call)
+			if err != nil || v[0].Outcome != row.outcome {
+				t.Fatalf("%s: %+v %v", row.name, v, err)
+			}
+			commands, us := scriptCommands(t, srv.Client())
+			if commands > row.most {
+				t.Errorf("%s: %d commands in the script, want at most %d", row.name, commands, row.most)
+			}
+			quickest = min(quickest, us)
+		}
+		if quickest > 5000 {
+			t.Errorf("%s: the script took %d µs at best", row.name, quickest)
+		}
+		if n := srv.Client().LLen(ctx, call.Keys[0]).Val(); n > row.units {
+			t.Errorf("%s: the log has %d entries, %d units are all that it can need", row.name, n, row.units)
+		}
+	}
+}
+
+// scriptCommands counts the commands that scripts ran since the statistics were
+// reset, and the microseconds that scripts took.
+func scriptCommands(t *testing.T, c *redis.Client) (commands, us int64) {
+	t.Helper()
+	info, err := c.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		var calls, spent int64
+		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":")
+		if _, err := fmt.Sscanf(rest, "calls=%d,usec=%d,", &calls, &spent); !ok || err != nil {
+			continue
+		}
+		switch {
+		case name == "evalsha":
+			us += spent
+		case !strings.HasPrefix(name, "config") && !strings.HasPrefix(name, "client") && name != "hello" && name != "info":
+			commands += calls
+		}
+	}
+	return commands, us
+}

@@ -1,0 +1,88 @@
+package redisstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+func watched(t *testing.T) (*redisserver.Watched, Options) {
+	w := redisserver.StartWatched(t, time.Second)
+	return w, Options{Mode: quota.RedisSentinel, Addrs: w.Addrs(), Master: redisserver.Master}
+}
+
+// The primary dies under load: everybody is answered, nothing is charged twice,
+// and decisions are exact again soon after the replica took over.
+func TestSentinelPrimaryDies(t *testing.T) {
+	t.Parallel() // it mostly waits for failovers
+	w, options := watched(t)
+	s, _ := nodeSetStore(t, options)
+	st := startTraffic(t, s)
+	st.flowing(t, everybody)
+	old := w.Primary()
+	old.Kill()
+	now := w.AwaitPrimary(old)
+	took := st.flowing(t, everybody)
+	t.Logf("exact again %v after the sentinels named %s", took, now.Addr())
+	if took > 2*time.Second {
+		t.Errorf("exact again only %v after the sentinels named another", took)
+	}
+	st.judge(t, func(string) *redis.Client { return now.Client() }, unsent(everyone()))
+}
+
+// The primary freezes, another takes its place, and the old one thaws: nothing is
+// charged there any more.
+func TestSentinelOldPrimaryThaws(t *testing.T) {
+	t.Parallel() // it mostly waits for failovers
+	w, options := watched(t)
+	s, _ := nodeSetStore(t, options)
+	st := startTraffic(t, s)
+	st.flowing(t, everybody)
+	old := w.Primary()
+	old.Freeze()
+	now := w.AwaitPrimary(old)
+	st.flowing(t, everybody)
+	old.Thaw()
+	awaitReplica(t, old)
+	st.flowing(t, everybody)
+	st.judge(t, func(string) *redis.Client { return now.Client() }, unsent(everyone()))
+}
+
+// A replica that was behind takes over: exactly what Redis had lost is admitted
+// again, and the loss is counted.
+func TestSentinelLosesWrites(t *testing.T) {
+	t.Parallel() // it mostly waits for failovers
+	w, options := watched(t)
+	s, count := nodeSetStore(t, options)
+	old := w.Primary()
+	losses(t, s, count, lossy{old: old, heir: w.Servers[1], takeOver: func() *redisserver.Server { return w.AwaitPrimary(old) }})
+}
+
+// Sentinels that require a password name the primary to those who have it, and to nobody else.
+func TestSentinelAsksForPassword(t *testing.T) {
+	t.Parallel() // it mostly waits for failovers
+	w, o := watched(t)
+	for _, sentinel := range w.Sentinels {
+		admit(t, sentinel, []string{"watch", "on", ">seen", "allchannels", "+@all"})
+		admit(t, sentinel, []string{"default", "-sentinel"})
+	}
+	stranger, _ := nodeSetStore(t, o)
+	if _, err := limitertest.DecideOne(stranger, limitertest.OneCall("acme", 5, 1)); err == nil {
+		t.Error("sentinels named the primary to one without a password")
+	}
+	o.SentinelUsername, o.SentinelPassword = "watch", "seen"
+	known, _ := nodeSetStore(t, o)
+	everything(t, known)
+}
+
+func everyone() (on [trafficTenants]bool) {
+	for i := range on {
+		on[i] = true
+	}
+	return on
+}

@@ -1,0 +1,427 @@
+// Package redisstore is the Store on a region's Redis: one server, the primary that sentinels
+// name, or a cluster. All limits of a call are decided by one Lua script (lua/), on the time
+// of Redis.
+//
+// A charge is sent once: only replies that mean "not executed" are followed by another
+// attempt. Checks share script calls, and those that Redis will not come to in time are shed;
+// a busy Redis is told from one that is away. What becomes of a check then limiter decides.
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// Defaults of Options. A limiter must be faster than what it protects:
+// what cannot be had within these times is not worth waiting for.
+const (
+	DefaultBudget = 40 * time.Millisecond
+	dialTimeout   = 250 * time.Millisecond
+	poolTimeout   = 5 * time.Millisecond
+	// ioTimeout is only a backstop behind the watchdog, which judges earlier.
+	ioTimeout = 500 * time.Millisecond
+	// poolSize: manyFlushers calls are under way at once, then the prober and
+	// the clock; the rest replaces connections that a timeout has closed.
+	poolSize = 16
+	minIdle  = manyFlushers + 2 // to dial takes as long as some calls
+)
+
+// Options says which Redis a Store uses and how long it waits.
+type Options struct {
+	Mode quota.RedisMode // "" means standalone
+	// Addrs are host:port: of the one server, of sentinels, or of any nodes of a
+	// cluster, from which the others are learnt.
+	Addrs  []string
+	Master string // the name that sentinels know the primary by
+	// Credentials is called for each new connection, so that a renewed
+	// password needs no restart; nil, or an empty password, means none.
+	Credentials func() (username, password string)
+	// SentinelUsername and SentinelPassword are for the sentinels themselves; "" for none.
+	SentinelUsername, SentinelPassword string
+
+	TLS        *tls.Config // nil for none
+	ClientName string      // shown by CLIENT LIST, no spaces
+	// Dial replaces TCP to any of the servers, in programs and tests that hold their Redis
+	// themselves; TLS is not used then. nil means TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Budget is how long a decision may take, queueing included: a check that would take
+	// longer is turned away, and a server that is silent for so long is away. 0 means
+	// DefaultBudget. No server is away before deadAfter.
+	Budget time.Duration
+	Logger *slog.Logger
+	// Tracer makes a span of each script call that a sampled request travels in; nil
+	// makes none, and costs nothing.
+	Tracer trace.Tracer
+	// Meter makes the instruments; nil makes none.
+	Meter metric.Meter
+	// TimeLua replaces now.lua, which defines TIME, in tests that move time by hand.
+	TimeLua string
+	// DeadAfter is the least silence of a server that counts as away; 0 means 50 ms.
+	DeadAfter time.Duration
+}
+
+func (o *Options) validate() error {
+	if len(o.Addrs) == 0 {
+		return errors.New("redis store: needs an address")
+	}
+	for _, addr := range o.Addrs {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return fmt.Errorf("redis address %q: %w", addr, err)
+		}
+	}
+	if o.Budget < 0 || o.Logger == nil {
+		return errors.New("redis store: needs a logger, and no negative budget")
+	}
+	if o.Budget == 0 {
+		o.Budget = DefaultBudget
+	}
+	if o.Meter == nil {
+		o.Meter = noop.Meter{}
+	}
+	return nil
+}
+
+// Store is a store.Store on a region's Redis. Create it with New and keep Run running; it is
+// safe for concurrent use.
+type Store struct {
+	nodeSet nodeSet
+	wake    chan struct{} // has an element when a breaker has opened
+	log     *slog.Logger
+	metrics *metrics
+	probed  atomic.Bool
+	resets  atomic.Int64 // what resetsKey held when last read
+	mapless atomic.Bool  // the slot map could not be read, and was logged
+	tight   atomic.Bool  // the budget is too short, and was logged
+	budget  time.Duration
+}
+
+// nodeSet is the servers that decide: one, or every primary of a cluster.
+type nodeSet interface {
+	// of returns the server that decides about a key, and all of its tenant. It never blocks.
+	of(ctx context.Context, key string) (*node, error)
+	// current returns all servers that decide, as last known; refresh asks for them.
+	current() []*node
+	refresh(ctx context.Context) ([]*node, error)
+	close() error
+}
+
+// single is a nodeSet of one.
+type single struct{ *node }
+
+func (s single) of(context.Context, string) (*node, error) { return s.node, nil }
+func (s single) current() []*node                          { return []*node{s.node} }
+func (s single) refresh(context.Context) ([]*node, error)  { return s.current(), nil }
+func (s single) close() error                              { return s.client.Close() }
+
+// New prepares a store. It does not dial: a region may start while its
+// Redis is away.
+func New(o Options) (*Store, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{wake: make(chan struct{}, 1), log: o.Logger, budget: o.Budget}
+	var err error
+	if s.metrics, err = newMetrics(o.Meter, s.Available); err != nil {
+		return nil, fmt.Errorf("redis store: %w", err)
+	}
+	f := newNodes(o, s.wake, s.metrics)
+	switch o.Mode {
+	case quota.RedisStandalone, "":
+		s.nodeSet = single{f.node(redis.NewClient(clientOptions(o).Simple()))}
+	case quota.RedisSentinel:
+		// Each connection is made to the primary that the sentinels name then, and those to
+		// another are closed when it changes.
+		s.nodeSet = single{f.node(redis.NewFailoverClient(clientOptions(o).Failover()))}
+	case quota.RedisCluster:
+		s.nodeSet = newCluster(o, f)
+	default:
+		return nil, fmt.Errorf("redis store: no mode %q", o.Mode)
+	}
+	return s, nil
+}
+
+// Decide implements Store. The budget covers the wait behind other calls.
+func (s *Store) Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+	if n := s.nodeOfAll(ctx, calls); n != nil {
+		n.decide(ctx, calls, verdicts)
+	} else {
+		s.fanOut(ctx, calls, verdicts)
+	}
+	unknown := int64(0)
+	for i := range verdicts {
+		if e := (*store.Error)(nil); errors.As(verdicts[i].Err, &e) && e.Ambiguous {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		s.metrics.unknown.Add(ctx, unknown)
+	}
+}
+
+// nodeOfAll is the server that decides about all calls, nil if there is no single one.
+func (s *Store) nodeOfAll(ctx context.Context, calls []store.Call) (all *node) {
+	for i := range calls {
+		n, err := s.nodeSet.of(ctx, calls[i].Keys[0])
+		if err != nil || i > 0 && n != all {
+			return nil
+		}
+		all = n
+	}
+	return all
+}
+
+// Run keeps the script loaded and probes: each second while all is well, at once
+// and then ten times a second while a server is away. It returns when ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	s.probe(ctx)
+	s.probed.Store(true)
+	for _, n := range s.nodeSet.current() {
+		n.advise(ctx)
+	}
+	timer := time.NewTimer(s.nextProbe())
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-s.wake:
+		}
+		s.probe(ctx)
+		timer.Reset(s.nextProbe())
+	}
+}
+
+func (s *Store) nextProbe() time.Duration {
+	if s.Available() {
+		return idleInterval
+	}
+	return probeInterval
+}
+
+// Probed reports whether Run has probed Redis once, with or without success: before
+// that a first request would pay for dialling and for loading the script.
+func (s *Store) Probed() bool { return s.probed.Load() }
+
+// probe asks all servers at the same time.
+func (s *Store) probe(ctx context.Context) {
+	nodes := s.refresh(ctx)
+	// Dialling anew takes more than a decision's budget; a probe may. It has this time to
+	// itself: a node that does not answer for the slots is no reason to fail the others.
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, n := range nodes {
+		wg.Go(func() { n.probe(ctx) })
+	}
+	wg.Wait()
+	s.compareBudget(ctx, nodes)
+}
+
+// compareBudget exports what the slowest server needs for one call, and warns when that is
+// more than the budget: checks are then decided only while no other waits.
+func (s *Store) compareBudget(ctx context.Context, nodes []*node) {
+	need := time.Duration(0)
+	for _, n := range nodes {
+		need = max(need, time.Duration(n.meter.fastest.Swap(0)))
+	}
+	if need == 0 {
+		return
+	}
+	s.metrics.need.Record(ctx, need.Seconds())
+	if tight := need > s.budget; s.tight.Swap(tight) != tight && tight {
+		s.log.Warn("redis takes longer for one check than it may; raise --redis-budget, or bring redis nearer",
+			"needed", need, "redis_budget", s.budget)
+	}
+}
+
+// refresh returns all servers, as reported now or as last known.
+func (s *Store) refresh(ctx context.Context) []*node {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	nodes, err := s.nodeSet.refresh(ctx)
+	if lost := err != nil && ctx.Err() == nil; s.mapless.Swap(lost) != lost && lost {
+		s.log.Warn("no node of the redis cluster reports its slots; the last known slots are used", "error", err)
+	}
+	if err != nil {
+		return s.nodeSet.current()
+	}
+	return nodes
+}
+
+// Available reports whether every server of the store was answering when last asked.
+func (s *Store) Available() bool {
+	nodes := s.nodeSet.current()
+	return len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n *node) bool { return n.breaker.open() })
+}
+
+const (
+	// resetsKey holds another number after each Reset by any process of the region.
+	resetsKey = "rl:resets"
+	// resetsTTL is far longer than a process takes to read it. Its end counts as a reset.
+	resetsTTL = 10 * time.Minute
+)
+
+// TimeUS reads the store's clock, microseconds since the epoch: in a cluster, that of the
+// primary which holds resetsKey. The same round trip reads Resets.
+func (s *Store) TimeUS(ctx context.Context) (int64, error) {
+	n, err := s.nodeSet.of(ctx, resetsKey)
+	if err != nil {
+		return 0, fmt.Errorf("read the time of redis: %w", err)
+	}
+	pipe := n.client.Pipeline()
+	now, resets := pipe.Time(ctx), pipe.Get(ctx, resetsKey)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	if id, err := resets.Int64(); err == nil || errors.Is(err, redis.Nil) {
+		s.resets.Store(id)
+	}
+	if err := now.Err(); err != nil {
+		return 0, fmt.Errorf("read the time of redis: %w", err)
+	}
+	return now.Val().UnixMicro(), nil
+}
+
+// Resets is a number that changes when a process of the region has reset a tenant: this
+// one at once, another by the next TimeUS.
+func (s *Store) Resets() int64 { return s.resets.Load() }
+
+// Reset implements Store with SCAN and UNLINK: keys of one tenant, without
+// stalling the others. Charges made meanwhile may or may not be forgotten.
+func (s *Store) Reset(ctx context.Context, tenant string) error {
+	prefix := string(store.AppendPrefix(nil, tenant))
+	n, err := s.nodeSet.of(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	pattern := globEscape(prefix) + "*"
+	isCounter := func(key string) bool { return strings.HasPrefix(key, prefix+store.CounterMark) }
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		keys, next, err := n.client.Scan(ctx, cursor, pattern, 1000).Result()
+		if keys = slices.DeleteFunc(keys, isCounter); err == nil && len(keys) > 0 {
+			err = n.client.Unlink(ctx, keys...).Err()
+		}
+		if err != nil {
+			return classify(err)
+		}
+		cursor = next
+	}
+	// Last, so that who reads it and asks again finds the usage gone.
+	if n, err = s.nodeSet.of(ctx, resetsKey); err != nil {
+		return err
+	}
+	id := rand.Int64()
+	if err := n.client.Set(ctx, resetsKey, id, resetsTTL).Err(); err != nil {
+		return classify(err)
+	}
+	s.resets.Store(id)
+	return nil
+}
+
+func globEscape(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
+}
+
+// Close closes the connections. Call it after Run has returned.
+func (s *Store) Close() error { return s.nodeSet.close() }
+
+// fanOut asks the servers of several calls at the same time.
+func (s *Store) fanOut(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+	parts := map[*node]*subset{}
+	for i := range calls {
+		n, err := s.nodeSet.of(ctx, calls[i].Keys[0])
+		if err != nil {
+			verdicts[i].Err = err
+			continue
+		}
+		if parts[n] == nil {
+			parts[n] = &subset{}
+		}
+		parts[n].add(i, &calls[i])
+	}
+	var wg sync.WaitGroup
+	for n, p := range parts {
+		wg.Go(func() {
+			n.decide(ctx, p.calls, p.verdicts)
+			p.gather(verdicts)
+		})
+	}
+	wg.Wait()
+}
+
+// subset is some of the calls of a batch.
+type subset struct {
+	places   []int // places[i] is where calls[i] stands in the batch
+	calls    []store.Call
+	verdicts []store.Verdict
+}
+
+func (p *subset) add(place int, c *store.Call) {
+	p.places, p.calls, p.verdicts = append(p.places, place), append(p.calls, *c), append(p.verdicts, store.Verdict{})
+}
+
+// gather puts verdicts back into the batch's.
+func (p *subset) gather(verdicts []store.Verdict) {
+	for i, place := range p.places {
+		verdicts[place] = p.verdicts[i]
+	}
+}
+
+// clientOptions are those of every client that charges: go-redis's defaults send a
+// script up to four times when replies are lost, and wait seconds for each.
+func clientOptions(o Options) *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs:                    o.Addrs,
+		MasterName:               o.Master,
+		SentinelUsername:         o.SentinelUsername,
+		SentinelPassword:         o.SentinelPassword,
+		CredentialsProvider:      o.Credentials,
+		TLSConfig:                o.TLS,
+		Dialer:                   o.Dial,
+		ClientName:               o.ClientName,
+		DisableIdentity:          true, // CLIENT SETINFO is unknown before Redis 7.2, even to an ACL
+		Protocol:                 3,
+		MaxRetries:               -1,
+		MaxRedirects:             maxRedirects,
+		ContextTimeoutEnabled:    true,
+		DialTimeout:              dialTimeout,
+		DialerRetries:            1,
+		ReadTimeout:              max(ioTimeout, 4*o.Budget, 4*o.DeadAfter),
+		WriteTimeout:             max(ioTimeout, 4*o.Budget, 4*o.DeadAfter),
+		PoolTimeout:              poolTimeout,
+		PoolSize:                 poolSize,
+		MinIdleConns:             minIdle,
+		PipelinePoolSize:         -1,
+		ConnMaxIdleTime:          5 * time.Minute,
+		ConnMaxLifetime:          time.Hour,
+		ConnMaxLifetimeJitter:    10 * time.Minute,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
+
+// clusterClient has one client for each server. It follows redirections, retries
+// nothing, and does not send COMMAND.
+func clusterClient(o Options) *redis.ClusterClient {
+	c := clientOptions(o).Cluster()
+	c.DisableRoutingPolicies = true
+	return redis.NewClusterClient(c)
+}

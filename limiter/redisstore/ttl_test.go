@@ -1,0 +1,107 @@
+package redisstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/oracle"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// TestKeysOutliveTwoWindows: no answer may depend on a key that expired, so every key
+// that a charge touches lives for two windows and a margin from then on, or for as
+// long as a level drains, and not much longer; an admission's record for as long as it is
+// replayed. Each charge renews it.
+func TestKeysOutliveTwoWindows(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	const w, spent = 10 * time.Minute, 30 * time.Second // half of the margin may pass while this runs
+	for _, row := range []struct {
+		name  string
+		limit quota.Limit
+		most  time.Duration // that it lives after the first charge
+	}{
+		{"log", quota.Limit{Units: 5, Window: w}, 2*w + time.Minute},
+		{"window", quota.Limit{Units: 5, Window: w, Algorithm: quota.SlidingWindow}, 2*w + time.Minute},
+		{"global log", quota.Limit{Units: 5, Window: w, Scope: quota.ScopeGlobal}, 2*w + time.Minute},
+		{"global window, fine", quota.Limit{Units: 5, Window: w, Algorithm: quota.SlidingWindow, Scope: quota.ScopeGlobal, GlobalBuckets: 11}, 2*w + time.Minute},
+		{"level", quota.Limit{Units: 5, Window: w, Algorithm: quota.GCRA}, w/5 + time.Minute},
+		{"level with a high burst", quota.Limit{Units: 5, Window: w, Algorithm: quota.GCRA, Burst: 50}, w/5 + time.Minute},
+		{"log of 40 s", quota.Limit{Units: 5, Window: 40 * time.Second}, 2 * time.Minute},
+	} {
+		flush(t, srv.Client())
+		l := row.limit
+		l.Name = "l"
+		call := limitertest.Ask(&l).Call("acme", store.OpCheck, 1, nil)
+		keys := limitertest.RedisKeys(&call)
+		call.Record, call.Print = "rl:{acme}:i:4.acme:k1", "p"
+		again := call
+		again.Record, again.Print = "", "" // on a plain log this takes the short way
+		for i, c := range []store.Call{call, again} {
+			if v, err := limitertest.Decide(s, c); err != nil || v[0].Outcome != oracle.Admitted {
+				t.Fatalf("%s: %+v, %v", row.name, v, err)
+			}
+			for _, key := range keys {
+				left := ttl(t, srv.Client(), key)
+				if left < row.most-spent || i == 0 && left > row.most {
+					t.Errorf("%s: after charge %d %s lives for %v, want %v", row.name, i+1, key, left, row.most)
+				}
+				// As if most of its time had passed: the next charge has to renew it.
+				if err := srv.Client().PExpire(context.Background(), key, 20*time.Second).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if left := ttl(t, srv.Client(), call.Record); left < time.Minute {
+			t.Errorf("%s: the record of an admission lives for %v, it is replayed for a minute", row.name, left)
+		}
+	}
+}
+
+// TestShortKeysAreShort: keys do not outlive by far what they are needed for, since a flood
+// of new tenants fills Redis with them.
+func TestShortKeysAreShort(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	for _, row := range []struct {
+		limit quota.Limit
+		cost  int64
+		most  time.Duration
+		plan  time.Duration // KeyPlan.TTL
+	}{
+		{quota.Limit{Units: 5, Window: time.Second}, 1, 4 * time.Second, 4 * time.Second},
+		{quota.Limit{Units: 5, Window: time.Second, Algorithm: quota.SlidingWindow}, 1, 4 * time.Second, 4 * time.Second},
+		{quota.Limit{Units: 1, Window: time.Second, Algorithm: quota.GCRA, Burst: 86_400}, 1, 3 * time.Second, 4*24*time.Hour + 2*time.Second},
+		{quota.Limit{Units: 1, Window: time.Second, Algorithm: quota.GCRA, Burst: 86_400}, 3600, time.Hour + 2*time.Second, 4*24*time.Hour + 2*time.Second},
+		{quota.Limit{Units: 5, Window: time.Hour}, 1, 2*time.Hour + time.Minute, 2*time.Hour + time.Minute},
+	} {
+		flush(t, srv.Client())
+		l := row.limit
+		l.Name = "l"
+		call := limitertest.Ask(&l).Call("acme", store.OpCheck, row.cost, nil)
+		if v, err := limitertest.Decide(s, call); err != nil || v[0].Outcome != oracle.Admitted {
+			t.Fatalf("%v: %+v, %v", l, v, err)
+		}
+		if left := ttl(t, srv.Client(), call.Keys[0]); left > row.most || left < 0 {
+			t.Errorf("%s lives for %v, want at most %v", call.Keys[0], left, row.most)
+		}
+		if got := call.Plan.TTL(); got != row.plan {
+			t.Errorf("%s may live for %v by its plan, want %v", call.Keys[0], got, row.plan)
+		}
+	}
+}
+
+func ttl(t *testing.T, c *redis.Client, key string) time.Duration {
+	t.Helper()
+	left, err := c.PTTL(context.Background(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return left
+}

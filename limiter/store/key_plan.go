@@ -1,0 +1,230 @@
+package store
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// KeyPlan is a set of limits that are decided together, grouped by the key that
+// each is asked of. Requests of one policy for which the same limits apply have
+// the same key plan. Immutable, shared between goroutines.
+type KeyPlan struct {
+	Keys    []PlannedKey
+	Limits  []*quota.Limit // flattened in the order of keys: the order of ceilings and verdicts
+	Order   []int          // order[i] is the place of limits[i] among the limits given
+	KeyOf   []int          // KeyOf[i] is the place of the key that limits[i] is counted under
+	Global  int            // how many of the limits are global
+	mostTTL time.Duration  // TTL
+	Wire    []any          // the plan's ARGV, see redisstore/lua/decide.lua
+
+	Capacities []int64 // of limits: the ceilings where no other region has a part in it
+}
+
+// PlannedKey is one Redis key: a log that any number of limits question, or the
+// counters of a single limit.
+type PlannedKey struct {
+	Kind   byte // 'l' log, 'w' window, 'g' level
+	Limits []*quota.Limit
+	Trim   int64         // the log keeps this many admissions: the largest L
+	TTL    time.Duration // of a level what it has beyond its drain
+
+	Longest int64 // the longest W, µs
+}
+
+// ttlMargin is at most added to what a key needs, so that no answer depends on a TTL.
+const ttlMargin = time.Minute
+
+// margin is how long a key lives beyond two windows, or a level beyond its drain: DESIGN.md.
+func margin(l *quota.Limit) time.Duration {
+	return max(2*time.Second, min(l.Window, ttlMargin))
+}
+
+// NewKeyPlan groups limits by key. They must be valid and apply together.
+func NewKeyPlan(limits []*quota.Limit) *KeyPlan {
+	kinds := [...]byte{quota.SlidingLog: 'l', quota.SlidingWindow: 'w', quota.GCRA: 'g'}
+	s := &KeyPlan{}
+	for _, l := range limits {
+		k := slices.IndexFunc(s.Keys, func(k PlannedKey) bool {
+			return k.Kind == 'l' && l.Algorithm == quota.SlidingLog && quota.SamePartition(k.Limits[0], l)
+		})
+		if k < 0 {
+			s.Keys = append(s.Keys, PlannedKey{Kind: kinds[l.Algorithm]})
+			k = len(s.Keys) - 1
+		}
+		key := &s.Keys[k]
+		key.Limits = append(key.Limits, l)
+		key.Trim = max(key.Trim, l.Units)
+		key.TTL = max(key.TTL, ttlOf(l))
+		s.mostTTL = max(s.mostTTL, key.TTL)
+		if l.Algorithm == quota.GCRA {
+			// Reports can hold four times the capacity; validation bounds the drain of one.
+			full := (quota.Level{Units: 4 * l.Capacity()}).Falls(0, l.Units, l.WindowUS())
+			s.mostTTL = max(s.mostTTL, key.TTL+time.Duration(full)*time.Microsecond)
+		}
+		key.Longest = max(key.Longest, l.WindowUS())
+	}
+	s.flatten(limits)
+	return s
+}
+
+// ttlOf is two windows and a margin, or for a level the margin alone: an expired level is
+// an empty one.
+func ttlOf(l *quota.Limit) time.Duration {
+	if l.Algorithm == quota.GCRA {
+		return margin(l)
+	}
+	return 2*l.Window + margin(l)
+}
+
+// TTL is the longest that a key of a request can live after its last charge.
+func (s *KeyPlan) TTL() time.Duration { return s.mostTTL }
+
+// flatten lists the limits in the order of keys, and encodes the plan.
+func (s *KeyPlan) flatten(limits []*quota.Limit) {
+	add := func(v int64) { s.Wire = append(s.Wire, strconv.FormatInt(v, 10)) }
+	add(int64(len(s.Keys)))
+	for n, k := range s.Keys {
+		s.Wire = append(s.Wire, string(k.Kind))
+		add(k.Trim)
+		add(k.TTL.Milliseconds())
+		add(int64(len(k.Limits)))
+		for _, l := range k.Limits {
+			s.Limits = append(s.Limits, l)
+			s.Capacities = append(s.Capacities, l.Capacity())
+			s.Order = append(s.Order, slices.Index(limits, l))
+			s.KeyOf = append(s.KeyOf, n)
+			add(l.WindowUS())
+			if l.Scope != quota.ScopeGlobal {
+				add(l.Capacity())
+				add(l.Units)
+				continue
+			}
+			s.Global++
+			s.Wire = append(s.Wire, "-")
+			add(l.Units)
+			add(l.BucketUS())
+			add(int64(max(l.GlobalBuckets, 2) - 1)) // how many count beside the newest
+		}
+	}
+}
+
+// AppendKeys appends the keys of a request to names, in the plan's order. They are injective:
+// two partitions never share a key, whatever tenant and values contain.
+//
+//	rl:{acme}:l:standard:user:2.42:      the log of user 42 under policy standard
+//	rl:{acme}:w.daily:standard:::        the window counters of limit daily
+//
+// The tenant "" stands for the partition that unlisted tenants share. All the strings
+// are one allocation.
+func (s *KeyPlan) AppendKeys(names []string, tenant, policy string, dims quota.Dimensions) []string {
+	var array [256]byte
+	buf := array[:0]
+	var ends [quota.MaxLimits]int
+	for i := range s.Keys {
+		k := &s.Keys[i]
+		buf = append(AppendPrefix(buf, tenant), k.Kind)
+		if k.Kind != 'l' {
+			buf = append(buf, '.')
+			buf = append(buf, k.Limits[0].Name...)
+		}
+		buf = append(buf, ':')
+		buf = append(buf, policy...)
+		buf = append(buf, ':')
+		buf = quota.AppendPartition(buf, k.Limits[0], dims)
+		ends[i] = len(buf)
+	}
+	all, from := string(buf), 0
+	for _, end := range ends[:len(s.Keys)] {
+		names = append(names, all[from:end])
+		from = end
+	}
+	return names
+}
+
+// AppendCounters appends the keys of the usage counters of a request's global limits to
+// counters, in the plan's order. keys are those of AppendKeys for the request.
+func (s *KeyPlan) AppendCounters(counters []quota.CounterKey, keys []string, tenant, policy string) []quota.CounterKey {
+	if s.Global == 0 {
+		return counters
+	}
+	var array [256]byte
+	prefix := len(AppendPrefix(array[:0], tenant))
+	for i := range s.Keys {
+		k := &s.Keys[i]
+		before := prefix + len("l:") + len(policy) + len(":")
+		if k.Kind != 'l' {
+			before += len(".") + len(k.Limits[0].Name)
+		}
+		for _, l := range k.Limits {
+			if l.Scope == quota.ScopeGlobal {
+				counters = append(counters, quota.CounterKey{
+					Tenant: tenant, Policy: policy, Limit: l.Name, Partition: keys[i][before:], BucketUS: l.BucketUS(),
+				})
+			}
+		}
+	}
+	return counters
+}
+
+const (
+	// sharedPrefix begins the keys of the one partition per limit that unlisted
+	// tenants beyond max_unknown share. After the brace of a tenant comes a colon.
+	sharedPrefix = "rl:{*}*:"
+	// CounterMark begins the name of a usage counter below its tenant.
+	CounterMark = "t."
+)
+
+// AppendPrefix appends the beginning of all keys of a tenant, "rl:{tenant}:". The
+// braces make a Redis Cluster keep them in one slot; ids contain none.
+func AppendPrefix(dst []byte, tenant string) []byte {
+	if tenant == "" {
+		return append(dst, sharedPrefix...)
+	}
+	dst = append(dst, "rl:{"...)
+	dst = append(dst, tenant...)
+	return append(dst, "}:"...)
+}
+
+// AppendCounterKey appends the Redis key of a usage counter:
+//
+//	rl:{acme}:t.sustained.60000000:standard:user:2.42:   limit sustained, buckets of a minute
+func AppendCounterKey(dst []byte, c *quota.CounterKey) []byte {
+	dst = append(AppendPrefix(dst, c.Tenant), CounterMark...)
+	dst = append(dst, c.Limit...)
+	dst = append(dst, '.')
+	dst = strconv.AppendInt(dst, c.BucketUS, 10)
+	dst = append(dst, ':')
+	dst = append(dst, c.Policy...)
+	dst = append(dst, ':')
+	return append(dst, c.Partition...)
+}
+
+// ParseCounterKey reads what AppendCounterKey has written. It is false for any other key.
+func ParseCounterKey(key string) (c quota.CounterKey, ok bool) {
+	rest, shared := strings.CutPrefix(key, sharedPrefix)
+	if !shared {
+		if rest, ok = strings.CutPrefix(key, "rl:{"); !ok {
+			return c, false
+		}
+		c.Tenant, rest, _ = strings.Cut(rest, "}:")
+	}
+	name, rest, _ := strings.Cut(rest, ":")
+	c.Policy, c.Partition, ok = strings.Cut(rest, ":")
+	dot := strings.LastIndexByte(name, '.')
+	if !ok || !strings.HasPrefix(name, CounterMark) || dot < len(CounterMark) {
+		return c, false
+	}
+	bucketUS, err := strconv.ParseInt(name[dot+1:], 10, 64)
+	c.Limit, c.BucketUS = name[len(CounterMark):dot], bucketUS
+	return c, err == nil && bucketUS > 0
+}
+
+// RecordKey is where the admission of a tenant's Idempotency-Key is kept, whichever
+// partition was charged: another process may count an unlisted tenant as itself.
+func RecordKey(tenant, key string) string {
+	return string(AppendPrefix(nil, tenant)) + "i:" + key
+}

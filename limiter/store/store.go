@@ -1,0 +1,125 @@
+// Package store is what a Limiter asks and what a store answers: Call, KeyPlan and Verdict,
+// and the Store that decides. Redis (redisstore) and memory (memstore) keep the same
+// contract, and limitertest holds them to it.
+//
+// A KeyPlan groups the limits of a request by the key that each is counted under, and names
+// the keys. Nothing in this package is kept, sent or waited for.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Op is what a Call does.
+type Op byte
+
+const (
+	// OpCheck charges the cost if every limit has room for it, else nothing.
+	OpCheck Op = 'c'
+	// OpPeek answers what a check would get and writes nothing.
+	OpPeek Op = 'p'
+	// OpReport charges whatever is left, past the limits if need be.
+	OpReport Op = 'r'
+)
+
+// Call is one question to a Store.
+type Call struct {
+	Plan *KeyPlan
+	Keys []string // KeyPlan.AppendKeys of the request
+	// Counters has the key of the usage counter of each global limit, in the plan's
+	// order: KeyPlan.AppendCounters of the request. A memstore.Store that is given none keeps none.
+	Counters []quota.CounterKey
+	Op       Op
+	Cost     int64
+	// Ceilings has one entry for each limit of the plan, in the plan's order;
+	// those of regional limits are their capacity.
+	Ceilings []int64
+	// Record is the key that remembers an admission for an Idempotency-Key, ""
+	// for none, and Print distinguishes its request from any other (no spaces).
+	Record, Print string
+}
+
+// Outcome of a call in a store. 0 is none: nothing was decided.
+const (
+	Admitted = 'a'
+	Denied   = 'd'
+	Replayed = 'm' // an earlier admission, given again
+	Reused   = 'x' // the idempotency key came with another request before
+)
+
+// Verdict is a store's answer to a Call.
+type Verdict struct {
+	Outcome byte  // 0 with Err
+	StoreUS int64 // the store's clock, µs since the epoch
+	Limits  []LimitVerdict
+	// Err is why this call alone could not be decided; nothing of it was charged.
+	Err error
+}
+
+// Blank returns n empty verdicts in the memory of verdicts.
+func Blank(verdicts []Verdict, n int) []Verdict {
+	verdicts = slices.Grow(verdicts[:0], n)[:n]
+	Fail(verdicts, nil)
+	return verdicts
+}
+
+// Fail gives all verdicts an error.
+func Fail(verdicts []Verdict, err error) {
+	for i := range verdicts {
+		verdicts[i] = Verdict{Limits: verdicts[i].Limits[:0], Err: err}
+	}
+}
+
+// LimitVerdict is one limit of a Verdict, in the plan's order.
+type LimitVerdict struct {
+	Remaining int64
+	WaitUS    int64 // until the cost fits; 0 now, −1 never under this ceiling
+	ResetUS   int64 // until nothing is used
+	// Over is how many units of a global limit, counted up to L, are used beyond its
+	// ceiling when it denies: peers may have used what was free before.
+	Over int64
+	// Counter is what the store has counted of a global limit, zero for nothing. In
+	// an admission that is replayed it is as old as that.
+	Counter quota.Counter
+}
+
+// Store keeps usage and decides on it. Implementations are safe for concurrent use.
+type Store interface {
+	// Decide runs the calls one after the other, a later one seeing the charges
+	// of an earlier one, and fills verdicts, which has the same length. Afterwards
+	// calls, unless an Err is Ambiguous, and what verdicts hold are the caller's, who
+	// uses them again.
+	Decide(ctx context.Context, calls []Call, verdicts []Verdict)
+	// Reset deletes everything of a tenant but its usage counters: what was published
+	// to peers ages out.
+	Reset(ctx context.Context, tenant string) error
+}
+
+// Error is why a store did not answer.
+type Error struct {
+	Reason quota.Reason
+	// Ambiguous is whether the calls may have been charged all the same: they
+	// were sent and the reply was lost.
+	Ambiguous bool
+	Err       error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Ambiguous {
+		return fmt.Sprintf("%s, outcome unknown: %v", e.Reason, e.Err)
+	}
+	return fmt.Sprintf("%s: %v", e.Reason, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// ErrPartition marks a Verdict.Err that is about one partition's data, such as a
+// key of another type: the store is well and other partitions are not touched.
+var ErrPartition = errors.New("partition unreadable")

@@ -1,0 +1,231 @@
+package loan
+
+import (
+	"cmp"
+	"slices"
+)
+
+// RatePPM is how far the pace of a region's clock may be from true, in millionths.
+const RatePPM = 500
+
+// Terms of a limit's loans, in µs.
+type Terms struct {
+	Window int64 // W of the limit
+	Length int64 // D: how long a loan may be used, from the request that it answers
+	Slack  int64 // by how much clocks may step without being noticed, in all
+}
+
+// TermsOf returns the terms for a window: loans of W/2, at least 2 s and at most 30 s. Of two clocks each may step
+// by 50 ms unseen.
+func TermsOf(window int64) Terms {
+	return Terms{Window: window, Length: min(30_000_000, max(2_000_000, window/2)), Slack: 100_000}
+}
+
+// Keep is how long a record stands after a grant: until the loan is over by any clock, and what was used last under
+// it has left the window.
+func (t Terms) Keep() int64 {
+	k := t.Length + t.Window
+	return k + (2*RatePPM*k+999_999)/1_000_000 + t.Slack
+}
+
+// Store is what holds for all partitions of a region's Redis, written by whoever watches its clock and its data.
+type Store struct {
+	// Epoch is a random number, never 0, drawn anew when data was lost or rolled back, when the clock stepped, and
+	// when the region's first process starts: nobody had watched either.
+	Epoch uint32
+	Lost  int64 // the clock when data was lost last, 0 for never; 0 too when what was lost is known and made good
+}
+
+// ID names a loan for good: the lender's epoch and clock when it was made.
+type ID struct {
+	Epoch uint32
+	Stamp int64
+}
+
+// Loan is one loan, as its lender or its borrower knows it. Units and Back only grow, and are merged by maximum.
+type Loan struct {
+	Peer  string // the other region
+	ID    ID
+	Units int64 // lent so far
+	Back  int64 // returned so far; at the lender as far as it was received
+	// Until is when it is over: no longer usable at the borrower, no longer counted at the lender.
+	Until int64
+}
+
+// Left is what has not been returned.
+func (l *Loan) Left() int64 { return l.Units - l.Back }
+
+// Request is what a grant answers. It may be answered more than once.
+type Request struct {
+	From  string // the borrower
+	Epoch uint32 // the borrower's
+	Time  int64  // the borrower's clock when it was sent
+	ID    ID     // the loan from this lender that the borrower holds, zero for none
+}
+
+// Grant is what the lender answers.
+type Grant struct {
+	From  string // the lender
+	ID    ID
+	Units int64 // of the loan, in all
+	// New says that no earlier grant had this ID. Only such a grant makes a loan: one that extends a loan which
+	// ran out, or was lost, would revive units that were returned.
+	New   bool
+	Epoch uint32 // of the request
+	Time  int64  // of the request
+}
+
+// Book is one region's loans of one partition and limit. The zero State is that of a partition that nobody ever lent.
+// All transitions are of one script call each, together with the log: `used` is what the window (now−W, now] of the
+// log holds.
+type Book struct {
+	Region string // whose book it is
+	Terms  Terms
+	Store  Store
+	Share  int64 // this region's part of B; while shares change the smaller of old and new
+	State
+}
+
+// State is what Redis keeps of a Book.
+type State struct {
+	Epoch uint32 // of the store when this was written last, 0 for never
+	Lent  []Loan // sorted by peer and ID, as Held
+	Held  []Loan
+	// Recall is how much admissions leave unused until RecallUntil, so that it can be returned. For utilisation only.
+	Recall, RecallUntil int64
+}
+
+// Empty reports whether the region may forget the partition.
+func (s *State) Empty() bool { return len(s.Lent) == 0 && len(s.Held) == 0 }
+
+// settle drops what is over. In a new epoch loans held are void, and records stand for as long as any loan made before
+// it can matter. A record of which all was returned stays too, so that its ID is not used again.
+func (b *Book) settle(now int64) {
+	if b.Epoch != b.Store.Epoch {
+		b.Held = nil
+		for i := range b.Lent {
+			b.Lent[i].Until = now + b.Terms.Keep()
+		}
+		b.Epoch, b.Recall = b.Store.Epoch, 0
+	}
+	over := func(l Loan) bool { return l.Until <= now }
+	b.Lent, b.Held = slices.DeleteFunc(b.Lent, over), slices.DeleteFunc(b.Held, over)
+	if b.RecallUntil <= now {
+		b.Recall = 0
+	}
+}
+
+// closed reports whether loans and usage of which the data is lost may still matter.
+func (b *Book) closed(now int64) bool { return b.Store.Lost > 0 && now < b.Store.Lost+b.Terms.Keep() }
+
+func left(loans []Loan) (n int64) {
+	for i := range loans {
+		n += loans[i].Left()
+	}
+	return n
+}
+
+// Ceiling is C: how much the region's window may hold at now.
+func (b *Book) Ceiling(now int64) int64 {
+	b.settle(now)
+	if b.closed(now) {
+		return 0
+	}
+	return max(0, b.Share-left(b.Lent)+left(b.Held))
+}
+
+// Room is the largest cost that may be admitted.
+func (b *Book) Room(now, used int64) int64 { return max(0, b.Ceiling(now)-b.Recall-used) }
+
+// Free is how much of the own share may be lent: never what is used, never what was borrowed, since a loan could then
+// outlast the one that it rests on.
+func (b *Book) Free(now, used int64) int64 {
+	c := b.Ceiling(now)
+	return max(0, min(c-used, b.Share-left(b.Lent)))
+}
+
+// Lend answers a request with up to units more, and extends the loan that it names. It reports false when there is
+// nothing to say: no such loan, and nothing to lend.
+func (b *Book) Lend(now, used, units int64, r Request) (Grant, bool) {
+	if units = max(0, min(units, b.Free(now, used))); b.closed(now) {
+		return Grant{}, false
+	}
+	i := slices.IndexFunc(b.Lent, func(l Loan) bool { return l.Peer == r.From && l.ID == r.ID })
+	isNew := i < 0
+	switch {
+	case isNew && units == 0:
+		return Grant{}, false
+	case isNew:
+		l := Loan{Peer: r.From, ID: ID{b.Store.Epoch, now}}
+		for j := range b.Lent { // the clock may have stood still, or gone back a little
+			if b.Lent[j].ID.Epoch == l.ID.Epoch {
+				l.ID.Stamp = max(l.ID.Stamp, b.Lent[j].ID.Stamp+1)
+			}
+		}
+		b.Lent, i = insert(b.Lent, l)
+	case left(b.Lent) > b.Share: // the share has become smaller: what is lent beyond it has to end
+		return Grant{}, false
+	}
+	l := &b.Lent[i]
+	l.Units += units
+	l.Until = max(l.Until, now+b.Terms.Keep())
+	return Grant{From: b.Region, ID: l.ID, Units: l.Units, New: isNew, Epoch: r.Epoch, Time: r.Time}, true
+}
+
+// Accept takes a grant. The request was sent before it was granted, so a loan ends here before its record does there,
+// whatever the clocks show. It reports whether anything changed.
+func (b *Book) Accept(now int64, g Grant) bool {
+	b.settle(now)
+	until := g.Time + b.Terms.Length
+	if g.Epoch != b.Store.Epoch || g.Time > now || until <= now {
+		return false
+	}
+	i := slices.IndexFunc(b.Held, func(l Loan) bool { return l.Peer == g.From && l.ID == g.ID })
+	if i < 0 {
+		if g.New {
+			b.Held, _ = insert(b.Held, Loan{Peer: g.From, ID: g.ID, Units: g.Units, Until: until})
+		}
+		return g.New
+	}
+	l := &b.Held[i]
+	changed := g.Units > l.Units || until > l.Until
+	l.Units, l.Until = max(l.Units, g.Units), max(l.Until, until)
+	return changed
+}
+
+// Return gives up to units of a loan back, as far as they are not in use, and returns how much of it was given back
+// so far, which is what the lender has to be sent.
+func (b *Book) Return(now, used, units int64, lender string, id ID) (back int64) {
+	free := b.Ceiling(now) - used
+	for i := range b.Held {
+		if l := &b.Held[i]; l.Peer == lender && l.ID == id {
+			l.Back += max(0, min(units, l.Left(), free))
+			return l.Back
+		}
+	}
+	return 0
+}
+
+// Returned takes note of what a borrower gave back. The units may be used at once.
+func (b *Book) Returned(now int64, borrower string, id ID, back int64) {
+	b.settle(now)
+	for i := range b.Lent {
+		if l := &b.Lent[i]; l.Peer == borrower && l.ID == id {
+			l.Back = max(l.Back, min(back, l.Units))
+		}
+	}
+}
+
+// SetRecall has admissions leave units unused until then.
+func (b *Book) SetRecall(now, units, until int64) {
+	b.settle(now)
+	b.Recall, b.RecallUntil = units, until
+}
+
+// insert keeps loans sorted, and returns where l went.
+func insert(loans []Loan, l Loan) ([]Loan, int) {
+	i, _ := slices.BinarySearchFunc(loans, l, func(a, b Loan) int {
+		return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.ID.Epoch, b.ID.Epoch), cmp.Compare(a.ID.Stamp, b.ID.Stamp))
+	})
+	return slices.Insert(loans, i, l), i
+}

@@ -1,0 +1,157 @@
+package loan_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/regiond/regiond/quota/loan"
+)
+
+// twoBooks are of a region that lends and one that borrows; their clocks show other things.
+func twoBooks() (lender, borrower *loan.Book) {
+	terms := loan.TermsOf(10_000_000)
+	lender = &loan.Book{Region: "a", Terms: terms, Store: loan.Store{Epoch: 7}, Share: 10}
+	borrower = &loan.Book{Region: "b", Terms: terms, Store: loan.Store{Epoch: 8}, Share: 10}
+	return lender, borrower
+}
+
+const clockA, clockB = 1_795_198_405_260_197, 1_700_000_000_000_000
+
+func TestALoanFromBeginningToEnd(t *testing.T) {
+	a, b := twoBooks()
+	room := func(what string, now, wantA, wantB int64) {
+		t.Helper()
+		if gotA, gotB := a.Room(clockA+now, 0), b.Room(clockB+now, 0); gotA != wantA || gotB != wantB {
+			t.Errorf("%s: room for %d and %d, want %d and %d", what, gotA, gotB, wantA, wantB)
+		}
+	}
+	room("before", 0, 10, 10)
+	g, _ := a.Lend(clockA, 2, 100, loan.Request{From: "b", Epoch: 8, Time: clockB})
+	room("lent, all but what is used", 0, 2, 10)
+	b.Accept(clockB, g)
+	room("accepted", 0, 2, 18)
+	if back := b.Return(clockB, 15, 8, "a", g.ID); back != 3 {
+		t.Errorf("returned %d, want the 3 that are not used", back)
+	}
+	room("on the way back", 0, 2, 15)
+	a.Returned(clockA, "b", g.ID, 3)
+	room("returned", 0, 5, 15)
+
+	half := a.Terms.Length / 2
+	g, ok := a.Lend(clockA+half, 0, 1, loan.Request{From: "b", Epoch: 8, Time: clockB + half, ID: g.ID})
+	if !ok || g.New || g.Units != 9 {
+		t.Errorf("extended and grown by 1: %+v", g)
+	}
+	b.Accept(clockB+half, g)
+	room("grown", half, 4, 16)
+	room("longer than the first grant", a.Terms.Length+1, 4, 16)
+	room("over for the borrower", half+a.Terms.Length, 4, 10)
+	room("over for the lender", half+a.Terms.Keep(), 10, 10)
+	if !a.Empty() || !b.Empty() {
+		t.Errorf("something is left: %+v, %+v", a.State, b.State)
+	}
+}
+
+// TestGrantsThatChangeNothing: repeated, late, reordered, of another epoch, from nowhere.
+func TestGrantsThatChangeNothing(t *testing.T) {
+	a, b := twoBooks()
+	first, _ := a.Lend(clockA, 0, 4, loan.Request{From: "b", Epoch: 8, Time: clockB})
+	b.Accept(clockB, first)
+	second, _ := a.Lend(clockA+1000, 0, 2, loan.Request{From: "b", Epoch: 8, Time: clockB + 1000, ID: first.ID})
+	b.Accept(clockB+1000, second)
+	before := append([]loan.Loan(nil), b.Held...)
+	unknown := second
+	unknown.ID.Stamp++
+	other := first
+	other.ID.Stamp, other.Epoch = 1, 7
+	early := first
+	early.ID.Stamp, early.Time = 2, clockB+5000
+	for what, g := range map[string]loan.Grant{
+		"again": second, "an older one": first, "an extension of a loan that is not held": unknown, "of another epoch": other, "from the future": early,
+	} {
+		if b.Accept(clockB+2000, g) || !cmp.Equal(before, b.Held) {
+			t.Errorf("%s: %+v became %+v", what, before, b.Held)
+		}
+	}
+	if late := clockB + 2*b.Terms.Length; b.Accept(late, first) || b.Accept(late, second) {
+		t.Error("a loan that ran out came back")
+	}
+}
+
+// TestNewEpoch: loans held are void, what is lent stands for as long as it can matter, and nothing is admitted after
+// a loss until then.
+func TestNewEpoch(t *testing.T) {
+	a, b := twoBooks()
+	g, _ := a.Lend(clockA, 0, 4, loan.Request{From: "b", Epoch: 8, Time: clockB})
+	b.Accept(clockB, g)
+	b.Store.Epoch = 9
+	if got := b.Room(clockB, 0); got != 10 {
+		t.Errorf("the borrower's clock stepped: room for %d, want 10", got)
+	}
+	a.Store.Epoch = 6
+	back := int64(clockA - 3_600_000_000)
+	if got := a.Room(back, 0); got != 6 {
+		t.Errorf("the lender's clock stepped back: room for %d, want 6", got)
+	}
+	if got := a.Room(back+a.Terms.Keep(), 0); got != 10 {
+		t.Errorf("when all loans are over: room for %d, want 10", got)
+	}
+	a.Store.Lost = clockA
+	if got := a.Room(clockA+a.Terms.Keep()-1, 0); got != 0 {
+		t.Errorf("after a loss: room for %d, want none", got)
+	}
+	if _, ok := a.Lend(clockA, 0, 1, loan.Request{From: "b"}); ok {
+		t.Error("lent after a loss")
+	}
+	if got := a.Room(clockA+a.Terms.Keep(), 0); got != 10 {
+		t.Errorf("when all is over: room for %d, want 10", got)
+	}
+}
+
+// TestPlan: who runs dry sends a want, who has slack lends, and what is borrowed goes home when its lender asks for it.
+func TestPlan(t *testing.T) {
+	a, b := twoBooks()
+	a.Share, b.Share = 100, 100
+	planner := func() *loan.Planner {
+		return &loan.Planner{Terms: a.Terms, Bound: 200, Regions: 2, Trip: 100_000, Tick: 50_000}
+	}
+	pa, pb := planner(), planner()
+	half := func() float64 { return 0.5 }
+	_, want := pb.Plan(b, clockB, 100, 120, true, half)
+	if want == nil || want.Lack <= 0 || want.Urgent <= 0 {
+		t.Fatalf("who is denied wants %+v", want)
+	}
+	pa.Receive(clockA, *want)
+	ops, _ := pa.Plan(a, clockA, 0, 0, false, half)
+	var lent int64
+	for _, o := range ops {
+		if o.Kind == loan.OpLend {
+			g, _ := a.Lend(clockA, 0, o.Units, o.Want.Request(o.ID))
+			lent += o.Units
+			b.Accept(clockB, g)
+		}
+	}
+	if lent == 0 || b.Room(clockB, 100) != lent {
+		t.Fatalf("an idle region lends %d: %+v", lent, ops)
+	}
+	now := int64(clockA + 1_000_000)
+	_, want = pa.Plan(a, now, a.Ceiling(now), 100, true, half)
+	if want == nil || want.Urgent <= 0 {
+		t.Fatalf("the lender, who is denied now, wants %+v", want)
+	}
+	pb.Receive(clockB+1_000_000, *want)
+	ops, _ = pb.Plan(b, clockB+1_000_000, 100+lent-1, 50, false, half)
+	var back, unused int64
+	for _, o := range ops {
+		switch o.Kind {
+		case loan.OpReturn:
+			back += o.Units
+		case loan.OpRecall:
+			unused += o.Units
+		}
+	}
+	if back != 1 || unused == 0 {
+		t.Errorf("the borrower returns %d and leaves %d unused; of what it holds 1 is free: %+v", back, unused, ops)
+	}
+}

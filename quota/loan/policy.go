@@ -1,0 +1,418 @@
+package loan
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+)
+
+// Planner is the policy for one partition and limit in one region. Nothing of it is needed for the bound, and all of
+// it may be lost. It is not safe for concurrent use.
+//
+// What lies here for longer than the way takes goes to who has run dry; what is beyond comfort goes to who will; what
+// is borrowed goes home when its lender is short of its own share, as it comes free.
+type Planner struct {
+	Terms
+	Bound   int64 // B
+	Regions int
+	Trip    int64 // µs one way, plus the time between two ticks
+	Tick    int64 // µs between two ticks
+
+	rates
+	wants    map[string]*received
+	grants   map[ID]*granted
+	owed     map[string]owed
+	returned []passed
+	last     struct {
+		want     int64 // time
+		starving bool
+		got      int64
+		denied   int64 // time of the last denial
+		again    int64 // when returns were sent last
+		repeats  int   // how often they are still to be repeated
+	}
+}
+
+// granted is the newest grant of a loan, which may have been lost.
+type granted struct {
+	Grant
+	to       string
+	at, sent int64 // when it was granted and sent last
+	times    int
+}
+
+// owed is what a lender is to get back as it comes free.
+type owed struct{ units, until int64 }
+
+// passed is what was returned, which the receiver's want may not yet show.
+type passed struct {
+	to        string
+	units, at int64
+}
+
+type received struct {
+	Want
+	at     int64
+	evened bool
+}
+
+// Settings that were found by simulation: `go run ./test/loansim/cmd table`.
+const (
+	claimPart  = 40.0    // need looks back over W/40
+	homeSigma  = 1.0     // deviations that a region within its share leaves free
+	lackSigma  = 3.0     // deviations that are wanted beyond the mean
+	crowd      = 2.0     // how many answer one want, on average
+	homeLoose  = 0.7     // deviations that are not worth a return
+	keepTrips  = 2.0     // trips of demand that are kept
+	urgeTrips  = 0.5     // trips of denied demand that are urgent
+	maxLoans   = 3       // loans to one region at once
+	targetOver = 4       // a target is at most so many times B
+	wantLeast  = 200_000 // µs between wants, where it is urgent and the window is long
+	wantMost   = 300_000 // µs, where it is not
+	resends    = 3       // of a grant that may be lost
+)
+
+func (p *Planner) gaps() (least, most int64) {
+	return max(p.Tick, min(p.Window/50, wantLeast)), min(max(p.Window/20, 50_000), wantMost)
+}
+
+// Receive takes a want of another region. Messages may come in any order.
+func (p *Planner) Receive(now int64, w Want) {
+	if p.wants == nil {
+		p.wants = map[string]*received{}
+	}
+	if old := p.wants[w.From]; old != nil && old.Epoch == w.Epoch && old.Time >= w.Time && now-old.at < 5_000_000 {
+		return
+	}
+	p.wants[w.From] = &received{Want: w, at: now}
+}
+
+// Granted takes note of what an OpLend brought about, which is sent to the borrower.
+func (p *Planner) Granted(now int64, to string, g Grant) {
+	if p.grants == nil {
+		p.grants = map[ID]*granted{}
+	}
+	p.grants[g.ID] = &granted{Grant: g, to: to, at: now, sent: now}
+}
+
+func round(f float64) int64 { return int64(math.Floor(f + 0.5)) }
+
+// fresh returns the wants that still hold, by region.
+func (p *Planner) fresh(now int64) (l []*received) {
+	_, most := p.gaps()
+	for from, w := range p.wants {
+		if now-w.at > 3*most+p.Trip {
+			delete(p.wants, from)
+			continue
+		}
+		l = append(l, w)
+	}
+	slices.SortFunc(l, func(a, b *received) int { return cmp.Compare(a.From, b.From) })
+	return l
+}
+
+// Idle reports whether there is nothing to plan.
+func (p *Planner) Idle(used, asked int64) bool {
+	return asked == 0 && used == 0 && len(p.wants) == 0
+}
+
+// plan is what one call of Plan works with.
+type plan struct {
+	*Planner
+	b       *Book
+	now     int64
+	ops     []Op
+	slack   int64 // of the ceiling, unused
+	free    int64 // of the own share
+	held    []Loan
+	reserve int64
+	rnd     func() float64
+}
+
+// Plan is what to do now: operations for the region's store, and a want for all others, if it is time for one. b is
+// what the store holds, and is not changed. asked counts what was asked for since the last plan; denied says whether
+// any of it was denied. rnd draws from [0, 1).
+func (p *Planner) Plan(b *Book, now, used, asked int64, denied bool, rnd func() float64) ([]Op, *Want) {
+	p.fold(now, asked, p.Window, p.Trip)
+	if denied {
+		p.last.denied = now
+	}
+	c := b.Ceiling(now)
+	denied = p.last.denied > 0 && now-p.last.denied <= 2*p.Tick
+	x := plan{Planner: p, b: b, now: now, rnd: rnd, slack: c - used, free: b.Free(now, used), held: slices.Clone(b.Held)}
+	W, H := float64(p.Window), float64(p.Trip)
+	x.reserve = round(keepTrips*p.fast*H + min(1, p.fast*H))
+	if home := min(W*p.slow, W*p.calm); home <= float64(b.Share) { // a region within its share keeps what it uses
+		x.reserve = max(x.reserve, int64(home-homeSigma*math.Sqrt(home))-used)
+	}
+	target := int64(0)
+	if n := W * p.calm; n >= 0.5 || denied {
+		target = min(targetOver*p.Bound, max(int64(math.Ceil(n+lackSigma*math.Sqrt(n))), used+1))
+	}
+	keep := min(targetOver*p.Bound, max(target, round(W*max(p.calm, p.slow))))
+	w := Want{
+		From: b.Region, Epoch: b.Store.Epoch, Time: now, Rate: p.fast, Share: b.Share, Ceil: c, Slack: max(0, x.slack),
+		Need: round(W * min(p.calm, p.now+0.5/max(W/claimPart, H/2))), Lack: max(0, target-c), Held: x.held,
+	}
+	starving := (denied || asked > 0) && x.slack <= round(p.fast*H) && w.Lack > 0
+	if starving {
+		least, _ := p.gaps()
+		w.Urgent = min(w.Lack, 1+round(urgeTrips*max(0, p.fast-float64(used)/W)*(2*H+float64(least))))
+	}
+	if p.owed == nil {
+		p.owed = map[string]owed{}
+	}
+	wants := p.fresh(now)
+	x.extend(wants)
+	x.resend(wants)
+	if len(wants) > 0 {
+		x.give(wants, used, keep)
+	}
+	x.recall(wants, c)
+	x.home(c, keep)
+	x.again()
+	if hungry, due := p.due(&w, starving, used); due {
+		w.Held = b.Held
+		if !hungry {
+			w.Lack, w.Urgent = 0, 0
+		}
+		return x.ops, &w
+	}
+	return x.ops, nil
+}
+
+// extend answers wants that name loans of which half the time has passed.
+func (x *plan) extend(wants []*received) {
+	for _, a := range wants {
+		for _, h := range a.Held {
+			if h.Peer != x.b.Region {
+				continue
+			}
+			for i := range x.b.Lent {
+				l := &x.b.Lent[i]
+				if l.Peer == a.From && l.ID == h.ID && l.Left() > 0 && h.Until-a.Time < x.Length/2 && l.Until-x.Keep() < x.now-x.Length/4 {
+					x.ops = append(x.ops, Op{Kind: OpLend, To: a.From, ID: l.ID, Want: &a.Want})
+				}
+			}
+		}
+	}
+}
+
+// resend repeats grants that a want sent later does not show.
+func (x *plan) resend(wants []*received) {
+	for id, g := range x.grants {
+		if x.now > g.at+x.Length || g.times == resends {
+			delete(x.grants, id)
+			continue
+		}
+		for _, a := range wants {
+			known := slices.ContainsFunc(a.Held, func(h Loan) bool { return h.Peer == x.b.Region && h.ID == id && h.Units >= g.Units })
+			if a.From == g.to && !known && a.at > g.sent+2*x.Trip {
+				x.ops = append(x.ops, Op{Kind: OpSend, To: g.to, Grant: g.Grant})
+				g.sent, g.times = x.now, g.times+1
+			}
+		}
+	}
+}
+
+// flying is what a region was lent or returned and has not yet received when it sent its want.
+func (x *plan) flying(a *received) (n int64) {
+	for i := range x.b.Lent {
+		l := &x.b.Lent[i]
+		if l.Peer != a.From || x.now > l.Until-x.Keep()+x.Length { // a grant that came too late is worth nothing
+			continue
+		}
+		n += l.Units
+		for _, h := range a.Held {
+			if h.Peer == x.b.Region && h.ID == l.ID {
+				n -= min(h.Units, l.Units)
+			}
+		}
+	}
+	for _, r := range x.returned {
+		if r.to == a.From && r.at > a.at-2*x.Trip {
+			n += r.units
+		}
+	}
+	return max(0, n)
+}
+
+// pass moves units to a region: returns what was borrowed from it, lends of the own share, and sends what was
+// borrowed elsewhere home, from where it will be lent on.
+func (x *plan) pass(a *received, units int64) {
+	units = min(units, x.slack)
+	units -= x.giveBack(a.From, units)
+	if n := min(units, x.free); n > 0 {
+		x.lend(a, n)
+		x.free, x.slack, units = x.free-n, x.slack-n, units-n
+	}
+	for i := 0; i < len(x.held) && units > 0; i++ {
+		units -= x.giveBack(x.held[i].Peer, units)
+	}
+}
+
+// lend grows the newest loan that the region knows of, or makes one.
+func (x *plan) lend(a *received, units int64) {
+	id, n := ID{}, 0
+	for i := range x.b.Lent {
+		if l := &x.b.Lent[i]; l.Peer == a.From {
+			if l.Left() > 0 {
+				n++
+			}
+			for _, h := range a.Held {
+				if h.Peer == x.b.Region && h.ID == l.ID {
+					id = l.ID
+				}
+			}
+		}
+	}
+	if id != (ID{}) || n < maxLoans {
+		x.ops = append(x.ops, Op{Kind: OpLend, To: a.From, ID: id, Units: units, Want: &a.Want})
+	}
+}
+
+func (x *plan) giveBack(to string, units int64) (n int64) {
+	for i := range x.held {
+		l := &x.held[i]
+		if g := min(units-n, l.Left(), x.slack); l.Peer == to && g > 0 {
+			x.ops = append(x.ops, Op{Kind: OpReturn, To: to, ID: l.ID, Units: g})
+			x.returned = append(x.returned, passed{to, g, x.now})
+			x.last.again, x.last.repeats = x.now, 2
+			l.Back += g
+			x.slack -= g
+			n += g
+		}
+	}
+	return n
+}
+
+// share divides what is available among wants by what each picks.
+func (x *plan) share(avail int64, wants []*received, pick func(a *received) int64) {
+	picks, sum := make([]int64, len(wants)), int64(0)
+	for i, a := range wants {
+		picks[i] = max(0, pick(a))
+		sum += picks[i]
+	}
+	if sum == 0 || avail <= 0 {
+		return
+	}
+	avail = min(avail, sum)
+	var upTo, given int64
+	for i, a := range wants {
+		upTo += picks[i]
+		n := upTo*avail/sum - given
+		given += n
+		if n > 0 {
+			x.pass(a, n)
+		}
+	}
+}
+
+// give passes slack on. Several may give at once: each gives its part of what is asked for, and chance makes that whole.
+func (x *plan) give(wants []*received, used, keep int64) {
+	part := min(1, crowd/float64(x.Regions))
+	some := func(f float64) int64 { return int64(math.Floor(f + x.rnd())) }
+	less := func(a *received, n int64) int64 { return max(0, n-x.flying(a)) }
+	x.share(min(x.slack-x.reserve, x.slack-max(0, keep-used)), wants, func(a *received) int64 { return less(a, a.Lack) })
+	x.share(x.slack-x.reserve, wants, func(a *received) int64 { return some(float64(less(a, a.Urgent)) * part) })
+	for _, a := range wants { // even out for how long slack lasts
+		if a.Lack == 0 || a.evened {
+			continue
+		}
+		a.evened = true
+		mine := max(x.fast, 1e-12)
+		g := round((float64(x.slack-x.reserve)*a.Rate - float64(a.Slack+x.flying(a))*mine) / (mine + a.Rate))
+		if g = some(float64(g) * part); g >= 1 {
+			x.pass(a, min(g, x.slack-x.reserve, some(float64(less(a, a.Lack))*part)))
+		}
+	}
+}
+
+// recall returns to lenders that are short of their own share, and leaves unused what cannot be returned yet: for as
+// long as the want holds, or as two units take to come free.
+func (x *plan) recall(wants []*received, c int64) {
+	for _, a := range wants {
+		short := a.Share - a.Ceil
+		n := max(min(a.Urgent, short), min(a.Need, a.Share)-a.Ceil) - x.flying(a)
+		if n > 0 && a.Urgent > 0 && short >= max(1, a.Share/10) {
+			x.owed[a.From] = owed{n, max(x.now+2*x.Tick, a.at+2*x.Window/x.Bound)}
+		}
+	}
+	var debt int64
+	for _, to := range slices.Sorted(maps.Keys(x.owed)) {
+		o := x.owed[to]
+		if o.units -= x.giveBack(to, o.units); o.units <= 0 || o.until <= x.now {
+			delete(x.owed, to)
+			continue
+		}
+		x.owed[to] = o
+		for i := range x.held {
+			if x.held[i].Peer == to {
+				debt += min(o.units, x.held[i].Left())
+			}
+		}
+	}
+	if debt = min(debt, c-x.b.Share); debt > 0 {
+		_, most := x.gaps()
+		x.ops = append(x.ops, Op{Kind: OpRecall, Units: debt, Until: x.now + 2*most})
+	} else if x.b.Recall > 0 {
+		x.ops = append(x.ops, Op{Kind: OpRecall})
+	}
+}
+
+// home returns what is not needed: seldom, and not to the last unit.
+func (x *plan) home(c, keep int64) {
+	loose := round(homeLoose * math.Sqrt(float64(max(keep, 1))))
+	spare := min(x.slack-x.reserve, c-max(keep, x.b.Share)) - loose
+	if spare <= loose {
+		return
+	}
+	for i := 0; i < len(x.held) && spare > 0; i++ {
+		spare -= x.giveBack(x.held[i].Peer, spare)
+	}
+}
+
+// again repeats returns twice, since they may have been lost. Wants show them too.
+func (x *plan) again() {
+	x.returned = slices.DeleteFunc(x.returned, func(r passed) bool { return x.now-r.at > 10*x.Trip })
+	_, most := x.gaps()
+	if x.last.repeats == 0 || x.now-x.last.again < 2*most {
+		return
+	}
+	x.last.again, x.last.repeats = x.now, x.last.repeats-1
+	for _, h := range x.held {
+		if h.Back > 0 {
+			x.ops = append(x.ops, Op{Kind: OpReturn, To: h.Peer, ID: h.ID})
+		}
+	}
+}
+
+// due reports whether there is a lack, and whether it is time to say so.
+func (p *Planner) due(w *Want, starving bool, used int64) (hungry, due bool) {
+	least, most := p.gaps()
+	hungry = w.Lack > 0 && (starving || float64(w.Ceil-used) < 1+min(0.1*float64(w.Ceil), 8*p.fast*float64(p.Trip)))
+	var got int64
+	ending := false
+	for _, h := range w.Held {
+		got += h.Units
+		ending = ending || h.Left() > 0 && h.Until-w.Time < p.Length/2
+	}
+	comes, since := got > p.last.got, w.Time-p.last.want
+	if since < 0 { // the clock went back
+		since = most
+	}
+	switch {
+	case hungry && starving && !p.last.starving:
+		due = since >= least
+	case hungry || ending:
+		due = since >= most || comes && starving && since >= least
+	case p.last.starving:
+		due = since >= least // enough: nothing more, please
+	}
+	if !due {
+		return hungry, false
+	}
+	p.last.want, p.last.starving, p.last.got = w.Time, starving, got
+	return hungry, true
+}

@@ -1,0 +1,71 @@
+package loan
+
+import "math"
+
+// Want is what a region that has less than it could use, or that borrows, sends to all others: the request that
+// grants answer. A later one replaces it.
+type Want struct {
+	From   string
+	Epoch  uint32
+	Time   int64 // the author's clock
+	Need   int64 // what it would use of a window now, carefully
+	Lack   int64 // what it would like to have beyond its ceiling
+	Urgent int64 // the part of it that is denied meanwhile
+	Rate   float64
+	Share  int64 // its own share, ceiling, and what of that is unused
+	Ceil   int64
+	Slack  int64
+	Held   []Loan // what it borrows
+}
+
+// Request returns the request that the want is to a lender, about the loan with this ID.
+func (w *Want) Request(id ID) Request {
+	return Request{From: w.From, Epoch: w.Epoch, Time: w.Time, ID: id}
+}
+
+// Op is one script call of a plan, checked by Book, and the message that follows from it.
+type Op struct {
+	Kind  OpKind
+	To    string // the borrower, or the lender that units are returned to
+	ID    ID
+	Units int64 // to lend, return or leave unused; of a return also 0: what was returned is sent once more
+	Until int64 // of a recall
+	Want  *Want // which a grant answers
+	Grant Grant // to be sent once more
+}
+
+// OpKind says what an Op does.
+type OpKind uint8
+
+// The kinds of operation.
+const (
+	OpLend OpKind = iota
+	OpReturn
+	OpRecall
+	OpSend // no call, only the grant
+)
+
+// rates are of what is asked for, denied included, in units per µs: over a trip, a tenth of the window, half of it.
+type rates struct {
+	at                                int64
+	fast, mid, brief, now, calm, slow float64
+}
+
+func (r *rates) fold(now, asked, window, trip int64) {
+	dt, n, w, h := float64(max(0, now-r.at)), float64(asked), float64(window), float64(trip)
+	r.at = now
+	step := func(v *float64, tau float64) { *v = *v*math.Exp(-dt/tau) + n/tau }
+	over := func(count, rate, least float64) float64 { // the time that count requests take
+		if asked >= 3 && dt > 0 {
+			rate = max(rate, n/dt)
+		}
+		return max(least, min(w/2, count/max(rate, 1e-12)))
+	}
+	brief := max(w/10, 50_000)
+	step(&r.fast, over(8, r.fast, max(h/3, 20_000)))
+	step(&r.mid, over(40, r.mid, max(w/20, 50_000)))
+	step(&r.brief, brief)
+	step(&r.now, max(w/claimPart, h/2))
+	step(&r.slow, w/2)
+	r.calm = min(r.mid, r.brief+0.5/brief)
+}

@@ -1,0 +1,36 @@
+-- region.lua: one turn of one process: it renews its entry, may replace the topology, and reads all.
+--
+-- KEYS  the region's hash
+-- ARGV  our field, and its value ('' removes it); a topology, and what replaces it if it is in force ('' leaves it)
+-- Reply TIME in µs, the topology in force ('' = none), then field and value of each other process
+
+local KEPT = 600000000 -- µs: longer than most outages of Redis; readers judge earlier, by their own clocks
+
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local all = redis.call('HGETALL', KEYS[1])
+local reply = { string.format('%.0f', now), '' }
+for i = 1, #all, 2 do
+  local field, value = all[i], all[i + 1]
+  if field == 'topology' then
+    reply[2] = value
+  elseif field ~= ARGV[1] then
+    local at = tonumber(string.match(value, '^%d+'))
+    if at and at > now - KEPT then
+      reply[#reply + 1] = field
+      reply[#reply + 1] = value
+    else
+      redis.call('HDEL', KEYS[1], field)
+    end
+  end
+end
+if ARGV[4] ~= '' and ARGV[3] == reply[2] then
+  redis.call('HSET', KEYS[1], 'topology', ARGV[4])
+  reply[2] = ARGV[4]
+end
+if ARGV[2] == '' then
+  redis.call('HDEL', KEYS[1], ARGV[1])
+else
+  redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f ', now) .. ARGV[2])
+end
+return reply

@@ -1,0 +1,370 @@
+// Package state keeps in a region's Redis what must outlive its processes: the topology
+// in force with its revision, and which processes of the region are alive, with the
+// regions that each receives from. It is written by one script, once a second by each
+// process and whenever something changes.
+//
+//	file ── Adopt ─▶ State ── region.lua ─▶ Redis: hash rl:region
+//	view ── See, Settle ─▶ │                    topology        JSON of Topology
+//	view ◀── Snapshot ─────┘                    boot:instance   TIME, turns, regions received
+//
+// Siblings are judged by what they share, not by the network between them. A reader counts
+// by its own clock for how long an entry has not changed, so no clock has to agree with
+// another.
+package state
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+const (
+	// Key is the region's hash, which lies in one slot of a cluster.
+	Key = "rl:region"
+	// TurnEvery is how often a process renews its entry and reads the others'.
+	TurnEvery = time.Second
+	// GoneAfter is how long an entry may stay as it is before its process counts as dead:
+	// three turns that failed or came late.
+	GoneAfter = 4 * time.Second
+	// turnTimeout bounds one turn.
+	turnTimeout = 500 * time.Millisecond
+	// adoptTries is how often Adopt tries again when siblings adopt at the same time.
+	adoptTries = 10
+)
+
+//go:embed region.lua
+var script string
+
+// ErrAway is wrapped by errors that say that the store did not answer.
+var ErrAway = errors.New("redis did not answer")
+
+// Eval runs a script on the store, on the server that holds its key.
+type Eval func(ctx context.Context, script, key string, args ...any) (reply any, err error)
+
+// Options are what New needs.
+type Options struct {
+	Self   quota.Process
+	Eval   Eval                 // nil: the state is kept in memory, and no sibling shares it
+	Now    func() time.Duration // this process's monotonic clock
+	Logger *slog.Logger
+}
+
+// State is one process's side of its region's state. Adopt, See and Settle may be called
+// from anywhere, also while Run runs.
+type State struct {
+	o        Options
+	snapshot atomic.Pointer[Snapshot]
+	turns    chan struct{} // capacity 1
+
+	mu      sync.Mutex // a turn at a time; guards what follows
+	file    Topology   // proposed last
+	turn    int64
+	text    string // of the topology in force; "" before the first turn
+	failed  bool   // the last turn did
+	refused string // why file is not in force, as logged
+	adopted bool   // a file was
+	entries map[string]*entry
+
+	inputs sync.Mutex // guards sees and settled
+	sees   []string
+	settle string // text of the topology that every process has; "" for none
+}
+
+// entry is another process of the region.
+type entry struct {
+	process quota.Process
+	value   string
+	changed time.Duration // when it was first read so
+}
+
+// Snapshot is the region's state as last read. It is not changed.
+type Snapshot struct {
+	// Read reports whether the store was read at all. Before, nothing is known of earlier
+	// revisions and of siblings.
+	Read     bool
+	Topology Topology
+	// Bounds is the least shares under topologies beside our file's; nil when there are none.
+	Bounds region.Floor
+	// Refused is why the file is not in force; "" when it is. That is so while siblings
+	// have a newer one. Adopted reports whether a file of this process ever was.
+	Refused  string
+	Adopted  bool
+	Siblings []Sibling
+	Text     string // of the topology in force: another one is another topology
+}
+
+// Sibling is a live process of our region.
+type Sibling struct {
+	quota.Process
+	// Sees is the regions that it receives from, its own included; nil while it joins.
+	Sees []string
+	At   time.Duration // when that was read, on the clock of Options.Now
+}
+
+// New returns a State that knows nothing yet.
+func New(o Options) *State {
+	s := &State{o: o, turns: make(chan struct{}, 1), entries: map[string]*entry{}}
+	s.snapshot.Store(&Snapshot{})
+	return s
+}
+
+// Snapshot is the region's state as last read.
+func (s *State) Snapshot() *Snapshot { return s.snapshot.Load() }
+
+// Adopt puts a file's topology in force, or says why it is not: the region has a newer
+// revision, or other regions or weights under this one. With ErrAway the store could not
+// be asked; Run then goes on trying.
+func (s *State) Adopt(ctx context.Context, top *region.Topology) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.file
+	s.file = Of(top)
+	if s.file.Revision == before.Revision && slices.Equal(s.file.Weights, before.Weights) {
+		return nil // Run goes on with it
+	}
+	err := s.take(ctx)
+	if err != nil && before.Weights != nil { // what this process went by stays
+		s.file = before
+		s.soon()
+	}
+	return err
+}
+
+// See publishes from which regions this process receives; nil while it joins.
+func (s *State) See(regions []string) {
+	s.inputs.Lock()
+	changed := !slices.Equal(s.sees, regions) || (s.sees == nil) != (regions == nil)
+	s.sees = regions
+	s.inputs.Unlock()
+	if changed {
+		s.soon()
+	}
+}
+
+// Settle notes that every process of every region has the topology of a snapshot: earlier
+// ones bound no share any more.
+func (s *State) Settle(of *Snapshot) {
+	s.inputs.Lock()
+	changed := s.settle != of.Text
+	s.settle = of.Text
+	s.inputs.Unlock()
+	if changed {
+		s.soon()
+	}
+}
+
+func (s *State) soon() {
+	select {
+	case s.turns <- struct{}{}:
+	default:
+	}
+}
+
+// Run takes a turn every TurnEvery, and one soon after each change, until ctx ends. Then
+// it removes this process's entry.
+func (s *State) Run(ctx context.Context) error {
+	ticker := time.NewTicker(TurnEvery)
+	defer ticker.Stop()
+	for {
+		s.mu.Lock()
+		_ = s.take(ctx) // it was logged
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return s.leave()
+		case <-ticker.C:
+		case <-s.turns:
+		}
+	}
+}
+
+func (s *State) leave() error {
+	if s.o.Eval == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
+	defer cancel()
+	if _, err := s.o.Eval(ctx, script, Key, s.field(), "", "", ""); err != nil {
+		s.o.Logger.Debug("this process's entry in redis stays until it expires", "error", err)
+	}
+	return nil
+}
+
+// field names this process in the hash.
+func (s *State) field() string { return strconv.FormatInt(s.o.Self.Boot, 10) + ":" + s.o.Self.Instance }
+
+// take is one turn: it writes what is new and publishes a Snapshot. The lock is held.
+func (s *State) take(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
+	defer cancel()
+	replace := ""
+	for range adoptTries {
+		nowUS, err := s.exchange(ctx, replace)
+		if err != nil {
+			return s.fail(err)
+		}
+		inForce, err := s.parse()
+		if err != nil {
+			return s.fail(err)
+		}
+		want, refused := s.want(inForce, nowUS)
+		if want == s.text || refused != nil {
+			s.publish(inForce, refused)
+			return refused
+		}
+		replace = want
+	}
+	return s.fail(errors.New("other processes of the region keep changing the topology"))
+}
+
+// want is what the topology in force should become.
+func (s *State) want(inForce *Topology, nowUS int64) (text string, refused error) {
+	next := s.file
+	if inForce != nil {
+		if next, refused = inForce.next(s.file, nowUS); refused != nil {
+			return s.text, refused
+		}
+	}
+	s.inputs.Lock()
+	if s.settle != "" && s.settle == s.text {
+		next.Floor = nil
+	}
+	s.inputs.Unlock()
+	encoded, err := json.Marshal(next)
+	if err != nil {
+		return s.text, err
+	}
+	return string(encoded), nil
+}
+
+// exchange runs the script once, and notes what it says of siblings.
+func (s *State) exchange(ctx context.Context, replace string) (nowUS int64, err error) {
+	if s.o.Eval == nil {
+		if replace != "" {
+			s.text = replace
+		}
+		return time.Now().UnixMicro(), nil
+	}
+	s.turn++
+	s.inputs.Lock()
+	value := strconv.FormatInt(s.turn, 10) + " -"
+	if s.sees != nil {
+		value = strconv.FormatInt(s.turn, 10) + " " + strings.Join(s.sees, ",")
+	}
+	s.inputs.Unlock()
+	reply, err := s.o.Eval(ctx, script, Key, s.field(), value, s.text, replace)
+	if err != nil {
+		return 0, err
+	}
+	words, ok := texts(reply)
+	if ok && len(words) >= 2 && len(words)%2 == 0 {
+		nowUS, err = strconv.ParseInt(words[0], 10, 64)
+	}
+	if nowUS <= 0 || err != nil {
+		return 0, fmt.Errorf("unexpected reply of the region script: %.80v", reply)
+	}
+	s.text = words[1]
+	s.observe(words[2:])
+	return nowUS, nil
+}
+
+func texts(reply any) ([]string, bool) {
+	list, ok := reply.([]any)
+	words := make([]string, len(list))
+	for i := range list {
+		word, isText := list[i].(string)
+		words[i], ok = word, ok && isText
+	}
+	return words, ok
+}
+
+// observe takes in the entries of the other processes. After a time without the store
+// each has GoneAfter anew.
+func (s *State) observe(fields []string) {
+	now := s.o.Now()
+	read := make(map[string]*entry, len(fields)/2)
+	for i := 0; i+1 < len(fields); i += 2 {
+		boot, instance, _ := strings.Cut(fields[i], ":")
+		run, err := strconv.ParseInt(boot, 10, 64)
+		if err != nil {
+			continue
+		}
+		e := s.entries[fields[i]]
+		if e == nil {
+			e = &entry{process: quota.Process{Region: s.o.Self.Region, Instance: instance, Boot: run}}
+		}
+		if e.value != fields[i+1] || s.failed {
+			e.value, e.changed = fields[i+1], now
+		}
+		read[fields[i]] = e
+	}
+	s.entries = read
+}
+
+func (s *State) parse() (*Topology, error) {
+	if s.text == "" {
+		return nil, nil
+	}
+	t := &Topology{}
+	if err := json.Unmarshal([]byte(s.text), t); err != nil {
+		return nil, fmt.Errorf("field topology of the key %s: %w", Key, err)
+	}
+	return t, nil
+}
+
+// publish makes a Snapshot of what was read.
+func (s *State) publish(inForce *Topology, refused error) {
+	why := ""
+	if refused != nil {
+		why = refused.Error()
+	}
+	if why != s.refused && why != "" {
+		s.o.Logger.Warn("the topology of this process is not in force", "error", why)
+	}
+	s.adopted = s.adopted || refused == nil
+	if s.failed {
+		s.o.Logger.Info("the region's state is read again")
+	}
+	s.failed, s.refused = false, why
+	now := s.o.Now()
+	next := &Snapshot{
+		Read: true, Topology: *inForce, Bounds: inForce.bounds(s.file.Weights), Refused: why, Adopted: s.adopted, Text: s.text,
+	}
+	for _, e := range s.entries {
+		if now-e.changed <= GoneAfter {
+			next.Siblings = append(next.Siblings, e.sibling())
+		}
+	}
+	slices.SortFunc(next.Siblings, func(a, b Sibling) int { return strings.Compare(a.Instance, b.Instance) })
+	s.snapshot.Store(next)
+}
+
+// sibling parses 'TIME turn regions'.
+func (e *entry) sibling() Sibling {
+	b := Sibling{Process: e.process, At: e.changed}
+	words := strings.Fields(e.value)
+	if len(words) == 3 && words[2] != "-" {
+		b.Sees = strings.Split(words[2], ",")
+	}
+	return b
+}
+
+func (s *State) fail(err error) error {
+	if !s.failed {
+		s.o.Logger.Warn("the region's state cannot be read or written", "error", err)
+	}
+	s.failed = true
+	return fmt.Errorf("%w: %w", ErrAway, err)
+}

@@ -1,0 +1,266 @@
+package state_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/state"
+)
+
+// shared is a Redis that processes of one region share, in a bubble of fake time.
+type shared struct {
+	t     *testing.T
+	redis *miniredis.Miniredis
+	away  atomic.Bool
+}
+
+func inBubble(t *testing.T, f func(s *shared)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &shared{t: t, redis: miniredis.NewMiniRedis()}
+		s.redis.ClockTTL(true)
+		defer s.redis.Close()
+		f(s)
+	})
+}
+
+func (s *shared) eval(ctx context.Context, script, key string, args ...any) (any, error) {
+	if s.away.Load() {
+		return nil, net.ErrClosed
+	}
+	s.redis.SetTime(time.Now())
+	client := redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:6379", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return s.redis.Dial() }, Protocol: 2, DisableIdentity: true,
+	})
+	defer client.Close()
+	return client.Eval(ctx, script, []string{key}, args...).Result()
+}
+
+// join makes a process of the region, which runs until the returned func is called.
+func (s *shared) join(instance string) (st *state.State, run func() (stop func())) {
+	began := time.Now()
+	st = state.New(state.Options{
+		Self: quota.Process{Region: "a", Instance: instance, Boot: began.UnixMicro()}, Eval: s.eval,
+		Now: func() time.Duration { return time.Since(began) }, Logger: slog.New(slog.DiscardHandler),
+	})
+	return st, func() func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		var g sync.WaitGroup
+		g.Go(func() { _ = st.Run(ctx) })
+		return func() { cancel(); g.Wait() }
+	}
+}
+
+// file is a topology of regions a and b, and of c unless its weight is 0.
+func file(revision int64, a, c int64) *region.Topology {
+	top := &region.Topology{Revision: revision, Regions: []region.Region{{Name: "a", Weight: a}, {Name: "b", Weight: 1}, {Name: "c", Weight: c}}}
+	if c == 0 {
+		top.Regions = top.Regions[:2]
+	}
+	top.Policies = []quota.Policy{{Limits: []quota.Limit{{Scope: quota.ScopeGlobal, Units: 100, Window: time.Hour}}}}
+	return top
+}
+
+// Each process proposes a file to the same region, one after the other.
+func TestRevisions(t *testing.T) {
+	type shares = map[string]int64 // of 600; nil: nothing bounds them
+	for _, row := range []struct {
+		name    string
+		files   []*region.Topology
+		refused string // why the last is
+		bounds  shares
+		former  []string
+	}{
+		{"the first", []*region.Topology{file(0, 1, 1)}, "", nil, nil},
+		{"the same again", []*region.Topology{file(3, 1, 1), file(3, 1, 1)}, "", nil, nil},
+		{"a new number alone", []*region.Topology{file(3, 1, 1), file(4, 1, 1)}, "", nil, nil},
+		{"other weights", []*region.Topology{file(3, 1, 1), file(4, 4, 1)}, "", shares{"a": 200, "b": 200, "c": 200}, nil},
+		{"and others again", []*region.Topology{file(3, 1, 1), file(4, 4, 1), file(5, 1, 1)}, "", shares{"a": 200, "b": 100, "c": 100}, nil},
+		{"a region less", []*region.Topology{file(3, 1, 1), file(4, 1, 0)}, "", shares{"a": 200, "b": 200, "c": 200}, []string{"c"}},
+		{"a region that comes back", []*region.Topology{file(3, 1, 1), file(4, 1, 0), file(5, 1, 1)}, "", shares{"a": 200, "b": 200}, nil},
+		{"a lower number", []*region.Topology{file(3, 1, 1), file(2, 1, 1)}, "revision 2, and revision 3 is in force", nil, nil},
+		{
+			"other weights under one number",
+			[]*region.Topology{file(3, 1, 1), file(3, 2, 1)},
+			"(a 2, b 1, c 1) than are in force in this region (a 1, b 1, c 1), both under revision 3: set revision: 4",
+			shares{"a": 200, "b": 200, "c": 200},
+			nil,
+		},
+		{"another region without a number", []*region.Topology{file(0, 1, 1), file(0, 1, 0)}, "set revision: 1", shares{"a": 200, "b": 200, "c": 200}, nil},
+	} {
+		inBubble(t, func(s *shared) {
+			var st *state.State
+			var err error
+			for i, top := range row.files {
+				st, _ = s.join(fmt.Sprint(i))
+				err = st.Adopt(context.Background(), top)
+			}
+			if row.refused == "" && err != nil || row.refused != "" && (err == nil || !strings.Contains(err.Error(), row.refused)) {
+				t.Errorf("%s: refused with %v, want %q", row.name, err, row.refused)
+			}
+			got := st.Snapshot()
+			if (got.Bounds == nil) != (row.bounds == nil) {
+				t.Errorf("%s: the bounds are %v, want %v", row.name, got.Bounds, row.bounds)
+			}
+			for name, units := range row.bounds {
+				if is := got.Bounds.Share(name, 600); is != units {
+					t.Errorf("%s: %s is bound to %d, want %d", row.name, name, is, units)
+				}
+			}
+			if former := got.Topology.Unaged(time.Now().UnixMicro()); !slices.Equal(former, row.former) {
+				t.Errorf("%s: former regions %v, want %v", row.name, former, row.former)
+			}
+			if later := got.Topology.Unaged(time.Now().Add(2 * time.Hour).UnixMicro()); later != nil {
+				t.Errorf("%s: after two windows %v is still listed", row.name, later)
+			}
+		})
+	}
+}
+
+// A topology that every process has bounds nothing any more, also for one that starts
+// later; what was settled before another came does not settle that one.
+func TestSettle(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		one, run := s.join("one")
+		adopt := func(st *state.State, top *region.Topology) {
+			if err := st.Adopt(context.Background(), top); err != nil {
+				t.Fatal(err)
+			}
+		}
+		adopt(one, file(1, 1, 1))
+		adopt(one, file(2, 2, 1))
+		old := one.Snapshot()
+		defer run()()
+		adopt(one, file(3, 3, 1))
+		one.Settle(old)
+		time.Sleep(5 * state.TurnEvery / 2)
+		if one.Snapshot().Bounds == nil {
+			t.Error("an earlier revision was settled, and the newer one counts as settled")
+		}
+		one.Settle(one.Snapshot())
+		time.Sleep(5 * state.TurnEvery / 2)
+		two, _ := s.join("two")
+		adopt(two, file(3, 3, 1))
+		if one.Snapshot().Bounds != nil || two.Snapshot().Bounds != nil {
+			t.Errorf("settled, and still bound by %v and %v", one.Snapshot().Bounds, two.Snapshot().Bounds)
+		}
+	})
+}
+
+// Of two files with one revision that come at the same time one is refused.
+func TestOneOfTwoFilesWins(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		var g sync.WaitGroup
+		errs := make([]error, 2)
+		for i := range errs {
+			st, _ := s.join(fmt.Sprint(i))
+			g.Go(func() { errs[i] = st.Adopt(context.Background(), file(7, int64(1+i), 1)) })
+		}
+		g.Wait()
+		if (errs[0] == nil) == (errs[1] == nil) {
+			t.Errorf("the files were taken with %v and %v, want one refused", errs[0], errs[1])
+		}
+	})
+}
+
+// A process is alive while its entry changes, by the reader's clock. Time without the
+// store, and steps of the store's clock, are nobody's death.
+func TestSiblings(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		one, runOne := s.join("one")
+		two, runTwo := s.join("two")
+		three, runThree := s.join("three")
+		for _, st := range []*state.State{one, two, three} {
+			if err := st.Adopt(context.Background(), file(1, 1, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		siblings := func() string {
+			time.Sleep(5 * state.TurnEvery / 2)
+			text := ""
+			for _, b := range one.Snapshot().Siblings {
+				text += fmt.Sprintf("%s %v ", b.Instance, b.Sees)
+			}
+			return text
+		}
+		expect := func(when, want string) {
+			t.Helper()
+			if got := siblings(); got != want {
+				t.Errorf("%s: siblings are %q, want %q", when, got, want)
+			}
+		}
+		defer runOne()()
+		stopTwo, stopThree := runTwo(), runThree()
+		expect("at first", "three [] two [] ")
+		two.See([]string{"a", "b"})
+		three.See([]string{"a"})
+		expect("they see", "three [a] two [a b] ")
+		two.See(nil)
+		expect("one joins again", "three [a] two [] ")
+		s.away.Store(true)
+		time.Sleep(time.Minute)
+		expect("Redis is away", "three [a] two [] ")
+		s.away.Store(false)
+		expect("it is back", "three [a] two [] ")
+		stopTwo()
+		expect("one has left", "three [a] ")
+		s.away.Store(true) // for the third's last words
+		stopThree()
+		s.away.Store(false)
+		expect("one was killed", "three [a] ")
+		time.Sleep(state.GoneAfter)
+		expect("a while ago", "")
+	})
+}
+
+// A store that does not answer is no refusal: the file is adopted later. What is no
+// topology is reported with its place.
+func TestStoreThatCannotBeRead(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		s.away.Store(true)
+		st, run := s.join("one")
+		if err := st.Adopt(context.Background(), file(1, 1, 1)); !errors.Is(err, state.ErrAway) || st.Snapshot().Read {
+			t.Fatalf("with Redis away: %v", err)
+		}
+		defer run()()
+		s.away.Store(false)
+		time.Sleep(5 * state.TurnEvery / 2)
+		if got := st.Snapshot(); !got.Read || !got.Adopted || got.Topology.Revision != 1 {
+			t.Errorf("with Redis back the state is %+v", got)
+		}
+		s.away.Store(true)
+		if err := st.Adopt(context.Background(), file(2, 2, 1)); !errors.Is(err, state.ErrAway) {
+			t.Errorf("another topology while Redis is away: %v", err)
+		}
+		if err := st.Adopt(context.Background(), file(1, 1, 1)); err != nil {
+			t.Errorf("the same topology while Redis is away: %v", err)
+		}
+		s.away.Store(false)
+		time.Sleep(5 * state.TurnEvery / 2)
+		if got := st.Snapshot(); got.Topology.Revision != 1 {
+			t.Errorf("what could not be written was put in force later: %+v", got.Topology)
+		}
+		s.redis.HSet(state.Key, "topology", "{")
+		other, _ := s.join("two")
+		if err := other.Adopt(context.Background(), file(1, 1, 1)); err == nil || !strings.Contains(err.Error(), "field topology of the key rl:region") {
+			t.Errorf("garbage: %v", err)
+		}
+	})
+}

@@ -1,0 +1,104 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+// Topology is the regions and weights in force in a region, as its Redis keeps them.
+type Topology struct {
+	Revision int64          `json:"revision"`
+	Weights  []quota.Weight `json:"weights"`
+	// Floor is the least shares under earlier revisions that a process may still go by; nil
+	// once every process of every region has this one.
+	Floor region.Floor `json:"floor,omitempty"`
+	// WindowUS is the longest window of a global limit.
+	WindowUS int64 `json:"window_us"`
+	// Former has the regions that earlier revisions had, until all that they used has aged:
+	// the store's TIME, µs.
+	Former map[string]int64 `json:"former,omitempty"`
+}
+
+// Of is the topology that a file describes.
+func Of(top *region.Topology) Topology {
+	t := Topology{Revision: top.Revision}
+	for i := range top.Regions {
+		t.Weights = append(t.Weights, quota.Weight{Region: top.Regions[i].Name, Weight: top.Regions[i].Weight})
+	}
+	for i := range top.Policies {
+		for _, l := range top.Policies[i].Limits {
+			if l.Scope == quota.ScopeGlobal {
+				t.WindowUS = max(t.WindowUS, l.WindowUS())
+			}
+		}
+	}
+	return t
+}
+
+// next is what becomes of the topology in force when a process proposes its file's, at
+// the store's TIME.
+func (t *Topology) next(file Topology, nowUS int64) (Topology, error) {
+	divided := slices.Equal(t.Weights, file.Weights) // alike
+	switch {
+	case file.Revision < t.Revision:
+		return *t, fmt.Errorf("the topology has revision %d, and revision %d is in force in this region: "+
+			"use the newer file, or set revision: %d to put these regions and weights in force", file.Revision, t.Revision, t.Revision+1)
+	case file.Revision == t.Revision && !divided:
+		return *t, fmt.Errorf("the topology has other regions or weights (%s) than are in force in this region (%s), both under revision %d: "+
+			"set revision: %d in the file of every region", shares(file.Weights), shares(t.Weights), t.Revision, t.Revision+1)
+	case file.Revision == t.Revision:
+		same := *t
+		same.WindowUS = max(t.WindowUS, file.WindowUS)
+		return same, nil
+	}
+	file.Floor, file.Former = t.Floor, maps.Clone(t.Former)
+	if !divided {
+		file.Floor = t.Floor.Min(region.FloorOf(t.Weights))
+	}
+	if file.Former == nil {
+		file.Former = map[string]int64{}
+	}
+	aged := nowUS + 2*max(t.WindowUS, file.WindowUS) // a bucket is no longer than a window
+	for _, w := range t.Weights {
+		file.Former[w.Region] = aged
+	}
+	maps.DeleteFunc(file.Former, func(name string, untilUS int64) bool {
+		back := slices.ContainsFunc(file.Weights, func(w quota.Weight) bool { return w.Region == name })
+		return back || untilUS <= nowUS
+	})
+	return file, nil
+}
+
+// bounds is the least shares under all topologies of t, as one that goes by weights has to
+// keep to; nil when t has no other than these.
+func (t *Topology) bounds(weights []quota.Weight) region.Floor {
+	if slices.Equal(t.Weights, weights) {
+		return t.Floor
+	}
+	return t.Floor.Min(region.FloorOf(t.Weights))
+}
+
+func shares(weights []quota.Weight) string {
+	var words []string
+	for _, w := range weights {
+		words = append(words, fmt.Sprintf("%s %d", w.Region, w.Weight))
+	}
+	return strings.Join(words, ", ")
+}
+
+// Unaged names the former regions of which something used may still be in a window at the
+// store's TIME.
+func (t *Topology) Unaged(nowUS int64) []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(t.Former)) {
+		if t.Former[name] > nowUS {
+			names = append(names, name)
+		}
+	}
+	return names
+}

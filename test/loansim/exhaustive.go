@@ -1,0 +1,537 @@
+package loansim
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"github.com/regiond/regiond/quota/loan"
+)
+
+// Small is a world small enough to visit every state of it. Time goes in ticks of 1,000 µs; a loan is two of them less ten
+// microseconds, so a record stands for two ticks and a window.
+type Small struct {
+	Shares  []int64 // of each region
+	Next    []int64 // the shares of the next topology, nil for none
+	Loss    bool    // stores lose all they hold
+	Steps   bool    // clocks step by a tick either way
+	Window  int     // of the limit, in ticks; 0 is 1
+	Loans   int     // records from one region to another at once, those returned included; 0 is 1
+	Flights int     // messages that may be in flight at once; 0 for any number
+	Mutant  string  // the rule that is left out, one of Mutants
+	Most    int     // states after which Visit gives up; 0 for never
+}
+
+// Mutants names each rule of safety that Visit can leave out, and the faults it takes to show it.
+var Mutants = map[string]string{
+	"relend":      "borrowed units are lent on",
+	"lend-used":   "units in use are lent",
+	"return-used": "units in use are returned",
+	"short":       "a record ends with its loan, not a window later",
+	"add-twice":   "a grant that comes again is added again",
+	"receipt":     "a loan is counted from the receipt of its grant",
+	"revive":      "an extension makes a loan anew",
+	"amnesia":     "a store that lost its data is used at once",
+	"stale":       "a grant for a request of an earlier epoch is accepted",
+	"no-void":     "loans survive a step of the clock",
+	"early-share": "a larger share holds at once",
+	"over-share":  "a loan is extended while more than the share is lent",
+}
+
+const tick = 1000
+
+func (o Small) terms() loan.Terms {
+	return loan.Terms{Window: int64(o.Window) * tick, Length: 2*tick - 10}
+}
+
+type smallMsg struct {
+	from, to int
+	isGrant  bool
+	grant    loan.Grant // also of a return: the ID, and what was returned as Units
+}
+
+type smallRegion struct {
+	book  loan.Book
+	now   int64 // its clock
+	log   []int // what the store knows of admissions, by age in ticks
+	phase int   // of the change of shares: before, smaller, done
+}
+
+type smallWorld struct {
+	regions []smallRegion
+	terms   loan.Terms
+	truth   []int // admissions of all regions, by age in ticks
+	msgs    []smallMsg
+	agreed  int64 // µs since all have confirmed the new shares, at most Keep
+	trace   *step
+}
+
+type step struct {
+	before *step
+	what   string // a format
+	args   [4]int64
+}
+
+// Found is a way above the bound.
+type Found struct{ Steps []string }
+
+// Visit visits every reachable state, and returns how many there are, or the shortest way above the bound. whole is
+// false if it gave up before.
+func (o Small) Visit() (states int, found *Found, whole bool) {
+	o.Window, o.Loans = max(1, o.Window), max(1, o.Loans)
+	var bound int64
+	first := &smallWorld{terms: o.terms(), truth: make([]int, o.Window)}
+	for i, s := range o.Shares {
+		bound += s
+		r := smallRegion{now: 1_000_000 * int64(i+1), log: make([]int, o.Window)}
+		r.book = loan.Book{Region: name(i), Terms: o.terms(), Share: s, Store: loan.Store{Epoch: 1}}
+		first.regions = append(first.regions, r)
+	}
+	seen := map[[16]byte]struct{}{}
+	level := []*smallWorld{first}
+	seen[first.hash()] = struct{}{}
+	for len(level) > 0 {
+		var next []*smallWorld
+		for _, w := range level {
+			for _, x := range o.after(w) {
+				if sum(x.truth) > bound {
+					return len(seen), &Found{x.trace.list()}, true
+				}
+				o.prune(x)
+				h := x.hash()
+				if _, ok := seen[h]; !ok {
+					seen[h] = struct{}{}
+					next = append(next, x)
+				}
+			}
+			if o.Most > 0 && len(seen) > o.Most {
+				return len(seen), nil, false
+			}
+		}
+		level = next
+	}
+	return len(seen), nil, true
+}
+
+func name(i int) string  { return string(rune('a' + i)) }
+func letter(i int) int64 { return int64('a' + i) }
+
+func (s *step) list() (l []string) {
+	for ; s != nil; s = s.before {
+		args := []any{s.args[0], s.args[1], s.args[2], s.args[3]}
+		l = append(l, fmt.Sprintf(s.what, args[:strings.Count(s.what, "%")]...))
+	}
+	slices.Reverse(l)
+	return l
+}
+
+func (w *smallWorld) clone(what string, args ...int64) *smallWorld {
+	c := &smallWorld{terms: w.terms, truth: slices.Clone(w.truth), msgs: slices.Clone(w.msgs), agreed: w.agreed, regions: slices.Clone(w.regions)}
+	for i := range c.regions {
+		r := &c.regions[i]
+		r.log, r.book.Lent, r.book.Held = slices.Clone(r.log), slices.Clone(r.book.Lent), slices.Clone(r.book.Held)
+	}
+	c.trace = &step{before: w.trace, what: what}
+	copy(c.trace.args[:], args)
+	return c
+}
+
+func (r *smallRegion) used() int64 { return sum(r.log) }
+
+func sum(by []int) (n int64) {
+	for _, u := range by {
+		n += int64(u)
+	}
+	return n
+}
+
+// after returns what may happen next, one thing each.
+func (o Small) after(w *smallWorld) (l []*smallWorld) {
+	add := func(x *smallWorld) { l = append(l, x) }
+	room := o.Flights == 0 || len(w.msgs) < o.Flights
+	add(w.tick())
+	for i := range w.regions {
+		r := &w.regions[i]
+		probe := r.book
+		probe.Lent, probe.Held = slices.Clone(probe.Lent), slices.Clone(probe.Held)
+		if probe.Room(r.now, r.used()) > 0 {
+			x := w.clone("%c admits", letter(i))
+			x.regions[i].log[0]++
+			x.truth[0]++
+			add(x)
+		}
+		if room {
+			l = o.lends(l, w, i)
+			for _, h := range probe.Held {
+				for n := int64(1); n <= h.Left(); n++ {
+					x := w.clone("%c returns %d to %c", letter(i), n, int64(h.Peer[0]))
+					y := &x.regions[i]
+					used := y.used()
+					if o.Mutant == "return-used" {
+						used = 0
+					}
+					if back := y.book.Return(y.now, used, n, h.Peer, h.ID); back == h.Back+n {
+						x.msgs = append(x.msgs, smallMsg{from: i, to: int(h.Peer[0] - 'a'), grant: loan.Grant{ID: h.ID, Units: back}})
+						add(x)
+					}
+				}
+			}
+		}
+		if o.Loss {
+			x := w.clone("%c loses its data", letter(i))
+			y := &x.regions[i]
+			y.log, y.book.State = make([]int, o.Window), loan.State{}
+			y.book.Store.Epoch++
+			if y.book.Store.Lost = y.now; o.Mutant == "amnesia" {
+				y.book.Store.Lost = 0
+			}
+			add(x)
+		}
+		if o.Steps {
+			for _, by := range []int64{-tick, tick} {
+				x := w.clone("the clock of %c steps by %d", letter(i), by)
+				y := &x.regions[i]
+				if y.now += by; o.Mutant != "no-void" {
+					y.book.Store.Epoch++
+				}
+				if y.book.Store.Lost > 0 {
+					y.book.Store.Lost = y.now
+				}
+				add(x)
+			}
+		}
+		if o.Next != nil {
+			l = o.shares(l, w, i)
+		}
+	}
+	for k := range w.msgs {
+		add(o.receive(w, k))
+		if o.Flights > 0 {
+			x := w.clone("message %d is lost", int64(k))
+			x.msgs = slices.Delete(x.msgs, k, k+1)
+			add(x)
+		}
+	}
+	return l
+}
+
+func (w *smallWorld) tick() *smallWorld {
+	x := w.clone("tick")
+	x.truth = aged(x.truth)
+	all := true
+	for i := range x.regions {
+		r := &x.regions[i]
+		r.now += tick
+		r.log = aged(r.log)
+		all = all && r.phase > 0
+	}
+	if all {
+		x.agreed = min(x.agreed+tick, w.terms.Keep())
+	}
+	return x
+}
+
+func aged(by []int) []int { return append([]int{0}, by[:len(by)-1]...) }
+
+// lends: any request that a borrower may have sent since the last tick but one may arrive now, whatever loan it names.
+func (o Small) lends(l []*smallWorld, w *smallWorld, i int) []*smallWorld {
+	for j := range w.regions {
+		if i == j {
+			continue
+		}
+		var ids []loan.ID
+		for _, r := range w.regions[i].book.Lent {
+			if r.Peer == name(j) {
+				ids = append(ids, r.ID)
+			}
+		}
+		if len(ids) < o.Loans {
+			ids = append(ids, loan.ID{})
+		}
+		for _, id := range ids {
+			for age := int64(0); age <= 1; age++ {
+				for n := int64(0); n <= 3; n++ {
+					x := w.clone("%c lends %d to %c by a request %d ticks old", letter(i), n, letter(j), age)
+					b := &x.regions[j]
+					if g, ok := o.lend(&x.regions[i], n, loan.Request{From: name(j), Epoch: b.book.Store.Epoch, Time: b.now - age*tick, ID: id}); ok {
+						x.msgs = append(x.msgs, smallMsg{from: i, to: j, isGrant: true, grant: g})
+						l = append(l, x)
+					}
+				}
+			}
+		}
+	}
+	return l
+}
+
+// lend is Book.Lend of exactly n units, or the mutant's.
+func (o Small) lend(r *smallRegion, n int64, q loan.Request) (loan.Grant, bool) {
+	used, share := r.used(), r.book.Share
+	was := lentTo(r.book.Lent, q.ID)
+	switch o.Mutant {
+	case "relend": // as much as the ceiling allows
+		r.book.Share, used = share+9, used+9
+	case "lend-used":
+		used = 0
+	case "over-share":
+		if n == 0 {
+			r.book.Share += 9
+		}
+	}
+	g, ok := r.book.Lend(r.now, used, n, q)
+	r.book.Share = share
+	if !ok || g.Units-was != n {
+		return g, false
+	}
+	switch o.Mutant {
+	case "short":
+		for k := range r.book.Lent {
+			if r.book.Lent[k].ID == g.ID {
+				r.book.Lent[k].Until = r.now + o.terms().Length
+			}
+		}
+	case "revive":
+		g.New = true
+	}
+	return g, true
+}
+
+func lentTo(loans []loan.Loan, id loan.ID) int64 {
+	for _, l := range loans {
+		if l.ID == id {
+			return l.Units
+		}
+	}
+	return 0
+}
+
+// receive delivers message k, which may come again.
+func (o Small) receive(w *smallWorld, k int) *smallWorld {
+	m := w.msgs[k]
+	what := "%c receives that %c returned %d"
+	if m.isGrant {
+		what = "%c receives that %c lent %d"
+	}
+	x := w.clone(what, letter(m.to), letter(m.from), m.grant.Units)
+	r := &x.regions[m.to]
+	if !m.isGrant {
+		r.book.Returned(r.now, name(m.from), m.grant.ID, m.grant.Units)
+		return x
+	}
+	g := m.grant
+	switch o.Mutant {
+	case "receipt":
+		g.Time = r.now
+	case "stale":
+		g.Epoch = r.book.Store.Epoch
+	case "add-twice":
+		if g.New {
+			g.Units += lentTo(r.book.Held, g.ID)
+		}
+	}
+	r.book.Accept(r.now, g)
+	return x
+}
+
+// shares moves region i on in a change of shares: a smaller one holds at once, a larger one when all have confirmed
+// the new ones for as long as a record stands.
+func (o Small) shares(l []*smallWorld, w *smallWorld, i int) []*smallWorld {
+	switch r := &w.regions[i]; {
+	case r.phase == 0:
+		x := w.clone("%c takes the smaller share", letter(i))
+		x.regions[i].phase = 1
+		if x.regions[i].book.Share = min(o.Shares[i], o.Next[i]); o.Mutant == "early-share" {
+			x.regions[i].book.Share = o.Next[i]
+		}
+		l = append(l, x)
+	case r.phase == 1 && w.agreed >= w.terms.Keep():
+		x := w.clone("%c takes the new share", letter(i))
+		x.regions[i].phase, x.regions[i].book.Share = 2, o.Next[i]
+		l = append(l, x)
+	}
+	return l
+}
+
+// prune drops what is over, and messages that no longer change anything, whatever happens: grants of a loan that would
+// be over or that answer an earlier epoch, returns of which the record is over, and the second of two alike.
+func (o Small) prune(w *smallWorld) {
+	for i := range w.regions {
+		w.regions[i].book.Ceiling(w.regions[i].now)
+	}
+	keep := w.msgs[:0]
+	for _, m := range w.msgs {
+		r := &w.regions[m.to]
+		idle := !slices.ContainsFunc(r.book.Lent, func(l loan.Loan) bool { return l.ID == m.grant.ID && l.Back < m.grant.Units })
+		if m.isGrant {
+			old, age := m.grant.Epoch != r.book.Store.Epoch, r.now-m.grant.Time
+			switch o.Mutant {
+			case "stale", "receipt": // these take what should have no effect
+				idle = age > 3*tick
+			default:
+				idle = old || age >= o.terms().Length
+			}
+		}
+		if !idle && !slices.Contains(keep, m) {
+			keep = append(keep, m)
+		}
+	}
+	w.msgs = keep
+	if o.Mutant == "" {
+		w.lower()
+	}
+}
+
+// lower takes what the lender knows to be returned of a loan from all counts of it, which otherwise only grow: a
+// book goes by their difference.
+func (w *smallWorld) lower() {
+	for i := range w.regions {
+		for k := range w.regions[i].book.Lent {
+			l := &w.regions[i].book.Lent[k]
+			by := l.Back
+			if by == 0 {
+				continue
+			}
+			l.Units, l.Back = l.Units-by, 0
+			held := w.regions[l.Peer[0]-'a'].book.Held
+			for h := range held {
+				if held[h].Peer == name(i) && held[h].ID == l.ID {
+					held[h].Units, held[h].Back = held[h].Units-by, held[h].Back-by
+				}
+			}
+			for m := range w.msgs {
+				g := &w.msgs[m]
+				if g.grant.ID == l.ID && (g.isGrant && g.from == i || !g.isGrant && g.to == i) {
+					g.grant.Units = max(0, g.grant.Units-by)
+				}
+			}
+		}
+	}
+}
+
+// hash is that of the state in a form in which states that behave alike are alike: times relative to the region's
+// clock, and IDs by their order.
+func (w *smallWorld) hash() (h [16]byte) {
+	b := make([]byte, 0, 128)
+	put := func(v ...int64) {
+		for _, n := range v {
+			b = binary.AppendVarint(b, n)
+		}
+	}
+	ids := make([]loan.ID, 0, 8)
+	for i := range w.regions {
+		for _, l := range w.regions[i].book.Lent {
+			ids = append(ids, l.ID)
+		}
+		for _, l := range w.regions[i].book.Held {
+			ids = append(ids, l.ID)
+		}
+	}
+	for _, m := range w.msgs {
+		ids = append(ids, m.grant.ID)
+	}
+	slices.SortFunc(ids, func(a, b loan.ID) int {
+		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Stamp, b.Stamp))
+	})
+	ids = slices.Compact(ids)
+	rank := func(id loan.ID) int64 { return int64(slices.Index(ids, id)) }
+	put(w.agreed)
+	for _, u := range w.truth {
+		put(int64(u))
+	}
+	for i := range w.regions {
+		r := &w.regions[i]
+		lost := int64(-1)
+		if l := r.book.Store.Lost; l > 0 && r.now < l+w.terms.Keep() {
+			lost = r.now - l
+		}
+		put(r.book.Share, int64(r.phase), lost)
+		for _, u := range r.log {
+			put(int64(u))
+		}
+		for _, loans := range [][]loan.Loan{r.book.Lent, r.book.Held} {
+			for _, l := range loans {
+				put(int64(l.Peer[0]), rank(l.ID), l.Units, l.Back, l.Until-r.now)
+			}
+			put(-1)
+		}
+	}
+	start := len(b)
+	keys := make([]string, 0, len(w.msgs))
+	for _, m := range w.msgs {
+		r := &w.regions[m.to]
+		b = b[:start]
+		put(int64(m.from), int64(m.to), rank(m.grant.ID), int64(bit(m.isGrant)), m.grant.Units)
+		if m.isGrant {
+			put(r.now-m.grant.Time, int64(r.book.Store.Epoch-m.grant.Epoch), int64(bit(m.grant.New)))
+		}
+		keys = append(keys, string(b[start:]))
+	}
+	slices.Sort(keys)
+	b = append(b[:start], strings.Join(keys, "")...)
+	f := fnv.New128a()
+	_, _ = f.Write(b)
+	f.Sum(h[:0])
+	return h
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// SmallFor returns the small world that shows what a mutant breaks.
+func SmallFor(mutant string) Small {
+	o := Small{Shares: []int64{2, 1}, Flights: 2, Mutant: mutant, Most: 2_000_000}
+	switch mutant {
+	case "relend":
+		o.Shares, o.Flights = []int64{1, 1}, 1
+	case "amnesia":
+		o.Loss = true
+	case "short":
+		o.Window, o.Flights = 2, 1
+	case "no-void", "stale":
+		o.Steps, o.Flights = true, 1
+	case "early-share", "over-share":
+		o.Shares, o.Next, o.Flights = []int64{1, 1}, []int64{0, 2}, 1
+	}
+	return o
+}
+
+// SmallWorlds are those of the command: each fault by itself with as much at once as can be visited, and together.
+var SmallWorlds = []Small{
+	{Shares: []int64{2, 1}, Flights: 3},
+	{Shares: []int64{2, 1}, Flights: 2, Window: 2},
+	{Shares: []int64{2, 1}, Flights: 2, Loss: true},
+	{Shares: []int64{2, 1}, Flights: 2, Steps: true},
+	{Shares: []int64{2, 1}, Flights: 1, Next: []int64{1, 2}},
+	{Shares: []int64{2, 1}, Flights: 1, Loss: true, Steps: true},
+	{Shares: []int64{1, 1}, Flights: 2, Loans: 2},
+	{Shares: []int64{1, 1, 0}, Flights: 1},
+	{Shares: []int64{1, 1, 1}, Flights: 1},
+}
+
+// String is what the world has.
+func (o Small) String() string {
+	s := fmt.Sprintf("shares %v, %d messages at once", o.Shares, o.Flights)
+	if o.Window > 1 {
+		s += fmt.Sprintf(", windows of %d ticks", o.Window)
+	}
+	if o.Loans > 1 {
+		s += fmt.Sprintf(", %d loans to a region", o.Loans)
+	}
+	if o.Loss {
+		s += ", stores that lose their data"
+	}
+	if o.Steps {
+		s += ", clocks that step"
+	}
+	if o.Next != nil {
+		s += fmt.Sprintf(", then shares %v", o.Next)
+	}
+	return s
+}
