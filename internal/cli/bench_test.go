@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/internal/load"
+	"github.com/regiond/regiond/test/ports"
 )
 
 // benched runs `bench` against p and reads what it prints as JSON.
@@ -74,7 +75,7 @@ func TestBenchSeveralTargets(t *testing.T) {
 // TestBenchOfADegradedOne: reasons are counted, and a degraded answer is an answer, but
 // no decision.
 func TestBenchOfADegradedOne(t *testing.T) {
-	p := start(t, `{addrs: ["`+nobody(t)+`"]}`)
+	p := start(t, `{addrs: ["`+ports.Addr(t)+`"]}`)
 	r := benched(t, 1, "--target", p.url, "--rate", "100", "--for", "200ms", "--warmup", "0s", "--timeout", "10s", "--policy", "opening")
 	degraded := int64(0)
 	for _, c := range r.Degraded {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/internal/status"
+	"github.com/regiond/regiond/test/ports"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -247,7 +248,7 @@ func TestRegions(t *testing.T) {
 		}
 		s.Close()
 	}
-	if got := invoke(t, "regions", "--addr", "http://"+nobody(t)); got.code != 2 || !strings.Contains(got.stderr, "is its admin listener there?") {
+	if got := invoke(t, "regions", "--addr", "http://"+ports.Addr(t)); got.code != 2 || !strings.Contains(got.stderr, "is its admin listener there?") {
 		t.Errorf("of nobody: %+v", got)
 	}
 }

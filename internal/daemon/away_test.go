@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"testing"
@@ -33,19 +32,6 @@ func (a answer) localWithin(t *testing.T, status int, basis string, deadline tim
 	if a.took > deadline+margin {
 		t.Errorf("the answer took %v, and %v is how long it may", a.took, deadline)
 	}
-}
-
-// nobody is an address where nobody listens.
-func nobody(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return l.Addr().String()
 }
 
 // TestNotReadyBeforeRedisWasAsked: the first request shall not pay for dialling

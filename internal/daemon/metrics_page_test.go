@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -20,6 +21,7 @@ import (
 	"github.com/regiond/regiond/internal/demo"
 	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/metricsdoc"
+	"github.com/regiond/regiond/test/ports"
 	"github.com/regiond/regiond/test/redisserver"
 )
 
@@ -224,8 +226,9 @@ func addNoSeries(t *testing.T, data, admin client) {
 func redisInTrouble(t *testing.T) scrape {
 	t.Helper()
 	srv := redisserver.Start(t, redisserver.Options{})
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+nobody(t)) // nobody is there, so spans are dropped
-	p := start(t, strings.NewReplacer("REDIS", srv.Addr(), "GOSSIP", nobody(t)).Replace(meshTown))
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+ports.Addr(t))        // nobody is there, so spans are dropped
+	gossip := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports.Take(t, 1))) // NATS takes the next
+	p := start(t, strings.NewReplacer("REDIS", srv.Addr(), "GOSSIP", gossip).Replace(meshTown))
 	capture.Eventually(t, func() error {
 		p.check(t, "acme")
 		s := p.metrics(t)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/capture"
+	"github.com/regiond/regiond/test/ports"
 )
 
 // authority issues certificates for loopback.
@@ -303,7 +304,7 @@ func TestHalfARenewalIsLogged(t *testing.T) {
 	cert, key := clients.issue(t, "one")
 	write(t, certFile, cert)
 	write(t, keyFile, key)
-	p := start(t, replace(t, town, "STORE", fmt.Sprintf("{addrs: [%q], tls: {cert_file: %s, key_file: %s}}", nobody(t), certFile, keyFile)))
+	p := start(t, replace(t, town, "STORE", fmt.Sprintf("{addrs: [%q], tls: {cert_file: %s, key_file: %s}}", ports.Addr(t), certFile, keyFile)))
 	cert, key = clients.issue(t, "two")
 	put(t, certFile, cert)
 	line := p.log.Await(t, "reload: the configuration in force stays", 1)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"runtime"
@@ -27,6 +26,7 @@ import (
 	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/capture"
+	"github.com/regiond/regiond/test/ports"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,29 +54,26 @@ type running struct {
 	exited chan int
 }
 
-// freePorts finds a first port with room for all that the demo binds. It is below
-// those that systems give to outgoing connections.
+// freePorts finds a first port with room for all that the demo binds.
 func freePorts(t *testing.T) int {
 	t.Helper()
-	for range 100 {
-		base := 10_000 + rand.N(8_000)
-		if bindPorts(t, base) == nil {
-			return base
-		}
+	return ports.Take(t, demoPorts()...)
+}
+
+// demoPorts are the ports that a demo binds, as offsets to its first.
+func demoPorts() []int {
+	offsets := []int{demo.ControlOffset}
+	for i := range demo.Regions() {
+		offsets = append(offsets, i, demo.AdminOffset+i)
 	}
-	t.Fatal("no free ports")
-	return 0
+	return offsets
 }
 
 // bindPorts binds all of a demo's fixed ports for a moment.
 func bindPorts(t *testing.T, base int) error {
 	t.Helper()
-	ports := []int{base + demo.ControlOffset}
-	for i := range demo.Regions() {
-		ports = append(ports, base+i, base+demo.AdminOffset+i)
-	}
-	for _, port := range ports {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	for _, offset := range demoPorts() {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(base+offset)))
 		if err != nil {
 			return err
 		}

@@ -3,13 +3,14 @@ package gossip_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/test/ports"
 )
 
 // soon waits for something that happens on real sockets.
@@ -27,17 +28,6 @@ func loopback(region, bind string, seeds ...string) gossip.Options {
 		Region: region, Instance: "a", Boot: boot, Cluster: "prod", Key: bytes.Repeat([]byte{1}, 32), Bind: bind,
 		ConfigHash: func() string { return "" }, Seeds: func() []string { return seeds }, Regions: func(string) bool { return true },
 	}
-}
-
-// freePort is a port of localhost that was free a moment ago.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 }
 
 // run starts a Gossip and returns a function that ends it.
@@ -58,7 +48,7 @@ func run(t *testing.T, o gossip.Options) (g *gossip.Gossip, stop func() error) {
 // Real sockets: names are resolved, free ports found; one leaves and its port is
 // free again.
 func TestLoopback(t *testing.T) {
-	port := freePort(t)
+	port := strconv.Itoa(ports.Take(t))
 	first, stop := run(t, loopback("r1", "localhost:"+port))
 	second, _ := run(t, loopback("r2", "127.0.0.1:0", "localhost:"+port))
 	third := loopback("r3", "127.0.0.1:0", "localhost:"+port)

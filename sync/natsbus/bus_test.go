@@ -3,7 +3,6 @@ package natsbus_test
 import (
 	"encoding/binary"
 	"errors"
-	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/natsbus"
+	"github.com/regiond/regiond/test/ports"
 )
 
 const (
@@ -172,14 +172,7 @@ func TestRunEnds(t *testing.T) {
 // A process may start before its NATS.
 func TestServerAbsentAtStart(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := ports.Addr(t)
 	log := &logBuffer{}
 	b, stop := startBus(t, natsbus.Options{URLs: []string{"nats://user:hush@" + address}, Region: "eu", Logger: log.logger()})
 	await(t, "the status shows why there is no connection", func() bool { return strings.Contains(b.Status().LastError, "refused") })

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/regiond/regiond/test/ports"
 	"github.com/regiond/regiond/test/redisserver"
 )
 
@@ -96,13 +96,6 @@ func (s *stage) start(env []string, name string, args ...string) *process {
 	return &process{pid: cmd.Process.Pid}
 }
 
-// freeAddr is a loopback address that nothing listens at.
-func freeAddr() string {
-	l := must(net.Listen("tcp", "127.0.0.1:0")) //nolint:noctx // it returns at once
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // eventually calls f until it returns nil, for a minute.
 func eventually(f func() error) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -174,11 +167,11 @@ func (s *stage) serve(o setup) []*region {
 			regions[i].redis = &process{pid: srv.Pid(), http: srv.Addr()}
 			store = fmt.Sprintf("addrs: [%q]", srv.Addr())
 		}
-		addrs[i] = [2]string{freeAddr(), freeAddr()}
+		addrs[i] = [2]string{ports.Addr(s), ports.Addr(s)}
 		fmt.Fprintf(text, "  - {name: %s, http: %q, admin: %q, redis: {%s}", regions[i].name, addrs[i][0], addrs[i][1], store)
 		if len(regions) > 1 {
-			gossip := freeAddr()
-			fmt.Fprintf(text, ", gossip: {bind: %q, advertise: %q}, nats: {embedded: true, gateway: %q}", gossip, gossip, freeAddr())
+			gossip := ports.Addr(s)
+			fmt.Fprintf(text, ", gossip: {bind: %q, advertise: %q}, nats: {embedded: true, gateway: %q}", gossip, gossip, ports.Addr(s))
 		}
 		fmt.Fprintln(text, "}")
 	}
@@ -237,7 +230,7 @@ func (s *stage) bare(r *region, batch kind) *process {
 	for _, each := range sizes {
 		answers[barePath(each)] = take(pathOf(each), batch, each)
 	}
-	addr := freeAddr()
+	addr := ports.Addr(s)
 	config := must(json.Marshal(bareServer{Addr: addr, Redis: r.redis.http, Answers: answers}))
 	p := s.start([]string{bareEnv + "=" + string(config)}, must(os.Executable()))
 	p.http, p.admin = addr, addr

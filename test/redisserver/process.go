@@ -2,16 +2,13 @@ package redisserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,11 +18,6 @@ const (
 	// answerWithin bounds the wait for a started server's first answer. It takes
 	// some 20 ms on an idle machine; the rest is for a busy one.
 	answerWithin = 20 * time.Second
-	// Ports are taken from below the range that Linux hands to outgoing
-	// connections (32768 and up): there, a client that keeps dialling a killed
-	// server could be given the server's own port, and Restart would find it in use.
-	lowestPort, highestPort = 16384, 32767
-	portAttempts            = 20
 )
 
 // process is one life of the server: from start to exit.
@@ -145,19 +137,4 @@ func dial(ctx context.Context, addr string) error {
 		return err
 	}
 	return conn.Close()
-}
-
-// freePort returns a port on which no process listens at this moment. It checks by dialling:
-// a listener opened and closed to find out could live on for a moment in a process
-// that another test is just starting, and be in the server's way.
-func freePort() (int, error) {
-	for range portAttempts {
-		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		err := dial(context.Background(), net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			return port, nil
-		}
-	}
-	return 0, fmt.Errorf("find a free port: %d tried between %d and %d, all taken",
-		portAttempts, lowestPort, highestPort)
 }

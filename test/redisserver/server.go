@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/test/ports"
 )
 
-// startAttempts is how often Start tries another port after losing one to
-// another process between finding it free and redis-server's bind.
-const startAttempts = 3
+// toBus is how far above a server's port the bus of a cluster listens.
+const toBus = 10_000
 
 // Options are what a test may ask of its server. The zero value is a server
 // without persistence and with the true time.
@@ -59,11 +60,12 @@ type Server struct {
 // or when it does not come up.
 func Start(t TB, options Options) *Server {
 	t.Helper()
-	s := &Server{t: t, options: options, binary: Binary(t), dir: t.TempDir()}
+	s := &Server{t: t, options: options, binary: Binary(t), dir: t.TempDir(), port: ports.Take(t, toBus)}
 	if options.Clock {
 		s.clock = NewClock(t)
 	}
-	if err := s.start(); err != nil {
+	var err error
+	if s.process, err = s.launch(); err != nil {
 		t.Fatalf("start redis-server: %v", err)
 	}
 	s.client = newClient(s.Addr())
@@ -72,21 +74,6 @@ func Start(t TB, options Options) *Server {
 		s.Kill()
 	})
 	return s
-}
-
-func (s *Server) start() error {
-	var last error
-	for range startAttempts {
-		port, err := freePort()
-		if err != nil {
-			return err
-		}
-		s.port = port
-		if s.process, last = s.launch(); last == nil {
-			return nil
-		}
-	}
-	return last
 }
 
 // Addr is the server's address, host:port, the same across restarts.
