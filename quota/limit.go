@@ -68,9 +68,12 @@ type Limit struct {
 	Burst int64 `yaml:"burst"`
 	// GlobalBuckets is the resolution of the peers' estimate, 2…MaxGlobalBuckets and
 	// none shorter than MinBucketUS; 0 means 2.
-	GlobalBuckets int      `yaml:"global_buckets"`
-	By            []string `yaml:"by"`   // dimensions counted apart, sorted, unique
-	When          []Match  `yaml:"when"` // all must hold, sorted by dimension, unique
+	GlobalBuckets int `yaml:"global_buckets"`
+	// MaxOvershoot bounds what all regions together admit in any window, see Bound; for
+	// global SlidingLog limits alone.
+	MaxOvershoot Overshoot `yaml:"max_overshoot"`
+	By           []string  `yaml:"by"`   // dimensions counted apart, sorted, unique
+	When         []Match   `yaml:"when"` // all must hold, sorted by dimension, unique
 }
 
 // Capacity is the largest cost that one check may ask of the limit: Units, or
@@ -119,6 +122,17 @@ func (l *Limit) Validate() []FieldError {
 	}
 	if l.GlobalBuckets != 0 && l.Scope != ScopeGlobal {
 		ms.add("/global_buckets", "needs scope: global")
+	}
+	switch {
+	case l.MaxOvershoot == 0:
+	case l.Algorithm == SlidingWindow:
+		ms.add("/max_overshoot", "needs algorithm: sliding_log; a window of a sliding_window limit may hold up to 2·units-1 in one region already")
+	case l.Algorithm == GCRA:
+		ms.add("/max_overshoot", "needs algorithm: sliding_log; a gcra limit has a rate and no window")
+	case l.Scope != ScopeGlobal:
+		ms.add("/max_overshoot", "needs scope: global; a limit of one region is exact")
+	case l.MaxOvershoot > MaxOvershoot:
+		ms.add("/max_overshoot", "%v", errOvershoot)
 	}
 	l.validateDimensions(&ms)
 	return ms

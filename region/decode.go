@@ -119,6 +119,11 @@ func (d *decoder) value(n ast.Node, pointer string, dst reflect.Value, depth int
 			d.note(at, "is one of debug, info, warn, error, not %q", clip(s.text))
 		}
 		_ = p.UnmarshalText([]byte(s.text)) // fails only for what is noted
+	case *quota.Overshoot:
+		d.want(s, at, "none or a percentage such as 10%", text, number)
+		if err := p.UnmarshalText([]byte(s.text)); err != nil {
+			d.note(at, "%v, is %q", err, clip(s.text))
+		}
 	case *[]quota.Match:
 		d.matches(n, at, p, depth)
 	case *[]quota.DimensionSource:

@@ -66,6 +66,9 @@ func canonicalPolicy(b *bytes.Buffer, p *quota.Policy) {
 		l := &p.Limits[i]
 		fmt.Fprintf(b, "limit %q units %d us %d %s %s capacity %d buckets %d by %q when %q\n", l.Name, l.Units,
 			l.WindowUS(), l.Algorithm, l.Scope, l.Capacity(), max(l.GlobalBuckets, 2), l.By, l.When)
+		if bound, ok := l.Bound(); ok {
+			fmt.Fprintf(b, "bound %d\n", bound)
+		}
 	}
 }
 

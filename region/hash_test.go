@@ -37,6 +37,9 @@ func TestHashChangesWithEachFact(t *testing.T) {
 		{"algorithm: sliding_window", "algorithm: sliding_log"},
 		{"scope: global\n        global_buckets: 11", "scope: region"},
 		{"global_buckets: 11", "global_buckets: 12"},
+		{"one, units: 1, per: 1ms", "one, units: 1, per: 1ms, scope: global"},
+		{"one, units: 1, per: 1ms", "one, units: 1, per: 1ms, scope: global, max_overshoot: 0%"},
+		{"one, units: 1, per: 1ms", "one, units: 1, per: 1ms, scope: global, max_overshoot: 100%"},
 		{"burst: 9", "burst: 10"},
 		{"by: [user, token, ip]", "by: [user, ip]"},
 		{`tier: "1"`, `tier: "2"`},
@@ -95,6 +98,7 @@ func TestHashIsIndifferentToTheRest(t *testing.T) {
 			"auth0|x: {enforcement: observe, policy: all}\n  default: {policy: watched}",
 		},
 		{"enforcement: observe\ntenants", "enforcement: observe\n    on_partition: share\ntenants"},
+		{"one, units: 1, per: 1ms", "one, units: 1, per: 1ms, max_overshoot: none"},
 	} {
 		if got := parse(t, replaced(t, src, row.old, row.with)).Hash(); got != want {
 			t.Errorf("%q → %q changes the hash", row.old, row.with)

@@ -83,6 +83,9 @@ func (t *Topology) complete(d *decoder) {
 		}
 		for j := range p.Limits {
 			completeLimit(d, &p.Limits[j], item(at+"/limits", j))
+			if p.Limits[j].MaxOvershoot > 0 && !d.has(at+"/on_store_loss") {
+				p.OnStoreLoss = quota.FailClosed // the others suspend the bound
+			}
 		}
 	}
 	if f := t.ForwardAuth; f != nil {

@@ -18,6 +18,9 @@ const (
 	// shortGlobal is the window below which usage of other regions, which comes
 	// every 100 ms over tens to hundreds of milliseconds, arrives too late.
 	shortGlobal = 2 * time.Second
+	// shortBound is the window below which loans between regions, 120 ms apart each way, come
+	// too late for a limit with max_overshoot: ten round trips.
+	shortBound = 10 * 2 * 120 * time.Millisecond
 )
 
 // Warnings returns what is allowed and probably not meant, with pointers as in
@@ -35,6 +38,7 @@ func (t *Topology) Warnings() []quota.FieldError {
 	for i := range t.Policies {
 		p, at := &t.Policies[i], item("/policies", i)
 		warnLogs(&ps, p, at)
+		t.warnBound(&ps, p, at)
 		for j := range p.Limits {
 			t.warnGlobal(&ps, &p.Limits[j], item(at+"/limits", j))
 		}
@@ -101,20 +105,36 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 	if l.Scope != quota.ScopeGlobal || len(t.Regions) < 2 {
 		return
 	}
-	ps.when(l.Window < shortGlobal, at+"/per", "a global window of %v lasts only a few round trips between regions: "+
-		"they will learn of each other's use too late; use 2s or more, or scope: region", l.Window)
+	units, bounded := l.Bound()
+	switch {
+	case !bounded:
+		units = l.Units
+		ps.when(l.Window < shortGlobal, at+"/per", "a global window of %v lasts only a few round trips between regions: "+
+			"they will learn of each other's use too late; use 2s or more, or scope: region", l.Window)
+	case l.Window < shortBound:
+		ps.add(at+"/per", "a window of %v with max_overshoot lasts only a few round trips between regions: of one of 1s about 99 %% "+
+			"can be used while the load is steady, 81 %% when it moves between regions, 44 %% of a burst in one region; use %v or more",
+			l.Window, shortBound)
+	}
 	var without []string
 	var total int64
 	for i := range t.Regions {
 		total += t.Regions[i].Weight
 	}
 	for i := range t.Regions {
-		if w := t.Regions[i].Weight; l.Units < (total+w-1)/w { // ⌊units·w/total⌋ < 1, without the product
+		if w := t.Regions[i].Weight; units < (total+w-1)/w { // ⌊units·w/total⌋ < 1, without the product
 			without = append(without, t.Regions[i].Name)
 		}
 	}
 	ps.when(len(without) > 0, at+"/units", "%d divided by weight leaves less than one unit for %s: "+
-		"a region may then admit nothing while it cannot see the others", l.Units, strings.Join(without, ", "))
+		"a region may then admit nothing while it cannot see the others", units, strings.Join(without, ", "))
+}
+
+// warnBound warns of a policy that admits beyond the bound of its limits while Redis is away.
+func (t *Topology) warnBound(ps *problems, p *quota.Policy, at string) {
+	bounded := slices.IndexFunc(p.Limits, func(l quota.Limit) bool { return l.MaxOvershoot > 0 })
+	ps.when(bounded >= 0 && p.OnStoreLoss != quota.FailClosed && len(t.Regions) > 1, at+"/on_store_loss",
+		"%s suspends the max_overshoot of limit %q while Redis is away; closed keeps it", p.OnStoreLoss, p.Limits[max(0, bounded)].Name)
 }
 
 func (t *Topology) warnForwardAuth(ps *problems) {
