@@ -74,17 +74,47 @@ func (l *Limiter) withoutStore(q *query, now time.Time) (quota.Decision, bool) {
 	return quota.Decision{Basis: quota.BasisCached, Limits: limits}, ok
 }
 
-// askStore decides the calls of s in the store, and those that it cannot decide by
-// the fail mode of their policy.
+// askStore decides the calls of s in the store, and those that it cannot decide by the
+// fail mode of their policy. What the store has lost shows when it is asked, and makes
+// another ceiling, under which it is asked once more.
 func (l *Limiter) askStore(ctx context.Context, s *scratch, sent time.Time) {
-	s.verdicts = store.Blank(s.verdicts, len(s.calls))
-	s.held = true
 	generation := l.denyCache.current()
-	l.store.Decide(ctx, s.calls, s.verdicts)
-	s.held = false
+	s.verdicts = store.Blank(s.verdicts, len(s.calls))
+	lost := l.askOnce(ctx, s, s.calls, sent, generation)
+	if len(lost) == 0 {
+		return
+	}
+	calls := make([]store.Call, 0, len(lost)) // the others may still be read
+	s.asked = s.asked[:0]
+	for _, i := range lost {
+		q := &s.queries[i]
+		if q.takeCeilings(); q.closed() {
+			s.outcomes[i].Decision = q.failDecision(quota.BasisClosed)
+			continue
+		}
+		calls, s.asked = append(calls, q.call), append(s.asked, i)
+	}
+	s.verdicts = store.Blank(s.verdicts, len(calls))
+	for _, i := range l.askOnce(ctx, s, calls, sent, generation) {
+		q := &s.queries[i]
+		s.outcomes[i].Decision, s.outcomes[i].Err = l.fallback(ctx, q, errLost, errLost)
+	}
+}
+
+var errLost = &store.Error{Reason: quota.ReasonRedisRefused, Err: errors.New("redis keeps losing the usage counters of global limits")}
+
+// askOnce asks the store, and returns the queries whose ceilings rest on what it has lost.
+func (l *Limiter) askOnce(ctx context.Context, s *scratch, calls []store.Call, sent time.Time, generation int64) (lost []int) {
+	held := s.held
+	s.held = true
+	l.store.Decide(ctx, calls, s.verdicts)
+	s.held = held
 	for n, i := range s.asked {
 		q, v, o := &s.queries[i], &s.verdicts[n], &s.outcomes[i]
 		switch {
+		case v.Err == nil && v.Outcome == store.Lost:
+			q.publishUsage(ctx, v)
+			lost = append(lost, i)
 		case v.Err == nil && v.Outcome == store.Reused:
 			o.Err = errReused()
 		case v.Err == nil && v.Outcome != 0:
@@ -96,6 +126,7 @@ func (l *Limiter) askStore(ctx context.Context, s *scratch, sent time.Time) {
 			o.Decision, o.Err = l.fallback(ctx, q, v.Err, e)
 		}
 	}
+	return lost
 }
 
 func errReused() error {
@@ -119,7 +150,7 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sen
 		}
 	case v.Outcome == store.Admitted && q.call.Op != store.OpPeek:
 		local := q.call
-		local.Plan, local.Counters, local.Record = q.limits.local(max(1, q.rules.Processes())), nil, ""
+		local.Plan, local.Counters, local.Known, local.Record = q.limits.local(max(1, q.rules.Processes())), nil, nil, ""
 		l.local.Record(&local)
 	}
 	return d
@@ -243,7 +274,7 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.
 // be less than the query's own. The error is that of a reused Idempotency-Key.
 func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quota.Decision, error) {
 	call, processes := q.call, max(1, q.rules.Processes())
-	call.Op, call.Plan, call.Counters = op, q.limits.local(processes), nil
+	call.Op, call.Plan, call.Counters, call.Known = op, q.limits.local(processes), nil, nil
 	call.Ceilings = make([]int64, len(q.call.Ceilings))
 	rooms := make([]int64, len(call.Ceilings)) // this process's share of what its region has not used
 	for i, c := range q.call.Ceilings {

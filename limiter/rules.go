@@ -236,16 +236,23 @@ func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow, s *scra
 	q.call = store.Call{Plan: plan, Keys: keys, Counters: s.counters(plan, keys, tenant, policy), Op: op, Cost: req.Cost, Ceilings: plan.Capacities}
 	if r.Global != nil && plan.Global > 0 {
 		q.call.Ceilings = slices.Clone(plan.Capacities)
+		q.call.Known = make([]quota.Counter, 0, plan.Global)
 		q.ceilings = make([]quota.Ceiling, len(plan.Limits))
-		q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
-			q.ceilings[i] = r.Global.Ceiling(q.plan.policy, l, key, req.Explain)
-			q.call.Ceilings[i] = q.ceilings[i].Units
-		})
+		q.takeCeilings()
 	}
 	if req.IdempotencyKey != "" && op != store.OpPeek {
 		q.call.Record = store.RecordKey(req.Tenant, req.IdempotencyKey)
 		q.call.Print = fingerprint(req, op)
 	}
+}
+
+// takeCeilings puts the ceilings of now into the call.
+func (q *query) takeCeilings() {
+	q.call.Known = q.call.Known[:0]
+	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
+		c := q.rules.Global.Ceiling(q.plan.policy, l, key, q.request.Explain)
+		q.ceilings[i], q.call.Ceilings[i], q.call.Known = c, c.Units, append(q.call.Known, c.Known)
+	})
 }
 
 // fingerprint distinguishes requests that have the same idempotency key.

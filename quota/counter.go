@@ -1,5 +1,7 @@
 package quota
 
+import "cmp"
+
 // Counter is how many units one region has admitted of a partition in one bucket of
 // time, in one generation. It only grows. Two counters of the same bucket and
 // generation merge to the larger; counters of different generations are added.
@@ -51,6 +53,17 @@ const (
 func SameKey(a, b int64) bool {
 	d := a - b
 	return -maxRenewals < d && d < maxRenewals
+}
+
+// Compare orders the counters of one key as the store has them one after the other.
+func (c Counter) Compare(o Counter) int {
+	return cmp.Or(cmp.Compare(c.Generation, o.Generation), cmp.Compare(c.Bucket, o.Bucket), cmp.Compare(c.Units, o.Units))
+}
+
+// Holds reports whether a store whose counter is c has lost nothing since it was known,
+// zero for none: neither the key nor its last writes.
+func (c Counter) Holds(known Counter) bool {
+	return known.Generation == 0 || SameKey(c.Generation, known.Generation) && c.Compare(known) >= 0
 }
 
 // BucketUS is the length of a bucket of the limit's usage counters, µs: W, or with

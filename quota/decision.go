@@ -164,7 +164,10 @@ type Ceiling struct {
 	// remembers by itself what the store may have lost.
 	Local int64
 	// Used is how much of Local the region has used, as far as this process knows.
-	Used   int64
+	Used int64
+	// Known is the store's counter that Units rests on: of a store that does not hold it
+	// any more, nothing may be charged under Units. Zero for none.
+	Known  Counter
 	Mode   Mode
 	Reason Reason // of Mode; ReasonNone in ModeGlobal
 	// Closed: the policy admits nothing while the region does not see all others.

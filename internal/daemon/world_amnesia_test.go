@@ -52,9 +52,9 @@ func TestWorldRedisForgets(t *testing.T) {
 				h.use(us.one(), 3, 10)
 			}
 			t.Logf("%-34s %d of %d were used before; worst window %+d units, beyond the buckets' bias %+d", row.name, used+80, units, h.over, h.beyond)
-			// What the first check after the loss was given is what was in flight.
+			// What both regions ask for at once is on its way.
 			if most := int64(2 * 10); h.beyond > most {
-				t.Errorf("%s: %d units over the limit, of which %d may have been in flight", row.name, h.beyond, most)
+				t.Errorf("%s: %d units over the limit, of which %d may have been on their way", row.name, h.beyond, most)
 			}
 			if h.all(w.now()) < units/2 {
 				t.Errorf("%s: the limit is hardly used any more: %d", row.name, h.all(w.now()))

@@ -2,6 +2,7 @@ package limitertest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -59,5 +60,78 @@ func CountersOutliveAReset(t *testing.T, newStore New) {
 	v, err := Decide(s, call)
 	if err != nil || v[0].Limits[0].Remaining != 6 || v[0].Limits[0].Counter.Units != 8 {
 		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// CountersThatAreLost holds that nothing is charged under a ceiling that rests on what the
+// store does not hold: the key is gone or another one, or went back. One that went back
+// begins another generation.
+func CountersThatAreLost(t *testing.T, newStore New) {
+	s, now := newStore(t)
+	now(Epoch)
+	q := Ask(
+		&quota.Limit{Name: "r", Units: 1000, Window: time.Hour},
+		&quota.Limit{Name: "g", Units: 1000, Window: time.Hour, Scope: quota.ScopeGlobal},
+		&quota.Limit{Name: "h", Units: 1000, Window: time.Hour, Scope: quota.ScopeGlobal},
+	)
+	bucket := Epoch / time.Hour.Microseconds()
+	held := quota.Counter{Generation: Epoch, Bucket: bucket, Units: 10}
+	changed := func(change func(c *quota.Counter)) quota.Counter {
+		c := held
+		change(&c)
+		return c
+	}
+	for i, row := range []struct {
+		what  string
+		known quota.Counter
+		lost  bool
+	}{
+		{"nothing is known", quota.Counter{}, false},
+		{"what is there", held, false},
+		{"less than is there", changed(func(c *quota.Counter) { c.Units-- }), false},
+		{"a bucket before", changed(func(c *quota.Counter) { c.Bucket--; c.Units = 900 }), false},
+		{"before the clock stepped back", changed(func(c *quota.Counter) { c.Generation--; c.Bucket += 9; c.Units = 900 }), false},
+		{"another key", changed(func(c *quota.Counter) { c.Generation -= 1_000_000 }), true},
+		{"a key that was made later", changed(func(c *quota.Counter) { c.Generation += 1_000_000 }), true},
+		{"a unit more than is there", changed(func(c *quota.Counter) { c.Units++ }), true},
+		{"a bucket after", changed(func(c *quota.Counter) { c.Bucket++; c.Units = 1 }), true},
+		{"after a step of the clock", changed(func(c *quota.Counter) { c.Generation++; c.Bucket--; c.Units = 1 }), true},
+	} {
+		for _, op := range []store.Op{store.OpCheck, store.OpPeek, store.OpReport} {
+			for _, cost := range []int64{1, 2} { // the common case is decided by other code
+				tenant := fmt.Sprint(i, string(op), cost)
+				now(Epoch)
+				if v, err := Decide(s, q.Call(tenant, store.OpCheck, held.Units, nil)); err != nil || v[0].Outcome != store.Admitted {
+					t.Fatalf("%+v, %v", v, err)
+				}
+				now(Epoch + 1)
+				call := q.Call(tenant, op, cost, nil)
+				call.Known = []quota.Counter{row.known, held}
+				v, err := Decide(s, call, q.Call(tenant, store.OpPeek, 1, nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := v[0].Outcome == store.Lost; got != row.lost {
+					t.Errorf("%s, %c of %d: %c", row.what, op, cost, v[0].Outcome)
+				}
+				used, counter := 1000-v[1].Limits[0].Remaining, v[1].Limits[1].Counter
+				behind := row.lost && quota.SameKey(row.known.Generation, held.Generation)
+				switch {
+				case row.lost && used != held.Units:
+					t.Errorf("%s, %c of %d: %d units are charged", row.what, op, cost, used-held.Units)
+				case row.lost && !behind && v[0].Limits[1].Counter != held:
+					t.Errorf("%s, %c of %d: the store says that it holds %v", row.what, op, cost, v[0].Limits[1].Counter)
+				case behind && (v[0].Limits[1].Counter != quota.Counter{} || counter != quota.Counter{}):
+					t.Errorf("%s, %c of %d: the counter that went back is still there: %v", row.what, op, cost, counter)
+				case !row.lost && op != store.OpPeek && used != held.Units+cost:
+					t.Errorf("%s, %c of %d: %d units are charged", row.what, op, cost, used-held.Units)
+				}
+			}
+		}
+	}
+	call := q.Call("nobody", store.OpCheck, 1, nil)
+	call.Known = []quota.Counter{{}, held}
+	if v, err := Decide(s, call); err != nil || v[0].Outcome != store.Lost || v[0].Limits[2].Counter != (quota.Counter{}) {
+		t.Errorf("a key that is not there: %+v, %v", v, err)
 	}
 }

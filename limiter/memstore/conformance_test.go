@@ -24,4 +24,6 @@ func TestPrograms(t *testing.T) {
 
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedMemory) }
 
+func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedMemory) }
+
 func TestCountersOutliveAReset(t *testing.T) { limitertest.CountersOutliveAReset(t, timedMemory) }

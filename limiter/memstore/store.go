@@ -166,6 +166,11 @@ func (u *call) decide() store.Verdict {
 	}
 	u.load()
 	v := store.Verdict{Outcome: store.Admitted, StoreUS: u.now, Limits: make([]store.LimitVerdict, len(u.Plan.Limits))}
+	if u.lost() {
+		v.Outcome = store.Lost
+		u.counted(v.Limits)
+		return v
+	}
 	for i, l := range u.Plan.Limits {
 		v.Limits[i].Remaining, v.Limits[i].WaitUS = u.keys[u.Plan.KeyOf[i]].judge(l, u.Ceilings[i], u.Cost)
 		if v.Limits[i].WaitUS != 0 {
@@ -183,7 +188,6 @@ func (u *call) decide() store.Verdict {
 			u.keys[i].offset = u.keys[i].clock.Offset
 		}
 	}
-	counter := 0
 	for i, l := range u.Plan.Limits {
 		lv, k := &v.Limits[i], u.keys[u.Plan.KeyOf[i]].keyState
 		if charged {
@@ -192,16 +196,42 @@ func (u *call) decide() store.Verdict {
 			lv.Over = max(0, min(k.used(l), l.Units)-u.Ceilings[i])
 		}
 		lv.ResetUS = k.reset(l)
-		if l.Scope == quota.ScopeGlobal && u.counters != nil {
-			lv.Counter = u.counters[counter].Value.(*usageCounter).Counter
-			counter++
-		}
 	}
+	u.counted(v.Limits)
 	if charged && record != nil {
 		record.Value = &admitted{us: u.now, print: u.Print, limits: slices.Clone(v.Limits)}
 		u.keep(u.record, u.Record, record, 2*idempotencyUS)
 	}
 	return v
+}
+
+// lost reports whether a ceiling rests on what a counter does not hold.
+func (u *call) lost() bool {
+	lost := false
+	for i := range u.Known {
+		e := u.counters[i]
+		c := e.Value.(*usageCounter).Counter
+		if c.Holds(u.Known[i]) {
+			continue
+		}
+		lost = true
+		if e.Ends != 0 && quota.SameKey(c.Generation, u.Known[i].Generation) { // it went back: it begins another generation
+			u.shard.Drop(u.names[i])
+			e.Value = &usageCounter{}
+		}
+	}
+	return lost
+}
+
+// counted puts what the counters hold into the verdicts of their limits.
+func (u *call) counted(limits []store.LimitVerdict) {
+	n := 0
+	for i, l := range u.Plan.Limits {
+		if l.Scope == quota.ScopeGlobal && u.counters != nil {
+			limits[i].Counter = u.counters[n].Value.(*usageCounter).Counter
+			n++
+		}
+	}
 }
 
 // replay is the verdict of an earlier admission. The plan may have changed since: as in

@@ -44,6 +44,8 @@ func TestPrograms(t *testing.T) {
 
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedRedis(t)) }
 
+func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedRedis(t)) }
+
 func TestCountersOutliveAReset(t *testing.T) { limitertest.CountersOutliveAReset(t, timedRedis(t)) }
 
 // damage is what somebody else left under a partition's keys.

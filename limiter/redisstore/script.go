@@ -94,10 +94,19 @@ func appendCalls(args []any, nonce string, calls []store.Call) []any {
 
 func appendCall(args []any, plan int, c *store.Call) []any {
 	args = append(args, plan, opWire(c.Op), c.Cost, &c.Print)
+	n := 0
 	for i, l := range c.Plan.Limits {
-		if l.Scope == quota.ScopeGlobal {
-			args = append(args, &c.Ceilings[i])
+		if l.Scope != quota.ScopeGlobal {
+			continue
 		}
+		args = append(args, &c.Ceilings[i])
+		if c.Known == nil {
+			args = append(args, 0, 0, 0)
+			continue
+		}
+		known := &c.Known[n]
+		args = append(args, &known.Generation, &known.Bucket, &known.Units)
+		n++
 	}
 	return args
 }
@@ -153,7 +162,7 @@ func parseVerdict(text string, plan *store.KeyPlan, v *store.Verdict) error {
 		return nil
 	case store.Reused:
 		return nil
-	case store.Admitted, store.Denied, store.Replayed:
+	case store.Admitted, store.Denied, store.Replayed, store.Lost:
 		return parseLimits(text, plan, v)
 	}
 	return fmt.Errorf("%w: %.40q", errReply, text)
@@ -166,11 +175,14 @@ func parseLimits(text string, plan *store.KeyPlan, v *store.Verdict) error {
 	for i := range v.Limits {
 		l := &v.Limits[i]
 		fields := [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS, &l.Over, &l.Counter.Generation, &l.Counter.Bucket, &l.Counter.Units}
-		count := len(fields)
-		if plan.Limits[i].Scope != quota.ScopeGlobal {
-			count = 3
+		from, to := 0, len(fields)
+		if v.Outcome == store.Lost { // the counter alone
+			from = 4
 		}
-		for _, field := range fields[:count] {
+		if plan.Limits[i].Scope != quota.ScopeGlobal {
+			to = 3
+		}
+		for _, field := range fields[min(from, to):to] {
 			if rest == "" && v.Outcome == store.Replayed {
 				return nil // the record is older than this limit
 			}

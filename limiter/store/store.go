@@ -39,6 +39,10 @@ type Call struct {
 	// Ceilings has one entry for each limit of the plan, in the plan's order;
 	// those of regional limits are their capacity.
 	Ceilings []int64
+	// Known has one entry for each of Counters: what the limit's ceiling rests on
+	// (quota.Ceiling). With a store that does not hold it any more the outcome is Lost. nil
+	// rests on nothing.
+	Known []quota.Counter
 	// Record is the key that remembers an admission for an Idempotency-Key, ""
 	// for none, and Print distinguishes its request from any other (no spaces).
 	Record, Print string
@@ -50,6 +54,7 @@ const (
 	Denied   = 'd'
 	Replayed = 'm' // an earlier admission, given again
 	Reused   = 'x' // the idempotency key came with another request before
+	Lost     = 'l' // the store lost what a ceiling rests on; nothing was charged
 )
 
 // Verdict is a store's answer to a Call.
@@ -84,7 +89,7 @@ type LimitVerdict struct {
 	// ceiling when it denies: peers may have used what was free before.
 	Over int64
 	// Counter is what the store has counted of a global limit, zero for nothing. In
-	// an admission that is replayed it is as old as that.
+	// an admission that is replayed it is as old as that. It alone is set of what is Lost.
 	Counter quota.Counter
 }
 

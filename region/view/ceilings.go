@@ -136,13 +136,14 @@ type estimates struct {
 }
 
 // at returns the estimated units of all regions in the limit's window at a time, in the
-// view's order, and what our own store has lost. They are valid until the next call.
-func (e *estimates) at(c *Ceilings, s *snapshot, id uint64, l *quota.Limit, at time.Duration) (all []int64, lost int64) {
+// view's order, what our own store has lost, and the counter that it has to hold for that to
+// be so. They are valid until the next call.
+func (e *estimates) at(c *Ceilings, s *snapshot, id uint64, l *quota.Limit, at time.Duration) (all []int64, lost int64, known quota.Counter) {
 	raw, all := e.raw[:], e.ordered[:0]
 	if len(s.order) > stackRegions {
 		raw, all = make([]int64, len(s.order)), make([]int64, 0, len(s.order))
 	}
-	lost = c.ledger.Estimates(id, l.WindowUS(), at, raw[:len(s.order)])
+	lost, known = c.ledger.Estimates(id, l.WindowUS(), l.BucketUS(), at, raw[:len(s.order)])
 	for _, i := range s.order {
 		units := int64(0)
 		if i >= 0 {
@@ -150,7 +151,7 @@ func (e *estimates) at(c *Ceilings, s *snapshot, id uint64, l *quota.Limit, at t
 		}
 		all = append(all, units)
 	}
-	return all, lost
+	return all, lost, known
 }
 
 // Ceiling implements limiter.Global.
@@ -159,8 +160,8 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	s := c.snapshot.Load()
 	v := s.At(now)
 	var e estimates
-	all, lost := e.at(c, s, c.o.Key.CounterID(key), l, now)
-	var answer quota.Ceiling
+	all, lost, known := e.at(c, s, c.o.Key.CounterID(key), l, now)
+	answer := quota.Ceiling{Known: known}
 	answer.Units, answer.Closed = v.Ceiling(l.Units, p.OnPartition, all, lost)
 	answer.Local = answer.Units
 	if lost > 0 {
@@ -197,7 +198,7 @@ func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey,
 	var e estimates
 	window := int(l.Window.Milliseconds())
 	after := sort.Search(window, func(ms int) bool {
-		all, lost := e.at(c, s, id, l, now+time.Duration(ms)*time.Millisecond)
+		all, lost, _ := e.at(c, s, id, l, now+time.Duration(ms)*time.Millisecond)
 		ceiling, _ := v.Ceiling(l.Units, p.OnPartition, all, lost)
 		return ceiling >= units
 	})

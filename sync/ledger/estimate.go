@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // Estimates fills out with the estimated usage of a partition by each region
@@ -19,8 +21,10 @@ import (
 // one: never too little, as long as it is held, and that is for its own window.
 //
 // lost is what of our own counters our store no longer holds, or never held: it has
-// to be counted like a peer's, or a store that forgets hands out its limit again.
-func (l *Ledger) Estimates(id uint64, windowUS int64, at time.Duration, out []int64) (lost int64) {
+// to be counted like a peer's, or a store that forgets hands out its limit again. That
+// is true of a store that holds known, the newest of our counters in buckets of bucketUS
+// of which something counts; of one that does not, everything is lost.
+func (l *Ledger) Estimates(id uint64, windowUS, bucketUS int64, at time.Duration, out []int64) (lost int64, known quota.Counter) {
 	clear(out)
 	atUS := at.Microseconds()
 	sh := l.shard(id)
@@ -38,18 +42,23 @@ func (l *Ledger) Estimates(id uint64, windowUS int64, at time.Duration, out []in
 		if s.own == nil {
 			continue
 		}
+		held := s.own.held(l.boot)
 		for i := range s.own.counters {
 			c := &s.own.counters[i]
 			units := s.limit.countedIn(windowUS, c.units, c.began, atUS)
 			if len(out) > 0 {
 				out[0] += units
 			}
-			if s.own.lost(c.generation, l.boot) {
+			if !quota.SameKey(c.generation, held) || c.generation == l.boot {
 				lost += units
+			} else if units > 0 && s.limit.bucketUS == bucketUS {
+				if counter := (quota.Counter{Bucket: c.bucket, Generation: c.generation, Units: c.units}); counter.Compare(known) > 0 {
+					known = counter
+				}
 			}
 		}
 	}
-	return lost
+	return lost, known
 }
 
 // Usage is the estimated usage of one limit by all regions, over all of its

@@ -238,16 +238,20 @@ func (p *pair) Check(*rapid.T) {
 		p.Fatalf("snapshot (-want +got):\n%s", diff)
 	}
 	at := p.clock.now() + time.Duration(rapid.SampledFrom([]int64{0, 1, 3_500_000, 61_000_000}).Draw(p.T, "at"))*time.Microsecond
-	window := p.series().WindowUS
+	s := p.series()
+	window := s.WindowUS
 	for _, id := range ids {
 		out := make([]int64, 4)
-		lost := p.ledger.Estimates(id, window, at, out)
+		lost, known := p.ledger.Estimates(id, window, s.BucketUS, at, out)
 		want := make([]int64, 4)
 		for _, r := range []string{"eu-west", "us-east", "ap-south"} {
 			want[p.ledger.Region(r)] = p.model.estimate(id, window, r, at.Microseconds())
 		}
 		if !slices.Equal(out, want) || lost != p.model.lost(id, window, at.Microseconds()) {
 			p.Fatalf("id %d: estimates %d lost %d, want %d and %d", id, out, lost, want, p.model.lost(id, window, at.Microseconds()))
+		}
+		if want := p.model.known(id, window, s.BucketUS, at.Microseconds()); known != want {
+			p.Fatalf("id %d: the store has to hold %v, want %v", id, known, want)
 		}
 	}
 	if got, want := p.ledger.Unsent().Microseconds(), p.model.unsentUS(); got != want {

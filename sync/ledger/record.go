@@ -51,8 +51,10 @@ func (l *Ledger) Record(s *Series, c quota.Counter, storeUS int64) {
 		}
 		l.sample(o, s)
 	}
-	if p := u.sh.find(s.ID, &u.limit); p != 0 && u.sh.at(p).own != nil {
-		l.observe(u.sh.at(p), u.nowUS, c.Generation, storeUS)
+	for p := u.sh.first[s.ID]; p != 0; p = u.sh.at(p).next {
+		if o := u.sh.at(p); o.own != nil && o.limit.bucketUS == s.BucketUS { // it has the same key in the store
+			l.observe(o, u.nowUS, c.Generation, storeUS)
+		}
 	}
 	u.sh.mu.Unlock()
 	l.updated(&u, becameUrgent)
@@ -199,7 +201,8 @@ func (l *Ledger) observe(s *series, nowUS, generation, storeUS int64) {
 	units := int64(0)
 	for i := range o.counters {
 		c := &o.counters[i]
-		if !before.lost(c.generation, l.boot) && o.lost(c.generation, l.boot) {
+		wasLost := before.known && !quota.SameKey(c.generation, before.generation)
+		if c.generation != l.boot && !wasLost && !quota.SameKey(c.generation, o.generation) {
 			units += s.limit.counted(c.units, c.began, nowUS)
 		}
 	}
@@ -208,8 +211,16 @@ func (l *Ledger) observe(s *series, nowUS, generation, storeUS int64) {
 	}
 }
 
-// lost reports whether the store no longer holds what was counted in a generation, or
-// never did. Before the first Record it is taken to hold everything.
-func (o *own) lost(generation, boot int64) bool {
-	return generation == boot || o.known && (o.generation == 0 || !quota.SameKey(generation, o.generation))
+// held is the generation of the key in the store, as far as known: what was counted in
+// another is lost. Before the first Record it is the newest that was counted in.
+func (o *own) held(boot int64) (generation int64) {
+	if o.known {
+		return o.generation
+	}
+	for i := range o.counters {
+		if c := &o.counters[i]; c.generation != boot {
+			generation = max(generation, c.generation)
+		}
+	}
+	return generation
 }

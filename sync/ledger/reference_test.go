@@ -93,10 +93,14 @@ func (w *model) record(s *ledger.Series, t quota.Counter, storeUS int64) {
 			w.changed(key, c, s.Units)
 		}
 	}
-	old, known := w.states[key]
-	late := known && storeUS < old.storeUS && storeUS >= old.storeUS-1_000_000
-	if w.hasOwn(key) && !late {
-		w.states[key] = modelState{t.Generation, storeUS}
+	for key := range w.series() { // that have the same key in the store
+		if key.id != s.ID || key.bucketUS != s.BucketUS || !w.hasOwn(key) {
+			continue
+		}
+		old, known := w.states[key]
+		if late := known && storeUS < old.storeUS && storeUS >= old.storeUS-1_000_000; !late {
+			w.states[key] = modelState{t.Generation, storeUS}
+		}
 	}
 }
 
@@ -237,12 +241,37 @@ func (w *model) lost(id uint64, windowUS, atUS int64) (units int64) {
 		if c.ID != id || c.Region != w.self {
 			continue
 		}
-		life, known := w.states[seriesOf(c)]
-		if c.Generation == w.boot || known && (life.generation == 0 || !quota.SameKey(c.Generation, life.generation)) {
+		if c.Generation == w.boot || !quota.SameKey(c.Generation, w.held(seriesOf(c))) {
 			units += counted(c, t, windowUS, atUS)
 		}
 	}
 	return units
+}
+
+// held is the generation that the store has of a series: the newest of all until it was read.
+func (w *model) held(key modelSeries) (generation int64) {
+	if life, known := w.states[key]; known {
+		return life.generation
+	}
+	for c := range w.cells {
+		if seriesOf(c) == key && c.Region == w.self && c.Generation != w.boot {
+			generation = max(generation, c.Generation)
+		}
+	}
+	return generation
+}
+
+// known is the newest counter in buckets of a length that the store has to hold.
+func (w *model) known(id uint64, windowUS, bucketUS, atUS int64) (newest quota.Counter) {
+	for c, t := range w.cells {
+		if c.ID == id && c.Region == w.self && c.BucketUS == bucketUS && c.Generation != w.boot &&
+			quota.SameKey(c.Generation, w.held(seriesOf(c))) && counted(c, t, windowUS, atUS) > 0 {
+			if k := (quota.Counter{Bucket: c.Bucket, Generation: c.Generation, Units: t.units}); k.Compare(newest) > 0 {
+				newest = k
+			}
+		}
+	}
+	return newest
 }
 
 func counted(c ledger.Cell, t *modelCounter, windowUS, atUS int64) int64 {

@@ -9,13 +9,16 @@
 --       lives longer by its drain), number of limits, then for each limit: W (µs), C (its ceiling), L. The C of a global limit is '-': it is
 --       given with each check, and two more follow: the length of its buckets (µs), and how many are
 --       kept beside the newest.
---   check: plan (from 1), op 'c' check | 'p' peek | 'r' report, cost, fingerprint ('' = none), then one
---       ceiling for each '-' of its plan, in order.
+--   check: plan (from 1), op 'c' check | 'p' peek | 'r' report, cost, fingerprint ('' = none), then for each
+--       '-' of its plan, in order, the ceiling, and generation, bucket and units of the counter that it rests on
+--       (0 0 0 for none).
 -- Reply  one string: the line 'nonce TIME', then for each check a line:
 --   'a …' admitted, 'd …' denied, 'm …' an earlier admission replayed, followed for each limit by
 --         remaining, wait (µs until the cost fits, 0 now, -1 not under this ceiling), reset (µs), and for a
 --         global one by how much the ceiling is exceeded, and generation, bucket and units of its counter (0 0 0
 --         when there is none)
+--   'l …' a counter does not hold what its ceiling rests on; followed for each global limit by generation, bucket
+--         and units. Nothing was charged
 --   'x'   the idempotency key came with another fingerprint before
 --   'e …' why this check could not be decided; nothing of it was written
 
@@ -65,9 +68,19 @@ end
 local states = {}
 
 -- decide reads and validates every key before the first write, so that what fails changes nothing.
-local function decide(plan, first, op, c, ceilings, record, print)
+-- ceilings are those of all its limits where one is global, and known is where what they rest on is in ARGV.
+local function decide(plan, first, op, c, ceilings, known, record, print)
   local earlier = record and replay(record, print)
   if earlier then return earlier end
+  local lost = false
+  for i = 1, plan.globals or 0 do
+    if not holds(KEYS[first + #plan + i], known + 4 * i - 3) then lost = true end
+  end
+  if lost then
+    local reply = 'l'
+    for i = 1, plan.globals do reply = reply .. ' ' .. counted(KEYS[first + #plan + i]) end
+    return reply
+  end
   if c == 1 and op == 'c' and plan.logs and not record then
     local fresh = true
     for i = 1, #plan do
@@ -77,7 +90,7 @@ local function decide(plan, first, op, c, ceilings, record, print)
     local reply = fresh and quick(first, plan, ceilings)
     if reply then return reply end
   end
-  local waits, lefts, overs, n, fits, counter = {}, {}, {}, 0, true, first + #plan
+  local waits, lefts, overs, n, fits = {}, {}, {}, 0, true
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]
     local s = states[key]
@@ -87,10 +100,6 @@ local function decide(plan, first, op, c, ceilings, record, print)
     end
     for j = 1, #k do
       n = n + 1
-      if k[j].B then
-        counter = counter + 1
-        load_counter(KEYS[counter])
-      end
       local w = k.kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, c)
       waits[n] = w
       if w ~= 0 then
@@ -112,7 +121,8 @@ local function decide(plan, first, op, c, ceilings, record, print)
     end
   end
   local reply = (charged or fits) and 'a' or 'd'
-  n, counter = 0, first + #plan
+  local counter = first + #plan
+  n = 0
   for i = 1, #plan do -- the first write: nothing is read any more
     local k, s = plan[i], states[KEYS[first + i]]
     if charged then k.kind.write(s, k, c) elseif s.stepped and op == 'c' then k.kind.note(s, k) end
@@ -121,9 +131,7 @@ local function decide(plan, first, op, c, ceilings, record, print)
       reply = format('%s %.0f %.0f %.0f', reply, max(0, lefts[n]), charged and 0 or waits[n], k.kind.reset(s, k[j]))
       if k[j].B then
         counter = counter + 1
-        local t = counters[KEYS[counter]]
-        local held = charged and add_counter(KEYS[counter], k[j], c, k.ttl)
-          or t and format('%.0f %.0f %.0f', t.generation, t.bucket, t.units) or '0 0 0'
+        local held = charged and add_counter(KEYS[counter], k[j], c, k.ttl) or counted(KEYS[counter])
         reply = format('%s %.0f %s', reply, overs[n] or 0, held)
       end
     end
@@ -141,6 +149,7 @@ while p <= #ARGV do
   local plan, print = plans[tonumber(ARGV[p])], ARGV[p + 3]
   local op, c, record, ceilings = ARGV[p + 1], tonumber(ARGV[p + 2]), nil, nil
   p = p + 4
+  local known = p
   if print ~= '' then
     first = first + 1
     record = KEYS[first]
@@ -150,11 +159,11 @@ while p <= #ARGV do
     for _, k in ipairs(plan) do
       for _, l in ipairs(k) do
         ceilings[#ceilings + 1] = l.C or tonumber(ARGV[p])
-        if not l.C then p = p + 1 end
+        if not l.C then p = p + 4 end
       end
     end
   end
-  local ok, reply = pcall(decide, plan, first, op, c, ceilings, record, print)
+  local ok, reply = pcall(decide, plan, first, op, c, ceilings, known, record, print)
   if not ok then
     for i = 1, #plan do states[KEYS[first + i]] = nil end
     for i = 1, plan.globals or 0 do counters[KEYS[first + #plan + i]] = nil end

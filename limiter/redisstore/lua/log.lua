@@ -240,7 +240,6 @@ local function quick(first, plan, ceilings)
     sizes[i] = size
   end
   local counter, reply = first + #plan, 'a'
-  for i = 1, plan.globals or 0 do load_counter(KEYS[counter + i]) end
   n = 0
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]

@@ -6,6 +6,7 @@
 -- because peers read them against this region's TIME.
 
 local MAX_COUNTER = 4 * 1099511627776 -- quota.MaxCounter
+local SAME_KEY = 1000 -- quota.maxRenewals
 local counters = {} -- of this call, by key; false where there is no key
 
 -- load_counter reads the counter of a key, and raises for one that we cannot have written.
@@ -25,6 +26,22 @@ local function load_counter(key)
   return t
 end
 
+-- holds reads the counter of a key and reports whether the counter of a key has all that was known of it: ARGV[p] is its generation (0 for
+-- nothing), then bucket and units. One that went back, in a failover to a replica that was behind, is dropped:
+-- the next charge begins another generation, so what it had counts as lost everywhere. It is quota.Counter.Holds.
+local function holds(key, p)
+  local t = load_counter(key)
+  if ARGV[p] == '0' then return true end
+  local grown = t and t.generation - tonumber(ARGV[p])
+  if not t or grown >= SAME_KEY or grown <= -SAME_KEY then return false end
+  local ahead = grown ~= 0 and grown or t.bucket - tonumber(ARGV[p + 1])
+  if ahead == 0 then ahead = t.units - tonumber(ARGV[p + 2]) end
+  if ahead >= 0 then return true end
+  call('DEL', key)
+  counters[key] = false
+  return false
+end
+
 -- pushed is the units of the buckets before the newest once it has moved on by some: at most as many as
 -- count beside it.
 local function pushed(t, moved, most)
@@ -36,6 +53,12 @@ local function pushed(t, moved, most)
     if not at then return earlier end
   end
   return earlier:sub(1, at - 1)
+end
+
+-- counted is what the reply says of a counter.
+local function counted(key)
+  local t = counters[key]
+  return t and format('%.0f %.0f %.0f', t.generation, t.bucket, t.units) or '0 0 0'
 end
 
 -- add_counter charges c units to the counter of limit l, and returns what the reply says of it.
