@@ -1,6 +1,10 @@
 package sync
 
-import "errors"
+import (
+	"errors"
+	"slices"
+	"strings"
+)
 
 // ErrTooLarge means that a message of that size is refused each time it is published.
 var ErrTooLarge = errors.New("message is larger than the bus takes")
@@ -13,8 +17,8 @@ type Bus interface {
 	// connection is in. nil means only that the bus accepted it; after an error it is
 	// lost. data is not kept. Nearly all messages have no header.
 	Publish(subject string, data []byte, header ...Field) error
-	// Messages delivers what others publish on rl.v1.usage.*, rl.v1.heartbeat.* and
-	// rl.v1.snapshot.<own region>, those of one publisher in its order. It is bounded:
+	// Messages delivers what others publish on the Subscriptions of our region, those of one
+	// publisher in its order. It is bounded:
 	// what does not fit is dropped. Our own messages may come back.
 	Messages() <-chan Message
 	// Gaps has something in it after a connection was made: what either side published
@@ -40,10 +44,30 @@ const (
 	MaxFieldBytes = 1024 // of a field's name and value
 )
 
-// Subjects. A tenant is never part of one; the last word is the author's region,
-// or for a snapshot request the recipient's.
+// Subjects. A tenant is never part of one; the next word is the author's region, or for a
+// snapshot request the recipient's. SubjectLoan goes on with the author's region and the
+// recipient's, or EveryRegion.
 const (
 	SubjectUsage     = "rl.v1.usage."
 	SubjectHeartbeat = "rl.v1.heartbeat."
 	SubjectSnapshot  = "rl.v1.snapshot."
+	SubjectLoan      = "rl.v1.loan."
+
+	EveryRegion = "_all" // no region has this name
 )
+
+// Subscriptions are the subjects that a process of a region reads; "*" is any one word.
+func Subscriptions(region string) []string {
+	return []string{
+		SubjectUsage + "*", SubjectHeartbeat + "*", SubjectSnapshot + region,
+		SubjectLoan + "*." + EveryRegion, SubjectLoan + "*." + region,
+	}
+}
+
+// Subscribed reports whether a subject is among the Subscriptions of a region.
+func Subscribed(region, subject string) bool {
+	words := strings.Split(subject, ".")
+	return slices.ContainsFunc(Subscriptions(region), func(pattern string) bool {
+		return slices.EqualFunc(strings.Split(pattern, "."), words, func(p, word string) bool { return p == "*" || p == word })
+	})
+}

@@ -36,13 +36,14 @@ const (
 // peer table. It decides nothing about limits.
 //
 // The goroutine of Run owns all of it. HeartbeatSoon, Peers, Changed, Duplicate, Resync,
-// Forget and Left may be called from anywhere and never wait for the bus.
+// Forget, Left and the Sends may be called from anywhere and never wait for the bus.
 type Mesh struct {
 	o            Options
 	metrics      *metrics
 	peers        peerTable
 	changed      chan struct{}
 	heartbeatNow chan struct{} // HeartbeatSoon was called
+	loans        loanQueue
 
 	// Below here only the goroutine of Run, or of the steps, reads and writes.
 	outbox        outbox
@@ -66,7 +67,7 @@ func New(o Options) (*Mesh, error) {
 	}
 	return &Mesh{
 		o: o, metrics: ms, peers: newPeerTable(o.Self),
-		changed: make(chan struct{}, 1), heartbeatNow: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), heartbeatNow: make(chan struct{}, 1), loans: newLoanQueue(),
 		snapshots: snapshots{pending: map[quota.Process]*wire.SnapshotRequest{}}, refusals: refusals{},
 	}, nil
 }
@@ -101,6 +102,8 @@ func (m *Mesh) Run(ctx context.Context) error {
 			m.urgent()
 		case <-m.heartbeatNow:
 			m.heartbeatSoon()
+		case <-m.loans.ready:
+			m.publishLoans()
 		case <-timer.C:
 			m.Advance()
 			armed = never
@@ -205,6 +208,9 @@ func (m *Mesh) Advance() {
 	if taken(m.heartbeatNow) {
 		m.heartbeatSoon()
 	}
+	if taken(m.loans.ready) {
+		m.publishLoans()
+	}
 	now := m.o.Now()
 	if m.due.tick <= now {
 		m.due.tick += TickEvery
@@ -229,6 +235,7 @@ func (m *Mesh) Advance() {
 // Leave is the last step: it publishes what is unpublished, and that this process leaves.
 func (m *Mesh) Leave() {
 	m.publishAll()
+	m.publishLoans()
 	m.outbox.abandonSpan()
 	m.sendHeartbeat(true)
 	m.snapshots.abandon()

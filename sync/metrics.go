@@ -17,6 +17,7 @@ const (
 	kindSnapshot  = "snapshot" // a chunk of a snapshot
 	kindHeartbeat = "heartbeat"
 	kindRequest   = "request" // for a snapshot
+	kindLoan      = "loan"    // wants, grants and returns
 )
 
 // metrics are the mesh's own instruments; docs/observe.md describes them, and those of the
@@ -26,6 +27,7 @@ type metrics struct {
 	published, publishedBytes, errors metric.Int64Counter
 	received, receivedBytes           metric.Int64Counter
 	refusals, gaps, merged, begun     metric.Int64Counter
+	loansDropped                      metric.Int64Counter
 	age                               metric.Float64ObservableGauge
 }
 
@@ -47,6 +49,7 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		gaps:           counter("regiond.sync.gaps", "{gap}", "Times that changes of an author were missing, or out of order."),
 		merged:         counter("regiond.sync.snapshots_merged", "{snapshot}", "Whole snapshots that were merged, by author."),
 		begun:          counter("regiond.sync.snapshots_published", "{snapshot}", "Snapshots of our own that were begun."),
+		loansDropped:   counter("regiond.sync.loans_dropped", "{loan}", "Wants, grants and returns that were not published: the bus was away, or too many waited."),
 	}
 	var err error
 	m.age, err = meter.Float64ObservableGauge("regiond.sync.peer_age", metric.WithUnit("s"),
@@ -57,12 +60,13 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 	for _, reason := range refusalReasons() { // zeros from the start, for rate()
 		count(m.refusals, 0, "reason", reason)
 	}
-	for _, kind := range []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest} {
+	for _, kind := range []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest, kindLoan} {
 		count(m.published, 0, "kind", kind)
 		count(m.publishedBytes, 0, "kind", kind)
 	}
 	count(m.errors, 0)
 	count(m.begun, 0)
+	count(m.loansDropped, 0)
 	return m, nil
 }
 

@@ -59,14 +59,16 @@ type Merger interface {
 	Full() bool
 }
 
-// Options are what a Mesh is made of. Self, Key, Bus, Counters, Now, TimeUS, Known, View,
+// Options are what a Mesh is made of. Self, Key, Secret, Bus, Counters, Now, TimeUS, Known, View,
 // Logger and Meter are required. The funcs are called from the goroutine of Run
 // and must return at once.
 type Options struct {
 	// Self is this process. Each start has another Boot.
 	Self quota.Process
 	// Key makes the ids in Counters; heartbeats carry its fingerprint.
-	Key      wire.Key
+	Key wire.Key
+	// Secret seals the names of partitions. It belongs to the Mesh from then on.
+	Secret   *wire.Secret
 	Bus      Bus
 	Counters Counters
 	// Now is this process's monotonic clock.
@@ -83,6 +85,8 @@ type Options struct {
 	View func() Advertised
 	// OnExchange is called with each measurement of a peer's clock. It may be nil.
 	OnExchange func(peer quota.Process, e Exchange)
+	// Loans receives what other regions send about loans. It may be nil.
+	Loans LoanReceiver
 	// RecoverCounters is called when our counters were requested while a sibling,
 	// admissions only the store knows, is silent. It may be nil.
 	RecoverCounters func()
@@ -113,6 +117,8 @@ func (o *Options) validate() error {
 	switch {
 	case o.Bus == nil || o.Counters == nil:
 		return errors.New("mesh: Bus and Counters are required")
+	case o.Secret == nil:
+		return errors.New("mesh: Secret is required")
 	case o.Now == nil || o.TimeUS == nil:
 		return errors.New("mesh: Now and TimeUS are required")
 	case o.Known == nil || o.View == nil:

@@ -24,7 +24,7 @@ func TestOptions(t *testing.T) {
 	now := func() time.Duration { return 0 }
 	good := func() meshsync.Options {
 		return meshsync.Options{
-			Self: quota.Process{Region: "eu", Instance: "a", Boot: 1}, Bus: meshtest.NewNetwork(1).Join("eu"),
+			Self: quota.Process{Region: "eu", Instance: "a", Boot: 1}, Secret: secret(t), Bus: meshtest.NewNetwork(1).Join("eu"),
 			Counters: (*ledger.Ledger)(nil), Now: now, TimeUS: func() int64 { return 1 },
 			Known: func(string) bool { return true }, View: func() meshsync.Advertised { return meshsync.Advertised{} },
 			Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},
@@ -36,6 +36,7 @@ func TestOptions(t *testing.T) {
 	for want, spoil := range map[string]func(o *meshsync.Options){
 		"Bus":      func(o *meshsync.Options) { o.Bus = nil },
 		"Counters": func(o *meshsync.Options) { o.Counters = nil },
+		"Secret":   func(o *meshsync.Options) { o.Secret = nil },
 		"Now":      func(o *meshsync.Options) { o.Now = nil },
 		"TimeUS":   func(o *meshsync.Options) { o.TimeUS = nil },
 		"Known":    func(o *meshsync.Options) { o.Known = nil },

@@ -50,6 +50,7 @@ type peer struct {
 	Peer
 	receivedUS   int64 // our store clock at ReceivedAt
 	heartbeatSeq uint64
+	loanSeq      uint64 // of its newest message about loans
 	ackedSeq     uint64
 	trips        []time.Duration
 	changes      changes

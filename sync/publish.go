@@ -180,7 +180,7 @@ func (m *Mesh) publish(kind, subject string, timeUS int64, span trace.Span) erro
 func (m *Mesh) noteSent(kind string, err error) {
 	b := &m.outbox
 	if errors.Is(err, ErrTooLarge) {
-		if kind == kindHeartbeat || kind == kindRequest { // counters are sent in smaller messages
+		if kind == kindHeartbeat || kind == kindRequest { // the others are sent in smaller messages
 			count(m.metrics.errors, 1)
 		}
 		return

@@ -15,8 +15,7 @@ import (
 
 // Receive takes one message: as a whole, or not at all. It is a step, see Begin.
 func (m *Mesh) Receive(msg Message) {
-	at := strings.LastIndexByte(msg.Subject, '.') + 1
-	prefix, region := msg.Subject[:at], msg.Subject[at:]
+	prefix, region := split(msg.Subject)
 	if prefix != SubjectSnapshot && !m.o.Known(region) {
 		m.refuse("", reasonUnknownRegion, fmt.Errorf("region %.80q is not in the topology", region))
 		return
@@ -29,6 +28,17 @@ func (m *Mesh) Receive(msg Message) {
 		m.refuse(region, reason, err)
 	}
 	concluded(span, err, reason)
+}
+
+// split returns which kind of subject this is, and the region of its author, or of whom a
+// request is for.
+func split(subject string) (prefix, region string) {
+	if rest, ok := strings.CutPrefix(subject, SubjectLoan); ok {
+		region, _, _ = strings.Cut(rest, ".")
+		return SubjectLoan, region
+	}
+	at := strings.LastIndexByte(subject, '.') + 1
+	return subject[:at], subject[at:]
 }
 
 // dispatch reads a message and applies it. It returns the region that sent it, if that is known.
@@ -56,6 +66,8 @@ func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (st
 			return "", err
 		}
 		return m.onRequest(r, size, span)
+	case SubjectLoan:
+		return region, m.onLoans(region, msg)
 	}
 	return region, &refusal{string(wire.ReasonMalformed), fmt.Sprintf("subject %.80q is none of ours", msg.Subject)}
 }

@@ -56,6 +56,7 @@ type node struct {
 	done     chan error
 	tracer   trace.Tracer // nil: nothing is traced
 	checks   func([]wire.Group) []trace.SpanContext
+	loans    meshsync.LoanReceiver
 	via      func(meshsync.Bus) meshsync.Bus // what stands between it and its bus; nil: nothing
 
 	mu        sync.Mutex
@@ -109,7 +110,22 @@ func (w *world) newNode(region, instance string, boot int64, skew time.Duration)
 }
 
 // key differs from region to region, so that fingerprints do.
-func (n *node) key() wire.Key { return wire.NewKey(nil, n.self.Region) }
+func (n *node) key() wire.Key {
+	if n.loans != nil {
+		return wire.NewKey(nil, "one for all") // or nobody knows what a want is of
+	}
+	return wire.NewKey(nil, n.self.Region)
+}
+
+// secret is the one of all processes.
+func secret(t *testing.T) *wire.Secret {
+	t.Helper()
+	s, err := wire.NewSecret([][]byte{[]byte("the shared key")}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
 func (n *node) start(c meshsync.Counters) {
 	t := n.w.t
@@ -119,7 +135,7 @@ func (n *node) start(c meshsync.Counters) {
 		bus = n.via(bus)
 	}
 	m, err := meshsync.New(meshsync.Options{
-		Self: n.self, Key: n.key(), Bus: bus, Counters: c, Now: n.now, TimeUS: n.timeUS,
+		Self: n.self, Key: n.key(), Secret: secret(t), Loans: n.loans, Bus: bus, Counters: c, Now: n.now, TimeUS: n.timeUS,
 		Known: n.w.known, Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged, RecoverCounters: n.recover,
 		Logger: slog.New(&n.log), Tracer: n.tracer, Checks: n.checks,
 		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(n.reader)).Meter("test"),

@@ -110,7 +110,15 @@ func newReplication(o replicationOptions) (*replication, error) {
 			return nil, err
 		}
 	}
-	if err = r.openMesh(key, recoverCounters); err != nil {
+	var shared [][]byte
+	if secret != nil {
+		shared = append(shared, secret)
+	}
+	busSecret, err := wire.NewSecret(shared, c.topology.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	if err = r.openMesh(key, busSecret, recoverCounters); err != nil {
 		return nil, err
 	}
 	r.state = state.New(state.Options{Self: r.self, Eval: o.eval, Now: r.now, Logger: o.log.With("component", "state")})
@@ -253,13 +261,13 @@ func nextPort(addr string) string {
 	return net.JoinHostPort(host, strconv.Itoa(number+1))
 }
 
-func (r *replication) openMesh(key wire.Key, recoverCounters func()) (err error) {
+func (r *replication) openMesh(key wire.Key, secret *wire.Secret, recoverCounters func()) (err error) {
 	var bus meshsync.Bus = r.bus
 	if r.wrapBus != nil {
 		bus = r.wrapBus(bus)
 	}
 	r.mesh, err = meshsync.New(meshsync.Options{
-		Self: r.self, Key: key, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.timeUS,
+		Self: r.self, Key: key, Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.timeUS,
 		Known: r.known,
 		Regions: func() []string {
 			var names []string

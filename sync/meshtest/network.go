@@ -177,9 +177,8 @@ func (b *Bus) Inject(subject string, data []byte) {
 }
 
 func (b *Bus) wants(subject string) bool {
-	asked, digest := strings.CutPrefix(subject, meshsync.SubjectSnapshot)
 	region, _, _ := strings.Cut(b.region, "#") // two processes of a region may have links of their own
-	return !b.gone && (!digest || asked == region)
+	return !b.gone && meshsync.Subscribed(region, subject)
 }
 
 func (b *Bus) deliver(m meshsync.Message) {

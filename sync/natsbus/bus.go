@@ -129,8 +129,7 @@ func (b *Bus) enqueue(m meshsync.Message) error {
 	}
 }
 
-// Messages delivers what others publish on usage and heartbeat subjects, and snapshot
-// requests to our region. It is never closed.
+// Messages delivers what others publish for our region. It is never closed.
 func (b *Bus) Messages() <-chan meshsync.Message { return b.messages }
 
 // Gaps has something in it after a connection was made. It holds at most one.
@@ -217,9 +216,7 @@ func (b *Bus) connection(ctx context.Context) {
 		return
 	}
 	var subs []*nats.Subscription
-	for _, subject := range []string{
-		meshsync.SubjectUsage + "*", meshsync.SubjectHeartbeat + "*", meshsync.SubjectSnapshot + b.opts.Region,
-	} {
+	for _, subject := range meshsync.Subscriptions(b.opts.Region) {
 		// One channel for all subscriptions keeps the order of the connection.
 		sub, err := nc.ChanSubscribe(subject, b.arrived)
 		if err != nil {

@@ -54,7 +54,7 @@ type Options struct {
 	URLs []string
 	// Server is used instead of URLs, without a socket. Its maker runs it.
 	Server *Embedded
-	// Region is ours: the subject of the snapshot requests that we answer.
+	// Region is ours: it decides the subjects that we read.
 	Region string
 	// Name is what NATS shows for the connection; "" means regiond/<Region>. With
 	// several processes in a region: regiond/<region>/<instance>.

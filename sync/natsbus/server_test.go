@@ -51,8 +51,8 @@ func TestPermissions(t *testing.T) {
 	address := startConfigured(t, `
 		listen: "127.0.0.1:-1"
 		authorization: { users: [
-			{user: eu, password: e, permissions: {publish: ["rl.v1.*.eu", "rl.v1.snapshot.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.snapshot.eu"]}}
-			{user: us, password: u, permissions: {publish: ["rl.v1.*.us", "rl.v1.snapshot.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*"]}}
+			{user: eu, password: e, permissions: {publish: ["rl.v1.*.eu", "rl.v1.snapshot.*", "rl.v1.loan.eu.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.snapshot.eu", "rl.v1.loan.*.*"]}}
+			{user: us, password: u, permissions: {publish: ["rl.v1.*.us", "rl.v1.snapshot.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.loan.*.*"]}}
 		] }`)
 	c, log, deaf := newCounts(t), &logBuffer{}, &logBuffer{}
 	eu, _ := startBus(t, natsbus.Options{

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -45,6 +46,41 @@ func TestBytesPerPartition(t *testing.T) {
 		t.Logf("%-42s %5.2f bytes each", row.name, sent)
 		if sent > row.most {
 			t.Errorf("%s: %.2f bytes for each partition, at most %.2f are fine", row.name, sent, row.most)
+		}
+	}
+}
+
+// Goals: at most 47 bytes for each grant of a message of many, and 60 with its part of the
+// message where it is one of ten.
+func TestBytesPerLoan(t *testing.T) {
+	secret := secretOf(t, "a key")
+	partition := &quota.CounterKey{Tenant: "customer-0123456789", Policy: "standard", Limit: "sustained", Partition: "user:19.user-0123456789abcd:"}
+	sealed := secret.Seal(hash(0), partition)
+	for _, row := range []struct {
+		name string
+		add  func(l *wire.Loans, i int)
+		most float64 // of one among 100
+	}{
+		{"grant", func(l *wire.Loans, i int) { l.Grants = append(l.Grants, grantOf(i)) }, 47},
+		{"return", func(l *wire.Loans, i int) { l.Returns = append(l.Returns, returnOf(i)) }, 30},
+		{"want", func(l *wire.Loans, i int) { l.Wants = append(l.Wants, wantOf(i, 0)) }, 48},
+		{"want with a loan", func(l *wire.Loans, i int) { l.Wants = append(l.Wants, wantOf(i, 1)) }, 75},
+		{"want with its partition", func(l *wire.Loans, i int) {
+			w := wantOf(i, 0)
+			w.Sealed = sealed
+			l.Wants = append(l.Wants, w)
+		}, 170},
+	} {
+		size := func(n int) float64 {
+			l := wire.Loans{From: process("eu-west"), Seq: 1_000_000}
+			for i := range n {
+				row.add(&l, i)
+			}
+			return float64(len(secret.Sign("rl.v1.loan.eu-west.us-east", wire.AppendLoans(nil, &l)))) / float64(n)
+		}
+		t.Logf("%-24s %6.1f bytes alone, %5.1f of ten, %5.1f of 100; the message's own part and MAC included", row.name, size(1), size(10), size(100))
+		if size(100) > row.most || row.name == "grant" && size(10) > 60 {
+			t.Errorf("a %s takes %.1f bytes, at most %.0f are fine", row.name, size(100), row.most)
 		}
 	}
 }

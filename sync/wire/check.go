@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 )
 
 // counts is how many of each repeated field a message has, and of each embedded message.
@@ -71,8 +73,12 @@ func maxCount(field protoreflect.Name) int {
 		return MaxEntries
 	case "groups":
 		return MaxGroups
-	case "members", "weights", "missing":
+	case "members", "weights", "missing", "lenders":
 		return quota.MaxRegions
+	case "wants", "grants", "returns":
+		return MaxLoans
+	case "held":
+		return MaxHeld
 	}
 	return MaxAcks // acks, answers, and what a message has once: in each of them, a process
 }
@@ -180,6 +186,51 @@ func (h *Heartbeat) check() error {
 
 func (r *SnapshotRequest) check() error {
 	return cmp.Or(at("from", checkProcess(r.From)), at("to", checkProcess(r.To)), at("request", checkSeq(r.Request)), checkAscending("missing", r.Missing))
+}
+
+func (l *Loans) check() error {
+	err := cmp.Or(at("from", checkProcess(l.From)), checkSeq(l.Seq))
+	for i := range l.Wants {
+		err = cmp.Or(err, at("wants", l.Wants[i].check(), i))
+	}
+	for i := range l.Grants {
+		g := &l.Grants[i]
+		err = cmp.Or(err, at("grants", cmp.Or(
+			checkLoan(g.ID, g.Units, 0), within("units", g.Units, 1, EndOfTime),
+			checkLoanTime("request", g.Epoch, g.Time)), i))
+	}
+	for i := range l.Returns {
+		r := &l.Returns[i]
+		err = cmp.Or(err, at("returns", checkLoan(r.Loan, r.Back, r.Back), i))
+	}
+	return err
+}
+
+func (w *Want) check() error {
+	err := checkLoanTime("want", w.Epoch, w.Time)
+	for i, units := range [...]int64{w.Need, w.Lack, w.Urgent, w.Share, w.Ceil, w.Slack} {
+		err = cmp.Or(err, at("units", within("it", units, 0, EndOfTime), i))
+	}
+	if !(w.Rate >= 0 && w.Rate <= math.MaxFloat32) {
+		err = cmp.Or(err, fmt.Errorf("rate must be a number from 0, is %g", w.Rate))
+	}
+	for i := range w.Held {
+		h := &w.Held[i]
+		err = cmp.Or(err, at("held", cmp.Or(
+			at("lender", quota.ValidName(h.Peer)), checkLoan(h.ID, h.Units, h.Back), within("until", h.Until, 1, EndOfTime)), i))
+	}
+	return err
+}
+
+func checkLoan(id loan.ID, units, back int64) error {
+	return cmp.Or(checkLoanTime("loan", id.Epoch, id.Stamp), within("units", units, 0, EndOfTime), within("back", back, 0, units))
+}
+
+func checkLoanTime(what string, epoch uint32, timeUS int64) error {
+	if epoch == 0 {
+		return fmt.Errorf("epoch of the %s is 0, which no store has", what)
+	}
+	return at(what, within("time", timeUS, 1, EndOfTime-1))
 }
 
 func checkAscending(list string, names []string) (err error) {

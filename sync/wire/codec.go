@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/sync/wire/internal/pb"
 )
 
@@ -134,6 +135,90 @@ func DecodeSnapshotRequest(data []byte) (*SnapshotRequest, error) {
 	return inRange(r, r.check())
 }
 
+// AppendLoans appends l as a message, unchecked like AppendUsage. Of the wants it writes
+// Sealed, not Partition.
+func AppendLoans(dst []byte, l *Loans) []byte {
+	m := &pb.Loans{From: fromProcess(l.From), Seq: l.Seq, TimeUs: l.timeUS()}
+	lenders := map[string]uint32{}
+	for i := range l.Wants {
+		w := &l.Wants[i]
+		p := &pb.Want{
+			Id: w.PartitionID, Epoch: w.Epoch, Time: w.Time - m.TimeUs, Need: w.Need, Lack: w.Lack, Urgent: w.Urgent,
+			Share: w.Share, Ceil: w.Ceil, Slack: w.Slack, Rate: float32(w.Rate), Partition: w.Sealed,
+		}
+		for _, h := range w.Held {
+			if _, ok := lenders[h.Peer]; !ok {
+				lenders[h.Peer] = uint32(len(lenders))
+				m.Lenders = append(m.Lenders, h.Peer)
+			}
+			p.Held = append(p.Held, &pb.Held{
+				Lender: lenders[h.Peer], Epoch: h.ID.Epoch, Stamp: h.ID.Stamp - m.TimeUs,
+				Units: h.Units, Back: h.Back, Until: h.Until - m.TimeUs,
+			})
+		}
+		m.Wants = append(m.Wants, p)
+	}
+	for i := range l.Grants {
+		g := &l.Grants[i]
+		m.Grants = append(m.Grants, &pb.Grant{
+			Id: g.PartitionID, Epoch: g.ID.Epoch, Stamp: g.ID.Stamp - m.TimeUs, Units: g.Units, New: g.New,
+			RequestEpoch: g.Epoch, RequestTime: g.Time - m.TimeUs,
+		})
+	}
+	for _, r := range l.Returns {
+		m.Returns = append(m.Returns, &pb.Return{Id: r.PartitionID, Epoch: r.Loan.Epoch, Stamp: r.Loan.Stamp - m.TimeUs, Back: r.Back})
+	}
+	return encode(dst, &pb.Body{Kind: &pb.Body_Loans{Loans: m}})
+}
+
+// timeUS is what all times of the message are near to.
+func (l *Loans) timeUS() int64 {
+	switch {
+	case len(l.Wants) > 0:
+		return l.Wants[0].Time
+	case len(l.Grants) > 0:
+		return l.Grants[0].Time
+	case len(l.Returns) > 0:
+		return l.Returns[0].Loan.Stamp
+	}
+	return 0
+}
+
+// DecodeLoans reads what regions lend each other as DecodeUsage reads counters.
+func DecodeLoans(data []byte) (*Loans, error) {
+	m, err := decode(data, (*pb.Body).GetLoans)
+	if err != nil {
+		return nil, err
+	}
+	l := &Loans{From: toProcess(m.From), Seq: m.Seq}
+	for _, p := range m.Wants {
+		w := Want{PartitionID: p.Id, Sealed: p.Partition, Want: loan.Want{
+			From: l.From.Region, Epoch: p.Epoch, Time: m.TimeUs + p.Time, Need: p.Need, Lack: p.Lack, Urgent: p.Urgent,
+			Rate: float64(p.Rate), Share: p.Share, Ceil: p.Ceil, Slack: p.Slack,
+		}}
+		for _, h := range p.Held {
+			if int(h.Lender) >= len(m.Lenders) {
+				return nil, refuse(ReasonRange, "lender %d of %d", h.Lender, len(m.Lenders))
+			}
+			w.Held = append(w.Held, loan.Loan{
+				Peer: m.Lenders[h.Lender], ID: loan.ID{Epoch: h.Epoch, Stamp: m.TimeUs + h.Stamp},
+				Units: h.Units, Back: h.Back, Until: m.TimeUs + h.Until,
+			})
+		}
+		l.Wants = append(l.Wants, w)
+	}
+	for _, p := range m.Grants {
+		l.Grants = append(l.Grants, Grant{PartitionID: p.Id, Grant: loan.Grant{
+			From: l.From.Region, ID: loan.ID{Epoch: p.Epoch, Stamp: m.TimeUs + p.Stamp}, Units: p.Units, New: p.New,
+			Epoch: p.RequestEpoch, Time: m.TimeUs + p.RequestTime,
+		}})
+	}
+	for _, p := range m.Returns {
+		l.Returns = append(l.Returns, Return{PartitionID: p.Id, Loan: loan.ID{Epoch: p.Epoch, Stamp: m.TimeUs + p.Stamp}, Back: p.Back})
+	}
+	return inRange(l, l.check())
+}
+
 func fromProcess(p quota.Process) *pb.Process {
 	return &pb.Process{Region: p.Region, Instance: p.Instance, BootUs: p.Boot}
 }
@@ -163,13 +248,8 @@ func decode[M any](data []byte, kind func(*pb.Body) *M) (*M, error) {
 	if len(data) > MaxMessage {
 		return nil, refuse(ReasonSize, "the message has %d bytes, at most %d are allowed", len(data), MaxMessage)
 	}
-	// The version comes first: of another one, the rest may be anything.
-	num, typ, n := protowire.ConsumeTag(data)
-	if num != 1 || typ != protowire.VarintType || len(data) == n {
-		return nil, refuse(ReasonMalformed, "it does not begin with a version")
-	}
-	if v, _ := protowire.ConsumeVarint(data[n:]); v != Version {
-		return nil, refuse(ReasonVersion, "version %d, this process reads version %d", v, Version)
+	if err := checkVersion(data); err != nil {
+		return nil, err
 	}
 	envelope := new(pb.Envelope)
 	if err := unmarshal(data, envelope); err != nil {
@@ -195,6 +275,19 @@ func decode[M any](data []byte, kind func(*pb.Body) *M) (*M, error) {
 		return nil, refuse(ReasonMalformed, "its body is %T, expected %T", body.Kind, m)
 	}
 	return m, nil
+}
+
+// checkVersion reads the version, which comes first: of another one, the rest may be
+// anything.
+func checkVersion(data []byte) error {
+	num, typ, n := protowire.ConsumeTag(data)
+	if num != 1 || typ != protowire.VarintType || len(data) == n {
+		return refuse(ReasonMalformed, "it does not begin with a version")
+	}
+	if v, _ := protowire.ConsumeVarint(data[n:]); v != Version {
+		return refuse(ReasonVersion, "version %d, this process reads version %d", v, Version)
+	}
+	return nil
 }
 
 // unmarshal reads a message that is within the caps. Fields of newer writers are skipped.

@@ -13,6 +13,9 @@ const (
 	ReasonMalformed Reason = "malformed"
 	// ReasonVersion: it is of another version. Half of the processes were upgraded.
 	ReasonVersion Reason = "version"
+	// ReasonMAC: it was not written under this subject by a holder of our secret. Somebody
+	// else publishes on our subjects, or processes have different keys.
+	ReasonMAC Reason = "mac"
 	// ReasonSize: it has more bytes, counters, groups or other parts than it may.
 	ReasonSize Reason = "size"
 	// ReasonRange: a number or a name is not one that a regiond writes.
@@ -23,7 +26,7 @@ const (
 
 // Reasons returns all reasons, for a metric that shows zeros.
 func Reasons() []Reason {
-	return []Reason{ReasonMalformed, ReasonVersion, ReasonSize, ReasonRange, ReasonAuthor}
+	return []Reason{ReasonMalformed, ReasonVersion, ReasonMAC, ReasonSize, ReasonRange, ReasonAuthor}
 }
 
 // Error is a message that was refused. Nothing of it was used.

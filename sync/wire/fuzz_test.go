@@ -17,6 +17,7 @@ import (
 func FuzzDecodeUsage(f *testing.F)           { fuzzDecode(f, "usage") }
 func FuzzDecodeHeartbeat(f *testing.F)       { fuzzDecode(f, "heartbeat") }
 func FuzzDecodeSnapshotRequest(f *testing.F) { fuzzDecode(f, "snapshot request") }
+func FuzzDecodeLoans(f *testing.F)           { fuzzDecode(f, "loans") }
 
 func fuzzDecode(f *testing.F, name string) {
 	files, err := filepath.Glob("testdata/*.golden")

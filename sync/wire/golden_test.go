@@ -52,6 +52,10 @@ func goldens() []golden {
 	keyed := beatOf(1, 0)
 	keyed.Key = wire.NewKey(nil, "prod").Fingerprint()
 	request := &wire.SnapshotRequest{From: process("ap-south"), To: process("eu-west"), Request: 5, Since: 3, OwnState: true, Missing: []string{"eu-west", "us-east"}}
+	wants := &wire.Loans{From: process("eu-west"), Seq: 44, Wants: []wire.Want{wantOf(1, 2), wantOf(2, 0)}}
+	wants.Wants[1].Sealed = []byte("not looked at here")
+	grants := &wire.Loans{From: process("eu-west"), Seq: 45, Grants: []wire.Grant{grantOf(1), grantOf(2)}, Returns: []wire.Return{returnOf(3)}}
+	grants.Grants[0].New = true
 	future := append([]byte{0x08, wire.Version + 1}, wire.AppendSnapshotRequest(nil, request)[2:]...)
 	return []golden{
 		{"usage_changes", "Two limits with two changed counters each.", wire.AppendUsage(nil, changes), changes, false},
@@ -65,6 +69,8 @@ func goldens() []golden {
 		{"heartbeat_key", "A heartbeat with the fingerprint of its key.", wire.AppendHeartbeat(nil, keyed), keyed, false},
 		{"heartbeat_compressed", "A heartbeat with 100 acks, as an s2 block.", wire.AppendHeartbeat(nil, beatOf(100, 0)), beatOf(100, 0), true},
 		{"snapshot_request", "ap-south asks for everything, also for what is known of itself.", wire.AppendSnapshotRequest(nil, request), request, false},
+		{"loans_wants", "Two wants, one of which borrows twice, one of which names its partition.", wire.AppendLoans(nil, wants), wants, false},
+		{"loans_grants", "A new loan, one that was extended, and a return.", wire.AppendLoans(nil, grants), grants, false},
 		{"newer_fields", "A snapshot request with fields that nobody knows yet, at every level.", withNewerFields(request), request, false},
 		{"future_version", "An envelope of version 3, whatever that will be.", future, wire.ReasonVersion, false},
 	}
@@ -133,7 +139,7 @@ func isPacked(data []byte) bool {
 	return num == 3
 }
 
-// kind is one of the three decoders.
+// kind is one of the decoders.
 type kind struct {
 	name   string
 	decode func([]byte) (any, error)
@@ -146,6 +152,7 @@ func kinds() []kind {
 		kindOf("usage", wire.DecodeUsage, wire.AppendUsage),
 		kindOf("heartbeat", wire.DecodeHeartbeat, wire.AppendHeartbeat),
 		kindOf("snapshot request", wire.DecodeSnapshotRequest, wire.AppendSnapshotRequest),
+		kindOf("loans", wire.DecodeLoans, wire.AppendLoans),
 	}
 }
 

@@ -2,7 +2,10 @@
 // bounded before anything is allocated. No other package knows it.
 package wire
 
-import "github.com/regiond/regiond/quota"
+import (
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
+)
 
 // Version is the one version of the format that this package writes and reads.
 const Version = 2
@@ -26,6 +29,10 @@ const (
 	// MaxAcks is the most processes that one heartbeat can acknowledge, and the most
 	// requests that a snapshot can answer.
 	MaxAcks = 256
+	// MaxLoans is the most wants of a message, the most grants and the most returns, and
+	// MaxHeld the most loans that its wants name.
+	MaxLoans = 2_048
+	MaxHeld  = 4 * MaxLoans
 	// MaxInstance is the most bytes of an instance's name, which may be a host's name.
 	MaxInstance = 255
 	// MaxBuckets is the most buckets of a window: W is at most MaxBuckets times the length
@@ -120,4 +127,38 @@ type SnapshotRequest struct {
 	// Missing names the regions that From does not receive from. What is known of their
 	// counters is requested too.
 	Missing []string
+}
+
+// Loans carries what regions lend each other. Wants are for all other regions, grants and
+// returns for one. Any of it may be lost, repeated or late.
+type Loans struct {
+	From    quota.Process
+	Seq     uint64 // as in Usage
+	Wants   []Want
+	Grants  []Grant
+	Returns []Return
+}
+
+// Want is a want of one partition. Its From is the author's region, also where it says
+// otherwise.
+type Want struct {
+	PartitionID uint64 // Key.CounterID
+	loan.Want
+	// Partition is what PartitionID stands for, for lenders that never met it. It travels as
+	// Sealed, see Secret.Seal; both are nil while all know it.
+	Partition *quota.CounterKey
+	Sealed    []byte
+}
+
+// Grant is a grant for one partition. Its From is the author's region.
+type Grant struct {
+	PartitionID uint64 // as in Want
+	loan.Grant
+}
+
+// Return is how much of a loan was given back so far.
+type Return struct {
+	PartitionID uint64 // as in Want
+	Loan        loan.ID
+	Back        int64
 }

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -53,6 +54,37 @@ func beatOf(acks, regions int) *wire.Heartbeat {
 	}
 	return b
 }
+
+// wantOf returns the want of the i-th partition, which borrows that often.
+func wantOf(i, held int) wire.Want {
+	const now = midnight + minute/2
+	w := wire.Want{PartitionID: hash(i), Want: loan.Want{
+		From: "eu-west", Epoch: 4_000_000_000, Time: now + int64(i)*1000, Need: 600, Lack: 150, Urgent: 12,
+		Rate: 0.0009765625, Share: 220, Ceil: 260, Slack: 3,
+	}}
+	for k := range held {
+		w.Held = append(w.Held, loan.Loan{
+			Peer: fmt.Sprintf("us-east-%d", k%2), ID: loan.ID{Epoch: 3_000_000_000, Stamp: now - 3_456_789 - int64(i)},
+			Units: 120, Back: 20, Until: now + 20_123_456,
+		})
+	}
+	return w
+}
+
+func grantOf(i int) wire.Grant {
+	const now = midnight + minute/2
+	return wire.Grant{PartitionID: hash(i), Grant: loan.Grant{
+		From: "eu-west", ID: loan.ID{Epoch: 4_000_000_000, Stamp: now - 3_456_789 - int64(i)}, Units: 1200,
+		Epoch: 3_000_000_000, Time: now + int64(i)*1000,
+	}}
+}
+
+func returnOf(i int) wire.Return {
+	return wire.Return{PartitionID: hash(i), Loan: grantOf(i).ID, Back: 900}
+}
+
+// hash is an id as partitions have them.
+func hash(i int) uint64 { return rand.New(rand.NewPCG(9, uint64(i))).Uint64() }
 
 // anyGroup draws a group, often at the edges of each range.
 func anyGroup(rows int) *rapid.Generator[wire.Group] {

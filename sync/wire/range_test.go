@@ -1,10 +1,13 @@
 package wire_test
 
 import (
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
@@ -115,4 +118,56 @@ func TestSnapshotRequestOutOfRangeIsRefused(t *testing.T) {
 	outOfRange(t, good, wire.AppendSnapshotRequest, wire.DecodeSnapshotRequest, []setting[request, uint64]{
 		{"request", func(r *request, v uint64) { r.Request = v }, []uint64{0}, []uint64{1, 1<<64 - 1}},
 	})
+}
+
+func TestLoansOutOfRangeAreRefused(t *testing.T) {
+	type loans = wire.Loans
+	good := func() *loans {
+		return &loans{
+			From: process("eu-west"), Seq: 1, Wants: []wire.Want{wantOf(1, 0), wantOf(2, 2)},
+			Grants: []wire.Grant{grantOf(1)}, Returns: []wire.Return{returnOf(1)},
+		}
+	}
+	const end = wire.EndOfTime
+	amount := []int64{-1, end + 1, -1 << 63, 1<<63 - 1}
+	outOfRange(t, good, wire.AppendLoans, wire.DecodeLoans, []setting[loans, int64]{
+		{"from: boot_us", func(l *loans, v int64) { l.From.Boot = v }, []int64{0}, nil},
+		{"seq", func(l *loans, v int64) { l.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},
+		{"wants[0]: epoch of the want", func(l *loans, v int64) { l.Wants[0].Epoch = uint32(v) }, []int64{0}, []int64{1, 1<<32 - 1}},
+		{"wants[1]: want: time", func(l *loans, v int64) { l.Wants[1].Time = v }, []int64{0, -1, end, -1 << 63}, []int64{1, end - 1}},
+		{"wants[0]: units[0]", func(l *loans, v int64) { l.Wants[0].Need = v }, amount, []int64{0, end}},
+		{"wants[0]: units[1]", func(l *loans, v int64) { l.Wants[0].Lack = v }, amount, []int64{0, end}},
+		{"wants[0]: units[2]", func(l *loans, v int64) { l.Wants[0].Urgent = v }, amount, []int64{0, end}},
+		{"wants[0]: units[3]", func(l *loans, v int64) { l.Wants[0].Share = v }, amount, []int64{0, end}},
+		{"wants[0]: units[4]", func(l *loans, v int64) { l.Wants[0].Ceil = v }, amount, []int64{0, end}},
+		{"wants[0]: units[5]", func(l *loans, v int64) { l.Wants[0].Slack = v }, amount, []int64{0, end}},
+		{"wants[1]: held[1]: epoch of the loan", func(l *loans, v int64) { l.Wants[1].Held[1].ID.Epoch = uint32(v) }, []int64{0}, []int64{1}},
+		{"wants[1]: held[1]: loan: time", func(l *loans, v int64) { l.Wants[1].Held[1].ID.Stamp = v }, []int64{0, end}, []int64{1, end - 1}},
+		{"wants[1]: held[1]: units", func(l *loans, v int64) { l.Wants[1].Held[1].Units = v }, amount, []int64{20, end}},
+		{"wants[1]: held[1]: back", func(l *loans, v int64) { l.Wants[1].Held[1].Back = v }, []int64{-1, 121}, []int64{0, 120}},
+		{"wants[1]: held[1]: until", func(l *loans, v int64) { l.Wants[1].Held[1].Until = v }, []int64{0, end + 1}, []int64{1, end}},
+		{"grants[0]: epoch of the loan", func(l *loans, v int64) { l.Grants[0].ID.Epoch = uint32(v) }, []int64{0}, nil},
+		{"grants[0]: epoch of the request", func(l *loans, v int64) { l.Grants[0].Epoch = uint32(v) }, []int64{0}, nil},
+		{"grants[0]: request: time", func(l *loans, v int64) { l.Grants[0].Time = v }, []int64{0, end}, []int64{1, end - 1}},
+		{"grants[0]: units", func(l *loans, v int64) { l.Grants[0].Units = v }, append(amount, 0), []int64{1, end}},
+		{"returns[0]: epoch of the loan", func(l *loans, v int64) { l.Returns[0].Loan.Epoch = uint32(v) }, []int64{0}, nil},
+		{"returns[0]: loan: time", func(l *loans, v int64) { l.Returns[0].Loan.Stamp = v }, []int64{0, end}, nil},
+		{"returns[0]: units", func(l *loans, v int64) { l.Returns[0].Back = v }, amount, []int64{0, end}},
+	})
+	outOfRange(t, good, wire.AppendLoans, wire.DecodeLoans, []setting[loans, float64]{
+		{"wants[0]: rate", func(l *loans, v float64) { l.Wants[0].Rate = v }, []float64{-1, math.NaN(), math.Inf(1)}, []float64{0, math.MaxFloat32}},
+	})
+	outOfRange(t, good, wire.AppendLoans, wire.DecodeLoans, []setting[loans, string]{
+		{"wants[1]: held[0]: lender", func(l *loans, v string) { l.Wants[1].Held[0].Peer = v }, []string{"", "EU"}, []string{"a"}},
+	})
+	// A lender that is not in the list, and more than fit.
+	body := envelope(nested(4, cat(nested(1, nil), nested(5, nested(11, number(1, 3))))))
+	l, err := wire.DecodeLoans(body)
+	wantRefused(t, l != nil, err, wire.ReasonRange, "lender 3 of 0")
+	for num, most := range map[protowire.Number]int{5: wire.MaxLoans, 6: wire.MaxLoans, 7: wire.MaxLoans} {
+		l, err := wire.DecodeLoans(envelope(nested(4, slices.Repeat(nested(num, nil), most+1))))
+		wantRefused(t, l != nil, err, wire.ReasonSize, "more than 2048")
+	}
+	l, err = wire.DecodeLoans(envelope(nested(4, nested(5, slices.Repeat(nested(11, nil), wire.MaxHeld+1)))))
+	wantRefused(t, l != nil, err, wire.ReasonSize, "more than 8192 held")
 }

@@ -94,9 +94,8 @@ func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 	if w.judge != nil && strings.HasPrefix(subject, meshsync.SubjectUsage) {
 		m.usage, _ = wire.DecodeUsage(m.Data)
 	}
-	to, directed := strings.CutPrefix(subject, meshsync.SubjectSnapshot)
 	for _, s := range w.regions {
-		if directed && s.name != to {
+		if !meshsync.Subscribed(s.name, subject) {
 			continue
 		}
 		for _, p := range s.processes {

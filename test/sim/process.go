@@ -13,6 +13,7 @@ import (
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/wire"
 )
 
 // process is one regiond without its servers: what internal/daemon joins, joined the same way,
@@ -78,8 +79,12 @@ func (p *process) open() (err error) {
 		return err
 	}
 	p.recovery = view.NewCounterRecovery(s.store.read, p.ceilings, w.log)
+	secret, err := wire.NewSecret(nil, "sim")
+	if err != nil {
+		return err
+	}
 	if p.mesh, err = meshsync.New(meshsync.Options{
-		Self: p.self, Key: w.key, Bus: &p.bus, Counters: p.ceilings.Ledger(), Now: p.now, TimeUS: s.timeUS,
+		Self: p.self, Key: w.key, Secret: secret, Bus: &p.bus, Counters: p.ceilings.Ledger(), Now: p.now, TimeUS: s.timeUS,
 		Known: func(name string) bool {
 			_, ok := s.topology.Region(name)
 			return ok

@@ -4,6 +4,8 @@
 //   rl.v1.usage.<author's region>      Usage
 //   rl.v1.heartbeat.<author's region>  Heartbeat
 //   rl.v1.snapshot.<asked region>      SnapshotRequest
+//   rl.v1.loan.<author's region>._all         Loans: wants, for all other regions
+//   rl.v1.loan.<author's region>.<recipient>  Loans: grants and returns, for one region
 //
 // internal/pb is generated from this file: go test ./sync/wire -run Generated -update.
 // What a schema cannot say is in the comments, and a reader refuses the whole message
@@ -141,6 +143,7 @@ type Body struct {
 	//	*Body_Usage
 	//	*Body_Heartbeat
 	//	*Body_SnapshotRequest
+	//	*Body_Loans
 	Kind          isBody_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -210,6 +213,15 @@ func (x *Body) GetSnapshotRequest() *SnapshotRequest {
 	return nil
 }
 
+func (x *Body) GetLoans() *Loans {
+	if x != nil {
+		if x, ok := x.Kind.(*Body_Loans); ok {
+			return x.Loans
+		}
+	}
+	return nil
+}
+
 type isBody_Kind interface {
 	isBody_Kind()
 }
@@ -226,11 +238,17 @@ type Body_SnapshotRequest struct {
 	SnapshotRequest *SnapshotRequest `protobuf:"bytes,3,opt,name=snapshot_request,json=snapshotRequest,proto3,oneof"`
 }
 
+type Body_Loans struct {
+	Loans *Loans `protobuf:"bytes,4,opt,name=loans,proto3,oneof"`
+}
+
 func (*Body_Usage) isBody_Kind() {}
 
 func (*Body_Heartbeat) isBody_Kind() {}
 
 func (*Body_SnapshotRequest) isBody_Kind() {}
+
+func (*Body_Loans) isBody_Kind() {}
 
 // Process is one life of one regiond process.
 type Process struct {
@@ -981,6 +999,485 @@ func (x *SnapshotRequest) GetMissing() []string {
 	return nil
 }
 
+// Loans carries what regions lend each other of the shares of bounded limits; package
+// quota/loan has the protocol. Any of it may be lost, repeated or late. A "stamp" or
+// "until" is by the clock of the region whose loan it is; all of these times are
+// differences to time_us, because that makes them small.
+type Loans struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          *Process               `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`                     // as in Usage
+	TimeUs        int64                  `protobuf:"varint,3,opt,name=time_us,json=timeUs,proto3" json:"time_us,omitempty"` // the time of the first want or grant, or the stamp of the first return
+	Lenders       []string               `protobuf:"bytes,4,rep,name=lenders,proto3" json:"lenders,omitempty"`              // the regions that Held.lender counts from 0, at most 100
+	Wants         []*Want                `protobuf:"bytes,5,rep,name=wants,proto3" json:"wants,omitempty"`                  // wants, grants and returns: at most 2,048 of each
+	Grants        []*Grant               `protobuf:"bytes,6,rep,name=grants,proto3" json:"grants,omitempty"`
+	Returns       []*Return              `protobuf:"bytes,7,rep,name=returns,proto3" json:"returns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Loans) Reset() {
+	*x = Loans{}
+	mi := &file_wire_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Loans) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Loans) ProtoMessage() {}
+
+func (x *Loans) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Loans.ProtoReflect.Descriptor instead.
+func (*Loans) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Loans) GetFrom() *Process {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Loans) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Loans) GetTimeUs() int64 {
+	if x != nil {
+		return x.TimeUs
+	}
+	return 0
+}
+
+func (x *Loans) GetLenders() []string {
+	if x != nil {
+		return x.Lenders
+	}
+	return nil
+}
+
+func (x *Loans) GetWants() []*Want {
+	if x != nil {
+		return x.Wants
+	}
+	return nil
+}
+
+func (x *Loans) GetGrants() []*Grant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *Loans) GetReturns() []*Return {
+	if x != nil {
+		return x.Returns
+	}
+	return nil
+}
+
+// Want is what the author's region lacks of one partition, and what it borrows of it.
+type Want struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Id     uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`       // of the partition, as in Group
+	Epoch  uint32                 `protobuf:"fixed32,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the author's store, never 0
+	Time   int64                  `protobuf:"zigzag64,3,opt,name=time,proto3" json:"time,omitempty"`  // the author's clock
+	Need   int64                  `protobuf:"varint,4,opt,name=need,proto3" json:"need,omitempty"`    // units, as all up to slack: 0 to 2^52
+	Lack   int64                  `protobuf:"varint,5,opt,name=lack,proto3" json:"lack,omitempty"`
+	Urgent int64                  `protobuf:"varint,6,opt,name=urgent,proto3" json:"urgent,omitempty"`
+	Share  int64                  `protobuf:"varint,7,opt,name=share,proto3" json:"share,omitempty"`
+	Ceil   int64                  `protobuf:"varint,8,opt,name=ceil,proto3" json:"ceil,omitempty"`
+	Slack  int64                  `protobuf:"varint,9,opt,name=slack,proto3" json:"slack,omitempty"`
+	Rate   float32                `protobuf:"fixed32,10,opt,name=rate,proto3" json:"rate,omitempty"` // units in a microsecond
+	Held   []*Held                `protobuf:"bytes,11,rep,name=held,proto3" json:"held,omitempty"`   // at most 8,192 in the message
+	// The partition itself, for lenders that never met it: 24 bytes of nonce, then tenant,
+	// policy, limit and partition, separated by spaces, sealed by XChaCha20-Poly1305 with id,
+	// big-endian, as additional data. Absent while all have it.
+	Partition     []byte `protobuf:"bytes,12,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Want) Reset() {
+	*x = Want{}
+	mi := &file_wire_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Want) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Want) ProtoMessage() {}
+
+func (x *Want) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Want.ProtoReflect.Descriptor instead.
+func (*Want) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Want) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Want) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Want) GetTime() int64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *Want) GetNeed() int64 {
+	if x != nil {
+		return x.Need
+	}
+	return 0
+}
+
+func (x *Want) GetLack() int64 {
+	if x != nil {
+		return x.Lack
+	}
+	return 0
+}
+
+func (x *Want) GetUrgent() int64 {
+	if x != nil {
+		return x.Urgent
+	}
+	return 0
+}
+
+func (x *Want) GetShare() int64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *Want) GetCeil() int64 {
+	if x != nil {
+		return x.Ceil
+	}
+	return 0
+}
+
+func (x *Want) GetSlack() int64 {
+	if x != nil {
+		return x.Slack
+	}
+	return 0
+}
+
+func (x *Want) GetRate() float32 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *Want) GetHeld() []*Held {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *Want) GetPartition() []byte {
+	if x != nil {
+		return x.Partition
+	}
+	return nil
+}
+
+// Held is a loan that the author borrows.
+type Held struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lender        uint32                 `protobuf:"varint,1,opt,name=lender,proto3" json:"lender,omitempty"`
+	Epoch         uint32                 `protobuf:"fixed32,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // the lender's when the loan was made, never 0
+	Stamp         int64                  `protobuf:"zigzag64,3,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	Units         int64                  `protobuf:"varint,4,opt,name=units,proto3" json:"units,omitempty"` // 0 to 2^52
+	Back          int64                  `protobuf:"varint,5,opt,name=back,proto3" json:"back,omitempty"`   // of them returned so far
+	Until         int64                  `protobuf:"zigzag64,6,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Held) Reset() {
+	*x = Held{}
+	mi := &file_wire_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Held) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Held) ProtoMessage() {}
+
+func (x *Held) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Held.ProtoReflect.Descriptor instead.
+func (*Held) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Held) GetLender() uint32 {
+	if x != nil {
+		return x.Lender
+	}
+	return 0
+}
+
+func (x *Held) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Held) GetStamp() int64 {
+	if x != nil {
+		return x.Stamp
+	}
+	return 0
+}
+
+func (x *Held) GetUnits() int64 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *Held) GetBack() int64 {
+	if x != nil {
+		return x.Back
+	}
+	return 0
+}
+
+func (x *Held) GetUntil() int64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
+// Grant is the answer to a want.
+type Grant struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	Epoch         uint32                 `protobuf:"fixed32,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // with stamp, the loan: as in Held
+	Stamp         int64                  `protobuf:"zigzag64,3,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	Units         int64                  `protobuf:"varint,4,opt,name=units,proto3" json:"units,omitempty"`                                    // lent so far, 1 to 2^52
+	New           bool                   `protobuf:"varint,5,opt,name=new,proto3" json:"new,omitempty"`                                        // no earlier grant was of this loan
+	RequestEpoch  uint32                 `protobuf:"fixed32,6,opt,name=request_epoch,json=requestEpoch,proto3" json:"request_epoch,omitempty"` // epoch and time of the want
+	RequestTime   int64                  `protobuf:"zigzag64,7,opt,name=request_time,json=requestTime,proto3" json:"request_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Grant) Reset() {
+	*x = Grant{}
+	mi := &file_wire_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Grant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Grant) ProtoMessage() {}
+
+func (x *Grant) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
+func (*Grant) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Grant) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Grant) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Grant) GetStamp() int64 {
+	if x != nil {
+		return x.Stamp
+	}
+	return 0
+}
+
+func (x *Grant) GetUnits() int64 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *Grant) GetNew() bool {
+	if x != nil {
+		return x.New
+	}
+	return false
+}
+
+func (x *Grant) GetRequestEpoch() uint32 {
+	if x != nil {
+		return x.RequestEpoch
+	}
+	return 0
+}
+
+func (x *Grant) GetRequestTime() int64 {
+	if x != nil {
+		return x.RequestTime
+	}
+	return 0
+}
+
+// Return is how much of a loan was given back so far.
+type Return struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	Epoch         uint32                 `protobuf:"fixed32,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // with stamp, the loan: as in Held
+	Stamp         int64                  `protobuf:"zigzag64,3,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	Back          int64                  `protobuf:"varint,4,opt,name=back,proto3" json:"back,omitempty"` // 0 to 2^52
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Return) Reset() {
+	*x = Return{}
+	mi := &file_wire_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Return) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Return) ProtoMessage() {}
+
+func (x *Return) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Return.ProtoReflect.Descriptor instead.
+func (*Return) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Return) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Return) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Return) GetStamp() int64 {
+	if x != nil {
+		return x.Stamp
+	}
+	return 0
+}
+
+func (x *Return) GetBack() int64 {
+	if x != nil {
+		return x.Back
+	}
+	return 0
+}
+
 var File_wire_proto protoreflect.FileDescriptor
 
 const file_wire_proto_rawDesc = "" +
@@ -991,11 +1488,12 @@ const file_wire_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12+\n" +
 	"\x04body\x18\x02 \x01(\v2\x15.regiond.sync.v2.BodyH\x00R\x04body\x12\x19\n" +
 	"\abody_s2\x18\x03 \x01(\fH\x00R\x06bodyS2B\t\n" +
-	"\acontent\"\xc9\x01\n" +
+	"\acontent\"\xf9\x01\n" +
 	"\x04Body\x12.\n" +
 	"\x05usage\x18\x01 \x01(\v2\x16.regiond.sync.v2.UsageH\x00R\x05usage\x12:\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x1a.regiond.sync.v2.HeartbeatH\x00R\theartbeat\x12M\n" +
-	"\x10snapshot_request\x18\x03 \x01(\v2 .regiond.sync.v2.SnapshotRequestH\x00R\x0fsnapshotRequestB\x06\n" +
+	"\x10snapshot_request\x18\x03 \x01(\v2 .regiond.sync.v2.SnapshotRequestH\x00R\x0fsnapshotRequest\x12.\n" +
+	"\x05loans\x18\x04 \x01(\v2\x16.regiond.sync.v2.LoansH\x00R\x05loansB\x06\n" +
 	"\x04kind\"V\n" +
 	"\aProcess\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1a\n" +
@@ -1056,7 +1554,49 @@ const file_wire_proto_rawDesc = "" +
 	"\arequest\x18\x03 \x01(\x04R\arequest\x12\x14\n" +
 	"\x05since\x18\x04 \x01(\x04R\x05since\x12\x1b\n" +
 	"\town_state\x18\x05 \x01(\bR\bownState\x12\x18\n" +
-	"\amissing\x18\x06 \x03(\tR\amissingB2Z0github.com/regiond/regiond/sync/wire/internal/pbb\x06proto3"
+	"\amissing\x18\x06 \x03(\tR\amissing\"\x8a\x02\n" +
+	"\x05Loans\x12,\n" +
+	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\x04from\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x17\n" +
+	"\atime_us\x18\x03 \x01(\x03R\x06timeUs\x12\x18\n" +
+	"\alenders\x18\x04 \x03(\tR\alenders\x12+\n" +
+	"\x05wants\x18\x05 \x03(\v2\x15.regiond.sync.v2.WantR\x05wants\x12.\n" +
+	"\x06grants\x18\x06 \x03(\v2\x16.regiond.sync.v2.GrantR\x06grants\x121\n" +
+	"\areturns\x18\a \x03(\v2\x17.regiond.sync.v2.ReturnR\areturns\"\x9d\x02\n" +
+	"\x04Want\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x12\n" +
+	"\x04time\x18\x03 \x01(\x12R\x04time\x12\x12\n" +
+	"\x04need\x18\x04 \x01(\x03R\x04need\x12\x12\n" +
+	"\x04lack\x18\x05 \x01(\x03R\x04lack\x12\x16\n" +
+	"\x06urgent\x18\x06 \x01(\x03R\x06urgent\x12\x14\n" +
+	"\x05share\x18\a \x01(\x03R\x05share\x12\x12\n" +
+	"\x04ceil\x18\b \x01(\x03R\x04ceil\x12\x14\n" +
+	"\x05slack\x18\t \x01(\x03R\x05slack\x12\x12\n" +
+	"\x04rate\x18\n" +
+	" \x01(\x02R\x04rate\x12)\n" +
+	"\x04held\x18\v \x03(\v2\x15.regiond.sync.v2.HeldR\x04held\x12\x1c\n" +
+	"\tpartition\x18\f \x01(\fR\tpartition\"\x8a\x01\n" +
+	"\x04Held\x12\x16\n" +
+	"\x06lender\x18\x01 \x01(\rR\x06lender\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +
+	"\x05stamp\x18\x03 \x01(\x12R\x05stamp\x12\x14\n" +
+	"\x05units\x18\x04 \x01(\x03R\x05units\x12\x12\n" +
+	"\x04back\x18\x05 \x01(\x03R\x04back\x12\x14\n" +
+	"\x05until\x18\x06 \x01(\x12R\x05until\"\xb3\x01\n" +
+	"\x05Grant\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +
+	"\x05stamp\x18\x03 \x01(\x12R\x05stamp\x12\x14\n" +
+	"\x05units\x18\x04 \x01(\x03R\x05units\x12\x10\n" +
+	"\x03new\x18\x05 \x01(\bR\x03new\x12#\n" +
+	"\rrequest_epoch\x18\x06 \x01(\aR\frequestEpoch\x12!\n" +
+	"\frequest_time\x18\a \x01(\x12R\vrequestTime\"X\n" +
+	"\x06Return\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +
+	"\x05stamp\x18\x03 \x01(\x12R\x05stamp\x12\x12\n" +
+	"\x04back\x18\x04 \x01(\x03R\x04backB2Z0github.com/regiond/regiond/sync/wire/internal/pbb\x06proto3"
 
 var (
 	file_wire_proto_rawDescOnce sync.Once
@@ -1070,7 +1610,7 @@ func file_wire_proto_rawDescGZIP() []byte {
 	return file_wire_proto_rawDescData
 }
 
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_wire_proto_goTypes = []any{
 	(*Envelope)(nil),        // 0: regiond.sync.v2.Envelope
 	(*Body)(nil),            // 1: regiond.sync.v2.Body
@@ -1083,28 +1623,39 @@ var file_wire_proto_goTypes = []any{
 	(*Ack)(nil),             // 8: regiond.sync.v2.Ack
 	(*Weight)(nil),          // 9: regiond.sync.v2.Weight
 	(*SnapshotRequest)(nil), // 10: regiond.sync.v2.SnapshotRequest
+	(*Loans)(nil),           // 11: regiond.sync.v2.Loans
+	(*Want)(nil),            // 12: regiond.sync.v2.Want
+	(*Held)(nil),            // 13: regiond.sync.v2.Held
+	(*Grant)(nil),           // 14: regiond.sync.v2.Grant
+	(*Return)(nil),          // 15: regiond.sync.v2.Return
 }
 var file_wire_proto_depIdxs = []int32{
 	1,  // 0: regiond.sync.v2.Envelope.body:type_name -> regiond.sync.v2.Body
 	3,  // 1: regiond.sync.v2.Body.usage:type_name -> regiond.sync.v2.Usage
 	7,  // 2: regiond.sync.v2.Body.heartbeat:type_name -> regiond.sync.v2.Heartbeat
 	10, // 3: regiond.sync.v2.Body.snapshot_request:type_name -> regiond.sync.v2.SnapshotRequest
-	2,  // 4: regiond.sync.v2.Usage.from:type_name -> regiond.sync.v2.Process
-	4,  // 5: regiond.sync.v2.Usage.chunk:type_name -> regiond.sync.v2.Chunk
-	6,  // 6: regiond.sync.v2.Usage.groups:type_name -> regiond.sync.v2.Group
-	5,  // 7: regiond.sync.v2.Chunk.answers:type_name -> regiond.sync.v2.Answer
-	2,  // 8: regiond.sync.v2.Answer.process:type_name -> regiond.sync.v2.Process
-	2,  // 9: regiond.sync.v2.Heartbeat.from:type_name -> regiond.sync.v2.Process
-	8,  // 10: regiond.sync.v2.Heartbeat.acks:type_name -> regiond.sync.v2.Ack
-	9,  // 11: regiond.sync.v2.Heartbeat.weights:type_name -> regiond.sync.v2.Weight
-	2,  // 12: regiond.sync.v2.Ack.process:type_name -> regiond.sync.v2.Process
-	2,  // 13: regiond.sync.v2.SnapshotRequest.from:type_name -> regiond.sync.v2.Process
-	2,  // 14: regiond.sync.v2.SnapshotRequest.to:type_name -> regiond.sync.v2.Process
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	11, // 4: regiond.sync.v2.Body.loans:type_name -> regiond.sync.v2.Loans
+	2,  // 5: regiond.sync.v2.Usage.from:type_name -> regiond.sync.v2.Process
+	4,  // 6: regiond.sync.v2.Usage.chunk:type_name -> regiond.sync.v2.Chunk
+	6,  // 7: regiond.sync.v2.Usage.groups:type_name -> regiond.sync.v2.Group
+	5,  // 8: regiond.sync.v2.Chunk.answers:type_name -> regiond.sync.v2.Answer
+	2,  // 9: regiond.sync.v2.Answer.process:type_name -> regiond.sync.v2.Process
+	2,  // 10: regiond.sync.v2.Heartbeat.from:type_name -> regiond.sync.v2.Process
+	8,  // 11: regiond.sync.v2.Heartbeat.acks:type_name -> regiond.sync.v2.Ack
+	9,  // 12: regiond.sync.v2.Heartbeat.weights:type_name -> regiond.sync.v2.Weight
+	2,  // 13: regiond.sync.v2.Ack.process:type_name -> regiond.sync.v2.Process
+	2,  // 14: regiond.sync.v2.SnapshotRequest.from:type_name -> regiond.sync.v2.Process
+	2,  // 15: regiond.sync.v2.SnapshotRequest.to:type_name -> regiond.sync.v2.Process
+	2,  // 16: regiond.sync.v2.Loans.from:type_name -> regiond.sync.v2.Process
+	12, // 17: regiond.sync.v2.Loans.wants:type_name -> regiond.sync.v2.Want
+	14, // 18: regiond.sync.v2.Loans.grants:type_name -> regiond.sync.v2.Grant
+	15, // 19: regiond.sync.v2.Loans.returns:type_name -> regiond.sync.v2.Return
+	13, // 20: regiond.sync.v2.Want.held:type_name -> regiond.sync.v2.Held
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -1120,6 +1671,7 @@ func file_wire_proto_init() {
 		(*Body_Usage)(nil),
 		(*Body_Heartbeat)(nil),
 		(*Body_SnapshotRequest)(nil),
+		(*Body_Loans)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1127,7 +1679,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

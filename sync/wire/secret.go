@@ -1,0 +1,140 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"strings"
+
+	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/regiond/regiond/quota"
+)
+
+const (
+	// MACBytes is by how much Sign makes a message longer: the MAC, its tag and its length.
+	MACBytes  = 2 + macLength
+	macLength = 16   // of HMAC-SHA-256: nobody guesses 2^128
+	macTag    = 0x22 // Envelope.mac
+
+	// maxPartition bounds the text of a partition that was sealed: that of the longest names
+	// and values has a few thousand bytes.
+	maxPartition = 16 << 10
+)
+
+// Secret authenticates messages, and seals what only our own processes may read. All of
+// them share it. It has one key that it uses, and may have more that it accepts, so that a
+// key can be replaced while messages travel. It is not safe for concurrent use.
+type Secret struct {
+	keys []secretKey // the first is used
+	mac  [sha256.Size]byte
+}
+
+// secretKey is what is derived from one shared key, each for one purpose.
+type secretKey struct {
+	mac  hash.Hash
+	seal cipher.AEAD
+}
+
+// NewSecret derives a Secret from shared keys, the one to use first, for one cluster. With
+// no key it is derived from the name of the cluster: then it tells messages of clusters
+// apart, and anybody can write them.
+func NewSecret(shared [][]byte, cluster string) (*Secret, error) {
+	purpose := "regiond bus v1, "
+	if len(shared) == 0 {
+		shared, purpose = [][]byte{[]byte(cluster)}, purpose+"without a key, "
+	}
+	s := &Secret{}
+	for _, key := range shared {
+		mac, err := hkdf.Key(sha256.New, key, []byte(cluster), purpose+"authentication", sha256.Size)
+		seal, err2 := hkdf.Key(sha256.New, key, []byte(cluster), purpose+"partitions", chacha20poly1305.KeySize)
+		if err := errors.Join(err, err2); err != nil {
+			return nil, fmt.Errorf("derive the keys of messages: %w", err)
+		}
+		aead, err := chacha20poly1305.NewX(seal)
+		if err != nil {
+			return nil, fmt.Errorf("derive the keys of messages: %w", err)
+		}
+		s.keys = append(s.keys, secretKey{hmac.New(sha256.New, mac), aead})
+	}
+	return s, nil
+}
+
+// Sign appends a MAC to a message that will travel under a subject. It covers both.
+func (s *Secret) Sign(subject string, message []byte) []byte {
+	message = append(message, macTag, macLength)
+	return append(message, s.sum(&s.keys[0], subject, message)...)
+}
+
+// sum is the MAC of a message up to it. It is valid until the next call.
+func (s *Secret) sum(k *secretKey, subject string, message []byte) []byte {
+	k.mac.Reset()
+	k.mac.Write(append([]byte(subject), 0)) // no subject contains a 0
+	k.mac.Write(message)
+	return k.mac.Sum(s.mac[:0])[:macLength]
+}
+
+// Verify refuses a message that was not signed for this subject, before anything else of it
+// is read but its size and version. Its errors are an *Error.
+func (s *Secret) Verify(subject string, message []byte) error {
+	if len(message) > MaxMessage {
+		return refuse(ReasonSize, "the message has %d bytes, at most %d are allowed", len(message), MaxMessage)
+	}
+	if err := checkVersion(message); err != nil {
+		return err
+	}
+	at := len(message) - macLength
+	if at < 2 || message[at-2] != macTag || message[at-1] != macLength {
+		return refuse(ReasonMAC, "it ends with no MAC")
+	}
+	for i := range s.keys {
+		if hmac.Equal(s.sum(&s.keys[i], subject, message[:at]), message[at:]) {
+			return nil
+		}
+	}
+	return refuse(ReasonMAC, "its MAC is of another key, cluster or subject, or it was changed on its way")
+}
+
+// Seal encrypts what a partition's id stands for, so that only holders of the secret can
+// read it.
+func (s *Secret) Seal(id uint64, partition *quota.CounterKey) []byte {
+	seal := s.keys[0].seal
+	nonce := make([]byte, seal.NonceSize())
+	_, _ = rand.Read(nonce) // never fails
+	return seal.Seal(nonce, nonce, partition.AppendID(nil), binary.BigEndian.AppendUint64(nil, id))
+}
+
+// Unseal reads what Seal wrote for the same id. Its length of buckets is not known. An error
+// is an *Error.
+func (s *Secret) Unseal(id uint64, sealed []byte) (*quota.CounterKey, error) {
+	for i := range s.keys {
+		seal := s.keys[i].seal
+		n := seal.NonceSize()
+		if len(sealed) < n || len(sealed) > n+maxPartition {
+			break
+		}
+		text, err := seal.Open(nil, sealed[:n], sealed[n:], binary.BigEndian.AppendUint64(nil, id))
+		if err == nil {
+			return parsePartition(text)
+		}
+	}
+	return nil, refuse(ReasonMAC, "the partition of %d bytes was not sealed by our secret", len(sealed))
+}
+
+// parsePartition reads what CounterKey.AppendID wrote.
+func parsePartition(text []byte) (*quota.CounterKey, error) {
+	parts := strings.Split(string(text), " ")
+	strange := func(r rune) bool { return r <= ' ' || r > '~' || r == '{' || r == '}' }
+	if len(parts) != 4 || bytes.ContainsFunc(bytes.ReplaceAll(text, []byte(" "), nil), strange) ||
+		parts[0] != "" && quota.ValidID(parts[0]) != nil || quota.ValidName(parts[1]) != nil || quota.ValidName(parts[2]) != nil {
+		return nil, refuse(ReasonRange, "sealed text of %d bytes is no partition", len(text))
+	}
+	return &quota.CounterKey{Tenant: parts[0], Policy: parts[1], Limit: parts[2], Partition: parts[3]}, nil
+}

@@ -1,0 +1,68 @@
+package wire_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// secretOf derives a secret from the named keys, the one to use first.
+func secretOf(t testing.TB, keys ...string) *wire.Secret {
+	t.Helper()
+	var shared [][]byte
+	for _, k := range keys {
+		shared = append(shared, []byte(k))
+	}
+	s, err := wire.NewSecret(shared, "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestSealedPartitions(t *testing.T) {
+	for _, want := range []*quota.CounterKey{
+		{Tenant: "acme", Policy: "standard", Limit: "sustained", Partition: "user,ip:2.42,9.192.0.2.1:"},
+		{Policy: "standard", Limit: "burst", Partition: "::"}, // of the tenants beyond max_unknown
+	} {
+		sealed := secretOf(t, "old").Seal(7, want)
+		for _, s := range []*wire.Secret{secretOf(t, "old"), secretOf(t, "new", "old")} {
+			if got, err := s.Unseal(7, sealed); err != nil || !cmp.Equal(got, want) {
+				t.Errorf("%+v, %v, want %+v", got, err, want)
+			}
+		}
+		for name, unseal := range map[string]func() (*quota.CounterKey, error){
+			"another key":     func() (*quota.CounterKey, error) { return secretOf(t, "new").Unseal(7, sealed) },
+			"another id":      func() (*quota.CounterKey, error) { return secretOf(t, "old").Unseal(8, sealed) },
+			"nothing":         func() (*quota.CounterKey, error) { return secretOf(t, "old").Unseal(7, nil) },
+			"the nonce alone": func() (*quota.CounterKey, error) { return secretOf(t, "old").Unseal(7, sealed[:24]) },
+			"too much":        func() (*quota.CounterKey, error) { return secretOf(t, "old").Unseal(7, make([]byte, 1<<18)) },
+			"a changed bit": func() (*quota.CounterKey, error) {
+				changed := slices.Clone(sealed)
+				changed[30] ^= 1
+				return secretOf(t, "old").Unseal(7, changed)
+			},
+		} {
+			if got, err := unseal(); got != nil || reasonOf(err) != wire.ReasonMAC {
+				t.Errorf("%s: %+v, %v, want reason mac", name, got, err)
+			}
+		}
+	}
+	for _, strange := range []*quota.CounterKey{
+		{Tenant: "a b", Policy: "p", Limit: "l"},
+		{Tenant: "a}", Policy: "p", Limit: "l"},
+		{Tenant: "a", Policy: "P", Limit: "l"},
+		{Tenant: "a", Policy: "p", Limit: ""},
+		{Tenant: "a", Policy: "p", Limit: "l", Partition: "user:3.a{b:"},
+		{Tenant: "a", Policy: "p", Limit: "l", Partition: "user:3.a\nb:"},
+	} {
+		s := secretOf(t, "old")
+		if got, err := s.Unseal(7, s.Seal(7, strange)); got != nil || reasonOf(err) != wire.ReasonRange {
+			t.Errorf("%+v arrived as %+v, error %v", strange, got, err)
+		}
+	}
+}
