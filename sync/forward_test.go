@@ -35,7 +35,7 @@ func TestForwardedIsIgnoredWhileReceived(t *testing.T) {
 		c := eu.cell(77)
 		forward := func() int64 {
 			u := wire.Usage{From: us.self, Seq: ap.knows(us).Seq + 1, TimeUS: us.timeUS(), Origin: "eu", OriginTimeUS: eu.timeUS(), Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: group(c, 8)}
-			ap.bus.Inject(meshsync.SubjectUsage+"us", wire.AppendUsage(nil, &u))
+			ap.inject(meshsync.SubjectUsage+"us", wire.AppendUsage(nil, &u))
 			sleep(0)
 			return ap.counters.Snapshot()[c]
 		}

@@ -103,7 +103,7 @@ func (m *Mesh) publishLoans() {
 		}
 		for i := range l.Wants {
 			if w := &l.Wants[i]; w.Partition != nil {
-				w.Sealed = m.o.Secret.Seal(w.PartitionID, w.Partition)
+				w.Sealed = m.secret.Load().Seal(w.PartitionID, w.Partition)
 			}
 		}
 		for n := range slices.Max([]int{len(l.Wants), len(l.Grants), len(l.Returns)}) {
@@ -183,7 +183,7 @@ func (m *Mesh) unseal(wants []wire.Want) (err error) {
 		if w.Sealed == nil {
 			continue
 		}
-		if w.Partition, err = m.o.Secret.Unseal(w.PartitionID, w.Sealed); err != nil {
+		if w.Partition, err = m.secret.Load().Unseal(w.PartitionID, w.Sealed); err != nil {
 			return err
 		}
 		if m.o.Key.CounterID(w.Partition) != w.PartitionID {

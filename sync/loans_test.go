@@ -149,13 +149,15 @@ func TestLoansThatComeAgain(t *testing.T) {
 func TestLoansDropped(t *testing.T) {
 	lend(t, func(w *world, eu, us *node, at map[string]*lender) {
 		sent := eu.spy()
-		eu.bus.Limit(20_000)
+		eu.bus.Limit(8_000)
+		var many []wire.Want
 		for i := range uint64(3000) {
-			eu.SendWants(eu.wanted(i * 0x9e3779b97f4a7c15))
+			many = append(many, eu.wanted(i*0x9e3779b97f4a7c15))
 		}
+		eu.SendWants(many...)
 		sleep(2 * oneWay)
 		eu.bus.Limit(0)
-		if n := len(sent(meshsync.SubjectLoan)); n < 3 || at["usa"].count() != [3]int{3000, 0, 0} {
+		if n := len(sent(meshsync.SubjectLoan)); n < 4 || at["usa"].count() != [3]int{3000, 0, 0} {
 			t.Errorf("%v arrived in %d messages", at["usa"].count(), n)
 		}
 		eu.bus.Down()

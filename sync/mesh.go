@@ -9,6 +9,7 @@ package sync
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/regiond/regiond/quota"
@@ -44,6 +45,7 @@ type Mesh struct {
 	changed      chan struct{}
 	heartbeatNow chan struct{} // HeartbeatSoon was called
 	loans        loanQueue
+	secret       atomic.Pointer[wire.Secret] // used by the goroutine of Run
 
 	// Below here only the goroutine of Run, or of the steps, reads and writes.
 	outbox        outbox
@@ -65,12 +67,18 @@ func New(o Options) (*Mesh, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mesh metrics: %w", err)
 	}
-	return &Mesh{
+	m := &Mesh{
 		o: o, metrics: ms, peers: newPeerTable(o.Self),
 		changed: make(chan struct{}, 1), heartbeatNow: make(chan struct{}, 1), loans: newLoanQueue(),
 		snapshots: snapshots{pending: map[quota.Process]*wire.SnapshotRequest{}}, refusals: refusals{},
-	}, nil
+	}
+	m.secret.Store(o.Secret)
+	return m, nil
 }
+
+// SetSecret signs, seals and accepts messages by another Secret from now on, which belongs to
+// the Mesh. It may be called from anywhere.
+func (m *Mesh) SetSecret(s *wire.Secret) { m.secret.Store(s) }
 
 // Run carries messages until ctx ends. Then it publishes what has not been
 // published and that it leaves, and returns nil. The bus must outlive it.

@@ -67,7 +67,8 @@ type Options struct {
 	Self quota.Process
 	// Key makes the ids in Counters; heartbeats carry its fingerprint.
 	Key wire.Key
-	// Secret seals the names of partitions. It belongs to the Mesh from then on.
+	// Secret signs all messages and seals the names of partitions, see SetSecret. It belongs to
+	// the Mesh from then on.
 	Secret   *wire.Secret
 	Bus      Bus
 	Counters Counters

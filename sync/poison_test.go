@@ -17,8 +17,9 @@ import (
 type refused struct {
 	name    string
 	subject string
-	data    []byte
+	data    []byte // signed before it is sent, unless bare
 	reason  string
+	bare    bool
 }
 
 func TestRefusedMessages(t *testing.T) {
@@ -30,7 +31,11 @@ func TestRefusedMessages(t *testing.T) {
 		for _, p := range refusedMessages(eu, us, ap) {
 			counters, peers := us.counters.Snapshot(), us.Peers()
 			all, one := us.counter("regiond.sync.refused", "", ""), us.counter("regiond.sync.refused", "reason", p.reason)
-			us.bus.Inject(p.subject, p.data)
+			if p.bare {
+				us.bus.Inject(p.subject, p.data)
+			} else {
+				us.inject(p.subject, p.data)
+			}
 			sleep(0)
 			if !maps.Equal(us.counters.Snapshot(), counters) || !reflect.DeepEqual(us.Peers(), peers) {
 				t.Errorf("%s: changed what is known", p.name)
@@ -69,44 +74,45 @@ func refusedMessages(eu, us, ap *node) []refused {
 	good := change(func(*wire.Usage) {})
 	other := quota.Process{Region: "us", Instance: "x", Boot: 1}
 	return []refused{
-		{"random bytes", usage + "eu", random, "malformed"},
-		{"nothing", usage + "eu", nil, "malformed"},
-		{"truncated", usage + "eu", good[:len(good)/2], "malformed"},
-		{"too large", usage + "eu", bytes.Repeat([]byte{1}, wire.MaxMessage+1), "size"},
-		{"of another version", usage + "eu", append([]byte{0x08, 0x63}, good[2:]...), "version"},
-		{"a heartbeat among usage", usage + "eu", heartbeat(func(*wire.Heartbeat) {}), "malformed"},
-		{"another region's name", usage + "eu", change(func(u *wire.Usage) { u.From = other }), "author"},
-		{"another region's subject", beats + "ap", heartbeat(func(*wire.Heartbeat) {}), "author"},
-		{"an unknown region", usage + "mars", change(func(u *wire.Usage) { u.From.Region = "mars" }), "unknown_region"},
-		{"a request by an unknown region", requests + "us", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: quota.Process{Region: "mars", Instance: "a", Boot: 1}, To: us.self, Request: 1}), "unknown_region"},
-		{"a request to another region", requests + "eu", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: ap.self, To: eu.self, Request: 1}), "author"},
-		{"an unknown subject", "rl.v1.other.eu", good, "malformed"},
-		{"an earlier boot", usage + "ap", change(func(u *wire.Usage) { u.From = quota.Process{Region: "ap", Instance: "a", Boot: 1} }), "stale"},
-		{"units below zero", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].Units[0] = -1 }), "range"},
-		{"a bucket below zero", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].Bucket = -1 }), "range"},
-		{"columns of unequal length", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].IDs = []uint64{1, 2} }), "malformed"},
-		{"a number out of range", usage + "eu", change(func(u *wire.Usage) { u.Seq = 1 << 60 }), "range"},
-		{"the number of a heartbeat out of range", beats + "eu", heartbeat(func(b *wire.Heartbeat) { b.Seq = 1 << 60 }), "range"},
-		{"forwarded counters of its own region", usage + "eu", change(func(u *wire.Usage) { u.Origin, u.OriginTimeUS = "eu", u.TimeUS }), "range"},
-		{"forwarded counters without a clock", usage + "eu", change(func(u *wire.Usage) { u.Origin = "mars" }), "range"},
-		{"changes without a number", usage + "eu", change(func(u *wire.Usage) { u.Number = 0 }), "range"},
-		{"no time", beats + "eu", heartbeat(func(b *wire.Heartbeat) { b.TimeUS = 0 }), "range"},
+		{"random bytes", usage + "eu", random, "malformed", true},
+		{"nothing", usage + "eu", nil, "malformed", true},
+		{"truncated", usage + "eu", good[:len(good)/2], "mac", true},
+		{"unsigned", usage + "eu", good, "mac", true},
+		{"too large", usage + "eu", bytes.Repeat([]byte{1}, wire.MaxMessage+1), "size", true},
+		{"of another version", usage + "eu", append([]byte{0x08, 0x63}, good[2:]...), "version", true},
+		{"a heartbeat among usage", usage + "eu", heartbeat(func(*wire.Heartbeat) {}), "malformed", false},
+		{"another region's name", usage + "eu", change(func(u *wire.Usage) { u.From = other }), "author", false},
+		{"another region's subject", beats + "ap", heartbeat(func(*wire.Heartbeat) {}), "author", false},
+		{"an unknown region", usage + "mars", change(func(u *wire.Usage) { u.From.Region = "mars" }), "unknown_region", false},
+		{"a request by an unknown region", requests + "us", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: quota.Process{Region: "mars", Instance: "a", Boot: 1}, To: us.self, Request: 1}), "unknown_region", false},
+		{"a request to another region", requests + "eu", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: ap.self, To: eu.self, Request: 1}), "author", false},
+		{"an unknown subject", "rl.v1.other.eu", good, "malformed", false},
+		{"an earlier boot", usage + "ap", change(func(u *wire.Usage) { u.From = quota.Process{Region: "ap", Instance: "a", Boot: 1} }), "stale", false},
+		{"units below zero", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].Units[0] = -1 }), "range", false},
+		{"a bucket below zero", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].Bucket = -1 }), "range", false},
+		{"columns of unequal length", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].IDs = []uint64{1, 2} }), "malformed", false},
+		{"a number out of range", usage + "eu", change(func(u *wire.Usage) { u.Seq = 1 << 60 }), "range", false},
+		{"the number of a heartbeat out of range", beats + "eu", heartbeat(func(b *wire.Heartbeat) { b.Seq = 1 << 60 }), "range", false},
+		{"forwarded counters of its own region", usage + "eu", change(func(u *wire.Usage) { u.Origin, u.OriginTimeUS = "eu", u.TimeUS }), "range", false},
+		{"forwarded counters without a clock", usage + "eu", change(func(u *wire.Usage) { u.Origin = "mars" }), "range", false},
+		{"changes without a number", usage + "eu", change(func(u *wire.Usage) { u.Number = 0 }), "range", false},
+		{"no time", beats + "eu", heartbeat(func(b *wire.Heartbeat) { b.TimeUS = 0 }), "range", false},
 	}
 }
 
-// Refusals are logged once a second and region.
+// Refusals are logged once in ten seconds and region.
 func TestRefusalLog(t *testing.T) {
 	meet(t, func(_ *world, _, us, _ *node) {
-		for range 1500 {
+		for range 15_000 {
 			us.bus.Inject(meshsync.SubjectUsage+"eu", []byte("?"))
 			us.bus.Inject(meshsync.SubjectHeartbeat+"ap", []byte("?"))
 			us.bus.Inject(meshsync.SubjectHeartbeat+"mars", []byte("?"))
 			sleep(time.Millisecond)
 		}
 		if n := us.log.count("message refused"); n != 2*3 {
-			t.Errorf("%d lines in 1.5 s, from three regions", n)
+			t.Errorf("%d lines in 15 s, from three regions", n)
 		}
-		if n := us.counter("regiond.sync.refused", "", ""); n != 3*1500 {
+		if n := us.counter("regiond.sync.refused", "", ""); n != 3*15_000 {
 			t.Errorf("%d counted", n)
 		}
 	})
@@ -117,7 +123,7 @@ func TestMaxProcesses(t *testing.T) {
 	meet(t, func(_ *world, eu, us, _ *node) {
 		for i := range meshsync.MaxProcesses + 50 {
 			b := wire.Heartbeat{From: quota.Process{Region: "eu", Instance: "x" + string(rune('0'+i%10)) + time.Duration(i).String(), Boot: 5}, Seq: 1, TimeUS: 1}
-			us.bus.Inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &b))
+			us.inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &b))
 		}
 		sleep(0)
 		if n := len(us.Peers()); n != meshsync.MaxProcesses {

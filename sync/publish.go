@@ -165,14 +165,21 @@ func (m *Mesh) sendUsage(u *wire.Usage, span trace.Span) error {
 // accepts the message, so that a refusal is no gap for peers.
 func (m *Mesh) publish(kind, subject string, timeUS int64, span trace.Span) error {
 	b := &m.outbox
-	err := m.o.Bus.Publish(subject, b.buf, header(span)...)
-	m.noteSent(kind, err)
-	if err != nil {
+	if err := m.hand(kind, subject, span); err != nil {
 		return err
 	}
 	b.seq++
 	b.sent.add(sending{seq: b.seq, at: max(m.o.Now(), 1), timeUS: timeUS})
 	return nil
+}
+
+// hand signs the buffer and gives it to the bus.
+func (m *Mesh) hand(kind, subject string, span trace.Span) error {
+	b := &m.outbox
+	b.buf = m.secret.Load().Sign(subject, b.buf)
+	err := m.o.Bus.Publish(subject, b.buf, header(span)...)
+	m.noteSent(kind, err)
+	return err
 }
 
 // noteSent counts the outcome of a message and logs when it changes. A message that is too

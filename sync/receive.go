@@ -21,7 +21,10 @@ func (m *Mesh) Receive(msg Message) {
 		return
 	}
 	span := m.consumption(msg)
-	region, err := m.dispatch(prefix, region, msg, span)
+	err := m.secret.Load().Verify(msg.Subject, msg.Data)
+	if err == nil {
+		region, err = m.dispatch(prefix, region, msg, span)
+	}
 	reason := ""
 	if err != nil {
 		reason = reasonOf(err)
@@ -192,11 +195,14 @@ func (m *Mesh) received(kind, region string, size int) {
 // refusals is when a refused message of a region was last logged.
 type refusals map[string]time.Duration
 
-// refuse counts a refused message, and logs one a second and region.
+// refusalLogEvery is how often a refused message of one region is logged.
+const refusalLogEvery = 10 * time.Second
+
+// refuse counts a refused message, and logs one of each region now and then.
 func (m *Mesh) refuse(region, reason string, err error) {
 	count(m.metrics.refusals, 1, "reason", reason)
 	now := m.o.Now()
-	if last, ok := m.refusals[region]; ok && now-last < time.Second {
+	if last, ok := m.refusals[region]; ok && now-last < refusalLogEvery {
 		return
 	}
 	m.refusals[region] = now

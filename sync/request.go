@@ -40,9 +40,9 @@ func (m *Mesh) sendRequests(now time.Duration) {
 		m.outbox.buf = wire.AppendSnapshotRequest(m.outbox.buf[:0], r)
 		subject := SubjectSnapshot + r.To.Region
 		span := m.start(context.Background(), trace.SpanKindProducer, "request", subject, nil)
-		err := m.o.Bus.Publish(subject, m.outbox.buf, header(span)...)
+		err := m.hand(kindRequest, subject, span)
 		concluded(span, err, "bus")
-		if m.noteSent(kindRequest, err); err != nil {
+		if err != nil {
 			m.peers.refused(r.To)
 		}
 	}

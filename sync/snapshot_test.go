@@ -123,7 +123,7 @@ func TestOwnStateIsForItsRegion(t *testing.T) {
 		us.kill()
 		sleep(oneWay)
 		for _, n := range []*node{eu, ap} {
-			n.bus.Inject(meshsync.SubjectUsage+"us", ownState)
+			n.inject(meshsync.SubjectUsage+"us", ownState)
 			sleep(0)
 			want := map[string]int64{"eu": 8}[n.self.Region]
 			if got := n.counters.Snapshot()[c]; got != want {
@@ -234,7 +234,7 @@ func TestSnapshotsPause(t *testing.T) {
 		sent := eu.chunks()
 		for i := range uint64(100) {
 			request := wire.SnapshotRequest{From: us.self, To: eu.self, Request: 1000 + i}
-			eu.bus.Inject(meshsync.SubjectSnapshot+"eu", wire.AppendSnapshotRequest(nil, &request))
+			eu.inject(meshsync.SubjectSnapshot+"eu", wire.AppendSnapshotRequest(nil, &request))
 			sleep(100 * time.Millisecond)
 		}
 		snapshots := map[uint64]bool{}
@@ -287,7 +287,7 @@ func TestRefusedRequest(t *testing.T) {
 		sleep(time.Second)
 		us := w.newNode("us", "a", 20, 0)
 		us.counters = newCounters(us)
-		us.bus.Inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &wire.Heartbeat{
+		us.inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &wire.Heartbeat{
 			From: eu.self, Seq: 1, TimeUS: eu.timeUS(), Members: []string{"eu"}, Topology: 7,
 		}))
 		us.bus.Down()

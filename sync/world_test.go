@@ -127,6 +127,11 @@ func secret(t *testing.T) *wire.Secret {
 	return s
 }
 
+// inject delivers a message that some process signed.
+func (n *node) inject(subject string, data []byte) {
+	n.bus.Inject(subject, secret(n.w.t).Sign(subject, data))
+}
+
 func (n *node) start(c meshsync.Counters) {
 	t := n.w.t
 	t.Helper()

@@ -245,10 +245,7 @@ func encode(dst []byte, body *pb.Body) []byte {
 // decode returns what a message holds, if that is of the wanted kind. It is within the
 // caps but not yet in range.
 func decode[M any](data []byte, kind func(*pb.Body) *M) (*M, error) {
-	if len(data) > MaxMessage {
-		return nil, refuse(ReasonSize, "the message has %d bytes, at most %d are allowed", len(data), MaxMessage)
-	}
-	if err := checkVersion(data); err != nil {
+	if err := checkEnvelope(data); err != nil {
 		return nil, err
 	}
 	envelope := new(pb.Envelope)
@@ -277,9 +274,12 @@ func decode[M any](data []byte, kind func(*pb.Body) *M) (*M, error) {
 	return m, nil
 }
 
-// checkVersion reads the version, which comes first: of another one, the rest may be
-// anything.
-func checkVersion(data []byte) error {
+// checkEnvelope checks the size of a message and its version, which comes first: of another
+// one, the rest may be anything.
+func checkEnvelope(data []byte) error {
+	if len(data) > MaxMessage {
+		return refuse(ReasonSize, "the message has %d bytes, at most %d are allowed", len(data), MaxMessage)
+	}
 	num, typ, n := protowire.ConsumeTag(data)
 	if num != 1 || typ != protowire.VarintType || len(data) == n {
 		return refuse(ReasonMalformed, "it does not begin with a version")

@@ -57,3 +57,20 @@ func decodesToItself(t *testing.T, k kind, data []byte) {
 		t.Fatalf("decoded, written and decoded again (-first +second):\n%s", diff)
 	}
 }
+
+// Whatever is done to a signed message or its subject, it is refused.
+func FuzzVerify(f *testing.F) {
+	const subject = "rl.v1.usage.eu-west"
+	good := secretOf(f, "a key").Sign(subject, wire.AppendUsage(nil, usageOf(1, 2)))
+	f.Add(subject, good)
+	f.Add(subject+"x", good)
+	f.Add(subject, good[:len(good)-1])
+	f.Add(subject, append(slices.Clone(good), 0))
+	f.Add("", []byte{0x08, wire.Version})
+	f.Fuzz(func(t *testing.T, s string, data []byte) {
+		err := secretOf(t, "another", "a key").Verify(s, data)
+		if authentic := s == subject && slices.Equal(data, good); (err == nil) != authentic {
+			t.Fatalf("subject %q, %x: %v", s, data, err)
+		}
+	})
+}

@@ -72,7 +72,7 @@ func goldens() []golden {
 		{"loans_wants", "Two wants, one of which borrows twice, one of which names its partition.", wire.AppendLoans(nil, wants), wants, false},
 		{"loans_grants", "A new loan, one that was extended, and a return.", wire.AppendLoans(nil, grants), grants, false},
 		{"newer_fields", "A snapshot request with fields that nobody knows yet, at every level.", withNewerFields(request), request, false},
-		{"future_version", "An envelope of version 3, whatever that will be.", future, wire.ReasonVersion, false},
+		{"future_version", "An envelope of version 4, whatever that will be.", future, wire.ReasonVersion, false},
 	}
 }
 

@@ -90,7 +90,7 @@ func malformedRows() []badRow {
 		{"version last", cat(nested(2, body), number(1, wire.Version)), malformed, "begin with a version"},
 		{"version as text", cat(text(1, "1"), nested(2, body)), malformed, "begin with a version"},
 		{"version 0", cat(number(1, 0), nested(2, body)), wire.ReasonVersion, "version 0"},
-		{"version 3, and no protobuf after it", []byte{0x08, 0x03, 0xff, 0xff}, wire.ReasonVersion, "version 3"},
+		{"version 4, and no protobuf after it", []byte{0x08, 0x04, 0xff, 0xff}, wire.ReasonVersion, "version 4"},
 		{"no body", number(1, wire.Version), malformed, "body_s2"},
 		{"body of no kind", envelope(nil), malformed, "its body is <nil>"},
 		{"body of a newer kind", envelope(nested(77, nil)), malformed, "its body is <nil>"},

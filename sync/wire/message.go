@@ -8,7 +8,7 @@ import (
 )
 
 // Version is the one version of the format that this package writes and reads.
-const Version = 2
+const Version = 3
 
 // What a message may hold. A reader refuses more before it allocates for it; Split keeps
 // a writer within.

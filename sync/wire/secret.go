@@ -19,9 +19,7 @@ import (
 )
 
 const (
-	// MACBytes is by how much Sign makes a message longer: the MAC, its tag and its length.
-	MACBytes  = 2 + macLength
-	macLength = 16   // of HMAC-SHA-256: nobody guesses 2^128
+	macLength = 16   // of HMAC-SHA-256: nobody guesses one of 2^128
 	macTag    = 0x22 // Envelope.mac
 
 	// maxPartition bounds the text of a partition that was sealed: that of the longest names
@@ -84,10 +82,7 @@ func (s *Secret) sum(k *secretKey, subject string, message []byte) []byte {
 // Verify refuses a message that was not signed for this subject, before anything else of it
 // is read but its size and version. Its errors are an *Error.
 func (s *Secret) Verify(subject string, message []byte) error {
-	if len(message) > MaxMessage {
-		return refuse(ReasonSize, "the message has %d bytes, at most %d are allowed", len(message), MaxMessage)
-	}
-	if err := checkVersion(message); err != nil {
+	if err := checkEnvelope(message); err != nil {
 		return err
 	}
 	at := len(message) - macLength

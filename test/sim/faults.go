@@ -202,13 +202,16 @@ func (w *World) poison(p *process) {
 	}
 	usage := func(u wire.Usage) []byte { return wire.AppendUsage(nil, &u) }
 	bad := []meshsync.Message{
-		{Subject: meshsync.SubjectUsage + author.name, Data: []byte("nonsense")},
+		{Subject: meshsync.SubjectUsage + author.name, Data: usage(wire.Usage{From: from, Seq: 1, Number: 1, TimeUS: now, Groups: group(now / 60_000_000)})},
 		{Subject: meshsync.SubjectUsage + p.region.name + "x", Data: usage(wire.Usage{From: from, Seq: 1, Number: 1, TimeUS: now})},
 		{Subject: meshsync.SubjectUsage + p.region.name, Data: usage(wire.Usage{From: from, Seq: 1, Number: 1, TimeUS: now, Groups: group(now / 60_000_000)})},
 		{Subject: meshsync.SubjectUsage + author.name, Data: usage(wire.Usage{From: from, Seq: 1, Number: 1, TimeUS: now, Groups: group(-1)})},
 	}
 	names := []string{"BUS-6 rejection", "BUS-9 author", "BUS-9 author", "BUS-8 range"}
 	for i, m := range bad {
+		if m.Data = p.secret.Sign(m.Subject, m.Data); i == 0 {
+			m.Data[len(m.Data)-1]++
+		}
 		before := fmt.Sprint(p.ceilings.Ledger().Snapshot(), len(p.mesh.Peers()))
 		p.mesh.Receive(m)
 		if after := fmt.Sprint(p.ceilings.Ledger().Snapshot(), len(p.mesh.Peers())); after != before {

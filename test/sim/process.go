@@ -26,6 +26,7 @@ type process struct {
 	bus      port
 	ceilings *view.Ceilings
 	mesh     *meshsync.Mesh
+	secret   *wire.Secret
 	manager  *view.Manager
 	recovery *view.CounterRecovery
 	limiter  *limiter.Limiter
@@ -79,12 +80,11 @@ func (p *process) open() (err error) {
 		return err
 	}
 	p.recovery = view.NewCounterRecovery(s.store.read, p.ceilings, w.log)
-	secret, err := wire.NewSecret(nil, "sim")
-	if err != nil {
+	if p.secret, err = wire.NewSecret(nil, "sim"); err != nil {
 		return err
 	}
 	if p.mesh, err = meshsync.New(meshsync.Options{
-		Self: p.self, Key: w.key, Secret: secret, Bus: &p.bus, Counters: p.ceilings.Ledger(), Now: p.now, TimeUS: s.timeUS,
+		Self: p.self, Key: w.key, Secret: p.secret, Bus: &p.bus, Counters: p.ceilings.Ledger(), Now: p.now, TimeUS: s.timeUS,
 		Known: func(name string) bool {
 			_, ok := s.topology.Region(name)
 			return ok

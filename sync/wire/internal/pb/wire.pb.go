@@ -44,14 +44,17 @@ const (
 
 type Envelope struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 2. A reader refuses every other one without looking further, so whatever is not a
+	// 3. A reader refuses every other one without looking further, so whatever is not a
 	// skippable addition needs a new number.
 	Version uint32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Types that are valid to be assigned to Content:
 	//
 	//	*Envelope_Body
 	//	*Envelope_BodyS2
-	Content       isEnvelope_Content `protobuf_oneof:"content"`
+	Content isEnvelope_Content `protobuf_oneof:"content"`
+	// HMAC-SHA-256 of the subject, a 0 and all bytes of the message before these, the first 16
+	// bytes of it. The last field, and checked before any other is read.
+	Mac           []byte `protobuf:"bytes,4,opt,name=mac,proto3" json:"mac,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -114,6 +117,13 @@ func (x *Envelope) GetBodyS2() []byte {
 		if x, ok := x.Content.(*Envelope_BodyS2); ok {
 			return x.BodyS2
 		}
+	}
+	return nil
+}
+
+func (x *Envelope) GetMac() []byte {
+	if x != nil {
+		return x.Mac
 	}
 	return nil
 }
@@ -1483,29 +1493,30 @@ var File_wire_proto protoreflect.FileDescriptor
 const file_wire_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"wire.proto\x12\x0fregiond.sync.v2\"w\n" +
+	"wire.proto\x12\x0fregiond.sync.v3\"\x89\x01\n" +
 	"\bEnvelope\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12+\n" +
-	"\x04body\x18\x02 \x01(\v2\x15.regiond.sync.v2.BodyH\x00R\x04body\x12\x19\n" +
-	"\abody_s2\x18\x03 \x01(\fH\x00R\x06bodyS2B\t\n" +
+	"\x04body\x18\x02 \x01(\v2\x15.regiond.sync.v3.BodyH\x00R\x04body\x12\x19\n" +
+	"\abody_s2\x18\x03 \x01(\fH\x00R\x06bodyS2\x12\x10\n" +
+	"\x03mac\x18\x04 \x01(\fR\x03macB\t\n" +
 	"\acontent\"\xf9\x01\n" +
 	"\x04Body\x12.\n" +
-	"\x05usage\x18\x01 \x01(\v2\x16.regiond.sync.v2.UsageH\x00R\x05usage\x12:\n" +
-	"\theartbeat\x18\x02 \x01(\v2\x1a.regiond.sync.v2.HeartbeatH\x00R\theartbeat\x12M\n" +
-	"\x10snapshot_request\x18\x03 \x01(\v2 .regiond.sync.v2.SnapshotRequestH\x00R\x0fsnapshotRequest\x12.\n" +
-	"\x05loans\x18\x04 \x01(\v2\x16.regiond.sync.v2.LoansH\x00R\x05loansB\x06\n" +
+	"\x05usage\x18\x01 \x01(\v2\x16.regiond.sync.v3.UsageH\x00R\x05usage\x12:\n" +
+	"\theartbeat\x18\x02 \x01(\v2\x1a.regiond.sync.v3.HeartbeatH\x00R\theartbeat\x12M\n" +
+	"\x10snapshot_request\x18\x03 \x01(\v2 .regiond.sync.v3.SnapshotRequestH\x00R\x0fsnapshotRequest\x12.\n" +
+	"\x05loans\x18\x04 \x01(\v2\x16.regiond.sync.v3.LoansH\x00R\x05loansB\x06\n" +
 	"\x04kind\"V\n" +
 	"\aProcess\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x17\n" +
 	"\aboot_us\x18\x03 \x01(\x03R\x06bootUs\"\x94\x02\n" +
 	"\x05Usage\x12,\n" +
-	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\x04from\x12\x10\n" +
+	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x17\n" +
 	"\atime_us\x18\x03 \x01(\x03R\x06timeUs\x12\x16\n" +
 	"\x06origin\x18\x04 \x01(\tR\x06origin\x12,\n" +
-	"\x05chunk\x18\x05 \x01(\v2\x16.regiond.sync.v2.ChunkR\x05chunk\x12.\n" +
-	"\x06groups\x18\x06 \x03(\v2\x16.regiond.sync.v2.GroupR\x06groups\x12$\n" +
+	"\x05chunk\x18\x05 \x01(\v2\x16.regiond.sync.v3.ChunkR\x05chunk\x12.\n" +
+	"\x06groups\x18\x06 \x03(\v2\x16.regiond.sync.v3.GroupR\x06groups\x12$\n" +
 	"\x0eorigin_time_us\x18\a \x01(\x03R\foriginTimeUs\x12\x16\n" +
 	"\x06number\x18\b \x01(\x04R\x06number\"\xad\x01\n" +
 	"\x05Chunk\x12\x1a\n" +
@@ -1514,9 +1525,9 @@ const file_wire_proto_rawDesc = "" +
 	"\x05count\x18\x03 \x01(\rR\x05count\x12\x14\n" +
 	"\x05since\x18\x04 \x01(\x04R\x05since\x12\x13\n" +
 	"\x05up_to\x18\x05 \x01(\x04R\x04upTo\x121\n" +
-	"\aanswers\x18\x06 \x03(\v2\x17.regiond.sync.v2.AnswerR\aanswers\"V\n" +
+	"\aanswers\x18\x06 \x03(\v2\x17.regiond.sync.v3.AnswerR\aanswers\"V\n" +
 	"\x06Answer\x122\n" +
-	"\aprocess\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\aprocess\x12\x18\n" +
+	"\aprocess\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\aprocess\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\x04R\arequest\"\xb9\x01\n" +
 	"\x05Group\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1b\n" +
@@ -1527,13 +1538,13 @@ const file_wire_proto_rawDesc = "" +
 	"\vgenerations\x18\x06 \x03(\x12R\vgenerations\x12\x14\n" +
 	"\x05units\x18\a \x03(\x03R\x05units\"\xec\x02\n" +
 	"\tHeartbeat\x12,\n" +
-	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\x04from\x12\x10\n" +
+	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x17\n" +
 	"\atime_us\x18\x03 \x01(\x03R\x06timeUs\x12(\n" +
-	"\x04acks\x18\x04 \x03(\v2\x14.regiond.sync.v2.AckR\x04acks\x12\x18\n" +
+	"\x04acks\x18\x04 \x03(\v2\x14.regiond.sync.v3.AckR\x04acks\x12\x18\n" +
 	"\amembers\x18\x05 \x03(\tR\amembers\x12\x1a\n" +
 	"\btopology\x18\x06 \x01(\x06R\btopology\x121\n" +
-	"\aweights\x18\a \x03(\v2\x17.regiond.sync.v2.WeightR\aweights\x12\x1b\n" +
+	"\aweights\x18\a \x03(\v2\x17.regiond.sync.v3.WeightR\aweights\x12\x1b\n" +
 	"\tunsent_ms\x18\b \x01(\x03R\bunsentMs\x12\x18\n" +
 	"\aleaving\x18\t \x01(\bR\aleaving\x12\x12\n" +
 	"\x04full\x18\n" +
@@ -1541,7 +1552,7 @@ const file_wire_proto_rawDesc = "" +
 	"\x03key\x18\v \x01(\x06R\x03key\x12\x16\n" +
 	"\x06number\x18\f \x01(\x04R\x06number\"l\n" +
 	"\x03Ack\x122\n" +
-	"\aprocess\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\aprocess\x12\x10\n" +
+	"\aprocess\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\aprocess\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
 	"\vreceived_us\x18\x03 \x01(\x03R\n" +
 	"receivedUs\"8\n" +
@@ -1549,20 +1560,20 @@ const file_wire_proto_rawDesc = "" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x03R\x06weight\"\xd0\x01\n" +
 	"\x0fSnapshotRequest\x12,\n" +
-	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\x04from\x12(\n" +
-	"\x02to\x18\x02 \x01(\v2\x18.regiond.sync.v2.ProcessR\x02to\x12\x18\n" +
+	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12(\n" +
+	"\x02to\x18\x02 \x01(\v2\x18.regiond.sync.v3.ProcessR\x02to\x12\x18\n" +
 	"\arequest\x18\x03 \x01(\x04R\arequest\x12\x14\n" +
 	"\x05since\x18\x04 \x01(\x04R\x05since\x12\x1b\n" +
 	"\town_state\x18\x05 \x01(\bR\bownState\x12\x18\n" +
 	"\amissing\x18\x06 \x03(\tR\amissing\"\x8a\x02\n" +
 	"\x05Loans\x12,\n" +
-	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v2.ProcessR\x04from\x12\x10\n" +
+	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x17\n" +
 	"\atime_us\x18\x03 \x01(\x03R\x06timeUs\x12\x18\n" +
 	"\alenders\x18\x04 \x03(\tR\alenders\x12+\n" +
-	"\x05wants\x18\x05 \x03(\v2\x15.regiond.sync.v2.WantR\x05wants\x12.\n" +
-	"\x06grants\x18\x06 \x03(\v2\x16.regiond.sync.v2.GrantR\x06grants\x121\n" +
-	"\areturns\x18\a \x03(\v2\x17.regiond.sync.v2.ReturnR\areturns\"\x9d\x02\n" +
+	"\x05wants\x18\x05 \x03(\v2\x15.regiond.sync.v3.WantR\x05wants\x12.\n" +
+	"\x06grants\x18\x06 \x03(\v2\x16.regiond.sync.v3.GrantR\x06grants\x121\n" +
+	"\areturns\x18\a \x03(\v2\x17.regiond.sync.v3.ReturnR\areturns\"\x9d\x02\n" +
 	"\x04Want\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x12\n" +
@@ -1575,7 +1586,7 @@ const file_wire_proto_rawDesc = "" +
 	"\x05slack\x18\t \x01(\x03R\x05slack\x12\x12\n" +
 	"\x04rate\x18\n" +
 	" \x01(\x02R\x04rate\x12)\n" +
-	"\x04held\x18\v \x03(\v2\x15.regiond.sync.v2.HeldR\x04held\x12\x1c\n" +
+	"\x04held\x18\v \x03(\v2\x15.regiond.sync.v3.HeldR\x04held\x12\x1c\n" +
 	"\tpartition\x18\f \x01(\fR\tpartition\"\x8a\x01\n" +
 	"\x04Held\x12\x16\n" +
 	"\x06lender\x18\x01 \x01(\rR\x06lender\x12\x14\n" +
@@ -1612,45 +1623,45 @@ func file_wire_proto_rawDescGZIP() []byte {
 
 var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_wire_proto_goTypes = []any{
-	(*Envelope)(nil),        // 0: regiond.sync.v2.Envelope
-	(*Body)(nil),            // 1: regiond.sync.v2.Body
-	(*Process)(nil),         // 2: regiond.sync.v2.Process
-	(*Usage)(nil),           // 3: regiond.sync.v2.Usage
-	(*Chunk)(nil),           // 4: regiond.sync.v2.Chunk
-	(*Answer)(nil),          // 5: regiond.sync.v2.Answer
-	(*Group)(nil),           // 6: regiond.sync.v2.Group
-	(*Heartbeat)(nil),       // 7: regiond.sync.v2.Heartbeat
-	(*Ack)(nil),             // 8: regiond.sync.v2.Ack
-	(*Weight)(nil),          // 9: regiond.sync.v2.Weight
-	(*SnapshotRequest)(nil), // 10: regiond.sync.v2.SnapshotRequest
-	(*Loans)(nil),           // 11: regiond.sync.v2.Loans
-	(*Want)(nil),            // 12: regiond.sync.v2.Want
-	(*Held)(nil),            // 13: regiond.sync.v2.Held
-	(*Grant)(nil),           // 14: regiond.sync.v2.Grant
-	(*Return)(nil),          // 15: regiond.sync.v2.Return
+	(*Envelope)(nil),        // 0: regiond.sync.v3.Envelope
+	(*Body)(nil),            // 1: regiond.sync.v3.Body
+	(*Process)(nil),         // 2: regiond.sync.v3.Process
+	(*Usage)(nil),           // 3: regiond.sync.v3.Usage
+	(*Chunk)(nil),           // 4: regiond.sync.v3.Chunk
+	(*Answer)(nil),          // 5: regiond.sync.v3.Answer
+	(*Group)(nil),           // 6: regiond.sync.v3.Group
+	(*Heartbeat)(nil),       // 7: regiond.sync.v3.Heartbeat
+	(*Ack)(nil),             // 8: regiond.sync.v3.Ack
+	(*Weight)(nil),          // 9: regiond.sync.v3.Weight
+	(*SnapshotRequest)(nil), // 10: regiond.sync.v3.SnapshotRequest
+	(*Loans)(nil),           // 11: regiond.sync.v3.Loans
+	(*Want)(nil),            // 12: regiond.sync.v3.Want
+	(*Held)(nil),            // 13: regiond.sync.v3.Held
+	(*Grant)(nil),           // 14: regiond.sync.v3.Grant
+	(*Return)(nil),          // 15: regiond.sync.v3.Return
 }
 var file_wire_proto_depIdxs = []int32{
-	1,  // 0: regiond.sync.v2.Envelope.body:type_name -> regiond.sync.v2.Body
-	3,  // 1: regiond.sync.v2.Body.usage:type_name -> regiond.sync.v2.Usage
-	7,  // 2: regiond.sync.v2.Body.heartbeat:type_name -> regiond.sync.v2.Heartbeat
-	10, // 3: regiond.sync.v2.Body.snapshot_request:type_name -> regiond.sync.v2.SnapshotRequest
-	11, // 4: regiond.sync.v2.Body.loans:type_name -> regiond.sync.v2.Loans
-	2,  // 5: regiond.sync.v2.Usage.from:type_name -> regiond.sync.v2.Process
-	4,  // 6: regiond.sync.v2.Usage.chunk:type_name -> regiond.sync.v2.Chunk
-	6,  // 7: regiond.sync.v2.Usage.groups:type_name -> regiond.sync.v2.Group
-	5,  // 8: regiond.sync.v2.Chunk.answers:type_name -> regiond.sync.v2.Answer
-	2,  // 9: regiond.sync.v2.Answer.process:type_name -> regiond.sync.v2.Process
-	2,  // 10: regiond.sync.v2.Heartbeat.from:type_name -> regiond.sync.v2.Process
-	8,  // 11: regiond.sync.v2.Heartbeat.acks:type_name -> regiond.sync.v2.Ack
-	9,  // 12: regiond.sync.v2.Heartbeat.weights:type_name -> regiond.sync.v2.Weight
-	2,  // 13: regiond.sync.v2.Ack.process:type_name -> regiond.sync.v2.Process
-	2,  // 14: regiond.sync.v2.SnapshotRequest.from:type_name -> regiond.sync.v2.Process
-	2,  // 15: regiond.sync.v2.SnapshotRequest.to:type_name -> regiond.sync.v2.Process
-	2,  // 16: regiond.sync.v2.Loans.from:type_name -> regiond.sync.v2.Process
-	12, // 17: regiond.sync.v2.Loans.wants:type_name -> regiond.sync.v2.Want
-	14, // 18: regiond.sync.v2.Loans.grants:type_name -> regiond.sync.v2.Grant
-	15, // 19: regiond.sync.v2.Loans.returns:type_name -> regiond.sync.v2.Return
-	13, // 20: regiond.sync.v2.Want.held:type_name -> regiond.sync.v2.Held
+	1,  // 0: regiond.sync.v3.Envelope.body:type_name -> regiond.sync.v3.Body
+	3,  // 1: regiond.sync.v3.Body.usage:type_name -> regiond.sync.v3.Usage
+	7,  // 2: regiond.sync.v3.Body.heartbeat:type_name -> regiond.sync.v3.Heartbeat
+	10, // 3: regiond.sync.v3.Body.snapshot_request:type_name -> regiond.sync.v3.SnapshotRequest
+	11, // 4: regiond.sync.v3.Body.loans:type_name -> regiond.sync.v3.Loans
+	2,  // 5: regiond.sync.v3.Usage.from:type_name -> regiond.sync.v3.Process
+	4,  // 6: regiond.sync.v3.Usage.chunk:type_name -> regiond.sync.v3.Chunk
+	6,  // 7: regiond.sync.v3.Usage.groups:type_name -> regiond.sync.v3.Group
+	5,  // 8: regiond.sync.v3.Chunk.answers:type_name -> regiond.sync.v3.Answer
+	2,  // 9: regiond.sync.v3.Answer.process:type_name -> regiond.sync.v3.Process
+	2,  // 10: regiond.sync.v3.Heartbeat.from:type_name -> regiond.sync.v3.Process
+	8,  // 11: regiond.sync.v3.Heartbeat.acks:type_name -> regiond.sync.v3.Ack
+	9,  // 12: regiond.sync.v3.Heartbeat.weights:type_name -> regiond.sync.v3.Weight
+	2,  // 13: regiond.sync.v3.Ack.process:type_name -> regiond.sync.v3.Process
+	2,  // 14: regiond.sync.v3.SnapshotRequest.from:type_name -> regiond.sync.v3.Process
+	2,  // 15: regiond.sync.v3.SnapshotRequest.to:type_name -> regiond.sync.v3.Process
+	2,  // 16: regiond.sync.v3.Loans.from:type_name -> regiond.sync.v3.Process
+	12, // 17: regiond.sync.v3.Loans.wants:type_name -> regiond.sync.v3.Want
+	14, // 18: regiond.sync.v3.Loans.grants:type_name -> regiond.sync.v3.Grant
+	15, // 19: regiond.sync.v3.Loans.returns:type_name -> regiond.sync.v3.Return
+	13, // 20: regiond.sync.v3.Want.held:type_name -> regiond.sync.v3.Held
 	21, // [21:21] is the sub-list for method output_type
 	21, // [21:21] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
