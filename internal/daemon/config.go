@@ -10,7 +10,7 @@ import (
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
-	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/keyfile"
 )
 
 // config is what may change while serving: a topology, and what was read from the
@@ -19,7 +19,8 @@ type config struct {
 	topology *region.Topology
 	region   *region.Region // of this process
 	settings *httpapi.Settings
-	password string      // of Redis
+	password string // of Redis
+	keys     *keyfile.Keys
 	tls      *tls.Config // of the data listener; nil without a certificate
 }
 
@@ -36,6 +37,9 @@ func readConfig(top *region.Topology, name string) (_ *config, err error) {
 		return nil, err
 	}
 	if c.password, err = readSecret(c.region.Redis.PasswordFile); err != nil {
+		return nil, err
+	}
+	if c.keys, err = sharedKeys(c.region); err != nil {
 		return nil, err
 	}
 	if c.tls, err = readServerTLS(top.Access); err != nil {
@@ -68,26 +72,25 @@ func (c *config) fitListener(inForce *tls.Config) {
 // of its own.
 func (c *config) hasPeers() bool { return len(c.topology.Regions) > 1 || c.region.Gossip != nil }
 
-// tenantSecret keys what spans show of tenants: the gossip key, as for partitions on
-// the wire, or the cluster's name when there is none.
-func tenantSecret(c *config) ([]byte, error) {
-	key, err := gossipKey(c.region)
-	if key == nil {
-		key = []byte(c.topology.Cluster)
+// tenantSecret keys what spans show of tenants: the key of partitions, as on the wire, or the
+// cluster's name when there is none.
+func (c *config) tenantSecret() []byte {
+	if c.keys.Partitions == nil {
+		return []byte(c.topology.Cluster)
 	}
-	return key, err
+	return c.keys.Partitions
 }
 
-// gossipKey is the region's secret; nil when it has none.
-func gossipKey(r *region.Region) ([]byte, error) {
+// sharedKeys are the secrets of the deployment; zero when it has none.
+func sharedKeys(r *region.Region) (*keyfile.Keys, error) {
 	if r.Gossip == nil || r.Gossip.KeyFile == "" {
-		return nil, nil
+		return &keyfile.Keys{}, nil
 	}
-	key, err := gossip.ReadKey(r.Gossip.KeyFile)
+	keys, err := keyfile.Read(r.Gossip.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("region %s: gossip: %w", r.Name, err)
 	}
-	return key, nil
+	return keys, nil
 }
 
 // apiSettings is how the API reads requests and writes answers. It reads the token files.

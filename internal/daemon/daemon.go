@@ -186,15 +186,11 @@ func (d *Daemon) limiterConfig(top *region.Topology) limiter.Config {
 // listen binds both listeners.
 func (d *Daemon) listen() error {
 	c := d.config.Load()
-	secret, err := tenantSecret(c)
-	if err != nil {
-		return err
-	}
 	o := httpapi.Options{
 		Limiter: d.limiter, Ready: d.ready, Regions: d.regions,
 		Settings: func() *httpapi.Settings { return d.config.Load().settings },
 		Metrics:  d.telemetry.handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.meter("httpapi"),
-		Deadline: d.options.Deadline, Tracing: d.tracing.api(secret),
+		Deadline: d.options.Deadline, Tracing: d.tracing.api(c.tenantSecret()),
 	}
 	data, err := httpapi.NewData(o)
 	if err != nil {

@@ -56,6 +56,9 @@ func (d *Daemon) apply(top *region.Topology) error {
 		return errors.New("a second region needs a restart: this process was started without a connection to others")
 	}
 	if d.replication != nil {
+		if err := d.replication.checkKeys(c); err != nil {
+			return err
+		}
 		if err := d.replication.state.Adopt(context.Background(), top); err != nil {
 			return err
 		}
@@ -66,10 +69,11 @@ func (d *Daemon) apply(top *region.Topology) error {
 	c.fitListener(d.config.Load().tls)
 	d.level.Set(top.LogLevel)
 	d.config.Store(c)
-	if d.replication != nil {
-		d.replication.configure(top)
+	if d.replication == nil {
+		return nil
 	}
-	return nil
+	d.replication.configure(top)
+	return d.replication.setKeys(c)
 }
 
 // The results of a reload, as metrics name them.
@@ -135,9 +139,6 @@ type fieldFile struct{ field, path string }
 // readOnce are the files that a process reads at its start only.
 func readOnce(r *region.Region) []fieldFile {
 	files := []fieldFile{{"redis/sentinel_password_file", r.Redis.SentinelPasswordFile}}
-	if r.Gossip != nil {
-		files = append(files, fieldFile{"gossip/key_file", r.Gossip.KeyFile})
-	}
 	if r.Redis.TLS != nil {
 		files = append(files, fieldFile{"redis/tls/ca_file", r.Redis.TLS.CAFile})
 	}
@@ -145,6 +146,16 @@ func readOnce(r *region.Region) []fieldFile {
 		files = append(files, fieldFile{"nats/tls/ca_file", r.NATS.TLS.CAFile})
 	}
 	return slices.DeleteFunc(files, func(f fieldFile) bool { return f.path == "" })
+}
+
+// keyed reports whether a region has shared keys; which, is read again.
+func keyed(r *region.Region) bool { return r.Gossip != nil && r.Gossip.KeyFile != "" }
+
+func withoutKeys(g *region.Gossip) region.Gossip {
+	if g == nil {
+		return region.Gossip{}
+	}
+	return region.Gossip{Bind: g.Bind, Advertise: g.Advertise}
 }
 
 // restartFields names what a running process cannot change.
@@ -162,7 +173,7 @@ func restartFields(before, after *region.Topology, name string) []string {
 	}
 	changed("http", a.HTTP != b.HTTP)
 	changed("admin", a.Admin != b.Admin)
-	changed("gossip", !reflect.DeepEqual(a.Gossip, b.Gossip))
+	changed("gossip", !reflect.DeepEqual(withoutKeys(a.Gossip), withoutKeys(b.Gossip)) || keyed(a) != keyed(b))
 	redis := b.Redis
 	redis.PasswordFile = a.Redis.PasswordFile // is read again
 	changed("redis", !reflect.DeepEqual(a.Redis, redis))

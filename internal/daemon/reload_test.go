@@ -252,18 +252,18 @@ func TestFilesThatNeedARestart(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	top := &region.Topology{Regions: []region.Region{{
 		Name:   "town",
-		Gossip: &region.Gossip{KeyFile: at("gossip")},
+		Gossip: &region.Gossip{KeyFile: at("live")},
 		Redis:  region.Redis{PasswordFile: at("live"), SentinelPasswordFile: at("watch"), TLS: &region.TLS{CAFile: at("ca"), CertFile: at("live"), KeyFile: at("live")}},
 		NATS:   region.NATS{CredsFile: at("live"), TLS: &region.TLS{CAFile: at("ca2"), CertFile: at("live"), KeyFile: at("live")}},
 	}}}
-	for _, name := range []string{"gossip", "live", "watch", "ca", "ca2"} {
+	for _, name := range []string{"live", "watch", "ca", "ca2"} {
 		write(t, at(name), "old")
 	}
 	c := &config{topology: top, region: &top.Regions[0]}
 	check := newRestartCheck(c)
 	for name, want := range map[string]string{
-		"gossip": "regions/town/gossip/key_file", "watch": "regions/town/redis/sentinel_password_file",
-		"ca": "regions/town/redis/tls/ca_file", "ca2": "regions/town/nats/tls/ca_file", "live": "",
+		"watch": "regions/town/redis/sentinel_password_file",
+		"ca":    "regions/town/redis/tls/ca_file", "ca2": "regions/town/nats/tls/ca_file", "live": "",
 	} {
 		write(t, at(name), "new")
 		if got := strings.Join(check.fields(c), ", "); got != want {

@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -56,6 +58,7 @@ type replication struct {
 	replicationOptions
 	self     quota.Process
 	started  time.Time
+	atStart  *config // what cannot change while it runs is in it
 	ceilings *view.Ceilings
 	offsets  *clock.PeerOffsets
 	server   *natsbus.Embedded // nil with an external NATS
@@ -75,13 +78,11 @@ func newReplication(o replicationOptions) (*replication, error) {
 		replicationOptions: o,
 		self:               quota.Process{Region: c.region.Name, Instance: o.instance, Boot: time.Now().UnixMicro()},
 		started:            time.Now(),
+		atStart:            c,
 	}
-	secret, err := gossipKey(c.region)
-	if err != nil {
-		return nil, err
-	}
-	key := wire.NewKey(secret, c.topology.Cluster)
+	key := wire.NewKey(c.keys.Partitions, c.topology.Cluster)
 	m := o.meter("regiond")
+	var err error
 	if r.worst, err = newOvershoot(m); err != nil {
 		return nil, err
 	}
@@ -102,23 +103,15 @@ func newReplication(o replicationOptions) (*replication, error) {
 		r.recovery = view.NewCounterRecovery(o.storeTotals, r.ceilings, o.log.With("component", "totals"))
 		recoverCounters = r.recovery.Request
 	}
-	if err = r.openBus(c, secret); err != nil {
+	if err = r.openBus(c); err != nil {
 		return nil, err
 	}
 	if c.region.Gossip != nil || o.transport != nil {
-		if err = r.openGossip(c, secret); err != nil {
+		if err = r.openGossip(c); err != nil {
 			return nil, err
 		}
 	}
-	var shared [][]byte
-	if secret != nil {
-		shared = append(shared, secret)
-	}
-	busSecret, err := wire.NewSecret(shared, c.topology.Cluster)
-	if err != nil {
-		return nil, err
-	}
-	if err = r.openMesh(key, busSecret, recoverCounters); err != nil {
+	if err = r.openMesh(c, key, recoverCounters); err != nil {
 		return nil, err
 	}
 	r.state = state.New(state.Options{Self: r.self, Eval: o.eval, Now: r.now, Logger: o.log.With("component", "state")})
@@ -160,11 +153,11 @@ func (r *replication) openManager(recoverCounters func()) error {
 
 // openGossip listens at the topology's addresses, or at that of --gossip for one
 // process among several of its region.
-func (r *replication) openGossip(c *config, secret []byte) (err error) {
+func (r *replication) openGossip(c *config) (err error) {
 	o := gossip.Options{
 		Region: r.self.Region, Instance: r.self.Instance, Boot: r.self.Boot,
 		ConfigHash: func() string { return r.topology().Hash() }, Version: r.version[:min(len(r.version), 64)], // as gossip limits it
-		Key: secret, Cluster: c.topology.Cluster,
+		Keys: c.keys.Shared, Cluster: c.topology.Cluster,
 		Seeds: func() []string { return seeds(r.topology()) }, Regions: r.known,
 		Transport: r.transport,
 		Logger:    r.log.With("component", "gossip"), Meter: r.meter("gossip"),
@@ -192,7 +185,7 @@ func seeds(top *region.Topology) []string {
 	return addrs
 }
 
-func (r *replication) openBus(c *config, secret []byte) error {
+func (r *replication) openBus(c *config) error {
 	trust, err := clientTLS(c.region.NATS.TLS)
 	if err != nil {
 		return fmt.Errorf("region %s: nats: %w", c.region.Name, err)
@@ -202,7 +195,7 @@ func (r *replication) openBus(c *config, secret []byte) error {
 		Logger: r.log.With("component", "nats"), Meter: r.meter("nats"),
 	}
 	if c.region.NATS.Embedded {
-		server := embeddedOptions(c, r.self.Instance, r.gossipAt, secret)
+		server := embeddedOptions(c, r.self.Instance, r.gossipAt)
 		server.Logger, server.Meter = o.Logger, o.Meter
 		if r.server, err = natsbus.NewEmbedded(server); err != nil {
 			return fmt.Errorf("region %s: embedded nats: %w", c.region.Name, err)
@@ -221,11 +214,11 @@ func (r *replication) openBus(c *config, secret []byte) error {
 // region's name and the topology's address, or, for a process started with --gossip, a
 // name of its own and the port after that of gossip: it connects to all others, and
 // these learn of it.
-func embeddedOptions(c *config, instance, gossipAddr string, secret []byte) natsbus.EmbeddedOptions {
+func embeddedOptions(c *config, instance, gossipAddr string) natsbus.EmbeddedOptions {
 	self := c.region
 	o := natsbus.EmbeddedOptions{Name: self.Name}
-	if secret != nil { // two deployments may share a key, and must not join
-		o.Secret = append(append([]byte{}, secret...), c.topology.Cluster...)
+	if len(c.keys.Shared) > 0 { // two deployments may share a key, and must not join
+		o.Secret = slices.Concat(c.keys.Shared[0], []byte(c.topology.Cluster))
 	}
 	if gossipAddr != "" {
 		o.Name = self.Name + "." + instance
@@ -261,7 +254,11 @@ func nextPort(addr string) string {
 	return net.JoinHostPort(host, strconv.Itoa(number+1))
 }
 
-func (r *replication) openMesh(key wire.Key, secret *wire.Secret, recoverCounters func()) (err error) {
+func (r *replication) openMesh(c *config, key wire.Key, recoverCounters func()) error {
+	secret, err := wire.NewSecret(c.keys.Shared, c.topology.Cluster)
+	if err != nil {
+		return err
+	}
 	var bus meshsync.Bus = r.bus
 	if r.wrapBus != nil {
 		bus = r.wrapBus(bus)
@@ -301,6 +298,34 @@ func (r *replication) adopt(ctx context.Context) error {
 	}
 	r.manager.Refresh()
 	return err
+}
+
+// checkKeys refuses keys by which peers would know our partitions no more.
+func (r *replication) checkKeys(c *config) error {
+	if before := r.atStart.keys.Partitions; before != nil && c.keys.Partitions != nil && !bytes.Equal(before, c.keys.Partitions) {
+		return fmt.Errorf("%s: partitions would have other ids than in regions that still use the former key: "+
+			"keep that key in a line that begins with \"partitions \"", c.region.Gossip.KeyFile)
+	}
+	return nil
+}
+
+// setKeys signs, encrypts and accepts by other shared keys from now on. The first key and the
+// last need a restart, as another cluster does.
+func (r *replication) setKeys(c *config) error {
+	if len(r.atStart.keys.Shared) == 0 || len(c.keys.Shared) == 0 {
+		return nil
+	}
+	secret, err := wire.NewSecret(c.keys.Shared, r.atStart.topology.Cluster)
+	if err != nil {
+		return err
+	}
+	if r.gossip != nil {
+		if err := r.gossip.SetKeys(c.keys.Shared); err != nil {
+			return err
+		}
+	}
+	r.mesh.SetSecret(secret)
+	return nil
 }
 
 // configure puts a topology in force.

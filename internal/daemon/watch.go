@@ -165,6 +165,9 @@ func watchedFiles(configFile string, top *region.Topology, name string) []string
 	files := []string{configFile, a.TokensFile, a.AdminTokensFile, a.ClientCAFile, a.CertFile, a.KeyFile}
 	if r, ok := top.Region(name); ok {
 		files = append(files, r.Redis.PasswordFile)
+		if r.Gossip != nil {
+			files = append(files, r.Gossip.KeyFile)
+		}
 		for _, f := range readOnce(r) {
 			files = append(files, f.path)
 		}

@@ -1,11 +1,13 @@
 package gossip
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +22,7 @@ type Gossip struct {
 	options Options
 	metrics *metrics
 	members *members
+	keys    *memberlist.Keyring                   // nil without a key
 	list    atomic.Pointer[memberlist.Memberlist] // nil before Run and after it
 	update  chan struct{}
 
@@ -40,8 +43,37 @@ func New(o Options) (*Gossip, error) {
 		changed: make(chan struct{}, 1), byNode: map[string]Member{},
 	}
 	var err error
+	if len(o.Keys) > 0 {
+		if g.keys, err = memberlist.NewKeyring(o.Keys, o.Keys[0]); err != nil {
+			return nil, fmt.Errorf("gossip options: Keys: %w", err)
+		}
+	}
 	g.metrics, err = newMetrics(o.Meter, g)
 	return g, err
+}
+
+// SetKeys uses the first of keys from now on, and accepts all of them and no other. A Gossip
+// that began without a key stays without.
+func (g *Gossip) SetKeys(keys [][]byte) error {
+	if g.keys == nil || len(keys) == 0 {
+		return nil
+	}
+	for _, k := range keys {
+		if err := g.keys.AddKey(k); err != nil {
+			return fmt.Errorf("gossip keys: %w", err)
+		}
+	}
+	if err := g.keys.UseKey(keys[0]); err != nil {
+		return fmt.Errorf("gossip keys: %w", err)
+	}
+	for _, old := range g.keys.GetKeys() {
+		if !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, old) }) {
+			if err := g.keys.RemoveKey(old); err != nil {
+				return fmt.Errorf("gossip keys: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // Members returns all known processes, by region, instance and start: this one,
@@ -94,7 +126,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 		return fmt.Errorf("start gossip on %s, TCP and UDP: %w", g.options.Bind, err)
 	}
 	self := ml.LocalNode()
-	if g.options.Key == nil && !self.Addr.IsLoopback() {
+	if g.keys == nil && !self.Addr.IsLoopback() {
 		g.options.Logger.Warn("gossip is not encrypted: anybody who reaches its port can invent members; set a key_file",
 			slog.String("addr", self.Address()))
 	}
@@ -140,7 +172,7 @@ func (g *Gossip) config() *memberlist.Config {
 		Name:      g.members.self,
 		Transport: g.options.Transport,
 		Label:     g.options.Cluster,
-		SecretKey: g.options.Key,
+		Keyring:   g.keys,
 
 		ProtocolVersion: memberlist.ProtocolVersionMax,
 

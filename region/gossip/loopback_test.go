@@ -25,7 +25,7 @@ func soon(t *testing.T, what string, done func() bool) {
 
 func loopback(region, bind string, seeds ...string) gossip.Options {
 	return gossip.Options{
-		Region: region, Instance: "a", Boot: boot, Cluster: "prod", Key: bytes.Repeat([]byte{1}, 32), Bind: bind,
+		Region: region, Instance: "a", Boot: boot, Cluster: "prod", Keys: [][]byte{bytes.Repeat([]byte{1}, 32)}, Bind: bind,
 		ConfigHash: func() string { return "" }, Seeds: func() []string { return seeds }, Regions: func(string) bool { return true },
 	}
 }

@@ -1,15 +1,12 @@
 package gossip
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -65,10 +62,10 @@ type Options struct {
 	// Advertise is host:port at which the others reach this process. "" means
 	// Bind, port 0 the port that was bound. A name is resolved once, by Run.
 	Advertise string
-	// Key encrypts and authenticates all messages: 16, 24 or 32 bytes, see ReadKey.
-	// Without a key anybody who reaches the port can invent members, which Run
+	// Keys encrypt and authenticate all messages, each 16, 24 or 32 bytes long: the first
+	// is used, all are accepted, see SetKeys. Without a key anybody who reaches the port can invent members, which Run
 	// warns of beyond loopback.
-	Key []byte
+	Keys [][]byte
 	// Cluster separates deployments that can reach each other, up to 255 bytes.
 	Cluster string
 	// Seeds returns host:port of processes to join; this process may be among
@@ -101,7 +98,6 @@ func (o *Options) validate() error {
 		"option Instance must have 1 to %d characters of printable ASCII without space or braces, has %d", maxInstance, len(o.Instance))
 	check(o.Boot > 0, "option Boot must be µs since the epoch, is %d", o.Boot)
 	check(o.ConfigHash != nil && o.Seeds != nil && o.Regions != nil, "options ConfigHash, Seeds and Regions are required")
-	check(o.Key == nil || keyLength(o.Key), "option Key must be 16, 24 or 32 bytes long, has %d", len(o.Key))
 	if o.Transport == nil {
 		o.Advertise = cmp.Or(o.Advertise, o.Bind)
 		_, _, bindErr := region.SplitAddress(o.Bind)
@@ -115,26 +111,6 @@ func (o *Options) validate() error {
 	o.Meter = cmp.Or[metric.Meter](o.Meter, noop.Meter{})
 	return errors.Join(errs...)
 }
-
-// ReadKey reads the key that all processes of a cluster share: one line of
-// base64 (standard alphabet, with padding) of 16, 24 or 32 bytes. Its errors
-// contain nothing of the key.
-func ReadKey(file string) ([]byte, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read gossip key: %w", err)
-	}
-	text = bytes.TrimSpace(text)
-	key, err := base64.StdEncoding.Strict().DecodeString(string(text))
-	if err != nil || bytes.ContainsAny(text, "\r\n") || !keyLength(key) {
-		return nil, fmt.Errorf("gossip key in %s: must be one line of base64 of 16, 24 or 32 bytes; "+
-			"make one with: openssl rand -base64 32", file)
-	}
-	return key, nil
-}
-
-// keyLength reports whether a key has one of AES's lengths.
-func keyLength(key []byte) bool { return len(key) == 16 || len(key) == 24 || len(key) == 32 }
 
 // libraryLog receives memberlist's log lines, "<time> [WARN] memberlist: …", and
 // passes them on as debug output: an unreachable peer is a line a second. They are

@@ -52,7 +52,7 @@ func metered() (*metric.ManualReader, func(*gossip.Options)) {
 }
 
 func withKey(b byte) func(*gossip.Options) {
-	return func(o *gossip.Options) { o.Key = bytes.Repeat([]byte{b}, 32) }
+	return func(o *gossip.Options) { o.Keys = [][]byte{bytes.Repeat([]byte{b}, 32)} }
 }
 
 // Processes of other deployments never appear, even if they know every address,
@@ -66,7 +66,7 @@ func TestOthersNeverAppear(t *testing.T) {
 		{"label", "r3", func(o *gossip.Options) { o.Cluster = "staging" }, true},
 		{"label", "r3", func(o *gossip.Options) { o.Cluster = "" }, true},
 		{"key", "r3", withKey(2), true},
-		{"key", "r3", func(o *gossip.Options) { o.Key = nil }, true},
+		{"key", "r3", func(o *gossip.Options) { o.Keys = nil }, true},
 		{"region", "unknown", func(*gossip.Options) {}, false},
 	} {
 		t.Run(row.reason, func(t *testing.T) {

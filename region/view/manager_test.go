@@ -67,9 +67,9 @@ func TestAnotherKeyIsNotCountedOn(t *testing.T) {
 		text    string
 	}{
 		{"the same key", all, key.Fingerprint(), quota.ModeGlobal, ""},
-		{"a key that is being rotated", all, wire.NewKey([]byte("the one that came before"), "test").Fingerprint(), quota.ModePartitioned, "process one uses another gossip key"},
+		{"another key of partitions", all, wire.NewKey([]byte("the one that came before"), "test").Fingerprint(), quota.ModePartitioned, "process one has another key of partitions"},
 		{"no key", all, wire.NewKey(nil, "test").Fingerprint(), quota.ModePartitioned, "give all processes the same key_file"},
-		{"a version that does not send it", all, 0, quota.ModePartitioned, "another gossip key"},
+		{"a version that does not send it", all, 0, quota.ModePartitioned, "another key of partitions"},
 		{"no heartbeat yet", nil, 0, quota.ModePartitioned, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -149,8 +149,8 @@ func (p *Process) text(now time.Duration) string {
 		return fmt.Sprintf("%s has been silent for %v (gossip: %s)", name, round(now-p.ReceivedAt), p.gossipState())
 	case StateBehind:
 		if p.OtherKey {
-			return name + " uses another gossip key, so its partitions cannot be told apart from ours: " +
-				"give all processes the same key_file, or without one the same cluster"
+			return name + " has another key of partitions, so its partitions cannot be told apart from ours: " +
+				"give all processes the same one in key_file"
 		}
 		if p.unreadable {
 			return name + " has other regions or weights, in a form that cannot be read here: give all processes the same topology and version"
