@@ -188,11 +188,16 @@ func (t *TLS) validate(ps *problems, at string) {
 
 func (t *Topology) validatePolicies(ps *problems) {
 	ps.when(len(t.Policies) == 0, "/policies", "a topology has at least one policy")
+	keyless := len(t.Regions) > 1 && slices.ContainsFunc(t.Regions, func(g Region) bool { return !g.keyed() })
 	uniqueNames(ps, "policy", "/policies", t.Policies, func(p *quota.Policy) string { return p.Name })
 	for i := range t.Policies {
 		p, at := &t.Policies[i], item("/policies", i)
 		for _, m := range p.Validate() {
 			ps.add(at+m.Pointer, "%s", m.Detail)
+		}
+		for j := range p.Limits {
+			ps.when(keyless && p.Limits[j].MaxOvershoot != 0, item(at+"/limits", j)+"/max_overshoot", "needs gossip with key_file in all regions: "+
+				"what regions lend each other is not authentic without a shared key; `openssl rand -base64 32` makes one")
 		}
 		ps.when(p.EnforcePercent >= 0 && p.Enforcement == quota.Observe, at+"/enforce_share", "needs enforcement: enforce")
 	}
