@@ -68,7 +68,7 @@ func TestAnotherKeyIsNotCountedOn(t *testing.T) {
 	}{
 		{"the same key", all, key.Fingerprint(), quota.ModeGlobal, ""},
 		{"another key of partitions", all, wire.NewKey([]byte("the one that came before"), "test").Fingerprint(), quota.ModePartitioned, "process one has another key of partitions"},
-		{"no key", all, wire.NewKey(nil, "test").Fingerprint(), quota.ModePartitioned, "give all processes the same key_file"},
+		{"no key", all, wire.NewKey(nil, "test").Fingerprint(), quota.ModePartitioned, "give all processes the same one in key_file"},
 		{"a version that does not send it", all, 0, quota.ModePartitioned, "another key of partitions"},
 		{"no heartbeat yet", nil, 0, quota.ModePartitioned, ""},
 	} {
