@@ -39,12 +39,12 @@ func DecodeBatch(body []byte) (requests []quota.Request, errs [][]quota.FieldErr
 }
 
 // RouteName returns the name of the route of a request, quota.RouteOther for none.
-func RouteName(routes []quota.Route, method, uri string) (string, error) {
+func RouteName(f *quota.ForwardAuth, method, uri string) (string, error) {
 	path, err := target(uri)
 	if err != nil {
 		return "", err
 	}
-	r, err := matchRoute(routes, method, path)
+	r, err := matchRoute(f, method, path)
 	if r == nil {
 		return quota.RouteOther, err
 	}

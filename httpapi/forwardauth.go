@@ -61,7 +61,7 @@ func (c *call) authz(method, path string, unclear error) {
 	}
 	var matched *quota.Route
 	if len(f.Routes) > 0 && unclear == nil {
-		matched, unclear = matchRoute(f.Routes, method, path)
+		matched, unclear = matchRoute(f, method, path)
 	}
 	if unclear != nil {
 		c.unattributed(unclear)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/spelling"
 )
 
 // A body is either a request that encoding/json reads alike, or has errors;
@@ -64,6 +65,21 @@ func sameAsPlain(t *testing.T, body []byte, r quota.Request) {
 			t.Fatalf("got %+v, plainly %+v", r, plain)
 		}
 	}
+}
+
+// A path that some server serves as /login is counted as login, or refused.
+func FuzzSpelling(f *testing.F) {
+	for _, path := range spelling.Logins(3, 100) {
+		f.Add(path)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "? ") {
+			t.Skip("not the path of a request")
+		}
+		if servers, counted, _ := slipsPast(path); len(servers) > 0 {
+			t.Errorf("%q is counted as %s and served as /login by %q", path, counted, servers)
+		}
+	})
 }
 
 // Whatever a gateway forwards, the answer is 200, 403 or 429, and the limiter gets

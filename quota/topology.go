@@ -22,6 +22,9 @@ type ForwardAuth struct {
 	// Routes are tried in order. The first match sets the dimension RouteDimension;
 	// a request that matches none gets RouteOther.
 	Routes []Route `yaml:"routes"`
+	// CaseSensitive makes /Login another path than /login for routes that count. For
+	// those that skip it always is.
+	CaseSensitive bool `yaml:"case_sensitive"`
 }
 
 // TenantSource is where the tenant comes from: a header that the gateway overwrites,
@@ -58,17 +61,6 @@ type DimensionSource struct {
 	// Hash replaces the header's value by the first 128 bits of its SHA-256 in hex,
 	// so that a token never reaches a store or a log.
 	Hash bool `yaml:"hash"`
-}
-
-// Route names requests by method and path.
-type Route struct {
-	Name    string   `yaml:"name,required"`
-	Methods []string `yaml:"methods"` // none: every method
-	// Path is clean and absolute, "/login", or a prefix, "/search/*", which matches
-	// /search and everything below it.
-	Path string `yaml:"path,required"`
-	Cost int64  `yaml:"cost"` // 1…MaxUnits; 0 with Skip
-	Skip bool   `yaml:"skip"` // allow the request without counting it
 }
 
 // RedisMode says how the servers of a region's Redis belong together.

@@ -98,4 +98,7 @@ func canonicalForwardAuth(b *bytes.Buffer, f *quota.ForwardAuth) {
 		slices.Sort(methods)
 		fmt.Fprintf(b, "route %q methods %q path %q cost %d skip %t\n", r.Name, methods, r.Path, r.Cost, r.Skip)
 	}
+	if f.CaseSensitive {
+		b.WriteString("case_sensitive\n")
+	}
 }

@@ -54,6 +54,7 @@ func TestHashChangesWithEachFact(t *testing.T) {
 		{", hash: true", ""},
 		{"trusted_proxies: [10.0.0.0/8, ", "trusted_proxies: ["},
 		{"missing: anonymous", "missing: deny"},
+		{"case_sensitive: true", "case_sensitive: false"},
 		{"name: search", "name: find"},
 		{"methods: [POST, PUT]", "methods: [POST]"},
 		{`"/search/*"`, "/search"},

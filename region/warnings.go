@@ -158,7 +158,7 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 			"%s trusts every client to choose its own address", p)
 	}
 	for i := range f.Routes { // a stricter limit behind a route that is never reached would never apply
-		before := slices.IndexFunc(f.Routes[:i], func(r quota.Route) bool { return covers(&r, &f.Routes[i]) })
+		before := slices.IndexFunc(f.Routes[:i], func(r quota.Route) bool { return covers(&r, &f.Routes[i], !f.CaseSensitive) })
 		if before >= 0 {
 			ps.add(item("/forward_auth/routes", i), "route %q is never reached: route %q before it matches all of it",
 				f.Routes[i].Name, f.Routes[before].Name)
@@ -166,14 +166,13 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 	}
 }
 
-// covers reports whether every request that o matches is matched by r too.
-func covers(r, o *quota.Route) bool {
-	if len(r.Methods) > 0 {
-		missing := func(m string) bool { return !slices.Contains(r.Methods, m) }
-		if len(o.Methods) == 0 || slices.ContainsFunc(o.Methods, missing) {
-			return false
-		}
+// covers reports whether every request that o matches is matched by r too; fold ignores
+// case where r counts.
+func covers(r, o *quota.Route, fold bool) bool {
+	missing := func(method string) bool { return !r.MatchesMethod(method) }
+	if len(r.Methods) > 0 && (len(o.Methods) == 0 || slices.ContainsFunc(o.Methods, missing)) {
+		return false
 	}
-	stem, tree := strings.CutSuffix(r.Path, "/*")
-	return r.Path == o.Path || tree && (o.Path == stem || strings.HasPrefix(o.Path, stem+"/"))
+	stem, wide := strings.CutSuffix(o.Path, "/*")
+	return (!wide || strings.HasSuffix(r.Path, "/*")) && r.MatchesPath(stem, fold && !r.Skip)
 }
