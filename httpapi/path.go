@@ -133,8 +133,7 @@ func readingsOf(path string) (all []reading, alike bool, err error) {
 		}
 		for n, next := range [...]string{
 			unescape(from.path, func(c byte) bool { return c != '/' }),
-			unescape(from.path, func(byte) bool { return true }),
-			unescape(from.path, func(c byte) bool { return c == '/' }),
+			unescape(from.path, func(c byte) bool { return c == '/' }), // before or after the others, or never
 			cutParameters(from.path),
 			resolveDots(from.path),
 			mergeSlashes(from.path),
@@ -143,8 +142,8 @@ func readingsOf(path string) (all []reading, alike bool, err error) {
 			strings.TrimRight(from.path, " "),
 			strings.TrimRight(from.path, ". "), // as Windows opens files, and Caddy compares
 		} {
-			alike = alike && (n < 2 || next == from.path)
-			to := reading{next, from.decoded || n < 2}
+			alike = alike && (n == 0 || next == from.path)
+			to := reading{next, from.decoded || n == 0}
 			if !slices.Contains(all, to) {
 				all = append(all, to)
 			}
