@@ -32,18 +32,18 @@ func TestModelsAreTrue(t *testing.T) {
 		t.Skip("starts nginx, HAProxy and Caddy")
 	}
 	paths := spelling.Logins(1, 10_000)
-	real := map[string]string{} // addresses by the model's name
+	running := map[string]string{} // addresses by the model's name
 	for _, start := range []func(*testing.T) map[string]string{startNginx, startHAProxy, startCaddy, startGo} {
 		for name, addr := range start(t) {
-			real[name] = addr
+			running[name] = addr
 		}
 	}
 	for _, model := range spelling.Servers() {
-		addr, ok := real[model.Name]
+		addr, ok := running[model.Name]
 		if !ok {
 			continue
 		}
-		delete(real, model.Name)
+		delete(running, model.Name)
 		t.Run(model.Name, func(t *testing.T) {
 			served, wrong := 0, 0
 			client := &client{addr: addr}
@@ -66,7 +66,7 @@ func TestModelsAreTrue(t *testing.T) {
 			}
 		})
 	}
-	for name := range real {
+	for name := range running {
 		t.Errorf("%s has no model", name)
 	}
 }
