@@ -42,6 +42,10 @@ type ID struct {
 	Stamp int64
 }
 
+func (a ID) compare(b ID) int {
+	return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Stamp, b.Stamp))
+}
+
 // Loan is one loan, as its lender or its borrower knows it. Units and Back only grow, and are merged by maximum.
 type Loan struct {
 	Peer  string // the other region
@@ -225,7 +229,7 @@ func (b *Book) SetRecall(now, units, until int64) {
 // insert keeps loans sorted, and returns where l went.
 func insert(loans []Loan, l Loan) ([]Loan, int) {
 	i, _ := slices.BinarySearchFunc(loans, l, func(a, b Loan) int {
-		return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.ID.Epoch, b.ID.Epoch), cmp.Compare(a.ID.Stamp, b.ID.Stamp))
+		return cmp.Or(cmp.Compare(a.Peer, b.Peer), a.ID.compare(b.ID))
 	})
 	return slices.Insert(loans, i, l), i
 }

@@ -201,7 +201,13 @@ func (x *plan) extend(wants []*received) {
 
 // resend repeats grants that a want sent later does not show.
 func (x *plan) resend(wants []*received) {
-	for id, g := range x.grants {
+	ids := make([]ID, 0, len(x.grants))
+	for id := range x.grants {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, ID.compare) // the same messages in the same order, whoever runs it
+	for _, id := range ids {
+		g := x.grants[id]
 		if x.now > g.at+x.Length || g.times == resends {
 			delete(x.grants, id)
 			continue

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/regiond/regiond/quota/loan"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -18,6 +19,7 @@ type message struct {
 	usage *wire.Usage // decoded, if it is of usage and the world is judged
 	from  *process
 	hash  uint64 // of its bytes
+	loan  *loanMessage
 }
 
 // link is the way from one region to another, one way.
@@ -42,6 +44,8 @@ type port struct {
 	// late is when the newest of those arrives that others may overtake.
 	late      map[*process]time.Duration
 	published uint64 // messages
+	// deaf has the regions with which nothing is exchanged although the region is connected.
+	deaf map[*simRegion]bool
 }
 
 // chance is what is left to chance on a message's way to one process. It depends on
@@ -95,36 +99,37 @@ func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 		m.usage, _ = wire.DecodeUsage(m.Data)
 	}
 	for _, s := range w.regions {
-		if !meshsync.Subscribed(s.name, subject) {
-			continue
-		}
-		for _, p := range s.processes {
-			if p != b.p {
-				w.send(m, p)
-			}
+		if meshsync.Subscribed(s.name, subject) {
+			w.send(m, s.processes...)
 		}
 	}
 	return nil
 }
 
-// send puts a message on its way to one process.
-func (w *World) send(m *message, to *process) {
-	l, c := &w.links[m.from.region.place][to.region.place], w.chance(m.from, to)
-	if l.cut || to.bus.down || c.happens(l.loss) {
-		w.stats.Lost++
-		return
-	}
-	w.arrive(m, to, l, &c)
-	if c.happens(l.twice) {
-		w.reached(duplicate)
-		w.arrive(m, to, l, &c)
+// send puts a message on its way to processes, but for its author.
+func (w *World) send(m *message, to ...*process) {
+	for _, p := range to {
+		l := &w.links[m.from.region.place][p.region.place]
+		if p == m.from {
+			continue
+		}
+		c := w.chance(m.from, p)
+		if l.cut || p.bus.down || m.from.bus.deaf[p.region] || p.bus.deaf[m.from.region] || c.happens(l.loss) {
+			w.stats.Lost++
+			continue
+		}
+		w.arrive(m, p, l, &c)
+		if c.happens(l.twice) {
+			w.reached(duplicate)
+			w.arrive(m, p, l, &c)
+		}
 	}
 }
 
 func (w *World) arrive(m *message, to *process, l *link, c *chance) {
 	at := w.now + l.delay + c.below(l.jitter)
 	if c.happens(l.late) {
-		at += c.below(lateBy)
+		at += c.below(m.mayBeLate())
 		m.from.bus.late[to] = at
 	} else {
 		at = max(at, m.from.bus.newest[to])
@@ -134,4 +139,13 @@ func (w *World) arrive(m *message, to *process, l *link, c *chance) {
 		}
 	}
 	w.queue.add(event{at: at, kind: kindMessage, p: to, msg: m})
+}
+
+// mayBeLate is by how much a message may be late: one about loans by four of their lengths.
+func (m *message) mayBeLate() time.Duration {
+	if m.loan == nil {
+		return lateBy
+	}
+	terms := loan.TermsOf(m.from.region.w.o.policy(m.loan.policy).Limits[0].WindowUS())
+	return 4 * time.Duration(terms.Length) * time.Microsecond
 }

@@ -13,22 +13,30 @@ import (
 type Report struct {
 	Worlds     int
 	RegionTime time.Duration // virtual, all regions of all worlds
-	Took       time.Duration // of this machine
-	Stats      Stats
-	Hard       Hard
-	Failed     []Failure
-	Err        error // a world could not be made
+	// Played is the part of it in which a bound was so nearly used that a mistake would show.
+	Played time.Duration
+	Took   time.Duration // of this machine
+	Stats  Stats
+	Hard   Hard
+	Strict bool // the worlds were StrictPlans
+	Faults Faults
+	Failed []Failure
+	Err    error // a world could not be made
 }
 
 // Failure is a seed whose world broke an invariant.
 type Failure struct {
-	Seed  uint64
-	Lasts time.Duration // as given to RunSeed
+	Seed   uint64
+	Lasts  time.Duration // as given to RunSeed or RunStrictSeed
+	Strict bool
 	Violation
 }
 
 // Replay is the command that runs the world again.
 func (f *Failure) Replay() string {
+	if f.Strict {
+		return fmt.Sprintf("go run ./test/sim/cmd/sim -strict -seed %d -lasts %v", f.Seed, f.Lasts)
+	}
 	if f.Lasts == 0 {
 		return fmt.Sprintf("make sim SEED=%d", f.Seed)
 	}
@@ -37,8 +45,8 @@ func (f *Failure) Replay() string {
 
 // Campaign runs the worlds of all seeds from one on, as many beside each other as there
 // are cores and one goroutine each, until ctx ends or some have failed. A world that was
-// begun is finished. lasts is NewFaultPlan's.
-func Campaign(ctx context.Context, from uint64, lasts time.Duration) Report {
+// begun is finished. one is RunSeed or RunStrictSeed, and lasts is theirs.
+func Campaign(ctx context.Context, from uint64, lasts time.Duration, one func(seed uint64, lasts time.Duration) Report) Report {
 	var (
 		mu    sync.Mutex // guards report and next
 		r     Report
@@ -46,12 +54,12 @@ func Campaign(ctx context.Context, from uint64, lasts time.Duration) Report {
 		began = time.Now()
 		group sync.WaitGroup
 	)
-	const enough = 3 // failures
+	enough := func() bool { return len(r.Failed) >= 3 || r.Strict && len(r.Failed) > 0 }
 	take := func() (uint64, bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		next++
-		return next - 1, ctx.Err() == nil && len(r.Failed) < enough && r.Err == nil
+		return next - 1, ctx.Err() == nil && !enough() && r.Err == nil
 	}
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
@@ -60,9 +68,9 @@ func Campaign(ctx context.Context, from uint64, lasts time.Duration) Report {
 				if !ok {
 					return
 				}
-				one := RunSeed(seed, lasts)
+				world := one(seed, lasts)
 				mu.Lock()
-				r.add(&one)
+				r.add(&world)
 				mu.Unlock()
 			}
 		})
@@ -80,15 +88,32 @@ func RunSeed(seed uint64, lasts time.Duration) Report {
 	}
 	r := Report{Worlds: 1}
 	for _, v := range f.Run() {
-		r.Failed = append(r.Failed, Failure{seed, lasts, v})
+		r.Failed = append(r.Failed, Failure{seed, lasts, false, v})
 	}
 	r.RegionTime, r.Stats, r.Hard = f.RegionTime(), f.Stats(), f.HardStates()
+	return r
+}
+
+// RunStrictSeed runs one world of limits with a bound to its end, or to its first
+// violation; see NewStrictPlan.
+func RunStrictSeed(seed uint64, lasts time.Duration) Report {
+	f, err := NewStrictPlan(seed, lasts)
+	if err != nil {
+		return Report{Err: fmt.Errorf("seed %d: %w", seed, err)}
+	}
+	r := Report{Worlds: 1, Strict: true}
+	for _, v := range f.Run() {
+		r.Failed = append(r.Failed, Failure{seed, lasts, true, v})
+	}
+	r.RegionTime, r.Played, r.Stats, r.Faults = f.RegionTime(), f.Played(), f.Stats(), f.faults
 	return r
 }
 
 func (r *Report) add(one *Report) {
 	r.Worlds += one.Worlds
 	r.RegionTime += one.RegionTime
+	r.Played += one.Played
+	r.Strict = one.Strict
 	r.Failed = append(r.Failed, one.Failed...)
 	if r.Err == nil {
 		r.Err = one.Err
@@ -101,8 +126,13 @@ func (r *Report) add(one *Report) {
 	s.Lost += t.Lost
 	s.Summed += t.Summed
 	s.Converged += t.Converged
+	s.Loans += t.Loans
+	s.Grants += t.Grants
 	for i := range r.Hard {
 		r.Hard[i] += one.Hard[i]
+	}
+	for i := range r.Faults {
+		r.Faults[i] += one.Faults[i]
 	}
 }
 
@@ -124,13 +154,38 @@ func (r *Report) Print(w io.Writer) {
 		r.Worlds, r.RegionTime.Hours(), r.Took.Round(time.Second))
 	fmt.Fprintf(w, "%d events (%.0f a second), %d checks, %d messages, %d lost on their way\n",
 		s.Events, float64(s.Events)/max(r.Took.Seconds(), 1e-9), s.Checks, s.Published, s.Lost)
+	if r.Strict {
+		fmt.Fprintf(w, "%.1f region-hours played: nine tenths of a bound were in use; %d messages about loans, %d grants\n", r.Played.Hours(), s.Loans, s.Grants)
+		fmt.Fprintln(w, "\nfaults:")
+		for i, n := range r.Faults {
+			fmt.Fprintf(w, "%10d  %s\n", n, strictFaults[i])
+		}
+		r.printFailed(w, "windows above a bound")
+		return
+	}
 	fmt.Fprintf(w, "%d times the sum over all regions was accounted for, %d times all were seen to hold the same\n",
 		s.Summed, s.Converged)
 	fmt.Fprintln(w, "\nhard states reached:")
 	for i, n := range r.Hard {
 		fmt.Fprintf(w, "%10d  %s\n", n, hard(i))
 	}
-	fmt.Fprintf(w, "\n%d unexplained violations\n", len(r.Failed))
+	r.printFailed(w, "unexplained violations")
+}
+
+// Brief is a line about how long it took until a mistake showed.
+func (r *Report) Brief() string {
+	played := r.Played
+	if !r.Strict {
+		played = r.RegionTime
+	}
+	if len(r.Failed) == 0 {
+		return fmt.Sprintf("nothing in %.1f region-hours (%v)", played.Hours(), r.Took.Round(time.Second))
+	}
+	return fmt.Sprintf("shown after %.2f region-hours (%v): %s, seed %d", played.Hours(), r.Took.Round(time.Second), r.Failed[0].Name, r.Failed[0].Seed)
+}
+
+func (r *Report) printFailed(w io.Writer, what string) {
+	fmt.Fprintf(w, "\n%d %s\n", len(r.Failed), what)
 	for i := range r.Failed {
 		v := &r.Failed[i]
 		fmt.Fprintf(w, "\nseed %d, at %v: %s\n  %s\nreplay: %s\nbefore it:\n%s", v.Seed, v.At, v.Name, v.Text, v.Replay(), v.Last)

@@ -227,13 +227,7 @@ func (f *FaultPlan) everywhere(yes bool, loss, twice, late float64) {
 	if !yes {
 		loss, twice, late = 0, 0, 0
 	}
-	for a := range f.regions {
-		for b := range f.regions {
-			if a != b {
-				f.Weather(a, b, loss, twice, late)
-			}
-		}
-	}
+	f.weather(loss, twice, late)
 }
 
 // restart ends a process, with or without a word, and starts it again, perhaps after

@@ -42,6 +42,17 @@ func (w *World) Weather(from, to int, loss, twice, late float64) {
 	l.loss, l.twice, l.late = loss, twice, late
 }
 
+// weather sets the Weather between all regions.
+func (w *World) weather(loss, twice, late float64) {
+	for a := range w.regions {
+		for b := range w.regions {
+			if a != b {
+				w.Weather(a, b, loss, twice, late)
+			}
+		}
+	}
+}
+
 // Disconnect takes the bus away from a region's processes, or gives it back: then they
 // know that they may have missed something.
 func (w *World) Disconnect(place int, yes bool) {
@@ -54,6 +65,13 @@ func (w *World) Disconnect(place int, yes bool) {
 			p.settle()
 		}
 	}
+}
+
+// Deafen cuts or heals the bus between one process and another region, both ways: a
+// sibling may still be connected.
+func (w *World) Deafen(p *process, to int, yes bool) {
+	w.fault(p, "bus to and from %s: cut %t", w.regions[to].name, yes)
+	p.bus.deaf[w.regions[to]] = yes
 }
 
 // StoreAway takes a region's store away, or gives it back.
@@ -91,6 +109,7 @@ func (w *World) Step(place int, by time.Duration) {
 	s := w.regions[place]
 	w.fault(nil, "%s: the store's clock steps by %v", s.name, by)
 	s.stepped += by
+	s.store.bounds.stepped()
 	w.hit(s)
 	w.At(w.now+time.Duration(w.dice.Int64N(int64(time.Second))), func() {
 		switch {

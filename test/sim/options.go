@@ -30,6 +30,12 @@ type Options struct {
 	Lossy bool
 	// MaxSeries bounds what each process knows; 0 means the ledger's default.
 	MaxSeries int
+	// Overshoot gives the limits of these policies a bound, so many percent above their
+	// units.
+	Overshoot map[string]int64
+	// AllTend has each process of a region plan its loans, as if they did not know of each
+	// other, and Folly has them lend and return at random too: any policy is safe.
+	AllTend, Folly bool
 	// Judged checks every invariant of doc.go. It is for worlds of a few regions.
 	Judged bool
 }
@@ -41,6 +47,10 @@ type RegionOptions struct {
 	Skew   time.Duration // its store clock minus true time
 	// Processes is how many regiond processes serve it at first; 0 means 1.
 	Processes int
+	// PacePPM is by how much the store's clock goes faster than true time.
+	PacePPM int64
+	// Absent: the region is not there at first.
+	Absent bool
 }
 
 const (
@@ -81,6 +91,9 @@ func (o *Options) topology() *region.Topology {
 	t := &region.Topology{Cluster: "sim", Policies: o.Policies, MaxUnknown: region.DefaultMaxUnknown}
 	for i := range o.Regions {
 		r := &o.Regions[i]
+		if r.Absent {
+			continue
+		}
 		t.Regions = append(t.Regions, region.Region{Name: r.Name, Weight: max(1, r.Weight), Redis: region.Redis{Embedded: true}})
 	}
 	t.Tenants.Default = &quota.Tenant{Policy: o.Policies[0].Name}

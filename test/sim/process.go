@@ -30,6 +30,7 @@ type process struct {
 	manager  *view.Manager
 	recovery *view.CounterRecovery
 	limiter  *limiter.Limiter
+	loans    tender
 	members  []gossip.Member // as gossip informed this process
 
 	gone   bool // it was stopped or killed
@@ -50,12 +51,16 @@ func (p *process) now() time.Duration { return p.region.w.now - p.born }
 // start has a process serve a region from now on.
 func (s *simRegion) start(instance string) (*process, error) {
 	w := s.w
+	if len(s.processes) == 0 {
+		s.store.bounds.unwatched()
+	}
 	w.started++
 	p := &process{
 		region: s, number: w.started, born: w.now, woken: never,
 		self: quota.Process{Region: s.name, Instance: instance, Boot: startUS + w.now.Microseconds() + int64(w.started)},
 	}
-	p.bus = port{p: p, newest: map[*process]time.Duration{}, late: map[*process]time.Duration{}}
+	p.bus = port{p: p, newest: map[*process]time.Duration{}, late: map[*process]time.Duration{}, deaf: map[*simRegion]bool{}}
+	p.loans.p = p
 	if err := p.open(); err != nil {
 		return nil, err
 	}
@@ -172,6 +177,10 @@ func (p *process) receive(m *message) {
 		return
 	case p.frozen:
 		p.inbox = append(p.inbox, m)
+		return
+	}
+	if m.loan != nil {
+		p.loans.receive(m.from, m.loan)
 		return
 	}
 	w := p.region.w

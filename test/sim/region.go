@@ -27,6 +27,7 @@ type simRegion struct {
 	stepped   time.Duration // by which the store's clock was set ahead
 	seen      time.Duration // the same, as the processes' clock tracking has noticed
 	skew      time.Duration
+	pace      int64            // of the clock, less true time's, in millionths
 	topology  *region.Topology // in force here
 	processes []*process       // alive, in order of their start
 	started   int
@@ -34,21 +35,28 @@ type simRegion struct {
 	turn      int // whose turn it is to be asked
 }
 
+// trueUS is the time that has passed, by the pace of the store's clock.
+func (s *simRegion) trueUS() int64 {
+	us := s.w.now.Microseconds()
+	return us + us*s.pace/1_000_000
+}
+
 // nowUS is the store's clock.
 func (s *simRegion) nowUS() int64 {
-	return startUS + s.w.now.Microseconds() + (s.skew + s.stepped).Microseconds()
+	return startUS + s.trueUS() + (s.skew + s.stepped).Microseconds()
 }
 
 // timeUS is the store's clock as regiond processes track it: a step shows only after
 // the next reading.
 func (s *simRegion) timeUS() int64 {
-	return startUS + s.w.now.Microseconds() + (s.skew + s.seen).Microseconds()
+	return startUS + s.trueUS() + (s.skew + s.seen).Microseconds()
 }
 
 // regionStore is the region's store. It implements store.Store, and gives its counters
 // back as Redis would.
 type regionStore struct {
 	s        *simRegion
+	bounds   *bounds
 	away     bool
 	tenants  map[string]*memstore.Store // by the prefix of their keys
 	clockUS  func() int64               // of all of them; replaced while writes are replayed
@@ -72,7 +80,7 @@ type charge struct {
 }
 
 func (t *regionStore) begin(s *simRegion) {
-	t.s, t.clockUS = s, s.nowUS
+	t.s, t.clockUS, t.bounds = s, s.nowUS, newBounds(s)
 	t.clear()
 }
 
@@ -105,8 +113,21 @@ func (t *regionStore) decide(ctx context.Context, call []store.Call, verdict []s
 		m = memstore.New(memstore.Options{Now: func() int64 { return t.clockUS() }})
 		t.tenants[prefix] = m
 	}
-	m.Decide(ctx, call, verdict)
 	v := &verdict[0]
+	k, room := t.admits(c)
+	switch {
+	case k != nil && c.Cost > room:
+		*v = store.Verdict{Outcome: store.Denied, StoreUS: t.clockUS(), Limits: []store.LimitVerdict{{Remaining: room, WaitUS: 1000}}}
+		return
+	case k != nil && k.strict():
+		alone := *c
+		alone.Ceilings = []int64{quota.MaxUnits}
+		call = []store.Call{alone}
+	}
+	m.Decide(ctx, call, verdict)
+	if k != nil && v.Outcome == store.Admitted {
+		k.charge(c.Cost)
+	}
 	if v.Err != nil || v.Outcome != store.Admitted || c.Op == store.OpPeek {
 		return
 	}
@@ -163,6 +184,7 @@ func (t *regionStore) forget() {
 	t.clear()
 	t.writes = nil
 	t.lives++
+	t.bounds.lost(-1)
 }
 
 // rewind loses the writes of the last while, as a failover does to a replica that was
@@ -187,5 +209,6 @@ func (t *regionStore) rewind(while time.Duration) (units int64) {
 		t.writes[len(t.writes)-1].at = kept[i].at
 	}
 	t.clockUS = t.s.nowUS
+	t.bounds.lost(t.s.w.now - while)
 	return units
 }

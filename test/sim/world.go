@@ -35,6 +35,8 @@ type World struct {
 	log       *slog.Logger
 	trace     trace
 	judge     *judge // nil unless Options.Judged
+	shares    *shares
+	bound     *boundJudge // nil without Options.Overshoot
 	hard      Hard
 	reloaded  bool // some region was given another topology
 	stats     Stats
@@ -49,6 +51,8 @@ type Stats struct {
 	Lost      int64 // ways of a message to one process that ended nowhere
 	Summed    int64 // admissions at which the sum over all regions was accounted for
 	Converged int64 // times that all were seen to hold the same
+	Loans     int64 // messages about loans
+	Grants    int64
 }
 
 // Answer is what a Check got.
@@ -70,9 +74,13 @@ func New(o Options) (*World, error) {
 	}
 	w.gossip = gossipModel{w: w, cuts: make([][]bool, len(o.Regions))}
 	top := o.topology()
+	w.shares = newShares(w, top)
+	if o.Overshoot != nil {
+		w.bound = newBoundJudge(w)
+	}
 	for i := range o.Regions {
 		r := &o.Regions[i]
-		s := &simRegion{w: w, place: i, name: r.Name, skew: r.Skew, topology: top}
+		s := &simRegion{w: w, place: i, name: r.Name, skew: r.Skew, pace: r.PacePPM, topology: top}
 		s.store.begin(s)
 		w.regions = append(w.regions, s)
 		w.gossip.cuts[i] = make([]bool, len(o.Regions))
@@ -85,6 +93,9 @@ func New(o Options) (*World, error) {
 		w.judge = newJudge(w)
 	}
 	for i, s := range w.regions {
+		if o.Regions[i].Absent {
+			continue
+		}
 		for range max(1, o.Regions[i].Processes) {
 			if _, err := s.start(s.nextName()); err != nil {
 				return nil, err
@@ -137,6 +148,8 @@ func (w *World) step(e *event) {
 			e.p.woken = never
 		}
 		e.p.settle()
+	case kindTick:
+		e.p.loans.tick()
 	}
 }
 
@@ -162,6 +175,12 @@ func (w *World) Check(region int, tenant string, cost int64) Answer {
 	}
 	if w.judge != nil {
 		w.judge.answered(p, tenant, cost, &d)
+	}
+	if w.bound != nil {
+		if d.Allowed {
+			w.bound.admitted(p, tenant, cost)
+		}
+		p.loans.asks(tenant, cost, !d.Allowed)
 	}
 	p.settle()
 	return Answer{Answered: true, Decision: d}

@@ -4,6 +4,7 @@
 //
 //	go run ./test/sim/cmd/sim              two minutes of worlds, from seed 1 on
 //	go run ./test/sim/cmd/sim -seed 4711   that one world
+//	go run ./test/sim/cmd/sim -strict      worlds of limits with a bound, judged without excuses
 package main
 
 import (
@@ -28,19 +29,32 @@ func main() {
 	from := flag.Uint64("from", 1, "the first seed")
 	seed := flag.Uint64("seed", 0, "run this one world only; 0 means many")
 	world := flag.Duration("lasts", 0, "how long a world lasts, virtually, and short pauses in it; 0 leaves it to the seed, and long ones")
+	strict := flag.Bool("strict", false, "worlds of limits with a bound, in which everything goes wrong; says how many region-hours were played")
+	brief := flag.Bool("brief", false, "say in a line how long was played until a mistake showed")
 	flag.Parse()
 	debug.SetGCPercent(gcPercent)
-	os.Exit(run(*lasts, *from, *seed, *world))
+	os.Exit(run(*lasts, *from, *seed, *world, *strict, *brief))
 }
 
-func run(lasts time.Duration, from, seed uint64, world time.Duration) int {
+func run(lasts time.Duration, from, seed uint64, world time.Duration, strict, brief bool) int {
+	one := sim.RunSeed
+	if strict {
+		one = sim.RunStrictSeed
+	}
 	if seed != 0 {
-		r := sim.RunSeed(seed, world)
+		r := one(seed, world)
 		return tell(&r, nil)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lasts)
 	defer cancel()
-	r := sim.Campaign(ctx, from, world)
+	r := sim.Campaign(ctx, from, world, one)
+	if brief {
+		fmt.Println(r.Brief())
+		return min(1, len(r.Failed))
+	}
+	if strict {
+		return tell(&r, nil)
+	}
 	code := tell(&r, r.Missing())
 	fmt.Println()
 	if err := accuracy.Report(context.Background(), os.Stdout, accuracy.Simulated, runtime.GOMAXPROCS(0)); err != nil {

@@ -1,0 +1,325 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+// StrictPlan is a world of limits with a bound, in which everything goes wrong that may:
+// stores that lose what they hold or go back to what they held, clocks that step either
+// way or run fast, processes that are killed, frozen, several to a region and at odds,
+// cuts of any shape also inside a region, messages that are lost, repeated or late, and
+// topologies that change. The bound is judged throughout.
+type StrictPlan struct {
+	*World
+	dice    *rand.Rand // of the plan
+	asking  *rand.Rand // of traffic
+	lasts   time.Duration
+	busy    int
+	rates   [][]float64 // checks a second, by tenant and region
+	tenants []string
+	planned int
+	weights []int64 // 0: the region is not there
+	units   []int64 // by policy
+	faults  Faults
+}
+
+// strictEpisode is how much longer than a minute an episode is at most.
+const strictEpisode = 3 * time.Minute
+
+// NewStrictPlan draws a world from a seed. lasts is how long it lasts, virtually, with
+// short pauses between the episodes; 0 is an hour, most of it quiet.
+func NewStrictPlan(seed uint64, lasts time.Duration) (*StrictPlan, error) {
+	dice := rand.New(rand.NewPCG(seed, 0x57a1c7))
+	o := Options{
+		Seed: seed, Lossy: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{}, Overshoot: map[string]int64{},
+		Delay: time.Duration(5+dice.IntN(150)) * time.Millisecond, AllTend: dice.IntN(2) == 0, Folly: dice.IntN(2) == 0,
+	}
+	f := &StrictPlan{dice: dice, asking: rand.New(rand.NewPCG(seed, 0xa5c)), lasts: lasts}
+	pause := shortPause
+	if lasts == 0 {
+		f.lasts, pause = time.Hour, longPause
+	}
+	for i := range []int{2, 2, 2, 3, 3, 3, 4, 5}[dice.IntN(8)] {
+		f.weights = append(f.weights, int64(1+dice.IntN(3)))
+		o.Regions = append(o.Regions, RegionOptions{
+			Name: fmt.Sprintf("r%d", i), Weight: f.weights[i], Processes: 1 + dice.IntN(8)/5, PacePPM: dice.Int64N(1001) - 500,
+			Skew: time.Duration(dice.Int64N(int64(48*time.Hour))) - 24*time.Hour,
+		})
+	}
+	if len(f.weights) > 2 && dice.IntN(3) == 0 {
+		f.weights[len(f.weights)-1] = 0
+		o.Regions[len(f.weights)-1].Absent = true
+	}
+	for i, overshoot := range []int64{0, 10} {
+		units := []int64{3, 10, 30, 100}[dice.IntN(4)]
+		window := []time.Duration{time.Second, 4 * time.Second, 7 * time.Second, 10 * time.Second}[dice.IntN(4)]
+		p := quota.Policy{Name: fmt.Sprintf("p%d", i), EnforcePercent: -1, OnStoreLoss: quota.FailClosed, Limits: []quota.Limit{
+			{Name: "all", Scope: quota.ScopeGlobal, Units: units, Window: window},
+		}}
+		tenant := fmt.Sprintf("t%d", i)
+		o.Policies, o.Overshoot[p.Name], o.Tenants[tenant] = append(o.Policies, p), overshoot, p.Name
+		f.tenants, f.units = append(f.tenants, tenant), append(f.units, units)
+	}
+	w, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	f.World = w
+	for range f.tenants {
+		f.rates = append(f.rates, make([]float64, len(f.weights)))
+	}
+	for at := 5 * time.Second; at < f.lasts; {
+		lasts := time.Minute + f.span(strictEpisode)
+		f.episode(at, lasts)
+		at += lasts + time.Minute + f.span(pause)
+	}
+	return f, nil
+}
+
+func (f *StrictPlan) span(most time.Duration) time.Duration {
+	return time.Duration(f.dice.Int64N(int64(most)))
+}
+
+// Run lets all of it happen and returns what did not hold.
+func (f *StrictPlan) Run() []Violation {
+	for f.now < f.lasts && len(f.bound.broken) == 0 {
+		f.RunUntil(min(f.now+10*time.Second, f.lasts))
+	}
+	return f.bound.broken
+}
+
+// RegionTime is how much time has passed in all regions together, and Played for how much
+// of it a bound was so near that a mistake would have shown.
+func (f *StrictPlan) RegionTime() time.Duration { return f.now * time.Duration(len(f.regions)) }
+
+// Played is the part of RegionTime in which some bound was nine tenths used.
+func (f *StrictPlan) Played() time.Duration {
+	return f.bound.played() * time.Duration(len(f.regions))
+}
+
+// episode plans traffic for so long, and faults from its beginning to its end.
+func (f *StrictPlan) episode(at, lasts time.Duration) {
+	f.At(at, func() {
+		f.busy++
+		for t := range f.tenants {
+			f.demand(t, f.busy, at+lasts)
+			for place := range f.regions {
+				f.traffic(t, place, f.busy, at+lasts)
+			}
+		}
+	})
+	every := 5*time.Second + f.span(40*time.Second) // by the fault
+	for t := at + f.span(every); t < at+lasts; t += f.span(2*every) + time.Millisecond {
+		f.planFault(t, t+200*time.Millisecond+f.span(lasts/4))
+	}
+}
+
+// demand draws by how much each region asks, and draws again.
+func (f *StrictPlan) demand(tenant, burst int, until time.Duration) {
+	if burst != f.busy || f.now >= until {
+		return
+	}
+	policy := f.o.policy(f.o.Tenants[f.tenants[tenant]])
+	window := policy.Limits[0].Window
+	mean := float64(f.shares.bound(policy.Name)) / window.Seconds() / float64(len(f.regions))
+	for place := range f.regions {
+		f.rates[tenant][place] = mean * []float64{0, 0.1, 1, 1.3, 2, 3}[f.asking.IntN(6)]
+	}
+	f.At(f.now+window+time.Duration(f.asking.Int64N(int64(4*window))), func() { f.demand(tenant, burst, until) })
+}
+
+// traffic asks one check after the other of a region.
+func (f *StrictPlan) traffic(tenant, place, burst int, until time.Duration) {
+	if burst != f.busy || f.now >= until {
+		return
+	}
+	rate, wait := f.rates[tenant][place], time.Second
+	if rate > 0 {
+		wait = min(wait, time.Duration(f.asking.ExpFloat64()/rate*float64(time.Second)))
+	}
+	if wait < time.Second {
+		f.At(f.now+wait, func() {
+			cost := int64(1)
+			if f.asking.IntN(10) == 0 {
+				cost += f.asking.Int64N(3)
+			}
+			f.Check(place, f.tenants[tenant], cost)
+		})
+	}
+	f.At(f.now+wait, func() { f.traffic(tenant, place, burst, until) })
+}
+
+// Faults counts what a StrictPlan did, by the names of strictFaults.
+type Faults [len(strictFaults)]int64
+
+// strictFaults are what goes wrong in a StrictPlan.
+var strictFaults = [...]string{
+	"cuts one way", "cuts", "splits inside a region", "cuts between one process and a region", "messages lost, repeated and late",
+	"disconnections", "stores lost", "stores rolled back", "clocks stepped", "clocks stepped by up to a day", "stores away",
+	"processes restarted", "processes frozen", "processes added", "rollouts of weights, units and regions",
+}
+
+// planFault plans one fault and its end.
+func (f *StrictPlan) planFault(begins, heals time.Duration) {
+	n, kind := len(f.regions), f.dice.IntN(len(strictFaults))
+	i := f.dice.IntN(n)
+	j := (i + 1 + f.dice.IntN(n-1)) % n
+	f.faults[kind]++
+	between := func(do func(yes bool)) {
+		f.At(begins, func() { do(true) })
+		f.At(heals, func() { do(false) })
+	}
+	switch kind {
+	case 0:
+		between(func(yes bool) { f.Cut(i, j, yes) })
+	case 1:
+		between(func(yes bool) { f.Cut(i, j, yes); f.Cut(j, i, yes) })
+	case 2:
+		between(func(yes bool) { f.Cut(i, i, yes); f.CutGossip(i, i, yes) })
+	case 3: // a sibling may still see that region
+		f.At(begins, func() {
+			if p := f.regions[i].next(); p != nil {
+				f.Deafen(p, j, true)
+				f.At(heals, func() { f.Deafen(p, j, false) })
+			}
+		})
+	case 4:
+		loss := f.dice.Float64() * 0.5
+		f.At(begins, func() { f.weather(loss, 0.1, 0.1) })
+		f.At(heals, func() { f.weather(0, 0, 0) })
+	case 5:
+		between(func(yes bool) { f.Disconnect(i, yes) })
+	case 6:
+		f.At(begins, func() { f.Flush(i) })
+	case 7:
+		while := f.span(keptFor)
+		f.At(begins, func() { f.Rewind(i, while) })
+	case 8:
+		most := []time.Duration{200 * time.Millisecond, 2 * time.Second, 20 * time.Second}[f.dice.IntN(3)]
+		by := f.span(2*most) - most
+		f.At(begins, func() { f.Step(i, by) })
+	case 9:
+		by := f.span(48*time.Hour) - 24*time.Hour
+		f.At(begins, func() { f.Step(i, by) })
+	case 10:
+		between(func(yes bool) { f.StoreAway(i, yes) })
+	case 11:
+		f.At(begins, func() { f.restart(i, heals) })
+	case 12:
+		lasts := 200*time.Millisecond + f.span(20*time.Second)
+		f.At(begins, func() {
+			if p := f.regions[i].next(); p != nil {
+				f.freeze(p, lasts)
+			}
+		})
+	case 13:
+		f.At(begins, func() {
+			if f.weights[i] == 0 || len(f.regions[i].processes) > 2 {
+				return
+			}
+			p, gracefully := f.begin(i, f.regions[i].nextName()), f.dice.IntN(2) == 0
+			f.At(heals+f.span(time.Minute), func() {
+				if !p.gone {
+					f.kill(p, gracefully)
+				}
+			})
+		})
+	case 14:
+		f.At(begins, func() { f.rollout(heals - begins) })
+	}
+}
+
+// restart ends a process of a region, or all, and starts them again. Nobody may be there
+// to see the clock step.
+func (f *StrictPlan) restart(place int, heals time.Duration) {
+	all := slices.Clone(f.regions[place].processes)
+	if len(all) > 1 && f.dice.IntN(2) == 0 {
+		all = all[:1]
+	} else if f.dice.IntN(2) == 0 {
+		by := f.span(4*time.Second) - 2*time.Second
+		f.At(f.now+time.Millisecond, func() { f.Step(place, by) })
+		heals = min(heals, f.now+f.span(4*time.Second)+2*time.Millisecond)
+	}
+	for _, p := range all {
+		f.kill(p, f.dice.IntN(2) == 0)
+		f.At(heals, func() {
+			if f.weights[place] > 0 {
+				f.begin(place, p.self.Instance)
+			}
+		})
+	}
+}
+
+// rollout gives each region another topology at its own time: other weights, other units,
+// a region less or one more. It is begun only when the one before is over.
+func (f *StrictPlan) rollout(lasts time.Duration) {
+	weights, units := slices.Clone(f.weights), slices.Clone(f.units)
+	gone, come := -1, slices.Index(weights, 0)
+	switch i := f.dice.IntN(len(weights)); f.dice.IntN(4) {
+	case 0:
+		for i := range units {
+			units[i] = []int64{3, 10, 30, 100}[f.dice.IntN(4)]
+		}
+		come = -1
+	case 1:
+		if come >= 0 {
+			weights[come] = 1 + f.dice.Int64N(3)
+			break
+		}
+		if len(weights) > 2 {
+			weights[i], gone = 0, i
+		}
+	default:
+		come = -1
+		for i := range weights {
+			if weights[i] > 0 {
+				weights[i] = 1 + f.dice.Int64N(3)
+			}
+		}
+	}
+	o := f.o
+	o.Regions, o.Policies = slices.Clone(o.Regions), slices.Clone(o.Policies)
+	for i := range weights {
+		o.Regions[i].Weight, o.Regions[i].Absent = weights[i], weights[i] == 0
+	}
+	for i := range units {
+		l := o.Policies[i].Limits[0]
+		l.Units = units[i]
+		o.Policies[i].Limits = []quota.Limit{l}
+	}
+	top := o.topology()
+	if !f.shares.begin(top) {
+		return
+	}
+	f.weights, f.units = weights, units
+	f.planned++
+	f.fault(nil, "rollout %d: weights %v, units %v", f.planned, weights, units)
+	for place := range f.regions {
+		version := f.planned
+		f.At(f.now+f.span(lasts), func() { f.adopt(place, version, top, place == gone, place == come) })
+	}
+}
+
+// adopt has a region go by a topology. One that is taken out ends, and then the operator
+// vouches for that; one that is new starts.
+func (f *StrictPlan) adopt(place, version int, top *region.Topology, gone, come bool) {
+	s := f.regions[place]
+	if gone {
+		for _, p := range slices.Clone(s.processes) {
+			f.kill(p, f.dice.IntN(2) == 0)
+		}
+		s.topology, s.version = top, version
+	} else if f.weights[place] > 0 {
+		f.reload(place, version, top)
+	}
+	f.shares.confirm(place)
+	if come && len(s.processes) == 0 {
+		f.begin(place, s.nextName())
+	}
+}
