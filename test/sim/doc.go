@@ -1,8 +1,8 @@
 // Package sim runs regions of regiond in virtual time: the real limiter on its memory
 // store, the real ledger, mesh, wire format and view, joined by region/view as the
 // daemon joins them, and between them a bus, stores and gossip that fail. One
-// goroutine, one seed, one trace. A FaultPlan is a World with a random plan of faults, and a
-// Campaign runs many.
+// goroutine, one seed, one trace. A FaultPlan is a World of estimated limits with a random plan
+// of faults, a StrictPlan one of limits with a bound, and a Campaign runs many.
 //
 // # Time
 //
@@ -10,7 +10,21 @@
 // mesh and of the view manager that their Run methods call, one after the other. Between
 // two events time costs nothing. A look that cannot show anything new is left out.
 //
-// # What is checked, and when
+// # Limits with a bound
+//
+// B-1: in every window of true time, shorter than W by the 500 ppm that a clock may be
+// fast, all regions together admit at most B, whatever happens. Nothing excuses a
+// window. While units of a limit change, B is the larger until every region has
+// confirmed the new ones for as long as a record of a loan stands. An operator
+// vouches for a region that is taken out when its processes have ended. A world is
+// played while nine tenths of a bound are in use: only then a mistake shows.
+//
+// The loans are those of package loan, Book and Planner, joined in loans.go, which
+// stands for the store's half of them and for their messages. There a step of the clock,
+// and a loss of data, are noticed at once, and a change of shares is confirmed as
+// package loan demands. `go run ./test/sim/cmd/rules` takes out one rule at a time.
+//
+// # What is checked of estimated limits, and when
 //
 // At every check: LOC-F (what was lost is reckoned with). At every admission by a
 // store: LOC-1 (counters of a store), LOC-3 (the window), G-1, G-3, BUS-4. At every

@@ -38,8 +38,8 @@ func newBoundJudge(w *World) *boundJudge {
 
 // admitted judges an admission.
 func (j *boundJudge) admitted(p *process, tenant string, units int64) {
-	policy := j.w.o.Tenants[tenant]
-	if _, ok := j.w.o.Overshoot[policy]; !ok {
+	policy := j.w.o.policyOf(tenant).Name
+	if !j.w.bounded(policy) {
 		return
 	}
 	t := j.tenants[tenant]

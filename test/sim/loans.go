@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
 )
@@ -57,7 +58,7 @@ func (b *bounds) of(tenant, policy string) *book {
 	w := b.s.w
 	k := b.books[tenant]
 	if k == nil {
-		if _, ok := w.o.Overshoot[policy]; !ok {
+		if !w.bounded(policy) {
 			return nil
 		}
 		k = &book{bounds: b, policy: policy}
@@ -119,7 +120,7 @@ func (b *bounds) lost(to time.Duration) {
 // stepped notes a step of the clock. Where the log's clock goes on is not known exactly;
 // it errs towards the past.
 func (b *bounds) stepped() {
-	if b.s.w.o.Overshoot != nil {
+	if b.s.w.bound != nil {
 		b.unsure += time.Duration(b.s.w.dice.Int64N(int64(20 * time.Millisecond)))
 	}
 	if len(b.s.processes) > 0 { // else whoever starts next does not know what happened
@@ -137,7 +138,7 @@ func (b *bounds) unwatched() {
 
 // admits decides what loans allow of a check; b is nil if they have no say.
 func (t *regionStore) admits(c *store.Call) (k *book, room int64) {
-	if t.s.w.o.Overshoot == nil || len(c.Counters) != 1 || c.Op != store.OpCheck {
+	if t.s.w.bound == nil || len(c.Counters) != 1 || c.Op != store.OpCheck {
 		return nil, 0
 	}
 	if k = t.bounds.of(c.Counters[0].Tenant, c.Counters[0].Policy); k == nil {
@@ -147,7 +148,9 @@ func (t *regionStore) admits(c *store.Call) (k *book, room int64) {
 }
 
 // strict reports whether only the bound counts, and not the estimate.
-func (k *book) strict() bool { return k.bounds.s.w.o.Overshoot[k.policy] == 0 }
+func (k *book) strict() bool {
+	return k.bounds.s.w.o.policy(k.policy).Limits[0].MaxOvershoot == quota.Strict
+}
 
 // charge adds an admission to the log.
 func (k *book) charge(units int64) {
@@ -204,8 +207,8 @@ func (d *tender) of(tenant, policy string) *tended {
 
 // asks notes what was asked for.
 func (d *tender) asks(tenant string, cost int64, denied bool) {
-	policy := d.p.region.w.o.Tenants[tenant]
-	if _, ok := d.p.region.w.o.Overshoot[policy]; !ok {
+	policy := d.p.region.w.o.policyOf(tenant).Name
+	if !d.p.region.w.bounded(policy) {
 		return
 	}
 	t := d.of(tenant, policy)
@@ -413,11 +416,17 @@ func (w *World) divide(top *region.Topology) map[string][]int64 {
 	}
 	all := map[string][]int64{}
 	for i := range top.Policies {
-		if percent, ok := w.o.Overshoot[top.Policies[i].Name]; ok {
-			all[top.Policies[i].Name] = region.Parts(weights, top.Policies[i].Limits[0].Units*(100+percent)/100)
+		if units, ok := top.Policies[i].Limits[0].Bound(); ok {
+			all[top.Policies[i].Name] = region.Parts(weights, units)
 		}
 	}
 	return all
+}
+
+// bounded reports whether the limit of a policy has a bound.
+func (w *World) bounded(policy string) bool {
+	p := w.o.policy(policy)
+	return p != nil && p.Limits[0].MaxOvershoot != 0
 }
 
 func total(parts []int64) (n int64) {

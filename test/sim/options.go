@@ -30,9 +30,6 @@ type Options struct {
 	Lossy bool
 	// MaxSeries bounds what each process knows; 0 means the ledger's default.
 	MaxSeries int
-	// Overshoot gives the limits of these policies a bound, so many percent above their
-	// units.
-	Overshoot map[string]int64
 	// AllTend has each process of a region plan its loans, as if they did not know of each
 	// other, and Folly has them lend and return at random too: any policy is safe.
 	AllTend, Folly bool
@@ -84,6 +81,14 @@ func (o *Options) policy(name string) *quota.Policy {
 		}
 	}
 	return nil
+}
+
+// policyOf is the policy of a tenant.
+func (o *Options) policyOf(tenant string) *quota.Policy {
+	if p := o.policy(o.Tenants[tenant]); p != nil {
+		return p
+	}
+	return &o.Policies[0]
 }
 
 // topology is what topology.yaml would say.

@@ -32,12 +32,14 @@ type StrictPlan struct {
 // strictEpisode is how much longer than a minute an episode is at most.
 const strictEpisode = 3 * time.Minute
 
+const tenPercent = quota.Strict + 10*100
+
 // NewStrictPlan draws a world from a seed. lasts is how long it lasts, virtually, with
 // short pauses between the episodes; 0 is an hour, most of it quiet.
 func NewStrictPlan(seed uint64, lasts time.Duration) (*StrictPlan, error) {
 	dice := rand.New(rand.NewPCG(seed, 0x57a1c7))
 	o := Options{
-		Seed: seed, Lossy: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{}, Overshoot: map[string]int64{},
+		Seed: seed, Lossy: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{},
 		Delay: time.Duration(5+dice.IntN(150)) * time.Millisecond, AllTend: dice.IntN(2) == 0, Folly: dice.IntN(2) == 0,
 	}
 	f := &StrictPlan{dice: dice, asking: rand.New(rand.NewPCG(seed, 0xa5c)), lasts: lasts}
@@ -56,14 +58,14 @@ func NewStrictPlan(seed uint64, lasts time.Duration) (*StrictPlan, error) {
 		f.weights[len(f.weights)-1] = 0
 		o.Regions[len(f.weights)-1].Absent = true
 	}
-	for i, overshoot := range []int64{0, 10} {
+	for i, overshoot := range []quota.Overshoot{quota.Strict, tenPercent} {
 		units := []int64{3, 10, 30, 100}[dice.IntN(4)]
 		window := []time.Duration{time.Second, 4 * time.Second, 7 * time.Second, 10 * time.Second}[dice.IntN(4)]
 		p := quota.Policy{Name: fmt.Sprintf("p%d", i), EnforcePercent: -1, OnStoreLoss: quota.FailClosed, Limits: []quota.Limit{
-			{Name: "all", Scope: quota.ScopeGlobal, Units: units, Window: window},
+			{Name: "all", Scope: quota.ScopeGlobal, Units: units, Window: window, MaxOvershoot: overshoot},
 		}}
 		tenant := fmt.Sprintf("t%d", i)
-		o.Policies, o.Overshoot[p.Name], o.Tenants[tenant] = append(o.Policies, p), overshoot, p.Name
+		o.Policies, o.Tenants[tenant] = append(o.Policies, p), p.Name
 		f.tenants, f.units = append(f.tenants, tenant), append(f.units, units)
 	}
 	w, err := New(o)
@@ -125,7 +127,7 @@ func (f *StrictPlan) demand(tenant, burst int, until time.Duration) {
 	if burst != f.busy || f.now >= until {
 		return
 	}
-	policy := f.o.policy(f.o.Tenants[f.tenants[tenant]])
+	policy := f.o.policyOf(f.tenants[tenant])
 	window := policy.Limits[0].Window
 	mean := float64(f.shares.bound(policy.Name)) / window.Seconds() / float64(len(f.regions))
 	for place := range f.regions {

@@ -53,10 +53,7 @@ type truthCell struct {
 }
 
 func newTruth(w *World, tenant string) *truth {
-	p := w.o.policy(w.o.Tenants[tenant])
-	if p == nil {
-		p = &w.o.Policies[0]
-	}
+	p := w.o.policyOf(tenant)
 	l := &p.Limits[0]
 	t := &truth{tenant: tenant, policy: p, limit: l, regions: make([]use, len(w.regions)), largest: l.Units}
 	t.key = quota.CounterKey{Tenant: tenant, Policy: p.Name, Limit: l.Name, Partition: "::", BucketUS: l.BucketUS()}

@@ -36,7 +36,7 @@ type World struct {
 	trace     trace
 	judge     *judge // nil unless Options.Judged
 	shares    *shares
-	bound     *boundJudge // nil without Options.Overshoot
+	bound     *boundJudge // nil if no limit has a bound
 	hard      Hard
 	reloaded  bool // some region was given another topology
 	stats     Stats
@@ -75,7 +75,7 @@ func New(o Options) (*World, error) {
 	w.gossip = gossipModel{w: w, cuts: make([][]bool, len(o.Regions))}
 	top := o.topology()
 	w.shares = newShares(w, top)
-	if o.Overshoot != nil {
+	if slices.ContainsFunc(o.Policies, func(p quota.Policy) bool { return p.Limits[0].MaxOvershoot != 0 }) {
 		w.bound = newBoundJudge(w)
 	}
 	for i := range o.Regions {
