@@ -119,6 +119,7 @@ func (c *call) inTurn(work func()) {
 // appendResults appends the answer of a batch; outcomes are those of the items without errors.
 func (c *call) appendResults(items []item, outcomes []quota.Outcome) {
 	c.out = append(c.out[:0], `{"results":[`...)
+	c.room = maxAnswer - len(items)*maxBrief
 	for i := range items {
 		if i > 0 {
 			c.out = append(c.out, ',')
@@ -126,8 +127,7 @@ func (c *call) appendResults(items []item, outcomes []quota.Outcome) {
 		c.out = append(c.out, '{')
 		switch {
 		case len(items[i].errs) > 0:
-			p := invalid(quota.FaultInput, items[i].errs)
-			c.out = p.appendMembers(c.out)
+			c.appendInvalid(invalid(quota.FaultInput, items[i].errs))
 		case len(outcomes) == 0:
 			c.appendOutcome(&quota.Outcome{Err: errors.New("the limiter returned too few outcomes")}, i, nil)
 		default:
@@ -139,13 +139,25 @@ func (c *call) appendResults(items []item, outcomes []quota.Outcome) {
 	c.out = append(c.out, "]}\n"...)
 }
 
+// appendInvalid appends the problem of a check that breaks rules, in brief once there is
+// no room left.
+func (c *call) appendInvalid(p problem) {
+	before := len(c.out)
+	if c.room > 0 {
+		c.out = p.appendMembers(c.out)
+		c.room -= len(c.out) - before
+	}
+	if c.room <= 0 {
+		c.out = p.appendBrief(c.out[:before])
+	}
+}
+
 // appendOutcome appends the outcome of check i, with pointers into the batch.
 func (c *call) appendOutcome(o *quota.Outcome, i int, dims quota.Dimensions) {
 	var bad *quota.Invalid
 	switch {
 	case errors.As(o.Err, &bad):
-		p := invalid(bad.Fault, merge(nil, bad.Fields, "/checks/"+strconv.Itoa(i)))
-		c.out = p.appendMembers(c.out)
+		c.appendInvalid(invalid(bad.Fault, merge(nil, bad.Fields, "/checks/"+strconv.Itoa(i))))
 		return
 	case o.Err != nil:
 		c.logRefusal("undecided", o.Err.Error())

@@ -23,14 +23,19 @@ const (
 	// MaxDimensions is the largest number of dimensions of one request.
 	MaxDimensions = 16
 
-	// maxErrors bounds the list of errors in one answer.
+	// maxErrors bounds the list of errors in one answer. After so many the rest of a
+	// body is not read: what is wrong with it costs processor time and helps nobody.
 	maxErrors = 32
 )
+
+// errTooMany ends the reading of a body with more than maxErrors errors or MaxChecks checks.
+var errTooMany = errors.New("too many")
 
 // Rules that bodies and queries share.
 const (
 	emptyPolicy       = "must not be empty; leave it out for the tenant's own"
 	tooManyDimensions = "may have at most 16 members, has more"
+	checksRule        = "must have 1 to 100 checks"
 	costRule          = "must be a whole number between 1 and 1099511627776 in plain digits"
 )
 
@@ -41,7 +46,7 @@ type decoder struct {
 	name []byte // of the member being read, unquoted
 	base string // pointer of the check being read: "" or "/checks/3"
 	errs []quota.FieldError
-	more int // errors beyond maxErrors
+	bad  int // errors of the whole body, listed or not
 
 	// The strings of one check are gathered here and become one string: one
 	// allocation per check, and a limiter that keeps an id does not keep the body.
@@ -63,24 +68,19 @@ func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(&bytes.Bu
 func (d *decoder) begin(body *bytes.Buffer) {
 	// Duplicates are found here: the tokenizer would stop at the first.
 	d.json.Reset(body, jsontext.AllowDuplicateNames(true))
-	d.base, d.errs, d.more = "", nil, 0
+	d.base, d.errs, d.bad = "", nil, 0
 }
 
 func (d *decoder) fail(pointer, format string, args ...any) {
-	if len(d.errs) >= maxErrors {
-		d.more++
-		return
+	if d.bad++; d.bad <= maxErrors {
+		d.errs = append(d.errs, quota.FieldError{Pointer: d.base + pointer, Detail: fmt.Sprintf(format, args...)})
 	}
-	d.errs = append(d.errs, quota.FieldError{Pointer: d.base + pointer, Detail: fmt.Sprintf(format, args...)})
 }
 
-// drain returns the errors so far, with a last line for those beyond maxErrors.
+// drain returns the errors since the last call.
 func (d *decoder) drain() []quota.FieldError {
 	errs := d.errs
-	if d.more > 0 {
-		errs = append(errs, quota.FieldError{Pointer: d.base, Detail: fmt.Sprintf("and %d more errors", d.more)})
-	}
-	d.errs, d.more = nil, 0
+	d.errs = nil
 	return errs
 }
 
@@ -106,7 +106,8 @@ type item struct {
 }
 
 // batch reads a body of checks. It returns the errors of the envelope; those of
-// one check are in its item.
+// one check are in its item, unless they are more than maxErrors in all: then the
+// envelope has them.
 func (d *decoder) batch(body *bytes.Buffer) (items []item, envelope []quota.FieldError) {
 	d.begin(body)
 	members := []string{"checks"}
@@ -117,6 +118,11 @@ func (d *decoder) batch(body *bytes.Buffer) (items []item, envelope []quota.Fiel
 	})
 	if d.finish(err) && seen == 0 {
 		d.fail("/checks", "is required: an array of 1 to %d checks", MaxChecks)
+	}
+	if errors.Is(err, errTooMany) {
+		for i := range items {
+			envelope = append(envelope, items[i].errs...)
+		}
 	}
 	return items, append(envelope, d.drain()...)
 }
@@ -129,16 +135,17 @@ func (d *decoder) checks() ([]item, error) {
 		return nil, err
 	}
 	items := make([]item, 0, 8)
-	n := 0
-	for ; d.json.PeekKind() != ']'; n++ {
-		if n >= MaxChecks {
-			if err := d.json.SkipValue(); err != nil {
-				return nil, err
-			}
-			continue
+	for d.json.PeekKind() != ']' {
+		if len(items) == MaxChecks {
+			d.base = ""
+			d.fail("/checks", checksRule+", has more")
+			return items, errTooMany
 		}
-		d.base = "/checks/" + strconv.Itoa(n)
-		if err := d.readCheck(); err != nil {
+		d.base = "/checks/" + strconv.Itoa(len(items))
+		switch err := d.readCheck(); {
+		case errors.Is(err, errTooMany):
+			return items, err
+		case err != nil:
 			d.errs = nil
 			return nil, err
 		}
@@ -149,8 +156,8 @@ func (d *decoder) checks() ([]item, error) {
 		items = append(items, it)
 	}
 	d.base = ""
-	if n == 0 || n > MaxChecks {
-		d.fail("/checks", "must have 1 to %d checks, has %d", MaxChecks, n)
+	if len(items) == 0 {
+		d.fail("/checks", checksRule+", has none")
 	}
 	_, err := d.json.ReadToken()
 	return items, err
@@ -219,6 +226,9 @@ func (d *decoder) object(pointer, wanted string, known []string, member func(i i
 		return 0, err
 	}
 	for d.json.PeekKind() != '}' {
+		if d.bad > maxErrors {
+			return seen, errTooMany
+		}
 		quoted, err := d.json.ReadValue()
 		if err != nil {
 			return seen, err
@@ -266,10 +276,12 @@ func (d *decoder) string(pointer string) (s span, ok bool, err error) {
 func (d *decoder) dimensions() error {
 	members := 0
 	_, err := d.object("/dimensions", "an object of strings", nil, func(int) error {
-		if members++; members > MaxDimensions {
-			if members == MaxDimensions+1 {
-				d.fail("/dimensions", tooManyDimensions)
-			}
+		switch members++; {
+		case members == MaxDimensions+1:
+			d.fail("/dimensions", tooManyDimensions)
+			return d.json.SkipValue()
+		case members > MaxDimensions:
+			d.bad++
 			return d.json.SkipValue()
 		}
 		if d.json.PeekKind() != '"' {
@@ -331,6 +343,10 @@ func (d *decoder) finish(err error) bool {
 	d.base = ""
 	var s *jsontext.SyntacticError
 	switch {
+	case errors.Is(err, errTooMany):
+		if d.bad > maxErrors {
+			d.errs = append(d.errs, quota.FieldError{Detail: "and more errors: the rest of the body was not read"})
+		}
 	case errors.Is(err, io.EOF) && d.json.InputOffset() == 0:
 		d.fail("", "the body is empty, it must hold a JSON object")
 	case errors.As(err, &s):
@@ -362,12 +378,14 @@ func merge(own, others []quota.FieldError, base string) []quota.FieldError {
 // escapeToken makes a reference token of a JSON pointer (RFC 6901), truncated
 // when it is too long to be a mistyped name.
 func escapeToken(name []byte) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(truncate(string(name)))
+	return strings.ReplaceAll(strings.ReplaceAll(truncate(string(name)), "~", "~0"), "/", "~1")
 }
 
 // truncate keeps a message about something huge small.
-func truncate(s string) string {
-	const most = 80
+func truncate(s string) string { return clip(s, 80) }
+
+// clip keeps the first bytes of a text.
+func clip(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

@@ -244,16 +244,45 @@ func refuseAliases(f *quota.ForwardAuth, h http.Header) error {
 		if !strings.ContainsAny(name, "_.") {
 			continue
 		}
-		names := []string{f.Tenant.Header}
-		for i := range f.Dimensions {
-			names = append(names, f.Dimensions[i].Header)
+		if isAlias(name, f.Tenant.Header) {
+			return aliasError(f.Tenant.Header)
 		}
-		alias := strings.NewReplacer("_", "-", ".", "-").Replace(name)
-		if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(alias, n) }); i >= 0 {
-			return fmt.Errorf("header %s has an alias written with _ or . in this request", names[i])
+		for i := range f.Dimensions {
+			if isAlias(name, f.Dimensions[i].Header) {
+				return aliasError(f.Dimensions[i].Header)
+			}
 		}
 	}
 	return nil
+}
+
+func aliasError(header string) error {
+	return fmt.Errorf("header %s has an alias written with _ or . in this request", header)
+}
+
+// isAlias reports whether name is header, without regard to case, once its "_" and "."
+// are "-". It allocates nothing: an end user chooses the names.
+func isAlias(name, header string) bool {
+	if len(name) != len(header) {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		if c == '_' || c == '.' {
+			c = '-'
+		}
+		if lower(c) != lower(header[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
 }
 
 // maxHops bounds how many hops of X-Forwarded-For are read.

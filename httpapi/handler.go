@@ -92,6 +92,7 @@ type call struct {
 	limit  io.LimitedReader
 	in     bytes.Buffer
 	out    []byte
+	room   int // bytes left for the problems of a batch
 	field  []byte
 }
 

@@ -237,6 +237,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{guardedAPI, "post", "", "/v1/check", `{"tenant":"a"}`, 401},
 		{api, "post", "", "/v1/check:batch", batch, 200},
 		{api, "post", "", "/v1/check:batch", `{"checks":[]}`, 400},
+		{api, "post", "", "/v1/check:batch", `{"checks":[` + strings.Repeat(`{"tenant":""},`, 99) + `{"tenant":""}]}`, 200},
 		{api, "post", "", "/v1/report", `{"tenant":"full"}`, 200},
 		{api, "post", "", "/v1/report", `{"tenant":"lost"}`, 503},
 		{api, "post", "", "/v1/report", `{"tenant":"busy"}`, 503},

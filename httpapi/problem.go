@@ -96,16 +96,45 @@ func (p *problem) appendMembers(b []byte) []byte {
 		return b
 	}
 	b = append(b, `,"errors":[`...)
-	for i, m := range p.errs {
+	start := len(b)
+	for i, e := range p.errs {
+		before := len(b)
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"pointer":"#`...)
-		// RFC 6901 §6: a URI fragment, in which JSON has nothing to escape.
-		b = append(b, (&url.URL{Fragment: m.Pointer}).EscapedFragment()...)
-		b = append(b, `","detail":`...)
-		b = appendText(b, m.Detail)
-		b = append(b, '}')
+		if b = appendError(b, e); i > 0 && len(b)-start > maxErrorText {
+			b = append(b[:before], `,{"pointer":"#","detail":"and more errors"}`...)
+			break
+		}
 	}
 	return append(b, ']')
+}
+
+const (
+	// maxAnswer bounds an answer to a request that breaks rules, in bytes.
+	maxAnswer = 8 << 10
+	// maxErrorText bounds the errors of one problem, in bytes.
+	maxErrorText = 5 << 10
+	// maxPointer and maxDetail bound each of its errors, before they are escaped.
+	maxPointer, maxDetail = 160, 320
+)
+
+func appendError(b []byte, e quota.FieldError) []byte {
+	b = append(b, `{"pointer":"#`...)
+	// RFC 6901 §6: a URI fragment, in which JSON has nothing to escape.
+	b = append(b, (&url.URL{Fragment: clip(e.Pointer, maxPointer)}).EscapedFragment()...)
+	b = append(b, `","detail":`...)
+	b = appendText(b, clip(e.Detail, maxDetail))
+	return append(b, '}')
+}
+
+// maxBrief is what appendBrief appends at most for a check of a batch, and what surrounds it.
+const maxBrief = 65
+
+// appendBrief appends what is left of a problem where there is no room for more.
+func (p *problem) appendBrief(b []byte) []byte {
+	b = append(b, `"type":"`...)
+	b = append(b, problems[p.kind].uri...)
+	b = append(b, `","status":`...)
+	return strconv.AppendInt(b, int64(p.code()), 10)
 }

@@ -96,11 +96,17 @@ func (c *call) mediaType() string {
 	return "Content-Type must be application/json, or left out."
 }
 
+// maxContentType is more than any media type that is accepted has, in bytes.
+const maxContentType = 128
+
 // isJSON accepts application/json in UTF-8 and, where form is allowed, the type
 // that "curl -d" sends by default.
 func isJSON(contentType string, form bool) bool {
 	if contentType == "application/json" {
 		return true
+	}
+	if len(contentType) > maxContentType {
+		return false
 	}
 	media, params, err := mime.ParseMediaType(contentType)
 	if err != nil || media != "application/json" && (!form || media != "application/x-www-form-urlencoded") {
@@ -109,6 +115,9 @@ func isJSON(contentType string, form bool) bool {
 	charset, ok := params["charset"]
 	return len(params) == 0 || ok && len(params) == 1 && strings.EqualFold(charset, "utf-8")
 }
+
+// maxParameters is more than any call has: policy, cost, explain and MaxDimensions.
+const maxParameters = 32
 
 // parseQuery reads a query strictly: an unknown, misspelt or repeated parameter
 // is refused rather than ignored. All calls take explain; usage calls also take
@@ -119,15 +128,15 @@ func parseQuery(raw string, usage bool) (quota.Request, []quota.FieldError) {
 	if raw == "" {
 		return req, nil
 	}
+	if strings.Count(raw, "&") >= maxParameters {
+		return req, []quota.FieldError{{Detail: fmt.Sprintf("the query has more than %d parameters", maxParameters)}}
+	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return req, []quota.FieldError{{Detail: "the query is not well-formed: " + truncate(err.Error())}}
 	}
 	var errs []quota.FieldError
 	for _, name := range slices.Sorted(maps.Keys(values)) { // dimensions are sorted with them
-		if len(errs) >= maxErrors {
-			break
-		}
 		if pointer, detail := parseParameter(&req, name, values[name], usage); detail != "" {
 			errs = append(errs, quota.FieldError{Pointer: pointer, Detail: detail})
 		}

@@ -45,6 +45,8 @@ type rules struct {
 	Config
 	plans map[string]*policyPlan
 	dims  []string // all that any policy uses, and Config.Dimensions; sorted
+
+	unknown string // the detail of the error of any other dimension
 }
 
 // policyPlan is one policy, compiled.
@@ -77,6 +79,7 @@ func compile(c Config) (*rules, error) {
 	r.dims = append(r.dims, c.Dimensions...)
 	slices.Sort(r.dims)
 	r.dims = slices.Compact(r.dims)
+	r.unknown = fmt.Sprintf("is not a dimension of any policy; they use [%s]", strings.Join(r.dims, ", "))
 	tenants := slices.Collect(maps.Values(c.Tenants))
 	if c.Default != nil {
 		tenants = append(tenants, *c.Default)
@@ -143,13 +146,12 @@ func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow, s *
 
 // unknownDimensions are dimensions that no policy knows: a typo would otherwise lift a
 // limit in silence. Those of another policy are fine, since a gateway sends the
-// same ones for every tenant.
+// same ones for every tenant. Names that are not valid have an error already.
 func (r *rules) unknownDimensions(dims quota.Dimensions) []quota.FieldError {
 	var ms []quota.FieldError
 	for _, d := range dims {
-		if _, known := slices.BinarySearch(r.dims, d.Name); !known {
-			ms = append(ms, quota.FieldError{Pointer: "/dimensions/" + d.Name, Detail: fmt.Sprintf(
-				"is not a dimension of any policy; they use [%s]", strings.Join(r.dims, ", "))})
+		if _, known := slices.BinarySearch(r.dims, d.Name); !known && quota.ValidName(d.Name) == nil {
+			ms = append(ms, quota.FieldError{Pointer: "/dimensions/" + d.Name, Detail: r.unknown})
 		}
 	}
 	return ms
