@@ -139,14 +139,18 @@ const (
 	MaxHeaderBytes = 16 << 10
 )
 
+// MaxStreams bounds the requests that are under way on a connection of HTTP/2.
+const MaxStreams = 64
+
 // NewServer returns a server for a handler of this package with every limit
 // set. It speaks HTTP/1.1, and HTTP/2 only over TLS; the caller provides the
-// listener and the TLSConfig. Errors of net/http are logged as warnings.
-func NewServer(h http.Handler, log *slog.Logger) *http.Server {
+// listener, which comes from bound.Listen, and the TLSConfig. Errors of net/http are
+// logged as warnings, at most ten a second. bound may be nil.
+func NewServer(h http.Handler, log *slog.Logger, bound *Connections) *http.Server {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
-	return &http.Server{
+	s := &http.Server{
 		Handler:           h,
 		Protocols:         protocols,
 		ReadHeaderTimeout: ReadHeaderTimeout,
@@ -154,8 +158,13 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		WriteTimeout:      WriteTimeout,
 		IdleTimeout:       IdleTimeout,
 		MaxHeaderBytes:    MaxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: MaxStreams},
+		ErrorLog:          slog.NewLogLogger(newSampledHandler(log.Handler()), slog.LevelWarn),
 	}
+	if bound != nil {
+		bound.serve(s)
+	}
+	return s
 }
 
 // endpoint is one line of the table of calls. A pattern is a literal path, or

@@ -53,6 +53,9 @@ func (c *call) report() {
 // so it is 200 also when a check would be denied, and 503 only when it was shed
 // and there is no answer.
 func (c *call) usage() {
+	if !c.enter() {
+		return
+	}
 	req, errs := parseQuery(c.r.URL.RawQuery, true)
 	tenant, err := pathID(c.tail)
 	if err != nil {

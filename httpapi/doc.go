@@ -5,11 +5,12 @@
 //	           ANY /v1/authz, /v1/authz/{path...}, /v1/authz-nginx, GET /v1/openapi.yaml
 //	NewAdmin   /healthz, /readyz, /metrics, /v1/regions, DELETE /v1/usage/{tenant}, /debug/pprof/
 //	NewServer  an http.Server with every timeout and size limit set
+//	NewConnections  a bound of its connections
 //
 // It guarantees:
 //
 //   - Every answer is one of openapi.yaml. A request that breaks a rule gets a
-//     problem document that lists all errors, and is never charged.
+//     problem document that lists its errors, up to 32, and is never charged.
 //   - Forward-auth calls are answered with 200, 429 or 403 only, because gateways
 //     take a 5xx for an outage of the limiter. (net/http itself answers 400 or 431
 //     to malformed requests.)

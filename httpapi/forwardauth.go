@@ -54,6 +54,9 @@ func (c *call) authzHeaders(methodHeader, uriHeader string) {
 // authz decides about a request that a gateway holds; unclear is why its method
 // or path cannot be known.
 func (c *call) authz(method, path string, unclear error) {
+	if !c.enter() {
+		return
+	}
 	f := c.settings.ForwardAuth
 	if f == nil {
 		c.authzRefuse(problem{kind: kindNoForwardAuth, detail: "Set forward_auth in topology.yaml: at least forward_auth: {tenant: {header: X-Tenant}}."}, decisionInvalid)

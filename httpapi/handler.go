@@ -63,10 +63,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, _ := h.calls.Get().(*call) // New makes no other
 	c.begin(w, r, h.Now())
 	defer c.end()
-	if h.inFlight.Add(1) > int64(h.MaxInFlight) {
-		c.unavailable(noDecision)
-		return
-	}
 	c.serve()
 }
 
@@ -83,7 +79,9 @@ type call struct {
 	allow    string    // methods of the path, when only the method is wrong
 	caller   string    // the name of its token or certificate
 	start    time.Time
-	status   int // 0 until the answer is written
+	status   int  // 0 until the answer is written
+	entered  bool // counts in inFlight
+	admitted bool // its caller may use the endpoint, which is not open to all
 
 	ctx  context.Context //nolint:containedctx // the request's, with its span: a call is one request
 	span trace.Span      // nil unless it is recorded
@@ -97,7 +95,7 @@ type call struct {
 }
 
 func (c *call) begin(w http.ResponseWriter, r *http.Request, now time.Time) {
-	c.w, c.r, c.start, c.status, c.caller = w, r, now, 0, ""
+	c.w, c.r, c.start, c.status, c.caller, c.entered, c.admitted = w, r, now, 0, "", false, false
 	c.settings = c.Settings()
 	if c.settings == nil {
 		c.settings = &c.unset
@@ -119,13 +117,18 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request, now time.Time) {
 // end finishes a call: it answers a panic, records metrics and returns the call
 // to the pool.
 func (c *call) end() {
-	c.inFlight.Add(-1)
+	if c.entered {
+		c.inFlight.Add(-1)
+	}
 	v := recover()
 	if v != nil {
 		c.panicked(v)
 	}
 	c.metrics.record(c.ctx, c.index, c.status, c.Now().Sub(c.start))
 	c.endSpan(v != nil)
+	if v == nil && c.valid() {
+		c.prove()
+	}
 	if v != nil {
 		return // other goroutines may still use its buffers
 	}
@@ -168,7 +171,36 @@ func (c *call) serve() {
 		return
 	}
 	c.caller = caller
+	c.admitted = c.endpoint.guard != guardNone
 	c.endpoint.handle(c)
+}
+
+// enter counts a request that is to be decided as in flight, once all of it has been
+// read: others do not wait for slow senders. Where there are too many it answers and
+// returns false.
+func (c *call) enter() bool {
+	c.entered = true
+	if c.inFlight.Add(1) > int64(c.MaxInFlight) {
+		c.unavailable(noDecision)
+		return false
+	}
+	return true
+}
+
+// valid reports whether a request that was answered broke no rule.
+func (c *call) valid() bool {
+	switch c.status {
+	case http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return c.admitted
+	}
+	return c.admitted && c.status < http.StatusBadRequest
+}
+
+// prove keeps the connection of a valid request longer than those of strangers.
+func (c *call) prove() {
+	if own, ok := c.r.Context().Value(connectionKey{}).(*connection); ok {
+		own.prove()
+	}
 }
 
 func (c *call) unauthorized(detail string) {
@@ -286,6 +318,29 @@ func (s *sampler) pass(now time.Time) (suppressed int64, ok bool) {
 		return 0, false
 	}
 	return s.suppressed.Swap(0), true
+}
+
+// sampledHandler bounds what strangers can have net/http write: a line for each failed
+// handshake.
+type sampledHandler struct {
+	slog.Handler
+	lines *sampler
+}
+
+func newSampledHandler(h slog.Handler) sampledHandler {
+	return sampledHandler{h, &sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)}}
+}
+
+// Handle implements slog.Handler.
+func (h sampledHandler) Handle(ctx context.Context, r slog.Record) error {
+	suppressed, ok := h.lines.pass(r.Time)
+	if !ok {
+		return nil
+	}
+	if suppressed > 0 {
+		r.AddAttrs(slog.Int64("suppressed", suppressed))
+	}
+	return h.Handler.Handle(ctx, r)
 }
 
 // logDecision writes a line for a denial, enforced or observed, and for what was shed. Ids are in the

@@ -286,7 +286,7 @@ func TestOnTheWire(t *testing.T) {
 	f.Routes = append(f.Routes, quota.Route{Name: "open", Path: "/public/*", Skip: true})
 	o.Settings = with(&httpapi.Settings{ForwardAuth: f})
 	server := httptest.NewUnstartedServer(nil)
-	server.Config = httpapi.NewServer(data(t, o), slog.New(slog.DiscardHandler))
+	server.Config = httpapi.NewServer(data(t, o), slog.New(slog.DiscardHandler), nil)
 	server.Start()
 	defer server.Close()
 	const host = " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
@@ -330,7 +330,7 @@ func TestOnTheWire(t *testing.T) {
 }
 
 func TestServerHasEveryLimit(t *testing.T) {
-	s := httpapi.NewServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	s := httpapi.NewServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler), nil)
 	if s.ReadHeaderTimeout != 2*time.Second || s.ReadTimeout != 5*time.Second || s.WriteTimeout != 5*time.Second ||
 		s.IdleTimeout != time.Minute || s.MaxHeaderBytes != 16<<10 || s.ErrorLog == nil || s.Protocols.UnencryptedHTTP2() {
 		t.Errorf("%+v", s)

@@ -75,7 +75,7 @@ func (c *call) readBody() bool {
 		c.refuse(invalid(quota.FaultInput, []quota.FieldError{{Detail: "the body could not be read to its end"}}))
 		return false
 	}
-	return true
+	return c.enter()
 }
 
 // mediaType returns what is wrong with the type of the body, "" when nothing is.

@@ -35,6 +35,7 @@ func serveFlags(args []string, stderr io.Writer) (_ *daemon.Options, format stri
 	f.DurationVar(&o.Budget, "redis-budget", redisstore.DefaultBudget, "how long a check may take, waiting included, before it is turned away; a Redis that is silent for as long is away")
 	f.DurationVar(&o.Deadline, "deadline", httpapi.DefaultDeadline, "how long a whole answer may take; at least --redis-budget")
 	f.DurationVar(&o.Drain, "drain", 5*time.Second, "on SIGTERM, how long to go on serving while not ready; Ctrl-C does not drain")
+	f.Int64Var(&o.MaxConnections, "max-connections", 0, "connections of the data listener, at most; more displace those without a valid request (default what files and memory allow)")
 	f.StringVar(&format, "log-format", "auto", "text, json, or auto: text on a terminal")
 	rest, err := cli.Parse(f, args)
 	if err != nil {

@@ -200,15 +200,31 @@ func (d *Daemon) listen() error {
 	if err != nil {
 		return err
 	}
-	d.data, d.admin = httpapi.NewServer(data, d.log), httpapi.NewServer(admin, d.log)
-	if d.dataAt, err = bind("http", d.options.HTTP, c.region.HTTP); err != nil {
+	most, err := connectionBound(d.options.MaxConnections, fileLimit(), memoryLimit())
+	if err != nil {
+		return err
+	}
+	if d.data, d.dataAt, err = d.server(data, "http", d.options.HTTP, c.region.HTTP, most); err != nil {
 		return err
 	}
 	if c.tls != nil {
 		d.dataAt = tlsListener(d.dataAt, func() *tls.Config { return d.config.Load().tls })
 	}
-	d.adminAt, err = bind("admin", d.options.Admin, c.region.Admin)
+	d.admin, d.adminAt, err = d.server(admin, "admin", d.options.Admin, c.region.Admin, adminConnections)
 	return err
+}
+
+// server makes the server of a listener, and binds that.
+func (d *Daemon) server(h http.Handler, name, flag, configured string, most int) (*http.Server, net.Listener, error) {
+	bound, err := httpapi.NewConnections(name, most, d.telemetry.meter("httpapi"))
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := bind(name, flag, configured)
+	if err != nil {
+		return nil, nil, err
+	}
+	return httpapi.NewServer(h, d.log, bound), bound.Listen(l), nil
 }
 
 func bind(name, flag, configured string) (net.Listener, error) {

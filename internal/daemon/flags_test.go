@@ -23,6 +23,7 @@ func testOptions(args []string) (*Options, error) {
 	f.DurationVar(&o.Budget, "redis-budget", redisstore.DefaultBudget, "")
 	f.DurationVar(&o.Deadline, "deadline", httpapi.DefaultDeadline, "")
 	f.DurationVar(&o.Drain, "drain", 5*time.Second, "")
+	f.Int64Var(&o.MaxConnections, "max-connections", 0, "")
 	f.BoolVar(&o.TextLog, "text", false, "")
 	if err := f.Parse(args); err != nil {
 		return nil, err

@@ -22,13 +22,16 @@ type Options struct {
 	HTTP      string // listener addresses; "" for the topology's
 	Admin     string
 	Gossip    string
-	Processes int64         // of this region, at least
-	Budget    time.Duration // of a decision in Redis, queueing included
-	Deadline  time.Duration // of a whole answer
-	Drain     time.Duration // how long to serve on after SIGTERM
-	TextLog   bool          // the log is read by a person
-	Version   string        // of the program
-	Commit    string
+	Processes int64 // of this region, at least
+	// MaxConnections bounds the connections of the data listener; 0 for what this process's
+	// files and memory allow.
+	MaxConnections int64
+	Budget         time.Duration // of a decision in Redis, queueing included
+	Deadline       time.Duration // of a whole answer
+	Drain          time.Duration // how long to serve on after SIGTERM
+	TextLog        bool          // the log is read by a person
+	Version        string        // of the program
+	Commit         string
 
 	// WrapBus and Transport let the demo and tests cut connections; nil otherwise.
 	WrapBus   func(meshsync.Bus) meshsync.Bus
@@ -50,6 +53,8 @@ func (o *Options) Validate() error {
 		return errors.New("--processes is at least 1")
 	case o.Budget <= 0 || o.Deadline < o.Budget:
 		return errors.New("--redis-budget is positive, and --deadline no shorter")
+	case o.MaxConnections < 0:
+		return errors.New("--max-connections is not negative")
 	case o.Drain < 0:
 		return errors.New("--drain is not negative")
 	}

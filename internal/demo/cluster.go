@@ -90,7 +90,7 @@ func newCluster(ctx context.Context, o *demoOptions, newNode NewNode, log *slog.
 	if c.controlAt, err = (&net.ListenConfig{}).Listen(ctx, "tcp", o.controlAddr()); err != nil {
 		return nil, fmt.Errorf("control listener: %w", err)
 	}
-	c.control = httpapi.NewServer(NewControl(c.cuts), slog.New(slog.DiscardHandler))
+	c.control = httpapi.NewServer(NewControl(c.cuts), slog.New(slog.DiscardHandler), nil)
 	return c, nil
 }
 
