@@ -74,7 +74,9 @@ func visitors(t *testing.T, most int, f *fake) (dial func() *visitor) {
 	go func() { done <- s.Serve(bound.Listen(l)) }()
 	t.Cleanup(func() {
 		_ = s.Close()
-		<-done
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 	})
 	return func() *visitor {
 		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
