@@ -35,7 +35,9 @@ func (j *Reference) Decide(_ context.Context, calls []store.Call, verdicts []sto
 		a := j.region.Decide(j.us, q.question(&calls[i]))
 		verdicts[i] = store.Verdict{Outcome: a.Outcome, StoreUS: j.us}
 		for _, s := range a.States {
-			verdicts[i].Limits = append(verdicts[i].Limits, store.LimitVerdict(s))
+			verdicts[i].Limits = append(verdicts[i].Limits, store.LimitVerdict{
+				Remaining: s.Remaining, WaitUS: s.WaitUS, ResetUS: s.ResetUS, Over: s.Over, Counter: s.Counter,
+			})
 		}
 		for a.Outcome == oracle.Replayed && len(verdicts[i].Limits) < len(q.Limits) { // it is older than a limit
 			verdicts[i].Limits = append(verdicts[i].Limits, store.LimitVerdict{})

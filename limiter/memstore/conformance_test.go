@@ -22,6 +22,8 @@ func TestPrograms(t *testing.T) {
 	limitertest.RunPrograms(t, timedMemory)
 }
 
+func TestLoans(t *testing.T) { limitertest.RunLoans(t, timedMemory) }
+
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedMemory) }
 
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedMemory) }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"math"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/regiond/regiond/internal/expiring"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 )
 
 // Store is a store.Store in memory. Safe for concurrent use.
@@ -24,7 +26,7 @@ type Store struct {
 	coarse  bool
 	keep    bool
 	hash    maphash.Seed
-	entries *expiring.Map[string, any] // *keyState, *usageCounter or *admitted, by Redis's names
+	entries *expiring.Map[string, any] // *keyState, *usageCounter, *loan.State or *admitted, by Redis's names
 }
 
 // shard has all of a tenant, but for what the shared partition admits with an
@@ -100,8 +102,12 @@ func (m *Store) Reset(_ context.Context, tenant string) error {
 	s.Lock()
 	defer s.Unlock()
 	for name, e := range s.All() {
-		if _, counter := e.Value.(*usageCounter); !counter && strings.HasPrefix(name, prefix) {
-			s.Drop(name)
+		switch e.Value.(type) {
+		case *usageCounter, *loan.State:
+		default:
+			if strings.HasPrefix(name, prefix) {
+				s.Drop(name)
+			}
 		}
 	}
 	return nil
@@ -129,6 +135,7 @@ type call struct {
 	}
 	counters []*entry
 	names    []string // of the counters
+	ceilings []int64  // those of the call, lowered to what bounds leave
 	missing  int      // how many entries are not in the store
 }
 
@@ -165,14 +172,23 @@ func (u *call) decide() store.Verdict {
 		}
 	}
 	u.load()
+	if u.Op == store.OpLoans {
+		return u.lend()
+	}
 	v := store.Verdict{Outcome: store.Admitted, StoreUS: u.now, Limits: make([]store.LimitVerdict, len(u.Plan.Limits))}
 	if u.lost() {
 		v.Outcome = store.Lost
 		u.counted(v.Limits)
 		return v
 	}
+	if u.ceilings = u.Ceilings; u.Bounds != nil {
+		u.lower(v.Limits)
+	}
 	for i, l := range u.Plan.Limits {
-		v.Limits[i].Remaining, v.Limits[i].WaitUS = u.keys[u.Plan.KeyOf[i]].judge(l, u.Ceilings[i], u.Cost)
+		v.Limits[i].Remaining, v.Limits[i].WaitUS = u.keys[u.Plan.KeyOf[i]].judge(l, u.ceilings[i], u.Cost)
+		if u.Op == store.OpReport && u.Bounds != nil && l.MaxOvershoot > 0 {
+			v.Limits[i].Over = min(u.Cost, max(0, u.keys[u.Plan.KeyOf[i]].used(l)+u.Cost-u.ceilings[i]))
+		}
 		if v.Limits[i].WaitUS != 0 {
 			v.Outcome = store.Denied
 		}
@@ -193,7 +209,7 @@ func (u *call) decide() store.Verdict {
 		if charged {
 			lv.Remaining, lv.WaitUS = max(0, lv.Remaining-u.Cost), 0
 		} else if l.Scope == quota.ScopeGlobal {
-			lv.Over = max(0, min(k.used(l), l.Units)-u.Ceilings[i])
+			lv.Over = max(0, min(k.used(l), l.Units)-u.ceilings[i])
 		}
 		lv.ResetUS = k.reset(l)
 	}
@@ -232,6 +248,103 @@ func (u *call) counted(limits []store.LimitVerdict) {
 			n++
 		}
 	}
+}
+
+// loansMargin is how much longer than they can matter loans are kept, µs.
+const loansMargin = 60_000_000
+
+// book is the loans under the n-th bounded limit, which has the given counter. Its entry is kept by keepBook.
+func (u *call) book(l *quota.Limit, n, counter int) (b loan.Book, name string, e *entry) {
+	bound, terms := &u.Bounds[n], loan.TermsOf(l.WindowUS())
+	b = loan.Book{Terms: terms, Share: bound.Share, Store: loan.Store{Epoch: bound.Epoch}}
+	if bound.OpenFromUS > 0 {
+		b.Store.Lost = bound.OpenFromUS - terms.Keep()
+	}
+	name = string(store.AppendLoansKey(nil, &u.Counters[counter]))
+	if e = u.shard.Get(name, u.now); e != nil {
+		b.State = *e.Value.(*loan.State)
+	}
+	return b, name, e
+}
+
+// keepBook is false where there is no room for loans that are new.
+func (u *call) keepBook(b *loan.Book, name string, e *entry) bool {
+	switch {
+	case b.Empty() && b.Recall == 0:
+		if e != nil {
+			u.shard.Drop(name)
+		}
+		return true
+	case e == nil && !u.shard.Take(1, u.now):
+		return false
+	case e == nil:
+		e = &entry{}
+	}
+	e.Value = &b.State
+	last := b.RecallUntil
+	for _, l := range slices.Concat(b.Lent, b.Held) {
+		last = max(last, l.Until)
+	}
+	u.keep(u.shard, name, e, last-u.now+b.Terms.Keep()+loansMargin)
+	return true
+}
+
+// lower brings the ceilings of bounded limits down to what their bounds leave.
+func (u *call) lower(limits []store.LimitVerdict) {
+	u.ceilings = slices.Clone(u.Ceilings)
+	n, counter := 0, 0
+	for i, l := range u.Plan.Limits {
+		if l.MaxOvershoot > 0 {
+			if u.Bounds[n].Epoch != 0 {
+				b, name, e := u.book(l, n, counter)
+				if limits[i].Bounded = b.Room(u.now, 0); e != nil {
+					u.keepBook(&b, name, e)
+				}
+			}
+			u.ceilings[i] = min(u.ceilings[i], limits[i].Bounded)
+			n++
+		}
+		if l.Scope == quota.ScopeGlobal {
+			counter++
+		}
+	}
+}
+
+var errNoEpoch = fmt.Errorf("%w: the epoch of the region is not known", store.ErrPartition)
+
+// lend carries out the operations on loans of a call.
+func (u *call) lend() store.Verdict {
+	l := u.Plan.Limits[0]
+	if u.Bounds[0].Epoch == 0 {
+		return store.Verdict{StoreUS: u.now, Err: errNoEpoch}
+	}
+	used := u.keys[0].used(l)
+	b, name, e := u.book(l, 0, 0)
+	b.Lent, b.Held = slices.Clone(b.Lent), slices.Clone(b.Held)
+	b.Ceiling(u.now) // drops what is over
+	reply := &store.Loans{Used: used, Results: make([]store.LoanResult, len(u.Loans))}
+	for i := range u.Loans {
+		o, r := &u.Loans[i], &reply.Results[i]
+		switch o.Kind {
+		case store.LoanLend:
+			r.Grant, _ = b.Lend(u.now, used, o.Units, o.Request)
+		case store.LoanAccept:
+			r.Changed = b.Accept(u.now, o.Grant)
+		case store.LoanReturn:
+			r.Back = b.Return(u.now, used, o.Units, o.Peer, o.ID)
+		case store.LoanReturned:
+			b.Returned(u.now, o.Peer, o.ID, o.Units)
+		case store.LoanRecall:
+			b.SetRecall(u.now, o.Units, o.Until)
+		}
+	}
+	b.Ceiling(u.now)
+	if !u.keepBook(&b, name, e) {
+		return store.Verdict{StoreUS: u.now, Err: &store.Error{Reason: quota.ReasonRedisRefused, Err: errFull}}
+	}
+	reply.State = b.State
+	reply.State.Lent, reply.State.Held = slices.Clone(b.Lent), slices.Clone(b.Held)
+	return store.Verdict{Outcome: store.Admitted, StoreUS: u.now, Loans: reply}
 }
 
 // replay is the verdict of an earlier admission. The plan may have changed since: as in

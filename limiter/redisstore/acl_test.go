@@ -70,9 +70,20 @@ func everything(t *testing.T, s *Store) {
 			t.Fatalf("call %d: %v", i, err)
 		}
 	}
+	check, loans := bounded(hour().Call("acme", store.OpCheck, 1, nil), 10), bounded(hour().Call("acme", store.OpLoans, 0, nil), 10)
+	loans.Loans = []store.LoanOp{lendTo("us-east", 4)}
+	if v, err := limitertest.Decide(s, check, loans, check); err != nil || v[2].Limits[0].Bounded != 6 {
+		t.Errorf("bounded: %+v, %v", v, err)
+	}
+	lost := call
+	lost.Op, lost.Record, lost.Print = store.OpCheck, "", ""
+	lost.Known = []quota.Counter{{Generation: 1 << 52, Bucket: 1, Units: 1}}
+	if v, err := limitertest.DecideOne(s, lost); err != nil || v.Outcome != store.Lost {
+		t.Errorf("lost: %+v, %v", v, err)
+	}
 	found := 0
-	if err := s.Counters(ctx, func(quota.CounterKey, []quota.Counter, int64) { found++ }); err != nil || found != 1 {
-		t.Errorf("%d counters read back (%v), want 1", found, err)
+	if err := s.Counters(ctx, func(quota.CounterKey, []quota.Counter, int64) { found++ }); err != nil || found != 2 {
+		t.Errorf("%d counters read back (%v), want 2", found, err)
 	}
 	if _, err := s.TimeUS(ctx); err != nil {
 		t.Error(err)

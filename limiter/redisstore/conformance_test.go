@@ -42,6 +42,8 @@ func TestPrograms(t *testing.T) {
 	limitertest.RunPrograms(t, timedRedis(t))
 }
 
+func TestLoans(t *testing.T) { limitertest.RunLoans(t, timedRedis(t)) }
+
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedRedis(t)) }
 
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedRedis(t)) }

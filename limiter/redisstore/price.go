@@ -122,7 +122,7 @@ func (p *price) measured(took time.Duration, weight float64, ours bool) {
 
 // weight is what a check costs Redis: about so many µs, where BenchmarkPrices was run.
 func weight(c *store.Call) float64 {
-	w := float64(10 * len(c.Counters))
+	w := float64(10*len(c.Counters) + 2*len(c.Bounds) + 10*len(c.Loans))
 	if c.Record != "" {
 		w += 10
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 )
 
 var (
@@ -25,6 +26,8 @@ var (
 	logLua string
 	//go:embed lua/window_gcra.lua
 	windowLua string
+	//go:embed lua/loans.lua
+	loansLua string
 	//go:embed lua/decide.lua
 	decideLua string
 )
@@ -43,7 +46,7 @@ func newScript(source string) script {
 
 // decideScript is lua/*.lua joined behind what defines TIME.
 func decideScript(now string) script {
-	return newScript(strings.Join([]string{now, baseLua, usageLua, logLua, windowLua, decideLua}, "\n"))
+	return newScript(strings.Join([]string{now, baseLua, usageLua, logLua, windowLua, loansLua, decideLua}, "\n"))
 }
 
 // appendCalls appends the EVALSHA arguments of some calls: number of keys, KEYS,
@@ -73,21 +76,55 @@ func appendCalls(args []any, nonce string, calls []store.Call) []any {
 			name := string(store.AppendCounterKey(array[:0], &c.Counters[n]))
 			key(&name)
 		}
+		if c.Bounds != nil {
+			n := 0
+			for _, l := range c.Plan.Limits {
+				if l.MaxOvershoot > 0 {
+					name := string(store.AppendLoansKey(array[:0], &c.Counters[n]))
+					key(&name)
+				}
+				if l.Scope == quota.ScopeGlobal {
+					n++
+				}
+			}
+		}
 	}
 	args[count] = keys
 	args = append(args, nonce)
-	plans := make([]*store.KeyPlan, 0, 8)
+	plans := make([]*store.Call, 0, 8) // the first of each plan
+	plan := func(c *store.Call) int {
+		return slices.IndexFunc(plans, func(p *store.Call) bool { return p.Plan == c.Plan && slices.Equal(p.Bounds, c.Bounds) })
+	}
 	for i := range calls {
-		if !slices.Contains(plans, calls[i].Plan) {
-			plans = append(plans, calls[i].Plan)
+		if plan(&calls[i]) < 0 {
+			plans = append(plans, &calls[i])
 		}
 	}
 	args = append(args, len(plans))
-	for _, s := range plans {
-		args = append(args, s.Wire...)
+	for _, p := range plans {
+		args = appendBounds(append(args, p.Plan.Wire...), p)
 	}
 	for i := range calls {
-		args = appendCall(args, slices.Index(plans, calls[i].Plan)+1, &calls[i])
+		args = appendCall(args, plan(&calls[i])+1, &calls[i])
+	}
+	return args
+}
+
+// appendBounds appends the bounds of a plan.
+func appendBounds(args []any, c *store.Call) []any {
+	switch {
+	case c.Plan.Bounded == 0:
+		return args
+	case c.Bounds == nil:
+		return append(args, "")
+	}
+	n := 0
+	for _, l := range c.Plan.Limits {
+		if l.MaxOvershoot > 0 {
+			b, terms := &c.Bounds[n], loan.TermsOf(l.WindowUS())
+			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), b.OpenFromUS, terms.Keep(), terms.Length)
+			n++
+		}
 	}
 	return args
 }
@@ -108,8 +145,37 @@ func appendCall(args []any, plan int, c *store.Call) []any {
 		args = append(args, &known.Generation, &known.Bucket, &known.Units)
 		n++
 	}
+	if c.Op == store.OpLoans {
+		args = appendLoans(args, c.Loans)
+	}
 	return args
 }
+
+// appendLoans appends operations, as lua/loans.lua describes them.
+func appendLoans(args []any, ops []store.LoanOp) []any {
+	count := len(args)
+	args = append(args, nil)
+	for i := range ops {
+		o := &ops[i]
+		switch o.Kind {
+		case store.LoanLend:
+			args = append(args, "lend", o.Units, o.Request.From, loanID(o.Request.ID))
+		case store.LoanAccept:
+			g := &o.Grant
+			args = append(args, "accept", g.From, loanID(g.ID), g.Units, g.New, g.Epoch, g.Time)
+		case store.LoanReturn:
+			args = append(args, "return", o.Units, o.Peer, loanID(o.ID))
+		case store.LoanReturned:
+			args = append(args, "returned", o.Units, o.Peer, loanID(o.ID))
+		case store.LoanRecall:
+			args = append(args, "recall", o.Units, o.Until)
+		}
+	}
+	args[count] = len(args) - count - 1
+	return args
+}
+
+func loanID(id loan.ID) string { return fmt.Sprintf("%d %d", id.Epoch, id.Stamp) }
 
 func opWire(op store.Op) any {
 	switch op {
@@ -117,6 +183,8 @@ func opWire(op store.Op) any {
 		return "p"
 	case store.OpReport:
 		return "r"
+	case store.OpLoans:
+		return "l"
 	default:
 		return "c"
 	}
@@ -141,7 +209,7 @@ func parseReplies(reply any, nonce string, calls []store.Call, verdicts []store.
 	for i := range calls {
 		var line string
 		line, rest, _ = strings.Cut(rest, "\n")
-		if err := parseVerdict(line, calls[i].Plan, &verdicts[i]); err != nil {
+		if err := parseVerdict(line, &calls[i], &verdicts[i]); err != nil {
 			return err
 		}
 		verdicts[i].StoreUS = time
@@ -150,7 +218,7 @@ func parseReplies(reply any, nonce string, calls []store.Call, verdicts []store.
 }
 
 // parseVerdict reads a line. The slice that v had for its limits is used again.
-func parseVerdict(text string, plan *store.KeyPlan, v *store.Verdict) error {
+func parseVerdict(text string, c *store.Call, v *store.Verdict) error {
 	*v = store.Verdict{Limits: v.Limits[:0]}
 	if text == "" {
 		return fmt.Errorf("%w: an empty verdict", errReply)
@@ -163,21 +231,28 @@ func parseVerdict(text string, plan *store.KeyPlan, v *store.Verdict) error {
 	case store.Reused:
 		return nil
 	case store.Admitted, store.Denied, store.Replayed, store.Lost:
-		return parseLimits(text, plan, v)
+		return parseLimits(text, c, v)
+	case loansOutcome:
+		v.Outcome = store.Admitted
+		return parseLoans(text, c, v)
 	}
 	return fmt.Errorf("%w: %.40q", errReply, text)
 }
 
-func parseLimits(text string, plan *store.KeyPlan, v *store.Verdict) error {
+func parseLimits(text string, c *store.Call, v *store.Verdict) error {
+	plan := c.Plan
 	v.Limits = slices.Grow(v.Limits, len(plan.Limits))[:len(plan.Limits)]
 	clear(v.Limits)
 	rest := text[1:]
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		fields := [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS, &l.Over, &l.Counter.Generation, &l.Counter.Bucket, &l.Counter.Units}
+		fields := [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS, &l.Over, &l.Counter.Generation, &l.Counter.Bucket, &l.Counter.Units, &l.Bounded}
 		from, to := 0, len(fields)
 		if v.Outcome == store.Lost { // the counter alone
 			from = 4
+		}
+		if v.Outcome == store.Lost || plan.Limits[i].MaxOvershoot == 0 || c.Bounds == nil {
+			to--
 		}
 		if plan.Limits[i].Scope != quota.ScopeGlobal {
 			to = 3
@@ -199,12 +274,67 @@ func parseLimits(text string, plan *store.KeyPlan, v *store.Verdict) error {
 			}
 			*field, rest = n, rest[end:]
 		}
-		if l.Remaining < 0 || l.ResetUS < 0 || l.Over < 0 || min(l.Counter.Generation, l.Counter.Bucket, l.Counter.Units) < 0 {
+		if l.Remaining < 0 || l.ResetUS < 0 || l.Over < 0 || l.Bounded < 0 || min(l.Counter.Generation, l.Counter.Bucket, l.Counter.Units) < 0 {
 			return fmt.Errorf("%w: %.80q", errReply, text)
 		}
 	}
 	if rest != "" && v.Outcome != store.Replayed { // a record may contain limits removed since
 		return fmt.Errorf("%w: %.80q has too many numbers", errReply, text)
+	}
+	return nil
+}
+
+// loansOutcome begins the reply to operations on loans.
+const loansOutcome = 'o'
+
+// parseLoans reads the reply of run in lua/loans.lua.
+func parseLoans(text string, c *store.Call, v *store.Verdict) error {
+	words, bad := strings.Fields(text[1:]), false
+	next := func() string {
+		if len(words) == 0 {
+			bad = true
+			return ""
+		}
+		word := words[0]
+		words = words[1:]
+		return word
+	}
+	number := func() int64 {
+		n, err := strconv.ParseInt(next(), 10, 64)
+		bad = bad || err != nil || n < 0
+		return n
+	}
+	id := func() loan.ID { return loan.ID{Epoch: uint32(number()), Stamp: number()} }
+	of := func() (l []loan.Loan) {
+		for range number() {
+			if bad {
+				return nil
+			}
+			l = append(l, loan.Loan{Peer: next(), ID: id(), Units: number(), Back: number(), Until: number()})
+		}
+		slices.SortFunc(l, loan.Compare)
+		return l
+	}
+	v.Loans = &store.Loans{Used: number(), Results: make([]store.LoanResult, len(c.Loans))}
+	v.Loans.State = loan.State{Epoch: c.Bounds[0].Epoch, Recall: number(), RecallUntil: number(), Lent: of(), Held: of()}
+	for i := range c.Loans {
+		o, r := &c.Loans[i], &v.Loans.Results[i]
+		switch o.Kind {
+		case store.LoanLend:
+			g := loan.Grant{ID: id(), Units: number(), New: number() == 1, Epoch: o.Request.Epoch, Time: o.Request.Time}
+			if g.ID != (loan.ID{}) {
+				r.Grant = g
+			}
+		case store.LoanAccept:
+			r.Changed = number() == 1
+		case store.LoanReturn:
+			r.Back = number()
+		default:
+			next()
+		}
+	}
+	if bad || len(words) > 0 {
+		return fmt.Errorf("%w: %.80q", errReply, text)
 	}
 	return nil
 }

@@ -314,10 +314,12 @@ func (s *Store) Reset(ctx context.Context, tenant string) error {
 		return err
 	}
 	pattern := globEscape(prefix) + "*"
-	isCounter := func(key string) bool { return strings.HasPrefix(key, prefix+store.CounterMark) }
+	stays := func(key string) bool {
+		return strings.HasPrefix(key, prefix+store.CounterMark) || strings.HasPrefix(key, prefix+store.LoansMark)
+	}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		keys, next, err := n.client.Scan(ctx, cursor, pattern, 1000).Result()
-		if keys = slices.DeleteFunc(keys, isCounter); err == nil && len(keys) > 0 {
+		if keys = slices.DeleteFunc(keys, stays); err == nil && len(keys) > 0 {
 			err = n.client.Unlink(ctx, keys...).Err()
 		}
 		if err != nil {

@@ -18,6 +18,7 @@ type KeyPlan struct {
 	Order   []int          // order[i] is the place of limits[i] among the limits given
 	KeyOf   []int          // KeyOf[i] is the place of the key that limits[i] is counted under
 	Global  int            // how many of the limits are global
+	Bounded int            // how many of those have a bound
 	mostTTL time.Duration  // TTL
 	Wire    []any          // the plan's ARGV, see redisstore/lua/decide.lua
 
@@ -29,7 +30,7 @@ type KeyPlan struct {
 type PlannedKey struct {
 	Kind   byte // 'l' log, 'w' window, 'g' level
 	Limits []*quota.Limit
-	Trim   int64         // the log keeps this many admissions: the largest L
+	Trim   int64         // the log keeps this many admissions: the largest L or bound
 	TTL    time.Duration // of a level what it has beyond its drain
 
 	Longest int64 // the longest W, µs
@@ -40,6 +41,9 @@ const ttlMargin = time.Minute
 
 // margin is how long a key lives beyond two windows, or a level beyond its drain: DESIGN.md.
 func margin(l *quota.Limit) time.Duration {
+	if l.MaxOvershoot > 0 {
+		return ttlMargin
+	}
 	return max(2*time.Second, min(l.Window, ttlMargin))
 }
 
@@ -57,7 +61,8 @@ func NewKeyPlan(limits []*quota.Limit) *KeyPlan {
 		}
 		key := &s.Keys[k]
 		key.Limits = append(key.Limits, l)
-		key.Trim = max(key.Trim, l.Units)
+		bound, _ := l.Bound()
+		key.Trim = max(key.Trim, l.Units, bound)
 		key.TTL = max(key.TTL, ttlOf(l))
 		s.mostTTL = max(s.mostTTL, key.TTL)
 		if l.Algorithm == quota.GCRA {
@@ -104,7 +109,12 @@ func (s *KeyPlan) flatten(limits []*quota.Limit) {
 				continue
 			}
 			s.Global++
-			s.Wire = append(s.Wire, "-")
+			mark := "-"
+			if l.MaxOvershoot > 0 {
+				s.Bounded++
+				mark = "="
+			}
+			s.Wire = append(s.Wire, mark)
 			add(l.Units)
 			add(l.BucketUS())
 			add(int64(max(l.GlobalBuckets, 2) - 1)) // how many count beside the newest
@@ -176,6 +186,8 @@ const (
 	sharedPrefix = "rl:{*}*:"
 	// CounterMark begins the name of a usage counter below its tenant.
 	CounterMark = "t."
+	// LoansMark begins the name of the loans under a bounded limit.
+	LoansMark = "b."
 )
 
 // AppendPrefix appends the beginning of all keys of a tenant, "rl:{tenant}:". The
@@ -187,6 +199,23 @@ func AppendPrefix(dst []byte, tenant string) []byte {
 	dst = append(dst, "rl:{"...)
 	dst = append(dst, tenant...)
 	return append(dst, "}:"...)
+}
+
+// AppendLoansKey appends the Redis key of the loans of a partition under a bounded limit:
+//
+//	rl:{acme}:b.sustained:standard:user:2.42:   limit sustained
+func AppendLoansKey(dst []byte, c *quota.CounterKey) []byte {
+	dst = append(AppendPrefix(dst, c.Tenant), LoansMark...)
+	dst = append(dst, c.Limit...)
+	dst = append(dst, ':')
+	dst = append(dst, c.Policy...)
+	dst = append(dst, ':')
+	return append(dst, c.Partition...)
+}
+
+// LogKey is the key of the log that holds the usage of a counter's partition.
+func LogKey(c *quota.CounterKey) string {
+	return string(AppendPrefix(nil, c.Tenant)) + "l:" + c.Policy + ":" + c.Partition
 }
 
 // AppendCounterKey appends the Redis key of a usage counter:

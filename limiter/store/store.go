@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 )
 
 // Op is what a Call does.
@@ -25,6 +26,8 @@ const (
 	OpPeek Op = 'p'
 	// OpReport charges whatever is left, past the limits if need be.
 	OpReport Op = 'r'
+	// OpLoans runs Call.Loans and charges nothing. The plan has one limit, which is bounded.
+	OpLoans Op = 'l'
 )
 
 // Call is one question to a Store.
@@ -43,6 +46,11 @@ type Call struct {
 	// (quota.Ceiling). With a store that does not hold it any more the outcome is Lost. nil
 	// rests on nothing.
 	Known []quota.Counter
+	// Bounds has one entry for each bounded limit of the plan, in the plan's order: what holds
+	// is the lower of the ceiling and of what the bound leaves, see LimitVerdict.Bounded. nil means that no
+	// bound holds. With bounds there are Counters, which name the loans.
+	Bounds []quota.Bound
+	Loans  []LoanOp // of OpLoans
 	// Record is the key that remembers an admission for an Idempotency-Key, ""
 	// for none, and Print distinguishes its request from any other (no spaces).
 	Record, Print string
@@ -62,6 +70,7 @@ type Verdict struct {
 	Outcome byte  // 0 with Err
 	StoreUS int64 // the store's clock, µs since the epoch
 	Limits  []LimitVerdict
+	Loans   *Loans // of OpLoans
 	// Err is why this call alone could not be decided; nothing of it was charged.
 	Err error
 }
@@ -88,9 +97,55 @@ type LimitVerdict struct {
 	// Over is how many units of a global limit, counted up to L, are used beyond its
 	// ceiling when it denies: peers may have used what was free before.
 	Over int64
+	// Bounded is how many units the region may hold under the bound of the limit, 0…B, without
+	// those that are to be returned: what it has of the bound, less what it lent, more what it
+	// borrowed.
+	Bounded int64
 	// Counter is what the store has counted of a global limit, zero for nothing. In
 	// an admission that is replayed it is as old as that. It alone is set of what is Lost.
 	Counter quota.Counter
+}
+
+// LoanOp is a transition of a loan.Book; it is one of several that are made with the log of the partition.
+type LoanOp struct {
+	Kind LoanKind
+	// Units is how many to lend or to return at most, to leave unused, or were returned so far.
+	Units   int64
+	Until   int64        // of LoanRecall, µs of the store's clock
+	Peer    string       // the lender of what is returned, the borrower of what was
+	ID      loan.ID      // of what is or was returned
+	Request loan.Request // that LoanLend answers
+	Grant   loan.Grant   // that is accepted; From is the lender
+}
+
+// LoanKind says which method of loan.Book a LoanOp is.
+type LoanKind uint8
+
+// The kinds of operation.
+const (
+	LoanLend     LoanKind = iota // Lend
+	LoanAccept                   // Accept
+	LoanReturn                   // Return
+	LoanReturned                 // Returned
+	LoanRecall                   // SetRecall
+)
+
+// Loans is what the store answers to OpLoans.
+type Loans struct {
+	Used  int64      // in the window (StoreUS−W, StoreUS]
+	State loan.State // after all operations
+	// Results has an entry for each operation.
+	Results []LoanResult
+}
+
+// LoanResult is what came of a LoanOp.
+type LoanResult struct {
+	// Grant is what LoanLend granted, without From; zero for nothing.
+	Grant loan.Grant
+	// Back is how much of the loan LoanReturn has returned so far.
+	Back int64
+	// Changed is whether LoanAccept changed anything.
+	Changed bool
 }
 
 // Store keeps usage and decides on it. Implementations are safe for concurrent use.
@@ -100,8 +155,8 @@ type Store interface {
 	// calls, unless an Err is Ambiguous, and what verdicts hold are the caller's, who
 	// uses them again.
 	Decide(ctx context.Context, calls []Call, verdicts []Verdict)
-	// Reset deletes everything of a tenant but its usage counters: what was published
-	// to peers ages out.
+	// Reset deletes everything of a tenant but its usage counters and loans: what was published
+	// to peers ages out, and what was lent to them is theirs.
 	Reset(ctx context.Context, tenant string) error
 }
 

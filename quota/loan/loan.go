@@ -228,8 +228,11 @@ func (b *Book) SetRecall(now, units, until int64) {
 
 // insert keeps loans sorted, and returns where l went.
 func insert(loans []Loan, l Loan) ([]Loan, int) {
-	i, _ := slices.BinarySearchFunc(loans, l, func(a, b Loan) int {
-		return cmp.Or(cmp.Compare(a.Peer, b.Peer), a.ID.compare(b.ID))
-	})
+	i, _ := slices.BinarySearchFunc(loans, l, Compare)
 	return slices.Insert(loans, i, l), i
+}
+
+// Compare orders loans by peer and ID, as a State has them.
+func Compare(a, b Loan) int {
+	return cmp.Or(cmp.Compare(a.Peer, b.Peer), a.ID.compare(b.ID))
 }

@@ -1,24 +1,29 @@
 -- decide.lua: decides checks one after the other, all limits of a check together. Joined behind now.lua,
--- base.lua, usage_counters.lua, log.lua and window_gcra.lua.
+-- base.lua, usage_counters.lua, log.lua, window_gcra.lua and loans.lua.
 --
 -- KEYS  the keys of all checks, in order; with an idempotency fingerprint the check's record comes
---       first, then one key for each key of its plan, then the counter of each of its global limits.
+--       first, then one key for each key of its plan, then the counter of each of its global limits,
+--       then the loans of each of its bounded limits, if the plan has bounds.
 -- ARGV  nonce, number of plans, the plans, then the checks.
 --   plan: number of keys, then for each key
 --     kind 'l' log | 'w' window | 'g' level, trim (largest L of the key's limits), ttl (ms; a level
 --       lives longer by its drain), number of limits, then for each limit: W (µs), C (its ceiling), L. The C of a global limit is '-': it is
 --       given with each check, and two more follow: the length of its buckets (µs), and how many are
---       kept beside the newest.
---   check: plan (from 1), op 'c' check | 'p' peek | 'r' report, cost, fingerprint ('' = none), then for each
---       '-' of its plan, in order, the ceiling, and generation, bucket and units of the counter that it rests on
---       (0 0 0 for none).
+--       kept beside the newest. That of a bounded one is '=': besides, behind all keys follow for each of them in
+--       order share, epoch (10 digits), TIME from which on it is open (µs), keep and D of loans (µs); or '' alone for
+--       a plan without bounds.
+--   check: plan (from 1), op 'c' check | 'p' peek | 'r' report | 'l' loans, cost, fingerprint ('' = none), then for
+--       each '-' and '=' of its plan, in order, the ceiling, and generation, bucket and units of the counter that it
+--       rests on (0 0 0 for none); for 'l' then how many arguments follow: operations, see loans.lua, on the loans of
+--       the only limit.
 -- Reply  one string: the line 'nonce TIME', then for each check a line:
 --   'a …' admitted, 'd …' denied, 'm …' an earlier admission replayed, followed for each limit by
 --         remaining, wait (µs until the cost fits, 0 now, -1 not under this ceiling), reset (µs), and for a
 --         global one by how much the ceiling is exceeded, and generation, bucket and units of its counter (0 0 0
---         when there is none)
+--         when there is none), and for a bounded one what it may hold under its bound
 --   'l …' a counter does not hold what its ceiling rests on; followed for each global limit by generation, bucket
 --         and units. Nothing was charged
+--   'o …' what became of operations on loans, see loans.lua
 --   'x'   the idempotency key came with another fingerprint before
 --   'e …' why this check could not be decided; nothing of it was written
 
@@ -28,7 +33,7 @@ local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_l
 local window, level -- made when a plan first asks for them
 
 local function read_plan(p)
-  local plan = { logs = true }
+  local plan, bounded, n = { logs = true }, nil, 0
   for i = 1, tonumber(ARGV[p]) do
     local kind = log
     if ARGV[p + 1] ~= 'l' then
@@ -41,6 +46,11 @@ local function read_plan(p)
       local C = tonumber(ARGV[p + 2])
       k[j] = { j = j, W = tonumber(ARGV[p + 1]), w = ARGV[p + 1], C = C, L = tonumber(ARGV[p + 3]), last = C and '-' .. ARGV[p + 2] }
       if k[j].W > k.longest then k.longest = k[j].W end
+      n = n + 1
+      if ARGV[p + 2] == '=' then
+        bounded = bounded or {}
+        bounded[#bounded + 1], k[j].n = k[j], n
+      end
       p = p + 3
       if not C then
         k[j].B, k[j].most = tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
@@ -50,7 +60,21 @@ local function read_plan(p)
     end
     plan[i] = k
   end
-  return plan, p + 1
+  p = p + 1
+  if bounded then
+    if ARGV[p] == '' then return plan, p + 1 end
+    plan.bounds = bounded
+    for _, l in ipairs(bounded) do
+      local epoch = ARGV[p + 1]
+      local closed = TIME < tonumber(ARGV[p + 2]) or tonumber(epoch) == 0
+      l.bound = {
+        C = 0, share = tonumber(ARGV[p]), epoch = epoch, after = epoch .. ' ' .. NOW .. '~', before = epoch .. '!', closed = closed,
+        keep = tonumber(ARGV[p + 3]), D = tonumber(ARGV[p + 4]), W = l.W,
+      }
+      p = p + 5
+    end
+  end
+  return plan, p
 end
 
 local function replay(record, print)
@@ -67,6 +91,24 @@ end
 -- was found stays true, and each charge is added to it.
 local states = {}
 
+local bounded -- made when a plan first has bounds
+
+-- lower brings the ceilings of bounded limits down to what their bounds leave. at is the place before their loans.
+local function lower(bounds, at, ceilings)
+  bounded = bounded or loans()
+  for i = 1, #bounds do
+    local l = bounds[i]
+    local b, n = l.bound, l.n
+    b.C = bounded(KEYS[at + i], b)
+    if b.C < ceilings[n] then ceilings[n] = b.C end
+  end
+end
+
+-- lend carries out the operations of a check.
+local function lend(plan, first, p, last)
+  return loan_ops(loans())(KEYS[first + 1], KEYS[first + 3], plan.bounds[1].bound, p, last)
+end
+
 -- decide reads and validates every key before the first write, so that what fails changes nothing.
 -- ceilings are those of all its limits where one is global, and known is where what they rest on is in ARGV.
 local function decide(plan, first, op, c, ceilings, known, record, print)
@@ -81,6 +123,7 @@ local function decide(plan, first, op, c, ceilings, known, record, print)
     for i = 1, plan.globals do reply = reply .. ' ' .. counted(KEYS[first + #plan + i]) end
     return reply
   end
+  if plan.bounds then lower(plan.bounds, first + #plan + plan.globals, ceilings) end
   if c == 1 and op == 'c' and plan.logs and not record then
     local fresh = true
     for i = 1, #plan do
@@ -116,7 +159,11 @@ local function decide(plan, first, op, c, ceilings, known, record, print)
       n = n + 1
       local C = ceilings and ceilings[n] or k[j].C
       local left = k.kind.left(s, k[j], C, c, waits[n])
-      if not charged and left < 0 then overs[n] = max(0, min(C - left, k[j].L) - C) end
+      if not charged and left < 0 then
+        overs[n] = max(0, min(C - left, k[j].L) - C)
+      elseif op == 'r' and k[j].bound then
+        overs[n] = min(c, max(0, c - left))
+      end
       lefts[n] = charged and max(0, left - c) or left
     end
   end
@@ -133,6 +180,7 @@ local function decide(plan, first, op, c, ceilings, known, record, print)
         counter = counter + 1
         local held = charged and add_counter(KEYS[counter], k[j], c, k.ttl) or counted(KEYS[counter])
         reply = format('%s %.0f %s', reply, overs[n] or 0, held)
+        if k[j].bound then reply = reply .. ' ' .. k[j].bound.C end
       end
     end
   end
@@ -163,13 +211,20 @@ while p <= #ARGV do
       end
     end
   end
-  local ok, reply = pcall(decide, plan, first, op, c, ceilings, known, record, print)
+  local ok, reply
+  if op == 'l' then
+    local last = p + 1 + tonumber(ARGV[p])
+    ok, reply = pcall(lend, plan, first, p + 1, last)
+    p = last
+  else
+    ok, reply = pcall(decide, plan, first, op, c, ceilings, known, record, print)
+  end
   if not ok then
     for i = 1, #plan do states[KEYS[first + i]] = nil end
     for i = 1, plan.globals or 0 do counters[KEYS[first + #plan + i]] = nil end
     reply = ('e ' .. (type(reply) == 'table' and reply.err or reply)):gsub('\n', ' ')
   end
-  first = first + #plan + (plan.globals or 0)
+  first = first + #plan + (plan.globals or 0) + (plan.bounds and #plan.bounds or 0)
   replies[#replies + 1] = reply
 end
 return table.concat(replies, '\n')

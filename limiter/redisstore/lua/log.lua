@@ -253,6 +253,7 @@ local function quick(first, plan, ceilings)
       if l.B then
         counter = counter + 1
         reply = reply .. ' 0 ' .. add_counter(KEYS[counter], l, 1, k.ttl)
+        if l.bound then reply = reply .. ' ' .. l.bound.C end
       end
     end
   end

@@ -37,7 +37,7 @@ local function holds(key, p)
   local ahead = grown ~= 0 and grown or t.bucket - tonumber(ARGV[p + 1])
   if ahead == 0 then ahead = t.units - tonumber(ARGV[p + 2]) end
   if ahead >= 0 then return true end
-  call('DEL', key)
+  call('UNLINK', key)
   counters[key] = false
   return false
 end

@@ -1,0 +1,220 @@
+package limitertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
+)
+
+// RunLoans holds a store to loan.Book: checks, reports and operations on loans, in batches, while epochs, shares and
+// time change. What it answers and what it keeps must be what the Book has.
+func RunLoans(t *testing.T, newStore New) {
+	kept, now := newStore(t)
+	tenants := 0
+	rapid.Check(t, func(t *rapid.T) {
+		tenants++
+		m := newBooked(kept, now, fmt.Sprint("t", tenants))
+		t.Repeat(map[string]func(*rapid.T){
+			"wait":  m.wait,
+			"check": m.check,
+			"op":    m.ops,
+			"epoch": func(t *rapid.T) {
+				if m.book.Store.Epoch++; rapid.Bool().Draw(t, "lost") {
+					m.book.Store.Lost = m.us
+				}
+			},
+			"share": func(t *rapid.T) { m.book.Share = rapid.Int64Range(0, 9).Draw(t, "share") },
+			"reset": func(t *rapid.T) {
+				if err := kept.Reset(context.Background(), m.tenant); err != nil {
+					t.Fatal(err)
+				}
+				m.log = nil
+			},
+			"": m.same,
+		})
+		slices.Sort(m.names)
+		if n := len(slices.Compact(slices.Clone(m.names))); n != len(m.names) {
+			t.Fatalf("of %d loans only %d have a name of their own", len(m.names), n)
+		}
+	})
+}
+
+// booked is a store beside the Book and the log that it should keep.
+type booked struct {
+	store  store.Store
+	now    func(us int64)
+	tenant string
+	limits *Question
+	us     int64
+	book   *loan.Book
+	log    []int64  // a stamp for each unit
+	names  []string // of the loans that were granted
+}
+
+func newBooked(s store.Store, now func(us int64), tenant string) *booked {
+	l := &quota.Limit{Name: "g", Units: 5, Window: time.Second, Scope: quota.ScopeGlobal, MaxOvershoot: quota.MaxOvershoot}
+	return &booked{
+		store: s, now: now, tenant: tenant, us: Epoch + 260_197,
+		limits: Ask(l, &quota.Limit{Name: "wide", Units: 1000, Window: time.Hour}),
+		book:   &loan.Book{Terms: loan.TermsOf(l.WindowUS()), Store: loan.Store{Epoch: 7}, Share: 5},
+	}
+}
+
+func (m *booked) wait(t *rapid.T) {
+	terms := m.book.Terms
+	m.us += rapid.OneOf(rapid.Int64Range(1, 300_000), rapid.SampledFrom([]int64{terms.Window, terms.Length, terms.Keep()})).Draw(t, "µs")
+}
+
+func (m *booked) used() (n int64) {
+	for _, at := range m.log {
+		if at > m.us-m.book.Terms.Window {
+			n++
+		}
+	}
+	return n
+}
+
+// bounds is what calls are given.
+func (m *booked) bounds() []quota.Bound {
+	b := quota.Bound{Share: m.book.Share, Epoch: m.book.Store.Epoch}
+	if m.book.Store.Lost > 0 {
+		b.OpenFromUS = m.book.Store.Lost + m.book.Terms.Keep()
+	}
+	return []quota.Bound{b}
+}
+
+// check has one to three calls of the tenant decided. A ceiling that is lower than the bound binds instead of it.
+func (m *booked) check(t *rapid.T) {
+	var calls []store.Call
+	for range rapid.IntRange(1, 3).Draw(t, "batch") {
+		op := rapid.SampledFrom([]store.Op{store.OpCheck, store.OpCheck, store.OpPeek, store.OpReport}).Draw(t, "op")
+		ceiling := rapid.SampledFrom([]int64{55, 55, 3}).Draw(t, "ceiling")
+		c := m.limits.Call(m.tenant, op, rapid.SampledFrom([]int64{1, 1, 1, 2}).Draw(t, "cost"), []int64{ceiling, 1000})
+		c.Bounds = m.bounds()
+		calls = append(calls, c)
+	}
+	m.now(m.us)
+	for i, v := range decide(m.store, calls...) {
+		c, bound := &calls[i], m.book.Room(m.us, 0)
+		ceiling, used := min(c.Ceilings[m.limits.places[0]], bound), m.used()
+		want, over := byte(store.Admitted), int64(0)
+		switch {
+		case c.Op == store.OpReport:
+			over = min(c.Cost, max(0, used+c.Cost-ceiling))
+		case used+c.Cost > ceiling:
+			want, over = store.Denied, max(0, min(used, 5)-ceiling)
+		}
+		left := max(0, ceiling-used)
+		if c.Op != store.OpPeek && want == store.Admitted {
+			left = max(0, left-c.Cost)
+			m.log = append(m.log, slices.Repeat([]int64{m.us}, int(c.Cost))...)
+		}
+		got := fmt.Sprintf("%c", v.Outcome)
+		if len(v.Limits) > 0 {
+			l := v.Limits[m.limits.places[0]]
+			got = fmt.Sprintf("%c %d of %d, %d over", v.Outcome, l.Remaining, l.Bounded, l.Over)
+		}
+		if w := fmt.Sprintf("%c %d of %d, %d over", want, left, bound, over); got != w || v.Err != nil {
+			t.Fatalf("%c %d with %d used: store %s (%v), book %s", c.Op, c.Cost, used, got, v.Err, w)
+		}
+	}
+}
+
+// ops has one to three operations carried out.
+func (m *booked) ops(t *rapid.T) {
+	peer := rapid.SampledFrom([]string{"b", "eu-west"})
+	named := func(loans []loan.Loan) loan.ID {
+		ids := []loan.ID{{}, {Epoch: 7, Stamp: 3}}
+		for _, l := range loans {
+			ids = append(ids, l.ID)
+		}
+		return rapid.SampledFrom(ids).Draw(t, "id")
+	}
+	m.book.Ceiling(m.us)
+	var ops []store.LoanOp
+	var want []store.LoanResult
+	used := m.used()
+	for range rapid.IntRange(1, 3).Draw(t, "ops") {
+		o := store.LoanOp{Kind: rapid.SampledFrom([]store.LoanKind{store.LoanLend, store.LoanAccept, store.LoanReturn, store.LoanReturned, store.LoanRecall}).Draw(t, "kind")}
+		o.Units = rapid.Int64Range(0, 6).Draw(t, "units")
+		var r store.LoanResult
+		switch o.Kind {
+		case store.LoanLend:
+			o.Request = loan.Request{From: peer.Draw(t, "peer"), Epoch: 9, Time: 44, ID: named(m.book.Lent)}
+			if r.Grant, _ = m.book.Lend(m.us, used, o.Units, o.Request); r.Grant.New {
+				m.names = append(m.names, fmt.Sprint(r.Grant.ID))
+			}
+		case store.LoanAccept:
+			o.Grant = loan.Grant{
+				From: peer.Draw(t, "peer"), ID: named(m.book.Held), Units: o.Units + 1, New: rapid.Bool().Draw(t, "new"),
+				Epoch: m.book.Store.Epoch - rapid.SampledFrom([]uint32{0, 0, 0, 1}).Draw(t, "behind"),
+				Time:  m.us - rapid.Int64Range(-1, m.book.Terms.Length+1).Draw(t, "age"),
+			}
+			r.Changed = m.book.Accept(m.us, o.Grant)
+		case store.LoanReturn:
+			o.Peer, o.ID = peer.Draw(t, "peer"), named(m.book.Held)
+			r.Back = m.book.Return(m.us, used, o.Units, o.Peer, o.ID)
+		case store.LoanReturned:
+			o.Peer, o.ID = peer.Draw(t, "peer"), named(m.book.Lent)
+			m.book.Returned(m.us, o.Peer, o.ID, o.Units)
+		case store.LoanRecall:
+			o.Until = m.us + rapid.Int64Range(0, 1_000_000).Draw(t, "µs")
+			m.book.SetRecall(m.us, o.Units, o.Until)
+		}
+		ops, want = append(ops, o), append(want, r)
+	}
+	got := m.loans(t, ops...)
+	if g, w := fmt.Sprintf("%+v", got.Results), fmt.Sprintf("%+v", want); g != w {
+		t.Fatalf("%+v:\nstore %s\nbook  %s", ops, g, w)
+	}
+}
+
+// loans runs operations, and compares what is then kept.
+func (m *booked) loans(t *rapid.T, ops ...store.LoanOp) *store.Loans {
+	m.now(m.us)
+	v, err := DecideOne(m.store, m.loansCall(ops...))
+	if err != nil || v.Loans == nil {
+		t.Fatalf("%+v: %v, %v", ops, v, err)
+	}
+	m.book.Ceiling(m.us)
+	text := func(s *loan.State) string {
+		until := int64(0)
+		if s.Recall > 0 {
+			until = s.RecallUntil
+		}
+		return fmt.Sprintf("%d lent %v held %v recall %d until %d", s.Epoch, s.Lent, s.Held, s.Recall, until)
+	}
+	if g, w := text(&v.Loans.State), text(&m.book.State); g != w || v.Loans.Used != m.used() {
+		t.Fatalf("after %+v:\nstore %d used, %s\nbook  %d used, %s", ops, v.Loans.Used, g, m.used(), w)
+	}
+	return v.Loans
+}
+
+func (m *booked) loansCall(ops ...store.LoanOp) store.Call {
+	c := Ask(m.limits.Limits[0]).Call(m.tenant, store.OpLoans, 0, nil)
+	c.Bounds, c.Loans = m.bounds(), ops
+	return c
+}
+
+// same compares what is kept. The peek brings it to this moment, as any check does.
+func (m *booked) same(t *rapid.T) {
+	c := m.limits.Call(m.tenant, store.OpPeek, 1, nil)
+	c.Bounds = m.bounds()
+	m.now(m.us)
+	v, err := DecideOne(m.store, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := v.Limits[m.limits.places[0]].Bounded, m.book.Room(m.us, 0); got != want {
+		t.Fatalf("store %d under the bound, book %d", got, want)
+	}
+	m.loans(t)
+}

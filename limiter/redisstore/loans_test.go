@@ -1,0 +1,185 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// hour is a bounded limit of 900 units.
+func hour() *limitertest.Question {
+	return limitertest.Ask(&quota.Limit{Name: "hour", Units: 900, Window: time.Minute, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict})
+}
+
+// lendTo is an operation that lends units to a region.
+func lendTo(peer string, units int64) store.LoanOp {
+	return store.LoanOp{Kind: store.LoanLend, Units: units, Request: loan.Request{From: peer, Epoch: 4_000_000_001, Time: 1}}
+}
+
+func bounded(c store.Call, share int64) store.Call {
+	c.Bounds = []quota.Bound{{Share: share, Epoch: 4_000_000_000}}
+	return c
+}
+
+// TestBytesPerLoan measures what a loan takes in Redis, with names as long as they come.
+func TestBytesPerLoan(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	c := bounded(hour().Call("acme", store.OpLoans, 0, nil), 1_000_000)
+	key := string(store.AppendLoansKey(nil, &c.Counters[0]))
+	for i := range int64(20) {
+		c.Loans = []store.LoanOp{lendTo(fmt.Sprintf("ap-southeast-%d", i), 100_000/20)}
+		if _, err := limitertest.DecideOne(s, c); err != nil {
+			t.Fatal(err)
+		}
+		n, err := srv.Client().MemoryUsage(context.Background(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d loans: %d bytes", i+1, n)
+		if n > 200*(i+1) {
+			t.Errorf("%d loans take %d bytes", i+1, n)
+		}
+	}
+}
+
+// What was lent outlives a reset and the log lives two windows and a minute: a clock that steps forward by less
+// empties neither early.
+func TestLoansAndTheirLogsLiveLongEnough(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s, ctx := newRedis(t, srv.Addr(), ""), context.Background()
+	lends := bounded(hour().Call("acme", store.OpLoans, 0, nil), 900)
+	lends.Loans = []store.LoanOp{lendTo("us-east", 400)}
+	check := bounded(hour().Call("acme", store.OpCheck, 1, nil), 900)
+	v, err := limitertest.Decide(s, lends, check)
+	if err != nil || v[0].Loans.Results[0].Grant.Units != 400 || v[1].Limits[0].Bounded != 500 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	loans := string(store.AppendLoansKey(nil, &check.Counters[0]))
+	terms := loan.TermsOf(60_000_000)
+	for key, least := range map[string]time.Duration{
+		check.Keys[0]: 3 * time.Minute, loans: time.Duration(2*terms.Keep())*time.Microsecond + time.Minute,
+	} {
+		if got := srv.Client().PTTL(ctx, key).Val(); got < least-10*time.Second || got > least+10*time.Second {
+			t.Errorf("%s lives %v, want %v", key, got, least)
+		}
+	}
+	if err := s.Reset(ctx, "acme"); err != nil {
+		t.Fatal(err)
+	}
+	if n := srv.Client().Exists(ctx, check.Keys[0]).Val(); n != 0 {
+		t.Error("a reset leaves the log")
+	}
+	if v, err := limitertest.DecideOne(s, check); err != nil || v.Limits[0].Bounded != 500 {
+		t.Errorf("after a reset: %+v, %v", v, err)
+	}
+}
+
+// TestDamagedLoans leaves what nobody can have written in the place of loans: the partition alone is refused.
+func TestDamagedLoans(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s, ctx, c := newRedis(t, srv.Addr(), ""), context.Background(), srv.Client()
+	bad, good := bounded(hour().Call("bad", store.OpCheck, 1, nil), 900), bounded(hour().Call("good", store.OpCheck, 1, nil), 900)
+	key := string(store.AppendLoansKey(nil, &bad.Counters[0]))
+	for _, fields := range [][]string{
+		nil,
+		{"c", ""},
+		{"c", "4000000000 9000000000000000 x"},
+		{"c", "4000000000 9000000000000000 "},
+		{"c", "4000000000 0000000000000000 0 0"},
+		{"c", "4000000000 0000000000000000 0000000000000000", "r", "1"},
+		{"c", "4000000000 0000000000000000 0000000000000000", "lus-east 1 2", "1 2"},
+		{"c", "4000000000 0000000000000000 0000000000000000", "zus-east 1 2", "1 2 9000000000000000"},
+	} {
+		if flush(t, c); fields == nil {
+			c.RPush(ctx, key, "a list")
+		} else {
+			c.HSet(ctx, key, fields)
+		}
+		v, _ := limitertest.Decide(s, good, bad, good)
+		if v[0].Outcome != store.Admitted || v[2].Outcome != store.Admitted || !errors.Is(v[1].Err, store.ErrPartition) {
+			t.Errorf("%q: %+v", fields, v)
+		}
+		if n := c.Exists(ctx, bad.Keys[0]).Val(); n != 0 {
+			t.Errorf("%q: refused and charged", fields)
+		}
+	}
+}
+
+// BenchmarkDecide measures, in Redis's own time, what a bound adds to a check of one global limit: plain without one,
+// unlent while nobody lends, lent with a loan to a region and one from another.
+func BenchmarkDecide(b *testing.B) {
+	srv := redisserver.Start(b, redisserver.Options{})
+	s, client, ctx := newRedis(b, srv.Addr(), ""), srv.Client(), context.Background()
+	const checks = 20
+	type variant struct {
+		name  string
+		calls []store.Call
+		us    float64
+	}
+	variants := []*variant{{name: "plain"}, {name: "unlent"}, {name: "lent"}}
+	for _, v := range variants {
+		q := hour()
+		if v.name == "plain" {
+			q.Limits[0].MaxOvershoot = 0
+			q = limitertest.Ask(q.Limits...)
+		}
+		for i := range checks {
+			tenant := fmt.Sprintf("%s-%d", v.name, i)
+			c := q.Call(tenant, store.OpCheck, 1, nil)
+			if v.name != "plain" {
+				c = bounded(c, 900)
+			}
+			if v.calls = append(v.calls, c); v.name != "lent" {
+				continue
+			}
+			loans := bounded(q.Call(tenant, store.OpLoans, 0, nil), 900)
+			held := loan.Grant{From: "ap-south", ID: loan.ID{Epoch: 1, Stamp: 1}, Units: 20, New: true, Epoch: 4_000_000_000, Time: srv.Time() - 1}
+			loans.Loans = []store.LoanOp{lendTo("us-east", 30), {Kind: store.LoanAccept, Grant: held}}
+			if got, err := limitertest.DecideOne(s, loans); err != nil || !got.Loans.Results[1].Changed {
+				b.Fatal(got, err)
+			}
+		}
+	}
+	rounds := 0
+	for b.Loop() {
+		for _, v := range variants { // in turn, since a machine has slower and faster seconds
+			client.ConfigResetStat(ctx)
+			for range 20 {
+				if _, err := limitertest.Decide(s, v.calls...); err != nil {
+					b.Fatal(err)
+				}
+			}
+			info, err := client.Info(ctx, "commandstats").Result()
+			if err != nil {
+				b.Fatal(err)
+			}
+			_, after, _ := strings.Cut(info, "cmdstat_evalsha:calls=")
+			count, after, _ := strings.Cut(after, ",usec=")
+			us, _, _ := strings.Cut(after, ",")
+			n, _ := strconv.ParseFloat(us, 64)
+			calls, err := strconv.Atoi(count)
+			if err != nil || n == 0 {
+				b.Fatal(info)
+			}
+			if rounds > 0 && slices.Contains([]int{20, 21}, calls) { // the first loads the script
+				v.us += n / 20 / checks
+			}
+		}
+		rounds++
+	}
+	for _, v := range variants {
+		b.ReportMetric(v.us/float64(max(1, rounds-1)), "µs/"+v.name)
+	}
+}

@@ -1,0 +1,186 @@
+-- loans.lua: the loans of a partition under one bounded limit, as loan.Book, made when a plan first asks for them.
+--
+-- A hash, or nothing while nobody lends or borrows:
+--   'c'                    'epoch till delta', of 10, 16 and 16 digits: by how much loans and the recall change what may be
+--                          admitted, until TIME is till
+--   'r'                    'recall until', if there is one
+--   'l<peer> epoch stamp'  'units back until' of a loan to a peer; h for one from it
+--
+-- The terms t of a bound: share, epoch (10 digits), after and before (what 'c' is between while it holds), closed, keep and
+-- D (µs), and the limit's W.
+
+local function loans()
+  local sub = string.sub
+
+  local function left(of)
+    local n = 0
+    for _, l in pairs(of) do n = n + l.units - l.back end
+    return n
+  end
+
+  -- load reads the loans, without those that are over: loan.Book.settle.
+  local function load(key, t)
+    local b, all = { l = {}, h = {}, recall = 0, recall_until = 0 }, call('HGETALL', key)
+    local same = true
+    for i = 1, #all, 2 do
+      if all[i] == 'c' then
+        local epoch = match(all[i + 1], '^(%d+) %d+ %-?%d+$')
+        if not epoch then error('GARBAGE in ' .. key, 0) end
+        same = epoch == t.epoch
+      end
+    end
+    for i = 1, #all, 2 do
+      local kind = sub(all[i], 1, 1)
+      if kind == 'r' and same then
+        local recall, till = match(all[i + 1], '^(%d+) (%d+)$')
+        if not recall then error('GARBAGE in ' .. key, 0) end
+        if tonumber(till) > TIME then b.recall, b.recall_until = tonumber(recall), tonumber(till) end
+      elseif kind == 'l' or same and kind ~= 'c' then
+        local units, back, till = match(all[i + 1], '^(%d+) (%d+) (%d+)$')
+        if not units or not b[kind] then error('GARBAGE in ' .. key, 0) end
+        local l = { units = tonumber(units), back = tonumber(back), till = same and tonumber(till) or TIME + t.keep }
+        if l.till > TIME then b[kind][sub(all[i], 2)] = l end
+      end
+    end
+    return b
+  end
+
+  -- save writes all anew, and returns the delta.
+  local function save(key, t, b)
+    local f, till, last = {}, MAX, 0
+    for _, kind in ipairs({ 'l', 'h' }) do
+      for id, l in pairs(b[kind]) do
+        f[#f + 1] = kind .. id
+        f[#f + 1] = format('%.0f %.0f %.0f', l.units, l.back, l.till)
+        till, last = min(till, l.till), max(last, l.till)
+      end
+    end
+    call('UNLINK', key)
+    if b.recall > 0 then
+      f[#f + 1] = 'r'
+      f[#f + 1] = format('%.0f %.0f', b.recall, b.recall_until)
+      till, last = min(till, b.recall_until), max(last, b.recall_until)
+    end
+    if last == 0 then return 0 end
+    local delta = left(b.h) - left(b.l) - b.recall
+    call('HSET', key, 'c', format('%s %016.0f %016.0f', t.epoch, till, delta), unpack(f))
+    call('PEXPIRE', key, int(ceil((last - TIME + t.keep) / 1000) + 60000))
+    return delta
+  end
+
+  -- bounded is how much the window may hold under the bound. It reads one field, but for the first time after
+  -- a loan has ended and in a new epoch.
+  local function bounded(key, t)
+    local c, delta = call('HGET', key, 'c'), 0
+    if c then
+      if c > t.after and c < t.before then
+        delta = sub(c, 29)
+      elseif tonumber(t.epoch) > 0 then
+        delta = save(key, t, load(key, t))
+      end
+    end
+    if t.closed then return 0 end
+    return max(0, t.share + delta)
+  end
+
+  return bounded, load, save, left
+end
+
+-- loan_ops makes the operations on what loans has made.
+local function loan_ops(_, load, save, left)
+  local function ceiling(t, b)
+    if t.closed then return 0 end
+    return max(0, t.share - left(b.l) + left(b.h))
+  end
+
+  local arguments = { lend = 3, accept = 6, ['return'] = 3, returned = 3, recall = 2 }
+  local ops = {}
+
+  -- lend UNITS PEER ID: grows the loan, or makes one. Replies 'epoch stamp units new', zeros for nothing.
+  function ops.lend(t, b, used, units, peer, id)
+    if t.closed then return '0 0 0 0' end
+    local new, lent = nil, left(b.l)
+    units, id = max(0, min(tonumber(units), ceiling(t, b) - used, t.share - lent)), peer .. ' ' .. id
+    local l = b.l[id]
+    if not l then
+      if units == 0 then return '0 0 0 0' end
+      local stamp = TIME
+      for other in pairs(b.l) do
+        local e, s = match(other, ' (%d+) (%d+)$')
+        if tonumber(e) == tonumber(t.epoch) then stamp = max(stamp, tonumber(s) + 1) end
+      end
+      id, new = format('%s %.0f %.0f', peer, t.epoch, stamp), 1
+      l = { units = 0, back = 0, till = 0 }
+      b.l[id] = l
+    elseif lent > t.share then
+      return '0 0 0 0'
+    end
+    l.units, l.till, b.changed = l.units + units, max(l.till, TIME + t.keep), true
+    return format('%s %.0f %d', match(id, '%d+ %d+$'), l.units, new or 0)
+  end
+
+  -- accept PEER ID UNITS NEW EPOCH TIME: a grant, with epoch and time of its request. Replies 1 if it changed anything.
+  function ops.accept(t, b, _, peer, id, units, new, asked_in, asked_at)
+    local till = tonumber(asked_at) + t.D
+    units, id = tonumber(units), peer .. ' ' .. id
+    if tonumber(asked_in) ~= tonumber(t.epoch) or tonumber(asked_at) > TIME or till <= TIME then return '0' end
+    local l = b.h[id]
+    if l and units <= l.units and till <= l.till or not l and new ~= '1' then return '0' end
+    l = l or { units = 0, back = 0, till = 0 }
+    l.units, l.till, b.changed = max(l.units, units), max(l.till, till), true
+    b.h[id] = l
+    return '1'
+  end
+
+  -- return UNITS PEER ID: returns units of a loan, as far as they are not used. Replies all that was returned of it.
+  ops['return'] = function(t, b, used, units, peer, id)
+    local l = b.h[peer .. ' ' .. id]
+    if not l then return '0' end
+    local n = max(0, min(tonumber(units), l.units - l.back, ceiling(t, b) - used))
+    if n > 0 then l.back, b.changed = l.back + n, true end
+    return int(l.back)
+  end
+
+  -- returned UNITS PEER ID: all that a borrower has returned of a loan so far.
+  function ops.returned(_, b, _, units, peer, id)
+    local l = b.l[peer .. ' ' .. id]
+    units = l and min(tonumber(units), l.units) or 0
+    if l and units > l.back then l.back, b.changed = units, true end
+    return '0'
+  end
+
+  -- recall UNITS UNTIL: admissions leave so much unused.
+  function ops.recall(_, b, _, units, till)
+    b.recall, b.recall_until, b.changed = tonumber(units), tonumber(till), true
+    if b.recall_until <= TIME then b.recall = 0 end
+    return '0'
+  end
+
+  -- run carries out operations, which begin at ARGV[p] and end before ARGV[last]. It replies what the window holds and
+  -- the state after all: recall, its end, number of loans to peers, 'peer epoch stamp units back until' of each, the
+  -- same of those from peers, then the reply of each operation.
+  local function run(log_key, key, t, p, last)
+    if tonumber(t.epoch) == 0 then error('the epoch of the region is not known', 0) end
+    local n, b = used(load_log(log_key, { longest = t.W }), { j = 1, W = t.W }), load(key, t)
+    local replies = {}
+    while p < last do
+      local op = ARGV[p]
+      local count = arguments[op]
+      replies[#replies + 1] = ops[op](t, b, n, unpack(ARGV, p + 1, p + count))
+      p = p + 1 + count
+    end
+    if b.changed then save(key, t, b) end
+    local reply = { 'o', int(n), int(b.recall), int(b.recall > 0 and b.recall_until or 0) }
+    for _, kind in ipairs({ 'l', 'h' }) do
+      local count = #reply + 1
+      reply[count] = 0
+      for id, l in pairs(b[kind]) do
+        reply[count] = reply[count] + 1
+        reply[#reply + 1] = format('%s %.0f %.0f %.0f', id, l.units, l.back, l.till)
+      end
+    end
+    return table.concat(reply, ' ') .. ' ' .. table.concat(replies, ' ')
+  end
+
+  return run
+end
