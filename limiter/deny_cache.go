@@ -27,8 +27,9 @@ type denyCache struct {
 const (
 	// maxCached bounds how long a step of Redis's clock, a report by another process or
 	// the loss of what Redis held can go unnoticed here. A denial by a global limit is also
-	// about what other regions use, and how peers see this one.
-	maxCached, maxCachedGlobal = 30 * time.Second, time.Second
+	// about what other regions use, and how peers see this one. What a bound denies any process
+	// of the region may borrow at any moment: a round trip after it was wanted.
+	maxCached, maxCachedGlobal, maxCachedBounded = 30 * time.Second, time.Second, 50 * time.Millisecond
 	// mostCached bounds memory under a flood of ids that are each denied.
 	mostCached = 1 << 18
 	// cachedCosts is how many costs of one partition are remembered: routes may have
@@ -84,7 +85,10 @@ func (d *denyCache) remember(c *store.Call, limits []quota.LimitState, generatio
 	lasts := time.Duration(0)
 	for i := range limits {
 		most := maxCached
-		if limits[i].Limit.Scope == quota.ScopeGlobal {
+		switch l := limits[i].Limit; {
+		case l.MaxOvershoot > 0:
+			most = maxCachedBounded
+		case l.Scope == quota.ScopeGlobal:
 			most = maxCachedGlobal
 		}
 		lasts = max(lasts, min(limits[i].RetryAfter, most))

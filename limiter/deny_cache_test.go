@@ -172,6 +172,25 @@ func TestDenyCacheGlobalForASecond(t *testing.T) {
 	}
 }
 
+// What a bound denies any process of the region may borrow a moment later.
+func TestDenyCacheBoundForAMoment(t *testing.T) {
+	limit := &quota.Limit{Name: "a", Units: 1, Window: time.Minute, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict}
+	c := limitertest.CallOf(store.NewKeyPlan([]*quota.Limit{limit}), "acme", 1)
+	for _, row := range []struct{ regional, bounded, want time.Duration }{
+		{0, time.Minute, 50 * ms},
+		{0, 20 * ms, 20 * ms},
+		{500 * ms, time.Minute, 500 * ms}, // the regional limit denies all the same
+	} {
+		d, denied := newTestDenyCache(), deniedFor(row.bounded)
+		denied.Limit = limit
+		d.remember(&c, []quota.LimitState{deniedFor(row.regional), denied}, d.current(), denyStart, denyStart)
+		_, before := d.recall(&c, denyStart.Add(row.want-1))
+		if _, then := d.recall(&c, denyStart.Add(row.want)); !before || then {
+			t.Errorf("%v by a regional limit, %v by a bound: recalled before %v is %v, then %v", row.regional, row.bounded, row.want, before, then)
+		}
+	}
+}
+
 // Four costs of a partition are remembered, each with its own retry-after; a fifth takes
 // the place of the one that ends first.
 func TestDenyCacheByCost(t *testing.T) {
