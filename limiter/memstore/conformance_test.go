@@ -24,6 +24,8 @@ func TestPrograms(t *testing.T) {
 
 func TestLoans(t *testing.T) { limitertest.RunLoans(t, timedMemory) }
 
+func TestBounds(t *testing.T) { limitertest.RunBounds(t, timedMemory) }
+
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedMemory) }
 
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedMemory) }

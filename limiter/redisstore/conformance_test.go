@@ -44,6 +44,12 @@ func TestPrograms(t *testing.T) {
 
 func TestLoans(t *testing.T) { limitertest.RunLoans(t, timedRedis(t)) }
 
+func TestBounds(t *testing.T) {
+	limitertest.RunBounds(t, func(t testing.TB) (store.Store, func(us int64)) {
+		return timedRedis(t)(t) // a server of its own for each region
+	})
+}
+
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedRedis(t)) }
 
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedRedis(t)) }
