@@ -98,7 +98,7 @@ compare: ## measure this tree beside an older binary of regiond: make compare OL
 sim: ## run worlds of regions in virtual time for SIMTIME (2m), or the one of SEED
 	go run ./test/sim/cmd/sim -time $(SIMTIME) $(if $(SEED),-seed $(SEED))
 
-accuracy: ## measure how exact global limits are and write docs/accuracy.md's figures, in about an hour
+accuracy: ## measure how exact global limits are and write docs/accuracy.md's figures, in about a quarter of an hour
 	go run ./test/sim/cmd/accuracy -docs docs
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)

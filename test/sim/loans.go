@@ -184,7 +184,7 @@ type loanMessage struct {
 
 const (
 	tickMost  = 50 * time.Millisecond
-	tickLeast = 20 * time.Millisecond // the planner's own would be 5 ms; the bound does not depend on it
+	tickLeast = 5 * time.Millisecond
 	tickParts = 200
 )
 
@@ -196,7 +196,7 @@ func (d *tender) of(tenant, policy string) *tended {
 	}
 	w := d.p.region.w
 	window := w.o.policy(policy).Limits[0].Window
-	tick := min(max(window/tickParts, tickLeast), tickMost).Microseconds()
+	tick := min(max(window/tickParts, tickLeast, w.o.LoanTick), tickMost).Microseconds()
 	way := w.o.delay(0, len(w.regions)-1).Microseconds()
 	t := &tended{tenant: tenant, policy: policy, planner: &loan.Planner{
 		Terms: loan.TermsOf(window.Microseconds()), Bound: w.shares.bound(policy), Regions: len(w.regions), Trip: way + tick, Tick: tick,

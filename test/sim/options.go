@@ -30,6 +30,8 @@ type Options struct {
 	Lossy bool
 	// MaxSeries bounds what each process knows; 0 means the ledger's default.
 	MaxSeries int
+	// LoanTick is the least time between two plans of loans; 0 leaves that to the window.
+	LoanTick time.Duration
 	// AllTend has each process of a region plan its loans, as if they did not know of each
 	// other, and Folly has them lend and return at random too: any policy is safe.
 	AllTend, Folly bool

@@ -40,7 +40,7 @@ func NewStrictPlan(seed uint64, lasts time.Duration) (*StrictPlan, error) {
 	dice := rand.New(rand.NewPCG(seed, 0x57a1c7))
 	o := Options{
 		Seed: seed, Lossy: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{},
-		Delay: time.Duration(5+dice.IntN(150)) * time.Millisecond, AllTend: dice.IntN(2) == 0, Folly: dice.IntN(2) == 0,
+		Delay: time.Duration(5+dice.IntN(150)) * time.Millisecond, LoanTick: 20 * time.Millisecond, AllTend: dice.IntN(2) == 0, Folly: dice.IntN(2) == 0,
 	}
 	f := &StrictPlan{dice: dice, asking: rand.New(rand.NewPCG(seed, 0xa5c)), lasts: lasts}
 	pause := shortPause

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // docs is the folder that the committed page is in.
@@ -29,19 +31,28 @@ func TestPage(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(docs, pageFile)); err != nil || string(got) != want {
 		t.Errorf("%s is not made from its figures (%v): go run ./test/sim/cmd/accuracy -docs docs -render", pageFile, err)
 	}
+	want, err = Plot(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(docs, plotFile)); err != nil || string(got) != want {
+		t.Errorf("%s is not made from its figures (%v): go run ./test/sim/cmd/accuracy -docs docs -render", plotFile, err)
+	}
 }
 
 // TestFiguresAreMeasured: cells of each kind have the committed figures.
 func TestFiguresAreMeasured(t *testing.T) {
 	x := committed(t)
 	for _, c := range []Cell{
-		{workload("steady 0.8×"), 3, 80 * time.Millisecond, time.Minute, 2},
-		{workload("steady 0.8×"), 2, 20 * time.Millisecond, 10 * time.Second, 11},
-		{workload("steady 1.2×"), 3, 80 * time.Millisecond, time.Minute, 11},
-		{workload("flash crowd 20×"), 2, 160 * time.Millisecond, 10 * time.Second, 2},
-		{workload("flash crowd 20×"), 3, 80 * time.Millisecond, time.Second, 11},
-		{workload("moving hot region 10×"), 3, 160 * time.Millisecond, 10 * time.Second, 2},
-		{workload("steady 10×"), 3, 160 * time.Millisecond, time.Minute, 11},
+		{workload("steady 0.8×"), 3, 80 * time.Millisecond, time.Minute, 2, 0},
+		{workload("steady 0.8×"), 2, 20 * time.Millisecond, 10 * time.Second, 11, 0},
+		{workload("steady 1.2×"), 3, 80 * time.Millisecond, time.Minute, 11, 0},
+		{workload("flash crowd 20×"), 2, 160 * time.Millisecond, 10 * time.Second, 2, 0},
+		{workload("flash crowd 20×"), 3, 80 * time.Millisecond, time.Second, 11, 0},
+		{workload("moving hot region 10×"), 3, 160 * time.Millisecond, 10 * time.Second, 2, 0},
+		{workload("steady 10×"), 3, 160 * time.Millisecond, time.Minute, 11, 0},
+		{workload("steady 3×"), 3, 80 * time.Millisecond, 10 * time.Second, 2, quota.Strict},
+		{workload("flash crowd 20×"), 3, 80 * time.Millisecond, 10 * time.Second, 2, tenPercent},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
@@ -64,15 +75,11 @@ func TestFiguresAreMeasured(t *testing.T) {
 	}
 }
 
-// TestPromises, over the whole committed grid. Cells of thirty regions, which take most
-// of the time to measure, may be missing if no table needs them.
+// TestPromises, over the whole committed grid.
 func TestPromises(t *testing.T) {
 	x := committed(t)
 	for _, c := range Grid() {
 		r, err := x.find(c)
-		if err != nil && c.Regions == 30 {
-			continue
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,6 +94,12 @@ func TestPromises(t *testing.T) {
 		// Demand below the limit is admitted in full.
 		if name == "steady 0.8×" && r.Admitted != r.Asked {
 			t.Errorf("%v: %d of %d denied", c, r.Asked-r.Admitted, r.Asked)
+		}
+		if l := c.limit(); c.MaxOvershoot != 0 {
+			if bound, _ := l.Bound(); r.Worst > bound-Limit {
+				t.Errorf("%v: the worst window holds %d units, the bound is %d", c, Limit+r.Worst, bound)
+			}
+			continue
 		}
 		if c.Window < time.Minute {
 			continue
@@ -106,7 +119,7 @@ func TestPromises(t *testing.T) {
 	}
 	// The figures of the design: eleven buckets bring it to 2–4 % on 80 ms of one way.
 	for _, name := range []string{"steady 10×", "moving hot region 10×"} {
-		r, err := x.find(Cell{workload(name), 3, 160 * time.Millisecond, time.Minute, 11})
+		r, err := x.find(Cell{workload(name), 3, 160 * time.Millisecond, time.Minute, 11, 0})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 const (
 	pageFile = "accuracy.md"
 	gridFile = "accuracy/grid.csv"
+	plotFile = "accuracy/bounds.svg"
 )
 
 // Documents are the options of Document.
@@ -111,13 +112,20 @@ func Page(docs string) (string, error) {
 	return fill(string(text), tables)
 }
 
-// WritePage stores what Page returns.
+// WritePage stores what Page and Plot return.
 func WritePage(docs string) error {
 	text, err := Page(docs)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(docs, pageFile), []byte(text), 0o644)
+	if err := os.WriteFile(filepath.Join(docs, pageFile), []byte(text), 0o644); err != nil {
+		return err
+	}
+	plot, err := Plot(docs)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(docs, plotFile), []byte(plot), 0o644)
 }
 
 // tables are the generated tables of the page by name.
@@ -130,6 +138,7 @@ func tables(x index) (map[string]string, error) {
 	}
 	return map[string]string{
 		"focus":       focus.markdown(),
+		"bounds":      byBound(x).markdown(),
 		"overshoot":   byGeography(x, worst).markdown(),
 		"utilisation": byGeography(x, used).markdown(),
 		"windows":     byWindow(x, worst).markdown(),

@@ -14,7 +14,7 @@ import (
 // in its place, and writes the tables between their marks.
 func TestDocument(t *testing.T) {
 	folder, page := t.TempDir(), ""
-	for _, name := range []string{"focus", "overshoot", "utilisation", "windows"} {
+	for _, name := range []string{"focus", "bounds", "overshoot", "utilisation", "windows"} {
 		page += "before " + name + "\n<!-- table: " + name + " -->\nold\n<!-- end -->\nafter " + name + "\n"
 	}
 	if err := os.WriteFile(filepath.Join(folder, pageFile), []byte(page), 0o644); err != nil {
@@ -63,11 +63,12 @@ func TestErrors(t *testing.T) {
 	if _, err := fill("<!-- table: focus -->\nno end\n", map[string]string{"focus": "x\n"}); err == nil || !strings.Contains(err.Error(), "table: focus") {
 		t.Errorf("a page without marks: %v", err)
 	}
-	row := strings.Join(header, ",") + "\nsteady 3×,2,20,1,2,1,1,1,1,1,1,1,1,1,x\n"
+	row := strings.Join(header, ",") + "\nsteady 3×,2,20,1,2,none,1,1,1,1,1,1,1,1,1,x\n"
 	for text, want := range map[string]string{
-		"a,b\n":                             "make accuracy",
-		strings.Replace(row, "3×", "4×", 1): `line 2: no workload is called "steady 4×"`,
-		row:                                 `line 2: unexplained: "x" is not a number`,
+		"a,b\n":                              "make accuracy",
+		strings.Replace(row, "3×", "4×", 1):  `line 2: no workload is called "steady 4×"`,
+		strings.Replace(row, "none", "1", 1): `line 2: max_overshoot: "1" must be none`,
+		row:                                  `line 2: unexplained: "x" is not a number`,
 	} {
 		if _, err := ReadCSV(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("figures %q: %v, want %q", text, err, want)

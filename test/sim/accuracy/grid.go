@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/regiond/regiond/quota"
 )
 
 const (
@@ -21,18 +23,26 @@ type Cell struct {
 	RTT      time.Duration // between any two regions
 	Window   time.Duration
 	Buckets  int // global_buckets
+	// MaxOvershoot bounds what all regions admit; 0 for the estimate alone.
+	MaxOvershoot quota.Overshoot
 }
 
 // String names a cell as progress and tests do.
 func (c Cell) String() string {
-	return fmt.Sprintf("%s, %d regions, RTT %v, W %v, %d buckets", c.Workload.Name, c.Regions, c.RTT, c.Window, c.Buckets)
+	name := fmt.Sprintf("%s, %d regions, RTT %v, W %v, %d buckets", c.Workload.Name, c.Regions, c.RTT, c.Window, c.Buckets)
+	if c.MaxOvershoot != 0 {
+		name += fmt.Sprintf(", max_overshoot %v", c.MaxOvershoot)
+	}
+	return name
 }
 
 // key is what makes a cell the same as another.
 func (c Cell) key() string { return c.String() }
 
 // Grid is every value with every other, in the order of measuring: the fewest regions
-// first, since they take least time, and what the plots need before the rest.
+// first, since they take least time, and what the plots need before the rest. Of thirty
+// regions, which take longest, it has one workload and window, and with a bound only
+// what boundCells has.
 func Grid() []Cell {
 	plotted := centre().Workload
 	rest := slices.DeleteFunc(Workloads(), func(w Workload) bool { return w.Name == plotted.Name })
@@ -40,14 +50,53 @@ func Grid() []Cell {
 	for _, regions := range allRegions() {
 		for _, w := range append([]Workload{plotted}, rest...) {
 			for _, window := range allWindows() {
+				if regions > 10 && (w.Name != plotted.Name || window != centre().Window) {
+					continue
+				}
 				for _, rtt := range allRTTs() {
 					for _, buckets := range allBuckets() {
-						cells = append(cells, Cell{w, regions, rtt, window, buckets})
+						cells = append(cells, Cell{Workload: w, Regions: regions, RTT: rtt, Window: window, Buckets: buckets})
 					}
 				}
 			}
 		}
 	}
+	return append(cells, boundCells()...)
+}
+
+// tenPercent is max_overshoot: 10%.
+const tenPercent = quota.Strict + 10*100
+
+func allBounds() []quota.Overshoot { return []quota.Overshoot{tenPercent, quota.Strict} }
+
+// boundCells have a bound: all workloads and windows for the centre's regions and delay,
+// and its window for other delays and for ten regions. What buckets forget does not
+// matter under a bound, so there are two. Thirty regions are left out, and for other
+// windows other delays and numbers of regions: they would take longer than all the rest.
+func boundCells() []Cell {
+	var cells []Cell
+	add := func(c Cell) {
+		for _, w := range Workloads() {
+			for _, c.MaxOvershoot = range allBounds() {
+				c.Workload = w
+				cells = append(cells, c)
+			}
+		}
+	}
+	for _, window := range allWindows() {
+		c := centre()
+		c.Window = window
+		add(c)
+	}
+	for _, rtt := range allRTTs() {
+		if c := centre(); rtt != c.RTT {
+			c.RTT = rtt
+			add(c)
+		}
+	}
+	c := centre()
+	c.Regions = 10
+	add(c)
 	return cells
 }
 
@@ -136,6 +185,11 @@ func (c Cell) lasts() time.Duration {
 
 // bucket is the length of a usage total's bucket, as regiond works it out.
 func (c Cell) bucket() time.Duration { return c.Window / time.Duration(c.Buckets-1) }
+
+// limit is that of the cell.
+func (c Cell) limit() quota.Limit {
+	return quota.Limit{Name: "all", Units: Limit, Window: c.Window, Scope: quota.ScopeGlobal, GlobalBuckets: c.Buckets, MaxOvershoot: c.MaxOvershoot}
+}
 
 // late is for how long an admission may be unknown to a peer: a tick, the way, and
 // some for the work.

@@ -30,7 +30,7 @@ type Figures struct {
 	Aligned int64
 	// Unexplained is the most that any admission lies past the limit, the bias of the
 	// buckets and what peers admitted too recently to be known. Above 0
-	// is a mistake in regiond.
+	// is a mistake in regiond. Under a bound it is how far the worst window lies past that.
 	Unexplained int64
 }
 

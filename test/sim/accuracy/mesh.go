@@ -61,7 +61,7 @@ func (c Cell) options(seed uint64, skew time.Duration) sim.Options {
 	o := sim.Options{
 		Seed: seed, Delay: way, Jitter: time.Duration(jitter * float64(way)),
 		Policies: []quota.Policy{{Name: "standard", EnforcePercent: -1, Limits: []quota.Limit{
-			{Name: "all", Units: Limit, Window: c.Window, Scope: quota.ScopeGlobal, GlobalBuckets: c.Buckets},
+			c.limit(),
 		}}},
 	}
 	for i := range c.Regions {

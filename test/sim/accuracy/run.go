@@ -98,6 +98,10 @@ func Run(ctx context.Context, cells []Cell, seed uint64, build Builder, workers 
 			all.join(t)
 		}
 		results[i] = Result{Cell: cells[i], Figures: all.figures(Limit)}
+		l := cells[i].limit()
+		if bound, ok := l.Bound(); ok { // neither buckets nor messages under way explain anything
+			results[i].Unexplained = results[i].Worst - (bound - Limit)
+		}
 	}
 	return results, nil
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // table is rows below a header, each as long as the header.
@@ -108,6 +110,29 @@ func byWindow(x index, figure func(Result) string) *table {
 			c.Window, c.RTT = window, rtt
 			t.add(append([]string{short(window), short(rtt)}, pairs(x, c, figure)...)...)
 		}
+	}
+	return t
+}
+
+// byBound compares the estimate with bounds, for all cells of boundCells.
+func byBound(x index) *table {
+	t := &table{header: []string{"regions", "RTT", "W", "demand", "worst: estimate · 10 % · strict", "utilisation", "needless"}}
+	for _, c := range boundCells() {
+		if c.MaxOvershoot != quota.Strict {
+			continue
+		}
+		var worst, used, needless []string
+		for _, c.MaxOvershoot = range append([]quota.Overshoot{0}, allBounds()...) {
+			r, ok := x[c.key()]
+			if !ok {
+				worst, used, needless = append(worst, unmeasured), append(used, unmeasured), append(needless, unmeasured)
+				continue
+			}
+			worst, used = append(worst, bare(r.Worst)), append(used, strings.TrimSuffix(r.utilisation(), " %"))
+			needless = append(needless, strings.TrimSuffix(r.needless(), " %"))
+		}
+		join := func(all []string) string { return strings.Join(all, " · ") }
+		t.add(fmt.Sprint(c.Regions), short(c.RTT), short(c.Window), c.Workload.Name, join(worst), join(used), join(needless))
 	}
 	return t
 }
