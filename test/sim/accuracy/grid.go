@@ -50,18 +50,23 @@ func Grid() []Cell {
 	for _, regions := range allRegions() {
 		for _, w := range append([]Workload{plotted}, rest...) {
 			for _, window := range allWindows() {
-				if regions > 10 && (w.Name != plotted.Name || window != centre().Window) {
-					continue
-				}
 				for _, rtt := range allRTTs() {
 					for _, buckets := range allBuckets() {
-						cells = append(cells, Cell{Workload: w, Regions: regions, RTT: rtt, Window: window, Buckets: buckets})
+						c := Cell{Workload: w, Regions: regions, RTT: rtt, Window: window, Buckets: buckets}
+						if !c.leftOut() {
+							cells = append(cells, c)
+						}
 					}
 				}
 			}
 		}
 	}
 	return append(cells, boundCells()...)
+}
+
+// leftOut reports whether an estimated cell is none of Grid.
+func (c Cell) leftOut() bool {
+	return c.Regions > 10 && (c.Workload.Name != centre().Workload.Name || c.Window != centre().Window)
 }
 
 // tenPercent is max_overshoot: 10%.

@@ -151,7 +151,9 @@ func pairs(x index, c Cell, figure func(Result) string) []string {
 			if r, ok := x[c.key()]; ok {
 				text = figure(r)
 			}
-			both = append(both, text)
+			if !c.leftOut() {
+				both = append(both, text)
+			}
 		}
 		row = append(row, strings.Join(both, " · "))
 	}
