@@ -47,8 +47,10 @@ type kind struct {
 
 func plotted() []kind {
 	return []kind{
-		{"estimate, 2 buckets", "#c44", 2, 0}, {"estimate, 11 buckets", "#e90", 11, 0},
-		{"max_overshoot: 10%", "#48c", 2, tenPercent}, {"max_overshoot: 0%", "#264", 2, quota.Strict},
+		{"estimate, 2 buckets", "#c44", 2, 0},
+		{"estimate, 11 buckets", "#e90", 11, 0},
+		{"max_overshoot: 10%", "#48c", 2, tenPercent},
+		{"max_overshoot: 0%", "#264", 2, quota.Strict},
 	}
 }
 
