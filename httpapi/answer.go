@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,9 +19,25 @@ import (
 func appendDecision(b []byte, d *quota.Decision) []byte {
 	b = append(b, `"allowed":`...)
 	b = strconv.AppendBool(b, d.Allowed)
+	return appendLimits(b, d, true)
+}
+
+// appendReport appends the members of the answer to a report that was charged. It was
+// not asked whether it may happen, and a wait for as much again is not known.
+func appendReport(b []byte, d *quota.Decision) []byte {
+	b = append(b, `"charged":`...)
+	b = strconv.AppendInt(b, d.Cost, 10)
+	b = append(b, `,"over":`...)
+	b = strconv.AppendBool(b, slices.ContainsFunc(d.Limits, func(s quota.LimitState) bool { return s.Remaining <= 0 }))
+	return appendLimits(b, d, false)
+}
+
+// appendLimits appends the policy and what is left of its limits; asked is set where the
+// decision says whether a request may pass, and not for a report.
+func appendLimits(b []byte, d *quota.Decision, asked bool) []byte {
 	b = append(b, `,"policy":`...)
 	b = appendText(b, d.Policy)
-	b = appendHeadline(b, d)
+	b = appendHeadline(b, d, asked)
 	b = appendName(b, "basis", d.Basis.String())
 	b = appendName(b, "mode", d.Mode.String())
 	if d.Reason != quota.ReasonNone {
@@ -30,9 +47,8 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 	if d.WouldDeny {
 		b = append(b, `,"would_deny":true`...)
 	}
-	if !d.Allowed || d.WouldDeny {
-		b = append(b, `,"violated":`...)
-		b = appendViolated(b, d, "")
+	if asked && (!d.Allowed || d.WouldDeny) {
+		b = appendViolated(b, d)
 	}
 	b = append(b, `,"limits":[`...)
 	for i := range d.Limits {
@@ -58,7 +74,7 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 }
 
 // appendHeadline appends the limit that sums up the decision, and its waits.
-func appendHeadline(b []byte, d *quota.Decision) []byte {
+func appendHeadline(b []byte, d *quota.Decision, asked bool) []byte {
 	var reset time.Duration
 	if head := d.Headline(); head >= 0 {
 		s := &d.Limits[head]
@@ -72,19 +88,23 @@ func appendHeadline(b []byte, d *quota.Decision) []byte {
 	if d.TurnedAway() {
 		retry = max(retry, time.Second)
 	}
-	b = appendNumber(b, "retry_after_ms", ceil(retry, time.Millisecond))
+	if asked {
+		b = appendNumber(b, "retry_after_ms", ceil(retry, time.Millisecond))
+	}
 	return appendNumber(b, "reset_after_ms", ceil(reset, time.Millisecond))
 }
 
-// appendViolated appends the names of the limits that refused, each after a prefix.
-func appendViolated(b []byte, d *quota.Decision, prefix string) []byte {
-	b = append(b, '[')
+// appendViolated appends the limits that refused, as the header fields name them. The
+// draft calls limits policies.
+func appendViolated(b []byte, d *quota.Decision) []byte {
+	b = append(b, `,"violated-policies":[`...)
 	for i, name := range d.Violated() {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, '"')
-		b = append(b, prefix...)
+		b = append(b, d.Policy...)
+		b = append(b, '.')
 		b = append(b, name...)
 		b = append(b, '"')
 	}
@@ -109,15 +129,6 @@ func denial(d *quota.Decision, buf []byte) problem {
 	detail := fmt.Appendf(buf[:0], "Limit %s of policy %s is %d per %s; this request needs %d and fits in %d ms.",
 		s.Limit.Name, d.Policy, s.Limit.Units, windowText(s.Limit.Window), d.Cost, ceil(s.RetryAfter, time.Millisecond))
 	return problem{kind: kindQuota, detail: string(detail)}
-}
-
-// appendDenial appends the members of a denied decision's problem. The draft
-// calls limits policies, so violated-policies has the names that the header
-// fields use.
-func appendDenial(b []byte, d *quota.Decision, p *problem) []byte {
-	b = p.appendMembers(b)
-	b = append(b, `,"violated-policies":`...)
-	return appendViolated(b, d, d.Policy+".")
 }
 
 // windowText is a window as in topology.yaml: 1m, not 1m0s.

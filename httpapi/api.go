@@ -223,6 +223,9 @@ func adminEndpoints() []endpoint {
 func (e *endpoint) match(path string) (tail string, ok bool) {
 	open := strings.IndexByte(e.pattern, '{')
 	if open < 0 {
+		if strings.Contains(path, "%3") { // clients may encode the colon of /v1/check:batch
+			path = strings.NewReplacer("%3A", ":", "%3a", ":").Replace(path)
+		}
 		return "", path == e.pattern
 	}
 	tail, ok = strings.CutPrefix(path, e.pattern[:open])

@@ -45,7 +45,7 @@ func (c *call) report() {
 		c.logDecision(&d, req.Dimensions)
 		c.answer(&d, http.StatusServiceUnavailable)
 	default:
-		c.answer(&d, http.StatusOK)
+		c.answerAs(&d, http.StatusOK, true)
 	}
 }
 
@@ -171,7 +171,7 @@ func (c *call) appendOutcome(o *quota.Outcome, i int, dims quota.Dimensions) {
 		c.out = append(c.out, `"status":200,`...)
 	default:
 		p := denial(&o.Decision, c.field)
-		c.out = appendDenial(c.out, &o.Decision, &p)
+		c.out = p.appendMembers(c.out)
 		c.out = append(c.out, ',')
 	}
 	c.logDecision(&o.Decision, dims)
@@ -206,7 +206,10 @@ func (c *call) failed(err error, what, detail string) {
 
 // answer writes a decision under a status: alone, or as part of the problem
 // document of a denial.
-func (c *call) answer(d *quota.Decision, status int) {
+func (c *call) answer(d *quota.Decision, status int) { c.answerAs(d, status, false) }
+
+// answerAs answers a report that was charged, or anything else.
+func (c *call) answerAs(d *quota.Decision, status int, reported bool) {
 	denied := status != http.StatusOK
 	h := c.w.Header()
 	c.field = setFields(h, d, c.fieldInput(denied), c.field)
@@ -219,10 +222,14 @@ func (c *call) answer(d *quota.Decision, status int) {
 		contentType = c.problem
 		p := denial(d, c.field)
 		p.status = status
-		c.out = appendDenial(c.out, d, &p)
+		c.out = p.appendMembers(c.out)
 		c.out = append(c.out, ',')
 	}
-	c.out = appendDecision(c.out, d)
+	if reported {
+		c.out = appendReport(c.out, d)
+	} else {
+		c.out = appendDecision(c.out, d)
+	}
 	c.out = append(c.out, '}', '\n')
 	c.write(status, contentType, c.out)
 }

@@ -132,6 +132,13 @@ func deny(context.Context, quota.Request) (quota.Decision, error) {
 	return denied(quota.Request{Tenant: "acme", Cost: 1}), nil
 }
 
+// spent is what the limiter returns for a report that leaves nothing.
+func spent(_ context.Context, r quota.Request) (quota.Decision, error) {
+	d := allowed(r)
+	d.Limits[1].Remaining = 0
+	return d, nil
+}
+
 func observed(_ context.Context, r quota.Request) (quota.Decision, error) {
 	d := denied(r)
 	d.Allowed, d.WouldDeny, d.Enforcement = true, true, quota.Observe

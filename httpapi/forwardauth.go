@@ -108,7 +108,8 @@ func (c *call) authzAnswer(d *quota.Decision) {
 	p.status = http.StatusTooManyRequests // also when a fail mode is closed
 	p.status = c.authzStatus(p)
 	c.out = append(c.out[:0], '{')
-	c.out = appendDenial(c.out, d, &p)
+	c.out = p.appendMembers(c.out)
+	c.out = appendViolated(c.out, d)
 	c.out = append(c.out, '}', '\n')
 	c.w.Header()[decisionHeader] = []string{decisionDeny}
 	c.write(p.status, c.problem, c.out)

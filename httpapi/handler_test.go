@@ -33,7 +33,10 @@ func TestRouting(t *testing.T) {
 		{"OPTIONS", "/v1/check", 405, "POST"},
 		{"POST", "/v1/check/", 404, ""},
 		{"POST", "//v1/check", 404, ""},
-		{"POST", "/v1/check%3Abatch", 404, ""},
+		{"POST", "/v1/check%3Abatch", 400, ""}, // the same call as with a colon
+		{"POST", "/v1/check%3abatch", 400, ""},
+		{"POST", "/v1/check%253Abatch", 404, ""},
+		{"POST", "/v1/%63heck", 404, ""},
 		{"POST", "/v1/usage/a", 405, "GET, HEAD"},
 		{"GET", "/v1/usage/a", 200, ""},
 		{"HEAD", "/v1/usage/a", 200, ""},

@@ -47,13 +47,17 @@ func (c *call) fieldInput(denied bool) fieldInput {
 func setFields(h http.Header, d *quota.Decision, in fieldInput, buf []byte) []byte {
 	head := d.Headline()
 	if in.denied {
-		h[fieldRetryAfter] = []string{strconv.FormatInt(max(1, wholeSeconds(d.RetryAfter(), in.jitter)), 10)}
+		retry := ceil(d.RetryAfter(), time.Second)
+		if head >= 0 {
+			retry = waitSeconds(&d.Limits[head], d.RetryAfter(), in.jitter)
+		}
+		h[fieldRetryAfter] = []string{strconv.FormatInt(max(1, retry), 10)}
 	}
 	if head < 0 || in.headers.Format == quota.HeadersOff {
 		return buf
 	}
 	s := &d.Limits[head]
-	reset := wholeSeconds(wait(s), in.jitter)
+	reset := waitSeconds(s, wait(s), in.jitter)
 	switch in.headers.Format {
 	case quota.Triplet:
 		return setTriplet(h, [3]string{fieldLimit, fieldRemaining, fieldReset}, s, reset, buf)
@@ -88,7 +92,7 @@ func setDraft11(h http.Header, d *quota.Decision, jitter float64, buf []byte) []
 		buf = append(buf, ";r="...)
 		buf = appendInteger(buf, s.Remaining)
 		buf = append(buf, ";t="...)
-		buf = appendInteger(buf, wholeSeconds(wait(s), jitter))
+		buf = appendInteger(buf, waitSeconds(s, wait(s), jitter))
 	}
 	both := string(buf)
 	values := []string{both[:cut], both[cut:]}
@@ -146,12 +150,12 @@ func wait(s *quota.LimitState) time.Duration {
 	return s.ResetAfter
 }
 
-// wholeSeconds rounds up and then lengthens by at most jitterShare, in whole
-// seconds: never below the exact wait, never more than a tenth above the
-// rounded one. Waits below ten seconds therefore stay as they are.
-func wholeSeconds(d time.Duration, jitter float64) int64 {
-	s := ceil(d, time.Second)
-	return s + int64(float64(s)*jitterShare*jitter)
+// waitSeconds rounds a wait for a limit up and then lengthens it by at most jitterShare,
+// in whole seconds: never below the exact wait, and not beyond a second more than the
+// window, after which nothing of a limit is used. Waits below ten seconds stay as they are.
+func waitSeconds(s *quota.LimitState, d time.Duration, jitter float64) int64 {
+	exact := ceil(d, time.Second)
+	return max(exact, min(exact+int64(float64(exact)*jitterShare*jitter), ceil(s.Limit.Window, time.Second)+1))
 }
 
 // epochSeconds is the region's clock in seconds, rounded up.

@@ -18,6 +18,8 @@ func TestFieldFormats(t *testing.T) {
 	const nowUS = 1_795_198_405_260_197
 	d := allowed(quota.Request{})
 	no := denied(quota.Request{})
+	used := denied(quota.Request{})
+	used.Limits[1].RetryAfter = 59_500 * time.Millisecond // with a tenth of jitter: 65 s
 	stored := denied(quota.Request{})
 	stored.StoreUS = 1_000_000_000_000_001
 	busy, _ := shed(t.Context(), quota.Request{})
@@ -31,6 +33,7 @@ func TestFieldFormats(t *testing.T) {
 	}{
 		{"draft-11", quota.Headers{}, &d, 0, `RateLimit: "standard.burst";r=19;t=1, "standard.sustained";r=599;t=60 / RateLimit-Policy: "standard.burst";q=20;w=1, "standard.sustained";q=600;w=60`},
 		{"draft-11 denied, jitter", quota.Headers{}, &no, 0.999, `RateLimit: "standard.burst";r=19;t=1, "standard.sustained";r=0;t=14 / RateLimit-Policy: "standard.burst";q=20;w=1, "standard.sustained";q=600;w=60 / Retry-After: 14`},
+		{"jitter stays within a second of the window", quota.Headers{Format: quota.Triplet}, &used, 0.999, "RateLimit-Limit: 600 / RateLimit-Remaining: 0 / RateLimit-Reset: 61 / Retry-After: 61"},
 		{"triplet", quota.Headers{Format: quota.Triplet}, &d, 0, "RateLimit-Limit: 20 / RateLimit-Remaining: 19 / RateLimit-Reset: 1"},
 		{"triplet denied", quota.Headers{Format: quota.Triplet}, &no, 0, "RateLimit-Limit: 600 / RateLimit-Remaining: 0 / RateLimit-Reset: 13 / Retry-After: 13"},
 		{"x delta", quota.Headers{Format: quota.XRateLimit}, &no, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 13"},
@@ -86,7 +89,8 @@ func drawDecision(t *rapid.T) quota.Decision {
 }
 
 // Whatever the decision, both fields parse as structured lists with its values;
-// waits are never below the exact value and at most a tenth above it.
+// waits are never below the exact value, at most a tenth above it, and by jitter never
+// more than a second above the window.
 func TestFieldsParse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDecision(t)
@@ -107,6 +111,10 @@ func TestFieldsParse(t *testing.T) {
 				t.Fatalf("%v", h)
 			}
 			boundSeconds(t, integer(t, states[i], "t"), wait)
+			exact, window := math.Ceil(wait.Seconds()), math.Ceil(s.Limit.Window.Seconds())
+			if most := int64(max(exact, window+1)); integer(t, states[i], "t") > most {
+				t.Fatalf("t=%d for %v of a window of %v, want at most %d", integer(t, states[i], "t"), wait, s.Limit.Window, most)
+			}
 			if w := integer(t, policies[i], "w"); w != windowSeconds(s.Limit.Window) {
 				t.Fatalf("w=%d for %v", w, s.Limit.Window)
 			}

@@ -73,7 +73,7 @@ const (
 	denied = `{"allowed": false, "policy": "standard", "name": "burst", "limit": 20, "remaining": 0, "retry_after_ms": 6200, "reset_after_ms": 10000,
 		"basis": "exact", "mode": "partitioned", "reason": "peer_silent", "type": "x", "title": "y", "status": 429}`
 	shed = `{"allowed": false, "policy": "standard", "retry_after_ms": 1000, "reset_after_ms": 0, "basis": "shed", "mode": "global",
-		"reason": "overloaded", "violated": [], "limits": [], "type": "x", "title": "y", "status": 503}`
+		"reason": "overloaded", "violated-policies": [], "limits": [], "type": "x", "title": "y", "status": 503}`
 	closed = `{"allowed": false, "policy": "standard", "basis": "closed", "mode": "local", "reason": "redis_down"}`
 )
 
