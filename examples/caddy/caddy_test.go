@@ -65,6 +65,10 @@ func TestCheck(t *testing.T) {
 	}}, true, "X_tenant", "Authorization", "Cookie")
 }
 
+func TestUncounted(t *testing.T) { example().TestUncounted(t, http.StatusTooManyRequests) }
+
+func TestConnectionField(t *testing.T) { example().TestConnectionField(t) }
+
 // TestStatuses: only a regiond that fails makes Caddy fail open.
 func TestStatuses(t *testing.T) {
 	example().TestStatuses(t, map[int]int{

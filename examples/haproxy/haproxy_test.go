@@ -66,6 +66,10 @@ func TestCheck(t *testing.T) {
 	}}, false)
 }
 
+func TestUncounted(t *testing.T) { example().TestUncounted(t, http.StatusTooManyRequests) }
+
+func TestConnectionField(t *testing.T) { example().TestConnectionField(t) }
+
 // TestStatuses: only a regiond that fails makes HAProxy fail open.
 func TestStatuses(t *testing.T) {
 	example().TestStatuses(t, map[int]int{

@@ -31,6 +31,13 @@ local function decision(answer)
 	return "broken"
 end
 
+-- set sets a variable, and leaves out a value that is missing: HAProxy would write 0.
+local function set(txn, name, value)
+	if value then
+		txn:set_var(name, value)
+	end
+end
+
 core.register_action("regiond", { "http-req" }, function(txn)
 	-- regiond receives what HAProxy writes, and nothing of the client's.
 	local answer = core.httpclient():get({
@@ -48,9 +55,9 @@ core.register_action("regiond", { "http-req" }, function(txn)
 	local result = decision(answer)
 	txn:set_var("txn.decision", result)
 	if result == "allow" or result == "deny" then
-		txn:set_var("txn.ratelimit", first(answer, "ratelimit"))
-		txn:set_var("txn.ratelimit_policy", first(answer, "ratelimit-policy"))
-		txn:set_var("txn.retry_after", first(answer, "retry-after"))
+		set(txn, "txn.ratelimit", first(answer, "ratelimit"))
+		set(txn, "txn.ratelimit_policy", first(answer, "ratelimit-policy"))
+		set(txn, "txn.retry_after", first(answer, "retry-after"))
 	end
 	if result == "deny" or result == "invalid" then
 		-- Without the line's end, which lf-string would write as %0A.

@@ -67,6 +67,10 @@ func TestCheck(t *testing.T) {
 	}}, false)
 }
 
+func TestUncounted(t *testing.T) { example().TestUncounted(t, http.StatusForbidden) }
+
+func TestConnectionField(t *testing.T) { example().TestConnectionField(t) }
+
 // TestStatuses: only a regiond that fails makes nginx fail open. Any other status
 // is a mistake of configuration.
 func TestStatuses(t *testing.T) {

@@ -84,6 +84,8 @@ func (e Example) Run(t *testing.T) {
 		{"allowed requests pass with what is left", e.allowed},
 		{"limited requests get 429", e.limited},
 		{"logins have a tighter limit", e.routes},
+		{"no spelling escapes a limit", e.spellings},
+		{"nor does another case of the method", e.methods},
 		{"forged headers change nothing", e.forged},
 		{"without credentials nothing is served", e.unauthenticated},
 		{"without a tenant regiond forbids", e.noTenant},
@@ -125,6 +127,45 @@ func (e Example) TestOtherServer(t *testing.T) {
 	c.Send(t, Request{As: "acme"}).Is(t, http.StatusInternalServerError)
 	if len(app.Requests()) != 0 {
 		t.Error("the request reached the app")
+	}
+}
+
+// TestUncounted checks that a customer gets no RateLimit fields where regiond sends none:
+// on a route that is skipped, and when a check is shed, which regiond answers with the
+// status shed.
+func (e Example) TestUncounted(t *testing.T, shed int) {
+	t.Helper()
+	skips := NewServer(t, http.StatusOK, http.Header{"X-Regiond-Decision": {"allow"}}, "")
+	sheds := NewServer(t, shed, http.Header{
+		"X-Regiond-Decision": {"deny"}, "Retry-After": {"1"}, "Content-Type": {"application/problem+json"},
+	}, `{"type":"x","title":"y","status":429,"detail":"z"}`+"\n")
+	for regiond, status := range map[*Server]int{skips: http.StatusOK, sheds: http.StatusTooManyRequests} {
+		c, _ := e.InFrontOf(t, regiond.Addr, NewApp(t).Addr, e.LongTimeouts...)
+		got := c.Send(t, Request{As: "acme"})
+		got.Is(t, status)
+		got.Lacks(t, "RateLimit", "RateLimit-Policy")
+		if retry := got.Header.Get("Retry-After"); (retry == "1") != (regiond == sheds) || retry != "1" && retry != "" {
+			t.Errorf("Retry-After of %d is %q", status, retry)
+		}
+	}
+}
+
+// TestConnectionField checks that a customer cannot remove its identity by naming the
+// field in Connection, which proxies do not pass on.
+func (e Example) TestConnectionField(t *testing.T) {
+	t.Helper()
+	regiond, app := NewServer(t, http.StatusOK, http.Header{"X-Regiond-Decision": {"allow"}}, ""), NewApp(t)
+	c, _ := e.InFrontOf(t, regiond.Addr, app.Addr, e.LongTimeouts...)
+	for _, names := range []string{"X-Tenant", "x-tenant, x-forwarded-for, x-forwarded-method, x-forwarded-uri, x-original-uri"} {
+		c.Send(t, Request{As: "acme", From: "127.0.0.2", Header: http.Header{"Connection": {names}, "X-Tenant": {"globex"}}}).Is(t, http.StatusOK)
+	}
+	for _, r := range append(regiond.Requests(), app.Requests()...) {
+		if tenant, from := r.Header.Values("X-Tenant"), r.Header.Values("X-Forwarded-For"); !slices.Equal(tenant, []string{"acme"}) || !slices.Equal(from, []string{"127.0.0.2"}) {
+			t.Errorf("%s %s arrived with X-Tenant %q and X-Forwarded-For %q, want acme and 127.0.0.2", r.Method, r.URI, tenant, from)
+		}
+	}
+	if n := len(regiond.Requests()) + len(app.Requests()); n != 4 {
+		t.Errorf("%d requests arrived, want 4", n)
 	}
 }
 

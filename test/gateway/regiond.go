@@ -39,19 +39,19 @@ type Regiond struct {
 }
 
 // StartRegiond starts redis-server and regiond on an example's topology.yaml, with
-// nothing changed but the addresses, and waits until regiond is ready. The budget
+// nothing changed but the addresses and by the edits, and waits until regiond is ready. The budget
 // of Redis is long: on a busy machine an answer that misses the usual 10 ms would
 // be decided in memory, and a count would be off.
-func StartRegiond(t *testing.T, binary, topology string) *Regiond {
+func StartRegiond(t *testing.T, binary, topology string, edits ...Edit) *Regiond {
 	t.Helper()
 	dir := t.TempDir()
 	addrs := FreeAddrs(t, 2)
 	redis := redisserver.Start(t, redisserver.Options{})
-	file := Render(t, topology, dir,
-		Edit{Old: "http: 127.0.0.1:8080", New: "http: " + addrs[0]},
-		Edit{Old: "admin: 127.0.0.1:9090", New: "admin: " + addrs[1]},
-		Edit{Old: "127.0.0.1:6379", New: redis.Addr()},
-	)
+	file := Render(t, topology, dir, append([]Edit{
+		{Old: "http: 127.0.0.1:8080", New: "http: " + addrs[0]},
+		{Old: "admin: 127.0.0.1:9090", New: "admin: " + addrs[1]},
+		{Old: "127.0.0.1:6379", New: redis.Addr()},
+	}, edits...)...)
 	r := &Regiond{Addr: addrs[0], readyz: "http://" + addrs[1] + "/readyz"}
 	r.launch = func(t *testing.T) *Process {
 		t.Helper()

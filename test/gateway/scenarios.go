@@ -5,11 +5,16 @@ package gateway
 import (
 	"fmt"
 	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/regiond/regiond/test/spelling"
 )
 
 // order is the request of allowed and down.
@@ -100,6 +105,105 @@ func (e Example) routes(t *testing.T, binary string) {
 		if got.Status != c.want {
 			t.Errorf("%s %s from %s = %d, want %d: %s", c.method, c.path, c.from, got.Status, c.want, c.why)
 		}
+	}
+}
+
+// startNginxApp starts an application that ignores case, as many do: it serves /login and
+// the files below /assets, and nothing else.
+func startNginxApp(t *testing.T) (addr string) {
+	t.Helper()
+	dir, addr := t.TempDir(), FreeAddrs(t, 1)[0]
+	temp := ""
+	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		temp += fmt.Sprintf("%s_temp_path %s/%s; ", kind, dir, kind)
+	}
+	conf := filepath.Join(dir, "nginx.conf")
+	text := "pid " + dir + "/nginx.pid; error_log stderr crit; worker_processes 1; events { }\n" +
+		"http { access_log off; " + temp + "server { listen " + addr + ";\n" +
+		"location ~* ^/login/?$ { return 200 login; } location /assets/ { return 200 file; } location / { return 404; } } }\n"
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := Run(t, dir, "nginx", syscall.SIGTERM, "-p", dir, "-c", conf, "-g", "daemon off;")
+	p.Await(t, func() error { return Dial(addr) })
+	return addr
+}
+
+// spellings attacks the login limit and a route that is free, with nginx as the app.
+func (e Example) spellings(t *testing.T, binary string) {
+	app := startNginxApp(t)
+	regiond := StartRegiond(t, binary, "topology.yaml", Edit{
+		Old: "path: /healthz, skip: true}", New: "path: /healthz, skip: true}\n    - {name: assets, path: \"/assets/*\", skip: true}",
+	})
+	c, _ := e.InFrontOf(t, regiond.Addr, app, e.LongTimeouts...)
+	direct := Customer{Addr: app, Authenticate: func(*http.Request, string) {}}
+	login := func(c Customer, method, path, as, from string) bool {
+		got := c.Send(t, Request{Method: method, Path: path, As: as, From: from})
+		return got.Status == http.StatusOK && got.Text == "login"
+	}
+
+	for i, attack := range []struct {
+		name, path, as string
+		times          int
+	}{
+		{"12 of 12 logins by a backslash", "/x%5Cy/..%2Flogin", "acme", 12},
+		{"12 of 12 logins by an encoded slash", "/x/..%2Flogin", "acme", 12},
+		{"12 of 12 logins by case", "/LOGIN", "acme", 12},
+		{"40 of 40 below a free route by a backslash", "/assets/a%5Cb%5Cc/..%2F..%2Flogin", "hobby", 40},
+		{"40 of 40 below a free route by an encoded slash", "/assets/a/b/..%2F..%2F..%2Flogin", "hobby", 40},
+		{"40 of 40 below a free route by dots", "/assets/%2e%2e/login", "hobby", 40},
+	} {
+		if !login(direct, http.MethodPost, attack.path, "", "") {
+			t.Errorf("%s: the app does not serve %s as /login, so this is no attack", attack.name, attack.path)
+		}
+		served := 0
+		for range attack.times {
+			if login(c, http.MethodPost, attack.path, attack.as, fmt.Sprintf("127.0.0.%d", 10+i)) {
+				served++
+			}
+		}
+		if served > 5 {
+			t.Errorf("%s: %d logins were served, want 5 at most", attack.name, served)
+		}
+	}
+
+	// From here no login is left, so each that is served has slipped past.
+	const from = "127.0.0.2"
+	for range 5 {
+		if !login(c, http.MethodPost, "/login", "acme", from) {
+			t.Fatal("a login of the first five was not served")
+		}
+	}
+	sent := 0
+	for _, path := range spelling.Logins(4, 2000) {
+		u, err := url.ParseRequestURI("http://app" + path)
+		if err != nil || u.RequestURI() != path || !login(direct, http.MethodPost, path, "", "") {
+			continue // net/http would send another path, or the app serves something else
+		}
+		sent++
+		if login(c, http.MethodPost, path, "acme", from) {
+			t.Errorf("%s was served as a sixth login", path)
+		}
+	}
+	if sent < 100 {
+		t.Errorf("%d spellings were sent, want 100 at least", sent)
+	}
+
+	for range 20 { // twice what the tenant has left without the free route
+		got := c.Send(t, Request{Path: "/assets/app.min.js", As: "hobby", From: "127.0.0.3"})
+		got.Is(t, http.StatusOK)
+		got.Lacks(t, "RateLimit", "RateLimit-Policy")
+	}
+}
+
+// An application that writes methods in capitals serves "post" as POST.
+func (e Example) methods(t *testing.T, binary string) {
+	s := e.start(t, binary, e.LongTimeouts...)
+	for range 12 {
+		s.Send(t, Request{Method: "post", Path: "/login", As: "acme", From: "127.0.0.2"})
+	}
+	if n := len(s.app.Requests()); n > 5 {
+		t.Errorf("%d of 12 logins by the method post reached the app, want 5 at most", n)
 	}
 }
 
