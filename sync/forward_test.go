@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/sync/wire"
@@ -127,6 +128,6 @@ func forwardTwice(w *world, skew time.Duration) {
 // estimate is what n counts now of eu's usage of id 0.
 func estimate(n *node) int64 {
 	var used [8]int64
-	n.counters.Estimates(0, time.Minute.Microseconds(), time.Minute.Microseconds(), n.w.now(), used[:])
+	n.counters.Estimates(0, time.Minute.Microseconds(), time.Minute.Microseconds(), quota.MaxCounter, n.w.now(), used[:])
 	return used[n.counters.Region("eu")]
 }

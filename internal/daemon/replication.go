@@ -86,6 +86,11 @@ func newReplication(o replicationOptions) (*replication, error) {
 	if r.worst, err = newOvershoot(m); err != nil {
 		return nil, err
 	}
+	others := slices.DeleteFunc(regionNames(c.topology), func(name string) bool { return name == r.self.Region })
+	beyond, err := newExcess(m, others, o.log.With("component", "mesh"), r.now)
+	if err != nil {
+		return nil, err
+	}
 	if r.offsets, err = clock.NewPeerOffsets(clock.PeerOptions{
 		Now: r.now, Logger: o.log.With("component", "clock"), Meter: o.meter("clock"),
 	}); err != nil {
@@ -93,7 +98,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 	}
 	if r.ceilings, err = view.NewCeilings(view.CeilingOptions{
 		Self: r.self, Now: r.now, TimeUS: o.timeUS, Key: key, Topology: c.topology,
-		Offsets: r.offsets, Overshoot: r.worst.window, Meter: o.meter("sync"),
+		Offsets: r.offsets, Overshoot: r.worst.window, Excess: beyond.claimed, Meter: o.meter("sync"),
 		Check: o.tracing.sampled(),
 	}); err != nil {
 		return nil, err
@@ -173,6 +178,13 @@ func (r *replication) openGossip(c *config) (err error) {
 		return fmt.Errorf("gossip: %w", err)
 	}
 	return nil
+}
+
+func regionNames(top *region.Topology) (names []string) {
+	for i := range top.Regions {
+		names = append(names, top.Regions[i].Name)
+	}
+	return names
 }
 
 func seeds(top *region.Topology) []string {
@@ -265,15 +277,9 @@ func (r *replication) openMesh(c *config, key wire.Key, recoverCounters func()) 
 	}
 	r.mesh, err = meshsync.New(meshsync.Options{
 		Self: r.self, Key: key, Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.timeUS,
-		Known: r.known,
-		Regions: func() []string {
-			var names []string
-			for i := range r.topology().Regions {
-				names = append(names, r.topology().Regions[i].Name)
-			}
-			return names
-		},
-		View: r.ceilings.Advertised,
+		Known:   r.known,
+		Regions: func() []string { return regionNames(r.topology()) },
+		View:    r.ceilings.Advertised,
 		OnExchange: func(peer quota.Process, e meshsync.Exchange) {
 			if peer.Region == r.self.Region {
 				return // one store, one clock

@@ -3,9 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -228,6 +230,45 @@ func (o *overshoot) all() map[string]float64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.worst)
+}
+
+// excessLogEvery is how often it is logged that a region claims too much.
+const excessLogEvery = 10 * time.Second
+
+// excess counts and logs what a region claims beyond any that it may have admitted. Safe for
+// concurrent use.
+type excess struct {
+	units  metric.Int64Counter
+	log    *slog.Logger
+	now    func() time.Duration
+	logged atomic.Int64 // the time of the last line, by now; 0: none yet
+}
+
+func newExcess(m metric.Meter, others []string, log *slog.Logger, now func() time.Duration) (*excess, error) {
+	units, err := m.Int64Counter("regiond.peer.excess_units", metric.WithUnit("{unit}"),
+		metric.WithDescription("Units that a region claims to have used of a limit in one bucket beyond what any may admit; they are not counted."))
+	if err != nil {
+		return nil, err
+	}
+	e := &excess{units: units, log: log, now: now}
+	for _, region := range others { // zeros from the start, for rate()
+		e.add(region, 0)
+	}
+	return e, nil
+}
+
+func (e *excess) add(region string, units int64) {
+	e.units.Add(context.Background(), units, metric.WithAttributes(attribute.String("region", region)))
+}
+
+func (e *excess) claimed(region, limit string, units int64) {
+	e.add(region, units)
+	now, last := max(1, e.now().Microseconds()), e.logged.Load()
+	if last != 0 && now-last < excessLogEvery.Microseconds() || !e.logged.CompareAndSwap(last, now) {
+		return
+	}
+	e.log.Warn("a region claims to have used more than it may admit; the rest is not counted. Are there reports, or was its Redis away? Otherwise it may not be one of ours",
+		"region", region, "limit", limit, "units", units)
 }
 
 func limitLabels(name string) []attribute.KeyValue {

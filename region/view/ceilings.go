@@ -20,7 +20,7 @@ import (
 )
 
 // CeilingOptions are what NewCeilings needs; all but MaxSeries, Offsets, Overshoot,
-// Check and Meter are required.
+// Excess, Check and Meter are required.
 type CeilingOptions struct {
 	// Self is this process.
 	Self quota.Process
@@ -38,6 +38,9 @@ type CeilingOptions struct {
 	Offsets *clock.PeerOffsets
 	// Overshoot receives what all regions used in each aligned window that is over, and L.
 	Overshoot func(limit string, units, limitUnits int64)
+	// Excess is given what a region claims to have used beyond what any may admit; it is not
+	// counted. nil: nobody looks.
+	Excess func(region, limit string, units int64)
 	// Check returns the span of a request that is sampled, nil for any other; nil without
 	// tracing.
 	Check func(context.Context) *trace.SpanContext
@@ -64,6 +67,9 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 	if o.Now == nil || o.TimeUS == nil || o.Topology == nil {
 		return nil, errors.New("view: Now, TimeUS and Topology are required")
 	}
+	if o.Excess == nil {
+		o.Excess = func(string, string, int64) {}
+	}
 	c := &Ceilings{o: o}
 	c.Configure(o.Topology)
 	var err error
@@ -72,6 +78,8 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 		Limit:     func(name string) (int64, bool) { return c.limits.Load().units(name) },
 		Regions:   func() int { return len(c.limits.Load().topology.Weights) },
 		Overshoot: o.Overshoot,
+		Most:      func(name string) int64 { return c.limits.Load().most(name) },
+		Excess:    o.Excess,
 		Meter:     o.Meter,
 	})
 	if err != nil {
@@ -143,7 +151,7 @@ func (e *estimates) at(c *Ceilings, s *snapshot, id uint64, l *quota.Limit, at t
 	if len(s.order) > stackRegions {
 		raw, all = make([]int64, len(s.order)), make([]int64, 0, len(s.order))
 	}
-	lost, known = c.ledger.Estimates(id, l.WindowUS(), l.BucketUS(), at, raw[:len(s.order)])
+	lost, known = c.ledger.Estimates(id, l.WindowUS(), l.BucketUS(), mostOf(l), at, raw[:len(s.order)])
 	for _, i := range s.order {
 		units := int64(0)
 		if i >= 0 {
@@ -254,6 +262,25 @@ func newLimitIndex(top *region.Topology) *limitIndex {
 		}
 	}
 	return x
+}
+
+// mostOf is how many units one region may admit under a limit in a window.
+func mostOf(l *quota.Limit) int64 {
+	bound, _ := l.Bound()
+	return max(l.Units, bound)
+}
+
+// most is how many units one region may admit under a limit in a bucket: a window that is
+// kept as two counters or as a rate can hold as many again.
+func (x *limitIndex) most(name string) int64 {
+	l, ok := x.limits[name]
+	switch {
+	case !ok:
+		return 0
+	case l.Algorithm != quota.SlidingLog:
+		return 2 * l.Units
+	}
+	return mostOf(l)
 }
 
 func limitName(policy, limit string) string { return policy + "." + limit }

@@ -20,11 +20,14 @@ import (
 // was counted for another window counts whole while any of its bucket may lie in this
 // one: never too little, as long as it is held, and that is for its own window.
 //
+// Of a peer no more than most counts, of each bucket and altogether, whatever generations it
+// names: what it claims beyond that, it never was allowed to admit.
+//
 // lost is what of our own counters our store no longer holds, or never held: it has
 // to be counted like a peer's, or a store that forgets hands out its limit again. That
 // is true of a store that holds known, the newest of our counters in buckets of bucketUS
 // of which something counts; of one that does not, everything is lost.
-func (l *Ledger) Estimates(id uint64, windowUS, bucketUS int64, at time.Duration, out []int64) (lost int64, known quota.Counter) {
+func (l *Ledger) Estimates(id uint64, windowUS, bucketUS, most int64, at time.Duration, out []int64) (lost int64, known quota.Counter) {
 	clear(out)
 	atUS := at.Microseconds()
 	sh := l.shard(id)
@@ -36,7 +39,7 @@ func (l *Ledger) Estimates(id uint64, windowUS, bucketUS int64, at time.Duration
 		for i := range s.peers {
 			c := &s.peers[i]
 			if r := c.region(); r < len(out) {
-				out[r] += s.limit.countedIn(windowUS, c.units, c.began, atUS)
+				out[r] = min(most, out[r]+s.limit.countedIn(windowUS, s.capped(i, most), c.began, atUS))
 			}
 		}
 		if s.own == nil {

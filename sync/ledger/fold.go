@@ -59,7 +59,7 @@ func (l *Ledger) fold(author string, clockUS int64, at time.Duration, groups []w
 	if region < 0 {
 		return &Refusal{"regions", fmt.Sprintf("region %s is one more than the %d that a process can know", author, MaxRegions)}
 	}
-	f := fold{region: region, nowUS: at.Microseconds(), clockUS: clockUS, returned: returned}
+	f := fold{author: author, region: region, nowUS: at.Microseconds(), clockUS: clockUS, returned: returned}
 	l.noteClock(region, clockUS, f.nowUS)
 	for i := range groups {
 		g := &groups[i]
@@ -105,12 +105,15 @@ func (k *limitKey) validate() error {
 
 // fold is a message on its way in.
 type fold struct {
+	author         string
 	region         int
 	nowUS, clockUS int64
 	began          int64 // the group's bucket, by our clock
 	returned       bool  // by a peer, to us
 	urgent         bool
 	done           []finished
+	most           int64 // of the group's limit; 0: not known
+	excess         int64 // by which the group's counters went beyond it
 }
 
 // foldGroup takes the shards as they come; ids in order change them seldom.
@@ -121,6 +124,10 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 	}
 	k := limitKey{g.Limit, g.WindowUS, g.BucketUS}
 	f.began = place(&k, g.Bucket, f.clockUS, f.nowUS)
+	f.most, f.excess = 0, 0
+	if l.most != nil && f.region != 0 {
+		f.most = l.most(g.Limit)
+	}
 	for i := 0; i < len(g.IDs); {
 		sh := l.shard(g.IDs[i])
 		sh.mu.Lock()
@@ -132,6 +139,9 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 		sh.mu.Unlock()
 		l.report(f.done)
 		f.done = f.done[:0]
+	}
+	if f.excess > 0 {
+		l.excess(f.author, g.Limit, f.excess)
 	}
 }
 
@@ -151,6 +161,10 @@ func (l *Ledger) foldPeer(sh *shard, f *fold, k *limitKey, id uint64, u quota.Co
 	if u.Units <= c.units {
 		return
 	}
+	if f.most > 0 {
+		before := s.bucketOf(s.peers, c)
+		f.excess += max(0, before+u.Units-c.units-max(f.most, before))
+	}
 	c.units, c.began = u.Units, max(c.began, f.began)
 	// A peer uses it too, and must know what we have not published.
 	if s.own != nil && s.own.state != idle && sh.enlist(s.own, f.nowUS, true) {
@@ -160,7 +174,7 @@ func (l *Ledger) foldPeer(sh *shard, f *fold, k *limitKey, id uint64, u quota.Co
 
 // peerCounter finds or makes the counter; nil when there is no room.
 func (l *Ledger) peerCounter(sh *shard, f *fold, s *series, u quota.Counter) *peerCounter {
-	name, n := counterName(f.region, u.Generation), 0
+	name, n, again := counterName(f.region, u.Generation), 0, false
 	for i := range s.peers {
 		c := &s.peers[i]
 		if c.name == name && c.bucket == u.Bucket {
@@ -168,12 +182,14 @@ func (l *Ledger) peerCounter(sh *shard, f *fold, s *series, u quota.Counter) *pe
 		}
 		if c.region() == f.region {
 			n++
+			again = again || c.bucket == u.Bucket
 		}
 	}
 	f.done = l.finish(sh, s, f.nowUS, f.done)
 	if n >= maxCounters || !l.reserve() {
 		return nil
 	}
+	s.renewed = s.renewed || again
 	s.peers = append(s.peers, peerCounter{name: name, bucket: u.Bucket, began: f.began})
 	return &s.peers[len(s.peers)-1]
 }

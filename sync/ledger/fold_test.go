@@ -32,7 +32,7 @@ func mustFold(tb tester, l *ledger.Ledger, author string, clockUS int64, at time
 // estimate is the estimated usage of one peer in a window as long as pairLimit's.
 func estimate(l *ledger.Ledger, id uint64, region string, at time.Duration) int64 {
 	out := make([]int64, 8)
-	l.Estimates(id, pairLimit.WindowUS, pairLimit.BucketUS, at, out)
+	l.Estimates(id, pairLimit.WindowUS, pairLimit.BucketUS, quota.MaxCounter, at, out)
 	return out[l.Region(region)]
 }
 

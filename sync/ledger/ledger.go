@@ -54,6 +54,11 @@ type Options struct {
 	// Overshoot is given the true global count of each aligned window of a series, once
 	// it is over, and L. It is called as Limit is, and may be nil.
 	Overshoot func(limit string, units, limitUnits int64)
+	// Most is how many units one region may admit under a limit in a bucket, 0 for a limit
+	// that is not in force; Excess is given by how many more a region claims, each time that
+	// it claims more. Both are called by Fold, or are nil.
+	Most   func(limit string) int64
+	Excess func(region, limit string, units int64)
 	// Meter makes the instruments; nil means there are none.
 	Meter metric.Meter
 }
@@ -69,6 +74,9 @@ func (o *Options) validate() error {
 	}
 	if o.Now == nil || o.Limit == nil || o.Regions == nil {
 		errs = append(errs, errors.New("options Now, Limit and Regions are all needed"))
+	}
+	if (o.Most == nil) != (o.Excess == nil) {
+		errs = append(errs, errors.New("options Most and Excess are needed together"))
 	}
 	if o.MaxSeries < 0 || o.MaxSeries > maxMaxSeries {
 		errs = append(errs, fmt.Errorf("option MaxSeries must be between 0 and %d, is %d", maxMaxSeries, o.MaxSeries))
@@ -89,6 +97,8 @@ type Ledger struct {
 	boot       int64
 	now        func() time.Duration
 	limitUnits func(string) (int64, bool)
+	most       func(string) int64
+	excess     func(region, limit string, units int64)
 	regions    func() int
 	overshoot  func(string, int64, int64)
 	maxSeries  int64
@@ -119,7 +129,7 @@ func New(o Options) (*Ledger, error) {
 		return nil, err
 	}
 	l := &Ledger{
-		self: o.Self, boot: o.Boot, now: o.Now, limitUnits: o.Limit, regions: o.Regions, overshoot: o.Overshoot,
+		self: o.Self, boot: o.Boot, now: o.Now, limitUnits: o.Limit, regions: o.Regions, overshoot: o.Overshoot, most: o.Most, excess: o.Excess,
 		maxSeries: int64(o.MaxSeries), urgent: make(chan struct{}, 1), names: []string{o.Self},
 		limits: limits{known: map[limitKey]*limit{}},
 	}

@@ -6,6 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/sdk/metric"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/ledger"
 )
 
@@ -93,7 +94,7 @@ func TestUsageStats(t *testing.T) {
 	for i := range 200 {
 		us += estimate(l, hash(i), "us-east", 80*time.Second)
 		ap += estimate(l, hash(i), "ap-south", 80*time.Second)
-		lost, _ := l.Estimates(hash(i), pairLimit.WindowUS, pairLimit.BucketUS, 80*time.Second, nil)
+		lost, _ := l.Estimates(hash(i), pairLimit.WindowUS, pairLimit.BucketUS, quota.MaxCounter, 80*time.Second, nil)
 		own += lost // all of ours was local
 	}
 	if us == 0 || ap == 0 || own == 0 {

@@ -32,7 +32,7 @@ func TestManyAtOnce(t *testing.T) {
 				if err := l.Fold("us-east", startUS+now, time.Duration(now)*time.Microsecond, one(b, startUS/b.BucketUS, 1, n+1)); err != nil {
 					t.Error(err)
 				}
-				l.Estimates(a.ID, a.WindowUS, a.BucketUS, clock.now(), out)
+				l.Estimates(a.ID, a.WindowUS, a.BucketUS, quota.MaxCounter, clock.now(), out)
 				clock.advance(10 * time.Millisecond)
 			}
 		})

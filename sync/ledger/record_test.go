@@ -51,7 +51,7 @@ func TestNoAllocation(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		units++
 		record(l, 1, units, startUS)
-		l.Estimates(pairLimit.ID, pairLimit.WindowUS, pairLimit.BucketUS, 0, out)
+		l.Estimates(pairLimit.ID, pairLimit.WindowUS, pairLimit.BucketUS, quota.MaxCounter, 0, out)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

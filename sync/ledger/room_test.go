@@ -169,7 +169,7 @@ func TestOvershoot(t *testing.T) {
 			if limit != odd.Limit || limitUnits != 600 {
 				t.Errorf("%s of %d", limit, limitUnits)
 			}
-			l.Estimates(odd.ID, odd.WindowUS, odd.BucketUS, 0, nil) // would hang under the lock
+			l.Estimates(odd.ID, odd.WindowUS, odd.BucketUS, quota.MaxCounter, 0, nil) // would hang under the lock
 			got = append(got, units)
 		}
 	})

@@ -50,6 +50,26 @@ type series struct {
 	peers []peerCounter
 	own   *own // nil while our region has no counters in it
 	next  uint32
+	// renewed: a region has several generations in one bucket, or had.
+	renewed bool
+}
+
+// capped is how much the i-th counter of a peer is worth when all of a bucket are worth most.
+func (s *series) capped(i int, most int64) int64 {
+	if s.renewed {
+		most -= min(most, s.bucketOf(s.peers[:i], &s.peers[i]))
+	}
+	return min(s.peers[i].units, most)
+}
+
+// bucketOf adds up those of the counters that are of the same region and bucket as c.
+func (*series) bucketOf(counters []peerCounter, c *peerCounter) (units int64) {
+	for i := range counters {
+		if o := &counters[i]; o.region() == c.region() && o.bucket == c.bucket {
+			units += o.units
+		}
+	}
+	return units
 }
 
 // peerCounter is a usage counter of another region.

@@ -20,7 +20,7 @@ func TestLiveHoldsNoLock(t *testing.T) {
 		for _, c := range cells {
 			s := pairLimit
 			s.ID = c.ID
-			l.Estimates(c.ID, c.WindowUS, c.BucketUS, 0, nil)
+			l.Estimates(c.ID, c.WindowUS, c.BucketUS, quota.MaxCounter, 0, nil)
 			l.Record(&s, quota.Counter{Bucket: c.Bucket, Generation: 1, Units: c.Units + 1}, startUS)
 		}
 		n += len(cells)

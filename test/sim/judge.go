@@ -250,7 +250,7 @@ func (j *judge) terms(p *process, t *truth, units int64) terms {
 	x.estimates = make([]int64, len(weights))
 	l := p.ceilings.Ledger()
 	raw := make([]int64, len(weights)+1)
-	x.lost, _ = l.Estimates(t.id, t.limit.WindowUS(), t.limit.BucketUS(), p.now(), raw)
+	x.lost, _ = l.Estimates(t.id, t.limit.WindowUS(), t.limit.BucketUS(), t.limit.Units, p.now(), raw)
 	for i := range top.Regions {
 		if n := l.Region(top.Regions[i].Name); n > 0 && n < len(raw) {
 			x.estimates[i] = raw[n]
