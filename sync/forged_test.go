@@ -129,6 +129,36 @@ func TestRepeatedMessages(t *testing.T) {
 	})
 }
 
+// Whoever has no key can keep messages and send them again, at the pace at which they came. Of a
+// former life of the process itself they change nothing, and do not silence it.
+func TestRecordsOfAFormerLife(t *testing.T) {
+	meet(t, func(w *world, eu, us, ap *node) {
+		sent := us.spy()
+		us.admit(20, 3)
+		sleep(4 * time.Second)
+		records := sent("")
+		us.kill()
+		sleep(5 * time.Second)
+		again := w.join("us", "a", 100, 0)
+		sleep(5 * time.Second)
+		counters, peers := again.counters.Snapshot(), len(again.Peers())
+		for _, m := range records {
+			again.bus.Inject(m.Subject, m.Data)
+			ap.bus.Inject(m.Subject, m.Data)
+			sleep(20 * time.Millisecond)
+			if d, yes := again.Duplicate(); yes {
+				t.Fatalf("a record passes for another process with our name: %+v", d)
+			}
+		}
+		if len(again.Peers()) != peers || !maps.Equal(counters, again.counters.Snapshot()) {
+			t.Errorf("%d peers, counters %v became %v", len(again.Peers()), counters, again.counters.Snapshot())
+		}
+		if p := ap.knows(again); p.ReceivedAt < ap.now()-time.Second {
+			t.Error("records silenced a process")
+		}
+	})
+}
+
 // Keys are replaced in three steps, each of them process by process, and no message is refused.
 func TestKeysAreReplaced(t *testing.T) {
 	meet(t, func(w *world, eu, us, ap *node) {

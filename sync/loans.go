@@ -148,7 +148,7 @@ func (m *Mesh) onLoans(region string, msg Message) error {
 		return err
 	}
 	now := m.o.Now()
-	if ours, err := m.check(region, l.From, l.Seq, now); ours || err != nil {
+	if ignored, err := m.check(region, l.From, l.Seq, nil, now); ignored || err != nil {
 		return err
 	}
 	if directed := to != EveryRegion; directed && len(l.Wants) > 0 || !directed && len(l.Grants)+len(l.Returns) > 0 {

@@ -115,8 +115,17 @@ type peerTable struct {
 	gone map[quota.Process]time.Duration
 	// duplicate is the last process seen with our own name and an older boot, at
 	// duplicateAt; 0: none.
-	duplicate   quota.Process
-	duplicateAt time.Duration
+	duplicate    quota.Process
+	duplicateAt  time.Duration
+	duplicateSeq uint64
+}
+
+// present reports whether no message of a process has to prove that it is present: all but
+// those of a duplicate, of which only newer ones show that.
+func (r *peerTable) present(from quota.Process, seq uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.isDuplicate(from) || from == r.duplicate && seq > r.duplicateSeq
 }
 
 func newPeerTable(self quota.Process) peerTable {
@@ -190,7 +199,7 @@ func (r *peerTable) note(from quota.Process, seq uint64, timeUS, receivedUS int6
 	defer r.mu.Unlock()
 	if r.isDuplicate(from) {
 		fresh := r.duplicateAt == 0 || now-r.duplicateAt > SilentAfter
-		r.duplicate, r.duplicateAt = from, max(now, 1)
+		r.duplicate, r.duplicateAt, r.duplicateSeq = from, max(now, 1), seq
 		return arrival{newcomer: fresh}
 	}
 	var a arrival
@@ -224,7 +233,7 @@ func (r *peerTable) drop(p *peer) {
 	for n, sibling := range r.peers {
 		if n.region == p.Region {
 			sibling.Synced = false
-			sibling.chunks.reset()
+			sibling.chunks.abandon()
 			sibling.noteMissing()
 		}
 	}

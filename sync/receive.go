@@ -78,7 +78,7 @@ func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (st
 // onUsage merges counters.
 func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) error {
 	now, receivedUS := m.o.Now(), m.o.TimeUS()
-	if ours, err := m.check(region, u.From, u.Seq, now); ours || err != nil {
+	if ignored, err := m.check(region, u.From, u.Seq, nil, now); ignored || err != nil {
 		return err
 	}
 	if err := m.fold(region, u, receivedUS, now); err != nil {
@@ -125,7 +125,7 @@ func (m *Mesh) fold(region string, u *wire.Usage, receivedUS int64, now time.Dur
 // onHeartbeat applies a heartbeat.
 func (m *Mesh) onHeartbeat(region string, b *wire.Heartbeat, size int) error {
 	now, receivedUS := m.o.Now(), m.o.TimeUS()
-	if ours, err := m.check(region, b.From, b.Seq, now); ours || err != nil {
+	if ignored, err := m.check(region, b.From, b.Seq, b, now); ignored || err != nil {
 		return err
 	}
 	m.received(kindHeartbeat, region, size)
@@ -146,9 +146,11 @@ func (m *Mesh) onHeartbeat(region string, b *wire.Heartbeat, size int) error {
 	return nil
 }
 
-// check refuses a message with a wrong author, and recognises our own, which a bus may
-// return.
-func (m *Mesh) check(region string, from quota.Process, seq uint64, now time.Duration) (ours bool, err error) {
+// check refuses a message with a wrong author. It ignores our own, which a bus may return, and
+// those of a duplicate that has not proven that it is present: they may be records of our own
+// former life, sent again by somebody who has no key. b is the heartbeat that the message is,
+// or nil.
+func (m *Mesh) check(region string, from quota.Process, seq uint64, b *wire.Heartbeat, now time.Duration) (ignored bool, err error) {
 	if err := wire.CheckAuthor(region, from.Region); err != nil {
 		return false, err
 	}
@@ -158,7 +160,17 @@ func (m *Mesh) check(region string, from quota.Process, seq uint64, now time.Dur
 	if reason := m.peers.admit(from, seq, now); reason != "" {
 		return false, &refusal{reason, fmt.Sprintf("from %s, boot %d, number %d", from.Instance, from.Boot, seq)}
 	}
-	return false, nil
+	if m.peers.present(from, seq) || b != nil && m.proves(b, now) {
+		return false, nil
+	}
+	return true, nil
+}
+
+// proves reports whether a heartbeat was written lately: it acknowledges a message that we
+// sent lately.
+func (m *Mesh) proves(b *wire.Heartbeat, now time.Duration) bool {
+	ours, ok := m.outbox.sent.find(ackOf(b, m.o.Self).Seq)
+	return ok && now-ours.at <= ackFor
 }
 
 // arrived acts on a change in the author's state.

@@ -273,8 +273,13 @@ func (a *chunkTracker) add(c *wire.Chunk) bool {
 	return a.whole
 }
 
-// reset forgets all chunks. The rest of the same snapshot does not complete it, unless it has
-// a single chunk.
+// abandon ignores the rest of the same snapshot, and it again.
+func (a *chunkTracker) abandon() {
+	a.reset()
+	a.whole = true
+}
+
+// reset forgets all chunks.
 func (a *chunkTracker) reset() {
 	a.seen, a.received, a.count, a.answers, a.whole = a.seen[:0], 0, 0, nil, false
 }
