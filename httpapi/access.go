@@ -23,6 +23,9 @@ type Access struct {
 	// ClientCA accepts a verified client certificate on the data listener in
 	// place of a token. The listener's tls.Config verifies it.
 	ClientCA bool
+	// AllowedHosts are names of the listeners besides that of Options.Address, in lower
+	// case and without port.
+	AllowedHosts []string
 }
 
 // Token is a secret that a caller may present, kept as its SHA-256. The secret
@@ -97,7 +100,7 @@ func (a *Access) authenticate(g guard, r *http.Request) (caller, detail string) 
 	switch {
 	case g == guardNone:
 		return "", ""
-	case g == guardAdmin:
+	case g == guardAdmin || g == guardMetrics:
 		if len(a.AdminTokens) == 0 {
 			return "", ""
 		}

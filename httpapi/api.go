@@ -69,6 +69,10 @@ type Options struct {
 	Deadline time.Duration
 	// MaxInFlight bounds the requests in progress; 0 means DefaultMaxInFlight.
 	MaxInFlight int
+	// Address is what the listener was opened with, host:port. The admin listener answers
+	// under its host, loopback names, IP addresses and Access.AllowedHosts; the data
+	// listener under any name, unless the address is of loopback.
+	Address string
 }
 
 // Settings are what may change between requests. A value is immutable once it
@@ -108,7 +112,9 @@ func (o *Options) setDefaults() {
 
 // NewData returns the handler of the data listener, which gateways and services
 // call. It fails when an option is missing or an instrument cannot be created.
-func NewData(o Options) (http.Handler, error) { return newHandler(o, dataEndpoints()) }
+func NewData(o Options) (http.Handler, error) {
+	return newHandler(o, dataEndpoints(), isLoopback(hostname(o.Address)))
+}
 
 // NewAdmin returns the handler of the admin listener, for operators and their
 // tools. Keep it on loopback or behind admin tokens: it serves profiles and
@@ -117,7 +123,7 @@ func NewAdmin(o Options) (http.Handler, error) {
 	if o.Ready == nil || o.Regions == nil || o.Metrics == nil {
 		return nil, errors.New("httpapi: the admin handler needs Options.Ready, Regions and Metrics")
 	}
-	return newHandler(o, adminEndpoints())
+	return newHandler(o, adminEndpoints(), true)
 }
 
 // Limits of a connection. A gateway on the same network needs far less of each;
@@ -189,6 +195,7 @@ const (
 	guardForward                   // X-Regiond-Token only, else 403; every other refusal is 429 or 403
 	guardForwardNginx              // as guardForward, every refusal is 403
 	guardAdmin                     // an admin token, else 401
+	guardMetrics                   // as guardAdmin, under any host
 )
 
 func (g guard) forwardAuth() bool { return g == guardForward || g == guardForwardNginx }
@@ -210,7 +217,7 @@ func adminEndpoints() []endpoint {
 	return []endpoint{
 		{"GET", "/healthz", guardNone, (*call).healthz},
 		{"GET", "/readyz", guardNone, (*call).readyz},
-		{"GET", "/metrics", guardAdmin, (*call).scrape},
+		{"GET", "/metrics", guardMetrics, (*call).scrape},
 		{"GET", "/v1/regions", guardAdmin, (*call).regions},
 		{"DELETE", "/v1/usage/{tenant}", guardAdmin, (*call).reset},
 		{"GET", "/debug/pprof/{path...}", guardAdmin, (*call).pprof},

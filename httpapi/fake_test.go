@@ -218,6 +218,7 @@ func admin(t testing.TB, o httpapi.Options) http.Handler {
 // request makes a request of "Name: value" header lines.
 func request(method, target, body string, header ...string) *http.Request {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Host = "127.0.0.1"
 	for _, line := range header {
 		name, value, _ := strings.Cut(line, ": ")
 		r.Header[http.CanonicalHeaderKey(name)] = append(r.Header[http.CanonicalHeaderKey(name)], value)

@@ -23,20 +23,22 @@ import (
 // caller, bounds what is in flight, recovers from panics, measures.
 type handler struct {
 	Options
-	endpoints []endpoint
-	metrics   *instruments
-	denials   sampler
-	refusals  sampler
-	inFlight  atomic.Int64
-	turns     chan struct{} // has an element for each batch that is decoded or encoded
-	calls     sync.Pool
-	unset     Settings // in force where Options.Settings returns nil
-	noStore   []string // header values that never change, shared by all answers
-	json      []string
-	problem   []string
+	endpoints  []endpoint
+	checksHost bool   // see foreignHost
+	host       string // of Options.Address
+	metrics    *instruments
+	denials    sampler
+	refusals   sampler
+	inFlight   atomic.Int64
+	turns      chan struct{} // has an element for each batch that is decoded or encoded
+	calls      sync.Pool
+	unset      Settings // in force where Options.Settings returns nil
+	noStore    []string // header values that never change, shared by all answers
+	json       []string
+	problem    []string
 }
 
-func newHandler(o Options, endpoints []endpoint) (http.Handler, error) {
+func newHandler(o Options, endpoints []endpoint, checksHost bool) (http.Handler, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -46,7 +48,7 @@ func newHandler(o Options, endpoints []endpoint) (http.Handler, error) {
 		return nil, err
 	}
 	h := &handler{
-		Options: o, endpoints: endpoints, metrics: m,
+		Options: o, endpoints: endpoints, checksHost: checksHost, host: hostname(o.Address), metrics: m,
 		turns:    make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		denials:  sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
 		refusals: sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
@@ -163,6 +165,10 @@ func (c *call) serve() {
 		return
 	case c.endpoint == nil:
 		c.refuse(problem{kind: kindNotFound, detail: "See /v1/openapi.yaml on the data listener for the calls that exist."})
+		return
+	}
+	if c.foreignHost() {
+		c.misdirected()
 		return
 	}
 	caller, detail := c.settings.Access.authenticate(c.endpoint.guard, c.r)

@@ -52,7 +52,7 @@ func (in *instruments) addRoute(name string) {
 	label := attribute.String("route", name)
 	counts := map[int][]metric.AddOption{0: {metric.WithAttributes(label, attribute.String("status", "other"))}}
 	// The statuses that this package writes.
-	for _, s := range []int{200, 204, 400, 401, 403, 404, 405, 413, 415, 422, 429, 500, 503} {
+	for _, s := range []int{200, 204, 400, 401, 403, 404, 405, 413, 415, 421, 422, 429, 500, 503} {
 		counts[s] = []metric.AddOption{metric.WithAttributes(label, attribute.String("status", strconv.Itoa(s)))}
 	}
 	in.counts = append(in.counts, counts)

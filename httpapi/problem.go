@@ -20,6 +20,7 @@ const (
 	kindNoForwardAuth
 	kindNotFound
 	kindMethod
+	kindMisdirected
 	kindTooLarge
 	kindMediaType
 	kindCost
@@ -45,6 +46,7 @@ var problems = [...]struct {
 	kindNoForwardAuth: {ownProblems + "forward-auth-not-configured", http.StatusForbidden, "Forward-auth is not configured"},
 	kindNotFound:      {ownProblems + "not-found", http.StatusNotFound, "There is no such call"},
 	kindMethod:        {ownProblems + "method-not-allowed", http.StatusMethodNotAllowed, "The call has another method"},
+	kindMisdirected:   {ownProblems + "misdirected", http.StatusMisdirectedRequest, "The host is not this listener"},
 	kindTooLarge:      {ownProblems + "body-too-large", http.StatusRequestEntityTooLarge, "The body is too large"},
 	kindMediaType:     {ownProblems + "unsupported-media-type", http.StatusUnsupportedMediaType, "The body is not JSON"},
 	kindCost:          {ownProblems + "cost-exceeds-limit", http.StatusUnprocessableEntity, "The cost is above the limit"},

@@ -110,13 +110,16 @@ type Tenants struct {
 // DefaultTenant is the entry of tenants that is not an id.
 const DefaultTenant = "default"
 
-// Access is how callers authenticate. Every field is a path; "" requires nothing.
+// Access is how callers authenticate. Every *File is a path; "" requires nothing.
 type Access struct {
 	TokensFile      string `yaml:"tokens_file"`       // lines "name sha256", for the API
 	CertFile        string `yaml:"cert_file"`         // PEM, the API's own certificate: it then speaks TLS
 	KeyFile         string `yaml:"key_file"`          // PEM, its key
 	ClientCAFile    string `yaml:"client_ca_file"`    // PEM, signs client certificates for the API
 	AdminTokensFile string `yaml:"admin_tokens_file"` // lines "name sha256", for the admin listener
+	// AllowedHosts are names by which callers may call the admin listener, and the API's
+	// where that is on loopback, besides addresses and loopback names. In lower case.
+	AllowedHosts []string `yaml:"allowed_hosts"`
 }
 
 // Region returns the region of that name.

@@ -71,6 +71,12 @@ func (t *Topology) Validate() []quota.FieldError {
 	ps.oneOf("/headers/format", string(t.Headers.Format),
 		string(quota.Draft11), string(quota.Triplet), string(quota.XRateLimit), string(quota.HeadersOff))
 	ps.oneOf("/headers/x_reset", string(t.Headers.XReset), string(quota.ResetDelta), string(quota.ResetEpoch))
+	for i, host := range t.Access.AllowedHosts {
+		at := item("/access/allowed_hosts", i)
+		ps.check(at, checkHost(host, host))
+		ps.when(host == "" || host != strings.ToLower(host) || strings.HasSuffix(host, "."), at, "must be a name in lower case, without port, is %q", clip(host))
+	}
+	ps.uniqueItems("host", "/access/allowed_hosts", t.Access.AllowedHosts)
 	ps.pair("/access", t.Access.CertFile, t.Access.KeyFile)
 	ps.when(t.Access.ClientCAFile != "" && t.Access.CertFile == "",
 		"/access/client_ca_file", "needs cert_file and key_file: client certificates are shown over TLS")

@@ -97,6 +97,7 @@ func sharedKeys(r *region.Region) (*keyfile.Keys, error) {
 func apiSettings(top *region.Topology) (*httpapi.Settings, error) {
 	s := &httpapi.Settings{ForwardAuth: top.ForwardAuth}
 	s.Access.ClientCA = top.Access.ClientCAFile != ""
+	s.Access.AllowedHosts = top.Access.AllowedHosts
 	s.Headers = top.Headers
 	var err error
 	if s.Access.Tokens, err = readTokens(top.Access.TokensFile); err != nil {

@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -192,11 +193,8 @@ func (d *Daemon) listen() error {
 		Metrics:  d.telemetry.handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.meter("httpapi"),
 		Deadline: d.options.Deadline, Tracing: d.tracing.api(c.tenantSecret()),
 	}
+	o.Address = cmp.Or(d.options.HTTP, c.region.HTTP)
 	data, err := httpapi.NewData(o)
-	if err != nil {
-		return err
-	}
-	admin, err := httpapi.NewAdmin(o)
 	if err != nil {
 		return err
 	}
@@ -204,34 +202,35 @@ func (d *Daemon) listen() error {
 	if err != nil {
 		return err
 	}
-	if d.data, d.dataAt, err = d.server(data, "http", d.options.HTTP, c.region.HTTP, most); err != nil {
+	if d.data, d.dataAt, err = d.server(data, "http", o.Address, most); err != nil {
 		return err
 	}
 	if c.tls != nil {
 		d.dataAt = tlsListener(d.dataAt, func() *tls.Config { return d.config.Load().tls })
 	}
-	d.admin, d.adminAt, err = d.server(admin, "admin", d.options.Admin, c.region.Admin, adminConnections)
+	o.Address = cmp.Or(d.options.Admin, c.region.Admin)
+	admin, err := httpapi.NewAdmin(o)
+	if err != nil {
+		return err
+	}
+	d.admin, d.adminAt, err = d.server(admin, "admin", o.Address, adminConnections)
 	return err
 }
 
 // server makes the server of a listener, and binds that.
-func (d *Daemon) server(h http.Handler, name, flag, configured string, most int) (*http.Server, net.Listener, error) {
+func (d *Daemon) server(h http.Handler, name, addr string, most int) (*http.Server, net.Listener, error) {
 	bound, err := httpapi.NewConnections(name, most, d.telemetry.meter("httpapi"))
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := bind(name, flag, configured)
+	l, err := bind(name, addr)
 	if err != nil {
 		return nil, nil, err
 	}
 	return httpapi.NewServer(h, d.log, bound), bound.Listen(l), nil
 }
 
-func bind(name, flag, configured string) (net.Listener, error) {
-	addr := configured
-	if flag != "" {
-		addr = flag
-	}
+func bind(name, addr string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s listener: %w; choose another with --%s", name, err, name)
