@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -19,13 +20,48 @@ import (
 // keep the network closed.
 type Access struct {
 	Tokens      []Token // of the data listener
-	AdminTokens []Token // of the admin listener
+	AdminTokens []Token // of the admin listener; what they may do there is ScopeAdmin
 	// ClientCA accepts a verified client certificate on the data listener in
 	// place of a token. The listener's tls.Config verifies it.
 	ClientCA bool
+	// ClientNames are the common names and DNS names of the certificates that are
+	// accepted; none means all that the authority has signed.
+	ClientNames []string
 	// AllowedHosts are names of the listeners besides that of Options.Address, in lower
 	// case and without port.
 	AllowedHosts []string
+}
+
+// Scope is what a caller may do, as bits.
+type Scope uint8
+
+// The scopes, and the words for them in a tokens file.
+const (
+	ScopeCheck   Scope = 1 << iota // "check": checks, batches and forward-auth
+	ScopeReport                    // "report": charges above the limit, which can use up any quota
+	ScopeUsage                     // "usage": reading what is left
+	ScopeExplain                   // "explain": ?explain=1, which shows keys and other regions
+	ScopeAdmin                     // "admin": the admin listener
+
+	// DefaultScopes are those of a token for the data listener, and of a client
+	// certificate, where nothing else is said.
+	DefaultScopes = ScopeCheck | ScopeReport | ScopeUsage
+
+	everyScope = ScopeAdmin<<1 - 1
+)
+
+// scopeNames are the words, by the number of a scope's bit.
+var scopeNames = [...]string{"check", "report", "usage", "explain", "admin"}
+
+// String returns the words of s, with commas.
+func (s Scope) String() string {
+	var names []string
+	for i, name := range scopeNames {
+		if s&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // Token is a secret that a caller may present, kept as its SHA-256. The secret
@@ -33,20 +69,37 @@ type Access struct {
 type Token struct {
 	Name   string // of the caller, for the log
 	SHA256 [sha256.Size]byte
+	Scopes Scope
+	// Tenants are those that the caller may name, sorted; nil means all. A token that is
+	// held to tenants reads no metrics, profiles or regions, which show all of them.
+	Tenants []string
 }
 
-// maxTokenLine bounds a line of a tokens file; name, hash and blanks need less.
-const maxTokenLine = 1024
+// everyone is the caller where nothing is required.
+var everyone = Token{Scopes: everyScope}
 
-// ParseTokens reads lines of "name sha256hex". Blank lines, and text from a "#"
+// mayName reports whether the caller may act for a tenant.
+func (t *Token) mayName(tenant string) bool {
+	if t.Tenants == nil {
+		return true
+	}
+	_, ok := slices.BinarySearch(t.Tenants, tenant)
+	return ok
+}
+
+// maxTokenLine bounds a line of a tokens file, most of which can be a list of tenants.
+const maxTokenLine = 64 << 10
+
+// ParseTokens reads lines of "name sha256hex [scopes=check,usage] [tenants=acme,globex]".
+// Without scopes a token has those of the argument. Blank lines, and text from a "#"
 // that begins a line or follows a blank, are skipped. Names are ids and may
 // repeat, so that an old and a new token of one caller can overlap; a hash may
 // not. Errors name the line, never its content, which may be a secret that
 // was not hashed.
-func ParseTokens(r io.Reader) ([]Token, error) {
+func ParseTokens(r io.Reader, scopes Scope) ([]Token, error) {
 	var tokens []Token
 	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, maxTokenLine), maxTokenLine)
+	lines.Buffer(make([]byte, 0, 1024), maxTokenLine)
 	seen := map[[sha256.Size]byte]int{}
 	n := 0
 	for lines.Scan() {
@@ -58,7 +111,7 @@ func ParseTokens(r io.Reader) ([]Token, error) {
 		if len(fields) == 0 {
 			continue
 		}
-		t, err := parseToken(fields)
+		t, err := parseToken(fields, scopes)
 		if err != nil {
 			return nil, fmt.Errorf("read tokens: line %d: %w", n, err)
 		}
@@ -74,11 +127,11 @@ func ParseTokens(r io.Reader) ([]Token, error) {
 	return tokens, nil
 }
 
-func parseToken(fields []string) (Token, error) {
-	if len(fields) != 2 {
-		return Token{}, fmt.Errorf("want a name and a SHA-256 in hex, found %d fields", len(fields))
+func parseToken(fields []string, scopes Scope) (Token, error) {
+	if len(fields) < 2 {
+		return Token{}, errors.New("want a name and a SHA-256 in hex, found 1 field")
 	}
-	t := Token{Name: fields[0]}
+	t := Token{Name: fields[0], Scopes: scopes}
 	if err := quota.ValidID(t.Name); err != nil {
 		return Token{}, fmt.Errorf("the name %w", err)
 	}
@@ -88,51 +141,101 @@ func parseToken(fields []string) (Token, error) {
 	if _, err := hex.Decode(t.SHA256[:], []byte(fields[1])); err != nil {
 		return Token{}, errors.New("a SHA-256 has only hex digits")
 	}
+	for i, field := range fields[2:] {
+		words, isScopes := strings.CutPrefix(field, "scopes=")
+		tenants, isTenants := strings.CutPrefix(field, "tenants=")
+		var err error
+		switch {
+		case isScopes:
+			t.Scopes, err = parseScopes(words)
+		case isTenants:
+			t.Tenants, err = parseTenants(tenants)
+		default:
+			err = fmt.Errorf("field %d is neither scopes= nor tenants=", i+3)
+		}
+		if err != nil {
+			return Token{}, err
+		}
+	}
 	return t, nil
+}
+
+func parseScopes(words string) (s Scope, err error) {
+	for word := range strings.SplitSeq(words, ",") {
+		i := slices.Index(scopeNames[:], word)
+		if i < 0 {
+			return 0, errors.New("scopes= has a word that is none of " + strings.Join(scopeNames[:], ", "))
+		}
+		s |= 1 << i
+	}
+	return s, nil
+}
+
+func parseTenants(ids string) ([]string, error) {
+	tenants := strings.Split(ids, ",")
+	for i, id := range tenants {
+		if err := quota.ValidID(id); err != nil {
+			return nil, fmt.Errorf("tenant %d of tenants= %w", i+1, err)
+		}
+	}
+	slices.Sort(tenants)
+	return tenants, nil
 }
 
 // tokenHeader carries a service's token where Authorization is the end user's.
 const tokenHeader = "X-Regiond-Token"
 
-// authenticate returns the name of the caller, or in detail why it may not use
-// the endpoint.
-func (a *Access) authenticate(g guard, r *http.Request) (caller, detail string) {
+// authenticate returns the caller of an endpoint, or in detail why it is not known.
+func (a *Access) authenticate(g guard, r *http.Request) (caller *Token, detail string) {
 	switch {
 	case g == guardNone:
-		return "", ""
+		return &everyone, ""
 	case g == guardAdmin || g == guardMetrics:
 		if len(a.AdminTokens) == 0 {
-			return "", ""
+			return &everyone, ""
 		}
 		return findToken(a.AdminTokens, r, true)
 	case len(a.Tokens) == 0 && !a.ClientCA:
-		return "", ""
+		return &everyone, ""
 	}
 	if a.ClientCA && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		leaf := r.TLS.VerifiedChains[0][0]
-		if leaf.Subject.CommonName == "" && len(leaf.DNSNames) > 0 {
-			return leaf.DNSNames[0], ""
+		if name, ok := a.certificateName(r.TLS.VerifiedChains[0][0]); ok {
+			return &Token{Name: name, Scopes: DefaultScopes}, ""
 		}
-		return leaf.Subject.CommonName, ""
 	}
 	return findToken(a.Tokens, r, !g.forwardAuth())
 }
 
+// certificateName returns the name by which a client certificate may call: one of
+// ClientNames, or any where there are none.
+func (a *Access) certificateName(leaf *x509.Certificate) (name string, ok bool) {
+	names := leaf.DNSNames
+	if leaf.Subject.CommonName != "" {
+		names = append([]string{leaf.Subject.CommonName}, names...)
+	}
+	for _, name := range names {
+		if len(a.ClientNames) == 0 || slices.Contains(a.ClientNames, name) {
+			return name, true
+		}
+	}
+	return "", len(a.ClientNames) == 0
+}
+
 // findToken compares with every token in time that depends only on how many
 // there are. X-Regiond-Token wins over Authorization.
-func findToken(tokens []Token, r *http.Request, bearer bool) (caller, detail string) {
+func findToken(tokens []Token, r *http.Request, bearer bool) (caller *Token, detail string) {
 	secret, detail := presented(r.Header, bearer)
 	if detail != "" {
-		return "", detail
+		return nil, detail
 	}
 	sum := sha256.Sum256([]byte(secret))
 	for i := range tokens {
 		if subtle.ConstantTimeCompare(sum[:], tokens[i].SHA256[:]) == 1 {
-			caller = tokens[i].Name
+			caller = &tokens[i]
 		}
 	}
-	if caller == "" {
-		return "", "the token is not known"
+	if caller == nil {
+		return nil, "the token is not known"
 	}
 	return caller, ""
 }

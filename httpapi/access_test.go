@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/hex"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,17 +33,21 @@ func TestParseTokens(t *testing.T) {
 		{"capitals", "gw " + strings.ToUpper(a), "gw"},
 		{"rotation", "gw " + a + "\ngw " + b, "gw gw"},
 		{"empty", "", ""},
-		{"one word", "gw " + a + "\n" + b + "\n", "read tokens: line 2: want a name and a SHA-256 in hex, found 1 fields"},
-		{"three words", "gw " + a + " x", "read tokens: line 1: want a name and a SHA-256 in hex, found 3 fields"},
+		{"one word", "gw " + a + "\n" + b + "\n", "read tokens: line 2: want a name and a SHA-256 in hex, found 1 field"},
+		{"three words", "gw " + a + " x", "read tokens: line 1: field 3 is neither scopes= nor tenants="},
 		{"a secret as it is", "\ngw hunter2", "read tokens: line 2: a SHA-256 has 64 hex digits, found 7 characters"},
 		{"no hex", "gw " + strings.Repeat("z", 64), "read tokens: line 1: a SHA-256 has only hex digits"},
+		{"scopes", "gw " + a + " scopes=check,explain tenants=b,a # both", "gw"},
+		{"an unknown scope", "gw " + a + " scopes=hunter2", "read tokens: line 1: scopes= has a word that is none of check, report, usage, explain, admin"},
+		{"no scope", "gw " + a + " scopes=", "read tokens: line 1: scopes= has a word that is none of"},
+		{"no tenant", "gw " + a + " tenants=a,,b", "read tokens: line 1: tenant 2 of tenants= must not be empty"},
 		{"bad name", "g{w " + a, "read tokens: line 1: the name must be printable ASCII"},
 		{"same hash", "gw " + a + "\n#\nother " + a, "read tokens: line 3: the same hash is on line 1"},
-		{"long line", "gw " + a + "\ngw " + strings.Repeat("a", 5000), "read tokens: line 2: bufio.Scanner: token too long"},
+		{"long line", "gw " + a + "\ngw " + strings.Repeat("a", 70_000), "read tokens: line 2: bufio.Scanner: token too long"},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			tokens, err := httpapi.ParseTokens(strings.NewReader(row.file))
+			tokens, err := httpapi.ParseTokens(strings.NewReader(row.file), httpapi.DefaultScopes)
 			var names []string
 			for _, tok := range tokens {
 				names = append(names, tok.Name)
@@ -63,11 +68,11 @@ func TestParseTokens(t *testing.T) {
 
 func access(t *testing.T) httpapi.Access {
 	t.Helper()
-	tokens, err := httpapi.ParseTokens(strings.NewReader("gw " + hashOf("s3cret") + "\nold " + hashOf("older")))
+	tokens, err := httpapi.ParseTokens(strings.NewReader("gw "+hashOf("s3cret")+"\nold "+hashOf("older")), httpapi.DefaultScopes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	admins, err := httpapi.ParseTokens(strings.NewReader("op " + hashOf("adm1n")))
+	admins, err := httpapi.ParseTokens(strings.NewReader("op "+hashOf("adm1n")), httpapi.ScopeAdmin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,6 +177,91 @@ func TestClientCertificate(t *testing.T) {
 		}
 		if row.name == "verified" && !strings.Contains(log.String(), "caller=gateway-1") {
 			t.Errorf("log: %s", log.String())
+		}
+	}
+}
+
+// TestLeastRights: what a token may do, and for whom.
+func TestLeastRights(t *testing.T) {
+	tokens, err := httpapi.ParseTokens(strings.NewReader(strings.Join([]string{
+		"plain " + hashOf("plain"), "check " + hashOf("check") + " scopes=check", "report " + hashOf("report") + " scopes=report",
+		"usage " + hashOf("usage") + " scopes=usage,explain", "explain " + hashOf("explain") + " scopes=check,report,usage,explain",
+		"held " + hashOf("held") + " tenants=b,a", "ops " + hashOf("ops") + " scopes=admin", "support " + hashOf("support") + " scopes=admin tenants=a",
+	}, "\n")), httpapi.DefaultScopes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := httpapi.Access{Tokens: tokens, AdminTokens: tokens[6:]}
+	rows := []struct {
+		call, body string
+		may        string // the tokens that may
+	}{
+		{"POST /v1/check", `{"tenant":"a"}`, "plain check explain held"},
+		{"POST /v1/check", `{"tenant":"c"}`, "plain check explain"},
+		{"POST /v1/check?explain=1", `{"tenant":"a"}`, "explain"},
+		{"POST /v1/check:batch", `{"checks":[{"tenant":"a"}]}`, "plain check explain held"},
+		{"POST /v1/check:batch?explain=1", `{"checks":[{"tenant":"a"}]}`, "explain"},
+		{"POST /v1/report", `{"tenant":"a"}`, "plain report explain held"},
+		{"POST /v1/report", `{"tenant":"c"}`, "plain report explain"},
+		{"GET /v1/usage/a", "", "plain usage explain held"},
+		{"GET /v1/usage/c", "", "plain usage explain"},
+		{"GET /v1/usage/a?explain=1", "", "usage explain"},
+		{"GET /v1/authz/x", "a", "plain check explain held"},
+		{"GET /v1/authz/x", "c", "plain check explain"},
+		{"GET /v1/authz-nginx", "c", "plain check explain"},
+		{"DELETE /v1/usage/a", "", "ops support"},
+		{"DELETE /v1/usage/c", "", "ops"},
+		{"GET /v1/regions", "", "ops"},
+		{"GET /metrics", "", "ops"},
+		{"GET /debug/pprof/cmdline", "", "ops"},
+	}
+	for _, row := range rows {
+		for _, token := range tokens {
+			f := &fake{}
+			o := options(f)
+			o.Settings = with(&httpapi.Settings{Access: a, ForwardAuth: &quota.ForwardAuth{Tenant: quota.TenantSource{Header: "X-Tenant"}}})
+			h := data(t, o)
+			if token.Name == "ops" || token.Name == "support" || !strings.Contains(row.call, "/v1/") || strings.HasPrefix(row.call, "DELETE") || strings.HasSuffix(row.call, "regions") {
+				if strings.Contains(row.may, "ops") {
+					h = admin(t, o)
+				}
+			}
+			method, path, _ := strings.Cut(row.call, " ")
+			got := serve(h, request(method, path, row.body, "X-Regiond-Token: "+token.Name, "X-Tenant: "+row.body))
+			may := slices.Contains(strings.Fields(row.may), token.Name)
+			if may != (got.status == 200 || got.status == 204) || !may && (got.status != 403 && got.status != 401 || f.calls() > 0) {
+				t.Errorf("%s may %s %s: %v, got %d %s", token.Name, row.call, row.body, may, got.status, got.body)
+			}
+		}
+	}
+	// In a batch the others are decided.
+	f := &fake{}
+	o := options(f)
+	o.Settings = with(&httpapi.Settings{Access: a})
+	got := serve(data(t, o), request("POST", "/v1/check:batch", `{"checks":[{"tenant":"c"},{"tenant":"a"}]}`, "X-Regiond-Token: held"))
+	if !strings.HasPrefix(got.body, `{"results":[{"type":"urn:regiond:problem:forbidden",`) || strings.Count(got.body, `"status":200`) != 1 || f.calls() != 1 {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// TestClientNames: an authority signs more certificates than those of gateways.
+func TestClientNames(t *testing.T) {
+	for _, row := range []struct {
+		cert *x509.Certificate
+		want int
+	}{
+		{&x509.Certificate{Subject: pkix.Name{CommonName: "gateway-1"}}, 200},
+		{&x509.Certificate{Subject: pkix.Name{CommonName: "other"}, DNSNames: []string{"gateway.example"}}, 200},
+		{&x509.Certificate{DNSNames: []string{"gateway.example"}}, 200},
+		{&x509.Certificate{Subject: pkix.Name{CommonName: "other"}, DNSNames: []string{"other.example"}}, 401},
+		{&x509.Certificate{}, 401},
+	} {
+		o := options(&fake{})
+		o.Settings = with(&httpapi.Settings{Access: httpapi.Access{ClientCA: true, ClientNames: []string{"gateway-1", "gateway.example"}}})
+		r := request("POST", "/v1/check", `{"tenant":"a"}`)
+		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{row.cert}}}
+		if got := serve(data(t, o), r); got.status != row.want {
+			t.Errorf("%v %v: %d %s", row.cert.Subject, row.cert.DNSNames, got.status, got.body)
 		}
 	}
 }

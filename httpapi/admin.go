@@ -55,6 +55,9 @@ func (c *call) reset() {
 		c.refuse(invalid(quota.FaultInput, errs))
 		return
 	}
+	if !c.mayName(tenant) {
+		return
+	}
 	if err := c.Limiter.Reset(c.within(ResetTimeout), tenant); err != nil {
 		c.failed(err, "not reset", fmt.Sprintf("The usage was deleted in part or not at all: the store is unavailable, "+
 			"or has more keys than can be scanned in %v. The log has the reason.", ResetTimeout))

@@ -183,6 +183,7 @@ type endpoint struct {
 	method  string // "GET" serves HEAD too, "ANY" serves all
 	pattern string
 	guard   guard
+	scope   Scope // that a caller needs
 	handle  func(*call)
 }
 
@@ -202,26 +203,26 @@ func (g guard) forwardAuth() bool { return g == guardForward || g == guardForwar
 
 func dataEndpoints() []endpoint {
 	return []endpoint{
-		{"POST", "/v1/check", guardData, (*call).check},
-		{"POST", "/v1/check:batch", guardData, (*call).batch},
-		{"POST", "/v1/report", guardData, (*call).report},
-		{"GET", "/v1/usage/{tenant}", guardData, (*call).usage},
-		{"ANY", "/v1/authz", guardForward, (*call).authzForwarded},
-		{"ANY", "/v1/authz/{path...}", guardForward, (*call).authzPath},
-		{"ANY", "/v1/authz-nginx", guardForwardNginx, (*call).authzNginx},
-		{"GET", "/v1/openapi.yaml", guardNone, (*call).openapi},
+		{"POST", "/v1/check", guardData, ScopeCheck, (*call).check},
+		{"POST", "/v1/check:batch", guardData, ScopeCheck, (*call).batch},
+		{"POST", "/v1/report", guardData, ScopeReport, (*call).report},
+		{"GET", "/v1/usage/{tenant}", guardData, ScopeUsage, (*call).usage},
+		{"ANY", "/v1/authz", guardForward, ScopeCheck, (*call).authzForwarded},
+		{"ANY", "/v1/authz/{path...}", guardForward, ScopeCheck, (*call).authzPath},
+		{"ANY", "/v1/authz-nginx", guardForwardNginx, ScopeCheck, (*call).authzNginx},
+		{"GET", "/v1/openapi.yaml", guardNone, 0, (*call).openapi},
 	}
 }
 
 func adminEndpoints() []endpoint {
 	return []endpoint{
-		{"GET", "/healthz", guardNone, (*call).healthz},
-		{"GET", "/readyz", guardNone, (*call).readyz},
-		{"GET", "/metrics", guardMetrics, (*call).scrape},
-		{"GET", "/v1/regions", guardAdmin, (*call).regions},
-		{"DELETE", "/v1/usage/{tenant}", guardAdmin, (*call).reset},
-		{"GET", "/debug/pprof/{path...}", guardAdmin, (*call).pprof},
-		{"POST", "/debug/pprof/symbol", guardAdmin, (*call).pprof},
+		{"GET", "/healthz", guardNone, 0, (*call).healthz},
+		{"GET", "/readyz", guardNone, 0, (*call).readyz},
+		{"GET", "/metrics", guardMetrics, ScopeAdmin, (*call).scrape},
+		{"GET", "/v1/regions", guardAdmin, ScopeAdmin, (*call).regions},
+		{"DELETE", "/v1/usage/{tenant}", guardAdmin, ScopeAdmin, (*call).reset},
+		{"GET", "/debug/pprof/{path...}", guardAdmin, ScopeAdmin, (*call).pprof},
+		{"POST", "/debug/pprof/symbol", guardAdmin, ScopeAdmin, (*call).pprof},
 	}
 }
 

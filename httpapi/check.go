@@ -66,6 +66,9 @@ func (c *call) usage() {
 		c.refuse(invalid(quota.FaultInput, merge(errs, req.Validate(), "")))
 		return
 	}
+	if !c.mayName(tenant) || !c.mayExplain(req.Explain) {
+		return
+	}
 	d, ok := c.decide(Limiter.Peek, req, "")
 	switch {
 	case !ok:
@@ -95,9 +98,12 @@ func (c *call) batch() {
 		c.refuse(invalid(quota.FaultInput, errs))
 		return
 	}
+	if !c.mayExplain(query.Explain) {
+		return
+	}
 	decoded := make([]quota.Request, 0, len(items))
 	for i := range items {
-		if len(items[i].errs) == 0 {
+		if items[i].foreign = !c.caller.mayName(items[i].request.Tenant); len(items[i].errs) == 0 && !items[i].foreign {
 			items[i].request.Explain = query.Explain
 			decoded = append(decoded, items[i].request)
 		}
@@ -131,6 +137,8 @@ func (c *call) appendResults(items []item, outcomes []quota.Outcome) {
 		switch {
 		case len(items[i].errs) > 0:
 			c.appendInvalid(invalid(quota.FaultInput, items[i].errs))
+		case items[i].foreign:
+			c.appendInvalid(problem{kind: kindForbidden, detail: noTenant})
 		case len(outcomes) == 0:
 			c.appendOutcome(&quota.Outcome{Err: errors.New("the limiter returned too few outcomes")}, i, nil)
 		default:

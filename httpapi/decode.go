@@ -103,6 +103,7 @@ func (d *decoder) check(body *bytes.Buffer, others []quota.FieldError) (quota.Re
 type item struct {
 	request quota.Request
 	errs    []quota.FieldError
+	foreign bool // its tenant is not one that the caller may name
 }
 
 // batch reads a body of checks. It returns the errors of the envelope; those of
@@ -149,7 +150,7 @@ func (d *decoder) checks() ([]item, error) {
 			d.errs = nil
 			return nil, err
 		}
-		it := item{d.request(), d.drain()}
+		it := item{request: d.request(), errs: d.drain()}
 		if len(it.errs) > 0 {
 			it.errs = merge(it.errs, it.request.Validate(), d.base)
 		}

@@ -79,6 +79,9 @@ func (c *call) authz(method, path string, unclear error) {
 		c.unattributed(err)
 		return
 	}
+	if !c.mayName(tenant) {
+		return
+	}
 	req := quota.Request{Tenant: tenant, Dimensions: dims, Cost: 1}
 	if len(f.Routes) > 0 {
 		name := quota.RouteOther

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,7 +80,7 @@ type call struct {
 	index    int       // of endpoint; −1
 	tail     string    // what the pattern's last segment matched
 	allow    string    // methods of the path, when only the method is wrong
-	caller   string    // the name of its token or certificate
+	caller   *Token    // &everyone where none is required
 	start    time.Time
 	status   int  // 0 until the answer is written
 	entered  bool // counts in inFlight
@@ -97,7 +98,7 @@ type call struct {
 }
 
 func (c *call) begin(w http.ResponseWriter, r *http.Request, now time.Time) {
-	c.w, c.r, c.start, c.status, c.caller, c.entered, c.admitted = w, r, now, 0, "", false, false
+	c.w, c.r, c.start, c.status, c.caller, c.entered, c.admitted = w, r, now, 0, &everyone, false, false
 	c.settings = c.Settings()
 	if c.settings == nil {
 		c.settings = &c.unset
@@ -177,6 +178,15 @@ func (c *call) serve() {
 		return
 	}
 	c.caller = caller
+	if missing := c.endpoint.scope &^ caller.Scopes; missing != 0 {
+		c.forbidden("the caller needs scope " + missing.String())
+		return
+	}
+	// Only this call of the admin listener is about one tenant.
+	if c.endpoint.scope == ScopeAdmin && caller.Tenants != nil && !strings.Contains(c.endpoint.pattern, "{tenant}") {
+		c.forbidden("the caller is held to tenants, and this call shows all of them")
+		return
+	}
 	c.admitted = c.endpoint.guard != guardNone
 	c.endpoint.handle(c)
 }
@@ -217,6 +227,39 @@ func (c *call) unauthorized(detail string) {
 	}
 	c.w.Header().Set("WWW-Authenticate", `Bearer realm="regiond"`)
 	c.refuse(problem{kind: kindUnauthorized, detail: detail})
+}
+
+// forbidden answers a known caller that may not do this.
+func (c *call) forbidden(detail string) {
+	c.logRefusal("forbidden", detail)
+	p := problem{kind: kindForbidden, detail: detail}
+	if c.forwardAuth() {
+		c.authzRefuse(p, decisionInvalid)
+		return
+	}
+	c.refuse(p)
+}
+
+// noTenant is the detail where a caller names a tenant that is not one of its own.
+const noTenant = "the caller is held to other tenants"
+
+// mayName reports whether the caller may name a tenant; if not, it has answered.
+func (c *call) mayName(tenant string) bool {
+	if !c.caller.mayName(tenant) {
+		c.forbidden(noTenant)
+		return false
+	}
+	return true
+}
+
+// mayExplain reports whether the caller may see the terms of a decision, if it wants
+// to; if not, it has answered.
+func (c *call) mayExplain(explain bool) bool {
+	if explain && c.caller.Scopes&ScopeExplain == 0 {
+		c.forbidden("the caller needs scope explain for ?explain=1")
+		return false
+	}
+	return true
 }
 
 // noDecision is the detail of a check that could not be decided.
@@ -395,8 +438,8 @@ func (c *call) logReset(tenant string) {
 
 func (c *call) log(message string, suppressed int64, attrs []slog.Attr) {
 	attrs = append(attrs, slog.String("route", c.pattern()), slog.String("peer", c.r.RemoteAddr))
-	if c.caller != "" {
-		attrs = append(attrs, slog.String("caller", c.caller))
+	if c.caller != nil && c.caller.Name != "" {
+		attrs = append(attrs, slog.String("caller", c.caller.Name))
 	}
 	if suppressed > 0 {
 		attrs = append(attrs, slog.Int64("suppressed", suppressed))

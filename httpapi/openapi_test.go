@@ -216,6 +216,10 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 	forward.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
 	batch := `{"checks":[{"tenant":"a"},{"tenant":"full"},{"tenant":"closed"},{"tenant":"busy"},{"tenant":"lost"},{"tenant":"dear"},{"tenant":""},{"tenant":"observed"},{"tenant":"none"}]}`
 	api, guardedAPI, gateway := data(t, o), data(t, guarded), data(t, forward)
+	guardedToken := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set("X-Regiond-Token", "s3cret")
+		guardedAPI.ServeHTTP(w, r)
+	})
 	ops, unreadyOps, guardedOps := admin(t, o), admin(t, notReady), admin(t, guarded)
 	rows := []struct {
 		h            http.Handler
@@ -254,12 +258,18 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{unreadyOps, "get", "", "/readyz", "", 503},
 		{ops, "get", "", "/v1/regions", "", 200},
 		{guardedOps, "get", "", "/v1/regions", "", 401},
+		{ops, "get", "/v1/regions", "/v1/regions", "", 421},
+		{guardedToken, "post", "/v1/check", "/v1/check?explain=1", `{"tenant":"a"}`, 403},
 		{ops, "delete", "/v1/usage/{tenant}", "/v1/usage/a", "", 204},
 		{ops, "delete", "/v1/usage/{tenant}", "/v1/usage/%20", "", 400},
 	}
 	for _, row := range rows {
 		t.Run(fmt.Sprintf("%s %s %s %d", row.method, row.target, row.body[:min(20, len(row.body))], row.status), func(t *testing.T) {
-			got := serve(row.h, request(strings.ToUpper(row.method), row.target, row.body, "X-Tenant: full"))
+			r := request(strings.ToUpper(row.method), row.target, row.body, "X-Tenant: full")
+			if row.status == http.StatusMisdirectedRequest {
+				r.Host = "evil.example"
+			}
+			got := serve(row.h, r)
 			if got.status != row.status {
 				t.Fatalf("status %d: %s", got.status, got.body)
 			}

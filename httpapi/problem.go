@@ -16,6 +16,7 @@ type kind uint8
 const (
 	kindInvalid kind = iota
 	kindUnauthorized
+	kindForbidden
 	kindIdentity
 	kindNoForwardAuth
 	kindNotFound
@@ -42,6 +43,7 @@ var problems = [...]struct {
 }{
 	kindInvalid:       {ownProblems + "invalid-request", http.StatusBadRequest, "The request breaks a rule"},
 	kindUnauthorized:  {ownProblems + "unauthorized", http.StatusUnauthorized, "The caller is not known"},
+	kindForbidden:     {ownProblems + "forbidden", http.StatusForbidden, "The caller may not do this"},
 	kindIdentity:      {ownProblems + "identity", http.StatusForbidden, "The request cannot be attributed"},
 	kindNoForwardAuth: {ownProblems + "forward-auth-not-configured", http.StatusForbidden, "Forward-auth is not configured"},
 	kindNotFound:      {ownProblems + "not-found", http.StatusNotFound, "There is no such call"},

@@ -31,7 +31,7 @@ func (c *call) request() (quota.Request, bool) {
 		return quota.Request{}, false
 	}
 	req.Explain, req.IdempotencyKey = query.Explain, key
-	return req, true
+	return req, c.mayName(req.Tenant) && c.mayExplain(req.Explain)
 }
 
 const idempotencyHeader = "Idempotency-Key"

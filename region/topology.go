@@ -117,6 +117,9 @@ type Access struct {
 	KeyFile         string `yaml:"key_file"`          // PEM, its key
 	ClientCAFile    string `yaml:"client_ca_file"`    // PEM, signs client certificates for the API
 	AdminTokensFile string `yaml:"admin_tokens_file"` // lines "name sha256", for the admin listener
+	// ClientNames are the common names and DNS names of client certificates that may call
+	// the API; none means all that ClientCAFile has signed.
+	ClientNames []string `yaml:"client_names"`
 	// AllowedHosts are names by which callers may call the admin listener, and the API's
 	// where that is on loopback, besides addresses and loopback names. In lower case.
 	AllowedHosts []string `yaml:"allowed_hosts"`

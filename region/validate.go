@@ -77,6 +77,8 @@ func (t *Topology) Validate() []quota.FieldError {
 		ps.when(host == "" || host != strings.ToLower(host) || strings.HasSuffix(host, "."), at, "must be a name in lower case, without port, is %q", clip(host))
 	}
 	ps.uniqueItems("host", "/access/allowed_hosts", t.Access.AllowedHosts)
+	ps.when(len(t.Access.ClientNames) > 0 && t.Access.ClientCAFile == "", "/access/client_names", "needs client_ca_file")
+	ps.uniqueItems("name", "/access/client_names", t.Access.ClientNames)
 	ps.pair("/access", t.Access.CertFile, t.Access.KeyFile)
 	ps.when(t.Access.ClientCAFile != "" && t.Access.CertFile == "",
 		"/access/client_ca_file", "needs cert_file and key_file: client certificates are shown over TLS")

@@ -97,19 +97,25 @@ func sharedKeys(r *region.Region) (*keyfile.Keys, error) {
 func apiSettings(top *region.Topology) (*httpapi.Settings, error) {
 	s := &httpapi.Settings{ForwardAuth: top.ForwardAuth}
 	s.Access.ClientCA = top.Access.ClientCAFile != ""
+	s.Access.ClientNames = top.Access.ClientNames
 	s.Access.AllowedHosts = top.Access.AllowedHosts
 	s.Headers = top.Headers
 	var err error
-	if s.Access.Tokens, err = readTokens(top.Access.TokensFile); err != nil {
+	if s.Access.Tokens, err = readTokens(top.Access.TokensFile, httpapi.DefaultScopes); err != nil {
 		return nil, err
 	}
-	if s.Access.AdminTokens, err = readTokens(top.Access.AdminTokensFile); err != nil {
+	if s.Access.AdminTokens, err = readTokens(top.Access.AdminTokensFile, httpapi.ScopeAdmin); err != nil {
 		return nil, err
+	}
+	for _, t := range s.Access.Tokens {
+		if t.Scopes&httpapi.ScopeAdmin != 0 {
+			s.Access.AdminTokens = append(s.Access.AdminTokens, t)
+		}
 	}
 	return s, nil
 }
 
-func readTokens(file string) ([]httpapi.Token, error) {
+func readTokens(file string, scopes httpapi.Scope) ([]httpapi.Token, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -118,7 +124,7 @@ func readTokens(file string) ([]httpapi.Token, error) {
 		return nil, fmt.Errorf("read tokens: %w", err)
 	}
 	defer f.Close()
-	tokens, err := httpapi.ParseTokens(f)
+	tokens, err := httpapi.ParseTokens(f, scopes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
