@@ -18,7 +18,7 @@ func ClientIP(remote string, forwarded []string, trusted []netip.Prefix) netip.A
 }
 
 // IPValue is ipValue.
-func IPValue(a netip.Addr) string { return ipValue(a) }
+func IPValue(a netip.Addr, bits int) string { return ipValue(a, bits) }
 
 // ParseCost is parseCost.
 func ParseCost(s string) (int64, bool) { return parseCost(s) }

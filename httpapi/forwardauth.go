@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -201,7 +202,7 @@ func dimensionValue(f *quota.ForwardAuth, s *quota.DimensionSource, r *http.Requ
 	switch {
 	case s.ClientIP:
 		if addr := clientIP(r.RemoteAddr, r.Header["X-Forwarded-For"], f.TrustedProxies); addr.IsValid() {
-			return ipValue(addr), nil
+			return ipValue(addr, int(f.IPv6Prefix)), nil
 		}
 		return "", nil
 	case s.Hash:
@@ -335,11 +336,11 @@ func contains(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// ipValue is the dimension value of an address. A customer with IPv6 holds at
-// least a /64, so counting single addresses would limit nothing.
-func ipValue(a netip.Addr) string {
+// ipValue is the dimension value of an address: of IPv6 a prefix of so many bits, by
+// default quota.DefaultIPv6Prefix.
+func ipValue(a netip.Addr, bits int) string {
 	if a.Is6() {
-		return netip.PrefixFrom(a, 64).Masked().String()
+		return netip.PrefixFrom(a, cmp.Or(bits, quota.DefaultIPv6Prefix)).Masked().String()
 	}
 	return a.String()
 }

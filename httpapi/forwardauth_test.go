@@ -221,7 +221,7 @@ func TestClientIP(t *testing.T) {
 		if row.forwarded != "" {
 			lines = strings.Split(row.forwarded, "|")
 		}
-		if got := httpapi.IPValue(httpapi.ClientIP(row.peer, lines, trusted)); got != row.want {
+		if got := httpapi.IPValue(httpapi.ClientIP(row.peer, lines, trusted), 0); got != row.want {
 			t.Errorf("%s behind %q: %s, want %s", row.peer, row.forwarded, got, row.want)
 		}
 	}
@@ -238,4 +238,15 @@ func TestForgedHopsChangeNothing(t *testing.T) {
 			t.Fatalf("%q: %s", lines, got)
 		}
 	})
+}
+
+func TestIPv6Prefix(t *testing.T) {
+	for bits, want := range map[int]string{0: "2001:db8:1:2::/64", 32: "2001:db8::/32", 48: "2001:db8:1::/48", 56: "2001:db8:1::/56", 128: "2001:db8:1:2:3:4:5:6/128"} {
+		if got := httpapi.IPValue(netip.MustParseAddr("2001:db8:1:2:3:4:5:6"), bits); got != want {
+			t.Errorf("by /%d it is %s, want %s", bits, got, want)
+		}
+		if got := httpapi.IPValue(netip.MustParseAddr("192.0.2.1"), bits); got != "192.0.2.1" {
+			t.Errorf("IPv4 by /%d is %s", bits, got)
+		}
+	}
 }

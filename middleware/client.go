@@ -62,6 +62,9 @@ func (c *Client) check(ctx context.Context, check Check) (Decision, error) {
 		return Decision{}, fmt.Errorf("encode the check: %w", err)
 	}
 	c.setHeader(req.Header, &check)
+	if c.options.Propagate != nil && check.TraceParent == "" && check.TraceState == "" {
+		c.options.Propagate(ctx, req.Header)
+	}
 	d, err := c.send(req)
 	if err == nil {
 		return d, nil

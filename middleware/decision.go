@@ -22,8 +22,8 @@ type Check struct {
 	// IdempotencyKey makes a retry within a minute free. At most 64 characters;
 	// never one that an end user chose.
 	IdempotencyKey string `json:"-"`
-	// TraceParent and TraceState are sent as the W3C header fields. Handler copies
-	// them from its request when both are empty.
+	// TraceParent and TraceState are sent as the W3C header fields; where both are empty,
+	// see Options.Propagate and TrustTraceparent.
 	TraceParent string `json:"-"`
 	TraceState  string `json:"-"`
 }

@@ -39,7 +39,7 @@ func (c *Client) admit(w http.ResponseWriter, r *http.Request) bool {
 		refuse(w, http.StatusForbidden, "about:blank", "The request cannot be attributed to a caller.")
 		return false
 	}
-	if check.TraceParent == "" && check.TraceState == "" {
+	if c.options.TrustTraceparent && c.options.Propagate == nil && check.TraceParent == "" && check.TraceState == "" {
 		check.TraceParent, check.TraceState = r.Header.Get("Traceparent"), r.Header.Get("Tracestate")
 	}
 	d, err := c.Check(r.Context(), check)

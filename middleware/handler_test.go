@@ -104,23 +104,42 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestTraceIsPassedOn from the checked request, unless Identify chose one.
-func TestTraceIsPassedOn(t *testing.T) {
-	const theirs, ours = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01"
-	s := newStub(t, answers(200, allowed))
-	for _, chosen := range []string{"", ours} {
-		client := newClient(t, middleware.Options{URL: s.url, Timeout: unhurried, Identify: func(*http.Request) (middleware.Check, error) {
-			return middleware.Check{Tenant: "acme", TraceParent: chosen}, nil
-		}})
-		serve(t, client, http.Header{"Traceparent": {theirs}, "Tracestate": {"a=b"}, "Idempotency-Key": {"the customer's"}})
-	}
-	for i, want := range []http.Header{
-		{"Content-Type": {"application/json"}, "Traceparent": {theirs}, "Tracestate": {"a=b"}},
-		{"Content-Type": {"application/json"}, "Traceparent": {ours}},
+// TestTrace: regiond gets the trace that Identify chose, else that of the context, else the
+// customer's where it is trusted.
+func TestTrace(t *testing.T) {
+	const (
+		theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+		ours   = "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01"
+		span   = "00-2af7651916cd43dd8448eb211c80319c-d7ad6b7169203331-01"
+	)
+	type key struct{}
+	propagate := func(ctx context.Context, h http.Header) { h.Set("Traceparent", ctx.Value(key{}).(string)) }
+	for _, row := range []struct {
+		name, chosen string
+		trust        bool
+		propagate    func(context.Context, http.Header)
+		want         http.Header
+	}{
+		{"the customer's is not trusted", "", false, nil, http.Header{}},
+		{"the customer's is trusted", "", true, nil, http.Header{"Traceparent": {theirs}, "Tracestate": {"a=b"}}},
+		{"the context's", "", false, propagate, http.Header{"Traceparent": {span}}},
+		{"the context's before the customer's", "", true, propagate, http.Header{"Traceparent": {span}}},
+		{"a chosen one", ours, true, propagate, http.Header{"Traceparent": {ours}}},
 	} {
+		s := newStub(t, answers(200, allowed))
+		client := newClient(t, middleware.Options{
+			URL: s.url, Timeout: unhurried, TrustTraceparent: row.trust, Propagate: row.propagate,
+			Identify: func(*http.Request) (middleware.Check, error) {
+				return middleware.Check{Tenant: "acme", TraceParent: row.chosen}, nil
+			},
+		})
+		r := httptest.NewRequest(http.MethodGet, "/", nil).WithContext(context.WithValue(t.Context(), key{}, span))
+		r.Header = http.Header{"Traceparent": {theirs}, "Tracestate": {"a=b"}, "Idempotency-Key": {"the customer's"}}
+		client.Handler(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
+		row.want.Set("Content-Type", "application/json")
 		// The customer's Idempotency-Key would replay one admission for ever.
-		if got := s.requests()[i].header; !reflect.DeepEqual(got, want) {
-			t.Errorf("regiond got %v, want %v", got, want)
+		if got := s.requests()[0].header; !reflect.DeepEqual(got, row.want) {
+			t.Errorf("%s: regiond got %v, want %v", row.name, got, row.want)
 		}
 	}
 }

@@ -41,6 +41,17 @@ type Options struct {
 	// refuses the request with 403; its text is for Observe, not for the customer.
 	// Read only what is authenticated, not what the client claims.
 	Identify func(*http.Request) (Check, error)
+	// Propagate, if set, adds the trace context of a check's context to the header of the
+	// call, unless the Check has one. With OpenTelemetry:
+	//
+	//	func(ctx context.Context, h http.Header) {
+	//		otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(h))
+	//	}
+	Propagate func(context.Context, http.Header)
+	// TrustTraceparent makes Handler pass on the trace context that its request came with,
+	// where there is no Propagate. Only behind a gateway that sets it: customers could
+	// have each of their checks traced.
+	TrustTraceparent bool
 	// Observe, if set, is called after each check: the place for a log line or a
 	// counter. Alert on Decision.Away. It is called from many goroutines and delays
 	// the request.

@@ -9,6 +9,10 @@ type Tenant struct {
 	Enforcement *Enforcement `yaml:"enforcement"`
 }
 
+// DefaultIPv6Prefix is what a customer with IPv6 holds at least, so counting single
+// addresses would limit nothing.
+const DefaultIPv6Prefix = 64
+
 // ForwardAuth says how a request that a gateway forwards becomes a check.
 type ForwardAuth struct {
 	Tenant TenantSource `yaml:"tenant,required"`
@@ -19,6 +23,9 @@ type ForwardAuth struct {
 	// TrustedProxies are masked prefixes that may add to X-Forwarded-For; the hops of
 	// others are ignored.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies"`
+	// IPv6Prefix is the length of the prefix by which IPv6 clients are counted, 32…128;
+	// 0 means DefaultIPv6Prefix.
+	IPv6Prefix int64 `yaml:"ipv6_prefix"`
 	// Routes are tried in order. The first match sets the dimension RouteDimension;
 	// a request that matches none gets RouteOther.
 	Routes []Route `yaml:"routes"`

@@ -93,6 +93,9 @@ func canonicalForwardAuth(b *bytes.Buffer, f *quota.ForwardAuth) {
 	}
 	slices.Sort(proxies)
 	fmt.Fprintf(b, "trusted_proxies %q\n", slices.Compact(proxies))
+	if f.IPv6Prefix != quota.DefaultIPv6Prefix {
+		fmt.Fprintf(b, "ipv6_prefix %d\n", f.IPv6Prefix)
+	}
 	for _, r := range f.Routes {
 		methods := slices.Clone(r.Methods)
 		slices.Sort(methods)

@@ -55,6 +55,7 @@ func TestHashChangesWithEachFact(t *testing.T) {
 		{"trusted_proxies: [10.0.0.0/8, ", "trusted_proxies: ["},
 		{"missing: anonymous", "missing: deny"},
 		{"case_sensitive: true", "case_sensitive: false"},
+		{"missing: anonymous", "missing: anonymous\n  ipv6_prefix: 56"},
 		{"name: search", "name: find"},
 		{"methods: [POST, PUT]", "methods: [POST]"},
 		{`"/search/*"`, "/search"},

@@ -18,6 +18,10 @@ var defaultSource []byte
 // Parse reads a topology.yaml. The name is only for messages. The error is an
 // *Invalid. Warnings come in the order of the file, and only with a Topology.
 func Parse(name string, src []byte) (*Topology, []Problem, error) {
+	return parseWith(name, src, (*Topology).Warnings)
+}
+
+func parseWith(name string, src []byte, warn func(*Topology) []quota.FieldError) (*Topology, []Problem, error) {
 	invalid := func(ps ...Problem) (*Topology, []Problem, error) {
 		return nil, nil, &Invalid{File: name, Problems: inOrder(ps)}
 	}
@@ -37,7 +41,7 @@ func Parse(name string, src []byte) (*Topology, []Problem, error) {
 		return invalid(mistakes...)
 	}
 	var warnings []Problem
-	for _, w := range t.Warnings() {
+	for _, w := range warn(t) {
 		warnings = append(warnings, Problem{d.nearest(w.Pointer), w.Detail})
 	}
 	return t, inOrder(warnings), nil
@@ -90,6 +94,9 @@ func (t *Topology) complete(d *decoder) {
 	}
 	if f := t.ForwardAuth; f != nil {
 		f.Missing = cmp.Or(f.Missing, quota.MissingDeny)
+		if !d.has("/forward_auth/ipv6_prefix") {
+			f.IPv6Prefix = quota.DefaultIPv6Prefix
+		}
 		f.Tenant.Header = textproto.CanonicalMIMEHeaderKey(f.Tenant.Header)
 		for i := range f.Dimensions { // as net/http looks them up
 			f.Dimensions[i].Header = textproto.CanonicalMIMEHeaderKey(f.Dimensions[i].Header)

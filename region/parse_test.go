@@ -186,6 +186,7 @@ func TestEveryFieldArrives(t *testing.T) {
 			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 			Missing:        quota.MissingAnonymous,
 			CaseSensitive:  true,
+			IPv6Prefix:     quota.DefaultIPv6Prefix,
 			Routes: []quota.Route{
 				{Name: "login", Methods: []string{"POST", "PUT"}, Path: "/login", Cost: 1},
 				{Name: "search", Path: "/search/*", Cost: 5},

@@ -234,6 +234,7 @@ func (t *Topology) validateTenants(ps *problems) {
 
 func (ps *problems) forwardAuth(f *quota.ForwardAuth) {
 	const at = "/forward_auth"
+	ps.when(f.IPv6Prefix < 32 || f.IPv6Prefix > 128, at+"/ipv6_prefix", "must be between 32 and 128, is %d", f.IPv6Prefix)
 	ps.check(at+"/tenant/header", checkHeader(f.Tenant.Header))
 	for _, s := range f.Dimensions {
 		at := under(at+"/dimensions", s.Name)

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -150,6 +151,7 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 		at := under("/forward_auth/dimensions", d.Name)
 		byAddress = byAddress || d.ClientIP
 		ps.when(!counted[d.Name], at, "no policy counts or asks by dimension %q", d.Name)
+		warnSecret(ps, at, d.Header, !d.Hash)
 		ps.when(d.ClientIP && len(f.TrustedProxies) == 0, at+"/client_ip",
 			"without trusted_proxies this is the address of the direct client, which is the gateway")
 	}
@@ -157,6 +159,12 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 		ps.when(byAddress && p.Bits() == 0, item("/forward_auth/trusted_proxies", i),
 			"%s trusts every client to choose its own address", p)
 	}
+	one := slices.ContainsFunc(f.TrustedProxies, func(p netip.Prefix) bool { return p.Bits() == 0 })
+	for _, all := range []string{"0.0.0.0/0", "::/0"} {
+		ps.when(byAddress && !one && coverAll(f.TrustedProxies, netip.MustParsePrefix(all)), "/forward_auth/trusted_proxies",
+			"together they trust every client to choose its own address")
+	}
+	warnSecret(ps, "/forward_auth/tenant/header", f.Tenant.Header, true)
 	for i := range f.Routes { // a stricter limit behind a route that is never reached would never apply
 		before := slices.IndexFunc(f.Routes[:i], func(r quota.Route) bool { return covers(&r, &f.Routes[i], !f.CaseSensitive) })
 		if before >= 0 {
@@ -164,6 +172,32 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 				f.Routes[i].Name, f.Routes[before].Name)
 		}
 	}
+}
+
+// warnSecret warns of a header whose value would be in Redis and in the log.
+func warnSecret(ps *problems, at, header string, plain bool) {
+	ps.when(plain && slices.Contains([]string{"Authorization", "Cookie", "Proxy-Authorization"}, header), at,
+		"header %s is a secret that would be in Redis and in the log; count by a dimension of it with hash: true", header)
+}
+
+// coverAll reports whether prefixes leave out no address of all.
+func coverAll(prefixes []netip.Prefix, all netip.Prefix) bool {
+	inside := false
+	for _, p := range prefixes {
+		if p.Bits() <= all.Bits() && p.Contains(all.Addr()) {
+			return true
+		}
+		inside = inside || all.Contains(p.Addr())
+	}
+	if !inside {
+		return false
+	}
+	// Some part of all is covered: look at its halves.
+	low := netip.PrefixFrom(all.Addr(), all.Bits()+1)
+	bytes := all.Addr().AsSlice()
+	bytes[all.Bits()/8] |= 0x80 >> (all.Bits() % 8)
+	high, _ := netip.AddrFromSlice(bytes) // of the same length
+	return coverAll(prefixes, low) && coverAll(prefixes, netip.PrefixFrom(high, all.Bits()+1))
 }
 
 // covers reports whether every request that o matches is matched by r too; fold ignores

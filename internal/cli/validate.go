@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/regiond/regiond/region"
 )
@@ -28,11 +27,7 @@ func Validate(_ context.Context, args []string, stdout, stderr io.Writer) (int, 
 	default:
 		return ExitUsage, fmt.Errorf("takes one file, got %d", len(words))
 	}
-	src, err := os.ReadFile(name)
-	if err != nil {
-		return ExitUsage, err
-	}
-	top, warnings, err := region.Parse(name, src)
+	top, warnings, err := region.Load(name)
 	invalid := (*region.Invalid)(nil)
 	if err != nil && !errors.As(err, &invalid) {
 		return ExitUsage, err

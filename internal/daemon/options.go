@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -66,11 +65,7 @@ func (o *Options) LoadTopology() (*region.Topology, []region.Problem, error) {
 	if o.Config == "" {
 		return region.Default(), nil, nil
 	}
-	src, err := os.ReadFile(o.Config)
-	if err != nil {
-		return nil, nil, err
-	}
-	top, warnings, err := region.Parse(o.Config, src)
+	top, warnings, err := region.Load(o.Config)
 	if err != nil {
 		return nil, nil, err
 	}

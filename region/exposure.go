@@ -1,0 +1,76 @@
+package region
+
+import (
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Load reads a topology file. Its warnings are those of Parse, and what the file leaves
+// open to others: listeners that they reach without showing who they are, and secrets on
+// this machine that all its users may read. The error is an *Invalid or of reading.
+func Load(name string) (*Topology, []Problem, error) {
+	src, err := os.ReadFile(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return parseWith(name, src, func(t *Topology) []quota.FieldError { return append(t.Warnings(), t.exposures(os.Stat)...) })
+}
+
+// exposures are warnings with pointers as in topology.yaml. Files that are not here are
+// not looked at: a topology is validated on other machines too.
+func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.FieldError {
+	var ps problems
+	t.warnOpen(&ps, t.Access.TokensFile == "" && t.Access.ClientCAFile == "", "/http", func(g *Region) string { return g.HTTP },
+		"whoever reaches the API of %s can spend and report for every tenant; set access.tokens_file or client_ca_file, or listen on loopback")
+	t.warnOpen(&ps, t.Access.AdminTokensFile == "", "/admin", func(g *Region) string { return g.Admin },
+		"whoever reaches the admin listener of %s can delete usage and read profiles; set access.admin_tokens_file, or listen on loopback")
+	for _, f := range t.secretFiles() {
+		info, err := stat(f.Detail)
+		ps.when(err == nil && info.Mode().Perm()&0o004 != 0, f.Pointer, "%s is readable by every user of this machine; chmod o-r it (defaultMode: 0400 of a mounted secret)", clip(f.Detail))
+	}
+	return ps
+}
+
+// warnOpen adds one warning for the regions whose listener other hosts reach.
+func (t *Topology) warnOpen(ps *problems, open bool, field string, listener func(*Region) string, format string) {
+	var names []string
+	at := ""
+	for i := range t.Regions {
+		if g := &t.Regions[i]; open && !onLoopback(listener(g)) {
+			names = append(names, g.Name)
+			if at == "" {
+				at = item("/regions", i) + field
+			}
+		}
+	}
+	ps.when(len(names) > 0, at, format, strings.Join(names, ", "))
+}
+
+// secretFiles are the paths of secrets, in Detail, by pointer. Lists of tokens are not
+// among them: they hold hashes.
+func (t *Topology) secretFiles() (files []quota.FieldError) {
+	add := func(pointer, path string) {
+		if path != "" {
+			files = append(files, quota.FieldError{Pointer: pointer, Detail: path})
+		}
+	}
+	add("/access/key_file", t.Access.KeyFile)
+	for i := range t.Regions {
+		g, at := &t.Regions[i], item("/regions", i)
+		if g.Gossip != nil {
+			add(at+"/gossip/key_file", g.Gossip.KeyFile)
+		}
+		add(at+"/redis/password_file", g.Redis.PasswordFile)
+		add(at+"/redis/sentinel_password_file", g.Redis.SentinelPasswordFile)
+		add(at+"/nats/creds_file", g.NATS.CredsFile)
+		for name, c := range map[string]*TLS{"/redis": g.Redis.TLS, "/nats": g.NATS.TLS} {
+			if c != nil {
+				add(at+name+"/tls/key_file", c.KeyFile)
+			}
+		}
+	}
+	return files
+}
