@@ -86,9 +86,9 @@ func checkNATS(raw string) error {
 	return checkRemote(u.Host)
 }
 
-// onLoopback reports whether an address is for this host alone. Names other than
+// OnLoopback reports whether an address is for this host alone. Names other than
 // localhost do not count: they may mean another address tomorrow.
-func onLoopback(addr string) bool {
+func OnLoopback(addr string) bool {
 	host, _, _ := SplitAddress(addr)
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()

@@ -122,28 +122,29 @@ func (g *Region) validate(ps *problems, at string) {
 	ps.when(sameListener(g.HTTP, g.Admin), at+"/admin", "must not be the port of http, is %s", clip(g.Admin))
 	g.Redis.validate(ps, at+"/redis")
 	g.NATS.validate(ps, at+"/nats")
-	const open = "the embedded NATS server listens %s, and without a shared key it does so on 127.0.0.1 only; " +
+	const open = " would admit anybody who reaches it, and without a shared key it listens on 127.0.0.1 only; " +
 		"`openssl rand -base64 32` makes one"
-	if g.Gossip != nil {
+	switch {
+	case g.Gossip != nil:
 		ps.check(at+"/gossip/bind", checkListen(g.Gossip.Bind))
 		ps.check(at+"/gossip/advertise", checkAdvertised(g.Gossip.Advertise))
-		ps.when(g.open(), at+"/gossip", "needs key_file: "+open, "beside gossip on "+clip(g.Gossip.Bind))
-	} else {
-		ps.when(g.open(), at+"/nats/gateway", "needs gossip with key_file: "+open, "on "+clip(g.NATS.Gateway))
+		ps.when(g.open(), at+"/gossip", "needs key_file: gossip, and an embedded NATS server beside it, on %s"+open, clip(g.Gossip.Bind))
+	case g.NATS.Embedded:
+		ps.when(g.open(), at+"/nats/gateway", "needs gossip with key_file: the embedded NATS server on %s"+open, clip(g.NATS.Gateway))
 	}
 }
 
 // keyed reports whether the region has the deployment's key.
 func (g *Region) keyed() bool { return g.Gossip != nil && g.Gossip.KeyFile != "" }
 
-// open reports whether an embedded NATS server would let anybody join: it listens
-// beside gossip, or where its gateway is, beyond loopback and without a key.
+// open reports whether gossip, or an embedded NATS server, would let anybody join: it
+// listens beyond loopback and without a key.
 func (g *Region) open() bool {
 	listen := g.NATS.Gateway
 	if g.Gossip != nil {
 		listen = g.Gossip.Bind
 	}
-	return g.NATS.Embedded && !g.keyed() && checkListen(listen) == nil && !onLoopback(listen)
+	return !g.keyed() && checkListen(listen) == nil && !OnLoopback(listen)
 }
 
 func (s *Redis) validate(ps *problems, at string) {

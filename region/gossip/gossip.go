@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,12 +26,13 @@ type Gossip struct {
 	options Options
 	metrics *metrics
 	members *members
-	keys    *memberlist.Keyring                   // nil without a key
+	keys    *memberlist.Keyring
 	list    atomic.Pointer[memberlist.Memberlist] // nil before Run and after it
 	update  chan struct{}
 
 	mu      sync.Mutex
-	differs time.Time // since when configurations differ; zero while they agree
+	differs time.Time           // since when configurations differ; zero while they agree
+	called  map[string][]net.IP // what the names of seeds and dead members have resolved to
 }
 
 // New returns a Gossip that does nothing before Run. Its error lists every
@@ -36,17 +41,22 @@ func New(o Options) (*Gossip, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("gossip options: %w", err)
 	}
-	g := &Gossip{options: o, update: make(chan struct{}, 1)}
+	g := &Gossip{options: o, update: make(chan struct{}, 1), called: map[string][]net.IP{}}
 	g.members = &members{
 		self: nodeName(o.Region, o.Instance, o.Boot), known: o.Regions, log: o.Logger,
 		refused: func(reason string) { g.metrics.refusedFor(reason) },
 		changed: make(chan struct{}, 1), byNode: map[string]Member{},
 	}
+	keys := o.Keys
+	if len(keys) == 0 {
+		// One way to read and write all messages. On loopback this keeps out other
+		// clusters and mistakes, and nobody who means harm.
+		sum := sha256.Sum256([]byte("regiond gossip without a key\n" + o.Cluster))
+		keys = [][]byte{sum[:]}
+	}
 	var err error
-	if len(o.Keys) > 0 {
-		if g.keys, err = memberlist.NewKeyring(o.Keys, o.Keys[0]); err != nil {
-			return nil, fmt.Errorf("gossip options: Keys: %w", err)
-		}
+	if g.keys, err = memberlist.NewKeyring(keys, keys[0]); err != nil {
+		return nil, fmt.Errorf("gossip options: Keys: %w", err)
 	}
 	g.metrics, err = newMetrics(o.Meter, g)
 	return g, err
@@ -55,7 +65,7 @@ func New(o Options) (*Gossip, error) {
 // SetKeys uses the first of keys from now on, and accepts all of them and no other. A Gossip
 // that began without a key stays without.
 func (g *Gossip) SetKeys(keys [][]byte) error {
-	if g.keys == nil || len(keys) == 0 {
+	if len(g.options.Keys) == 0 || len(keys) == 0 {
 		return nil
 	}
 	for _, k := range keys {
@@ -121,17 +131,23 @@ func (g *Gossip) Run(ctx context.Context) error {
 	if g.options.Transport == nil && !g.setAddress(ctx, config) {
 		return nil
 	}
+	inner := g.options.Transport
+	if inner == nil {
+		ports, err := listen(net.ParseIP(config.BindAddr), config.BindPort, g.options.Logger)
+		if err != nil {
+			return fmt.Errorf("start gossip on %s, TCP and UDP: %w", g.options.Bind, err)
+		}
+		config.AdvertisePort = cmp.Or(config.AdvertisePort, ports.port())
+		inner = ports
+	}
+	bounded := newTransport(inner, config, g.metrics.refusedFor)
+	config.Transport = bounded
 	ml, err := memberlist.Create(config)
 	if err != nil {
-		return fmt.Errorf("start gossip on %s, TCP and UDP: %w", g.options.Bind, err)
-	}
-	self := ml.LocalNode()
-	if g.keys == nil && !self.Addr.IsLoopback() {
-		g.options.Logger.Warn("gossip is not encrypted: anybody who reaches its port can invent members; set a key_file",
-			slog.String("addr", self.Address()))
+		return errors.Join(fmt.Errorf("start gossip on %s: %w", g.options.Bind, err), bounded.Shutdown())
 	}
 	g.list.Store(ml)
-	g.loop(ctx, ml)
+	g.loop(ctx, ml, bounded)
 	_ = ml.Leave(leaveTimeout) // if it is not sent in time, the others notice
 	g.list.Store(nil)
 	return ml.Shutdown()
@@ -169,10 +185,9 @@ func (g *Gossip) setAddress(ctx context.Context, c *memberlist.Config) bool {
 // matters is set here, so that the defaults of a new version change nothing.
 func (g *Gossip) config() *memberlist.Config {
 	return &memberlist.Config{
-		Name:      g.members.self,
-		Transport: g.options.Transport,
-		Label:     g.options.Cluster,
-		Keyring:   g.keys,
+		Name:    g.members.self,
+		Label:   g.options.Cluster,
+		Keyring: g.keys,
 
 		ProtocolVersion: memberlist.ProtocolVersionMax,
 
@@ -209,15 +224,15 @@ func (g *Gossip) config() *memberlist.Config {
 		HandoffQueueDepth:    1024,
 		QueueCheckInterval:   30 * time.Second,
 
-		Delegate:  delegate{g},
-		Events:    g.members,
-		Alive:     g.members,
-		LogOutput: &libraryLog{log: g.options.Logger, refused: g.metrics.refusedFor},
+		Delegate: delegate{g},
+		Events:   g.members,
+		Alive:    g.members,
+		Logger:   log.New(libraryLog{g.options.Logger}, "", 0),
 	}
 }
 
 // loop is everything that happens between joining and leaving.
-func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist) {
+func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist, bounded *transport) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ticker := time.NewTicker(housekeeping)
@@ -226,6 +241,7 @@ func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist) {
 	for {
 		g.members.forget(time.Now())
 		g.rejoin(ctx, rejoining)
+		bounded.setKnown(g.known())
 		alarmed = g.checkDrift(time.Now(), alarmed)
 		select {
 		case <-ctx.Done():
@@ -235,6 +251,22 @@ func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// known returns where members and seeds are.
+func (g *Gossip) known() map[netip.Addr]bool {
+	addrs := map[netip.Addr]bool{}
+	for _, m := range g.members.all() {
+		addrs[network(m.Addr)] = true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, ips := range g.called {
+		for _, ip := range ips {
+			addrs[network(net.JoinHostPort(ip.String(), "0"))] = true
+		}
+	}
+	return addrs
 }
 
 // checkDrift notes when configurations begin and cease to differ, and logs the

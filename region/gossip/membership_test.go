@@ -1,6 +1,8 @@
 package gossip_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,6 +214,33 @@ func TestNoFalseDeaths(t *testing.T) {
 			synctest.Wait()
 			if !whole(ps, 5) {
 				t.Fatal("a process is dead although none died")
+			}
+		}
+	})
+}
+
+// The state of 257 processes with the longest names, and of as many that they
+// have replaced, is no flood.
+func TestManyProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 257
+		c := newCluster(t)
+		c.seeds = []string{address(1)}
+		reader, meter := metered()
+		hash := func(o *gossip.Options) {
+			o.ConfigHash = func() string { return strings.Repeat("h", 64) }
+			o.Version = strings.Repeat("v", 64)
+		}
+		first := c.start("r1", "a", address(1), hash, meter)
+		for i := range n - 1 {
+			addr := fmt.Sprintf("10.0.%d.%d:7946", 1+i/200, 1+i%200)
+			c.start(strings.Repeat("r", 32), fmt.Sprintf("%0128d", i), addr, hash)
+		}
+		took := c.await(time.Minute, func() bool { return first.count(gossip.Alive) == n })
+		t.Logf("%d processes are known after %v", n, took)
+		for _, reason := range []string{"size", "bytes", "message"} {
+			if got := value(t, reader, "regiond.gossip.refused", reason); got != 0 {
+				t.Errorf("%v streams of processes were refused for %s", got, reason)
 			}
 		}
 	})

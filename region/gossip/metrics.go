@@ -14,7 +14,7 @@ import (
 //
 //	regiond_gossip_members{state}          known processes, this one included
 //	regiond_gossip_health                  0 healthy … 7 too slow to probe others
-//	regiond_gossip_refused_total{reason}   label, key, region, metadata, full
+//	regiond_gossip_refused_total{reason}   label, key, size, bytes, streams, message, region, metadata, full
 //	regiond_gossip_rejoins_total{result}   joined, failed, unresolved
 //	regiond_config_drift_seconds           how long configurations have differed
 type metrics struct {
@@ -55,13 +55,17 @@ func newMetrics(meter metric.Meter, g *Gossip) (*metrics, error) {
 		})
 	m := &metrics{}
 	m.refused, errs[3] = meter.Int64Counter("regiond.gossip.refused", metric.WithUnit("{message}"),
-		metric.WithDescription("Messages of other deployments that were refused, by reason."))
+		metric.WithDescription("Messages and streams that were refused, by reason."))
 	m.rejoins, errs[4] = meter.Int64Counter("regiond.gossip.rejoins", metric.WithUnit("{call}"),
 		metric.WithDescription("Calls to seeds and dead members, by result."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	for _, reason := range []string{"label", "key", "region", "metadata", "full"} {
+	for _, reason := range []string{
+		"label", "key", // of another deployment
+		"size", "bytes", "streams", "message", // more than a deployment sends, or something else
+		"region", "metadata", "full", // a member that does not belong here
+	} {
 		add(m.refused, "reason", reason, 0) // present from the start, for rate()
 	}
 	for _, result := range []string{"joined", "failed", "unresolved"} {

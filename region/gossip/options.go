@@ -36,9 +36,9 @@ const (
 	housekeeping = time.Second
 	// resolveTimeout bounds one DNS lookup.
 	resolveTimeout = 2 * time.Second
-	// maxMembers is far above any deployment, and bounds the memory that senders
-	// without a key can occupy.
-	maxMembers = 1024
+	// maxMembers is far above any deployment, and bounds the memory that others can
+	// occupy.
+	maxMembers = 512
 	// maxInstance bounds a process's name, which travels in every message about it.
 	maxInstance = 128
 )
@@ -63,8 +63,8 @@ type Options struct {
 	// Bind, port 0 the port that was bound. A name is resolved once, by Run.
 	Advertise string
 	// Keys encrypt and authenticate all messages, each 16, 24 or 32 bytes long: the first
-	// is used, all are accepted, see SetKeys. Without a key anybody who reaches the port can invent members, which Run
-	// warns of beyond loopback.
+	// is used, all are accepted, see SetKeys. Without a key anybody who reaches the port
+	// can invent members, so Bind must be a loopback address.
 	Keys [][]byte
 	// Cluster separates deployments that can reach each other, up to 255 bytes.
 	Cluster string
@@ -103,6 +103,8 @@ func (o *Options) validate() error {
 		_, _, bindErr := region.SplitAddress(o.Bind)
 		host, _, err := region.SplitAddress(o.Advertise)
 		check(bindErr == nil, "option Bind: %w", bindErr)
+		check(bindErr != nil || len(o.Keys) > 0 || region.OnLoopback(o.Bind), "gossip on %s needs a key: without one anybody who reaches "+
+			"the port can invent members; give a key_file, or listen on 127.0.0.1", o.Bind)
 		check(err == nil, "option Advertise: %w", err)
 		check(err != nil || host != "" && !net.ParseIP(host).IsUnspecified(),
 			"option Advertise must name a host that others can reach, is %q", o.Advertise)
@@ -112,27 +114,12 @@ func (o *Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// libraryLog receives memberlist's log lines, "<time> [WARN] memberlist: …", and
-// passes them on as debug output: an unreachable peer is a line a second. They are
-// the only place where memberlist reports messages of another cluster or key, so
-// these are counted here.
-type libraryLog struct {
-	log     *slog.Logger
-	refused func(reason string)
-}
+// libraryLog passes memberlist's log lines, "[WARN] memberlist: …", on as debug output:
+// an unreachable peer is a line a second.
+type libraryLog struct{ log *slog.Logger }
 
 // Write takes one line.
-func (l *libraryLog) Write(line []byte) (int, error) {
-	_, text, _ := strings.Cut(strings.TrimSpace(string(line)), "[")
-	switch {
-	case strings.Contains(text, "with unacceptable label"):
-		l.refused("label")
-	case strings.Contains(text, "Decrypt packet failed"),
-		strings.Contains(text, "no installed keys could decrypt"),
-		strings.Contains(text, "remote state is not encrypted"),
-		strings.Contains(text, "encryption is not configured"):
-		l.refused("key")
-	}
-	l.log.LogAttrs(context.Background(), slog.LevelDebug, "gossip: ["+text)
+func (l libraryLog) Write(line []byte) (int, error) {
+	l.log.LogAttrs(context.Background(), slog.LevelDebug, "gossip: "+strings.TrimSpace(string(line)))
 	return len(line), nil
 }

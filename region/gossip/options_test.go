@@ -18,6 +18,8 @@ func TestOptionsThatAreWrong(t *testing.T) {
 		{"Keys: key size must be 16, 24 or 32 bytes", func(o *gossip.Options) { o.Keys = [][]byte{[]byte("short")} }},
 		{"Seeds and Regions are required", func(o *gossip.Options) { o.Seeds = nil }},
 		{"option Bind: must be host:port", func(o *gossip.Options) { o.Bind = "127.0.0.1" }},
+		{"gossip on 10.0.0.1:7946 needs a key", func(o *gossip.Options) { o.Bind, o.Keys = "10.0.0.1:7946", nil }},
+		{"gossip on :7946 needs a key", func(o *gossip.Options) { o.Bind, o.Advertise, o.Keys = ":7946", "127.0.0.1:7946", nil }},
 		{"option Advertise must name a host", func(o *gossip.Options) { o.Bind = "0.0.0.0:0" }},
 		{"option Advertise must name a host", func(o *gossip.Options) { o.Advertise = "[::]:7946" }},
 		{"option Advertise: must be host:port", func(o *gossip.Options) { o.Advertise = "eu.example.net" }},

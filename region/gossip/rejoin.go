@@ -30,6 +30,7 @@ func (g *Gossip) rejoin(ctx context.Context, running map[string]context.CancelFu
 		if !slices.Contains(targets, name) {
 			stop()
 			delete(running, name)
+			g.setCalled(context.Background(), name, nil)
 		}
 	}
 	for i, name := range targets {
@@ -76,6 +77,7 @@ func (g *Gossip) joinAll(ctx context.Context, name string, alive map[string]bool
 		g.metrics.rejoined("unresolved")
 		return nil, fmt.Errorf("resolve %s: %w", host, err)
 	}
+	g.setCalled(ctx, name, ips)
 	for _, ip := range ips {
 		addr := net.JoinHostPort(ip.String(), strconv.Itoa(port))
 		addrs = append(addrs, addr)
@@ -89,6 +91,19 @@ func (g *Gossip) joinAll(ctx context.Context, name string, alive map[string]bool
 		g.metrics.rejoined(result)
 	}
 	return addrs, err
+}
+
+// setCalled remembers what a name resolved to, so that its streams are not a stranger's;
+// none forgets it. Nothing is remembered for a call that has ended.
+func (g *Gossip) setCalled(ctx context.Context, name string, ips []net.IP) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case ips == nil:
+		delete(g.called, name)
+	case ctx.Err() == nil:
+		g.called[name] = ips
+	}
 }
 
 // join exchanges state with an address, and again if the member is not alive

@@ -1,0 +1,4 @@
+// Package flood attacks the gossip port of a process and reads from the kernel what that
+// costs. Under the race detector a process needs several times its memory, so this is not
+// in package gossip.
+package flood
