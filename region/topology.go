@@ -88,7 +88,9 @@ type NATS struct {
 	Gateway   string   `yaml:"gateway"`
 	URLs      []string `yaml:"urls"`
 	CredsFile string   `yaml:"creds_file"`
-	TLS       *TLS     `yaml:"tls"` // nil: as the URLs say
+	// TLS is nil to do as the URLs say. Of an embedded server it is that of gateways, with
+	// all three files; nil derives their certificates from the shared key.
+	TLS *TLS `yaml:"tls"`
 }
 
 // TLS holds paths of PEM files. Without CAFile the system's roots are used; with

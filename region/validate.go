@@ -99,6 +99,7 @@ func (t *Topology) validateRegions(ps *problems) {
 	// All regions have a key or none: the ids by which regions name partitions to
 	// each other are made with it, and those of two keys have nothing in common.
 	keyed := slices.IndexFunc(t.Regions, func(g Region) bool { return g.keyed() })
+	own := slices.IndexFunc(t.Regions, func(g Region) bool { return g.NATS.Embedded && g.NATS.TLS != nil })
 	for i := range t.Regions {
 		g, at := &t.Regions[i], item("/regions", i)
 		g.validate(ps, at)
@@ -106,6 +107,8 @@ func (t *Topology) validateRegions(ps *problems) {
 			ps.add(at+"/gossip", "needs key_file, as region %s has one: without the same key regions cannot tell "+
 				"what the others have used; give it to all or to none", clip(t.Regions[keyed].Name))
 		}
+		ps.when(own >= 0 && g.NATS.Embedded && g.NATS.TLS == nil, at+"/nats", "needs tls, as region %s has it: gateways with "+
+			"certificates of another authority do not connect; give it to all or to none", clip(t.Regions[max(own, 0)].Name))
 		if g.Gossip != nil {
 			other, taken := advertised[g.Gossip.Advertise]
 			ps.when(taken, at+"/gossip/advertise", "is the address of region %q too", clip(other))
@@ -173,8 +176,11 @@ func (s *Redis) validate(ps *problems, at string) {
 
 func (s *NATS) validate(ps *problems, at string) {
 	if s.Embedded {
-		ps.when(s.URLs != nil || s.CredsFile != "" || s.TLS != nil,
-			at+"/embedded", "an embedded server has no urls, creds_file or tls; remove them or `embedded`")
+		ps.when(s.URLs != nil || s.CredsFile != "",
+			at+"/embedded", "an embedded server has no urls or creds_file; remove them or `embedded`")
+		s.TLS.validate(ps, at+"/tls")
+		ps.when(s.TLS != nil && (s.TLS.CAFile == "" || s.TLS.CertFile == ""),
+			at+"/tls", "gateways of embedded servers verify both sides: needs ca_file, cert_file and key_file")
 		if s.Gateway != "" {
 			ps.check(at+"/gateway", checkAdvertised(s.Gateway))
 		}

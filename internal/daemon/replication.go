@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
@@ -208,6 +207,9 @@ func (r *replication) openBus(c *config) error {
 	}
 	if c.region.NATS.Embedded {
 		server := embeddedOptions(c, r.self.Instance, r.gossipAt)
+		if server.TLS, err = gatewayTLS(c); err != nil {
+			return fmt.Errorf("region %s: embedded nats: %w", c.region.Name, err)
+		}
 		server.Logger, server.Meter = o.Logger, o.Meter
 		if r.server, err = natsbus.NewEmbedded(server); err != nil {
 			return fmt.Errorf("region %s: embedded nats: %w", c.region.Name, err)
@@ -229,9 +231,6 @@ func (r *replication) openBus(c *config) error {
 func embeddedOptions(c *config, instance, gossipAddr string) natsbus.EmbeddedOptions {
 	self := c.region
 	o := natsbus.EmbeddedOptions{Name: self.Name}
-	if len(c.keys.Shared) > 0 { // two deployments may share a key, and must not join
-		o.Secret = slices.Concat(c.keys.Shared[0], []byte(c.topology.Cluster))
-	}
 	if gossipAddr != "" {
 		o.Name = self.Name + "." + instance
 		o.ListenAddr = nextPort(gossipAddr)
@@ -327,6 +326,15 @@ func (r *replication) setKeys(c *config) error {
 	}
 	if r.gossip != nil {
 		if err := r.gossip.SetKeys(c.keys.Shared); err != nil {
+			return err
+		}
+	}
+	if r.server != nil {
+		t, err := gatewayTLS(c)
+		if err != nil {
+			return err
+		}
+		if err := r.server.SetTLS(t); err != nil {
 			return err
 		}
 	}

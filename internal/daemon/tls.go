@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/sync/natsbus"
 )
 
 // tlsListener serves each connection with the configuration in force when it arrives.
@@ -67,6 +68,25 @@ func clientTLS(t *region.TLS) (*tls.Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// gatewayTLS is how the gateways of embedded NATS servers know each other: by the
+// certificates that the topology names, or by some derived from the shared keys; nil
+// without either.
+func gatewayTLS(c *config) (*tls.Config, error) {
+	if c.region.NATS.TLS == nil {
+		if len(c.keys.Shared) == 0 {
+			return nil, nil
+		}
+		return natsbus.GatewayTLS(c.topology.Cluster, c.keys.Shared)
+	}
+	t, err := clientTLS(c.region.NATS.TLS)
+	if err != nil {
+		return nil, err
+	}
+	t.ClientCAs, t.ClientAuth = t.RootCAs, tls.RequireAndVerifyClientCert
+	t.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return t.GetClientCertificate(nil) }
+	return t, nil
 }
 
 // clientPair is a certificate in files that are replaced before it runs out. It is

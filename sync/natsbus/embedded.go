@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -79,8 +80,8 @@ func (e *Embedded) Ready() <-chan struct{} { return e.ready }
 // Run serves until ctx is done and then stops everything it started. It is called once.
 // It returns an error when an address cannot be listened on.
 func (e *Embedded) Run(ctx context.Context) error {
-	if e.opts.ListenAddr != "" && len(e.opts.Secret) == 0 {
-		e.opts.Logger.Warn("embedded NATS server: there is no secret, so any process of this host can join",
+	if e.opts.ListenAddr != "" && e.opts.TLS == nil {
+		e.opts.Logger.Warn("embedded NATS server: there is no TLS, so any process of this host can join",
 			"address", e.opts.ListenAddr)
 	}
 	e.server.Start()
@@ -91,6 +92,23 @@ func (e *Embedded) Run(ctx context.Context) error {
 	}
 	close(e.ready)
 	e.watch(ctx)
+	return nil
+}
+
+// SetTLS uses other certificates for gateways from the next connection on; those that stand
+// go on. A server that began without TLS stays without.
+func (e *Embedded) SetTLS(c *tls.Config) error {
+	if e.opts.TLS == nil || c == nil || e.opts.ListenAddr == "" {
+		return nil
+	}
+	next := e.opts
+	next.TLS = c
+	if err := next.validate(); err != nil {
+		return fmt.Errorf("natsbus: embedded server: %w", err)
+	}
+	if err := e.server.ReloadOptions(next.serverOptions()); err != nil {
+		return fmt.Errorf("natsbus: embedded server: other certificates: %w", err)
+	}
 	return nil
 }
 

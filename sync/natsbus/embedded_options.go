@@ -2,20 +2,19 @@ package natsbus
 
 import (
 	"cmp"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"net/url"
 	"strconv"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/regiond/regiond/region"
 )
 
 // EmbeddedOptions are what an Embedded server needs.
@@ -31,11 +30,12 @@ type EmbeddedOptions struct {
 	// one in Remotes reach it there.
 	Advertise string
 	// Remotes are the servers to join; our own name among them is skipped. One that is not
-	// named here is accepted, and joined in return, when it has the secret.
+	// named here is accepted, and joined in return, when TLS accepts it.
 	Remotes []Remote
-	// Secret is what all servers share. Without one ListenAddr must be a loopback address.
-	// What is derived from it travels unencrypted.
-	Secret []byte
+	// TLS is that of gateways, of those that connect and of those that are connected to: each
+	// side has to show a certificate. See GatewayTLS. Without it ListenAddr must be a
+	// loopback address.
+	TLS *tls.Config
 	// ClientAddr is host:port for NATS clients, a loopback address since they are not
 	// authenticated; "" means no clients but this process.
 	ClientAddr string
@@ -60,11 +60,14 @@ func (o *EmbeddedOptions) validate() error {
 			errs = append(errs, fmt.Errorf("option %s: %w", option, err))
 		}
 	}
-	if o.ListenAddr != "" && len(o.Secret) == 0 && !isLoopback(o.ListenAddr) {
-		errs = append(errs, fmt.Errorf("gateway address %s is not a loopback address and there is no secret: anybody could join; "+
-			"give a key file for gossip, from which it is derived, or listen on 127.0.0.1", o.ListenAddr))
+	if o.ListenAddr != "" && o.TLS == nil && !region.OnLoopback(o.ListenAddr) {
+		errs = append(errs, fmt.Errorf("gateway address %s is not a loopback address and there is no TLS: anybody could join; "+
+			"give a key_file for gossip, from which certificates are derived, or listen on 127.0.0.1", o.ListenAddr))
 	}
-	if o.ClientAddr != "" && !isLoopback(o.ClientAddr) {
+	if o.TLS != nil && (o.TLS.ClientAuth != tls.RequireAndVerifyClientCert || o.TLS.InsecureSkipVerify) {
+		errs = append(errs, errors.New("option TLS must verify both sides"))
+	}
+	if o.ClientAddr != "" && !region.OnLoopback(o.ClientAddr) {
 		errs = append(errs, fmt.Errorf("option ClientAddr: %s is not a loopback address, and clients are not authenticated", o.ClientAddr))
 	}
 	if o.Logger == nil {
@@ -74,14 +77,6 @@ func (o *EmbeddedOptions) validate() error {
 		o.Meter = noop.Meter{}
 	}
 	return errors.Join(errs...)
-}
-
-// isLoopback accepts only what needs no resolver: a name may mean another address
-// tomorrow.
-func isLoopback(addr string) bool {
-	host, _, _ := net.SplitHostPort(addr)
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 // serverOptions are nats-server's.
@@ -108,6 +103,9 @@ func (o *EmbeddedOptions) serverOptions() *server.Options {
 	opts.Gateway = server.GatewayOpts{
 		Name:      o.Name,
 		Advertise: o.Advertise,
+		TLSConfig: o.TLS,
+		// Two round trips of a handshake, and packets that are lost on the way.
+		TLSTimeout: 3,
 		// A server that is not in Remotes is tried this many seconds after it has gone.
 		// nats-server's default is not at all, and above the number it tries without a
 		// pause while the connection that the other made still stands.
@@ -117,13 +115,6 @@ func (o *EmbeddedOptions) serverOptions() *server.Options {
 		WriteTimeout:  server.WriteTimeoutPolicyClose,
 	}
 	opts.Gateway.Host, opts.Gateway.Port, _ = hostPort(o.ListenAddr)
-	if len(o.Secret) > 0 {
-		// The password is derived: it travels, and must not reveal the secret, which serves
-		// other purposes too.
-		mac := hmac.New(sha256.New, o.Secret)
-		mac.Write([]byte("regiond nats gateway v1"))
-		opts.Gateway.Username, opts.Gateway.Password = "regiond", hex.EncodeToString(mac.Sum(nil))
-	}
 	for _, r := range o.Remotes {
 		opts.Gateway.Gateways = append(opts.Gateway.Gateways, &server.RemoteGatewayOpts{
 			Name: r.Name, URLs: []*url.URL{{Scheme: "nats", Host: r.Addr}},

@@ -1,6 +1,8 @@
 package natsbus_test
 
 import (
+	"bytes"
+	"crypto/tls"
 	"net"
 	"strings"
 	"syscall"
@@ -41,6 +43,20 @@ func (r *region) receives(t *testing.T, other *region) {
 	crosses(t, other.bus, r.bus, "rl.v1.usage."+other.name)
 }
 
+// gatewayTLS is that of a process that uses the first of keys and accepts all of them.
+func gatewayTLS(t *testing.T, keys ...byte) *tls.Config {
+	t.Helper()
+	var all [][]byte
+	for _, k := range keys {
+		all = append(all, bytes.Repeat([]byte{k}, 32))
+	}
+	c, err := natsbus.GatewayTLS("prod", all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func linked(r *region, name string) bool {
 	for _, p := range r.Peers() {
 		if p.Name == name {
@@ -54,15 +70,14 @@ func linked(r *region, name string) bool {
 // all, is found by them, and all receive from all.
 func TestGateways(t *testing.T) {
 	t.Parallel()
-	secret := []byte("one of us")
 	c := newCounts(t)
-	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu", Secret: secret, Meter: c.meters.Meter("bus")})
-	us := startRegion(t, natsbus.EmbeddedOptions{Name: "us", Secret: secret, Remotes: []natsbus.Remote{eu.remote("eu")}})
+	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu", TLS: gatewayTLS(t, 1), Meter: c.meters.Meter("bus")})
+	us := startRegion(t, natsbus.EmbeddedOptions{Name: "us", TLS: gatewayTLS(t, 1), Remotes: []natsbus.Remote{eu.remote("eu")}})
 	eu.receives(t, us)
 	us.receives(t, eu)
 
 	late := startRegion(t, natsbus.EmbeddedOptions{
-		Name: "eu.late", Secret: secret,
+		Name: "eu.late", TLS: gatewayTLS(t, 1),
 		Remotes: []natsbus.Remote{eu.remote("eu"), us.remote("us"), {Name: "eu.late", Addr: "127.0.0.1:1"}},
 	})
 	regions := []*region{eu, us, late}
@@ -85,22 +100,22 @@ func TestGateways(t *testing.T) {
 	await(t, "the late one is gone", func() bool { return !linked(eu, "eu.late") && linked(eu, "us") })
 }
 
-// A server with another secret is refused by those with the right one, in both
+// A server with another key is refused by those with the right one, in both
 // directions, and does not disturb them.
-func TestGatewayWrongSecret(t *testing.T) {
+func TestGatewayWrongKey(t *testing.T) {
 	t.Parallel()
 	log, c := &logBuffer{}, newCounts(t)
 	eu := startRegion(t, natsbus.EmbeddedOptions{
-		Name: "eu", Secret: []byte("right"), Logger: log.logger(), Meter: c.meters.Meter("bus"),
+		Name: "eu", TLS: gatewayTLS(t, 1), Logger: log.logger(), Meter: c.meters.Meter("bus"),
 	})
 	us := startRegion(t, natsbus.EmbeddedOptions{
-		Name: "us", Secret: []byte("right"), Remotes: []natsbus.Remote{eu.remote("eu")},
+		Name: "us", TLS: gatewayTLS(t, 1), Remotes: []natsbus.Remote{eu.remote("eu")},
 	})
 	bad := startRegion(t, natsbus.EmbeddedOptions{
-		Name: "bad", Secret: []byte("wrong"), Remotes: []natsbus.Remote{eu.remote("eu"), us.remote("us")},
+		Name: "bad", TLS: gatewayTLS(t, 2), Remotes: []natsbus.Remote{eu.remote("eu"), us.remote("us")},
 	})
 	await(t, "two attempts are refused", func() bool { return c.of("regiond.bus.server.errors", "") >= 2 })
-	if !strings.Contains(log.String(), "authentication error") {
+	if !strings.Contains(log.String(), "TLS gateway handshake error") {
 		t.Errorf("no log line that a peer was refused:\n%s", log)
 	}
 	received := converse(t, eu, us, bad)
@@ -110,7 +125,7 @@ func TestGatewayWrongSecret(t *testing.T) {
 		}
 	}
 	if received["rl.v1.usage.bad"] || received["to bad"] {
-		t.Errorf("a message crossed to or from the one with the wrong secret: %v", received)
+		t.Errorf("a message crossed to or from the one with the wrong key: %v", received)
 	}
 	for _, r := range []*region{eu, us} {
 		if linked(r, "bad") {
@@ -187,7 +202,7 @@ func TestEmbeddedPortTaken(t *testing.T) {
 }
 
 func TestEmbeddedOptions(t *testing.T) {
-	secret := []byte("s")
+	certificates := gatewayTLS(t, 1)
 	for _, tt := range []struct {
 		opts natsbus.EmbeddedOptions
 		want string // part of the error; "" for none
@@ -196,15 +211,16 @@ func TestEmbeddedOptions(t *testing.T) {
 		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "127.0.0.1:7947"}, ""},
 		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "[::1]:7947"}, ""},
 		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "localhost:0"}, ""},
-		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "0.0.0.0:7947", Secret: secret}, ""},
-		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "0.0.0.0:7947"}, "0.0.0.0:7947 is not a loopback address and there is no secret"},
-		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: ":7947"}, "there is no secret"},
-		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "eu.example.net:7947"}, "there is no secret"},
-		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "10.0.0.1:7947"}, "there is no secret"},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "0.0.0.0:7947", TLS: certificates}, ""},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "0.0.0.0:7947", TLS: &tls.Config{}}, "must verify both sides"},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "0.0.0.0:7947"}, "0.0.0.0:7947 is not a loopback address and there is no TLS"},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: ":7947"}, "there is no TLS"},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "eu.example.net:7947"}, "there is no TLS"},
+		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "10.0.0.1:7947"}, "there is no TLS"},
 		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "127.0.0.1"}, "ListenAddr"},
 		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "127.0.0.1:http"}, "ListenAddr"},
 		{natsbus.EmbeddedOptions{Name: "eu", ListenAddr: "127.0.0.1:65536"}, "ListenAddr"},
-		{natsbus.EmbeddedOptions{Name: "eu", ClientAddr: "0.0.0.0:4222", Secret: secret}, "ClientAddr"},
+		{natsbus.EmbeddedOptions{Name: "eu", ClientAddr: "0.0.0.0:4222", TLS: certificates}, "ClientAddr"},
 	} {
 		_, err := natsbus.NewEmbedded(tt.opts)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
