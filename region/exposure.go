@@ -39,7 +39,7 @@ func (t *Topology) warnOpen(ps *problems, open bool, field string, listener func
 	var names []string
 	at := ""
 	for i := range t.Regions {
-		if g := &t.Regions[i]; open && !onLoopback(listener(g)) {
+		if g := &t.Regions[i]; open && !OnLoopback(listener(g)) {
 			names = append(names, g.Name)
 			if at == "" {
 				at = item("/regions", i) + field

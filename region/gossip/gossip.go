@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -224,10 +223,10 @@ func (g *Gossip) config() *memberlist.Config {
 		HandoffQueueDepth:    1024,
 		QueueCheckInterval:   30 * time.Second,
 
-		Delegate: delegate{g},
-		Events:   g.members,
-		Alive:    g.members,
-		Logger:   log.New(libraryLog{g.options.Logger}, "", 0),
+		Delegate:  delegate{g},
+		Events:    g.members,
+		Alive:     g.members,
+		LogOutput: libraryLog{g.options.Logger},
 	}
 }
 

@@ -114,12 +114,13 @@ func (o *Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// libraryLog passes memberlist's log lines, "[WARN] memberlist: …", on as debug output:
-// an unreachable peer is a line a second.
+// libraryLog passes memberlist's log lines, "<time> [WARN] memberlist: …", on as debug
+// output: an unreachable peer is a line a second.
 type libraryLog struct{ log *slog.Logger }
 
 // Write takes one line.
 func (l libraryLog) Write(line []byte) (int, error) {
-	l.log.LogAttrs(context.Background(), slog.LevelDebug, "gossip: "+strings.TrimSpace(string(line)))
+	_, text, _ := strings.Cut(strings.TrimSpace(string(line)), "[")
+	l.log.LogAttrs(context.Background(), slog.LevelDebug, "gossip: ["+text)
 	return len(line), nil
 }

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -132,7 +133,7 @@ func (s *sockets) StreamCh() <-chan net.Conn { return s.streams }
 
 // DialTimeout opens a stream to ip:port.
 func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	return net.DialTimeout("tcp", addr, timeout)
+	return (&net.Dialer{Timeout: timeout}).DialContext(context.Background(), "tcp", addr)
 }
 
 // Shutdown closes both ports and waits until nothing is received from them. It is called

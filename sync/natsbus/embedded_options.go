@@ -7,14 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
-
-	"github.com/regiond/regiond/region"
 )
 
 // EmbeddedOptions are what an Embedded server needs.
@@ -60,14 +59,14 @@ func (o *EmbeddedOptions) validate() error {
 			errs = append(errs, fmt.Errorf("option %s: %w", option, err))
 		}
 	}
-	if o.ListenAddr != "" && o.TLS == nil && !region.OnLoopback(o.ListenAddr) {
+	if o.ListenAddr != "" && o.TLS == nil && !isLoopback(o.ListenAddr) {
 		errs = append(errs, fmt.Errorf("gateway address %s is not a loopback address and there is no TLS: anybody could join; "+
 			"give a key_file for gossip, from which certificates are derived, or listen on 127.0.0.1", o.ListenAddr))
 	}
 	if o.TLS != nil && (o.TLS.ClientAuth != tls.RequireAndVerifyClientCert || o.TLS.InsecureSkipVerify) {
 		errs = append(errs, errors.New("option TLS must verify both sides"))
 	}
-	if o.ClientAddr != "" && !region.OnLoopback(o.ClientAddr) {
+	if o.ClientAddr != "" && !isLoopback(o.ClientAddr) {
 		errs = append(errs, fmt.Errorf("option ClientAddr: %s is not a loopback address, and clients are not authenticated", o.ClientAddr))
 	}
 	if o.Logger == nil {
@@ -77,6 +76,14 @@ func (o *EmbeddedOptions) validate() error {
 		o.Meter = noop.Meter{}
 	}
 	return errors.Join(errs...)
+}
+
+// isLoopback accepts only what needs no resolver: a name may mean another address
+// tomorrow.
+func isLoopback(addr string) bool {
+	host, _, _ := net.SplitHostPort(addr)
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 // serverOptions are nats-server's.
