@@ -154,9 +154,14 @@ func (d *Daemon) openStore(c *config) (store.Store, func(context.Context) (int64
 		Credentials: func() (string, string) { return r.Username, d.config.Load().password },
 		ClientName:  "regiond/" + c.region.Name + "/" + d.options.Instance,
 		Budget:      d.options.Budget,
-		Logger:      d.log.With("component", "redis"),
-		Tracer:      d.tracing.tracer("limiter"),
-		Meter:       d.telemetry.meter("limiter"),
+		Lost: func() {
+			if d.replication != nil {
+				d.replication.state.Lose()
+			}
+		},
+		Logger: d.log.With("component", "redis"),
+		Tracer: d.tracing.tracer("limiter"),
+		Meter:  d.telemetry.meter("limiter"),
 	})
 	if err != nil {
 		return nil, nil, err

@@ -99,7 +99,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 	if r.ceilings, err = view.NewCeilings(view.CeilingOptions{
 		Self: r.self, Now: r.now, TimeUS: o.timeUS, Key: key, Topology: c.topology,
 		Offsets: r.offsets, Overshoot: r.worst.window, Excess: beyond.claimed, Meter: o.meter("sync"),
-		Check: o.tracing.sampled(),
+		Check: o.tracing.sampled(), Lost: func() { r.state.Lose() },
 	}); err != nil {
 		return nil, err
 	}

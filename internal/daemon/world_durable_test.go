@@ -126,3 +126,43 @@ func TestWorldStartsWhileRedisIsAway(t *testing.T) {
 		w.await("its Redis is back", 20*time.Second, w.global)
 	})
 }
+
+// A loss of any kind ends the epoch of a region's store, when it is noticed: by a check, or
+// by a probe.
+func TestWorldLossEndsTheEpoch(t *testing.T) {
+	for _, row := range []struct {
+		what string
+		key  string // that begins so is lost
+		asks bool
+	}{
+		{"a usage counter", "rl:{acme}:t.", true},
+		{"the life", "rl:life", false},
+	} {
+		onRedises(t, worldOf(600, time.Hour, ""), func(w *world) {
+			w.startAll()
+			eu := w.regions[0]
+			eu.one().ask(10)
+			time.Sleep(5 * time.Second)
+			before := eu.one().replication.state.Store()
+			for _, key := range eu.redis.Keys() {
+				if strings.HasPrefix(key, row.key) {
+					eu.redis.Del(key)
+				}
+			}
+			if row.asks {
+				eu.one().ask(10)
+				if now := eu.one().replication.state.Store(); now == before {
+					t.Errorf("%s: a check has noticed the loss, and the epoch is still %v", row.what, now)
+				}
+			}
+			time.Sleep(3 * state.TurnEvery)
+			after := eu.one().replication.state.Store()
+			if before.Epoch == 0 || after.Epoch == 0 || after.Epoch == before.Epoch || after.Lost == 0 {
+				t.Errorf("%s: the epoch was %v and is %v", row.what, before, after)
+			}
+			if other := w.regions[1].one().replication.state.Store(); other.Lost != 0 {
+				t.Errorf("%s: another region's epoch is %v", row.what, other)
+			}
+		})
+	}
+}

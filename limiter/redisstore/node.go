@@ -38,6 +38,7 @@ type node struct {
 	calls   *atomic.Uint64        // numbers calls for their nonce
 	nonce   string                // distinguishes our calls from those of other processes
 	life    *atomic.Pointer[life] // set by the prober; nil: it has none
+	lost    func()                // Options.Lost
 	meter   *meter
 	cluster *cluster // nil for a server that holds all keys
 }
@@ -53,7 +54,7 @@ type nodes struct {
 
 func newNodes(o Options, wake chan struct{}, m *metrics) *nodes {
 	return &nodes{wake: wake, tracer: o.Tracer, deadAfter: cmp.Or(o.DeadAfter, deadAfter), template: node{
-		script: decideScript(cmp.Or(o.TimeLua, nowLua)), budget: o.Budget, log: o.Logger, metrics: m,
+		script: decideScript(cmp.Or(o.TimeLua, nowLua)), budget: o.Budget, log: o.Logger, metrics: m, lost: o.Lost,
 		calls: new(atomic.Uint64), nonce: strconv.FormatUint(uint64(rand.Uint32()), 36),
 	}}
 }

@@ -69,6 +69,9 @@ type Options struct {
 	// DefaultBudget. No server is away before deadAfter.
 	Budget time.Duration
 	Logger *slog.Logger
+	// Lost is called when a server is found to have lost writes that it had confirmed; nil
+	// is not.
+	Lost func()
 	// Tracer makes a span of each script call that a sampled request travels in; nil
 	// makes none, and costs nothing.
 	Tracer trace.Tracer

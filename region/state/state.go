@@ -5,7 +5,8 @@
 //
 //	file ── Adopt ─▶ State ── region.lua ─▶ Redis: hash rl:region
 //	view ── See, Settle ─▶ │                    topology        JSON of Topology
-//	view ◀── Snapshot ─────┘                    boot:instance   TIME, turns, regions received
+//	loans ◀── Store ───────┤                    epoch           number, TIME of the last loss
+//	view ◀── Snapshot ─────┘                    boot:instance   TIME, turns, regions received, epoch
 //
 // Siblings are judged by what they share, not by the network between them. A reader counts
 // by its own clock for how long an entry has not changed, so no clock has to agree with
@@ -19,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +29,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
 )
 
@@ -67,6 +70,8 @@ type State struct {
 	o        Options
 	snapshot atomic.Pointer[Snapshot]
 	turns    chan struct{} // capacity 1
+	losses   atomic.Int64  // calls of Lose
+	told     atomic.Int64  // how many of them are in the hash
 
 	mu      sync.Mutex // a turn at a time; guards what follows
 	file    Topology   // proposed last
@@ -76,6 +81,7 @@ type State struct {
 	refused string // why file is not in force, as logged
 	adopted bool   // a file was
 	entries map[string]*entry
+	epoch   epoch
 
 	inputs sync.Mutex // guards sees and settled
 	sees   []string
@@ -87,6 +93,7 @@ type entry struct {
 	process quota.Process
 	value   string
 	changed time.Duration // when it was first read so
+	alive   bool          // it has changed since it was first read
 }
 
 // Snapshot is the region's state as last read. It is not changed.
@@ -95,6 +102,7 @@ type Snapshot struct {
 	// revisions and of siblings.
 	Read     bool
 	Topology Topology
+	Store    loan.Store // see State.Store, which also knows of a loss that was just noticed
 	// Bounds is the least shares under topologies beside our file's; nil when there are none.
 	Bounds region.Floor
 	// Refused is why the file is not in force; "" when it is. That is so while siblings
@@ -117,6 +125,9 @@ type Sibling struct {
 func New(o Options) *State {
 	s := &State{o: o, turns: make(chan struct{}, 1), entries: map[string]*entry{}}
 	s.snapshot.Store(&Snapshot{})
+	if o.Eval == nil {
+		s.epoch.store.Epoch, s.epoch.confirmed = max(1, rand.Uint32()), true
+	}
 	return s
 }
 
@@ -196,7 +207,7 @@ func (s *State) leave() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
 	defer cancel()
-	if _, err := s.o.Eval(ctx, script, Key, s.field(), "", "", ""); err != nil {
+	if _, err := s.o.Eval(ctx, script, Key, s.field(), "", "", "", "", "", ""); err != nil {
 		s.o.Logger.Debug("this process's entry in redis stays until it expires", "error", err)
 	}
 	return nil
@@ -211,9 +222,12 @@ func (s *State) take(ctx context.Context) error {
 	defer cancel()
 	replace := ""
 	for range adoptTries {
-		nowUS, err := s.exchange(ctx, replace)
+		nowUS, again, err := s.exchange(ctx, replace)
 		if err != nil {
 			return s.fail(err)
+		}
+		if replace = ""; again {
+			continue
 		}
 		inForce, err := s.parse()
 		if err != nil {
@@ -249,13 +263,14 @@ func (s *State) want(inForce *Topology, nowUS int64) (text string, refused error
 	return string(encoded), nil
 }
 
-// exchange runs the script once, and notes what it says of siblings.
-func (s *State) exchange(ctx context.Context, replace string) (nowUS int64, err error) {
+// exchange runs the script once, and notes what it says of siblings. again asks for another
+// turn at once, to renew the epoch.
+func (s *State) exchange(ctx context.Context, replace string) (nowUS int64, again bool, err error) {
 	if s.o.Eval == nil {
 		if replace != "" {
 			s.text = replace
 		}
-		return time.Now().UnixMicro(), nil
+		return time.Now().UnixMicro(), false, nil
 	}
 	s.turn++
 	s.inputs.Lock()
@@ -264,20 +279,33 @@ func (s *State) exchange(ctx context.Context, replace string) (nowUS int64, err 
 		value = strconv.FormatInt(s.turn, 10) + " " + strings.Join(s.sees, ",")
 	}
 	s.inputs.Unlock()
-	reply, err := s.o.Eval(ctx, script, Key, s.field(), value, s.text, replace)
+	value += " " + strconv.FormatUint(uint64(s.epoch.inForce().Epoch), 10)
+	losses, from := s.losses.Load(), s.o.Now()
+	known, next, renew := s.epoch.args(losses != s.told.Load())
+	reply, err := s.o.Eval(ctx, script, Key, s.field(), value, s.text, replace, known, next, renew)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	words, ok := texts(reply)
-	if ok && len(words) >= 2 && len(words)%2 == 0 {
+	if ok && len(words) >= 3 && len(words)%2 == 1 {
 		nowUS, err = strconv.ParseInt(words[0], 10, 64)
 	}
 	if nowUS <= 0 || err != nil {
-		return 0, fmt.Errorf("unexpected reply of the region script: %.80v", reply)
+		return 0, false, fmt.Errorf("unexpected reply of the region script: %.80v", reply)
 	}
 	s.text = words[1]
-	s.observe(words[2:])
-	return nowUS, nil
+	s.observe(words[3:])
+	if err := s.epoch.read(words[2], nowUS, from, s.o.Now(), s.entries); err != nil {
+		return 0, false, err
+	}
+	if s.epoch.renew == keep {
+		s.told.Store(losses)
+		return nowUS, false, nil
+	}
+	withheld := *s.Snapshot()
+	withheld.Store = loan.Store{}
+	s.snapshot.Store(&withheld)
+	return nowUS, true, nil
 }
 
 func texts(reply any) ([]string, bool) {
@@ -306,6 +334,7 @@ func (s *State) observe(fields []string) {
 			e = &entry{process: quota.Process{Region: s.o.Self.Region, Instance: instance, Boot: run}}
 		}
 		if e.value != fields[i+1] || s.failed {
+			e.alive = e.value != "" && e.value != fields[i+1]
 			e.value, e.changed = fields[i+1], now
 		}
 		read[fields[i]] = e
@@ -340,7 +369,7 @@ func (s *State) publish(inForce *Topology, refused error) {
 	s.failed, s.refused = false, why
 	now := s.o.Now()
 	next := &Snapshot{
-		Read: true, Topology: *inForce, Bounds: inForce.bounds(s.file.Weights), Refused: why, Adopted: s.adopted, Text: s.text,
+		Read: true, Topology: *inForce, Store: s.epoch.inForce(), Bounds: inForce.bounds(s.file.Weights), Refused: why, Adopted: s.adopted, Text: s.text,
 	}
 	for _, e := range s.entries {
 		if now-e.changed <= GoneAfter {
@@ -351,11 +380,11 @@ func (s *State) publish(inForce *Topology, refused error) {
 	s.snapshot.Store(next)
 }
 
-// sibling parses 'TIME turn regions'.
+// sibling parses 'TIME turn regions epoch'.
 func (e *entry) sibling() Sibling {
 	b := Sibling{Process: e.process, At: e.changed}
 	words := strings.Fields(e.value)
-	if len(words) == 3 && words[2] != "-" {
+	if len(words) == 4 && words[2] != "-" {
 		b.Sees = strings.Split(words[2], ",")
 	}
 	return b

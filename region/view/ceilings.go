@@ -20,7 +20,7 @@ import (
 )
 
 // CeilingOptions are what NewCeilings needs; all but MaxSeries, Offsets, Overshoot,
-// Excess, Check and Meter are required.
+// Excess, Lost, Check and Meter are required.
 type CeilingOptions struct {
 	// Self is this process.
 	Self quota.Process
@@ -41,6 +41,8 @@ type CeilingOptions struct {
 	// Excess is given what a region claims to have used beyond what any may admit; it is not
 	// counted. nil: nobody looks.
 	Excess func(region, limit string, units int64)
+	// Lost is called when our region's store is found to have lost usage. It must not wait.
+	Lost func()
 	// Check returns the span of a request that is sampled, nil for any other; nil without
 	// tracing.
 	Check func(context.Context) *trace.SpanContext
@@ -80,6 +82,7 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 		Overshoot: o.Overshoot,
 		Most:      func(name string) int64 { return c.limits.Load().most(name) },
 		Excess:    o.Excess,
+		Lost:      o.Lost,
 		Meter:     o.Meter,
 	})
 	if err != nil {

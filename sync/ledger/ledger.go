@@ -59,6 +59,9 @@ type Options struct {
 	// it claims more. Both are called by Fold, or are nil.
 	Most   func(limit string) int64
 	Excess func(region, limit string, units int64)
+	// Lost is called when our store is found to have lost what it held. It is called under
+	// a lock, so it must not wait; it may be nil.
+	Lost func()
 	// Meter makes the instruments; nil means there are none.
 	Meter metric.Meter
 }
@@ -101,6 +104,7 @@ type Ledger struct {
 	excess     func(region, limit string, units int64)
 	regions    func() int
 	overshoot  func(string, int64, int64)
+	storeLost  func()
 	maxSeries  int64
 	metrics    *metrics
 	urgent     chan struct{}
@@ -130,6 +134,7 @@ func New(o Options) (*Ledger, error) {
 	}
 	l := &Ledger{
 		self: o.Self, boot: o.Boot, now: o.Now, limitUnits: o.Limit, regions: o.Regions, overshoot: o.Overshoot, most: o.Most, excess: o.Excess,
+		storeLost: o.Lost,
 		maxSeries: int64(o.MaxSeries), urgent: make(chan struct{}, 1), names: []string{o.Self},
 		limits: limits{known: map[limitKey]*limit{}},
 	}

@@ -208,6 +208,9 @@ func (l *Ledger) observe(s *series, nowUS, generation, storeUS int64) {
 	}
 	if units > 0 {
 		l.metrics.lost(units)
+		if l.storeLost != nil {
+			l.storeLost()
+		}
 	}
 }
 

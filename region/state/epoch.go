@@ -1,0 +1,159 @@
+package state
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/regiond/regiond/quota/loan"
+)
+
+const (
+	// stepped is by how much the store's clock may be beside where it is expected, beyond
+	// what a turn takes and a thousandth of the time since the turn before.
+	stepped = 50 * time.Millisecond
+	// spareLife is how much longer than they are needed the keys of a bounded limit live.
+	// After a larger step forward of the clock some may have expired.
+	spareLife = time.Minute
+)
+
+// epoch is this process's side of the region's epoch: whether what its store holds is
+// whole, and its clock even. Belongs to State.mu.
+//
+//	store ── field epoch of the hash ─▶ known ── confirmed ─▶ State.Store
+//	Lose, a step of the clock, the first process ─▶ renew ─▶ region.lua: another epoch
+type epoch struct {
+	store     loan.Store // as read
+	proposed  uint32     // in the last turn
+	confirmed bool       // a process that has it was alive before us, or we made it
+	since     time.Duration
+	renew     renewal
+
+	timeUS   int64         // TIME in the last turn
+	from, to time.Duration // between these times of Options.Now
+}
+
+// renewal is what the next turn does with the epoch.
+type renewal int
+
+const (
+	keep    renewal = iota
+	another         // the clock was not watched, or has stepped
+	lost            // data were lost
+)
+
+// Store is the epoch of the region's store, and the TIME of its last known loss. It is zero
+// while nothing of it is known: before the first turn; while it is not known whether a
+// sibling watched the store before this process started, GoneAfter at most; and from a loss
+// or a step of the clock until a turn has renewed the epoch.
+func (s *State) Store() loan.Store {
+	if s.losses.Load() != s.told.Load() {
+		return loan.Store{}
+	}
+	return s.Snapshot().Store
+}
+
+// Lose reports that the region's store has lost data: a new epoch begins now.
+func (s *State) Lose() {
+	if s.o.Eval == nil {
+		return // what is in memory ends with the process
+	}
+	s.losses.Add(1)
+	s.soon()
+}
+
+// args are what a turn tells the script: the epoch as known, its successor, and whether
+// that is due.
+func (e *epoch) args(lose bool) (known, next, renew string) {
+	if lose {
+		e.renew = lost
+	}
+	if e.store.Epoch != 0 {
+		known = strconv.FormatUint(uint64(e.store.Epoch), 10)
+	}
+	for e.proposed = 0; e.proposed == 0 || e.proposed == e.store.Epoch; {
+		e.proposed = rand.Uint32()
+	}
+	return known, strconv.FormatUint(uint64(e.proposed), 10), []string{keep: "", another: "another", lost: "lost"}[e.renew]
+}
+
+// read takes in the epoch that a turn between two moments of Options.Now has found at TIME,
+// and what the other processes of the region show. Then renew says what is still to be done.
+func (e *epoch) read(text string, timeUS int64, from, to time.Duration, others map[string]*entry) error {
+	var now loan.Store
+	if _, err := fmt.Sscanf(text, "%d %d", &now.Epoch, &now.Lost); err != nil || now.Epoch == 0 {
+		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, text)
+	}
+	first := e.timeUS == 0
+	if now.Epoch != e.store.Epoch {
+		mine := now.Epoch == e.proposed
+		e.confirmed = mine || !first // since our first turn we watch the clock
+		if mine || !first && (e.renew == another || now.Lost != e.store.Lost) {
+			e.renew = keep
+		}
+	}
+	if first {
+		e.since = to
+	}
+	e.store = now
+	step := e.step(timeUS, from, to)
+	e.timeUS, e.from, e.to = timeUS, from, to
+	switch {
+	case step > spareLife:
+		e.renew = lost
+	case step != 0:
+		e.renew = max(e.renew, another)
+	case !e.confirmed && e.watched(others):
+		e.confirmed = true
+	case !e.confirmed && (first && !recent(timeUS, others) || to-e.since > GoneAfter):
+		e.renew = max(e.renew, another)
+	}
+	return nil
+}
+
+// inForce is the epoch, zero while it is not confirmed or is to be renewed.
+func (e *epoch) inForce() loan.Store {
+	if !e.confirmed || e.renew != keep {
+		return loan.Store{}
+	}
+	return e.store
+}
+
+// step is by how much TIME has stepped since the turn before; 0 for none.
+func (e *epoch) step(timeUS int64, from, to time.Duration) time.Duration {
+	if e.timeUS == 0 {
+		return 0
+	}
+	passed, margin := time.Duration(timeUS-e.timeUS)*time.Microsecond, stepped+(to-e.from)/1000
+	switch least, most := from-e.to, to-e.from; {
+	case passed < least-margin:
+		return passed - least
+	case passed > most+margin:
+		return passed - most
+	}
+	return 0
+}
+
+// watched reports whether another process has the epoch in force and was seen alive.
+func (e *epoch) watched(others map[string]*entry) bool {
+	for _, o := range others {
+		if o.alive && strings.HasSuffix(o.value, fmt.Sprintf(" %d", e.store.Epoch)) {
+			return true
+		}
+	}
+	return false
+}
+
+// recent reports whether any process may be alive: its entry is not older than GoneAfter.
+func recent(timeUS int64, others map[string]*entry) bool {
+	for _, o := range others {
+		at, _, _ := strings.Cut(o.value, " ")
+		us, err := strconv.ParseInt(at, 10, 64)
+		if age := time.Duration(timeUS-us) * time.Microsecond; err == nil && age.Abs() <= GoneAfter {
+			return true
+		}
+	}
+	return false
+}

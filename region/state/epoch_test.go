@@ -1,0 +1,169 @@
+package state_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/region/state"
+)
+
+// What a process does with the epoch of its region: each row is what happens to a region in
+// which "one" has run for a minute, and what it and a sibling have afterwards.
+func TestEpoch(t *testing.T) {
+	const settled = 3 * state.TurnEvery
+	for _, row := range []struct {
+		name    string
+		happens func(s *shared, one *state.State, stop func())
+		renewed bool
+		lost    bool
+	}{
+		{"nothing", func(*shared, *state.State, func()) {}, false, false},
+		{"redis away for a minute", func(s *shared, _ *state.State, _ func()) {
+			s.away.Store(true)
+			time.Sleep(time.Minute)
+			s.away.Store(false)
+		}, false, false},
+		{"a loss that is reported", func(_ *shared, one *state.State, _ func()) { one.Lose() }, true, true},
+		{"a loss that is reported while redis is away", func(s *shared, one *state.State, _ func()) {
+			s.away.Store(true)
+			one.Lose()
+			time.Sleep(time.Minute)
+			if one.Store() != (loan.Store{}) {
+				s.t.Errorf("redis is away: the epoch is still %v", one.Store())
+			}
+			s.away.Store(false)
+		}, true, true},
+		{"a flush", func(s *shared, _ *state.State, _ func()) { s.redis.FlushAll() }, true, true},
+		{"the clock steps forward", func(s *shared, _ *state.State, _ func()) { s.ahead += 100 * time.Millisecond }, true, false},
+		{"the clock steps back", func(s *shared, _ *state.State, _ func()) { s.ahead -= 100 * time.Millisecond }, true, false},
+		{"the clock steps a little", func(s *shared, _ *state.State, _ func()) { s.ahead += 40 * time.Millisecond }, false, false},
+		{"the clock steps beyond the life of keys", func(s *shared, _ *state.State, _ func()) { s.ahead += time.Hour }, true, true},
+		{"the clock steps while redis is away", func(s *shared, _ *state.State, _ func()) {
+			s.away.Store(true)
+			time.Sleep(time.Minute)
+			s.ahead -= time.Second
+			s.away.Store(false)
+		}, true, false},
+	} {
+		inBubble(t, func(s *shared) {
+			one, run := s.join("one")
+			if one.Store() != (loan.Store{}) {
+				t.Errorf("%s: before the first turn the epoch is %v", row.name, one.Store())
+			}
+			if err := one.Adopt(context.Background(), file(1, 1, 1)); err != nil {
+				t.Fatal(err)
+			}
+			before := one.Store()
+			if before.Epoch == 0 || before.Lost != 0 {
+				t.Errorf("%s: at the first start the epoch is %v", row.name, before)
+			}
+			stop := run()
+			defer stop()
+			time.Sleep(time.Minute)
+			row.happens(s, one, stop)
+			time.Sleep(settled)
+			two, runTwo := s.join("two")
+			defer runTwo()()
+			time.Sleep(settled)
+			after := one.Store()
+			if (after.Epoch != before.Epoch) != row.renewed || after.Epoch == 0 || (after.Lost != 0) != row.lost {
+				t.Errorf("%s: the epoch was %v and is %v", row.name, before, after)
+			}
+			if two.Store() != after {
+				t.Errorf("%s: a sibling has %v, not %v", row.name, two.Store(), after)
+			}
+		})
+	}
+}
+
+// A process that starts takes over the epoch of one that was alive; where none was, nobody
+// watched the clock.
+func TestEpochOfAStart(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		dies    bool          // the process before, without removing its entry
+		pause   time.Duration // until the next starts
+		renewed bool
+		within  time.Duration // until the next has an epoch
+	}{
+		{"beside another", false, 0, false, 3 * time.Second},
+		{"after one that died just now", true, time.Second, true, state.GoneAfter + 2*state.TurnEvery},
+		{"after one that died a while ago", true, time.Minute, true, 0},
+	} {
+		inBubble(t, func(s *shared) {
+			one, run := s.join("one")
+			stop := run()
+			time.Sleep(time.Minute)
+			before := one.Store()
+			if row.dies {
+				s.away.Store(true)
+				stop()
+				s.away.Store(false)
+			} else {
+				defer stop()
+			}
+			time.Sleep(row.pause)
+			two, runTwo := s.join("two")
+			three, runThree := s.join("three")
+			for _, st := range []*state.State{two, three} { // at the same time
+				if err := st.Adopt(context.Background(), file(1, 1, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			defer runTwo()()
+			defer runThree()()
+			began := time.Now()
+			for two.Store().Epoch == 0 && time.Since(began) < time.Minute {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if took := time.Since(began); took > row.within {
+				t.Errorf("%s: an epoch only after %v", row.name, took)
+			}
+			time.Sleep(state.GoneAfter + 2*state.TurnEvery)
+			if got := two.Store(); (got.Epoch != before.Epoch) != row.renewed || got.Lost != 0 || three.Store() != got {
+				t.Errorf("%s: the epoch was %v, and is %v and %v", row.name, before, got, three.Store())
+			}
+		})
+	}
+}
+
+// Two processes that notice one loss make one epoch of it.
+func TestLossIsNoticedTwice(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		one, runOne := s.join("one")
+		defer runOne()()
+		time.Sleep(time.Minute + state.TurnEvery/4) // between two turns
+		two, runTwo := s.join("two")
+		defer runTwo()()
+		time.Sleep(time.Minute + state.TurnEvery/4) // between two turns
+		before := one.Store()
+		one.Lose()
+		time.Sleep(200 * time.Millisecond)
+		first := one.Store()
+		two.Lose()
+		if two.Store() != (loan.Store{}) {
+			t.Errorf("with a loss not yet written the epoch is %v", two.Store())
+		}
+		time.Sleep(3 * state.TurnEvery)
+		if got := two.Store(); got != first || got != one.Store() || first.Epoch == before.Epoch {
+			t.Errorf("the epoch was %v, then %v, and is %v and %v", before, first, one.Store(), got)
+		}
+	})
+}
+
+// A loss stays to be written when another process has renewed the epoch for another reason.
+func TestLossBesideAnotherRenewal(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		one, run := s.join("one")
+		defer run()()
+		time.Sleep(time.Minute + state.TurnEvery/4) // between two turns
+		s.redis.HSet(state.Key, "epoch", "7 0")
+		one.Lose()
+		time.Sleep(3 * state.TurnEvery)
+		if got := one.Store(); got.Lost == 0 || got.Epoch == 7 {
+			t.Errorf("the epoch is %v", got)
+		}
+	})
+}
