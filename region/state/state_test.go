@@ -28,7 +28,7 @@ type shared struct {
 	t     *testing.T
 	redis *miniredis.Miniredis
 	away  atomic.Bool
-	ahead time.Duration // of true time
+	ahead atomic.Int64 // ns of true time
 }
 
 func inBubble(t *testing.T, f func(s *shared)) {
@@ -45,7 +45,7 @@ func (s *shared) eval(ctx context.Context, script, key string, args ...any) (any
 	if s.away.Load() {
 		return nil, net.ErrClosed
 	}
-	s.redis.SetTime(time.Now().Add(s.ahead))
+	s.redis.SetTime(time.Now().Add(time.Duration(s.ahead.Load())))
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return s.redis.Dial() }, Protocol: 2, DisableIdentity: true,
