@@ -142,10 +142,12 @@ func TestLossIsNoticedTwice(t *testing.T) {
 		one.Lose()
 		time.Sleep(200 * time.Millisecond)
 		first := one.Store()
+		s.away.Store(true) // or it may be written before the next line
 		two.Lose()
 		if two.Store() != (loan.Store{}) {
 			t.Errorf("with a loss not yet written the epoch is %v", two.Store())
 		}
+		s.away.Store(false)
 		time.Sleep(3 * state.TurnEvery)
 		if got := two.Store(); got != first || got != one.Store() || first.Epoch == before.Epoch {
 			t.Errorf("the epoch was %v, then %v, and is %v and %v", before, first, one.Store(), got)
