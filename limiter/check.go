@@ -10,6 +10,7 @@ import (
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 )
 
 // A decision, top to bottom: resolve (rules.go) validates a request and plans its
@@ -51,6 +52,7 @@ func (l *Limiter) decide(ctx context.Context, s *scratch) {
 	took := l.now().Sub(start)
 	for i := range s.outcomes {
 		if s.outcomes[i].Err == nil {
+			l.readLoans(ctx, &s.queries[i])
 			l.finish(&s.queries[i], &s.outcomes[i].Decision)
 			l.metrics.decided(ctx, &s.outcomes[i].Decision, s.queries[i].call.Op, took)
 		}
@@ -71,6 +73,9 @@ func (l *Limiter) withoutStore(q *query, now time.Time) (quota.Decision, bool) {
 		return quota.Decision{}, false
 	}
 	limits, ok := l.denyCache.recall(&q.call, now)
+	if ok {
+		q.deniedAgain(limits)
+	}
 	return quota.Decision{Basis: quota.BasisCached, Limits: limits}, ok
 }
 
@@ -140,6 +145,7 @@ func errReused() error {
 // denials until they end.
 func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sent time.Time, generation int64) quota.Decision {
 	q.publishUsage(ctx, v)
+	q.showBounds(v)
 	d := q.decision(v, q.call.Ceilings)
 	d.StoreUS = v.StoreUS
 	switch {
@@ -150,7 +156,7 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sen
 		}
 	case v.Outcome == store.Admitted && q.call.Op != store.OpPeek:
 		local := q.call
-		local.Plan, local.Counters, local.Known, local.Record = q.limits.local(max(1, q.rules.Processes())), nil, nil, ""
+		local.Plan, local.Counters, local.Known, local.Bounds, local.Record = q.limits.local(max(1, q.rules.Processes())), nil, nil, nil, ""
 		l.local.Record(&local)
 	}
 	return d
@@ -168,7 +174,7 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 	for i, lv := range v.Limits {
 		s := &d.Limits[plan.Order[i]]
 		*s = quota.LimitState{
-			Limit: plan.Limits[i], Ceiling: ceilings[i], Remaining: lv.Remaining,
+			Limit: plan.Limits[i], Ceiling: q.within(i, ceilings[i], &lv), Remaining: lv.Remaining,
 			RetryAfter: time.Duration(lv.WaitUS) * time.Microsecond,
 			ResetAfter: time.Duration(lv.ResetUS) * time.Microsecond,
 		}
@@ -181,6 +187,47 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 		}
 	}
 	return d
+}
+
+// within is the lower of a ceiling and of what the bound of the limit leaves, if the store was
+// given one.
+func (q *query) within(i int, ceiling int64, v *store.LimitVerdict) int64 {
+	if q.ceilings != nil && q.ceilings[i].Bounded {
+		return min(ceiling, v.Bounded)
+	}
+	return ceiling
+}
+
+// showBounds reports what a verdict on a check shows of limits with a bound.
+func (q *query) showBounds(v *store.Verdict) {
+	if q.call.Op != store.OpCheck || len(q.call.Bounds) == 0 || v.Outcome != store.Admitted && v.Outcome != store.Denied {
+		return
+	}
+	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
+		c, lv := &q.ceilings[i], &v.Limits[i]
+		if !c.Bounded {
+			return
+		}
+		left := lv.Bounded - (min(c.Units, lv.Bounded) - lv.Remaining + lv.Over)
+		q.rules.Global.Asked(key, loan.Ask{
+			Units: q.call.Cost, Denied: v.Outcome == store.Denied && left < q.call.Cost, Charged: v.Outcome == store.Admitted,
+			Remaining: max(0, left), Ceiling: lv.Bounded, Share: c.Bound.Share,
+		})
+	})
+}
+
+// deniedAgain reports what is asked of limits with a bound while a denial is remembered.
+func (q *query) deniedAgain(limits []quota.LimitState) {
+	if len(q.call.Bounds) == 0 {
+		return
+	}
+	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
+		if s := &limits[q.limits.keys.Order[i]]; q.ceilings[i].Bounded {
+			q.rules.Global.Asked(key, loan.Ask{
+				Units: q.call.Cost, Denied: s.Denied, Remaining: s.Remaining, Ceiling: s.Ceiling, Share: q.ceilings[i].Bound.Share,
+			})
+		}
+	})
 }
 
 // shortenRetryAfter takes, for each global limit that denies, the earlier of two
@@ -274,7 +321,7 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.
 // be less than the query's own. The error is that of a reused Idempotency-Key.
 func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quota.Decision, error) {
 	call, processes := q.call, max(1, q.rules.Processes())
-	call.Op, call.Plan, call.Counters, call.Known = op, q.limits.local(processes), nil, nil
+	call.Op, call.Plan, call.Counters, call.Known, call.Bounds = op, q.limits.local(processes), nil, nil, nil
 	call.Ceilings = make([]int64, len(q.call.Ceilings))
 	rooms := make([]int64, len(call.Ceilings)) // this process's share of what its region has not used
 	for i, c := range q.call.Ceilings {
@@ -380,6 +427,44 @@ func (l *Limiter) finish(q *query, d *quota.Decision) {
 	}
 	if q.request.Explain {
 		d.Explanation = q.explain(d)
+	}
+}
+
+// readLoans reads, for a request that asks for an explanation, what is lent and borrowed
+// under each limit with a bound. It charges nothing.
+func (l *Limiter) readLoans(ctx context.Context, q *query) {
+	if !q.request.Explain || len(q.call.Bounds) == 0 {
+		return
+	}
+	var terms []*quota.BoundTerms
+	var calls []store.Call
+	q.eachGlobal(func(i int, limit *quota.Limit, key *quota.CounterKey) {
+		c := &q.ceilings[i]
+		if !c.Bounded || c.Terms == nil || c.Terms.Bound == nil {
+			return
+		}
+		plan := store.NewKeyPlan([]*quota.Limit{limit})
+		terms = append(terms, c.Terms.Bound)
+		calls = append(calls, store.Call{
+			Op: store.OpLoans, Plan: plan, Keys: q.call.Keys[q.limits.keys.KeyOf[i]:][:1], Counters: []quota.CounterKey{*key},
+			Ceilings: plan.Capacities, Bounds: []quota.Bound{c.Bound},
+		})
+	})
+	verdicts := make([]store.Verdict, len(calls))
+	l.store.Decide(ctx, calls, verdicts)
+	for i, t := range terms {
+		v := &verdicts[i]
+		if v.Err != nil || v.Loans == nil {
+			continue
+		}
+		for _, x := range v.Loans.State.Lent {
+			t.Lent += x.Left()
+		}
+		for _, x := range v.Loans.State.Held {
+			t.Borrowed += x.Left()
+		}
+		t.Recalled = v.Loans.State.Recall
+		t.Close(calls[i].Bounds[0], v.StoreUS)
 	}
 }
 

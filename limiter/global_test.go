@@ -10,6 +10,7 @@ import (
 
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 )
 
 // others is a Global with the ceiling that a test sets; it keeps what is published.
@@ -44,6 +45,8 @@ func (o *others) Record(_ context.Context, _ *quota.Policy, _ *quota.Limit, key 
 func (o *others) Local(_ context.Context, _ *quota.Policy, _ *quota.Limit, key *quota.CounterKey, units int64) {
 	o.note("%v: %d without the store", *key, units)
 }
+
+func (o *others) Asked(key *quota.CounterKey, a loan.Ask) { o.note("%v asked %+v", *key, a) }
 
 func (o *others) note(format string, args ...any) {
 	o.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"github.com/regiond/regiond/internal/expiring"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 )
 
 // Config is what a Limiter enforces. It is replaced whole (Limiter.Configure);
@@ -250,10 +251,13 @@ func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow, s *scra
 
 // takeCeilings puts the ceilings of now into the call.
 func (q *query) takeCeilings() {
-	q.call.Known = q.call.Known[:0]
+	q.call.Known, q.call.Bounds = q.call.Known[:0], nil
 	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
 		c := q.rules.Global.Ceiling(q.plan.policy, l, key, q.request.Explain)
 		q.ceilings[i], q.call.Ceilings[i], q.call.Known = c, c.Units, append(q.call.Known, c.Known)
+		if c.Bounded {
+			q.call.Bounds = append(q.call.Bounds, c.Bound)
+		}
 	})
 }
 
@@ -296,6 +300,8 @@ type Global interface {
 	// Counter for nothing, after each decision, charged or not. ctx is that of the
 	// request if it was charged, for its span, and context.Background() otherwise.
 	Record(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, c quota.Counter, storeUS int64)
+	// Asked takes note of what a decision shows of a limit with a bound.
+	Asked(key *quota.CounterKey, a loan.Ask)
 	// Local publishes what this process admitted in memory while the store was away,
 	// for the request of ctx.
 	Local(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64)

@@ -170,6 +170,10 @@ type Ceiling struct {
 	Known  Counter
 	Mode   Mode
 	Reason Reason // of Mode; ReasonNone in ModeGlobal
+	// Bound is the region's part in the bound of a limit that is Bounded: the store admits
+	// within both.
+	Bound   Bound
+	Bounded bool
 	// Closed: the policy admits nothing while the region does not see all others.
 	Closed bool
 	// Terms is how Units was computed, if that was requested.
@@ -183,6 +187,35 @@ type CeilingTerms struct {
 	// Lost is what this region admitted and its store no longer holds.
 	Lost  int64      `json:"lost,omitempty"`
 	Peers []PeerTerm `json:"peers,omitempty"`
+	// Bound is there for a limit with max_overshoot.
+	Bound *BoundTerms `json:"bound,omitempty"`
+}
+
+// BoundTerms is how many units a region may hold under a limit's bound, and whether that or
+// the estimate of what others used decides.
+type BoundTerms struct {
+	Units    int64 `json:"units"`              // B: what all regions may hold together in any window
+	Share    int64 `json:"share"`              // this region's part of it
+	Lent     int64 `json:"lent"`               // of the share
+	Borrowed int64 `json:"borrowed"`           // of other regions
+	Recalled int64 `json:"recalled"`           // left unused, to be returned
+	Estimate int64 `json:"estimate,omitempty"` // the ceiling by the estimate; none with max_overshoot: 0%
+	ClosedMS int64 `json:"closed_ms"`          // how long nothing is admitted yet, since the region's data was lost; −1: until its Redis was read
+	// Binds is what decides: "closed", "share" (with what is lent and borrowed) or "estimate".
+	Binds string `json:"binds"`
+}
+
+// Close completes the terms for a bound at the store's TIME.
+func (t *BoundTerms) Close(b Bound, nowUS int64) {
+	t.ClosedMS, t.Binds = 0, "share"
+	switch {
+	case b.Epoch == 0:
+		t.ClosedMS, t.Binds = -1, "closed"
+	case nowUS < b.OpenFromUS:
+		t.ClosedMS, t.Binds = (b.OpenFromUS-nowUS+999)/1000, "closed"
+	case t.Estimate > 0 && t.Estimate < t.Share-t.Lent+t.Borrowed-t.Recalled:
+		t.Binds = "estimate"
+	}
 }
 
 // PeerTerm is another region's part in a ceiling.

@@ -16,7 +16,7 @@ import (
 // LoanReceiver receives what processes of other regions send about loans, from the goroutine
 // of Run. Its methods must return at once; they own what they are given.
 type LoanReceiver interface {
-	// Wanted is given wants of all partitions; Want.From is the region.
+	// Wanted is given wants of all partitions, those of siblings too; Want.From is the region.
 	Wanted(wants []wire.Want)
 	// Granted is given what another region has lent to ours; Grant.From is the region.
 	Granted(grants []wire.Grant)
@@ -161,8 +161,8 @@ func (m *Mesh) onLoans(region string, msg Message) error {
 		return &refusal{reasonStale, fmt.Sprintf("loans from %s, boot %d, number %d, which is not newer than the last", l.From.Instance, l.From.Boot, l.Seq)}
 	}
 	m.received(kindLoan, region, len(msg.Data))
-	if region == m.o.Self.Region || m.o.Loans == nil {
-		return nil // a sibling's wants are our own
+	if m.o.Loans == nil {
+		return nil
 	}
 	if len(l.Wants) > 0 {
 		m.o.Loans.Wanted(l.Wants)

@@ -96,7 +96,7 @@ func assemble(o *Options, top *region.Topology, log *slog.Logger, level *slog.Le
 		return nil, err
 	}
 	if c.hasPeers() {
-		if d.replication, err = newReplication(d.replicationOptions()); err != nil {
+		if d.replication, err = newReplication(d.replicationOptions(s)); err != nil {
 			return nil, err
 		}
 	}
@@ -169,11 +169,11 @@ func (d *Daemon) openStore(c *config) (store.Store, func(context.Context) (int64
 	return d.redis, d.redis.TimeUS, nil
 }
 
-func (d *Daemon) replicationOptions() replicationOptions {
+func (d *Daemon) replicationOptions(s store.Store) replicationOptions {
 	o := replicationOptions{
 		instance: d.options.Instance, gossipAt: d.options.Gossip, processes: d.options.Processes, version: d.options.Version,
 		wrapBus: d.options.WrapBus, transport: d.options.Transport,
-		config: d.config.Load, timeUS: d.timeUS,
+		config: d.config.Load, timeUS: d.timeUS, store: s,
 		log: d.log, meter: d.telemetry.meter, tracing: d.tracing,
 	}
 	if d.redis != nil {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,10 @@ import (
 
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/loans"
 	"github.com/regiond/regiond/region/state"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
@@ -41,6 +44,7 @@ type replicationOptions struct {
 	timeUS      func() int64       // the store's clock
 	storeTotals view.StoreCounters // reads the counters that siblings share; nil when usage is kept in memory
 	eval        state.Eval         // runs a script on the store; nil, too
+	store       loans.Store
 
 	log     *slog.Logger
 	meter   func(pkg string) metric.Meter
@@ -49,6 +53,7 @@ type replicationOptions struct {
 
 // replication exchanges usage with the other processes and decides whom to count on:
 //
+//	limiter ── asked ─▶ tender ── loans ─▶ store, mesh
 //	limiter ◀── ceilings ◀── view ◀── manager ◀── gossip
 //	               ▲                    ▲
 //	               └──── ledger ◀────▶ mesh ◀──▶ bus ── NATS, embedded or not
@@ -68,6 +73,8 @@ type replication struct {
 	gossip   *gossip.Gossip // nil without
 	manager  *view.Manager
 	recovery *view.CounterRecovery // nil when usage is kept in memory
+	tender   *loans.Tender
+	beganUS  int64 // the store's TIME
 	worst    *overshoot
 }
 
@@ -79,6 +86,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 		self:               quota.Process{Region: c.region.Name, Instance: o.instance, Boot: time.Now().UnixMicro()},
 		started:            time.Now(),
 		atStart:            c,
+		beganUS:            o.timeUS(),
 	}
 	key := wire.NewKey(c.keys.Partitions, c.topology.Cluster)
 	m := o.meter("regiond")
@@ -99,6 +107,8 @@ func newReplication(o replicationOptions) (*replication, error) {
 	if r.ceilings, err = view.NewCeilings(view.CeilingOptions{
 		Self: r.self, Now: r.now, TimeUS: o.timeUS, Key: key, Topology: c.topology,
 		Offsets: r.offsets, Overshoot: r.worst.window, Excess: beyond.claimed, Meter: o.meter("sync"),
+		Store: r.loanStore,
+		Asked: func(id uint64, key *quota.CounterKey, a loan.Ask) { r.tender.Asked(id, key, a) },
 		Check: o.tracing.sampled(), Lost: func() { r.state.Lose() },
 	}); err != nil {
 		return nil, err
@@ -115,6 +125,12 @@ func newReplication(o replicationOptions) (*replication, error) {
 		if err = r.openGossip(c); err != nil {
 			return nil, err
 		}
+	}
+	if r.tender, err = loans.New(loans.Options{
+		Self: r.self, Now: r.now, Store: o.store, Network: loanNetwork{r}, Bound: r.bound, Processes: r.siblings, Trip: r.trip,
+		Meter: o.meter("regiond"),
+	}); err != nil {
+		return nil, err
 	}
 	if err = r.openMesh(c, key, recoverCounters); err != nil {
 		return nil, err
@@ -277,7 +293,7 @@ func (r *replication) openMesh(c *config, key wire.Key, recoverCounters func()) 
 	}
 	r.mesh, err = meshsync.New(meshsync.Options{
 		Self: r.self, Key: key, Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.timeUS,
-		Known:   r.known,
+		Known: r.known, Loans: r.tender,
 		Regions: func() []string { return regionNames(r.topology()) },
 		View:    r.ceilings.Advertised,
 		OnExchange: func(peer quota.Process, e meshsync.Exchange) {
@@ -292,6 +308,57 @@ func (r *replication) openMesh(c *config, key wire.Key, recoverCounters func()) 
 		Tracer: r.tracing.tracer("sync"), Checks: r.ceilings.Ledger().Checks, RecoverCounters: recoverCounters,
 	})
 	return err
+}
+
+// loanNetwork is the mesh, which is made after the tender that it gives messages to.
+type loanNetwork struct{ r *replication }
+
+// SendWants implements loans.Network.
+func (n loanNetwork) SendWants(wants ...wire.Want) { n.r.mesh.SendWants(wants...) }
+
+// SendGrants implements loans.Network.
+func (n loanNetwork) SendGrants(to string, grants ...wire.Grant) { n.r.mesh.SendGrants(to, grants...) }
+
+// SendReturns implements loans.Network.
+func (n loanNetwork) SendReturns(to string, returns ...wire.Return) {
+	n.r.mesh.SendReturns(to, returns...)
+}
+
+// loanStore is what the loans of our region's store go by.
+func (r *replication) loanStore() loan.Store {
+	s := r.state.Store()
+	if r.eval == nil { // what is in memory was lost when the process before ended
+		s.Lost = r.beganUS
+	}
+	return s
+}
+
+// bound is what the tender goes by.
+func (r *replication) bound(policy, limit string) (b loans.Bound, ok bool) {
+	b.Bound, b.Limit, b.Regions, ok = r.ceilings.Bound(policy, limit)
+	return b, ok
+}
+
+// siblings are the live processes of our region, as the store that they share shows them.
+func (r *replication) siblings() []quota.Process {
+	of := r.state.Snapshot().Siblings
+	all := make([]quota.Process, 0, len(of))
+	for _, s := range of {
+		all = append(all, s.Process)
+	}
+	return all
+}
+
+// usualTrip is how long a message to another region takes while that is not known.
+const usualTrip = 120 * time.Millisecond
+
+// trip is how long a message takes to the region that is farthest away.
+func (r *replication) trip() time.Duration {
+	longest := time.Duration(0)
+	for _, rtt := range r.roundTrips() {
+		longest = max(longest, rtt/2)
+	}
+	return cmp.Or(longest, usualTrip)
 }
 
 // adopt puts the topology in force in the region's store, before anything is answered by
@@ -358,7 +425,7 @@ func (r *replication) components() []component {
 	if r.recovery != nil {
 		all = append(all, r.recovery.Run)
 	}
-	all = append(all, r.manager.Run, r.mesh.Run, r.state.Run)
+	all = append(all, r.tender.Run, r.manager.Run, r.mesh.Run, r.state.Run)
 	if r.gossip != nil {
 		all = append(all, r.gossip.Run)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +64,14 @@ func onRedises(t *testing.T, policies string, f func(w *world)) {
 
 func worldStores(t *testing.T, policies string, redises bool, f func(w *world)) {
 	t.Helper()
+	key := ""
+	if strings.Contains(policies, "max_overshoot") { // needs one
+		file := filepath.Join(t.TempDir(), "key")
+		key = fmt.Sprintf(", key_file: %q", file)
+		if err := os.WriteFile(file, []byte(strings.Repeat("k", 43)+"="), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, began: time.Now(), bus: meshtest.NewNetwork(1), air: gossiptest.New(1)}
 		w.air.SetUsual(gossiptest.Path{Latency: oneWay})
@@ -73,8 +83,8 @@ func worldStores(t *testing.T, policies string, redises bool, f func(w *world)) 
 			s := newNodeRegion(w, name, i, redises)
 			w.regions = append(w.regions, s)
 			w.bus.Set(name, name, meshtest.Link{Latency: time.Millisecond})
-			fmt.Fprintf(&b, "  - {name: %s, http: \"127.0.0.1:0\", admin: \"127.0.0.1:0\", gossip: {bind: %q, advertise: %q}, redis: %s, nats: {urls: [\"nats://nats:4222\"]}}\n",
-				name, s.addr(0), s.addr(0), s.redisField())
+			fmt.Fprintf(&b, "  - {name: %s, http: \"127.0.0.1:0\", admin: \"127.0.0.1:0\", gossip: {bind: %q, advertise: %q%s}, redis: %s, nats: {urls: [\"nats://nats:4222\"]}}\n",
+				name, s.addr(0), s.addr(0), key, s.redisField())
 		}
 		w.text = b.String() + policies
 		defer w.close()

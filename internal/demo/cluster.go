@@ -2,12 +2,15 @@ package demo
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 
 	"github.com/hashicorp/memberlist"
 	"github.com/oklog/run"
@@ -57,7 +60,8 @@ type cluster struct {
 	nodes      []Node
 	control    *http.Server
 	controlAt  net.Listener
-	ran        bool // and so the nodes have closed themselves
+	folder     string // of the key that the regions share; "" before it is made
+	ran        bool   // and so the nodes have closed themselves
 }
 
 // newCluster binds everything, so that a port in use is an error before anything runs.
@@ -109,7 +113,23 @@ func (c *cluster) topology(ctx context.Context, port int) (*region.Topology, err
 		}
 		gateways = append(gateways, gateway)
 	}
-	return Topology(port, gossip, gateways)
+	key, err := c.sharedKey()
+	if err != nil {
+		return nil, fmt.Errorf("make a key for the regions: %w", err)
+	}
+	return Topology(port, gossip, gateways, key)
+}
+
+// sharedKey writes a key that lasts as long as the demo, and returns its file. Without one
+// regions lend each other nothing.
+func (c *cluster) sharedKey() (file string, err error) {
+	if c.folder, err = os.MkdirTemp("", "regiond-demo-"); err != nil {
+		return "", err
+	}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	file = filepath.Join(c.folder, "key")
+	return file, os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)), 0o600)
 }
 
 // run serves until ctx ends, and then stops everything that was bound.
@@ -154,6 +174,9 @@ func (c *cluster) close() error {
 	}
 	for _, transport := range c.transports {
 		errs = append(errs, transport.Close())
+	}
+	if c.folder != "" {
+		errs = append(errs, os.RemoveAll(c.folder))
 	}
 	return errors.Join(errs...)
 }

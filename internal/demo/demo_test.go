@@ -310,7 +310,7 @@ func TestTableAndEnd(t *testing.T) {
 	})
 	d.change(t, "cut", "ap-south")
 	shows("the cut", func(words []string) bool {
-		return words[0] == "ap-south" && words[6] == "200" && words[7] == "partitioned"
+		return words[0] == "ap-south" && words[6] == "33" && words[7] == "partitioned"
 	})
 	d.end = func() {
 		if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil {

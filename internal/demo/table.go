@@ -21,6 +21,7 @@ type Row struct {
 	Denied  int64
 	Used    []int64 // units of Busy that each region has used, the row's own exactly
 	Ceiling int64   // that the region may hold
+	Strict  int64   // units of Strict that the region has used
 	Mode    string  // of the policy share
 	Reason  string  // "" in mode global
 	Peers   []Peer
@@ -59,13 +60,17 @@ func commandLine(program, verb, name string, port int) string {
 // Table is what the regions know now. It has the same number of lines each time,
 // none longer than Width.
 //
-//	            last second   tenant demo used in the last minute, of 600
+//	            last second   tenant demo used in the last 10s, of 100
 //	REGION    allowed denied   eu-west   us-east  ap-south  CEILING  MODE
-//	eu-west         6      0       290       200       100      300  global
+//	eu-west         6      0        50        33        17       50  global
 //	  us-east fresh, ap-south fresh
-func Table(rows []Row, off []string, quiet bool) string {
+//	A row is what its region knows; it may itself use up to CEILING.
+//	each of its own  together      most   eu-west   us-east  ap-south
+//	demo                  103       112        52        34        17  estimated
+//	demo-strict           100       100        50        33        17  max_overshoot: 0%
+func Table(rows []Row, worst Worst, off []string, quiet bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "            last second   tenant %s used in the last minute, of %d\n", Busy, BusyUnits)
+	fmt.Fprintf(&b, "            last second   tenant %s used in the last %v, of %d\n", Busy, BusyWindow, BusyUnits)
 	fmt.Fprintf(&b, "%-9s allowed denied", "REGION")
 	for i := range rows {
 		fmt.Fprintf(&b, " %9s", rows[i].Region)
@@ -75,6 +80,14 @@ func Table(rows []Row, off []string, quiet bool) string {
 		rows[i].write(&b)
 	}
 	b.WriteString("A row is what its region knows; it may itself use up to CEILING.\n")
+	fmt.Fprintf(&b, "%-15s %9s %9s", "each of its own", "together", "most")
+	for i := range rows {
+		fmt.Fprintf(&b, " %9s", rows[i].Region)
+	}
+	estimated, strict := together(rows)
+	b.WriteString("\n")
+	compare(&b, Busy, estimated, worst.Estimated, "estimated")
+	compare(&b, Strict, strict, worst.Strict, "max_overshoot: 0%")
 	cut := "Nothing is cut."
 	if len(off) > 0 {
 		cut = "Cut off: " + list(off) + "."
@@ -83,6 +96,39 @@ func Table(rows []Row, off []string, quiet bool) string {
 		cut += " No traffic is made (--quiet)."
 	}
 	return b.String() + cut + "\n"
+}
+
+// Worst is the most that all regions together have used of a tenant's limit in any window
+// that was looked at.
+type Worst struct{ Estimated, Strict int64 }
+
+// add takes in what the regions use now.
+func (w *Worst) add(rows []Row) {
+	estimated, strict := together(rows)
+	w.Estimated, w.Strict = max(w.Estimated, sum(estimated)), max(w.Strict, sum(strict))
+}
+
+// together is what each region has used, of Busy and of Strict.
+func together(rows []Row) (estimated, strict []int64) {
+	for i := range rows {
+		estimated, strict = append(estimated, rows[i].Used[i]), append(strict, rows[i].Strict)
+	}
+	return estimated, strict
+}
+
+func sum(used []int64) (n int64) {
+	for _, units := range used {
+		n += units
+	}
+	return n
+}
+
+func compare(b *strings.Builder, tenant string, used []int64, most int64, how string) {
+	fmt.Fprintf(b, "%-15s %9d %9d", tenant, sum(used), most)
+	for _, units := range used {
+		fmt.Fprintf(b, " %9d", units)
+	}
+	fmt.Fprintf(b, "  %s\n", how)
 }
 
 func (r *Row) write(b *strings.Builder) {

@@ -43,7 +43,7 @@ func fresh(names ...string) []demo.Peer {
 
 func TestTable(t *testing.T) {
 	whole := []demo.Row{
-		{Region: "eu-west", Allowed: 5, Denied: 1, Used: []int64{301, 198, 101}, Ceiling: 301, Mode: "global", Peers: fresh("us-east", "ap-south")},
+		{Region: "eu-west", Allowed: 5, Denied: 1, Used: []int64{301, 198, 101}, Ceiling: 301, Strict: 51, Mode: "global", Peers: fresh("us-east", "ap-south")},
 		{Region: "us-east", Allowed: 4, Used: []int64{300, 199, 101}, Ceiling: 199, Mode: "global", Peers: fresh("eu-west", "ap-south")},
 		{Region: "ap-south", Allowed: 2, Used: []int64{300, 198, 102}, Ceiling: 102, Mode: "global", Peers: fresh("eu-west", "us-east")},
 	}
@@ -59,8 +59,8 @@ func TestTable(t *testing.T) {
 		},
 		whole[2],
 	}
-	golden(t, "table", demo.Table(whole, nil, false)+"\n"+demo.Table(cut, []string{"eu-west"}, true)+
-		"\n"+demo.Table(whole, []string{"eu-west", "us-east"}, false))
+	golden(t, "table", demo.Table(whole, demo.Worst{Estimated: 690, Strict: 100}, nil, false)+"\n"+demo.Table(cut, demo.Worst{}, []string{"eu-west"}, true)+
+		"\n"+demo.Table(whole, demo.Worst{}, []string{"eu-west", "us-east"}, false))
 }
 
 func fits(t *testing.T, text string, lines int) {

@@ -31,8 +31,10 @@ const (
 	Open = "globex"
 	// Closed has the same limit with on_partition: closed.
 	Closed = "initech"
-	// Busy is the tenant whose traffic the demo makes, with BusyUnits a minute.
-	Busy = "demo"
+	// Busy is the tenant whose traffic the demo makes, with BusyUnits in BusyWindow. Strict
+	// gets the same traffic under the same limit, with max_overshoot: 0%.
+	Busy   = "demo"
+	Strict = "demo-strict"
 )
 
 const (
@@ -40,8 +42,11 @@ const (
 	acmeUnits = 100
 	// BusyUnits are a little less than the traffic of the demo asks for: the
 	// limit has something to do, and a cut is felt where most of the traffic is.
-	BusyUnits = 600
-	// Window is that of all global limits here.
+	BusyUnits = 100
+	// BusyWindow is so short that a strict limit, closed while its memory may have forgotten
+	// something, opens soon.
+	BusyWindow = 10 * time.Second
+	// Window is that of all other global limits here.
 	Window = time.Minute
 	// meterUnits are never used up. The limit that has them shares its log with
 	// Busy's global one, so that what remains of it is exactly what is used.
@@ -57,8 +62,9 @@ func Regions() []string { return []string{"eu-west", "us-east", "ap-south"} }
 func Rates() []int { return []int{6, 4, 2} }
 
 // Topology is the one that all three regions are given: their listeners from port
-// on, everything embedded. gossip and gateways are host:port, one per region.
-func Topology(port int, gossip, gateways []string) (*region.Topology, error) {
+// on, everything embedded. gossip and gateways are host:port, one per region, and key is the file
+// of what they share.
+func Topology(port int, gossip, gateways []string, key string) (*region.Topology, error) {
 	t := &region.Topology{
 		Cluster:    "demo",
 		MaxUnknown: region.DefaultMaxUnknown,
@@ -68,22 +74,21 @@ func Topology(port int, gossip, gateways []string) (*region.Topology, error) {
 			policy("standard", quota.FailShare),
 			policy("best-effort", quota.FailOpen),
 			policy("strict", quota.FailClosed),
-			{Name: "busy", EnforcePercent: -1, Limits: []quota.Limit{
-				sustained(BusyUnits),
-				{Name: "meter", Units: meterUnits, Window: Window},
-			}},
+			busy("busy", 0),
+			busy("bounded", quota.Strict),
 		},
 		Tenants: region.Tenants{
 			Default: &quota.Tenant{Policy: "standard"},
 			Listed: map[string]quota.Tenant{
 				Acme: {Policy: "standard"}, Open: {Policy: "best-effort"}, Closed: {Policy: "strict"}, Busy: {Policy: "busy"},
+				Strict: {Policy: "bounded"},
 			},
 		},
 	}
 	for i, name := range Regions() {
 		t.Regions = append(t.Regions, region.Region{
 			Name: name, Weight: region.DefaultWeight, HTTP: address(port + i), Admin: address(port + AdminOffset + i),
-			Gossip: &region.Gossip{Bind: gossip[i], Advertise: gossip[i]},
+			Gossip: &region.Gossip{Bind: gossip[i], Advertise: gossip[i], KeyFile: key},
 			Redis:  region.Redis{Embedded: true},
 			NATS:   region.NATS{Embedded: true, Gateway: gateways[i]},
 		})
@@ -104,11 +109,23 @@ func policy(name string, onPartition quota.FailMode) quota.Policy {
 	}}
 }
 
+// busy has a limit that the demo's traffic meets, and one beside it that shows how much of it
+// is used.
+func busy(name string, most quota.Overshoot) quota.Policy {
+	l := sustained(BusyUnits)
+	l.Window, l.MaxOvershoot = BusyWindow, most
+	p := quota.Policy{Name: name, EnforcePercent: -1, Limits: []quota.Limit{l, {Name: "meter", Units: meterUnits, Window: BusyWindow}}}
+	if most > 0 {
+		p.OnStoreLoss = quota.FailClosed
+	}
+	return p
+}
+
 func sustained(units int64) quota.Limit {
 	return quota.Limit{Name: "sustained", Units: units, Window: Window, Scope: quota.ScopeGlobal, GlobalBuckets: buckets}
 }
 
-// Meter reads what Busy has used in a region off a decision about it.
+// Meter reads what Busy, or Strict, has used in a region off a decision about it.
 func Meter(d *quota.Decision) (used, ceiling int64) {
 	i := slices.IndexFunc(d.Limits, func(s quota.LimitState) bool { return s.Limit.Name == "meter" })
 	j := slices.IndexFunc(d.Limits, func(s quota.LimitState) bool { return s.Limit.Name == "sustained" })

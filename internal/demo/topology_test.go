@@ -11,7 +11,7 @@ import (
 func TestTopology(t *testing.T) {
 	addrs := []string{"127.0.0.1:20001", "127.0.0.1:20002", "127.0.0.1:20003"}
 	gateways := []string{"127.0.0.1:20004", "127.0.0.1:20005", "127.0.0.1:20006"}
-	top, err := demo.Topology(demo.DefaultPort, addrs, gateways)
+	top, err := demo.Topology(demo.DefaultPort, addrs, gateways, "key")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestTopology(t *testing.T) {
 	}
 	asked := 0
 	for _, rate := range demo.Rates() {
-		asked += rate * int(demo.Window.Seconds())
+		asked += rate * int(demo.BusyWindow.Seconds())
 	}
 	if asked <= demo.BusyUnits || len(demo.Rates()) != len(demo.Regions()) {
 		t.Errorf("%d requests a minute never meet a limit of %d", asked, demo.BusyUnits)

@@ -17,6 +17,7 @@ type watcher struct {
 	cluster *cluster
 	screen  *Screen
 	before  []outcomes // one per region
+	worst   Worst
 }
 
 // outcomes are how many requests a region has allowed and denied since it began.
@@ -34,7 +35,8 @@ func (w *watcher) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.screen.Show(Table(rows, w.cluster.cuts.Off(), w.cluster.quiet))
+		w.worst.add(rows)
+		w.screen.Show(Table(rows, w.worst, w.cluster.cuts.Off(), w.cluster.quiet))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -56,6 +58,11 @@ func (w *watcher) rows(ctx context.Context) ([]Row, error) {
 			return nil, err
 		}
 		row := demoRow(w.cluster.names[i], &seen)
+		strict, err := node.Peek(ctx, quota.Request{Tenant: Strict, Cost: 1})
+		if err != nil {
+			return nil, err
+		}
+		row.Strict, _ = Meter(&strict)
 		row.Allowed, row.Denied = now.allowed-w.before[i].allowed, now.denied-w.before[i].denied
 		w.before[i] = now
 		rows = append(rows, row)
@@ -127,7 +134,9 @@ func (c *cluster) traffic(ctx context.Context) error {
 				case <-ctx.Done():
 					return
 				case <-ticker.C:
-					ask(ctx, client, "http://"+node.DataAddr().String())
+					for _, tenant := range []string{Busy, Strict} {
+						ask(ctx, client, "http://"+node.DataAddr().String(), tenant)
+					}
 				}
 			}
 		})
@@ -136,8 +145,8 @@ func (c *cluster) traffic(ctx context.Context) error {
 	return nil
 }
 
-func ask(ctx context.Context, client *load.HTTP, target string) {
+func ask(ctx context.Context, client *load.HTTP, target, tenant string) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	client.Ask(ctx, target, &load.Request{Tenant: Busy, Cost: 1})
+	client.Ask(ctx, target, &load.Request{Tenant: tenant, Cost: 1})
 }

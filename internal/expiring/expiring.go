@@ -121,13 +121,22 @@ func (s *Shard[K, V]) Put(key K, e *Entry[V]) {
 	s.widest = max(s.widest, len(s.entries))
 }
 
-// Evict drops any entry of the shard, whose place is taken for another; false if there is none.
+// Evict drops an entry of the shard, whose place is taken for another: of some, the one that
+// ends first. It is false if there is none.
 func (s *Shard[K, V]) Evict() bool {
-	for key := range s.entries {
-		delete(s.entries, key)
-		return true
+	var first K
+	var ends *Entry[V]
+	seen := 0
+	for key, e := range s.entries { // begins at random
+		if ends == nil || e.Ends < ends.Ends {
+			first, ends = key, e
+		}
+		if seen++; seen == sweepSome {
+			break
+		}
 	}
-	return false
+	delete(s.entries, first)
+	return ends != nil
 }
 
 // Drop forgets a key that is held.

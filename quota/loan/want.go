@@ -69,3 +69,17 @@ func (r *rates) fold(now, asked, window, trip int64) {
 	step(&r.slow, w/2)
 	r.calm = min(r.mid, r.brief+0.5/brief)
 }
+
+// Ask is what one decision shows of a limit with a bound.
+type Ask struct {
+	Units int64 // that were asked for
+	// Denied says that the bound did not admit them, Charged that they were charged.
+	Denied, Charged bool
+	// Remaining and Ceiling are what the bound leaves the region after the decision, Share is
+	// its ceiling while nothing is lent.
+	Remaining, Ceiling, Share int64
+}
+
+// Short reports whether the partition should be tended: less than half of the ceiling is
+// left, or loans make it another one than the share.
+func (a *Ask) Short() bool { return a.Denied || 2*a.Remaining < a.Ceiling || a.Ceiling > a.Share }

@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sort"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/ledger"
@@ -20,7 +22,7 @@ import (
 )
 
 // CeilingOptions are what NewCeilings needs; all but MaxSeries, Offsets, Overshoot,
-// Excess, Lost, Check and Meter are required.
+// Excess, Lost, Store, Asked, Check and Meter are required.
 type CeilingOptions struct {
 	// Self is this process.
 	Self quota.Process
@@ -43,6 +45,11 @@ type CeilingOptions struct {
 	Excess func(region, limit string, units int64)
 	// Lost is called when our region's store is found to have lost usage. It must not wait.
 	Lost func()
+	// Store is what the loans of our region's store go by; nil, and an Epoch of 0, close
+	// limits with a bound.
+	Store func() loan.Store
+	// Asked receives what decisions show of limits with a bound; nil: nobody lends.
+	Asked func(id uint64, key *quota.CounterKey, a loan.Ask)
 	// Check returns the span of a request that is sampled, nil for any other; nil without
 	// tracing.
 	Check func(context.Context) *trace.SpanContext
@@ -61,6 +68,27 @@ type Ceilings struct {
 	ledger   *ledger.Ledger
 	snapshot atomic.Pointer[snapshot]
 	limits   atomic.Pointer[limitIndex]
+	hold     hold // SetView's own
+}
+
+// hold is the smallest shares that any process may have gone by, at any time up to until.
+// What was lent and used under other shares may still count for a while after that.
+type hold struct {
+	floor region.Floor // nil for none
+	until time.Duration
+}
+
+// share is the most units of B that a region may use by itself under a limit, at now.
+func (h *hold) share(name string, l *quota.Limit, units int64, now time.Duration) int64 {
+	if h.floor == nil || now-h.until >= keep(l) {
+		return units
+	}
+	return h.floor.Share(name, units)
+}
+
+// keep is how long what was lent and used under other shares may matter.
+func keep(l *quota.Limit) time.Duration {
+	return time.Duration(loan.TermsOf(l.WindowUS()).Keep()) * time.Microsecond
 }
 
 // NewCeilings returns Ceilings that know no other process yet: until SetView, each
@@ -106,7 +134,13 @@ func (c *Ceilings) Configure(top *region.Topology) { c.limits.Store(newLimitInde
 
 // SetView puts a view in force.
 func (c *Ceilings) SetView(v *View) {
-	s := &snapshot{View: v}
+	switch longest := c.limits.Load().longest; {
+	case v.allocation.floor != nil:
+		c.hold = hold{c.hold.floor.Min(v.allocation.floor), v.at}
+	case longest == nil || v.at-c.hold.until >= keep(longest):
+		c.hold = hold{}
+	}
+	s := &snapshot{View: v, hold: c.hold}
 	for _, name := range v.Regions() {
 		s.order = append(s.order, c.ledger.Region(name))
 	}
@@ -135,6 +169,62 @@ type snapshot struct {
 	// ledger follow: former ones, which the view does not have.
 	order  []int
 	former []string // their names
+	hold   hold
+}
+
+// held reports whether shares that were in force may still matter for a bounded limit.
+func (c *Ceilings) held() bool { return c.snapshot.Load().hold.floor != nil }
+
+// Bound is this region's part in the bound of a limit that is in force, and the limit;
+// false: there is no such limit, or it has no bound. Regions is how many there are.
+func (c *Ceilings) Bound(policy, name string) (b quota.Bound, l *quota.Limit, regions int, ok bool) {
+	l, ok = c.limits.Load().limits[limitName(policy, name)]
+	if ok {
+		b, ok = c.bound(c.snapshot.Load(), l, c.o.Now())
+	}
+	return b, l, len(c.limits.Load().topology.Weights), ok
+}
+
+func (c *Ceilings) bound(s *snapshot, l *quota.Limit, now time.Duration) (b quota.Bound, ok bool) {
+	units, ok := l.Bound()
+	if !ok {
+		return b, false
+	}
+	b.Share = min(s.Share(units), s.hold.share(c.o.Self.Region, l, units, now))
+	if c.o.Store == nil {
+		return b, true
+	}
+	of := c.o.Store()
+	if b.Epoch = of.Epoch; of.Lost > 0 {
+		b.OpenFromUS = of.Lost + loan.TermsOf(l.WindowUS()).Keep()
+	}
+	return b, true
+}
+
+// bounded is the ceiling of a limit with a bound, which itself is the store's to apply. The
+// estimate goes by all regions, received or not: what it misses, the bound has.
+func (v *View) bounded(l *quota.Limit, f quota.FailMode, estimates []int64, lost int64) (units int64, closed bool) {
+	t := v.terms(l.Units, f, estimates, lost)
+	if _, closed = Ceiling(t); closed || l.MaxOvershoot == quota.Strict {
+		units, _ = l.Bound()
+		if closed {
+			units = 0
+		}
+		return units, closed
+	}
+	t.Fail, t.Joining = quota.FailShare, false
+	for k := range t.Shares {
+		t.Members = t.Members.With(k)
+	}
+	units, _ = Ceiling(t)
+	return units, false
+}
+
+func (c *Ceilings) units(v *View, l *quota.Limit, f quota.FailMode, estimates []int64, lost int64) (units int64, closed bool) {
+	if l.MaxOvershoot > 0 {
+		return v.bounded(l, f, estimates, lost)
+	}
+	return v.Ceiling(l.Units, f, estimates, lost)
 }
 
 // stackRegions is the number of regions up to which a decision allocates nothing.
@@ -173,17 +263,34 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	var e estimates
 	all, lost, known := e.at(c, s, c.o.Key.CounterID(key), l, now)
 	answer := quota.Ceiling{Known: known}
-	answer.Units, answer.Closed = v.Ceiling(l.Units, p.OnPartition, all, lost)
+	answer.Units, answer.Closed = c.units(v, l, p.OnPartition, all, lost)
 	answer.Local = answer.Units
-	if lost > 0 {
+	answer.Bound, answer.Bounded = c.bound(s, l, now)
+	if lost > 0 || answer.Bounded {
 		answer.Local, _ = v.Ceiling(l.Units, p.OnPartition, all, 0)
 	}
 	answer.Used = all[v.self]
 	answer.Mode, answer.Reason = v.Mode(p.OnPartition)
 	if explain {
 		answer.Terms = c.withOffsets(v.Explain(l.Units, p.OnPartition, all, lost, s.former...))
+		if answer.Bounded {
+			explainBound(l, &answer)
+		}
 	}
 	return answer
+}
+
+// explainBound adds the terms of a bound, as far as they are not the store's.
+func explainBound(l *quota.Limit, c *quota.Ceiling) {
+	units, _ := l.Bound()
+	b := &quota.BoundTerms{Units: units, Share: c.Bound.Share}
+	c.Terms.Part, c.Terms.Bound = c.Bound.Share, b
+	c.Terms.Formula = fmt.Sprintf("max(0, share %d − lent + borrowed − recalled)", b.Share)
+	if l.MaxOvershoot != quota.Strict && !c.Closed {
+		b.Estimate = c.Units
+		c.Terms.Formula = fmt.Sprintf("min(%d by the estimate of what others used, %s)", c.Units, c.Terms.Formula)
+	}
+	b.Close(c.Bound, 0)
 }
 
 func (c *Ceilings) withOffsets(terms *quota.CeilingTerms) *quota.CeilingTerms {
@@ -210,10 +317,20 @@ func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey,
 	window := int(l.Window.Milliseconds())
 	after := sort.Search(window, func(ms int) bool {
 		all, lost, _ := e.at(c, s, id, l, now+time.Duration(ms)*time.Millisecond)
-		ceiling, _ := v.Ceiling(l.Units, p.OnPartition, all, lost)
+		ceiling, _ := c.units(v, l, p.OnPartition, all, lost)
 		return ceiling >= units
 	})
+	if after == 0 && l.MaxOvershoot > 0 { // it is the bound that denies
+		return l.Window
+	}
 	return min(l.Window, time.Duration(after)*time.Millisecond)
+}
+
+// Asked implements limiter.Global.
+func (c *Ceilings) Asked(key *quota.CounterKey, a loan.Ask) {
+	if c.o.Asked != nil {
+		c.o.Asked(c.o.Key.CounterID(key), key, a)
+	}
 }
 
 // Record implements limiter.Global.
@@ -245,6 +362,7 @@ type limitIndex struct {
 	topology Topology
 	names    map[*quota.Limit]string // of global limits, "<policy>.<limit>"
 	limits   map[string]*quota.Limit // by that name
+	longest  *quota.Limit            // of those with a bound that with the longest window; nil: there is none
 }
 
 func newLimitIndex(top *region.Topology) *limitIndex {
@@ -262,6 +380,12 @@ func newLimitIndex(top *region.Topology) *limitIndex {
 			name := limitName(p.Name, l.Name)
 			x.names[l], x.limits[name] = name, l
 			x.topology.Units = append(x.topology.Units, l.Units)
+			if units, ok := l.Bound(); ok {
+				x.topology.Units = append(x.topology.Units, units)
+				if x.longest == nil || l.Window > x.longest.Window {
+					x.longest = l
+				}
+			}
 		}
 	}
 	return x

@@ -144,7 +144,8 @@ func (m *Manager) Refresh() {
 	m.setView(m.viewer.Observe(in))
 	if stored != nil {
 		m.o.State.See(m.viewer.Sees())
-		if stored.Topology.Floor != nil && !m.viewer.configs.drift() && slices.Equal(stored.Topology.Weights, m.inForce.topology.Weights) {
+		// While a restart would have to know what was in force, the store keeps it.
+		if stored.Topology.Floor != nil && !m.o.Ceilings.held() && !m.viewer.configs.drift() && slices.Equal(stored.Topology.Weights, m.inForce.topology.Weights) {
 			m.o.State.Settle(stored)
 		}
 	}

@@ -109,7 +109,7 @@ local function loan_ops(_, load, save, left)
         local e, s = match(other, ' (%d+) (%d+)$')
         if tonumber(e) == tonumber(t.epoch) then stamp = max(stamp, tonumber(s) + 1) end
       end
-      id, new = format('%s %.0f %.0f', peer, t.epoch, stamp), 1
+      id, new = peer .. ' ' .. int(tonumber(t.epoch)) .. ' ' .. int(stamp), 1
       l = { units = 0, back = 0, till = 0 }
       b.l[id] = l
     elseif lent > t.share then

@@ -1,0 +1,222 @@
+package loans_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
+)
+
+// TestOneRegionGetsAll: a region that asks for all of the limit gets nearly all of it, though
+// its share is a third and the others never met the tenant.
+func TestOneRegionGetsAll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 3, 600, 10*time.Second)
+	admitted := 0
+	w.advance(30*time.Second, func() {
+		if w.ask(0, "acme") && w.now > 20*time.Second {
+			admitted++
+		}
+	})
+	if w.worst > 600 || admitted < 585 {
+		t.Errorf("%d of 600 in the last window, %d in the worst", admitted, w.worst)
+	}
+}
+
+// TestBoundHolds drives three regions, cuts, restarts and lost stores at random.
+func TestBoundHolds(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		w := newWorld(t, seed+1, 3, 60, 2*time.Second)
+		dice := rand.New(rand.NewPCG(seed, 9))
+		rates := []float64{0.1, 0.1, 0.1}
+		asked, admitted := 0, 0
+		w.advance(60*time.Second, func() {
+			if dice.Float64() < 0.002 {
+				w.cut[[2]int{dice.IntN(3), dice.IntN(3)}] = dice.Float64() < 0.5
+			}
+			r := w.regions[dice.IntN(3)]
+			switch x := dice.Float64(); {
+			case x < 0.0005: // the only process begins anew
+				r.nodes = nil
+				r.start()
+				r.store.Epoch++
+			case x < 0.001 && len(r.nodes) < 3:
+				r.start()
+			case x < 0.0013: // the store lost all
+				r.books = map[string]*kept{}
+				r.store.Epoch, r.store.Lost = r.store.Epoch+1, r.us()
+			case x < 0.002:
+				r.away = !r.away
+			case x < 0.005:
+				rates[dice.IntN(3)] = dice.Float64() * 0.6
+			}
+			for i := range w.regions {
+				if dice.Float64() < rates[i] {
+					asked++
+					if w.ask(i, "acme") {
+						admitted++
+					}
+				}
+			}
+		})
+		t.Logf("seed %d: %d asked, %d admitted, %d in the worst window of 60", seed+1, asked, admitted, w.worst)
+		if w.worst > 60 || w.worst < 55 {
+			t.Errorf("seed %d: %d in the worst window of 60", seed+1, w.worst)
+		}
+	}
+}
+
+// TestSiblings: of three processes one tends, by what all of them charge; each sees a third
+// of the traffic. Two at once, that do not know each other, stay within the bound.
+func TestSiblings(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 3, 600, 10*time.Second)
+	w.regions[0].start()
+	w.regions[0].start()
+	admitted := 0
+	each := func() {
+		if w.ask(0, "acme") && w.now > 20*time.Second {
+			admitted++
+		}
+	}
+	w.advance(30*time.Second, each)
+	if w.worst > 600 || admitted < 570 {
+		t.Errorf("%d of 600 in the last window, %d in the worst", admitted, w.worst)
+	}
+}
+
+// TestOnlyOneIsAsked: the process whose turn it is never gets a request, and another tends in
+// its place.
+func TestOnlyOneIsAsked(t *testing.T) {
+	t.Parallel()
+	for busy := range 3 {
+		w := newWorld(t, 1, 3, 600, 10*time.Second)
+		w.regions[0].start()
+		w.regions[0].start()
+		admitted := 0
+		w.advance(30*time.Second, func() {
+			if w.regions[0].ask(w.regions[0].nodes[busy], "acme", 1) && w.now > 20*time.Second {
+				admitted++
+			}
+		})
+		if w.worst > 600 || admitted < 570 {
+			t.Errorf("process %d: %d of 600 in the last window, %d in the worst", busy, admitted, w.worst)
+		}
+	}
+}
+
+// TestIdleCostsNothing: no call and no message for partitions that have plenty, nor for those
+// that were short once and have no loan any more.
+func TestIdleCostsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 3, 600, time.Second)
+	for i := range 1000 {
+		w.ask(0, fmt.Sprint("tenant-", i))
+	}
+	w.advance(time.Second, nil)
+	if w.calls > 0 || len(w.flying) > 0 {
+		t.Errorf("%d calls and %d messages for partitions with plenty", w.calls, len(w.flying))
+	}
+	w.advance(3*time.Second, func() { w.ask(0, "acme") })
+	w.advance(20*time.Second, nil)
+	before := w.calls
+	if before == 0 {
+		t.Error("a partition that was short is not tended")
+	}
+	w.advance(5*time.Second, nil)
+	if w.calls > before || len(w.flying) > 0 {
+		t.Errorf("%d calls and %d messages after all loans are over", w.calls-before, len(w.flying))
+	}
+}
+
+// TestEvictedIsSafe: with room for two partitions, of which one is tended, ten that are all
+// short stay within their bounds.
+func TestEvictedIsSafe(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 3, 60, time.Second)
+	w.most = 2
+	for _, r := range w.regions {
+		r.nodes = nil
+		r.start()
+	}
+	w.advance(20*time.Second, func() {
+		for i := range 10 {
+			w.ask(w.rng.IntN(3), fmt.Sprint("tenant-", i))
+		}
+	})
+	if w.worst > 60 || w.worst < 50 {
+		t.Errorf("%d in the worst window of 60", w.worst)
+	}
+}
+
+// TestStop: the last process of a region returns what it can.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 3, 600, 10*time.Second)
+	w.advance(5*time.Second, func() { w.ask(0, "acme") })
+	key := quota.CounterKey{Tenant: "acme"}
+	w.regions[0].books["acme"].log = nil // all that was used has aged
+	if len(w.regions[0].book(&key).Held) == 0 {
+		t.Fatal("nothing was borrowed")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := w.regions[0].nodes[0].Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.regions[0].nodes = nil
+	for _, h := range w.regions[0].book(&key).Held {
+		if h.Left() > 0 {
+			t.Errorf("%d units of %s are still held", h.Left(), h.Peer)
+		}
+	}
+	w.advance(time.Second, nil)
+	for _, r := range w.regions[1:] {
+		for _, l := range r.book(&key).Lent {
+			if l.Left() > 0 {
+				t.Errorf("%s has not received %d units back", r.name, l.Left())
+			}
+		}
+	}
+}
+
+// TestBytesPerPartition: what a partition costs that is asked for and has plenty.
+func TestBytesPerPartition(t *testing.T) {
+	const n = 100_000
+	w := newWorld(t, 1, 3, 600, time.Second)
+	tender := w.regions[0].nodes[0]
+	before := heap()
+	for i := range n {
+		key := quota.CounterKey{Tenant: fmt.Sprintf("tenant-%06d", i), Policy: "p", Limit: "strict", Partition: "user:2.42:", BucketUS: 1}
+		tender.Asked(rand.Uint64(), &key, loan.Ask{Units: 1, Charged: true, Remaining: 199, Ceiling: 200, Share: 200})
+	}
+	bytes := (heap() - before) / n
+	t.Logf("%d bytes for each active partition", bytes)
+	if bytes > 400 {
+		t.Errorf("an active partition takes %d bytes", bytes)
+	}
+	runtime.KeepAlive(tender)
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkAsked is what a decision costs more.
+func BenchmarkAsked(b *testing.B) {
+	w := newWorld(nil, 1, 3, 600, time.Second)
+	tender := w.regions[0].nodes[0]
+	key := quota.CounterKey{Tenant: "acme", Policy: "p", Limit: "strict", BucketUS: 1}
+	for b.Loop() {
+		tender.Asked(7, &key, loan.Ask{Units: 1, Charged: true, Remaining: 199, Ceiling: 200, Share: 200})
+	}
+}

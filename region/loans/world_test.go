@@ -1,0 +1,276 @@
+package loans_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/region/loans"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+const step = 5 * time.Millisecond
+
+// world is some regions in virtual time. Their stores keep loan.Book and a log for each
+// partition; messages take time, and get lost where a link is cut.
+type world struct {
+	t       *testing.T
+	units   int64 // B
+	limit   quota.Limit
+	window  time.Duration
+	delay   time.Duration
+	rng     *rand.Rand
+	now     time.Duration // true time
+	regions []*region
+	cut     map[[2]int]bool
+	flying  []flight
+	log     map[string][]entry // of all regions, by partition, in true time
+	worst   int64              // window of any partition
+	calls   int
+	most    int // partitions that a process tends; 0 for the usual
+}
+
+type flight struct {
+	at      time.Duration
+	to      int
+	from    quota.Process
+	wants   []wire.Want
+	grants  []wire.Grant
+	returns []wire.Return
+}
+
+type entry struct {
+	at    time.Duration
+	units int64
+}
+
+type region struct {
+	w     *world
+	i     int
+	name  string
+	ahead time.Duration // of its clock
+	share int64
+	store loan.Store
+	books map[string]*kept
+	nodes []*node
+	away  bool
+}
+
+type kept struct {
+	loan.Book
+	log []entry // by the region's clock
+}
+
+type node struct {
+	*loans.Tender
+	self quota.Process
+}
+
+func newWorld(t *testing.T, seed uint64, regions int, units int64, window time.Duration) *world {
+	w := &world{t: t, units: units, window: window, delay: 80 * time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)), cut: map[[2]int]bool{}, log: map[string][]entry{}}
+	w.limit = quota.Limit{Name: "strict", Units: units, Window: window, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict}
+	n := int64(regions)
+	for i := range n {
+		r := &region{w: w, i: int(i), name: string(rune('a' + i)), ahead: time.Hour + time.Duration(w.rng.Int64N(int64(time.Hour)))}
+		r.share, r.store = units*(i+1)/n-units*i/n, loan.Store{Epoch: 1}
+		r.books = map[string]*kept{}
+		w.regions = append(w.regions, r)
+		r.start()
+	}
+	return w
+}
+
+// start has one process more serve the region.
+func (r *region) start() *node {
+	w := r.w
+	n := &node{self: quota.Process{Region: r.name, Instance: fmt.Sprint(len(r.nodes)), Boot: int64(w.now) + 1}}
+	var err error
+	n.Tender, err = loans.New(loans.Options{
+		Self: n.self, Now: func() time.Duration { return w.now }, Store: r, Network: &network{r, n.self},
+		Bound: func(policy, limit string) (loans.Bound, bool) {
+			b := loans.Bound{Limit: &w.limit, Regions: len(w.regions)}
+			b.Share, b.Epoch = r.share, r.store.Epoch
+			if r.store.Lost > 0 {
+				b.OpenFromUS = r.store.Lost + loan.TermsOf(w.window.Microseconds()).Keep()
+			}
+			return b, limit == "strict"
+		},
+		Processes: func() (all []quota.Process) {
+			for _, n := range r.nodes {
+				all = append(all, n.self)
+			}
+			return all
+		},
+		Trip: func() time.Duration { return w.delay }, Random: w.rng.Float64,
+		MaxActive: w.most, MaxTended: w.most,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.nodes = append(r.nodes, n)
+	return n
+}
+
+func (r *region) us() int64 { return (r.w.now + r.ahead).Microseconds() }
+
+func (r *region) book(key *quota.CounterKey) *kept {
+	b := r.books[key.Tenant]
+	if b == nil {
+		b = &kept{Book: loan.Book{Region: r.name, Terms: loan.TermsOf(r.w.window.Microseconds())}}
+		r.books[key.Tenant] = b
+	}
+	b.Store, b.Share = r.store, r.share
+	return b
+}
+
+func (b *kept) used(at, window time.Duration) (n int64) {
+	b.log = slices.DeleteFunc(b.log, func(e entry) bool { return e.at <= at-window })
+	for _, e := range b.log {
+		n += e.units
+	}
+	return n
+}
+
+// Decide implements loans.Store.
+func (r *region) Decide(_ context.Context, calls []store.Call, verdicts []store.Verdict) {
+	r.w.calls++
+	for i := range calls {
+		if r.away {
+			verdicts[i].Err = context.DeadlineExceeded
+			continue
+		}
+		verdicts[i] = r.carryOut(&calls[i])
+	}
+}
+
+func (r *region) carryOut(c *store.Call) store.Verdict {
+	b, now := r.book(&c.Counters[0]), r.us()
+	used := b.used(r.w.now+r.ahead, r.w.window)
+	l := &store.Loans{Used: used, Results: make([]store.LoanResult, len(c.Loans))}
+	for i, o := range c.Loans {
+		switch o.Kind {
+		case store.LoanLend:
+			l.Results[i].Grant, _ = b.Lend(now, used, o.Units, o.Request)
+		case store.LoanAccept:
+			l.Results[i].Changed = b.Accept(now, o.Grant)
+		case store.LoanReturn:
+			l.Results[i].Back = b.Return(now, used, o.Units, o.Peer, o.ID)
+		case store.LoanReturned:
+			b.Returned(now, o.Peer, o.ID, o.Units)
+		case store.LoanRecall:
+			b.SetRecall(now, o.Units, o.Until)
+		}
+	}
+	b.Ceiling(now) // settles
+	l.State = b.State
+	l.State.Lent, l.State.Held = slices.Clone(b.Lent), slices.Clone(b.Held)
+	return store.Verdict{Outcome: store.Admitted, StoreUS: now, Loans: l}
+}
+
+type network struct {
+	r    *region
+	self quota.Process
+}
+
+func (n *network) SendWants(wants ...wire.Want) {
+	for j := range n.r.w.regions {
+		n.r.w.send(n.r.i, j, flight{from: n.self, wants: wants})
+	}
+}
+
+func (n *network) SendGrants(to string, grants ...wire.Grant) {
+	n.r.w.send(n.r.i, int(to[0]-'a'), flight{from: n.self, grants: grants})
+}
+
+func (n *network) SendReturns(to string, returns ...wire.Return) {
+	n.r.w.send(n.r.i, int(to[0]-'a'), flight{from: n.self, returns: returns})
+}
+
+func (w *world) send(from, to int, f flight) {
+	f.to, f.at = to, w.now+w.delay
+	if from == to {
+		f.at = w.now + time.Millisecond
+	}
+	if !w.cut[[2]int{from, to}] {
+		w.flying = append(w.flying, f)
+	}
+}
+
+// advance plays some virtual time.
+func (w *world) advance(d time.Duration, each func()) {
+	for until := w.now + d; w.now < until; {
+		w.now += step
+		arrived := w.flying[:0:0]
+		w.flying = slices.DeleteFunc(w.flying, func(f flight) bool {
+			if f.at <= w.now {
+				arrived = append(arrived, f)
+			}
+			return f.at <= w.now
+		})
+		for _, f := range arrived {
+			for _, n := range w.regions[f.to].nodes {
+				if n.self == f.from {
+					continue
+				}
+				n.Wanted(f.wants)
+				n.Granted(f.grants)
+				n.Returned(f.from.Region, f.returns)
+			}
+		}
+		if each != nil {
+			each()
+		}
+		for _, r := range w.regions {
+			for _, n := range r.nodes {
+				n.Step(context.Background())
+			}
+		}
+	}
+}
+
+// ask asks region i for one unit, through any of its processes.
+func (w *world) ask(i int, tenant string) bool {
+	r := w.regions[i]
+	return r.ask(r.nodes[w.rng.IntN(len(r.nodes))], tenant, 1)
+}
+
+func id(tenant string) (h uint64) {
+	for _, c := range tenant {
+		h = h*1_000_003 + uint64(c)
+	}
+	return h
+}
+
+func (r *region) ask(n *node, tenant string, units int64) bool {
+	w := r.w
+	key := quota.CounterKey{Tenant: tenant, Policy: "p", Limit: "strict", BucketUS: 1}
+	b := r.book(&key)
+	used, at := b.used(w.now+r.ahead, w.window), w.now+r.ahead
+	ok := units <= b.Room(r.us(), used)
+	if ok {
+		b.log = append(b.log, entry{at, units})
+		w.admit(tenant, units)
+		used += units
+	}
+	c := b.Ceiling(r.us())
+	n.Asked(id(tenant), &key, loan.Ask{Units: units, Denied: !ok, Charged: ok, Remaining: max(0, c-used), Ceiling: c, Share: r.share})
+	return ok
+}
+
+// admit is what a judge in true time knows.
+func (w *world) admit(tenant string, units int64) {
+	l := append(w.log[tenant], entry{w.now, units})
+	l = slices.DeleteFunc(l, func(e entry) bool { return e.at <= w.now-w.window })
+	w.log[tenant] = l
+	sum := int64(0)
+	for _, e := range l {
+		sum += e.units
+	}
+	w.worst = max(w.worst, sum)
+}

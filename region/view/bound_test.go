@@ -1,0 +1,90 @@
+package view_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/view"
+)
+
+func strictLimit(overshoot quota.Overshoot) *quota.Limit {
+	l := limitOf(10*time.Second, 0)
+	l.MaxOvershoot = overshoot
+	return l
+}
+
+// weighted is a topology of both regions with a bounded limit.
+func (c *counting) weigh(eu, us int64) {
+	top := withLimit(strictLimit(quota.Strict))
+	top.Regions = []region.Region{{Name: "eu-west", Weight: eu}, {Name: "us-east", Weight: us}}
+	c.top = top
+	c.manager.Configure(top)
+}
+
+func (c *counting) share(when string, want int64) {
+	c.Helper()
+	*c.now += 50 * time.Millisecond
+	c.mesh.peers[0].ReceivedAt, c.mesh.peers[0].AckedAt = *c.now, *c.now
+	c.manager.Refresh()
+	b, _, _, ok := c.ceilings.Bound("standard", "sustained")
+	if !ok || b.Share != want {
+		c.Errorf("%s the share of %s is %d, want %d", when, c.self.Region, b.Share, want)
+	}
+}
+
+// A smaller share holds at once, a larger one when all regions have had the new weights for
+// as long as what was lent and used under the old ones may count.
+func TestSharesGrowLate(t *testing.T) {
+	now := time.Second
+	eu, us := newCounting(t, &now, strictLimit(quota.Strict))
+	advertise := func(c *counting, eu, us int64) {
+		c.mesh.peers[0].Weights = []quota.Weight{{Region: "eu-west", Weight: eu}, {Region: "us-east", Weight: us}}
+		c.mesh.peers[0].Topology = view.Hash(c.mesh.peers[0].Weights)
+	}
+	eu.share("at first", 300)
+	us.share("at first", 300)
+	eu.weigh(9, 1)
+	eu.share("with a larger weight", 300)
+	advertise(us, 9, 1)
+	us.share("when eu-west has a larger one", 60)
+	us.weigh(9, 1)
+	us.share("with a smaller weight", 60)
+	advertise(eu, 9, 1)
+	eu.share("when both have it", 300)
+	keep := time.Duration(loan.TermsOf(10_000_000).Keep()) * time.Microsecond
+	for until := now + keep - 200*time.Millisecond; now < until; {
+		eu.share("until what was lent and used before is over", 300)
+	}
+	now += 200 * time.Millisecond
+	eu.share("when it is over", 540)
+	us.share("when it is over", 60)
+}
+
+// The estimate of a bounded limit goes by all regions, and the bound has what that misses.
+func TestCeilingOfABoundedLimit(t *testing.T) {
+	for _, row := range []struct {
+		overshoot   quota.Overshoot
+		before, now int64 // ceilings, with nothing and 400 used by the other
+	}{
+		{quota.Strict, 600, 600},
+		{quota.Strict + 1000, 600, 200},
+	} {
+		now := time.Second
+		eu, us := newCounting(t, &now, strictLimit(row.overshoot))
+		if got := eu.ceiling(); got.Units != row.before || !got.Bounded || got.Bound.Epoch != 0 {
+			t.Errorf("%v: while joining the ceiling is %+v, want %d and a bound that is closed", row.overshoot, got, row.before)
+		}
+		us.admit(400)
+		us.publish(eu)
+		if got := eu.ceiling(); got.Units != row.now {
+			t.Errorf("%v: the ceiling is %d, want %d", row.overshoot, got.Units, row.now)
+		}
+		p, l := eu.policy()
+		if got := eu.ceilings.Grows(p, l, counterOf(l), row.now); got != l.Window {
+			t.Errorf("%v: where the bound denies, the estimate is said to grow in %v", row.overshoot, got)
+		}
+	}
+}
