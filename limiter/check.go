@@ -146,7 +146,8 @@ func errReused() error {
 func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sent time.Time, generation int64) quota.Decision {
 	q.publishUsage(ctx, v)
 	q.showBounds(v)
-	d := q.decision(v, q.call.Ceilings)
+	l.countExceeded(ctx, q, v)
+	d := q.decision(v, q.within(v))
 	d.StoreUS = v.StoreUS
 	switch {
 	case v.Outcome == store.Denied:
@@ -174,7 +175,7 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 	for i, lv := range v.Limits {
 		s := &d.Limits[plan.Order[i]]
 		*s = quota.LimitState{
-			Limit: plan.Limits[i], Ceiling: q.within(i, ceilings[i], &lv), Remaining: lv.Remaining,
+			Limit: plan.Limits[i], Ceiling: ceilings[i], Remaining: lv.Remaining,
 			RetryAfter: time.Duration(lv.WaitUS) * time.Microsecond,
 			ResetAfter: time.Duration(lv.ResetUS) * time.Microsecond,
 		}
@@ -189,13 +190,30 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 	return d
 }
 
-// within is the lower of a ceiling and of what the bound of the limit leaves, if the store was
-// given one.
-func (q *query) within(i int, ceiling int64, v *store.LimitVerdict) int64 {
-	if q.ceilings != nil && q.ceilings[i].Bounded {
-		return min(ceiling, v.Bounded)
+// within returns the ceilings of the call, lowered to what a verdict shows that bounds left.
+func (q *query) within(v *store.Verdict) []int64 {
+	if len(q.call.Bounds) == 0 {
+		return q.call.Ceilings
 	}
-	return ceiling
+	lowered := slices.Clone(q.call.Ceilings)
+	for i := range v.Limits {
+		if q.ceilings[i].Bounded {
+			lowered[i] = min(lowered[i], v.Limits[i].Bounded)
+		}
+	}
+	return lowered
+}
+
+// countExceeded counts what a report charged beyond bounds.
+func (l *Limiter) countExceeded(ctx context.Context, q *query, v *store.Verdict) {
+	if q.call.Op != store.OpReport || v.Outcome != store.Admitted || len(q.call.Bounds) == 0 {
+		return
+	}
+	q.eachGlobal(func(i int, limit *quota.Limit, _ *quota.CounterKey) {
+		if over := v.Limits[i].Over; q.ceilings[i].Bounded && over > 0 {
+			l.metrics.exceeded.Add(ctx, over, l.metrics.labels.of(labels{policy: q.plan.policy.Name, limit: limit.Name})...)
+		}
+	})
 }
 
 // showBounds reports what a verdict on a check shows of limits with a bound.
@@ -233,7 +251,8 @@ func (q *query) deniedAgain(limits []quota.LimitState) {
 // shortenRetryAfter takes, for each global limit that denies, the earlier of two
 // moments: enough of this region's own units have aged out (the store's answer), or
 // the ceiling has grown enough because peers' usage has aged out. Each is sufficient
-// if nobody spends more; the exact moment, with both together, can be earlier still.
+// if nobody spends more; the exact moment, with both together, can be earlier still. Where a
+// bound has to grow, its own units are what counts.
 func (q *query) shortenRetryAfter(v *store.Verdict, d *quota.Decision) {
 	if q.rules.Global == nil {
 		return
@@ -241,7 +260,8 @@ func (q *query) shortenRetryAfter(v *store.Verdict, d *quota.Decision) {
 	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
 		s := &d.Limits[q.limits.keys.Order[i]]
 		used := s.Ceiling - s.Remaining + v.Limits[i].Over
-		if needed := used + q.call.Cost; s.Denied && needed <= l.Units {
+		needed := used + q.call.Cost
+		if bounds := q.ceilings[i].Bounded && needed > v.Limits[i].Bounded; s.Denied && needed <= l.Units && !bounds {
 			s.RetryAfter = min(s.RetryAfter, q.rules.Global.Grows(q.plan.policy, l, key, needed))
 		}
 	})

@@ -19,6 +19,7 @@ import (
 // the series are bounded by the policies in the topology.
 type metrics struct {
 	decisions, nearMiss, unknown, partition metric.Int64Counter
+	exceeded, suspended                     metric.Int64Counter // of bounds
 	duration                                metric.Float64Histogram
 	labels                                  labelSets
 }
@@ -26,11 +27,12 @@ type metrics struct {
 // newMetrics creates the instruments on a meter. overflow and denials are read at each scrape.
 func newMetrics(m metric.Meter, overflow, denials func() int) (*metrics, error) {
 	var errs []error
-	counter := func(name, help string) metric.Int64Counter {
-		c, err := m.Int64Counter(name, metric.WithUnit("{decision}"), metric.WithDescription(help))
+	count := func(name, unit, help string) metric.Int64Counter {
+		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(help))
 		errs = append(errs, err)
 		return c
 	}
+	counter := func(name, help string) metric.Int64Counter { return count(name, "{decision}", help) }
 	gauge := func(name, unit, help string, read func() int) {
 		_, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help),
 			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
@@ -46,6 +48,8 @@ func newMetrics(m metric.Meter, overflow, denials func() int) (*metrics, error) 
 		nearMiss:  counter("regiond.near_misses", "Allowed decisions that left at most 5 % of a limit."),
 		unknown:   counter("regiond.unknown_overflow", "Decisions of unlisted tenants beyond max_unknown, in the shared partition."),
 		partition: counter("regiond.partition_faults", "Decisions that met data in Redis that cannot be read."),
+		exceeded:  count("regiond.bound.exceeded", "{unit}", "Units that reports charged beyond what the bound of a limit left."),
+		suspended: counter("regiond.bound.suspended", "Checks allowed without the bound of a limit, while Redis was away or busy."),
 	}
 	var err error
 	ms.duration, err = m.Float64Histogram("regiond.decision.duration", metric.WithUnit("s"),
@@ -75,8 +79,12 @@ func (m *metrics) decided(ctx context.Context, d *quota.Decision, op store.Op, t
 		return
 	}
 	for i := range d.Limits {
-		if s := &d.Limits[i]; s.Remaining*20 <= s.Limit.Capacity() {
+		s := &d.Limits[i]
+		if s.Remaining*20 <= s.Limit.Capacity() {
 			m.nearMiss.Add(ctx, 1, m.labels.of(labels{policy: d.Policy, limit: s.Limit.Name})...)
+		}
+		if s.Limit.MaxOvershoot > 0 && (d.Basis == quota.BasisLocal || d.Basis == quota.BasisOpen) {
+			m.suspended.Add(ctx, 1, m.labels.of(labels{policy: d.Policy, limit: s.Limit.Name})...)
 		}
 	}
 }

@@ -131,11 +131,17 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 		"a region may then admit nothing while it cannot see the others", units, strings.Join(without, ", "))
 }
 
-// warnBound warns of a policy that admits beyond the bound of its limits while Redis is away.
+// warnBound warns of a policy that admits beyond the bound of its limits while Redis is away or busy.
 func (t *Topology) warnBound(ps *problems, p *quota.Policy, at string) {
 	bounded := slices.IndexFunc(p.Limits, func(l quota.Limit) bool { return l.MaxOvershoot > 0 })
-	ps.when(bounded >= 0 && p.OnStoreLoss != quota.FailClosed && len(t.Regions) > 1, at+"/on_store_loss",
-		"%s suspends the max_overshoot of limit %q while Redis is away; closed keeps it", p.OnStoreLoss, p.Limits[max(0, bounded)].Name)
+	if bounded < 0 || len(t.Regions) < 2 {
+		return
+	}
+	name := p.Limits[bounded].Name
+	ps.when(p.OnStoreLoss != quota.FailClosed, at+"/on_store_loss",
+		"%s suspends the max_overshoot of limit %q while Redis is away; closed keeps it", p.OnStoreLoss, name)
+	ps.when(p.OnOverload == quota.OverloadOpen, at+"/on_overload",
+		"open suspends the max_overshoot of limit %q while Redis is too busy; shed keeps it", name)
 }
 
 func (t *Topology) warnForwardAuth(ps *problems) {
