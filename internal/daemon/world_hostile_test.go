@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func TestWorldHostilePeer(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		ap.one().kill() // the hostile process has its place
 		hostile := w.bus.Join(ap.name)
-		secret, err := wire.NewSecret(nil, eu.one().replication.topology().Cluster)
+		secret, err := wire.NewSecret([][]byte{bytes.Repeat([]byte{1}, 32)}, eu.one().replication.topology().Cluster)
 		if err != nil {
 			t.Fatal(err)
 		}

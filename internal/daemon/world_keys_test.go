@@ -3,7 +3,6 @@ package daemon
 import (
 	"bytes"
 	"encoding/base64"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,20 +16,22 @@ func keyLine(b byte) string {
 	return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{b}, 32)) + "\n"
 }
 
-// keep gives each region a key file and returns what writes one.
-func (w *world) keep(content string) (write func(s *nodeRegion, content string)) {
-	dir := w.t.TempDir()
-	write = func(s *nodeRegion, content string) {
-		w.t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, s.name), []byte(content), 0o600); err != nil {
-			w.t.Fatal(err)
-		}
+func (s *nodeRegion) keyFile() string { return filepath.Join(s.w.keys, s.name) }
+
+// write writes the key file of a region.
+func (s *nodeRegion) write(content string) {
+	s.w.t.Helper()
+	if err := os.WriteFile(s.keyFile(), []byte(content), 0o600); err != nil {
+		s.w.t.Fatal(err)
 	}
+}
+
+// keep writes the key files of all regions.
+func (w *world) keep(content string) {
+	w.t.Helper()
 	for _, s := range w.regions {
-		write(s, content)
-		w.text = strings.Replace(w.text, fmt.Sprintf("advertise: %q}", s.addr(0)), fmt.Sprintf("advertise: %q, key_file: %q}", s.addr(0), filepath.Join(dir, s.name)), 1)
+		s.write(content)
 	}
-	return write
 }
 
 // sum is the sum of a counter's series.
@@ -55,7 +56,6 @@ func (p *node) sum(name string) (sum float64) {
 // before stays known, and whoever has the former key alone is out of sight at the end.
 func TestWorldKeysAreReplaced(t *testing.T) {
 	inWorld(t, worldOf(9000, time.Hour, ""), func(w *world) {
-		write := w.keep(keyLine(1))
 		w.startAll()
 		old := w.text
 		used := map[*nodeRegion]int64{}
@@ -65,7 +65,7 @@ func TestWorldKeysAreReplaced(t *testing.T) {
 			keyLine(2) + "partitions " + keyLine(1),
 		} {
 			for _, s := range w.regions {
-				write(s, step)
+				s.write(step)
 				s.one().reload()
 				for _, of := range w.regions {
 					of.one().ask(10)
@@ -102,7 +102,7 @@ func TestWorldKeysAreReplaced(t *testing.T) {
 		}
 		eu, us := w.regions[0], w.regions[1]
 		eu.one().stop()
-		write(eu, keyLine(1))
+		eu.write(keyLine(1))
 		w.text = old
 		eu.start("one")
 		time.Sleep(5 * time.Second)
@@ -120,8 +120,7 @@ func TestWorldKeysAreReplaced(t *testing.T) {
 // bring that about.
 func TestWorldOtherPartitions(t *testing.T) {
 	inWorld(t, worldOf(900, time.Hour, ""), func(w *world) {
-		write := w.keep(keyLine(1))
-		write(w.regions[2], keyLine(1)+"partitions "+keyLine(3))
+		w.regions[2].write(keyLine(1) + "partitions " + keyLine(3))
 		for _, s := range w.regions {
 			s.start("one")
 		}
@@ -153,7 +152,7 @@ func TestWorldOtherPartitions(t *testing.T) {
 		if d, _ := w.regions[0].one().explained("acme"); d.Limits[0].Ceiling != 600 {
 			t.Errorf("the others may use %d together, want their parts of 600", d.Limits[0].Ceiling)
 		}
-		write(w.regions[0], keyLine(2))
+		w.regions[0].write(keyLine(2))
 		if err := w.regions[0].one().tryReload(); err == nil || !strings.Contains(err.Error(), `begins with "partitions "`) {
 			t.Errorf("a reload that forgets the key of partitions: %v", err)
 		}
@@ -163,8 +162,7 @@ func TestWorldOtherPartitions(t *testing.T) {
 // TestWorldStrangers: a process with another key is not received, and changes nothing.
 func TestWorldStrangers(t *testing.T) {
 	inWorld(t, worldOf(900, time.Hour, ""), func(w *world) {
-		write := w.keep(keyLine(1))
-		write(w.regions[2], keyLine(2))
+		w.regions[2].write(keyLine(2))
 		for _, s := range w.regions {
 			s.start("one")
 		}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -41,6 +39,7 @@ type world struct {
 	air     *gossiptest.Network
 	regions []*nodeRegion
 	text    string // topology.yaml
+	keys    string // the folder of a key file for each region
 	alive   []*node
 }
 
@@ -64,16 +63,9 @@ func onRedises(t *testing.T, policies string, f func(w *world)) {
 
 func worldStores(t *testing.T, policies string, redises bool, f func(w *world)) {
 	t.Helper()
-	key := ""
-	if strings.Contains(policies, "max_overshoot") { // needs one
-		file := filepath.Join(t.TempDir(), "key")
-		key = fmt.Sprintf(", key_file: %q", file)
-		if err := os.WriteFile(file, []byte(strings.Repeat("k", 43)+"="), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	keys := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, began: time.Now(), bus: meshtest.NewNetwork(1), air: gossiptest.New(1)}
+		w := &world{t: t, keys: keys, began: time.Now(), bus: meshtest.NewNetwork(1), air: gossiptest.New(1)}
 		w.air.SetUsual(gossiptest.Path{Latency: oneWay})
 		names := []string{"eu-west", "us-east", "ap-south"}
 		w.bus.SetAll(meshtest.Link{Latency: oneWay}, names...)
@@ -83,10 +75,11 @@ func worldStores(t *testing.T, policies string, redises bool, f func(w *world)) 
 			s := newNodeRegion(w, name, i, redises)
 			w.regions = append(w.regions, s)
 			w.bus.Set(name, name, meshtest.Link{Latency: time.Millisecond})
-			fmt.Fprintf(&b, "  - {name: %s, http: \"127.0.0.1:0\", admin: \"127.0.0.1:0\", gossip: {bind: %q, advertise: %q%s}, redis: %s, nats: {urls: [\"nats://nats:4222\"]}}\n",
-				name, s.addr(0), s.addr(0), key, s.redisField())
+			fmt.Fprintf(&b, "  - {name: %s, http: \"127.0.0.1:0\", admin: \"127.0.0.1:0\", gossip: {bind: %q, advertise: %q, key_file: %q}, redis: %s, nats: {urls: [\"nats://nats:4222\"]}}\n",
+				name, s.addr(0), s.addr(0), s.keyFile(), s.redisField())
 		}
 		w.text = b.String() + policies
+		w.keep(keyLine(1))
 		defer w.close()
 		f(w)
 	})

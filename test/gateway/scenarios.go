@@ -137,8 +137,8 @@ func (e Example) spellings(t *testing.T, binary string) {
 	})
 	c, _ := e.InFrontOf(t, regiond.Addr, app, e.LongTimeouts...)
 	direct := Customer{Addr: app, Authenticate: func(*http.Request, string) {}}
-	login := func(c Customer, method, path, as, from string) bool {
-		got := c.Send(t, Request{Method: method, Path: path, As: as, From: from})
+	login := func(c Customer, path, as, from string) bool {
+		got := c.Send(t, Request{Method: http.MethodPost, Path: path, As: as, From: from})
 		return got.Status == http.StatusOK && got.Text == "login"
 	}
 
@@ -153,12 +153,12 @@ func (e Example) spellings(t *testing.T, binary string) {
 		{"40 of 40 below a free route by an encoded slash", "/assets/a/b/..%2F..%2F..%2Flogin", "hobby", 40},
 		{"40 of 40 below a free route by dots", "/assets/%2e%2e/login", "hobby", 40},
 	} {
-		if !login(direct, http.MethodPost, attack.path, "", "") {
+		if !login(direct, attack.path, "", "") {
 			t.Errorf("%s: the app does not serve %s as /login, so this is no attack", attack.name, attack.path)
 		}
 		served := 0
 		for range attack.times {
-			if login(c, http.MethodPost, attack.path, attack.as, fmt.Sprintf("127.0.0.%d", 10+i)) {
+			if login(c, attack.path, attack.as, fmt.Sprintf("127.0.0.%d", 10+i)) {
 				served++
 			}
 		}
@@ -170,18 +170,18 @@ func (e Example) spellings(t *testing.T, binary string) {
 	// From here no login is left, so each that is served has slipped past.
 	const from = "127.0.0.2"
 	for range 5 {
-		if !login(c, http.MethodPost, "/login", "acme", from) {
+		if !login(c, "/login", "acme", from) {
 			t.Fatal("a login of the first five was not served")
 		}
 	}
 	sent := 0
 	for _, path := range spelling.Logins(4, 2000) {
 		u, err := url.ParseRequestURI("http://app" + path)
-		if err != nil || u.RequestURI() != path || !login(direct, http.MethodPost, path, "", "") {
+		if err != nil || u.RequestURI() != path || !login(direct, path, "", "") {
 			continue // net/http would send another path, or the app serves something else
 		}
 		sent++
-		if login(c, http.MethodPost, path, "acme", from) {
+		if login(c, path, "acme", from) {
 			t.Errorf("%s was served as a sixth login", path)
 		}
 	}
