@@ -24,6 +24,7 @@ import (
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/state"
 )
 
 // Daemon is one process of one region.
@@ -154,6 +155,7 @@ func (d *Daemon) openStore(c *config) (store.Store, func(context.Context) (int64
 		Credentials: func() (string, string) { return r.Username, d.config.Load().password },
 		ClientName:  "regiond/" + c.region.Name + "/" + d.options.Instance,
 		Budget:      d.options.Budget,
+		Epoch:       state.Key,
 		Lost: func() {
 			if d.replication != nil {
 				d.replication.state.Lose()

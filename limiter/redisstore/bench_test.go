@@ -46,7 +46,7 @@ func newBenchStore(b *testing.B, options redisserver.Options) *benchStore {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { s.Close() })
-	if err := srv.Client().ScriptLoad(context.Background(), decideScript(nowLua).source).Err(); err != nil {
+	if err := srv.Client().ScriptLoad(context.Background(), decideScript(nowLua, "").source).Err(); err != nil {
 		b.Fatal(err)
 	}
 	return &benchStore{s, srv}
@@ -160,7 +160,7 @@ func BenchmarkCollector(b *testing.B) {
 		i := (caller*len(calls)/storeCallers + n) % len(calls)
 		return calls[i : i+1]
 	}
-	sha := decideScript(nowLua).sha
+	sha := decideScript(nowLua, "").sha
 	alone := func(caller, n int) {
 		ask, verdicts := of(caller, n), make([]store.Verdict, 1)
 		reply, err := plain.Do(context.Background(), appendCalls([]any{"EVALSHA", sha}, "n", ask)...).Result()

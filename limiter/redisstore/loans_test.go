@@ -183,3 +183,43 @@ func BenchmarkDecide(b *testing.B) {
 		b.ReportMetric(v.us/float64(max(1, rounds-1)), "µs/"+v.name)
 	}
 }
+
+// The epoch is compared with that of the region's hash where the data are: from the moment
+// at which Redis has lost them, and in a new epoch, nothing is admitted or lent for the old one.
+func TestBoundsOfAnotherEpoch(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s, _ := nodeSetStore(t, Options{Addrs: []string{srv.Addr()}, Epoch: "rl:region"})
+	limitertest.Eventually(t, 10*time.Second, "redis is there", s.Probed)
+	ctx, client := context.Background(), srv.Client()
+	for _, row := range []struct {
+		what  string
+		epoch string // "" for none
+		admit bool
+	}{
+		{"its own", "4000000000 0", true},
+		{"after a loss", "4000000000 1795198405000000", true},
+		{"another", "4000000001 0", false},
+		{"a shorter one", "400000000 0", false},
+		{"none: redis was flushed", "", false},
+		{"garbage", "x", false},
+	} {
+		client.FlushAll(ctx)
+		if row.epoch != "" {
+			client.HSet(ctx, "rl:region", "epoch", row.epoch)
+		}
+		check := bounded(hour().Call("acme", store.OpCheck, 1, nil), 900)
+		lends := bounded(hour().Call("acme", store.OpLoans, 0, nil), 900)
+		lends.Loans = []store.LoanOp{lendTo("us-east", 400)}
+		v, _ := limitertest.Decide(s, check, check)
+		if admitted := v[0].Outcome == store.Admitted; admitted != row.admit || v[1].Outcome != v[0].Outcome {
+			t.Errorf("%s: %+v", row.what, v)
+		}
+		lent := int64(0)
+		if v, err := limitertest.DecideOne(s, lends); err == nil {
+			lent = v.Loans.Results[0].Grant.Units
+		}
+		if (lent == 400) != row.admit {
+			t.Errorf("%s: %d are lent", row.what, lent)
+		}
+	}
+}

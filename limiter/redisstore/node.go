@@ -54,7 +54,7 @@ type nodes struct {
 
 func newNodes(o Options, wake chan struct{}, m *metrics) *nodes {
 	return &nodes{wake: wake, tracer: o.Tracer, deadAfter: cmp.Or(o.DeadAfter, deadAfter), template: node{
-		script: decideScript(cmp.Or(o.TimeLua, nowLua)), budget: o.Budget, log: o.Logger, metrics: m, lost: o.Lost,
+		script: decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch), budget: o.Budget, log: o.Logger, metrics: m, lost: o.Lost,
 		calls: new(atomic.Uint64), nonce: strconv.FormatUint(uint64(rand.Uint32()), 36),
 	}}
 }

@@ -44,8 +44,10 @@ func newScript(source string) script {
 	return script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
-// decideScript is lua/*.lua joined behind what defines TIME.
-func decideScript(now string) script {
+// decideScript is lua/*.lua joined behind what defines TIME and EPOCH, the hash with the epoch
+// of the region's data; "" for none.
+func decideScript(now, epoch string) script {
+	now += "local EPOCH = '" + epoch + "'"
 	return newScript(strings.Join([]string{now, baseLua, usageLua, logLua, windowLua, loansLua, decideLua}, "\n"))
 }
 

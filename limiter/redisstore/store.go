@@ -69,6 +69,10 @@ type Options struct {
 	// DefaultBudget. No server is away before deadAfter.
 	Budget time.Duration
 	Logger *slog.Logger
+	// Epoch is the key of a hash whose field epoch begins with the epoch of the data in this
+	// server. Under a Bound with another epoch nothing is admitted; "" takes that of the
+	// calls. In a cluster only the server that has the hash compares.
+	Epoch string
 	// Lost is called when a server is found to have lost writes that it had confirmed; nil
 	// is not.
 	Lost func()

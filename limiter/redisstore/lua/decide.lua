@@ -32,6 +32,21 @@ local IDEMPOTENCY_US, IDEMPOTENCY_TTL = 60000000, '120000'
 local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_log, write = write_log, note = note_log }
 local window, level -- made when a plan first asks for them
 
+local here -- the epoch of the data in this server, once it was read
+
+-- in_force is an epoch while it is that of the region's hash, and the unknown one otherwise. In a cluster only the
+-- primary that has the hash can tell.
+local function in_force(epoch)
+  if here == nil then
+    here = false
+    if EPOCH ~= '' then
+      local ok, v = pcall(call, 'HGET', EPOCH, 'epoch')
+      if ok and type(v) ~= 'table' then here = format('%010.0f', tonumber(match(v or '0', '^%d+')) or 0) end
+    end
+  end
+  return here and here ~= epoch and '0000000000' or epoch
+end
+
 local function read_plan(p)
   local plan, bounded, n = { logs = true }, nil, 0
   for i = 1, tonumber(ARGV[p]) do
@@ -65,7 +80,7 @@ local function read_plan(p)
     if ARGV[p] == '' then return plan, p + 1 end
     plan.bounds = bounded
     for _, l in ipairs(bounded) do
-      local epoch = ARGV[p + 1]
+      local epoch = in_force(ARGV[p + 1])
       local closed = TIME < tonumber(ARGV[p + 2]) or tonumber(epoch) == 0
       l.bound = {
         C = 0, share = tonumber(ARGV[p]), epoch = epoch, after = epoch .. ' ' .. NOW .. '~', before = epoch .. '!', closed = closed,
