@@ -39,6 +39,9 @@ type Peer struct {
 	// MissingSince is since when changes that it has published are missing here, because
 	// they were lost or refused; 0: none are, or it is not Synced.
 	MissingSince time.Duration
+	// Newest is the number of the newest changes that it has published, as far as known, and
+	// Complete the one up to which none are missing here.
+	Newest, Complete uint64
 	// ForwardsMissing: it has yet to send what it knows of a region from which nothing is
 	// received, since it last counted on that region itself.
 	ForwardsMissing bool
@@ -67,7 +70,7 @@ func (p *peer) resync() {
 
 // noteMissing is called after each change of changes and Synced.
 func (p *peer) noteMissing() {
-	p.MissingSince = 0
+	p.MissingSince, p.Newest, p.Complete = 0, p.changes.newest, p.changes.complete()
 	if p.Synced && len(p.changes.gaps) > 0 {
 		p.MissingSince = p.changes.gaps[0].since
 	}

@@ -72,18 +72,19 @@ func orNone(value string) string {
 //	regiond_region_state{region,state}        1 for the state that another region is in
 //	regiond_region_counted{region}            1 while its share is pooled with ours
 //	regiond_region_acked_age_seconds{region}  of the newest of our messages that it acknowledged
+//	regiond_peer_usage_missing_seconds{region}  for how long usage that it published is missing here
 //	regiond_region_rtt_seconds{region}        by the exchange of heartbeats, of its slowest process
 //	regiond_ceiling_ratio                     of each limit, before usage is subtracted
 //	regiond_processes                         among which local ceilings are divided
 type viewGauges struct {
 	mode, state, counted, processes metric.Int64ObservableGauge
-	acked, rtt, ceiling             metric.Float64ObservableGauge
+	acked, missing, rtt, ceiling    metric.Float64ObservableGauge
 }
 
 // watchView exports what r knows for as long as the meter's provider lives.
 func watchView(m metric.Meter, r *replication) error {
 	var g viewGauges
-	var errs [7]error
+	var errs [8]error
 	g.mode, errs[0] = m.Int64ObservableGauge("regiond.mode",
 		metric.WithDescription("1 for the mode in which global limits with on_partition share are decided."))
 	g.state, errs[1] = m.Int64ObservableGauge("regiond.region.state",
@@ -98,13 +99,15 @@ func watchView(m metric.Meter, r *replication) error {
 		metric.WithDescription("Round trip to another region and back over the bus, of its slowest process."))
 	g.ceiling, errs[6] = m.Float64ObservableGauge("regiond.ceiling", metric.WithUnit("1"),
 		metric.WithDescription("How much of a global limit with on_partition share this region may use when nobody uses any: 1 while all regions are counted on."))
+	g.missing, errs[7] = m.Float64ObservableGauge("regiond.peer.usage_missing", metric.WithUnit("s"),
+		metric.WithDescription("For how long usage that another region has published is missing here: it was lost or refused. 0 while all is here."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
 	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		g.observe(o, r)
 		return nil
-	}, g.mode, g.state, g.counted, g.processes, g.acked, g.rtt, g.ceiling)
+	}, g.mode, g.state, g.counted, g.processes, g.acked, g.missing, g.rtt, g.ceiling)
 	return err
 }
 
@@ -130,6 +133,11 @@ func (g *viewGauges) observe(o metric.Observer, r *replication) {
 		if p.AckedMS != view.Never {
 			o.ObserveFloat64(g.acked, float64(p.AckedMS)/1000, metric.WithAttributes(name))
 		}
+		missing := int64(0)
+		for j := range p.Processes {
+			missing = max(missing, p.Processes[j].MissingMS)
+		}
+		o.ObserveFloat64(g.missing, float64(missing)/1000, metric.WithAttributes(name))
 		if d, ok := rtt[p.Region]; ok {
 			o.ObserveFloat64(g.rtt, d.Seconds(), metric.WithAttributes(name))
 		}

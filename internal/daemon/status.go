@@ -116,6 +116,13 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // report adds what is known of the other regions.
 func (n *replication) report(v *report) {
+	if s := n.state.Store(); s.Epoch != 0 {
+		v.Store.Epoch = s.Epoch
+		if s.Lost != 0 {
+			lost := time.UnixMicro(s.Lost).UTC()
+			v.Store.Lost = &lost
+		}
+	}
 	if s := n.state.Snapshot(); s.Read {
 		v.Topology = &status.Topology{
 			Revision: s.Topology.Revision, Agreed: s.Bounds == nil, Refused: s.Refused, Former: s.Topology.Unaged(n.timeUS()),

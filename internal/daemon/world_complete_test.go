@@ -180,6 +180,9 @@ func TestWorldRegionTakenOut(t *testing.T) {
 				name = "and a process restarts"
 				eu.one().stop()
 				eu.start("one").awaitReady()
+				w.await("eu-west has learnt of it", 30*time.Second, w.global)
+				us.one().stop() // now every process of the regions that are left has started anew
+				us.start("one").awaitReady()
 			}
 			w.await("global of two", 30*time.Second, w.global)
 			time.Sleep(time.Second)
@@ -208,6 +211,9 @@ func TestWorldUsageIsLostWhileHeartbeatsPass(t *testing.T) {
 		w.await("the others do not count on it", 3*time.Second, func() bool {
 			return us.one().mode() == quota.ModePartitioned && ap.one().mode() == quota.ModePartitioned
 		})
+		if shown := us.one().replication.ceilings.View().Peers()[0].Processes[0]; shown.MissingMS < 1000 || shown.Complete >= shown.Newest {
+			t.Errorf("of what is missing %+v is shown", shown)
+		}
 		more := int64(0)
 		for range 600 {
 			more += us.one().useAll() + ap.one().useAll()

@@ -17,6 +17,12 @@ func (v *Report) Print(w io.Writer, now time.Time) {
 	if !v.Store.Available {
 		store += ", away"
 	}
+	if v.Store.Epoch != 0 {
+		store += fmt.Sprintf(", epoch %d", v.Store.Epoch)
+	}
+	if v.Store.Lost != nil {
+		store += ", lost data at " + v.Store.Lost.Format(time.RFC3339)
+	}
 	for _, l := range v.Store.Lives {
 		store += fmt.Sprintf(", %s since %s", l.Key, l.Start.Format(time.RFC3339))
 	}
@@ -27,7 +33,7 @@ func (v *Report) Print(w io.Writer, now time.Time) {
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "REGION\tSTATE\tCOUNTED\tHEARD\tACKED\tUNSENT\tCLOCK\tGOSSIP")
+	fmt.Fprintln(t, "REGION\tSTATE\tCOUNTED\tHEARD\tACKED\tUNSENT\tUSAGE\tMISSING\tCLOCK\tGOSSIP")
 	for i := range v.Regions {
 		printRegion(t, &v.Regions[i])
 	}
@@ -78,15 +84,16 @@ func printRegion(w io.Writer, r *Region) {
 	if !r.Self {
 		heard, acked = age(r.HeardMS), age(r.AckedMS)
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t-\t%s\t-\n", r.Name, r.State, counted, heard, acked, offset)
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t-\t-\t-\t%s\t-\n", r.Name, r.State, counted, heard, acked, offset)
 	for i := range r.Processes {
 		p := &r.Processes[i]
 		state := p.State
 		if p.Newcomer {
 			state += ", new"
 		}
-		fmt.Fprintf(w, "  %s\t%s\t\t%s\t%s\t%s\trtt %.1fms\t%s\n",
-			p.Instance, state, age(p.HeardMS), age(p.AckedMS), span(p.UnsentMS), p.RTTMS, cmp.Or(p.Gossip, "-"))
+		usage := fmt.Sprintf("%d of %d", p.Complete, p.Newest)
+		fmt.Fprintf(w, "  %s\t%s\t\t%s\t%s\t%s\t%s\t%s\trtt %.1fms\t%s\n",
+			p.Instance, state, age(p.HeardMS), age(p.AckedMS), span(p.UnsentMS), usage, span(p.MissingMS), p.RTTMS, cmp.Or(p.Gossip, "-"))
 	}
 }
 

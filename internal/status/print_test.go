@@ -21,7 +21,7 @@ func reportTime() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC
 func healthy() *status.Report {
 	at := reportTime()
 	process := func(instance string) status.Process {
-		return status.Process{Instance: instance, State: "fresh", HeardMS: 120, AckedMS: 340, RTTMS: 81.26, Gossip: "alive"}
+		return status.Process{Instance: instance, State: "fresh", HeardMS: 120, AckedMS: 340, Newest: 712, Complete: 712, RTTMS: 81.26, Gossip: "alive"}
 	}
 	peer := func(name string, processes ...status.Process) status.Region {
 		return status.Region{
@@ -36,7 +36,7 @@ func healthy() *status.Report {
 	self.Self = true
 	return &status.Report{
 		Region: "eu-west", Instance: "one", Version: "v0.3.0", ConfigHash: "48997815135dbc5f",
-		Mode: status.Mode{Mode: "global"}, Store: status.Store{Kind: "redis", Available: true, Lives: []status.Life{{Key: "rl:life", ID: 7, Start: at.Add(-time.Hour)}}},
+		Mode: status.Mode{Mode: "global"}, Store: status.Store{Kind: "redis", Available: true, Epoch: 2_318_452_207, Lives: []status.Life{{Key: "rl:life", ID: 7, Start: at.Add(-time.Hour)}}},
 		Topology: &status.Topology{Revision: 7, Agreed: true},
 		Regions: []status.Region{
 			{Name: "eu-west", Self: true, State: "self", Counted: true, HeardMS: -1, AckedMS: -1},
@@ -55,10 +55,12 @@ func broken() *status.Report {
 	v.Mode = status.Mode{Mode: "partitioned", Reason: "peer_silent", About: []string{"us-east", "ap-south"}}
 	v.Store.Available = false
 	v.Topology.Agreed, v.Topology.Former = false, []string{"sa-east"}
+	lost := at.Add(-time.Minute)
+	v.Store.Lost = &lost
 	us, ap := &v.Regions[1], &v.Regions[2]
 	us.State, us.Counted, us.Reason, us.HeardMS, us.AckedMS = "silent", false, "peer_silent", 12_345, -1
 	us.Detail = "process two has been silent for 12.3s (gossip: dead)"
-	us.Processes[1] = status.Process{Instance: "two", State: "silent", HeardMS: 12_345, AckedMS: -1, UnsentMS: 700, Gossip: "dead", Newcomer: true}
+	us.Processes[1] = status.Process{Instance: "two", State: "silent", HeardMS: 12_345, AckedMS: -1, UnsentMS: 700, MissingMS: 12_900, Newest: 690, Complete: 688, Gossip: "dead", Newcomer: true}
 	us.Offset.Alarm = true
 	ap.State, ap.Counted, ap.Reason, ap.HeardMS, ap.AckedMS = "never_seen", false, "peer_silent", -1, -1
 	ap.Detail, ap.Offset, ap.Processes = "no process of it has been seen yet", nil, nil

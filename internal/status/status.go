@@ -34,7 +34,11 @@ type Mode struct {
 type Store struct {
 	Kind      string `json:"kind"` // redis or memory
 	Available bool   `json:"available"`
-	Lives     []Life `json:"lives,omitempty"` // of a Redis, or of each primary of a cluster
+	// Epoch is renewed with each loss of data and each step of the store's clock; 0 while
+	// that is under way, and when usage is not shared with others.
+	Epoch uint32     `json:"epoch,omitempty"`
+	Lost  *time.Time `json:"lost,omitempty"`  // when data were last lost, by the store's clock
+	Lives []Life     `json:"lives,omitempty"` // of a Redis, or of each primary of a cluster
 }
 
 // Life is a time through which a server has kept its data: another one begins when they
@@ -79,14 +83,18 @@ type Region struct {
 
 // Process is another process of a region.
 type Process struct {
-	Instance string  `json:"instance"`
-	State    string  `json:"state"`
-	HeardMS  int64   `json:"heard_ms"`
-	AckedMS  int64   `json:"acked_ms"`
-	UnsentMS int64   `json:"unsent_ms"`
-	RTTMS    float64 `json:"rtt_ms"`
-	Newcomer bool    `json:"newcomer"`
-	Gossip   string  `json:"gossip"`
+	Instance string `json:"instance"`
+	State    string `json:"state"`
+	HeardMS  int64  `json:"heard_ms"`
+	AckedMS  int64  `json:"acked_ms"`
+	UnsentMS int64  `json:"unsent_ms"`
+	// MissingMS is for how long usage that it has published is missing here.
+	MissingMS int64   `json:"missing_ms"`
+	Newest    uint64  `json:"newest"`   // number of the newest usage that it has published
+	Complete  uint64  `json:"complete"` // up to which none is missing
+	RTTMS     float64 `json:"rtt_ms"`
+	Newcomer  bool    `json:"newcomer"`
+	Gossip    string  `json:"gossip"`
 }
 
 // Offset is that of another region's store's clock.

@@ -42,12 +42,18 @@ type Peer struct {
 
 // PeerProcess is one process of a region, in our own region a sibling.
 type PeerProcess struct {
-	Instance string       `json:"instance"`
-	Boot     time.Time    `json:"boot"`
-	State    State        `json:"state"` // by itself; StateDead or StateLeft when it no longer counts
-	HeardMS  int64        `json:"heard_ms"`
-	AckedMS  int64        `json:"acked_ms"`
-	UnsentMS int64        `json:"unsent_ms"`
+	Instance string    `json:"instance"`
+	Boot     time.Time `json:"boot"`
+	State    State     `json:"state"` // by itself; StateDead or StateLeft when it no longer counts
+	HeardMS  int64     `json:"heard_ms"`
+	AckedMS  int64     `json:"acked_ms"`
+	UnsentMS int64     `json:"unsent_ms"`
+	// MissingMS is for how long usage that it has published is missing here; 0: none is.
+	MissingMS int64 `json:"missing_ms"`
+	// Newest is the number of the newest usage that it has published, and Complete the one up
+	// to which none is missing.
+	Newest   uint64       `json:"newest"`
+	Complete uint64       `json:"complete"`
 	RTTMS    float64      `json:"rtt_ms"`
 	Synced   bool         `json:"digested"`           // a whole snapshot of its usage arrived
 	Newcomer bool         `json:"newcomer,omitempty"` // a healthy region is evaluated without it
@@ -95,6 +101,7 @@ func (v *Viewer) processRows(now time.Duration, known []*Process) []PeerProcess 
 		row := PeerProcess{
 			Instance: k.Instance, Boot: time.UnixMicro(k.Boot).UTC(), State: k.state(now),
 			HeardMS: ageMS(now, k.ReceivedAt), AckedMS: ageMS(now, k.AckedAt), UnsentMS: k.Unsent.Milliseconds(), RTTMS: milliseconds(k.RTT),
+			MissingMS: k.missing(now).Milliseconds(), Newest: k.Newest, Complete: k.Complete,
 			Synced: k.Synced, Newcomer: v.histories.newcomer(now, k), Gossip: k.gossipState(),
 			Members: slices.Clone(k.Members),
 		}
