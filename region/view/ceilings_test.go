@@ -153,6 +153,26 @@ func TestReloadCountsAllUsage(t *testing.T) {
 	}
 }
 
+// Other units of a limit change nothing of what is known to be used.
+func TestReloadOfUnits(t *testing.T) {
+	now := time.Second
+	eu, us := newCounting(t, &now, limitOf(time.Minute, 0))
+	eu.admit(400)
+	eu.publish(us)
+	more := limitOf(time.Minute, 0)
+	more.Units = 1200
+	eu.reload(more)
+	us.admit(50)
+	us.publish(eu)
+	eu.wantGlobal("reloaded alone", 1150)
+	us.wantGlobal("with the old file", 200)
+	eu.admit(900)
+	eu.publish(us)
+	us.wantGlobal("when the other has used more than its limit", 0)
+	us.reload(more)
+	us.wantGlobal("reloaded", 300)
+}
+
 // Usage under the new lengths is added to usage under the old, without allocating.
 func TestReloadAddsUp(t *testing.T) {
 	now := time.Second
