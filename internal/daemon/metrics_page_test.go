@@ -223,7 +223,7 @@ func redisInTrouble(t *testing.T) scrape {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+ports.Addr(t))        // nobody is there, so spans are dropped
 	gossip := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports.Take(t, 1))) // NATS takes the next
 	p := start(t, strings.NewReplacer("REDIS", srv.Addr(), "GOSSIP", gossip).Replace(meshTown))
-	p.client.ask(t, http.MethodPost, "/v1/report", `{"tenant":"bound","cost":50}`)
+	p.ask(t, http.MethodPost, "/v1/report", `{"tenant":"bound","cost":50}`)
 	capture.Eventually(t, func() error {
 		p.check(t, "acme")
 		s := p.metrics(t)
