@@ -37,7 +37,7 @@ func (c *keepAlive) check() error {
 	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(c, "POST /v1/check HTTP/1.1\r\nHost: regiond\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+	if _, err := fmt.Fprintf(c, "POST /v1/check HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 		return err
 	}
 	res, err := http.ReadResponse(c.in, nil)
@@ -100,7 +100,7 @@ func TestFloodOfHalfBodies(t *testing.T) {
 	}
 	goesOn(t, p, known)
 	before, peak := resident(t, p), int64(0)
-	half := []byte("POST /v1/check HTTP/1.1\r\nHost: regiond\r\nContent-Length: 65000\r\n\r\n" + strings.Repeat(" ", 64_000))
+	half := []byte("POST /v1/check HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 65000\r\n\r\n" + strings.Repeat(" ", 64_000))
 	for i := range flood {
 		c := dial(t, p)
 		_, _ = c.Write(half) // fails where the connection was displaced

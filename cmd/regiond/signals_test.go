@@ -219,7 +219,7 @@ func testSecondSignalCutsOff(t *testing.T, binary string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := io.WriteString(conn, "POST /v1/check HTTP/1.1\r\nHost: regiond\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "POST /v1/check HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n') // it is reading the body now

@@ -47,7 +47,7 @@ func newScript(source string) script {
 // decideScript is lua/*.lua joined behind what defines TIME and EPOCH, the hash with the epoch
 // of the region's data; "" for none.
 func decideScript(now, epoch string) script {
-	now += "local EPOCH = '" + epoch + "'"
+	now += "\nlocal EPOCH = '" + epoch + "'"
 	return newScript(strings.Join([]string{now, baseLua, usageLua, logLua, windowLua, loansLua, decideLua}, "\n"))
 }
 

@@ -285,12 +285,17 @@ func (s *stream) check() error {
 		return refuse("size", "a stream of %d bytes: %w", length, errSize)
 	}
 	var sealed net.Buffers
+	authentic := false
+	defer func() {
+		if !authentic {
+			recycle(sealed)
+		}
+	}()
 	for left := int(length); left > 0; left -= chunk {
-		piece := make([]byte, min(left, chunk))
-		if _, err := io.ReadFull(in, piece); err != nil {
+		sealed = append(sealed, pieces.Get().(*[chunk]byte)[:min(left, chunk)])
+		if _, err := io.ReadFull(in, sealed[len(sealed)-1]); err != nil {
 			return err
 		}
-		sealed = append(sealed, piece)
 	}
 	t.checking.Lock()
 	defer t.checking.Unlock()
@@ -305,8 +310,18 @@ func (s *stream) check() error {
 	if err := checkMessage(message); err != nil {
 		return refuse("message", "a stream that makes no sense: %w", err)
 	}
+	authentic = true
 	s.head = append(net.Buffers{first}, sealed...)
 	return nil
+}
+
+// pieces are used again, since a flood would make garbage faster than it is collected.
+var pieces = sync.Pool{New: func() any { return new([chunk]byte) }}
+
+func recycle(sealed net.Buffers) {
+	for _, piece := range sealed {
+		pieces.Put((*[chunk]byte)(piece[:chunk]))
+	}
 }
 
 // unseal decrypts and authenticates a message with any of the keys, as memberlist does.

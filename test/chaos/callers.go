@@ -43,8 +43,8 @@ func (w *World) adversarial(what, name string, callers int, do func(ctx context.
 // send a header byte by byte, some a body, some a header of a megabyte. Callers that are
 // disconnected connect again after two seconds.
 func (w *World) SlowCallers(name string, callers int) Fault {
-	silent, header := "", "POST /v1/check HTTP/1.1\r\nHost: regiond\r\nX-Long: "
-	body, huge := "POST /v1/check HTTP/1.1\r\nHost: regiond\r\nContent-Length: 1000\r\n\r\n", header+strings.Repeat("x", 1<<20)
+	silent, header := "", "POST /v1/check HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: "
+	body, huge := "POST /v1/check HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n", header+strings.Repeat("x", 1<<20)
 	openings := []string{silent, header, body, header, silent, body, header, huge}
 	return w.adversarial(fmt.Sprintf("%d slow callers", callers), name, callers, func(ctx context.Context, r *Region, caller, n int) error {
 		if n == 0 { // one after the other
