@@ -51,6 +51,9 @@ type Scenario struct {
 	// Overload is a region that is asked for five times what its Redis can do, before, during and
 	// after the fault; "" for none.
 	Overload string
+	// Singles adds up what became of the checks that come one by one in that region, for the test
+	// to judge over several scenarios; nil: this one is judged alone.
+	Singles *judge.Singles
 	// Busy is a region whose Redis the fault makes slow, and not so slow that a fail mode
 	// may answer; "" for none.
 	Busy string
@@ -358,6 +361,11 @@ func (x *trial) judge() {
 	}
 	x.figures.Overload, objects = judge.Overloaded(records, x.undecided, x.crowd)
 	x.object(objects...)
+	if singles := x.figures.Overload.Singles; x.Singles != nil {
+		x.Singles.Add(singles)
+	} else if x.crowd.Region != "" {
+		x.object(singles.Judge()...)
+	}
 	if x.Switches != 0 {
 		x.object(judge.Switched(records, traffic.Dear, DearUnits, x.Switches, judge.Span{From: x.injected, To: x.healed})...)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/test/chaos"
+	"github.com/regiond/regiond/test/chaos/judge"
 	"github.com/regiond/regiond/test/chaos/traffic"
 	"github.com/regiond/regiond/test/faultproxy"
 )
@@ -165,14 +166,14 @@ func TestRegions(t *testing.T) {
 	})
 }
 
-// overloaded: five times as much as Redis can do, all the while. Its usual requests are few, so
+// TestOverload: five times as much as Redis can do, all the while. The usual requests are few, so
 // that what comes one by one is within its capacity.
-func overloaded(s chaos.Scenario) chaos.Scenario {
-	s.Overload, s.Rate = us, 600
-	return s
-}
-
 func TestOverload(t *testing.T) {
+	var singles judge.Singles
+	overloaded := func(s chaos.Scenario) chaos.Scenario {
+		s.Overload, s.Rate, s.Singles = us, 600, &singles
+		return s
+	}
 	run(t, []scenario{
 		{"RedisKilled", overloaded(chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault { return w.Kill(chaos.Redis, us) },
@@ -193,6 +194,9 @@ func TestOverload(t *testing.T) {
 			Lasts: time.Second, Unmoved: chaos.Names(), Switches: switched,
 		})},
 	})
+	for _, objection := range singles.Judge() {
+		t.Error(objection)
+	}
 }
 
 // switched is the limit of class dear that a reload brings: another one that is never reached.

@@ -399,12 +399,15 @@ func TestOverloadedBites(t *testing.T) {
 	early := overload
 	early.From, early.Full = 100*millisecond, 100*millisecond
 	bites(t, good, judged(early, asIs), "little to do")
-	bites(t, good, judged(overload, func(all []traffic.Record) []traffic.Record {
-		for i := range all { // all alone: one of seven is turned away
-			all[i].Batch = false
-		}
-		return all
-	}), "of those that come one by one")
+	alone := func(shed int) []string { // of 2,000
+		all := judge.Singles{Asked: 1000, Decided: 1000}
+		all.Add(judge.Singles{Asked: 1000, Decided: 1000 - shed})
+		return all.Judge()
+	}
+	bites(t, alone(20), alone(21), "come one by one")
+	if rates, _ := judge.Overloaded(crowded(), nobody, overload); rates.Singles.Asked == 0 || rates.Singles.Decided != rates.Singles.Asked {
+		t.Errorf("%+v", rates)
+	}
 	more := overload
 	more.Times = 11
 	bites(t, good, judged(more, asIs), "not 11 times too many")
