@@ -48,7 +48,7 @@ func bodies(prefix string, k kind, tenants, each int) (all []string) {
 // requests are the same as they go over the wire to a path.
 func requests(path, prefix string, k kind, tenants, each int) (all [][]byte) {
 	for _, body := range bodies(prefix, k, tenants, each) {
-		all = append(all, fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		all = append(all, fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 			path, len(body), body))
 	}
 	return all
