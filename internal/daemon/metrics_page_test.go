@@ -151,11 +151,7 @@ func demoUnderTraffic(t *testing.T) scrape {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	offsets := []int{demo.ControlOffset}
-	for i := range demo.Regions() {
-		offsets = append(offsets, i, demo.AdminOffset+i)
-	}
-	port := ports.Take(t, offsets...)
+	port := ports.Take(t, demo.Ports()...)
 	data := newClient(t, fmt.Sprintf("http://127.0.0.1:%d", port), nil)
 	admin := newClient(t, fmt.Sprintf("http://127.0.0.1:%d", port+demo.AdminOffset), nil)
 	go func() {

@@ -57,22 +57,13 @@ type running struct {
 // freePorts finds a first port with room for all that the demo binds.
 func freePorts(t *testing.T) int {
 	t.Helper()
-	return ports.Take(t, demoPorts()...)
-}
-
-// demoPorts are the ports that a demo binds, as offsets to its first.
-func demoPorts() []int {
-	offsets := []int{demo.ControlOffset}
-	for i := range demo.Regions() {
-		offsets = append(offsets, i, demo.AdminOffset+i)
-	}
-	return offsets
+	return ports.Take(t, demo.Ports()...)
 }
 
 // bindPorts binds all of a demo's fixed ports for a moment.
 func bindPorts(t *testing.T, base int) error {
 	t.Helper()
-	for _, offset := range demoPorts() {
+	for _, offset := range demo.Ports() {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(base+offset)))
 		if err != nil {
 			return err

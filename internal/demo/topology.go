@@ -58,6 +58,15 @@ const (
 // Regions are the demo's, in the topology's order.
 func Regions() []string { return []string{"eu-west", "us-east", "ap-south"} }
 
+// Ports are the ports that a demo binds, in the distance to its first.
+func Ports() []int {
+	ports := []int{ControlOffset}
+	for i := range Regions() {
+		ports = append(ports, i, AdminOffset+i)
+	}
+	return ports
+}
+
 // Rates are how many requests a second the demo makes, region by region.
 func Rates() []int { return []int{6, 4, 2} }
 
