@@ -327,7 +327,8 @@ func (t *Tender) wanted(m *wire.Want, now time.Duration) {
 			p.queue(store.LoanOp{Kind: store.LoanReturned, Peer: w.From, ID: h.ID, Units: h.Back})
 		}
 	}
-	p.wants = append(slices.DeleteFunc(p.wants, func(o loan.Want) bool { return o.From == w.From && o.Time <= w.Time }), w)
+	// Of each region the last alone; a clock that went back may make it the older one.
+	p.wants = append(slices.DeleteFunc(p.wants, func(o loan.Want) bool { return o.From == w.From }), w)
 	p.useful, p.due = now, now
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/sync/wire"
 )
 
 // TestOneRegionGetsAll: a region that asks for all of the limit gets nearly all of it, though
@@ -200,6 +201,25 @@ func TestBytesPerPartition(t *testing.T) {
 	t.Logf("%d bytes for each active partition", bytes)
 	if bytes > 400 {
 		t.Errorf("an active partition takes %d bytes", bytes)
+	}
+	runtime.KeepAlive(tender)
+}
+
+// TestWantsWhileRedisIsAway: a region whose clock goes back sends wants that are older than its
+// last. While none can be planned for, the newest alone is kept.
+func TestWantsWhileRedisIsAway(t *testing.T) {
+	w := newWorld(t, 1, 3, 600, time.Second)
+	r := w.regions[0]
+	r.away = true
+	tender := r.nodes[0].Tender
+	key := quota.CounterKey{Tenant: "acme", Policy: "p", Limit: "strict", BucketUS: 1}
+	before := heap()
+	for i := range 100_000 {
+		tender.Wanted([]wire.Want{{PartitionID: id("acme"), Partition: &key, Want: loan.Want{From: "b", Epoch: 1, Time: int64(1_000_000 - i), Need: 1}}})
+		tender.Step(t.Context())
+	}
+	if after := heap(); after > before+1<<20 {
+		t.Errorf("100,000 wants for one partition take %d bytes", after-before)
 	}
 	runtime.KeepAlive(tender)
 }
