@@ -16,12 +16,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
-	"go.uber.org/goleak"
 
 	"github.com/regiond/regiond/clock"
+	"github.com/regiond/regiond/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // redis is a Redis in a bubble's time, and the local clock beside it. Fields are
 // changed while it runs.

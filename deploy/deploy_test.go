@@ -19,13 +19,13 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/regiond/regiond/test/gateway"
+	"github.com/regiond/regiond/test/leaks"
 	"github.com/regiond/regiond/test/redisserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // exposure is the highest exposure level that systemd-analyze may report, in tenths: below
 // 2 it calls a service well protected.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -20,13 +19,19 @@ import (
 // keep the network closed.
 type Access struct {
 	Tokens      []Token // of the data listener
-	AdminTokens []Token // of the admin listener; what they may do there is ScopeAdmin
+	AdminTokens []Token // of the admin listener
 	// ClientCA accepts a verified client certificate on the data listener in
 	// place of a token. The listener's tls.Config verifies it.
 	ClientCA bool
 	// ClientNames are the common names and DNS names of the certificates that are
 	// accepted; none means all that the authority has signed.
 	ClientNames []string
+	// AdminClientNames are the names of the verified client certificates that the admin
+	// listener accepts in place of a token; none accepts none.
+	AdminClientNames []string
+	// ClientCAs and AdminClientCAs are the authorities of the listeners' tls.Config: what
+	// another one vouched for when the connection began is worth nothing. nil is not checked.
+	ClientCAs, AdminClientCAs *x509.CertPool
 	// AllowedHosts are names of the listeners besides that of Options.Address, in lower
 	// case and without port.
 	AllowedHosts []string
@@ -40,18 +45,21 @@ const (
 	ScopeCheck   Scope = 1 << iota // "check": checks, batches and forward-auth
 	ScopeReport                    // "report": charges above the limit, which can use up any quota
 	ScopeUsage                     // "usage": reading what is left
-	ScopeExplain                   // "explain": ?explain=1, which shows keys and other regions
-	ScopeAdmin                     // "admin": the admin listener
+	ScopeExplain                   // "explain": GET /v1/explain and ?explain=1, which show keys and other regions
+	ScopeAdmin                     // "admin": the admin listener; who has it has ScopeMetrics too
+	ScopeMetrics                   // "metrics": GET /metrics there, and nothing else
 
 	// DefaultScopes are those of a token for the data listener, and of a client
 	// certificate, where nothing else is said.
 	DefaultScopes = ScopeCheck | ScopeReport | ScopeUsage
+	// AdminScopes are those of a token for the admin listener, and of a client certificate.
+	AdminScopes = ScopeAdmin | ScopeMetrics
 
-	everyScope = ScopeAdmin<<1 - 1
+	everyScope = ScopeMetrics<<1 - 1
 )
 
 // scopeNames are the words, by the number of a scope's bit.
-var scopeNames = [...]string{"check", "report", "usage", "explain", "admin"}
+var scopeNames = [...]string{"check", "report", "usage", "explain", "admin", "metrics"}
 
 // String returns the words of s, with commas.
 func (s Scope) String() string {
@@ -78,8 +86,8 @@ type Token struct {
 // everyone is the caller where nothing is required.
 var everyone = Token{Scopes: everyScope}
 
-// mayName reports whether the caller may act for a tenant.
-func (t *Token) mayName(tenant string) bool {
+// MayName reports whether the caller may act for a tenant.
+func (t *Token) MayName(tenant string) bool {
 	if t.Tenants == nil {
 		return true
 	}
@@ -168,6 +176,9 @@ func parseScopes(words string) (s Scope, err error) {
 		}
 		s |= 1 << i
 	}
+	if s&ScopeAdmin != 0 {
+		s |= AdminScopes
+	}
 	return s, nil
 }
 
@@ -185,46 +196,76 @@ func parseTenants(ids string) ([]string, error) {
 // tokenHeader carries a service's token where Authorization is the end user's.
 const tokenHeader = "X-Regiond-Token"
 
+// credentials are what a caller has shown.
+type credentials interface {
+	values(name string) []string         // lines of a header field
+	certificates() [][]*x509.Certificate // the client's, as it was verified
+}
+
+// foreign are those of a call that did not come over HTTP.
+type foreign struct {
+	header func(name string) []string
+	chains [][]*x509.Certificate
+}
+
+func (f foreign) values(name string) []string         { return f.header(name) }
+func (f foreign) certificates() [][]*x509.Certificate { return f.chains }
+
+// Caller returns who makes a call of the data listener over another protocol, or in detail why that is not known. header
+// returns the lines of a header field, and chains are those of the client's verified certificate.
+func (a *Access) Caller(header func(name string) []string, chains [][]*x509.Certificate) (caller *Token, detail string) {
+	return a.authenticate(guardData, foreign{header, chains})
+}
+
 // authenticate returns the caller of an endpoint, or in detail why it is not known.
-func (a *Access) authenticate(g guard, r *http.Request) (caller *Token, detail string) {
+func (a *Access) authenticate(g guard, x credentials) (caller *Token, detail string) {
 	switch {
-	case g == guardNone:
+	case g == guardNone || g == guardLogin:
 		return &everyone, ""
 	case g == guardAdmin || g == guardMetrics:
-		if len(a.AdminTokens) == 0 {
+		if len(a.AdminTokens) == 0 && len(a.AdminClientNames) == 0 {
 			return &everyone, ""
 		}
-		return findToken(a.AdminTokens, r, true)
+		if name, ok := certificateName(x, a.AdminClientCAs, a.AdminClientNames); ok && len(a.AdminClientNames) > 0 {
+			return &Token{Name: name, Scopes: AdminScopes}, ""
+		}
+		return findToken(a.AdminTokens, x, true)
 	case len(a.Tokens) == 0 && !a.ClientCA:
 		return &everyone, ""
 	}
-	if a.ClientCA && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		if name, ok := a.certificateName(r.TLS.VerifiedChains[0][0]); ok {
-			return &Token{Name: name, Scopes: DefaultScopes}, ""
-		}
+	if name, ok := certificateName(x, a.ClientCAs, a.ClientNames); ok && a.ClientCA {
+		return &Token{Name: name, Scopes: DefaultScopes}, ""
 	}
-	return findToken(a.Tokens, r, !g.forwardAuth())
+	return findToken(a.Tokens, x, !g.forwardAuth())
 }
 
-// certificateName returns the name by which a client certificate may call: one of
-// ClientNames, or any where there are none.
-func (a *Access) certificateName(leaf *x509.Certificate) (name string, ok bool) {
+// certificateName returns the name by which the request's verified client certificate may
+// call: one of those allowed, or any where that is empty.
+func certificateName(x credentials, authorities *x509.CertPool, allowed []string) (name string, ok bool) {
+	chains := x.certificates()
+	if !slices.ContainsFunc(chains, func(chain []*x509.Certificate) bool {
+		_, err := chain[len(chain)-1].Verify(x509.VerifyOptions{Roots: authorities, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		return authorities == nil || err == nil
+	}) {
+		return "", false
+	}
+	leaf := chains[0][0]
 	names := leaf.DNSNames
 	if leaf.Subject.CommonName != "" {
 		names = append([]string{leaf.Subject.CommonName}, names...)
 	}
 	for _, name := range names {
-		if len(a.ClientNames) == 0 || slices.Contains(a.ClientNames, name) {
+		if len(allowed) == 0 || slices.Contains(allowed, name) {
 			return name, true
 		}
 	}
-	return "", len(a.ClientNames) == 0
+	return "", len(allowed) == 0
 }
 
 // findToken compares with every token in time that depends only on how many
 // there are. X-Regiond-Token wins over Authorization.
-func findToken(tokens []Token, r *http.Request, bearer bool) (caller *Token, detail string) {
-	secret, detail := presented(r.Header, bearer)
+func findToken(tokens []Token, x credentials, bearer bool) (caller *Token, detail string) {
+	secret, detail := presented(x, bearer)
 	if detail != "" {
 		return nil, detail
 	}
@@ -240,8 +281,8 @@ func findToken(tokens []Token, r *http.Request, bearer bool) (caller *Token, det
 	return caller, ""
 }
 
-func presented(h http.Header, bearer bool) (secret, detail string) {
-	if own := h[tokenHeader]; len(own) == 1 && own[0] != "" {
+func presented(x credentials, bearer bool) (secret, detail string) {
+	if own := x.values(tokenHeader); len(own) == 1 && own[0] != "" {
 		return own[0], ""
 	} else if len(own) > 1 {
 		return "", "header X-Regiond-Token is duplicated"
@@ -249,7 +290,7 @@ func presented(h http.Header, bearer bool) (secret, detail string) {
 	if !bearer {
 		return "", "send the service's token in header X-Regiond-Token"
 	}
-	lines := h["Authorization"]
+	lines := x.values("Authorization")
 	if len(lines) != 1 {
 		return "", "send one header Authorization: Bearer, or X-Regiond-Token"
 	}

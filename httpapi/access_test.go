@@ -38,7 +38,7 @@ func TestParseTokens(t *testing.T) {
 		{"a secret as it is", "\ngw hunter2", "read tokens: line 2: a SHA-256 has 64 hex digits, found 7 characters"},
 		{"no hex", "gw " + strings.Repeat("z", 64), "read tokens: line 1: a SHA-256 has only hex digits"},
 		{"scopes", "gw " + a + " scopes=check,explain tenants=b,a # both", "gw"},
-		{"an unknown scope", "gw " + a + " scopes=hunter2", "read tokens: line 1: scopes= has a word that is none of check, report, usage, explain, admin"},
+		{"an unknown scope", "gw " + a + " scopes=hunter2", "read tokens: line 1: scopes= has a word that is none of check, report, usage, explain, admin, metrics"},
 		{"no scope", "gw " + a + " scopes=", "read tokens: line 1: scopes= has a word that is none of"},
 		{"no tenant", "gw " + a + " tenants=a,,b", "read tokens: line 1: tenant 2 of tenants= must not be empty"},
 		{"bad name", "g{w " + a, "read tokens: line 1: the name must be printable ASCII"},
@@ -72,7 +72,7 @@ func access(t *testing.T) httpapi.Access {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admins, err := httpapi.ParseTokens(strings.NewReader("op "+hashOf("adm1n")), httpapi.ScopeAdmin)
+	admins, err := httpapi.ParseTokens(strings.NewReader("op "+hashOf("adm1n")), httpapi.AdminScopes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,6 +187,7 @@ func TestLeastRights(t *testing.T) {
 		"plain " + hashOf("plain"), "check " + hashOf("check") + " scopes=check", "report " + hashOf("report") + " scopes=report",
 		"usage " + hashOf("usage") + " scopes=usage,explain", "explain " + hashOf("explain") + " scopes=check,report,usage,explain",
 		"held " + hashOf("held") + " tenants=b,a", "ops " + hashOf("ops") + " scopes=admin", "support " + hashOf("support") + " scopes=admin tenants=a",
+		"collector " + hashOf("collector") + " scopes=metrics",
 	}, "\n")), httpapi.DefaultScopes)
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +213,7 @@ func TestLeastRights(t *testing.T) {
 		{"DELETE /v1/usage/a", "", "ops support"},
 		{"DELETE /v1/usage/c", "", "ops"},
 		{"GET /v1/regions", "", "ops"},
-		{"GET /metrics", "", "ops"},
+		{"GET /metrics", "", "ops collector"},
 		{"GET /debug/pprof/cmdline", "", "ops"},
 	}
 	for _, row := range rows {
@@ -221,7 +222,7 @@ func TestLeastRights(t *testing.T) {
 			o := options(f)
 			o.Settings = with(&httpapi.Settings{Access: a, ForwardAuth: &quota.ForwardAuth{Tenant: quota.TenantSource{Header: "X-Tenant"}}})
 			h := data(t, o)
-			if token.Name == "ops" || token.Name == "support" || !strings.Contains(row.call, "/v1/") || strings.HasPrefix(row.call, "DELETE") || strings.HasSuffix(row.call, "regions") {
+			if slices.Contains([]string{"ops", "support", "collector"}, token.Name) || !strings.Contains(row.call, "/v1/") || strings.HasPrefix(row.call, "DELETE") || strings.HasSuffix(row.call, "regions") {
 				if strings.Contains(row.may, "ops") {
 					h = admin(t, o)
 				}

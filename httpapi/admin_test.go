@@ -32,7 +32,10 @@ func TestAdminPages(t *testing.T) {
 		{"POST", "/healthz", 405, ""},
 		{"GET", "/v1/usage/acme", 405, ""},
 		{"GET", "/v1/check", 404, ""},
-		{"GET", "/", 404, ""},
+		{"GET", "/", 200, "page\n"},
+		{"GET", "/page/style.css", 200, "page\n"},
+		{"GET", "/v1/events", 200, "event: state\ndata: {}\n\n"},
+		{"POST", "/demo/cut/eu-west", 404, ""},
 		{"GET", "/debug/pprof/", 200, ""},
 		{"GET", "/debug/pprof/cmdline", 200, ""},
 		{"GET", "/debug/pprof/goroutine?debug=1", 200, ""},
@@ -76,6 +79,54 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// A reset of all regions reaches neither this region's limiter nor another tenant, and keeps to
+// scopes and tenants as that of one region does.
+func TestResetEverywhere(t *testing.T) {
+	admins, err := httpapi.ParseTokens(strings.NewReader("all "+hashOf("all")+"\nsome "+hashOf("some")+" tenants=acme\nno "+hashOf("no")+" scopes=usage"), httpapi.AdminScopes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		target, token string
+		err           error
+		status        int
+		tenant        string
+	}{
+		{"/v1/usage/acme?everywhere=1", "all", nil, 200, "acme"},
+		{"/v1/usage/a%2Fb?everywhere=1", "all", nil, 200, "a/b"},
+		{"/v1/usage/acme?everywhere=1", "some", nil, 200, "acme"},
+		{"/v1/usage/globex?everywhere=1", "some", nil, 403, ""},
+		{"/v1/usage/acme?everywhere=1", "no", nil, 403, ""},
+		{"/v1/usage/acme?everywhere=1", "other", nil, 401, ""},
+		{"/v1/usage/acme?everywhere=1", "all", errors.New("no store"), 503, "acme"},
+		{"/v1/usage/a%20b?everywhere=1", "all", nil, 400, ""},
+		{"/v1/usage/acme?everywhere=0", "all", nil, 400, ""},
+		{"/v1/usage/acme?everywhere=", "all", nil, 400, ""},
+		{"/v1/usage/acme?everywhere=1&everywhere=1", "all", nil, 400, ""},
+		{"/v1/usage/acme?everywhere=1&policy=gold", "all", nil, 400, ""},
+		{"/v1/usage/acme?Everywhere=1", "all", nil, 400, ""},
+	} {
+		f, tenant := &fake{}, ""
+		o := options(f)
+		o.Settings = with(&httpapi.Settings{Access: httpapi.Access{AdminTokens: admins}})
+		o.ResetEverywhere = func(_ context.Context, name string) ([]httpapi.RegionReset, error) {
+			tenant = name
+			return []httpapi.RegionReset{{"eu", httpapi.ResetCleared}, {"us", httpapi.ResetUnreached}}, row.err
+		}
+		got := serve(admin(t, o), request("DELETE", row.target, "", "Authorization: Bearer "+row.token))
+		if got.status != row.status || tenant != row.tenant || f.calls() > 0 {
+			t.Errorf("%s by %s: %d %s, tenant %q, %d calls", row.target, row.token, got.status, got.body, tenant, f.calls())
+		}
+		if want := `{"regions":[{"region":"eu","result":"cleared"},{"region":"us","result":"unreached"}]}` + "\n"; got.status == 200 && got.body != want {
+			t.Errorf("%s: %s", row.target, got.body)
+		}
+	}
+	alone := serve(admin(t, options(&fake{})), request("DELETE", "/v1/usage/acme?everywhere=1", ""))
+	if alone.status != 409 || !strings.Contains(alone.body, "urn:regiond:problem:no-other-region") {
+		t.Errorf("without other regions: %d %s", alone.status, alone.body)
+	}
+}
+
 // A reset may take longer than an answer, and reports when it did not finish.
 func TestResetHasItsOwnDeadline(t *testing.T) {
 	for takes, status := range map[time.Duration]int{
@@ -116,6 +167,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		{func(o *httpapi.Options) { o.Tracing = &httpapi.Tracing{} }, true},
 		{func(o *httpapi.Options) { o.Ready = nil }, false},
 		{func(o *httpapi.Options) { o.Regions = nil }, false},
+		{func(o *httpapi.Options) { o.Top = nil }, false},
 		{func(o *httpapi.Options) { o.Metrics = nil }, false},
 	}
 	for i, row := range rows {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -35,6 +34,7 @@ func appendReport(b []byte, d *quota.Decision) []byte {
 // appendLimits appends the policy and what is left of its limits; asked is set where the
 // decision says whether a request may pass, and not for a report.
 func appendLimits(b []byte, d *quota.Decision, asked bool) []byte {
+	b = appendID(b, d.ID)
 	b = append(b, `,"policy":`...)
 	b = appendText(b, d.Policy)
 	b = appendHeadline(b, d, asked)
@@ -71,6 +71,12 @@ func appendLimits(b []byte, d *quota.Decision, asked bool) []byte {
 		b = appendValue(b, d.Explanation)
 	}
 	return b
+}
+
+func appendID(b []byte, id quota.DecisionID) []byte {
+	b = append(b, `,"id":"`...)
+	b = id.Append(b)
+	return append(b, '"')
 }
 
 // appendHeadline appends the limit that sums up the decision, and its waits.
@@ -111,6 +117,19 @@ func appendViolated(b []byte, d *quota.Decision) []byte {
 	return append(b, ']')
 }
 
+// nameDenier adds the field that names the limit which refused, if one did.
+func (c *call) nameDenier(d *quota.Decision) {
+	if s := d.DeniedBy(); s != nil {
+		c.nameLimit(s.Limit.Name)
+	}
+}
+
+func (c *call) nameLimit(name string) {
+	if name != "" {
+		c.fields.set(LimitHeader, name)
+	}
+}
+
 // denial returns the problem of a denied decision. Its detail is for the
 // customer, without ceilings or peers. buf is scratch.
 func denial(d *quota.Decision, buf []byte) problem {
@@ -127,13 +146,8 @@ func denial(d *quota.Decision, buf []byte) problem {
 	}
 	s := &d.Limits[head]
 	detail := fmt.Appendf(buf[:0], "Limit %s of policy %s is %d per %s; this request needs %d and fits in %d ms.",
-		s.Limit.Name, d.Policy, s.Limit.Units, windowText(s.Limit.Window), d.Cost, ceil(s.RetryAfter, time.Millisecond))
+		s.Limit.Name, d.Policy, s.Limit.Units, quota.WindowText(s.Limit.Window), d.Cost, ceil(s.RetryAfter, time.Millisecond))
 	return problem{kind: kindQuota, detail: string(detail)}
-}
-
-// windowText is a window as in topology.yaml: 1m, not 1m0s.
-func windowText(w time.Duration) string {
-	return strings.ReplaceAll(strings.ReplaceAll(w.String(), "m0s", "m"), "h0m", "h")
 }
 
 func appendNumber(b []byte, name string, n int64) []byte {

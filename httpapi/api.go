@@ -42,7 +42,7 @@ const (
 )
 
 // Options configure NewData and NewAdmin. Limiter, Logger and Meter are
-// required; NewAdmin also requires Ready, Regions and Metrics.
+// required; NewAdmin also requires Ready, Regions, Top, Metrics, Page and Events.
 type Options struct {
 	Limiter Limiter
 	// Settings returns the settings in force; nil, and a nil result, mean the
@@ -52,14 +52,29 @@ type Options struct {
 	Ready func() (ok bool, reasons []string)
 	// Regions returns what GET /v1/regions renders as JSON.
 	Regions func() any
+	// Top ranks partitions for GET /v1/top. Its error is as those of Limiter.
+	Top func(q quota.TopQuery) (quota.TopReport, error)
+	// ResetEverywhere deletes what all regions have logged and counted of a tenant, and
+	// reports what each has done; on an error our own has not. nil where no other region can
+	// be asked.
+	ResetEverywhere func(ctx context.Context, tenant string) ([]RegionReset, error)
 	// Metrics answers GET /metrics.
 	Metrics http.Handler
-	Logger  *slog.Logger
-	Meter   metric.Meter
+	// Page answers GET / and GET /page/{path}, to anyone. Events answers GET /v1/events.
+	Page, Events http.Handler
+	// Demo answers POST /demo/{path}, to whom the admin listener admits. nil outside a demo.
+	Demo   http.Handler
+	Logger *slog.Logger
+	Meter  metric.Meter
+	// Denied is given each denial that is answered; nil for nobody. It must neither wait nor
+	// keep or change the decision.
+	Denied func(*quota.Decision)
 	// Tracing creates a span for each check; nil creates none, at no cost.
 	Tracing *Tracing
 	// Jitter returns a number in [0,1), by default from math/rand/v2.
 	Jitter func() float64
+	// NewID returns the id of a decision without a trace, by default NewID of this package.
+	NewID func() quota.DecisionID
 	// Now is the host's clock, by default time.Now. It measures durations, paces
 	// the log, and replaces the store's clock in epoch header fields of a
 	// decision that did not reach the store; it decides nothing.
@@ -74,6 +89,22 @@ type Options struct {
 	// listener under any name, unless the address is of loopback.
 	Address string
 }
+
+// RegionReset is what became of a reset in one region.
+type RegionReset struct {
+	Region string      `json:"region"`
+	Result ResetResult `json:"result"`
+}
+
+// ResetResult says what a region did.
+type ResetResult string
+
+// The results of a reset.
+const (
+	ResetCleared   ResetResult = "cleared"
+	ResetFailed    ResetResult = "failed"    // it was asked, and did not finish in time
+	ResetUnreached ResetResult = "unreached" // it did not answer
+)
 
 // Settings are what may change between requests. A value is immutable once it
 // has been returned by Options.Settings; a reload returns another one.
@@ -103,6 +134,9 @@ func (o *Options) setDefaults() {
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
+	if o.NewID == nil {
+		o.NewID = NewID
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -112,16 +146,16 @@ func (o *Options) setDefaults() {
 
 // NewData returns the handler of the data listener, which gateways and services
 // call. It fails when an option is missing or an instrument cannot be created.
-func NewData(o Options) (http.Handler, error) {
+func NewData(o Options) (*Handler, error) {
 	return newHandler(o, dataEndpoints(), isLoopback(hostname(o.Address)))
 }
 
 // NewAdmin returns the handler of the admin listener, for operators and their
 // tools. Keep it on loopback or behind admin tokens: it serves profiles and
 // deletes usage.
-func NewAdmin(o Options) (http.Handler, error) {
-	if o.Ready == nil || o.Regions == nil || o.Metrics == nil {
-		return nil, errors.New("httpapi: the admin handler needs Options.Ready, Regions and Metrics")
+func NewAdmin(o Options) (*Handler, error) {
+	if o.Ready == nil || o.Regions == nil || o.Top == nil || o.Metrics == nil || o.Page == nil || o.Events == nil {
+		return nil, errors.New("httpapi: the admin handler needs Options.Ready, Regions, Top, Metrics, Page and Events")
 	}
 	return newHandler(o, adminEndpoints(), true)
 }
@@ -145,7 +179,8 @@ const (
 	MaxHeaderBytes = 16 << 10
 )
 
-// MaxStreams bounds the requests that are under way on a connection of HTTP/2.
+// MaxStreams bounds the requests that are under way on a connection of HTTP/2. Each beyond
+// the first takes a place of the bound of connections.
 const MaxStreams = 64
 
 // NewServer returns a server for a handler of this package with every limit
@@ -164,8 +199,15 @@ func NewServer(h http.Handler, log *slog.Logger, bound *Connections) *http.Serve
 		WriteTimeout:      WriteTimeout,
 		IdleTimeout:       IdleTimeout,
 		MaxHeaderBytes:    MaxHeaderBytes,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: MaxStreams},
-		ErrorLog:          slog.NewLogLogger(newSampledHandler(log.Handler()), slog.LevelWarn),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: MaxStreams,
+			// net/http's are 1 MiB each, for a connection that has sent a few bytes.
+			MaxReadFrameSize:              16 << 10,
+			MaxReceiveBufferPerConnection: MaxBody,
+			MaxReceiveBufferPerStream:     MaxBody,
+			WriteByteTimeout:              WriteTimeout,
+		},
+		ErrorLog: slog.NewLogLogger(NewSampledHandler(log.Handler()), slog.LevelWarn),
 	}
 	if bound != nil {
 		bound.serve(s)
@@ -197,6 +239,7 @@ const (
 	guardForwardNginx              // as guardForward, every refusal is 403
 	guardAdmin                     // an admin token, else 401
 	guardMetrics                   // as guardAdmin, under any host
+	guardLogin                     // anyone, under a host that is the listener's
 )
 
 func (g guard) forwardAuth() bool { return g == guardForward || g == guardForwardNginx }
@@ -207,6 +250,7 @@ func dataEndpoints() []endpoint {
 		{"POST", "/v1/check:batch", guardData, ScopeCheck, (*call).batch},
 		{"POST", "/v1/report", guardData, ScopeReport, (*call).report},
 		{"GET", "/v1/usage/{tenant}", guardData, ScopeUsage, (*call).usage},
+		{"GET", "/v1/explain/{tenant}", guardData, ScopeExplain, (*call).explain},
 		{"ANY", "/v1/authz", guardForward, ScopeCheck, (*call).authzForwarded},
 		{"ANY", "/v1/authz/{path...}", guardForward, ScopeCheck, (*call).authzPath},
 		{"ANY", "/v1/authz-nginx", guardForwardNginx, ScopeCheck, (*call).authzNginx},
@@ -218,8 +262,16 @@ func adminEndpoints() []endpoint {
 	return []endpoint{
 		{"GET", "/healthz", guardNone, 0, (*call).healthz},
 		{"GET", "/readyz", guardNone, 0, (*call).readyz},
-		{"GET", "/metrics", guardMetrics, ScopeAdmin, (*call).scrape},
+		{"GET", "/metrics", guardMetrics, ScopeMetrics, (*call).scrape},
+		{"GET", "/", guardNone, 0, (*call).page},
+		{"GET", "/page/{path...}", guardNone, 0, (*call).page},
+		{"POST", "/session", guardLogin, 0, (*call).login},
+		{"DELETE", "/session", guardLogin, 0, (*call).logout},
+		{"GET", "/v1/events", guardAdmin, ScopeAdmin, (*call).events},
+		{"POST", "/demo/{path...}", guardAdmin, ScopeAdmin, (*call).demo},
 		{"GET", "/v1/regions", guardAdmin, ScopeAdmin, (*call).regions},
+		{"GET", "/v1/top", guardAdmin, ScopeAdmin, (*call).top},
+		{"GET", "/v1/explain/{tenant}", guardAdmin, ScopeAdmin, (*call).explain},
 		{"DELETE", "/v1/usage/{tenant}", guardAdmin, ScopeAdmin, (*call).reset},
 		{"GET", "/debug/pprof/{path...}", guardAdmin, ScopeAdmin, (*call).pprof},
 		{"POST", "/debug/pprof/symbol", guardAdmin, ScopeAdmin, (*call).pprof},

@@ -52,11 +52,23 @@ func (c *call) report() {
 // usage serves GET /v1/usage/{tenant}: the answer of a check as information,
 // so it is 200 also when a check would be denied, and 503 only when it was shed
 // and there is no answer.
-func (c *call) usage() {
+func (c *call) usage() { c.peek(false) }
+
+// explain serves GET /v1/explain/{tenant}: usage with the terms of the answer, and in words. The
+// admin listener has it too, where it shows the names of tenants.
+func (c *call) explain() {
+	if why := c.hidesTenants(); c.endpoint.guard == guardAdmin && why != "" {
+		c.forbidden(why)
+		return
+	}
+	c.peek(true)
+}
+
+func (c *call) peek(explain bool) {
 	if !c.enter() {
 		return
 	}
-	req, errs := parseQuery(c.r.URL.RawQuery, true)
+	req, errs := parseQuery(c.query, true)
 	tenant, err := pathID(c.tail)
 	if err != nil {
 		errs = append(errs, quota.FieldError{Pointer: "/tenant", Detail: err.Error()})
@@ -66,9 +78,10 @@ func (c *call) usage() {
 		c.refuse(invalid(quota.FaultInput, merge(errs, req.Validate(), "")))
 		return
 	}
-	if !c.mayName(tenant) || !c.mayExplain(req.Explain) {
+	if !c.mayName(tenant) || !c.mayExplain(req.Explain && !explain) {
 		return
 	}
+	req.Explain = req.Explain || explain
 	d, ok := c.decide(Limiter.Peek, req, "")
 	switch {
 	case !ok:
@@ -89,9 +102,9 @@ func (c *call) batch() {
 	var items []item
 	var errs []quota.FieldError
 	c.inTurn(func() { items, errs = c.decode.batch(&c.in) })
-	query, wrong := parseQuery(c.r.URL.RawQuery, false)
+	query, wrong := parseQuery(c.query, false)
 	errs = append(errs, wrong...)
-	if len(c.r.Header[idempotencyHeader]) > 0 {
+	if len(c.values(idempotencyHeader)) > 0 {
 		errs = append(errs, quota.FieldError{Detail: "header Idempotency-Key belongs to one check and cannot come with a batch"})
 	}
 	if len(errs) > 0 {
@@ -103,7 +116,7 @@ func (c *call) batch() {
 	}
 	decoded := make([]quota.Request, 0, len(items))
 	for i := range items {
-		if items[i].foreign = !c.caller.mayName(items[i].request.Tenant); len(items[i].errs) == 0 && !items[i].foreign {
+		if items[i].foreign = !c.caller.MayName(items[i].request.Tenant); len(items[i].errs) == 0 && !items[i].foreign {
 			items[i].request.Explain = query.Explain
 			decoded = append(decoded, items[i].request)
 		}
@@ -114,7 +127,7 @@ func (c *call) batch() {
 	}
 	c.traceBatch(len(items), outcomes)
 	c.inTurn(func() { c.appendResults(items, outcomes) })
-	c.write(http.StatusOK, c.json, c.out)
+	c.write(http.StatusOK, typeJSON, c.out)
 }
 
 // inTurn does the long part of a batch's work while few others do theirs. Go runs what is ready first come,
@@ -182,6 +195,7 @@ func (c *call) appendOutcome(o *quota.Outcome, i int, dims quota.Dimensions) {
 		c.out = p.appendMembers(c.out)
 		c.out = append(c.out, ',')
 	}
+	o.Decision.ID = c.decisionID()
 	c.logDecision(&o.Decision, dims)
 	c.out = appendDecision(c.out, &o.Decision)
 }
@@ -195,6 +209,7 @@ func (c *call) decide(method func(Limiter, context.Context, quota.Request) (quot
 		c.failed(err, "undecided", noDecision)
 		return d, false
 	}
+	d.ID = c.decisionID()
 	c.traceDecision(&d, label)
 	return d, true
 }
@@ -205,6 +220,7 @@ func (c *call) decide(method func(Limiter, context.Context, quota.Request) (quot
 func (c *call) failed(err error, what, detail string) {
 	var bad *quota.Invalid
 	if errors.As(err, &bad) {
+		c.nameLimit(bad.Limit)
 		c.refuse(invalid(bad.Fault, bad.Fields))
 		return
 	}
@@ -219,15 +235,15 @@ func (c *call) answer(d *quota.Decision, status int) { c.answerAs(d, status, fal
 // answerAs answers a report that was charged, or anything else.
 func (c *call) answerAs(d *quota.Decision, status int, reported bool) {
 	denied := status != http.StatusOK
-	h := c.w.Header()
-	c.field = setFields(h, d, c.fieldInput(denied), c.field)
+	c.field = setFields(&c.fields, d, c.fieldInput(denied), c.field)
 	if d.Replayed {
-		h["Idempotency-Replayed"] = []string{"true"}
+		c.fields.set("Idempotency-Replayed", "true")
 	}
-	contentType := c.json
+	contentType := typeJSON
 	c.out = append(c.out[:0], '{')
 	if denied {
-		contentType = c.problem
+		c.nameDenier(d)
+		contentType = typeProblem
 		p := denial(d, c.field)
 		p.status = status
 		c.out = p.appendMembers(c.out)

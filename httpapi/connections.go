@@ -23,7 +23,8 @@ import (
 //	refused    the new one itself, since all others are being answered
 //
 // So a flood of strangers displaces strangers, and gateways keep their connections. A
-// request is valid when its caller may make it and it breaks no rule. Safe for
+// request is valid when its caller may make it and it breaks no rule. Each request beyond
+// the first that is under way on a connection of HTTP/2 counts as a connection. Safe for
 // concurrent use.
 type Connections struct {
 	most   int
@@ -108,6 +109,10 @@ func ownConnection(c net.Conn) *connection {
 	return own
 }
 
+// socketBuffer bounds what the kernel keeps of a connection, either way. Its own bounds are
+// many MiB, which a client fills that sends requests and reads no answers.
+const socketBuffer = 64 << 10
+
 type boundedListener struct {
 	net.Listener
 	connections *Connections
@@ -121,6 +126,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if own := l.connections.admit(c); own != nil {
+			if kernel, ok := c.(*net.TCPConn); ok {
+				// Fails where the connection is closed already.
+				_ = errors.Join(kernel.SetReadBuffer(socketBuffer), kernel.SetWriteBuffer(socketBuffer))
+			}
 			return own, nil
 		}
 		_ = c.Close() // of a stranger
@@ -131,30 +140,39 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 func (cs *Connections) admit(c net.Conn) *connection {
 	own := &connection{Conn: c, of: cs}
 	cs.mu.Lock()
-	var victim *connection
-	if cs.open >= cs.most {
-		why := evictedUnproven
-		victim = cs.oldest(&cs.unproven)
-		if victim == nil {
-			why, victim = evictedIdle, cs.oldest(&cs.idle)
-		}
-		if victim == nil {
-			why = evictedNew
-		}
-		cs.count.Add(context.Background(), 1, cs.closed[why])
-		if victim == nil {
-			cs.mu.Unlock()
-			return nil
-		}
-		victim.leave()
+	victim, ok := cs.makeRoom()
+	if ok {
+		cs.open++
+		own.place, own.in = cs.unproven.PushBack(own), &cs.unproven
 	}
-	cs.open++
-	own.place, own.in = cs.unproven.PushBack(own), &cs.unproven
 	cs.mu.Unlock()
-	if victim != nil {
-		_ = victim.Conn.Close() // a server that reads from it finds out
+	victim.cut()
+	if !ok {
+		return nil
 	}
 	return own
+}
+
+// makeRoom reports whether there is room for one more, and whose connection made it, which
+// has left and is yet to be closed; nil for none. The lock is held.
+func (cs *Connections) makeRoom() (victim *connection, ok bool) {
+	if cs.open < cs.most {
+		return nil, true
+	}
+	why := evictedUnproven
+	victim = cs.oldest(&cs.unproven)
+	if victim == nil {
+		why, victim = evictedIdle, cs.oldest(&cs.idle)
+	}
+	if victim == nil {
+		why = evictedNew
+	}
+	cs.count.Add(context.Background(), 1, cs.closed[why])
+	if victim == nil {
+		return nil, false
+	}
+	victim.leave()
+	return victim, true
 }
 
 func (cs *Connections) oldest(l *list.List) *connection {
@@ -172,9 +190,52 @@ type connection struct {
 	known atomic.Bool // is proven; read without the lock
 
 	// Under of.mu.
-	place *list.Element // in a list; nil while a proven one is busy, and once it has left
-	in    *list.List
-	left  bool
+	place   *list.Element // in a list; nil while a proven one is busy, and once it has left
+	in      *list.List
+	left    bool
+	streams int // requests of HTTP/2 under way
+}
+
+// cut closes a connection that had to leave; nil is none.
+func (c *connection) cut() {
+	if c != nil {
+		_ = c.Conn.Close() // a server that reads from it finds out
+	}
+}
+
+// beginStream makes room for a request of HTTP/2, or returns false.
+func (c *connection) beginStream() bool {
+	c.of.mu.Lock()
+	var victim *connection
+	ok := true
+	if c.streams > 0 {
+		victim, ok = c.of.makeRoom()
+	}
+	if ok = ok && !c.left; ok {
+		if c.streams > 0 {
+			c.of.open++
+		}
+		c.streams++
+		if c.known.Load() {
+			c.move(nil)
+		}
+	}
+	c.of.mu.Unlock()
+	victim.cut()
+	return ok
+}
+
+// endStream gives the room back.
+func (c *connection) endStream() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.streams--
+	switch {
+	case c.streams > 0 && !c.left:
+		c.of.open--
+	case c.streams == 0 && c.known.Load():
+		c.move(&c.of.idle)
+	}
 }
 
 // prove records a valid request.
@@ -186,6 +247,26 @@ func (c *connection) prove() {
 	defer c.of.mu.Unlock()
 	c.move(nil)
 	c.known.Store(true)
+}
+
+// Prove records a valid request on a connection of a bounded listener, for a server that does not speak HTTP's requests.
+func Prove(c net.Conn) {
+	if own := ownConnection(c); own != nil {
+		own.prove()
+	}
+}
+
+// BeginStream makes room for a request of HTTP/2 on a connection of a bounded listener, for a server of another package.
+// end gives the room back and is to be called once; it is nil where there is no room.
+func BeginStream(c net.Conn) (end func()) {
+	own := ownConnection(c)
+	switch {
+	case own == nil:
+		return func() {}
+	case !own.beginStream():
+		return nil
+	}
+	return own.endStream
 }
 
 // enter follows the states that net/http reports. What is closed has left by itself.
@@ -220,7 +301,7 @@ func (c *connection) leave() {
 	c.move(nil)
 	if !c.left {
 		c.left = true
-		c.of.open--
+		c.of.open -= max(1, c.streams)
 	}
 }
 

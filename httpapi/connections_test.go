@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -59,7 +60,7 @@ func (v *visitor) gone(t *testing.T) {
 }
 
 // visitors starts a server that has at most so many connections.
-func visitors(t *testing.T, most int, f *fake) (dial func() *visitor) {
+func visitors(t *testing.T, most int, f *fake) (dial func() *visitor, bound *httpapi.Connections) {
 	t.Helper()
 	bound, err := httpapi.NewConnections("http", most, noop.Meter{})
 	if err != nil {
@@ -69,7 +70,19 @@ func visitors(t *testing.T, most int, f *fake) (dial func() *visitor) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httpapi.NewServer(data(t, options(f)), slog.New(slog.DiscardHandler), bound)
+	h, err := httpapi.NewData(options(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	standard := httpapi.NewServer(h, slog.New(slog.DiscardHandler), bound)
+	standard.Protocols.SetUnencryptedHTTP2(true) // as over TLS
+	var s interface {
+		Serve(l net.Listener) error
+		Close() error
+	} = standard
+	if plain {
+		s = httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), bound)
+	}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(bound.Listen(l)) }()
 	t.Cleanup(func() {
@@ -86,6 +99,22 @@ func visitors(t *testing.T, most int, f *fake) (dial func() *visitor) {
 		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 		t.Cleanup(func() { _ = c.Close() })
 		return &visitor{c, bufio.NewReader(c)}
+	}, bound
+}
+
+// rests waits until so many connections are between two requests: a server notes that
+// after the answer.
+func rests(t *testing.T, bound *httpapi.Connections, idle int) {
+	t.Helper()
+	becomes(t, "connections are idle", bound.Idle, idle)
+}
+
+func becomes(t *testing.T, what string, is func() int, want int) {
+	t.Helper()
+	for until := time.Now().Add(10 * time.Second); is() != want; runtime.Gosched() {
+		if time.Now().After(until) {
+			t.Fatalf("%d %s, want %d", is(), what, want)
+		}
 	}
 }
 
@@ -100,10 +129,12 @@ func TestWhoMakesRoom(t *testing.T) {
 		}
 		return allowed(r), nil
 	}}
-	dial := visitors(t, 3, f)
+	dial, bound := visitors(t, 3, f)
 	first, second := dial(), dial()
 	first.check(t)
+	rests(t, bound, 1)
 	second.check(t)
+	rests(t, bound, 2)
 	for what, spend := range map[string]func(v *visitor) (int, error){
 		"says nothing": func(*visitor) (int, error) { return 0, nil },
 		"sends half a body": func(v *visitor) (int, error) {
@@ -121,13 +152,17 @@ func TestWhoMakesRoom(t *testing.T) {
 		stranger.gone(t)
 		_ = next.Close()
 		first.check(t)
+		rests(t, bound, 2)
 		second.check(t)
+		rests(t, bound, 2)
 	}
 	third := dial()
 	third.check(t)
+	rests(t, bound, 3)
 	fourth := dial() // all are known: the longest idle goes
 	first.gone(t)
 	fourth.check(t)
+	rests(t, bound, 3)
 	busy := []*visitor{second, third, fourth}
 	answers := make(chan error, len(busy))
 	for _, v := range busy {
@@ -135,7 +170,11 @@ func TestWhoMakesRoom(t *testing.T) {
 			_, err := v.status("POST", "/v1/check", `{"tenant":"slow"}`)
 			answers <- err
 		}()
-		<-entered
+		select {
+		case <-entered:
+		case err := <-answers:
+			t.Fatalf("one that rested was closed: %v", err)
+		}
 	}
 	dial().gone(t)
 	close(leave)
@@ -145,6 +184,150 @@ func TestWhoMakesRoom(t *testing.T) {
 		}
 	}
 }
+
+// streams makes checks on one connection of HTTP/2, and returns their statuses, 0 for those that
+// are cut. Each body ends when end is closed; nil is at once.
+func streams(t *testing.T, v *visitor) func(end <-chan struct{}) <-chan int {
+	t.Helper()
+	transport := &http.Transport{Protocols: &http.Protocols{}, DialContext: func(context.Context, string, string) (net.Conn, error) { return v.Conn, nil }}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	return func(end <-chan struct{}) <-chan int {
+		body, pipe := io.Pipe()
+		status := make(chan int, 1)
+		go func() {
+			_, _ = io.WriteString(pipe, `{"tenant":"a"`)
+			if end != nil {
+				<-end
+			}
+			_, _ = io.WriteString(pipe, `}`)
+			_ = pipe.Close()
+		}()
+		go func() {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://h/v1/check", body)
+			if err != nil {
+				t.Error(err)
+			}
+			res, err := transport.RoundTrip(req)
+			if err != nil {
+				status <- 0
+				return
+			}
+			_ = res.Body.Close()
+			status <- res.StatusCode
+		}()
+		return status
+	}
+}
+
+// TestStreamsTakeRoom: each request of HTTP/2 beyond the first of its connection takes the room
+// of a connection while it is under way, displaces as one, and is refused where there is none.
+func TestStreamsTakeRoom(t *testing.T) {
+	if plain {
+		t.Skip("it has no HTTP/2")
+	}
+	dial, bound := visitors(t, 4, &fake{})
+	check := streams(t, dial())
+	if status := <-check(nil); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	rests(t, bound, 1)
+	strangers := []*visitor{dial(), dial(), dial()}
+	becomes(t, "are open", bound.Open, 4)
+	end := make(chan struct{})
+	var statuses []<-chan int
+	for i := range 4 {
+		statuses = append(statuses, check(end))
+		if i > 0 {
+			strangers[i-1].gone(t)
+		}
+	}
+	becomes(t, "are open", bound.Open, 4)
+	if status := <-check(nil); status != http.StatusServiceUnavailable {
+		t.Errorf("a fifth request: %d", status)
+	}
+	dial().gone(t)
+	close(end)
+	for _, status := range statuses {
+		if got := <-status; got != http.StatusOK {
+			t.Errorf("a request that was under way: %d", got)
+		}
+	}
+	rests(t, bound, 1)
+	becomes(t, "are open", bound.Open, 1)
+
+	// All of a stranger makes room at once.
+	end = make(chan struct{})
+	defer close(end)
+	check = streams(t, dial())
+	first := check(end)
+	becomes(t, "requests are under way", bound.Streams, 1)
+	second := check(end)
+	becomes(t, "are open", bound.Open, 3)
+	others := []*visitor{dial(), dial()}
+	if a, b := <-first, <-second; a != 0 || b != 0 {
+		t.Errorf("a stranger's requests: %d, %d", a, b)
+	}
+	becomes(t, "are open", bound.Open, 3)
+	for _, v := range others {
+		v.check(t)
+	}
+}
+
+// fill writes until nobody takes more for a while, and returns how much that was.
+func fill(c net.Conn) (n int) {
+	b := make([]byte, 16<<10)
+	for {
+		_ = c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+		more, err := c.Write(b)
+		n += more
+		if err != nil {
+			return n
+		}
+	}
+}
+
+// TestKernelKeepsLittle: what is sent and not read, by either side, takes little of the kernel's memory.
+func TestKernelKeepsLittle(t *testing.T) {
+	const most = 512 << 10 // of both sides
+	bound, err := httpapi.NewConnections("http", 1, noop.Meter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if c, ok := client.(*net.TCPConn); !ok || c.SetReadBuffer(4096) != nil || c.SetWriteBuffer(4096) != nil {
+		t.Fatal("the client's own buffers are not small")
+	}
+	server, err := bound.Listen(l).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if n := fill(server); n > most {
+		t.Errorf("%d bytes of answers are kept for a client that does not read", n)
+	}
+	// The kernel gives more room to a connection that is read from fast.
+	go func() { _, _ = io.Copy(client, io.LimitReader(endless{}, 64<<20)) }()
+	if _, err := io.CopyN(io.Discard, server, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	if n := fill(client); n > most {
+		t.Errorf("%d bytes of requests are kept that nobody reads", n)
+	}
+}
+
+// endless is zeros.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
 // TestGarbageIsLoggedSampled: what net/http writes about strangers is bounded.
 func TestGarbageIsLoggedSampled(t *testing.T) {

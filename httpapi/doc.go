@@ -2,8 +2,8 @@
 // Limiter, and decisions into answers for clients and gateways.
 //
 //	NewData    POST /v1/check, /v1/check:batch, /v1/report, GET /v1/usage/{tenant},
-//	           ANY /v1/authz, /v1/authz/{path...}, /v1/authz-nginx, GET /v1/openapi.yaml
-//	NewAdmin   /healthz, /readyz, /metrics, /v1/regions, DELETE /v1/usage/{tenant}, /debug/pprof/
+//	           GET /v1/explain/{tenant}, ANY /v1/authz, /v1/authz/{path...}, /v1/authz-nginx, GET /v1/openapi.yaml
+//	NewAdmin   /healthz, /readyz, /metrics, /v1/regions, /v1/top, /v1/explain/{tenant}, DELETE /v1/usage/{tenant}, /debug/pprof/
 //	NewServer  an http.Server with every timeout and size limit set
 //	NewConnections  a bound of its connections
 //

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"net"
 	"net/http"
 	"net/netip"
 	"time"
@@ -53,8 +54,12 @@ func RouteName(f *quota.ForwardAuth, method, uri string) (string, error) {
 
 // Fields returns the header fields of a decision.
 func Fields(hs quota.Headers, d *quota.Decision, jitter float64, nowUS int64, denied bool) http.Header {
+	var fs fields
+	setFields(&fs, d, fieldInput{headers: hs, jitter: jitter, nowUS: nowUS, denied: denied}, nil)
 	h := http.Header{}
-	setFields(h, d, fieldInput{headers: hs, jitter: jitter, nowUS: nowUS, denied: denied}, nil)
+	for _, f := range fs {
+		h[f.name] = []string{f.value}
+	}
 	return h
 }
 
@@ -70,3 +75,30 @@ func Endpoints() (names []string) {
 func Within(ctx context.Context, d time.Duration) context.Context {
 	return (&call{ctx: ctx}).within(d)
 }
+
+// Idle is how many proven connections are between two requests.
+func (cs *Connections) Idle() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.idle.Len()
+}
+
+// Open is how many connections there are, and requests that count as one.
+func (cs *Connections) Open() int { return cs.size() }
+
+// Streams is how many requests of HTTP/2 are under way on connections that are unproven.
+func (cs *Connections) Streams() (n int) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for e := cs.unproven.Front(); e != nil; e = e.Next() {
+		c, _ := e.Value.(*connection)
+		n += c.streams
+	}
+	return n
+}
+
+// ServeConn serves one connection.
+func (s *PlainServer) ServeConn(c net.Conn) error { return s.fast.ServeConn(Timed(c)) }
+
+// Timed returns a connection whose deadlines are set when it reads and writes.
+func Timed(c net.Conn) net.Conn { return &timedConn{Conn: c} }

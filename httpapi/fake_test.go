@@ -19,18 +19,21 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric/noop"
-	"go.uber.org/goleak"
 
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/leaks"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// net/http lingers for half a second on a connection that it answered before
-// reading all of the request, which is longer than goleak waits.
+// All tests run twice, once on each engine; see serve.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+	if m.Run() != 0 {
+		os.Exit(1)
+	}
+	plain = true
+	leaks.Main(m)
 }
 
 // fake is a Limiter of funcs that records its calls. A func that is nil admits
@@ -180,16 +183,29 @@ func refuses(f quota.Fault, pointer, detail string) func(context.Context, quota.
 	}
 }
 
-// options log nothing and draw no jitter.
+func tooCostly(context.Context, quota.Request) (quota.Decision, error) {
+	return quota.Decision{}, &quota.Invalid{Fault: quota.FaultCost, Limit: "burst", Fields: []quota.FieldError{{Pointer: "/cost", Detail: "is at most 20"}}}
+}
+
+// options log nothing, draw no jitter, and give all decisions one id.
 func options(l httpapi.Limiter) httpapi.Options {
 	return httpapi.Options{
 		Limiter: l,
 		Ready:   func() (bool, []string) { return true, nil },
 		Regions: func() any { return map[string]string{"region": "local"} },
+		Top: func(quota.TopQuery) (quota.TopReport, error) {
+			return quota.TopReport{WindowMS: 60_000, Region: "local", Regions: []string{"local"}, Processes: 1, Rows: []quota.TopRow{{Tenant: "a", Policy: "p", Limit: "l", Partition: "::"}}}, nil
+		},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "figures 1\n") }),
-		Logger:  slog.New(slog.DiscardHandler),
-		Meter:   noop.Meter{},
-		Jitter:  func() float64 { return 0 },
+		Page:    http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page\n") }),
+		Events: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "event: state\ndata: {}\n\n")
+		}),
+		Logger: slog.New(slog.DiscardHandler),
+		Meter:  noop.Meter{},
+		Jitter: func() float64 { return 0 },
+		NewID:  func() quota.DecisionID { return quota.DecisionID{0xab, 15: 0xcd} },
 	}
 }
 
@@ -212,7 +228,7 @@ func admin(t testing.TB, o httpapi.Options) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h
+	return http.HandlerFunc(h.ServeHTTP) // it has one engine
 }
 
 // request makes a request of "Name: value" header lines.
@@ -232,7 +248,13 @@ type reply struct {
 	body   string
 }
 
+// plain is set while the tests run on fasthttp.
+var plain bool
+
 func serve(h http.Handler, r *http.Request) reply {
+	if h, ok := h.(*httpapi.Handler); ok && plain && r.TLS == nil && canBeSent(r) {
+		return servePlain(h, r)
+	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return reply{w.Code, w.Header(), w.Body.String()}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/regiond/regiond/quota"
 )
 
@@ -23,7 +25,7 @@ const (
 )
 
 // authzPath serves ANY /v1/authz/{path...}: method and path are the request's own.
-func (c *call) authzPath() { c.authz(c.r.Method, "/"+c.tail, nil) }
+func (c *call) authzPath() { c.authz(c.method(), "/"+c.tail, nil) }
 
 // authzForwarded serves ANY /v1/authz, for gateways that call a fixed address.
 func (c *call) authzForwarded() { c.authzHeaders("X-Forwarded-Method", "X-Forwarded-Uri") }
@@ -38,8 +40,8 @@ func (c *call) authzHeaders(methodHeader, uriHeader string) {
 		c.authz("", "", nil)
 		return
 	}
-	method, err := soleValue(c.r.Header, methodHeader)
-	uri, uriErr := soleValue(c.r.Header, uriHeader)
+	method, err := soleValue(c, methodHeader)
+	uri, uriErr := soleValue(c, uriHeader)
 	if err = errors.Join(err, uriErr); err == nil && (method == "" || uri == "") {
 		err = errors.New("headers " + methodHeader + " and " + uriHeader + " are needed, since routes are configured: the gateway must set both")
 	}
@@ -58,13 +60,21 @@ func (c *call) authz(method, path string, unclear error) {
 	if !c.enter() {
 		return
 	}
-	f := c.settings.ForwardAuth
+	f, said := c.settings.ForwardAuth, c.said()
+	if f == nil && said.Tenant != "" {
+		f = &quota.ForwardAuth{}
+	}
 	if f == nil {
 		c.authzRefuse(problem{kind: kindNoForwardAuth, detail: "Set forward_auth in topology.yaml: at least forward_auth: {tenant: {header: X-Tenant}}."}, decisionInvalid)
 		return
 	}
 	var matched *quota.Route
-	if len(f.Routes) > 0 && unclear == nil {
+	unclear = errors.Join(unclear, said.Unclear)
+	switch {
+	case unclear != nil:
+	case said.Route != "":
+		matched, unclear = routeSaid(f, said.Route)
+	case len(f.Routes) > 0:
 		matched, unclear = matchRoute(f, method, path)
 	}
 	if unclear != nil {
@@ -75,7 +85,7 @@ func (c *call) authz(method, path string, unclear error) {
 		c.authzAllow()
 		return
 	}
-	tenant, dims, err := identify(f, c.r)
+	tenant, dims, err := identify(f, c, said)
 	if err != nil {
 		c.unattributed(err)
 		return
@@ -83,8 +93,8 @@ func (c *call) authz(method, path string, unclear error) {
 	if !c.mayName(tenant) {
 		return
 	}
-	req := quota.Request{Tenant: tenant, Dimensions: dims, Cost: 1}
-	if len(f.Routes) > 0 {
+	req := quota.Request{Tenant: tenant, Policy: said.Policy, Dimensions: dims, Cost: 1}
+	if len(f.Routes) > 0 || matched != nil {
 		name := quota.RouteOther
 		if matched != nil {
 			name, req.Cost = matched.Name, max(1, matched.Cost)
@@ -92,31 +102,38 @@ func (c *call) authz(method, path string, unclear error) {
 		req.Dimensions = append(req.Dimensions, quota.Dimension{Name: quota.RouteDimension, Value: name})
 	}
 	_, _ = req.Dimensions.Sort() // the names differ
+	req.Cost = cmp.Or(said.Cost, req.Cost)
 	d, err := c.Limiter.Check(c.within(c.Deadline), req)
 	if err != nil {
 		c.authzUndecided(err)
 		return
 	}
+	d.ID = c.decisionID()
 	c.traceDecision(&d, "")
 	c.logDecision(&d, req.Dimensions)
 	c.authzAnswer(&d)
 }
 
 func (c *call) authzAnswer(d *quota.Decision) {
-	c.field = setFields(c.w.Header(), d, c.fieldInput(!d.Allowed), c.field)
+	if c.forwarded != nil {
+		c.forwarded.answer.Decision, c.forwarded.answer.Trace = d, trace.SpanContextFromContext(c.ctx).TraceID()
+	}
+	c.field = setFields(&c.fields, d, c.fieldInput(!d.Allowed), c.field)
 	if d.Allowed {
 		c.authzAllow()
 		return
 	}
+	c.nameDenier(d)
 	p := denial(d, c.field)
 	p.status = http.StatusTooManyRequests // also when a fail mode is closed
 	p.status = c.authzStatus(p)
 	c.out = append(c.out[:0], '{')
 	c.out = p.appendMembers(c.out)
+	c.out = appendID(c.out, d.ID)
 	c.out = appendViolated(c.out, d)
 	c.out = append(c.out, '}', '\n')
-	c.w.Header()[decisionHeader] = []string{decisionDeny}
-	c.write(p.status, c.problem, c.out)
+	c.fields.set(decisionHeader, decisionDeny)
+	c.write(p.status, typeProblem, c.out)
 }
 
 // authzUndecided never lets an error look like an outage of the limiter, on
@@ -131,6 +148,7 @@ func (c *call) authzUndecided(err error) {
 	p := invalid(bad.Fault, bad.Fields)
 	c.logRefusal("invalid", bad.Error())
 	if bad.Fault == quota.FaultCost {
+		c.nameLimit(bad.Limit)
 		p.status = http.StatusTooManyRequests
 		c.authzRefuse(p, decisionDeny)
 		return
@@ -145,14 +163,14 @@ func (c *call) unattributed(err error) {
 }
 
 func (c *call) authzAllow() {
-	c.w.Header()[decisionHeader] = []string{decisionAllow}
-	c.write(http.StatusOK, nil, nil)
+	c.fields.set(decisionHeader, decisionAllow)
+	c.write(http.StatusOK, "", nil)
 }
 
 // authzRefuse writes a refusal in a status that the gateway passes on.
 func (c *call) authzRefuse(p problem, decision string) {
 	p.status = c.authzStatus(p)
-	c.w.Header()[decisionHeader] = []string{decision}
+	c.fields.set(decisionHeader, decision)
 	c.refuse(p)
 }
 
@@ -168,25 +186,33 @@ func (c *call) authzStatus(p problem) int {
 // enough that two tokens never collide, and half as long in every key.
 const hashedBytes = 16
 
-// identify reads the tenant and dimensions of a gateway's request. Any doubt is
-// an error; its text reaches the end user and names the header and the rule,
-// never the value.
-func identify(f *quota.ForwardAuth, r *http.Request) (tenant string, dims quota.Dimensions, err error) {
-	if err := refuseAliases(f, r.Header); err != nil {
+// identify reads the tenant and dimensions of a gateway's request, but for what the
+// gateway's configuration says. Any doubt is an error; its text reaches the end user and
+// names the header and the rule, never the value.
+func identify(f *quota.ForwardAuth, x exchange, said *Forwarded) (tenant string, dims quota.Dimensions, err error) {
+	if err := refuseAliases(f, x); err != nil {
 		return "", nil, err
 	}
-	tenant, err = identityHeader(r.Header, f.Tenant.Header)
+	if tenant = said.Tenant; tenant == "" && !said.NoTenant {
+		tenant, err = identityHeader(x, f.Tenant.Header)
+	}
 	switch {
 	case err != nil:
 		return "", nil, err
+	case tenant == "" && said.NoTenant && f.Missing != quota.MissingAnonymous:
+		return "", nil, errors.New("the request has no tenant where the gateway's configuration says that it is")
 	case tenant == "" && f.Missing != quota.MissingAnonymous:
 		return "", nil, fmt.Errorf("header %s is missing: the gateway must set it to the tenant", f.Tenant.Header)
 	case tenant == "":
 		tenant = quota.AnonymousTenant
 	}
-	dims = make(quota.Dimensions, 0, len(f.Dimensions)+1)
+	dims = append(make(quota.Dimensions, 0, len(f.Dimensions)+len(said.Dimensions)+1), said.Dimensions...)
+	dims = slices.DeleteFunc(dims, func(d quota.Dimension) bool { return d.Value == "" })
 	for i := range f.Dimensions {
-		value, err := dimensionValue(f, &f.Dimensions[i], r)
+		if slices.ContainsFunc(said.Dimensions, func(d quota.Dimension) bool { return d.Name == f.Dimensions[i].Name }) {
+			continue
+		}
+		value, err := dimensionValue(f, &f.Dimensions[i], x)
 		if err != nil {
 			return "", nil, err
 		}
@@ -198,28 +224,28 @@ func identify(f *quota.ForwardAuth, r *http.Request) (tenant string, dims quota.
 }
 
 // dimensionValue returns "" when the request does not have it.
-func dimensionValue(f *quota.ForwardAuth, s *quota.DimensionSource, r *http.Request) (string, error) {
+func dimensionValue(f *quota.ForwardAuth, s *quota.DimensionSource, x exchange) (string, error) {
 	switch {
 	case s.ClientIP:
-		if addr := clientIP(r.RemoteAddr, r.Header["X-Forwarded-For"], f.TrustedProxies); addr.IsValid() {
+		if addr := clientIP(x.remote(), x.values("X-Forwarded-For"), f.TrustedProxies); addr.IsValid() {
 			return ipValue(addr, int(f.IPv6Prefix)), nil
 		}
 		return "", nil
 	case s.Hash:
-		value, err := soleValue(r.Header, s.Header)
+		value, err := soleValue(x, s.Header)
 		if value == "" {
 			return "", err
 		}
 		sum := sha256.Sum256([]byte(value))
 		return hex.EncodeToString(sum[:hashedBytes]), nil
 	}
-	return identityHeader(r.Header, s.Header)
+	return identityHeader(x, s.Header)
 }
 
 // soleValue returns the value of a header that may be sent once, "" when it is
 // missing or empty.
-func soleValue(h http.Header, name string) (string, error) {
-	switch lines := h.Values(name); len(lines) {
+func soleValue(x exchange, name string) (string, error) {
+	switch lines := x.values(name); len(lines) {
 	case 0:
 		return "", nil
 	case 1:
@@ -231,8 +257,8 @@ func soleValue(h http.Header, name string) (string, error) {
 
 // identityHeader returns the id in a header, "" when it has none. It also refuses
 // commas: several gateways join duplicated lines with one.
-func identityHeader(h http.Header, name string) (string, error) {
-	value, err := soleValue(h, name)
+func identityHeader(x exchange, name string) (string, error) {
+	value, err := soleValue(x, name)
 	if value == "" {
 		return "", err
 	}
@@ -247,8 +273,8 @@ func identityHeader(h http.Header, name string) (string, error) {
 
 // refuseAliases refuses X_Tenant and X.Tenant beside a configured X-Tenant:
 // servers that map "_" or "." to "-" would see another identity than we do.
-func refuseAliases(f *quota.ForwardAuth, h http.Header) error {
-	for name := range h {
+func refuseAliases(f *quota.ForwardAuth, x exchange) error {
+	for name := range x.names() {
 		if !strings.ContainsAny(name, "_.") {
 			continue
 		}

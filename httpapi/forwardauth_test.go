@@ -126,17 +126,18 @@ func TestForwardAuthRefusals(t *testing.T) {
 		status   int
 		decision string
 		retry    string
+		limit    string
 		kind     string
 	}{
-		{"denied", deny, 429, "deny", "13", "https://iana.org/assignments/http-problem-types#quota-exceeded"},
-		{"closed", closed, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
-		{"shed", shed, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
-		{"undecided", fails, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
-		{"panic", func(context.Context, quota.Request) (quota.Decision, error) { panic("defect") }, 429, "deny", "1", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
-		{"cost", refuses(quota.FaultCost, "/cost", "is at most 20"), 429, "deny", "", "urn:regiond:problem:cost-exceeds-limit"},
-		{"input", refuses(quota.FaultInput, "/cost", "is at most 20"), 403, "invalid", "", "urn:regiond:problem:identity"},
-		{"not configured", nil, 403, "invalid", "", "urn:regiond:problem:forward-auth-not-configured"},
-		{"reuse", refuses(quota.FaultReuse, "/cost", "is at most 20"), 403, "invalid", "", "urn:regiond:problem:identity"},
+		{"denied", deny, 429, "deny", "13", "sustained", "https://iana.org/assignments/http-problem-types#quota-exceeded"},
+		{"closed", closed, 429, "deny", "1", "", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
+		{"shed", shed, 429, "deny", "1", "", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
+		{"undecided", fails, 429, "deny", "1", "", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
+		{"panic", func(context.Context, quota.Request) (quota.Decision, error) { panic("defect") }, 429, "deny", "1", "", "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"},
+		{"cost", tooCostly, 429, "deny", "", "burst", "urn:regiond:problem:cost-exceeds-limit"},
+		{"input", refuses(quota.FaultInput, "/cost", "is at most 20"), 403, "invalid", "", "", "urn:regiond:problem:identity"},
+		{"not configured", nil, 403, "invalid", "", "", "urn:regiond:problem:forward-auth-not-configured"},
+		{"reuse", refuses(quota.FaultReuse, "/cost", "is at most 20"), 403, "invalid", "", "", "urn:regiond:problem:identity"},
 	}
 	for _, row := range rows {
 		for _, target := range []string{"/v1/authz", "/v1/authz/x", "/v1/authz-nginx"} {
@@ -155,6 +156,9 @@ func TestForwardAuthRefusals(t *testing.T) {
 				}
 				if got.field("X-Regiond-Decision") != row.decision || got.field("Retry-After") != row.retry || got.json(t)["type"] != row.kind {
 					t.Errorf("%q %q %s", got.field("X-Regiond-Decision"), got.field("Retry-After"), got.body)
+				}
+				if got.field("X-Regiond-Limit") != row.limit {
+					t.Errorf("limit %q, want %q", got.field("X-Regiond-Limit"), row.limit)
 				}
 				if strings.Contains(got.body, "ceiling") || strings.Contains(got.body, `"limits"`) || got.field("Cache-Control") != "no-store" {
 					t.Errorf("customers must not get this: %v %s", got.header, got.body)

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,9 +21,10 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// handler serves a table of endpoints: it finds the endpoint, authenticates the
-// caller, bounds what is in flight, recovers from panics, measures.
-type handler struct {
+// Handler serves a table of endpoints: it finds the endpoint, authenticates the
+// caller, bounds what is in flight, recovers from panics, measures. It is an http.Handler,
+// and NewPlainServer serves it without net/http.
+type Handler struct {
 	Options
 	endpoints  []endpoint
 	checksHost bool   // see foreignHost
@@ -33,13 +35,13 @@ type handler struct {
 	inFlight   atomic.Int64
 	turns      chan struct{} // has an element for each batch that is decoded or encoded
 	calls      sync.Pool
-	unset      Settings // in force where Options.Settings returns nil
-	noStore    []string // header values that never change, shared by all answers
-	json       []string
-	problem    []string
+	unset      Settings  // in force where Options.Settings returns nil
+	unsaid     Forwarded // by requests over HTTP
+	secret     [32]byte  // of pseudonyms
+	sessions   sessions
 }
 
-func newHandler(o Options, endpoints []endpoint, checksHost bool) (http.Handler, error) {
+func newHandler(o Options, endpoints []endpoint, checksHost bool) (*Handler, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -48,43 +50,48 @@ func newHandler(o Options, endpoints []endpoint, checksHost bool) (http.Handler,
 	if err != nil {
 		return nil, err
 	}
-	h := &handler{
+	h := &Handler{
 		Options: o, endpoints: endpoints, checksHost: checksHost, host: hostname(o.Address), metrics: m,
 		turns:    make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		denials:  sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
 		refusals: sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
-		noStore:  []string{"no-store"},
-		json:     []string{"application/json"},
-		problem:  []string{"application/problem+json"},
 	}
-	h.calls.New = func() any { return &call{handler: h, decode: newDecoder()} }
+	_, _ = rand.Read(h.secret[:]) // never fails
+	h.calls.New = func() any { return &call{Handler: h, decode: newDecoder()} }
 	return h, nil
 }
 
 // ServeHTTP implements http.Handler.
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, _ := h.calls.Get().(*call) // New makes no other
-	c.begin(w, r, h.Now())
-	defer c.end()
-	c.serve()
+	c.standard = standardExchange{w: w, r: r}
+	if own := c.standard.connection(); own != nil && r.ProtoMajor == 2 {
+		if c.standard.crowded = !own.beginStream(); !c.standard.crowded {
+			defer own.endStream()
+		}
+	}
+	c.serve(&c.standard)
 }
 
 // call is one request in progress. It is pooled: nothing that outlives the
 // request may refer to its buffers.
 type call struct {
-	*handler
-	w        http.ResponseWriter
-	r        *http.Request
-	settings *Settings
-	endpoint *endpoint // nil when nothing matched
-	index    int       // of endpoint; −1
-	tail     string    // what the pattern's last segment matched
-	allow    string    // methods of the path, when only the method is wrong
-	caller   *Token    // &everyone where none is required
-	start    time.Time
-	status   int  // 0 until the answer is written
-	entered  bool // counts in inFlight
-	admitted bool // its caller may use the endpoint, which is not open to all
+	*Handler
+	exchange
+	standard  standardExchange // what exchange is, on the one engine or the other
+	plain     plainExchange
+	forwarded *forwardedExchange // or this, nil over HTTP
+	settings  *Settings
+	endpoint  *endpoint // nil when nothing matched
+	index     int       // of endpoint; −1
+	tail      string    // what the pattern's last segment matched
+	query     string    // as it was sent
+	allow     string    // methods of the path, when only the method is wrong
+	caller    *Token    // &everyone where none is required
+	start     time.Time
+	status    int  // 0 until the answer is written
+	entered   bool // counts in inFlight
+	admitted  bool // its caller may use the endpoint, which is not open to all
 
 	ctx  context.Context //nolint:containedctx // the request's, with its span: a call is one request
 	span trace.Span      // nil unless it is recorded
@@ -92,25 +99,33 @@ type call struct {
 	decode *decoder
 	limit  io.LimitedReader
 	in     bytes.Buffer
+	fields fields // of the answer
 	out    []byte
 	room   int // bytes left for the problems of a batch
 	field  []byte
 }
 
-func (c *call) begin(w http.ResponseWriter, r *http.Request, now time.Time) {
-	c.w, c.r, c.start, c.status, c.caller, c.entered, c.admitted = w, r, now, 0, &everyone, false, false
+// serve answers the request of an exchange, and returns the call to the pool.
+func (c *call) serve(x exchange) {
+	c.begin(x, c.Now())
+	defer c.end()
+	c.dispatch()
+}
+
+func (c *call) begin(x exchange, now time.Time) {
+	c.exchange, c.start, c.status, c.caller, c.entered, c.admitted = x, now, 0, &everyone, false, false
+	c.fields = c.fields[:0]
 	c.settings = c.Settings()
 	if c.settings == nil {
 		c.settings = &c.unset
 	}
 	// The path as it was sent: url.URL does not keep the difference between "/"
 	// and "%2F" when anything else is out of the ordinary.
-	path, err := target(r.RequestURI)
-	if err != nil {
-		path = r.URL.EscapedPath()
-	}
+	uri := x.target()
+	path, _ := target(uri) // "" for what is no path, which no endpoint has
+	_, c.query, _ = strings.Cut(uri, "?")
 	c.endpoint = nil
-	c.index, c.tail, c.allow = find(c.endpoints, r.Method, path)
+	c.index, c.tail, c.allow = find(c.endpoints, x.method(), path)
 	if c.index >= 0 {
 		c.endpoint = &c.endpoints[c.index]
 	}
@@ -135,7 +150,8 @@ func (c *call) end() {
 	if v != nil {
 		return // other goroutines may still use its buffers
 	}
-	c.w, c.r, c.settings, c.limit.R, c.ctx, c.span = nil, nil, nil, nil, nil, nil
+	c.exchange, c.standard, c.plain, c.forwarded = nil, standardExchange{}, plainExchange{lines: c.plain.lines[:0]}, nil
+	c.settings, c.limit, c.ctx, c.span = nil, io.LimitedReader{}, nil, nil
 	c.calls.Put(c)
 }
 
@@ -149,7 +165,7 @@ func (c *call) panicked(v any) {
 	c.Logger.LogAttrs(c.ctx, slog.LevelError, "panic",
 		slog.String("route", c.pattern()), slog.String("panic", truncate(fmt.Sprint(v))), slog.String("stack", string(debug.Stack())))
 	switch {
-	case c.status != 0:
+	case c.status != 0 && !c.takeBack():
 		panic(http.ErrAbortHandler)
 	case c.forwardAuth():
 		c.unavailable(noDecision)
@@ -158,10 +174,10 @@ func (c *call) panicked(v any) {
 	}
 }
 
-func (c *call) serve() {
+func (c *call) dispatch() {
 	switch {
 	case c.endpoint == nil && c.allow != "":
-		c.w.Header().Set("Allow", c.allow)
+		c.fields.set("Allow", c.allow)
 		c.refuse(problem{kind: kindMethod, detail: "Use " + c.allow + "."})
 		return
 	case c.endpoint == nil:
@@ -172,23 +188,47 @@ func (c *call) serve() {
 		c.misdirected()
 		return
 	}
-	caller, detail := c.settings.Access.authenticate(c.endpoint.guard, c.r)
+	if c.standard.crowded {
+		c.unavailable(noDecision)
+		return
+	}
+	caller, detail := c.authenticate()
 	if detail != "" {
 		c.unauthorized(detail)
 		return
 	}
 	c.caller = caller
-	if missing := c.endpoint.scope &^ caller.Scopes; missing != 0 {
-		c.forbidden("the caller needs scope " + missing.String())
+	if why := c.endpoint.forbids(caller); why != "" {
+		c.forbidden(why)
 		return
 	}
-	// Only this call of the admin listener is about one tenant.
-	if c.endpoint.scope == ScopeAdmin && caller.Tenants != nil && !strings.Contains(c.endpoint.pattern, "{tenant}") {
-		c.forbidden("the caller is held to tenants, and this call shows all of them")
-		return
-	}
-	c.admitted = c.endpoint.guard != guardNone
+	c.admitted = c.endpoint.guard != guardNone && c.endpoint.guard != guardLogin
 	c.endpoint.handle(c)
+}
+
+// authenticate returns who calls, or why nobody may by what the request shows.
+func (c *call) authenticate() (caller *Token, detail string) {
+	caller, detail = c.settings.Access.authenticate(c.endpoint.guard, c)
+	if detail != "" && c.endpoint.guard == guardAdmin {
+		if own, why := c.bySession(); own != nil {
+			return own, ""
+		} else if why != "" {
+			detail = why
+		}
+	}
+	return caller, detail
+}
+
+// forbids returns why a known caller may not make the call, "" if it may.
+func (e *endpoint) forbids(caller *Token) string {
+	if missing := e.scope &^ caller.Scopes; missing != 0 {
+		return "the caller needs scope " + missing.String()
+	}
+	// Calls with {tenant} hold the caller to its own tenants.
+	if e.scope&AdminScopes != 0 && caller.Tenants != nil && !strings.Contains(e.pattern, "{tenant}") {
+		return "the caller is held to tenants, and this call shows all of them"
+	}
+	return ""
 }
 
 // enter counts a request that is to be decided as in flight, once all of it has been
@@ -214,18 +254,21 @@ func (c *call) valid() bool {
 
 // prove keeps the connection of a valid request longer than those of strangers.
 func (c *call) prove() {
-	if own, ok := c.r.Context().Value(connectionKey{}).(*connection); ok {
+	if own := c.connection(); own != nil {
 		own.prove()
 	}
 }
 
 func (c *call) unauthorized(detail string) {
 	c.logRefusal("unauthorized", detail)
+	if len(c.certificates()) > 0 {
+		c.fields.set("Connection", "close") // the next may show a renewed certificate
+	}
 	if c.forwardAuth() {
 		c.authzRefuse(problem{kind: kindUnauthorized, status: http.StatusForbidden, detail: detail}, decisionInvalid)
 		return
 	}
-	c.w.Header().Set("WWW-Authenticate", `Bearer realm="regiond"`)
+	c.fields.set("Www-Authenticate", `Bearer realm="regiond"`)
 	c.refuse(problem{kind: kindUnauthorized, detail: detail})
 }
 
@@ -245,7 +288,7 @@ const noTenant = "the caller is held to other tenants"
 
 // mayName reports whether the caller may name a tenant; if not, it has answered.
 func (c *call) mayName(tenant string) bool {
-	if !c.caller.mayName(tenant) {
+	if !c.caller.MayName(tenant) {
 		c.forbidden(noTenant)
 		return false
 	}
@@ -268,7 +311,7 @@ const noDecision = "No decision could be made at the moment. Retry later."
 // unavailable answers 503, or a denial on forward-auth, where gateways would
 // take a 5xx for an outage of the limiter.
 func (c *call) unavailable(detail string) {
-	c.w.Header()[fieldRetryAfter] = []string{"1"}
+	c.fields.set(fieldRetryAfter, "1")
 	p := problem{kind: kindReduced, detail: detail}
 	if c.forwardAuth() {
 		p.status = http.StatusTooManyRequests
@@ -283,21 +326,23 @@ func (c *call) refuse(p problem) {
 	c.out = append(c.out[:0], '{')
 	c.out = p.appendMembers(c.out)
 	c.out = append(c.out, '}', '\n')
-	c.write(p.code(), c.problem, c.out)
+	c.write(p.code(), typeProblem, c.out)
 }
 
-// write writes the whole answer. contentType is shared and not modified.
-func (c *call) write(status int, contentType []string, body []byte) {
-	h := c.w.Header()
-	h["Cache-Control"] = c.noStore
+// Types of answers.
+const (
+	typeJSON    = "application/json"
+	typeProblem = "application/problem+json"
+)
+
+// write writes the whole answer.
+func (c *call) write(status int, contentType string, body []byte) {
+	c.fields.set("Cache-Control", "no-store")
 	if len(body) > 0 {
-		h["Content-Type"] = contentType
+		c.fields.set("Content-Type", contentType)
 	}
 	c.status = status
-	c.w.WriteHeader(status)
-	if len(body) > 0 {
-		_, _ = c.w.Write(body) // fails when the client has disconnected
-	}
+	c.send(status, c.fields, body)
 }
 
 func (c *call) forwardAuth() bool { return c.endpoint != nil && c.endpoint.guard.forwardAuth() }
@@ -376,7 +421,8 @@ type sampledHandler struct {
 	lines *sampler
 }
 
-func newSampledHandler(h slog.Handler) sampledHandler {
+// NewSampledHandler returns h for what any caller can cause: at most ten lines a second.
+func NewSampledHandler(h slog.Handler) slog.Handler {
 	return sampledHandler{h, &sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)}}
 }
 
@@ -392,11 +438,15 @@ func (h sampledHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// logDecision writes a line for a denial, enforced or observed, and for what was shed. Ids are in the
+// logDecision passes a denial on to Options.Denied, and writes a line for it, enforced or observed, and for what was shed. Ids are in the
 // log alone, never in a metric.
 func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
 	if d.Allowed && !d.WouldDeny {
 		return
+	}
+	if !d.Allowed && c.Denied != nil {
+		own := *d // else every decision would be on the heap
+		c.Denied(&own)
 	}
 	suppressed, ok := c.denials.pass(c.start)
 	if !ok {
@@ -420,6 +470,7 @@ func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
 	for _, dim := range dims {
 		attrs = append(attrs, slog.String("dim."+dim.Name, dim.Value))
 	}
+	attrs = append(attrs, slog.String("id", d.ID.String()))
 	c.log(message, suppressed, attrs)
 }
 
@@ -437,7 +488,7 @@ func (c *call) logReset(tenant string) {
 }
 
 func (c *call) log(message string, suppressed int64, attrs []slog.Attr) {
-	attrs = append(attrs, slog.String("route", c.pattern()), slog.String("peer", c.r.RemoteAddr))
+	attrs = append(attrs, slog.String("route", c.pattern()), slog.String("peer", c.remote()))
 	if c.caller != nil && c.caller.Name != "" {
 		attrs = append(attrs, slog.String("caller", c.caller.Name))
 	}

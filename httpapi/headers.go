@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"net/http"
 	"strconv"
 	"time"
 
@@ -22,6 +21,13 @@ const (
 	fieldRetryAfter = "Retry-After"
 )
 
+// IDHeader has the id of the decision.
+const IDHeader = "X-Regiond-Decision-Id"
+
+// LimitHeader names the limit that refused. It is absent where none did: a check was turned away
+// undecided.
+const LimitHeader = "X-Regiond-Limit"
+
 // maxFieldInteger is the largest Integer of a structured field, 15 digits.
 const maxFieldInteger = 999_999_999_999_999
 
@@ -41,19 +47,31 @@ func (c *call) fieldInput(denied bool) fieldInput {
 	return fieldInput{headers: c.settings.Headers, jitter: c.Jitter(), nowUS: c.start.UnixMicro(), denied: denied}
 }
 
-// setFields puts the rate limit fields of a decision into h: none but Retry-After for a
-// check that was shed, since what is left is unknown. buf is scratch and is returned for
-// reuse.
-func setFields(h http.Header, d *quota.Decision, in fieldInput, buf []byte) []byte {
+// RateLimitFields calls add with the rate limit fields of a decision, as an answer over HTTP has them. denied is whether the answer
+// is a refusal, jitter in [0,1) lengthens waits, and nowUS is the host's clock.
+func RateLimitFields(d *quota.Decision, h quota.Headers, denied bool, jitter float64, nowUS int64, add func(name, value string)) {
+	var fs fields
+	setFields(&fs, d, fieldInput{headers: h, jitter: jitter, nowUS: nowUS, denied: denied}, nil)
+	for _, f := range fs {
+		add(f.name, f.value)
+	}
+}
+
+// setFields puts the id of a decision and its rate limit fields into h: of these none but
+// Retry-After for a check that was shed, since what is left is unknown. buf is scratch and is
+// returned for reuse.
+func setFields(h *fields, d *quota.Decision, in fieldInput, buf []byte) []byte {
 	head := d.Headline()
 	if in.denied {
 		retry := ceil(d.RetryAfter(), time.Second)
 		if head >= 0 {
 			retry = waitSeconds(&d.Limits[head], d.RetryAfter(), in.jitter)
 		}
-		h[fieldRetryAfter] = []string{strconv.FormatInt(max(1, retry), 10)}
+		h.set(fieldRetryAfter, strconv.FormatInt(max(1, retry), 10))
 	}
+	buf = d.ID.Append(buf[:0])
 	if head < 0 || in.headers.Format == quota.HeadersOff {
+		h.setID(string(buf))
 		return buf
 	}
 	s := &d.Limits[head]
@@ -71,10 +89,16 @@ func setFields(h http.Header, d *quota.Decision, in fieldInput, buf []byte) []by
 	}
 }
 
-// setDraft11 writes both lists into one string, so that they cost two
-// allocations however many limits there are.
-func setDraft11(h http.Header, d *quota.Decision, jitter float64, buf []byte) []byte {
-	buf = buf[:0]
+func (fs *fields) setID(id string) {
+	if id != "" {
+		fs.set(IDHeader, id)
+	}
+}
+
+// setDraft11 writes both lists into one string behind the id, so that they cost one
+// allocation however many limits there are.
+func setDraft11(h *fields, d *quota.Decision, jitter float64, buf []byte) []byte {
+	id := len(buf)
 	for i := range d.Limits {
 		l := d.Limits[i].Limit
 		buf = appendMember(buf, i, d.Policy, l.Name)
@@ -94,24 +118,25 @@ func setDraft11(h http.Header, d *quota.Decision, jitter float64, buf []byte) []
 		buf = append(buf, ";t="...)
 		buf = appendInteger(buf, waitSeconds(s, wait(s), jitter))
 	}
-	both := string(buf)
-	values := []string{both[:cut], both[cut:]}
-	h[fieldPolicy] = values[0:1:1]
-	h[fieldState] = values[1:2:2]
+	all := string(buf)
+	h.setID(all[:id])
+	h.set(fieldPolicy, all[id:cut])
+	h.set(fieldState, all[cut:])
 	return buf
 }
 
-func setTriplet(h http.Header, names [3]string, s *quota.LimitState, reset int64, buf []byte) []byte {
-	buf = appendInteger(buf[:0], s.Limit.Units)
+func setTriplet(h *fields, names [3]string, s *quota.LimitState, reset int64, buf []byte) []byte {
+	id := len(buf)
+	buf = appendInteger(buf, s.Limit.Units)
 	a := len(buf)
 	buf = appendInteger(buf, s.Remaining)
 	b := len(buf)
 	buf = appendInteger(buf, reset)
 	all := string(buf)
-	values := []string{all[:a], all[a:b], all[b:]}
-	for i, name := range names {
-		h[name] = values[i : i+1 : i+1]
-	}
+	h.setID(all[:id])
+	h.set(names[0], all[id:a])
+	h.set(names[1], all[a:b])
+	h.set(names[2], all[b:])
 	return buf
 }
 

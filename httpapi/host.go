@@ -21,18 +21,18 @@ func (c *call) foreignHost() bool {
 	switch c.endpoint.guard {
 	case guardNone, guardMetrics, guardForward, guardForwardNginx:
 		return false
-	case guardData, guardAdmin:
+	case guardData, guardAdmin, guardLogin:
 	}
 	if !c.checksHost {
 		return false
 	}
-	host := hostname(c.r.Host)
+	host := hostname(c.hostField())
 	return host != "" && host != c.host && !isLoopback(host) && !isAddress(host) && !slices.Contains(c.settings.Access.AllowedHosts, host)
 }
 
 // misdirected answers a request under a foreign host.
 func (c *call) misdirected() {
-	detail := "Host " + truncate(c.r.Host) + " is not known to be a name of this listener: a web page could have had it resolve to here. " +
+	detail := "Host " + truncate(c.hostField()) + " is not known to be a name of this listener: a web page could have had it resolve to here. " +
 		"Call the listener by its address, or add the name to access.allowed_hosts in topology.yaml."
 	c.logRefusal("misdirected", detail)
 	c.refuse(problem{kind: kindMisdirected, detail: detail})

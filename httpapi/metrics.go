@@ -9,6 +9,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/regiond/regiond/internal/counting"
 )
 
 // noEndpoint is the label of calls that matched nothing: the path itself is the
@@ -18,17 +20,27 @@ const noEndpoint = "none"
 // instruments count calls by endpoint and status. Every attribute set is made
 // once, so that counting allocates nothing.
 type instruments struct {
-	requests metric.Int64Counter
+	requests *counting.Counter[answered]
 	duration metric.Float64Histogram
 	panics   metric.Int64Counter
-	// Both are indexed by endpoint + 1; [0] is noEndpoint.
-	counts []map[int][]metric.AddOption // by status, 0 for any other
-	times  [][]metric.RecordOption
+	times    [][]metric.RecordOption // indexed by endpoint + 1; [0] is noEndpoint
 }
 
+// answered are the labels of an answer.
+type answered struct{ endpoint, status int }
+
 func newInstruments(m metric.Meter, endpoints []endpoint) (*instruments, error) {
-	requests, err1 := m.Int64Counter("regiond.http.requests",
-		metric.WithDescription("HTTP calls answered, by route and status."))
+	routes := []string{noEndpoint}
+	for _, e := range endpoints {
+		routes = append(routes, e.method+" "+e.pattern)
+	}
+	requests, err1 := counting.New(m, "regiond.http.requests", "", "HTTP calls answered, by route and status.", func(a answered) attribute.Set {
+		status := "other"
+		if a.status != 0 {
+			status = strconv.Itoa(a.status)
+		}
+		return attribute.NewSet(attribute.String("route", routes[a.endpoint+1]), attribute.String("status", status))
+	})
 	duration, err2 := m.Float64Histogram("regiond.http.duration", metric.WithUnit("s"),
 		metric.WithDescription("From the arrival of an HTTP call to its answer."),
 		// Around the budgets: an answer from memory, a Redis round trip, the Redis
@@ -41,29 +53,13 @@ func newInstruments(m metric.Meter, endpoints []endpoint) (*instruments, error) 
 	}
 	panics.Add(context.Background(), 0) // present from the start, for rate()
 	in := &instruments{requests: requests, duration: duration, panics: panics}
-	in.addRoute(noEndpoint)
-	for _, e := range endpoints {
-		in.addRoute(e.method + " " + e.pattern)
+	for _, route := range routes {
+		in.times = append(in.times, []metric.RecordOption{metric.WithAttributes(attribute.String("route", route))})
 	}
 	return in, nil
 }
 
-func (in *instruments) addRoute(name string) {
-	label := attribute.String("route", name)
-	counts := map[int][]metric.AddOption{0: {metric.WithAttributes(label, attribute.String("status", "other"))}}
-	// The statuses that this package writes.
-	for _, s := range []int{200, 204, 400, 401, 403, 404, 405, 413, 415, 421, 422, 429, 500, 503} {
-		counts[s] = []metric.AddOption{metric.WithAttributes(label, attribute.String("status", strconv.Itoa(s)))}
-	}
-	in.counts = append(in.counts, counts)
-	in.times = append(in.times, []metric.RecordOption{metric.WithAttributes(label)})
-}
-
 func (in *instruments) record(ctx context.Context, endpoint, status int, took time.Duration) {
-	options, ok := in.counts[endpoint+1][status]
-	if !ok {
-		options = in.counts[endpoint+1][0]
-	}
-	in.requests.Add(ctx, 1, options...)
+	in.requests.Add(answered{endpoint, status}, 1)
 	in.duration.Record(ctx, took.Seconds(), in.times[endpoint+1]...)
 }

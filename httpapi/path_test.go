@@ -186,9 +186,9 @@ func spelled() *quota.ForwardAuth {
 }
 
 // slipsPast returns the servers that serve /login for a path which is counted otherwise.
-func slipsPast(path string) (servers []string, counted string, served bool) {
+func slipsPast(models []spelling.Server, path string) (servers []string, counted string, served bool) {
 	counted, err := httpapi.RouteName(spelled(), "POST", path)
-	for _, s := range spelling.Servers() {
+	for _, s := range models {
 		if !s.Serves(path) {
 			continue
 		}
@@ -202,9 +202,12 @@ func slipsPast(path string) (servers []string, counted string, served bool) {
 
 // However a client spells /login: what a server serves as /login is counted as login.
 func TestNoSpellingSlipsPast(t *testing.T) {
-	served := 0
+	if plain {
+		t.Skip("no engine is asked")
+	}
+	models, served := spelling.Servers(), 0
 	for _, path := range spelling.Logins(2, 30_000) {
-		servers, counted, ok := slipsPast(path)
+		servers, counted, ok := slipsPast(models, path)
 		if ok {
 			served++
 		}

@@ -26,6 +26,7 @@ const (
 	kindMediaType
 	kindCost
 	kindReuse
+	kindAlone
 	kindQuota
 	kindReduced
 	kindInternal
@@ -53,6 +54,7 @@ var problems = [...]struct {
 	kindMediaType:     {ownProblems + "unsupported-media-type", http.StatusUnsupportedMediaType, "The body is not JSON"},
 	kindCost:          {ownProblems + "cost-exceeds-limit", http.StatusUnprocessableEntity, "The cost is above the limit"},
 	kindReuse:         {ownProblems + "idempotency-key-reuse", http.StatusUnprocessableEntity, "The Idempotency-Key came with another request"},
+	kindAlone:         {ownProblems + "no-other-region", http.StatusConflict, "No other region can be asked"},
 	kindQuota:         {draftProblems + "quota-exceeded", http.StatusTooManyRequests, "The quota is used up"},
 	kindReduced:       {draftProblems + "temporary-reduced-capacity", http.StatusServiceUnavailable, "Capacity is reduced for now"},
 	kindInternal:      {ownProblems + "internal", http.StatusInternalServerError, "Internal error"},

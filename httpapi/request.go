@@ -1,12 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"mime"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -20,8 +19,8 @@ func (c *call) request() (quota.Request, bool) {
 	if !c.readBody() {
 		return quota.Request{}, false
 	}
-	query, errs := parseQuery(c.r.URL.RawQuery, false)
-	key, err := idempotencyKey(c.r.Header)
+	query, errs := parseQuery(c.query, false)
+	key, err := idempotencyKey(c.values(idempotencyHeader))
 	if err != nil {
 		errs = append(errs, quota.FieldError{Detail: err.Error()})
 	}
@@ -38,8 +37,7 @@ const idempotencyHeader = "Idempotency-Key"
 
 // idempotencyKey returns the key of a request, "" when it has none. Quotes are
 // part of the key where a client sends the structured string of the draft.
-func idempotencyKey(h http.Header) (string, error) {
-	lines := h[idempotencyHeader]
+func idempotencyKey(lines []string) (string, error) {
 	switch {
 	case len(lines) == 0:
 		return "", nil
@@ -54,21 +52,30 @@ func idempotencyKey(h http.Header) (string, error) {
 	return lines[0], nil
 }
 
+// ordinaryBody is more than a check has, in bytes.
+const ordinaryBody = 4 << 10
+
 // readBody reads a JSON body into c.in and answers itself when it cannot.
 func (c *call) readBody() bool {
 	if detail := c.mediaType(); detail != "" {
 		c.refuse(problem{kind: kindMediaType, detail: detail})
 		return false
 	}
-	c.limit = io.LimitedReader{R: c.r.Body, N: MaxBody + 1}
-	if c.r.ContentLength > MaxBody {
-		c.limit.N = 0
-	}
+	var length int64
+	var err error
 	c.in.Reset()
-	_, err := c.in.ReadFrom(&c.limit)
+	if c.limit.R, length = c.body(); length <= MaxBody {
+		c.limit.N = ordinaryBody
+		_, err = c.in.ReadFrom(&c.limit)
+		if c.limit.N == 0 {
+			c.in.Grow(MaxBody + bytes.MinRead - c.in.Len()) // doubling would leave twice as much to the collector
+			c.limit.N = MaxBody + 1 - ordinaryBody
+			_, err = c.in.ReadFrom(&c.limit)
+		}
+	}
 	switch {
-	case c.limit.N == 0:
-		c.w.Header().Set("Connection", "close")
+	case c.limit.N <= 0:
+		c.fields.set("Connection", "close")
 		c.refuse(problem{kind: kindTooLarge, detail: fmt.Sprintf("A body has at most %d bytes.", MaxBody)})
 		return false
 	case err != nil:
@@ -80,13 +87,13 @@ func (c *call) readBody() bool {
 
 // mediaType returns what is wrong with the type of the body, "" when nothing is.
 func (c *call) mediaType() string {
-	if enc := c.r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+	if enc := c.values("Content-Encoding"); len(enc) > 0 && enc[0] != "" && enc[0] != "identity" {
 		return "Content-Encoding must be left out: a body is small and sent as it is."
 	}
 	// A page of any origin may send an untyped body or a form without a
 	// preflight. Accepting them from a browser would let it spend quota.
-	browser := c.r.Header["Origin"] != nil || c.r.Header["Sec-Fetch-Site"] != nil
-	lines := c.r.Header["Content-Type"]
+	browser := c.values("Origin") != nil || c.values("Sec-Fetch-Site") != nil
+	lines := c.values("Content-Type")
 	switch {
 	case len(lines) == 0 && !browser, len(lines) == 1 && isJSON(lines[0], !browser):
 		return ""

@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"encoding/binary"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 
@@ -28,34 +30,86 @@ type Tracing struct {
 // start begins a call's span and puts it into its context. The span is nil when
 // it is not recorded; the context then still carries that decision.
 func (t *Tracing) start(c *call) (context.Context, trace.Span) {
-	ctx := c.r.Context()
+	ctx := c.context()
 	if t == nil || c.endpoint == nil || c.endpoint.guard != guardData && !c.forwardAuth() {
 		return ctx, nil
 	}
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(
-			attribute.String("http.request.method", method(c.r.Method)),
+			attribute.String("http.request.method", spanMethod(c.method())),
 			attribute.String("http.route", c.endpoint.pattern)),
 	}
-	if len(c.r.Header["Traceparent"]) > 0 {
-		remote := propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(c.r.Header))
+	if len(c.values("Traceparent")) > 0 {
+		remote := propagation.TraceContext{}.Extract(ctx, carrier{c})
 		if !t.Distrust {
 			ctx = remote
 		} else if sc := trace.SpanContextFromContext(remote); sc.IsValid() {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: sc}))
 		}
 	}
-	ctx, span := t.Tracer.Start(ctx, method(c.r.Method)+" "+c.endpoint.pattern, options...)
+	ctx, span := t.Tracer.Start(ctx, spanMethod(c.method())+" "+c.endpoint.pattern, options...)
 	if !span.IsRecording() {
 		return ctx, nil
 	}
 	return ctx, span
 }
 
-// method is the name of a method in a span: on forward-auth the end user chooses
+// NewID returns a random id. It takes no lock and allocates nothing.
+func NewID() (id quota.DecisionID) {
+	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
+	binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
+	return id
+}
+
+// decisionID returns the id of the call's trace, else a new one. While calls have no spans, the
+// trace is that of the caller's context.
+func (c *call) decisionID() quota.DecisionID {
+	if c.Tracing != nil {
+		if id := trace.SpanContextFromContext(c.ctx).TraceID(); id.IsValid() {
+			return quota.DecisionID(id)
+		}
+		return c.NewID()
+	}
+	if lines := c.values("Traceparent"); len(lines) == 1 {
+		if id := traceOf(lines[0]); id.IsValid() {
+			return quota.DecisionID(id)
+		}
+	}
+	return c.NewID()
+}
+
+// traceOf returns the trace of a traceparent, zero for what is none. Unlike the standard propagator it
+// allocates nothing.
+func traceOf(parent string) (id trace.TraceID) {
+	const first, end = 3, 35 // of version-trace-span-flags, the first as 00
+	if len(parent) < 55 || parent[first-1] != '-' || parent[end] != '-' {
+		return id
+	}
+	id, _ = trace.TraceIDFromHex(parent[first:end]) // zero on an error
+	return id
+}
+
+// carrier reads the context of a caller's trace from its header.
+type carrier struct{ exchange }
+
+// Get implements propagation.TextMapCarrier.
+func (c carrier) Get(name string) string {
+	if lines := c.values(name); len(lines) > 0 {
+		return lines[0]
+	}
+	return ""
+}
+
+// Set implements propagation.TextMapCarrier. Nothing is sent.
+func (carrier) Set(string, string) {}
+
+// Keys implements propagation.TextMapCarrier.
+func (carrier) Keys() []string { return nil }
+
+// spanMethod is the name of a method in a span: on forward-auth the end user chooses
 // the method, so only the known ones count.
-func method(m string) string {
+func spanMethod(m string) string {
 	if slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}, m) {
 		return m
 	}

@@ -2,7 +2,9 @@ package httpapi_test
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.opentelemetry.io/otel/codes"
@@ -145,5 +147,80 @@ func TestSpanReachesLimiter(t *testing.T) {
 	serve(h, request("POST", "/v1/check", `{"tenant":"acme"}`))
 	if got := spans.Ended(); len(got) != 2 || got[1].Status().Code != codes.Error {
 		t.Errorf("spans %v", got)
+	}
+}
+
+// TestDecisionIDs: an answer has one id in its header and its body, that of the trace where there is one,
+// also while calls have no spans; and each decision of a batch has it.
+func TestDecisionIDs(t *testing.T) {
+	const mine, theirs = "ab0000000000000000000000000000cd", "4bf92f3577b34da6a3ce929d0e0e4736"
+	own := &httpapi.Settings{ForwardAuth: &quota.ForwardAuth{Tenant: quota.TenantSource{Header: "X-Tenant"}}}
+	for _, row := range []struct {
+		traced, distrust bool
+		parent, want     string // "" is the span's
+	}{
+		{false, false, "", mine},
+		{false, false, traceparent, theirs},
+		{false, false, traceparent + "-more-of-a-later-version", theirs},
+		{false, false, "nonsense", mine},
+		{false, false, strings.ToUpper(traceparent), mine},
+		{false, false, strings.Replace(traceparent, "-", "_", 2), mine},
+		{false, false, "00-00000000000000000000000000000000-00f067aa0ba902b7-01", mine},
+		{true, false, "", ""},
+		{true, false, traceparent, theirs},
+		{true, true, traceparent, ""},
+	} {
+		for _, call := range []string{"POST /v1/check", "POST /v1/report", "GET /v1/usage/acme", "GET /v1/authz/x", "GET /v1/authz-nginx", "POST /v1/check:batch"} {
+			body := `{"tenant":"acme"}`
+			if strings.HasSuffix(call, ":batch") {
+				body = `{"checks":[` + body + `,` + body + `]}`
+			}
+			o, spans := traced(&fake{decide: deny}, sdktrace.AlwaysSample())
+			if o.Tracing.Distrust = row.distrust; !row.traced {
+				o.Tracing = nil
+			}
+			o.Settings = with(own)
+			header := []string{"X-Tenant: acme", "Content-Type: application/json"}
+			if row.parent != "" {
+				header = append(header, "traceparent: "+row.parent)
+			}
+			method, target, _ := strings.Cut(call, " ")
+			got := serve(data(t, o), request(method, target, body, header...))
+			want := row.want
+			if want == "" {
+				if want = spans.Ended()[0].SpanContext().TraceID().String(); want == mine || want == theirs {
+					t.Fatalf("%s %+v: the span has trace %s", call, row, want)
+				}
+			}
+			ids, inHeader := 1, want
+			if strings.HasSuffix(call, ":batch") {
+				ids, inHeader = 2, ""
+			}
+			if n := strings.Count(got.body, `"id":"`+want+`"`); n != ids || got.field("X-Regiond-Decision-Id") != inHeader {
+				t.Errorf("%s %+v: header field %q, want %s\n%s", call, row, got.field("X-Regiond-Decision-Id"), want, got.body)
+			}
+		}
+	}
+}
+
+// TestNewIDs: no two decisions have one id, however many are made at once.
+func TestNewIDs(t *testing.T) {
+	const makers, each = 4, 25_000
+	made := make([][]quota.DecisionID, makers)
+	var all sync.WaitGroup
+	for m := range made {
+		all.Go(func() {
+			for range each {
+				made[m] = append(made[m], httpapi.NewID())
+			}
+		})
+	}
+	all.Wait()
+	seen := map[quota.DecisionID]bool{{}: true}
+	for _, id := range slices.Concat(made...) {
+		seen[id] = true
+	}
+	if len(seen) != makers*each+1 {
+		t.Errorf("%d ids of %d differ, and from zero", len(seen)-1, makers*each)
 	}
 }

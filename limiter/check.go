@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 )
@@ -40,6 +40,9 @@ func (l *Limiter) decide(ctx context.Context, s *scratch) {
 		if q.overflow {
 			l.metrics.unknown.Add(ctx, 1)
 		}
+		if q.shared {
+			l.metrics.shared.Add(ctx, 1)
+		}
 		if d, ok := l.withoutStore(q, start); ok {
 			s.outcomes[i].Decision = d
 			continue
@@ -54,6 +57,7 @@ func (l *Limiter) decide(ctx context.Context, s *scratch) {
 		if s.outcomes[i].Err == nil {
 			l.readLoans(ctx, &s.queries[i])
 			l.finish(&s.queries[i], &s.outcomes[i].Decision)
+			l.rank(&s.queries[i], &s.outcomes[i].Decision)
 			l.metrics.decided(ctx, &s.outcomes[i].Decision, s.queries[i].call.Op, took)
 		}
 	}
@@ -146,7 +150,7 @@ func errReused() error {
 func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sent time.Time, generation int64) quota.Decision {
 	q.publishUsage(ctx, v)
 	q.showBounds(v)
-	l.countExceeded(ctx, q, v)
+	l.countExceeded(q, v)
 	d := q.decision(v, q.within(v))
 	d.StoreUS = v.StoreUS
 	switch {
@@ -182,7 +186,7 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 		if v.Outcome != store.Denied {
 			continue
 		}
-		s.Denied = lv.WaitUS != 0
+		s.Denied, s.Over = lv.WaitUS != 0, lv.Over
 		if lv.WaitUS < 0 { // never under this ceiling, which may change within W
 			s.RetryAfter = s.Limit.Window
 		}
@@ -205,13 +209,13 @@ func (q *query) within(v *store.Verdict) []int64 {
 }
 
 // countExceeded counts what a report charged beyond bounds.
-func (l *Limiter) countExceeded(ctx context.Context, q *query, v *store.Verdict) {
+func (l *Limiter) countExceeded(q *query, v *store.Verdict) {
 	if q.call.Op != store.OpReport || v.Outcome != store.Admitted || len(q.call.Bounds) == 0 {
 		return
 	}
 	q.eachGlobal(func(i int, limit *quota.Limit, _ *quota.CounterKey) {
 		if over := v.Limits[i].Over; q.ceilings[i].Bounded && over > 0 {
-			l.metrics.exceeded.Add(ctx, over, l.metrics.labels.of(labels{policy: q.plan.policy.Name, limit: limit.Name})...)
+			l.metrics.exceeded.Add(labels{policy: q.plan.policy.Name, limit: limit.Name}, over)
 		}
 	})
 }
@@ -259,8 +263,7 @@ func (q *query) shortenRetryAfter(v *store.Verdict, d *quota.Decision) {
 	}
 	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
 		s := &d.Limits[q.limits.keys.Order[i]]
-		used := s.Ceiling - s.Remaining + v.Limits[i].Over
-		needed := used + q.call.Cost
+		needed := s.Used() + q.call.Cost
 		if bounds := q.ceilings[i].Bounded && needed > v.Limits[i].Bounded; s.Denied && needed <= l.Units && !bounds {
 			s.RetryAfter = min(s.RetryAfter, q.rules.Global.Grows(q.plan.policy, l, key, needed))
 		}
@@ -300,130 +303,6 @@ func (q *query) eachGlobal(do func(i int, l *quota.Limit, key *quota.CounterKey)
 	}
 }
 
-// closedRetry is the Retry-After of a closed policy. When the store will be back is unknown,
-// and probes notice within this time.
-const closedRetry = time.Second
-
-// fallback decides a query that the store did not, by its policy's fail mode. e is the
-// store's error in cause, nil where only this partition was not decided. It never fails but
-// for a reused Idempotency-Key.
-func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.Error) (quota.Decision, error) {
-	reason, op := quota.ReasonRedisRefused, q.call.Op
-	if e != nil {
-		if reason = e.Reason; reason == quota.ReasonOverloaded {
-			return q.turnedAway(), nil
-		}
-		if op == store.OpCheck && !e.Ambiguous && errors.Is(ctx.Err(), context.Canceled) {
-			op = store.OpPeek // the client has gone and nothing was charged; charge nothing here either
-		}
-	} else {
-		l.metrics.partition.Add(ctx, 1)
-		l.logUnreadable(q, cause)
-	}
-	var d quota.Decision
-	if mode := q.plan.policy.OnStoreLoss; q.call.Op == store.OpReport || mode == quota.FailShare {
-		var err error
-		if d, err = l.localDecision(ctx, q, op); err != nil {
-			return d, err
-		}
-	} else {
-		basis := quota.BasisClosed
-		if mode == quota.FailOpen {
-			basis = quota.BasisOpen
-		}
-		d = q.failDecision(basis)
-	}
-	d.Mode, d.Reason = quota.ModeLocal, reason
-	return d, nil
-}
-
-// localDecision decides in memory, against this process's share of each ceiling. op may
-// be less than the query's own. The error is that of a reused Idempotency-Key.
-func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quota.Decision, error) {
-	call, processes := q.call, max(1, q.rules.Processes())
-	call.Op, call.Plan, call.Counters, call.Known, call.Bounds = op, q.limits.local(processes), nil, nil, nil
-	call.Ceilings = make([]int64, len(q.call.Ceilings))
-	rooms := make([]int64, len(call.Ceilings)) // this process's share of what its region has not used
-	for i, c := range q.call.Ceilings {
-		least := int64(1) // in a window that is longer, see limitPlan.local
-		rooms[i] = quota.MaxCounter
-		if q.limits.keys.Limits[i].Scope == quota.ScopeGlobal {
-			least = 0
-			if q.ceilings != nil {
-				c = q.ceilings[i].Local
-				rooms[i] = max(0, c-q.ceilings[i].Used) / processes
-			}
-		}
-		call.Ceilings[i] = max(least, c/processes)
-	}
-	var verdicts [1]store.Verdict
-	if slices.Min(rooms) < quota.MaxCounter { // what siblings used is not in this memory
-		peek := call
-		peek.Op = store.OpPeek
-		if l.local.Decide(ctx, []store.Call{peek}, verdicts[:]); verdicts[0].Err == nil {
-			for i := range call.Ceilings {
-				used := call.Ceilings[i] - verdicts[0].Limits[i].Remaining
-				call.Ceilings[i] = min(call.Ceilings[i], used+rooms[i])
-			}
-		}
-	}
-	l.local.Decide(ctx, []store.Call{call}, verdicts[:])
-	v := &verdicts[0]
-	switch {
-	case v.Err != nil: // memory is full
-		return q.failDecision(quota.BasisClosed), nil
-	case v.Outcome == store.Reused:
-		return quota.Decision{}, errReused()
-	case v.Outcome == store.Admitted && call.Op != store.OpPeek && q.rules.Global != nil:
-		q.eachGlobal(func(_ int, l *quota.Limit, key *quota.CounterKey) {
-			q.rules.Global.Local(ctx, q.plan.policy, l, key, call.Cost)
-		})
-	}
-	d := q.decision(v, call.Ceilings)
-	d.Basis = quota.BasisLocal
-	q.processes = processes
-	return d, nil
-}
-
-// turnedAway is the decision about a check that found the store busy. It is shed, without
-// limits, since none was looked at; a report always is: to allow it would not charge it.
-func (q *query) turnedAway() quota.Decision {
-	d := quota.Decision{Basis: quota.BasisShed}
-	if q.plan.policy.OnOverload == quota.OverloadOpen && q.call.Op != store.OpReport {
-		d = q.failDecision(quota.BasisOpen)
-	}
-	d.Reason = quota.ReasonOverloaded
-	return d
-}
-
-// failDecision is the decision of a policy about a check that no store decided: open
-// allows it, closed refuses it.
-func (q *query) failDecision(b quota.Basis) quota.Decision {
-	d := quota.Decision{Allowed: b == quota.BasisOpen, Basis: b, Limits: make([]quota.LimitState, len(q.call.Ceilings))}
-	for i, ceiling := range q.call.Ceilings {
-		s := &d.Limits[q.limits.keys.Order[i]]
-		s.Limit, s.Ceiling = q.limits.keys.Limits[i], ceiling
-		if d.Allowed {
-			s.Remaining = ceiling
-		} else {
-			s.Denied, s.RetryAfter, s.ResetAfter = true, closedRetry, closedRetry
-		}
-	}
-	return d
-}
-
-// unreadableEvery is how often an unreadable partition is logged, however often it
-// is asked for.
-const unreadableEvery = time.Second
-
-func (l *Limiter) logUnreadable(q *query, cause error) {
-	now, last := l.localUS(), l.loggedUnreadable.Load()
-	if now-last < unreadableEvery.Microseconds() || !l.loggedUnreadable.CompareAndSwap(last, now) {
-		return
-	}
-	l.log.Warn("a partition's data in redis cannot be read, its fail mode decides", "key", q.call.Keys[0], "error", cause)
-}
-
 // finish sets the remaining fields of every decision: tenant, policy, cost, mode, reason,
 // basis, enforcement and, if requested, the explanation.
 func (l *Limiter) finish(q *query, d *quota.Decision) {
@@ -446,73 +325,33 @@ func (l *Limiter) finish(q *query, d *quota.Decision) {
 		d.Allowed, d.WouldDeny = true, !shed
 	}
 	if q.request.Explain {
-		d.Explanation = q.explain(d)
+		q.explain(d)
 	}
 }
 
-// readLoans reads, for a request that asks for an explanation, what is lent and borrowed
-// under each limit with a bound. It charges nothing.
-func (l *Limiter) readLoans(ctx context.Context, q *query) {
-	if !q.request.Explain || len(q.call.Bounds) == 0 {
+// rank has a decision counted by partition: the units that limits denied, or would have denied,
+// or the units that were used under all of them. A replay uses nothing once more.
+func (l *Limiter) rank(q *query, d *quota.Decision) {
+	if l.top == nil || q.call.Op == store.OpPeek || d.Replayed || len(d.Limits) == 0 {
 		return
 	}
-	var terms []*quota.BoundTerms
-	var calls []store.Call
-	q.eachGlobal(func(i int, limit *quota.Limit, key *quota.CounterKey) {
-		c := &q.ceilings[i]
-		if !c.Bounded || c.Terms == nil || c.Terms.Bound == nil {
-			return
-		}
-		plan := store.NewKeyPlan([]*quota.Limit{limit})
-		terms = append(terms, c.Terms.Bound)
-		calls = append(calls, store.Call{
-			Op: store.OpLoans, Plan: plan, Keys: q.call.Keys[q.limits.keys.KeyOf[i]:][:1], Counters: []quota.CounterKey{*key},
-			Ceilings: plan.Capacities, Bounds: []quota.Bound{c.Bound},
-		})
-	})
-	verdicts := make([]store.Verdict, len(calls))
-	l.store.Decide(ctx, calls, verdicts)
-	for i, t := range terms {
-		v := &verdicts[i]
-		if v.Err != nil || v.Loans == nil {
-			continue
-		}
-		for _, x := range v.Loans.State.Lent {
-			t.Lent += x.Left()
-		}
-		for _, x := range v.Loans.State.Held {
-			t.Borrowed += x.Left()
-		}
-		t.Recalled = v.Loans.State.Recall
-		t.Close(calls[i].Bounds[0], v.StoreUS)
+	e := top.Event{Units: q.request.Cost, By: quota.TopUsed}
+	if !d.Allowed || d.WouldDeny {
+		e.By = quota.TopDenied
 	}
-}
-
-// explain gives the terms behind a decision.
-func (q *query) explain(d *quota.Decision) *quota.Explanation {
-	e := &quota.Explanation{
-		Region: q.rules.Region, ConfigHash: q.rules.Hash, StoreUS: d.StoreUS,
-		Limits: make([]quota.LimitExplanation, len(d.Limits)),
-	}
-	for i := range d.Limits {
-		plan := q.limits.keys
-		at, limit := plan.Order[i], plan.Limits[i]
-		t := &e.Limits[at]
-		*t = quota.LimitExplanation{
-			Name: limit.Name, Algorithm: limit.Algorithm.String(), Partition: q.call.Keys[plan.KeyOf[i]],
-			Ceiling: d.Limits[at].Ceiling, CeilingTerms: quota.CeilingTerms{
-				Part:    limit.Capacity(),
-				Formula: fmt.Sprintf("the whole limit, %d units in %v", limit.Capacity(), limit.Window),
-			},
+	plan, at := q.limits.keys, 0
+	for i := range plan.Keys {
+		e.Key, e.Limits, e.Which = q.call.Keys[i], plan.Keys[i].Limits, 0
+		for n := range e.Limits {
+			if e.By == quota.TopUsed || d.Limits[plan.Order[at]].Denied {
+				e.Which |= 1 << n
+			}
+			at++
 		}
-		if q.ceilings != nil && q.ceilings[i].Terms != nil {
-			t.CeilingTerms = *q.ceilings[i].Terms
-		}
-		if q.processes > 1 {
-			t.Formula += fmt.Sprintf(", ÷ %d processes", q.processes)
+		if e.Which != 0 {
+			l.top.Record(e)
 		}
 	}
-	return e
 }
 
 // scratch is what the decision of some requests needs. It is reused, so that a

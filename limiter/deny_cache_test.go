@@ -131,16 +131,23 @@ func TestDenyCacheTimesMoveOn(t *testing.T) {
 func TestDenyCacheBounded(t *testing.T) {
 	t.Parallel() // it measures no time
 	d, now := newTestDenyCache(), denyStart
+	all := d.denials.Shard(0)
+	if !all.Take(mostCached, 0) || all.Take(1, 0) {
+		t.Errorf("there is not room for just %d denials", mostCached)
+	}
+	all.Give(mostCached)
+	const most = 1 << 13
+	d.denials.Bound(most)
 	c := limitertest.OneCall("acme", 5, 1)
 	limits := []quota.LimitState{deniedFor(time.Hour)}
 	last := ""
-	for i := range 300_000 {
+	for i := range 2 * most {
 		last = fmt.Sprint("rl:{", i, "}:l:standard:::")
 		c.Keys = []string{last}
 		d.remember(&c, limits, d.current(), now, now)
 	}
-	if n := d.size(now); n > mostCached || n < mostCached*9/10 {
-		t.Errorf("%d denials are held of 300000, want at most %d and not much less", n, mostCached)
+	if n := d.size(now); n > most || n < most*9/10 {
+		t.Errorf("%d denials are held of %d, want at most %d and not much less", n, 2*most, most)
 	}
 	if _, ok := d.recall(&c, now); !ok {
 		t.Errorf("the newest, %s, was not kept", last)

@@ -104,13 +104,13 @@ func TestFaultsBudgetIsAsGiven(t *testing.T) {
 }
 
 // A budget below what one check needs is not refused: what meets no other is decided, and
-// the operator is told, once.
+// the operator is told, once. How long a server may be silent is not judged here.
 func TestFaultsBudgetBelowNeed(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	proxy := faultproxy.Start(t, srv.Addr())
 	var log lockedBuffer
 	r := optionsRig(t, redisstore.Options{
-		Addrs: []string{proxy.Addr()}, Budget: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Addrs: []string{proxy.Addr()}, Budget: 10 * time.Millisecond, DeadAfter: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	}, onePolicy(quota.Policy{Limits: perMinute(10_000)}))
 	limitertest.Eventually(t, 2*time.Second, "redis decides", func() bool { return r.check(t, "warm", 1).Basis == quota.BasisExact })
 	proxy.Delay(25 * time.Millisecond)

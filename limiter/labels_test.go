@@ -2,8 +2,6 @@ package limiter
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,30 +27,5 @@ func TestMetricsCostNoAllocation(t *testing.T) {
 	m.decided(context.Background(), d, store.OpCheck, time.Millisecond) // builds them once
 	if n := testing.AllocsPerRun(1000, func() { m.decided(context.Background(), d, store.OpCheck, time.Millisecond) }); n != 0 {
 		t.Errorf("a decision costs %v allocations to count", n)
-	}
-}
-
-// Many learn at once, while reloads forget: whoever asks gets the labels that it
-// asked for, and what is forgotten is gone.
-func TestLabelSetsUnderReload(t *testing.T) {
-	var s labelSets
-	var wg sync.WaitGroup
-	for g := range 4 {
-		wg.Go(func() {
-			for i := range 2000 {
-				if n := len(s.of(labels{policy: fmt.Sprint("p", i%7), limit: fmt.Sprint("l", g)})); n != 1 {
-					t.Errorf("%d options", n)
-				}
-				if i%100 == 0 {
-					s.forget()
-				}
-			}
-		})
-	}
-	wg.Wait()
-	s.forget()
-	s.of(labels{policy: "p1", limit: "l1"})
-	if n := len(*s.sets.Load()); n != 1 {
-		t.Errorf("%d combinations are remembered after a reload, want 1", n)
 	}
 }

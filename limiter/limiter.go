@@ -14,6 +14,7 @@ import (
 
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -27,6 +28,7 @@ type Limiter struct {
 	overflow  *overflow
 	log       *slog.Logger
 	metrics   *metrics
+	top       *top.Recorder // nil counts nothing
 	now       func() time.Time
 	localUS   func() int64 // now in µs, monotonic: a step of the host's wall clock does not change it
 
@@ -40,6 +42,8 @@ type Options struct {
 	Config Config
 	Logger *slog.Logger
 	Meter  metric.Meter // nil makes no metrics
+	// Top counts what is denied and used, by partition; nil for nobody.
+	Top *top.Recorder
 	// Now is this process's monotonic clock, for the life of cached denials and
 	// the age of what memory records. nil means time.Now.
 	Now func() time.Time
@@ -72,6 +76,7 @@ func New(o Options) (*Limiter, error) {
 		local:     memstore.New(memstore.Options{Now: localUS, Partitions: localPartitions, Coarse: true}),
 		overflow:  newOverflow(localUS),
 		log:       o.Logger,
+		top:       o.Top,
 		now:       o.Now,
 		localUS:   localUS,
 	}
@@ -85,14 +90,39 @@ func New(o Options) (*Limiter, error) {
 // Configure replaces what is enforced, at once and for all tenants. On an error
 // the old configuration stays.
 func (l *Limiter) Configure(c Config) error {
-	r, err := compile(c)
+	r, err := compile(c, l.rules.Load())
 	if err != nil {
 		return fmt.Errorf("configure limiter: %w", err)
 	}
 	l.overflow.places.Bound(c.MaxUnknown)
 	l.rules.Store(r)
-	l.metrics.labels.forget()
 	return nil
+}
+
+// HasPolicy reports whether a policy, or that of a domain, is in force.
+func (l *Limiter) HasPolicy(name string) bool {
+	r := l.rules.Load()
+	return r.plans[name] != nil || r.domains[name] != nil
+}
+
+// Outcomes is how many requests of a policy were decided, reports among those allowed. What
+// was shed is neither.
+type Outcomes struct{ Allowed, Denied int64 }
+
+// Outcomes are those of each policy that decided something since the limiter was made.
+func (l *Limiter) Outcomes() map[string]Outcomes {
+	all := map[string]Outcomes{}
+	for labels, n := range l.metrics.decisions.All() {
+		o := all[labels.policy]
+		switch labels.decision {
+		case "allowed", "would_deny", "reported":
+			o.Allowed += n
+		case "denied":
+			o.Denied += n
+		}
+		all[labels.policy] = o
+	}
+	return all
 }
 
 // Check charges the request's cost if every limit that applies has room for it.
@@ -115,13 +145,24 @@ func (l *Limiter) Report(ctx context.Context, r quota.Request) (quota.Decision, 
 // CheckBatch checks the requests one after the other, each on its own: outcome i
 // is that of request i, and a later one sees the charges of an earlier one.
 func (l *Limiter) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Outcome {
-	out := make([]quota.Outcome, len(rs))
+	return l.batch(ctx, len(rs), func(i int) (*quota.Request, store.Op) { return &rs[i], store.OpCheck })
+}
+
+// Decide answers the questions one after the other, as CheckBatch does.
+func (l *Limiter) Decide(ctx context.Context, qs []quota.Question) []quota.Outcome {
+	ops := [...]store.Op{quota.AskCheck: store.OpCheck, quota.AskPeek: store.OpPeek, quota.AskReport: store.OpReport}
+	return l.batch(ctx, len(qs), func(i int) (*quota.Request, store.Op) { return &qs[i].Request, ops[qs[i].Ask] })
+}
+
+func (l *Limiter) batch(ctx context.Context, n int, at func(i int) (*quota.Request, store.Op)) []quota.Outcome {
+	out := make([]quota.Outcome, n)
 	s := l.scratch()
 	defer l.release(s)
-	places := make([]int, 0, len(rs))
+	places := make([]int, 0, n)
 	rules := l.rules.Load()
-	for i := range rs {
-		q, err := rules.resolve(&rs[i], store.OpCheck, l.overflow, s)
+	for i := range n {
+		r, op := at(i)
+		q, err := rules.resolve(r, op, l.overflow, s)
 		if err != nil {
 			out[i].Err = err
 			continue
@@ -136,11 +177,15 @@ func (l *Limiter) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Ou
 }
 
 // Reset forgets what a tenant has used in this region, under all policies.
-func (l *Limiter) Reset(ctx context.Context, tenant string) error {
+func (l *Limiter) Reset(ctx context.Context, tenant string) error { return l.ResetAll(ctx, tenant, 0) }
+
+// ResetAll is Reset that also deletes usage counters of generations up to upTo, which
+// peers then must count no more.
+func (l *Limiter) ResetAll(ctx context.Context, tenant string, upTo int64) error {
 	if err := quota.ValidID(tenant); err != nil {
 		return &quota.Invalid{Fields: []quota.FieldError{{Pointer: "/tenant", Detail: err.Error()}}}
 	}
-	err := l.store.Reset(ctx, tenant)
+	err := l.store.ResetAll(ctx, tenant, upTo)
 	// Memory goes last, so that nothing decided meanwhile brings the old usage back.
 	l.denyCache.forget()
 	if err := errors.Join(err, l.local.Reset(ctx, tenant)); err != nil {

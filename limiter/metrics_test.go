@@ -108,6 +108,7 @@ func TestMetricsCatalogue(t *testing.T) {
 			"limit=minute policy=share-enforce", "limit=minute policy=share-observe",
 		}},
 		{"regiond.unknown_overflow", "counter", "{decision}", []string{""}},
+		{"regiond.values_overflow", "counter", "{decision}", []string{""}},
 		{"regiond.unknown_partitions", "gauge", "{partition}", []string{""}},
 		{"regiond.denials_remembered", "gauge", "{denial}", []string{""}},
 		{"regiond.partition_faults", "counter", "{decision}", []string{""}},

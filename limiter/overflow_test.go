@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"strings"
 	"testing"
@@ -157,5 +158,19 @@ func TestOverflowFlood(t *testing.T) {
 	now = now.Add(4 * time.Minute)
 	if !allowed("latecomer") || !allowed("latecomer2") || l.overflow.size() > most {
 		t.Error("the places of those who left were not given away")
+	}
+}
+
+// BenchmarkValues is what max_values adds to each key of a check that counts by a dimension.
+func BenchmarkValues(b *testing.B) {
+	v, seed := &values{}, maphash.MakeSeed()
+	k := &store.NewKeyPlan([]*quota.Limit{{Name: "user", Units: 5, Window: time.Minute, By: []string{"user"}}}).Keys[0]
+	users := make([]quota.Dimensions, 1<<16)
+	for i := range users {
+		users[i] = quota.Dimensions{{Name: "user", Value: fmt.Sprint("user", i)}}
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		v.admit(valueID(seed, k.Limits[0].By, users[i%len(users)]), k, int64(i), 1<<20, true)
 	}
 }

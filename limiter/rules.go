@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -25,6 +26,7 @@ type Config struct {
 	Hash     string // names this configuration in answers
 	Region   string
 	Policies []quota.Policy // valid, names unique
+	Domains  []quota.Domain // the same, with any number of limits
 	Tenants  map[string]quota.Tenant
 	// Default is the rule for tenants that are not listed; nil refuses them.
 	Default *quota.Tenant
@@ -33,6 +35,9 @@ type Config struct {
 	Dimensions []string
 	// MaxUnknown bounds the live partitions of tenants that are not listed.
 	MaxUnknown int
+	// MaxValues bounds, for each listed tenant and each list of dimensions that limits count
+	// by, how many values have partitions of their own; 0 is no bound.
+	MaxValues int
 	// Global supplies the ceilings of global limits; nil means a single region, whose
 	// ceiling is the limit.
 	Global Global
@@ -44,8 +49,11 @@ type Config struct {
 // rules is a Config, compiled. Immutable but for the key plans that it caches.
 type rules struct {
 	Config
-	plans map[string]*policyPlan
-	dims  []string // all that any policy uses, and Config.Dimensions; sorted
+	plans   map[string]*policyPlan
+	domains map[string]*domainPlan // by the names of their policies
+	dims    []string               // all that any policy uses, and Config.Dimensions; sorted
+
+	values map[string]*values // of the listed tenants, and those of domains
 
 	unknown string // the detail of the error of any other dimension
 }
@@ -64,7 +72,8 @@ type limitPlan struct {
 	locals sync.Map // by how many processes → *KeyPlan
 }
 
-func compile(c Config) (*rules, error) {
+// compile keeps what before knows of the values of tenants; it may be nil.
+func compile(c Config, before *rules) (*rules, error) {
 	if c.Processes == nil {
 		c.Processes = func() int64 { return 1 }
 	}
@@ -80,7 +89,25 @@ func compile(c Config) (*rules, error) {
 	r.dims = append(r.dims, c.Dimensions...)
 	slices.Sort(r.dims)
 	r.dims = slices.Compact(r.dims)
-	r.unknown = fmt.Sprintf("is not a dimension of any policy; they use [%s]", strings.Join(r.dims, ", "))
+	r.unknown = fmt.Sprintf("is not a dimension of any policy; they use %s", cmp.Or(strings.Join(r.dims, ", "), "none"))
+	listed := slices.Collect(maps.Keys(c.Tenants))
+	r.domains = make(map[string]*domainPlan, len(c.Domains))
+	for _, d := range c.Domains {
+		if ms := d.Policy.ValidateLimits(); len(ms) > 0 {
+			return nil, fmt.Errorf("policy %s: %w", d.Policy.Name, &quota.Invalid{Fields: ms})
+		}
+		r.domains[d.Policy.Name] = &domainPlan{policyPlan: policyPlan{policy: d.Policy}, together: map[string]*limitPlan{}}
+		listed = append(listed, d.Tenant)
+	}
+	r.values = make(map[string]*values, len(listed))
+	for _, id := range listed {
+		if before != nil {
+			r.values[id] = before.values[id]
+		}
+		if r.values[id] == nil {
+			r.values[id] = &values{}
+		}
+	}
 	tenants := slices.Collect(maps.Values(c.Tenants))
 	if c.Default != nil {
 		tenants = append(tenants, *c.Default)
@@ -104,11 +131,15 @@ type query struct {
 	processes   int64           // among how many a local decision divided, 0 for another
 	enforcement quota.Enforcement
 	overflow    bool
+	shared      bool // a key is that of the values beyond MaxValues
 }
 
 // resolve validates a request and plans its call, or returns all that is wrong with it.
 // The names of the request's keys are put into s.
 func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow, s *scratch) (query, error) {
+	if req.Limits != nil {
+		return r.resolveDomain(req, op, overflow, s)
+	}
 	q := query{rules: r, request: req}
 	ms := req.Validate()
 	tenant, listed := r.Tenants[req.Tenant]
@@ -136,13 +167,18 @@ func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow, s *
 	if q.limits == nil {
 		return q, nil
 	}
+	return q, q.complete(op, !listed, overflow, s)
+}
+
+// complete fills in the call of a query that has limits.
+func (q *query) complete(op store.Op, unlisted bool, overflow *overflow, s *scratch) error {
 	if op != store.OpReport {
-		if ms := q.tooCostly(); len(ms) > 0 {
-			return q, &quota.Invalid{Fault: quota.FaultCost, Fields: ms}
+		if err := q.tooCostly(); err != nil {
+			return err
 		}
 	}
-	q.planCall(op, !listed, overflow, s)
-	return q, nil
+	q.planCall(op, unlisted, overflow, s)
+	return nil
 }
 
 // unknownDimensions are dimensions that no policy knows: a typo would otherwise lift a
@@ -215,11 +251,11 @@ func (s *limitPlan) local(processes int64) *store.KeyPlan {
 	return local.(*store.KeyPlan)
 }
 
-func (q *query) tooCostly() []quota.FieldError {
+func (q *query) tooCostly() error {
 	for _, l := range q.limits.keys.Limits {
 		if q.request.Cost > l.Capacity() {
-			return []quota.FieldError{{Pointer: "/cost", Detail: fmt.Sprintf(
-				"%d can never be admitted: limit %s of policy %s holds %d", q.request.Cost, l.Name, q.plan.policy.Name, l.Capacity())}}
+			return &quota.Invalid{Fault: quota.FaultCost, Limit: l.Name, Fields: []quota.FieldError{{Pointer: "/cost", Detail: fmt.Sprintf(
+				"%d can never be admitted: limit %s of policy %s holds %d", q.request.Cost, l.Name, q.plan.policy.Name, l.Capacity())}}}
 		}
 	}
 	return nil
@@ -236,6 +272,9 @@ func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow, s *scra
 		tenant, dims = "", nil
 		keys = s.keys(plan, tenant, policy, dims)
 	}
+	if !unlisted && r.MaxValues > 0 {
+		q.shareValues(keys, overflow, op != store.OpPeek)
+	}
 	q.call = store.Call{Plan: plan, Keys: keys, Counters: s.counters(plan, keys, tenant, policy), Op: op, Cost: req.Cost, Ceilings: plan.Capacities}
 	if r.Global != nil && plan.Global > 0 {
 		q.call.Ceilings = slices.Clone(plan.Capacities)
@@ -246,6 +285,19 @@ func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow, s *scra
 	if req.IdempotencyKey != "" && op != store.OpPeek {
 		q.call.Record = store.RecordKey(req.Tenant, req.IdempotencyKey)
 		q.call.Print = fingerprint(req, op)
+	}
+}
+
+// shareValues replaces the keys of values for which there is no place.
+func (q *query) shareValues(keys []string, overflow *overflow, take bool) {
+	plan, req := q.limits.keys, q.request
+	for i := range plan.Keys {
+		k := &plan.Keys[i]
+		by := k.Limits[0].By
+		if len(by) == 0 || q.rules.values[req.Tenant].admit(valueID(overflow.seed, by, req.Dimensions), k, overflow.now(), q.rules.MaxValues, take) {
+			continue
+		}
+		keys[i], q.shared = k.Shared(req.Tenant, q.plan.policy.Name), true
 	}
 }
 

@@ -121,6 +121,7 @@ func (c *Client) send(req *http.Request) (Decision, error) {
 func decode(resp *http.Response, body []byte) (Decision, error) {
 	var a struct {
 		Allowed      *bool  `json:"allowed"`
+		ID           string `json:"id"`
 		Policy       string `json:"policy"`
 		Name         string `json:"name"`
 		Limit        int64  `json:"limit"`
@@ -137,7 +138,7 @@ func decode(resp *http.Response, body []byte) (Decision, error) {
 		return Decision{}, errors.Join(fmt.Errorf("an answer of status %d without a decision", resp.StatusCode), err)
 	}
 	d := Decision{
-		Allowed: *a.Allowed, Status: resp.StatusCode,
+		Allowed: *a.Allowed, Status: resp.StatusCode, ID: a.ID,
 		Policy: a.Policy, Name: a.Name, Limit: a.Limit, Remaining: a.Remaining,
 		RetryAfter: time.Duration(a.RetryAfterMS) * time.Millisecond,
 		ResetAfter: time.Duration(a.ResetAfterMS) * time.Millisecond,
@@ -145,7 +146,7 @@ func decode(resp *http.Response, body []byte) (Decision, error) {
 		Header: make(http.Header, 4),
 	}
 	for field, values := range resp.Header {
-		if strings.HasPrefix(field, "Ratelimit") || strings.HasPrefix(field, "X-Ratelimit-") || field == "Retry-After" {
+		if strings.HasPrefix(field, "Ratelimit") || strings.HasPrefix(field, "X-Ratelimit-") || field == "Retry-After" || field == "X-Regiond-Limit" {
 			d.Header[field] = values
 		}
 	}

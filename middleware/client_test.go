@@ -71,6 +71,7 @@ func TestDecisions(t *testing.T) {
 	fields := http.Header{"Ratelimit": {`"standard.burst";r=0;t=7`}, "Ratelimit-Policy": {`"standard.burst";q=20;w=10`}}
 	retry, soon := fields.Clone(), fields.Clone()
 	retry.Set("Retry-After", "7")
+	retry.Set("X-Regiond-Limit", "burst")
 	soon.Set("Retry-After", "1")
 	for _, c := range []struct {
 		status int
@@ -82,7 +83,7 @@ func TestDecisions(t *testing.T) {
 			ResetAfter: time.Second, Basis: "exact", Mode: "global", Header: fields,
 		}},
 		{429, denied, middleware.Decision{
-			Status: 429, Policy: "standard", Name: "burst", Limit: 20, RetryAfter: 6200 * time.Millisecond,
+			Status: 429, ID: "4bf92f3577b34da6a3ce929d0e0e4736", Policy: "standard", Name: "burst", Limit: 20, RetryAfter: 6200 * time.Millisecond,
 			ResetAfter: 10 * time.Second, Basis: "exact", Mode: "partitioned", Reason: "peer_silent", Header: retry,
 		}},
 		{503, closed, middleware.Decision{Status: 503, Policy: "standard", Basis: "closed", Mode: "local", Reason: "redis_down", Header: soon}},

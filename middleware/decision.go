@@ -37,6 +37,8 @@ type Decision struct {
 	Away  bool
 	Cause error
 
+	// ID names the decision in regiond's logs: the trace id of TraceParent, else a random one.
+	ID string
 	// Policy, Name and Limit are those of the limit nearest to exhaustion; on a
 	// denial, of the one that takes longest to free.
 	Policy string
@@ -58,7 +60,8 @@ type Decision struct {
 	WouldDeny bool
 
 	// Header has the fields for the customer: RateLimit, RateLimit-Policy, the
-	// older forms where topology.yaml chooses those, and Retry-After on a denial.
+	// older forms where topology.yaml chooses those, and on a denial Retry-After and
+	// X-Regiond-Limit, the name of the limit that refused.
 	Header http.Header
 	// Status is regiond's: 200, 429, or 503 when a fail mode is closed or the check was shed.
 	Status int

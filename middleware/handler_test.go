@@ -82,7 +82,8 @@ func TestHandler(t *testing.T) {
 		if !c.limits { // nothing of regiond's
 			retry = ""
 		}
-		if h.Get("Retry-After") != retry || h.Get("X-Regiond-Secret") != "" {
+		limit := map[int]string{429: "burst"}[c.status]
+		if h.Get("Retry-After") != retry || h.Get("X-Regiond-Limit") != limit || h.Get("X-Regiond-Secret") != "" {
 			t.Errorf("%s: header %v", c.why, h)
 		}
 		if c.status == 200 {

@@ -62,6 +62,9 @@ func answers(status int, body string) http.HandlerFunc {
 		if retry := map[int]string{429: "7", 503: "1"}[status]; retry != "" {
 			w.Header().Set("Retry-After", retry)
 		}
+		if status == 429 {
+			w.Header().Set("X-Regiond-Limit", "burst")
+		}
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, body)
 	}
@@ -70,7 +73,7 @@ func answers(status int, body string) http.HandlerFunc {
 const (
 	allowed = `{"allowed": true, "policy": "standard", "name": "burst", "limit": 20, "remaining": 19, "retry_after_ms": 0, "reset_after_ms": 1000,
 		"basis": "exact", "mode": "global", "enforcement": "enforce", "limits": []}`
-	denied = `{"allowed": false, "policy": "standard", "name": "burst", "limit": 20, "remaining": 0, "retry_after_ms": 6200, "reset_after_ms": 10000,
+	denied = `{"allowed": false, "id": "4bf92f3577b34da6a3ce929d0e0e4736", "policy": "standard", "name": "burst", "limit": 20, "remaining": 0, "retry_after_ms": 6200, "reset_after_ms": 10000,
 		"basis": "exact", "mode": "partitioned", "reason": "peer_silent", "type": "x", "title": "y", "status": 429}`
 	shed = `{"allowed": false, "policy": "standard", "retry_after_ms": 1000, "reset_after_ms": 0, "basis": "shed", "mode": "global",
 		"reason": "overloaded", "violated-policies": [], "limits": [], "type": "x", "title": "y", "status": 503}`

@@ -1,6 +1,9 @@
 package quota
 
-import "time"
+import (
+	"encoding/hex"
+	"time"
+)
 
 // Basis says what a decision rests on. The zero value is BasisExact.
 type Basis uint8
@@ -80,19 +83,37 @@ var (
 )
 
 // String returns the name used in answers and metrics.
-func (b Basis) String() string { return enumName(basisNames, uint8(b)) }
+func (b Basis) String() string { return EnumName(basisNames, uint8(b)) }
 
 // String returns the name used in answers and metrics.
-func (m Mode) String() string { return enumName(modeNames, uint8(m)) }
+func (m Mode) String() string { return EnumName(modeNames, uint8(m)) }
 
 // String returns the name used in answers and metrics, "" for ReasonNone.
-func (r Reason) String() string { return enumName(reasonNames, uint8(r)) }
+func (r Reason) String() string { return EnumName(reasonNames, uint8(r)) }
 
 // MarshalText returns String.
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText parses String.
-func (r *Reason) UnmarshalText(text []byte) error { return parseName(r, reasonNames, text) }
+func (r *Reason) UnmarshalText(text []byte) error { return ParseName(r, reasonNames, text) }
+
+// DecisionID names a decision in its answer and in logs: the id of the request's trace, else a
+// random one. The zero value is of none.
+type DecisionID [16]byte
+
+// Append appends the 32 hexadecimal digits of an id, nothing for the zero value.
+func (id DecisionID) Append(b []byte) []byte {
+	if id == (DecisionID{}) {
+		return b
+	}
+	return hex.AppendEncode(b, id[:])
+}
+
+// String returns the digits of Append.
+func (id DecisionID) String() string { return string(id.Append(nil)) }
+
+// MarshalText returns the digits of Append.
+func (id DecisionID) MarshalText() ([]byte, error) { return id.Append(nil), nil }
 
 // LimitState is one limit as a decision left it.
 type LimitState struct {
@@ -101,6 +122,9 @@ type LimitState struct {
 	// Remaining is what could still be admitted now, max(0, ceiling − used).
 	// After two admissions of cost 1 under ceiling 5 it is 3.
 	Remaining int64
+	// Over is how many units of a global limit, counted up to the limit, this region has used beyond
+	// Ceiling when the limit denies: peers may have used what was free before.
+	Over int64
 	// RetryAfter is how long until the request's cost fits this limit with no
 	// other traffic; 0 when it fits now. Exact to the microsecond for regional
 	// limits: at +RetryAfter it is admitted, a millisecond earlier it is not. When the
@@ -112,10 +136,15 @@ type LimitState struct {
 	Denied bool
 }
 
+// Used is how many units this region has used of the limit.
+func (s *LimitState) Used() int64 { return max(0, s.Ceiling-s.Remaining) + s.Over }
+
 // Decision is the answer to a Request. Limits has one entry for each limit of
 // the policy that applied, in the policy's order; it may be empty when no limit
 // applied, and then the request is allowed.
 type Decision struct {
+	// ID is set by the API that answers.
+	ID DecisionID
 	// Allowed is what the caller must do: false only under Enforce, and for a report or a
 	// peek that was shed.
 	Allowed bool
@@ -142,10 +171,16 @@ type Decision struct {
 
 // Explanation gives the terms behind a decision.
 type Explanation struct {
-	Region     string             `json:"region"`
-	ConfigHash string             `json:"config_hash"`
-	StoreUS    int64              `json:"store_time_us,omitempty"`
-	Limits     []LimitExplanation `json:"limits"`
+	Region     string `json:"region"`
+	ConfigHash string `json:"config_hash"`
+	StoreUS    int64  `json:"store_time_us,omitempty"`
+	// Unlisted is whether the tenant has no entry of its own. Shared is whether an unlisted one shares its
+	// partitions with others, or a value of a listed one's dimensions with other values: there was no place.
+	Unlisted bool               `json:"unlisted,omitempty"`
+	Shared   bool               `json:"shared,omitempty"`
+	Limits   []LimitExplanation `json:"limits"`
+	// Sentences are those of the decision.
+	Sentences []string `json:"sentences,omitempty"`
 }
 
 // LimitExplanation says how one ceiling came to be.
@@ -286,6 +321,15 @@ func moreTelling(a, b *LimitState) bool {
 		return a.Remaining < b.Remaining
 	}
 	return a.ResetAfter > b.ResetAfter
+}
+
+// DeniedBy returns the limit that refused, of several the headline; nil when none did: the
+// request is allowed, or was turned away.
+func (d *Decision) DeniedBy() *LimitState {
+	if i := d.Headline(); !d.Allowed && !d.TurnedAway() && i >= 0 {
+		return &d.Limits[i]
+	}
+	return nil
 }
 
 // Violated returns the names of the limits that the request exceeded.

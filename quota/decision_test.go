@@ -88,6 +88,9 @@ func TestDecisionSums(t *testing.T) {
 		if got := d.RetryAfter(); got != longest {
 			t.Fatalf("retry after %v, want %v", got, longest)
 		}
+		if got := d.DeniedBy(); (got != nil) != (len(d.Limits) > 0) || len(denied) > 0 && !slices.Contains(denied, got.Limit.Name) {
+			t.Fatalf("denied by %+v, want one of %v", got, denied)
+		}
 		h := d.Headline()
 		if (h < 0) != (len(d.Limits) == 0) || len(denied) > 0 && (!d.Limits[h].Denied || d.Limits[h].RetryAfter != longest) {
 			t.Fatalf("headline %d of %+v", h, d.Limits)

@@ -35,24 +35,16 @@ func ValidID(id string) error {
 // ValidName accepts [a-z0-9][a-z0-9_-]{0,62}: what names in topology.yaml look like.
 func ValidName(name string) error {
 	if name == "" || len(name) > MaxName {
-		return fmt.Errorf("a name has 1 to %d characters, %q has %d", MaxName, clip(name), len(name))
+		return fmt.Errorf("a name has 1 to %d characters, %q has %d", MaxName, Clip(name), len(name))
 	}
 	for i := range len(name) {
 		c := name[i]
 		letter := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
 		if !letter && (i == 0 || c != '_' && c != '-') {
-			return fmt.Errorf("a name is of a-z, 0-9, _ and - and begins with a letter or digit, %q does not", clip(name))
+			return fmt.Errorf("a name is of a-z, 0-9, _ and - and begins with a letter or digit, %q does not", Clip(name))
 		}
 	}
 	return nil
-}
-
-// clip keeps a message about something huge small.
-func clip(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "…"
-	}
-	return s
 }
 
 // Dimension is one property of a request that limits may count by: user, ip, route.

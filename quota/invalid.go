@@ -44,6 +44,7 @@ const (
 type Invalid struct {
 	Fault  Fault
 	Fields []FieldError
+	Limit  string // of FaultCost: the name of the limit that the cost is above
 }
 
 // Error implements error in one line.

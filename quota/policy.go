@@ -56,6 +56,9 @@ type Policy struct {
 // time of one decision in Redis.
 const MaxLimits = 16
 
+// MaxTogether bounds the limits of a Domain that one request names, for the same reason.
+const MaxTogether = 64
+
 // Validate returns every error of the policy and its limits, with pointers as
 // in topology.yaml below the policy: "/limits/2/per".
 func (p *Policy) Validate() []FieldError {
@@ -69,11 +72,19 @@ func (p *Policy) Validate() []FieldError {
 	if p.EnforcePercent > 100 {
 		ms.add("/enforce_share", "is at most 100%%")
 	}
+	return append(ms, p.ValidateLimits()...)
+}
+
+// ValidateLimits is the part of Validate that holds for the policy of a Domain too.
+func (p *Policy) ValidateLimits() []FieldError {
+	var ms fieldErrors
+	names := make(map[string]bool, len(p.Limits))
 	for i := range p.Limits {
 		ms.addAll(indexed("/limits", i), p.Limits[i].Validate())
-		if j := slices.IndexFunc(p.Limits[:i], func(o Limit) bool { return o.Name == p.Limits[i].Name }); j >= 0 {
+		if names[p.Limits[i].Name] {
 			ms.add(indexed("/limits", i)+"/name", "limit %q is duplicated", p.Limits[i].Name)
 		}
+		names[p.Limits[i].Name] = true
 	}
 	return ms
 }

@@ -11,6 +11,36 @@ type Request struct {
 	IdempotencyKey string
 	// Explain asks for the terms behind the decision.
 	Explain bool
+	// Limits are limits of a Domain, which Policy then names, that are decided in one step: the caller has
+	// matched them. Each appears once. nil means those of the policy that apply.
+	Limits []*Limit
+	// Observe allows what Limits would deny, and charges what they would have admitted.
+	Observe bool
+}
+
+// Domain is a policy of any number of limits, of which each request names its own: Request.Limits.
+type Domain struct {
+	Policy *Policy
+	// Tenant is whose the requests are that belong to no other. It is listed.
+	Tenant string
+}
+
+// Ask is what a Question is about. The zero value is AskCheck.
+type Ask uint8
+
+const (
+	// AskCheck charges the cost if every limit has room for it, else nothing.
+	AskCheck Ask = iota
+	// AskPeek is AskCheck that charges nothing.
+	AskPeek
+	// AskReport charges the cost whatever is left.
+	AskReport
+)
+
+// Question is a request, and what to do about it.
+type Question struct {
+	Request
+	Ask Ask
 }
 
 // MaxIdempotencyKey is the largest number of bytes in an Idempotency-Key.

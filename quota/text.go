@@ -14,51 +14,74 @@ var (
 	failModeNames    = []string{"share", "open", "closed"}
 	overloadNames    = []string{"shed", "open"}
 	enforcementNames = []string{"enforce", "observe"}
+	topNames         = []string{"denied", "used"}
 )
 
-func enumName(names []string, i uint8) string {
+// Clip keeps a message about something huge small, without cutting a character: 80 bytes.
+func Clip(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// EnumName is the name of the value i of an enumeration, for String.
+func EnumName(names []string, i uint8) string {
 	if int(i) >= len(names) {
 		return fmt.Sprintf("invalid(%d)", i)
 	}
 	return names[i]
 }
 
-// parseName sets an enumeration value by its name; on an error to its zero value.
-func parseName[E ~uint8](e *E, names []string, text []byte) error {
+// ParseName sets an enumeration value by its name; on an error to its zero value.
+func ParseName[E ~uint8](e *E, names []string, text []byte) error {
 	i := slices.Index(names, string(text))
 	*e = E(max(i, 0))
 	if i < 0 {
-		return fmt.Errorf("%q is not one of %s", text, strings.Join(names, ", "))
+		return fmt.Errorf("%q is not one of %s", Clip(string(text)), strings.Join(names, ", "))
 	}
 	return nil
 }
 
 // String returns the name used in topology.yaml.
-func (a Algorithm) String() string { return enumName(algorithmNames, uint8(a)) }
+func (a Algorithm) String() string { return EnumName(algorithmNames, uint8(a)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (a *Algorithm) UnmarshalText(text []byte) error { return parseName(a, algorithmNames, text) }
+func (a *Algorithm) UnmarshalText(text []byte) error { return ParseName(a, algorithmNames, text) }
 
 // String returns the name used in topology.yaml.
-func (s Scope) String() string { return enumName(scopeNames, uint8(s)) }
+func (s Scope) String() string { return EnumName(scopeNames, uint8(s)) }
+
+// MarshalText returns String.
+func (s Scope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (s *Scope) UnmarshalText(text []byte) error { return parseName(s, scopeNames, text) }
+func (s *Scope) UnmarshalText(text []byte) error { return ParseName(s, scopeNames, text) }
 
 // String returns the name used in topology.yaml.
-func (m FailMode) String() string { return enumName(failModeNames, uint8(m)) }
+func (m FailMode) String() string { return EnumName(failModeNames, uint8(m)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (m *FailMode) UnmarshalText(text []byte) error { return parseName(m, failModeNames, text) }
+func (m *FailMode) UnmarshalText(text []byte) error { return ParseName(m, failModeNames, text) }
 
 // String returns the name used in topology.yaml.
-func (m OverloadMode) String() string { return enumName(overloadNames, uint8(m)) }
+func (m OverloadMode) String() string { return EnumName(overloadNames, uint8(m)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (m *OverloadMode) UnmarshalText(text []byte) error { return parseName(m, overloadNames, text) }
+func (m *OverloadMode) UnmarshalText(text []byte) error { return ParseName(m, overloadNames, text) }
 
 // String returns the name used in topology.yaml and in answers.
-func (e Enforcement) String() string { return enumName(enforcementNames, uint8(e)) }
+func (e Enforcement) String() string { return EnumName(enforcementNames, uint8(e)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (e *Enforcement) UnmarshalText(text []byte) error { return parseName(e, enforcementNames, text) }
+func (e *Enforcement) UnmarshalText(text []byte) error { return ParseName(e, enforcementNames, text) }
+
+// String returns the name used in queries and answers.
+func (b TopBy) String() string { return EnumName(topNames, uint8(b)) }
+
+// MarshalText returns String.
+func (b TopBy) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (b *TopBy) UnmarshalText(text []byte) error { return ParseName(b, topNames, text) }

@@ -136,3 +136,11 @@ type Weight struct {
 	Region string
 	Weight int64
 }
+
+// IsLoopback reports whether a host, a name or an IP address without brackets, is this one for
+// every resolver. Names other than localhost do not count: they may mean another address
+// tomorrow.
+func IsLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}

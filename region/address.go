@@ -9,21 +9,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // SplitAddress splits host:port. The host is an IP address, a host name or
 // empty; the port may be 0.
 func SplitAddress(addr string) (host string, port int, err error) {
 	if strings.Contains(addr, "://") {
-		return "", 0, fmt.Errorf("must be host:port without a scheme, is %q", clip(addr))
+		return "", 0, fmt.Errorf("must be host:port without a scheme, is %q", quota.Clip(addr))
 	}
 	host, digits, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", 0, fmt.Errorf("must be host:port, is %q", clip(addr))
+		return "", 0, fmt.Errorf("must be host:port, is %q", quota.Clip(addr))
 	}
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Errorf("must be host:port with a port up to 65535, is %q", clip(addr))
+		return "", 0, fmt.Errorf("must be host:port with a port up to 65535, is %q", quota.Clip(addr))
 	}
 	return host, int(n), checkHost(host, addr)
 }
@@ -36,7 +38,7 @@ func checkHost(host, addr string) error {
 		return label == "" || len(label) > 63 || strings.Trim(label, letters+"0123456789-_") != ""
 	}
 	if len(host) > 253 || slices.ContainsFunc(strings.Split(strings.TrimSuffix(host, "."), "."), badLabel) {
-		return fmt.Errorf("must begin with an IP address or a host name, is %q", clip(addr))
+		return fmt.Errorf("must begin with an IP address or a host name, is %q", quota.Clip(addr))
 	}
 	return nil
 }
@@ -54,7 +56,7 @@ func checkListen(addr string) error {
 func checkRemote(addr string) error {
 	host, port, err := SplitAddress(addr)
 	if err == nil && (host == "" || port == 0) {
-		return fmt.Errorf("must name a host and a port to connect to, is %q", clip(addr))
+		return fmt.Errorf("must name a host and a port to connect to, is %q", quota.Clip(addr))
 	}
 	return err
 }
@@ -64,7 +66,7 @@ func checkRemote(addr string) error {
 func checkAdvertised(addr string) error {
 	err := checkRemote(addr)
 	if host, _, _ := SplitAddress(addr); err == nil && everyInterface(host) {
-		return fmt.Errorf("must name a host that others can reach, is %q", clip(addr))
+		return fmt.Errorf("must name a host that others can reach, is %q", quota.Clip(addr))
 	}
 	return err
 }
@@ -75,23 +77,21 @@ func checkNATS(raw string) error {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "":
-		return fmt.Errorf("must be like nats://host:4222 or tls://host:4222, is %q", clip(raw))
+		return fmt.Errorf("must be like nats://host:4222 or tls://host:4222, is %q", quota.Clip(raw))
 	case u.User != nil:
-		return errors.New("must not carry credentials; name their file in creds_file")
+		return errors.New("must not carry credentials; use username and password_file, or creds_file")
 	case u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "":
-		return fmt.Errorf("must end after host and port, is %q", clip(raw))
+		return fmt.Errorf("must end after host and port, is %q", quota.Clip(raw))
 	case u.Port() == "":
 		return checkHost(u.Hostname(), raw)
 	}
 	return checkRemote(u.Host)
 }
 
-// OnLoopback reports whether an address is for this host alone. Names other than
-// localhost do not count: they may mean another address tomorrow.
+// OnLoopback reports whether an address is for this host alone.
 func OnLoopback(addr string) bool {
 	host, _, _ := SplitAddress(addr)
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+	return quota.IsLoopback(host)
 }
 
 func everyInterface(host string) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -36,6 +37,7 @@ type decoder struct {
 	places  map[string]Place // of each value that was decoded, by pointer
 	wrong   []Problem        // mistakes of value
 	said    map[string]bool  // pointers of those: Validate need not repeat them
+	blanks  bool             // a key without a value is as if it were not there
 }
 
 // shapeError is what decoder panics with.
@@ -43,8 +45,8 @@ type shapeError struct{ Problem }
 
 // decode returns the decoder for its places and mistakes of value; the problem is
 // a mistake of shape.
-func decode(src []byte, t *Topology) (d *decoder, shape *Problem) {
-	d = &decoder{anchors: map[string]ast.Node{}, places: map[string]Place{}, said: map[string]bool{}}
+func decode(src []byte, dst any, blanks bool) (d *decoder, shape *Problem) {
+	d = &decoder{anchors: map[string]ast.Node{}, places: map[string]Place{}, said: map[string]bool{}, blanks: blanks}
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -54,17 +56,42 @@ func decode(src []byte, t *Topology) (d *decoder, shape *Problem) {
 			panic(p)
 		}
 	}()
-	d.value(d.document(src), "", reflect.ValueOf(t).Elem(), 0)
+	d.value(d.document(src), "", reflect.ValueOf(dst).Elem(), 0)
 	return d, nil
 }
 
+// Source is where the values of a file are that Decode has read.
+type Source struct{ d *decoder }
+
+// At is the place of what a pointer names, or of the nearest thing around it that exists.
+func (s Source) At(pointer string) Place { return s.d.nearest(pointer) }
+
+// Has reports whether the file has a value at a pointer.
+func (s Source) Has(pointer string) bool { return s.d.has(pointer) }
+
+// Decode reads a file that belongs to a topology into the struct that dst points to, as strictly and within the same
+// bounds, but keys may be without values: the mistakes are the first one of shape alone, or all of value.
+func Decode(src []byte, dst any) (Source, []Problem) {
+	d, shape := decode(src, dst, true)
+	if shape != nil {
+		return Source{d}, []Problem{*shape}
+	}
+	return Source{d}, d.wrong
+}
+
+// Anything is a value that is not looked at.
+type Anything struct{}
+
+// Spelled is any scalar, as it is spelled: text, a number, true, or nothing.
+type Spelled string
+
 func (d *decoder) fail(at Place, format string, args ...any) {
-	panic(shapeError{Problem{at, fmt.Sprintf(format, args...)}})
+	panic(shapeError{Problem{Place: at, Detail: fmt.Sprintf(format, args...)}})
 }
 
 // note keeps a mistake of value.
 func (d *decoder) note(at Place, format string, args ...any) {
-	d.wrong = append(d.wrong, Problem{at, fmt.Sprintf(format, args...)})
+	d.wrong = append(d.wrong, Problem{Place: at, Detail: fmt.Sprintf(format, args...)})
 	d.said[at.Pointer] = true
 }
 
@@ -94,35 +121,56 @@ func (d *decoder) value(n ast.Node, pointer string, dst reflect.Value, depth int
 		d.value(d.target(v, pointer), pointer, dst, depth+1)
 		return
 	case *ast.TagNode:
-		d.fail(at, "tags such as %s have no use here; write the value alone", clip(v.Start.Value))
+		d.fail(at, "tags such as %s have no use here; write the value alone", quota.Clip(v.Start.Value))
 	case *ast.SequenceNode:
 		at = place(v.Start, pointer)
 	}
-	d.places[pointer] = at
 	s := scalarOf(n)
+	if d.blanks && s.kind == nothing {
+		return
+	}
+	d.places[pointer] = at
 	switch p := dst.Addr().Interface().(type) {
 	case *time.Duration:
 		d.want(s, at, "a duration such as 1m or 500ms", text, number)
 		parsed, err := time.ParseDuration(s.text)
 		if err != nil {
-			d.note(at, "must be a duration with a unit, such as 1m or 500ms, is %q", clip(s.text))
+			d.note(at, "must be a duration with a unit, such as 1m or 500ms, is %q", quota.Clip(s.text))
 		}
 		*p = parsed
 	case *netip.Prefix:
 		parsed, err := netip.ParsePrefix(d.text(s, at))
 		if err != nil && s.text != "" {
-			d.note(at, "must be a prefix such as 10.0.0.0/8 or 192.0.2.7/32, is %q", clip(s.text))
+			d.note(at, "must be a prefix such as 10.0.0.0/8 or 192.0.2.7/32, is %q", quota.Clip(s.text))
 		}
 		*p = parsed
+	case *Anything:
+	case *Spelled:
+		d.want(s, at, "text", text, number, truth, nothing)
+		*p = Spelled(s.text)
+	case *[]Domain:
+		for _, e := range d.entries(n, at, "a mapping", depth) {
+			var own Domain
+			d.value(e.value, e.Pointer, reflect.ValueOf(&own).Elem(), depth+1)
+			own.Name, own.At = e.key, e.Pointer
+			*p = append(*p, own)
+		}
+		slices.SortFunc(*p, func(a, b Domain) int { return strings.Compare(a.Name, b.Name) })
+	case *Compat:
+		if *p = DefaultCompat; s.kind != truth {
+			d.fields(n, at, dst, depth)
+		} else if s.text != "true" {
+			*p = Compat{}
+		}
 	case *slog.Level: // accepts four words of the many that slog does
 		if !slices.Contains([]string{"debug", "info", "warn", "error"}, d.text(s, at)) {
-			d.note(at, "is one of debug, info, warn, error, not %q", clip(s.text))
+			d.note(at, "is one of debug, info, warn, error, not %q", quota.Clip(s.text))
 		}
 		_ = p.UnmarshalText([]byte(s.text)) // fails only for what is noted
 	case *quota.Overshoot:
 		d.want(s, at, "none or a percentage such as 10%", text, number)
 		if err := p.UnmarshalText([]byte(s.text)); err != nil {
-			d.note(at, "%v, is %q", err, clip(s.text))
+			d.note(at, "%v, is %q", err, quota.Clip(s.text))
 		}
 	case *[]quota.Match:
 		d.matches(n, at, p, depth)
@@ -192,12 +240,7 @@ func (d *decoder) fields(n ast.Node, at Place, dst reflect.Value, depth int) {
 	for _, e := range d.entries(n, at, "a mapping", depth) {
 		field, ok := fields[e.key]
 		if !ok {
-			known := make([]string, 0, len(fields))
-			for name := range fields {
-				known = append(known, name)
-			}
-			slices.Sort(known)
-			d.fail(e.Place, "unknown field %q; known here: %s", clip(e.key), strings.Join(known, ", "))
+			d.fail(e.Place, "unknown field %q; known here: %s", quota.Clip(e.key), strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 		}
 		d.value(e.value, e.Pointer, field, depth+1)
 	}
@@ -243,7 +286,7 @@ func (d *decoder) tenants(n ast.Node, at Place, dst *Tenants, depth int) {
 // text is for fields that must contain something when they are there.
 func (d *decoder) text(s scalar, at Place) string {
 	if s.kind == number || s.kind == truth {
-		d.fail(at, "must be text; write \"%s\" with quotes", visible(clip(s.text)))
+		d.fail(at, "must be text; write \"%s\" with quotes", visible(quota.Clip(s.text)))
 	}
 	d.want(s, at, "text", text)
 	if s.text == "" {
@@ -258,9 +301,9 @@ func (d *decoder) whole(s scalar, at Place) int64 {
 	v, err := strconv.ParseInt(s.text, 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange):
-		d.note(at, "is too large a number: %s", clip(s.text))
+		d.note(at, "is too large a number: %s", quota.Clip(s.text))
 	case err != nil || strconv.FormatInt(v, 10) != s.text:
-		d.fail(at, "must be a whole number in plain decimals such as 600, found %s", clip(s.text))
+		d.fail(at, "must be a whole number in plain decimals such as 600, found %s", quota.Clip(s.text))
 	}
 	return v
 }
@@ -271,7 +314,7 @@ func (d *decoder) percent(s scalar, at Place) float64 {
 	digits, ok := strings.CutSuffix(s.text, "%")
 	v, err := strconv.ParseFloat(digits, 64)
 	if !ok || err != nil || strings.Trim(digits, "0123456789.") != "" || v > 100 {
-		d.note(at, "must be a percentage between 0%% and 100%%, such as 10%%, is %q", clip(s.text))
+		d.note(at, "must be a percentage between 0%% and 100%%, such as 10%%, is %q", quota.Clip(s.text))
 	}
 	return v
 }
@@ -298,9 +341,9 @@ type scalar struct {
 func (s scalar) String() string {
 	switch s.kind {
 	case text:
-		return "text " + strconv.Quote(clip(s.text))
+		return "text " + strconv.Quote(quota.Clip(s.text))
 	case number, truth:
-		return string(s.kind) + " " + clip(s.text)
+		return string(s.kind) + " " + quota.Clip(s.text)
 	}
 	return string(s.kind)
 }
@@ -420,7 +463,7 @@ func (d *decoder) key(k ast.Node, pointer string) string {
 		d.fail(at, "a key must be text on one line")
 	}
 	if len(spelled) > maxKey {
-		d.fail(at, "a key has at most %d bytes, %q has %d", maxKey, clip(spelled), len(spelled))
+		d.fail(at, "a key has at most %d bytes, %q has %d", maxKey, quota.Clip(spelled), len(spelled))
 	}
 	return spelled
 }
@@ -434,53 +477,16 @@ func (d *decoder) target(n ast.Node, pointer string) ast.Node {
 		name := v.Value.GetToken().Value
 		target, ok := d.anchors[name]
 		if !ok {
-			d.fail(place(v.GetToken(), pointer), "alias *%s has no anchor &%s before it", clip(name), clip(name))
+			d.fail(place(v.GetToken(), pointer), "alias *%s has no anchor &%s before it", quota.Clip(name), quota.Clip(name))
 		}
 		return target
 	case *ast.AnchorNode:
 		name, target := v.Name.GetToken().Value, d.target(v.Value, pointer)
 		if other, ok := d.anchors[name]; ok && other != target {
-			d.fail(place(v.GetToken(), pointer), "anchor &%s is duplicated", clip(name))
+			d.fail(place(v.GetToken(), pointer), "anchor &%s is duplicated", quota.Clip(name))
 		}
 		d.anchors[name] = target
 		return target
 	}
 	return n
-}
-
-// count bounds what a file can have decoded.
-func (d *decoder) count(at Place, depth int) {
-	at.Pointer = ""
-	if d.values++; d.values > MaxValues {
-		d.fail(at, "the file holds more than %d values, aliases followed", MaxValues)
-	}
-	if depth > MaxDepth {
-		d.fail(at, "nested deeper than %d levels", MaxDepth)
-	}
-}
-
-// tokenOf is where a reader sees a value begin; of a mapping without a bracket
-// that is its first key, where the parser has the colon after it.
-func tokenOf(n ast.Node) *token.Token {
-	switch v := n.(type) {
-	case nil:
-		return nil
-	case *ast.MappingNode:
-		if v.IsFlowStyle || len(v.Values) == 0 {
-			return v.Start
-		}
-		return tokenOf(v.Values[0].Key)
-	case *ast.MappingValueNode:
-		return tokenOf(v.Key)
-	}
-	return n.GetToken()
-}
-
-// place survives a token without a position, which the parser returns for values
-// that it made up.
-func place(tk *token.Token, pointer string) Place {
-	if tk == nil || tk.Position == nil {
-		return Place{1, 1, pointer}
-	}
-	return Place{max(tk.Position.Line, 1), max(tk.Position.Column, 1), pointer}
 }

@@ -23,13 +23,18 @@ func Load(name string) (*Topology, []Problem, error) {
 // not looked at: a topology is validated on other machines too.
 func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.FieldError {
 	var ps problems
-	t.warnOpen(&ps, t.Access.TokensFile == "" && t.Access.ClientCAFile == "", "/http", func(g *Region) string { return g.HTTP },
-		"whoever reaches the API of %s can spend and report for every tenant; set access.tokens_file or client_ca_file, or listen on loopback")
-	t.warnOpen(&ps, t.Access.AdminTokensFile == "", "/admin", func(g *Region) string { return g.Admin },
-		"whoever reaches the admin listener of %s can delete usage and read profiles; set access.admin_tokens_file, or listen on loopback")
+	const open = "whoever reaches the API of %s can spend and report for every tenant; set access.tokens_file or client_ca_file, or listen on loopback"
+	t.warnOpen(&ps, t.Access.TokensFile == "" && t.Access.ClientCAFile == "", "/http", func(g *Region) string { return g.HTTP }, open)
+	t.warnOpen(&ps, t.Access.TokensFile == "" && t.Access.ClientCAFile == "", "/grpc", func(g *Region) string { return g.GRPC }, open)
+	t.warnOpen(&ps, t.Access.AdminTokensFile == "" && t.Access.AdminClientCAFile == "", "/admin", func(g *Region) string { return g.Admin },
+		"whoever reaches the admin listener of %s can delete usage and read profiles; set access.admin_tokens_file or admin_client_ca_file, or listen on loopback")
+	t.RLS.Compat.each(func(at, addr string) {
+		ps.when(t.Access.TokensFile == "" && t.Access.ClientCAFile == "" && !OnLoopback(addr), at,
+			"whoever reaches %s can spend of every domain, or read its limits; set access.tokens_file or client_ca_file, or move it to loopback", quota.Clip(addr))
+	})
 	for _, f := range t.secretFiles() {
 		info, err := stat(f.Detail)
-		ps.when(err == nil && info.Mode().Perm()&0o004 != 0, f.Pointer, "%s is readable by every user of this machine; chmod o-r it (defaultMode: 0400 of a mounted secret)", clip(f.Detail))
+		ps.when(err == nil && info.Mode().Perm()&0o004 != 0, f.Pointer, "%s is readable by every user of this machine; chmod o-r it (defaultMode: 0400 of a mounted secret)", quota.Clip(f.Detail))
 	}
 	return ps
 }
@@ -39,7 +44,7 @@ func (t *Topology) warnOpen(ps *problems, open bool, field string, listener func
 	var names []string
 	at := ""
 	for i := range t.Regions {
-		if g := &t.Regions[i]; open && !OnLoopback(listener(g)) {
+		if g := &t.Regions[i]; open && listener(g) != "" && !OnLoopback(listener(g)) {
 			names = append(names, g.Name)
 			if at == "" {
 				at = item("/regions", i) + field
@@ -58,6 +63,7 @@ func (t *Topology) secretFiles() (files []quota.FieldError) {
 		}
 	}
 	add("/access/key_file", t.Access.KeyFile)
+	add("/access/admin_key_file", t.Access.AdminKeyFile)
 	for i := range t.Regions {
 		g, at := &t.Regions[i], item("/regions", i)
 		if g.Gossip != nil {
@@ -66,6 +72,7 @@ func (t *Topology) secretFiles() (files []quota.FieldError) {
 		add(at+"/redis/password_file", g.Redis.PasswordFile)
 		add(at+"/redis/sentinel_password_file", g.Redis.SentinelPasswordFile)
 		add(at+"/nats/creds_file", g.NATS.CredsFile)
+		add(at+"/nats/password_file", g.NATS.PasswordFile)
 		for name, c := range map[string]*TLS{"/redis": g.Redis.TLS, "/nats": g.NATS.TLS} {
 			if c != nil {
 				add(at+name+"/tls/key_file", c.KeyFile)

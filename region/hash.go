@@ -15,7 +15,7 @@ import (
 
 // Hash is 16 hexadecimal digits that are equal in two regions if both decide
 // alike: same revision, same regions with the same weights in the same order, same
-// policies, tenants, max_unknown and forward_auth. Comments, the order of keys,
+// policies, tenants, max_unknown, max_values, forward_auth and domains with the contents of their files. Comments, the order of keys,
 // a default spelled out, addresses, stores, header formats and the paths of
 // secrets do not change it.
 func (t *Topology) Hash() string {
@@ -47,8 +47,16 @@ func (t *Topology) canonical() []byte {
 		canonicalTenant(&b, strconv.Quote(id), t.Tenants.Listed[id])
 	}
 	fmt.Fprintf(&b, "max_unknown %d\n", t.MaxUnknown)
+	if t.MaxValues != DefaultMaxValues {
+		fmt.Fprintf(&b, "max_values %d\n", t.MaxValues)
+	}
 	if t.ForwardAuth != nil {
 		canonicalForwardAuth(&b, t.ForwardAuth)
+	}
+	for i := range t.RLS.Domains {
+		d := &t.RLS.Domains[i]
+		fmt.Fprintf(&b, "domain %q sum %x %s tenant %q charge %s overrides %t on_partition %s on_store_loss %s on_overload %s overshoot %s\n", d.Name,
+			d.Sum, d.Scope, d.Tenant, d.Charge, d.Overrides, d.OnPartition, d.OnStoreLoss, d.OnOverload, d.MaxOvershoot)
 	}
 	return b.Bytes()
 }

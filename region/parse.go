@@ -26,7 +26,7 @@ func parseWith(name string, src []byte, warn func(*Topology) []quota.FieldError)
 		return nil, nil, &Invalid{File: name, Problems: inOrder(ps)}
 	}
 	t := &Topology{}
-	d, shape := decode(src, t)
+	d, shape := decode(src, t, false)
 	if shape != nil {
 		return invalid(*shape)
 	}
@@ -34,7 +34,7 @@ func parseWith(name string, src []byte, warn func(*Topology) []quota.FieldError)
 	mistakes := d.wrong
 	for _, m := range t.Validate() {
 		if !d.said[m.Pointer] {
-			mistakes = append(mistakes, Problem{d.nearest(m.Pointer), m.Detail})
+			mistakes = append(mistakes, Problem{Place: d.nearest(m.Pointer), Detail: m.Detail})
 		}
 	}
 	if len(mistakes) > 0 {
@@ -42,7 +42,7 @@ func parseWith(name string, src []byte, warn func(*Topology) []quota.FieldError)
 	}
 	var warnings []Problem
 	for _, w := range warn(t) {
-		warnings = append(warnings, Problem{d.nearest(w.Pointer), w.Detail})
+		warnings = append(warnings, Problem{Place: d.nearest(w.Pointer), Detail: w.Detail})
 	}
 	return t, inOrder(warnings), nil
 }
@@ -63,6 +63,10 @@ func (t *Topology) complete(d *decoder) {
 	if !d.has("/max_unknown") {
 		t.MaxUnknown = DefaultMaxUnknown
 	}
+	if !d.has("/max_values") {
+		t.MaxValues = DefaultMaxValues
+	}
+	t.ShareTop = t.ShareTop || !d.has("/share_top")
 	t.Headers.Format = cmp.Or(t.Headers.Format, quota.Draft11)
 	t.Headers.XReset = cmp.Or(t.Headers.XReset, quota.ResetDelta)
 	for i := range t.Regions {
@@ -90,6 +94,11 @@ func (t *Topology) complete(d *decoder) {
 			if p.Limits[j].MaxOvershoot > 0 && !d.has(at+"/on_store_loss") {
 				p.OnStoreLoss = quota.FailClosed // the others suspend the bound
 			}
+		}
+	}
+	for i := range t.RLS.Domains {
+		if o := &t.RLS.Domains[i]; o.MaxOvershoot > 0 && !d.has(o.At+"/on_store_loss") {
+			o.OnStoreLoss = quota.FailClosed
 		}
 	}
 	if f := t.ForwardAuth; f != nil {
@@ -148,12 +157,14 @@ type Place struct {
 // is allowed and probably not meant.
 type Problem struct {
 	Place
-	Detail string `json:"detail"` // what the rule is and what was found
+	File   string `json:"file,omitempty"` // of a domain; "" for the topology itself
+	Detail string `json:"detail"`         // what the rule is and what was found
 }
 
 // Text gives the problem as one line:
 // "topology.yaml:12:9: /regions/0/weight: must be …".
 func (p Problem) Text(file string) string {
+	file = cmp.Or(p.File, file)
 	at := fmt.Sprintf("%s:%d:%d: ", file, p.Line, p.Column)
 	if p.Pointer != "" {
 		at += visible(p.Pointer) + ": "
@@ -190,15 +201,6 @@ func (e *Invalid) Error() string {
 func visible(s string) string {
 	quoted := strconv.QuoteToGraphic(s)
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-}
-
-// clip keeps a message about something huge small, without cutting a character.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // under appends one segment to a pointer.

@@ -116,6 +116,8 @@ func TestDefaultRunsOnLoopbackInMemory(t *testing.T) {
 		}}},
 		Tenants:    region.Tenants{Default: &quota.Tenant{Policy: "standard"}, Listed: map[string]quota.Tenant{}},
 		MaxUnknown: 100000,
+		ShareTop:   true,
+		MaxValues:  100000,
 		Headers:    quota.Headers{Format: "draft-11", XReset: "delta"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -144,7 +146,7 @@ func TestEveryFieldArrives(t *testing.T) {
 				Name: "us-east", Weight: 1, HTTP: "127.0.0.1:0", Admin: region.DefaultAdmin,
 				Gossip: &region.Gossip{Bind: ":7946", Advertise: "us.example.net:7946", KeyFile: "/run/gossip"},
 				Redis:  region.Redis{Addrs: []string{"10.0.0.1:6379"}, Mode: quota.RedisStandalone, TLS: &region.TLS{}},
-				NATS:   region.NATS{URLs: []string{"tls://nats-us", "nats://[::1]:4222"}, CredsFile: "/run/nats"},
+				NATS:   region.NATS{URLs: []string{"tls://nats-us", "nats://[::1]:4222"}, Username: "us", PasswordFile: "/run/nats"},
 			},
 			{
 				Name: "ap-south", Weight: 1, HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0",
@@ -175,6 +177,7 @@ func TestEveryFieldArrives(t *testing.T) {
 			"a/b~c":   {Policy: "watched"},
 		}},
 		MaxUnknown: 0,
+		MaxValues:  100000,
 		ForwardAuth: &quota.ForwardAuth{
 			Tenant: quota.TenantSource{Header: "X-Tenant"},
 			Dimensions: []quota.DimensionSource{
@@ -193,8 +196,11 @@ func TestEveryFieldArrives(t *testing.T) {
 				{Name: "status", Path: "/status", Skip: true},
 			},
 		},
-		Headers:  quota.Headers{Format: quota.HeadersOff, XReset: quota.ResetEpoch},
-		Access:   region.Access{TokensFile: "/t", CertFile: "/c", KeyFile: "/k", ClientCAFile: "/ca", AdminTokensFile: "/at"},
+		Headers: quota.Headers{Format: quota.HeadersOff, XReset: quota.ResetEpoch},
+		Access: region.Access{
+			TokensFile: "/t", CertFile: "/c", KeyFile: "/k", ClientCAFile: "/ca", AdminTokensFile: "/at",
+			AdminCertFile: "/ac", AdminKeyFile: "/ak", AdminClientCAFile: "/aca", AdminClientNames: []string{"ops"},
+		},
 		LogLevel: slog.LevelWarn,
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {

@@ -76,13 +76,10 @@ func (f Floor) Min(g Floor) Floor {
 	}
 	least := make(Floor, len(f))
 	for name, a := range f {
-		b, ok := g[name]
-		switch {
-		case !ok:
-		case a.Weight*b.Total <= b.Weight*a.Total: // at most 10⁶ times 10⁸
-			least[name] = a
-		default:
-			least[name] = b
+		if b, ok := g[name]; ok {
+			if least[name] = b; a.Weight*b.Total <= b.Weight*a.Total { // at most 10⁶ times 10⁸
+				least[name] = a
+			}
 		}
 	}
 	return least

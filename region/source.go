@@ -32,7 +32,7 @@ const (
 func (d *decoder) document(src []byte) (body ast.Node) {
 	top := Place{Line: 1, Column: 1}
 	if len(src) > MaxBytes {
-		d.fail(top, "the file has %d bytes, a topology at most %d", len(src), MaxBytes)
+		d.fail(top, "the file has %d bytes, and at most %d are read", len(src), MaxBytes)
 	}
 	src = bytes.TrimPrefix(src, []byte("\ufeff"))
 	if !utf8.Valid(src) {
@@ -56,12 +56,12 @@ func (d *decoder) document(src []byte) (body ast.Node) {
 			continue
 		}
 		if body != nil {
-			d.fail(place(tokenOf(doc.Body), ""), "a second document begins; a topology is one document")
+			d.fail(place(tokenOf(doc.Body), ""), "a second document begins; the file is one document")
 		}
 		body = doc.Body
 	}
 	if body == nil {
-		d.fail(top, "the file is empty; a topology has at least regions, policies and tenants")
+		d.fail(top, "the file is empty")
 	}
 	return body
 }
@@ -104,4 +104,41 @@ func (d *decoder) bound(tokens token.Tokens) {
 			d.fail(place(tk, ""), "the file holds more than %d keys and list items", MaxEntries)
 		}
 	}
+}
+
+// count bounds what a file can have decoded.
+func (d *decoder) count(at Place, depth int) {
+	at.Pointer = ""
+	if d.values++; d.values > MaxValues {
+		d.fail(at, "the file holds more than %d values, aliases followed", MaxValues)
+	}
+	if depth > MaxDepth {
+		d.fail(at, "nested deeper than %d levels", MaxDepth)
+	}
+}
+
+// tokenOf is where a reader sees a value begin; of a mapping without a bracket
+// that is its first key, where the parser has the colon after it.
+func tokenOf(n ast.Node) *token.Token {
+	switch v := n.(type) {
+	case nil:
+		return nil
+	case *ast.MappingNode:
+		if v.IsFlowStyle || len(v.Values) == 0 {
+			return v.Start
+		}
+		return tokenOf(v.Values[0].Key)
+	case *ast.MappingValueNode:
+		return tokenOf(v.Key)
+	}
+	return n.GetToken()
+}
+
+// place survives a token without a position, which the parser returns for values
+// that it made up.
+func place(tk *token.Token, pointer string) Place {
+	if tk == nil || tk.Position == nil {
+		return Place{1, 1, pointer}
+	}
+	return Place{max(tk.Position.Line, 1), max(tk.Position.Column, 1), pointer}
 }

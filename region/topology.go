@@ -2,6 +2,7 @@ package region
 
 import (
 	"log/slog"
+	"slices"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -15,10 +16,15 @@ const (
 	// DefaultMaxUnknown bounds what invented tenants can store: about a hundred
 	// megabytes of logs at a thousand bytes each.
 	DefaultMaxUnknown = int64(100_000)
+	// DefaultMaxValues bounds the same of a listed tenant, by each dimension.
+	DefaultMaxValues = int64(100_000)
 )
 
-// MaxUnknownTenants bounds max_unknown.
-const MaxUnknownTenants = int64(100_000_000)
+// MaxUnknownTenants bounds max_unknown, MaxTenantValues max_values.
+const (
+	MaxUnknownTenants = int64(100_000_000)
+	MaxTenantValues   = int64(100_000_000)
+)
 
 // MaxRevision bounds revision.
 const MaxRevision = int64(1_000_000_000_000)
@@ -39,11 +45,17 @@ type Topology struct {
 	Policies []quota.Policy `yaml:"policies,required"`
 	Tenants  Tenants        `yaml:"tenants,required"`
 	// MaxUnknown is how many partitions of unlisted tenants may be live at once.
-	MaxUnknown  int64              `yaml:"max_unknown"`
+	MaxUnknown int64 `yaml:"max_unknown"`
+	// MaxValues is how many values of a dimension may have partitions of their own at once,
+	// for each listed tenant.
+	MaxValues int64 `yaml:"max_values"`
+	// ShareTop is whether processes send each other, sealed, whom they denied and who used most.
+	ShareTop    bool               `yaml:"share_top"`
 	ForwardAuth *quota.ForwardAuth `yaml:"forward_auth"` // nil: forwarded requests are refused
 	Headers     quota.Headers      `yaml:"headers"`
 	Access      Access             `yaml:"access"`
 	LogLevel    slog.Level         `yaml:"log_level"` // the least severe level that is logged
+	RLS         RLS                `yaml:"rls"`
 }
 
 // Region is one region: its processes share a store and make their own decisions.
@@ -51,6 +63,7 @@ type Region struct {
 	Name   string  `yaml:"name,required"`
 	Weight int64   `yaml:"weight"`        // relative to the other regions', 1…MaxWeight
 	HTTP   string  `yaml:"http,required"` // listener of the API, host:port; port 0 means any free one
+	GRPC   string  `yaml:"grpc"`          // listener of Envoy's rate limit service, the same; "": none
 	Admin  string  `yaml:"admin"`         // admin listener, the same
 	Gossip *Gossip `yaml:"gossip"`        // nil: none
 	Redis  Redis   `yaml:"redis"`
@@ -87,7 +100,10 @@ type NATS struct {
 	// default is the advertised gossip host and the port after gossip's, or "".
 	Gateway   string   `yaml:"gateway"`
 	URLs      []string `yaml:"urls"`
-	CredsFile string   `yaml:"creds_file"`
+	CredsFile string   `yaml:"creds_file"` // path; instead of Username
+	// Username and PasswordFile, a path, come together.
+	Username     string `yaml:"username"`
+	PasswordFile string `yaml:"password_file"`
 	// TLS is nil to do as the URLs say. Of an embedded server it is that of gateways, with
 	// all three files; nil derives their certificates from the shared key.
 	TLS *TLS `yaml:"tls"`
@@ -122,6 +138,13 @@ type Access struct {
 	// ClientNames are the common names and DNS names of client certificates that may call
 	// the API; none means all that ClientCAFile has signed.
 	ClientNames []string `yaml:"client_names"`
+	// AdminCertFile and AdminKeyFile are CertFile and KeyFile of the admin listener.
+	AdminCertFile string `yaml:"admin_cert_file"`
+	AdminKeyFile  string `yaml:"admin_key_file"`
+	// AdminClientCAFile signs client certificates for the admin listener, of which those
+	// with one of AdminClientNames are accepted. There are both or none.
+	AdminClientCAFile string   `yaml:"admin_client_ca_file"`
+	AdminClientNames  []string `yaml:"admin_client_names"`
 	// AllowedHosts are names by which callers may call the admin listener, and the API's
 	// where that is on loopback, besides addresses and loopback names. In lower case.
 	AllowedHosts []string `yaml:"allowed_hosts"`
@@ -129,10 +152,9 @@ type Access struct {
 
 // Region returns the region of that name.
 func (t *Topology) Region(name string) (*Region, bool) {
-	for i := range t.Regions {
-		if t.Regions[i].Name == name {
-			return &t.Regions[i], true
-		}
+	i := slices.IndexFunc(t.Regions, func(g Region) bool { return g.Name == name })
+	if i < 0 {
+		return nil, false
 	}
-	return nil, false
+	return &t.Regions[i], true
 }

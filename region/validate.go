@@ -28,7 +28,7 @@ func (ps *problems) when(bad bool, pointer, format string, args ...any) {
 func (ps *problems) check(pointer string, err error) { ps.when(err != nil, pointer, "%v", err) }
 
 func (ps *problems) oneOf(pointer, word string, words ...string) {
-	ps.when(!slices.Contains(words, word), pointer, "%q is not one of %s", clip(word), strings.Join(words, ", "))
+	ps.when(!slices.Contains(words, word), pointer, "%q is not one of %s", quota.Clip(word), strings.Join(words, ", "))
 }
 
 // unique adds a problem for each of n values that came before.
@@ -36,7 +36,7 @@ func (ps *problems) unique(what string, n int, value, pointer func(i int) string
 	seen := make(map[string]bool, n)
 	for i := range n {
 		v := value(i)
-		ps.when(seen[v], pointer(i), "%s %q is duplicated", what, clip(v))
+		ps.when(seen[v], pointer(i), "%s %q is duplicated", what, quota.Clip(v))
 		seen[v] = true
 	}
 }
@@ -64,6 +64,8 @@ func (t *Topology) Validate() []quota.FieldError {
 	t.validateTenants(&ps)
 	ps.when(t.MaxUnknown < 0 || t.MaxUnknown > MaxUnknownTenants,
 		"/max_unknown", "must be between 0 and %d, is %d", MaxUnknownTenants, t.MaxUnknown)
+	ps.when(t.MaxValues < 1 || t.MaxValues > MaxTenantValues,
+		"/max_values", "must be between 1 and %d, is %d", MaxTenantValues, t.MaxValues)
 	if t.ForwardAuth != nil {
 		ps.forwardAuth(t.ForwardAuth)
 		t.validateRouteUse(&ps)
@@ -71,24 +73,38 @@ func (t *Topology) Validate() []quota.FieldError {
 	ps.oneOf("/headers/format", string(t.Headers.Format),
 		string(quota.Draft11), string(quota.Triplet), string(quota.XRateLimit), string(quota.HeadersOff))
 	ps.oneOf("/headers/x_reset", string(t.Headers.XReset), string(quota.ResetDelta), string(quota.ResetEpoch))
-	for i, host := range t.Access.AllowedHosts {
-		at := item("/access/allowed_hosts", i)
-		ps.check(at, checkHost(host, host))
-		ps.when(host == "" || host != strings.ToLower(host) || strings.HasSuffix(host, "."), at, "must be a name in lower case, without port, is %q", clip(host))
-	}
-	ps.uniqueItems("host", "/access/allowed_hosts", t.Access.AllowedHosts)
-	ps.when(len(t.Access.ClientNames) > 0 && t.Access.ClientCAFile == "", "/access/client_names", "needs client_ca_file")
-	ps.uniqueItems("name", "/access/client_names", t.Access.ClientNames)
-	ps.pair("/access", t.Access.CertFile, t.Access.KeyFile)
-	ps.when(t.Access.ClientCAFile != "" && t.Access.CertFile == "",
-		"/access/client_ca_file", "needs cert_file and key_file: client certificates are shown over TLS")
+	t.Access.validate(&ps)
+	t.validateRLS(&ps)
 	return ps
 }
 
-// pair holds a certificate and its key together.
-func (ps *problems) pair(at, cert, key string) {
-	ps.when(cert != "" && key == "", at+"/cert_file", "needs key_file")
-	ps.when(key != "" && cert == "", at+"/key_file", "needs cert_file")
+func (a *Access) validate(ps *problems) {
+	for i, host := range a.AllowedHosts {
+		at := item("/access/allowed_hosts", i)
+		ps.check(at, checkHost(host, host))
+		ps.when(host == "" || host != strings.ToLower(host) || strings.HasSuffix(host, "."), at, "must be a name in lower case, without port, is %q", quota.Clip(host))
+	}
+	ps.uniqueItems("host", "/access/allowed_hosts", a.AllowedHosts)
+	ps.certificates("/access/", a.CertFile, a.KeyFile, a.ClientCAFile, a.ClientNames)
+	ps.certificates("/access/admin_", a.AdminCertFile, a.AdminKeyFile, a.AdminClientCAFile, a.AdminClientNames)
+	ps.when(a.AdminClientCAFile != "" && len(a.AdminClientNames) == 0, "/access/admin_client_ca_file",
+		"needs admin_client_names: who of all that it has signed is an operator")
+}
+
+// certificates checks the four fields of a listener, whose pointers begin with prefix.
+func (ps *problems) certificates(prefix, cert, key, clientCA string, names []string) {
+	field := strings.TrimPrefix(prefix, "/access/")
+	ps.pair(prefix, field, cert, key)
+	ps.when(clientCA != "" && cert == "", prefix+"client_ca_file", "needs %scert_file and %[1]skey_file: client certificates are shown over TLS", field)
+	ps.when(len(names) > 0 && clientCA == "", prefix+"client_names", "needs %sclient_ca_file", field)
+	ps.uniqueItems("name", prefix+"client_names", names)
+}
+
+// pair holds a certificate and its key together. Their pointers begin with prefix, their
+// names with field.
+func (ps *problems) pair(prefix, field, cert, key string) {
+	ps.when(cert != "" && key == "", prefix+"cert_file", "needs %skey_file", field)
+	ps.when(key != "" && cert == "", prefix+"key_file", "needs %scert_file", field)
 }
 
 func (t *Topology) validateRegions(ps *problems) {
@@ -105,13 +121,13 @@ func (t *Topology) validateRegions(ps *problems) {
 		g.validate(ps, at)
 		if keyed >= 0 && !g.keyed() && !g.open() {
 			ps.add(at+"/gossip", "needs key_file, as region %s has one: without the same key regions cannot tell "+
-				"what the others have used; give it to all or to none", clip(t.Regions[keyed].Name))
+				"what the others have used; give it to all or to none", quota.Clip(t.Regions[keyed].Name))
 		}
 		ps.when(own >= 0 && g.NATS.Embedded && g.NATS.TLS == nil, at+"/nats", "needs tls, as region %s has it: gateways with "+
-			"certificates of another authority do not connect; give it to all or to none", clip(t.Regions[max(own, 0)].Name))
+			"certificates of another authority do not connect; give it to all or to none", quota.Clip(t.Regions[max(own, 0)].Name))
 		if g.Gossip != nil {
 			other, taken := advertised[g.Gossip.Advertise]
-			ps.when(taken, at+"/gossip/advertise", "is the address of region %q too", clip(other))
+			ps.when(taken, at+"/gossip/advertise", "is the address of region %q too", quota.Clip(other))
 			advertised[g.Gossip.Advertise] = g.Name
 		}
 	}
@@ -122,7 +138,11 @@ func (g *Region) validate(ps *problems, at string) {
 	ps.when(g.Weight < 1 || g.Weight > quota.MaxWeight, at+"/weight", "must be between 1 and %d, is %d", quota.MaxWeight, g.Weight)
 	ps.check(at+"/http", checkListen(g.HTTP))
 	ps.check(at+"/admin", checkListen(g.Admin))
-	ps.when(sameListener(g.HTTP, g.Admin), at+"/admin", "must not be the port of http, is %s", clip(g.Admin))
+	if g.GRPC != "" {
+		ps.check(at+"/grpc", checkListen(g.GRPC))
+		ps.when(sameListener(g.GRPC, g.HTTP) || sameListener(g.GRPC, g.Admin), at+"/grpc", "must not be the port of http or admin, is %s", quota.Clip(g.GRPC))
+	}
+	ps.when(sameListener(g.HTTP, g.Admin), at+"/admin", "must not be the port of http, is %s", quota.Clip(g.Admin))
 	g.Redis.validate(ps, at+"/redis")
 	g.NATS.validate(ps, at+"/nats")
 	const open = " would admit anybody who reaches it, and without a shared key it listens on 127.0.0.1 only; " +
@@ -131,9 +151,9 @@ func (g *Region) validate(ps *problems, at string) {
 	case g.Gossip != nil:
 		ps.check(at+"/gossip/bind", checkListen(g.Gossip.Bind))
 		ps.check(at+"/gossip/advertise", checkAdvertised(g.Gossip.Advertise))
-		ps.when(g.open(), at+"/gossip", "needs key_file: gossip, and an embedded NATS server beside it, on %s"+open, clip(g.Gossip.Bind))
+		ps.when(g.open(), at+"/gossip", "needs key_file: gossip, and an embedded NATS server beside it, on %s"+open, quota.Clip(g.Gossip.Bind))
 	case g.NATS.Embedded:
-		ps.when(g.open(), at+"/nats/gateway", "needs gossip with key_file: the embedded NATS server on %s"+open, clip(g.NATS.Gateway))
+		ps.when(g.open(), at+"/nats/gateway", "needs gossip with key_file: the embedded NATS server on %s"+open, quota.Clip(g.NATS.Gateway))
 	}
 }
 
@@ -176,8 +196,8 @@ func (s *Redis) validate(ps *problems, at string) {
 
 func (s *NATS) validate(ps *problems, at string) {
 	if s.Embedded {
-		ps.when(s.URLs != nil || s.CredsFile != "",
-			at+"/embedded", "an embedded server has no urls or creds_file; remove them or `embedded`")
+		ps.when(s.URLs != nil || s.CredsFile != "" || s.Username != "" || s.PasswordFile != "",
+			at+"/embedded", "an embedded server has no urls, creds_file or username; remove them or `embedded`")
 		s.TLS.validate(ps, at+"/tls")
 		ps.when(s.TLS != nil && (s.TLS.CAFile == "" || s.TLS.CertFile == ""),
 			at+"/tls", "gateways of embedded servers verify both sides: needs ca_file, cert_file and key_file")
@@ -192,14 +212,20 @@ func (s *NATS) validate(ps *problems, at string) {
 	}
 	ps.uniqueItems("URL", at+"/urls", s.URLs)
 	ps.when(s.Gateway != "", at+"/gateway", "needs embedded: true")
+	ps.when(s.Username != "" && s.PasswordFile == "", at+"/username", "needs password_file, the path of a file with this user's password")
+	ps.when(s.Username == "" && s.PasswordFile != "", at+"/password_file", "needs username: NATS looks a password up by the name of its user")
+	ps.when(s.Username != "" && s.CredsFile != "", at+"/creds_file", "is another way to log in than username; remove one of them")
 	s.TLS.validate(ps, at+"/tls")
 }
 
 func (t *TLS) validate(ps *problems, at string) {
 	if t != nil {
-		ps.pair(at, t.CertFile, t.KeyFile)
+		ps.pair(at+"/", "", t.CertFile, t.KeyFile)
 	}
 }
+
+const keylessBound = "needs gossip with key_file in all regions: " +
+	"what regions lend each other is not authentic without a shared key; `openssl rand -base64 32` makes one"
 
 func (t *Topology) validatePolicies(ps *problems) {
 	ps.when(len(t.Policies) == 0, "/policies", "a topology has at least one policy")
@@ -211,8 +237,7 @@ func (t *Topology) validatePolicies(ps *problems) {
 			ps.add(at+m.Pointer, "%s", m.Detail)
 		}
 		for j := range p.Limits {
-			ps.when(keyless && p.Limits[j].MaxOvershoot != 0, item(at+"/limits", j)+"/max_overshoot", "needs gossip with key_file in all regions: "+
-				"what regions lend each other is not authentic without a shared key; `openssl rand -base64 32` makes one")
+			ps.when(keyless && p.Limits[j].MaxOvershoot != 0, item(at+"/limits", j)+"/max_overshoot", keylessBound)
 		}
 		ps.when(p.EnforcePercent >= 0 && p.Enforcement == quota.Observe, at+"/enforce_share", "needs enforcement: enforce")
 	}
@@ -225,7 +250,7 @@ func (t *Topology) validateTenants(ps *problems) {
 		names[t.Policies[i].Name] = true
 	}
 	known := func(at, policy string) {
-		ps.when(!names[policy], at+"/policy", "policy %q is not among policies", clip(policy))
+		ps.when(!names[policy], at+"/policy", "policy %q is not among policies", quota.Clip(policy))
 	}
 	if d := t.Tenants.Default; d != nil {
 		known("/tenants/"+DefaultTenant, d.Policy)
@@ -269,7 +294,7 @@ func (ps *problems) route(r *quota.Route, at string) {
 	ps.when(r.Name == quota.RouteOther, at+"/name", "%q means that no route matched; choose another name", quota.RouteOther)
 	for i, m := range r.Methods {
 		bad := m == "" || strings.Trim(m, "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" // a token of RFC 9110
-		ps.when(bad, item(at+"/methods", i), "must be a method in capitals such as POST, is %q", clip(m))
+		ps.when(bad, item(at+"/methods", i), "must be a method in capitals such as POST, is %q", quota.Clip(m))
 	}
 	ps.uniqueItems("method", at+"/methods", r.Methods)
 	ps.check(at+"/path", checkPath(r.Path))
@@ -282,13 +307,13 @@ func (ps *problems) route(r *quota.Route, at string) {
 func checkPath(p string) error {
 	switch {
 	case !strings.HasPrefix(p, "/"):
-		return fmt.Errorf("must begin with /, is %q", clip(p))
+		return fmt.Errorf("must begin with /, is %q", quota.Clip(p))
 	case strings.ContainsAny(p, "?#%;\\"):
-		return fmt.Errorf("must be a decoded path without query, so none of ? # %% ; \\ may be in it, is %q", clip(p))
+		return fmt.Errorf("must be a decoded path without query, so none of ? # %% ; \\ may be in it, is %q", quota.Clip(p))
 	case strings.Contains(strings.TrimSuffix(p, "/*"), "*"):
-		return fmt.Errorf("may have * only as its whole last segment, is %q", clip(p))
+		return fmt.Errorf("may have * only as its whole last segment, is %q", quota.Clip(p))
 	case path.Clean(p) != p:
-		return fmt.Errorf("must be clean, without //, ., .. or a / at its end: is %s meant?", visible(clip(path.Clean(p))))
+		return fmt.Errorf("must be clean, without //, ., .. or a / at its end: is %s meant?", visible(quota.Clip(path.Clean(p))))
 	}
 	return nil
 }
@@ -307,7 +332,7 @@ func (t *Topology) validateRouteUse(ps *problems) {
 				at+"/by", "counts by %q, but forward_auth has no routes", quota.RouteDimension)
 			for _, m := range l.When {
 				ps.when(m.Dimension == quota.RouteDimension && !routes[m.Value],
-					at+"/when/"+quota.RouteDimension, "route %q is not among forward_auth.routes that count", clip(m.Value))
+					at+"/when/"+quota.RouteDimension, "route %q is not among forward_auth.routes that count", quota.Clip(m.Value))
 			}
 		}
 	}
@@ -318,7 +343,7 @@ func (t *Topology) validateRouteUse(ps *problems) {
 // send the one where the gateway overwrites the other.
 func checkHeader(name string) error {
 	if name == "" || len(name) > 128 || strings.Trim(name, letters+"0123456789-") != "" {
-		return fmt.Errorf("must be the name of a header field of letters, digits and -, is %q", clip(name))
+		return fmt.Errorf("must be the name of a header field of letters, digits and -, is %q", quota.Clip(name))
 	}
 	if name == "Host" {
 		return errors.New("must not be Host, which names the limiter itself behind some gateways; use X-Forwarded-Host")

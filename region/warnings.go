@@ -45,6 +45,8 @@ func (t *Topology) Warnings() []quota.FieldError {
 		}
 		ps.when(!used[p.Name], at+"/name", "no tenant has policy %q; only a check that names it will use it", p.Name)
 	}
+	ps.when(len(t.RLS.Domains) > 0 && t.RLS.Compat.GRPC == "" && !slices.ContainsFunc(t.Regions, func(g Region) bool { return g.GRPC != "" }), "/rls/domains",
+		"no region has a listener `grpc`, so no gateway can ask for them; set it, or start regiond with --grpc")
 	if t.ForwardAuth != nil {
 		t.warnForwardAuth(&ps)
 	}
@@ -66,7 +68,7 @@ func (t *Topology) warnRegions(ps *problems) {
 			}
 			other, taken := owner[addr]
 			ps.when(taken, item(at+"/redis/addrs", j),
-				"%s is the store of region %q too; regions that share one count each other's requests twice", clip(addr), other)
+				"%s is the store of region %q too; regions that share one count each other's requests twice", quota.Clip(addr), other)
 			owner[addr] = g.Name
 		}
 		switch {

@@ -1,10 +1,6 @@
 package sync
 
-import (
-	"errors"
-	"slices"
-	"strings"
-)
+import "errors"
 
 // ErrTooLarge means that a message of that size is refused each time it is published.
 var ErrTooLarge = errors.New("message is larger than the bus takes")
@@ -52,6 +48,8 @@ const (
 	SubjectHeartbeat = "rl.v1.heartbeat."
 	SubjectSnapshot  = "rl.v1.snapshot."
 	SubjectLoan      = "rl.v1.loan."
+	SubjectReset     = "rl.v1.reset."
+	SubjectTop       = "rl.v1.top."
 
 	EveryRegion = "_all" // no region has this name
 )
@@ -60,14 +58,6 @@ const (
 func Subscriptions(region string) []string {
 	return []string{
 		SubjectUsage + "*", SubjectHeartbeat + "*", SubjectSnapshot + region,
-		SubjectLoan + "*." + EveryRegion, SubjectLoan + "*." + region,
+		SubjectLoan + "*." + EveryRegion, SubjectLoan + "*." + region, SubjectReset + "*", SubjectTop + "*",
 	}
-}
-
-// Subscribed reports whether a subject is among the Subscriptions of a region.
-func Subscribed(region, subject string) bool {
-	words := strings.Split(subject, ".")
-	return slices.ContainsFunc(Subscriptions(region), func(pattern string) bool {
-		return slices.EqualFunc(strings.Split(pattern, "."), words, func(p, word string) bool { return p == "*" || p == word })
-	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // counters is a ledger whose own counters are admitted by name.
@@ -18,14 +19,14 @@ type counters struct {
 	UrgentAbove int64
 	n           *node
 	mu          sync.Mutex
-	units       map[ledger.Cell]int64
+	units       map[meshtest.Cell]int64
 }
 
 // neverUrgent is more than any test admits.
 const neverUrgent = quota.MaxUnits / 1000
 
 func newCounters(n *node) *counters {
-	c := &counters{UrgentAbove: neverUrgent, n: n, units: map[ledger.Cell]int64{}}
+	c := &counters{UrgentAbove: neverUrgent, n: n, units: map[meshtest.Cell]int64{}}
 	var err error
 	c.Ledger, err = ledger.New(ledger.Options{
 		Self: n.self.Region, Boot: startUS + n.self.Boot, Now: n.w.now,
@@ -39,7 +40,7 @@ func newCounters(n *node) *counters {
 }
 
 // Admit adds units to each of some counters of our own, and has our store hold them.
-func (c *counters) Admit(units int64, cells ...ledger.Cell) {
+func (c *counters) Admit(units int64, cells ...meshtest.Cell) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, cell := range cells {
@@ -59,9 +60,9 @@ func (c *counters) Live(origin string, since uint64, entries int) iter.Seq[[]wir
 }
 
 // Snapshot is all that is held, by name.
-func (c *counters) Snapshot() map[ledger.Cell]int64 {
-	held := map[ledger.Cell]int64{}
-	for _, cell := range c.Ledger.Snapshot() {
+func (c *counters) Snapshot() map[meshtest.Cell]int64 {
+	held := map[meshtest.Cell]int64{}
+	for _, cell := range meshtest.Cells(c.Ledger) {
 		units := cell.Units
 		cell.Units = 0
 		held[cell] = units
@@ -70,8 +71,8 @@ func (c *counters) Snapshot() map[ledger.Cell]int64 {
 }
 
 // Of is what is held of a region.
-func (c *counters) Of(region string) map[ledger.Cell]int64 {
+func (c *counters) Of(region string) map[meshtest.Cell]int64 {
 	held := c.Snapshot()
-	maps.DeleteFunc(held, func(cell ledger.Cell, _ int64) bool { return cell.Region != region })
+	maps.DeleteFunc(held, func(cell meshtest.Cell, _ int64) bool { return cell.Region != region })
 	return held
 }

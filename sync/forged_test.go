@@ -24,8 +24,8 @@ func recorded(t *testing.T, f func(eu, us *node, at map[string]*lender, sent []m
 		eu.admit(50, 3)
 		want := eu.wanted(eu.key().CounterID(&partition))
 		want.Partition = &partition
-		eu.SendWants(want)
-		eu.SendGrants("us", wire.Grant{PartitionID: want.PartitionID, Grant: loan.Grant{ID: held, Units: 3, Epoch: 1, Time: startUS}})
+		eu.sendWants(want)
+		eu.SendLoans("us", &wire.Loans{Grants: []wire.Grant{{PartitionID: want.PartitionID, Grant: loan.Grant{ID: held, Units: 3, Epoch: 1, Time: startUS}}}})
 		sleep(time.Second)
 		ap := w.join("us", "c", 9, 0) // requests a snapshot, and gets one
 		sleep(2 * time.Second)
@@ -196,14 +196,14 @@ func TestKeysAreReplaced(t *testing.T) {
 func TestOlderVersion(t *testing.T) {
 	bubble(t, func(w *world) {
 		eu := w.newNode("eu", "a", 1, 0)
-		eu.counters, eu.loans = newCounters(eu), &lender{}
+		eu.counters, eu.loans = newCounters(eu), (&lender{}).receive
 		eu.start(eu.counters)
 		sent := eu.spy()
 		for range 30 {
 			b := wire.AppendHeartbeat(nil, &wire.Heartbeat{From: quota.Process{Region: "us", Instance: "a", Boot: 1}, Seq: 1, TimeUS: 1})
 			b[1] = wire.Version - 1
 			eu.bus.Inject(meshsync.SubjectHeartbeat+"us", b)
-			eu.SendWants(eu.wanted(1))
+			eu.sendWants(eu.wanted(1))
 			sleep(100 * time.Millisecond)
 		}
 		if n := eu.counter("regiond.sync.refused", "reason", "version"); n != 30 || len(eu.Peers()) != 0 || len(sent(meshsync.SubjectLoan)) != 0 {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // A cut that moves puts a region into another group. The new group must learn what the

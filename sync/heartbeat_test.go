@@ -7,7 +7,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/meshtest"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // Processes that start at once sync within a second, although their links take 150 ms.
@@ -154,18 +154,6 @@ func TestLostHeartbeatIsNoSilence(t *testing.T) {
 		gaps, requests := us.counter("regiond.sync.gaps", "region", "eu"), us.counter("regiond.sync.published", "kind", "request")-requests
 		if gaps != 0 || requests != 0 {
 			t.Errorf("%d gaps, %d requests", gaps, requests)
-		}
-	})
-}
-
-// Resync forgets heartbeats, and nothing that has arrived.
-func TestResync(t *testing.T) {
-	meet(t, func(_ *world, _, us, _ *node) {
-		us.Resync()
-		for _, p := range us.Peers() {
-			if !p.Synced || p.Heartbeats != 0 {
-				t.Errorf("after Resync: %+v", p)
-			}
 		}
 	})
 }

@@ -7,8 +7,7 @@ import (
 	"time"
 
 	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/ledger"
-	"github.com/regiond/regiond/sync/meshtest"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // What is too large for one message is published in several: changes, a snapshot, and what
@@ -52,7 +51,7 @@ func TestTooLargeCounterIsDropped(t *testing.T) {
 		eu.bus.Limit(250)
 		large := eu.cell(50)
 		large.Limit = strings.Repeat("x", 300)
-		small := map[ledger.Cell]int64{}
+		small := map[meshtest.Cell]int64{}
 		for i := range 100 {
 			small[eu.cell(uint64(i))] = 3
 			eu.counters.Admit(3, eu.cell(uint64(i)))

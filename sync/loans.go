@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,20 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
-
-// LoanReceiver receives what processes of other regions send about loans, from the goroutine
-// of Run. Its methods must return at once; they own what they are given.
-type LoanReceiver interface {
-	// Wanted is given wants of all partitions, those of siblings too; Want.From is the region.
-	Wanted(wants []wire.Want)
-	// Granted is given what another region has lent to ours; Grant.From is the region.
-	Granted(grants []wire.Grant)
-	// Returned is given what another region has given back to ours.
-	Returned(from string, returns []wire.Return)
-}
 
 // maxLoansQueued bounds the wants, grants and returns that wait for the goroutine of Run.
 const maxLoansQueued = 8 * wire.MaxLoans
@@ -36,23 +27,21 @@ type loanQueue struct {
 	n   int
 }
 
-func newLoanQueue() loanQueue {
-	return loanQueue{ready: make(chan struct{}, 1), out: map[string]*wire.Loans{}}
-}
-
-// add has put add n entries for a recipient, and reports whether there was room.
-func (q *loanQueue) add(to string, n int, put func(l *wire.Loans)) bool {
+// add reports whether there was room.
+func (q *loanQueue) add(to string, l *wire.Loans) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.n+n > maxLoansQueued {
+	if q.n+l.Len() > maxLoansQueued {
 		return false
 	}
-	if q.out[to] == nil {
-		q.out[to] = &wire.Loans{}
+	o := q.out[to]
+	if o == nil {
+		o = &wire.Loans{}
+		q.out[to] = o
 	}
-	put(q.out[to])
-	q.n += n
-	signal(q.ready)
+	o.Wants, o.Grants, o.Returns = append(o.Wants, l.Wants...), append(o.Grants, l.Grants...), append(o.Returns, l.Returns...)
+	q.n += l.Len()
+	signal.Send(q.ready)
 	return true
 }
 
@@ -64,28 +53,14 @@ func (q *loanQueue) take() map[string]*wire.Loans {
 	return out
 }
 
-// SendWants has wants published for all other regions. Like SendGrants and SendReturns it
-// may be called from anywhere and never waits: what finds the bus away, or too much queued,
-// is dropped and counted, since whoever lacks units asks again. With Partition a want names
-// it to lenders that never met it; Sealed, From and PartitionID's meaning are as in
-// wire.Want.
-func (m *Mesh) SendWants(wants ...wire.Want) {
-	m.queueLoans(EveryRegion, len(wants), func(l *wire.Loans) { l.Wants = append(l.Wants, wants...) })
-}
-
-// SendGrants has grants published for the region that borrows.
-func (m *Mesh) SendGrants(to string, grants ...wire.Grant) {
-	m.queueLoans(to, len(grants), func(l *wire.Loans) { l.Grants = append(l.Grants, grants...) })
-}
-
-// SendReturns has what was given back published for the region that lent it.
-func (m *Mesh) SendReturns(to string, returns ...wire.Return) {
-	m.queueLoans(to, len(returns), func(l *wire.Loans) { l.Returns = append(l.Returns, returns...) })
-}
-
-func (m *Mesh) queueLoans(to string, n int, put func(*wire.Loans)) {
-	if !m.loans.add(to, n, put) {
-		count(m.metrics.loansDropped, n)
+// SendLoans has wants published for all other regions, where to is "", or grants and returns
+// for the region to. It may be called from anywhere and never waits: what finds the bus away,
+// or too much queued, is dropped and counted, since whoever lacks units asks again. With
+// Partition a want names it to lenders that never met it; Sealed, From and PartitionID's
+// meaning are as in wire.Want. l is not kept.
+func (m *Mesh) SendLoans(to string, l *wire.Loans) {
+	if !m.loans.add(cmp.Or(to, EveryRegion), l) {
+		count(m.metrics.loansDropped, l.Len())
 	}
 }
 
@@ -106,33 +81,26 @@ func (m *Mesh) publishLoans() {
 				w.Sealed = m.secret.Load().Seal(w.PartitionID, w.Partition)
 			}
 		}
-		for n := range slices.Max([]int{len(l.Wants), len(l.Grants), len(l.Returns)}) {
-			if n%wire.MaxLoans == 0 {
-				m.sendLoans(to, part(l.Wants, n), part(l.Grants, n), part(l.Returns, n))
-			}
-		}
+		m.sendLoans(to, *l)
 	}
 }
 
-// part is what of a list goes into the message that begins with its n-th.
-func part[T any](list []T, n int) []T {
-	return list[min(n, len(list)):min(n+wire.MaxLoans, len(list))]
-}
-
 // sendLoans publishes one message, or two halves of what is too large.
-func (m *Mesh) sendLoans(to string, wants []wire.Want, grants []wire.Grant, returns []wire.Return) {
-	n := len(wants) + len(grants) + len(returns)
-	l := wire.Loans{From: m.o.Self, Seq: m.outbox.seq + 1, Wants: wants, Grants: grants, Returns: returns}
-	m.outbox.buf = wire.AppendLoans(m.outbox.buf[:0], &l)
-	err := m.publish(kindLoan, SubjectLoan+m.o.Self.Region+"."+to, m.o.TimeUS(), nil)
+func (m *Mesh) sendLoans(to string, l wire.Loans) {
+	w, g, r, err := len(l.Wants), len(l.Grants), len(l.Returns), ErrTooLarge
+	if max(w, g, r) <= wire.MaxLoans {
+		l.From, l.Seq = m.o.Self, m.outbox.seq+1
+		m.outbox.buf = wire.AppendLoans(m.outbox.buf[:0], &l)
+		err = m.publish(kindLoan, SubjectLoan+m.o.Self.Region+"."+to, m.o.TimeUS(), nil)
+	}
 	switch {
 	case err == nil:
-	case errors.Is(err, ErrTooLarge) && n > 1:
-		w, g, r := (len(wants)+1)/2, (len(grants)+1)/2, len(returns)/2
-		m.sendLoans(to, wants[:w], grants[:g], returns[:r])
-		m.sendLoans(to, wants[w:], grants[g:], returns[r:])
+	case errors.Is(err, ErrTooLarge) && l.Len() > 1:
+		w, g, r = (w+1)/2, (g+1)/2, r/2
+		m.sendLoans(to, wire.Loans{Wants: l.Wants[:w], Grants: l.Grants[:g], Returns: l.Returns[:r]})
+		m.sendLoans(to, wire.Loans{Wants: l.Wants[w:], Grants: l.Grants[g:], Returns: l.Returns[r:]})
 	default:
-		count(m.metrics.loansDropped, n)
+		count(m.metrics.loansDropped, l.Len())
 	}
 }
 
@@ -157,21 +125,12 @@ func (m *Mesh) onLoans(region string, msg Message) error {
 	if err := m.unseal(l.Wants); err != nil {
 		return err
 	}
-	if !m.peers.noteLoans(l.From, l.Seq) {
+	if !m.peers.newest(l.From, l.Seq, func(p *peer) *uint64 { return &p.loanSeq }) {
 		return &refusal{reasonStale, fmt.Sprintf("loans from %s, boot %d, number %d, which is not newer than the last", l.From.Instance, l.From.Boot, l.Seq)}
 	}
 	m.received(kindLoan, region, len(msg.Data))
-	if m.o.Loans == nil {
-		return nil
-	}
-	if len(l.Wants) > 0 {
-		m.o.Loans.Wanted(l.Wants)
-	}
-	if len(l.Grants) > 0 {
-		m.o.Loans.Granted(l.Grants)
-	}
-	if len(l.Returns) > 0 {
-		m.o.Loans.Returned(region, l.Returns)
+	if m.o.Loans != nil {
+		m.o.Loans(l)
 	}
 	return nil
 }
@@ -193,16 +152,16 @@ func (m *Mesh) unseal(wants []wire.Want) (err error) {
 	return nil
 }
 
-// noteLoans notes a message about loans, and reports whether it is the newest of a process
-// that is received.
-func (r *peerTable) noteLoans(from quota.Process, seq uint64) bool {
+// newest notes a message and reports whether it is the newest of its kind of a process that is
+// received.
+func (r *peerTable) newest(from quota.Process, seq uint64, kind func(*peer) *uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.find(from)
-	if p == nil || seq <= p.loanSeq {
+	if p == nil || seq <= *kind(p) {
 		return false
 	}
-	p.loanSeq = seq
+	*kind(p) = seq
 	return true
 }
 

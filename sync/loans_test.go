@@ -11,8 +11,8 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // lender keeps what its process receives about loans.
@@ -24,25 +24,13 @@ type lender struct {
 	from    []string // of returns
 }
 
-func (l *lender) Wanted(w []wire.Want) {
+func (l *lender) receive(m *wire.Loans) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.wants = append(l.wants, w...)
-}
-
-func (l *lender) Granted(g []wire.Grant) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.grants = append(l.grants, g...)
-}
-
-func (l *lender) Returned(from string, r []wire.Return) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for range r {
-		l.from = append(l.from, from)
+	l.wants, l.grants, l.returns = append(l.wants, m.Wants...), append(l.grants, m.Grants...), append(l.returns, m.Returns...)
+	for range m.Returns {
+		l.from = append(l.from, m.From.Region)
 	}
-	l.returns = append(l.returns, r...)
 }
 
 // count is how many wants, grants and returns were received.
@@ -62,7 +50,7 @@ func lend(t *testing.T, f func(w *world, eu, us *node, at map[string]*lender)) {
 			n := w.newNode(region, instance, boot, 0)
 			n.counters = newCounters(n)
 			at[region+instance] = &lender{}
-			n.loans = at[region+instance]
+			n.loans = at[region+instance].receive
 			n.start(n.counters)
 			return n
 		}
@@ -84,11 +72,14 @@ func (n *node) wanted(id uint64) wire.Want {
 	return wire.Want{PartitionID: id, Want: loan.Want{Epoch: 1, Time: n.timeUS(), Lack: 3, Share: 200}}
 }
 
+// sendWants has wants published.
+func (n *node) sendWants(wants ...wire.Want) { n.SendLoans("", &wire.Loans{Wants: wants}) }
+
 func TestLoansTravel(t *testing.T) {
 	lend(t, func(_ *world, eu, us *node, at map[string]*lender) {
 		w := eu.wanted(eu.key().CounterID(&partition))
 		w.Partition = &partition
-		eu.SendWants(w)
+		eu.sendWants(w)
 		sleep(2 * oneWay)
 		for _, name := range []string{"usa", "usb", "apa"} {
 			if got := at[name].count(); got != [3]int{1, 0, 0} {
@@ -103,8 +94,8 @@ func TestLoansTravel(t *testing.T) {
 		if got := at["eua"].count(); got != [3]int{} {
 			t.Errorf("eu received %v itself", got)
 		}
-		us.SendGrants("eu", wire.Grant{PartitionID: w.PartitionID, Grant: loan.Grant{ID: held, Units: 3, New: true, Epoch: 1, Time: w.Time}})
-		us.SendReturns("ap", wire.Return{PartitionID: w.PartitionID, Loan: held, Back: 2})
+		us.SendLoans("eu", &wire.Loans{Grants: []wire.Grant{{PartitionID: w.PartitionID, Grant: loan.Grant{ID: held, Units: 3, New: true, Epoch: 1, Time: w.Time}}}})
+		us.SendLoans("ap", &wire.Loans{Returns: []wire.Return{{PartitionID: w.PartitionID, Loan: held, Back: 2}}})
 		sleep(2 * oneWay)
 		if got := at["eua"]; got.count() != [3]int{0, 1, 0} || got.grants[0].From != "us" || got.grants[0].Units != 3 {
 			t.Errorf("eu received %+v", got.grants)
@@ -122,9 +113,9 @@ func TestLoansTravel(t *testing.T) {
 func TestLoansThatComeAgain(t *testing.T) {
 	lend(t, func(_ *world, eu, us *node, at map[string]*lender) {
 		sent := eu.spy()
-		eu.SendWants(eu.wanted(1))
+		eu.sendWants(eu.wanted(1))
 		sleep(time.Second)
-		eu.SendWants(eu.wanted(2))
+		eu.sendWants(eu.wanted(2))
 		sleep(time.Second)
 		old := sent(meshsync.SubjectLoan)
 		if len(old) != 2 || at["usa"].count() != [3]int{2, 0, 0} {
@@ -154,17 +145,22 @@ func TestLoansDropped(t *testing.T) {
 		for i := range uint64(3000) {
 			many = append(many, eu.wanted(i*0x9e3779b97f4a7c15))
 		}
-		eu.SendWants(many...)
+		eu.sendWants(many...)
 		sleep(2 * oneWay)
 		eu.bus.Limit(0)
 		if n := len(sent(meshsync.SubjectLoan)); n < 4 || at["usa"].count() != [3]int{3000, 0, 0} {
 			t.Errorf("%v arrived in %d messages", at["usa"].count(), n)
 		}
+		eu.sendWants(many...)
+		sleep(2 * oneWay)
+		if at["usa"].count() != [3]int{6000, 0, 0} {
+			t.Errorf("%v arrived of %d that are too many for one message", at["usa"].count(), len(many))
+		}
 		eu.bus.Down()
-		eu.SendWants(eu.wanted(1))
+		eu.sendWants(eu.wanted(1))
 		sleep(time.Second)
 		eu.bus.Up()
-		eu.SendWants(make([]wire.Want, 20_000)...) // more than is queued for the goroutine that publishes
+		eu.sendWants(make([]wire.Want, 20_000)...) // more than is queued for the goroutine that publishes
 		sleep(time.Second)
 		if n := eu.counter("regiond.sync.loans_dropped", "", ""); n != 1+20_000 {
 			t.Errorf("%d were dropped", n)
@@ -174,7 +170,7 @@ func TestLoansDropped(t *testing.T) {
 		}
 		sleep(2 * time.Second)
 		sent = eu.spy()
-		eu.SendWants(eu.wanted(1))
+		eu.sendWants(eu.wanted(1))
 		sleep(time.Second)
 		if n := len(sent(meshsync.SubjectLoan)); n != 0 {
 			t.Errorf("%d wants were published while nobody is received", n)

@@ -3,7 +3,7 @@ package sync_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/regiond/regiond/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }

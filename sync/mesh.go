@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -36,8 +37,8 @@ const (
 // heartbeats with acknowledgements and snapshots, merges what it receives, and keeps the
 // peer table. It decides nothing about limits.
 //
-// The goroutine of Run owns all of it. HeartbeatSoon, Peers, Changed, Duplicate, Resync,
-// Forget, Left and the Sends may be called from anywhere and never wait for the bus.
+// The goroutine of Run owns all of it. HeartbeatSoon, Peers, Changed, Duplicate, Forget,
+// Left and the Sends may be called from anywhere and never wait for the bus.
 type Mesh struct {
 	o            Options
 	metrics      *metrics
@@ -45,6 +46,8 @@ type Mesh struct {
 	changed      chan struct{}
 	heartbeatNow chan struct{} // HeartbeatSoon was called
 	loans        loanQueue
+	resets       chan wire.Reset
+	top          atomic.Pointer[[]byte]      // that waits; see SendTop
 	secret       atomic.Pointer[wire.Secret] // used by the goroutine of Run
 
 	// Below here only the goroutine of Run, or of the steps, reads and writes.
@@ -63,16 +66,17 @@ func New(o Options) (*Mesh, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	ms, err := newMetrics(o.Meter)
-	if err != nil {
-		return nil, fmt.Errorf("mesh metrics: %w", err)
-	}
 	m := &Mesh{
-		o: o, metrics: ms, peers: newPeerTable(o.Self),
-		changed: make(chan struct{}, 1), heartbeatNow: make(chan struct{}, 1), loans: newLoanQueue(),
+		o: o, peers: peerTable{self: o.Self, peers: map[name]*peer{}, gone: map[quota.Process]time.Duration{}},
+		changed: make(chan struct{}, 1), heartbeatNow: make(chan struct{}, 1), resets: make(chan wire.Reset, maxResetsQueued),
+		loans:     loanQueue{ready: make(chan struct{}, 1), out: map[string]*wire.Loans{}},
 		snapshots: snapshots{pending: map[quota.Process]*wire.SnapshotRequest{}}, refusals: refusals{},
 	}
 	m.secret.Store(o.Secret)
+	var err error
+	if m.metrics, err = newMetrics(o.Meter, m.ages); err != nil {
+		return nil, fmt.Errorf("mesh metrics: %w", err)
+	}
 	return m, nil
 }
 
@@ -85,11 +89,6 @@ func (m *Mesh) SetSecret(s *wire.Secret) { m.secret.Store(s) }
 //
 // It waits, and calls the steps below.
 func (m *Mesh) Run(ctx context.Context) error {
-	unregister, err := m.metrics.observe(m.ages)
-	if err != nil {
-		return fmt.Errorf("mesh metrics: %w", err)
-	}
-	defer unregister()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	m.Begin()
@@ -112,6 +111,8 @@ func (m *Mesh) Run(ctx context.Context) error {
 			m.heartbeatSoon()
 		case <-m.loans.ready:
 			m.publishLoans()
+		case r := <-m.resets:
+			m.publishReset(r)
 		case <-timer.C:
 			m.Advance()
 			armed = never
@@ -128,15 +129,16 @@ func (m *Mesh) tick() {
 	m.lastTick = now
 	m.o.Counters.Sweep()
 	if gone := m.peers.forgetSilent(now, m.o.Known); gone > 0 {
-		signal(m.changed)
+		signal.Send(m.changed)
 	}
 	m.publishChanges(now)
+	m.publishTop(now)
 	m.sendRequests(now)
 }
 
 // HeartbeatSoon requests a heartbeat because what View returns has changed. It never
 // blocks; heartbeats that it causes are at least 20 ms apart.
-func (m *Mesh) HeartbeatSoon() { signal(m.heartbeatNow) }
+func (m *Mesh) HeartbeatSoon() { signal.Send(m.heartbeatNow) }
 
 // Changed signals a change that a view depends on: a process appeared, left, was
 // forgotten or synced, or its heartbeat differs from the one before. It holds at most one
@@ -152,33 +154,19 @@ func (m *Mesh) Peers() []Peer { return m.peers.list() }
 // silent: peers would take us for it, and drop what it publishes.
 func (m *Mesh) Duplicate() (quota.Process, bool) { return m.peers.currentDuplicate(m.o.Now()) }
 
-// Resync forgets every count of heartbeats, and what was forwarded. It is for a process that
-// was paused; the numbers in the next heartbeats show what it missed.
-func (m *Mesh) Resync() { m.peers.resync() }
-
 // Forget drops a process that is known to have left or died, if nothing came from it for
 // SilentAfter either. It reports whether it did.
-func (m *Mesh) Forget(region, instance string, boot int64) bool {
-	p := quota.Process{Region: region, Instance: instance, Boot: boot}
-	if !m.peers.forget(p, m.o.Now()) {
-		return false
+func (m *Mesh) Forget(p quota.Process) bool {
+	gone := m.peers.forget(p, m.o.Now())
+	if gone {
+		signal.Send(m.changed)
 	}
-	signal(m.changed)
-	return true
+	return gone
 }
 
 // Left reports whether a process published that it leaves. It is no longer in Peers, and
 // later reports of it are outdated.
-func (m *Mesh) Left(region, instance string, boot int64) bool {
-	return m.peers.left(quota.Process{Region: region, Instance: instance, Boot: boot})
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (m *Mesh) Left(p quota.Process) bool { return m.peers.left(p) }
 
 // The steps of a mesh are what Run does without its goroutine and its timer; the
 // simulator calls them in its own time. Begin comes first, Receive for each message,
@@ -210,14 +198,17 @@ func (m *Mesh) Due() time.Duration {
 
 // Advance does what is due, and what HeartbeatSoon and the counters request.
 func (m *Mesh) Advance() {
-	if taken(m.o.Counters.Urgent()) {
+	if signal.Taken(m.o.Counters.Urgent()) {
 		m.urgent()
 	}
-	if taken(m.heartbeatNow) {
+	if signal.Taken(m.heartbeatNow) {
 		m.heartbeatSoon()
 	}
-	if taken(m.loans.ready) {
+	if signal.Taken(m.loans.ready) {
 		m.publishLoans()
+	}
+	for len(m.resets) > 0 {
+		m.publishReset(<-m.resets)
 	}
 	now := m.o.Now()
 	if m.due.tick <= now {
@@ -244,7 +235,7 @@ func (m *Mesh) Advance() {
 func (m *Mesh) Leave() {
 	m.publishAll()
 	m.publishLoans()
-	m.outbox.abandonSpan()
+	m.outbox.endSpan(false)
 	m.sendHeartbeat(true)
 	m.snapshots.abandon()
 }
@@ -257,14 +248,4 @@ func (m *Mesh) Reconnected() {
 	m.snapshotSoon(now)
 	m.publishChanges(now)
 	m.heartbeatSoon()
-}
-
-// taken empties a channel that holds at most one, and reports whether it held one.
-func taken(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

@@ -17,13 +17,6 @@ import (
 // Counters are the usage counters that the mesh replicates; package ledger implements
 // them. Only the goroutine of Run calls them.
 type Counters interface {
-	Changes
-	Snapshots
-	Merger
-}
-
-// Changes are counters of our own region that grew.
-type Changes interface {
 	// Urgent has something in it once a change should not wait for the next tick.
 	Urgent() <-chan struct{}
 	// Take returns at most that many changed counters and considers them published, from
@@ -31,10 +24,7 @@ type Changes interface {
 	Take(entries int, all bool, number uint64) []wire.Group
 	// Unsent is the age of the oldest change that was not taken.
 	Unsent() time.Duration
-}
 
-// Snapshots read the counters that are live.
-type Snapshots interface {
 	// Live walks over the live counters of a region, in pieces of at most that many: of our
 	// own those that Take gave with a number above since, with 0 all.
 	Live(origin string, since uint64, entries int) iter.Seq[[]wire.Group]
@@ -43,10 +33,7 @@ type Snapshots interface {
 	// ClockUS is the store clock of a region at our time at, by what Fold was given
 	// last; false: it was given nothing.
 	ClockUS(region string, at time.Duration) (us int64, known bool)
-}
 
-// Merger takes in what other processes publish, and frees what has ended.
-type Merger interface {
 	// Fold merges counters of what author has admitted; its store clock was clockUS at our
 	// time at. On an error nothing is merged. Our own region as the author means a
 	// sibling.
@@ -86,8 +73,16 @@ type Options struct {
 	View func() Advertised
 	// OnExchange is called with each measurement of a peer's clock. It may be nil.
 	OnExchange func(peer quota.Process, e Exchange)
-	// Loans receives what other regions send about loans. It may be nil.
-	Loans LoanReceiver
+	// Loans is called with what processes of other regions send about loans, and with the wants
+	// of siblings. It owns what it is given, and may be nil.
+	Loans func(l *wire.Loans)
+	// OnReset is called with each message about a reset that others send; Resets gives the
+	// cuts of all tenants. Both may be nil.
+	OnReset func(r *wire.Reset)
+	Resets  func() iter.Seq2[string, []wire.Cut]
+	// OnTop is called with the newest payload that each other process gave to SendTop; its error
+	// refuses it. It may be nil.
+	OnTop func(from quota.Process, payload []byte) error
 	// RecoverCounters is called when our counters were requested while a sibling,
 	// admissions only the store knows, is silent. It may be nil.
 	RecoverCounters func()
@@ -95,9 +90,9 @@ type Options struct {
 	Meter           metric.Meter
 	// Tracer makes the spans of messages; nil makes none, and costs nothing.
 	Tracer trace.Tracer
-	// Checks gives the sampled checks whose usage is in groups that Counters.Take gave,
-	// once each: what is published is linked to them. It may be nil.
-	Checks func(groups []wire.Group) []trace.SpanContext
+	// Checks gives the sampled checks whose usage Counters.Take gave, once each: the next
+	// message is linked to them. It may be nil.
+	Checks func() []trace.SpanContext
 }
 
 // Advertised is the part of a heartbeat that the region's view decides; for the fields see
@@ -116,16 +111,9 @@ type Exchange struct {
 
 func (o *Options) validate() error {
 	switch {
-	case o.Bus == nil || o.Counters == nil:
-		return errors.New("mesh: Bus and Counters are required")
-	case o.Secret == nil:
-		return errors.New("mesh: Secret is required")
-	case o.Now == nil || o.TimeUS == nil:
-		return errors.New("mesh: Now and TimeUS are required")
-	case o.Known == nil || o.View == nil:
-		return errors.New("mesh: Known and View are required")
-	case o.Logger == nil || o.Meter == nil:
-		return errors.New("mesh: Logger and Meter are required")
+	case o.Bus == nil || o.Counters == nil || o.Secret == nil || o.Now == nil || o.TimeUS == nil ||
+		o.Known == nil || o.View == nil || o.Logger == nil || o.Meter == nil:
+		return errors.New("mesh: Bus, Counters, Secret, Now, TimeUS, Known, View, Logger and Meter are required")
 	case o.Self.Region == "" || o.Self.Instance == "" || o.Self.Boot <= 0:
 		return fmt.Errorf("mesh: Self is incomplete: region %q, instance %q, boot %d; all three are required",
 			o.Self.Region, o.Self.Instance, o.Self.Boot)

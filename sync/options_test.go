@@ -12,7 +12,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/ledger"
-	"github.com/regiond/regiond/sync/meshtest"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 var (

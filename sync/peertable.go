@@ -2,6 +2,7 @@ package sync
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,8 +24,8 @@ type Peer struct {
 	// AckedAt is when we sent the newest of our messages that it acknowledges; 0: it
 	// has not acknowledged any.
 	AckedAt time.Duration
-	// Heartbeats counts its heartbeats since it appeared, was last silent for longer
-	// than SilentAfter, or Resync was called.
+	// Heartbeats counts its heartbeats since it appeared, or was last silent for longer
+	// than SilentAfter.
 	Heartbeats int
 	// Members, Topology, Weights, Unsent, Full and Key are those of its newest heartbeat.
 	Members  []string
@@ -54,6 +55,8 @@ type peer struct {
 	receivedUS   int64 // our store clock at ReceivedAt
 	heartbeatSeq uint64
 	loanSeq      uint64 // of its newest message about loans
+	resetSeq     uint64 // of the newest that asks for a reset
+	topSeq       uint64 // of its newest Top
 	ackedSeq     uint64
 	trips        []time.Duration
 	changes      changes
@@ -62,10 +65,6 @@ type peer struct {
 	returned     bool          // what it knows of our own counters was merged
 	forwarded    []string      // the regions of which what it knows was merged
 	progress     time.Duration // when its last chunk arrived
-}
-
-func (p *peer) resync() {
-	p.Heartbeats, p.forwarded, p.request = 0, nil, request{}
 }
 
 // noteMissing is called after each change of changes and Synced.
@@ -107,7 +106,7 @@ type name struct{ region, instance string }
 func nameOf(p quota.Process) name { return name{p.Region, p.Instance} }
 
 // peerTable is the state of every other process. The goroutine of Run writes to it; any
-// may read, forget and resync.
+// may read and forget.
 type peerTable struct {
 	self quota.Process
 
@@ -129,10 +128,6 @@ func (r *peerTable) present(from quota.Process, seq uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.isDuplicate(from) || from == r.duplicate && seq > r.duplicateSeq
-}
-
-func newPeerTable(self quota.Process) peerTable {
-	return peerTable{self: self, peers: map[name]*peer{}, gone: map[quota.Process]time.Duration{}}
 }
 
 // The reasons for which a message that can be read is refused.
@@ -218,7 +213,7 @@ func (r *peerTable) note(from quota.Process, seq uint64, timeUS, receivedUS int6
 		a.back = now-p.ReceivedAt > SilentAfter
 	}
 	if a.back {
-		p.resync()
+		p.Heartbeats, p.forwarded, p.request = 0, nil, request{}
 	}
 	if seq > p.Seq {
 		p.Seq, p.ClockUS, p.ReceivedAt, p.receivedUS = seq, timeUS, now, receivedUS
@@ -294,20 +289,8 @@ func (r *peerTable) forgetSilent(now time.Duration, known func(string) bool) (go
 			gone++
 		}
 	}
-	for p, until := range r.gone {
-		if now > until {
-			delete(r.gone, p)
-		}
-	}
+	maps.DeleteFunc(r.gone, func(_ quota.Process, until time.Duration) bool { return now > until })
 	return gone
-}
-
-func (r *peerTable) resync() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.peers {
-		p.resync()
-	}
 }
 
 // currentDuplicate is the duplicate, unless it is silent.

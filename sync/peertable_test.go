@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -87,7 +88,6 @@ func TestLateMessagesChangeNothing(t *testing.T) {
 func TestOwnMessages(t *testing.T) {
 	meet(t, func(_ *world, eu, _, _ *node) {
 		sent := eu.spy()
-		eu.Resync() // a request, too
 		eu.admit(1, 1)
 		sleep(time.Second)
 		own := sent("")
@@ -117,10 +117,10 @@ func TestLateMessagesOfAProcessThatLeft(t *testing.T) {
 		sleep(time.Second)
 		us.bus.Inject(late[len(late)-1].Subject, late[len(late)-1].Data)
 		sleep(0)
-		if _, known := us.peer(eu); known || !us.Left("eu", eu.self.Instance, eu.self.Boot) {
+		if _, known := us.peer(eu); known || !us.Left(eu.self) {
 			t.Error("it is back")
 		}
-		if us.Left("eu", eu.self.Instance, eu.self.Boot+1) || us.Left("ap", ap.self.Instance, ap.self.Boot) {
+		if us.Left(quota.Process{Region: "eu", Instance: eu.self.Instance, Boot: eu.self.Boot + 1}) || us.Left(ap.self) {
 			t.Error("Left is true of others")
 		}
 		if n := us.counter("regiond.sync.refused", "reason", "stale"); n != 1 {
@@ -162,13 +162,13 @@ func TestDuplicate(t *testing.T) {
 
 func TestForgetting(t *testing.T) {
 	meet(t, func(_ *world, eu, us, ap *node) {
-		if us.Forget("eu", "a", 1) {
+		if us.Forget(quota.Process{Region: "eu", Instance: "a", Boot: 1}) {
 			t.Error("forgot a process that is not silent")
 		}
 		eu.kill()
 		ap.kill()
 		sleep(meshsync.SilentAfter + oneWay + time.Millisecond)
-		if us.Forget("eu", "a", 2) || !us.Forget("eu", "a", 1) {
+		if us.Forget(quota.Process{Region: "eu", Instance: "a", Boot: 2}) || !us.Forget(quota.Process{Region: "eu", Instance: "a", Boot: 1}) {
 			t.Error("must forget that boot, and no other")
 		}
 		if us.knows(ap); len(us.Peers()) != 1 {

@@ -38,7 +38,7 @@ type outbox struct {
 }
 
 // unsent is the age of the oldest unpublished change, here or in the ledger.
-func (b *outbox) unsent(now time.Duration, c Changes) time.Duration {
+func (b *outbox) unsent(now time.Duration, c Counters) time.Duration {
 	age := c.Unsent()
 	if len(b.left) > 0 {
 		age = max(age, now-b.leftSince)
@@ -103,7 +103,7 @@ func (m *Mesh) drain() error {
 		}
 		b.spend()
 		b.left = b.left[1:]
-		m.published()
+		b.endSpan(true)
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (m *Mesh) hand(kind, subject string, span trace.Span) error {
 func (m *Mesh) noteSent(kind string, err error) {
 	b := &m.outbox
 	if errors.Is(err, ErrTooLarge) {
-		if kind == kindHeartbeat || kind == kindRequest { // the others are sent in smaller messages
+		if kind == kindHeartbeat || kind == kindRequest || kind == kindTop { // the others are sent in smaller messages
 			count(m.metrics.errors, 1)
 		}
 		return

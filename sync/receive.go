@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -71,6 +72,10 @@ func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (st
 		return m.onRequest(r, size, span)
 	case SubjectLoan:
 		return region, m.onLoans(region, msg)
+	case SubjectReset:
+		return region, m.onReset(region, msg.Data)
+	case SubjectTop:
+		return region, m.onTop(region, msg.Data)
 	}
 	return region, &refusal{string(wire.ReasonMalformed), fmt.Sprintf("subject %.80q is none of ours", msg.Subject)}
 }
@@ -98,7 +103,7 @@ func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) 
 	m.arrived(u.From, a)
 	if u.Chunk.Snapshot != 0 && m.peers.chunk(u.From, &u.Chunk, now) {
 		count(m.metrics.merged, 1, "region", region)
-		signal(m.changed)
+		signal.Send(m.changed)
 	}
 	return nil
 }
@@ -131,14 +136,14 @@ func (m *Mesh) onHeartbeat(region string, b *wire.Heartbeat, size int) error {
 	m.received(kindHeartbeat, region, size)
 	if b.Leaving {
 		m.peers.leave(b.From, b.Number, now)
-		signal(m.changed)
+		signal.Send(m.changed)
 		return nil
 	}
 	m.arrived(b.From, m.peers.note(b.From, b.Seq, b.TimeUS, receivedUS, now))
 	ours, ok := m.outbox.sent.find(ackOf(b, m.o.Self).Seq)
 	changed, e := m.peers.noteHeartbeat(b, ours, ok, receivedUS, now)
 	if changed {
-		signal(m.changed)
+		signal.Send(m.changed)
 	}
 	if e.SentUS != 0 && m.o.OnExchange != nil {
 		m.o.OnExchange(b.From, e)
@@ -179,7 +184,7 @@ func (m *Mesh) arrived(from quota.Process, a arrival) {
 		if a.newcomer {
 			m.o.Logger.Error("another process uses our region and instance name and was here first; give each process an --instance of its own",
 				"region", from.Region, "instance", from.Instance, "boot", from.Boot)
-			signal(m.changed)
+			signal.Send(m.changed)
 		}
 		return
 	}
@@ -190,8 +195,9 @@ func (m *Mesh) arrived(from quota.Process, a arrival) {
 		m.heartbeatSoon() // it must not wait for the regular one
 	}
 	if a.newcomer || a.back {
-		signal(m.changed)
+		signal.Send(m.changed)
 		m.sendRequests(m.o.Now())
+		m.publishResets()
 	}
 	if a.gap {
 		count(m.metrics.gaps, 1, "region", from.Region)

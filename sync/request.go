@@ -53,12 +53,9 @@ func (m *Mesh) missing(now time.Duration) []string {
 	if m.o.Regions == nil {
 		return nil
 	}
-	var names []string
-	for _, region := range m.o.Regions() {
-		if region != m.o.Self.Region && !m.peers.receivesFrom(region, now) {
-			names = append(names, region)
-		}
-	}
+	names := slices.DeleteFunc(slices.Clone(m.o.Regions()), func(region string) bool {
+		return region == m.o.Self.Region || m.peers.receivesFrom(region, now)
+	})
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // chunks returns a function that ends the recording of the snapshots that n publishes, and

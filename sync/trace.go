@@ -61,7 +61,7 @@ func (m *Mesh) publication(groups []wire.Group) trace.Span {
 	if m.o.Tracer == nil || m.o.Checks == nil || m.outbox.span != nil {
 		return m.outbox.span
 	}
-	checks := m.o.Checks(groups)
+	checks := m.o.Checks()
 	if len(checks) == 0 {
 		return nil
 	}
@@ -74,23 +74,16 @@ func (m *Mesh) publication(groups []wire.Group) trace.Span {
 	return m.outbox.span
 }
 
-// published ends that span, once the bus took the message.
-func (m *Mesh) published() {
-	b := &m.outbox
-	if b.span == nil {
+// endSpan ends that span: the bus took the message, or never did.
+func (b *outbox) endSpan(taken bool) {
+	switch {
+	case b.span == nil:
 		return
+	case taken:
+		b.span.SetAttributes(attribute.Int64(attrSeq, int64(b.seq)), attribute.Int(attrBodySize, len(b.buf)))
+	default:
+		b.span.SetStatus(codes.Error, "the bus took nothing until this process ended")
 	}
-	b.span.SetAttributes(attribute.Int64(attrSeq, int64(b.seq)), attribute.Int(attrBodySize, len(b.buf)))
-	b.span.End()
-	b.span = nil
-}
-
-// abandonSpan ends the span of a message that the bus never took.
-func (b *outbox) abandonSpan() {
-	if b.span == nil {
-		return
-	}
-	b.span.SetStatus(codes.Error, "the bus took nothing until this process ended")
 	b.span.End()
 	b.span = nil
 }

@@ -29,7 +29,7 @@ type tracedNode struct {
 func (w *world) joinTraced(region string, boot int64, sampler sdktrace.Sampler) *tracedNode {
 	n := &tracedNode{node: w.newNode(region, "a", boot, 0), spans: tracetest.NewSpanRecorder(), header: map[string][]meshsync.Field{}}
 	n.tracer = sdktrace.NewTracerProvider(sdktrace.WithSampler(sampler), sdktrace.WithSpanProcessor(n.spans)).Tracer("test")
-	n.checks = func([]wire.Group) []trace.SpanContext {
+	n.checks = func() []trace.SpanContext {
 		waiting := n.waiting
 		n.waiting = nil
 		return waiting

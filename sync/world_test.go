@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -18,9 +19,8 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/ledger"
-	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // The store clocks of the world begin here; each process's monotonic clock begins
@@ -55,8 +55,11 @@ type node struct {
 	cancel   context.CancelFunc
 	done     chan error
 	tracer   trace.Tracer // nil: nothing is traced
-	checks   func([]wire.Group) []trace.SpanContext
-	loans    meshsync.LoanReceiver
+	checks   func() []trace.SpanContext
+	loans    func(*wire.Loans)
+	onReset  func(*wire.Reset)
+	onTop    func(quota.Process, []byte) error
+	resets   func() iter.Seq2[string, []wire.Cut]
 	via      func(meshsync.Bus) meshsync.Bus // what stands between it and its bus; nil: nothing
 
 	mu        sync.Mutex
@@ -142,7 +145,7 @@ func (n *node) start(c meshsync.Counters) {
 	m, err := meshsync.New(meshsync.Options{
 		Self: n.self, Key: n.key(), Secret: secret(t), Loans: n.loans, Bus: bus, Counters: c, Now: n.now, TimeUS: n.timeUS,
 		Known: n.w.known, Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged, RecoverCounters: n.recover,
-		Logger: slog.New(&n.log), Tracer: n.tracer, Checks: n.checks,
+		Logger: slog.New(&n.log), Tracer: n.tracer, Checks: n.checks, OnReset: n.onReset, Resets: n.resets, OnTop: n.onTop,
 		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(n.reader)).Meter("test"),
 	})
 	if err != nil {
@@ -222,10 +225,10 @@ func (n *node) recover() {
 }
 
 // cell names a counter of the process's region in the present bucket.
-func (n *node) cell(id uint64) ledger.Cell {
+func (n *node) cell(id uint64) meshtest.Cell {
 	const minute = int64(60_000_000)
 	bucket := n.timeUS() / minute
-	return ledger.Cell{
+	return meshtest.Cell{
 		Region: n.self.Region, Limit: "standard.sustained", WindowUS: minute, BucketUS: minute,
 		Bucket: bucket, ID: id, Generation: bucket * minute,
 	}
@@ -288,7 +291,7 @@ func (n *node) admit(ids int, units int64) {
 }
 
 // group is a counter on the wire.
-func group(c ledger.Cell, units int64) []wire.Group {
+func group(c meshtest.Cell, units int64) []wire.Group {
 	return []wire.Group{{
 		Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket,
 		IDs: []uint64{c.ID}, Generations: []int64{c.Generation}, Units: []int64{units},

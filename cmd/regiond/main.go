@@ -26,7 +26,9 @@ const usage = `regiond is a rate limiter for APIs that run in several regions.
   regiond demo                                     three regions in one process, to try cuts on
   regiond validate [FILE]                          checks a topology (default topology.yaml)
   regiond check TENANT [-d user=42] [--cost N]     asks a running regiond once
+  regiond explain TENANT [-d user=42]              what a check would get now, and why
   regiond regions                                  what a running regiond sees of the others
+  regiond top                                      who was denied or used most, live in a terminal
   regiond bench [--rate N] [--target URL]          asks running regionds at a fixed rate, and how they did
   regiond healthcheck                              exits 0 when a running regiond is ready
   regiond version
@@ -52,8 +54,10 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		"serve":       serve,
 		"demo":        demo.Command(demoNode),
 		"regions":     cli.Regions,
+		"top":         cli.Top,
 		"validate":    cli.Validate,
 		"check":       cli.Check,
+		"explain":     cli.Explain,
 		"bench":       cli.Bench,
 		"healthcheck": cli.Healthcheck,
 		"version":     cli.ReadBuild(version).Print,

@@ -4,15 +4,13 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
+
+	"github.com/regiond/regiond/test/leaks"
 )
 
 // TestMain holds every test to what run promises: when it has returned, nothing
 // of the program is left.
 func TestMain(m *testing.M) {
 	redis.SetLogger(silence{}) // as main does
-	goleak.VerifyTestMain(m,
-		// After enough failed dials the Redis client looks once a second whether
-		// Redis is back, and notices only then that it has been closed.
-		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	leaks.Main(m)
 }

@@ -29,6 +29,7 @@ func serveFlags(args []string, stderr io.Writer) (_ *daemon.Options, format stri
 	f.StringVar(&o.Region, "region", "", "which region of the topology this process serves")
 	f.StringVar(&o.Instance, "instance", "", "`name` of this process among several of its region (default the host name)")
 	f.StringVar(&o.HTTP, "http", "", "data listener `host:port` (default the topology's)")
+	f.StringVar(&o.GRPC, "grpc", "", "listener of Envoy's rate limit service, `host:port` (default the topology's)")
 	f.StringVar(&o.Admin, "admin", "", "admin listener `host:port` (default the topology's)")
 	f.StringVar(&o.Gossip, "gossip", "", "gossip `host:port` of one process among several of its region (default the topology's); an embedded NATS takes the port after it")
 	f.Int64Var(&o.Processes, "processes", 1, "regiond processes of this region, at least: each counts its share while Redis is away")
@@ -36,6 +37,10 @@ func serveFlags(args []string, stderr io.Writer) (_ *daemon.Options, format stri
 	f.DurationVar(&o.Deadline, "deadline", httpapi.DefaultDeadline, "how long a whole answer may take; at least --redis-budget")
 	f.DurationVar(&o.Drain, "drain", 5*time.Second, "on SIGTERM, how long to go on serving while not ready; Ctrl-C does not drain")
 	f.Int64Var(&o.MaxConnections, "max-connections", 0, "connections of the data listener, at most; more displace those without a valid request (default what files and memory allow)")
+	f.StringVar(&o.DenialLog.Path, "denial-log", "", "`file` to which each denial is appended as a line of JSON, - for standard output")
+	f.StringVar(&o.DenialLog.Tenant, "denial-log-tenant", "hash", "what the denial log shows of a tenant: off, hash or raw")
+	f.Float64Var(&o.DenialLog.Sample, "denial-log-sample", 1, "proportion of denials that the denial log has, 0 to 1")
+	f.Int64Var(&o.DenialLog.Rate, "denial-log-rate", 100, "lines per second of the denial log, at most; more are counted and dropped")
 	f.StringVar(&format, "log-format", "auto", "text, json, or auto: text on a terminal")
 	rest, err := cli.Parse(f, args)
 	if err != nil {
@@ -81,6 +86,9 @@ func serve(ctx context.Context, args []string, _, stderr io.Writer) (int, error)
 		log.Warn(w.Text(o.Config))
 	}
 	// Before the banner: its reader may send a signal at once.
+	if o.DenialLog.Path == "-" {
+		signal.Ignore(syscall.SIGPIPE) // whose reader may end; regiond goes on
+	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -117,6 +125,7 @@ func demoNode(o demo.NodeOptions) (demo.Node, error) {
 	return daemon.New(&daemon.Options{
 		Version: build.Version, Commit: build.Commit,
 		Region: o.Region, Instance: "demo", Processes: 1, WrapBus: o.WrapBus, Transport: o.Transport,
+		DemoState: o.State, Demo: o.Control,
 		Budget: redisstore.DefaultBudget, Deadline: httpapi.DefaultDeadline,
 	}, o.Topology, o.Logger, &slog.LevelVar{})
 }

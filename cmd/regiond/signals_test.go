@@ -22,10 +22,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/regiond/regiond/internal/cli"
 	"github.com/regiond/regiond/test/capture"
+	"github.com/regiond/regiond/test/leaks"
 )
 
 // TestSignals runs the built program, because signals and exit codes belong to a
@@ -42,6 +41,7 @@ func TestSignals(t *testing.T) {
 		{"a second signal cuts off who is slow", testSecondSignalCutsOff},
 		{"SIGHUP reloads", testHangUp},
 		{"every line of the log is JSON", testLog},
+		{"the reader of the denial log ends", testDenialReader},
 		{"a port in use", testPortInUse},
 		{"a configuration with mistakes", testMistakes},
 	} {
@@ -73,7 +73,7 @@ func TestSignalAtTheBanner(t *testing.T) {
 			}
 		}
 	}}
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // it waits for what it has started
+	leaks.None(t)
 	code := dispatch(t.Context(), []string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--drain", "0s"}, log, log)
 	if code != 0 || len(log.Lines("stopping")) != 1 {
 		t.Errorf("it exits with %d:\n%s", code, log)
@@ -92,9 +92,18 @@ type process struct {
 // launch starts the binary and waits for its banner, which names its addresses.
 func launch(t *testing.T, binary string, flags ...string) *process {
 	t.Helper()
+	return launchTo(t, nil, binary, flags...)
+}
+
+// launchTo is launch with a standard output.
+func launchTo(t *testing.T, stdout *os.File, binary string, flags ...string) *process {
+	t.Helper()
 	args := append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, append([]string{"--redis-budget", "4s", "--deadline", "5s"}, flags...)...)
 	p := &process{cmd: exec.CommandContext(context.Background(), binary, args...), log: &capture.Log{}, exited: make(chan struct{})}
 	p.cmd.Stderr = p.log
+	if stdout != nil { // else it is a file that is nil, and no nil
+		p.cmd.Stdout = stdout
+	}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -274,6 +283,31 @@ func testLog(t *testing.T, binary string) {
 			t.Errorf("a line of the log is %q", line)
 		}
 	}
+}
+
+// testDenialReader: a pipe that is closed costs denials their lines, and neither answers nor the process.
+func testDenialReader(t *testing.T, binary string) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := launchTo(t, w, binary, "--config", topologyFile(t, topology("{embedded: true}")), "--region", "town", "--denial-log", "-")
+	_ = w.Close()
+	for range 6 { // of five an hour
+		p.check(t)
+	}
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil || !strings.Contains(line, `"limit":"hourly"`) {
+		t.Errorf("%q, %v", line, err)
+	}
+	_ = r.Close()
+	for range 3 {
+		p.check(t)
+	}
+	p.log.Await(t, "the denial log cannot be written, which is logged once; see regiond_denial_log_dropped_total", 1)
+	p.check(t)
+	p.signal(t, os.Interrupt)
+	p.exits(t, 0)
 }
 
 // fails runs the binary to its end, which must be soon, with that exit code, and

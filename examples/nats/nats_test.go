@@ -2,6 +2,7 @@
 package nats_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 // load reads nats.conf as nats-server does, on free ports of this host.
 func load(t *testing.T) *server.Options {
 	t.Helper()
+	t.Setenv("NATS_PASSWORD", "secret")
 	t.Setenv("GATEWAY_PASSWORD", "other")
 	t.Setenv("US_EAST_GATEWAY", "nats://gateway:other@127.0.0.1:1")
 	t.Setenv("AP_SOUTH_GATEWAY", "nats://gateway:other@127.0.0.1:2")
@@ -34,7 +36,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// A region receives from every region, and publishes as itself only.
+// A region receives from every region, and publishes as itself only. Nobody else gets in.
 func TestPermissions(t *testing.T) {
 	s, err := server.NewServer(load(t))
 	if err != nil {
@@ -48,8 +50,14 @@ func TestPermissions(t *testing.T) {
 	if !s.ReadyForConnections(10 * time.Second) {
 		t.Fatal("the server does not listen")
 	}
+	for _, stranger := range [][2]string{{"", ""}, {"eu-west", ""}, {"eu-west", "other"}, {"us-east", "secret"}} {
+		if c, err := nats.Connect(s.ClientURL(), nats.UserInfo(stranger[0], stranger[1])); !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("%q was let in: %v", stranger, err)
+			c.Close()
+		}
+	}
 	refused := make(chan error, 10)
-	c, err := nats.Connect(s.ClientURL(),
+	c, err := nats.Connect(s.ClientURL(), nats.UserInfo("eu-west", "secret"),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 	if err != nil {
 		t.Fatal(err)

@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/regiond/regiond/test/gateway"
+	"github.com/regiond/regiond/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestBehindTraefik(t *testing.T) { example().Run(t) }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +22,7 @@ import (
 type benchOptions struct {
 	load.Options
 	tokenFile string
-	caFile    string
+	files     tlsFiles
 	format    *string
 }
 
@@ -53,7 +52,7 @@ func benchFlags(args []string, stderr io.Writer) (*benchOptions, error) {
 	f.IntVar(&o.MaxInFlight, "max-in-flight", 1000, "checks that may wait for an answer at once; what is due beyond is counted, not sent")
 	f.DurationVar(&o.Timeout, "timeout", checkTimeout, "how long to wait for an answer")
 	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the bearer token")
-	f.StringVar(&o.caFile, "ca-file", "", "PEM `file` of the authority that signed regiond's certificate")
+	o.files.flags(f)
 	o.format = OutputFlag(f)
 	f.BoolFunc("json", "the same as -o json", func(string) error { return f.Set("o", "json") })
 	words, err := Parse(f, args)
@@ -123,12 +122,9 @@ func (o *benchOptions) asker() (*load.HTTP, error) {
 		}
 		token = strings.TrimSpace(string(text))
 	}
-	var trust *tls.Config
-	if o.caFile != "" {
-		var err error
-		if trust, err = trustFile(o.caFile); err != nil {
-			return nil, fmt.Errorf("--ca-file: %w", err)
-		}
+	trust, err := o.files.config()
+	if err != nil {
+		return nil, err
 	}
 	return load.NewHTTP(o.MaxInFlight, o.Timeout, token, trust), nil
 }

@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 )
@@ -18,32 +18,20 @@ const checkTimeout = 2 * time.Second
 
 // checkOptions are the words and flags of `check`.
 type checkOptions struct {
-	body      map[string]any
-	addr      string
-	key       string
-	tokenFile string
-	caFile    string
-	format    *string
+	target
+	body   map[string]any
+	key    string
+	format *string
 }
 
 func checkFlags(args []string, stderr io.Writer) (*checkOptions, error) {
 	f := NewFlags("check", "check TENANT [-d user=42]… [--cost N] [--policy P] [--addr URL] [--token-file FILE] [-o json]", stderr)
 	o := &checkOptions{body: map[string]any{}}
-	dims := map[string]string{}
-	f.Func("d", "a dimension as `name=value`; may be given several times", func(v string) error {
-		name, value, ok := strings.Cut(v, "=")
-		if !ok {
-			return errors.New("is name=value")
-		}
-		dims[name] = value
-		return nil
-	})
+	dims := dimensionFlag(f)
 	cost := f.String("cost", "1", "units to spend")
 	policy := f.String("policy", "", "policy to ask, instead of the tenant's own")
-	f.StringVar(&o.addr, "addr", "http://127.0.0.1:8080", "regiond's data listener")
+	o.flags(f, defaultData, "data")
 	f.StringVar(&o.key, "idempotency-key", "", "makes a repeated call free for a minute")
-	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the bearer token")
-	f.StringVar(&o.caFile, "ca-file", "", "PEM `file` of the authority that signed regiond's certificate")
 	o.format = OutputFlag(f)
 	words, err := Parse(f, args)
 	if err != nil {
@@ -62,14 +50,24 @@ func checkFlags(args []string, stderr io.Writer) (*checkOptions, error) {
 	return o, nil
 }
 
+// dimensionFlag is -d, and what it collects.
+func dimensionFlag(f *flag.FlagSet) map[string]string {
+	dims := map[string]string{}
+	f.Func("d", "a dimension as `name=value`; may be given several times", func(v string) error {
+		name, value, ok := strings.Cut(v, "=")
+		if !ok {
+			return errors.New("is name=value")
+		}
+		dims[name] = value
+		return nil
+	})
+	return dims
+}
+
 // Check asks a running regiond once: exit code 0 allowed, 1 denied, 2 anything else,
 // such as an answer that is not regiond's.
 func Check(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
 	o, err := checkFlags(args, stderr)
-	if err != nil {
-		return ExitUsage, err
-	}
-	client, err := o.client()
 	if err != nil {
 		return ExitUsage, err
 	}
@@ -79,22 +77,7 @@ func Check(ctx context.Context, args []string, stdout, stderr io.Writer) (int, e
 	if err != nil {
 		return ExitUsage, err
 	}
-	return ask(client, req, *o.format, stdout, stderr)
-}
-
-// client trusts the system's authorities, or the one that was named. It follows no
-// redirect: regiond sends none, and its target would be no regiond.
-func (o *checkOptions) client() (*http.Client, error) {
-	c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	if o.caFile == "" {
-		return c, nil
-	}
-	trust, err := trustFile(o.caFile)
-	if err != nil {
-		return nil, err
-	}
-	c.Transport = &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true}
-	return c, nil
+	return o.ask(req, *o.format, stdout, stderr)
 }
 
 func (o *checkOptions) request(ctx context.Context) (*http.Request, error) {
@@ -102,7 +85,7 @@ func (o *checkOptions) request(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--cost %v is not a number", o.body["cost"])
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseURL(o.addr)+"/v1/check", bytes.NewReader(payload))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.url("/v1/check"), bytes.NewReader(payload))
 	if err != nil {
 		return nil, fmt.Errorf("--addr: %w", err)
 	}
@@ -110,33 +93,13 @@ func (o *checkOptions) request(ctx context.Context) (*http.Request, error) {
 	if o.key != "" {
 		req.Header.Set("Idempotency-Key", o.key)
 	}
-	return req, addToken(req, o.tokenFile)
+	return req, nil
 }
 
-// baseURL accepts an address with or without scheme, as curl does.
-func baseURL(addr string) string {
-	if !strings.Contains(addr, "://") {
-		addr = "http://" + addr
-	}
-	return strings.TrimSuffix(addr, "/")
-}
-
-func addToken(req *http.Request, file string) error {
-	if file == "" {
-		return nil
-	}
-	token, err := os.ReadFile(file)
+func (o *checkOptions) ask(req *http.Request, format string, stdout, stderr io.Writer) (int, error) {
+	res, err := o.do(req)
 	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	return nil
-}
-
-func ask(client *http.Client, req *http.Request, format string, stdout, stderr io.Writer) (int, error) {
-	res, err := client.Do(req)
-	if err != nil {
-		return ExitUsage, fmt.Errorf("ask regiond: %w; is it running there?", err)
+		return ExitUsage, err
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"io"
@@ -14,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/internal/status"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/ports"
 )
 
@@ -54,8 +57,8 @@ func TestValidate(t *testing.T) {
 	// It is for the networks of the compose file, which nobody else reaches.
 	got := invoke(t, "validate")
 	lines := strings.Split(got.stdout, "\n")
-	if got.code != 0 || len(lines) != 4 || !strings.Contains(lines[0], "whoever reaches the API of eu-west, us-east, ap-south") ||
-		!strings.Contains(lines[1], "whoever reaches the admin listener of eu-west, us-east, ap-south") || !strings.HasPrefix(lines[2], "topology.yaml: valid, 3 regions, ") {
+	if got.code != 0 || len(lines) != 3 || !strings.Contains(lines[0], "whoever reaches the API of eu-west, us-east, ap-south") ||
+		!strings.HasPrefix(lines[1], "topology.yaml: valid, 3 regions, ") {
 		t.Errorf("the shipped topology: %+v", got)
 	}
 }
@@ -87,6 +90,49 @@ func TestCheck(t *testing.T) {
 	s.run(t, "check", "--addr", strings.TrimPrefix(p.url, "http://"), "hooli")
 	s.run(t, "check", "--addr", "ftp://127.0.0.1", "hooli")
 	s.compare(t, "check")
+}
+
+func TestExplain(t *testing.T) {
+	p := start(t, inMemory)
+	s := session{replace: []string{p.url, "http://REGIOND", p.admin, "http://ADMIN", strings.TrimPrefix(p.url, "http://"), "REGIOND"}}
+	for _, args := range [][]string{
+		{"acme"}, // again and again: nothing is spent, so no time until it frees
+		{"acme", "--cost", "5"},
+		{"acme", "--policy", "opening"},
+		{"globex", "-d", "ip=192.0.2.1", "-d", "route=login"},
+		{"nobody"},
+		{"acme", "--policy", "gold"},
+		{"acme", "--cost", "6"},
+		{"acme", "--cost", "five"},
+		{"not an id", "-d", "usr=42"},
+		{},
+		{"acme", "globex"},
+		{""},
+	} {
+		s.run(t, append(append([]string{"explain"}, args...), "--addr", p.url)...)
+	}
+	s.run(t, "explain", "acme", "--addr", p.admin)
+	s.compare(t, "explain")
+	var v struct {
+		Allowed bool              `json:"allowed"`
+		Explain quota.Explanation `json:"explain"`
+	}
+	got := invoke(t, "explain", "acme", "-o", "json", "--addr", p.url)
+	if err := json.Unmarshal([]byte(got.stdout), &v); err != nil || !v.Allowed || len(v.Explain.Sentences) == 0 || len(v.Explain.Limits) != 1 {
+		t.Errorf("%+v: %v", got, err)
+	}
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+	defer page.Close()
+	hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"explain":{"sentences":["20 − 5, ÷ 2 processes","a\u001b[2J\n\u2028\u0085b"]}}`)
+	}))
+	defer hostile.Close()
+	if got := invoke(t, "explain", "acme", "--addr", hostile.URL); got.stdout != "20 - 5, / 2 processes\na?[2J???b\n" {
+		t.Errorf("what a terminal might obey: %q", got.stdout)
+	}
+	if got := invoke(t, "explain", "acme", "--addr", page.URL); got.code != 2 || !strings.Contains(got.stderr, "is not regiond's data listener") {
+		t.Errorf("of another server: %+v", got)
+	}
 }
 
 // TestRunning: healthcheck and check of a regiond that runs, drains, and is gone.
@@ -201,6 +247,57 @@ func TestCheckOverTLS(t *testing.T) {
 	}
 }
 
+// TestAdminOverTLS: the commands of the admin listener name an authority by a flag or the
+// environment, show a certificate, and say what is missing.
+func TestAdminOverTLS(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/regions" && len(r.TLS.PeerCertificates) == 0 {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"title":"The caller is not known","detail":"no token"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"ready":true,"mode":{"mode":"global"}}`)
+	}))
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	s.StartTLS()
+	defer s.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	dir := t.TempDir()
+	ca, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "key.pem")
+	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+	der, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
+	for _, c := range []struct {
+		env    string
+		args   []string
+		code   int
+		stderr string
+	}{
+		{"", []string{"regions", "--addr", s.URL, "--ca-file", ca, "--cert-file", ca, "--key-file", key}, 0, ""},
+		{ca, []string{"regions", "--addr", s.URL, "--cert-file", ca, "--key-file", key}, 0, ""},
+		{ca, []string{"regions", "--addr", s.URL}, 2, "or a client certificate by --cert-file"},
+		{"", []string{"regions", "--addr", s.URL}, 2, "name the authority of its certificate by --ca-file or REGIOND_CA_FILE"},
+		{ca, []string{"regions", "--addr", s.URL, "--cert-file", ca}, 2, "--cert-file and --key-file go together"},
+		{ca, []string{"regions", "--addr", s.URL, "--cert-file", ca, "--key-file", ca}, 2, "--cert-file, --key-file: "},
+		{key, []string{"regions", "--addr", s.URL}, 2, "no PEM certificate"},
+		{"", []string{"regions", "--addr", strings.Replace(s.URL, "https:", "http:", 1)}, 2, "its address begins with https://"},
+		{"", []string{"regions", "--addr", strings.Replace(plain.URL, "http:", "https:", 1)}, 2, "so the address begins with http://"},
+		{ca, []string{"healthcheck", "--addr", s.URL}, 0, ""},
+		{"", []string{"healthcheck", "--addr", s.URL, "--ca-file", ca}, 0, ""},
+		{"", []string{"healthcheck", "--addr", s.URL}, 1, "--ca-file or REGIOND_CA_FILE"},
+	} {
+		t.Setenv(caFileVariable, c.env)
+		if got := invoke(t, c.args...); got.code != c.code || !strings.Contains(got.stderr, c.stderr) {
+			t.Errorf("%s=%s %v: %+v", caFileVariable, c.env, c.args, got)
+		}
+	}
+}
+
 // TestRegions: exit code 0 is mode global, 1 any other mode, 2 no answer.
 func TestRegions(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "token")
@@ -227,7 +324,7 @@ func TestRegions(t *testing.T) {
 		{"other JSON", "", 200, `{"ready":true}`, nil, 2, "is not regiond's admin listener"},
 		{"another service", "", 404, "404 page not found", nil, 2, "status 404, and what answers at"},
 		{"a problem", "", 404, `{"title":"Not found","detail":"try another"}`, nil, 2, "Not found: try another"},
-		{"no token", "s3cret", 200, report("global"), nil, 2, "a bearer token is needed; name a file with an admin token by --token-file"},
+		{"no token", "s3cret", 200, report("global"), nil, 2, "a bearer token is needed; name a file with a token for the admin listener by --token-file, or a client certificate by --cert-file"},
 		{"a token", "s3cret", 200, report("global"), []string{"--token-file", secret}, 0, "mode global"},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -252,7 +349,7 @@ func TestRegions(t *testing.T) {
 		}
 		s.Close()
 	}
-	if got := invoke(t, "regions", "--addr", "http://"+ports.Addr(t)); got.code != 2 || !strings.Contains(got.stderr, "is its admin listener there?") {
+	if got := invoke(t, "regions", "--addr", "http://"+ports.Addr(t)); got.code != 2 || !strings.Contains(got.stderr, "is it running there?") {
 		t.Errorf("of nobody: %+v", got)
 	}
 }

@@ -1,17 +1,14 @@
 // Package cli holds the commands of regiond that talk to a running one or read a
-// file: check, regions, bench, healthcheck, validate, version. A command takes its
+// file: check, regions, top, bench, healthcheck, validate, version. A command takes its
 // arguments and returns an exit code, and an error for main to print.
 package cli
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"os"
 )
 
 // Exit codes. A denial is ExitFailed for `check`; a mistake in flags or configuration is ExitUsage.
@@ -71,17 +68,4 @@ func Parse(f *flag.FlagSet, args []string) ([]string, error) {
 		}
 		words, args = append(words, f.Arg(0)), f.Args()[1:]
 	}
-}
-
-// trustFile returns a TLS configuration that trusts the authorities in a PEM file.
-func trustFile(file string) (*tls.Config, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read certificates: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, errors.New(file + " holds no PEM certificate")
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, nil
 }

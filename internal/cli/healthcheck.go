@@ -12,8 +12,9 @@ import (
 // Healthcheck exits 0 when a running regiond is ready for traffic, else 1. A
 // container image without a shell uses it as its health check.
 func Healthcheck(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
-	f := NewFlags("healthcheck", "healthcheck [--addr URL]", stderr)
-	addr := f.String("addr", "http://127.0.0.1:9090", "regiond's admin listener")
+	f := NewFlags("healthcheck", "healthcheck [--addr URL] [--ca-file FILE]", stderr)
+	var t target
+	t.flags(f, defaultAdmin, "admin")
 	timeout := f.Duration("timeout", 2*time.Second, "how long to wait")
 	if words, err := Parse(f, args); err != nil {
 		return ExitUsage, err
@@ -22,11 +23,11 @@ func Healthcheck(ctx context.Context, args []string, stdout, stderr io.Writer) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, baseURL(*addr)+"/readyz", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url("/readyz"), http.NoBody)
 	if err != nil {
 		return ExitUsage, fmt.Errorf("--addr: %w", err)
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := t.do(req)
 	if err != nil {
 		return ExitFailed, err
 	}

@@ -17,14 +17,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/regiond/regiond/internal/daemon"
+	"github.com/regiond/regiond/test/leaks"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain holds every command to leaving nothing behind.
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // output is what a command printed, and its exit code.
 type output struct {
@@ -40,7 +41,7 @@ func invoke(t *testing.T, args ...string) output {
 
 func invokeIn(ctx context.Context, args ...string) output {
 	commands := map[string]Command{
-		"regions": Regions, "validate": Validate, "check": Check, "bench": Bench,
+		"regions": Regions, "top": Top, "validate": Validate, "check": Check, "explain": Explain, "bench": Bench,
 		"healthcheck": Healthcheck, "version": ReadBuild("").Print,
 	}
 	var stdout, stderr bytes.Buffer

@@ -6,25 +6,28 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	"github.com/regiond/regiond/internal/status"
 	"github.com/regiond/regiond/quota"
 )
 
+// Where `regiond serve` has its listeners without flags.
+const (
+	defaultData  = "http://127.0.0.1:8080"
+	defaultAdmin = "http://127.0.0.1:9090"
+)
+
 // regionsOptions are the flags of `regions`.
 type regionsOptions struct {
-	addr      string
-	tokenFile string
-	format    *string
+	target
+	format *string
 }
 
 func regionsFlags(args []string, stderr io.Writer) (*regionsOptions, error) {
-	f := NewFlags("regions", "regions [--addr URL] [--token-file FILE] [-o json]", stderr)
+	f := NewFlags("regions", "regions [--addr URL] [--token-file FILE] [--ca-file FILE] [-o json]", stderr)
 	o := &regionsOptions{}
-	f.StringVar(&o.addr, "addr", "http://127.0.0.1:9090", "regiond's admin listener")
-	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the admin listener's bearer token")
+	o.flags(f, defaultAdmin, "admin")
 	o.format = OutputFlag(f)
 	words, err := Parse(f, args)
 	if err == nil && len(words) > 0 {
@@ -42,7 +45,7 @@ func Regions(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	body, err := o.ask(ctx)
+	body, err := o.get(ctx, "/v1/regions")
 	if err != nil {
 		return ExitUsage, err
 	}
@@ -59,42 +62,4 @@ func Regions(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 		return ExitFailed, nil
 	}
 	return ExitOK, nil
-}
-
-func (o *regionsOptions) ask(ctx context.Context) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, baseURL(o.addr)+"/v1/regions", http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("--addr: %w", err)
-	}
-	if err := addToken(req, o.tokenFile); err != nil {
-		return nil, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("ask regiond: %w; is its admin listener there?", err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 8<<20))
-	if err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
-	}
-	if res.StatusCode != http.StatusOK {
-		return nil, refusedBy(o.addr, res.StatusCode, body)
-	}
-	return body, nil
-}
-
-// refusedBy is the error for an answer other than 200, with the detail of its problem document.
-func refusedBy(addr string, status int, body []byte) error {
-	var p struct {
-		Title  string `json:"title"`
-		Detail string `json:"detail"`
-	}
-	if err := json.Unmarshal(body, &p); err != nil || p.Title == "" {
-		return fmt.Errorf("status %d, and what answers at %s is not regiond's admin listener", status, addr)
-	}
-	if status == http.StatusUnauthorized || status == http.StatusForbidden {
-		return fmt.Errorf("%s: %s; name a file with an admin token by --token-file", p.Title, p.Detail)
-	}
-	return fmt.Errorf("%s: %s", p.Title, p.Detail)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/region"
 )
 
@@ -27,7 +28,7 @@ func Validate(_ context.Context, args []string, stdout, stderr io.Writer) (int, 
 	default:
 		return ExitUsage, fmt.Errorf("takes one file, got %d", len(words))
 	}
-	top, warnings, err := region.Load(name)
+	top, warnings, err := rls.Load(name)
 	invalid := (*region.Invalid)(nil)
 	if err != nil && !errors.As(err, &invalid) {
 		return ExitUsage, err

@@ -71,7 +71,8 @@ func TestBudgetsAreHeard(t *testing.T) {
 	p.check(t, "acme").is(t, http.StatusOK)
 	srv.Freeze()
 	a := p.check(t, "acme")
-	a.localWithin(t, http.StatusOK, "local", budget)
+	// Where processors are short, the watchdog's ticks count for a quarter.
+	a.localWithin(t, http.StatusOK, "local", 4*budget)
 	if a.took < budget-time.Millisecond {
 		t.Errorf("Redis was given %v, not %v", a.took, budget)
 	}

@@ -9,11 +9,14 @@ import (
 	"runtime/debug"
 	"strconv"
 	"syscall"
+
+	"github.com/regiond/regiond/internal/page"
 )
 
 const (
-	// adminConnections bounds the admin listener: collectors, probes and operators.
-	adminConnections = 64
+	// adminConnections bounds the admin listener: collectors, probes and operators, beside the
+	// pages that are open.
+	adminConnections = 64 + page.MaxReaders
 	// keptFiles are the descriptors that the data listener leaves for admin, Redis, the bus,
 	// gossip and files.
 	keptFiles = adminConnections + 192

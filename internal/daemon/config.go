@@ -2,10 +2,13 @@ package daemon
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"strings"
 
+	"github.com/regiond/regiond/grpcapi"
+	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
@@ -19,9 +22,11 @@ type config struct {
 	topology *region.Topology
 	region   *region.Region // of this process
 	settings *httpapi.Settings
+	grpc     *grpcapi.Settings
 	password string // of Redis
 	keys     *keyfile.Keys
 	tls      *tls.Config // of the data listener; nil without a certificate
+	adminTLS *tls.Config // of the admin listener, the same
 }
 
 // readConfig reads the files that a topology names. A region with peers is checked
@@ -36,13 +41,21 @@ func readConfig(top *region.Topology, name string) (_ *config, err error) {
 	if c.settings, err = apiSettings(top); err != nil {
 		return nil, err
 	}
+	c.grpc = &grpcapi.Settings{Access: c.settings.Access, Headers: c.settings.Headers}
+	if c.grpc.Domains, err = rls.Domains(top); err != nil {
+		return nil, err
+	}
 	if c.password, err = readSecret(c.region.Redis.PasswordFile); err != nil {
 		return nil, err
 	}
 	if c.keys, err = sharedKeys(c.region); err != nil {
 		return nil, err
 	}
-	if c.tls, err = readServerTLS(top.Access); err != nil {
+	a := &top.Access
+	if c.tls, err = readServerTLS("data", a.CertFile, a.KeyFile, a.ClientCAFile); err != nil {
+		return nil, err
+	}
+	if c.adminTLS, err = readServerTLS("admin", a.AdminCertFile, a.AdminKeyFile, a.AdminClientCAFile); err != nil {
 		return nil, err
 	}
 	if _, err := clientTLS(c.region.Redis.TLS); err != nil {
@@ -52,20 +65,36 @@ func readConfig(top *region.Topology, name string) (_ *config, err error) {
 		if _, err := clientTLS(c.region.NATS.TLS); err != nil {
 			return nil, fmt.Errorf("region %s: nats: %w", name, err)
 		}
+		if _, err := readSecret(c.region.NATS.PasswordFile); err != nil {
+			return nil, fmt.Errorf("region %s: nats: %w", name, err)
+		}
 	}
 	return c, nil
 }
 
-// fitListener adapts a reloaded configuration to a listener that was opened with TLS or
+// fitListeners adapts a reloaded configuration to listeners that were opened with TLS or
 // without, which takes a restart to change. Without, no client can show a certificate,
-// and to require one would refuse everybody. With, the certificate in force stays where
-// the new configuration has none.
-func (c *config) fitListener(inForce *tls.Config) {
-	if inForce == nil {
+// and to require one of gateways would refuse all traffic; operators can wait. With, the
+// certificate in force stays where the new configuration has none.
+func (c *config) fitListeners(inForce *config) {
+	if inForce.tls == nil {
 		c.tls, c.settings.Access.ClientCA = nil, false
 	} else if c.tls == nil {
-		c.tls = inForce
+		c.tls = inForce.tls
 	}
+	if inForce.adminTLS == nil || c.adminTLS == nil {
+		c.adminTLS = inForce.adminTLS
+	}
+	a := &c.settings.Access
+	a.ClientCAs, a.AdminClientCAs = authorities(c.tls), authorities(c.adminTLS)
+}
+
+// authorities are those of a listener's client certificates.
+func authorities(c *tls.Config) *x509.CertPool {
+	if c == nil {
+		return nil
+	}
+	return c.ClientCAs
 }
 
 // hasPeers reports whether this process has others to talk to: of other regions, or
@@ -98,17 +127,18 @@ func apiSettings(top *region.Topology) (*httpapi.Settings, error) {
 	s := &httpapi.Settings{ForwardAuth: top.ForwardAuth}
 	s.Access.ClientCA = top.Access.ClientCAFile != ""
 	s.Access.ClientNames = top.Access.ClientNames
+	s.Access.AdminClientNames = top.Access.AdminClientNames
 	s.Access.AllowedHosts = top.Access.AllowedHosts
 	s.Headers = top.Headers
 	var err error
 	if s.Access.Tokens, err = readTokens(top.Access.TokensFile, httpapi.DefaultScopes); err != nil {
 		return nil, err
 	}
-	if s.Access.AdminTokens, err = readTokens(top.Access.AdminTokensFile, httpapi.ScopeAdmin); err != nil {
+	if s.Access.AdminTokens, err = readTokens(top.Access.AdminTokensFile, httpapi.AdminScopes); err != nil {
 		return nil, err
 	}
 	for _, t := range s.Access.Tokens {
-		if t.Scopes&httpapi.ScopeAdmin != 0 {
+		if t.Scopes&httpapi.AdminScopes != 0 {
 			s.Access.AdminTokens = append(s.Access.AdminTokens, t)
 		}
 	}
@@ -154,8 +184,14 @@ func LimiterConfig(top *region.Topology, name string, g limiter.Global, processe
 		Tenants:    top.Tenants.Listed,
 		Default:    top.Tenants.Default,
 		MaxUnknown: int(top.MaxUnknown),
+		MaxValues:  int(top.MaxValues),
 		Global:     g,
 		Processes:  processes,
+	}
+	for i := range top.RLS.Domains {
+		if d, ok := top.RLS.Domains[i].Rules.(*rls.Domain); ok {
+			c.Domains = append(c.Domains, quota.Domain{Policy: d.Policy(), Tenant: d.Tenant})
+		}
 	}
 	if f := top.ForwardAuth; f != nil {
 		c.Dimensions = append(c.Dimensions, quota.RouteDimension)

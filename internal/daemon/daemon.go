@@ -10,18 +10,20 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/regiond/regiond/clock"
+	"github.com/regiond/regiond/grpcapi"
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/internal/page"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/state"
@@ -41,18 +43,23 @@ type Daemon struct {
 	restarts restartCheck
 
 	limiter     *limiter.Limiter
+	recorder    *top.Recorder
 	redis       *redisstore.Store // nil when usage is kept in memory
 	clock       *clock.Tracker
 	replication *replication // nil for one region without gossip
 
-	data, admin       *http.Server
+	denials           *denialLog // nil while off
+	stream            *page.Stream
+	data, admin       server
 	dataAt, adminAt   net.Listener
+	envoy             []listening  // of Envoy's services
+	grpcAt            net.Listener // the one of them that the region names; nil without
 	draining, serving atomic.Bool
 }
 
 // New builds a daemon and binds its listeners. It starts nothing: call Run, or Close.
-func New(o *Options, top *region.Topology, log *slog.Logger, level *slog.LevelVar) (*Daemon, error) {
-	d, err := assemble(o, top, log, level)
+func New(o *Options, topology *region.Topology, log *slog.Logger, level *slog.LevelVar) (*Daemon, error) {
+	d, err := assemble(o, topology, log, level)
 	if err != nil {
 		return nil, err
 	}
@@ -63,10 +70,10 @@ func New(o *Options, top *region.Topology, log *slog.Logger, level *slog.LevelVa
 }
 
 // assemble makes a daemon without listeners.
-func assemble(o *Options, top *region.Topology, log *slog.Logger, level *slog.LevelVar) (_ *Daemon, err error) {
+func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *slog.LevelVar) (_ *Daemon, err error) {
 	d := &Daemon{options: *o, log: log, level: level}
 	if d.options.Region == "" {
-		d.options.Region = top.Regions[0].Name
+		d.options.Region = topology.Regions[0].Name
 	}
 	defer func() {
 		if err != nil {
@@ -75,16 +82,18 @@ func assemble(o *Options, top *region.Topology, log *slog.Logger, level *slog.Le
 	}()
 	// A file that changes after this and before it is read is read again in vain, which
 	// is better than not at all.
-	d.watcher = newWatcher(watchedFiles(o.Config, top, d.options.Region), d.reload, log)
-	c, err := readConfig(top, d.options.Region)
+	d.watcher = newWatcher(watchedFiles(o.Config, topology, d.options.Region), d.reload, log)
+	c, err := readConfig(topology, d.options.Region)
 	if err != nil {
 		return nil, err
 	}
-	c.fitListener(c.tls)
 	d.config.Store(c)
 	d.restarts = newRestartCheck(c)
-	level.Set(top.LogLevel)
+	level.Set(topology.LogLevel)
 	if err := d.openTelemetry(); err != nil {
+		return nil, err
+	}
+	if d.denials, err = openDenialLog(&d.options.DenialLog, c.region.Name, c.keys.Partitions, d.telemetry.meter("regiond"), d.log.With("component", "denials")); err != nil {
 		return nil, err
 	}
 	s, timeUS, err := d.openStore(c)
@@ -96,13 +105,17 @@ func assemble(o *Options, top *region.Topology, log *slog.Logger, level *slog.Le
 	}); err != nil {
 		return nil, err
 	}
+	if d.recorder, err = top.NewRecorder(nil, d.telemetry.meter("limiter")); err != nil {
+		return nil, err
+	}
 	if c.hasPeers() {
 		if d.replication, err = newReplication(d.replicationOptions(s)); err != nil {
 			return nil, err
 		}
 	}
+	d.stream = page.New(d.sample)
 	d.limiter, err = limiter.New(limiter.Options{
-		Store: s, Config: d.limiterConfig(top), Logger: d.log.With("component", "limiter"), Meter: d.telemetry.meter("limiter"),
+		Store: s, Config: d.limiterConfig(topology), Top: d.recorder, Logger: d.log.With("component", "limiter"), Meter: d.telemetry.meter("limiter"),
 	})
 	return d, err
 }
@@ -175,7 +188,10 @@ func (d *Daemon) replicationOptions(s store.Store) replicationOptions {
 	o := replicationOptions{
 		instance: d.options.Instance, gossipAt: d.options.Gossip, processes: d.options.Processes, version: d.options.Version,
 		wrapBus: d.options.WrapBus, transport: d.options.Transport,
-		config: d.config.Load, timeUS: d.timeUS, store: s,
+		config: d.config.Load, timeUS: d.timeUS, store: s, recorder: d.recorder,
+		reset: func(ctx context.Context, tenant string, upTo int64) error {
+			return d.limiter.ResetAll(ctx, tenant, upTo)
+		},
 		log: d.log, meter: d.telemetry.meter, tracing: d.tracing,
 	}
 	if d.redis != nil {
@@ -184,21 +200,25 @@ func (d *Daemon) replicationOptions(s store.Store) replicationOptions {
 	return o
 }
 
-func (d *Daemon) limiterConfig(top *region.Topology) limiter.Config {
+func (d *Daemon) limiterConfig(topology *region.Topology) limiter.Config {
 	if d.replication == nil {
-		return LimiterConfig(top, d.options.Region, nil, func() int64 { return d.options.Processes })
+		return LimiterConfig(topology, d.options.Region, nil, func() int64 { return d.options.Processes })
 	}
-	return LimiterConfig(top, d.options.Region, d.replication.ceilings, d.replication.manager.Processes)
+	return LimiterConfig(topology, d.options.Region, d.replication.ceilings, d.replication.manager.Processes)
 }
 
-// listen binds both listeners.
+// listen binds the listeners.
 func (d *Daemon) listen() error {
 	c := d.config.Load()
 	o := httpapi.Options{
-		Limiter: d.limiter, Ready: d.ready, Regions: d.regions,
+		Limiter: d.limiter, Ready: d.ready, Regions: d.regions, Top: d.top,
 		Settings: func() *httpapi.Settings { return d.config.Load().settings },
 		Metrics:  d.telemetry.handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.meter("httpapi"),
+		Page: page.Files(), Events: d.stream, Demo: d.options.Demo,
 		Deadline: d.options.Deadline, Tracing: d.tracing.api(c.tenantSecret()),
+	}
+	if d.denials != nil {
+		o.Denied = d.denials.write
 	}
 	o.Address = cmp.Or(d.options.HTTP, c.region.HTTP)
 	data, err := httpapi.NewData(o)
@@ -209,44 +229,140 @@ func (d *Daemon) listen() error {
 	if err != nil {
 		return err
 	}
-	if d.data, d.dataAt, err = d.server(data, "http", o.Address, most); err != nil {
+	bound, at, err := d.bind("http", o.Address, most)
+	if err != nil {
 		return err
 	}
-	if c.tls != nil {
-		d.dataAt = tlsListener(d.dataAt, func() *tls.Config { return d.config.Load().tls })
+	if c.tls == nil {
+		d.data, d.dataAt = httpapi.NewPlainServer(data, d.log, bound), at
+	} else {
+		d.data = httpapi.NewServer(data, d.log, bound)
+		d.dataAt = tlsListener(at, func() *tls.Config { return d.config.Load().tls })
+	}
+	if err := d.listenGRPC(c, data, &o, most); err != nil {
+		return err
 	}
 	o.Address = cmp.Or(d.options.Admin, c.region.Admin)
+	if d.replication != nil && len(c.keys.Shared) > 0 {
+		o.ResetEverywhere = d.replication.resets.everywhere
+	}
 	admin, err := httpapi.NewAdmin(o)
 	if err != nil {
 		return err
 	}
-	d.admin, d.adminAt, err = d.server(admin, "admin", o.Address, adminConnections)
-	return err
+	if bound, d.adminAt, err = d.bind("admin", o.Address, adminConnections); err != nil {
+		return err
+	}
+	if c.adminTLS != nil {
+		d.adminAt = tlsListener(d.adminAt, func() *tls.Config { return d.config.Load().adminTLS })
+	}
+	server := httpapi.NewServer(admin, d.log, bound)
+	server.RegisterOnShutdown(d.stream.Close) // it waits for what is under way
+	d.admin = server
+	return nil
 }
 
-// server makes the server of a listener, and binds that.
-func (d *Daemon) server(h http.Handler, name, addr string, most int) (*http.Server, net.Listener, error) {
+// listenGRPC binds the listeners of Envoy's services, if the region has any.
+func (d *Daemon) listenGRPC(c *config, data *httpapi.Handler, api *httpapi.Options, most int) (err error) {
+	address, compat := cmp.Or(d.options.GRPC, c.region.GRPC), c.topology.RLS.Compat
+	if address == "" && compat == (region.Compat{}) {
+		return nil
+	}
+	o := grpcapi.Options{
+		Limiter: d.limiter, Authorize: data, Ready: d.ready, Region: c.region.Name, Deadline: d.options.Deadline, Tracing: api.Tracing, Denied: api.Denied,
+		Settings: func() *grpcapi.Settings { return d.config.Load().grpc },
+		Logger:   d.log.With("component", "grpcapi"), Meter: d.telemetry.meter("grpcapi"),
+	}
+	if c.tls != nil {
+		o.TLS = func() *tls.Config { return d.config.Load().tls }
+	}
+	s, err := grpcapi.New(o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = s.Close() // it never fails
+		}
+	}()
+	bound, err := httpapi.NewConnections("grpc", most, d.telemetry.meter("httpapi"))
+	if err != nil {
+		return err
+	}
+	if address != "" {
+		at, err := open("grpc", address, "choose another with --grpc", bound)
+		if err != nil {
+			return err
+		}
+		d.grpcAt = at
+		d.envoy = append(d.envoy, listening{s, at})
+	}
+	if compat == (region.Compat{}) {
+		return nil
+	}
+	overHTTP := s.Compat(d.log, bound)
+	for _, l := range []struct {
+		name, address string
+		server        server
+	}{{"grpc", compat.GRPC, s}, {"http", compat.HTTP, overHTTP}, {"debug", compat.Debug, overHTTP}} {
+		at, err := open("compat "+l.name, l.address, fmt.Sprintf("move it with rls: {compat: {%s: \"host:port\"}}", l.name), bound)
+		if err != nil {
+			return err
+		}
+		if l.server != server(s) && o.TLS != nil {
+			at = tlsListener(at, func() *tls.Config {
+				own := o.TLS().Clone()
+				own.NextProtos = []string{"http/1.1"}
+				return own
+			})
+		}
+		d.envoy = append(d.envoy, listening{l.server, at})
+	}
+	return nil
+}
+
+// listening is a server with one of its listeners.
+type listening struct {
+	server server
+	at     net.Listener
+}
+
+// server is what answers on a listener.
+type server interface {
+	Serve(l net.Listener) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
+// bind opens a listener of bounded connections.
+func (d *Daemon) bind(name, addr string, most int) (*httpapi.Connections, net.Listener, error) {
 	bound, err := httpapi.NewConnections(name, most, d.telemetry.meter("httpapi"))
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := bind(name, addr)
-	if err != nil {
-		return nil, nil, err
-	}
-	return httpapi.NewServer(h, d.log, bound), bound.Listen(l), nil
+	l, err := open(name, addr, "choose another with --"+name, bound)
+	return bound, l, err
 }
 
-func bind(name, addr string) (net.Listener, error) {
+// open opens a listener whose connections count for bound. advice says what to do where its port is taken.
+func open(name, addr, advice string, bound *httpapi.Connections) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s listener: %w; choose another with --%s", name, err, name)
+		return nil, fmt.Errorf("%s listener: %w; %s", name, err, advice)
 	}
-	return l, nil
+	return bound.Listen(l), nil
 }
 
 // DataAddr is the address of the data listener.
 func (d *Daemon) DataAddr() net.Addr { return d.dataAt.Addr() }
+
+// GRPCAddr is the address of the listener of Envoy's services; nil without one.
+func (d *Daemon) GRPCAddr() net.Addr {
+	if d.grpcAt == nil {
+		return nil
+	}
+	return d.grpcAt.Addr()
+}
 
 // AdminAddr is the address of the admin listener.
 func (d *Daemon) AdminAddr() net.Addr { return d.adminAt.Addr() }
@@ -262,7 +378,12 @@ func (d *Daemon) Peek(ctx context.Context, r quota.Request) (quota.Decision, err
 // Close releases what New opened, last opened first. Run does so itself.
 func (d *Daemon) Close() error {
 	var errs []error
-	for _, l := range []net.Listener{d.adminAt, d.dataAt} {
+	all := []net.Listener{d.adminAt}
+	for _, l := range d.envoy {
+		errs = append(errs, l.server.Close())
+		all = append(all, l.at)
+	}
+	for _, l := range append(all, d.dataAt) {
 		if l == nil {
 			continue
 		}
@@ -270,6 +391,7 @@ func (d *Daemon) Close() error {
 			errs = append(errs, err)
 		}
 	}
+	errs = append(errs, d.denials.close())
 	if d.redis != nil {
 		errs = append(errs, d.redis.Close())
 	}

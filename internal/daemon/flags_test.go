@@ -21,10 +21,15 @@ func testOptions(args []string) (*Options, error) {
 	f.StringVar(&o.Admin, "admin", "", "")
 	f.Int64Var(&o.Processes, "processes", 1, "")
 	f.DurationVar(&o.Budget, "redis-budget", redisstore.DefaultBudget, "")
+	f.StringVar(&o.GRPC, "grpc", "", "")
 	f.DurationVar(&o.Deadline, "deadline", httpapi.DefaultDeadline, "")
 	f.DurationVar(&o.Drain, "drain", 5*time.Second, "")
 	f.Int64Var(&o.MaxConnections, "max-connections", 0, "")
 	f.BoolVar(&o.TextLog, "text", false, "")
+	f.StringVar(&o.DenialLog.Path, "denial-log", "", "")
+	f.StringVar(&o.DenialLog.Tenant, "denial-log-tenant", "hash", "")
+	f.Float64Var(&o.DenialLog.Sample, "denial-log-sample", 1, "")
+	f.Int64Var(&o.DenialLog.Rate, "denial-log-rate", 100, "")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}

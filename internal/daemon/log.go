@@ -64,12 +64,20 @@ func NewAsyncWriter(to io.Writer) *AsyncWriter {
 
 // Write takes a line and never fails.
 func (o *AsyncWriter) Write(line []byte) (int, error) {
-	select {
-	case o.lines <- append([]byte(nil), line...):
-	default:
+	if !o.offer(append([]byte(nil), line...)) {
 		o.lost.Add(1)
 	}
 	return len(line), nil
+}
+
+// offer takes a line, which must not change any more, unless there is no room.
+func (o *AsyncWriter) offer(line []byte) bool {
+	select {
+	case o.lines <- line:
+		return true
+	default:
+		return false
+	}
 }
 
 // Run writes lines until close, and then what is left. report is a logger that writes

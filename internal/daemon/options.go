@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/region"
 	meshsync "github.com/regiond/regiond/sync"
 )
@@ -19,6 +21,7 @@ type Options struct {
 	Region    string // that this process serves; "" for the only one
 	Instance  string // of this process among those of its region
 	HTTP      string // listener addresses; "" for the topology's
+	GRPC      string
 	Admin     string
 	Gossip    string
 	Processes int64 // of this region, at least
@@ -29,12 +32,18 @@ type Options struct {
 	Deadline       time.Duration // of a whole answer
 	Drain          time.Duration // how long to serve on after SIGTERM
 	TextLog        bool          // the log is read by a person
-	Version        string        // of the program
+	DenialLog      DenialLog
+	Version        string // of the program
 	Commit         string
 
 	// WrapBus and Transport let the demo and tests cut connections; nil otherwise.
 	WrapBus   func(meshsync.Bus) meshsync.Bus
 	Transport memberlist.Transport
+
+	// DemoState is what the page shows of a demo, as JSON, and Demo answers its controls; nil
+	// otherwise.
+	DemoState func() any
+	Demo      http.Handler
 
 	// Seams for tests in fake time; nil otherwise.
 	dialRedis func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -57,7 +66,7 @@ func (o *Options) Validate() error {
 	case o.Drain < 0:
 		return errors.New("--drain is not negative")
 	}
-	return nil
+	return o.DenialLog.validate()
 }
 
 // LoadTopology reads the topology that Config names, or returns the built-in one.
@@ -65,7 +74,7 @@ func (o *Options) LoadTopology() (*region.Topology, []region.Problem, error) {
 	if o.Config == "" {
 		return region.Default(), nil, nil
 	}
-	top, warnings, err := region.Load(o.Config)
+	top, warnings, err := rls.Load(o.Config)
 	if err != nil {
 		return nil, nil, err
 	}

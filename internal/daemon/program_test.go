@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -113,6 +114,9 @@ func build(t *testing.T, flags ...string) *program {
 	}
 	p.client = newClient(t, "http://"+p.daemon.dataAt.Addr().String(), nil)
 	p.admin = newClient(t, "http://"+p.daemon.adminAt.Addr().String(), nil)
+	if c := p.daemon.config.Load().adminTLS; c != nil { // any test's own authority will do
+		p.admin = newClient(t, strings.Replace(p.admin.url, "http:", "https:", 1), &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
+	}
 	return p
 }
 

@@ -66,7 +66,7 @@ func (d *Daemon) apply(top *region.Topology) error {
 	if err := d.limiter.Configure(d.limiterConfig(top)); err != nil {
 		return err
 	}
-	c.fitListener(d.config.Load().tls)
+	c.fitListeners(d.config.Load())
 	d.level.Set(top.LogLevel)
 	d.config.Store(c)
 	if d.replication == nil {
@@ -171,7 +171,11 @@ func restartFields(before, after *region.Topology, name string) []string {
 			fields = append(fields, "regions/"+name+"/"+field)
 		}
 	}
+	if before.RLS.Compat != after.RLS.Compat {
+		fields = append(fields, "rls/compat")
+	}
 	changed("http", a.HTTP != b.HTTP)
+	changed("grpc", a.GRPC != b.GRPC)
 	changed("admin", a.Admin != b.Admin)
 	changed("gossip", !reflect.DeepEqual(withoutKeys(a.Gossip), withoutKeys(b.Gossip)) || keyed(a) != keyed(b))
 	redis := b.Redis
@@ -180,6 +184,9 @@ func restartFields(before, after *region.Topology, name string) []string {
 	changed("nats", !reflect.DeepEqual(a.NATS, b.NATS))
 	if (before.Access.CertFile == "") != (after.Access.CertFile == "") {
 		fields = append(fields, "access/cert_file")
+	}
+	if (before.Access.AdminCertFile == "") != (after.Access.AdminCertFile == "") {
+		fields = append(fields, "access/admin_cert_file")
 	}
 	return fields
 }

@@ -119,8 +119,8 @@ func TestAFileWithAMistake(t *testing.T) {
 }
 
 // tokenLine is a line of a tokens file.
-func tokenLine(name, secret string) string {
-	return fmt.Sprintf("%s %x\n", name, sha256.Sum256([]byte(secret)))
+func tokenLine(name, secret string, rights ...string) string {
+	return fmt.Sprintf("%s %x %s\n", name, sha256.Sum256([]byte(secret)), strings.Join(rights, " "))
 }
 
 func TestTokensAreReplaced(t *testing.T) {
@@ -230,6 +230,7 @@ func TestFieldsThatNeedARestart(t *testing.T) {
 		{"/secrets/ca.pem", "/secrets/new.pem", "regions/town/redis"},
 		{"master: counters", "master: others", "regions/town/redis"},
 		{"http: 127.0.0.1:0", "http: 127.0.0.1:1", "regions/town/http"},
+		{"cluster: prod", "cluster: prod\nrls: {compat: true}", "rls/compat"},
 	} {
 		var tops []*region.Topology
 		for _, text := range []string{before, replace(t, before, row.old, row.changed)} {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/clock"
+	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
@@ -24,6 +24,7 @@ import (
 	"github.com/regiond/regiond/region/state"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/natsbus"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -45,6 +46,10 @@ type replicationOptions struct {
 	storeTotals view.StoreCounters // reads the counters that siblings share; nil when usage is kept in memory
 	eval        state.Eval         // runs a script on the store; nil, too
 	store       loans.Store
+	recorder    *top.Recorder
+	// reset deletes what this region has of a tenant, usage counters of generations up to upTo
+	// included.
+	reset func(ctx context.Context, tenant string, upTo int64) error
 
 	log     *slog.Logger
 	meter   func(pkg string) metric.Meter
@@ -74,6 +79,8 @@ type replication struct {
 	manager  *view.Manager
 	recovery *view.CounterRecovery // nil when usage is kept in memory
 	tender   *loans.Tender
+	resets   *resets
+	top      *top.Exchange
 	beganUS  int64 // the store's TIME
 	worst    *overshoot
 }
@@ -88,14 +95,19 @@ func newReplication(o replicationOptions) (*replication, error) {
 		atStart:            c,
 		beganUS:            o.timeUS(),
 	}
+	r.resets = newResets(r)
+	r.top = top.NewExchange(top.ExchangeOptions{
+		Recorder: o.recorder, Self: r.self, Live: r.received, Alone: r.topAlone,
+		Regions: func() []string { return regionNames(r.topology()) },
+		Send:    func(message []byte) { r.mesh.SendTop(message) },
+	})
 	key := wire.NewKey(c.keys.Partitions, c.topology.Cluster)
 	m := o.meter("regiond")
 	var err error
 	if r.worst, err = newOvershoot(m); err != nil {
 		return nil, err
 	}
-	others := slices.DeleteFunc(regionNames(c.topology), func(name string) bool { return name == r.self.Region })
-	beyond, err := newExcess(m, others, o.log.With("component", "mesh"), r.now)
+	beyond, err := newExcess(m, regionNames(c.topology), o.log.With("component", "mesh"), r.now)
 	if err != nil {
 		return nil, err
 	}
@@ -106,10 +118,14 @@ func newReplication(o replicationOptions) (*replication, error) {
 	}
 	if r.ceilings, err = view.NewCeilings(view.CeilingOptions{
 		Self: r.self, Now: r.now, TimeUS: o.timeUS, Key: key, Topology: c.topology,
-		Offsets: r.offsets, Overshoot: r.worst.window, Excess: beyond.claimed, Meter: o.meter("sync"),
-		Store: r.loanStore,
-		Asked: func(id uint64, key *quota.CounterKey, a loan.Ask) { r.tender.Asked(id, key, a) },
-		Check: o.tracing.sampled(), Lost: func() { r.state.Lose() },
+		Ledger: ledger.Options{
+			Overshoot: r.worst.window, Excess: beyond.claimed, Lost: func() { r.state.Lose() }, Meter: o.meter("sync"),
+			Returned: func(tenant string) { r.resets.returned(tenant) },
+		},
+		Offsets: r.offsets,
+		Store:   r.loanStore,
+		Asked:   func(id uint64, key *quota.CounterKey, a loan.Ask) { r.tender.Asked(id, key, a) },
+		Check:   o.tracing.sampled(),
 	}); err != nil {
 		return nil, err
 	}
@@ -127,8 +143,9 @@ func newReplication(o replicationOptions) (*replication, error) {
 		}
 	}
 	if r.tender, err = loans.New(loans.Options{
-		Self: r.self, Now: r.now, Store: o.store, Network: loanNetwork{r}, Bound: r.bound, Processes: r.siblings, Trip: r.trip,
-		Meter: o.meter("regiond"),
+		Send: func(to string, l *wire.Loans) { r.mesh.SendLoans(to, l) }, // the mesh is made later
+		Self: r.self, Now: r.now, Store: o.store, Bound: r.bound, Processes: r.siblings, Trip: r.trip,
+		Lost: func() { r.state.Lose() }, Meter: o.meter("regiond"),
 	}); err != nil {
 		return nil, err
 	}
@@ -196,17 +213,17 @@ func (r *replication) openGossip(c *config) (err error) {
 	return nil
 }
 
-func regionNames(top *region.Topology) (names []string) {
-	for i := range top.Regions {
-		names = append(names, top.Regions[i].Name)
+func regionNames(topology *region.Topology) (names []string) {
+	for i := range topology.Regions {
+		names = append(names, topology.Regions[i].Name)
 	}
 	return names
 }
 
-func seeds(top *region.Topology) []string {
+func seeds(topology *region.Topology) []string {
 	var addrs []string
-	for i := range top.Regions {
-		if g := top.Regions[i].Gossip; g != nil {
+	for i := range topology.Regions {
+		if g := topology.Regions[i].Gossip; g != nil {
 			addrs = append(addrs, g.Advertise)
 		}
 	}
@@ -233,7 +250,9 @@ func (r *replication) openBus(c *config) error {
 		}
 		o.Server = r.server
 	} else {
-		o.URLs, o.CredsFile, o.TLS = c.region.NATS.URLs, c.region.NATS.CredsFile, trust
+		n := &c.region.NATS
+		o.URLs, o.CredsFile, o.TLS = n.URLs, n.CredsFile, trust
+		o.Username, o.Password = n.Username, func() (string, error) { return readSecret(n.PasswordFile) }
 	}
 	if r.bus, err = natsbus.New(o); err != nil {
 		return fmt.Errorf("region %s: nats: %w", c.region.Name, err)
@@ -293,7 +312,7 @@ func (r *replication) openMesh(c *config, key wire.Key, recoverCounters func()) 
 	}
 	r.mesh, err = meshsync.New(meshsync.Options{
 		Self: r.self, Key: key, Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.timeUS,
-		Known: r.known, Loans: r.tender,
+		Known: r.known, Loans: r.tender.Receive, OnReset: r.resets.received, Resets: r.ceilings.Ledger().Resets, OnTop: r.top.Receive,
 		Regions: func() []string { return regionNames(r.topology()) },
 		View:    r.ceilings.Advertised,
 		OnExchange: func(peer quota.Process, e meshsync.Exchange) {
@@ -310,18 +329,25 @@ func (r *replication) openMesh(c *config, key wire.Key, recoverCounters func()) 
 	return err
 }
 
-// loanNetwork is the mesh, which is made after the tender that it gives messages to.
-type loanNetwork struct{ r *replication }
+// topAlone is why processes do not send each other whom they denied.
+func (r *replication) topAlone() string {
+	switch c := r.config(); {
+	case !c.topology.ShareTop:
+		return "share_top is false in topology.yaml"
+	case len(c.keys.Shared) == 0:
+		return "names of tenants travel only under a shared key, gossip.key_file"
+	}
+	return ""
+}
 
-// SendWants implements loans.Network.
-func (n loanNetwork) SendWants(wants ...wire.Want) { n.r.mesh.SendWants(wants...) }
-
-// SendGrants implements loans.Network.
-func (n loanNetwork) SendGrants(to string, grants ...wire.Grant) { n.r.mesh.SendGrants(to, grants...) }
-
-// SendReturns implements loans.Network.
-func (n loanNetwork) SendReturns(to string, returns ...wire.Return) {
-	n.r.mesh.SendReturns(to, returns...)
+// received are all other processes that are received.
+func (r *replication) received() (all []quota.Process) {
+	for _, p := range r.mesh.Peers() {
+		if r.now()-p.ReceivedAt <= meshsync.SilentAfter {
+			all = append(all, p.Process)
+		}
+	}
+	return all
 }
 
 // loanStore is what the loans of our region's store go by.
@@ -411,11 +437,11 @@ func (r *replication) setKeys(c *config) error {
 }
 
 // configure puts a topology in force.
-func (r *replication) configure(top *region.Topology) {
+func (r *replication) configure(topology *region.Topology) {
 	if r.gossip != nil {
 		r.gossip.Update()
 	}
-	r.manager.Configure(top)
+	r.manager.Configure(topology)
 }
 
 // components are in the order in which they stop: the mesh publishes what is left, and
@@ -425,7 +451,7 @@ func (r *replication) components() []component {
 	if r.recovery != nil {
 		all = append(all, r.recovery.Run)
 	}
-	all = append(all, r.tender.Run, r.manager.Run, r.mesh.Run, r.state.Run)
+	all = append(all, r.resets.run, r.top.Run, r.tender.Run, r.manager.Run, r.mesh.Run, r.state.Run)
 	if r.gossip != nil {
 		all = append(all, r.gossip.Run)
 	}

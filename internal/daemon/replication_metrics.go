@@ -204,12 +204,13 @@ func watchUsage(m metric.Meter, census func() []ledger.Usage) error {
 type overshoot struct {
 	ratio metric.Float64Histogram
 
-	mu    sync.Mutex
-	worst map[string]float64 // by "<policy>.<limit>"
+	mu     sync.Mutex
+	worst  map[string]float64 // by "<policy>.<limit>"
+	recent map[string]float64 // the same since it was taken last
 }
 
 func newOvershoot(m metric.Meter) (*overshoot, error) {
-	o := &overshoot{worst: map[string]float64{}}
+	o := &overshoot{worst: map[string]float64{}, recent: map[string]float64{}}
 	var err, err2 error
 	o.ratio, err = m.Float64Histogram("regiond.global.usage.ratio",
 		metric.WithDescription("What all regions admitted in an aligned window of a global limit, divided by the limit, per partition."),
@@ -232,6 +233,16 @@ func (o *overshoot) window(limit string, units, limitUnits int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.worst[limit] = max(o.worst[limit], ratio)
+	o.recent[limit] = max(o.recent[limit], ratio)
+}
+
+// take returns the largest ratio of each limit since it was called last. The page alone calls it.
+func (o *overshoot) take() map[string]float64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	recent := o.recent
+	o.recent = map[string]float64{}
+	return recent
 }
 
 func (o *overshoot) all() map[string]float64 {
@@ -243,7 +254,7 @@ func (o *overshoot) all() map[string]float64 {
 // excessLogEvery is how often it is logged that a region claims too much.
 const excessLogEvery = 10 * time.Second
 
-// excess counts and logs what a region claims beyond any that it may have admitted. Safe for
+// excess counts and logs what a region claims beyond what any region publishes. Safe for
 // concurrent use.
 type excess struct {
 	units  metric.Int64Counter
@@ -252,14 +263,14 @@ type excess struct {
 	logged atomic.Int64 // the time of the last line, by now; 0: none yet
 }
 
-func newExcess(m metric.Meter, others []string, log *slog.Logger, now func() time.Duration) (*excess, error) {
+func newExcess(m metric.Meter, regions []string, log *slog.Logger, now func() time.Duration) (*excess, error) {
 	units, err := m.Int64Counter("regiond.peer.excess_units", metric.WithUnit("{unit}"),
-		metric.WithDescription("Units that a region claims to have used of a limit in one bucket beyond what any may admit; they are not counted."))
+		metric.WithDescription("Units that a region claims to have used of a limit in one bucket beyond what any region publishes; they are not counted."))
 	if err != nil {
 		return nil, err
 	}
 	e := &excess{units: units, log: log, now: now}
-	for _, region := range others { // zeros from the start, for rate()
+	for _, region := range regions { // zeros from the start, for rate()
 		e.add(region, 0)
 	}
 	return e, nil
@@ -275,7 +286,7 @@ func (e *excess) claimed(region, limit string, units int64) {
 	if last != 0 && now-last < excessLogEvery.Microseconds() || !e.logged.CompareAndSwap(last, now) {
 		return
 	}
-	e.log.Warn("a region claims to have used more than it may admit; the rest is not counted. Are there reports, or was its Redis away? Otherwise it may not be one of ours",
+	e.log.Warn("a region claims to have used more than it may admit; the rest is not counted. Unless a limit was lowered and it has not reloaded yet, a process that is not ours speaks for it: replace the shared key",
 		"region", region, "limit", limit, "units", units)
 }
 

@@ -30,6 +30,9 @@ func (d *Daemon) Run(ctx context.Context, signals <-chan os.Signal) error {
 	var g run.Group
 	stop := make(chan struct{})
 	d.addServer(&g, d.data, d.dataAt)
+	for _, l := range d.envoy {
+		d.addServer(&g, l.server, l.at)
+	}
 	d.addServer(&g, d.admin, d.adminAt)
 	end, cancel := context.WithCancel(ctx)
 	g.Add(func() error { return awaitStop(end, stop) }, func(error) { cancel() })
@@ -47,13 +50,16 @@ func (d *Daemon) Run(ctx context.Context, signals <-chan os.Signal) error {
 
 // components are what runs behind the listeners, in the order in which it stops.
 func (d *Daemon) components() []component {
-	all := []component{d.watcher.run}
+	all := []component{d.stream.Run, d.watcher.run}
 	if d.replication != nil {
 		all = append(all, d.replication.components()...)
 	}
-	all = append(all, d.clock.Run)
+	all = append(all, d.recorder.Run, d.clock.Run)
 	if d.redis != nil {
 		all = append(all, d.redis.Run)
+	}
+	if d.denials != nil {
+		all = append(all, d.denials.run)
 	}
 	return all
 }
@@ -79,7 +85,7 @@ func addInOrder(g *run.Group, components []component) {
 }
 
 // addServer adds a server that finishes the requests it has begun before it stops.
-func (d *Daemon) addServer(g *run.Group, s *http.Server, l net.Listener) {
+func (d *Daemon) addServer(g *run.Group, s server, l net.Listener) {
 	g.Add(func() error {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve %v: %w", l.Addr(), err)
@@ -120,11 +126,20 @@ func (d *Daemon) handleSignals(ctx context.Context, signals <-chan os.Signal, st
 			case drained == nil:
 				drained = d.drain(s)
 			default:
-				d.log.Warn("second signal: stopping at once", "error", errors.Join(d.data.Close(), d.admin.Close()))
+				d.log.Warn("second signal: stopping at once", "error", d.cutOff())
 				return errStopped
 			}
 		}
 	}
+}
+
+// cutOff closes all connections of callers.
+func (d *Daemon) cutOff() error {
+	errs := []error{d.data.Close(), d.admin.Close()}
+	for _, l := range d.envoy {
+		errs = append(errs, l.server.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // drain makes /readyz fail and returns when to stop: SIGTERM leaves load balancers

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -14,13 +15,10 @@ import (
 // Banner writes what runs where and how to try it: as text for a person, as a line of
 // the log otherwise.
 func (d *Daemon) Banner(w io.Writer) {
-	scheme := "http"
-	if d.config.Load().tls != nil {
-		scheme = "https"
-	}
-	data, admin := scheme+"://"+reachable(d.dataAt.Addr()), "http://"+reachable(d.adminAt.Addr())
+	c := d.config.Load()
+	data, admin := listenerURL(c.tls, d.dataAt), listenerURL(c.adminTLS, d.adminAt)
 	store := "in memory: usage is gone when this process ends"
-	if r := d.config.Load().region.Redis; !r.Embedded {
+	if r := c.region.Redis; !r.Embedded {
 		store = "redis " + r.Addrs[0]
 	}
 	try := fmt.Sprintf(`curl -s -d '{"tenant":"acme"}' %s/v1/check`, data)
@@ -31,6 +29,13 @@ func (d *Daemon) Banner(w io.Writer) {
 		d.log.Info("regiond is serving", "version", d.options.Version, "region", d.options.Region, "instance", d.options.Instance,
 			"http", data, "admin", admin, "store", store, "config_hash", d.hash(), "try", try)
 	}
+}
+
+func listenerURL(c *tls.Config, l net.Listener) string {
+	if c != nil {
+		return "https://" + reachable(l.Addr())
+	}
+	return "http://" + reachable(l.Addr())
 }
 
 // reachable is an address that a person on this machine can use for a listener
@@ -77,7 +82,10 @@ type regionReport struct {
 }
 
 // regions answers GET /v1/regions.
-func (d *Daemon) regions() any {
+func (d *Daemon) regions() any { return d.seen() }
+
+// seen is what this process knows of the regions now.
+func (d *Daemon) seen() report {
 	top := d.config.Load().topology
 	v := report{Report: status.Report{
 		Region: d.options.Region, Instance: d.options.Instance, Version: d.options.Version, ConfigHash: top.Hash(),
@@ -101,6 +109,19 @@ func (d *Daemon) regions() any {
 		d.replication.report(&v)
 	}
 	return v
+}
+
+// top answers GET /v1/top.
+func (d *Daemon) top(q quota.TopQuery) (quota.TopReport, error) {
+	if q.Policy != "" && !d.limiter.HasPolicy(q.Policy) {
+		return quota.TopReport{}, &quota.Invalid{Fault: quota.FaultInput, Fields: []quota.FieldError{{
+			Pointer: "/policy", Detail: fmt.Sprintf("%q is not a policy", q.Policy),
+		}}}
+	}
+	if d.replication != nil {
+		return d.replication.top.Report(q), nil
+	}
+	return d.recorder.Report(q, d.options.Region), nil
 }
 
 func (d *Daemon) clockStatus() status.Clock {

@@ -21,20 +21,20 @@ func tlsListener(l net.Listener, inForce func() *tls.Config) net.Listener {
 	})
 }
 
-// readServerTLS returns nil when the topology names no certificate.
-func readServerTLS(a region.Access) (*tls.Config, error) {
-	if a.CertFile == "" {
+// readServerTLS returns nil when the topology names no certificate for a listener.
+func readServerTLS(listener, certFile, keyFile, clientCAFile string) (*tls.Config, error) {
+	if certFile == "" {
 		return nil, nil
 	}
-	cert, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile)
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
-		return nil, fmt.Errorf("read the data listener's certificate: %w", err)
+		return nil, fmt.Errorf("read the %s listener's certificate: %w", listener, err)
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
-	if a.ClientCAFile == "" {
+	if clientCAFile == "" {
 		return c, nil
 	}
-	if c.ClientCAs, err = readPool(a.ClientCAFile); err != nil {
+	if c.ClientCAs, err = readPool(clientCAFile); err != nil {
 		return nil, err
 	}
 	c.ClientAuth = tls.VerifyClientCertIfGiven // a bearer token does as well, where tokens are configured

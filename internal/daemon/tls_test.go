@@ -80,20 +80,31 @@ func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 	return cert, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
-// client is one that trusts this authority, and shows a certificate of who, where
-// there is one, and remembers sessions.
+// client is one that trusts this authority, and shows a certificate of a gateway from who,
+// where there is one, and remembers sessions.
 func (a *authority) client(t *testing.T, url string, who *authority) client {
+	t.Helper()
+	return a.clientNamed(t, url, who, "gateway")
+}
+
+func (a *authority) clientNamed(t *testing.T, url string, who *authority, name string) client {
+	t.Helper()
+	return newClient(t, url, &http.Transport{TLSClientConfig: a.config(t, who, name), ForceAttemptHTTP2: true})
+}
+
+// config is of a client that trusts this authority, and shows a certificate of that name from who, where there is one.
+func (a *authority) config(t *testing.T, who *authority, name string) *tls.Config {
 	t.Helper()
 	config := &tls.Config{RootCAs: a.pool, ClientSessionCache: tls.NewLRUClientSessionCache(8), MinVersion: tls.VersionTLS12}
 	if who != nil {
-		pair, err := tls.X509KeyPair(join(who.issue(t, "gateway")))
+		pair, err := tls.X509KeyPair(join(who.issue(t, name)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		// Shown whether or not the server says that it knows the authority.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
-	return newClient(t, url, &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true})
+	return config
 }
 
 func join(cert, key string) ([]byte, []byte) { return []byte(cert), []byte(key) }
@@ -107,21 +118,33 @@ type guarded struct {
 
 func startGuarded(t *testing.T) *guarded {
 	t.Helper()
+	return startGuardedWith(t, tokenLine("ci", "data-secret"), func(_, topology string) string { return topology })
+}
+
+// startGuardedWith is startGuarded with other tokens, flags, and what change makes of its topology.
+func startGuardedWith(t *testing.T, tokens string, change func(dir, topology string) string, flags ...string) *guarded {
+	t.Helper()
 	g := &guarded{server: newAuthority(t, "servers"), clients: newAuthority(t, "clients"), dir: t.TempDir()}
 	cert, key := g.server.issue(t, "regiond one")
+	adminCert, adminKey := g.server.issue(t, "admin one")
 	for name, content := range map[string]string{
 		"cert.pem": cert, "key.pem": key, "clients.pem": g.clients.pem,
-		"tokens": tokenLine("ci", "data-secret"), "admin-tokens": tokenLine("ops", "admin-secret"),
+		"admin-cert.pem": adminCert, "admin-key.pem": adminKey,
+		"tokens": tokens, "admin-tokens": tokenLine("ops", "admin-secret"),
 	} {
 		write(t, filepath.Join(g.dir, name), content)
 	}
-	g.program = start(t, inMemory()+strings.ReplaceAll(`access:
+	g.program = start(t, change(g.dir, inMemory()+strings.ReplaceAll(`access:
   cert_file: DIR/cert.pem
   key_file: DIR/key.pem
   client_ca_file: DIR/clients.pem
   tokens_file: DIR/tokens
   admin_tokens_file: DIR/admin-tokens
-`, "DIR", g.dir))
+  admin_cert_file: DIR/admin-cert.pem
+  admin_key_file: DIR/admin-key.pem
+  admin_client_ca_file: DIR/clients.pem
+  admin_client_names: [operator]
+`, "DIR", g.dir)), flags...)
 	g.url = strings.Replace(g.url, "http:", "https:", 1)
 	return g
 }
@@ -161,6 +184,61 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 }
 
+// TestWhoMayAdminister: a certificate of the admin listener's list does as well as a token,
+// and any other of the same authority does nothing. Health needs neither.
+func TestWhoMayAdminister(t *testing.T) {
+	g := startGuarded(t)
+	for i, c := range []struct {
+		name, path string
+		fields     []string
+		status     int
+	}{
+		{"", "/readyz", nil, 200},
+		{"", "/v1/regions", nil, 401},
+		{"gateway", "/v1/regions", nil, 401},
+		{"gateway", "/metrics", nil, 401},
+		{"operator", "/v1/regions", nil, 200},
+		{"operator", "/metrics", nil, 200},
+		{"gateway", "/v1/regions", []string{"Authorization: Bearer admin-secret"}, 200},
+		{"", "/v1/regions", []string{"Authorization: Bearer data-secret"}, 401},
+	} {
+		who := g.clients
+		if c.name == "" {
+			who = nil
+		}
+		if a := g.server.clientNamed(t, g.admin.url, who, c.name).ask(t, http.MethodGet, c.path, "", c.fields...); a.status != c.status {
+			t.Errorf("%d: %s of %q with %v: %d, want %d", i, c.path, c.name, c.fields, a.status, c.status)
+		}
+	}
+	stranger := g.server.clientNamed(t, g.admin.url, newAuthority(t, "strangers"), "operator")
+	if a, err := stranger.try(t.Context(), http.MethodGet, "/v1/regions", ""); err == nil {
+		t.Errorf("an operator of another authority gets %d", a.status)
+	}
+	plain := newClient(t, strings.Replace(g.admin.url, "https:", "http:", 1), nil)
+	if a, err := plain.try(t.Context(), http.MethodGet, "/readyz", ""); err == nil && a.status != http.StatusBadRequest {
+		t.Errorf("plain HTTP gets %d", a.status)
+	}
+}
+
+// TestAdminNamesInTheClear: a listener that was opened without TLS sees no certificate, so
+// until the restart that the log asks for nobody is an operator.
+func TestAdminNamesInTheClear(t *testing.T) {
+	a, dir := newAuthority(t, "both"), t.TempDir()
+	cert, key := a.issue(t, "regiond one")
+	for name, content := range map[string]string{"cert.pem": cert, "key.pem": key, "ca.pem": a.pem} {
+		write(t, filepath.Join(dir, name), content)
+	}
+	p := start(t, inMemory())
+	p.admin.get(t, "/v1/regions").is(t, http.StatusOK)
+	p.rewrite(t, "policies:", strings.ReplaceAll(
+		"access: {admin_cert_file: DIR/cert.pem, admin_key_file: DIR/key.pem, admin_client_ca_file: DIR/ca.pem, admin_client_names: [operator]}\npolicies:", "DIR", dir))
+	if line := p.log.Await(t, "these changes need a restart", 1); line["fields"] != "access/admin_cert_file" {
+		t.Errorf("the log says %v", line)
+	}
+	p.admin.get(t, "/v1/regions").is(t, http.StatusUnauthorized)
+	p.admin.get(t, "/readyz").is(t, http.StatusOK)
+}
+
 // TestCertificatesNeedARestart: asking for client certificates on a listener in
 // the clear would lock everybody out until then.
 func TestCertificatesNeedARestart(t *testing.T) {
@@ -177,11 +255,11 @@ func TestCertificatesNeedARestart(t *testing.T) {
 	p.check(t, "acme").is(t, http.StatusOK)
 }
 
-// serving is the name on the certificate that a new connection gets.
-func (g *guarded) serving(t *testing.T, trust *authority) (string, error) {
+// serving is the name on the certificate that a new connection to a listener gets.
+func (g *guarded) serving(t *testing.T, url string) (string, error) {
 	t.Helper()
-	d := tls.Dialer{Config: &tls.Config{RootCAs: trust.pool, MinVersion: tls.VersionTLS12}}
-	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(g.url, "https://"))
+	d := tls.Dialer{Config: &tls.Config{RootCAs: g.server.pool, MinVersion: tls.VersionTLS12}}
+	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "https://"))
 	if err != nil {
 		return "", err
 	}
@@ -192,43 +270,72 @@ func (g *guarded) serving(t *testing.T, trust *authority) (string, error) {
 // TestRenewedCertificate: the next connection gets the new one, without a restart.
 func TestRenewedCertificate(t *testing.T) {
 	g := startGuarded(t)
-	if name, err := g.serving(t, g.server); err != nil || name != "regiond one" {
-		t.Fatalf("at the start: %q, %v", name, err)
-	}
-	cert, key := g.server.issue(t, "regiond two")
-	put(t, filepath.Join(g.dir, "cert.pem"), cert)
-	put(t, filepath.Join(g.dir, "key.pem"), key)
-	capture.Eventually(t, func() error {
-		name, err := g.serving(t, g.server)
-		if err == nil && name != "regiond two" {
-			err = errors.New("still " + name)
+	for _, l := range []struct{ url, who, files string }{{g.url, "regiond", ""}, {g.admin.url, "admin", "admin-"}} {
+		if name, err := g.serving(t, l.url); err != nil || name != l.who+" one" {
+			t.Fatalf("at the start: %q, %v", name, err)
 		}
-		return err
-	})
-	// A certificate without its key would be an outage: the old one stays.
-	other, _ := g.server.issue(t, "regiond three")
-	failures := len(g.log.Lines("reload: the configuration in force stays"))
-	put(t, filepath.Join(g.dir, "cert.pem"), other)
-	g.log.Await(t, "reload: the configuration in force stays", failures+1)
-	if name, err := g.serving(t, g.server); err != nil || name != "regiond two" {
-		t.Errorf("after half a renewal: %q, %v", name, err)
+		cert, key := g.server.issue(t, l.who+" two")
+		put(t, filepath.Join(g.dir, l.files+"cert.pem"), cert)
+		put(t, filepath.Join(g.dir, l.files+"key.pem"), key)
+		capture.Eventually(t, func() error {
+			name, err := g.serving(t, l.url)
+			if err == nil && name != l.who+" two" {
+				err = errors.New("still " + name)
+			}
+			return err
+		})
+		// A certificate without its key would be an outage: the old one stays.
+		other, otherKey := g.server.issue(t, l.who+" three")
+		failures := len(g.log.Lines("reload: the configuration in force stays"))
+		put(t, filepath.Join(g.dir, l.files+"cert.pem"), other)
+		g.log.Await(t, "reload: the configuration in force stays", failures+1)
+		if name, err := g.serving(t, l.url); err != nil || name != l.who+" two" {
+			t.Errorf("after half a renewal: %q, %v", name, err)
+		}
+		put(t, filepath.Join(g.dir, l.files+"key.pem"), otherKey)
+		capture.Eventually(t, func() error {
+			name, err := g.serving(t, l.url)
+			if err == nil && name != l.who+" three" {
+				err = errors.New("still " + name)
+			}
+			return err
+		})
 	}
 }
 
-// TestReplacedClientAuthority: certificates of the old one are worth nothing on
-// new connections, not even those that resume a session.
+// TestReplacedClientAuthority: certificates of the old one are worth nothing from then on, on
+// connections that stand, which end then, and on new ones, not even those that resume a session.
 func TestReplacedClientAuthority(t *testing.T) {
 	g := startGuarded(t)
-	old := g.server.client(t, g.url, g.clients)
+	old, operator := g.server.client(t, g.url, g.clients), g.server.clientNamed(t, g.admin.url, g.clients, "operator")
 	old.ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusOK)
+	operator.ask(t, http.MethodGet, "/v1/regions", "").is(t, http.StatusOK)
 	next := newAuthority(t, "next clients")
-	put(t, filepath.Join(g.dir, "clients.pem"), next.pem)
+	put(t, filepath.Join(g.dir, "clients.pem"), g.clients.pem+next.pem)
 	g.log.Await(t, "reloaded", 1)
+	old.ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusOK)
+	operator.ask(t, http.MethodGet, "/v1/regions", "").is(t, http.StatusOK)
+	put(t, filepath.Join(g.dir, "clients.pem"), next.pem)
+	g.log.Await(t, "reloaded", 2)
 	g.server.client(t, g.url, next).ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusOK)
-	old.http.CloseIdleConnections()
+	old.ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusUnauthorized)
+	operator.ask(t, http.MethodGet, "/v1/regions", "").is(t, http.StatusUnauthorized)
 	if a, err := old.try(t.Context(), http.MethodPost, "/v1/check", body); err == nil && a.status != http.StatusUnauthorized {
-		t.Errorf("a certificate of the old authority gets %d", a.status)
+		t.Errorf("a new connection with a certificate of the old authority gets %d", a.status)
 	}
+}
+
+// TestRemovedClientName: on a connection that stands a certificate whose name is taken off the
+// list is worth nothing from the reload on.
+func TestRemovedClientName(t *testing.T) {
+	g := startGuarded(t)
+	gateway, operator := g.server.client(t, g.url, g.clients), g.server.clientNamed(t, g.admin.url, g.clients, "operator")
+	gateway.ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusOK)
+	operator.ask(t, http.MethodGet, "/v1/regions", "").is(t, http.StatusOK)
+	g.rewrite(t, "admin_client_names: [operator]", "admin_client_names: [other]\n  client_names: [another]")
+	g.log.Await(t, "reloaded", 1)
+	gateway.ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusUnauthorized)
+	operator.ask(t, http.MethodGet, "/v1/regions", "").is(t, http.StatusUnauthorized)
 }
 
 // TestRenewedClientCertificate: each connection shows what is in the files, so that no

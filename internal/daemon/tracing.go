@@ -77,18 +77,22 @@ func (t *tracing) api(secret []byte) *httpapi.Tracing {
 	if t == nil {
 		return nil
 	}
-	a := &httpapi.Tracing{Tracer: t.tracer("httpapi"), Distrust: t.linkParents}
-	switch t.tenant {
+	return &httpapi.Tracing{Tracer: t.tracer("httpapi"), Distrust: t.linkParents, Tenant: tenantText(t.tenant, secret)}
+}
+
+// tenantText is what is shown of a tenant: nil for off. secret keys the hash.
+func tenantText(shown string, secret []byte) func(tenant string) string {
+	switch shown {
 	case tenantRaw:
-		a.Tenant = func(tenant string) string { return tenant }
+		return func(tenant string) string { return tenant }
 	case tenantHash:
-		a.Tenant = func(tenant string) string {
+		return func(tenant string) string {
 			h := hmac.New(sha256.New, secret)
 			h.Write([]byte(tenant))
 			return hex.EncodeToString(h.Sum(nil)[:8])
 		}
 	}
-	return a
+	return nil
 }
 
 func (t *tracing) shutdown(ctx context.Context) error {
@@ -126,7 +130,7 @@ func traceChange(t trace.Tracer, e view.Event) {
 	span.End()
 }
 
-// What spans show of a tenant's id.
+// What spans and the denial log show of a tenant's id.
 const (
 	tenantOff  = "off"
 	tenantHash = "hash"

@@ -50,12 +50,14 @@ func TestCollectorAway(t *testing.T) {
 		{"frozen grpc", "grpc", frozenCollector},
 		{"refusing grpc", "grpc", refusingCollector},
 	} {
+		// A process reads its environment when it starts; the rows wait for its end together.
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+row.away(t))
+		t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", row.protocol)
+		t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+		t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", fmt.Sprint(queue))
+		p := start(t, strings.ReplaceAll(inMemory(), "units: 5", "units: 300"))
 		t.Run(row.name, func(t *testing.T) {
-			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+row.away(t))
-			t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", row.protocol)
-			t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
-			t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", fmt.Sprint(queue))
-			p := start(t, strings.ReplaceAll(inMemory(), "units: 5", "units: 300"))
+			t.Parallel()
 			allowed := 0
 			for range checks {
 				switch a := p.ask(t, "POST", "/v1/check", `{"tenant":"acme"}`); a.status {

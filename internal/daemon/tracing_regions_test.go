@@ -1,18 +1,18 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/sync/natsbus"
 	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -25,20 +25,15 @@ type tracedRegions struct {
 
 func startTraced(t *testing.T) *tracedRegions {
 	t.Helper()
-	server, err := natsbus.NewEmbedded(natsbus.EmbeddedOptions{Name: "around", ClientAddr: "127.0.0.1:0"})
+	nats, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoLog: true, NoSigs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("nats: %v", err)
-		}
-	})
-	<-server.Ready()
+	nats.Start()
+	t.Cleanup(nats.Shutdown)
+	if !nats.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the NATS server is not ready")
+	}
 
 	r := &tracedRegions{names: []string{"eu-west", "us-east", "ap-south"}}
 	b := &strings.Builder{}
@@ -49,7 +44,7 @@ func startTraced(t *testing.T) *tracedRegions {
 			store = fmt.Sprintf("{addrs: [%q]}", redisserver.Start(t, redisserver.Options{}).Addr())
 		}
 		fmt.Fprintf(b, "  - {name: %s, http: \"127.0.0.1:0\", admin: \"127.0.0.1:0\", redis: %s, nats: {urls: [\"nats://%s\"]}}\n",
-			name, store, server.ClientAddr())
+			name, store, nats.Addr())
 	}
 	b.WriteString(`policies:
   - name: standard

@@ -162,7 +162,13 @@ func watchedFiles(configFile string, top *region.Topology, name string) []string
 		return nil
 	}
 	a := top.Access
-	files := []string{configFile, a.TokensFile, a.AdminTokensFile, a.ClientCAFile, a.CertFile, a.KeyFile}
+	files := []string{
+		configFile, a.TokensFile, a.AdminTokensFile, a.ClientCAFile, a.CertFile, a.KeyFile,
+		a.AdminClientCAFile, a.AdminCertFile, a.AdminKeyFile,
+	}
+	for i := range top.RLS.Domains {
+		files = append(files, top.RLS.Domains[i].Path(configFile))
+	}
 	if r, ok := top.Region(name); ok {
 		files = append(files, r.Redis.PasswordFile)
 		if r.Gossip != nil {

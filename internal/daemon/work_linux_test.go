@@ -174,7 +174,7 @@ func medianTime(t *testing.T, prepare, run func()) time.Duration {
 // of the race detector or a slow machine, the bound is twice its time.
 func TestBadRequestsAreCheap(t *testing.T) {
 	const mostTime, mostBytes = time.Millisecond, 8 << 10
-	h := start(t, inMemory()).daemon.data.Handler
+	h := start(t, inMemory()).daemon.data.(*httpapi.PlainServer).Handler
 	sample := []byte(repeated(httpapi.MaxBody, `{`, `"":1,`, `"":1}`))
 	valid := medianTime(t, func() {}, func() {
 		if !json.Valid(sample) {

@@ -10,6 +10,7 @@ import (
 // TestWorldRedisForgets: a Redis that loses all it held in the middle of a window
 // does not give the limit out again.
 func TestWorldRedisForgets(t *testing.T) {
+	t.Parallel()
 	const (
 		units  = 600
 		window = 20 * time.Second
@@ -66,6 +67,7 @@ func TestWorldRedisForgets(t *testing.T) {
 // TestWorldProcessDies: what a process admitted and had told nobody is known by its
 // Redis. Its next life answers by it at once, and tells the others.
 func TestWorldProcessDies(t *testing.T) {
+	t.Parallel()
 	const units = 600
 	onRedises(t, worldOf(units, time.Hour, ""), func(w *world) {
 		w.startAll()
@@ -103,6 +105,7 @@ func TestWorldProcessDies(t *testing.T) {
 // TestWorldRedisAway: what a region admits by itself while its Redis is away counts
 // elsewhere, and counts on when the Redis is back.
 func TestWorldRedisAway(t *testing.T) {
+	t.Parallel()
 	const (
 		units  = 600
 		window = 2 * time.Minute

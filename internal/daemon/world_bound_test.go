@@ -50,9 +50,10 @@ func (s *strictly) fill(lasts time.Duration, dice *rand.Rand, rates ...float64) 
 	}
 }
 
-// TestWorldBound: no window of three regions holds more than the bound, whatever is cut,
+// TestLongWorldBound: no window of three regions holds more than the bound, whatever is cut,
 // restarted or lost; and one region alone gets nearly all of it.
-func TestWorldBound(t *testing.T) {
+func TestLongWorldBound(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		overshoot string
 		most      int64

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/region/gossip/gossiptest"
 	"github.com/regiond/regiond/region/state"
 	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/meshtest"
+	"github.com/regiond/regiond/test/gossiptest"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // spend asks in tens until one is denied, and returns what was admitted.
@@ -25,6 +25,7 @@ func (p *node) spend() (units int64) {
 // other only those on the other, and both reach its Redis. Neither may give the region's
 // share to its side.
 func TestWorldSplitThroughARegion(t *testing.T) {
+	t.Parallel()
 	onRedises(t, worldOf(600, time.Hour, ""), func(w *world) {
 		eu, us, ap := w.regions[0], w.regions[1], w.regions[2]
 		w.bus.SetAll(meshtest.Link{Latency: oneWay}, "eu-west", "us-east", "us-east#2", "ap-south")
@@ -77,6 +78,7 @@ func TestWorldSplitThroughARegion(t *testing.T) {
 // A process that starts again while its region is cut off, with other weights, still goes
 // by the shares of the revision that the others have.
 func TestWorldRestartWithOtherWeightsWhileCut(t *testing.T) {
+	t.Parallel()
 	onRedises(t, "revision: 1\n"+worldOf(600, time.Hour, ""), func(w *world) {
 		w.startAll()
 		eu := w.regions[0]
@@ -112,6 +114,7 @@ func TestWorldRestartWithOtherWeightsWhileCut(t *testing.T) {
 // While Redis is away at the start, nothing is known of earlier revisions: a process keeps
 // to its own share until it has read them.
 func TestWorldStartsWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
 	onRedises(t, worldOf(600, time.Hour, ""), func(w *world) {
 		w.startAll()
 		eu := w.regions[0]
@@ -130,6 +133,7 @@ func TestWorldStartsWhileRedisIsAway(t *testing.T) {
 // A loss of any kind ends the epoch of a region's store, when it is noticed: by a check, or
 // by a probe.
 func TestWorldLossEndsTheEpoch(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		what string
 		key  string // that begins so is lost

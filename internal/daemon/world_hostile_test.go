@@ -11,10 +11,36 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// TestWorldHostilePeer: a process with the right key claims a million times the limit under
+// TestWorldReportsAreNoExcess: a region whose reports go far beyond the limit counts with the
+// others as one that used it up, and raises no alarm with any of them.
+func TestWorldReportsAreNoExcess(t *testing.T) {
+	t.Parallel()
+	const limit = 900
+	inWorld(t, worldOf(limit, 10*time.Minute, ""), func(w *world) {
+		w.startAll()
+		for range 5 {
+			if _, err := w.regions[0].one().limiter.Report(t.Context(), quota.Request{Tenant: "acme", Cost: limit - 1}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		for _, s := range w.regions[1:] {
+			p := s.one()
+			if n := p.estimate(w.regions[0]); n != limit {
+				t.Errorf("%s counts %d units, want %d", s.name, n, limit)
+			}
+			if n := p.sum("regiond_peer_excess_units_total"); n != 0 {
+				t.Errorf("%s finds %v units too many", s.name, n)
+			}
+		}
+	})
+}
+
+// TestLongWorldHostilePeer: a process with the right key claims a million times the limit under
 // another region's name, in many generations. It denies the tenant to the others for a window,
 // as a region that used its limit does, and no longer.
-func TestWorldHostilePeer(t *testing.T) {
+func TestLongWorldHostilePeer(t *testing.T) {
+	t.Parallel()
 	const limit, window = 900, 10 * time.Minute
 	inWorld(t, worldOf(limit, window, ""), func(w *world) {
 		w.startAll()
@@ -54,6 +80,9 @@ func TestWorldHostilePeer(t *testing.T) {
 		}
 		if n := p.sum("regiond_peer_excess_units_total"); n < 49*limit*1_000_000 {
 			t.Errorf("%v units are reported as excess", n)
+		}
+		if n := w.regions[1].one().sum("regiond_global_usage_units"); n > 100+limit {
+			t.Errorf("%v units are shown as used", n)
 		}
 		if n := strings.Count(p.log.String(), "claims to have used more than it may admit"); n != 1 {
 			t.Errorf("%d lines in the log", n)

@@ -55,6 +55,7 @@ func (p *node) sum(name string) (sum float64) {
 // all admit. Everybody goes on counting on everybody, no message is refused, what was used
 // before stays known, and whoever has the former key alone is out of sight at the end.
 func TestWorldKeysAreReplaced(t *testing.T) {
+	t.Parallel()
 	inWorld(t, worldOf(9000, time.Hour, ""), func(w *world) {
 		w.startAll()
 		old := w.text
@@ -119,6 +120,7 @@ func TestWorldKeysAreReplaced(t *testing.T) {
 // counted on, and whoever looks is told which process it is and what to do. A reload does not
 // bring that about.
 func TestWorldOtherPartitions(t *testing.T) {
+	t.Parallel()
 	inWorld(t, worldOf(900, time.Hour, ""), func(w *world) {
 		w.regions[2].write(keyLine(1) + "partitions " + keyLine(3))
 		for _, s := range w.regions {
@@ -161,6 +163,7 @@ func TestWorldOtherPartitions(t *testing.T) {
 
 // TestWorldStrangers: a process with another key is not received, and changes nothing.
 func TestWorldStrangers(t *testing.T) {
+	t.Parallel()
 	inWorld(t, worldOf(900, time.Hour, ""), func(w *world) {
 		w.regions[2].write(keyLine(2))
 		for _, s := range w.regions {

@@ -28,6 +28,7 @@ func (p *node) tryReload() error {
 // TestWorldReloadReachesOneFirst: while only some regions count in other buckets, and when
 // all do, each knows what the others use and have used before.
 func TestWorldReloadReachesOneFirst(t *testing.T) {
+	t.Parallel()
 	for _, change := range []struct{ name, old, becomes string }{
 		{"finer buckets", "scope: global", "scope: global, global_buckets: 11"},
 		{"a longer window", "per: 10m", "per: 20m"},

@@ -9,11 +9,12 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// TestWorldRetryAfter: whoever is told to wait under a global limit, and is told so
+// TestLongWorldRetryAfter: whoever is told to wait under a global limit, and is told so
 // because of others' use, of its own, or of both, is admitted when the wait is over
 // if nobody spent anything meanwhile. The wait is at most a window, and where it is
 // shorter it is no longer than needed: much earlier the cost does not fit.
-func TestWorldRetryAfter(t *testing.T) {
+func TestLongWorldRetryAfter(t *testing.T) {
+	t.Parallel()
 	const (
 		units  = 100
 		window = 10 * time.Second

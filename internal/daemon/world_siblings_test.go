@@ -19,6 +19,7 @@ import (
 // while all ask; nothing is counted twice and nothing is lost. At rest all ledgers
 // of all processes hold the same, and it is what was admitted.
 func TestWorldSiblings(t *testing.T) {
+	t.Parallel()
 	onRedises(t, worldOf(100_000, time.Hour, ""), func(w *world) {
 		w.startAll()
 		time.Sleep(200 * time.Millisecond)
@@ -54,6 +55,7 @@ func TestWorldSiblings(t *testing.T) {
 
 // TestWorldNATS is the world over a NATS server, in the same fake time.
 func TestWorldNATS(t *testing.T) {
+	t.Parallel()
 	onRedises(t, worldOf(100_000, time.Hour, ""), func(w *world) {
 		server, err := natsbus.NewEmbedded(natsbus.EmbeddedOptions{Name: "world"})
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 // that hangs in every call, a check does not take a moment of the world's time: it
 // waits for none of them.
 func TestWorldStuck(t *testing.T) {
+	t.Parallel()
 	inWorld(t, worldOf(600, time.Minute, ""), func(w *world) {
 		over := make(chan struct{})
 		for _, s := range w.regions {

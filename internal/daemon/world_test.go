@@ -13,10 +13,10 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
-	"github.com/regiond/regiond/region/gossip/gossiptest"
 	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/meshtest"
 	"github.com/regiond/regiond/test/capture"
+	"github.com/regiond/regiond/test/gossiptest"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 const (

@@ -12,6 +12,7 @@ import (
 // TestWorldUsageTravels: a usage change is in every peer's estimate within a tick,
 // the way there, and 20 ms; a quarter of a second at worst.
 func TestWorldUsageTravels(t *testing.T) {
+	t.Parallel()
 	inWorld(t, worldOf(10_000, time.Hour, ""), func(w *world) {
 		w.startAll()
 		dice := rand.New(rand.NewPCG(5, 5))
@@ -46,6 +47,7 @@ func TestWorldUsageTravels(t *testing.T) {
 // TestWorldSilence: how soon a region that is gone is missed, and how soon it is
 // counted on again.
 func TestWorldSilence(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name   string
 		pairs  [][2]int // one way

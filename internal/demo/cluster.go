@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/hashicorp/memberlist"
 	"github.com/oklog/run"
@@ -41,6 +42,9 @@ type NodeOptions struct {
 	WrapBus   func(meshsync.Bus) meshsync.Bus
 	Transport memberlist.Transport
 	Logger    *slog.Logger
+	// State is what the page shows of the demo, and Control answers its buttons.
+	State   func() any
+	Control http.Handler
 }
 
 // cluster is three whole nodes, with cuts between each and its network:
@@ -54,6 +58,8 @@ type NodeOptions struct {
 type cluster struct {
 	quiet      bool
 	cuts       *Cuts
+	demand     *Demand
+	shown      atomic.Pointer[PageState] // what the page shows; nil before the first row
 	transports []*Transport
 	buses      []*Bus
 	names      []string
@@ -66,12 +72,13 @@ type cluster struct {
 
 // newCluster binds everything, so that a port in use is an error before anything runs.
 func newCluster(ctx context.Context, o *demoOptions, newNode NewNode, log *slog.Logger) (_ *cluster, err error) {
-	c := &cluster{quiet: o.quiet, cuts: NewCuts(Regions())}
+	c := &cluster{quiet: o.quiet, cuts: NewCuts(Regions()), demand: NewDemand()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
 		}
 	}()
+	control := NewControl(c.cuts, c.demand)
 	top, err := c.topology(ctx, o.port)
 	if err != nil {
 		return nil, err
@@ -80,6 +87,7 @@ func newCluster(ctx context.Context, o *demoOptions, newNode NewNode, log *slog.
 		name := top.Regions[i].Name
 		node, err := newNode(NodeOptions{
 			Region: name, Topology: top, Transport: c.transports[i], Logger: log.With("self", name),
+			State: c.state, Control: http.StripPrefix("/demo", control),
 			WrapBus: func(inner meshsync.Bus) meshsync.Bus {
 				bus := c.cuts.Bus(name, inner)
 				c.buses = append(c.buses, bus)
@@ -94,7 +102,7 @@ func newCluster(ctx context.Context, o *demoOptions, newNode NewNode, log *slog.
 	if c.controlAt, err = (&net.ListenConfig{}).Listen(ctx, "tcp", o.controlAddr()); err != nil {
 		return nil, fmt.Errorf("control listener: %w", err)
 	}
-	c.control = httpapi.NewServer(NewControl(c.cuts), slog.New(slog.DiscardHandler), nil)
+	c.control = httpapi.NewServer(control, slog.New(slog.DiscardHandler), nil)
 	return c, nil
 }
 

@@ -24,9 +24,9 @@ type Change struct {
 	Refusal string   `json:"refusal"` // why nothing was done; "" with status 200
 }
 
-// NewControl answers POST /cut/{region} and /heal/{region}. A page in a browser
-// cannot call it from another origin.
-func NewControl(c *Cuts) http.Handler {
+// NewControl answers POST /cut/{region}, /heal/{region} and /demand/{requests a second}. A page in
+// a browser cannot call it from another origin.
+func NewControl(c *Cuts, d *Demand) http.Handler {
 	mux := http.NewServeMux()
 	for verb, off := range verbs() {
 		mux.HandleFunc("POST /"+verb+"/{region}", func(w http.ResponseWriter, r *http.Request) {
@@ -39,6 +39,13 @@ func NewControl(c *Cuts) http.Handler {
 			reply(w, http.StatusOK, Change{Region: name, Off: off, Changed: changed, Cut: c.Off(), Regions: c.regions})
 		})
 	}
+	mux.HandleFunc("POST /demand/{rate}", func(w http.ResponseWriter, r *http.Request) {
+		if err := d.Set(r.PathValue("rate")); err != nil {
+			reply(w, http.StatusBadRequest, Change{Refusal: err.Error()})
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 

@@ -15,7 +15,7 @@ import (
 // control serves cuts and returns where.
 func control(t *testing.T, c *demo.Cuts) string {
 	t.Helper()
-	s := httptest.NewServer(demo.NewControl(c))
+	s := httptest.NewServer(demo.NewControl(c, demo.NewDemand()))
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
 }
@@ -55,7 +55,7 @@ func TestControlRefusesOtherOrigins(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/cut/eu-west", http.NoBody)
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
-	demo.NewControl(c).ServeHTTP(w, r)
+	demo.NewControl(c, demo.NewDemand()).ServeHTTP(w, r)
 	if w.Code != http.StatusForbidden || len(c.Off()) != 0 {
 		t.Errorf("status %d, cut: %v", w.Code, c.Off())
 	}

@@ -58,6 +58,13 @@ func (c *Cuts) Off() []string {
 	return off
 }
 
+// isOff reports whether a region is cut off.
+func (c *Cuts) isOff(region string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.off[region]
+}
+
 // between reports whether nothing passes from one region to another. What a region
 // sends to itself always passes.
 func (c *Cuts) between(a, b string) bool {

@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/internal/cli"
 	"github.com/regiond/regiond/internal/daemon"
@@ -26,16 +24,18 @@ import (
 	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/capture"
+	"github.com/regiond/regiond/test/leaks"
 	"github.com/regiond/regiond/test/ports"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // invoke runs the command `demo` as main does.
 func invoke(ctx context.Context, screen io.Writer, args ...string) int {
 	code, err := demo.Command(func(o demo.NodeOptions) (demo.Node, error) {
 		return daemon.New(&daemon.Options{
 			Region: o.Region, Instance: "demo", Processes: 1, WrapBus: o.WrapBus, Transport: o.Transport,
+			DemoState: o.State, Demo: o.Control,
 			Budget: redisstore.DefaultBudget, Deadline: httpapi.DefaultDeadline,
 		}, o.Topology, o.Logger, &slog.LevelVar{})
 	})(ctx, args, screen, screen)

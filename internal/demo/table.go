@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // Width is the most columns that a line of the demo has, for commands that are
@@ -19,11 +21,12 @@ type Row struct {
 	Region  string
 	Allowed int64 // requests of all tenants since the row before
 	Denied  int64
-	Used    []int64 // units of Busy that each region has used, the row's own exactly
-	Ceiling int64   // that the region may hold
-	Strict  int64   // units of Strict that the region has used
-	Mode    string  // of the policy share
-	Reason  string  // "" in mode global
+	Used    []int64           // units of Busy that each region has used, the row's own exactly
+	Ceiling int64             // that the region may hold
+	Strict  int64             // units of Strict that the region has used
+	Bound   *quota.BoundTerms // of Strict: the region's share, and what it lent and borrowed; nil: not known
+	Mode    string            // of the policy share
+	Reason  string            // "" in mode global
 	Peers   []Peer
 }
 
@@ -38,14 +41,16 @@ type Peer struct {
 // is how regiond is called.
 func Banner(program string, port int) string {
 	return fmt.Sprintf(`regiond demo: three regions in one process on this machine. Ctrl-C ends it.
-Type in another terminal. What is used up in Europe is used up in the US:
+See it, cut regions off and heal them in a browser:
+  http://localhost:%d/
+Or type in another terminal. What is used up in Europe is used up in the US:
   curl -s -d '{"tenant":"%s","cost":%d}' localhost:%d/v1/check
   curl -s -d '{"tenant":"%s"}' localhost:%d/v1/check
 Cut Europe off, see what changes below, and heal it:
   %s
   %s
 
-`, Acme, acmeUnits, port, Acme, port+1, commandLine(program, "cut", "eu-west", port), commandLine(program, "heal", "eu-west", port))
+`, port+AdminOffset, Acme, acmeUnits, port, Acme, port+1, commandLine(program, "cut", "eu-west", port), commandLine(program, "heal", "eu-west", port))
 }
 
 // commandLine is a command line that reaches a demo at that port.
@@ -100,7 +105,10 @@ func Table(rows []Row, worst Worst, off []string, quiet bool) string {
 
 // Worst is the most that all regions together have used of a tenant's limit in any window
 // that was looked at.
-type Worst struct{ Estimated, Strict int64 }
+type Worst struct {
+	Estimated int64 `json:"estimated"`
+	Strict    int64 `json:"strict"`
+}
 
 // add takes in what the regions use now.
 func (w *Worst) add(rows []Row) {

@@ -12,14 +12,15 @@ import (
 )
 
 // Where the demo listens: one port per region from its first port on, the admin
-// listeners AdminOffset above those, and ControlOffset above the first the
-// listener that makes cuts.
+// listeners AdminOffset and those of Envoy's services GRPCOffset above those, and
+// ControlOffset above the first the listener that makes cuts.
 const (
 	DefaultPort   = 8081
 	AdminOffset   = 1000
+	GRPCOffset    = 2000
 	ControlOffset = 999
 	// MaxPort is the largest first port that leaves room for the others.
-	MaxPort = 65535 - AdminOffset - 2
+	MaxPort = 65535 - GRPCOffset - 2
 )
 
 // The tenants that the banner names. Any other id is a tenant of
@@ -62,7 +63,7 @@ func Regions() []string { return []string{"eu-west", "us-east", "ap-south"} }
 func Ports() []int {
 	ports := []int{ControlOffset}
 	for i := range Regions() {
-		ports = append(ports, i, AdminOffset+i)
+		ports = append(ports, i, AdminOffset+i, GRPCOffset+i)
 	}
 	return ports
 }
@@ -76,9 +77,10 @@ func Rates() []int { return []int{6, 4, 2} }
 func Topology(port int, gossip, gateways []string, key string) (*region.Topology, error) {
 	t := &region.Topology{
 		Cluster:    "demo",
-		MaxUnknown: region.DefaultMaxUnknown,
-		Headers:    quota.Headers{Format: quota.Draft11, XReset: quota.ResetDelta},
-		LogLevel:   slog.LevelInfo,
+		MaxUnknown: region.DefaultMaxUnknown, MaxValues: region.DefaultMaxValues,
+		ShareTop: true,
+		Headers:  quota.Headers{Format: quota.Draft11, XReset: quota.ResetDelta},
+		LogLevel: slog.LevelInfo,
 		Policies: []quota.Policy{
 			policy("standard", quota.FailShare),
 			policy("best-effort", quota.FailOpen),
@@ -96,7 +98,7 @@ func Topology(port int, gossip, gateways []string, key string) (*region.Topology
 	}
 	for i, name := range Regions() {
 		t.Regions = append(t.Regions, region.Region{
-			Name: name, Weight: region.DefaultWeight, HTTP: address(port + i), Admin: address(port + AdminOffset + i),
+			Name: name, Weight: region.DefaultWeight, HTTP: address(port + i), GRPC: address(port + GRPCOffset + i), Admin: address(port + AdminOffset + i),
 			Gossip: &region.Gossip{Bind: gossip[i], Advertise: gossip[i], KeyFile: key},
 			Redis:  region.Redis{Embedded: true},
 			NATS:   region.NATS{Embedded: true, Gateway: gateways[i]},

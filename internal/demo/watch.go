@@ -36,6 +36,7 @@ func (w *watcher) run(ctx context.Context) error {
 			return err
 		}
 		w.worst.add(rows)
+		w.cluster.show(rows, w.worst)
 		w.screen.Show(Table(rows, w.worst, w.cluster.cuts.Off(), w.cluster.quiet))
 		select {
 		case <-ctx.Done():
@@ -58,11 +59,12 @@ func (w *watcher) rows(ctx context.Context) ([]Row, error) {
 			return nil, err
 		}
 		row := demoRow(w.cluster.names[i], &seen)
-		strict, err := node.Peek(ctx, quota.Request{Tenant: Strict, Cost: 1})
+		strict, err := node.Peek(ctx, quota.Request{Tenant: Strict, Cost: 1, Explain: true})
 		if err != nil {
 			return nil, err
 		}
 		row.Strict, _ = Meter(&strict)
+		row.Bound = boundTerms(&strict)
 		row.Allowed, row.Denied = now.allowed-w.before[i].allowed, now.denied-w.before[i].denied
 		w.before[i] = now
 		rows = append(rows, row)
@@ -92,6 +94,19 @@ func demoRow(self string, d *quota.Decision) Row {
 		row.Peers = append(row.Peers, Peer{Region: name, State: p.State, Heard: time.Duration(p.AgeMS) * time.Millisecond})
 	}
 	return row
+}
+
+// boundTerms are those of the bounded limit that a decision explains; nil before any are known.
+func boundTerms(d *quota.Decision) *quota.BoundTerms {
+	if d.Explanation == nil {
+		return nil
+	}
+	for i := range d.Explanation.Limits {
+		if b := d.Explanation.Limits[i].Bound; b != nil {
+			return b
+		}
+	}
+	return nil
 }
 
 // countOutcomes adds up what a node's own metric has counted, of all tenants. What was
@@ -127,13 +142,13 @@ func (c *cluster) traffic(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, node := range c.nodes {
 		wg.Go(func() {
-			ticker := time.NewTicker(time.Second / time.Duration(Rates()[i]))
-			defer ticker.Stop()
 			for {
+				next := time.NewTimer(c.demand.interval(i))
 				select {
 				case <-ctx.Done():
+					next.Stop()
 					return
-				case <-ticker.C:
+				case <-next.C:
 					for _, tenant := range []string{Busy, Strict} {
 						ask(ctx, client, "http://"+node.DataAddr().String(), tenant)
 					}

@@ -3,9 +3,9 @@ package load
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/regiond/regiond/test/leaks"
 )
 
 // TestMain holds every test to what Run promises: when it has returned, nothing of
 // it is left.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }

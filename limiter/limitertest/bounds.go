@@ -13,18 +13,25 @@ import (
 	"github.com/regiond/regiond/quota/loan"
 )
 
+// NewWatchful is New for a store with a monotonic clock.
+type NewWatchful func(t testing.TB, passed func() time.Duration) (s store.Store, now func(us int64))
+
 // RunBounds has three regions, each with a store of its own, check and lend at random under one bound, and holds that
 // in every window of true time they admit no more than it. Messages come late, twice, in any order or not at all;
-// clocks are apart, drift and step; stores lose all that they hold; shares change.
-func RunBounds(t *testing.T, newStore New) {
+// clocks are apart, drift and step; stores lose all that they hold; shares change, and windows become shorter.
+func RunBounds(t *testing.T, newStore NewWatchful) {
 	var regions [3]bounded
+	var w *bounds
 	for i := range regions {
-		regions[i].store, regions[i].now = newStore(t)
+		regions[i].store, regions[i].now = newStore(t, func() time.Duration { return time.Duration(w.us) * time.Microsecond })
 	}
 	worlds, admitted, lent := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		worlds++
-		w := newBounds(t, regions, fmt.Sprint("t", worlds))
+		for i := range regions {
+			regions[i].epoch = uint32(1000 * worlds)
+		}
+		w = newBounds(t, regions, fmt.Sprint("t", worlds))
 		for range rapid.IntRange(150, 400).Draw(t, "steps") {
 			w.step(t)
 		}
@@ -40,11 +47,14 @@ func RunBounds(t *testing.T, newStore New) {
 type bounded struct {
 	store         store.Store
 	now           func(us int64)
+	question      *Question // what its file says of the limit
+	terms         loan.Terms
 	name, tenant  string
 	offset, drift int64 // µs, millionths
 	share         int64
 	epoch         uint32
 	openFrom      int64
+	notices       int64       // a step back that was not noticed yet, 0 for none
 	raises        []raise     // of the share, still to come
 	held          []loan.Loan // as last read
 }
@@ -54,8 +64,9 @@ type raise struct{ at, units int64 }
 // bounds is the world.
 type bounds struct {
 	regions  []*bounded
-	question *Question
-	terms    loan.Terms
+	files    [2]*Question // of the window that is judged, and of one that regions may begin with
+	terms    loan.Terms   // of the former
+	longest  loan.Terms   // that any region goes by
 	limit    int64
 	us       int64 // true time
 	admitted []int64
@@ -66,16 +77,35 @@ type bounds struct {
 
 func newBounds(t *rapid.T, regions [3]bounded, tenant string) *bounds {
 	const units = 7
-	l := &quota.Limit{Name: "g", Units: units, Window: time.Second, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict}
-	w := &bounds{question: Ask(l), terms: loan.TermsOf(l.WindowUS()), limit: units, us: Epoch}
+	w := &bounds{limit: units, us: Epoch}
+	for i, window := range []time.Duration{time.Second, 20 * time.Second} {
+		w.files[i] = Ask(&quota.Limit{Name: "g", Units: units, Window: window, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict})
+	}
+	w.terms = loan.TermsOf(w.files[0].Limits[0].WindowUS())
+	file := w.files[rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "file")]
+	w.longest = loan.TermsOf(file.Limits[0].WindowUS())
 	for i := range regions {
 		r := &regions[i]
-		r.name, r.tenant, r.epoch, r.share = fmt.Sprint("r", i), tenant, 1, []int64{2, 3, 2}[i]
+		r.restart(file)
+		r.name, r.tenant, r.openFrom, r.raises, r.held, r.share = fmt.Sprint("r", i), tenant, 0, nil, nil, []int64{2, 3, 2}[i]
 		r.offset = rapid.Int64Range(0, 3_600_000_000).Draw(t, "offset")
 		r.drift = rapid.Int64Range(-loan.RatePPM, loan.RatePPM).Draw(t, "drift")
 		w.regions = append(w.regions, r)
 	}
 	return w
+}
+
+// restart has a region go by a file.
+func (r *bounded) restart(file *Question) {
+	r.question, r.terms, r.epoch = file, loan.TermsOf(file.Limits[0].WindowUS()), r.epoch+1
+}
+
+// noticed has a step of a region's clock begin another epoch.
+func (r *bounded) noticed(w *bounds) {
+	r.notices = 0
+	if r.epoch++; r.openFrom > 0 {
+		r.openFrom = w.clock(r) + w.longest.Keep()
+	}
 }
 
 func (w *bounds) clock(r *bounded) int64 {
@@ -88,7 +118,10 @@ func (w *bounds) ask(t *rapid.T, r *bounded, op store.Op, cost int64, ops ...sto
 	for len(r.raises) > 0 && r.raises[0].at <= w.us {
 		r.share, r.raises = r.share+r.raises[0].units, r.raises[1:]
 	}
-	c := w.question.Call(r.tenant, op, cost, nil)
+	if r.notices > 0 && r.notices <= w.us {
+		r.noticed(w)
+	}
+	c := r.question.Call(r.tenant, op, cost, nil)
 	c.Bounds, c.Loans = []quota.Bound{{Share: r.share, Epoch: r.epoch, OpenFromUS: r.openFrom}}, ops
 	r.now(w.clock(r))
 	v, err := DecideOne(r.store, c)
@@ -125,7 +158,7 @@ func (w *bounds) step(t *rapid.T) {
 	case "wait":
 		w.us += rapid.OneOf(rapid.Int64Range(0, 100_000), rapid.Int64Range(0, w.terms.Window)).Draw(t, "µs")
 	case "far":
-		w.us += rapid.SampledFrom([]int64{w.terms.Length, w.terms.Window, w.terms.Keep()}).Draw(t, "µs")
+		w.us += rapid.SampledFrom([]int64{w.terms.Length, w.terms.Window, w.terms.Keep(), w.longest.Length}).Draw(t, "µs")
 	case "rare":
 		if rapid.IntRange(0, 2).Draw(t, "seldom") == 0 {
 			w.rare(t, r)
@@ -160,7 +193,11 @@ func (w *bounds) want(t *rapid.T, r *bounded) {
 	if i := slices.IndexFunc(r.held, func(l loan.Loan) bool { return l.Peer == lender.name }); i >= 0 {
 		request.ID = r.held[i].ID
 	}
+	file := r.question
 	w.send(func(t *rapid.T) {
+		if lender.question != file { // the partition has another name there
+			return
+		}
 		v := w.ask(t, lender, store.OpLoans, 0, store.LoanOp{Kind: store.LoanLend, Units: units, Request: request})
 		g := v.Loans.Results[0].Grant
 		if g.Units == 0 {
@@ -195,22 +232,80 @@ func (w *bounds) arrive(t *rapid.T) {
 // rare is what happens to a store, its clock or the topology. A loss and a step forward close the region for as long
 // as what came before can matter.
 func (w *bounds) rare(t *rapid.T, r *bounded) {
-	switch rapid.SampledFrom([]string{"lose", "step", "shares"}).Draw(t, "rare") {
+	switch rapid.SampledFrom([]string{"lose", "step", "back", "back", "shares", "per"}).Draw(t, "rare") {
 	case "lose":
 		w.losses++
 		r.tenant, r.held = fmt.Sprint(w.regions[0].tenant, "-", w.losses), nil // under keys that hold nothing
 		r.epoch++
-		r.openFrom = w.clock(r) + w.terms.Keep()
+		r.openFrom = w.clock(r) + w.longest.Keep()
 	case "step":
 		by := rapid.Int64Range(-2*w.terms.Window, 2*w.terms.Window).Draw(t, "by")
 		r.offset += by
-		if r.epoch++; by > 0 || r.openFrom > 0 {
-			r.openFrom = w.clock(r) + w.terms.Keep()
+		if r.noticed(w); by > 0 {
+			r.openFrom = w.clock(r) + w.longest.Keep()
 		}
+	case "back":
+		w.stepBack(t, r)
+	case "per":
+		w.shorten(t, r)
 	case "shares":
 		if to := rapid.SampledFrom(w.regions).Draw(t, "to"); to != r && r.share > 0 {
 			r.share--
-			to.raises = append(to.raises, raise{w.us + w.terms.Keep() + w.terms.Keep()/500, 1})
+			to.raises = append(to.raises, raise{w.us + w.longest.Keep() + w.longest.Keep()/500, 1})
 		}
+	}
+}
+
+// shorten gives a region the file with the shorter window, after it has lent under the longer one. Then all use what
+// they have at once, as soon as loans of the shorter window would be over.
+func (w *bounds) shorten(t *rapid.T, r *bounded) {
+	if r.question == w.files[0] {
+		return
+	}
+	w.borrow(t)
+	r.restart(w.files[0])
+	w.ask(t, r, store.OpPeek, 1)
+	w.us += w.terms.Keep() + 10_000
+	for _, o := range w.regions {
+		w.spend(t, o)
+	}
+}
+
+// stepBack has a region's clock step back just before a loan ends. It is noticed a second later; until then the region
+// uses what it can, and the others do when their records are over.
+func (w *bounds) stepBack(t *rapid.T, r *bounded) {
+	w.borrow(t)
+	if len(r.held) == 0 {
+		return
+	}
+	w.us += max(0, r.held[0].Until-w.clock(r)-rapid.Int64Range(1, 200_000).Draw(t, "left"))
+	w.ask(t, r, store.OpPeek, 1)
+	r.offset -= rapid.Int64Range(200_000, 1_500_000).Draw(t, "by")
+	r.notices = w.us + 1_000_000
+	w.us += rapid.Int64Range(100_000, 999_000).Draw(t, "µs")
+	w.spend(t, r)
+	w.us += r.terms.Window - 10_000
+	for _, o := range w.regions {
+		w.spend(t, o)
+	}
+}
+
+// borrow has regions lend to each other when all that was used and lent before is over.
+func (w *bounds) borrow(t *rapid.T) {
+	w.us += w.longest.Window + w.longest.Length
+	for range 2 {
+		for _, o := range w.regions {
+			w.want(t, o)
+		}
+	}
+	for range rapid.IntRange(3, 12).Draw(t, "messages") {
+		w.arrive(t)
+	}
+}
+
+// spend has a region admit all that it can.
+func (w *bounds) spend(t *rapid.T, r *bounded) {
+	for range w.limit {
+		w.check(t, r, 1)
 	}
 }

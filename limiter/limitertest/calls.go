@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/leaks"
 )
 
 // What the tests of several packages need.
@@ -46,8 +46,7 @@ func ClockOf(t testing.TB, c *redis.Client) func(us int64) {
 // Main runs the tests of a package, and finds goroutines that they leave behind.
 func Main(m *testing.M) {
 	redis.SetLogger(mute{}) // it logs each refused connection, of which there are many here on purpose
-	// go-redis goes on dialling a refusing server for up to a second after Close.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	leaks.Main(m)
 }
 
 // mute is a go-redis logger that drops everything.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 )
 
 // CountersAddUp holds that usage counters show what was admitted, however TIME steps: a
@@ -61,6 +62,48 @@ func CountersOutliveAReset(t *testing.T, newStore New) {
 	if err != nil || v[0].Limits[0].Remaining != 6 || v[0].Limits[0].Counter.Units != 8 {
 		t.Errorf("%+v, %v", v, err)
 	}
+}
+
+// CountersOfAReset holds that a reset of everything forgets the logs of a tenant and its usage
+// counters up to a generation, but neither later ones, nor loans, nor other tenants.
+func CountersOfAReset(t *testing.T, newStore New) {
+	s, now := newStore(t)
+	now(Epoch)
+	q := Ask(&quota.Limit{Name: "g", Units: 10, Window: time.Minute, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict})
+	call := func(tenant string, op store.Op, cost int64) store.Call {
+		c := q.Call(tenant, op, cost, nil)
+		c.Bounds = []quota.Bound{{Share: 10, Epoch: 4_000_000_000}}
+		return c
+	}
+	lends := call("a*c", store.OpLoans, 0)
+	lends.Loans = []store.LoanOp{{Kind: store.LoanLend, Units: 2, Request: loan.Request{From: "us", Epoch: 3_000_000_000, Time: Epoch}}}
+	if v, err := Decide(s, call("a*c", store.OpCheck, 4), call("abc", store.OpCheck, 4), lends); err != nil || v[2].Loans.Results[0].Grant.Units != 2 {
+		t.Fatal(v, err)
+	}
+	reset := func(upTo int64) {
+		t.Helper()
+		if err := s.ResetAll(context.Background(), "a*c", upTo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var had int64
+	check := func(what, tenant string, remaining, units int64) {
+		t.Helper()
+		v, err := DecideOne(s, call(tenant, store.OpCheck, 1))
+		if err != nil || v.Limits[0].Remaining != remaining || v.Limits[0].Counter.Units != units {
+			t.Fatalf("%s: %+v, %v", what, v, err)
+		}
+		had = v.Limits[0].Counter.Generation
+	}
+	reset(Epoch - 1)
+	check("the counter is later", "a*c", 7, 5)
+	now(Epoch + 1)
+	reset(had)
+	check("the counter is deleted, and what was lent is not", "a*c", 7, 1)
+	if had != Epoch+1 {
+		t.Errorf("the counter is of generation %d, it began at %d", had, Epoch+1)
+	}
+	check("another tenant", "abc", 5, 5)
 }
 
 // CountersThatAreLost holds that nothing is charged under a ceiling that rests on what the

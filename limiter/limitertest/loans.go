@@ -22,11 +22,15 @@ func RunLoans(t *testing.T, newStore New) {
 	rapid.Check(t, func(t *rapid.T) {
 		tenants++
 		m := newBooked(kept, now, fmt.Sprint("t", tenants))
+		m.book.Store.Epoch = uint32(1000 * tenants)
 		t.Repeat(map[string]func(*rapid.T){
 			"wait":  m.wait,
 			"check": m.check,
 			"op":    m.ops,
 			"epoch": func(t *rapid.T) {
+				if rapid.IntRange(0, 3).Draw(t, "per") == 0 {
+					m.per(rapid.SampledFrom([]time.Duration{time.Second, 20 * time.Second}).Draw(t, "window"))
+				}
 				if m.book.Store.Epoch++; rapid.Bool().Draw(t, "lost") {
 					m.book.Store.Lost = m.us
 				}
@@ -60,12 +64,19 @@ type booked struct {
 }
 
 func newBooked(s store.Store, now func(us int64), tenant string) *booked {
-	l := &quota.Limit{Name: "g", Units: 5, Window: time.Second, Scope: quota.ScopeGlobal, MaxOvershoot: quota.MaxOvershoot}
-	return &booked{
+	m := &booked{
 		store: s, now: now, tenant: tenant, us: Epoch + 260_197,
-		limits: Ask(l, &quota.Limit{Name: "wide", Units: 1000, Window: time.Hour}),
-		book:   &loan.Book{Terms: loan.TermsOf(l.WindowUS()), Store: loan.Store{Epoch: 7}, Share: 5},
+		book: &loan.Book{Store: loan.Store{Epoch: 7}, Share: 5},
 	}
+	m.per(time.Second)
+	return m
+}
+
+// per has the limit have another window.
+func (m *booked) per(window time.Duration) {
+	l := &quota.Limit{Name: "g", Units: 5, Window: window, Scope: quota.ScopeGlobal, MaxOvershoot: quota.MaxOvershoot}
+	m.limits = Ask(l, &quota.Limit{Name: "wide", Units: 1000, Window: time.Hour})
+	m.book.Terms = loan.TermsOf(l.WindowUS())
 }
 
 func (m *booked) wait(t *rapid.T) {

@@ -2,6 +2,7 @@ package limitertest
 
 import (
 	"context"
+	"errors"
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
@@ -50,6 +51,9 @@ func (j *Reference) Reset(_ context.Context, tenant string) error {
 	j.region.Forget("rl:{" + tenant + "}:")
 	return nil
 }
+
+// ResetAll implements store.Store. No program needs it.
+func (j *Reference) ResetAll(context.Context, string, int64) error { return errors.ErrUnsupported }
 
 // question is a call as the oracle takes it.
 func (q *Question) question(c *store.Call) oracle.Question {

@@ -3,6 +3,7 @@ package memstore
 import (
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
@@ -12,7 +13,7 @@ import (
 // nothing while their clock goes days forward and back.
 func timedMemory(testing.TB) (store.Store, func(us int64)) {
 	var us atomic.Int64
-	return NewTimedMemory(us.Load), us.Store
+	return NewTimedMemory(us.Load, nil), us.Store
 }
 
 func TestConformance(t *testing.T) { limitertest.Run(t, timedMemory) }
@@ -24,10 +25,17 @@ func TestPrograms(t *testing.T) {
 
 func TestLoans(t *testing.T) { limitertest.RunLoans(t, timedMemory) }
 
-func TestBounds(t *testing.T) { limitertest.RunBounds(t, timedMemory) }
+func TestBounds(t *testing.T) {
+	limitertest.RunBounds(t, func(_ testing.TB, passed func() time.Duration) (store.Store, func(us int64)) {
+		var us atomic.Int64
+		return NewTimedMemory(us.Load, passed), us.Store
+	})
+}
 
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedMemory) }
 
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedMemory) }
+
+func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedMemory) }
 
 func TestCountersOutliveAReset(t *testing.T) { limitertest.CountersOutliveAReset(t, timedMemory) }

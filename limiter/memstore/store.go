@@ -23,6 +23,8 @@ import (
 // Store is a store.Store in memory. Safe for concurrent use.
 type Store struct {
 	now     func() int64
+	passed  func() time.Duration
+	watch   store.Watch
 	coarse  bool
 	keep    bool
 	hash    maphash.Seed
@@ -55,6 +57,8 @@ type Options struct {
 	// keep is for tests that move Now past every expiry and back, where a Redis
 	// whose own clock stands still expires nothing.
 	keep bool
+	// passed is the monotonic clock of a test; nil stands still.
+	passed func() time.Duration
 }
 
 // admitted is an admission with an Idempotency-Key.
@@ -71,8 +75,11 @@ func New(o Options) *Store {
 		base := start.UnixMicro()
 		o.Now = func() int64 { return base + time.Since(start).Microseconds() }
 	}
+	if o.passed == nil {
+		o.passed = func() time.Duration { return 0 }
+	}
 	return &Store{
-		now: o.Now, coarse: o.Coarse, keep: o.keep, hash: maphash.MakeSeed(),
+		now: o.Now, passed: o.passed, coarse: o.Coarse, keep: o.keep, hash: maphash.MakeSeed(),
 		entries: expiring.New[string, any](cmp.Or(o.Partitions, DefaultPartitions)),
 	}
 }
@@ -96,18 +103,19 @@ func (m *Store) Record(c *store.Call) {
 }
 
 // Reset implements Store.
-func (m *Store) Reset(_ context.Context, tenant string) error {
+func (m *Store) Reset(ctx context.Context, tenant string) error { return m.ResetAll(ctx, tenant, 0) }
+
+// ResetAll implements Store.
+func (m *Store) ResetAll(_ context.Context, tenant string, upTo int64) error {
 	prefix := string(store.AppendPrefix(nil, tenant))
 	s := m.shard(prefix)
 	s.Lock()
 	defer s.Unlock()
 	for name, e := range s.All() {
-		switch e.Value.(type) {
-		case *usageCounter, *loan.State:
-		default:
-			if strings.HasPrefix(name, prefix) {
-				s.Drop(name)
-			}
+		c, counter := e.Value.(*usageCounter)
+		_, loans := e.Value.(*loan.State)
+		if strings.HasPrefix(name, prefix) && !loans && (!counter || c.Generation <= upTo) {
+			s.Drop(name)
 		}
 	}
 	return nil
@@ -255,9 +263,9 @@ const loansMargin = 60_000_000
 
 // book is the loans under the n-th bounded limit, which has the given counter. Its entry is kept by keepBook.
 func (u *call) book(l *quota.Limit, n, counter int) (b loan.Book, name string, e *entry) {
-	bound, terms := &u.Bounds[n], loan.TermsOf(l.WindowUS())
+	bound, terms := u.store.watch.Bound(u.Bounds[n], u.store.passed()), loan.TermsOf(l.WindowUS())
 	b = loan.Book{Terms: terms, Share: bound.Share, Store: loan.Store{Epoch: bound.Epoch}}
-	if bound.OpenFromUS > 0 {
+	if u.store.watch.Saw(bound.Epoch, u.now, u.store.passed()); bound.OpenFromUS > 0 {
 		b.Store.Lost = bound.OpenFromUS - terms.Keep()
 	}
 	name = string(store.AppendLoansKey(nil, &u.Counters[counter]))

@@ -88,7 +88,7 @@ func everything(t *testing.T, s *Store) {
 	if _, err := s.TimeUS(ctx); err != nil {
 		t.Error(err)
 	}
-	if err := s.Reset(ctx, "acme"); err != nil {
+	if err := s.ResetAll(ctx, "acme", 1<<52); err != nil {
 		t.Error(err)
 	}
 	for _, instance := range []string{"one", "two"} {

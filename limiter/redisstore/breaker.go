@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/regiond/regiond/internal/signal"
 )
 
 // breaker remembers that the store failed a moment ago, so that the next request
@@ -52,10 +54,7 @@ func (b *breaker) trip(now time.Time) bool {
 	}
 	b.opened = now
 	b.isOpen.Store(true)
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	signal.Send(b.wake)
 	return true
 }
 

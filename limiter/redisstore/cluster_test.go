@@ -137,6 +137,15 @@ func clusterCounters(t *testing.T, o Options) {
 	if v[0].Limits[0].Remaining != 99 || v[1].Limits[0].Remaining != 90 {
 		t.Errorf("remaining %d and %d, want 99 after the reset and 90 beside it", v[0].Limits[0].Remaining, v[1].Limits[0].Remaining)
 	}
+	if err := s.ResetAll(context.Background(), "total7", v[0].Limits[0].Counter.Generation); err != nil {
+		t.Fatal(err)
+	}
+	if v, err = limitertest.Decide(s, call("total7", 2), call("total8", 1)); err != nil {
+		t.Fatal(err, v)
+	}
+	if got := [...]int64{v[0].Limits[0].Counter.Units, v[1].Limits[0].Counter.Units}; got != [...]int64{2, 11} {
+		t.Errorf("counters of %d units, want 2 after the reset of all and 11 beside it", got)
+	}
 }
 
 // A slot that moves under load takes its log along: nothing is charged twice or
@@ -319,7 +328,7 @@ func (f *forgetful) answer(cmd redis.Cmder) {
 		cmd.SetErr(err)
 		return
 	}
-	cmd.(onceCmd).SetVal(fmt.Sprintf("%v 1795198405260197\na 9 0 60000000", args[3+args[2].(int)]))
+	cmd.(onceCmd).SetVal([]any{fmt.Sprintf("%v 1795198405260197", args[3+args[2].(int)]), int64(9)})
 }
 
 // When a server has forgotten the script, those calls are sent again that it refused for
@@ -360,7 +369,7 @@ func TestClusterSendsAgainWhatWasNotExecuted(t *testing.T) {
 	} {
 		t.Run(row.what, func(t *testing.T) {
 			server := &forgetful{first: row.first, load: row.load}
-			o := Options{Mode: quota.RedisCluster, Addrs: []string{"127.0.0.1:1"}, Budget: time.Second, Logger: slog.New(slog.DiscardHandler)}
+			o := Options{Mode: quota.RedisCluster, Addrs: []string{"127.0.0.1:1"}, Budget: time.Second, Logger: slog.New(slog.DiscardHandler), Now: func() time.Duration { return 0 }}
 			m, err := newMetrics(noop.Meter{}, func() bool { return true })
 			if err != nil {
 				t.Fatal(err)

@@ -42,17 +42,24 @@ func TestPrograms(t *testing.T) {
 	limitertest.RunPrograms(t, timedRedis(t))
 }
 
-func TestLoans(t *testing.T) { limitertest.RunLoans(t, timedRedis(t)) }
+func TestLoans(t *testing.T) {
+	t.Parallel() // it measures no time
+	limitertest.RunLoans(t, timedRedis(t))
+}
 
 func TestBounds(t *testing.T) {
-	limitertest.RunBounds(t, func(t testing.TB) (store.Store, func(us int64)) {
-		return timedRedis(t)(t) // a server of its own for each region
+	t.Parallel() // it measures no time
+	limitertest.RunBounds(t, func(t testing.TB, passed func() time.Duration) (store.Store, func(us int64)) {
+		srv := redisserver.Start(t, redisserver.Options{}) // its own for each region
+		return newWatchful(t, srv.Addr(), limitertest.TimedLua, passed), limitertest.ClockOf(t, srv.Client())
 	})
 }
 
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedRedis(t)) }
 
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedRedis(t)) }
+
+func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedRedis(t)) }
 
 func TestCountersOutliveAReset(t *testing.T) { limitertest.CountersOutliveAReset(t, timedRedis(t)) }
 

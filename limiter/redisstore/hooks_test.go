@@ -10,8 +10,17 @@ import (
 // is limitertest's, or "" for Redis's own clock.
 func newRedis(t testing.TB, addr, timeLua string) *Store {
 	t.Helper()
+	return newWatchful(t, addr, timeLua, nil)
+}
+
+// newWatchful is newRedis with a monotonic clock; nil stands still, if time is moved by hand.
+func newWatchful(t testing.TB, addr, timeLua string, now func() time.Duration) *Store {
+	t.Helper()
+	if now == nil && timeLua != "" {
+		now = func() time.Duration { return 0 }
+	}
 	s, err := New(Options{
-		Addrs: []string{addr}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler), TimeLua: timeLua,
+		Addrs: []string{addr}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler), TimeLua: timeLua, Now: now,
 	})
 	if err != nil {
 		t.Fatal(err)

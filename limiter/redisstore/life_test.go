@@ -13,6 +13,7 @@ import (
 // Every process of a region sees the same life, also one that starts later. A server that
 // has lost its data, or went back, begins another, and each process counts that once.
 func TestLife(t *testing.T) {
+	t.Parallel() // it mostly waits for probes
 	srv := redisserver.Start(t, redisserver.Options{})
 	one, oneCounts := nodeSetStore(t, Options{Addrs: []string{srv.Addr()}})
 	two, twoCounts := nodeSetStore(t, Options{Addrs: []string{srv.Addr()}})

@@ -223,3 +223,29 @@ func TestBoundsOfAnotherEpoch(t *testing.T) {
 		}
 	}
 }
+
+// TestManyLoans lends and takes thousands of loans, as peers with the key may have it: the book stays small and whole.
+func TestManyLoans(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	c := bounded(hour().Call("acme", store.OpLoans, 0, nil), 900)
+	v, err := limitertest.DecideOne(s, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := v.StoreUS
+	for n := range int64(20) {
+		c.Loans = nil
+		for i := range int64(50) {
+			g := loan.Grant{From: "us-east", ID: loan.ID{Epoch: 9, Stamp: 50*n + i + 1}, Units: 1, New: true, Epoch: 4_000_000_000, Time: asked}
+			c.Loans = append(c.Loans, lendTo("us-east", 1), store.LoanOp{Kind: store.LoanAccept, Grant: g})
+		}
+		if v, err = limitertest.DecideOne(s, c); err != nil {
+			t.Fatalf("after %d loans: %v", 50*n, err)
+		}
+	}
+	st := v.Loans.State
+	if len(st.Lent) != loan.MaxLoans || len(st.Held) != loan.MaxLoans {
+		t.Errorf("%d lent, %d held", len(st.Lent), len(st.Held))
+	}
+}

@@ -40,6 +40,8 @@ type node struct {
 	life    *atomic.Pointer[life] // set by the prober; nil: it has none
 	lost    func()                // Options.Lost
 	meter   *meter
+	now     func() time.Duration
+	watch   *store.Watch
 	cluster *cluster // nil for a server that holds all keys
 }
 
@@ -54,7 +56,7 @@ type nodes struct {
 
 func newNodes(o Options, wake chan struct{}, m *metrics) *nodes {
 	return &nodes{wake: wake, tracer: o.Tracer, deadAfter: cmp.Or(o.DeadAfter, deadAfter), template: node{
-		script: decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch), budget: o.Budget, log: o.Logger, metrics: m, lost: o.Lost,
+		script: decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch), budget: o.Budget, log: o.Logger, metrics: m, lost: o.Lost, now: o.Now,
 		calls: new(atomic.Uint64), nonce: strconv.FormatUint(uint64(rand.Uint32()), 36),
 	}}
 }
@@ -63,7 +65,7 @@ func newNodes(o Options, wake chan struct{}, m *metrics) *nodes {
 func (f *nodes) node(client *redis.Client) *node {
 	n := f.template
 	n.client, n.breaker = client, &breaker{wake: f.wake}
-	n.life, n.meter = &atomic.Pointer[life]{}, &meter{}
+	n.life, n.meter, n.watch = &atomic.Pointer[life]{}, &meter{}, &store.Watch{}
 	n.life.Store(&life{key: lifeKey})
 	n.queue = newQueue(n.budget, f.deadAfter, n.send, n.sign, n.lose)
 	n.queue.spans = newScriptSpans(f.tracer, client.Options().Addr)
@@ -157,6 +159,8 @@ func (n *node) exec(ctx context.Context, calls []store.Call, verdicts []store.Ve
 	for _, p := range parts {
 		if err := p.outcome(); err != nil {
 			store.Fail(p.verdicts, err)
+		} else {
+			n.saw(p)
 		}
 		p.gather(verdicts)
 	}
@@ -186,6 +190,16 @@ func (n *node) pipeline(ctx context.Context, parts []*scriptCall) {
 	}
 }
 
+// saw watches the clock by a reply.
+func (n *node) saw(p *scriptCall) {
+	now := n.now()
+	for i := range p.calls {
+		for _, b := range p.calls[i].Bounds {
+			n.watch.Saw(b.Epoch, p.verdicts[i].StoreUS, now)
+		}
+	}
+}
+
 // forgotten returns those that were not executed because the server does not know the script.
 func forgotten(parts []*scriptCall) (again []*scriptCall) {
 	for _, p := range parts {
@@ -212,7 +226,8 @@ func (n *node) command(calls []store.Call) (nonce string, args []any) {
 	nonce = n.nonce + "." + strconv.FormatUint(n.calls.Add(1), 36)
 	args = make([]any, 2, 16+12*len(calls))
 	args[0], args[1] = "EVALSHA", n.script.sha
-	return nonce, appendCalls(args, nonce, calls)
+	now := n.now()
+	return nonce, appendCalls(args, nonce, calls, func(b quota.Bound) quota.Bound { return n.watch.Bound(b, now) })
 }
 
 // once sends a command exactly once, whatever happens to its reply.

@@ -25,8 +25,8 @@ import (
 //
 // A call carries about callTime of Redis's work, taken from the waiting jobs in turn. A
 // larger job is split over calls, one after the other, so its checks are decided in order.
-// What cannot be sent in time is shed: turned away, and not charged. What was sent is
-// waited for until the server answers, or is found dead (watchdog.go).
+// What cannot be sent in time is shed: turned away, and not charged. What was sent is waited
+// for until the server answers or is found dead (watchdog.go), or the caller's own deadline.
 type queue struct {
 	budget time.Duration
 	spans  *scriptSpans // nil: no call is traced
@@ -35,13 +35,16 @@ type queue struct {
 
 	mu       sync.Mutex
 	price    price
-	each     float64   // weight of each check beside its own
-	load     float64   // weight of all checks that wait or are under way
-	carried  float64   // weight of all checks that were ever sent
-	sent     time.Time // when the latest call was
-	away     bool      // the server was lost since the latest job
-	jobs     int       // that wait or are under way
-	waiting  []*job    // those that have checks to send, in turn
+	each     float64       // weight of each check beside its own
+	load     float64       // weight of all checks that wait or are under way
+	carried  float64       // weight of all checks that were ever sent
+	sent     time.Time     // when the latest call was
+	trip     time.Duration // how long calls take: at once if they take less, slowly if they take more
+	away     bool          // the server was lost since the latest job
+	jobs     int           // that wait or are under way
+	waiting  []*job        // those that have checks to send, in turn, jobs of a single check first
+	singles  int           // how many of those these are,
+	first    float64       // and their weight
 	underway []*batch
 	flushers int
 
@@ -52,7 +55,7 @@ type queue struct {
 func newQueue(budget, deadAfter time.Duration, send func(context.Context, []store.Call, []store.Verdict), ping func(context.Context) error, dead func(*store.Error)) *queue {
 	return &queue{
 		budget: budget, send: send, price: price{cost: weightCost, call: callWeight, start: time.Now()},
-		watchdog: watchdog{patience: max(budget, deadAfter), ping: ping, dead: dead},
+		watchdog: watchdog{born: time.Now(), patience: max(budget, deadAfter), ping: ping, dead: dead},
 	}
 }
 
@@ -88,6 +91,7 @@ type job struct {
 	sendBy   time.Time       // when the others are shed
 	ctx      context.Context //nolint:containedctx // the caller's, for as long as it waits
 	span     trace.Span      // of the request, if that is sampled; else nil
+	gone     bool            // nobody waits for what is under way of it
 	done     chan struct{}   // has an element when all verdicts are set
 }
 
@@ -130,31 +134,76 @@ type part struct {
 
 var (
 	errBusy = &store.Error{Reason: quota.ReasonOverloaded, Err: errors.New("redis is busy, the check would have waited too long")}
+	errLate = &store.Error{Reason: quota.ReasonOverloaded, Ambiguous: true, Err: errors.New("redis has not answered by the caller's deadline")}
 	errGone = &store.Error{Reason: quota.ReasonRedisTimeout, Err: errors.New("the request was cancelled")}
 )
+
+// trialEvery is how often a server that takes longer than its callers wait is tried again.
+const trialEvery = 50 * time.Millisecond
 
 // submit has calls decided and fills their verdicts; an error is in the verdict of its
 // call. What is not Ambiguous was not charged. After an Ambiguous error the calls must not
 // be changed: they may still be read.
 func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
 	j, now := q.job(ctx, calls, verdicts), time.Now()
-	q.mu.Lock()
-	j.sendBy = now.Add(sendWithin(q.budget))
-	if until, timed := ctx.Deadline(); timed && until.Before(j.sendBy) {
-		j.sendBy = until
+	left, deadline := q.budget, (<-chan struct{})(nil)
+	if until, timed := ctx.Deadline(); timed && until.Sub(now) < q.patience {
+		left = min(left, until.Sub(now))
+		if quota.HasCallersDeadline(ctx) {
+			deadline = ctx.Done()
+		}
 	}
-	if q.admit(j) {
+	q.mu.Lock()
+	j.sendBy = now.Add(sendWithin(left))
+	switch {
+	case deadline != nil && q.trip > left && now.Sub(q.sent) < trialEvery:
+		j.shed(0, errBusy)
+		j.done <- struct{}{}
+	case q.admit(j, left):
 		q.jobs++
-		q.waiting = append(q.waiting, j)
+		q.enqueue(j)
 		q.startFlusher()
 		q.watch()
-	} else {
+	default:
 		j.done <- struct{}{}
 	}
 	q.mu.Unlock()
-	<-j.done
+	select {
+	case <-j.done:
+	case <-deadline:
+		if q.leftBehind(j) {
+			return
+		}
+		<-j.done
+	}
 	*j = job{done: j.done}
 	q.spare.Put(j)
+}
+
+// leftBehind answers a job whose caller's deadline has come, and reports whether it is still
+// part of a call under way.
+func (q *queue) leftBehind(j *job) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(j.done) > 0 {
+		return false
+	}
+	if i := slices.Index(q.waiting, j); i >= 0 {
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+		q.leave(j)
+		q.drop(j, errBusy)
+		return false
+	}
+	for _, b := range q.underway {
+		for _, p := range b.parts {
+			if p.job == j {
+				store.Fail(j.verdicts[p.from:p.to], errLate)
+			}
+		}
+	}
+	j.gone = true
+	q.drop(j, errBusy)
+	return true
 }
 
 func (q *queue) job(ctx context.Context, calls []store.Call, verdicts []store.Verdict) *job {
@@ -164,6 +213,26 @@ func (q *queue) job(ctx context.Context, calls []store.Call, verdicts []store.Ve
 	}
 	j.ctx, j.calls, j.verdicts, j.span, j.end = ctx, calls, verdicts, q.spans.of(ctx), len(calls)
 	return j
+}
+
+// enqueue has a job wait. A single check waits for no batch.
+func (q *queue) enqueue(j *job) {
+	if len(j.calls) > 1 {
+		q.waiting = append(q.waiting, j)
+		return
+	}
+	q.waiting = slices.Insert(q.waiting, q.singles, j)
+	q.singles, q.first = q.singles+1, q.first+q.weight(&j.calls[0])
+}
+
+// leave is called for a job that waits no more.
+func (q *queue) leave(j *job) {
+	if len(j.calls) > 1 {
+		return
+	}
+	if q.singles, q.first = q.singles-1, q.first-q.weight(&j.calls[0]); q.singles == 0 {
+		q.first = 0
+	}
 }
 
 // startFlusher has one more send what waits, unless there are enough.
@@ -181,16 +250,20 @@ func (q *queue) startFlusher() {
 
 // admit sheds the calls of a job that Redis will not come to in time, and reports whether
 // any is left. How long what waits may take depends on who asks: a job that has more than
-// each would have if all had the same finds the least room, a single check the most. So
-// single checks pass beside any batches, and the first checks of all jobs before the others.
-func (q *queue) admit(j *job) bool {
+// each would have if all had the same finds the least room, a single check the most: nothing
+// but what is under way and other single checks is before it. So single checks pass beside
+// any batches, and the first checks of all jobs before the others.
+func (q *queue) admit(j *job, left time.Duration) bool {
 	if now := time.Now(); q.away { // it is expected to be as slow as before
 		q.away, q.price.last = false, now
 	} else if q.jobs == 0 {
 		q.price.idle(now)
 	}
-	room := max(leastWaiting, q.price.within(q.budget))
-	share, own := room*roomWithinShare/float64(q.jobs+1), 0.0
+	room := max(leastWaiting, q.price.within(left))
+	share, own, ahead := room*roomWithinShare/float64(q.jobs+1), 0.0, q.load
+	if len(j.calls) == 1 {
+		ahead = q.sentWeight() + q.first
+	}
 	for i := range j.calls {
 		w := q.weight(&j.calls[i])
 		part := roomBeyondShare
@@ -200,7 +273,7 @@ func (q *queue) admit(j *job) bool {
 		case own+w <= share:
 			part = roomWithinShare
 		}
-		if q.load+own+w > part*room && (i > 0 || q.jobs > 0) {
+		if ahead+own+w > part*room && (i > 0 || q.jobs > 0) {
 			j.shed(i, errBusy)
 			break
 		}
@@ -286,6 +359,7 @@ func (q *queue) take(b *batch) bool {
 	for ; taken < len(q.waiting) && b.weight < room; taken++ {
 		j := q.waiting[taken]
 		if err := j.late(now); err != nil {
+			q.leave(j)
 			q.drop(j, err)
 			continue
 		}
@@ -300,6 +374,7 @@ func (q *queue) take(b *batch) bool {
 		if from == j.first { // no room for even one
 			break
 		}
+		q.leave(j)
 		b.parts = append(b.parts, part{j, from, j.first, j.span})
 		b.calls = append(b.calls, j.calls[from:j.first]...)
 	}
@@ -311,6 +386,9 @@ func (q *queue) take(b *batch) bool {
 	}
 	b.verdicts = store.Blank(b.verdicts, len(b.calls))
 	b.sent, b.pings, q.sent = now, q.pings, now
+	if q.asked.IsZero() {
+		q.asked = now
+	}
 	if q.pinging {
 		b.pings++
 	}
@@ -350,9 +428,11 @@ func (q *queue) settle(b *batch) bool {
 		return false
 	}
 	if b.answered() {
-		q.heard.Add(1)
+		q.hear()
 	}
-	q.price.answered(b.weight, b.sent, now.Sub(b.sent), b.storeUS())
+	took := now.Sub(b.sent)
+	q.price.answered(b.weight, b.sent, took, b.storeUS())
+	q.trip = min(took, q.trip+(took-q.trip)/4)
 	q.remove(b)
 	at := 0
 	for _, p := range b.parts {
@@ -369,6 +449,9 @@ func (q *queue) settle(b *batch) bool {
 // deliver hands out the verdicts of a part, which has returned.
 func (q *queue) deliver(p part, verdicts []store.Verdict) {
 	j := p.job
+	if j.gone {
+		return
+	}
 	for i := range verdicts {
 		// Exchanged with the slices that they hold, so that both sides can use them again.
 		j.verdicts[p.from+i], verdicts[i] = verdicts[i], j.verdicts[p.from+i]
@@ -410,6 +493,7 @@ func (q *queue) drain(why error) {
 	defer q.mu.Unlock()
 	q.away = true
 	for _, j := range q.waiting {
+		q.leave(j)
 		q.drop(j, why)
 	}
 	q.waiting = slices.Delete(q.waiting, 0, len(q.waiting))

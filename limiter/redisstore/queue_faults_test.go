@@ -288,7 +288,7 @@ func TestManyMovedSlotsInOneCall(t *testing.T) {
 	c := redisserver.StartCluster(t, 5*time.Second)
 	var late atomic.Bool
 	s, err := New(Options{
-		Mode: quota.RedisCluster, Addrs: c.Addrs()[:2], Budget: time.Second, Logger: slog.New(slog.DiscardHandler),
+		Mode: quota.RedisCluster, Addrs: c.Addrs()[:2], Budget: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			return &lateConn{conn, &late, way}, err
@@ -347,4 +347,51 @@ func (c *lateConn) Write(b []byte) (int, error) {
 		time.Sleep(c.way)
 	}
 	return c.Conn.Write(b)
+}
+
+// TestQueueCallersDeadline: who does not wait beyond a deadline has an answer by then from a server that takes longer.
+// Such a check is sent now and then alone, to see whether the server still does, and again at once when it does not.
+func TestQueueCallersDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const wait, every = 17 * ms, 5 * ms
+		way := 25 * ms
+		s := newServer(func([]store.Call) time.Duration { return 0 })
+		s.fails = func([]store.Call) error { time.Sleep(way); return nil } // calls do not wait for each other
+		next := int64(1)
+		// asked is what becomes of checks that come for a time.
+		asked := func(d time.Duration) map[string]int {
+			t.Helper()
+			kinds := map[string]int{}
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for range int(d / every) {
+				next++
+				first := next
+				wg.Go(func() {
+					ctx, cancel := quota.WithCallersDeadline(context.Background(), time.Now().Add(wait))
+					defer cancel()
+					o := <-s.submitting(ctx, first, 1)
+					mu.Lock()
+					defer mu.Unlock()
+					if kinds[o.kind(0, first)]++; o.after > wait {
+						t.Errorf("%s after %v", o.kind(0, first), o.after)
+					}
+				})
+				time.Sleep(every)
+			}
+			wg.Wait()
+			return kinds
+		}
+		patient := s.submitting(context.Background(), 1, 1)
+		if got := asked(time.Second); len(got) != 2 || got["overloaded"] < 150 || got["overloaded, ambiguous"] < 10 {
+			t.Errorf("of a server that takes %v: %v", way, got)
+		}
+		mustBe(t, <-patient, 1, "decided")
+		s.mustBeIdle(t)
+		way = ms
+		if got := asked(time.Second); got["decided"] < 200-int(trialEvery/every) {
+			t.Errorf("of a server that takes %v again: %v", way, got)
+		}
+		s.mustBeIdle(t)
+	})
 }

@@ -16,183 +16,6 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-const testBudget = 40 * time.Millisecond
-
-// server stands in for Redis behind a queue. It runs one batch after the other, answers
-// each call with its own cost, and stops when it is told to.
-type server struct {
-	*queue
-	took  func(calls []store.Call) time.Duration // of a batch
-	fails func(calls []store.Call) error
-
-	mu      sync.Mutex
-	free    time.Time // when it has done what it was sent
-	stopped chan struct{}
-	batches [][]int64 // costs, in the order in which they were sent
-	under   int       // batches under way now
-	most    int       // and at most
-	deaths  int
-}
-
-func newServer(took func(calls []store.Call) time.Duration) *server {
-	s := &server{took: took, fails: func([]store.Call) error { return nil }}
-	s.queue = newQueue(testBudget, deadAfter, s.run, s.pong, func(why *store.Error) {
-		s.mu.Lock()
-		s.deaths++
-		s.mu.Unlock()
-		s.drain(&store.Error{Reason: why.Reason, Err: errAway})
-	})
-	return s
-}
-
-func (s *server) run(_ context.Context, calls []store.Call, verdicts []store.Verdict) {
-	costs := make([]int64, len(calls))
-	for i := range calls {
-		costs[i] = calls[i].Cost
-	}
-	s.mu.Lock()
-	s.batches, s.under = append(s.batches, costs), s.under+1
-	s.most = max(s.most, s.under)
-	now := time.Now()
-	if s.free.Before(now) {
-		s.free = now
-	}
-	s.free = s.free.Add(s.took(calls))
-	wait, stopped := s.free.Sub(now), s.stopped
-	s.mu.Unlock()
-	time.Sleep(wait)
-	if stopped != nil {
-		<-stopped
-	}
-	for i := range calls {
-		verdicts[i] = store.Verdict{Outcome: store.Admitted, StoreUS: calls[i].Cost}
-	}
-	s.mu.Lock()
-	s.under--
-	s.mu.Unlock()
-	if err := s.fails(calls); err != nil {
-		store.Fail(verdicts, err)
-	}
-}
-
-// pong answers a PING behind what is being run, as Redis does.
-func (s *server) pong(ctx context.Context) error {
-	s.mu.Lock()
-	wait, stopped := time.Until(s.free), s.stopped
-	s.mu.Unlock()
-	time.Sleep(wait)
-	if stopped == nil {
-		return nil
-	}
-	select {
-	case <-stopped:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// stop has nothing answered until the returned function is called.
-func (s *server) stop() (goOn func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stopped = make(chan struct{})
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		close(s.stopped)
-		s.stopped = nil
-	})
-}
-
-func (s *server) sent() []int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Concat(s.batches...)
-}
-
-// mustBeIdle holds that nothing is left behind.
-func (s *server) mustBeIdle(t rapid.TB) {
-	t.Helper()
-	time.Sleep(time.Second)
-	synctest.Wait()
-	q := s.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.flushers != 0 || q.jobs != 0 || len(q.waiting) != 0 || len(q.underway) != 0 || q.watching || max(q.load, -q.load) > 0.001 {
-		t.Fatalf("left behind: %d flushers, %d jobs, %d waiting, %d under way, weight %v, watching %v",
-			q.flushers, q.jobs, len(q.waiting), len(q.underway), q.load, q.watching)
-	}
-}
-
-// outcome is what a caller got, and when.
-type outcome struct {
-	verdicts []store.Verdict
-	after    time.Duration
-}
-
-var queuePlan = store.NewKeyPlan([]*quota.Limit{{Name: "minute", Units: 1 << 30, Window: time.Minute}})
-
-// submitting submits calls with consecutive costs from first on, in a goroutine.
-func (s *server) submitting(ctx context.Context, first int64, n int) <-chan outcome {
-	calls := make([]store.Call, n)
-	for i := range calls {
-		calls[i] = store.Call{Cost: first + int64(i), Plan: queuePlan}
-	}
-	got := make(chan outcome, 1)
-	go func() {
-		start := time.Now()
-		o := outcome{verdicts: make([]store.Verdict, n)}
-		s.submit(ctx, calls, o.verdicts)
-		o.after = time.Since(start)
-		got <- o
-	}()
-	return got
-}
-
-// kind is what became of the i-th call: "decided", or the reason and whether that is ambiguous.
-func (o *outcome) kind(i int, first int64) string {
-	v := &o.verdicts[i]
-	e := (*store.Error)(nil)
-	switch {
-	case v.Err == nil && v.StoreUS == first+int64(i):
-		return "decided"
-	case v.Err == nil:
-		return fmt.Sprintf("given the verdict of %d", v.StoreUS)
-	case !errors.As(v.Err, &e):
-		return fmt.Sprintf("an error of no kind: %v", v.Err)
-	case e.Ambiguous:
-		return e.Reason.String() + ", ambiguous"
-	}
-	return e.Reason.String()
-}
-
-func (o *outcome) kinds(first int64) map[string]int {
-	all := map[string]int{}
-	for i := range o.verdicts {
-		all[o.kind(i, first)]++
-	}
-	return all
-}
-
-func mustBe(t *testing.T, o outcome, first int64, kind string) {
-	t.Helper()
-	if got := o.kinds(first); len(got) != 1 || got[kind] == 0 {
-		t.Fatalf("the calls from %d on: %v, want %q", first, got, kind)
-	}
-}
-
-func quick([]store.Call) time.Duration { return time.Millisecond }
-
-// perCheck is a server that takes as long as the price of each check says.
-func perCheck(calls []store.Call) time.Duration {
-	all := 0.0
-	for i := range calls {
-		all += weight(&calls[i])
-	}
-	return time.Duration(all * weightCost)
-}
-
 // TestQueueSharesCalls: an idle queue sends at once; while calls are under way, the checks
 // of all that wait go into the next, in the order in which they came.
 func TestQueueSharesCalls(t *testing.T) {
@@ -273,6 +96,40 @@ func TestQueueTakesTurns(t *testing.T) {
 					t.Errorf("job %d: %v", i, kind)
 				}
 			}
+		}
+		s.mustBeIdle(t)
+	})
+}
+
+// TestQueueSinglesFirst: on a slow server too, single checks wait for what is under way and for
+// each other, and for no batch; nor do batches that wait take their room.
+func TestQueueSinglesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slower = 30
+		s := newServer(func(calls []store.Call) time.Duration { return slower * perCheck(calls) })
+		s.price.cost *= slower // as it has learned
+		var batches []<-chan outcome
+		for i := range int64(40) {
+			batches = append(batches, s.submitting(context.Background(), 1000*(i+1), 20))
+		}
+		synctest.Wait()
+		var singles []<-chan outcome
+		for i := range int64(20) {
+			singles = append(singles, s.submitting(context.Background(), i+1, 1))
+		}
+		for i, c := range singles {
+			o := <-c
+			if mustBe(t, o, int64(i+1), "decided"); o.after > sendWithin(testBudget) {
+				t.Errorf("single check %d is answered after %v", i, o.after)
+			}
+		}
+		shed := 0
+		for i, c := range batches {
+			o := <-c
+			shed += o.kinds(1000 * int64(i+1))["overloaded"]
+		}
+		if shed == 0 {
+			t.Error("nothing was shed: the batches did not take all the room")
 		}
 		s.mustBeIdle(t)
 	})
@@ -408,6 +265,24 @@ func TestWatchdogCountsItsOwnTime(t *testing.T) {
 	})
 }
 
+// TestWatchdogIsPrecise: whenever a server falls silent, what waits for it is told at deadAfter.
+func TestWatchdogIsPrecise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(quick)
+		for phase := time.Duration(0); phase < 12*ms; phase += 700 * time.Microsecond {
+			mustBe(t, <-s.submitting(context.Background(), 1, 1), 1, "decided")
+			time.Sleep(phase)
+			goOn := s.stop()
+			o := <-s.submitting(context.Background(), 2, 1)
+			if mustBe(t, o, 2, "redis_timeout, ambiguous"); o.after < deadAfter || o.after > deadAfter+2*watchClosely {
+				t.Errorf("%v after the last answer it is silent, and dead %v later", phase, o.after)
+			}
+			goOn()
+			s.mustBeIdle(t)
+		}
+	})
+}
+
 // TestQueueLeavesOutTheGone: a cancelled request is not sent.
 func TestQueueLeavesOutTheGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -442,13 +317,15 @@ func TestQueueRandom(t *testing.T) {
 			n       int
 			at      time.Duration
 			timeout time.Duration
+			own     bool // it does not wait any longer
 		}
 		var callers []caller
 		next := int64(1)
 		for range rapid.IntRange(1, 40).Draw(rt, "callers") {
 			c := caller{first: next, n: rapid.SampledFrom([]int{1, 1, 1, 2, 5, 80, 400}).Draw(rt, "calls")}
 			c.at = time.Duration(rapid.IntRange(0, 60).Draw(rt, "at")) * ms
-			c.timeout = time.Duration(rapid.SampledFrom([]int{1, 10, 50, 50, 0}).Draw(rt, "timeout")) * ms
+			c.timeout = time.Duration(rapid.SampledFrom([]int{1, 10, 20, 50, 50, 0}).Draw(rt, "timeout")) * ms
+			c.own = c.timeout > 0 && c.timeout < deadAfter && rapid.Bool().Draw(rt, "own")
 			next += int64(c.n)
 			callers = append(callers, c)
 		}
@@ -474,7 +351,9 @@ func TestQueueRandom(t *testing.T) {
 					ctx := context.Background()
 					if c.timeout > 0 {
 						var cancel func()
-						ctx, cancel = context.WithTimeout(ctx, c.timeout)
+						if ctx, cancel = context.WithTimeout(ctx, c.timeout); c.own {
+							ctx, cancel = quota.WithCallersDeadline(context.Background(), time.Now().Add(c.timeout))
+						}
 						defer cancel()
 					}
 					got[i] = <-s.submitting(ctx, c.first, c.n)
@@ -494,6 +373,9 @@ func TestQueueRandom(t *testing.T) {
 				// Each call under way may take up to its pause; more than that is the queue's doing.
 				if got[i].after > testBudget+manyFlushers*70*ms+time.Duration(c.n)*20*ms {
 					complaint = fmt.Sprintf("caller %d of %d calls answered after %v", i, c.n, got[i].after)
+				}
+				if c.own && got[i].after > c.timeout {
+					complaint = fmt.Sprintf("caller %d of %d calls answered after %v, its deadline was %v", i, c.n, got[i].after, c.timeout)
 				}
 			}
 		})

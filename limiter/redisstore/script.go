@@ -22,12 +22,18 @@ var (
 	baseLua string
 	//go:embed lua/usage_counters.lua
 	usageLua string
+	//go:embed lua/quick.lua
+	quickLua string
+	//go:embed lua/clock.lua
+	clockLua string
 	//go:embed lua/log.lua
 	logLua string
 	//go:embed lua/window_gcra.lua
 	windowLua string
 	//go:embed lua/loans.lua
 	loansLua string
+	//go:embed lua/general.lua
+	generalLua string
 	//go:embed lua/decide.lua
 	decideLua string
 )
@@ -45,16 +51,20 @@ func newScript(source string) script {
 }
 
 // decideScript is lua/*.lua joined behind what defines TIME and EPOCH, the hash with the epoch
-// of the region's data; "" for none.
+// of the region's data; "" for none. What only uncommon checks need is in a function.
 func decideScript(now, epoch string) script {
 	now += "\nlocal EPOCH = '" + epoch + "'"
-	return newScript(strings.Join([]string{now, baseLua, usageLua, logLua, windowLua, loansLua, decideLua}, "\n"))
+	return newScript(strings.Join([]string{
+		now, baseLua, usageLua, quickLua,
+		"local function general()", clockLua, logLua, windowLua, loansLua, generalLua, "end",
+		decideLua,
+	}, "\n"))
 }
 
 // appendCalls appends the EVALSHA arguments of some calls: number of keys, KEYS,
 // ARGV as lua/decide.lua describes them. Equal plans are sent once. They point into
 // calls, since a string in an interface would be an allocation each.
-func appendCalls(args []any, nonce string, calls []store.Call) []any {
+func appendCalls(args []any, nonce string, calls []store.Call, bound func(quota.Bound) quota.Bound) []any {
 	count := len(args)
 	args = append(args, nil)
 	keys := 0
@@ -104,7 +114,7 @@ func appendCalls(args []any, nonce string, calls []store.Call) []any {
 	}
 	args = append(args, len(plans))
 	for _, p := range plans {
-		args = appendBounds(append(args, p.Plan.Wire...), p)
+		args = appendBounds(append(args, p.Plan.Wire...), p, bound)
 	}
 	for i := range calls {
 		args = appendCall(args, plan(&calls[i])+1, &calls[i])
@@ -112,8 +122,8 @@ func appendCalls(args []any, nonce string, calls []store.Call) []any {
 	return args
 }
 
-// appendBounds appends the bounds of a plan.
-func appendBounds(args []any, c *store.Call) []any {
+// appendBounds appends the bounds of a plan, as bound makes them.
+func appendBounds(args []any, c *store.Call, bound func(quota.Bound) quota.Bound) []any {
 	switch {
 	case c.Plan.Bounded == 0:
 		return args
@@ -123,7 +133,7 @@ func appendBounds(args []any, c *store.Call) []any {
 	n := 0
 	for _, l := range c.Plan.Limits {
 		if l.MaxOvershoot > 0 {
-			b, terms := &c.Bounds[n], loan.TermsOf(l.WindowUS())
+			b, terms := bound(c.Bounds[n]), loan.TermsOf(l.WindowUS())
 			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), b.OpenFromUS, terms.Keep(), terms.Length)
 			n++
 		}
@@ -132,7 +142,11 @@ func appendBounds(args []any, c *store.Call) []any {
 }
 
 func appendCall(args []any, plan int, c *store.Call) []any {
-	args = append(args, plan, opWire(c.Op), c.Cost, &c.Print)
+	if common(c) {
+		args = append(args, plan)
+	} else {
+		args = append(args, -plan, opWire(c.Op), c.Cost, &c.Print)
+	}
 	n := 0
 	for i, l := range c.Plan.Limits {
 		if l.Scope != quota.ScopeGlobal {
@@ -152,6 +166,9 @@ func appendCall(args []any, plan int, c *store.Call) []any {
 	}
 	return args
 }
+
+// common is whether the script may decide a call without a state.
+func common(c *store.Call) bool { return c.Op == store.OpCheck && c.Cost == 1 && c.Print == "" }
 
 // appendLoans appends operations, as lua/loans.lua describes them.
 func appendLoans(args []any, ops []store.LoanOp) []any {
@@ -198,25 +215,85 @@ var errReply = errors.New("unexpected reply of the decision script")
 // whose nonce is another call's: the connection is out of step, and a decision
 // about somebody else must never be used.
 func parseReplies(reply any, nonce string, calls []store.Call, verdicts []store.Verdict) error {
-	text, _ := reply.(string)
-	head, rest, _ := strings.Cut(text, "\n")
+	all, _ := reply.([]any)
+	if len(all) == 0 {
+		return fmt.Errorf("%w: it is %.40q", errReply, fmt.Sprint(reply))
+	}
+	head, _ := all[0].(string)
 	got, timeText, _ := strings.Cut(head, " ")
 	time, err := strconv.ParseInt(timeText, 10, 64)
 	if got != nonce || err != nil || time <= 0 {
 		return fmt.Errorf("%w: it begins with %.40q", errReply, head)
 	}
-	if lines := strings.Count(text, "\n"); lines != len(calls) {
-		return fmt.Errorf("%w: %d replies for %d calls", errReply, lines, len(calls))
-	}
+	all = all[1:]
 	for i := range calls {
-		var line string
-		line, rest, _ = strings.Cut(rest, "\n")
-		if err := parseVerdict(line, &calls[i], &verdicts[i]); err != nil {
+		if len(all) == 0 {
+			return fmt.Errorf("%w: %d replies for %d calls", errReply, i, len(calls))
+		}
+		n := 1
+		if line, ok := all[0].(string); ok {
+			err = parseVerdict(line, &calls[i], &verdicts[i])
+		} else {
+			n, err = takeAdmission(all, &calls[i], &verdicts[i])
+		}
+		if err != nil {
 			return err
 		}
-		verdicts[i].StoreUS = time
+		verdicts[i].StoreUS, all = time, all[n:]
+	}
+	if len(all) > 0 {
+		return fmt.Errorf("%w: %d more than for %d calls", errReply, len(all), len(calls))
 	}
 	return nil
+}
+
+// takeAdmission reads an admission by quick in lua/quick.lua, and returns of how many parts it consists. The slice
+// that v had for its limits is used again.
+func takeAdmission(parts []any, c *store.Call, v *store.Verdict) (taken int, err error) {
+	limits := c.Plan.Limits
+	*v = store.Verdict{Outcome: store.Admitted, Limits: slices.Grow(v.Limits[:0], len(limits))[:len(limits)]}
+	bad := !common(c)
+	number := func() int64 {
+		if taken == len(parts) {
+			bad = true
+			return 0
+		}
+		n, ok := parts[taken].(int64)
+		taken++
+		bad = bad || !ok || n < 0
+		return n
+	}
+	for i, limit := range limits {
+		v.Limits[i] = store.LimitVerdict{Remaining: number(), ResetUS: limit.WindowUS()}
+		if limit.Scope != quota.ScopeGlobal {
+			continue
+		}
+		ok := false
+		if taken < len(parts) {
+			v.Limits[i].Counter, ok = counterOf(parts[taken])
+			taken++
+		}
+		bad = bad || !ok
+		if limit.MaxOvershoot > 0 && c.Bounds != nil {
+			v.Limits[i].Bounded = number()
+		}
+	}
+	if bad {
+		return taken, fmt.Errorf("%w: an admission of %.80q", errReply, fmt.Sprint(parts[:taken]...))
+	}
+	return taken, nil
+}
+
+// counterOf reads "generation bucket units".
+func counterOf(part any) (c quota.Counter, ok bool) {
+	rest, ok := part.(string)
+	for _, field := range [...]*int64{&c.Generation, &c.Bucket, &c.Units} {
+		var text string
+		text, rest, _ = strings.Cut(rest, " ")
+		n, err := strconv.ParseInt(text, 10, 64)
+		*field, ok = n, ok && err == nil && n >= 0
+	}
+	return c, ok && rest == ""
 }
 
 // parseVerdict reads a line. The slice that v had for its limits is used again.

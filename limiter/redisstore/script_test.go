@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,45 +29,84 @@ func perHour(units int64) *limitertest.Question {
 // FuzzReplies decodes whatever a server may say: never a panic, never a verdict
 // for another call's nonce, and never a number that makes no sense.
 func FuzzReplies(f *testing.F) {
-	q := limitertest.Ask(&quota.Limit{Name: "a", Units: 3, Window: time.Second}, &quota.Limit{Name: "b", Units: 5, Window: time.Minute})
-	calls := []store.Call{q.Call("acme", store.OpCheck, 1, nil), q.Call("acme", store.OpCheck, 1, nil)}
-	for _, seed := range [][3]string{
-		{"n.1 1795198405260197", "a 2 0 1000 4 0 60000", "d 0 999 999 1 0 60000"},
-		{"n.1 1795198405260197", "x", "e WRONGTYPE Operation against a key"},
-		{"n.1 1795198405260197", "m 2 0 1000", "m 2 0 1000 4 0 60000 9 9 9"},
-		{"n.2 1795198405260197", "a 2 0 1000 4 0 60000", "a 1 0 1000 3 0 60000"},
-		{"n.1 nan", "a nan 0 inf 4 0 60000", "a -1 -2 -3 4 0 60000"},
-		{"n.1 1", "a 1e3 0 0 0 0 0", "a 99999999999999999999 0 0 0 0 0"},
-		{"", "", ""},
+	q := limitertest.Ask(&quota.Limit{Name: "a", Units: 3, Window: time.Second}, &quota.Limit{Name: "b", Units: 5, Window: time.Minute, Scope: quota.ScopeGlobal})
+	calls := []store.Call{q.Call("acme", store.OpCheck, 1, nil), q.Call("acme", store.OpCheck, 1, nil), q.Call("acme", store.OpCheck, 2, nil)}
+	const head, counter = "n.1 1795198405260197", "1795198405260000 89759920 4"
+	for _, seed := range []string{
+		head + "|2|4|" + counter + "|1|3|" + counter + "|a 2 0 1000 4 0 60000 0 " + counter,
+		head + "|2|4|" + counter + "|d 0 999 999 1 0 60000 0 0 0 0|a 2 0 1000 4 0 60000 0 " + counter,
+		head + "|x|e WRONGTYPE Operation against a key|l 0 0 0",
+		head + "|m 2 0 1000|m 2 0 1000 4 0 60000 0 0 0 0 9 9|x",
+		head + "|2|4|" + counter + "|1|3|" + counter + "|2|4|" + counter,
+		head + "|2|" + counter + "|4|x|x", head + "|2|4", head + "|2|4|" + counter + "|x|x|7", head + "|-1|4|" + counter + "|x|x",
+		head + "|2|4|1 2|x|x", head + "|2|4|1 2 3 4|x|x", head + "|2|4|1 -2 3|x|x", head + "|nil|x|x", head + "|a nan 0 inf 4 0 60000|x|x",
+		"n.2 1795198405260197|x|x|x", "n.1 nan|x|x|x", "n.1 1|a 1e3 0 0 0 0 0|x|x", "7|x|x|x", "",
 	} {
-		f.Add(seed[0], seed[1], seed[2], uint8(3))
+		f.Add(seed)
 	}
-	f.Fuzz(func(t *testing.T, head, first, second string, count uint8) {
-		reply := any(strings.Join([]string{head, first, second, "", ""}[:count%6], "\n"))
-		lines := strings.Split(reply.(string), "\n")
-		if count >= 250 {
-			reply = []any{nil, int64(7), errors.New("MOVED"), []any{head, first, second}}[count%4]
-			lines = nil
+	f.Fuzz(func(t *testing.T, text string) {
+		var reply []any
+		for part := range strings.SplitSeq(text, "|") {
+			n, err := strconv.ParseInt(part, 10, 64)
+			switch {
+			case err == nil:
+				reply = append(reply, n)
+			case part == "nil":
+				reply = append(reply, nil)
+			default:
+				reply = append(reply, part)
+			}
 		}
 		v := make([]store.Verdict, len(calls))
 		err := parseReplies(reply, "n.1", calls, v)
-		if err == nil && (len(lines) != 3 || !strings.HasPrefix(lines[0], "n.1 ")) {
-			t.Fatalf("took %q for the reply to n.1", reply)
+		if err == nil && (!strings.HasPrefix(text, "n.1 ") || len(reply) < 1+len(calls)) {
+			t.Fatalf("took %q for the reply to n.1", text)
 		}
 		for i := range v {
-			if err != nil || v[i].Err != nil || v[i].Outcome == oracle.Reused {
+			if err != nil || v[i].Err != nil || v[i].Outcome == oracle.Reused || v[i].Outcome == store.Lost {
 				continue
 			}
 			if !strings.ContainsRune("adm", rune(v[i].Outcome)) || len(v[i].Limits) != 2 || v[i].StoreUS <= 0 {
-				t.Fatalf("%q became %+v", reply, v[i])
+				t.Fatalf("%q became %+v", text, v[i])
 			}
 			for _, l := range v[i].Limits {
-				if l.Remaining < 0 || l.WaitUS < -1 || l.ResetUS < 0 {
-					t.Fatalf("%q became %+v", reply, v[i])
+				if l.Remaining < 0 || l.WaitUS < -1 || l.ResetUS < 0 || min(l.Counter.Generation, l.Counter.Bucket, l.Counter.Units) < 0 {
+					t.Fatalf("%q became %+v", text, v[i])
 				}
 			}
 		}
 	})
+}
+
+// An admission in numbers has all of its plan and no more, and only a check of cost 1 is answered so.
+func TestAdmissionsInNumbers(t *testing.T) {
+	q := limitertest.Ask(&quota.Limit{Name: "a", Units: 3, Window: time.Second}, &quota.Limit{Name: "b", Units: 5, Window: time.Minute, Scope: quota.ScopeGlobal})
+	one, two := q.Call("acme", store.OpCheck, 1, nil), q.Call("acme", store.OpCheck, 2, nil)
+	for _, row := range []struct {
+		name  string
+		call  store.Call
+		parts []any
+		ok    bool
+	}{
+		{"all", one, []any{int64(2), int64(4), "17 3 1"}, true},
+		{"no counter", one, []any{int64(2), int64(4)}, false},
+		{"a limit too few", one, []any{int64(2)}, false},
+		{"a limit too many", one, []any{int64(2), int64(4), "17 3 1", int64(4)}, false},
+		{"a counter of two numbers", one, []any{int64(2), int64(4), "17 3"}, false},
+		{"a counter of four", one, []any{int64(2), int64(4), "17 3 1 1"}, false},
+		{"less than nothing remains", one, []any{int64(-2), int64(4), "17 3 1"}, false},
+		{"a cost of 2", two, []any{int64(2), int64(4), "17 3 1"}, false},
+	} {
+		v := make([]store.Verdict, 1)
+		err := parseReplies(append([]any{"n.1 1795198405260197"}, row.parts...), "n.1", []store.Call{row.call}, v)
+		if (err == nil) != row.ok {
+			t.Errorf("%s: %v", row.name, err)
+		}
+		want := []store.LimitVerdict{{Remaining: 2, ResetUS: 1e6}, {Remaining: 4, ResetUS: 6e7, Counter: quota.Counter{Generation: 17, Bucket: 3, Units: 1}}}
+		if row.ok && (v[0].Outcome != store.Admitted || !slices.Equal(v[0].Limits, want)) {
+			t.Errorf("%s: %+v, want %+v", row.name, v[0], want)
+		}
+	}
 }
 
 // TestVerdictErrors: a store that refuses is not taken for a partition that cannot be
@@ -93,7 +134,7 @@ func TestVerdictErrors(t *testing.T) {
 		"":                 false,
 	} {
 		v := make([]store.Verdict, 1)
-		if err := parseReplies("n.1 1795198405260197\ne "+text, "n.1", calls, v); err != nil {
+		if err := parseReplies([]any{"n.1 1795198405260197", "e " + text}, "n.1", calls, v); err != nil {
 			t.Fatal(err)
 		}
 		e := (*store.Error)(nil)
@@ -182,6 +223,51 @@ func fill(t *testing.T, c *redis.Client, key string, entries, apart, last int64)
 		}
 		if err := c.RPush(ctx, key, values...).Err(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// A long log is searched once in a call. What is found there stays true while checks of the call are charged, drop what
+// is old, only look, and come at another cost.
+func TestLongLogInOneCall(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	const minute, inside = int64(60_000_000), 50
+	s := newRedis(t, srv.Addr(), "")
+	if _, err := limitertest.Decide(s, perHour(1).Call("warm", store.OpCheck, 1, nil)); err != nil { // loads the script
+		t.Fatal(err)
+	}
+	for _, units := range []int64{100, 1000} { // each charge drops an element of the first
+		q := limitertest.Ask(&quota.Limit{Name: "l", Units: units, Window: time.Minute})
+		flush(t, srv.Client())
+		key := q.Call("acme", store.OpCheck, 1, nil).Keys[0]
+		fill(t, srv.Client(), key, 50, 10, srv.Time()-2*minute)
+		fill(t, srv.Client(), key, inside, 10, srv.Time()-minute/60)
+		var calls []store.Call
+		for _, cost := range []int64{1, 1, 0, 1, 1, 0, 2, 1, 1} {
+			op := store.OpCheck
+			if cost == 0 {
+				op = store.OpPeek
+			}
+			calls = append(calls, q.Call("acme", op, max(1, cost), nil))
+		}
+		if err := srv.Client().ConfigResetStat(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		v, err := limitertest.Decide(s, calls...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := units - inside
+		for i := range v {
+			if calls[i].Op == store.OpCheck {
+				left -= calls[i].Cost
+			}
+			if v[i].Err != nil || v[i].Outcome != oracle.Admitted || v[i].Limits[0].Remaining != left {
+				t.Errorf("limit of %d, check %d: %+v, want %d left", units, i, v[i], left)
+			}
+		}
+		if n := srv.Calls(t, "evalsha"); n != 1 {
+			t.Errorf("%d script calls", n)
 		}
 	}
 }

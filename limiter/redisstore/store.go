@@ -83,7 +83,9 @@ type Options struct {
 	Meter metric.Meter
 	// TimeLua replaces now.lua, which defines TIME, in tests that move time by hand.
 	TimeLua string
-	// DeadAfter is the least silence of a server that counts as away; 0 means 50 ms.
+	// Now is a monotonic clock, in tests that move time by hand; nil is this process's.
+	Now func() time.Duration
+	// DeadAfter is the least silence of a server that counts as away; 0 means 46 ms.
 	DeadAfter time.Duration
 }
 
@@ -101,6 +103,10 @@ func (o *Options) validate() error {
 	}
 	if o.Budget == 0 {
 		o.Budget = DefaultBudget
+	}
+	if o.Now == nil {
+		start := time.Now()
+		o.Now = func() time.Duration { return time.Since(start) }
 	}
 	if o.Meter == nil {
 		o.Meter = noop.Meter{}
@@ -312,22 +318,42 @@ func (s *Store) TimeUS(ctx context.Context) (int64, error) {
 // one at once, another by the next TimeUS.
 func (s *Store) Resets() int64 { return s.resets.Load() }
 
-// Reset implements Store with SCAN and UNLINK: keys of one tenant, without
+// deleteCounters unlinks those of KEYS whose generation is at most ARGV[1].
+const deleteCounters = `for _, key in ipairs(KEYS) do
+  local v = redis.pcall('GET', key)
+  local generation = type(v) == 'string' and tonumber(string.match(v, '^(%d+):'))
+  if not generation or generation <= tonumber(ARGV[1]) then redis.call('UNLINK', key) end
+end
+return 0`
+
+// Reset implements Store.
+func (s *Store) Reset(ctx context.Context, tenant string) error { return s.ResetAll(ctx, tenant, 0) }
+
+// ResetAll implements Store with SCAN and UNLINK: keys of one tenant, without
 // stalling the others. Charges made meanwhile may or may not be forgotten.
-func (s *Store) Reset(ctx context.Context, tenant string) error {
+func (s *Store) ResetAll(ctx context.Context, tenant string, upTo int64) error {
 	prefix := string(store.AppendPrefix(nil, tenant))
 	n, err := s.nodeSet.of(ctx, prefix)
 	if err != nil {
 		return err
 	}
 	pattern := globEscape(prefix) + "*"
+	var counters []string
 	stays := func(key string) bool {
-		return strings.HasPrefix(key, prefix+store.CounterMark) || strings.HasPrefix(key, prefix+store.LoansMark)
+		counter := strings.HasPrefix(key, prefix+store.CounterMark)
+		if counter && upTo > 0 {
+			counters = append(counters, key)
+		}
+		return counter || strings.HasPrefix(key, prefix+store.LoansMark)
 	}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		keys, next, err := n.client.Scan(ctx, cursor, pattern, 1000).Result()
 		if keys = slices.DeleteFunc(keys, stays); err == nil && len(keys) > 0 {
 			err = n.client.Unlink(ctx, keys...).Err()
+		}
+		if err == nil && len(counters) > 0 {
+			err = n.client.Eval(ctx, deleteCounters, counters, upTo).Err()
+			counters = counters[:0]
 		}
 		if err != nil {
 			return classify(err)

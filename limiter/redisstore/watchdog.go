@@ -28,10 +28,12 @@ type watchdog struct {
 	patience time.Duration // the budget, at least deadAfter
 	ping     func(ctx context.Context) error
 	dead     func(why *store.Error)
-	heard    atomic.Int64 // answers of the server, of any kind
+	born     time.Time
+	heard    atomic.Int64 // when the server answered last, whatever it was: ns since born
 
 	// The others belong to the queue's lock.
 	watching bool
+	asked    time.Time     // since when it owes an answer; zero: it does not
 	silent   time.Duration // nothing was received for that long
 	pinging  bool          // a PING is under way
 	pings    int           // that were answered
@@ -39,8 +41,11 @@ type watchdog struct {
 
 const (
 	watchEvery = 5 * time.Millisecond
-	// deadAfter is the least time without an answer after which a server counts as dead.
-	deadAfter = 50 * time.Millisecond
+	// deadAfter is the least time without an answer after which a server counts as dead. The
+	// last ticks before are shorter, watchClosely, so that it is no longer than it must be: what
+	// waits for it is still answered within 50 ms.
+	deadAfter    = 46 * time.Millisecond
+	watchClosely = time.Millisecond
 	// watchOn is for how many ticks the watchdog goes on while nobody waits: to start it
 	// anew would cost more than to let it run.
 	watchOn = 20
@@ -60,13 +65,14 @@ func (q *queue) watch() {
 func (q *queue) watchOver() {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
-	last, heard, idle := time.Now(), q.heard.Load(), 0
+	last, heard, idle, closely := time.Now(), q.heard.Load(), 0, false
 	for idle <= watchOn {
 		<-ticker.C
 		// A timer's goroutine is run at once, one that has an answer to read waits behind all
 		// that are ready: so does this one from here on.
 		runtime.Gosched()
-		now, step := time.Now(), watchEvery
+		now := time.Now()
+		step := min(now.Sub(last), watchEvery)
 		if now.Sub(last) > 2*watchEvery {
 			step = watchEvery / 4 // this process had to wait, and so perhaps had Redis
 		}
@@ -78,8 +84,27 @@ func (q *queue) watchOver() {
 		}
 		q.watching = idle <= watchOn
 		q.silent += step
-		if now := q.heard.Load(); now != heard || !asked {
-			heard, q.silent = now, 0
+		if at := q.heard.Load(); at != heard || !asked {
+			heard, q.silent, q.asked = at, step, time.Time{}
+			if len(q.underway) > 0 {
+				q.asked = q.born.Add(time.Duration(at))
+				if sent := q.underway[0].sent; sent.After(q.asked) {
+					q.asked = sent
+				}
+			}
+		}
+		if q.asked.IsZero() {
+			q.silent = 0
+		} else {
+			q.silent = min(q.silent, now.Sub(q.asked))
+		}
+		if near := q.silent >= q.patience-2*watchEvery; near != closely {
+			closely = near
+			every := watchEvery
+			if near {
+				every = watchClosely
+			}
+			ticker.Reset(every)
 		}
 		dead := q.look(now, step)
 		q.mu.Unlock()
@@ -89,12 +114,16 @@ func (q *queue) watchOver() {
 	}
 }
 
+// hear notes that the server has answered.
+func (w *watchdog) hear() { w.heard.Store(int64(time.Since(w.born))) }
+
 // look is one tick. It returns why the server is dead, nil if it is not.
 func (q *queue) look(now time.Time, step time.Duration) *store.Error {
 	if q.silent < sendWithin(q.budget) { // what came since the latest answer waits for what turns out
 		q.waiting = slices.DeleteFunc(q.waiting, func(j *job) bool {
 			err := j.late(now)
 			if err != nil {
+				q.leave(j)
 				q.drop(j, err)
 			}
 			return err != nil
@@ -121,7 +150,7 @@ func (q *queue) look(now time.Time, step time.Duration) *store.Error {
 	for len(q.underway) > 0 {
 		q.lose(q.underway[0], why)
 	}
-	q.silent = 0
+	q.silent, q.asked = 0, time.Time{}
 	return &store.Error{Reason: quota.ReasonRedisTimeout, Err: why}
 }
 
@@ -134,7 +163,7 @@ func (q *queue) pingOnce() {
 	q.mu.Lock()
 	if q.pinging = false; err == nil {
 		q.pings++
-		q.heard.Add(1)
+		q.hear()
 	}
 	q.mu.Unlock()
 	if e := classify(err); err != nil && (e.Reason == quota.ReasonRedisDown || e.Reason == quota.ReasonRedisRefused) {

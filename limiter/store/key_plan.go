@@ -32,6 +32,7 @@ type PlannedKey struct {
 	Limits []*quota.Limit
 	Trim   int64         // the log keeps this many admissions: the largest L or bound
 	TTL    time.Duration // of a level what it has beyond its drain
+	Life   time.Duration // the longest that it can live after its last charge
 
 	Longest int64 // the longest W, µs
 }
@@ -64,12 +65,13 @@ func NewKeyPlan(limits []*quota.Limit) *KeyPlan {
 		bound, _ := l.Bound()
 		key.Trim = max(key.Trim, l.Units, bound)
 		key.TTL = max(key.TTL, ttlOf(l))
-		s.mostTTL = max(s.mostTTL, key.TTL)
+		key.Life = max(key.Life, key.TTL)
 		if l.Algorithm == quota.GCRA {
 			// Reports can hold four times the capacity; validation bounds the drain of one.
 			full := (quota.Level{Units: 4 * l.Capacity()}).Falls(0, l.Units, l.WindowUS())
-			s.mostTTL = max(s.mostTTL, key.TTL+time.Duration(full)*time.Microsecond)
+			key.Life = max(key.Life, key.TTL+time.Duration(full)*time.Microsecond)
 		}
+		s.mostTTL = max(s.mostTTL, key.Life)
 		key.Longest = max(key.Longest, l.WindowUS())
 	}
 	s.flatten(limits)
@@ -133,18 +135,9 @@ func (s *KeyPlan) flatten(limits []*quota.Limit) {
 func (s *KeyPlan) AppendKeys(names []string, tenant, policy string, dims quota.Dimensions) []string {
 	var array [256]byte
 	buf := array[:0]
-	var ends [quota.MaxLimits]int
+	var ends [quota.MaxTogether]int
 	for i := range s.Keys {
-		k := &s.Keys[i]
-		buf = append(AppendPrefix(buf, tenant), k.Kind)
-		if k.Kind != 'l' {
-			buf = append(buf, '.')
-			buf = append(buf, k.Limits[0].Name...)
-		}
-		buf = append(buf, ':')
-		buf = append(buf, policy...)
-		buf = append(buf, ':')
-		buf = quota.AppendPartition(buf, k.Limits[0], dims)
+		buf = s.Keys[i].append(buf, tenant, policy, dims)
 		ends[i] = len(buf)
 	}
 	all, from := string(buf), 0
@@ -153,6 +146,29 @@ func (s *KeyPlan) AppendKeys(names []string, tenant, policy string, dims quota.D
 		from = end
 	}
 	return names
+}
+
+func (k *PlannedKey) append(buf []byte, tenant, policy string, dims quota.Dimensions) []byte {
+	buf = append(AppendPrefix(buf, tenant), k.Kind)
+	if k.Kind != 'l' {
+		buf = append(buf, '.')
+		buf = append(buf, k.Limits[0].Name...)
+	}
+	buf = append(buf, ':')
+	buf = append(buf, policy...)
+	buf = append(buf, ':')
+	return quota.AppendPartition(buf, k.Limits[0], dims)
+}
+
+// Shared is the key that the values of a tenant beyond max_values share: that of empty
+// values, which no request has.
+func (k *PlannedKey) Shared(tenant, policy string) string {
+	by := k.Limits[0].By
+	dims := make(quota.Dimensions, len(by))
+	for i := range by {
+		dims[i].Name = by[i]
+	}
+	return string(k.append(nil, tenant, policy, dims))
 }
 
 // AppendCounters appends the keys of the usage counters of a request's global limits to
@@ -234,15 +250,8 @@ func AppendCounterKey(dst []byte, c *quota.CounterKey) []byte {
 
 // ParseCounterKey reads what AppendCounterKey has written. It is false for any other key.
 func ParseCounterKey(key string) (c quota.CounterKey, ok bool) {
-	rest, shared := strings.CutPrefix(key, sharedPrefix)
-	if !shared {
-		if rest, ok = strings.CutPrefix(key, "rl:{"); !ok {
-			return c, false
-		}
-		c.Tenant, rest, _ = strings.Cut(rest, "}:")
-	}
-	name, rest, _ := strings.Cut(rest, ":")
-	c.Policy, c.Partition, ok = strings.Cut(rest, ":")
+	var name string
+	c.Tenant, name, c.Policy, c.Partition, ok = parseKey(key)
 	dot := strings.LastIndexByte(name, '.')
 	if !ok || !strings.HasPrefix(name, CounterMark) || dot < len(CounterMark) {
 		return c, false
@@ -250,6 +259,26 @@ func ParseCounterKey(key string) (c quota.CounterKey, ok bool) {
 	bucketUS, err := strconv.ParseInt(name[dot+1:], 10, 64)
 	c.Limit, c.BucketUS = name[len(CounterMark):dot], bucketUS
 	return c, err == nil && bucketUS > 0
+}
+
+// ParseKey reads what AppendKeys has written.
+func ParseKey(key string) (tenant, policy, partition string) {
+	tenant, _, policy, partition, _ = parseKey(key)
+	return tenant, policy, partition
+}
+
+// parseKey divides a key of any kind: name is what it has between tenant and policy.
+func parseKey(key string) (tenant, name, policy, partition string, ok bool) {
+	rest, shared := strings.CutPrefix(key, sharedPrefix)
+	if !shared {
+		if rest, ok = strings.CutPrefix(key, "rl:{"); !ok {
+			return "", "", "", "", false
+		}
+		tenant, rest, _ = strings.Cut(rest, "}:")
+	}
+	name, rest, _ = strings.Cut(rest, ":")
+	policy, partition, ok = strings.Cut(rest, ":")
+	return tenant, name, policy, partition, ok
 }
 
 // RecordKey is where the admission of a tenant's Idempotency-Key is kept, whichever

@@ -158,6 +158,9 @@ type Store interface {
 	// Reset deletes everything of a tenant but its usage counters and loans: what was published
 	// to peers ages out, and what was lent to them is theirs.
 	Reset(ctx context.Context, tenant string) error
+	// ResetAll is Reset that deletes the usage counters of generations up to upTo as well, for
+	// when peers forget them too. Loans stay: what was lent is theirs.
+	ResetAll(ctx context.Context, tenant string, upTo int64) error
 }
 
 // Error is why a store did not answer.

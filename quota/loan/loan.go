@@ -8,17 +8,26 @@ import (
 // RatePPM is how far the pace of a region's clock may be from true, in millionths.
 const RatePPM = 500
 
+// MaxLoans is how many records, and how many loans held, a book has at most. Peers that ask, return and ask again, or
+// grant what nobody asked for, make no more.
+const MaxLoans = 512
+
+// longest is the longest that a loan may be used, whatever the window.
+const longest = 30_000_000
+
 // Terms of a limit's loans, in µs.
 type Terms struct {
 	Window int64 // W of the limit
 	Length int64 // D: how long a loan may be used, from the request that it answers
 	Slack  int64 // by how much clocks may step without being noticed, in all
+	// Longest is D of any window that the limit may have had before; 0 means this one's.
+	Longest int64
 }
 
 // TermsOf returns the terms for a window: loans of W/2, at least 2 s and at most 30 s. Of two clocks each may step
 // by 50 ms unseen.
 func TermsOf(window int64) Terms {
-	return Terms{Window: window, Length: min(30_000_000, max(2_000_000, window/2)), Slack: 100_000}
+	return Terms{Window: window, Length: min(longest, max(2_000_000, window/2)), Slack: 100_000, Longest: longest}
 }
 
 // Keep is how long a record stands after a grant: until the loan is over by any clock, and what was used last under
@@ -27,6 +36,9 @@ func (t Terms) Keep() int64 {
 	k := t.Length + t.Window
 	return k + (2*RatePPM*k+999_999)/1_000_000 + t.Slack
 }
+
+// keepAny is Keep for a loan under any window that the limit may have had before.
+func (t Terms) keepAny() int64 { return t.Keep() + max(0, t.Longest-t.Length)*1001/1000 }
 
 // Store is what holds for all partitions of a region's Redis, written by whoever watches its clock and its data.
 type Store struct {
@@ -99,21 +111,41 @@ type State struct {
 	Recall, RecallUntil int64
 }
 
+// Lost reports whether the store, which kept b in this epoch, has lost some of it by now, when it keeps s. A record
+// that is missing although its loan may no longer be used may have been returned.
+func (b *Book) Lost(now int64, s *State) bool {
+	return lacks(s.Lent, b.Lent, now+b.Terms.Window) || lacks(s.Held, b.Held, now)
+}
+
+func lacks(has, had []Loan, over int64) bool {
+	return slices.ContainsFunc(had, func(l Loan) bool {
+		i, found := slices.BinarySearchFunc(has, l, Compare)
+		if !found {
+			return l.Until > over
+		}
+		h := &has[i]
+		return h.Units < l.Units || h.Back < l.Back || h.Until < l.Until
+	})
+}
+
 // Empty reports whether the region may forget the partition.
 func (s *State) Empty() bool { return len(s.Lent) == 0 && len(s.Held) == 0 }
 
 // settle drops what is over. In a new epoch loans held are void, and records stand for as long as any loan made before
-// it can matter. A record of which all was returned stays too, so that its ID is not used again.
+// it can matter: longer than Keep if the window was longer then. A record of which all was returned stays a while too, so that its ID is not used again while the grant
+// may be accepted.
 func (b *Book) settle(now int64) {
 	if b.Epoch != b.Store.Epoch {
 		b.Held = nil
 		for i := range b.Lent {
-			b.Lent[i].Until = now + b.Terms.Keep()
+			l := &b.Lent[i]
+			l.Until = min(max(l.Until, now+b.Terms.Keep()), now+b.Terms.keepAny())
 		}
 		b.Epoch, b.Recall = b.Store.Epoch, 0
 	}
 	over := func(l Loan) bool { return l.Until <= now }
-	b.Lent, b.Held = slices.DeleteFunc(b.Lent, over), slices.DeleteFunc(b.Held, over)
+	ended := func(l Loan) bool { return over(l) || l.Left() == 0 && l.Until-b.Terms.Window <= now }
+	b.Lent, b.Held = slices.DeleteFunc(b.Lent, ended), slices.DeleteFunc(b.Held, over)
 	if b.RecallUntil <= now {
 		b.Recall = 0
 	}
@@ -157,7 +189,7 @@ func (b *Book) Lend(now, used, units int64, r Request) (Grant, bool) {
 	i := slices.IndexFunc(b.Lent, func(l Loan) bool { return l.Peer == r.From && l.ID == r.ID })
 	isNew := i < 0
 	switch {
-	case isNew && units == 0:
+	case isNew && (units == 0 || len(b.Lent) >= MaxLoans):
 		return Grant{}, false
 	case isNew:
 		l := Loan{Peer: r.From, ID: ID{b.Store.Epoch, now}}
@@ -186,10 +218,11 @@ func (b *Book) Accept(now int64, g Grant) bool {
 	}
 	i := slices.IndexFunc(b.Held, func(l Loan) bool { return l.Peer == g.From && l.ID == g.ID })
 	if i < 0 {
-		if g.New {
-			b.Held, _ = insert(b.Held, Loan{Peer: g.From, ID: g.ID, Units: g.Units, Until: until})
+		if !g.New || len(b.Held) >= MaxLoans {
+			return false
 		}
-		return g.New
+		b.Held, _ = insert(b.Held, Loan{Peer: g.From, ID: g.ID, Units: g.Units, Until: until})
+		return true
 	}
 	l := &b.Held[i]
 	changed := g.Units > l.Units || until > l.Until

@@ -94,8 +94,8 @@ func TestNewEpoch(t *testing.T) {
 	if got := a.Room(back, 0); got != 6 {
 		t.Errorf("the lender's clock stepped back: room for %d, want 6", got)
 	}
-	if got := a.Room(back+a.Terms.Keep(), 0); got != 10 {
-		t.Errorf("when all loans are over: room for %d, want 10", got)
+	if got := a.Room(back+a.Terms.Keep()+25_025_000, 0); got != 10 {
+		t.Errorf("when the loans of any window are over: room for %d, want 10", got)
 	}
 	a.Store.Lost = clockA
 	if got := a.Room(clockA+a.Terms.Keep()-1, 0); got != 0 {
@@ -106,6 +106,42 @@ func TestNewEpoch(t *testing.T) {
 	}
 	if got := a.Room(clockA+a.Terms.Keep(), 0); got != 10 {
 		t.Errorf("when all is over: room for %d, want 10", got)
+	}
+}
+
+// TestLost: whatever a store shows of loans later in the same epoch, it has lost something exactly if a loan that is not
+// over is missing or less.
+func TestLost(t *testing.T) {
+	terms := loan.TermsOf(10_000_000)
+	had := func(until int64) *loan.Book {
+		l := loan.Loan{Peer: "b", ID: loan.ID{Epoch: 7, Stamp: 1}, Units: 5, Back: 2, Until: until}
+		return &loan.Book{Terms: terms, State: loan.State{Lent: []loan.Loan{l}, Held: []loan.Loan{l}}}
+	}
+	const us = 1_000_000
+	for _, row := range []struct {
+		what    string
+		until   int64 // from now
+		changes func(s *loan.State)
+		lost    bool
+	}{
+		{"nothing changed", 11 * us, func(*loan.State) {}, false},
+		{"all grew", 11 * us, func(s *loan.State) { s.Lent[0].Units, s.Lent[0].Back, s.Lent[0].Until = 9, 9, s.Lent[0].Until+1 }, false},
+		{"another loan", 11 * us, func(s *loan.State) {
+			s.Lent = append([]loan.Loan{{Peer: "a", ID: loan.ID{Epoch: 7, Stamp: 2}}}, s.Lent...)
+		}, false},
+		{"no record", 10*us + 1, func(s *loan.State) { s.Lent = nil }, true},
+		{"no record, which may have been returned", 10 * us, func(s *loan.State) { s.Lent = nil }, false},
+		{"no loan held", 1, func(s *loan.State) { s.Held = nil }, true},
+		{"no loan held, which is over", 0, func(s *loan.State) { s.Held = nil }, false},
+		{"fewer units lent", 11 * us, func(s *loan.State) { s.Lent[0].Units-- }, true},
+		{"less returned", 11 * us, func(s *loan.State) { s.Held[0].Back-- }, true},
+		{"an earlier end", 11 * us, func(s *loan.State) { s.Lent[0].Until-- }, true},
+	} {
+		before, after := had(clockA+row.until), had(clockA+row.until).State
+		row.changes(&after)
+		if got := before.Lost(clockA, &after); got != row.lost {
+			t.Errorf("%s: lost %v", row.what, got)
+		}
 	}
 }
 
@@ -153,5 +189,32 @@ func TestPlan(t *testing.T) {
 	}
 	if back != 1 || unused == 0 {
 		t.Errorf("the borrower returns %d and leaves %d unused; of what it holds 1 is free: %+v", back, unused, ops)
+	}
+}
+
+// A record of which all was returned goes as soon as its grant can be accepted no more, and a book is bounded.
+func TestRecordsEnd(t *testing.T) {
+	lender, _ := twoBooks()
+	lender.Terms = loan.TermsOf(3_600_000_000)
+	const start = 1_000_000_000
+	lend := func(now int64) bool {
+		g, ok := lender.Lend(now, 0, 1, loan.Request{From: "b", Epoch: 7, Time: now})
+		lender.Returned(now, "b", g.ID, 1)
+		return ok
+	}
+	lent := 0
+	for lend(start + int64(lent)) {
+		if lent++; lent > loan.MaxLoans {
+			t.Fatal("more loans than a book may hold")
+		}
+	}
+	if lent != loan.MaxLoans {
+		t.Errorf("%d loans in a book, want %d", lent, loan.MaxLoans)
+	}
+	if lend(start + lender.Terms.Length) {
+		t.Error("an id is forgotten while its grant may still be accepted")
+	}
+	if later := start + 32_000_000 + lender.Terms.Keep() - lender.Terms.Window - lender.Terms.Length; !lend(later) || len(lender.Lent) != 1 {
+		t.Errorf("%d records are left of loans that were returned", len(lender.Lent))
 	}
 }

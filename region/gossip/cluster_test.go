@@ -11,13 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/regiond/regiond/region/gossip"
-	"github.com/regiond/regiond/region/gossip/gossiptest"
+	"github.com/regiond/regiond/test/gossiptest"
+	"github.com/regiond/regiond/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 const (
 	ms   = time.Millisecond

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/region"
 )
 
@@ -96,11 +97,11 @@ func (g *Gossip) Changed() <-chan struct{} { return g.members.changed }
 
 // Update has ConfigHash called again and its result sent to the others. It does
 // not wait.
-func (g *Gossip) Update() { signal(g.update) }
+func (g *Gossip) Update() { signal.Send(g.update) }
 
 // Drift reports that the processes alive differ in their configuration: since
-// when this process has observed it, and the names of the processes by hash. It
-// is an alarm once it has lasted DriftAlarm.
+// when this process has observed it, and the names of the processes by hash.
+// Minutes are normal during a rollout.
 func (g *Gossip) Drift() (since time.Time, hashes map[string][]string, ok bool) {
 	g.mu.Lock()
 	since = g.differs
@@ -236,12 +237,12 @@ func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist, bounded *t
 	defer cancel()
 	ticker := time.NewTicker(housekeeping)
 	defer ticker.Stop()
-	rejoining, alarmed := map[string]context.CancelFunc{}, false
+	rejoining := map[string]context.CancelFunc{}
 	for {
 		g.members.forget(time.Now())
 		g.rejoin(ctx, rejoining)
 		bounded.setKnown(g.known())
-		alarmed = g.checkDrift(time.Now(), alarmed)
+		g.checkDrift(time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -268,27 +269,17 @@ func (g *Gossip) known() map[netip.Addr]bool {
 	return addrs
 }
 
-// checkDrift notes when configurations begin and cease to differ, and logs the
-// alarm and its end. It reports whether the alarm is on.
-func (g *Gossip) checkDrift(now time.Time, alarmed bool) bool {
-	hashes, logger := g.hashes(), g.options.Logger
+// checkDrift notes when configurations begin and cease to differ.
+func (g *Gossip) checkDrift(now time.Time) {
+	differ := len(g.hashes()) > 1
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case len(hashes) < 2:
-		if alarmed {
-			logger.Info("configurations agree again", slog.Duration("after", now.Sub(g.differs)))
-		}
+	case !differ:
 		g.differs = time.Time{}
-		return false
 	case g.differs.IsZero():
 		g.differs = now
-	case !alarmed && now.Sub(g.differs) > DriftAlarm:
-		logger.Warn("processes differ in their configuration: give all of them the same file",
-			slog.Duration("for", now.Sub(g.differs)), slog.Any("hashes", hashes))
-		return true
 	}
-	return alarmed
 }
 
 // delegate is what memberlist asks us about ourselves; no usage travels by gossip.

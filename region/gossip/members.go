@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/quota"
 )
 
 // State says whether a process answers. It is the word used in JSON, metrics and
@@ -30,14 +33,13 @@ const (
 
 // Member is one process.
 type Member struct {
-	Region, Instance string
-	Boot             int64  // when the process started, µs since the epoch, by its own clock
-	Addr             string // host:port of its gossip
-	State            State
-	Since            time.Time // when this process first saw the member in this State
-	ConfigHash       string    // of its configuration in force; "" when it has none
-	Version          string
-	Self             bool // this process
+	quota.Process
+	Addr       string // host:port of its gossip
+	State      State
+	Since      time.Time // when this process first saw the member in this State
+	ConfigHash string    // of its configuration in force; "" when it has none
+	Version    string
+	Self       bool // this process
 }
 
 // Name is "<region>/<instance>".
@@ -59,7 +61,7 @@ func memberOf(n *memberlist.Node) (Member, error) {
 	if err != nil || boot <= 0 || region == "" || instance == "" || !printable(n.Name) {
 		return Member{}, errors.New("its name is not <region>/<instance>/<start time>")
 	}
-	m := Member{Region: region, Instance: instance, Boot: boot, Addr: n.Address(), State: Alive}
+	m := Member{Process: quota.Process{Region: region, Instance: instance, Boot: boot}, Addr: n.Address(), State: Alive}
 	m.ConfigHash, m.Version, err = decodeMeta(n.Meta)
 	return m, err
 }
@@ -186,13 +188,13 @@ func (ms *members) put(node string, m Member) {
 			delete(ms.byNode, node)
 		}
 	}
-	signal(ms.changed)
+	signal.Send(ms.changed)
 }
 
 // obsolete reports whether b is a later start of the same instance and a is dead,
 // or must be, since b has its address.
 func obsolete(a, b Member) bool {
-	return a.Name() == b.Name() && a.Boot < b.Boot && !a.Self && (a.State == Dead || a.Addr == b.Addr)
+	return a.Boot < b.Boot && !a.Self && (a.State == Dead || a.Addr == b.Addr) && a.Instance == b.Instance && a.Region == b.Region
 }
 
 // forget drops members that have been dead for longer than Remembered.
@@ -204,18 +206,18 @@ func (ms *members) forget(now time.Time) {
 		return m.State == Dead && now.Sub(m.Since) > Remembered
 	})
 	if len(ms.byNode) != before {
-		signal(ms.changed)
+		signal.Send(ms.changed)
 	}
 }
 
 // all returns every member by region, instance and start.
 func (ms *members) all() []Member {
 	ms.mu.Lock()
-	list := slices.Collect(maps.Values(ms.byNode))
-	ms.mu.Unlock()
-	slices.SortFunc(list, func(a, b Member) int {
-		return strings.Compare(nodeName(a.Region, a.Instance, a.Boot), nodeName(b.Region, b.Instance, b.Boot))
-	})
+	defer ms.mu.Unlock()
+	list := make([]Member, 0, len(ms.byNode))
+	for _, name := range slices.Sorted(maps.Keys(ms.byNode)) {
+		list = append(list, ms.byNode[name])
+	}
 	return list
 }
 
@@ -231,12 +233,4 @@ func (ms *members) addresses() (alive map[string]bool, dead []string) {
 		}
 	}
 	return alive, dead
-}
-
-// signal fills a channel of capacity one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/region/gossip"
-	"github.com/regiond/regiond/region/gossip/gossiptest"
+	"github.com/regiond/regiond/test/gossiptest"
 )
 
 // However long a partition has lasted, all processes see each other within ten

@@ -2,11 +2,12 @@ package gossip
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/regiond/regiond/internal/instruments"
 )
 
 // metrics are the package's counters; the gauges read the Gossip. In Prometheus
@@ -22,13 +23,8 @@ type metrics struct {
 }
 
 func newMetrics(meter metric.Meter, g *Gossip) (*metrics, error) {
-	var errs [5]error
-	gauge := func(name, unit, description string, observe func(metric.Float64Observer)) error {
-		_, err := meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description),
-			metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error { observe(o); return nil }))
-		return err
-	}
-	errs[0] = gauge("regiond.gossip.members", "{process}", "Processes known by gossip, this one included, by state.",
+	i := instruments.On(meter)
+	i.Gauge("regiond.gossip.members", "{process}", "Processes known by gossip, this one included, by state.",
 		func(o metric.Float64Observer) {
 			counts := map[State]float64{Alive: 0, Dead: 0}
 			for _, m := range g.Members() {
@@ -38,13 +34,13 @@ func newMetrics(meter metric.Meter, g *Gossip) (*metrics, error) {
 				o.Observe(n, metric.WithAttributes(attribute.String("state", string(state))))
 			}
 		})
-	errs[1] = gauge("regiond.gossip.health", "{point}", "How late this process is with its own probes: 0 is healthy, 7 the worst.",
+	i.Gauge("regiond.gossip.health", "{point}", "How late this process is with its own probes: 0 is healthy, 7 the worst.",
 		func(o metric.Float64Observer) {
 			if ml := g.list.Load(); ml != nil {
 				o.Observe(float64(ml.GetHealthScore()))
 			}
 		})
-	errs[2] = gauge("regiond.config.drift", "s",
+	i.Gauge("regiond.config.drift", "s",
 		"How long the configurations of the processes that are alive have differed; 0 while they agree.",
 		func(o metric.Float64Observer) {
 			age := 0.0
@@ -53,31 +49,22 @@ func newMetrics(meter metric.Meter, g *Gossip) (*metrics, error) {
 			}
 			o.Observe(age)
 		})
-	m := &metrics{}
-	m.refused, errs[3] = meter.Int64Counter("regiond.gossip.refused", metric.WithUnit("{message}"),
-		metric.WithDescription("Messages and streams that were refused, by reason."))
-	m.rejoins, errs[4] = meter.Int64Counter("regiond.gossip.rejoins", metric.WithUnit("{call}"),
-		metric.WithDescription("Calls to seeds and dead members, by result."))
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, err
+	m := &metrics{
+		refused: i.Counter("regiond.gossip.refused", "{message}", "Messages and streams that were refused, by reason.", instruments.Zeros("reason",
+			"label", "key", // of another deployment
+			"size", "bytes", "streams", "message", // more than a deployment sends, or something else
+			"region", "metadata", "full", // a member that does not belong here
+		)...),
+		rejoins: i.Counter("regiond.gossip.rejoins", "{call}", "Calls to seeds and dead members, by result.",
+			instruments.Zeros("result", "joined", "failed", "unresolved")...),
 	}
-	for _, reason := range []string{
-		"label", "key", // of another deployment
-		"size", "bytes", "streams", "message", // more than a deployment sends, or something else
-		"region", "metadata", "full", // a member that does not belong here
-	} {
-		add(m.refused, "reason", reason, 0) // present from the start, for rate()
-	}
-	for _, result := range []string{"joined", "failed", "unresolved"} {
-		add(m.rejoins, "result", result, 0)
-	}
-	return m, nil
+	return m, i.Err()
 }
 
-func add(c metric.Int64Counter, key, value string, n int64) {
-	c.Add(context.Background(), n, metric.WithAttributes(attribute.String(key, value)))
+func (m *metrics) refusedFor(reason string) {
+	m.refused.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", reason)))
 }
 
-func (m *metrics) refusedFor(reason string) { add(m.refused, "reason", reason, 1) }
-
-func (m *metrics) rejoined(result string) { add(m.rejoins, "result", result, 1) }
+func (m *metrics) rejoined(result string) {
+	m.rejoins.Add(context.Background(), 1, metric.WithAttributes(attribute.String("result", result)))
+}

@@ -24,9 +24,6 @@ const (
 	RejoinInterval = 5 * time.Second
 	// Remembered is how long dead members stay in Members.
 	Remembered = 10 * time.Minute
-	// DriftAlarm is how long configurations may differ before it is an alarm: a
-	// rollout takes minutes, a forgotten region lasts for ever.
-	DriftAlarm = 5 * time.Minute
 
 	// leaveTimeout and updateTimeout bound how long memberlist may take to tell
 	// another process; it needs two rounds of gossip.
@@ -77,7 +74,7 @@ type Options struct {
 	// Transport replaces sockets in tests and in the demo; Bind and Advertise are
 	// not used then. Run closes it.
 	Transport memberlist.Transport
-	// Logger receives changes of members, drift and memberlist's warnings; nil
+	// Logger receives changes of members and memberlist's warnings; nil
 	// discards them.
 	Logger *slog.Logger
 	// Meter makes the instruments; nil means none.

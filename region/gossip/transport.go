@@ -287,8 +287,10 @@ func (s *stream) check() error {
 	var sealed net.Buffers
 	authentic := false
 	defer func() {
-		if !authentic {
-			recycle(sealed)
+		for _, piece := range sealed {
+			if !authentic {
+				pieces.Put((*[chunk]byte)(piece[:chunk]))
+			}
 		}
 	}()
 	for left := int(length); left > 0; left -= chunk {
@@ -317,12 +319,6 @@ func (s *stream) check() error {
 
 // pieces are used again, since a flood would make garbage faster than it is collected.
 var pieces = sync.Pool{New: func() any { return new([chunk]byte) }}
-
-func recycle(sealed net.Buffers) {
-	for _, piece := range sealed {
-		pieces.Put((*[chunk]byte)(piece[:chunk]))
-	}
-}
 
 // unseal decrypts and authenticates a message with any of the keys, as memberlist does.
 // The result is valid until the next call; t.checking is held.

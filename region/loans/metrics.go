@@ -2,14 +2,15 @@ package loans
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/regiond/regiond/internal/instruments"
 	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/sync/wire"
 )
 
 // sums are what this process knows of the loans of a limit, over the partitions that it tends.
@@ -26,13 +27,6 @@ type metrics struct {
 	sums map[[2]string]sums // by policy and limit
 }
 
-// The kinds of message.
-const (
-	kindWant   = "want"
-	kindGrant  = "grant"
-	kindReturn = "return"
-)
-
 // The reasons for which loans held are void.
 const (
 	voidLost  = "lost"  // the store lost data, or was rolled back
@@ -40,50 +34,33 @@ const (
 )
 
 func newMetrics(m metric.Meter) (*metrics, error) {
-	x := &metrics{sums: map[[2]string]sums{}}
-	var errs [6]error
-	x.messages, errs[0] = m.Int64Counter("regiond.loans.messages", metric.WithUnit("{message}"),
-		metric.WithDescription("Wants, grants and returns of loans that were published, by kind, each for one partition."))
-	x.voided, errs[1] = m.Int64Counter("regiond.loans.voided", metric.WithUnit("{loan}"),
-		metric.WithDescription("Loans held that were given up before their end, by reason."))
-	lent, err := m.Int64ObservableGauge("regiond.loans.lent_units", metric.WithUnit("{unit}"),
-		metric.WithDescription("Units of a bounded limit that this region has lent to others, over the partitions that this process tends."))
-	errs[2] = err
-	borrowed, err := m.Int64ObservableGauge("regiond.loans.borrowed_units", metric.WithUnit("{unit}"),
-		metric.WithDescription("Units of a bounded limit that this region has borrowed from others, over the partitions that this process tends."))
-	errs[3] = err
-	closed, err := m.Float64ObservableGauge("regiond.bound.closed", metric.WithUnit("s"),
-		metric.WithDescription("How long a bounded limit admits nothing yet, because its region's store has lost data; 0: it is open."))
-	errs[4] = err
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, err
+	i, x := instruments.On(m), &metrics{sums: map[[2]string]sums{}}
+	x.messages = i.Counter("regiond.loans.messages", "{message}",
+		"Wants, grants and returns of loans that were published, by kind, each for one partition.", instruments.Zeros("kind", "want", "grant", "return")...)
+	x.voided = i.Counter("regiond.loans.voided", "{loan}", "Loans held that were given up before their end, by reason.",
+		instruments.Zeros("reason", voidLost, voidClock)...)
+	gauge := func(name, unit, help string, value func(s sums) float64) {
+		i.Gauge(name, unit, help, func(o metric.Float64Observer) {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			for name, s := range x.sums {
+				o.Observe(value(s), metric.WithAttributes(attribute.String("policy", name[0]), attribute.String("limit", name[1])))
+			}
+		})
 	}
-	_, errs[5] = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		for name, s := range x.sums {
-			of := metric.WithAttributes(attribute.String("policy", name[0]), attribute.String("limit", name[1]))
-			o.ObserveInt64(lent, s.Lent, of)
-			o.ObserveInt64(borrowed, s.Borrowed, of)
-			o.ObserveFloat64(closed, s.Closed.Seconds(), of)
-		}
-		return nil
-	}, lent, borrowed, closed)
-	for _, kind := range []string{kindWant, kindGrant, kindReturn} { // there from the start, for rate()
-		x.sent(kind, 0)
-	}
-	for _, reason := range []string{voidLost, voidClock} {
-		x.voids(reason, 0)
-	}
-	return x, errs[5]
+	gauge("regiond.loans.lent_units", "{unit}", "Units of a bounded limit that this region has lent to others, over the partitions that this process tends.",
+		func(s sums) float64 { return float64(s.Lent) })
+	gauge("regiond.loans.borrowed_units", "{unit}", "Units of a bounded limit that this region has borrowed from others, over the partitions that this process tends.",
+		func(s sums) float64 { return float64(s.Borrowed) })
+	gauge("regiond.bound.closed", "s", "How long a bounded limit admits nothing yet, because its region's store has lost data; 0: it is open.",
+		func(s sums) float64 { return s.Closed.Seconds() })
+	return x, i.Err()
 }
 
-func (m *metrics) sent(kind string, n int) {
-	m.messages.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("kind", kind)))
-}
-
-func (m *metrics) voids(reason string, n int) {
-	m.voided.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("reason", reason)))
+func (m *metrics) sent(l *wire.Loans) {
+	for kind, n := range map[string]int{"want": len(l.Wants), "grant": len(l.Grants), "return": len(l.Returns)} {
+		m.messages.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("kind", kind)))
+	}
 }
 
 // observeEvery is how often the sums are taken.
@@ -112,6 +89,18 @@ func (t *Tender) observe(now time.Duration) {
 	t.metrics.mu.Lock()
 	t.metrics.sums = all
 	t.metrics.mu.Unlock()
+}
+
+// Lent is how many units of a limit this region has lent and borrowed, over the partitions that
+// this process tends. It is at most a second old.
+func (t *Tender) Lent(policy, limit string) (lent, borrowed int64) {
+	if t.metrics == nil {
+		return 0, 0
+	}
+	t.metrics.mu.Lock()
+	defer t.metrics.mu.Unlock()
+	s := t.metrics.sums[[2]string{policy, limit}]
+	return s.Lent, s.Borrowed
 }
 
 func left(loans []loan.Loan) (n int64) {

@@ -2,8 +2,10 @@ package loans
 
 import (
 	"strings"
+	"time"
 
 	"github.com/regiond/regiond/internal/expiring"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 )
@@ -74,4 +76,73 @@ func cloneKey(k *quota.CounterKey) quota.CounterKey {
 	c := *k
 	c.Tenant, c.Partition = strings.Clone(k.Tenant), strings.Clone(k.Partition)
 	return c
+}
+
+// tended is a partition that is short, wanted, or has loans.
+type tended struct {
+	id      uint64
+	key     quota.CounterKey
+	plan    *loan.Planner
+	due     time.Duration
+	useful  time.Duration // when it was short, wanted or lent last
+	sibling time.Duration // when another process of ours wanted last
+	named   time.Duration // when a want named the partition last
+	asked   int64         // since the last plan
+	denied  bool
+	mine    float64 // what this process charged, fading over a window
+	folded  time.Duration
+	limit   *quota.Limit
+	keys    *store.KeyPlan // of limit alone
+	log     []string       // key of
+	inbox   []store.LoanOp
+	wants   []loan.Want
+	book    loan.Book // as the store kept it at its TIME at
+	at      int64
+}
+
+func (p *tended) queue(op store.LoanOp) {
+	if len(p.inbox) < maxWaiting { // what is lost is repeated
+		p.inbox = append(p.inbox, op)
+	}
+}
+
+// rests is how long nothing has to be asked or wanted until all that is borrowed goes
+// back. Where a region gets a request every second or two, those of a window are more than that.
+func (p *tended) rests() time.Duration {
+	if p.limit == nil {
+		return restAfter
+	}
+	return max(restAfter, p.limit.Window/8)
+}
+
+// take adds what was asked for here.
+func (p *tended) take(v active, now time.Duration) {
+	p.asked += v.asked
+	p.denied = p.denied || v.denied
+	p.mine += float64(v.charged)
+	if v.asked > 0 {
+		p.useful = now
+	}
+}
+
+// configure makes the planner anew if the limit has changed, and returns its tick.
+func (p *tended) configure(b *Bound, trip time.Duration) time.Duration {
+	tick := min(max(b.Limit.Window/200, StepEvery), 50*time.Millisecond)
+	if p.limit != b.Limit {
+		p.limit, p.keys = b.Limit, store.NewKeyPlan([]*quota.Limit{b.Limit})
+		if terms := loan.TermsOf(b.Limit.WindowUS()); p.plan == nil || p.plan.Terms != terms {
+			p.plan = &loan.Planner{Terms: terms}
+		}
+	}
+	p.plan.Bound, p.plan.Regions = b.units(), b.Regions
+	p.plan.Tick, p.plan.Trip = tick.Microseconds(), (trip + tick).Microseconds()
+	return tick
+}
+
+// call is one script call for the partition.
+func (p *tended) call(b *Bound, ops []store.LoanOp) store.Call {
+	return store.Call{
+		Op: store.OpLoans, Plan: p.keys, Keys: p.log, Counters: []quota.CounterKey{p.key}, Ceilings: p.keys.Capacities,
+		Bounds: []quota.Bound{b.Bound}, Loans: ops,
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/internal/expiring"
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
@@ -27,20 +27,18 @@ const (
 	// MaxTended is how many are tended at once; beyond it the one that was least recently
 	// short, wanted or lent is left to itself.
 	MaxTended = 8_192
-	// stepEvery is the least time between two steps.
-	stepEvery = 5 * time.Millisecond
-	// callsPerSecond bounds the calls of one process for partitions, which take Redis about
-	// 30 µs each.
+	// StepEvery is the least time between two steps.
+	StepEvery = 5 * time.Millisecond
+	// callsPerSecond bounds the calls of one process for partitions, which take Redis about 30 µs each.
 	callsPerSecond = 4_000
-	// restAfter is for how long a partition is planned for after it was asked for or wanted last.
-	// Then what it borrows is returned as it comes free, every restTick.
+	// restAfter is for how long a partition is planned for after it was asked for or wanted last. Then what it borrows
+	// is returned as it comes free, every restTick.
 	restAfter = 2 * time.Second
 	restTick  = time.Second
-	// coverAfter is for how long the process that should tend a short partition has to be
-	// silent until another one does.
+	// coverAfter is for how long the process that should tend a short partition is silent until another one does.
 	coverAfter = time.Second
-	// keyEvery is how often a want names the partition itself, for regions that never met it.
-	keyEvery = time.Minute
+	// keyEvery is how often a want names the partition itself, for regions that never met it or did not hear so.
+	keyEvery = time.Second
 	// mostOthers bounds how many times as much is asked for in the region as here.
 	mostOthers = 16
 	// maxWaiting bounds what was received for a partition and was not carried out yet, and
@@ -78,23 +76,20 @@ type Store interface {
 	Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict)
 }
 
-// Network publishes, as *sync.Mesh, which documents the methods.
-type Network interface {
-	SendWants(wants ...wire.Want)
-	SendGrants(to string, grants ...wire.Grant)
-	SendReturns(to string, returns ...wire.Return)
-}
-
 // Options are what New needs. Meter may be nil.
 type Options struct {
-	Self    quota.Process
-	Now     func() time.Duration // this process's monotonic clock
-	Store   Store
-	Network Network
+	Self  quota.Process
+	Now   func() time.Duration // this process's monotonic clock
+	Store Store
+	// Send publishes wants for all regions where to is "", or grants and returns for one, as
+	// sync.Mesh.SendLoans.
+	Send func(to string, l *wire.Loans)
 	// Bound is what holds for a limit of the configuration in force; false: it has no bound.
 	Bound func(policy, limit string) (Bound, bool)
 	// Processes are the live processes of our region, ourselves included or not.
 	Processes func() []quota.Process
+	// Lost is called when the store has lost loans that it had shown.
+	Lost func()
 	// Trip is how long a message to another region takes.
 	Trip func() time.Duration
 	// MaxActive and MaxTended are these constants where 0.
@@ -104,9 +99,8 @@ type Options struct {
 	Meter  metric.Meter
 }
 
-// Tender lends and borrows for all partitions of a region that need it, as one of the
-// region's processes. Asked and Receive may be called from anywhere and never wait; Step
-// is for Run, or for a simulation instead of it.
+// Tender lends and borrows for all partitions of a region that need it, as one of the region's processes. Asked and
+// Receive may be called from anywhere and never wait; Step, Woken and Leave are for Run, or for a simulation instead of it.
 type Tender struct {
 	o      Options
 	active partitions
@@ -114,7 +108,8 @@ type Tender struct {
 
 	mu       sync.Mutex // guards what follows
 	woken    []uint64
-	received []received
+	received []*wire.Loans
+	entries  int // of received
 
 	tended   map[uint64]*tended // Step's own, as all below
 	stepped  time.Duration
@@ -123,40 +118,10 @@ type Tender struct {
 	metrics  *metrics // nil without a meter
 }
 
-// tended is a partition that is short, wanted, or has loans.
-type tended struct {
-	id      uint64
-	key     quota.CounterKey
-	plan    *loan.Planner
-	due     time.Duration
-	useful  time.Duration // when it was short, wanted or lent last
-	sibling time.Duration // when another process of ours wanted last
-	named   time.Duration // when a want named the partition last
-	asked   int64         // since the last plan
-	denied  bool
-	mine    float64 // what this process charged, fading over a window
-	folded  time.Duration
-	limit   *quota.Limit
-	keys    *store.KeyPlan // of limit alone
-	log     []string       // key of
-	inbox   []store.LoanOp
-	wants   []loan.Want
-	book    loan.Book // as the store kept it at its TIME at
-	at      int64
-}
-
-// received is one message, or a part of one.
-type received struct {
-	want  *wire.Want
-	grant *wire.Grant
-	back  *wire.Return
-	from  string // of back
-}
-
 // New returns a Tender that tends nothing yet.
 func New(o Options) (*Tender, error) {
-	if o.Now == nil || o.Store == nil || o.Network == nil || o.Bound == nil || o.Processes == nil || o.Trip == nil {
-		return nil, errors.New("loans: Now, Store, Network, Bound, Processes and Trip are required")
+	if o.Now == nil || o.Store == nil || o.Send == nil || o.Bound == nil || o.Processes == nil || o.Lost == nil || o.Trip == nil {
+		return nil, errors.New("loans: Now, Store, Send, Bound, Processes, Lost and Trip are required")
 	}
 	o.MaxActive, o.MaxTended = cmp.Or(o.MaxActive, MaxActive), cmp.Or(o.MaxTended, MaxTended)
 	if o.Random == nil {
@@ -183,46 +148,18 @@ func (t *Tender) Asked(id uint64, key *quota.CounterKey, a loan.Ask) {
 	t.mu.Lock()
 	t.woken = append(t.woken, id)
 	t.mu.Unlock()
-	t.soon()
+	signal.Send(t.wake)
 }
 
-// Wanted takes wants of other processes, those of our own region too.
-func (t *Tender) Wanted(wants []wire.Want) {
-	for i := range wants {
-		t.receive(received{want: &wants[i]})
-	}
-	t.soon()
-}
-
-// Granted takes what another region has lent to ours.
-func (t *Tender) Granted(grants []wire.Grant) {
-	for i := range grants {
-		t.receive(received{grant: &grants[i]})
-	}
-	t.soon()
-}
-
-// Returned takes what another region has given back to ours.
-func (t *Tender) Returned(from string, returns []wire.Return) {
-	for i := range returns {
-		t.receive(received{from: from, back: &returns[i]})
-	}
-	t.soon()
-}
-
-func (t *Tender) receive(r received) {
+// Receive takes what a process of another region sends about loans, or the wants of a sibling.
+// They are the Tender's from then on.
+func (t *Tender) Receive(l *wire.Loans) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.received) < maxReceived { // what is lost is repeated
-		t.received = append(t.received, r)
+	if n := t.entries + l.Len(); n <= maxReceived { // what is lost is repeated
+		t.received, t.entries = append(t.received, l), n
 	}
-}
-
-func (t *Tender) soon() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	t.mu.Unlock()
+	signal.Send(t.wake)
 }
 
 // Run steps when something is due, until ctx ends. If no other process of the region is
@@ -233,10 +170,10 @@ func (t *Tender) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			t.leave()
+			t.Leave()
 			return nil
 		case <-timer.C:
-		case <-t.wake:
+		case <-t.Woken():
 		}
 		next := t.Step(ctx)
 		if next < 0 {
@@ -246,7 +183,7 @@ func (t *Tender) Run(ctx context.Context) error {
 		timer.Reset(max(next-t.o.Now(), 0))
 		select { // not more often, however much arrives
 		case <-ctx.Done():
-		case <-time.After(stepEvery):
+		case <-time.After(StepEvery):
 		}
 	}
 }
@@ -273,11 +210,14 @@ func (t *Tender) Step(ctx context.Context) time.Duration {
 	return next
 }
 
+// Woken receives when Step has something to do before it is due.
+func (t *Tender) Woken() <-chan struct{} { return t.wake }
+
 // collect takes in what was asked for and received since the last step.
 func (t *Tender) collect(now time.Duration) {
 	t.mu.Lock()
 	woken, messages := t.woken, t.received
-	t.woken, t.received = nil, nil
+	t.woken, t.received, t.entries = nil, nil, 0
 	t.mu.Unlock()
 	for _, id := range woken {
 		if v, ok := t.active.take(id, now.Microseconds(), false); ok {
@@ -286,14 +226,15 @@ func (t *Tender) collect(now time.Duration) {
 			p.due = now
 		}
 	}
-	for _, m := range messages {
-		switch {
-		case m.want != nil:
-			t.wanted(m.want, now)
-		case m.grant != nil:
-			t.lent(m.grant.PartitionID, store.LoanOp{Kind: store.LoanAccept, Grant: m.grant.Grant}, now)
-		default:
-			t.lent(m.back.PartitionID, store.LoanOp{Kind: store.LoanReturned, Peer: m.from, ID: m.back.Loan, Units: m.back.Back}, now)
+	for _, l := range messages {
+		for i := range l.Wants {
+			t.wanted(&l.Wants[i], now)
+		}
+		for _, g := range l.Grants {
+			t.lent(g.PartitionID, store.LoanOp{Kind: store.LoanAccept, Grant: g.Grant}, now)
+		}
+		for _, r := range l.Returns {
+			t.lent(r.PartitionID, store.LoanOp{Kind: store.LoanReturned, Peer: l.From.Region, ID: r.Loan, Units: r.Back}, now)
 		}
 	}
 }
@@ -337,22 +278,6 @@ func (t *Tender) lent(id uint64, op store.LoanOp, now time.Duration) {
 	if p := t.tended[id]; p != nil {
 		p.queue(op)
 		p.due = min(p.due, now)
-	}
-}
-
-func (p *tended) queue(op store.LoanOp) {
-	if len(p.inbox) < maxWaiting { // what is lost is repeated
-		p.inbox = append(p.inbox, op)
-	}
-}
-
-// take adds what was asked for here.
-func (p *tended) take(v active, now time.Duration) {
-	p.asked += v.asked
-	p.denied = p.denied || v.denied
-	p.mine += float64(v.charged)
-	if v.asked > 0 {
-		p.useful = now
 	}
 }
 
@@ -417,7 +342,7 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 		p.due = now + tick
 		if !t.ours(p.id) && now-p.sibling < coverAfter && len(p.inbox) == 0 {
 			p.asked, p.denied = 0, false // the one whose turn it is does that
-			if now-p.useful > restAfter {
+			if now-p.useful > p.rests() {
 				t.rest(p, now)
 			}
 			continue
@@ -432,9 +357,12 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 		if v.Err != nil || v.Loans == nil {
 			continue // away, or busy
 		}
-		t.look(p, b, v)
-		switch {
-		case now-p.useful <= restAfter:
+		switch whole := t.look(p, b, v); {
+		case !whole: // the bound closes
+		case now-p.useful <= p.rests():
+			if now-p.useful > restAfter {
+				p.due = now + restTick
+			}
 			plans = append(plans, t.plan(p, b, v, now))
 		case left(p.book.Held) > 0 || left(p.book.Lent) > 0:
 			p.due = now + restTick
@@ -453,201 +381,6 @@ func (t *Tender) ask(ctx context.Context, calls []store.Call) []store.Verdict {
 		t.o.Store.Decide(ctx, calls, verdicts)
 	}
 	return verdicts
-}
-
-// configure makes the planner anew if the limit has changed, and returns its tick.
-func (p *tended) configure(b *Bound, trip time.Duration) time.Duration {
-	tick := min(max(b.Limit.Window/200, stepEvery), 50*time.Millisecond)
-	if p.limit != b.Limit {
-		p.limit, p.keys = b.Limit, store.NewKeyPlan([]*quota.Limit{b.Limit})
-		if terms := loan.TermsOf(b.Limit.WindowUS()); p.plan == nil || p.plan.Terms != terms {
-			p.plan = &loan.Planner{Terms: terms}
-		}
-	}
-	p.plan.Bound, p.plan.Regions = b.units(), b.Regions
-	p.plan.Tick, p.plan.Trip = tick.Microseconds(), (trip + tick).Microseconds()
-	return tick
-}
-
-// call is one script call for the partition.
-func (p *tended) call(b *Bound, ops []store.LoanOp) store.Call {
-	return store.Call{
-		Op: store.OpLoans, Plan: p.keys, Keys: p.log, Counters: []quota.CounterKey{p.key}, Ceilings: p.keys.Capacities,
-		Bounds: []quota.Bound{b.Bound}, Loans: ops,
-	}
-}
-
-// planned is what a plan wants carried out.
-type planned struct {
-	p     *tended
-	b     *Bound
-	now   int64          // the store's TIME by which it was planned
-	ops   []loan.Op      // that need a call, and
-	calls []store.LoanOp // what they are there
-	send  []loan.Op      // grants once more
-	want  *loan.Want
-}
-
-func (x *planned) add(o loan.Op, call store.LoanOp) {
-	x.ops, x.calls = append(x.ops, o), append(x.calls, call)
-}
-
-// look takes in what the store replied.
-func (t *Tender) look(p *tended, b *Bound, v *store.Verdict) {
-	s := b.store()
-	if n := len(p.book.Held); n > 0 && p.book.Store.Epoch != s.Epoch && t.metrics != nil {
-		reason := voidClock
-		if p.book.Store.Lost != s.Lost {
-			reason = voidLost
-		}
-		t.metrics.voids(reason, n)
-	}
-	p.at = v.StoreUS
-	p.book = loan.Book{Region: t.o.Self.Region, Terms: p.plan.Terms, Store: s, Share: b.Share, State: v.Loans.State}
-}
-
-// returnAll returns all that is borrowed, as far as it is free.
-func (p *tended) returnAll(b *Bound) *planned {
-	x := &planned{p: p, b: b, now: p.at}
-	for _, h := range p.book.Held {
-		o := loan.Op{Kind: loan.OpReturn, To: h.Peer, ID: h.ID, Units: h.Left()}
-		x.add(o, store.LoanOp{Kind: store.LoanReturn, Peer: h.Peer, ID: h.ID, Units: h.Left()})
-	}
-	return x
-}
-
-// plan plans for one partition.
-func (t *Tender) plan(p *tended, b *Bound, v *store.Verdict, now time.Duration) *planned {
-	for _, w := range p.wants {
-		p.plan.Receive(v.StoreUS, w)
-	}
-	p.wants = nil
-	used := v.Loans.Used
-	asked := int64(float64(p.asked) * p.others(b.Limit.Window, used, now))
-	ops, want := p.plan.Plan(&p.book, v.StoreUS, used, asked, p.denied, t.o.Random)
-	p.asked, p.denied = 0, false
-	x := &planned{p: p, b: b, want: want, now: v.StoreUS}
-	for _, o := range ops {
-		switch o.Kind {
-		case loan.OpSend:
-			x.send = append(x.send, o)
-		case loan.OpLend:
-			x.add(o, store.LoanOp{Kind: store.LoanLend, Units: o.Units, Request: o.Want.Request(o.ID)})
-		case loan.OpReturn:
-			x.add(o, store.LoanOp{Kind: store.LoanReturn, Peer: o.To, ID: o.ID, Units: o.Units})
-		case loan.OpRecall:
-			x.add(o, store.LoanOp{Kind: store.LoanRecall, Units: o.Units, Until: o.Until})
-		}
-	}
-	return x
-}
-
-// others is how many times as much as here is asked for in the whole region, by what was
-// charged: its other processes do not tell what they deny.
-func (p *tended) others(window time.Duration, used int64, now time.Duration) float64 {
-	p.mine *= max(0, 1-float64(now-p.folded)/float64(window))
-	p.folded = now
-	if p.mine < 1 {
-		return 1
-	}
-	return min(max(1, float64(used)/p.mine), mostOthers)
-}
-
-// carryOut carries plans out and publishes what follows.
-func (t *Tender) carryOut(ctx context.Context, plans []*planned) {
-	var calls []store.Call
-	var of []*planned
-	for _, x := range plans {
-		if len(x.ops) > 0 {
-			calls, of = append(calls, x.p.call(x.b, x.calls)), append(of, x)
-		}
-	}
-	verdicts := t.ask(ctx, calls)
-	out := outbox{lend: map[string]*forOne{}}
-	for i, x := range of {
-		if v := &verdicts[i]; v.Err == nil && v.Loans != nil {
-			t.carriedOut(x, v.Loans, &out)
-		}
-	}
-	for _, x := range plans {
-		for _, o := range x.send {
-			out.one(o.To).grants = append(out.one(o.To).grants, wire.Grant{PartitionID: x.p.id, Grant: o.Grant})
-		}
-		if x.want != nil {
-			out.wants = append(out.wants, t.wantOf(x))
-		}
-	}
-	t.publish(&out)
-}
-
-// carriedOut takes in what came of a plan.
-func (t *Tender) carriedOut(x *planned, l *store.Loans, out *outbox) {
-	p := x.p
-	p.book.State = l.State
-	for n, o := range x.ops {
-		r := l.Results[n]
-		switch {
-		case o.Kind == loan.OpLend && r.Grant.ID != loan.ID{}:
-			r.Grant.From = t.o.Self.Region
-			p.plan.Granted(x.now, o.To, r.Grant)
-			out.one(o.To).grants = append(out.one(o.To).grants, wire.Grant{PartitionID: p.id, Grant: r.Grant})
-		case o.Kind == loan.OpReturn && r.Back > 0:
-			out.one(o.To).returns = append(out.one(o.To).returns, wire.Return{PartitionID: p.id, Loan: o.ID, Back: r.Back})
-		}
-	}
-}
-
-func (t *Tender) wantOf(x *planned) wire.Want {
-	w := wire.Want{PartitionID: x.p.id, Want: *x.want}
-	w.From, w.Held = t.o.Self.Region, slices.Clone(w.Held)
-	if now := t.o.Now(); now-x.p.named >= keyEvery {
-		x.p.named = now
-		w.Partition = &x.p.key
-	}
-	return w
-}
-
-// outbox is what one step publishes.
-type outbox struct {
-	wants []wire.Want
-	lend  map[string]*forOne
-}
-
-// forOne is what of it is for one region.
-type forOne struct {
-	grants  []wire.Grant
-	returns []wire.Return
-}
-
-func (o *outbox) one(to string) *forOne {
-	if o.lend[to] == nil {
-		o.lend[to] = &forOne{}
-	}
-	return o.lend[to]
-}
-
-func (t *Tender) publish(o *outbox) {
-	if len(o.wants) > 0 {
-		t.o.Network.SendWants(o.wants...)
-		t.sent(kindWant, len(o.wants))
-	}
-	for _, to := range slices.Sorted(maps.Keys(o.lend)) {
-		m := o.lend[to]
-		if len(m.grants) > 0 {
-			t.o.Network.SendGrants(to, m.grants...)
-			t.sent(kindGrant, len(m.grants))
-		}
-		if len(m.returns) > 0 {
-			t.o.Network.SendReturns(to, m.returns...)
-			t.sent(kindReturn, len(m.returns))
-		}
-	}
-}
-
-func (t *Tender) sent(kind string, n int) {
-	if t.metrics != nil {
-		t.metrics.sent(kind, n)
-	}
 }
 
 // ours reports whether it is this process that tends a partition: of the region's live
@@ -670,8 +403,8 @@ func weight(id uint64, p *quota.Process) uint64 {
 	return xxhash.Sum64(b)
 }
 
-// leave returns what is free of the loans, if nobody else of the region can.
-func (t *Tender) leave() {
+// Leave returns what is free of the loans, if nobody else of the region can. It is the last step.
+func (t *Tender) Leave() {
 	for _, p := range t.o.Processes() {
 		if p != t.o.Self {
 			return

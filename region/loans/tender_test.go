@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,6 +27,26 @@ func TestOneRegionGetsAll(t *testing.T) {
 	})
 	if w.worst > 600 || admitted < 585 {
 		t.Errorf("%d of 600 in the last window, %d in the worst", admitted, w.worst)
+	}
+}
+
+// Regions that never met a partition hear what it is from a later want, if the first was lost or sent before they began.
+func TestNotHeardAtFirst(t *testing.T) {
+	w := newWorld(t, 1, 3, 10, time.Minute)
+	got := 0
+	ask := func() {
+		if w.ask(0, "x") {
+			got++
+		}
+	}
+	for _, to := range []int{1, 2} {
+		w.cut[[2]int{0, to}] = true
+	}
+	w.advance(2*time.Second, ask)
+	clear(w.cut)
+	w.advance(3*time.Second, ask)
+	if got < 10 {
+		t.Errorf("it got %d of 10 within three seconds", got)
 	}
 }
 
@@ -156,6 +177,35 @@ func TestEvictedIsSafe(t *testing.T) {
 	}
 }
 
+// TestRolledBack: the store of a region that has lent goes back to what it had up to a second before, as a failover
+// may have it, and that region then uses all that its store leaves it.
+func TestRolledBack(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		w := newWorld(t, seed+1, 2, 60, 10*time.Second)
+		dice, lender, key := rand.New(rand.NewPCG(seed, 9)), w.regions[0], quota.CounterKey{Tenant: "acme"}
+		w.advance(time.Duration(dice.IntN(1000))*time.Millisecond, func() { w.ask(1, "acme") })
+		before := lender.book(&key).State
+		before.Lent, before.Held = slices.Clone(before.Lent), slices.Clone(before.Held)
+		w.advance(time.Second, func() { w.ask(1, "acme") })
+		lent := func() (n int64) {
+			for _, l := range lender.book(&key).Lent {
+				n += l.Left()
+			}
+			return n
+		}
+		had := lent()
+		if lender.book(&key).State = before; had == lent() {
+			continue
+		}
+		w.advance(1100*time.Millisecond, func() { w.ask(1, "acme") })
+		w.advance(20*time.Second, func() { w.ask(0, "acme"); w.ask(1, "acme") })
+		if w.worst > 60 || lender.store.Lost == 0 {
+			t.Errorf("seed %d: %d of %d units lent are forgotten: lost at %d, %d in the worst window of 60", seed+1, had-lent(), had, lender.store.Lost, w.worst)
+		}
+	}
+}
+
 // TestStop: the last process of a region returns what it can.
 func TestStop(t *testing.T) {
 	t.Parallel()
@@ -215,7 +265,7 @@ func TestWantsWhileRedisIsAway(t *testing.T) {
 	key := quota.CounterKey{Tenant: "acme", Policy: "p", Limit: "strict", BucketUS: 1}
 	before := heap()
 	for i := range 100_000 {
-		tender.Wanted([]wire.Want{{PartitionID: id("acme"), Partition: &key, Want: loan.Want{From: "b", Epoch: 1, Time: int64(1_000_000 - i), Need: 1}}})
+		tender.Receive(&wire.Loans{Wants: []wire.Want{{PartitionID: id("acme"), Partition: &key, Want: loan.Want{From: "b", Epoch: 1, Time: int64(1_000_000 - i), Need: 1}}}})
 		tender.Step(t.Context())
 	}
 	if after := heap(); after > before+1<<20 {

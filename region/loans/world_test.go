@@ -37,12 +37,9 @@ type world struct {
 }
 
 type flight struct {
-	at      time.Duration
-	to      int
-	from    quota.Process
-	wants   []wire.Want
-	grants  []wire.Grant
-	returns []wire.Return
+	at    time.Duration
+	to    int
+	loans wire.Loans
 }
 
 type entry struct {
@@ -92,7 +89,7 @@ func (r *region) start() *node {
 	n := &node{self: quota.Process{Region: r.name, Instance: fmt.Sprint(len(r.nodes)), Boot: int64(w.now) + 1}}
 	var err error
 	n.Tender, err = loans.New(loans.Options{
-		Self: n.self, Now: func() time.Duration { return w.now }, Store: r, Network: &network{r, n.self},
+		Self: n.self, Now: func() time.Duration { return w.now }, Store: r, Send: (&network{r, n.self}).send,
 		Bound: func(policy, limit string) (loans.Bound, bool) {
 			b := loans.Bound{Limit: &w.limit, Regions: len(w.regions)}
 			b.Share, b.Epoch = r.share, r.store.Epoch
@@ -107,6 +104,7 @@ func (r *region) start() *node {
 			}
 			return all
 		},
+		Lost: func() { r.store.Epoch, r.store.Lost = r.store.Epoch+1, r.us() },
 		Trip: func() time.Duration { return w.delay }, Random: w.rng.Float64,
 		MaxActive: w.most, MaxTended: w.most,
 	})
@@ -178,18 +176,15 @@ type network struct {
 	self quota.Process
 }
 
-func (n *network) SendWants(wants ...wire.Want) {
-	for j := range n.r.w.regions {
-		n.r.w.send(n.r.i, j, flight{from: n.self, wants: wants})
+func (n *network) send(to string, l *wire.Loans) {
+	l.From = n.self
+	if to != "" {
+		n.r.w.send(n.r.i, int(to[0]-'a'), flight{loans: *l})
+		return
 	}
-}
-
-func (n *network) SendGrants(to string, grants ...wire.Grant) {
-	n.r.w.send(n.r.i, int(to[0]-'a'), flight{from: n.self, grants: grants})
-}
-
-func (n *network) SendReturns(to string, returns ...wire.Return) {
-	n.r.w.send(n.r.i, int(to[0]-'a'), flight{from: n.self, returns: returns})
+	for j := range n.r.w.regions {
+		n.r.w.send(n.r.i, j, flight{loans: *l})
+	}
 }
 
 func (w *world) send(from, to int, f flight) {
@@ -215,12 +210,9 @@ func (w *world) advance(d time.Duration, each func()) {
 		})
 		for _, f := range arrived {
 			for _, n := range w.regions[f.to].nodes {
-				if n.self == f.from {
-					continue
+				if n.self != f.loans.From {
+					n.Receive(&f.loans)
 				}
-				n.Wanted(f.wants)
-				n.Granted(f.grants)
-				n.Returned(f.from.Region, f.returns)
 			}
 		}
 		if each != nil {

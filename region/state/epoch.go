@@ -2,11 +2,11 @@ package state
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/quota/loan"
 )
 
@@ -14,9 +14,6 @@ const (
 	// stepped is by how much the store's clock may be beside where it is expected, beyond
 	// what a turn takes and a thousandth of the time since the turn before.
 	stepped = 50 * time.Millisecond
-	// spareLife is how much longer than they are needed the keys of a bounded limit live.
-	// After a larger step forward of the clock some may have expired.
-	spareLife = time.Minute
 )
 
 // epoch is this process's side of the region's epoch: whether what its store holds is
@@ -25,6 +22,7 @@ const (
 //	store ── field epoch of the hash ─▶ known ── confirmed ─▶ State.Store
 //	Lose, a step of the clock, the first process ─▶ renew ─▶ region.lua: another epoch
 type epoch struct {
+	random    func() uint32
 	store     loan.Store // as read
 	proposed  uint32     // in the last turn
 	confirmed bool       // a process that has it was alive before us, or we made it
@@ -40,8 +38,8 @@ type renewal int
 
 const (
 	keep    renewal = iota
-	another         // the clock was not watched, or has stepped
-	lost            // data were lost
+	another         // the clock was not watched, or has stepped back
+	lost            // data were lost, or the clock stepped forward: what was counted has aged early
 )
 
 // Store is the epoch of the region's store, and the TIME of its last known loss. It is zero
@@ -61,7 +59,7 @@ func (s *State) Lose() {
 		return // what is in memory ends with the process
 	}
 	s.losses.Add(1)
-	s.soon()
+	signal.Send(s.turns)
 }
 
 // args are what a turn tells the script: the epoch as known, its successor, and whether
@@ -74,7 +72,7 @@ func (e *epoch) args(lose bool) (known, next, renew string) {
 		known = strconv.FormatUint(uint64(e.store.Epoch), 10)
 	}
 	for e.proposed = 0; e.proposed == 0 || e.proposed == e.store.Epoch; {
-		e.proposed = rand.Uint32()
+		e.proposed = e.random()
 	}
 	return known, strconv.FormatUint(uint64(e.proposed), 10), []string{keep: "", another: "another", lost: "lost"}[e.renew]
 }
@@ -101,7 +99,7 @@ func (e *epoch) read(text string, timeUS int64, from, to time.Duration, others m
 	step := e.step(timeUS, from, to)
 	e.timeUS, e.from, e.to = timeUS, from, to
 	switch {
-	case step > spareLife:
+	case step > 0:
 		e.renew = lost
 	case step != 0:
 		e.renew = max(e.renew, another)

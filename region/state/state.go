@@ -28,6 +28,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
@@ -61,11 +62,13 @@ type Options struct {
 	Self   quota.Process
 	Eval   Eval                 // nil: the state is kept in memory, and no sibling shares it
 	Now    func() time.Duration // this process's monotonic clock
+	Random func() uint32        // draws epochs; nil: at random
 	Logger *slog.Logger
 }
 
 // State is one process's side of its region's state. Adopt, See and Settle may be called
-// from anywhere, also while Run runs.
+// from anywhere, also while Run runs. Turn, Requested and Leave are for Run, or for a
+// simulation instead of it.
 type State struct {
 	o        Options
 	snapshot atomic.Pointer[Snapshot]
@@ -76,10 +79,11 @@ type State struct {
 	mu      sync.Mutex // a turn at a time; guards what follows
 	file    Topology   // proposed last
 	turn    int64
-	text    string // of the topology in force; "" before the first turn
-	failed  bool   // the last turn did
-	refused string // why file is not in force, as logged
-	adopted bool   // a file was
+	text    string    // of the topology in force; "" before the first turn, and once the hash has lost it
+	last    *Topology // in force last
+	failed  bool      // the last turn did
+	refused string    // why file is not in force, as logged
+	adopted bool      // a file was
 	entries map[string]*entry
 	epoch   epoch
 
@@ -123,10 +127,13 @@ type Sibling struct {
 
 // New returns a State that knows nothing yet.
 func New(o Options) *State {
+	if o.Random == nil {
+		o.Random = rand.Uint32
+	}
 	s := &State{o: o, turns: make(chan struct{}, 1), entries: map[string]*entry{}}
 	s.snapshot.Store(&Snapshot{})
-	if o.Eval == nil {
-		s.epoch.store.Epoch, s.epoch.confirmed = max(1, rand.Uint32()), true
+	if s.epoch.random = o.Random; o.Eval == nil {
+		s.epoch.store.Epoch, s.epoch.confirmed = max(1, o.Random()), true
 	}
 	return s
 }
@@ -148,7 +155,7 @@ func (s *State) Adopt(ctx context.Context, top *region.Topology) error {
 	err := s.take(ctx)
 	if err != nil && before.Weights != nil { // what this process went by stays
 		s.file = before
-		s.soon()
+		signal.Send(s.turns)
 	}
 	return err
 }
@@ -160,7 +167,7 @@ func (s *State) See(regions []string) {
 	s.sees = regions
 	s.inputs.Unlock()
 	if changed {
-		s.soon()
+		signal.Send(s.turns)
 	}
 }
 
@@ -172,14 +179,7 @@ func (s *State) Settle(of *Snapshot) {
 	s.settle = of.Text
 	s.inputs.Unlock()
 	if changed {
-		s.soon()
-	}
-}
-
-func (s *State) soon() {
-	select {
-	case s.turns <- struct{}{}:
-	default:
+		signal.Send(s.turns)
 	}
 }
 
@@ -189,28 +189,37 @@ func (s *State) Run(ctx context.Context) error {
 	ticker := time.NewTicker(TurnEvery)
 	defer ticker.Stop()
 	for {
-		s.mu.Lock()
-		_ = s.take(ctx) // it was logged
-		s.mu.Unlock()
+		s.Turn(ctx)
 		select {
 		case <-ctx.Done():
-			return s.leave()
+			s.Leave()
+			return nil
 		case <-ticker.C:
 		case <-s.turns:
 		}
 	}
 }
 
-func (s *State) leave() error {
+// Turn takes a turn. What fails is logged.
+func (s *State) Turn(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.take(ctx)
+}
+
+// Requested receives when a turn should come before TurnEvery is over.
+func (s *State) Requested() <-chan struct{} { return s.turns }
+
+// Leave removes this process's entry. It is the last step.
+func (s *State) Leave() {
 	if s.o.Eval == nil {
-		return nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
 	defer cancel()
 	if _, err := s.o.Eval(ctx, script, Key, s.field(), "", "", "", "", "", ""); err != nil {
 		s.o.Logger.Debug("this process's entry in redis stays until it expires", "error", err)
 	}
-	return nil
 }
 
 // field names this process in the hash.
@@ -274,12 +283,12 @@ func (s *State) exchange(ctx context.Context, replace string) (nowUS int64, agai
 	}
 	s.turn++
 	s.inputs.Lock()
-	value := strconv.FormatInt(s.turn, 10) + " -"
+	sees := "-"
 	if s.sees != nil {
-		value = strconv.FormatInt(s.turn, 10) + " " + strings.Join(s.sees, ",")
+		sees = strings.Join(s.sees, ",")
 	}
 	s.inputs.Unlock()
-	value += " " + strconv.FormatUint(uint64(s.epoch.inForce().Epoch), 10)
+	value := fmt.Sprintf("%d %s %d", s.turn, sees, s.epoch.inForce().Epoch)
 	losses, from := s.losses.Load(), s.o.Now()
 	known, next, renew := s.epoch.args(losses != s.told.Load())
 	reply, err := s.o.Eval(ctx, script, Key, s.field(), value, s.text, replace, known, next, renew)
@@ -344,7 +353,7 @@ func (s *State) observe(fields []string) {
 
 func (s *State) parse() (*Topology, error) {
 	if s.text == "" {
-		return nil, nil
+		return s.last, nil // what the hash has lost we know
 	}
 	t := &Topology{}
 	if err := json.Unmarshal([]byte(s.text), t); err != nil {
@@ -366,7 +375,7 @@ func (s *State) publish(inForce *Topology, refused error) {
 	if s.failed {
 		s.o.Logger.Info("the region's state is read again")
 	}
-	s.failed, s.refused = false, why
+	s.failed, s.refused, s.last = false, why, inForce
 	now := s.o.Now()
 	next := &Snapshot{
 		Read: true, Topology: *inForce, Store: s.epoch.inForce(), Bounds: inForce.bounds(s.file.Weights), Refused: why, Adopted: s.adopted, Text: s.text,

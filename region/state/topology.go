@@ -30,8 +30,8 @@ func Of(top *region.Topology) Topology {
 	for i := range top.Regions {
 		t.Weights = append(t.Weights, quota.Weight{Region: top.Regions[i].Name, Weight: top.Regions[i].Weight})
 	}
-	for i := range top.Policies {
-		for _, l := range top.Policies[i].Limits {
+	for _, p := range top.EveryPolicy() {
+		for _, l := range p.Limits {
 			if l.Scope == quota.ScopeGlobal {
 				t.WindowUS = max(t.WindowUS, l.WindowUS())
 			}
@@ -94,11 +94,5 @@ func shares(weights []quota.Weight) string {
 // Unaged names the former regions of which something used may still be in a window at the
 // store's TIME.
 func (t *Topology) Unaged(nowUS int64) []string {
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(t.Former)) {
-		if t.Former[name] > nowUS {
-			names = append(names, name)
-		}
-	}
-	return names
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(t.Former)), func(name string) bool { return t.Former[name] <= nowUS })
 }

@@ -63,6 +63,18 @@ func TestSharesGrowLate(t *testing.T) {
 	us.share("when it is over", 60)
 }
 
+// A process that was paused while all regions took the new weights counts from when it sees that.
+func TestSharesGrowLateAfterAPause(t *testing.T) {
+	now := time.Second
+	eu, _ := newCounting(t, &now, strictLimit(quota.Strict))
+	eu.weigh(9, 1)
+	eu.share("with a larger weight", 300)
+	now += 2 * time.Duration(loan.TermsOf(10_000_000).Keep()) * time.Microsecond
+	eu.mesh.peers[0].Weights = []quota.Weight{{Region: "eu-west", Weight: 9}, {Region: "us-east", Weight: 1}}
+	eu.mesh.peers[0].Topology = view.Hash(eu.mesh.peers[0].Weights)
+	eu.share("when both have it, since nobody knows when", 300)
+}
+
 // The estimate of a bounded limit goes by all regions, and the bound has what that misses.
 func TestCeilingOfABoundedLimit(t *testing.T) {
 	for _, row := range []struct {

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regiond/regiond/clock"
@@ -21,8 +20,8 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// CeilingOptions are what NewCeilings needs; all but MaxSeries, Offsets, Overshoot,
-// Excess, Lost, Store, Asked, Check and Meter are required.
+// CeilingOptions are what NewCeilings needs; all but Ledger, Offsets, Store, Asked
+// and Check are required.
 type CeilingOptions struct {
 	// Self is this process.
 	Self quota.Process
@@ -34,17 +33,11 @@ type CeilingOptions struct {
 	Key wire.Key
 	// Topology is in force at first; see Configure.
 	Topology *region.Topology
-	// MaxSeries bounds the partitions that are kept; 0 means ledger.DefaultMaxSeries.
-	MaxSeries int
+	// Ledger has what the ledger needs beside what Ceilings knows: MaxSeries, Overshoot, Excess,
+	// Lost and Meter, all optional.
+	Ledger ledger.Options
 	// Offsets are shown where a decision is explained; nil: not known.
 	Offsets *clock.PeerOffsets
-	// Overshoot receives what all regions used in each aligned window that is over, and L.
-	Overshoot func(limit string, units, limitUnits int64)
-	// Excess is given what a region claims to have used beyond what any may admit; it is not
-	// counted. nil: nobody looks.
-	Excess func(region, limit string, units int64)
-	// Lost is called when our region's store is found to have lost usage. It must not wait.
-	Lost func()
 	// Store is what the loans of our region's store go by; nil, and an Epoch of 0, close
 	// limits with a bound.
 	Store func() loan.Store
@@ -53,8 +46,6 @@ type CeilingOptions struct {
 	// Check returns the span of a request that is sampled, nil for any other; nil without
 	// tracing.
 	Check func(context.Context) *trace.SpanContext
-	// Meter makes the ledger's instruments; nil means there are none.
-	Meter metric.Meter
 }
 
 // Ceilings gives the limiter the ceiling of each global limit: the view says which
@@ -76,6 +67,7 @@ type Ceilings struct {
 type hold struct {
 	floor region.Floor // nil for none
 	until time.Duration
+	drift bool // they were in force when the view was set last
 }
 
 // share is the most units of B that a region may use by itself under a limit, at now.
@@ -97,22 +89,18 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 	if o.Now == nil || o.TimeUS == nil || o.Topology == nil {
 		return nil, errors.New("view: Now, TimeUS and Topology are required")
 	}
-	if o.Excess == nil {
-		o.Excess = func(string, string, int64) {}
-	}
 	c := &Ceilings{o: o}
 	c.Configure(o.Topology)
 	var err error
-	c.ledger, err = ledger.New(ledger.Options{
-		Self: o.Self.Region, Boot: o.Self.Boot, Now: o.Now, MaxSeries: o.MaxSeries,
-		Limit:     func(name string) (int64, bool) { return c.limits.Load().units(name) },
-		Regions:   func() int { return len(c.limits.Load().topology.Weights) },
-		Overshoot: o.Overshoot,
-		Most:      func(name string) int64 { return c.limits.Load().most(name) },
-		Excess:    o.Excess,
-		Lost:      o.Lost,
-		Meter:     o.Meter,
-	})
+	lo := o.Ledger
+	lo.Self, lo.Boot, lo.Now = o.Self.Region, o.Self.Boot, o.Now
+	lo.Limit = func(name string) (int64, bool) { return c.limits.Load().units(name) }
+	lo.Regions = func() int { return len(c.limits.Load().topology.Weights) }
+	lo.Most = func(name string) int64 { return c.limits.Load().most(name) }
+	if lo.Excess == nil {
+		lo.Excess = func(string, string, int64) {}
+	}
+	c.ledger, err = ledger.New(lo)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +124,9 @@ func (c *Ceilings) Configure(top *region.Topology) { c.limits.Store(newLimitInde
 func (c *Ceilings) SetView(v *View) {
 	switch longest := c.limits.Load().longest; {
 	case v.allocation.floor != nil:
-		c.hold = hold{c.hold.floor.Min(v.allocation.floor), v.at}
+		c.hold = hold{c.hold.floor.Min(v.allocation.floor), v.at, true}
+	case c.hold.drift: // they were until now: this process may have been paused meanwhile
+		c.hold.until, c.hold.drift = v.at, false
 	case longest == nil || v.at-c.hold.until >= keep(longest):
 		c.hold = hold{}
 	}
@@ -239,11 +229,12 @@ type estimates struct {
 // at returns the estimated units of all regions in the limit's window at a time, in the
 // view's order, what our own store has lost, and the counter that it has to hold for that to
 // be so. They are valid until the next call.
-func (e *estimates) at(c *Ceilings, s *snapshot, id uint64, l *quota.Limit, at time.Duration) (all []int64, lost int64, known quota.Counter) {
+func (e *estimates) at(c *Ceilings, s *snapshot, id uint64, tenant string, l *quota.Limit, at time.Duration) (all []int64, lost int64, known quota.Counter) {
 	raw, all := e.raw[:], e.ordered[:0]
 	if len(s.order) > stackRegions {
 		raw, all = make([]int64, len(s.order)), make([]int64, 0, len(s.order))
 	}
+	c.ledger.Purge(tenant, id)
 	lost, known = c.ledger.Estimates(id, l.WindowUS(), l.BucketUS(), mostOf(l), at, raw[:len(s.order)])
 	for _, i := range s.order {
 		units := int64(0)
@@ -261,7 +252,7 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	s := c.snapshot.Load()
 	v := s.At(now)
 	var e estimates
-	all, lost, known := e.at(c, s, c.o.Key.CounterID(key), l, now)
+	all, lost, known := e.at(c, s, c.o.Key.CounterID(key), key.Tenant, l, now)
 	answer := quota.Ceiling{Known: known}
 	answer.Units, answer.Closed = c.units(v, l, p.OnPartition, all, lost)
 	answer.Local = answer.Units
@@ -316,7 +307,7 @@ func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey,
 	var e estimates
 	window := int(l.Window.Milliseconds())
 	after := sort.Search(window, func(ms int) bool {
-		all, lost, _ := e.at(c, s, id, l, now+time.Duration(ms)*time.Millisecond)
+		all, lost, _ := e.at(c, s, id, key.Tenant, l, now+time.Duration(ms)*time.Millisecond)
 		ceiling, _ := c.units(v, l, p.OnPartition, all, lost)
 		return ceiling >= units
 	})
@@ -350,7 +341,7 @@ func (c *Ceilings) series(ctx context.Context, p *quota.Policy, l *quota.Limit, 
 	if !ok { // of a configuration that is being replaced
 		name = limitName(p.Name, l.Name)
 	}
-	s := ledger.Series{ID: c.o.Key.CounterID(key), Limit: name, Units: l.Units, WindowUS: l.WindowUS(), BucketUS: l.BucketUS()}
+	s := ledger.Series{ID: c.o.Key.CounterID(key), Tenant: key.Tenant, Limit: name, Units: l.Units, WindowUS: l.WindowUS(), BucketUS: l.BucketUS()}
 	if c.o.Check != nil {
 		s.Check = c.o.Check(ctx)
 	}
@@ -370,8 +361,7 @@ func newLimitIndex(top *region.Topology) *limitIndex {
 	for i := range top.Regions {
 		x.topology.Weights = append(x.topology.Weights, quota.Weight{Region: top.Regions[i].Name, Weight: top.Regions[i].Weight})
 	}
-	for i := range top.Policies {
-		p := &top.Policies[i]
+	for _, p := range top.EveryPolicy() {
 		for j := range p.Limits {
 			l := &p.Limits[j]
 			if l.Scope != quota.ScopeGlobal {
@@ -432,5 +422,5 @@ func (x *limitIndex) series(key wire.Key, c *quota.CounterKey) (ledger.Series, b
 		return ledger.Series{}, false
 	}
 	window := min(max(l.WindowUS(), c.BucketUS), (quota.MaxGlobalBuckets-1)*c.BucketUS)
-	return ledger.Series{ID: key.CounterID(c), Limit: name, Units: l.Units, WindowUS: window, BucketUS: c.BucketUS}, true
+	return ledger.Series{ID: key.CounterID(c), Tenant: c.Tenant, Limit: name, Units: l.Units, WindowUS: window, BucketUS: c.BucketUS}, true
 }

@@ -33,10 +33,6 @@ type configVersion struct {
 	weights []quota.Weight
 }
 
-func newConfigVersion(weights []quota.Weight) configVersion {
-	return configVersion{hash: Hash(weights), weights: slices.Clone(weights)}
-}
-
 // valid reports whether limits can be divided by weights, which may have come over
 // the bus.
 func valid(weights []quota.Weight) bool {
@@ -84,7 +80,7 @@ type configVersions struct {
 
 // configure makes weights ours and keeps what was active.
 func (c *configVersions) configure(weights []quota.Weight) {
-	v := newConfigVersion(weights)
+	v := configVersion{hash: Hash(weights), weights: slices.Clone(weights)}
 	if v.hash == c.ours.hash {
 		return
 	}

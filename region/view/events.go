@@ -21,8 +21,7 @@ const (
 	MembersChanged
 	// RegionChanged: From and To are states of Region.
 	RegionChanged
-	// ProcessPaused: this process was paused. Snapshots of peers held elsewhere must be
-	// requested again.
+	// ProcessPaused: this process was paused.
 	ProcessPaused
 	// TopologyChanged: From and To are "same" or "differ".
 	TopologyChanged
@@ -30,7 +29,7 @@ const (
 
 // String returns the word used in logs and metrics.
 func (k EventKind) String() string {
-	return word([]string{"mode", "members", "region", "process_paused", "topology"}, uint8(k))
+	return quota.EnumName([]string{"mode", "members", "region", "process_paused", "topology"}, uint8(k))
 }
 
 // Event is a change that is worth a log line and a count. It is a value.

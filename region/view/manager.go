@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
@@ -22,9 +23,8 @@ const RefreshEvery = 50 * time.Millisecond
 type Mesh interface {
 	Peers() []meshsync.Peer
 	Changed() <-chan struct{}
-	Left(region, instance string, boot int64) bool
-	Forget(region, instance string, boot int64) bool
-	Resync()
+	Left(p quota.Process) bool
+	Forget(p quota.Process) bool
 	HeartbeatSoon()
 }
 
@@ -93,10 +93,7 @@ func NewManager(o ManagerOptions) (*Manager, error) {
 // Configure puts a topology in force.
 func (m *Manager) Configure(top *region.Topology) {
 	m.o.Ceilings.Configure(top)
-	select {
-	case m.requests <- struct{}{}:
-	default:
-	}
+	signal.Send(m.requests)
 }
 
 // Processes is the number of processes that a limit is divided among while the store
@@ -165,9 +162,7 @@ func (m *Manager) known(stored *state.Snapshot) []Process {
 		// A process that does not send the fingerprint of its key has a version that makes
 		// ids in another way. It is known with the first heartbeat.
 		p.OtherKey = p.Members != nil && p.Key != m.o.Ceilings.o.Key.Fingerprint()
-		at := slices.IndexFunc(members, func(g gossip.Member) bool {
-			return g.Region == p.Region && g.Instance == p.Instance && g.Boot == p.Boot
-		})
+		at := slices.IndexFunc(members, func(g gossip.Member) bool { return g.Process == p.Process })
 		if at >= 0 {
 			p.Gossip = members[at].State
 		}
@@ -180,9 +175,7 @@ func (m *Manager) known(stored *state.Snapshot) []Process {
 		if g.Self || onBus {
 			continue
 		}
-		p := Process{Gossip: g.State, Leaving: m.o.Mesh.Left(g.Region, g.Instance, g.Boot)}
-		p.Process = quota.Process{Region: g.Region, Instance: g.Instance, Boot: g.Boot}
-		known = append(known, p)
+		known = append(known, Process{Peer: meshsync.Peer{Process: g.Process}, Gossip: g.State, Leaving: m.o.Mesh.Left(g.Process)})
 	}
 	if stored != nil && stored.Read {
 		known = m.judged(known, stored.Siblings)
@@ -196,7 +189,7 @@ func (m *Manager) judged(known []Process, siblings []state.Sibling) []Process {
 	for _, s := range siblings {
 		has := func(p Process) bool { return p.Process == s.Process }
 		if s.Instance != m.self.Instance && !slices.ContainsFunc(known, has) {
-			known = append(known, Process{Peer: meshsync.Peer{Process: s.Process}, Leaving: m.o.Mesh.Left(s.Region, s.Instance, s.Boot)})
+			known = append(known, Process{Peer: meshsync.Peer{Process: s.Process}, Leaving: m.o.Mesh.Left(s.Process)})
 		}
 	}
 	for i := range known {
@@ -221,7 +214,7 @@ func (m *Manager) dropSilent(in Input) {
 		switch {
 		case !p.silent(in.Now):
 		case p.Gossip == gossip.Dead:
-			m.o.Mesh.Forget(p.Region, p.Instance, p.Boot)
+			m.o.Mesh.Forget(p.Process)
 		case p.Gossip == gossip.Alive && p.Region == m.self.Region && m.o.Recover != nil:
 			m.o.Recover()
 		}
@@ -265,44 +258,32 @@ func (m *Manager) report(e Event) {
 	}
 	m.reported = true
 	m.o.Logger.Log(context.Background(), level, e.Text, "kind", e.Kind.String(), "region", e.Region, "from", e.From, "to", e.To, "reason", e.Reason.String())
-	if e.Kind == ProcessPaused {
-		m.o.Mesh.Resync()
-	}
 }
 
-// rememberFor is how long a count of processes is remembered: a process that
-// restarts, or is cut off for a while, still decides by itself.
+// rememberFor is for how long at least a count of processes is remembered, and half of the
+// longest time: a process that restarts, or is cut off for a while, still decides by itself.
 const rememberFor = 10 * time.Minute
 
-// recentMax is the largest count within rememberFor. Safe for concurrent use.
+// recentMax is the largest count of two periods of rememberFor: this one and the one before.
+// Safe for concurrent use.
 type recentMax struct {
-	mu     sync.Mutex
-	counts []countAt // decreasing, each the largest since
-}
-
-type countAt struct {
-	at    time.Duration
-	count int64
+	mu           sync.Mutex
+	began        time.Duration // of this period
+	before, most int64
 }
 
 func (r *recentMax) add(now time.Duration, count int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.counts) > 0 && r.counts[len(r.counts)-1].count <= count {
-		r.counts = r.counts[:len(r.counts)-1]
+	if now-r.began > rememberFor {
+		r.began, r.before, r.most = now, r.most, 0
 	}
-	r.counts = append(r.counts, countAt{now, count})
-	for now-r.counts[0].at > rememberFor {
-		r.counts = r.counts[1:]
-	}
+	r.most = max(r.most, count)
 }
 
 // max is 1 before the first add: this process.
 func (r *recentMax) max() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.counts) == 0 {
-		return 1
-	}
-	return r.counts[0].count
+	return max(1, r.before, r.most)
 }

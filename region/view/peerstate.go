@@ -1,8 +1,6 @@
 package view
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/regiond/regiond/quota"
@@ -44,20 +42,13 @@ var stateWords = []string{
 }
 
 // String returns the word used in answers, events and logs.
-func (s State) String() string { return word(stateWords, uint8(s)) }
+func (s State) String() string { return quota.EnumName(stateWords, uint8(s)) }
 
 // MarshalText returns String.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText parses String.
-func (s *State) UnmarshalText(text []byte) error {
-	i := slices.Index(stateWords, string(text))
-	if i < 0 {
-		return fmt.Errorf("unknown state %q", text)
-	}
-	*s = State(i)
-	return nil
-}
+func (s *State) UnmarshalText(text []byte) error { return quota.ParseName(s, stateWords, text) }
 
 // reason is why we do not see all regions when one is in this state.
 func (s State) reason() quota.Reason {
@@ -69,13 +60,6 @@ func (s State) reason() quota.Reason {
 	default:
 		return quota.ReasonPeerSilent
 	}
-}
-
-func word(words []string, i uint8) string {
-	if int(i) < len(words) {
-		return words[i]
-	}
-	return "unknown"
 }
 
 // How an excluded region comes back.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -202,11 +203,7 @@ func (hs histories) update(now time.Duration, live map[string][]*Process) {
 			hs[p.Process], seen[p.Process] = h, true
 		}
 	}
-	for p := range hs {
-		if !seen[p] {
-			delete(hs, p)
-		}
-	}
+	maps.DeleteFunc(hs, func(p quota.Process, _ history) bool { return !seen[p] })
 }
 
 // newcomer reports whether the process is so new that a healthy region is evaluated
@@ -226,14 +223,8 @@ func (hs histories) inGrace(now time.Duration, p *Process) bool {
 // without returns the processes that skip does not hold for, or all if it holds for
 // all of them: a region needs at least one.
 func without(live []*Process, skip func(*Process) bool) []*Process {
-	var rest []*Process
-	for _, p := range live {
-		if !skip(p) {
-			rest = append(rest, p)
-		}
+	if rest := slices.DeleteFunc(slices.Clone(live), skip); len(rest) > 0 {
+		return rest
 	}
-	if len(rest) == 0 {
-		return live
-	}
-	return rest
+	return live
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -37,23 +38,11 @@ func NewCounterRecovery(counters StoreCounters, c *Ceilings, log *slog.Logger) *
 }
 
 // Request requests another recovery. It never blocks.
-func (r *CounterRecovery) Request() {
-	select {
-	case r.requests <- struct{}{}:
-	default:
-	}
-}
+func (r *CounterRecovery) Request() { signal.Send(r.requests) }
 
 // Requested consumes a request and reports whether there was one. It is for callers of
 // Recover.
-func (r *CounterRecovery) Requested() bool {
-	select {
-	case <-r.requests:
-		return true
-	default:
-		return false
-	}
-}
+func (r *CounterRecovery) Requested() bool { return signal.Taken(r.requests) }
 
 // Run recovers at once and on each request, until ctx ends.
 func (r *CounterRecovery) Run(ctx context.Context) error {

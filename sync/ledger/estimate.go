@@ -45,14 +45,14 @@ func (l *Ledger) Estimates(id uint64, windowUS, bucketUS, most int64, at time.Du
 		if s.own == nil {
 			continue
 		}
-		held := s.own.held(l.boot)
+		held := l.held(s.own)
 		for i := range s.own.counters {
 			c := &s.own.counters[i]
 			units := s.limit.countedIn(windowUS, c.units, c.began, atUS)
 			if len(out) > 0 {
 				out[0] += units
 			}
-			if !quota.SameKey(c.generation, held) || c.generation == l.boot {
+			if !quota.SameKey(c.generation, held) || l.isLocal(s.own, c) {
 				lost += units
 			} else if units > 0 && s.limit.bucketUS == bucketUS {
 				if counter := (quota.Counter{Bucket: c.bucket, Generation: c.generation, Units: c.units}); counter.Compare(known) > 0 {
@@ -77,10 +77,7 @@ type Usage struct {
 // UsageStats returns what each limit in force is used, sorted by limit. It is as old as
 // the last round of Sweep. No decision pays for it.
 func (l *Ledger) UsageStats() []Usage {
-	l.namesMu.RLock()
-	names := slices.Clone(l.names)
-	l.namesMu.RUnlock()
-	all := map[string]*Usage{}
+	names, all := l.Names(), map[string]*Usage{}
 	l.stats.mu.Lock()
 	defer l.stats.mu.Unlock()
 	for _, one := range l.stats.shards {
@@ -125,8 +122,8 @@ func (u *limitUsage) add(region int, units int64) {
 	u.units[region] += units
 }
 
-// count adds a series. The shard is locked.
-func (ls limitStats) count(s *series, nowUS int64) {
+// count adds a series, of a peer no more than most of each bucket. The shard is locked.
+func (ls limitStats) count(s *series, most, nowUS int64) {
 	u := ls[s.limit.name]
 	if u == nil {
 		u = &limitUsage{}
@@ -135,7 +132,7 @@ func (ls limitStats) count(s *series, nowUS int64) {
 	u.partitions++
 	for i := range s.peers {
 		c := &s.peers[i]
-		u.add(c.region(), s.limit.counted(c.units, c.began, nowUS))
+		u.add(c.region(), s.limit.counted(s.capped(i, most), c.began, nowUS))
 	}
 	if s.own != nil {
 		for i := range s.own.counters {
@@ -177,7 +174,7 @@ func (l *Ledger) Sweep() {
 		return
 	}
 	for name := range p.stats {
-		if _, ok := l.limitUnits(name); !ok {
+		if _, ok := l.o.Limit(name); !ok {
 			delete(p.stats, name) // it is not in force: anybody may have invented it
 		}
 	}
@@ -202,7 +199,7 @@ func (l *Ledger) sweepSlice(sh *shard, left int, done []finished, stats limitSta
 			l.close(sh, uint32(left)+1)
 			continue
 		}
-		stats.count(s, nowUS)
+		stats.count(s, l.mostOf(s.limit.name), nowUS)
 	}
 	return left, done
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -43,7 +44,7 @@ func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []w
 // FoldReturned merges counters of our own as a peer remembers them, like Fold. What we and
 // our store had lost is published to the other peers like any change.
 func (l *Ledger) FoldReturned(clockUS int64, at time.Duration, groups []wire.Group) error {
-	return l.fold(l.self, clockUS, at, groups, true)
+	return l.fold(l.o.Self, clockUS, at, groups, true)
 }
 
 func (l *Ledger) fold(author string, clockUS int64, at time.Duration, groups []wire.Group, returned bool) error {
@@ -68,7 +69,7 @@ func (l *Ledger) fold(author string, clockUS int64, at time.Duration, groups []w
 		}
 	}
 	if f.urgent {
-		l.signal()
+		signal.Send(l.urgent)
 	}
 	return nil
 }
@@ -112,7 +113,7 @@ type fold struct {
 	returned       bool  // by a peer, to us
 	urgent         bool
 	done           []finished
-	most           int64 // of the group's limit; 0: not known
+	most           int64 // of the group's limit
 	excess         int64 // by which the group's counters went beyond it
 }
 
@@ -124,10 +125,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 	}
 	k := limitKey{g.Limit, g.WindowUS, g.BucketUS}
 	f.began = place(&k, g.Bucket, f.clockUS, f.nowUS)
-	f.most, f.excess = 0, 0
-	if l.most != nil && f.region != 0 {
-		f.most = l.most(g.Limit)
-	}
+	f.most, f.excess = l.mostOf(g.Limit), 0
 	for i := 0; i < len(g.IDs); {
 		sh := l.shard(g.IDs[i])
 		sh.mu.Lock()
@@ -141,7 +139,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 		f.done = f.done[:0]
 	}
 	if f.excess > 0 {
-		l.excess(f.author, g.Limit, f.excess)
+		l.o.Excess(f.author, g.Limit, f.excess)
 	}
 }
 
@@ -161,10 +159,8 @@ func (l *Ledger) foldPeer(sh *shard, f *fold, k *limitKey, id uint64, u quota.Co
 	if u.Units <= c.units {
 		return
 	}
-	if f.most > 0 {
-		before := s.bucketOf(s.peers, c)
-		f.excess += max(0, before+u.Units-c.units-max(f.most, before))
-	}
+	before := s.bucketOf(s.peers, c)
+	f.excess += max(0, before+u.Units-c.units-max(f.most, before))
 	c.units, c.began = u.Units, max(c.began, f.began)
 	// A peer uses it too, and must know what we have not published.
 	if s.own != nil && s.own.state != idle && sh.enlist(s.own, f.nowUS, true) {
@@ -194,7 +190,8 @@ func (l *Ledger) peerCounter(sh *shard, f *fold, s *series, u quota.Counter) *pe
 	return &s.peers[len(s.peers)-1]
 }
 
-// foldOwn merges a counter of our own region that others have.
+// foldOwn merges a counter of our own region that others have. What none of them can have
+// published is left out.
 func (l *Ledger) foldOwn(sh *shard, f *fold, k *limitKey, id uint64, u quota.Counter) {
 	to := update{
 		sh: sh, id: id, limit: *k, bucket: u.Bucket, generation: u.Generation, nowUS: f.nowUS,
@@ -204,6 +201,10 @@ func (l *Ledger) foldOwn(sh *shard, f *fold, k *limitKey, id uint64, u quota.Cou
 	f.done = to.done
 	if c == nil {
 		return
+	}
+	if most := max(c.units, o.room(c, f.most)); u.Units > most {
+		f.excess += u.Units - most
+		u.Units = most
 	}
 	if u.Units > c.units {
 		c.grow(u.Units, to.began)

@@ -9,6 +9,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // odd has a window that is no multiple of its buckets.
@@ -55,8 +56,8 @@ func TestFence(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLedger(t, &fakeClock{}, nil)
 			err := l.Fold("us-east", c.clockUS, 0, one(odd, bucket, startUS, 5))
-			if err != nil || len(l.Snapshot()) != c.held || l.Series() != c.held {
-				t.Errorf("refused %v, held %v", err, l.Snapshot())
+			if err != nil || len(meshtest.Cells(l)) != c.held || l.Series() != c.held {
+				t.Errorf("refused %v, held %v", err, meshtest.Cells(l))
 			}
 		})
 	}
@@ -94,8 +95,8 @@ func TestRefusedWhole(t *testing.T) {
 			if got := reasonOf(l.Fold("us-east", startUS, 0, groups)); got != "range" {
 				t.Errorf("reason %q, want range", got)
 			}
-			if l.Series() != 0 || len(l.Snapshot()) != 0 || l.Region("ap-south") != 1 {
-				t.Errorf("something was taken: %v", l.Snapshot())
+			if l.Series() != 0 || len(meshtest.Cells(l)) != 0 || l.Region("ap-south") != 1 {
+				t.Errorf("something was taken: %v", meshtest.Cells(l))
 			}
 		})
 	}
@@ -120,13 +121,13 @@ func TestLargest(t *testing.T) {
 	for _, author := range []string{"eu-west", "last"} {
 		mustFold(t, l, author, clockUS, 0, one(fine, clockUS, 1<<52, quota.MaxCounter))
 	}
-	for _, c := range l.Snapshot() {
+	for _, c := range meshtest.Cells(l) {
 		if c.Bucket != clockUS || c.Generation != 1<<52 || c.Units != quota.MaxCounter || c.ID != math.MaxUint64 {
 			t.Errorf("held %+v", c)
 		}
 	}
-	if len(l.Snapshot()) != 2 || l.Region("last") != 127 || l.Region("another") != -1 {
-		t.Errorf("held %v, last region has index %d", l.Snapshot(), l.Region("last"))
+	if len(meshtest.Cells(l)) != 2 || l.Region("last") != 127 || l.Region("another") != -1 {
+		t.Errorf("held %v, last region has index %d", meshtest.Cells(l), l.Region("last"))
 	}
 	if got := reasonOf(l.Fold("another", clockUS, 0, one(fine, clockUS, 1, 1))); got != "regions" {
 		t.Errorf("the 129th region: reason %q", got)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // startUS is a time on every region's store clock when the tests begin: ten seconds
@@ -47,11 +48,11 @@ func newLedger(tb tester, clock *fakeClock, change func(*ledger.Options)) *ledge
 
 // flatten gives the counters of a region in groups, and holds these to their form:
 // columns of equal length, no group twice, ids in order, so many entries at most.
-func flatten(t tester, region string, entries int, groups []wire.Group) []ledger.Cell {
-	var cells []ledger.Cell
-	seen := map[ledger.Cell]bool{}
+func flatten(t tester, region string, entries int, groups []wire.Group) []meshtest.Cell {
+	var cells []meshtest.Cell
+	seen := map[meshtest.Cell]bool{}
 	for _, g := range groups {
-		name := ledger.Cell{Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: region, Bucket: g.Bucket}
+		name := meshtest.Cell{Limit: g.Limit, WindowUS: g.WindowUS, BucketUS: g.BucketUS, Region: region, Bucket: g.Bucket}
 		if seen[name] || len(g.IDs) == 0 || len(g.IDs) != len(g.Generations) || len(g.IDs) != len(g.Units) || !slices.IsSorted(g.IDs) {
 			t.Fatalf("group %+v: twice, empty, uneven or out of order", g)
 		}

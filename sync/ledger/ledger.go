@@ -1,8 +1,10 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,13 +57,18 @@ type Options struct {
 	// it is over, and L. It is called as Limit is, and may be nil.
 	Overshoot func(limit string, units, limitUnits int64)
 	// Most is how many units one region may admit under a limit in a bucket, 0 for a limit
-	// that is not in force; Excess is given by how many more a region claims, each time that
-	// it claims more. Both are called by Fold, or are nil.
+	// that is not in force. Of what our region used beyond that nothing is published, so
+	// whoever claims more is not one of ours: Excess is given by how much, each time that a
+	// region claims more, by Fold. Most is called under a lock, so it must not wait. Both are
+	// nil or neither.
 	Most   func(limit string) int64
 	Excess func(region, limit string, units int64)
 	// Lost is called when our store is found to have lost what it held. It is called under
 	// a lock, so it must not wait; it may be nil.
 	Lost func()
+	// Returned is called when what a reset of a tenant had deleted is found in our store
+	// again; its cuts have changed. It may be called as Limit is, and may be nil.
+	Returned func(tenant string)
 	// Meter makes the instruments; nil means there are none.
 	Meter metric.Meter
 }
@@ -84,38 +91,25 @@ func (o *Options) validate() error {
 	if o.MaxSeries < 0 || o.MaxSeries > maxMaxSeries {
 		errs = append(errs, fmt.Errorf("option MaxSeries must be between 0 and %d, is %d", maxMaxSeries, o.MaxSeries))
 	}
-	if o.MaxSeries == 0 {
-		o.MaxSeries = DefaultMaxSeries
-	}
-	if o.Meter == nil {
-		o.Meter = noop.Meter{}
-	}
+	o.MaxSeries = cmp.Or(o.MaxSeries, DefaultMaxSeries)
+	o.Meter = cmp.Or[metric.Meter](o.Meter, noop.Meter{})
 	return errors.Join(errs...)
 }
 
 // Ledger is the replicated state of one process, and its outbox. Safe for
 // concurrent use.
 type Ledger struct {
-	self       string
-	boot       int64
-	now        func() time.Duration
-	limitUnits func(string) (int64, bool)
-	most       func(string) int64
-	excess     func(region, limit string, units int64)
-	regions    func() int
-	overshoot  func(string, int64, int64)
-	storeLost  func()
-	maxSeries  int64
-	metrics    *metrics
-	urgent     chan struct{}
-	sampled    sampledChecks
-	limits     limits
-	shards     [shardCount]shard
-	stats      usageStats
+	o       Options
+	metrics *metrics
+	urgent  chan struct{}
+	sampled sampledChecks
+	limits  limits
+	shards  [shardCount]shard
+	stats   usageStats
+	resets  resets
 
 	series    atomic.Int64 // how many
 	counters  atomic.Int64
-	owned     atomic.Int64 // how many counters are our own
 	fullUntil atomic.Int64 // µs of our clock
 	sweeping  sweeping
 
@@ -133,9 +127,7 @@ func New(o Options) (*Ledger, error) {
 		return nil, err
 	}
 	l := &Ledger{
-		self: o.Self, boot: o.Boot, now: o.Now, limitUnits: o.Limit, regions: o.Regions, overshoot: o.Overshoot, most: o.Most, excess: o.Excess,
-		storeLost: o.Lost,
-		maxSeries: int64(o.MaxSeries), urgent: make(chan struct{}, 1), names: []string{o.Self},
+		o: o, urgent: make(chan struct{}, 1), names: []string{o.Self},
 		limits: limits{known: map[limitKey]*limit{}},
 	}
 	for i := range l.shards {
@@ -187,13 +179,19 @@ func (l *Ledger) Names() []string {
 // Series is how many series are known.
 func (l *Ledger) Series() int { return int(l.series.Load()) }
 
-// Own is how many counters of our own region are held: live ones, and those that are
-// over while others of their aligned window are not.
-func (l *Ledger) Own() int { return int(l.owned.Load()) }
-
 // Full reports whether something live was turned away for want of room: in the last two
 // of its windows.
 func (l *Ledger) Full() bool { return l.nowUS() < l.fullUntil.Load() }
+
+// mostOf is Most, without an end for a limit of which it is not known.
+func (l *Ledger) mostOf(limit string) int64 {
+	if l.o.Most != nil {
+		if most := l.o.Most(limit); most > 0 {
+			return most
+		}
+	}
+	return math.MaxInt64
+}
 
 // turnedAway notes that a counter with this window found no room.
 func (l *Ledger) turnedAway(windowUS, nowUS int64) {
@@ -207,7 +205,7 @@ func (l *Ledger) turnedAway(windowUS, nowUS int64) {
 	}
 }
 
-func (l *Ledger) nowUS() int64 { return l.now().Microseconds() }
+func (l *Ledger) nowUS() int64 { return l.o.Now().Microseconds() }
 
 // noteClock keeps a region's store clock as it is at nowUS of ours. Differences of less
 // than a millisecond are noise, not worth a write to memory that all share.

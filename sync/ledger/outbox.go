@@ -3,10 +3,10 @@ package ledger
 import (
 	"cmp"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -39,13 +39,6 @@ const (
 // Urgent has something in it when Take would find something urgent. It holds at
 // most one.
 func (l *Ledger) Urgent() <-chan struct{} { return l.urgent }
-
-func (l *Ledger) signal() {
-	select {
-	case l.urgent <- struct{}{}:
-	default:
-	}
-}
 
 // Unsent is the age of the oldest change that was not taken; 0 when there is none.
 func (l *Ledger) Unsent() time.Duration {
@@ -88,6 +81,20 @@ func (o *own) unpublished() (units int64) {
 		units += o.counters[i].units - o.counters[i].published
 	}
 	return units
+}
+
+// claim is how much of a counter is published. Reports, and checks after a reset, let our
+// region use more than most in a bucket, but no peer counts more.
+func (o *own) claim(c *ownCounter, most int64) int64 { return min(c.units, o.room(c, most)) }
+
+// room is what the other counters of a bucket leave of most to publish of one.
+func (o *own) room(c *ownCounter, most int64) int64 {
+	for i := range o.counters {
+		if d := &o.counters[i]; d != c && d.bucket == c.bucket {
+			most -= d.published
+		}
+	}
+	return max(0, most)
 }
 
 // settle takes a series off the outbox when nothing of it is unpublished any more.
@@ -150,7 +157,7 @@ func (l *Ledger) Take(entries int, all bool, number uint64) []wire.Group {
 		}
 	}
 	if urgents > 0 {
-		l.signal()
+		signal.Send(l.urgent)
 	}
 	return group(out)
 }
@@ -161,6 +168,7 @@ type candidate struct {
 	id                      uint64
 	limit                   *limit
 	unpublished, limitUnits int64
+	most                    int64 // of the limit
 	lateSince               int64 // since when it waits, or notLate
 	urgent                  bool
 }
@@ -203,7 +211,7 @@ func (l *Ledger) candidates(entries int, all bool, nowUS int64) (cs []candidate,
 		}
 		sh.mu.Unlock()
 		if len(cs) > 2*entries {
-			foremost(cs, entries)
+			slices.SortFunc(cs, func(a, b candidate) int { return compareCandidates(&a, &b) })
 			cs = cs[:entries] // each has at least one counter
 			end := cs[entries-1]
 			last = &end
@@ -212,40 +220,14 @@ func (l *Ledger) candidates(entries int, all bool, nowUS int64) (cs []candidate,
 	return cs, counters, urgents
 }
 
-// foremost moves the n candidates that go first to the front, the last of them to place
-// n−1: quickselect. Sorting instead made a Take of a million that wait three times as slow.
-func foremost(cs []candidate, n int) {
-	for low, high := 0, len(cs)-1; low < high; {
-		pivot := cs[low+rand.IntN(high-low+1)]
-		i, j := low, high
-		for i <= j {
-			for compareCandidates(&cs[i], &pivot) < 0 {
-				i++
-			}
-			for compareCandidates(&pivot, &cs[j]) < 0 {
-				j--
-			}
-			if i <= j {
-				cs[i], cs[j] = cs[j], cs[i]
-				i, j = i+1, j-1
-			}
-		}
-		switch { // low … j ≤ pivot ≤ i … high
-		case n-1 <= j:
-			high = j
-		case n-1 >= i:
-			low = i
-		default:
-			return
-		}
-	}
-}
-
 // candidate counts what can be published of a series. What is over, so that no peer
 // would look at it, counts as published without being sent.
 func (l *Ledger) candidate(sh *shard, o *own, nowUS int64) (_ candidate, counters int) {
 	s := sh.at(o.place)
-	c := candidate{own: o, id: s.id, limit: s.limit, limitUnits: max(1, o.limitUnits), lateSince: notLate, urgent: o.state == urgent}
+	c := candidate{
+		own: o, id: s.id, limit: s.limit, limitUnits: max(1, o.limitUnits), most: l.mostOf(s.limit.name),
+		lateSince: notLate, urgent: o.state == urgent,
+	}
 	if o.since < nowUS-lateAfterUS {
 		c.lateSince = o.since
 	}
@@ -255,8 +237,10 @@ func (l *Ledger) candidate(sh *shard, o *own, nowUS int64) (_ candidate, counter
 		case s.limit.over(p.began, nowUS):
 			p.published = p.units
 		default:
-			c.unpublished += p.units - p.published
-			counters++
+			if more := o.claim(p, c.most) - p.published; more > 0 {
+				c.unpublished += more
+				counters++
+			}
 		}
 	}
 	return c, counters
@@ -303,14 +287,15 @@ func (l *Ledger) takeFrom(c *candidate, entries int, out []entry, number uint64)
 	}
 	for i := range o.counters {
 		p := &o.counters[i]
-		if p.units == p.published {
+		units := o.claim(p, c.most)
+		if units <= p.published {
 			continue
 		}
 		if len(out) == entries {
 			return out, false
 		}
-		out = append(out, entry{m, c.id, p.bucket, p.generation, p.units})
-		p.published, o.number = p.units, number
+		out = append(out, entry{m, c.id, p.bucket, p.generation, units})
+		p.published, o.number = units, number
 	}
 	o.unlist()
 	l.sampled.take(c.id)

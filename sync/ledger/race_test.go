@@ -7,6 +7,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // TestManyAtOnce: everything is called by many at once while windows end. What the
@@ -79,7 +80,7 @@ func TestManyAtOnce(t *testing.T) {
 func checkLasting(t *testing.T, l *ledger.Ledger, region string, series int, above int64) {
 	t.Helper()
 	n := 0
-	for _, c := range l.Snapshot() {
+	for _, c := range meshtest.Cells(l) {
 		if c.Limit != pairLimit.Limit || c.Region != region {
 			continue
 		}

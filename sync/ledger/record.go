@@ -3,6 +3,7 @@ package ledger
 import (
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -23,6 +24,8 @@ type Series struct {
 	// Check is the span of the check that has just charged it, when that is sampled;
 	// else nil. It is no part of the name.
 	Check *trace.SpanContext
+	// Tenant is whose partition it is, for Supersede. It is no part of the name.
+	Tenant string
 }
 
 // Record notes what our region's store holds of a series now, which was at its TIME
@@ -41,8 +44,15 @@ func (l *Ledger) Record(s *Series, c quota.Counter, storeUS int64) {
 		return
 	}
 	u.bucket, u.generation, u.stored = c.Bucket, c.Generation, true
+	by := l.cuts(s.Tenant)
+	if l.outdated(s, by, &u) {
+		return
+	}
 	becameUrgent := false
 	u.sh.mu.Lock()
+	if by != nil {
+		l.purge(u.sh, s.ID, by)
+	}
 	if c.Generation != 0 && c.Units > 0 {
 		o, mine := l.ownCounter(&u)
 		if mine != nil && c.Units > mine.units {
@@ -68,10 +78,15 @@ func (l *Ledger) Local(s *Series, units, storeUS int64) {
 	if units <= 0 || !ok {
 		return
 	}
-	u.bucket, u.generation = storeUS/s.BucketUS, l.boot
+	by := l.cuts(s.Tenant)
+	u.bucket, u.generation = storeUS/s.BucketUS, l.local(by)
 	becameUrgent := false
 	u.sh.mu.Lock()
+	if by != nil {
+		l.purge(u.sh, s.ID, by)
+	}
 	if o, mine := l.ownCounter(&u); mine != nil && mine.units < quota.MaxCounter {
+		o.local = u.generation
 		mine.grow(mine.units+min(units, quota.MaxCounter-mine.units), u.began)
 		becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
 		l.sample(o, s)
@@ -81,7 +96,7 @@ func (l *Ledger) Local(s *Series, units, storeUS int64) {
 }
 
 // peers is how many other regions there are.
-func (l *Ledger) peers() int64 { return int64(l.regions() - 1) }
+func (l *Ledger) peers() int64 { return int64(l.o.Regions() - 1) }
 
 // sample notes the check that charged a series of which something is unpublished.
 // A later check's Record may have come first: then it is this one's usage as well.
@@ -117,7 +132,7 @@ func (l *Ledger) update(s *Series, storeUS int64) (update, bool) {
 func (l *Ledger) updated(u *update, becameUrgent bool) {
 	l.report(u.done)
 	if becameUrgent {
-		l.signal()
+		signal.Send(l.urgent)
 	}
 }
 
@@ -181,7 +196,6 @@ func (l *Ledger) ownCounter(u *update) (*own, *ownCounter) {
 	if s.own == nil {
 		s.own = &own{place: p}
 	}
-	l.owned.Add(1)
 	s.own.counters = append(s.own.counters, ownCounter{bucket: u.bucket, generation: u.generation, began: u.began})
 	return s.own, &s.own.counters[len(s.own.counters)-1]
 }
@@ -202,28 +216,33 @@ func (l *Ledger) observe(s *series, nowUS, generation, storeUS int64) {
 	for i := range o.counters {
 		c := &o.counters[i]
 		wasLost := before.known && !quota.SameKey(c.generation, before.generation)
-		if c.generation != l.boot && !wasLost && !quota.SameKey(c.generation, o.generation) {
+		if !l.isLocal(o, c) && !wasLost && !quota.SameKey(c.generation, o.generation) {
 			units += s.limit.counted(c.units, c.began, nowUS)
 		}
 	}
 	if units > 0 {
 		l.metrics.lost(units)
-		if l.storeLost != nil {
-			l.storeLost()
+		if l.o.Lost != nil {
+			l.o.Lost()
 		}
 	}
 }
 
 // held is the generation of the key in the store, as far as known: what was counted in
 // another is lost. Before the first Record it is the newest that was counted in.
-func (o *own) held(boot int64) (generation int64) {
+func (l *Ledger) held(o *own) (generation int64) {
 	if o.known {
 		return o.generation
 	}
 	for i := range o.counters {
-		if c := &o.counters[i]; c.generation != boot {
+		if c := &o.counters[i]; !l.isLocal(o, c) {
 			generation = max(generation, c.generation)
 		}
 	}
 	return generation
+}
+
+// isLocal reports whether a counter is of Local, so that the store never held it.
+func (l *Ledger) isLocal(o *own, c *ownCounter) bool {
+	return c.generation == l.o.Boot || c.generation == o.local
 }

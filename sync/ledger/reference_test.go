@@ -8,6 +8,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // model is the reference model of a ledger, in plain maps and big numbers: no shards, slices,
@@ -18,7 +19,7 @@ type model struct {
 	nowUS   int64
 	regions int
 	units   map[string]int64 // L
-	cells   map[ledger.Cell]*modelCounter
+	cells   map[meshtest.Cell]*modelCounter
 	states  map[modelSeries]modelState
 	waits   map[modelSeries]modelWait
 	limits  map[modelSeries]int64  // L by the newest change
@@ -49,25 +50,25 @@ type overshot struct {
 
 func newModel(self string, boot int64) *model {
 	return &model{
-		self: self, boot: boot, cells: map[ledger.Cell]*modelCounter{},
+		self: self, boot: boot, cells: map[meshtest.Cell]*modelCounter{},
 		states: map[modelSeries]modelState{}, waits: map[modelSeries]modelWait{}, limits: map[modelSeries]int64{}, numbers: map[modelSeries]uint64{},
 	}
 }
 
-func seriesOf(c ledger.Cell) modelSeries { return modelSeries{c.ID, c.Limit, c.WindowUS, c.BucketUS} }
+func seriesOf(c meshtest.Cell) modelSeries { return modelSeries{c.ID, c.Limit, c.WindowUS, c.BucketUS} }
 
 // named is a cell's name: the cell without units.
-func (s modelSeries) named(region string, bucket, generation int64) ledger.Cell {
-	return ledger.Cell{ID: s.id, Limit: s.limit, WindowUS: s.windowUS, BucketUS: s.bucketUS, Region: region, Bucket: bucket, Generation: generation}
+func (s modelSeries) named(region string, bucket, generation int64) meshtest.Cell {
+	return meshtest.Cell{ID: s.id, Limit: s.limit, WindowUS: s.windowUS, BucketUS: s.bucketUS, Region: region, Bucket: bucket, Generation: generation}
 }
 
-func (w *model) over(c ledger.Cell) bool {
+func (w *model) over(c meshtest.Cell) bool {
 	return w.cells[c].began+c.BucketUS+c.WindowUS <= w.nowUS
 }
 
 // raise finds or makes a cell, ends what is over in its series when it makes one, and has
 // it hold that many units. It reports whether that is more than before.
-func (w *model) raise(c ledger.Cell, clockUS, units int64, stored bool) (t *modelCounter, grew bool) {
+func (w *model) raise(c meshtest.Cell, clockUS, units int64, stored bool) (t *modelCounter, grew bool) {
 	began := min(w.nowUS, w.nowUS-clockUS+c.Bucket*c.BucketUS)
 	if began+c.BucketUS+c.WindowUS <= w.nowUS {
 		return nil, false
@@ -274,7 +275,7 @@ func (w *model) known(id uint64, windowUS, bucketUS, atUS int64) (newest quota.C
 	return newest
 }
 
-func counted(c ledger.Cell, t *modelCounter, windowUS, atUS int64) int64 {
+func counted(c meshtest.Cell, t *modelCounter, windowUS, atUS int64) int64 {
 	left := max(0, min(c.BucketUS, t.began+c.BucketUS+windowUS-atUS))
 	if left > 0 && (c.BucketUS < c.WindowUS || c.WindowUS != windowUS) {
 		return t.units
@@ -285,7 +286,7 @@ func counted(c ledger.Cell, t *modelCounter, windowUS, atUS int64) int64 {
 }
 
 // take gives what Take should, and marks it.
-func (w *model) take(entries int, all bool) []ledger.Cell {
+func (w *model) take(entries int, all bool) []meshtest.Cell {
 	for _, key := range w.order(all) {
 		for c, t := range w.cells {
 			if seriesOf(c) == key && c.Region == w.self && w.over(c) {
@@ -294,9 +295,9 @@ func (w *model) take(entries int, all bool) []ledger.Cell {
 		}
 		w.settle(key)
 	}
-	var out []ledger.Cell
+	var out []meshtest.Cell
 	for _, key := range w.order(all) {
-		var own []ledger.Cell
+		var own []meshtest.Cell
 		for c, t := range w.cells {
 			if seriesOf(c) == key && c.Region == w.self && t.units > t.taken {
 				own = append(own, c)
@@ -363,8 +364,8 @@ func (w *model) unsentUS() (age int64) {
 }
 
 // list gives the counters for which keep holds.
-func (w *model) list(keep func(ledger.Cell) bool) []ledger.Cell {
-	var out []ledger.Cell
+func (w *model) list(keep func(meshtest.Cell) bool) []meshtest.Cell {
+	var out []meshtest.Cell
 	for c, t := range w.cells {
 		if keep(c) {
 			c.Units = t.units
@@ -375,7 +376,7 @@ func (w *model) list(keep func(ledger.Cell) bool) []ledger.Cell {
 	return out
 }
 
-func compareCells(a, b ledger.Cell) int {
+func compareCells(a, b meshtest.Cell) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.WindowUS, b.WindowUS),
 		cmp.Compare(a.BucketUS, b.BucketUS), cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Generation, b.Generation))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // TestOptions: each mistake is named.
@@ -46,8 +47,8 @@ func gauges(t *testing.T, r *sdk.ManualReader) map[string]int64 {
 	got := map[string]int64{}
 	for _, m := range all.ScopeMetrics[0].Metrics {
 		switch d := m.Data.(type) {
-		case metricdata.Gauge[int64]:
-			got[m.Name] = d.DataPoints[0].Value
+		case metricdata.Gauge[float64]:
+			got[m.Name] = int64(d.DataPoints[0].Value)
 		case metricdata.Sum[int64]:
 			got[m.Name] = d.DataPoints[0].Value
 		}
@@ -115,7 +116,7 @@ func TestEndlessGenerations(t *testing.T) {
 		for i := range int64(1000) {
 			mustFold(t, l, author, startUS, 0, one(pairLimit, startUS/pairLimit.BucketUS, 1+i, 1))
 		}
-		if got := len(l.Snapshot()); got != 256 || !l.Full() {
+		if got := len(meshtest.Cells(l)); got != 256 || !l.Full() {
 			t.Errorf("%s: %d counters in one series", author, got)
 		}
 		mustFold(t, l, "ap-south", startUS, 0, one(pairLimit, startUS/pairLimit.BucketUS, 1, 1))
@@ -129,7 +130,7 @@ func TestEndlessGenerations(t *testing.T) {
 		s.ID = hash(int(i % 10))
 		mustFold(t, l, "us-east", startUS, 0, one(s, startUS/pairLimit.BucketUS, 1+i, 1))
 	}
-	if got := len(l.Snapshot()); got != 160 || !l.Full() {
+	if got := len(meshtest.Cells(l)); got != 160 || !l.Full() {
 		t.Errorf("%d counters in ten series", got)
 	}
 }

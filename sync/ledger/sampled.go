@@ -1,12 +1,11 @@
 package ledger
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/regiond/regiond/sync/wire"
 )
 
 // MaxChecks is how many sampled checks wait at once for their usage to be
@@ -17,7 +16,7 @@ const MaxChecks = 32
 // publication can be linked to them. Nearly always there are none, and then
 // nothing is locked.
 //
-//	Record, Local ─ add ─▶ waiting ─ taken, by Take ─▶ Checks, once for the message
+//	Record, Local ─ add ─▶ waiting ─ taken, by Take ─▶ Checks, once
 type sampledChecks struct {
 	count atomic.Int32 // of waiting; may be read without the lock
 
@@ -57,49 +56,22 @@ func (c *sampledChecks) take(id uint64) {
 	}
 }
 
-// Checks gives the sampled checks whose usage is in groups, which Take has given,
-// and forgets them. It is nil, and costs next to nothing, while nothing is sampled.
-func (l *Ledger) Checks(groups []wire.Group) []trace.SpanContext {
+// Checks gives the sampled checks whose usage Take has given, and forgets them. It is
+// nil, and costs next to nothing, while nothing is sampled.
+func (l *Ledger) Checks() []trace.SpanContext {
 	c := &l.sampled
 	if c.count.Load() == 0 {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	carried := c.carried(groups)
 	var spans []trace.SpanContext
-	rest := c.waiting[:0]
-	for _, w := range c.waiting {
-		if w.taken && carried[w.id] {
+	c.waiting = slices.DeleteFunc(c.waiting, func(w sampledCheck) bool {
+		if w.taken {
 			spans = append(spans, w.span)
-			continue
 		}
-		rest = append(rest, w)
-	}
-	clear(c.waiting[len(rest):])
-	c.waiting = rest
-	c.count.Store(int32(len(rest)))
+		return w.taken
+	})
+	c.count.Store(int32(len(c.waiting)))
 	return spans
-}
-
-// carried reports which ids of waiting checks are in groups: one pass over a
-// message that may have tens of thousands.
-func (c *sampledChecks) carried(groups []wire.Group) map[uint64]bool {
-	in := make(map[uint64]bool, len(c.waiting))
-	for i := range c.waiting {
-		if c.waiting[i].taken {
-			in[c.waiting[i].id] = false
-		}
-	}
-	if len(in) == 0 {
-		return nil
-	}
-	for i := range groups {
-		for _, id := range groups[i].IDs {
-			if _, ok := in[id]; ok {
-				in[id] = true
-			}
-		}
-	}
-	return in
 }

@@ -21,6 +21,12 @@ func charge(l *ledger.Ledger, id uint64, units int64, by trace.SpanContext) {
 	l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1, Units: units}, startUS)
 }
 
+// linked is the checks of the next publication, of so many counters.
+func linked(l *ledger.Ledger, entries int) []trace.SpanContext {
+	l.Take(entries, true, 1)
+	return l.Checks()
+}
+
 func numbers(spans []trace.SpanContext) (ns []byte) {
 	for _, s := range spans {
 		id := s.TraceID()
@@ -35,30 +41,30 @@ func TestChecks(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
 	charge(l, 1, 1, check(1))
 	charge(l, 2, 1, check(2))
-	first := l.Take(100, true, 1)
+	l.Take(100, true, 1)
 	charge(l, 1, 2, check(3)) // not in it
-	if got := numbers(l.Checks(first)); !slices.Equal(got, []byte{1, 2}) {
+	if got := numbers(l.Checks()); !slices.Equal(got, []byte{1, 2}) {
 		t.Errorf("the first publication is linked to %v", got)
 	}
-	if got := l.Checks(first); got != nil {
+	if got := l.Checks(); got != nil {
 		t.Errorf("and once more to %v", got)
 	}
-	if got := numbers(l.Checks(l.Take(100, true, 1))); !slices.Equal(got, []byte{3}) {
+	if got := numbers(linked(l, 100)); !slices.Equal(got, []byte{3}) {
 		t.Errorf("the second publication is linked to %v", got)
 	}
 }
 
-// TestChecksOfParts: a message that is one of several has the checks of its own rows.
+// TestChecksOfParts: what is taken in parts has the checks of each part.
 func TestChecksOfParts(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
 	charge(l, 1, 1, check(1))
 	charge(l, 2, 1, check(2))
 	one := l.Take(1, true, 1)
-	if got := l.Checks(one); len(got) != 1 || uint64(numbers(got)[0]) != one[0].IDs[0] {
+	if got := l.Checks(); len(got) != 1 || uint64(numbers(got)[0]) != one[0].IDs[0] {
 		t.Errorf("%v is linked to %v", one, numbers(got))
 	}
-	if rest := l.Take(1, true, 1); len(l.Checks(one)) != 0 || len(l.Checks(rest)) != 1 {
-		t.Errorf("the rest %v has no check, or the first one another", rest)
+	if got := linked(l, 1); len(got) != 1 {
+		t.Errorf("the rest is linked to %v", numbers(got))
 	}
 }
 
@@ -82,7 +88,7 @@ func TestLinkedChecks(t *testing.T) {
 	} {
 		l := newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.Regions = func() int { return row.regions } })
 		row.charge(l)
-		if got := numbers(l.Checks(l.Take(100, true, 1))); !slices.Equal(got, row.want) {
+		if got := numbers(linked(l, 100)); !slices.Equal(got, row.want) {
 			t.Errorf("%s: linked to %v, want %v", name, got, row.want)
 		}
 	}
@@ -94,7 +100,7 @@ func TestChecksAreBounded(t *testing.T) {
 	for i := range ledger.MaxChecks + 5 {
 		charge(l, uint64(i), 1, check(byte(i+1)))
 	}
-	got := numbers(l.Checks(l.Take(100, true, 1)))
+	got := numbers(linked(l, 100))
 	if len(got) != ledger.MaxChecks || got[0] != 6 || got[len(got)-1] != ledger.MaxChecks+5 {
 		t.Errorf("%d are kept: %v", len(got), got)
 	}

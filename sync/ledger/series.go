@@ -100,6 +100,7 @@ type own struct {
 	known              bool
 	state              outboxState
 	generation, seenUS int64
+	local              int64 // generation of what Local counted; 0: Options.Boot, or nothing
 
 	since      int64 // µs of our clock: age of the oldest unpublished change
 	limitUnits int64 // L by the newest Record
@@ -107,7 +108,7 @@ type own struct {
 }
 
 // ownCounter is a usage counter of our own region. published is how much of it was
-// taken from the outbox, or came from somebody who has it.
+// taken from the outbox, came from somebody who has it, or grew while there were no peers.
 type ownCounter struct {
 	bucket, generation, began int64
 	units, published          int64
@@ -207,7 +208,7 @@ func (l *Ledger) open(sh *shard, id uint64, k *limitKey) uint32 {
 	if p := sh.find(id, k); p != 0 {
 		return p
 	}
-	if l.series.Add(1) > l.maxSeries {
+	if l.series.Add(1) > int64(l.o.MaxSeries) {
 		l.series.Add(-1)
 		return 0
 	}
@@ -257,7 +258,7 @@ func (sh *shard) relink(id uint64, from, to uint32) {
 
 // reserve takes the room of one more counter.
 func (l *Ledger) reserve() bool {
-	if l.counters.Add(1) > l.maxSeries*countersPerSeries {
+	if l.counters.Add(1) > int64(l.o.MaxSeries)*countersPerSeries {
 		l.counters.Add(-1)
 		return false
 	}
@@ -280,7 +281,7 @@ type finished struct {
 // over, and appends their counts to done. With buckets shorter than W counters stay
 // until the last of their window is over.
 func (l *Ledger) finish(sh *shard, s *series, nowUS int64, done []finished) []finished {
-	over := sh.windowsOver(s, nowUS)
+	over := sh.windowsOver(s, l.mostOf(s.limit.name), nowUS)
 	if len(over) == 0 {
 		return done
 	}
@@ -288,21 +289,8 @@ func (l *Ledger) finish(sh *shard, s *series, nowUS int64, done []finished) []fi
 		_, ok := slices.BinarySearchFunc(over, s.limit.window(bucket), func(w window, n int64) int { return cmp.Compare(w.number, n) })
 		return ok
 	}
-	before := len(s.peers)
-	s.peers = slices.DeleteFunc(s.peers, func(c peerCounter) bool { return ended(c.bucket) })
-	freed := before - len(s.peers)
-	if o := s.own; o != nil {
-		before := len(o.counters)
-		o.counters = slices.DeleteFunc(o.counters, func(c ownCounter) bool { return ended(c.bucket) })
-		l.owned.Add(int64(len(o.counters) - before))
-		freed += before - len(o.counters)
-		sh.settle(o)
-		if len(o.counters) == 0 {
-			s.own = nil
-		}
-	}
-	l.counters.Add(-int64(freed))
-	if l.overshoot != nil {
+	l.drop(sh, s, func(_ int, _, bucket int64) bool { return ended(bucket) })
+	if l.o.Overshoot != nil {
 		for _, w := range over {
 			done = append(done, finished{limit: s.limit.name, units: w.units})
 		}
@@ -310,9 +298,26 @@ func (l *Ledger) finish(sh *shard, s *series, nowUS int64, done []finished) []fi
 	return done
 }
 
-// windowsOver returns the aligned windows that are over, in order, each once. The
-// result lives until the next call.
-func (sh *shard) windowsOver(s *series, nowUS int64) []window {
+// drop frees the counters of a series that are gone.
+func (l *Ledger) drop(sh *shard, s *series, gone func(region int, generation, bucket int64) bool) {
+	before := len(s.peers)
+	s.peers = slices.DeleteFunc(s.peers, func(c peerCounter) bool { return gone(c.region(), c.generation(), c.bucket) })
+	freed := before - len(s.peers)
+	if o := s.own; o != nil {
+		before := len(o.counters)
+		o.counters = slices.DeleteFunc(o.counters, func(c ownCounter) bool { return gone(0, c.generation, c.bucket) })
+		freed += before - len(o.counters)
+		sh.settle(o)
+		if len(o.counters) == 0 {
+			s.own = nil
+		}
+	}
+	l.counters.Add(-int64(freed))
+}
+
+// windowsOver returns the aligned windows that are over, in order, each once, with no more
+// than most of each bucket of a peer. The result lives until the next call.
+func (sh *shard) windowsOver(s *series, most, nowUS int64) []window {
 	ended := slices.ContainsFunc(s.peers, func(c peerCounter) bool { return s.limit.over(c.began, nowUS) }) ||
 		s.own != nil && slices.ContainsFunc(s.own.counters, func(c ownCounter) bool { return s.limit.over(c.began, nowUS) })
 	if !ended {
@@ -323,7 +328,7 @@ func (sh *shard) windowsOver(s *series, nowUS int64) []window {
 		all = append(all, window{s.limit.window(bucket), units, s.limit.over(began, nowUS)})
 	}
 	for i := range s.peers {
-		add(s.peers[i].bucket, s.peers[i].began, s.peers[i].units)
+		add(s.peers[i].bucket, s.peers[i].began, s.capped(i, most))
 	}
 	if s.own != nil {
 		for i := range s.own.counters {
@@ -348,8 +353,8 @@ func (sh *shard) windowsOver(s *series, nowUS int64) []window {
 // report calls Overshoot for finished windows. No lock is held.
 func (l *Ledger) report(done []finished) {
 	for _, f := range done {
-		if units, ok := l.limitUnits(f.limit); ok {
-			l.overshoot(f.limit, f.units, units)
+		if units, ok := l.o.Limit(f.limit); ok {
+			l.o.Overshoot(f.limit, f.units, units)
 		}
 	}
 }

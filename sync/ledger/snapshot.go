@@ -54,7 +54,7 @@ func (l *Ledger) collect(buf []entry, c *cursor, entries, region int, since uint
 	for visited := 0; c.left > 0 && visited < sliceSeries && len(buf) < entries; visited++ {
 		c.left--
 		if s := &sh.all[c.left]; since == 0 || s.own != nil && s.own.number > since {
-			buf = s.live(region, nowUS, buf)
+			buf = s.live(region, l.mostOf(s.limit.name), nowUS, buf)
 		}
 	}
 	if c.left == 0 {
@@ -63,22 +63,23 @@ func (l *Ledger) collect(buf []entry, c *cursor, entries, region int, since uint
 	return buf
 }
 
-// live appends the live counters of a region.
-func (s *series) live(region int, nowUS int64, buf []entry) []entry {
+// live appends the live counters of a region, no more than most of each bucket.
+func (s *series) live(region int, most, nowUS int64, buf []entry) []entry {
 	add := func(bucket, generation, began, units int64) {
-		if !s.limit.over(began, nowUS) {
+		if units > 0 && !s.limit.over(began, nowUS) {
 			buf = append(buf, entry{s.limit, s.id, bucket, generation, units})
 		}
 	}
 	if region != 0 {
 		for i := range s.peers {
 			if c := &s.peers[i]; c.region() == region {
-				add(c.bucket, c.generation(), c.began, c.units)
+				add(c.bucket, c.generation(), c.began, s.capped(i, most))
 			}
 		}
 	} else if s.own != nil {
-		for _, c := range s.own.counters {
-			add(c.bucket, c.generation, c.began, c.units)
+		for i := range s.own.counters {
+			c := &s.own.counters[i]
+			add(c.bucket, c.generation, c.began, s.own.claim(c, most))
 		}
 	}
 	return buf
@@ -118,57 +119,4 @@ func group(es []entry) []wire.Group {
 		})
 	}
 	return gs
-}
-
-// Cell is a counter in a Snapshot.
-type Cell struct {
-	ID                 uint64
-	Limit              string
-	WindowUS, BucketUS int64
-	Region             string
-	Bucket, Generation int64
-	Units              int64
-}
-
-// Snapshot is everything that still counts, ours and others', in the one order it can
-// have: ledgers that were given the same return the same. It is for tests and for
-// people, not for the request path.
-func (l *Ledger) Snapshot() []Cell {
-	var cells []Cell
-	nowUS := l.nowUS()
-	for i := range l.shards {
-		cells = l.snapshotShard(&l.shards[i], nowUS, cells)
-	}
-	slices.SortFunc(cells, func(a, b Cell) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.WindowUS, b.WindowUS),
-			cmp.Compare(a.BucketUS, b.BucketUS), cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket),
-			cmp.Compare(a.Generation, b.Generation))
-	})
-	return cells
-}
-
-func (l *Ledger) snapshotShard(sh *shard, nowUS int64, cells []Cell) []Cell {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	l.namesMu.RLock() // after the shard: it has every name that is needed
-	names := l.names
-	l.namesMu.RUnlock()
-	for i := range sh.all {
-		s := &sh.all[i]
-		add := func(region int, bucket, generation, began, units int64) {
-			if !s.limit.over(began, nowUS) {
-				cells = append(cells, Cell{s.id, s.limit.name, s.limit.windowUS, s.limit.bucketUS, names[region], bucket, generation, units})
-			}
-		}
-		for i := range s.peers {
-			c := &s.peers[i]
-			add(c.region(), c.bucket, c.generation(), c.began, c.units)
-		}
-		if s.own != nil {
-			for _, c := range s.own.counters {
-				add(0, c.bucket, c.generation, c.began, c.units)
-			}
-		}
-	}
-	return cells
 }

@@ -36,6 +36,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/regiond/regiond/internal/signal"
 	meshsync "github.com/regiond/regiond/sync"
 )
 
@@ -207,6 +208,9 @@ func (b *Bus) connection(ctx context.Context) {
 	if b.opts.CredsFile != "" {
 		opts = append(opts, nats.UserCredentials(b.opts.CredsFile))
 	}
+	if b.opts.Username != "" {
+		opts = append(opts, nats.UserInfoHandler(b.login))
+	}
 	if b.opts.TLS != nil {
 		opts = append(opts, nats.Secure(b.opts.TLS))
 	}
@@ -238,6 +242,17 @@ func (b *Bus) connection(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// login is asked at every connection, so that a replaced password is used by the next.
+func (b *Bus) login() (name, password string) {
+	password, err := b.opts.Password()
+	if err != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.logOnce("bus: the password of "+b.opts.Username+" at NATS cannot be read", err)
+	}
+	return b.opts.Username, password
 }
 
 // send is the one that may wait for the socket, for writeTimeout.
@@ -313,7 +328,7 @@ func (b *Bus) connected(nc *nats.Conn) {
 	b.status = Status{Connected: true, URL: shown, Since: time.Now()}
 	clear(b.complaints)
 	b.mu.Unlock()
-	signal(b.gaps)
+	signal.Send(b.gaps)
 }
 
 // disconnected is called when a connection is lost or closed, and for each attempt that
@@ -354,8 +369,15 @@ func (b *Bus) complain(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.status.LastError = err.Error()
-	if !b.complaints[err.Error()] && len(b.complaints) < maxComplaints && b.status.Connected {
+	if b.status.Connected {
+		b.logOnce("bus: NATS reports an error", err)
+	}
+}
+
+// logOnce logs an error once between two changes of the connection. mu is held.
+func (b *Bus) logOnce(msg string, err error) {
+	if !b.complaints[err.Error()] && len(b.complaints) < maxComplaints {
 		b.complaints[err.Error()] = true
-		b.opts.Logger.Warn("bus: NATS reports an error", "error", err)
+		b.opts.Logger.Warn(msg, "error", err)
 	}
 }

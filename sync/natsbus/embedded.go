@@ -4,19 +4,16 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"slices"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-)
 
-// watchInterval is how often changes of the gateways are looked for, to log them.
-const watchInterval = time.Second
+	"github.com/regiond/regiond/internal/instruments"
+)
 
 // Embedded is a NATS server in this process. Those of other regions are joined by
 // gateways: each dials each, a message takes one hop, and only to servers with a
@@ -42,24 +39,21 @@ func NewEmbedded(opts EmbeddedOptions) (*Embedded, error) {
 		return nil, fmt.Errorf("natsbus: embedded server: %w", err)
 	}
 	e := &Embedded{opts: opts, server: s, ready: make(chan struct{})}
-	errs, err := opts.Meter.Int64Counter("regiond.bus.server.errors", metric.WithUnit("{error}"),
-		metric.WithDescription("Errors of the embedded NATS server: peers that it refused, connections that failed."))
-	if err != nil {
+	i := instruments.On(opts.Meter)
+	errs := i.Counter("regiond.bus.server.errors", "{error}",
+		"Errors of the embedded NATS server: peers that it refused, connections that failed.", instruments.Zero())
+	i.Gauge("regiond.bus.gateways", "", "Embedded NATS servers of other processes that are connected, by direction.", e.observe)
+	if err := i.Err(); err != nil {
 		return nil, fmt.Errorf("natsbus: make instruments: %w", err)
 	}
-	if _, err := opts.Meter.Int64ObservableGauge("regiond.bus.gateways", metric.WithInt64Callback(e.observe),
-		metric.WithDescription("Embedded NATS servers of other processes that are connected, by direction.")); err != nil {
-		return nil, fmt.Errorf("natsbus: make instruments: %w", err)
-	}
-	errs.Add(context.Background(), 0) // there from the start, for rate()
 	e.log = newServerLog(opts.Logger, func() { errs.Add(context.Background(), 1) })
 	s.SetLoggerV2(e.log, false, false, false)
 	return e, nil
 }
 
 // observe shows how many gateways are connected.
-func (e *Embedded) observe(_ context.Context, o metric.Int64Observer) error {
-	var in, out int64
+func (e *Embedded) observe(o metric.Float64Observer) {
+	var in, out float64
 	for _, p := range e.Peers() {
 		if p.Inbound {
 			in++
@@ -70,7 +64,6 @@ func (e *Embedded) observe(_ context.Context, o metric.Int64Observer) error {
 	}
 	o.Observe(in, metric.WithAttributes(attribute.String("direction", "in")))
 	o.Observe(out, metric.WithAttributes(attribute.String("direction", "out")))
-	return nil
 }
 
 // Ready is closed once the server listens and clients can connect. Its peers may still be
@@ -91,7 +84,7 @@ func (e *Embedded) Run(ctx context.Context) error {
 		return fmt.Errorf("natsbus: embedded server: %w", err)
 	}
 	close(e.ready)
-	e.watch(ctx)
+	<-ctx.Done()
 	return nil
 }
 
@@ -119,15 +112,6 @@ func (e *Embedded) GatewayAddr() net.Addr {
 		return a
 	}
 	return nil
-}
-
-// ClientAddr is where the server listens for clients; nil before it is ready, and when it
-// takes none.
-func (e *Embedded) ClientAddr() net.Addr {
-	if e.opts.ClientAddr == "" {
-		return nil
-	}
-	return e.server.Addr()
 }
 
 // GatewayState is how a peer's server is connected. Messages from us need the outbound
@@ -160,37 +144,4 @@ func (e *Embedded) Peers() []GatewayState {
 		}
 	}
 	return states
-}
-
-// watch logs each peer that comes or goes once, until ctx is done.
-func (e *Embedded) watch(ctx context.Context) {
-	ticker := time.NewTicker(watchInterval)
-	defer ticker.Stop()
-	linked := make(map[string]bool)
-	for {
-		now := make(map[string]bool)
-		for _, p := range e.Peers() {
-			now[p.Name] = p.Inbound && p.Outbound
-		}
-		logChanges(e.opts.Logger, linked, now)
-		linked = now
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func logChanges(l *slog.Logger, before, now map[string]bool) {
-	names := slices.AppendSeq(slices.Collect(maps.Keys(now)), maps.Keys(before))
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		switch {
-		case now[name] && !before[name]:
-			l.Info("embedded NATS server: connected with peer", "peer", name)
-		case before[name] && !now[name]:
-			l.Warn("embedded NATS server: lost a peer; trying until it is back", "peer", name)
-		}
-	}
 }

@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"net/url"
 	"strconv"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // EmbeddedOptions are what an Embedded server needs.
@@ -35,10 +36,7 @@ type EmbeddedOptions struct {
 	// side has to show a certificate. See GatewayTLS. Without it ListenAddr must be a
 	// loopback address.
 	TLS *tls.Config
-	// ClientAddr is host:port for NATS clients, a loopback address since they are not
-	// authenticated; "" means no clients but this process.
-	ClientAddr string
-	// Logger gets changes of peers and warnings of the server; nil means no log.
+	// Logger gets warnings of the server; nil means no log.
 	Logger *slog.Logger
 	// Meter makes the instruments; nil means there are none.
 	Meter metric.Meter
@@ -54,43 +52,27 @@ type Remote struct {
 // addresses of remotes were checked by region.
 func (o *EmbeddedOptions) validate() error {
 	var errs []error
-	for option, addr := range map[string]string{"ListenAddr": o.ListenAddr, "ClientAddr": o.ClientAddr} {
-		if _, _, err := hostPort(addr); err != nil {
-			errs = append(errs, fmt.Errorf("option %s: %w", option, err))
-		}
+	host, _, err := hostPort(o.ListenAddr)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("option ListenAddr: %w", err))
 	}
-	if o.ListenAddr != "" && o.TLS == nil && !isLoopback(o.ListenAddr) {
+	if o.ListenAddr != "" && o.TLS == nil && !quota.IsLoopback(host) {
 		errs = append(errs, fmt.Errorf("gateway address %s is not a loopback address and there is no TLS: anybody could join; "+
 			"give a key_file for gossip, from which certificates are derived, or listen on 127.0.0.1", o.ListenAddr))
 	}
 	if o.TLS != nil && (o.TLS.ClientAuth != tls.RequireAndVerifyClientCert || o.TLS.InsecureSkipVerify) {
 		errs = append(errs, errors.New("option TLS must verify both sides"))
 	}
-	if o.ClientAddr != "" && !isLoopback(o.ClientAddr) {
-		errs = append(errs, fmt.Errorf("option ClientAddr: %s is not a loopback address, and clients are not authenticated", o.ClientAddr))
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Meter == nil {
-		o.Meter = noop.Meter{}
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Meter = cmp.Or[metric.Meter](o.Meter, noop.Meter{})
 	return errors.Join(errs...)
-}
-
-// isLoopback accepts only what needs no resolver: a name may mean another address
-// tomorrow.
-func isLoopback(addr string) bool {
-	host, _, _ := net.SplitHostPort(addr)
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 // serverOptions are nats-server's.
 func (o *EmbeddedOptions) serverOptions() *server.Options {
 	opts := &server.Options{
 		ServerName:      o.Name,
-		DontListen:      o.ClientAddr == "",
+		DontListen:      true, // no clients but this process
 		NoSigs:          true,
 		NoSystemAccount: true,
 		MaxPayload:      MaxMessage,
@@ -103,7 +85,6 @@ func (o *EmbeddedOptions) serverOptions() *server.Options {
 		ConnectErrorReports:   60,
 		ReconnectErrorReports: 60,
 	}
-	opts.Host, opts.Port, _ = hostPort(o.ClientAddr) // validated
 	if o.ListenAddr == "" {
 		return opts
 	}
@@ -121,7 +102,7 @@ func (o *EmbeddedOptions) serverOptions() *server.Options {
 		WriteDeadline: 2 * writeTimeout,
 		WriteTimeout:  server.WriteTimeoutPolicyClose,
 	}
-	opts.Gateway.Host, opts.Gateway.Port, _ = hostPort(o.ListenAddr)
+	opts.Gateway.Host, opts.Gateway.Port, _ = hostPort(o.ListenAddr) // validated
 	for _, r := range o.Remotes {
 		opts.Gateway.Gateways = append(opts.Gateway.Gateways, &server.RemoteGatewayOpts{
 			Name: r.Name, URLs: []*url.URL{{Scheme: "nats", Host: r.Addr}},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -161,6 +162,27 @@ func TestFormerMember(t *testing.T) {
 			t.Errorf("a %s received %q, %v", name, got, err)
 		}
 		_ = c.Close()
+	}
+}
+
+// TestGatewayHandshakeInTime: who does not end a handshake is cut.
+func TestGatewayHandshakeInTime(t *testing.T) {
+	t.Parallel()
+	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu", TLS: gatewayTLS(t, 1)})
+	for _, sent := range []string{"", "\x16", "\x16\x03\x01\x02\x00\x01"} {
+		c, err := net.Dial("tcp", eu.GatewayAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, sent); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_, err = io.ReadAll(c)
+		if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
+			t.Errorf("after %q the connection stands for five seconds", sent)
+		}
 	}
 }
 

@@ -3,25 +3,32 @@ package natsbus_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.uber.org/goleak"
 
 	"github.com/regiond/regiond/sync/natsbus"
+	"github.com/regiond/regiond/test/leaks"
 )
 
 // timeout is how long a test waits for what must come: far longer than it takes, because
@@ -125,32 +132,42 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil { // those that are parallel wait for connections
+		panic(err)
+	}
+	leaks.Main(m)
 }
 
 // serveNATS prints its client address and serves until its standard input ends, which it
 // does at the latest with the process that started it.
 func serveNATS(address, eu string, gateways bool) error {
-	opts := natsbus.EmbeddedOptions{Name: "us", ClientAddr: address}
-	if gateways {
-		opts.ListenAddr, opts.Remotes = "127.0.0.1:0", []natsbus.Remote{{Name: "eu", Addr: eu}}
-	}
-	e, err := natsbus.NewEmbedded(opts)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- e.Run(ctx) }()
-	select {
-	case <-e.Ready():
-		fmt.Println(e.ClientAddr())
-		_, _ = io.Copy(io.Discard, os.Stdin)
-	case err := <-ended:
-		ended <- err
+	opts := &server.Options{ServerName: "us", Host: host, NoLog: true, NoSigs: true}
+	if opts.Port, err = strconv.Atoi(port); err != nil {
+		return err
 	}
-	cancel()
-	return <-ended
+	opts.Port = cmp.Or(opts.Port, server.RANDOM_PORT)
+	if gateways {
+		opts.Gateway = server.GatewayOpts{Name: "us", Host: "127.0.0.1", Port: server.RANDOM_PORT, Gateways: []*server.RemoteGatewayOpts{
+			{Name: "eu", URLs: []*url.URL{{Scheme: "nats", Host: eu}}},
+		}}
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		return err
+	}
+	s.Start()
+	if !s.ReadyForConnections(timeout) {
+		return errors.New("the server is not ready")
+	}
+	fmt.Println(s.Addr())
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	s.Shutdown()
+	return nil
 }
 
 // natsProcess is a NATS server in a process of its own.
@@ -225,17 +242,20 @@ func (c *counts) of(name, value string) (sum int64) {
 	}
 	for _, scope := range rm.ScopeMetrics {
 		for _, m := range scope.Metrics {
-			var points []metricdata.DataPoint[int64]
+			add := func(attributes attribute.Set, n int64) {
+				has := func(kv attribute.KeyValue) bool { return kv.Value.AsString() == value }
+				if m.Name == name && (value == "" || slices.ContainsFunc(attributes.ToSlice(), has)) {
+					sum += n
+				}
+			}
 			switch d := m.Data.(type) {
 			case metricdata.Sum[int64]:
-				points = d.DataPoints
-			case metricdata.Gauge[int64]:
-				points = d.DataPoints
-			}
-			for _, p := range points {
-				has := func(kv attribute.KeyValue) bool { return kv.Value.AsString() == value }
-				if m.Name == name && (value == "" || slices.ContainsFunc(p.Attributes.ToSlice(), has)) {
-					sum += p.Value
+				for _, p := range d.DataPoints {
+					add(p.Attributes, p.Value)
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range d.DataPoints {
+					add(p.Attributes, int64(p.Value))
 				}
 			}
 		}

@@ -57,14 +57,6 @@ func (b *Bus) overflow() (n int64) {
 	return n
 }
 
-// signal puts something into a channel that holds one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // size is the bytes of a message. A header on the wire is "NATS/1.0\r\n", lines
 // "name: value\r\n", and "\r\n".
 func size(m meshsync.Message) int64 {

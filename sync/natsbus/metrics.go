@@ -6,6 +6,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/regiond/regiond/internal/instruments"
 )
 
 // Why a message was dropped.
@@ -32,34 +34,23 @@ type metrics struct {
 }
 
 func newMetrics(meter metric.Meter, connected func() bool) (*metrics, error) {
-	m := &metrics{reasons: make(map[string]metric.MeasurementOption)}
-	var errs [5]error
-	m.published, errs[0] = meter.Int64Counter("regiond.bus.published", metric.WithUnit("{message}"),
-		metric.WithDescription("Messages that the bus took; not necessarily delivered."))
-	m.arrived, errs[1] = meter.Int64Counter("regiond.bus.received", metric.WithUnit("{message}"),
-		metric.WithDescription("Messages that arrived from NATS."))
-	m.dropped, errs[2] = meter.Int64Counter("regiond.bus.dropped", metric.WithUnit("{message}"),
-		metric.WithDescription("Messages that were dropped on our side of NATS, by reason."))
-	m.opened, errs[3] = meter.Int64Counter("regiond.bus.connections", metric.WithUnit("{connection}"),
-		metric.WithDescription("Connections to NATS that were made."))
-	_, errs[4] = meter.Int64ObservableGauge("regiond.bus.connected",
-		metric.WithDescription("1 while there is a connection to NATS with its subscriptions in place."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			var v int64
-			if connected() {
-				v = 1
-			}
-			o.Observe(v)
-			return nil
-		}))
-	for _, reason := range []string{
-		dropDisconnected, dropFull, dropTooLarge, dropRefused, dropWrite, dropReader,
-	} {
+	i, none, m := instruments.On(meter), instruments.Zero(), &metrics{reasons: make(map[string]metric.MeasurementOption)}
+	m.published = i.Counter("regiond.bus.published", "{message}", "Messages that the bus took; not necessarily delivered.", none)
+	m.arrived = i.Counter("regiond.bus.received", "{message}", "Messages that arrived from NATS.", none)
+	m.opened = i.Counter("regiond.bus.connections", "{connection}", "Connections to NATS that were made.", none)
+	reasons := []string{dropDisconnected, dropFull, dropTooLarge, dropRefused, dropWrite, dropReader}
+	m.dropped = i.Counter("regiond.bus.dropped", "{message}", "Messages that were dropped on our side of NATS, by reason.", instruments.Zeros("reason", reasons...)...)
+	for _, reason := range reasons {
 		m.reasons[reason] = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", reason)))
-		m.drop(reason, 0) // there from the start, for rate()
 	}
-	m.opened.Add(context.Background(), 0)
-	return m, errors.Join(errs[:]...)
+	i.Gauge("regiond.bus.connected", "", "1 while there is a connection to NATS with its subscriptions in place.", func(o metric.Float64Observer) {
+		v := 0.0
+		if connected() {
+			v = 1
+		}
+		o.Observe(v)
+	})
+	return m, i.Err()
 }
 
 // publish counts the outcome of a call of Publish.

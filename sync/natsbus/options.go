@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -61,6 +62,10 @@ type Options struct {
 	Name string
 	// CredsFile has the NATS credentials, read at every connection; "" means none.
 	CredsFile string
+	// Username and Password, which is asked for at every connection, are used without
+	// CredsFile; "" means none. Password is called by one goroutine at a time.
+	Username string
+	Password func() (string, error)
 	// TLS for the connection; nil means by the scheme of the URL, with the system's roots.
 	TLS *tls.Config
 	// Logger gets one record for every change of the connection; nil means no log.
@@ -74,14 +79,8 @@ func (o *Options) validate() error {
 	if (len(o.URLs) == 0) == (o.Server == nil) {
 		return errors.New("option URLs or option Server must be given, and not both")
 	}
-	if o.Name == "" {
-		o.Name = "regiond/" + o.Region
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Meter == nil {
-		o.Meter = noop.Meter{}
-	}
+	o.Name = cmp.Or(o.Name, "regiond/"+o.Region)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Meter = cmp.Or[metric.Meter](o.Meter, noop.Meter{})
 	return nil
 }

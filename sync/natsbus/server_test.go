@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,8 +52,8 @@ func TestPermissions(t *testing.T) {
 	address := startConfigured(t, `
 		listen: "127.0.0.1:-1"
 		authorization: { users: [
-			{user: eu, password: e, permissions: {publish: ["rl.v1.*.eu", "rl.v1.snapshot.*", "rl.v1.loan.eu.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.snapshot.eu", "rl.v1.loan.*.*"]}}
-			{user: us, password: u, permissions: {publish: ["rl.v1.*.us", "rl.v1.snapshot.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.loan.*.*"]}}
+			{user: eu, password: e, permissions: {publish: ["rl.v1.*.eu", "rl.v1.snapshot.*", "rl.v1.loan.eu.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.snapshot.eu", "rl.v1.loan.*.*", "rl.v1.reset.*", "rl.v1.top.*"]}}
+			{user: us, password: u, permissions: {publish: ["rl.v1.*.us", "rl.v1.snapshot.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.loan.*.*", "rl.v1.reset.*", "rl.v1.top.*"]}}
 		] }`)
 	c, log, deaf := newCounts(t), &logBuffer{}, &logBuffer{}
 	eu, _ := startBus(t, natsbus.Options{
@@ -116,16 +117,34 @@ func TestSmallPayloadIsLogged(t *testing.T) {
 	}
 }
 
-// Wrong credentials are tried again until somebody corrects them.
-func TestWrongPassword(t *testing.T) {
+// A password that cannot be read, or is wrong, is asked for again until somebody corrects
+// it, and is shown nowhere.
+func TestPasswordIsAskedForAtEveryConnection(t *testing.T) {
 	t.Parallel()
 	address := startConfigured(t, `
 		listen: "127.0.0.1:-1"
 		authorization: {user: eu, password: right}`)
-	b, _ := startBus(t, natsbus.Options{URLs: []string{"nats://eu:wrong@" + address}, Region: "eu"})
-	await(t, "the status shows it", func() bool { return strings.Contains(b.Status().LastError, "Authorization Violation") })
-	if b.Connected() || strings.Contains(b.Status().LastError, "wrong") {
-		t.Errorf("status is %+v", b.Status())
+	var password atomic.Pointer[string]
+	log := &logBuffer{}
+	b, _ := startBus(t, natsbus.Options{URLs: []string{"nats://" + address}, Region: "eu", Logger: log.logger(), Username: "eu", Password: func() (string, error) {
+		if p := password.Load(); p != nil {
+			return *p, nil
+		}
+		return "", errors.New("no such file")
+	}})
+	await(t, "the log says that it cannot be read", func() bool { return strings.Contains(log.String(), "the password of eu at NATS cannot be read") })
+	for _, p := range []string{"wrong", "right"} {
+		if b.Connected() {
+			t.Fatalf("connected before %q: %+v", p, b.Status())
+		}
+		password.Store(&p)
+		if p == "wrong" {
+			await(t, "the status shows it", func() bool { return strings.Contains(b.Status().LastError, "Authorization Violation") })
+		}
+	}
+	receive(t, b.Gaps(), "connected with the corrected password")
+	if !b.Connected() || strings.Contains(log.String(), "wrong") || strings.Contains(log.String(), "right") {
+		t.Errorf("status is %+v, the log %s", b.Status(), log)
 	}
 }
 
@@ -255,9 +274,9 @@ func TestFakeTime(t *testing.T) {
 // TestHeaderCrosses: a header arrives as it was sent, and a message without one has
 // none; what others make too large arrives without.
 func TestHeaderCrosses(t *testing.T) {
-	server, _ := startEmbedded(t, natsbus.EmbeddedOptions{Name: "around", ClientAddr: "127.0.0.1:0"})
-	eu, _ := startBus(t, natsbus.Options{URLs: []string{"nats://" + server.ClientAddr().String()}, Region: "eu"})
-	us, _ := startBus(t, natsbus.Options{URLs: []string{"nats://" + server.ClientAddr().String()}, Region: "us"})
+	server := startNATS(t, "127.0.0.1:0")
+	eu, _ := startBus(t, natsbus.Options{URLs: []string{server.url()}, Region: "eu"})
+	us, _ := startBus(t, natsbus.Options{URLs: []string{server.url()}, Region: "us"})
 	crosses(t, eu, us, usageEU)
 	sent := []meshsync.Field{{Name: "traceparent", Value: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, {Name: "tracestate", Value: "a=1,b=2"}}
 	for _, header := range [][]meshsync.Field{sent, nil, sent[:1]} {
@@ -271,7 +290,7 @@ func TestHeaderCrosses(t *testing.T) {
 		}
 	}
 
-	nc, err := nats.Connect("nats://" + server.ClientAddr().String())
+	nc, err := nats.Connect(server.url())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,7 @@ const (
 	logPeriod = 12 * time.Second
 )
 
-// serverLog passes nats-server's log to slog. Notices are logged as debugging: of them,
-// watch logs what matters.
+// serverLog passes nats-server's log to slog, notices as debugging.
 type serverLog struct {
 	logger *slog.Logger
 	failed func() // counts errors, those that are not logged too

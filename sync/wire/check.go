@@ -73,7 +73,7 @@ func maxCount(field protoreflect.Name) int {
 		return MaxEntries
 	case "groups":
 		return MaxGroups
-	case "members", "weights", "missing", "lenders":
+	case "members", "weights", "missing", "lenders", "to", "cuts":
 		return quota.MaxRegions
 	case "wants", "grants", "returns":
 		return MaxLoans
@@ -202,6 +202,18 @@ func (l *Loans) check() error {
 	for i := range l.Returns {
 		r := &l.Returns[i]
 		err = cmp.Or(err, at("returns", checkLoan(r.Loan, r.Back, r.Back), i))
+	}
+	return err
+}
+
+func (r *Reset) check() error {
+	err := cmp.Or(at("from", checkProcess(r.From)), checkSeq(r.Seq), within("id", int64(min(r.ID, 1)), 1, 1))
+	for i := range r.To {
+		err = cmp.Or(err, at("to", checkProcess(r.To[i]), i))
+	}
+	for i, c := range r.Cuts {
+		err = cmp.Or(err, at("cuts", cmp.Or(
+			at("region", quota.ValidName(c.Region)), within("up_to", c.UpTo, 1, EndOfTime), within("state", int64(c.State), 0, int64(CutReturned))), i))
 	}
 	return err
 }

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"cmp"
+
 	"github.com/klauspost/compress/s2"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -217,6 +219,49 @@ func DecodeLoans(data []byte) (*Loans, error) {
 		l.Returns = append(l.Returns, Return{PartitionID: p.Id, Loan: loan.ID{Epoch: p.Epoch, Stamp: m.TimeUs + p.Stamp}, Back: p.Back})
 	}
 	return inRange(l, l.check())
+}
+
+// AppendReset appends r as a message, unchecked like AppendUsage. It writes Sealed, not Tenant.
+func AppendReset(dst []byte, r *Reset) []byte {
+	m := &pb.Reset{From: fromProcess(r.From), Seq: r.Seq, Id: r.ID, Tenant: r.Sealed}
+	for _, p := range r.To {
+		m.To = append(m.To, fromProcess(p))
+	}
+	for _, c := range r.Cuts {
+		m.Cuts = append(m.Cuts, &pb.Cut{Region: c.Region, UpTo: c.UpTo, State: uint32(c.State)})
+	}
+	return encode(dst, &pb.Body{Kind: &pb.Body_TenantReset{TenantReset: m}})
+}
+
+// DecodeReset reads a reset as DecodeUsage reads counters.
+func DecodeReset(data []byte) (*Reset, error) {
+	m, err := decode(data, (*pb.Body).GetTenantReset)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reset{From: toProcess(m.From), Seq: m.Seq, ID: m.Id, Sealed: m.Tenant}
+	for _, p := range m.To {
+		r.To = append(r.To, toProcess(p))
+	}
+	for _, c := range m.Cuts {
+		r.Cuts = append(r.Cuts, Cut{Region: c.Region, UpTo: c.UpTo, State: CutState(min(c.State, uint32(CutReturned)+1))})
+	}
+	return inRange(r, r.check())
+}
+
+// AppendTop appends t as a message, unchecked like AppendUsage.
+func AppendTop(dst []byte, t *Top) []byte {
+	return encode(dst, &pb.Body{Kind: &pb.Body_Top{Top: &pb.Top{From: fromProcess(t.From), Seq: t.Seq, Sealed: t.Sealed}}})
+}
+
+// DecodeTop reads a Top as DecodeUsage reads counters.
+func DecodeTop(data []byte) (*Top, error) {
+	m, err := decode(data, (*pb.Body).GetTop)
+	if err != nil {
+		return nil, err
+	}
+	t := &Top{From: toProcess(m.From), Seq: m.Seq, Sealed: m.Sealed}
+	return inRange(t, cmp.Or(at("from", checkProcess(t.From)), checkSeq(t.Seq)))
 }
 
 func fromProcess(p quota.Process) *pb.Process {

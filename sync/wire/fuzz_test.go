@@ -18,6 +18,8 @@ func FuzzDecodeUsage(f *testing.F)           { fuzzDecode(f, "usage") }
 func FuzzDecodeHeartbeat(f *testing.F)       { fuzzDecode(f, "heartbeat") }
 func FuzzDecodeSnapshotRequest(f *testing.F) { fuzzDecode(f, "snapshot request") }
 func FuzzDecodeLoans(f *testing.F)           { fuzzDecode(f, "loans") }
+func FuzzDecodeReset(f *testing.F)           { fuzzDecode(f, "reset") }
+func FuzzDecodeTop(f *testing.F)             { fuzzDecode(f, "top") }
 
 func fuzzDecode(f *testing.F, name string) {
 	files, err := filepath.Glob("testdata/*.golden")

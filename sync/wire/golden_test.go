@@ -57,6 +57,11 @@ func goldens() []golden {
 	grants := &wire.Loans{From: process("eu-west"), Seq: 45, Grants: []wire.Grant{grantOf(1), grantOf(2)}, Returns: []wire.Return{returnOf(3)}}
 	grants.Grants[0].New = true
 	future := append([]byte{0x08, wire.Version + 1}, wire.AppendSnapshotRequest(nil, request)[2:]...)
+	deletion := &wire.Reset{From: process("eu-west"), Seq: 46, ID: 0x0123_4567_89ab_cdef, Sealed: []byte("not looked at here"), To: []quota.Process{process("us-east"), process("ap-south")}}
+	deleted := &wire.Reset{From: process("us-east"), Seq: 47, ID: 7, Sealed: []byte("nor here"), Cuts: []wire.Cut{
+		{Region: "us-east", UpTo: midnight, State: wire.CutDeleted}, {Region: "ap-south", UpTo: midnight + 1},
+	}}
+	top := &wire.Top{From: process("eu-west"), Seq: 48, Sealed: []byte("not looked at here either")}
 	return []golden{
 		{"usage_changes", "Two limits with two changed counters each.", wire.AppendUsage(nil, changes), changes, false},
 		{"usage_chunk", "The second of two chunks of what changed after number 3, which answers two requests.", wire.AppendUsage(nil, chunk), chunk, false},
@@ -71,6 +76,9 @@ func goldens() []golden {
 		{"snapshot_request", "ap-south asks for everything, also for what is known of itself.", wire.AppendSnapshotRequest(nil, request), request, false},
 		{"loans_wants", "Two wants, one of which borrows twice, one of which names its partition.", wire.AppendLoans(nil, wants), wants, false},
 		{"loans_grants", "A new loan, one that was extended, and a return.", wire.AppendLoans(nil, grants), grants, false},
+		{"reset", "Two processes are to delete the usage of a tenant.", wire.AppendReset(nil, deletion), deletion, false},
+		{"reset_answer", "The cuts of two regions.", wire.AppendReset(nil, deleted), deleted, false},
+		{"top", "What a process has counted, sealed.", wire.AppendTop(nil, top), top, false},
 		{"newer_fields", "A snapshot request with fields that nobody knows yet, at every level.", withNewerFields(request), request, false},
 		{"future_version", "An envelope of version 4, whatever that will be.", future, wire.ReasonVersion, false},
 	}
@@ -153,6 +161,8 @@ func kinds() []kind {
 		kindOf("heartbeat", wire.DecodeHeartbeat, wire.AppendHeartbeat),
 		kindOf("snapshot request", wire.DecodeSnapshotRequest, wire.AppendSnapshotRequest),
 		kindOf("loans", wire.DecodeLoans, wire.AppendLoans),
+		kindOf("reset", wire.DecodeReset, wire.AppendReset),
+		kindOf("top", wire.DecodeTop, wire.AppendTop),
 	}
 }
 

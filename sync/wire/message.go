@@ -139,6 +139,9 @@ type Loans struct {
 	Returns []Return
 }
 
+// Len is how many wants, grants and returns there are.
+func (l *Loans) Len() int { return len(l.Wants) + len(l.Grants) + len(l.Returns) }
+
 // Want is a want of one partition. Its From is the author's region, also where it says
 // otherwise.
 type Want struct {
@@ -162,3 +165,41 @@ type Return struct {
 	Loan        loan.ID
 	Back        int64
 }
+
+// Reset is about the deletion of a tenant's usage in all regions: who is to delete it, or up
+// to where regions have.
+type Reset struct {
+	From quota.Process
+	Seq  uint64 // as in Usage
+	ID   uint64 // of the call that began it, never 0
+	// Tenant travels as Sealed, see Secret.SealTenant.
+	Tenant string
+	Sealed []byte
+	To     []quota.Process // who deletes it in their regions' stores; none in an answer
+	Cuts   []Cut
+}
+
+// Top is what a process has counted of whom it denied, and who used most.
+type Top struct {
+	From   quota.Process
+	Seq    uint64 // as in Usage
+	Sealed []byte // see Secret.SealTop
+}
+
+// Cut supersedes counters of a region: of generations up to UpTo, in buckets that began by
+// then or, with CutDeleted, in any.
+type Cut struct {
+	Region string
+	UpTo   int64 // by the region's clock
+	State  CutState
+}
+
+// CutState is what is known of the counters in the region's store. Of one cut the greater holds.
+type CutState uint8
+
+// The states of a Cut.
+const (
+	CutAnnounced CutState = iota // they may still be there
+	CutDeleted
+	CutReturned // they were deleted and are there again, as after a failover
+)

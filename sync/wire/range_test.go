@@ -171,3 +171,33 @@ func TestLoansOutOfRangeAreRefused(t *testing.T) {
 	l, err = wire.DecodeLoans(envelope(nested(4, nested(5, slices.Repeat(nested(11, nil), wire.MaxHeld+1)))))
 	wantRefused(t, l != nil, err, wire.ReasonSize, "more than 8192 held")
 }
+
+func TestResetsOutOfRangeAreRefused(t *testing.T) {
+	type reset = wire.Reset
+	good := func() *reset {
+		return &reset{From: process("eu"), Seq: 1, ID: 1, To: []quota.Process{process("us")}, Cuts: []wire.Cut{{Region: "ap", UpTo: midnight}}}
+	}
+	outOfRange(t, good, wire.AppendReset, wire.DecodeReset, []setting[reset, int64]{
+		{"from: boot_us", func(r *reset, v int64) { r.From.Boot = v }, []int64{0}, nil},
+		{"seq", func(r *reset, v int64) { r.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},
+		{"id", func(r *reset, v int64) { r.ID = uint64(v) }, []int64{0}, []int64{1, -1}},
+		{"to[0]: boot_us", func(r *reset, v int64) { r.To[0].Boot = v }, []int64{0, wire.EndOfTime}, nil},
+		{"cuts[0]: up_to", func(r *reset, v int64) { r.Cuts[0].UpTo = v }, []int64{0, -1, wire.EndOfTime + 1}, []int64{1, wire.EndOfTime}},
+		{"cuts[0]: state", func(r *reset, v int64) { r.Cuts[0].State = wire.CutState(v) }, []int64{3, 255}, []int64{0, 1, 2}},
+	})
+	outOfRange(t, good, wire.AppendReset, wire.DecodeReset, []setting[reset, string]{
+		{"cuts[0]: region", func(r *reset, v string) { r.Cuts[0].Region = v }, []string{"", "EU"}, []string{"a"}},
+	})
+	for _, num := range []protowire.Number{5, 6} {
+		r, err := wire.DecodeReset(envelope(nested(5, slices.Repeat(nested(num, nil), quota.MaxRegions+1))))
+		wantRefused(t, r != nil, err, wire.ReasonSize, "more than 100")
+	}
+}
+
+func TestTopsOutOfRangeAreRefused(t *testing.T) {
+	good := func() *wire.Top { return &wire.Top{From: process("eu"), Seq: 1, Sealed: []byte("x")} }
+	outOfRange(t, good, wire.AppendTop, wire.DecodeTop, []setting[wire.Top, int64]{
+		{"from: boot_us", func(m *wire.Top, v int64) { m.From.Boot = v }, []int64{0, wire.EndOfTime}, nil},
+		{"seq", func(m *wire.Top, v int64) { m.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},
+	})
+}

@@ -25,6 +25,7 @@ const (
 	// maxPartition bounds the text of a partition that was sealed: that of the longest names
 	// and values has a few thousand bytes.
 	maxPartition = 16 << 10
+	maxTop       = 192 << 10 // bounds what SealTop is given: compressed, 128 KiB and a little
 )
 
 // Secret authenticates messages, and seals what only our own processes may read. All of
@@ -100,27 +101,59 @@ func (s *Secret) Verify(subject string, message []byte) error {
 // Seal encrypts what a partition's id stands for, so that only holders of the secret can
 // read it.
 func (s *Secret) Seal(id uint64, partition *quota.CounterKey) []byte {
+	return s.seal("", id, partition.AppendID(nil))
+}
+
+// SealTenant is Seal of a tenant's name, for a Reset with that id.
+func (s *Secret) SealTenant(id uint64, tenant string) []byte { return s.seal("", id, []byte(tenant)) }
+
+// SealTop is Seal of the payload of a Top with that number.
+func (s *Secret) SealTop(seq uint64, payload []byte) []byte { return s.seal("top", seq, payload) }
+
+func (s *Secret) seal(purpose string, id uint64, text []byte) []byte {
 	seal := s.keys[0].seal
 	nonce := make([]byte, seal.NonceSize())
 	_, _ = rand.Read(nonce) // never fails
-	return seal.Seal(nonce, nonce, partition.AppendID(nil), binary.BigEndian.AppendUint64(nil, id))
+	return seal.Seal(nonce, nonce, text, binary.BigEndian.AppendUint64([]byte(purpose), id))
 }
 
 // Unseal reads what Seal wrote for the same id. Its length of buckets is not known. An error
 // is an *Error.
 func (s *Secret) Unseal(id uint64, sealed []byte) (*quota.CounterKey, error) {
+	text, err := s.open("", id, sealed, maxPartition)
+	if err != nil {
+		return nil, err
+	}
+	return parsePartition(text)
+}
+
+// UnsealTenant reads what SealTenant wrote for the same id. An error is an *Error.
+func (s *Secret) UnsealTenant(id uint64, sealed []byte) (string, error) {
+	text, err := s.open("", id, sealed, maxPartition)
+	if err == nil && quota.ValidID(string(text)) != nil { // as of a partition, which has spaces
+		err = refuse(ReasonRange, "sealed text of %d bytes is no tenant", len(text))
+	}
+	return string(text), err
+}
+
+// UnsealTop reads what SealTop wrote for the same number. An error is an *Error.
+func (s *Secret) UnsealTop(seq uint64, sealed []byte) ([]byte, error) {
+	return s.open("top", seq, sealed, maxTop)
+}
+
+func (s *Secret) open(purpose string, id uint64, sealed []byte, most int) ([]byte, error) {
 	for i := range s.keys {
 		seal := s.keys[i].seal
 		n := seal.NonceSize()
-		if len(sealed) < n || len(sealed) > n+maxPartition {
+		if len(sealed) < n || len(sealed) > n+most {
 			break
 		}
-		text, err := seal.Open(nil, sealed[:n], sealed[n:], binary.BigEndian.AppendUint64(nil, id))
+		text, err := seal.Open(nil, sealed[:n], sealed[n:], binary.BigEndian.AppendUint64([]byte(purpose), id))
 		if err == nil {
-			return parsePartition(text)
+			return text, nil
 		}
 	}
-	return nil, refuse(ReasonMAC, "the partition of %d bytes was not sealed by our secret", len(sealed))
+	return nil, refuse(ReasonMAC, "a name of %d bytes was not sealed by our secret", len(sealed))
 }
 
 // parsePartition reads what CounterKey.AppendID wrote.

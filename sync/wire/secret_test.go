@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
@@ -64,5 +65,53 @@ func TestSealedPartitions(t *testing.T) {
 		if got, err := s.Unseal(7, s.Seal(7, strange)); got != nil || reasonOf(err) != wire.ReasonRange {
 			t.Errorf("%+v arrived as %+v, error %v", strange, got, err)
 		}
+	}
+}
+
+func TestSealedTenants(t *testing.T) {
+	s := secretOf(t, "new", "old")
+	if got, err := s.UnsealTenant(7, secretOf(t, "old").SealTenant(7, "auth0|x")); got != "auth0|x" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	partition := &quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "burst", Partition: "::"}
+	for what, row := range map[string]struct {
+		sealed []byte
+		reason wire.Reason
+	}{
+		"another key":       {secretOf(t, "other").SealTenant(7, "acme"), wire.ReasonMAC},
+		"another id":        {s.SealTenant(8, "acme"), wire.ReasonMAC},
+		"a partition":       {s.Seal(7, partition), wire.ReasonRange},
+		"no name of one":    {s.SealTenant(7, "a b"), wire.ReasonRange},
+		"the empty tenant":  {s.SealTenant(7, ""), wire.ReasonRange},
+		"nothing of a text": {nil, wire.ReasonMAC},
+	} {
+		if got, err := s.UnsealTenant(7, row.sealed); reasonOf(err) != row.reason {
+			t.Errorf("%s: %q, %v, want reason %s", what, got, err, row.reason)
+		}
+	}
+	if got, err := s.Unseal(7, s.SealTenant(7, "acme")); reasonOf(err) != wire.ReasonRange {
+		t.Errorf("a tenant is read as partition %+v, %v", got, err)
+	}
+}
+
+func TestSealedTops(t *testing.T) {
+	s := secretOf(t, "new", "old")
+	large := bytes.Repeat([]byte("x"), 130<<10)
+	if got, err := s.UnsealTop(7, secretOf(t, "old").SealTop(7, large)); !bytes.Equal(got, large) || err != nil {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	for what, sealed := range map[string][]byte{
+		"another key":   secretOf(t, "other").SealTop(7, large),
+		"another seq":   s.SealTop(8, large),
+		"a tenant":      s.SealTenant(7, "acme"),
+		"nothing":       nil,
+		"what is large": s.SealTop(7, bytes.Repeat(large, 2)),
+	} {
+		if _, err := s.UnsealTop(7, sealed); reasonOf(err) != wire.ReasonMAC {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if got, err := s.UnsealTenant(7, s.SealTop(7, []byte("acme"))); reasonOf(err) != wire.ReasonMAC {
+		t.Errorf("a Top is read as tenant %q, %v", got, err)
 	}
 }

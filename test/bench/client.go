@@ -28,10 +28,12 @@ type client struct {
 	each     int    // checks in a request
 	want     []byte // what each decision contains, or the scenario is wrong
 	conns    []*connection
-	total    tally // of all that was answered
+	total    tally  // of all that was answered
+	decides  []byte // what each decision of another program contains; nil for regiond
 	// rewrite changes a request before it is sent; nil for none. Several threads call it,
 	// and then each connection has a copy of its own.
 	rewrite func(request []byte)
+	hello   []byte // what a connection begins with, over gRPC; nil for HTTP/1.1
 }
 
 const (
@@ -47,9 +49,12 @@ type connection struct {
 	buf     []byte
 	got     int
 	next    int       // index of the next request
-	own     []byte    // copy of the request that rewrite changes
+	own     []byte    // copy of the request that is changed
 	due     time.Time // of the request under way
 	pending bool
+	id      uint32 // over gRPC: of the next stream, less one
+	ended   int    // and how many of the calls under way are
+	said    []byte // by their answers
 }
 
 // tally counts checks by what their answers rest on. Only what the store decided, or a
@@ -67,9 +72,12 @@ func (t *tally) add(o tally) {
 func (t *tally) sum() int { return t.decided + t.shed + t.other }
 
 // count adds an answer to so many checks. Of those that are neither decided nor shed it
-// returns what the first rests on, and why.
-func (t *tally) count(answer []byte, each int) (decided int, strange string) {
+// returns what the first rests on, and why. decides is that of the client.
+func (t *tally) count(answer []byte, each int, decides []byte) (decided int, strange string) {
 	shed := 0
+	if decides != nil {
+		decided = bytes.Count(answer, decides)
+	}
 	for rest := answer; ; {
 		_, after, found := bytes.Cut(rest, []byte(`"basis":"`))
 		if !found {
@@ -122,9 +130,16 @@ func (s *sample) quantile(q float64) float64 {
 }
 
 func newClient(addr string, n int, requests [][]byte, want string) *client {
-	c := &client{requests: requests, each: bytes.Count(requests[0], []byte(`"tenant"`)), want: []byte(want)}
+	return (&client{requests: requests, each: bytes.Count(requests[0], []byte(`"tenant"`)), want: []byte(want)}).open(addr, n)
+}
+
+// open opens n connections.
+func (c *client) open(addr string, n int) *client {
 	for i := range n {
-		c.conns = append(c.conns, &connection{fd: must(dial(addr)), buf: make([]byte, 4<<10), next: i * len(requests) / n})
+		conn := &connection{fd: must(dial(addr)), buf: make([]byte, 4<<10), next: i * len(c.requests) / n}
+		if c.conns = append(c.conns, conn); c.hello != nil {
+			must(unix.Write(conn.fd, c.hello))
+		}
 	}
 	c.saturate(time.Millisecond) // an idle connection would be closed after two seconds
 	return c
@@ -318,7 +333,11 @@ func (t *thread) receive(c *connection, now time.Time, again bool) error {
 		return err
 	}
 	c.got += n
-	if size, ok := answerSize(c.buf[:c.got]); !ok || c.got < size {
+	if t.client.hello != nil {
+		if answered, err := c.frames(t.client.each); err != nil || !answered {
+			return err
+		}
+	} else if size, ok := answerSize(c.buf[:c.got]); !ok || c.got < size {
 		return nil
 	}
 	t.count(c, now)
@@ -336,7 +355,7 @@ func (t *thread) receive(c *connection, now time.Time, again bool) error {
 
 func (t *thread) count(c *connection, now time.Time) {
 	s, answer := &t.sample, c.buf[:c.got]
-	decided, strange := s.count(answer, t.client.each)
+	decided, strange := s.count(answer, t.client.each, t.client.decides)
 	s.strange = cmp.Or(s.strange, strange)
 	if bytes.Count(answer, t.client.want) < decided {
 		s.wrongs, s.wrong = s.wrongs+1, string(answer)
@@ -349,6 +368,9 @@ func (t *thread) send(c *connection, due time.Time) error {
 	request := t.client.requests[c.next]
 	if c.next++; c.next == len(t.client.requests) {
 		c.next = 0
+	}
+	if t.client.hello != nil {
+		request = c.streams(request)
 	}
 	if t.client.rewrite != nil {
 		c.own = append(c.own[:0], request...)

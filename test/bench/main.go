@@ -8,6 +8,8 @@
 //
 //	go run ./test/bench                 all goals, from the repository's root
 //	go run ./test/bench -only idle      one scenario
+//	go run ./test/bench -only envoy -envoy-ratelimit FILE
+//	go run ./test/bench -only grpc -envoy-ratelimit FILE
 //	go run ./test/bench -old FILE       this tree against an older binary; fails beyond the bounds
 package main
 
@@ -28,8 +30,9 @@ func main() {
 	}
 	only := flag.String("only", "", "run only the scenario of that `name`")
 	old := flag.String("old", "", "compare with that older `binary` of regiond")
+	envoy := flag.String("envoy-ratelimit", "", "a `binary` of envoyproxy/ratelimit to measure beside")
 	flag.Parse()
-	exit(run(*only, *old))
+	exit(run(*only, *old, *envoy))
 }
 
 func exit(err error) {
@@ -46,7 +49,7 @@ type scenario struct {
 	measure     func(*stage, figures)
 }
 
-func scenarios() []scenario {
+func scenarios(envoy string) []scenario {
 	pkg := func(path, bench, benchtime string) func(*stage, figures) {
 		return func(_ *stage, out figures) {
 			cmd := exec.Command("go", "test", "-run", "^$", "-bench", bench, "-benchtime", benchtime, "./"+path) //nolint:noctx // Ctrl-C reaches it too
@@ -60,6 +63,8 @@ func scenarios() []scenario {
 	}
 	return []scenario{
 		{"api", "checks over HTTP beside a server that does nothing", api},
+		{"envoy", "checks beside envoyproxy/ratelimit", envoyRatelimit(envoy)},
+		{"grpc", "Envoy's rate limit service beside envoyproxy/ratelimit's", envoyCalls(envoy)},
 		{"overload", "more work than Redis can do in its budget", overload},
 		{"ladder", "as many checks as connections can send", ladder},
 		{"throttled", "up to five times what a throttled Redis can do", func(s *stage, _ figures) { throttled(s, false, 3*time.Second) }},
@@ -77,7 +82,7 @@ func scenarios() []scenario {
 }
 
 // run prints what was measured even if a scenario fails.
-func run(only, old string) error {
+func run(only, old, envoy string) error {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return err
@@ -92,7 +97,7 @@ func run(only, old string) error {
 		return err
 	}
 	began, out, loads, failed := time.Now(), figures{}, []*load(nil), error(nil)
-	for _, sc := range scenarios() {
+	for _, sc := range scenarios(envoy) {
 		if only != "" && only != sc.name {
 			continue
 		}

@@ -48,10 +48,14 @@ func bodies(prefix string, k kind, tenants, each int) (all []string) {
 // requests are the same as they go over the wire to a path.
 func requests(path, prefix string, k kind, tenants, each int) (all [][]byte) {
 	for _, body := range bodies(prefix, k, tenants, each) {
-		all = append(all, fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-			path, len(body), body))
+		all = append(all, post(path, body))
 	}
 	return all
+}
+
+func post(path, body string) []byte {
+	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		path, len(body), body)
 }
 
 // checks are requests for that many tenants, one each.

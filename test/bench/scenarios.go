@@ -44,15 +44,17 @@ func api(s *stage, out figures) {
 	allowed, rejected := ask("allowed", "t", wide, tenants, wantAllowed), ask("denied", "t", narrow, denied, "")
 	hot := ask("one tenant", "h", wide, 1, wantAllowed)
 	hot.before = func(turn int) { hot.client.requests = checks(fmt.Sprint("h", turn, "x"), wide, 1) }
+	three := ask("three windows", "w", windows, tenants, wantAllowed)
 	batch := s.load("batches of ten", r.process, r.redis, batches("t", wide, tenants, 10), wantAllowed)
 	allowed.mallocs, skip.mallocs = true, true
 	rejected.client.saturate(warmup) // the first request of each tenant is allowed
 	rejected.client.want = []byte(wantDenied)
-	alternate(rounds, saturated, turnFor, bare, allowed, hot, bareDenied, rejected, batch, naive, skip)
+	alternate(rounds, saturated, turnFor, bare, allowed, hot, three, bareDenied, rejected, batch, naive, skip)
 	mallocs := func(t *turn) float64 { return t.mallocs }
 	out["allowed-ratio"] = allowed.ratio(bare, rate)
 	out["denied-ratio"] = rejected.ratio(bareDenied, rate)
-	out["batch-ratio"] = batch.ratio(allowed, rate)
+	out["batch-ratio"], out["batch-single-ratio"] = batch.ratio(bare, rate), batch.ratio(allowed, rate)
+	out["windows-ratio"] = three.ratio(allowed, rate)
 	out["hot-ratio"] = hot.ratio(allowed, rate)
 	out["cpu-ratio"] = allowed.ratio(bare, (*turn).total)
 	out["redis-ratio"] = allowed.ratio(naive, redisTime)

@@ -76,6 +76,7 @@ func (s *stage) Errorf(format string, args ...any) { fmt.Fprintf(os.Stderr, form
 type process struct {
 	pid   int
 	http  string // host:port for requests
+	grpc  string // host:port of Envoy's rate limit service, if any
 	admin string // host:port of /readyz and /metrics
 }
 
@@ -146,6 +147,7 @@ type setup struct {
 	redis      *redisserver.Server  // of every region
 	cluster    *redisserver.Cluster // instead
 	env, flags []string
+	rls        string // the file of a domain "bench" of Envoy's rate limit service; "" for none
 }
 
 // serve starts a regiond in each of some regions that know each other.
@@ -176,11 +178,21 @@ func (s *stage) serve(o setup) []*region {
 		fmt.Fprintln(text, "}")
 	}
 	fmt.Fprintf(text, "%smax_unknown: %d\n", policies, cmp.Or(o.maxUnknown, 1_000_000))
+	if o.rls != "" {
+		domain := filepath.Join(s.dir, "bench.yaml")
+		check(os.WriteFile(domain, []byte(o.rls), 0o600))
+		fmt.Fprintf(text, "rls: {domains: {bench: {file: %q, tenant: [tenant]}}}\n", domain)
+	}
 	file := filepath.Join(s.dir, fmt.Sprintf("topology-%d.yaml", len(s.ending)))
 	check(os.WriteFile(file, []byte(text.String()), 0o600))
 	for i, r := range regions {
-		r.process = s.start(o.env, s.regiond, append([]string{"serve", "--config", file, "--region", r.name, "--drain", "0s"}, o.flags...)...)
-		r.http, r.admin = addrs[i][0], addrs[i][1]
+		flags, grpc := o.flags, ""
+		if o.rls != "" {
+			grpc = ports.Addr(s)
+			flags = append(slices.Clip(flags), "--grpc", grpc)
+		}
+		r.process = s.start(o.env, s.regiond, append([]string{"serve", "--config", file, "--region", r.name, "--drain", "0s"}, flags...)...)
+		r.http, r.admin, r.grpc = addrs[i][0], addrs[i][1], grpc
 	}
 	for _, r := range regions {
 		r.awaitReady()

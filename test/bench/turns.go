@@ -46,7 +46,11 @@ func (s *stage) load(name string, server, redis *process, requests [][]byte, wan
 }
 
 func (s *stage) loadOf(conns int, name string, server, redis *process, requests [][]byte, want string) *load {
-	l := &load{name: name, server: server, redis: redis, client: newClient(server.http, conns, requests, want)}
+	return s.add(name, server, redis, newClient(server.http, conns, requests, want))
+}
+
+func (s *stage) add(name string, server, redis *process, c *client) *load {
+	l := &load{name: name, server: server, redis: redis, client: c}
 	s.ending = append(s.ending, l.client.close)
 	s.loads = append(s.loads, l)
 	return l

@@ -13,7 +13,7 @@ import (
 )
 
 // Timeout is how long Eventually waits: far above what anything takes on a busy machine.
-const Timeout = 20 * time.Second
+const Timeout = time.Minute
 
 // Eventually calls check until it returns no error.
 func Eventually(t testing.TB, check func() error) {

@@ -18,18 +18,34 @@ const (
 	HotUnits    = 1000    // per HotWindow, globally
 	EdgeUnits   = 50      // per EdgeWindow, regionally
 	QuietUnits  = 30      // per QuietWindow, globally
+	BoundUnits  = 100     // per BoundWindow, globally, with max_overshoot: 0% and 10%
 )
 
 // dearLimits is how many limits a check of class dear has beside its global one.
 const dearLimits = 3
 
-// topology is the file of all regions.
-func (w *World) topology() string {
+// Layout is the regions of a topology and their weights.
+type Layout struct {
+	Revision int
+	// Weights are those of the regions, in order; 0 for one that is not in the file.
+	Weights [3]int64
+}
+
+// topology is the file of all regions, under the layout in force.
+func (w *World) topology() string { return w.topologyOf(w.layout) }
+
+func (w *World) topologyOf(l Layout) string {
 	b := &strings.Builder{}
-	b.WriteString("cluster: chaos\nregions:\n")
-	for _, r := range w.Regions {
-		fmt.Fprintf(b, "  - name: %s\n    http: %s\n    admin: %s\n", r.Name, httpAddr, adminAddr)
-		fmt.Fprintf(b, "    gossip: {bind: %q, advertise: %q, key_file: %q}\n", r.gossip(), r.gossip(), w.key)
+	fmt.Fprintf(b, "cluster: chaos\nrevision: %d\nregions:\n", l.Revision)
+	for i, r := range w.Regions {
+		if l.Weights[i] == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "  - name: %s\n    weight: %d\n    http: %s\n    admin: %s\n", r.Name, l.Weights[i], httpAddr, adminAddr)
+		fmt.Fprintf(b, "    gossip: {bind: %q, advertise: %q, key_file: %q}\n", r.gossip(), r.gossip(), w.keyFile(r.Name))
+		if w.options.Envoy {
+			fmt.Fprintf(b, "    grpc: %s\n", envoyAddr)
+		}
 		if w.options.Sentinel == r.Name {
 			fmt.Fprintf(b, "    redis: {mode: sentinel, master: %s, addrs: [%q, %q, %q]}\n", master, sentinelAddr(0), sentinelAddr(1), sentinelAddr(2))
 		} else {
@@ -38,8 +54,11 @@ func (w *World) topology() string {
 		if w.options.Embedded {
 			b.WriteString("    nats: {embedded: true}\n")
 		} else {
-			fmt.Fprintf(b, "    nats: {urls: [%q]}\n", "nats://"+natsAddr)
+			fmt.Fprintf(b, "    nats: {urls: [%q], username: %s, password_file: %q}\n", "nats://"+natsAddr, r.Name, w.natsPasswordFile())
 		}
+	}
+	if w.options.Envoy {
+		b.WriteString(envoyTopology())
 	}
 	b.WriteString("policies:\n")
 	dear := &strings.Builder{}
@@ -55,9 +74,14 @@ func (w *World) topology() string {
 	} {
 		fmt.Fprintf(b, "  - name: %s\n    limits: [{name: limit, %s}]\n", p.class, p.limit)
 	}
+	for _, p := range []struct{ class, most string }{{traffic.Strict, "0%"}, {traffic.Tenth, "10%"}} {
+		fmt.Fprintf(b, "  - name: %s\n    on_store_loss: closed\n", p.class)
+		fmt.Fprintf(b, "    limits: [{name: limit, units: %d, per: %v, scope: global, max_overshoot: %s}]\n", BoundUnits, BoundWindow, p.most)
+	}
 	b.WriteString("tenants:\n")
 	for class, n := range map[string]int{
 		traffic.Dear: traffic.DearTenants, traffic.Hot: traffic.HotTenants, traffic.Edge: traffic.EdgeTenants, traffic.Quiet: traffic.QuietTenants,
+		traffic.Strict: traffic.BoundTenants, traffic.Tenth: traffic.BoundTenants,
 	} {
 		for i := range n {
 			fmt.Fprintf(b, "  %s-%02d: {policy: %s}\n", class, i, class)
@@ -83,6 +107,11 @@ func (w *World) natsConfig(r *Region) (string, error) {
 	return strings.NewReplacer(example, r.Name, r.Name, example).Replace(string(src)), nil
 }
 
+// natsPassword is that of a region's regiond at its NATS.
+const natsPassword = "inside"
+
+func (w *World) natsPasswordFile() string { return filepath.Join(w.dir, "nats-password") }
+
 // natsEnv are the secrets and addresses that the configuration asks for.
 func (w *World) natsEnv(r *Region) []string {
 	url := func(name string) string {
@@ -97,7 +126,7 @@ func (w *World) natsEnv(r *Region) []string {
 		return ""
 	}
 	return []string{
-		"GATEWAY_PASSWORD=secret",
+		"NATS_PASSWORD=" + natsPassword, "GATEWAY_PASSWORD=secret",
 		"US_EAST_GATEWAY=" + url("us-east"), "AP_SOUTH_GATEWAY=" + url("ap-south"),
 	}
 }

@@ -16,13 +16,15 @@ type Fault struct {
 	Name   string
 	Inject func() error
 	Heal   func() error
+	// Achieved is what Heal finds that a hostile peer achieved; nil for other faults.
+	Achieved *Achieved
 }
 
 func nothing() error { return nil }
 
 // set is a fault that sets something to a bad value, and to a good one when healed.
 func set[T any](name string, to func(T) error, bad, good T) Fault {
-	return Fault{name, func() error { return to(bad) }, func() error { return to(good) }}
+	return Fault{Name: name, Inject: func() error { return to(bad) }, Heal: func() error { return to(good) }}
 }
 
 // then does something after a fault has been healed.

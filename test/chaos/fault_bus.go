@@ -30,7 +30,8 @@ func (w *World) onBus(what, name string, inject func(nc *nats.Conn) error) Fault
 	return Fault{
 		Name: what,
 		Inject: func() (err error) {
-			nc, err = nats.Connect("nats://"+natsAddr, nats.SetCustomDialer(dialer{w.region(name)}), nats.NoEcho(), nats.Timeout(5*time.Second))
+			nc, err = nats.Connect("nats://"+natsAddr, nats.SetCustomDialer(dialer{w.region(name)}), nats.UserInfo(name, natsPassword),
+				nats.NoEcho(), nats.Timeout(5*time.Second))
 			if err != nil {
 				return fmt.Errorf("join the NATS of %s: %w", name, err)
 			}

@@ -24,7 +24,7 @@ func (w *World) SlowRedis(name string, d time.Duration) Fault {
 // SilenceRedis has existing connections to a region's Redis fall silent for ever. New ones
 // work. It needs Options.Proxy.
 func (w *World) SilenceRedis(name string, which faultproxy.Connections) Fault {
-	return Fault{"connections to the Redis of " + name + " silent", func() error { w.region(name).proxy.Silence(which); return nil }, nothing}
+	return Fault{Name: "connections to the Redis of " + name + " silent", Inject: func() error { w.region(name).proxy.Silence(which); return nil }, Heal: nothing}
 }
 
 // StutterRedis stops a region's Redis for d, again and again.
@@ -40,7 +40,7 @@ func (w *World) StutterRedis(name string, d, every time.Duration) Fault {
 // FlushRedis deletes all data of a region's Redis.
 func (w *World) FlushRedis(name string) Fault {
 	r := w.region(name)
-	return Fault{"Redis of " + name + " flushed", func() error { return r.store.FlushAll(context.Background()).Err() }, nothing}
+	return Fault{Name: "Redis of " + name + " flushed", Inject: func() error { return r.store.FlushAll(context.Background()).Err() }, Heal: nothing}
 }
 
 // FillRedis leaves a region's Redis no memory: it answers, and refuses to write.
@@ -55,7 +55,7 @@ func (w *World) FillRedis(name string) Fault {
 // leaves it where it is: a clock that is set right is another step.
 func (w *World) StepRedis(name string, d time.Duration) Fault {
 	r := w.region(name)
-	return Fault{fmt.Sprintf("clock of the Redis of %s stepped by %v", name, d), func() error { r.clock.Step(d); return nil }, nothing}
+	return Fault{Name: fmt.Sprintf("clock of the Redis of %s stepped by %v", name, d), Inject: func() error { r.clock.Step(d); return nil }, Heal: nothing}
 }
 
 // OscillateRedis moves the clock of a region's Redis forward and back by d, again and again.

@@ -133,12 +133,12 @@ func (w *World) Impersonate(name string) Fault {
 func (w *World) Stray(name string) Fault {
 	r := w.region(name)
 	return w.second("a process of another deployment", r, func() (*process, error) {
-		key, file := filepath.Join(w.dir, "stray-key"), filepath.Join(w.dir, "stray.yaml")
+		key, file := w.keyFile("stray"), filepath.Join(w.dir, "stray.yaml")
 		b := &strings.Builder{}
 		b.WriteString("cluster: staging\nregions:\n")
 		region := func(name, http, gossip string) {
 			fmt.Fprintf(b, "  - name: %s\n    http: %s\n    gossip: {bind: %q, advertise: %q, key_file: %q}\n", name, http, gossip, gossip, key)
-			fmt.Fprintf(b, "    redis: {embedded: true}\n    nats: {urls: [%q]}\n", "nats://"+natsAddr)
+			fmt.Fprintf(b, "    redis: {embedded: true}\n    nats: {urls: [%q], username: %s, password_file: %q}\n", "nats://"+natsAddr, r.Name, w.natsPasswordFile())
 		}
 		region("staging", secondHTTP, netip.AddrPortFrom(r.other, gossipPort).String())
 		fmt.Fprintf(b, "    admin: %s\n", secondAdmin)
@@ -146,7 +146,7 @@ func (w *World) Stray(name string) Fault {
 			region(r.Name, httpAddr, r.gossip())
 		}
 		b.WriteString("policies:\n  - name: one\n    limits: [{name: limit, units: 10, per: 4s, scope: global}]\ntenants: {default: {policy: one}}\n")
-		if err := errors.Join(newKey(key), os.WriteFile(file, []byte(b.String()), 0o600)); err != nil {
+		if err := errors.Join(w.writeKeys("stray", newKey()), os.WriteFile(file, []byte(b.String()), 0o600)); err != nil {
 			return nil, err
 		}
 		return launch(r.ns, w.dir, "stray", nil, w.options.Binaries.Regiond, "serve",

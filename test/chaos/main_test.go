@@ -95,6 +95,13 @@ func run(t *testing.T, all []scenario) {
 	}
 }
 
+// bounded has a scenario judge limits with a bound, with fewer requests of other kinds: two
+// processors have no room for both.
+func bounded(s chaos.Scenario) chaos.Scenario {
+	s.Bounded, s.Rate = true, 600
+	return s
+}
+
 // with is the world with further options.
 func with(change func(o *chaos.Options)) chaos.Options {
 	o := world()

@@ -189,7 +189,7 @@ func (w *World) natsFile(r *Region) string { return filepath.Join(w.dir, r.Name+
 // launchRegiond starts the region's regiond. One that has moved gossips at the region's
 // second address, which the file does not name.
 func (w *World) launchRegiond(r *Region) (err error) {
-	if err := os.WriteFile(w.file(r), []byte(w.topology()), 0o600); err != nil {
+	if err := w.writeFile(r); err != nil {
 		return err
 	}
 	args := []string{
@@ -209,6 +209,10 @@ func (w *World) launchRegiond(r *Region) (err error) {
 	}
 	r.regiond, err = start(r.ns, w.dir, "regiond", env, args...)
 	return err
+}
+
+func (w *World) writeFile(r *Region) error {
+	return os.WriteFile(w.file(r), []byte(w.topology()), 0o600)
 }
 
 // file is the topology that a region's regiond reads.

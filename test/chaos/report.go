@@ -41,9 +41,15 @@ type Figures struct {
 	Over      int64          `json:"over"`      // units above the global limit in the worst window
 	Explained int64          `json:"explained"`
 	Labels    map[string]int `json:"labels"`
-	Capacity  int            `json:"capacity"` // checks a second that an overloaded Redis decided in a closed loop
-	Overload  judge.Rates    `json:"overload"` // of its region, a second
+	Capacity  int            `json:"capacity"`           // checks a second that an overloaded Redis decided in a closed loop
+	Overload  judge.Rates    `json:"overload"`           // of its region, a second
+	Achieved  *Achieved      `json:"achieved,omitempty"` // by a hostile peer
+	Envoy     *judge.Missed  `json:"envoy,omitempty"`    // what Envoys got
 	Failed    bool           `json:"failed"`
+
+	// Fullest windows of limits with a bound, by class, and what regions had borrowed at most.
+	Fullest  map[string]judge.Fullest `json:"fullest"`
+	Borrowed int64                    `json:"borrowed"`
 }
 
 func (f *Figures) excess(e judge.Excess) {

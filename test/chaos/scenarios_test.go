@@ -46,10 +46,10 @@ func TestRedis(t *testing.T) {
 			World: with(func(o *chaos.Options) { o.Proxy = true }), Fault: func(w *chaos.World) chaos.Fault { return w.SilenceRedis(us, faultproxy.Others) },
 			Lasts: time.Second, Unmoved: chaos.Names(), Busy: us,
 		}},
-		{"RedisFlushed", chaos.Scenario{
+		{"RedisFlushed", bounded(chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault { return w.FlushRedis(us) },
 			Lasts: 2 * time.Second, Unmoved: chaos.Names(), Forgets: []string{us},
-		}},
+		})},
 		{"RedisOutOfMemory", chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault { return w.FillRedis(us) },
 			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(),
@@ -98,10 +98,10 @@ func TestBus(t *testing.T) {
 
 func TestLines(t *testing.T) {
 	run(t, []scenario{
-		{"PartitionWhole", chaos.Scenario{
+		{"PartitionWhole", bounded(chaos.Scenario{
 			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.Partition([]string{eu}, []string{us}, []string{ap}) },
 			Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Again: chaos.AgainRedialled, Groups: []chaos.Group{parts(eu), parts(us), parts(ap)},
-		}},
+		})},
 		{"PartitionTwoAndOne", chaos.Scenario{
 			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.Partition([]string{eu, us}, []string{ap}) },
 			Lasts: 8 * time.Second, Notice: within(chaos.NoticeSilence, eu, us, ap), Again: chaos.AgainRedialled, Groups: []chaos.Group{parts(eu, us), parts(ap)},
@@ -165,6 +165,41 @@ func TestRegions(t *testing.T) {
 		}},
 	})
 }
+
+// TestBound: what limits with max_overshoot have to survive beside all the other faults.
+func TestBound(t *testing.T) {
+	run(t, []scenario{
+		{"FailoverLosesWrites", bounded(chaos.Scenario{
+			World: with(func(o *chaos.Options) { o.Sentinel = us }),
+			Fault: func(w *chaos.World) chaos.Fault {
+				return w.FailOver(us, w.Behind(us, 1500*time.Millisecond, w.Kill(chaos.Redis, us)))
+			},
+			Lasts: 8 * time.Second, Notice: within(2*time.Second, us), Modes: away(), Loses: []string{us},
+		})},
+		{"UnitsReloaded", bounded(chaos.Scenario{
+			Fault: func(w *chaos.World) chaos.Fault {
+				return w.Reload(traffic.Strict+"-00", chaos.BoundUnits, lessened, time.Second)
+			},
+			Lasts: 9 * time.Second, Unmoved: chaos.Names(), Less: lessened,
+		})},
+		{"WeightsReloaded", bounded(chaos.Scenario{
+			Fault: func(w *chaos.World) chaos.Fault { return w.Reweigh(time.Second, [3]int64{3, 2, 1}) },
+			Lasts: time.Second, Repeats: true,
+		})},
+		{"RegionRemovedAndBack", bounded(chaos.Scenario{
+			Fault: func(w *chaos.World) chaos.Fault { return w.Remove(ap, time.Second) },
+			Lasts: time.Second, Again: chaos.AgainRedialled, Down: []string{ap}, Repeats: true,
+		})},
+		{"RegionRestarted", bounded(chaos.Scenario{
+			World: with(func(o *chaos.Options) { o.Disk = true }),
+			Fault: func(w *chaos.World) chaos.Fault { return w.Kill(chaos.All, us) },
+			Lasts: 2 * time.Second, Again: chaos.AgainRedialled, Down: []string{us}, Repeats: true,
+		})},
+	})
+}
+
+// lessened is the limit of class strict that a reload brings.
+const lessened = 60
 
 // TestOverload: five times as much as Redis can do, all the while. The usual requests are few, so
 // that what comes one by one is within its capacity.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -110,10 +111,39 @@ func (r *Region) asks(addr string, command ...any) (string, error) {
 	return fmt.Sprint(said), err
 }
 
+// Behind has a region's replica fall behind the primary for a time before a fault takes the primary
+// away: what was written meanwhile is lost when the replica takes over. It needs Options.Sentinel.
+func (w *World) Behind(name string, lag time.Duration, away Fault) Fault {
+	r := w.region(name)
+	inject := away.Inject
+	away.Name += fmt.Sprintf(" with a replica %v behind", lag)
+	away.Inject = func() error {
+		// The primary asks for no password, and so refuses whoever has one.
+		_, err := r.asks(replicaAddr, "CONFIG", "SET", "masterauth", "none")
+		_, gone := r.asks(redisAddr, "CLIENT", "KILL", "TYPE", "replica")
+		time.Sleep(lag)
+		var offsets [2]int64
+		for i, addr := range []string{redisAddr, replicaAddr} {
+			said, failed := r.asks(addr, "INFO", "replication")
+			_, rest, _ := strings.Cut(said, map[string]string{redisAddr: "master_repl_offset:", replicaAddr: "slave_repl_offset:"}[addr])
+			rest, _, _ = strings.Cut(rest, "\r")
+			var syntax error
+			offsets[i], syntax = strconv.ParseInt(rest, 10, 64)
+			err = errors.Join(err, failed, syntax)
+		}
+		w.History.Note(fmt.Sprintf("the replica is %d bytes behind", offsets[0]-offsets[1]))
+		if offsets[0] <= offsets[1] {
+			err = errors.Join(err, errors.New("the replica is not behind"))
+		}
+		return errors.Join(err, gone, inject())
+	}
+	return away
+}
+
 // FailOver takes a region's primary away until its replica has taken over. It needs
 // Options.Sentinel.
 func (w *World) FailOver(name string, away Fault) Fault {
-	promoted := Fault{"failover", nothing, func() error {
+	promoted := Fault{Name: "failover", Inject: nothing, Heal: func() error {
 		at, err := w.Await(10*time.Second, "the replica is promoted", w.region(name).promoted)
 		w.History.Note(fmt.Sprintf("the replica is promoted, as seen at %v", at))
 		return err

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ const (
 	HotWindow   = 4 * time.Second
 	EdgeWindow  = time.Second
 	QuietWindow = 3 * time.Second
+	BoundWindow = 2 * time.Second
 )
 
 // Options are the parts of a world. The zero value is three regions on NATS servers
@@ -45,6 +47,8 @@ type Options struct {
 	Collector bool
 	// Pipe has each regiond log into a pipe that may stop being read.
 	Pipe bool
+	// Envoy has each regiond answer Envoys over gRPC.
+	Envoy bool
 	// Line is what carries packets from each region to each other.
 	Line wan.Link
 	// Seed of the lines and the traffic.
@@ -61,8 +65,9 @@ type World struct {
 
 	t       testing.TB
 	options Options
+	layout  Layout
 	dir     string
-	key     string
+	key     string // base64, as the first line of the key files
 	router  *wan.Router
 }
 
@@ -76,10 +81,20 @@ func Start(t testing.TB, o Options) *World {
 	if lacks := Needs(); lacks != "" {
 		t.Fatalf("scenarios need %s", lacks)
 	}
-	w := &World{History: traffic.NewHistory(), t: t, options: o, dir: t.TempDir()}
-	w.key = filepath.Join(w.dir, "key")
-	if err := newKey(w.key); err != nil {
+	w := &World{History: traffic.NewHistory(), t: t, options: o, layout: Layout{Revision: 1, Weights: [3]int64{1, 1, 1}}, dir: t.TempDir()}
+	w.key = newKey()
+	for _, name := range Names() {
+		if err := w.writeKeys(name, w.key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(w.natsPasswordFile(), []byte(natsPassword+"\n"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if o.Envoy {
+		if err := w.writeEnvoyFiles(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w.router = wan.New(o.Seed)
 	t.Cleanup(w.router.Close)
@@ -104,13 +119,25 @@ func Start(t testing.TB, o Options) *World {
 	return w
 }
 
-// newKey writes a key of gossip.
-func newKey(file string) error {
+// newKey is a line of a key file.
+func newKey() string {
 	key := make([]byte, 32)
 	for i := range key {
 		key[i] = byte(rand.Uint32())
 	}
-	return os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600)
+	return base64.StdEncoding.EncodeToString(key)
+}
+
+// keyFile is a region's key file.
+func (w *World) keyFile(name string) string { return filepath.Join(w.dir, name+"-key") }
+
+// writeKeys replaces a region's key file.
+func (w *World) writeKeys(name string, lines ...string) error {
+	next := w.keyFile(name) + "~"
+	if err := os.WriteFile(next, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, w.keyFile(name))
 }
 
 // end kills all processes and waits for them, so that none takes time from the next world.

@@ -138,6 +138,11 @@ func (p *project) awaitMode(t *testing.T, region, mode string, since time.Time) 
 // eventually asks again and again until it is so.
 func eventually(t *testing.T, what string, so func() (bool, string)) {
 	t.Helper()
+	within(t, timeout, what, so)
+}
+
+func within(t *testing.T, timeout time.Duration, what string, so func() (bool, string)) {
+	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(timeout); ; <-tick.C {

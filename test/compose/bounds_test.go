@@ -28,8 +28,8 @@ func TestBounds(t *testing.T) {
 	if err := yaml.Unmarshal(out, &file); err != nil {
 		t.Fatal(err)
 	}
-	if len(file.Services) != 14 {
-		t.Errorf("%d services, want 14: regiond, Redis, NATS and nginx of three regions, Prometheus and Jaeger", len(file.Services))
+	if len(file.Services) != 15 {
+		t.Errorf("%d services, want 15: regiond, Redis, NATS and nginx of three regions, Prometheus, Grafana and Jaeger", len(file.Services))
 	}
 	for name, s := range file.Services {
 		if s.Memory == nil || s.PIDs <= 0 || !s.ReadOnly || len(s.Drop) == 0 {

@@ -4,6 +4,7 @@ package compose
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -27,6 +28,8 @@ type project struct {
 	tool []string // docker compose, or docker-compose
 	name string
 	env  []string
+	// secrets is the folder of the secrets.
+	secrets string
 	// Cached answers of Compose, which takes seconds.
 	ports, containers map[string]string
 }
@@ -41,14 +44,15 @@ func newProject(t *testing.T) *project {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	p := &project{ctx: ctx, tool: tool(t), name: fmt.Sprintf("regiond-test-%d", os.Getpid()), ports: map[string]string{}, containers: map[string]string{}}
+	p.secrets = secrets(t)
 	p.env = append(os.Environ(),
-		"REGIOND_VERSION=compose-test", "REGIOND_SECRETS="+secrets(t), "REGIOND_NET="+freeNet(t),
+		"REGIOND_VERSION=compose-test", "REGIOND_SECRETS="+p.secrets, "REGIOND_NET="+freeNet(t),
 		"DOCKER_BUILDKIT=0", "COMPOSE_DOCKER_CLI_BUILD=0", "COMPOSE_IGNORE_ORPHANS=1")
 	for _, r := range ours {
 		word := strings.ToUpper(strings.ReplaceAll(r, "-", "_"))
 		p.env = append(p.env, word+"_PORT=", word+"_GATEWAY_PORT=")
 	}
-	p.env = append(p.env, "PROMETHEUS_PORT=", "JAEGER_PORT=")
+	p.env = append(p.env, "PROMETHEUS_PORT=", "JAEGER_PORT=", "GRAFANA_PORT=")
 	t.Cleanup(func() {
 		p.ctx = context.Background() // also when Ctrl-C or the time limit ended the other
 		if t.Failed() {
@@ -95,6 +99,16 @@ func secrets(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// secret is what one of the files that compose-keys made holds.
+func (p *project) secret(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.secrets, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // freeNet finds a /24 that no network of this engine overlaps.
@@ -195,6 +209,26 @@ func (p *project) reaches(t *testing.T, service, address string) (bool, string) 
 		}
 	}
 	return true, string(out)
+}
+
+// address is a container's on one of the project's networks.
+func (p *project) address(t *testing.T, service, network string) string {
+	t.Helper()
+	return p.docker(t, "inspect", "--format", fmt.Sprintf("{{(index .NetworkSettings.Networks %q).IPAddress}}", p.name+"_"+network), p.container(t, service))
+}
+
+// sends is what an address answers to bytes that a container sends, "" where nothing
+// listens or no network leads there.
+func (p *project) sends(t *testing.T, service, host, port, text string) string {
+	t.Helper()
+	cmd := exec.CommandContext(p.ctx, "docker", "exec", "--interactive", p.container(t, service), "nc", "-w", "3", host, port)
+	cmd.Stdin = strings.NewReader(text)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out)
 }
 
 // acls is what a Redis has refused by its list of users, "" for nothing.

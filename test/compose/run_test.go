@@ -4,6 +4,7 @@ package compose
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -41,6 +42,7 @@ func TestThreeRegions(t *testing.T) {
 	t.Run("cut off, each side holds to its part", func(t *testing.T) { cutAndHeal(t, p) })
 	t.Run("nginx limits its customers", func(t *testing.T) { gateway(t, p) })
 	t.Run("regions reach each other by gossip and gateways only", func(t *testing.T) { isolation(t, p) })
+	t.Run("NATS knows its region alone", func(t *testing.T) { natsUsers(t, p) })
 	t.Run("redis refuses nothing that regiond asks", func(t *testing.T) { permissions(t, p) })
 	t.Run("prometheus reads all regions", func(t *testing.T) { scrape(t, p) })
 }
@@ -133,15 +135,17 @@ func gateway(t *testing.T, p *project) {
 // isolation looks at eu-west from us-east.
 func isolation(t *testing.T, p *project) {
 	for address, want := range map[string]bool{
-		"nats.eu-west.wan:7222":    true,
-		"regiond.eu-west.wan:7946": true,
-		"regiond.eu-west.wan:8080": false,
-		"regiond.eu-west.wan:9090": false,
-		"nats.eu-west.wan:4222":    false,
-		"regiond.eu-west:8080":     false,
-		"nats.eu-west:4222":        false,
-		"redis.eu-west:6379":       false,
-		"regiond.us-east:9090":     true, // its own, to show that the question works
+		"nats.eu-west.wan:7222":        true,
+		"regiond.eu-west.wan:7946":     true,
+		"regiond.eu-west.wan:8080":     false,
+		"regiond.eu-west.wan:9090":     false,
+		"regiond.eu-west.observe:9090": false,
+		"nats.eu-west.wan:4222":        false,
+		"regiond.eu-west:8080":         false,
+		"nats.eu-west:4222":            false,
+		"redis.eu-west:6379":           false,
+		"regiond.us-east.observe:9090": true, // its own, to show that the question works
+		"regiond.us-east:9090":         false,
 	} {
 		if got, why := p.reaches(t, "regiond-us-east", address); got != want {
 			t.Errorf("us-east reaches %s: %v, want %v (%s)", address, got, want, why)
@@ -162,9 +166,38 @@ func permissions(t *testing.T, p *project) {
 // scrape starts Prometheus and waits until it has read all regions.
 func scrape(t *testing.T, p *project) {
 	p.compose(t, "--profile", "observe", "up", "--detach", "--no-deps", "prometheus")
-	url := "http://" + p.port(t, "prometheus", "9090") + "/api/v1/query?query=sum(regiond_bus_connected)"
+	prometheus := "http://" + p.port(t, "prometheus", "9090")
 	want := fmt.Sprintf(`"%d"`, len(ours))
-	eventually(t, "prometheus has read "+want+" regions", func() (bool, string) { return bodyHas(url, want) })
+	eventually(t, "prometheus has read "+want+" regions", func() (bool, string) {
+		return bodyHas(prometheus+"/api/v1/query?query=sum(regiond_bus_connected)", want)
+	})
+	for where, open := range map[[3]string]bool{
+		{"regiond-eu-west", "observe-eu-west", "9090"}: true,
+		{"regiond-eu-west", "eu-west", "8080"}:         false,
+		{"redis-eu-west", "eu-west", "6379"}:           false,
+		{"nats-eu-west", "eu-west", "4222"}:            false,
+	} {
+		if answer := p.sends(t, "prometheus", p.address(t, where[0], where[1]), where[2], "GET / HTTP/1.0\r\n\r\n"); (answer != "") != open {
+			t.Errorf("prometheus receives %q from %v, want an answer %v", answer, where, open)
+		}
+	}
+	admin := p.address(t, "regiond-eu-west", "observe-eu-west")
+	for name, token := range map[string]string{"no": "", "a wrong": "wrong", "your": p.secret(t, "admin.token"), "its own": p.secret(t, "prometheus.token")} {
+		for _, path := range []string{"/metrics", "/v1/regions", "/readyz"} {
+			request := "GET " + path + " HTTP/1.0\r\nHost: regiond.eu-west.observe:9090\r\nAuthorization: Bearer " + token + "\r\n\r\n"
+			want := " 401 "
+			switch {
+			case path == "/v1/regions" && name == "its own": // it reads metrics alone
+				want = " 403 "
+			case len(token) > len("wrong") || path == "/readyz":
+				want = " 200 "
+			}
+			if line, _, _ := strings.Cut(p.sends(t, "prometheus", admin, "9090", request), "\n"); !strings.Contains(line, want) {
+				t.Errorf("%s with %s token answers %q, want%s", path, name, line, want)
+			}
+		}
+	}
+	dashboard(t, prometheus)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

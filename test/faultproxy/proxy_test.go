@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/regiond/regiond/test/faultproxy"
+	"github.com/regiond/regiond/test/leaks"
 	"github.com/regiond/regiond/test/redisserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // timeout bounds the wait for what must happen; nothing here takes that long.
 const timeout = 10 * time.Second

@@ -28,13 +28,19 @@ const (
 	longName       = "\x06\x83\xa5Nodes\x01\xacUserStateLen\x00\xa4Join\xc2\x81\xa4Name\xdb\xff\xff\xff\xff"
 )
 
-// processEnv turns the test binary into a process that gossips on loopback, so that its
-// memory can be read from the kernel: "keyed" or "open".
-const processEnv = "GOSSIP_TEST_PROCESS"
+// processEnv turns the test binary into a process on loopback, so that its memory can be read
+// from the kernel: one that gossips, "keyed" or "open", or "serve FILE" of a topology.
+const processEnv = "FLOOD_TEST_PROCESS"
 
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(processEnv); mode != "" {
-		if err := gossipAlone(mode == "keyed"); err != nil {
+		var err error
+		if topology, ok := strings.CutPrefix(mode, "serve "); ok {
+			err = serveAlone(topology)
+		} else {
+			err = gossipAlone(mode == "keyed")
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -74,16 +80,16 @@ func gossipAlone(keyed bool) error {
 	return <-ended
 }
 
-// gossipProcess is one in a process of its own.
-type gossipProcess struct {
-	t    *testing.T
-	pid  int
-	addr string
-	in   io.Writer
-	out  *bufio.Scanner
+// process is one under attack.
+type process struct {
+	t     *testing.T
+	pid   int
+	first string // line that it printed
+	in    io.Writer
+	out   *bufio.Scanner
 }
 
-func startGossipProcess(t *testing.T, mode string) *gossipProcess {
+func startProcess(t *testing.T, mode string) *process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), processEnv+"="+mode, "GOMEMLIMIT=off", "GOGC=100")
@@ -103,15 +109,15 @@ func startGossipProcess(t *testing.T, mode string) *gossipProcess {
 		_ = in.Close()
 		_ = cmd.Wait()
 	})
-	p := &gossipProcess{t: t, pid: cmd.Process.Pid, in: in, out: bufio.NewScanner(out)}
+	p := &process{t: t, pid: cmd.Process.Pid, in: in, out: bufio.NewScanner(out)}
 	if !p.out.Scan() {
 		t.Fatalf("the process did not start: %v", p.out.Err())
 	}
-	p.addr = p.out.Text()
+	p.first = p.out.Text()
 	return p
 }
 
-func (p *gossipProcess) alive() string {
+func (p *process) alive() string {
 	p.t.Helper()
 	fmt.Fprintln(p.in)
 	if !p.out.Scan() {
@@ -121,7 +127,7 @@ func (p *gossipProcess) alive() string {
 }
 
 // memory returns a line of /proc/PID/status, in MiB.
-func (p *gossipProcess) memory(field string) int {
+func (p *process) memory(field string) int {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
 	if err != nil {
@@ -226,10 +232,10 @@ func TestFlood(t *testing.T) {
 		{"a long user message with a stolen key", "keyed", sealed(t, "\x08\x81\xaaUserMsgLen\xce\x01\x3f\xff\xff"), 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			p := startGossipProcess(t, row.mode)
+			p := startProcess(t, row.mode)
 			join := func(name string) {
 				t.Helper()
-				o := options(name, "127.0.0.1:0", p.addr)
+				o := options(name, "127.0.0.1:0", p.first)
 				if row.mode == "open" {
 					o.Keys = nil
 				}
@@ -252,7 +258,7 @@ func TestFlood(t *testing.T) {
 							return
 						default:
 						}
-						c, err := (&net.Dialer{LocalAddr: from, Timeout: time.Second}).Dial("tcp", p.addr)
+						c, err := (&net.Dialer{LocalAddr: from, Timeout: time.Second}).Dial("tcp", p.first)
 						if err == nil {
 							_, err = c.Write(row.first)
 							for left := row.send; err == nil && left > 0; left -= len(junk) {
@@ -290,11 +296,11 @@ func TestFlood(t *testing.T) {
 
 // Packets that nobody with the key sent leave nothing behind, however many and large.
 func TestFloodOfPackets(t *testing.T) {
-	p := startGossipProcess(t, "keyed")
-	g := run(t, options("r2", "127.0.0.1:0", p.addr))
+	p := startProcess(t, "keyed")
+	g := run(t, options("r2", "127.0.0.1:0", p.first))
 	soon(t, "two see each other", func() bool { return len(g.Members()) == 2 && p.alive() == "2" })
 	before := p.memory("VmRSS")
-	c, err := net.Dial("udp", p.addr)
+	c, err := net.Dial("udp", p.first)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +313,7 @@ func TestFloodOfPackets(t *testing.T) {
 			}
 		}
 	}
-	g = run(t, options("r3", "127.0.0.1:0", p.addr))
+	g = run(t, options("r3", "127.0.0.1:0", p.first))
 	soon(t, "three see each other", func() bool { return len(g.Members()) == 3 && p.alive() == "3" })
 	peak := p.memory("VmHWM")
 	t.Logf("80,000 packets: %d MiB before, at most %d MiB", before, peak)

@@ -97,24 +97,58 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestNetworks: a region's containers are on its network, and only NATS and regiond on
-// the WAN, under the names that topology.yaml uses and with the secrets it reads.
+// TestNetworks: a region's containers are on its network, only NATS and regiond on the
+// WAN, and what observes on networks of its own with each regiond, under the names that
+// topology.yaml uses and with the secrets it reads.
 func TestNetworks(t *testing.T) {
 	top, warnings, err := region.Parse("topology.yaml", []byte(read(t, "topology.yaml")))
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("topology.yaml: %v %v", err, warnings)
 	}
 	p := load(t, nil)
-	if !p.Networks["wan"].Internal {
-		t.Error("the WAN is not internal; published ports would lead over it")
+	watched := []string{"desk"}
+	for _, g := range top.Regions {
+		watched = append(watched, "observe-"+g.Name)
+	}
+	slices.Sort(watched)
+	for _, service := range []string{"prometheus", "jaeger"} {
+		if got := slices.Sorted(maps.Keys(p.Services[service].Networks)); !slices.Equal(got, watched) {
+			t.Errorf("%s is on %v, want %v", service, got, watched)
+		}
+	}
+	for _, name := range append([]string{"wan"}, watched[1:]...) {
+		if !p.Networks[name].Internal {
+			t.Errorf("%s is not internal; published ports would lead over it", name)
+		}
+	}
+	// Whoever takes one container over has the admin listener or one region's NATS, and no more.
+	for secret, want := range map[string][]string{
+		"prometheus-token":   {"prometheus"},
+		"nats-eu-west":       {"regiond-eu-west"},
+		"nats-eu-west-user":  {"nats-eu-west"},
+		"nats-us-east":       {"regiond-us-east"},
+		"nats-us-east-user":  {"nats-us-east"},
+		"nats-ap-south":      {"regiond-ap-south"},
+		"nats-ap-south-user": {"nats-ap-south"},
+	} {
+		var holders []string
+		for name, s := range p.Services {
+			if slices.ContainsFunc(s.Secrets, func(c types.ServiceSecretConfig) bool { return c.Source == secret }) {
+				holders = append(holders, name)
+			}
+		}
+		if !slices.Equal(holders, want) {
+			t.Errorf("%v have %s, want %v", holders, secret, want)
+		}
 	}
 	for _, g := range top.Regions {
 		for service, want := range map[string][]string{
 			"redis-" + g.Name:   {g.Name},
 			"nats-" + g.Name:    {g.Name, "wan"},
-			"regiond-" + g.Name: {g.Name, "wan"},
+			"regiond-" + g.Name: {g.Name, "observe-" + g.Name, "wan"},
 			"nginx-" + g.Name:   {g.Name},
 		} {
+			slices.Sort(want)
 			if got := slices.Sorted(maps.Keys(p.Services[service].Networks)); !slices.Equal(got, want) {
 				t.Errorf("%s is on %v, want %v", service, got, want)
 			}
@@ -123,6 +157,7 @@ func TestNetworks(t *testing.T) {
 			{g.Redis.Addrs[0], "redis-" + g.Name, g.Name},
 			{strings.TrimPrefix(g.NATS.URLs[0], "nats://"), "nats-" + g.Name, g.Name},
 			{g.Gossip.Advertise, "regiond-" + g.Name, "wan"},
+			{"regiond." + g.Name + ".observe:9090", "regiond-" + g.Name, "observe-" + g.Name},
 		} {
 			host, _, _ := strings.Cut(row.address, ":")
 			if n := p.Services[row.service].Networks[row.network]; n == nil || !slices.Contains(n.Aliases, host) {
@@ -130,12 +165,12 @@ func TestNetworks(t *testing.T) {
 			}
 		}
 		s := p.Services["regiond-"+g.Name]
-		for _, file := range []string{g.Gossip.KeyFile, g.Redis.PasswordFile} {
+		for _, file := range []string{g.Gossip.KeyFile, g.Redis.PasswordFile, g.NATS.PasswordFile, top.Access.AdminTokensFile} {
 			if !slices.ContainsFunc(s.Secrets, func(c types.ServiceSecretConfig) bool { return "/run/secrets/"+c.Target == file }) {
 				t.Errorf("topology.yaml reads %s, and regiond-%s has no such secret", file, g.Name)
 			}
 		}
-		if command := strings.Join(s.Command, " "); !strings.Contains(command, "--region "+g.Name+" ") {
+		if command := strings.Join(s.Command, " "); !strings.Contains(command, "--region "+g.Name+" ") || !strings.Contains(command, "--admin regiond."+g.Name+".observe:9090") {
 			t.Errorf("regiond-%s runs %s", g.Name, command)
 		}
 		if v := s.Volumes[0]; !strings.HasSuffix(v.Source, "/topology.yaml") || !v.ReadOnly {
@@ -162,8 +197,8 @@ func TestPorts(t *testing.T) {
 	for _, p := range published(nil) {
 		ports[p] = true
 	}
-	if delete(ports, ""); len(ports) != 8 || len(env) != 8 {
-		t.Errorf("ports %v, %d variables, want 8 of each", ports, len(env))
+	if delete(ports, ""); len(ports) != 9 || len(env) != 9 {
+		t.Errorf("ports %v, %d variables, want 9 of each", ports, len(env))
 	}
 	if free := published(env); slices.ContainsFunc(free, func(p string) bool { return p != "" }) {
 		t.Errorf("ports are %q with empty variables", free)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
@@ -33,6 +34,8 @@ type Regiond struct {
 	*Process
 	// Addr is the data listener's, which the gateway calls.
 	Addr string
+	// GRPC is that of Envoy's services; "" where the example has no ratelimit.yaml.
+	GRPC string
 
 	readyz string // URL
 	launch func(t *testing.T) *Process
@@ -47,12 +50,17 @@ func StartRegiond(t *testing.T, binary, topology string, edits ...Edit) *Regiond
 	dir := t.TempDir()
 	addrs := FreeAddrs(t, 2)
 	redis := redisserver.Start(t, redisserver.Options{})
+	r := &Regiond{Addr: addrs[0], readyz: "http://" + addrs[1] + "/readyz"}
+	if _, err := os.Stat("ratelimit.yaml"); err == nil {
+		r.GRPC = FreeAddrs(t, 1)[0]
+		Render(t, "ratelimit.yaml", dir)
+		edits = append(edits, Edit{Old: "grpc: 127.0.0.1:8091", New: "grpc: " + r.GRPC})
+	}
 	file := Render(t, topology, dir, append([]Edit{
 		{Old: "http: 127.0.0.1:8080", New: "http: " + addrs[0]},
 		{Old: "admin: 127.0.0.1:9090", New: "admin: " + addrs[1]},
 		{Old: "127.0.0.1:6379", New: redis.Addr()},
 	}, edits...)...)
-	r := &Regiond{Addr: addrs[0], readyz: "http://" + addrs[1] + "/readyz"}
 	r.launch = func(t *testing.T) *Process {
 		t.Helper()
 		p := Run(t, dir, binary, syscall.SIGINT, "serve", "--config", file, "--region", "eu-west",

@@ -32,6 +32,7 @@ func StartCluster(t TB, timeout time.Duration, args ...string) *Cluster {
 	args = append([]string{
 		"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
 		"--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0",
+		"--repl-ping-replica-period", "1", // a replica is shown from its first byte on, which may be a ping
 	}, args...)
 	c := &Cluster{t: t}
 	for range 2 * clusterPrimaries {
@@ -43,15 +44,16 @@ func StartCluster(t TB, timeout time.Duration, args ...string) *Cluster {
 
 func (c *Cluster) form() {
 	c.t.Helper()
-	ctx, first := context.Background(), c.Servers[0]
+	ctx := context.Background()
 	for i, s := range c.Servers {
-		host, port, _ := net.SplitHostPort(first.Addr())
-		c.must(s.client.ClusterMeet(ctx, host, port).Err(), "meet")
+		// With epochs of their own they have nothing to settle.
+		c.must(s.client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(), "set an epoch")
 		if i < clusterPrimaries {
 			from, to := i*slots/clusterPrimaries, (i+1)*slots/clusterPrimaries-1
 			c.must(s.client.ClusterAddSlotsRange(ctx, from, to).Err(), "add slots")
 		}
 	}
+	c.meet(c.Servers)
 	c.await("every node to know the others", func() bool {
 		for _, s := range c.Servers {
 			nodes, err := s.client.ClusterNodes(ctx).Result()
@@ -67,7 +69,20 @@ func (c *Cluster) form() {
 			return c.Servers[clusterPrimaries+i].client.ClusterReplicate(ctx, id).Err() == nil
 		})
 	}
+	c.meet(c.Servers[clusterPrimaries:]) // who meets, tells whom it follows
 	c.await("the cluster to be whole", c.whole)
+}
+
+// meet introduces nodes to all others: by gossip alone, that takes seconds.
+func (c *Cluster) meet(nodes []*Server) {
+	c.t.Helper()
+	for _, s := range nodes {
+		for _, o := range c.Servers {
+			if host, port, _ := net.SplitHostPort(o.Addr()); o != s {
+				c.must(s.client.ClusterMeet(context.Background(), host, port).Err(), "meet")
+			}
+		}
+	}
 }
 
 // whole is whether every node finds the cluster well, and every primary has its

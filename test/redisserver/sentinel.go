@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -98,4 +99,20 @@ func (w *Watched) AwaitPrimary(old *Server) *Server {
 		return now != nil && now != old
 	})
 	return now
+}
+
+// Failovers is how often the sentinels have named another primary, or tried to.
+func (w *Watched) Failovers() int64 {
+	w.t.Helper()
+	most := int64(0)
+	for _, s := range w.Sentinels {
+		reply, err := s.client.Do(context.Background(), "SENTINEL", "MASTER", Master).Result()
+		fields, _ := reply.(map[any]any)
+		n, wrong := strconv.ParseInt(fmt.Sprint(fields["config-epoch"]), 10, 64)
+		if err != nil || wrong != nil {
+			w.t.Fatalf("a sentinel does not say its config-epoch: %v, %v", reply, err)
+		}
+		most = max(most, n)
+	}
+	return most
 }

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
+	"github.com/regiond/regiond/test/leaks"
 	"github.com/regiond/regiond/test/redisserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // get returns "" for a key that is not there.
 func get(t *testing.T, srv *redisserver.Server, key string) string {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/regiond/regiond/quota/loan"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // message is one publication.
@@ -18,8 +18,7 @@ type message struct {
 	meshsync.Message
 	usage *wire.Usage // decoded, if it is of usage and the world is judged
 	from  *process
-	hash  uint64 // of its bytes
-	loan  *loanMessage
+	hash  uint64 // of its bytes, or their number
 }
 
 // link is the way from one region to another, one way.
@@ -95,11 +94,15 @@ func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 	w.stats.Published++
 	b.published++
 	m := &message{Message: meshsync.Message{Subject: subject, Data: slices.Clone(data)}, from: b.p, hash: xxhash.Sum64(data)}
+	if strings.HasPrefix(subject, meshsync.SubjectLoan) {
+		w.stats.Loans++
+		m.hash = uint64(len(data)) // the nonce of what is sealed in it is random
+	}
 	if w.judge != nil && strings.HasPrefix(subject, meshsync.SubjectUsage) {
 		m.usage, _ = wire.DecodeUsage(m.Data)
 	}
 	for _, s := range w.regions {
-		if meshsync.Subscribed(s.name, subject) {
+		if meshtest.Subscribed(s.name, subject) {
 			w.send(m, s.processes...)
 		}
 	}
@@ -129,7 +132,7 @@ func (w *World) send(m *message, to ...*process) {
 func (w *World) arrive(m *message, to *process, l *link, c *chance) {
 	at := w.now + l.delay + c.below(l.jitter)
 	if c.happens(l.late) {
-		at += c.below(m.mayBeLate())
+		at += c.below(w.mayBeLate(m.Subject))
 		m.from.bus.late[to] = at
 	} else {
 		at = max(at, m.from.bus.newest[to])
@@ -139,13 +142,4 @@ func (w *World) arrive(m *message, to *process, l *link, c *chance) {
 		}
 	}
 	w.queue.add(event{at: at, kind: kindMessage, p: to, msg: m})
-}
-
-// mayBeLate is by how much a message may be late: one about loans by four of their lengths.
-func (m *message) mayBeLate() time.Duration {
-	if m.loan == nil {
-		return lateBy
-	}
-	terms := loan.TermsOf(m.from.region.w.o.policy(m.loan.policy).Limits[0].WindowUS())
-	return 4 * time.Duration(terms.Length) * time.Microsecond
 }

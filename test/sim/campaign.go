@@ -44,9 +44,10 @@ func (f *Failure) Replay() string {
 }
 
 // Campaign runs the worlds of all seeds from one on, as many beside each other as there
-// are cores and one goroutine each, until ctx ends or some have failed. A world that was
+// are cores and one goroutine each, until ctx ends, some have failed, or they have seen so
+// much of RegionTime; 0: no matter how much. A world that was
 // begun is finished. one is RunSeed or RunStrictSeed, and lasts is theirs.
-func Campaign(ctx context.Context, from uint64, lasts time.Duration, one func(seed uint64, lasts time.Duration) Report) Report {
+func Campaign(ctx context.Context, from uint64, lasts, most time.Duration, one func(seed uint64, lasts time.Duration) Report) Report {
 	var (
 		mu    sync.Mutex // guards report and next
 		r     Report
@@ -54,7 +55,9 @@ func Campaign(ctx context.Context, from uint64, lasts time.Duration, one func(se
 		began = time.Now()
 		group sync.WaitGroup
 	)
-	enough := func() bool { return len(r.Failed) >= 3 || r.Strict && len(r.Failed) > 0 }
+	enough := func() bool {
+		return most > 0 && r.RegionTime >= most || len(r.Failed) >= 3 || r.Strict && len(r.Failed) > 0
+	}
 	take := func() (uint64, bool) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -1,13 +1,13 @@
 // Package sim runs regions of regiond in virtual time: the real limiter on its memory
-// store, the real ledger, mesh, wire format and view, joined by region/view as the
-// daemon joins them, and between them a bus, stores and gossip that fail. One
+// store, the real ledger, mesh, wire format and view, and for limits with a bound the real
+// tender and durable state, joined as the daemon joins them, and between them a bus, stores and gossip that fail. One
 // goroutine, one seed, one trace. A FaultPlan is a World of estimated limits with a random plan
 // of faults, a StrictPlan one of limits with a bound, and a Campaign runs many.
 //
 // # Time
 //
 // All timings are the product's own, and so are the steps: the world calls those of the
-// mesh and of the view manager that their Run methods call, one after the other. Between
+// mesh, the view manager, the tender and the state that their Run methods call, one after the other. Between
 // two events time costs nothing. A look that cannot show anything new is left out.
 //
 // # Limits with a bound
@@ -19,10 +19,20 @@
 // vouches for a region that is taken out when its processes have ended. A world is
 // played while nine tenths of a bound are in use: only then a mistake shows.
 //
-// The loans are those of package loan, Book and Planner, joined in loans.go, which
-// stands for the store's half of them and for their messages. There a step of the clock,
-// and a loss of data, are noticed at once, and a change of shares is confirmed as
-// package loan demands. `go run ./test/sim/cmd/rules` takes out one rule at a time.
+// The loans are the product's: region/loans tends them by messages of the mesh, memstore
+// keeps them and applies the bound, region/state has the epoch and the topologies in
+// durable.go, which is region.lua in Go (TestDurable), and region/view gives the shares.
+// In half of the worlds processes also lend and return at random, in half all of a region
+// tend. `go run ./test/sim/cmd/rules` takes out one rule at a time.
+//
+// Not played, since nothing in the product can notice it: a store that is emptied or rolled
+// back, and a clock that steps forward, while no process of the region watches; steps
+// forward of less than 60 ms. Played as noticed at once, by a turn of the state of each
+// process that runs: a rollback, which a probe of redisstore finds when the server is
+// back, and a step of the clock, which a turn finds within a second. Redis's own scripts
+// are not run: limitertest holds memstore to them. The operator follows
+// docs/operate.md: a region ends before the others drop it, and a new one starts when
+// what was used and lent under larger shares is over.
 //
 // # What is checked of estimated limits, and when
 //

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/regiond/regiond/region"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // Faults are verbs of the world: each is one thing that goes wrong, or right again.
@@ -78,8 +80,14 @@ func (w *World) Deafen(p *process, to int, yes bool) {
 func (w *World) StoreAway(place int, yes bool) {
 	s := w.regions[place]
 	w.fault(nil, "%s: store away %t", s.name, yes)
+	if yes {
+		s.watched()
+	}
 	s.store.away = yes
 	w.hit(s)
+	if !yes {
+		s.watched()
+	}
 }
 
 // Flush empties a region's store.
@@ -99,6 +107,12 @@ func (w *World) Rewind(place int, while time.Duration) {
 	units := s.store.rewind(while)
 	w.fault(nil, "%s: the store lost the writes of %v, %d units", s.name, while, units)
 	w.hit(s)
+	for _, p := range s.processes {
+		if p.lending != nil {
+			p.lending.state.Lose()
+		}
+	}
+	s.watched()
 	if units > 0 {
 		w.reached(suffixLost)
 	}
@@ -109,7 +123,7 @@ func (w *World) Step(place int, by time.Duration) {
 	s := w.regions[place]
 	w.fault(nil, "%s: the store's clock steps by %v", s.name, by)
 	s.stepped += by
-	s.store.bounds.stepped()
+	s.watched()
 	w.hit(s)
 	w.At(w.now+time.Duration(w.dice.Int64N(int64(time.Second))), func() {
 		switch {
@@ -131,6 +145,7 @@ func (w *World) hit(s *simRegion) {
 // freeze stops a process for a while, as SIGSTOP does.
 func (w *World) freeze(p *process, lasts time.Duration) {
 	w.fault(p, "frozen for %v", lasts)
+	p.watches()
 	p.frozen = true
 	w.At(w.now+lasts, func() {
 		if p.gone {
@@ -139,6 +154,7 @@ func (w *World) freeze(p *process, lasts time.Duration) {
 		w.fault(p, "thawed")
 		p.known.thawed = w.now
 		p.frozen = false
+		p.watches()
 		inbox := p.inbox
 		p.inbox = nil
 		lookFirst := w.dice.IntN(2) == 0
@@ -155,7 +171,11 @@ func (w *World) freeze(p *process, lasts time.Duration) {
 // kill ends a process as SIGKILL does, or as SIGTERM does: then it leaves.
 func (w *World) kill(p *process, gracefully bool) {
 	w.fault(p, "ended, leaving gracefully: %t", gracefully)
+	p.watches()
 	if gracefully && !p.frozen {
+		if p.lending != nil {
+			p.lending.leave()
+		}
 		p.mesh.Leave()
 	} else {
 		gracefully = false
@@ -190,18 +210,45 @@ func (w *World) begin(place int, instance string) *process {
 // disconnected reports whether the region's other processes are.
 func (s *simRegion) disconnected() bool { return len(s.processes) > 1 && s.processes[0].bus.down }
 
+// watched has all processes of a region that run see at once what happened to its store.
+func (s *simRegion) watched() {
+	for _, p := range s.processes {
+		p.watches()
+	}
+}
+
+func (p *process) watches() {
+	if p.lending != nil && !p.frozen && !p.region.store.away {
+		p.lending.takeTurn()
+	}
+}
+
+// whole reports whether a region's store can be asked, and a process that runs knows the epoch:
+// whatever happens to the store, it sees it.
+func (s *simRegion) whole() bool {
+	return !s.store.away && slices.ContainsFunc(s.processes, func(p *process) bool { return !p.frozen && p.lending.state.Store().Epoch != 0 })
+}
+
 // reload gives a region another topology, unless it has a newer one: no operator rolls
-// out two at once and leaves them mixed.
-func (w *World) reload(place, version int, top *region.Topology) {
+// out two at once and leaves them mixed. It is false where a process cannot take it now.
+func (w *World) reload(place, version int, top *region.Topology) bool {
 	s := w.regions[place]
 	if version < s.version {
-		return
+		return true
+	}
+	if w.bound != nil && (s.store.away || slices.ContainsFunc(s.processes, func(p *process) bool { return p.frozen })) {
+		return false
 	}
 	s.version = version
 	w.fault(nil, "%s: reloads", s.name)
 	w.reloaded = true
 	s.topology = top
 	for _, p := range slices.Clone(s.processes) {
+		if p.lending != nil {
+			if err := p.lending.state.Adopt(context.Background(), top); err != nil {
+				panic("sim: " + err.Error()) // the world's own mistake
+			}
+		}
 		if err := p.limiter.Configure(p.enforced()); err != nil {
 			panic("sim: " + err.Error()) // the world's own mistake
 		}
@@ -209,6 +256,7 @@ func (w *World) reload(place, version int, top *region.Topology) {
 		p.look = w.now
 		p.settle()
 	}
+	return true
 }
 
 // poison has a process receive messages that must change nothing.
@@ -231,9 +279,9 @@ func (w *World) poison(p *process) {
 		if m.Data = p.secret.Sign(m.Subject, m.Data); i == 0 {
 			m.Data[len(m.Data)-1]++
 		}
-		before := fmt.Sprint(p.ceilings.Ledger().Snapshot(), len(p.mesh.Peers()))
+		before := fmt.Sprint(meshtest.Cells(p.ceilings.Ledger()), len(p.mesh.Peers()))
 		p.mesh.Receive(m)
-		if after := fmt.Sprint(p.ceilings.Ledger().Snapshot(), len(p.mesh.Peers())); after != before {
+		if after := fmt.Sprint(meshtest.Cells(p.ceilings.Ledger()), len(p.mesh.Peers())); after != before {
 			w.judge.violated(names[i], p, "a message that must change nothing has: %s became %s", before, after)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 // TestRoomRunsOut: BUS-7. A process that receives more partitions than MaxSeries keeps to the
@@ -26,7 +26,7 @@ func TestRoomRunsOut(t *testing.T) {
 	}
 	w.RunUntil(5 * time.Second)
 	var share int
-	before := make([]map[ledger.Cell]int64, 3)
+	before := make([]map[meshtest.Cell]int64, 3)
 	for n := range 1200 {
 		w.RunUntil(w.Now() + 50*time.Millisecond)
 		if a := w.Check(n%3, fmt.Sprintf("t%d", n/3%tenants), 1); a.Decision.Mode == quota.ModePartitioned {
@@ -52,10 +52,10 @@ func TestRoomRunsOut(t *testing.T) {
 
 // keeps fails unless a process holds everything that it held before and that still
 // counts, and returns what it holds now. Stores here show true time.
-func keeps(t *testing.T, p *process, before map[ledger.Cell]int64) map[ledger.Cell]int64 {
+func keeps(t *testing.T, p *process, before map[meshtest.Cell]int64) map[meshtest.Cell]int64 {
 	t.Helper()
-	now := map[ledger.Cell]int64{}
-	for _, c := range p.ceilings.Ledger().Snapshot() {
+	now := map[meshtest.Cell]int64{}
+	for _, c := range meshtest.Cells(p.ceilings.Ledger()) {
 		units := c.Units
 		c.Units = 0
 		now[c] = units

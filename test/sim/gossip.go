@@ -115,5 +115,5 @@ func (a *gossipModel) know(q, p *process, state gossip.State) {
 }
 
 func member(p *process, state gossip.State) gossip.Member {
-	return gossip.Member{Region: p.self.Region, Instance: p.self.Instance, Boot: p.self.Boot, State: state}
+	return gossip.Member{Process: p.self, State: state}
 }

@@ -232,6 +232,7 @@ func (j *judge) began(storeUS, bucket int64, t *truth) time.Duration {
 type terms struct {
 	v         *view.View
 	parts     []int64
+	units     int64 // L, where a reload has come to: a peer counts at most that
 	estimates []int64
 	lost      int64
 	ceiling   int64
@@ -240,7 +241,7 @@ type terms struct {
 
 // place in topology order equals the world's, since all topologies here list all regions.
 func (j *judge) terms(p *process, t *truth, units int64) terms {
-	x := terms{v: p.ceilings.View()}
+	x := terms{v: p.ceilings.View(), units: units}
 	top := p.region.topology
 	weights := make([]int64, len(top.Regions))
 	for i := range top.Regions {
@@ -250,7 +251,7 @@ func (j *judge) terms(p *process, t *truth, units int64) terms {
 	x.estimates = make([]int64, len(weights))
 	l := p.ceilings.Ledger()
 	raw := make([]int64, len(weights)+1)
-	x.lost, _ = l.Estimates(t.id, t.limit.WindowUS(), t.limit.BucketUS(), t.limit.Units, p.now(), raw)
+	x.lost, _ = l.Estimates(t.id, t.limit.WindowUS(), t.limit.BucketUS(), units, p.now(), raw)
 	for i := range top.Regions {
 		if n := l.Region(top.Regions[i].Name); n > 0 && n < len(raw) {
 			x.estimates[i] = raw[n]
@@ -325,6 +326,7 @@ func (j *judge) accountable(p *process, t *truth, k int, x *terms) {
 		}
 		received += t.counted(c, min(c.most, p.known.received[cellKey{k, t.id, c.bucket, c.generation}]), j.w.now)
 	}
+	received = min(received, x.units)
 	steady := j.w.now-j.hit[k] > j.excuse(t)
 	if steady && x.estimates[k] < received-int64(len(u.cells)) {
 		j.violated("G-1 unexplained", p, "%s: %d units of %s that count were received, and the estimate is %d",

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/region"
 )
 
 // boundJudge holds limits that have a bound to it: every window of all regions together,
@@ -39,7 +40,7 @@ func newBoundJudge(w *World) *boundJudge {
 // admitted judges an admission.
 func (j *boundJudge) admitted(p *process, tenant string, units int64) {
 	policy := j.w.o.policyOf(tenant).Name
-	if !j.w.bounded(policy) {
+	if j.w.bounds.of(policy) == 0 {
 		return
 	}
 	t := j.tenants[tenant]
@@ -48,7 +49,7 @@ func (j *boundJudge) admitted(p *process, tenant string, units int64) {
 		t = &trueWindow{tenant: tenant, policy: policy, width: width - width*loan.RatePPM/1_000_000, since: j.w.now}
 		j.tenants[tenant], j.order = t, append(j.order, t)
 	}
-	bound := j.w.shares.bound(policy)
+	bound := j.w.bounds.of(policy)
 	t.age(j.w.now, bound)
 	t.all = append(t.all, spend{at: j.w.now, units: units})
 	if t.units += units; t.units > bound && len(j.broken) == 0 {
@@ -82,8 +83,39 @@ func (t *trueWindow) age(now time.Duration, bound int64) {
 // the one of which that was longest.
 func (j *boundJudge) played() (longest time.Duration) {
 	for _, t := range j.order {
-		t.age(j.w.now, j.w.shares.bound(t.policy))
+		t.age(j.w.now, j.w.bounds.of(t.policy))
 		longest = max(longest, t.played)
 	}
 	return longest
 }
+
+// bounds is B of each policy; while units change the larger.
+type bounds struct {
+	w         *World
+	now, next map[string]int64 // next is nil when nothing changes
+}
+
+func boundsOf(top *region.Topology) map[string]int64 {
+	all := map[string]int64{}
+	for i := range top.Policies {
+		if units, ok := top.Policies[i].Limits[0].Bound(); ok {
+			all[top.Policies[i].Name] = units
+		}
+	}
+	return all
+}
+
+// of is 0 for a policy without a bound.
+func (b *bounds) of(policy string) int64 { return max(b.now[policy], b.next[policy]) }
+
+// keep is how long what was used and lent before may matter, by whichever clock.
+func (b *bounds) keep() time.Duration {
+	longest := int64(0)
+	for policy := range b.now {
+		longest = max(longest, loan.TermsOf(b.w.o.policy(policy).Limits[0].WindowUS()).Keep())
+	}
+	return time.Duration(longest+longest*loan.RatePPM/1_000_000) * time.Microsecond
+}
+
+// settle has the next bounds hold alone.
+func (b *bounds) settle() { b.now, b.next = b.next, nil }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/test/meshtest"
 )
 
 func (k cellKey) compare(o cellKey) int {
@@ -18,7 +19,7 @@ func (k cellKey) compare(o cellKey) int {
 // over everything, so it is done now and then.
 func (j *judge) compare(p *process) {
 	held := map[cellKey]int64{}
-	for _, c := range p.ceilings.Ledger().Snapshot() {
+	for _, c := range meshtest.Cells(p.ceilings.Ledger()) {
 		t := j.byID[c.ID]
 		place := j.place(c.Region)
 		if t == nil || place == p.region.place {
@@ -71,7 +72,7 @@ func (j *judge) settled() {
 // within moments may be gone with one and be there with another.
 func (j *judge) held(p *process, l *ledger.Ledger) map[cellKey]int64 {
 	held := map[cellKey]int64{}
-	for _, c := range l.Snapshot() {
+	for _, c := range meshtest.Cells(l) {
 		k := cellKey{j.place(c.Region), c.ID, c.Bucket, c.Generation}
 		t := j.byID[c.ID]
 		if t == nil || k.region == p.region.place || c.WindowUS != t.limit.WindowUS() || c.BucketUS != t.limit.BucketUS() {

@@ -30,8 +30,8 @@ type Options struct {
 	Lossy bool
 	// MaxSeries bounds what each process knows; 0 means the ledger's default.
 	MaxSeries int
-	// LoanTick is the least time between two plans of loans; 0 leaves that to the window.
-	LoanTick time.Duration
+	// LoanStep is the least time between two steps of a tender; 0 is the product's.
+	LoanStep time.Duration
 	// AllTend has each process of a region plan its loans, as if they did not know of each
 	// other, and Folly has them lend and return at random too: any policy is safe.
 	AllTend, Folly bool
@@ -95,7 +95,7 @@ func (o *Options) policyOf(tenant string) *quota.Policy {
 
 // topology is what topology.yaml would say.
 func (o *Options) topology() *region.Topology {
-	t := &region.Topology{Cluster: "sim", Policies: o.Policies, MaxUnknown: region.DefaultMaxUnknown}
+	t := &region.Topology{Cluster: "sim", Policies: o.Policies, MaxUnknown: region.DefaultMaxUnknown, MaxValues: region.DefaultMaxValues}
 	for i := range o.Regions {
 		r := &o.Regions[i]
 		if r.Absent {

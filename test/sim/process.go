@@ -7,12 +7,14 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/regiond/regiond/internal/daemon"
+	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -30,7 +32,7 @@ type process struct {
 	manager  *view.Manager
 	recovery *view.CounterRecovery
 	limiter  *limiter.Limiter
-	loans    tender
+	lending  *lending        // nil if no limit has a bound
 	members  []gossip.Member // as gossip informed this process
 
 	gone   bool // it was stopped or killed
@@ -51,16 +53,15 @@ func (p *process) now() time.Duration { return p.region.w.now - p.born }
 // start has a process serve a region from now on.
 func (s *simRegion) start(instance string) (*process, error) {
 	w := s.w
-	if len(s.processes) == 0 {
-		s.store.bounds.unwatched()
-	}
 	w.started++
 	p := &process{
 		region: s, number: w.started, born: w.now, woken: never,
 		self: quota.Process{Region: s.name, Instance: instance, Boot: startUS + w.now.Microseconds() + int64(w.started)},
 	}
 	p.bus = port{p: p, newest: map[*process]time.Duration{}, late: map[*process]time.Duration{}, deaf: map[*simRegion]bool{}}
-	p.loans.p = p
+	if w.bound != nil {
+		p.lending = newLending(p)
+	}
 	if err := p.open(); err != nil {
 		return nil, err
 	}
@@ -71,6 +72,9 @@ func (s *simRegion) start(instance string) (*process, error) {
 		w.judge.started(p)
 	}
 	p.mesh.Begin()
+	if p.lending != nil {
+		_ = p.lending.state.Adopt(context.Background(), s.topology) // a store that is away is asked again
+	}
 	p.readable = w.now + p.recovery.Recover(context.Background())
 	p.settle()
 	return p, nil
@@ -79,9 +83,18 @@ func (s *simRegion) start(instance string) (*process, error) {
 // open makes the parts and joins them, as internal/daemon does.
 func (p *process) open() (err error) {
 	s, w := p.region, p.region.w
-	if p.ceilings, err = view.NewCeilings(view.CeilingOptions{
-		Self: p.self, Now: p.now, TimeUS: s.timeUS, Key: w.key, Topology: s.topology, MaxSeries: w.o.MaxSeries,
-	}); err != nil {
+	o := view.CeilingOptions{
+		Self: p.self, Now: p.now, TimeUS: s.timeUS, Key: w.key, Topology: s.topology, Ledger: ledger.Options{MaxSeries: w.o.MaxSeries},
+	}
+	var receiver func(*wire.Loans)
+	var durable view.RegionState
+	if d := p.lending; d != nil {
+		if err = d.open(); err != nil {
+			return err
+		}
+		o.Store, o.Asked, o.Ledger.Lost, receiver, durable = d.state.Store, d.tender.Asked, d.state.Lose, d.receive, d.state
+	}
+	if p.ceilings, err = view.NewCeilings(o); err != nil {
 		return err
 	}
 	p.recovery = view.NewCounterRecovery(s.store.read, p.ceilings, w.log)
@@ -96,13 +109,13 @@ func (p *process) open() (err error) {
 		},
 		Regions:         func() []string { return regionNames(s.topology) },
 		View:            p.ceilings.Advertised,
-		RecoverCounters: p.recovery.Request,
-		Logger:          w.log, Meter: noop.Meter{},
+		RecoverCounters: p.recovery.Request, Loans: receiver,
+		Logger: w.log, Meter: noop.Meter{},
 	}); err != nil {
 		return err
 	}
 	if p.manager, err = view.NewManager(view.ManagerOptions{
-		Ceilings: p.ceilings, Mesh: p.mesh,
+		Ceilings: p.ceilings, Mesh: p.mesh, State: durable,
 		Members: func() []gossip.Member { return p.members }, Recover: p.recovery.Request,
 		Logger: w.log,
 	}); err != nil {
@@ -133,6 +146,11 @@ func (p *process) settle() {
 		return
 	}
 	w := p.region.w
+	due := never
+	if p.lending != nil {
+		p.lending.advance()
+		due = p.lending.due()
+	}
 	for {
 		p.mesh.Advance()
 		if !p.called() && p.look > w.now {
@@ -148,17 +166,12 @@ func (p *process) settle() {
 		p.readable = w.now + p.recovery.Recover(context.Background())
 		p.mesh.Advance()
 	}
-	p.wake(min(p.born+p.mesh.Due(), p.look))
+	p.wake(min(p.born+p.mesh.Due(), p.look, due))
 }
 
 // called takes the signal of the mesh that the view may change.
 func (p *process) called() bool {
-	select {
-	case <-p.mesh.Changed():
-		return true
-	default:
-		return false
-	}
+	return signal.Taken(p.mesh.Changed())
 }
 
 // wake queues the next wake, unless one is queued that comes no later.
@@ -177,10 +190,6 @@ func (p *process) receive(m *message) {
 		return
 	case p.frozen:
 		p.inbox = append(p.inbox, m)
-		return
-	}
-	if m.loan != nil {
-		p.loans.receive(m.from, m.loan)
 		return
 	}
 	w := p.region.w

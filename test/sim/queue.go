@@ -12,7 +12,6 @@ const (
 	kindCall    kind = iota // do is called
 	kindMessage             // a message arrives at p
 	kindWake                // p has something due
-	kindTick                // p plans its loans
 )
 
 // event is something that will happen at a moment of virtual time. Events of one

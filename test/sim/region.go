@@ -56,14 +56,13 @@ func (s *simRegion) timeUS() int64 {
 // back as Redis would.
 type regionStore struct {
 	s        *simRegion
-	bounds   *bounds
+	durable  durable
 	away     bool
 	tenants  map[string]*memstore.Store // by the prefix of their keys
 	clockUS  func() int64               // of all of them; replaced while writes are replayed
 	counters []*keptCounter             // in the order of their creation
 	byKey    map[quota.CounterKey]*keptCounter
 	writes   []charge
-	lives    int // how often it began anew
 }
 
 // keptCounter is a usage counter and its earlier buckets.
@@ -80,7 +79,8 @@ type charge struct {
 }
 
 func (t *regionStore) begin(s *simRegion) {
-	t.s, t.clockUS, t.bounds = s, s.nowUS, newBounds(s)
+	t.s, t.clockUS = s, s.nowUS
+	t.durable = durable{nowUS: s.nowUS, now: func() time.Duration { return s.w.now }}
 	t.clear()
 }
 
@@ -98,16 +98,39 @@ func (t *regionStore) Decide(ctx context.Context, calls []store.Call, verdicts [
 		return
 	}
 	for i := range calls {
+		calls[i].Bounds = t.inForce(calls[i].Bounds)
 		t.decide(ctx, calls[i:i+1], verdicts[i:i+1])
 	}
+}
+
+// inForce is bounds as the deciding script takes them: of no known epoch, unless theirs is
+// that of the region's hash.
+func (t *regionStore) inForce(bounds []quota.Bound) []quota.Bound {
+	bounds = slices.Clone(bounds)
+	for i := range bounds {
+		if bounds[i].Epoch != t.durable.epoch() {
+			bounds[i].Epoch = 0
+		}
+	}
+	return bounds
+}
+
+// eval is state.Eval.
+func (t *regionStore) eval(ctx context.Context, script, key string, args ...any) (any, error) {
+	if t.away {
+		return nil, errAway
+	}
+	return t.durable.eval(ctx, script, key, args...)
 }
 
 // Reset implements store.Store. Nobody resets anything here.
 func (t *regionStore) Reset(context.Context, string) error { return errors.ErrUnsupported }
 
+// ResetAll implements store.Store.
+func (t *regionStore) ResetAll(context.Context, string, int64) error { return errors.ErrUnsupported }
+
 func (t *regionStore) decide(ctx context.Context, call []store.Call, verdict []store.Verdict) {
 	c := &call[0]
-	c.Bounds = nil // loans.go stands for what the store knows of loans
 	prefix, _, _ := strings.Cut(c.Keys[0], "}")
 	m := t.tenants[prefix]
 	if m == nil {
@@ -115,30 +138,26 @@ func (t *regionStore) decide(ctx context.Context, call []store.Call, verdict []s
 		t.tenants[prefix] = m
 	}
 	v := &verdict[0]
-	k, room := t.admits(c)
-	switch {
-	case k != nil && c.Cost > room:
-		*v = store.Verdict{Outcome: store.Denied, StoreUS: t.clockUS(), Limits: []store.LimitVerdict{{Remaining: room, WaitUS: 1000}}}
-		return
-	case k != nil && k.strict():
-		alone := *c
-		alone.Ceilings = []int64{quota.MaxUnits}
-		call = []store.Call{alone}
-	}
 	m.Decide(ctx, call, verdict)
-	if k != nil && v.Outcome == store.Admitted {
-		k.charge(c.Cost)
-	}
 	if v.Err != nil || v.Outcome != store.Admitted || c.Op == store.OpPeek {
 		return
 	}
 	t.keep(c, v)
 	if t.s.w.o.Lossy {
 		kept := *c
-		kept.Keys, kept.Counters, kept.Ceilings = slices.Clone(c.Keys), slices.Clone(c.Counters), slices.Clone(c.Ceilings)
+		kept.Keys, kept.Counters, kept.Ceilings, kept.Loans = slices.Clone(c.Keys), slices.Clone(c.Counters), slices.Clone(c.Ceilings), slices.Clone(c.Loans)
+		if kept.Op != store.OpLoans {
+			kept.Op, kept.Known = store.OpReport, nil
+		}
+		if n := len(t.writes); n > 0 && t.writes[n-1].at < t.s.w.now-writesMatter && t.s.w.bound != nil {
+			t.writes = t.writes[:0]
+		}
 		t.writes = append(t.writes, charge{t.s.w.now, v.StoreUS, kept})
 	}
 }
+
+// writesMatter is how long after it a write changes nothing, whatever the clock shows.
+const writesMatter = 3 * time.Minute
 
 // keptBuckets is how many buckets of a counter are kept, more than any limit has.
 const keptBuckets = quota.MaxGlobalBuckets
@@ -184,8 +203,7 @@ func (t *regionStore) read(_ context.Context, yield func(key quota.CounterKey, b
 func (t *regionStore) forget() {
 	t.clear()
 	t.writes = nil
-	t.lives++
-	t.bounds.lost(-1)
+	t.durable.forget()
 }
 
 // rewind loses the writes of the last while, as a failover does to a replica that was
@@ -199,17 +217,18 @@ func (t *regionStore) rewind(while time.Duration) (units int64) {
 	kept := t.writes[:keep]
 	t.clear()
 	t.writes = nil
-	t.lives++
 	us := int64(0)
 	t.clockUS = func() int64 { return us }
 	for i := range kept {
 		call := []store.Call{kept[i].call}
-		call[0].Op, us = store.OpReport, kept[i].us
+		us = kept[i].us
 		var verdict [1]store.Verdict
 		t.decide(context.Background(), call, verdict[:])
-		t.writes[len(t.writes)-1].at = kept[i].at
+		if n := len(t.writes); n > 0 {
+			t.writes[n-1].at = kept[i].at
+		}
 	}
 	t.clockUS = t.s.nowUS
-	t.bounds.lost(t.s.w.now - while)
+	t.durable.back(t.s.w.now - while)
 	return units
 }

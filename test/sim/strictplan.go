@@ -25,6 +25,7 @@ type StrictPlan struct {
 	tenants []string
 	planned int
 	weights []int64 // 0: the region is not there
+	there   []bool  // whether the region may have processes
 	units   []int64 // by policy
 	faults  Faults
 }
@@ -40,7 +41,7 @@ func NewStrictPlan(seed uint64, lasts time.Duration) (*StrictPlan, error) {
 	dice := rand.New(rand.NewPCG(seed, 0x57a1c7))
 	o := Options{
 		Seed: seed, Lossy: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{},
-		Delay: time.Duration(5+dice.IntN(150)) * time.Millisecond, LoanTick: 20 * time.Millisecond, AllTend: dice.IntN(2) == 0, Folly: dice.IntN(2) == 0,
+		Delay: time.Duration(5+dice.IntN(150)) * time.Millisecond, LoanStep: 50 * time.Millisecond, AllTend: dice.IntN(2) == 0, Folly: dice.IntN(2) == 0,
 	}
 	f := &StrictPlan{dice: dice, asking: rand.New(rand.NewPCG(seed, 0xa5c)), lasts: lasts}
 	pause := shortPause
@@ -57,6 +58,9 @@ func NewStrictPlan(seed uint64, lasts time.Duration) (*StrictPlan, error) {
 	if len(f.weights) > 2 && dice.IntN(3) == 0 {
 		f.weights[len(f.weights)-1] = 0
 		o.Regions[len(f.weights)-1].Absent = true
+	}
+	for _, weight := range f.weights {
+		f.there = append(f.there, weight > 0)
 	}
 	for i, overshoot := range []quota.Overshoot{quota.Strict, tenPercent} {
 		units := []int64{3, 10, 30, 100}[dice.IntN(4)]
@@ -129,7 +133,7 @@ func (f *StrictPlan) demand(tenant, burst int, until time.Duration) {
 	}
 	policy := f.o.policyOf(f.tenants[tenant])
 	window := policy.Limits[0].Window
-	mean := float64(f.shares.bound(policy.Name)) / window.Seconds() / float64(len(f.regions))
+	mean := float64(f.bounds.of(policy.Name)) / window.Seconds() / float64(len(f.regions))
 	for place := range f.regions {
 		f.rates[tenant][place] = mean * []float64{0, 0.1, 1, 1.3, 2, 3}[f.asking.IntN(6)]
 	}
@@ -198,17 +202,25 @@ func (f *StrictPlan) planFault(begins, heals time.Duration) {
 	case 5:
 		between(func(yes bool) { f.Disconnect(i, yes) })
 	case 6:
-		f.At(begins, func() { f.Flush(i) })
+		f.At(begins, func() {
+			if f.regions[i].whole() {
+				f.Flush(i)
+			}
+		})
 	case 7:
 		while := f.span(keptFor)
-		f.At(begins, func() { f.Rewind(i, while) })
+		f.At(begins, func() {
+			if f.regions[i].whole() {
+				f.Rewind(i, while)
+			}
+		})
 	case 8:
 		most := []time.Duration{200 * time.Millisecond, 2 * time.Second, 20 * time.Second}[f.dice.IntN(3)]
 		by := f.span(2*most) - most
-		f.At(begins, func() { f.Step(i, by) })
+		f.At(begins, func() { f.step(i, by) })
 	case 9:
 		by := f.span(48*time.Hour) - 24*time.Hour
-		f.At(begins, func() { f.Step(i, by) })
+		f.At(begins, func() { f.step(i, by) })
 	case 10:
 		between(func(yes bool) { f.StoreAway(i, yes) })
 	case 11:
@@ -222,7 +234,7 @@ func (f *StrictPlan) planFault(begins, heals time.Duration) {
 		})
 	case 13:
 		f.At(begins, func() {
-			if f.weights[i] == 0 || len(f.regions[i].processes) > 2 {
+			if !f.there[i] || len(f.regions[i].processes) > 2 {
 				return
 			}
 			p, gracefully := f.begin(i, f.regions[i].nextName()), f.dice.IntN(2) == 0
@@ -237,6 +249,16 @@ func (f *StrictPlan) planFault(begins, heals time.Duration) {
 	}
 }
 
+// unseen is by how much a clock may step forward without anybody noticing.
+const unseen = 60 * time.Millisecond
+
+// step steps a clock, but not forward while nobody watches it.
+func (f *StrictPlan) step(place int, by time.Duration) {
+	if by < 0 || by > unseen && f.regions[place].whole() {
+		f.Step(place, by)
+	}
+}
+
 // restart ends a process of a region, or all, and starts them again. Nobody may be there
 // to see the clock step.
 func (f *StrictPlan) restart(place int, heals time.Duration) {
@@ -244,14 +266,14 @@ func (f *StrictPlan) restart(place int, heals time.Duration) {
 	if len(all) > 1 && f.dice.IntN(2) == 0 {
 		all = all[:1]
 	} else if f.dice.IntN(2) == 0 {
-		by := f.span(4*time.Second) - 2*time.Second
-		f.At(f.now+time.Millisecond, func() { f.Step(place, by) })
+		by := -f.span(20 * time.Second)
+		f.At(f.now+time.Millisecond, func() { f.step(place, by) })
 		heals = min(heals, f.now+f.span(4*time.Second)+2*time.Millisecond)
 	}
 	for _, p := range all {
 		f.kill(p, f.dice.IntN(2) == 0)
 		f.At(heals, func() {
-			if f.weights[place] > 0 {
+			if f.there[place] {
 				f.begin(place, p.self.Instance)
 			}
 		})
@@ -295,33 +317,46 @@ func (f *StrictPlan) rollout(lasts time.Duration) {
 		l.Units = units[i]
 		o.Policies[i].Limits = []quota.Limit{l}
 	}
-	top := o.topology()
-	if !f.shares.begin(top) {
+	if f.bounds.next != nil {
 		return
 	}
-	f.weights, f.units = weights, units
+	top := o.topology()
+	f.weights, f.units, f.bounds.next = weights, units, boundsOf(top)
 	f.planned++
+	top.Revision = int64(f.planned)
 	f.fault(nil, "rollout %d: weights %v, units %v", f.planned, weights, units)
+	if gone >= 0 {
+		for _, p := range slices.Clone(f.regions[gone].processes) {
+			f.kill(p, f.dice.IntN(2) == 0)
+		}
+		f.there[gone] = false
+	}
+	waiting := len(f.regions)
 	for place := range f.regions {
-		version := f.planned
-		f.At(f.now+f.span(lasts), func() { f.adopt(place, version, top, place == gone, place == come) })
+		f.At(f.now+f.span(lasts), func() { f.adopt(place, f.planned, top, func() { f.adopted(&waiting, come) }) })
 	}
 }
 
-// adopt has a region go by a topology. One that is taken out ends, and then the operator
-// vouches for that; one that is new starts.
-func (f *StrictPlan) adopt(place, version int, top *region.Topology, gone, come bool) {
-	s := f.regions[place]
-	if gone {
-		for _, p := range slices.Clone(s.processes) {
-			f.kill(p, f.dice.IntN(2) == 0)
+// adopt has a region go by a topology as soon as its processes and its store can.
+func (f *StrictPlan) adopt(place, version int, top *region.Topology, done func()) {
+	if f.reload(place, version, top) {
+		done()
+		return
+	}
+	f.At(f.now+time.Second, func() { f.adopt(place, version, top, done) })
+}
+
+// adopted counts a region that goes by the new topology. After the last, and for as long as
+// what was used and lent before may matter, the operator waits; then a new region starts.
+func (f *StrictPlan) adopted(waiting *int, come int) {
+	if *waiting--; *waiting > 0 {
+		return
+	}
+	f.At(f.now+f.bounds.keep()+f.span(5*time.Second), func() {
+		f.bounds.settle()
+		if come >= 0 {
+			f.there[come] = true
+			f.begin(come, f.regions[come].nextName())
 		}
-		s.topology, s.version = top, version
-	} else if f.weights[place] > 0 {
-		f.reload(place, version, top)
-	}
-	f.shares.confirm(place)
-	if come && len(s.processes) == 0 {
-		f.begin(place, s.nextName())
-	}
+	})
 }

@@ -22,6 +22,7 @@ import (
 //	  b ── process …              ▼
 //	  c ── process …           bus, gossip        judge: what is true, what must hold
 type World struct {
+	heedless  bool // that loans are lost is noticed by nobody
 	o         Options
 	now       time.Duration
 	dice      *rand.Rand
@@ -35,7 +36,7 @@ type World struct {
 	log       *slog.Logger
 	trace     trace
 	judge     *judge // nil unless Options.Judged
-	shares    *shares
+	bounds    bounds
 	bound     *boundJudge // nil if no limit has a bound
 	hard      Hard
 	reloaded  bool // some region was given another topology
@@ -74,7 +75,7 @@ func New(o Options) (*World, error) {
 	}
 	w.gossip = gossipModel{w: w, cuts: make([][]bool, len(o.Regions))}
 	top := o.topology()
-	w.shares = newShares(w, top)
+	w.bounds = bounds{w: w, now: boundsOf(top)}
 	if slices.ContainsFunc(o.Policies, func(p quota.Policy) bool { return p.Limits[0].MaxOvershoot != 0 }) {
 		w.bound = newBoundJudge(w)
 	}
@@ -148,8 +149,6 @@ func (w *World) step(e *event) {
 			e.p.woken = never
 		}
 		e.p.settle()
-	case kindTick:
-		e.p.loans.tick()
 	}
 }
 
@@ -180,7 +179,7 @@ func (w *World) Check(region int, tenant string, cost int64) Answer {
 		if d.Allowed {
 			w.bound.admitted(p, tenant, cost)
 		}
-		p.loans.asks(tenant, cost, !d.Allowed)
+		p.lending.folly(tenant)
 	}
 	p.settle()
 	return Answer{Answered: true, Decision: d}

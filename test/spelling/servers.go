@@ -92,7 +92,14 @@ func decodeLenient(p string) string {
 	return b.String()
 }
 
-func decodeDots(p string) string { return strings.NewReplacer("%2e", ".", "%2E", ".").Replace(p) }
+// Replacers are made once: there are many paths to try.
+var (
+	encodedDots    = strings.NewReplacer("%2e", ".", "%2E", ".")
+	encodedSlashes = strings.NewReplacer("%2f", "/", "%2F", "/")
+	twiceEncoded   = strings.NewReplacer("%2f", "%252f", "%2F", "%252F")
+)
+
+func decodeDots(p string) string { return encodedDots.Replace(p) }
 
 // decodeUnreserved decodes what RFC 3986 calls unreserved.
 func decodeUnreserved(p string) string {
@@ -101,11 +108,9 @@ func decodeUnreserved(p string) string {
 
 var unreserved = regexp.MustCompile(`%(2[dDeE]|5[fF]|7[eE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA])`)
 
-func decodeSlashes(p string) string { return strings.NewReplacer("%2f", "/", "%2F", "/").Replace(p) }
+func decodeSlashes(p string) string { return encodedSlashes.Replace(p) }
 
-func keepSlashes(p string) string {
-	return strings.NewReplacer("%2f", "%252f", "%2F", "%252F").Replace(p)
-}
+func keepSlashes(p string) string { return twiceEncoded.Replace(p) }
 
 func refuseSlashes(p string) string {
 	if strings.Contains(strings.ToLower(p), "%2f") {

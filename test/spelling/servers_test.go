@@ -17,13 +17,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/regiond/regiond/test/gateway"
+	"github.com/regiond/regiond/test/leaks"
 	"github.com/regiond/regiond/test/spelling"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // TestModelsAreTrue sends the spellings to the real programs: each runs the handler of
 // /login for the same paths as its model.

@@ -12,11 +12,23 @@
 local function loans()
   local sub = string.sub
 
+  local LONGEST = 30000000 -- loan.longest
+  -- full is whether there is no room for another loan of a kind: all are read and written at once.
+  local MOST = 512 -- loan.MaxLoans
+  local function full(of)
+    local n = 0
+    for _ in pairs(of) do n = n + 1 end
+    return n >= MOST
+  end
+
   local function left(of)
     local n = 0
     for _, l in pairs(of) do n = n + l.units - l.back end
     return n
   end
+
+  -- over is when the record of a loan to a peer is dropped: earlier if all of it was returned.
+  local function over(l, t) return l.units == l.back and l.till - t.W or l.till end
 
   -- load reads the loans, without those that are over: loan.Book.settle.
   local function load(key, t)
@@ -38,8 +50,9 @@ local function loans()
       elseif kind == 'l' or same and kind ~= 'c' then
         local units, back, till = match(all[i + 1], '^(%d+) (%d+) (%d+)$')
         if not units or not b[kind] then error('GARBAGE in ' .. key, 0) end
-        local l = { units = tonumber(units), back = tonumber(back), till = same and tonumber(till) or TIME + t.keep }
-        if l.till > TIME then b[kind][sub(all[i], 2)] = l end
+        local l = { units = tonumber(units), back = tonumber(back), till = tonumber(till) }
+        if not same then l.till = min(max(l.till, TIME + t.keep), TIME + t.keep + floor((LONGEST - t.D) * 1001 / 1000)) end
+        if (kind == 'l' and over(l, t) or l.till) > TIME then b[kind][sub(all[i], 2)] = l end
       end
     end
     return b
@@ -52,7 +65,7 @@ local function loans()
       for id, l in pairs(b[kind]) do
         f[#f + 1] = kind .. id
         f[#f + 1] = format('%.0f %.0f %.0f', l.units, l.back, l.till)
-        till, last = min(till, l.till), max(last, l.till)
+        till, last = min(till, kind == 'l' and over(l, t) or l.till), max(last, l.till)
       end
     end
     call('UNLINK', key)
@@ -83,11 +96,11 @@ local function loans()
     return max(0, t.share + delta)
   end
 
-  return bounded, load, save, left
+  return bounded, load, save, left, full
 end
 
 -- loan_ops makes the operations on what loans has made.
-local function loan_ops(_, load, save, left)
+local function loan_ops(_, load, save, left, full)
   local function ceiling(t, b)
     if t.closed then return 0 end
     return max(0, t.share - left(b.l) + left(b.h))
@@ -103,7 +116,7 @@ local function loan_ops(_, load, save, left)
     units, id = max(0, min(tonumber(units), ceiling(t, b) - used, t.share - lent)), peer .. ' ' .. id
     local l = b.l[id]
     if not l then
-      if units == 0 then return '0 0 0 0' end
+      if units == 0 or full(b.l) then return '0 0 0 0' end
       local stamp = TIME
       for other in pairs(b.l) do
         local e, s = match(other, ' (%d+) (%d+)$')
@@ -125,7 +138,7 @@ local function loan_ops(_, load, save, left)
     units, id = tonumber(units), peer .. ' ' .. id
     if tonumber(asked_in) ~= tonumber(t.epoch) or tonumber(asked_at) > TIME or till <= TIME then return '0' end
     local l = b.h[id]
-    if l and units <= l.units and till <= l.till or not l and new ~= '1' then return '0' end
+    if l and units <= l.units and till <= l.till or not l and (new ~= '1' or full(b.h)) then return '0' end
     l = l or { units = 0, back = 0, till = 0 }
     l.units, l.till, b.changed = max(l.units, units), max(l.till, till), true
     b.h[id] = l
@@ -142,10 +155,14 @@ local function loan_ops(_, load, save, left)
   end
 
   -- returned UNITS PEER ID: all that a borrower has returned of a loan so far.
-  function ops.returned(_, b, _, units, peer, id)
-    local l = b.l[peer .. ' ' .. id]
+  function ops.returned(t, b, _, units, peer, id)
+    id = peer .. ' ' .. id
+    local l = b.l[id]
     units = l and min(tonumber(units), l.units) or 0
-    if l and units > l.back then l.back, b.changed = units, true end
+    if l and units > l.back then
+      l.back, b.changed = units, true
+      if units == l.units and l.till - t.W <= TIME then b.l[id] = nil end
+    end
     return '0'
   end
 

@@ -14,12 +14,6 @@
 -- of the oldest), both false until known, sum (units admitted so far, false after a plain element), run ('0' or '', before
 -- each cost), from and base (see from), added (units of this call), and at [j] those in the j-th limit's window before it.
 
-local function stamp_of(key, e)
-  local stamp = tonumber(e) or e and tonumber((match(e, '^(%d+)[:+]')))
-  if stamp and stamp > 0 and stamp < MAX and stamp % 1 == 0 then return stamp end
-  error('GARBAGE in ' .. key, 0)
-end
-
 -- entry returns the stamp of an element, and of a run's the units before it, its cost, offset and run.
 local function entry(s, e)
   if tonumber(e) then return stamp_of(s.key, e) end
@@ -84,23 +78,6 @@ local function holder(s, n)
   return stamp_at(s, int(lo))
 end
 
--- oldest returns the index of the oldest element inside the window, given that the oldest of all is
--- outside and the newest is inside. Stamps are times and traffic is roughly even, so it interpolates, and
--- halves the range whenever that did not: a few reads, never more than twice log2(size).
-local function oldest(s, edge)
-  local lo, below, hi, above, narrow = 0, s.head, s.size - 1, s.newest, true
-  while hi - lo > 1 do
-    local span, mid = hi - lo, floor((lo + hi) / 2)
-    if narrow then
-      mid = max(lo + 1, min(hi - 1, lo + floor((edge - below) / (above - below) * span)))
-    end
-    local stamp = stamp_at(s, int(mid))
-    if stamp > edge then hi, above = mid, stamp else lo, below = mid, stamp end
-    narrow = not narrow or hi - lo <= span / 2
-  end
-  return hi
-end
-
 -- used counts the units inside the window of limit l.
 local function used(s, l)
   local u = s[l.j]
@@ -115,7 +92,7 @@ local function used(s, l)
       s.head = stamp
       if s.sum and not s.from and run == s.run then s.from, s.base = 0, before end
     end
-    local i = s.head > edge and 0 or oldest(s, edge)
+    local i = s.head > edge and 0 or oldest(s.key, s.head, s.newest, s.size, edge)
     if s.sum then u = units(s, i) else u = s.size - i end
   end
   s[l.j] = u - s.added
@@ -150,17 +127,6 @@ local function reset_log(s, l)
   return wait(s, s.newest + l.W)
 end
 
--- cut drops the oldest elements of a log, if there are any to drop.
-local function cut(key, drop)
-  if drop == 1 then call('LPOP', key) elseif drop > 1 then call('LTRIM', key, int(drop), '-1') end
-end
-
--- expire sets how long a log lives after an admission. During a reload another plan may ask for less, which
--- does not count while it asks for more.
-local function expire(key, k, size)
-  if size == 1 then call('PEXPIRE', key, k.ttl) else call('PEXPIRE', key, k.ttl, 'GT') end
-end
-
 local function write_log(s, k, c)
   c = min(c, k.trim) -- a report beyond the largest limit denies no longer than one of its size
   local key, e = s.key, s.now == TIME and NOW or int(s.now)
@@ -191,73 +157,6 @@ local function write_log(s, k, c)
     s.size, s.head = s.size - drop, false
     if s.from then s.from = max(0, s.from - drop) end -- base may now be too low, which units and holder allow
   end
-end
-
-local rooms, sizes = {}, {} -- what remains of each limit, and what is known of each log, while quick runs
-
--- quick decides cost 1 on logs that end with a plain element, without a state: the common case by far, and a
--- table costs as much as two reads. first is the place before the keys, ceilings are those of the limits where one is
--- global. It returns nil, having written nothing, for whatever is not common, a denial by one of several windows
--- or by a global limit included.
-local function quick(first, plan, ceilings)
-  local n = 0
-  for i = 1, #plan do
-    local k, key = plan[i], KEYS[first + i]
-    local size, newest, head = call('LLEN', key), 0, nil
-    if size > 0 then
-      newest = tonumber(call('LINDEX', key, '-1')) or 0
-      if not (newest > 0 and newest <= TIME and newest % 1 == 0) then return nil end
-      if size == 1 then head = newest end
-    end
-    for j = 1, #k do
-      local l = k[j]
-      local C = l.C or ceilings[n + j]
-      if C < 1 then return nil end
-      if size >= C and newest > TIME - l.W then
-        local stamp = stamp_of(key, call('LINDEX', key, l.last or '-' .. int(C)))
-        if stamp > TIME - l.W then
-          if plan[2] or k[2] or l.B or stamp > newest then return nil end
-          return format('d 0 %.0f %.0f', stamp + l.W - TIME, newest + l.W - TIME)
-        end
-        if size == C then head = stamp end
-      end
-    end
-    if size > 0 then head = head or stamp_of(key, call('LINDEX', key, '0')) end
-    local s
-    for j = 1, #k do
-      local edge, u = TIME - k[j].W, 0
-      if newest > edge then
-        if head > edge then
-          u = size
-        else
-          s = s or { key = key, head = head, newest = newest, size = size }
-          u = size - oldest(s, edge)
-        end
-      end
-      n = n + 1
-      rooms[n] = (k[j].C or ceilings[n]) - u - 1
-    end
-    sizes[i] = size
-  end
-  local counter, reply = first + #plan, 'a'
-  n = 0
-  for i = 1, #plan do
-    local k, key = plan[i], KEYS[first + i]
-    call('RPUSH', key, NOW)
-    expire(key, k, sizes[i] + 1)
-    cut(key, sizes[i] + 1 - k.trim)
-    for j = 1, #k do
-      local l = k[j]
-      n = n + 1
-      reply = reply .. ' ' .. rooms[n] .. ' 0 ' .. l.w
-      if l.B then
-        counter = counter + 1
-        reply = reply .. ' 0 ' .. add_counter(KEYS[counter], l, 1, k.ttl)
-        if l.bound then reply = reply .. ' ' .. l.bound.C end
-      end
-    end
-  end
-  return reply
 end
 
 -- note keeps a step of the clock that a denial was the first to see. It charges nothing and moves no counter on: TIME

@@ -1,79 +1,104 @@
 -- usage_counters.lua: the usage counters: what this region has admitted of a partition under one global limit.
+-- Made when a plan has such a limit.
 --
 --   'generation:bucket:units:earlier:…'   quota.Counter of the newest bucket, then the units of those before it
 --
 -- generation is the TIME at which the key was created. Buckets follow TIME itself, not the partition's clock,
 -- because peers read them against this region's TIME.
 
-local MAX_COUNTER = 4 * 1099511627776 -- quota.MaxCounter
-local SAME_KEY = 1000 -- quota.maxRenewals
 local counters = {} -- of this call, by key; false where there is no key
 
--- load_counter reads the counter of a key, and raises for one that we cannot have written.
-local function load_counter(key)
-  local t = counters[key]
-  if t == nil then
-    local v = call('GET', key)
-    t = false
-    if v then
-      local generation, bucket, units, earlier = match(v, '^(%d+):(%d+):(%d+)([:%d]*)$')
-      if not generation then error('GARBAGE in ' .. key, 0) end
-      t = { generation = whole(generation, key), bucket = whole(bucket, key), units = whole(units, key), earlier = earlier }
-      if t.units > MAX_COUNTER then error('GARBAGE in ' .. key, 0) end
+local lost, counted, add_counter -- of usage_counters, once it was called
+
+local function usage_counters()
+  local MAX_COUNTER = 4 * 1099511627776 -- quota.MaxCounter
+  local SAME_KEY = 1000 -- quota.maxRenewals
+
+  -- load reads the counter of a key, and raises for one that we cannot have written. Generation and bucket stay
+  -- text, since most often they are only compared, and written again.
+  local function load(key)
+    local t = counters[key]
+    if t == nil then
+      local v = call('GET', key)
+      t = false
+      if v then
+        local generation, bucket, units, earlier = match(v, '^(%d+):(%d+):(%d+)([:%d]*)$')
+        if not generation then error('GARBAGE in ' .. key, 0) end
+        t = { generation = generation, bucket = bucket, units = whole(units, key), earlier = earlier }
+        if t.units > MAX_COUNTER then error('GARBAGE in ' .. key, 0) end
+      end
+      counters[key] = t
     end
-    counters[key] = t
+    return t
   end
-  return t
-end
 
--- holds reads the counter of a key and reports whether the counter of a key has all that was known of it: ARGV[p] is its generation (0 for
--- nothing), then bucket and units. One that went back, in a failover to a replica that was behind, is dropped:
--- the next charge begins another generation, so what it had counts as lost everywhere. It is quota.Counter.Holds.
-local function holds(key, p)
-  local t = load_counter(key)
-  if ARGV[p] == '0' then return true end
-  local grown = t and t.generation - tonumber(ARGV[p])
-  if not t or grown >= SAME_KEY or grown <= -SAME_KEY then return false end
-  local ahead = grown ~= 0 and grown or t.bucket - tonumber(ARGV[p + 1])
-  if ahead == 0 then ahead = t.units - tonumber(ARGV[p + 2]) end
-  if ahead >= 0 then return true end
-  call('UNLINK', key)
-  counters[key] = false
-  return false
-end
-
--- pushed is the units of the buckets before the newest once it has moved on by some: at most as many as
--- count beside it.
-local function pushed(t, moved, most)
-  if moved > most then return '' end
-  local earlier = string.rep(':0', moved - 1) .. ':' .. int(t.units) .. t.earlier
-  local at = 0
-  for _ = 1, most + 1 do
-    at = earlier:find(':', at + 1, true)
-    if not at then return earlier end
+  -- holds reads the counter of a key and reports whether it has all that was known of it: ARGV[p] is its generation
+  -- (0 for nothing), then bucket and units. One that went back, in a failover to a replica that was behind, is
+  -- dropped: the next charge begins another generation, so what it had counts as lost everywhere. It is
+  -- quota.Counter.Holds.
+  local function holds(key, p)
+    local t = load(key)
+    if t and t.generation == ARGV[p] and t.bucket == ARGV[p + 1] and t.units >= tonumber(ARGV[p + 2]) then return true end
+    local generation, bucket = t and whole(t.generation, key), t and whole(t.bucket, key)
+    if ARGV[p] == '0' then return true end
+    local grown = t and generation - tonumber(ARGV[p])
+    if not t or grown >= SAME_KEY or grown <= -SAME_KEY then return false end
+    local ahead = grown ~= 0 and grown or bucket - tonumber(ARGV[p + 1])
+    if ahead == 0 then ahead = t.units - tonumber(ARGV[p + 2]) end
+    if ahead >= 0 then return true end
+    call('UNLINK', key)
+    counters[key] = false
+    return false
   end
-  return earlier:sub(1, at - 1)
-end
 
--- counted is what the reply says of a counter.
-local function counted(key)
-  local t = counters[key]
-  return t and format('%.0f %.0f %.0f', t.generation, t.bucket, t.units) or '0 0 0'
-end
+  -- pushed is the units of the buckets before the newest once it has moved on by some: at most as many as
+  -- count beside it.
+  local function pushed(t, moved, most)
+    if moved > most then return '' end
+    local earlier = string.rep(':0', moved - 1) .. ':' .. t.units .. t.earlier
+    local at = 0
+    for _ = 1, most + 1 do
+      at = earlier:find(':', at + 1, true)
+      if not at then return earlier end
+    end
+    return earlier:sub(1, at - 1)
+  end
 
--- add_counter charges c units to the counter of limit l, and returns what the reply says of it.
-local function add_counter(key, l, c, ttl)
-  local t, bucket = counters[key], floor(TIME / l.B)
-  if not t then
-    t = { generation = TIME, bucket = bucket, units = 0, earlier = '' }
-    counters[key] = t
-  elseif bucket > t.bucket then
-    t.earlier, t.bucket, t.units = pushed(t, bucket - t.bucket, l.most), bucket, 0
-  elseif bucket < t.bucket - 1 then -- TIME stepped back: its buckets are counted anew, see quota.SameKey
-    t.generation, t.earlier, t.bucket, t.units = t.generation + 1, '', bucket, 0
-  end -- a fall of less than a bucket is waited out in the newest
-  t.units = min(t.units + c, MAX_COUNTER)
-  local generation = int(t.generation)
-  call('SET', key, generation .. ':' .. t.bucket .. ':' .. t.units .. t.earlier, 'PX', ttl)
-  return generation .. ' ' .. t.bucket .. ' ' .. t.units
+  -- held is what the reply says of a counter.
+  local function held(key)
+    local t = counters[key]
+    return t and t.generation .. ' ' .. t.bucket .. ' ' .. t.units or '0 0 0'
+  end
+
+  -- add charges c units to the counter of limit l, and returns what the reply says of it.
+  local function add(key, l, c, ttl)
+    local t = counters[key]
+    if not t then
+      t = { generation = NOW, bucket = l.bucket, units = 0, earlier = '' }
+      counters[key] = t
+    elseif t.bucket ~= l.bucket then
+      local moved = tonumber(l.bucket) - tonumber(t.bucket)
+      if moved > 0 then
+        t.earlier, t.bucket, t.units = pushed(t, moved, l.most), l.bucket, 0
+      elseif moved < -1 then -- TIME stepped back: its buckets are counted anew, see quota.SameKey
+        t.generation, t.earlier, t.bucket, t.units = int(tonumber(t.generation) + 1), '', l.bucket, 0
+      end -- a fall of less than a bucket is waited out in the newest
+    end
+    t.units = min(t.units + c, MAX_COUNTER)
+    call('SET', key, t.generation .. ':' .. t.bucket .. ':' .. t.units .. t.earlier, 'PX', ttl)
+    return t.generation .. ' ' .. t.bucket .. ' ' .. t.units
+  end
+
+  -- any_lost is the reply to a check where a counter does not hold what its ceiling rests on, false where all do. at is
+  -- the place before the counters, known the place of the first ceiling.
+  local function any_lost(plan, at, known)
+    local reply = false
+    for i = 1, plan.globals do
+      if not holds(KEYS[at + i], known + 4 * i - 3) then reply = 'l' end
+    end
+    for i = 1, reply and plan.globals or 0 do reply = reply .. ' ' .. held(KEYS[at + i]) end
+    return reply
+  end
+
+  return any_lost, held, add
 end

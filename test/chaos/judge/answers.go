@@ -35,7 +35,7 @@ func (o *objections) all() []string {
 type Excuse func(r *traffic.Record) bool
 
 // Answered insists that each request has an answer: 200 if it was admitted, 429 if it was
-// denied, and 503 with a time to retry if it was turned away. An answer that comes after traffic.Timeout is none.
+// denied, and 503 with a time to retry if it was turned away or its policy is closed. An answer that comes after traffic.Timeout is none.
 func Answered(records []traffic.Record, excused Excuse) []string {
 	o := objections{what: "answered"}
 	for i := range records {
@@ -47,7 +47,7 @@ func Answered(records []traffic.Record, excused Excuse) []string {
 		switch {
 		case r.Answer.Allowed:
 			want = 200
-		case r.Answer.Basis == "shed":
+		case r.Answer.Basis == "shed", r.Answer.Basis == "closed":
 			want = 503
 		}
 		switch {
@@ -80,8 +80,8 @@ func words(mode string) (bases, reasons []string) {
 }
 
 // Labelled checks that mode, basis and reason of every answer are consistent: what is not
-// global has a reason, what was decided without Redis is local, and what Redis is too busy
-// for is shed as overloaded in any other mode.
+// global has a reason, what was decided without Redis is local, or closed where a bound has to
+// hold, and what Redis is too busy for is shed as overloaded in any other mode.
 func Labelled(records []traffic.Record) []string {
 	o := objections{what: "labelled"}
 	for i := range records {
@@ -92,6 +92,9 @@ func Labelled(records []traffic.Record) []string {
 		bases, reasons := words(r.Answer.Mode)
 		if r.Answer.Basis == "shed" && !r.Answer.Allowed && bases != nil && r.Answer.Mode != "local" {
 			bases, reasons = []string{"shed"}, []string{"overloaded"}
+		}
+		if bounded(r) && r.Answer.Mode == "local" && !r.Answer.Allowed {
+			bases = []string{"closed"}
 		}
 		if !slices.Contains(bases, r.Answer.Basis) || !slices.Contains(reasons, r.Answer.Reason) {
 			o.add("%s at %v: mode %q, basis %q, reason %q", r.Region, r.Return, r.Answer.Mode, r.Answer.Basis, r.Answer.Reason)

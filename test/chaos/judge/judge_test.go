@@ -1,6 +1,7 @@
 package judge_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +110,19 @@ func TestLabelledBites(t *testing.T) {
 		spoil(&bad)
 		bites(t, right, judge.Labelled([]traffic.Record{bad}), "basis \"shed\"")
 	}
+	closed := asked("a", traffic.Strict, "x", 0, 1, false)
+	closed.Answer.Mode, closed.Answer.Basis, closed.Answer.Reason = "local", "closed", "redis_down"
+	right = judge.Labelled([]traffic.Record{closed})
+	for _, spoil := range []func(r *traffic.Record){
+		func(r *traffic.Record) { r.Class = traffic.Quiet },
+		func(r *traffic.Record) { r.Answer.Basis = "local" },
+		func(r *traffic.Record) { r.Answer.Mode = "global" },
+		func(r *traffic.Record) { r.Answer.Allowed = true },
+	} {
+		bad := closed
+		spoil(&bad)
+		bites(t, right, judge.Labelled([]traffic.Record{bad}), "labelled: a at 1ms")
+	}
 }
 
 func TestModestBites(t *testing.T) {
@@ -151,6 +165,11 @@ func TestPromptBites(t *testing.T) {
 	}
 	_, bad = judge.Prompt(alone, nobody, bounds)
 	bites(t, nil, bad, "nothing can be compared")
+	end := append(history(millisecond, millisecond), asked("a", traffic.Ledger, "x", 2*time.Second, 1, true))
+	_, good = judge.Prompt(end, nobody, bounds)
+	end[len(end)-1].Return += 70 * millisecond
+	_, bad = judge.Prompt(end, nobody, bounds)
+	bites(t, good, bad, "second 2")
 }
 
 // full is a window that is filled and then asked for once more when a unit has left.
@@ -439,4 +458,42 @@ func TestSwitchedBites(t *testing.T) {
 	bites(t, good, switched(5, 5, 5, 7, 7, 7), "to one batch")
 	bites(t, good, switched(5, 5, 6, 6, 7, 7), "limit of 6")
 	bites(t, good, switched(5, 5, 5, 5, 5, 5), "never applies")
+}
+
+// TestBoundBites: ten units in two regions, in a window of a second whose bound is ten.
+func TestBoundBites(t *testing.T) {
+	const window = time.Second
+	phases := []judge.Phase{{Span: judge.Span{To: time.Hour}, Units: 10}}
+	says := func(records []traffic.Record, stored judge.Admissions, phases []judge.Phase) []string {
+		all := judge.Admissions{}
+		objects := all.Answers(records, wallUS, traffic.Strict)
+		all.Stored(stored)
+		_, more := judge.Bound(all, wallUS, traffic.Strict, window, phases)
+		return append(objects, more...)
+	}
+	var full []traffic.Record
+	for i := range 10 {
+		full = append(full, asked([]string{"a", "b"}[i%2], traffic.Strict, "x", time.Duration(i)*50*millisecond, 1, true))
+	}
+	with := func(more ...traffic.Record) []traffic.Record { return append(slices.Clone(full), more...) }
+	// What a store holds is in the answers too, and a window is a half of a thousandth shorter.
+	good := says(with(
+		asked("a", traffic.Strict, "x", window-millisecond, 1, false),
+		asked("a", traffic.Strict, "x", window-window/2000, 1, true),
+	), judge.Admissions{{Region: "a", US: wallUS(0) + 500}: 1}, phases)
+	stepped := asked("b", traffic.Strict, "x", 600*millisecond, 1, true)
+	stepped.Answer.Explain.StoreTimeUS -= 2 * time.Hour.Microseconds()
+	local := asked("b", traffic.Strict, "x", 2*time.Second, 1, true)
+	local.Answer.Basis = "local"
+	for name, bad := range map[string][]string{
+		"one unit more":                 says(with(asked("b", traffic.Strict, "x", 900*millisecond, 1, true)), nil, phases),
+		"a store holds more":            says(full, judge.Admissions{{Region: "a", US: wallUS(0) + 500}: 2}, phases),
+		"an answer was lost":            says(full, judge.Admissions{{Region: "a", US: wallUS(900 * millisecond)}: 1}, phases),
+		"a clock went back":             says(with(stepped), nil, phases),
+		"a smaller bound from a moment": says(full, nil, []judge.Phase{{Span: judge.Span{To: 400 * millisecond}, Units: 10}, {Span: judge.Span{From: 400 * millisecond, To: window}, Units: 9}}),
+	} {
+		t.Run(name, func(t *testing.T) { bites(t, good, bad, "the bound is") })
+	}
+	bites(t, good, says(full[:8], nil, phases), "not tested")
+	bites(t, good, says(with(local), nil, phases), "not by its Redis")
 }

@@ -17,6 +17,8 @@ import (
 	"slices"
 
 	"github.com/regiond/regiond/test/chaos"
+	"github.com/regiond/regiond/test/chaos/judge"
+	"github.com/regiond/regiond/test/chaos/traffic"
 )
 
 func main() {
@@ -51,8 +53,8 @@ func write(out io.Writer, dir string) error {
 		all = append(all, f)
 	}
 	slices.SortFunc(all, func(a, b chaos.Figures) int { return cmp.Compare(a.Test, b.Test) })
-	fmt.Fprintln(out, "| scenario | requests/s | answers | lost | slowest ms | above bare: p99.9, max ms | seconds judged | noticed ms | whole again ms | totals equal ms | above L, most |")
-	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintln(out, "| scenario | requests/s | answers | lost | slowest ms | above bare: p99.9, max ms | seconds judged | noticed ms | whole again ms | totals equal ms | above L, most | fullest of B: 0 %, 10 % |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|---|")
 	unjudged := 0
 	for _, f := range all {
 		note := ""
@@ -69,12 +71,36 @@ func write(out io.Writer, dir string) error {
 		if f.Failed {
 			note += " (objected to)"
 		}
-		fmt.Fprintf(out, "| %s%s | %d | %d | %d | %.0f | %.0f, %.0f | %d of %d | %.0f | %.0f | %.0f | %d |\n",
+		fmt.Fprintf(out, "| %s%s | %d | %d | %d | %.0f | %.0f, %.0f | %d of %d | %.0f | %.0f | %.0f | %d | %s |\n",
 			f.Test, note, f.Rate, f.Answers, f.Lost, f.MaxMS, f.OverLate, f.OverMax, f.Judged, f.Judged+f.Starved,
-			f.NoticeMS, f.AgainMS, f.SettledMS, f.Over)
+			f.NoticeMS, f.AgainMS, f.SettledMS, f.Over, fullest(f.Fullest))
 	}
+	achieved(out, all)
 	if 3*unjudged > len(all) {
 		return fmt.Errorf("in %d of %d scenarios the machine had too little left to judge promptness: stop what else it does, and run them again", unjudged, len(all))
 	}
 	return nil
+}
+
+// fullest are the fullest windows under the bounds, and the bounds.
+func fullest(all map[string]judge.Fullest) string {
+	strict, judged := all[traffic.Strict]
+	if !judged {
+		return "–"
+	}
+	tenth := all[traffic.Tenth]
+	return fmt.Sprintf("%d of %d, %d of %d", strict.Units, strict.Of, tenth.Units, tenth.Of)
+}
+
+// achieved prints what hostile peers achieved.
+func achieved(out io.Writer, all []chaos.Figures) {
+	all = slices.DeleteFunc(slices.Clone(all), func(f chaos.Figures) bool { return f.Achieved == nil })
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "\n| hostile peer | memory MiB, most | members seen, fewest | refused | answers not global | denied | beside |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|")
+	for _, f := range all {
+		fmt.Fprintf(out, "| %s | %v |\n", f.Test, f.Achieved)
+	}
 }

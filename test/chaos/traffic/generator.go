@@ -21,6 +21,7 @@ type Load struct {
 	Profile Profile
 	Rate    int // requests a second to regiond, over all regions
 	Bare    int // requests a second to the bare handlers, over all regions
+	Bound   int // requests a second to each region of strict and tenth
 	Seed    uint64
 	History *History
 	Targets []Target
@@ -40,6 +41,10 @@ func (l *Load) Run(ctx context.Context) {
 			{float64(time.Second / QuietEvery), 1, func(n int, _ *rand.Rand, r *Record) bool {
 				r.Class, r.Tenant, r.Cost = Quiet, tenantOf(Quiet, n%QuietTenants), 1
 				return false
+			}},
+			{float64(l.Bound), 1, func(_ int, random *rand.Rand, r *Record) bool {
+				r.Class, r.Tenant, r.Cost = bounded(i, len(l.Targets), r.Due, random)
+				return true
 			}},
 			{float64(l.Bare) / float64(len(l.Targets)), 1, func(_ int, _ *rand.Rand, r *Record) bool {
 				r.Bare, r.Tenant, r.Cost = true, "bare", 1

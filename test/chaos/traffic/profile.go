@@ -14,6 +14,8 @@ const (
 	Edge   = "edge"   // a regional limit that is asked for more than it has
 	Quiet  = "quiet"  // a global limit of which each region wants less than its part
 	Dear   = "dear"   // as ledger, with many limits more: sent to overload Redis alone
+	Strict = "strict" // a global limit with max_overshoot: 0%, asked for more than it has
+	Tenth  = "tenth"  // the same with max_overshoot: 10%
 )
 
 // Tenants of each class.
@@ -23,10 +25,35 @@ const (
 	EdgeTenants   = 4
 	QuietTenants  = 8
 	DearTenants   = 20
+	BoundTenants  = 1 // of strict, and of tenth
 )
 
 // QuietEvery is how often a region asks for a quiet tenant, whatever the profile.
 const QuietEvery = 100 * time.Millisecond
+
+// BoundRate is how many requests a second a region sends for strict and tenth together, and
+// BoundTurn how long one region asks for none of a class. It then has a share to lend, and the
+// next turn wants it back.
+const (
+	BoundRate = 60
+	BoundTurn = 3 * time.Second
+)
+
+// bounded is what a region asks of strict and tenth at a time: of both by turns, and while it has
+// no demand for one all of the other.
+func bounded(region, regions int, at time.Duration, random *rand.Rand) (class, tenant string, cost int64) {
+	class = []string{Strict, Tenth}[random.IntN(2)]
+	switch (int(at/BoundTurn) + region) % regions {
+	case 0:
+		class = Tenth
+	case 1:
+		class = Strict
+	}
+	if cost = 1; random.IntN(16) == 0 {
+		cost = 3
+	}
+	return class, tenantOf(class, 0), cost
+}
 
 // Profile is the mix of traffic in a run.
 type Profile struct {

@@ -14,13 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/regiond/regiond/test/chaos/netns"
 	"github.com/regiond/regiond/test/chaos/wan"
+	"github.com/regiond/regiond/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // pair is two namespaces with a line between them, and an echo server in the second,
 // on TCP.

@@ -6,6 +6,8 @@
 //   rl.v1.snapshot.<asked region>      SnapshotRequest
 //   rl.v1.loan.<author's region>._all         Loans: wants, for all other regions
 //   rl.v1.loan.<author's region>.<recipient>  Loans: grants and returns, for one region
+//   rl.v1.reset.<author's region>      Reset
+//   rl.v1.top.<author's region>        Top
 //
 // internal/pb is generated from this file: go test ./sync/wire -run Generated -update.
 // What a schema cannot say is in the comments, and a reader refuses the whole message
@@ -154,6 +156,8 @@ type Body struct {
 	//	*Body_Heartbeat
 	//	*Body_SnapshotRequest
 	//	*Body_Loans
+	//	*Body_TenantReset
+	//	*Body_Top
 	Kind          isBody_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -232,6 +236,24 @@ func (x *Body) GetLoans() *Loans {
 	return nil
 }
 
+func (x *Body) GetTenantReset() *Reset {
+	if x != nil {
+		if x, ok := x.Kind.(*Body_TenantReset); ok {
+			return x.TenantReset
+		}
+	}
+	return nil
+}
+
+func (x *Body) GetTop() *Top {
+	if x != nil {
+		if x, ok := x.Kind.(*Body_Top); ok {
+			return x.Top
+		}
+	}
+	return nil
+}
+
 type isBody_Kind interface {
 	isBody_Kind()
 }
@@ -252,6 +274,14 @@ type Body_Loans struct {
 	Loans *Loans `protobuf:"bytes,4,opt,name=loans,proto3,oneof"`
 }
 
+type Body_TenantReset struct {
+	TenantReset *Reset `protobuf:"bytes,5,opt,name=tenant_reset,json=tenantReset,proto3,oneof"`
+}
+
+type Body_Top struct {
+	Top *Top `protobuf:"bytes,6,opt,name=top,proto3,oneof"`
+}
+
 func (*Body_Usage) isBody_Kind() {}
 
 func (*Body_Heartbeat) isBody_Kind() {}
@@ -259,6 +289,10 @@ func (*Body_Heartbeat) isBody_Kind() {}
 func (*Body_SnapshotRequest) isBody_Kind() {}
 
 func (*Body_Loans) isBody_Kind() {}
+
+func (*Body_TenantReset) isBody_Kind() {}
+
+func (*Body_Top) isBody_Kind() {}
 
 // Process is one life of one regiond process.
 type Process struct {
@@ -1488,6 +1522,222 @@ func (x *Return) GetBack() int64 {
 	return 0
 }
 
+// Reset is about the deletion of a tenant's usage in all regions.
+type Reset struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	From  *Process               `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	Seq   uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"` // as in Usage
+	Id    uint64                 `protobuf:"fixed64,3,opt,name=id,proto3" json:"id,omitempty"`  // of the call that began it, never 0
+	// 24 bytes of nonce, then the tenant, sealed by XChaCha20-Poly1305 with id, big-endian, as
+	// additional data.
+	Tenant []byte `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The processes that are to delete it in their regions' stores; at most 100, none in an answer.
+	To            []*Process `protobuf:"bytes,5,rep,name=to,proto3" json:"to,omitempty"`
+	Cuts          []*Cut     `protobuf:"bytes,6,rep,name=cuts,proto3" json:"cuts,omitempty"` // at most 100
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reset) Reset() {
+	*x = Reset{}
+	mi := &file_wire_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reset) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reset) ProtoMessage() {}
+
+func (x *Reset) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reset.ProtoReflect.Descriptor instead.
+func (*Reset) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Reset) GetFrom() *Process {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Reset) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Reset) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Reset) GetTenant() []byte {
+	if x != nil {
+		return x.Tenant
+	}
+	return nil
+}
+
+func (x *Reset) GetTo() []*Process {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *Reset) GetCuts() []*Cut {
+	if x != nil {
+		return x.Cuts
+	}
+	return nil
+}
+
+// Cut supersedes usage counters of the tenant: those of one region, of all generations up to
+// up_to, in buckets that began by then.
+type Cut struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	UpTo   int64                  `protobuf:"varint,2,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"` // by the region's clock, 1 to 2^52
+	// 0: its store may still have them. 1: they were deleted, so none in any bucket counts.
+	// 2: they were deleted, and are in the store again.
+	State         uint32 `protobuf:"varint,3,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cut) Reset() {
+	*x = Cut{}
+	mi := &file_wire_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cut) ProtoMessage() {}
+
+func (x *Cut) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cut.ProtoReflect.Descriptor instead.
+func (*Cut) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Cut) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *Cut) GetUpTo() int64 {
+	if x != nil {
+		return x.UpTo
+	}
+	return 0
+}
+
+func (x *Cut) GetState() uint32 {
+	if x != nil {
+		return x.State
+	}
+	return 0
+}
+
+// Top is what the author has counted of whom it denied, and who used most. A newer one takes the
+// place of all before.
+type Top struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	From  *Process               `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	Seq   uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"` // as in Usage
+	// 24 bytes of nonce, then what package limiter/top wrote, at most 128 KiB and a little, sealed by
+	// XChaCha20-Poly1305 with "top" and seq, big-endian, as additional data.
+	Sealed        []byte `protobuf:"bytes,3,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Top) Reset() {
+	*x = Top{}
+	mi := &file_wire_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Top) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Top) ProtoMessage() {}
+
+func (x *Top) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Top.ProtoReflect.Descriptor instead.
+func (*Top) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Top) GetFrom() *Process {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Top) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Top) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
 var File_wire_proto protoreflect.FileDescriptor
 
 const file_wire_proto_rawDesc = "" +
@@ -1499,12 +1749,14 @@ const file_wire_proto_rawDesc = "" +
 	"\x04body\x18\x02 \x01(\v2\x15.regiond.sync.v3.BodyH\x00R\x04body\x12\x19\n" +
 	"\abody_s2\x18\x03 \x01(\fH\x00R\x06bodyS2\x12\x10\n" +
 	"\x03mac\x18\x04 \x01(\fR\x03macB\t\n" +
-	"\acontent\"\xf9\x01\n" +
+	"\acontent\"\xe0\x02\n" +
 	"\x04Body\x12.\n" +
 	"\x05usage\x18\x01 \x01(\v2\x16.regiond.sync.v3.UsageH\x00R\x05usage\x12:\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x1a.regiond.sync.v3.HeartbeatH\x00R\theartbeat\x12M\n" +
 	"\x10snapshot_request\x18\x03 \x01(\v2 .regiond.sync.v3.SnapshotRequestH\x00R\x0fsnapshotRequest\x12.\n" +
-	"\x05loans\x18\x04 \x01(\v2\x16.regiond.sync.v3.LoansH\x00R\x05loansB\x06\n" +
+	"\x05loans\x18\x04 \x01(\v2\x16.regiond.sync.v3.LoansH\x00R\x05loans\x12;\n" +
+	"\ftenant_reset\x18\x05 \x01(\v2\x16.regiond.sync.v3.ResetH\x00R\vtenantReset\x12(\n" +
+	"\x03top\x18\x06 \x01(\v2\x14.regiond.sync.v3.TopH\x00R\x03topB\x06\n" +
 	"\x04kind\"V\n" +
 	"\aProcess\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1a\n" +
@@ -1607,7 +1859,22 @@ const file_wire_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +
 	"\x05stamp\x18\x03 \x01(\x12R\x05stamp\x12\x12\n" +
-	"\x04back\x18\x04 \x01(\x03R\x04backB2Z0github.com/regiond/regiond/sync/wire/internal/pbb\x06proto3"
+	"\x04back\x18\x04 \x01(\x03R\x04back\"\xc3\x01\n" +
+	"\x05Reset\x12,\n" +
+	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\x06R\x02id\x12\x16\n" +
+	"\x06tenant\x18\x04 \x01(\fR\x06tenant\x12(\n" +
+	"\x02to\x18\x05 \x03(\v2\x18.regiond.sync.v3.ProcessR\x02to\x12(\n" +
+	"\x04cuts\x18\x06 \x03(\v2\x14.regiond.sync.v3.CutR\x04cuts\"H\n" +
+	"\x03Cut\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x13\n" +
+	"\x05up_to\x18\x02 \x01(\x03R\x04upTo\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\rR\x05state\"]\n" +
+	"\x03Top\x12,\n" +
+	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x16\n" +
+	"\x06sealed\x18\x03 \x01(\fR\x06sealedB2Z0github.com/regiond/regiond/sync/wire/internal/pbb\x06proto3"
 
 var (
 	file_wire_proto_rawDescOnce sync.Once
@@ -1621,7 +1888,7 @@ func file_wire_proto_rawDescGZIP() []byte {
 	return file_wire_proto_rawDescData
 }
 
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_wire_proto_goTypes = []any{
 	(*Envelope)(nil),        // 0: regiond.sync.v3.Envelope
 	(*Body)(nil),            // 1: regiond.sync.v3.Body
@@ -1639,6 +1906,9 @@ var file_wire_proto_goTypes = []any{
 	(*Held)(nil),            // 13: regiond.sync.v3.Held
 	(*Grant)(nil),           // 14: regiond.sync.v3.Grant
 	(*Return)(nil),          // 15: regiond.sync.v3.Return
+	(*Reset)(nil),           // 16: regiond.sync.v3.Reset
+	(*Cut)(nil),             // 17: regiond.sync.v3.Cut
+	(*Top)(nil),             // 18: regiond.sync.v3.Top
 }
 var file_wire_proto_depIdxs = []int32{
 	1,  // 0: regiond.sync.v3.Envelope.body:type_name -> regiond.sync.v3.Body
@@ -1646,27 +1916,33 @@ var file_wire_proto_depIdxs = []int32{
 	7,  // 2: regiond.sync.v3.Body.heartbeat:type_name -> regiond.sync.v3.Heartbeat
 	10, // 3: regiond.sync.v3.Body.snapshot_request:type_name -> regiond.sync.v3.SnapshotRequest
 	11, // 4: regiond.sync.v3.Body.loans:type_name -> regiond.sync.v3.Loans
-	2,  // 5: regiond.sync.v3.Usage.from:type_name -> regiond.sync.v3.Process
-	4,  // 6: regiond.sync.v3.Usage.chunk:type_name -> regiond.sync.v3.Chunk
-	6,  // 7: regiond.sync.v3.Usage.groups:type_name -> regiond.sync.v3.Group
-	5,  // 8: regiond.sync.v3.Chunk.answers:type_name -> regiond.sync.v3.Answer
-	2,  // 9: regiond.sync.v3.Answer.process:type_name -> regiond.sync.v3.Process
-	2,  // 10: regiond.sync.v3.Heartbeat.from:type_name -> regiond.sync.v3.Process
-	8,  // 11: regiond.sync.v3.Heartbeat.acks:type_name -> regiond.sync.v3.Ack
-	9,  // 12: regiond.sync.v3.Heartbeat.weights:type_name -> regiond.sync.v3.Weight
-	2,  // 13: regiond.sync.v3.Ack.process:type_name -> regiond.sync.v3.Process
-	2,  // 14: regiond.sync.v3.SnapshotRequest.from:type_name -> regiond.sync.v3.Process
-	2,  // 15: regiond.sync.v3.SnapshotRequest.to:type_name -> regiond.sync.v3.Process
-	2,  // 16: regiond.sync.v3.Loans.from:type_name -> regiond.sync.v3.Process
-	12, // 17: regiond.sync.v3.Loans.wants:type_name -> regiond.sync.v3.Want
-	14, // 18: regiond.sync.v3.Loans.grants:type_name -> regiond.sync.v3.Grant
-	15, // 19: regiond.sync.v3.Loans.returns:type_name -> regiond.sync.v3.Return
-	13, // 20: regiond.sync.v3.Want.held:type_name -> regiond.sync.v3.Held
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	16, // 5: regiond.sync.v3.Body.tenant_reset:type_name -> regiond.sync.v3.Reset
+	18, // 6: regiond.sync.v3.Body.top:type_name -> regiond.sync.v3.Top
+	2,  // 7: regiond.sync.v3.Usage.from:type_name -> regiond.sync.v3.Process
+	4,  // 8: regiond.sync.v3.Usage.chunk:type_name -> regiond.sync.v3.Chunk
+	6,  // 9: regiond.sync.v3.Usage.groups:type_name -> regiond.sync.v3.Group
+	5,  // 10: regiond.sync.v3.Chunk.answers:type_name -> regiond.sync.v3.Answer
+	2,  // 11: regiond.sync.v3.Answer.process:type_name -> regiond.sync.v3.Process
+	2,  // 12: regiond.sync.v3.Heartbeat.from:type_name -> regiond.sync.v3.Process
+	8,  // 13: regiond.sync.v3.Heartbeat.acks:type_name -> regiond.sync.v3.Ack
+	9,  // 14: regiond.sync.v3.Heartbeat.weights:type_name -> regiond.sync.v3.Weight
+	2,  // 15: regiond.sync.v3.Ack.process:type_name -> regiond.sync.v3.Process
+	2,  // 16: regiond.sync.v3.SnapshotRequest.from:type_name -> regiond.sync.v3.Process
+	2,  // 17: regiond.sync.v3.SnapshotRequest.to:type_name -> regiond.sync.v3.Process
+	2,  // 18: regiond.sync.v3.Loans.from:type_name -> regiond.sync.v3.Process
+	12, // 19: regiond.sync.v3.Loans.wants:type_name -> regiond.sync.v3.Want
+	14, // 20: regiond.sync.v3.Loans.grants:type_name -> regiond.sync.v3.Grant
+	15, // 21: regiond.sync.v3.Loans.returns:type_name -> regiond.sync.v3.Return
+	13, // 22: regiond.sync.v3.Want.held:type_name -> regiond.sync.v3.Held
+	2,  // 23: regiond.sync.v3.Reset.from:type_name -> regiond.sync.v3.Process
+	2,  // 24: regiond.sync.v3.Reset.to:type_name -> regiond.sync.v3.Process
+	17, // 25: regiond.sync.v3.Reset.cuts:type_name -> regiond.sync.v3.Cut
+	2,  // 26: regiond.sync.v3.Top.from:type_name -> regiond.sync.v3.Process
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -1683,6 +1959,8 @@ func file_wire_proto_init() {
 		(*Body_Heartbeat)(nil),
 		(*Body_SnapshotRequest)(nil),
 		(*Body_Loans)(nil),
+		(*Body_TenantReset)(nil),
+		(*Body_Top)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1690,7 +1968,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

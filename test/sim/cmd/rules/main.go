@@ -84,13 +84,23 @@ func (m *mutant) play(ctx context.Context, most time.Duration) (o outcome, err e
 	if err = os.WriteFile(overlay, replace, 0o600); err != nil {
 		return o, err
 	}
+	if m.small {
+		out, err := exec.CommandContext(ctx, "go", "test", "-count=1", "-overlay", overlay, "-run", "^TestSmallWorlds$", "./test/loansim").CombinedOutput()
+		shown := err != nil && strings.Contains(string(out), "above the bound")
+		return outcome{shown: shown, text: map[bool]string{true: "shown by every state of small worlds", false: "not shown by small worlds"}[shown]}, ctx.Err()
+	}
+	if m.faults {
+		out, err := exec.CommandContext(ctx, "go", "run", "-overlay", overlay, "./test/loansim/cmd", "faults", "-worlds", "150").CombinedOutput()
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		if n := len(lines); n > 1 && err != nil {
+			lines = lines[n-2 : n-1]
+		}
+		return outcome{shown: err != nil && strings.Contains(string(out), "above the bound"), text: "random loans: " + lines[0]}, ctx.Err()
+	}
 	if out, err := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "./test/sim/cmd/sim").CombinedOutput(); err != nil {
 		return o, fmt.Errorf("%s: %w\n%s", m.name, err, out)
 	}
-	args := []string{"-time", most.String(), "-brief"}
-	if !m.estimate {
-		args = append(args, "-strict")
-	}
+	args := []string{"-time", most.String(), "-brief", "-strict", "-lasts", "10m"}
 	out, err := exec.CommandContext(ctx, binary, args...).Output()
 	if ctx.Err() != nil {
 		return o, ctx.Err()

@@ -5,6 +5,7 @@
 //	go run ./test/sim/cmd/sim              two minutes of worlds, from seed 1 on
 //	go run ./test/sim/cmd/sim -seed 4711   that one world
 //	go run ./test/sim/cmd/sim -strict      worlds of limits with a bound, judged without excuses
+//	go run ./test/sim/cmd/sim -strict -lasts 10m -hours 10000   so many region-hours of them
 package main
 
 import (
@@ -25,7 +26,8 @@ import (
 const gcPercent = 400
 
 func main() {
-	lasts := flag.Duration("time", 2*time.Minute, "how long worlds are begun")
+	lasts := flag.Duration("time", 0, "how long worlds are begun; 0 is two minutes, or with -hours as long as it takes")
+	hours := flag.Float64("hours", 0, "how many region-hours are run; 0: no matter how many")
 	from := flag.Uint64("from", 1, "the first seed")
 	seed := flag.Uint64("seed", 0, "run this one world only; 0 means many")
 	world := flag.Duration("lasts", 0, "how long a world lasts, virtually, and short pauses in it; 0 leaves it to the seed, and long ones")
@@ -33,10 +35,13 @@ func main() {
 	brief := flag.Bool("brief", false, "say in a line how long was played until a mistake showed")
 	flag.Parse()
 	debug.SetGCPercent(gcPercent)
-	os.Exit(run(*lasts, *from, *seed, *world, *strict, *brief))
+	if *lasts == 0 && *hours == 0 {
+		*lasts = 2 * time.Minute
+	}
+	os.Exit(run(*lasts, *hours, *from, *seed, *world, *strict, *brief))
 }
 
-func run(lasts time.Duration, from, seed uint64, world time.Duration, strict, brief bool) int {
+func run(lasts time.Duration, hours float64, from, seed uint64, world time.Duration, strict, brief bool) int {
 	one := sim.RunSeed
 	if strict {
 		one = sim.RunStrictSeed
@@ -45,9 +50,12 @@ func run(lasts time.Duration, from, seed uint64, world time.Duration, strict, br
 		r := one(seed, world)
 		return tell(&r, nil)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lasts)
+	ctx, cancel := context.WithCancel(context.Background())
+	if lasts > 0 {
+		ctx, cancel = context.WithTimeout(ctx, lasts)
+	}
 	defer cancel()
-	r := sim.Campaign(ctx, from, world, one)
+	r := sim.Campaign(ctx, from, world, time.Duration(hours*float64(time.Hour)), one)
 	if brief {
 		fmt.Println(r.Brief())
 		return min(1, len(r.Failed))

@@ -1,0 +1,146 @@
+package grpcapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/regiond/regiond/quota"
+)
+
+const methodRateLimit = "RateLimitService/ShouldRateLimit"
+
+// call is one request under way.
+type call struct {
+	*Server
+	ctx      context.Context
+	method   string
+	settings *Settings
+	start    time.Time
+	span     trace.Span // nil when it is not recorded
+	trace    trace.TraceID
+	id       quota.DecisionID // that of the trace, or a random one
+}
+
+func (s *Server) begin(ctx context.Context, method string) *call {
+	s.inFlight.Add(1)
+	c := &call{Server: s, ctx: ctx, method: method, settings: s.Settings(), start: time.Now()}
+	c.startSpan()
+	if c.id = quota.DecisionID(c.trace); !c.trace.IsValid() {
+		c.id = s.NewID()
+	}
+	return c
+}
+
+// inTime returns the context of a decision: it ends then, and before the caller's deadline does.
+func inTime(ctx context.Context, end time.Time) (context.Context, context.CancelFunc) {
+	if theirs, ok := ctx.Deadline(); ok && theirs.Add(-margin).Before(end) {
+		return quota.WithCallersDeadline(ctx, theirs.Add(-margin))
+	}
+	return context.WithDeadline(ctx, end)
+}
+
+// carrier reads the context of a caller's trace from the metadata.
+type carrier func(name string) []string
+
+// Get implements propagation.TextMapCarrier.
+func (c carrier) Get(name string) string {
+	if lines := c(name); len(lines) > 0 {
+		return lines[0]
+	}
+	return ""
+}
+
+// Set implements propagation.TextMapCarrier. Nothing is sent.
+func (carrier) Set(string, string) {}
+
+// Keys implements propagation.TextMapCarrier.
+func (carrier) Keys() []string { return nil }
+
+func (c *call) startSpan() {
+	from := header(c.ctx)
+	var remote trace.SpanContext
+	if len(from("traceparent")) > 0 {
+		remote = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(c.ctx, carrier(from)))
+		c.trace = remote.TraceID()
+	}
+	t := c.Tracing
+	if t == nil {
+		return
+	}
+	options := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.String("rpc.system", "grpc"), attribute.String("rpc.method", c.method)),
+	}
+	switch {
+	case !remote.IsValid():
+	case t.Distrust:
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: remote}))
+	default:
+		c.ctx = trace.ContextWithRemoteSpanContext(c.ctx, remote)
+	}
+	var span trace.Span
+	c.ctx, span = t.Tracer.Start(c.ctx, c.method, options...)
+	c.trace = span.SpanContext().TraceID()
+	if span.IsRecording() {
+		c.span = span
+	}
+}
+
+// end counts the call and ends its span.
+func (c *call) end(answer *ratelimit.RateLimitResponse, err error) {
+	c.inFlight.Add(-1)
+	result := status.Code(err).String()
+	if err == nil && answer.GetOverallCode() == ratelimit.RateLimitResponse_OVER_LIMIT {
+		result = "OVER_LIMIT"
+	}
+	c.metrics.record(c.ctx, c.method, result, c.start)
+	if c.span == nil {
+		return
+	}
+	c.span.SetAttributes(attribute.String("rpc.grpc.status_code", result))
+	if code := status.Code(err); code == codes.Internal || code == codes.Unavailable {
+		c.span.SetStatus(otelcodes.Error, code.String())
+	}
+	c.span.End()
+}
+
+type instruments struct {
+	requests metric.Int64Counter
+	duration metric.Float64Histogram
+	refunds  metric.Int64Counter
+	ignored  metric.Int64Counter
+}
+
+func (m *instruments) record(ctx context.Context, method, code string, start time.Time) {
+	m.requests.Add(ctx, 1, metric.WithAttributes(attribute.String("method", method), attribute.String("code", code)))
+	m.duration.Record(ctx, time.Since(start).Seconds(), metric.WithAttributes(attribute.String("method", method)))
+}
+
+func newInstruments(m metric.Meter) (*instruments, error) {
+	requests, err1 := m.Int64Counter("regiond.grpc.requests", metric.WithUnit("{request}"),
+		metric.WithDescription("gRPC calls answered, by method and code; OVER_LIMIT for a refusal."))
+	duration, err2 := m.Float64Histogram("regiond.grpc.duration", metric.WithUnit("s"),
+		metric.WithDescription("From the arrival of a gRPC call to its answer."),
+		metric.WithExplicitBucketBoundaries(0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1))
+	refunds, err3 := m.Int64Counter("regiond.rls.refunds.ignored", metric.WithUnit("{descriptor}"),
+		metric.WithDescription("Descriptors with is_negative_hits: nothing is refunded."))
+	ignored, err4 := m.Int64Counter("regiond.rls.overrides.ignored", metric.WithUnit("{request}"),
+		metric.WithDescription("Requests with a limit of their own that did not count."))
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return nil, fmt.Errorf("create the instruments of grpcapi: %w", err)
+	}
+	for _, c := range []metric.Int64Counter{refunds, ignored} {
+		c.Add(context.Background(), 0) // present from the start, for rate()
+	}
+	return &instruments{requests, duration, refunds, ignored}, nil
+}

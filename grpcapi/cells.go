@@ -1,0 +1,137 @@
+package grpcapi
+
+import (
+	"math"
+	"sync"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/regiond/regiond/grpcapi/rls"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+// cell is one descriptor of a request: what applies to it, and what came of it.
+type cell struct {
+	rule   *rls.Rule // nil: no limit applies
+	tenant string
+	dims   quota.Dimensions
+	cost   int64
+	ask    quota.Ask
+	free   bool // it is not denied: nothing is asked of it but how much is left
+
+	over      bool // under its limit there is no room for the cost
+	undecided bool // the cell is over because nothing could be decided
+	state     quota.LimitState
+}
+
+// counted reports whether the cell has to be asked.
+func (c *cell) counted() bool { return c.rule != nil && !c.rule.Unlimited && c.rule.PerUnit > 0 }
+
+// never reports whether the cost can never be admitted.
+func (c *cell) never() bool {
+	return c.rule != nil && !c.rule.Unlimited && (c.rule.PerUnit == 0 || c.ask == quota.AskCheck && c.cost > c.rule.Limit.Units)
+}
+
+// denies reports whether the cell, being over, refuses the request by itself.
+func (c *cell) denies() bool { return !c.rule.Shadow && !c.rule.Quota && !c.free }
+
+// cells reads the descriptors of a request. reports is whether the caller may charge beyond limits.
+func (s *Server) cells(d *rls.Domain, r *ratelimit.RateLimitRequest, reports bool) (cells []cell, ignored bool) {
+	cells = make([]cell, len(r.GetDescriptors()))
+	var replaced map[string]bool
+	for i, own := range r.GetDescriptors() {
+		c := &cells[i]
+		entries := own.GetEntries()
+		if l := own.GetLimit(); l != nil {
+			if d.Overrides {
+				c.rule = s.overrides.rule(l)
+			}
+			ignored = ignored || c.rule == nil
+		}
+		if c.rule == nil {
+			c.rule = rls.Match(d, entries)
+		}
+		if c.rule == nil {
+			continue
+		}
+		for _, name := range c.rule.Replaces {
+			if replaced == nil {
+				replaced = map[string]bool{}
+			}
+			replaced[name] = true
+		}
+		c.tenant = rls.TenantOf(d, c.rule, entries)
+		c.dims = rls.Dimensions(nil, c.rule, entries)
+		c.price(d.Charge, own, r.GetHitsAddend(), reports)
+	}
+	for i := range cells {
+		if c := &cells[i]; c.rule != nil && !c.rule.Unlimited && c.rule.Name != "" && replaced[c.rule.Name] {
+			c.rule = nil
+		}
+	}
+	return cells, ignored
+}
+
+// price says what is asked of a cell, and for what cost.
+func (c *cell) price(charge region.Charge, own *common.RateLimitDescriptor, hits uint32, reports bool) {
+	c.cost = int64(max(1, hits))
+	hit := own.GetHitsAddend()
+	if hit != nil {
+		c.cost = int64(min(hit.GetValue(), uint64(quota.MaxUnits))) //nolint:gosec // MaxUnits fits
+	}
+	switch {
+	case own.GetIsNegativeHits(): // what is charged cannot be taken back
+		c.ask, c.cost, c.free = quota.AskPeek, 1, true
+	case c.cost == 0:
+		c.ask, c.cost = quota.AskPeek, 1
+	case reports && (charge == region.ChargeAlways || charge == region.ChargeWeighted && hit != nil):
+		c.ask = quota.AskReport
+	}
+}
+
+// overrides keeps the rules that came with requests, so that equal ones are one.
+type overrides struct {
+	mu    sync.RWMutex
+	rules map[overrideKey]*rls.Rule
+}
+
+type overrideKey struct {
+	perUnit    uint32
+	unit       int32
+	multiplier uint32
+}
+
+// maxOverrides bounds the rules that are kept; others are made for each request.
+const maxOverrides = 4096
+
+// rule returns the rule of a limit, nil if there cannot be one.
+func (o *overrides) rule(l *common.RateLimitDescriptor_RateLimitOverride) *rls.Rule {
+	key := overrideKey{l.GetRequestsPerUnit(), int32(l.GetUnit()), 1}
+	if m := l.GetUnitMultiplier(); m != nil {
+		key.multiplier = m.GetValue()
+	}
+	o.mu.RLock()
+	known := o.rules[key]
+	o.mu.RUnlock()
+	if known != nil {
+		return known
+	}
+	r, ok := rls.Override(key.perUnit, key.unit, key.multiplier)
+	if !ok {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.rules == nil {
+		o.rules = map[overrideKey]*rls.Rule{}
+	}
+	if len(o.rules) < maxOverrides {
+		o.rules[key] = r
+	}
+	return r
+}
+
+// clip32 is n as the protocol's numbers are.
+func clip32(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) } //nolint:gosec // it is between the two

@@ -1,0 +1,253 @@
+package grpcapi
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/regiond/regiond/grpcapi/rls"
+	"github.com/regiond/regiond/quota"
+)
+
+// step is what is decided at once: cells of one tenant, at one cost, each under another limit.
+type step struct {
+	cells []int // by their places in the request
+	ask   quota.Ask
+	cost  int64
+	over  bool // a report is asked for after a peek, and charges more than the limit
+}
+
+// verdict is the decision about a request.
+type verdict struct {
+	cells   []cell
+	refused bool
+	apart   bool // the cells that are charged when admitted were more than one step
+	ignored bool // a limit that came with the request did not count
+	mode    quota.Mode
+	basis   quota.Basis
+	reason  quota.Reason
+}
+
+// decide asks about all cells, and charges them as DESIGN.md says.
+func (s *Server) decide(ctx context.Context, d *rls.Domain, v *verdict) {
+	for i := range v.cells {
+		if c := &v.cells[i]; c.never() {
+			c.over = true
+			c.state = quota.LimitState{Limit: c.rule.Limit, Denied: true, RetryAfter: c.rule.Limit.Window, ResetAfter: c.rule.Limit.Window}
+		}
+	}
+	steps, checks := v.steps()
+	v.refused = v.over()
+	if !v.refused && len(steps) > 0 && len(checks) > 0 { // what refuses the request must do so before the others are charged
+		s.ask(ctx, d, v, steps)
+		steps = nil
+		v.refused = v.over()
+	}
+	for i := range checks {
+		switch {
+		case v.cells[checks[i].cells[0]].rule.Shadow:
+		case v.refused:
+			checks[i].ask = quota.AskPeek
+		default:
+			v.apart = i > 0
+		}
+	}
+	steps = append(steps, checks...)
+	for len(steps) > 0 {
+		steps = s.ask(ctx, d, v, steps)
+		if v.noQuota() {
+			break
+		}
+	}
+	v.refused = v.over()
+}
+
+// over reports whether what is known of the cells refuses the request.
+func (v *verdict) over() bool {
+	return v.noQuota() || slices.ContainsFunc(v.cells, func(c cell) bool { return c.over && c.denies() })
+}
+
+// noQuota reports whether the request has cells of quota mode, and all of them are over.
+func (v *verdict) noQuota() bool {
+	some := false
+	for i := range v.cells {
+		if c := &v.cells[i]; c.rule != nil && c.rule.Quota && !c.rule.Shadow && !c.free {
+			if !c.over {
+				return false
+			}
+			some = true
+		}
+	}
+	return some
+}
+
+// denial is a refusal as one decision: about the limit that refused, of several the one that takes longest to free, and
+// without limits when none did.
+func (v *verdict) denial() quota.Decision {
+	d := quota.Decision{Basis: v.basis, Mode: v.mode, Reason: v.reason}
+	for i := range v.cells {
+		c := &v.cells[i]
+		switch {
+		case !v.refuses(c):
+		case !c.undecided && (d.Limits == nil || c.state.RetryAfter > d.Limits[0].RetryAfter):
+			d.Tenant, d.Cost, d.Basis, d.Limits = c.tenant, c.cost, quota.BasisExact, []quota.LimitState{c.state}
+		case d.Tenant == "":
+			d.Tenant, d.Cost = c.tenant, c.cost
+		}
+	}
+	return d
+}
+
+// refuses reports whether the request is refused because of a cell, or of others in quota mode with it.
+func (v *verdict) refuses(c *cell) bool {
+	return c.over && (c.denies() || c.rule.Quota && !c.rule.Shadow && !c.free && v.noQuota())
+}
+
+// steps puts the cells together that can be decided at once: those that are charged when the request is admitted are checks,
+// of which the ones in shadow are last.
+func (v *verdict) steps() (others, checks []step) {
+	var shadow []step
+	for i := range v.cells {
+		c := &v.cells[i]
+		if !c.counted() {
+			continue
+		}
+		own := step{ask: c.ask, cost: c.cost, cells: []int{i}}
+		if c.never() {
+			own.ask, own.cost = quota.AskPeek, 1
+		}
+		to := &others
+		switch {
+		case own.ask == quota.AskCheck && c.rule.Shadow:
+			to = &shadow
+		case own.ask == quota.AskCheck:
+			to = &checks
+		}
+		at := -1
+		if own.ask != quota.AskReport && !c.rule.Shadow && !c.never() {
+			at = slices.IndexFunc(*to, func(o step) bool { return v.joins(&o, &own) })
+		}
+		if at >= 0 {
+			(*to)[at].cells = append((*to)[at].cells, i)
+			continue
+		}
+		*to = append(*to, own)
+	}
+	return others, append(checks, shadow...)
+}
+
+// joins reports whether a cell can be decided in a step.
+func (v *verdict) joins(o, own *step) bool {
+	c, first := &v.cells[own.cells[0]], &v.cells[o.cells[0]]
+	return o.ask == own.ask && o.cost == own.cost && first.tenant == c.tenant && !first.rule.Shadow && !first.never() && len(o.cells) < quota.MaxTogether &&
+		!slices.ContainsFunc(o.cells, func(i int) bool { return v.cells[i].rule.Limit.Name == c.rule.Limit.Name })
+}
+
+// ask puts the steps to the limiter, and returns those that are to be asked again: a step that only limits of quota mode
+// refused, without these, while there is another limit of quota mode with room.
+func (s *Server) ask(ctx context.Context, d *rls.Domain, v *verdict, steps []step) (again []step) {
+	qs := make([]quota.Question, 0, 2*len(steps))
+	for i := range steps {
+		o := &steps[i]
+		q := v.question(d, o)
+		if o.ask == quota.AskReport { // only what is asked before shows whether it exceeds the limit
+			if o.over = o.cost > v.cells[o.cells[0]].rule.Limit.Units; !o.over {
+				q.Ask = quota.AskPeek
+				qs = append(qs, q)
+				q.Ask = quota.AskReport
+			}
+		}
+		qs = append(qs, q)
+	}
+	outcomes := s.Limiter.Decide(ctx, qs)
+	for i := range steps {
+		o := &steps[i]
+		if o.ask == quota.AskReport && !o.over {
+			o.over = outcomes[0].Err != nil || denied(&outcomes[0].Decision)
+			outcomes = outcomes[1:]
+		}
+		if rest := s.read(d, v, o, &outcomes[0]); len(rest) > 0 {
+			again = append(again, step{cells: rest, ask: o.ask, cost: o.cost})
+		}
+		outcomes = outcomes[1:]
+	}
+	return again
+}
+
+func denied(d *quota.Decision) bool {
+	return d.TurnedAway() || slices.ContainsFunc(d.Limits, func(s quota.LimitState) bool { return s.Denied })
+}
+
+func (v *verdict) question(d *rls.Domain, o *step) quota.Question {
+	first := &v.cells[o.cells[0]]
+	q := quota.Question{Ask: o.ask, Request: quota.Request{
+		Tenant: first.tenant, Policy: d.Policy().Name, Cost: o.cost, Observe: first.rule.Shadow,
+		Limits: make([]*quota.Limit, len(o.cells)), Dimensions: first.dims,
+	}}
+	for n, i := range o.cells {
+		q.Limits[n] = v.cells[i].rule.Limit
+		if n > 0 {
+			q.Dimensions = append(q.Dimensions[:len(q.Dimensions):len(q.Dimensions)], v.cells[i].dims...)
+		}
+	}
+	q.Dimensions.Sort()
+	return q
+}
+
+// unknownWait is how long a caller waits where nothing is known of a limit.
+const unknownWait = time.Second
+
+// read takes in the outcome of a step, and returns the cells to ask again.
+func (s *Server) read(d *rls.Domain, v *verdict, o *step, outcome *quota.Outcome) (again []int) {
+	got := &outcome.Decision
+	if outcome.Err != nil {
+		s.refusals.Warn("a descriptor could not be decided", "domain", d.Name, "error", outcome.Err)
+		*got = quota.Decision{Allowed: d.Policy().OnStoreLoss == quota.FailOpen, Basis: quota.BasisClosed}
+	}
+	v.note(got)
+	quotaOnly := true
+	for n, i := range o.cells {
+		c := &v.cells[i]
+		c.state, c.undecided = quota.LimitState{Limit: c.rule.Limit}, got.TurnedAway()
+		switch {
+		case n < len(got.Limits):
+			c.state = got.Limits[n]
+		case !got.Allowed:
+			c.state.RetryAfter = unknownWait
+		}
+		switch {
+		case c.never():
+			c.state.RetryAfter = c.rule.Limit.Window
+		case o.ask == quota.AskReport:
+			c.over = o.over || got.TurnedAway()
+			if c.over {
+				c.state.RetryAfter = max(c.state.RetryAfter, c.state.ResetAfter)
+			}
+		case got.WouldDeny:
+			c.over = true
+		case got.Allowed && o.ask == quota.AskCheck:
+		case len(got.Limits) == 0:
+			c.over = !got.Allowed
+		default:
+			c.over = c.state.Denied
+		}
+		c.state.Denied = c.over
+		if c.over && !c.rule.Quota {
+			quotaOnly = false
+		}
+		if !c.over {
+			again = append(again, i)
+		}
+	}
+	if got.Allowed || got.TurnedAway() || o.ask != quota.AskCheck || !quotaOnly || len(again) == len(o.cells) {
+		return nil
+	}
+	return again
+}
+
+// note keeps what the verdict rests on: the first decision that is degraded, or that refuses.
+func (v *verdict) note(d *quota.Decision) {
+	if v.reason == quota.ReasonNone && (d.Reason != quota.ReasonNone || !d.Allowed || v.basis == quota.BasisExact) {
+		v.mode, v.basis, v.reason = max(v.mode, d.Mode), d.Basis, d.Reason
+	}
+}

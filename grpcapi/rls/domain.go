@@ -1,0 +1,171 @@
+// Package rls reads the files of envoyproxy/ratelimit and finds the rule that applies to a descriptor.
+//
+// A file becomes a Domain: a tree of descriptors for matching, and a policy that has a limit for each rate_limit. It
+// decides nothing and counts nothing.
+package rls
+
+import (
+	"strings"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+// Domain is a file of envoyproxy/ratelimit, compiled. Immutable.
+type Domain struct {
+	Name      string
+	Tenant    string // whose the requests are that have none of the tenant keys
+	Charge    region.Charge
+	Overrides bool
+
+	tenants   []string
+	scope     quota.Scope
+	overshoot quota.Overshoot
+	policy    quota.Policy
+	rules     []*Rule
+	root      node
+}
+
+// Policy has a limit for each rule that counts anything.
+func (d *Domain) Policy() *quota.Policy { return &d.policy }
+
+// Rules are all rules, in the order of the file.
+func (d *Domain) Rules() []*Rule { return d.rules }
+
+// Rule is one rate_limit of the file. Immutable.
+type Rule struct {
+	Path       string       // as envoyproxy/ratelimit names it: "generic_key_slow.user_id"
+	Limit      *quota.Limit // nil where Unlimited; where PerUnit is 0 it refuses always and is none of the policy
+	Name       string
+	Replaces   []string // names of rules that do not apply beside it
+	PerUnit    uint32
+	Unit       int32 // as in the protocol
+	Multiplier uint32
+	Unlimited  bool
+	Shadow     bool
+	Quota      bool
+
+	own   bool // came with a request
+	steps []step
+	dims  []dimension
+}
+
+// kind says how the values of an entry are counted.
+type kind uint8
+
+const (
+	fixed    kind = iota // the file names the only one
+	byValue              // each apart
+	together             // all that match, together
+)
+
+// step is one descriptor on the way to a rule.
+type step struct {
+	key  string
+	name string // key, or key_value
+	kind kind
+}
+
+// dimension is an entry of a descriptor whose values are counted apart.
+type dimension struct {
+	entry int
+	name  string
+}
+
+type node struct {
+	step
+	rule      *Rule
+	children  map[string]*node // by name
+	wildcards []*node          // those with a *, in the order of the file
+}
+
+// Entry is one entry of a descriptor.
+type Entry interface {
+	GetKey() string
+	GetValue() string
+}
+
+// Match returns the rule that applies to a descriptor, nil for none. At each entry it tries what the file has for the
+// exact key and value, then wildcards in the file's order, then the key alone. It applies only at its own depth.
+//
+// Key and value are compared joined by "_", as envoyproxy/ratelimit does; what is counted is not joined.
+func Match[E Entry](d *Domain, entries []E) *Rule {
+	n := &d.root
+	var array [256]byte
+	for i, e := range entries {
+		joined := append(append(append(array[:0], e.GetKey()...), '_'), e.GetValue()...)
+		next := n.children[string(joined)]
+		for w := 0; next == nil && w < len(n.wildcards); w++ {
+			if matches(n.wildcards[w].name, joined) {
+				next = n.wildcards[w]
+			}
+		}
+		if next == nil {
+			next = n.children[e.GetKey()]
+		}
+		switch {
+		case next == nil:
+			return nil
+		case i == len(entries)-1:
+			return next.rule
+		}
+		n = next
+	}
+	return nil
+}
+
+// matches reports whether text is what pattern says, in which each * stands for any bytes.
+func matches(pattern string, text []byte) bool {
+	first, rest, more := strings.Cut(pattern, "*")
+	if !strings.HasPrefix(string(text), first) {
+		return false
+	}
+	left := string(text[len(first):])
+	for more {
+		first, rest, more = strings.Cut(rest, "*")
+		if !more {
+			return strings.HasSuffix(left, first)
+		}
+		at := strings.Index(left, first)
+		if at < 0 {
+			return false
+		}
+		left = left[at+len(first):]
+	}
+	return left == ""
+}
+
+// Dimensions appends those that the rule counts a descriptor by.
+func Dimensions[E Entry](dst quota.Dimensions, r *Rule, entries []E) quota.Dimensions {
+	if r.own {
+		return append(dst, quota.Dimension{Name: override, Value: whole(entries)})
+	}
+	for _, v := range r.dims {
+		e := entries[v.entry]
+		value := e.GetValue()
+		if key := e.GetKey(); key != r.steps[v.entry].key { // the file's has a *, or what is joined is the same
+			value = key + "\x00" + value
+		}
+		dst = append(dst, quota.Dimension{Name: v.name, Value: ID(value)})
+	}
+	return dst
+}
+
+// TenantOf is whose a descriptor is: the value of the first key in the domain's list that it has, unless the rule counts
+// that key's values together, else the domain's own. It is asked of a rule that matched.
+func TenantOf[E Entry](d *Domain, r *Rule, entries []E) string {
+	for _, key := range d.tenants {
+		for i, e := range entries {
+			switch {
+			case !r.own && r.steps[i].kind == together:
+			case !r.own && r.steps[i].kind == fixed:
+				if r.steps[i].key == key {
+					return ID(r.steps[i].name[len(key)+1:])
+				}
+			case e.GetKey() == key:
+				return ID(e.GetValue())
+			}
+		}
+	}
+	return d.Tenant
+}

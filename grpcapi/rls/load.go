@@ -1,0 +1,72 @@
+package rls
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/regiond/regiond/region"
+)
+
+// Load reads a topology and the files of its domains. The error is a *region.Invalid for mistakes in any of them.
+func Load(name string) (*region.Topology, []region.Problem, error) {
+	top, warnings, err := region.Load(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	invalid := &region.Invalid{File: name}
+	policies := map[string]string{}
+	for i := range top.Policies {
+		policies[top.Policies[i].Name] = "policy"
+	}
+	for i := range top.RLS.Domains {
+		d := &top.RLS.Domains[i]
+		path := d.Path(name)
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil, fmt.Errorf("domain %s: %w", d.Name, err)
+		}
+		d.Sum = sha256.Sum256(source)
+		compiled, mistakes, differences := Compile(d, source)
+		invalid.Problems = append(invalid.Problems, in(path, mistakes)...)
+		warnings = append(warnings, in(path, differences)...)
+		if compiled == nil {
+			continue
+		}
+		if other := policies[compiled.policy.Name]; other != "" {
+			return nil, nil, fmt.Errorf("domain %s: its policy is %s, as that of %s", d.Name, compiled.policy.Name, other)
+		}
+		policies[compiled.policy.Name] = "domain " + d.Name
+		d.Rules = compiled
+	}
+	if len(invalid.Problems) > 0 {
+		return nil, nil, invalid
+	}
+	return top, warnings, nil
+}
+
+func in(file string, ps []region.Problem) []region.Problem {
+	for i := range ps {
+		ps[i].File = file
+	}
+	slices.SortStableFunc(ps, func(a, b region.Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return ps
+}
+
+// Domains are those of a topology that Load has read, by name.
+func Domains(top *region.Topology) (map[string]*Domain, error) {
+	ds := make(map[string]*Domain, len(top.RLS.Domains))
+	for i := range top.RLS.Domains {
+		d, ok := top.RLS.Domains[i].Rules.(*Domain)
+		if !ok {
+			return nil, errors.New("the file of domain " + top.RLS.Domains[i].Name + " has not been read")
+		}
+		ds[d.Name] = d
+	}
+	return ds, nil
+}

@@ -1,0 +1,377 @@
+package grpcapi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.opentelemetry.io/otel/metric/noop"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/regiond/regiond/grpcapi"
+	"github.com/regiond/regiond/grpcapi/rls"
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/memstore"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+// world is a server over a limiter in memory, whose clock the test moves.
+type world struct {
+	client  ratelimit.RateLimitServiceClient
+	conn    *grpc.ClientConn
+	nowUS   int64
+	domain  *rls.Domain
+	limiter *limiter.Limiter
+	server  *grpcapi.Server
+	busy    bool // what is asked is shed
+}
+
+// Decide implements grpcapi.Limiter.
+func (w *world) Decide(ctx context.Context, qs []quota.Question) []quota.Outcome {
+	if w.busy {
+		return slices.Repeat([]quota.Outcome{{Decision: quota.Decision{Basis: quota.BasisShed, Reason: quota.ReasonOverloaded}}}, len(qs))
+	}
+	return w.limiter.Decide(ctx, qs)
+}
+
+// load makes a file that of domain "edge", of which nothing is used.
+func (w *world) load(t interface{ Fatal(...any) }, file string, change func(*region.Domain)) {
+	settings := region.Domain{Name: "edge", File: "x"}
+	if change != nil {
+		change(&settings)
+	}
+	d, mistakes, _ := rls.Compile(&settings, []byte(file))
+	if d == nil {
+		t.Fatal(mistakes, file)
+	}
+	l, err := limiter.New(limiter.Options{
+		Store: memstore.New(memstore.Options{Now: func() int64 { return w.nowUS }}), Logger: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return time.UnixMicro(w.nowUS) },
+		Config: limiter.Config{
+			Region: "local", Domains: []quota.Domain{{Policy: d.Policy(), Tenant: d.Tenant}}, MaxUnknown: 1000, MaxValues: 1000,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.domain, w.limiter = d, l
+}
+
+// serve starts a server for one domain "edge" of the given file.
+func serve(t testing.TB, file string, change func(*region.Domain)) *world {
+	t.Helper()
+	w := &world{nowUS: 1_800_000_000_000_000}
+	w.load(t, file, change)
+	s, err := grpcapi.New(grpcapi.Options{
+		Limiter: w, Region: "local", Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},
+		Settings: func() *grpcapi.Settings {
+			return &grpcapi.Settings{Domains: map[string]*rls.Domain{"edge": w.domain}, Headers: quota.Headers{Format: quota.Draft11}}
+		},
+		Ready: func() (bool, []string) { return true, nil }, Jitter: func() float64 { return 0 }, NewID: newID, Deadline: 10 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.server = s
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(at) }()
+	t.Cleanup(func() {
+		_ = s.Close()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	w.conn, err = grpc.NewClient(at.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.conn.Close() })
+	w.client = ratelimit.NewRateLimitServiceClient(w.conn)
+	return w
+}
+
+// descriptor is made of "key=value" entries.
+func descriptor(entries ...string) *common.RateLimitDescriptor {
+	d := &common.RateLimitDescriptor{}
+	for _, e := range entries {
+		key, value, _ := strings.Cut(e, "=")
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
+	}
+	return d
+}
+
+// costing has a cost of its own.
+func costing(hits uint64, entries ...string) *common.RateLimitDescriptor {
+	d := descriptor(entries...)
+	d.HitsAddend = wrapperspb.UInt64(hits)
+	return d
+}
+
+func (w *world) ask(t *testing.T, ds ...*common.RateLimitDescriptor) *ratelimit.RateLimitResponse {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	a, err := w.client.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: ds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// headers are the fields that an answer adds.
+func headers(a *ratelimit.RateLimitResponse) map[string]string {
+	all := map[string]string{}
+	for _, h := range a.GetResponseHeadersToAdd() {
+		all[h.GetKey()] = h.GetValue()
+	}
+	return all
+}
+
+// story is what a request is answered: the overall code, and for each descriptor its code and what remains.
+func story(a *ratelimit.RateLimitResponse) string {
+	letter := map[ratelimit.RateLimitResponse_Code]string{ratelimit.RateLimitResponse_OK: "ok", ratelimit.RateLimitResponse_OVER_LIMIT: "over"}
+	text := letter[a.GetOverallCode()] + ":"
+	for _, s := range a.GetStatuses() {
+		text += " " + letter[s.GetCode()]
+		if s.GetCurrentLimit() != nil {
+			text += fmt.Sprint("/", s.GetLimitRemaining())
+		}
+	}
+	return text
+}
+
+const basics = `
+domain: edge
+descriptors:
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 3}}
+  - {key: all, value: yes, rate_limit: {unit: hour, requests_per_unit: 5, name: everything}}
+  - {key: none, rate_limit: {unit: second, requests_per_unit: 0}}
+  - {key: vip, rate_limit: {unlimited: true}}
+  - {key: watched, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: small, rate_limit: {unit: minute, requests_per_unit: 1, name: small}}
+  - {key: large, rate_limit: {unit: minute, requests_per_unit: 10, replaces: [{name: small}]}}
+  - {key: q1, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: q2, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}
+`
+
+// TestAnswers is a ledger: each row starts where the one before it ended.
+func TestAnswers(t *testing.T) {
+	w := serve(t, basics, nil)
+	for i, row := range []struct {
+		descriptors []*common.RateLimitDescriptor
+		want        string
+	}{
+		{[]*common.RateLimitDescriptor{descriptor("user=a")}, "ok: ok/2"},
+		{[]*common.RateLimitDescriptor{descriptor("user=b")}, "ok: ok/2"},
+		{[]*common.RateLimitDescriptor{descriptor("user=a"), descriptor("all=yes")}, "ok: ok/1 ok/4"},
+		{[]*common.RateLimitDescriptor{descriptor("user=a"), descriptor("all=yes")}, "ok: ok/0 ok/3"},
+		// All or nothing: a refusal charges nothing.
+		{[]*common.RateLimitDescriptor{descriptor("user=a"), descriptor("all=yes")}, "over: over/0 ok/3"},
+		{[]*common.RateLimitDescriptor{descriptor("all=yes")}, "ok: ok/2"},
+		// What no rule knows, and what is deeper than the rule, is not limited.
+		{[]*common.RateLimitDescriptor{descriptor("other=1"), descriptor("user=a", "x=y")}, "ok: ok ok"},
+		{[]*common.RateLimitDescriptor{descriptor("all=no")}, "ok: ok"},
+		{[]*common.RateLimitDescriptor{descriptor("none=1"), descriptor("all=yes")}, "over: over/0 ok/2"},
+		{[]*common.RateLimitDescriptor{descriptor("vip=1")}, "ok: ok"},
+		{[]*common.RateLimitDescriptor{descriptor("watched=1")}, "ok: ok/0"},
+		{[]*common.RateLimitDescriptor{descriptor("watched=1"), descriptor("all=yes")}, "ok: ok/0 ok/1"},
+		{[]*common.RateLimitDescriptor{descriptor("small=1"), descriptor("large=1")}, "ok: ok ok/9"},
+		{[]*common.RateLimitDescriptor{descriptor("small=1")}, "ok: ok/0"},
+		{[]*common.RateLimitDescriptor{descriptor("small=1")}, "over: over/0"},
+		// Costs of their own: 0 looks, more is charged whatever is left.
+		{[]*common.RateLimitDescriptor{costing(0, "user=c")}, "ok: ok/3"},
+		{[]*common.RateLimitDescriptor{costing(2, "user=c")}, "ok: ok/1"},
+		{[]*common.RateLimitDescriptor{costing(2, "user=c")}, "over: over/0"},
+		{[]*common.RateLimitDescriptor{costing(0, "user=c")}, "over: over/0"},
+		{[]*common.RateLimitDescriptor{costing(9, "user=d")}, "over: over/0"},
+		{[]*common.RateLimitDescriptor{descriptor("user=d")}, "over: over/0"},
+		// Quota mode refuses when all are used up.
+		{[]*common.RateLimitDescriptor{descriptor("q1=1"), descriptor("q2=1"), descriptor("user=e")}, "ok: ok/0 ok/1 ok/2"},
+		{[]*common.RateLimitDescriptor{descriptor("q1=1"), descriptor("q2=1"), descriptor("user=e")}, "ok: ok/0 ok/0 ok/1"},
+		{[]*common.RateLimitDescriptor{descriptor("q1=1"), descriptor("q2=1"), descriptor("user=e")}, "over: over/0 over/0 ok/1"},
+		{[]*common.RateLimitDescriptor{descriptor("user=e")}, "ok: ok/0"},
+		// An odd value is counted by its hash, an empty one too.
+		{[]*common.RateLimitDescriptor{descriptor("user=Ünï {x}")}, "ok: ok/2"},
+		{[]*common.RateLimitDescriptor{descriptor("user=Ünï {x}")}, "ok: ok/1"},
+		{[]*common.RateLimitDescriptor{descriptor("user=")}, "ok: ok/2"},
+	} {
+		a := w.ask(t, row.descriptors...)
+		if got := story(a); got != row.want {
+			t.Fatalf("row %d, %v: %s, want %s", i, row.descriptors, got, row.want)
+		}
+		if refused := strings.HasPrefix(row.want, "over:"); refused != (headers(a)["X-Regiond-Limit"] != "") {
+			t.Errorf("row %d, %v: header fields %v", i, row.descriptors, headers(a))
+		}
+	}
+	w.nowUS += time.Minute.Microseconds()
+	if got := story(w.ask(t, descriptor("user=a"))); got != "ok: ok/2" {
+		t.Errorf("a minute later: %s", got)
+	}
+}
+
+// TestRefusalSaysWhy: what Envoy makes its header fields of, and what its access log shows.
+func TestRefusalSaysWhy(t *testing.T) {
+	w := serve(t, basics, nil)
+	for range 3 {
+		w.ask(t, descriptor("user=a"))
+	}
+	w.nowUS += 1_500_000
+	a := w.ask(t, descriptor("user=a"))
+	s := a.GetStatuses()[0]
+	if got := s.GetDurationUntilReset(); got.GetSeconds() != 59 || got.GetNanos() != 0 {
+		t.Errorf("until reset: %v, want 58.5 s rounded up", got)
+	}
+	if l := s.GetCurrentLimit(); l.GetRequestsPerUnit() != 3 || l.GetUnit() != ratelimit.RateLimitResponse_RateLimit_MINUTE {
+		t.Errorf("limit %v", l)
+	}
+	if h := headers(a); h["Retry-After"] != "59" || h["RateLimit"] != `"rls-edge.user";r=0;t=59` || h["RateLimit-Policy"] != `"rls-edge.user";q=3;w=60` || h["X-Regiond-Limit"] != "user" {
+		t.Errorf("headers %v", h)
+	}
+	got := a.GetDynamicMetadata().AsMap()
+	for key, want := range map[string]any{"policy": "edge", "limit": "user", "region": "local", "mode": "global", "retry_after_ms": 58500.0, "id": newID().String(), "trace_id": nil} {
+		if got[key] != want {
+			t.Errorf("metadata %s is %v, want %v", key, got[key], want)
+		}
+	}
+	if id := headers(a)["X-Regiond-Decision-Id"]; id != newID().String() {
+		t.Errorf("the header has id %q", id)
+	}
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+trace+"-00f067aa0ba902b7-01")
+	for _, value := range []string{"a", "other"} { // one is denied, one is not
+		a, err := w.client.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("user=" + value)}})
+		if got := a.GetDynamicMetadata().AsMap(); err != nil || got["id"] != trace || got["trace_id"] != trace {
+			t.Errorf("%v, %v: want the id of the trace", got, err)
+		}
+	}
+}
+
+// TestTurnedAway: where no limit refused, none is named.
+func TestTurnedAway(t *testing.T) {
+	w := serve(t, basics, nil)
+	w.busy = true
+	a := w.ask(t, descriptor("user=a"))
+	if limit, named := headers(a)["X-Regiond-Limit"]; story(a) != "over: over/0" || named {
+		t.Errorf("%s, by %q", story(a), limit)
+	}
+}
+
+// TestTenants: descriptors of two tenants are decided apart, and the answer says so.
+func TestTenants(t *testing.T) {
+	w := serve(t, basics, func(d *region.Domain) { d.Tenant = []string{"user"} })
+	if a := w.ask(t, descriptor("user=a"), descriptor("all=yes")); story(a) != "ok: ok/2 ok/4" || a.GetDynamicMetadata().AsMap()["apart"] != true {
+		t.Errorf("%s %v", story(a), a.GetDynamicMetadata())
+	}
+	if a := w.ask(t, descriptor("user=a")); a.GetDynamicMetadata().AsMap()["apart"] != nil {
+		t.Errorf("%v", a.GetDynamicMetadata())
+	}
+}
+
+func TestCharge(t *testing.T) {
+	always := serve(t, basics, func(d *region.Domain) { d.Charge = region.ChargeAlways })
+	for _, want := range []string{"ok: ok/0 ok/4", "over: over/0 ok/3", "over: over/0 ok/2"} {
+		if got := story(always.ask(t, descriptor("small=1"), descriptor("all=yes"))); got != want {
+			t.Errorf("always: %s, want %s", got, want)
+		}
+	}
+	admitted := serve(t, basics, func(d *region.Domain) { d.Charge = region.ChargeAdmitted })
+	for _, want := range []string{"ok: ok/1", "over: over/0", "over: over/0"} {
+		if got := story(admitted.ask(t, costing(2, "user=a"))); got != want {
+			t.Errorf("admitted: %s, want %s", got, want)
+		}
+	}
+	if got := story(admitted.ask(t, descriptor("user=a"))); got != "ok: ok/0" {
+		t.Errorf("after refusals that charged nothing: %s", got)
+	}
+}
+
+// TestOverrides: a limit in a request counts where the domain says so.
+func TestOverrides(t *testing.T) {
+	own := descriptor("user=a")
+	own.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 2}
+	w := serve(t, basics, func(d *region.Domain) { d.Overrides = true })
+	for _, want := range []string{"ok: ok/0", "over: over/0"} {
+		if got := story(w.ask(t, own)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	w = serve(t, basics, nil)
+	if a := w.ask(t, own); story(a) != "ok: ok/2" || a.GetDynamicMetadata().AsMap()["ignored_limit"] != true {
+		t.Errorf("%s %v", story(a), a.GetDynamicMetadata())
+	}
+}
+
+// TestMistakesOfAGateway are the only errors; what is too large is refused.
+func TestMistakesOfAGateway(t *testing.T) {
+	w := serve(t, basics, nil)
+	for _, r := range []*ratelimit.RateLimitRequest{{}, {Domain: "edge"}, {Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}}} {
+		if _, err := w.client.ShouldRateLimit(t.Context(), r); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%v: %v", r, err)
+		}
+	}
+	var many []*common.RateLimitDescriptor
+	for range grpcapi.MaxDescriptors + 1 {
+		many = append(many, descriptor("user=a"))
+	}
+	if a := w.ask(t, many...); a.GetOverallCode() != ratelimit.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("%v", a)
+	}
+	if a := w.ask(t, descriptor("user="+strings.Repeat("x", grpcapi.MaxBytes))); a.GetOverallCode() != ratelimit.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("%v", a)
+	}
+	a, err := w.client.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "elsewhere", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}})
+	if err != nil || story(a) != "ok: ok" {
+		t.Errorf("an unknown domain: %v %v", a, err)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	w := serve(t, basics, nil)
+	for _, service := range []string{"", "ratelimit"} {
+		got, err := grpc_health_v1.NewHealthClient(w.conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		if err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("%q: %v %v", service, got, err)
+		}
+	}
+}
+
+// A server that was told to stop before it has begun does not begin, and that is no error.
+func TestStoppedBeforeItServes(t *testing.T) {
+	s, err := grpcapi.New(grpcapi.Options{
+		Limiter: &limiter.Limiter{}, Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},
+		Settings: func() *grpcapi.Settings { return &grpcapi.Settings{} }, Ready: func() (bool, []string) { return true, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,161 @@
+package grpcapi_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/test/capture"
+)
+
+// bounded serves w on a second listener of at most so many connections, and returns its address and how many it has.
+func bounded(t *testing.T, w *world, most int) (addr string, open func() int64) {
+	t.Helper()
+	reader := sdk.NewManualReader()
+	bound, err := httpapi.NewConnections("grpc", most, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.server.Serve(bound.Listen(l)) }()
+	t.Cleanup(func() {
+		_ = w.server.Close()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String(), func() int64 {
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(context.Background(), &all); err != nil {
+			t.Error(err)
+		}
+		for _, m := range all.ScopeMetrics[0].Metrics {
+			if gauge, ok := m.Data.(metricdata.Gauge[int64]); ok && m.Name == "regiond.http.connections" {
+				return gauge.DataPoints[0].Value
+			}
+		}
+		t.Error("no gauge of connections")
+		return 0
+	}
+}
+
+// connect returns a connection of its own.
+func connect(t *testing.T, addr string) *grpc.ClientConn {
+	t.Helper()
+	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// begin begins a request that is not sent to its end. It returns its stream, nil if that was refused.
+func begin(ctx context.Context, c *grpc.ClientConn) grpc.ClientStream {
+	stream, err := c.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, ratelimit.RateLimitService_ShouldRateLimit_FullMethodName)
+	if err != nil {
+		return nil
+	}
+	return stream
+}
+
+// TestStreamsTakeRoom: each request beyond the first of its connection takes the room of a connection. Strangers who begin
+// requests displace strangers, and a gateway is answered throughout.
+func TestStreamsTakeRoom(t *testing.T) {
+	t.Parallel()
+	const most, strangers, each = 20, 8, 40
+	w := serve(t, basics, nil)
+	addr, open := bounded(t, w, most)
+	gateway := ratelimit.NewRateLimitServiceClient(connect(t, addr))
+	ask := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := gateway.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "none", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}}); err != nil {
+			t.Fatalf("a gateway: %v", err)
+		}
+	}
+	ask()
+	var begun, ended atomic.Int64
+	for range strangers {
+		c := connect(t, addr)
+		for range each {
+			stream := begin(t.Context(), c)
+			if stream == nil {
+				ended.Add(1)
+				continue
+			}
+			begun.Add(1)
+			go func() {
+				_ = stream.RecvMsg(&ratelimit.RateLimitResponse{}) // whatever ends it
+				ended.Add(1)
+			}()
+		}
+		ask()
+		if n := open(); n > most {
+			t.Fatalf("%d connections and requests are open, at most %d may be", n, most)
+		}
+	}
+	if begun.Load() <= most {
+		t.Fatalf("only %d requests were begun", begun.Load())
+	}
+	capture.Eventually(t, func() error {
+		if left := strangers*each - ended.Load(); left > most {
+			return errors.New("more requests of strangers than have room are under way")
+		}
+		return nil
+	})
+	ask()
+}
+
+// TestUnfinishedRequest: a request that does not arrive ends, and gives its room back.
+func TestUnfinishedRequest(t *testing.T) {
+	t.Parallel()
+	w := serve(t, basics, nil)
+	addr, open := bounded(t, w, 20)
+	c := connect(t, addr)
+	var streams []grpc.ClientStream
+	for range 5 {
+		streams = append(streams, begin(t.Context(), c))
+	}
+	capture.Eventually(t, func() error {
+		if open() != 5 {
+			return errors.New("not all are under way")
+		}
+		return nil
+	})
+	start := time.Now()
+	for _, s := range streams {
+		if err := s.RecvMsg(&ratelimit.RateLimitResponse{}); errors.Is(err, io.EOF) || status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("it ends with %v", err)
+		}
+	}
+	if took := time.Since(start); took > httpapi.ReadTimeout+10*time.Second {
+		t.Errorf("after %v", took)
+	}
+	capture.Eventually(t, func() error {
+		if open() != 1 {
+			return errors.New("their room is still taken")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,161 @@
+package httpapi
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A browser cannot send a token with each request of a page. It sends it once, and gets a
+// session: a cookie that no script can read and no other site can have sent. A session is
+// worth what its token is worth at the moment, and nothing once that is gone.
+
+// What bounds sessions.
+const (
+	// SessionLife is how long a session lasts.
+	SessionLife = 12 * time.Hour
+	// MaxSessions bounds the sessions of a process; the oldest makes room for the next.
+	MaxSessions = 64
+
+	sessionCookie = "regiond_session"
+	maxLogin      = 4 << 10 // bytes of a login
+)
+
+// session is one login. Only the hash of its secret is kept.
+type session struct {
+	id, token [sha256.Size]byte
+	ends      time.Time
+}
+
+// sessions are those of a listener, oldest first. The zero value is ready. Safe for concurrent use.
+type sessions struct {
+	mu  sync.Mutex
+	all []session
+}
+
+// begin opens a session for a token and returns its secret.
+func (s *sessions) begin(token [sha256.Size]byte, now time.Time) (secret string) {
+	secret = rand.Text()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire(now)
+	s.all = append(s.all, session{id: sha256.Sum256([]byte(secret)), token: token, ends: now.Add(SessionLife)})
+	s.all = s.all[max(0, len(s.all)-MaxSessions):]
+	return secret
+}
+
+// token returns that of a session.
+func (s *sessions) token(secret string, now time.Time) (token [sha256.Size]byte, ok bool) {
+	id := sha256.Sum256([]byte(secret))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire(now)
+	for i := range s.all {
+		if subtle.ConstantTimeCompare(id[:], s.all[i].id[:]) == 1 {
+			token, ok = s.all[i].token, true
+		}
+	}
+	return token, ok
+}
+
+// end forgets a session.
+func (s *sessions) end(secret string) {
+	id := sha256.Sum256([]byte(secret))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = slices.DeleteFunc(s.all, func(one session) bool { return subtle.ConstantTimeCompare(id[:], one.id[:]) == 1 })
+}
+
+func (s *sessions) expire(now time.Time) {
+	s.all = slices.DeleteFunc(s.all, func(one session) bool { return !now.Before(one.ends) })
+}
+
+// bySession returns the caller whose session a request of the admin listener carries, or why
+// there is none; "" when it carries none.
+func (c *call) bySession() (caller *Token, why string) {
+	cookie, err := c.standard.r.Cookie(sessionCookie)
+	if err != nil {
+		return nil, ""
+	}
+	hash, ok := c.sessions.token(cookie.Value, c.Now())
+	if !ok {
+		return nil, "the session has ended: log in again"
+	}
+	// The browser sends a cookie by itself, so a page of another origin must not be what asked.
+	if err := http.NewCrossOriginProtection().Check(c.standard.r); err != nil {
+		return nil, "a page of another origin may not use a session"
+	}
+	tokens := c.settings.Access.AdminTokens
+	for i := range tokens {
+		if subtle.ConstantTimeCompare(hash[:], tokens[i].SHA256[:]) == 1 {
+			caller = &tokens[i]
+		}
+	}
+	if caller == nil {
+		return nil, "the token of the session is not known any more: log in again"
+	}
+	return caller, ""
+}
+
+// login serves POST /session: {"token": "…"} becomes a cookie.
+func (c *call) login() {
+	r := c.standard.r
+	if err := http.NewCrossOriginProtection().Check(r); err != nil {
+		c.forbidden("a page of another origin may not log in")
+		return
+	}
+	var body struct {
+		Token string `json:"token"`
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(c.standard.w, r.Body, maxLogin))
+	if err == nil {
+		err = json.Unmarshal(raw, &body)
+	}
+	if err != nil || body.Token == "" {
+		c.unauthorized(`send {"token": "…"} with an admin token`)
+		return
+	}
+	caller, detail := findToken(c.settings.Access.AdminTokens, foreign{header: func(name string) []string {
+		if name == tokenHeader {
+			return []string{body.Token}
+		}
+		return nil
+	}}, false)
+	if detail != "" {
+		c.unauthorized(detail)
+		return
+	}
+	if caller.Scopes&ScopeAdmin == 0 || caller.Tenants != nil {
+		c.forbidden("the page needs a token with scope admin that is not held to tenants")
+		return
+	}
+	c.setSession(c.sessions.begin(caller.SHA256, c.start), int(SessionLife/time.Second))
+}
+
+// logout serves DELETE /session.
+func (c *call) logout() {
+	if err := http.NewCrossOriginProtection().Check(c.standard.r); err != nil {
+		c.forbidden("a page of another origin may not log out")
+		return
+	}
+	if cookie, err := c.standard.r.Cookie(sessionCookie); err == nil {
+		c.sessions.end(cookie.Value)
+	}
+	c.setSession("", -1)
+}
+
+// setSession answers with the session's cookie.
+func (c *call) setSession(secret string, seconds int) {
+	cookie := &http.Cookie{
+		Name: sessionCookie, Value: secret, Path: "/", MaxAge: seconds,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.standard.r.TLS != nil,
+	}
+	c.fields.set("Set-Cookie", cookie.String())
+	c.write(http.StatusNoContent, "", nil)
+}

@@ -1,0 +1,187 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/httpapi"
+)
+
+// logIn returns the cookie of a session, as a header line.
+func logIn(t *testing.T, h http.Handler, token string) string {
+	t.Helper()
+	got := serve(h, request("POST", "/session", fmt.Sprintf(`{"token":%q}`, token)))
+	cookies := (&http.Response{Header: got.header}).Cookies()
+	if got.status != 204 || len(cookies) != 1 {
+		t.Fatalf("login: %d %q, %d cookies", got.status, got.body, len(cookies))
+	}
+	c := cookies[0]
+	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Secure || c.Path != "/" || c.MaxAge != 12*60*60 {
+		t.Errorf("the cookie is %+v", c)
+	}
+	return "Cookie: " + c.Name + "=" + c.Value
+}
+
+// clockwork is a clock that a test sets.
+type clockwork struct{ now time.Time }
+
+func (c *clockwork) read() time.Time { return c.now }
+
+func TestSession(t *testing.T) {
+	clock := &clockwork{now: time.Unix(1_700_000_000, 0)}
+	settings := &httpapi.Settings{Access: access(t)}
+	o := options(&fake{})
+	o.Now, o.Settings = clock.read, func() *httpapi.Settings { return settings }
+	h := admin(t, o)
+	status := func(method, target string, header ...string) int {
+		t.Helper()
+		return serve(h, request(method, target, "", header...)).status
+	}
+	session := logIn(t, h, "adm1n")
+	for _, row := range []struct {
+		method, target string
+		header         []string
+		want           int
+	}{
+		{"GET", "/v1/events", nil, 401},
+		{"GET", "/v1/events", []string{session}, 200},
+		{"GET", "/v1/regions", []string{session}, 200},
+		{"GET", "/v1/regions", []string{session + "x"}, 401},
+		{"GET", "/v1/regions", []string{"Cookie: regiond_session="}, 401},
+		{"GET", "/metrics", []string{session}, 401},
+		{"DELETE", "/v1/usage/acme", []string{session, "Sec-Fetch-Site: same-origin"}, 204},
+		{"DELETE", "/v1/usage/acme", []string{session, "Sec-Fetch-Site: cross-site"}, 401},
+		{"DELETE", "/v1/usage/acme", []string{session, "Origin: https://evil.example"}, 401},
+		{"DELETE", "/session", []string{session, "Sec-Fetch-Site: cross-site"}, 403},
+		{"GET", "/v1/regions", []string{session}, 200},
+		{"DELETE", "/session", []string{session}, 204},
+		{"GET", "/v1/regions", []string{session}, 401},
+	} {
+		if got := status(row.method, row.target, row.header...); got != row.want {
+			t.Errorf("%s %s %q: %d, want %d", row.method, row.target, row.header, got, row.want)
+		}
+	}
+
+	session = logIn(t, h, "adm1n")
+	clock.now = clock.now.Add(httpapi.SessionLife - time.Second)
+	if got := status("GET", "/v1/regions", session); got != 200 {
+		t.Errorf("a second before its end a session gets %d", got)
+	}
+	clock.now = clock.now.Add(time.Second)
+	if got := status("GET", "/v1/regions", session); got != 401 {
+		t.Errorf("at its end a session gets %d", got)
+	}
+
+	session = logIn(t, h, "adm1n")
+	settings = &httpapi.Settings{Access: httpapi.Access{AdminTokens: access(t).Tokens}}
+	if got := status("GET", "/v1/regions", session); got != 401 {
+		t.Errorf("after a reload without its token a session gets %d", got)
+	}
+}
+
+// TestStreamEndsWithItsCaller: events are written only for as long as who opened the stream might open it again.
+func TestStreamEndsWithItsCaller(t *testing.T) {
+	clock := &clockwork{now: time.Unix(1_700_000_000, 0)}
+	allowed := &httpapi.Settings{Access: access(t)}
+	for name, end := range map[string]func(h http.Handler, settings **httpapi.Settings, session string){
+		"nothing": func(http.Handler, **httpapi.Settings, string) {},
+		"the token is gone": func(_ http.Handler, settings **httpapi.Settings, _ string) {
+			*settings = &httpapi.Settings{Access: httpapi.Access{AdminTokens: access(t).Tokens}}
+		},
+		"the token has other scopes": func(_ http.Handler, settings **httpapi.Settings, _ string) {
+			tokens, err := httpapi.ParseTokens(strings.NewReader("op "+hashOf("adm1n")+" scopes=metrics"), httpapi.AdminScopes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*settings = &httpapi.Settings{Access: httpapi.Access{AdminTokens: tokens}}
+		},
+		"the session is over": func(http.Handler, **httpapi.Settings, string) { clock.now = clock.now.Add(httpapi.SessionLife) },
+		"logged out": func(h http.Handler, _ **httpapi.Settings, session string) {
+			serve(h, request("DELETE", "/session", "", session))
+		},
+	} {
+		for _, header := range []string{"session", "X-Regiond-Token: adm1n"} {
+			settings := allowed
+			o := options(&fake{})
+			o.Now, o.Settings = clock.read, func() *httpapi.Settings { return settings }
+			var h http.Handler
+			own := header
+			o.Events = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "one ")
+				end(h, &settings, own)
+				_, _ = io.WriteString(w, "two")
+			})
+			h = admin(t, o)
+			if header == "session" {
+				own = logIn(t, h, "adm1n")
+			}
+			want := "one "
+			if name == "nothing" || header != "session" && (name == "the session is over" || name == "logged out") {
+				want = "one two"
+			}
+			if got := serve(h, request("GET", "/v1/events", "", own)); got.body != want {
+				t.Errorf("%s, by %s: the stream has %q, want %q", name, header, got.body, want)
+			}
+		}
+	}
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	o := options(&fake{})
+	o.Settings = with(&httpapi.Settings{Access: access(t)})
+	h := admin(t, o)
+	var all []string
+	for range httpapi.MaxSessions + 1 {
+		all = append(all, logIn(t, h, "adm1n"))
+	}
+	for i, want := range map[int]int{0: 401, 1: 200, httpapi.MaxSessions: 200} {
+		if got := serve(h, request("GET", "/v1/regions", "", all[i])).status; got != want {
+			t.Errorf("session %d gets %d, want %d", i, got, want)
+		}
+	}
+}
+
+func TestLoginRefused(t *testing.T) {
+	tokens, err := httpapi.ParseTokens(strings.NewReader("op "+hashOf("adm1n")+"\nscrape "+hashOf("metrics")+" scopes=metrics\nheld "+hashOf("held")+" tenants=acme"), httpapi.AdminScopes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options(&fake{})
+	o.Settings = with(&httpapi.Settings{Access: httpapi.Access{AdminTokens: tokens}})
+	h := admin(t, o)
+	for _, row := range []struct {
+		body   string
+		header []string
+		want   int
+	}{
+		{`{"token":"wrong"}`, nil, 401},
+		{`{"token":""}`, nil, 401},
+		{`{"token":"` + hashOf("adm1n") + `"}`, nil, 401},
+		{`token=adm1n`, nil, 401},
+		{`{"token":"` + strings.Repeat("x", 5000) + `"}`, nil, 401},
+		{`{"token":"metrics"}`, nil, 403},
+		{`{"token":"held"}`, nil, 403},
+		{`{"token":"adm1n"}`, []string{"Sec-Fetch-Site: cross-site"}, 403},
+		{`{"token":"adm1n"}`, []string{"Origin: https://evil.example"}, 403},
+		{`{"token":"adm1n"}`, []string{"Sec-Fetch-Site: same-origin"}, 204},
+	} {
+		got := serve(h, request("POST", "/session", row.body, row.header...))
+		if got.status != row.want || (got.field("Set-Cookie") != "") != (row.want == 204) {
+			t.Errorf("%.40s %q: %d, cookie %q, want %d", row.body, row.header, got.status, got.field("Set-Cookie"), row.want)
+		}
+	}
+	foreign := httptest.NewRequest("POST", "/session", strings.NewReader(`{"token":"adm1n"}`))
+	foreign.Host = "evil.example"
+	if got := serve(h, foreign).status; got != 421 {
+		t.Errorf("under a foreign host: %d, want 421", got)
+	}
+	open := admin(t, options(&fake{}))
+	if got := serve(open, request("POST", "/session", `{"token":"adm1n"}`)).status; got != 401 {
+		t.Errorf("where no token is known: %d, want 401", got)
+	}
+}

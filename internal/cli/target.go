@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+)
+
+// target is a listener of a running regiond and how to reach it.
+type target struct {
+	addr      string
+	listener  string // data or admin
+	tokenFile string
+	files     tlsFiles
+}
+
+// flags defines those that every command has that calls one listener.
+func (t *target) flags(f *flag.FlagSet, addr, listener string) {
+	t.listener = listener
+	f.StringVar(&t.addr, "addr", addr, "regiond's "+listener+" listener; https:// where it has a certificate")
+	f.StringVar(&t.tokenFile, "token-file", "", "`file` with the bearer token")
+	t.files.flags(f)
+}
+
+// url accepts an address with or without scheme, as curl does.
+func (t *target) url(path string) string {
+	addr := t.addr
+	if !strings.Contains(addr, "://") {
+		addr = "http://" + addr
+	}
+	return strings.TrimSuffix(addr, "/") + path
+}
+
+// do sends a request with the token. It follows no redirect: regiond sends none, and its
+// target would be no regiond.
+func (t *target) do(req *http.Request) (*http.Response, error) {
+	if t.tokenFile != "" {
+		token, err := os.ReadFile(t.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("--token-file: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	config, err := t.files.config()
+	if err != nil {
+		return nil, err
+	}
+	c := &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DisableKeepAlives: true},
+	}
+	res, err := c.Do(req)
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case err == nil:
+		return res, nil
+	case errors.As(err, &unknown):
+		return nil, fmt.Errorf("ask regiond: %w; name the authority of its certificate by --ca-file or %s", err, caFileVariable)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return nil, fmt.Errorf("ask regiond: %w; its listener has no certificate, so the address begins with http://", err)
+	}
+	return nil, fmt.Errorf("ask regiond: %w; is it running there?", err)
+}
+
+// get asks the listener.
+func (t *target) get(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url(path), http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("--addr: %w", err)
+	}
+	res, err := t.do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 8<<20))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, t.refused(res.StatusCode, body)
+	}
+	return body, nil
+}
+
+// refused is the error for an answer other than 200, with the detail of its problem document.
+func (t *target) refused(status int, body []byte) error {
+	var p struct {
+		Title  string `json:"title"`
+		Detail string `json:"detail"`
+		Errors []struct {
+			Pointer, Detail string
+		} `json:"errors"`
+	}
+	if err := json.Unmarshal(body, &p); err != nil || p.Title == "" {
+		hint := ""
+		if status == http.StatusBadRequest && !strings.HasPrefix(t.addr, "https:") { // as net/http answers HTTP where it wants TLS
+			hint = "; if it has a certificate, its address begins with https://"
+		}
+		return fmt.Errorf("status %d, and what answers at %s is not regiond's %s listener%s", status, t.addr, t.listener, hint)
+	}
+	var details []string
+	for _, e := range p.Errors {
+		details = append(details, strings.TrimPrefix(e.Pointer, "#/")+": "+e.Detail)
+	}
+	if len(details) > 0 {
+		p.Detail = strings.Join(details, "; ")
+	}
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		return fmt.Errorf("%s: %s; name a file with a token for the %s listener by --token-file, or a client certificate by --cert-file", p.Title, p.Detail, t.listener)
+	}
+	return fmt.Errorf("%s: %s", p.Title, p.Detail)
+}
+
+// caFileVariable is where --ca-file comes from if it is not given.
+const caFileVariable = "REGIOND_CA_FILE"
+
+// tlsFiles are the PEM files of a client.
+type tlsFiles struct{ ca, cert, key string }
+
+func (t *tlsFiles) flags(f *flag.FlagSet) {
+	f.StringVar(&t.ca, "ca-file", os.Getenv(caFileVariable), "PEM `file` of the authority that signed regiond's certificate; else $"+caFileVariable+", else the system's authorities")
+	f.StringVar(&t.cert, "cert-file", "", "PEM `file` of a client certificate to show")
+	f.StringVar(&t.key, "key-file", "", "PEM `file` of its key")
+}
+
+func (t *tlsFiles) config() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t.ca != "" {
+		pem, err := os.ReadFile(t.ca)
+		if err != nil {
+			return nil, fmt.Errorf("--ca-file: read certificates: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--ca-file: %s holds no PEM certificate", t.ca)
+		}
+	}
+	if t.cert == "" && t.key == "" {
+		return c, nil
+	}
+	if t.cert == "" || t.key == "" {
+		return nil, errors.New("--cert-file and --key-file go together")
+	}
+	pair, err := tls.LoadX509KeyPair(t.cert, t.key)
+	if err != nil {
+		return nil, fmt.Errorf("--cert-file, --key-file: %w", err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return c, nil
+}

@@ -1,0 +1,227 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"os"
+	"syscall"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/time/rate"
+
+	"github.com/regiond/regiond/internal/counting"
+	"github.com/regiond/regiond/quota"
+)
+
+// DenialLog is what one process writes of its denials, and where.
+type DenialLog struct {
+	Path   string  // of a file, "-" for standard output, "" for no log
+	Tenant string  // off, hash or raw: what it shows of a tenant's id
+	Sample float64 // the proportion of denials that are written, 0 to 1
+	Rate   int64   // lines per second, at most
+}
+
+func (o *DenialLog) validate() error {
+	switch {
+	case o.Path == "":
+		return nil
+	case o.Tenant != tenantOff && o.Tenant != tenantHash && o.Tenant != tenantRaw:
+		return fmt.Errorf("--denial-log-tenant is off, hash or raw, not %q", o.Tenant)
+	case !(o.Sample >= 0 && o.Sample <= 1): // NaN is neither
+		return errors.New("--denial-log-sample is between 0 and 1")
+	case o.Rate < 1:
+		return errors.New("--denial-log-rate is at least 1")
+	}
+	return nil
+}
+
+// What is missing in a denial log, and why: the labels of its metric.
+const (
+	droppedRate   = "rate"   // more than the lines per second
+	droppedQueue  = "queue"  // the file does not keep up
+	droppedFailed = "failed" // the file cannot be written
+)
+
+// denialLog writes a line for each denial that is answered, within its bounds. No answer waits for it.
+//
+//	httpapi, grpcapi ──write── sample, rate ──▶ AsyncWriter ──▶ file
+type denialLog struct {
+	region  string
+	tenant  func(tenant string) string // nil shows nothing
+	sample  float64
+	limit   *rate.Limiter
+	out     *AsyncWriter
+	file    io.WriteCloser
+	log     *slog.Logger
+	dropped *counting.Counter[string] // by reason
+	now     func() time.Time
+	random  func() float64 // in [0,1)
+
+	torn, failed bool // the last line is incomplete, and the log says that there are errors; the writer's
+}
+
+// openDenialLog opens the file; nil, if there is to be none. secret keys the hash of tenants.
+func openDenialLog(o *DenialLog, region string, secret []byte, m metric.Meter, log *slog.Logger) (*denialLog, error) {
+	if o.Path == "" {
+		return nil, nil
+	}
+	file := os.Stdout
+	if o.Path != "-" {
+		var err error
+		// A pipe is opened at once or not at all: regiond would wait for its reader and not start.
+		file, err = os.OpenFile(o.Path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o600)
+		if errors.Is(err, syscall.ENXIO) {
+			return nil, fmt.Errorf("--denial-log: nobody reads the pipe %s; start its reader first", o.Path)
+		} else if err != nil {
+			return nil, fmt.Errorf("--denial-log: %w", err)
+		}
+	}
+	l, err := newDenialLog(o, region, secret, file, m, log)
+	switch {
+	case err == nil:
+		l.torn = tornFile(o.Path)
+	case o.Path != "-":
+		err = errors.Join(err, file.Close())
+	}
+	return l, err
+}
+
+// tornFile reports whether a file ends within a line, as after a disk was full. Of what is no file, or may not be
+// read, it is not known.
+func tornFile(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	var last [1]byte
+	_, err = file.ReadAt(last[:], info.Size()-1)
+	return err == nil && last[0] != '\n'
+}
+
+func newDenialLog(o *DenialLog, region string, secret []byte, file io.WriteCloser, m metric.Meter, log *slog.Logger) (*denialLog, error) {
+	dropped, err := counting.New(m, "regiond.denial_log.dropped", "{line}", "Lines that the denial log lacks, by reason.",
+		func(reason string) attribute.Set { return attribute.NewSet(attribute.String("reason", reason)) })
+	if err != nil {
+		return nil, err
+	}
+	for _, reason := range []string{droppedRate, droppedQueue, droppedFailed} { // from the start, for rate()
+		dropped.Add(reason, 0)
+	}
+	if secret == nil { // hashes differ between processes and lives, and nobody can test guesses
+		secret = make([]byte, 32)
+		_, _ = rand.Read(secret) // never fails
+	}
+	l := &denialLog{
+		region: region, tenant: tenantText(o.Tenant, secret), sample: o.Sample, limit: rate.NewLimiter(rate.Limit(o.Rate), int(o.Rate)),
+		file: file, log: log, dropped: dropped, now: time.Now, random: mathrand.Float64,
+	}
+	l.out = NewAsyncWriter(lineWriter{l})
+	return l, nil
+}
+
+// close closes the file. Standard output is the process's.
+func (l *denialLog) close() error {
+	if l == nil || l.file == os.Stdout {
+		return nil
+	}
+	return l.file.Close()
+}
+
+// denialLine is a line of the log. docs/observe.md explains its members.
+type denialLine struct {
+	Time   time.Time        `json:"time"`
+	ID     quota.DecisionID `json:"id"`
+	Region string           `json:"region"`
+	Policy string           `json:"policy"`
+	*deniedLimit
+	Tenant       string `json:"tenant,omitempty"`
+	Cost         int64  `json:"cost"`
+	Mode         string `json:"mode"`
+	Reason       string `json:"reason,omitempty"`
+	RetryAfterMS int64  `json:"retry_after_ms"`
+}
+
+// deniedLimit is what a line says of the limit that refused.
+type deniedLimit struct {
+	Limit   string `json:"limit"`
+	Ceiling int64  `json:"ceiling"`
+	Used    int64  `json:"used"`
+	Peers   int64  `json:"peers"`
+}
+
+// write adds a line about a denial, or counts it as dropped. It waits for nothing.
+func (l *denialLog) write(d *quota.Decision) {
+	if l.sample < 1 && l.random() >= l.sample {
+		return
+	}
+	now := l.now()
+	if !l.limit.AllowN(now, 1) {
+		l.dropped.Add(droppedRate, 1)
+		return
+	}
+	line := denialLine{Time: now.UTC(), ID: d.ID, Region: l.region, Policy: d.Policy, Cost: d.Cost, Mode: d.Mode.String(), Reason: d.Reason.String()}
+	if l.tenant != nil {
+		line.Tenant = l.tenant(d.Tenant)
+	}
+	retry := d.RetryAfter()
+	if s := d.DeniedBy(); s == nil {
+		retry = max(retry, time.Second) // as in the answer
+	} else {
+		line.deniedLimit = &deniedLimit{Limit: s.Limit.Name, Ceiling: s.Ceiling, Used: s.Used()}
+		if s.Limit.Scope == quota.ScopeGlobal {
+			line.Peers = max(0, s.Limit.Capacity()-s.Ceiling)
+		}
+	}
+	line.RetryAfterMS = (retry + time.Millisecond - 1).Milliseconds()
+	text, err := json.Marshal(line)
+	if err != nil { // no member can fail
+		return
+	}
+	if !l.out.offer(append(text, '\n')) {
+		l.dropped.Add(droppedQueue, 1)
+	}
+}
+
+// lineWriter writes lines to the file of a denialLog.
+type lineWriter struct{ *denialLog }
+
+// Write never fails. A line that was written in part, as to a full disk, is ended before the next.
+func (w lineWriter) Write(line []byte) (int, error) {
+	text := line
+	if w.torn {
+		text = append([]byte{'\n'}, line...)
+	}
+	n, err := w.file.Write(text)
+	if err == nil {
+		w.torn = false
+		return len(line), nil
+	}
+	w.torn = w.torn && n == 0 || n > 0 && text[n-1] != '\n'
+	w.dropped.Add(droppedFailed, 1)
+	if !w.failed {
+		w.failed = true
+		w.log.Error("the denial log cannot be written, which is logged once; see regiond_denial_log_dropped_total", "error", err)
+	}
+	return len(line), nil
+}
+
+// run writes until ctx ends, and then what is left.
+func (l *denialLog) run(ctx context.Context) error {
+	go l.out.Run(l.log)
+	<-ctx.Done()
+	l.out.Close()
+	return nil
+}

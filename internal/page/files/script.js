@@ -1,0 +1,669 @@
+"use strict";
+
+// Every value that comes from outside becomes text, never markup: names of tenants are chosen by
+// strangers.
+
+const $ = (id) => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+
+// set changes a text only where it differs, so that what a reader has selected stays selected.
+function set(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function element(name, className, text) {
+  const e = document.createElement(name);
+  if (className) e.className = className;
+  if (text !== undefined) e.textContent = text;
+  return e;
+}
+
+function shape(name, attributes, text) {
+  const e = document.createElementNS(SVG, name);
+  for (const key in attributes) e.setAttribute(key, attributes[key]);
+  if (text !== undefined) e.textContent = text;
+  return e;
+}
+
+const number = (n) => n.toLocaleString("en", { maximumFractionDigits: 1 });
+const percent = (p) => (p * 100).toLocaleString("en", { maximumFractionDigits: 1 }) + " %";
+const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
+
+// age is how long ago something was, in milliseconds; below 0 it never was.
+function age(ms) {
+  if (ms === undefined || ms < 0) return "never";
+  if (ms < 1000) return "just now";
+  if (ms < 120000) return Math.floor(ms / 1000) + " s ago";
+  return Math.floor(ms / 60000) + " min ago";
+}
+
+function span(ms) {
+  if (ms % 3600000 === 0) return ms === 3600000 ? "hour" : ms / 3600000 + " hours";
+  if (ms % 60000 === 0) return ms === 60000 ? "minute" : ms / 60000 + " minutes";
+  if (ms % 1000 === 0) return ms === 1000 ? "second" : ms / 1000 + " seconds";
+  return ms + " ms";
+}
+
+const modes = {
+  global: ["good", "sees all others"],
+  partitioned: ["warn", "on its own share"],
+  joining: ["warn", "joining"],
+  stale: ["warn", "sees old figures"],
+  local: ["bad", "Redis away"],
+};
+
+const reasons = {
+  peer_silent: "another region is silent",
+  one_way: "another region does not receive our messages",
+  views_differ: "regions disagree about who is there",
+  joining: "it is learning what the others have used",
+  process_paused: "this process did not run for a moment",
+  redis_timeout: "Redis does not answer in time",
+  redis_down: "Redis is away",
+  redis_refused: "Redis refuses",
+  breaker_open: "Redis is away",
+  overloaded: "Redis is too busy",
+};
+
+function inWords(reason) {
+  const [word, about] = reason.split(": ");
+  return (reasons[word] || word) + (about ? " (" + about + ")" : "");
+}
+
+function pill(mode, text) {
+  const e = element("span", "pill", text || mode);
+  e.dataset.tone = (modes[mode] || [""])[0];
+  return e;
+}
+
+// rows makes a table's body have one row for each item, and keeps the rows of those that stay.
+function rows(table, items, key, cells) {
+  const body = table.tBodies[0];
+  const old = new Map([...body.rows].map((row) => [row.dataset.key, row]));
+  items.forEach((item, i) => {
+    const name = key(item);
+    let row = old.get(name);
+    old.delete(name);
+    if (!row) {
+      row = element("tr");
+      row.dataset.key = name;
+    }
+    if (body.rows[i] !== row) body.insertBefore(row, body.rows[i] || null);
+    cells(item).forEach((cell, j) => {
+      let td = row.cells[j];
+      if (!td) {
+        td = row.appendChild(element(j === 0 ? "th" : "td", cell.className || ""));
+        if (j === 0) td.scope = "row";
+        if (cell.label) td.dataset.label = cell.label;
+      }
+      if (cell.mark !== undefined) {
+        if (td.dataset.mark !== cell.mark) {
+          td.dataset.mark = cell.mark;
+          td.replaceChildren(cell.node());
+        }
+      } else set(td, cell.text);
+    });
+  });
+  for (const row of old.values()) row.remove();
+}
+
+// The demo.
+
+function meter(id, title, text) {
+  const box = element("div", "meter");
+  box.id = id;
+  const svg = shape("svg", { role: "img" });
+  box.append(element("h3", "", title), element("p", "figure"), svg, element("p", "quiet", text));
+  $("meters").append(box);
+  return box;
+}
+
+function drawMeter(box, parts, names, limit, most) {
+  const total = parts.reduce((a, b) => a + b, 0);
+  const figure = box.querySelector(".figure");
+  const value = element("span", total > limit ? "exceeded" : "", number(total));
+  figure.replaceChildren(value, element("small", "", " of " + number(limit) + " now, at most " + number(most) + " so far"));
+  const svg = box.querySelector("svg");
+  svg.setAttribute("aria-label", parts.map((n, i) => names[i] + " " + n).join(", ") + ", together " + total + " of " + limit);
+  const width = svg.clientWidth || 400;
+  const scale = width / (limit * 1.5);
+  if (!svg.firstChild) {
+    svg.append(shape("rect", { class: "track", x: 0, y: 8, height: 20, rx: 4 }));
+    parts.forEach((_, i) => svg.append(shape("rect", { class: "r" + i, y: 8, height: 20 })));
+    svg.append(shape("line", { class: "limit", y1: 2, y2: 34 }), shape("text", { y: 43, "text-anchor": "middle" }));
+  }
+  svg.setAttribute("viewBox", "0 0 " + width + " 44");
+  svg.children[0].setAttribute("width", width);
+  let x = 0;
+  parts.forEach((n, i) => {
+    const r = svg.children[i + 1];
+    const w = Math.min(n * scale, Math.max(0, width - x));
+    r.setAttribute("x", x);
+    r.setAttribute("width", Math.max(0, w - (w > 2 ? 1 : 0)));
+    x += w;
+  });
+  const line = svg.querySelector("line");
+  line.setAttribute("x1", limit * scale);
+  line.setAttribute("x2", limit * scale);
+  const label = svg.querySelector("text");
+  label.setAttribute("x", limit * scale);
+  set(label, "limit " + number(limit));
+}
+
+// control works one of the demo's controls, and reports whether it did.
+async function control(path) {
+  set($("demo-error"), "");
+  try {
+    const answer = await fetch("/demo/" + path, { method: "POST" });
+    if (!answer.ok) set($("demo-error"), "That did not work: status " + answer.status + ".");
+    return answer.ok;
+  } catch {
+    set($("demo-error"), "The demo does not answer. Does it still run?");
+    return false;
+  }
+}
+
+let demandAt = 0; // when the slider was moved last
+
+function buildSite(region) {
+  const box = element("article", "site");
+  box.id = "site-" + region;
+  const head = element("div", "head");
+  head.append(element("h3", "", region), element("span", "pill mode"));
+  const list = element("dl");
+  for (const [name, text] of [["rate", "allowed and denied a second"], ["estimated", "estimated: used, may use"], ["strict", "strict: used, may use"], ["loans", "lent, borrowed"]]) {
+    list.append(element("dt", "", text), element("dd", name));
+  }
+  const buttons = element("div", "buttons");
+  for (const [verb, text] of [["cut", "Cut off"], ["heal", "Heal"]]) {
+    const b = element("button", verb, text);
+    b.type = "button";
+    b.setAttribute("aria-label", text + " " + region);
+    b.addEventListener("click", async () => {
+      if (!(await control(verb + "/" + encodeURIComponent(region)))) return;
+      const other = buttons.querySelector(verb === "cut" ? ".heal" : ".cut");
+      other.disabled = false;
+      other.focus(); // a disabled button would lose the keyboard's place
+      b.disabled = true;
+    });
+    buttons.append(b);
+  }
+  box.append(head, element("p", "why"), list, buttons);
+  $("sites").append(box);
+  return box;
+}
+
+// why is one sentence about what a region does now.
+function why(site, demo) {
+  if (site.cut) return "Cut off. It still answers at once, but gives out only its own share of the limit.";
+  if (site.mode === "global") return "Knows what the others use, and subtracts it.";
+  if (site.mode === "joining") return "Catches up with what the others have used meanwhile.";
+  if (demo.cut.length > 0) return "Receives nothing from " + demo.cut.join(" and ") + ", so it leaves that share unused.";
+  return "Waits until it is sure of the others again.";
+}
+
+function drawDemo(demo) {
+  $("demo").hidden = !demo;
+  if (!demo) return;
+  set($("demo-text"), "Three regions on this machine share one limit: " + number(demo.units) + " requests in any " + span(demo.window_ms) +
+    ", wherever they arrive. " + (demo.quiet ? "The demo makes no traffic now (--quiet)." : "The demo sends the same requests under both limits. Raise the demand, cut a region off, watch the shares, and heal it."));
+  const names = demo.regions.map((r) => r.region);
+  const estimated = $("meter-estimated") || meter("meter-estimated", "Estimated", "The default: each region subtracts what it knows of the others. It may go a little over while messages travel, and after a cut.");
+  const strict = $("meter-strict") || meter("meter-strict", "Strict", "");
+  const closed = demo.regions.some((r) => r.bound && r.bound.binds === "closed");
+  set(strict.querySelector("p.quiet"), "max_overshoot: 0%. Never over, whatever fails: each region spends its own share, and borrows what others do not need." +
+    (closed ? " A region that has just started admits nothing for one window: it cannot know what it admitted before." : ""));
+  drawMeter(estimated, demo.regions.map((r) => r.used), names, demo.units, demo.most.estimated);
+  drawMeter(strict, demo.regions.map((r) => r.strict), names, demo.units, demo.most.strict);
+  const slider = $("demand");
+  slider.max = demo.max_demand;
+  slider.disabled = demo.quiet;
+  if (Date.now() - demandAt > 2000) {
+    slider.value = demo.demand;
+    drawDemand();
+  }
+  for (const site of demo.regions) {
+    const box = $("site-" + site.region) || buildSite(site.region);
+    box.dataset.cut = site.cut ? "yes" : "no";
+    box.dataset.mode = site.mode;
+    const mode = box.querySelector(".mode");
+    mode.dataset.tone = site.cut ? "bad" : (modes[site.mode] || [""])[0];
+    set(mode, site.cut && site.mode === "global" ? "cut off" : site.mode);
+    set(box.querySelector(".why"), why(site, demo));
+    set(box.querySelector(".rate"), site.allowed + " and " + site.denied);
+    set(box.querySelector(".estimated"), site.used + ", " + site.ceiling);
+    const b = site.bound;
+    set(box.querySelector(".strict"), b ? site.strict + ", " + (b.binds === "closed" ? 0 : b.share - b.lent + b.borrowed - b.recalled) : String(site.strict));
+    set(box.querySelector(".loans"), b ? b.lent + ", " + b.borrowed : "–");
+    box.querySelector(".cut").disabled = site.cut;
+    box.querySelector(".heal").disabled = !site.cut;
+  }
+}
+
+function drawDemand() {
+  set($("demand-value"), $("demand").value + " requests a second under each limit");
+}
+
+$("demand").addEventListener("input", () => {
+  demandAt = Date.now();
+  drawDemand();
+});
+$("demand").addEventListener("change", () => control("demand/" + $("demand").value));
+
+// The timeline.
+
+let timeline = null; // {step, every, points, policies: Map(name → Map(step → {allowed, denied, overshoot}))}
+let cursor = null; // the step that is read out
+
+function takeHistory(h) {
+  timeline = { step: h.step_ms, every: h.every_ms, points: h.points, policies: new Map() };
+  for (const p of h.policies || []) {
+    const steps = new Map();
+    p.allowed.forEach((allowed, i) => {
+      steps.set(h.step_ms - (p.allowed.length - 1 - i) * h.every_ms, { allowed, denied: p.denied[i], overshoot: p.overshoot[i] });
+    });
+    timeline.policies.set(p.name, steps);
+  }
+}
+
+function takePoint(state) {
+  if (!timeline) return;
+  timeline.step = state.step_ms;
+  for (const p of state.policies || []) {
+    if (!timeline.policies.has(p.name)) timeline.policies.set(p.name, new Map());
+    const steps = timeline.policies.get(p.name);
+    steps.set(state.step_ms, p);
+    for (const at of steps.keys()) if (at <= timeline.step - timeline.points * timeline.every) steps.delete(at);
+  }
+}
+
+const everyPolicy = "";
+
+// pointAt adds up the chosen policies in a step; null before this process started.
+function pointAt(at) {
+  const chosen = $("policy").value;
+  let sum = null;
+  for (const [name, steps] of timeline.policies) {
+    const p = steps.get(at);
+    if (!p || (chosen !== everyPolicy && chosen !== name)) continue;
+    sum ||= { allowed: 0, denied: 0, overshoot: null };
+    sum.allowed += p.allowed;
+    sum.denied += p.denied;
+    if (p.overshoot !== null) sum.overshoot = Math.max(sum.overshoot || 0, p.overshoot);
+  }
+  return sum;
+}
+
+function drawPolicies() {
+  const select = $("policy");
+  const names = [...timeline.policies.keys()];
+  if (select.options.length === names.length + 1) return;
+  const chosen = select.value;
+  select.replaceChildren(new Option("all", everyPolicy), ...names.map((name) => new Option(name, name)));
+  select.value = names.includes(chosen) ? chosen : everyPolicy;
+}
+
+// roof is the round number that a chart ends at.
+function roof(value) {
+  const unit = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((n) => n * unit).find((n) => n >= value);
+}
+
+const left = 44;
+
+// chart draws the stacks of a chart; each is [class, height] in the chart's unit.
+function chart(box, highest, label, stacks, axis) {
+  const width = box.clientWidth, height = box.clientHeight, bottom = axis ? height - 20 : height - 8;
+  const svg = shape("svg", { viewBox: "0 0 " + width + " " + height, "aria-hidden": "true" });
+  const y = (v) => bottom - (v / highest) * (bottom - 10);
+  for (const v of axis ? [0, highest / 2, highest] : [0, highest]) {
+    svg.append(shape("line", { class: "grid", x1: left, x2: width, y1: y(v), y2: y(v) }));
+    svg.append(shape("text", { x: left - 8, y: y(v) + 4, "text-anchor": "end" }, label(v)));
+  }
+  const first = timeline.step - (timeline.points - 1) * timeline.every;
+  const wide = (width - left) / timeline.points;
+  const x = (at) => left + ((at - first) / timeline.every) * wide;
+  const paths = {};
+  for (let at = first; at <= timeline.step; at += timeline.every) {
+    let floor = 0;
+    for (const [name, value] of stacks(at)) {
+      if (value > 0) {
+        const top = Math.min(floor + value, highest);
+        const from = x(at).toFixed(1), to = (x(at) + Math.max(wide - 0.7, 1)).toFixed(1);
+        paths[name] = (paths[name] || "") + "M" + from + " " + y(floor).toFixed(1) + "H" + to + "V" + y(top).toFixed(1) + "H" + from + "Z";
+        floor = top;
+      }
+    }
+  }
+  for (const name in paths) svg.append(shape("path", { class: name, d: paths[name] }));
+  if (axis) {
+    for (const minutes of width < 480 ? [15, 0] : [15, 10, 5, 0]) {
+      const at = left + (width - left) * (1 - minutes / 15);
+      const anchor = minutes === 15 ? "start" : minutes === 0 ? "end" : "middle";
+      svg.append(shape("text", { x: at, y: height - 4, "text-anchor": anchor }, minutes === 0 ? "now" : minutes + " min ago"));
+    }
+  }
+  if (cursor !== null && cursor >= first) {
+    const at = x(cursor) + wide / 2;
+    svg.append(shape("line", { class: "cursor", x1: at, x2: at, y1: 8, y2: bottom }));
+  }
+  box.replaceChildren(svg);
+}
+
+// A step that is not over has seen only a part of its requests.
+const seconds = (at) => (at === timeline.step ? Math.max(1, (lastAt - at) / 1000) : timeline.every / 1000);
+let lastAt = 0;
+
+function drawTimeline() {
+  if (!timeline) return;
+  drawPolicies();
+  const first = timeline.step - (timeline.points - 1) * timeline.every;
+  let most = 1, over = 0, allowed = 0, denied = 0;
+  for (let at = first; at <= timeline.step; at += timeline.every) {
+    const p = pointAt(at);
+    if (!p) continue;
+    most = Math.max(most, (p.allowed + p.denied) / seconds(at));
+    over = Math.max(over, p.overshoot || 0);
+    allowed += p.allowed;
+    denied += p.denied;
+  }
+  chart($("traffic"), roof(most), number, (at) => {
+    const p = pointAt(at);
+    return p ? [["allowed", p.allowed / seconds(at)], ["denied", p.denied / seconds(at)]] : [];
+  }, true);
+  $("traffic").setAttribute("aria-label", "Requests in the last 15 minutes: " + number(allowed) + " allowed, " + number(denied) + " denied. Arrow keys read the steps out.");
+  chart($("overshoot"), Math.max(0.1, roof(over || 0.1)), percent, (at) => {
+    const p = pointAt(at);
+    return p && p.overshoot ? [["over", p.overshoot]] : [];
+  }, false);
+  $("overshoot").setAttribute("aria-label", "Measured overshoot in the last 15 minutes: at most " + percent(over));
+  const minutes = new Map();
+  for (let at = timeline.step; at >= first; at -= timeline.every) {
+    const p = pointAt(at);
+    if (!p) continue;
+    const minute = Math.floor(at / 60000) * 60000;
+    const m = minutes.get(minute) || { minute, allowed: 0, denied: 0, overshoot: null };
+    m.allowed += p.allowed;
+    m.denied += p.denied;
+    if (p.overshoot !== null) m.overshoot = Math.max(m.overshoot || 0, p.overshoot);
+    minutes.set(minute, m);
+  }
+  rows($("timeline-table"), [...minutes.values()], (m) => String(m.minute), (m) => [
+    { text: clock(m.minute).slice(0, 5) },
+    { text: number(m.allowed), className: "n" },
+    { text: number(m.denied), className: "n" },
+    { text: m.overshoot === null ? "–" : percent(m.overshoot), className: "n" },
+  ]);
+  const p = cursor === null ? null : pointAt(cursor);
+  set($("readout"), cursor === null ? "" : clock(cursor) + ": " + (p
+    ? number(p.allowed / seconds(cursor)) + " allowed and " + number(p.denied / seconds(cursor)) + " denied a second" + (p.overshoot === null ? "" : ", overshoot " + percent(p.overshoot))
+    : "before this process started"));
+}
+
+for (const name of ["traffic", "overshoot"]) {
+  $(name).addEventListener("pointermove", (e) => {
+    if (!timeline) return;
+    const box = $(name).getBoundingClientRect();
+    const part = Math.min(1, Math.max(0, (e.clientX - box.left - left) / (box.width - left)));
+    cursor = timeline.step - Math.round((1 - part) * (timeline.points - 1)) * timeline.every;
+    drawTimeline();
+  });
+  $(name).addEventListener("pointerleave", () => {
+    cursor = null;
+    drawTimeline();
+  });
+}
+$("traffic").addEventListener("keydown", (e) => {
+  if (!timeline || !["ArrowLeft", "ArrowRight", "Escape"].includes(e.key)) return;
+  e.preventDefault();
+  const by = e.key === "ArrowLeft" ? -timeline.every : timeline.every;
+  cursor = e.key === "Escape" ? null : Math.min(timeline.step, (cursor === null ? timeline.step - by : cursor) + by);
+  drawTimeline();
+});
+$("policy").addEventListener("change", drawTimeline);
+new ResizeObserver(drawTimeline).observe($("traffic"));
+
+// Regions, limits, changes.
+
+function drawRegions(report) {
+  const mode = report.mode.mode;
+  const about = report.mode.about || [];
+  let text = report.region + " is in mode " + mode + ": ";
+  if (mode === "global") text += "it sees every region, and global limits hold for all of them together.";
+  else text += inWords(report.mode.reason || "") + (about.length ? " (" + about.join(", ") + ")" : "") + ". It uses only the shares of the regions that it sees.";
+  if (!report.store.available) text += " Its Redis is away: fail modes answer.";
+  set($("mode-text"), text);
+  rows($("regions"), report.regions, (r) => r.name, (r) => {
+    const missing = Math.max(0, ...(r.processes || []).map((p) => p.missing_ms));
+    const state = r.self ? "this region" : r.state;
+    return [
+      { text: r.name },
+      { mark: state, node: () => pill(r.self || r.counted ? "global" : r.state === "silent" || r.state === "dead" ? "local" : "joining", state) },
+      { text: r.self ? "–" : r.counted ? "yes" : "no", label: "counted on" },
+      { text: r.self ? "–" : age(r.heard_ms), className: "n", label: "last message" },
+      { text: r.self ? "–" : missing > 0 ? "missing for " + number(missing / 1000) + " s" : "complete", className: "n", label: "usage" },
+      { text: r.detail || (r.reason ? inWords(r.reason) : ""), className: "name" },
+    ];
+  });
+  set($("self"), report.region + (report.instance ? " / " + report.instance : ""));
+  set($("footer"), "regiond " + report.version + ", configuration " + report.config_hash);
+}
+
+function drawLimits(limits) {
+  $("limits-section").hidden = !limits || limits.length === 0;
+  rows($("limits"), limits || [], (l) => l.policy + "." + l.name, (l) => [
+    { text: l.policy + " / " + l.name, className: "name" },
+    { text: number(l.units) + " in a " + (l.window_ms % 1000 === 0 && /^\d/.test(span(l.window_ms)) ? "window of " + span(l.window_ms) : span(l.window_ms)) },
+    { text: l.max_overshoot ? "over by " + l.max_overshoot + " at most" : "estimated", label: "bound" },
+    { text: number(l.share), className: "n", label: "share" },
+    { text: l.max_overshoot ? number(l.lent) : "–", className: "n", label: "lent" },
+    { text: l.max_overshoot ? number(l.borrowed) : "–", className: "n", label: "borrowed" },
+  ]);
+}
+
+let changesDrawn = "";
+
+function drawChanges(events) {
+  events = events || [];
+  $("events-empty").hidden = events.length > 0;
+  const mark = JSON.stringify(events);
+  if (mark === changesDrawn) return;
+  changesDrawn = mark;
+  $("events").replaceChildren(...events.map((e) => {
+    const li = element("li");
+    const when = element("time", "", clock(e.at_ms));
+    when.dateTime = new Date(e.at_ms).toISOString();
+    li.append(when, element("span", "", e.region + ": " + e.from + " → " + e.to + (e.reason ? ", " + inWords(e.reason) : "")));
+    return li;
+  }));
+}
+
+// Who is ranked.
+
+async function drawTop() {
+  if ($("content").hidden || document.hidden) return;
+  let report;
+  try {
+    const answer = await fetch("/v1/top?limit=10&by=" + $("top-by").value + "&window=" + $("top-window").value);
+    if (!answer.ok) return;
+    report = await answer.json();
+  } catch {
+    return; // the stream says that the connection is lost
+  }
+  $("top-section").hidden = false;
+  $("top-notes").replaceChildren(...(report.notes || []).map((n) => element("p", "notice", n)));
+  set($("top-empty"), (report.rows || []).length === 0 ? "Nobody." : "");
+  rows($("top"), report.rows || [], (r) => JSON.stringify([r.tenant, r.policy, r.limit, r.partition]), (r) => [
+    r.tenant ? { mark: r.tenant, node: () => whyButton(r), className: "name" } : { text: "all others", className: "name" },
+    { text: r.policy + " / " + r.limit, className: "name" },
+    { text: counted(r.partition), className: "name", label: "counted by" },
+    { text: r.at_least === r.at_most ? number(r.at_least) : number(r.at_least) + " to " + number(r.at_most), className: "n", label: "units" },
+  ]);
+}
+
+function whyButton(row) {
+  const b = element("button", "plain", row.tenant);
+  b.type = "button";
+  b.title = "Explain";
+  b.addEventListener("click", () => explain(row));
+  return b;
+}
+
+// explain says what a check of the row's partition would get now, and why.
+async function explain(row) {
+  const query = new URLSearchParams({ policy: row.policy });
+  for (const [name, value] of dimensions(row.partition)) query.set("dim." + name, value);
+  let lines;
+  try {
+    const answer = await fetch("/v1/explain/" + encodeURIComponent(row.tenant) + "?" + query);
+    const body = await answer.json();
+    lines = answer.ok ? body.explain.sentences : [body.detail, ...(body.errors || []).map((e) => e.pointer + " " + e.detail)];
+  } catch {
+    lines = ["regiond does not answer. Try again."];
+  }
+  set($("why-title"), row.tenant + " at " + clock(Date.now()));
+  $("why-text").replaceChildren(...lines.map((line) => element("li", "", line)));
+  $("why").hidden = false;
+  $("why-title").focus();
+}
+
+$("why-close").addEventListener("click", () => { $("why").hidden = true; });
+
+// dimensions are those of a partition such as "user,ip:2.42,-:route=5.login": the names that it is
+// counted by, their values behind their lengths, "-" for none, and what the limit asks for.
+function dimensions(partition) {
+  const dims = [];
+  const colon = partition.indexOf(":");
+  let rest = partition.slice(colon + 1);
+  const take = (name) => {
+    if (rest[0] === "-") {
+      rest = rest.slice(1);
+      return;
+    }
+    const dot = rest.indexOf("."), end = dot + 1 + Number(rest.slice(0, dot));
+    dims.push([name, rest.slice(dot + 1, end)]);
+    rest = rest.slice(end);
+  };
+  for (const name of partition.slice(0, colon).split(",").filter(Boolean)) {
+    take(name);
+    rest = rest.replace(/^[,:]/, "");
+  }
+  for (rest = rest.replace(/^:/, ""); rest.includes("="); rest = rest.replace(/^,/, "")) {
+    const name = rest.slice(0, rest.indexOf("="));
+    rest = rest.slice(name.length + 1);
+    take(name);
+  }
+  return dims;
+}
+
+// counted is what a partition is, in words: "user=42", or the tenant as a whole. Hidden values are a hash.
+function counted(partition) {
+  const [by, values] = partition.split(/:(.*)/s);
+  if (values[0] === "#") return by + " " + values;
+  return dimensions(partition).map(([name, value]) => name + "=" + value).join(", ") || (by ? "no " + by : "the tenant");
+}
+
+for (const id of ["top-by", "top-window"]) $(id).addEventListener("change", drawTop);
+setInterval(drawTop, 3000);
+
+// The stream.
+
+let source = null, again = 0, heard = 0;
+
+function live(state, text) {
+  $("live").dataset.live = state;
+  set($("live-text"), text);
+}
+
+function connect() {
+  clearTimeout(again);
+  if (source) source.close();
+  source = new EventSource("/v1/events");
+  source.addEventListener("history", (e) => {
+    takeHistory(JSON.parse(e.data));
+    const first = $("content").hidden;
+    $("content").hidden = false;
+    $("login").hidden = true;
+    drawTimeline();
+    if (first) drawTop();
+  });
+  source.addEventListener("state", (e) => {
+    const state = JSON.parse(e.data);
+    heard = Date.now();
+    lastAt = state.at_ms;
+    live("yes", "Live");
+    takePoint(state);
+    drawDemo(state.demo);
+    drawTimeline();
+    drawRegions(state.regions);
+    drawLimits(state.limits);
+    drawChanges(state.events);
+  });
+  source.addEventListener("error", () => {
+    live("lost", "Connection lost, trying again");
+    if (source.readyState === EventSource.CLOSED) refused();
+  });
+}
+
+// refused finds out why there is no stream: a browser does not say.
+async function refused() {
+  let status = 0;
+  try {
+    status = (await fetch("/v1/regions")).status;
+  } catch {
+    // the process is away
+  }
+  if (status === 401) {
+    live("no", "Not logged in");
+    $("content").hidden = true;
+    $("logout").hidden = true;
+    $("login").hidden = false;
+    $("token").focus();
+    return;
+  }
+  if (status === 403) {
+    live("lost", "This token may not see the page");
+    return;
+  }
+  again = setTimeout(connect, 5000);
+}
+
+// A connection can be dead without an end.
+setInterval(() => {
+  if (source && source.readyState === EventSource.OPEN && heard && Date.now() - heard > 10000) {
+    live("lost", "Connection lost, trying again");
+    heard = Date.now();
+    connect();
+  }
+}, 2000);
+
+$("login-form").addEventListener("submit", async (e) => {
+  e.preventDefault();
+  set($("login-error"), "");
+  try {
+    const answer = await fetch("/session", {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token: $("token").value }),
+    });
+    if (answer.ok) {
+      $("token").value = "";
+      $("logout").hidden = false;
+      sessionStorage.setItem("session", "yes");
+      connect();
+      return;
+    }
+    const problem = await answer.json();
+    set($("login-error"), "Not logged in: " + problem.detail + ".");
+  } catch {
+    set($("login-error"), "regiond does not answer. Try again.");
+  }
+});
+
+$("logout").addEventListener("click", async () => {
+  await fetch("/session", { method: "DELETE" });
+  sessionStorage.removeItem("session");
+  source.close();
+  refused();
+});
+$("logout").hidden = sessionStorage.getItem("session") !== "yes";
+
+connect();

@@ -1,0 +1,70 @@
+package limiter
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// domainPlan is a domain, compiled: its policy, and the key plans of the limits that requests have
+// named together. The plans are kept, since denials are remembered under them.
+type domainPlan struct {
+	policyPlan
+
+	mu       sync.RWMutex
+	together map[string]*limitPlan
+}
+
+// maxTogether bounds the plans that a domain keeps. Gateways have a few dozen routes, and each its own set of limits.
+const maxTogether = 1 << 12
+
+// resolveDomain is resolve for a request that names its limits.
+func (r *rules) resolveDomain(req *quota.Request, op store.Op, overflow *overflow, s *scratch) (query, error) {
+	q := query{rules: r, request: req}
+	ms := req.Validate()
+	d := r.domains[req.Policy]
+	switch {
+	case d == nil:
+		ms = append(ms, quota.FieldError{Pointer: "/policy", Detail: fmt.Sprintf("%.80q is not a domain", req.Policy)})
+	case len(req.Limits) == 0 || len(req.Limits) > quota.MaxTogether:
+		ms = append(ms, quota.FieldError{Pointer: "/limits", Detail: fmt.Sprintf("one step has between 1 and %d limits", quota.MaxTogether)})
+	}
+	if len(ms) > 0 {
+		return q, &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
+	}
+	q.plan, q.limits, q.enforcement = &d.policyPlan, d.planOf(req.Limits), d.policy.Enforcement
+	if req.Observe {
+		q.enforcement = quota.Observe
+	}
+	return q, q.complete(op, r.values[req.Tenant] == nil, overflow, s)
+}
+
+// planOf returns the plan of limits that a request names.
+func (d *domainPlan) planOf(limits []*quota.Limit) *limitPlan {
+	var array [256]byte
+	key := array[:0]
+	for _, l := range limits {
+		key = append(key, l.Name...)
+		key = strconv.AppendInt(append(key, ' '), l.Units, 10) // one that came with a request has no number of its own
+		key = strconv.AppendInt(append(key, '/'), l.WindowUS(), 10)
+		key = append(key, ' ')
+	}
+	d.mu.RLock()
+	p := d.together[string(key)]
+	d.mu.RUnlock()
+	if p != nil && slices.Equal(p.limits, limits) { // a reload replaces limits of the same name
+		return p
+	}
+	limits = slices.Clone(limits)
+	p = &limitPlan{keys: store.NewKeyPlan(limits), limits: limits}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, known := d.together[string(key)]; known || len(d.together) < maxTogether {
+		d.together[string(key)] = p
+	}
+	return p
+}

@@ -1,0 +1,77 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// readLoans reads, for a request that asks for an explanation, what is lent and borrowed
+// under each limit with a bound. It charges nothing.
+func (l *Limiter) readLoans(ctx context.Context, q *query) {
+	if !q.request.Explain || len(q.call.Bounds) == 0 {
+		return
+	}
+	var terms []*quota.BoundTerms
+	var calls []store.Call
+	q.eachGlobal(func(i int, limit *quota.Limit, key *quota.CounterKey) {
+		c := &q.ceilings[i]
+		if !c.Bounded || c.Terms == nil || c.Terms.Bound == nil {
+			return
+		}
+		plan := store.NewKeyPlan([]*quota.Limit{limit})
+		terms = append(terms, c.Terms.Bound)
+		calls = append(calls, store.Call{
+			Op: store.OpLoans, Plan: plan, Keys: q.call.Keys[q.limits.keys.KeyOf[i]:][:1], Counters: []quota.CounterKey{*key},
+			Ceilings: plan.Capacities, Bounds: []quota.Bound{c.Bound},
+		})
+	})
+	verdicts := make([]store.Verdict, len(calls))
+	l.store.Decide(ctx, calls, verdicts)
+	for i, t := range terms {
+		v := &verdicts[i]
+		if v.Err != nil || v.Loans == nil {
+			continue
+		}
+		for _, x := range v.Loans.State.Lent {
+			t.Lent += x.Left()
+		}
+		for _, x := range v.Loans.State.Held {
+			t.Borrowed += x.Left()
+		}
+		t.Recalled = v.Loans.State.Recall
+		t.Close(calls[i].Bounds[0], v.StoreUS)
+	}
+}
+
+// explain gives the terms behind a decision, and says them in words.
+func (q *query) explain(d *quota.Decision) {
+	_, listed := q.rules.Tenants[d.Tenant]
+	e := &quota.Explanation{
+		Region: q.rules.Region, ConfigHash: q.rules.Hash, StoreUS: d.StoreUS,
+		Unlisted: !listed && q.request.Limits == nil, Shared: q.overflow || q.shared,
+		Limits: make([]quota.LimitExplanation, len(d.Limits)),
+	}
+	for i := range d.Limits {
+		plan := q.limits.keys
+		at, limit := plan.Order[i], plan.Limits[i]
+		t := &e.Limits[at]
+		*t = quota.LimitExplanation{
+			Name: limit.Name, Algorithm: limit.Algorithm.String(), Partition: q.call.Keys[plan.KeyOf[i]],
+			Ceiling: d.Limits[at].Ceiling, CeilingTerms: quota.CeilingTerms{
+				Part:    limit.Capacity(),
+				Formula: fmt.Sprintf("the whole limit, %d units in %v", limit.Capacity(), limit.Window),
+			},
+		}
+		if q.ceilings != nil && q.ceilings[i].Terms != nil {
+			t.CeilingTerms = *q.ceilings[i].Terms
+		}
+		if q.processes > 1 {
+			t.Formula += fmt.Sprintf(", ÷ %d processes", q.processes)
+		}
+	}
+	d.Explanation = e
+	e.Sentences = d.Sentences()
+}

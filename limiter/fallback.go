@@ -1,0 +1,135 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// closedRetry is the Retry-After of a closed policy. When the store will be back is unknown,
+// and probes notice within this time.
+const closedRetry = time.Second
+
+// fallback decides a query that the store did not, by its policy's fail mode. e is the
+// store's error in cause, nil where only this partition was not decided. It never fails but
+// for a reused Idempotency-Key.
+func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.Error) (quota.Decision, error) {
+	reason, op := quota.ReasonRedisRefused, q.call.Op
+	if e != nil {
+		if reason = e.Reason; reason == quota.ReasonOverloaded {
+			return q.turnedAway(), nil
+		}
+		if op == store.OpCheck && !e.Ambiguous && errors.Is(ctx.Err(), context.Canceled) {
+			op = store.OpPeek // the client has gone and nothing was charged; charge nothing here either
+		}
+	} else {
+		l.metrics.partition.Add(ctx, 1)
+		l.logUnreadable(q, cause)
+	}
+	var d quota.Decision
+	if mode := q.plan.policy.OnStoreLoss; q.call.Op == store.OpReport || mode == quota.FailShare {
+		var err error
+		if d, err = l.localDecision(ctx, q, op); err != nil {
+			return d, err
+		}
+	} else {
+		basis := quota.BasisClosed
+		if mode == quota.FailOpen {
+			basis = quota.BasisOpen
+		}
+		d = q.failDecision(basis)
+	}
+	d.Mode, d.Reason = quota.ModeLocal, reason
+	return d, nil
+}
+
+// localDecision decides in memory, against this process's share of each ceiling. op may
+// be less than the query's own. The error is that of a reused Idempotency-Key.
+func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quota.Decision, error) {
+	call, processes := q.call, max(1, q.rules.Processes())
+	call.Op, call.Plan, call.Counters, call.Known, call.Bounds = op, q.limits.local(processes), nil, nil, nil
+	call.Ceilings = make([]int64, len(q.call.Ceilings))
+	rooms := make([]int64, len(call.Ceilings)) // this process's share of what its region has not used
+	for i, c := range q.call.Ceilings {
+		least := int64(1) // in a window that is longer, see limitPlan.local
+		rooms[i] = quota.MaxCounter
+		if q.limits.keys.Limits[i].Scope == quota.ScopeGlobal {
+			least = 0
+			if q.ceilings != nil {
+				c = q.ceilings[i].Local
+				rooms[i] = max(0, c-q.ceilings[i].Used) / processes
+			}
+		}
+		call.Ceilings[i] = max(least, c/processes)
+	}
+	var verdicts [1]store.Verdict
+	if slices.Min(rooms) < quota.MaxCounter { // what siblings used is not in this memory
+		peek := call
+		peek.Op = store.OpPeek
+		if l.local.Decide(ctx, []store.Call{peek}, verdicts[:]); verdicts[0].Err == nil {
+			for i := range call.Ceilings {
+				used := call.Ceilings[i] - verdicts[0].Limits[i].Remaining
+				call.Ceilings[i] = min(call.Ceilings[i], used+rooms[i])
+			}
+		}
+	}
+	l.local.Decide(ctx, []store.Call{call}, verdicts[:])
+	v := &verdicts[0]
+	switch {
+	case v.Err != nil: // memory is full
+		return q.failDecision(quota.BasisClosed), nil
+	case v.Outcome == store.Reused:
+		return quota.Decision{}, errReused()
+	case v.Outcome == store.Admitted && call.Op != store.OpPeek && q.rules.Global != nil:
+		q.eachGlobal(func(_ int, l *quota.Limit, key *quota.CounterKey) {
+			q.rules.Global.Local(ctx, q.plan.policy, l, key, call.Cost)
+		})
+	}
+	d := q.decision(v, call.Ceilings)
+	d.Basis = quota.BasisLocal
+	q.processes = processes
+	return d, nil
+}
+
+// turnedAway is the decision about a check that found the store busy. It is shed, without
+// limits, since none was looked at; a report always is: to allow it would not charge it.
+func (q *query) turnedAway() quota.Decision {
+	d := quota.Decision{Basis: quota.BasisShed}
+	if q.plan.policy.OnOverload == quota.OverloadOpen && q.call.Op != store.OpReport {
+		d = q.failDecision(quota.BasisOpen)
+	}
+	d.Reason = quota.ReasonOverloaded
+	return d
+}
+
+// failDecision is the decision of a policy about a check that no store decided: open
+// allows it, closed refuses it.
+func (q *query) failDecision(b quota.Basis) quota.Decision {
+	d := quota.Decision{Allowed: b == quota.BasisOpen, Basis: b, Limits: make([]quota.LimitState, len(q.call.Ceilings))}
+	for i, ceiling := range q.call.Ceilings {
+		s := &d.Limits[q.limits.keys.Order[i]]
+		s.Limit, s.Ceiling = q.limits.keys.Limits[i], ceiling
+		if d.Allowed {
+			s.Remaining = ceiling
+		} else {
+			s.Denied, s.RetryAfter, s.ResetAfter = true, closedRetry, closedRetry
+		}
+	}
+	return d
+}
+
+// unreadableEvery is how often an unreadable partition is logged, however often it
+// is asked for.
+const unreadableEvery = time.Second
+
+func (l *Limiter) logUnreadable(q *query, cause error) {
+	now, last := l.localUS(), l.loggedUnreadable.Load()
+	if now-last < unreadableEvery.Microseconds() || !l.loggedUnreadable.CompareAndSwap(last, now) {
+		return
+	}
+	l.log.Warn("a partition's data in redis cannot be read, its fail mode decides", "key", q.call.Keys[0], "error", cause)
+}

@@ -1,0 +1,141 @@
+-- general.lua: any check, with a state for each of its keys; and what only some plans need. All of it is made when the
+-- first check of a call asks for it.
+
+local IDEMPOTENCY_US, IDEMPOTENCY_TTL = 60000000, '120000'
+
+local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_log, write = write_log, note = note_log }
+local window, level -- made when a plan first asks for them
+
+-- kind_of is the kind of a key.
+local function kind_of(k)
+  if k.kind == 'l' then return log end
+  if not window then window, level = window_gcra() end
+  return k.kind == 'w' and window or level
+end
+
+local here -- the epoch of the data in this server, once it was read
+
+-- in_force is an epoch while it is that of the region's hash, and the unknown one otherwise. In a cluster only the
+-- primary that has the hash can tell.
+local function in_force(epoch)
+  if here == nil then
+    here = false
+    if EPOCH ~= '' then
+      local ok, v = pcall(call, 'HGET', EPOCH, 'epoch')
+      if ok and type(v) ~= 'table' then here = format('%010.0f', tonumber(match(v or '0', '^%d+')) or 0) end
+    end
+  end
+  return here and here ~= epoch and '0000000000' or epoch
+end
+
+-- read_bounds reads the bounds of the bounded limits of a plan from ARGV[p] on.
+local function read_bounds(plan, bounded, p)
+  plan.bounds = bounded
+  for _, l in ipairs(bounded) do
+    local epoch = in_force(ARGV[p + 1])
+    local closed = TIME < tonumber(ARGV[p + 2]) or tonumber(epoch) == 0
+    l.bound = {
+      C = 0, share = tonumber(ARGV[p]), epoch = epoch, after = epoch .. ' ' .. NOW .. '~', before = epoch .. '!', closed = closed,
+      keep = tonumber(ARGV[p + 3]), D = tonumber(ARGV[p + 4]), W = l.W,
+    }
+    p = p + 5
+  end
+  return p
+end
+
+local function replay(record, print)
+  local v = call('GET', record)
+  if not v then return nil end
+  local stamp, was, reply = match(v, '^(%d+) (%S+) ([^\n]*)$')
+  if not stamp then error('GARBAGE in ' .. record, 0) end
+  if tonumber(stamp) + IDEMPOTENCY_US <= TIME then return nil end -- as good as expired
+  if was ~= print then return 'x' end
+  return 'm ' .. reply
+end
+
+local bounded -- made when a plan first has bounds
+
+-- lower brings the ceilings of bounded limits down to what their bounds leave. at is the place before their loans.
+local function lower(bounds, at, ceilings)
+  bounded = bounded or loans()
+  for i = 1, #bounds do
+    local l = bounds[i]
+    local b, n = l.bound, l.n
+    b.C = bounded(KEYS[at + i], b)
+    if b.C < ceilings[n] then ceilings[n] = b.C end
+  end
+end
+
+-- lend carries out the operations of a check.
+local function lend(plan, first, p, last)
+  return loan_ops(loans())(KEYS[first + 1], KEYS[first + 3], plan.bounds[1].bound, p, last)
+end
+
+-- decide reads and validates every key before the first write, so that what fails changes nothing.
+-- ceilings are those of all its limits where one is global, and known is where what they rest on is in ARGV.
+local function decide(plan, first, op, c, ceilings, known, record, print)
+  local earlier = record and replay(record, print)
+  if earlier then return earlier end
+  local reply = plan.globals and lost(plan, first + #plan, known)
+  if reply then return reply end
+  if plan.bounds then lower(plan.bounds, first + #plan + plan.globals, ceilings) end
+  local waits, lefts, overs, n, fits = {}, {}, {}, 0, true
+  for i = 1, #plan do
+    local k, key = plan[i], KEYS[first + i]
+    local s, kind = states[key], kind_of(k)
+    if not s or s.k ~= k then -- a reload may meet the plan before it in one call
+      s = kind.load(key, k)
+      states[key] = s
+    end
+    for j = 1, #k do
+      n = n + 1
+      local w = kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, c)
+      waits[n] = w
+      if w ~= 0 then
+        fits = false
+        if w < 1 and w ~= -1 then error('GARBAGE in ' .. key, 0) end -- its stamps are out of order
+      end
+    end
+  end
+  local charged = op == 'r' or op == 'c' and fits
+  n = 0
+  for i = 1, #plan do
+    local k, s = plan[i], states[KEYS[first + i]]
+    local kind = kind_of(k)
+    for j = 1, #k do
+      n = n + 1
+      local C = ceilings and ceilings[n] or k[j].C
+      local left = kind.left(s, k[j], C, c, waits[n])
+      if not charged and left < 0 then
+        overs[n] = max(0, min(C - left, k[j].L) - C)
+      elseif op == 'r' and k[j].bound then
+        overs[n] = min(c, max(0, c - left))
+      end
+      lefts[n] = charged and max(0, left - c) or left
+    end
+  end
+  reply = (charged or fits) and 'a' or 'd'
+  local counter = first + #plan
+  n = 0
+  for i = 1, #plan do -- the first write: nothing is read any more
+    local k, s = plan[i], states[KEYS[first + i]]
+    local kind = kind_of(k)
+    if charged then kind.write(s, k, c) elseif s.stepped and op == 'c' then kind.note(s, k) end
+    for j = 1, #k do
+      n = n + 1
+      reply = format('%s %.0f %.0f %.0f', reply, max(0, lefts[n]), charged and 0 or waits[n], kind.reset(s, k[j]))
+      if k[j].B then
+        counter = counter + 1
+        local held = charged and add_counter(KEYS[counter], k[j], c, k.ttl) or counted(KEYS[counter])
+        reply = format('%s %.0f %s', reply, overs[n] or 0, held)
+        if k[j].bound then reply = reply .. ' ' .. k[j].bound.C end
+      end
+    end
+  end
+  if charged and record then
+    call('SET', record, NOW .. ' ' .. print .. ' ' .. reply:sub(3), 'PX', IDEMPOTENCY_TTL)
+  end
+  return reply
+end
+
+return decide, lend, lower, read_bounds

@@ -1,0 +1,125 @@
+-- quick.lua: the common checks, decided without a state: those of cost 1 on logs that end with a plain element.
+
+-- Partitions that several uncommon checks of one call share are read once: TIME does not move in between, so what
+-- was found stays true, and each charge is added to it.
+local states = {}
+
+-- fresh is whether none of the keys of a check has a state, which a charge by quick would make wrong.
+local function fresh(plan, first)
+  for i = 1, #plan do
+    if states[KEYS[first + i]] then return false end
+  end
+  return true
+end
+
+-- stamp_of is the stamp of an element of a log.
+local function stamp_of(key, e)
+  local stamp = tonumber(e) or e and tonumber((match(e, '^(%d+)[:+]')))
+  if stamp and stamp > 0 and stamp < MAX and stamp % 1 == 0 then return stamp end
+  error('GARBAGE in ' .. key, 0)
+end
+
+-- oldest returns the index of the oldest element inside the window that begins at edge, given that the oldest of
+-- all, head, is outside and the newest is inside. Stamps are times and traffic is roughly even, so it interpolates,
+-- and halves the range whenever that did not: a few reads, never more than twice log2(size).
+local function oldest(key, head, newest, size, edge)
+  local lo, below, hi, above, narrow = 0, head, size - 1, newest, true
+  while hi - lo > 1 do
+    local span, mid = hi - lo, floor((lo + hi) / 2)
+    if narrow then
+      mid = max(lo + 1, min(hi - 1, lo + floor((edge - below) / (above - below) * span)))
+    end
+    local stamp = stamp_of(key, call('LINDEX', key, '' .. mid))
+    if stamp > edge then hi, above = mid, stamp else lo, below = mid, stamp end
+    narrow = not narrow or hi - lo <= span / 2
+  end
+  return hi
+end
+
+-- cut drops the oldest elements of a log, if there are any to drop.
+local function cut(key, drop)
+  if drop == 1 then call('LPOP', key) elseif drop > 1 then call('LTRIM', key, int(drop), '-1') end
+end
+
+-- expire sets how long a log lives after an admission. During a reload another plan may ask for less, which
+-- does not count while it asks for more.
+local function expire(key, k, size)
+  if size == 1 then call('PEXPIRE', key, k.ttl) else call('PEXPIRE', key, k.ttl, 'GT') end
+end
+
+local rooms = {} -- what remains of each limit, while quick runs
+local LONG = 64 -- elements
+-- inside is by key, for long logs: k of the plan that looked last, and at [j] the index of the oldest element inside the
+-- window of its j-th limit. TIME does not move in between.
+local inside = {}
+
+-- quick appends the reply to a check to replies, which end at r, and returns where they end now. first is the place
+-- before the keys, ceilings are those of the limits where one is global. It returns nil, having written nothing, for
+-- whatever is not common, a denial by one of several windows or by a global limit included.
+local function quick(first, plan, ceilings, replies, r)
+  local n = 0
+  for i = 1, #plan do
+    local k, key = plan[i], KEYS[first + i]
+    local tail, newest, size, head = call('LINDEX', key, '-1'), 0, nil, nil
+    local memo = inside[key]
+    if memo and memo.k ~= k then memo = nil end
+    if tail then
+      newest = tonumber(tail) or 0
+      if not (newest > 0 and newest <= TIME and newest % 1 == 0) then return nil end
+    end
+    for j = 1, #k do
+      local l, u = k[j], 0
+      n = n + 1
+      local C = l.C or ceilings[n]
+      if C < 1 then return nil end
+      if newest > l.edge then
+        size = size or call('LLEN', key)
+        if size >= C then
+          local stamp = stamp_of(key, call('LINDEX', key, l.last or '-' .. C))
+          if stamp > l.edge then
+            if plan[2] or k[2] or l.B or stamp > newest then return nil end
+            replies[r + 1] = format('d 0 %.0f %.0f', stamp + l.W - TIME, newest + l.W - TIME)
+            return r + 1
+          end
+          if size == C then head = stamp end
+        end
+        local at = memo and memo[j]
+        if not at then
+          head = head or size == 1 and newest or stamp_of(key, call('LINDEX', key, '0'))
+          at = head > l.edge and 0 or oldest(key, head, newest, size, l.edge)
+          if size > LONG then
+            memo = memo or { k = k }
+            memo[j] = at
+          end
+        end
+        u = size - at
+      end
+      rooms[n] = C - u - 1
+    end
+    inside[key] = memo
+  end
+  local counter = first + #plan
+  n = 0
+  for i = 1, #plan do
+    local k, key = plan[i], KEYS[first + i]
+    local size = call('RPUSH', key, NOW)
+    expire(key, k, size)
+    local drop, memo = size - k.trim, inside[key]
+    if drop > 0 then cut(key, drop) end
+    for j = 1, #k do
+      local l = k[j]
+      if drop > 0 and memo and memo[j] then memo[j] = max(0, memo[j] - drop) end
+      n, r = n + 1, r + 1
+      replies[r] = rooms[n]
+      if l.B then
+        counter, r = counter + 1, r + 1
+        replies[r] = add_counter(KEYS[counter], l, 1, k.ttl)
+        if l.bound then
+          r = r + 1
+          replies[r] = l.bound.C
+        end
+      end
+    end
+  end
+  return r
+end

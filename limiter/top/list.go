@@ -1,0 +1,98 @@
+package top
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// list is what a process, or several, counted of one kind in one window, largest first.
+type list struct {
+	rows   []quota.TopRow // no two of one name
+	others int64          // the most units of any name that has no row
+	total  int64          // of all names
+	covers time.Duration
+}
+
+// list returns what the Recorder counted.
+func (r *Recorder) list(by quota.TopBy, window time.Duration) list {
+	r.mu.Lock()
+	r.fold()
+	g := r.series[by].window(window)
+	slots := slices.Clone(g.slots) // the fold goes on
+	l := list{others: plus(g.floor, g.lost), total: g.total, covers: r.now() - g.from}
+	lost := g.lost
+	r.mu.Unlock()
+	for i := range slots {
+		row := parseName(slots[i].text)
+		row.AtLeast, row.AtMost = slots[i].low, plus(slots[i].count, lost)
+		l.rows = append(l.rows, row)
+	}
+	l.sort()
+	return l
+}
+
+// parseName reads the text of a name, without its units.
+func parseName(text string) (row quota.TopRow) {
+	parts := strings.SplitN(text, " ", 4) // no part has a space
+	row.Tenant, row.Policy, row.Limit, row.Partition = parts[0], parts[1], parts[2], parts[3]
+	return row
+}
+
+func (l *list) sort() {
+	slices.SortFunc(l.rows, func(a, b quota.TopRow) int {
+		return cmp.Or(cmp.Compare(b.AtLeast, a.AtLeast), cmp.Compare(b.AtMost, a.AtMost), compareNames(&a, &b))
+	})
+}
+
+func compareNames(a, b *quota.TopRow) int {
+	return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Policy, b.Policy),
+		strings.Compare(a.Limit, b.Limit), strings.Compare(a.Partition, b.Partition))
+}
+
+// cut keeps the first rows.
+func (l *list) cut(rows int) {
+	for i := rows; i < len(l.rows); i++ {
+		l.others = max(l.others, l.rows[i].AtMost)
+	}
+	l.rows = l.rows[:min(rows, len(l.rows))]
+}
+
+// of drops the rows of other policies. What bounded other names still does.
+func (l *list) of(policy string) {
+	if policy != "" {
+		l.rows = slices.DeleteFunc(l.rows, func(row quota.TopRow) bool { return row.Policy != policy })
+	}
+}
+
+// combine adds up lists. Where one has no row of a name, the name may have as much there as any
+// other that has none.
+func combine(lists []list) list {
+	var sum list
+	at := map[quota.TopRow]int{} // by name
+	for _, l := range lists {
+		sum.others += l.others // of MaxPeers, these do not overflow
+		sum.total += l.total
+		sum.covers = max(sum.covers, l.covers)
+	}
+	for _, l := range lists {
+		for _, row := range l.rows {
+			name := row
+			name.AtLeast, name.AtMost = 0, 0
+			i, known := at[name]
+			if !known {
+				i = len(sum.rows)
+				at[name], sum.rows = i, append(sum.rows, name)
+				sum.rows[i].AtMost = sum.others
+			}
+			s := &sum.rows[i]
+			s.AtLeast += row.AtLeast
+			s.AtMost += row.AtMost - l.others
+		}
+	}
+	sum.sort()
+	return sum
+}

@@ -1,0 +1,183 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/quota"
+)
+
+// byUser is a listed tenant, acme, whose limits count users, pairs of user and address, and
+// all together.
+func byUser(values int) limiter.Config {
+	c := onePolicy(quota.Policy{Limits: []quota.Limit{
+		{Name: "all", Units: 100_000, Window: time.Minute},
+		{Name: "user", Units: 5, Window: time.Minute, By: []string{"user"}},
+		{Name: "pair", Units: 5, Window: time.Second, Algorithm: quota.SlidingWindow, By: []string{"ip", "user"}},
+	}})
+	c.Tenants, c.MaxValues = map[string]quota.Tenant{"acme": {Policy: "standard"}, "globex": {Policy: "standard"}}, values
+	return c
+}
+
+func dims(user, ip string) quota.Dimensions {
+	return quota.Dimensions{{Name: "ip", Value: ip}, {Name: "user", Value: user}}
+}
+
+func (r *rig) as(t *testing.T, tenant, user, ip string) bool {
+	t.Helper()
+	d, err := r.Check(context.Background(), quota.Request{Tenant: tenant, Cost: 1, Dimensions: dims(user, ip)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Allowed
+}
+
+// TestMaxValuesShares: values beyond the bound are held to one limit together, known ones
+// and other tenants are not affected, and the places come back when their counts are gone.
+func TestMaxValuesShares(t *testing.T) {
+	now := time.Unix(1_795_198_405, 0)
+	r := memoryRig(t, byUser(100), func() time.Time { return now })
+	for i := range 100 {
+		if !r.as(t, "acme", fmt.Sprint("known", i), "::1") {
+			t.Fatalf("known user %d is denied", i)
+		}
+	}
+	peek := func(user string) int64 {
+		d, err := r.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Dimensions: dims(user, "::1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Limits[1].Remaining
+	}
+	if n := peek("invented"); n != 5 {
+		t.Errorf("the shared partition has %d left, want 5", n)
+	}
+	for user, want := range map[string]bool{"invented": true, "known1": false} {
+		d, err := r.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Dimensions: dims(user, "::1"), Explain: true})
+		if err != nil || d.Explanation.Shared != want {
+			t.Errorf("%s is explained as sharing %v: %v", user, d.Explanation.Shared, err)
+		}
+	}
+	allowed := 0
+	for i := range 1000 {
+		if r.as(t, "acme", fmt.Sprint("invented", i), "::1") {
+			allowed++
+		}
+	}
+	if allowed != 5 || r.count(t, "regiond.values_overflow") < 1000 {
+		t.Errorf("%d of 1000 invented users were allowed, %d decisions counted, want the 5 of one limit and 1000", allowed, r.count(t, "regiond.values_overflow"))
+	}
+	for i := range 100 {
+		for n := range 5 {
+			if got, want := r.as(t, "acme", fmt.Sprint("known", i), "::1"), n < 4; got != want {
+				t.Fatalf("known user %d, request %d: allowed %v, want %v", i, n+2, got, want)
+			}
+		}
+	}
+	if !r.as(t, "globex", "invented7", "::1") {
+		t.Error("another tenant shares the bound")
+	}
+	now = now.Add(10 * time.Minute)
+	for i := range 100 {
+		if !r.as(t, "acme", fmt.Sprint("later", i), "::1") {
+			t.Fatalf("place %d of those who left was not given away", i)
+		}
+	}
+}
+
+// TestMaxValuesKeepsWhoIsActive: a user that comes once in the life of its keys keeps its
+// place through any flood.
+func TestMaxValuesKeepsWhoIsActive(t *testing.T) {
+	now := time.Unix(1_795_198_405, 0)
+	r := memoryRig(t, byUser(10), func() time.Time { return now })
+	for minute := range 30 {
+		d, err := r.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Dimensions: dims("known", "::1")})
+		if err != nil || !d.Allowed || d.Limits[1].Remaining < 3 {
+			t.Fatalf("minute %d: %+v %v", minute, d, err)
+		}
+		for i := range 50 {
+			r.as(t, "acme", fmt.Sprint("invented", minute, ".", i), "::1")
+		}
+		now = now.Add(time.Minute)
+	}
+}
+
+// TestMaxValuesBoundsRedis: however long values are invented, of users or of pairs, keys in
+// Redis are no more than places and shared ones; a reload does not make more.
+func TestMaxValuesBoundsRedis(t *testing.T) {
+	t.Parallel() // it measures no time
+	const most, each = 50, 25
+	srv := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1})
+	defer client.Close()
+	set := limitertest.ClockOf(t, client)
+	at := time.UnixMicro(limitertest.Epoch)
+	meter, reader := readMeter(t)
+	c := byUser(most)
+	r := storeRig(t, limiter.NewRedis(t, srv.Addr(), limitertest.MovedLua), c, meter, reader, func() time.Time { return at })
+	worst := map[string]int{}
+	for step := range 100 {
+		set(at.UnixMicro())
+		for i := range each {
+			r.as(t, "acme", fmt.Sprint("u", step%4, ".", i), fmt.Sprint("10.0.", step, ".", i))
+		}
+		keys := map[string]int{}
+		for _, key := range srv.Keys() {
+			for _, kind := range []string{":l:standard:user:", ":w.pair:standard:ip,user:"} {
+				if strings.HasPrefix(key, "rl:{acme}"+kind) {
+					keys[kind]++
+				}
+			}
+		}
+		for kind, n := range keys {
+			worst[kind] = max(worst[kind], n)
+		}
+		if err := r.Configure(c); err != nil {
+			t.Fatal(err)
+		}
+		at = at.Add(500 * time.Millisecond)
+		srv.FastForward(500 * time.Millisecond)
+	}
+	for kind, n := range worst {
+		if n > most+1 || n < most*9/10 {
+			t.Errorf("%d keys of %s, want up to %d and the shared one", n, kind, most)
+		}
+	}
+	if len(worst) != 2 {
+		t.Errorf("kinds %v", worst)
+	}
+}
+
+// TestMaxValuesAtOnce: processes of the gateway race for the last places. Two lists of dimensions
+// would give theirs to others: each has its own.
+func TestMaxValuesAtOnce(t *testing.T) {
+	c := byUser(10)
+	c.Policies[0].Limits = c.Policies[0].Limits[:2]
+	r := memoryRig(t, c, nil)
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			for i := range 200 {
+				_, err := r.Check(context.Background(), quota.Request{
+					Tenant: "acme", Cost: 1, Dimensions: quota.Dimensions{{Name: "user", Value: fmt.Sprint("u", n, ".", i)}},
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := r.count(t, "regiond.values_overflow"); n != 8*200-10 {
+		t.Errorf("%d decisions in the shared partition, want %d", n, 8*200-10)
+	}
+}

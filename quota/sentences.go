@@ -1,0 +1,228 @@
+package quota
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Sentences say in plain English what is decided and why, one fact each. The decision has an
+// explanation; nil for one that has none.
+func (d *Decision) Sentences() []string {
+	if d.Explanation == nil {
+		return nil
+	}
+	a := account{d: d, region: "region " + d.Explanation.Region}
+	a.verdict()
+	if d.Basis == BasisShed {
+		return a.lines
+	}
+	a.view()
+	for i := range d.Limits {
+		a.limit(&d.Limits[i], &d.Explanation.Limits[i])
+	}
+	return a.lines
+}
+
+// account is what is said so far.
+type account struct {
+	d      *Decision
+	region string
+	lines  []string
+}
+
+func (a *account) say(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	a.lines = append(a.lines, strings.ToUpper(line[:1])+line[1:])
+}
+
+// verdict is the answer, and what it rests on.
+func (a *account) verdict() {
+	d := a.d
+	request := fmt.Sprintf("tenant %s spend %s under policy %s now", d.Tenant, units(d.Cost), d.Policy)
+	switch {
+	case d.Basis == BasisShed:
+		a.say("Redis of %s is busier than a check can wait for, so nothing is known now; ask again after a second.", a.region)
+		return
+	case d.WouldDeny:
+		a.say("%s lets %s, and only because denials are observed, not enforced.", a.region, request)
+	case d.Allowed:
+		a.say("%s lets %s.", a.region, request)
+	case d.TurnedAway() || slices.ContainsFunc(d.Limits, a.tooSmall):
+		a.say("%s does not let %s.", a.region, request)
+	default:
+		a.say("%s does not let %s: it fits in %s.", a.region, request, wait(d.RetryAfter()))
+	}
+	e := d.Explanation
+	if e.Unlisted {
+		a.say("The tenant is not listed in topology.yaml, so it is held to what is set for the others.")
+	}
+	switch {
+	case e.Shared && e.Unlisted:
+		a.say("There are more unlisted tenants than have places of their own, and this one shares what is left.")
+	case e.Shared:
+		a.say("The tenant has more values of a dimension than have places of their own (max_values), and this one shares what is left.")
+	}
+	if len(d.Limits) == 0 {
+		a.say("No limit of the policy applies to such a request.")
+	}
+}
+
+// view is what the region sees of its Redis and of the others.
+func (a *account) view() {
+	d := a.d
+	reason := strings.ReplaceAll(d.Reason.String(), "_", " ")
+	switch {
+	case d.Basis == BasisLocal:
+		a.say("Its Redis does not decide now (%s): this process does, in its memory and within its part of each limit.", reason)
+	case d.Mode == ModeLocal && d.Basis == BasisOpen:
+		a.say("Its Redis does not decide now (%s), and the policy then admits everything.", reason)
+	case d.Mode == ModeLocal:
+		a.say("Its Redis does not decide now (%s), and the policy then admits nothing.", reason)
+	case d.Basis == BasisOpen:
+		a.say("Its Redis is too busy to decide (%s), and the policy then admits everything.", reason)
+	case d.Basis == BasisClosed:
+		a.say("It cannot count on all other regions (%s), and the policy then admits nothing.", reason)
+	case d.Mode == ModeJoining:
+		a.say("It has not learned yet all that other regions used (%s), and keeps to its share of global limits.", reason)
+	case d.Mode == ModePartitioned:
+		a.say("It cannot count on all other regions (%s), and keeps to the shares of those that it can count on.", reason)
+	case d.Mode == ModeStale:
+		a.say("It cannot count on all other regions (%s), and the policy then takes the silent ones for idle.", reason)
+	}
+}
+
+// limit is one limit: what it is, what is used of it here and elsewhere, and when it frees.
+func (a *account) limit(s *LimitState, e *LimitExplanation) {
+	l := s.Limit
+	by, where, burst := "", "in this region alone", ""
+	if len(l.By) > 0 {
+		by = ", for each " + strings.Join(l.By, " and ")
+	}
+	if l.Scope == ScopeGlobal {
+		where = "over all regions"
+	}
+	if l.Algorithm == GCRA {
+		burst = fmt.Sprintf(", at most %d at once", l.Capacity())
+	}
+	a.say("Limit %s is %s per %s%s, counted %s%s.", l.Name, units(l.Units), WindowText(l.Window), burst, where, by)
+	decides := a.d.Basis != BasisOpen && a.d.Basis != BasisClosed
+	if decides {
+		a.use(s)
+	}
+	if e.Lost > 0 {
+		a.say("%s that it admitted are gone from its Redis, and count as used.", units(e.Lost))
+	}
+	for i := range e.Peers {
+		a.peer(&e.Peers[i])
+	}
+	if decides && e.Bound == nil && len(e.Peers) > 0 {
+		a.say("So it may hold %s: %s.", units(s.Ceiling), e.Formula)
+	}
+	if e.Bound != nil {
+		a.bound(s, e.Bound)
+	}
+}
+
+// tooSmall reports whether a limit denies by a ceiling below the cost that is not known to grow: its
+// RetryAfter is then the window, after which to ask again.
+func (a *account) tooSmall(s LimitState) bool {
+	return s.Denied && a.d.Cost > s.Ceiling && s.RetryAfter == s.Limit.Window
+}
+
+// use is what is used of a limit here, and when it frees.
+func (a *account) use(s *LimitState) {
+	switch used := s.Used(); {
+	case s.Ceiling == 0 && used == 0:
+		a.say("%s may hold nothing of it now.", a.region)
+	case s.Over > 0:
+		a.say("%s used %s of it, and may hold %d of it now.", a.region, units(used), s.Ceiling)
+	case s.Remaining == 0:
+		a.say("%s used all of the %s that it may hold of it now.", a.region, units(s.Ceiling))
+	case used == 0:
+		a.say("%s used nothing of the %s that it may hold of it now.", a.region, units(s.Ceiling))
+	default:
+		a.say("%s used %d of the %s that it may hold of it now; %d are left.", a.region, used, units(s.Ceiling), s.Remaining)
+	}
+	switch {
+	case a.tooSmall(*s):
+		a.say("The request costs more than that, and when it may hold enough is not known.")
+	case s.Denied:
+		a.say("The request fits this limit in %s, if nobody spends more.", wait(s.RetryAfter))
+	case s.ResetAfter > 0 && s.Remaining < s.Ceiling:
+		a.say("All that is used of it has freed in %s, if nobody spends more.", wait(s.ResetAfter))
+	}
+}
+
+func (a *account) peer(p *PeerTerm) {
+	ago := wait(time.Duration(p.AgeMS) * time.Millisecond)
+	why := strings.ReplaceAll(p.State, "_", " ")
+	if p.Reason != "" {
+		why += ": " + strings.ReplaceAll(p.Reason, "_", " ")
+	}
+	switch {
+	case p.Counted:
+		a.say("region %s used %d, as of %s ago.", p.Region, p.Estimate, ago)
+	case p.AgeMS < 0:
+		a.say("region %s is not counted on (%s): nothing was ever received from it.", p.Region, why)
+	default:
+		a.say("region %s is not counted on (%s): it used %d, as of %s ago.", p.Region, why, p.Estimate, ago)
+	}
+}
+
+// bound is a region's part in the bound of a limit.
+func (a *account) bound(s *LimitState, b *BoundTerms) {
+	a.say("All regions together hold at most %s of it in any window, whatever happens (max_overshoot).", units(b.Units))
+	line := fmt.Sprintf("its share is %d", b.Share)
+	for _, part := range []struct {
+		units int64
+		what  string
+	}{{b.Lent, "of it lent to others"}, {b.Borrowed, "borrowed from others"}, {b.Recalled, "kept free to be returned"}} {
+		if part.units > 0 {
+			line += fmt.Sprintf(", %d %s", part.units, part.what)
+		}
+	}
+	a.say("%s.", line)
+	switch {
+	case b.ClosedMS < 0:
+		a.say("Nothing of it is admitted until its Redis has been read.")
+	case b.ClosedMS > 0:
+		a.say("Nothing of it is admitted for another %s, since its Redis has lost data.", wait(time.Duration(b.ClosedMS)*time.Millisecond))
+	case b.Binds == "estimate":
+		a.say("What others used leaves it less than that, %s, and decides.", units(b.Estimate))
+	default:
+		a.say("So it may hold %s.", units(s.Ceiling))
+	}
+}
+
+func units(n int64) string {
+	if n == 1 {
+		return "1 unit"
+	}
+	return fmt.Sprintf("%d units", n)
+}
+
+// wait is a time for people, rounded up: to be early is no use.
+func wait(d time.Duration) string {
+	to := time.Millisecond
+	switch {
+	case d >= time.Minute:
+		to = time.Second
+	case d >= time.Second:
+		to = 100 * time.Millisecond
+	}
+	return WindowText((d + to - 1).Truncate(to))
+}
+
+// WindowText is a window as in topology.yaml: 1m, not 1m0s.
+func WindowText(w time.Duration) string {
+	text := w.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -1,0 +1,158 @@
+package quota
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden file anew")
+
+// told is a decision of eu-west about a limit that others share, as the limiter explains it.
+func told(change func(d *Decision, s *LimitState, e *LimitExplanation)) *Decision {
+	minute := &Limit{Name: "minute", Units: 600, Window: time.Minute, Scope: ScopeGlobal}
+	d := &Decision{
+		Allowed: true, Tenant: "acme", Policy: "standard", Cost: 1, Basis: BasisEstimate,
+		Limits: []LimitState{{Limit: minute, Ceiling: 500, Remaining: 460, ResetAfter: 42_300 * time.Millisecond}},
+		Explanation: &Explanation{Region: "eu-west", Limits: []LimitExplanation{{Name: "minute", CeilingTerms: CeilingTerms{
+			Formula: "max(0, shares eu-west 200 + us-east 200 + ap-south 200 − used us-east 70 − used ap-south 30 − lost 0) = 500", Part: 200,
+			Peers: []PeerTerm{
+				{Region: "us-east", Part: 200, Estimate: 70, Counted: true, State: "fresh", AgeMS: 340},
+				{Region: "ap-south", Part: 200, Estimate: 30, Counted: true, State: "fresh", AgeMS: 20},
+			},
+		}}}},
+	}
+	change(d, &d.Limits[0], &d.Explanation.Limits[0])
+	return d
+}
+
+// alone makes the limit one of the region.
+func alone(s *LimitState, e *LimitExplanation) {
+	s.Limit = &Limit{Name: "burst", Units: 20, Window: time.Second, By: []string{"user", "ip"}}
+	s.Ceiling, s.Remaining, s.ResetAfter = 20, 20, 0
+	e.Peers = nil
+}
+
+func TestSentences(t *testing.T) {
+	bound := func(b BoundTerms) func(d *Decision, s *LimitState, e *LimitExplanation) {
+		return func(_ *Decision, s *LimitState, e *LimitExplanation) {
+			s.Ceiling, s.Remaining = 250, 210
+			e.Bound = &b
+		}
+	}
+	var got strings.Builder
+	for _, row := range []struct {
+		name   string
+		change func(d *Decision, s *LimitState, e *LimitExplanation)
+	}{
+		{"a limit of one region, unused", func(_ *Decision, s *LimitState, e *LimitExplanation) { alone(s, e) }},
+		{"used up", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			alone(s, e)
+			d.Allowed, d.Cost = false, 3
+			s.Denied, s.Remaining, s.RetryAfter, s.ResetAfter = true, 0, 399_001*time.Microsecond, time.Second
+		}},
+		{"others used what was free", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			d.Allowed = false
+			s.Denied, s.Remaining, s.Over, s.RetryAfter = true, 0, 30, 2*time.Second
+			s.Ceiling, e.Peers[0].Estimate = 400, 170
+			e.Formula = "max(0, shares eu-west 200 + us-east 200 + ap-south 200 − used us-east 170 − used ap-south 30 − lost 0) = 400"
+		}},
+		{"its share is below the cost", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			d.Allowed, d.Cost, d.Mode, d.Reason = false, 300, ModePartitioned, ReasonPeerSilent
+			s.Denied, s.Ceiling, s.Remaining, s.RetryAfter, e.Peers = true, 200, 160, time.Minute, nil
+		}},
+		{"others leave less than the cost, and it fades", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			d.Allowed, d.Cost = false, 550
+			s.Denied, s.RetryAfter, e.Peers = true, time.Minute-time.Millisecond, nil
+		}},
+		{"a rate with a burst", func(_ *Decision, s *LimitState, e *LimitExplanation) {
+			alone(s, e)
+			s.Limit = &Limit{Name: "rate", Units: 10, Window: time.Minute, Algorithm: GCRA, Burst: 3}
+			s.Ceiling, s.Remaining, s.ResetAfter = 3, 2, 6*time.Second
+		}},
+		{"observed", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			alone(s, e)
+			d.WouldDeny, s.Denied, s.Remaining, s.RetryAfter = true, true, 0, time.Millisecond
+		}},
+		{"no limit", func(d *Decision, _ *LimitState, _ *LimitExplanation) { d.Limits, d.Explanation.Limits = nil, nil }},
+		{"unlisted", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			alone(s, e)
+			d.Explanation.Unlisted, d.Explanation.Shared = true, true
+		}},
+		{"a value without a place", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			alone(s, e)
+			d.Explanation.Shared = true
+		}},
+		{"global", func(*Decision, *LimitState, *LimitExplanation) {}},
+		{"a region is not counted on", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			d.Mode, d.Reason = ModePartitioned, ReasonPeerSilent
+			s.Ceiling, s.Remaining, e.Lost = 300, 0, 12
+			e.Formula = "max(0, shares eu-west 200 + us-east 200 − used us-east 70 − above its share ap-south max(0, 30 − 200) − lost 12) = 318"
+			e.Peers[1].Counted, e.Peers[1].State, e.Peers[1].Reason, e.Peers[1].AgeMS = false, "silent", "peer_silent", 12_300
+		}},
+		{"a region was never met", func(d *Decision, _ *LimitState, e *LimitExplanation) {
+			d.Mode, d.Reason = ModeJoining, ReasonJoining
+			e.Peers[0].Counted, e.Peers[0].State, e.Peers[0].AgeMS, e.Peers[0].Estimate = false, "never_seen", -1, 0
+		}},
+		{"silent ones are taken for idle", func(d *Decision, _ *LimitState, _ *LimitExplanation) {
+			d.Mode, d.Reason = ModeStale, ReasonOneWay
+		}},
+		{"closed while partitioned", func(d *Decision, s *LimitState, _ *LimitExplanation) {
+			d.Allowed, d.Basis, d.Mode, d.Reason, s.Ceiling = false, BasisClosed, ModeStale, ReasonPeerSilent, 0
+		}},
+		{"redis is away", func(d *Decision, s *LimitState, _ *LimitExplanation) {
+			d.Basis, d.Mode, d.Reason, s.Ceiling, s.Remaining = BasisLocal, ModeLocal, ReasonBreakerOpen, 100, 99
+		}},
+		{"redis is away and the policy opens", func(d *Decision, _ *LimitState, _ *LimitExplanation) {
+			d.Basis, d.Mode, d.Reason = BasisOpen, ModeLocal, ReasonRedisDown
+		}},
+		{"redis is away and the policy closes", func(d *Decision, _ *LimitState, _ *LimitExplanation) {
+			d.Allowed, d.Basis, d.Mode, d.Reason = false, BasisClosed, ModeLocal, ReasonRedisTimeout
+		}},
+		{"redis is busy", func(d *Decision, _ *LimitState, _ *LimitExplanation) {
+			d.Allowed, d.Basis, d.Reason, d.Limits = false, BasisShed, ReasonOverloaded, nil
+		}},
+		{"redis is busy and the policy opens", func(d *Decision, _ *LimitState, _ *LimitExplanation) {
+			d.Basis, d.Reason = BasisOpen, ReasonOverloaded
+		}},
+		{"bound by its share", bound(BoundTerms{Units: 660, Share: 220, Lent: 20, Borrowed: 60, Recalled: 10, Estimate: 500, Binds: "share"})},
+		{"bound by the estimate", bound(BoundTerms{Units: 660, Share: 270, Estimate: 250, Binds: "estimate"})},
+		{"closed after a loss", bound(BoundTerms{Units: 600, Share: 200, ClosedMS: 58_001, Binds: "closed"})},
+		{"closed until redis was read", bound(BoundTerms{Units: 600, Share: 200, ClosedMS: -1, Binds: "closed"})},
+		{"nothing may be held", func(_ *Decision, s *LimitState, _ *LimitExplanation) { s.Ceiling, s.Remaining = 0, 0 }},
+	} {
+		fmt.Fprintf(&got, "# %s\n%s\n\n", row.name, strings.Join(told(row.change).Sentences(), "\n"))
+	}
+	const file = "testdata/sentences.golden"
+	if *update {
+		if err := os.WriteFile(file, []byte(got.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("it says (-update writes %s anew):\n%s", file, got.String())
+	}
+	if s := (&Decision{}).Sentences(); s != nil {
+		t.Errorf("without an explanation it says %q", s)
+	}
+}
+
+// TestWait: a time for people is never too short, and at most a second, a tenth of one or a
+// millisecond too long.
+func TestWait(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		1: "1ms", time.Microsecond: "1ms", 999 * time.Millisecond: "999ms", 1001 * time.Millisecond: "1.1s",
+		59_990 * time.Millisecond: "1m", 61_001 * time.Millisecond: "1m2s", time.Hour - 1: "1h", 25*time.Hour + time.Second: "25h0m1s",
+	} {
+		if got := wait(d); got != want {
+			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+}

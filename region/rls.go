@@ -1,0 +1,148 @@
+package region
+
+import (
+	"crypto/sha256"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// RLS is what Envoy's rate limit service answers by.
+type RLS struct {
+	Domains []Domain `yaml:"domains"` // sorted by name
+	Compat  Compat   `yaml:"compat"`
+}
+
+// Compat are the listeners that the image of envoyproxy/ratelimit has. In topology.yaml it is true, or a mapping of those that
+// are elsewhere. The zero value has none.
+type Compat struct {
+	HTTP  string `yaml:"http"`
+	GRPC  string `yaml:"grpc"`
+	Debug string `yaml:"debug"`
+}
+
+// DefaultCompat is where that image listens.
+var DefaultCompat = Compat{HTTP: "0.0.0.0:8080", GRPC: "0.0.0.0:8081", Debug: "0.0.0.0:6070"}
+
+// each calls f for each listener, with its pointer.
+func (c *Compat) each(f func(at, addr string)) {
+	if *c != (Compat{}) {
+		f("/rls/compat/http", c.HTTP)
+		f("/rls/compat/grpc", c.GRPC)
+		f("/rls/compat/debug", c.Debug)
+	}
+}
+
+// validate checks the listeners, beside those that a region has too.
+func (c *Compat) validate(ps *problems, regions []Region) {
+	var before []string
+	c.each(func(at, addr string) {
+		ps.check(at, checkListen(addr))
+		ps.when(slices.ContainsFunc(before, func(other string) bool { return sameListener(addr, other) }), at, "is %s, as another of compat", quota.Clip(addr))
+		before = append(before, addr)
+		for i := range regions {
+			g := &regions[i]
+			ps.when(sameListener(addr, g.HTTP) || sameListener(addr, g.GRPC) || sameListener(addr, g.Admin), at,
+				"is %s, which is http, grpc or admin of region %q; move one of them, as `compat: {%s: \"host:port\"}`",
+				quota.Clip(addr), quota.Clip(g.Name), at[len("/rls/compat/"):])
+		}
+	})
+}
+
+// Domain is one domain of Envoy's rate limit service: a file of envoyproxy/ratelimit, and how it is counted.
+type Domain struct {
+	Name string // of the file's own `domain`
+	At   string // the pointer to it in topology.yaml
+	File string `yaml:"file,required"` // path, from the folder of topology.yaml
+	// Scope is that of all its limits.
+	Scope quota.Scope `yaml:"scope"`
+	// Tenant are keys of descriptors: the first one that a descriptor has says whose it is.
+	Tenant       []string           `yaml:"tenant"`
+	Charge       Charge             `yaml:"charge"`
+	Overrides    bool               `yaml:"overrides"` // whether a limit in a request counts
+	OnPartition  quota.FailMode     `yaml:"on_partition"`
+	OnStoreLoss  quota.FailMode     `yaml:"on_store_loss"`
+	OnOverload   quota.OverloadMode `yaml:"on_overload"`
+	MaxOvershoot quota.Overshoot    `yaml:"max_overshoot"`
+
+	// Rules are what is in the file. nil until package rls has read it.
+	Rules Rules
+	// Sum is of the file's content.
+	Sum [sha256.Size]byte
+}
+
+// Path is where the file is, seen from the folder of the topology.
+func (d *Domain) Path(topology string) string {
+	if filepath.IsAbs(d.File) {
+		return d.File
+	}
+	return filepath.Join(filepath.Dir(topology), d.File)
+}
+
+// Rules are the compiled file of a domain.
+type Rules interface {
+	// Policy has all its limits.
+	Policy() *quota.Policy
+}
+
+// Charge says which requests of a domain are charged. The zero value is ChargeWeighted.
+type Charge uint8
+
+const (
+	// ChargeWeighted charges what is admitted, and a descriptor that names its own cost whatever is left.
+	ChargeWeighted Charge = iota
+	// ChargeAdmitted charges what is admitted.
+	ChargeAdmitted
+	// ChargeAlways charges what is refused, too.
+	ChargeAlways
+)
+
+var chargeNames = []string{"weighted", "admitted", "always"}
+
+// String returns the name used in topology.yaml.
+func (c Charge) String() string { return quota.EnumName(chargeNames, uint8(c)) }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Charge) UnmarshalText(text []byte) error { return quota.ParseName(c, chargeNames, text) }
+
+// EveryPolicy returns the policies of the topology and, once their files are read, of its domains.
+func (t *Topology) EveryPolicy() []*quota.Policy {
+	var all []*quota.Policy
+	for i := range t.Policies {
+		all = append(all, &t.Policies[i])
+	}
+	for i := range t.RLS.Domains {
+		if r := t.RLS.Domains[i].Rules; r != nil {
+			all = append(all, r.Policy())
+		}
+	}
+	return all
+}
+
+// Domain returns the domain of that name.
+func (t *Topology) Domain(name string) (*Domain, bool) {
+	i, ok := slices.BinarySearchFunc(t.RLS.Domains, name, func(d Domain, name string) int { return strings.Compare(d.Name, name) })
+	if !ok {
+		return nil, false
+	}
+	return &t.RLS.Domains[i], true
+}
+
+func (t *Topology) validateRLS(ps *problems) {
+	t.RLS.Compat.validate(ps, t.Regions)
+	keyless := len(t.Regions) > 1 && slices.ContainsFunc(t.Regions, func(g Region) bool { return !g.keyed() })
+	for i := range t.RLS.Domains {
+		d := &t.RLS.Domains[i]
+		ps.when(d.Name == "", d.At, "a domain has a name")
+		ps.uniqueItems("key", d.At+"/tenant", d.Tenant)
+		switch {
+		case d.MaxOvershoot == 0:
+		case d.Scope != quota.ScopeGlobal:
+			ps.add(d.At+"/max_overshoot", "needs scope: global; a limit of one region is exact")
+		case keyless:
+			ps.add(d.At+"/max_overshoot", keylessBound)
+		}
+	}
+}

@@ -1,0 +1,305 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/test/chaos/judge"
+	"github.com/regiond/regiond/test/chaos/traffic"
+)
+
+// boundClasses are the classes whose limits have a bound, and B of each.
+var boundClasses = map[string]int64{traffic.Strict: BoundUnits, traffic.Tenth: BoundUnits * 11 / 10}
+
+// boundKept is how long loans and what was used before are kept in mind: (D + W)·(1 + 2ρ).
+var boundKept = time.Duration(loan.TermsOf(BoundWindow.Microseconds()).Keep()) * time.Microsecond
+
+const (
+	// storesEvery is how often stores are read: what they hold is lost with them.
+	storesEvery = 100 * time.Millisecond
+	// loansEvery is how often regions are asked what they have borrowed.
+	loansEvery = 500 * time.Millisecond
+)
+
+// watch reads, all the while, what stores hold of bounded classes, and what regions have borrowed.
+// Admissions whose answers are lost are in stores alone, and those that a store has lost are in
+// answers, or were read before.
+type watch struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	stored   map[string]judge.Admissions // by class
+	borrowed map[string]int64            // by region: the most at once
+	failed   error                       // of what was read and not understood
+}
+
+// watchBounds begins; end it before the world is taken down.
+func (w *World) watchBounds() *watch {
+	ctx, cancel := context.WithCancel(context.Background())
+	o := &watch{cancel: cancel, stored: map[string]judge.Admissions{}, borrowed: map[string]int64{}}
+	for class := range boundClasses {
+		o.stored[class] = judge.Admissions{}
+	}
+	for _, r := range w.Regions {
+		stores := []string{redisAddr}
+		if w.options.Sentinel == r.Name {
+			stores = append(stores, replicaAddr)
+		}
+		for _, addr := range stores {
+			o.wg.Go(func() { o.readStore(ctx, r, addr) })
+		}
+		o.wg.Go(func() {
+			every(ctx, loansEvery, func() { o.readLoans(r) })
+		})
+	}
+	return o
+}
+
+func (o *watch) end() {
+	o.cancel()
+	o.wg.Wait()
+}
+
+// every does something again and again until ctx ends, and once more then.
+func every(ctx context.Context, d time.Duration, do func()) {
+	for ctx.Err() == nil {
+		do()
+		pause(ctx, d)
+	}
+	do()
+}
+
+// readStore reads the logs of bounded classes in one server. One that is away holds nothing that
+// it can be asked for.
+func (o *watch) readStore(ctx context.Context, r *Region, addr string) {
+	c := redis.NewClient(&redis.Options{
+		Addr: addr, Dialer: r.ns.Dial, MaxRetries: -1, DialerRetries: 1, Protocol: 2, PoolSize: 1,
+		ReadTimeout: time.Second, WriteTimeout: time.Second,
+	})
+	defer c.Close()
+	every(ctx, storesEvery, func() {
+		for class := range boundClasses {
+			key := fmt.Sprintf("rl:{%s-00}:l:%s:::", class, class)
+			log, err := c.LRange(context.Background(), key, 0, -1).Result()
+			if err != nil {
+				return
+			}
+			all := judge.Admissions{}
+			for _, element := range log {
+				us, units, err := logged(element)
+				o.mu.Lock()
+				if err != nil && o.failed == nil {
+					o.failed = fmt.Errorf("%s: %s: %w", r.Name, key, err)
+				}
+				o.mu.Unlock()
+				all[judge.Admitted{Region: r.Name, US: us}] += units
+			}
+			o.mu.Lock()
+			o.stored[class].Stored(all)
+			o.mu.Unlock()
+		}
+	})
+}
+
+// logged is an element of a log: 'stamp', or 'stamp:units before:cost', and maybe '+offset'.
+func logged(element string) (us, units int64, err error) {
+	element, _, _ = strings.Cut(element, "+")
+	fields := strings.Split(element, ":")
+	if us, err = strconv.ParseInt(fields[0], 10, 64); err != nil || len(fields) == 1 {
+		return us, 1, err
+	}
+	units, err = strconv.ParseInt(fields[len(fields)-1], 10, 64)
+	return us, units, err
+}
+
+// readLoans asks a region for its metrics.
+func (o *watch) readLoans(r *Region) {
+	status, body, err := r.admin.Do("GET", "/metrics", "")
+	if err != nil || status != 200 {
+		return // it is down, or frozen
+	}
+	borrowed := int64(0)
+	for line := range strings.Lines(string(body)) {
+		if !strings.HasPrefix(line, "regiond_loans_borrowed_units{") {
+			continue
+		}
+		fields := strings.Fields(line)
+		units, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+		if err != nil {
+			o.mu.Lock()
+			o.failed = fmt.Errorf("%s: metrics: %q", r.Name, line)
+			o.mu.Unlock()
+		}
+		borrowed += int64(units)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.borrowed[r.Name] = max(o.borrowed[r.Name], borrowed)
+}
+
+// bounds judges the limits that have a bound. No fault is an excuse.
+func (x *trial) bounds(records []traffic.Record) {
+	if x.watch == nil {
+		return
+	}
+	if x.watch.failed != nil {
+		x.object("bound: " + x.watch.failed.Error())
+	}
+	for class, most := range boundClasses {
+		all := judge.Admissions{}
+		x.object(all.Answers(records, x.w.History.WallUS, class)...)
+		if !x.Stepped { // a log goes by the partition's clock, which is another one then
+			all.Stored(x.watch.stored[class])
+		}
+		phases := []judge.Phase{{Span: judge.Span{To: x.ended}, Units: most}}
+		if class == traffic.Strict && x.Less != 0 {
+			phases = x.lessened(records, most)
+		}
+		fullest, objects := judge.Bound(all, x.w.History.WallUS, class, BoundWindow, phases)
+		x.object(objects...)
+		x.figures.Fullest[class] = fullest
+	}
+	for _, units := range x.watch.borrowed {
+		x.figures.Borrowed += units
+	}
+	if x.figures.Borrowed == 0 {
+		x.object("bound: no region has borrowed a unit")
+	}
+}
+
+// lessened are the phases of a limit that is reloaded with fewer units, and with all of them when
+// the fault is healed: the larger bound holds until all regions have had the smaller one for as long
+// as loans are kept.
+func (x *trial) lessened(records []traffic.Record, most int64) []judge.Phase {
+	since := map[string]time.Duration{}
+	for i := range records {
+		r := &records[i]
+		if at, ok := since[r.Region]; r.Class == traffic.Strict && r.Answer.Limit == x.Less && (!ok || r.Return < at) {
+			since[r.Region] = r.Return
+		}
+	}
+	all := time.Duration(0)
+	for _, name := range Names() {
+		at, ok := since[name]
+		if !ok {
+			x.object(fmt.Sprintf("bound: %s never applies a limit of %d", name, x.Less))
+		}
+		all = max(all, at)
+	}
+	from := all + boundKept
+	return []judge.Phase{
+		{Span: judge.Span{To: from}, Units: most},
+		{Span: judge.Span{From: from, To: x.healed}, Units: x.Less},
+		{Span: judge.Span{From: x.healed, To: x.ended}, Units: most},
+	}
+}
+
+// share is a region's part of a class's bound, as it reports it.
+func (r *Region) share(class string) (int64, error) {
+	status, body, err := r.target.Regiond.Do("GET", "/v1/usage/"+class+"-00?explain=1", "")
+	var usage struct {
+		Explain struct {
+			Limits []struct {
+				Bound struct {
+					Share int64 `json:"share"`
+				} `json:"bound"`
+			} `json:"limits"`
+		} `json:"explain"`
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &usage)
+	}
+	if err != nil || status != 200 || len(usage.Explain.Limits) != 1 {
+		return 0, fmt.Errorf("%s: usage of %s: status %d, %w", r.Name, class, status, err)
+	}
+	return usage.Explain.Limits[0].Bound.Share, nil
+}
+
+// inForce waits until each region of the layout in force has its part of strict's bound under it.
+func (w *World) inForce() error {
+	part := region.Parts(w.layout.Weights[:], BoundUnits)
+	_, err := w.Await(2*boundKept, fmt.Sprintf("all regions have their shares under %v", w.layout), func() error {
+		for i, r := range w.Regions {
+			if w.layout.Weights[i] == 0 {
+				continue
+			}
+			share, err := r.share(traffic.Strict)
+			if err == nil && share != part[i] {
+				err = fmt.Errorf("%s has a share of %d, not %d", r.Name, share, part[i])
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		w.History.Note(fmt.Sprintf("all regions have their shares under %v", w.layout))
+	}
+	return err
+}
+
+// revise replaces the files of all regions by those of a layout, one after the other.
+func (w *World) revise(l Layout, apart time.Duration) error {
+	w.layout = l
+	for i, r := range w.Regions {
+		if l.Weights[i] == 0 {
+			continue
+		}
+		if err := w.writeFile(r); err != nil {
+			return err
+		}
+		w.History.Note(fmt.Sprintf("the file of %s has %v", r.Name, l))
+		time.Sleep(apart)
+	}
+	return nil
+}
+
+// Reweigh gives all regions' files other weights, one after the other. Healed, they are in force.
+func (w *World) Reweigh(apart time.Duration, weights [3]int64) Fault {
+	return Fault{
+		Name:   fmt.Sprintf("weights %v under a new revision, region by region, %v apart", weights, apart),
+		Inject: func() error { return w.revise(Layout{w.layout.Revision + 1, weights}, apart) },
+		Heal:   w.inForce,
+	}
+}
+
+// Remove stops a region's regiond and takes the region out of the others' files. Once it is out of
+// force, and all is healed, it is back with the next revision, and this is in force.
+func (w *World) Remove(name string, apart time.Duration) Fault {
+	r := w.region(name)
+	stop, all := w.Restart(name), w.layout.Weights
+	return Fault{
+		Name: fmt.Sprintf("region %s stopped and taken out of the files, %v apart, and put back", name, apart),
+		Inject: func() error {
+			if err := stop.Inject(); err != nil {
+				return err
+			}
+			without := all
+			without[r.number] = 0
+			return w.revise(Layout{w.layout.Revision + 1, without}, apart)
+		},
+		Heal: func() error {
+			if err := w.inForce(); err != nil {
+				return err
+			}
+			time.Sleep(2 * traffic.BoundTurn) // so that the rest play with it
+			if err := w.revise(Layout{w.layout.Revision + 1, all}, apart); err != nil {
+				return err
+			}
+			return stop.Heal()
+		},
+	}
+}

@@ -1,0 +1,118 @@
+package judge
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/regiond/regiond/test/chaos/traffic"
+)
+
+// bounded reports whether the request was counted under a limit with a bound.
+func bounded(r *traffic.Record) bool {
+	return !r.Bare && (r.Class == traffic.Strict || r.Class == traffic.Tenth)
+}
+
+// clockRate is by how much a clock may run fast or slow: a window of true time is that much
+// shorter than the limit's.
+const clockRate = 500e-6
+
+// StepGrain is what clocks of stores are stepped by, or a multiple of it: so what is nearest of
+// them to the difference from the true time is the step.
+const StepGrain = time.Hour
+
+// Admitted is units that all answers and stores together show for one moment of a store.
+type Admitted struct {
+	Region string
+	US     int64 // TIME of that store, without its steps: true time
+}
+
+// Admissions are the units of a class by moment. A unit is there if an answer told of it or a
+// store holds it, and is there once if both do.
+type Admissions map[Admitted]int64
+
+// Answers adds what answers of a class told of. What was admitted without the store's time is
+// objected to: no bound can hold then.
+func (a Admissions) Answers(records []traffic.Record, wallUS func(time.Duration) int64, class string) []string {
+	o := objections{what: "bound"}
+	told := Admissions{}
+	for i := range records {
+		r := &records[i]
+		if r.Class != class || !r.Admitted() {
+			continue
+		}
+		at := r.Answer.Explain.StoreTimeUS
+		if at == 0 || r.Answer.Basis == "local" || r.Answer.Basis == "open" {
+			o.add("%s admits %d units of %s at %v by basis %s, not by its Redis", r.Region, r.Cost, r.Tenant, r.Return, r.Answer.Basis)
+			at = wallUS(r.Return)
+		}
+		step := time.Duration(at-wallUS(r.Return)) * time.Microsecond
+		told[Admitted{r.Region, at - step.Round(StepGrain).Microseconds()}] += r.Cost
+	}
+	a.Stored(told)
+	return o.all()
+}
+
+// Stored adds what a store holds, or has held when it was read before.
+func (a Admissions) Stored(stored Admissions) {
+	for at, units := range stored {
+		a[at] = max(a[at], units)
+	}
+}
+
+// Phase is a time in which a bound is in force: of windows that end in it.
+type Phase struct {
+	Span
+	Units int64
+}
+
+// Fullest is a window and the bound that it was held to.
+type Fullest struct {
+	Units int64 `json:"units"`
+	Of    int64 `json:"of"`
+}
+
+// fullEnough is the part of a bound, in tenths, that the fullest window has to reach: a bound
+// that nothing comes near to says nothing.
+const fullEnough = 9
+
+// Bound insists that in no window of true time all regions together admit more than the bound,
+// whatever has happened, and that it was reached or nearly so in each phase that is long enough.
+func Bound(all Admissions, wallUS func(time.Duration) int64, class string, window time.Duration, phases []Phase) (fullest Fullest, objects []string) {
+	o := objections{what: "bound"}
+	width := int64(float64(window.Microseconds()) * (1 - clockRate))
+	sorted := make([]Admitted, 0, len(all))
+	for at := range all {
+		sorted = append(sorted, at)
+	}
+	slices.SortFunc(sorted, func(a, b Admitted) int { return cmp.Compare(a.US, b.US) })
+	worst := make([]Fullest, len(phases))
+	first, units, by := 0, int64(0), map[string]int64{}
+	for _, at := range sorted {
+		units, by[at.Region] = units+all[at], by[at.Region]+all[at]
+		for ; sorted[first].US <= at.US-width; first++ {
+			old := sorted[first]
+			units, by[old.Region] = units-all[old], by[old.Region]-all[old]
+		}
+		for i, p := range phases {
+			if at.US < wallUS(p.From) || at.US >= wallUS(p.To) {
+				continue
+			}
+			worst[i] = Fullest{max(worst[i].Units, units), p.Units}
+			if units > p.Units {
+				o.add("%s admits a unit of %s at %v that makes it %d within %v, of which the bound is %d: %v",
+					at.Region, class, time.Duration(at.US-wallUS(0))*time.Microsecond, units, window, p.Units, by)
+			}
+		}
+	}
+	for i, w := range worst {
+		if long := phases[i].To-phases[i].From >= 2*window; long && 10*w.Units < fullEnough*phases[i].Units {
+			o.add("the fullest window of %s has %d units of a bound of %d from %v to %v: it is not tested",
+				class, w.Units, phases[i].Units, phases[i].From, phases[i].To)
+		}
+		if w.Units*fullest.Of >= fullest.Units*w.Of {
+			fullest = w
+		}
+	}
+	return fullest, o.all()
+}

@@ -1,0 +1,496 @@
+package foreign_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	cdpruntime "github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/regiond/regiond/test/ports"
+)
+
+// The distances of the demo's ports from its first.
+var demoPorts = []int{1, 2, 999, 1000, 1001, 1002, 2000, 2001, 2002}
+
+const adminOffset = 1000
+
+// program is regiond, built once.
+var program = sync.OnceValues(func() (string, error) {
+	folder, err := os.MkdirTemp("", "regiond-page-")
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(folder, "regiond")
+	build := exec.Command("go", "build", "-o", file, "./cmd/regiond")
+	build.Dir = "../.."
+	out, err := build.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return file, nil
+})
+
+// TestMain removes what was built.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if file, err := program(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(file))
+	}
+	os.Exit(code)
+}
+
+// start runs regiond until the test ends.
+func start(t *testing.T, args ...string) (pid int) {
+	t.Helper()
+	file, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := exec.Command(file, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("regiond printed:\n%.4000s", out.String())
+		}
+	})
+	return cmd.Process.Pid
+}
+
+// startDemo returns the first port of a demo that answers.
+func startDemo(t *testing.T, flags ...string) int {
+	t.Helper()
+	port := ports.Take(t, demoPorts...)
+	start(t, append([]string{"demo", "--port", strconv.Itoa(port)}, flags...)...)
+	eventually(t, 20*time.Second, func() error {
+		_, err := get("http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port+adminOffset)) + "/readyz")
+		return err
+	})
+	return port
+}
+
+func get(url string) (string, error) {
+	res, err := http.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, res.Status, body)
+	}
+	return string(body), err
+}
+
+func eventually(t *testing.T, within time.Duration, try func() error) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for {
+		err := try()
+		if err == nil {
+			return time.Since(began)
+		}
+		if time.Since(began) > within {
+			t.Fatalf("after %v: %v", within, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// browser is Chromium with one page, and what that page complained of.
+type browser struct {
+	ctx context.Context //nolint:containedctx // chromedp keeps its browser there
+
+	mu         sync.Mutex
+	complaints []string
+}
+
+func openBrowser(t *testing.T, width, height int64) *browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatalf("%v; scripts/test-deps installs it", err)
+	}
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true), chromedp.UserDataDir(t.TempDir()),
+		chromedp.WSURLReadTimeout(time.Minute))...)
+	t.Cleanup(cancel)
+	b := &browser{}
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithListener(func(event any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch e := event.(type) {
+		case *cdpruntime.EventExceptionThrown:
+			b.complaints = append(b.complaints, fmt.Sprintf("%+v", e.ExceptionDetails))
+		case *cdpruntime.EventConsoleAPICalled:
+			b.complaints = append(b.complaints, fmt.Sprintf("console.%s", e.Type))
+		case *log.EventEntryAdded:
+			b.complaints = append(b.complaints, e.Entry.Text+" "+e.Entry.URL)
+		}
+	}))
+	t.Cleanup(cancel)
+	b.ctx = ctx
+	b.do(t, chromedp.EmulateViewport(width, height))
+	return b
+}
+
+func (b *browser) do(t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	act(t, b, chromedp.Steps(actions...))
+}
+
+// act returns what an action results in.
+func act[T any](t *testing.T, b *browser, action chromedp.Action[T]) T {
+	t.Helper()
+	v, err := chromedp.Run(b.ctx, action)
+	if err != nil {
+		t.Fatalf("%v; the page complains of %q", err, b.complained())
+	}
+	return v
+}
+
+func (b *browser) complained() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.complaints)
+}
+
+// value is that of a JavaScript expression.
+func (b *browser) value(t *testing.T, expression string) string {
+	t.Helper()
+	return act(t, b, chromedp.Evaluate[string]("String("+expression+")"))
+}
+
+func (b *browser) await(t *testing.T, within time.Duration, expression string) time.Duration {
+	t.Helper()
+	return eventually(t, within, func() error {
+		if v := b.value(t, expression); v != "true" {
+			return fmt.Errorf("%s is %s", expression, v)
+		}
+		return nil
+	})
+}
+
+// sum is the SHA-256 of a token, in hex.
+func sum(token string) string {
+	h := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(h[:])
+}
+
+// screenshot keeps a picture of the run in bin/.
+func (b *browser) screenshot(t *testing.T, name string, full bool) {
+	t.Helper()
+	take := chromedp.CaptureScreenshot()
+	if full {
+		take = chromedp.FullScreenshot(100)
+	}
+	picture := act(t, b, take)
+	folder := "../../bin/page"
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scheme makes the page light or dark, without motion.
+func scheme(name string) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: name}, {Name: "prefers-reduced-motion", Value: "reduce"},
+		}})
+		return err
+	})
+}
+
+const (
+	threeRegions = `document.querySelectorAll("#regions tbody tr").length === 3`
+	allGlobal    = `[...document.querySelectorAll(".site")].length === 3 && [...document.querySelectorAll(".site")].every(s => s.dataset.mode === "global" && s.dataset.cut === "no")`
+	noneGlobal   = `[...document.querySelectorAll(".site")].every(s => s.dataset.mode !== "global")`
+	fits         = `document.documentElement.scrollWidth <= document.documentElement.clientWidth`
+	hostile      = `<img/src=x/onerror=alert(1)>`
+)
+
+// TestPage shows in a real browser what a visitor of the demo does: one limit held by three
+// regions, a cut, the shares, the heal.
+func TestPage(t *testing.T) {
+	port := startDemo(t)
+	admin := "http://localhost:" + strconv.Itoa(port+adminOffset)
+	b := openBrowser(t, 1280, 900)
+	b.do(t, scheme("light"), chromedp.Navigate(admin+"/"))
+	b.await(t, time.Minute, threeRegions+" && "+allGlobal)
+
+	// What the page shows is what the API answers.
+	text, err := get(admin + "/v1/regions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report struct {
+		Region     string `json:"region"`
+		ConfigHash string `json:"config_hash"`
+		Regions    []struct {
+			Name    string `json:"name"`
+			Counted bool   `json:"counted"`
+		} `json:"regions"`
+	}
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range report.Regions {
+		row := b.value(t, fmt.Sprintf(`[...document.querySelectorAll("#regions tbody tr")[%d].cells].map(c => c.textContent).join("|")`, i))
+		want := r.Name + "|fresh|yes|"
+		if r.Name == report.Region {
+			want = r.Name + "|this region|–|"
+		}
+		if !strings.HasPrefix(row, want) || !r.Counted {
+			t.Errorf("row %d is %q, want %q; the API has %+v", i, row, want, r)
+		}
+	}
+	if footer := b.value(t, `document.getElementById("footer").textContent`); !strings.Contains(footer, report.ConfigHash) {
+		t.Errorf("the footer is %q, without %s", footer, report.ConfigHash)
+	}
+
+	b.mustShowLimits(t, admin)
+
+	// A hostile name is text.
+	data := "http://localhost:" + strconv.Itoa(port)
+	for range 3 {
+		res, err := http.Post(data+"/v1/check", "application/json", strings.NewReader(`{"tenant":"`+hostile+`","cost":60}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+	}
+	b.await(t, 20*time.Second, `[...document.querySelectorAll("#top tbody th")].some(c => c.textContent === "`+hostile+`")`)
+	top, err := get(admin + "/v1/top?limit=10&by=denied&window=1m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(top, `onerror=alert(1)`) {
+		t.Errorf("the API does not rank %s: %s", hostile, top)
+	}
+	if n := b.value(t, `document.images.length`); n != "0" {
+		t.Errorf("the page has %s images: a name became markup", n)
+	}
+
+	// Why is a click away, and from the keyboard.
+	b.do(t, chromedp.Focus(chromedp.CSS("#top tbody tr button")), chromedp.KeyEvent(kb.Enter))
+	b.await(t, 20*time.Second, `document.querySelectorAll("#why-text li").length >= 3 && document.activeElement.id === "why-title"`)
+	if said := b.value(t, `document.getElementById("why-text").textContent`); !strings.Contains(said, " let") || !strings.Contains(said, "counted over all regions") {
+		t.Errorf("it explains %q", said)
+	}
+	b.screenshot(t, "why", false)
+	b.do(t, chromedp.Click(chromedp.CSS("#why-close")))
+	b.await(t, 5*time.Second, `document.getElementById("why").hidden`)
+
+	// The slider is worked with the keyboard.
+	b.do(t, chromedp.Focus(chromedp.CSS("#demand")), chromedp.KeyEvent(kb.PageUp))
+	b.await(t, 20*time.Second, `document.getElementById("demand").value > 12`)
+
+	time.Sleep(12 * time.Second) // a window of traffic, for the pictures
+	b.screenshot(t, "light", true)
+	b.do(t, scheme("dark"))
+	b.screenshot(t, "dark", true)
+	b.do(t, scheme("light"), chromedp.EmulateViewport(360, 740))
+	b.await(t, 5*time.Second, fits)
+	b.screenshot(t, "narrow", true)
+	b.do(t, chromedp.EmulateViewport(1280, 900))
+
+	b.do(t, chromedp.Click(chromedp.CSS("#site-eu-west .cut")))
+	cut := b.await(t, 3*time.Second, noneGlobal)
+	b.screenshot(t, "cut", false)
+	b.do(t, chromedp.Click(chromedp.CSS("#site-eu-west .heal")))
+	heal := b.await(t, 6*time.Second, allGlobal)
+	b.await(t, 5*time.Second, `document.querySelectorAll("#events li").length >= 2`)
+	t.Logf("the cut is seen after %v, the heal after %v", cut, heal)
+	if c := b.complained(); len(c) > 0 {
+		t.Errorf("the console has %q", c)
+	}
+}
+
+// TestPageWithTokens logs in: without a token nothing is shown.
+func TestPageWithTokens(t *testing.T) {
+	folder := t.TempDir()
+	tokens := filepath.Join(folder, "tokens")
+	if err := os.WriteFile(tokens, fmt.Appendf(nil, "ops %s\n", sum("an admin's long token")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at, adminAt := ports.Addr(t), ports.Addr(t)
+	topology := filepath.Join(folder, "topology.yaml")
+	if err := os.WriteFile(topology, []byte(`cluster: page
+regions:
+  - {name: here, http: "`+at+`", admin: "`+adminAt+`", redis: {embedded: true}}
+policies:
+  - {name: standard, limits: [{name: burst, units: 20, per: 1s}]}
+tenants: {default: {policy: standard}}
+access: {admin_tokens_file: `+tokens+`}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, "serve", "--config", topology, "--region", "here")
+	eventually(t, 20*time.Second, func() error { _, err := get("http://" + adminAt + "/readyz"); return err })
+	if _, err := get("http://" + adminAt + "/v1/events"); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("without a token the stream answers %v", err)
+	}
+	b := openBrowser(t, 1280, 900)
+	const loginShown, contentShown = `!document.getElementById("login").hidden`, `!document.getElementById("content").hidden`
+	b.do(t, chromedp.Navigate("http://"+adminAt+"/"))
+	b.await(t, 20*time.Second, loginShown)
+	b.do(t, chromedp.SendKeys(chromedp.CSS("#token"), "wrong\r"))
+	b.await(t, 20*time.Second, `document.getElementById("login-error").textContent.includes("not known")`)
+	b.screenshot(t, "login", false)
+	b.value(t, `document.getElementById("token").value = ""`)
+	b.do(t, chromedp.SendKeys(chromedp.CSS("#token"), "an admin's long token\r"))
+	b.await(t, 20*time.Second, contentShown+" && document.querySelectorAll('#regions tbody tr').length === 1")
+	if c := b.value(t, `document.cookie`); c != "" {
+		t.Errorf("a script can read %q", c)
+	}
+	b.do(t, chromedp.Click(chromedp.CSS("#logout")))
+	b.await(t, 20*time.Second, loginShown)
+}
+
+// TestStreamsCostDecisionsNothing: 100 open streams leave a processor to the decisions, but for at
+// most a 20th: so no check takes more than 1.05 times as long. It is judged by the processor time of
+// the program, in turns, since that of one check varies more than this with what else runs.
+func TestStreamsCostDecisionsNothing(t *testing.T) {
+	port := ports.Take(t, demoPorts...)
+	admin := net.JoinHostPort("127.0.0.1", strconv.Itoa(port+adminOffset))
+	pid := start(t, "demo", "--port", strconv.Itoa(port))
+	eventually(t, 20*time.Second, func() error {
+		_, err := get("http://" + admin + "/readyz")
+		return err
+	})
+	const turns, streams, turn = 4, 100, 3 * time.Second // the streams have an event each second
+	share := func(streams int) float64 {
+		end := openStreams(t, admin, streams)
+		defer end()
+		used, began := processorTime(t, pid), time.Now()
+		time.Sleep(turn) // what it uses meanwhile is measured
+		return float64(processorTime(t, pid)-used) / float64(time.Since(began))
+	}
+	var without, with []float64
+	for range turns {
+		without, with = append(without, share(0)), append(with, share(streams))
+	}
+	cost := median(with) - median(without)
+	t.Logf("%.2f %% of a processor without streams, with %d of them %.2f %% more", 100*median(without), streams, 100*cost)
+	if cost > 0.05 {
+		t.Errorf("%d open streams take %.1f %% of a processor, want at most 5", streams, 100*cost)
+	}
+}
+
+// processorTime is what a process has used so far.
+func processorTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// "pid (name) state ppid …": utime and stime are fields 14 and 15, in hundredths of a second.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	user, err := strconv.Atoi(fields[11])
+	system, also := strconv.Atoi(fields[12])
+	if err := errors.Join(err, also); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+func median(all []float64) float64 {
+	all = slices.Sorted(slices.Values(all))
+	return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
+}
+
+// openStreams returns once each has had its first event of a second.
+func openStreams(t *testing.T, addr string, n int) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	ready := make(chan error, n)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for range n {
+		wg.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v1/events", http.NoBody)
+			if err != nil {
+				ready <- err
+				return
+			}
+			res, err := client.Do(req)
+			if err != nil {
+				ready <- err
+				return
+			}
+			defer res.Body.Close()
+			if res.StatusCode != http.StatusOK {
+				ready <- errors.New(res.Status)
+				return
+			}
+			lines := bufio.NewScanner(res.Body)
+			lines.Buffer(nil, 4<<20)
+			seen := false
+			for lines.Scan() {
+				if !seen && lines.Text() == "event: state" {
+					seen = true
+					ready <- nil
+				}
+			}
+			if !seen {
+				ready <- errors.New("the stream ended before its first event")
+			}
+		})
+	}
+	for range n {
+		if err := <-ready; err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() { cancel(); wg.Wait() }
+}
+
+// TestScreenshot takes the README's picture where SCREENSHOT names its file.
+func TestScreenshot(t *testing.T) {
+	file := os.Getenv("SCREENSHOT")
+	if file == "" {
+		t.Skip("make screenshot takes the picture")
+	}
+	port := startDemo(t)
+	b := openBrowser(t, 1080, 800)
+	b.do(t, scheme("light"), chromedp.Navigate("http://localhost:"+strconv.Itoa(port+adminOffset)+"/"))
+	b.await(t, time.Minute, allGlobal)
+	time.Sleep(30 * time.Second) // the strict limit opens after a window, and both fill
+	if err := os.WriteFile(file, act(t, b, chromedp.CaptureScreenshot()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Size() > 150<<10 {
+		t.Errorf("%s is too large for a README: %v, %v", file, info, err)
+	}
+}
