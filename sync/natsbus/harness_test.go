@@ -98,20 +98,27 @@ func await(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// crosses publishes until to receives it: what is sent while a peer does not
-// yet know of a subscription is lost, by contract.
+// crosses publishes until to receives it: what is sent while a peer does not yet know of a
+// subscription is lost, by contract. It leaves none of its messages behind.
 func crosses(t *testing.T, from, to *natsbus.Bus, subject string) {
 	t.Helper()
-	text := fmt.Sprintf("%s at %d", subject, time.Now().UnixNano())
+	text := fmt.Sprintf("%s at %d: ", subject, time.Now().UnixNano())
+	last := 0 // of those that the bus took; they arrive in this order
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	deadline := time.After(timeout)
 	for {
 		select {
 		case <-ticker.C:
-			_ = from.Publish(subject, []byte(text)) // refused while it is not connected
+			if from.Publish(subject, fmt.Append(nil, text, last+1)) == nil { // refused while it is not connected
+				last++
+			}
 		case m := <-to.Messages():
-			if m.Subject == subject && string(m.Data) == text {
+			if m.Subject != subject || !strings.HasPrefix(string(m.Data), text) {
+				continue
+			}
+			ticker.Stop()
+			if string(m.Data) == fmt.Sprint(text, last) {
 				return
 			}
 		case <-deadline:
