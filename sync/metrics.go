@@ -33,7 +33,7 @@ type metrics struct {
 
 func newMetrics(meter metric.Meter, ages func() map[string]time.Duration) (*metrics, error) {
 	i, none := instruments.On(meter), instruments.Zero()
-	kinds := []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest, kindLoan}
+	kinds := []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest, kindLoan, kindReset, kindTop}
 	m := &metrics{
 		published:      i.Counter("regiond.sync.published", "{message}", "Messages handed to the bus, by kind.", instruments.Zeros("kind", kinds...)...),
 		publishedBytes: i.Counter("regiond.sync.published_bytes", "By", "Bytes handed to the bus, by kind.", instruments.Zeros("kind", kinds...)...),
