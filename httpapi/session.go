@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -76,19 +77,37 @@ func (s *sessions) expire(now time.Time) {
 	s.all = slices.DeleteFunc(s.all, func(one session) bool { return !now.Before(one.ends) })
 }
 
+// cookie is the name of the session's cookie. Browsers keep one list for all ports of a host, where pages
+// of other processes have sessions of their own.
+func (c *call) cookie() string {
+	if _, port, err := net.SplitHostPort(c.hostField()); err == nil {
+		return sessionCookie + "_" + port
+	}
+	return sessionCookie
+}
+
+// crossOrigin reports whether a page of another origin has a browser send a request, which adds cookies by
+// itself: also a GET, since some last long. Another port of the same host is such an origin.
+func (c *call) crossOrigin() bool {
+	r := c.standard.r
+	return http.NewCrossOriginProtection().Check(&http.Request{Method: http.MethodPost, Host: r.Host, Header: r.Header}) != nil
+}
+
 // bySession returns the caller whose session a request of the admin listener carries, or why
 // there is none; "" when it carries none.
 func (c *call) bySession() (caller *Token, why string) {
-	cookie, err := c.standard.r.Cookie(sessionCookie)
-	if err != nil {
+	var hash [sha256.Size]byte
+	ok := false
+	cookies := c.standard.r.CookiesNamed(c.cookie())
+	for i := 0; i < len(cookies) && !ok; i++ { // another program of the host may have set one, too
+		hash, ok = c.sessions.token(cookies[i].Value, c.Now())
+	}
+	switch {
+	case len(cookies) == 0:
 		return nil, ""
-	}
-	hash, ok := c.sessions.token(cookie.Value, c.Now())
-	if !ok {
+	case !ok:
 		return nil, "the session has ended: log in again"
-	}
-	// The browser sends a cookie by itself, so a page of another origin must not be what asked.
-	if err := http.NewCrossOriginProtection().Check(c.standard.r); err != nil {
+	case c.crossOrigin():
 		return nil, "a page of another origin may not use a session"
 	}
 	tokens := c.settings.Access.AdminTokens
@@ -105,15 +124,14 @@ func (c *call) bySession() (caller *Token, why string) {
 
 // login serves POST /session: {"token": "…"} becomes a cookie.
 func (c *call) login() {
-	r := c.standard.r
-	if err := http.NewCrossOriginProtection().Check(r); err != nil {
+	if c.crossOrigin() {
 		c.forbidden("a page of another origin may not log in")
 		return
 	}
 	var body struct {
 		Token string `json:"token"`
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(c.standard.w, r.Body, maxLogin))
+	raw, err := io.ReadAll(http.MaxBytesReader(c.standard.w, c.standard.r.Body, maxLogin))
 	if err == nil {
 		err = json.Unmarshal(raw, &body)
 	}
@@ -140,11 +158,11 @@ func (c *call) login() {
 
 // logout serves DELETE /session.
 func (c *call) logout() {
-	if err := http.NewCrossOriginProtection().Check(c.standard.r); err != nil {
+	if c.crossOrigin() {
 		c.forbidden("a page of another origin may not log out")
 		return
 	}
-	if cookie, err := c.standard.r.Cookie(sessionCookie); err == nil {
+	for _, cookie := range c.standard.r.CookiesNamed(c.cookie()) {
 		c.sessions.end(cookie.Value)
 	}
 	c.setSession("", -1)
@@ -153,7 +171,7 @@ func (c *call) logout() {
 // setSession answers with the session's cookie.
 func (c *call) setSession(secret string, seconds int) {
 	cookie := &http.Cookie{
-		Name: sessionCookie, Value: secret, Path: "/", MaxAge: seconds,
+		Name: c.cookie(), Value: secret, Path: "/", MaxAge: seconds,
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.standard.r.TLS != nil,
 	}
 	c.fields.set("Set-Cookie", cookie.String())

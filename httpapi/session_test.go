@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -53,6 +54,12 @@ func TestSession(t *testing.T) {
 		{"GET", "/v1/regions", []string{session}, 200},
 		{"GET", "/v1/regions", []string{session + "x"}, 401},
 		{"GET", "/v1/regions", []string{"Cookie: regiond_session="}, 401},
+		{"GET", "/v1/regions", []string{session, "Sec-Fetch-Site: same-origin"}, 200},
+		{"GET", "/v1/regions", []string{session, "Sec-Fetch-Site: none"}, 200},               // the address was typed
+		{"GET", "/debug/pprof/cmdline", []string{session, "Sec-Fetch-Site: same-site"}, 401}, // of another port of the host
+		{"GET", "/v1/events", []string{session, "Sec-Fetch-Site: same-site"}, 401},
+		{"GET", "/v1/events", []string{session, "Origin: http://127.0.0.1:3000"}, 401},
+		{"HEAD", "/v1/regions", []string{session, "Sec-Fetch-Site: cross-site"}, 401},
 		{"GET", "/metrics", []string{session}, 401},
 		{"DELETE", "/v1/usage/acme", []string{session, "Sec-Fetch-Site: same-origin"}, 204},
 		{"DELETE", "/v1/usage/acme", []string{session, "Sec-Fetch-Site: cross-site"}, 401},
@@ -81,6 +88,68 @@ func TestSession(t *testing.T) {
 	settings = &httpapi.Settings{Access: httpapi.Access{AdminTokens: access(t).Tokens}}
 	if got := status("GET", "/v1/regions", session); got != 401 {
 		t.Errorf("after a reload without its token a session gets %d", got)
+	}
+}
+
+// TestPagesOfOtherOrigins: also where no token is asked for, a web page cannot have its visitor's browser
+// hold streams or record profiles, of which there are few at a time.
+func TestPagesOfOtherOrigins(t *testing.T) {
+	h := admin(t, options(&fake{}))
+	for _, target := range []string{"/v1/events", "/debug/pprof/cmdline"} {
+		for header, want := range map[string]int{
+			"Sec-Fetch-Site: cross-site": 403, "Sec-Fetch-Site: same-site": 403, "Origin: https://evil.example": 403,
+			"Sec-Fetch-Site: same-origin": 200, "Sec-Fetch-Site: none": 200, "Accept: */*": 200,
+		} {
+			if got := serve(h, request("GET", target, "", header)).status; got != want {
+				t.Errorf("%s with %s: %d, want %d", target, header, got, want)
+			}
+		}
+	}
+}
+
+// TestSessionsOfTwoPorts: a browser has one list of cookies for all ports of a host. A page of one region's
+// process, as of kubectl port-forward, neither ends nor hides a session of another's.
+func TestSessionsOfTwoPorts(t *testing.T) {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := map[string]http.Handler{}
+	ask := func(method, port, body string) int {
+		t.Helper()
+		r := httptest.NewRequest(method, "http://localhost:"+port+"/session", strings.NewReader(body))
+		if body == "" && method == "GET" {
+			r = httptest.NewRequest(method, "http://localhost:"+port+"/v1/regions", http.NoBody)
+		}
+		for _, cookie := range jar.Cookies(r.URL) {
+			r.AddCookie(cookie)
+		}
+		w := httptest.NewRecorder()
+		ports[port].ServeHTTP(w, r)
+		jar.SetCookies(r.URL, w.Result().Cookies())
+		return w.Code
+	}
+	for _, port := range []string{"9090", "9190"} {
+		o := options(&fake{})
+		o.Settings = with(&httpapi.Settings{Access: access(t)})
+		ports[port] = admin(t, o)
+		if got := ask("POST", port, `{"token":"adm1n"}`); got != 204 {
+			t.Fatalf("login at port %s: %d", port, got)
+		}
+	}
+	for _, port := range []string{"9090", "9190"} {
+		if got := ask("GET", port, ""); got != 200 {
+			t.Errorf("after a login at both ports, port %s answers %d", port, got)
+		}
+	}
+	if ask("DELETE", "9190", ""); ask("GET", "9090", "") != 200 || ask("GET", "9190", "") != 401 {
+		t.Error("a logout at one port is not one there alone")
+	}
+	// Another program of the host can set a cookie of the same name under a longer path, which comes first.
+	session := logIn(t, ports["9090"], "adm1n")
+	name, _, _ := strings.Cut(strings.TrimPrefix(session, "Cookie: "), "=")
+	if got := serve(ports["9090"], request("GET", "/v1/regions", "", "Cookie: "+name+"=other; "+strings.TrimPrefix(session, "Cookie: "))).status; got != 200 {
+		t.Errorf("behind another cookie of its name a session gets %d", got)
 	}
 }
 
