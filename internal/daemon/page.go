@@ -38,7 +38,9 @@ func (d *Daemon) sample() page.Sample {
 	}
 	var others []string // of rate limit domains
 	for name := range outcomes {
-		others = append(others, name)
+		if d.limiter.HasPolicy(name) { // else a reload has removed it
+			others = append(others, name)
+		}
 	}
 	slices.Sort(others)
 	for _, name := range others {

@@ -18,9 +18,11 @@ const (
 	// Step is the time that a point of the timeline covers, and Span that of all of them.
 	Step = 5 * time.Second
 	Span = 15 * time.Minute
-	// MaxPolicies bounds the policies of the timeline; those that come first in the sample are
-	// kept. At 24 bytes for each point all take 276 KiB.
+	// MaxPolicies bounds the policies of the timeline that have points of their own; those that come
+	// first in the sample do. At 24 bytes for each point all take 276 KiB.
 	MaxPolicies = 64
+	// Others is what stands for all other policies together. No policy has such a name.
+	Others = "(others)"
 	// MaxReaders bounds the streams that are open. The next is answered with 503.
 	MaxReaders = 128
 
@@ -31,6 +33,8 @@ const (
 	// retryMS is how long a browser waits before it connects again.
 	retryMS = 2000
 	points  = int(Span / Step)
+
+	eventStream = "text/event-stream"
 )
 
 // Sample is what a process knows at a moment.
@@ -168,16 +172,9 @@ func (s *Stream) keep(v *Sample, now time.Time) {
 		s.first, s.newest = step, step
 	}
 	s.advance(step)
+	s.forget(v.Policies)
 	for _, p := range v.Policies {
-		ring := s.rings[p.Name]
-		if ring == nil {
-			if len(s.policies) == MaxPolicies {
-				continue
-			}
-			ring = make([]point, points)
-			s.rings[p.Name], s.policies = ring, append(s.policies, p.Name)
-		}
-		last, before := &ring[points-1], s.before[p.Name]
+		last, before := s.point(p.Name), s.before[p.Name]
 		last.allowed += p.Allowed - before[0]
 		last.denied += p.Denied - before[1]
 		last.ratio = max(last.ratio, p.Ratio)
@@ -193,9 +190,42 @@ func (s *Stream) keep(v *Sample, now time.Time) {
 	s.changes = s.changes[max(0, len(s.changes)-maxChanges):]
 }
 
-// advance moves the timeline on to a step. A clock that is set back adds to the newest point
-// until it has caught up.
+// point is the newest point of a policy.
+func (s *Stream) point(name string) *point {
+	if s.rings[name] == nil && len(s.policies) >= MaxPolicies {
+		name = Others
+	}
+	ring := s.rings[name]
+	if ring == nil {
+		ring = make([]point, points)
+		s.rings[name], s.policies = ring, append(s.policies, name)
+	}
+	return &ring[points-1]
+}
+
+// forget drops the policies that are no longer there and have no points left. What was counted of them
+// stays known, for when they come back.
+func (s *Stream) forget(now []Policy) {
+	s.policies = slices.DeleteFunc(s.policies, func(name string) bool {
+		gone := !slices.ContainsFunc(now, func(p Policy) bool { return p.Name == name }) &&
+			!slices.ContainsFunc(s.rings[name], func(p point) bool { return p != point{} })
+		if gone {
+			delete(s.rings, name)
+		}
+		return gone
+	})
+}
+
+// advance moves the timeline on to a step. A clock that is set back by no more than a step adds to the newest
+// point until it has caught up; by more, it takes the timeline with it, and readers get all of it anew.
 func (s *Stream) advance(step int64) {
+	if step < s.newest-1 {
+		s.first += step - s.newest
+		s.newest = step
+		for r := range s.readers {
+			s.drop(r)
+		}
+	}
 	by := int(min(max(0, step-s.newest), int64(points)))
 	for _, ring := range s.rings {
 		copy(ring, ring[by:])
@@ -306,17 +336,21 @@ func (s *Stream) leave(r chan []byte) {
 
 // ServeHTTP streams events until the reader leaves or falls behind. Events are the heartbeat, too.
 func (s *Stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	if r.Method == http.MethodHead { // it has no end to wait for
+		h.Set("Content-Type", eventStream)
+		return
+	}
 	first, events, err := s.open()
 	if err != nil || events == nil {
-		w.Header().Set("Retry-After", strconv.Itoa(retryMS/1000))
+		h.Set("Retry-After", strconv.Itoa(retryMS/1000))
 		http.Error(w, fmt.Sprintf("At most %d pages are kept up to date at a time. Close one, or try again later.", MaxReaders), http.StatusServiceUnavailable)
 		return
 	}
 	defer s.leave(events)
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Time{}) // that of the request would end the stream; where there is none, none ends it
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
+	h.Set("Content-Type", eventStream)
 	h.Set("X-Accel-Buffering", "no")
 	send := func(event []byte) bool {
 		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // as above

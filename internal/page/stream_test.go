@@ -264,6 +264,29 @@ func TestReadersAreBounded(t *testing.T) {
 	})
 }
 
+// A HEAD has no body and no end to wait for, so it takes no place of a reader.
+func TestHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := run(t, func() page.Sample { return page.Sample{} })
+		done := make(chan *httptest.ResponseRecorder, 1)
+		go func() {
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, httptest.NewRequest(http.MethodHead, "/v1/events", http.NoBody))
+			done <- w
+		}()
+		synctest.Wait()
+		select {
+		case w := <-done:
+			if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/event-stream" || w.Body.Len() > 0 {
+				t.Errorf("%d %s, %d bytes", w.Code, w.Header().Get("Content-Type"), w.Body.Len())
+			}
+		default:
+			t.Error("a HEAD is not answered")
+		}
+		stop()
+	})
+}
+
 // Close ends what is open, so that a shutdown does not wait, and lets nobody in.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
