@@ -188,6 +188,7 @@ type statusWriter struct {
 
 // WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(status int) {
+	w.Header().Set("Cache-Control", "no-store") // http.FileServer takes it away from errors
 	if w.call.status == 0 {
 		w.call.status = status
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"testing/synctest"
 	"time"
 
@@ -48,6 +49,10 @@ func TestAdminPages(t *testing.T) {
 		if got.status != row.status || row.body != "" && got.body != row.body || got.field("Cache-Control") != "no-store" {
 			t.Errorf("%s %s: %d %v %q", row.method, row.target, got.status, got.header, got.body)
 		}
+	}
+	o.Page = http.FileServerFS(fstest.MapFS{})
+	if got := serve(admin(t, o), request("GET", "/page/nothing", "")); got.status != 404 || got.field("Cache-Control") != "no-store" {
+		t.Errorf("a file that is not there: %d %v", got.status, got.header)
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -199,12 +197,6 @@ func (b *browser) await(t *testing.T, within time.Duration, expression string) t
 	})
 }
 
-// sum is the SHA-256 of a token, in hex.
-func sum(token string) string {
-	h := sha256.Sum256([]byte(token))
-	return hex.EncodeToString(h[:])
-}
-
 // screenshot keeps a picture of the run in bin/.
 func (b *browser) screenshot(t *testing.T, name string, full bool) {
 	t.Helper()
@@ -335,47 +327,6 @@ func TestPage(t *testing.T) {
 	if c := b.complained(); len(c) > 0 {
 		t.Errorf("the console has %q", c)
 	}
-}
-
-// TestPageWithTokens logs in: without a token nothing is shown.
-func TestPageWithTokens(t *testing.T) {
-	folder := t.TempDir()
-	tokens := filepath.Join(folder, "tokens")
-	if err := os.WriteFile(tokens, fmt.Appendf(nil, "ops %s\n", sum("an admin's long token")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	at, adminAt := ports.Addr(t), ports.Addr(t)
-	topology := filepath.Join(folder, "topology.yaml")
-	if err := os.WriteFile(topology, []byte(`cluster: page
-regions:
-  - {name: here, http: "`+at+`", admin: "`+adminAt+`", redis: {embedded: true}}
-policies:
-  - {name: standard, limits: [{name: burst, units: 20, per: 1s}]}
-tenants: {default: {policy: standard}}
-access: {admin_tokens_file: `+tokens+`}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	start(t, "serve", "--config", topology, "--region", "here")
-	eventually(t, 20*time.Second, func() error { _, err := get("http://" + adminAt + "/readyz"); return err })
-	if _, err := get("http://" + adminAt + "/v1/events"); err == nil || !strings.Contains(err.Error(), "401") {
-		t.Errorf("without a token the stream answers %v", err)
-	}
-	b := openBrowser(t, 1280, 900)
-	const loginShown, contentShown = `!document.getElementById("login").hidden`, `!document.getElementById("content").hidden`
-	b.do(t, chromedp.Navigate("http://"+adminAt+"/"))
-	b.await(t, 20*time.Second, loginShown)
-	b.do(t, chromedp.SendKeys(chromedp.CSS("#token"), "wrong\r"))
-	b.await(t, 20*time.Second, `document.getElementById("login-error").textContent.includes("not known")`)
-	b.screenshot(t, "login", false)
-	b.value(t, `document.getElementById("token").value = ""`)
-	b.do(t, chromedp.SendKeys(chromedp.CSS("#token"), "an admin's long token\r"))
-	b.await(t, 20*time.Second, contentShown+" && document.querySelectorAll('#regions tbody tr').length === 1")
-	if c := b.value(t, `document.cookie`); c != "" {
-		t.Errorf("a script can read %q", c)
-	}
-	b.do(t, chromedp.Click(chromedp.CSS("#logout")))
-	b.await(t, 20*time.Second, loginShown)
 }
 
 // TestStreamsCostDecisionsNothing: 100 open streams leave a processor to the decisions, but for at

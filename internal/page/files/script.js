@@ -269,6 +269,8 @@ function takeHistory(h) {
 function takePoint(state) {
   if (!timeline) return;
   timeline.step = state.step_ms;
+  const names = new Set((state.policies || []).map((p) => p.name));
+  for (const name of timeline.policies.keys()) if (!names.has(name)) timeline.policies.delete(name);
   for (const p of state.policies || []) {
     if (!timeline.policies.has(p.name)) timeline.policies.set(p.name, new Map());
     const steps = timeline.policies.get(p.name);
@@ -297,7 +299,7 @@ function pointAt(at) {
 function drawPolicies() {
   const select = $("policy");
   const names = [...timeline.policies.keys()];
-  if (select.options.length === names.length + 1) return;
+  if ([...select.options].slice(1).map((o) => o.value).join() === names.join() && select.options.length > 0) return;
   const chosen = select.value;
   select.replaceChildren(new Option("all", everyPolicy), ...names.map((name) => new Option(name, name)));
   select.value = names.includes(chosen) ? chosen : everyPolicy;
@@ -558,7 +560,7 @@ function dimensions(partition) {
 
 // counted is what a partition is, in words: "user=42", or the tenant as a whole. Hidden values are a hash.
 function counted(partition) {
-  const [by, values] = partition.split(/:(.*)/s);
+  const [by, values = ""] = partition.split(/:(.*)/s);
   if (values[0] === "#") return by + " " + values;
   return dimensions(partition).map(([name, value]) => name + "=" + value).join(", ") || (by ? "no " + by : "the tenant");
 }
@@ -584,6 +586,7 @@ function connect() {
     const first = $("content").hidden;
     $("content").hidden = false;
     $("login").hidden = true;
+    $("logout").hidden = localStorage.getItem("session") !== "yes";
     drawTimeline();
     if (first) drawTop();
   });
@@ -617,6 +620,7 @@ async function refused() {
     live("no", "Not logged in");
     $("content").hidden = true;
     $("logout").hidden = true;
+    localStorage.removeItem("session");
     $("login").hidden = false;
     $("token").focus();
     return;
@@ -646,8 +650,7 @@ $("login-form").addEventListener("submit", async (e) => {
     });
     if (answer.ok) {
       $("token").value = "";
-      $("logout").hidden = false;
-      sessionStorage.setItem("session", "yes");
+      localStorage.setItem("session", "yes");
       connect();
       return;
     }
@@ -660,10 +663,7 @@ $("login-form").addEventListener("submit", async (e) => {
 
 $("logout").addEventListener("click", async () => {
   await fetch("/session", { method: "DELETE" });
-  sessionStorage.removeItem("session");
   source.close();
   refused();
 });
-$("logout").hidden = sessionStorage.getItem("session") !== "yes";
-
 connect();
