@@ -253,5 +253,5 @@ func validName(text string) bool {
 		return false
 	}
 	row := parseName(text)
-	return (row.Tenant == "" || quota.ValidID(row.Tenant) == nil) && quota.ValidName(row.Policy) == nil && quota.ValidName(row.Limit) == nil
+	return strings.Count(row.Partition, ":") >= 2 && (row.Tenant == "" || quota.ValidID(row.Tenant) == nil) && quota.ValidName(row.Policy) == nil && quota.ValidName(row.Limit) == nil
 }

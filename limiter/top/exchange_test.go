@@ -203,7 +203,7 @@ func hostile() map[string][]byte {
 			}
 		}),
 		"no name": name(""), "three words": name("a p l"), "five words": name("a p l :: x"), "control": name("a p l \x1b[2J"), "newline": name("a p l a\nb"),
-		"beyond ASCII": name("ä p l ::"), "brace": name("a p l {}"), "policy": name("a P l ::"), "limit": name("a p  ::"),
+		"beyond ASCII": name("ä p l ::"), "brace": name("a p l {}"), "no partition": name("a p l "), "half a partition": name("a p l user"), "policy": name("a P l ::"), "limit": name("a p  ::"),
 		"long tenant": name(strings.Repeat("x", quota.MaxID+1) + " p l ::"),
 	}
 }
