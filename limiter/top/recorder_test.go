@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -98,6 +99,22 @@ func TestRecorder(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCountsStop: what has more units than are counted has a row that says that there may be more.
+func TestCountsStop(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, nil)
+	var exact int64
+	for range 3 * most / quota.MaxUnits {
+		v := r.Report(quota.TopQuery{Window: time.Minute, By: quota.TopUsed, Rows: 9}, "eu")
+		said := slices.Contains(v.Notes, "Counts of a process stop at 17592186044416 units: who has as many may have more.")
+		if over := len(v.Rows) > 0 && v.Rows[0].AtMost < exact; over && !said || said && exact < most {
+			t.Fatalf("of %d units it has %+v, and says %q", exact, v.Rows, v.Notes)
+		}
+		r.Record(Event{Key: keyOf("acme"), Limits: limits, Which: 1, Units: quota.MaxUnits, By: quota.TopUsed})
+		exact += quota.MaxUnits
+	}
 }
 
 // TestRecorderCrowded: of more events at once than there is room for none is counted twice, those
