@@ -99,10 +99,11 @@ func (x *Exchange) Receive(from quota.Process, message []byte) error {
 	return nil
 }
 
-// forget drops what is too old.
+// forget drops what is too old or of a region that a reload has removed, and all while nothing is shared.
 func (x *Exchange) forget() {
+	alone, regions := x.Alone() != "", x.Regions()
 	for p, s := range x.peers {
-		if x.now()-s.at > forgetAfter {
+		if alone || x.now()-s.at > forgetAfter || !slices.Contains(regions, p.Region) {
 			delete(x.peers, p)
 		}
 	}

@@ -142,6 +142,35 @@ func TestExchangeForgets(t *testing.T) {
 	})
 }
 
+// TestExchangeAlone: from the reload on that removes a region its processes are not ranked, and from that on that turns
+// share_top off only what this process counted; what others sent before does not come back.
+func TestExchangeAlone(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "eu", "eu", "us")
+	for i := range c.all {
+		c.deny(i, fmt.Sprintf("t%d", i), 5)
+		c.all[i].Send(c.all[i].message())
+	}
+	query := quota.TopQuery{Window: time.Minute, Scope: quota.ScopeGlobal, Rows: 9}
+	if v := c.all[0].Report(query); v.Processes != 3 || len(v.Rows) != 3 {
+		t.Fatalf("%+v", v)
+	}
+	all := c.all[0].Regions
+	c.all[0].Regions = func() []string { return []string{"eu"} } // a reload has removed the other
+	if v := c.all[0].Report(query); v.Processes != 2 || len(v.Rows) != 2 || fmt.Sprint(v.Regions, v.Absent) != "[eu] []" {
+		t.Errorf("without the region it ranks %+v", v)
+	}
+	c.all[0].Regions = all
+	c.alone = "reasons"
+	if v := c.all[0].Report(query); v.Processes != 1 || len(v.Rows) != 1 || v.Rows[0].Tenant != "t0" || v.Total != 5 {
+		t.Errorf("alone it ranks %+v", v)
+	}
+	c.alone = ""
+	if v := c.all[0].Report(query); v.Processes != 1 {
+		t.Errorf("what others sent before counts again: %+v", v)
+	}
+}
+
 // TestMessageFits: with the longest names a message has fewer rows, and still what bounds all others.
 func TestMessageFits(t *testing.T) {
 	t.Parallel()
