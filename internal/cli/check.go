@@ -58,6 +58,9 @@ func dimensionFlag(f *flag.FlagSet) map[string]string {
 		if !ok {
 			return errors.New("is name=value")
 		}
+		if _, twice := dims[name]; twice {
+			return fmt.Errorf("%s is given twice", name)
+		}
 		dims[name] = value
 		return nil
 	})

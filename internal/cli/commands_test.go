@@ -32,6 +32,7 @@ func TestCommandLine(t *testing.T) {
 		{"check", "acme", "globex"},
 		{"check", "acme", "--csot", "5"},
 		{"check", "acme", "-d", "user"},
+		{"check", "acme", "-d", "user=a", "-d", "user=b"},
 		{"check", "acme", "--cost", "five"},
 		{"check", "acme", "--token-file", "testdata/absent"},
 		{"validate", "testdata/absent.yaml"},
