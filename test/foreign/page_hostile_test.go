@@ -143,3 +143,30 @@ func TestPageOfHostileFigures(t *testing.T) {
 		t.Errorf("the console has %q", c)
 	}
 }
+
+// TestPageBeforeFirstState: until the first state comes it is not known how much of the newest step is over, and no rate is
+// shown that is higher than it can have been.
+func TestPageBeforeFirstState(t *testing.T) {
+	at := time.Now().Truncate(page.Step).UnixMilli()
+	mux := http.NewServeMux()
+	mux.Handle("/", page.Files())
+	mux.HandleFunc("/v1/events", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "event: history\ndata: {\"step_ms\":%d,\"every_ms\":5000,\"points\":180,\"policies\":[{\"name\":\"p\",\"allowed\":[500],\"denied\":[5],\"overshoot\":[null]}]}\n\n", at)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	mux.HandleFunc("/v1/top", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
+	server := httptest.NewServer(mux)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	b := openBrowser(t, 1280, 900)
+	b.do(t, chromedp.Navigate(server.URL+"/"))
+	b.await(t, time.Minute, `!document.getElementById("content").hidden`)
+	b.value(t, `document.getElementById("traffic").dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight"}))`)
+	if got := b.value(t, `document.getElementById("readout").textContent`); !strings.HasSuffix(got, ": 100 allowed and 1 denied a second") {
+		t.Errorf("of 500 requests in a step of 5 s the page says %q", got)
+	}
+}

@@ -252,11 +252,13 @@ $("demand").addEventListener("change", () => control("demand/" + $("demand").val
 
 // The timeline.
 
+let lastAt = 0; // of the newest state
 let timeline = null; // {step, every, points, policies: Map(name → Map(step → {allowed, denied, overshoot}))}
 let cursor = null; // the step that is read out
 
 function takeHistory(h) {
   timeline = { step: h.step_ms, every: h.every_ms, points: h.points, policies: new Map() };
+  lastAt = h.step_ms + h.every_ms; // until the first state
   for (const p of h.policies || []) {
     const steps = new Map();
     p.allowed.forEach((allowed, i) => {
@@ -354,7 +356,6 @@ function chart(box, highest, label, stacks, axis) {
 
 // A step that is not over has seen only a part of its requests.
 const seconds = (at) => (at === timeline.step ? Math.max(1, (lastAt - at) / 1000) : timeline.every / 1000);
-let lastAt = 0;
 
 function drawTimeline() {
   if (!timeline) return;
