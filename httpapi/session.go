@@ -97,10 +97,12 @@ func (c *call) crossOrigin() bool {
 // there is none; "" when it carries none.
 func (c *call) bySession() (caller *Token, why string) {
 	var hash [sha256.Size]byte
+	var secret string
 	ok := false
 	cookies := c.standard.r.CookiesNamed(c.cookie())
 	for i := 0; i < len(cookies) && !ok; i++ { // another program of the host may have set one, too
-		hash, ok = c.sessions.token(cookies[i].Value, c.Now())
+		secret = cookies[i].Value
+		hash, ok = c.sessions.token(secret, c.Now())
 	}
 	switch {
 	case len(cookies) == 0:
@@ -117,6 +119,7 @@ func (c *call) bySession() (caller *Token, why string) {
 		}
 	}
 	if caller == nil {
+		c.sessions.end(secret) // also if the token comes back
 		return nil, "the token of the session is not known any more: log in again"
 	}
 	return caller, ""

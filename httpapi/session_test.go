@@ -89,6 +89,10 @@ func TestSession(t *testing.T) {
 	if got := status("GET", "/v1/regions", session); got != 401 {
 		t.Errorf("after a reload without its token a session gets %d", got)
 	}
+	settings = &httpapi.Settings{Access: access(t)}
+	if got := status("GET", "/v1/regions", session); got != 401 {
+		t.Errorf("once its token is back a session that has ended gets %d", got)
+	}
 }
 
 // TestPagesOfOtherOrigins: also where no token is asked for, a web page cannot have its visitor's browser
