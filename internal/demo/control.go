@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -25,7 +27,7 @@ type Change struct {
 }
 
 // NewControl answers POST /cut/{region}, /heal/{region} and /demand/{requests a second}. A page in
-// a browser cannot call it from another origin.
+// a browser cannot call it from another origin, nor under a name of its own.
 func NewControl(c *Cuts, d *Demand) http.Handler {
 	mux := http.NewServeMux()
 	for verb, off := range verbs() {
@@ -46,7 +48,23 @@ func NewControl(c *Cuts, d *Demand) http.Handler {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	return http.NewCrossOriginProtection().Handler(mux)
+	protected := http.NewCrossOriginProtection().Handler(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if anyName(r.Host) {
+			reply(w, http.StatusMisdirectedRequest, Change{Refusal: "call the demo by its address, or as localhost"})
+			return
+		}
+		protected.ServeHTTP(w, r)
+	})
+}
+
+// anyName reports whether a host is a name that its owner could have resolve to here (DNS rebinding).
+func anyName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host != "" && host != "localhost" && !strings.HasSuffix(host, ".localhost") && err != nil
 }
 
 // verbs are the calls, and whether a region is cut off after each.

@@ -54,10 +54,30 @@ func TestControlRefusesOtherOrigins(t *testing.T) {
 	c := demo.NewCuts(demo.Regions())
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/cut/eu-west", http.NoBody)
+	r.Host = "127.0.0.1"
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	demo.NewControl(c, demo.NewDemand()).ServeHTTP(w, r)
 	if w.Code != http.StatusForbidden || len(c.Off()) != 0 {
 		t.Errorf("status %d, cut: %v", w.Code, c.Off())
+	}
+}
+
+// TestControlRefusesOtherHosts: a page whose name was made to resolve to here (DNS rebinding) is of the same origin
+// for its browser.
+func TestControlRefusesOtherHosts(t *testing.T) {
+	for host, want := range map[string]int{
+		"evil.example:9093": 421, "127.0.0.1.evil.example": 421, "": 200,
+		"127.0.0.1:9093": 200, "192.0.2.1:9093": 200, "localhost:9093": 200, "[::1]:9093": 200, "eu.localhost": 200,
+	} {
+		c := demo.NewCuts(demo.Regions())
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/cut/eu-west", http.NoBody)
+		r.Host = host
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		demo.NewControl(c, demo.NewDemand()).ServeHTTP(w, r)
+		if w.Code != want || (len(c.Off()) == 1) != (want == 200) {
+			t.Errorf("under %s: %d, cut: %v", host, w.Code, c.Off())
+		}
 	}
 }
 
