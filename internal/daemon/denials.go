@@ -26,7 +26,7 @@ type DenialLog struct {
 	Path   string  // of a file, "-" for standard output, "" for no log
 	Tenant string  // off, hash or raw: what it shows of a tenant's id
 	Sample float64 // the proportion of denials that are written, 0 to 1
-	Rate   int64   // lines per second, at most
+	Rate   int64   // lines per second, at most, and as many at once after a quiet one
 }
 
 func (o *DenialLog) validate() error {
