@@ -514,10 +514,12 @@ function whyButton(row) {
 
 // explain says what a check of the row's partition would get now, and why.
 async function explain(row) {
+  const dims = dimensions(row.partition);
   const query = new URLSearchParams({ policy: row.policy });
-  for (const [name, value] of dimensions(row.partition)) query.set("dim." + name, value);
+  for (const [name, value] of dims) query.set("dim." + name, value);
   let lines;
-  try {
+  if (dims.some(([, value]) => value === "")) lines = ["Values beyond max_values share this partition, and which they are is not known."];
+  else try {
     const answer = await fetch("/v1/explain/" + encodeURIComponent(row.tenant) + "?" + query);
     const body = await answer.json();
     lines = answer.ok ? body.explain.sentences : [body.detail, ...(body.errors || []).map((e) => e.pointer + " " + e.detail)];
@@ -563,7 +565,7 @@ function dimensions(partition) {
 function counted(partition) {
   const [by, values = ""] = partition.split(/:(.*)/s);
   if (values[0] === "#") return by + " " + values;
-  return dimensions(partition).map(([name, value]) => name + "=" + value).join(", ") || (by ? "no " + by : "the tenant");
+  return dimensions(partition).map(([name, value]) => (value === "" ? "all other values of " + name : name + "=" + value)).join(", ") || (by ? "no " + by : "the tenant");
 }
 
 for (const id of ["top-by", "top-window"]) $(id).addEventListener("change", drawTop);
