@@ -12,7 +12,7 @@ import (
 // open to others: listeners that they reach without showing who they are, and secrets on
 // this machine that all its users may read. The error is an *Invalid or of reading.
 func Load(name string) (*Topology, []Problem, error) {
-	src, err := os.ReadFile(name)
+	src, err := ReadFile(name)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/regiond/regiond/region"
@@ -25,7 +24,7 @@ func Load(name string) (*region.Topology, []region.Problem, error) {
 	for i := range top.RLS.Domains {
 		d := &top.RLS.Domains[i]
 		path := d.Path(name)
-		source, err := os.ReadFile(path)
+		source, err := region.ReadFile(path)
 		if err != nil {
 			return nil, nil, fmt.Errorf("domain %s: %w", d.Name, err)
 		}

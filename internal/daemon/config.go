@@ -1,10 +1,10 @@
 package daemon
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/regiond/regiond/grpcapi"
@@ -149,12 +149,11 @@ func readTokens(file string, scopes httpapi.Scope) ([]httpapi.Token, error) {
 	if file == "" {
 		return nil, nil
 	}
-	f, err := os.Open(file)
+	text, err := region.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read tokens: %w", err)
 	}
-	defer f.Close()
-	tokens, err := httpapi.ParseTokens(f, scopes)
+	tokens, err := httpapi.ParseTokens(bytes.NewReader(text), scopes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -168,7 +167,7 @@ func readSecret(file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(file)
+	b, err := region.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("read secret: %w", err)
 	}

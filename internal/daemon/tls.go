@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync/atomic"
 
 	"github.com/regiond/regiond/region"
@@ -26,7 +25,7 @@ func readServerTLS(listener, certFile, keyFile, clientCAFile string) (*tls.Confi
 	if certFile == "" {
 		return nil, nil
 	}
-	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	cert, err := readPair(certFile, keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the %s listener's certificate: %w", listener, err)
 	}
@@ -97,15 +96,28 @@ type clientPair struct {
 }
 
 func (p *clientPair) read() error {
-	cert, err := tls.LoadX509KeyPair(p.certFile, p.keyFile)
+	cert, err := readPair(p.certFile, p.keyFile)
 	if err == nil {
 		p.good.Store(&cert)
 	}
 	return err
 }
 
+// readPair is tls.LoadX509KeyPair.
+func readPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := region.ReadFile(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := region.ReadFile(keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
+}
+
 func readPool(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
+	pem, err := region.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read certificates: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -150,7 +149,7 @@ func fingerprint(files []string) [sha256.Size]byte {
 // fileSum is a hash of a file's name and contents, or of why it cannot be read.
 func fileSum(file string) [sha256.Size]byte {
 	h := sha256.New()
-	content, err := os.ReadFile(file)
+	content, err := region.ReadFile(file)
 	fmt.Fprintf(h, "%s %d %v ", file, len(content), err)
 	h.Write(content)
 	return [sha256.Size]byte(h.Sum(nil))

@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/test/capture"
+)
+
+// perHour is a file of domain edge with that limit for each user.
+func perHour(units int) string {
+	return strings.Replace(strings.Replace(threeAnHour, "DOMAIN", "edge", 1), "_unit: 3}", fmt.Sprintf("_unit: %d}", units), 1)
+}
+
+// limitInForce waits until the file of domain edge with that limit is in force.
+func (g gateway) limitInForce(t *testing.T, units uint32) {
+	t.Helper()
+	capture.Eventually(t, func() error {
+		a, err := g.ask(t, "edge", "nobody", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit(); got != units {
+			return fmt.Errorf("the limit in force is %d, not %d", got, units)
+		}
+		return nil
+	})
+}
+
+// TestWhatIsNoRegularFile: where a file is replaced by what has no end, or by what nobody writes to, the old content stays in
+// force, the log says so, and the next file is read.
+func TestWhatIsNoRegularFile(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, withDomains(t, dir, inMemory(), map[string]string{"edge": ""}), "--grpc", "127.0.0.1:0")
+	g := p.gateway(t, nil)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	units := uint32(3)
+	for i, row := range []struct {
+		what string
+		make func(at string) error
+	}{
+		{"a FIFO", func(at string) error { return syscall.Mkfifo(at, 0o600) }},
+		{"a directory", func(at string) error { return os.Mkdir(at, 0o700) }},
+		{"a device", func(at string) error { return os.Symlink("/dev/zero", at) }},
+		{"too large", func(at string) error {
+			if err := os.WriteFile(at, []byte(perHour(1)), 0o600); err != nil {
+				return err
+			}
+			return os.Truncate(at, 100*region.MaxBytes)
+		}},
+	} {
+		odd := at(fmt.Sprint("odd", i))
+		if err := row.make(odd); err != nil {
+			t.Fatal(err)
+		}
+		link(t, odd, at("edge.yaml"))
+		line := p.log.Await(t, "reload: the configuration in force stays", i+1)
+		if why := fmt.Sprint(line["error"]); !strings.Contains(why, at("edge.yaml")) {
+			t.Errorf("%s: the log says %s", row.what, why)
+		}
+		a, err := g.ask(t, "edge", fmt.Sprint("user", i), "")
+		if err != nil || a.GetOverallCode() != ratelimit.RateLimitResponse_OK || a.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() != units {
+			t.Errorf("%s: %v, %v", row.what, a, err)
+		}
+		units++
+		put(t, at("edge.yaml"), perHour(int(units)))
+		g.limitInForce(t, units)
+	}
+}

@@ -1,0 +1,32 @@
+package region
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+)
+
+const (
+	// maxFile bounds what is read of a file: a device such as /dev/zero has no end.
+	maxFile = 16 << 20
+	// readTimeout bounds the wait for what another program writes into a pipe.
+	readTimeout = 5 * time.Second
+)
+
+// ReadFile is os.ReadFile for files that an operator names. It returns an error for what os.ReadFile would read for good: a
+// FIFO into which nobody writes, a device, or more than memory holds.
+func ReadFile(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	_ = f.SetReadDeadline(time.Now().Add(readTimeout)) // only pipes have one
+	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(content) > maxFile {
+		err = fmt.Errorf("read %s: it has more than %d bytes", name, maxFile)
+	}
+	return content, err
+}
