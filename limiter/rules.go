@@ -99,6 +99,14 @@ func compile(c Config, before *rules) (*rules, error) {
 		r.domains[d.Policy.Name] = &domainPlan{policyPlan: policyPlan{policy: d.Policy}, together: map[string]*limitPlan{}}
 		listed = append(listed, d.Tenant)
 	}
+	if before != nil {
+		for _, d := range before.Domains { // of requests that are under way: they name limits of the configuration before
+			if name := d.Policy.Name; r.domains[name] == nil {
+				r.domains[name] = before.domains[name]
+				listed = append(listed, d.Tenant)
+			}
+		}
+	}
 	r.values = make(map[string]*values, len(listed))
 	for _, id := range listed {
 		if before != nil {
