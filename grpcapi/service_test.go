@@ -39,11 +39,15 @@ type world struct {
 	domain  *rls.Domain
 	limiter *limiter.Limiter
 	server  *grpcapi.Server
-	busy    bool // what is asked is shed
+	busy    bool          // what is asked is shed
+	block   chan struct{} // no decision is made before it is closed; nil: at once
 }
 
 // Decide implements grpcapi.Limiter.
 func (w *world) Decide(ctx context.Context, qs []quota.Question) []quota.Outcome {
+	if w.block != nil {
+		<-w.block
+	}
 	if w.busy {
 		return slices.Repeat([]quota.Outcome{{Decision: quota.Decision{Basis: quota.BasisShed, Reason: quota.ReasonOverloaded}}}, len(qs))
 	}
