@@ -110,6 +110,37 @@ func announced(length uint32, message ...byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, length), message...)
 }
 
+// TestBurst: all that Envoy sends on a new connection, before it has read how many requests it may send, is answered.
+func TestBurst(t *testing.T) {
+	const most = 1024 // max_concurrent_streams of Envoy's own
+	w := serve(t, basics, nil)
+	w.block = make(chan struct{})
+	f := sendFrames(t, w.conn.Target())
+	f.check(f.WriteWindowUpdate(0, 1<<30))
+	message := encoded("edge", descriptor("user=a"))
+	for range most {
+		f.begin(shouldRateLimit, false)
+		f.check(f.WriteData(f.last-1, true, announced(uint32(len(message)), message...)))
+	}
+	f.check(f.WritePing(false, [8]byte{1}))
+	f.check(f.out.Flush())
+	for answered := 0; answered < most; {
+		got, err := f.ReadFrame()
+		f.check(err)
+		switch h := got.(type) {
+		case *http2.RSTStreamFrame:
+			close(w.block)
+			t.Fatal(h)
+		case *http2.PingFrame: // all have begun
+			close(w.block)
+		case *http2.MetaHeadersFrame:
+			if h.StreamEnded() {
+				answered++
+			}
+		}
+	}
+}
+
 // TestCutMessages: a message that is not sent to its end is INVALID_ARGUMENT, whatever is missing.
 func TestCutMessages(t *testing.T) {
 	t.Parallel()

@@ -69,8 +69,9 @@ const (
 	// again. What is under way then has MaxAgeGrace to end.
 	MaxAge      = 5 * time.Minute
 	MaxAgeGrace = 5 * time.Second
-	// MaxStreams bounds the requests under way on a connection. A gateway has one connection for each of its threads.
-	MaxStreams = 256
+	// MaxStreams bounds the requests under way on a connection. Envoy begins so many before it has read that bound, and for one
+	// beyond it gets an error.
+	MaxStreams = 1024
 	// MaxHeaders bounds the metadata of a request. A gateway sends what its client gave it as tracestate, so this is far above
 	// what gateways take of headers: to what is larger grpc answers with an error, with which Envoy lets the request pass.
 	MaxHeaders = 1 << 20
