@@ -113,6 +113,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.server = grpc.NewServer(
+		grpc.StreamInterceptor(s.admitted),
 		grpc.Creds(newCredentials(o.TLS)),
 		grpc.ConnectionTimeout(httpapi.ReadTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
@@ -121,7 +122,6 @@ func New(o Options) (*Server, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(MaxStreams),
 		grpc.InTapHandle(admitStream),
-		grpc.StreamInterceptor(admitted),
 		grpc.MaxRecvMsgSize(MaxBytes),
 		grpc.MaxHeaderListSize(MaxHeaders),
 		grpc.StaticStreamWindowSize(window),

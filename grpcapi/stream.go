@@ -2,7 +2,10 @@ package grpcapi
 
 import (
 	"context"
+	"net/http"
 
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -11,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/quota"
 )
 
 // noRoom marks the context of a request for which there is no place.
@@ -57,12 +61,22 @@ func forget(md metadata.MD) {
 	}
 }
 
-// admitted calls the handler of a request that has a place.
-func admitted(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if stream.Context().Value(noRoom{}) != nil {
-		return status.Error(codes.Unavailable, "too many requests are under way: see --max-connections")
+// admitted calls the handler of a request that has a place. One that has none is refused unread, as what is overloaded: with an
+// error Envoy would let it pass.
+func (s *Server) admitted(service any, stream grpc.ServerStream, about *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if stream.Context().Value(noRoom{}) == nil {
+		return handler(service, pieces{stream})
 	}
-	return handler(service, pieces{stream})
+	switch about.FullMethod {
+	case ratelimit.RateLimitService_ShouldRateLimit_FullMethodName:
+		c := s.begin(stream.Context(), methodRateLimit)
+		a := c.refusal(nil, quota.ReasonOverloaded.String())
+		c.end(a, nil)
+		return stream.SendMsg(a)
+	case auth.Authorization_Check_FullMethodName:
+		return stream.SendMsg(answerOf(&httpapi.ForwardedAnswer{Status: http.StatusTooManyRequests}))
+	}
+	return status.Error(codes.Unavailable, "too many requests are under way: see --max-connections")
 }
 
 // pieces reads messages as read does.

@@ -3,9 +3,11 @@ package grpcapi_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/regiond/regiond/httpapi"
@@ -125,6 +128,39 @@ func TestStreamsTakeRoom(t *testing.T) {
 		return nil
 	})
 	ask()
+}
+
+// TestNoRoom: a request for which there is no room is refused, since with an error Envoy would let it pass.
+func TestNoRoom(t *testing.T) {
+	t.Parallel()
+	w := serve(t, basics, nil)
+	addr, open := bounded(t, w, 2)
+	c := connect(t, addr)
+	w.block = make(chan struct{})
+	var under sync.WaitGroup
+	r := &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}}
+	for range 2 {
+		under.Go(func() {
+			if _, err := ratelimit.NewRateLimitServiceClient(c).ShouldRateLimit(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	capture.Eventually(t, func() error {
+		if n := open(); n != 2 {
+			return fmt.Errorf("%d are under way", n)
+		}
+		return nil
+	})
+	a, err := ratelimit.NewRateLimitServiceClient(c).ShouldRateLimit(t.Context(), r)
+	if err != nil || a.GetOverallCode() != ratelimit.RateLimitResponse_OVER_LIMIT || a.GetDynamicMetadata().AsMap()["reason"] != "overloaded" {
+		t.Errorf("%v, %v", a, err)
+	}
+	if _, err := grpc_health_v1.NewHealthClient(c).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("health: %v", err)
+	}
+	close(w.block)
+	under.Wait()
 }
 
 // TestUnfinishedRequest: a request that does not arrive ends, and gives its room back.
