@@ -3,6 +3,7 @@ package grpcapi
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -69,16 +70,17 @@ func fail(w http.ResponseWriter, err error) {
 // json answers a RateLimitRequest in protobuf's JSON, sent with any method.
 func (s *Server) json(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBytes))
-	if err != nil {
-		http.Error(w, fmt.Sprintf("read the body, of at most %d bytes: %v", MaxBytes, err), http.StatusBadRequest)
-		return
-	}
 	var request ratelimit.RateLimitRequest
-	if err := protojson.Unmarshal(body, &request); err != nil {
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		err = errTooLarge
+	} else if err != nil {
+		http.Error(w, fmt.Sprintf("read the body: %v", err), http.StatusBadRequest)
+		return
+	} else if err := protojson.Unmarshal(body, &request); err != nil {
 		http.Error(w, "the body is no RateLimitRequest: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	answer, err := s.shouldRateLimit(asCall(r), &request, nil)
+	answer, err := s.shouldRateLimit(asCall(r), &request, err)
 	if err != nil {
 		fail(w, err)
 		return

@@ -78,7 +78,7 @@ func TestCompatPages(t *testing.T) {
 		{"POST", "/json", `{"domain": "edge", "descriptor": []}`, 400, "the body is no RateLimitRequest: "},
 		{"POST", "/json", `{"descriptors": [{"entries": [{"key": "user", "value": "a"}]}]}`, 400, "the request has no domain"},
 		{"POST", "/json", `{"domain": "edge"}`, 400, "the request has no descriptors"},
-		{"POST", "/json", strings.Repeat(" ", 70_000), 400, "read the body, of at most 65536 bytes: "},
+		{"POST", "/json", `{"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "` + strings.Repeat("a", 70_000) + `"}]}]}`, 429, "{"},
 		{"GET", "/", "", 404, "404 page not found"},
 	} {
 		rec := w.overHTTP(c.method, c.path, c.body)
