@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"maps"
@@ -121,7 +122,7 @@ func routeSaid(f *quota.ForwardAuth, name string) (*quota.Route, error) {
 		return &f.Routes[i], nil
 	}
 	if err := quota.ValidID(name); err != nil {
-		return nil, errors.Join(errors.New("the route"), err)
+		return nil, fmt.Errorf("the route %w", err)
 	}
 	return &quota.Route{Name: name}, nil
 }
