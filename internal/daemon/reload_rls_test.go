@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"testing"
 
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/capture"
 )
@@ -34,22 +32,23 @@ func (g gateway) limitInForce(t *testing.T, units uint32) {
 	})
 }
 
-// TestWhatIsNoRegularFile: where a file is replaced by what has no end, or by what nobody writes to, the old content stays in
-// force, the log says so, and the next file is read.
-func TestWhatIsNoRegularFile(t *testing.T) {
+// TestWhatIsNoFile: where a file is replaced by half of one, by what has no end, or by what nobody writes to, the old content
+// stays in force, the log says so, and the next file is read. Usage is kept.
+func TestWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, withDomains(t, dir, inMemory(), map[string]string{"edge": ""}), "--grpc", "127.0.0.1:0")
 	g := p.gateway(t, nil)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	units := uint32(3)
 	for i, row := range []struct {
-		what string
-		make func(at string) error
+		what, says string
+		make       func(at string) error
 	}{
-		{"a FIFO", func(at string) error { return syscall.Mkfifo(at, 0o600) }},
-		{"a directory", func(at string) error { return os.Mkdir(at, 0o700) }},
-		{"a device", func(at string) error { return os.Symlink("/dev/zero", at) }},
-		{"too large", func(at string) error {
+		{"half of one", "edge.yaml:3:", func(at string) error { return os.WriteFile(at, []byte(perHour(1)[:70]), 0o600) }},
+		{"a FIFO", "edge.yaml:1:1", func(at string) error { return syscall.Mkfifo(at, 0o600) }},
+		{"a directory", "edge.yaml: is a directory", func(at string) error { return os.Mkdir(at, 0o700) }},
+		{"a device", "edge.yaml: it has more than", func(at string) error { return os.Symlink("/dev/zero", at) }},
+		{"too large", "edge.yaml: it has more than", func(at string) error {
 			if err := os.WriteFile(at, []byte(perHour(1)), 0o600); err != nil {
 				return err
 			}
@@ -62,11 +61,11 @@ func TestWhatIsNoRegularFile(t *testing.T) {
 		}
 		link(t, odd, at("edge.yaml"))
 		line := p.log.Await(t, "reload: the configuration in force stays", i+1)
-		if why := fmt.Sprint(line["error"]); !strings.Contains(why, at("edge.yaml")) {
+		if why := fmt.Sprint(line["error"]); !strings.Contains(why, row.says) {
 			t.Errorf("%s: the log says %s", row.what, why)
 		}
-		a, err := g.ask(t, "edge", fmt.Sprint("user", i), "")
-		if err != nil || a.GetOverallCode() != ratelimit.RateLimitResponse_OK || a.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() != units {
+		a, err := g.ask(t, "edge", "acme", "") // what it has used is kept: one more of one more
+		if s := a.GetStatuses(); err != nil || s[0].GetCurrentLimit().GetRequestsPerUnit() != units || s[0].GetLimitRemaining() != 2 {
 			t.Errorf("%s: %v, %v", row.what, a, err)
 		}
 		units++
