@@ -319,6 +319,22 @@ func TestOverrides(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
+	// Each window is counted by itself, whatever other limits come with the same entries.
+	hourly, minutely := descriptor("user=b"), descriptor("user=b")
+	hourly.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 2, Unit: 3}
+	minutely.Limit = own.Limit
+	for i, row := range []struct {
+		*common.RateLimitDescriptor
+		want string
+	}{{hourly, "ok: ok/1"}, {minutely, "ok: ok/0"}, {hourly, "ok: ok/0"}, {minutely, "over: over/0"}} {
+		if got := story(w.ask(t, row.RateLimitDescriptor)); got != row.want {
+			t.Errorf("%d: %s, want %s", i, got, row.want)
+		}
+	}
+	w.nowUS += (2 * time.Minute).Microseconds()
+	if got := story(w.ask(t, minutely)) + story(w.ask(t, hourly)); got != "ok: ok/0over: over/0" {
+		t.Errorf("two minutes later: %s", got)
+	}
 	w = serve(t, basics, nil)
 	if a := w.ask(t, own); story(a) != "ok: ok/2" || a.GetDynamicMetadata().AsMap()["ignored_limit"] != true {
 		t.Errorf("%s %v", story(a), a.GetDynamicMetadata())

@@ -138,7 +138,7 @@ func matches(pattern string, text []byte) bool {
 // Dimensions appends those that the rule counts a descriptor by.
 func Dimensions[E Entry](dst quota.Dimensions, r *Rule, entries []E) quota.Dimensions {
 	if r.own {
-		return append(dst, quota.Dimension{Name: override, Value: whole(entries)})
+		return append(dst, quota.Dimension{Name: override, Value: whole(r.Limit.Window, entries)})
 	}
 	for _, v := range r.dims {
 		e := entries[v.entry]

@@ -27,9 +27,10 @@ func Override(perUnit uint32, unit int32, multiplier uint32) (*Rule, bool) {
 	return &Rule{Path: override, Limit: l, PerUnit: perUnit, Unit: unit, Multiplier: multiplier, own: true}, true
 }
 
-// whole is one id for all keys and values of a descriptor.
-func whole[E Entry](entries []E) string {
-	var text []byte
+// whole is one id for all keys and values of a descriptor under limits of one window. Those of another have another log: what
+// a shorter window has left behind, the longer one still counts.
+func whole[E Entry](window time.Duration, entries []E) string {
+	text := binary.AppendUvarint(nil, uint64(window)) //nolint:gosec // it is above 0
 	for _, e := range entries {
 		for _, s := range [...]string{e.GetKey(), e.GetValue()} {
 			text = append(binary.AppendUvarint(text, uint64(len(s))), s...)
