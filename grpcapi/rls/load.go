@@ -10,7 +10,8 @@ import (
 	"github.com/regiond/regiond/region"
 )
 
-// Load reads a topology and the files of its domains. The error is a *region.Invalid for mistakes in any of them.
+// Load reads a topology and the files of its domains. The error is a *region.Invalid for mistakes in any of them; where the
+// mistakes are in a domain's file, the topology is returned too, since it names that file.
 func Load(name string) (*region.Topology, []region.Problem, error) {
 	top, warnings, err := region.Load(name)
 	if err != nil {
@@ -26,7 +27,7 @@ func Load(name string) (*region.Topology, []region.Problem, error) {
 		path := d.Path(name)
 		source, err := region.ReadFile(path)
 		if err != nil {
-			return nil, nil, fmt.Errorf("domain %s: %w", d.Name, err)
+			return top, nil, fmt.Errorf("domain %s: %w", d.Name, err)
 		}
 		d.Sum = sha256.Sum256(source)
 		compiled, mistakes, differences := Compile(d, source)
@@ -36,13 +37,13 @@ func Load(name string) (*region.Topology, []region.Problem, error) {
 			continue
 		}
 		if other := policies[compiled.policy.Name]; other != "" {
-			return nil, nil, fmt.Errorf("domain %s: its policy is %s, as that of %s", d.Name, compiled.policy.Name, other)
+			return top, nil, fmt.Errorf("domain %s: its policy is %s, as that of %s", d.Name, compiled.policy.Name, other)
 		}
 		policies[compiled.policy.Name] = "domain " + d.Name
 		d.Rules = compiled
 	}
 	if len(invalid.Problems) > 0 {
-		return nil, nil, invalid
+		return top, nil, invalid
 	}
 	return top, warnings, nil
 }

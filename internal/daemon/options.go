@@ -69,14 +69,14 @@ func (o *Options) Validate() error {
 	return o.DenialLog.validate()
 }
 
-// LoadTopology reads the topology that Config names, or returns the built-in one.
+// LoadTopology reads the topology that Config names, or returns the built-in one. With an error it may return one too: rls.Load.
 func (o *Options) LoadTopology() (*region.Topology, []region.Problem, error) {
 	if o.Config == "" {
 		return region.Default(), nil, nil
 	}
 	top, warnings, err := rls.Load(o.Config)
 	if err != nil {
-		return nil, nil, err
+		return top, nil, err
 	}
 	if _, ok := top.Region(o.Region); !ok {
 		return nil, nil, fmt.Errorf("%s has no region %q", o.Config, o.Region)

@@ -29,7 +29,15 @@ func (d *Daemon) reload(why string) []string {
 	if err != nil {
 		d.reloads.count(reloadFailed)
 		d.log.Error("reload: the configuration in force stays", "why", why, "config_hash", before.Hash(), "error", err)
-		return d.watched(before)
+		files := d.watched(before)
+		if top != nil { // the mistake may be in a file that only this topology names
+			for _, f := range d.watched(top) {
+				if !slices.Contains(files, f) {
+					files = append(files, f)
+				}
+			}
+		}
+		return files
 	}
 	for _, w := range warnings {
 		d.log.Warn(w.Text(d.options.Config))

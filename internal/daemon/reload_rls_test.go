@@ -73,3 +73,15 @@ func TestWhatIsNoFile(t *testing.T) {
 		g.limitInForce(t, units)
 	}
 }
+
+// TestMistakeInANewFile: a file that only the topology with a mistake in it names is read again once it is mended.
+func TestMistakeInANewFile(t *testing.T) {
+	p := start(t, inMemory(), "--grpc", "127.0.0.1:0")
+	g := p.gateway(t, nil)
+	file := filepath.Join(t.TempDir(), "edge.yaml")
+	write(t, file, perHour(0)[:70])
+	put(t, p.file, inMemory()+fmt.Sprintf("rls: {domains: {edge: {file: %q}}}\n", file))
+	p.log.Await(t, "reload: the configuration in force stays", 1)
+	put(t, file, perHour(7))
+	g.limitInForce(t, 7)
+}

@@ -89,23 +89,29 @@ func TestAFileWithAMistake(t *testing.T) {
 	p := start(t, inMemory())
 	whole := limited(t, inMemory(), 7)
 	half := whole[:strings.Index(whole, "per: 1h")] // in the middle of writing
-	for i, c := range []struct{ content, says string }{
-		{half, "topology.yaml:9:32"},
-		{replace(t, inMemory(), "units: 5,", "units: 0,"), "topology.yaml:9:31"},
-		{replace(t, inMemory(), "name: town", "name: village"), `no region "town"`},
-		{"", "topology.yaml:1:1"},
-		{inMemory() + "access: {tokens_file: " + filepath.Join(filepath.Dir(p.file), "absent") + "}\n", "absent"},
+	n := 0
+	for i, c := range []struct {
+		content, says string
+		reloads       int
+	}{
+		{half, "topology.yaml:9:32", 1},
+		{replace(t, inMemory(), "units: 5,", "units: 0,"), "topology.yaml:9:31", 1},
+		{replace(t, inMemory(), "name: town", "name: village"), `no region "town"`, 1},
+		{"", "topology.yaml:1:1", 1},
+		// Once more, since a file that only this topology names may have changed since it was read.
+		{inMemory() + "access: {tokens_file: " + filepath.Join(filepath.Dir(p.file), "absent") + "}\n", "absent", 2},
 	} {
 		put(t, p.file, c.content)
-		line := p.log.Await(t, "reload: the configuration in force stays", i+1)
+		n += c.reloads
+		line := p.log.Await(t, "reload: the configuration in force stays", n)
 		if said, _ := line["error"].(string); !strings.Contains(said, c.says) {
 			t.Errorf("of mistake %d the log says %q, not %q", i, said, c.says)
 		}
 		if line["config_hash"] != p.daemon.hash() {
 			t.Errorf("of mistake %d the log names hash %v, in force is %s", i, line["config_hash"], p.daemon.hash())
 		}
-		if n := p.metrics(t).series[`regiond_config_reloads_total{result="failed"}`]; n != float64(i+1) {
-			t.Errorf("after mistake %d, %v failed reloads are counted", i, n)
+		if got := p.metrics(t).series[`regiond_config_reloads_total{result="failed"}`]; got != float64(n) {
+			t.Errorf("after mistake %d, %v failed reloads are counted, want %d", i, got, n)
 		}
 		p.inForce(t, 5)
 		p.ask(t, http.MethodPost, "/v1/check", fmt.Sprintf(`{"tenant":"t%d"}`, i)).is(t, http.StatusOK)
@@ -113,7 +119,7 @@ func TestAFileWithAMistake(t *testing.T) {
 	if err := os.Remove(p.file); err != nil {
 		t.Fatal(err)
 	}
-	p.log.Await(t, "reload: the configuration in force stays", 6)
+	p.log.Await(t, "reload: the configuration in force stays", n+1)
 	put(t, p.file, whole)
 	p.inForce(t, 7)
 }
