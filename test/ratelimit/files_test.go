@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/grpcapi/rls"
+	"github.com/regiond/regiond/region"
 )
 
 // module is where their files are.
@@ -114,12 +115,15 @@ func TestDifferences(t *testing.T) {
 		{"nested as deep as that", deep(15), true, true},
 		{"only true and false are booleans", limit("unit: day, requests_per_unit: 1, unlimited: off"), true, false},
 		{"only plain decimals are numbers", limit("unit: day, requests_per_unit: 0x10"), true, false},
+		{"tags are not read", "{domain: d, descriptors: [{key: !!str 1}]}", true, false},
+		{"a second document", "{domain: d, descriptors: []}\n---\n{domain: d, descriptors: []}", true, false},
+		{"more than 1 MiB", "{domain: d, descriptors: []} #" + strings.Repeat(" ", region.MaxBytes), true, false},
 		{"newer than their version here", limit("unit: day, unit_multiplier: 2, requests_per_unit: 1"), false, true},
 		{"of Envoy Gateway's files", "{domain: d, descriptors: [{key: a, metadata: {x: 1}}]}", false, true},
 		{"any scalar is a value", "{domain: d, descriptors: [{key: a, value: 1.5}]}", false, true},
 	} {
 		if theirs, ours, why := verdicts(row.text); theirs != row.theirs || ours != row.ours {
-			t.Errorf("%s: %s: they read it: %t, we: %t; %s", row.why, row.text, theirs, ours, why)
+			t.Errorf("%s: %.200s: they read it: %t, we: %t; %s", row.why, row.text, theirs, ours, why)
 		}
 	}
 }
