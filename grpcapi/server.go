@@ -66,9 +66,9 @@ type Settings struct {
 // Limits of a connection.
 const (
 	// MaxAge is how long a connection lasts, a tenth more or less, so that gateways spread over the processes of a region
-	// again. What is under way then has MaxAgeGrace to end.
+	// again. What is under way then has MaxAgeGrace to end, which is longer than a request takes at most.
 	MaxAge      = 5 * time.Minute
-	MaxAgeGrace = 5 * time.Second
+	MaxAgeGrace = httpapi.ReadTimeout + time.Second
 	// MaxStreams bounds the requests under way on a connection. Envoy begins so many before it has read that bound, and for one
 	// beyond it gets an error.
 	MaxStreams = 1024
