@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -126,6 +127,11 @@ func (w *watcher) follow(notify *fsnotify.Watcher) {
 	for _, file := range w.files {
 		paths := []string{file}
 		if target, err := filepath.EvalSymlinks(file); err == nil && target != file {
+			paths = append(paths, target)
+		} else if target, err := os.Readlink(file); err == nil { // to what is not there yet
+			if !filepath.IsAbs(target) {
+				target = filepath.Join(filepath.Dir(file), target)
+			}
 			paths = append(paths, target)
 		}
 		for _, p := range paths {

@@ -89,6 +89,23 @@ func TestFileChanges(t *testing.T) {
 	}
 }
 
+// TestDanglingLink: a symlink may be there before the file to which it leads.
+func TestDanglingLink(t *testing.T) {
+	t.Parallel()
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	file := filepath.Join(dir, "topology.yaml")
+	link(t, filepath.Join(elsewhere, "topology.yaml"), file)
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer notify.Close()
+	newWatcher([]string{file}, nil, slog.New(slog.DiscardHandler)).follow(notify)
+	if !slices.Contains(notify.WatchList(), elsewhere) {
+		t.Errorf("watched are %v, want %s too", notify.WatchList(), elsewhere)
+	}
+}
+
 func writeFile(t *testing.T, dir, content string) {
 	t.Helper()
 	write(t, filepath.Join(dir, "topology.yaml"), content)
