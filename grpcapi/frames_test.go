@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -15,6 +16,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
+
+	"github.com/regiond/regiond/test/capture"
 )
 
 const shouldRateLimit = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
@@ -238,10 +241,15 @@ func TestRefusedRequestsAreNotKept(t *testing.T) {
 	}
 	w.block = make(chan struct{})
 	t.Cleanup(func() { close(w.block) })
-	for range 2 { // which keep their places
+	capture.Eventually(t, func() error { // two have the places, and keep them; the first may not have given back its own
 		f.begin(shouldRateLimit, false)
 		f.check(f.WriteData(f.last-1, true, announced(uint32(len(message)), message...)))
-	}
+		f.taken()
+		if w.blocked.Load() < 2 {
+			return errors.New("there is room")
+		}
+		return nil
+	})
 	wait := kept(t, 2) // before, 6
 	for range 200 {
 		for range 100 {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,11 +42,13 @@ type world struct {
 	server  *grpcapi.Server
 	busy    bool          // what is asked is shed
 	block   chan struct{} // no decision is made before it is closed; nil: at once
+	blocked atomic.Int64  // those that wait for that
 }
 
 // Decide implements grpcapi.Limiter.
 func (w *world) Decide(ctx context.Context, qs []quota.Question) []quota.Outcome {
 	if w.block != nil {
+		w.blocked.Add(1)
 		<-w.block
 	}
 	if w.busy {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/regiond/regiond/internal/files"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -12,7 +13,7 @@ import (
 // open to others: listeners that they reach without showing who they are, and secrets on
 // this machine that all its users may read. The error is an *Invalid or of reading.
 func Load(name string) (*Topology, []Problem, error) {
-	src, err := ReadFile(name)
+	src, err := files.Read(name)
 	if err != nil {
 		return nil, nil, err
 	}

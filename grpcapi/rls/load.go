@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/regiond/regiond/internal/files"
 	"github.com/regiond/regiond/region"
 )
 
@@ -25,7 +26,7 @@ func Load(name string) (*region.Topology, []region.Problem, error) {
 	for i := range top.RLS.Domains {
 		d := &top.RLS.Domains[i]
 		path := d.Path(name)
-		source, err := region.ReadFile(path)
+		source, err := files.Read(path)
 		if err != nil {
 			return top, nil, fmt.Errorf("domain %s: %w", d.Name, err)
 		}

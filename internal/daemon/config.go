@@ -10,6 +10,7 @@ import (
 	"github.com/regiond/regiond/grpcapi"
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/internal/files"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
@@ -149,7 +150,7 @@ func readTokens(file string, scopes httpapi.Scope) ([]httpapi.Token, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := region.ReadFile(file)
+	text, err := files.Read(file)
 	if err != nil {
 		return nil, fmt.Errorf("read tokens: %w", err)
 	}
@@ -167,7 +168,7 @@ func readSecret(file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	b, err := region.ReadFile(file)
+	b, err := files.Read(file)
 	if err != nil {
 		return "", fmt.Errorf("read secret: %w", err)
 	}

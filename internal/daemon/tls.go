@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync/atomic"
 
+	"github.com/regiond/regiond/internal/files"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/sync/natsbus"
 )
@@ -105,11 +106,11 @@ func (p *clientPair) read() error {
 
 // readPair is tls.LoadX509KeyPair.
 func readPair(certFile, keyFile string) (tls.Certificate, error) {
-	cert, err := region.ReadFile(certFile)
+	cert, err := files.Read(certFile)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	key, err := region.ReadFile(keyFile)
+	key, err := files.Read(keyFile)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -117,7 +118,7 @@ func readPair(certFile, keyFile string) (tls.Certificate, error) {
 }
 
 func readPool(file string) (*x509.CertPool, error) {
-	pem, err := region.ReadFile(file)
+	pem, err := files.Read(file)
 	if err != nil {
 		return nil, fmt.Errorf("read certificates: %w", err)
 	}

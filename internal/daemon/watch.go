@@ -12,6 +12,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/regiond/regiond/internal/files"
 	"github.com/regiond/regiond/region"
 )
 
@@ -155,7 +156,7 @@ func fingerprint(files []string) [sha256.Size]byte {
 // fileSum is a hash of a file's name and contents, or of why it cannot be read.
 func fileSum(file string) [sha256.Size]byte {
 	h := sha256.New()
-	content, err := region.ReadFile(file)
+	content, err := files.Read(file)
 	fmt.Fprintf(h, "%s %d %v ", file, len(content), err)
 	h.Write(content)
 	return [sha256.Size]byte(h.Sum(nil))

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/internal/files"
 )
 
 // Keys are the contents of a key file. The zero Keys are those of a deployment without one.
@@ -28,7 +28,7 @@ const partitions = "partitions "
 // padding) of 16, 24 or 32 bytes. Partitions is that of a single key unless it is named. Its
 // errors contain nothing of a key.
 func Read(file string) (*Keys, error) {
-	text, err := region.ReadFile(file)
+	text, err := files.Read(file)
 	if err != nil {
 		return nil, fmt.Errorf("read keys: %w", err)
 	}
