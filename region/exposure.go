@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"io/fs"
 	"os"
 	"strings"
@@ -47,9 +48,7 @@ func (t *Topology) warnOpen(ps *problems, open bool, field string, listener func
 	for i := range t.Regions {
 		if g := &t.Regions[i]; open && listener(g) != "" && !OnLoopback(listener(g)) {
 			names = append(names, g.Name)
-			if at == "" {
-				at = item("/regions", i) + field
-			}
+			at = cmp.Or(at, item("/regions", i)+field)
 		}
 	}
 	ps.when(len(names) > 0, at, format, strings.Join(names, ", "))

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/time/rate"
 
 	"github.com/regiond/regiond/internal/instruments"
 )
@@ -46,7 +47,7 @@ func NewEmbedded(opts EmbeddedOptions) (*Embedded, error) {
 	if err := i.Err(); err != nil {
 		return nil, fmt.Errorf("natsbus: make instruments: %w", err)
 	}
-	e.log = newServerLog(opts.Logger, func() { errs.Add(context.Background(), 1) })
+	e.log = &serverLog{logger: opts.Logger, failed: func() { errs.Add(context.Background(), 1) }, kinds: map[string]*rate.Limiter{}}
 	s.SetLoggerV2(e.log, false, false, false)
 	return e, nil
 }

@@ -29,10 +29,6 @@ type serverLog struct {
 
 var _ server.Logger = (*serverLog)(nil)
 
-func newServerLog(l *slog.Logger, failed func()) *serverLog {
-	return &serverLog{logger: l, failed: failed, kinds: make(map[string]*rate.Limiter)}
-}
-
 // Noticef is called for connections that come and go.
 func (l *serverLog) Noticef(format string, args ...any) {
 	l.logger.Debug("embedded NATS server: " + fmt.Sprintf(format, args...))
