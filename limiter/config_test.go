@@ -46,6 +46,15 @@ func TestConfigRefusesRequests(t *testing.T) {
 			`policy: "gold" is not a policy`,
 		},
 		{
+			"the policy of a domain", limiter.Config{
+				Policies: []quota.Policy{loginPolicy()}, Default: &quota.Tenant{Policy: "standard"},
+				Domains: []quota.Domain{{Policy: &quota.Policy{Name: "rls-edge"}, Tenant: "edge"}},
+			},
+			quota.Request{Tenant: "acme", Policy: "rls-edge", Cost: 1},
+			quota.FaultInput,
+			`policy: "rls-edge" is of a rate limit domain: ask for its descriptors over gRPC, with hits_addend 0 to look`,
+		},
+		{
 			"a typo in a dimension", onePolicy(loginPolicy()),
 			quota.Request{Tenant: "acme", Cost: 1, Dimensions: quota.Dimensions{{Name: "usr", Value: "1"}}},
 			quota.FaultInput,

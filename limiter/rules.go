@@ -161,6 +161,9 @@ func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow, s *
 	switch {
 	case !listed && r.Default == nil:
 		ms = append(ms, quota.FieldError{Pointer: "/tenant", Detail: "is not listed under tenants, and there is no default"})
+	case r.plans[name] == nil && r.domains[name] != nil:
+		ms = append(ms, quota.FieldError{Pointer: "/policy", Detail: fmt.Sprintf(
+			"%.80q is of a rate limit domain: ask for its descriptors over gRPC, with hits_addend 0 to look", name)})
 	case r.plans[name] == nil:
 		ms = append(ms, quota.FieldError{Pointer: "/policy", Detail: fmt.Sprintf("%.80q is not a policy", name)})
 	default:
