@@ -46,7 +46,8 @@ func TestConfigRefusesRequests(t *testing.T) {
 			`policy: "gold" is not a policy`,
 		},
 		{
-			"the policy of a domain", limiter.Config{
+			"the policy of a domain",
+			limiter.Config{
 				Policies: []quota.Policy{loginPolicy()}, Default: &quota.Tenant{Policy: "standard"},
 				Domains: []quota.Domain{{Policy: &quota.Policy{Name: "rls-edge"}, Tenant: "edge"}},
 			},
