@@ -47,8 +47,9 @@ build: ## build bin/regiond
 # The program's packages run under the race detector; what judges them in test/ does not
 # need it and is faster without, and so do allocations, which it changes, and the longest
 # worlds, which take four times as long with it: make chaos-long runs them so. make check vets,
-# so that need not be done twice; nothing here needs a debugger's data.
-TESTFLAGS := -vet=off -ldflags=-w -shuffle=on -count=1 -timeout 15m
+# so that need not be done twice; nothing here needs a debugger's data. Many tests wait for servers, so
+# three packages run at a time on two processors.
+TESTFLAGS := -p 3 -vet=off -ldflags=-w -shuffle=on -count=1 -timeout 15m
 WITHOUTRACE := ^(TestLongWorld|TestAllocations)
 test: ## install what the tests need, then run the tests of the program
 	scripts/test-deps

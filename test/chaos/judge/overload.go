@@ -37,6 +37,8 @@ type Rates struct {
 	Local   int     `json:"local"`   // answers without Redis, in seconds that are not judged
 	Judged  int     `json:"judged"`  // seconds
 	Stalled int     `json:"stalled"` // seconds in which the machine was too busy to judge
+	// Short says that less was asked for than is meant: the machine held Redis up while its speed was measured.
+	Short bool `json:"short"`
 }
 
 // Singles are the checks that come one by one.
@@ -118,7 +120,7 @@ func Overloaded(records []traffic.Record, excused Excuse, v Overload) (Rates, []
 	rates.Asked, rates.Decided, rates.Shed = batches.asked/rates.Judged, batches.decided/rates.Judged, batches.shed/rates.Judged
 	rates.Singles = Singles{Asked: singles.asked, Decided: singles.decided}
 	more := objections{what: "overload"}
-	if float64(batches.asked) < v.Times*float64(batches.decided) {
+	if rates.Short = float64(batches.asked) < v.Times*float64(batches.decided); rates.Short {
 		more.add("%d checks a second are asked of %s and %d decided, which is not %v times too many", rates.Asked, v.Region, rates.Decided, v.Times)
 	}
 	if v.Times > 0 && batches.decided == 0 {

@@ -1,0 +1,48 @@
+package judge_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/test/chaos/judge"
+	"github.com/regiond/regiond/test/chaos/traffic"
+)
+
+// TestBoundBites: ten units in two regions, in a window of a second whose bound is ten.
+func TestBoundBites(t *testing.T) {
+	const window = time.Second
+	phases := []judge.Phase{{Span: judge.Span{To: time.Hour}, Units: 10}}
+	says := func(records []traffic.Record, stored judge.Admissions, phases []judge.Phase) []string {
+		all := judge.Admissions{}
+		objects := all.Answers(records, wallUS, traffic.Strict)
+		all.Stored(stored)
+		_, more := judge.Bound(all, wallUS, traffic.Strict, window, phases)
+		return append(objects, more...)
+	}
+	var full []traffic.Record
+	for i := range 10 {
+		full = append(full, asked([]string{"a", "b"}[i%2], traffic.Strict, "x", time.Duration(i)*50*millisecond, 1, true))
+	}
+	with := func(more ...traffic.Record) []traffic.Record { return append(slices.Clone(full), more...) }
+	// What a store holds is in the answers too, and a window is a half of a thousandth shorter.
+	good := says(with(
+		asked("a", traffic.Strict, "x", window-millisecond, 1, false),
+		asked("a", traffic.Strict, "x", window-window/2000, 1, true),
+	), judge.Admissions{{Region: "a", US: wallUS(0) + 500}: 1}, phases)
+	stepped := asked("b", traffic.Strict, "x", 600*millisecond, 1, true)
+	stepped.Answer.Explain.StoreTimeUS -= 2 * time.Hour.Microseconds()
+	local := asked("b", traffic.Strict, "x", 2*time.Second, 1, true)
+	local.Answer.Basis = "local"
+	for name, bad := range map[string][]string{
+		"one unit more":                 says(with(asked("b", traffic.Strict, "x", 900*millisecond, 1, true)), nil, phases),
+		"a store holds more":            says(full, judge.Admissions{{Region: "a", US: wallUS(0) + 500}: 2}, phases),
+		"an answer was lost":            says(full, judge.Admissions{{Region: "a", US: wallUS(900 * millisecond)}: 1}, phases),
+		"a clock went back":             says(with(stepped), nil, phases),
+		"a smaller bound from a moment": says(full, nil, []judge.Phase{{Span: judge.Span{To: 400 * millisecond}, Units: 10}, {Span: judge.Span{From: 400 * millisecond, To: window}, Units: 9}}),
+	} {
+		t.Run(name, func(t *testing.T) { bites(t, good, bad, "the bound is") })
+	}
+	bites(t, good, says(full[:8], nil, phases), "not tested")
+	bites(t, good, says(with(local), nil, phases), "not by its Redis")
+}
