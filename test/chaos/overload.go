@@ -22,6 +22,9 @@ const (
 	// what is sent for that: how fast it is varies.
 	overloadTimes = 5
 	crowdTimes    = 7
+	// The usual requests meet the slow Redis first: what is under way when it becomes ten times slower all at once
+	// takes longer than a dead one is waited for.
+	usualFor = 500 * time.Millisecond
 	// Enough callers that Redis never waits for one, for long enough to know its speed; it is
 	// measured when they have warmed up.
 	saturatingCallers = 8
@@ -53,18 +56,19 @@ func (w *World) Overload(name string) (*Overload, error) {
 		return nil, err
 	}
 	o.Began = w.History.Note("the Redis of " + name + " is throttled")
-	load := traffic.Load{Seed: w.options.Seed, History: w.History}
+	time.Sleep(usualFor)
+	load, saturated := traffic.Load{Seed: w.options.Seed, History: w.History}, w.History.Now()
 	to := &traffic.Target{Region: name, Regiond: o.client}
 	ctx, cancel := context.WithTimeout(context.Background(), saturatingFor)
 	load.Saturate(ctx, to, saturatingCallers)
 	cancel()
 	records := w.History.Records()
 	for i := range records {
-		if r := &records[i]; r.Batch && r.Call > o.Began+warmUp && (r.Answer.Basis == "exact" || r.Answer.Basis == "estimate") {
+		if r := &records[i]; r.Batch && r.Call > saturated+warmUp && (r.Answer.Basis == "exact" || r.Answer.Basis == "estimate") {
 			o.Capacity++
 		}
 	}
-	o.Capacity = int(time.Duration(o.Capacity) * time.Second / (w.History.Now() - o.Began - warmUp))
+	o.Capacity = int(time.Duration(o.Capacity) * time.Second / (w.History.Now() - saturated - warmUp))
 	o.Full = w.History.Note(fmt.Sprintf("it decides %d checks a second, %d times as many are sent", o.Capacity, crowdTimes))
 	ctx, o.cancel = context.WithCancel(context.Background())
 	go func() {
