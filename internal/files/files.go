@@ -16,8 +16,9 @@ const (
 	readTimeout = 5 * time.Second
 )
 
-// Read is os.ReadFile for files that an operator names. It returns an error for what os.ReadFile would read for good: a
-// FIFO into which nobody writes, a device, or more than memory holds.
+// Read is os.ReadFile for files that an operator names, and ends also where that would wait or read on. A FIFO that nobody
+// has open for writing is empty. An error are a FIFO whose writer takes longer than 5 s, a device that has no end, and any
+// file of more than 16 MiB.
 func Read(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
