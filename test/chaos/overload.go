@@ -22,8 +22,8 @@ const (
 	// what is sent for that: how fast it is varies.
 	overloadTimes = 5
 	crowdTimes    = 7
-	// The usual requests meet the slow Redis first: what is under way when it becomes ten times slower all at once
-	// takes longer than a dead one is waited for.
+	// The usual requests meet the slow Redis first. When it becomes ten times slower under full load, the checks under way
+	// take longer than regiond waits for a dead Redis.
 	usualFor = 500 * time.Millisecond
 	// Enough callers that Redis never waits for one, for long enough to know its speed; it is
 	// measured when they have warmed up.

@@ -159,8 +159,8 @@ const (
 )
 
 // Once runs a scenario as it is. A run that an oracle objects to is inconclusive if the
-// machine left even the bare handler without a processor meanwhile, or if less was asked of a Redis than
-// too much, and is repeated, unless a bound was exceeded: no machine is an excuse for that. What
+// machine left even the bare handler without a processor meanwhile, or if a Redis that is meant to be
+// overloaded was asked for too little, and is repeated, unless a bound was exceeded: no machine is an excuse for that. What
 // the last run shows counts, but for promptness where it could not be judged there either.
 func (s Scenario) Once(t *testing.T) {
 	t.Helper()
@@ -200,7 +200,7 @@ func (s Scenario) attempt(t *testing.T, run int) bool {
 	busy := x.crowd.Region != "" && (f.Overload.Judged == 0 || f.Overload.Short)
 	broken := slices.ContainsFunc(slices.Collect(maps.Values(f.Fullest)), func(w judge.Fullest) bool { return w.Units > w.Of })
 	if all := slices.Concat(x.objects, x.late); !broken && (f.Unjudged || busy || f.Starved > 0 && len(all) > 0) {
-		t.Logf("the bare handler took more than %v in %d of %d seconds, and overload is judged in %d, short %v: this may be the machine's doing: %q",
+		t.Logf("the bare handler took more than %v in %d of %d seconds, and overload is judged in %d (asked for too little: %v): this may be the machine's doing: %q",
 			judge.Starved, f.Starved, f.Starved+f.Judged, f.Overload.Judged, f.Overload.Short, all)
 		if run < maxRuns {
 			return false
