@@ -73,6 +73,12 @@ func (l *Limiter) withoutStore(q *query, now time.Time) (quota.Decision, bool) {
 	if q.closed() {
 		return q.failDecision(quota.BasisClosed), true
 	}
+	if l.own.some() {
+		if a := l.earlier(q, true); a != nil && a.Print == q.call.Print { // Redis does not know it yet
+			d, _ := q.again(a)
+			return d, true
+		}
+	}
 	if q.request.Explain {
 		return quota.Decision{}, false
 	}
@@ -151,6 +157,12 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sen
 	q.publishUsage(ctx, v)
 	q.showBounds(v)
 	l.countExceeded(q, v)
+	if v.Outcome == store.Replayed && v.Earlier == nil {
+		// Redis keeps numbers alone: where a reload has changed the limits, this process may know which they were.
+		if a := l.local.Earlier(&q.call); a != nil && a.Plan != q.limits.keys && a.Print == q.call.Print {
+			v.Earlier = a
+		}
+	}
 	d := q.decision(v, q.within(v))
 	d.StoreUS = v.StoreUS
 	switch {
@@ -161,8 +173,12 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sen
 		}
 	case v.Outcome == store.Admitted && q.call.Op != store.OpPeek:
 		local := q.call
-		local.Plan, local.Counters, local.Known, local.Bounds, local.Record = q.limits.local(max(1, q.rules.Processes())), nil, nil, nil, ""
-		l.local.Record(&local)
+		local.Plan, local.Counters, local.Known, local.Bounds = q.limits.local(max(1, q.rules.Processes())), nil, nil, nil
+		var a *store.Admission
+		if local.Record != "" {
+			a = &store.Admission{Plan: q.limits.keys, Ceilings: q.within(v), Limits: v.Limits}
+		}
+		l.local.Record(&local, a)
 	}
 	return d
 }
@@ -171,12 +187,15 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sen
 // that denies is the store's: fits_log and judge in redisstore/lua, judge in memstore.
 // shortenRetryAfter may shorten that of a global limit.
 func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
+	plan, limits := q.limits.keys, v.Limits
+	if a := v.Earlier; a != nil {
+		plan, ceilings, limits = a.Plan, a.Ceilings, a.Limits
+	}
 	d := quota.Decision{
 		Allowed: v.Outcome == store.Admitted || v.Outcome == store.Replayed, Replayed: v.Outcome == store.Replayed,
-		Limits: make([]quota.LimitState, len(v.Limits)),
+		Limits: make([]quota.LimitState, len(limits)),
 	}
-	plan := q.limits.keys
-	for i, lv := range v.Limits {
+	for i, lv := range limits {
 		s := &d.Limits[plan.Order[i]]
 		*s = quota.LimitState{
 			Limit: plan.Limits[i], Ceiling: ceilings[i], Remaining: lv.Remaining,
@@ -232,7 +251,7 @@ func (q *query) showBounds(v *store.Verdict) {
 		}
 		left := lv.Bounded - (min(c.Units, lv.Bounded) - lv.Remaining + lv.Over)
 		q.rules.Global.Asked(key, loan.Ask{
-			Units: q.call.Cost, Denied: v.Outcome == store.Denied && left < q.call.Cost, Charged: v.Outcome == store.Admitted,
+			Units: q.costOf(i), Denied: v.Outcome == store.Denied && left < q.costOf(i), Charged: v.Outcome == store.Admitted,
 			Remaining: max(0, left), Ceiling: lv.Bounded, Share: c.Bound.Share,
 		})
 	})
@@ -246,7 +265,7 @@ func (q *query) deniedAgain(limits []quota.LimitState) {
 	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
 		if s := &limits[q.limits.keys.Order[i]]; q.ceilings[i].Bounded {
 			q.rules.Global.Asked(key, loan.Ask{
-				Units: q.call.Cost, Denied: s.Denied, Remaining: s.Remaining, Ceiling: s.Ceiling, Share: q.ceilings[i].Bound.Share,
+				Units: q.costOf(i), Denied: s.Denied, Remaining: s.Remaining, Ceiling: s.Ceiling, Share: q.ceilings[i].Bound.Share,
 			})
 		}
 	})
@@ -263,7 +282,7 @@ func (q *query) shortenRetryAfter(v *store.Verdict, d *quota.Decision) {
 	}
 	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
 		s := &d.Limits[q.limits.keys.Order[i]]
-		needed := s.Used() + q.call.Cost
+		needed := s.Used() + q.costOf(i)
 		if bounds := q.ceilings[i].Bounded && needed > v.Limits[i].Bounded; s.Denied && needed <= l.Units && !bounds {
 			s.RetryAfter = min(s.RetryAfter, q.rules.Global.Grows(q.plan.policy, l, key, needed))
 		}
@@ -291,6 +310,9 @@ func (q *query) closed() bool {
 	return q.call.Op != store.OpReport && slices.ContainsFunc(q.ceilings, func(c quota.Ceiling) bool { return c.Closed })
 }
 
+// costOf is the cost under the i-th limit of the plan.
+func (q *query) costOf(i int) int64 { return q.call.CostOf(q.limits.keys.KeyOf[i]) }
+
 // eachGlobal calls do for each global limit of the call, with the limit's place in the
 // plan and the key of its counter.
 func (q *query) eachGlobal(do func(i int, l *quota.Limit, key *quota.CounterKey)) {
@@ -306,7 +328,7 @@ func (q *query) eachGlobal(do func(i int, l *quota.Limit, key *quota.CounterKey)
 // finish sets the remaining fields of every decision: tenant, policy, cost, mode, reason,
 // basis, enforcement and, if requested, the explanation.
 func (l *Limiter) finish(q *query, d *quota.Decision) {
-	d.Tenant, d.Policy, d.Cost, d.Enforcement = q.request.Tenant, q.plan.policy.Name, q.request.Cost, q.enforcement
+	d.Tenant, d.Policy, d.Cost, d.Enforcement = q.request.Tenant, q.plan.policy.Name, cmp.Or(q.request.Cost, q.call.Cost), q.enforcement
 	for i := range q.ceilings {
 		c, limit := &q.ceilings[i], q.limits.keys.Limits[i]
 		if limit.Scope != quota.ScopeGlobal {
@@ -324,7 +346,7 @@ func (l *Limiter) finish(q *query, d *quota.Decision) {
 	if shed := d.Basis == quota.BasisShed; !d.Allowed && d.Enforcement == quota.Observe && (!shed || q.call.Op == store.OpCheck) {
 		d.Allowed, d.WouldDeny = true, !shed
 	}
-	if q.request.Explain {
+	if q.request.Explain && len(d.Limits) == len(q.limits.keys.Limits) { // else an earlier plan's admission is replayed
 		q.explain(d)
 	}
 }
@@ -335,13 +357,13 @@ func (l *Limiter) rank(q *query, d *quota.Decision) {
 	if l.top == nil || q.call.Op == store.OpPeek || d.Replayed || len(d.Limits) == 0 {
 		return
 	}
-	e := top.Event{Units: q.request.Cost, By: quota.TopUsed}
+	e := top.Event{By: quota.TopUsed}
 	if !d.Allowed || d.WouldDeny {
 		e.By = quota.TopDenied
 	}
 	plan, at := q.limits.keys, 0
 	for i := range plan.Keys {
-		e.Key, e.Limits, e.Which = q.call.Keys[i], plan.Keys[i].Limits, 0
+		e.Key, e.Limits, e.Which, e.Units = q.call.Keys[i], plan.Keys[i].Limits, 0, q.call.CostOf(i)
 		for n := range e.Limits {
 			if e.By == quota.TopUsed || d.Limits[plan.Order[at]].Denied {
 				e.Which |= 1 << n
@@ -390,9 +412,17 @@ func (l *Limiter) release(s *scratch) {
 	l.scratches.Put(s)
 }
 
-func (s *scratch) keys(p *store.KeyPlan, tenant, policy string, dims quota.Dimensions) []string {
+func (s *scratch) keys(p *store.KeyPlan, tenant, policy string, req *quota.Request) []string {
 	first := len(s.names)
-	s.names = p.AppendKeys(s.names, tenant, policy, dims)
+	if req.Charges == nil {
+		s.names = p.AppendKeys(s.names, tenant, policy, req.Dimensions)
+	} else {
+		dims := make([]quota.Dimensions, len(req.Charges))
+		for i := range req.Charges {
+			dims[i] = req.Charges[i].Dimensions
+		}
+		s.names = p.AppendKeys(s.names, tenant, policy, dims...)
+	}
 	return s.names[first:len(s.names):len(s.names)]
 }
 

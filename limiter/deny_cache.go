@@ -55,6 +55,7 @@ type denial struct {
 	answered   time.Duration // when the store answered; retry-after counts from here
 	until      time.Duration // counted from before the store was asked
 	cost       int64
+	costs      []int64 // store.Call.Costs
 	ceilings   []int64
 	limits     []quota.LimitState
 }
@@ -95,7 +96,7 @@ func (d *denyCache) remember(c *store.Call, limits []quota.LimitState, generatio
 	}
 	e := &denial{
 		generation: generation, answered: answered.Sub(d.start), until: sent.Sub(d.start) + lasts,
-		cost: c.Cost, ceilings: c.Ceilings, limits: limits,
+		cost: c.Cost, costs: c.Costs, ceilings: c.Ceilings, limits: limits,
 	}
 	k := d.keyOf(c)
 	s := d.denials.Shard(k.keys)
@@ -120,7 +121,7 @@ func (d *denyCache) remember(c *store.Call, limits []quota.LimitState, generatio
 func (p *denials) add(e *denial) (ends time.Duration) {
 	place := 0
 	for i, o := range p.byCost {
-		if o == nil || o.cost == e.cost {
+		if o == nil || o.cost == e.cost && slices.Equal(o.costs, e.costs) {
 			place = i
 			break
 		}
@@ -174,7 +175,7 @@ func (d *denyCache) find(c *store.Call, at time.Duration) *denial {
 	defer s.Unlock()
 	if p := s.Get(k, int64(at)); p != nil && slices.Equal(p.Value.keys, c.Keys) {
 		for _, e := range p.Value.byCost {
-			if e != nil && e.cost == c.Cost {
+			if e != nil && e.cost == c.Cost && slices.Equal(e.costs, c.Costs) {
 				return e
 			}
 		}

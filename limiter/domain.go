@@ -30,20 +30,24 @@ func (r *rules) resolveDomain(req *quota.Request, op store.Op, overflow *overflo
 	switch {
 	case d == nil:
 		ms = append(ms, quota.FieldError{Pointer: "/policy", Detail: fmt.Sprintf("%.80q is not a domain", req.Policy)})
-	case len(req.Limits) == 0 || len(req.Limits) > quota.MaxTogether:
-		ms = append(ms, quota.FieldError{Pointer: "/limits", Detail: fmt.Sprintf("one step has between 1 and %d limits", quota.MaxTogether)})
+	case len(req.Charges) == 0 || len(req.Charges) > quota.MaxTogether:
+		ms = append(ms, quota.FieldError{Pointer: "/charges", Detail: fmt.Sprintf("one step has between 1 and %d charges", quota.MaxTogether)})
 	}
 	if len(ms) > 0 {
 		return q, &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
 	}
-	q.plan, q.limits, q.enforcement = &d.policyPlan, d.planOf(req.Limits), d.policy.Enforcement
+	limits := make([]*quota.Limit, len(req.Charges))
+	for i := range req.Charges {
+		limits[i] = req.Charges[i].Limit
+	}
+	q.plan, q.limits, q.enforcement = &d.policyPlan, d.planOf(limits), d.policy.Enforcement
 	if req.Observe {
 		q.enforcement = quota.Observe
 	}
 	return q, q.complete(op, r.values[req.Tenant] == nil, overflow, s)
 }
 
-// planOf returns the plan of limits that a request names.
+// planOf returns the plan of limits that a request names, each under a key of its own.
 func (d *domainPlan) planOf(limits []*quota.Limit) *limitPlan {
 	var array [256]byte
 	key := array[:0]
@@ -59,8 +63,7 @@ func (d *domainPlan) planOf(limits []*quota.Limit) *limitPlan {
 	if p != nil && slices.Equal(p.limits, limits) { // a reload replaces limits of the same name
 		return p
 	}
-	limits = slices.Clone(limits)
-	p = &limitPlan{keys: store.NewKeyPlan(limits), limits: limits}
+	p = &limitPlan{newKeys: store.NewChargesPlan, keys: store.NewChargesPlan(limits), limits: limits}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, known := d.together[string(key)]; known || len(d.together) < maxTogether {

@@ -51,7 +51,7 @@ func (q *query) explain(d *quota.Decision) {
 	_, listed := q.rules.Tenants[d.Tenant]
 	e := &quota.Explanation{
 		Region: q.rules.Region, ConfigHash: q.rules.Hash, StoreUS: d.StoreUS,
-		Unlisted: !listed && q.request.Limits == nil, Shared: q.overflow || q.shared,
+		Unlisted: !listed && q.request.Charges == nil, Shared: q.overflow || q.shared,
 		Limits: make([]quota.LimitExplanation, len(d.Limits)),
 	}
 	for i := range d.Limits {
@@ -67,6 +67,9 @@ func (q *query) explain(d *quota.Decision) {
 		}
 		if q.ceilings != nil && q.ceilings[i].Terms != nil {
 			t.CeilingTerms = *q.ceilings[i].Terms
+			if c := &q.ceilings[i]; d.Basis == quota.BasisLocal && !c.Bounded { // the terms are those of c.Units
+				t.Lost, t.Formula = 0, fmt.Sprintf("of %d that the other regions leave, %d are known to be used", c.Local, c.Used)
+			}
 		}
 		if q.processes > 1 {
 			t.Formula += fmt.Sprintf(", ÷ %d processes", q.processes)

@@ -30,6 +30,11 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.
 		l.metrics.partition.Add(ctx, 1)
 		l.logUnreadable(q, cause)
 	}
+	if a := l.earlier(q, false); a != nil {
+		d, err := q.again(a)
+		d.Mode, d.Reason = quota.ModeLocal, reason
+		return d, err
+	}
 	var d quota.Decision
 	if mode := q.plan.policy.OnStoreLoss; q.call.Op == store.OpReport || mode == quota.FailShare {
 		var err error
@@ -52,6 +57,7 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.
 func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quota.Decision, error) {
 	call, processes := q.call, max(1, q.rules.Processes())
 	call.Op, call.Plan, call.Counters, call.Known, call.Bounds = op, q.limits.local(processes), nil, nil, nil
+	call.Answers = q.limits.keys
 	call.Ceilings = make([]int64, len(q.call.Ceilings))
 	rooms := make([]int64, len(call.Ceilings)) // this process's share of what its region has not used
 	for i, c := range q.call.Ceilings {
@@ -84,9 +90,13 @@ func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quo
 		return q.failDecision(quota.BasisClosed), nil
 	case v.Outcome == store.Reused:
 		return quota.Decision{}, errReused()
-	case v.Outcome == store.Admitted && call.Op != store.OpPeek && q.rules.Global != nil:
-		q.eachGlobal(func(_ int, l *quota.Limit, key *quota.CounterKey) {
-			q.rules.Global.Local(ctx, q.plan.policy, l, key, call.Cost)
+	case v.Outcome == store.Admitted && call.Op != store.OpPeek:
+		l.own.add(l.earlier(q, true))
+		if q.rules.Global == nil {
+			break
+		}
+		q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
+			q.rules.Global.Local(ctx, q.plan.policy, l, key, q.costOf(i))
 		})
 	}
 	d := q.decision(v, call.Ceilings)

@@ -323,6 +323,19 @@ func TestFallbackExplains(t *testing.T) {
 	}
 }
 
+// TestFallbackExplainsGlobal: what is explained without Redis is the ceiling that decides then, not the one of Redis.
+func TestFallbackExplainsGlobal(t *testing.T) {
+	w := newWeather(t, globalPolicy(&others{ceiling: quota.Ceiling{Units: 7, Local: 9, Used: 3}}))
+	w.fails(quota.ReasonRedisDown, false)
+	d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := d.Explanation.Limits[1]; e.Lost != 0 || e.Formula != "of 9 that the other regions leave, 3 are known to be used" {
+		t.Errorf("under a ceiling of %d it explains %+v", e.Ceiling, e)
+	}
+}
+
 func TestFallbackReportAlwaysCounts(t *testing.T) {
 	for _, policy := range []string{"share-enforce", "open-enforce", "closed-enforce"} {
 		w := newWeather(t, manyPolicies(5))

@@ -26,7 +26,7 @@ func (o *others) Ceiling(_ *quota.Policy, _ *quota.Limit, _ *quota.CounterKey, e
 	defer o.mu.Unlock()
 	c := o.ceiling
 	if explain {
-		c.Terms = &quota.CeilingTerms{Part: 3, Formula: "as the test says", Peers: []quota.PeerTerm{{Region: "us-east"}}}
+		c.Terms = &quota.CeilingTerms{Part: 3, Lost: 2, Formula: "as the test says", Peers: []quota.PeerTerm{{Region: "us-east"}}}
 	}
 	return c
 }

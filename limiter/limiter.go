@@ -25,6 +25,7 @@ type Limiter struct {
 	rules     atomic.Pointer[rules]
 	denyCache *denyCache
 	local     *memstore.Store // what this process has admitted; decides while the store is away
+	own       own             // what of it the store does not know yet
 	overflow  *overflow
 	log       *slog.Logger
 	metrics   *metrics
@@ -52,6 +53,10 @@ type Options struct {
 // localPartitions bounds what is recorded beside the store, see "Measured" in DESIGN.md.
 const localPartitions = 1 << 19
 
+// localRecords bounds the admissions with an Idempotency-Key that a process remembers, see
+// "Measured" in DESIGN.md. Beyond it new ones are known to the store alone.
+const localRecords = 1 << 16
+
 // New returns a Limiter that enforces o.Config. Nothing runs in the background.
 func New(o Options) (*Limiter, error) {
 	if o.Store == nil || o.Logger == nil {
@@ -73,7 +78,8 @@ func New(o Options) (*Limiter, error) {
 	l := &Limiter{
 		store:     o.Store,
 		denyCache: newDenyCache(start, resets),
-		local:     memstore.New(memstore.Options{Now: localUS, Partitions: localPartitions, Coarse: true}),
+		local:     memstore.New(memstore.Options{Now: localUS, Partitions: localPartitions, Records: localRecords, Coarse: true}),
+		own:       own{wake: make(chan struct{}, 1)},
 		overflow:  newOverflow(localUS),
 		log:       o.Logger,
 		top:       o.Top,
@@ -96,6 +102,7 @@ func (l *Limiter) Configure(c Config) error {
 	}
 	l.overflow.places.Bound(c.MaxUnknown)
 	l.rules.Store(r)
+	l.metrics.bounded(&c)
 	return nil
 }
 
@@ -113,6 +120,9 @@ type Outcomes struct{ Allowed, Denied int64 }
 func (l *Limiter) Outcomes() map[string]Outcomes {
 	all := map[string]Outcomes{}
 	for labels, n := range l.metrics.decisions.All() {
+		if labels.policy == "" { // Shed
+			continue
+		}
 		o := all[labels.policy]
 		switch labels.decision {
 		case "allowed", "would_deny", "reported":
@@ -174,6 +184,14 @@ func (l *Limiter) batch(ctx context.Context, n int, at func(i int) (*quota.Reque
 		out[place] = s.outcomes[i]
 	}
 	return out
+}
+
+// Shed counts a request that was turned away unread, as overload, and returns the decision about it. What it asks for is not
+// known: it has no tenant and no policy, and its mode is global, as where no global limit applies.
+func (l *Limiter) Shed(ctx context.Context) quota.Decision {
+	d := quota.Decision{Basis: quota.BasisShed, Reason: quota.ReasonOverloaded}
+	l.metrics.decided(ctx, &d, store.OpCheck, 0)
+	return d
 }
 
 // Reset forgets what a tenant has used in this region, under all policies.

@@ -65,6 +65,24 @@ func newMetrics(m metric.Meter, overflow, denials func() int) (*metrics, error) 
 	return ms, errors.Join(append(errs, err)...)
 }
 
+// bounded makes the series of each limit with a bound, so that an alert sees the first event.
+func (m *metrics) bounded(c *Config) {
+	add := func(p *quota.Policy) {
+		for i := range p.Limits {
+			if limit := &p.Limits[i]; limit.MaxOvershoot > 0 {
+				m.exceeded.Add(labels{policy: p.Name, limit: limit.Name}, 0)
+				m.suspended.Add(labels{policy: p.Name, limit: limit.Name}, 0)
+			}
+		}
+	}
+	for i := range c.Policies {
+		add(&c.Policies[i])
+	}
+	for i := range c.Domains {
+		add(c.Domains[i].Policy)
+	}
+}
+
 // decided counts a decision. Peeks decide nothing and are not counted. ctx is the
 // request's, so that a sampled one becomes an exemplar.
 func (m *metrics) decided(ctx context.Context, d *quota.Decision, op store.Op, took time.Duration) {

@@ -67,9 +67,10 @@ type policyPlan struct {
 // limitPlan is the key plan of some limits of a policy, and the same for one process
 // of several that counts by itself.
 type limitPlan struct {
-	keys   *store.KeyPlan
-	limits []*quota.Limit
-	locals sync.Map // by how many processes → *KeyPlan
+	newKeys func(limits []*quota.Limit) *store.KeyPlan
+	keys    *store.KeyPlan
+	limits  []*quota.Limit
+	locals  sync.Map // by how many processes → *KeyPlan
 }
 
 // compile keeps what before knows of the values of tenants; it may be nil.
@@ -145,7 +146,7 @@ type query struct {
 // resolve validates a request and plans its call, or returns all that is wrong with it.
 // The names of the request's keys are put into s.
 func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow, s *scratch) (query, error) {
-	if req.Limits != nil {
+	if req.Charges != nil {
 		return r.resolveDomain(req, op, overflow, s)
 	}
 	q := query{rules: r, request: req}
@@ -225,7 +226,7 @@ func (p *policyPlan) planFor(dims quota.Dimensions) *limitPlan {
 			limits = append(limits, &p.policy.Limits[i])
 		}
 	}
-	s, _ := p.plans.LoadOrStore(mask, &limitPlan{keys: store.NewKeyPlan(limits), limits: limits})
+	s, _ := p.plans.LoadOrStore(mask, &limitPlan{newKeys: store.NewKeyPlan, keys: store.NewKeyPlan(limits), limits: limits})
 	return s.(*limitPlan)
 }
 
@@ -257,16 +258,20 @@ func (s *limitPlan) local(processes int64) *store.KeyPlan {
 		}
 		limits[i] = &alone
 	}
-	plan := store.NewKeyPlan(limits)
+	plan := s.newKeys(limits)
 	local, _ := s.locals.LoadOrStore(processes, plan)
 	return local.(*store.KeyPlan)
 }
 
 func (q *query) tooCostly() error {
-	for _, l := range q.limits.keys.Limits {
-		if q.request.Cost > l.Capacity() {
+	for i, l := range q.limits.limits {
+		cost := q.request.Cost
+		if q.request.Charges != nil {
+			cost = q.request.Charges[i].Cost
+		}
+		if cost > l.Capacity() {
 			return &quota.Invalid{Fault: quota.FaultCost, Limit: l.Name, Fields: []quota.FieldError{{Pointer: "/cost", Detail: fmt.Sprintf(
-				"%d can never be admitted: limit %s of policy %s holds %d", q.request.Cost, l.Name, q.plan.policy.Name, l.Capacity())}}}
+				"%d can never be admitted: limit %s of policy %s holds %d", cost, l.Name, q.plan.policy.Name, l.Capacity())}}}
 		}
 	}
 	return nil
@@ -276,17 +281,20 @@ func (q *query) tooCostly() error {
 func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow, s *scratch) {
 	r := q.rules
 	req, plan, policy := q.request, q.limits.keys, q.plan.policy.Name
-	tenant, dims := req.Tenant, req.Dimensions
-	keys := s.keys(plan, tenant, policy, dims)
+	tenant := req.Tenant
+	keys := s.keys(plan, tenant, policy, req)
 	if unlisted && !overflow.admit(keys, plan.TTL(), op != store.OpPeek) {
 		q.overflow = true
-		tenant, dims = "", nil
-		keys = s.keys(plan, tenant, policy, dims)
+		tenant = ""
+		keys = s.keys(plan, tenant, policy, &quota.Request{})
 	}
 	if !unlisted && r.MaxValues > 0 {
 		q.shareValues(keys, overflow, op != store.OpPeek)
 	}
 	q.call = store.Call{Plan: plan, Keys: keys, Counters: s.counters(plan, keys, tenant, policy), Op: op, Cost: req.Cost, Ceilings: plan.Capacities}
+	if req.Charges != nil {
+		q.takeCosts()
+	}
 	if r.Global != nil && plan.Global > 0 {
 		q.call.Ceilings = slices.Clone(plan.Capacities)
 		q.call.Known = make([]quota.Counter, 0, plan.Global)
@@ -299,13 +307,30 @@ func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow, s *scra
 	}
 }
 
+// takeCosts puts the costs of charges into the call.
+func (q *query) takeCosts() {
+	charges := q.request.Charges
+	costs, apart := make([]int64, len(charges)), false
+	for i := range charges {
+		costs[i] = charges[i].Cost
+		q.call.Cost = max(q.call.Cost, costs[i])
+		apart = apart || costs[i] != costs[0] || slices.Contains(q.call.Keys[:i], q.call.Keys[i])
+	}
+	if apart {
+		q.call.Costs = costs
+	}
+}
+
 // shareValues replaces the keys of values for which there is no place.
 func (q *query) shareValues(keys []string, overflow *overflow, take bool) {
 	plan, req := q.limits.keys, q.request
 	for i := range plan.Keys {
 		k := &plan.Keys[i]
-		by := k.Limits[0].By
-		if len(by) == 0 || q.rules.values[req.Tenant].admit(valueID(overflow.seed, by, req.Dimensions), k, overflow.now(), q.rules.MaxValues, take) {
+		by, dims := k.Limits[0].By, req.Dimensions
+		if req.Charges != nil {
+			dims = req.Charges[i].Dimensions
+		}
+		if len(by) == 0 || q.rules.values[req.Tenant].admit(valueID(overflow.seed, by, dims), k, overflow.now(), q.rules.MaxValues, take) {
 			continue
 		}
 		keys[i], q.shared = k.Shared(req.Tenant, q.plan.policy.Name), true

@@ -75,6 +75,22 @@ func TestOverloadAnswers(t *testing.T) {
 	}
 }
 
+// TestShed: what a listener turns away unread is counted as shed, of no policy, and decides nothing.
+func TestShed(t *testing.T) {
+	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(5)}))
+	d := w.Shed(context.Background())
+	if !d.TurnedAway() || d.Basis != quota.BasisShed || d.Reason != quota.ReasonOverloaded || d.Mode != quota.ModeGlobal || d.RetryAfter() != time.Second {
+		t.Errorf("got %+v", d)
+	}
+	_, labels := series(w.collected(t)["regiond.decisions"])
+	if want := []string{"basis=shed decision=shed mode=global policy= reason=overloaded"}; !slices.Equal(labels, want) {
+		t.Errorf("counted as %q, want %q", labels, want)
+	}
+	if all := w.Outcomes(); len(all) > 0 {
+		t.Errorf("policies that decided something: %v, want none", all)
+	}
+}
+
 // BenchmarkShed is what a check costs that the store turns away.
 func BenchmarkShed(b *testing.B) {
 	w := newWeather(b, onePolicy(quota.Policy{Limits: perMinute(5)}))

@@ -16,19 +16,19 @@ type Counter struct {
 }
 
 // CounterKey names the usage counter of one partition under one global limit, in
-// buckets of one length.
+// buckets as long as the limit's window.
 type CounterKey struct {
 	// Tenant is "" for the partition that unlisted tenants beyond max_unknown share.
 	Tenant        string
 	Policy, Limit string
 	Partition     string // AppendPartition of the request
-	BucketUS      int64  // Limit.BucketUS when the units were counted
+	WindowUS      int64  // Limit.WindowUS when the units were counted
 }
 
 // AppendID appends the text by which regions identify the counter to each other: all
-// of the key but the length of its buckets. While a reload that changes that length has
-// not reached every process, and until what was admitted before has aged out, one
-// partition has counters of several lengths, and its usage is the sum of them all.
+// of the key but the window. While a reload that changes that has not reached every
+// process, and until what was admitted before has aged out, one partition has counters
+// of several windows, and its usage is the sum of them all.
 // Injective, since no part contains a space.
 func (k *CounterKey) AppendID(dst []byte) []byte {
 	for _, part := range [...]string{k.Tenant, k.Policy, k.Limit} {
@@ -66,32 +66,21 @@ func (c Counter) Holds(known Counter) bool {
 	return known.Generation == 0 || SameKey(c.Generation, known.Generation) && c.Compare(known) >= 0
 }
 
-// BucketUS is the length of a bucket of the limit's usage counters, µs: W, or with
-// n global buckets as much as makes n−1 of them cover W.
-func (l *Limit) BucketUS() int64 {
-	full := int64(max(l.GlobalBuckets, 2) - 1)
-	return (l.WindowUS() + full - 1) / full
-}
-
 // Counted is how much of a bucket's units counts at now as used in
-// (now−window, now]. start and now are µs of one clock; a bucket that lies ahead
-// counts whole.
+// (now−window, now]. The bucket is as long as the window. start and now are µs of one
+// clock; a bucket that lies ahead counts whole.
 //
-// One as long as the window counts whole until its start is window old, not at all
-// once its end is, and in between as much as still overlaps, rounded up: with two
-// buckets that is cur + prev·(1−f), which may forget units that are in the window
-// still. A shorter one counts whole until its end is window old. So finer buckets
-// never forget, and remember for one bucket too long at most: demand of ten times
-// the limit uses all of it within a few of them, and fading by the overlap would
-// then let 12 % too much through.
-func Counted(units, start, length, window, now int64) int64 {
-	overlap := start + length + window - now
+// It counts whole until its start is window old, not at all once its end is, and in
+// between as much as still overlaps, rounded up. Two buckets come to
+// cur + prev·(1−f), which may forget units that are in the window still.
+func Counted(units, start, window, now int64) int64 {
+	overlap := start + 2*window - now
 	switch {
 	case overlap <= 0:
 		return 0
-	case overlap >= length || length < window:
+	case overlap >= window:
 		return units
 	default:
-		return MulDivUp(units, overlap, length)
+		return MulDivUp(units, overlap, window)
 	}
 }

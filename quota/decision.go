@@ -49,7 +49,8 @@ const (
 	// ReasonNone: the answer is not degraded.
 	ReasonNone Reason = iota
 	// ReasonRedisTimeout: Redis did not answer within the budget. When the
-	// script had been sent, whether it charged is not known.
+	// script had been sent, whether it charged is not known; it did not where
+	// a slot of a cluster was half moved for so long.
 	ReasonRedisTimeout
 	// ReasonRedisDown: the connection was refused, reset or closed.
 	ReasonRedisDown

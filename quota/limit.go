@@ -16,11 +16,6 @@ const (
 	// MaxLogUnits is the largest L of a sliding_log limit: its log keeps about
 	// ten bytes per unit, so a million units would be ten megabytes a partition.
 	MaxLogUnits = int64(100_000)
-	// MaxGlobalBuckets bounds the resolution of the estimate of peers.
-	MaxGlobalBuckets = 61
-	// MinBucketUS is the shortest bucket of a usage counter: no message is as fast, and the
-	// scripts write a bucket's number with 14 digits, which last until the year 2286.
-	MinBucketUS = 100
 )
 
 // Algorithm says how a limit counts. The zero value is SlidingLog.
@@ -66,9 +61,6 @@ type Limit struct {
 	// Burst is how far the level of a GCRA limit may rise, 1…MaxUnits; 0 means
 	// Units. No other algorithm has one.
 	Burst int64 `yaml:"burst"`
-	// GlobalBuckets is the resolution of the peers' estimate, 2…MaxGlobalBuckets and
-	// none shorter than MinBucketUS; 0 means 2.
-	GlobalBuckets int `yaml:"global_buckets"`
 	// MaxOvershoot bounds what all regions together admit in any window, see Bound; for
 	// global SlidingLog limits alone.
 	MaxOvershoot Overshoot `yaml:"max_overshoot"`
@@ -114,15 +106,6 @@ func (l *Limit) Validate() []FieldError {
 		ms.add("/per", "must be a whole number of microseconds, is %v", l.Window)
 	}
 	l.validateAlgorithm(&ms)
-	if l.GlobalBuckets != 0 && (l.GlobalBuckets < 2 || l.GlobalBuckets > MaxGlobalBuckets) {
-		ms.add("/global_buckets", "must be between 2 and %d, is %d", MaxGlobalBuckets, l.GlobalBuckets)
-	} else if l.GlobalBuckets != 0 && l.Window >= MinWindow && l.BucketUS() < MinBucketUS {
-		ms.add("/global_buckets", "%d in a window of %v are of %d µs each; they must last for %d µs, so take fewer or a longer window",
-			l.GlobalBuckets, l.Window, l.BucketUS(), MinBucketUS)
-	}
-	if l.GlobalBuckets != 0 && l.Scope != ScopeGlobal {
-		ms.add("/global_buckets", "needs scope: global")
-	}
 	switch {
 	case l.MaxOvershoot == 0:
 	case l.Algorithm == SlidingWindow:

@@ -56,8 +56,8 @@ type Policy struct {
 // time of one decision in Redis.
 const MaxLimits = 16
 
-// MaxTogether bounds the limits of a Domain that one request names, for the same reason.
-const MaxTogether = 64
+// MaxTogether bounds the charges under limits of a Domain that are decided in one step, for the same reason.
+const MaxTogether = 100
 
 // Validate returns every error of the policy and its limits, with pointers as
 // in topology.yaml below the policy: "/limits/2/per".

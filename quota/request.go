@@ -11,11 +11,18 @@ type Request struct {
 	IdempotencyKey string
 	// Explain asks for the terms behind the decision.
 	Explain bool
-	// Limits are limits of a Domain, which Policy then names, that are decided in one step: the caller has
-	// matched them. Each appears once. nil means those of the policy that apply.
-	Limits []*Limit
-	// Observe allows what Limits would deny, and charges what they would have admitted.
+	// Charges are of a Domain, which Policy then names, and decided in one step: the caller has matched the limits.
+	// nil means the limits of the policy that apply, with Dimensions and Cost, which otherwise are not used.
+	Charges []Charge
+	// Observe allows what the limits of Charges would deny, and charges what they would have admitted.
 	Observe bool
+}
+
+// Charge is a cost under one limit. A limit may be in several of a request; those with equal values add up.
+type Charge struct {
+	Limit      *Limit
+	Dimensions Dimensions
+	Cost       int64 // 1…MaxUnits
 }
 
 // Domain is a policy of any number of limits, of which each request names its own: Request.Limits.
@@ -58,20 +65,11 @@ func (r *Request) Validate() []FieldError {
 			ms.add("/policy", "%v", err)
 		}
 	}
-	for i, d := range r.Dimensions {
-		if err := ValidName(d.Name); err != nil {
-			ms.add("/dimensions", "%v", err)
-			continue
-		}
-		if i > 0 && r.Dimensions[i-1].Name == d.Name {
-			ms.add("/dimensions/"+d.Name, "is duplicated")
-		}
-		if err := ValidID(d.Value); err != nil {
-			ms.add("/dimensions/"+d.Name, "%v", err)
-		}
+	if r.Charges == nil {
+		ms.charge(r.Dimensions, r.Cost)
 	}
-	if r.Cost < 1 || r.Cost > MaxUnits {
-		ms.add("/cost", "must be a whole number between 1 and %d", MaxUnits)
+	for i := range r.Charges {
+		ms.charge(r.Charges[i].Dimensions, r.Charges[i].Cost)
 	}
 	if k := r.IdempotencyKey; k != "" {
 		if err := ValidID(k); err != nil {
@@ -81,4 +79,22 @@ func (r *Request) Validate() []FieldError {
 		}
 	}
 	return ms
+}
+
+func (ms *fieldErrors) charge(dims Dimensions, cost int64) {
+	for i, d := range dims {
+		if err := ValidName(d.Name); err != nil {
+			ms.add("/dimensions", "%v", err)
+			continue
+		}
+		if i > 0 && dims[i-1].Name == d.Name {
+			ms.add("/dimensions/"+d.Name, "is duplicated")
+		}
+		if err := ValidID(d.Value); err != nil {
+			ms.add("/dimensions/"+d.Name, "%v", err)
+		}
+	}
+	if cost < 1 || cost > MaxUnits {
+		ms.add("/cost", "must be a whole number between 1 and %d", MaxUnits)
+	}
 }

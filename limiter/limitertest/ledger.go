@@ -67,8 +67,6 @@ func parseLimit(t *testing.T, words []string) (set string, l *quota.Limit) {
 			l.Burst = number(t, value)
 		case "global":
 			l.Scope = quota.ScopeGlobal
-		case "buckets":
-			l.Scope, l.GlobalBuckets = quota.ScopeGlobal, int(number(t, value))
 		case "by":
 			l.By = []string{value}
 		default:

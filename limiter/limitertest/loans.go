@@ -35,7 +35,8 @@ func RunLoans(t *testing.T, newStore New) {
 					m.book.Store.Lost = m.us
 				}
 			},
-			"share": func(t *rapid.T) { m.book.Share = rapid.Int64Range(0, 9).Draw(t, "share") },
+			"closed": m.closed,
+			"share":  func(t *rapid.T) { m.book.Share = rapid.Int64Range(0, 9).Draw(t, "share") },
 			"reset": func(t *rapid.T) {
 				if err := kept.Reset(context.Background(), m.tenant); err != nil {
 					t.Fatal(err)
@@ -186,6 +187,15 @@ func (m *booked) ops(t *rapid.T) {
 	if g, w := fmt.Sprintf("%+v", got.Results), fmt.Sprintf("%+v", want); g != w {
 		t.Fatalf("%+v:\nstore %s\nbook  %s", ops, g, w)
 	}
+}
+
+// closed has the region lose its data, and return what it is then lent.
+func (m *booked) closed(t *rapid.T) {
+	m.book.Store = loan.Store{Epoch: m.book.Store.Epoch + 1, Lost: m.us}
+	g := loan.Grant{From: "b", ID: loan.ID{Epoch: 9, Stamp: m.us}, Units: 4, New: true, Epoch: m.book.Store.Epoch, Time: m.us}
+	m.book.Accept(m.us, g)
+	m.book.Return(m.us, m.used(), 3, g.From, g.ID)
+	m.loans(t, store.LoanOp{Kind: store.LoanAccept, Grant: g}, store.LoanOp{Kind: store.LoanReturn, Units: 3, Peer: g.From, ID: g.ID})
 }
 
 // loans runs operations, and compares what is then kept.

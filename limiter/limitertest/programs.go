@@ -24,8 +24,10 @@ func RunPrograms(t *testing.T, newStore New) {
 		},
 		"plain":   func(t *rapid.T, tenant string, s store.Store, now func(us int64)) { program(t, tenant, s, now, true) },
 		"reloads": reloadProgram,
+		"lowered": loweredProgram,
 		"waits":   waitProgram,
 		"runs":    runProgram,
+		"charges": chargesProgram,
 	} {
 		t.Run(name, func(t *testing.T) {
 			kept, now := newStore(t)
@@ -103,7 +105,6 @@ func genLimits(t *rapid.T) []*quota.Limit {
 		}
 		if l.Algorithm != quota.GCRA && rapid.Bool().Draw(t, "global") {
 			l.Scope = quota.ScopeGlobal
-			l.GlobalBuckets = rapid.SampledFrom([]int{0, 2, 3, 11}).Draw(t, "buckets")
 		}
 		if rapid.IntRange(0, 2).Draw(t, "by") == 0 {
 			l.By = []string{"user"}
@@ -177,6 +178,30 @@ func runProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
 		now(us)
 		reference.Now(us)
 		compare(t, step, s, reference, []store.Call{q.Call(tenant, op, cost, nil), q.Call(tenant, store.OpPeek, 1, nil)})
+	}
+}
+
+// chargesProgram asks about several values of each limit at once, each at its own cost, and equal values more than once.
+func chargesProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
+	reference, us := NewReference(), Epoch
+	limits := genLimits(t)
+	for step := range rapid.IntRange(1, 30).Draw(t, "steps") {
+		var charges []quota.Charge
+		for range rapid.SampledFrom([]int{1, 2, 3, 8, 20}).Draw(t, "charges") {
+			l := *rapid.SampledFrom(limits).Draw(t, "limit")
+			l.By = []string{l.Name}
+			charges = append(charges, quota.Charge{
+				Limit: &l, Cost: rapid.SampledFrom([]int64{1, 1, 1, 2, 5}).Draw(t, "cost"),
+				Dimensions: quota.Dimensions{{Name: l.Name, Value: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "value")}},
+			})
+		}
+		q := askCharges(charges)
+		reference.questions[q.plan] = q
+		op := rapid.SampledFrom([]store.Op{store.OpCheck, store.OpCheck, store.OpCheck, store.OpPeek, store.OpReport}).Draw(t, "op")
+		us += genMove(t, limits, longest(limits))
+		now(us)
+		reference.Now(us)
+		compare(t, step, s, reference, []store.Call{q.chargesCall(tenant, op, charges), q.chargesCall(tenant, store.OpCheck, charges)})
 	}
 }
 

@@ -64,11 +64,14 @@ func (q *Question) question(c *store.Call) oracle.Question {
 	}
 	for i, l := range inPlan {
 		ask := oracle.Ask{Limit: l, Ceiling: c.Ceilings[i]}
-		if n := len(o.Parts); i > 0 && together(inPlan[i-1], l) {
+		if n := len(o.Parts); i > 0 && c.Costs == nil && together(inPlan[i-1], l) {
 			o.Parts[n-1].Asks = append(o.Parts[n-1].Asks, ask)
 			continue
 		}
 		o.Parts = append(o.Parts, oracle.Part{Name: c.Keys[len(o.Parts)], Asks: []oracle.Ask{ask}})
+	}
+	for i := range c.Costs {
+		o.Parts[i].Cost = c.Costs[i]
 	}
 	return o
 }

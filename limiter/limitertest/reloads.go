@@ -1,6 +1,9 @@
 package limitertest
 
 import (
+	"cmp"
+	"slices"
+
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/limiter/store"
@@ -58,6 +61,45 @@ func genReload(t *rapid.T, limits []*quota.Limit, raise bool) []*quota.Limit {
 		changed[i] = &c
 	}
 	return changed
+}
+
+// loweredProgram has up to three sets of logs in force by turns, or at once in several
+// processes: one set is lowered to another and that is undone. While a set was charged within two of
+// its windows, everything is still known that its limits need.
+func loweredProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
+	limits := plainLogs(genLimits(t))
+	questions := []*Question{Ask(limits...)}
+	for range rapid.IntRange(1, 2).Draw(t, "reloads") {
+		questions = append(questions, Ask(plainLogs(genReload(t, limits, true))...))
+	}
+	// The first charges come in order of their units: a log keeps nothing for limits that it has not met yet.
+	slices.SortFunc(questions, func(a, b *Question) int { return cmp.Compare(largest(b.Limits), largest(a.Limits)) })
+	reference := NewReference(questions...)
+	us, on := Epoch+260_197, int64(0) // on is how far time went on in all: no partition's clock went further
+	charged := make([]int64, len(questions))
+	var calls []store.Call
+	for _, q := range questions {
+		calls = append(calls, q.Call(tenant, store.OpReport, 1, nil))
+	}
+	for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
+		now(us)
+		reference.Now(us)
+		compare(t, step, s, reference, calls)
+		move := genMove(t, limits, longest(limits))
+		us, on, calls = us+move, on+max(0, move), nil
+		for range rapid.IntRange(1, 3).Draw(t, "batch") {
+			at := rapid.IntRange(0, len(questions)-1).Draw(t, "process")
+			if q := questions[at]; on < charged[at]+2*longest(q.Limits) {
+				calls = append(calls, genCall(t, q, tenant))
+				if c := &calls[len(calls)-1]; c.Op == store.OpReport && c.Record == "" {
+					charged[at] = on
+				}
+			}
+		}
+		if len(calls) == 0 {
+			return
+		}
+	}
 }
 
 // waitProgram spends something, reloads, is denied, and waits as long as the answer says,
@@ -120,4 +162,12 @@ func longest(limits []*quota.Limit) int64 {
 		w = max(w, l.WindowUS())
 	}
 	return w
+}
+
+func largest(limits []*quota.Limit) int64 {
+	units := int64(0)
+	for _, l := range limits {
+		units = max(units, l.Units)
+	}
+	return units
 }

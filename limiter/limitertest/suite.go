@@ -62,6 +62,28 @@ func Ask(limits ...*quota.Limit) *Question {
 	return q
 }
 
+// askCharges prepares questions about charges.
+func askCharges(charges []quota.Charge) *Question {
+	q := &Question{places: make([]int, len(charges))}
+	for i := range charges {
+		q.Limits, q.places[i] = append(q.Limits, charges[i].Limit), i
+	}
+	q.plan = store.NewChargesPlan(q.Limits)
+	return q
+}
+
+// chargesCall is a call of the charges that q is about.
+func (q *Question) chargesCall(tenant string, op store.Op, charges []quota.Charge) store.Call {
+	c := store.Call{Plan: q.plan, Op: op, Ceilings: q.plan.Capacities}
+	var dims []quota.Dimensions
+	for i := range charges {
+		dims, c.Costs, c.Cost = append(dims, charges[i].Dimensions), append(c.Costs, charges[i].Cost), max(c.Cost, charges[i].Cost)
+	}
+	c.Keys = q.plan.AppendKeys(nil, tenant, "p", dims...)
+	c.Counters = q.plan.AppendCounters(nil, c.Keys, tenant, "p")
+	return c
+}
+
 // together reports whether two limits are asked of one log.
 func together(a, b *quota.Limit) bool {
 	return a.Algorithm == quota.SlidingLog && b.Algorithm == quota.SlidingLog && quota.SamePartition(a, b)

@@ -17,6 +17,8 @@ type keyState struct {
 
 	log     []admission   // 'l'
 	before  int64         // units that left the log
+	last    need          // of the plan that the log was charged by last; ends is not set
+	former  []need        // of those before it that need more, while they are kept
 	buckets quota.Buckets // 'w', as of the newest stamp
 	level   quota.Level   // 'g', as of the newest stamp
 	window  int64         // µs; the W that buckets or level were written under
@@ -25,6 +27,41 @@ type keyState struct {
 	// yet go back behind what a denial or a peek has seen.
 	bucketsNow quota.Buckets
 	levelNow   quota.Level
+}
+
+// need is how much of a log the limits of a plan need.
+type need struct {
+	units, window int64 // window: the longest W, µs
+	ends          int64 // when it is kept no more: twice the window after the last charge
+}
+
+// formerPlans is how many former plans a log knows apart.
+const formerPlans = 3
+
+// needed notes that a plan charges the log, and returns the most units and the longest window that
+// its limits or those lately in force need. It is needed of redisstore/lua/log.lua.
+func (k *keyState) needed(plan *store.PlannedKey) (most need) {
+	own := need{units: plan.Trim, window: plan.Longest}
+	if k.last == own && k.former == nil || len(k.log) == 0 {
+		k.last, k.former = own, nil
+		return own
+	}
+	k.last.ends = k.newest + 2*k.last.window
+	former := k.former
+	if k.last.units != own.units || k.last.window != own.window {
+		former = append(former, k.last)
+	}
+	k.last, k.former, most = own, nil, own
+	for _, n := range former {
+		if n.ends > k.clock.Now && (n.units > own.units || n.window > own.window) {
+			k.former = append(k.former, n)
+			most = need{max(most.units, n.units), max(most.window, n.window), max(most.ends, n.ends)}
+		}
+	}
+	if len(k.former) > formerPlans {
+		k.former = []need{most}
+	}
+	return most
 }
 
 // admission is one entry of a log: the units since the entry before it.
@@ -118,14 +155,18 @@ func (k *keyState) sum(i int) int64 {
 }
 
 // charge adds cost at the partition's time.
-func (k *keyState) charge(plan *store.PlannedKey, cost int64) {
+func (k *keyState) charge(plan *store.PlannedKey, cost int64, coarse bool) {
 	switch k.kind {
 	case 'w':
 		k.bucketsNow = k.bucketsNow.Add(cost)
 	case 'g':
 		k.levelNow = k.levelNow.Add(cost, plan.Limits[0].Capacity())
 	default:
-		k.append(min(cost, plan.Trim), plan.Trim)
+		n := k.needed(plan)
+		k.append(min(cost, n.units), n.units)
+		if coarse {
+			k.coarsen(n.window)
+		}
 	}
 	k.buckets, k.level, k.window = k.bucketsNow, k.levelNow, plan.Limits[0].WindowUS()
 	k.newest, k.offset = k.clock.Now, k.clock.Offset
@@ -205,7 +246,7 @@ type usageCounter struct {
 // add charges units at TIME. A clock that falls by less than a bucket is waited
 // out in the newest; one that steps further back has its buckets counted anew.
 func (t *usageCounter) add(l *quota.Limit, time, units int64) {
-	bucket := time / l.BucketUS()
+	bucket := time / l.WindowUS()
 	switch {
 	case t.Generation == 0:
 		t.Generation, t.Bucket = time, bucket

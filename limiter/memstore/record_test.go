@@ -56,7 +56,7 @@ func TestLocalMatchesReference(t *testing.T) {
 			for range rapid.IntRange(1, 150).Draw(t, "charges") {
 				m.us += every
 				charge.Cost = rapid.Int64Range(1, 9).Draw(t, "cost")
-				m.Record(&charge)
+				m.Record(&charge, nil)
 				truth = append(truth, admission{m.us, charge.Cost})
 			}
 			k := m.keyOf(charge)
@@ -84,12 +84,12 @@ func TestLocalLogsAreBounded(t *testing.T) {
 	for pause := int64(1); pause < 1_000_000_000; pause *= 3 {
 		for range 3_000 {
 			m.us += pause
-			m.Record(&c)
+			m.Record(&c, nil)
 		}
 	}
 	for range 300_000 { // a day of one in 288 ms
 		m.us += 288_000
-		m.Record(&c)
+		m.Record(&c, nil)
 		units++
 	}
 	k := m.keyOf(c)
@@ -105,7 +105,7 @@ func TestLocalForgetsOneTenant(t *testing.T) {
 	m := newLocal()
 	for _, tenant := range []string{"acme", "acme2", "a"} {
 		c := limitertest.OneCall(tenant, 9, 4)
-		m.Record(&c)
+		m.Record(&c, nil)
 	}
 	if err := m.Reset(context.Background(), "acme"); err != nil {
 		t.Fatal(err)
@@ -136,9 +136,9 @@ func TestLocalReshapes(t *testing.T) {
 			return limitertest.CallOf(store.NewKeyPlan([]*quota.Limit{{Name: "l", Units: 9, Window: window, Algorithm: row.algorithm}}), "acme", cost)
 		}
 		minute, second := of(time.Minute, 7), of(time.Second, 1)
-		m.Record(&minute)
+		m.Record(&minute, nil)
 		m.us += row.idle.Microseconds()
-		m.Record(&second)
+		m.Record(&second, nil)
 		if got := m.known(t, second); got != row.want {
 			t.Errorf("%s: %d units in the new window, want %d", row.why, got, row.want)
 		}
@@ -151,10 +151,10 @@ func TestLocalRemembersABurst(t *testing.T) {
 	m := newLocal()
 	plan := store.NewKeyPlan([]*quota.Limit{{Name: "shaped", Units: 10, Window: time.Second, Algorithm: quota.GCRA, Burst: 100}})
 	burst, one := limitertest.CallOf(plan, "acme", 90), limitertest.CallOf(plan, "acme", 1)
-	m.Record(&burst)
+	m.Record(&burst, nil)
 	for second := int64(1); second <= 12; second++ {
 		m.us += time.Second.Microseconds()
-		m.Record(&one)
+		m.Record(&one, nil)
 		if got, want := m.known(t, one), max(1, 90-9*second); got != want {
 			t.Errorf("after %d s: %d known, want %d", second, got, want)
 		}
@@ -183,13 +183,13 @@ func BenchmarkRecord(b *testing.B) {
 				calls := make([]store.Call, partitions)
 				for i := range calls {
 					calls[i] = limitertest.CallOf(plan, fmt.Sprintf("tenant%07d", i), 1)
-					m.Record(&calls[i])
+					m.Record(&calls[i], nil)
 				}
 				first := heap() - before
 				i := 0
 				for b.Loop() {
 					m.us += 50 // 20,000 a second
-					m.Record(&calls[i%partitions])
+					m.Record(&calls[i%partitions], nil)
 					i++
 				}
 				b.ReportMetric((heap()-before)/float64(partitions), "bytes/partition")

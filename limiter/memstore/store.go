@@ -28,11 +28,12 @@ type Store struct {
 	coarse  bool
 	keep    bool
 	hash    maphash.Seed
-	entries *expiring.Map[string, any] // *keyState, *usageCounter, *loan.State or *admitted, by Redis's names
+	entries *expiring.Map[string, any] // *keyState, *usageCounter or *loan.State, by Redis's names
+	records *expiring.Map[string, *store.Admission]
 }
 
-// shard has all of a tenant, but for what the shared partition admits with an
-// Idempotency-Key: a call locks two shards at most.
+// shard has all of a tenant. Records of Idempotency-Keys have shards of their own, by the tenant
+// too, which are locked second.
 type shard = expiring.Shard[string, any]
 
 type entry = expiring.Entry[any]
@@ -49,9 +50,11 @@ type Options struct {
 	// of this process, counted from the wall clock at its start. It may go back.
 	Now func() int64
 	// Partitions bounds how many are kept, whoever's they are; 0 means
-	// DefaultPartitions. Usage counters and admissions with an Idempotency-Key count
-	// like a partition each. What needs another is refused until some expire, never others evicted.
+	// DefaultPartitions. Usage counters count like a partition each. What needs another is refused until some expire, never others evicted.
 	Partitions int
+	// Records bounds how many admissions with an Idempotency-Key are kept; 0 means
+	// DefaultPartitions.
+	Records int
 	// Coarse bounds a partition's log: what admits by it errs towards denying.
 	Coarse bool
 	// keep is for tests that move Now past every expiry and back, where a Redis
@@ -59,13 +62,6 @@ type Options struct {
 	keep bool
 	// passed is the monotonic clock of a test; nil stands still.
 	passed func() time.Duration
-}
-
-// admitted is an admission with an Idempotency-Key.
-type admitted struct {
-	us     int64
-	print  string
-	limits []store.LimitVerdict
 }
 
 // New returns an empty store.
@@ -81,6 +77,7 @@ func New(o Options) *Store {
 	return &Store{
 		now: o.Now, passed: o.passed, coarse: o.Coarse, keep: o.keep, hash: maphash.MakeSeed(),
 		entries: expiring.New[string, any](cmp.Or(o.Partitions, DefaultPartitions)),
+		records: expiring.New[string, *store.Admission](cmp.Or(o.Records, DefaultPartitions)),
 	}
 }
 
@@ -94,12 +91,46 @@ func (m *Store) Decide(_ context.Context, calls []store.Call, verdicts []store.V
 }
 
 // Record charges a call that another store has admitted. Without room it is not recorded:
-// then its partition is refused while the other store is away.
-func (m *Store) Record(c *store.Call) {
+// then its partition is refused while the other store is away. An admission with an
+// Idempotency-Key is kept as well, in place of an earlier one; nil for none.
+func (m *Store) Record(c *store.Call, a *store.Admission) {
 	u := m.lock(c)
 	u.load()
 	u.charge()
+	if a != nil {
+		u.remember(a)
+	}
 	u.unlock()
+}
+
+// Earlier returns the admission with the Idempotency-Key of a call, nil for none.
+func (m *Store) Earlier(c *store.Call) *store.Admission {
+	s := m.records.Shard(m.place(c.Record))
+	s.Lock()
+	defer s.Unlock()
+	now := m.now()
+	if e := s.Get(c.Record, now); e != nil && now < e.Value.US+idempotencyUS {
+		return e.Value
+	}
+	return nil
+}
+
+// Settle notes that another store knows an admission of this process's own. drop forgets it:
+// the other store has another one.
+func (m *Store) Settle(a *store.Admission, drop bool) {
+	s := m.records.Shard(m.place(a.Record))
+	s.Lock()
+	defer s.Unlock()
+	e := s.Get(a.Record, m.now())
+	switch {
+	case e == nil || e.Value != a:
+	case drop:
+		s.Drop(a.Record)
+	default:
+		known := *a
+		known.Own = false
+		e.Value = &known
+	}
 }
 
 // Reset implements Store.
@@ -118,6 +149,14 @@ func (m *Store) ResetAll(_ context.Context, tenant string, upTo int64) error {
 			s.Drop(name)
 		}
 	}
+	records := m.records.Shard(m.place(prefix))
+	records.Lock()
+	defer records.Unlock()
+	for name := range records.All() {
+		if strings.HasPrefix(name, prefix) {
+			records.Drop(name)
+		}
+	}
 	return nil
 }
 
@@ -134,37 +173,49 @@ func (m *Store) place(name string) uint64 {
 // call is a call at work, with the shards locked that it needs.
 type call struct {
 	*store.Call
-	store         *Store
-	shard, record *shard // the same, but for a record of the shared partition
-	now           int64
-	keys          [quota.MaxLimits]struct {
-		*keyState
-		entry *entry
-	}
+	store    *Store
+	shard    *shard
+	record   *expiring.Shard[string, *store.Admission] // nil without an Idempotency-Key
+	now      int64
+	few      [quota.MaxLimits]keyed
+	more     []keyed
 	counters []*entry
 	names    []string // of the counters
 	ceilings []int64  // those of the call, lowered to what bounds leave
 	missing  int      // how many entries are not in the store
 }
 
+// keyed is a key of a call.
+type keyed struct {
+	*keyState
+	entry *entry
+	sum   int64 // the cost under this key, with that of equal ones before it
+}
+
+// key is the i-th of a call's keys.
+func (u *call) key(i int) *keyed {
+	if i < len(u.few) {
+		return &u.few[i]
+	}
+	return &u.more[i-len(u.few)]
+}
+
 // lock locks the shards of a call, always in one order, and reads the clock then: read
 // before, it would be behind that of a call which got the lock first.
 func (m *Store) lock(c *store.Call) call {
-	i := m.place(c.Keys[0])
-	j := i
+	u := call{Call: c, store: m, shard: m.shard(c.Keys[0])}
+	u.shard.Lock()
 	if c.Record != "" {
-		j = m.place(c.Record)
+		u.record = m.records.Shard(m.place(c.Record))
+		u.record.Lock()
 	}
-	m.entries.Shard(min(i, j)).Lock()
-	if i != j {
-		m.entries.Shard(max(i, j)).Lock()
-	}
-	return call{Call: c, store: m, shard: m.entries.Shard(i), record: m.entries.Shard(j), now: m.now()}
+	u.now = m.now()
+	return u
 }
 
 func (u *call) unlock() {
 	u.shard.Unlock()
-	if u.record != u.shard {
+	if u.record != nil {
 		u.record.Unlock()
 	}
 }
@@ -172,11 +223,9 @@ func (u *call) unlock() {
 var errFull = errors.New("the in-memory store holds as many partitions as it may")
 
 func (u *call) decide() store.Verdict {
-	var record *entry
-	if u.Record != "" {
-		record = u.find(u.record, u.Record)
-		if r, ok := record.Value.(*admitted); ok && u.now < r.us+idempotencyUS {
-			return u.replay(r)
+	if u.record != nil {
+		if e := u.record.Get(u.Record, u.now); e != nil && u.now < e.Value.US+idempotencyUS {
+			return u.replay(e.Value)
 		}
 	}
 	u.load()
@@ -193,9 +242,10 @@ func (u *call) decide() store.Verdict {
 		u.lower(v.Limits)
 	}
 	for i, l := range u.Plan.Limits {
-		v.Limits[i].Remaining, v.Limits[i].WaitUS = u.keys[u.Plan.KeyOf[i]].judge(l, u.ceilings[i], u.Cost)
+		k := u.key(u.Plan.KeyOf[i])
+		v.Limits[i].Remaining, v.Limits[i].WaitUS = k.judge(l, u.ceilings[i], k.sum)
 		if u.Op == store.OpReport && u.Bounds != nil && l.MaxOvershoot > 0 {
-			v.Limits[i].Over = min(u.Cost, max(0, u.keys[u.Plan.KeyOf[i]].used(l)+u.Cost-u.ceilings[i]))
+			v.Limits[i].Over = min(k.sum, max(0, k.used(l)+k.sum-u.ceilings[i]))
 		}
 		if v.Limits[i].WaitUS != 0 {
 			v.Outcome = store.Denied
@@ -203,28 +253,30 @@ func (u *call) decide() store.Verdict {
 	}
 	charged := u.Op == store.OpReport || u.Op == store.OpCheck && v.Outcome == store.Admitted
 	switch {
-	case charged && !u.charge():
+	case charged && u.record != nil && !u.hasRoom(), charged && !u.charge():
 		return store.Verdict{StoreUS: u.now, Err: &store.Error{Reason: quota.ReasonRedisRefused, Err: errFull}}
 	case charged:
 		v.Outcome = store.Admitted
 	case u.Op == store.OpCheck:
 		for i := range u.Keys { // a denial may be the first to see a step of the clock
-			u.keys[i].offset = u.keys[i].clock.Offset
+			u.key(i).offset = u.key(i).clock.Offset
 		}
 	}
 	for i, l := range u.Plan.Limits {
-		lv, k := &v.Limits[i], u.keys[u.Plan.KeyOf[i]].keyState
+		lv, k := &v.Limits[i], u.key(u.Plan.KeyOf[i])
 		if charged {
-			lv.Remaining, lv.WaitUS = max(0, lv.Remaining-u.Cost), 0
+			lv.Remaining, lv.WaitUS = max(0, lv.Remaining-k.sum), 0
+			if u.Costs != nil { // equal keys after this one are charged too
+				lv.Remaining = max(0, u.ceilings[i]-k.used(l))
+			}
 		} else if l.Scope == quota.ScopeGlobal {
 			lv.Over = max(0, min(k.used(l), l.Units)-u.ceilings[i])
 		}
 		lv.ResetUS = k.reset(l)
 	}
 	u.counted(v.Limits)
-	if charged && record != nil {
-		record.Value = &admitted{us: u.now, print: u.Print, limits: slices.Clone(v.Limits)}
-		u.keep(u.record, u.Record, record, 2*idempotencyUS)
+	if charged && u.record != nil {
+		u.remember(&store.Admission{Plan: cmp.Or(u.Answers, u.Plan), Ceilings: u.ceilings, Limits: v.Limits, Own: true})
 	}
 	return v
 }
@@ -326,7 +378,7 @@ func (u *call) lend() store.Verdict {
 	if u.Bounds[0].Epoch == 0 {
 		return store.Verdict{StoreUS: u.now, Err: errNoEpoch}
 	}
-	used := u.keys[0].used(l)
+	used := u.key(0).used(l)
 	b, name, e := u.book(l, 0, 0)
 	b.Lent, b.Held = slices.Clone(b.Lent), slices.Clone(b.Held)
 	b.Ceiling(u.now) // drops what is over
@@ -357,19 +409,56 @@ func (u *call) lend() store.Verdict {
 
 // replay is the verdict of an earlier admission. The plan may have changed since: as in
 // Redis, limits that the record lacks are zero, and those that are gone are left out.
-func (u *call) replay(r *admitted) store.Verdict {
-	if r.print != u.Print {
+func (u *call) replay(r *store.Admission) store.Verdict {
+	if r.Print != u.Print {
 		return store.Verdict{Outcome: store.Reused, StoreUS: u.now}
 	}
 	limits := make([]store.LimitVerdict, len(u.Plan.Limits)) // the caller's, who uses them again
-	copy(limits, r.limits)
-	return store.Verdict{Outcome: store.Replayed, StoreUS: u.now, Limits: limits}
+	copy(limits, r.Limits)
+	return store.Verdict{Outcome: store.Replayed, StoreUS: u.now, Limits: limits, Earlier: r}
+}
+
+// hasRoom is whether the admission of the call can be kept.
+func (u *call) hasRoom() bool {
+	if u.record.Get(u.Record, u.now) != nil {
+		return true
+	}
+	if !u.record.Take(1, u.now) {
+		return false
+	}
+	u.record.Give(1)
+	return true
+}
+
+// remember keeps an admission of the call, if there is room.
+func (u *call) remember(a *store.Admission) {
+	a.Record, a.Print, a.US = u.Record, u.Print, u.now
+	a.Ceilings, a.Limits = slices.Clone(a.Ceilings), slices.Clone(a.Limits)
+	e := u.record.Get(u.Record, u.now)
+	if e == nil {
+		if !u.record.Take(1, u.now) {
+			return
+		}
+		e = &expiring.Entry[*store.Admission]{}
+		u.record.Put(u.Record, e)
+	}
+	e.Value, e.Ends = a, u.now+2*idempotencyUS
+	if u.store.keep {
+		e.Ends = math.MaxInt64
+	}
 }
 
 // load finds the states of the call's keys and counters, or makes empty ones.
 func (u *call) load() {
+	u.more = make([]keyed, max(0, len(u.Keys)-len(u.few)))
 	for i, name := range u.Keys {
-		plan, k := &u.Plan.Keys[i], &u.keys[i]
+		plan, k := &u.Plan.Keys[i], u.key(i)
+		k.sum = u.CostOf(i)
+		if before := u.before(i); before >= 0 {
+			k.keyState, k.entry = u.key(before).keyState, u.key(before).entry
+			k.sum += u.key(before).sum
+			continue
+		}
 		if k.entry = u.find(u.shard, name); k.entry.Value == nil {
 			k.entry.Value = &keyState{kind: plan.Kind, window: plan.Limits[0].WindowUS()}
 		}
@@ -378,12 +467,28 @@ func (u *call) load() {
 	}
 	for i := range u.Counters {
 		name := string(store.AppendCounterKey(nil, &u.Counters[i]))
+		if u.Costs != nil {
+			if before := slices.Index(u.names, name); before >= 0 {
+				u.names, u.counters = append(u.names, name), append(u.counters, u.counters[before])
+				continue
+			}
+		}
 		e := u.find(u.shard, name)
 		if e.Value == nil {
 			e.Value = &usageCounter{}
 		}
 		u.names, u.counters = append(u.names, name), append(u.counters, e)
 	}
+}
+
+// before is the place of the latest key before the i-th that is equal to it, -1 for none.
+func (u *call) before(i int) int {
+	for n := i - 1; n >= 0 && u.Costs != nil; n-- {
+		if u.Keys[n] == u.Keys[i] {
+			return n
+		}
+	}
+	return -1
 }
 
 // find returns the entry of a name, or one that the store does not have yet.
@@ -412,17 +517,18 @@ func (u *call) charge() bool {
 		return false
 	}
 	for i, name := range u.Keys {
-		plan, k := &u.Plan.Keys[i], &u.keys[i]
-		k.charge(plan, u.Cost)
-		if u.store.coarse {
-			k.coarsen(plan.Longest)
+		plan, k := &u.Plan.Keys[i], u.key(i)
+		k.charge(plan, u.CostOf(i), u.store.coarse)
+		lasts := k.lasts(plan)
+		if k.kind == 'l' { // a former plan may need it for longer
+			lasts = max(lasts, k.entry.Ends-u.now)
 		}
-		u.keep(u.shard, name, k.entry, k.lasts(plan))
+		u.keep(u.shard, name, k.entry, lasts)
 	}
 	n := 0
 	for i, l := range u.Plan.Limits {
 		if l.Scope == quota.ScopeGlobal && u.counters != nil {
-			u.counters[n].Value.(*usageCounter).add(l, u.now, u.Cost)
+			u.counters[n].Value.(*usageCounter).add(l, u.now, u.CostOf(u.Plan.KeyOf[i]))
 			u.keep(u.shard, u.names[n], u.counters[n], u.Plan.Keys[u.Plan.KeyOf[i]].TTL.Microseconds())
 			n++
 		}

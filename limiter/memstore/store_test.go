@@ -161,7 +161,7 @@ func TestMemoryReadsTheClockUnderTheLock(t *testing.T) {
 	if m.Decide(context.Background(), []store.Call{c}, v[:]); v[0].Outcome != store.Admitted {
 		t.Error(v)
 	}
-	m.Record(&c)
+	m.Record(&c, nil)
 }
 
 // However callers are scheduled, no window of the store's own time has more than the limit.
@@ -225,14 +225,20 @@ func (m *memoryClock) held(t *testing.T) (keys, records, counters int) {
 			switch e.Value.(type) {
 			case *keyState:
 				keys++
-			case *admitted:
-				records++
 			case *usageCounter:
 				counters++
 			}
 		}
 	}
-	if size := m.entries.Size(); keys+records+counters != size {
+	for i := range uint64(expiring.Shards) {
+		for range m.records.Shard(i).All() {
+			records++
+		}
+	}
+	if size := m.records.Size(); records != size {
+		t.Fatalf("%d records are held, and %d counted", records, size)
+	}
+	if size := m.entries.Size(); keys+counters != size {
 		t.Fatalf("%d partitions, %d records and %d counters are held, %d are counted", keys, records, counters, size)
 	}
 	return keys, records, counters
@@ -349,9 +355,9 @@ func TestMemoryLetsGoOfRoom(t *testing.T) {
 }
 
 // What is counted as held is what is held, whatever drops it: a sweep, a reset, or a
-// question that finds it expired. Partitions, usage counters and records of Idempotency-Keys
-// share one bound, those of the shared partition among them, and a call that does not find room
-// for all that it brings keeps nothing of it.
+// question that finds it expired. Partitions and usage counters share one bound, those of the shared
+// partition among them, records of Idempotency-Keys have their own, and a call that does not find
+// room for all that it brings keeps nothing of it.
 func TestMemoryCountsWhatItHolds(t *testing.T) {
 	t.Parallel() // it measures no time
 	const most = 300
@@ -360,8 +366,9 @@ func TestMemoryCountsWhatItHolds(t *testing.T) {
 		{Name: "minute", Units: 5, Window: time.Minute, Scope: quota.ScopeGlobal, By: []string{"ip"}},
 		{Name: "burst", Units: 50, Window: time.Second, Algorithm: quota.GCRA},
 	})
-	m := newMemoryClock(Options{Partitions: most})
-	refused, full := 0, 0
+	const mostRecords = 20
+	m := newMemoryClock(Options{Partitions: most, Records: mostRecords})
+	refused, full, fullRecords := 0, 0, 0
 	for step := range 40_000 {
 		tenant := fmt.Sprint("t", random.IntN(20))
 		switch random.IntN(200) {
@@ -383,22 +390,27 @@ func TestMemoryCountsWhatItHolds(t *testing.T) {
 			if random.IntN(4) == 0 {
 				c.Record, c.Print = store.RecordKey(tenant, fmt.Sprint("k", random.IntN(9))), "p"
 			}
-			before := m.entries.Size()
+			before := m.entries.Size() + m.records.Size()
 			if v := m.decideOne(t, c); v.Err != nil {
 				refused++
-				if after := m.entries.Size(); after > before {
+				if after := m.entries.Size() + m.records.Size(); after > before {
 					t.Fatalf("step %d: a refused call left %d entries", step, after-before)
 				}
 			}
 		}
-		if keys, records, counters := m.held(t); keys+records+counters > most {
-			t.Fatalf("step %d: %d partitions, %d records and %d counters are held, want at most %d", step, keys, records, counters, most)
-		} else if keys+records+counters > most-4 {
+		keys, records, counters := m.held(t)
+		if keys+counters > most || records > mostRecords {
+			t.Fatalf("step %d: %d partitions and %d counters are held, want at most %d; %d records, want %d", step, keys, counters, most, records, mostRecords)
+		}
+		if keys+counters > most-4 {
 			full++
 		}
+		if records == mostRecords {
+			fullRecords++
+		}
 	}
-	if refused < 100 || full < 100 {
-		t.Errorf("%d calls were refused and the store was full at %d steps: this does not test the bound", refused, full)
+	if min(refused, full, fullRecords) < 100 {
+		t.Errorf("%d calls were refused, the store was full at %d steps and of records at %d: this does not test the bounds", refused, full, fullRecords)
 	}
 }
 

@@ -3,7 +3,11 @@ package redisstore
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,5 +161,110 @@ func noRefusals(t *testing.T, srv *redisserver.Server) {
 	}
 	for _, entry := range log {
 		t.Errorf("refused: %v", entry)
+	}
+}
+
+// probed are the commands for which life.lua looks at the user's rights.
+func probed() []string {
+	var all []string
+	for _, m := range regexp.MustCompile(`\{ '([A-Z]+)'`).FindAllStringSubmatch(lifeScript, -1) {
+		all = append(all, m[1])
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestAllCommandsAreProbed: what scripts call is what life.lua looks for, no more and no less.
+func TestAllCommandsAreProbed(t *testing.T) {
+	files, err := filepath.Glob("lua/*.lua")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("found %d scripts (%v)", len(files), err)
+	}
+	scripts := map[string]string{"deleteCounters": deleteCounters}
+	for _, file := range append(files, "../../region/state/region.lua") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scripts[file] = string(text)
+	}
+	comment, calls := regexp.MustCompile(`--.*`), regexp.MustCompile(`\b(?:redis\.p?call|call)\b(?:[(,] ?'([A-Z]+)'|.?)`)
+	others := []string{ // places that name no command
+		"lua/base.lua local call, error", "lua/base.lua = redis.call, error", "lua/life.lua redis.pcall(unpack(c))",
+	}
+	found := map[string]bool{}
+	for file, text := range scripts {
+		text = comment.ReplaceAllString(text, "")
+		for _, m := range calls.FindAllStringSubmatchIndex(text, -1) {
+			switch around := file + " " + text[max(0, m[0]-6):min(len(text), m[1]+10)]; {
+			case m[2] >= 0:
+				found[text[m[2]:m[3]]] = true
+			case !slices.ContainsFunc(others, func(o string) bool {
+				name, place, _ := strings.Cut(o, " ")
+				return name == file && strings.Contains(around, place)
+			}):
+				t.Errorf("%s: a call without a literal command, which this test cannot see: %q", file, around)
+			}
+		}
+	}
+	if got, want := probed(), slices.Sorted(maps.Keys(found)); !slices.Equal(got, want) {
+		t.Errorf("life.lua looks for %q, scripts call %q", got, want)
+	}
+}
+
+// storeOfUser is a store of the documented user, and what it logs.
+func storeOfUser(t *testing.T, addr string) (*Store, *strings.Builder) {
+	t.Helper()
+	log := &strings.Builder{}
+	o := asUser(Options{Addrs: []string{addr}, Budget: 10 * time.Second, DeadAfter: 10 * time.Second})
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, log
+}
+
+// TestMissingRight: a user that lacks a command of the scripts is noticed before any check is charged, and named. With the
+// right it decides again.
+func TestMissingRight(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	rules := documentedUser(t)
+	s, log := storeOfUser(t, srv.Addr())
+	probe := func(what string, available bool) {
+		t.Helper()
+		if s.probe(t.Context()); s.Available() != available {
+			t.Fatalf("%s: available %v:\n%s", what, s.Available(), log)
+		}
+	}
+	admit(t, srv, rules)
+	probe("at the start", true)
+	n := s.nodeSet.current()[0]
+	for _, name := range probed() {
+		if name == "TIME" {
+			continue // regiond has read the region's clock before
+		}
+		right := "-" + strings.ToLower(name)
+		admit(t, srv, append(slices.Clone(rules), right))
+		log.Reset()
+		if name != "GET" && name != "SET" { // which each probe needs
+			probe(right+", within a minute", true)
+		}
+		n.checked = n.checked.Add(-checkEvery)
+		probe(right, false)
+		if want := "+" + strings.ToLower(name) + " on keys rl:*; see deploy/redis.acl"; !strings.Contains(log.String(), "NOPERM the user needs "+want) {
+			t.Errorf("%s: the log does not name %q:\n%s", right, want, log)
+		}
+		probe(right+", a moment later", false)
+		if _, err := limitertest.DecideOne(s, hour().Call("acme", store.OpCheck, 1, nil)); err == nil {
+			t.Errorf("%s: decided", right)
+		}
+		admit(t, srv, rules)
+		n.breaker.hold = 0 // it has failed again and again
+		probe("with all rights", true)
+	}
+	if keys, err := srv.Client().Keys(t.Context(), "*").Result(); err != nil || !slices.Equal(keys, []string{lifeKey}) {
+		t.Errorf("Redis holds %q (%v), want nothing but the life: no check was charged", keys, err)
 	}
 }

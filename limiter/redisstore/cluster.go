@@ -230,13 +230,8 @@ func (c *cluster) reload(ctx context.Context) error {
 // elsewhere is whether an error says that another server is to be asked, or the
 // same one a moment later: the slot has moved or is moving.
 func elsewhere(err error) bool {
-	if reply := redis.Error(nil); !errors.As(err, &reply) {
-		return false
-	}
-	for _, code := range [...]string{"MOVED ", "ASK ", "TRYAGAIN"} {
-		if strings.HasPrefix(err.Error(), code) {
-			return true
-		}
-	}
-	return false
+	reply := redis.Error(nil)
+	return errors.As(err, &reply) && slices.ContainsFunc([]string{"MOVED ", "ASK ", "TRYAGAIN"}, func(code string) bool {
+		return strings.HasPrefix(reply.Error(), code)
+	})
 }

@@ -53,6 +53,8 @@ func TestCluster(t *testing.T) {
 	})
 	t.Run("slots move", func(t *testing.T) { clusterMoves(t, c, options) })
 	t.Run("a slot is half moved", func(t *testing.T) { clusterHalfMoved(t, c, options) })
+	t.Run("the slot of a life is half moved", func(t *testing.T) { clusterLifeHalfMoved(t, c, options) })
+	t.Run("a primary refuses a command", func(t *testing.T) { clusterMissingRight(t, c, options) })
 	t.Run("a primary dies", func(t *testing.T) { clusterDies(t, c, options) })
 	t.Run("writes are lost", func(t *testing.T) { clusterLoses(t, c, options) })
 	t.Run("an old primary thaws", func(t *testing.T) { clusterThaws(t, c, options) })
@@ -192,8 +194,8 @@ func clusterHalfMoved(t *testing.T, c *redisserver.Cluster, o Options) {
 	if took := time.Since(start); took > trafficBudget {
 		t.Errorf("took %v, the budget is %v", took, trafficBudget)
 	}
-	if e := (*store.Error)(nil); !errors.As(err, &e) || e.Ambiguous || !strings.Contains(e.Error(), "TRYAGAIN") {
-		t.Errorf("got %v, want TRYAGAIN and nothing charged", err)
+	if e := (*store.Error)(nil); !errors.As(err, &e) || e.Ambiguous || e.Reason != quota.ReasonRedisTimeout || !strings.Contains(e.Error(), "TRYAGAIN") {
+		t.Errorf("got %+v, want TRYAGAIN until there was no time left, and nothing charged", e)
 	}
 	if !s.Available() || count("regiond.redis.ambiguous") != 0 {
 		t.Error("a slot on its way was taken for a server that is away")
@@ -201,6 +203,72 @@ func clusterHalfMoved(t *testing.T, c *redisserver.Cluster, o Options) {
 	c.End(slot, to)
 	if v, err := limitertest.DecideOne(s, limitertest.CallOf(plan, "half", 1)); err != nil || v.Limits[0].Remaining != 4 {
 		t.Errorf("after the move: %v %+v, want 4 remaining", err, v)
+	}
+	emptied(t, c)
+}
+
+// probedStore is a store that probes when the test says so.
+func probedStore(t *testing.T, o Options, log io.Writer) *Store {
+	t.Helper()
+	o.Logger, o.Budget, o.DeadAfter = slog.New(slog.NewTextHandler(log, nil)), 5*time.Second, 5*time.Second
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if s.probe(t.Context()); !s.Available() || len(s.Lives()) != 3 {
+		t.Fatalf("not available at the start, with lives %v", s.Lives())
+	}
+	return s
+}
+
+// A life whose slot is on its way cannot be counted on, which says nothing of the server that it leaves.
+func clusterLifeHalfMoved(t *testing.T, c *redisserver.Cluster, o Options) {
+	s := probedStore(t, o, io.Discard)
+	slot := c.Slot(s.Lives()[0].Key)
+	from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)
+	c.Begin(slot, from, to)
+	for _, n := range s.nodeSet.current() {
+		n.checked = time.Time{} // with two keys, one of which is not there
+	}
+	if s.probe(t.Context()); !s.Available() {
+		t.Error("a server is taken for one that is away, since one slot is half moved")
+	}
+	for c.MoveKeys(slot, 1, from, to) > 0 {
+		continue
+	}
+	if s.probe(t.Context()); !s.Available() {
+		t.Error("a server is taken for one that is away, since a life has moved")
+	}
+	c.End(slot, to)
+	emptied(t, c)
+}
+
+// Rights belong to a server: one that refuses a command is named, and costs the tenants of the others nothing.
+func clusterMissingRight(t *testing.T, c *redisserver.Cluster, o Options) {
+	rules := documentedUser(t)
+	for _, srv := range c.Servers {
+		admit(t, srv, rules)
+	}
+	var log strings.Builder
+	s := probedStore(t, asUser(o), &log)
+	refuses := c.Primary(c.Slot("rl:{a}:"))
+	admit(t, refuses, append(slices.Clone(rules), "-rpush", "-hset"))
+	for _, n := range s.nodeSet.current() {
+		n.checked = time.Time{}
+	}
+	if s.probe(t.Context()); !strings.Contains(log.String(), "NOPERM the user needs +rpush +hset on keys") {
+		t.Errorf("the log does not name what is missing:\n%s", &log)
+	}
+	for _, tenant := range []string{"a", "b", "c", "d", "e", "f"} {
+		own := c.Primary(c.Slot("rl:{"+tenant+"}:")) == refuses
+		if _, err := limitertest.DecideOne(s, limitertest.OneCall(tenant, 5, 1)); (err != nil) != own {
+			t.Errorf("tenant %s, on the server that refuses: %v, got %v", tenant, own, err)
+		}
+	}
+	for _, srv := range c.Servers {
+		srv.Client().Do(context.Background(), "ACL", "DELUSER", "regiond")
+		srv.Client().Do(context.Background(), "ACL", "LOG", "RESET")
 	}
 	emptied(t, c)
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +21,7 @@ const (
 	countersPause = 10 * time.Millisecond
 )
 
-// yieldCounters receives the buckets of one key, oldest first, and the store's TIME.
+// yieldCounters receives the one or two buckets of a key, oldest first, and the store's TIME.
 type yieldCounters = func(key quota.CounterKey, buckets []quota.Counter, storeUS int64)
 
 // Counters reads all live usage counters and hands them to yield. A process reads
@@ -85,25 +84,24 @@ func (n *node) readCounters(ctx context.Context, names []string, yield yieldCoun
 	return nil
 }
 
-// parseBuckets reads 'generation:bucket:units:earlier:…', see lua/usage_counters.lua; nil for
-// what we cannot have written. Buckets without units are left out, but the newest.
+// parseBuckets reads 'generation:bucket:units:earlier', see lua/usage_counters.lua; nil for
+// what we cannot have written. An earlier bucket without units is left out.
 func parseBuckets(text string) []quota.Counter {
-	var generation, bucket int64
-	var buckets []quota.Counter
-	for i, field := range strings.Split(text, ":") {
+	fields := strings.Split(text, ":")
+	if len(fields) < 3 || len(fields) > 4 {
+		return nil
+	}
+	numbers := make([]int64, 4)
+	for i, field := range fields {
 		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil || n < 0 || i > 2+quota.MaxGlobalBuckets {
+		if err != nil || n < 0 {
 			return nil
 		}
-		switch {
-		case i == 0:
-			generation = n
-		case i == 1:
-			bucket = n
-		case i == 2 || n > 0:
-			buckets = append(buckets, quota.Counter{Generation: generation, Bucket: bucket - int64(i-2), Units: min(n, quota.MaxCounter)})
-		}
+		numbers[i] = n
 	}
-	slices.Reverse(buckets)
-	return buckets
+	newest := quota.Counter{Generation: numbers[0], Bucket: numbers[1], Units: min(numbers[2], quota.MaxCounter)}
+	if numbers[3] == 0 {
+		return []quota.Counter{newest}
+	}
+	return []quota.Counter{{Generation: newest.Generation, Bucket: newest.Bucket - 1, Units: min(numbers[3], quota.MaxCounter)}, newest}
 }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -18,9 +19,9 @@ func TestCountersAreReadBack(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	s := newRedis(t, srv.Addr(), limitertest.TimedLua)
 	now := limitertest.ClockOf(t, srv.Client())
-	fine := &quota.Limit{Name: "fine", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal, GlobalBuckets: 4}
-	coarse := &quota.Limit{Name: "coarse", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal}
-	q := limitertest.Ask(fine, coarse)
+	short := &quota.Limit{Name: "short", Units: 100, Window: 20 * time.Second, Scope: quota.ScopeGlobal}
+	long := &quota.Limit{Name: "long", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal}
+	q := limitertest.Ask(short, long)
 	start := limitertest.Epoch - limitertest.Epoch%60_000_000
 	for i, seconds := range []int64{0, 25, 65, 70, 200, 219, 260} {
 		now(start + seconds*1_000_000)
@@ -32,20 +33,22 @@ func TestCountersAreReadBack(t *testing.T) {
 	if err := srv.Client().RPush(ctx, "rl:{acme}:t.odd.60000000:p:::", "not ours").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := srv.Client().Set(ctx, "rl:{acme}:t.bad.60000000:p:::", "1:2:x", 0).Err(); err != nil {
-		t.Fatal(err)
+	for i, value := range []string{"1:2:x", "1:2", "1:2:3:4:5"} {
+		if err := srv.Client().Set(ctx, fmt.Sprintf("rl:{acme}:t.bad%d.60000000:p:::", i), value, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	got := map[quota.CounterKey][]quota.Counter{}
 	err := s.Counters(ctx, func(key quota.CounterKey, buckets []quota.Counter, _ int64) { got[key] = buckets })
 	if err != nil {
 		t.Fatal(err)
 	}
-	finer, minute := start/20_000_000, start/60_000_000
+	third, minute := start/20_000_000, start/60_000_000
 	want := map[quota.CounterKey][]quota.Counter{
-		{Tenant: "acme", Policy: "p", Limit: "fine", Partition: "::", BucketUS: 20_000_000}: {
-			{Bucket: finer + 10, Generation: start, Units: 5 + 6}, {Bucket: finer + 13, Generation: start, Units: 7},
+		{Tenant: "acme", Policy: "p", Limit: "short", Partition: "::", WindowUS: 20_000_000}: {
+			{Bucket: third + 13, Generation: start, Units: 7}, // the bucket before has none
 		},
-		{Tenant: "acme", Policy: "p", Limit: "coarse", Partition: "::", BucketUS: 60_000_000}: {
+		{Tenant: "acme", Policy: "p", Limit: "long", Partition: "::", WindowUS: 60_000_000}: {
 			{Bucket: minute + 3, Generation: start, Units: 5 + 6}, {Bucket: minute + 4, Generation: start, Units: 7},
 		},
 	}

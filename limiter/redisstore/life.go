@@ -37,9 +37,13 @@ type life struct {
 	seen atomic.Pointer[Life] // nil before the first probe
 }
 
+// checkEvery is how often the user's rights are looked at while a server decides: they change while it runs, and a replica
+// that takes over has rights of its own. While it does not decide, each probe does.
+const checkEvery = time.Minute
+
 // live takes part in the life of the server's data. It writes, so a Redis that is
-// read-only or out of memory fails, though it answers PING. The writes between two probes
-// are how precise a loss is noticed.
+// read-only or out of memory, or that refuses its user a command of the scripts, fails,
+// though it answers PING. The writes between two probes are how precise a loss is noticed.
 func (n *node) live(ctx context.Context) error {
 	l := n.life.Load()
 	if l == nil {
@@ -49,9 +53,22 @@ func (n *node) live(ctx context.Context) error {
 	if was != nil {
 		id, writes = fmt.Sprint(was.ID), was.Writes
 	}
-	reply, err := once(ctx, n.client, "EVAL", lifeScript, 1, l.key, rand.Int64(), id, writes)
-	if err != nil {
+	keys, check := []any{1, l.key}, n.breaker.open() || time.Since(n.checked) >= checkEvery
+	if check {
+		keys = []any{2, l.key, "rl:{" + hashTag(l.key) + "}:rights"} // named as keys of checks are; in a cluster the same slot
+	}
+	reply, err := once(ctx, n.client, append(append([]any{"EVAL", lifeScript}, keys...), rand.Int64(), id, writes)...)
+	switch {
+	case n.cluster != nil && elsewhere(err): // its slot is on its way, which says nothing of the server
+		return nil
+	case err != nil:
+		if lacks := err.Error(); check && strings.HasPrefix(lacks, "NOPERM the user needs") && lacks != n.lacks {
+			n.lacks = lacks
+			n.log.Warn("the redis user lacks rights, fail modes decide until it has them", "error", err)
+		}
 		return err
+	case check:
+		n.checked, n.lacks = time.Now(), ""
 	}
 	now, startUS := &Life{Key: l.key}, int64(0)
 	text, _ := reply.(string)

@@ -38,6 +38,8 @@ type node struct {
 	calls   *atomic.Uint64        // numbers calls for their nonce
 	nonce   string                // distinguishes our calls from those of other processes
 	life    *atomic.Pointer[life] // set by the prober; nil: it has none
+	checked time.Time             // when the user was last found to have all rights; the prober's, as lacks
+	lacks   string                // what it was last found to lack, "" for nothing
 	lost    func()                // Options.Lost
 	meter   *meter
 	now     func() time.Duration
@@ -265,6 +267,8 @@ func classify(err error) *store.Error {
 	)
 	timeout := errors.As(err, &network) && network.Timeout() // context.DeadlineExceeded is one, too
 	switch {
+	case errors.Is(err, errMoving) && elsewhere(err): // asked again until there was no time left: refused by no server, and not executed
+		return &store.Error{Reason: quota.ReasonRedisTimeout, Err: err}
 	case errors.As(err, &reply) && !errors.Is(err, redis.ErrClosed):
 		return &store.Error{Reason: quota.ReasonRedisRefused, Err: err}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted): // that says nothing of the server

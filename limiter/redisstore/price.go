@@ -131,7 +131,7 @@ func weight(c *store.Call) float64 {
 		switch {
 		case k.Kind != 'l':
 			w += 15
-		case c.Cost > 1:
+		case c.Cost > 1, c.Costs != nil:
 			w += 20
 		default:
 			w += 7

@@ -145,7 +145,15 @@ func appendCall(args []any, plan int, c *store.Call) []any {
 	if common(c) {
 		args = append(args, plan)
 	} else {
-		args = append(args, -plan, opWire(c.Op), c.Cost, &c.Print)
+		args = append(args, -plan, opWire(c.Op))
+		if c.Costs == nil {
+			args = append(args, c.Cost, &c.Print)
+		} else {
+			args = append(args, "", &c.Print)
+			for i := range c.Costs {
+				args = append(args, &c.Costs[i])
+			}
+		}
 	}
 	n := 0
 	for i, l := range c.Plan.Limits {
@@ -168,7 +176,9 @@ func appendCall(args []any, plan int, c *store.Call) []any {
 }
 
 // common is whether the script may decide a call without a state.
-func common(c *store.Call) bool { return c.Op == store.OpCheck && c.Cost == 1 && c.Print == "" }
+func common(c *store.Call) bool {
+	return c.Op == store.OpCheck && c.Cost == 1 && c.Costs == nil && c.Print == ""
+}
 
 // appendLoans appends operations, as lua/loans.lua describes them.
 func appendLoans(args []any, ops []store.LoanOp) []any {
@@ -426,7 +436,11 @@ func verdictError(text string) error {
 	if place, found := strings.CutPrefix(text, "@user_script: "); found {
 		_, rest, _ = strings.Cut(place, ": ")
 	}
-	switch code, _, _ := strings.Cut(strings.TrimPrefix(rest, "-"), " "); code {
+	rest = strings.TrimPrefix(rest, "-")
+	if strings.HasPrefix(rest, "ERR The user executing the script can't") { // what Redis 7.0 says for NOPERM
+		rest = "NOPERM"
+	}
+	switch code, _, _ := strings.Cut(rest, " "); code {
 	case "OOM", "READONLY", "MISCONF", "NOREPLICAS", "NOPERM", "LOADING", "CLUSTERDOWN", "MASTERDOWN":
 		return &store.Error{Reason: quota.ReasonRedisRefused, Err: errors.New(text)}
 	}

@@ -30,7 +30,7 @@ func TestKeysOutliveTwoWindows(t *testing.T) {
 		{"log", quota.Limit{Units: 5, Window: w}, 2*w + time.Minute},
 		{"window", quota.Limit{Units: 5, Window: w, Algorithm: quota.SlidingWindow}, 2*w + time.Minute},
 		{"global log", quota.Limit{Units: 5, Window: w, Scope: quota.ScopeGlobal}, 2*w + time.Minute},
-		{"global window, fine", quota.Limit{Units: 5, Window: w, Algorithm: quota.SlidingWindow, Scope: quota.ScopeGlobal, GlobalBuckets: 11}, 2*w + time.Minute},
+		{"global window", quota.Limit{Units: 5, Window: w, Algorithm: quota.SlidingWindow, Scope: quota.ScopeGlobal}, 2*w + time.Minute},
 		{"level", quota.Limit{Units: 5, Window: w, Algorithm: quota.GCRA}, w/5 + time.Minute},
 		{"level with a high burst", quota.Limit{Units: 5, Window: w, Algorithm: quota.GCRA, Burst: 50}, w/5 + time.Minute},
 		{"log of 40 s", quota.Limit{Units: 5, Window: 40 * time.Second}, 2 * time.Minute},

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,18 +50,27 @@ func margin(l *quota.Limit) time.Duration {
 }
 
 // NewKeyPlan groups limits by key. They must be valid and apply together.
-func NewKeyPlan(limits []*quota.Limit) *KeyPlan {
+func NewKeyPlan(limits []*quota.Limit) *KeyPlan { return newKeyPlan(limits, quota.SamePartition) }
+
+// NewChargesPlan gives each limit a key of its own, in the given order: each counts other values, and one may be given
+// more than once.
+func NewChargesPlan(limits []*quota.Limit) *KeyPlan {
+	return newKeyPlan(limits, func(_, _ *quota.Limit) bool { return false })
+}
+
+func newKeyPlan(limits []*quota.Limit, together func(a, b *quota.Limit) bool) *KeyPlan {
 	kinds := [...]byte{quota.SlidingLog: 'l', quota.SlidingWindow: 'w', quota.GCRA: 'g'}
-	s := &KeyPlan{}
-	for _, l := range limits {
+	s, places := &KeyPlan{}, [][]int{} // of the limits of each key
+	for place, l := range limits {
 		k := slices.IndexFunc(s.Keys, func(k PlannedKey) bool {
-			return k.Kind == 'l' && l.Algorithm == quota.SlidingLog && quota.SamePartition(k.Limits[0], l)
+			return k.Kind == 'l' && l.Algorithm == quota.SlidingLog && together(k.Limits[0], l)
 		})
 		if k < 0 {
-			s.Keys = append(s.Keys, PlannedKey{Kind: kinds[l.Algorithm]})
+			s.Keys, places = append(s.Keys, PlannedKey{Kind: kinds[l.Algorithm]}), append(places, nil)
 			k = len(s.Keys) - 1
 		}
 		key := &s.Keys[k]
+		places[k] = append(places[k], place)
 		key.Limits = append(key.Limits, l)
 		bound, _ := l.Bound()
 		key.Trim = max(key.Trim, l.Units, bound)
@@ -74,7 +84,8 @@ func NewKeyPlan(limits []*quota.Limit) *KeyPlan {
 		s.mostTTL = max(s.mostTTL, key.Life)
 		key.Longest = max(key.Longest, l.WindowUS())
 	}
-	s.flatten(limits)
+	s.Order = slices.Concat(places...)
+	s.flatten()
 	return s
 }
 
@@ -91,18 +102,17 @@ func ttlOf(l *quota.Limit) time.Duration {
 func (s *KeyPlan) TTL() time.Duration { return s.mostTTL }
 
 // flatten lists the limits in the order of keys, and encodes the plan.
-func (s *KeyPlan) flatten(limits []*quota.Limit) {
+func (s *KeyPlan) flatten() {
 	add := func(v int64) { s.Wire = append(s.Wire, strconv.FormatInt(v, 10)) }
 	add(int64(len(s.Keys)))
 	for n, k := range s.Keys {
 		s.Wire = append(s.Wire, string(k.Kind))
-		add(k.Trim)
+		s.Wire = append(s.Wire, k.mark())
 		add(k.TTL.Milliseconds())
 		add(int64(len(k.Limits)))
 		for _, l := range k.Limits {
 			s.Limits = append(s.Limits, l)
 			s.Capacities = append(s.Capacities, l.Capacity())
-			s.Order = append(s.Order, slices.Index(limits, l))
 			s.KeyOf = append(s.KeyOf, n)
 			add(l.WindowUS())
 			if l.Scope != quota.ScopeGlobal {
@@ -118,26 +128,25 @@ func (s *KeyPlan) flatten(limits []*quota.Limit) {
 			}
 			s.Wire = append(s.Wire, mark)
 			add(l.Units)
-			add(l.BucketUS())
-			add(int64(max(l.GlobalBuckets, 2) - 1)) // how many count beside the newest
 		}
 	}
 }
 
 // AppendKeys appends the keys of a request to names, in the plan's order. They are injective:
-// two partitions never share a key, whatever tenant and values contain.
+// two partitions never share a key, whatever tenant and values contain. dims are those of
+// all keys, or of each.
 //
 //	rl:{acme}:l:standard:user:2.42:      the log of user 42 under policy standard
 //	rl:{acme}:w.daily:standard:::        the window counters of limit daily
 //
 // The tenant "" stands for the partition that unlisted tenants share. All the strings
 // are one allocation.
-func (s *KeyPlan) AppendKeys(names []string, tenant, policy string, dims quota.Dimensions) []string {
+func (s *KeyPlan) AppendKeys(names []string, tenant, policy string, dims ...quota.Dimensions) []string {
 	var array [256]byte
 	buf := array[:0]
 	var ends [quota.MaxTogether]int
 	for i := range s.Keys {
-		buf = s.Keys[i].append(buf, tenant, policy, dims)
+		buf = s.Keys[i].append(buf, tenant, policy, dims[min(i, len(dims)-1)])
 		ends[i] = len(buf)
 	}
 	all, from := string(buf), 0
@@ -158,6 +167,15 @@ func (k *PlannedKey) append(buf []byte, tenant, policy string, dims quota.Dimens
 	buf = append(buf, policy...)
 	buf = append(buf, ':')
 	return quota.AppendPartition(buf, k.Limits[0], dims)
+}
+
+// mark is what the header of a log says of the plan: see redisstore/lua/log.lua.
+func (k *PlannedKey) mark() string {
+	if k.Kind != 'l' {
+		return ""
+	}
+	units := strconv.FormatInt(k.Trim, 10)
+	return fmt.Sprintf(".0%02d%s%d", len(units), units, k.Longest)
 }
 
 // Shared is the key that the values of a tenant beyond max_values share: that of empty
@@ -188,7 +206,7 @@ func (s *KeyPlan) AppendCounters(counters []quota.CounterKey, keys []string, ten
 		for _, l := range k.Limits {
 			if l.Scope == quota.ScopeGlobal {
 				counters = append(counters, quota.CounterKey{
-					Tenant: tenant, Policy: policy, Limit: l.Name, Partition: keys[i][before:], BucketUS: l.BucketUS(),
+					Tenant: tenant, Policy: policy, Limit: l.Name, Partition: keys[i][before:], WindowUS: l.WindowUS(),
 				})
 			}
 		}
@@ -236,12 +254,12 @@ func LogKey(c *quota.CounterKey) string {
 
 // AppendCounterKey appends the Redis key of a usage counter:
 //
-//	rl:{acme}:t.sustained.60000000:standard:user:2.42:   limit sustained, buckets of a minute
+//	rl:{acme}:t.sustained.60000000:standard:user:2.42:   limit sustained, a window of a minute
 func AppendCounterKey(dst []byte, c *quota.CounterKey) []byte {
 	dst = append(AppendPrefix(dst, c.Tenant), CounterMark...)
 	dst = append(dst, c.Limit...)
 	dst = append(dst, '.')
-	dst = strconv.AppendInt(dst, c.BucketUS, 10)
+	dst = strconv.AppendInt(dst, c.WindowUS, 10)
 	dst = append(dst, ':')
 	dst = append(dst, c.Policy...)
 	dst = append(dst, ':')
@@ -256,9 +274,9 @@ func ParseCounterKey(key string) (c quota.CounterKey, ok bool) {
 	if !ok || !strings.HasPrefix(name, CounterMark) || dot < len(CounterMark) {
 		return c, false
 	}
-	bucketUS, err := strconv.ParseInt(name[dot+1:], 10, 64)
-	c.Limit, c.BucketUS = name[len(CounterMark):dot], bucketUS
-	return c, err == nil && bucketUS > 0
+	windowUS, err := strconv.ParseInt(name[dot+1:], 10, 64)
+	c.Limit, c.WindowUS = name[len(CounterMark):dot], windowUS
+	return c, err == nil && windowUS > 0
 }
 
 // ParseKey reads what AppendKeys has written.

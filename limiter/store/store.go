@@ -39,6 +39,9 @@ type Call struct {
 	Counters []quota.CounterKey
 	Op       Op
 	Cost     int64
+	// Costs has one entry for each of Keys, where they differ or keys are equal; Cost is then the largest. Equal keys are
+	// charged one after the other.
+	Costs []int64
 	// Ceilings has one entry for each limit of the plan, in the plan's order;
 	// those of regional limits are their capacity.
 	Ceilings []int64
@@ -54,6 +57,16 @@ type Call struct {
 	// Record is the key that remembers an admission for an Idempotency-Key, ""
 	// for none, and Print distinguishes its request from any other (no spaces).
 	Record, Print string
+	// Answers is the plan that the answer names; nil is Plan.
+	Answers *KeyPlan
+}
+
+// CostOf is the cost under one of Keys.
+func (c *Call) CostOf(key int) int64 {
+	if c.Costs == nil {
+		return c.Cost
+	}
+	return c.Costs[key]
 }
 
 // Outcome of a call in a store. 0 is none: nothing was decided.
@@ -71,6 +84,8 @@ type Verdict struct {
 	StoreUS int64 // the store's clock, µs since the epoch
 	Limits  []LimitVerdict
 	Loans   *Loans // of OpLoans
+	// Earlier is the admission that is Replayed, where the store knows it in full.
+	Earlier *Admission
 	// Err is why this call alone could not be decided; nothing of it was charged.
 	Err error
 }
@@ -104,6 +119,17 @@ type LimitVerdict struct {
 	// Counter is what the store has counted of a global limit, zero for nothing. In
 	// an admission that is replayed it is as old as that. It alone is set of what is Lost.
 	Counter quota.Counter
+}
+
+// Admission is an admission with an Idempotency-Key, as it was answered.
+type Admission struct {
+	Record, Print string
+	US            int64 // when, by the clock of the store that keeps it
+	Plan          *KeyPlan
+	Ceilings      []int64
+	Limits        []LimitVerdict
+	// Own is whether the process decided by itself and no other store knows it yet.
+	Own bool
 }
 
 // LoanOp is a transition of a loan.Book; it is one of several that are made with the log of the partition.
@@ -161,6 +187,13 @@ type Store interface {
 	// ResetAll is Reset that deletes the usage counters of generations up to upTo as well, for
 	// when peers forget them too. Loans stay: what was lent is theirs.
 	ResetAll(ctx context.Context, tenant string, upTo int64) error
+}
+
+// Rememberer is a Store that keeps admissions for several processes.
+type Rememberer interface {
+	// Remember keeps admissions that another store has decided, at ago µs each, where it has none
+	// under their keys. It returns those that it has now in the given form.
+	Remember(ctx context.Context, all []*Admission, ago func(*Admission) int64) (kept []bool, err error)
 }
 
 // Error is why a store did not answer.

@@ -180,6 +180,17 @@ func (b *Book) Free(now, used int64) int64 {
 	return max(0, min(c-used, b.Share-left(b.Lent)))
 }
 
+// Slack is how much may be returned: what the window could hold and does not. A closed region has none but what it holds,
+// and that only while its own share covers all that is used: a clock that stepped back closes it too, and may show
+// loans that are over.
+func (b *Book) Slack(now, used int64) int64 {
+	c := b.Ceiling(now)
+	if b.closed(now) && used <= b.Share-left(b.Lent) {
+		return left(b.Held)
+	}
+	return c - used
+}
+
 // Lend answers a request with up to units more, and extends the loan that it names. It reports false when there is
 // nothing to say: no such loan, and nothing to lend.
 func (b *Book) Lend(now, used, units int64, r Request) (Grant, bool) {
@@ -233,7 +244,7 @@ func (b *Book) Accept(now int64, g Grant) bool {
 // Return gives up to units of a loan back, as far as they are not in use, and returns how much of it was given back
 // so far, which is what the lender has to be sent.
 func (b *Book) Return(now, used, units int64, lender string, id ID) (back int64) {
-	free := b.Ceiling(now) - used
+	free := b.Slack(now, used)
 	for i := range b.Held {
 		if l := &b.Held[i]; l.Peer == lender && l.ID == id {
 			l.Back += max(0, min(units, l.Left(), free))

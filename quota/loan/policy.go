@@ -120,14 +120,14 @@ func (p *Planner) Idle(used, asked int64) bool {
 // plan is what one call of Plan works with.
 type plan struct {
 	*Planner
-	b       *Book
-	now     int64
-	ops     []Op
-	slack   int64 // of the ceiling, unused
-	free    int64 // of the own share
-	held    []Loan
-	reserve int64
-	rnd     func() float64
+	b     *Book
+	now   int64
+	ops   []Op
+	slack int64 // of the ceiling, unused
+	free  int64 // of the own share
+	held  []Loan
+	demand
+	rnd func() float64
 }
 
 // Plan is what to do now: operations for the region's store, and a want for all others, if it is time for one. b is
@@ -140,21 +140,13 @@ func (p *Planner) Plan(b *Book, now, used, asked int64, denied bool, rnd func() 
 	}
 	c := b.Ceiling(now)
 	denied = p.last.denied > 0 && now-p.last.denied <= 2*p.Tick
-	x := plan{Planner: p, b: b, now: now, rnd: rnd, slack: c - used, free: b.Free(now, used), held: slices.Clone(b.Held)}
-	W, H := float64(p.Window), float64(p.Trip)
-	x.reserve = round(keepTrips*p.fast*H + min(1, p.fast*H))
-	if home := min(W*p.slow, W*p.calm); home <= float64(b.Share) { // a region within its share keeps what it uses
-		x.reserve = max(x.reserve, int64(home-homeSigma*math.Sqrt(home))-used)
-	}
-	target := int64(0)
-	if n := W * p.calm; n >= 0.5 || denied {
-		target = min(targetOver*p.Bound, max(int64(math.Ceil(n+lackSigma*math.Sqrt(n))), used+1))
-	}
-	keep := min(targetOver*p.Bound, max(target, round(W*max(p.calm, p.slow))))
+	x := plan{Planner: p, b: b, now: now, rnd: rnd, slack: b.Slack(now, used), free: b.Free(now, used), held: slices.Clone(b.Held)}
+	x.demand = p.demand(b, now, used, denied)
 	w := Want{
 		From: b.Region, Epoch: b.Store.Epoch, Time: now, Rate: p.fast, Share: b.Share, Ceil: c, Slack: max(0, x.slack),
-		Need: round(W * min(p.calm, p.now+0.5/max(W/claimPart, H/2))), Lack: max(0, target-c), Held: x.held,
+		Need: x.need, Lack: max(0, x.target-c), Held: x.held,
 	}
+	W, H := float64(p.Window), float64(p.Trip)
 	starving := (denied || asked > 0) && x.slack <= round(p.fast*H) && w.Lack > 0
 	if starving {
 		least, _ := p.gaps()
@@ -167,10 +159,10 @@ func (p *Planner) Plan(b *Book, now, used, asked int64, denied bool, rnd func() 
 	x.extend(wants)
 	x.resend(wants)
 	if len(wants) > 0 {
-		x.give(wants, used, keep)
+		x.give(wants, used)
 	}
 	x.recall(wants, c)
-	x.home(c, keep)
+	x.home(c)
 	x.again()
 	if hungry, due := p.due(&w, starving, used); due {
 		w.Held = b.Held
@@ -316,11 +308,11 @@ func (x *plan) share(avail int64, wants []*received, pick func(a *received) int6
 }
 
 // give passes slack on. Several may give at once: each gives its part of what is asked for, and chance makes that whole.
-func (x *plan) give(wants []*received, used, keep int64) {
+func (x *plan) give(wants []*received, used int64) {
 	part := min(1, crowd/float64(x.Regions))
 	some := func(f float64) int64 { return int64(math.Floor(f + x.rnd())) }
 	less := func(a *received, n int64) int64 { return max(0, n-x.flying(a)) }
-	x.share(min(x.slack-x.reserve, x.slack-max(0, keep-used)), wants, func(a *received) int64 { return less(a, a.Lack) })
+	x.share(min(x.slack-x.reserve, x.slack-max(0, x.keep-used)), wants, func(a *received) int64 { return less(a, a.Lack) })
 	x.share(x.slack-x.reserve, wants, func(a *received) int64 { return some(float64(less(a, a.Urgent)) * part) })
 	for _, a := range wants { // even out for how long slack lasts
 		if a.Lack == 0 || a.evened {
@@ -367,10 +359,13 @@ func (x *plan) recall(wants []*received, c int64) {
 	}
 }
 
-// home returns what is not needed: seldom, and not to the last unit.
-func (x *plan) home(c, keep int64) {
-	loose := round(homeLoose * math.Sqrt(float64(max(keep, 1))))
-	spare := min(x.slack-x.reserve, c-max(keep, x.b.Share)) - loose
+// home returns what is not needed: seldom, and not to the last unit, unless nothing is wanted.
+func (x *plan) home(c int64) {
+	spare, loose := x.slack, int64(0)
+	if x.demand != (demand{}) {
+		loose = round(homeLoose * math.Sqrt(float64(max(x.keep, 1))))
+		spare = min(x.slack-x.reserve, c-max(x.keep, x.b.Share)) - loose
+	}
 	if spare <= loose {
 		return
 	}

@@ -23,6 +23,33 @@ func (w *Want) Request(id ID) Request {
 	return Request{From: w.From, Epoch: w.Epoch, Time: w.Time, ID: id}
 }
 
+// demand is what a region wants of the limit, in units. In a region that is closed it is zero: it could admit nothing with what
+// it borrows, so all of that goes home.
+type demand struct {
+	need    int64 // what it would use of a window now, carefully
+	target  int64 // the ceiling that it would like to have
+	keep    int64 // what it goes on to use of a window
+	reserve int64 // what it leaves unused for what is asked for within some trips
+}
+
+// demand derives it from what was asked for.
+func (p *Planner) demand(b *Book, now, used int64, denied bool) (d demand) {
+	if b.closed(now) {
+		return d
+	}
+	W, H := float64(p.Window), float64(p.Trip)
+	d.need = round(W * min(p.calm, p.now+0.5/max(W/claimPart, H/2)))
+	if n := W * p.calm; n >= 0.5 || denied {
+		d.target = min(targetOver*p.Bound, max(int64(math.Ceil(n+lackSigma*math.Sqrt(n))), used+1))
+	}
+	d.keep = min(targetOver*p.Bound, max(d.target, round(W*max(p.calm, p.slow))))
+	d.reserve = round(keepTrips*p.fast*H + min(1, p.fast*H))
+	if home := min(W*p.slow, W*p.calm); home <= float64(b.Share) { // a region within its share keeps what it uses
+		d.reserve = max(d.reserve, int64(home-homeSigma*math.Sqrt(home))-used)
+	}
+	return d
+}
+
 // Op is one script call of a plan, checked by Book, and the message that follows from it.
 type Op struct {
 	Kind  OpKind

@@ -9,7 +9,7 @@
 
 local call, error, tonumber, KEYS, ARGV = redis.call, error, tonumber, KEYS, ARGV
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
-local format, match = string.format, string.match
+local format, match, sub = string.format, string.match, string.sub
 local MAX = 9007199254740992
 
 local function int(n) return format('%.0f', n) end

@@ -6,16 +6,15 @@
 --       then the loans of each of its bounded limits, if the plan has bounds.
 -- ARGV  nonce, number of plans, the plans, then the checks.
 --   plan: number of keys, then for each key
---     kind 'l' log | 'w' window | 'g' level, trim (largest L of the key's limits), ttl (ms; a level
+--     kind 'l' log | 'w' window | 'g' level, mark (what a log's header says of this plan, see log.lua), ttl (ms; a level
 --       lives longer by its drain), number of limits, then for each limit: W (µs), C (its ceiling), L. The C of a global limit is '-': it is
---       given with each check, and two more follow: the length of its buckets (µs), and how many are
---       kept beside the newest. That of a bounded one is '=': besides, behind all keys follow for each of them in
+--       given with each check. That of a bounded one is '=': besides, behind all keys follow for each of them in
 --       order share, epoch (10 digits), TIME from which on it is open (µs), keep and D of loans (µs); or '' alone for
 --       a plan without bounds.
 --   check: plan (from 1) of a check at cost 1 without a fingerprint; then for each '-' and '=' of its plan, in order,
 --       the ceiling, and generation, bucket and units of the counter that it rests on (0 0 0 for none).
---       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'l' loans, cost, fingerprint ('' = none), then the
---       same; for 'l' then how many arguments follow: operations, see loans.lua, on the loans of the only limit.
+--       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'l' loans, cost, fingerprint ('' = none), where cost is
+--       '' the cost under each key, of which some may be equal, then the same; for 'l' then how many arguments follow: operations, see loans.lua, on the loans of the only limit.
 -- Reply  'nonce TIME', then for each check one of
 --   numbers: admitted at cost 1; for each limit what remains, then for a global one text: generation, bucket and units
 --         of its counter, then for a bounded one what it may hold under its bound
@@ -36,13 +35,13 @@ local function read_plan(p)
   local plan, bounded, n, keys = { logs = true, globals = false, bounds = false, width = 0 }, nil, 0, tonumber(ARGV[p])
   plan.width = keys
   for i = 1, keys do
-    local k = { kind = ARGV[p + 1], trim = tonumber(ARGV[p + 2]), ttl = ARGV[p + 3], longest = 0 }
+    local k = { kind = ARGV[p + 1], mark = ARGV[p + 2], ttl = ARGV[p + 3], longest = 0 }
     if k.kind ~= 'l' then plan.logs = false end
     p = p + 4
     for j = 1, tonumber(ARGV[p]) do
       local w, C = ARGV[p + 1], tonumber(ARGV[p + 2])
       local W = tonumber(w)
-      local l = { j = j, W = W, edge = TIME - W, C = C, L = tonumber(ARGV[p + 3]), last = C and '-' .. ARGV[p + 2], B = false }
+      local l = { j = j, W = W, edge = TIME - W, C = C, L = tonumber(ARGV[p + 3]), last = C and '-' .. ARGV[p + 2], bucket = false }
       k[j], n = l, n + 1
       if W > k.longest then k.longest = W end
       if ARGV[p + 2] == '=' then
@@ -51,10 +50,8 @@ local function read_plan(p)
       end
       p = p + 3
       if not C then
-        l.B, l.most = tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
-        l.bucket = '' .. floor(TIME / l.B)
+        l.bucket = '' .. floor(TIME / W)
         plan.globals, plan.width = (plan.globals or 0) + 1, plan.width + 1
-        p = p + 2
       end
     end
     plan[i] = k
@@ -83,12 +80,13 @@ local at, of -- the check under way: the place before its keys, its plan
 -- run decides the checks from ARGV[p] on.
 local function run()
   while p <= last do
-    local plan, op, c, record, print = common[ARGV[p]], 'c', 1, nil, ''
+    local plan, op, c, record, print, costs = common[ARGV[p]], 'c', 1, nil, '', nil
     if plan then
       p = p + 1
     else
       plan, op, c, print = plans[ARGV[p]], ARGV[p + 1], tonumber(ARGV[p + 2]), ARGV[p + 3]
       p = p + 4
+      if not c then costs, p = p - 1, p + #plan end
     end
     if print ~= '' then
       first = first + 1
@@ -102,7 +100,7 @@ local function run()
         for j = 1, #k do
           n = n + 1
           ceilings[n] = k[j].C
-          if k[j].B then
+          if k[j].bucket then
             ceilings[n] = tonumber(ARGV[p])
             p = p + 4
           end
@@ -131,7 +129,7 @@ local function run()
       else
         if not reply then
           if not decide then decide, lend, lower, read_bounds = general() end
-          reply = decide(plan, at, op, c, plan.globals and ceilings, known, record, print)
+          reply = decide(plan, at, op, c, costs, plan.globals and ceilings, known, record, print)
         end
         r = r + 1
         replies[r] = reply

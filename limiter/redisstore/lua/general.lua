@@ -72,16 +72,22 @@ local function lend(plan, first, p, last)
 end
 
 -- decide reads and validates every key before the first write, so that what fails changes nothing.
--- ceilings are those of all its limits where one is global, and known is where what they rest on is in ARGV.
-local function decide(plan, first, op, c, ceilings, known, record, print)
+-- Without a cost c, costs is the place before those of its keys in ARGV. ceilings are those of all its limits where one is
+-- global, and known is where what they rest on is in ARGV.
+local function decide(plan, first, op, c, costs, ceilings, known, record, print)
   local earlier = record and replay(record, print)
   if earlier then return earlier end
   local reply = plan.globals and lost(plan, first + #plan, known)
   if reply then return reply end
   if plan.bounds then lower(plan.bounds, first + #plan + plan.globals, ceilings) end
   local waits, lefts, overs, n, fits = {}, {}, {}, 0, true
+  local sums, latest = costs and {}, costs and {} -- by place the cost under a key and equal ones before it, and that by key
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]
+    if costs then
+      sums[i] = tonumber(ARGV[costs + i]) + (latest[key] or 0)
+      latest[key] = sums[i]
+    end
     local s, kind = states[key], kind_of(k)
     if not s or s.k ~= k then -- a reload may meet the plan before it in one call
       s = kind.load(key, k)
@@ -89,7 +95,7 @@ local function decide(plan, first, op, c, ceilings, known, record, print)
     end
     for j = 1, #k do
       n = n + 1
-      local w = kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, c)
+      local w = kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, c or sums[i])
       waits[n] = w
       if w ~= 0 then
         fits = false
@@ -100,7 +106,7 @@ local function decide(plan, first, op, c, ceilings, known, record, print)
   local charged = op == 'r' or op == 'c' and fits
   n = 0
   for i = 1, #plan do
-    local k, s = plan[i], states[KEYS[first + i]]
+    local k, s, c = plan[i], states[KEYS[first + i]], c or latest[KEYS[first + i]]
     local kind = kind_of(k)
     for j = 1, #k do
       n = n + 1
@@ -118,16 +124,26 @@ local function decide(plan, first, op, c, ceilings, known, record, print)
   local counter = first + #plan
   n = 0
   for i = 1, #plan do -- the first write: nothing is read any more
-    local k, s = plan[i], states[KEYS[first + i]]
+    local k, s, c = plan[i], states[KEYS[first + i]], c or tonumber(ARGV[costs + i])
     local kind = kind_of(k)
     if charged then kind.write(s, k, c) elseif s.stepped and op == 'c' then kind.note(s, k) end
+    for j = 1, charged and plan.globals and #k or 0 do
+      if k[j].bucket then
+        counter = counter + 1
+        add_counter(KEYS[counter], k[j], c, k.ttl)
+      end
+    end
+  end
+  counter = first + #plan
+  for i = 1, #plan do
+    local k, s = plan[i], states[KEYS[first + i]]
+    local kind = kind_of(k)
     for j = 1, #k do
       n = n + 1
       reply = format('%s %.0f %.0f %.0f', reply, max(0, lefts[n]), charged and 0 or waits[n], kind.reset(s, k[j]))
-      if k[j].B then
+      if k[j].bucket then
         counter = counter + 1
-        local held = charged and add_counter(KEYS[counter], k[j], c, k.ttl) or counted(KEYS[counter])
-        reply = format('%s %.0f %s', reply, overs[n] or 0, held)
+        reply = format('%s %.0f %s', reply, overs[n] or 0, counted(KEYS[counter]))
         if k[j].bound then reply = reply .. ' ' .. k[j].bound.C end
       end
     end

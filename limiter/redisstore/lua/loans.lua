@@ -106,6 +106,12 @@ local function loan_ops(_, load, save, left, full)
     return max(0, t.share - left(b.l) + left(b.h))
   end
 
+  -- slack is loan.Book.Slack: what may be returned.
+  local function slack(t, b, used)
+    if t.closed and used <= t.share - left(b.l) then return left(b.h) end
+    return ceiling(t, b) - used
+  end
+
   local arguments = { lend = 3, accept = 6, ['return'] = 3, returned = 3, recall = 2 }
   local ops = {}
 
@@ -149,7 +155,7 @@ local function loan_ops(_, load, save, left, full)
   ops['return'] = function(t, b, used, units, peer, id)
     local l = b.h[peer .. ' ' .. id]
     if not l then return '0' end
-    local n = max(0, min(tonumber(units), l.units - l.back, ceiling(t, b) - used))
+    local n = max(0, min(tonumber(units), l.units - l.back, slack(t, b, used)))
     if n > 0 then l.back, b.changed = l.back + n, true end
     return int(l.back)
   end

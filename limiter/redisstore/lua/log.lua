@@ -5,20 +5,30 @@
 --                             other run of such elements
 --   either + '+3600000000'    the offset of the partition's clock, while it has one
 --
+-- Behind the stamp of the oldest element stands the log's header: what limits have needed of it lately. It is longer
+-- than the plan in force where a reload has lowered a limit, or processes have different files:
+--
+--   '.0' '03' '100' '60000000'        of the plan that was charged last: units (their digits first), longest W (µs)
+--   ',250,60000000,1795198525260197'  of each former plan that needs more, and until when (partition's clock): twice
+--                                     its W after its last charge
+--
+-- The first alone is a fraction that rounds to nothing, so stamp and header are read as one number. A log without
+-- a header was written by an earlier release: what it holds beyond its plan's units counts as needed for MOST_W.
+--
 -- A cost above 1 begins a run, and the log gets only such elements until each one in it costs 1 and is of
 -- that run; then it gets plain ones again. So whatever stands before the run that the log ends with costs 1,
 -- and a log that ends with a plain element has as many units as elements.
 --
 -- The state of a log in this call, with every field from the start, since a Lua table that grows is slow: key,
--- k (its part of the plan), newest (stamp), now, offset, stepped (see tick), tail (the newest element), size, head (stamp
--- of the oldest), both false until known, sum (units admitted so far, false after a plain element), run ('0' or '', before
+-- k (its part of the plan), newest (stamp), now, offset, stepped (see tick), tail (the newest element), front (the oldest),
+-- size, head (stamp of the oldest), all false until known, sum (units admitted so far, false after a plain element), run ('0' or '', before
 -- each cost), from and base (see from), added (units of this call), and at [j] those in the j-th limit's window before it.
 
 -- entry returns the stamp of an element, and of a run's the units before it, its cost, offset and run.
 local function entry(s, e)
   if tonumber(e) then return stamp_of(s.key, e) end
-  local stamp, before, run, cost, offset = match(e or '', '^(%d+):(%d+):(0?)(%d+)%+?(%d*)$')
-  if not stamp then stamp, offset = match(e or '', '^(%d+)%+(%d+)$') end
+  local stamp, before, run, cost, offset = match(e or '', '^(%d+)[%d.,]*:(%d+):(0?)(%d+)%+?(%d*)$')
+  if not stamp then stamp, offset = match(e or '', '^(%d+)[%d.,]*%+?(%d*)$') end
   if not stamp then error('GARBAGE in ' .. s.key, 0) end
   return whole(stamp, s.key), whole(before, s.key), whole(cost, s.key), whole(offset, s.key), run
 end
@@ -31,7 +41,7 @@ local function load_log(key, k)
   local tail = call('LINDEX', key, '-1')
   local s = {
     false, false, false, key = key, k = k, newest = 0, now = TIME, offset = 0, stepped = false, tail = tail,
-    size = false, head = false, sum = false, run = '', from = false, base = 0, added = 0,
+    front = false, size = false, head = false, sum = false, run = '', from = false, base = 0, added = 0,
   }
   if not tail then
     s.size = 0
@@ -66,16 +76,17 @@ local function units(s, i)
   return s.sum - before
 end
 
--- holder returns the stamp of the element that holds the n-th newest unit.
-local function holder(s, n)
+-- place is the index of the element that holds the n-th newest unit, below 0 for none.
+local function place(s, n)
+  if not s.sum then return s.size - n end
   local first, base = from(s)
-  if n > s.sum - base then return stamp_at(s, int(first - (n - (s.sum - base)))) end
+  if n > s.sum - base then return first - (n - (s.sum - base)) end
   local lo, hi = first, s.size -- the last element with at least n units from it to the end
   while hi - lo > 1 do
     local mid = floor((lo + hi) / 2)
     if units(s, mid) >= n then lo = mid else hi = mid end
   end
-  return stamp_at(s, int(lo))
+  return lo
 end
 
 -- used counts the units inside the window of limit l.
@@ -111,13 +122,13 @@ local function fits_log(s, l, C, c)
   end
   if used(s, l) + c <= C then return 0 end
   if not s.sum then return wait(s, stamp_at(s, int(c - C - 1)) + l.W) end
-  return wait(s, holder(s, C - c + 1) + l.W)
+  return wait(s, stamp_at(s, int(place(s, C - c + 1))) + l.W)
 end
 
 -- left is what remains, below 0 what a global limit holds beyond its ceiling. A plain log that denies cost 1
 -- under a regional limit is full, which needs no counting.
 local function left_log(s, l, C, c, waits)
-  if l.B then return C - used(s, l) end
+  if l.bucket then return C - used(s, l) end
   if C == 0 or waits > 0 and c == 1 and not s.sum then return 0 end
   return max(0, C - used(s, l))
 end
@@ -127,13 +138,58 @@ local function reset_log(s, l)
   return wait(s, s.newest + l.W)
 end
 
+local MOST_W, FORMER = 2678400000000, 3 -- the longest window, µs; how many former plans a header names
+
+-- needed returns how many units the limits of the plan and those lately in force need, and the header that says so.
+local function needed(s, k)
+  local own, ends = trim(k), STAMP + #k.mark
+  local follows = sub(s.front, ends + 1, ends + 1)
+  if sub(s.front, STAMP + 1, ends) == k.mark and not match(follows, '[%d,]') then return own, k.mark end
+  local header = match(s.front, '^%d+([%d.,]*)') or ''
+  local former, most = {}, { own, 0, 0 }
+  local function add(units, W, ends)
+    if ends <= s.now or units <= own and W <= k.longest then return end
+    former[#former + 1] = ',' .. int(units) .. ',' .. int(W) .. ',' .. int(ends)
+    most = { max(most[1], units), max(most[2], W), max(most[3], ends) }
+  end
+  local digits, last = match(header, '^%.0(%d%d)(%d+)')
+  digits = tonumber(digits)
+  if digits then
+    local W = tonumber(sub(last, digits + 1)) or MOST_W
+    add(tonumber(sub(last, 1, digits)), W, s.newest + 2 * W)
+  else
+    s.size = s.size or call('LLEN', s.key)
+    local units = s.sum or s.size
+    if units > own then add(units, MOST_W, s.newest + 2 * MOST_W) end
+  end
+  for units, W, ends in string.gmatch(header, ',(%d+),(%d+),(%d+)') do add(tonumber(units), tonumber(W), tonumber(ends)) end
+  if #former > FORMER then former = { ',' .. int(most[1]) .. ',' .. int(most[2]) .. ',' .. int(most[3]) } end
+  local now = k.mark .. table.concat(former)
+  return most[1], now, now ~= header
+end
+
+-- beyond returns how many of the oldest elements are out of reach of the newest units; of a run not always all.
+local function beyond(s, need)
+  for _, i in ipairs(s.sum and { floor(s.size / 2), EVERY } or {}) do
+    local before, run = match(call('LINDEX', s.key, '' .. i) or '', '^%d+:(%d+):(0?)')
+    if run == s.run and s.sum - before >= need then return i end
+  end
+  return s.size - need
+end
+
 local function write_log(s, k, c)
-  c = min(c, k.trim) -- a report beyond the largest limit denies no longer than one of its size
-  local key, e = s.key, s.now == TIME and NOW or int(s.now)
-  local before, run, cost -- of the oldest
+  local key, e, need, header = s.key, s.now == TIME and NOW or int(s.now), nil, k.mark
+  local before, run, changed -- of the oldest
+  if not s.tail then
+    e, need = e .. header, trim(k)
+  else
+    s.front = s.front or call('LINDEX', key, '0')
+    need, header, changed = needed(s, k)
+  end
+  c = min(c, need) -- a report beyond the largest limit denies no longer than one of its size
   if s.sum or c > 1 then
     s.size = s.size or call('LLEN', key)
-    before, run, cost = match(call('LINDEX', key, '0') or '', '^%d+:(%d+):(0?)(%d+)')
+    before, run = match(s.front or '', '^[%d.,]+:(%d+):(0?)')
     if not s.sum then
       s.sum, s.from, s.run = s.size + (before or 0), s.size, run == '' and '0' or ''
       s.base = s.sum
@@ -147,21 +203,23 @@ local function write_log(s, k, c)
   end
   e = e .. mark(s)
   s.size = call('RPUSH', key, e)
-  if s.size == 1 then s.head = s.now end
+  if s.size == 1 then s.head, s.front = s.now, e end
   expire(key, k, s.size)
   s.tail, s.newest, s.stepped, s.added = e, s.now, false, s.added + c
-  local drop = s.size - k.trim
-  if drop <= 0 and s.sum and before and s.sum - before - cost >= k.trim then drop = 1 end -- out of reach of the newest units
+  local drop = s.size % EVERY == 0 and beyond(s, need) or 0
   if drop > 0 then
-    cut(key, drop)
-    s.size, s.head = s.size - drop, false
-    if s.from then s.from = max(0, s.from - drop) end -- base may now be too low, which units and holder allow
+    cut(key, drop, header)
+    s.size, s.head, s.front = s.size - drop, false, false
+    if s.from then s.from = max(0, s.from - drop) end -- base may now be too low, which units and place allow
+  elseif changed then
+    s.front = sub(s.front, 1, STAMP) .. header .. match(s.front, '^[%d.,]*(.*)$')
+    call('LSET', key, '0', s.front)
   end
 end
 
 -- note keeps a step of the clock that a denial was the first to see. It charges nothing and moves no counter on: TIME
 -- may yet go back further.
 local function note_log(s)
-  s.tail, s.stepped = match(s.tail, '^[%d:]+') .. mark(s), false
+  s.tail, s.front, s.stepped = match(s.tail, '^[%d:.,]+') .. mark(s), false, false
   call('LSET', s.key, '-1', s.tail)
 end

@@ -14,7 +14,7 @@ end
 
 -- stamp_of is the stamp of an element of a log.
 local function stamp_of(key, e)
-  local stamp = tonumber(e) or e and tonumber((match(e, '^(%d+)[:+]')))
+  local stamp = tonumber(e) or e and tonumber((match(e, '^(%d+)[:+.]')))
   if stamp and stamp > 0 and stamp < MAX and stamp % 1 == 0 then return stamp end
   error('GARBAGE in ' .. key, 0)
 end
@@ -36,10 +36,18 @@ local function oldest(key, head, newest, size, edge)
   return hi
 end
 
--- cut drops the oldest elements of a log, if there are any to drop.
-local function cut(key, drop)
-  if drop == 1 then call('LPOP', key) elseif drop > 1 then call('LTRIM', key, int(drop), '-1') end
+local STAMP = 16 -- digits of a stamp
+local EVERY = 8 -- a log is trimmed when its length is a multiple of this
+
+-- cut drops the oldest elements of a log. The one that is the oldest then gets the header.
+local function cut(key, drop, header)
+  local e = call('LINDEX', key, '' .. drop)
+  call('LTRIM', key, '' .. drop, '-1')
+  call('LSET', key, '0', sub(e, 1, STAMP) .. header .. sub(e, STAMP + 1))
 end
+
+-- trim is the largest L of a plan's limits.
+local function trim(k) return tonumber(sub(k.mark, 5, 4 + tonumber(sub(k.mark, 3, 4)))) end
 
 -- expire sets how long a log lives after an admission. During a reload another plan may ask for less, which
 -- does not count while it asks for more.
@@ -50,17 +58,18 @@ end
 local rooms = {} -- what remains of each limit, while quick runs
 local LONG = 64 -- elements
 -- inside is by key, for long logs: k of the plan that looked last, and at [j] the index of the oldest element inside the
--- window of its j-th limit. TIME does not move in between.
+-- window of its j-th limit. TIME does not move in between. For a log that is empty it is false.
 local inside = {}
 
 -- quick appends the reply to a check to replies, which end at r, and returns where they end now. first is the place
 -- before the keys, ceilings are those of the limits where one is global. It returns nil, having written nothing, for
--- whatever is not common, a denial by one of several windows or by a global limit included.
+-- whatever is not common: a denial by one of several windows or by a global limit, and a log whose header is not that
+-- of its plan.
 local function quick(first, plan, ceilings, replies, r)
   local n = 0
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]
-    local tail, newest, size, head = call('LINDEX', key, '-1'), 0, nil, nil
+    local tail, newest, size, head, front = call('LINDEX', key, '-1'), 0, nil, nil, nil
     local memo = inside[key]
     if memo and memo.k ~= k then memo = nil end
     if tail then
@@ -75,17 +84,21 @@ local function quick(first, plan, ceilings, replies, r)
       if newest > l.edge then
         size = size or call('LLEN', key)
         if size >= C then
-          local stamp = stamp_of(key, call('LINDEX', key, l.last or '-' .. C))
+          local e = call('LINDEX', key, l.last or '-' .. C)
+          local stamp = stamp_of(key, e)
           if stamp > l.edge then
-            if plan[2] or k[2] or l.B or stamp > newest then return nil end
+            if plan[2] or k[2] or l.bucket or stamp > newest then return nil end
             replies[r + 1] = format('d 0 %.0f %.0f', stamp + l.W - TIME, newest + l.W - TIME)
             return r + 1
           end
-          if size == C then head = stamp end
+          if size == C then head, front = stamp, e end
         end
         local at = memo and memo[j]
         if not at then
-          head = head or size == 1 and newest or stamp_of(key, call('LINDEX', key, '0'))
+          if not head then
+            front = size == 1 and tail or call('LINDEX', key, '0')
+            head = stamp_of(key, sub(front, 1, STAMP))
+          end
           at = head > l.edge and 0 or oldest(key, head, newest, size, l.edge)
           if size > LONG then
             memo = memo or { k = k }
@@ -96,22 +109,29 @@ local function quick(first, plan, ceilings, replies, r)
       end
       rooms[n] = C - u - 1
     end
-    inside[key] = memo
+    if not tail then
+      inside[key] = false
+    else
+      if not memo or front then
+        if sub(front or call('LINDEX', key, '0'), STAMP + 1) ~= k.mark then return nil end
+      end
+      inside[key] = memo or nil
+    end
   end
   local counter = first + #plan
   n = 0
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]
-    local size = call('RPUSH', key, NOW)
+    local size = call('RPUSH', key, inside[key] == false and NOW .. k.mark or NOW)
     expire(key, k, size)
-    local drop, memo = size - k.trim, inside[key]
-    if drop > 0 then cut(key, drop) end
+    local drop, memo = size % EVERY == 0 and size - trim(k) or 0, inside[key]
+    if drop > 0 then cut(key, drop, k.mark) end
     for j = 1, #k do
       local l = k[j]
       if drop > 0 and memo and memo[j] then memo[j] = max(0, memo[j] - drop) end
       n, r = n + 1, r + 1
       replies[r] = rooms[n]
-      if l.B then
+      if l.bucket then
         counter, r = counter + 1, r + 1
         replies[r] = add_counter(KEYS[counter], l, 1, k.ttl)
         if l.bound then

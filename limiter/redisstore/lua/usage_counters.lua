@@ -1,7 +1,7 @@
 -- usage_counters.lua: the usage counters: what this region has admitted of a partition under one global limit.
 -- Made when a plan has such a limit.
 --
---   'generation:bucket:units:earlier:…'   quota.Counter of the newest bucket, then the units of those before it
+--   'generation:bucket:units:earlier'   quota.Counter of the newest bucket, then the units of the one before it, if any
 --
 -- generation is the TIME at which the key was created. Buckets follow TIME itself, not the partition's clock,
 -- because peers read them against this region's TIME.
@@ -22,7 +22,7 @@ local function usage_counters()
       local v = call('GET', key)
       t = false
       if v then
-        local generation, bucket, units, earlier = match(v, '^(%d+):(%d+):(%d+)([:%d]*)$')
+        local generation, bucket, units, earlier = match(v, '^(%d+):(%d+):(%d+)(:?%d*)$')
         if not generation then error('GARBAGE in ' .. key, 0) end
         t = { generation = generation, bucket = bucket, units = whole(units, key), earlier = earlier }
         if t.units > MAX_COUNTER then error('GARBAGE in ' .. key, 0) end
@@ -51,19 +51,6 @@ local function usage_counters()
     return false
   end
 
-  -- pushed is the units of the buckets before the newest once it has moved on by some: at most as many as
-  -- count beside it.
-  local function pushed(t, moved, most)
-    if moved > most then return '' end
-    local earlier = string.rep(':0', moved - 1) .. ':' .. t.units .. t.earlier
-    local at = 0
-    for _ = 1, most + 1 do
-      at = earlier:find(':', at + 1, true)
-      if not at then return earlier end
-    end
-    return earlier:sub(1, at - 1)
-  end
-
   -- held is what the reply says of a counter.
   local function held(key)
     local t = counters[key]
@@ -79,7 +66,7 @@ local function usage_counters()
     elseif t.bucket ~= l.bucket then
       local moved = tonumber(l.bucket) - tonumber(t.bucket)
       if moved > 0 then
-        t.earlier, t.bucket, t.units = pushed(t, moved, l.most), l.bucket, 0
+        t.earlier, t.bucket, t.units = moved == 1 and ':' .. t.units or '', l.bucket, 0
       elseif moved < -1 then -- TIME stepped back: its buckets are counted anew, see quota.SameKey
         t.generation, t.earlier, t.bucket, t.units = int(tonumber(t.generation) + 1), '', l.bucket, 0
       end -- a fall of less than a bucket is waited out in the newest

@@ -42,7 +42,7 @@ local function window_gcra()
     return wait(s, s.falls(s, l, C - c))
   end
 
-  local function left(s, l, C) return l.B and C - s.used or max(0, C - s.used) end
+  local function left(s, l, C) return l.bucket and C - s.used or max(0, C - s.used) end
 
   local function reset(s, l)
     if s.used == 0 then return 0 end

@@ -1,0 +1,179 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/redisstore"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// retries is two processes of a region whose Redis is stopped and started again.
+type retries struct {
+	*testing.T
+	redis *redisserver.Server
+	procs [2]*limiter.Limiter
+	store [2]*redisstore.Store
+}
+
+func newRetries(t *testing.T, p quota.Policy) *retries {
+	r := &retries{T: t, redis: redisserver.Start(t, redisserver.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})}
+	for i := range r.procs {
+		s := limiter.NewRedis(t, r.redis.Addr(), "")
+		limitertest.KeepRunning(t, s)
+		limitertest.Eventually(t, 10*time.Second, "redis is probed", s.Probed)
+		l, err := limiter.New(limiter.Options{Store: s, Config: onePolicy(p), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- l.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		r.procs[i], r.store[i] = l, s
+	}
+	return r
+}
+
+func (r *retries) stop() {
+	r.redis.Kill()
+	limitertest.Eventually(r.T, 10*time.Second, "redis is away", func() bool { return !r.store[0].Available() && !r.store[1].Available() })
+}
+
+func (r *retries) start() {
+	r.redis.Restart()
+	limitertest.Eventually(r.T, 10*time.Second, "redis is back", func() bool { return r.store[0].Available() && r.store[1].Available() })
+}
+
+func (r *retries) ask(i int, tenant, key string, cost int64) quota.Decision {
+	r.Helper()
+	d, err := r.procs[i].Check(r.Context(), quota.Request{Tenant: tenant, Cost: cost, IdempotencyKey: key})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return d
+}
+
+func (r *retries) left(tenant string) int64 {
+	r.Helper()
+	d, err := r.procs[0].Peek(r.Context(), quota.Request{Tenant: tenant, Cost: 1})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return d.Limits[0].Remaining
+}
+
+// A retry of what Redis has admitted is answered while it is away, whatever the policy does then,
+// and is free when it is back.
+func TestRetryWhileRedisIsAway(t *testing.T) {
+	for _, mode := range []quota.FailMode{quota.FailShare, quota.FailClosed, quota.FailOpen} {
+		t.Run(mode.String(), func(t *testing.T) {
+			r := newRetries(t, quota.Policy{Limits: perMinute(100), OnStoreLoss: mode})
+			first := r.ask(0, "acme", "k", 60)
+			r.stop()
+			for range 2 {
+				if d := r.ask(0, "acme", "k", 60); !d.Allowed || !d.Replayed || d.Limits[0].Remaining != first.Limits[0].Remaining {
+					t.Errorf("redis is away: %+v", d)
+				}
+			}
+			var invalid *quota.Invalid
+			_, err := r.procs[0].Check(t.Context(), quota.Request{Tenant: "acme", Cost: 59, IdempotencyKey: "k"})
+			if !errors.As(err, &invalid) || invalid.Fault != quota.FaultReuse {
+				t.Errorf("another body: %v", err)
+			}
+			if d := r.ask(0, "other", "k", 1); d.Replayed {
+				t.Error("the key of one tenant is replayed to another")
+			}
+			r.start()
+			if d := r.ask(0, "acme", "k", 60); !d.Allowed || !d.Replayed {
+				t.Errorf("redis is back: %+v", d)
+			}
+			if got := r.left("acme"); got != 40 {
+				t.Errorf("%d of 100 left, want 40: 60 were charged once", got)
+			}
+		})
+	}
+}
+
+// What a process has admitted while Redis was away, once for all concurrent retries, is replayed by
+// all processes when Redis is back.
+func TestRetryOfWhatMemoryAdmitted(t *testing.T) {
+	r := newRetries(t, quota.Policy{Limits: perMinute(100)})
+	r.stop()
+	var charged atomic.Int64
+	var retries sync.WaitGroup
+	for range 8 {
+		retries.Go(func() {
+			d, err := r.procs[0].Check(context.Background(), quota.Request{Tenant: "acme", Cost: 60, IdempotencyKey: "k"})
+			if err != nil || !d.Allowed {
+				t.Errorf("%+v, %v", d, err)
+			}
+			if !d.Replayed {
+				charged.Add(1)
+			}
+		})
+	}
+	retries.Wait()
+	if charged.Load() != 1 {
+		t.Errorf("8 retries were charged %d times", charged.Load())
+	}
+	r.start()
+	if d := r.ask(0, "acme", "k", 60); !d.Allowed || !d.Replayed {
+		t.Errorf("in the process that answered, at once: %+v", d)
+	}
+	limitertest.Eventually(t, 10*time.Second, "redis has the record", func() bool {
+		return r.redis.Client().Exists(context.Background(), "rl:{acme}:i:k").Val() == 1
+	})
+	if d := r.ask(1, "acme", "k", 60); !d.Allowed || !d.Replayed || d.Limits[0].Remaining != 40 {
+		t.Errorf("in its sibling: %+v", d)
+	}
+}
+
+// Where two processes have admitted a key with different requests while Redis was away, one of them holds
+// for both when it is back.
+func TestOneRecordHolds(t *testing.T) {
+	r := newRetries(t, quota.Policy{Limits: perMinute(100)})
+	r.stop()
+	costs := [...]int64{30, 20}
+	for i, cost := range costs {
+		r.ask(i, "acme", "k", cost)
+	}
+	r.start()
+	limitertest.Eventually(t, 10*time.Second, "redis has a record", func() bool {
+		return r.redis.Client().Exists(context.Background(), "rl:{acme}:i:k").Val() == 1
+	})
+	replayed := func(i int, cost int64) bool {
+		d, err := r.procs[i].Check(t.Context(), quota.Request{Tenant: "acme", Cost: cost, IdempotencyKey: "k"})
+		return err == nil && d.Replayed
+	}
+	limitertest.Eventually(t, 10*time.Second, "both replay the same request and refuse the other", func() bool {
+		first := replayed(0, costs[0])
+		return first == replayed(1, costs[0]) && first != replayed(0, costs[1]) && first != replayed(1, costs[1])
+	})
+}
+
+// A replay after a reload carries the numbers of the answer that it repeats.
+func TestReplayAfterAReload(t *testing.T) {
+	r := newRetries(t, quota.Policy{Limits: perMinute(100)})
+	first := r.ask(0, "acme", "k", 60)
+	if err := r.procs[0].Configure(onePolicy(quota.Policy{Limits: append(perMinute(80), quota.Limit{Name: "daily", Units: 900, Window: 24 * time.Hour})})); err != nil {
+		t.Fatal(err)
+	}
+	again := r.ask(0, "acme", "k", 60)
+	if !again.Replayed || len(again.Limits) != 1 || again.Limits[0].Limit.Units != 100 || again.Limits[0].Remaining != first.Limits[0].Remaining {
+		t.Errorf("after the reload: %+v", again)
+	}
+}

@@ -1,0 +1,138 @@
+package redisstore
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// TestRefusingServer: a server that refuses to write is away until it writes again, also for the probe that looks at the
+// user's rights: no call finds out. Its life goes on.
+func TestRefusingServer(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	config := func(t *testing.T, pairs ...string) {
+		t.Helper()
+		for pair := range slices.Chunk(pairs, 2) {
+			if err := srv.Client().ConfigSet(t.Context(), pair[0], pair[1]).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var log strings.Builder
+	s, err := New(asUser(Options{
+		Addrs: []string{srv.Addr()}, Budget: 10 * time.Second, DeadAfter: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	admit(t, srv, documentedUser(t))
+	s.probe(t.Context())
+	life := s.Lives()[0].ID
+	for _, row := range []struct {
+		code         string
+		begin, ended func(t *testing.T)
+	}{
+		{
+			"OOM",
+			func(t *testing.T) { config(t, "maxmemory", "1") },
+			func(t *testing.T) { config(t, "maxmemory", "0") },
+		},
+		{
+			"NOREPLICAS",
+			func(t *testing.T) { config(t, "min-replicas-to-write", "1") },
+			func(t *testing.T) { config(t, "min-replicas-to-write", "0") },
+		},
+		{
+			"READONLY",
+			func(t *testing.T) { replicaOf(t, srv, "127.0.0.1", "1") },
+			func(t *testing.T) { replicaOf(t, srv, "no", "one") },
+		},
+		{
+			"MISCONF",
+			func(t *testing.T) {
+				at := srv.Client().ConfigGet(t.Context(), "d*").Val()
+				if err := os.MkdirAll(filepath.Join(at["dir"], at["dbfilename"], "taken"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				config(t, "save", "3600 1")
+				srv.Client().BgSave(t.Context())
+				limitertest.Eventually(t, 10*time.Second, "a save that fails", func() bool {
+					return strings.Contains(srv.Client().Info(context.Background(), "persistence").Val(), "rdb_last_bgsave_status:err")
+				})
+			},
+			func(t *testing.T) { config(t, "save", "") },
+		},
+		{
+			"BUSY",
+			func(t *testing.T) {
+				config(t, "busy-reply-threshold", "1")
+				go srv.Client().Eval(context.Background(), "while true do end", nil)
+				limitertest.Eventually(t, 10*time.Second, "a busy server", func() bool {
+					err := srv.Client().Get(context.Background(), "x").Err()
+					return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+				})
+			},
+			func(t *testing.T) {
+				srv.Client().ScriptKill(t.Context())
+				limitertest.Eventually(t, 10*time.Second, "a server that answers", func() bool {
+					return srv.Client().Ping(context.Background()).Err() == nil
+				})
+			},
+		},
+	} {
+		t.Run(row.code, func(t *testing.T) {
+			n := s.nodeSet.current()[0]
+			log.Reset()
+			row.begin(t)
+			for i := range 4 { // while a server is away each probe looks at the rights
+				n.breaker.hold = 0
+				if s.probe(t.Context()); s.Available() {
+					t.Errorf("probe %d takes the server for one that decides", i)
+				}
+			}
+			if got := log.String(); strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, row.code+" ") || strings.Contains(got, "rights") {
+				t.Errorf("the log does not name %s, and nothing else:\n%s", row.code, got)
+			}
+			row.ended(t)
+			n.breaker.hold = 0
+			if s.probe(t.Context()); !s.Available() || s.Lives()[0].ID != life {
+				t.Errorf("not available when it is over, or another life: %+v", s.Lives())
+			}
+			if _, err := limitertest.DecideOne(s, hour().Call("acme", store.OpCheck, 1, nil)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	noRefusals(t, srv)
+}
+
+func replicaOf(t *testing.T, srv *redisserver.Server, host, port string) {
+	t.Helper()
+	if err := srv.Client().Do(t.Context(), "REPLICAOF", host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNarrowKeys: a user may be given less than rl:*, the keys of DESIGN.md's table: what regiond tries its rights on is one of them.
+func TestNarrowKeys(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	rules := documentedUser(t)
+	i := slices.Index(rules, "~rl:*")
+	admit(t, srv, slices.Replace(rules, i, i+1, "~rl:{*", "~rl:life", "~rl:region", "~rl:resets"))
+	s, log := storeOfUser(t, srv.Addr())
+	if s.probe(t.Context()); !s.Available() {
+		t.Fatalf("not available:\n%s", log)
+	}
+	everything(t, s)
+	noRefusals(t, srv)
+}
