@@ -222,7 +222,7 @@ func (a *Access) authenticate(g guard, x credentials) (caller *Token, detail str
 	switch {
 	case g == guardNone || g == guardLogin:
 		return &everyone, ""
-	case g == guardAdmin || g == guardMetrics:
+	case g.admin() || g == guardMetrics:
 		if len(a.AdminTokens) == 0 && len(a.AdminClientNames) == 0 {
 			return &everyone, ""
 		}

@@ -101,21 +101,9 @@ func (c *call) page() { c.mounted(c.Page) }
 // events serves GET /v1/events for as long as the caller may have it: a session ends, and a reload
 // may take the token away.
 func (c *call) events() {
-	if c.foreignPage() {
-		return
-	}
 	c.prove() // it lasts
 	c.standard.w = &guarded{c.standard.w, c}
 	c.mounted(c.Events)
-}
-
-// foreignPage refuses what lasts, and what few may have at a time, to web pages that cannot read it.
-func (c *call) foreignPage() bool {
-	if c.crossOrigin() {
-		c.forbidden("a page of another origin may not hold streams or record profiles")
-		return true
-	}
-	return false
 }
 
 // guarded asks before each write whether the caller still may.
@@ -150,9 +138,6 @@ func (c *call) demo() {
 
 // pprof serves /debug/pprof/.
 func (c *call) pprof() {
-	if c.foreignPage() {
-		return
-	}
 	page, ok := map[string]http.HandlerFunc{
 		"cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
 	}[strings.TrimPrefix(c.standard.r.URL.Path, "/debug/pprof/")]

@@ -28,6 +28,8 @@ type Limiter interface {
 	Peek(ctx context.Context, r quota.Request) (quota.Decision, error)
 	// Report charges whatever is left.
 	Report(ctx context.Context, r quota.Request) (quota.Decision, error)
+	// Shed counts a request that is turned away unread, and returns the decision about it.
+	Shed(ctx context.Context) quota.Decision
 	// Reset deletes what this region has logged of a tenant.
 	Reset(ctx context.Context, tenant string) error
 }
@@ -80,7 +82,8 @@ type Options struct {
 	// decision that did not reach the store; it decides nothing.
 	Now func() time.Time
 	// Deadline bounds a whole answer, counted from the moment the request has
-	// been read; 0 means DefaultDeadline.
+	// been read; 0 means DefaultDeadline. A request that waited longer than that
+	// for a processor is turned away unread.
 	Deadline time.Duration
 	// MaxInFlight bounds the requests in progress; 0 means DefaultMaxInFlight.
 	MaxInFlight int
@@ -147,7 +150,11 @@ func (o *Options) setDefaults() {
 // NewData returns the handler of the data listener, which gateways and services
 // call. It fails when an option is missing or an instrument cannot be created.
 func NewData(o Options) (*Handler, error) {
-	return newHandler(o, dataEndpoints(), isLoopback(hostname(o.Address)))
+	h, err := newHandler(o, dataEndpoints(), listener{adminHint, adminEndpoints()}, isLoopback(hostname(o.Address)))
+	if h != nil {
+		h.sheds = true
+	}
+	return h, err
 }
 
 // NewAdmin returns the handler of the admin listener, for operators and their
@@ -157,7 +164,7 @@ func NewAdmin(o Options) (*Handler, error) {
 	if o.Ready == nil || o.Regions == nil || o.Top == nil || o.Metrics == nil || o.Page == nil || o.Events == nil {
 		return nil, errors.New("httpapi: the admin handler needs Options.Ready, Regions, Top, Metrics, Page and Events")
 	}
-	return newHandler(o, adminEndpoints(), true)
+	return newHandler(o, adminEndpoints(), listener{dataHint, dataEndpoints()}, true)
 }
 
 // Limits of a connection. A gateway on the same network needs far less of each;
@@ -238,9 +245,13 @@ const (
 	guardForward                   // X-Regiond-Token only, else 403; every other refusal is 429 or 403
 	guardForwardNginx              // as guardForward, every refusal is 403
 	guardAdmin                     // an admin token, else 401
+	guardCostly                    // as guardAdmin, and never for a page of another origin: it holds a connection, a profile or a look-up
 	guardMetrics                   // as guardAdmin, under any host
 	guardLogin                     // anyone, under a host that is the listener's
 )
+
+// admin reports whether a session will do in place of an admin token.
+func (g guard) admin() bool { return g == guardAdmin || g == guardCostly }
 
 func (g guard) forwardAuth() bool { return g == guardForward || g == guardForwardNginx }
 
@@ -267,14 +278,14 @@ func adminEndpoints() []endpoint {
 		{"GET", "/page/{path...}", guardNone, 0, (*call).page},
 		{"POST", "/session", guardLogin, 0, (*call).login},
 		{"DELETE", "/session", guardLogin, 0, (*call).logout},
-		{"GET", "/v1/events", guardAdmin, ScopeAdmin, (*call).events},
+		{"GET", "/v1/events", guardCostly, ScopeAdmin, (*call).events},
 		{"POST", "/demo/{path...}", guardAdmin, ScopeAdmin, (*call).demo},
 		{"GET", "/v1/regions", guardAdmin, ScopeAdmin, (*call).regions},
-		{"GET", "/v1/top", guardAdmin, ScopeAdmin, (*call).top},
-		{"GET", "/v1/explain/{tenant}", guardAdmin, ScopeAdmin, (*call).explain},
+		{"GET", "/v1/top", guardCostly, ScopeAdmin, (*call).top},
+		{"GET", "/v1/explain/{tenant}", guardCostly, ScopeAdmin, (*call).explain},
 		{"DELETE", "/v1/usage/{tenant}", guardAdmin, ScopeAdmin, (*call).reset},
-		{"GET", "/debug/pprof/{path...}", guardAdmin, ScopeAdmin, (*call).pprof},
-		{"POST", "/debug/pprof/symbol", guardAdmin, ScopeAdmin, (*call).pprof},
+		{"GET", "/debug/pprof/{path...}", guardCostly, ScopeAdmin, (*call).pprof},
+		{"POST", "/debug/pprof/symbol", guardCostly, ScopeAdmin, (*call).pprof},
 	}
 }
 
@@ -297,6 +308,26 @@ func (e *endpoint) match(path string) (tail string, ok bool) {
 
 func (e *endpoint) serves(method string) bool {
 	return e.method == method || e.method == "ANY" || e.method == http.MethodGet && method == http.MethodHead
+}
+
+// listener is the one that a call may have been meant for instead.
+type listener struct {
+	hint      string // where it is
+	endpoints []endpoint
+}
+
+const (
+	adminHint = "The admin listener has this call: `admin` of the region, by default 127.0.0.1:9090."
+	dataHint  = "The data listener has this call: `http` of the region, by default 127.0.0.1:8080."
+)
+
+// elsewhere is a sentence that names the other listener, if it has this call; else "".
+func (c *call) elsewhere() string {
+	path, _ := target(c.target())
+	if i, _, _ := find(c.other.endpoints, c.method(), path); i < 0 {
+		return ""
+	}
+	return " " + c.other.hint
 }
 
 // find returns the index of the endpoint of a request. When only the method is

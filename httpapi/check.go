@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -57,7 +58,7 @@ func (c *call) usage() { c.peek(false) }
 // explain serves GET /v1/explain/{tenant}: usage with the terms of the answer, and in words. The
 // admin listener has it too, where it shows the names of tenants.
 func (c *call) explain() {
-	if why := c.hidesTenants(); c.endpoint.guard == guardAdmin && why != "" {
+	if why := c.hidesTenants(); c.endpoint.guard.admin() && why != "" {
 		c.forbidden(why)
 		return
 	}
@@ -101,7 +102,9 @@ func (c *call) batch() {
 	}
 	var items []item
 	var errs []quota.FieldError
-	c.inTurn(func() { items, errs = c.decode.batch(&c.in) })
+	if !c.inTurn(func() { items, errs = c.decode.batch(&c.in) }) {
+		return
+	}
 	query, wrong := parseQuery(c.query, false)
 	errs = append(errs, wrong...)
 	if len(c.values(idempotencyHeader)) > 0 {
@@ -126,16 +129,33 @@ func (c *call) batch() {
 		outcomes = c.Limiter.CheckBatch(c.within(c.Deadline), decoded)
 	}
 	c.traceBatch(len(items), outcomes)
-	c.inTurn(func() { c.appendResults(items, outcomes) })
+	func() { // what was charged is answered, however late
+		c.turns <- struct{}{}
+		defer func() { <-c.turns }()
+		c.appendResults(items, outcomes)
+	}()
 	c.write(http.StatusOK, typeJSON, c.out)
 }
 
-// inTurn does the long part of a batch's work while few others do theirs. Go runs what is ready first come,
-// first served: beside hundreds of batches of a hundred, the answers of Redis would wait for all of them.
-func (c *call) inTurn(work func()) {
-	c.turns <- struct{}{}
+// inTurn reads a long body while few others are read. Go runs what is ready first come, first served: beside hundreds of
+// batches of a hundred, the answers of Redis would wait for all of them. It answers and returns false where the turn does not
+// come in time.
+func (c *call) inTurn(work func()) bool {
+	select {
+	case c.turns <- struct{}{}:
+	default:
+		timer := time.NewTimer(c.Deadline)
+		defer timer.Stop()
+		select {
+		case c.turns <- struct{}{}:
+		case <-timer.C:
+			c.shed()
+			return false
+		}
+	}
 	defer func() { <-c.turns }()
 	work()
+	return true
 }
 
 // appendResults appends the answer of a batch; outcomes are those of the items without errors.

@@ -74,6 +74,7 @@ func TestAnswers(t *testing.T) {
 		{"usage", deny, "GET", "/v1/usage/acme?cost=3&dim.user=42", ""},
 		{"invalid", nil, "POST", "/v1/check", `{"tennant":"acme","cost":1.5,"dimensions":{"user":7}}`},
 		{"not_found", nil, "POST", "/v1/chek", `{"tenant":"acme"}`},
+		{"other_listener", nil, "GET", "/v1/regions", ""},
 		{"wrong_method", nil, "PUT", "/v1/check", `{"tenant":"acme"}`},
 	}
 	for _, row := range rows {

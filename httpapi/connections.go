@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -24,8 +26,9 @@ import (
 //
 // So a flood of strangers displaces strangers, and gateways keep their connections. A
 // request is valid when its caller may make it and it breaks no rule. Each request beyond
-// the first that is under way on a connection of HTTP/2 counts as a connection. Safe for
-// concurrent use.
+// the first that is under way on a connection of HTTP/2 counts as a connection. One that is
+// closed after an answer counts until its client has closed it too, see maxDrain, and is
+// displaced as before. Safe for concurrent use.
 type Connections struct {
 	most   int
 	closed [len(evictions)]metric.AddOption
@@ -189,6 +192,9 @@ type connection struct {
 	of    *Connections
 	known atomic.Bool // is proven; read without the lock
 
+	busy     atomic.Int32 // how many of Read and Write are under way
+	answered atomic.Bool  // something was written since it was idle
+
 	// Under of.mu.
 	place   *list.Element // in a list; nil while a proven one is busy, and once it has left
 	in      *list.List
@@ -271,6 +277,9 @@ func BeginStream(c net.Conn) (end func()) {
 
 // enter follows the states that net/http reports. What is closed has left by itself.
 func (c *connection) enter(s http.ConnState) {
+	if s == http.StateIdle {
+		c.answered.Store(false)
+	}
 	if !c.known.Load() {
 		return
 	}
@@ -305,16 +314,51 @@ func (c *connection) leave() {
 	}
 }
 
-// Close implements net.Conn.
+// Bounds of what is read of a connection after its last answer. The kernel resets a connection
+// that is closed with unread bytes, and the client loses the answer: a gateway takes that for an
+// outage of the limiter, and may let the request pass.
+const (
+	maxDrain     = 1 << 20 // bytes; gateways take headers of up to 1 MiB
+	drainTimeout = time.Second
+)
+
+// Read implements net.Conn.
+func (c *connection) Read(b []byte) (int, error) {
+	c.busy.Add(1)
+	defer c.busy.Add(-1)
+	return c.Conn.Read(b)
+}
+
+// Write implements net.Conn.
+func (c *connection) Write(b []byte) (int, error) {
+	c.busy.Add(1)
+	defer c.busy.Add(-1)
+	n, err := c.Conn.Write(b)
+	if err == nil && !c.answered.Load() {
+		c.answered.Store(true)
+	}
+	return n, err
+}
+
+// Close implements net.Conn. After an answer it waits for the client, but not where another
+// goroutine reads or writes: then the server stops, and whoever serves the connection is to find out.
 func (c *connection) Close() error {
+	if c.answered.Swap(false) && c.busy.Load() == 0 && c.CloseWrite() == nil && c.SetReadDeadline(time.Now().Add(drainTimeout)) == nil {
+		_, _ = io.CopyN(io.Discard, c.Conn, maxDrain)
+	}
 	c.of.mu.Lock()
 	c.leave()
 	c.of.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http end an answer to a request that it has not read to its end.
+// CloseWrite ends what the client is sent. net/http calls it too.
 func (c *connection) CloseWrite() error {
+	if c.known.Load() {
+		c.of.mu.Lock()
+		c.move(&c.of.idle) // it may be displaced
+		c.of.mu.Unlock()
+	}
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}

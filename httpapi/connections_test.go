@@ -70,7 +70,9 @@ func visitors(t *testing.T, most int, f *fake) (dial func() *visitor, bound *htt
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := httpapi.NewData(options(f))
+	o := options(f)
+	o.Deadline = 10 * time.Second // on a busy machine requests wait, and would be shed
+	h, err := httpapi.NewData(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@
 //   - Forward-auth calls are answered with 200, 429 or 403 only, because gateways
 //     take a 5xx for an outage of the limiter. (net/http itself answers 400 or 431
 //     to malformed requests.)
+//   - A refusal arrives: a connection is drained before it is closed.
 //   - The body has the Decision exactly; header fields are whole seconds, rounded
 //     up and lengthened by at most a tenth as jitter.
 //

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
@@ -42,7 +44,7 @@ func both(t *testing.T, sent []byte) (standard, plain outcome) {
 			t.Fatal(err)
 		}
 		var out outcome
-		out.answers = exchange(serve(h), "192.0.2.1:1234", sent, bytes.HasPrefix(sent, []byte("HEAD ")))
+		out.answers = exchange(serve(h), "192.0.2.1:1234", bytes.NewReader(sent), bytes.HasPrefix(sent, []byte("HEAD ")))
 		for i, r := range f.seen {
 			out.calls = append(out.calls, fmt.Sprintf("%s %+v", f.verbs[i], r))
 		}
@@ -106,10 +108,14 @@ func judge(t *testing.T, sent []byte, standard, plain outcome) (stricter bool) {
 	if !slices.Equal(standard.calls, plain.calls) {
 		t.Fatalf("%q:\nnet/http asked %q\nfasthttp asked %q", sent, standard.calls, plain.calls)
 	}
+	for _, answer := range plain.answers {
+		isDated(t, answer)
+	}
 	for i := range standard.calls {
 		if i >= len(standard.answers) || i >= len(plain.answers) {
 			continue // the answer had no reader
 		}
+		isDated(t, standard.answers[i])
 		a, b := standard.answers[i], plain.answers[i]
 		delete(a.header, "Connection")
 		delete(b.header, "Connection")
@@ -118,6 +124,21 @@ func judge(t *testing.T, sent []byte, standard, plain outcome) (stricter bool) {
 		}
 	}
 	return stricter
+}
+
+// isDated checks that an answer has the time, once. 100 has none.
+func isDated(t *testing.T, r reply) {
+	t.Helper()
+	if r.status == http.StatusContinue {
+		return
+	}
+	if len(r.dates) != 1 {
+		t.Errorf("an answer has the dates %q: %+v", r.dates, r)
+		return
+	}
+	if at, err := time.Parse(http.TimeFormat, r.dates[0]); err != nil || time.Since(at) > time.Minute || time.Since(at) < 0 {
+		t.Errorf("an answer has the date %q", r.dates[0])
+	}
 }
 
 const jsonCheck = `{"tenant":"acme","cost":2}`
@@ -141,7 +162,10 @@ func honest() []string {
 		sized("Content-Type: application/json\r\nContent-Type: application/json\r\n", jsonCheck),
 		sized("Content-Type: text/plain\r\n", jsonCheck), sized("Origin: http://a\r\n", jsonCheck),
 		sized("Content-Encoding: gzip\r\n", jsonCheck), sized("Connection: close\r\n", jsonCheck), sized("Connection: keep-alive\r\n", jsonCheck),
-		sized("Expect: 100-continue\r\n", jsonCheck),
+		sized("Connection: Close\r\n", jsonCheck) + check, sized("connection: CLOSE\r\n", jsonCheck) + check, sized("Connection: TE, close\r\n", jsonCheck) + check,
+		sized("Connection: keep-alive, close\r\n", jsonCheck) + check, sized("Connection: close\r\nConnection: keep-alive\r\n", jsonCheck) + check,
+		sized("Connection: \tfoo ,\tclOse\t, bar\r\n", jsonCheck) + check, sized("Connection: closed, not-close\r\n", jsonCheck) + check,
+		sized("Expect: 100-continue\r\n", jsonCheck), strings.Replace(sized("Expect: 100-continue\r\n", jsonCheck), "HTTP/1.1", "HTTP/1.0", 1),
 		sized("", `{"tenant":"denied"}`), sized("", `{"tenant":""}`), sized("", `{`), sized("", ""), post("", ""),
 		post("Transfer-Encoding: chunked\r\n", "1a\r\n"+jsonCheck+"\r\n0\r\n\r\n"),
 		post("Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n", "A\r\n"+jsonCheck[:10]+"\r\n10\r\n"+jsonCheck[10:]+"\r\n0\r\nX-Sum: 1\r\n\r\n"),
@@ -217,6 +241,33 @@ func TestEnginesAgree(t *testing.T) {
 		standard, plain := both(t, []byte(sent))
 		if judge(t, []byte(sent), standard, plain) {
 			t.Logf("only net/http accepts %.100q", sent)
+		}
+	}
+}
+
+// TestPieces: what arrives byte by byte is answered as what arrives at once.
+func TestPieces(t *testing.T) {
+	if plain {
+		t.Skip("it was fasthttp's the first time")
+	}
+	for _, sent := range honest() {
+		o := options(&fake{})
+		o.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
+		h, err := httpapi.NewData(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil)
+		head := strings.HasPrefix(sent, "HEAD ")
+		whole := exchange(s, "192.0.2.1:1234", strings.NewReader(sent), head)
+		pieces := exchange(s, "192.0.2.1:1234", iotest.OneByteReader(strings.NewReader(sent)), head)
+		if len(whole) != len(pieces) {
+			t.Fatalf("%.200q has %d answers, and %d byte by byte: %+v", sent, len(whole), len(pieces), pieces)
+		}
+		for i := range whole {
+			if whole[i].status != pieces[i].status {
+				t.Errorf("%.200q, answer %d: %+v, and byte by byte %+v", sent, i, whole[i], pieces[i])
+			}
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/valyala/fasthttp"
+
 	"github.com/regiond/regiond/quota"
 )
 
@@ -39,17 +41,25 @@ func DecodeBatch(body []byte) (requests []quota.Request, errs [][]quota.FieldErr
 	return requests, errs, envelope
 }
 
-// RouteName returns the name of the route of a request, quota.RouteOther for none.
-func RouteName(f *quota.ForwardAuth, method, uri string) (string, error) {
+// Router finds routes.
+type Router struct{ router }
+
+// Name returns the name of the route of a request, quota.RouteOther for none.
+func (rt *Router) Name(f *quota.ForwardAuth, method, uri string) (string, error) {
 	path, err := target(uri)
 	if err != nil {
 		return "", err
 	}
-	r, err := matchRoute(f, method, path)
+	r, err := rt.match(f, method, path)
 	if r == nil {
 		return quota.RouteOther, err
 	}
 	return r.Name, err
+}
+
+// RouteName is Router.Name of a router without buffers.
+func RouteName(f *quota.ForwardAuth, method, uri string) (string, error) {
+	return new(Router).Name(f, method, uri)
 }
 
 // Fields returns the header fields of a decision.
@@ -97,8 +107,23 @@ func (cs *Connections) Streams() (n int) {
 	return n
 }
 
-// ServeConn serves one connection.
-func (s *PlainServer) ServeConn(c net.Conn) error { return s.fast.ServeConn(Timed(c)) }
+// ServeConn serves one connection, as Serve does.
+func (s *PlainServer) ServeConn(c net.Conn) error {
+	c = Timed(c)
+	s.fast.ConnState(c, fasthttp.StateNew)
+	return s.fast.ServeConn(c)
+}
 
 // Timed returns a connection whose deadlines are set when it reads and writes.
 func Timed(c net.Conn) net.Conn { return &timedConn{Conn: c} }
+
+// PathWork returns how many bytes were looked at and rewritten to read a path.
+func PathWork(path string) (scanned, copied int, err error) {
+	first, err := scanSent(path)
+	if err != nil || first == 0 {
+		return 0, 0, err
+	}
+	var rs readings
+	_, err = rs.read(path, first)
+	return rs.scanned, rs.copied, err
+}

@@ -45,6 +45,7 @@ type fake struct {
 	mu    sync.Mutex
 	verbs []string
 	seen  []quota.Request
+	sheds int // how many were turned away unread
 }
 
 // call validates like the limiter; what it refuses is not recorded.
@@ -88,6 +89,20 @@ func (f *fake) Reset(ctx context.Context, tenant string) error {
 		return nil
 	}
 	return f.reset(ctx, tenant)
+}
+
+func (f *fake) Shed(context.Context) quota.Decision {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sheds++
+	return quota.Decision{Basis: quota.BasisShed, Reason: quota.ReasonOverloaded}
+}
+
+// turnedAway is how many requests were turned away unread.
+func (f *fake) turnedAway() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sheds
 }
 
 // calls is the number of calls that were valid.
@@ -173,6 +188,24 @@ func opened(_ context.Context, r quota.Request) (quota.Decision, error) {
 	return d, nil
 }
 
+// wantShed checks the answer to a request that was turned away unread: it is a decision like any other that was shed, of no
+// policy. To a client that lets requests pass during an outage, 503 without a decision would be one.
+func wantShed(t *testing.T, got reply) {
+	t.Helper()
+	want := []string{`"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"`, `"violated-policies":[]`, `"id":"`}
+	if got.status == http.StatusServiceUnavailable {
+		want = append(want, `"allowed":false`, `"policy":""`, `"retry_after_ms":1000`, `"basis":"shed"`, `"mode":"global"`, `"reason":"overloaded"`)
+	}
+	for _, member := range want {
+		if !strings.Contains(got.body, member) {
+			t.Errorf("no %s in the answer %s", member, got.body)
+		}
+	}
+	if got.header.Get("Retry-After") != "1" || got.header.Get("X-Regiond-Decision-Id") == "" {
+		t.Errorf("the header of what was turned away is %v", got.header)
+	}
+}
+
 func fails(context.Context, quota.Request) (quota.Decision, error) {
 	return quota.Decision{}, errors.New("no store")
 }
@@ -233,6 +266,11 @@ func admin(t testing.TB, o httpapi.Options) http.Handler {
 
 // request makes a request of "Name: value" header lines.
 func request(method, target, body string, header ...string) *http.Request {
+	return bareRequest(method, target, body, append([]string{"X-Requested-With: test"}, header...)...)
+}
+
+// bareRequest has no header field but header, as where a web page of another origin has a browser send it.
+func bareRequest(method, target, body string, header ...string) *http.Request {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	r.Host = "127.0.0.1"
 	for _, line := range header {
@@ -246,6 +284,7 @@ type reply struct {
 	status int
 	header http.Header // exactly as set, RateLimit and not Ratelimit
 	body   string
+	dates  []string // of Date, which only what was sent has
 }
 
 // plain is set while the tests run on fasthttp.
@@ -257,7 +296,7 @@ func serve(h http.Handler, r *http.Request) reply {
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	return reply{w.Code, w.Header(), w.Body.String()}
+	return reply{w.Code, w.Header(), w.Body.String(), nil}
 }
 
 // field is a header field under its exact spelling.

@@ -75,7 +75,7 @@ func (c *call) authz(method, path string, unclear error) {
 	case said.Route != "":
 		matched, unclear = routeSaid(f, said.Route)
 	case len(f.Routes) > 0:
-		matched, unclear = matchRoute(f, method, path)
+		matched, unclear = c.router.match(f, method, path)
 	}
 	if unclear != nil {
 		c.unattributed(unclear)

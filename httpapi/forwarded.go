@@ -72,7 +72,7 @@ func (h *Handler) Forward(ctx context.Context, f *Forwarded) *ForwardedAnswer {
 		f.Unclear = cmp.Or(f.Unclear, errors.New("the dimension route is set by the route"))
 	}
 	c.forwarded = x
-	c.serve(x)
+	c.serve(x, false)
 	return &x.answer
 }
 

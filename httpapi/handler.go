@@ -27,7 +27,9 @@ import (
 type Handler struct {
 	Options
 	endpoints  []endpoint
+	other      listener
 	checksHost bool   // see foreignHost
+	sheds      bool   // see late
 	host       string // of Options.Address
 	metrics    *instruments
 	denials    sampler
@@ -35,13 +37,14 @@ type Handler struct {
 	inFlight   atomic.Int64
 	turns      chan struct{} // has an element for each batch that is decoded or encoded
 	calls      sync.Pool
+	router     router
 	unset      Settings  // in force where Options.Settings returns nil
 	unsaid     Forwarded // by requests over HTTP
 	secret     [32]byte  // of pseudonyms
 	sessions   sessions
 }
 
-func newHandler(o Options, endpoints []endpoint, checksHost bool) (*Handler, error) {
+func newHandler(o Options, endpoints []endpoint, other listener, checksHost bool) (*Handler, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -51,7 +54,7 @@ func newHandler(o Options, endpoints []endpoint, checksHost bool) (*Handler, err
 		return nil, err
 	}
 	h := &Handler{
-		Options: o, endpoints: endpoints, checksHost: checksHost, host: hostname(o.Address), metrics: m,
+		Options: o, endpoints: endpoints, other: other, checksHost: checksHost, host: hostname(o.Address), metrics: m,
 		turns:    make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		denials:  sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
 		refusals: sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
@@ -70,8 +73,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			defer own.endStream()
 		}
 	}
-	c.serve(&c.standard)
+	c.serve(&c.standard, h.late(c.standard.connection()))
 }
+
+// late reports whether a request has waited for a processor for so long that it cannot be answered within the deadline. Then
+// the client may wait no more, and reading the request would only delay the next ones. Nothing is shed on the admin listener.
+func (h *Handler) late(conn *connection) bool { return h.sheds && conn.waited() > h.Deadline }
 
 // call is one request in progress. It is pooled: nothing that outlives the
 // request may refer to its buffers.
@@ -105,11 +112,11 @@ type call struct {
 	field  []byte
 }
 
-// serve answers the request of an exchange, and returns the call to the pool.
-func (c *call) serve(x exchange) {
+// serve answers the request of an exchange, and returns the call to the pool. One that came too late is turned away.
+func (c *call) serve(x exchange, late bool) {
 	c.begin(x, c.Now())
 	defer c.end()
-	c.dispatch()
+	c.dispatch(late)
 }
 
 func (c *call) begin(x exchange, now time.Time) {
@@ -174,14 +181,18 @@ func (c *call) panicked(v any) {
 	}
 }
 
-func (c *call) dispatch() {
+func (c *call) dispatch(late bool) {
 	switch {
 	case c.endpoint == nil && c.allow != "":
 		c.fields.set("Allow", c.allow)
-		c.refuse(problem{kind: kindMethod, detail: "Use " + c.allow + "."})
+		c.refuse(problem{kind: kindMethod, detail: "Use " + c.allow + "." + c.elsewhere()})
 		return
 	case c.endpoint == nil:
-		c.refuse(problem{kind: kindNotFound, detail: "See /v1/openapi.yaml on the data listener for the calls that exist."})
+		c.refuse(problem{kind: kindNotFound, detail: "See /v1/openapi.yaml on the data listener for the calls that exist." + c.elsewhere()})
+		return
+	}
+	if late {
+		c.shed()
 		return
 	}
 	if c.foreignHost() {
@@ -189,7 +200,7 @@ func (c *call) dispatch() {
 		return
 	}
 	if c.standard.crowded {
-		c.unavailable(noDecision)
+		c.shed()
 		return
 	}
 	caller, detail := c.authenticate()
@@ -202,6 +213,10 @@ func (c *call) dispatch() {
 		c.forbidden(why)
 		return
 	}
+	if c.endpoint.guard == guardCostly && c.foreignPage() {
+		c.forbidden(noOwnPage)
+		return
+	}
 	c.admitted = c.endpoint.guard != guardNone && c.endpoint.guard != guardLogin
 	c.endpoint.handle(c)
 }
@@ -209,7 +224,7 @@ func (c *call) dispatch() {
 // authenticate returns who calls, or why nobody may by what the request shows.
 func (c *call) authenticate() (caller *Token, detail string) {
 	caller, detail = c.settings.Access.authenticate(c.endpoint.guard, c)
-	if detail != "" && c.endpoint.guard == guardAdmin {
+	if detail != "" && c.endpoint.guard.admin() {
 		if own, why := c.bySession(); own != nil {
 			return own, ""
 		} else if why != "" {
@@ -237,7 +252,7 @@ func (e *endpoint) forbids(caller *Token) string {
 func (c *call) enter() bool {
 	c.entered = true
 	if c.inFlight.Add(1) > int64(c.MaxInFlight) {
-		c.unavailable(noDecision)
+		c.shed()
 		return false
 	}
 	return true
@@ -307,6 +322,23 @@ func (c *call) mayExplain(explain bool) bool {
 
 // noDecision is the detail of a check that could not be decided.
 const noDecision = "No decision could be made at the moment. Retry later."
+
+// shed answers a request that is turned away unread, as the limiter does one that Redis is too busy for: without a decision a 503
+// would be an outage to clients that then let everything pass. It is not in the denial log, since no tenant is known.
+func (c *call) shed() {
+	if c.endpoint.guard == guardNone { // what decides nothing
+		c.unavailable(noDecision)
+		return
+	}
+	d := c.Limiter.Shed(c.ctx)
+	d.ID = c.decisionID()
+	c.traceDecision(&d, "")
+	if c.forwardAuth() {
+		c.authzAnswer(&d)
+		return
+	}
+	c.answer(&d, http.StatusServiceUnavailable)
+}
 
 // unavailable answers 503, or a denial on forward-auth, where gateways would
 // take a 5xx for an outage of the limiter.
@@ -461,7 +493,7 @@ func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
 	}
 	attrs := []slog.Attr{
 		slog.String("tenant", d.Tenant), slog.String("policy", d.Policy), slog.Int64("cost", d.Cost),
-		slog.Any("violated", d.Violated()), slog.Duration("retry_after", d.RetryAfter()),
+		slog.Any("violated", d.Violated()), slog.Int64("retry_after_ms", ceil(d.RetryAfter(), time.Millisecond)),
 		slog.String("basis", d.Basis.String()), slog.String("mode", d.Mode.String()),
 	}
 	if d.Reason != quota.ReasonNone {

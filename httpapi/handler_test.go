@@ -135,6 +135,10 @@ func TestTooManyInFlight(t *testing.T) {
 		if got.status != row.status || got.field("Retry-After") != "1" || got.field("X-Regiond-Decision") != row.decision {
 			t.Errorf("%s: %d %v", row.target, got.status, got.header)
 		}
+		wantShed(t, got)
+	}
+	if n := f.turnedAway(); n != len(rows) {
+		t.Errorf("%d were counted as shed, want %d", n, len(rows))
 	}
 	close(leave)
 	held.Wait()
@@ -193,7 +197,7 @@ func TestDenialsAndRefusalsAreLoggedSampled(t *testing.T) {
 	if n := strings.Count(log.String(), "msg=denied"); n != 10 {
 		t.Errorf("%d lines in a second, want 10", n)
 	}
-	for _, want := range []string{"level=INFO", "tenant=acme", "policy=standard", "violated=[sustained]", "dim.user=42", "retry_after=12.000001s", "route=/v1/check"} {
+	for _, want := range []string{"level=INFO", "tenant=acme", "policy=standard", "violated=[sustained]", "dim.user=42", "retry_after_ms=12001", "route=/v1/check"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("no %s in %s", want, log.String())
 		}
@@ -217,7 +221,7 @@ func TestDenialsAndRefusalsAreLoggedSampled(t *testing.T) {
 	}
 	o.Limiter = &fake{decide: shed}
 	serve(data(t, o), request("POST", "/v1/report", check))
-	if want := `msg=shed tenant=acme policy=standard cost=1 violated=[] retry_after=1s basis=shed mode=global reason=overloaded`; !strings.Contains(log.String(), want) {
+	if want := `msg=shed tenant=acme policy=standard cost=1 violated=[] retry_after_ms=1000 basis=shed mode=global reason=overloaded`; !strings.Contains(log.String(), want) {
 		t.Errorf("no %s in %s", want, log.String())
 	}
 	log.Reset()

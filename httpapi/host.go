@@ -21,7 +21,7 @@ func (c *call) foreignHost() bool {
 	switch c.endpoint.guard {
 	case guardNone, guardMetrics, guardForward, guardForwardNginx:
 		return false
-	case guardData, guardAdmin, guardLogin:
+	case guardData, guardAdmin, guardCostly, guardLogin:
 	}
 	if !c.checksHost {
 		return false

@@ -177,6 +177,59 @@ func TestLimitsOfAConnection(t *testing.T) {
 	}
 }
 
+// TestRefusedAtOnce: what can never become a request is refused when it is here, and with the reason.
+func TestRefusedAtOnce(t *testing.T) {
+	if plain {
+		t.Skip("it was fasthttp's the first time")
+	}
+	const lf, tls = "ends with LF alone", "This is TLS"
+	check := sized("", jsonCheck)
+	for name, row := range map[string]struct {
+		sent    []string // one after the other is answered or read
+		answers string
+		detail  string
+	}{
+		"LF":                      {[]string{strings.ReplaceAll(check, "\r\n", "\n")}, "400", lf},
+		"LF, no body":             {[]string{"GET / HTTP/1.1\nHost: h\n\n"}, "400", lf},
+		"LF in pieces":            {[]string{"GET / HTTP/1.1\r", "\nHost: h\r\n", "X: y", "\n"}, "400", lf},
+		"LF at the end":           {[]string{"GET / HTTP/1.1\r\nHost: h\r\n\n"}, "400", lf},
+		"LF after the first line": {[]string{"GET / HTTP/1.1\nHost: h\r\n\r\n"}, "400", lf},
+		"LF before the last line": {[]string{"GET / HTTP/1.1\r\nHost: h\n\r\n"}, "400", lf},
+		"LF in a field":           {[]string{"GET / HTTP/1.1\r\nHost: h\r\nX: y\nZ: z\r\n\r\n"}, "400", lf},
+		"empty lines of LF":       {[]string{"\n", "\n\n" + check}, "200", `"allowed":true`},
+		"LF, the second":          {[]string{check, strings.ReplaceAll(check, "\r\n", "\n")}, "200 400", lf},
+		"LF in a field, behind":   {[]string{check + "GET / HTTP/1.1\r\nHost: h\r\nX: y\nZ: z\r\n\r\n"}, "200 400", lf},
+		"HTTP/2":                  {[]string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, "400", "`grpc` of the region"},
+		"TLS":                     {[]string{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"}, "400", tls},
+		"TLS in pieces":           {[]string{"\x16", "\x03\x01"}, "400", tls},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, err := httpapi.NewData(options(&fake{}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ours, theirs := net.Pipe()
+				c := &slowClient{Conn: ours, start: time.Now()}
+				go c.read()
+				go func() {
+					_ = httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil).ServeConn(theirs)
+					_ = theirs.Close()
+				}()
+				for _, piece := range row.sent {
+					go func() { _ = c.send(piece) }() // the server need not read it
+					synctest.Wait()
+				}
+				received, _ := c.state()
+				if time.Since(c.start) != 0 || statuses(received) != row.answers || !strings.Contains(received, row.detail) {
+					t.Errorf("received after %v, want %s: %q", time.Since(c.start), row.answers, received)
+				}
+				_ = ours.Close()
+			})
+		})
+	}
+}
+
 // TestHandshakeInTime: a client that does not end its handshake is cut.
 func TestHandshakeInTime(t *testing.T) {
 	certified := httptest.NewTLSServer(nil)

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/x509"
@@ -27,7 +28,7 @@ import (
 type PlainServer struct {
 	fast    *fasthttp.Server
 	Handler *Handler
-	date    atomic.Pointer[dateText]
+	date    atomic.Pointer[datedHeader]
 	stopped context.Context //nolint:containedctx // ends with the first Shutdown
 	stop    context.CancelFunc
 	closed  context.Context //nolint:containedctx // ends a Shutdown that waits
@@ -55,7 +56,10 @@ func NewPlainServer(h *Handler, log *slog.Logger, bound *Connections) *PlainServ
 		Logger: slog.NewLogLogger(NewSampledHandler(log.Handler()), slog.LevelWarn),
 		// Of the header; the rest is for the body.
 		ReadTimeout: ReadHeaderTimeout,
-		HeaderReceived: func(*fasthttp.RequestHeader) fasthttp.RequestConfig {
+		HeaderReceived: func(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+			if !h.IsHTTP11() {
+				h.Del("Expect") // RFC 9110, 10.1.1: such a client cannot read 100
+			}
 			return fasthttp.RequestConfig{ReadTimeout: ReadTimeout - ReadHeaderTimeout}
 		},
 		WriteTimeout:       WriteTimeout,
@@ -74,13 +78,16 @@ func NewPlainServer(h *Handler, log *slog.Logger, bound *Connections) *PlainServ
 		ReduceMemoryUsage:             true,        // an answer leaves at once, also where half of the next request is here
 		MaxIdleWorkerDuration:         time.Second, // goroutines of closed connections
 	}
+	s.fast.ConnState = func(c net.Conn, state fasthttp.ConnState) {
+		if timed, ok := c.(*timedConn); ok {
+			timed.header.enter(state)
+		}
+		if own := ownConnection(c); own != nil {
+			own.enter(http.ConnState(state)) // the same states
+		}
+	}
 	if bound != nil {
 		s.fast.Concurrency = max(fasthttp.DefaultConcurrency, bound.most)
-		s.fast.ConnState = func(c net.Conn, state fasthttp.ConnState) {
-			if own := ownConnection(c); own != nil {
-				own.enter(http.ConnState(state)) // the same states
-			}
-		}
 	}
 	return s
 }
@@ -96,94 +103,6 @@ func (s *PlainServer) Serve(l net.Listener) error {
 		return fmt.Errorf("serve HTTP: %w", err)
 	}
 	return http.ErrServerClosed
-}
-
-// patientListener waits where a connection cannot be accepted for now, for lack of
-// descriptors: fasthttp would end.
-type patientListener struct{ net.Listener }
-
-// Accept implements net.Listener.
-func (l patientListener) Accept() (net.Conn, error) {
-	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		c, err := l.Listener.Accept()
-		var passing interface{ Temporary() bool }
-		if err == nil {
-			return &timedConn{Conn: c}, nil
-		}
-		if !errors.As(err, &passing) || !passing.Temporary() {
-			return nil, err
-		}
-		time.Sleep(wait)
-	}
-}
-
-// timedConn sets a deadline when it reads or writes, and leaves one that is less than deadlineSlack earlier. fasthttp sets
-// four for each request, and most requests are in its buffer once the first byte is.
-//
-// It also notes that its client has sent all that it will: fasthttp takes that for the end of a body, also of one that has
-// been cut short.
-type timedConn struct {
-	net.Conn
-	read, write due
-	ended       bool
-}
-
-// due is a deadline that was asked for, and the one in force.
-type due struct{ asked, set time.Time }
-
-// deadlineSlack is how much earlier than asked for a connection may time out: a part of all timeouts.
-const deadlineSlack = 500 * time.Millisecond
-
-// late is whether the deadline that was asked for has to be set.
-func (d *due) late() bool {
-	late := !d.asked.Equal(d.set) && (d.asked.IsZero() || d.asked.Before(d.set) || d.asked.Sub(d.set) > deadlineSlack)
-	if late {
-		d.set = d.asked
-	}
-	return late
-}
-
-// NetConn returns the connection below, as that of tls.Conn does.
-func (c *timedConn) NetConn() net.Conn { return c.Conn }
-
-// SetReadDeadline implements net.Conn.
-func (c *timedConn) SetReadDeadline(t time.Time) error {
-	c.read.asked = t
-	return nil
-}
-
-// SetWriteDeadline implements net.Conn.
-func (c *timedConn) SetWriteDeadline(t time.Time) error {
-	c.write.asked = t
-	return nil
-}
-
-// SetDeadline implements net.Conn.
-func (c *timedConn) SetDeadline(t time.Time) error {
-	c.read.asked, c.write.asked = t, t
-	return nil
-}
-
-// Read implements net.Conn.
-func (c *timedConn) Read(b []byte) (int, error) {
-	if c.read.late() {
-		if err := c.Conn.SetReadDeadline(c.read.set); err != nil {
-			return 0, err
-		}
-	}
-	n, err := c.Conn.Read(b)
-	c.ended = c.ended || err == io.EOF //nolint:errorlint // as it is
-	return n, err
-}
-
-// Write implements net.Conn.
-func (c *timedConn) Write(b []byte) (int, error) {
-	if c.write.late() {
-		if err := c.Conn.SetWriteDeadline(c.write.set); err != nil {
-			return 0, err
-		}
-	}
-	return c.Conn.Write(b)
 }
 
 // Shutdown closes the listener and idle connections, and waits for the others until ctx
@@ -213,10 +132,13 @@ func (s *PlainServer) Close() error {
 func (s *PlainServer) serve(ctx *fasthttp.RequestCtx) {
 	c, _ := s.Handler.calls.Get().(*call) // New makes no other
 	c.plain = plainExchange{ctx: ctx, server: s, lines: c.plain.lines[:0]}
-	if status, detail := c.plain.read(); detail != "" {
-		s.Handler.calls.Put(c)
-		s.refuse(ctx, status, detail)
-		return
+	late := s.Handler.late(c.plain.connection())
+	if !late {
+		if status, detail := c.plain.read(); detail != "" {
+			s.Handler.calls.Put(c)
+			s.refuse(ctx, status, detail)
+			return
+		}
 	}
 	defer func() {
 		if recover() != nil { // once the call has logged it
@@ -224,13 +146,13 @@ func (s *PlainServer) serve(ctx *fasthttp.RequestCtx) {
 		}
 		skipBody(ctx)
 	}()
-	c.serve(&c.plain)
+	c.serve(&c.plain, late)
 }
 
 // skipBody reads what is left of a body, or has the connection be closed.
 func skipBody(ctx *fasthttp.RequestCtx) {
 	rest := ctx.RequestBodyStream()
-	if rest == nil {
+	if rest == nil || ctx.Response.ConnectionClose() { // closing drains it, after the answer
 		return
 	}
 	if n, err := io.CopyN(io.Discard, rest, maxSkipped+1); n > maxSkipped || err != nil && !errors.Is(err, io.EOF) {
@@ -249,7 +171,10 @@ func (s *PlainServer) refused(ctx *fasthttp.RequestCtx, err error) {
 	giveTime(ctx)
 	var large *fasthttp.ErrSmallBuffer
 	var late net.Error
+	var bad badHeader
 	switch {
+	case errors.As(err, &bad):
+		s.refuse(ctx, http.StatusBadRequest, string(bad))
 	case errors.As(err, &large):
 		s.refuse(ctx, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("A header has at most %d bytes.", MaxHeaderBytes))
 	case errors.As(err, &late) && late.Timeout():
@@ -297,7 +222,10 @@ func (x *plainExchange) read() (status int, detail string) {
 	for raw := h.RawHeaders(); len(raw) > 0; {
 		var text []byte
 		text, raw, _ = bytes.Cut(raw, []byte("\n"))
-		text = bytes.TrimSuffix(text, []byte("\r"))
+		text, ok := bytes.CutSuffix(text, []byte("\r"))
+		if !ok { // headerCheck has not seen a request that was sent behind another
+			return http.StatusBadRequest, string(bareLF)
+		}
 		if len(text) == 0 {
 			break
 		}
@@ -321,6 +249,12 @@ func (x *plainExchange) read() (status int, detail string) {
 			continue
 		case is(name, "Trailer"):
 			continue
+		case is(name, "Connection"):
+			for option := range bytes.SplitSeq(value, []byte(",")) {
+				if is(bytes.Trim(option, " \t"), "close") {
+					x.ctx.SetConnectionClose()
+				}
+			}
 		case is(name, "Expect") && !strings.EqualFold(string(value), "100-continue"):
 			return http.StatusExpectationFailed, "Expect must be 100-continue, or left out."
 		}
@@ -411,30 +345,37 @@ func (x *plainExchange) Read(b []byte) (int, error) {
 
 func (x *plainExchange) send(status int, header fields, body []byte) {
 	r := &x.ctx.Response
+	closes := r.ConnectionClose()
+	x.server.addDate(&r.Header)
 	r.SetStatusCode(status)
 	for _, f := range header {
 		r.Header.Add(f.name, f.value) // each is there once
 	}
-	r.Header.Add("Date", x.server.now())
+	if closes {
+		r.SetConnectionClose()
+	}
 	r.SetBody(body)
 }
 
 // takeBack implements exchange: the answer is sent when the call has ended.
 func (*plainExchange) takeBack() bool { return true }
 
-// dateText is the Date field of a second.
-type dateText struct {
-	unix int64
-	text string
+// datedHeader has the Date field of a second, and nothing else.
+type datedHeader struct {
+	unix   int64
+	header fasthttp.ResponseHeader
 }
 
-// now is the value of the Date field.
-func (s *PlainServer) now() string {
+// addDate puts a Date field into an empty header. fasthttp drops one that is set, and keeps one that it has read.
+func (s *PlainServer) addDate(h *fasthttp.ResponseHeader) {
 	now := time.Now()
 	d := s.date.Load()
 	if d == nil || d.unix != now.Unix() {
-		d = &dateText{now.Unix(), now.UTC().Format(http.TimeFormat)}
+		d = &datedHeader{unix: now.Unix()}
+		h.CopyTo(&d.header) // its settings
+		text := "HTTP/1.1 200 \r\nContent-Length: 0\r\nDate: " + now.UTC().Format(http.TimeFormat) + "\r\n\r\n"
+		_ = d.header.Read(bufio.NewReader(strings.NewReader(text))) // never fails
 		s.date.Store(d)
 	}
-	return d.text
+	d.header.CopyTo(h)
 }

@@ -60,7 +60,7 @@ func servePlain(h *httpapi.Handler, r *http.Request) reply {
 	}
 	wire.WriteString("\r\n")
 	wire.Write(body)
-	answers := exchange(httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil), r.RemoteAddr, wire.Bytes(), r.Method == http.MethodHead)
+	answers := exchange(httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil), r.RemoteAddr, &wire, r.Method == http.MethodHead)
 	if len(answers) == 0 {
 		return reply{}
 	}
@@ -88,12 +88,12 @@ func (t text) String() string { return string(t) }
 type connServer interface{ ServeConn(c net.Conn) error }
 
 // exchange sends bytes, ends the sending, and returns all answers.
-func exchange(s connServer, remote string, sent []byte, head bool) (answers []reply) {
+func exchange(s connServer, remote string, sent io.Reader, head bool) (answers []reply) {
 	ours, theirs := net.Pipe()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = s.ServeConn(peer{ending{theirs, bytes.NewReader(sent)}, text(remote)})
+		_ = s.ServeConn(peer{ending{theirs, sent}, text(remote)})
 		_ = theirs.Close()
 	}()
 	in := bufio.NewReader(ours)
@@ -112,7 +112,7 @@ func exchange(s connServer, remote string, sent []byte, head bool) (answers []re
 // ending reads what was sent, and then the end.
 type ending struct {
 	net.Conn
-	from *bytes.Reader
+	from io.Reader
 }
 
 func (e ending) Read(b []byte) (int, error) { return e.from.Read(b) }
@@ -132,6 +132,9 @@ func readReply(in *bufio.Reader, head bool) (reply, error) {
 	if r.status, err = strconv.Atoi(status[1]); err != nil {
 		return reply{}, err
 	}
+	if !strings.Contains(first, " "+status[1]+" "+http.StatusText(r.status)) {
+		return reply{}, fmt.Errorf("the first line is %q", first)
+	}
 	length := 0
 	for {
 		line, err := in.ReadString('\n')
@@ -148,7 +151,11 @@ func readReply(in *bufio.Reader, head bool) (reply, error) {
 				return reply{}, err
 			}
 		}
-		if !slices.Contains([]string{"Content-Length", "Date"}, name) {
+		switch name {
+		case "Content-Length":
+		case "Date":
+			r.dates = append(r.dates, value)
+		default:
 			r.header[name] = append(r.header[name], value)
 		}
 	}
@@ -236,7 +243,7 @@ func TestPlainPanic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers := exchange(httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil), "192.0.2.1:1", []byte(sized("", jsonCheck)), false)
+	answers := exchange(httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil), "192.0.2.1:1", strings.NewReader(sized("", jsonCheck)), false)
 	if len(answers) != 1 || answers[0].status != http.StatusInternalServerError || answers[0].field("Connection") != "close" {
 		t.Errorf("%+v", answers)
 	}

@@ -24,7 +24,13 @@ func (c *call) request() (quota.Request, bool) {
 	if err != nil {
 		errs = append(errs, quota.FieldError{Detail: err.Error()})
 	}
-	req, errs := c.decode.check(&c.in, errs)
+	var req quota.Request
+	decode := func() { req, errs = c.decode.check(&c.in, errs) }
+	if c.in.Len() <= ordinaryBody {
+		decode()
+	} else if !c.inTurn(decode) {
+		return quota.Request{}, false
+	}
 	if len(errs) > 0 {
 		c.refuse(invalid(quota.FaultInput, errs))
 		return quota.Request{}, false
@@ -80,6 +86,10 @@ func (c *call) readBody() bool {
 		return false
 	case err != nil:
 		c.refuse(invalid(quota.FaultInput, []quota.FieldError{{Detail: "the body could not be read to its end"}}))
+		return false
+	}
+	if length != 0 && c.late(c.connection()) {
+		c.shed()
 		return false
 	}
 	return c.enter()

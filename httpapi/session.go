@@ -86,11 +86,28 @@ func (c *call) cookie() string {
 	return sessionCookie
 }
 
-// crossOrigin reports whether a page of another origin has a browser send a request, which adds cookies by
-// itself: also a GET, since some last long. Another port of the same host is such an origin.
+// crossOrigin reports whether a page of another origin has a browser send a POST or DELETE. Another port of the
+// same host is such an origin.
 func (c *call) crossOrigin() bool {
-	r := c.standard.r
-	return http.NewCrossOriginProtection().Check(&http.Request{Method: http.MethodPost, Host: r.Host, Header: r.Header}) != nil
+	return http.NewCrossOriginProtection().Check(c.standard.r) != nil
+}
+
+// ownPageHeader is a field that our page sends, and clients without a token. A page of another origin cannot: a browser
+// would ask us first (a preflight of CORS), and we refuse.
+const ownPageHeader = "X-Requested-With"
+
+const noOwnPage = "the request could be of a web page of another origin, which a browser sends by itself: " +
+	"add the header X-Requested-With with any value, as in curl -H 'X-Requested-With: curl', or a token"
+
+// foreignPage reports whether a page of another origin could have had a browser send a request: nothing in it shows
+// otherwise. Browsers add cookies and client certificates by themselves, and to a GET of an image or a frame over plain HTTP,
+// where the name is not of loopback, neither Origin nor Sec-Fetch-Site.
+func (c *call) foreignPage() bool {
+	if site := c.values("Sec-Fetch-Site"); len(site) == 1 && (site[0] == "same-origin" || site[0] == "none") { // "none" was typed
+		return false
+	}
+	_, none := presented(c, true)
+	return none != "" && len(c.values(ownPageHeader)) == 0
 }
 
 // bySession returns the caller whose session a request of the admin listener carries, or why
@@ -109,8 +126,8 @@ func (c *call) bySession() (caller *Token, why string) {
 		return nil, ""
 	case !ok:
 		return nil, "the session has ended: log in again"
-	case c.crossOrigin():
-		return nil, "a page of another origin may not use a session"
+	case c.foreignPage():
+		return nil, noOwnPage
 	}
 	tokens := c.settings.Access.AdminTokens
 	for i := range tokens {

@@ -1,6 +1,9 @@
 package httpapi_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"io"
 	"net/http"
@@ -39,10 +42,12 @@ func TestSession(t *testing.T) {
 	o := options(&fake{})
 	o.Now, o.Settings = clock.read, func() *httpapi.Settings { return settings }
 	h := admin(t, o)
-	status := func(method, target string, header ...string) int {
+	bare := func(method, target string, header ...string) int {
 		t.Helper()
-		return serve(h, request(method, target, "", header...)).status
+		return serve(h, bareRequest(method, target, "", header...)).status
 	}
+	const own = "X-Requested-With: test"
+	status := func(method, target string, header ...string) int { return bare(method, target, append(header, own)...) }
 	session := logIn(t, h, "adm1n")
 	for _, row := range []struct {
 		method, target string
@@ -50,26 +55,30 @@ func TestSession(t *testing.T) {
 		want           int
 	}{
 		{"GET", "/v1/events", nil, 401},
-		{"GET", "/v1/events", []string{session}, 200},
-		{"GET", "/v1/regions", []string{session}, 200},
-		{"GET", "/v1/regions", []string{session + "x"}, 401},
-		{"GET", "/v1/regions", []string{"Cookie: regiond_session="}, 401},
+		{"GET", "/v1/events", []string{session}, 401}, // of an image of another port of the host, over plain HTTP
+		{"GET", "/v1/regions", []string{session}, 401},
+		{"DELETE", "/v1/usage/acme", []string{session}, 401},
+		{"GET", "/v1/events", []string{own}, 401},
+		{"GET", "/v1/events", []string{session, own}, 200},
+		{"GET", "/v1/regions", []string{session, own}, 200},
+		{"GET", "/v1/regions", []string{session + "x", own}, 401},
+		{"GET", "/v1/regions", []string{"Cookie: regiond_session=", own}, 401},
 		{"GET", "/v1/regions", []string{session, "Sec-Fetch-Site: same-origin"}, 200},
 		{"GET", "/v1/regions", []string{session, "Sec-Fetch-Site: none"}, 200},               // the address was typed
 		{"GET", "/debug/pprof/cmdline", []string{session, "Sec-Fetch-Site: same-site"}, 401}, // of another port of the host
 		{"GET", "/v1/events", []string{session, "Sec-Fetch-Site: same-site"}, 401},
 		{"GET", "/v1/events", []string{session, "Origin: http://127.0.0.1:3000"}, 401},
 		{"HEAD", "/v1/regions", []string{session, "Sec-Fetch-Site: cross-site"}, 401},
-		{"GET", "/metrics", []string{session}, 401},
+		{"GET", "/metrics", []string{session, own}, 401},
 		{"DELETE", "/v1/usage/acme", []string{session, "Sec-Fetch-Site: same-origin"}, 204},
 		{"DELETE", "/v1/usage/acme", []string{session, "Sec-Fetch-Site: cross-site"}, 401},
 		{"DELETE", "/v1/usage/acme", []string{session, "Origin: https://evil.example"}, 401},
 		{"DELETE", "/session", []string{session, "Sec-Fetch-Site: cross-site"}, 403},
-		{"GET", "/v1/regions", []string{session}, 200},
-		{"DELETE", "/session", []string{session}, 204},
-		{"GET", "/v1/regions", []string{session}, 401},
+		{"GET", "/v1/regions", []string{session, own}, 200},
+		{"DELETE", "/session", []string{session, own}, 204},
+		{"GET", "/v1/regions", []string{session, own}, 401},
 	} {
-		if got := status(row.method, row.target, row.header...); got != row.want {
+		if got := bare(row.method, row.target, row.header...); got != row.want {
 			t.Errorf("%s %s %q: %d, want %d", row.method, row.target, row.header, got, row.want)
 		}
 	}
@@ -95,19 +104,38 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestPagesOfOtherOrigins: also where no token is asked for, a web page cannot have its visitor's browser
-// hold streams or record profiles, of which there are few at a time.
+// TestPagesOfOtherOrigins: a web page cannot have its visitor's browser hold streams, record profiles or look tenants up, of
+// which there are few at a time; also where no token is asked for, and where the browser does not say whose page it is.
 func TestPagesOfOtherOrigins(t *testing.T) {
-	h := admin(t, options(&fake{}))
-	for _, target := range []string{"/v1/events", "/debug/pprof/cmdline"} {
+	o := options(&fake{})
+	o.Address = "127.0.0.1:9090"
+	open := admin(t, o)
+	o.Settings = with(&httpapi.Settings{Access: httpapi.Access{AdminClientNames: []string{"op"}}})
+	byCertificate := admin(t, o)
+	for _, target := range []string{"/v1/events", "/debug/pprof/cmdline", "/debug/pprof/", "/v1/top", "/v1/explain/acme"} {
 		for header, want := range map[string]int{
 			"Sec-Fetch-Site: cross-site": 403, "Sec-Fetch-Site: same-site": 403, "Origin: https://evil.example": 403,
-			"Sec-Fetch-Site: same-origin": 200, "Sec-Fetch-Site: none": 200, "Accept: */*": 200,
+			"Accept: image/*": 403, "Authorization: Basic b3A6cHc=": 403, "Cookie: a=b": 403,
+			"Sec-Fetch-Site: same-origin": 200, "Sec-Fetch-Site: none": 200, "X-Requested-With: curl": 200,
+			"Authorization: Bearer any": 200, "X-Regiond-Token: any": 200,
 		} {
-			if got := serve(h, request("GET", target, "", header)).status; got != want {
-				t.Errorf("%s with %s: %d, want %d", target, header, got, want)
+			for _, method := range []string{"GET", "HEAD"} {
+				r := bareRequest(method, target, "", header)
+				if got := serve(open, r); got.status != want || want == 403 && method == "GET" && !strings.Contains(got.body, "add the header X-Requested-With") {
+					t.Errorf("%s %s with %s: %d %q, want %d", method, target, header, got.status, got.body, want)
+				}
+			}
+			// A browser shows a client certificate by itself, too.
+			r := bareRequest("GET", target, "", header)
+			r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "op"}}}}}
+			if got := serve(byCertificate, r).status; got != want {
+				t.Errorf("%s by a certificate, with %s: %d, want %d", target, header, got, want)
 			}
 		}
+	}
+	if got := serve(open, bareRequest("OPTIONS", "/v1/top", "", "Origin: https://evil.example", "Access-Control-Request-Headers: x-requested-with")); got.status != 405 ||
+		got.field("Access-Control-Allow-Headers") != "" {
+		t.Errorf("a preflight of another origin gets %d %v", got.status, got.header)
 	}
 }
 
@@ -125,6 +153,7 @@ func TestSessionsOfTwoPorts(t *testing.T) {
 		if body == "" && method == "GET" {
 			r = httptest.NewRequest(method, "http://localhost:"+port+"/v1/regions", http.NoBody)
 		}
+		r.Header.Set("X-Requested-With", "test")
 		for _, cookie := range jar.Cookies(r.URL) {
 			r.AddCookie(cookie)
 		}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -40,7 +41,7 @@ func (t *Tracing) start(c *call) (context.Context, trace.Span) {
 			attribute.String("http.request.method", spanMethod(c.method())),
 			attribute.String("http.route", c.endpoint.pattern)),
 	}
-	if len(c.values("Traceparent")) > 0 {
+	if len(c.values("Traceparent")) == 1 { // several are none
 		remote := propagation.TraceContext{}.Extract(ctx, carrier{c})
 		if !t.Distrust {
 			ctx = remote
@@ -82,13 +83,19 @@ func (c *call) decisionID() quota.DecisionID {
 // traceOf returns the trace of a traceparent, zero for what is none. Unlike the standard propagator it
 // allocates nothing.
 func traceOf(parent string) (id trace.TraceID) {
-	const first, end = 3, 35 // of version-trace-span-flags, the first as 00
-	if len(parent) < 55 || parent[first-1] != '-' || parent[end] != '-' {
+	const end = 55 // of version-trace-span-flags; later versions may have more
+	if len(parent) < end || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' || !isLowerHex(parent[:2]) || !isLowerHex(parent[53:end]) {
 		return id
 	}
-	id, _ = trace.TraceIDFromHex(parent[first:end]) // zero on an error
+	version := parent[:2]
+	if _, err := trace.SpanIDFromHex(parent[36:52]); err != nil || version == "ff" || len(parent) > end && (version == "00" || parent[end] != '-') {
+		return id
+	}
+	id, _ = trace.TraceIDFromHex(parent[3:35]) // zero on an error
 	return id
 }
+
+func isLowerHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
 // carrier reads the context of a caller's trace from its header.
 type carrier struct{ exchange }

@@ -103,13 +103,14 @@ func TestSpanParents(t *testing.T) {
 		{"traceparent: " + traceparent, false, 1, true, false},
 		{"traceparent: " + strings.TrimSuffix(traceparent, "1") + "0", false, 0, false, false},
 		{"traceparent: nonsense", false, 0, false, false},
+		{"traceparent: " + traceparent + "\ntraceparent: " + traceparent, false, 0, false, false},
 		{"traceparent: " + traceparent, true, 0, false, false}, // an end user cannot have it sampled
 	} {
 		o, spans := traced(&fake{}, sdktrace.ParentBased(sdktrace.NeverSample()))
 		o.Tracing.Distrust = row.distrust
 		var header []string
 		if row.header != "" {
-			header = append(header, row.header)
+			header = strings.Split(row.header, "\n")
 		}
 		serve(data(t, o), request("POST", "/v1/check", `{"tenant":"acme"}`, header...))
 		if got := spans.Ended(); len(got) != row.spans {
@@ -161,11 +162,21 @@ func TestDecisionIDs(t *testing.T) {
 	}{
 		{false, false, "", mine},
 		{false, false, traceparent, theirs},
-		{false, false, traceparent + "-more-of-a-later-version", theirs},
+		{false, false, traceparent + "-more-of-a-later-version", mine},
 		{false, false, "nonsense", mine},
 		{false, false, strings.ToUpper(traceparent), mine},
 		{false, false, strings.Replace(traceparent, "-", "_", 2), mine},
 		{false, false, "00-00000000000000000000000000000000-00f067aa0ba902b7-01", mine},
+		{false, false, "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01", mine},
+		{false, false, "ff" + traceparent[2:], mine},
+		{false, false, "0A" + traceparent[2:], mine},
+		{false, false, "cc" + traceparent[2:], theirs},
+		{false, false, "cc" + traceparent[2:] + "-more", theirs},
+		{false, false, "cc" + traceparent[2:] + ".more", mine},
+		{false, false, traceparent[:len(traceparent)-1] + "x", mine},
+		{false, false, traceparent + "\n" + traceparent, mine},
+		{true, false, traceparent + "\n" + traceparent, ""},
+		{true, false, "ff" + traceparent[2:], ""},
 		{true, false, "", ""},
 		{true, false, traceparent, theirs},
 		{true, true, traceparent, ""},
@@ -182,7 +193,9 @@ func TestDecisionIDs(t *testing.T) {
 			o.Settings = with(own)
 			header := []string{"X-Tenant: acme", "Content-Type: application/json"}
 			if row.parent != "" {
-				header = append(header, "traceparent: "+row.parent)
+				for parent := range strings.SplitSeq(row.parent, "\n") {
+					header = append(header, "traceparent: "+parent)
+				}
 			}
 			method, target, _ := strings.Cut(call, " ")
 			got := serve(data(t, o), request(method, target, body, header...))

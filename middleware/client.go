@@ -16,6 +16,15 @@ import (
 // maxAnswer bounds the bytes read of an answer. One with a hundred limits has 20 KiB.
 const maxAnswer = 1 << 20
 
+// Bounds of a check, in bytes. regiond refuses a larger one while it is being sent, which may look
+// as if it were away; so it is refused here, and never passes for its size.
+// A field counts as in HTTP/2, whose client refuses what the server says that it does not take.
+const (
+	maxBody   = 64 << 10
+	maxHeader = 15 << 10 // regiond's is 16 KiB, with what net/http adds
+	ofField   = 32       // besides name and value
+)
+
 // Client calls one regiond, or a load balancer in front of several of one region.
 // It is safe for concurrent use. It starts no goroutine that outlives a check,
 // apart from those of its idle connections.
@@ -65,6 +74,9 @@ func (c *Client) check(ctx context.Context, check Check) (Decision, error) {
 	if c.options.Propagate != nil && check.TraceParent == "" && check.TraceState == "" {
 		c.options.Propagate(ctx, req.Header)
 	}
+	if err := unsendable(len(body), req.Header); err != nil {
+		return Decision{}, err
+	}
 	d, err := c.send(req)
 	if err == nil {
 		return d, nil
@@ -78,6 +90,32 @@ func (c *Client) check(ctx context.Context, check Check) (Decision, error) {
 	}
 	return Decision{Allowed: c.options.OnAway == Open, Away: true, Cause: fmt.Errorf("%w: %w", ErrAway, err)}, nil
 }
+
+// unsendable returns an *InvalidError for a check that regiond would not read or net/http not send, else nil.
+func unsendable(body int, header http.Header) error {
+	if body > maxBody {
+		return &InvalidError{http.StatusRequestEntityTooLarge, fmt.Sprintf(
+			"the check has %d bytes, at most %d are sent: bound what becomes a tenant or a dimension", body, maxBody)}
+	}
+	size := 0
+	for name, values := range header {
+		for _, value := range values {
+			size += len(name) + len(value) + ofField
+			if strings.ContainsFunc(value, isControl) {
+				return &InvalidError{http.StatusBadRequest, fmt.Sprintf(
+					"the field %s of the check has a control character, which cannot be sent: check what it is made of", name)}
+			}
+		}
+	}
+	if size > maxHeader {
+		return &InvalidError{http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf(
+			"the header of the check has %d bytes, at most %d are sent: bound trace context and idempotency key", size, maxHeader)}
+	}
+	return nil
+}
+
+// isControl is whether a rune may not be in a field's value.
+func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 func (c *Client) setHeader(h http.Header, check *Check) {
 	h.Set("Content-Type", "application/json")

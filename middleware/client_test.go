@@ -112,6 +112,46 @@ func TestInvalidChecksAreErrors(t *testing.T) {
 	}
 }
 
+// TestUnsendable: a check that regiond would not read, or net/http not send, is refused and never sent, whatever OnAway is.
+func TestUnsendable(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("a", n) }
+	for _, c := range []struct {
+		name      string
+		check     middleware.Check
+		propagate func(context.Context, http.Header)
+		status    int // 0: it is sent
+	}{
+		{"a large body", middleware.Check{Tenant: "acme", Dimensions: map[string]string{"user": long(65_000)}}, nil, 0},
+		{"a body that is too large", middleware.Check{Tenant: "acme", Dimensions: map[string]string{"user": long(66_000)}}, nil, 413},
+		{"one that is once it is escaped", middleware.Check{Tenant: strings.Repeat("\x01", 20_000)}, nil, 413},
+		{"a large header", middleware.Check{Tenant: "acme", TraceParent: long(15_000)}, nil, 0},
+		{"a trace that is too large", middleware.Check{Tenant: "acme", TraceParent: long(16_000)}, nil, 431},
+		{"two that are together", middleware.Check{Tenant: "acme", TraceParent: long(8000), TraceState: long(8000)}, nil, 431},
+		{"a key that is", middleware.Check{Tenant: "acme", IdempotencyKey: long(100_000)}, nil, 431},
+		{"what is propagated", middleware.Check{Tenant: "acme"}, func(_ context.Context, h http.Header) {
+			h["Baggage"] = []string{long(8000), long(8000)}
+		}, 431},
+		{"many fields that are small", middleware.Check{Tenant: "acme"}, func(_ context.Context, h http.Header) {
+			h["X"] = strings.Split(long(600), "")
+		}, 431},
+		{"a key of two lines", middleware.Check{Tenant: "acme", IdempotencyKey: "a\nb"}, nil, 400},
+		{"a trace with NUL", middleware.Check{Tenant: "acme", TraceParent: "a\x00"}, nil, 400},
+		{"a state with DEL", middleware.Check{Tenant: "acme", TraceParent: "a", TraceState: "\x7f"}, nil, 400},
+		{"a tab and an accent", middleware.Check{Tenant: "acme", TraceParent: "a", TraceState: "a\té"}, nil, 0},
+	} {
+		s := newStub(t, answers(http.StatusOK, allowed))
+		client := newClient(t, middleware.Options{URL: s.url, Timeout: unhurried, OnAway: middleware.Open, Propagate: c.propagate})
+		d, err := client.Check(t.Context(), c.check)
+		var invalid *middleware.InvalidError
+		if errors.As(err, &invalid) != (c.status != 0) || invalid != nil && invalid.Status != c.status || d.Allowed != (c.status == 0) {
+			t.Errorf("%s: decision %+v, %v; want status %d", c.name, d, err, c.status)
+		}
+		if sent := len(s.requests()) > 0; sent != (c.status == 0) {
+			t.Errorf("%s: sent: %v", c.name, sent)
+		}
+	}
+}
+
 // TestAway: whatever is no decision is treated alike, as OnAway says.
 func TestAway(t *testing.T) {
 	gone := httptest.NewServer(nil)

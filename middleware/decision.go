@@ -68,17 +68,19 @@ type Decision struct {
 }
 
 // InvalidError is a check that regiond refuses for good: a bad tenant, an unknown
-// policy, a missing token, a cost above the limit. The program or its configuration
-// is wrong; nothing was charged.
+// policy, a missing token, a cost above the limit; or one that cannot be sent, as it
+// is too large or has a control character in a field. The program or its configuration is
+// wrong; nothing was charged.
 type InvalidError struct {
-	// Status is regiond's: 400, 401, 403, 404, 422 and the like.
+	// Status is regiond's: 400, 401, 403, 404, 422 and the like; 400, 413 or 431
+	// where the check was not sent.
 	Status int
-	// Detail is regiond's explanation, for a log.
+	// Detail is the explanation, for a log.
 	Detail string
 }
 
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("regiond refuses the check with %d: %s", e.Status, e.Detail)
+	return fmt.Sprintf("the check is refused with %d: %s", e.Status, e.Detail)
 }
 
 // ErrAway is wrapped by Decision.Cause.

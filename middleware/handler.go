@@ -12,7 +12,7 @@ import (
 //	403  Identify returned an error
 //	422  the cost is above the limit: it never fits
 //	429  denied, with Retry-After
-//	500  regiond refuses the check as invalid: a mistake in the program
+//	500  regiond refuses the check as invalid, or it is too large: a mistake in the program
 //	503  regiond shed the check, with Retry-After; a fail mode is closed; or regiond is
 //	     unavailable and OnAway is Closed
 //

@@ -7,13 +7,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,7 +34,8 @@ type daemon struct {
 	exited chan struct{}
 }
 
-func startRegiond(t *testing.T, binary string) *daemon {
+// startRegiond starts it with further edits, each an old and a new text.
+func startRegiond(t *testing.T, binary string, edits ...string) *daemon {
 	t.Helper()
 	dir := t.TempDir()
 	data, admin := freeAddr(t), freeAddr(t)
@@ -38,7 +44,7 @@ func startRegiond(t *testing.T, binary string) *daemon {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "topology.yaml")
-	edited := strings.NewReplacer("127.0.0.1:8080", data, "127.0.0.1:9090", admin).Replace(string(text))
+	edited := strings.NewReplacer(append(edits, "127.0.0.1:8080", data, "127.0.0.1:9090", admin)...).Replace(string(text))
 	if err := os.WriteFile(file, []byte(edited), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +87,24 @@ func startRegiond(t *testing.T, binary string) *daemon {
 func (d *daemon) end(sig os.Signal) {
 	_ = d.cmd.Process.Signal(sig) // it may be gone already
 	<-d.exited
+}
+
+// stop sends SIGSTOP, and returns once all threads have stopped.
+func (d *daemon) stop(t *testing.T) {
+	t.Helper()
+	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for stopped := false; !stopped; {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("%d threads: %v", len(threads), err)
+		}
+		stopped = !slices.ContainsFunc(threads, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && !strings.Contains(string(text), ") T ")
+		})
+	}
 }
 
 func freeAddr(t *testing.T) string {
@@ -146,10 +170,14 @@ func TestExample(t *testing.T) {
 		"limits hold":               testLimits,
 		"decisions are decoded":     testDecisions,
 		"invalid checks are errors": testInvalid,
+		"no size passes":            testSizes,
 		"killed and open":           func(t *testing.T, b string) { testKilled(t, b, false) },
 		"killed and closed":         func(t *testing.T, b string) { testKilled(t, b, true) },
 	} {
 		t.Run(name, func(t *testing.T) { test(t, binary) })
+	}
+	if runtime.GOOS == "linux" { // elsewhere it is not known how long a request has waited
+		t.Run("a pause is no outage", func(t *testing.T) { testPaused(t, binary) })
 	}
 }
 
@@ -179,6 +207,28 @@ func testLimits(t *testing.T, binary string) {
 		if got := get(t, api+c.path, c.key, c.user); got.status != c.status {
 			t.Errorf("%s as %s of %s = %d, want %d", c.path, c.user, c.key, got.status, c.status)
 		}
+	}
+}
+
+// testSizes sends requests of all sizes as a tenant that has nothing left. No quota comes back meanwhile.
+func testSizes(t *testing.T, binary string) {
+	regiond := startRegiond(t, binary, "{name: sustained, units: 10, per: 1m}", "{name: sustained, units: 10, per: 1h}")
+	api := serve(t, regiond.url, false)
+	for _, user := range []string{"ann", "bob"} {
+		if got := get(t, api+"/search/go", "demo-key-hobby", user); got.status != 200 {
+			t.Fatalf("%d, want the API's response", got.status)
+		}
+	}
+	statuses := map[int]int{}
+	for i := range 120 {
+		size := 1 << 10 << (i % 10)
+		statuses[get(t, api+"/status", "demo-key-hobby", strings.Repeat("u", size+rand.IntN(size)-size/2)).status]++
+	}
+	if statuses[200] != 0 || statuses[500] == 0 {
+		t.Errorf("statuses %v, want none of 200", statuses)
+	}
+	if got := get(t, api+"/status", "demo-key-hobby", "eve"); got.status != 429 {
+		t.Errorf("%d without a large field, want 429", got.status)
 	}
 }
 
@@ -227,6 +277,36 @@ func testInvalid(t *testing.T, binary string) {
 			t.Errorf("Check(%+v) = %+v, %v; want an error of %d about %s", c.check, d, err, c.status, c.detail)
 		}
 	}
+}
+
+// testPaused stops regiond while a check is under way. That has then waited beyond regiond's deadline and is turned away unread,
+// which is a denial by a regiond that is busy, and nothing that OnAway is for.
+func testPaused(t *testing.T, binary string) {
+	regiond := startRegiond(t, binary)
+	client, err := middleware.New(middleware.Options{URL: regiond.url, Timeout: 20 * time.Second, OnAway: middleware.Open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := client.Check(t.Context(), middleware.Check{Tenant: "acme"}); err != nil || !d.Allowed || d.Away {
+		t.Fatalf("before: decision %+v, %v", d, err)
+	}
+	regiond.stop(t)
+	sent, answered := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(answered)
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(sent) }})
+		d, err := client.Check(ctx, middleware.Check{Tenant: "acme"})
+		if err != nil || d.Allowed || d.Away || d.Status != 503 || d.Basis != "shed" || d.Mode != "global" || d.Reason != "overloaded" ||
+			d.Header.Get("Retry-After") != "1" {
+			t.Errorf("decision %+v, %v; want it shed, since regiond was overloaded", d, err)
+		}
+	}()
+	<-sent
+	time.Sleep(200 * time.Millisecond) // is what the check waits, not what the test does
+	if err := regiond.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	<-answered
 }
 
 func testKilled(t *testing.T, binary string, closed bool) {

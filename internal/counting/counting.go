@@ -30,13 +30,15 @@ type Counter[L comparable] struct {
 func New[L comparable](m metric.Meter, name, unit, help string, set func(L) attribute.Set) (*Counter[L], error) {
 	c := &Counter[L]{set: set}
 	c.series.Store(&map[L]*series{})
-	_, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+	counter, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
+	if err == nil { // a callback of the instrument itself would be dropped where two Counters share it
+		_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 			for _, s := range *c.series.Load() {
-				o.Observe(s.sum(), s.attributes)
+				o.ObserveInt64(counter, s.sum(), s.attributes)
 			}
 			return nil
-		}))
+		}, counter)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create the counter %s: %w", name, err)
 	}

@@ -2,6 +2,7 @@ package counting_test
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"testing"
 
@@ -20,12 +21,22 @@ func (l labels) set() attribute.Set {
 
 // counter returns a counter and what a reader collects of it, by labels.
 func counter(t testing.TB) (c *counting.Counter[labels], collect func() map[attribute.Set]int64) {
+	cs, collect := counters(t, 1)
+	return cs[0], collect
+}
+
+// counters returns n counters of one name on one meter.
+func counters(t testing.TB, n int) (cs []*counting.Counter[labels], collect func() map[attribute.Set]int64) {
 	reader := metric.NewManualReader()
-	c, err := counting.New(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test"), "things", "{thing}", "Things.", labels.set)
-	if err != nil {
-		t.Fatal(err)
+	meter := metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
+	for range n {
+		c, err := counting.New(meter, "things", "{thing}", "Things.", labels.set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cs = append(cs, c)
 	}
-	return c, func() map[attribute.Set]int64 {
+	return cs, func() map[attribute.Set]int64 {
 		var all metricdata.ResourceMetrics
 		if err := reader.Collect(context.Background(), &all); err != nil {
 			t.Fatal(err)
@@ -43,6 +54,19 @@ func counter(t testing.TB) (c *counting.Counter[labels], collect func() map[attr
 			}
 		}
 		return found
+	}
+}
+
+// Two listeners count under one name: what both counted is there, and added up under equal labels.
+func TestOneName(t *testing.T) {
+	cs, collect := counters(t, 2)
+	cs[0].Add(labels{1, 0}, 1)
+	cs[0].Add(labels{3, 0}, 5)
+	cs[1].Add(labels{2, 0}, 2)
+	cs[1].Add(labels{3, 0}, 7)
+	want := map[attribute.Set]int64{labels{1, 0}.set(): 1, labels{2, 0}.set(): 2, labels{3, 0}.set(): 12}
+	if got := collect(); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

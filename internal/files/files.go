@@ -16,9 +16,8 @@ const (
 	readTimeout = 5 * time.Second
 )
 
-// Read is os.ReadFile for files that an operator names, and ends also where that would wait or read on. A FIFO that nobody
-// has open for writing is empty. An error are a FIFO whose writer takes longer than 5 s, a device that has no end, and any
-// file of more than 16 MiB.
+// Read is os.ReadFile for files that an operator names, and ends also where that would wait or read on. Errors are a FIFO
+// without content, a FIFO whose writer takes longer than 5 s, a device that has no end, and any file of more than 16 MiB.
 func Read(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -29,6 +28,11 @@ func Read(name string) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err == nil && len(content) > maxBytes {
 		err = fmt.Errorf("read %s: it has more than %d bytes", name, maxBytes)
+	}
+	if err == nil && len(content) == 0 {
+		if info, _ := f.Stat(); info != nil && info.Mode()&os.ModeNamedPipe != 0 {
+			err = fmt.Errorf("read %s: it is a FIFO, and nothing was written into it", name)
+		}
 	}
 	return content, err
 }

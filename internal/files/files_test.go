@@ -36,7 +36,7 @@ func TestRead(t *testing.T) {
 		{"no file", "none", nil, 0, "no such file"},
 		{"a directory", ".", nil, 0, "is a directory"},
 		{"a device without end", "zero", func() error { return os.Symlink("/dev/zero", at("zero")) }, 0, "zero: it has more than 16777216 bytes"},
-		{"a FIFO without a writer", "fifo", fifo, 0, ""},
+		{"a FIFO without a writer", "fifo", fifo, 0, "fifo: it is a FIFO, and nothing was written into it"},
 	} {
 		if row.make != nil {
 			if err := row.make(); err != nil {

@@ -25,6 +25,11 @@ function shape(name, attributes, text) {
   return e;
 }
 
+// call is fetch with a field that a page of another origin cannot send, so that regiond knows whose request it is.
+function call(path, options = {}) {
+  return fetch(path, { ...options, headers: { "X-Requested-With": "regiond", ...options.headers } });
+}
+
 const number = (n) => n.toLocaleString("en", { maximumFractionDigits: 1 });
 const percent = (p) => (p * 100).toLocaleString("en", { maximumFractionDigits: 1 }) + " %";
 const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
@@ -154,7 +159,7 @@ function drawMeter(box, parts, names, limit, most) {
 async function control(path) {
   set($("demo-error"), "");
   try {
-    const answer = await fetch("/demo/" + path, { method: "POST" });
+    const answer = await call("/demo/" + path, { method: "POST" });
     if (!answer.ok) set($("demo-error"), "That did not work: status " + answer.status + ".");
     return answer.ok;
   } catch {
@@ -487,7 +492,7 @@ async function drawTop() {
   if ($("content").hidden || document.hidden) return;
   let report;
   try {
-    const answer = await fetch("/v1/top?limit=10&by=" + $("top-by").value + "&window=" + $("top-window").value);
+    const answer = await call("/v1/top?limit=10&by=" + $("top-by").value + "&window=" + $("top-window").value);
     if (!answer.ok) return;
     report = await answer.json();
   } catch {
@@ -520,7 +525,7 @@ async function explain(row) {
   let lines;
   if (dims.some(([, value]) => value === "")) lines = ["Values beyond max_values share this partition, and which they are is not known."];
   else try {
-    const answer = await fetch("/v1/explain/" + encodeURIComponent(row.tenant) + "?" + query);
+    const answer = await call("/v1/explain/" + encodeURIComponent(row.tenant) + "?" + query);
     const body = await answer.json();
     lines = answer.ok ? body.explain.sentences : [body.detail, ...(body.errors || []).map((e) => e.pointer + " " + e.detail)];
   } catch {
@@ -571,30 +576,26 @@ function counted(partition) {
 for (const id of ["top-by", "top-window"]) $(id).addEventListener("change", drawTop);
 setInterval(drawTop, 3000);
 
-// The stream.
+// The stream. Not an EventSource, which cannot send header fields.
 
-let source = null, again = 0, heard = 0;
+let stream = null, again = 0, heard = 0;
 
 function live(state, text) {
   $("live").dataset.live = state;
   set($("live-text"), text);
 }
 
-function connect() {
-  clearTimeout(again);
-  if (source) source.close();
-  source = new EventSource("/v1/events");
-  source.addEventListener("history", (e) => {
-    takeHistory(JSON.parse(e.data));
+const take = {
+  history(history) {
+    takeHistory(history);
     const first = $("content").hidden;
     $("content").hidden = false;
     $("login").hidden = true;
     $("logout").hidden = localStorage.getItem("session") !== "yes";
     drawTimeline();
     if (first) drawTop();
-  });
-  source.addEventListener("state", (e) => {
-    const state = JSON.parse(e.data);
+  },
+  state(state) {
     heard = Date.now();
     lastAt = state.at_ms;
     live("yes", "Live");
@@ -604,22 +605,34 @@ function connect() {
     drawRegions(state.regions);
     drawLimits(state.limits);
     drawChanges(state.events);
-  });
-  source.addEventListener("error", () => {
-    live("lost", "Connection lost, trying again");
-    if (source.readyState === EventSource.CLOSED) refused();
-  });
+  },
+};
+
+// readEvents takes events until the stream ends.
+async function readEvents(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = ""; ;) {
+    const { value, done } = await reader.read().catch(() => ({ done: true })); // the connection was lost
+    if (done) return;
+    const events = (text + value).split("\n\n");
+    text = events.pop(); // has no end yet
+    for (const event of events) {
+      const fields = new Map(event.split("\n").map((line) => line.split(/: (.*)/s, 2)));
+      const name = fields.get("event");
+      if (take[name]) take[name](JSON.parse(fields.get("data")));
+    }
+  }
 }
 
-// refused finds out why there is no stream: a browser does not say.
-async function refused() {
-  let status = 0;
-  try {
-    status = (await fetch("/v1/regions")).status;
-  } catch {
-    // the process is away
-  }
-  if (status === 401) {
+async function connect() {
+  clearTimeout(again);
+  if (stream) stream.abort();
+  const own = stream = new AbortController();
+  const answer = await call("/v1/events", { signal: own.signal }).catch(() => ({ status: 0 })); // the process is away
+  if (answer.ok) await readEvents(answer.body);
+  if (stream !== own) return; // another has its place
+  stream = null;
+  if (answer.status === 401) {
     live("no", "Not logged in");
     $("content").hidden = true;
     $("logout").hidden = true;
@@ -628,16 +641,17 @@ async function refused() {
     $("token").focus();
     return;
   }
-  if (status === 403) {
+  if (answer.status === 403) {
     live("lost", "This token may not see the page");
     return;
   }
-  again = setTimeout(connect, 5000);
+  live("lost", "Connection lost, trying again");
+  again = setTimeout(connect, answer.status === 503 ? 5000 : 2000);
 }
 
 // A connection can be dead without an end.
 setInterval(() => {
-  if (source && source.readyState === EventSource.OPEN && heard && Date.now() - heard > 10000) {
+  if (stream && heard && Date.now() - heard > 10000) {
     live("lost", "Connection lost, trying again");
     heard = Date.now();
     connect();
@@ -648,7 +662,7 @@ $("login-form").addEventListener("submit", async (e) => {
   e.preventDefault();
   set($("login-error"), "");
   try {
-    const answer = await fetch("/session", {
+    const answer = await call("/session", {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token: $("token").value }),
     });
     if (answer.ok) {
@@ -665,8 +679,7 @@ $("login-form").addEventListener("submit", async (e) => {
 });
 
 $("logout").addEventListener("click", async () => {
-  await fetch("/session", { method: "DELETE" });
-  source.close();
-  refused();
+  await call("/session", { method: "DELETE" });
+  connect();
 });
 connect();

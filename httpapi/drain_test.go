@@ -1,0 +1,191 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/regiond/regiond/httpapi"
+)
+
+// TestRefusalArrives: a client that reads nothing before it has sent all of a request gets the refusal, and then the end.
+// A connection that is closed with unread bytes is reset, which gateways take for an outage of the limiter.
+func TestRefusalArrives(t *testing.T) {
+	if plain {
+		t.Skip("it was all engines' the first time")
+	}
+	h, err := httpapi.NewData(options(&fake{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	certified := httptest.NewTLSServer(nil)
+	config := certified.TLS
+	certified.Close()
+	log := slog.New(slog.DiscardHandler)
+	for engine, server := range map[string]interface {
+		Serve(l net.Listener) error
+		Close() error
+	}{
+		"fasthttp": httpapi.NewPlainServer(h, log, nil), "net/http": httpapi.NewServer(h, log, nil), "TLS": httpapi.NewServer(h, log, nil),
+	} {
+		t.Run(engine, func(t *testing.T) {
+			bound, err := httpapi.NewConnections("http", 100, noop.Meter{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := bound.Listen(at)
+			dial := func() (net.Conn, error) { return (&net.Dialer{}).DialContext(t.Context(), "tcp", at.Addr().String()) }
+			if engine == "TLS" {
+				l = tls.NewListener(l, config)
+				dial = func() (net.Conn, error) {
+					d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}} //nolint:gosec // of a test
+					return d.DialContext(t.Context(), "tcp", at.Addr().String())
+				}
+			}
+			done := make(chan error, 1)
+			go func() { done <- server.Serve(l) }()
+			t.Cleanup(func() {
+				_ = server.Close()
+				if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+					t.Error(err)
+				}
+			})
+			t.Run("requests", func(t *testing.T) { // ends before the server
+				for name, row := range refused() {
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						c, err := dial()
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer c.Close()
+						_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+						if _, err := c.Write([]byte(row.sent)); err != nil {
+							t.Errorf("%d bytes were not taken: %v", len(row.sent), err)
+						}
+						answer, err := io.ReadAll(c)
+						if !bytes.HasPrefix(answer, []byte("HTTP/1.1 "+row.status+" ")) || err != nil {
+							t.Errorf("%d bytes are answered %.80q, %v; want %s and the end", len(row.sent), answer, err, row.status)
+						}
+					})
+				}
+			})
+		})
+	}
+}
+
+// refused are requests that are refused before all of them is read.
+func refused() map[string]struct{ sent, status string } {
+	check := post("Content-Length: 26\r\nConnection: close\r\n", jsonCheck)
+	large := strings.Repeat(" ", 700_000)
+	rows := map[string]struct{ sent, status string }{
+		"a body that is too large":    {sized("", large), "413"},
+		"chunks that are too large":   {post("Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(large), large)), "413"},
+		"two hosts, and more":         {"POST /v1/check HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n" + large, "400"},
+		"a space in a name, and more": {"POST /v1/check HTTP/1.1\r\nHost : a\r\n\r\n" + large, "400"},
+		"a coding, and more":          {post("Transfer-Encoding: gzip\r\n", large), "501"},
+		"an expectation, and more":    {sized("Expect: 200-ok\r\n", large), "417"},
+		"no call, and more":           {"POST /v1/nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 700000\r\n\r\n" + large, "404"},
+		"the last request, and more":  {check + large, "200"},
+		// Envoy takes 60 KiB of header fields, net/http, and so Caddy, 1 MiB.
+		"a target that Envoy takes": {"GET /v1/authz/" + strings.Repeat("a", 59<<10) + " HTTP/1.1\r\nHost: a\r\n\r\n", "431"},
+		"fields that Envoy takes":   {"GET /v1/authz HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: "+strings.Repeat("y", 600)+"\r\n", 100) + "\r\n", "431"},
+	}
+	for range 10 {
+		n := 24<<10 + rand.IntN(1000<<10) //nolint:gosec // sizes of a test
+		rows[fmt.Sprintf("a field of %d bytes", n)] = struct{ sent, status string }{sized("X: "+strings.Repeat("a", n)+"\r\n", jsonCheck), "431"}
+	}
+	return rows
+}
+
+// tooMuch has a header that is refused.
+var tooMuch = "GET / HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("a", 100<<10) + "\r\n\r\n"
+
+// refuse has a request refused, and returns once all of the answer is here.
+func (v *visitor) refuse(t *testing.T) {
+	t.Helper()
+	if _, err := io.WriteString(v, tooMuch); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(v.in); err != nil || !bytes.HasPrefix(answer, []byte("HTTP/1.1 431 ")) {
+		t.Fatalf("%.80q, %v", answer, err)
+	}
+}
+
+// TestDrainIsBounded: a client that does not close a refused connection, or goes on to send, keeps it for a second and a
+// megabyte; until then it counts.
+func TestDrainIsBounded(t *testing.T) {
+	dial, bound := visitors(t, 2, &fake{})
+	silent := dial()
+	silent.refuse(t)
+	if n := bound.Open(); n != 1 {
+		t.Errorf("%d connections are open after the refusal, want 1 until the client closes it", n)
+	}
+	becomes(t, "are open", bound.Open, 0)
+	endless, sent := dial(), 0
+	if c, ok := endless.Conn.(*net.TCPConn); !ok || c.SetWriteBuffer(4096) != nil { // or the kernel takes many MiB
+		t.Fatal("the client's own buffer is not small")
+	}
+	for chunk := []byte(strings.Repeat("a", 64<<10)); sent <= 16<<20; {
+		n, err := endless.Write(chunk)
+		if sent += n; err != nil {
+			break
+		}
+	}
+	if sent > 4<<20 {
+		t.Errorf("%d bytes of one request were taken", sent)
+	}
+	becomes(t, "are open", bound.Open, 0)
+}
+
+// TestDrainMakesRoom: a refused connection whose client does not close it is displaced, also one that is proven.
+func TestDrainMakesRoom(t *testing.T) {
+	dial, _ := visitors(t, 1, &fake{})
+	stranger, known, next := dial(), (*visitor)(nil), (*visitor)(nil)
+	stranger.refuse(t)
+	known = dial()
+	known.check(t)
+	known.refuse(t)
+	next = dial()
+	next.check(t)
+}
+
+// TestIdleIsClosedAtOnce: a server that stops does not wait for the clients of idle connections.
+func TestIdleIsClosedAtOnce(t *testing.T) {
+	const idle = 20
+	var start time.Time
+	t.Run("server", func(server *testing.T) {
+		dial, bound := visitors(server, idle, &fake{})
+		at := dial().RemoteAddr().String()
+		for i := range idle {
+			c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() }) // after the server
+			(&visitor{c, bufio.NewReader(c)}).check(t)
+			rests(t, bound, i+1)
+		}
+		start = time.Now()
+	})
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v to stop with %d idle connections", took, idle)
+	}
+}
