@@ -2,6 +2,7 @@ package grpcapi
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -82,7 +84,7 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 	if v.refused {
 		c.deny(a, v, merged.Policy)
 	}
-	a.DynamicMetadata = c.metadata(r, v, &merged, headline)
+	a.DynamicMetadata = c.metadata(d, r, v, &merged, headline)
 	if c.span != nil {
 		c.span.SetAttributes(attribute.String("regiond.policy", merged.Policy), attribute.String("regiond.decision", merged.Label()),
 			attribute.String("regiond.basis", v.basis.String()), attribute.String("regiond.mode", v.mode.String()))
@@ -163,7 +165,7 @@ func (s *Server) why(d *quota.Decision, limit string, id trace.TraceID) map[stri
 }
 
 // metadata is why, and what only a request of descriptors has.
-func (c *call) metadata(r *ratelimit.RateLimitRequest, v *verdict, merged *quota.Decision, headline *cell) *structpb.Struct {
+func (c *call) metadata(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict, merged *quota.Decision, headline *cell) *structpb.Struct {
 	limit := ""
 	if headline != nil {
 		limit = headline.rule.Path
@@ -176,6 +178,12 @@ func (c *call) metadata(r *ratelimit.RateLimitRequest, v *verdict, merged *quota
 	if v.ignored {
 		fields["ignored_limit"] = structpb.NewBoolValue(true)
 	}
+	if d != nil && d.Metadata {
+		request(fields, r, v)
+	}
+	if more := v.metadata(); more != nil {
+		fields["metadata"] = structpb.NewStructValue(more)
+	}
 	var violations []*structpb.Value
 	for i := range v.cells {
 		if own := &v.cells[i]; own.over && own.rule.Quota {
@@ -186,4 +194,63 @@ func (c *call) metadata(r *ratelimit.RateLimitRequest, v *verdict, merged *quota
 		fields["quotaModeViolations"] = structpb.NewListValue(&structpb.ListValue{Values: violations})
 	}
 	return &structpb.Struct{Fields: fields}
+}
+
+// request adds what envoyproxy/ratelimit's RESPONSE_DYNAMIC_METADATA repeats of a request.
+func request(fields map[string]*structpb.Value, r *ratelimit.RateLimitRequest, v *verdict) {
+	text := func(s string) *structpb.Value { return structpb.NewStringValue(strings.ToValidUTF8(s, "\uFFFD")) }
+	list := func(values []*structpb.Value) *structpb.Value {
+		return structpb.NewListValue(&structpb.ListValue{Values: values})
+	}
+	descriptors := make([]*structpb.Value, len(r.GetDescriptors()))
+	for i, d := range r.GetDescriptors() {
+		entries := make([]*structpb.Value, len(d.GetEntries()))
+		for n, e := range d.GetEntries() {
+			entries[n] = text(e.GetKey() + "=" + e.GetValue())
+		}
+		own := map[string]*structpb.Value{"entries": list(entries)}
+		if l := d.GetLimit(); l != nil {
+			own["limit"] = text(l.String())
+		}
+		if hits := d.GetHitsAddend(); hits != nil {
+			own["hitsAddend"] = structpb.NewNumberValue(float64(hits.GetValue()))
+		}
+		descriptors[i] = structpb.NewStructValue(&structpb.Struct{Fields: own})
+	}
+	fields["domain"], fields["descriptors"] = fields["policy"], list(descriptors)
+	if hits := r.GetHitsAddend(); hits != 0 {
+		fields["hitsAddend"] = structpb.NewNumberValue(float64(hits))
+	}
+	fields["quotaModeEnabled"] = structpb.NewBoolValue(slices.ContainsFunc(v.cells, func(c cell) bool { return c.rule != nil && c.rule.Quota }))
+}
+
+// metadata is that of the rules with room for their cells, nil for none. Of rules that say the same differently the first counts.
+func (v *verdict) metadata() *structpb.Struct {
+	var all *structpb.Struct
+	for i := range v.cells {
+		c := &v.cells[i]
+		switch {
+		case c.rule == nil || c.rule.Metadata == nil || c.rule.Unlimited || c.over && !c.rule.Shadow:
+		case all == nil:
+			all = proto.CloneOf(c.rule.Metadata)
+		default:
+			merge(all, c.rule.Metadata)
+		}
+	}
+	return all
+}
+
+// merge adds what into lacks.
+func merge(into, from *structpb.Struct) {
+	for name, value := range from.GetFields() {
+		known, ok := into.GetFields()[name]
+		switch {
+		case !ok && into.Fields == nil:
+			into.Fields = map[string]*structpb.Value{name: proto.CloneOf(value)}
+		case !ok:
+			into.Fields[name] = proto.CloneOf(value)
+		case known.GetStructValue() != nil && value.GetStructValue() != nil:
+			merge(known.GetStructValue(), value.GetStructValue())
+		}
+	}
 }

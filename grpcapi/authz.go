@@ -40,7 +40,12 @@ func (s *Server) check(ctx context.Context, r *auth.CheckRequest, unread error) 
 		if recover() != nil { // it is in the log
 			answer = answerOf(&httpapi.ForwardedAnswer{Status: http.StatusTooManyRequests})
 		}
-		s.metrics.record(ctx, methodCheck, codes.Code(answer.GetStatus().GetCode()).String(), start)
+		code := codes.Code(answer.GetStatus().GetCode())
+		result := code.String()
+		if code == codes.ResourceExhausted { // a denial, as that of the other method
+			result = overLimit
+		}
+		s.metrics.record(ctx, methodCheck, result, start)
 	}()
 	ctx, cancel := inTime(ctx, start.Add(s.Deadline))
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -13,7 +14,10 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
@@ -91,9 +95,18 @@ func authorizer(t interface {
 }, access httpapi.Access,
 ) *grpcapi.Server {
 	t.Helper()
+	return meteredAuthorizer(t, access, noop.Meter{})
+}
+
+func meteredAuthorizer(t interface {
+	Helper()
+	Fatal(...any)
+}, access httpapi.Access, meter metric.Meter,
+) *grpcapi.Server {
+	t.Helper()
 	h, l := dataHandler(t, access)
 	s, err := grpcapi.New(grpcapi.Options{
-		Limiter: l, Authorize: h, Region: "local", Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},
+		Limiter: l, Authorize: h, Region: "local", Logger: slog.New(slog.DiscardHandler), Meter: meter,
 		Settings: func() *grpcapi.Settings { return &grpcapi.Settings{} }, Ready: func() (bool, []string) { return true, nil },
 	})
 	if err != nil {
@@ -162,6 +175,28 @@ func overGRPC(ctx context.Context, t interface{ Fatal(...any) }, s *grpcapi.Serv
 	}
 	slices.Sort(got.fields)
 	return got, a
+}
+
+// TestWhatEnvoyTakes: a request as large as Envoy takes by default, 60 KiB of header fields, is decided.
+func TestWhatEnvoyTakes(t *testing.T) {
+	t.Parallel()
+	const most = 60 << 10
+	many := http.Header{"X-Tenant": {"acme"}}
+	for i := range most / 100 {
+		many.Set(fmt.Sprintf("X-%d", i), strings.Repeat("a", 90))
+	}
+	for name, header := range map[string]http.Header{
+		"one field": {"X-Tenant": {"acme"}, "Cookie": {strings.Repeat("a", most)}}, "many fields": many,
+	} {
+		s := authorizer(t, httpapi.Access{})
+		if got, _ := overGRPC(t.Context(), t, s, checkOf("GET", "/x", header, nil)); got.status != http.StatusOK {
+			t.Errorf("%s: %+v", name, got)
+		}
+		header.Set("X-Tenant", "not valid")
+		if got, _ := overGRPC(t.Context(), t, s, checkOf("GET", "/x", header, nil)); got.status != http.StatusForbidden {
+			t.Errorf("%s, without a tenant: %+v", name, got)
+		}
+	}
 }
 
 // TestAsForwardAuth: whatever a gateway asks, the answer is that of forward-auth over HTTP.
@@ -288,7 +323,8 @@ func TestWhatAGatewaySays(t *testing.T) {
 // TestDenialOverGRPC: a denial is a 429 with its fields and problem, and metadata that say why.
 func TestDenialOverGRPC(t *testing.T) {
 	t.Parallel()
-	s := authorizer(t, httpapi.Access{})
+	reader := sdk.NewManualReader()
+	s := meteredAuthorizer(t, httpapi.Access{}, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))
 	r := checkOf("GET", "/", http.Header{"X-Tenant": {"acme"}}, nil)
 	for range 6 {
 		if got, _ := overGRPC(t.Context(), t, s, r); got.status != 200 {
@@ -307,6 +343,22 @@ func TestDenialOverGRPC(t *testing.T) {
 	// What is no message is refused too.
 	if a, err := s.Check(t.Context(), []byte{0xff}); err != nil || a.GetDeniedResponse().GetStatus().GetCode() != 403 {
 		t.Errorf("%v %v", a, err)
+	}
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	counted := map[string]int64{}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "regiond.grpc.requests" {
+			for _, p := range sum.DataPoints {
+				code, _ := p.Attributes.Value("code")
+				counted[code.AsString()] += p.Value
+			}
+		}
+	}
+	if want := map[string]int64{"OK": 6, "OVER_LIMIT": 1, "PermissionDenied": 1}; !maps.Equal(counted, want) {
+		t.Errorf("calls are counted as %v, want %v", counted, want)
 	}
 }
 

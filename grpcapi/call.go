@@ -101,7 +101,7 @@ func (c *call) end(answer *ratelimit.RateLimitResponse, err error) {
 	c.inFlight.Add(-1)
 	result := status.Code(err).String()
 	if err == nil && answer.GetOverallCode() == ratelimit.RateLimitResponse_OVER_LIMIT {
-		result = "OVER_LIMIT"
+		result = overLimit
 	}
 	c.metrics.record(c.ctx, c.method, result, c.start)
 	if c.span == nil {
@@ -113,6 +113,9 @@ func (c *call) end(answer *ratelimit.RateLimitResponse, err error) {
 	}
 	c.span.End()
 }
+
+// overLimit is what a refusal is counted as.
+const overLimit = "OVER_LIMIT"
 
 type instruments struct {
 	requests metric.Int64Counter

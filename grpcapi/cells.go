@@ -2,6 +2,7 @@ package grpcapi
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -17,8 +18,9 @@ type cell struct {
 	rule   *rls.Rule // nil: no limit applies
 	tenant string
 	dims   quota.Dimensions
-	cost   int64
+	cost   int64 // with that of its equals
 	ask    quota.Ask
+	first  int  // place of the first of its equals, which is asked for all of them
 	free   bool // it is not denied: nothing is asked of it but how much is left
 
 	over      bool // under its limit there is no room for the cost
@@ -71,7 +73,29 @@ func (s *Server) cells(d *rls.Domain, r *ratelimit.RateLimitRequest, reports boo
 			c.rule = nil
 		}
 	}
+	addUp(cells)
 	return cells, ignored
+}
+
+// addUp joins cells that are checked, or looked at, under the same limit and values. What is charged whatever is left is
+// charged one after the other, as envoyproxy/ratelimit does.
+func addUp(cells []cell) {
+	for i := range cells {
+		c := &cells[i]
+		c.first = i
+		if !c.counted() || c.ask == quota.AskReport {
+			continue
+		}
+		c.first = slices.IndexFunc(cells[:i+1], func(o cell) bool {
+			return o.counted() && o.rule == c.rule && o.ask == c.ask && o.free == c.free && o.tenant == c.tenant && slices.Equal(o.dims, c.dims)
+		})
+		if first := &cells[c.first]; c.first < i && c.ask == quota.AskCheck {
+			first.cost = min(first.cost+c.cost, quota.MaxUnits)
+		}
+	}
+	for i := range cells {
+		cells[i].cost = cells[cells[i].first].cost
+	}
 }
 
 // price says what is asked of a cell, and for what cost.

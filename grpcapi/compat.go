@@ -110,7 +110,11 @@ func (s *Server) healthcheck(w http.ResponseWriter, _ *http.Request) {
 // rules lists the limits in force, a line for each.
 func (s *Server) rules(w http.ResponseWriter, r *http.Request) {
 	settings := s.Settings()
-	if _, err := settings.admit(asCall(r), httpapi.ScopeCheck); err != nil {
+	caller, err := settings.admit(asCall(r), httpapi.ScopeCheck)
+	if err == nil && caller.Tenants != nil {
+		err = status.Error(codes.PermissionDenied, "the caller is held to tenants, and this call shows the limits of all of them")
+	}
+	if err != nil {
 		fail(w, err)
 		return
 	}

@@ -9,11 +9,10 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// step is what is decided at once: cells of one tenant, at one cost, each under another limit.
+// step is what is decided at once: cells of one tenant.
 type step struct {
-	cells []int // by their places in the request
+	cells []int // by their places in the request, the first of equal ones
 	ask   quota.Ask
-	cost  int64
 	over  bool // a report is asked for after a peek, and charges more than the limit
 }
 
@@ -21,7 +20,7 @@ type step struct {
 type verdict struct {
 	cells   []cell
 	refused bool
-	apart   bool // the cells that are charged when admitted were more than one step
+	apart   bool // the cells that are charged when admitted are of several tenants
 	ignored bool // a limit that came with the request did not count
 	mode    quota.Mode
 	basis   quota.Basis
@@ -36,23 +35,25 @@ func (s *Server) decide(ctx context.Context, d *rls.Domain, v *verdict) {
 			c.state = quota.LimitState{Limit: c.rule.Limit, Denied: true, RetryAfter: c.rule.Limit.Window, ResetAfter: c.rule.Limit.Window}
 		}
 	}
-	steps, checks := v.steps()
+	steps, checks, shadow := v.steps()
 	v.refused = v.over()
 	if !v.refused && len(steps) > 0 && len(checks) > 0 { // what refuses the request must do so before the others are charged
 		s.ask(ctx, d, v, steps)
 		steps = nil
 		v.refused = v.over()
 	}
-	for i := range checks {
-		switch {
-		case v.cells[checks[i].cells[0]].rule.Shadow:
-		case v.refused:
-			checks[i].ask = quota.AskPeek
-		default:
-			v.apart = i > 0
+	v.apart = !v.refused && len(checks) > 1
+	if v.refused || v.apart { // no store decides about several tenants at once
+		look := slices.Clone(checks)
+		for i := range look {
+			look[i].ask = quota.AskPeek
+		}
+		s.ask(ctx, d, v, look)
+		if v.refused = v.over(); v.refused {
+			checks = nil
 		}
 	}
-	steps = append(steps, checks...)
+	steps = slices.Concat(steps, checks, shadow)
 	for len(steps) > 0 {
 		steps = s.ask(ctx, d, v, steps)
 		if v.noQuota() {
@@ -103,18 +104,17 @@ func (v *verdict) refuses(c *cell) bool {
 	return c.over && (c.denies() || c.rule.Quota && !c.rule.Shadow && !c.free && v.noQuota())
 }
 
-// steps puts the cells together that can be decided at once: those that are charged when the request is admitted are checks,
-// of which the ones in shadow are last.
-func (v *verdict) steps() (others, checks []step) {
-	var shadow []step
+// steps puts the cells together that can be decided at once: checks are those that are charged when the request is admitted,
+// shadow those that are charged whatever becomes of it.
+func (v *verdict) steps() (others, checks, shadow []step) {
 	for i := range v.cells {
 		c := &v.cells[i]
-		if !c.counted() {
+		if !c.counted() || c.first != i {
 			continue
 		}
-		own := step{ask: c.ask, cost: c.cost, cells: []int{i}}
+		own := step{ask: c.ask, cells: []int{i}}
 		if c.never() {
-			own.ask, own.cost = quota.AskPeek, 1
+			own.ask = quota.AskPeek
 		}
 		to := &others
 		switch {
@@ -125,7 +125,10 @@ func (v *verdict) steps() (others, checks []step) {
 		}
 		at := -1
 		if own.ask != quota.AskReport && !c.rule.Shadow && !c.never() {
-			at = slices.IndexFunc(*to, func(o step) bool { return v.joins(&o, &own) })
+			at = slices.IndexFunc(*to, func(o step) bool {
+				first := &v.cells[o.cells[0]]
+				return o.ask == own.ask && first.tenant == c.tenant && !first.rule.Shadow && !first.never()
+			})
 		}
 		if at >= 0 {
 			(*to)[at].cells = append((*to)[at].cells, i)
@@ -133,14 +136,7 @@ func (v *verdict) steps() (others, checks []step) {
 		}
 		*to = append(*to, own)
 	}
-	return others, append(checks, shadow...)
-}
-
-// joins reports whether a cell can be decided in a step.
-func (v *verdict) joins(o, own *step) bool {
-	c, first := &v.cells[own.cells[0]], &v.cells[o.cells[0]]
-	return o.ask == own.ask && o.cost == own.cost && first.tenant == c.tenant && !first.rule.Shadow && !first.never() && len(o.cells) < quota.MaxTogether &&
-		!slices.ContainsFunc(o.cells, func(i int) bool { return v.cells[i].rule.Limit.Name == c.rule.Limit.Name })
+	return others, checks, shadow
 }
 
 // ask puts the steps to the limiter, and returns those that are to be asked again: a step that only limits of quota mode
@@ -151,10 +147,12 @@ func (s *Server) ask(ctx context.Context, d *rls.Domain, v *verdict, steps []ste
 		o := &steps[i]
 		q := v.question(d, o)
 		if o.ask == quota.AskReport { // only what is asked before shows whether it exceeds the limit
-			if o.over = o.cost > v.cells[o.cells[0]].rule.Limit.Units; !o.over {
+			if first := &v.cells[o.cells[0]]; first.cost <= first.rule.Limit.Units {
 				q.Ask = quota.AskPeek
 				qs = append(qs, q)
 				q.Ask = quota.AskReport
+			} else {
+				o.over = true
 			}
 		}
 		qs = append(qs, q)
@@ -167,7 +165,7 @@ func (s *Server) ask(ctx context.Context, d *rls.Domain, v *verdict, steps []ste
 			outcomes = outcomes[1:]
 		}
 		if rest := s.read(d, v, o, &outcomes[0]); len(rest) > 0 {
-			again = append(again, step{cells: rest, ask: o.ask, cost: o.cost})
+			again = append(again, step{cells: rest, ask: o.ask})
 		}
 		outcomes = outcomes[1:]
 	}
@@ -181,16 +179,15 @@ func denied(d *quota.Decision) bool {
 func (v *verdict) question(d *rls.Domain, o *step) quota.Question {
 	first := &v.cells[o.cells[0]]
 	q := quota.Question{Ask: o.ask, Request: quota.Request{
-		Tenant: first.tenant, Policy: d.Policy().Name, Cost: o.cost, Observe: first.rule.Shadow,
-		Limits: make([]*quota.Limit, len(o.cells)), Dimensions: first.dims,
+		Tenant: first.tenant, Policy: d.Policy().Name, Observe: first.rule.Shadow, Charges: make([]quota.Charge, len(o.cells)),
 	}}
 	for n, i := range o.cells {
-		q.Limits[n] = v.cells[i].rule.Limit
-		if n > 0 {
-			q.Dimensions = append(q.Dimensions[:len(q.Dimensions):len(q.Dimensions)], v.cells[i].dims...)
+		c := &v.cells[i]
+		q.Charges[n] = quota.Charge{Limit: c.rule.Limit, Dimensions: c.dims, Cost: c.cost}
+		if c.never() {
+			q.Charges[n].Cost = 1
 		}
 	}
-	q.Dimensions.Sort()
 	return q
 }
 
@@ -232,6 +229,11 @@ func (s *Server) read(d *rls.Domain, v *verdict, o *step, outcome *quota.Outcome
 			c.over = c.state.Denied
 		}
 		c.state.Denied = c.over
+		for n := i + 1; n < len(v.cells); n++ {
+			if e := &v.cells[n]; e.first == i {
+				e.state, e.over, e.undecided = c.state, c.over, c.undecided
+			}
+		}
 		if c.over && !c.rule.Quota {
 			quotaOnly = false
 		}

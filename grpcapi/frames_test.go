@@ -25,6 +25,7 @@ const shouldRateLimit = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRate
 // frames is a client that sends the frames that it likes.
 type frames struct {
 	*http2.Framer
+	conn net.Conn
 	t    *testing.T
 	out  *bufio.Writer
 	head bytes.Buffer
@@ -42,7 +43,7 @@ func sendFrames(t *testing.T, addr string) *frames {
 	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	f := &frames{t: t, out: bufio.NewWriterSize(conn, 64<<10)}
+	f := &frames{conn: conn, t: t, out: bufio.NewWriterSize(conn, 64<<10)}
 	f.hp, f.Framer = hpack.NewEncoder(&f.head), http2.NewFramer(f.out, conn)
 	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	if _, err := f.out.WriteString(http2.ClientPreface); err != nil {

@@ -56,6 +56,7 @@ type modelCell struct {
 	free, look bool // nothing is charged; free is never over
 	report     bool // charged whatever is left
 	over       bool
+	left       uint64 // of a report
 }
 
 func (c *modelCell) denies() bool { return c.over && !c.shadow && !c.quota && !c.free }
@@ -84,6 +85,12 @@ func (m *model) answer(r *ratelimit.RateLimitRequest) string {
 			c.free, c.look, c.report = true, false, false
 		}
 	}
+	sum := map[string]uint64{} // of costs, by key and value
+	for _, c := range cells {
+		if c.modelRule != nil && !c.look && !c.free {
+			sum[c.under] += c.cost
+		}
+	}
 	refused, quotas, quotasOver := false, 0, 0
 	for i := range cells {
 		c := &cells[i]
@@ -94,10 +101,17 @@ func (m *model) answer(r *ratelimit.RateLimitRequest) string {
 			continue
 		}
 		cost := c.cost
-		if c.look || c.free {
+		switch {
+		case c.look || c.free:
 			cost = 1
+		case !c.report:
+			cost = sum[c.under]
 		}
 		c.over = m.used[c.under]+cost > c.limit
+		if c.report { // one after the other
+			m.used[c.under] += c.cost
+			c.left = c.limit - min(c.limit, m.used[c.under])
+		}
 		refused = refused || c.denies()
 		if c.quota && !c.shadow && !c.free {
 			quotas++
@@ -114,18 +128,23 @@ func (m *model) answer(r *ratelimit.RateLimitRequest) string {
 	}
 	for i := range cells {
 		c := &cells[i]
+		if c.modelRule != nil && !c.unlimited && !c.report && !c.free && !c.look && !c.over && (c.shadow || !refused) {
+			m.used[c.under] += c.cost
+		}
+	}
+	for i := range cells {
+		c := &cells[i]
 		if c.modelRule == nil || c.unlimited {
 			text += " ok"
 			continue
-		}
-		if c.report || !c.free && !c.look && !c.over && (c.shadow || !refused) {
-			m.used[c.under] += c.cost
 		}
 		switch {
 		case c.denies() || c.over && c.quota && !c.shadow && !c.free && noQuota:
 			text += " over/0"
 		case c.over:
 			text += " ok/0"
+		case c.report:
+			text += fmt.Sprint(" ok/", c.left)
 		default:
 			text += fmt.Sprint(" ok/", c.limit-m.used[c.under])
 		}
@@ -135,13 +154,18 @@ func (m *model) answer(r *ratelimit.RateLimitRequest) string {
 
 var modelRequest = rapid.Custom(func(t *rapid.T) *ratelimit.RateLimitRequest {
 	r := &ratelimit.RateLimitRequest{Domain: "edge", HitsAddend: uint32(max(0, rapid.IntRange(-4, 3).Draw(t, "hits")))}
-	for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}), 1, 4, rapid.ID[string]).Draw(t, "keys") {
-		d := descriptor(key + "=" + rapid.SampledFrom([]string{"x", "x", "y"}).Draw(t, "value"))
-		switch rapid.IntRange(0, 11).Draw(t, "own") {
+	kinds := map[string]int{} // of equal descriptors one: else the order in which they are charged shows
+	for range rapid.IntRange(1, 6).Draw(t, "descriptors") {
+		entry := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}).Draw(t, "key") + "=" + rapid.SampledFrom([]string{"x", "x", "y"}).Draw(t, "value")
+		if _, seen := kinds[entry]; !seen {
+			kinds[entry] = rapid.IntRange(0, 11).Draw(t, "own")
+		}
+		d := descriptor(entry)
+		switch kinds[entry] {
 		case 0:
 			d.HitsAddend = wrapperspb.UInt64(0)
-		case 1: // of one cost, since what is checked at two costs is decided apart
-			d.HitsAddend = wrapperspb.UInt64(uint64(max(1, r.GetHitsAddend())))
+		case 1:
+			d.HitsAddend = wrapperspb.UInt64(rapid.Uint64Range(1, 4).Draw(t, "own hits"))
 		case 2:
 			d.IsNegativeHits = true
 		}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,11 +17,9 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/status"
 
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/httpapi"
@@ -92,6 +91,9 @@ type Server struct {
 	overrides overrides
 	refusals  *slog.Logger
 	inFlight  atomic.Int64
+	watches   atomic.Int64
+	stopping  chan struct{}
+	stop      func() // closes stopping
 }
 
 // New returns a server. It fails when an option is missing or an instrument cannot be created.
@@ -107,7 +109,8 @@ func New(o Options) (*Server, error) {
 	if o.NewID == nil {
 		o.NewID = httpapi.NewID
 	}
-	s := &Server{Options: o, refusals: slog.New(httpapi.NewSampledHandler(o.Logger.Handler()))}
+	s := &Server{Options: o, refusals: slog.New(httpapi.NewSampledHandler(o.Logger.Handler())), stopping: make(chan struct{})}
+	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	var err error
 	if s.metrics, err = newInstruments(o.Meter); err != nil {
 		return nil, err
@@ -139,7 +142,10 @@ func New(o Options) (*Server, error) {
 	}
 	s.server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: grpc_health_v1.Health_ServiceDesc.ServiceName, Metadata: grpc_health_v1.Health_ServiceDesc.Metadata,
-		Streams: []grpc.StreamDesc{method("Check", MaxBytes, s.health)},
+		Streams: []grpc.StreamDesc{
+			method("Check", MaxBytes, s.health),
+			{StreamName: "Watch", ServerStreams: true, Handler: s.watch},
+		},
 	}, nil)
 	reflection.Register(s.server)
 	return s, nil
@@ -156,6 +162,7 @@ func (s *Server) Serve(l net.Listener) error {
 
 // Shutdown answers what is under way and stops; after ctx ends it cuts off the rest.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.stop()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -173,23 +180,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // Close stops at once.
 func (s *Server) Close() error {
+	s.stop()
 	s.server.Stop()
 	return nil
-}
-
-// health answers health checks, those of service "ratelimit" too. Nobody watches it: gateways ask.
-func (s *Server) health(_ context.Context, r *grpc_health_v1.HealthCheckRequest, unread error) (*grpc_health_v1.HealthCheckResponse, error) {
-	if unread != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "the message is no HealthCheckRequest: %v", unread)
-	}
-	switch r.GetService() {
-	case "", "ratelimit", ratelimit.RateLimitService_ServiceDesc.ServiceName, auth.Authorization_ServiceDesc.ServiceName:
-	default:
-		return nil, status.Error(codes.NotFound, "no such service")
-	}
-	state := grpc_health_v1.HealthCheckResponse_SERVING
-	if ok, _ := s.Ready(); !ok {
-		state = grpc_health_v1.HealthCheckResponse_NOT_SERVING
-	}
-	return &grpc_health_v1.HealthCheckResponse{Status: state}, nil
 }

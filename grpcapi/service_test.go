@@ -2,6 +2,7 @@ package grpcapi_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,7 +20,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -40,6 +40,7 @@ type world struct {
 	domain  *rls.Domain
 	limiter *limiter.Limiter
 	server  *grpcapi.Server
+	unready atomic.Bool
 	busy    bool          // what is asked is shed
 	block   chan struct{} // no decision is made before it is closed; nil: at once
 	blocked atomic.Int64  // those that wait for that
@@ -59,7 +60,7 @@ func (w *world) Decide(ctx context.Context, qs []quota.Question) []quota.Outcome
 
 // load makes a file that of domain "edge", of which nothing is used.
 func (w *world) load(t interface{ Fatal(...any) }, file string, change func(*region.Domain)) {
-	settings := region.Domain{Name: "edge", File: "x"}
+	settings := region.Domain{Name: "edge", Files: region.Files{"x"}}
 	if change != nil {
 		change(&settings)
 	}
@@ -90,7 +91,7 @@ func serve(t testing.TB, file string, change func(*region.Domain)) *world {
 		Settings: func() *grpcapi.Settings {
 			return &grpcapi.Settings{Domains: map[string]*rls.Domain{"edge": w.domain}, Headers: quota.Headers{Format: quota.Draft11}}
 		},
-		Ready: func() (bool, []string) { return true, nil }, Jitter: func() float64 { return 0 }, NewID: newID, Deadline: 10 * time.Second,
+		Ready: func() (bool, []string) { return !w.unready.Load(), nil }, Jitter: func() float64 { return 0 }, NewID: newID, Deadline: 10 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -273,6 +274,32 @@ func TestRefusalSaysWhy(t *testing.T) {
 	}
 }
 
+// TestMetadata: that of rules with room, and what is asked for, as envoyproxy/ratelimit has them.
+func TestMetadata(t *testing.T) {
+	w := serve(t, `
+domain: edge
+descriptors:
+  - {key: m, value: large, quota_mode: true, metadata: {model: large, cost: {in: 2}, tags: [a, true, ~]}, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: m, value: small, quota_mode: true, metadata: {model: small, cost: {in: 1, out: 0.5}}, rate_limit: {unit: day, requests_per_unit: 2}}
+`, func(d *region.Domain) { d.Metadata = true })
+	for i, want := range []string{
+		`{"cost":{"in":2,"out":0.5},"model":"large","tags":["a",true,null]}`, `{"cost":{"in":1,"out":0.5},"model":"small"}`, `null`,
+	} {
+		got := w.ask(t, descriptor("m=large", "x=y"), descriptor("m=large"), costing(1, "m=small")).GetDynamicMetadata().AsMap()
+		if text, err := json.Marshal(got["metadata"]); err != nil || string(text) != want {
+			t.Errorf("%d: %s %v, want %s", i, text, err, want)
+		}
+		text, err := json.Marshal([]any{got["domain"], got["descriptors"], got["hitsAddend"], got["quotaModeEnabled"]})
+		if want := `["edge",[{"entries":["m=large","x=y"]},{"entries":["m=large"]},{"entries":["m=small"],"hitsAddend":1}],null,true]`; err != nil || string(text) != want {
+			t.Errorf("%s %v, want %s", text, err, want)
+		}
+	}
+	w = serve(t, basics, nil)
+	if got := w.ask(t, descriptor("user=a")).GetDynamicMetadata().AsMap(); got["descriptors"] != nil || got["metadata"] != nil {
+		t.Errorf("%v", got)
+	}
+}
+
 // TestTurnedAway: where no limit refused, none is named.
 func TestTurnedAway(t *testing.T) {
 	w := serve(t, basics, nil)
@@ -365,16 +392,6 @@ func TestMistakesOfAGateway(t *testing.T) {
 	a, err := w.client.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "elsewhere", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}})
 	if err != nil || story(a) != "ok: ok" {
 		t.Errorf("an unknown domain: %v %v", a, err)
-	}
-}
-
-func TestHealth(t *testing.T) {
-	w := serve(t, basics, nil)
-	for _, service := range []string{"", "ratelimit"} {
-		got, err := grpc_health_v1.NewHealthClient(w.conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
-		if err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-			t.Errorf("%q: %v %v", service, got, err)
-		}
 	}
 }
 

@@ -3,11 +3,13 @@ package grpcapi
 import (
 	"context"
 	"net/http"
+	"time"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -33,6 +35,10 @@ func admitStream(ctx context.Context, about *tap.Info) (context.Context, error) 
 		}
 	}
 	within, cancel := context.WithTimeout(ctx, httpapi.ReadTimeout)
+	if about.FullMethodName == health.Health_Watch_FullMethodName {
+		within, cancel = context.WithCancel(ctx)
+		within = context.WithValue(within, arrival{}, time.AfterFunc(httpapi.ReadTimeout, cancel))
+	}
 	context.AfterFunc(ctx, func() {
 		cancel()
 		end()

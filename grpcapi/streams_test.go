@@ -195,3 +195,37 @@ func TestUnfinishedRequest(t *testing.T) {
 		return nil
 	})
 }
+
+// TestStopsAtOnce: a server that stops does not wait for each client that reads no answers.
+func TestStopsAtOnce(t *testing.T) {
+	t.Parallel()
+	const clients = 3
+	w := serve(t, basics, nil)
+	addr, open := bounded(t, w, 100)
+	for range clients {
+		f := sendFrames(t, addr)
+		kernel, ok := f.conn.(*net.TCPConn)
+		if !ok || kernel.SetWriteBuffer(4096) != nil || kernel.SetReadBuffer(4096) != nil { // or it keeps many MiB
+			t.Fatal("the client's own buffers are not small")
+		}
+		// Each is acknowledged; once the acknowledgements fill the buffers, the server takes no more.
+		for {
+			f.check(f.WriteSettings())
+			if f.out.Buffered() < 60<<10 {
+				continue
+			}
+			_ = f.conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+			if f.out.Flush() != nil {
+				break
+			}
+		}
+	}
+	if n := open(); n != clients {
+		t.Fatalf("%d connections are open, want %d", n, clients)
+	}
+	start := time.Now()
+	_ = w.server.Close()
+	if took := time.Since(start); took > clients*time.Second/2 {
+		t.Errorf("it took %v to stop with %d clients that read nothing", took, clients)
+	}
+}

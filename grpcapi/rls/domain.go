@@ -1,22 +1,25 @@
 // Package rls reads the files of envoyproxy/ratelimit and finds the rule that applies to a descriptor.
 //
-// A file becomes a Domain: a tree of descriptors for matching, and a policy that has a limit for each rate_limit. It
+// The files of a domain become a Domain: a tree of descriptors for matching, and a policy that has a limit for each rate_limit. It
 // decides nothing and counts nothing.
 package rls
 
 import (
 	"strings"
 
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
 
-// Domain is a file of envoyproxy/ratelimit, compiled. Immutable.
+// Domain is the files of envoyproxy/ratelimit of one domain, compiled. Immutable.
 type Domain struct {
 	Name      string
 	Tenant    string // whose the requests are that have none of the tenant keys
 	Charge    region.Charge
 	Overrides bool
+	Metadata  bool // answers repeat the request
 
 	tenants   []string
 	scope     quota.Scope
@@ -44,6 +47,7 @@ type Rule struct {
 	Unlimited  bool
 	Shadow     bool
 	Quota      bool
+	Metadata   *structpb.Struct // of answers that the rule does not refuse; nil for none
 
 	own   bool // came with a request
 	steps []step

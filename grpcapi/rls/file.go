@@ -1,11 +1,14 @@
 package rls
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
@@ -48,6 +51,7 @@ type replaced struct {
 // compiler turns a file into a Domain and collects what is wrong or different.
 type compiler struct {
 	src      region.Source
+	path     string
 	domain   *Domain
 	wrong    []region.Problem
 	warnings []region.Problem
@@ -55,39 +59,39 @@ type compiler struct {
 }
 
 func (c *compiler) mistake(at, format string, args ...any) {
-	c.wrong = append(c.wrong, region.Problem{Place: c.src.At(at), Detail: fmt.Sprintf(format, args...)})
+	c.wrong = append(c.wrong, region.Problem{File: c.path, Place: c.src.At(at), Detail: fmt.Sprintf(format, args...)})
 }
 
 func (c *compiler) warn(at, format string, args ...any) {
-	c.warnings = append(c.warnings, region.Problem{Place: c.src.At(at), Detail: fmt.Sprintf(format, args...)})
+	c.warnings = append(c.warnings, region.Problem{File: c.path, Place: c.src.At(at), Detail: fmt.Sprintf(format, args...)})
 }
 
-// Compile reads a file of envoyproxy/ratelimit as topology.yaml's domain says. Without mistakes it returns what to
-// answer by, and as warnings what is decided otherwise than envoyproxy/ratelimit does.
+// Source is one file of a domain.
+type Source struct {
+	Path string // for problems
+	Text []byte
+}
+
+// Compile is CompileFiles for a domain of one file.
 func Compile(settings *region.Domain, source []byte) (d *Domain, mistakes, warnings []region.Problem) {
-	var file root
-	src, mistakes := region.Decode(source, &file)
-	if len(mistakes) > 0 {
-		return nil, mistakes, nil
-	}
+	return CompileFiles(settings, []Source{{Text: source}})
+}
+
+// CompileFiles reads files of envoyproxy/ratelimit as topology.yaml's domain says: one descriptor at the top is in one of
+// them. Without mistakes it returns what to answer by, and as warnings what is decided otherwise than envoyproxy/ratelimit does.
+func CompileFiles(settings *region.Domain, sources []Source) (d *Domain, mistakes, warnings []region.Problem) {
 	d = &Domain{
-		Name: settings.Name, Tenant: ID(settings.Name), Charge: settings.Charge, Overrides: settings.Overrides,
+		Name: settings.Name, Tenant: ID(settings.Name), Charge: settings.Charge, Overrides: settings.Overrides, Metadata: settings.Metadata,
 		tenants: settings.Tenant, scope: settings.Scope, overshoot: settings.MaxOvershoot,
 		policy: quota.Policy{
 			Name: policyName(settings.Name), OnPartition: settings.OnPartition, OnStoreLoss: settings.OnStoreLoss,
 			OnOverload: settings.OnOverload, EnforcePercent: -1,
 		},
 	}
-	c := compiler{src: src, domain: d, names: map[string]string{}}
-	switch {
-	case file.Domain == "":
-		c.mistake("/domain", "the file needs a domain")
-	case string(file.Domain) != settings.Name:
-		c.mistake("/domain", "is domain %q, and topology.yaml names it %q", quota.Clip(string(file.Domain)), quota.Clip(settings.Name))
+	c := compiler{domain: d, names: map[string]string{}}
+	for _, s := range sources {
+		c.read(&s)
 	}
-	c.warn("", "limits are of sliding windows, where envoyproxy/ratelimit's begin anew with each unit; the descriptors of a request "+
-		"are charged all or none, where its are charged each")
-	c.descriptors(&d.root, file.Descriptors, "/descriptors", nil)
 	if len(c.wrong) > 0 {
 		return nil, c.wrong, nil
 	}
@@ -99,6 +103,35 @@ func Compile(settings *region.Domain, source []byte) (d *Domain, mistakes, warni
 		}
 	}
 	return d, nil, c.warnings
+}
+
+// read adds what is in a file.
+func (c *compiler) read(s *Source) {
+	var file root
+	var wrong []region.Problem
+	c.path = s.Path
+	if c.src, wrong = region.Decode(s.Text, &file); len(wrong) > 0 {
+		for i := range wrong {
+			wrong[i].File = s.Path
+		}
+		c.wrong = append(c.wrong, wrong...)
+		return
+	}
+	mistakes, warnings := len(c.wrong), len(c.warnings)
+	switch {
+	case file.Domain == "":
+		c.mistake("/domain", "the file needs a domain")
+	case string(file.Domain) != c.domain.Name:
+		c.mistake("/domain", "is domain %q, and topology.yaml names it %q", quota.Clip(string(file.Domain)), quota.Clip(c.domain.Name))
+	}
+	c.warn("", "limits are of sliding windows, where envoyproxy/ratelimit's begin anew with each unit; the descriptors of a request "+
+		"are charged all or none, where its are charged each; hits with is_negative_hits are not given back, and answered OK")
+	c.descriptors(&c.domain.root, file.Descriptors, "/descriptors", nil)
+	for _, ps := range [][]region.Problem{c.wrong[mistakes:], c.warnings[warnings:]} {
+		slices.SortStableFunc(ps, func(a, b region.Problem) int {
+			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		})
+	}
 }
 
 // descriptors adds those of one level below a node. path is what leads to it.
@@ -125,8 +158,8 @@ func (c *compiler) descriptors(n *node, ds []descriptor, at string, path []step)
 			c.mistake(here+"/key", "descriptor %q is duplicated", quota.Clip(s.name))
 			continue
 		}
-		if own.ShareThreshold && !strings.HasSuffix(s.name, "*") {
-			c.mistake(here+"/share_threshold", "needs a value that ends in *")
+		if own.ShareThreshold && !strings.Contains(s.name, "*") {
+			c.mistake(here+"/share_threshold", "needs a value with a *: it has all that match counted together")
 		}
 		for _, flag := range []struct {
 			set  bool
@@ -141,6 +174,16 @@ func (c *compiler) descriptors(n *node, ds []descriptor, at string, path []step)
 		below := append(slices.Clip(path), s)
 		if own.RateLimit != nil {
 			child.rule = c.rule(own, here+"/rate_limit", below)
+		}
+		if more := own.Metadata.Value; more != nil {
+			fields, ok := more.(map[string]any)
+			var metadata *structpb.Struct
+			var err error
+			if metadata, err = structpb.NewStruct(fields); !ok || err != nil {
+				c.mistake(here+"/metadata", "must be a mapping of UTF-8 text")
+			} else if child.rule != nil {
+				child.rule.Metadata = metadata
+			}
 		}
 		c.descriptors(child, own.Descriptors, here+"/descriptors", below)
 	}

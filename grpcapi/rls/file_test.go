@@ -2,8 +2,12 @@ package rls_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/region"
@@ -19,7 +23,8 @@ func TestMistakes(t *testing.T) {
 		{"domain: d\ndescriptors: [{value: x}]", "2:15 a descriptor has a key that is not empty"},
 		{"domain: d\ndescriptors:\n  - {key: a, value: b}\n  - {key: a, value: b}", `4:11 descriptor "a_b" is duplicated`},
 		{"domain: d\ndescriptors: [{key: a, ratelimit: {}}]", "2:24 unknown field \"ratelimit\""},
-		{"domain: d\ndescriptors: [{key: a, share_threshold: true}]", "2:41 needs a value that ends in *"},
+		{"domain: d\ndescriptors: [{key: a, share_threshold: true}]", "2:41 needs a value with a *: it has all that match counted together"},
+		{"domain: d\ndescriptors: [{key: a, metadata: [x]}]", "2:34 must be a mapping"},
 		{"domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: fortnight}", "4:24 must be one of second, minute"},
 		{"domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: year}", "4:24 a window lasts at most 744h"},
 		{"domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: week, unit_multiplier: 5}", "4:47 must be between 1 and 4"},
@@ -38,6 +43,71 @@ func TestMistakes(t *testing.T) {
 		if got := fmt.Sprintf("%d:%d %s", mistakes[0].Line, mistakes[0].Column, mistakes[0].Detail); !strings.HasPrefix(got, row.want) {
 			t.Errorf("%s\n%s, want %s", row.text, got, row.want)
 		}
+	}
+}
+
+// TestFiles: the files of a domain are one tree of descriptors, and a problem is in one of them.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	read := func(texts ...string) (*rls.Domain, string) {
+		var sources []rls.Source
+		for i, text := range texts {
+			sources = append(sources, rls.Source{Path: fmt.Sprint("f", i), Text: []byte(text)})
+		}
+		d, mistakes, warnings := rls.CompileFiles(&region.Domain{Name: "d"}, sources)
+		var all []string
+		for _, p := range append(mistakes, warnings...) {
+			all = append(all, fmt.Sprintf("%s:%d %.20s", p.File, p.Line, p.Detail))
+		}
+		return d, strings.Join(all, ", ")
+	}
+	const a, b = "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: day}}\n", "domain: d\ndescriptors:\n  - {key: b, rate_limit: {unit: day}}\n"
+	d, said := read(a, b)
+	if d == nil || len(d.Rules()) != 2 || said != "f0:1 limits are of slidin, f1:1 limits are of slidin" {
+		t.Errorf("%v: %s", d, said)
+	}
+	for i, row := range []struct {
+		texts []string
+		want  string
+	}{
+		{[]string{a, b, a}, `f2:3 descriptor "a" is du`},
+		{[]string{a, "domain: e\n"}, `f1:1 is domain "e", and t`},
+		{[]string{"domain: [", "domain: d\nx: y"}, `f0:1 `},
+	} {
+		if d, said := read(row.texts...); d != nil || !strings.HasPrefix(said, row.want) {
+			t.Errorf("%d: %v, %s, want %s", i, d, said, row.want)
+		}
+	}
+}
+
+// TestLoad: paths are from the topology's folder, one alone or a list.
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"top.yaml": "regions: [{name: eu, http: 127.0.0.1:1}]\nrls: {domains: {d: {file: [one.yaml, two.yaml]}, e: {file: three.yaml}}}\n" +
+			"policies: [{name: p, limits: [{name: l, units: 1, per: 1s}]}]\ntenants: {default: {policy: p}}\n",
+		"one.yaml":   "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day}}]",
+		"two.yaml":   "domain: d\ndescriptors: [{key: b, rate_limit: {unit: day}}]",
+		"three.yaml": "domain: e",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	top, _, err := rls.Load(filepath.Join(dir, "top.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds, err := rls.Domains(top)
+	if err != nil || len(ds["d"].Rules()) != 2 || len(ds["e"].Rules()) != 0 {
+		t.Errorf("%v %v", ds, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "two.yaml"), []byte("domain: d\nx: y"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := rls.Load(filepath.Join(dir, "top.yaml")); err == nil || !strings.Contains(err.Error(), "two.yaml:2:1") {
+		t.Error(err)
 	}
 }
 
@@ -69,5 +139,18 @@ descriptors:
 `)
 	if n := len(d.Rules()); n != 7 {
 		t.Errorf("%d rules", n)
+	}
+}
+
+// TestShareThreshold: what matches is counted together, wherever the * is.
+func TestShareThreshold(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"*", "x*", "*x", "x*x", "*y*"} {
+		for _, share := range []bool{true, false} {
+			d := compile(t, fmt.Sprintf("domain: d\ndescriptors: [{key: a, value: %q, share_threshold: %t, rate_limit: {unit: day}}]", value, share))
+			if r := d.Rules()[0]; (len(rls.Dimensions(nil, r, []*common.RateLimitDescriptor_Entry{{Key: "a", Value: "xyx"}})) == 0) != share {
+				t.Errorf("%s with share_threshold: %t is counted by %v", value, share, r.Limit.By)
+			}
+		}
 	}
 }

@@ -1,11 +1,9 @@
 package rls
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/regiond/regiond/internal/files"
 	"github.com/regiond/regiond/region"
@@ -25,15 +23,22 @@ func Load(name string) (*region.Topology, []region.Problem, error) {
 	}
 	for i := range top.RLS.Domains {
 		d := &top.RLS.Domains[i]
-		path := d.Path(name)
-		source, err := files.Read(path)
-		if err != nil {
-			return top, nil, fmt.Errorf("domain %s: %w", d.Name, err)
+		sources, sums := make([]Source, 0, len(d.Files)), []byte(nil)
+		for _, path := range d.Paths(name) {
+			text, err := files.Read(path)
+			if err != nil {
+				return top, nil, fmt.Errorf("domain %s: %w", d.Name, err)
+			}
+			sources = append(sources, Source{path, text})
+			d.Sum = sha256.Sum256(text)
+			sums = append(sums, d.Sum[:]...)
 		}
-		d.Sum = sha256.Sum256(source)
-		compiled, mistakes, differences := Compile(d, source)
-		invalid.Problems = append(invalid.Problems, in(path, mistakes)...)
-		warnings = append(warnings, in(path, differences)...)
+		if len(sources) > 1 {
+			d.Sum = sha256.Sum256(sums)
+		}
+		compiled, mistakes, differences := CompileFiles(d, sources)
+		invalid.Problems = append(invalid.Problems, mistakes...)
+		warnings = append(warnings, differences...)
 		if compiled == nil {
 			continue
 		}
@@ -47,16 +52,6 @@ func Load(name string) (*region.Topology, []region.Problem, error) {
 		return top, nil, invalid
 	}
 	return top, warnings, nil
-}
-
-func in(file string, ps []region.Problem) []region.Problem {
-	for i := range ps {
-		ps[i].File = file
-	}
-	slices.SortStableFunc(ps, func(a, b region.Problem) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-	return ps
 }
 
 // Domains are those of a topology that Load has read, by name.
