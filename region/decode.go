@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -79,8 +80,8 @@ func Decode(src []byte, dst any) (Source, []Problem) {
 	return Source{d}, d.wrong
 }
 
-// Anything is a value that is not looked at.
-type Anything struct{}
+// Anything is any value: nil, bool, float64, string, []any or map[string]any.
+type Anything struct{ Value any }
 
 // Spelled is any scalar, as it is spelled: text, a number, true, or nothing.
 type Spelled string
@@ -145,6 +146,17 @@ func (d *decoder) value(n ast.Node, pointer string, dst reflect.Value, depth int
 		}
 		*p = parsed
 	case *Anything:
+		p.Value = d.anything(n, s, at, depth)
+	case *Files:
+		list := []ast.Node{n}
+		if sequence, ok := n.(*ast.SequenceNode); ok {
+			list = sequence.Values
+		}
+		for i, value := range list {
+			var name string
+			d.value(value, item(pointer, i), reflect.ValueOf(&name).Elem(), depth+1)
+			*p = append(*p, name)
+		}
 	case *Spelled:
 		d.want(s, at, "text", text, number, truth, nothing)
 		*p = Spelled(s.text)
@@ -193,6 +205,38 @@ func (d *decoder) value(n ast.Node, pointer string, dst reflect.Value, depth int
 	}
 }
 
+func (d *decoder) anything(n ast.Node, s scalar, at Place, depth int) any {
+	within := func(n ast.Node, pointer string) any {
+		var own Anything
+		d.value(n, pointer, reflect.ValueOf(&own).Elem(), depth+1)
+		return own.Value
+	}
+	switch s.kind {
+	case mapping:
+		m := map[string]any{}
+		for _, e := range d.entries(n, at, "a mapping", depth) {
+			m[e.key] = within(e.value, e.Pointer)
+		}
+		return m
+	case sequence:
+		list := []any{}
+		for i, value := range n.(*ast.SequenceNode).Values {
+			list = append(list, within(value, item(at.Pointer, i)))
+		}
+		return list
+	case number:
+		if f, err := strconv.ParseFloat(s.text, 64); err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
+			return f
+		}
+		return s.text
+	case truth:
+		return s.text == "true"
+	case nothing:
+		return nil
+	}
+	return s.text
+}
+
 // plain decodes into the kinds that Go has.
 func (d *decoder) plain(n ast.Node, s scalar, at Place, dst reflect.Value, depth int) {
 	switch dst.Kind() {
@@ -239,6 +283,10 @@ func (d *decoder) fields(n ast.Node, at Place, dst reflect.Value, depth int) {
 	}
 	for _, e := range d.entries(n, at, "a mapping", depth) {
 		field, ok := fields[e.key]
+		if !ok && e.key == "global_buckets" && dst.Type() == reflect.TypeFor[quota.Limit]() {
+			d.note(e.Place, "is not needed any more: the estimate of what other regions used is as close without it; remove the line")
+			continue
+		}
 		if !ok {
 			d.fail(e.Place, "unknown field %q; known here: %s", quota.Clip(e.key), strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 		}

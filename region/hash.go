@@ -57,6 +57,9 @@ func (t *Topology) canonical() []byte {
 		d := &t.RLS.Domains[i]
 		fmt.Fprintf(&b, "domain %q sum %x %s tenant %q charge %s overrides %t on_partition %s on_store_loss %s on_overload %s overshoot %s\n", d.Name,
 			d.Sum, d.Scope, d.Tenant, d.Charge, d.Overrides, d.OnPartition, d.OnStoreLoss, d.OnOverload, d.MaxOvershoot)
+		if d.Metadata {
+			b.WriteString("dynamic_metadata\n")
+		}
 	}
 	return b.Bytes()
 }
@@ -72,8 +75,8 @@ func canonicalPolicy(b *bytes.Buffer, p *quota.Policy) {
 		p.OnPartition, p.OnStoreLoss, p.OnOverload, p.Enforcement, strconv.FormatFloat(percent, 'g', -1, 64))
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		fmt.Fprintf(b, "limit %q units %d us %d %s %s capacity %d buckets %d by %q when %q\n", l.Name, l.Units,
-			l.WindowUS(), l.Algorithm, l.Scope, l.Capacity(), max(l.GlobalBuckets, 2), l.By, l.When)
+		fmt.Fprintf(b, "limit %q units %d us %d %s %s capacity %d by %q when %q\n", l.Name, l.Units,
+			l.WindowUS(), l.Algorithm, l.Scope, l.Capacity(), l.By, l.When)
 		if bound, ok := l.Bound(); ok {
 			fmt.Fprintf(b, "bound %d\n", bound)
 		}

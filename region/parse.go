@@ -124,10 +124,6 @@ func completeLimit(d *decoder, l *quota.Limit, at string) {
 	if d.has(at+"/burst") && l.Burst == 0 && !d.said[at+"/burst"] {
 		d.note(d.nearest(at+"/burst"), "must be between 1 and %d, is 0", quota.MaxUnits)
 	}
-	if n := l.GlobalBuckets; d.has(at+"/global_buckets") && !d.said[at+"/global_buckets"] && (n < 2 || n > quota.MaxGlobalBuckets) {
-		d.note(d.nearest(at+"/global_buckets"), "must be between 2 and %d, is %d", quota.MaxGlobalBuckets, n)
-		l.GlobalBuckets = 0
-	}
 	var by []string
 	for i, name := range l.By {
 		pointer := item(at+"/by", i)
@@ -165,7 +161,10 @@ type Problem struct {
 // "topology.yaml:12:9: /regions/0/weight: must be …".
 func (p Problem) Text(file string) string {
 	file = cmp.Or(p.File, file)
-	at := fmt.Sprintf("%s:%d:%d: ", file, p.Line, p.Column)
+	at := file + ": "
+	if p.Line > 0 { // else it is about the whole
+		at = fmt.Sprintf("%s:%d:%d: ", file, p.Line, p.Column)
+	}
 	if p.Pointer != "" {
 		at += visible(p.Pointer) + ": "
 	}

@@ -161,7 +161,7 @@ func TestEveryFieldArrives(t *testing.T) {
 					{Name: "shape", Units: 5, Window: time.Second, Algorithm: quota.GCRA, Burst: 9},
 					{
 						Name: "wide", Units: 1 << 40, Window: 744 * time.Hour, Algorithm: quota.SlidingWindow,
-						Scope: quota.ScopeGlobal, GlobalBuckets: 11, By: []string{"ip", "token", "user"},
+						Scope: quota.ScopeGlobal, By: []string{"ip", "token", "user"},
 						When: []quota.Match{{Dimension: "route", Value: "login"}, {Dimension: "tier", Value: "1"}},
 					},
 				},

@@ -44,41 +44,49 @@ func (c *Compat) validate(ps *problems, regions []Region) {
 		before = append(before, addr)
 		for i := range regions {
 			g := &regions[i]
-			ps.when(sameListener(addr, g.HTTP) || sameListener(addr, g.GRPC) || sameListener(addr, g.Admin), at,
-				"is %s, which is http, grpc or admin of region %q; move one of them, as `compat: {%s: \"host:port\"}`",
+			gossip := g.Gossip != nil && sameListener(addr, g.Gossip.Bind)
+			ps.when(gossip || sameListener(addr, g.HTTP) || sameListener(addr, g.GRPC) || sameListener(addr, g.Admin), at,
+				"is %s, which is http, grpc, admin or gossip of region %q; move one of them, as `compat: {%s: \"host:port\"}`",
 				quota.Clip(addr), quota.Clip(g.Name), at[len("/rls/compat/"):])
 		}
 	})
 }
 
-// Domain is one domain of Envoy's rate limit service: a file of envoyproxy/ratelimit, and how it is counted.
+// Files are paths. In topology.yaml one may stand alone.
+type Files []string
+
+// Domain is one domain of Envoy's rate limit service: files of envoyproxy/ratelimit, and how it is counted.
 type Domain struct {
-	Name string // of the file's own `domain`
-	At   string // the pointer to it in topology.yaml
-	File string `yaml:"file,required"` // path, from the folder of topology.yaml
+	Name  string // of the file's own `domain`
+	At    string // the pointer to it in topology.yaml
+	Files Files  `yaml:"file,required"` // paths, from the folder of topology.yaml
 	// Scope is that of all its limits.
 	Scope quota.Scope `yaml:"scope"`
 	// Tenant are keys of descriptors: the first one that a descriptor has says whose it is.
 	Tenant       []string           `yaml:"tenant"`
 	Charge       Charge             `yaml:"charge"`
-	Overrides    bool               `yaml:"overrides"` // whether a limit in a request counts
+	Overrides    bool               `yaml:"overrides"`        // whether a limit in a request counts
+	Metadata     bool               `yaml:"dynamic_metadata"` // whether answers repeat the request in their metadata
 	OnPartition  quota.FailMode     `yaml:"on_partition"`
 	OnStoreLoss  quota.FailMode     `yaml:"on_store_loss"`
 	OnOverload   quota.OverloadMode `yaml:"on_overload"`
 	MaxOvershoot quota.Overshoot    `yaml:"max_overshoot"`
 
-	// Rules are what is in the file. nil until package rls has read it.
+	// Rules are what is in the files. nil until package rls has read them.
 	Rules Rules
-	// Sum is of the file's content.
+	// Sum is of the files' contents.
 	Sum [sha256.Size]byte
 }
 
-// Path is where the file is, seen from the folder of the topology.
-func (d *Domain) Path(topology string) string {
-	if filepath.IsAbs(d.File) {
-		return d.File
+// Paths are where the files are, seen from the folder of the topology.
+func (d *Domain) Paths(topology string) []string {
+	paths := slices.Clone(d.Files)
+	for i, file := range paths {
+		if !filepath.IsAbs(file) {
+			paths[i] = filepath.Join(filepath.Dir(topology), file)
+		}
 	}
-	return filepath.Join(filepath.Dir(topology), d.File)
+	return paths
 }
 
 // Rules are the compiled file of a domain.
@@ -137,6 +145,8 @@ func (t *Topology) validateRLS(ps *problems) {
 		d := &t.RLS.Domains[i]
 		ps.when(d.Name == "", d.At, "a domain has a name")
 		ps.uniqueItems("key", d.At+"/tenant", d.Tenant)
+		ps.uniqueItems("file", d.At+"/file", d.Files)
+		ps.when(len(d.Files) == 0, d.At+"/file", "a domain has a file")
 		switch {
 		case d.MaxOvershoot == 0:
 		case d.Scope != quota.ScopeGlobal:

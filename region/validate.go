@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"path"
 	"slices"
 	"strings"
@@ -143,6 +144,7 @@ func (g *Region) validate(ps *problems, at string) {
 		ps.when(sameListener(g.GRPC, g.HTTP) || sameListener(g.GRPC, g.Admin), at+"/grpc", "must not be the port of http or admin, is %s", quota.Clip(g.GRPC))
 	}
 	ps.when(sameListener(g.HTTP, g.Admin), at+"/admin", "must not be the port of http, is %s", quota.Clip(g.Admin))
+	g.validatePeerPorts(ps, at)
 	g.Redis.validate(ps, at+"/redis")
 	g.NATS.validate(ps, at+"/nats")
 	const open = " would admit anybody who reaches it, and without a shared key it listens on 127.0.0.1 only; " +
@@ -154,6 +156,24 @@ func (g *Region) validate(ps *problems, at string) {
 		ps.when(g.open(), at+"/gossip", "needs key_file: gossip, and an embedded NATS server beside it, on %s"+open, quota.Clip(g.Gossip.Bind))
 	case g.NATS.Embedded:
 		ps.when(g.open(), at+"/nats/gateway", "needs gossip with key_file: the embedded NATS server on %s"+open, quota.Clip(g.NATS.Gateway))
+	}
+}
+
+// validatePeerPorts refuses ports of gossip and of an embedded NATS server that another listener has.
+func (g *Region) validatePeerPorts(ps *problems, at string) {
+	if g.Gossip == nil {
+		return
+	}
+	taken := []string{g.HTTP, g.Admin, g.GRPC}
+	refuse := func(at, addr, others string) {
+		ps.when(slices.ContainsFunc(taken, func(other string) bool { return sameListener(addr, other) }), at, "must not be the port of %s, is %s", others, quota.Clip(addr))
+	}
+	refuse(at+"/gossip/bind", g.Gossip.Bind, "http, grpc or admin")
+	taken = append(taken, g.Gossip.Bind)
+	host, _, err := net.SplitHostPort(g.Gossip.Bind)
+	_, port, err2 := net.SplitHostPort(g.NATS.Gateway) // listens on gossip's host
+	if err == nil && err2 == nil {
+		refuse(at+"/nats/gateway", net.JoinHostPort(host, port), "http, grpc, admin or gossip")
 	}
 }
 

@@ -47,6 +47,9 @@ func (t *Topology) Warnings() []quota.FieldError {
 	}
 	ps.when(len(t.RLS.Domains) > 0 && t.RLS.Compat.GRPC == "" && !slices.ContainsFunc(t.Regions, func(g Region) bool { return g.GRPC != "" }), "/rls/domains",
 		"no region has a listener `grpc`, so no gateway can ask for them; set it, or start regiond with --grpc")
+	for i := range t.RLS.Domains {
+		ps.when(len(t.Regions) < 2 && t.RLS.Domains[i].MaxOvershoot > 0, t.RLS.Domains[i].At+"/max_overshoot", boundAlone)
+	}
 	if t.ForwardAuth != nil {
 		t.warnForwardAuth(&ps)
 	}
@@ -133,10 +136,20 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 		"a region may then admit nothing while it cannot see the others", units, strings.Join(without, ", "))
 }
 
-// warnBound warns of a policy that admits beyond the bound of its limits while Redis is away or busy.
+const boundAlone = "it bounds what several regions admit together; with one region it only makes on_store_loss closed by default, " +
+	"and what Redis loses can be admitted once more; remove it, or add the other regions"
+
+// warnBound warns of a bound that has no effect, and of a policy that admits beyond the bound of its limits while Redis is
+// away or busy.
 func (t *Topology) warnBound(ps *problems, p *quota.Policy, at string) {
 	bounded := slices.IndexFunc(p.Limits, func(l quota.Limit) bool { return l.MaxOvershoot > 0 })
-	if bounded < 0 || len(t.Regions) < 2 {
+	if bounded < 0 {
+		return
+	}
+	if len(t.Regions) < 2 {
+		for j := range p.Limits {
+			ps.when(p.Limits[j].MaxOvershoot > 0, item(at+"/limits", j)+"/max_overshoot", boundAlone)
+		}
 		return
 	}
 	name := p.Limits[bounded].Name

@@ -47,7 +47,7 @@ func (c *counters) Admit(units int64, cells ...meshtest.Cell) {
 		c.units[cell] += units
 		// A change is urgent above 1 % of the limit divided by the number of peers.
 		s := ledger.Series{
-			ID: cell.ID, Limit: cell.Limit, WindowUS: cell.WindowUS, BucketUS: cell.BucketUS,
+			ID: cell.ID, Limit: cell.Limit, WindowUS: cell.WindowUS,
 			Units: c.UrgentAbove * 100 * int64(len(c.n.w.regions)-1),
 		}
 		c.Record(&s, quota.Counter{Bucket: cell.Bucket, Generation: cell.Generation, Units: c.units[cell]}, c.n.timeUS())

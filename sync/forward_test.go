@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,7 +86,7 @@ func TestForwardsToANewProcess(t *testing.T) {
 
 // Buckets are numbered by the clock of their region, however far that is from the clock of
 // the process that forwards them: a forwarded counter counts as long as one that was
-// received, also when it is forwarded once more.
+// received, also when it is forwarded once more, and for as long more as it took to be forwarded.
 func TestForwardedCountsByItsRegionsClock(t *testing.T) {
 	for _, skew := range []time.Duration{0, 2150 * time.Millisecond, -40 * time.Second, 80 * time.Minute, -5 * time.Hour} {
 		t.Run(skew.String(), func(t *testing.T) { bubble(t, func(w *world) { forwardTwice(w, skew) }, "eu", "us", "ap", "sa") })
@@ -110,11 +111,13 @@ func forwardTwice(w *world, skew time.Duration) {
 	us.kill() // its ledger is still read here
 	sa := start("sa", -9*time.Second)
 	sleep(3 * time.Second)
-	const slack = 3 // for the two ways, in which a counter fades a little less
-	for range 110 {
+	const forwarding = 7 // seconds since eu admitted it
+	counts := slices.Repeat([]int64{60}, forwarding)
+	for range 120 {
 		want := estimate(us)
+		counts = append(counts, want)
 		for _, n := range []*node{ap, sa} {
-			if got := estimate(n); got < want || got > want+slack {
+			if got := estimate(n); got < want || got > counts[len(counts)-1-forwarding] {
 				w.t.Fatalf("after %v us counts %d of eu and %s %d", w.now()-time.Hour, want, n.self.Region, got)
 			}
 		}
@@ -128,6 +131,6 @@ func forwardTwice(w *world, skew time.Duration) {
 // estimate is what n counts now of eu's usage of id 0.
 func estimate(n *node) int64 {
 	var used [8]int64
-	n.counters.Estimates(0, time.Minute.Microseconds(), time.Minute.Microseconds(), quota.MaxCounter, n.w.now(), used[:])
+	n.counters.Estimates(0, time.Minute.Microseconds(), quota.MaxCounter, n.w.now(), used[:])
 	return used[n.counters.Region("eu")]
 }

@@ -229,7 +229,7 @@ func (n *node) cell(id uint64) meshtest.Cell {
 	const minute = int64(60_000_000)
 	bucket := n.timeUS() / minute
 	return meshtest.Cell{
-		Region: n.self.Region, Limit: "standard.sustained", WindowUS: minute, BucketUS: minute,
+		Region: n.self.Region, Limit: "standard.sustained", WindowUS: minute,
 		Bucket: bucket, ID: id, Generation: bucket * minute,
 	}
 }
@@ -293,7 +293,7 @@ func (n *node) admit(ids int, units int64) {
 // group is a counter on the wire.
 func group(c meshtest.Cell, units int64) []wire.Group {
 	return []wire.Group{{
-		Limit: c.Limit, WindowUS: c.WindowUS, BucketUS: c.BucketUS, Bucket: c.Bucket,
+		Limit: c.Limit, WindowUS: c.WindowUS, Bucket: c.Bucket,
 		IDs: []uint64{c.ID}, Generations: []int64{c.Generation}, Units: []int64{units},
 	}}
 }

@@ -83,7 +83,7 @@ func TestWhoMayAskCompat(t *testing.T) {
 		{g.clients, "", 200, 200, 200},
 		{nil, "data-secret", 200, 200, 200},
 		{nil, "usage-secret", 403, 403, 200},
-		{nil, "held-secret", 429, 200, 200},
+		{nil, "held-secret", 429, 403, 200},
 	} {
 		h := g.server.client(t, fmt.Sprintf("https://127.0.0.1:%d", base), c.who)
 		field := []string{"X-Regiond-Token: " + c.token}

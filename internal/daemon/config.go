@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/nats-io/nkeys"
 
 	"github.com/regiond/regiond/grpcapi"
 	"github.com/regiond/regiond/grpcapi/rls"
@@ -25,52 +28,66 @@ type config struct {
 	settings *httpapi.Settings
 	grpc     *grpcapi.Settings
 	password string // of Redis
-	keys     *keyfile.Keys
-	tls      *tls.Config // of the data listener; nil without a certificate
-	adminTLS *tls.Config // of the admin listener, the same
+	// of its sentinels, read at the start only
+	sentinelPassword string
+	keys             *keyfile.Keys
+	tls              *tls.Config // of the data listener; nil without a certificate
+	adminTLS         *tls.Config // of the admin listener, the same
 }
 
 // readConfig reads the files that a topology names. A region with peers is checked
 // for what it connects to them with, so that a mistake there fails a reload and not a
-// later handshake.
-func readConfig(top *region.Topology, name string) (_ *config, err error) {
+// later handshake. Its error has all mistakes.
+func readConfig(top *region.Topology, name string) (*config, error) {
 	c := &config{topology: top}
 	var ok bool
 	if c.region, ok = top.Region(name); !ok {
-		return nil, fmt.Errorf("the topology has no region %q any more", name)
+		return nil, fmt.Errorf("the topology has no region %q", name)
 	}
-	if c.settings, err = apiSettings(top); err != nil {
-		return nil, err
+	var errs []error
+	about := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
 	}
+	var err error
+	c.settings, err = apiSettings(top)
+	about("access", err)
 	c.grpc = &grpcapi.Settings{Access: c.settings.Access, Headers: c.settings.Headers}
-	if c.grpc.Domains, err = rls.Domains(top); err != nil {
-		return nil, err
-	}
-	if c.password, err = readSecret(c.region.Redis.PasswordFile); err != nil {
-		return nil, err
-	}
-	if c.keys, err = sharedKeys(c.region); err != nil {
-		return nil, err
-	}
+	c.grpc.Domains, err = rls.Domains(top)
+	about("rls", err)
 	a := &top.Access
-	if c.tls, err = readServerTLS("data", a.CertFile, a.KeyFile, a.ClientCAFile); err != nil {
-		return nil, err
-	}
-	if c.adminTLS, err = readServerTLS("admin", a.AdminCertFile, a.AdminKeyFile, a.AdminClientCAFile); err != nil {
-		return nil, err
-	}
-	if _, err := clientTLS(c.region.Redis.TLS); err != nil {
-		return nil, fmt.Errorf("region %s: redis: %w", name, err)
-	}
+	c.tls, err = readServerTLS("data", a.CertFile, a.KeyFile, a.ClientCAFile)
+	about("access", err)
+	c.adminTLS, err = readServerTLS("admin", a.AdminCertFile, a.AdminKeyFile, a.AdminClientCAFile)
+	about("access", err)
+	c.keys, err = sharedKeys(c.region)
+	about("region "+name+": gossip", err)
+	redis, nats := "region "+name+": redis", "region "+name+": nats"
+	c.password, err = readSecret(c.region.Redis.PasswordFile)
+	about(redis, err)
+	c.sentinelPassword, err = readSecret(c.region.Redis.SentinelPasswordFile)
+	about(redis+": sentinels", err)
+	_, err = clientTLS(c.region.Redis.TLS)
+	about(redis, err)
 	if c.hasPeers() {
-		if _, err := clientTLS(c.region.NATS.TLS); err != nil {
-			return nil, fmt.Errorf("region %s: nats: %w", name, err)
-		}
-		if _, err := readSecret(c.region.NATS.PasswordFile); err != nil {
-			return nil, fmt.Errorf("region %s: nats: %w", name, err)
-		}
+		_, err = clientTLS(c.region.NATS.TLS)
+		about(nats, err)
+		_, err = readSecret(c.region.NATS.PasswordFile)
+		about(nats, err)
+		about(nats, checkCreds(c.region.NATS.CredsFile))
 	}
-	return c, nil
+	return c, errors.Join(errs...)
+}
+
+// CheckFiles returns what is wrong with the files that a topology names for a region: all that keeps a process of it from
+// starting, and a reload from being put in force.
+func CheckFiles(top *region.Topology, name string) []error {
+	_, err := readConfig(top, name)
+	if all, ok := err.(interface{ Unwrap() []error }); ok { // what readConfig joined, and no deeper
+		return all.Unwrap()
+	}
+	return nil
 }
 
 // fitListeners adapts a reloaded configuration to listeners that were opened with TLS or
@@ -116,11 +133,7 @@ func sharedKeys(r *region.Region) (*keyfile.Keys, error) {
 	if r.Gossip == nil || r.Gossip.KeyFile == "" {
 		return &keyfile.Keys{}, nil
 	}
-	keys, err := keyfile.Read(r.Gossip.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("region %s: gossip: %w", r.Name, err)
-	}
-	return keys, nil
+	return keyfile.Read(r.Gossip.KeyFile)
 }
 
 // apiSettings is how the API reads requests and writes answers. It reads the token files.
@@ -131,19 +144,15 @@ func apiSettings(top *region.Topology) (*httpapi.Settings, error) {
 	s.Access.AdminClientNames = top.Access.AdminClientNames
 	s.Access.AllowedHosts = top.Access.AllowedHosts
 	s.Headers = top.Headers
-	var err error
-	if s.Access.Tokens, err = readTokens(top.Access.TokensFile, httpapi.DefaultScopes); err != nil {
-		return nil, err
-	}
-	if s.Access.AdminTokens, err = readTokens(top.Access.AdminTokensFile, httpapi.AdminScopes); err != nil {
-		return nil, err
-	}
+	var err, err2 error
+	s.Access.Tokens, err = readTokens(top.Access.TokensFile, httpapi.DefaultScopes)
+	s.Access.AdminTokens, err2 = readTokens(top.Access.AdminTokensFile, httpapi.AdminScopes)
 	for _, t := range s.Access.Tokens {
 		if t.Scopes&httpapi.AdminScopes != 0 {
 			s.Access.AdminTokens = append(s.Access.AdminTokens, t)
 		}
 	}
-	return s, nil
+	return s, errors.Join(err, err2)
 }
 
 func readTokens(file string, scopes httpapi.Scope) ([]httpapi.Token, error) {
@@ -172,7 +181,30 @@ func readSecret(file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read secret: %w", err)
 	}
-	return strings.TrimRight(string(b), "\r\n"), nil
+	secret := strings.TrimRight(string(b), "\r\n")
+	if secret == "" { // or it would count as no password
+		return "", fmt.Errorf("read secret: %s is empty; write the password into it, or remove the setting to log in without", file)
+	}
+	return secret, nil
+}
+
+// checkCreds returns what the NATS client would find wrong with a file of credentials when it connects.
+func checkCreds(file string) error {
+	if file == "" {
+		return nil
+	}
+	b, err := files.Read(file)
+	if err != nil {
+		return fmt.Errorf("read credentials: %w", err)
+	}
+	_, err = nkeys.ParseDecoratedJWT(b)
+	if err == nil {
+		_, err = nkeys.ParseDecoratedNKey(b)
+	}
+	if err != nil {
+		return fmt.Errorf("%s holds no credentials as `nsc generate creds` writes them: %w", file, err)
+	}
+	return nil
 }
 
 // LimiterConfig is what the limiter of one region enforces.

@@ -158,13 +158,9 @@ func (d *Daemon) openStore(c *config) (store.Store, func(context.Context) (int64
 	if err != nil {
 		return nil, nil, fmt.Errorf("region %s: redis: %w", c.region.Name, err)
 	}
-	sentinelPassword, err := readSecret(r.SentinelPasswordFile)
-	if err != nil {
-		return nil, nil, fmt.Errorf("region %s: redis: sentinels: %w", c.region.Name, err)
-	}
 	d.redis, err = redisstore.New(redisstore.Options{
 		Mode: r.Mode, Addrs: r.Addrs, Master: r.Master, TLS: trust, Dial: d.options.dialRedis,
-		SentinelUsername: r.SentinelUsername, SentinelPassword: sentinelPassword,
+		SentinelUsername: r.SentinelUsername, SentinelPassword: c.sentinelPassword,
 		Credentials: func() (string, string) { return r.Username, d.config.Load().password },
 		ClientName:  "regiond/" + c.region.Name + "/" + d.options.Instance,
 		Budget:      d.options.Budget,

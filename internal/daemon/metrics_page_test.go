@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -176,8 +177,10 @@ func demoUnderTraffic(t *testing.T) scrape {
 	data := newClient(t, fmt.Sprintf("http://127.0.0.1:%d", port), nil)
 	admin := newClient(t, fmt.Sprintf("http://127.0.0.1:%d", port+demo.AdminOffset), nil)
 	go func() {
-		_, err := demo.Command(newNode)(ctx, []string{"--port", strconv.Itoa(port)}, io.Discard, io.Discard)
-		ended <- err
+		c := demo.Command(newNode)
+		c.SetArgs([]string{"--port", strconv.Itoa(port)})
+		c.SetOut(io.Discard)
+		ended <- c.ExecuteContext(ctx)
 	}()
 	defer func() {
 		cancel()
@@ -294,4 +297,42 @@ func redisInTrouble(t *testing.T) scrape {
 	p.check(t, "bound")
 	p.check(t, "acme")
 	return p.metrics(t)
+}
+
+// TestCountersOfAlerts: a counter that an alert takes the increase of is there before the first event, which Prometheus
+// would miss otherwise. Histograms, and ratios of rates, need several events anyway.
+func TestCountersOfAlerts(t *testing.T) {
+	rules, err := os.ReadFile("../../deploy/prometheus/regiond.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := redisserver.Start(t, redisserver.Options{})
+	gossip := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports.Take(t, 1)))
+	town := strings.NewReplacer("REDIS", srv.Addr(), "GOSSIP", gossip).Replace(meshTown)
+	key := filepath.Join(t.TempDir(), "key")
+	write(t, key, base64.StdEncoding.EncodeToString([]byte("a key of thirty-two random bytes"))+"\n")
+	town = replace(t, town, "}\n    redis", ", key_file: "+key+"}\n    redis")
+	region := func(name, port string) string {
+		return fmt.Sprintf("  - {name: %s, http: \"127.0.0.1:1\", gossip: {bind: %q, advertise: %q, key_file: %s}}\n", name, port, port, key)
+	}
+	first := region("village", "127.0.0.1:2") + "revision: 1\n"
+	p := start(t, replace(t, town, "policies:\n", first+"policies:\n"))
+	found, fresh := 0, p.metrics(t)
+	for _, m := range regexp.MustCompile(`increase\((regiond_\w+_total)(\{[^}]*\})?\[`).FindAllStringSubmatch(string(rules), -1) {
+		found++
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(fresh.series)), func(series string) bool {
+			return series == m[1] || strings.HasPrefix(series, m[1]+"{")
+		}) {
+			t.Errorf("%s is missing on a fresh process", m[1])
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d counters in alerts", found)
+	}
+	// A reload adds those of a new region.
+	p.rewrite(t, first, region("village", "127.0.0.1:2")+region("hamlet", "127.0.0.1:3")+"revision: 2\n")
+	p.log.Await(t, "reloaded", 1)
+	if _, there := p.metrics(t).series[`regiond_peer_excess_units_total{region="hamlet"}`]; !there {
+		t.Error("a region that a reload adds has no counter of its excess")
+	}
 }

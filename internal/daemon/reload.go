@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
 
@@ -44,10 +45,36 @@ func (d *Daemon) reload(why string) []string {
 	}
 	d.reloads.count(reloadOK)
 	d.log.Info("reloaded", "why", why, "config_hash", top.Hash(), "before", before.Hash())
+	if anew := startAnew(before, top); len(anew) > 0 {
+		d.log.Warn("these limits start anew, since their usage is kept under the name or the algorithm that changed", "limits", strings.Join(anew, ", "))
+	}
 	if fields := d.restarts.fields(d.config.Load()); len(fields) > 0 {
 		d.log.Warn("these changes need a restart", "fields", strings.Join(fields, ", "))
 	}
 	return d.watched(top)
+}
+
+// startAnew returns the limits of top whose usage is kept under another key than before: those with
+// another algorithm, and new names of sliding_window and gcra in a policy that has lost one of that algorithm.
+func startAnew(before, top *region.Topology) (anew []string) {
+	for i := range top.Policies {
+		p := &top.Policies[i]
+		at := slices.IndexFunc(before.Policies, func(o quota.Policy) bool { return o.Name == p.Name })
+		if at < 0 {
+			continue
+		}
+		old := before.Policies[at].Limits
+		for _, l := range p.Limits {
+			same := slices.IndexFunc(old, func(o quota.Limit) bool { return o.Name == l.Name })
+			renamed := same < 0 && l.Algorithm != quota.SlidingLog && slices.ContainsFunc(old, func(o quota.Limit) bool {
+				return o.Algorithm == l.Algorithm && !slices.ContainsFunc(p.Limits, func(n quota.Limit) bool { return n.Name == o.Name })
+			})
+			if renamed || same >= 0 && old[same].Algorithm != l.Algorithm {
+				anew = append(anew, p.Name+"."+l.Name)
+			}
+		}
+	}
+	return anew
 }
 
 func (d *Daemon) watched(top *region.Topology) []string {

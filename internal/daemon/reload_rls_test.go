@@ -45,7 +45,7 @@ func TestWhatIsNoFile(t *testing.T) {
 		make       func(at string) error
 	}{
 		{"half of one", "edge.yaml:3:", func(at string) error { return os.WriteFile(at, []byte(perHour(1)[:70]), 0o600) }},
-		{"a FIFO", "edge.yaml:1:1", func(at string) error { return syscall.Mkfifo(at, 0o600) }},
+		{"a FIFO", "edge.yaml: it is a FIFO", func(at string) error { return syscall.Mkfifo(at, 0o600) }},
 		{"a directory", "edge.yaml: is a directory", func(at string) error { return os.Mkdir(at, 0o700) }},
 		{"a device", "edge.yaml: it has more than", func(at string) error { return os.Symlink("/dev/zero", at) }},
 		{"too large", "edge.yaml: it has more than", func(at string) error {

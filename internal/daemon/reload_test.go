@@ -55,6 +55,15 @@ func TestReloadOnRedis(t *testing.T) {
 	p.check(t, "acme").is(t, http.StatusOK)
 	q.check(t, "acme").is(t, http.StatusOK)
 	p.check(t, "acme").is(t, http.StatusTooManyRequests)
+
+	// An emptied file is no password, and what is in force stays.
+	empty := filepath.Join(t.TempDir(), "password")
+	write(t, empty, "\n")
+	p.rewrite(t, "redis: {", "redis: {password_file: "+empty+", ")
+	if said := fmt.Sprint(p.log.Await(t, "reload: the configuration in force stays", 1)["error"]); !strings.Contains(said, empty+" is empty") {
+		t.Errorf("the log says %s", said)
+	}
+	p.check(t, "other").is(t, http.StatusOK)
 }
 
 // TestHangUp: SIGHUP reads the file again whether or not it changed, and both
@@ -280,5 +289,18 @@ func TestFilesThatNeedARestart(t *testing.T) {
 		if got := check.fields(c); len(got) > 0 {
 			t.Errorf("%s, with the old contents back: %v", name, got)
 		}
+	}
+}
+
+// A limit with another algorithm begins anew, and the log names it; one with other units does not.
+func TestReloadNamesWhatStartsAnew(t *testing.T) {
+	p := start(t, inMemory())
+	p.rewrite(t, "units: 5,", "units: 6,")
+	p.inForce(t, 6)
+	p.rewrite(t, "units: 6,", "units: 7, algorithm: sliding_window,")
+	p.inForce(t, 7)
+	line := p.log.Await(t, "these limits start anew, since their usage is kept under the name or the algorithm that changed", 1)
+	if limits, _ := line["limits"].(string); !strings.Contains(limits, ".") {
+		t.Errorf("the log says %v", line)
 	}
 }

@@ -83,6 +83,7 @@ type replication struct {
 	top      *top.Exchange
 	beganUS  int64 // the store's TIME
 	worst    *overshoot
+	beyond   *excess
 }
 
 // newReplication opens no connection.
@@ -107,8 +108,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 	if r.worst, err = newOvershoot(m); err != nil {
 		return nil, err
 	}
-	beyond, err := newExcess(m, regionNames(c.topology), o.log.With("component", "mesh"), r.now)
-	if err != nil {
+	if r.beyond, err = newExcess(m, regionNames(c.topology), o.log.With("component", "mesh"), r.now); err != nil {
 		return nil, err
 	}
 	if r.offsets, err = clock.NewPeerOffsets(clock.PeerOptions{
@@ -119,7 +119,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 	if r.ceilings, err = view.NewCeilings(view.CeilingOptions{
 		Self: r.self, Now: r.now, TimeUS: o.timeUS, Key: key, Topology: c.topology,
 		Ledger: ledger.Options{
-			Overshoot: r.worst.window, Excess: beyond.claimed, Lost: func() { r.state.Lose() }, Meter: o.meter("sync"),
+			Overshoot: r.worst.window, Excess: r.beyond.claimed, Lost: func() { r.state.Lose() }, Meter: o.meter("sync"),
 			Returned: func(tenant string) { r.resets.returned(tenant) },
 		},
 		Offsets: r.offsets,
@@ -442,6 +442,7 @@ func (r *replication) configure(topology *region.Topology) {
 		r.gossip.Update()
 	}
 	r.manager.Configure(topology)
+	r.beyond.watch(regionNames(topology))
 }
 
 // components are in the order in which they stop: the mesh publishes what is left, and

@@ -270,10 +270,15 @@ func newExcess(m metric.Meter, regions []string, log *slog.Logger, now func() ti
 		return nil, err
 	}
 	e := &excess{units: units, log: log, now: now}
-	for _, region := range regions { // zeros from the start, for rate()
+	e.watch(regions)
+	return e, nil
+}
+
+// watch makes the series of regions, so that an alert sees the first event.
+func (e *excess) watch(regions []string) {
+	for _, region := range regions {
 		e.add(region, 0)
 	}
-	return e, nil
 }
 
 func (e *excess) add(region string, units int64) {

@@ -54,7 +54,7 @@ func (d *Daemon) components() []component {
 	if d.replication != nil {
 		all = append(all, d.replication.components()...)
 	}
-	all = append(all, d.recorder.Run, d.clock.Run)
+	all = append(all, d.recorder.Run, d.clock.Run, d.limiter.Run)
 	if d.redis != nil {
 		all = append(all, d.redis.Run)
 	}

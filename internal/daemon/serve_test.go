@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -170,19 +172,36 @@ func TestServeWithoutConfiguration(t *testing.T) {
 	p.ask(t, http.MethodGet, "/v1/authz", "", "X-Tenant: acme").is(t, http.StatusForbidden)
 }
 
-// TestGreeting: the line to try is one that works, and names what is served.
+// TestGreeting: the command to try works as it is printed, once its capitals are replaced.
 func TestGreeting(t *testing.T) {
-	p := build(t, "--http", "0.0.0.0:0", "--admin", "127.0.0.1:0", "--text")
-	p.run(t)
-	var said strings.Builder
-	p.daemon.Banner(&said)
-	m := regexp.MustCompile(`curl -s -d '(\{.*\})' (http://127\.0\.0\.1:\d+)(/v1/check)`).FindStringSubmatch(said.String())
-	if m == nil {
-		t.Fatalf("it greets with\n%s", said.String())
+	g := startGuarded(t)
+	certified := startGuardedWith(t, "", func(dir, topology string) string { return replace(t, topology, "  tokens_file: "+dir+"/tokens\n", "") })
+	cert, key := certified.clients.issue(t, "gateway")
+	certFile, keyFile := filepath.Join(g.dir, "client.pem"), filepath.Join(g.dir, "client.key")
+	write(t, certFile, cert)
+	write(t, keyFile, key)
+	plain := build(t, "--http", "0.0.0.0:0", "--admin", "127.0.0.1:0", "--text")
+	plain.run(t)
+	listed := start(t, replace(t, inMemory(), "  default: {policy: standard}\n  openly", "  a's: {policy: standard}\n  openly"))
+	for name, p := range map[string]*program{"plain": plain, "with a token": g.program, "with a certificate": certified.program, "one tenant": listed} {
+		text := banner(p)
+		_, command, _ := strings.Cut(text, "curl ")
+		command, _, _ = strings.Cut(command, "\n")
+		command = strings.NewReplacer("TOKEN", "data-secret", "CERT.pem", certFile, "KEY.pem", keyFile).Replace("curl " + command)
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(out), `{"allowed":true`) {
+			t.Errorf("%s: %s: %v: %s", name, command, err, out)
+		}
 	}
-	c := newClient(t, m[2], nil)
-	c.ask(t, http.MethodPost, m[3], m[1], "Content-Type: application/x-www-form-urlencoded").is(t, http.StatusOK)
-	if !strings.Contains(said.String(), "http://"+p.daemon.adminAt.Addr().String()) || !strings.Contains(said.String(), "in memory") {
-		t.Errorf("it greets with\n%s", said.String())
+	if text := banner(plain); !strings.Contains(text, "http://"+plain.daemon.adminAt.Addr().String()) || !strings.Contains(text, "in memory") {
+		t.Errorf("the banner is\n%s", text)
 	}
+}
+
+// banner is what a terminal shows at the start.
+func banner(p *program) string {
+	var text strings.Builder
+	p.daemon.options.TextLog = true
+	p.daemon.Banner(&text)
+	return text.String()
 }

@@ -4,11 +4,15 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/regiond/regiond/internal/status"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/view"
 )
 
@@ -21,7 +25,7 @@ func (d *Daemon) Banner(w io.Writer) {
 	if r := c.region.Redis; !r.Embedded {
 		store = "redis " + r.Addrs[0]
 	}
-	try := fmt.Sprintf(`curl -s -d '{"tenant":"acme"}' %s/v1/check`, data)
+	try := tryLine(c.topology, data)
 	if d.options.TextLog {
 		fmt.Fprintf(w, "regiond %s serves region %s, %s\n  decisions  %s\n  admin      %s\n  try        %s\n",
 			d.options.Version, d.options.Region, store, data, admin, try)
@@ -29,6 +33,26 @@ func (d *Daemon) Banner(w io.Writer) {
 		d.log.Info("regiond is serving", "version", d.options.Version, "region", d.options.Region, "instance", d.options.Instance,
 			"http", data, "admin", admin, "store", store, "config_hash", d.hash(), "try", try)
 	}
+}
+
+// tryLine is a command that asks for a decision. What a caller has to prove stands in it in capitals.
+func tryLine(top *region.Topology, data string) string {
+	tenant := "acme"
+	if t := top.Tenants; t.Default == nil && len(t.Listed) > 0 {
+		tenant = slices.Min(slices.Collect(maps.Keys(t.Listed)))
+	}
+	line, a := "curl -s", &top.Access
+	if a.CertFile != "" {
+		line += " --insecure" // the certificate is for another name than this address
+	}
+	switch { // either is enough
+	case a.TokensFile != "":
+		line += " -H 'Authorization: Bearer TOKEN'"
+	case a.ClientCAFile != "":
+		line += " --cert CERT.pem --key KEY.pem"
+	}
+	body := fmt.Sprintf(`{"tenant":%q}`, tenant) // of an id, which is ASCII, this is JSON
+	return fmt.Sprintf(`%s -d '%s' %s/v1/check`, line, strings.ReplaceAll(body, "'", `'\''`), data)
 }
 
 func listenerURL(c *tls.Config, l net.Listener) string {

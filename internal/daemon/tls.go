@@ -114,7 +114,11 @@ func readPair(certFile, keyFile string) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	return tls.X509KeyPair(cert, key)
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		err = fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
+	}
+	return pair, err
 }
 
 func readPool(file string) (*x509.CertPool, error) {

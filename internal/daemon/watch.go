@@ -173,7 +173,7 @@ func watchedFiles(configFile string, top *region.Topology, name string) []string
 		a.AdminClientCAFile, a.AdminCertFile, a.AdminKeyFile,
 	}
 	for i := range top.RLS.Domains {
-		files = append(files, top.RLS.Domains[i].Path(configFile))
+		files = append(files, top.RLS.Domains[i].Paths(configFile)...)
 	}
 	if r, ok := top.Region(name); ok {
 		files = append(files, r.Redis.PasswordFile)

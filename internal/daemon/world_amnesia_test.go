@@ -39,7 +39,7 @@ func TestWorldRedisForgets(t *testing.T) {
 		onRedises(t, worldOf(units, window, ""), func(w *world) {
 			w.startAll()
 			time.Sleep(200 * time.Millisecond)
-			h := newTruth(w, units, window, window)
+			h := newTruth(w, units, window)
 			eu, us := w.regions[0], w.regions[1]
 			for range 8 {
 				h.ask(us.one(), 10)
@@ -72,7 +72,7 @@ func TestWorldProcessDies(t *testing.T) {
 	onRedises(t, worldOf(units, time.Hour, ""), func(w *world) {
 		w.startAll()
 		time.Sleep(200 * time.Millisecond)
-		h := newTruth(w, units, time.Hour, time.Hour)
+		h := newTruth(w, units, time.Hour)
 		eu, us := w.regions[0], w.regions[1]
 		used := h.use(eu.one(), 5, 10)
 		h.use(us.one(), 2, 10)
@@ -113,7 +113,7 @@ func TestWorldRedisAway(t *testing.T) {
 	onRedises(t, worldOf(units, window, ""), func(w *world) {
 		w.startAll()
 		time.Sleep(200 * time.Millisecond)
-		h := newTruth(w, units, window, window)
+		h := newTruth(w, units, window)
 		eu, us := w.regions[0], w.regions[1]
 		h.use(eu.one(), 10, 10)
 		eu.away.Store(true)

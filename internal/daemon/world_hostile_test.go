@@ -66,7 +66,7 @@ func TestLongWorldHostilePeer(t *testing.T) {
 		for i := range 50 {
 			now := ap.nowUS()
 			g := group
-			g.Bucket = now / g.BucketUS
+			g.Bucket = now / g.WindowUS
 			g.Generations, g.Units = []int64{now - int64(i)*2_000_000}, []int64{limit * 1_000_000}
 			m := secret.Sign(meshsync.SubjectUsage+ap.name, wire.AppendUsage(nil, &wire.Usage{From: self, Seq: uint64(i + 1), Number: uint64(i + 1), TimeUS: now, Groups: []wire.Group{g}}))
 			if err := hostile.Publish(meshsync.SubjectUsage+ap.name, m); err != nil {

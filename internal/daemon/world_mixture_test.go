@@ -25,13 +25,13 @@ func (p *node) tryReload() error {
 	return p.apply(top)
 }
 
-// TestWorldReloadReachesOneFirst: while only some regions count in other buckets, and when
+// TestWorldReloadReachesOneFirst: while only some regions count for another window, and when
 // all do, each knows what the others use and have used before.
 func TestWorldReloadReachesOneFirst(t *testing.T) {
 	t.Parallel()
 	for _, change := range []struct{ name, old, becomes string }{
-		{"finer buckets", "scope: global", "scope: global, global_buckets: 11"},
 		{"a longer window", "per: 10m", "per: 20m"},
+		{"a shorter window", "per: 10m", "per: 9m"},
 	} {
 		onRedises(t, worldOf(1000, 10*time.Minute, ""), func(w *world) {
 			w.startAll()

@@ -37,7 +37,7 @@ func forge(t *testing.T, bus meshsync.Bus, as *nodeRegion, cluster string, group
 		t.Fatal(err)
 	}
 	now := as.nowUS()
-	group.Bucket = now / group.BucketUS
+	group.Bucket = now / group.WindowUS
 	ahead := group
 	ahead.Bucket++
 	var groups []wire.Group

@@ -23,7 +23,7 @@ func TestWorldSiblings(t *testing.T) {
 	onRedises(t, worldOf(100_000, time.Hour, ""), func(w *world) {
 		w.startAll()
 		time.Sleep(200 * time.Millisecond)
-		h := newTruth(w, 100_000, time.Hour, time.Hour)
+		h := newTruth(w, 100_000, time.Hour)
 		dice := rand.New(rand.NewPCG(9, 9))
 		traffic := func() {
 			for range 60 {
@@ -79,7 +79,7 @@ func TestWorldNATS(t *testing.T) {
 			}
 		}()
 		w.await("global", 10*time.Second, w.global)
-		h := newTruth(w, 100_000, time.Hour, time.Hour)
+		h := newTruth(w, 100_000, time.Hour)
 		h.drive(4, 20*time.Second, 3, 30, 20, 10)
 		took := w.await("all hold the same", 2*time.Second, func() bool { return w.difference(h) == "" })
 		t.Logf("over NATS: %d checks, all hold the same %v after the last", h.asked, took)
@@ -112,7 +112,7 @@ func (p *node) held(of *nodeRegion) map[string]int64 {
 	for groups := range p.replication.ceilings.Ledger().Live(of.name, 0, wire.MaxEntries) {
 		for _, g := range groups {
 			for i, id := range g.IDs {
-				all[fmt.Sprint(g.Limit, " ", g.WindowUS, " ", g.BucketUS, " ", g.Bucket, " ", id, " ", g.Generations[i])] += g.Units[i]
+				all[fmt.Sprint(g.Limit, " ", g.WindowUS, " ", g.Bucket, " ", id, " ", g.Generations[i])] += g.Units[i]
 			}
 		}
 	}

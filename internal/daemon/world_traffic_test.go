@@ -26,11 +26,11 @@ type truth struct {
 	beyond int64 // of it, what the bias of the buckets does not explain
 }
 
-// newTruth is for a limit of so many units in a window, counted in buckets.
-func newTruth(w *world, units int64, window, bucket time.Duration) *truth {
+// newTruth is for a limit of so many units in a window.
+func newTruth(w *world, units int64, window time.Duration) *truth {
 	return &truth{
 		w: w, limit: units, window: window, over: -units, beyond: -units,
-		judge: oracle.NewGlobal(len(w.regions), window.Microseconds(), bucket.Microseconds()),
+		judge: oracle.NewGlobal(len(w.regions), window.Microseconds()),
 	}
 }
 

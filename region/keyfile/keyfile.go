@@ -3,6 +3,7 @@
 package keyfile
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -47,6 +48,8 @@ func parse(text string) (*Keys, error) {
 		switch {
 		case err != nil || len(key) != 16 && len(key) != 24 && len(key) != 32:
 			return nil, fmt.Errorf("line %d: a key is one line of base64 of 16, 24 or 32 bytes; make one with: openssl rand -base64 32", i+1)
+		case bytes.Count(key, []byte{0}) == len(key): // of a template that was not filled in
+			return nil, fmt.Errorf("line %d: a key of zero bytes is no secret; make one with: openssl rand -base64 32", i+1)
 		case forPartitions && k.Partitions != nil:
 			return nil, fmt.Errorf("line %d: there is a second key of partitions; keep the one that all processes have", i+1)
 		case forPartitions:

@@ -35,6 +35,8 @@ func TestRead(t *testing.T) {
 		{"partitions twice", line(1, 32) + "partitions " + line(1, 32) + "partitions " + line(1, 32), nil, "line 3: there is a second key of partitions"},
 		{"partitions alone", "partitions " + line(1, 32), nil, "no key but that of partitions"},
 		{"15 bytes", line(1, 15), nil, "line 1: a key is one line of base64 of 16, 24 or 32 bytes; make one with: openssl rand -base64 32"},
+		{"of zero bytes", line(0, 32), nil, "line 1: a key of zero bytes is no secret"},
+		{"of zero bytes, for partitions", line(1, 32) + "partitions " + line(0, 16), nil, "line 2: a key of zero bytes"},
 		{"nothing", "\n", nil, "openssl rand -base64 32"},
 		{"an empty line between", line(1, 32) + "\n" + line(2, 32), nil, "line 2: a key is"},
 		{"not base64", strings.Repeat("g!", 32), nil, "line 1: a key is"},

@@ -244,7 +244,7 @@ func TestBytesPerPartition(t *testing.T) {
 	tender := w.regions[0].nodes[0]
 	before := heap()
 	for i := range n {
-		key := quota.CounterKey{Tenant: fmt.Sprintf("tenant-%06d", i), Policy: "p", Limit: "strict", Partition: "user:2.42:", BucketUS: 1}
+		key := quota.CounterKey{Tenant: fmt.Sprintf("tenant-%06d", i), Policy: "p", Limit: "strict", Partition: "user:2.42:", WindowUS: 1}
 		tender.Asked(rand.Uint64(), &key, loan.Ask{Units: 1, Charged: true, Remaining: 199, Ceiling: 200, Share: 200})
 	}
 	bytes := (heap() - before) / n
@@ -262,7 +262,7 @@ func TestWantsWhileRedisIsAway(t *testing.T) {
 	r := w.regions[0]
 	r.away = true
 	tender := r.nodes[0].Tender
-	key := quota.CounterKey{Tenant: "acme", Policy: "p", Limit: "strict", BucketUS: 1}
+	key := quota.CounterKey{Tenant: "acme", Policy: "p", Limit: "strict", WindowUS: 1}
 	before := heap()
 	for i := range 100_000 {
 		tender.Receive(&wire.Loans{Wants: []wire.Want{{PartitionID: id("acme"), Partition: &key, Want: loan.Want{From: "b", Epoch: 1, Time: int64(1_000_000 - i), Need: 1}}}})
@@ -285,8 +285,37 @@ func heap() uint64 {
 func BenchmarkAsked(b *testing.B) {
 	w := newWorld(nil, 1, 3, 600, time.Second)
 	tender := w.regions[0].nodes[0]
-	key := quota.CounterKey{Tenant: "acme", Policy: "p", Limit: "strict", BucketUS: 1}
+	key := quota.CounterKey{Tenant: "acme", Policy: "p", Limit: "strict", WindowUS: 1}
 	for b.Loop() {
 		tender.Asked(7, &key, loan.Ask{Units: 1, Charged: true, Remaining: 199, Ceiling: 200, Share: 200})
+	}
+}
+
+// TestClosedRegionBorrowsNothing: a region that has lost its data admits nothing for a while, and what its callers ask for
+// meanwhile takes nothing from the others.
+func TestClosedRegionBorrowsNothing(t *testing.T) {
+	w := newWorld(t, 1, 3, 600, 10*time.Second)
+	lost := w.regions[1]
+	lost.store, lost.books = loan.Store{Epoch: 2, Lost: lost.us()}, map[string]*kept{}
+	closed := time.Duration(loan.TermsOf(w.window.Microseconds()).Keep()) * time.Microsecond
+	w.advance(closed-step, func() {
+		if w.ask(1, "acme") {
+			t.Fatal("a closed region admits")
+		}
+		for _, i := range []int{0, 2} {
+			if c := w.regions[i].book(&quota.CounterKey{Tenant: "acme"}).Ceiling(w.regions[i].us()); c != 200 {
+				t.Fatalf("after %v region %d may use %d of its 200", w.now, i, c)
+			}
+		}
+	})
+	if w.ask(0, "acme"); len(w.log["acme"]) != 1 {
+		t.Errorf("region 0 is denied")
+	}
+	w.advance(2*time.Second, func() { w.ask(1, "acme") })
+	if got := len(w.log["acme"]); got < 300 {
+		t.Errorf("open again for 2 s, it has used %d, no more than its share", got)
+	}
+	if w.worst > 600 {
+		t.Errorf("%d in the worst window of 600", w.worst)
 	}
 }

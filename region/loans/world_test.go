@@ -241,7 +241,7 @@ func id(tenant string) (h uint64) {
 
 func (r *region) ask(n *node, tenant string, units int64) bool {
 	w := r.w
-	key := quota.CounterKey{Tenant: tenant, Policy: "p", Limit: "strict", BucketUS: 1}
+	key := quota.CounterKey{Tenant: tenant, Policy: "p", Limit: "strict", WindowUS: 1}
 	b := r.book(&key)
 	used, at := b.used(w.now+r.ahead, w.window), w.now+r.ahead
 	ok := units <= b.Room(r.us(), used)

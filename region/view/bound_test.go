@@ -11,7 +11,7 @@ import (
 )
 
 func strictLimit(overshoot quota.Overshoot) *quota.Limit {
-	l := limitOf(10*time.Second, 0)
+	l := limitOf(10 * time.Second)
 	l.MaxOvershoot = overshoot
 	return l
 }

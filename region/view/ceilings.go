@@ -96,7 +96,7 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 	lo.Self, lo.Boot, lo.Now = o.Self.Region, o.Self.Boot, o.Now
 	lo.Limit = func(name string) (int64, bool) { return c.limits.Load().units(name) }
 	lo.Regions = func() int { return len(c.limits.Load().topology.Weights) }
-	lo.Most = func(name string) int64 { return c.limits.Load().most(name) }
+	lo.Most = func(name string) int64 { return c.limits.Load().most(name, o.Now()) }
 	if lo.Excess == nil {
 		lo.Excess = func(string, string, int64) {}
 	}
@@ -118,7 +118,13 @@ func (c *Ceilings) Ledger() *ledger.Ledger { return c.ledger }
 
 // Configure puts a topology in force; a Manager applies it to the view when it
 // refreshes next.
-func (c *Ceilings) Configure(top *region.Topology) { c.limits.Store(newLimitIndex(top)) }
+func (c *Ceilings) Configure(top *region.Topology) {
+	x := newLimitIndex(top)
+	if before := c.limits.Load(); before != nil {
+		x.keepLowered(before, c.o.Now())
+	}
+	c.limits.Store(x)
+}
 
 // SetView puts a view in force.
 func (c *Ceilings) SetView(v *View) {
@@ -235,7 +241,7 @@ func (e *estimates) at(c *Ceilings, s *snapshot, id uint64, tenant string, l *qu
 		raw, all = make([]int64, len(s.order)), make([]int64, 0, len(s.order))
 	}
 	c.ledger.Purge(tenant, id)
-	lost, known = c.ledger.Estimates(id, l.WindowUS(), l.BucketUS(), mostOf(l), at, raw[:len(s.order)])
+	lost, known = c.ledger.Estimates(id, l.WindowUS(), mostOf(c.limits.Load().largest(l, at)), at, raw[:len(s.order)])
 	for _, i := range s.order {
 		units := int64(0)
 		if i >= 0 {
@@ -341,7 +347,7 @@ func (c *Ceilings) series(ctx context.Context, p *quota.Policy, l *quota.Limit, 
 	if !ok { // of a configuration that is being replaced
 		name = limitName(p.Name, l.Name)
 	}
-	s := ledger.Series{ID: c.o.Key.CounterID(key), Tenant: key.Tenant, Limit: name, Units: l.Units, WindowUS: l.WindowUS(), BucketUS: l.BucketUS()}
+	s := ledger.Series{ID: c.o.Key.CounterID(key), Tenant: key.Tenant, Limit: name, Units: l.Units, WindowUS: l.WindowUS()}
 	if c.o.Check != nil {
 		s.Check = c.o.Check(ctx)
 	}
@@ -354,10 +360,18 @@ type limitIndex struct {
 	names    map[*quota.Limit]string // of global limits, "<policy>.<limit>"
 	limits   map[string]*quota.Limit // by that name
 	longest  *quota.Limit            // of those with a bound that with the longest window; nil: there is none
+	lowered  map[string]lowered
+}
+
+// lowered is a limit as it was before a reload lowered it. What peers had used under it counts on
+// for as long as its buckets do.
+type lowered struct {
+	limit *quota.Limit
+	until time.Duration
 }
 
 func newLimitIndex(top *region.Topology) *limitIndex {
-	x := &limitIndex{names: map[*quota.Limit]string{}, limits: map[string]*quota.Limit{}}
+	x := &limitIndex{names: map[*quota.Limit]string{}, limits: map[string]*quota.Limit{}, lowered: map[string]lowered{}}
 	for i := range top.Regions {
 		x.topology.Weights = append(x.topology.Weights, quota.Weight{Region: top.Regions[i].Name, Weight: top.Regions[i].Weight})
 	}
@@ -387,14 +401,43 @@ func mostOf(l *quota.Limit) int64 {
 	return max(l.Units, bound)
 }
 
+// keepLowered takes over what the limits of an earlier index were lowered from. One that is lowered
+// again keeps its largest form until the last of its forms is over.
+func (x *limitIndex) keepLowered(before *limitIndex, now time.Duration) {
+	for name, l := range x.limits {
+		was, ok := before.limits[name]
+		if !ok {
+			continue
+		}
+		former := lowered{was, now + 2*was.Window}
+		if low, ok := before.lowered[name]; ok && now < low.until {
+			if former.until = max(former.until, low.until); mostOf(low.limit) > mostOf(was) {
+				former.limit = low.limit
+			}
+		}
+		if mostOf(former.limit) > mostOf(l) {
+			x.lowered[name] = former
+		}
+	}
+}
+
+// largest is a limit as it was when most could be used of what still counts.
+func (x *limitIndex) largest(l *quota.Limit, now time.Duration) *quota.Limit {
+	if low, ok := x.lowered[x.names[l]]; ok && now < low.until {
+		return low.limit
+	}
+	return l
+}
+
 // most is how many units one region may admit under a limit in a bucket: a window that is
 // kept as two counters or as a rate can hold as many again.
-func (x *limitIndex) most(name string) int64 {
+func (x *limitIndex) most(name string, now time.Duration) int64 {
 	l, ok := x.limits[name]
-	switch {
-	case !ok:
+	if !ok {
 		return 0
-	case l.Algorithm != quota.SlidingLog:
+	}
+	l = x.largest(l, now)
+	if l.Algorithm != quota.SlidingLog {
 		return 2 * l.Units
 	}
 	return mostOf(l)
@@ -412,15 +455,13 @@ func (x *limitIndex) units(name string) (units int64, ok bool) {
 }
 
 // series is what the ledger counts a store's counter under; false for one of a limit
-// that is not in force. Its buckets may have another length, from the configuration
-// before or a sibling that has not reloaded. Their window is not known: they count for
-// the one in force, or for their own length if that is longer.
+// that is not in force. Its window may be another, from the configuration before or a
+// sibling that has not reloaded.
 func (x *limitIndex) series(key wire.Key, c *quota.CounterKey) (ledger.Series, bool) {
 	name := limitName(c.Policy, c.Limit)
 	l, known := x.limits[name]
-	if !known || c.BucketUS > quota.MaxWindow.Microseconds() {
+	if !known || c.WindowUS > quota.MaxWindow.Microseconds() {
 		return ledger.Series{}, false
 	}
-	window := min(max(l.WindowUS(), c.BucketUS), (quota.MaxGlobalBuckets-1)*c.BucketUS)
-	return ledger.Series{ID: key.CounterID(c), Tenant: c.Tenant, Limit: name, Units: l.Units, WindowUS: window, BucketUS: c.BucketUS}, true
+	return ledger.Series{ID: key.CounterID(c), Tenant: c.Tenant, Limit: name, Units: l.Units, WindowUS: c.WindowUS}, true
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // storeUS is what every region's store shows when these tests begin: a moment at which
-// buckets of all lengths in them begin.
+// buckets of all windows in them begin.
 const storeUS = int64(1_790_000_040_000_000)
 
 var two = []quota.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}}
@@ -66,13 +66,13 @@ func (c *counting) reload(l *quota.Limit) {
 }
 
 func counterOf(l *quota.Limit) *quota.CounterKey {
-	return &quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: l.Name, Partition: "::", BucketUS: l.BucketUS()}
+	return &quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: l.Name, Partition: "::", WindowUS: l.WindowUS()}
 }
 
 // admit has the region's store count units in the present bucket of the limit in force.
 func (c *counting) admit(units int64) {
 	p, l := c.policy()
-	total := quota.Counter{Bucket: c.timeUS() / l.BucketUS(), Generation: storeUS, Units: units}
+	total := quota.Counter{Bucket: c.timeUS() / l.WindowUS(), Generation: storeUS, Units: units}
 	c.ceilings.Record(c.Context(), p, l, counterOf(l), total, c.timeUS())
 }
 
@@ -106,26 +106,23 @@ func (c *counting) wantGlobal(when string, want int64) {
 	}
 }
 
-func limitOf(window time.Duration, buckets int) *quota.Limit {
-	return &quota.Limit{Name: "sustained", Units: 600, Window: window, Scope: quota.ScopeGlobal, GlobalBuckets: buckets}
+func limitOf(window time.Duration) *quota.Limit {
+	return &quota.Limit{Name: "sustained", Units: 600, Window: window, Scope: quota.ScopeGlobal}
 }
 
-// bucketReloads are the changes of a limit that give its counters other lengths.
-var bucketReloads = []struct {
+// windowReloads are the changes of a limit that give its counters another window.
+var windowReloads = []struct {
 	name          string
 	before, after *quota.Limit
 }{
-	{"finer buckets", limitOf(time.Minute, 0), limitOf(time.Minute, 11)},
-	{"coarser buckets", limitOf(time.Minute, 11), limitOf(time.Minute, 0)},
-	{"a longer window", limitOf(20*time.Second, 0), limitOf(time.Minute, 0)},
-	{"a shorter window", limitOf(time.Minute, 0), limitOf(20*time.Second, 0)},
-	{"another window in buckets of one length", limitOf(time.Minute, 7), limitOf(10*time.Second, 2)},
+	{"a longer window", limitOf(20 * time.Second), limitOf(time.Minute)},
+	{"a shorter window", limitOf(time.Minute), limitOf(20 * time.Second)},
 }
 
-// While a reload that changes the length of buckets has reached one region and not the
+// While a reload that changes the window has reached one region and not the
 // other, and right after it has reached both, each counts all that the other has used.
 func TestReloadCountsAllUsage(t *testing.T) {
-	for _, row := range bucketReloads {
+	for _, row := range windowReloads {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Second
 			eu, us := newCounting(t, &now, row.before)
@@ -156,10 +153,10 @@ func TestReloadCountsAllUsage(t *testing.T) {
 // Other units of a limit change nothing of what is known to be used.
 func TestReloadOfUnits(t *testing.T) {
 	now := time.Second
-	eu, us := newCounting(t, &now, limitOf(time.Minute, 0))
+	eu, us := newCounting(t, &now, limitOf(time.Minute))
 	eu.admit(400)
 	eu.publish(us)
-	more := limitOf(time.Minute, 0)
+	more := limitOf(time.Minute)
 	more.Units = 1200
 	eu.reload(more)
 	us.admit(50)
@@ -173,13 +170,43 @@ func TestReloadOfUnits(t *testing.T) {
 	us.wantGlobal("reloaded", 300)
 }
 
-// Usage under the new lengths is added to usage under the old, without allocating.
+// What was used under a limit that was lowered since counts on, whatever is reloaded after that, for
+// as long as its buckets do: where it was used it is still published, and elsewhere it leaves as
+// it came.
+func TestLoweredLimit(t *testing.T) {
+	now := time.Second
+	eu, us := newCounting(t, &now, limitOf(time.Minute))
+	units := func(n int64) *quota.Limit {
+		l := limitOf(time.Minute)
+		l.Units = n
+		return l
+	}
+	eu.admit(300)
+	now += 30 * time.Second
+	eu.admit(590)
+	eu.reload(units(20))
+	eu.publish(us)
+	us.wantGlobal("while the other has lowered it", 10)
+	now += 20 * time.Second
+	eu.reload(units(10))
+	eu.publish(us)
+	us.reload(units(20))
+	us.wantGlobal("lowered", 0)
+	now += 20 * time.Second
+	us.wantGlobal("when half of it has left", 0)
+	us.reload(units(600))
+	us.wantGlobal("as it was", 10)
+	now += 3 * time.Minute
+	us.wantGlobal("when all has aged out", 600)
+}
+
+// Usage for the new window is added to usage for the old, without allocating.
 func TestReloadAddsUp(t *testing.T) {
 	now := time.Second
-	eu, us := newCounting(t, &now, limitOf(time.Minute, 0))
+	eu, us := newCounting(t, &now, limitOf(time.Minute))
 	eu.admit(400)
 	eu.publish(us)
-	eu.reload(limitOf(time.Minute, 11))
+	eu.reload(limitOf(2 * time.Minute))
 	eu.admit(100)
 	eu.publish(us)
 	us.wantGlobal("with the old file", 100)
@@ -188,19 +215,19 @@ func TestReloadAddsUp(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { us.ceilings.Ceiling(p, l, key, false) }); n > 0 {
 		t.Errorf("a ceiling takes %v allocations, want none", n)
 	}
-	us.reload(limitOf(time.Minute, 11))
+	us.reload(limitOf(2 * time.Minute))
 	us.wantGlobal("with the new file", 100)
 }
 
 // A process that starts with a new configuration publishes what its store still holds
 // under the one before.
-func TestRecoveryReadsOldLengths(t *testing.T) {
-	for _, row := range bucketReloads {
+func TestRecoveryReadsOldWindows(t *testing.T) {
+	for _, row := range windowReloads {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Second
 			eu, us := newCounting(t, &now, row.after)
 			stored := func(_ context.Context, yield func(quota.CounterKey, []quota.Counter, int64)) error {
-				total := quota.Counter{Bucket: storeUS / row.before.BucketUS(), Generation: storeUS, Units: 400}
+				total := quota.Counter{Bucket: storeUS / row.before.WindowUS(), Generation: storeUS, Units: 400}
 				yield(*counterOf(row.before), []quota.Counter{total}, eu.timeUS())
 				return nil
 			}
@@ -215,7 +242,7 @@ func TestRecoveryReadsOldLengths(t *testing.T) {
 // view is stale.
 func TestCeilingWithoutAFreshView(t *testing.T) {
 	now := time.Second
-	eu, _ := newCounting(t, &now, limitOf(time.Minute, 0))
+	eu, _ := newCounting(t, &now, limitOf(time.Minute))
 	if got := eu.ceiling(); got.Units != 300 || got.Mode != quota.ModeJoining {
 		t.Errorf("at first the ceiling is %d in mode %v, want 300 while joining", got.Units, got.Mode)
 	}

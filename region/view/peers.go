@@ -151,7 +151,7 @@ func (p *Process) text(now time.Duration) string {
 	switch p.state(now) {
 	case StateSilent:
 		if p.ReceivedAt == 0 {
-			return fmt.Sprintf("no message of %s has arrived on the bus (gossip: %s)", name, p.gossipState())
+			return fmt.Sprintf("no message of %s has arrived on the bus (gossip: %s)%s", name, p.gossipState(), p.busHint())
 		}
 		return fmt.Sprintf("%s has been silent for %v (gossip: %s)", name, round(now-p.ReceivedAt), p.gossipState())
 	case StateBehind:
@@ -184,6 +184,14 @@ func (p *Process) text(now time.Duration) string {
 		return name + " has yet to send usage that is missing here, or what it knows of a region that is away"
 	}
 	return name + " is healthy"
+}
+
+// busHint is what to check when gossip reaches a process and the bus does not.
+func (p *Process) busHint() string {
+	if p.Gossip != gossip.Alive {
+		return ""
+	}
+	return ": check that the NATS servers of both regions are connected and that users may subscribe"
 }
 
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }

@@ -176,11 +176,13 @@ func evaluateAbsent(former []*Process, before State) health {
 	return h
 }
 
-// histories remember what each live process has been. A second process that starts
+// histories remember what each known process has been. A second process that starts
 // in a region, or restarts, would otherwise take the whole region out of every view
 // until its snapshot has arrived and its own view has grown. It is safe to leave it
 // out for a while: it counts on no other region, so it claims its own region's share,
-// in the same store that its siblings account for.
+// in the same store that its siblings account for. That is not so of one that was reported
+// dead and returns: while it does not count on us, its siblings use their region's share,
+// and we may not count on that too. gossip.Remembered bounds how long the dead are known.
 type histories map[quota.Process]history
 
 type history struct {
@@ -189,18 +191,22 @@ type history struct {
 	advertised bool          // it advertised more than its own region once
 }
 
-// update records the live processes and forgets those that are not.
-func (hs histories) update(now time.Duration, live map[string][]*Process) {
+// update records the live processes and forgets those that are not known any more.
+func (hs histories) update(now time.Duration, known map[string][]*Process) {
 	seen := make(map[quota.Process]bool, len(hs))
-	for _, processes := range live {
+	for _, processes := range known {
 		for _, p := range processes {
+			seen[p.Process] = true
+			if !p.live(now) {
+				continue
+			}
 			h, ok := hs[p.Process]
 			if !ok {
 				h.first = now
 			}
 			h.ready = h.ready || p.state(now) == StateFresh
 			h.advertised = h.advertised || p.claims()
-			hs[p.Process], seen[p.Process] = h, true
+			hs[p.Process] = h
 		}
 	}
 	maps.DeleteFunc(hs, func(p quota.Process, _ history) bool { return !seen[p] })

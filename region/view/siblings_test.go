@@ -109,3 +109,42 @@ func TestSiblingsHaveToAgree(t *testing.T) {
 		})
 	}
 }
+
+// A process that was silent while gossip reported it dead, and is received again, is the same
+// run: it goes on with what it counts on, and its region is not evaluated without it. Only a
+// run that is met for the first time is a newcomer.
+func TestAProcessThatReturnsIsNoNewcomer(t *testing.T) {
+	both, alone := []string{"eu-west", "us-east"}, []string{"us-east"}
+	const away, back = 10 * time.Second, 12 * time.Second
+	for _, row := range []struct {
+		why    string
+		boot   int64 // of the run that is received from back on
+		counts bool  // whether we count on us-east from then on
+	}{
+		{"the same run", 0, false},
+		{"another run", 1, true},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			v, err := view.NewViewer("eu-west", epoch, topologyOf(two))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for at := time.Duration(0); at <= back+time.Second; at += 50 * time.Millisecond {
+				now := epoch + at
+				second := healthy("us-east", "2", now, both...)
+				switch {
+				case at >= back:
+					second = healthy("us-east", "2", now, alone...)
+					second.Boot, second.Synced = row.boot, false
+				case at >= away:
+					second = healthy("us-east", "2", 0)
+					second.Gossip = gossip.Dead
+				}
+				seen, _ := v.Observe(view.Input{Now: now, Processes: []view.Process{healthy("us-east", "1", now, both...), second}})
+				if counts := seen.Members().Len() == 2; counts != (at < back || row.counts) {
+					t.Fatalf("%v after its return: us-east is counted on: %t", at-back, counts)
+				}
+			}
+		})
+	}
+}

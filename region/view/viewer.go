@@ -122,7 +122,7 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 	if v.configs.update(now, v.self, live) {
 		v.allocation = allocate(&v.configs, v.units)
 	}
-	v.histories.update(now, live)
+	v.histories.update(now, known)
 	for name, s := range v.peers {
 		s.step(now, v.evaluate(now, s, live[name], known[name]))
 	}

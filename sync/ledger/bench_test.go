@@ -101,7 +101,7 @@ func cpu() time.Duration {
 func BenchmarkFold(b *testing.B) {
 	clock := &fakeClock{}
 	l := crowd(b, 1_000_000, clock, "us-east", "ap-south")
-	g := wire.Group{Limit: "standard.sustained", WindowUS: minute, BucketUS: minute, Bucket: startUS / minute}
+	g := wire.Group{Limit: "standard.sustained", WindowUS: minute, Bucket: startUS / minute}
 	for i := range 1000 {
 		g.IDs, g.Generations, g.Units = append(g.IDs, uint64(i)<<54|hash(i)>>10), append(g.Generations, startUS), append(g.Units, 0)
 	}

@@ -16,18 +16,18 @@ import (
 // region that Region gave i; what does not fit in out is left out. out[0] is our own, with
 // what our siblings have published.
 //
-// All series of the id count, whatever the length of their windows and buckets is. What
-// was counted for another window counts whole while any of its bucket may lie in this
+// All series of the id count, whatever their window is. What was counted for another
+// window counts whole while any of its bucket may lie in this
 // one: never too little, as long as it is held, and that is for its own window.
 //
-// Of a peer no more than most counts, of each bucket and altogether, whatever generations it
-// names: what it claims beyond that, it never was allowed to admit.
+// Of a peer no more than most counts altogether, whatever generations it names: what it claims
+// beyond that, it never was allowed to admit.
 //
 // lost is what of our own counters our store no longer holds, or never held: it has
 // to be counted like a peer's, or a store that forgets hands out its limit again. That
-// is true of a store that holds known, the newest of our counters in buckets of bucketUS
+// is true of a store that holds known, the newest of our counters for windowUS
 // of which something counts; of one that does not, everything is lost.
-func (l *Ledger) Estimates(id uint64, windowUS, bucketUS, most int64, at time.Duration, out []int64) (lost int64, known quota.Counter) {
+func (l *Ledger) Estimates(id uint64, windowUS, most int64, at time.Duration, out []int64) (lost int64, known quota.Counter) {
 	clear(out)
 	atUS := at.Microseconds()
 	sh := l.shard(id)
@@ -39,7 +39,7 @@ func (l *Ledger) Estimates(id uint64, windowUS, bucketUS, most int64, at time.Du
 		for i := range s.peers {
 			c := &s.peers[i]
 			if r := c.region(); r < len(out) {
-				out[r] = min(most, out[r]+s.limit.countedIn(windowUS, s.capped(i, most), c.began, atUS))
+				out[r] = min(most, out[r]+c.countedIn(windowUS, s.limit.windowUS, atUS))
 			}
 		}
 		if s.own == nil {
@@ -48,13 +48,13 @@ func (l *Ledger) Estimates(id uint64, windowUS, bucketUS, most int64, at time.Du
 		held := l.held(s.own)
 		for i := range s.own.counters {
 			c := &s.own.counters[i]
-			units := s.limit.countedIn(windowUS, c.units, c.began, atUS)
+			units := c.countedIn(windowUS, s.limit.windowUS, atUS)
 			if len(out) > 0 {
 				out[0] += units
 			}
 			if !quota.SameKey(c.generation, held) || l.isLocal(s.own, c) {
 				lost += units
-			} else if units > 0 && s.limit.bucketUS == bucketUS {
+			} else if units > 0 && s.limit.windowUS == windowUS {
 				if counter := (quota.Counter{Bucket: c.bucket, Generation: c.generation, Units: c.units}); counter.Compare(known) > 0 {
 					known = counter
 				}
@@ -122,7 +122,7 @@ func (u *limitUsage) add(region int, units int64) {
 	u.units[region] += units
 }
 
-// count adds a series, of a peer no more than most of each bucket. The shard is locked.
+// count adds a series, of a peer no more than most. The shard is locked.
 func (ls limitStats) count(s *series, most, nowUS int64) {
 	u := ls[s.limit.name]
 	if u == nil {
@@ -130,14 +130,17 @@ func (ls limitStats) count(s *series, most, nowUS int64) {
 		ls[strings.Clone(s.limit.name)] = u
 	}
 	u.partitions++
+	var used [MaxRegions]int64
 	for i := range s.peers {
 		c := &s.peers[i]
-		u.add(c.region(), s.limit.counted(s.capped(i, most), c.began, nowUS))
+		r := c.region()
+		units := min(most-used[r], c.counted(s.limit.windowUS, nowUS))
+		used[r] += units
+		u.add(r, units)
 	}
 	if s.own != nil {
 		for i := range s.own.counters {
-			c := &s.own.counters[i]
-			u.add(0, s.limit.counted(c.units, c.began, nowUS))
+			u.add(0, s.own.counters[i].counted(s.limit.windowUS, nowUS))
 		}
 	}
 }

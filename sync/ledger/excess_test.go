@@ -34,10 +34,10 @@ func TestPeerCountsAtMostTheLimit(t *testing.T) {
 	}
 	estimate := func(at time.Duration) int64 {
 		out := make([]int64, 8)
-		l.Estimates(pairLimit.ID, pairLimit.WindowUS, pairLimit.BucketUS, most, at, out)
+		l.Estimates(pairLimit.ID, pairLimit.WindowUS, most, at, out)
 		return out[l.Region("us-east")]
 	}
-	length := pairLimit.BucketUS
+	length := pairLimit.WindowUS
 	bucket := startUS / length
 	mustFold(t, l, "us-east", startUS, 0, one(pairLimit, bucket, startUS, 500))
 	if n := estimate(0); n != 500 || claimed != 0 {
@@ -62,11 +62,12 @@ func TestPeerCountsAtMostTheLimit(t *testing.T) {
 	if sweep(); forwarded != most || l.UsageStats()[0].Units["us-east"] != most {
 		t.Errorf("%d are forwarded, %v shown", forwarded, l.UsageStats())
 	}
-	// In the next window the bucket fades, from the limit on.
+	// In the next window the bucket fades as it grew, all at once ten seconds after it began; what is left is held to the limit.
 	end := time.Duration((bucket+1)*length-startUS) * time.Microsecond
-	half := end + time.Duration(length/2)*time.Microsecond
-	if n := estimate(half); n != most/2 {
-		t.Errorf("half a bucket after the end of theirs they count as %d, want %d", n, most/2)
+	for after, want := range map[time.Duration]int64{9 * time.Second: most, 11 * time.Second: 0} {
+		if n := estimate(end + after); n != want {
+			t.Errorf("%v after the end of theirs they count as %d, want %d", after, n, want)
+		}
 	}
 	if n := estimate(end + time.Duration(length)*time.Microsecond); n != 0 {
 		t.Errorf("a window after the end %d are left", n)
@@ -92,7 +93,7 @@ func TestHonestRegionClaimsAtMostTheLimit(t *testing.T) {
 		}
 		ours := []*ledger.Ledger{start("eu-west", startUS), start("eu-west", startUS+5_000_000)}
 		peer, third := start("us-east", startUS), start("ap-south", startUS)
-		bucket := startUS / pairLimit.BucketUS
+		bucket := startUS / pairLimit.WindowUS
 		number, used := uint64(0), map[int64]int64{}
 		deliver := func(from *ledger.Ledger, groups []wire.Group) {
 			for _, l := range []*ledger.Ledger{ours[0], ours[1], peer, third} {
@@ -129,7 +130,7 @@ func TestHonestRegionClaimsAtMostTheLimit(t *testing.T) {
 			sum += units
 		}
 		out := make([]int64, 8)
-		peer.Estimates(pairLimit.ID, pairLimit.WindowUS, pairLimit.BucketUS, most, 0, out)
+		peer.Estimates(pairLimit.ID, pairLimit.WindowUS, most, 0, out)
 		if n := out[peer.Region("eu-west")]; n != min(sum, most) {
 			t.Fatalf("%d of %d units count", n, sum)
 		}
@@ -145,13 +146,13 @@ func TestForgedSiblingClaimsAtMostTheLimit(t *testing.T) {
 		o.Most = func(string) int64 { return most }
 		o.Excess = func(_, _ string, units int64) { claimed += units }
 	})
-	bucket := startUS / pairLimit.BucketUS
+	bucket := startUS / pairLimit.WindowUS
 	l.Record(&pairLimit, quota.Counter{Bucket: bucket, Generation: startUS, Units: 100}, startUS)
 	for i := range int64(40) {
 		mustFold(t, l, "eu-west", startUS, 0, one(pairLimit, bucket, startUS-i*1_000_000, 1_000_000))
 	}
 	out := make([]int64, 8)
-	lost, _ := l.Estimates(pairLimit.ID, pairLimit.WindowUS, pairLimit.BucketUS, most, 0, out)
+	lost, _ := l.Estimates(pairLimit.ID, pairLimit.WindowUS, most, 0, out)
 	if out[0] > most+100 || lost > most || claimed < 39_000_000 {
 		t.Errorf("our own region counts %d, of which %d are lost; %d are excess", out[0], lost, claimed)
 	}

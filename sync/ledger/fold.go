@@ -12,8 +12,6 @@ import (
 const (
 	// maxUS bounds every time on a store's clock, µs: the year 2112.
 	maxUS = int64(1) << 52
-	// maxWindowBuckets is how many buckets cover W at most.
-	maxWindowBuckets = quota.MaxGlobalBuckets - 1
 	// foldSlice is how many counters are folded under one hold of a shard's lock.
 	foldSlice = 64
 )
@@ -64,7 +62,7 @@ func (l *Ledger) fold(author string, clockUS int64, at time.Duration, groups []w
 	l.noteClock(region, clockUS, f.nowUS)
 	for i := range groups {
 		g := &groups[i]
-		if g.Bucket*g.BucketUS+g.BucketUS+g.WindowUS > clockUS {
+		if (g.Bucket+2)*g.WindowUS > clockUS {
 			l.foldGroup(&f, g)
 		}
 	}
@@ -76,7 +74,7 @@ func (l *Ledger) fold(author string, clockUS int64, at time.Duration, groups []w
 
 // check refuses a group that is no group.
 func check(g *wire.Group) error {
-	k := limitKey{g.Limit, g.WindowUS, g.BucketUS}
+	k := limitKey{g.Limit, g.WindowUS}
 	if err := k.validate(); err != nil {
 		return err
 	}
@@ -84,7 +82,7 @@ func check(g *wire.Group) error {
 	case len(g.IDs) != len(g.Generations) || len(g.IDs) != len(g.Units):
 		return &Refusal{"range", fmt.Sprintf("limit %s: %d ids, %d generations and %d units; there must be one of each",
 			g.Limit, len(g.IDs), len(g.Generations), len(g.Units))}
-	case g.Bucket < 0 || g.Bucket > (maxUS-1)/g.BucketUS:
+	case g.Bucket < 0 || g.Bucket > (maxUS-1)/g.WindowUS:
 		return &Refusal{"range", fmt.Sprintf("limit %s: bucket %d begins at no time", g.Limit, g.Bucket)}
 	}
 	for i := range g.IDs {
@@ -95,11 +93,10 @@ func check(g *wire.Group) error {
 	return nil
 }
 
-// validate refuses lengths that no limit can have.
+// validate refuses windows that no limit can have.
 func (k *limitKey) validate() error {
-	if k.bucketUS < 1 || k.windowUS < k.bucketUS || k.windowUS > quota.MaxWindow.Microseconds() ||
-		k.windowUS > maxWindowBuckets*k.bucketUS {
-		return &Refusal{"range", fmt.Sprintf("limit %s: a window of %d µs in buckets of %d µs cannot be", k.name, k.windowUS, k.bucketUS)}
+	if k.windowUS < 1 || k.windowUS > quota.MaxWindow.Microseconds() {
+		return &Refusal{"range", fmt.Sprintf("limit %s: a window of %d µs cannot be", k.name, k.windowUS)}
 	}
 	return nil
 }
@@ -123,7 +120,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 	if f.region == 0 {
 		merge = l.foldOwn
 	}
-	k := limitKey{g.Limit, g.WindowUS, g.BucketUS}
+	k := limitKey{g.Limit, g.WindowUS}
 	f.began = place(&k, g.Bucket, f.clockUS, f.nowUS)
 	f.most, f.excess = l.mostOf(g.Limit), 0
 	for i := 0; i < len(g.IDs); {
@@ -161,7 +158,7 @@ func (l *Ledger) foldPeer(sh *shard, f *fold, k *limitKey, id uint64, u quota.Co
 	}
 	before := s.bucketOf(s.peers, c)
 	f.excess += max(0, before+u.Units-c.units-max(f.most, before))
-	c.units, c.began = u.Units, max(c.began, f.began)
+	c.grow(u.Units, f.began, f.nowUS, k.windowUS)
 	// A peer uses it too, and must know what we have not published.
 	if s.own != nil && s.own.state != idle && sh.enlist(s.own, f.nowUS, true) {
 		f.urgent = true
@@ -186,7 +183,7 @@ func (l *Ledger) peerCounter(sh *shard, f *fold, s *series, u quota.Counter) *pe
 		return nil
 	}
 	s.renewed = s.renewed || again
-	s.peers = append(s.peers, peerCounter{name: name, bucket: u.Bucket, began: f.began})
+	s.peers = append(s.peers, peerCounter{name, counter{bucket: u.Bucket, began: f.began}})
 	return &s.peers[len(s.peers)-1]
 }
 
@@ -207,7 +204,7 @@ func (l *Ledger) foldOwn(sh *shard, f *fold, k *limitKey, id uint64, u quota.Cou
 		u.Units = most
 	}
 	if u.Units > c.units {
-		c.grow(u.Units, to.began)
+		c.grow(u.Units, to.began, f.nowUS, k.windowUS)
 		if f.returned {
 			sh.enlist(o, f.nowUS, false)
 			return

@@ -12,13 +12,13 @@ import (
 	"github.com/regiond/regiond/test/meshtest"
 )
 
-// odd has a window that is no multiple of its buckets.
-var odd = ledger.Series{ID: 7, Limit: "a.odd", Units: 1000, WindowUS: 7_000_000, BucketUS: 3_000_000}
+// odd has a window of which a minute is no multiple.
+var odd = ledger.Series{ID: 7, Limit: "a.odd", Units: 1000, WindowUS: 7_000_000}
 
 // one is a message of a single counter.
 func one(s ledger.Series, bucket, generation, units int64) []wire.Group {
 	return []wire.Group{{
-		Limit: s.Limit, WindowUS: s.WindowUS, BucketUS: s.BucketUS, Bucket: bucket,
+		Limit: s.Limit, WindowUS: s.WindowUS, Bucket: bucket,
 		IDs: []uint64{s.ID}, Generations: []int64{generation}, Units: []int64{units},
 	}}
 }
@@ -33,24 +33,24 @@ func mustFold(tb tester, l *ledger.Ledger, author string, clockUS int64, at time
 // estimate is the estimated usage of one peer in a window as long as pairLimit's.
 func estimate(l *ledger.Ledger, id uint64, region string, at time.Duration) int64 {
 	out := make([]int64, 8)
-	l.Estimates(id, pairLimit.WindowUS, pairLimit.BucketUS, quota.MaxCounter, at, out)
+	l.Estimates(id, pairLimit.WindowUS, quota.MaxCounter, at, out)
 	return out[l.Region(region)]
 }
 
 // TestFence: a bucket ahead of the author's clock counts whole; it is skipped from the
 // moment at which it counts nothing.
 func TestFence(t *testing.T) {
-	bucket := startUS / odd.BucketUS
-	begin := bucket * odd.BucketUS
+	bucket := startUS / odd.WindowUS
+	begin := bucket * odd.WindowUS
 	for _, c := range []struct {
 		name    string
 		clockUS int64
 		held    int
 	}{
-		{"a length ahead", begin - odd.BucketUS, 1},
-		{"far ahead", begin - 100*odd.BucketUS, 1},
-		{"counts for its last microsecond", begin + odd.BucketUS + odd.WindowUS - 1, 1},
-		{"is over", begin + odd.BucketUS + odd.WindowUS, 0},
+		{"a length ahead", begin - odd.WindowUS, 1},
+		{"far ahead", begin - 100*odd.WindowUS, 1},
+		{"counts for its last microsecond", begin + 2*odd.WindowUS - 1, 1},
+		{"is over", begin + 2*odd.WindowUS, 0},
 		{"is long over", begin + 100*odd.WindowUS, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -73,14 +73,12 @@ func reasonOf(err error) string {
 // TestRefusedWhole: one bad group, and nothing of a message is taken, not even the
 // name of its author.
 func TestRefusedWhole(t *testing.T) {
-	bucket := startUS / odd.BucketUS
+	bucket := startUS / odd.WindowUS
 	for name, spoil := range map[string]func(*wire.Group){
 		"negative bucket":    func(g *wire.Group) { g.Bucket = -1 },
 		"endless bucket":     func(g *wire.Group) { g.Bucket = math.MaxInt64 },
-		"no bucket length":   func(g *wire.Group) { g.BucketUS = 0 },
-		"long buckets":       func(g *wire.Group) { g.BucketUS = g.WindowUS + 1 },
-		"fine buckets":       func(g *wire.Group) { g.BucketUS = g.WindowUS/60 - 1 },
-		"endless window":     func(g *wire.Group) { g.WindowUS, g.BucketUS = math.MaxInt64, math.MaxInt64 },
+		"no window":          func(g *wire.Group) { g.WindowUS = 0 },
+		"endless window":     func(g *wire.Group) { g.WindowUS = math.MaxInt64 },
 		"fewer generations":  func(g *wire.Group) { g.Generations = nil },
 		"fewer units":        func(g *wire.Group) { g.Units = nil },
 		"no generation":      func(g *wire.Group) { g.Generations[0] = 0 },
@@ -111,7 +109,7 @@ func TestRefusedWhole(t *testing.T) {
 // TestLargest: the largest numbers that the wire carries come out as they went in.
 func TestLargest(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
-	fine := ledger.Series{ID: math.MaxUint64, Limit: "a.fine", WindowUS: 60, BucketUS: 1}
+	shortest := ledger.Series{ID: math.MaxUint64, Limit: "a.shortest", WindowUS: 1}
 	for i, r := range regionNames(126) {
 		if got := l.Region(r); got != i+1 {
 			t.Fatalf("region %s has index %d", r, got)
@@ -119,7 +117,7 @@ func TestLargest(t *testing.T) {
 	}
 	clockUS := int64(1)<<52 - 1
 	for _, author := range []string{"eu-west", "last"} {
-		mustFold(t, l, author, clockUS, 0, one(fine, clockUS, 1<<52, quota.MaxCounter))
+		mustFold(t, l, author, clockUS, 0, one(shortest, clockUS, 1<<52, quota.MaxCounter))
 	}
 	for _, c := range meshtest.Cells(l) {
 		if c.Bucket != clockUS || c.Generation != 1<<52 || c.Units != quota.MaxCounter || c.ID != math.MaxUint64 {
@@ -129,7 +127,7 @@ func TestLargest(t *testing.T) {
 	if len(meshtest.Cells(l)) != 2 || l.Region("last") != 127 || l.Region("another") != -1 {
 		t.Errorf("held %v, last region has index %d", meshtest.Cells(l), l.Region("last"))
 	}
-	if got := reasonOf(l.Fold("another", clockUS, 0, one(fine, clockUS, 1, 1))); got != "regions" {
+	if got := reasonOf(l.Fold("another", clockUS, 0, one(shortest, clockUS, 1, 1))); got != "regions" {
 		t.Errorf("the 129th region: reason %q", got)
 	}
 	for range l.Live("another", 0, 10) {

@@ -26,10 +26,9 @@ const (
 	// countersPerSeries bounds all counters, on average over MaxSeries: ten regions with
 	// two buckets each need 20, but never for every series at once.
 	countersPerSeries = 16
-	// maxCounters bounds the counters of one region in one series. The finest limit has
-	// 61 live buckets and up to 60 more whose window is not over; the rest is for
-	// generations, of which a month-long bucket may see many. An author that invents
-	// generations gets this far and no further.
+	// maxCounters bounds the counters of one region in one series. Two or three buckets
+	// are live; the rest is for generations, of which a month-long bucket may see many. An
+	// author that invents generations gets this far and no further.
 	maxCounters = 256
 )
 

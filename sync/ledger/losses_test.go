@@ -14,7 +14,7 @@ import (
 // what the store never held, is none.
 func TestLossesAreCounted(t *testing.T) {
 	const e, anew = startUS - 5_000_000, startUS - 3_000_000 // generations
-	bucket := startUS / pairLimit.BucketUS
+	bucket := startUS / pairLimit.WindowUS
 	type event func(*ledger.Ledger, *fakeClock)
 	stored := func(generation, units, us int64) event {
 		return func(l *ledger.Ledger, c *fakeClock) {
@@ -43,7 +43,8 @@ func TestLossesAreCounted(t *testing.T) {
 		{"admitted while it was away", []event{
 			func(l *ledger.Ledger, _ *fakeClock) { l.Local(&pairLimit, 7, startUS) }, stored(0, 0, 1),
 		}, 0, 0},
-		{"half of it had faded", []event{stored(e, 10, 0), stored(0, 0, 80_000_000)}, 1, 5}, // 90 s after its bucket began, which is 60 s long
+		// 90 s after its bucket began, which is 60 s long: what came after its first 30 s is left.
+		{"half of it had faded", []event{stored(e, 5, 0), stored(e, 10, 30_000_000), stored(0, 0, 80_000_000)}, 1, 5},
 		{"all of it had", []event{stored(e, 10, 0), stored(0, 0, 110_000_000)}, 0, 0},
 	} {
 		reader := metric.NewManualReader()
@@ -68,7 +69,7 @@ func TestUsageStats(t *testing.T) {
 	l := newLedger(t, clock, func(o *ledger.Options) {
 		o.Limit = func(name string) (int64, bool) { return 600, name != "b.gone" }
 	})
-	bucket := startUS / pairLimit.BucketUS
+	bucket := startUS / pairLimit.WindowUS
 	gone := pairLimit
 	gone.ID, gone.Limit = hash(1000), "b.gone"
 	mustFold(t, l, "us-east", startUS, 0, one(gone, bucket, 1, 5))
@@ -86,15 +87,16 @@ func TestUsageStats(t *testing.T) {
 	if n := len(l.UsageStats()); n != 0 {
 		t.Errorf("%d limits are counted before a sweep", n)
 	}
-	clock.advance(80 * time.Second) // some of it has faded
+	const later = 60*time.Second + 100*time.Millisecond // some of it has faded
+	clock.advance(later)
 	for range 64 {
 		l.Sweep()
 	}
 	var us, ap, own int64
 	for i := range 200 {
-		us += estimate(l, hash(i), "us-east", 80*time.Second)
-		ap += estimate(l, hash(i), "ap-south", 80*time.Second)
-		lost, _ := l.Estimates(hash(i), pairLimit.WindowUS, pairLimit.BucketUS, quota.MaxCounter, 80*time.Second, nil)
+		us += estimate(l, hash(i), "us-east", later)
+		ap += estimate(l, hash(i), "ap-south", later)
+		lost, _ := l.Estimates(hash(i), pairLimit.WindowUS, quota.MaxCounter, later, nil)
 		own += lost // all of ours was local
 	}
 	if us == 0 || ap == 0 || own == 0 {

@@ -17,7 +17,7 @@ func TestManyAtOnce(t *testing.T) {
 	const writers, rounds, series = 4, 300, 100
 	clock := &fakeClock{}
 	l := newLedger(t, clock, func(o *ledger.Options) { o.Overshoot = func(string, int64, int64) {} })
-	brief := ledger.Series{Limit: "a.brief", Units: 50, WindowUS: 2_000_000, BucketUS: 1_000_000}
+	brief := ledger.Series{Limit: "a.brief", Units: 50, WindowUS: 2_000_000}
 	lasting := pairLimit
 
 	var wg sync.WaitGroup
@@ -28,12 +28,12 @@ func TestManyAtOnce(t *testing.T) {
 				now := clock.us.Load()
 				a, b := brief, lasting
 				a.ID, b.ID = hash(int(n)%series), hash(w*series+int(n)%series)
-				l.Record(&a, quota.Counter{Bucket: (startUS + now) / a.BucketUS, Generation: 1, Units: n + 1}, startUS+now)
-				l.Record(&b, quota.Counter{Bucket: startUS / b.BucketUS, Generation: 1, Units: n + 1}, startUS+now)
-				if err := l.Fold("us-east", startUS+now, time.Duration(now)*time.Microsecond, one(b, startUS/b.BucketUS, 1, n+1)); err != nil {
+				l.Record(&a, quota.Counter{Bucket: (startUS + now) / a.WindowUS, Generation: 1, Units: n + 1}, startUS+now)
+				l.Record(&b, quota.Counter{Bucket: startUS / b.WindowUS, Generation: 1, Units: n + 1}, startUS+now)
+				if err := l.Fold("us-east", startUS+now, time.Duration(now)*time.Microsecond, one(b, startUS/b.WindowUS, 1, n+1)); err != nil {
 					t.Error(err)
 				}
-				l.Estimates(a.ID, a.WindowUS, a.BucketUS, quota.MaxCounter, clock.now(), out)
+				l.Estimates(a.ID, a.WindowUS, quota.MaxCounter, clock.now(), out)
 				clock.advance(10 * time.Millisecond)
 			}
 		})

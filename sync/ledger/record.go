@@ -17,10 +17,10 @@ type Series struct {
 	ID    uint64 // keyed hash of the partition, see package wire
 	Limit string // "<policy>.<limit>"
 	Units int64  // L
-	// WindowUS is W and BucketUS the length of a bucket (quota.Limit.BucketUS), µs.
-	// An id that is counted in other lengths, here or in another region, because a
-	// configuration changed, is another series; Estimates adds them up.
-	WindowUS, BucketUS int64
+	// WindowUS is W and the length of a bucket, µs. An id that is counted for another
+	// window, here or in another region, because a configuration changed, is another
+	// series; Estimates adds them up.
+	WindowUS int64
 	// Check is the span of the check that has just charged it, when that is sampled;
 	// else nil. It is no part of the name.
 	Check *trace.SpanContext
@@ -56,15 +56,13 @@ func (l *Ledger) Record(s *Series, c quota.Counter, storeUS int64) {
 	if c.Generation != 0 && c.Units > 0 {
 		o, mine := l.ownCounter(&u)
 		if mine != nil && c.Units > mine.units {
-			mine.grow(c.Units, u.began)
+			mine.grow(c.Units, u.began, u.nowUS, s.WindowUS)
 			becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
 		}
 		l.sample(o, s)
 	}
-	for p := u.sh.first[s.ID]; p != 0; p = u.sh.at(p).next {
-		if o := u.sh.at(p); o.own != nil && o.limit.bucketUS == s.BucketUS { // it has the same key in the store
-			l.observe(o, u.nowUS, c.Generation, storeUS)
-		}
+	if p := u.sh.find(s.ID, &u.limit); p != 0 && u.sh.at(p).own != nil {
+		l.observe(u.sh.at(p), u.nowUS, c.Generation, storeUS)
 	}
 	u.sh.mu.Unlock()
 	l.updated(&u, becameUrgent)
@@ -79,7 +77,7 @@ func (l *Ledger) Local(s *Series, units, storeUS int64) {
 		return
 	}
 	by := l.cuts(s.Tenant)
-	u.bucket, u.generation = storeUS/s.BucketUS, l.local(by)
+	u.bucket, u.generation = storeUS/s.WindowUS, l.local(by)
 	becameUrgent := false
 	u.sh.mu.Lock()
 	if by != nil {
@@ -87,7 +85,7 @@ func (l *Ledger) Local(s *Series, units, storeUS int64) {
 	}
 	if o, mine := l.ownCounter(&u); mine != nil && mine.units < quota.MaxCounter {
 		o.local = u.generation
-		mine.grow(mine.units+min(units, quota.MaxCounter-mine.units), u.began)
+		mine.grow(mine.units+min(units, quota.MaxCounter-mine.units), u.began, u.nowUS, s.WindowUS)
 		becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
 		l.sample(o, s)
 	}
@@ -120,7 +118,7 @@ type update struct {
 
 // update fills in what needs no lock, and reports whether it makes sense.
 func (l *Ledger) update(s *Series, storeUS int64) (update, bool) {
-	u := update{sh: l.shard(s.ID), id: s.ID, limit: limitKey{s.Limit, s.WindowUS, s.BucketUS}, clockUS: storeUS, nowUS: l.nowUS()}
+	u := update{sh: l.shard(s.ID), id: s.ID, limit: limitKey{s.Limit, s.WindowUS}, clockUS: storeUS, nowUS: l.nowUS()}
 	if storeUS < 0 || storeUS >= maxUS || u.limit.validate() != nil {
 		return u, false
 	}
@@ -143,26 +141,20 @@ func (l *Ledger) updated(u *update, becameUrgent bool) {
 // again whenever the store is read, until the clock comes there. The second more is for
 // counters that were read a while after the clock.
 func (u *update) yetToCome() bool {
-	return u.stored && u.bucket*u.limit.bucketUS > u.clockUS+u.limit.bucketUS+lateUS
+	return u.stored && u.bucket*u.limit.windowUS > u.clockUS+u.limit.windowUS+lateUS
 }
 
 // place is when a bucket began by our clock, if nowUS of it is clockUS of the store's. One
 // that lies ahead, since that clock stepped back, counts whole, and from now on.
 func place(k *limitKey, bucket, clockUS, nowUS int64) int64 {
-	return nowUS - max(0, clockUS-bucket*k.bucketUS)
-}
-
-// grow raises the counter. What is new was admitted now: if the store's clock stepped back,
-// later than by the bucket's first place.
-func (c *ownCounter) grow(units, began int64) {
-	c.units, c.began = units, max(c.began, began)
+	return nowUS - max(0, clockUS-bucket*k.windowUS)
 }
 
 // ownCounter finds or makes the counter of our own in a bucket; nil when that is over,
 // yet to come, out of range or finds no room. The pointer is good for as long as the
 // lock is held and no other counter is made.
 func (l *Ledger) ownCounter(u *update) (*own, *ownCounter) {
-	if u.bucket < 0 || u.bucket > maxUS/u.limit.bucketUS {
+	if u.bucket < 0 || u.bucket > maxUS/u.limit.windowUS {
 		return nil, nil
 	}
 	u.began = place(&u.limit, u.bucket, u.clockUS, u.nowUS)
@@ -196,7 +188,7 @@ func (l *Ledger) ownCounter(u *update) (*own, *ownCounter) {
 	if s.own == nil {
 		s.own = &own{place: p}
 	}
-	s.own.counters = append(s.own.counters, ownCounter{bucket: u.bucket, generation: u.generation, began: u.began})
+	s.own.counters = append(s.own.counters, ownCounter{counter: counter{bucket: u.bucket, began: u.began}, generation: u.generation})
 	return s.own, &s.own.counters[len(s.own.counters)-1]
 }
 
@@ -217,7 +209,7 @@ func (l *Ledger) observe(s *series, nowUS, generation, storeUS int64) {
 		c := &o.counters[i]
 		wasLost := before.known && !quota.SameKey(c.generation, before.generation)
 		if !l.isLocal(o, c) && !wasLost && !quota.SameKey(c.generation, o.generation) {
-			units += s.limit.counted(c.units, c.began, nowUS)
+			units += c.counted(s.limit.windowUS, nowUS)
 		}
 	}
 	if units > 0 {

@@ -9,18 +9,18 @@ import (
 )
 
 // pairLimit is the usual limit: 600 a minute, in buckets of a minute.
-var pairLimit = ledger.Series{ID: 7, Limit: "a.pair", Units: 600, WindowUS: 60_000_000, BucketUS: 60_000_000}
+var pairLimit = ledger.Series{ID: 7, Limit: "a.pair", Units: 600, WindowUS: 60_000_000}
 
 func record(l *ledger.Ledger, generation, units, storeUS int64) {
-	l.Record(&pairLimit, quota.Counter{Bucket: startUS / pairLimit.BucketUS, Generation: generation, Units: units}, storeUS)
+	l.Record(&pairLimit, quota.Counter{Bucket: startUS / pairLimit.WindowUS, Generation: generation, Units: units}, storeUS)
 }
 
 // TestOwnNonsense: what cannot be a counter changes nothing.
 func TestOwnNonsense(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
 	bad := pairLimit
-	bad.BucketUS = 0
-	good := quota.Counter{Bucket: startUS / pairLimit.BucketUS, Generation: 1, Units: 1}
+	bad.WindowUS = 0
+	good := quota.Counter{Bucket: startUS / pairLimit.WindowUS, Generation: 1, Units: 1}
 	l.Record(&bad, good, startUS)
 	l.Local(&bad, 1, startUS)
 	l.Local(&pairLimit, 0, startUS)
@@ -46,13 +46,13 @@ func TestOwnNonsense(t *testing.T) {
 // TestNoAllocation: a decision's two calls leave nothing for the garbage collector.
 func TestNoAllocation(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
-	mustFold(t, l, "us-east", startUS, 0, one(pairLimit, startUS/pairLimit.BucketUS, 1, 5))
+	mustFold(t, l, "us-east", startUS, 0, one(pairLimit, startUS/pairLimit.WindowUS, 1, 5))
 	units, out := int64(0), make([]int64, 2)
 	record(l, 1, 1, startUS)
 	if n := testing.AllocsPerRun(100, func() {
 		units++
 		record(l, 1, units, startUS)
-		l.Estimates(pairLimit.ID, pairLimit.WindowUS, pairLimit.BucketUS, quota.MaxCounter, 0, out)
+		l.Estimates(pairLimit.ID, pairLimit.WindowUS, quota.MaxCounter, 0, out)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

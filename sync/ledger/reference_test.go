@@ -29,12 +29,25 @@ type model struct {
 }
 
 type modelSeries struct {
-	id                 uint64
-	limit              string
-	windowUS, bucketUS int64
+	id       uint64
+	limit    string
+	windowUS int64
 }
 
-type modelCounter struct{ units, taken, began int64 }
+type modelCounter struct {
+	units, taken, began int64
+	log                 []modelGrowth
+}
+
+// modelGrowth is units that came when a bucket had gone on for us, as a 64th of it.
+type modelGrowth struct{ slot, units int64 }
+
+// span is at least and at most as much as may be told: a slot is not known any finer, nor is a level.
+type span struct{ least, most int64 }
+
+func (s span) add(o span) span { return span{s.least + o.least, s.most + o.most} }
+
+func (s span) has(units int64) bool { return s.least <= units && units <= s.most }
 
 type modelState struct{ generation, storeUS int64 }
 
@@ -55,26 +68,26 @@ func newModel(self string, boot int64) *model {
 	}
 }
 
-func seriesOf(c meshtest.Cell) modelSeries { return modelSeries{c.ID, c.Limit, c.WindowUS, c.BucketUS} }
+func seriesOf(c meshtest.Cell) modelSeries { return modelSeries{c.ID, c.Limit, c.WindowUS} }
 
 // named is a cell's name: the cell without units.
 func (s modelSeries) named(region string, bucket, generation int64) meshtest.Cell {
-	return meshtest.Cell{ID: s.id, Limit: s.limit, WindowUS: s.windowUS, BucketUS: s.bucketUS, Region: region, Bucket: bucket, Generation: generation}
+	return meshtest.Cell{ID: s.id, Limit: s.limit, WindowUS: s.windowUS, Region: region, Bucket: bucket, Generation: generation}
 }
 
 func (w *model) over(c meshtest.Cell) bool {
-	return w.cells[c].began+c.BucketUS+c.WindowUS <= w.nowUS
+	return w.cells[c].began+2*c.WindowUS <= w.nowUS
 }
 
 // raise finds or makes a cell, ends what is over in its series when it makes one, and has
 // it hold that many units. It reports whether that is more than before.
 func (w *model) raise(c meshtest.Cell, clockUS, units int64, stored bool) (t *modelCounter, grew bool) {
-	began := min(w.nowUS, w.nowUS-clockUS+c.Bucket*c.BucketUS)
-	if began+c.BucketUS+c.WindowUS <= w.nowUS {
+	began := min(w.nowUS, w.nowUS-clockUS+c.Bucket*c.WindowUS)
+	if began+2*c.WindowUS <= w.nowUS {
 		return nil, false
 	}
 	if w.cells[c] == nil {
-		if stored && c.Bucket*c.BucketUS-clockUS > c.BucketUS+1_000_000 {
+		if stored && c.Bucket*c.WindowUS-clockUS > c.WindowUS+1_000_000 {
 			return nil, false // from before the clock stepped back
 		}
 		w.finish(seriesOf(c))
@@ -82,32 +95,33 @@ func (w *model) raise(c meshtest.Cell, clockUS, units int64, stored bool) (t *mo
 	}
 	t = w.cells[c]
 	if grew = units > t.units; grew {
-		t.units, t.began = units, max(t.began, began)
+		t.began = max(t.began, began)
+		slot := min(63, (w.nowUS-t.began)*64/c.WindowUS)
+		if n := len(t.log); n > 0 {
+			slot = max(slot, t.log[n-1].slot) // it began later than we thought
+		}
+		t.log = append(t.log, modelGrowth{slot, units - t.units})
+		t.units = units
 	}
 	return t, grew
 }
 
 func (w *model) record(s *ledger.Series, t quota.Counter, storeUS int64) {
-	key := modelSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
+	key := modelSeries{s.ID, s.Limit, s.WindowUS}
 	if t.Generation != 0 && t.Units > 0 {
 		if c, grew := w.raise(key.named(w.self, t.Bucket, t.Generation), storeUS, t.Units, true); grew {
 			w.changed(key, c, s.Units)
 		}
 	}
-	for key := range w.series() { // that have the same key in the store
-		if key.id != s.ID || key.bucketUS != s.BucketUS || !w.hasOwn(key) {
-			continue
-		}
-		old, known := w.states[key]
-		if late := known && storeUS < old.storeUS && storeUS >= old.storeUS-1_000_000; !late {
-			w.states[key] = modelState{t.Generation, storeUS}
-		}
+	old, known := w.states[key]
+	if late := known && storeUS < old.storeUS && storeUS >= old.storeUS-1_000_000; !late && w.hasOwn(key) {
+		w.states[key] = modelState{t.Generation, storeUS}
 	}
 }
 
 func (w *model) local(s *ledger.Series, units, storeUS int64) {
-	key := modelSeries{s.ID, s.Limit, s.WindowUS, s.BucketUS}
-	name := key.named(w.self, storeUS/s.BucketUS, w.boot)
+	key := modelSeries{s.ID, s.Limit, s.WindowUS}
+	name := key.named(w.self, storeUS/s.WindowUS, w.boot)
 	if t := w.cells[name]; t != nil {
 		units += t.units
 	}
@@ -154,7 +168,7 @@ func (w *model) hasOwn(key modelSeries) bool {
 func (w *model) fold(author string, clockUS int64, groups []wire.Group, returned bool) {
 	for _, g := range groups {
 		for i, id := range g.IDs {
-			key := modelSeries{id, g.Limit, g.WindowUS, g.BucketUS}
+			key := modelSeries{id, g.Limit, g.WindowUS}
 			if g.Units[i] == 0 {
 				continue
 			}
@@ -193,16 +207,15 @@ func (w *model) finish(key modelSeries) {
 		units int64
 		live  bool
 	}
-	perWindow := (key.windowUS + key.bucketUS - 1) / key.bucketUS
 	windows := map[int64]window{}
 	for c, t := range w.cells {
 		if seriesOf(c) == key {
-			v := windows[c.Bucket/perWindow]
-			windows[c.Bucket/perWindow] = window{v.units + t.units, v.live || !w.over(c)}
+			v := windows[c.Bucket]
+			windows[c.Bucket] = window{v.units + t.units, v.live || !w.over(c)}
 		}
 	}
 	for c := range w.cells {
-		if seriesOf(c) == key && !windows[c.Bucket/perWindow].live {
+		if seriesOf(c) == key && !windows[c.Bucket].live {
 			delete(w.cells, c)
 		}
 	}
@@ -228,22 +241,22 @@ func (w *model) series() map[modelSeries]bool {
 	return all
 }
 
-func (w *model) estimate(id uint64, windowUS int64, region string, atUS int64) (units int64) {
+func (w *model) estimate(id uint64, windowUS int64, region string, atUS int64) (units span) {
 	for c, t := range w.cells {
 		if c.ID == id && c.Region == region {
-			units += counted(c, t, windowUS, atUS)
+			units = units.add(counted(c, t, windowUS, atUS))
 		}
 	}
 	return units
 }
 
-func (w *model) lost(id uint64, windowUS, atUS int64) (units int64) {
+func (w *model) lost(id uint64, windowUS, atUS int64) (units span) {
 	for c, t := range w.cells {
 		if c.ID != id || c.Region != w.self {
 			continue
 		}
 		if c.Generation == w.boot || !quota.SameKey(c.Generation, w.held(seriesOf(c))) {
-			units += counted(c, t, windowUS, atUS)
+			units = units.add(counted(c, t, windowUS, atUS))
 		}
 	}
 	return units
@@ -262,11 +275,13 @@ func (w *model) held(key modelSeries) (generation int64) {
 	return generation
 }
 
-// known is the newest counter in buckets of a length that the store has to hold.
-func (w *model) known(id uint64, windowUS, bucketUS, atUS int64) (newest quota.Counter) {
+// known is the newest counter for a window that the store has to hold: of those of which
+// something counts, or may count.
+func (w *model) known(id uint64, windowUS, atUS int64, may bool) (newest quota.Counter) {
 	for c, t := range w.cells {
-		if c.ID == id && c.Region == w.self && c.BucketUS == bucketUS && c.Generation != w.boot &&
-			quota.SameKey(c.Generation, w.held(seriesOf(c))) && counted(c, t, windowUS, atUS) > 0 {
+		counts := counted(c, t, windowUS, atUS)
+		if c.ID == id && c.Region == w.self && c.WindowUS == windowUS && c.Generation != w.boot &&
+			quota.SameKey(c.Generation, w.held(seriesOf(c))) && (counts.least > 0 || may && counts.most > 0) {
 			if k := (quota.Counter{Bucket: c.Bucket, Generation: c.Generation, Units: t.units}); k.Compare(newest) > 0 {
 				newest = k
 			}
@@ -275,14 +290,29 @@ func (w *model) known(id uint64, windowUS, bucketUS, atUS int64) (newest quota.C
 	return newest
 }
 
-func counted(c meshtest.Cell, t *modelCounter, windowUS, atUS int64) int64 {
-	left := max(0, min(c.BucketUS, t.began+c.BucketUS+windowUS-atUS))
-	if left > 0 && (c.BucketUS < c.WindowUS || c.WindowUS != windowUS) {
-		return t.units
+// counted is what is left of a counter: of a bucket that fades, what came in later slots than the
+// one that has come to leave, and in that slot some of it.
+func counted(c meshtest.Cell, t *modelCounter, windowUS, atUS int64) span {
+	switch age := atUS - t.began; {
+	case age >= c.WindowUS+windowUS:
+		return span{}
+	case c.WindowUS != windowUS || age < windowUS:
+		return span{t.units, t.units}
+	default:
+		slot, s := (age-windowUS)*64/windowUS, span{t.units, t.units}
+		for _, g := range t.log {
+			if g.slot <= slot {
+				s.least -= g.units
+			}
+			if g.slot < slot {
+				s.most -= g.units
+			}
+		}
+		if s.most > 0 {
+			s.most = min(t.units, s.most+t.units/32)
+		}
+		return s
 	}
-	n := new(big.Int).Mul(big.NewInt(t.units), big.NewInt(left))
-	n.Add(n, big.NewInt(c.BucketUS-1))
-	return n.Div(n, big.NewInt(c.BucketUS)).Int64()
 }
 
 // take gives what Take should, and marks it.
@@ -378,5 +408,5 @@ func (w *model) list(keep func(meshtest.Cell) bool) []meshtest.Cell {
 
 func compareCells(a, b meshtest.Cell) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.WindowUS, b.WindowUS),
-		cmp.Compare(a.BucketUS, b.BucketUS), cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Generation, b.Generation))
+		cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Generation, b.Generation))
 }

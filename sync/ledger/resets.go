@@ -129,7 +129,7 @@ func (l *Ledger) purge(sh *shard, id uint64, by *cuts) {
 	for p := sh.first[id]; p != 0; p = sh.at(p).next {
 		s := sh.at(p)
 		l.drop(sh, s, func(region int, generation, bucket int64) bool {
-			return l.superseded(by, region, generation, bucket*s.limit.bucketUS, nowUS)
+			return l.superseded(by, region, generation, bucket*s.limit.windowUS, nowUS)
 		})
 	}
 }
@@ -157,7 +157,7 @@ func (l *Ledger) clock(region int, nowUS, unknown int64) int64 {
 // there again, since the store went back, counts again from the next bucket on: peers must not
 // miss what is charged to it.
 func (l *Ledger) outdated(s *Series, by *cuts, u *update) bool {
-	if by == nil || u.generation == 0 || !l.superseded(by, 0, u.generation, u.bucket*s.BucketUS, u.nowUS) {
+	if by == nil || u.generation == 0 || !l.superseded(by, 0, u.generation, u.bucket*s.WindowUS, u.nowUS) {
 		return false
 	}
 	if c := by.regions[0]; c.state == wire.CutDeleted && u.generation <= c.upTo && u.nowUS > by.sinceUS+lateUS {

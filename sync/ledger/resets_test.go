@@ -12,12 +12,14 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// hourly has buckets of a minute, of which the reset lies in one and the present in the next.
-var hourly = ledger.Series{ID: 7, Tenant: "acme", Limit: "a.hour", Units: 600, WindowUS: 3_600_000_000, BucketUS: 60_000_000}
+// hourly has the reset in one bucket and the present at the beginning of the next, so that
+// of nine units in the former all count.
+var hourly = ledger.Series{ID: 7, Tenant: "acme", Limit: "a.hour", Units: 600, WindowUS: hourUS}
 
 const (
-	cutUS = startUS + 40_000_000
-	nowUS = startUS + 70_000_000
+	hourUS = 3_600_000_000
+	nowUS  = startUS/hourUS*hourUS + hourUS + 20_000_000
+	cutUS  = nowUS - 30_000_000
 )
 
 // made is what a reset may find or meet: a counter by its name.
@@ -29,12 +31,12 @@ type made struct {
 // superseded says it from where the counter came, not by comparing it with a cut.
 func (c made) superseded(state wire.CutState) bool {
 	switch {
-	case c.generation > nowUS+1_000_000, c.bucket*hourly.BucketUS > nowUS+1_000_000:
+	case c.generation > nowUS+1_000_000, c.bucket*hourly.WindowUS > nowUS+1_000_000:
 		return true // nobody can have made it yet
 	case c.generation > cutUS:
 		return false // made after the reset
 	}
-	return state == wire.CutDeleted || c.bucket == cutUS/hourly.BucketUS
+	return state == wire.CutDeleted || c.bucket == cutUS/hourly.WindowUS
 }
 
 // TestResetsInAnyOrder: whatever arrives, how often and in what order, before or after the cut and
@@ -57,12 +59,12 @@ func TestResetsInAnyOrder(t *testing.T) {
 			"counter": func(t *rapid.T) {
 				c := made{
 					region:     rapid.SampledFrom(regions).Draw(t, "region"),
-					bucket:     cutUS/hourly.BucketUS + rapid.Int64Range(0, 2).Draw(t, "bucket"),
+					bucket:     cutUS/hourly.WindowUS + rapid.Int64Range(0, 2).Draw(t, "bucket"),
 					generation: rapid.SampledFrom([]int64{cutUS - 5_000_000, cutUS, cutUS + 1, nowUS, nowUS + 20_000_000, wire.EndOfTime}).Draw(t, "generation"),
 				}
 				n := rapid.Int64Range(1, 9).Draw(t, "units")
 				units[c], others[c] = max(units[c], n), max(others[c], n)
-				g := wire.Group{Limit: hourly.Limit, WindowUS: hourly.WindowUS, BucketUS: hourly.BucketUS, Bucket: c.bucket, IDs: []uint64{7, 8}, Generations: []int64{c.generation, c.generation}, Units: []int64{n, n}}
+				g := wire.Group{Limit: hourly.Limit, WindowUS: hourly.WindowUS, Bucket: c.bucket, IDs: []uint64{7, 8}, Generations: []int64{c.generation, c.generation}, Units: []int64{n, n}}
 				var err error
 				if c.region == "eu-west" && rapid.Bool().Draw(t, "returned") {
 					err = l.FoldReturned(nowUS, clock.now(), []wire.Group{g})
@@ -96,7 +98,7 @@ func TestResetsInAnyOrder(t *testing.T) {
 				estimates := func(tenant string, id uint64) []int64 {
 					out := make([]int64, 3)
 					l.Purge(tenant, id)
-					l.Estimates(id, hourly.WindowUS, hourly.BucketUS, quota.MaxCounter, clock.now(), out)
+					l.Estimates(id, hourly.WindowUS, quota.MaxCounter, clock.now(), out)
 					return out
 				}
 				if got := estimates("acme", 7); !slices.Equal(got, want) {
@@ -123,7 +125,7 @@ func resetLedger(t *testing.T, change func(*ledger.Options)) (l *ledger.Ledger, 
 	return l, clock, func() (own, lost int64) {
 		out := make([]int64, 1)
 		l.Purge("acme", hourly.ID)
-		lost, _ = l.Estimates(hourly.ID, hourly.WindowUS, hourly.BucketUS, quota.MaxCounter, clock.now(), out)
+		lost, _ = l.Estimates(hourly.ID, hourly.WindowUS, quota.MaxCounter, clock.now(), out)
 		return out[0], lost
 	}
 }
@@ -131,7 +133,7 @@ func resetLedger(t *testing.T, change func(*ledger.Options)) (l *ledger.Ledger, 
 // What a reset deletes in our store is not lost: nothing is subtracted for it, and nobody is told.
 func TestResetIsNoLoss(t *testing.T) {
 	l, clock, used := resetLedger(t, func(o *ledger.Options) { o.Lost = func() { t.Error("a loss is reported") } })
-	bucket := nowUS / hourly.BucketUS
+	bucket := nowUS / hourly.WindowUS
 	l.Record(&hourly, quota.Counter{Bucket: bucket, Generation: cutUS, Units: 50}, nowUS)
 	l.Local(&hourly, 20, nowUS)
 	if own, lost := used(); own != 70 || lost != 20 {
@@ -171,16 +173,16 @@ func TestResetIsNoLoss(t *testing.T) {
 func TestResetThatReturns(t *testing.T) {
 	var returned []string
 	l, clock, used := resetLedger(t, func(o *ledger.Options) { o.Returned = func(tenant string) { returned = append(returned, tenant) } })
-	old := quota.Counter{Bucket: nowUS / hourly.BucketUS, Generation: cutUS, Units: 50}
+	old := quota.Counter{Bucket: nowUS / hourly.WindowUS, Generation: cutUS, Units: 50}
 	l.Supersede("acme", []wire.Cut{{Region: "eu-west", UpTo: nowUS, State: wire.CutDeleted}})
 	l.Record(&hourly, old, nowUS) // a check that was under way
 	if len(returned) > 0 {
 		t.Fatal("a late answer counts as a return")
 	}
-	clock.advance(61 * time.Second)
+	clock.advance(time.Hour)
 	old.Bucket, old.Units = old.Bucket+1, 2
 	for range 3 {
-		l.Record(&hourly, old, nowUS+61_000_000)
+		l.Record(&hourly, old, nowUS+hourUS)
 	}
 	if own, _ := used(); own != 2 || !slices.Equal(returned, []string{"acme"}) {
 		t.Errorf("%d units, returned %q", own, returned)

@@ -64,7 +64,7 @@ func TestRoom(t *testing.T) {
 		o.MaxSeries = 3
 		o.Meter = sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
 	})
-	bucket := startUS / pairLimit.BucketUS
+	bucket := startUS / pairLimit.WindowUS
 	for i := range 3 {
 		s := pairLimit
 		s.ID = hash(i)
@@ -114,12 +114,12 @@ func TestEndlessGenerations(t *testing.T) {
 	for _, author := range []string{"us-east", "eu-west"} {
 		l := newLedger(t, &fakeClock{}, nil)
 		for i := range int64(1000) {
-			mustFold(t, l, author, startUS, 0, one(pairLimit, startUS/pairLimit.BucketUS, 1+i, 1))
+			mustFold(t, l, author, startUS, 0, one(pairLimit, startUS/pairLimit.WindowUS, 1+i, 1))
 		}
 		if got := len(meshtest.Cells(l)); got != 256 || !l.Full() {
 			t.Errorf("%s: %d counters in one series", author, got)
 		}
-		mustFold(t, l, "ap-south", startUS, 0, one(pairLimit, startUS/pairLimit.BucketUS, 1, 1))
+		mustFold(t, l, "ap-south", startUS, 0, one(pairLimit, startUS/pairLimit.WindowUS, 1, 1))
 		if estimate(l, pairLimit.ID, "ap-south", 0) != 1 {
 			t.Errorf("%s took the room of others", author)
 		}
@@ -128,7 +128,7 @@ func TestEndlessGenerations(t *testing.T) {
 	for i := range int64(1000) {
 		s := pairLimit
 		s.ID = hash(int(i % 10))
-		mustFold(t, l, "us-east", startUS, 0, one(s, startUS/pairLimit.BucketUS, 1+i, 1))
+		mustFold(t, l, "us-east", startUS, 0, one(s, startUS/pairLimit.WindowUS, 1+i, 1))
 	}
 	if got := len(meshtest.Cells(l)); got != 160 || !l.Full() {
 		t.Errorf("%d counters in ten series", got)
@@ -140,7 +140,7 @@ func TestEndlessLimits(t *testing.T) {
 	clock := &fakeClock{}
 	l := newLedger(t, clock, nil)
 	for round := range int64(2) {
-		clockUS, bucket := startUS+round*pairLimit.WindowUS*3, startUS/pairLimit.BucketUS+round*3
+		clockUS, bucket := startUS+round*pairLimit.WindowUS*3, startUS/pairLimit.WindowUS+round*3
 		for i := range 20_000 {
 			s := pairLimit
 			s.ID, s.Limit = hash(i), fmt.Sprint("invented.", i)
@@ -159,8 +159,8 @@ func TestEndlessLimits(t *testing.T) {
 	}
 }
 
-// TestOvershoot: a window is reported once, when the last region's last bucket of
-// it is over, with all regions' units; and under no lock.
+// TestOvershoot: a window is reported once, when the last region's bucket is over, with
+// all regions' units; and under no lock.
 func TestOvershoot(t *testing.T) {
 	clock := &fakeClock{}
 	var l *ledger.Ledger
@@ -170,27 +170,26 @@ func TestOvershoot(t *testing.T) {
 			if limit != odd.Limit || limitUnits != 600 {
 				t.Errorf("%s of %d", limit, limitUnits)
 			}
-			l.Estimates(odd.ID, odd.WindowUS, odd.BucketUS, quota.MaxCounter, 0, nil) // would hang under the lock
+			l.Estimates(odd.ID, odd.WindowUS, quota.MaxCounter, 0, nil) // would hang under the lock
 			got = append(got, units)
 		}
 	})
-	first := startUS / odd.BucketUS / 3 * 3 // of an aligned window of three
-	begin := first * odd.BucketUS
+	first := startUS / odd.WindowUS
+	begin := first * odd.WindowUS
 	fold := func(author string, skew, bucket, units int64) {
-		us := bucket*odd.BucketUS - begin
+		us := bucket*odd.WindowUS - begin
 		clock.us.Store(us + skew)
 		mustFold(t, l, author, begin+us, clock.now(), one(odd, bucket, 1, units))
 	}
 	fold("us-east", 0, first, 100)
-	fold("us-east", 0, first+1, 10)
-	l.Record(&odd, quota.Counter{Bucket: first + 1, Generation: 1, Units: 1}, begin+odd.BucketUS)
-	fold("ap-south", 500_000, first+2, 1000) // whose clock is half a second behind
-	fold("us-east", 0, first+3, 7)
-	end := 3*odd.BucketUS + odd.WindowUS // of the first window's last bucket
+	l.Record(&odd, quota.Counter{Bucket: first, Generation: 1, Units: 11}, begin)
+	fold("ap-south", 500_000, first, 1000) // whose clock is half a second behind
+	fold("us-east", 0, first+1, 7)
+	end := 2 * odd.WindowUS // of the first window's bucket
 	for _, c := range []struct {
 		at   int64
 		want int
-	}{{end - 1, 0}, {end, 0}, {end + 499_999, 0}, {end + 500_000, 1}, {end + 600_000, 1}, {end + 3*odd.BucketUS, 2}, {end * 9, 2}} {
+	}{{end - 1, 0}, {end, 0}, {end + 499_999, 0}, {end + 500_000, 1}, {end + 600_000, 1}, {end + odd.WindowUS, 2}, {end * 9, 2}} {
 		clock.us.Store(c.at)
 		for range 64 {
 			l.Sweep()

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/regiond/regiond/quota"
 )
 
 const (
@@ -25,7 +23,7 @@ const (
 
 // shard is the series whose ids begin with the same six bits.
 //
-//	first[id] ─▶ series ─next▶ series    the same id under another limit, or in other lengths
+//	first[id] ─▶ series ─next▶ series    the same id under another limit, or in another window
 //	               │ │
 //	               │ └─ own ─▶ ownCounter, ownCounter …    and a place in waiting or urgent
 //	               └─ peers ─▶ peerCounter, peerCounter …  of any other region and generation
@@ -72,12 +70,51 @@ func (*series) bucketOf(counters []peerCounter, c *peerCounter) (units int64) {
 	return units
 }
 
-// peerCounter is a usage counter of another region.
-type peerCounter struct {
-	name   uint64 // generation (57 bits) and region (7): what it is found by, beside its bucket
+// counter is how much a region used of a bucket.
+type counter struct {
 	bucket int64
 	began  int64 // µs of our monotonic clock at which the bucket began
 	units  int64
+	growth growth
+}
+
+// grow raises the counter. What is new was admitted now, as far as we know: after a long silence, or
+// in a process that has just started, it counts from when it was heard of, and so never too
+// short. If the author's clock stepped back, that is later than by the bucket's first place.
+func (c *counter) grow(units, began, nowUS, windowUS int64) {
+	c.began = max(c.began, began)
+	c.growth.grow((nowUS-c.began)*slots/windowUS, c.units, units)
+	c.units = units
+}
+
+// counted is how much of the counter counts at atUS as used in the window that ends then: all of
+// it until the bucket began a window ago, and from then on it fades as it grew.
+func (c *counter) counted(windowUS, atUS int64) int64 {
+	switch age := atUS - c.began; {
+	case age < windowUS:
+		return c.units
+	case age < 2*windowUS:
+		return c.growth.left(c.units, age-windowUS, windowUS)
+	}
+	return 0
+}
+
+// countedIn is counted in a window of another length than the bucket's: all units of a bucket that
+// overlaps it.
+func (c *counter) countedIn(inUS, windowUS, atUS int64) int64 {
+	switch {
+	case inUS == windowUS:
+		return c.counted(windowUS, atUS)
+	case c.began+windowUS+inUS <= atUS:
+		return 0
+	}
+	return c.units
+}
+
+// peerCounter is a usage counter of another region.
+type peerCounter struct {
+	name uint64 // generation (57 bits) and region (7): what it is found by, beside its bucket
+	counter
 }
 
 // regionBits holds every index below MaxRegions.
@@ -110,14 +147,14 @@ type own struct {
 // ownCounter is a usage counter of our own region. published is how much of it was
 // taken from the outbox, came from somebody who has it, or grew while there were no peers.
 type ownCounter struct {
-	bucket, generation, began int64
-	units, published          int64
+	counter
+	generation, published int64
 }
 
 // limitKey is what makes two series of one id the same.
 type limitKey struct {
-	name               string // "<policy>.<limit>"
-	windowUS, bucketUS int64
+	name     string // "<policy>.<limit>"
+	windowUS int64  // of its buckets too
 }
 
 // limit is a limit as counters are counted under it. All series of one share it.
@@ -159,34 +196,12 @@ func (t *limits) release(m *limit) {
 }
 
 func (k *limitKey) compare(o *limitKey) int {
-	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.windowUS, o.windowUS), cmp.Compare(k.bucketUS, o.bucketUS))
+	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.windowUS, o.windowUS))
 }
 
 // over reports whether a bucket that began at a time of our clock counts nothing any
 // more at nowUS.
-func (k *limitKey) over(began, nowUS int64) bool { return began+k.bucketUS+k.windowUS <= nowUS }
-
-// counted is how much of a counter counts at atUS: see quota.Counted.
-func (k *limitKey) counted(units, began, atUS int64) int64 {
-	return quota.Counted(units, began, k.bucketUS, k.windowUS, atUS)
-}
-
-// countedIn is how much of a counter counts at atUS in a window that may not be its
-// own. If it is not, all units of a bucket that overlaps it are counted.
-func (k *limitKey) countedIn(windowUS, units, began, atUS int64) int64 {
-	switch {
-	case windowUS == k.windowUS:
-		return k.counted(units, began, atUS)
-	case began+k.bucketUS+windowUS <= atUS:
-		return 0
-	}
-	return units
-}
-
-// window numbers the aligned windows: as many whole buckets as cover W.
-func (k *limitKey) window(bucket int64) int64 {
-	return bucket / ((k.windowUS + k.bucketUS - 1) / k.bucketUS)
-}
+func (k *limitKey) over(began, nowUS int64) bool { return began+2*k.windowUS <= nowUS }
 
 func (l *Ledger) shard(id uint64) *shard { return &l.shards[id>>shardShift] }
 
@@ -265,9 +280,9 @@ func (l *Ledger) reserve() bool {
 	return true
 }
 
-// window is what a series holds in one aligned window.
+// window is what a series holds in one aligned window, which is a bucket of each region.
 type window struct {
-	number, units int64
+	bucket, units int64
 	over          bool // all of it
 }
 
@@ -278,15 +293,14 @@ type finished struct {
 }
 
 // finish frees the aligned windows of a series in which every region's counters are
-// over, and appends their counts to done. With buckets shorter than W counters stay
-// until the last of their window is over.
+// over, and appends their counts to done.
 func (l *Ledger) finish(sh *shard, s *series, nowUS int64, done []finished) []finished {
 	over := sh.windowsOver(s, l.mostOf(s.limit.name), nowUS)
 	if len(over) == 0 {
 		return done
 	}
 	ended := func(bucket int64) bool {
-		_, ok := slices.BinarySearchFunc(over, s.limit.window(bucket), func(w window, n int64) int { return cmp.Compare(w.number, n) })
+		_, ok := slices.BinarySearchFunc(over, bucket, func(w window, n int64) int { return cmp.Compare(w.bucket, n) })
 		return ok
 	}
 	l.drop(sh, s, func(_ int, _, bucket int64) bool { return ended(bucket) })
@@ -325,7 +339,7 @@ func (sh *shard) windowsOver(s *series, most, nowUS int64) []window {
 	}
 	all := sh.windows[:0]
 	add := func(bucket, began, units int64) {
-		all = append(all, window{s.limit.window(bucket), units, s.limit.over(began, nowUS)})
+		all = append(all, window{bucket, units, s.limit.over(began, nowUS)})
 	}
 	for i := range s.peers {
 		add(s.peers[i].bucket, s.peers[i].began, s.capped(i, most))
@@ -336,10 +350,10 @@ func (sh *shard) windowsOver(s *series, most, nowUS int64) []window {
 		}
 	}
 	sh.windows = all
-	slices.SortFunc(all, func(a, b window) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(all, func(a, b window) int { return cmp.Compare(a.bucket, b.bucket) })
 	n := 0
 	for _, w := range all {
-		if n > 0 && all[n-1].number == w.number {
+		if n > 0 && all[n-1].bucket == w.bucket {
 			all[n-1].units += w.units
 			all[n-1].over = all[n-1].over && w.over
 			continue

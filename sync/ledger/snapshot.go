@@ -114,7 +114,7 @@ func group(es []entry) []wire.Group {
 			ids[i], generations[i], units[i] = es[i].id, es[i].generation, es[i].units
 		}
 		gs = append(gs, wire.Group{
-			Limit: first.limit.name, WindowUS: first.limit.windowUS, BucketUS: first.limit.bucketUS, Bucket: first.bucket,
+			Limit: first.limit.name, WindowUS: first.limit.windowUS, Bucket: first.bucket,
 			IDs: ids[from:i:i], Generations: generations[from:i:i], Units: units[from:i:i],
 		})
 	}

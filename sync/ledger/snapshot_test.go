@@ -12,7 +12,7 @@ func TestLiveHoldsNoLock(t *testing.T) {
 	for i := range 1000 {
 		s := pairLimit
 		s.ID = hash(i)
-		l.Record(&s, quota.Counter{Bucket: startUS / s.BucketUS, Generation: 1, Units: int64(i + 1)}, startUS)
+		l.Record(&s, quota.Counter{Bucket: startUS / s.WindowUS, Generation: 1, Units: int64(i + 1)}, startUS)
 	}
 	n := 0
 	for piece := range l.Live("eu-west", 0, 64) {
@@ -20,7 +20,7 @@ func TestLiveHoldsNoLock(t *testing.T) {
 		for _, c := range cells {
 			s := pairLimit
 			s.ID = c.ID
-			l.Estimates(c.ID, c.WindowUS, c.BucketUS, quota.MaxCounter, 0, nil)
+			l.Estimates(c.ID, c.WindowUS, quota.MaxCounter, 0, nil)
 			l.Record(&s, quota.Counter{Bucket: c.Bucket, Generation: 1, Units: c.Units + 1}, startUS)
 		}
 		n += len(cells)

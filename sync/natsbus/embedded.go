@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.opentelemetry.io/otel/attribute"
@@ -24,6 +26,12 @@ type Embedded struct {
 	server *server.Server
 	log    *serverLog
 	ready  chan struct{}
+
+	reloaded chan struct{} // has an element after SetTLS
+	peers    peers
+
+	reload sync.Mutex  // of the server's options, and of
+	tls    *tls.Config // in force, in place of opts.TLS
 }
 
 // NewEmbedded makes a server that does not listen yet. Its error names every option that
@@ -35,11 +43,13 @@ func NewEmbedded(opts EmbeddedOptions) (*Embedded, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("natsbus: embedded server: %w", err)
 	}
-	s, err := server.NewServer(opts.serverOptions())
+	e := &Embedded{opts: opts, ready: make(chan struct{}), reloaded: make(chan struct{}, 1)}
+	e.tls = e.peers.watch(opts.TLS)
+	s, err := server.NewServer(opts.serverOptions(e.tls))
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: embedded server: %w", err)
 	}
-	e := &Embedded{opts: opts, server: s, ready: make(chan struct{})}
+	e.server = s
 	i := instruments.On(opts.Meter)
 	errs := i.Counter("regiond.bus.server.errors", "{error}",
 		"Errors of the embedded NATS server: peers that it refused, connections that failed.", instruments.Zero())
@@ -85,12 +95,23 @@ func (e *Embedded) Run(ctx context.Context) error {
 		return fmt.Errorf("natsbus: embedded server: %w", err)
 	}
 	close(e.ready)
-	<-ctx.Done()
-	return nil
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.reloaded:
+			again = time.After(handshakeTime)
+		case <-again: // what had not said who it is yet, at the first
+			if err := e.cut(); err != nil {
+				e.opts.Logger.Error("embedded NATS server: connections under a removed key may stand", "error", err)
+			}
+		}
+	}
 }
 
-// SetTLS uses other certificates for gateways from the next connection on; those that stand
-// go on. A server that began without TLS stays without.
+// SetTLS uses other certificates for gateways from the next connection on. Connections whose certificate is of an authority
+// that is gone are cut; all others go on. A server that began without TLS stays without.
 func (e *Embedded) SetTLS(c *tls.Config) error {
 	if e.opts.TLS == nil || c == nil || e.opts.ListenAddr == "" {
 		return nil
@@ -100,8 +121,30 @@ func (e *Embedded) SetTLS(c *tls.Config) error {
 	if err := next.validate(); err != nil {
 		return fmt.Errorf("natsbus: embedded server: %w", err)
 	}
-	if err := e.server.ReloadOptions(next.serverOptions()); err != nil {
+	e.reload.Lock()
+	e.tls = e.peers.watch(c)
+	e.reload.Unlock()
+	if err := e.cut(); err != nil {
 		return fmt.Errorf("natsbus: embedded server: other certificates: %w", err)
+	}
+	select {
+	case e.reloaded <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// cut puts e.tls in force and cuts connections under authorities that it does not have. nats-server has no call for that,
+// but cuts who is not among pinned certificates: so those of all others are pinned for a moment.
+func (e *Embedded) cut() error {
+	e.reload.Lock()
+	defer e.reload.Unlock()
+	for _, pins := range []server.PinnedCertSet{e.peers.pins(), nil} {
+		o := e.opts.serverOptions(e.tls)
+		o.Gateway.TLSPinnedCerts = pins
+		if err := e.server.ReloadOptions(o); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -9,12 +9,21 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/regiond/regiond/quota"
+)
+
+const (
+	tlsTimeout  = 3 * time.Second // of a handshake
+	authTimeout = 4 * time.Second // until a peer that connects has said who it is
+	// handshakeTime is longer than a connection can stand before the server lists it, on either side: a peer that was
+	// connected to and says nothing is dropped after pings without an answer.
+	handshakeTime = tlsTimeout + authTimeout + maxPings*pingInterval + 2*time.Second
 )
 
 // EmbeddedOptions are what an Embedded server needs.
@@ -68,8 +77,8 @@ func (o *EmbeddedOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// serverOptions are nats-server's.
-func (o *EmbeddedOptions) serverOptions() *server.Options {
+// serverOptions are nats-server's. own is the TLS of gateways.
+func (o *EmbeddedOptions) serverOptions(own *tls.Config) *server.Options {
 	opts := &server.Options{
 		ServerName:      o.Name,
 		DontListen:      true, // no clients but this process
@@ -91,9 +100,10 @@ func (o *EmbeddedOptions) serverOptions() *server.Options {
 	opts.Gateway = server.GatewayOpts{
 		Name:      o.Name,
 		Advertise: o.Advertise,
-		TLSConfig: o.TLS,
+		TLSConfig: own,
 		// Two round trips of a handshake, and packets that are lost on the way.
-		TLSTimeout: 3,
+		TLSTimeout:  tlsTimeout.Seconds(),
+		AuthTimeout: authTimeout.Seconds(),
 		// A server that is not in Remotes is tried this many seconds after it has gone.
 		// nats-server's default is not at all, and above the number it tries without a
 		// pause while the connection that the other made still stands.

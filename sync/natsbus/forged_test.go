@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -207,6 +208,57 @@ func TestKeysAreReplaced(t *testing.T) {
 			r.stop()
 			await(t, "us is gone", func() bool { return !linked(eu, "us") })
 		}
+	}
+}
+
+// TestKeyIsRemoved: a connection ends when the key goes under which it was made, in both directions, and its peer does not come
+// back with it. One under a key that stays is not touched; one that was made under the former key by a peer that has the
+// new one too is made anew.
+func TestKeyIsRemoved(t *testing.T) {
+	t.Parallel()
+	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu", TLS: gatewayTLS(t, 1, 2)})
+	join := func(name string, keys ...byte) *region {
+		r := startRegion(t, natsbus.EmbeddedOptions{Name: name, TLS: gatewayTLS(t, keys...), Remotes: []natsbus.Remote{eu.remote("eu")}})
+		await(t, name+" has joined", func() bool { return linked(eu, name) && linked(r, "eu") })
+		return r
+	}
+	thief, us, ap := join("thief", 1), join("us", 1, 2), join("ap", 2, 1)
+	if err := us.SetTLS(gatewayTLS(t, 2)); err != nil { // which cuts what eu made under key 1
+		t.Fatal(err)
+	}
+	if err := eu.SetTLS(gatewayTLS(t, 2, 1)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "us is linked under the new key", func() bool { return linked(eu, "us") && linked(us, "eu") })
+	late := join("late", 2, 1) // both sides show certificates of key 2
+	stand := eu.Connections("late")
+	if len(stand) != 2 || len(eu.Connections("thief")) != 2 {
+		t.Fatalf("eu has connections %v and %v, want two with each", stand, eu.Connections("thief"))
+	}
+	if err := eu.SetTLS(gatewayTLS(t, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if now := eu.Connections("late"); !slices.Equal(slices.Sorted(slices.Values(now)), slices.Sorted(slices.Values(stand))) {
+		t.Errorf("a connection under the key that stays was made anew: %v, then %v", stand, now)
+	}
+	for _, r := range []*region{us, ap, late} {
+		eu.receives(t, r)
+		r.receives(t, eu)
+	}
+	for _, r := range []*region{ap, late} {
+		if err := r.SetTLS(gatewayTLS(t, 2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "all have cut the former member", func() bool {
+		cut := true
+		for _, r := range []*region{eu, us, ap, late} {
+			cut = cut && len(r.Connections("thief")) == 0 && len(thief.Connections(r.name)) == 0
+		}
+		return cut
+	})
+	if received := converse(t, eu, us, thief); received["rl.v1.usage.thief"] || linked(eu, "thief") {
+		t.Errorf("the former member is back: %v", received)
 	}
 }
 

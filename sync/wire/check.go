@@ -142,13 +142,11 @@ func (c *Chunk) check() error {
 
 func (g *Group) check() error {
 	policy, limit, _ := strings.Cut(g.Limit, ".")
-	shortest := max(1, (g.WindowUS+MaxBuckets-1)/MaxBuckets)
 	return cmp.Or(
 		at("limit", cmp.Or(quota.ValidName(policy), quota.ValidName(limit))),
 		within("window_us", g.WindowUS, quota.MinWindow.Microseconds(), quota.MaxWindow.Microseconds()),
-		within("bucket_us", g.BucketUS, shortest, g.WindowUS),
 		// The start of the bucket is below the end of time; the product is not formed.
-		within("bucket", g.Bucket, 0, (EndOfTime-1)/max(1, g.BucketUS)),
+		within("bucket", g.Bucket, 0, (EndOfTime-1)/max(1, g.WindowUS)),
 		checkColumn("generations", g.Generations, 1, EndOfTime),
 		checkColumn("units", g.Units, 0, quota.MaxCounter))
 }

@@ -31,12 +31,12 @@ func AppendUsage(dst []byte, u *Usage) []byte {
 	}
 	for _, g := range u.Groups {
 		differences := make([]int64, len(g.Generations))
-		before := g.Bucket * g.BucketUS
+		before := g.Bucket * g.WindowUS
 		for i, generation := range g.Generations {
 			differences[i], before = generation-before, generation
 		}
 		m.Groups = append(m.Groups, &pb.Group{
-			Limit: g.Limit, WindowUs: g.WindowUS, BucketUs: g.BucketUS, Bucket: g.Bucket,
+			Limit: g.Limit, WindowUs: g.WindowUS, BucketUs: g.WindowUS, Bucket: g.Bucket,
 			Ids: g.IDs, Generations: differences, Units: g.Units,
 		})
 	}
@@ -67,6 +67,9 @@ func DecodeUsage(data []byte) (*Usage, error) {
 		if n := len(g.Ids); len(g.Generations) != n || len(g.Units) != n {
 			return nil, refuse(ReasonMalformed, "groups[%d]: columns of another type: %d ids, %d generations, %d units", i, n, len(g.Generations), len(g.Units))
 		}
+		if g.BucketUs != g.WindowUs {
+			return nil, refuse(ReasonRange, "groups[%d]: bucket_us is %d, but the limit's buckets must be as long as its window, %d", i, g.BucketUs, g.WindowUs)
+		}
 		// Sums that overflow wrap; each of them is a row, which check looks at.
 		before := g.Bucket * g.BucketUs
 		for i, difference := range g.Generations {
@@ -74,7 +77,7 @@ func DecodeUsage(data []byte) (*Usage, error) {
 			g.Generations[i] = before
 		}
 		u.Groups = append(u.Groups, Group{
-			Limit: g.Limit, WindowUS: g.WindowUs, BucketUS: g.BucketUs, Bucket: g.Bucket,
+			Limit: g.Limit, WindowUS: g.WindowUs, Bucket: g.Bucket,
 			IDs: g.Ids, Generations: g.Generations, Units: g.Units,
 		})
 	}

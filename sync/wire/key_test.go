@@ -12,7 +12,7 @@ import (
 // Ids and fingerprints are for ever: regions of different versions must agree on them. The
 // golden ids are those of a SipHash-2-4 written down from its paper.
 func TestIDsAreStable(t *testing.T) {
-	key := quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "burst", Partition: "user:2.42:", BucketUS: minute}
+	key := quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "burst", Partition: "user:2.42:", WindowUS: minute}
 	fingerprints := make(map[uint64]string)
 	for _, row := range []struct {
 		secret, cluster string
@@ -25,7 +25,7 @@ func TestIDsAreStable(t *testing.T) {
 		{"prod", "", "c7bdbf42b627844d"},                         // a secret is not a cluster of that name
 	} {
 		k := wire.NewKey([]byte(row.secret), row.cluster)
-		key.BucketUS++ // is not part of the id
+		key.WindowUS++ // is not part of the id
 		if got := fmt.Sprintf("%016x", k.CounterID(&key)); got != row.want {
 			t.Errorf("secret %q, cluster %q: %s, want %s", row.secret, row.cluster, got, row.want)
 		}

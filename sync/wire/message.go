@@ -35,9 +35,6 @@ const (
 	MaxHeld  = 4 * MaxLoans
 	// MaxInstance is the most bytes of an instance's name, which may be a host's name.
 	MaxInstance = 255
-	// MaxBuckets is the most buckets of a window: W is at most MaxBuckets times the length
-	// of a bucket.
-	MaxBuckets = 60
 	// EndOfTime, µs since the epoch, is above every point in time of a message: the year
 	// 2112. Lua counts exactly to the next power of two, and sums of a few times cannot
 	// overflow.
@@ -86,8 +83,7 @@ type Answer struct {
 // Group is the counters of one limit in one bucket, as columns of equal length.
 type Group struct {
 	Limit       string // "<policy>.<limit>"
-	WindowUS    int64  // W
-	BucketUS    int64  // length of a bucket
+	WindowUS    int64  // W, and the length of the bucket
 	Bucket      int64  // quota.Counter.Bucket
 	IDs         []uint64
 	Generations []int64

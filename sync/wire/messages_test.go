@@ -28,7 +28,7 @@ func usageOf(groups, rows int) *wire.Usage {
 	r := rand.New(rand.NewPCG(1, 2))
 	u := &wire.Usage{From: process("eu-west"), Seq: 42, TimeUS: midnight + minute/2, Number: 7}
 	for i := range groups {
-		g := wire.Group{Limit: fmt.Sprintf("standard.limit-%d", i), WindowUS: minute, BucketUS: minute, Bucket: bucket}
+		g := wire.Group{Limit: fmt.Sprintf("standard.limit-%d", i), WindowUS: minute, Bucket: bucket}
 		for range rows {
 			g.IDs = append(g.IDs, r.Uint64())
 			g.Generations = append(g.Generations, u.TimeUS-r.Int64N(2*minute))
@@ -93,8 +93,7 @@ func anyGroup(rows int) *rapid.Generator[wire.Group] {
 			Limit:    rapid.StringMatching(`[a-z0-9][a-z0-9_-]{0,62}\.[a-z0-9][a-z0-9_-]{0,62}`).Draw(t, "limit"),
 			WindowUS: edges(quota.MinWindow.Microseconds(), quota.MaxWindow.Microseconds()).Draw(t, "window"),
 		}
-		g.BucketUS = edges((g.WindowUS+wire.MaxBuckets-1)/wire.MaxBuckets, g.WindowUS).Draw(t, "length")
-		g.Bucket = edges(0, (wire.EndOfTime-1)/g.BucketUS).Draw(t, "bucket")
+		g.Bucket = edges(0, (wire.EndOfTime-1)/g.WindowUS).Draw(t, "bucket")
 		for range rapid.IntRange(0, rows).Draw(t, "rows") {
 			g.IDs = append(g.IDs, rapid.Uint64().Draw(t, "id"))
 			g.Generations = append(g.Generations, edges(1, wire.EndOfTime).Draw(t, "generation"))

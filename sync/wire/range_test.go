@@ -72,18 +72,26 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 		[]wire.Chunk{{Index: 1}, {Count: 1}, {Snapshot: 1}, {Snapshot: 1, Index: 2, Count: 2}, {Snapshot: 1, Index: 1, Count: wire.MaxChunks + 1}, {Snapshot: 1, Count: 1, Since: 2, UpTo: 1}, {Snapshot: 1, Count: 1, Answers: make([]wire.Answer, 1)}},
 		[]wire.Chunk{{}, {Snapshot: 1, Count: 1, Since: 2, UpTo: 2}, {Snapshot: 1, Index: wire.MaxChunks - 1, Count: wire.MaxChunks}},
 	}})
-	type window struct{ us, bucketUS, bucket int64 }
-	set := func(u *usage, v window) {
-		u.Groups[0].WindowUS, u.Groups[0].BucketUS, u.Groups[0].Bucket = v.us, v.bucketUS, v.bucket
-	}
+	type window struct{ us, bucket int64 }
+	set := func(u *usage, v window) { u.Groups[0].WindowUS, u.Groups[0].Bucket = v.us, v.bucket }
 	outOfRange(t, good, wire.AppendUsage, wire.DecodeUsage, []setting[usage, window]{
-		{"window_us", set, []window{{999, 999, 0}, {-minute, minute, 0}, {month + 1, month, 0}}, []window{{1000, 1000, 0}, {month, month, 0}}},
-		{"bucket_us", set, []window{{minute, 0, bucket}, {minute, -1, bucket}, {minute, minute + 1, bucket}, {minute, minute/60 - 1, bucket}, {1001, 16, bucket}}, // 60 buckets of 16 µs are 960
-			[]window{{minute, minute / 60, bucket}, {1001, 17, bucket}}},
-		{"bucket must", set, []window{{minute, minute, -1}, {minute, minute, 1 << 62}, // the product would overflow to 0
-			{minute, minute, end/minute + 1}, {1 << 20, 1 << 20, 1 << 32}}, // starts at the end of time, or after
-			[]window{{minute, minute, end / minute}, {1 << 20, 1 << 20, 1<<32 - 1}, {minute, minute, 0}}},
+		{"window_us", set, []window{{999, 0}, {0, 0}, {-minute, 0}, {month + 1, 0}}, []window{{1000, 0}, {month, 0}}},
+		{"bucket must", set, []window{{minute, -1}, {minute, 1 << 62}, // the product would overflow to 0
+			{minute, end/minute + 1}, {1 << 20, 1 << 32}}, // starts at the end of time, or after
+			[]window{{minute, end / minute}, {1 << 20, 1<<32 - 1}, {minute, 0}}},
 	})
+}
+
+// Every writer sends the window as the length of a bucket. Another length is refused, also a good one of an earlier version.
+func TestOtherBucketsAreRefused(t *testing.T) {
+	for _, length := range []int64{0, -1, minute / 10, minute - 1, minute + 1, month} {
+		head := cat(text(1, "standard.burst"), number(2, minute), number(3, uint64(length)), number(4, bucket))
+		u, err := wire.DecodeUsage(usage(nested(6, head)))
+		wantRefused(t, u != nil, err, wire.ReasonRange, "buckets must be as long as its window")
+	}
+	if _, err := wire.DecodeUsage(usage(group())); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestHeartbeatOutOfRangeIsRefused(t *testing.T) {

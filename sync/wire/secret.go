@@ -117,8 +117,8 @@ func (s *Secret) seal(purpose string, id uint64, text []byte) []byte {
 	return seal.Seal(nonce, nonce, text, binary.BigEndian.AppendUint64([]byte(purpose), id))
 }
 
-// Unseal reads what Seal wrote for the same id. Its length of buckets is not known. An error
-// is an *Error.
+// Unseal reads what Seal wrote for the same id. Its window is not known. An error is
+// an *Error.
 func (s *Secret) Unseal(id uint64, sealed []byte) (*quota.CounterKey, error) {
 	text, err := s.open("", id, sealed, maxPartition)
 	if err != nil {

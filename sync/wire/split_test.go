@@ -13,17 +13,17 @@ import (
 
 // row is one counter with all properties of its group.
 type row struct {
-	limit                 string
-	window, length, where int64
-	id                    uint64
-	generation, units     int64
+	limit             string
+	window, where     int64
+	id                uint64
+	generation, units int64
 }
 
 func rowsOf(groups []wire.Group) []row {
 	var rows []row
 	for _, g := range groups {
 		for i, id := range g.IDs {
-			rows = append(rows, row{g.Limit, g.WindowUS, g.BucketUS, g.Bucket, id, g.Generations[i], g.Units[i]})
+			rows = append(rows, row{g.Limit, g.WindowUS, g.Bucket, id, g.Generations[i], g.Units[i]})
 		}
 	}
 	return rows
@@ -68,7 +68,7 @@ func TestSplitMessagesAreRead(t *testing.T) {
 		for i := range u.Groups {
 			g := &u.Groups[i]
 			g.Limit = string(slices.Repeat([]byte("a"), 63)) + "." + string(slices.Repeat([]byte("b"), 63))
-			g.WindowUS, g.BucketUS, g.Bucket = month, month/60, (wire.EndOfTime-1)/(month/60)
+			g.WindowUS, g.Bucket = month, (wire.EndOfTime-1)/month
 			for j := range g.Generations {
 				g.Generations[j] = 1 + int64(j%2)*(wire.EndOfTime-1)
 				g.Units[j] = 1 << 42

@@ -610,7 +610,7 @@ type Group struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Limit    string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`                        // "<policy>.<limit>", each as a region's name
 	WindowUs int64                  `protobuf:"varint,2,opt,name=window_us,json=windowUs,proto3" json:"window_us,omitempty"` // W, 1 ms to 31 days
-	BucketUs int64                  `protobuf:"varint,3,opt,name=bucket_us,json=bucketUs,proto3" json:"bucket_us,omitempty"` // length of a bucket, 1 µs to W, at least W/60
+	BucketUs int64                  `protobuf:"varint,3,opt,name=bucket_us,json=bucketUs,proto3" json:"bucket_us,omitempty"` // length of a bucket: W
 	// The bucket is [bucket * bucket_us, (bucket + 1) * bucket_us) of the author's store
 	// clock. Its start is below 2^52.
 	Bucket int64 `protobuf:"varint,4,opt,name=bucket,proto3" json:"bucket,omitempty"`

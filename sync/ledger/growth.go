@@ -1,0 +1,118 @@
+package ledger
+
+import "math/bits"
+
+// slots is how many parts of its bucket the growth of a counter is known for.
+const slots = 64
+
+// growth is how a counter grew while its bucket lasted: a path through a grid of 64 slots of
+// time by 64 levels of units. Read from the lowest bit, a 0 rises by a level and a 1 ends a
+// slot. What comes in the last slot, or after the bucket, is not in it: that is the rest of the
+// counter, which the zeros above stand for.
+//
+// A level is 2^shiftOf(units), so that there are 32 to 63 of them once there are as many units.
+// As soon as units outgrow that, levels are halved, which is exact: the levels of a path are those that
+// the finer numbers rounded down would have given at once.
+type growth [2]uint64
+
+// shiftOf is by how much units are shifted right to be a level, 0 to 63.
+func shiftOf(units int64) int { return max(0, bits.Len64(uint64(units))-6) }
+
+// grow notes that a counter had from units until a slot, and has to in that slot. A slot
+// before the last one that grew counts as that: our clock has been there.
+func (g *growth) grow(slot int64, from, to int64) {
+	ended := bits.OnesCount64(g[0]) + bits.OnesCount64(g[1])
+	if n := int(min(slot, slots-1)) - ended; n > 0 {
+		g.put(uint(from>>shiftOf(from))+uint(ended), uint(n))
+	}
+	if by := shiftOf(to) - shiftOf(from); by > 0 {
+		g.coarsen(by)
+	}
+}
+
+// put puts n ones from a bit on.
+func (g *growth) put(at, n uint) {
+	ones := uint64(1)<<n - 1
+	g[0] |= ones << at
+	g[1] |= ones>>(64-at) | ones<<(at-64) // a shift by too much, as one below 0 is, gives 0
+}
+
+// coarsen makes a level of 2^by.
+func (g *growth) coarsen(by int) {
+	fine, ended := *g, uint(0)
+	*g = growth{}
+	for i, word := range fine {
+		for ; word != 0; word &= word - 1 {
+			level := uint(64*i+bits.TrailingZeros64(word)) - ended
+			g.put(level>>by+ended, 1)
+			ended++
+		}
+	}
+}
+
+// left is what is yet to fade of units when a window has gone on for us since the bucket ended:
+// what grew in the slots before has faded, and of the present slot a part, by a line. If much more
+// grew in it than in the slot before, that was a burst whose time within the slot is not known;
+// so the line ends by no more than that and two levels, and the rest goes with the slot.
+// 0 <= us < windowUS.
+func (g *growth) left(units, us, windowUS int64) int64 {
+	slot, part := us*slots/windowUS, us*slots%windowUS
+	at := g.end(slot)
+	if at == never {
+		return 0
+	}
+	shift := shiftOf(units)
+	faded, rise := (at-slot+1)<<shift, int64(2)<<shift
+	if slot > 0 {
+		rise += faded - (g.before(at)-slot+2)<<shift
+	}
+	if next := g.after(at); next < never {
+		rise = min(rise, (next-slot)<<shift-faded)
+	}
+	rise = min(rise, units-faded)
+	return units - faded - int64(float64(rise)*(float64(part)/float64(windowUS)))
+}
+
+// never is the end of a slot that has not ended.
+const never = 128
+
+// end is the bit that ends so many slots; -1 is the beginning.
+func (g *growth) end(ended int64) int64 {
+	word, n, from := g[0], int(ended), int64(0)
+	if n == 0 {
+		return -1
+	}
+	if ones := bits.OnesCount64(word); n > ones {
+		word, n, from = g[1], n-ones, 64
+	}
+	for ; n > 1 && word != 0; n-- {
+		word &= word - 1
+	}
+	if word == 0 {
+		return never
+	}
+	return from + int64(bits.TrailingZeros64(word))
+}
+
+// after is the next end of a slot after one, and before the one before it.
+func (g *growth) after(at int64) int64 {
+	if w := g[0] >> (at + 1); w != 0 {
+		return at + 1 + int64(bits.TrailingZeros64(w))
+	}
+	from := max(at+1, 64)
+	if w := g[1] >> (from - 64); w != 0 {
+		return from + int64(bits.TrailingZeros64(w))
+	}
+	return never
+}
+
+func (g *growth) before(at int64) int64 {
+	if w := g[1] << max(0, 128-at); at > 64 && w != 0 {
+		return at - 1 - int64(bits.LeadingZeros64(w))
+	}
+	at = min(at, 64)
+	if w := g[0] << (64 - at); w != 0 {
+		return at - 1 - int64(bits.LeadingZeros64(w))
+	}
+	return -1
+}
