@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/internal/cli"
 	"github.com/regiond/regiond/internal/daemon"
@@ -20,13 +22,32 @@ import (
 	"github.com/regiond/regiond/limiter/redisstore"
 )
 
-// serveFlags returns the options of a daemon, and the format of its log.
-func serveFlags(args []string, stderr io.Writer) (_ *daemon.Options, format string, err error) {
-	build := cli.ReadBuild(version)
-	o := &daemon.Options{Version: build.Version, Commit: build.Commit}
-	f := cli.NewFlags("serve", "serve [--config topology.yaml --region NAME] [flags]", stderr)
+// serve is the command `serve`: one process of one region until a signal ends it.
+func serve(build cli.Build) *cobra.Command {
+	o, format := &daemon.Options{Version: build.Version, Commit: build.Commit}, ""
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "One region: on loopback, or of a topology",
+		Long: `Serves one region. Without flags it runs on loopback and counts in memory.
+Exit code 1 when another start may succeed, 2 when flags or files have to change first.`,
+		Example: `  regiond serve
+  regiond serve --config topology.yaml --region eu-west`,
+		Args: cli.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if o.Instance == "" {
+				if o.Instance, err = os.Hostname(); err != nil {
+					return fmt.Errorf("--instance is needed: %w", err)
+				}
+			}
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return run(c.Context(), o, format, c.ErrOrStderr())
+		},
+	}
+	f := c.Flags()
 	f.StringVar(&o.Config, "config", "", "topology `file`; without it one region runs on loopback, in memory")
-	f.StringVar(&o.Region, "region", "", "which region of the topology this process serves")
+	f.StringVar(&o.Region, "region", "", "which `region` of the topology this process serves")
 	f.StringVar(&o.Instance, "instance", "", "`name` of this process among several of its region (default the host name)")
 	f.StringVar(&o.HTTP, "http", "", "data listener `host:port` (default the topology's)")
 	f.StringVar(&o.GRPC, "grpc", "", "listener of Envoy's rate limit service, `host:port` (default the topology's)")
@@ -38,49 +59,36 @@ func serveFlags(args []string, stderr io.Writer) (_ *daemon.Options, format stri
 	f.DurationVar(&o.Drain, "drain", 5*time.Second, "on SIGTERM, how long to go on serving while not ready; Ctrl-C does not drain")
 	f.Int64Var(&o.MaxConnections, "max-connections", 0, "connections of the data listener, at most; more displace those without a valid request (default what files and memory allow)")
 	f.StringVar(&o.DenialLog.Path, "denial-log", "", "`file` to which each denial is appended as a line of JSON, - for standard output")
-	f.StringVar(&o.DenialLog.Tenant, "denial-log-tenant", "hash", "what the denial log shows of a tenant: off, hash or raw")
+	f.StringVar(&o.DenialLog.Tenant, "denial-log-tenant", "hash", "what the denial log `shows` of a tenant: off, hash or raw")
 	f.Float64Var(&o.DenialLog.Sample, "denial-log-sample", 1, "proportion of denials that the denial log has, 0 to 1")
 	f.Int64Var(&o.DenialLog.Rate, "denial-log-rate", 100, "lines per second of the denial log, at most; more are counted and dropped")
-	f.StringVar(&format, "log-format", "auto", "text, json, or auto: text on a terminal")
-	rest, err := cli.Parse(f, args)
-	if err != nil {
-		return nil, "", err
-	}
-	if len(rest) > 0 {
-		return nil, "", fmt.Errorf("unexpected argument %q", rest[0])
-	}
-	if o.Instance == "" {
-		if o.Instance, err = os.Hostname(); err != nil {
-			return nil, "", fmt.Errorf("--instance is needed: %w", err)
-		}
-	}
-	return o, format, o.Validate()
+	f.StringVar(&format, "log-format", "auto", "`format`: text, json, or auto, text on a terminal")
+	cli.CompleteRegions(c, "region", func([]string) string { return o.Config })
+	cli.Complete(c, "denial-log-tenant", "off", "hash", "raw")
+	cli.Complete(c, "log-format", "text", "json", "auto")
+	return c
 }
 
-// serve runs one process of one region until a signal ends it.
-func serve(ctx context.Context, args []string, _, stderr io.Writer) (int, error) {
-	o, format, err := serveFlags(args, stderr)
-	if err != nil {
-		return cli.ExitUsage, err
-	}
+// run serves until ctx or a signal ends it.
+func run(ctx context.Context, o *daemon.Options, format string, stderr io.Writer) error {
 	format = daemon.LogFormat(stderr, format)
 	o.TextLog = format == "text"
 	level := &slog.LevelVar{}
 	log, err := daemon.NewLogger(stderr, format, level)
 	if err != nil {
-		return cli.ExitUsage, err
+		return err
 	}
 	if _, ok := stderr.(*os.File); ok { // anything else does not block
 		out := daemon.NewAsyncWriter(stderr)
 		go out.Run(log)
 		defer out.Close()
 		if log, err = daemon.NewLogger(out, format, level); err != nil {
-			return cli.ExitUsage, err
+			return err
 		}
 	}
 	top, warnings, err := o.LoadTopology()
 	if err != nil {
-		return cli.ExitUsage, err
+		return err
 	}
 	for _, w := range warnings {
 		log.Warn(w.Text(o.Config))
@@ -94,7 +102,7 @@ func serve(ctx context.Context, args []string, _, stderr io.Writer) (int, error)
 	defer signal.Stop(signals)
 	d, err := daemon.New(o, top, log, level)
 	if err != nil {
-		return exitCode(err), err
+		return cli.Exit{Code: exitCode(err), Err: err}
 	}
 	d.Banner(stderr)
 	ctx, cancel := context.WithCancel(ctx)
@@ -103,9 +111,9 @@ func serve(ctx context.Context, args []string, _, stderr io.Writer) (int, error)
 	defer gc.Wait()
 	defer cancel()
 	if err := d.Run(ctx, signals); err != nil {
-		return cli.ExitFailed, err
+		return cli.Exit{Code: cli.ExitFailed, Err: err}
 	}
-	return cli.ExitOK, nil
+	return nil
 }
 
 // exitCode is ExitFailed when another start may succeed, since an address was in use
@@ -119,13 +127,14 @@ func exitCode(err error) int {
 	return cli.ExitUsage
 }
 
-// demoNode builds a daemon for the demo.
-func demoNode(o demo.NodeOptions) (demo.Node, error) {
-	build := cli.ReadBuild(version)
-	return daemon.New(&daemon.Options{
-		Version: build.Version, Commit: build.Commit,
-		Region: o.Region, Instance: "demo", Processes: 1, WrapBus: o.WrapBus, Transport: o.Transport,
-		DemoState: o.State, Demo: o.Control,
-		Budget: redisstore.DefaultBudget, Deadline: httpapi.DefaultDeadline,
-	}, o.Topology, o.Logger, &slog.LevelVar{})
+// demoNode builds daemons for the demo.
+func demoNode(build cli.Build) demo.NewNode {
+	return func(o demo.NodeOptions) (demo.Node, error) {
+		return daemon.New(&daemon.Options{
+			Version: build.Version, Commit: build.Commit,
+			Region: o.Region, Instance: "demo", Processes: 1, WrapBus: o.WrapBus, Transport: o.Transport,
+			DemoState: o.State, Demo: o.Control,
+			Budget: redisstore.DefaultBudget, Deadline: httpapi.DefaultDeadline,
+		}, o.Topology, o.Logger, &slog.LevelVar{})
+	}
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,7 +73,7 @@ func TestSignalAtTheBanner(t *testing.T) {
 		}
 	}}
 	leaks.None(t)
-	code := dispatch(t.Context(), []string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--drain", "0s"}, log, log)
+	code := cli.Run(t.Context(), program(), []string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--drain", "0s"}, log, log)
 	if code != 0 || len(log.Lines("stopping")) != 1 {
 		t.Errorf("it exits with %d:\n%s", code, log)
 	}
@@ -414,33 +413,5 @@ func (c client) check(t *testing.T) {
 	status, text, err := c.request(http.MethodPost, "/v1/check", `{"tenant":"acme"}`)
 	if err != nil || !strings.Contains(text, `"basis"`) {
 		t.Fatalf("%d %s, %v", status, text, err)
-	}
-}
-
-// TestUsage: help and mistakes of the command line.
-func TestUsage(t *testing.T) {
-	for _, row := range []struct {
-		args string
-		code int
-		says string
-	}{
-		{"", 0, "regiond serve --config topology.yaml --region R"},
-		{"help", 0, "regiond COMMAND -h lists the flags"},
-		{"serve -h", 0, "-redis-budget"},
-		{"srve", 2, `"srve" is not a command`},
-		{"serve now", 2, `unexpected argument "now"`},
-		{"serve --config topology.yaml", 2, "--config needs --region"},
-		{"serve --region eu-west", 2, "--region needs --config"},
-		{"serve --config testdata/absent.yaml --region us-east", 2, "no such file"},
-		{"serve --processes 0", 2, "--processes is at least 1"},
-		{"serve --drain -1s", 2, "--drain is not negative"},
-		{"serve --drain 5", 2, "-h lists the flags"},
-		{"serve --redis-budget 60ms", 2, "--deadline no shorter"},
-		{"serve --log-format xml", 2, "--log-format is auto, text or json"},
-	} {
-		var out bytes.Buffer
-		if code := dispatch(t.Context(), strings.Fields(row.args), &out, &out); code != row.code || !strings.Contains(out.String(), row.says) {
-			t.Errorf("%q exits with %d: %s", row.args, code, &out)
-		}
 	}
 }

@@ -120,7 +120,7 @@ func TestBenchFailing(t *testing.T) {
 		p.stop()
 	}()
 	r := benched(t, 1, "--target", p.url, "--tenants", "1", "--rate", "100", "--for", "3s", "--warmup", "0s", "--timeout", "10s")
-	if r.Answered == 0 || r.Failed == 0 || r.Answered+r.Failed != r.Sent || len(r.Errors) == 0 || r.Errors[0].What != load.FaultRefused || r.Errors[0].Detail == "" {
+	if r.Answered == 0 || r.Failed == 0 || r.Answered+r.Failed != r.Sent || len(r.Errors) == 0 || r.Errors[0].What != "connection refused" || r.Errors[0].Detail == "" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -5,55 +5,69 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // checkTimeout is far above the 50 ms in which a regiond answers.
 const checkTimeout = 2 * time.Second
 
-// checkOptions are the words and flags of `check`.
-type checkOptions struct {
-	target
-	body   map[string]any
-	key    string
-	format *string
-}
-
-func checkFlags(args []string, stderr io.Writer) (*checkOptions, error) {
-	f := NewFlags("check", "check TENANT [-d user=42]… [--cost N] [--policy P] [--addr URL] [--token-file FILE] [-o json]", stderr)
-	o := &checkOptions{body: map[string]any{}}
+// Check is the command `check`.
+func Check() *cobra.Command {
+	var t target
+	c := &cobra.Command{
+		Use:   "check TENANT",
+		Short: "Ask a running regiond once",
+		Long: `Asks a running regiond whether a request may pass, which spends units.
+Exit code 0 allowed, 1 denied, 2 no decision.`,
+		Example: `  regiond check acme
+  regiond check acme -d user=42 -d route=login --cost 5
+  regiond check acme -o json --addr https://eu-1:8080 --token-file token`,
+		Args:              oneTenant,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	f := c.Flags()
 	dims := dimensionFlag(f)
-	cost := f.String("cost", "1", "units to spend")
-	policy := f.String("policy", "", "policy to ask, instead of the tenant's own")
-	o.flags(f, defaultData, "data")
-	f.StringVar(&o.key, "idempotency-key", "", "makes a repeated call free for a minute")
-	o.format = OutputFlag(f)
-	words, err := Parse(f, args)
-	if err != nil {
-		return nil, err
+	cost := f.String("cost", "1", "`units` to spend")
+	policy := policyFlag(c, "`policy` to ask, instead of the tenant's own")
+	t.flags(f, defaultData, "data")
+	key := f.String("idempotency-key", "", "makes a repeated call free for a minute")
+	format := outputFlag(c)
+	c.RunE = func(c *cobra.Command, words []string) error {
+		body, err := json.Marshal(struct {
+			Tenant     string            `json:"tenant"`
+			Cost       json.Number       `json:"cost"`
+			Dimensions map[string]string `json:"dimensions,omitempty"`
+			Policy     string            `json:"policy,omitempty"`
+		}{words[0], json.Number(*cost), dims, *policy})
+		if err != nil {
+			return fmt.Errorf("--cost %s is not a number", *cost)
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), checkTimeout)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url("/v1/check"), bytes.NewReader(body))
+		if err != nil {
+			return fmt.Errorf("--addr: %w", err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if *key != "" {
+			req.Header.Set("Idempotency-Key", *key)
+		}
+		return t.check(req, *format, c.OutOrStdout(), c.ErrOrStderr())
 	}
-	if len(words) != 1 {
-		return nil, fmt.Errorf("takes one tenant, got %d words", len(words))
-	}
-	o.body["tenant"], o.body["cost"] = words[0], json.Number(*cost)
-	if len(dims) > 0 {
-		o.body["dimensions"] = dims
-	}
-	if *policy != "" {
-		o.body["policy"] = *policy
-	}
-	return o, nil
+	return c
 }
 
 // dimensionFlag is -d, and what it collects.
-func dimensionFlag(f *flag.FlagSet) map[string]string {
+func dimensionFlag(f *pflag.FlagSet) map[string]string {
 	dims := map[string]string{}
-	f.Func("d", "a dimension as `name=value`; may be given several times", func(v string) error {
+	f.FuncP("dimension", "d", "a dimension as `name=value`; may be given several times", func(v string) error {
 		name, value, ok := strings.Cut(v, "=")
 		if !ok {
 			return errors.New("is name=value")
@@ -67,47 +81,16 @@ func dimensionFlag(f *flag.FlagSet) map[string]string {
 	return dims
 }
 
-// Check asks a running regiond once: exit code 0 allowed, 1 denied, 2 anything else,
-// such as an answer that is not regiond's.
-func Check(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
-	o, err := checkFlags(args, stderr)
+// check sends a check and prints its answer.
+func (t *target) check(req *http.Request, format string, stdout, stderr io.Writer) error {
+	res, err := t.do(req)
 	if err != nil {
-		return ExitUsage, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	req, err := o.request(ctx)
-	if err != nil {
-		return ExitUsage, err
-	}
-	return o.ask(req, *o.format, stdout, stderr)
-}
-
-func (o *checkOptions) request(ctx context.Context) (*http.Request, error) {
-	payload, err := json.Marshal(o.body)
-	if err != nil {
-		return nil, fmt.Errorf("--cost %v is not a number", o.body["cost"])
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.url("/v1/check"), bytes.NewReader(payload))
-	if err != nil {
-		return nil, fmt.Errorf("--addr: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if o.key != "" {
-		req.Header.Set("Idempotency-Key", o.key)
-	}
-	return req, nil
-}
-
-func (o *checkOptions) ask(req *http.Request, format string, stdout, stderr io.Writer) (int, error) {
-	res, err := o.do(req)
-	if err != nil {
-		return ExitUsage, err
+		return err
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
 	if err != nil {
-		return ExitUsage, fmt.Errorf("read the answer: %w", err)
+		return fmt.Errorf("read the answer: %w", err)
 	}
 	if format == "json" {
 		fmt.Fprintln(stdout, string(bytes.TrimSpace(text)))
@@ -116,7 +99,10 @@ func (o *checkOptions) ask(req *http.Request, format string, stdout, stderr io.W
 	if err == nil && format != "json" {
 		a.print(stdout, stderr)
 	}
-	return code, err
+	if code == ExitOK {
+		return nil
+	}
+	return Exit{code, err}
 }
 
 // checkAnswer is what `check` shows of regiond's JSON: of a decision, which names what

@@ -7,35 +7,42 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 )
 
-// Healthcheck exits 0 when a running regiond is ready for traffic, else 1. A
-// container image without a shell uses it as its health check.
-func Healthcheck(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
-	f := NewFlags("healthcheck", "healthcheck [--addr URL] [--ca-file FILE]", stderr)
+// Healthcheck is the command `healthcheck`: a container image without a shell uses it.
+func Healthcheck() *cobra.Command {
 	var t target
-	t.flags(f, defaultAdmin, "admin")
-	timeout := f.Duration("timeout", 2*time.Second, "how long to wait")
-	if words, err := Parse(f, args); err != nil {
-		return ExitUsage, err
-	} else if len(words) > 0 {
-		return ExitUsage, fmt.Errorf("unexpected argument %q", words[0])
+	c := &cobra.Command{
+		Use:   "healthcheck",
+		Short: "Exit code 0 when a running regiond is ready",
+		Long: `Asks a running regiond whether it is ready for traffic.
+Exit code 0 ready, 1 not ready or nobody there.`,
+		Example: `  regiond healthcheck
+  regiond healthcheck --addr https://127.0.0.1:9090 --ca-file ca.pem`,
+		Args: NoArgs,
 	}
-	ctx, cancel := context.WithTimeout(ctx, *timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url("/readyz"), http.NoBody)
-	if err != nil {
-		return ExitUsage, fmt.Errorf("--addr: %w", err)
+	t.flags(c.Flags(), defaultAdmin, "admin")
+	timeout := c.Flags().Duration("timeout", 2*time.Second, "how long to wait")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		ctx, cancel := context.WithTimeout(c.Context(), *timeout)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url("/readyz"), http.NoBody)
+		if err != nil {
+			return fmt.Errorf("--addr: %w", err)
+		}
+		res, err := t.do(req)
+		if err != nil {
+			return Exit{ExitFailed, err}
+		}
+		defer res.Body.Close()
+		body, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // only shown
+		fmt.Fprintln(c.OutOrStdout(), strings.TrimSpace(string(body)))
+		if res.StatusCode != http.StatusOK {
+			return Exit{Code: ExitFailed}
+		}
+		return nil
 	}
-	res, err := t.do(req)
-	if err != nil {
-		return ExitFailed, err
-	}
-	defer res.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // only shown
-	fmt.Fprintln(stdout, strings.TrimSpace(string(body)))
-	if res.StatusCode != http.StatusOK {
-		return ExitFailed, nil
-	}
-	return ExitOK, nil
+	return c
 }

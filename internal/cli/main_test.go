@@ -40,15 +40,10 @@ func invoke(t *testing.T, args ...string) output {
 }
 
 func invokeIn(ctx context.Context, args ...string) output {
-	commands := map[string]Command{
-		"regions": Regions, "top": Top, "validate": Validate, "check": Check, "explain": Explain, "bench": Bench,
-		"healthcheck": Healthcheck, "version": ReadBuild("").Print,
-	}
+	b := ReadBuild("")
+	program := New(b, Regions(), Top(), Validate(daemon.CheckFiles), Check(), Explain(), Bench(), Healthcheck(), b.Command())
 	var stdout, stderr bytes.Buffer
-	code, err := commands[args[0]](ctx, args[1:], &stdout, &stderr)
-	if err != nil {
-		fmt.Fprintln(&stderr, "regiond "+args[0]+": "+err.Error())
-	}
+	code := Run(ctx, program, args, &stdout, &stderr)
 	http.DefaultClient.CloseIdleConnections() // the process would end here
 	return output{code, stdout.String(), stderr.String()}
 }

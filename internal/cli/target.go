@@ -1,17 +1,25 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Where `regiond serve` has its listeners without flags.
+const (
+	defaultData  = "http://127.0.0.1:8080"
+	defaultAdmin = "http://127.0.0.1:9090"
 )
 
 // target is a listener of a running regiond and how to reach it.
@@ -20,12 +28,18 @@ type target struct {
 	listener  string // data or admin
 	tokenFile string
 	files     tlsFiles
+	noProxy   bool
 }
 
 // flags defines those that every command has that calls one listener.
-func (t *target) flags(f *flag.FlagSet, addr, listener string) {
+func (t *target) flags(f *pflag.FlagSet, addr, listener string) {
+	f.StringVar(&t.addr, "addr", addr, "`URL` of regiond's "+listener+" listener; https:// where it has a certificate")
+	t.secretFlags(f, listener)
+}
+
+// secretFlags are those of flags without the address.
+func (t *target) secretFlags(f *pflag.FlagSet, listener string) {
 	t.listener = listener
-	f.StringVar(&t.addr, "addr", addr, "regiond's "+listener+" listener; https:// where it has a certificate")
 	f.StringVar(&t.tokenFile, "token-file", "", "`file` with the bearer token")
 	t.files.flags(f)
 }
@@ -42,21 +56,19 @@ func (t *target) url(path string) string {
 // do sends a request with the token. It follows no redirect: regiond sends none, and its
 // target would be no regiond.
 func (t *target) do(req *http.Request) (*http.Response, error) {
-	if t.tokenFile != "" {
-		token, err := os.ReadFile(t.tokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("--token-file: %w", err)
-		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	}
-	config, err := t.files.config()
+	req.Header.Set("X-Requested-With", "regiond") // no web page sent this
+	token, config, err := t.secrets()
 	if err != nil {
 		return nil, err
 	}
-	c := &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DisableKeepAlives: true},
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DisableKeepAlives: true}
+	if t.noProxy {
+		transport.Proxy = nil
+	}
+	c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Transport: transport}
 	res, err := c.Do(req)
 	var unknown x509.UnknownAuthorityError
 	switch {
@@ -70,8 +82,23 @@ func (t *target) do(req *http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("ask regiond: %w; is it running there?", err)
 }
 
-// get asks the listener.
-func (t *target) get(ctx context.Context, path string) ([]byte, error) {
+// secrets reads the files of the flags. The token is "" where none is named.
+func (t *target) secrets() (token string, config *tls.Config, err error) {
+	if t.tokenFile != "" {
+		text, err := os.ReadFile(t.tokenFile)
+		if err != nil {
+			return "", nil, fmt.Errorf("--token-file: %w", err)
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	config, err = t.files.config()
+	return token, config, err
+}
+
+// fetch asks the listener for JSON, into v. known reports whether v is what regiond answers.
+func (t *target) fetch(ctx context.Context, path string, v any, known func() bool) (body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url(path), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("--addr: %w", err)
@@ -81,14 +108,17 @@ func (t *target) get(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 8<<20))
+	body, err = io.ReadAll(io.LimitReader(res.Body, 8<<20))
 	if err != nil {
 		return nil, fmt.Errorf("read the answer: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
 		return nil, t.refused(res.StatusCode, body)
 	}
-	return body, nil
+	if err := json.Unmarshal(body, v); err != nil || !known() {
+		return nil, fmt.Errorf("what answers at %s is not regiond's %s listener: %.200q", t.addr, t.listener, body)
+	}
+	return bytes.TrimSpace(body), nil
 }
 
 // refused is the error for an answer other than 200, with the detail of its problem document.
@@ -126,7 +156,7 @@ const caFileVariable = "REGIOND_CA_FILE"
 // tlsFiles are the PEM files of a client.
 type tlsFiles struct{ ca, cert, key string }
 
-func (t *tlsFiles) flags(f *flag.FlagSet) {
+func (t *tlsFiles) flags(f *pflag.FlagSet) {
 	f.StringVar(&t.ca, "ca-file", os.Getenv(caFileVariable), "PEM `file` of the authority that signed regiond's certificate; else $"+caFileVariable+", else the system's authorities")
 	f.StringVar(&t.cert, "cert-file", "", "PEM `file` of a client certificate to show")
 	f.StringVar(&t.key, "key-file", "", "PEM `file` of its key")

@@ -1,20 +1,20 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
-	"golang.org/x/term"
+	"github.com/spf13/cobra"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -22,86 +22,97 @@ import (
 // topOptions are the flags of `top`.
 type topOptions struct {
 	target
-	query  quota.TopQuery
-	every  time.Duration
-	format *string
+	query quota.TopQuery
 }
 
-func topFlags(args []string, stderr io.Writer) (*topOptions, error) {
-	f := NewFlags("top", "top [--by denied|used] [--policy P] [--window 1m|1h] [--scope region|global] [--limit N] [-o json]", stderr)
+// Top is the command `top`.
+func Top() *cobra.Command {
 	o := &topOptions{query: quota.TopQuery{Window: quota.TopWindows[0]}}
-	o.flags(f, defaultAdmin, "admin")
-	f.TextVar(&o.query.By, "by", quota.TopDenied, "what to rank by: `denied` or used units")
-	f.TextVar(&o.query.Scope, "scope", quota.ScopeRegion, "`region` alone, or global: what all regions counted")
-	f.StringVar(&o.query.Policy, "policy", "", "only the rows of this `policy`")
-	f.DurationVar(&o.query.Window, "window", o.query.Window, "`1m` or 1h")
-	f.IntVar(&o.query.Rows, "limit", 20, "`rows` at most, where no terminal bounds them")
-	f.DurationVar(&o.every, "every", 2*time.Second, "how often a terminal is drawn anew")
-	o.format = OutputFlag(f)
-	words, err := Parse(f, args)
-	switch {
-	case err != nil:
-	case len(words) > 0:
-		err = fmt.Errorf("unexpected argument %q", words[0])
-	case !slices.Contains(quota.TopWindows[:], o.query.Window):
-		err = fmt.Errorf("--window is 1m or 1h, not %v", o.query.Window)
-	case o.query.Rows < 1 || o.query.Rows > quota.MaxTopRows:
-		err = fmt.Errorf("--limit is 1 to %d, not %d", quota.MaxTopRows, o.query.Rows)
-	case o.every < 100*time.Millisecond:
-		err = errors.New("--every is at least 100ms")
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "Who was denied or used most",
+		Long: `Shows which tenants and partitions were denied or used most in the last minute or hour,
+once, or with --watch again and again until an interrupt. The page of the admin listener
+shows it live.`,
+		Example: `  regiond top
+  regiond top --by used --scope global --window 1h
+  regiond top --watch --limit 5`,
+		Args: NoArgs,
 	}
-	return o, err
+	f := c.Flags()
+	o.flags(f, defaultAdmin, "admin")
+	f.TextVar(&o.query.By, "by", quota.TopDenied, "what to `rank` by: denied or used units")
+	f.TextVar(&o.query.Scope, "scope", quota.ScopeRegion, "`scope`: region alone, or global, what all regions counted")
+	policy := policyFlag(c, "only the rows of this `policy`")
+	f.DurationVar(&o.query.Window, "window", o.query.Window, "`duration`, 1m or 1h")
+	f.IntVar(&o.query.Rows, "limit", 20, "`rows` at most")
+	watch := f.Bool("watch", false, "print again until an interrupt")
+	every := f.Duration("every", time.Second, "how often --watch prints, at least 100ms")
+	format := outputFlag(c)
+	Complete(c, "by", "denied", "used")
+	Complete(c, "scope", "region", "global")
+	Complete(c, "window", "1m", "1h")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		o.query.Policy = *policy
+		switch {
+		case !slices.Contains(quota.TopWindows[:], o.query.Window):
+			return fmt.Errorf("--window is 1m or 1h, not %v", o.query.Window)
+		case o.query.Rows < 1 || o.query.Rows > quota.MaxTopRows:
+			return fmt.Errorf("--limit is 1 to %d, not %d", quota.MaxTopRows, o.query.Rows)
+		case *every < 100*time.Millisecond:
+			return errors.New("--every is at least 100ms")
+		case *watch:
+			return o.watch(c.Context(), *every, *format, c.OutOrStdout(), c.ErrOrStderr())
+		}
+		return o.print(c.Context(), *format, c.OutOrStdout())
+	}
+	return c
 }
 
-// Top shows who was denied or used most: as a table that lives until a key ends it on a
-// terminal, once anywhere else. Exit code 2 when regiond could not be asked.
-func Top(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
-	o, err := topFlags(args, stderr)
-	if err != nil {
-		return ExitUsage, err
-	}
-	out, ok := stdout.(*os.File)
-	if ok && *o.format == "text" && term.IsTerminal(int(out.Fd())) && term.IsTerminal(int(os.Stdin.Fd())) {
-		if err := o.live(ctx, out); err != nil {
-			return ExitUsage, err
+// watch prints again and again until an interrupt. When regiond is away it says so and goes on asking.
+func (o *topOptions) watch(ctx context.Context, every time.Duration, format string, stdout, stderr io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if err := o.print(ctx, format, stdout); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(stderr, "regiond top: "+err.Error())
 		}
-		return ExitOK, nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if format == "text" {
+			fmt.Fprintln(stdout)
+		}
 	}
-	body, v, err := o.rank(ctx, o.query)
+}
+
+// print asks regiond once.
+func (o *topOptions) print(ctx context.Context, format string, stdout io.Writer) error {
+	query := url.Values{
+		"by": {o.query.By.String()}, "scope": {o.query.Scope.String()},
+		"window": {o.query.Window.String()}, "limit": {strconv.Itoa(o.query.Rows)},
+	}
+	if o.query.Policy != "" {
+		query.Set("policy", o.query.Policy)
+	}
+	var v quota.TopReport
+	body, err := o.fetch(ctx, "/v1/top?"+query.Encode(), &v, func() bool { return v.WindowMS != 0 })
 	if err != nil {
-		return ExitUsage, err
+		return err
 	}
-	if *o.format == "json" {
-		fmt.Fprintln(stdout, string(bytes.TrimSpace(body)))
-		return ExitOK, nil
+	if format == "json" {
+		fmt.Fprintln(stdout, string(body))
+		return nil
 	}
 	fmt.Fprintln(stdout, topSummary(&v))
-	for _, line := range topLines(v.Rows, v.Total) {
+	for _, line := range slices.Concat(topLines(v.Rows, v.Total), topNotes(&v)) {
 		fmt.Fprintln(stdout, line)
 	}
-	for _, note := range topNotes(&v) {
-		fmt.Fprintln(stdout, note)
-	}
-	return ExitOK, nil
-}
-
-// rank asks regiond once.
-func (o *topOptions) rank(ctx context.Context, q quota.TopQuery) (body []byte, v quota.TopReport, err error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	values := url.Values{
-		"by": {q.By.String()}, "scope": {q.Scope.String()}, "window": {q.Window.String()}, "limit": {strconv.Itoa(q.Rows)},
-	}
-	if q.Policy != "" {
-		values.Set("policy", q.Policy)
-	}
-	if body, err = o.get(ctx, "/v1/top?"+values.Encode()); err != nil {
-		return nil, v, err
-	}
-	if err := json.Unmarshal(body, &v); err != nil || v.WindowMS == 0 {
-		return nil, v, fmt.Errorf("what answers at %s is not regiond's admin listener: %.200q", o.addr, body)
-	}
-	return body, v, nil
+	return nil
 }
 
 // topSummary is a report in a line.
@@ -114,7 +125,8 @@ func topSummary(v *quota.TopReport) string {
 	if v.Processes > 1 {
 		processes = fmt.Sprintf(", %d processes", v.Processes)
 	}
-	return fmt.Sprintf("%d units %v in the last %v %s%s", v.Total, v.By, (time.Duration(v.CoversMS) * time.Millisecond).Round(time.Second), where, processes)
+	covers := (time.Duration(v.CoversMS) * time.Millisecond).Round(time.Second)
+	return fmt.Sprintf("%d units %v in the last %v %s%s", v.Total, v.By, covers, where, processes)
 }
 
 // topNotes say what the rows do not.

@@ -3,18 +3,12 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -100,135 +94,24 @@ func TestPartitionText(t *testing.T) {
 	}
 }
 
-// TestTopScreen: what each key does to the screen, as a file shows it.
-func TestTopScreen(t *testing.T) {
-	s := &topScreen{query: quota.TopQuery{Window: time.Minute}}
-	var b strings.Builder
-	shot := func(keys string, width, height int) {
-		quit, ask := s.press([]byte(keys))
-		text := s.draw(width, height)
-		for i, line := range strings.Split(text, "\n") {
-			if len(line) > width || i >= height {
-				t.Errorf("%q: line %d of %d by %d: %q", keys, i, width, height, line)
-			}
-		}
-		fmt.Fprintf(&b, "## %q quit=%v ask=%v\n%s\n\n", keys, quit, ask, text)
-	}
-	shot("", 100, 20)
-	v := ranking(map[string][]string{"by": {"denied"}, "scope": {"global"}})
-	s.report, s.at = &v, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for _, keys := range []string{"", "b", "w", "w", "g", "s", "s", "s", "s", "/", "GLO", "\x7fo", "\r", "/strict", "\x1b", "\x1b[A", "x"} {
-		shot(keys, 100, 20)
-	}
-	shot("", 60, 6)
-	shot("", 5, 1)
-	s.err = fmt.Errorf("ask regiond: refused\x1b[2J")
-	shot("q", 100, 20)
-	shot("\x03", 100, 20)
-	file := filepath.Join("testdata", "topscreen.golden")
-	if *update {
-		write(t, file, b.String())
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("%s (-want +got, -update writes it anew):\n%s", file, diff)
-	}
-}
-
-// topAddr, where it is set, has this test's binary be `regiond top` of that address.
-const topAddr = "REGIOND_TEST_TOP"
-
-// TestTopLive drives the table in a real terminal: tmux.
-func TestTopLive(t *testing.T) {
-	if addr := os.Getenv(topAddr); addr != "" {
-		code, err := Top(t.Context(), []string{"--addr", addr, "--every", "100ms"}, os.Stdout, os.Stderr)
-		fmt.Println("ended with", code, err)
-		return
-	}
-	t.Parallel()
-	s := rankingServer(t)
-	w := newTerminal(t, fmt.Sprintf("%s=%s %s -test.run '^TestTopLive$'; exec cat", topAddr, s.URL, os.Args[0]))
-	w.shows("TENANT", "acme", "user=42 ip=192.0.2.1", "evil?[2J", "1000 units denied in the last 1m23s in region eu-west", "Nobody else has more than 3.")
-	w.types("b")
-	w.shows("units used", "b used")
-	w.types("g")
-	w.shows("in eu-west, us-east, 4 processes", "Not counted: ap-south.", "A note.")
-	w.types("w")
-	w.shows("w 1h")
-	w.types("/glob", "Enter")
-	w.shows("/glob")
-	w.lacks("acme")
-	w.types("Escape")
-	w.shows("acme")
-	w.types("s")
-	w.shows("s by at most")
-	s.CloseClientConnections()
-	s.Close()
-	w.shows("is it running there?", "It is asked again.")
-	w.types("q")
-	w.shows("ended with 0 <nil>")
-	w.lacks("TENANT") // the other screen is gone
-}
-
-// terminal is a tmux of its own with one window.
-type terminal struct {
-	t      *testing.T
-	socket string
-}
-
-func newTerminal(t *testing.T, command string) *terminal {
-	t.Helper()
-	w := &terminal{t, filepath.Join(t.TempDir(), "tmux")}
-	w.tmux("-f", os.DevNull, "new-session", "-d", "-x", "110", "-y", "24", command)
-	t.Cleanup(func() { w.tmux("kill-server") })
-	return w
-}
-
-func (w *terminal) tmux(args ...string) string {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "tmux", append([]string{"-S", w.socket}, args...)...).CombinedOutput()
-	if err != nil {
-		w.t.Fatalf("tmux %v: %v: %s (scripts/test-deps installs it)", args, err, out)
-	}
-	return string(out)
-}
-
-func (w *terminal) types(keys ...string) {
-	w.t.Helper()
-	w.tmux(append([]string{"send-keys"}, keys...)...)
-}
-
-// until waits for a screen.
-func (w *terminal) until(what string, is func(screen string) bool) {
-	w.t.Helper()
-	ticker, timeout := time.NewTicker(30*time.Millisecond), time.After(time.Minute)
-	defer ticker.Stop()
-	for {
-		screen := w.tmux("capture-pane", "-p")
-		if is(screen) {
+// TestTopWatch: it prints again until an interrupt, and goes on asking one that is away.
+func TestTopWatch(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch asked.Add(1) {
+		case 2:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"title":"Not now","detail":"It starts."}`)
 			return
+		case 3:
+			defer interrupt()
 		}
-		select {
-		case <-ticker.C:
-		case <-timeout:
-			w.t.Fatalf("%s; the screen has:\n%s", what, screen)
-		}
+		_ = json.NewEncoder(w).Encode(ranking(r.URL.Query()))
+	}))
+	defer s.Close()
+	got := invokeIn(ctx, "top", "--addr", s.URL, "--watch", "--every", "100ms", "-o", "json")
+	if got.code != 0 || got.stderr != "regiond top: Not now: It starts.\n" || strings.Count(got.stdout, "\"total\":1000}\n") < 1 || asked.Load() < 3 {
+		t.Errorf("asked %d times: %+v", asked.Load(), got)
 	}
-}
-
-func (w *terminal) shows(all ...string) {
-	w.t.Helper()
-	for _, text := range all {
-		w.until(fmt.Sprintf("never shows %q", text), func(screen string) bool { return strings.Contains(screen, text) })
-	}
-}
-
-func (w *terminal) lacks(text string) {
-	w.t.Helper()
-	w.until(fmt.Sprintf("still shows %q", text), func(screen string) bool { return !strings.Contains(screen, text) })
 }

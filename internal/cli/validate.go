@@ -1,55 +1,116 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/region"
 )
 
-// Validate prints every mistake of a topology with line and column, and what an
-// operator should know about one that has none.
-func Validate(_ context.Context, args []string, stdout, stderr io.Writer) (int, error) {
-	f := NewFlags("validate", "validate [-o json] [FILE]", stderr)
-	format := OutputFlag(f)
-	words, err := Parse(f, args)
-	if err != nil {
-		return ExitUsage, err
+// Validate is the command `validate`. check returns what serve would find wrong with the files
+// of a region. Where all regions are meant, this may be another machine or user: what is not there is a warning.
+func Validate(check func(*region.Topology, string) []error) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "validate [FILE]",
+		Short: "Check a topology (default " + defaultFile + ")",
+		Long: `Prints every mistake of a topology with line and column, and what an operator should
+know about one that has none. The files that it names are checked as serve checks them.
+Exit code 0 valid, 2 not.`,
+		Example: `  regiond validate
+  regiond validate --region eu-west topology.yaml
+  regiond validate -o json topology.yaml`,
+		Args: func(_ *cobra.Command, words []string) error {
+			if len(words) > 1 {
+				return fmt.Errorf("takes one file, got %d", len(words))
+			}
+			return nil
+		},
 	}
-	name := "topology.yaml"
-	switch len(words) {
-	case 0:
-	case 1:
-		name = words[0]
-	default:
-		return ExitUsage, fmt.Errorf("takes one file, got %d", len(words))
+	name := c.Flags().String("region", "", "check as `NAME`'s own host and user: files that are missing here are mistakes")
+	format := outputFlag(c)
+	file := func(words []string) string { return append(words, defaultFile)[0] }
+	CompleteRegions(c, "region", file)
+	c.RunE = func(c *cobra.Command, words []string) error {
+		return validate(check, file(words), *name, *format, c.OutOrStdout(), c.ErrOrStderr())
 	}
-	top, warnings, err := rls.Load(name)
+	return c
+}
+
+func validate(check func(*region.Topology, string) []error, file, name, format string, stdout, stderr io.Writer) error {
+	top, warnings, err := rls.Load(file)
+	if err == nil {
+		var absent []region.Problem
+		absent, err = checkFiles(check, file, top, name)
+		warnings = append(warnings, absent...)
+	}
 	invalid := (*region.Invalid)(nil)
 	if err != nil && !errors.As(err, &invalid) {
-		return ExitUsage, err
+		return err
 	}
-	code := ExitOK
-	if invalid != nil {
-		code = ExitUsage
-	}
-	if *format == "json" {
-		return code, writeJSON(stdout, report(name, top, warnings, invalid))
-	}
-	if invalid != nil {
+	switch {
+	case format == "json":
+		err = writeJSON(stdout, report(file, top, warnings, invalid))
+	case invalid != nil:
 		fmt.Fprintln(stderr, invalid)
-		return code, nil
+	default:
+		for _, w := range warnings {
+			fmt.Fprintln(stdout, w.Text(file))
+		}
+		fmt.Fprintf(stdout, "%s: valid, %s, %s, hash %s\n", file,
+			count(len(top.Regions), "region", "regions"), count(len(top.Policies), "policy", "policies"), top.Hash())
 	}
-	for _, w := range warnings {
-		fmt.Fprintln(stdout, w.Text(name))
+	if invalid != nil {
+		return Exit{Code: ExitUsage}
 	}
-	fmt.Fprintf(stdout, "%s: valid, %s, %s, hash %s\n", name,
-		count(len(top.Regions), "region", "regions"), count(len(top.Policies), "policy", "policies"), top.Hash())
-	return code, nil
+	return err
+}
+
+// checkFiles checks the files that a topology names for a region, or for every one where name is "".
+func checkFiles(check func(*region.Topology, string) []error, file string, top *region.Topology, name string) (warnings []region.Problem, err error) {
+	names := []string{name}
+	if name == "" {
+		names = names[:0]
+		for i := range top.Regions {
+			names = append(names, top.Regions[i].Name)
+		}
+	} else if _, ok := top.Region(name); !ok {
+		return nil, fmt.Errorf("--region: %s has no region %q", file, name)
+	}
+	invalid, seen := &region.Invalid{File: file}, map[string]bool{} // some files are of all regions
+	var absent []string
+	for _, one := range names {
+		for _, err := range check(top, one) {
+			var at *fs.PathError
+			unread := name == "" && errors.As(err, &at) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission))
+			what := err.Error()
+			if unread {
+				what = at.Path
+			}
+			switch {
+			case seen[what]:
+			case unread:
+				absent = append(absent, what)
+			default:
+				invalid.Problems = append(invalid.Problems, region.Problem{Detail: what})
+			}
+			seen[what] = true
+		}
+	}
+	if len(invalid.Problems) > 0 {
+		return nil, invalid
+	}
+	if len(absent) > 0 {
+		warnings = append(warnings, region.Problem{Detail: "not checked, since this host or user cannot read them: " + strings.Join(absent, ", ") +
+			"; a regiond that cannot does not start (--region NAME, on a host of that region, makes it a mistake)"})
+	}
+	return warnings, nil
 }
 
 func count(n int, one, many string) string {

@@ -1,14 +1,14 @@
 package cli
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"github.com/spf13/cobra"
 )
 
 // Build is what this program was built from.
@@ -39,18 +39,28 @@ func ReadBuild(release string) Build {
 	return b
 }
 
-// Print is the command `version`.
-func (b Build) Print(_ context.Context, args []string, stdout, stderr io.Writer) (int, error) {
-	f := NewFlags("version", "version [-o json]", stderr)
-	format := OutputFlag(f)
-	if _, err := Parse(f, args); err != nil {
-		return ExitUsage, err
+// String is a build in a line.
+func (b Build) String() string {
+	return fmt.Sprintf("%s, commit %s, %s", b.Version, b.Commit, runtime.Version())
+}
+
+// Command is the command `version`.
+func (b Build) Command() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "version",
+		Short:   "What this program was built from",
+		Example: "  regiond version -o json",
+		Args:    cobra.ArbitraryArgs,
 	}
-	if *format == "json" {
-		return ExitOK, writeJSON(stdout, map[string]string{"version": b.Version, "commit": b.Commit, "go": runtime.Version()})
+	format := outputFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if *format == "json" {
+			return writeJSON(c.OutOrStdout(), map[string]string{"version": b.Version, "commit": b.Commit, "go": runtime.Version()})
+		}
+		fmt.Fprintln(c.OutOrStdout(), "regiond "+b.String())
+		return nil
 	}
-	fmt.Fprintf(stdout, "regiond %s, commit %s, %s\n", b.Version, b.Commit, runtime.Version())
-	return ExitOK, nil
+	return c
 }
 
 // HowStarted is how a person who started this program can start it again: by the

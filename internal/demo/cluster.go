@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,7 +18,6 @@ import (
 	"github.com/oklog/run"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	meshsync "github.com/regiond/regiond/sync"
@@ -49,7 +49,7 @@ type NodeOptions struct {
 
 // cluster is three whole nodes, with cuts between each and its network:
 //
-//	                     cuts ◀── control listener ◀── `regiond demo cut eu-west`
+//	                     cuts ◀── admin listeners ◀── the page, `regiond demo cut eu-west`
 //	node ── Bus ───────────┤ ── embedded NATS ── gateways ──▶ the other two
 //	     ── Transport ─────┘ ── memberlist, on loopback ────▶
 //	  ▲
@@ -64,8 +64,6 @@ type cluster struct {
 	buses      []*Bus
 	names      []string
 	nodes      []Node
-	control    *http.Server
-	controlAt  net.Listener
 	folder     string // of the key that the regions share; "" before it is made
 	ran        bool   // and so the nodes have closed themselves
 }
@@ -78,7 +76,7 @@ func newCluster(ctx context.Context, o *demoOptions, newNode NewNode, log *slog.
 			err = errors.Join(err, c.close())
 		}
 	}()
-	control := NewControl(c.cuts, c.demand)
+	control := http.StripPrefix("/demo", NewControl(c.cuts, c.demand))
 	top, err := c.topology(ctx, o.port)
 	if err != nil {
 		return nil, err
@@ -87,7 +85,7 @@ func newCluster(ctx context.Context, o *demoOptions, newNode NewNode, log *slog.
 		name := top.Regions[i].Name
 		node, err := newNode(NodeOptions{
 			Region: name, Topology: top, Transport: c.transports[i], Logger: log.With("self", name),
-			State: c.state, Control: http.StripPrefix("/demo", control),
+			State: c.state, Control: control,
 			WrapBus: func(inner meshsync.Bus) meshsync.Bus {
 				bus := c.cuts.Bus(name, inner)
 				c.buses = append(c.buses, bus)
@@ -99,10 +97,6 @@ func newCluster(ctx context.Context, o *demoOptions, newNode NewNode, log *slog.
 		}
 		c.names, c.nodes = append(c.names, name), append(c.nodes, node)
 	}
-	if c.controlAt, err = (&net.ListenConfig{}).Listen(ctx, "tcp", o.controlAddr()); err != nil {
-		return nil, fmt.Errorf("control listener: %w", err)
-	}
-	c.control = httpapi.NewServer(control, slog.New(slog.DiscardHandler), nil)
 	return c, nil
 }
 
@@ -141,13 +135,13 @@ func (c *cluster) sharedKey() (file string, err error) {
 }
 
 // run serves until ctx ends, and then stops everything that was bound.
-func (c *cluster) run(ctx context.Context, screen *Screen) error {
+func (c *cluster) run(ctx context.Context, out io.Writer) error {
 	var g run.Group
 	actor := func(run func(context.Context) error) {
 		ctx, cancel := context.WithCancel(ctx)
 		g.Add(func() error { return run(ctx) }, func(error) { cancel() })
 	}
-	actor(newWatcher(c, screen).run)
+	actor(newWatcher(c, out).run)
 	if !c.quiet {
 		actor(c.traffic)
 	}
@@ -157,12 +151,6 @@ func (c *cluster) run(ctx context.Context, screen *Screen) error {
 	for _, bus := range c.buses {
 		actor(bus.Run)
 	}
-	g.Add(func() error {
-		if err := c.control.Serve(c.controlAt); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("control listener: %w", err)
-		}
-		return nil
-	}, func(error) { _ = c.control.Close() }) // its calls take no time
 	c.ran = true
 	return errors.Join(g.Run(), c.close())
 }
@@ -170,11 +158,6 @@ func (c *cluster) run(ctx context.Context, screen *Screen) error {
 // close releases what was bound and not released by run.
 func (c *cluster) close() error {
 	var errs []error
-	if c.controlAt != nil {
-		if err := c.controlAt.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
 	if !c.ran {
 		for _, n := range c.nodes {
 			errs = append(errs, n.Close())

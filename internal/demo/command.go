@@ -1,6 +1,6 @@
 // Package demo is what `regiond demo` needs besides three whole daemons: the
-// topology that they share, cuts between them, the listener through which another
-// terminal makes and heals those cuts, and the table that shows what follows.
+// topology that they share, cuts between them, the calls of the admin listeners by which the page and another
+// terminal make and heal those cuts, and the table that shows what follows.
 //
 //	regiond demo cut eu-west ──HTTP──▶ Control ──▶ Cuts ◀── Bus        usage, beats, digests
 //	                                                    ◀── Transport  gossip
@@ -12,82 +12,85 @@ package demo
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"github.com/regiond/regiond/internal/cli"
 )
 
-// demoOptions are the words and flags of `demo`.
+// demoOptions are the flags of `demo`.
 type demoOptions struct {
-	verb   string // "" to run one, or cut, heal
-	region string // to cut or heal
-	port   int    // of the first region
-	quiet  bool   // no traffic of its own
-	log    string // file, "" for none
+	port  int    // of the first region
+	quiet bool   // no traffic of its own
+	log   string // file, "" for none
 }
 
-func demoFlags(args []string, stderr io.Writer) (*demoOptions, error) {
-	f := cli.NewFlags("demo", "demo [--port 8081] [--quiet] [--log FILE] | demo cut REGION | demo heal REGION", stderr)
+// Command returns the command `demo`, which starts three regions in this process; its commands cut and heal have
+// those of another process cut or heal one.
+func Command(newNode NewNode) *cobra.Command {
 	o := &demoOptions{}
-	f.IntVar(&o.port, "port", DefaultPort, "first region's data listener; the others follow, the admin listeners are 1000 above")
-	f.BoolVar(&o.quiet, "quiet", false, "make no traffic")
-	f.StringVar(&o.log, "log", "", "`file` to append the logs of the regions to (default they are not kept)")
-	words, err := cli.Parse(f, args)
-	if err != nil {
-		return nil, err
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Three regions in one process, to try cuts on",
+		Long: `Runs three regions on this machine, with a little traffic and a page to watch them and
+to cut them off from each other.`,
+		Example: `  regiond demo
+  regiond demo cut eu-west     (in another terminal)
+  regiond demo heal eu-west`,
+		Args: cli.NoArgs,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if o.port < 1 || o.port > MaxPort {
+				return fmt.Errorf("--port is between 1 and %d, so that there is room for the admin listeners 1000 above", MaxPort)
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return o.start(c.Context(), newNode, c.OutOrStdout()) },
 	}
-	if o.port < 1 || o.port > MaxPort {
-		return nil, fmt.Errorf("--port is between 1 and %d, so that there is room for the admin listeners 1000 above", MaxPort)
-	}
-	if len(words) == 0 {
-		return o, nil
-	}
-	o.verb = words[0]
-	if o.verb != "cut" && o.verb != "heal" {
-		return nil, fmt.Errorf("unexpected argument %q; the demo takes none, or cut REGION, or heal REGION", o.verb)
-	}
-	if len(words) != 2 {
-		return nil, fmt.Errorf("%s takes one region, such as eu-west", o.verb)
-	}
-	f.Visit(func(g *flag.Flag) {
-		if g.Name != "port" {
-			err = fmt.Errorf("--%s is for starting a demo, not for %s", g.Name, o.verb)
-		}
-	})
-	o.region = words[1]
-	return o, err
+	c.PersistentFlags().IntVar(&o.port, "port", DefaultPort, "first region's data listener; admin listeners are 1000 above")
+	c.Flags().BoolVar(&o.quiet, "quiet", false, "make no traffic")
+	c.Flags().StringVar(&o.log, "log", "", "`file` to append the logs of the regions to (default they are not kept)")
+	c.AddCommand(
+		o.change("cut", "Cut a region of a running demo off from the others"),
+		o.change("heal", "Connect a region again that was cut off"))
+	return c
 }
 
-// controlAddr is where cuts are made.
-func (o *demoOptions) controlAddr() string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(o.port+ControlOffset))
-}
-
-// Command returns the command `demo`, which starts three regions in this process, or
-// has those of another process cut or heal one.
-func Command(newNode NewNode) cli.Command {
-	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
-		return command(ctx, newNode, args, stdout, stderr)
+// change is the command `demo cut` or `demo heal`.
+func (o *demoOptions) change(verb, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:               verb + " REGION",
+		Short:             short,
+		Example:           "  regiond demo " + verb + " " + Regions()[0],
+		ValidArgsFunction: cobra.FixedCompletions(Regions(), cobra.ShellCompDirectiveNoFileComp),
+		Args: func(_ *cobra.Command, words []string) error {
+			if len(words) != 1 {
+				return fmt.Errorf("takes one region, such as %s", Regions()[0])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, words []string) error {
+			program := cli.HowStarted()
+			change, err := Ask(c.Context(), o.port, verb, words[0])
+			if errors.Is(err, ErrNotRunning) {
+				return fmt.Errorf("%w: start one in another terminal with `%s demo`, or name its --port", err, program)
+			}
+			if err == nil {
+				fmt.Fprint(c.OutOrStdout(), change.Scenario(program, o.port))
+			}
+			return err
+		},
 	}
 }
 
-func command(ctx context.Context, newNode NewNode, args []string, stdout, stderr io.Writer) (int, error) {
-	o, err := demoFlags(args, stderr)
-	if err != nil {
-		return cli.ExitUsage, err
-	}
-	program := cli.HowStarted()
-	if o.verb != "" {
-		return changeDemo(ctx, o, program, stdout)
-	}
+// start runs a demo until ctx or a signal ends it.
+func (o *demoOptions) start(ctx context.Context, newNode NewNode, stdout io.Writer) error {
 	// Before anything is bound: from here on Ctrl-C ends it in order. A second one
 	// does not wait.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -95,31 +98,19 @@ func command(ctx context.Context, newNode NewNode, args []string, stdout, stderr
 	context.AfterFunc(ctx, stop)
 	handler, closeLog, err := demoLog(o.log)
 	if err != nil {
-		return cli.ExitUsage, err
+		return err
 	}
 	defer closeLog()
 	t, err := newCluster(ctx, o, newNode, slog.New(handler))
 	if err != nil {
-		return cli.ExitUsage, demoPort(err, o.port)
+		return demoPort(err, o.port)
 	}
-	fmt.Fprint(stdout, Banner(program, o.port))
-	if err := t.run(ctx, NewScreen(stdout)); err != nil {
-		return cli.ExitFailed, demoPort(err, o.port)
+	fmt.Fprint(stdout, Banner(cli.HowStarted(), o.port))
+	if err := t.run(ctx, stdout); err != nil {
+		return cli.Exit{Code: cli.ExitFailed, Err: demoPort(err, o.port)}
 	}
 	fmt.Fprintln(stdout, "\nThe demo has ended; nothing of it is left.")
-	return cli.ExitOK, nil
-}
-
-func changeDemo(ctx context.Context, o *demoOptions, program string, stdout io.Writer) (int, error) {
-	change, err := Ask(ctx, o.controlAddr(), o.verb, o.region)
-	if errors.Is(err, ErrNotRunning) {
-		return cli.ExitUsage, fmt.Errorf("%w: start one in another terminal with `%s demo`, or name its --port", err, program)
-	}
-	if err != nil {
-		return cli.ExitUsage, err
-	}
-	fmt.Fprint(stdout, change.Scenario(program, o.port))
-	return cli.ExitOK, nil
+	return nil
 }
 
 // demoLog is where the regions log to: a file, or nowhere.

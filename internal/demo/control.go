@@ -9,9 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -20,25 +19,22 @@ import (
 type Change struct {
 	Region  string   `json:"region"`
 	Off     bool     `json:"off"`     // whether it is cut off now
-	Changed bool     `json:"changed"` // false: it was so already
 	Cut     []string `json:"cut"`     // all that are cut off now
-	Regions []string `json:"regions"` // all of the demo
 	Refusal string   `json:"refusal"` // why nothing was done; "" with status 200
 }
 
-// NewControl answers POST /cut/{region}, /heal/{region} and /demand/{requests a second}. A page in
-// a browser cannot call it from another origin, nor under a name of its own.
+// NewControl answers POST /cut/{region}, /heal/{region} and /demand/{requests a second}. A page of another
+// origin cannot call it, and the admin listeners, for which it is, refuse names that are not theirs.
 func NewControl(c *Cuts, d *Demand) http.Handler {
 	mux := http.NewServeMux()
-	for verb, off := range verbs() {
+	for verb, off := range map[string]bool{"cut": true, "heal": false} {
 		mux.HandleFunc("POST /"+verb+"/{region}", func(w http.ResponseWriter, r *http.Request) {
 			name := r.PathValue("region")
-			changed, err := c.Set(name, off)
-			if err != nil {
+			if err := c.Set(name, off); err != nil {
 				reply(w, http.StatusNotFound, Change{Refusal: err.Error()})
 				return
 			}
-			reply(w, http.StatusOK, Change{Region: name, Off: off, Changed: changed, Cut: c.Off(), Regions: c.regions})
+			reply(w, http.StatusOK, Change{Region: name, Off: off, Cut: c.Off()})
 		})
 	}
 	mux.HandleFunc("POST /demand/{rate}", func(w http.ResponseWriter, r *http.Request) {
@@ -48,27 +44,8 @@ func NewControl(c *Cuts, d *Demand) http.Handler {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	protected := http.NewCrossOriginProtection().Handler(mux)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if anyName(r.Host) {
-			reply(w, http.StatusMisdirectedRequest, Change{Refusal: "call the demo by its address, or as localhost"})
-			return
-		}
-		protected.ServeHTTP(w, r)
-	})
+	return http.NewCrossOriginProtection().Handler(mux)
 }
-
-// anyName reports whether a host is a name that its owner could have resolve to here (DNS rebinding).
-func anyName(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return host != "" && host != "localhost" && !strings.HasSuffix(host, ".localhost") && err != nil
-}
-
-// verbs are the calls, and whether a region is cut off after each.
-func verbs() map[string]bool { return map[string]bool{"cut": true, "heal": false} }
 
 func reply(w http.ResponseWriter, status int, body any) {
 	b, err := json.Marshal(body)
@@ -86,15 +63,16 @@ var ErrNotRunning = errors.New("no demo is running")
 // askTimeout is far above what an answer on loopback takes.
 const askTimeout = 2 * time.Second
 
-// Ask has the demo whose control listener is at addr cut or heal a region.
-func Ask(ctx context.Context, addr, verb, name string) (*Change, error) {
+// Ask has the demo on that port cut or heal a region.
+func Ask(ctx context.Context, port int, verb, name string) (*Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	target := "http://" + addr + "/" + verb + "/" + url.PathEscape(name)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, http.NoBody)
+	addr := net.JoinHostPort(loopback, strconv.Itoa(port+AdminOffset))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/demo/"+verb+"/"+url.PathEscape(name), http.NoBody)
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set("X-Requested-With", "regiond") // no web page sent this
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	res, err := client.Do(req)
 	if err != nil {
@@ -122,53 +100,29 @@ func Ask(ctx context.Context, addr, verb, name string) (*Change, error) {
 // how regiond is called, port the demo's first.
 func (c *Change) Scenario(program string, port int) string {
 	switch {
-	case c.Off && !c.Changed:
-		return fmt.Sprintf("%s is cut off already; heal it with:\n  %s\n", c.Region, commandLine(program, "heal", c.Region, port))
 	case c.Off:
-		return c.cut(commandLine(program, "heal", c.Region, port))
-	case !c.Changed:
-		return fmt.Sprintf("%s is not cut off; cut it off with:\n  %s\n", c.Region, commandLine(program, "cut", c.Region, port))
-	default:
-		return c.healed()
+		return fmt.Sprintf(`%s is cut off from the others, both ways. Within 2 seconds:
+  each side keeps to its part of every global limit: mode partitioned
+  tenant %s (on_partition: open) is limited as if the others were idle
+  tenant %s (on_partition: closed) is refused
+Heal it with:
+  %s
+`, c.Region, Open, Closed, commandLine(program, "heal", c.Region, port))
+	case len(c.Cut) > 0:
+		return fmt.Sprintf("%s is connected; still cut off: %s\n", c.Region, list(c.Cut))
 	}
-}
-
-func (c *Change) cut(heal string) string {
-	var b strings.Builder
-	together := without(c.Regions, c.Cut)
-	fmt.Fprintf(&b, "%s is cut off from %s, both ways.\n", c.Region, list(without(c.Regions, []string{c.Region})))
-	b.WriteString("\nWithin 2 seconds nobody is in mode global any more:\n")
-	if len(together) > 1 {
-		fmt.Fprintf(&b, "  %s: mode partitioned, only its own part of each global limit\n", list(c.Cut))
-		fmt.Fprintf(&b, "  %s go on together, with the parts of both\n", list(together))
-	} else {
-		b.WriteString("  each region may use its own part of every global limit: mode partitioned\n")
-	}
-	fmt.Fprintf(&b, "  tenant %s (on_partition: open) is limited as if the others were idle\n", Open)
-	fmt.Fprintf(&b, "  tenant %s (on_partition: closed) is refused\n", Closed)
-	fmt.Fprintf(&b, "\nHeal it with:\n  %s\n", heal)
-	return b.String()
-}
-
-func (c *Change) healed() string {
-	if len(c.Cut) > 0 {
-		return fmt.Sprintf("%s is connected again; still cut off: %s\n", c.Region, list(c.Cut))
-	}
-	return fmt.Sprintf("%s is connected again. Nobody has to do anything:\n", c.Region) +
-		"  every region reports to the others what it has admitted meanwhile\n" +
-		"  within about 3 seconds all are back in mode global; after a cut that\n" +
-		"  follows another within a minute they wait longer, up to 30 seconds\n"
-}
-
-func without(all, some []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(r string) bool { return slices.Contains(some, r) })
+	return c.Region + ` is connected. Nobody has to do anything:
+  every region reports to the others what it has admitted meanwhile
+  within about 3 seconds all are back in mode global; after a cut that
+  follows another within a minute they wait longer, up to 30 seconds
+`
 }
 
 // list is words as in a sentence.
 func list(words []string) string {
-	if len(words) < 2 {
+	last := len(words) - 1
+	if last < 1 {
 		return strings.Join(words, "")
 	}
-	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " and " + words[last]
 }

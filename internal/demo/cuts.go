@@ -32,17 +32,15 @@ func NewCuts(regions []string) *Cuts {
 	return &Cuts{regions: slices.Clone(regions), off: map[string]bool{}, addrs: map[string]string{}}
 }
 
-// Set cuts a region off, or connects it again. changed is false when it was so
-// already.
-func (c *Cuts) Set(region string, off bool) (changed bool, err error) {
+// Set cuts a region off, or connects it again.
+func (c *Cuts) Set(region string, off bool) error {
 	if !slices.Contains(c.regions, region) {
-		return false, fmt.Errorf("there is no region %.64q here; there are %s", region, strings.Join(c.regions, ", "))
+		return fmt.Errorf("there is no region %.64q here; there are %s", region, strings.Join(c.regions, ", "))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	changed = c.off[region] != off
 	c.off[region] = off
-	return changed, nil
+	return nil
 }
 
 // Off lists the regions that are cut off, in the topology's order.
@@ -56,13 +54,6 @@ func (c *Cuts) Off() []string {
 		}
 	}
 	return off
-}
-
-// isOff reports whether a region is cut off.
-func (c *Cuts) isOff(region string) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.off[region]
 }
 
 // between reports whether nothing passes from one region to another. What a region

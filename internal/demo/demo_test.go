@@ -32,17 +32,14 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 // invoke runs the command `demo` as main does.
 func invoke(ctx context.Context, screen io.Writer, args ...string) int {
-	code, err := demo.Command(func(o demo.NodeOptions) (demo.Node, error) {
+	command := demo.Command(func(o demo.NodeOptions) (demo.Node, error) {
 		return daemon.New(&daemon.Options{
 			Region: o.Region, Instance: "demo", Processes: 1, WrapBus: o.WrapBus, Transport: o.Transport,
 			DemoState: o.State, Demo: o.Control,
 			Budget: redisstore.DefaultBudget, Deadline: httpapi.DefaultDeadline,
 		}, o.Topology, o.Logger, &slog.LevelVar{})
-	})(ctx, args, screen, screen)
-	if err != nil {
-		fmt.Fprintln(screen, "regiond demo: "+err.Error())
-	}
-	return code
+	})
+	return cli.Run(ctx, cli.New(cli.Build{}, command), append([]string{"demo"}, args...), screen, screen)
 }
 
 // running is a demo that runs inside the test.
@@ -251,7 +248,7 @@ func TestScenario(t *testing.T) {
 	}
 
 	// Cut off, each side keeps to its share, and together they keep to the limit.
-	if got := d.change(t, "cut", "eu-west"); !strings.Contains(got, "eu-west is cut off from us-east and ap-south") {
+	if got := d.change(t, "cut", "eu-west"); !strings.Contains(got, "eu-west is cut off from the others") {
 		t.Errorf("the cut prints\n%s", got)
 	}
 	t.Logf("all know of the cut after %v", d.awaitModes(t, "partitioned", "partitioned", "partitioned"))
@@ -282,6 +279,34 @@ func TestScenario(t *testing.T) {
 	})
 }
 
+// TestOtherPages: a page that a browser shows cannot make cuts, whatever name it has.
+func TestOtherPages(t *testing.T) {
+	d := start(t, "--quiet")
+	for _, row := range []struct {
+		host, site string
+		status     int
+	}{
+		{"", "cross-site", http.StatusForbidden},
+		{"evil.example", "same-origin", http.StatusMisdirectedRequest},
+		{"localhost", "same-origin", http.StatusOK},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/demo/heal/eu-west", d.port+demo.AdminOffset), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = row.host
+		req.Header.Set("Sec-Fetch-Site", row.site)
+		res, err := d.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != row.status {
+			t.Errorf("%+v: %d", row, res.StatusCode)
+		}
+	}
+}
+
 // TestTableAndEnd: the table shows what happens, and after Ctrl-C nothing is left.
 func TestTableAndEnd(t *testing.T) {
 	d := start(t)
@@ -289,19 +314,19 @@ func TestTableAndEnd(t *testing.T) {
 		t.Helper()
 		capture.Eventually(t, func() error {
 			for line := range strings.Lines(d.screen.String()) {
-				if words := strings.Fields(line); len(words) == 8 && words[0] != "REGION" && row(words) {
+				if words := strings.Fields(line); len(words) >= 5 && row(words) {
 					return nil
 				}
 			}
 			return fmt.Errorf("no row shows %s:\n%s", what, d.screen)
 		})
 	}
-	shows("traffic of us-east, which eu-west knows", func(words []string) bool {
-		return words[0] == "eu-west" && words[1] != "0" && words[4] != "0" && words[7] == "global"
+	shows("traffic of us-east, which counts on the others", func(words []string) bool {
+		return words[0] == "us-east" && words[1] == "global" && words[2] != "0" && words[4] == "eu-west,"
 	})
 	d.change(t, "cut", "ap-south")
 	shows("the cut", func(words []string) bool {
-		return words[0] == "ap-south" && words[6] == "33" && words[7] == "partitioned"
+		return words[0] == "ap-south" && words[1] == "partitioned" && words[3] == "33" && words[4] == "nobody:"
 	})
 	d.end = func() {
 		if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil {
@@ -324,7 +349,7 @@ func TestTableAndEnd(t *testing.T) {
 // released.
 func TestPortInUse(t *testing.T) {
 	base := freePorts(t)
-	for _, taken := range []int{base, base + demo.AdminOffset + 2, base + demo.ControlOffset} {
+	for _, taken := range []int{base, base + demo.AdminOffset + 2} {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(taken)))
 		if err != nil {
 			t.Fatal(err)
@@ -349,8 +374,8 @@ func TestCommandLine(t *testing.T) {
 	port := strconv.Itoa(freePorts(t))
 	for _, row := range []struct{ args, want string }{
 		{"now", `unexpected argument "now"`},
-		{"cut", "cut takes one region, such as eu-west"},
-		{"heal eu-west --quiet", "--quiet is for starting a demo, not for heal"},
+		{"cut", "takes one region, such as eu-west"},
+		{"heal eu-west --quiet", "unknown flag: --quiet"},
 		{"--port 0", "--port is between 1 and"},
 		{"--log testdata/absent/demo.log", "--log: open testdata/absent/demo.log"},
 		{"cut eu-west --port " + port, "no demo is running at 127.0.0.1:"},

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -58,7 +59,7 @@ type PageState struct {
 	Demand    int64      `json:"demand"` // requests a second of each tenant
 	MaxDemand int64      `json:"max_demand"`
 	Quiet     bool       `json:"quiet"` // no traffic is made
-	Most      Worst      `json:"most"`
+	Most      Most       `json:"most"`
 	Cut       []string   `json:"cut"`
 	Regions   []PageSite `json:"regions"`
 }
@@ -75,25 +76,16 @@ type PageSite struct {
 	Ceiling int64             `json:"ceiling"` // what this region may use of it now
 	Strict  int64             `json:"strict"`  // used of the strict limit
 	Bound   *quota.BoundTerms `json:"bound,omitempty"`
+	Fresh   []string          `json:"-"` // regions that it counts on
 }
 
-// show keeps what the page shows until the next second.
-func (c *cluster) show(rows []Row, most Worst) {
-	s := &PageState{
-		Tenant: Busy, Strict: Strict, Units: BusyUnits, WindowMS: BusyWindow.Milliseconds(), Demand: c.demand.Rate(), MaxDemand: MaxDemand,
-		Quiet: c.quiet, Most: most,
-	}
-	for i := range rows {
-		r := &rows[i]
-		s.Regions = append(s.Regions, PageSite{
-			Region: r.Region, Mode: r.Mode, Reason: r.Reason, Allowed: r.Allowed, Denied: r.Denied,
-			Used: r.Used[i], Ceiling: r.Ceiling, Strict: r.Strict, Bound: r.Bound,
-		})
-	}
-	c.shown.Store(s)
+// Most is the most that all regions together have used of each limit in any window that was looked at.
+type Most struct {
+	Estimated int64 `json:"estimated"`
+	Strict    int64 `json:"strict"`
 }
 
-// state is what the page shows now, with the modes, the cuts and the demand of this moment.
+// state is what the page shows now, with the modes, the cuts and the demand of this moment; nil before the first look.
 func (c *cluster) state() any {
 	shown := c.shown.Load()
 	if shown == nil {
@@ -101,11 +93,12 @@ func (c *cluster) state() any {
 	}
 	s := *shown
 	s.Cut, s.Demand = c.cuts.Off(), c.demand.Rate()
-	s.Regions = append([]PageSite(nil), shown.Regions...)
+	s.Regions = slices.Clone(shown.Regions)
 	for i := range s.Regions {
 		site := &s.Regions[i]
-		site.Cut = c.cuts.isOff(site.Region)
-		if seen, err := c.nodes[i].Peek(context.Background(), quota.Request{Tenant: Busy, Cost: 1}); err == nil { // else that of the last second stands
+		site.Cut = slices.Contains(s.Cut, site.Region)
+		seen, err := c.nodes[i].Peek(context.Background(), quota.Request{Tenant: Busy, Cost: 1})
+		if err == nil { // else that of the last second stands
 			site.Mode, site.Reason = seen.Mode.String(), seen.Reason.String()
 		}
 	}

@@ -3,11 +3,7 @@ package demo
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"time"
-
-	"golang.org/x/term"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -15,27 +11,6 @@ import (
 // Width is the most columns that a line of the demo has, for commands that are
 // not longer than these lines leave room for.
 const Width = 80
-
-// Row is what one region knows.
-type Row struct {
-	Region  string
-	Allowed int64 // requests of all tenants since the row before
-	Denied  int64
-	Used    []int64           // units of Busy that each region has used, the row's own exactly
-	Ceiling int64             // that the region may hold
-	Strict  int64             // units of Strict that the region has used
-	Bound   *quota.BoundTerms // of Strict: the region's share, and what it lent and borrowed; nil: not known
-	Mode    string            // of the policy share
-	Reason  string            // "" in mode global
-	Peers   []Peer
-}
-
-// Peer is another region, as seen from a row's.
-type Peer struct {
-	Region string
-	State  string
-	Heard  time.Duration // how long ago; negative: never
-}
 
 // Banner is printed above the table: what this is and what to try. program
 // is how regiond is called.
@@ -46,7 +21,7 @@ See it, cut regions off and heal them in a browser:
 Or type in another terminal. What is used up in Europe is used up in the US:
   curl -s -d '{"tenant":"%s","cost":%d}' localhost:%d/v1/check
   curl -s -d '{"tenant":"%s"}' localhost:%d/v1/check
-Cut Europe off, see what changes below, and heal it:
+Cut Europe off and heal it; a table follows when all regions know:
   %s
   %s
 
@@ -62,143 +37,61 @@ func commandLine(program, verb, name string, port int) string {
 	return line
 }
 
-// Table is what the regions know now. It has the same number of lines each time,
-// none longer than Width.
+// Table is what the regions know now.
 //
-//	            last second   tenant demo used in the last 10s, of 100
-//	REGION    allowed denied   eu-west   us-east  ap-south  CEILING  MODE
-//	eu-west         6      0        50        33        17       50  global
-//	  us-east fresh, ap-south fresh
-//	A row is what its region knows; it may itself use up to CEILING.
-//	each of its own  together      most   eu-west   us-east  ap-south
-//	demo                  103       112        52        34        17  estimated
-//	demo-strict           100       100        50        33        17  max_overshoot: 0%
-func Table(rows []Row, worst Worst, off []string, quiet bool) string {
+//	REGION    MODE          USED  MAY USE  COUNTS ON
+//	eu-west   global          50       50  us-east, ap-south
+//	us-east   partitioned     33       33  nobody: peer_silent
+//	Together 103 of 100 units in 10s for tenant demo, 112 at most so far;
+//	100 for demo-strict (max_overshoot: 0%), 100 at most.
+func Table(s *PageState) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "            last second   tenant %s used in the last %v, of %d\n", Busy, BusyWindow, BusyUnits)
-	fmt.Fprintf(&b, "%-9s allowed denied", "REGION")
-	for i := range rows {
-		fmt.Fprintf(&b, " %9s", rows[i].Region)
+	fmt.Fprintf(&b, "%-9s %-11s %6s %8s  %s\n", "REGION", "MODE", "USED", "MAY USE", "COUNTS ON")
+	var used, strict int64
+	for i := range s.Regions {
+		r := &s.Regions[i]
+		used, strict = used+r.Used, strict+r.Strict
+		seen := strings.Join(r.Fresh, ", ")
+		if seen == "" {
+			seen = "nobody"
+		}
+		if r.Reason != "" {
+			seen += ": " + r.Reason
+		}
+		fmt.Fprintf(&b, "%-9s %-11s %6d %8d  %s\n", r.Region, r.Mode, r.Used, r.Ceiling, seen)
 	}
-	b.WriteString("  CEILING  MODE\n")
-	for i := range rows {
-		rows[i].write(&b)
+	fmt.Fprintf(&b, "Together %d of %d units in %v for tenant %s, %d at most so far;\n",
+		used, s.Units, BusyWindow, s.Tenant, s.Most.Estimated)
+	fmt.Fprintf(&b, "%d for %s (max_overshoot: 0%%), %d at most.\n", strict, s.Strict, s.Most.Strict)
+	if len(s.Cut) > 0 {
+		fmt.Fprintf(&b, "Cut off: %s.", list(s.Cut))
+	} else {
+		b.WriteString("Nothing is cut.")
 	}
-	b.WriteString("A row is what its region knows; it may itself use up to CEILING.\n")
-	fmt.Fprintf(&b, "%-15s %9s %9s", "each of its own", "together", "most")
-	for i := range rows {
-		fmt.Fprintf(&b, " %9s", rows[i].Region)
+	if s.Quiet {
+		b.WriteString(" No traffic is made (--quiet).")
 	}
-	estimated, strict := together(rows)
-	b.WriteString("\n")
-	compare(&b, Busy, estimated, worst.Estimated, "estimated")
-	compare(&b, Strict, strict, worst.Strict, "max_overshoot: 0%")
-	cut := "Nothing is cut."
-	if len(off) > 0 {
-		cut = "Cut off: " + list(off) + "."
-	}
-	if quiet {
-		cut += " No traffic is made (--quiet)."
-	}
-	return b.String() + cut + "\n"
+	return b.String() + "\n"
 }
 
-// Worst is the most that all regions together have used of a tenant's limit in any window
-// that was looked at.
-type Worst struct {
-	Estimated int64 `json:"estimated"`
-	Strict    int64 `json:"strict"`
-}
-
-// add takes in what the regions use now.
-func (w *Worst) add(rows []Row) {
-	estimated, strict := together(rows)
-	w.Estimated, w.Strict = max(w.Estimated, sum(estimated)), max(w.Strict, sum(strict))
-}
-
-// together is what each region has used, of Busy and of Strict.
-func together(rows []Row) (estimated, strict []int64) {
-	for i := range rows {
-		estimated, strict = append(estimated, rows[i].Used[i]), append(strict, rows[i].Strict)
-	}
-	return estimated, strict
-}
-
-func sum(used []int64) (n int64) {
-	for _, units := range used {
-		n += units
-	}
-	return n
-}
-
-func compare(b *strings.Builder, tenant string, used []int64, most int64, how string) {
-	fmt.Fprintf(b, "%-15s %9d %9d", tenant, sum(used), most)
-	for _, units := range used {
-		fmt.Fprintf(b, " %9d", units)
-	}
-	fmt.Fprintf(b, "  %s\n", how)
-}
-
-func (r *Row) write(b *strings.Builder) {
-	fmt.Fprintf(b, "%-9s %7d %6d", r.Region, r.Allowed, r.Denied)
-	for _, units := range r.Used {
-		fmt.Fprintf(b, " %9d", units)
-	}
-	fmt.Fprintf(b, " %8d  %s\n", r.Ceiling, r.Mode)
-	var peers []string
-	for _, p := range r.Peers {
-		peers = append(peers, p.text())
-	}
-	detail := strings.Join(peers, ", ")
-	if r.Reason != "" {
-		detail = r.Reason + ": " + detail
-	}
-	fmt.Fprintf(b, "  %s\n", detail)
-}
-
-// text is a peer's state, with the age of its last word when that is the point.
-func (p *Peer) text() string {
-	if p.State == "fresh" || p.Heard < time.Second {
-		return p.Region + " " + p.State
-	}
-	return fmt.Sprintf("%s %s %v", p.Region, p.State, p.Heard.Round(time.Second))
-}
-
-// Screen shows a text that changes: in place on a terminal that is large enough,
-// one below the other anywhere else. It belongs to one goroutine.
-type Screen struct {
+// printer prints the table when the cuts have changed and every region knows: all are in mode global without a cut, and none with
+// one. On the way there each second has another state.
+type printer struct {
 	out   io.Writer
-	size  func() (width, height int) // 0, 0 when it is no terminal
-	drawn int                        // lines that stand there
+	told  string // for which cuts it has printed
+	table string // the newest
 }
 
-// NewScreen writes to out.
-func NewScreen(out io.Writer) *Screen {
-	return &Screen{out: out, size: func() (width, height int) {
-		f, ok := out.(*os.File)
-		if !ok {
-			return 0, 0
+func (p *printer) look(s *PageState) {
+	p.table = Table(s)
+	cuts := fmt.Sprint(s.Cut)
+	for i := range s.Regions {
+		if (s.Regions[i].Mode == quota.ModeGlobal.String()) != (len(s.Cut) == 0) {
+			return
 		}
-		width, height, err := term.GetSize(int(f.Fd()))
-		if err != nil {
-			return 0, 0
-		}
-		return width, height
-	}}
-}
-
-// Show draws a text over the one before. On anything but a terminal an empty line
-// stands between the two.
-func (s *Screen) Show(text string) {
-	lines := strings.Count(text, "\n")
-	width, height := s.size()
-	switch inPlace := width >= Width && height > lines; {
-	case s.drawn > 0 && inPlace:
-		// Up to the first line, then each line anew and the rest of it cleared.
-		text = fmt.Sprintf("\x1b[%dA", s.drawn) + strings.ReplaceAll(text, "\n", "\x1b[K\n")
-	case s.drawn > 0:
-		text = "\n" + text
 	}
-	s.drawn = lines
-	fmt.Fprint(s.out, text)
+	if cuts != p.told {
+		fmt.Fprintln(p.out, p.table)
+		p.told = cuts
+	}
 }

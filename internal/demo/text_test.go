@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -33,34 +32,25 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-func fresh(names ...string) []demo.Peer {
-	var peers []demo.Peer
-	for _, name := range names {
-		peers = append(peers, demo.Peer{Region: name, State: "fresh", Heard: 120 * time.Millisecond})
-	}
-	return peers
-}
-
 func TestTable(t *testing.T) {
-	whole := []demo.Row{
-		{Region: "eu-west", Allowed: 5, Denied: 1, Used: []int64{301, 198, 101}, Ceiling: 301, Strict: 51, Mode: "global", Peers: fresh("us-east", "ap-south")},
-		{Region: "us-east", Allowed: 4, Used: []int64{300, 199, 101}, Ceiling: 199, Mode: "global", Peers: fresh("eu-west", "ap-south")},
-		{Region: "ap-south", Allowed: 2, Used: []int64{300, 198, 102}, Ceiling: 102, Mode: "global", Peers: fresh("eu-west", "us-east")},
-	}
-	silent := demo.Peer{Region: "us-east", State: "silent", Heard: 12400 * time.Millisecond}
-	cut := []demo.Row{
-		{
-			Region: "eu-west", Denied: 6, Used: []int64{301, 12, 0}, Ceiling: 200, Mode: "partitioned", Reason: "peer_silent",
-			Peers: []demo.Peer{silent, {Region: "ap-south", State: "dead", Heard: 83 * time.Second}},
+	whole := &demo.PageState{
+		Tenant: demo.Busy, Strict: demo.Strict, Units: demo.BusyUnits, Most: demo.Most{Estimated: 690, Strict: 100},
+		Regions: []demo.PageSite{
+			{Region: "eu-west", Mode: "global", Used: 301, Ceiling: 301, Strict: 51, Fresh: []string{"us-east", "ap-south"}},
+			{Region: "us-east", Mode: "global", Used: 199, Ceiling: 199, Fresh: []string{"eu-west", "ap-south"}},
+			{Region: "ap-south", Mode: "global", Used: 102, Ceiling: 102, Fresh: []string{"eu-west", "us-east"}},
 		},
-		{
-			Region: "us-east", Used: []int64{0, 4, 0}, Ceiling: 200, Mode: "joining", Reason: "joining",
-			Peers: []demo.Peer{{Region: "eu-west", State: "never_seen", Heard: -time.Millisecond}, {Region: "ap-south", State: "joining", Heard: 300 * time.Millisecond}},
-		},
-		whole[2],
 	}
-	golden(t, "table", demo.Table(whole, demo.Worst{Estimated: 690, Strict: 100}, nil, false)+"\n"+demo.Table(cut, demo.Worst{}, []string{"eu-west"}, true)+
-		"\n"+demo.Table(whole, demo.Worst{}, []string{"eu-west", "us-east"}, false))
+	cut := *whole
+	cut.Quiet, cut.Cut, cut.Regions = true, []string{"eu-west", "us-east"}, []demo.PageSite{
+		{Region: "eu-west", Mode: "partitioned", Reason: "peer_silent", Used: 301, Ceiling: 200},
+		{Region: "us-east", Mode: "joining", Reason: "joining", Used: 4, Ceiling: 200, Fresh: []string{"ap-south"}},
+		whole.Regions[2],
+	}
+	for _, text := range []string{demo.Table(whole), demo.Table(&cut)} {
+		fits(t, text, 7)
+	}
+	golden(t, "table", demo.Table(whole)+"\n"+demo.Table(&cut))
 }
 
 func fits(t *testing.T, text string, lines int) {
@@ -85,15 +75,11 @@ func TestBanner(t *testing.T) {
 func TestScenarioText(t *testing.T) {
 	var b strings.Builder
 	for _, c := range []demo.Change{
-		{Region: "eu-west", Off: true, Changed: true, Cut: []string{"eu-west"}},
 		{Region: "eu-west", Off: true, Cut: []string{"eu-west"}},
-		{Region: "ap-south", Off: true, Changed: true, Cut: []string{"eu-west", "ap-south"}},
-		{Region: "us-east", Off: true, Changed: true, Cut: []string{"eu-west", "us-east", "ap-south"}},
-		{Region: "us-east", Changed: true, Cut: []string{"eu-west", "ap-south"}},
-		{Region: "eu-west", Changed: true},
+		{Region: "ap-south", Off: true, Cut: []string{"eu-west", "ap-south"}},
+		{Region: "us-east", Cut: []string{"eu-west", "ap-south"}},
 		{Region: "eu-west"},
 	} {
-		c.Regions = demo.Regions()
 		text := c.Scenario("regiond", 8181)
 		fits(t, text, strings.Count(text, "\n"))
 		fmt.Fprintf(&b, "== %+v\n%s\n", c, text)

@@ -12,13 +12,11 @@ import (
 )
 
 // Where the demo listens: one port per region from its first port on, the admin
-// listeners AdminOffset and those of Envoy's services GRPCOffset above those, and
-// ControlOffset above the first the listener that makes cuts.
+// listeners AdminOffset and those of Envoy's services GRPCOffset above those.
 const (
-	DefaultPort   = 8081
-	AdminOffset   = 1000
-	GRPCOffset    = 2000
-	ControlOffset = 999
+	DefaultPort = 8081
+	AdminOffset = 1000
+	GRPCOffset  = 2000
 	// MaxPort is the largest first port that leaves room for the others.
 	MaxPort = 65535 - GRPCOffset - 2
 )
@@ -52,8 +50,6 @@ const (
 	// meterUnits are never used up. The limit that has them shares its log with
 	// Busy's global one, so that what remains of it is exactly what is used.
 	meterUnits = 5_000
-	// buckets are enough for an estimate that is close to the log's exact count.
-	buckets = 11
 )
 
 // Regions are the demo's, in the topology's order.
@@ -61,7 +57,7 @@ func Regions() []string { return []string{"eu-west", "us-east", "ap-south"} }
 
 // Ports are the ports that a demo binds, in the distance to its first.
 func Ports() []int {
-	ports := []int{ControlOffset}
+	var ports []int
 	for i := range Regions() {
 		ports = append(ports, i, AdminOffset+i, GRPCOffset+i)
 	}
@@ -133,7 +129,7 @@ func busy(name string, most quota.Overshoot) quota.Policy {
 }
 
 func sustained(units int64) quota.Limit {
-	return quota.Limit{Name: "sustained", Units: units, Window: Window, Scope: quota.ScopeGlobal, GlobalBuckets: buckets}
+	return quota.Limit{Name: "sustained", Units: units, Window: Window, Scope: quota.ScopeGlobal}
 }
 
 // Meter reads what Busy, or Strict, has used in a region off a decision about it.

@@ -26,7 +26,7 @@ func TestTransport(t *testing.T) {
 	}
 	eu, us, ap := at[0], at[1], at[2]
 	set := func(off bool) {
-		if _, err := c.Set("eu-west", off); err != nil {
+		if err := c.Set("eu-west", off); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,55 +2,68 @@ package demo
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/regiond/regiond/internal/load"
 	"github.com/regiond/regiond/quota"
 )
 
-// watcher draws the table once a second.
+// watcher looks at the regions once a second, for the page and for the table.
 type watcher struct {
 	cluster *cluster
-	screen  *Screen
+	table   printer
 	before  []outcomes // one per region
-	worst   Worst
+	most    Most
 }
 
 // outcomes are how many requests a region has allowed and denied since it began.
 type outcomes struct{ allowed, denied int64 }
 
-func newWatcher(c *cluster, screen *Screen) *watcher {
-	return &watcher{cluster: c, screen: screen, before: make([]outcomes, len(c.nodes))}
+func newWatcher(c *cluster, out io.Writer) *watcher {
+	return &watcher{cluster: c, table: printer{out: out}, before: make([]outcomes, len(c.nodes))}
 }
 
+// run looks until ctx ends, and then prints the table once more.
 func (w *watcher) run(ctx context.Context) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
-		rows, err := w.rows(ctx)
+		s, err := w.look(ctx)
 		if err != nil {
 			return err
 		}
-		w.worst.add(rows)
-		w.cluster.show(rows, w.worst)
-		w.screen.Show(Table(rows, w.worst, w.cluster.cuts.Off(), w.cluster.quiet))
+		w.cluster.shown.Store(s)
+		w.table.look(s)
 		select {
 		case <-ctx.Done():
+			fmt.Fprint(w.table.out, w.table.table)
 			return nil
 		case <-ticker.C:
 		}
 	}
 }
 
-func (w *watcher) rows(ctx context.Context) ([]Row, error) {
-	var rows []Row
-	for i, node := range w.cluster.nodes {
+func (w *watcher) look(ctx context.Context) (*PageState, error) {
+	c := w.cluster
+	s := &PageState{
+		Tenant: Busy, Strict: Strict, Units: BusyUnits, WindowMS: BusyWindow.Milliseconds(),
+		Demand: c.demand.Rate(), MaxDemand: MaxDemand, Quiet: c.quiet, Cut: c.cuts.Off(),
+	}
+	var used, usedStrict int64
+	for i, node := range c.nodes {
 		// A look spends nothing and is not counted.
 		seen, err := node.Peek(ctx, quota.Request{Tenant: Busy, Cost: 1, Explain: true})
+		if err != nil {
+			return nil, err
+		}
+		strict, err := node.Peek(ctx, quota.Request{Tenant: Strict, Cost: 1, Explain: true})
 		if err != nil {
 			return nil, err
 		}
@@ -58,42 +71,34 @@ func (w *watcher) rows(ctx context.Context) ([]Row, error) {
 		if err != nil {
 			return nil, err
 		}
-		row := demoRow(w.cluster.names[i], &seen)
-		strict, err := node.Peek(ctx, quota.Request{Tenant: Strict, Cost: 1, Explain: true})
-		if err != nil {
-			return nil, err
+		r := PageSite{
+			Region: c.names[i], Mode: seen.Mode.String(), Reason: seen.Reason.String(), Bound: boundTerms(&strict), Fresh: freshPeers(&seen),
+			Allowed: now.allowed - w.before[i].allowed, Denied: now.denied - w.before[i].denied,
 		}
-		row.Strict, _ = Meter(&strict)
-		row.Bound = boundTerms(&strict)
-		row.Allowed, row.Denied = now.allowed-w.before[i].allowed, now.denied-w.before[i].denied
+		r.Used, r.Ceiling = Meter(&seen)
+		r.Strict, _ = Meter(&strict)
+		used, usedStrict = used+r.Used, usedStrict+r.Strict
 		w.before[i] = now
-		rows = append(rows, row)
+		s.Regions = append(s.Regions, r)
 	}
-	return rows, nil
+	w.most = Most{max(w.most.Estimated, used), max(w.most.Strict, usedStrict)}
+	s.Most = w.most
+	return s, nil
 }
 
-// demoRow reads one region's row off what it would answer.
-func demoRow(self string, d *quota.Decision) Row {
-	used, ceiling := Meter(d)
-	row := Row{Region: self, Ceiling: ceiling, Mode: d.Mode.String(), Reason: d.Reason.String()}
-	peers := map[string]quota.PeerTerm{}
-	if d.Explanation != nil {
-		for _, l := range d.Explanation.Limits {
-			for _, p := range l.Peers {
-				peers[p.Region] = p
+// freshPeers are the regions on whose reports a decision counted.
+func freshPeers(d *quota.Decision) (names []string) {
+	if d.Explanation == nil {
+		return nil
+	}
+	for _, l := range d.Explanation.Limits {
+		for _, p := range l.Peers {
+			if p.State == "fresh" {
+				names = append(names, p.Region)
 			}
 		}
 	}
-	for _, name := range Regions() {
-		if name == self {
-			row.Used = append(row.Used, used)
-			continue
-		}
-		p := peers[name]
-		row.Used = append(row.Used, p.Estimate)
-		row.Peers = append(row.Peers, Peer{Region: name, State: p.State, Heard: time.Duration(p.AgeMS) * time.Millisecond})
-	}
-	return row
+	return slices.Compact(names)
 }
 
 // boundTerms are those of the bounded limit that a decision explains; nil before any are known.
@@ -137,8 +142,8 @@ func countOutcomes(metrics prometheus.Gatherer) (outcomes, error) {
 
 // traffic asks every region over HTTP, as a gateway would, until ctx ends.
 func (c *cluster) traffic(ctx context.Context) error {
-	client := load.NewHTTP(1, askTimeout, "", nil)
-	defer client.Close()
+	client := &http.Client{Transport: &http.Transport{}, Timeout: askTimeout}
+	defer client.CloseIdleConnections()
 	var wg sync.WaitGroup
 	for i, node := range c.nodes {
 		wg.Go(func() {
@@ -150,7 +155,7 @@ func (c *cluster) traffic(ctx context.Context) error {
 					return
 				case <-next.C:
 					for _, tenant := range []string{Busy, Strict} {
-						ask(ctx, client, "http://"+node.DataAddr().String(), tenant)
+						spend(ctx, client, node.DataAddr().String(), tenant)
 					}
 				}
 			}
@@ -160,8 +165,15 @@ func (c *cluster) traffic(ctx context.Context) error {
 	return nil
 }
 
-func ask(ctx context.Context, client *load.HTTP, target, tenant string) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	client.Ask(ctx, target, &load.Request{Tenant: tenant, Cost: 1})
+// spend asks for one unit. What is answered, or that nothing is, shows in the table.
+func spend(ctx context.Context, client *http.Client, addr, tenant string) {
+	body := strings.NewReader(`{"tenant":"` + tenant + `"}`)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v1/check", body)
+	if err != nil {
+		return
+	}
+	if res, err := client.Do(req); err == nil {
+		_, _ = io.Copy(io.Discard, res.Body) // so that the connection is used again
+		_ = res.Body.Close()
+	}
 }

@@ -75,7 +75,7 @@ func TestCosts(t *testing.T) {
 			t.Errorf("%q is %v, %v", row.text, got, err)
 		}
 	}
-	for _, text := range []string{"", "0", "-1", "5-1", "1-", "-", "1-5-9", "1.5", "1e3", "five", "0-3", "1099511627777", "99999999999999999999"} {
+	for _, text := range []string{"", "-1", "1-", "-", "1-5-9", "1.5", "1e3", "five", "99999999999999999999"} {
 		if got, err := ParseCosts(text); err == nil {
 			t.Errorf("%q is taken as %v", text, got)
 		}

@@ -37,13 +37,15 @@ func TestValidate(t *testing.T) {
 		"tenant-prefix makes a bad id":   func(o *Options) { o.Prefix = "a b" },
 		"tenant-prefix makes":            func(o *Options) { o.Prefix = strings.Repeat("a", 255) },
 		"cost is between":                func(o *Options) { o.Costs = Costs{0, 1} },
+		"cost is between 1 and":          func(o *Options) { o.Costs = Costs{5, 1} },
+		"cost is between 1 and 10995":    func(o *Options) { o.Costs = Costs{1, 1<<40 + 1} },
 	} {
 		o := options()
 		spoil(&o)
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
-		if _, err := Run(t.Context(), o, nil, nil); err == nil {
+		if _, err := Run(t.Context(), o); err == nil {
 			t.Errorf("Run takes what Validate refuses: %q", want)
 		}
 	}

@@ -2,183 +2,233 @@ package load
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+
+	"github.com/regiond/regiond/quota"
 )
-
-// Request is one check.
-type Request struct {
-	Tenant string
-	Policy string // "" for the tenant's own
-	Cost   int64
-}
-
-// Answer is what came of one request.
-type Answer struct {
-	Allowed   bool   `json:"allowed"`
-	WouldDeny bool   `json:"would_deny"` // allowed because the policy only observes
-	Basis     string `json:"basis"`
-	Mode      string `json:"mode"`
-	Reason    string `json:"reason"` // "" unless the answer is a degraded one
-
-	Fault  string `json:"-"` // why there is none of regiond's: one of a few words, else ""
-	Detail string `json:"-"` // of a fault, for a person
-}
-
-// Asker sends one check to one target and returns what came of it. It is called from
-// many goroutines at once, never sends anything twice, and returns soon after ctx ends.
-type Asker interface {
-	Ask(ctx context.Context, target string, r *Request) Answer
-}
-
-// Progress is how far a run has come. It counts the warm-up too.
-type Progress struct {
-	Passed  time.Duration
-	Warming bool
-	Counts
-	Unsent   int64
-	InFlight int64
-}
-
-// progressEvery is how often a run reports its progress; a person reads no faster.
-const progressEvery = time.Second
 
 // overrun is how late the end of a run may be sent, so that a pause of the machine at
 // the very end loses nothing, and a machine that is too slow ends all the same.
 const overrun = time.Second
 
-// Run sends what o describes through a and returns what came back, once every request has its
+// Run sends what o describes and returns what came back, once every check has its
 // answer or its time is up. When ctx ends before, it sends nothing more, waits for
-// what is under way and returns what there is. onProgress, which may be nil, is called once
-// a second from one other goroutine. An error means that o is not valid.
-func Run(ctx context.Context, o Options, a Asker, onProgress func(Progress)) (*Result, error) {
+// what is under way and returns what there is. An error means that o is not valid.
+func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return run(ctx, o, a, onProgress, wait), nil
+	t := &http.Transport{
+		MaxIdleConnsPerHost: o.MaxInFlight, DisableCompression: true, TLSClientConfig: o.TLS,
+		// A connection that is being made outlives the check it was for.
+		DialContext: (&net.Dialer{Timeout: o.Timeout}).DialContext, TLSHandshakeTimeout: o.Timeout,
+	}
+	defer t.CloseIdleConnections()
+	return run(ctx, o, t, wait), nil
 }
 
-// run is Run, in the time of wait.
-func run(ctx context.Context, o Options, a Asker, onProgress func(Progress), wait func(context.Context, time.Time)) *Result {
-	p := &pacer{
-		Options: o, asker: a, wait: wait, began: time.Now(),
-		slots: make(chan struct{}, o.MaxInFlight), warm: o.requests(o.Warmup),
-		tenants: newZipf(o.Tenants, o.Zipf), random: rand.New(rand.NewPCG(o.Seed, 0)), all: newTally(),
+// run is Run on other connections, in the time of wait.
+func run(ctx context.Context, o Options, next http.RoundTripper, wait func(context.Context, time.Time)) *Result {
+	a := &attack{
+		Options: o, next: next, began: time.Now(), warm: o.checks(o.Warmup), slots: make(chan struct{}, o.MaxInFlight), all: newTally(),
+		tenants: newZipf(o.Tenants, o.Zipf), random: rand.New(rand.NewPCG(1, 0)), // always the same tenants and costs
+		wait: func(at time.Time) bool {
+			wait(ctx, at)
+			return ctx.Err() == nil
+		},
 	}
-	for range o.Targets {
-		p.tallies = append(p.tallies, newTally())
+	for _, target := range o.Targets {
+		u, _ := url.Parse(target + "/v1/check") // ParseTarget has
+		a.urls, a.tallies = append(a.urls, u), append(a.tallies, newTally())
 	}
-	ended, end := context.WithCancel(context.WithoutCancel(ctx))
-	var reporter sync.WaitGroup
-	if onProgress != nil {
-		reporter.Go(func() { p.report(ended, onProgress) })
+	v := vegeta.NewAttacker(vegeta.Client(&http.Client{Transport: a}), vegeta.Timeout(o.Timeout), vegeta.Redirects(vegeta.NoFollow))
+	results := v.Attack(a.target, a, 0, "")
+	for range results { // RoundTrip has counted it
 	}
-	p.send(ctx)
-	p.calls.Wait()
-	end()
-	reporter.Wait()
-	return p.result()
+	return a.result()
 }
 
-// pacer is one run.
-type pacer struct {
+// attack is one run.
+type attack struct {
 	Options
-	asker   Asker
-	wait    func(context.Context, time.Time)
-	began   time.Time
-	warm    int64 // requests of the warm-up
-	tenants zipf
-	random  *rand.Rand
-	slots   chan struct{} // one taken for each request without an answer
-	calls   sync.WaitGroup
+	next  http.RoundTripper
+	wait  func(time.Time) bool // false when the run is to end
+	began time.Time
+	warm  int64 // checks of the warm-up
+	urls  []*url.URL
+	slots chan struct{} // one taken for each check without an answer
 
-	// Of the goroutine that sends, for the result.
-	due     int64         // requests whose time came, the warm-up left out
+	// Of the goroutine that paces.
+	came    int64         // checks whose time came, the warm-up left out
 	sending time.Duration // how long it sent them
 
-	mu       sync.Mutex // guards all below
-	all      *tally
-	tallies  []*tally // by target
-	progress Progress
+	mu      sync.Mutex // guards all below
+	tenants zipf
+	random  *rand.Rand
+	all     *tally
+	tallies []*tally // by target
 }
 
-// send has every request leave when it is due. One that finds all slots taken, or
-// whose run is over by the time that its turn comes, is counted and not sent.
-func (p *pacer) send(ctx context.Context) {
-	all := p.warm + p.requests(p.For)
-	end := p.began.Add(p.Options.due(all) + overrun)
-	for n := range all {
-		due := p.began.Add(p.Options.due(n))
-		if p.wait(ctx, due); ctx.Err() != nil {
-			return
-		}
-		r := Request{Tenant: p.Prefix + strconv.Itoa(p.tenants.draw(p.random)+1), Policy: p.Policy, Cost: p.Costs.draw(p.random)}
-		if n >= p.warm {
-			p.due++
-			p.sending = max(time.Since(p.began.Add(p.Options.due(p.warm))), p.Options.due(n+1)-p.Options.due(p.warm))
-		}
-		switch {
-		case time.Now().After(end):
-			p.skip(n, func(t *tally) { t.unsent.Late++ })
-		case len(p.slots) == cap(p.slots): // only this goroutine takes slots
-			p.skip(n, func(t *tally) { t.unsent.InFlight++ })
-		default:
-			p.slots <- struct{}{}
-			p.calls.Go(func() { p.ask(ctx, n, &r, due) })
-		}
+// Pace implements vegeta.Pacer: it returns when check n is due, or ends the run.
+func (a *attack) Pace(_ time.Duration, hits uint64) (time.Duration, bool) {
+	n, last := int64(hits), a.warm+a.checks(a.For)
+	if n == last || !a.wait(a.began.Add(a.due(n))) {
+		return 0, true
 	}
-}
-
-// skip counts request n, which is not sent.
-func (p *pacer) skip(n int64, count func(*tally)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.progress.Unsent++
-	p.update(n, count)
-}
-
-// update counts request n for its target and for all, unless it is one of the warm-up.
-// p.mu is held.
-func (p *pacer) update(n int64, count func(*tally)) {
-	if n >= p.warm {
-		count(p.all)
-		count(p.tallies[n%int64(len(p.tallies))])
+	late := time.Now().After(a.began.Add(a.due(last) + overrun))
+	for ; n < last; n++ {
+		if n >= a.warm {
+			a.came++
+			a.sending = max(time.Since(a.began.Add(a.due(a.warm))), a.due(n+1)-a.due(a.warm))
+		}
+		if !late {
+			return 0, false
+		}
+		a.count(n, func(t *tally) { t.unsent.Late++ })
 	}
+	return 0, true
 }
 
-// ask sends request n and counts its answer. The end of ctx does not cut it off:
-// it was sent, so it was charged, and what became of it belongs into the result.
-func (p *pacer) ask(ctx context.Context, n int64, r *Request, due time.Time) {
-	defer func() { <-p.slots }()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.Timeout)
-	defer cancel()
+// Rate implements vegeta.Pacer.
+func (a *attack) Rate(time.Duration) float64 { return a.Options.Rate }
+
+// target is a vegeta.Targeter: it draws a tenant and a cost.
+func (a *attack) target(t *vegeta.Target) (err error) {
+	a.mu.Lock()
+	tenant, cost := a.Prefix+strconv.Itoa(a.tenants.draw(a.random)+1), a.Costs.draw(a.random)
+	a.mu.Unlock()
+	t.Method, t.URL, t.Header = http.MethodPost, a.urls[0].String(), http.Header{"Content-Type": {"application/json"}}
+	if a.Token != "" {
+		t.Header.Set("Authorization", "Bearer "+a.Token)
+	}
+	t.Body, err = json.Marshal(struct {
+		Tenant string `json:"tenant"`
+		Policy string `json:"policy,omitempty"`
+		Cost   int64  `json:"cost"`
+	}{tenant, a.Policy, cost})
+	return err
+}
+
+// RoundTrip implements http.RoundTripper below vegeta's client. It sends a check to the target whose turn it is, by
+// vegeta's number of it, and counts what became of it. One that finds all slots taken is counted, and not sent.
+func (a *attack) RoundTrip(r *http.Request) (*http.Response, error) {
+	n, err := strconv.ParseInt(r.Header.Get("X-Vegeta-Seq"), 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	counted := &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	default:
+		a.count(n, func(t *tally) { t.unsent.InFlight++ })
+		return counted, r.Body.Close()
+	}
+	to := *r
+	to.URL = a.urls[n%int64(len(a.urls))]
+	to.Host = to.URL.Host
 	sent := time.Now()
-	a := p.asker.Ask(ctx, p.Targets[n%int64(len(p.Targets))], r)
-	done := time.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.progress.add(&a)
-	p.update(n, func(t *tally) { t.add(&a, sent.Sub(due), done.Sub(sent)) })
+	got := ask(a.next, &to)
+	took := time.Since(sent)
+	a.count(n, func(t *tally) { t.add(&got, sent.Sub(a.began.Add(a.due(n))), took) })
+	return counted, nil
 }
 
-// report calls onProgress once a second until ctx ends.
-func (p *pacer) report(ctx context.Context, onProgress func(Progress)) {
-	tick := time.NewTicker(progressEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		p.mu.Lock()
-		now := p.progress
-		p.mu.Unlock()
-		now.Passed, now.InFlight = time.Since(p.began), int64(len(p.slots))
-		now.Warming = now.Passed < p.Warmup
-		now.Sent += now.InFlight
-		onProgress(now)
+// count counts check n for its target and for all, unless it is one of the warm-up.
+func (a *attack) count(n int64, count func(*tally)) {
+	if n < a.warm {
+		return
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	count(a.all)
+	count(a.tallies[n%int64(len(a.tallies))])
+}
+
+// answer is what came of one check: what matters of a decision, or of a problem document.
+type answer struct {
+	Allowed   bool               `json:"allowed"`
+	WouldDeny bool               `json:"would_deny"` // allowed because the policy only observes
+	Basis     string             `json:"basis"`
+	Mode      string             `json:"mode"`
+	Reason    string             `json:"reason"` // "" unless the answer is a degraded one
+	Title     string             `json:"title"`
+	Detail    string             `json:"detail"`
+	Errors    []quota.FieldError `json:"errors"`
+
+	fault string // why there is none of regiond's: one of those below, or "status 400" and its like
+}
+
+// Faults. They are few, so that they can be counted; the Detail of an answer says more.
+const (
+	faultTimeout = "timeout"            // no answer within the timeout
+	faultRefused = "connection refused" // nothing listens there
+	faultBroken  = "connection broken"  // it ended before the answer did
+	faultNetwork = "network"            // any other fault of the connection
+	faultForeign = "not an answer of regiond"
+)
+
+// ask sends a check and reads its answer.
+func ask(next http.RoundTripper, r *http.Request) answer {
+	status, body, err := exchange(next, r)
+	if err != nil {
+		return answer{fault: fault(err), Detail: err.Error()}
+	}
+	var a answer
+	err = json.Unmarshal(body, &a)
+	switch status {
+	case http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		switch {
+		case err == nil && a.Basis != "":
+			return a
+		case err != nil || a.Title == "" || status != http.StatusServiceUnavailable:
+			return answer{fault: faultForeign, Detail: fmt.Sprintf("status %d, %.100q", status, body)}
+		}
+		// A problem document with 503 is a regiond that could not decide.
+	}
+	text := a.Title
+	if a.Detail != "" {
+		text += ": " + a.Detail
+	}
+	for _, e := range a.Errors {
+		text += "; " + e.Pointer + " " + e.Detail
+	}
+	return answer{fault: "status " + strconv.Itoa(status), Detail: text}
+}
+
+func exchange(next http.RoundTripper, r *http.Request) (status int, body []byte, err error) {
+	res, err := next.RoundTrip(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(res.Body, 1<<20)) // far above any answer to a check
+	return res.StatusCode, body, err
+}
+
+// fault is the word for an error of a call.
+func fault(err error) string {
+	var timed net.Error
+	switch {
+	case errors.As(err, &timed) && timed.Timeout(): // context.DeadlineExceeded is one, too
+		return faultTimeout
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return faultRefused
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return faultBroken
+	}
+	return faultNetwork
 }

@@ -2,6 +2,9 @@ package load
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,16 +27,15 @@ type server struct {
 type arrival struct {
 	at     time.Duration
 	target string
-	r      Request
 }
 
 func newServer(takes time.Duration) *server { return &server{began: time.Now(), takes: takes} }
 
-// Ask implements Asker.
-func (s *server) Ask(ctx context.Context, target string, r *Request) Answer {
+// RoundTrip implements http.RoundTripper.
+func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	since := time.Since(s.began)
 	s.mu.Lock()
-	s.seen = append(s.seen, arrival{since, target, *r})
+	s.seen = append(s.seen, arrival{since, r.URL.Scheme + "://" + r.URL.Host})
 	s.now++
 	s.most = max(s.most, s.now)
 	s.mu.Unlock()
@@ -48,9 +50,9 @@ func (s *server) Ask(ctx context.Context, target string, r *Request) Answer {
 	}
 	select {
 	case <-time.After(wait):
-		return Answer{Allowed: true, Basis: "exact", Mode: "global"}
-	case <-ctx.Done():
-		return Answer{Fault: FaultTimeout, Detail: "no answer"}
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(`{"allowed":true,"basis":"exact","mode":"global"}`))}, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
 	}
 }
 
@@ -65,16 +67,16 @@ func timed(ctx context.Context, at time.Time) {
 func options() Options {
 	return Options{
 		Targets: []string{"http://one"}, Rate: 100, For: time.Second, Tenants: 10, Zipf: 1, Prefix: "t",
-		Costs: Costs{1, 1}, MaxInFlight: 1000, Timeout: 10 * time.Second, Seed: 1,
+		Costs: Costs{1, 1}, MaxInFlight: 1000, Timeout: 10 * time.Second,
 	}
 }
 
-func runTimed(ctx context.Context, t *testing.T, o Options, a Asker, onProgress func(Progress)) *Result {
+func runTimed(ctx context.Context, t *testing.T, o Options, s *server) *Result {
 	t.Helper()
 	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	return run(ctx, o, a, onProgress, timed)
+	return run(ctx, o, s, timed)
 }
 
 // TestOpenLoop: a server that takes three seconds for each answer gets its requests
@@ -84,7 +86,7 @@ func TestOpenLoop(t *testing.T) {
 		s := newServer(3 * time.Second)
 		o := options()
 		o.Targets = []string{"http://one", "http://two", "http://three"}
-		r := runTimed(t.Context(), t, o, s, nil)
+		r := runTimed(t.Context(), t, o, s)
 		if len(s.seen) != 100 || r.Due != 100 || r.Sent != 100 || r.Allowed != 100 {
 			t.Fatalf("100 are due in a second of 100/s, %d came: %+v", len(s.seen), r)
 		}
@@ -124,12 +126,12 @@ func TestStallIsSeen(t *testing.T) {
 		}
 		o := options()
 		o.For = 10 * time.Second
-		r := runTimed(t.Context(), t, o, s, nil)
-		if p := r.Latency.P99; p < 900 || p > 902 {
-			t.Errorf("p99 of the latency is %v ms, want about 901", p)
+		r := runTimed(t.Context(), t, o, s)
+		if p := r.Latency.P99; p < 901 || p > 911 { // of a thousand, ten waited 911 ms or longer
+			t.Errorf("p99 of the latency is %v ms, want 901 to 911", p)
 		}
-		if p := r.Service.P99; p < 900 || p > 902 {
-			t.Errorf("p99 of the service time is %v ms, want about 901", p)
+		if p := r.Service.P99; p < 901 || p > 911 {
+			t.Errorf("p99 of the service time is %v ms, want 901 to 911", p)
 		}
 		if p := r.Latency.P50; p < 1 || p > 1.01 {
 			t.Errorf("p50 is %v ms, want 1", p)
@@ -144,7 +146,7 @@ func TestMaxInFlight(t *testing.T) {
 		s := newServer(500 * time.Millisecond)
 		o := options()
 		o.MaxInFlight = 7
-		r := runTimed(t.Context(), t, o, s, nil)
+		r := runTimed(t.Context(), t, o, s)
 		// Seven leave in the first 70 ms, and seven in the 70 ms from 500 on.
 		if s.most != 7 || r.Sent != 14 || r.Unsent.InFlight != 86 || r.Due != 100 || r.Unsent.Late != 0 {
 			t.Errorf("%d at once; %+v", s.most, r)
@@ -162,10 +164,10 @@ func TestTooSlowToSend(t *testing.T) {
 		s := newServer(time.Millisecond)
 		o := options()
 		o.For = 10 * time.Second
-		r := run(t.Context(), o, s, nil, func(ctx context.Context, at time.Time) {
+		r := run(t.Context(), o, s, func(ctx context.Context, at time.Time) {
 			timed(ctx, time.Now().Add(max(time.Until(at), 20*time.Millisecond)))
 		})
-		if r.Due != 1000 || r.Sent+r.Unsent.Late != 1000 || r.Sent != 550 || r.KeptUp {
+		if r.Due != 1000 || r.Sent+r.Unsent.Late != 1000 || r.Sent != 550 || r.KeptUp || r.Late.Max < 5400 || r.Latency.Max < r.Late.Max {
 			t.Errorf("%+v", r)
 		}
 		if last := s.seen[len(s.seen)-1].at; last > 11*time.Second {
@@ -186,8 +188,8 @@ func TestWarmup(t *testing.T) {
 		}
 		o := options()
 		o.Warmup = 2 * time.Second
-		r := runTimed(t.Context(), t, o, s, nil)
-		if len(s.seen) != 300 || r.Due != 100 || r.Sent != 100 || r.Latency.Max != 0.001 || r.SendingMS != 1000 {
+		r := runTimed(t.Context(), t, o, s)
+		if len(s.seen) != 300 || r.Due != 100 || r.Sent != 100 || r.Latency.Max != 0 || r.SendingMS != 1000 {
 			t.Errorf("%d came; %+v", len(s.seen), r)
 		}
 	})
@@ -200,7 +202,7 @@ func TestEndsEarly(t *testing.T) {
 		s := newServer(3 * time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(255*time.Millisecond, cancel)
-		r := runTimed(ctx, t, options(), s, nil)
+		r := runTimed(ctx, t, options(), s)
 		if len(s.seen) != 26 || r.Due != 26 || r.Answered != 26 || !r.EndedEarly || r.SendingMS != 260 || r.AchievedRatio != 1 {
 			t.Errorf("%d came; %+v", len(s.seen), r)
 		}
@@ -215,28 +217,9 @@ func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
 		o.Timeout = 2 * time.Second
-		r := runTimed(t.Context(), t, o, newServer(time.Hour), nil)
-		if r.Failed != 100 || r.Answered != 0 || r.Latency.P50 < 2000 || len(r.Errors) != 1 || r.Errors[0] != (Error{Count{FaultTimeout, 100}, "no answer"}) {
+		r := runTimed(t.Context(), t, o, newServer(time.Hour))
+		if r.Failed != 100 || r.Answered != 0 || r.Latency.P50 < 2000 || len(r.Errors) != 1 || r.Errors[0] != (Error{Count{faultTimeout, 100}, "context deadline exceeded"}) {
 			t.Errorf("%+v", r)
-		}
-	})
-}
-
-// TestProgress: it is called once a second, until Run returns and not after.
-func TestProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := options()
-		o.Warmup, o.For = 1500*time.Millisecond, 2*time.Second
-		var all []Progress
-		runTimed(t.Context(), t, o, newServer(5*time.Millisecond), func(p Progress) { all = append(all, p) })
-		if len(all) != 3 {
-			t.Fatalf("called %d times in three seconds and a half: %+v", len(all), all)
-		}
-		for i, p := range all {
-			sent := int64(i+1) * 100
-			if p.Passed != time.Duration(i+1)*time.Second || p.Warming != (i == 0) || p.Sent < sent || p.Sent > sent+1 || p.Answered != sent {
-				t.Errorf("%d: %+v", i, p)
-			}
 		}
 	})
 }

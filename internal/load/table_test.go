@@ -50,7 +50,7 @@ func badResult() *Result {
 		Asked:      Asked{Rate: 0.5, ForMS: 60_000, Tenants: 1, Policy: "gold", Cost: "1-5", MaxInFlight: 2, TimeoutMS: 2000},
 		EndedEarly: true, Due: 25, Unsent: Unsent{InFlight: 4, Late: 1},
 		Counts:  Counts{Sent: 22, Answered: 19, Decided: 10, Allowed: 12, WouldDeny: 2, Denied: 5, Shed: 2, Failed: 3},
-		Errors:  []Error{{Count{FaultTimeout, 2}, "context deadline exceeded"}, {Count{"status 500", 1}, "Something broke: See the log."}},
+		Errors:  []Error{{Count{faultTimeout, 2}, "context deadline exceeded"}, {Count{"status 500", 1}, "Something broke: See the log."}},
 		Answers: []Count{{"exact/global", 10}, {"local/local", 7}, {"shed/global", 2}}, Degraded: []Count{{"redis_down", 6}, {"overloaded", 2}, {"breaker_open", 1}},
 		SendingMS: 50_000, DecidedPerS: 0.2, AchievedRatio: 0.4,
 		Latency: Quantiles{2, 300, 2000, 2001, 2001}, Service: Quantiles{1, 12.3, 1999, 1999, 1999}, Late: Quantiles{0.5, 1, 45.6, 60, 123.4},
