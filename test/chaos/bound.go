@@ -113,11 +113,13 @@ func (o *watch) readStore(ctx context.Context, r *Region, addr string) {
 	})
 }
 
-// logged is an element of a log: 'stamp', or 'stamp:units before:cost', and maybe '+offset'.
+// logged is an element of a log: 'stamp', or 'stamp:units before:cost', and maybe '+offset'. The log's header, which
+// begins with '.', stands behind the stamp of the oldest.
 func logged(element string) (us, units int64, err error) {
 	element, _, _ = strings.Cut(element, "+")
 	fields := strings.Split(element, ":")
-	if us, err = strconv.ParseInt(fields[0], 10, 64); err != nil || len(fields) == 1 {
+	stamp, _, _ := strings.Cut(fields[0], ".")
+	if us, err = strconv.ParseInt(stamp, 10, 64); err != nil || len(fields) == 1 {
 		return us, 1, err
 	}
 	units, err = strconv.ParseInt(fields[len(fields)-1], 10, 64)

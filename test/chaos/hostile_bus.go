@@ -248,7 +248,7 @@ func (f *forger) usage(classes ...string) []byte {
 		length := window(class).Microseconds()
 		key := quota.CounterKey{Tenant: class + "-00", Policy: class, Limit: "limit", Partition: string(quota.AppendPartition(nil, &quota.Limit{}, nil))}
 		u.Groups = append(u.Groups, wire.Group{
-			Limit: class + ".limit", WindowUS: length, BucketUS: length, Bucket: now / length,
+			Limit: class + ".limit", WindowUS: length, Bucket: now / length,
 			IDs: []uint64{f.key.CounterID(&key)}, Generations: []int64{now - int64(f.seq%40)*2_000_000}, Units: []int64{claimed},
 		})
 	}

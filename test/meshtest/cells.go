@@ -11,7 +11,7 @@ import (
 type Cell struct {
 	ID                 uint64
 	Limit              string
-	WindowUS, BucketUS int64
+	WindowUS           int64
 	Region             string
 	Bucket, Generation int64
 	Units              int64
@@ -25,14 +25,14 @@ func Cells(l *ledger.Ledger) []Cell {
 		for groups := range l.Live(region, 0, 1<<20) {
 			for _, g := range groups {
 				for i, id := range g.IDs {
-					cells = append(cells, Cell{id, g.Limit, g.WindowUS, g.BucketUS, region, g.Bucket, g.Generations[i], g.Units[i]})
+					cells = append(cells, Cell{id, g.Limit, g.WindowUS, region, g.Bucket, g.Generations[i], g.Units[i]})
 				}
 			}
 		}
 	}
 	slices.SortFunc(cells, func(a, b Cell) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.WindowUS, b.WindowUS),
-			cmp.Compare(a.BucketUS, b.BucketUS), cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket),
+			cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket),
 			cmp.Compare(a.Generation, b.Generation))
 	})
 	return cells

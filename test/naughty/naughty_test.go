@@ -37,7 +37,7 @@ var (
 	aName   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 	aKey    = regexp.MustCompile(`^[!-z|~]{1,64}$`) // of Idempotency-Key
 	aRoute  = regexp.MustCompile(`^(none|(GET|POST|ANY) /v1/(check|check:batch|report|usage/\{tenant\}|authz|authz/\{path\.\.\.\}|authz-nginx|openapi\.yaml))$`)
-	aMember = strings.Fields("time level msg id why detail route peer tenant policy cost violated retry_after basis mode denied refused")
+	aMember = strings.Fields("time level msg id why detail route peer tenant policy cost violated retry_after_ms basis mode denied refused")
 )
 
 // keyOf is a key in the store: a tenant, and the value of the dimension that the limit

@@ -14,10 +14,10 @@ type Spend struct {
 // refuse any more: it judges how far each went, and how much of that the buckets
 // explain in which regions exchange usage.
 type Global struct {
-	window, bucket int64
-	all            []Spend
-	buckets        []map[int64]filled // of each region, by number on its own clock
-	ahead          []int64            // each region's clock minus true time, as last seen
+	window  int64 // and the length of a bucket
+	all     []Spend
+	buckets []map[int64]filled // of each region, by number on its own clock
+	ahead   []int64            // each region's clock minus true time, as last seen
 }
 
 // filled is what a bucket holds, and when it last grew, in true time.
@@ -26,7 +26,7 @@ type filled struct {
 }
 
 // over reports whether nothing of a bucket counts any more, whatever its number.
-func (g *Global) over(b filled, us int64) bool { return us-b.us > 2*g.window+g.bucket }
+func (g *Global) over(b filled, us int64) bool { return us-b.us > 3*g.window }
 
 // Judgement is what was true at an admission, the admission included.
 type Judgement struct {
@@ -42,9 +42,9 @@ type Judgement struct {
 	Late int64
 }
 
-// NewGlobal judges that number of regions under a limit with that window and bucket, µs.
-func NewGlobal(regions int, window, bucket int64) *Global {
-	g := &Global{window: window, bucket: bucket, ahead: make([]int64, regions)}
+// NewGlobal judges that number of regions under a limit with that window, µs.
+func NewGlobal(regions int, window int64) *Global {
+	g := &Global{window: window, ahead: make([]int64, regions)}
 	for range regions {
 		g.buckets = append(g.buckets, map[int64]filled{})
 	}
@@ -55,11 +55,11 @@ func NewGlobal(regions int, window, bucket int64) *Global {
 // counts the lateUS microseconds before it.
 func (g *Global) Admit(s Spend, lateUS int64) Judgement {
 	g.all = append(g.all, s)
-	b := g.buckets[s.Region][s.StoreUS/g.bucket]
+	b := g.buckets[s.Region][s.StoreUS/g.window]
 	if g.over(b, s.US) { // its number comes again: the region's clock had stepped back
 		b.units = 0
 	}
-	g.buckets[s.Region][s.StoreUS/g.bucket] = filled{b.units + s.Units, s.US}
+	g.buckets[s.Region][s.StoreUS/g.window] = filled{b.units + s.Units, s.US}
 	g.ahead[s.Region] = s.StoreUS - s.US
 	j := Judgement{Bias: make([]int64, len(g.buckets))}
 	for i := range g.buckets {
@@ -96,8 +96,7 @@ func (g *Global) used(region int, us, window int64) int64 {
 }
 
 // counted is the region's usage by its buckets at a moment: all of one while its start
-// is less than a window old, or while its end is if it is shorter than the window;
-// of one as long as the window then as much as still overlaps, rounded up.
+// is less than a window old, then as much as still overlaps, rounded up.
 func (g *Global) counted(region int, us int64) int64 {
 	now := us + g.ahead[region]
 	units := int64(0)
@@ -105,23 +104,14 @@ func (g *Global) counted(region int, us int64) int64 {
 		if g.over(b, us) {
 			continue
 		}
-		overlap := number*g.bucket + g.bucket - (now - g.window)
+		overlap := number*g.window + g.window - (now - g.window)
 		switch {
-		case overlap >= g.bucket, overlap > 0 && g.bucket < g.window:
+		case overlap >= g.window:
 			units += b.units
 		case overlap > 0:
 			part := new(big.Rat).SetInt64(b.units)
-			units += ceiling(part.Mul(part, big.NewRat(overlap, g.bucket)))
+			units += ceiling(part.Mul(part, big.NewRat(overlap, g.window)))
 		}
-	}
-	return units
-}
-
-// Blurred is the sum of the biases in which the buckets have forgotten something.
-func (j Judgement) Blurred() int64 {
-	units := int64(0)
-	for _, b := range j.Bias {
-		units += max(0, b)
 	}
 	return units
 }

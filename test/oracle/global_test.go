@@ -12,7 +12,7 @@ import (
 // TestGlobalTwoBuckets is the worst that two buckets can do: what was used at a
 // bucket's end fades from its middle on as if it had been used all along.
 func TestGlobalTwoBuckets(t *testing.T) {
-	g := oracle.NewGlobal(2, 100, 100)
+	g := oracle.NewGlobal(2, 100)
 	for _, row := range []struct {
 		why  string
 		at   oracle.Spend
@@ -55,7 +55,7 @@ func TestGlobalTwoBuckets(t *testing.T) {
 // A clock that stepped back comes to its old bucket numbers again: what they held then
 // is long over. Of the unit just before, two fifths of its bucket are in the window.
 func TestGlobalNumbersComeAgain(t *testing.T) {
-	g := oracle.NewGlobal(2, 100, 100)
+	g := oracle.NewGlobal(2, 100)
 	g.Admit(oracle.Spend{Region: 0, US: 10_050, StoreUS: 10_050, Units: 60}, 0)
 	g.Admit(oracle.Spend{Region: 0, US: 19_950, StoreUS: 9_950, Units: 1}, 0)
 	g.Admit(oracle.Spend{Region: 0, US: 20_050, StoreUS: 10_050, Units: 2}, 0)
@@ -65,14 +65,13 @@ func TestGlobalNumbersComeAgain(t *testing.T) {
 	}
 }
 
-// TestGlobalTwin holds Used and Late against sums over units laid out on a line,
-// and the bias against what buckets as fine as time can get wrong.
+// TestGlobalTwin holds Used, Late and the bias against sums over units laid out on a line.
 func TestGlobalTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const regions, end = 3, 200
 		window := rapid.Int64Range(1, 60).Draw(t, "W")
 		late := rapid.Int64Range(0, 60).Draw(t, "late")
-		g := oracle.NewGlobal(regions, window, 1) // forget nothing
+		g := oracle.NewGlobal(regions, window)
 		var line [regions][end]int64
 		us := int64(0)
 		for range rapid.IntRange(1, 20).Draw(t, "admissions") {
@@ -88,12 +87,24 @@ func TestGlobalTwin(t *testing.T) {
 				for at := max(0, us-late+1); at <= us && r != s.Region; at++ {
 					recent += line[r][at]
 				}
-				edge := int64(0) // the microsecond a window ago still counts, as a bucket
-				if us >= window && r != s.Region {
-					edge = line[r][us-window]
+				if r == s.Region {
+					continue
 				}
-				if j.Bias[r] != -edge {
-					t.Fatalf("region %d: bias %d, want %d with buckets as fine as time", r, j.Bias[r], -edge)
+				bias, ended := int64(0), int64(0) // of the bucket before the present one
+				for at := range us + 1 {
+					switch (us+7)/window - (at+7)/window {
+					case 0:
+						bias -= line[r][at]
+					case 1:
+						ended += line[r][at]
+					}
+					if at > us-window {
+						bias += line[r][at]
+					}
+				}
+				left := window - (us+7)%window
+				if bias -= (ended*left + window - 1) / window; j.Bias[r] != bias {
+					t.Fatalf("region %d: bias %d, want %d", r, j.Bias[r], bias)
 				}
 			}
 			if j.Used != used || j.Late != recent {

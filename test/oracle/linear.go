@@ -59,7 +59,7 @@ func (s linearState) step(in Input, out Output) (bool, any) {
 	if out.StoreUS < s.us {
 		return false, s
 	}
-	pt := &partition{clock: s.clock, usage: log{all: s.log}}
+	pt := &partition{clock: s.clock, usage: log{all: s.log}, needs: map[need]int64{}} // limits do not change in a history
 	r := Region{partitions: map[string]*partition{in.Part.Name: pt}, totals: map[quota.CounterKey]quota.Counter{}}
 	maps.Copy(r.totals, s.totals)
 	want := r.Decide(out.StoreUS, Question{Op: in.Op, Cost: in.Cost, Parts: []Part{in.Part}, Counters: in.Counters})

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/regiond/regiond/quota"
@@ -40,6 +41,7 @@ type Ask struct {
 type Part struct {
 	Name string
 	Asks []Ask
+	Cost int64 // 0: that of the question. Parts of one name are charged one after the other
 }
 
 // Question is one check, over all its partitions at once.
@@ -54,15 +56,26 @@ type Question struct {
 	Counters []quota.CounterKey
 }
 
-// counted is what a charge counts as. In a log a report above every limit is as
-// one of the largest, so that it does not outlive a limit that is raised.
-func (p Part) counted(cost int64) int64 {
+// need is what the limits of a part need of a log: the most units and the longest window.
+type need struct{ units, width int64 }
+
+// counted is what a charge counts as. In a log a report above every limit that was charged
+// within two of its windows is as one of the largest, so that it does not outlive a limit
+// that is raised.
+func (pt *partition) counted(now int64, p Part, cost int64) int64 {
 	if p.Asks[0].Limit.Algorithm != quota.SlidingLog {
 		return cost
 	}
-	largest := int64(0)
+	own := need{}
 	for _, a := range p.Asks {
-		largest = max(largest, a.Limit.Units)
+		own = need{max(own.units, a.Limit.Units), max(own.width, a.Limit.WindowUS())}
+	}
+	pt.needs[own] = now
+	largest := int64(0)
+	for n, last := range pt.needs {
+		if n == own || last+2*n.width > now {
+			largest = max(largest, n.units)
+		}
 	}
 	return min(cost, largest)
 }
@@ -99,7 +112,8 @@ type record struct {
 type partition struct {
 	clock clock
 	usage usage
-	asks  []Ask // of the question at hand
+	asks  []Ask          // of the question at hand
+	needs map[need]int64 // when each was charged last
 }
 
 // NewRegion returns a region in which nothing was used.
@@ -130,9 +144,16 @@ func (r *Region) Decide(time int64, q Question) Answer {
 		return Answer{Outcome: Replayed, States: old.answer.States}
 	}
 	fits := true
-	for _, p := range q.Parts {
+	costs, sums := make([]int64, len(q.Parts)), make([]int64, len(q.Parts)) // sums with parts of the same name before
+	for i, p := range q.Parts {
+		costs[i] = cmp.Or(p.Cost, q.Cost)
+		for n := range i + 1 {
+			if q.Parts[n].Name == p.Name {
+				sums[i] += costs[n]
+			}
+		}
 		for _, a := range p.Asks {
-			fits = fits && r.partition(p).wait(time, a, q.Cost) == 0
+			fits = fits && r.partition(p).wait(time, a, sums[i]) == 0
 		}
 	}
 	charge := q.Op == Report || q.Op == Check && fits
@@ -141,23 +162,33 @@ func (r *Region) Decide(time int64, q Question) Answer {
 		answer.Outcome = Admitted
 	}
 	totals := q.Counters
-	for _, p := range q.Parts {
+	for i, p := range q.Parts {
 		pt := r.partition(p)
 		if charge {
-			pt.charge(time, p, q.Cost)
+			pt.charge(time, p, costs[i])
 		} else if q.Op == Check {
 			_, pt.clock.ahead = pt.read(time)
 		}
 		for _, a := range p.Asks {
+			if charge && a.Limit.Scope == quota.ScopeGlobal {
+				r.count(totals[0], time, a.Limit, costs[i], true)
+				totals = totals[1:]
+			}
+		}
+	}
+	totals = q.Counters
+	for i, p := range q.Parts {
+		pt := r.partition(p)
+		for _, a := range p.Asks {
 			s := State{Remaining: pt.remaining(time, a), ResetUS: pt.reset(time, a)}
 			if !charge {
-				s.WaitUS = pt.wait(time, a, q.Cost)
+				s.WaitUS = pt.wait(time, a, sums[i])
 			}
 			if a.Limit.Scope == quota.ScopeGlobal {
 				if !charge {
 					s.Over = max(0, min(pt.used(time, a), a.Limit.Units)-a.Ceiling)
 				}
-				s.Counter = r.count(totals[0], time, a.Limit, q.Cost, charge)
+				s.Counter = r.count(totals[0], time, a.Limit, 0, false)
 				totals = totals[1:]
 			}
 			answer.States = append(answer.States, s)
@@ -186,7 +217,7 @@ func (r *Region) Charge(time int64, q Question) {
 func (r *Region) partition(p Part) *partition {
 	pt := r.partitions[p.Name]
 	if pt == nil {
-		pt = &partition{usage: newUsage(p.Asks[0].Limit)}
+		pt = &partition{usage: newUsage(p.Asks[0].Limit), needs: map[need]int64{}}
 		r.partitions[p.Name] = pt
 	}
 	pt.asks = p.Asks
@@ -204,7 +235,7 @@ func (pt *partition) read(time int64) (now, ahead int64) {
 
 func (pt *partition) charge(time int64, p Part, cost int64) {
 	now, ahead := pt.read(time)
-	pt.usage = pt.usage.under(p.Asks[0].Limit, now).charge(now, p.counted(cost))
+	pt.usage = pt.usage.under(p.Asks[0].Limit, now).charge(now, pt.counted(now, p, cost))
 	pt.clock = clock{newest: now, ahead: ahead}
 }
 

@@ -11,7 +11,7 @@ func (r *Region) count(name quota.CounterKey, time int64, l *quota.Limit, units 
 	if !charge {
 		return t
 	}
-	at := time / l.BucketUS()
+	at := time / l.WindowUS()
 	if t == (quota.Counter{}) {
 		t = quota.Counter{Generation: time, Bucket: at}
 	}

@@ -24,54 +24,71 @@ type Report struct {
 	Err    error // a world could not be made
 }
 
-// Failure is a seed whose world broke an invariant.
-type Failure struct {
-	Seed   uint64
-	Lasts  time.Duration // as given to RunSeed or RunStrictSeed
+// Plan names a FaultPlan or a StrictPlan.
+type Plan struct {
 	Strict bool
+	Seed   uint64
+	Lasts  time.Duration // as given to NewFaultPlan or NewStrictPlan
+}
+
+// Failure is a plan whose world broke an invariant.
+type Failure struct {
+	Plan
 	Violation
 }
 
 // Replay is the command that runs the world again.
-func (f *Failure) Replay() string {
-	if f.Strict {
-		return fmt.Sprintf("go run ./test/sim/cmd/sim -strict -seed %d -lasts %v", f.Seed, f.Lasts)
+func (p Plan) Replay() string {
+	switch {
+	case p.Strict:
+		return fmt.Sprintf("go run ./test/sim/cmd/sim -strict -seed %d -lasts %v", p.Seed, p.Lasts)
+	case p.Lasts == 0:
+		return fmt.Sprintf("make sim SEED=%d", p.Seed)
 	}
-	if f.Lasts == 0 {
-		return fmt.Sprintf("make sim SEED=%d", f.Seed)
-	}
-	return fmt.Sprintf("go run ./test/sim/cmd/sim -seed %d -lasts %v", f.Seed, f.Lasts)
+	return fmt.Sprintf("go run ./test/sim/cmd/sim -seed %d -lasts %v", p.Seed, p.Lasts)
 }
 
-// Campaign runs the worlds of all seeds from one on, as many beside each other as there
-// are cores and one goroutine each, until ctx ends, some have failed, or they have seen so
-// much of RegionTime; 0: no matter how much. A world that was
-// begun is finished. one is RunSeed or RunStrictSeed, and lasts is theirs.
-func Campaign(ctx context.Context, from uint64, lasts, most time.Duration, one func(seed uint64, lasts time.Duration) Report) Report {
+// Run runs the plan's world to its end, or to its first violations.
+func (p Plan) Run() Report {
+	if p.Strict {
+		return RunStrictSeed(p.Seed, p.Lasts)
+	}
+	return RunSeed(p.Seed, p.Lasts)
+}
+
+// Campaign runs the worlds of all first, and of the seeds from that of then on until ctx ends, some
+// have failed, or they have seen so much of RegionTime; 0: no matter how much. As many run beside each other
+// as there are cores, one goroutine each, and a world that was begun is finished. All are of one kind.
+func Campaign(ctx context.Context, first []Plan, then Plan, most time.Duration) Report {
 	var (
-		mu    sync.Mutex // guards report and next
-		r     Report
-		next  = from
+		mu    sync.Mutex // guards all below
+		r     = Report{Strict: then.Strict}
 		began = time.Now()
 		group sync.WaitGroup
 	)
-	enough := func() bool {
-		return most > 0 && r.RegionTime >= most || len(r.Failed) >= 3 || r.Strict && len(r.Failed) > 0
-	}
-	take := func() (uint64, bool) {
+	take := func() (p Plan, ok bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		next++
-		return next - 1, ctx.Err() == nil && !enough() && r.Err == nil
+		switch {
+		case r.Err != nil || len(r.Failed) >= 3 || r.Strict && len(r.Failed) > 0:
+			return p, false
+		case len(first) > 0:
+			p, first = first[0], first[1:]
+			return p, true
+		}
+		then.Seed++
+		p = then
+		p.Seed--
+		return p, ctx.Err() == nil && (most == 0 || r.RegionTime < most)
 	}
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
 			for {
-				seed, ok := take()
+				p, ok := take()
 				if !ok {
 					return
 				}
-				world := one(seed, lasts)
+				world := p.Run()
 				mu.Lock()
 				r.add(&world)
 				mu.Unlock()
@@ -91,7 +108,7 @@ func RunSeed(seed uint64, lasts time.Duration) Report {
 	}
 	r := Report{Worlds: 1}
 	for _, v := range f.Run() {
-		r.Failed = append(r.Failed, Failure{seed, lasts, false, v})
+		r.Failed = append(r.Failed, Failure{Plan{false, seed, lasts}, v})
 	}
 	r.RegionTime, r.Stats, r.Hard = f.RegionTime(), f.Stats(), f.HardStates()
 	return r
@@ -106,7 +123,7 @@ func RunStrictSeed(seed uint64, lasts time.Duration) Report {
 	}
 	r := Report{Worlds: 1, Strict: true}
 	for _, v := range f.Run() {
-		r.Failed = append(r.Failed, Failure{seed, lasts, true, v})
+		r.Failed = append(r.Failed, Failure{Plan{true, seed, lasts}, v})
 	}
 	r.RegionTime, r.Played, r.Stats, r.Faults = f.RegionTime(), f.Played(), f.Stats(), f.faults
 	return r
@@ -116,7 +133,6 @@ func (r *Report) add(one *Report) {
 	r.Worlds += one.Worlds
 	r.RegionTime += one.RegionTime
 	r.Played += one.Played
-	r.Strict = one.Strict
 	r.Failed = append(r.Failed, one.Failed...)
 	if r.Err == nil {
 		r.Err = one.Err

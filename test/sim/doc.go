@@ -36,7 +36,8 @@
 //
 // # What is checked of estimated limits, and when
 //
-// At every check: LOC-F (what was lost is reckoned with). At every admission by a
+// At every check: LOC-F (what was lost is reckoned with, and a store that does not hold what a
+// ceiling rests on does not decide). At every admission by a
 // store: LOC-1 (counters of a store), LOC-3 (the window), G-1, G-3, BUS-4. At every
 // denial: G-4, G-5. At every look of a process: G-3 (groups), LV-3. At every 64th look
 // and 16th admission of a world, since they walk over a whole ledger: BUS-1, BUS-2.
@@ -47,9 +48,10 @@
 //
 //   - G-1: a ceiling is at most L less what the others may use or are known to have used;
 //     a process counts all that it received; and a process that counts on a region has
-//     received its units within five seconds. While all count on all, the sum over
-//     all regions is L at most, but for what the process has not received yet and what the
-//     buckets of the others have forgotten, which test/oracle works out, both to the unit.
+//     received its units within five seconds. What a process has received counts for a
+//     window, in whichever form its ledger keeps it: the judge has the log of it. While all
+//     count on all, the sum over all regions is L at most, but for what the process has not
+//     received yet and what is beyond the cap.
 //   - G-3: there is no strict mode. A region that counts on nobody for a window holds no
 //     more than its part, and two regions never count on overlapping groups for longer
 //     than it takes to notice. Policies other than share promise less, see the table
@@ -58,7 +60,8 @@
 //     is not denied what fits into its part, less what others are known to have used
 //     beyond theirs. It takes two windows for what it counted while it was not alone to
 //     be over.
-//   - G-5: while all count on all and have the same topology.
+//   - G-5: while all count on all and have the same topology; and under share no ceiling is
+//     below what is worked out from the estimates.
 //   - G-6: there is no taper. What is admitted in share stays within the part, which G-3
 //     holds it to.
 //   - BUS-1 and BUS-5: what is held of a region, bucket and generation is the largest number
@@ -68,7 +71,8 @@
 //     hold the same of a third region. What is over within five seconds is left out: each
 //     process sees a bucket end by its own clock.
 //   - BUS-4: what is believed of a region is no more than what it said counts, three
-//     seconds later at most: a bucket that is first received late ends late.
+//     seconds later at most: a bucket that is first received late ends late. A tenth of a
+//     counter may count until its bucket is over.
 //   - LV-3: a region that is counted on is received from on the bus; modes change at most as often as
 //     doubling waits allow; with nothing wrong for two minutes the mode is global.
 //   - LOC-F: when a store has lost all that it counted, or was away, the process that

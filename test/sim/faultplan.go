@@ -7,6 +7,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	meshsync "github.com/regiond/regiond/sync"
 )
 
 // FaultPlan is a world and all that will happen in it: traffic, faults and their
@@ -45,9 +46,6 @@ func NewFaultPlan(seed uint64, lasts time.Duration) (*FaultPlan, error) {
 	fails := []quota.FailMode{quota.FailShare, quota.FailShare, quota.FailOpen, quota.FailClosed}
 	for i := range 3 {
 		l := quota.Limit{Name: "all", Scope: quota.ScopeGlobal, Units: int64(6 + dice.IntN(200)), Window: time.Duration(5+dice.IntN(56)) * time.Second}
-		if dice.IntN(2) == 0 {
-			l.GlobalBuckets = 3 + dice.IntN(9)
-		}
 		p := quota.Policy{Name: fmt.Sprintf("p%d", i), Limits: []quota.Limit{l}, EnforcePercent: -1}
 		if i > 0 {
 			p.OnPartition = fails[dice.IntN(len(fails))]
@@ -235,12 +233,16 @@ func (f *FaultPlan) everywhere(yes bool, loss, twice, late float64) {
 func (f *FaultPlan) restart(begins, heals time.Duration, place int) {
 	gracefully, flushed := f.dice.IntN(2) == 0, f.dice.IntN(3) == 0
 	f.At(begins, func() {
+		if !gracefully { // what is admitted now is not published before the mesh's next tick
+			for _, tenant := range f.tenants {
+				f.Check(place, tenant, 1)
+			}
+		}
+	})
+	f.At(begins+meshsync.TickEvery/4, func() {
 		p := f.regions[place].next()
 		if p == nil {
 			return
-		}
-		if !gracefully { // during a check
-			f.Check(place, f.tenants[0], 1)
 		}
 		f.kill(p, gracefully)
 		f.At(heals, func() {

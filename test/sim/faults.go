@@ -242,6 +242,7 @@ func (w *World) reload(place, version int, top *region.Topology) bool {
 	s.version = version
 	w.fault(nil, "%s: reloads", s.name)
 	w.reloaded = true
+	s.former = append(s.former, former{s.topology, w.now})
 	s.topology = top
 	for _, p := range slices.Clone(s.processes) {
 		if p.lending != nil {
@@ -265,7 +266,7 @@ func (w *World) poison(p *process) {
 	from := quota.Process{Region: author.name, Instance: "stranger", Boot: 1}
 	now := author.nowUS()
 	group := func(bucket int64) []wire.Group {
-		return []wire.Group{{Limit: "p0.all", WindowUS: 60_000_000, BucketUS: 60_000_000, Bucket: bucket, IDs: []uint64{7}, Generations: []int64{now}, Units: []int64{5}}}
+		return []wire.Group{{Limit: "p0.all", WindowUS: 60_000_000, Bucket: bucket, IDs: []uint64{7}, Generations: []int64{now}, Units: []int64{5}}}
 	}
 	usage := func(u wire.Usage) []byte { return wire.AppendUsage(nil, &u) }
 	bad := []meshsync.Message{

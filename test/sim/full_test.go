@@ -61,7 +61,7 @@ func keeps(t *testing.T, p *process, before map[meshtest.Cell]int64) map[meshtes
 		now[c] = units
 	}
 	for c, units := range before {
-		if ends := (c.Bucket+1)*c.BucketUS + c.WindowUS; now[c] < units && ends > p.region.nowUS() {
+		if ends := (c.Bucket + 2) * c.WindowUS; now[c] < units && ends > p.region.nowUS() {
 			t.Fatalf("at %v %s held %d units of %+v and holds %d", p.region.w.Now(), p.self.Region, units, c, now[c])
 		}
 	}

@@ -44,14 +44,13 @@ type cellKey struct {
 
 // knowledge is what a process has received.
 type knowledge struct {
-	received  map[cellKey]int64 // by the regions themselves
-	forwarded map[cellKey]int64 // by others
-	lastFrom  map[*process]time.Duration
-	modes     []time.Duration // when its mode changed
-	mode      quota.Mode
-	members   view.Set
-	alone     time.Duration // since when it counts on its own region alone, or on a group
-	thawed    time.Duration // when it was frozen last
+	received map[cellKey]receipts
+	lastFrom map[*process]time.Duration
+	modes    []time.Duration // when its mode changed
+	mode     quota.Mode
+	members  view.Set
+	alone    time.Duration // since when it counts on its own region alone, or on a group
+	thawed   time.Duration // when it was frozen last
 	// late is, by region, when a process that forwarded its counters was last frozen. The
 	// messages that such a process processes late make it, and those it forwards to, count
 	// units for longer, never for less.
@@ -89,7 +88,10 @@ func (j *judge) disturbed(place int) { j.hit[place] = j.w.now }
 func (j *judge) faulted() { j.calm = j.w.now }
 
 func (j *judge) started(p *process) {
-	p.known = knowledge{received: map[cellKey]int64{}, forwarded: map[cellKey]int64{}, lastFrom: map[*process]time.Duration{}, late: map[int]time.Duration{}, parted: map[int]time.Duration{}, mode: 255, alone: j.w.now}
+	p.known = knowledge{
+		received: map[cellKey]receipts{}, lastFrom: map[*process]time.Duration{}, late: map[int]time.Duration{}, parted: map[int]time.Duration{},
+		mode: 255, alone: j.w.now,
+	}
 }
 
 func (j *judge) truth(tenant string) *truth {
@@ -107,13 +109,13 @@ func (j *judge) delivered(p *process, m *message) {
 	if m.usage == nil {
 		return
 	}
-	of, received := m.from.region.place, p.known.received
-	if m.usage.Origin != "" {
-		of, received = j.place(m.usage.Origin), p.known.forwarded
+	of, direct := m.from.region.place, m.usage.Origin == ""
+	if !direct {
+		of = j.place(m.usage.Origin)
 		p.known.late[of] = max(p.known.late[of], m.from.known.thawed, m.from.known.late[of])
 	}
 	if of == p.region.place {
-		if m.usage.Origin != "" && len(m.usage.Groups) > 0 {
+		if !direct && len(m.usage.Groups) > 0 {
 			j.w.reached(ownStateReturned)
 		}
 		return
@@ -125,15 +127,18 @@ func (j *judge) delivered(p *process, m *message) {
 		g := &m.usage.Groups[i]
 		for n, id := range g.IDs {
 			k := cellKey{of, id, g.Bucket, g.Generations[n]}
-			before, known := received[k]
-			if m.usage.Origin != "" && g.Units[n] > max(before, p.known.received[k]) {
+			r := p.known.received[k]
+			switch grows := g.Units[n] > r.all.units(); {
+			case grows && !direct:
 				j.w.reached(forwarded)
-			}
-			if m.usage.Chunk.Snapshot != 0 && m.usage.Origin == "" && known && g.Units[n] > before {
+			case grows && m.usage.Chunk.Snapshot != 0 && len(r.direct) > 0:
 				j.w.reached(snapshotRepaired)
 			}
-			received[k] = max(before, g.Units[n])
-			if t := j.byID[id]; t != nil && g.Generations[n] == m.from.self.Boot && m.usage.Origin == "" {
+			if r.all = r.all.add(j.w.now, g.Units[n]); direct {
+				r.direct = r.direct.add(j.w.now, g.Units[n])
+			}
+			p.known.received[k] = r
+			if t := j.byID[id]; t != nil && g.Generations[n] == m.from.self.Boot && direct {
 				j.w.reached(localPublished)
 			}
 		}
@@ -153,9 +158,7 @@ func (j *judge) place(name string) int {
 // the process that its store has forgotten something.
 func (j *judge) asks(p *process, tenant string) {
 	t := j.truth(tenant)
-	policies := p.region.topology.Policies
-	policy := policies[slices.IndexFunc(policies, func(o quota.Policy) bool { return o.Name == t.policy.Name })]
-	j.x = j.terms(p, t, policy.Limits[0].Units)
+	j.x = j.terms(p, t, t.units(p.region.topology))
 	if j.x.lost > 0 {
 		j.w.reached(lostSubtracted)
 	}
@@ -180,8 +183,9 @@ func (j *judge) answered(p *process, tenant string, cost int64, d *quota.Decisio
 	s := p.region
 	if d.Basis == quota.BasisLocal {
 		j.w.reached(localAdmitted)
-		bucket := s.timeUS() / t.limit.BucketUS()
-		t.admit(j.w.now, s.place, cost, bucket, p.self.Boot, j.began(s.timeUS(), bucket, t))
+		bucket := s.timeUS() / t.limit.WindowUS()
+		c := t.admit(j.w.now, s.place, cost, bucket, p.self.Boot, j.began(s.timeUS(), bucket, t))
+		c.log = c.log.add(j.w.now, c.most)
 		j.disturbed(s.place)
 		if !slices.ContainsFunc(j.w.regions, func(s *simRegion) bool { return !s.store.away }) {
 			j.w.reached(allAway)
@@ -199,9 +203,9 @@ func (j *judge) answered(p *process, tenant string, cost int64, d *quota.Decisio
 	if c.units != counter.Units && j.w.now-j.hit[s.place] > 2*t.limit.Window {
 		j.violated("LOC-1 counter", p, "%s: the store counts %d in bucket %d, it is %d", tenant, counter.Units, counter.Bucket, c.units)
 	}
-	c.units, c.peak = counter.Units, max(c.peak, counter.Units)
+	c.units, c.log = counter.Units, c.log.add(j.w.now, counter.Units)
 	j.admitted(p, t, d)
-	j.summed(p, t, d, cost, d.StoreUS)
+	j.summed(p, t, d)
 	if j.spent++; j.spent%16 == 0 {
 		j.compare(p)
 	}
@@ -221,18 +225,18 @@ func (j *judge) rolled(t *truth, s *simRegion, bucket int64) {
 // excuse is how long what a region's store lost, or a clock that was moved, may still
 // show: what was counted before is over two windows after it last grew, and a bucket
 // may have begun just before.
-func (j *judge) excuse(t *truth) time.Duration { return 2*t.limit.Window + t.bucket() + unseenFor }
+func (j *judge) excuse(t *truth) time.Duration { return 3*t.limit.Window + unseenFor }
 
 // began is the true time at which a bucket of a region's store began.
 func (j *judge) began(storeUS, bucket int64, t *truth) time.Duration {
-	return j.w.now - time.Duration(storeUS-bucket*t.limit.BucketUS())*time.Microsecond
+	return j.w.now - time.Duration(storeUS-bucket*t.limit.WindowUS())*time.Microsecond
 }
 
 // terms are what a decision must have gone by, worked out anew.
 type terms struct {
 	v         *view.View
 	parts     []int64
-	units     int64 // L, where a reload has come to: a peer counts at most that
+	units     int64 // L, where a reload has come to
 	estimates []int64
 	lost      int64
 	ceiling   int64
@@ -251,7 +255,7 @@ func (j *judge) terms(p *process, t *truth, units int64) terms {
 	x.estimates = make([]int64, len(weights))
 	l := p.ceilings.Ledger()
 	raw := make([]int64, len(weights)+1)
-	x.lost, _ = l.Estimates(t.id, t.limit.WindowUS(), t.limit.BucketUS(), units, p.now(), raw)
+	x.lost, _ = l.Estimates(t.id, t.limit.WindowUS(), t.most(p, 2*t.limit.Window), p.now(), raw)
 	for i := range top.Regions {
 		if n := l.Region(top.Regions[i].Name); n > 0 && n < len(raw) {
 			x.estimates[i] = raw[n]
@@ -292,6 +296,12 @@ func (j *judge) admitted(p *process, t *truth, d *quota.Decision) {
 		j.violated("G-1 ceiling", p, "%s: the ceiling was %d; of %d the others may use, or have used, so much that it is at most %d (estimates %v, parts %v, M %v, lost %d)",
 			t.tenant, state.Ceiling, units, most, x.estimates, x.parts, x.v.Advertised(), x.lost)
 	}
+	if least := x.ceiling; state.Ceiling < least && !x.differ && t.policy.OnPartition == quota.FailShare {
+		if least = min(least, j.terms(p, t, units).ceiling); state.Ceiling < least {
+			j.violated("G-5 ceiling", p, "%s: the ceiling was %d; of %d the others may use, or have used, so little that it is at least %d (estimates %v, parts %v, M %v, lost %d)",
+				t.tenant, state.Ceiling, units, least, x.estimates, x.parts, x.v.Advertised(), x.lost)
+		}
+	}
 	undisturbed := j.w.now-j.hit[place] > 2*t.limit.Window+5*time.Second
 	own := t.regions[place].units
 	if held := state.Ceiling - state.Remaining; undisturbed && own > held+x.lost {
@@ -315,32 +325,24 @@ func (j *judge) admitted(p *process, t *truth, d *quota.Decision) {
 // asked for (a second) and has come.
 const unseenFor = 5 * time.Second
 
-// accountable names every unit of a region that a process does not count: its bucket
-// has faded, or no message that carries it has come yet.
+// accountable names every unit of a region that a process does not count: it was received more
+// than a window ago, or no message that carries it has come yet.
 func (j *judge) accountable(p *process, t *truth, k int, x *terms) {
 	u := &t.regions[k]
-	received := int64(0)
 	for i, c := range u.cells {
-		if i > 0 && c.bucket == u.cells[i-1].bucket && p.known.received[cellKey{k, t.id, c.bucket, c.generation}] > 0 {
+		if i > 0 && c.bucket == u.cells[i-1].bucket && len(p.received(t, k, c).direct) > 0 {
 			j.w.reached(twoGenerations)
 		}
-		received += t.counted(c, min(c.most, p.known.received[cellKey{k, t.id, c.bucket, c.generation}]), j.w.now)
 	}
-	received = min(received, x.units)
+	least, upper := t.estimate(p, k)
 	steady := j.w.now-j.hit[k] > j.excuse(t)
-	if steady && x.estimates[k] < received-int64(len(u.cells)) {
+	if steady && x.estimates[k] < least {
 		j.violated("G-1 unexplained", p, "%s: %d units of %s that count were received, and the estimate is %d",
-			t.tenant, received, j.w.regions[k].name, x.estimates[k])
+			t.tenant, least, j.w.regions[k].name, x.estimates[k])
 	}
 	punctual := j.w.now-max(p.known.thawed, p.known.late[k]) > j.excuse(t)
-	if most := t.atMost(p, k); steady && x.estimates[k] > most && punctual {
-		j.violated("BUS-4 age-out", p, "%s: %s is believed to have used %d, of which at most %d can still count", t.tenant, j.w.regions[k].name, x.estimates[k], most)
-	}
-	if len(u.cells) == 0 || u.cells[len(u.cells)-1].newest < j.w.now-2*t.limit.Window-t.bucket()-lateBy-5*time.Second {
-		if steady && x.estimates[k] > 0 && len(u.cells) > 0 {
-			j.violated("BUS-4 age-out", p, "%s: %s has used nothing for two windows and is believed to have used %d", t.tenant, j.w.regions[k].name, x.estimates[k])
-		}
-		return
+	if steady && x.estimates[k] > upper && punctual {
+		j.violated("BUS-4 age-out", p, "%s: %s is believed to have used %d, of which at most %d can still count", t.tenant, j.w.regions[k].name, x.estimates[k], upper)
 	}
 	if !x.v.Members().Has(k) || j.w.now-p.known.alone < unseenFor || !steady {
 		return
@@ -350,7 +352,7 @@ func (j *judge) accountable(p *process, t *truth, k int, x *terms) {
 		if s.at >= j.w.now-unseenFor {
 			return
 		}
-		if key := (cellKey{k, t.id, s.cell.bucket, s.cell.generation}); s.upTo > max(p.known.received[key], p.known.forwarded[key]) {
+		if s.upTo > p.received(t, k, s.cell).all.units() && !t.published(p, j.w.regions[k], s.cell.bucket) {
 			j.violated("G-1 unseen", p, "%s: %s is counted on, and %d units that it admitted %v ago were never received", t.tenant, j.w.regions[k].name, s.units, j.w.now-s.at)
 			return
 		}

@@ -14,11 +14,18 @@ func (k cellKey) compare(o cellKey) int {
 	return cmp.Or(cmp.Compare(k.region, o.region), cmp.Compare(k.id, o.id), cmp.Compare(k.bucket, o.bucket), cmp.Compare(k.generation, o.generation))
 }
 
+// ofBucket names all generations of a counter's bucket.
+func (k cellKey) ofBucket() cellKey {
+	k.generation = 0
+	return k
+}
+
 // compare holds what a process's ledger has of its peers to BUS-1 and BUS-2: nothing
-// but the largest number that was received, and never more than was admitted. It walks
-// over everything, so it is done now and then.
+// but the largest number that was received, of a bucket all of it up to the cap, and never more
+// than was admitted. It walks over everything, so it is done now and then.
 func (j *judge) compare(p *process) {
-	held := map[cellKey]int64{}
+	held, received := map[cellKey]int64{}, map[cellKey]int64{} // by bucket
+	holds := map[cellKey]bool{}
 	for _, c := range meshtest.Cells(p.ceilings.Ledger()) {
 		t := j.byID[c.ID]
 		place := j.place(c.Region)
@@ -26,31 +33,39 @@ func (j *judge) compare(p *process) {
 			continue
 		}
 		k := cellKey{place, c.ID, c.Bucket, c.Generation}
-		held[k] = c.Units
+		held[k.ofBucket()] += c.Units
+		holds[k] = true
 		truth := t.find(place, c.Bucket, c.Generation)
 		if truth == nil || c.Units > truth.most {
 			j.violated("BUS-2 more than sent", p, "%s of %s, bucket %d, generation %d: it holds %d, and there is %+v", t.tenant, c.Region, c.Bucket, c.Generation, c.Units, truth)
 		}
-		if most := max(p.known.received[k], p.known.forwarded[k]); c.Units > most {
+		if most := p.known.received[k].all.units(); c.Units > most {
 			j.violated("BUS-1 join", p, "%s of %s, bucket %d, generation %d: it holds %d, and the most it received is %d", t.tenant, c.Region, c.Bucket, c.Generation, c.Units, most)
+		}
+		if all, most := held[k.ofBucket()], t.most(p, 2*t.limit.Window+retains); all > most {
+			j.violated("BUS-1 cap", p, "%s of %s, bucket %d: it holds %d, above the cap of %d", t.tenant, c.Region, c.Bucket, all, most)
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(p.known.received), cellKey.compare) { // the same violation first
-		units, t := p.known.received[k], j.byID[k.id]
+		units, t := p.known.received[k].direct.units(), j.byID[k.id]
 		if t == nil {
 			continue
 		}
 		c := t.find(k.region, k.bucket, k.generation)
-		if c == nil || c.began+t.bucket()+t.limit.Window < j.w.now {
-			// A process that was frozen receives late, and keeps counters for as long after.
-			if c == nil || c.newest+2*t.bucket()+3*t.limit.Window+keptAfter < j.w.now {
+		if c == nil || c.began+2*t.limit.Window < j.w.now {
+			// A process that was frozen receives late, and keeps counters for as long after. One whose store's
+			// clock stepped back reads its counters for as long, and publishes them again.
+			if !holds[k] && (c == nil || c.newest+5*t.limit.Window+keptAfter < j.w.now) {
 				delete(p.known.received, k)
 			}
 			continue
 		}
 		steady := j.w.now-max(j.hit[k.region], p.known.parted[k.region]) > j.excuse(t)
-		if held[k] < units && steady {
-			j.violated("BUS-1 join", p, "%s of %s, bucket %d, generation %d: it received %d and holds %d", t.tenant, j.w.regions[k.region].name, k.bucket, k.generation, units, held[k])
+		b := k.ofBucket()
+		most := t.most(p, 2*t.limit.Window-forgets)
+		if received[b] += units; steady && held[b] < min(received[b], most) {
+			j.violated("BUS-1 join", p, "%s of %s, bucket %d: it received %d, the cap is %d, and it holds %d",
+				t.tenant, j.w.regions[k.region].name, k.bucket, received[b], most, held[b])
 		}
 	}
 }
@@ -75,11 +90,11 @@ func (j *judge) held(p *process, l *ledger.Ledger) map[cellKey]int64 {
 	for _, c := range meshtest.Cells(l) {
 		k := cellKey{j.place(c.Region), c.ID, c.Bucket, c.Generation}
 		t := j.byID[c.ID]
-		if t == nil || k.region == p.region.place || c.WindowUS != t.limit.WindowUS() || c.BucketUS != t.limit.BucketUS() {
+		if t == nil || k.region == p.region.place || c.WindowUS != t.limit.WindowUS() {
 			continue
 		}
 		cell := t.find(k.region, c.Bucket, c.Generation)
-		if cell != nil && cell.began+t.bucket()+t.limit.Window > j.w.now+settleFor/2 {
+		if cell != nil && cell.began+2*t.limit.Window > j.w.now+settleFor/2 {
 			held[k] = c.Units
 		}
 	}

@@ -2,17 +2,22 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/view"
-	meshsync "github.com/regiond/regiond/sync"
 )
 
 const (
-	// disagreeFor is how long two regions may count on overlapping groups: silence is
-	// noticed after 1.3 s, a one-way cut after 2 s, and a heartbeat shows it at once.
-	disagreeFor = 3500 * time.Millisecond
+	// disagreeFor is how long two processes may count on overlapping groups. A heartbeat shows
+	// that a group has changed. If none comes, none acknowledges us either: what was sent up
+	// to the change was acknowledged at best, so the region is one-way 2 s after it, at the next
+	// look, 50 ms later. Silence is noticed before that, after 1.3 s.
+	disagreeFor = 2050 * time.Millisecond
+	// silentFor is how long a region that is counted on may be silent: 1.3 s and a look. It is not the product's own constant.
+	silentFor = 1400 * time.Millisecond
 	// keptAfter is how much longer than it counts the judge remembers what was received.
 	keptAfter = 2 * time.Minute
 	// modesIn is the time in which is counted how often a mode changes: waits double with
@@ -74,7 +79,7 @@ func (j *judge) receives(p *process, v *view.View) {
 				newest = max(newest, at)
 			}
 		}
-		if j.w.now-newest > meshsync.SilentAfter+100*time.Millisecond {
+		if j.w.now-newest > silentFor {
 			j.violated("LV-3 mode is not by health", p, "%s is counted on and was not received from for %v", s.name, j.w.now-newest)
 		}
 	}
@@ -92,7 +97,7 @@ func (j *judge) disjoint(p *process, v *view.View) {
 		pair := [2]int{min(p.number, q.number), max(p.number, q.number)}
 		w := q.ceilings.View()
 		m, n := v.Members(), w.Members()
-		if q.frozen || m == n || m[0]&n[0]|m[1]&n[1] == 0 {
+		if q.frozen || m == n || m[0]&n[0]|m[1]&n[1] == 0 || j.dead(p, q) || j.dead(q, p) {
 			delete(j.overlaps, pair)
 			continue
 		}
@@ -106,6 +111,15 @@ func (j *judge) disjoint(p *process, v *view.View) {
 			delete(j.overlaps, pair)
 		}
 	}
+}
+
+// dead reports whether a process must take another for dead, whether or not it is: the bus
+// brings nothing of it, and gossip says so.
+func (j *judge) dead(p, q *process) bool {
+	at, ok := p.known.lastFrom[q]
+	return (!ok || j.w.now-at > silentFor) && slices.ContainsFunc(p.members, func(m gossip.Member) bool {
+		return m.Process == q.self && m.State == gossip.Dead
+	})
 }
 
 // mayDisagree is how long two processes may count on overlapping groups. A newcomer that

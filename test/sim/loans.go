@@ -142,7 +142,7 @@ func (d *lending) folly(tenant string) {
 	if !ok || b.Epoch == 0 {
 		return
 	}
-	key := quota.CounterKey{Tenant: tenant, Policy: policy.Name, Limit: b.Limit.Name, Partition: "::", BucketUS: b.Limit.BucketUS()}
+	key := quota.CounterKey{Tenant: tenant, Policy: policy.Name, Limit: b.Limit.Name, Partition: "::", WindowUS: b.Limit.WindowUS()}
 	id := w.key.CounterID(&key)
 	held, lent := d.operate(&b, &key, store.LoanOp{Kind: store.LoanRecall})
 	if held == nil {

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -29,10 +30,17 @@ type simRegion struct {
 	skew      time.Duration
 	pace      int64            // of the clock, less true time's, in millionths
 	topology  *region.Topology // in force here
+	former    []former         // topologies, oldest first
 	processes []*process       // alive, in order of their start
 	started   int
 	version   int // of topology; rollouts are numbered as they are planned
 	turn      int // whose turn it is to be asked
+}
+
+// former is a topology and until when it was in force.
+type former struct {
+	topology *region.Topology
+	until    time.Duration
 }
 
 // trueUS is the time that has passed, by the pace of the store's clock.
@@ -62,20 +70,23 @@ type regionStore struct {
 	clockUS  func() int64               // of all of them; replaced while writes are replayed
 	counters []*keptCounter             // in the order of their creation
 	byKey    map[quota.CounterKey]*keptCounter
-	writes   []charge
+	writes   []write
+	latest   int64 // time of a write by the store's clock, which may have stepped back
 }
 
-// keptCounter is a usage counter and its earlier buckets.
+// keptCounter is a usage counter and its earlier bucket.
 type keptCounter struct {
 	key     quota.CounterKey
 	buckets []quota.Counter // oldest first
 }
 
-// charge is a write, kept so that the writes before it can be done again.
-type charge struct {
-	at   time.Duration
-	us   int64
-	call store.Call
+// write is a call that may have changed the store, kept so that the writes before it can be done
+// again. A refused one may: a denial notes a step of the clock, and a counter that went back is dropped.
+type write struct {
+	at      time.Duration
+	us      int64
+	outcome byte
+	call    store.Call
 }
 
 func (t *regionStore) begin(s *simRegion) {
@@ -86,7 +97,7 @@ func (t *regionStore) begin(s *simRegion) {
 
 func (t *regionStore) clear() {
 	t.tenants, t.byKey = map[string]*memstore.Store{}, map[quota.CounterKey]*keptCounter{}
-	t.counters = nil
+	t.counters, t.latest = nil, 0
 }
 
 var errAway = errors.New("the simulated store is away")
@@ -138,29 +149,49 @@ func (t *regionStore) decide(ctx context.Context, call []store.Call, verdict []s
 		t.tenants[prefix] = m
 	}
 	v := &verdict[0]
+	held := t.holds(c)
 	m.Decide(ctx, call, verdict)
-	if v.Err != nil || v.Outcome != store.Admitted || c.Op == store.OpPeek {
+	if j := t.s.w.judge; j != nil && !held && v.Err == nil && v.Outcome != store.Lost {
+		j.violated("LOC-F not told", nil, "%s: its store decided by a ceiling that rests on %+v, which it does not hold", t.s.name, c.Known)
+	}
+	if v.Err != nil || c.Op == store.OpPeek {
 		return
 	}
-	t.keep(c, v)
+	switch v.Outcome {
+	case store.Admitted:
+		t.keep(c, v)
+	case store.Lost:
+		t.drop(c, v)
+	}
 	if t.s.w.o.Lossy {
+		if n := len(t.writes); n > 0 && t.writes[n-1].at < t.s.w.now-writesMatter && t.latest < v.StoreUS-writesMatter.Microseconds() && t.s.w.bound != nil {
+			t.writes, t.latest = t.writes[:0], 0
+		}
+		t.latest = max(t.latest, v.StoreUS)
 		kept := *c
-		kept.Keys, kept.Counters, kept.Ceilings, kept.Loans = slices.Clone(c.Keys), slices.Clone(c.Counters), slices.Clone(c.Ceilings), slices.Clone(c.Loans)
-		if kept.Op != store.OpLoans {
-			kept.Op, kept.Known = store.OpReport, nil
-		}
-		if n := len(t.writes); n > 0 && t.writes[n-1].at < t.s.w.now-writesMatter && t.s.w.bound != nil {
-			t.writes = t.writes[:0]
-		}
-		t.writes = append(t.writes, charge{t.s.w.now, v.StoreUS, kept})
+		kept.Keys, kept.Counters, kept.Ceilings = slices.Clone(c.Keys), slices.Clone(c.Counters), slices.Clone(c.Ceilings)
+		kept.Known, kept.Bounds, kept.Loans = slices.Clone(c.Known), slices.Clone(c.Bounds), slices.Clone(c.Loans)
+		t.writes = append(t.writes, write{t.s.w.now, v.StoreUS, v.Outcome, kept})
 	}
 }
 
-// writesMatter is how long after it a write changes nothing, whatever the clock shows.
-const writesMatter = 3 * time.Minute
+// holds is whether the store has the counters that a call's ceilings rest on. Those that ended are not missed here.
+func (t *regionStore) holds(c *store.Call) bool {
+	for i := range c.Known {
+		counter := quota.Counter{}
+		if k := t.byKey[c.Counters[i]]; k != nil {
+			counter = k.buckets[len(k.buckets)-1]
+		}
+		if !counter.Holds(c.Known[i]) {
+			return false
+		}
+	}
+	return true
+}
 
-// keptBuckets is how many buckets of a counter are kept, more than any limit has.
-const keptBuckets = quota.MaxGlobalBuckets
+// writesMatter is how long after it a write changes nothing, in true time and by the store's clock: where that stepped back,
+// keys live on.
+const writesMatter = 3 * time.Minute
 
 func (t *regionStore) keep(c *store.Call, v *store.Verdict) {
 	n := 0
@@ -182,9 +213,27 @@ func (t *regionStore) keep(c *store.Call, v *store.Verdict) {
 			continue
 		}
 		k.buckets = append(k.buckets, counter)
-		if len(k.buckets) > keptBuckets {
+		if len(k.buckets) > 2 {
 			k.buckets = slices.Delete(k.buckets, 0, 1)
 		}
+	}
+}
+
+// drop forgets the counters that the store has dropped, since they had gone back.
+func (t *regionStore) drop(c *store.Call, v *store.Verdict) {
+	n := 0
+	for i, l := range c.Plan.Limits {
+		if l.Scope != quota.ScopeGlobal {
+			continue
+		}
+		if k := t.byKey[c.Counters[n]]; k != nil && v.Limits[i].Counter == (quota.Counter{}) {
+			delete(t.byKey, k.key)
+			if j := t.s.w.judge; j != nil {
+				j.dropped(t.s, k)
+			}
+			t.counters = slices.DeleteFunc(t.counters, func(o *keptCounter) bool { return o == k })
+		}
+		n++
 	}
 }
 
@@ -211,8 +260,9 @@ func (t *regionStore) forget() {
 func (t *regionStore) rewind(while time.Duration) (units int64) {
 	keep := len(t.writes)
 	for keep > 0 && t.writes[keep-1].at > t.s.w.now-while {
-		keep--
-		units += t.writes[keep].call.Cost
+		if keep--; t.writes[keep].outcome == store.Admitted {
+			units += t.writes[keep].call.Cost
+		}
 	}
 	kept := t.writes[:keep]
 	t.clear()
@@ -224,9 +274,11 @@ func (t *regionStore) rewind(while time.Duration) (units int64) {
 		us = kept[i].us
 		var verdict [1]store.Verdict
 		t.decide(context.Background(), call, verdict[:])
-		if n := len(t.writes); n > 0 {
-			t.writes[n-1].at = kept[i].at
+		if verdict[0].Outcome != kept[i].outcome {
+			panic(fmt.Sprintf("sim: at %v %s: write %d of %d got %c when it was made and %c when it was made again",
+				t.s.w.now, t.s.name, i, len(kept), kept[i].outcome, verdict[0].Outcome)) // the world's own mistake
 		}
+		t.writes[len(t.writes)-1].at = kept[i].at
 	}
 	t.clockUS = t.s.nowUS
 	t.durable.back(t.s.w.now - while)

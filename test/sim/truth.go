@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/test/oracle"
 )
 
 // truth is what was admitted of one tenant, by the world's own count. Of the product it uses
@@ -16,13 +15,11 @@ type truth struct {
 	id      uint64
 	key     quota.CounterKey // of its counter in a store
 	regions []use
-	asked   []spend // every check of any region, in (t−2W−bucket, t]
+	asked   []spend // every check of any region, in (t−3W, t]
 	demand  int64   // units of these
 	first   int     // of asked that still counts
 	largest int64   // L, the largest in force anywhere
 	decided int64   // L of the newest decision
-	model   *oracle.Global
-	newest  time.Duration // when something was admitted last
 }
 
 // use is what one region admitted of it.
@@ -47,7 +44,7 @@ type truthCell struct {
 	began              time.Duration // true time of the bucket's start
 	units              int64         // now, by the store
 	most               int64         // ever
-	peak               int64         // by the store: less, once it has lost its latest writes and counted on
+	log                growth        // by the store: less, once it has lost its latest writes and counted on
 	newest             time.Duration
 	lost               bool // the store forgot it
 }
@@ -56,7 +53,7 @@ func newTruth(w *World, tenant string) *truth {
 	p := w.o.policyOf(tenant)
 	l := &p.Limits[0]
 	t := &truth{tenant: tenant, policy: p, limit: l, regions: make([]use, len(w.regions)), largest: l.Units}
-	t.key = quota.CounterKey{Tenant: tenant, Policy: p.Name, Limit: l.Name, Partition: "::", BucketUS: l.BucketUS()}
+	t.key = quota.CounterKey{Tenant: tenant, Policy: p.Name, Limit: l.Name, Partition: "::", WindowUS: l.WindowUS()}
 	t.id = w.key.CounterID(&t.key)
 	return t
 }
@@ -74,7 +71,7 @@ func (t *truth) age(now time.Duration) {
 			u.first = 0
 		}
 	}
-	span := 2*t.limit.Window + t.bucket()
+	span := 3 * t.limit.Window
 	for t.first < len(t.asked) && t.asked[t.first].at <= now-span {
 		t.demand -= t.asked[t.first].units
 		t.first++
@@ -84,8 +81,6 @@ func (t *truth) age(now time.Duration) {
 		t.first = 0
 	}
 }
-
-func (t *truth) bucket() time.Duration { return time.Duration(t.limit.BucketUS()) * time.Microsecond }
 
 // ask takes down a check, whatever it gets.
 func (t *truth) ask(now time.Duration, units int64) {
@@ -111,7 +106,7 @@ func (t *truth) cell(now time.Duration, u *use, bucket, generation int64, began 
 		if c.bucket == bucket && c.generation == generation {
 			found = c
 		}
-		if c == found || c.newest > now-4*t.limit.Window-2*t.bucket()-2*keptAfter {
+		if c == found || c.newest > now-6*t.limit.Window-2*keptAfter {
 			live = append(live, c)
 		}
 	}
@@ -131,11 +126,6 @@ func (t *truth) find(region int, bucket, generation int64) *truthCell {
 		}
 	}
 	return nil
-}
-
-// counted is what so many units of a cell count at now.
-func (t *truth) counted(c *truthCell, units int64, now time.Duration) int64 {
-	return quota.Counted(units, c.began.Microseconds(), t.limit.BucketUS(), t.limit.WindowUS(), now.Microseconds())
 }
 
 // all is what all regions admitted in the window.

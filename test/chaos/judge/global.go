@@ -31,48 +31,37 @@ type Common struct {
 // Overshoot is what all regions admitted above the limit, at worst.
 type Overshoot struct {
 	Units     int64 // above the limit in some window; 0 when none
-	Explained int64 // of it, at that moment: unknown to others, or forgotten by buckets
+	Explained int64 // of it, at that moment: unknown to others
 }
 
 // admission is one of the class, with the time that the store gave it.
 type admission struct {
 	spend  oracle.Spend
 	record *traffic.Record
-	// astride is set if the bucket it was counted in is ambiguous: its time is
-	// known to lie between call and answer only, and a bucket ended in between.
-	astride bool
 }
 
 // Global insists that what all regions together admit above the limit in some window is
-// explained: by what a region could not know yet, by what buckets forget, by what a
-// store lost. Anything else is a bug of the program.
+// explained: by what a region could not know yet, by what a store lost. What a region knows counts
+// for a window after it was received, so nothing that is in the window is forgotten. Anything else
+// is a bug of the program.
 func Global(records []traffic.Record, wallUS func(time.Duration) int64, class string, c Common) (Overshoot, []string) {
 	o := objections{what: "global"}
 	all, unsure := c.admissions(records, wallUS, class)
-	big := oracle.NewGlobal(2*len(c.Regions), c.Window.Microseconds(), c.Window.Microseconds())
+	big := oracle.NewGlobal(2*len(c.Regions), c.Window.Microseconds())
 	worst := Overshoot{}
-	var astride []oracle.Spend
 	for _, a := range all {
-		if a.astride {
-			astride = append(astride, a.spend)
-		}
 		j := big.Admit(a.spend, (c.Late + unsure).Microseconds())
 		over := j.Used - c.Units
 		if over <= 0 {
 			continue
 		}
-		explained := j.Late + j.Blurred() + c.unknown(big, a.spend.US, wallUS, unsure)
-		for _, s := range astride {
-			if s.US > a.spend.US-c.Window.Microseconds() { // it may fade a bucket earlier than it seems
-				explained += s.Units
-			}
-		}
+		explained := j.Late + c.unknown(big, a.spend.US, wallUS, unsure)
 		if over > worst.Units {
 			worst = Overshoot{Units: over, Explained: explained}
 		}
 		if over > explained {
-			o.add("at %v %s admits the unit that makes it %d within %v, the limit is %d: %d came within %v from others, buckets forgot %d, and %d could not be known",
-				a.record.Return, a.record.Region, j.Used, c.Window, c.Units, j.Late, c.Late+unsure, j.Blurred(), explained-j.Late-j.Blurred())
+			o.add("at %v %s admits the unit that makes it %d within %v, the limit is %d: %d came within %v from others, and %d could not"+
+				" be known", a.record.Return, a.record.Region, j.Used, c.Window, c.Units, j.Late, c.Late+unsure, explained-j.Late)
 		}
 	}
 	return worst, o.all()
@@ -88,24 +77,17 @@ func (c Common) admissions(records []traffic.Record, wallUS func(time.Duration) 
 		if r.Class != class || !r.Admitted() {
 			continue
 		}
-		at, store := wallUS(r.Return), r.Answer.Explain.StoreTimeUS
-		if store != 0 && !c.Stepped {
+		at := wallUS(r.Return)
+		if store := r.Answer.Explain.StoreTimeUS; store != 0 && !c.Stepped {
 			at = store
 		} else {
 			unsure = max(unsure, r.Return-r.Call)
-		}
-		if store == 0 {
-			store = at
 		}
 		region := c.number(r.Region)
 		if r.Answer.Basis == "local" {
 			region = c.memory(r.Region)
 		}
-		width, unknown := c.Window.Microseconds(), r.Answer.Explain.StoreTimeUS == 0
-		all = append(all, admission{
-			record: r, spend: oracle.Spend{Region: region, US: at, StoreUS: store, Units: r.Cost},
-			astride: unknown && wallUS(r.Call)/width != wallUS(r.Return)/width,
-		})
+		all = append(all, admission{record: r, spend: oracle.Spend{Region: region, US: at, Units: r.Cost}})
 	}
 	slices.SortStableFunc(all, func(a, b admission) int { return cmp.Compare(a.spend.US, b.spend.US) })
 	return all, unsure
@@ -146,7 +128,7 @@ type Cut struct {
 func Share(records []traffic.Record, wallUS func(time.Duration) int64, class string, c Common, cuts []Cut) []string {
 	o := objections{what: "share"}
 	all, unsure := c.admissions(records, wallUS, class)
-	big := oracle.NewGlobal(2*len(c.Regions), c.Window.Microseconds(), c.Window.Microseconds())
+	big := oracle.NewGlobal(2*len(c.Regions), c.Window.Microseconds())
 	for _, a := range all {
 		j := big.Admit(a.spend, (c.Late + unsure).Microseconds())
 		for _, cut := range cuts {
@@ -155,10 +137,7 @@ func Share(records []traffic.Record, wallUS func(time.Duration) int64, class str
 			}
 			used, late := int64(0), int64(0)
 			for _, name := range cut.Regions {
-				for _, i := range []int{c.number(name), c.memory(name)} {
-					used += big.Used(i, a.spend.US)
-					late += max(0, j.Bias[i]) // the asker's own is 0
-				}
+				used += big.Used(c.number(name), a.spend.US) + big.Used(c.memory(name), a.spend.US)
 			}
 			if len(cut.Regions) > 1 {
 				late += j.Late

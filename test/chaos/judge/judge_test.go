@@ -95,6 +95,9 @@ func TestLabelledBites(t *testing.T) {
 	}
 	local.Answer.Reason = ""
 	bites(t, right, judge.Labelled([]traffic.Record{local}), `reason ""`)
+	late := good
+	late.Status, late.Answer = 503, traffic.Answer{}
+	bites(t, right, judge.Labelled([]traffic.Record{late}), `mode ""`)
 	turnedAway := shed("a", traffic.Quiet, "x", 0, 1)
 	blind := turnedAway
 	blind.Answer.Mode = "partitioned"
@@ -314,17 +317,17 @@ func TestGlobalBites(t *testing.T) {
 
 	memory := spent(8, 3, 300*millisecond)
 	for i := range 8 {
-		memory[i].Answer.Basis = "local" // its own region knows it by buckets only, too
+		memory[i].Answer.Basis = "local" // not of its own region's store
 	}
 	bites(t, exact, judged(common(), memory), "makes it 11")
-	// A bucket begins at 1 s. What was asked for before and answered after may be in either.
-	astride := spent(8, 3, 300*millisecond)
-	for i := range 8 {
-		r := &astride[i]
-		r.Answer.Basis, r.Answer.Explain.StoreTimeUS = "local", 0
-		r.Call -= 10 * millisecond
+	// What is used late in one bucket counts whole late in the next.
+	next := spent(8, 3, 900*millisecond)
+	for i := range next {
+		r := &next[i]
+		r.Call, r.Return = r.Call+700*millisecond, r.Return+700*millisecond
+		r.Answer.Explain.StoreTimeUS += 700_000
 	}
-	bites(t, judged(common(), astride), judged(common(), memory), "makes it 11")
+	bites(t, exact, judged(common(), next), "makes it 11")
 
 	dark := common()
 	dark.Dark = []judge.Span{{From: 0, To: 400 * millisecond}}

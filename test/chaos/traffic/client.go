@@ -129,7 +129,7 @@ func (c *Client) slot(most time.Duration) bool {
 }
 
 func (c *connection) ask(method, path, body string) (status int, answer []byte, err error) {
-	_, err = fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
+	_, err = fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Requested-With: test\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
 	if err != nil {
 		return 0, nil, fmt.Errorf("send: %w", err)
 	}

@@ -3,16 +3,16 @@ package accuracy
 // blur follows, for one region, what it really used and what a peer would count
 // that knew all its buckets at once.
 type blur struct {
-	window, bucket int64 // µs
-	used           trail
-	buckets        []held
+	window  int64 // µs, and the length of a bucket
+	used    trail
+	buckets []held
 }
 
 type held struct{ number, units int64 }
 
 func (b *blur) add(us, storeUS int64) {
 	b.used.add(us)
-	number := storeUS / b.bucket
+	number := storeUS / b.window
 	if n := len(b.buckets); n == 0 || b.buckets[n-1].number != number {
 		b.buckets = append(b.buckets, held{number: number})
 	}
@@ -25,24 +25,20 @@ func (b *blur) bias(us, storeUS int64) int64 {
 	return b.used.count(us) - b.counted(storeUS)
 }
 
-// counted is another implementation of quota.Counted: two buckets fade by what
-// overlaps still, rounded up; finer ones count whole until their end is a window old.
+// counted is another implementation of quota.Counted: a bucket fades by what overlaps
+// still, rounded up.
 func (b *blur) counted(storeUS int64) int64 {
 	units := int64(0)
 	for len(b.buckets) > 0 && b.overlap(b.buckets[0], storeUS) <= 0 {
 		b.buckets = b.buckets[1:]
 	}
 	for _, h := range b.buckets {
-		over := b.overlap(h, storeUS)
-		if over < b.bucket && b.bucket == b.window {
-			units += (h.units*over + b.bucket - 1) / b.bucket
-			continue
-		}
-		units += h.units
+		over := min(b.window, b.overlap(h, storeUS))
+		units += (h.units*over + b.window - 1) / b.window
 	}
 	return units
 }
 
 func (b *blur) overlap(h held, storeUS int64) int64 {
-	return (h.number+1)*b.bucket + b.window - storeUS
+	return (h.number+2)*b.window - storeUS
 }

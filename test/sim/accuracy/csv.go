@@ -11,7 +11,7 @@ import (
 
 // header names the columns of grid.csv. What counts is in units of a limit of Limit.
 var header = []string{
-	"workload", "regions", "rtt_ms", "window_s", "global_buckets", "max_overshoot",
+	"workload", "regions", "rtt_ms", "window_s", "max_overshoot",
 	"asked", "admitted", "all_knowing", "needless", "worst", "beyond_bias", "p99", "mean", "aligned", "unexplained",
 }
 
@@ -31,7 +31,7 @@ func WriteCSV(out io.Writer, results []Result) error {
 func record(r Result) []string {
 	whole := func(n int64) string { return strconv.FormatInt(n, 10) }
 	return []string{
-		r.Workload.Name, strconv.Itoa(r.Regions), whole(r.RTT.Milliseconds()), whole(int64(r.Window / time.Second)), strconv.Itoa(r.Buckets), r.MaxOvershoot.String(),
+		r.Workload.Name, strconv.Itoa(r.Regions), whole(r.RTT.Milliseconds()), whole(int64(r.Window / time.Second)), r.MaxOvershoot.String(),
 		whole(r.Asked), whole(r.Admitted), whole(r.AllKnowing), whole(r.Needless), whole(r.Worst), whole(r.Beyond), whole(r.P99),
 		strconv.FormatFloat(r.Mean, 'f', meanDigits, 64), whole(r.Aligned), whole(r.Unexplained),
 	}
@@ -67,14 +67,14 @@ func parse(row []string) (Result, error) {
 		return r, fmt.Errorf("no workload is called %q", row[0])
 	}
 	r.Workload = Workloads()[at]
-	const bound = 5 // the only column that is no number
+	const bound = 4 // the only column that is no number
 	if err := r.MaxOvershoot.UnmarshalText([]byte(row[bound])); err != nil {
 		return r, fmt.Errorf("%s: %q %w", header[bound], row[bound], err)
 	}
 	row, names := slices.Delete(slices.Clone(row), bound, bound+1), slices.Delete(slices.Clone(header), bound, bound+1)
-	var regions, rttMS, windowS, buckets int64
+	var regions, rttMS, windowS int64
 	into := []*int64{
-		&regions, &rttMS, &windowS, &buckets,
+		&regions, &rttMS, &windowS,
 		&r.Asked, &r.Admitted, &r.AllKnowing, &r.Needless, &r.Worst, &r.Beyond, &r.P99, nil, &r.Aligned, &r.Unexplained,
 	}
 	for i, to := range into {
@@ -89,7 +89,6 @@ func parse(row []string) (Result, error) {
 			return r, fmt.Errorf("%s: %q is not a number", names[i+1], text)
 		}
 	}
-	r.Regions, r.Buckets = int(regions), int(buckets)
-	r.RTT, r.Window = time.Duration(rttMS)*time.Millisecond, time.Duration(windowS)*time.Second
+	r.Regions, r.RTT, r.Window = int(regions), time.Duration(rttMS)*time.Millisecond, time.Duration(windowS)*time.Second
 	return r, nil
 }

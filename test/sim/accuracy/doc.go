@@ -9,7 +9,7 @@
 //
 // Everything follows from the seeds that a cell has: the same cell gives the same
 // figures on any machine and with any number of workers. Cells that differ only in
-// what regiond does (the delay, global_buckets) get the same checks at the same moments.
+// what regiond does (the delay, max_overshoot) get the same checks at the same moments.
 //
 // It does not search for faults, test/sim does, and it takes no time from the host.
 package accuracy

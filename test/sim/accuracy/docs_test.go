@@ -44,15 +44,15 @@ func TestPage(t *testing.T) {
 func TestFiguresAreMeasured(t *testing.T) {
 	x := committed(t)
 	for _, c := range []Cell{
-		{workload("steady 0.8×"), 3, 80 * time.Millisecond, time.Minute, 2, 0},
-		{workload("steady 0.8×"), 2, 20 * time.Millisecond, 10 * time.Second, 11, 0},
-		{workload("steady 1.2×"), 3, 80 * time.Millisecond, time.Minute, 11, 0},
-		{workload("flash crowd 20×"), 2, 160 * time.Millisecond, 10 * time.Second, 2, 0},
-		{workload("flash crowd 20×"), 3, 80 * time.Millisecond, time.Second, 11, 0},
-		{workload("moving hot region 10×"), 3, 160 * time.Millisecond, 10 * time.Second, 2, 0},
-		{workload("steady 10×"), 3, 160 * time.Millisecond, time.Minute, 11, 0},
-		{workload("steady 3×"), 3, 80 * time.Millisecond, 10 * time.Second, 2, quota.Strict},
-		{workload("flash crowd 20×"), 3, 80 * time.Millisecond, 10 * time.Second, 2, tenPercent},
+		{workload("steady 0.8×"), 3, 80 * time.Millisecond, time.Minute, 0},
+		{workload("steady 0.8×"), 2, 20 * time.Millisecond, 10 * time.Second, 0},
+		{workload("steady 1.2×"), 3, 80 * time.Millisecond, time.Minute, 0},
+		{workload("flash crowd 20×"), 2, 160 * time.Millisecond, 10 * time.Second, 0},
+		{workload("flash crowd 20×"), 3, 80 * time.Millisecond, time.Second, 0},
+		{workload("moving hot region 10×"), 3, 160 * time.Millisecond, 10 * time.Second, 0},
+		{workload("steady 10×"), 3, 160 * time.Millisecond, time.Minute, 0},
+		{workload("steady 3×"), 3, 80 * time.Millisecond, 10 * time.Second, quota.Strict},
+		{workload("flash crowd 20×"), 3, 80 * time.Millisecond, 10 * time.Second, tenPercent},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
@@ -107,27 +107,13 @@ func TestPromises(t *testing.T) {
 		if c.Window < time.Minute {
 			continue
 		}
-		// Eleven buckets keep what is promised for a minute, even at ten times the demand.
-		if c.Buckets == 11 && c.Regions <= 3 && over > 5 {
-			t.Errorf("%v: %.1f %% over the limit, promised are 5", c, over)
-		}
-		// Two undercount what peers have used, and nothing else.
-		if c.Buckets == 2 && (over >= 100 || c.Regions <= 3 && percent(r.Beyond) > 5) {
+		// Buckets undercount what peers have used, and nothing else.
+		if over >= 100 || c.Regions <= 3 && percent(r.Beyond) > 5 {
 			t.Errorf("%v: %.1f %% over the limit, %.1f of it not bias", c, over, percent(r.Beyond))
 		}
 		// The limit is used.
 		if c.Workload.peak > 2 && 100*r.Admitted < 95*r.AllKnowing {
 			t.Errorf("%v: %d units used where an all-knowing limiter uses %d", c, r.Admitted, r.AllKnowing)
-		}
-	}
-	// The figures of the design: eleven buckets bring it to 2–4 % on 80 ms of one way.
-	for _, name := range []string{"steady 10×", "moving hot region 10×"} {
-		r, err := x.find(Cell{workload(name), 3, 160 * time.Millisecond, time.Minute, 11, 0})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if percent(r.Worst) > 4 {
-			t.Errorf("%v: %.1f %% over", r.Cell, percent(r.Worst))
 		}
 	}
 }

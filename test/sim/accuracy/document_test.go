@@ -63,7 +63,7 @@ func TestErrors(t *testing.T) {
 	if _, err := fill("<!-- table: focus -->\nno end\n", map[string]string{"focus": "x\n"}); err == nil || !strings.Contains(err.Error(), "table: focus") {
 		t.Errorf("a page without marks: %v", err)
 	}
-	row := strings.Join(header, ",") + "\nsteady 3×,2,20,1,2,none,1,1,1,1,1,1,1,1,1,x\n"
+	row := strings.Join(header, ",") + "\nsteady 3×,2,20,1,none,1,1,1,1,1,1,1,1,1,x\n"
 	for text, want := range map[string]string{
 		"a,b\n":                              "make accuracy",
 		strings.Replace(row, "3×", "4×", 1):  `line 2: no workload is called "steady 4×"`,

@@ -22,14 +22,13 @@ type Cell struct {
 	Regions  int
 	RTT      time.Duration // between any two regions
 	Window   time.Duration
-	Buckets  int // global_buckets
 	// MaxOvershoot bounds what all regions admit; 0 for the estimate alone.
 	MaxOvershoot quota.Overshoot
 }
 
 // String names a cell as progress and tests do.
 func (c Cell) String() string {
-	name := fmt.Sprintf("%s, %d regions, RTT %v, W %v, %d buckets", c.Workload.Name, c.Regions, c.RTT, c.Window, c.Buckets)
+	name := fmt.Sprintf("%s, %d regions, RTT %v, W %v", c.Workload.Name, c.Regions, c.RTT, c.Window)
 	if c.MaxOvershoot != 0 {
 		name += fmt.Sprintf(", max_overshoot %v", c.MaxOvershoot)
 	}
@@ -51,11 +50,9 @@ func Grid() []Cell {
 		for _, w := range append([]Workload{plotted}, rest...) {
 			for _, window := range allWindows() {
 				for _, rtt := range allRTTs() {
-					for _, buckets := range allBuckets() {
-						c := Cell{Workload: w, Regions: regions, RTT: rtt, Window: window, Buckets: buckets}
-						if !c.leftOut() {
-							cells = append(cells, c)
-						}
+					c := Cell{Workload: w, Regions: regions, RTT: rtt, Window: window}
+					if !c.leftOut() {
+						cells = append(cells, c)
 					}
 				}
 			}
@@ -75,9 +72,9 @@ const tenPercent = quota.Strict + 10*100
 func allBounds() []quota.Overshoot { return []quota.Overshoot{tenPercent, quota.Strict} }
 
 // boundCells have a bound: all workloads and windows for the centre's regions and delay,
-// and its window for other delays and for ten regions. What buckets forget does not
-// matter under a bound, so there are two. Thirty regions are left out, and for other
-// windows other delays and numbers of regions: they would take longer than all the rest.
+// and its window for other delays and for ten regions. Thirty regions are left out, and
+// for other windows other delays and numbers of regions: they would take longer than all
+// the rest.
 func boundCells() []Cell {
 	var cells []Cell
 	add := func(c Cell) {
@@ -115,11 +112,9 @@ func allWindows() []time.Duration {
 	return []time.Duration{time.Minute, 10 * time.Second, time.Second}
 }
 
-func allBuckets() []int { return []int{2, 11} }
-
 // centre is the cell around which Focus looks.
 func centre() Cell {
-	return Cell{Workload: workload("steady 10×"), Regions: 3, RTT: 80 * time.Millisecond, Window: time.Minute, Buckets: 2}
+	return Cell{Workload: workload("steady 10×"), Regions: 3, RTT: 80 * time.Millisecond, Window: time.Minute}
 }
 
 func workload(name string) Workload {
@@ -131,16 +126,14 @@ func workload(name string) Workload {
 	panic("accuracy: no workload is called " + name)
 }
 
-// Focus is the part of Grid that shows most: all workloads at the centre, with
-// both kinds of buckets, and then every other value of each factor alone.
+// Focus is the part of Grid that shows most: all workloads at the centre, and then every
+// other value of each factor alone.
 func Focus() []Cell {
 	var cells []Cell
 	for _, w := range Workloads() {
-		for _, buckets := range allBuckets() {
-			c := centre()
-			c.Workload, c.Buckets = w, buckets
-			cells = append(cells, c)
-		}
+		c := centre()
+		c.Workload = w
+		cells = append(cells, c)
 	}
 	for _, rtt := range allRTTs() {
 		c := centre()
@@ -188,12 +181,9 @@ func (c Cell) lasts() time.Duration {
 	}
 }
 
-// bucket is the length of a usage total's bucket, as regiond works it out.
-func (c Cell) bucket() time.Duration { return c.Window / time.Duration(c.Buckets-1) }
-
 // limit is that of the cell.
 func (c Cell) limit() quota.Limit {
-	return quota.Limit{Name: "all", Units: Limit, Window: c.Window, Scope: quota.ScopeGlobal, GlobalBuckets: c.Buckets, MaxOvershoot: c.MaxOvershoot}
+	return quota.Limit{Name: "all", Units: Limit, Window: c.Window, Scope: quota.ScopeGlobal, MaxOvershoot: c.MaxOvershoot}
 }
 
 // late is for how long an admission may be unknown to a peer: a tick, the way, and

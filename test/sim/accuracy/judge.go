@@ -50,9 +50,9 @@ type Judge struct {
 	alignedUnits  map[int64]int64 // by number of the window
 }
 
-// NewJudge judges that number of regions under a limit of units in a window, counted in
-// buckets of that length, where news takes at most lateUS. All times are µs.
-func NewJudge(regions int, limit, window, bucket, lateUS int64) *Judge {
+// NewJudge judges that number of regions under a limit of units in a window, where news
+// takes at most lateUS. All times are µs.
+func NewJudge(regions int, limit, window, lateUS int64) *Judge {
 	j := &Judge{
 		limit: limit, window: window,
 		asked: trail{width: window}, admitted: trail{width: window}, late: trail{width: lateUS},
@@ -63,7 +63,7 @@ func NewJudge(regions int, limit, window, bucket, lateUS int64) *Judge {
 	}
 	for range regions {
 		j.lateOf = append(j.lateOf, trail{width: lateUS})
-		j.blurs = append(j.blurs, blur{window: window, bucket: bucket, used: trail{width: window}})
+		j.blurs = append(j.blurs, blur{window: window, used: trail{width: window}})
 	}
 	return j
 }

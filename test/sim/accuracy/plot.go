@@ -41,16 +41,14 @@ const (
 // kind is one colour of bars.
 type kind struct {
 	name, colour string
-	buckets      int
 	bound        quota.Overshoot
 }
 
 func plotted() []kind {
 	return []kind{
-		{"estimate, 2 buckets", "#c44", 2, 0},
-		{"estimate, 11 buckets", "#e90", 11, 0},
-		{"max_overshoot: 10%", "#48c", 2, tenPercent},
-		{"max_overshoot: 0%", "#264", 2, quota.Strict},
+		{"estimate", "#c44", 0},
+		{"max_overshoot: 10%", "#48c", tenPercent},
+		{"max_overshoot: 0%", "#264", quota.Strict},
 	}
 }
 
@@ -65,7 +63,7 @@ func panel(b *strings.Builder, top int, title string, x index, most float64, fig
 		left := 56 + groupWidth*g
 		for i, k := range plotted() {
 			c := centre()
-			c.Workload, c.Buckets, c.MaxOvershoot = w, k.buckets, k.bound
+			c.Workload, c.MaxOvershoot = w, k.bound
 			r, ok := x[c.key()]
 			if !ok {
 				continue

@@ -11,7 +11,6 @@ import (
 // naive is the reference model of a Judge: it counts in the list of all checks.
 type naive struct {
 	limit, window, lateUS int64
-	bucket                int64
 	regions               int
 	all                   []Check
 }
@@ -31,7 +30,7 @@ func admitted(c Check) bool { return c.Admitted }
 // figures goes through all checks, and for P99 and Mean through all microseconds.
 func (d *naive) figures(endUS int64) Figures {
 	f := Figures{Worst: -d.limit, Beyond: -d.limit, Aligned: -d.limit, Unexplained: -d.limit}
-	judge := oracle.NewGlobal(d.regions, d.window, d.bucket)
+	judge := oracle.NewGlobal(d.regions, d.window)
 	var known []int64
 	all := d.all
 	for i, c := range all {
@@ -99,13 +98,9 @@ func TestJudgeAgreesWithReference(t *testing.T) {
 		dice := rand.New(rand.NewPCG(seed, 0))
 		regions, limit := 1+dice.IntN(4), int64(1+dice.IntN(12))
 		window := int64(10 * (1 + dice.IntN(20)))
-		bucket := window
-		if seed%2 == 1 {
-			bucket = window / 10
-		}
 		late := int64(dice.IntN(40))
-		j := NewJudge(regions, limit, window, bucket, late)
-		d := &naive{limit: limit, window: window, lateUS: late, bucket: bucket, regions: regions}
+		j := NewJudge(regions, limit, window, late)
+		d := &naive{limit: limit, window: window, lateUS: late, regions: regions}
 		us, ahead := int64(0), make([]int64, regions)
 		for i := range ahead {
 			ahead[i] = dice.Int64N(5 * window)
@@ -123,7 +118,7 @@ func TestJudgeAgreesWithReference(t *testing.T) {
 		us += dice.Int64N(window)
 		got, want := j.Figures(us), d.figures(us)
 		if got != want {
-			t.Fatalf("seed %d, %d regions, limit %d, window %d, bucket %d:\n got %+v\nwant %+v", seed, regions, limit, window, bucket, got, want)
+			t.Fatalf("seed %d, %d regions, limit %d, window %d:\n got %+v\nwant %+v", seed, regions, limit, window, got, want)
 		}
 		seen.Needless += got.Needless
 		seen.P99 = max(seen.P99, got.P99)

@@ -55,7 +55,7 @@ func drive(c Cell, run int, seed uint64, build Builder, before func(us int64, j 
 	if err != nil {
 		return nil, err
 	}
-	j := NewJudge(c.Regions, Limit, c.Window.Microseconds(), c.bucket().Microseconds(), c.late().Microseconds())
+	j := NewJudge(c.Regions, Limit, c.Window.Microseconds(), c.late().Microseconds())
 	began := w.Now()
 	come := newArrivals(c.Workload, seed*runs+uint64(run), c.Regions, Limit, c.Window)
 	for a := come.next(); a.US < c.lasts().Microseconds(); a = come.next() {

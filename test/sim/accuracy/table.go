@@ -62,14 +62,14 @@ func (x index) find(c Cell) (Result, error) {
 // focusTable has every figure of the cells of Focus.
 func focusTable(x index) (*table, error) {
 	t := &table{header: []string{
-		"demand", "regions", "RTT", "W", "buckets", "worst", "not bias", "99 % of time", "mean", "aligned", "utilisation", "needless",
+		"demand", "regions", "RTT", "W", "worst", "not bias", "99 % of time", "mean", "aligned", "utilisation", "needless",
 	}}
 	for _, c := range Focus() {
 		r, err := x.find(c)
 		if err != nil {
 			return nil, err
 		}
-		t.add(c.Workload.Name, fmt.Sprint(c.Regions), short(c.RTT), short(c.Window), fmt.Sprint(c.Buckets),
+		t.add(c.Workload.Name, fmt.Sprint(c.Regions), short(c.RTT), short(c.Window),
 			signed(r.Worst), signed(r.Beyond), signed(r.P99), fmt.Sprintf("+%.2f %%", 100*r.Mean/Limit), signed(r.Aligned),
 			r.utilisation(), r.needless())
 	}
@@ -87,15 +87,14 @@ func busy() []Workload {
 	return ws
 }
 
-// byGeography has one figure, with two buckets and with eleven, for all regions and
-// delays at the centre's window.
+// byGeography has one figure for all regions and delays at the centre's window.
 func byGeography(x index, figure func(Result) string) *table {
 	t := &table{header: append([]string{"regions", "RTT"}, names(busy())...)}
 	for _, regions := range allRegions() {
 		for _, rtt := range allRTTs() {
 			c := centre()
 			c.Regions, c.RTT = regions, rtt
-			t.add(append([]string{fmt.Sprint(regions), short(rtt)}, pairs(x, c, figure)...)...)
+			t.add(append([]string{fmt.Sprint(regions), short(rtt)}, byDemand(x, c, figure)...)...)
 		}
 	}
 	return t
@@ -108,7 +107,7 @@ func byWindow(x index, figure func(Result) string) *table {
 		for _, rtt := range allRTTs() {
 			c := centre()
 			c.Window, c.RTT = window, rtt
-			t.add(append([]string{short(window), short(rtt)}, pairs(x, c, figure)...)...)
+			t.add(append([]string{short(window), short(rtt)}, byDemand(x, c, figure)...)...)
 		}
 	}
 	return t
@@ -140,22 +139,18 @@ func byBound(x index) *table {
 // unmeasured is what a table has for a cell that a run was stopped before.
 const unmeasured = "–"
 
-// pairs is a figure of each busy workload: with two buckets · with eleven.
-func pairs(x index, c Cell, figure func(Result) string) []string {
+// byDemand is a figure of each busy workload.
+func byDemand(x index, c Cell, figure func(Result) string) []string {
 	var row []string
-	for _, w := range busy() {
-		var both []string
-		for _, buckets := range allBuckets() {
-			c.Workload, c.Buckets = w, buckets
-			text := unmeasured
-			if r, ok := x[c.key()]; ok {
-				text = figure(r)
-			}
-			if !c.leftOut() {
-				both = append(both, text)
-			}
+	for _, c.Workload = range busy() {
+		text := unmeasured
+		if r, ok := x[c.key()]; ok {
+			text = figure(r)
 		}
-		row = append(row, strings.Join(both, " · "))
+		if c.leftOut() {
+			text = ""
+		}
+		row = append(row, text)
 	}
 	return row
 }

@@ -28,7 +28,7 @@ func mutants() []mutant {
 	return []mutant{
 		{name: "borrowed units are lent on", file: bookFile, small: true, from: "max(0, min(c-used, b.Share-left(b.Lent)))", to: "max(0, c-used)"},
 		{name: "units in use are lent", file: bookFile, from: "max(0, min(c-used, b.Share-left(b.Lent)))", to: "max(0, min(c, b.Share-left(b.Lent)))"},
-		{name: "units in use are returned", file: bookFile, from: "free := b.Ceiling(now) - used", to: "free := b.Ceiling(now)"},
+		{name: "units in use are returned", file: bookFile, from: "free := b.Slack(now, used)", to: "free := b.Slack(now, 0)"},
 		{name: "a record ends with its loan", file: bookFile, from: "k := t.Length + t.Window", to: "k := t.Length"},
 		{name: "a grant that comes again is added again", file: bookFile, from: "max(l.Units, g.Units), max", to: "l.Units+g.Units, max"},
 		{name: "a loan counts from the receipt of its grant", file: bookFile, from: "until := g.Time + b.Terms.Length", to: "until := now + b.Terms.Length"},

@@ -1,10 +1,11 @@
-// Command sim runs seeded worlds of regions in virtual time and says what it saw:
-// region-hours, hard states, violations; then how exact global limits are. It exits
-// with 1 if an invariant did not hold or a hard state was never reached.
+// Command sim runs seeded worlds of regions in virtual time and reports what happened: region-hours,
+// hard states, violations. First come the worlds of test/sim/testdata/corpus.txt, then random
+// ones, half of the time with estimated limits, half with a bound. It exits with 1 if
+// an invariant did not hold or a hard state was never reached.
 //
-//	go run ./test/sim/cmd/sim              two minutes of worlds, from seed 1 on
+//	go run ./test/sim/cmd/sim              two minutes of worlds
 //	go run ./test/sim/cmd/sim -seed 4711   that one world
-//	go run ./test/sim/cmd/sim -strict      worlds of limits with a bound, judged without excuses
+//	go run ./test/sim/cmd/sim -strict      worlds of limits with a bound only, judged without excuses
 //	go run ./test/sim/cmd/sim -strict -lasts 10m -hours 10000   so many region-hours of them
 package main
 
@@ -12,14 +13,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
-	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/regiond/regiond/test/sim"
-	"github.com/regiond/regiond/test/sim/accuracy"
 )
 
 // gcPercent lets garbage pile up longer: worlds are small, and make a lot of it.
@@ -27,47 +28,63 @@ const gcPercent = 400
 
 func main() {
 	lasts := flag.Duration("time", 0, "how long worlds are begun; 0 is two minutes, or with -hours as long as it takes")
-	hours := flag.Float64("hours", 0, "how many region-hours are run; 0: no matter how many")
-	from := flag.Uint64("from", 1, "the first seed")
+	hours := flag.Float64("hours", 0, "how many region-hours are run of each kind; 0: no matter how many")
+	from := flag.Uint64("from", 0, "the first seed after the corpus; 0: a random one")
 	seed := flag.Uint64("seed", 0, "run this one world only; 0 means many")
 	world := flag.Duration("lasts", 0, "how long a world lasts, virtually, and short pauses in it; 0 leaves it to the seed, and long ones")
-	strict := flag.Bool("strict", false, "worlds of limits with a bound, in which everything goes wrong; says how many region-hours were played")
-	brief := flag.Bool("brief", false, "say in a line how long was played until a mistake showed")
+	strict := flag.Bool("strict", false, "only worlds of limits with a bound, in which everything goes wrong; prints how many region-hours were played")
+	brief := flag.Bool("brief", false, "print in a line how long was played until a mistake showed")
 	flag.Parse()
 	debug.SetGCPercent(gcPercent)
 	if *lasts == 0 && *hours == 0 {
 		*lasts = 2 * time.Minute
 	}
-	os.Exit(run(*lasts, *hours, *from, *seed, *world, *strict, *brief))
+	plan := sim.Plan{Strict: *strict, Seed: *seed, Lasts: *world}
+	if *seed != 0 {
+		r := plan.Run()
+		os.Exit(tell(&r, nil))
+	}
+	var corpus []sim.Plan
+	if !*brief {
+		var err error
+		if corpus, err = sim.Corpus(); err != nil {
+			fmt.Fprintln(os.Stderr, "sim:", err)
+			os.Exit(1)
+		}
+	}
+	if plan.Seed = *from; *from == 0 {
+		plan.Seed = 1 + rand.Uint64N(1_000_000_000)
+	}
+	os.Exit(run(*lasts, time.Duration(*hours*float64(time.Hour)), corpus, plan, *brief))
 }
 
-func run(lasts time.Duration, hours float64, from, seed uint64, world time.Duration, strict, brief bool) int {
-	one := sim.RunSeed
-	if strict {
-		one = sim.RunStrictSeed
+// run runs the worlds of the corpus, then those from plan's seed on; both kinds unless plan is strict.
+func run(lasts, hours time.Duration, corpus []sim.Plan, plan sim.Plan, brief bool) (code int) {
+	began, kinds := time.Now(), []bool{true}
+	if !plan.Strict {
+		kinds = []bool{false, true}
 	}
-	if seed != 0 {
-		r := one(seed, world)
-		return tell(&r, nil)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	if lasts > 0 {
-		ctx, cancel = context.WithTimeout(ctx, lasts)
-	}
-	defer cancel()
-	r := sim.Campaign(ctx, from, world, time.Duration(hours*float64(time.Hour)), one)
-	if brief {
-		fmt.Println(r.Brief())
-		return min(1, len(r.Failed))
-	}
-	if strict {
-		return tell(&r, nil)
-	}
-	code := tell(&r, r.Missing())
-	fmt.Println()
-	if err := accuracy.Report(context.Background(), os.Stdout, accuracy.Simulated, runtime.GOMAXPROCS(0)); err != nil {
-		fmt.Fprintln(os.Stderr, "sim:", err)
-		return 1
+	for i, strict := range kinds {
+		plan.Strict = strict
+		first := slices.DeleteFunc(slices.Clone(corpus), func(p sim.Plan) bool { return p.Strict != strict })
+		ctx, cancel := context.WithCancel(context.Background())
+		if lasts > 0 {
+			ctx, cancel = context.WithDeadline(ctx, began.Add(lasts*time.Duration(i+1)/time.Duration(len(kinds))))
+		}
+		r := sim.Campaign(ctx, first, plan, hours)
+		cancel()
+		if brief {
+			fmt.Println(r.Brief())
+			code = max(code, min(1, len(r.Failed)))
+			continue
+		}
+		fmt.Printf("%s worlds: %d of the corpus, then from seed %d on\n", map[bool]string{false: "estimated", true: "strict"}[strict], len(first), plan.Seed)
+		var missing []string
+		if !strict {
+			missing = r.Missing()
+		}
+		code = max(code, tell(&r, missing))
+		fmt.Println()
 	}
 	return code
 }
