@@ -47,7 +47,7 @@ func TestAlertRules(t *testing.T) {
 	if len(errs) > 0 {
 		t.Fatal(errors.Join(errs...))
 	}
-	metrics, page, rules := documented(t), read(t, "docs/observe.md"), 0
+	metrics, page, runbook, rules := documented(t), read(t, "docs/observe.md"), read(t, "docs/operate.md"), 0
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
 			rules++
@@ -62,6 +62,9 @@ func TestAlertRules(t *testing.T) {
 			}
 			if !strings.Contains(page, "\n### "+r.Alert+"\n") || !strings.HasSuffix(r.Annotations["runbook_url"], "#"+strings.ToLower(r.Alert)) {
 				t.Errorf("%s has no section in docs/observe.md, or its runbook_url does not link to it", r.Alert)
+			}
+			if !strings.Contains(runbook, "\n| `"+r.Alert+"` | "+r.Labels["severity"]+" | ") {
+				t.Errorf("%s has no row with its severity in docs/operate.md", r.Alert)
 			}
 		}
 	}

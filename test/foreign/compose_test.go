@@ -2,6 +2,7 @@ package foreign_test
 
 import (
 	"maps"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/goccy/go-yaml"
 
 	"github.com/regiond/regiond/region"
 )
@@ -202,5 +204,29 @@ func TestPorts(t *testing.T) {
 	}
 	if free := published(env); slices.ContainsFunc(free, func(p string) bool { return p != "" }) {
 		t.Errorf("ports are %q with empty variables", free)
+	}
+}
+
+// TestPrometheusReadsTheRules: each file of rule_files is mounted, from one that exists.
+func TestPrometheusReadsTheRules(t *testing.T) {
+	var config struct {
+		RuleFiles []string `yaml:"rule_files"`
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "deploy/prometheus.yml")), &config); err != nil {
+		t.Fatal(err)
+	}
+	if len(config.RuleFiles) == 0 {
+		t.Fatal("deploy/prometheus.yml names no rule_files: no alert would ever fire")
+	}
+	service := load(t, nil).Services["prometheus"]
+	for _, file := range config.RuleFiles {
+		i := slices.IndexFunc(service.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Target == file && v.ReadOnly })
+		if i < 0 {
+			t.Errorf("%s is not mounted", file)
+			continue
+		}
+		if _, err := os.Stat(service.Volumes[i].Source); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
 	}
 }

@@ -87,6 +87,7 @@ func (e Example) Run(t *testing.T) {
 		{"no spelling escapes a limit", e.spellings},
 		{"nor does another case of the method", e.methods},
 		{"forged headers change nothing", e.forged},
+		{"no size lets a request pass", e.sizes},
 		{"without credentials nothing is served", e.unauthenticated},
 		{"without a tenant regiond forbids", e.noTenant},
 		{"regiond is killed and restarted", e.killed},

@@ -47,6 +47,12 @@ type Regiond struct {
 // be decided in memory, and a count would be off.
 func StartRegiond(t *testing.T, binary, topology string, edits ...Edit) *Regiond {
 	t.Helper()
+	return startRegiond(t, binary, topology, []string{"--redis-budget", "5s", "--deadline", "6s"}, edits...)
+}
+
+// startRegiond is StartRegiond with the flags of an operator.
+func startRegiond(t *testing.T, binary, topology string, flags []string, edits ...Edit) *Regiond {
+	t.Helper()
 	dir := t.TempDir()
 	addrs := FreeAddrs(t, 2)
 	redis := redisserver.Start(t, redisserver.Options{})
@@ -63,8 +69,7 @@ func StartRegiond(t *testing.T, binary, topology string, edits ...Edit) *Regiond
 	}, edits...)...)
 	r.launch = func(t *testing.T) *Process {
 		t.Helper()
-		p := Run(t, dir, binary, syscall.SIGINT, "serve", "--config", file, "--region", "eu-west",
-			"--redis-budget", "5s", "--deadline", "6s")
+		p := Run(t, dir, binary, syscall.SIGINT, append([]string{"serve", "--config", file, "--region", "eu-west"}, flags...)...)
 		p.Await(t, r.ready)
 		return p
 	}

@@ -96,8 +96,15 @@ func startTheirs(t *testing.T, binary, redis string, domains []domain) *server {
 // startOurs runs regiond on a Redis. Its budgets are long, since a busy machine must not decide.
 func startOurs(t *testing.T, binary, redis string, domains []domain) *server {
 	t.Helper()
+	s, _ := startOursOn(t, binary, fmt.Sprintf("addrs: [%q]", redis), domains)
+	return s
+}
+
+// startOursOn is startOurs for a Redis as the topology has it. It returns the folder of the configuration too.
+func startOursOn(t *testing.T, binary, redis string, domains []domain) (s *server, root string) {
+	t.Helper()
 	root, http, admin, grpc := t.TempDir(), ports.Addr(t), ports.Addr(t), ports.Addr(t)
-	topology := fmt.Sprintf("regions:\n  - {name: eu-west, http: %q, admin: %q, grpc: %q, redis: {addrs: [%q]}}\n"+
+	topology := fmt.Sprintf("regions:\n  - {name: eu-west, http: %q, admin: %q, grpc: %q, redis: {%s}}\n"+
 		"policies: [{name: standard, limits: [{name: a, units: 1, per: 1m}]}]\ntenants: {default: {policy: standard}}\nrls:\n  domains:\n",
 		http, admin, grpc, redis)
 	for _, d := range domains {
@@ -107,7 +114,7 @@ func startOurs(t *testing.T, binary, redis string, domains []domain) *server {
 	write(t, filepath.Join(root, "topology.yaml"), topology)
 	gateway.Run(t, root, binary, syscall.SIGTERM, "serve", "--config", "topology.yaml", "--region", "eu-west", "--redis-budget", "5s", "--deadline", "6s").
 		Await(t, func() error { return get(t, "http://"+admin+"/readyz") })
-	return newServer(t, grpc)
+	return newServer(t, grpc), root
 }
 
 func write(t *testing.T, path, text string) {

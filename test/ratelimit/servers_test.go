@@ -308,12 +308,12 @@ func (p *pair) stricter(t *testing.T, a *ratelimit.RateLimitResponse, q *ratelim
 
 // counted is a descriptor of a request that a limit counts: which, under which key, and for how much.
 type counted struct {
-	rule, key string
-	limit     uint64
-	cost      uint64
-	shadow    bool
-	report    bool // it has a cost of its own
-	over      bool
+	key    string
+	limit  uint64
+	cost   uint64
+	shadow bool
+	report bool // it has a cost of its own
+	over   bool
 }
 
 // weighted answers as coming-from.md says of `charge: weighted`, by their matching: what is used under each key.
@@ -331,7 +331,7 @@ func (w weighted) answer(t *testing.T, p *pair, q *ratelimit.RateLimitRequest) (
 			}
 		}
 	}
-	var parts [][]*counted // decided one after the other; two values under one rule are never in one
+	var parts [][]*counted // those that are checked together, and each in shadow
 	var reports []*counted
 	for i, d := range q.GetDescriptors() {
 		l := p.theirs.GetLimit(t.Context(), "d", d)
@@ -339,7 +339,7 @@ func (w weighted) answer(t *testing.T, p *pair, q *ratelimit.RateLimitRequest) (
 			continue
 		}
 		c := &counted{
-			rule: l.Limit.String(), key: p.keys.GenerateCacheKey("d", d, l, 0).Key, limit: uint64(l.Limit.GetRequestsPerUnit()),
+			key: p.keys.GenerateCacheKey("d", d, l, 0).Key, limit: uint64(l.Limit.GetRequestsPerUnit()),
 			cost: uint64(max(1, q.GetHitsAddend())), shadow: l.ShadowMode, report: d.GetHitsAddend() != nil,
 		}
 		if c.report {
@@ -348,9 +348,7 @@ func (w weighted) answer(t *testing.T, p *pair, q *ratelimit.RateLimitRequest) (
 		cells[i] = c
 		c.over = w[c.key]+c.cost > c.limit
 		refused = refused || c.over && !c.shadow && (c.report || c.cost > c.limit) // before anything else is charged
-		part := slices.IndexFunc(parts, func(o []*counted) bool {
-			return !o[0].shadow && !slices.ContainsFunc(o, func(o *counted) bool { return o.rule == c.rule })
-		})
+		part := slices.IndexFunc(parts, func(o []*counted) bool { return !o[0].shadow })
 		switch {
 		case c.report:
 			reports = append(reports, c)
@@ -409,7 +407,7 @@ func (s *sides) testWeighted(t *testing.T, name, file string, seed int) {
 		ours := s.ours.ask(t, q)
 		refused, over := model.answer(t, p, q)
 		wrong := refused != (ours.GetOverallCode() == ratelimit.RateLimitResponse_OVER_LIMIT)
-		if why := ours.GetDynamicMetadata().AsMap(); why["basis"] != "cached" && why["apart"] == nil { // a remembered denial shows what others had left then
+		if why := ours.GetDynamicMetadata().AsMap(); why["basis"] != "cached" { // a remembered denial shows what others had left then
 			for n, status := range ours.GetStatuses() {
 				wrong = wrong || over[n] != (status.GetCode() == ratelimit.RateLimitResponse_OVER_LIMIT)
 			}
