@@ -29,7 +29,7 @@ TAGS := chaos,chaoslong,compose
 # Debian installs servers in root's PATH.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
-.PHONY: help serve build test foreign screenshot check lines mutants chaos chaos-long sim accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
+.PHONY: help serve build man test foreign screenshot check lines mutants chaos chaos-long sim accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -43,6 +43,10 @@ serve: ## start regiond on 127.0.0.1:8080, in memory, with no configuration
 
 build: ## build bin/regiond
 	go build -trimpath -buildvcs=auto -ldflags "-X main.version=$(VERSION)" -o bin/regiond ./cmd/regiond
+
+man: ## write a man page for each command into bin/man
+	mkdir -p bin/man
+	go test -count=1 -run 'TestManPages$$' ./cmd/regiond -man $(CURDIR)/bin/man
 
 # The program's packages run under the race detector; what judges them in test/ does not
 # need it and is faster without, and so do allocations, which it changes, and the longest
@@ -62,6 +66,7 @@ test: ## install what the tests need, then run the tests of the program
 	test -z "$$failed"
 
 foreign: ## check deploy/, docker-compose.multi.yml and rate limit files with other programs
+	scripts/test-deps foreign
 	@set -e; for m in $(FOREIGN); do echo "go test -C $$m ./..."; go test -C $$m -count=1 -timeout 8m ./...; done
 
 screenshot: ## take docs/page.png, the README's picture of the page; needs chromium
@@ -72,7 +77,7 @@ mutants: $(GREMLINS) ## change the code in small ways and count what no test not
 	scripts/test-deps
 	go run ./test/mutants -gremlins $(GREMLINS) $(ARGS)
 
-check: tools ## format, vet, lint, import rules, tidy go.mod
+check: tools ## format, vet, lint, import rules, tidy go.mod, THIRD_PARTY.md
 	@out=$$($(GOFUMPT) -l .) && test -z "$$out" || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
 	@set -e; for m in $(MODULES) $(FOREIGN); do cd $(CURDIR)/$$m; echo "check $$m"; \
 		go vet -tags $(TAGS) ./...; \
@@ -80,6 +85,7 @@ check: tools ## format, vet, lint, import rules, tidy go.mod
 		$(GOLANGCI) run --build-tags $(TAGS) --config $(CURDIR)/.golangci.yml; \
 		go mod tidy -diff; \
 	done
+	scripts/third-party -check
 
 # Figures of every scenario, and a report of each that failed.
 CHAOSREPORT ?= $(CURDIR)/bin/chaos
@@ -106,8 +112,8 @@ bench: ## measure what the goals are stated for, in about eight minutes; needs r
 compare: ## measure this tree beside an older binary of regiond: make compare OLD=/tmp/regiond
 	go run ./test/bench -old "$(OLD)"
 
-sim: ## run worlds of regions in virtual time for SIMTIME (2m), or the one of SEED
-	go run ./test/sim/cmd/sim -time $(SIMTIME) $(if $(SEED),-seed $(SEED))
+sim: ## run the corpus of simulated worlds, then random ones or from SIMFROM on, for SIMTIME (2m); or the world of SEED
+	go run ./test/sim/cmd/sim -time $(SIMTIME) $(if $(SIMFROM),-from $(SIMFROM)) $(if $(SEED),-seed $(SEED))
 
 accuracy: ## measure how exact global limits are and write docs/accuracy.md's figures, in about a quarter of an hour
 	go run ./test/sim/cmd/accuracy -docs docs

@@ -8,11 +8,14 @@ package deploy_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +23,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/redisstore"
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/gateway"
 	"github.com/regiond/regiond/test/leaks"
 	"github.com/regiond/regiond/test/redisserver"
@@ -55,9 +62,20 @@ func TestUnit(t *testing.T) {
 
 const secret = "s3cret"
 
+// auditor is a user beside those of the file, for the test's own client, which may do everything.
+const auditor = "user auditor on nopass ~* &* +@all\n"
+
 // documented starts a Redis with the settings of docs/deploy.md and the users of
-// redis.acl, and another one for the client, which may do everything.
-func documented(t *testing.T, acl string) (addr string, auditor *redis.Client) {
+// redis.acl, and an auditor.
+func documented(t *testing.T, acl string) (addr string, client *redis.Client) {
+	t.Helper()
+	s := serverWith(t, documentedSettings(t), "/etc/redis/users.acl", acl)
+	s.start(t)
+	return s.addr, s.auditor
+}
+
+// documentedSettings are those of docs/deploy.md.
+func documentedSettings(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/deploy.md")
 	if err != nil {
@@ -68,26 +86,135 @@ func documented(t *testing.T, acl string) (addr string, auditor *redis.Client) {
 	if !found {
 		t.Fatal("docs/deploy.md has no settings of Redis")
 	}
+	return settings
+}
+
+// shipped is a Redis by a shipped file of settings and one of users.
+type shipped struct {
+	dir, file, addr string
+	auditor         *redis.Client
+}
+
+// serverWith prepares one; the settings name the file of users as aclFile.
+func serverWith(t *testing.T, settings, aclFile, acl string) *shipped {
+	t.Helper()
 	dir := t.TempDir()
-	users, file := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redis.conf")
-	write(t, users, acl+"user auditor on nopass ~* &* +@all\n")
-	write(t, file, gateway.Apply(t, "the settings", settings, gateway.Edit{Old: "/etc/redis/users.acl", New: users}))
-	addr = gateway.FreeAddrs(t, 1)[0]
-	host, port, err := net.SplitHostPort(addr)
+	s := &shipped{dir: dir, file: filepath.Join(dir, "redis.conf"), addr: gateway.FreeAddrs(t, 1)[0]}
+	users := filepath.Join(dir, "users.acl")
+	write(t, users, acl+auditor)
+	write(t, s.file, gateway.Apply(t, "the settings", settings, gateway.Edit{Old: aclFile, New: users}))
+	s.auditor = redis.NewClient(&redis.Options{Addr: s.addr, Username: "auditor", Password: "any"})
+	t.Cleanup(func() { s.auditor.Close() })
+	return s
+}
+
+func (s *shipped) start(t *testing.T) *gateway.Process {
+	t.Helper()
+	host, port, err := net.SplitHostPort(s.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := gateway.Run(t, dir, redisserver.Binary(t), syscall.SIGTERM, file, "--bind", host, "--port", port, "--dir", dir)
-	auditor = redis.NewClient(&redis.Options{Addr: addr, Username: "auditor", Password: "any"})
-	t.Cleanup(func() { auditor.Close() })
-	p.Await(t, func() error { return auditor.Ping(t.Context()).Err() })
-	return addr, auditor
+	p := gateway.Run(t, s.dir, redisserver.Binary(t), syscall.SIGTERM, s.file, "--bind", host, "--port", port, "--dir", s.dir)
+	p.Await(t, func() error { return s.auditor.Ping(t.Context()).Err() })
+	return p
 }
 
-// commands are what redis.acl grants.
+// dump is all that the server holds, by key.
+func (s *shipped) dump(t *testing.T) map[string]string {
+	t.Helper()
+	keys, err := s.auditor.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, key := range keys {
+		if all[key], err = s.auditor.Dump(t.Context(), key).Result(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// TestRestartKeepsData: Redis 7.0 to 7.2 replays what scripts wrote as user default, so what that user may not do is lost in
+// a restart. For each file of users that is shipped, made or shown.
+func TestRestartKeepsData(t *testing.T) {
+	for _, row := range []struct {
+		name, settings, aclFile string
+		users                   func(t *testing.T) (acl, password string)
+	}{
+		{"docs/deploy.md", documentedSettings(t), "/etc/redis/users.acl", func(t *testing.T) (string, string) { return readACL(t), secret }},
+		{"docker-compose.multi.yml", gateway.Read(t, "redis.conf", gateway.Edit{Old: "dir /data", New: "dir ."}), "/run/secrets/redis-acl", composeUsers},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			acl, password := row.users(t)
+			s := serverWith(t, row.settings, row.aclFile, acl)
+			p := s.start(t)
+			charge(t, s.addr, password)
+			before := s.dump(t)
+			if len(before) < 5 {
+				t.Fatalf("only %d keys were written", len(before))
+			}
+			p.End(syscall.SIGTERM)
+			s.start(t)
+			if after := s.dump(t); !maps.Equal(before, after) {
+				t.Errorf("of %d keys a restart left %d, or less of them", len(before), len(after))
+			}
+			users, err := s.auditor.Do(t.Context(), "ACL", "LIST").StringSlice()
+			if err != nil || !slices.ContainsFunc(users, func(u string) bool { return strings.HasPrefix(u, "user default off ") }) {
+				t.Errorf("user default is not disabled (%v): %q", err, users)
+			}
+		})
+	}
+}
+
+// composeUsers are what scripts/compose-keys makes.
+func composeUsers(t *testing.T) (acl, password string) {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "../scripts/compose-keys", dir).CombinedOutput(); err != nil {
+		t.Fatalf("compose-keys: %v: %s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "redis.password"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gateway.Read(t, filepath.Join(dir, "redis.acl")), strings.TrimSpace(string(text))
+}
+
+// charge has regiond's store write keys of each kind.
+func charge(t *testing.T, addr, password string) {
+	t.Helper()
+	s, err := redisstore.New(redisstore.Options{
+		Addrs: []string{addr}, Budget: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		Credentials: func() (string, string) { return "regiond", password },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	plan := store.NewKeyPlan([]*quota.Limit{
+		{Name: "log", Units: 100, Window: time.Hour},
+		{Name: "window", Units: 100, Window: time.Hour, Algorithm: quota.SlidingWindow},
+		{Name: "level", Units: 100, Window: time.Hour, Algorithm: quota.GCRA},
+		{Name: "global", Units: 100, Window: time.Hour, Scope: quota.ScopeGlobal},
+	})
+	for i := range 50 {
+		call := limitertest.CallOf(plan, "acme", 1)
+		call.Counters = plan.AppendCounters(nil, call.Keys, "acme", "standard")
+		if i == 0 {
+			call.Record, call.Print = "rl:{acme}:i:k", "p"
+		}
+		if _, err := limitertest.DecideOne(s, call); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// commands are what redis.acl grants to regiond.
 func commands(t *testing.T, acl string) (granted []string) {
 	t.Helper()
-	for word := range strings.FieldsSeq(acl) {
+	_, rules, _ := strings.Cut(acl, "user regiond ")
+	for word := range strings.FieldsSeq(rules) {
 		if name, ok := strings.CutPrefix(word, "+"); ok {
 			granted = append(granted, name)
 		}
@@ -113,7 +240,7 @@ func TestACLIsEnough(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts redis-server and regiond")
 	}
-	redis, auditor := documented(t, readACL(t))
+	redis, client := documented(t, readACL(t))
 	binary, dir := gateway.Build(t, ".."), t.TempDir()
 	addrs := gateway.FreeAddrs(t, 3)
 	password := filepath.Join(dir, "password")
@@ -148,7 +275,7 @@ tenants: {default: {policy: standard}}
 		}
 		p.End(syscall.SIGINT)
 	}
-	refused, err := auditor.Do(t.Context(), "ACL", "LOG").Slice()
+	refused, err := client.Do(t.Context(), "ACL", "LOG").Slice()
 	if err != nil || len(refused) != 0 {
 		t.Errorf("ACL LOG (%v): Redis has refused regiond %d commands:\n%v", err, len(refused), refused)
 	}
@@ -175,6 +302,11 @@ func TestACLIsNotMore(t *testing.T) {
 	defer stranger.Close()
 	if err := stranger.Get(t.Context(), "rl:{acme}:a").Err(); err == nil || !strings.HasPrefix(err.Error(), "NOAUTH") {
 		t.Errorf("without a name Redis answers %v, want NOAUTH", err)
+	}
+	for _, password := range []string{"", "any", secret} {
+		if err := stranger.Do(t.Context(), "AUTH", "default", password).Err(); err == nil || !strings.HasPrefix(err.Error(), "WRONGPASS") {
+			t.Errorf("user default with password %q is answered with %v, want WRONGPASS", password, err)
+		}
 	}
 }
 

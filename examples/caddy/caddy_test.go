@@ -21,6 +21,8 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestBehindCaddy(t *testing.T) { example().Run(t) }
 
+func TestUnderLoad(t *testing.T) { example().TestUnderLoad(t) }
+
 func example() gateway.Example {
 	return gateway.Example{
 		Launch: launch,
@@ -45,7 +47,7 @@ func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) (string, *
 	}
 	conf := gateway.Render(t, "Caddyfile", dir, append([]gateway.Edit{
 		// Other tests may run Caddy too: no admin port, loopback only.
-		{Old: "(app) {\n", New: "{\n\tadmin off\n\tdefault_bind 127.0.0.1\n}\n(app) {\n"},
+		{Old: "\n{\n", New: "\n{\n\tadmin off\n\tdefault_bind 127.0.0.1\n"},
 		{Old: "\n:80 {", New: "\n:" + port + " {"},
 		{Old: "reverse_proxy 127.0.0.1:8080", New: "reverse_proxy " + regiond},
 		{Old: "reverse_proxy 127.0.0.1:3000", New: "reverse_proxy " + app},

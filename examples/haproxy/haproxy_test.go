@@ -20,6 +20,8 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestBehindHAProxy(t *testing.T) { example().Run(t) }
 
+func TestUnderLoad(t *testing.T) { example().TestUnderLoad(t) }
+
 func example() gateway.Example {
 	return gateway.Example{
 		Launch:       launch,

@@ -3,6 +3,7 @@ package nats_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,24 @@ func load(t *testing.T) *server.Options {
 	return o
 }
 
+// start runs a server on nats.conf until the test ends.
+func start(t *testing.T) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(load(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server does not listen")
+	}
+	return s
+}
+
 func TestSettings(t *testing.T) {
 	o := load(t)
 	if o.PingInterval != time.Second || o.MaxPingsOut != 2 || o.WriteDeadline != 2*time.Second {
@@ -36,20 +55,23 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// TestReload: what docs/operate.md says of a new region. A user may be changed by a reload, a gateway needs a restart.
+func TestReload(t *testing.T) {
+	s := start(t)
+	users, gateways := load(t), load(t)
+	users.Users[0].Password = "changed"
+	if err := s.ReloadOptions(users); err != nil {
+		t.Errorf("another password: %v", err)
+	}
+	gateways.Gateway.Gateways = append(gateways.Gateway.Gateways, &server.RemoteGatewayOpts{Name: "sa-east", URLs: gateways.Gateway.Gateways[0].URLs})
+	if err := s.ReloadOptions(gateways); err == nil || !strings.Contains(err.Error(), "not supported for Gateway") {
+		t.Errorf("another gateway: %v, want a refusal", err)
+	}
+}
+
 // A region receives from every region, and publishes as itself only. Nobody else gets in.
 func TestPermissions(t *testing.T) {
-	s, err := server.NewServer(load(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	defer func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	}()
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server does not listen")
-	}
+	s := start(t)
 	for _, stranger := range [][2]string{{"", ""}, {"eu-west", ""}, {"eu-west", "other"}, {"us-east", "secret"}} {
 		if c, err := nats.Connect(s.ClientURL(), nats.UserInfo(stranger[0], stranger[1])); !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("%q was let in: %v", stranger, err)

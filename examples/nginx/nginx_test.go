@@ -20,6 +20,8 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestBehindNginx(t *testing.T) { example().Run(t) }
 
+func TestUnderLoad(t *testing.T) { example().TestUnderLoad(t) }
+
 func example() gateway.Example {
 	return gateway.Example{
 		Launch:       launch,
@@ -78,6 +80,19 @@ func TestStatuses(t *testing.T) {
 		500: 200, 502: 200, 503: 200, 504: 200,
 		400: 500, 404: 500, 429: 500, 431: 500, 302: 500,
 	})
+}
+
+// TestDecisionID: the id of a refusal reaches the customer and the log, so that both can be traced.
+func TestDecisionID(t *testing.T) {
+	const id = "8f1c2b90d4e65a37b0c94d1e7f236a58"
+	denies := gateway.NewServer(t, http.StatusForbidden, http.Header{"X-Regiond-Decision": {"deny"}, "X-Regiond-Decision-Id": {id}}, "")
+	customer, nginx := example().InFrontOf(t, denies.Addr, gateway.NewApp(t).Addr, example().LongTimeouts...)
+	got := customer.Send(t, gateway.Request{As: "acme"})
+	got.Is(t, http.StatusTooManyRequests)
+	if has := got.Header.Get("X-Regiond-Decision-Id"); has != id {
+		t.Errorf("the id is %q, want %s", has, id)
+	}
+	nginx.AwaitLines(t, 1, "decision=deny id="+id+" ")
 }
 
 // TestLog: requests that passed unlimited have decision=none.
