@@ -38,7 +38,9 @@ type Counters interface {
 	// time at. On an error nothing is merged. Our own region as the author means a
 	// sibling.
 	Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error
-	// FoldReturned merges what a peer remembers of our own counters, like Fold.
+	// FoldWhole merges counters of which earlier messages are missing, like Fold.
+	FoldWhole(author string, clockUS int64, at time.Duration, groups []wire.Group) error
+	// FoldReturned merges what a peer remembers of our own counters, like FoldWhole.
 	FoldReturned(clockUS int64, at time.Duration, groups []wire.Group) error
 	// Sweep frees what has ended. It is called at each tick.
 	Sweep()

@@ -75,6 +75,14 @@ func (p *peer) noteMissing() {
 	}
 }
 
+// follows reports whether no changes are missing before those with a number.
+func (r *peerTable) follows(from quota.Process, number uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.find(from)
+	return p != nil && number <= p.changes.complete()+1 || p == nil && number == 1
+}
+
 // arrived notes changes that were merged, and reports whether earlier ones are missing for
 // the first time.
 func (r *peerTable) arrived(from quota.Process, number uint64, now time.Duration) (gap bool) {

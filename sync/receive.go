@@ -113,8 +113,10 @@ func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) 
 func (m *Mesh) fold(region string, u *wire.Usage, receivedUS int64, now time.Duration) error {
 	clockUS := m.peers.clock(u.From, u.Seq, u.TimeUS, now)
 	switch {
-	case u.Origin == "":
+	case u.Origin == "" && u.Chunk.Snapshot == 0 && m.peers.follows(u.From, u.Number):
 		return m.o.Counters.Fold(region, clockUS, now, u.Groups)
+	case u.Origin == "":
+		return m.o.Counters.FoldWhole(region, clockUS, now, u.Groups)
 	case u.Origin == region || u.OriginTimeUS == 0 && len(u.Groups) > 0:
 		return &refusal{string(wire.ReasonRange), "origin is the author's own region, or has no clock"}
 	case len(u.Groups) == 0:
@@ -124,7 +126,7 @@ func (m *Mesh) fold(region string, u *wire.Usage, receivedUS int64, now time.Dur
 	case m.peers.receivesFrom(u.Origin, now):
 		return nil // from itself
 	}
-	return m.o.Counters.Fold(u.Origin, u.OriginTimeUS+clockUS-u.TimeUS, now, u.Groups)
+	return m.o.Counters.FoldWhole(u.Origin, u.OriginTimeUS+clockUS-u.TimeUS, now, u.Groups)
 }
 
 // onHeartbeat applies a heartbeat.

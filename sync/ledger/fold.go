@@ -35,35 +35,42 @@ func (r *Refusal) Reason() string { return r.reason }
 // A bucket ahead of the author's clock, which stepped back, counts whole from now on. With
 // our own region as author the counters are a sibling's: they are merged into our own, as
 // published.
+//
+// What is new in it was admitted since the message before, which is now as far as a window goes.
 func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error {
-	return l.fold(author, clockUS, at, groups, false)
+	return l.fold(&fold{author: author, clockUS: clockUS, nowUS: at.Microseconds()}, groups)
 }
 
-// FoldReturned merges counters of our own as a peer remembers them, like Fold. What we and
+// FoldWhole merges counters of which earlier messages are missing, like Fold: those of a
+// snapshot, those that another region forwarded, and those after a gap. What is new in them
+// was admitted at any time since they last grew here.
+func (l *Ledger) FoldWhole(author string, clockUS int64, at time.Duration, groups []wire.Group) error {
+	return l.fold(&fold{author: author, clockUS: clockUS, nowUS: at.Microseconds(), whole: true}, groups)
+}
+
+// FoldReturned merges counters of our own as a peer remembers them, like FoldWhole. What we and
 // our store had lost is published to the other peers like any change.
 func (l *Ledger) FoldReturned(clockUS int64, at time.Duration, groups []wire.Group) error {
-	return l.fold(l.o.Self, clockUS, at, groups, true)
+	return l.fold(&fold{author: l.o.Self, clockUS: clockUS, nowUS: at.Microseconds(), whole: true, returned: true}, groups)
 }
 
-func (l *Ledger) fold(author string, clockUS int64, at time.Duration, groups []wire.Group, returned bool) error {
-	if clockUS < 0 || clockUS >= maxUS {
-		return &Refusal{"range", fmt.Sprintf("the clock of %s shows %d µs, which is no time", author, clockUS)}
+func (l *Ledger) fold(f *fold, groups []wire.Group) error {
+	if f.clockUS < 0 || f.clockUS >= maxUS {
+		return &Refusal{"range", fmt.Sprintf("the clock of %s shows %d µs, which is no time", f.author, f.clockUS)}
 	}
 	for i := range groups {
 		if err := check(&groups[i]); err != nil {
 			return err
 		}
 	}
-	region := l.Region(author)
-	if region < 0 {
-		return &Refusal{"regions", fmt.Sprintf("region %s is one more than the %d that a process can know", author, MaxRegions)}
+	if f.region = l.Region(f.author); f.region < 0 {
+		return &Refusal{"regions", fmt.Sprintf("region %s is one more than the %d that a process can know", f.author, MaxRegions)}
 	}
-	f := fold{author: author, region: region, nowUS: at.Microseconds(), clockUS: clockUS, returned: returned}
-	l.noteClock(region, clockUS, f.nowUS)
+	l.noteClock(f.region, f.clockUS, f.nowUS)
 	for i := range groups {
 		g := &groups[i]
-		if (g.Bucket+2)*g.WindowUS > clockUS {
-			l.foldGroup(&f, g)
+		if (g.Bucket+2)*g.WindowUS > f.clockUS {
+			l.foldGroup(f, g)
 		}
 	}
 	if f.urgent {
@@ -79,9 +86,9 @@ func check(g *wire.Group) error {
 		return err
 	}
 	switch {
-	case len(g.IDs) != len(g.Generations) || len(g.IDs) != len(g.Units):
-		return &Refusal{"range", fmt.Sprintf("limit %s: %d ids, %d generations and %d units; there must be one of each",
-			g.Limit, len(g.IDs), len(g.Generations), len(g.Units))}
+	case len(g.IDs) != len(g.Generations) || len(g.IDs) != len(g.Units) || len(g.Growth) > 0 && len(g.Growth) != 2*len(g.IDs):
+		return &Refusal{"range", fmt.Sprintf("limit %s: %d ids, %d generations, %d units and %d of growth; there must be one of each, and of growth two or none",
+			g.Limit, len(g.IDs), len(g.Generations), len(g.Units), len(g.Growth))}
 	case g.Bucket < 0 || g.Bucket > (maxUS-1)/g.WindowUS:
 		return &Refusal{"range", fmt.Sprintf("limit %s: bucket %d begins at no time", g.Limit, g.Bucket)}
 	}
@@ -106,12 +113,23 @@ type fold struct {
 	author         string
 	region         int
 	nowUS, clockUS int64
-	began          int64 // the group's bucket, by our clock
-	returned       bool  // by a peer, to us
+	began          int64   // the group's bucket, by our clock
+	whole          bool    // earlier messages are missing
+	returned       bool    // by a peer, to us
+	path           *growth // of the counter that is merged, if it came with it
 	urgent         bool
 	done           []finished
 	most           int64 // of the group's limit
 	excess         int64 // by which the group's counters went beyond it
+}
+
+// grow raises a counter by the message.
+func (f *fold) grow(c *counter, units, began, windowUS int64) {
+	if f.whole {
+		c.raise(units, began, f.nowUS, windowUS, f.path)
+	} else {
+		c.grow(units, began, f.nowUS, windowUS)
+	}
 }
 
 // foldGroup takes the shards as they come; ids in order change them seldom.
@@ -128,6 +146,9 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 		sh.mu.Lock()
 		for end := min(i+foldSlice, len(g.IDs)); i < end && l.shard(g.IDs[i]) == sh; i++ {
 			if g.Units[i] > 0 {
+				if f.path = nil; len(g.Growth) > 0 {
+					f.path = (*growth)(g.Growth[2*i:])
+				}
 				merge(sh, f, &k, g.IDs[i], quota.Counter{Bucket: g.Bucket, Generation: g.Generations[i], Units: g.Units[i]})
 			}
 		}
@@ -154,11 +175,14 @@ func (l *Ledger) foldPeer(sh *shard, f *fold, k *limitKey, id uint64, u quota.Co
 		return
 	}
 	if u.Units <= c.units {
+		if u.Units == c.units {
+			c.learn(u.Units, f.path)
+		}
 		return
 	}
 	before := s.bucketOf(s.peers, c)
 	f.excess += max(0, before+u.Units-c.units-max(f.most, before))
-	c.grow(u.Units, f.began, f.nowUS, k.windowUS)
+	f.grow(&c.counter, u.Units, f.began, k.windowUS)
 	// A peer uses it too, and must know what we have not published.
 	if s.own != nil && s.own.state != idle && sh.enlist(s.own, f.nowUS, true) {
 		f.urgent = true
@@ -204,7 +228,7 @@ func (l *Ledger) foldOwn(sh *shard, f *fold, k *limitKey, id uint64, u quota.Cou
 		u.Units = most
 	}
 	if u.Units > c.units {
-		c.grow(u.Units, to.began, f.nowUS, k.windowUS)
+		f.grow(&c.counter, u.Units, to.began, k.windowUS)
 		if f.returned {
 			sh.enlist(o, f.nowUS, false)
 			return

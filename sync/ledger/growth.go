@@ -13,7 +13,14 @@ const slots = 64
 // A level is 2^shiftOf(units), so that there are 32 to 63 of them once there are as many units.
 // As soon as units outgrow that, levels are halved, which is exact: the levels of a path are those that
 // the finer numbers rounded down would have given at once.
+//
+// There are at most 63 of each, so the two highest bits are none of the path. The highest is guessed.
 type growth [2]uint64
+
+// guessed is set in the second word while some of the path is a guess: earlier messages were missing.
+const guessed = uint64(1) << 63
+
+func (g *growth) isGuess() bool { return g[1]&guessed != 0 }
 
 // shiftOf is by how much units are shifted right to be a level, 0 to 63.
 func shiftOf(units int64) int { return max(0, bits.Len64(uint64(units))-6) }
@@ -21,13 +28,49 @@ func shiftOf(units int64) int { return max(0, bits.Len64(uint64(units))-6) }
 // grow notes that a counter had from units until a slot, and has to in that slot. A slot
 // before the last one that grew counts as that: our clock has been there.
 func (g *growth) grow(slot int64, from, to int64) {
-	ended := bits.OnesCount64(g[0]) + bits.OnesCount64(g[1])
+	ended := g.slot()
 	if n := int(min(slot, slots-1)) - ended; n > 0 {
 		g.put(uint(from>>shiftOf(from))+uint(ended), uint(n))
 	}
 	if by := shiftOf(to) - shiftOf(from); by > 0 {
 		g.coarsen(by)
 	}
+}
+
+// slot is the one in which the counter last grew: as many as have ended.
+func (g *growth) slot() int { return bits.OnesCount64(g[0]) + bits.OnesCount64(g[1]&^guessed) }
+
+// spread notes that a counter has to in a slot, and that it came there evenly since it last grew.
+func (g *growth) spread(slot, from, to int64) {
+	first, last := int64(g.slot()), min(slot, slots-1)
+	n, had := last-first+1, from
+	for i := first; i < last; i++ {
+		k := i - first + 1
+		until := from + (to-from)/n*k + (to-from)%n*k/n
+		g.grow(i, had, until)
+		had = until
+	}
+	g.grow(last, had, to)
+	g[1] |= guessed
+}
+
+// of is the path of a counter of which less is told: even, where that changes the levels.
+func (g *growth) of(units, told int64) growth {
+	if shiftOf(told) == shiftOf(units) && g.fits(told) {
+		return *g
+	}
+	var even growth
+	even.spread(slots-1, 0, told)
+	return even
+}
+
+// fits reports whether the path can be that of so many units.
+func (g *growth) fits(units int64) bool {
+	ended, last := g.slot(), 64+bits.Len64(g[1]&^guessed)
+	if last == 64 {
+		last = bits.Len64(g[0])
+	}
+	return ended < slots && int64(last-ended) <= units>>shiftOf(units)
 }
 
 // put puts n ones from a bit on.
@@ -40,8 +83,8 @@ func (g *growth) put(at, n uint) {
 // coarsen makes a level of 2^by.
 func (g *growth) coarsen(by int) {
 	fine, ended := *g, uint(0)
-	*g = growth{}
-	for i, word := range fine {
+	*g = growth{0, fine[1] & guessed}
+	for i, word := range []uint64{fine[0], fine[1] &^ guessed} {
 		for ; word != 0; word &= word - 1 {
 			level := uint(64*i+bits.TrailingZeros64(word)) - ended
 			g.put(level>>by+ended, 1)
@@ -83,7 +126,7 @@ func (g *growth) end(ended int64) int64 {
 		return -1
 	}
 	if ones := bits.OnesCount64(word); n > ones {
-		word, n, from = g[1], n-ones, 64
+		word, n, from = g[1]&^guessed, n-ones, 64
 	}
 	for ; n > 1 && word != 0; n-- {
 		word &= word - 1
@@ -100,7 +143,7 @@ func (g *growth) after(at int64) int64 {
 		return at + 1 + int64(bits.TrailingZeros64(w))
 	}
 	from := max(at+1, 64)
-	if w := g[1] >> (from - 64); w != 0 {
+	if w := (g[1] &^ guessed) >> (from - 64); w != 0 {
 		return from + int64(bits.TrailingZeros64(w))
 	}
 	return never

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math/big"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -12,13 +13,20 @@ func TestGrowth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var g growth
 		var had [slots + 1]int64 // units by the end of so many slots
-		units, at := int64(0), int64(0)
+		units, at, last := int64(0), int64(0), int64(0)
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			slot := at + rapid.SampledFrom([]int64{-70, -1, 0, 0, 0, 1, 1, 2, 5, 40}).Draw(t, "slots")
 			at = max(at, min(slots-1, slot)) // a path does not go back
 			more := rapid.OneOf(rapid.Int64Range(1, 3), rapid.Int64Range(1, 100), rapid.Int64Range(1, 1<<45)).Draw(t, "more")
-			g.grow(slot, units, units+more)
-			units += more
+			if rapid.Bool().Draw(t, "whole") {
+				for i := last; i <= at; i++ { // evenly, the last slot whole
+					had[i+1] = units + part(more, i-last+1, at-last+1)
+				}
+				g.spread(slot, units, units+more)
+			} else {
+				g.grow(slot, units, units+more)
+			}
+			last, units = at, units+more
 			for i := at + 1; i <= slots; i++ {
 				had[i] = units
 			}
@@ -29,13 +37,13 @@ func TestGrowth(t *testing.T) {
 			}
 			return units
 		}
-		level, last := int64(1)<<shiftOf(units), int64(0)
+		level, least := int64(1)<<shiftOf(units), int64(0)
 		for i := range int64(slots + 1) {
 			n := by(i)
-			if n > had[i] || n < last || n <= had[i]-level {
+			if n > had[i] || n < least || n <= had[i]-level {
 				t.Fatalf("by the end of %d slots %d of %d units, it had %d; levels of %d", i, n, units, had[i], level)
 			}
-			last = n
+			least = n
 		}
 		windowUS := rapid.SampledFrom([]int64{1, 63, 64, 1000, 60_000_000, 2_678_400_000_000}).Draw(t, "W")
 		before := units
@@ -52,6 +60,43 @@ func TestGrowth(t *testing.T) {
 				t.Fatalf("%d µs after the bucket %d are left, %d before", us, left, before)
 			}
 			before = left
+		}
+	})
+}
+
+// part is units·n/of, rounded down.
+func part(units, n, of int64) int64 {
+	p := new(big.Int).Mul(big.NewInt(units), big.NewInt(n))
+	return p.Quo(p, big.NewInt(of)).Int64()
+}
+
+// TestForeignPaths: whatever path comes with a counter, if it fits it fades by itself from no more than
+// all units to none, and what is told of a counter fits.
+func TestForeignPaths(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := growth{rapid.Uint64().Draw(t, "low"), rapid.Uint64().Draw(t, "high")}
+		g[0] &= rapid.Uint64().Draw(t, "mask")
+		g[1] &= rapid.Uint64().Draw(t, "mask") & rapid.Uint64().Draw(t, "mask")
+		units := rapid.Int64Range(1, 1<<42).Draw(t, "units")
+		told := rapid.Int64Range(1, units).Draw(t, "told")
+		if path := g.of(units, told); !path.fits(told) {
+			t.Fatalf("the path %x of %d units is told as %x of %d, which does not fit", g, units, path, told)
+		}
+		if !g.fits(units) {
+			return
+		}
+		const windowUS = 6400
+		before := units
+		for us := range int64(windowUS) {
+			left := g.left(units, us, windowUS)
+			if left < 0 || left > before {
+				t.Fatalf("path %x: %d of %d units are left after %d µs, %d before", g, left, units, us, before)
+			}
+			before = left
+		}
+		g.grow(rapid.Int64Range(-1, 70).Draw(t, "slot"), units, units+told)
+		if !g.fits(units + told) {
+			t.Fatalf("path %x does not fit %d units, and grew from one that fitted", g, units+told)
 		}
 	})
 }

@@ -159,7 +159,7 @@ func (l *Ledger) Take(entries int, all bool, number uint64) []wire.Group {
 	if urgents > 0 {
 		signal.Send(l.urgent)
 	}
-	return group(out)
+	return group(out, false)
 }
 
 // candidate is a series that Take may take.
@@ -294,7 +294,7 @@ func (l *Ledger) takeFrom(c *candidate, entries int, out []entry, number uint64)
 		if len(out) == entries {
 			return out, false
 		}
-		out = append(out, entry{m, c.id, p.bucket, p.generation, units})
+		out = append(out, entry{limit: m, id: c.id, bucket: p.bucket, generation: p.generation, units: units})
 		p.published, o.number = units, number
 	}
 	o.unlist()

@@ -150,14 +150,18 @@ func (p *pair) Fold(*rapid.T) {
 		}
 		groups = append(groups, g)
 	}
-	returned := author == "eu-west" && rapid.Bool().Draw(p.T, "returned")
+	whole := rapid.Bool().Draw(p.T, "whole")
+	returned := whole && author == "eu-west" && rapid.Bool().Draw(p.T, "returned")
 	var err error
-	if returned {
+	switch {
+	case returned:
 		err = p.ledger.FoldReturned(clockUS, p.clock.now(), groups)
-	} else {
+	case whole:
+		err = p.ledger.FoldWhole(author, clockUS, p.clock.now(), groups)
+	default:
 		err = p.ledger.Fold(author, clockUS, p.clock.now(), groups)
 	}
-	if p.model.fold(author, clockUS, groups, returned); err != nil {
+	if p.model.fold(author, clockUS, groups, whole, returned); err != nil {
 		p.Fatalf("refused: %v", err)
 	}
 	if author != "eu-west" || returned {

@@ -56,7 +56,11 @@ func (l *Ledger) Record(s *Series, c quota.Counter, storeUS int64) {
 	if c.Generation != 0 && c.Units > 0 {
 		o, mine := l.ownCounter(&u)
 		if mine != nil && c.Units > mine.units {
-			mine.grow(c.Units, u.began, u.nowUS, s.WindowUS)
+			if mine.units == 0 && u.began < 0 { // some of it may be older than this process
+				mine.raise(c.Units, u.began, u.nowUS, s.WindowUS, nil)
+			} else {
+				mine.grow(c.Units, u.began, u.nowUS, s.WindowUS)
+			}
 			becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
 		}
 		l.sample(o, s)

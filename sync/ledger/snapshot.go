@@ -36,7 +36,7 @@ func (l *Ledger) Live(origin string, since uint64, entries int) iter.Seq[[]wire.
 				buf = l.collect(buf, &c, entries, region, since)
 			}
 			n := min(entries, len(buf))
-			if n > 0 && !yield(group(buf[:n])) {
+			if n > 0 && !yield(group(buf[:n], true)) {
 				return
 			}
 			buf = append(buf[:0], buf[n:]...)
@@ -65,21 +65,21 @@ func (l *Ledger) collect(buf []entry, c *cursor, entries, region int, since uint
 
 // live appends the live counters of a region, no more than most of each bucket.
 func (s *series) live(region int, most, nowUS int64, buf []entry) []entry {
-	add := func(bucket, generation, began, units int64) {
-		if units > 0 && !s.limit.over(began, nowUS) {
-			buf = append(buf, entry{s.limit, s.id, bucket, generation, units})
+	add := func(c *counter, generation, units int64) {
+		if units > 0 && !s.limit.over(c.began, nowUS) {
+			buf = append(buf, entry{s.limit, s.id, c.bucket, generation, units, c.growth.of(c.units, units)})
 		}
 	}
 	if region != 0 {
 		for i := range s.peers {
 			if c := &s.peers[i]; c.region() == region {
-				add(c.bucket, c.generation(), c.began, s.capped(i, most))
+				add(&c.counter, c.generation(), s.capped(i, most))
 			}
 		}
 	} else if s.own != nil {
 		for i := range s.own.counters {
 			c := &s.own.counters[i]
-			add(c.bucket, c.generation, c.began, s.own.claim(c, most))
+			add(&c.counter, c.generation, s.own.claim(c, most))
 		}
 	}
 	return buf
@@ -91,11 +91,12 @@ type entry struct {
 	id                 uint64
 	bucket, generation int64
 	units              int64
+	growth             growth // of a snapshot
 }
 
 // group puts counters together by limit and bucket, in a fixed order, with ids
-// ascending in each. It sorts es.
-func group(es []entry) []wire.Group {
+// ascending in each, with how they grew or without. It sorts es.
+func group(es []entry, grown bool) []wire.Group {
 	if len(es) == 0 {
 		return nil
 	}
@@ -108,14 +109,21 @@ func group(es []entry) []wire.Group {
 	ids, numbers := make([]uint64, len(es)), make([]int64, 2*len(es))
 	generations, units := numbers[:len(es)], numbers[len(es):]
 	var gs []wire.Group
+	var paths []uint64
+	if grown {
+		paths = make([]uint64, 0, 2*len(es))
+	}
 	for i := 0; i < len(es); {
 		first, from := &es[i], i
 		for ; i < len(es) && es[i].limit == first.limit && es[i].bucket == first.bucket; i++ {
 			ids[i], generations[i], units[i] = es[i].id, es[i].generation, es[i].units
+			if grown {
+				paths = append(paths, es[i].growth[:]...)
+			}
 		}
 		gs = append(gs, wire.Group{
 			Limit: first.limit.name, WindowUS: first.limit.windowUS, Bucket: first.bucket,
-			IDs: ids[from:i:i], Generations: generations[from:i:i], Units: units[from:i:i],
+			IDs: ids[from:i:i], Generations: generations[from:i:i], Units: units[from:i:i], Growth: paths[min(2*from, len(paths)):len(paths):len(paths)],
 		})
 	}
 	return gs

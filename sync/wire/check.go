@@ -71,6 +71,8 @@ func maxCount(field protoreflect.Name) int {
 	switch field {
 	case "ids", "generations", "units":
 		return MaxEntries
+	case "growth":
+		return 2 * MaxEntries
 	case "groups":
 		return MaxGroups
 	case "members", "weights", "missing", "lenders", "to", "cuts":

@@ -37,7 +37,7 @@ func AppendUsage(dst []byte, u *Usage) []byte {
 		}
 		m.Groups = append(m.Groups, &pb.Group{
 			Limit: g.Limit, WindowUs: g.WindowUS, BucketUs: g.WindowUS, Bucket: g.Bucket,
-			Ids: g.IDs, Generations: differences, Units: g.Units,
+			Ids: g.IDs, Generations: differences, Units: g.Units, Growth: g.Growth,
 		})
 	}
 	return encode(dst, &pb.Body{Kind: &pb.Body_Usage{Usage: m}})
@@ -64,8 +64,9 @@ func DecodeUsage(data []byte) (*Usage, error) {
 	}
 	for i, g := range m.Groups {
 		// A column of another wire type was counted, but is an unknown field, and dropped.
-		if n := len(g.Ids); len(g.Generations) != n || len(g.Units) != n {
-			return nil, refuse(ReasonMalformed, "groups[%d]: columns of another type: %d ids, %d generations, %d units", i, n, len(g.Generations), len(g.Units))
+		if n := len(g.Ids); len(g.Generations) != n || len(g.Units) != n || len(g.Growth) != 0 && len(g.Growth) != 2*n {
+			return nil, refuse(ReasonMalformed, "groups[%d]: columns of another type or length: %d ids, %d generations, %d units, %d of growth",
+				i, n, len(g.Generations), len(g.Units), len(g.Growth))
 		}
 		if g.BucketUs != g.WindowUs {
 			return nil, refuse(ReasonRange, "groups[%d]: bucket_us is %d, but the limit's buckets must be as long as its window, %d", i, g.BucketUs, g.WindowUs)
@@ -78,7 +79,7 @@ func DecodeUsage(data []byte) (*Usage, error) {
 		}
 		u.Groups = append(u.Groups, Group{
 			Limit: g.Limit, WindowUS: g.WindowUs, Bucket: g.Bucket,
-			IDs: g.Ids, Generations: g.Generations, Units: g.Units,
+			IDs: g.Ids, Generations: g.Generations, Units: g.Units, Growth: g.Growth,
 		})
 	}
 	return inRange(u, u.check())

@@ -18,7 +18,7 @@ const (
 	// who lowered that.
 	MaxMessage = 512 << 10
 	// MaxEntries is the most counters of a message, in all its groups: at 14 bytes each
-	// 448 KiB.
+	// 448 KiB. In a snapshot each has 16 more.
 	MaxEntries = 32_768
 	// MaxGroups is the most groups of a message: the limits of a large topology in two
 	// buckets.
@@ -88,6 +88,9 @@ type Group struct {
 	IDs         []uint64
 	Generations []int64
 	Units       []int64
+	// Growth is how each counter of a snapshot grew, two for each row; package ledger knows the meaning.
+	// Without it nothing is known of that.
+	Growth []uint64
 }
 
 // Heartbeat reports that a process is alive, from whom it receives and its view of the

@@ -99,6 +99,11 @@ func anyGroup(rows int) *rapid.Generator[wire.Group] {
 			g.Generations = append(g.Generations, edges(1, wire.EndOfTime).Draw(t, "generation"))
 			g.Units = append(g.Units, edges(0, quota.MaxCounter).Draw(t, "units"))
 		}
+		if rapid.Bool().Draw(t, "grown") {
+			for range g.IDs {
+				g.Growth = append(g.Growth, rapid.Uint64().Draw(t, "growth"), rapid.Uint64().Draw(t, "growth"))
+			}
+		}
 		return g
 	})
 }

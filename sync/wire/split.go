@@ -8,6 +8,7 @@ const (
 	headBytes  = 1 << 10
 	groupBytes = 200       // 127 of its limit, 4 numbers of up to 8, 8 tags and lengths
 	rowBytes   = 8 + 8 + 7 // id, generation and units
+	growthSize = 2         // of a row, in words
 )
 
 // Split divides groups among messages of at most maxEntries counters and MaxMessage bytes
@@ -23,7 +24,11 @@ func Split(groups []Group, maxEntries int) [][]Group {
 	entries, bytes := 0, headBytes
 	for _, g := range groups {
 		for len(g.IDs) > 0 {
-			n := min(len(g.IDs), maxEntries-entries, (MaxMessage-bytes-groupBytes)/rowBytes)
+			size := rowBytes
+			if len(g.Growth) > 0 {
+				size += 8 * growthSize
+			}
+			n := min(len(g.IDs), maxEntries-entries, (MaxMessage-bytes-groupBytes)/size)
 			if n <= 0 || len(message) == MaxGroups {
 				messages = append(messages, message)
 				message, entries, bytes = nil, 0, headBytes
@@ -33,8 +38,11 @@ func Split(groups []Group, maxEntries int) [][]Group {
 			part.IDs, g.IDs = g.IDs[:n:n], g.IDs[n:]
 			part.Generations, g.Generations = g.Generations[:n:n], g.Generations[n:]
 			part.Units, g.Units = g.Units[:n:n], g.Units[n:]
+			if m := growthSize * n; len(g.Growth) > 0 {
+				part.Growth, g.Growth = g.Growth[:m:m], g.Growth[m:]
+			}
 			message = append(message, part)
-			entries, bytes = entries+n, bytes+groupBytes+n*rowBytes
+			entries, bytes = entries+n, bytes+groupBytes+n*size
 		}
 	}
 	if len(message) > 0 {
@@ -57,4 +65,8 @@ func (g *byGeneration) Swap(i, j int) {
 	g.IDs[i], g.IDs[j] = g.IDs[j], g.IDs[i]
 	g.Generations[i], g.Generations[j] = g.Generations[j], g.Generations[i]
 	g.Units[i], g.Units[j] = g.Units[j], g.Units[i]
+	if len(g.Growth) > 0 {
+		a, b := (*[growthSize]uint64)(g.Growth[growthSize*i:]), (*[growthSize]uint64)(g.Growth[growthSize*j:])
+		*a, *b = *b, *a
+	}
 }

@@ -17,13 +17,18 @@ type row struct {
 	window, where     int64
 	id                uint64
 	generation, units int64
+	growth            [2]uint64
 }
 
 func rowsOf(groups []wire.Group) []row {
 	var rows []row
 	for _, g := range groups {
 		for i, id := range g.IDs {
-			rows = append(rows, row{g.Limit, g.WindowUS, g.Bucket, id, g.Generations[i], g.Units[i]})
+			r := row{limit: g.Limit, window: g.WindowUS, where: g.Bucket, id: id, generation: g.Generations[i], units: g.Units[i]}
+			if len(g.Growth) > 0 {
+				r.growth = [2]uint64(g.Growth[2*i:])
+			}
+			rows = append(rows, r)
 		}
 	}
 	return rows
@@ -72,6 +77,9 @@ func TestSplitMessagesAreRead(t *testing.T) {
 			for j := range g.Generations {
 				g.Generations[j] = 1 + int64(j%2)*(wire.EndOfTime-1)
 				g.Units[j] = 1 << 42
+				if groups == 3 {
+					g.Growth = append(g.Growth, 1<<63, 1<<63)
+				}
 			}
 		}
 		want, got := len(rowsOf(u.Groups)), 0

@@ -16,7 +16,7 @@ import (
 // message is one publication.
 type message struct {
 	meshsync.Message
-	usage *wire.Usage // decoded, if it is of usage and the world is judged
+	usage *wire.Usage // decoded, if it is of usage and the world is judged or perfect
 	from  *process
 	hash  uint64 // of its bytes, or their number
 }
@@ -98,8 +98,11 @@ func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 		w.stats.Loans++
 		m.hash = uint64(len(data)) // the nonce of what is sealed in it is random
 	}
-	if w.judge != nil && strings.HasPrefix(subject, meshsync.SubjectUsage) {
+	if (w.judge != nil || w.perfect != nil) && strings.HasPrefix(subject, meshsync.SubjectUsage) {
 		m.usage, _ = wire.DecodeUsage(m.Data)
+	}
+	if w.perfect != nil {
+		w.perfect.publish(w, m)
 	}
 	for _, s := range w.regions {
 		if meshtest.Subscribed(s.name, subject) {

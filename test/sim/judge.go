@@ -111,7 +111,7 @@ func (j *judge) delivered(p *process, m *message) {
 	}
 	of, direct := m.from.region.place, m.usage.Origin == ""
 	if !direct {
-		of = j.place(m.usage.Origin)
+		of = j.w.place(m.usage.Origin)
 		p.known.late[of] = max(p.known.late[of], m.from.known.thawed, m.from.known.late[of])
 	}
 	if of == p.region.place {
@@ -123,11 +123,13 @@ func (j *judge) delivered(p *process, m *message) {
 	if m.from.gone {
 		p.known.parted[of] = j.w.now
 	}
+	follows := p.follows(m)
 	for i := range m.usage.Groups {
 		g := &m.usage.Groups[i]
 		for n, id := range g.IDs {
 			k := cellKey{of, id, g.Bucket, g.Generations[n]}
 			r := p.known.received[k]
+			r.whole = r.whole || !follows && g.Units[n] > r.all.units()
 			switch grows := g.Units[n] > r.all.units(); {
 			case grows && !direct:
 				j.w.reached(forwarded)
@@ -143,15 +145,6 @@ func (j *judge) delivered(p *process, m *message) {
 			}
 		}
 	}
-}
-
-func (j *judge) place(name string) int {
-	for i, s := range j.w.regions {
-		if s.name == name {
-			return i
-		}
-	}
-	return -1
 }
 
 // asks works out, just before a check, what it has to go by: the check itself may teach

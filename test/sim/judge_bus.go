@@ -28,7 +28,7 @@ func (j *judge) compare(p *process) {
 	holds := map[cellKey]bool{}
 	for _, c := range meshtest.Cells(p.ceilings.Ledger()) {
 		t := j.byID[c.ID]
-		place := j.place(c.Region)
+		place := j.w.place(c.Region)
 		if t == nil || place == p.region.place {
 			continue
 		}
@@ -88,7 +88,7 @@ func (j *judge) settled() {
 func (j *judge) held(p *process, l *ledger.Ledger) map[cellKey]int64 {
 	held := map[cellKey]int64{}
 	for _, c := range meshtest.Cells(l) {
-		k := cellKey{j.place(c.Region), c.ID, c.Bucket, c.Generation}
+		k := cellKey{j.w.place(c.Region), c.ID, c.Bucket, c.Generation}
 		t := j.byID[c.ID]
 		if t == nil || k.region == p.region.place || c.WindowUS != t.limit.WindowUS() {
 			continue

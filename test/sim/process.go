@@ -129,7 +129,11 @@ func (p *process) open() (err error) {
 }
 
 func (p *process) enforced() limiter.Config {
-	return daemon.LimiterConfig(p.region.topology, p.region.name, p.ceilings, p.manager.Processes)
+	var g limiter.Global = p.ceilings
+	if p.region.w.perfect != nil {
+		g = perfect{p.ceilings, p}
+	}
+	return daemon.LimiterConfig(p.region.topology, p.region.name, g, p.manager.Processes)
 }
 
 func regionNames(t *region.Topology) []string {
@@ -195,6 +199,9 @@ func (p *process) receive(m *message) {
 	w := p.region.w
 	if w.judge != nil {
 		w.judge.delivered(p, m)
+	}
+	if w.perfect != nil {
+		w.perfect.receive(p, m)
 	}
 	p.mesh.Receive(m.Message)
 	p.settle()

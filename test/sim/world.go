@@ -35,7 +35,8 @@ type World struct {
 	key       wire.Key
 	log       *slog.Logger
 	trace     trace
-	judge     *judge // nil unless Options.Judged
+	judge     *judge      // nil unless Options.Judged
+	perfect   *perfectLog // nil unless Options.Perfect
 	bounds    bounds
 	bound     *boundJudge // nil if no limit has a bound
 	hard      Hard
@@ -92,6 +93,9 @@ func New(o Options) (*World, error) {
 	}
 	if o.Judged {
 		w.judge = newJudge(w)
+	}
+	if o.Perfect {
+		w.perfect = newPerfectLog(len(o.Regions))
 	}
 	for i, s := range w.regions {
 		if o.Regions[i].Absent {

@@ -11,8 +11,9 @@ import (
 
 // header names the columns of grid.csv. What counts is in units of a limit of Limit.
 var header = []string{
-	"workload", "regions", "rtt_ms", "window_s", "max_overshoot",
-	"asked", "admitted", "all_knowing", "needless", "worst", "beyond_bias", "p99", "mean", "aligned", "unexplained",
+	"workload", "max_overshoot", "event", "regions", "rtt_ms", "window_s",
+	"asked", "admitted", "all_knowing", "needless", "worst", "p99", "mean", "aligned",
+	"reference_admitted", "reference_needless", "reference_worst",
 }
 
 // WriteCSV writes results, one line each, with a header.
@@ -31,9 +32,11 @@ func WriteCSV(out io.Writer, results []Result) error {
 func record(r Result) []string {
 	whole := func(n int64) string { return strconv.FormatInt(n, 10) }
 	return []string{
-		r.Workload.Name, strconv.Itoa(r.Regions), whole(r.RTT.Milliseconds()), whole(int64(r.Window / time.Second)), r.MaxOvershoot.String(),
-		whole(r.Asked), whole(r.Admitted), whole(r.AllKnowing), whole(r.Needless), whole(r.Worst), whole(r.Beyond), whole(r.P99),
-		strconv.FormatFloat(r.Mean, 'f', meanDigits, 64), whole(r.Aligned), whole(r.Unexplained),
+		r.Workload.Name, r.MaxOvershoot.String(), string(r.Event),
+		strconv.Itoa(r.Regions), whole(r.RTT.Milliseconds()), whole(int64(r.Window / time.Second)),
+		whole(r.Asked), whole(r.Admitted), whole(r.AllKnowing), whole(r.Needless), whole(r.Worst), whole(r.P99),
+		strconv.FormatFloat(r.Mean, 'f', meanDigits, 64), whole(r.Aligned),
+		whole(r.Reference.Admitted), whole(r.Reference.Needless), whole(r.Reference.Worst),
 	}
 }
 
@@ -67,18 +70,18 @@ func parse(row []string) (Result, error) {
 		return r, fmt.Errorf("no workload is called %q", row[0])
 	}
 	r.Workload = Workloads()[at]
-	const bound = 4 // the only column that is no number
-	if err := r.MaxOvershoot.UnmarshalText([]byte(row[bound])); err != nil {
-		return r, fmt.Errorf("%s: %q %w", header[bound], row[bound], err)
+	if err := r.MaxOvershoot.UnmarshalText([]byte(row[1])); err != nil {
+		return r, fmt.Errorf("%s: %q %w", header[1], row[1], err)
 	}
-	row, names := slices.Delete(slices.Clone(row), bound, bound+1), slices.Delete(slices.Clone(header), bound, bound+1)
+	r.Event = Event(row[2])
 	var regions, rttMS, windowS int64
 	into := []*int64{
 		&regions, &rttMS, &windowS,
-		&r.Asked, &r.Admitted, &r.AllKnowing, &r.Needless, &r.Worst, &r.Beyond, &r.P99, nil, &r.Aligned, &r.Unexplained,
+		&r.Asked, &r.Admitted, &r.AllKnowing, &r.Needless, &r.Worst, &r.P99, nil, &r.Aligned,
+		&r.Reference.Admitted, &r.Reference.Needless, &r.Reference.Worst,
 	}
 	for i, to := range into {
-		text := row[i+1]
+		text := row[i+3]
 		var err error
 		if to == nil {
 			r.Mean, err = strconv.ParseFloat(text, 64)
@@ -86,7 +89,7 @@ func parse(row []string) (Result, error) {
 			*to, err = strconv.ParseInt(text, 10, 64)
 		}
 		if err != nil {
-			return r, fmt.Errorf("%s: %q is not a number", names[i+1], text)
+			return r, fmt.Errorf("%s: %q is not a number", header[i+3], text)
 		}
 	}
 	r.Regions, r.RTT, r.Window = int(regions), time.Duration(rttMS)*time.Millisecond, time.Duration(windowS)*time.Second

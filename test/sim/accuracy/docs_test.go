@@ -44,15 +44,16 @@ func TestPage(t *testing.T) {
 func TestFiguresAreMeasured(t *testing.T) {
 	x := committed(t)
 	for _, c := range []Cell{
-		{workload("steady 0.8×"), 3, 80 * time.Millisecond, time.Minute, 0},
-		{workload("steady 0.8×"), 2, 20 * time.Millisecond, 10 * time.Second, 0},
-		{workload("steady 1.2×"), 3, 80 * time.Millisecond, time.Minute, 0},
-		{workload("flash crowd 20×"), 2, 160 * time.Millisecond, 10 * time.Second, 0},
-		{workload("flash crowd 20×"), 3, 80 * time.Millisecond, time.Second, 0},
-		{workload("moving hot region 10×"), 3, 160 * time.Millisecond, 10 * time.Second, 0},
-		{workload("steady 10×"), 3, 160 * time.Millisecond, time.Minute, 0},
-		{workload("steady 3×"), 3, 80 * time.Millisecond, 10 * time.Second, quota.Strict},
-		{workload("flash crowd 20×"), 3, 80 * time.Millisecond, 10 * time.Second, tenPercent},
+		{Workload: workload("steady 0.8×"), Regions: 3, RTT: 80 * time.Millisecond, Window: time.Minute},
+		{Workload: workload("steady 0.8×"), Regions: 2, RTT: 20 * time.Millisecond, Window: 10 * time.Second},
+		{Workload: workload("steady 1.2×"), Regions: 3, RTT: 80 * time.Millisecond, Window: time.Minute},
+		{Workload: workload("flash crowd 20×"), Regions: 2, RTT: 160 * time.Millisecond, Window: 10 * time.Second},
+		{Workload: workload("flash crowd 20×"), Regions: 3, RTT: 80 * time.Millisecond, Window: time.Second},
+		{Workload: workload("moving hot region 10×"), Regions: 3, RTT: 160 * time.Millisecond, Window: 10 * time.Second},
+		{Workload: workload("steady 10×"), Regions: 3, RTT: 160 * time.Millisecond, Window: time.Minute},
+		{Workload: workload("steady 3×"), Regions: 3, RTT: 80 * time.Millisecond, Window: 10 * time.Second, MaxOvershoot: quota.Strict},
+		{Workload: workload("flash crowd 20×"), Regions: 3, RTT: 80 * time.Millisecond, Window: 10 * time.Second, MaxOvershoot: tenPercent},
+		{Workload: workload("steady 3×"), Regions: 3, RTT: 80 * time.Millisecond, Window: 10 * time.Second, Event: Restart},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
@@ -68,12 +69,18 @@ func TestFiguresAreMeasured(t *testing.T) {
 			if d := got.Mean - want.Mean; d > -0.001 && d < 0.001 {
 				got.Mean = want.Mean
 			}
-			if got.Figures != want.Figures {
-				t.Errorf("committed %+v\nmeasured  %+v\nif that is meant: make accuracy", want.Figures, got.Figures)
+			for _, f := range []*Figures{&got.Reference} { // of which less is committed
+				f.Asked, f.AllKnowing, f.P99, f.Mean, f.Aligned = 0, 0, 0, 0, 0
+			}
+			if got.Figures != want.Figures || got.Reference != want.Reference {
+				t.Errorf("committed %+v\nmeasured  %+v\nif that is meant: make accuracy", want, got)
 			}
 		})
 	}
 }
+
+// absolutePercent is how far the worst window of a minute goes over the limit at most, with up to ten regions.
+const absolutePercent = 4.0
 
 // TestPromises, over the whole committed grid.
 func TestPromises(t *testing.T) {
@@ -83,39 +90,21 @@ func TestPromises(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		over := percent(r.Worst)
-		name := c.Workload.Name
-		if r.Unexplained > 0 {
-			t.Errorf("%v: %d units past the limit, the bias and messages under way", c, r.Unexplained)
-		}
 		if r.Admitted == 0 || r.Asked < r.Admitted || r.AllKnowing == 0 {
 			t.Errorf("%v: %+v is not of a run", c, r.Figures)
 		}
-		if l := c.limit(); c.MaxOvershoot != 0 {
-			if bound, _ := l.Bound(); r.Worst > bound-Limit {
-				t.Errorf("%v: the worst window holds %d units, the bound is %d", c, Limit+r.Worst, bound)
-			}
+		if miss := r.misses(); miss != "" {
+			t.Errorf("%v: %s", c, miss)
+		}
+		switch {
+		case c.MaxOvershoot != 0:
 			if 100*r.Admitted < 97*r.AllKnowing {
 				t.Errorf("%v: %d units used where an all-knowing limiter uses %d", c, r.Admitted, r.AllKnowing)
 			}
-			continue
-		}
-		// Demand below the limit is admitted in full.
-		if name == "steady 0.8×" && r.Admitted != r.Asked {
+		case c.Workload.Name == "steady 0.8×" && r.Admitted != r.Asked:
 			t.Errorf("%v: %d of %d denied", c, r.Asked-r.Admitted, r.Asked)
-		}
-		if c.Window < time.Minute {
-			continue
-		}
-		// Buckets undercount what peers have used, and nothing else.
-		if over >= 100 || c.Regions <= 3 && percent(r.Beyond) > 5 {
-			t.Errorf("%v: %.1f %% over the limit, %.1f of it not bias", c, over, percent(r.Beyond))
-		}
-		// The limit is used.
-		if c.Workload.peak > 2 && 100*r.Admitted < 95*r.AllKnowing {
-			t.Errorf("%v: %d units used where an all-knowing limiter uses %d", c, r.Admitted, r.AllKnowing)
+		case c.Window == time.Minute && c.Regions <= 10 && percentOf(r.Worst, Limit) > absolutePercent:
+			t.Errorf("%v: %.1f %% over the limit", c, percentOf(r.Worst, Limit))
 		}
 	}
 }
-
-func percent(units int64) float64 { return 100 * float64(units) / Limit }

@@ -65,7 +65,7 @@ func Document(ctx context.Context, d Documents) error {
 	if err := WritePage(d.Folder); err != nil {
 		return err
 	}
-	return Unexplained(results)
+	return Misses(results)
 }
 
 // store writes figures in the order of Grid.

@@ -3,6 +3,7 @@ package accuracy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/regiond/regiond/quota"
@@ -24,13 +25,29 @@ type Cell struct {
 	Window   time.Duration
 	// MaxOvershoot bounds what all regions admit; 0 for the estimate alone.
 	MaxOvershoot quota.Overshoot
+	// Event is what happens on the way.
+	Event Event
 }
+
+// Event is what happens to the first region eventAt windows after the first check.
+type Event string
+
+const (
+	// Restart kills its process and starts another: that knows only what peers send it.
+	Restart Event = "restart"
+	// Cut isolates it for a quarter of a window: what it admitted meanwhile arrives at once.
+	Cut     Event = "cut"
+	eventAt       = 1.35
+)
 
 // String names a cell as progress and tests do.
 func (c Cell) String() string {
 	name := fmt.Sprintf("%s, %d regions, RTT %v, W %v", c.Workload.Name, c.Regions, c.RTT, c.Window)
 	if c.MaxOvershoot != 0 {
 		name += fmt.Sprintf(", max_overshoot %v", c.MaxOvershoot)
+	}
+	if c.Event != "" {
+		name += ", " + string(c.Event)
 	}
 	return name
 }
@@ -58,7 +75,23 @@ func Grid() []Cell {
 			}
 		}
 	}
-	return append(cells, boundCells()...)
+	return slices.Concat(cells, eventCells(), boundCells())
+}
+
+// eventCells have an event: all steady workloads at the centre, and with its window shortened.
+func eventCells() []Cell {
+	var cells []Cell
+	c := centre()
+	for _, c.Window = range []time.Duration{time.Minute, 10 * time.Second} {
+		for _, c.Workload = range Workloads() {
+			if strings.HasPrefix(c.Workload.Name, "steady") {
+				for _, c.Event = range []Event{Restart, Cut} {
+					cells = append(cells, c)
+				}
+			}
+		}
+	}
+	return cells
 }
 
 // leftOut reports whether an estimated cell is none of Grid.
@@ -185,7 +218,3 @@ func (c Cell) lasts() time.Duration {
 func (c Cell) limit() quota.Limit {
 	return quota.Limit{Name: "all", Units: Limit, Window: c.Window, Scope: quota.ScopeGlobal, MaxOvershoot: c.MaxOvershoot}
 }
-
-// late is for how long an admission may be unknown to a peer: a tick, the way, and
-// some for the work.
-func (c Cell) late() time.Duration { return c.RTT/2 + 120*time.Millisecond }

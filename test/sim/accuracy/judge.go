@@ -19,8 +19,6 @@ type Figures struct {
 	// Worst is how far the worst window went over the limit, wherever it began; below 0
 	// if no window was full.
 	Worst int64
-	// Beyond is the same without what two buckets had forgotten.
-	Beyond int64
 	// P99 is how far windows went over the limit for a hundredth of the time, and Mean
 	// how far on average, windows below it counting 0.
 	P99  int64
@@ -28,10 +26,6 @@ type Figures struct {
 	// Aligned is how far the worst of the windows went that regiond measures itself:
 	// those that begin at multiples of W on the store clocks.
 	Aligned int64
-	// Unexplained is the most that any admission lies past the limit, the bias of the
-	// buckets and what peers admitted too recently to be known. Above 0
-	// is a mistake in regiond. Under a bound it is how far the worst window lies past that.
-	Unexplained int64
 }
 
 // Judge sees every check and believes nothing but yes and no. It wants checks in
@@ -41,31 +35,20 @@ type Judge struct {
 	figures       Figures
 	asked         trail
 	admitted      trail
-	late          trail // of all regions
-	lateOf        []trail
-	blurs         []blur
-	storeAhead    []int64 // each region's store clock minus true time, when it last admitted
 	ideal         allKnowing
 	pastime       pastime
 	alignedUnits  map[int64]int64 // by number of the window
 }
 
-// NewJudge judges that number of regions under a limit of units in a window, where news
-// takes at most lateUS. All times are µs.
-func NewJudge(regions int, limit, window, lateUS int64) *Judge {
-	j := &Judge{
+// NewJudge judges regions under a limit of units in a window, µs.
+func NewJudge(limit, window int64) *Judge {
+	return &Judge{
 		limit: limit, window: window,
-		asked: trail{width: window}, admitted: trail{width: window}, late: trail{width: lateUS},
+		asked: trail{width: window}, admitted: trail{width: window},
 		ideal:        allKnowing{limit: limit, log: trail{width: window}},
-		storeAhead:   make([]int64, regions),
 		alignedUnits: map[int64]int64{},
-		figures:      Figures{Worst: -limit, Beyond: -limit, Aligned: -limit, Unexplained: -limit},
+		figures:      Figures{Worst: -limit, Aligned: -limit},
 	}
-	for range regions {
-		j.lateOf = append(j.lateOf, trail{width: lateUS})
-		j.blurs = append(j.blurs, blur{window: window, used: trail{width: window}})
-	}
-	return j
 }
 
 // Take takes a check in.
@@ -84,33 +67,13 @@ func (j *Judge) Take(c Check) {
 
 func (j *Judge) admit(c Check) {
 	j.passTo(c.US)
-	j.storeAhead[c.Region] = c.StoreUS - c.US
 	j.figures.Admitted++
-	for _, t := range []*trail{&j.admitted, &j.late, &j.lateOf[c.Region]} {
-		t.add(c.US)
-	}
-	j.blurs[c.Region].add(c.US, c.StoreUS)
-	over := j.admitted.count(c.US) - j.limit
-	late := j.late.count(c.US) - j.lateOf[c.Region].count(c.US)
-	bias := j.bias(c)
+	j.admitted.add(c.US)
 	f := &j.figures
-	f.Worst = max(f.Worst, over)
-	f.Beyond = max(f.Beyond, over-max(0, bias))
-	f.Unexplained = max(f.Unexplained, over-bias-late)
+	f.Worst = max(f.Worst, j.admitted.count(c.US)-j.limit)
 	number := c.StoreUS / j.window
 	j.alignedUnits[number]++
 	f.Aligned = max(f.Aligned, j.alignedUnits[number]-j.limit)
-}
-
-// bias is that of all regions but the deciding one, which counts its own usage exactly.
-func (j *Judge) bias(c Check) int64 {
-	units := int64(0)
-	for i := range j.blurs {
-		if i != c.Region {
-			units += j.blurs[i].bias(c.US, c.US+j.storeAhead[i])
-		}
-	}
-	return units
 }
 
 // passTo lets time pass: counts fall by themselves as units leave the window.
@@ -145,8 +108,7 @@ func (t *tally) join(o *tally) {
 	a, f := &t.all, &o.all
 	a.Asked, a.Admitted = a.Asked+f.Asked, a.Admitted+f.Admitted
 	a.AllKnowing, a.Needless = a.AllKnowing+f.AllKnowing, a.Needless+f.Needless
-	a.Worst, a.Beyond = max(a.Worst, f.Worst), max(a.Beyond, f.Beyond)
-	a.Aligned, a.Unexplained = max(a.Aligned, f.Aligned), max(a.Unexplained, f.Unexplained)
+	a.Worst, a.Aligned = max(a.Worst, f.Worst), max(a.Aligned, f.Aligned)
 }
 
 // figures is everything together, under a limit.

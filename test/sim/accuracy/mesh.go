@@ -23,13 +23,15 @@ const (
 type mesh struct{ *sim.World }
 
 // Simulated builds a cell's world in the simulator: one process in each region, no
-// faults, the way between any two the same.
-func Simulated(c Cell, run int, seed uint64) (World, error) {
+// faults but the cell's event, the way between any two the same.
+func Simulated(c Cell, run int, seed uint64, perfect bool) (World, error) {
 	skew, err := c.skew(run)
 	if err != nil {
 		return nil, err
 	}
-	w, err := sim.New(c.options(seed, skew))
+	o := c.options(seed, skew)
+	o.Perfect = perfect
+	w, err := sim.New(o)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +41,20 @@ func Simulated(c Cell, run int, seed uint64) (World, error) {
 			return nil, fmt.Errorf("region %d is in mode %v %v after its start: %v", i, a.Decision.Mode, settled, a.Decision.Reason)
 		}
 	}
+	c.schedule(w)
 	return mesh{World: w}, nil
+}
+
+// schedule has the cell's event happen.
+func (c Cell) schedule(w *sim.World) {
+	at := settled + time.Duration(eventAt*float64(c.Window))
+	switch c.Event {
+	case Restart:
+		w.At(at, func() { w.Restart(0) })
+	case Cut:
+		w.At(at, func() { w.Isolate(0, true) })
+		w.At(at+c.Window/4, func() { w.Isolate(0, false) })
+	}
 }
 
 // skew is by how much all store clocks are set so that a run's first check can come

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Report measures Focus and prints it, in seconds.
@@ -20,20 +21,52 @@ func Report(ctx context.Context, out io.Writer, build Builder, workers int) erro
 	if err := t.text(out); err != nil {
 		return err
 	}
-	return Unexplained(results)
+	return Misses(results)
 }
 
-// Unexplained is an error that names each cell in which an admission lies further past
-// the limit than the buckets' bias and messages under way explain.
-func Unexplained(results []Result) error {
+// What an estimate may cost beyond what transit alone does, in percent of the limit, of what
+// an all-knowing limiter admits, and of all checks.
+const (
+	worstPercent    = 3.0
+	leastPercent    = 1.5
+	mostPercent     = 0.5
+	needlessPercent = 0.3
+)
+
+// misses names what a result breaks of the page's promises; "" for nothing.
+func (r *Result) misses() string {
+	if l := r.limit(); r.MaxOvershoot != 0 {
+		if bound, _ := l.Bound(); r.Worst > bound-Limit {
+			return fmt.Sprintf("the worst window holds %d units, the bound is %d", Limit+r.Worst, bound)
+		}
+		return ""
+	}
+	f, ref := &r.Figures, &r.Reference
+	var all []string
+	miss := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if worst, by := percentOf(f.Worst, Limit), percentOf(ref.Worst, Limit); worst > max(0, by)+worstPercent {
+		miss("worst window %+.1f %%, by the reference %+.1f", worst, by)
+	}
+	used, by := percentOf(f.Admitted, f.AllKnowing), percentOf(ref.Admitted, f.AllKnowing)
+	if used < by-leastPercent || used > by+mostPercent {
+		miss("utilisation %.1f %%, by the reference %.1f", used, by)
+	}
+	if needless, by := percentOf(f.Needless, f.Asked), percentOf(ref.Needless, f.Asked); needless > by+needlessPercent {
+		miss("%.2f %% needless denials, by the reference %.2f", needless, by)
+	}
+	return strings.Join(all, "; ")
+}
+
+// Misses is an error that names each cell that breaks a promise of the page.
+func Misses(results []Result) error {
 	bad := ""
-	for _, r := range results {
-		if r.Unexplained > 0 {
-			bad += fmt.Sprintf("\n  %v: %d units", r.Cell, r.Unexplained)
+	for i := range results {
+		if miss := results[i].misses(); miss != "" {
+			bad += fmt.Sprintf("\n  %v: %s", results[i].Cell, miss)
 		}
 	}
 	if bad == "" {
 		return nil
 	}
-	return fmt.Errorf("admitted past the limit, explained neither by buckets nor by messages under way:%s", bad)
+	return fmt.Errorf("less exact than promised:%s", bad)
 }

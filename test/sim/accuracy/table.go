@@ -62,7 +62,7 @@ func (x index) find(c Cell) (Result, error) {
 // focusTable has every figure of the cells of Focus.
 func focusTable(x index) (*table, error) {
 	t := &table{header: []string{
-		"demand", "regions", "RTT", "W", "worst", "not bias", "99 % of time", "mean", "aligned", "utilisation", "needless",
+		"demand", "regions", "RTT", "W", "worst", "transit", "99 % of time", "mean", "aligned", "utilisation", "transit", "needless",
 	}}
 	for _, c := range Focus() {
 		r, err := x.find(c)
@@ -70,8 +70,8 @@ func focusTable(x index) (*table, error) {
 			return nil, err
 		}
 		t.add(c.Workload.Name, fmt.Sprint(c.Regions), short(c.RTT), short(c.Window),
-			signed(r.Worst), signed(r.Beyond), signed(r.P99), fmt.Sprintf("+%.2f %%", 100*r.Mean/Limit), signed(r.Aligned),
-			r.utilisation(), r.needless())
+			signed(r.Worst), signed(r.Reference.Worst), signed(r.P99), fmt.Sprintf("+%.2f %%", 100*r.Mean/Limit), signed(r.Aligned),
+			r.utilisation(), fmt.Sprintf("%.1f %%", percentOf(r.Reference.Admitted, r.AllKnowing)), r.needless())
 	}
 	return t, nil
 }

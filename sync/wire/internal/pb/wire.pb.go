@@ -604,7 +604,7 @@ func (x *Answer) GetRequest() uint64 {
 }
 
 // Group holds the counters of one limit in one bucket, one in each row of three columns
-// of equal length. The rows are a set: any order means the same. Writers sort them by
+// of equal length, and of a fourth in snapshots. The rows are a set: any order means the same. Writers sort them by
 // generation, because that makes the differences small.
 type Group struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -618,8 +618,13 @@ type Group struct {
 	Ids []uint64 `protobuf:"fixed64,5,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	// Generations, 1 to 2^52, each as the difference to that of the row before; the first
 	// to the start of the bucket.
-	Generations   []int64 `protobuf:"zigzag64,6,rep,packed,name=generations,proto3" json:"generations,omitempty"`
-	Units         []int64 `protobuf:"varint,7,rep,packed,name=units,proto3" json:"units,omitempty"` // admitted in the bucket so far, 0 to 2^42
+	Generations []int64 `protobuf:"zigzag64,6,rep,packed,name=generations,proto3" json:"generations,omitempty"`
+	Units       []int64 `protobuf:"varint,7,rep,packed,name=units,proto3" json:"units,omitempty"` // admitted in the bucket so far, 0 to 2^42
+	// In a snapshot, how each counter grew: two for each row, or none at all. The bits of both, the
+	// lowest first, are a path: 0 rises by a level, 1 ends one of 64 slots of the bucket. There are at
+	// most 63 of each up to the last 1. A level is units shifted right until fewer than 64 are left. The
+	// highest bit of the second is 1 if the author does not know how the counter grew, and guesses.
+	Growth        []uint64 `protobuf:"fixed64,8,rep,packed,name=growth,proto3" json:"growth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -699,6 +704,13 @@ func (x *Group) GetGenerations() []int64 {
 func (x *Group) GetUnits() []int64 {
 	if x != nil {
 		return x.Units
+	}
+	return nil
+}
+
+func (x *Group) GetGrowth() []uint64 {
+	if x != nil {
+		return x.Growth
 	}
 	return nil
 }
@@ -1780,7 +1792,7 @@ const file_wire_proto_rawDesc = "" +
 	"\aanswers\x18\x06 \x03(\v2\x17.regiond.sync.v3.AnswerR\aanswers\"V\n" +
 	"\x06Answer\x122\n" +
 	"\aprocess\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\aprocess\x12\x18\n" +
-	"\arequest\x18\x02 \x01(\x04R\arequest\"\xb9\x01\n" +
+	"\arequest\x18\x02 \x01(\x04R\arequest\"\xd1\x01\n" +
 	"\x05Group\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1b\n" +
 	"\twindow_us\x18\x02 \x01(\x03R\bwindowUs\x12\x1b\n" +
@@ -1788,7 +1800,8 @@ const file_wire_proto_rawDesc = "" +
 	"\x06bucket\x18\x04 \x01(\x03R\x06bucket\x12\x10\n" +
 	"\x03ids\x18\x05 \x03(\x06R\x03ids\x12 \n" +
 	"\vgenerations\x18\x06 \x03(\x12R\vgenerations\x12\x14\n" +
-	"\x05units\x18\a \x03(\x03R\x05units\"\xec\x02\n" +
+	"\x05units\x18\a \x03(\x03R\x05units\x12\x16\n" +
+	"\x06growth\x18\b \x03(\x06R\x06growth\"\xec\x02\n" +
 	"\tHeartbeat\x12,\n" +
 	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x17\n" +
