@@ -115,7 +115,7 @@ compare: ## measure this tree beside an older binary of regiond: make compare OL
 sim: ## run the corpus of simulated worlds, then random ones or from SIMFROM on, for SIMTIME (2m); or the world of SEED
 	go run ./test/sim/cmd/sim -time $(SIMTIME) $(if $(SIMFROM),-from $(SIMFROM)) $(if $(SEED),-seed $(SEED))
 
-accuracy: ## measure how exact global limits are and write docs/accuracy.md's figures, in about a quarter of an hour
+accuracy: ## measure how exact global limits are and write docs/accuracy.md's figures, in about half an hour
 	go run ./test/sim/cmd/accuracy -docs docs
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)

@@ -65,22 +65,3 @@ func (c Counter) Compare(o Counter) int {
 func (c Counter) Holds(known Counter) bool {
 	return known.Generation == 0 || SameKey(c.Generation, known.Generation) && c.Compare(known) >= 0
 }
-
-// Counted is how much of a bucket's units counts at now as used in
-// (now−window, now]. The bucket is as long as the window. start and now are µs of one
-// clock; a bucket that lies ahead counts whole.
-//
-// It counts whole until its start is window old, not at all once its end is, and in
-// between as much as still overlaps, rounded up. Two buckets come to
-// cur + prev·(1−f), which may forget units that are in the window still.
-func Counted(units, start, window, now int64) int64 {
-	overlap := start + 2*window - now
-	switch {
-	case overlap <= 0:
-		return 0
-	case overlap >= window:
-		return units
-	default:
-		return MulDivUp(units, overlap, window)
-	}
-}

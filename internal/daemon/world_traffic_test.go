@@ -13,6 +13,9 @@ import (
 // tick, the way, and what the promise leaves for work.
 const worldLate = 250 * time.Millisecond
 
+// fadesWithin is how far an estimate may let windows exceed the limit beyond what is in transit, in percent.
+const fadesWithin = 3.0
+
 // truth is what was admitted in a world, and how far that exceeded the limit. Of what
 // the program reports it uses only whether a request was allowed.
 type truth struct {
@@ -23,14 +26,14 @@ type truth struct {
 	asked  int
 
 	over   int64 // the worst over all windows
-	beyond int64 // of it, what the bias of the buckets does not explain
+	beyond int64 // of it, what others did not admit too recently to be known
 }
 
 // newTruth is for a limit of so many units in a window.
 func newTruth(w *world, units int64, window time.Duration) *truth {
 	return &truth{
 		w: w, limit: units, window: window, over: -units, beyond: -units,
-		judge: oracle.NewGlobal(len(w.regions), window.Microseconds()),
+		judge: oracle.NewGlobal(window.Microseconds()),
 	}
 }
 
@@ -42,13 +45,9 @@ func (h *truth) ask(p *node, cost int64) quota.Decision {
 	if !d.Allowed {
 		return d
 	}
-	j := h.judge.Admit(oracle.Spend{Region: p.home.place, US: h.w.now(), StoreUS: p.home.nowUS(), Units: cost}, worldLate.Microseconds())
-	bias := int64(0)
-	for _, b := range j.Bias {
-		bias += b
-	}
+	j := h.judge.Admit(oracle.Spend{Region: p.home.place, US: h.w.now(), Units: cost}, worldLate.Microseconds())
 	h.over = max(h.over, j.Used-h.limit)
-	h.beyond = max(h.beyond, j.Used-h.limit-max(0, bias))
+	h.beyond = max(h.beyond, j.Used-h.limit-j.Late)
 	return d
 }
 

@@ -47,7 +47,7 @@ type admission struct {
 func Global(records []traffic.Record, wallUS func(time.Duration) int64, class string, c Common) (Overshoot, []string) {
 	o := objections{what: "global"}
 	all, unsure := c.admissions(records, wallUS, class)
-	big := oracle.NewGlobal(2*len(c.Regions), c.Window.Microseconds())
+	big := oracle.NewGlobal(c.Window.Microseconds())
 	worst := Overshoot{}
 	for _, a := range all {
 		j := big.Admit(a.spend, (c.Late + unsure).Microseconds())
@@ -128,7 +128,7 @@ type Cut struct {
 func Share(records []traffic.Record, wallUS func(time.Duration) int64, class string, c Common, cuts []Cut) []string {
 	o := objections{what: "share"}
 	all, unsure := c.admissions(records, wallUS, class)
-	big := oracle.NewGlobal(2*len(c.Regions), c.Window.Microseconds())
+	big := oracle.NewGlobal(c.Window.Microseconds())
 	for _, a := range all {
 		j := big.Admit(a.spend, (c.Late + unsure).Microseconds())
 		for _, cut := range cuts {

@@ -138,6 +138,7 @@ func tables(x index) (map[string]string, error) {
 	}
 	return map[string]string{
 		"focus":       focus.markdown(),
+		"events":      byEvent(x).markdown(),
 		"bounds":      byBound(x).markdown(),
 		"overshoot":   byGeography(x, worst).markdown(),
 		"utilisation": byGeography(x, used).markdown(),

@@ -14,7 +14,7 @@ import (
 // in its place, and writes the tables between their marks.
 func TestDocument(t *testing.T) {
 	folder, page := t.TempDir(), ""
-	for _, name := range []string{"focus", "bounds", "overshoot", "utilisation", "windows"} {
+	for _, name := range []string{"focus", "events", "bounds", "overshoot", "utilisation", "windows"} {
 		page += "before " + name + "\n<!-- table: " + name + " -->\nold\n<!-- end -->\nafter " + name + "\n"
 	}
 	if err := os.WriteFile(filepath.Join(folder, pageFile), []byte(page), 0o644); err != nil {

@@ -193,9 +193,8 @@ func Focus() []Cell {
 }
 
 // runs is how many worlds a cell is measured in. Their first checks come a quarter
-// and three quarters into a window of the store clocks: what two buckets forget
-// depends on where in a bucket the load began, and with demand far above the limit it
-// stays so.
+// and three quarters into a window of the store clocks: how a bucket fades depends on
+// where in it the load began, and with demand far above the limit it stays so.
 const runs = 2
 
 // startsAt is where in a window a run begins, as a part of it.

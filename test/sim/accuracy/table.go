@@ -3,6 +3,7 @@ package accuracy
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -71,9 +72,24 @@ func focusTable(x index) (*table, error) {
 		}
 		t.add(c.Workload.Name, fmt.Sprint(c.Regions), short(c.RTT), short(c.Window),
 			signed(r.Worst), signed(r.Reference.Worst), signed(r.P99), fmt.Sprintf("+%.2f %%", 100*r.Mean/Limit), signed(r.Aligned),
-			r.utilisation(), fmt.Sprintf("%.1f %%", percentOf(r.Reference.Admitted, r.AllKnowing)), r.needless())
+			r.utilisation(), r.reference(), r.needless())
 	}
 	return t, nil
+}
+
+// byEvent has what counts of the cells with an event.
+func byEvent(x index) *table {
+	t := &table{header: []string{"event", "demand", "W", "worst", "transit", "utilisation", "transit", "needless"}}
+	for _, c := range eventCells() {
+		row := []string{string(c.Event), c.Workload.Name, short(c.Window)}
+		if r, ok := x[c.key()]; ok {
+			row = append(row, signed(r.Worst), signed(r.Reference.Worst), r.utilisation(), r.reference(), r.needless())
+		} else {
+			row = append(row, slices.Repeat([]string{unmeasured}, 5)...)
+		}
+		t.add(row...)
+	}
+	return t
 }
 
 // busy are the workloads that ask for more than the limit: the others cannot go over.
@@ -175,7 +191,12 @@ func signed(units int64) string {
 func bare(units int64) string { return strings.TrimSuffix(signed(units), " %") }
 
 func (r Result) utilisation() string {
-	return fmt.Sprintf("%.1f %%", 100*float64(r.Admitted)/float64(r.AllKnowing))
+	return fmt.Sprintf("%.1f %%", percentOf(r.Admitted, r.AllKnowing))
+}
+
+// reference is the utilisation of the reference.
+func (r Result) reference() string {
+	return fmt.Sprintf("%.1f %%", percentOf(r.Reference.Admitted, r.AllKnowing))
 }
 
 // needless is denials that no limiter should have made, of all checks.
