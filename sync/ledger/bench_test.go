@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -105,7 +106,7 @@ func BenchmarkFold(b *testing.B) {
 	for i := range 1000 {
 		g.IDs, g.Generations, g.Units = append(g.IDs, uint64(i)<<54|hash(i)>>10), append(g.Generations, startUS), append(g.Units, 0)
 	}
-	units := int64(0)
+	units, began := int64(0), cpu()
 	for b.Loop() {
 		units++
 		for i := range g.Units {
@@ -115,4 +116,16 @@ func BenchmarkFold(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(b.N*len(g.IDs)), "cpu-ns/counter")
+}
+
+// BenchmarkEstimate is the estimate of a decision: two peers in two buckets, the older of which fades.
+func BenchmarkEstimate(b *testing.B) {
+	clock := &fakeClock{}
+	l := crowd(b, 1000, clock, "us-east", "ap-south")
+	out, at, began := make([]int64, 3), clock.now()+30*time.Second, cpu()
+	for i := 0; b.Loop(); i++ {
+		l.Estimates(hash(i%1000), minute, quota.MaxCounter, at, out)
+	}
+	b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
 }

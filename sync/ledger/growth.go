@@ -94,25 +94,21 @@ func (g *growth) coarsen(by int) {
 }
 
 // left is what is yet to fade of units when a window has gone on for us since the bucket ended:
-// what grew in the slots before has faded, and of the present slot a part, by a line. If much more
-// grew in it than in the slot before, that was a burst whose time within the slot is not known;
-// so the line ends by no more than that and two levels, and the rest goes with the slot.
+// what grew in the slots before has faded, and of the present slot a part, by a line.
 // 0 <= us < windowUS.
 func (g *growth) left(units, us, windowUS int64) int64 {
-	slot, part := us*slots/windowUS, us*slots%windowUS
+	slot := us * slots / windowUS
+	part := us*slots - slot*windowUS
 	at := g.end(slot)
 	if at == never {
 		return 0
 	}
 	shift := shiftOf(units)
-	faded, rise := (at-slot+1)<<shift, int64(2)<<shift
-	if slot > 0 {
-		rise += faded - (g.before(at)-slot+2)<<shift
-	}
+	faded := (at - slot + 1) << shift
+	rise := units - faded
 	if next := g.after(at); next < never {
 		rise = min(rise, (next-slot)<<shift-faded)
 	}
-	rise = min(rise, units-faded)
 	return units - faded - int64(float64(rise)*(float64(part)/float64(windowUS)))
 }
 
@@ -127,17 +123,19 @@ func (g *growth) end(ended int64) int64 {
 	}
 	if ones := bits.OnesCount64(word); n > ones {
 		word, n, from = g[1]&^guessed, n-ones, 64
+		if n > bits.OnesCount64(word) {
+			return never
+		}
 	}
-	for ; n > 1 && word != 0; n-- {
-		word &= word - 1
+	for half := 32; half > 0; half /= 2 { // the n-th one is in the lower half, or in the upper
+		if ones := bits.OnesCount64(word & (1<<half - 1)); ones < n {
+			word, n, from = word>>half, n-ones, from+int64(half)
+		}
 	}
-	if word == 0 {
-		return never
-	}
-	return from + int64(bits.TrailingZeros64(word))
+	return from
 }
 
-// after is the next end of a slot after one, and before the one before it.
+// after is the next end of a slot after one.
 func (g *growth) after(at int64) int64 {
 	if w := g[0] >> (at + 1); w != 0 {
 		return at + 1 + int64(bits.TrailingZeros64(w))
@@ -147,15 +145,4 @@ func (g *growth) after(at int64) int64 {
 		return from + int64(bits.TrailingZeros64(w))
 	}
 	return never
-}
-
-func (g *growth) before(at int64) int64 {
-	if w := g[1] << max(0, 128-at); at > 64 && w != 0 {
-		return at - 1 - int64(bits.LeadingZeros64(w))
-	}
-	at = min(at, 64)
-	if w := g[0] << (64 - at); w != 0 {
-		return at - 1 - int64(bits.LeadingZeros64(w))
-	}
-	return -1
 }

@@ -49,7 +49,7 @@ func TestGrowth(t *testing.T) {
 		before := units
 		for _, us := range rapid.SliceOf(rapid.Int64Range(0, windowUS-1)).Draw(t, "us") {
 			slot := us * slots / windowUS
-			most := by(slot) + min(by(slot+1)-by(slot), by(slot)-by(max(0, slot-1))+2*level)
+			most := by(slot + 1)
 			if left := g.left(units, us, windowUS); left > units-by(slot) || left < units-most {
 				t.Fatalf("%d are left in slot %d, between %d and %d", left, slot, units-most, units-by(slot))
 			}
