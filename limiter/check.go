@@ -43,8 +43,8 @@ func (l *Limiter) decide(ctx context.Context, s *scratch) {
 		if q.shared {
 			l.metrics.shared.Add(ctx, 1)
 		}
-		if d, ok := l.withoutStore(q, start); ok {
-			s.outcomes[i].Decision = d
+		if o, ok := l.withoutStore(q, start); ok {
+			s.outcomes[i] = o
 			continue
 		}
 		s.calls, s.asked = append(s.calls, q.call), append(s.asked, i)
@@ -64,29 +64,30 @@ func (l *Limiter) decide(ctx context.Context, s *scratch) {
 }
 
 // withoutStore decides what needs no store call: no limit applies, the policy is
-// closed because peers cannot be seen, or an earlier denial is still in force. The
-// last holds within a batch too, since an earlier check of it frees nothing.
-func (l *Limiter) withoutStore(q *query, now time.Time) (quota.Decision, bool) {
+// closed because peers cannot be seen, the store does not know yet what it was admitted by,
+// or an earlier denial is still in force. The last holds within a batch too, since an earlier
+// check of it frees nothing.
+func (l *Limiter) withoutStore(q *query, now time.Time) (o quota.Outcome, ok bool) {
 	if q.limits == nil {
-		return quota.Decision{Allowed: true}, true
+		return quota.Outcome{Decision: quota.Decision{Allowed: true}}, true
 	}
 	if q.closed() {
-		return q.failDecision(quota.BasisClosed), true
+		return quota.Outcome{Decision: q.failDecision(quota.BasisClosed)}, true
 	}
 	if l.own.some() {
-		if a := l.earlier(q, true); a != nil && a.Print == q.call.Print { // Redis does not know it yet
-			d, _ := q.again(a)
-			return d, true
+		if a := l.earlier(q, true); a != nil {
+			o.Decision, o.Err = q.again(a, quota.ReasonBreakerOpen)
+			return o, true
 		}
 	}
 	if q.request.Explain {
-		return quota.Decision{}, false
+		return o, false
 	}
 	limits, ok := l.denyCache.recall(&q.call, now)
 	if ok {
 		q.deniedAgain(limits)
 	}
-	return quota.Decision{Basis: quota.BasisCached, Limits: limits}, ok
+	return quota.Outcome{Decision: quota.Decision{Basis: quota.BasisCached, Limits: limits}}, ok
 }
 
 // askStore decides the calls of s in the store, and those that it cannot decide by the
@@ -159,7 +160,7 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sen
 	l.countExceeded(q, v)
 	if v.Outcome == store.Replayed && v.Earlier == nil {
 		// Redis keeps numbers alone: where a reload has changed the limits, this process may know which they were.
-		if a := l.local.Earlier(&q.call); a != nil && a.Plan != q.limits.keys && a.Print == q.call.Print {
+		if a := l.local.Earlier(&q.call); a != nil && a.Plan != q.limits.keys {
 			v.Earlier = a
 		}
 	}

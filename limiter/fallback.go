@@ -31,9 +31,7 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.
 		l.logUnreadable(q, cause)
 	}
 	if a := l.earlier(q, false); a != nil {
-		d, err := q.again(a)
-		d.Mode, d.Reason = quota.ModeLocal, reason
-		return d, err
+		return q.again(a, reason)
 	}
 	var d quota.Decision
 	if mode := q.plan.policy.OnStoreLoss; q.call.Op == store.OpReport || mode == quota.FailShare {

@@ -26,13 +26,14 @@ func (l *Limiter) earlier(q *query, own bool) *store.Admission {
 	return a
 }
 
-// again answers with an earlier admission. The error is that of a key that came with another request.
-func (q *query) again(a *store.Admission) (quota.Decision, error) {
+// again answers with an earlier admission, since the store was not asked for this reason. The error is that of a
+// key that came with another request.
+func (q *query) again(a *store.Admission, reason quota.Reason) (quota.Decision, error) {
 	if a.Print != q.call.Print {
 		return quota.Decision{}, errReused()
 	}
 	d := q.decision(&store.Verdict{Outcome: store.Replayed, Earlier: a}, nil)
-	d.Basis = quota.BasisLocal
+	d.Basis, d.Mode, d.Reason = quota.BasisLocal, quota.ModeLocal, reason
 	return d, nil
 }
 

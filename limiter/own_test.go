@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -175,5 +176,59 @@ func TestReplayAfterAReload(t *testing.T) {
 	again := r.ask(0, "acme", "k", 60)
 	if !again.Replayed || len(again.Limits) != 1 || again.Limits[0].Limit.Units != 100 || again.Limits[0].Remaining != first.Limits[0].Remaining {
 		t.Errorf("after the reload: %+v", again)
+	}
+}
+
+// A process that remembers as many keys as it may decides new ones by its memory all the same.
+func TestMoreKeysThanAreRemembered(t *testing.T) {
+	const units = 1 << 20
+	w := newWeather(t, onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "minute", Units: units, Window: time.Minute, Algorithm: quota.SlidingWindow}}}))
+	w.fails(quota.ReasonRedisDown, false)
+	refused := 0
+	for first := range 700 {
+		all := make([]quota.Request, 100)
+		for i := range all {
+			all[i] = quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: fmt.Sprint(100*first + i)}
+		}
+		for _, o := range w.CheckBatch(t.Context(), all) {
+			if o.Err != nil || !o.Decision.Allowed {
+				refused++
+			}
+		}
+	}
+	if refused > 0 {
+		t.Errorf("%d of 70000 checks are refused, under a limit of %d", refused, units)
+	}
+}
+
+// What a process replays by its memory while Redis is away is marked as such, whoever admitted it.
+func TestReplayedByMemoryIsMarked(t *testing.T) {
+	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(100)}))
+	w.fails(quota.ReasonRedisDown, false)
+	for i := range 2 {
+		d, err := w.Check(t.Context(), quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: "k"})
+		if err != nil || d.Replayed != (i > 0) || d.Basis != quota.BasisLocal || d.Mode != quota.ModeLocal || d.Reason == quota.ReasonNone {
+			t.Errorf("%d: %+v, %v", i, d, err)
+		}
+	}
+}
+
+// A key that this process has admitted while Redis was away belongs to that request when it is back, before it is written there too.
+func TestKeyOfAnotherRequestWhenRedisIsBack(t *testing.T) {
+	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(100)}))
+	check := func(cost int64) (quota.Decision, error) {
+		return w.Check(t.Context(), quota.Request{Tenant: "acme", Cost: cost, IdempotencyKey: "k"})
+	}
+	w.fails(quota.ReasonRedisDown, false)
+	if _, err := check(60); err != nil {
+		t.Fatal(err)
+	}
+	w.heals()
+	var invalid *quota.Invalid
+	if d, err := check(59); !errors.As(err, &invalid) || invalid.Fault != quota.FaultReuse {
+		t.Errorf("another request: %+v, %v", d, err)
+	}
+	if d, err := check(60); err != nil || !d.Replayed {
+		t.Errorf("a retry: %+v, %v", d, err)
 	}
 }

@@ -53,7 +53,7 @@ type Options struct {
 	// DefaultPartitions. Usage counters count like a partition each. What needs another is refused until some expire, never others evicted.
 	Partitions int
 	// Records bounds how many admissions with an Idempotency-Key are kept; 0 means
-	// DefaultPartitions.
+	// DefaultPartitions. Beyond it new ones are refused, or with Coarse not kept.
 	Records int
 	// Coarse bounds a partition's log: what admits by it errs towards denying.
 	Coarse bool
@@ -253,7 +253,7 @@ func (u *call) decide() store.Verdict {
 	}
 	charged := u.Op == store.OpReport || u.Op == store.OpCheck && v.Outcome == store.Admitted
 	switch {
-	case charged && u.record != nil && !u.hasRoom(), charged && !u.charge():
+	case charged && !u.hasRoom(), charged && !u.charge():
 		return store.Verdict{StoreUS: u.now, Err: &store.Error{Reason: quota.ReasonRedisRefused, Err: errFull}}
 	case charged:
 		v.Outcome = store.Admitted
@@ -418,9 +418,9 @@ func (u *call) replay(r *store.Admission) store.Verdict {
 	return store.Verdict{Outcome: store.Replayed, StoreUS: u.now, Limits: limits, Earlier: r}
 }
 
-// hasRoom is whether the admission of the call can be kept.
+// hasRoom is whether the admission of the call can be kept, or need not be.
 func (u *call) hasRoom() bool {
-	if u.record.Get(u.Record, u.now) != nil {
+	if u.record == nil || u.store.coarse || u.record.Get(u.Record, u.now) != nil {
 		return true
 	}
 	if !u.record.Take(1, u.now) {
@@ -442,7 +442,7 @@ func (u *call) remember(a *store.Admission) {
 		e = &expiring.Entry[*store.Admission]{}
 		u.record.Put(u.Record, e)
 	}
-	e.Value, e.Ends = a, u.now+2*idempotencyUS
+	e.Value, e.Ends = a, u.now+idempotencyUS
 	if u.store.keep {
 		e.Ends = math.MaxInt64
 	}
