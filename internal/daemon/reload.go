@@ -46,7 +46,7 @@ func (d *Daemon) reload(why string) []string {
 	d.reloads.count(reloadOK)
 	d.log.Info("reloaded", "why", why, "config_hash", top.Hash(), "before", before.Hash())
 	if anew := startAnew(before, top); len(anew) > 0 {
-		d.log.Warn("these limits start anew, since their usage is kept under the name or the algorithm that changed", "limits", strings.Join(anew, ", "))
+		d.log.Warn("these limits start anew, since their usage is kept under what changed: their name, algorithm, by or when", "limits", strings.Join(anew, ", "))
 	}
 	if fields := d.restarts.fields(d.config.Load()); len(fields) > 0 {
 		d.log.Warn("these changes need a restart", "fields", strings.Join(fields, ", "))
@@ -54,8 +54,9 @@ func (d *Daemon) reload(why string) []string {
 	return d.watched(top)
 }
 
-// startAnew returns the limits of top whose usage is kept under another key than before: those with
-// another algorithm, and new names of sliding_window and gcra in a policy that has lost one of that algorithm.
+// startAnew returns the limits of top whose usage is kept under another key than before: those with another algorithm or
+// partition, and where a policy has lost a limit those with a new name, which is in the key of all but a sliding_log's log, and
+// in that of what other regions count.
 func startAnew(before, top *region.Topology) (anew []string) {
 	for i := range top.Policies {
 		p := &top.Policies[i]
@@ -64,17 +65,21 @@ func startAnew(before, top *region.Topology) (anew []string) {
 			continue
 		}
 		old := before.Policies[at].Limits
-		for _, l := range p.Limits {
-			same := slices.IndexFunc(old, func(o quota.Limit) bool { return o.Name == l.Name })
-			renamed := same < 0 && l.Algorithm != quota.SlidingLog && slices.ContainsFunc(old, func(o quota.Limit) bool {
-				return o.Algorithm == l.Algorithm && !slices.ContainsFunc(p.Limits, func(n quota.Limit) bool { return n.Name == o.Name })
-			})
-			if renamed || same >= 0 && old[same].Algorithm != l.Algorithm {
+		lost := slices.ContainsFunc(old, func(o quota.Limit) bool { return !slices.ContainsFunc(p.Limits, named(o.Name)) })
+		for j := range p.Limits {
+			l := &p.Limits[j]
+			same := slices.IndexFunc(old, named(l.Name))
+			inKey := l.Algorithm != quota.SlidingLog || l.Scope == quota.ScopeGlobal && len(top.Regions) > 1
+			if same < 0 && lost && inKey || same >= 0 && (old[same].Algorithm != l.Algorithm || !quota.SamePartition(&old[same], l)) {
 				anew = append(anew, p.Name+"."+l.Name)
 			}
 		}
 	}
 	return anew
+}
+
+func named(name string) func(quota.Limit) bool {
+	return func(l quota.Limit) bool { return l.Name == name }
 }
 
 func (d *Daemon) watched(top *region.Topology) []string {

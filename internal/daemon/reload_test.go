@@ -10,7 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/redisserver"
@@ -299,8 +301,45 @@ func TestReloadNamesWhatStartsAnew(t *testing.T) {
 	p.inForce(t, 6)
 	p.rewrite(t, "units: 6,", "units: 7, algorithm: sliding_window,")
 	p.inForce(t, 7)
-	line := p.log.Await(t, "these limits start anew, since their usage is kept under the name or the algorithm that changed", 1)
+	line := p.log.Await(t, "these limits start anew, since their usage is kept under what changed: their name, algorithm, by or when", 1)
 	if limits, _ := line["limits"].(string); !strings.Contains(limits, ".") {
 		t.Errorf("the log says %v", line)
+	}
+}
+
+func TestStartAnew(t *testing.T) {
+	log := func(name string) quota.Limit { return quota.Limit{Name: name, Units: 5, Window: time.Minute} }
+	with := func(l quota.Limit, a quota.Algorithm) quota.Limit { l.Algorithm = a; return l }
+	global := func(l quota.Limit) quota.Limit { l.Scope = quota.ScopeGlobal; return l }
+	by := func(l quota.Limit, dims ...string) quota.Limit { l.By = dims; return l }
+	larger := log("a")
+	larger.Units, larger.Window = 7, time.Hour
+	topology := func(regions int, limits ...quota.Limit) *region.Topology {
+		return &region.Topology{Regions: make([]region.Region, regions), Policies: []quota.Policy{{Name: "p", Limits: limits}}}
+	}
+	for _, row := range []struct {
+		why           string
+		regions       int
+		before, after quota.Limit
+		want          string
+	}{
+		{"units and per", 1, log("a"), larger, ""},
+		{"a log renamed", 1, log("a"), log("b"), ""},
+		{"a global log renamed, of one region", 1, global(log("a")), global(log("b")), ""},
+		{"a global log renamed: others count by its name", 2, global(log("a")), global(log("b")), "p.b"},
+		{"a window renamed", 1, with(log("a"), quota.SlidingWindow), with(log("b"), quota.SlidingWindow), "p.b"},
+		{"a level renamed", 1, with(log("a"), quota.GCRA), with(log("b"), quota.GCRA), "p.b"},
+		{"renamed, with another algorithm", 1, log("a"), with(log("b"), quota.GCRA), "p.b"},
+		{"another algorithm", 1, log("a"), with(log("a"), quota.SlidingWindow), "p.a"},
+		{"back to a log", 1, with(log("a"), quota.GCRA), log("a"), "p.a"},
+		{"other dimensions", 1, by(log("a"), "user"), by(log("a"), "user", "ip"), "p.a"},
+	} {
+		if got := strings.Join(startAnew(topology(row.regions, row.before), topology(row.regions, row.after)), ", "); got != row.want {
+			t.Errorf("%s: %q, want %q", row.why, got, row.want)
+		}
+	}
+	window := with(log("a"), quota.SlidingWindow)
+	if got := startAnew(topology(1, window), topology(1, window, with(log("b"), quota.GCRA))); len(got) > 0 {
+		t.Errorf("one more limit: %q", got)
 	}
 }
