@@ -85,7 +85,7 @@ func (l *Limiter) Run(ctx context.Context) error {
 		case <-l.own.wake:
 		}
 		for ok && l.own.some() {
-			if l.remember(ctx, s) == nil {
+			if l.remember(ctx, s) {
 				continue
 			}
 			select {
@@ -97,8 +97,9 @@ func (l *Limiter) Run(ctx context.Context) error {
 	}
 }
 
-// remember writes some of what the store does not know.
-func (l *Limiter) remember(ctx context.Context, s store.Rememberer) error {
+// remember writes some of what the store does not know, and reports whether any is known now. The rest waits
+// behind all others, which may be on another server.
+func (l *Limiter) remember(ctx context.Context, s store.Rememberer) bool {
 	l.own.mu.Lock()
 	some := l.own.all[:min(len(l.own.all), rememberMost)]
 	l.own.mu.Unlock()
@@ -110,17 +111,21 @@ func (l *Limiter) remember(ctx context.Context, s store.Rememberer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	kept, err := s.Remember(ctx, all, func(a *store.Admission) int64 { return l.localUS() - a.US })
-	if err != nil {
-		return err
-	}
+	settled := make([]bool, len(all))
+	s.Remember(ctx, all, func(a *store.Admission) int64 { return l.localUS() - a.US }, func(i int, kept bool) {
+		settled[i] = true
+		l.local.Settle(all[i], !kept)
+	})
+	var rest []*store.Admission
 	for i, a := range all {
-		l.local.Settle(a, !kept[i])
+		if !settled[i] {
+			rest = append(rest, a)
+		}
 	}
 	l.own.mu.Lock()
-	if l.own.all = l.own.all[len(some):]; len(l.own.all) == 0 {
+	defer l.own.mu.Unlock()
+	if l.own.all = append(l.own.all[len(some):], rest...); len(l.own.all) == 0 {
 		l.own.all = nil
 	}
-	l.own.mu.Unlock()
-	return nil
+	return len(rest) < len(some)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/redisstore"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -230,5 +233,52 @@ func TestKeyOfAnotherRequestWhenRedisIsBack(t *testing.T) {
 	}
 	if d, err := check(60); err != nil || !d.Replayed {
 		t.Errorf("a retry: %+v, %v", d, err)
+	}
+}
+
+// stuckStore is away, or away for one key alone.
+type stuckStore struct {
+	*weatherStore
+	mu    sync.Mutex
+	known []string
+}
+
+func (s *stuckStore) Remember(_ context.Context, all []*store.Admission, _ func(*store.Admission) int64, known func(i int, kept bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, a := range all {
+		if !strings.HasSuffix(a.Record, ":stuck") {
+			s.known = append(s.known, a.Record)
+			known(i, true)
+		}
+	}
+}
+
+// What cannot be written yet, on a server of a cluster that is away for longer, keeps back nothing else.
+func TestRememberedAroundWhatIsStuck(t *testing.T) {
+	s := &stuckStore{weatherStore: &weatherStore{Store: memstore.New(memstore.Options{})}}
+	s.down.Store(&store.Error{Reason: quota.ReasonRedisDown, Err: errors.New("so the test says")})
+	r := storeRig(t, s, onePolicy(quota.Policy{Limits: perMinute(10_000)}), nil, nil, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx) }()
+	const others = 700
+	for i := range others + 1 {
+		key := fmt.Sprint(i)
+		if i == 0 {
+			key = "stuck"
+		}
+		if _, err := r.Check(t.Context(), quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limitertest.Eventually(t, 10*time.Second, "all others are known", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.known) == others
+	})
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -53,6 +53,7 @@ func TestCluster(t *testing.T) {
 	})
 	t.Run("slots move", func(t *testing.T) { clusterMoves(t, c, options) })
 	t.Run("a slot is half moved", func(t *testing.T) { clusterHalfMoved(t, c, options) })
+	t.Run("a record of a slot that is half moved", func(t *testing.T) { clusterRemembers(t, c, options) })
 	t.Run("the slot of a life is half moved", func(t *testing.T) { clusterLifeHalfMoved(t, c, options) })
 	t.Run("a primary refuses a command", func(t *testing.T) { clusterMissingRight(t, c, options) })
 	t.Run("a primary dies", func(t *testing.T) { clusterDies(t, c, options) })
@@ -204,6 +205,37 @@ func clusterHalfMoved(t *testing.T, c *redisserver.Cluster, o Options) {
 	if v, err := limitertest.DecideOne(s, limitertest.CallOf(plan, "half", 1)); err != nil || v.Limits[0].Remaining != 4 {
 		t.Errorf("after the move: %v %+v, want 4 remaining", err, v)
 	}
+	emptied(t, c)
+}
+
+// A record that cannot be written while its slot moves keeps back no other.
+func clusterRemembers(t *testing.T, c *redisserver.Cluster, o Options) {
+	s, _ := nodeSetStore(t, o)
+	plan := store.NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 100, Window: time.Hour}})
+	var all []*store.Admission
+	for i := range 20 { // of all primaries
+		all = append(all, &store.Admission{
+			Record: store.RecordKey(fmt.Sprint("remember", i), "k"), Print: "p", Plan: plan, Limits: make([]store.LimitVerdict, 1),
+		})
+	}
+	slot := c.Slot(all[0].Record)
+	from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)
+	remember := func() (missing []int) {
+		settled := make([]bool, len(all))
+		s.Remember(context.Background(), all, func(*store.Admission) int64 { return 0 }, func(i int, _ bool) { settled[i] = true })
+		for i := range all {
+			if !settled[i] {
+				missing = append(missing, i)
+			}
+		}
+		return missing
+	}
+	c.Begin(slot, from, to)
+	if missing := remember(); !slices.Equal(missing, []int{0}) {
+		t.Errorf("while the slot of the first moves, %v are not written", missing)
+	}
+	c.End(slot, to)
+	limitertest.Eventually(t, 10*time.Second, "the first is written too", func() bool { return len(remember()) == 0 })
 	emptied(t, c)
 }
 

@@ -15,22 +15,19 @@ import (
 // recordTTL is IDEMPOTENCY_TTL of lua/general.lua.
 const recordTTL = 2 * time.Minute
 
-// Remember implements store.Rememberer: it writes records as lua/general.lua does. One that is too old
-// to be replayed is left out.
-func (s *Store) Remember(ctx context.Context, all []*store.Admission, ago func(*store.Admission) int64) ([]bool, error) {
-	kept := make([]bool, len(all))
+// Remember implements store.Rememberer: it writes records as lua/general.lua does, and drops one that is too
+// old to be replayed. A server that is away keeps back its own alone, as does a slot on its way.
+func (s *Store) Remember(ctx context.Context, all []*store.Admission, ago func(*store.Admission) int64, known func(i int, kept bool)) {
 	by := map[*node][]int{}
 	for i, a := range all {
-		n, err := s.nodeSet.of(ctx, a.Record)
-		if err != nil {
-			return nil, err
+		if n, err := s.nodeSet.of(ctx, a.Record); err == nil && !n.breaker.open() {
+			by[n] = append(by[n], i)
 		}
-		by[n] = append(by[n], i)
 	}
 	for n, places := range by {
 		now, err := n.client.Time(ctx).Result()
 		if err != nil {
-			return nil, classify(err)
+			continue
 		}
 		pipe := n.client.Pipeline()
 		replies := make([]*redis.BoolCmd, len(places))
@@ -40,14 +37,13 @@ func (s *Store) Remember(ctx context.Context, all []*store.Admission, ago func(*
 				replies[at] = pipe.SetNX(ctx, all[i].Record, recordText(all[i], now.UnixMicro()-age), left)
 			}
 		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			return nil, classify(err)
-		}
+		_, _ = pipe.Exec(ctx) // each reply has its own error
 		for at, i := range places {
-			kept[i] = replies[at] != nil && replies[at].Val()
+			if r := replies[at]; r == nil || r.Err() == nil {
+				known(i, r != nil && r.Val())
+			}
 		}
 	}
-	return kept, nil
 }
 
 // recordText is an admission at us as decide in lua/general.lua writes it. Usage counters are 0: those in

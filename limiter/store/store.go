@@ -192,8 +192,9 @@ type Store interface {
 // Rememberer is a Store that keeps admissions for several processes.
 type Rememberer interface {
 	// Remember keeps admissions that another store has decided, at ago µs each, where it has none
-	// under their keys. It returns those that it has now in the given form.
-	Remember(ctx context.Context, all []*Admission, ago func(*Admission) int64) (kept []bool, err error)
+	// under their keys. It calls known with the place of each that it has now (kept) or drops; the rest it
+	// cannot write now.
+	Remember(ctx context.Context, all []*Admission, ago func(*Admission) int64, known func(i int, kept bool))
 }
 
 // Error is why a store did not answer.
