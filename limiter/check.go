@@ -158,12 +158,6 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sen
 	q.publishUsage(ctx, v)
 	q.showBounds(v)
 	l.countExceeded(q, v)
-	if v.Outcome == store.Replayed && v.Earlier == nil {
-		// Redis keeps numbers alone: where a reload has changed the limits, this process may know which they were.
-		if a := l.local.Earlier(&q.call); a != nil && a.Plan != q.limits.keys && a.Print == q.call.Print {
-			v.Earlier = a
-		}
-	}
 	d := q.decision(v, q.within(v))
 	d.StoreUS = v.StoreUS
 	switch {

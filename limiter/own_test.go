@@ -169,16 +169,33 @@ func TestOneRecordHolds(t *testing.T) {
 	})
 }
 
-// A replay after a reload carries the numbers of the answer that it repeats.
+// A replay after a reload carries the numbers of the answer that it repeats, in every process.
 func TestReplayAfterAReload(t *testing.T) {
-	r := newRetries(t, quota.Policy{Limits: perMinute(100)})
+	r := newRetries(t, quota.Policy{Limits: []quota.Limit{
+		{Name: "minute", Units: 100, Window: time.Minute}, {Name: "user", Units: 90, Window: time.Hour, By: []string{"user"}}, // another key
+		{Name: "hour", Units: 80, Window: time.Hour},
+	}})
 	first := r.ask(0, "acme", "k", 60)
-	if err := r.procs[0].Configure(onePolicy(quota.Policy{Limits: append(perMinute(80), quota.Limit{Name: "daily", Units: 900, Window: 24 * time.Hour})})); err != nil {
-		t.Fatal(err)
-	}
-	again := r.ask(0, "acme", "k", 60)
-	if !again.Replayed || len(again.Limits) != 1 || again.Limits[0].Limit.Units != 100 || again.Limits[0].Remaining != first.Limits[0].Remaining {
-		t.Errorf("after the reload: %+v", again)
+	for _, limits := range [][]quota.Limit{
+		{{Name: "daily", Units: 900, Window: 24 * time.Hour}, {Name: "minute", Units: 60, Window: time.Second}},
+		{{Name: "level", Units: 70, Window: time.Minute, Algorithm: quota.GCRA, Burst: 70}},
+	} {
+		for i := range r.procs {
+			if err := r.procs[i].Configure(onePolicy(quota.Policy{Limits: limits})); err != nil {
+				t.Fatal(err)
+			}
+			again := r.ask(i, "acme", "k", 60)
+			if !again.Replayed || len(again.Limits) != len(first.Limits) {
+				t.Fatalf("process %d, after the reload: %+v", i, again)
+			}
+			for n, l := range again.Limits {
+				was := first.Limits[n]
+				if l.Limit.Name != was.Limit.Name || l.Limit.Units != was.Limit.Units || l.Limit.Window != was.Limit.Window ||
+					l.Ceiling != was.Ceiling || l.Remaining != was.Remaining || l.ResetAfter != was.ResetAfter {
+					t.Errorf("process %d, after the reload: %+v, want %+v", i, l, was)
+				}
+			}
+		}
 	}
 }
 

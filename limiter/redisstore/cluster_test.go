@@ -215,7 +215,7 @@ func clusterRemembers(t *testing.T, c *redisserver.Cluster, o Options) {
 	var all []*store.Admission
 	for i := range 20 { // of all primaries
 		all = append(all, &store.Admission{
-			Record: store.RecordKey(fmt.Sprint("remember", i), "k"), Print: "p", Plan: plan, Limits: make([]store.LimitVerdict, 1),
+			Record: store.RecordKey(fmt.Sprint("remember", i), "k"), Print: "p", Plan: plan, Ceilings: plan.Capacities, Limits: make([]store.LimitVerdict, 1),
 		})
 	}
 	slot := c.Slot(all[0].Record)

@@ -147,9 +147,9 @@ func appendCall(args []any, plan int, c *store.Call) []any {
 	} else {
 		args = append(args, -plan, opWire(c.Op))
 		if c.Costs == nil {
-			args = append(args, c.Cost, &c.Print)
+			args = append(args, c.Cost, fingerprint(c))
 		} else {
-			args = append(args, "", &c.Print)
+			args = append(args, "", fingerprint(c))
 			for i := range c.Costs {
 				args = append(args, &c.Costs[i])
 			}
@@ -319,8 +319,11 @@ func parseVerdict(text string, c *store.Call, v *store.Verdict) error {
 		return nil
 	case store.Reused:
 		return nil
-	case store.Admitted, store.Denied, store.Replayed, store.Lost:
-		return parseLimits(text, c, v)
+	case store.Replayed:
+		parseReplay(text, c, v)
+		return nil
+	case store.Admitted, store.Denied, store.Lost:
+		return parseLimits(text, len(c.Plan.Limits), func(i int) byte { return kindOf(c.Plan.Limits[i], c.Bounds != nil) }, v)
 	case loansOutcome:
 		v.Outcome = store.Admitted
 		return parseLoans(text, c, v)
@@ -328,28 +331,25 @@ func parseVerdict(text string, c *store.Call, v *store.Verdict) error {
 	return fmt.Errorf("%w: %.40q", errReply, text)
 }
 
-func parseLimits(text string, c *store.Call, v *store.Verdict) error {
-	plan := c.Plan
-	v.Limits = slices.Grow(v.Limits, len(plan.Limits))[:len(plan.Limits)]
+// parseLimits reads the numbers of n limits. The kind of each says which it has.
+func parseLimits(text string, n int, kind func(i int) byte, v *store.Verdict) error {
+	v.Limits = slices.Grow(v.Limits, n)[:n]
 	clear(v.Limits)
 	rest := text[1:]
 	for i := range v.Limits {
 		l := &v.Limits[i]
 		fields := [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS, &l.Over, &l.Counter.Generation, &l.Counter.Bucket, &l.Counter.Units, &l.Bounded}
-		from, to := 0, len(fields)
+		from, to := 0, 3
+		switch kind(i) {
+		case 'g':
+			to = 7
+		case 'b':
+			to = 8
+		}
 		if v.Outcome == store.Lost { // the counter alone
-			from = 4
+			from, to = min(4, to), min(to, 7)
 		}
-		if v.Outcome == store.Lost || plan.Limits[i].MaxOvershoot == 0 || c.Bounds == nil {
-			to--
-		}
-		if plan.Limits[i].Scope != quota.ScopeGlobal {
-			to = 3
-		}
-		for _, field := range fields[min(from, to):to] {
-			if rest == "" && v.Outcome == store.Replayed {
-				return nil // the record is older than this limit
-			}
+		for _, field := range fields[from:to] {
 			if rest == "" || rest[0] != ' ' {
 				return fmt.Errorf("%w: %.80q has too few numbers", errReply, text)
 			}
@@ -367,7 +367,7 @@ func parseLimits(text string, c *store.Call, v *store.Verdict) error {
 			return fmt.Errorf("%w: %.80q", errReply, text)
 		}
 	}
-	if rest != "" && v.Outcome != store.Replayed { // a record may contain limits removed since
+	if rest != "" {
 		return fmt.Errorf("%w: %.80q has too many numbers", errReply, text)
 	}
 	return nil

@@ -38,6 +38,7 @@ func FuzzReplies(f *testing.F) {
 		head + "|x|e WRONGTYPE Operation against a key|l 0 0 0",
 		head + "|m 2 0 1000|m 2 0 1000 4 0 60000 0 0 0 0 9 9|x",
 		head + "|2|4|" + counter + "|1|3|" + counter + "|2|4|" + counter,
+		head + "|m 2 0 1000 4 0 60000 0 0 0 0 !0:a:3:1000000:3:r 1:b:5:60000000:5:g|m 2 0 1000 !0:z:9:1:1:r|x", head + "|m 2 0 1000 !0:a:3:0:3:r|x|x",
 		head + "|2|" + counter + "|4|x|x", head + "|2|4", head + "|2|4|" + counter + "|x|x|7", head + "|-1|4|" + counter + "|x|x",
 		head + "|2|4|1 2|x|x", head + "|2|4|1 2 3 4|x|x", head + "|2|4|1 -2 3|x|x", head + "|nil|x|x", head + "|a nan 0 inf 4 0 60000|x|x",
 		"n.2 1795198405260197|x|x|x", "n.1 nan|x|x|x", "n.1 1|a 1e3 0 0 0 0 0|x|x", "7|x|x|x", "",
@@ -54,7 +55,7 @@ func FuzzReplies(f *testing.F) {
 			case part == "nil":
 				reply = append(reply, nil)
 			default:
-				reply = append(reply, part)
+				reply = append(reply, strings.ReplaceAll(part, " !", limitsMark))
 			}
 		}
 		v := make([]store.Verdict, len(calls))
@@ -68,6 +69,14 @@ func FuzzReplies(f *testing.F) {
 			}
 			if !strings.ContainsRune("adm", rune(v[i].Outcome)) || len(v[i].Limits) != 2 || v[i].StoreUS <= 0 {
 				t.Fatalf("%q became %+v", text, v[i])
+			}
+			if a := v[i].Earlier; a != nil {
+				order := slices.Sorted(slices.Values(a.Plan.Order))
+				for n := range a.Limits {
+					if order[n] != n || a.Ceilings[n] < 0 || a.Plan.Limits[n].Window <= 0 {
+						t.Fatalf("%q became %+v", text, a)
+					}
+				}
 			}
 			for _, l := range v[i].Limits {
 				if l.Remaining < 0 || l.WaitUS < -1 || l.ResetUS < 0 || min(l.Counter.Generation, l.Counter.Bucket, l.Counter.Units) < 0 {

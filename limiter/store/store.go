@@ -84,7 +84,7 @@ type Verdict struct {
 	StoreUS int64 // the store's clock, µs since the epoch
 	Limits  []LimitVerdict
 	Loans   *Loans // of OpLoans
-	// Earlier is the admission that is Replayed, where the store knows it in full.
+	// Earlier is the admission that is Replayed.
 	Earlier *Admission
 	// Err is why this call alone could not be decided; nothing of it was charged.
 	Err error

@@ -13,7 +13,8 @@
 --       a plan without bounds.
 --   check: plan (from 1) of a check at cost 1 without a fingerprint; then for each '-' and '=' of its plan, in order,
 --       the ceiling, and generation, bucket and units of the counter that it rests on (0 0 0 for none).
---       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'l' loans, cost, fingerprint ('' = none), where cost is
+--       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'l' loans, cost, fingerprint ('' = none; behind it what
+--       the record says of its limits, see record.go), where cost is
 --       '' the cost under each key, of which some may be equal, then the same; for 'l' then how many arguments follow: operations, see loans.lua, on the loans of the only limit.
 -- Reply  'nonce TIME', then for each check one of
 --   numbers: admitted at cost 1; for each limit what remains, then for a global one text: generation, bucket and units
@@ -21,7 +22,8 @@
 --   'a …' admitted, 'd …' denied, 'm …' an earlier admission replayed, followed for each limit by
 --         remaining, wait (µs until the cost fits, 0 now, -1 not under this ceiling), reset (µs), and for a
 --         global one by how much the ceiling is exceeded, and generation, bucket and units of its counter (0 0 0
---         when there is none), and for a bounded one what it may hold under its bound
+--         when there is none), and for a bounded one what it may hold under its bound. Behind an 'm …' what its record
+--         says of its limits
 --   'l …' a counter does not hold what its ceiling rests on; followed for each global limit by generation, bucket
 --         and units. Nothing was charged
 --   'o …' what became of operations on loans, see loans.lua

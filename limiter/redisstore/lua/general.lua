@@ -49,7 +49,7 @@ local function replay(record, print)
   local stamp, was, reply = match(v, '^(%d+) (%S+) ([^\n]*)$')
   if not stamp then error('GARBAGE in ' .. record, 0) end
   if tonumber(stamp) + IDEMPOTENCY_US <= TIME then return nil end -- as good as expired
-  if was ~= print then return 'x' end
+  if was ~= match(print, '^%S+') then return 'x' end
   return 'm ' .. reply
 end
 
@@ -149,7 +149,8 @@ local function decide(plan, first, op, c, costs, ceilings, known, record, print)
     end
   end
   if charged and record then
-    call('SET', record, NOW .. ' ' .. print .. ' ' .. reply:sub(3), 'PX', IDEMPOTENCY_TTL)
+    local fingerprint, limits = match(print, '^(%S+)(.*)$')
+    call('SET', record, NOW .. ' ' .. fingerprint .. ' ' .. reply:sub(3) .. limits, 'PX', IDEMPOTENCY_TTL)
   end
   return reply
 end

@@ -1,0 +1,169 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// recordTTL is IDEMPOTENCY_TTL of lua/general.lua.
+const recordTTL = 2 * time.Minute
+
+// Remember implements store.Rememberer: it writes records as lua/general.lua does, and drops one that is too
+// old to be replayed. A server that is away keeps back its own alone, as does a slot on its way.
+func (s *Store) Remember(ctx context.Context, all []*store.Admission, ago func(*store.Admission) int64, known func(i int, kept bool)) {
+	by := map[*node][]int{}
+	for i, a := range all {
+		if n, err := s.nodeSet.of(ctx, a.Record); err == nil && !n.breaker.open() {
+			by[n] = append(by[n], i)
+		}
+	}
+	for n, places := range by {
+		now, err := n.client.Time(ctx).Result()
+		if err != nil {
+			continue
+		}
+		pipe := n.client.Pipeline()
+		replies := make([]*redis.BoolCmd, len(places))
+		for at, i := range places {
+			age := ago(all[i])
+			if left := recordTTL - time.Duration(age)*time.Microsecond; left > recordTTL/2 {
+				replies[at] = pipe.SetNX(ctx, all[i].Record, recordText(all[i], now.UnixMicro()-age), left)
+			}
+		}
+		_, _ = pipe.Exec(ctx) // each reply has its own error
+		for at, i := range places {
+			if r := replies[at]; r == nil || r.Err() == nil {
+				known(i, r != nil && r.Val())
+			}
+		}
+	}
+}
+
+// recordText is an admission at us as decide in lua/general.lua writes it. Usage counters are 0: those in
+// a replay are not read.
+func recordText(a *store.Admission, us int64) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %s", us, a.Print)
+	for i, l := range a.Limits {
+		fmt.Fprintf(&b, " %d 0 %d", l.Remaining, l.ResetUS)
+		if limit := a.Plan.Limits[i]; limit.Scope == quota.ScopeGlobal {
+			b.WriteString(" 0 0 0 0")
+			if limit.MaxOvershoot > 0 {
+				fmt.Fprintf(&b, " %d", a.Ceilings[i])
+			}
+		}
+	}
+	appendLimits(&b, a.Plan, a.Ceilings, true)
+	return b.String()
+}
+
+// A record ends with the limits that its numbers are about, since a reload may have changed them when it is replayed:
+//
+//	" |0:burst:20:1000000:20:r 1:sustained:600:60000000:540:g"
+//
+// place in the answer, name, units, window (µs), ceiling, and 'r' region | 'g' global | 'b' bounded.
+const limitsMark = " |"
+
+func appendLimits(b *strings.Builder, plan *store.KeyPlan, ceilings []int64, bounds bool) {
+	before := limitsMark
+	for i, l := range plan.Limits {
+		fmt.Fprintf(b, "%s%d:%s:%d:%d:%d:%c", before, plan.Order[i], l.Name, l.Units, l.WindowUS(), ceilings[i], kindOf(l, bounds))
+		before = " "
+	}
+}
+
+// kindOf says which numbers a record has of a limit.
+func kindOf(l *quota.Limit, bounds bool) byte {
+	switch {
+	case l.Scope != quota.ScopeGlobal:
+		return 'r'
+	case l.MaxOvershoot == 0 || !bounds:
+		return 'g'
+	}
+	return 'b'
+}
+
+// fingerprint is what decides whether a call repeats another, and what its record is to say of its limits.
+func fingerprint(c *store.Call) string {
+	if c.Print == "" {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(c.Print)
+	appendLimits(&b, c.Plan, c.Ceilings, c.Bounds != nil)
+	return b.String()
+}
+
+// parseReplay reads the reply to a call that repeats another. What a record says that is none is about its
+// partition alone.
+func parseReplay(text string, c *store.Call, v *store.Verdict) {
+	numbers, limits, _ := strings.Cut(text, limitsMark)
+	if err := parseEarlier(numbers, limits, c, v); err != nil {
+		*v = store.Verdict{Limits: v.Limits[:0], Err: fmt.Errorf("%w: GARBAGE in %s", store.ErrPartition, c.Record)}
+	}
+}
+
+// parseEarlier reads an admission with its limits. As of the plan in force, limits that it lacks are zero.
+func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error {
+	words := strings.Fields(limits)
+	a := &store.Admission{Record: c.Record, Print: c.Print, Plan: &store.KeyPlan{}, Ceilings: make([]int64, len(words))}
+	kinds := make([]byte, len(words))
+	for i, word := range words {
+		var place int
+		var limit *quota.Limit
+		var ok bool
+		if place, limit, a.Ceilings[i], kinds[i], ok = parseLimit(word, c); !ok || place >= len(words) || slices.Contains(a.Plan.Order, place) {
+			return errReply
+		}
+		a.Plan.Limits, a.Plan.Order = append(a.Plan.Limits, limit), append(a.Plan.Order, place)
+	}
+	was := store.Verdict{Outcome: store.Replayed}
+	if err := parseLimits(numbers, len(kinds), func(i int) byte { return kinds[i] }, &was); err != nil {
+		return err
+	}
+	for i := range kinds {
+		if kinds[i] == 'b' {
+			a.Ceilings[i] = min(a.Ceilings[i], was.Limits[i].Bounded)
+		}
+	}
+	a.Limits, v.Earlier = was.Limits, a
+	v.Limits = slices.Grow(v.Limits[:0], len(c.Plan.Limits))[:len(c.Plan.Limits)]
+	clear(v.Limits)
+	copy(v.Limits, was.Limits)
+	return nil
+}
+
+// parseLimit reads a word of appendLimits. A limit that is in force still is that one.
+func parseLimit(word string, c *store.Call) (place int, l *quota.Limit, ceiling int64, kind byte, ok bool) {
+	parts := strings.Split(word, ":")
+	if len(parts) != 6 || len(parts[5]) != 1 || !strings.Contains("rgb", parts[5]) {
+		return 0, nil, 0, 0, false
+	}
+	var n [4]int64
+	for i, part := range [...]string{parts[0], parts[2], parts[3], parts[4]} {
+		var err error
+		if n[i], err = strconv.ParseInt(part, 10, 64); err != nil || n[i] < 0 {
+			return 0, nil, 0, 0, false
+		}
+	}
+	kind = parts[5][0]
+	for _, l := range c.Plan.Limits {
+		if l.Name == parts[1] && l.Units == n[1] && l.WindowUS() == n[2] && kindOf(l, c.Bounds != nil) == kind {
+			return int(n[0]), l, n[3], kind, true
+		}
+	}
+	l = &quota.Limit{Name: parts[1], Units: n[1], Window: time.Duration(n[2]) * time.Microsecond}
+	if kind != 'r' {
+		l.Scope = quota.ScopeGlobal
+	}
+	return int(n[0]), l, n[3], kind, n[2] > 0 && n[2] <= quota.MaxWindow.Microseconds()
+}
