@@ -341,9 +341,22 @@ func (l *Limiter) finish(q *query, d *quota.Decision) {
 	if shed := d.Basis == quota.BasisShed; !d.Allowed && d.Enforcement == quota.Observe && (!shed || q.call.Op == store.OpCheck) {
 		d.Allowed, d.WouldDeny = true, !shed
 	}
-	if q.request.Explain && len(d.Limits) == len(q.limits.keys.Limits) { // else an earlier plan's admission is replayed
+	if q.request.Explain && q.concerns(d.Limits) {
 		q.explain(d)
 	}
+}
+
+// concerns is whether states are those of the limits of the plan, and not of an earlier one, whose admission is replayed.
+func (q *query) concerns(states []quota.LimitState) bool {
+	if len(states) != len(q.limits.keys.Limits) {
+		return false
+	}
+	for i, l := range q.limits.keys.Limits {
+		if states[q.limits.keys.Order[i]].Limit != l {
+			return false
+		}
+	}
+	return true
 }
 
 // rank has a decision counted by partition: the units that limits denied, or would have denied,

@@ -199,6 +199,29 @@ func TestReplayAfterAReload(t *testing.T) {
 	}
 }
 
+// What is replayed after a reload is not explained by the limits of today.
+func TestReplayIsExplainedByItsOwnLimits(t *testing.T) {
+	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(100)}))
+	ask := func() quota.Decision {
+		d, err := w.Check(t.Context(), quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: "k", Explain: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for range 2 {
+		if d := ask(); d.Explanation == nil || d.Explanation.Limits[0].Name != "minute" {
+			t.Errorf("before the reload: %+v", d)
+		}
+	}
+	if err := w.Configure(onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "hour", Units: 500, Window: time.Hour}}})); err != nil {
+		t.Fatal(err)
+	}
+	if d := ask(); !d.Replayed || d.Limits[0].Limit.Name != "minute" || d.Explanation != nil {
+		t.Errorf("after the reload: %+v", d)
+	}
+}
+
 // A process that remembers as many keys as it may decides new ones by its memory all the same.
 func TestMoreKeysThanAreRemembered(t *testing.T) {
 	const units = 1 << 20

@@ -154,6 +154,28 @@ func TestVerdictErrors(t *testing.T) {
 	}
 }
 
+// A record that says nothing sensible of its limits is garbage of its own partition: the others of the call are decided.
+func TestGarbledRecord(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	calls := []store.Call{perHour(5).Call("acme", store.OpCheck, 1, nil), perHour(5).Call("other", store.OpCheck, 1, nil)}
+	calls[0].Record, calls[0].Print = store.RecordKey("acme", "k"), "p"
+	for _, garbage := range []string{
+		"", "4 0 1000", "4 0 |0:hour:5:3600000000:5:r", "4 0 1000 9 |0:hour:5:3600000000:5:r", "4 0 1000 |1:hour:5:3600000000:5:r",
+		"4 0 1000 |0:hour:5:0:5:r", "4 0 1000 |0:hour:5:3600000000:5:x", "4 0 1000 |0:hour:5:3600000000:-5:r", "4 0 1000 |0:hour",
+		"4 0 1000 4 0 1000 |0:hour:5:3600000000:5:r 0:day:5:3600000000:5:r",
+	} {
+		if err := srv.Client().Set(t.Context(), calls[0].Record, fmt.Sprintf("%d p %s", srv.Time(), garbage), time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		v := make([]store.Verdict, len(calls))
+		s.Decide(t.Context(), calls, v)
+		if !errors.Is(v[0].Err, store.ErrPartition) || v[1].Err != nil {
+			t.Errorf("%q: %+v and %+v", garbage, v[0], v[1])
+		}
+	}
+}
+
 // TestScriptIsLoadedOnce loses the script in each way that Redis can: it is sent
 // again once, and what was asked is charged exactly once.
 func TestScriptIsLoadedOnce(t *testing.T) {
