@@ -62,8 +62,7 @@ func recordText(a *store.Admission, us int64) string {
 			}
 		}
 	}
-	appendLimits(&b, a.Plan, a.Ceilings, true)
-	return b.String()
+	return string(appendLimits([]byte(b.String()), a.Plan, a.Ceilings, true))
 }
 
 // A record ends with the limits that its numbers are about, since a reload may have changed them when it is replayed:
@@ -73,12 +72,18 @@ func recordText(a *store.Admission, us int64) string {
 // place in the answer, name, units, window (µs), ceiling, and 'r' region | 'g' global | 'b' bounded.
 const limitsMark = " |"
 
-func appendLimits(b *strings.Builder, plan *store.KeyPlan, ceilings []int64, bounds bool) {
+func appendLimits(dst []byte, plan *store.KeyPlan, ceilings []int64, bounds bool) []byte {
 	before := limitsMark
 	for i, l := range plan.Limits {
-		fmt.Fprintf(b, "%s%d:%s:%d:%d:%d:%c", before, plan.Order[i], l.Name, l.Units, l.WindowUS(), ceilings[i], kindOf(l, bounds))
+		dst = strconv.AppendInt(append(dst, before...), int64(plan.Order[i]), 10)
+		dst = append(append(dst, ':'), l.Name...)
+		for _, n := range [...]int64{l.Units, l.WindowUS(), ceilings[i]} {
+			dst = strconv.AppendInt(append(dst, ':'), n, 10)
+		}
+		dst = append(dst, ':', kindOf(l, bounds))
 		before = " "
 	}
+	return dst
 }
 
 // kindOf says which numbers a record has of a limit.
@@ -97,10 +102,8 @@ func fingerprint(c *store.Call) string {
 	if c.Print == "" {
 		return ""
 	}
-	var b strings.Builder
-	b.WriteString(c.Print)
-	appendLimits(&b, c.Plan, c.Ceilings, c.Bounds != nil)
-	return b.String()
+	var array [256]byte
+	return string(appendLimits(append(array[:0], c.Print...), c.Plan, c.Ceilings, c.Bounds != nil))
 }
 
 // parseReplay reads the reply to a call that repeats another. What a record says that is none is about its

@@ -154,6 +154,45 @@ func TestVerdictErrors(t *testing.T) {
 	}
 }
 
+// What another store has admitted is replayed with its own numbers, under whatever limits are in force.
+func TestRememberedNumbers(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	plan := store.NewKeyPlan([]*quota.Limit{
+		{Name: "hour", Units: 5, Window: time.Hour},
+		{Name: "level", Units: 7, Window: time.Minute, Algorithm: quota.GCRA, Burst: 9},
+		{Name: "bound", Units: 80, Window: time.Minute, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict},
+		{Name: "global", Units: 90, Window: time.Minute, Scope: quota.ScopeGlobal},
+	})
+	was := &store.Admission{
+		Record: store.RecordKey("acme", "k"), Print: "p", Plan: plan, Ceilings: []int64{5, 40, 60, 9},
+		Limits: []store.LimitVerdict{{Remaining: 4, ResetUS: 1}, {Remaining: 39, ResetUS: 2}, {Remaining: 59, ResetUS: 3}, {Remaining: 8, ResetUS: 4}},
+	}
+	known := 0
+	s.Remember(t.Context(), []*store.Admission{was}, func(*store.Admission) int64 { return 7_000_000 }, func(_ int, kept bool) {
+		if kept {
+			known++
+		}
+	})
+	call := perHour(5).Call("acme", store.OpCheck, 1, nil)
+	call.Record, call.Print = was.Record, was.Print
+	v, err := limitertest.DecideOne(s, call)
+	if err != nil || known != 1 || v.Outcome != store.Replayed {
+		t.Fatalf("%d are known: %+v, %v", known, v, err)
+	}
+	a := v.Earlier
+	if !slices.Equal(a.Plan.Order, plan.Order) || !slices.Equal(a.Ceilings, was.Ceilings) || a.Plan.Limits[0] != call.Plan.Limits[0] {
+		t.Errorf("got %+v of %+v", a, a.Plan)
+	}
+	for i, l := range a.Plan.Limits {
+		want := plan.Limits[i]
+		if l.Name != want.Name || l.Units != want.Units || l.Window != want.Window || l.Scope != want.Scope ||
+			a.Limits[i].Remaining != was.Limits[i].Remaining || a.Limits[i].ResetUS != was.Limits[i].ResetUS {
+			t.Errorf("got %+v of %+v, want %+v of %+v", a.Limits[i], l, was.Limits[i], want)
+		}
+	}
+}
+
 // A record that says nothing sensible of its limits is garbage of its own partition: the others of the call are decided.
 func TestGarbledRecord(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
