@@ -186,7 +186,7 @@ func (c *call) metadata(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict
 	}
 	var violations []*structpb.Value
 	for i := range v.cells {
-		if own := &v.cells[i]; own.over && own.rule.Quota {
+		if own := &v.cells[i]; own.over && own.ofQuota() {
 			violations = append(violations, structpb.NewNumberValue(float64(i)))
 		}
 	}
@@ -221,7 +221,9 @@ func request(fields map[string]*structpb.Value, r *ratelimit.RateLimitRequest, v
 	if hits := r.GetHitsAddend(); hits != 0 {
 		fields["hitsAddend"] = structpb.NewNumberValue(float64(hits))
 	}
-	fields["quotaModeEnabled"] = structpb.NewBoolValue(slices.ContainsFunc(v.cells, func(c cell) bool { return c.rule != nil && c.rule.Quota }))
+	fields["quotaModeEnabled"] = structpb.NewBoolValue(slices.ContainsFunc(v.cells, func(c cell) bool {
+		return c.rule != nil && c.rule.Quota && !c.rule.Unlimited
+	}))
 }
 
 // metadata is that of the rules with room for their cells, nil for none. Of rules that say the same differently the first counts.

@@ -344,6 +344,14 @@ func TestDenialOverGRPC(t *testing.T) {
 	if a, err := s.Check(t.Context(), []byte{0xff}); err != nil || a.GetDeniedResponse().GetStatus().GetCode() != 403 {
 		t.Errorf("%v %v", a, err)
 	}
+	if got, want := codesOf(t, reader), map[string]int64{"OK": 6, "OVER_LIMIT": 1, "PermissionDenied": 1}; !maps.Equal(got, want) {
+		t.Errorf("calls are counted as %v, want %v", got, want)
+	}
+}
+
+// codesOf is how many calls were counted under each code.
+func codesOf(t *testing.T, reader sdk.Reader) map[string]int64 {
+	t.Helper()
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &all); err != nil {
 		t.Fatal(err)
@@ -357,9 +365,7 @@ func TestDenialOverGRPC(t *testing.T) {
 			}
 		}
 	}
-	if want := map[string]int64{"OK": 6, "OVER_LIMIT": 1, "PermissionDenied": 1}; !maps.Equal(counted, want) {
-		t.Errorf("calls are counted as %v, want %v", counted, want)
-	}
+	return counted
 }
 
 // TestGatewayMustShowItsToken: the gateway's, not one that its client sends.

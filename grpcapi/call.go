@@ -70,7 +70,7 @@ func (carrier) Keys() []string { return nil }
 func (c *call) startSpan() {
 	from := header(c.ctx)
 	var remote trace.SpanContext
-	if len(from("traceparent")) > 0 {
+	if len(from("traceparent")) == 1 { // several are none
 		remote = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(c.ctx, carrier(from)))
 		c.trace = remote.TraceID()
 	}

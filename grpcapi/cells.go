@@ -36,6 +36,9 @@ func (c *cell) never() bool {
 	return c.rule != nil && !c.rule.Unlimited && (c.rule.PerUnit == 0 || c.ask == quota.AskCheck && c.cost > c.rule.Limit.Units)
 }
 
+// ofQuota reports whether the cell refuses the request together with all others of quota mode.
+func (c *cell) ofQuota() bool { return c.rule != nil && c.rule.Quota && !c.rule.Shadow && !c.free }
+
 // denies reports whether the cell, being over, refuses the request by itself.
 func (c *cell) denies() bool { return !c.rule.Shadow && !c.rule.Quota && !c.free }
 

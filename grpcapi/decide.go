@@ -72,7 +72,7 @@ func (v *verdict) over() bool {
 func (v *verdict) noQuota() bool {
 	some := false
 	for i := range v.cells {
-		if c := &v.cells[i]; c.rule != nil && c.rule.Quota && !c.rule.Shadow && !c.free {
+		if c := &v.cells[i]; c.ofQuota() {
 			if !c.over {
 				return false
 			}
@@ -101,7 +101,7 @@ func (v *verdict) denial() quota.Decision {
 
 // refuses reports whether the request is refused because of a cell, or of others in quota mode with it.
 func (v *verdict) refuses(c *cell) bool {
-	return c.over && (c.denies() || c.rule.Quota && !c.rule.Shadow && !c.free && v.noQuota())
+	return c.over && (c.denies() || c.ofQuota() && v.noQuota())
 }
 
 // steps puts the cells together that can be decided at once: checks are those that are charged when the request is admitted,

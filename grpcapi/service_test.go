@@ -272,6 +272,11 @@ func TestRefusalSaysWhy(t *testing.T) {
 			t.Errorf("%v, %v: want the id of the trace", got, err)
 		}
 	}
+	ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", "00-1"+trace[1:]+"-00f067aa0ba902b7-01") // of two, neither is the caller's
+	a, err := w.client.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}})
+	if got := a.GetDynamicMetadata().AsMap(); err != nil || got["id"] != newID().String() || got["trace_id"] != nil {
+		t.Errorf("two traceparent fields: %v, %v: want a new id", got, err)
+	}
 }
 
 // TestMetadata: that of rules with room, and what is asked for, as envoyproxy/ratelimit has them.
@@ -293,6 +298,18 @@ descriptors:
 		if want := `["edge",[{"entries":["m=large","x=y"]},{"entries":["m=large"]},{"entries":["m=small"],"hitsAddend":1}],null,true]`; err != nil || string(text) != want {
 			t.Errorf("%s %v, want %s", text, err, want)
 		}
+	}
+	w = serve(t, `
+domain: edge
+descriptors:
+  - {key: free, quota_mode: true, rate_limit: {unlimited: true}}
+  - {key: shadow, quota_mode: true, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
+`, func(d *region.Domain) { d.Metadata = true })
+	if got := w.ask(t, descriptor("free=x")).GetDynamicMetadata().AsMap(); got["quotaModeEnabled"] != false {
+		t.Errorf("what is unlimited has no quota: %v", got)
+	}
+	if got := w.ask(t, descriptor("shadow=x")).GetDynamicMetadata().AsMap(); got["quotaModeEnabled"] != true || got["quotaModeViolations"] != nil {
+		t.Errorf("shadow mode is no violation: %v", got)
 	}
 	w = serve(t, basics, nil)
 	if got := w.ask(t, descriptor("user=a")).GetDynamicMetadata().AsMap(); got["descriptors"] != nil || got["metadata"] != nil {

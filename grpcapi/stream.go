@@ -80,6 +80,7 @@ func (s *Server) admitted(service any, stream grpc.ServerStream, about *grpc.Str
 		c.end(a, nil)
 		return stream.SendMsg(a)
 	case auth.Authorization_Check_FullMethodName:
+		s.metrics.record(stream.Context(), methodCheck, overLimit, time.Now())
 		return stream.SendMsg(answerOf(&httpapi.ForwardedAnswer{Status: http.StatusTooManyRequests}))
 	}
 	return status.Error(codes.Unavailable, "too many requests are under way: see --max-connections")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -161,6 +163,36 @@ func TestNoRoom(t *testing.T) {
 	}
 	close(w.block)
 	under.Wait()
+}
+
+// TestNoRoomToAuthorize: the same of ext_authz, and it is counted.
+func TestNoRoomToAuthorize(t *testing.T) {
+	t.Parallel()
+	reader := sdk.NewManualReader()
+	w := &world{server: meteredAuthorizer(t, httpapi.Access{}, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))}
+	addr, open := bounded(t, w, 2)
+	c := connect(t, addr)
+	check := func(want int32) {
+		t.Helper()
+		a, err := auth.NewAuthorizationClient(c).Check(t.Context(), checkOf("GET", "/", http.Header{"X-Tenant": {"acme"}}, nil))
+		if err != nil || a.GetStatus().GetCode() != want {
+			t.Errorf("%v, %v: want code %d", a, err, want)
+		}
+	}
+	check(int32(codes.OK)) // or strangers' requests would displace the connection
+	for range 2 {
+		begin(t.Context(), c)
+	}
+	capture.Eventually(t, func() error {
+		if n := open(); n != 2 {
+			return fmt.Errorf("%d are under way", n)
+		}
+		return nil
+	})
+	check(int32(codes.ResourceExhausted))
+	if got, want := codesOf(t, reader), map[string]int64{"OK": 1, "OVER_LIMIT": 1}; !maps.Equal(got, want) {
+		t.Errorf("calls are counted as %v, want %v", got, want)
+	}
 }
 
 // TestUnfinishedRequest: a request that does not arrive ends, and gives its room back.

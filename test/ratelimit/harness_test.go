@@ -81,7 +81,7 @@ func startTheirs(t *testing.T, binary, redis string, domains []domain) *server {
 	}
 	args := []string{
 		"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
-		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "DISABLE_STATS=true",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "DISABLE_STATS=true", "RESPONSE_DYNAMIC_METADATA=true",
 	}
 	addrs := map[string]string{}
 	for _, name := range []string{"", "GRPC_", "DEBUG_"} {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -69,6 +70,7 @@ func TestServers(t *testing.T) {
 		}
 	}
 	add("quota", quotaFile, ", charge: always")
+	add("repeated", repeatedFile, ", charge: always, dynamic_metadata: true")
 	redis := redisserver.Start(t, redisserver.Options{}).Addr()
 	s := &sides{
 		theirs: startTheirs(t, filepath.Join(dir, "service_cmd"), redis, all), ours: startOurs(t, ours, redis, all),
@@ -77,6 +79,7 @@ func TestServers(t *testing.T) {
 	t.Run("Client", s.testClient)
 	t.Run("Examples", s.testExamples)
 	t.Run("Quota", s.testQuota)
+	t.Run("Metadata", s.testMetadata)
 	for i, file := range random {
 		t.Run(fmt.Sprint("Always", i), func(t *testing.T) { s.testAlways(t, fmt.Sprint("always", i), file, seed+i) })
 		t.Run(fmt.Sprint("Weighted", i), func(t *testing.T) { s.testWeighted(t, fmt.Sprint("weighted", i), file, seed+i) })
@@ -446,5 +449,42 @@ func (s *sides) testQuota(t *testing.T) {
 			refused != (ours.GetOverallCode() == ratelimit.RateLimitResponse_OVER_LIMIT) {
 			t.Errorf("request %d:\nthey say %s\nwe say   %s", i, story(theirs), story(ours))
 		}
+	}
+}
+
+const repeatedFile = `domain: repeated
+descriptors:
+  - {key: quota, quota_mode: true, rate_limit: {unit: month, requests_per_unit: 5, name: q}}
+  - {key: free, quota_mode: true, rate_limit: {unlimited: true}}
+  - {key: shadow, quota_mode: true, shadow_mode: true, rate_limit: {unit: month, requests_per_unit: 5}}
+  - {key: instead, rate_limit: {unit: month, requests_per_unit: 5, name: i, replaces: [{name: q}]}}
+`
+
+// testMetadata: what both repeat of a request, and say of its quotas, is the same.
+func (s *sides) testMetadata(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 3)) //nolint:gosec // repeatable
+	quotas := 0
+	for range 200 {
+		q := &ratelimit.RateLimitRequest{Domain: "repeated", HitsAddend: r.Uint32N(3)}
+		for range 1 + r.IntN(3) {
+			key := []string{"quota", "free", "shadow", "instead", "none"}[r.IntN(5)]
+			d := &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: []string{"", "x", "y=z"}[r.IntN(3)]}}}
+			if r.IntN(5) == 0 {
+				d.HitsAddend = wrapperspb.UInt64(uint64(1 + r.IntN(2)))
+			}
+			q.Descriptors = append(q.Descriptors, d)
+		}
+		theirs, ours := s.theirs.ask(t, q).GetDynamicMetadata().AsMap(), s.ours.ask(t, q).GetDynamicMetadata().AsMap()
+		if theirs["quotaModeViolations"] != nil {
+			quotas++
+		}
+		for _, name := range []string{"domain", "descriptors", "hitsAddend", "quotaModeEnabled", "quotaModeViolations"} {
+			if !reflect.DeepEqual(theirs[name], ours[name]) {
+				t.Errorf("%v: %s is %v there, %v here", q, name, theirs[name], ours[name])
+			}
+		}
+	}
+	if quotas < 10 {
+		t.Errorf("only %d requests exceeded a quota", quotas)
 	}
 }
