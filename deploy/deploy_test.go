@@ -1,8 +1,7 @@
 //go:build unix
 
 // Package deploy_test holds the files that operators copy against the programs
-// that read them: the unit against systemd's own judgement, the ACL against a real
-// Redis and the real regiond.
+// that read them: the ACL against a real Redis and the real regiond.
 package deploy_test
 
 import (
@@ -33,32 +32,6 @@ import (
 )
 
 func TestMain(m *testing.M) { leaks.Main(m) }
-
-// exposure is the highest exposure level that systemd-analyze may report, in tenths: below
-// 2 it calls a service well protected.
-const exposure = "20"
-
-func TestUnit(t *testing.T) {
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		t.Skip("only systemd can judge a unit, and this machine has none")
-	}
-	dir := t.TempDir()
-	program, err := exec.LookPath("true") // any program that is there: verify looks for one
-	if err != nil {
-		t.Fatal(err)
-	}
-	unit := gateway.Render(t, "regiond.service", dir, gateway.Edit{Old: "/usr/local/bin/regiond", New: program})
-	for _, args := range [][]string{
-		{"verify", "--man=no", unit},
-		{"security", "--offline=true", "--no-pager", "--threshold=" + exposure, unit},
-	} {
-		out, err := exec.CommandContext(t.Context(), analyze, args...).CombinedOutput()
-		if err != nil || args[0] == "verify" && len(out) > 0 {
-			t.Errorf("systemd-analyze %s: %v\n%s", args[0], err, out)
-		}
-	}
-}
 
 const secret = "s3cret"
 
