@@ -146,6 +146,25 @@ func TestEventsAndRows(t *testing.T) {
 	golden(t, "testdata/events.golden", got.String())
 }
 
+// A new region whose NATS server is not connected to ours is alive by gossip, and none of its messages arrives: its text
+// says what to check.
+func TestNothingArrives(t *testing.T) {
+	for state, want := range map[gossip.State]string{
+		gossip.Alive: "no message of process 1 has arrived on the bus (gossip: alive): check that the NATS servers of both regions are connected",
+		gossip.Dead:  "its processes are silent, and gossip reports them dead",
+	} {
+		w := newWorld(two)
+		w.cut["us-east>eu-west"] = true
+		w.gossip["us-east"] = state
+		eu := w.start("eu-west")
+		w.start("us-east")
+		w.run(5 * time.Second)
+		if got := eu.view.Peers()[1].Text; !strings.HasPrefix(got, want) {
+			t.Errorf("gossip %s: %q, want %q", state, got, want)
+		}
+	}
+}
+
 // golden compares with a file; REGIOND_GOLDEN=write makes it anew.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
