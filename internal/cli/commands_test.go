@@ -302,8 +302,12 @@ func TestAdminOverTLS(t *testing.T) {
 
 // TestRegions: exit code 0 is mode global, 1 any other mode, 2 no answer.
 func TestRegions(t *testing.T) {
-	secret := filepath.Join(t.TempDir(), "token")
+	secret, empty, fifo := filepath.Join(t.TempDir(), "token"), filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "fifo")
 	write(t, secret, "s3cret\n")
+	write(t, empty, "\n")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	report := func(mode string) string {
 		b, err := json.Marshal(status.Report{Region: "eu-west", Mode: status.Mode{Mode: mode}})
 		if err != nil {
@@ -328,6 +332,8 @@ func TestRegions(t *testing.T) {
 		{"a problem", "", 404, `{"title":"Not found","detail":"try another"}`, nil, 2, "Not found: try another"},
 		{"no token", "s3cret", 200, report("global"), nil, 2, "a bearer token is needed; name a file with a token for the admin listener by --token-file, or a client certificate by --cert-file"},
 		{"a token", "s3cret", 200, report("global"), []string{"--token-file", secret}, 0, "mode global"},
+		{"an empty file", "", 200, report("global"), []string{"--token-file", empty}, 2, "--token-file: " + empty + " is empty"},
+		{"a FIFO", "", 200, report("global"), []string{"--token-file", fifo}, 2, "it is a FIFO, and nothing was written into it"},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/v1/regions" {

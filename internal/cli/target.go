@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/regiond/regiond/internal/files"
 )
 
 // Where `regiond serve` has its listeners without flags.
@@ -85,11 +87,13 @@ func (t *target) do(req *http.Request) (*http.Response, error) {
 // secrets reads the files of the flags. The token is "" where none is named.
 func (t *target) secrets() (token string, config *tls.Config, err error) {
 	if t.tokenFile != "" {
-		text, err := os.ReadFile(t.tokenFile)
+		text, err := files.Read(t.tokenFile)
+		if token = strings.TrimSpace(string(text)); err == nil && token == "" {
+			err = fmt.Errorf("%s is empty; write a token into it, or leave the flag out to ask without", t.tokenFile)
+		}
 		if err != nil {
 			return "", nil, fmt.Errorf("--token-file: %w", err)
 		}
-		token = strings.TrimSpace(string(text))
 	}
 	config, err = t.files.config()
 	return token, config, err
@@ -165,7 +169,7 @@ func (t *tlsFiles) flags(f *pflag.FlagSet) {
 func (t *tlsFiles) config() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.ca != "" {
-		pem, err := os.ReadFile(t.ca)
+		pem, err := files.Read(t.ca)
 		if err != nil {
 			return nil, fmt.Errorf("--ca-file: read certificates: %w", err)
 		}
