@@ -10,9 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
+
+	"github.com/regiond/regiond/test/ports"
 )
 
 // TestPromtool: the oldest Prometheus that the rules name accepts them and the compose file's configuration, and alerts
@@ -29,8 +33,9 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// TestExposition: promtool and a strict reader accept what a process exports after some decisions.
+// TestExposition: promtool and a strict reader accept what a process exports after some decisions, of which it keeps traces.
 func TestExposition(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+ports.Addr(t)) // nobody is there
 	port := startDemo(t)
 	for _, cost := range []string{"98", "1", "50"} { // leaves 2 %, then 1 %, then is denied
 		res, err := http.Post("http://"+net.JoinHostPort("127.0.0.1", strconv.Itoa(port))+"/v1/check", "application/json",
@@ -67,6 +72,9 @@ func TestExposition(t *testing.T) {
 	}
 	if err := strict(page); err != nil {
 		t.Error(err)
+	}
+	if !strings.Contains(string(page), ` # {trace_id="`) {
+		t.Error("no exemplar names a trace")
 	}
 }
 
@@ -107,7 +115,7 @@ func strict(page []byte) error {
 			_, _, _ = p.Series()
 			var ls labels.Labels
 			p.Labels(&ls)
-			errs = append(errs, checkSeries(ls, family, kind))
+			errs = append(errs, checkSeries(ls, family, kind), checkExemplar(p, ls))
 			if key := ls.String(); series[key] {
 				errs = append(errs, fmt.Errorf("%s is duplicated", key))
 			} else {
@@ -135,6 +143,20 @@ func checkSeries(ls labels.Labels, family, kind string) error {
 	return fmt.Errorf("%s is not of the %s %s", ls.Get(labels.MetricName), kind, family)
 }
 
+// checkExemplar: only buckets and counters have one, of at most 128 characters.
+func checkExemplar(p textparse.Parser, ls labels.Labels) error {
+	var e exemplar.Exemplar
+	if !p.Exemplar(&e) {
+		return nil
+	}
+	name, length := ls.Get(labels.MetricName), 0
+	e.Labels.Range(func(l labels.Label) { length += utf8.RuneCountInString(l.Name + l.Value) })
+	if length > 128 || !strings.HasSuffix(name, "_bucket") && !strings.HasSuffix(name, "_total") {
+		return fmt.Errorf("%s has an exemplar of %d characters", name, length)
+	}
+	return nil
+}
+
 // TestStrict: the reader finds each kind of mistake.
 func TestStrict(t *testing.T) {
 	const fine = "# TYPE a counter\na_total{x=\"1\"} 1\n# TYPE b gauge\nb 1\n"
@@ -145,7 +167,9 @@ func TestStrict(t *testing.T) {
 		fine + "a_total 2\n# EOF\n":        "is not of the gauge b",
 		fine + "# TYPE a counter\n# EOF\n": "two types",
 		"# TYPE a counter\na 1\n# EOF\n":   "is not of the counter a",
-		fine + "b{x=1} 2\n# EOF\n":         "expected",
+		fine + "b{x=\"1\"} 1 # {trace_id=\"1\"} 1\n# EOF\n":                                        "b has an exemplar",
+		"# TYPE a counter\na_total 1 # {trace_id=\"" + strings.Repeat("1", 121) + "\"} 1\n# EOF\n": "exemplar of 129 characters",
+		fine + "b{x=1} 2\n# EOF\n":                                                                 "expected",
 	} {
 		if err := strict([]byte(page)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", page, err, want)
