@@ -45,6 +45,18 @@ func TestIntegration(t *testing.T) {
 			c := redisserver.StartCluster(t, 5*time.Second)
 			return fmt.Sprintf(`mode: cluster, addrs: ["%s"]`, strings.Join(c.Addrs(), `", "`))
 		},
+		"sentinel": func(t *testing.T) string {
+			t.Helper()
+			w := redisserver.StartWatched(t, 5*time.Second)
+			return fmt.Sprintf(`mode: sentinel, master: %s, addrs: ["%s"]`, redisserver.Master, strings.Join(w.Addrs(), `", "`))
+		},
+		"password": func(t *testing.T) string {
+			t.Helper()
+			file := filepath.Join(t.TempDir(), "password")
+			write(t, file, "password123\n")
+			s := redisserver.Start(t, redisserver.Options{Args: strings.Fields("--user regiond on >password123 ~rl:* &* +@all")})
+			return fmt.Sprintf("addrs: [%q], username: regiond, password_file: %q", s.Addr(), file)
+		},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
