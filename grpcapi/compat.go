@@ -27,11 +27,14 @@ import (
 // all on each of its listeners. It speaks HTTP/1.1; /json and /rlconfig ask of a caller what gRPC asks. bound may be nil.
 func (s *Server) Compat(log *slog.Logger, bound *httpapi.Connections) *http.Server {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/json", s.json)
+	mux.HandleFunc("/json", s.underOwnHost(s.json))
 	mux.HandleFunc("/healthcheck", s.healthcheck)
-	mux.HandleFunc("/rlconfig", s.rules)
+	mux.HandleFunc("/rlconfig", s.underOwnHost(s.rules))
 	h := httpapi.NewServer(http.NewCrossOriginProtection().Handler(mux), log, bound)
 	h.Protocols.SetHTTP2(false)
+	h.BaseContext = func(l net.Listener) context.Context {
+		return context.WithValue(context.Background(), listensAt{}, l.Addr().String())
+	}
 	counted := h.ConnContext
 	h.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if counted != nil {
@@ -40,6 +43,21 @@ func (s *Server) Compat(log *slog.Logger, bound *httpapi.Connections) *http.Serv
 		return peer.NewContext(ctx, &peer.Peer{AuthInfo: link{conn: c}})
 	}
 	return h
+}
+
+// listensAt is the key in a request's context of the address that its listener has.
+type listensAt struct{}
+
+// underOwnHost refuses what the data listener refuses on loopback: a web page whose own name resolves to there.
+func (s *Server) underOwnHost(handle http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		at, _ := r.Context().Value(listensAt{}).(string)
+		if detail := s.Settings().Access.Misdirected(r.Host, at); detail != "" {
+			http.Error(w, detail, http.StatusMisdirectedRequest)
+			return
+		}
+		handle(w, r)
+	}
 }
 
 // asCall returns the context that a call over gRPC would have.

@@ -2,6 +2,7 @@ package grpcapi_test
 
 import (
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -58,6 +59,41 @@ func TestJSONAsGRPC(t *testing.T) {
 		}
 		if refused := i == 4; refused != (code == http.StatusTooManyRequests) {
 			t.Errorf("%d: refused: %t", i, !refused)
+		}
+	}
+}
+
+// TestCompatRebinding: on loopback, a web page whose own name resolves to there gets nothing but the health.
+func TestCompatRebinding(t *testing.T) {
+	t.Parallel()
+	w := serve(t, compatFile, nil)
+	const request = `{"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]}`
+	for _, address := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := w.server.Compat(slog.New(slog.DiscardHandler), nil)
+		go s.Serve(l)
+		t.Cleanup(func() { _ = s.Close() })
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		for host, own := range map[string]bool{"evil.example": false, "evil.example:" + port: false, "localhost:" + port: true, "127.0.0.1:" + port: true} {
+			own = own || address == "0.0.0.0:0" // whoever listens on all addresses may have any name
+			for path, reachable := range map[string]bool{"/json": own, "/rlconfig": own, "/healthcheck": true} {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:"+port+path, strings.NewReader(request))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Host = host
+				a, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = a.Body.Close()
+				if (a.StatusCode != http.StatusMisdirectedRequest) != reachable {
+					t.Errorf("%s of %s under %s: %s", path, address, host, a.Status)
+				}
+			}
 		}
 	}
 }

@@ -23,17 +23,32 @@ func (c *call) foreignHost() bool {
 		return false
 	case guardData, guardAdmin, guardCostly, guardLogin:
 	}
-	if !c.checksHost {
-		return false
+	return c.checksHost && c.settings.Access.foreignHost(c.hostField(), c.host)
+}
+
+// foreignHost reports whether a Host field names neither own, nor this machine, an address, or one of AllowedHosts.
+func (a *Access) foreignHost(field, own string) bool {
+	host := hostname(field)
+	return host != "" && host != own && !isLoopback(host) && !isAddress(host) && !slices.Contains(a.AllowedHosts, host)
+}
+
+// Misdirected returns, for a listener of another package at an address, why it does not answer under the Host of a request;
+// "" where it does, as always off loopback.
+func (a *Access) Misdirected(host, address string) (detail string) {
+	if own := hostname(address); isLoopback(own) && a.foreignHost(host, own) {
+		return misdirection(host)
 	}
-	host := hostname(c.hostField())
-	return host != "" && host != c.host && !isLoopback(host) && !isAddress(host) && !slices.Contains(c.settings.Access.AllowedHosts, host)
+	return ""
+}
+
+func misdirection(host string) string {
+	return "Host " + truncate(host) + " is not known to be a name of this listener: a web page could have had it resolve to here. " +
+		"Call the listener by its address, or add the name to access.allowed_hosts in topology.yaml."
 }
 
 // misdirected answers a request under a foreign host.
 func (c *call) misdirected() {
-	detail := "Host " + truncate(c.hostField()) + " is not known to be a name of this listener: a web page could have had it resolve to here. " +
-		"Call the listener by its address, or add the name to access.allowed_hosts in topology.yaml."
+	detail := misdirection(c.hostField())
 	c.logRefusal("misdirected", detail)
 	c.refuse(problem{kind: kindMisdirected, detail: detail})
 }
