@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/clock"
+	"github.com/regiond/regiond/internal/files"
 	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
@@ -251,7 +252,10 @@ func (r *replication) openBus(c *config) error {
 		o.Server = r.server
 	} else {
 		n := &c.region.NATS
-		o.URLs, o.CredsFile, o.TLS = n.URLs, n.CredsFile, trust
+		o.URLs, o.TLS = n.URLs, trust
+		if n.CredsFile != "" {
+			o.Creds = func() ([]byte, error) { return files.Read(n.CredsFile) }
+		}
 		o.Username, o.Password = n.Username, func() (string, error) { return readSecret(n.PasswordFile) }
 	}
 	if r.bus, err = natsbus.New(o); err != nil {

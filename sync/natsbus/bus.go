@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 
 	"github.com/regiond/regiond/internal/signal"
 	meshsync "github.com/regiond/regiond/sync"
@@ -205,8 +206,8 @@ func (b *Bus) connection(ctx context.Context) {
 	if b.opts.Server != nil {
 		opts = append(opts, nats.InProcessServer(b.opts.Server.server))
 	}
-	if b.opts.CredsFile != "" {
-		opts = append(opts, nats.UserCredentials(b.opts.CredsFile))
+	if b.opts.Creds != nil {
+		opts = append(opts, nats.UserJWT(b.jwt, b.sign))
 	}
 	if b.opts.Username != "" {
 		opts = append(opts, nats.UserInfoHandler(b.login))
@@ -242,6 +243,28 @@ func (b *Bus) connection(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// jwt and sign are nats.UserCredentials without its reading of the file, which would wait for the writer of a FIFO for ever.
+func (b *Bus) jwt() (string, error) {
+	creds, err := b.opts.Creds()
+	if err != nil {
+		return "", err
+	}
+	return nkeys.ParseDecoratedJWT(creds)
+}
+
+func (b *Bus) sign(nonce []byte) ([]byte, error) {
+	creds, err := b.opts.Creds()
+	if err != nil {
+		return nil, err
+	}
+	key, err := nkeys.ParseDecoratedNKey(creds)
+	if err != nil {
+		return nil, err
+	}
+	defer key.Wipe()
+	return key.Sign(nonce)
 }
 
 // login is asked at every connection, so that a replaced password is used by the next.

@@ -60,10 +60,10 @@ type Options struct {
 	// Name is what NATS shows for the connection; "" means regiond/<Region>. With
 	// several processes in a region: regiond/<region>/<instance>.
 	Name string
-	// CredsFile has the NATS credentials, read at every connection; "" means none.
-	CredsFile string
+	// Creds returns the content of a file of NATS credentials, and is asked at every connection; nil means none.
+	Creds func() ([]byte, error)
 	// Username and Password, which is asked for at every connection, are used without
-	// CredsFile; "" means none. Password is called by one goroutine at a time.
+	// Creds; "" means none. Password is called by one goroutine at a time.
 	Username string
 	Password func() (string, error)
 	// TLS for the connection; nil means by the scheme of the URL, with the system's roots.
