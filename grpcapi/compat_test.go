@@ -74,7 +74,7 @@ func TestCompatRebinding(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := w.server.Compat(slog.New(slog.DiscardHandler), nil)
-		go s.Serve(l)
+		go func() { _ = s.Serve(l) }() // until Close
 		t.Cleanup(func() { _ = s.Close() })
 		_, port, _ := net.SplitHostPort(l.Addr().String())
 		for host, own := range map[string]bool{"evil.example": false, "evil.example:" + port: false, "localhost:" + port: true, "127.0.0.1:" + port: true} {

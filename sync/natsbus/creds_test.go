@@ -22,9 +22,9 @@ func operator(t *testing.T) (options *server.Options, credentials func() []byte)
 			t.Fatal(err)
 		}
 	}
-	key := func(make func() (nkeys.KeyPair, error)) (k nkeys.KeyPair, public string) {
+	key := func(create func() (nkeys.KeyPair, error)) (k nkeys.KeyPair, public string) {
 		t.Helper()
-		k, err := make()
+		k, err := create()
 		must(err)
 		public, err = k.PublicKey()
 		must(err)
@@ -36,10 +36,11 @@ func operator(t *testing.T) (options *server.Options, credentials func() []byte)
 	must(err)
 	accounts := &server.MemAccResolver{}
 	must(accounts.Store(accountName, text))
-	return &server.Options{
+	options = &server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true,
 		TrustedOperators: []*jwt.OperatorClaims{jwt.NewOperatorClaims(signerName)}, AccountResolver: accounts,
-	}, func() []byte {
+	}
+	return options, func() []byte {
 		t.Helper()
 		user, userName := key(nkeys.CreateUser)
 		text, err := jwt.NewUserClaims(userName).Encode(account)
