@@ -159,17 +159,19 @@ func checkExemplar(p textparse.Parser, ls labels.Labels) error {
 
 // TestStrict: the reader finds each kind of mistake.
 func TestStrict(t *testing.T) {
+	linked := func(trace string) string { return ` # {trace_id="` + trace + `"} 1` + "\n# EOF\n" }
+	long := strings.Repeat("1", 121)
 	const fine = "# TYPE a counter\na_total{x=\"1\"} 1\n# TYPE b gauge\nb 1\n"
 	for page, want := range map[string]string{
-		fine:                               "EOF",
-		fine + "# EOF\nb 1\n":              "EOF",
-		fine + "b 2\n# EOF\n":              "is duplicated",
-		fine + "a_total 2\n# EOF\n":        "is not of the gauge b",
-		fine + "# TYPE a counter\n# EOF\n": "two types",
-		"# TYPE a counter\na 1\n# EOF\n":   "is not of the counter a",
-		fine + "b{x=\"1\"} 1 # {trace_id=\"1\"} 1\n# EOF\n":                                        "b has an exemplar",
-		"# TYPE a counter\na_total 1 # {trace_id=\"" + strings.Repeat("1", 121) + "\"} 1\n# EOF\n": "exemplar of 129 characters",
-		fine + "b{x=1} 2\n# EOF\n":                                                                 "expected",
+		fine:                                                "EOF",
+		fine + "# EOF\nb 1\n":                               "EOF",
+		fine + "b 2\n# EOF\n":                               "is duplicated",
+		fine + "a_total 2\n# EOF\n":                         "is not of the gauge b",
+		fine + "# TYPE a counter\n# EOF\n":                  "two types",
+		"# TYPE a counter\na 1\n# EOF\n":                    "is not of the counter a",
+		fine + `b{x="1"} 1` + linked("1"):                   "b has an exemplar",
+		fine + "# TYPE c counter\nc_total 1" + linked(long): "exemplar of 129 characters",
+		fine + "b{x=1} 2\n# EOF\n":                          "expected",
 	} {
 		if err := strict([]byte(page)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", page, err, want)
