@@ -77,7 +77,9 @@ func TestCompatRebinding(t *testing.T) {
 		go func() { _ = s.Serve(l) }() // until Close
 		t.Cleanup(func() { _ = s.Close() })
 		_, port, _ := net.SplitHostPort(l.Addr().String())
-		for host, own := range map[string]bool{"evil.example": false, "evil.example:" + port: false, "localhost:" + port: true, "127.0.0.1:" + port: true} {
+		for host, own := range map[string]bool{
+			"evil.example": false, "evil.example:" + port: false, "localhost:" + port: true, "127.0.0.1:" + port: true,
+		} {
 			own = own || address == "0.0.0.0:0" // whoever listens on all addresses may have any name
 			for path, reachable := range map[string]bool{"/json": own, "/rlconfig": own, "/healthcheck": true} {
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:"+port+path, strings.NewReader(request))

@@ -272,8 +272,10 @@ func TestRefusalSaysWhy(t *testing.T) {
 			t.Errorf("%v, %v: want the id of the trace", got, err)
 		}
 	}
-	ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", "00-1"+trace[1:]+"-00f067aa0ba902b7-01") // of two, neither is the caller's
-	a, err := w.client.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}})
+	// Of two fields, neither is the caller's.
+	ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", "00-1"+trace[1:]+"-00f067aa0ba902b7-01")
+	r := &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}}
+	a, err := w.client.ShouldRateLimit(ctx, r)
 	if got := a.GetDynamicMetadata().AsMap(); err != nil || got["id"] != newID().String() || got["trace_id"] != nil {
 		t.Errorf("two traceparent fields: %v, %v: want a new id", got, err)
 	}
@@ -308,7 +310,8 @@ descriptors:
 	if got := w.ask(t, descriptor("free=x")).GetDynamicMetadata().AsMap(); got["quotaModeEnabled"] != false {
 		t.Errorf("what is unlimited has no quota: %v", got)
 	}
-	if got := w.ask(t, descriptor("shadow=x")).GetDynamicMetadata().AsMap(); got["quotaModeEnabled"] != true || got["quotaModeViolations"] != nil {
+	got := w.ask(t, descriptor("shadow=x")).GetDynamicMetadata().AsMap()
+	if got["quotaModeEnabled"] != true || got["quotaModeViolations"] != nil {
 		t.Errorf("shadow mode is no violation: %v", got)
 	}
 	w = serve(t, basics, nil)

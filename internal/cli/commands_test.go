@@ -302,7 +302,8 @@ func TestAdminOverTLS(t *testing.T) {
 
 // TestRegions: exit code 0 is mode global, 1 any other mode, 2 no answer.
 func TestRegions(t *testing.T) {
-	secret, empty, fifo := filepath.Join(t.TempDir(), "token"), filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "fifo")
+	dir := t.TempDir()
+	secret, empty, fifo := filepath.Join(dir, "token"), filepath.Join(dir, "empty"), filepath.Join(dir, "fifo")
 	write(t, secret, "s3cret\n")
 	write(t, empty, "\n")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {

@@ -90,7 +90,9 @@ func TestCredentials(t *testing.T) {
 	lasts("Authorization Violation")
 	right, other := credentials(), credentials()
 	content.Store(&right)
-	us, _ := startBus(t, natsbus.Options{URLs: []string{url}, Region: "us", Logger: log.logger(), Creds: func() ([]byte, error) { return other, nil }})
+	us, _ := startBus(t, natsbus.Options{URLs: []string{url}, Region: "us", Logger: log.logger(), Creds: func() ([]byte, error) {
+		return other, nil
+	}})
 	receive(t, eu.Gaps(), "the connection")
 	receive(t, us.Gaps(), "the connection")
 	crosses(t, eu, us, usageEU)

@@ -468,7 +468,8 @@ func (s *sides) testMetadata(t *testing.T) {
 		q := &ratelimit.RateLimitRequest{Domain: "repeated", HitsAddend: r.Uint32N(3)}
 		for range 1 + r.IntN(3) {
 			key := []string{"quota", "free", "shadow", "instead", "none"}[r.IntN(5)]
-			d := &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: []string{"", "x", "y=z"}[r.IntN(3)]}}}
+			value := []string{"", "x", "y=z"}[r.IntN(3)]
+			d := &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
 			if r.IntN(5) == 0 {
 				d.HitsAddend = wrapperspb.UInt64(uint64(1 + r.IntN(2)))
 			}
