@@ -3,7 +3,9 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
+	"log"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/net/http2"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -186,6 +189,11 @@ const (
 	MaxHeaderBytes = 16 << 10
 )
 
+// maxReadHTTP2 is how much of a header is read over HTTP/2, where each field counts 32 bytes more. What is above MaxHeaderBytes is
+// refused once it is read: net/http ends the connection with all of its requests where a client sends more than it takes,
+// and a client that heeds that sends nothing, which gateways take for an outage. Envoy sends 60 KiB in 100 fields.
+const maxReadHTTP2 = 64 << 10
+
 // MaxStreams bounds the requests that are under way on a connection of HTTP/2. Each beyond
 // the first takes a place of the bound of connections.
 const MaxStreams = 64
@@ -195,6 +203,16 @@ const MaxStreams = 64
 // listener, which comes from bound.Listen, and the TLSConfig. Errors of net/http are
 // logged as warnings, at most ten a second. bound may be nil.
 func NewServer(h http.Handler, log *slog.Logger, bound *Connections) *http.Server {
+	errorLog := slog.NewLogLogger(NewSampledHandler(log.Handler()), slog.LevelWarn)
+	s, over2 := server(h, errorLog, bound, MaxHeaderBytes), server(h, errorLog, bound, maxReadHTTP2)
+	_ = http2.ConfigureServer(s, nil) // fails for a TLSConfig, and there is none
+	for name, serve := range s.TLSNextProto {
+		s.TLSNextProto[name] = func(_ *http.Server, c *tls.Conn, h http.Handler) { serve(over2, c, h) }
+	}
+	return s
+}
+
+func server(h http.Handler, errorLog *log.Logger, bound *Connections, maxHeader int) *http.Server {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -205,7 +223,7 @@ func NewServer(h http.Handler, log *slog.Logger, bound *Connections) *http.Serve
 		ReadTimeout:       ReadTimeout,
 		WriteTimeout:      WriteTimeout,
 		IdleTimeout:       IdleTimeout,
-		MaxHeaderBytes:    MaxHeaderBytes,
+		MaxHeaderBytes:    maxHeader,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: MaxStreams,
 			// net/http's are 1 MiB each, for a connection that has sent a few bytes.
@@ -214,7 +232,7 @@ func NewServer(h http.Handler, log *slog.Logger, bound *Connections) *http.Serve
 			MaxReceiveBufferPerStream:     MaxBody,
 			WriteByteTimeout:              WriteTimeout,
 		},
-		ErrorLog: slog.NewLogLogger(NewSampledHandler(log.Handler()), slog.LevelWarn),
+		ErrorLog: errorLog,
 	}
 	if bound != nil {
 		bound.serve(s)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric/noop"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/regiond/regiond/httpapi"
 )
@@ -187,5 +189,70 @@ func TestIdleIsClosedAtOnce(t *testing.T) {
 	})
 	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("it took %v to stop with %d idle connections", took, idle)
+	}
+}
+
+// TestRefusalArrivesOverHTTP2: a header that is too large for us, and that gateways take, is a refusal of its own request. Go's
+// client, and so Caddy, does not send one that is above what the server says that it takes; others do, and then all requests
+// of the connection would end with it.
+func TestRefusalArrivesOverHTTP2(t *testing.T) {
+	if plain {
+		t.Skip("this engine has no HTTP/2")
+	}
+	dial, _ := visitors(t, 10, &fake{})
+	c := dial()
+	f := http2.NewFramer(c, c.in)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil || f.WriteSettings() != nil {
+		t.Fatalf("the preface was not sent: %v", err)
+	}
+	rows := []struct {
+		path, name, value string
+		times             int
+		status            string
+	}{
+		{"/v1/authz", "x-small", "y", 1, "403"}, // forward-auth is not set up: this one was read
+		{"/v1/authz/" + strings.Repeat("a", 59<<10), "x-small", "y", 1, "431"},
+		{"/v1/authz", "x-envoy", strings.Repeat("y", 600), 100, "431"},
+		{"/v1/authz", "x", strings.Repeat("y", 17<<10), 1, "431"},
+		{"/v1/authz", "x", "y", 1900, "403"},                            // 15 KiB over HTTP/1.1
+		{"/v1/authz", "x-large", strings.Repeat("y", 15<<10), 1, "403"}, // as over HTTP/1.1
+	}
+	for i, row := range rows {
+		var header bytes.Buffer
+		fields := hpack.NewEncoder(&header)
+		write := func(name, value string) {
+			_ = fields.WriteField(hpack.HeaderField{Name: name, Value: value, Sensitive: true})
+		} // none is kept
+		for _, pseudo := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "h"}, {":path", row.path}, {"x-tenant", "a"}} {
+			write(pseudo[0], pseudo[1])
+		}
+		for range row.times {
+			write(row.name, row.value)
+		}
+		stream := uint32(2*i + 1) //nolint:gosec // small
+		part := header.Next(16 << 10)
+		err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: part, EndStream: true, EndHeaders: header.Len() == 0})
+		for err == nil && header.Len() > 0 {
+			part = header.Next(16 << 10)
+			err = f.WriteContinuation(stream, header.Len() == 0, part)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for status := ""; status == ""; {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				t.Fatalf("%.20s with %d fields %.10s: %v", row.path, row.times, row.name, err)
+			}
+			switch frame := frame.(type) {
+			case *http2.GoAwayFrame:
+				t.Fatalf("%.20s with %d fields %.10s: the connection ends with %v", row.path, row.times, row.name, frame.ErrCode)
+			case *http2.MetaHeadersFrame:
+				if status = frame.PseudoValue("status"); status != row.status || frame.StreamID != stream {
+					t.Errorf("%.20s with %d fields %.10s: %s, want %s", row.path, row.times, row.name, status, row.status)
+				}
+			}
+		}
 	}
 }

@@ -49,6 +49,20 @@ type standardExchange struct {
 	crowded bool // there is no room for this request
 }
 
+// large reports whether the header is above MaxHeaderBytes, which net/http lets pass over HTTP/2 alone.
+func (x *standardExchange) large() bool {
+	if x.r == nil || x.r.ProtoMajor < 2 {
+		return false
+	}
+	size := len(x.r.RequestURI)
+	for name, values := range x.r.Header {
+		for _, value := range values {
+			size += len(name) + len(": ") + len(value) + len("\r\n")
+		}
+	}
+	return size > MaxHeaderBytes
+}
+
 func (x *standardExchange) method() string              { return x.r.Method }
 func (x *standardExchange) target() string              { return x.r.RequestURI }
 func (x *standardExchange) hostField() string           { return x.r.Host }

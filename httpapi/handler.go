@@ -191,6 +191,10 @@ func (c *call) dispatch(late bool) {
 		c.refuse(problem{kind: kindNotFound, detail: "See /v1/openapi.yaml on the data listener for the calls that exist." + c.elsewhere()})
 		return
 	}
+	if c.standard.large() {
+		c.refuse(largeHeader())
+		return
+	}
 	if late {
 		c.shed()
 		return
@@ -351,6 +355,14 @@ func (c *call) unavailable(detail string) {
 		return
 	}
 	c.refuse(p)
+}
+
+// largeHeader is the refusal of a header above MaxHeaderBytes.
+func largeHeader() problem {
+	return problem{
+		kind: kindInvalid, status: http.StatusRequestHeaderFieldsTooLarge,
+		detail: fmt.Sprintf("A header has at most %d bytes.", MaxHeaderBytes),
+	}
 }
 
 // refuse writes a problem document.

@@ -176,7 +176,8 @@ func (s *PlainServer) refused(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &bad):
 		s.refuse(ctx, http.StatusBadRequest, string(bad))
 	case errors.As(err, &large):
-		s.refuse(ctx, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("A header has at most %d bytes.", MaxHeaderBytes))
+		p := largeHeader()
+		s.refuse(ctx, p.status, p.detail)
 	case errors.As(err, &late) && late.Timeout():
 		s.refuse(ctx, http.StatusRequestTimeout, "The request was not sent in time.")
 	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):

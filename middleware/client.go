@@ -99,6 +99,10 @@ func unsendable(body int, header http.Header) error {
 	}
 	size := 0
 	for name, values := range header {
+		if name == "" || strings.Trim(name, nameCharacters) != "" {
+			return &InvalidError{http.StatusBadRequest, fmt.Sprintf(
+				"the check has a field named %q, which cannot be sent: check what Options.Propagate adds", name)}
+		}
 		for _, value := range values {
 			size += len(name) + len(value) + ofField
 			if strings.ContainsFunc(value, isControl) {
@@ -113,6 +117,9 @@ func unsendable(body int, header http.Header) error {
 	}
 	return nil
 }
+
+// nameCharacters are those of a field's name, as in RFC 9110.
+const nameCharacters = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 // isControl is whether a rune may not be in a field's value.
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }

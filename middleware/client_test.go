@@ -137,6 +137,11 @@ func TestUnsendable(t *testing.T) {
 		{"a key of two lines", middleware.Check{Tenant: "acme", IdempotencyKey: "a\nb"}, nil, 400},
 		{"a trace with NUL", middleware.Check{Tenant: "acme", TraceParent: "a\x00"}, nil, 400},
 		{"a state with DEL", middleware.Check{Tenant: "acme", TraceParent: "a", TraceState: "\x7f"}, nil, 400},
+		{"a name that is none", middleware.Check{Tenant: "acme"}, func(_ context.Context, h http.Header) { h["A b"] = []string{"c"} }, 400},
+		{"an empty name", middleware.Check{Tenant: "acme"}, func(_ context.Context, h http.Header) { h[""] = []string{"c"} }, 400},
+		{"a name with all that it may have", middleware.Check{Tenant: "acme"}, func(_ context.Context, h http.Header) {
+			h["!#$%&'*+-.^_`|~09AZaz"] = []string{"c"}
+		}, 0},
 		{"a tab and an accent", middleware.Check{Tenant: "acme", TraceParent: "a", TraceState: "a\té"}, nil, 0},
 	} {
 		s := newStub(t, answers(http.StatusOK, allowed))

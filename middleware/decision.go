@@ -69,7 +69,7 @@ type Decision struct {
 
 // InvalidError is a check that regiond refuses for good: a bad tenant, an unknown
 // policy, a missing token, a cost above the limit; or one that cannot be sent, as it
-// is too large or has a control character in a field. The program or its configuration is
+// is too large or has a field that net/http does not send. The program or its configuration is
 // wrong; nothing was charged.
 type InvalidError struct {
 	// Status is regiond's: 400, 401, 403, 404, 422 and the like; 400, 413 or 431

@@ -7,8 +7,10 @@ package caddy_test
 import (
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -69,6 +71,24 @@ func TestCheck(t *testing.T) {
 func TestUncounted(t *testing.T) { example().TestUncounted(t, http.StatusTooManyRequests) }
 
 func TestConnectionField(t *testing.T) { example().TestConnectionField(t) }
+
+// TestManyFieldsOverTLS: a regiond with TLS offers HTTP/2, whose fields count 32 bytes more each. Caddy would not send those that
+// exceed what regiond takes, and fail open.
+func TestManyFieldsOverTLS(t *testing.T) {
+	denies := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }))
+	denies.EnableHTTP2, denies.Config.MaxHeaderBytes = true, 16<<10
+	denies.StartTLS()
+	defer denies.Close()
+	app := gateway.NewApp(t)
+	c, _ := example().InFrontOf(t, denies.URL, app.Addr, append(example().LongTimeouts,
+		gateway.Edit{Old: "transport http {", New: "transport http {\n\t\t\t\ttls_insecure_skip_verify"})...)
+	for _, fields := range []int{1, 1000} { // what the server takes is known after the first request
+		c.Send(t, gateway.Request{As: "acme", Header: http.Header{"X": slices.Repeat([]string{"y"}, fields)}}).Is(t, http.StatusTooManyRequests)
+	}
+	if len(app.Requests()) != 0 {
+		t.Error("the request reached the app")
+	}
+}
 
 // TestStatuses: only a regiond that fails makes Caddy fail open.
 func TestStatuses(t *testing.T) {

@@ -262,6 +262,24 @@ func halfSent(c net.Conn, config *tls.Config, streams int) error {
 	return nil
 }
 
+// halfHeader sends a header of HTTP/2 with as many fields as it may have, a byte each, and not its end.
+func halfHeader(c net.Conn, config *tls.Config) error {
+	over := tls.Client(c, config)
+	if _, err := io.WriteString(over, http2.ClientPreface); err != nil {
+		return err
+	}
+	f := http2.NewFramer(over, over)
+	if err := f.WriteSettings(); err != nil {
+		return err
+	}
+	var header bytes.Buffer
+	fields := hpack.NewEncoder(&header)
+	for range 1900 { // 34 bytes each, of 64 KiB
+		_ = fields.WriteField(hpack.HeaderField{Name: "a", Value: "b"}) // never fails
+	}
+	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: header.Bytes()})
+}
+
 // TestFloodOfConnections: whatever strangers do to the data listener, it costs no more memory
 // than docs/operate.md says, gateways keep their connections, and the process stays ready.
 func TestFloodOfConnections(t *testing.T) {
@@ -288,6 +306,7 @@ func TestFloodOfConnections(t *testing.T) {
 			_, err := c.Write(hello)
 			return err
 		}},
+		{"half-sent headers of HTTP/2", true, 1000, halfHeader},
 		{"half-sent bodies of HTTP/2", true, 50, func(c net.Conn, config *tls.Config) error { return halfSent(c, config, httpapi.MaxStreams) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
