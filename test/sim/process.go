@@ -217,7 +217,7 @@ func (p *process) nextLook() time.Duration {
 	due := now + view.PausedAfter*4/5
 	for _, q := range p.mesh.Peers() {
 		for _, at := range []time.Duration{q.ReceivedAt + meshsync.SilentAfter, q.AckedAt + view.OneWayAfter, q.MissingSince + meshsync.SilentAfter} {
-			if at > now { // what is past has been seen
+			if at >= now { // what is past has been seen; at the moment itself it does not show yet
 				due = min(due, at)
 			}
 		}
