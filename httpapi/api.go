@@ -5,15 +5,15 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"log"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
-	"golang.org/x/net/http2"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -203,16 +203,22 @@ const MaxStreams = 64
 // listener, which comes from bound.Listen, and the TLSConfig. Errors of net/http are
 // logged as warnings, at most ten a second. bound may be nil.
 func NewServer(h http.Handler, log *slog.Logger, bound *Connections) *http.Server {
-	errorLog := slog.NewLogLogger(NewSampledHandler(log.Handler()), slog.LevelWarn)
-	s, over2 := server(h, errorLog, bound, MaxHeaderBytes), server(h, errorLog, bound, maxReadHTTP2)
-	_ = http2.ConfigureServer(s, nil) // fails for a TLSConfig, and there is none
-	for name, serve := range s.TLSNextProto {
-		s.TLSNextProto[name] = func(_ *http.Server, c *tls.Conn, h http.Handler) { serve(over2, c, h) }
+	s, over2 := server(h, bound, MaxHeaderBytes), server(h, bound, maxReadHTTP2)
+	s.ErrorLog = slog.NewLogLogger(NewSampledHandler(log.Handler()), slog.LevelWarn)
+	over2.ErrorLog = s.ErrorLog
+	var once sync.Once
+	s.BaseContext = func(net.Listener) context.Context { // once Serve has set up HTTP/2, and before it accepts
+		once.Do(func() {
+			for name, serve := range s.TLSNextProto {
+				s.TLSNextProto[name] = func(_ *http.Server, c *tls.Conn, h http.Handler) { serve(over2, c, h) }
+			}
+		})
+		return context.Background()
 	}
 	return s
 }
 
-func server(h http.Handler, errorLog *log.Logger, bound *Connections, maxHeader int) *http.Server {
+func server(h http.Handler, bound *Connections, maxHeader int) *http.Server {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -232,7 +238,6 @@ func server(h http.Handler, errorLog *log.Logger, bound *Connections, maxHeader 
 			MaxReceiveBufferPerStream:     MaxBody,
 			WriteByteTimeout:              WriteTimeout,
 		},
-		ErrorLog: errorLog,
 	}
 	if bound != nil {
 		bound.serve(s)
