@@ -112,6 +112,7 @@ func build(t *testing.T, flags ...string) *program {
 	if p.daemon, err = New(o, top, log, level); err != nil {
 		t.Fatal(err)
 	}
+	p.daemon.watcher.every = settle
 	p.client = newClient(t, "http://"+p.daemon.dataAt.Addr().String(), nil)
 	p.admin = newClient(t, "http://"+p.daemon.adminAt.Addr().String(), nil)
 	if c := p.daemon.config.Load().adminTLS; c != nil { // any test's own authority will do

@@ -5,24 +5,19 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/regiond/regiond/internal/files"
 	"github.com/regiond/regiond/region"
 )
 
 const (
+	// watchInterval is how often the files are read: a change is in force about as long after it was made.
+	watchInterval = time.Second
 	// settle is how long files must have been quiet before a reload: editors and mounts
 	// change several in a row.
 	settle = 100 * time.Millisecond
-	// maxSettle bounds the wait for quiet, since another program may write in the same
-	// folder all the time.
-	maxSettle = 10 * settle
 	// hangTimeout is how long a stop waits for a reload, which takes milliseconds unless
 	// a file hangs.
 	hangTimeout = time.Second
@@ -34,6 +29,7 @@ type watcher struct {
 	reload  func(why string) (files []string)
 	log     *slog.Logger
 	hangUps chan struct{} // has an element while SIGHUP asks for a reload
+	every   time.Duration // watchInterval, and less in tests
 
 	files []string // to watch; with none only SIGHUP reloads
 	seen  [sha256.Size]byte
@@ -41,7 +37,7 @@ type watcher struct {
 
 // newWatcher remembers what is in the files now.
 func newWatcher(files []string, reload func(why string) []string, log *slog.Logger) *watcher {
-	return &watcher{reload: reload, log: log, hangUps: make(chan struct{}, 1), files: files, seen: fingerprint(files)}
+	return &watcher{reload: reload, log: log, hangUps: make(chan struct{}, 1), every: watchInterval, files: files, seen: fingerprint(files)}
 }
 
 // hangUp has run reload soon.
@@ -71,74 +67,30 @@ func (w *watcher) run(ctx context.Context) error {
 	return nil
 }
 
-// watch watches folders, because a replaced file is another file.
+// watch compares what is in the files, and not what the system reports of them: that way it
+// does not matter how a file was replaced, nor what leads to it.
 func (w *watcher) watch(ctx context.Context) {
-	var events <-chan fsnotify.Event // nil channels never fire
-	var failures <-chan error
-	var notify *fsnotify.Watcher
-	if len(w.files) > 0 {
-		var err error
-		if notify, err = fsnotify.NewWatcher(); err != nil {
-			w.log.Warn("files are not watched: send SIGHUP to reload", "error", err)
-		} else {
-			defer notify.Close()
-			events, failures = notify.Events, notify.Errors
-			w.follow(notify)
-		}
-	}
-	quiet := time.NewTimer(settle) // once at the start, for a change since the files were read
-	defer quiet.Stop()
-	unsettled := time.Now()
+	timer := time.NewTimer(w.every)
+	defer timer.Stop()
+	before := w.seen
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.hangUps:
 			w.files = w.reload("SIGHUP")
-			quiet.Reset(settle) // it may name other files
-		case <-events:
-			if unsettled.IsZero() {
-				unsettled = time.Now()
-			}
-			if time.Since(unsettled) < maxSettle {
-				quiet.Reset(settle)
-			}
-		case err := <-failures:
-			w.log.Warn("watching the configuration", "error", err)
-			quiet.Reset(settle) // events may have been lost
-		case <-quiet.C:
-			unsettled = time.Time{}
-			if notify == nil {
-				continue
-			}
-			w.follow(notify)
-			if now := fingerprint(w.files); now != w.seen {
-				w.files = w.reload("file changed")
-				// A file may have changed again since it was read, or the new topology
-				// names other files, so compare once more.
+		case <-timer.C:
+			now, next := fingerprint(w.files), w.every
+			if now != w.seen && now != before {
+				next = settle
+			} else if now != w.seen {
+				// Of before the reload: a file may change while it is read, or the new
+				// topology names other files, which is compared the next time.
 				w.seen = now
-				quiet.Reset(settle)
+				w.files = w.reload("file changed")
 			}
-		}
-	}
-}
-
-// follow watches the folders of all files, and of what symlinks lead to.
-func (w *watcher) follow(notify *fsnotify.Watcher) {
-	for _, file := range w.files {
-		paths := []string{file}
-		if target, err := filepath.EvalSymlinks(file); err == nil && target != file {
-			paths = append(paths, target)
-		} else if target, err := os.Readlink(file); err == nil { // to what is not there yet
-			if !filepath.IsAbs(target) {
-				target = filepath.Join(filepath.Dir(file), target)
-			}
-			paths = append(paths, target)
-		}
-		for _, p := range paths {
-			if err := notify.Add(filepath.Dir(p)); err != nil {
-				w.log.Warn("a folder is not watched: send SIGHUP to reload", "folder", filepath.Dir(p), "error", err)
-			}
+			before = now
+			timer.Reset(next)
 		}
 	}
 }
@@ -157,6 +109,9 @@ func fingerprint(files []string) [sha256.Size]byte {
 func fileSum(file string) [sha256.Size]byte {
 	h := sha256.New()
 	content, err := files.Read(file)
+	if err != nil {
+		content = nil // which may be random
+	}
 	fmt.Fprintf(h, "%s %d %v ", file, len(content), err)
 	h.Write(content)
 	return [sha256.Size]byte(h.Sum(nil))

@@ -14,8 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/regiond/regiond/test/capture"
 )
 
@@ -33,6 +31,7 @@ func watched(t *testing.T, file string) (w *watcher, content *atomic.Pointer[str
 		content.Store(&text)
 		return []string{file}
 	}, slog.New(slog.DiscardHandler))
+	w.every = settle
 	return w, content
 }
 
@@ -95,15 +94,10 @@ func TestDanglingLink(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	file := filepath.Join(dir, "topology.yaml")
 	link(t, filepath.Join(elsewhere, "topology.yaml"), file)
-	notify, err := fsnotify.NewWatcher()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer notify.Close()
-	newWatcher([]string{file}, nil, slog.New(slog.DiscardHandler)).follow(notify)
-	if !slices.Contains(notify.WatchList(), elsewhere) {
-		t.Errorf("watched are %v, want %s too", notify.WatchList(), elsewhere)
-	}
+	w, content := watched(t, file)
+	runUntilCleanup(t, w.run)
+	writeFile(t, elsewhere, "one")
+	awaitContent(t, content, "one")
 }
 
 func writeFile(t *testing.T, dir, content string) {
@@ -196,31 +190,50 @@ func TestBusyFolder(t *testing.T) {
 	awaitContent(t, content, "two")
 }
 
-// TestWatchedFolders: those of the files that a topology names, and of what symlinks
-// lead to.
-func TestWatchedFolders(t *testing.T) {
-	dir, secrets := t.TempDir(), t.TempDir()
-	tokens := filepath.Join(secrets, "tokens")
+// TestWatchedFiles: those that a topology names are watched from the start.
+func TestWatchedFiles(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
 	write(t, tokens, tokenLine("ci", "secret"))
-	linkFile(t, dir, inMemory()+"access: {tokens_file: "+tokens+"}\n")
-	file := filepath.Join(dir, "topology.yaml")
-	target, err := os.Readlink(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := filepath.Join(t.TempDir(), "topology.yaml")
+	write(t, file, inMemory()+"access: {tokens_file: "+tokens+"}\n")
 	p := build(t, "--config", file, "--region", "town")
-	p.run(t)
-	notify, err := fsnotify.NewWatcher()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer notify.Close()
-	p.daemon.watcher.follow(notify)
-	want := []string{dir, filepath.Dir(target), secrets}
-	slices.Sort(want)
-	if got := slices.Sorted(slices.Values(notify.WatchList())); !slices.Equal(got, want) {
+	if got, want := p.daemon.watcher.files, []string{file, tokens}; !slices.Equal(got, want) {
 		t.Errorf("it watches %q, want %q", got, want)
 	}
+}
+
+// TestHalfWritten: a reload waits until a file stays as it is, and nothing is reloaded while
+// nothing changes. A file that cannot be read is as it was, whatever was read of it.
+func TestHalfWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "topology.yaml")
+		writeFile(t, dir, "")
+		began := time.Now()
+		var reloads []time.Duration
+		w := newWatcher([]string{file}, func(string) []string {
+			reloads = append(reloads, time.Since(began))
+			return []string{file}
+		}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		stopped := make(chan error)
+		go func() { stopped <- w.run(ctx) }()
+		time.Sleep(watchInterval - settle/2) // of four writes the first one is seen
+		for _, content := range []string{"o", "on", "one", "one\n"} {
+			writeFile(t, dir, content)
+			time.Sleep(settle * 7 / 10) // never at the moment of a read
+		}
+		time.Sleep(3 * watchInterval)
+		link(t, "/dev/urandom", file)
+		time.Sleep(3 * watchInterval)
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+		if n := len(reloads); n != 2 || reloads[0] < watchInterval+2*settle || reloads[0] > 2*watchInterval {
+			t.Errorf("it reloads %v after the start, want once after the last write and once for the device", reloads)
+		}
+	})
 }
 
 // TestStopsWhileAReloadHangs: a reload that hangs, as when it reads a file from a server
