@@ -154,7 +154,7 @@ func (l *Limit) validateDimensions(ms *fieldErrors) {
 	}
 	for _, m := range l.When {
 		if err := ValidName(m.Dimension); err != nil {
-			ms.add("/when", "%v", err)
+			ms.add("/when/"+m.Dimension, "%v", err)
 		}
 		if err := ValidID(m.Value); err != nil {
 			ms.add("/when/"+m.Dimension, "%v", err)

@@ -58,7 +58,7 @@ func TestLimitValidate(t *testing.T) {
 		{"by a name that is none", quota.Limit{Units: 1, Window: time.Second, By: []string{"a b"}}, "/by/0"},
 		{"when", quota.Limit{Units: 1, Window: time.Second, When: []quota.Match{{"route", "login"}}}, ""},
 		{"when nothing", quota.Limit{Units: 1, Window: time.Second, When: []quota.Match{{"route", ""}}}, "/when/route"},
-		{"when a name that is none", quota.Limit{Units: 1, Window: time.Second, When: []quota.Match{{"", "x"}}}, "/when"},
+		{"when a name that is none", quota.Limit{Units: 1, Window: time.Second, When: []quota.Match{{"A", "x"}}}, "/when/A"},
 		{"all wrong at once", quota.Limit{Name: "A", Units: 0, Window: 0, Burst: 1}, "/name /units /per /burst"},
 	} {
 		if row.limit.Name == "" {

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -29,12 +30,9 @@ func (o *Overshoot) UnmarshalText(text []byte) error {
 	}
 	number, ok := strings.CutSuffix(string(text), "%")
 	whole, part, _ := strings.Cut(number, ".")
-	if !ok || len(part) > 2 || strings.HasSuffix(number, ".") {
-		return errOvershoot
-	}
 	n, err := strconv.ParseUint(whole+(part + "00")[:2], 10, 32)
-	if err != nil || whole == "" || n > uint64(MaxOvershoot-Strict) {
-		return errOvershoot
+	if !ok || len(part) > 2 || strings.HasSuffix(number, ".") || err != nil || whole == "" || n > uint64(MaxOvershoot-Strict) {
+		return fmt.Errorf("%w, is %q", errOvershoot, Clip(string(text)))
 	}
 	*o = Strict + Overshoot(n)
 	return nil

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -15,261 +16,219 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
 
 	"github.com/regiond/regiond/quota"
 )
 
-// decoder reads a YAML document into a Topology, along the yaml tags of the
-// fields; ",required" after a name is checked here.
+// Source is a YAML file that is decoded along the yaml tags of fields; ",required" after a name is checked here.
 //
-// goccy/go-yaml parses; its own strict decoding was tried and is not used. Of the
-// files in testdata/topology it accepts ten that are mistakes of shape (020,
-// 20.5 and "20" as numbers, 42 as text, a second document), gives a wrong position
-// or none for sixteen, stops at the first mistake, and takes a merge whose field
-// is overridden for a duplicate key. It also follows aliases without a bound.
+// goccy/go-yaml parses; its own strict decoding was tried and is not used. It accepts 020, 20.5 and "20" as numbers, 42 as
+// text and a second document, stops at the first mistake, takes a merge whose field is overridden for a duplicate key, and
+// follows aliases without a bound.
 //
-// A mistake of shape (an unknown field, a list where text belongs) ends the
-// decoding, since what follows would be guessing; a mistake of value is noted
-// and decoding goes on.
-type decoder struct {
+// Every mistake is noted and decoding goes on: a misspelled field is read as the one that is probably meant, and of what
+// cannot be read nothing more is reported. Only what breaks a bound, or is no YAML, ends it.
+type Source struct {
 	anchors map[string]ast.Node // those that are complete so far, by name
 	values  int
+	depth   int
 	places  map[string]Place // of each value that was decoded, by pointer
-	wrong   []Problem        // mistakes of value
-	said    map[string]bool  // pointers of those: Validate need not repeat them
-	blanks  bool             // a key without a value is as if it were not there
+	wrong   []Problem
+	said    map[string]bool // pointers of those, which Validate need not repeat; true: nor for anything below
+	lenient bool            // text may be empty or look like a number, and a key without a value is as if it were not there
 }
 
-// shapeError is what decoder panics with.
-type shapeError struct{ Problem }
-
-// decode returns the decoder for its places and mistakes of value; the problem is
-// a mistake of shape.
-func decode(src []byte, dst any, blanks bool) (d *decoder, shape *Problem) {
-	d = &decoder{anchors: map[string]ast.Node{}, places: map[string]Place{}, said: map[string]bool{}, blanks: blanks}
+// decode decodes src into the struct that dst points to.
+func decode(src []byte, dst any, lenient bool) (s *Source) {
+	s = &Source{anchors: map[string]ast.Node{}, places: map[string]Place{}, said: map[string]bool{}, lenient: lenient}
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
-		case shapeError:
-			shape = &p.Problem
+		case Problem: // of fail
+			s.wrong, s.said[""] = []Problem{p}, true
 		default:
 			panic(p)
 		}
 	}()
-	d.value(d.document(src), "", reflect.ValueOf(dst).Elem(), 0)
-	return d, nil
+	s.value(s.document(src), "", dst)
+	return s
 }
 
-// Source is where the values of a file are that Decode has read.
-type Source struct{ d *decoder }
-
-// At is the place of what a pointer names, or of the nearest thing around it that exists.
-func (s Source) At(pointer string) Place { return s.d.nearest(pointer) }
+// Decode reads a file that belongs to a topology into the struct that dst points to, within the same bounds. Text may be
+// empty or look like a number, and keys may be without values.
+func Decode(src []byte, dst any) (*Source, []Problem) {
+	s := decode(src, dst, true)
+	return s, inOrder(s.wrong)
+}
 
 // Has reports whether the file has a value at a pointer.
-func (s Source) Has(pointer string) bool { return s.d.has(pointer) }
+func (s *Source) Has(pointer string) bool { _, ok := s.places[pointer]; return ok }
 
-// Decode reads a file that belongs to a topology into the struct that dst points to, as strictly and within the same
-// bounds, but keys may be without values: the mistakes are the first one of shape alone, or all of value.
-func Decode(src []byte, dst any) (Source, []Problem) {
-	d, shape := decode(src, dst, true)
-	if shape != nil {
-		return Source{d}, []Problem{*shape}
-	}
-	return Source{d}, d.wrong
-}
-
-// Anything is any value: nil, bool, float64, string, []any or map[string]any.
-type Anything struct{ Value any }
-
-// Spelled is any scalar, as it is spelled: text, a number, true, or nothing.
-type Spelled string
-
-func (d *decoder) fail(at Place, format string, args ...any) {
-	panic(shapeError{Problem{Place: at, Detail: fmt.Sprintf(format, args...)}})
-}
-
-// note keeps a mistake of value.
-func (d *decoder) note(at Place, format string, args ...any) {
-	d.wrong = append(d.wrong, Problem{Place: at, Detail: fmt.Sprintf(format, args...)})
-	d.said[at.Pointer] = true
-}
-
-// has reports whether the file has a value at a pointer.
-func (d *decoder) has(pointer string) bool { _, ok := d.places[pointer]; return ok }
-
-// nearest is the place of what a pointer names, or of the closest thing around
-// it that exists.
-func (d *decoder) nearest(pointer string) Place {
+// At is the place of what a pointer names, or of the nearest thing around it that exists.
+func (s *Source) At(pointer string) Place {
 	for p := pointer; ; p = p[:strings.LastIndexByte(p, '/')] {
-		if at, ok := d.places[p]; ok || p == "" {
+		if at, ok := s.places[p]; ok || p == "" {
 			return Place{max(at.Line, 1), max(at.Column, 1), pointer}
 		}
 	}
 }
 
-// value decodes one node, aliases followed, into dst.
-func (d *decoder) value(n ast.Node, pointer string, dst reflect.Value, depth int) {
-	at := place(tokenOf(n), pointer)
-	d.count(at, depth)
-	switch v := n.(type) {
-	case *ast.AnchorNode: // named after it is decoded, so that it cannot contain itself
-		d.value(v.Value, pointer, dst, depth+1)
-		d.target(v, pointer)
-		return
-	case *ast.AliasNode:
-		d.value(d.target(v, pointer), pointer, dst, depth+1)
-		return
-	case *ast.TagNode:
-		d.fail(at, "tags such as %s have no use here; write the value alone", quota.Clip(v.Start.Value))
-	case *ast.SequenceNode:
-		at = place(v.Start, pointer)
+// mistaken reports whether a mistake of what a pointer names is noted, or something around it could not be read.
+func (s *Source) mistaken(pointer string) bool {
+	_, said := s.said[pointer]
+	for p := pointer; p != "" && !said; {
+		p = p[:strings.LastIndexByte(p, '/')]
+		said = s.said[p]
 	}
-	s := scalarOf(n)
-	if d.blanks && s.kind == nothing {
-		return
-	}
-	d.places[pointer] = at
-	switch p := dst.Addr().Interface().(type) {
-	case *time.Duration:
-		d.want(s, at, "a duration such as 1m or 500ms", text, number)
-		parsed, err := time.ParseDuration(s.text)
-		if err != nil {
-			d.note(at, "must be a duration with a unit, such as 1m or 500ms, is %q", quota.Clip(s.text))
-		}
-		*p = parsed
-	case *netip.Prefix:
-		parsed, err := netip.ParsePrefix(d.text(s, at))
-		if err != nil && s.text != "" {
-			d.note(at, "must be a prefix such as 10.0.0.0/8 or 192.0.2.7/32, is %q", quota.Clip(s.text))
-		}
-		*p = parsed
-	case *Anything:
-		p.Value = d.anything(n, s, at, depth)
-	case *Files:
-		list := []ast.Node{n}
-		if sequence, ok := n.(*ast.SequenceNode); ok {
-			list = sequence.Values
-		}
-		for i, value := range list {
-			var name string
-			d.value(value, item(pointer, i), reflect.ValueOf(&name).Elem(), depth+1)
-			*p = append(*p, name)
-		}
-	case *Spelled:
-		d.want(s, at, "text", text, number, truth, nothing)
-		*p = Spelled(s.text)
-	case *[]Domain:
-		for _, e := range d.entries(n, at, "a mapping", depth) {
-			var own Domain
-			d.value(e.value, e.Pointer, reflect.ValueOf(&own).Elem(), depth+1)
-			own.Name, own.At = e.key, e.Pointer
-			*p = append(*p, own)
-		}
-		slices.SortFunc(*p, func(a, b Domain) int { return strings.Compare(a.Name, b.Name) })
-	case *Compat:
-		if *p = DefaultCompat; s.kind != truth {
-			d.fields(n, at, dst, depth)
-		} else if s.text != "true" {
-			*p = Compat{}
-		}
-	case *slog.Level: // accepts four words of the many that slog does
-		if !slices.Contains([]string{"debug", "info", "warn", "error"}, d.text(s, at)) {
-			d.note(at, "is one of debug, info, warn, error, not %q", quota.Clip(s.text))
-		}
-		_ = p.UnmarshalText([]byte(s.text)) // fails only for what is noted
-	case *quota.Overshoot:
-		d.want(s, at, "none or a percentage such as 10%", text, number)
-		if err := p.UnmarshalText([]byte(s.text)); err != nil {
-			d.note(at, "%v, is %q", err, quota.Clip(s.text))
-		}
-	case *[]quota.Match:
-		d.matches(n, at, p, depth)
-	case *[]quota.DimensionSource:
-		for _, e := range d.entries(n, at, "a mapping", depth) {
-			s := quota.DimensionSource{Name: e.key}
-			d.value(e.value, e.Pointer, reflect.ValueOf(&s).Elem(), depth+1)
-			*p = append(*p, s)
-		}
-		slices.SortFunc(*p, func(a, b quota.DimensionSource) int { return strings.Compare(a.Name, b.Name) })
-	case *Tenants:
-		d.tenants(n, at, p, depth)
-	case encoding.TextUnmarshaler:
-		d.want(s, at, "text", text)
-		if err := p.UnmarshalText([]byte(s.text)); err != nil {
-			d.note(at, "%v", err)
-		}
-	default:
-		d.plain(n, s, at, dst, depth)
-	}
+	return said
 }
 
-func (d *decoder) anything(n ast.Node, s scalar, at Place, depth int) any {
-	within := func(n ast.Node, pointer string) any {
-		var own Anything
-		d.value(n, pointer, reflect.ValueOf(&own).Elem(), depth+1)
-		return own.Value
+// note keeps a mistake.
+func (s *Source) note(at Place, format string, args ...any) {
+	s.wrong = append(s.wrong, Problem{Place: at, Detail: fmt.Sprintf(format, args...)})
+	s.said[at.Pointer] = s.said[at.Pointer]
+}
+
+// fail ends the decoding.
+func (s *Source) fail(at Place, format string, args ...any) {
+	panic(Problem{Place: at, Detail: fmt.Sprintf(format, args...)})
+}
+
+// Anything is any value: nil, bool, float64, string, []any or map[string]any.
+type Anything struct{ Value any }
+
+// value decodes one node, aliases followed, into what dst points to.
+func (s *Source) value(n ast.Node, pointer string, dst any) {
+	v := find(n, pointer)
+	s.count(v.Place)
+	s.depth++
+	defer func() { s.depth-- }()
+	switch n := n.(type) {
+	case *ast.AnchorNode: // named after it is decoded, so that it cannot contain itself
+		s.value(n.Value, pointer, dst)
+		s.target(n, pointer)
+		return
+	case *ast.AliasNode:
+		if target := s.target(n, pointer); target != nil {
+			s.value(target, pointer, dst)
+		}
+		return
+	case *ast.TagNode:
+		s.note(v.Place, "tags such as %s have no use here; write the value alone", quota.Clip(n.Start.Value))
+		s.value(n.Value, pointer, dst)
+		return
 	}
-	switch s.kind {
-	case mapping:
-		m := map[string]any{}
-		for _, e := range d.entries(n, at, "a mapping", depth) {
-			m[e.key] = within(e.value, e.Pointer)
-		}
-		return m
-	case sequence:
-		list := []any{}
-		for i, value := range n.(*ast.SequenceNode).Values {
-			list = append(list, within(value, item(at.Pointer, i)))
-		}
-		return list
-	case number:
-		if f, err := strconv.ParseFloat(s.text, 64); err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
-			return f
-		}
-		return s.text
-	case truth:
-		return s.text == "true"
-	case nothing:
-		return nil
+	if s.lenient && v.kind == nothing {
+		return
 	}
-	return s.text
+	s.places[pointer] = v.Place
+	var err error
+	switch p := dst.(type) {
+	case *time.Duration:
+		*p, err = time.ParseDuration(v.text)
+		s.check(v, "a duration with a unit (ms, s, m or h) such as 500ms or 1m", inHours(v.text), err)
+	case *netip.Prefix:
+		*p, err = netip.ParsePrefix(v.text)
+		s.check(v, "a prefix such as 10.0.0.0/8 or 192.0.2.7/32", "", err)
+	case *slog.Level:
+		if err = p.UnmarshalText([]byte(v.text)); strings.ToLower(p.String()) != v.text { // slog reads others too
+			err = strconv.ErrSyntax
+		}
+		s.check(v, "one of debug, info, warn, error", "", err)
+	case encoding.TextUnmarshaler:
+		if s.want(v, "text", text, number) {
+			if err := p.UnmarshalText([]byte(v.text)); err != nil {
+				s.note(v.Place, "%v", err)
+			}
+		}
+	case *Anything:
+		p.Value = s.anything(v)
+	case *Files:
+		s.list(v, reflect.ValueOf(p).Elem())
+	case *[]Domain:
+		named(s, s.entries(v, "a mapping"), quota.ValidID, func(name string, d Domain) {
+			d.Name = name
+			*p = append(*p, d)
+		})
+	case *[]quota.DimensionSource:
+		named(s, s.entries(v, "a mapping"), quota.ValidName, func(name string, d quota.DimensionSource) {
+			d.Name = name
+			*p = append(*p, d)
+		})
+	case *[]quota.Match:
+		named(s, s.entries(v, "a mapping such as {route: login}"), quota.ValidName, func(name, value string) {
+			*p = append(*p, quota.Match{Dimension: name, Value: value})
+		})
+	case *Tenants:
+		p.Listed = map[string]quota.Tenant{}
+		named(s, s.entries(v, "a mapping"), quota.ValidID, func(id string, t quota.Tenant) {
+			if id == DefaultTenant {
+				p.Default = &t
+			} else {
+				p.Listed[id] = t
+			}
+		})
+	case *Compat:
+		if *p = DefaultCompat; v.kind != truth {
+			s.fields(v, reflect.ValueOf(p).Elem())
+		} else if v.text != "true" {
+			*p = Compat{}
+		}
+	default:
+		s.plain(v, reflect.ValueOf(dst).Elem())
+	}
 }
 
 // plain decodes into the kinds that Go has.
-func (d *decoder) plain(n ast.Node, s scalar, at Place, dst reflect.Value, depth int) {
+func (s *Source) plain(v found, dst reflect.Value) {
 	switch dst.Kind() {
 	case reflect.Pointer:
-		dst.Set(reflect.New(dst.Type().Elem()))
-		d.value(n, at.Pointer, dst.Elem(), depth)
-	case reflect.Struct:
-		d.fields(n, at, dst, depth)
-	case reflect.Slice:
-		list, ok := n.(*ast.SequenceNode)
-		if !ok {
-			d.fail(at, "must be a list, found %s", s)
+		to := reflect.New(dst.Type().Elem())
+		s.value(v.node, v.Pointer, to.Interface())
+		if !s.said[v.Pointer] { // else it is as if it were not there
+			dst.Set(to)
 		}
-		dst.Set(reflect.MakeSlice(dst.Type(), len(list.Values), len(list.Values)))
-		for i, value := range list.Values {
-			d.value(value, item(at.Pointer, i), dst.Index(i), depth+1)
+	case reflect.Struct:
+		s.fields(v, dst)
+	case reflect.Slice:
+		switch scalar := v.kind != mapping && v.kind != nothing; {
+		case v.kind == sequence:
+			s.list(v, dst)
+		case scalar == (dst.Type().Elem().Kind() != reflect.Struct): // goes on as a list of one
+			s.note(v.Place, "must be a list such as [%s], found %s", cmp.Or(visible(quota.Clip(v.text)), "{…}"), v)
+			s.list(v, dst)
+		default: // as a list of one that is not known
+			s.want(v, "a list")
+			dst.Set(reflect.MakeSlice(dst.Type(), 1, 1))
 		}
 	case reflect.String:
-		dst.SetString(d.text(s, at))
+		dst.SetString(s.text(v))
 	case reflect.Bool:
-		d.want(s, at, "true or false", truth)
-		dst.SetBool(s.text == "true")
+		s.want(v, "true or false", truth)
+		dst.SetBool(slices.Contains([]string{"true", "yes", "on"}, v.text))
 	case reflect.Int64, reflect.Int:
-		dst.SetInt(d.whole(s, at))
+		dst.SetInt(s.whole(v))
 	case reflect.Float64:
-		dst.SetFloat(d.percent(s, at))
+		dst.SetFloat(s.percent(v))
 	default:
 		panic("region: no way to decode a " + dst.Type().String())
 	}
 }
 
+// list decodes the items of a list, or what stands for its only one.
+func (s *Source) list(v found, dst reflect.Value) {
+	items := []ast.Node{v.node}
+	if n, ok := v.node.(*ast.SequenceNode); ok {
+		items = n.Values
+	}
+	dst.Set(reflect.MakeSlice(dst.Type(), len(items), len(items)))
+	for i, n := range items {
+		s.value(n, item(v.Pointer, i), dst.Index(i).Addr().Interface())
+	}
+}
+
 // fields decodes a mapping into a struct.
-func (d *decoder) fields(n ast.Node, at Place, dst reflect.Value, depth int) {
+func (s *Source) fields(v found, dst reflect.Value) {
 	fields, required := map[string]reflect.Value{}, []string{}
 	for i := range dst.NumField() {
 		name, need, _ := strings.Cut(dst.Type().Field(i).Tag.Get("yaml"), ",")
@@ -281,260 +240,169 @@ func (d *decoder) fields(n ast.Node, at Place, dst reflect.Value, depth int) {
 			required = append(required, name)
 		}
 	}
-	for _, e := range d.entries(n, at, "a mapping", depth) {
-		field, ok := fields[e.key]
-		if !ok && e.key == "global_buckets" && dst.Type() == reflect.TypeFor[quota.Limit]() {
-			d.note(e.Place, "is not needed any more: the estimate of what other regions used is as close without it; remove the line")
-			continue
+	entries, missing := s.entries(v, "a mapping"), maps.Clone(fields)
+	for _, e := range entries {
+		delete(missing, e.key)
+	}
+	for _, e := range entries {
+		name := e.key
+		if _, known := fields[name]; !known {
+			name = s.unknown(e, fields, missing)
 		}
-		if !ok {
-			d.fail(e.Place, "unknown field %q; known here: %s", quota.Clip(e.key), strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+		if name == "" {
+			s.value(e.value, e.Pointer, new(Anything)) // its anchors may be used elsewhere
+		} else {
+			s.value(e.value, under(v.Pointer, name), fields[name].Addr().Interface())
 		}
-		d.value(e.value, e.Pointer, field, depth+1)
 	}
 	for _, name := range required {
-		if pointer := under(at.Pointer, name); !d.has(pointer) {
-			d.note(Place{at.Line, at.Column, pointer}, "is missing and has no default")
+		if _, absent := missing[name]; absent && !s.said[v.Pointer] {
+			s.note(Place{v.Line, v.Column, under(v.Pointer, name)}, "is missing and has no default")
 		}
 	}
 }
 
-func (d *decoder) matches(n ast.Node, at Place, dst *[]quota.Match, depth int) {
-	for _, e := range d.entries(n, at, "a mapping such as {route: login}", depth) {
-		m := quota.Match{Dimension: e.key}
-		d.value(e.value, e.Pointer, reflect.ValueOf(&m.Value).Elem(), depth+1)
-		if err := quota.ValidName(m.Dimension); err != nil {
-			d.note(e.Place, "%v", err)
-		} else if err := quota.ValidID(m.Value); err != nil && !d.said[e.Pointer] {
-			d.note(d.places[e.Pointer], "%v", err)
-		} else {
-			*dst = append(*dst, m)
+// unknown notes a field that is not known. It returns the one of those missing that is probably meant, which is missing no
+// more, or "".
+func (s *Source) unknown(e entry, known, missing map[string]reflect.Value) (meant string) {
+	least := 3
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		n := typo(strings.ReplaceAll(strings.ToLower(e.key), "-", "_"), name)
+		if strings.HasPrefix(name, e.key) {
+			n = min(n, 2)
+		}
+		if n < least && n <= (len(name)+1)/2 {
+			meant, least = name, n
 		}
 	}
-	slices.SortFunc(*dst, func(a, b quota.Match) int { return strings.Compare(a.Dimension, b.Dimension) })
+	delete(missing, meant)
+	switch {
+	case meant != "":
+		s.note(e.Place, "unknown field %q; did you mean %q?", quota.Clip(e.key), meant)
+	case e.key == "global_buckets":
+		s.note(e.Place, "is not needed any more: the estimate of what other regions used is as close without it; remove the line")
+	default:
+		s.note(e.Place, "unknown field %q; known here: %s", quota.Clip(e.key), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+	}
+	return meant
 }
 
-func (d *decoder) tenants(n ast.Node, at Place, dst *Tenants, depth int) {
-	entries := d.entries(n, at, "a mapping", depth)
-	dst.Listed = make(map[string]quota.Tenant, len(entries))
+// typo is how many characters of the longer one differ, from the first to the last that does.
+func typo(a, b string) int {
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return max(len(a), len(b))
+}
+
+// named decodes the entries of a mapping and adds them, sorted by name.
+func named[T any](s *Source, entries []entry, valid func(string) error, add func(string, T)) {
+	values := map[string]T{}
 	for _, e := range entries {
-		var t quota.Tenant
-		d.value(e.value, e.Pointer, reflect.ValueOf(&t).Elem(), depth+1)
-		if e.key == DefaultTenant {
-			dst.Default = &t
-			continue
+		var own T
+		s.value(e.value, e.Pointer, &own)
+		values[e.key] = own
+		if valid(e.key) != nil { // what Validate reports of it is about the name
+			s.places[e.Pointer] = e.Place
 		}
-		if err := quota.ValidID(e.key); err != nil {
-			d.note(e.Place, "a tenant id %v", err)
-		}
-		dst.Listed[e.key] = t
 	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		add(name, values[name])
+	}
+}
+
+func (s *Source) anything(v found) any {
+	switch v.kind {
+	case mapping:
+		m := map[string]any{}
+		named(s, s.entries(v, "a mapping"), quota.ValidID, func(key string, own Anything) { m[key] = own.Value })
+		return m
+	case sequence:
+		var items []Anything
+		s.list(v, reflect.ValueOf(&items).Elem())
+		list := make([]any, len(items))
+		for i := range items {
+			list[i] = items[i].Value
+		}
+		return list
+	case number:
+		if f, err := strconv.ParseFloat(v.text, 64); err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
+			return f
+		}
+	case truth:
+		return v.text == "true"
+	case nothing:
+		return nil
+	}
+	return v.text
+}
+
+// want reports whether a value has one of the kinds, and notes it if not. Its anchors may be used elsewhere.
+func (s *Source) want(v found, what string, kinds ...kind) bool {
+	ok := slices.Contains(kinds, v.kind)
+	if !ok {
+		s.note(v.Place, "must be %s, found %s", what, v)
+		s.said[v.Pointer] = true
+		s.value(v.node, v.Pointer, new(Anything))
+	}
+	return ok
+}
+
+// check notes a scalar that cannot be read as what it must be.
+func (s *Source) check(v found, what, hint string, err error) {
+	if s.want(v, what, text, number) && err != nil {
+		s.note(v.Place, "must be %s, is %q%s", what, quota.Clip(v.text), hint)
+	}
+}
+
+// inHours is a hint for durations in days or weeks.
+func inHours(text string) string {
+	for unit, hours := range map[string]uint64{"d": 24, "w": 7 * 24} {
+		digits, ok := strings.CutSuffix(text, unit)
+		if n, err := strconv.ParseUint(digits, 10, 16); ok && err == nil {
+			return fmt.Sprintf("; write %dh", n*hours)
+		}
+	}
+	return ""
 }
 
 // text is for fields that must contain something when they are there.
-func (d *decoder) text(s scalar, at Place) string {
-	if s.kind == number || s.kind == truth {
-		d.fail(at, "must be text; write \"%s\" with quotes", visible(quota.Clip(s.text)))
+func (s *Source) text(v found) string {
+	switch {
+	case s.lenient && (v.kind == number || v.kind == truth || v.kind == text):
+	case v.kind == number || v.kind == truth:
+		s.note(v.Place, "must be text; write \"%s\" with quotes", visible(quota.Clip(v.text)))
+	case s.want(v, "text", text) && v.text == "":
+		s.note(v.Place, "must not be empty")
 	}
-	d.want(s, at, "text", text)
-	if s.text == "" {
-		d.note(at, "must not be empty")
-	}
-	return s.text
+	return v.text
 }
 
 // whole accepts plain decimals only: YAML takes 010 for eight.
-func (d *decoder) whole(s scalar, at Place) int64 {
-	d.want(s, at, "a whole number", number)
-	v, err := strconv.ParseInt(s.text, 10, 64)
-	switch {
+func (s *Source) whole(v found) int64 {
+	n, err := strconv.ParseInt(v.text, 10, 64)
+	const what = "a whole number in plain decimals such as 600"
+	switch plain := err == nil && strconv.FormatInt(n, 10) == v.text; {
 	case errors.Is(err, strconv.ErrRange):
-		d.note(at, "is too large a number: %s", quota.Clip(s.text))
-	case err != nil || strconv.FormatInt(v, 10) != s.text:
-		d.fail(at, "must be a whole number in plain decimals such as 600, found %s", quota.Clip(s.text))
+		s.note(v.Place, "is too large a number: %s", quota.Clip(v.text))
+	case plain && v.kind == text:
+		s.note(v.Place, "must be a whole number, found %s; write it without quotes", v)
+	case s.want(v, what, number) && !plain:
+		s.note(v.Place, "must be %s, found %s", what, quota.Clip(v.text))
 	}
-	return v
+	return n
 }
 
 // percent reads "10%" as 10.
-func (d *decoder) percent(s scalar, at Place) float64 {
-	d.want(s, at, "a percentage such as 10%", text, number)
-	digits, ok := strings.CutSuffix(s.text, "%")
-	v, err := strconv.ParseFloat(digits, 64)
-	if !ok || err != nil || strings.Trim(digits, "0123456789.") != "" || v > 100 {
-		d.note(at, "must be a percentage between 0%% and 100%%, such as 10%%, is %q", quota.Clip(s.text))
+func (s *Source) percent(v found) float64 {
+	digits, ok := strings.CutSuffix(v.text, "%")
+	n, err := strconv.ParseFloat(digits, 64)
+	if !ok || strings.Trim(digits, "0123456789.") != "" || n > 100 {
+		err = strconv.ErrRange
 	}
-	return v
-}
-
-// kind is what a YAML value is before a field says what it should be. The words
-// complete "must be …, found …".
-type kind string
-
-const (
-	mapping  kind = "a mapping"
-	sequence kind = "a list"
-	text     kind = "text"
-	number   kind = "the number"
-	truth    kind = "the boolean"
-	nothing  kind = "nothing"
-)
-
-// scalar is the kind of a value and, unless it has others in it, its spelling.
-type scalar struct {
-	kind kind
-	text string
-}
-
-func (s scalar) String() string {
-	switch s.kind {
-	case text:
-		return "text " + strconv.Quote(quota.Clip(s.text))
-	case number, truth:
-		return string(s.kind) + " " + quota.Clip(s.text)
-	}
-	return string(s.kind)
-}
-
-func (d *decoder) want(s scalar, at Place, what string, kinds ...kind) {
-	if !slices.Contains(kinds, s.kind) {
-		d.fail(at, "must be %s, found %s", what, s)
-	}
-}
-
-// scalarOf keeps the spelling of a value and the parser's opinion of its kind. The
-// parser takes numbers for text that do not fit 64 bits or have an exponent.
-func scalarOf(n ast.Node) scalar {
-	switch v := n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
-		return scalar{kind: mapping}
-	case *ast.SequenceNode:
-		return scalar{kind: sequence}
-	case *ast.StringNode:
-		_, err := strconv.ParseFloat(v.Value, 64)
-		if v.Token.Type == token.StringType && v.Value != "" && strings.IndexByte("+-0123456789", v.Value[0]) >= 0 &&
-			(err == nil || errors.Is(err, strconv.ErrRange)) {
-			return scalar{number, v.Value}
-		}
-		return scalar{text, v.Value}
-	case *ast.LiteralNode:
-		return scalar{text, v.Value.Value}
-	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
-		return scalar{number, strings.TrimSpace(n.GetToken().Value)}
-	case *ast.BoolNode:
-		return scalar{truth, v.String()}
-	}
-	return scalar{kind: nothing}
-}
-
-// entry is a key of a mapping and its value.
-type entry struct {
-	Place // of the key; Pointer is the value's
-	key   string
-	value ast.Node
-}
-
-// entries returns the keys of a mapping in the order of the file, and after them
-// what merges (`<<`) add: as in YAML 1.1 the mapping's own keys come first, and
-// of several merges the first.
-func (d *decoder) entries(n ast.Node, at Place, what string, depth int) []entry {
-	d.count(at, depth)
-	var values []*ast.MappingValueNode
-	switch v := n.(type) {
-	case *ast.MappingNode:
-		values = v.Values
-	case *ast.MappingValueNode:
-		values = []*ast.MappingValueNode{v}
-	default:
-		d.fail(at, "must be %s, found %s", what, scalarOf(n))
-	}
-	var own, merged []entry
-	known := make(map[string]Place, len(values))
-	for _, v := range values {
-		if _, merge := v.Key.(*ast.MergeKeyNode); merge {
-			merged = append(merged, d.merge(v.Value, at.Pointer, depth+1)...)
-			continue
-		}
-		key := d.key(v.Key, at.Pointer)
-		e := entry{place(tokenOf(v.Key), under(at.Pointer, key)), key, v.Value}
-		if first, ok := known[key]; ok {
-			d.fail(e.Place, "is duplicated; the first one is at %d:%d", first.Line, first.Column)
-		}
-		known[key] = e.Place
-		own = append(own, e)
-	}
-	for _, e := range merged {
-		if _, ok := known[e.key]; !ok {
-			known[e.key] = e.Place
-			own = append(own, e)
-		}
-	}
-	return own
-}
-
-// merge returns the entries of the mapping, or of each mapping of the list, behind
-// `<<`. Their pointers are below the mapping that they are merged into.
-func (d *decoder) merge(n ast.Node, pointer string, depth int) (entries []entry) {
-	n = d.target(n, pointer)
-	values := []ast.Node{n}
-	if list, ok := n.(*ast.SequenceNode); ok {
-		values = list.Values
-	}
-	for _, v := range values {
-		v = d.target(v, pointer)
-		at := place(tokenOf(v), pointer)
-		if scalarOf(v).kind != mapping {
-			d.fail(at, "<< takes a mapping or a list of mappings")
-		}
-		for _, e := range d.entries(v, at, "a mapping", depth+1) {
-			d.count(at, depth) // also those that are overridden: one alias can repeat thousands
-			entries = append(entries, e)
-		}
-	}
-	return entries
-}
-
-// maxKey is above every id and name, so that those get their own message.
-const maxKey = 1024
-
-// key returns a key as it is spelled: 42 and true are ids like any other.
-func (d *decoder) key(k ast.Node, pointer string) string {
-	at := place(tokenOf(k), pointer)
-	k = d.target(k, pointer)
-	spelled := ""
-	switch v := k.(type) {
-	case *ast.StringNode:
-		spelled = v.Value
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode, *ast.InfinityNode, *ast.NanNode:
-		spelled = strings.TrimSpace(k.GetToken().Value)
-	default:
-		d.fail(at, "a key must be text on one line")
-	}
-	if len(spelled) > maxKey {
-		d.fail(at, "a key has at most %d bytes, %q has %d", maxKey, quota.Clip(spelled), len(spelled))
-	}
-	return spelled
-}
-
-// target follows anchors and aliases, and keeps the names of the anchors.
-func (d *decoder) target(n ast.Node, pointer string) ast.Node {
-	switch v := n.(type) {
-	case *ast.MappingKeyNode:
-		return d.target(v.Value, pointer)
-	case *ast.AliasNode:
-		name := v.Value.GetToken().Value
-		target, ok := d.anchors[name]
-		if !ok {
-			d.fail(place(v.GetToken(), pointer), "alias *%s has no anchor &%s before it", quota.Clip(name), quota.Clip(name))
-		}
-		return target
-	case *ast.AnchorNode:
-		name, target := v.Name.GetToken().Value, d.target(v.Value, pointer)
-		if other, ok := d.anchors[name]; ok && other != target {
-			d.fail(place(v.GetToken(), pointer), "anchor &%s is duplicated", quota.Clip(name))
-		}
-		d.anchors[name] = target
-		return target
-	}
+	s.check(v, "a percentage between 0% and 100%, such as 10%", "", err)
 	return n
 }

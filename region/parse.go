@@ -4,6 +4,7 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"maps"
 	"net/textproto"
 	"slices"
 	"strconv"
@@ -22,27 +23,23 @@ func Parse(name string, src []byte) (*Topology, []Problem, error) {
 }
 
 func parseWith(name string, src []byte, warn func(*Topology) []quota.FieldError) (*Topology, []Problem, error) {
-	invalid := func(ps ...Problem) (*Topology, []Problem, error) {
-		return nil, nil, &Invalid{File: name, Problems: inOrder(ps)}
+	t := &Topology{
+		MaxUnknown: DefaultMaxUnknown, MaxValues: DefaultMaxValues, ShareTop: true,
+		Headers: quota.Headers{Format: quota.Draft11, XReset: quota.ResetDelta},
 	}
-	t := &Topology{}
-	d, shape := decode(src, t, false)
-	if shape != nil {
-		return invalid(*shape)
-	}
-	t.complete(d)
-	mistakes := d.wrong
+	s := decode(src, t, false)
+	t.complete(s)
 	for _, m := range t.Validate() {
-		if !d.said[m.Pointer] {
-			mistakes = append(mistakes, Problem{Place: d.nearest(m.Pointer), Detail: m.Detail})
+		if !s.mistaken(m.Pointer) {
+			s.wrong = append(s.wrong, Problem{Place: s.At(m.Pointer), Detail: m.Detail})
 		}
 	}
-	if len(mistakes) > 0 {
-		return invalid(mistakes...)
+	if len(s.wrong) > 0 {
+		return nil, nil, &Invalid{File: name, Problems: inOrder(s.wrong)}
 	}
 	var warnings []Problem
 	for _, w := range warn(t) {
-		warnings = append(warnings, Problem{Place: d.nearest(w.Pointer), Detail: w.Detail})
+		warnings = append(warnings, Problem{Place: s.At(w.Pointer), Detail: w.Detail})
 	}
 	return t, inOrder(warnings), nil
 }
@@ -59,24 +56,15 @@ func Default() *Topology {
 
 // complete sets what absent fields mean, and brings lists and names into the form
 // that the rest of the program wants.
-func (t *Topology) complete(d *decoder) {
-	if !d.has("/max_unknown") {
-		t.MaxUnknown = DefaultMaxUnknown
-	}
-	if !d.has("/max_values") {
-		t.MaxValues = DefaultMaxValues
-	}
-	t.ShareTop = t.ShareTop || !d.has("/share_top")
-	t.Headers.Format = cmp.Or(t.Headers.Format, quota.Draft11)
-	t.Headers.XReset = cmp.Or(t.Headers.XReset, quota.ResetDelta)
+func (t *Topology) complete(s *Source) {
 	for i := range t.Regions {
 		g, at := &t.Regions[i], item("/regions", i)
-		if !d.has(at + "/weight") {
+		if !s.Has(at + "/weight") {
 			g.Weight = DefaultWeight
 		}
 		g.Admin = cmp.Or(g.Admin, DefaultAdmin)
-		g.Redis.Embedded = g.Redis.Embedded || !d.has(at+"/redis")
-		g.NATS.Embedded = g.NATS.Embedded || !d.has(at+"/nats")
+		g.Redis.Embedded = g.Redis.Embedded || !s.Has(at+"/redis")
+		g.NATS.Embedded = g.NATS.Embedded || !s.Has(at+"/nats")
 		if !g.Redis.Embedded {
 			g.Redis.Mode = cmp.Or(g.Redis.Mode, quota.RedisStandalone)
 		}
@@ -86,24 +74,25 @@ func (t *Topology) complete(d *decoder) {
 	}
 	for i := range t.Policies {
 		p, at := &t.Policies[i], item("/policies", i)
-		if !d.has(at + "/enforce_share") {
+		if !s.Has(at + "/enforce_share") {
 			p.EnforcePercent = -1
 		}
 		for j := range p.Limits {
-			completeLimit(d, &p.Limits[j], item(at+"/limits", j))
-			if p.Limits[j].MaxOvershoot > 0 && !d.has(at+"/on_store_loss") {
+			completeLimit(s, &p.Limits[j], item(at+"/limits", j))
+			if p.Limits[j].MaxOvershoot > 0 && !s.Has(at+"/on_store_loss") {
 				p.OnStoreLoss = quota.FailClosed // the others suspend the bound
 			}
 		}
 	}
 	for i := range t.RLS.Domains {
-		if o := &t.RLS.Domains[i]; o.MaxOvershoot > 0 && !d.has(o.At+"/on_store_loss") {
+		o := &t.RLS.Domains[i]
+		if o.At = under("/rls/domains", o.Name); o.MaxOvershoot > 0 && !s.Has(o.At+"/on_store_loss") {
 			o.OnStoreLoss = quota.FailClosed
 		}
 	}
 	if f := t.ForwardAuth; f != nil {
 		f.Missing = cmp.Or(f.Missing, quota.MissingDeny)
-		if !d.has("/forward_auth/ipv6_prefix") {
+		if !s.Has("/forward_auth/ipv6_prefix") {
 			f.IPv6Prefix = quota.DefaultIPv6Prefix
 		}
 		f.Tenant.Header = textproto.CanonicalMIMEHeaderKey(f.Tenant.Header)
@@ -111,7 +100,7 @@ func (t *Topology) complete(d *decoder) {
 			f.Dimensions[i].Header = textproto.CanonicalMIMEHeaderKey(f.Dimensions[i].Header)
 		}
 		for i := range f.Routes {
-			if r := &f.Routes[i]; !r.Skip && !d.has(item("/forward_auth/routes", i)+"/cost") {
+			if r := &f.Routes[i]; !r.Skip && !s.Has(item("/forward_auth/routes", i)+"/cost") {
 				r.Cost = 1
 			}
 		}
@@ -120,23 +109,22 @@ func (t *Topology) complete(d *decoder) {
 
 // completeLimit refuses what quota takes for absent, and sorts the dimensions,
 // whose names it checks while they are where the file has them.
-func completeLimit(d *decoder, l *quota.Limit, at string) {
-	if d.has(at+"/burst") && l.Burst == 0 && !d.said[at+"/burst"] {
-		d.note(d.nearest(at+"/burst"), "must be between 1 and %d, is 0", quota.MaxUnits)
+func completeLimit(s *Source, l *quota.Limit, at string) {
+	if s.Has(at+"/burst") && l.Burst == 0 && !s.mistaken(at+"/burst") {
+		s.note(s.At(at+"/burst"), "must be between 1 and %d, is 0", quota.MaxUnits)
 	}
-	var by []string
+	by := map[string]bool{}
 	for i, name := range l.By {
 		pointer := item(at+"/by", i)
-		if err := quota.ValidName(name); err != nil && !d.said[pointer] {
-			d.note(d.nearest(pointer), "%v", err)
-		} else if slices.Contains(by, name) {
-			d.note(d.nearest(pointer), "dimension %q is duplicated", name)
+		if err := quota.ValidName(name); err != nil && !s.mistaken(pointer) {
+			s.note(s.At(pointer), "%v", err)
+		} else if by[name] {
+			s.note(s.At(pointer), "dimension %q is duplicated", name)
 		} else if err == nil {
-			by = append(by, name)
+			by[name] = true
 		}
 	}
-	slices.Sort(by)
-	l.By = by
+	l.By = slices.Sorted(maps.Keys(by))
 }
 
 // Place is where in a file something is.
@@ -171,17 +159,23 @@ func (p Problem) Text(file string) string {
 	return at + p.Detail
 }
 
-// inOrder sorts problems as a reader of the file meets them.
+// maxProblems bounds what is reported of one file: hundreds of thousands fit in.
+const maxProblems = 100
+
+// inOrder sorts problems as a reader of the file meets them, and keeps the first ones.
 func inOrder(ps []Problem) []Problem {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Pointer, b.Pointer))
 	})
+	if n := len(ps) - maxProblems; n > 0 {
+		next := ps[maxProblems].Place
+		ps = append(ps[:maxProblems], Problem{Place: Place{next.Line, next.Column, ""}, Detail: fmt.Sprintf("%d more follow", n)})
+	}
 	return ps
 }
 
-// Invalid is the error for a file that is no topology: the first mistake of shape
-// alone (no YAML, an unknown or duplicate field, a wrong type), or else every
-// mistake of value in the order of the file.
+// Invalid is the error for a file that is no topology: every mistake in the order of the
+// file, or the first one alone of what is no YAML or too large.
 type Invalid struct {
 	File     string    `json:"file"`
 	Problems []Problem `json:"mistakes"` // at least one

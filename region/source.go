@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -11,6 +12,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // Bounds of a file. The YAML parser is recursive and slower than linear, so depth
@@ -29,10 +32,10 @@ const (
 )
 
 // document parses src into the body of its only YAML document.
-func (d *decoder) document(src []byte) (body ast.Node) {
+func (s *Source) document(src []byte) (body ast.Node) {
 	top := Place{Line: 1, Column: 1}
 	if len(src) > MaxBytes {
-		d.fail(top, "the file has %d bytes, and at most %d are read", len(src), MaxBytes)
+		s.fail(top, "the file has %d bytes, and at most %d are read", len(src), MaxBytes)
 	}
 	src = bytes.TrimPrefix(src, []byte("\ufeff"))
 	if !utf8.Valid(src) {
@@ -41,27 +44,31 @@ func (d *decoder) document(src []byte) (body ast.Node) {
 			at += size
 		}
 		line := src[bytes.LastIndexByte(src[:at], '\n')+1 : at]
-		d.fail(Place{Line: 1 + bytes.Count(src[:at], []byte("\n")), Column: 1 + utf8.RuneCount(line)}, "is not UTF-8: byte 0x%02x", src[at])
+		s.fail(Place{Line: 1 + bytes.Count(src[:at], []byte("\n")), Column: 1 + utf8.RuneCount(line)}, "is not UTF-8: byte 0x%02x", src[at])
 	}
 	tokens := lexer.Tokenize(string(src))
-	d.bound(tokens)
+	s.bound(tokens)
 	file, err := parse(tokens)
 	if syntax := (*yaml.SyntaxError)(nil); errors.As(err, &syntax) {
-		d.fail(place(syntax.Token, ""), "is not YAML: %s", visible(syntax.Message))
+		hint := ""
+		if strings.Contains(syntax.Message, `'\t'`) {
+			hint = "; indent with spaces"
+		}
+		s.fail(place(syntax.Token, ""), "is not YAML: %s%s", visible(syntax.Message), hint)
 	} else if err != nil {
-		d.fail(top, "is not YAML: %v", err)
+		s.fail(top, "is not YAML: %v", err)
 	}
 	for _, doc := range file.Docs {
 		if _, directive := doc.Body.(*ast.DirectiveNode); directive || doc.Body == nil {
 			continue
 		}
 		if body != nil {
-			d.fail(place(tokenOf(doc.Body), ""), "a second document begins; the file is one document")
+			s.fail(place(tokenOf(doc.Body), ""), "a second document begins; the file is one document")
 		}
 		body = doc.Body
 	}
 	if body == nil {
-		d.fail(top, "the file is empty")
+		s.fail(top, "the file is empty")
 	}
 	return body
 }
@@ -80,7 +87,7 @@ func parse(tokens token.Tokens) (file *ast.File, err error) {
 // bound refuses what the parser would take long for. Depth is counted inside
 // brackets and by dashes on one line; what is nested by indentation alone costs a
 // column per level, so a file of MaxBytes holds too little of it to harm.
-func (d *decoder) bound(tokens token.Tokens) {
+func (s *Source) bound(tokens token.Tokens) {
 	brackets, dashes, marks, line := 0, 0, 0, 0
 	for _, tk := range tokens {
 		if tk.Position.Line != line {
@@ -98,22 +105,22 @@ func (d *decoder) bound(tokens token.Tokens) {
 			marks++
 		}
 		if brackets > MaxDepth || dashes > MaxDepth {
-			d.fail(place(tk, ""), "nested deeper than %d levels", MaxDepth)
+			s.fail(place(tk, ""), "nested deeper than %d levels", MaxDepth)
 		}
 		if marks > MaxEntries {
-			d.fail(place(tk, ""), "the file holds more than %d keys and list items", MaxEntries)
+			s.fail(place(tk, ""), "the file holds more than %d keys and list items", MaxEntries)
 		}
 	}
 }
 
 // count bounds what a file can have decoded.
-func (d *decoder) count(at Place, depth int) {
+func (s *Source) count(at Place) {
 	at.Pointer = ""
-	if d.values++; d.values > MaxValues {
-		d.fail(at, "the file holds more than %d values, aliases followed", MaxValues)
+	if s.values++; s.values > MaxValues {
+		s.fail(at, "the file holds more than %d values, aliases followed", MaxValues)
 	}
-	if depth > MaxDepth {
-		d.fail(at, "nested deeper than %d levels", MaxDepth)
+	if s.depth > MaxDepth {
+		s.fail(at, "nested deeper than %d levels", MaxDepth)
 	}
 }
 
@@ -141,4 +148,173 @@ func place(tk *token.Token, pointer string) Place {
 		return Place{1, 1, pointer}
 	}
 	return Place{max(tk.Position.Line, 1), max(tk.Position.Column, 1), pointer}
+}
+
+// kind is what a YAML value is before a field says what it should be. The words
+// complete "must be …, found …".
+type kind string
+
+const (
+	mapping  kind = "a mapping"
+	sequence kind = "a list"
+	text     kind = "text"
+	number   kind = "the number"
+	truth    kind = "the boolean"
+	nothing  kind = "nothing"
+)
+
+// found is a value as the file has it.
+type found struct {
+	Place
+	node ast.Node
+	kind kind
+	text string // the spelling of a scalar
+}
+
+func (v found) String() string {
+	switch v.kind {
+	case text:
+		if strings.Contains(v.text, ": ") {
+			return fmt.Sprintf("text %q; is a comma or a line break missing in it?", quota.Clip(v.text))
+		}
+		return fmt.Sprintf("text %q", quota.Clip(v.text))
+	case number, truth:
+		return string(v.kind) + " " + quota.Clip(v.text)
+	}
+	return string(v.kind)
+}
+
+// find keeps the spelling of a value and the parser's opinion of its kind.
+func find(n ast.Node, pointer string) found {
+	v := found{place(tokenOf(n), pointer), n, nothing, ""}
+	switch n := n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		v.kind = mapping
+	case *ast.SequenceNode:
+		v.kind = sequence
+	case *ast.StringNode:
+		v.kind, v.text = text, n.Value
+	case *ast.LiteralNode:
+		v.kind, v.text = text, n.Value.Value
+	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		v.kind, v.text = number, strings.TrimSpace(n.GetToken().Value)
+	case *ast.BoolNode:
+		v.kind, v.text = truth, n.String()
+	}
+	return v
+}
+
+// entry is a key of a mapping and its value.
+type entry struct {
+	Place // of the key; Pointer is the value's
+	key   string
+	value ast.Node
+}
+
+// entries returns the keys of a mapping in the order of the file, and after them
+// what merges (`<<`) add: as in YAML 1.1 the mapping's own keys come first, and
+// of several merges the first.
+func (s *Source) entries(v found, what string) (own []entry) {
+	s.count(v.Place)
+	m, ok := v.node.(ast.MapNode)
+	if !ok {
+		s.want(v, what)
+		return nil
+	}
+	var merged []entry
+	known := map[string]Place{}
+	for n := m.MapRange(); n.Next(); {
+		if _, merge := n.Key().(*ast.MergeKeyNode); merge {
+			merged = append(merged, s.merge(n.Value(), v.Pointer)...)
+			continue
+		}
+		key, at := s.key(n.Key(), v.Pointer)
+		first, twice := known[key]
+		if twice {
+			s.note(at, "is duplicated; the first one is at %d:%d", first.Line, first.Column)
+			s.value(n.Value(), at.Pointer, new(Anything))
+		} else if at.Pointer != v.Pointer {
+			own = append(own, entry{at, key, n.Value()})
+		}
+		known[key] = at
+	}
+	for _, e := range merged {
+		if _, ok := known[e.key]; !ok {
+			known[e.key] = e.Place
+			own = append(own, e)
+		}
+	}
+	return own
+}
+
+// merge returns the entries of the mapping, or of each mapping of the list, behind
+// `<<`. Their pointers are below the mapping that they are merged into.
+func (s *Source) merge(n ast.Node, pointer string) (entries []entry) {
+	s.depth++
+	defer func() { s.depth-- }()
+	n = s.target(n, pointer)
+	values := []ast.Node{n}
+	if list, ok := n.(*ast.SequenceNode); ok {
+		values = list.Values
+	}
+	for _, n := range values {
+		v := find(s.target(n, pointer), pointer)
+		switch {
+		case v.node == nil: // an alias of nothing, which is noted
+			continue
+		case v.kind != mapping:
+			s.note(v.Place, "<< takes a mapping or a list of mappings")
+			continue
+		}
+		for _, e := range s.entries(v, "a mapping") {
+			s.count(v.Place) // also those that are overridden: one alias can repeat thousands
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// maxKey is above every id and name, so that those get their own message.
+const maxKey = 1024
+
+// key returns a key as it is spelled: 42 and true are ids like any other. Its place has the pointer of the value, or of the
+// mapping if it is no key.
+func (s *Source) key(k ast.Node, pointer string) (string, Place) {
+	at := place(tokenOf(k), pointer)
+	v := find(s.target(k, pointer), pointer)
+	switch {
+	case v.node == nil || v.kind == mapping || v.kind == sequence:
+		s.note(at, "a key must be text on one line")
+		return "", at
+	case v.kind == nothing:
+		v.text = strings.TrimSpace(v.node.GetToken().Value)
+	case len(v.text) > maxKey:
+		s.fail(at, "a key has at most %d bytes, %q has %d", maxKey, quota.Clip(v.text), len(v.text))
+	}
+	at.Pointer = under(pointer, v.text)
+	return v.text, at
+}
+
+// target follows anchors and aliases, and keeps the names of the anchors. It is nil for an alias of none.
+func (s *Source) target(n ast.Node, pointer string) ast.Node {
+	switch v := n.(type) {
+	case *ast.MappingKeyNode:
+		return s.target(v.Value, pointer)
+	case *ast.AliasNode:
+		name := v.Value.GetToken().Value
+		target, ok := s.anchors[name]
+		if !ok {
+			s.note(place(v.GetToken(), pointer), "alias *%s has no anchor &%s before it", quota.Clip(name), quota.Clip(name))
+			s.said[pointer] = true
+		}
+		return target
+	case *ast.AnchorNode:
+		name, target := v.Name.GetToken().Value, s.target(v.Value, pointer)
+		if other, ok := s.anchors[name]; ok && other != target {
+			s.note(place(v.GetToken(), pointer), "anchor &%s is duplicated", quota.Clip(name))
+		}
+		s.anchors[name] = target
+		return target
+	}
+	return n
 }

@@ -59,22 +59,24 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		merges = strings.Replace(merges, "k:", fmt.Sprintf("k%d:", i), 1)
 	}
 	merges += "}" + strings.Repeat(", *a", 600) + "]\n"
+	regions, rest, _ := strings.Cut(small, "tenants:")
+	_, policies, _ := strings.Cut(small, "\n")
 	for _, row := range []struct{ why, src, want string }{
 		{"too large", small + strings.Repeat("#", region.MaxBytes), "the file has"},
 		{"brackets", strings.Repeat("[", 1<<16), "nested deeper"},
 		{"braces", strings.Repeat("{a: ", 1<<15), "nested deeper"},
 		{"dashes", strings.Repeat("- ", 1<<16), "nested deeper"},
 		{"question marks", strings.Repeat("? ", 1<<16), "nested deeper"},
-		{"indentation", indented(1000), "unknown field"},
+		{"indentation", indented(1000), "nested deeper"},
 		{"aliases of aliases", bomb, "more than 262144 values"},
 		{"merges of one alias", merges, "more than 262144 values"},
 		{"keys", "[" + strings.Repeat("a: b,", 1<<16+1) + "]", "keys and list items"},
 		{"a long key", strings.Repeat("k", 2000) + ": 1\n", "a key has at most"},
-		{"an anchor within itself", "regions: &a [*a]\n", "no anchor"},
+		{"an anchor within itself", "regions: &a [*a]\n" + policies, "no anchor"},
 		{"an anchor that is its alias", "a: &a *a\n", "is not YAML"},
-		{"a merge of itself", "tenants: &a {<<: *a}\n", "no anchor"},
-		{"a merged list of itself", "tenants: {<<: &a [*a]}\n", "<< takes"},
-		{"a key that is a list", "regions: &a []\ntenants: {*a : {policy: p}}\n", "a key must be"},
+		{"a merge of itself", regions + "tenants: &a {<<: *a, " + rest[2:], "no anchor"},
+		{"a merged list of itself", regions + "tenants: {<<: &a [*a], " + rest[2:], "<< takes"},
+		{"a key that is a list", "access: {admin_client_names: &a []}\n" + regions + "tenants: {*a : {policy: p}, " + rest[2:], "a key must be"},
 		{"nothing but a header", "---\n", "empty"},
 	} {
 		_, _, err := region.Parse("t.yaml", []byte(row.src))
@@ -85,6 +87,22 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		if err != nil && len(err.Error()) > 1000 {
 			t.Errorf("%s: the message has %d bytes", row.why, len(err.Error()))
 		}
+	}
+}
+
+// A file of nothing but mistakes is answered with the first hundred of them.
+func TestManyMistakes(t *testing.T) {
+	var b strings.Builder
+	for i := range 2_000 {
+		fmt.Fprintf(&b, "  u%d: {}\n", i)
+	}
+	_, _, err := region.Parse("t.yaml", []byte(strings.Replace(small, "tenants: {", "tenants:\n"+b.String()+"  ", 1)[:len(small)+b.Len()-1]))
+	var invalid *region.Invalid
+	if !errors.As(err, &invalid) || len(invalid.Problems) != 101 {
+		t.Fatalf("got %.300v, want 101 lines", err)
+	}
+	if got, want := invalid.Problems[100].Text("t.yaml"), "t.yaml:104:9: 1900 more follow"; got != want {
+		t.Errorf("the last line is %q, want %q", got, want)
 	}
 }
 

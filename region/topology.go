@@ -1,8 +1,10 @@
 package region
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -157,4 +159,18 @@ func (t *Topology) Region(name string) (*Region, bool) {
 		return nil, false
 	}
 	return &t.Regions[i], true
+}
+
+// RegionNames are in the order of the file.
+func (t *Topology) RegionNames() []string {
+	names := make([]string, len(t.Regions))
+	for i := range t.Regions {
+		names[i] = t.Regions[i].Name
+	}
+	return names
+}
+
+// NoRegion is the error of a name that no region has, to be put after the name of the file and "has".
+func (t *Topology) NoRegion(name string) error {
+	return fmt.Errorf("no region %q; its regions are %s", quota.Clip(name), strings.Join(t.RegionNames(), ", "))
 }

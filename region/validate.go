@@ -265,12 +265,12 @@ func (t *Topology) validatePolicies(ps *problems) {
 
 func (t *Topology) validateTenants(ps *problems) {
 	ps.when(t.Tenants.Default == nil && len(t.Tenants.Listed) == 0, "/tenants", "nobody would be served; name at least `default`")
-	names := map[string]bool{}
+	names := map[string]bool{} // where one has none, that may be the one that is meant
 	for i := range t.Policies {
 		names[t.Policies[i].Name] = true
 	}
 	known := func(at, policy string) {
-		ps.when(!names[policy], at+"/policy", "policy %q is not among policies", quota.Clip(policy))
+		ps.when(!names[policy] && !names[""], at+"/policy", "policy %q is not among policies", quota.Clip(policy))
 	}
 	if d := t.Tenants.Default; d != nil {
 		known("/tenants/"+DefaultTenant, d.Policy)
@@ -351,7 +351,7 @@ func (t *Topology) validateRouteUse(ps *problems) {
 			ps.when(slices.Contains(l.By, quota.RouteDimension) && len(t.ForwardAuth.Routes) == 0,
 				at+"/by", "counts by %q, but forward_auth has no routes", quota.RouteDimension)
 			for _, m := range l.When {
-				ps.when(m.Dimension == quota.RouteDimension && !routes[m.Value],
+				ps.when(m.Dimension == quota.RouteDimension && !routes[m.Value] && !routes[""],
 					at+"/when/"+quota.RouteDimension, "route %q is not among forward_auth.routes that count", quota.Clip(m.Value))
 			}
 		}

@@ -16,14 +16,14 @@ import (
 
 // root is a file of envoyproxy/ratelimit. Its keys are all that those files have.
 type root struct {
-	Name        region.Spelled `yaml:"name"` // Envoy Gateway writes one
-	Domain      region.Spelled `yaml:"domain"`
-	Descriptors []descriptor   `yaml:"descriptors"`
+	Name        string       `yaml:"name"` // Envoy Gateway writes one
+	Domain      string       `yaml:"domain"`
+	Descriptors []descriptor `yaml:"descriptors"`
 }
 
 type descriptor struct {
-	Key            region.Spelled  `yaml:"key"`
-	Value          region.Spelled  `yaml:"value"`
+	Key            string          `yaml:"key"`
+	Value          string          `yaml:"value"`
 	RateLimit      *rateLimit      `yaml:"rate_limit"`
 	Descriptors    []descriptor    `yaml:"descriptors"`
 	ShadowMode     bool            `yaml:"shadow_mode"`
@@ -32,25 +32,25 @@ type descriptor struct {
 	ValueToMetric  bool            `yaml:"value_to_metric"`
 	ShareThreshold bool            `yaml:"share_threshold"`
 	Metadata       region.Anything `yaml:"metadata"`
-	Name           region.Spelled  `yaml:"name"`
+	Name           string          `yaml:"name"`
 }
 
 type rateLimit struct {
-	Unit            region.Spelled `yaml:"unit"`
-	RequestsPerUnit int64          `yaml:"requests_per_unit"`
-	UnitMultiplier  int64          `yaml:"unit_multiplier"`
-	Unlimited       bool           `yaml:"unlimited"`
-	Name            region.Spelled `yaml:"name"`
-	Replaces        []replaced     `yaml:"replaces"`
+	Unit            string     `yaml:"unit"`
+	RequestsPerUnit int64      `yaml:"requests_per_unit"`
+	UnitMultiplier  int64      `yaml:"unit_multiplier"`
+	Unlimited       bool       `yaml:"unlimited"`
+	Name            string     `yaml:"name"`
+	Replaces        []replaced `yaml:"replaces"`
 }
 
 type replaced struct {
-	Name region.Spelled `yaml:"name"`
+	Name string `yaml:"name"`
 }
 
 // compiler turns a file into a Domain and collects what is wrong or different.
 type compiler struct {
-	src      region.Source
+	src      *region.Source
 	path     string
 	domain   *Domain
 	wrong    []region.Problem
@@ -121,8 +121,8 @@ func (c *compiler) read(s *Source) {
 	switch {
 	case file.Domain == "":
 		c.mistake("/domain", "the file needs a domain")
-	case string(file.Domain) != c.domain.Name:
-		c.mistake("/domain", "is domain %q, and topology.yaml names it %q", quota.Clip(string(file.Domain)), quota.Clip(c.domain.Name))
+	case file.Domain != c.domain.Name:
+		c.mistake("/domain", "is domain %q, and topology.yaml names it %q", quota.Clip(file.Domain), quota.Clip(c.domain.Name))
 	}
 	c.warn("", "limits are of sliding windows, where envoyproxy/ratelimit's begin anew with each unit; the descriptors of a request "+
 		"are charged all or none, where its are charged each; hits with is_negative_hits are not given back, and answered OK")
@@ -143,9 +143,9 @@ func (c *compiler) descriptors(n *node, ds []descriptor, at string, path []step)
 			c.mistake(here+"/key", "a descriptor has a key that is not empty")
 			continue
 		}
-		s := step{key: string(own.Key), name: string(own.Key), kind: byValue}
+		s := step{key: own.Key, name: own.Key, kind: byValue}
 		if own.Value != "" {
-			s.name += "_" + string(own.Value)
+			s.name += "_" + own.Value
 			s.kind = fixed
 		}
 		if strings.Contains(s.name, "*") {
@@ -220,7 +220,7 @@ var units = []unitName{
 func (c *compiler) rule(own *descriptor, at string, path []step) *Rule {
 	l := own.RateLimit
 	r := &Rule{
-		Path: pathText(path), Name: string(l.Name), Unlimited: l.Unlimited, Shadow: own.ShadowMode, Quota: own.QuotaMode,
+		Path: pathText(path), Name: l.Name, Unlimited: l.Unlimited, Shadow: own.ShadowMode, Quota: own.QuotaMode,
 		steps: path, PerUnit: uint32(min(max(l.RequestsPerUnit, 0), math.MaxUint32)), //nolint:gosec // it is between the two
 	}
 	for i, o := range l.Replaces {
@@ -230,12 +230,12 @@ func (c *compiler) rule(own *descriptor, at string, path []step) *Rule {
 		case l.Name:
 			c.mistake(fmt.Sprintf("%s/replaces/%d", at, i), "is the limit's own name")
 		}
-		r.Replaces = append(r.Replaces, string(o.Name))
+		r.Replaces = append(r.Replaces, o.Name)
 	}
 	if l.RequestsPerUnit < 0 || l.RequestsPerUnit > math.MaxUint32 {
 		c.mistake(at+"/requests_per_unit", "must be between 0 and %d, is %d", uint32(math.MaxUint32), l.RequestsPerUnit)
 	}
-	unit := slices.IndexFunc(units, func(u unitName) bool { return strings.EqualFold(u.name, string(l.Unit)) })
+	unit := slices.IndexFunc(units, func(u unitName) bool { return strings.EqualFold(u.name, l.Unit) })
 	switch {
 	case l.Unlimited && unit >= 0:
 		c.mistake(at+"/unit", "what is unlimited has no unit")
@@ -244,7 +244,7 @@ func (c *compiler) rule(own *descriptor, at string, path []step) *Rule {
 		c.domain.rules = append(c.domain.rules, r)
 		return r
 	case unit < 0:
-		c.mistake(at+"/unit", "must be one of second, minute, hour, day, week, month, is %q", quota.Clip(string(l.Unit)))
+		c.mistake(at+"/unit", "must be one of second, minute, hour, day, week, month, is %q", quota.Clip(l.Unit))
 		return nil
 	}
 	multiplier := int64(1)

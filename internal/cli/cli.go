@@ -149,12 +149,7 @@ const defaultFile = "topology.yaml"
 
 // CompleteRegions has a shell complete a flag by the regions of a topology file, which file returns; "" is topology.yaml here.
 func CompleteRegions(c *cobra.Command, flag string, file func(words []string) string) {
-	completeNames(c, flag, file, func(t *region.Topology) (names []string) {
-		for i := range t.Regions {
-			names = append(names, t.Regions[i].Name)
-		}
-		return names
-	})
+	completeNames(c, flag, file, (*region.Topology).RegionNames)
 }
 
 // policyFlag defines --policy, which a shell completes by those of topology.yaml here.

@@ -76,12 +76,9 @@ func validate(check func(*region.Topology, string) []error, file, name, format s
 func checkFiles(check func(*region.Topology, string) []error, file string, top *region.Topology, name string) (warnings []region.Problem, err error) {
 	names := []string{name}
 	if name == "" {
-		names = names[:0]
-		for i := range top.Regions {
-			names = append(names, top.Regions[i].Name)
-		}
+		names = top.RegionNames()
 	} else if _, ok := top.Region(name); !ok {
-		return nil, fmt.Errorf("--region: %s has no region %q", file, name)
+		return nil, fmt.Errorf("--region: %s has %w", file, top.NoRegion(name))
 	}
 	invalid, seen := &region.Invalid{File: file}, map[string]bool{} // some files are of all regions
 	var absent []string

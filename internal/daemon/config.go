@@ -42,7 +42,7 @@ func readConfig(top *region.Topology, name string) (*config, error) {
 	c := &config{topology: top}
 	var ok bool
 	if c.region, ok = top.Region(name); !ok {
-		return nil, fmt.Errorf("the topology has no region %q", name)
+		return nil, fmt.Errorf("the topology has %w", top.NoRegion(name))
 	}
 	var errs []error
 	about := func(what string, err error) {

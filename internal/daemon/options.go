@@ -79,7 +79,7 @@ func (o *Options) LoadTopology() (*region.Topology, []region.Problem, error) {
 		return top, nil, err
 	}
 	if _, ok := top.Region(o.Region); !ok {
-		return nil, nil, fmt.Errorf("%s has no region %q", o.Config, o.Region)
+		return nil, nil, fmt.Errorf("%s has %w", o.Config, top.NoRegion(o.Region))
 	}
 	return top, warnings, nil
 }

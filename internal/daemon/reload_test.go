@@ -107,7 +107,7 @@ func TestAFileWithAMistake(t *testing.T) {
 	}{
 		{half, "topology.yaml:9:32", 1},
 		{replace(t, inMemory(), "units: 5,", "units: 0,"), "topology.yaml:9:31", 1},
-		{replace(t, inMemory(), "name: town", "name: village"), `no region "town"`, 1},
+		{replace(t, inMemory(), "name: town", "name: village"), `no region "town"; its regions are village`, 1},
 		{"", "topology.yaml:1:1", 1},
 		// Once more, since a file that only this topology names may have changed since it was read.
 		{inMemory() + "access: {tokens_file: " + filepath.Join(filepath.Dir(p.file), "absent") + "}\n", "absent", 2},
