@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -21,10 +20,6 @@ import (
 )
 
 // Source is a YAML file that is decoded along the yaml tags of fields; ",required" after a name is checked here.
-//
-// goccy/go-yaml parses; its own strict decoding was tried and is not used. It accepts 020, 20.5 and "20" as numbers, 42 as
-// text and a second document, stops at the first mistake, takes a merge whose field is overridden for a duplicate key, and
-// follows aliases without a bound.
 //
 // Every mistake is noted and decoding goes on: a misspelled field is read as the one that is probably meant, and of what
 // cannot be read nothing more is reported. Only what breaks a bound, or is no YAML, ends it.
@@ -94,9 +89,6 @@ func (s *Source) fail(at Place, format string, args ...any) {
 	panic(Problem{Place: at, Detail: fmt.Sprintf(format, args...)})
 }
 
-// Anything is any value: nil, bool, float64, string, []any or map[string]any.
-type Anything struct{ Value any }
-
 // value decodes one node, aliases followed, into what dst points to.
 func (s *Source) value(n ast.Node, pointer string, dst any) {
 	v := find(n, pointer)
@@ -141,8 +133,8 @@ func (s *Source) value(n ast.Node, pointer string, dst any) {
 				s.note(v.Place, "%v", err)
 			}
 		}
-	case *Anything:
-		p.Value = s.anything(v)
+	case *any:
+		*p = s.anything(v)
 	case *Files:
 		s.list(v, reflect.ValueOf(p).Elem())
 	case *[]Domain:
@@ -227,17 +219,19 @@ func (s *Source) list(v found, dst reflect.Value) {
 	}
 }
 
+// field is one of a struct, with what its tag says.
+type field struct {
+	reflect.Value
+	required bool
+}
+
 // fields decodes a mapping into a struct.
 func (s *Source) fields(v found, dst reflect.Value) {
-	fields, required := map[string]reflect.Value{}, []string{}
+	fields := map[string]field{}
 	for i := range dst.NumField() {
 		name, need, _ := strings.Cut(dst.Type().Field(i).Tag.Get("yaml"), ",")
-		if name == "" {
-			continue // the key of the entry, not a field of it
-		}
-		fields[name] = dst.Field(i)
-		if need == "required" {
-			required = append(required, name)
+		if name != "" { // else it is the key of the entry, not a field of it
+			fields[name] = field{dst.Field(i), need == "required"}
 		}
 	}
 	entries, missing := s.entries(v, "a mapping"), maps.Clone(fields)
@@ -250,13 +244,13 @@ func (s *Source) fields(v found, dst reflect.Value) {
 			name = s.unknown(e, fields, missing)
 		}
 		if name == "" {
-			s.value(e.value, e.Pointer, new(Anything)) // its anchors may be used elsewhere
+			s.value(e.value, e.Pointer, new(any)) // its anchors may be used elsewhere
 		} else {
 			s.value(e.value, under(v.Pointer, name), fields[name].Addr().Interface())
 		}
 	}
-	for _, name := range required {
-		if _, absent := missing[name]; absent && !s.said[v.Pointer] {
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		if missing[name].required && !s.said[v.Pointer] {
 			s.note(Place{v.Line, v.Column, under(v.Pointer, name)}, "is missing and has no default")
 		}
 	}
@@ -264,11 +258,11 @@ func (s *Source) fields(v found, dst reflect.Value) {
 
 // unknown notes a field that is not known. It returns the one of those missing that is probably meant, which is missing no
 // more, or "".
-func (s *Source) unknown(e entry, known, missing map[string]reflect.Value) (meant string) {
+func (s *Source) unknown(e entry, known, missing map[string]field) (meant string) {
 	least := 3
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		n := typo(strings.ReplaceAll(strings.ToLower(e.key), "-", "_"), name)
-		if strings.HasPrefix(name, e.key) {
+		if e.key != "" && strings.HasPrefix(name, e.key) {
 			n = min(n, 2)
 		}
 		if n < least && n <= (len(name)+1)/2 {
@@ -314,22 +308,19 @@ func named[T any](s *Source, entries []entry, valid func(string) error, add func
 	}
 }
 
+// anything is a value as nil, bool, float64, string, []any or map[string]any.
 func (s *Source) anything(v found) any {
 	switch v.kind {
 	case mapping:
 		m := map[string]any{}
-		named(s, s.entries(v, "a mapping"), quota.ValidID, func(key string, own Anything) { m[key] = own.Value })
+		named(s, s.entries(v, "a mapping"), quota.ValidID, func(key string, own any) { m[key] = own })
 		return m
 	case sequence:
-		var items []Anything
-		s.list(v, reflect.ValueOf(&items).Elem())
-		list := make([]any, len(items))
-		for i := range items {
-			list[i] = items[i].Value
-		}
+		var list []any
+		s.list(v, reflect.ValueOf(&list).Elem())
 		return list
 	case number:
-		if f, err := strconv.ParseFloat(v.text, 64); err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
+		if f, err := strconv.ParseFloat(v.text, 64); err == nil {
 			return f
 		}
 	case truth:
@@ -346,7 +337,7 @@ func (s *Source) want(v found, what string, kinds ...kind) bool {
 	if !ok {
 		s.note(v.Place, "must be %s, found %s", what, v)
 		s.said[v.Pointer] = true
-		s.value(v.node, v.Pointer, new(Anything))
+		s.value(v.node, v.Pointer, new(any))
 	}
 	return ok
 }

@@ -127,16 +127,11 @@ func (s *Source) count(at Place) {
 // tokenOf is where a reader sees a value begin; of a mapping without a bracket
 // that is its first key, where the parser has the colon after it.
 func tokenOf(n ast.Node) *token.Token {
-	switch v := n.(type) {
-	case nil:
+	if n == nil {
 		return nil
-	case *ast.MappingNode:
-		if v.IsFlowStyle || len(v.Values) == 0 {
-			return v.Start
-		}
-		return tokenOf(v.Values[0].Key)
-	case *ast.MappingValueNode:
-		return tokenOf(v.Key)
+	}
+	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
+		return tokenOf(m.Values[0].Key)
 	}
 	return n.GetToken()
 }
@@ -188,7 +183,7 @@ func (v found) String() string {
 func find(n ast.Node, pointer string) found {
 	v := found{place(tokenOf(n), pointer), n, nothing, ""}
 	switch n := n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
+	case *ast.MappingNode:
 		v.kind = mapping
 	case *ast.SequenceNode:
 		v.kind = sequence
@@ -216,25 +211,25 @@ type entry struct {
 // of several merges the first.
 func (s *Source) entries(v found, what string) (own []entry) {
 	s.count(v.Place)
-	m, ok := v.node.(ast.MapNode)
+	m, ok := v.node.(*ast.MappingNode)
 	if !ok {
 		s.want(v, what)
 		return nil
 	}
 	var merged []entry
-	known := map[string]Place{}
-	for n := m.MapRange(); n.Next(); {
-		if _, merge := n.Key().(*ast.MergeKeyNode); merge {
-			merged = append(merged, s.merge(n.Value(), v.Pointer)...)
+	known := make(map[string]Place, len(m.Values))
+	for _, n := range m.Values {
+		if _, merge := n.Key.(*ast.MergeKeyNode); merge {
+			merged = append(merged, s.merge(n.Value, v.Pointer)...)
 			continue
 		}
-		key, at := s.key(n.Key(), v.Pointer)
+		key, at := s.key(n.Key, v.Pointer)
 		first, twice := known[key]
 		if twice {
 			s.note(at, "is duplicated; the first one is at %d:%d", first.Line, first.Column)
-			s.value(n.Value(), at.Pointer, new(Anything))
+			s.value(n.Value, at.Pointer, new(any))
 		} else if at.Pointer != v.Pointer {
-			own = append(own, entry{at, key, n.Value()})
+			own = append(own, entry{at, key, n.Value})
 		}
 		known[key] = at
 	}

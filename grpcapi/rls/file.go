@@ -22,17 +22,17 @@ type root struct {
 }
 
 type descriptor struct {
-	Key            string          `yaml:"key"`
-	Value          string          `yaml:"value"`
-	RateLimit      *rateLimit      `yaml:"rate_limit"`
-	Descriptors    []descriptor    `yaml:"descriptors"`
-	ShadowMode     bool            `yaml:"shadow_mode"`
-	QuotaMode      bool            `yaml:"quota_mode"`
-	DetailedMetric bool            `yaml:"detailed_metric"`
-	ValueToMetric  bool            `yaml:"value_to_metric"`
-	ShareThreshold bool            `yaml:"share_threshold"`
-	Metadata       region.Anything `yaml:"metadata"`
-	Name           string          `yaml:"name"`
+	Key            string       `yaml:"key"`
+	Value          string       `yaml:"value"`
+	RateLimit      *rateLimit   `yaml:"rate_limit"`
+	Descriptors    []descriptor `yaml:"descriptors"`
+	ShadowMode     bool         `yaml:"shadow_mode"`
+	QuotaMode      bool         `yaml:"quota_mode"`
+	DetailedMetric bool         `yaml:"detailed_metric"`
+	ValueToMetric  bool         `yaml:"value_to_metric"`
+	ShareThreshold bool         `yaml:"share_threshold"`
+	Metadata       any          `yaml:"metadata"`
+	Name           string       `yaml:"name"`
 }
 
 type rateLimit struct {
@@ -175,7 +175,7 @@ func (c *compiler) descriptors(n *node, ds []descriptor, at string, path []step)
 		if own.RateLimit != nil {
 			child.rule = c.rule(own, here+"/rate_limit", below)
 		}
-		if more := own.Metadata.Value; more != nil {
+		if more := own.Metadata; more != nil {
 			fields, ok := more.(map[string]any)
 			var metadata *structpb.Struct
 			var err error
