@@ -29,7 +29,7 @@ TAGS := chaos,chaoslong,compose
 # Debian installs servers in root's PATH.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
-.PHONY: help serve build man test foreign screenshot check lines mutants chaos chaos-long sim accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
+.PHONY: help serve build man test foreign screenshot check lines paths mutants chaos chaos-long sim accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -37,6 +37,9 @@ help: ## list the targets
 
 lines: ## print how large the code is
 	scripts/lines
+
+paths: ## print which files one check goes through, and one delta
+	go run -C test/paths .
 
 serve: ## start regiond on 127.0.0.1:8080, in memory, with no configuration
 	go run ./cmd/regiond serve
@@ -79,7 +82,7 @@ mutants: $(GREMLINS) ## change the code in small ways and count what no test not
 
 check: tools ## format, vet, lint, import rules, tidy go.mod, THIRD_PARTY.md
 	@out=$$($(GOFUMPT) -l .) && test -z "$$out" || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
-	@set -e; for m in $(MODULES) $(FOREIGN); do cd $(CURDIR)/$$m; echo "check $$m"; \
+	@set -e; for m in $(MODULES) $(FOREIGN) test/paths; do cd $(CURDIR)/$$m; echo "check $$m"; \
 		go vet -tags $(TAGS) ./...; \
 		$(STATICCHECK) -tags $(TAGS) ./...; \
 		$(GOLANGCI) run --build-tags $(TAGS) --config $(CURDIR)/.golangci.yml; \
