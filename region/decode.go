@@ -29,18 +29,19 @@ type Source struct {
 	depth   int
 	places  map[string]Place // of each value that was decoded, by pointer
 	wrong   []Problem
-	said    map[string]bool // pointers of those, which Validate need not repeat; true: nor for anything below
+	said    map[string]bool // pointers of those
+	lost    map[string]bool // pointers of what cannot be read
 	lenient bool            // text may be empty or look like a number, and a key without a value is as if it were not there
 }
 
 // decode decodes src into the struct that dst points to.
 func decode(src []byte, dst any, lenient bool) (s *Source) {
-	s = &Source{anchors: map[string]ast.Node{}, places: map[string]Place{}, said: map[string]bool{}, lenient: lenient}
+	s = &Source{anchors: map[string]ast.Node{}, places: map[string]Place{}, said: map[string]bool{}, lost: map[string]bool{}, lenient: lenient}
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
 		case Problem: // of fail
-			s.wrong, s.said[""] = []Problem{p}, true
+			s.wrong, s.lost[""] = []Problem{p}, true
 		default:
 			panic(p)
 		}
@@ -70,18 +71,18 @@ func (s *Source) At(pointer string) Place {
 
 // mistaken reports whether a mistake of what a pointer names is noted, or something around it could not be read.
 func (s *Source) mistaken(pointer string) bool {
-	_, said := s.said[pointer]
-	for p := pointer; p != "" && !said; {
+	mistaken := s.said[pointer]
+	for p := pointer; p != "" && !mistaken; {
 		p = p[:strings.LastIndexByte(p, '/')]
-		said = s.said[p]
+		mistaken = s.lost[p]
 	}
-	return said
+	return mistaken
 }
 
 // note keeps a mistake.
 func (s *Source) note(at Place, format string, args ...any) {
 	s.wrong = append(s.wrong, Problem{Place: at, Detail: fmt.Sprintf(format, args...)})
-	s.said[at.Pointer] = s.said[at.Pointer]
+	s.said[at.Pointer] = true
 }
 
 // fail ends the decoding.
@@ -177,7 +178,7 @@ func (s *Source) plain(v found, dst reflect.Value) {
 	case reflect.Pointer:
 		to := reflect.New(dst.Type().Elem())
 		s.value(v.node, v.Pointer, to.Interface())
-		if !s.said[v.Pointer] { // else it is as if it were not there
+		if !s.lost[v.Pointer] { // else it is as if it were not there
 			dst.Set(to)
 		}
 	case reflect.Struct:
@@ -250,7 +251,7 @@ func (s *Source) fields(v found, dst reflect.Value) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
-		if missing[name].required && !s.said[v.Pointer] {
+		if missing[name].required && !s.lost[v.Pointer] {
 			s.note(Place{v.Line, v.Column, under(v.Pointer, name)}, "is missing and has no default")
 		}
 	}
@@ -336,7 +337,7 @@ func (s *Source) want(v found, what string, kinds ...kind) bool {
 	ok := slices.Contains(kinds, v.kind)
 	if !ok {
 		s.note(v.Place, "must be %s, found %s", what, v)
-		s.said[v.Pointer] = true
+		s.lost[v.Pointer] = true
 		s.value(v.node, v.Pointer, new(any))
 	}
 	return ok

@@ -300,7 +300,7 @@ func (s *Source) target(n ast.Node, pointer string) ast.Node {
 		target, ok := s.anchors[name]
 		if !ok {
 			s.note(place(v.GetToken(), pointer), "alias *%s has no anchor &%s before it", quota.Clip(name), quota.Clip(name))
-			s.said[pointer] = true
+			s.lost[pointer] = true
 		}
 		return target
 	case *ast.AnchorNode:
