@@ -51,7 +51,7 @@ func (s *Source) document(src []byte) (body ast.Node) {
 	file, err := parse(tokens)
 	if syntax := (*yaml.SyntaxError)(nil); errors.As(err, &syntax) {
 		hint := ""
-		if strings.Contains(syntax.Message, `'\t'`) {
+		if strings.Contains(syntax.Message, "\t") {
 			hint = "; indent with spaces"
 		}
 		s.fail(place(syntax.Token, ""), "is not YAML: %s%s", visible(syntax.Message), hint)
@@ -224,14 +224,13 @@ func (s *Source) entries(v found, what string) (own []entry) {
 			continue
 		}
 		key, at := s.key(n.Key, v.Pointer)
-		first, twice := known[key]
-		if twice {
+		if first, twice := known[key]; twice {
 			s.note(at, "is duplicated; the first one is at %d:%d", first.Line, first.Column)
 			s.value(n.Value, at.Pointer, new(any))
-		} else if at.Pointer != v.Pointer {
+		} else if at.Pointer != v.Pointer { // it is a key
 			own = append(own, entry{at, key, n.Value})
+			known[key] = at
 		}
-		known[key] = at
 	}
 	for _, e := range merged {
 		if _, ok := known[e.key]; !ok {
@@ -278,7 +277,9 @@ func (s *Source) key(k ast.Node, pointer string) (string, Place) {
 	at := place(tokenOf(k), pointer)
 	v := find(s.target(k, pointer), pointer)
 	switch {
-	case v.node == nil || v.kind == mapping || v.kind == sequence:
+	case v.node == nil: // an alias of nothing, which is noted
+		return "", at
+	case v.kind == mapping || v.kind == sequence:
 		s.note(at, "a key must be text on one line")
 		return "", at
 	case v.kind == nothing:
