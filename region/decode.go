@@ -36,7 +36,8 @@ type Source struct {
 
 // decode decodes src into the struct that dst points to.
 func decode(src []byte, dst any, lenient bool) (s *Source) {
-	s = &Source{anchors: map[string]ast.Node{}, places: map[string]Place{}, said: map[string]bool{}, lost: map[string]bool{}, lenient: lenient}
+	s = &Source{lenient: lenient, anchors: map[string]ast.Node{}, places: map[string]Place{}}
+	s.said, s.lost = map[string]bool{}, map[string]bool{}
 	defer func() {
 		switch p := recover().(type) {
 		case nil:

@@ -44,7 +44,7 @@ func (s *Source) document(src []byte) (body ast.Node) {
 			at += size
 		}
 		line := src[bytes.LastIndexByte(src[:at], '\n')+1 : at]
-		s.fail(Place{Line: 1 + bytes.Count(src[:at], []byte("\n")), Column: 1 + utf8.RuneCount(line)}, "is not UTF-8: byte 0x%02x", src[at])
+		s.fail(Place{1 + bytes.Count(src[:at], []byte("\n")), 1 + utf8.RuneCount(line), ""}, "is not UTF-8: byte 0x%02x", src[at])
 	}
 	tokens := lexer.Tokenize(string(src))
 	s.bound(tokens)

@@ -37,7 +37,10 @@ type watcher struct {
 
 // newWatcher remembers what is in the files now.
 func newWatcher(files []string, reload func(why string) []string, log *slog.Logger) *watcher {
-	return &watcher{reload: reload, log: log, hangUps: make(chan struct{}, 1), every: watchInterval, files: files, seen: fingerprint(files)}
+	return &watcher{
+		reload: reload, log: log, hangUps: make(chan struct{}, 1), every: watchInterval,
+		files: files, seen: fingerprint(files),
+	}
 }
 
 // hangUp has run reload soon.

@@ -45,7 +45,7 @@ func TestLongRegiond(t *testing.T) {
 		// Regions go by different limits for three seconds, and by half a file never.
 		{"ReloadReachesRegionsInTurn", chaos.Scenario{
 			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault {
-				return w.Reload(traffic.Hot+"-00", chaos.HotUnits, 600, 1500*time.Millisecond)
+				return w.Reload(traffic.Hot+"-00", chaos.HotUnits, 600, 2400*time.Millisecond)
 			},
 			Lasts: 4 * time.Second, Unmoved: chaos.Names(),
 		}},

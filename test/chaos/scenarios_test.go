@@ -178,7 +178,7 @@ func TestBound(t *testing.T) {
 		})},
 		{"UnitsReloaded", bounded(chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault {
-				return w.Reload(traffic.Strict+"-00", chaos.BoundUnits, lessened, time.Second)
+				return w.Reload(traffic.Strict+"-00", chaos.BoundUnits, lessened, 2400*time.Millisecond)
 			},
 			Lasts: 9 * time.Second, Unmoved: chaos.Names(), Less: lessened,
 		})},
@@ -224,7 +224,7 @@ func TestOverload(t *testing.T) {
 		})},
 		{"Reload", overloaded(chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault {
-				return w.Reload(traffic.Dear+"-00", chaos.DearUnits, switched, time.Second)
+				return w.Reload(traffic.Dear+"-00", chaos.DearUnits, switched, 2400*time.Millisecond)
 			},
 			Lasts: time.Second, Unmoved: chaos.Names(), Switches: switched,
 		})},

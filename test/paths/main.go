@@ -190,7 +190,8 @@ func files(root string, program *ssa.Program, functions map[*callgraph.Node]int)
 	found := map[string]int{}
 	for n, depth := range functions {
 		name, err := filepath.Rel(root, program.Fset.Position(n.Func.Pos()).Filename)
-		if err != nil || !strings.HasSuffix(name, ".go") || strings.HasPrefix(name, "..") || strings.HasSuffix(name, ".pb.go") || n.Func.Synthetic != "" {
+		if err != nil || strings.HasPrefix(name, "..") || n.Func.Synthetic != "" ||
+			!strings.HasSuffix(name, ".go") || strings.HasSuffix(name, ".pb.go") {
 			continue
 		}
 		if before, ok := found[name]; !ok || depth < before {
