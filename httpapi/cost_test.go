@@ -50,7 +50,7 @@ func TestWorkForAPath(t *testing.T) {
 	refused, most := 0, 0
 	for i, path := range paths {
 		scanned, copied, err := httpapi.PathWork(path)
-		if scanned > 256<<10+len(path) || copied > 16<<10+len(path) {
+		if scanned > 256<<10+len(path) || copied > 32<<10+len(path) {
 			t.Errorf("%d bytes were scanned and %d copied for %q", scanned, copied, path)
 		}
 		if i < 3 && (err == nil || scanned+copied > 0) {
@@ -61,7 +61,7 @@ func TestWorkForAPath(t *testing.T) {
 		}
 		most = max(most, copied)
 	}
-	if most < 16<<10 || refused == 0 || refused == len(paths) {
+	if most < 32<<10 || refused == 0 || refused == len(paths) {
 		t.Errorf("%d of %d refused, at most %d bytes copied: these paths are no test", refused, len(paths), most)
 	}
 }

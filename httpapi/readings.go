@@ -14,7 +14,7 @@ const (
 	// maxSpecial bounds the bytes of a path, escaped or not, that servers read differently.
 	maxSpecial = 256
 	maxScanned = 256 << 10 // bytes looked at, for all readings
-	maxCopied  = 16 << 10  // bytes that steps rewrite, for all readings
+	maxCopied  = 32 << 10  // bytes that steps rewrite, for all readings
 )
 
 var errTooManyWays = errors.New("can be read in too many ways")
