@@ -21,7 +21,8 @@ func (c *cursor) atEnd() bool { return c.shard == shardCount }
 
 // Live gives the live counters of a region, in pieces of at most that many: of our own those
 // of series that changed in a message with a number above since, with 0 all. Counters that
-// come and go meanwhile may be among them or not. No lock is held between pieces.
+// come and go meanwhile may be among them or not. No lock is held between pieces. Our own have how they grew; those
+// of others have not, since their buckets began by our clock at other times than by the receiver's.
 func (l *Ledger) Live(origin string, since uint64, entries int) iter.Seq[[]wire.Group] {
 	entries = max(entries, 1)
 	region := l.known(origin)
@@ -36,7 +37,7 @@ func (l *Ledger) Live(origin string, since uint64, entries int) iter.Seq[[]wire.
 				buf = l.collect(buf, &c, entries, region, since)
 			}
 			n := min(entries, len(buf))
-			if n > 0 && !yield(group(buf[:n], true)) {
+			if n > 0 && !yield(group(buf[:n], region == 0)) {
 				return
 			}
 			buf = append(buf[:0], buf[n:]...)
