@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/regiond/regiond/internal/counting"
+	"github.com/regiond/regiond/internal/base/counting"
 )
 
 // noEndpoint is the label of calls that matched nothing: the path itself is the

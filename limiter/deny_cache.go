@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/regiond/regiond/internal/expiring"
+	"github.com/regiond/regiond/internal/base/expiring"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )

@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/regiond/regiond/internal/counting"
+	"github.com/regiond/regiond/internal/base/counting"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/regiond/regiond/internal/files"
+	"github.com/regiond/regiond/internal/base/files"
 	"github.com/regiond/regiond/quota"
 )
 

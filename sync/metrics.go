@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/regiond/regiond/internal/instruments"
+	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/sync/wire"
 )
 

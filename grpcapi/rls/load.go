@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/regiond/regiond/internal/files"
+	"github.com/regiond/regiond/internal/base/files"
 	"github.com/regiond/regiond/region"
 )
 

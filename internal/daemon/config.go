@@ -13,7 +13,7 @@ import (
 	"github.com/regiond/regiond/grpcapi"
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/httpapi"
-	"github.com/regiond/regiond/internal/files"
+	"github.com/regiond/regiond/internal/base/files"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"

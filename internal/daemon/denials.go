@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/time/rate"
 
-	"github.com/regiond/regiond/internal/counting"
+	"github.com/regiond/regiond/internal/base/counting"
 	"github.com/regiond/regiond/quota"
 )
 

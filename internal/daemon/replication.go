@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/clock"
-	"github.com/regiond/regiond/internal/files"
+	"github.com/regiond/regiond/internal/base/files"
 	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"

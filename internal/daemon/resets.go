@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/httpapi"
-	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )

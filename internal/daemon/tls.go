@@ -8,7 +8,7 @@ import (
 	"net"
 	"sync/atomic"
 
-	"github.com/regiond/regiond/internal/files"
+	"github.com/regiond/regiond/internal/base/files"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/sync/natsbus"
 )

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/regiond/regiond/internal/files"
+	"github.com/regiond/regiond/internal/base/files"
 	"github.com/regiond/regiond/region"
 )
 

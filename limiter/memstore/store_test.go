@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/internal/expiring"
+	"github.com/regiond/regiond/internal/base/expiring"
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"

@@ -17,7 +17,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
-	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/region"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
-	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
 )
 

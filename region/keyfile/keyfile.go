@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/regiond/regiond/internal/files"
+	"github.com/regiond/regiond/internal/base/files"
 )
 
 // Keys are the contents of a key file. The zero Keys are those of a deployment without one.

@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/regiond/regiond/internal/instruments"
+	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/sync/wire"
 )

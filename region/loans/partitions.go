@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regiond/regiond/internal/expiring"
+	"github.com/regiond/regiond/internal/base/expiring"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"

@@ -13,8 +13,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/regiond/regiond/internal/expiring"
-	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/internal/base/expiring"
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"

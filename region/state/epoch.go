@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota/loan"
 )
 

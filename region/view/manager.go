@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
 )
 

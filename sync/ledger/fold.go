@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )

@@ -5,7 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/regiond/regiond/internal/instruments"
+	"github.com/regiond/regiond/internal/base/instruments"
 )
 
 // metrics are the ledger's instruments; docs/observe.md describes them.

@@ -3,7 +3,7 @@ package ledger
 import (
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
 )
 

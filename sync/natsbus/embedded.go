@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/time/rate"
 
-	"github.com/regiond/regiond/internal/instruments"
+	"github.com/regiond/regiond/internal/base/instruments"
 )
 
 // Embedded is a NATS server in this process. Those of other regions are joined by

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/internal/base/signal"
 	meshsync "github.com/regiond/regiond/sync"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/internal/daemon"
-	"github.com/regiond/regiond/internal/signal"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/regiond/regiond/internal/counting"
+	"github.com/regiond/regiond/internal/base/counting"
 )
 
 type labels struct{ a, b int }

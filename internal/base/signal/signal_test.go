@@ -3,7 +3,7 @@ package signal_test
 import (
 	"testing"
 
-	"github.com/regiond/regiond/internal/signal"
+	"github.com/regiond/regiond/internal/base/signal"
 )
 
 func TestSignalsAreOne(t *testing.T) {

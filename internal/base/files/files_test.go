@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/regiond/regiond/internal/files"
+	"github.com/regiond/regiond/internal/base/files"
 )
 
 // TestRead: what a name stands for is read to its end, or refused, and never waited for without one.

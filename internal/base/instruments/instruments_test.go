@@ -12,7 +12,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/regiond/regiond/internal/instruments"
+	"github.com/regiond/regiond/internal/base/instruments"
 )
 
 func TestInstrumentsAreThereFromTheStart(t *testing.T) {
