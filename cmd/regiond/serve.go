@@ -19,6 +19,7 @@ import (
 	"github.com/regiond/regiond/internal/cli"
 	"github.com/regiond/regiond/internal/daemon"
 	"github.com/regiond/regiond/internal/demo"
+	"github.com/regiond/regiond/internal/telemetry"
 	"github.com/regiond/regiond/limiter/redisstore"
 )
 
@@ -71,18 +72,18 @@ Exit code 1 when another start may succeed, 2 when flags or files have to change
 
 // run serves until ctx or a signal ends it.
 func run(ctx context.Context, o *daemon.Options, format string, stderr io.Writer) error {
-	format = daemon.LogFormat(stderr, format)
+	format = telemetry.LogFormat(stderr, format)
 	o.TextLog = format == "text"
 	level := &slog.LevelVar{}
-	log, err := daemon.NewLogger(stderr, format, level)
+	log, err := telemetry.NewLogger(stderr, format, level)
 	if err != nil {
 		return err
 	}
 	if _, ok := stderr.(*os.File); ok { // anything else does not block
-		out := daemon.NewAsyncWriter(stderr)
+		out := telemetry.NewAsyncWriter(stderr)
 		go out.Run(log)
 		defer out.Close()
-		if log, err = daemon.NewLogger(out, format, level); err != nil {
+		if log, err = telemetry.NewLogger(out, format, level); err != nil {
 			return err
 		}
 	}

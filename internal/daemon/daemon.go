@@ -19,6 +19,7 @@ import (
 	"github.com/regiond/regiond/grpcapi"
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/internal/page"
+	"github.com/regiond/regiond/internal/telemetry"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/redisstore"
@@ -34,8 +35,7 @@ type Daemon struct {
 	options   Options
 	log       *slog.Logger
 	level     *slog.LevelVar
-	telemetry *telemetry
-	tracing   *tracing // nil while off
+	telemetry *telemetry.Telemetry
 
 	config   atomic.Pointer[config] // in force
 	watcher  *watcher
@@ -48,7 +48,7 @@ type Daemon struct {
 	clock       *clock.Tracker
 	replication *replication // nil for one region without gossip
 
-	denials           *denialLog // nil while off
+	denials           *telemetry.DenialLog // nil while off
 	stream            *page.Stream
 	data, admin       server
 	dataAt, adminAt   net.Listener
@@ -93,7 +93,7 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 	if err := d.openTelemetry(); err != nil {
 		return nil, err
 	}
-	if d.denials, err = openDenialLog(&d.options.DenialLog, c.region.Name, c.keys.Partitions, d.telemetry.meter("regiond"), d.log.With("component", "denials")); err != nil {
+	if d.denials, err = telemetry.OpenDenialLog(&d.options.DenialLog, c.region.Name, c.keys.Partitions, d.telemetry.Meter("regiond"), d.log.With("component", "denials")); err != nil {
 		return nil, err
 	}
 	s, timeUS, err := d.openStore(c)
@@ -101,11 +101,11 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 		return nil, err
 	}
 	if d.clock, err = clock.New(clock.Options{
-		Read: timeUS, Logger: d.log.With("component", "clock"), Meter: d.telemetry.meter("clock"),
+		Read: timeUS, Logger: d.log.With("component", "clock"), Meter: d.telemetry.Meter("clock"),
 	}); err != nil {
 		return nil, err
 	}
-	if d.recorder, err = top.NewRecorder(nil, d.telemetry.meter("limiter")); err != nil {
+	if d.recorder, err = top.NewRecorder(nil, d.telemetry.Meter("limiter")); err != nil {
 		return nil, err
 	}
 	if c.hasPeers() {
@@ -115,26 +115,22 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 	}
 	d.stream = page.New(d.sample)
 	d.limiter, err = limiter.New(limiter.Options{
-		Store: s, Config: d.limiterConfig(topology), Top: d.recorder, Logger: d.log.With("component", "limiter"), Meter: d.telemetry.meter("limiter"),
+		Store: s, Config: d.limiterConfig(topology), Top: d.recorder, Logger: d.log.With("component", "limiter"), Meter: d.telemetry.Meter("limiter"),
 	})
 	return d, err
 }
 
 func (d *Daemon) openTelemetry() (err error) {
-	if d.telemetry, err = newTelemetry(&d.options, d.log); err != nil {
+	o := &d.options
+	if d.telemetry, err = telemetry.New(o.Version, o.Region, o.Instance, d.log); err != nil {
 		return err
 	}
-	m := d.telemetry.meter("regiond")
-	if d.tracing, err = newTracing(d.telemetry.resource, m, d.log.With("component", "tracing")); err != nil {
-		return err
-	}
-	if d.tracing != nil {
-		d.log = slog.New(traceHandler{d.log.Handler()})
-	}
+	d.log = d.telemetry.Log()
+	m := d.telemetry.Meter("regiond")
 	if d.reloads, err = newReloadMetrics(m, d.hash); err != nil {
 		return err
 	}
-	return watchProcess(m, d.options.Version, d.options.Commit, d.ready)
+	return watchProcess(m, o.Version, o.Commit, d.ready)
 }
 
 func (d *Daemon) hash() string { return d.config.Load().topology.Hash() }
@@ -171,8 +167,8 @@ func (d *Daemon) openStore(c *config) (store.Store, func(context.Context) (int64
 			}
 		},
 		Logger: d.log.With("component", "redis"),
-		Tracer: d.tracing.tracer("limiter"),
-		Meter:  d.telemetry.meter("limiter"),
+		Tracer: d.telemetry.Tracer("limiter"),
+		Meter:  d.telemetry.Meter("limiter"),
 	})
 	if err != nil {
 		return nil, nil, err
@@ -188,7 +184,7 @@ func (d *Daemon) replicationOptions(s store.Store) replicationOptions {
 		reset: func(ctx context.Context, tenant string, upTo int64) error {
 			return d.limiter.ResetAll(ctx, tenant, upTo)
 		},
-		log: d.log, meter: d.telemetry.meter, tracing: d.tracing,
+		log: d.log, telemetry: d.telemetry,
 	}
 	if d.redis != nil {
 		o.storeTotals, o.eval = d.redis.Counters, d.redis.Eval
@@ -209,12 +205,12 @@ func (d *Daemon) listen() error {
 	o := httpapi.Options{
 		Limiter: d.limiter, Ready: d.ready, Regions: d.regions, Top: d.top,
 		Settings: func() *httpapi.Settings { return d.config.Load().settings },
-		Metrics:  d.telemetry.handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.meter("httpapi"),
+		Metrics:  d.telemetry.Handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.Meter("httpapi"),
 		Page: page.Files(), Events: d.stream, Demo: d.options.Demo,
-		Deadline: d.options.Deadline, Tracing: d.tracing.api(c.tenantSecret()),
+		Deadline: d.options.Deadline, Tracing: d.tracing(c.tenantSecret()),
 	}
 	if d.denials != nil {
-		o.Denied = d.denials.write
+		o.Denied = d.denials.Write
 	}
 	o.Address = cmp.Or(d.options.HTTP, c.region.HTTP)
 	data, err := httpapi.NewData(o)
@@ -258,6 +254,16 @@ func (d *Daemon) listen() error {
 	return nil
 }
 
+// tracing is how the APIs trace; nil while tracing is off. secret keys the hash of tenant ids, since
+// a reader who knows it can test guesses.
+func (d *Daemon) tracing(secret []byte) *httpapi.Tracing {
+	tracer := d.telemetry.Tracer("httpapi")
+	if tracer == nil {
+		return nil
+	}
+	return &httpapi.Tracing{Tracer: tracer, Distrust: d.telemetry.LinksParents(), Tenant: d.telemetry.Tenant(secret)}
+}
+
 // listenGRPC binds the listeners of Envoy's services, if the region has any.
 func (d *Daemon) listenGRPC(c *config, data *httpapi.Handler, api *httpapi.Options, most int) (err error) {
 	address, compat := cmp.Or(d.options.GRPC, c.region.GRPC), c.topology.RLS.Compat
@@ -267,7 +273,7 @@ func (d *Daemon) listenGRPC(c *config, data *httpapi.Handler, api *httpapi.Optio
 	o := grpcapi.Options{
 		Limiter: d.limiter, Authorize: data, Ready: d.ready, Region: c.region.Name, Deadline: d.options.Deadline, Tracing: api.Tracing, Denied: api.Denied,
 		Settings: func() *grpcapi.Settings { return d.config.Load().grpc },
-		Logger:   d.log.With("component", "grpcapi"), Meter: d.telemetry.meter("grpcapi"),
+		Logger:   d.log.With("component", "grpcapi"), Meter: d.telemetry.Meter("grpcapi"),
 	}
 	if c.tls != nil {
 		o.TLS = func() *tls.Config { return d.config.Load().tls }
@@ -281,7 +287,7 @@ func (d *Daemon) listenGRPC(c *config, data *httpapi.Handler, api *httpapi.Optio
 			_ = s.Close() // it never fails
 		}
 	}()
-	bound, err := httpapi.NewConnections("grpc", most, d.telemetry.meter("httpapi"))
+	bound, err := httpapi.NewConnections("grpc", most, d.telemetry.Meter("httpapi"))
 	if err != nil {
 		return err
 	}
@@ -332,7 +338,7 @@ type server interface {
 
 // bind opens a listener of bounded connections.
 func (d *Daemon) bind(name, addr string, most int) (*httpapi.Connections, net.Listener, error) {
-	bound, err := httpapi.NewConnections(name, most, d.telemetry.meter("httpapi"))
+	bound, err := httpapi.NewConnections(name, most, d.telemetry.Meter("httpapi"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -364,7 +370,7 @@ func (d *Daemon) GRPCAddr() net.Addr {
 func (d *Daemon) AdminAddr() net.Addr { return d.adminAt.Addr() }
 
 // Metrics are what /metrics shows.
-func (d *Daemon) Metrics() prometheus.Gatherer { return d.telemetry.registry }
+func (d *Daemon) Metrics() prometheus.Gatherer { return d.telemetry.Registry() }
 
 // Peek returns what a request would get. It spends nothing and is not counted.
 func (d *Daemon) Peek(ctx context.Context, r quota.Request) (quota.Decision, error) {
@@ -387,14 +393,14 @@ func (d *Daemon) Close() error {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, d.denials.close())
+	errs = append(errs, d.denials.Close())
 	if d.redis != nil {
 		errs = append(errs, d.redis.Close())
 	}
 	if d.telemetry != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 		defer cancel()
-		errs = append(errs, d.tracing.shutdown(ctx), d.telemetry.shutdown(ctx))
+		errs = append(errs, d.telemetry.Shutdown(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/regiond/regiond/grpcapi/rls"
+	"github.com/regiond/regiond/internal/telemetry"
 	"github.com/regiond/regiond/region"
 	meshsync "github.com/regiond/regiond/sync"
 )
@@ -32,7 +33,7 @@ type Options struct {
 	Deadline       time.Duration // of a whole answer
 	Drain          time.Duration // how long to serve on after SIGTERM
 	TextLog        bool          // the log is read by a person
-	DenialLog      DenialLog
+	DenialLog      telemetry.DenialOptions
 	Version        string // of the program
 	Commit         string
 
@@ -66,7 +67,7 @@ func (o *Options) Validate() error {
 	case o.Drain < 0:
 		return errors.New("--drain is not negative")
 	}
-	return o.DenialLog.validate()
+	return o.DenialLog.Validate()
 }
 
 // LoadTopology reads the topology that Config names, or returns the built-in one. With an error it may return one too: rls.Load.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/oklog/run"
 
+	"github.com/regiond/regiond/internal/telemetry"
 	"github.com/regiond/regiond/test/capture"
 )
 
@@ -105,7 +106,7 @@ func build(t *testing.T, flags ...string) *program {
 		t.Fatal(err)
 	}
 	level := &slog.LevelVar{}
-	log, err := NewLogger(p.log, "json", level)
+	log, err := telemetry.NewLogger(p.log, "json", level)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/internal/base/files"
+	"github.com/regiond/regiond/internal/telemetry"
 	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
@@ -52,9 +52,8 @@ type replicationOptions struct {
 	// included.
 	reset func(ctx context.Context, tenant string, upTo int64) error
 
-	log     *slog.Logger
-	meter   func(pkg string) metric.Meter
-	tracing *tracing
+	log       *slog.Logger
+	telemetry *telemetry.Telemetry
 }
 
 // replication exchanges usage with the other processes and decides whom to count on:
@@ -104,7 +103,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 		Send:    func(message []byte) { r.mesh.SendTop(message) },
 	})
 	key := wire.NewKey(c.keys.Partitions, c.topology.Cluster)
-	m := o.meter("regiond")
+	m := o.telemetry.Meter("regiond")
 	var err error
 	if r.worst, err = newOvershoot(m); err != nil {
 		return nil, err
@@ -113,20 +112,20 @@ func newReplication(o replicationOptions) (*replication, error) {
 		return nil, err
 	}
 	if r.offsets, err = clock.NewPeerOffsets(clock.PeerOptions{
-		Now: r.now, Logger: o.log.With("component", "clock"), Meter: o.meter("clock"),
+		Now: r.now, Logger: o.log.With("component", "clock"), Meter: o.telemetry.Meter("clock"),
 	}); err != nil {
 		return nil, err
 	}
 	if r.ceilings, err = view.NewCeilings(view.CeilingOptions{
 		Self: r.self, Now: r.now, TimeUS: o.timeUS, Key: key, Topology: c.topology,
 		Ledger: ledger.Options{
-			Overshoot: r.worst.window, Excess: r.beyond.claimed, Lost: func() { r.state.Lose() }, Meter: o.meter("sync"),
+			Overshoot: r.worst.window, Excess: r.beyond.claimed, Lost: func() { r.state.Lose() }, Meter: o.telemetry.Meter("sync"),
 			Returned: func(tenant string) { r.resets.returned(tenant) },
 		},
 		Offsets: r.offsets,
 		Store:   r.loanStore,
 		Asked:   func(id uint64, key *quota.CounterKey, a loan.Ask) { r.tender.Asked(id, key, a) },
-		Check:   o.tracing.sampled(),
+		Check:   o.telemetry.Sampled(),
 	}); err != nil {
 		return nil, err
 	}
@@ -146,7 +145,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 	if r.tender, err = loans.New(loans.Options{
 		Send: func(to string, l *wire.Loans) { r.mesh.SendLoans(to, l) }, // the mesh is made later
 		Self: r.self, Now: r.now, Store: o.store, Bound: r.bound, Processes: r.siblings, Trip: r.trip,
-		Lost: func() { r.state.Lose() }, Meter: o.meter("regiond"),
+		Lost: func() { r.state.Lose() }, Meter: o.telemetry.Meter("regiond"),
 	}); err != nil {
 		return nil, err
 	}
@@ -170,11 +169,11 @@ func (r *replication) known(name string) bool {
 }
 
 func (r *replication) openManager(recoverCounters func()) error {
-	changes, err := newViewChanges(r.meter("regiond"))
+	changes, err := newViewChanges(r.telemetry.Meter("regiond"))
 	if err != nil {
 		return err
 	}
-	tracer := r.tracing.tracer("regiond")
+	tracer := r.telemetry.Tracer("regiond")
 	o := view.ManagerOptions{
 		Ceilings: r.ceilings, Mesh: r.mesh, State: r.state, Processes: r.processes, Recover: recoverCounters,
 		Logger: r.log.With("component", "view"),
@@ -199,7 +198,7 @@ func (r *replication) openGossip(c *config) (err error) {
 		Keys: c.keys.Shared, Cluster: c.topology.Cluster,
 		Seeds: func() []string { return seeds(r.topology()) }, Regions: r.known,
 		Transport: r.transport,
-		Logger:    r.log.With("component", "gossip"), Meter: r.meter("gossip"),
+		Logger:    r.log.With("component", "gossip"), Meter: r.telemetry.Meter("gossip"),
 	}
 	switch {
 	case r.transport != nil:
@@ -238,7 +237,7 @@ func (r *replication) openBus(c *config) error {
 	}
 	o := natsbus.Options{
 		Region: c.region.Name, Name: "regiond/" + c.region.Name + "/" + r.self.Instance,
-		Logger: r.log.With("component", "nats"), Meter: r.meter("nats"),
+		Logger: r.log.With("component", "nats"), Meter: r.telemetry.Meter("nats"),
 	}
 	if c.region.NATS.Embedded {
 		server := embeddedOptions(c, r.self.Instance, r.gossipAt)
@@ -327,8 +326,8 @@ func (r *replication) openMesh(c *config, key wire.Key, recoverCounters func()) 
 				r.log.Debug("a time exchange makes no sense", "region", peer.Region, "error", err)
 			}
 		},
-		Logger: r.log.With("component", "mesh"), Meter: r.meter("sync"),
-		Tracer: r.tracing.tracer("sync"), Checks: r.ceilings.Ledger().Checks, RecoverCounters: recoverCounters,
+		Logger: r.log.With("component", "mesh"), Meter: r.telemetry.Meter("sync"),
+		Tracer: r.telemetry.Tracer("sync"), Checks: r.ceilings.Ledger().Checks, RecoverCounters: recoverCounters,
 	})
 	return err
 }

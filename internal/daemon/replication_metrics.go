@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/view"
@@ -64,6 +65,20 @@ func orNone(value string) string {
 		return "none"
 	}
 	return value
+}
+
+// traceChange makes the span of a change of the view: no time, one event.
+func traceChange(t trace.Tracer, e view.Event) {
+	if t == nil {
+		return
+	}
+	attrs := trace.WithAttributes(
+		attribute.String("regiond.kind", e.Kind.String()), attribute.String("regiond.peer", e.Region),
+		attribute.String("regiond.from", e.From), attribute.String("regiond.to", e.To),
+		attribute.String("regiond.reason", e.Reason.String()))
+	_, span := t.Start(context.Background(), e.Kind.String()+" change", trace.WithSpanKind(trace.SpanKindInternal), attrs)
+	span.AddEvent(e.Text, attrs)
+	span.End()
 }
 
 // viewGauges show the view in force at each scrape. In Prometheus:

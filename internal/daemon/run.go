@@ -59,7 +59,7 @@ func (d *Daemon) components() []component {
 		all = append(all, d.redis.Run)
 	}
 	if d.denials != nil {
-		all = append(all, d.denials.run)
+		all = append(all, d.denials.Run)
 	}
 	return all
 }

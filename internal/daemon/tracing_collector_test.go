@@ -139,7 +139,7 @@ func TestTracingMistakes(t *testing.T) {
 			t.Errorf("%q does not name %s", text, name)
 		}
 	}
-	if p.daemon.tracing != nil {
+	if p.daemon.telemetry.Tracer("httpapi") != nil {
 		t.Error("tracing is on")
 	}
 }

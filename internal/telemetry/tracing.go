@@ -1,4 +1,4 @@
-package daemon
+package telemetry
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
@@ -22,16 +21,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/regiond/regiond/httpapi"
-	"github.com/regiond/regiond/region/view"
 )
 
 // tracing is the traces of one daemon; nil while nothing asks for any, and then there
 // is no provider, no queue and no goroutine.
 //
 //	environment ─▶ traceSettings ─▶ provider ── linkSampler ──▶ boundedExporter ──▶ OTLP, console
-//	                                   └─ tracer(pkg): nil while off
+//	                                   └─ Telemetry.Tracer: nil while off
 type tracing struct {
 	traceSettings
 	provider *sdktrace.TracerProvider
@@ -62,24 +58,6 @@ func newTracing(res *resource.Resource, m metric.Meter, log *slog.Logger) (*trac
 		sdktrace.WithResource(res), sdktrace.WithSampler(s.sampler), sdktrace.WithSpanProcessor(out))}, nil
 }
 
-// tracer is that of a package; nil while tracing is off, which costs a comparison where
-// OpenTelemetry's no-op tracer allocates a context for each span.
-func (t *tracing) tracer(pkg string) trace.Tracer {
-	if t == nil {
-		return nil
-	}
-	return t.provider.Tracer("github.com/regiond/regiond/" + pkg)
-}
-
-// api is how the HTTP API traces; nil while tracing is off. secret keys the hash of
-// tenant ids, since a reader who knows it can test guesses.
-func (t *tracing) api(secret []byte) *httpapi.Tracing {
-	if t == nil {
-		return nil
-	}
-	return &httpapi.Tracing{Tracer: t.tracer("httpapi"), Distrust: t.linkParents, Tenant: tenantText(t.tenant, secret)}
-}
-
 // tenantText is what is shown of a tenant: nil for off. secret keys the hash.
 func tenantText(shown string, secret []byte) func(tenant string) string {
 	switch shown {
@@ -93,41 +71,6 @@ func tenantText(shown string, secret []byte) func(tenant string) string {
 		}
 	}
 	return nil
-}
-
-func (t *tracing) shutdown(ctx context.Context) error {
-	if t == nil {
-		return nil
-	}
-	return t.provider.Shutdown(ctx)
-}
-
-// sampled finds the spans of requests that are sampled; nil while tracing is off.
-func (t *tracing) sampled() func(context.Context) *trace.SpanContext {
-	if t == nil {
-		return nil
-	}
-	return func(ctx context.Context) *trace.SpanContext {
-		span := trace.SpanContextFromContext(ctx)
-		if !span.IsSampled() {
-			return nil
-		}
-		return &span
-	}
-}
-
-// traceChange makes the span of a change of the view: no time, one event.
-func traceChange(t trace.Tracer, e view.Event) {
-	if t == nil {
-		return
-	}
-	attrs := trace.WithAttributes(
-		attribute.String("regiond.kind", e.Kind.String()), attribute.String("regiond.peer", e.Region),
-		attribute.String("regiond.from", e.From), attribute.String("regiond.to", e.To),
-		attribute.String("regiond.reason", e.Reason.String()))
-	_, span := t.Start(context.Background(), e.Kind.String()+" change", trace.WithSpanKind(trace.SpanKindInternal), attrs)
-	span.AddEvent(e.Text, attrs)
-	span.End()
 }
 
 // What spans and the denial log show of a tenant's id.

@@ -1,4 +1,4 @@
-package daemon
+package telemetry
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/regiond/regiond/region/view"
 )
 
 // environmentOf makes one of "NAME=value" words.
@@ -134,22 +132,22 @@ func TestLinkSampler(t *testing.T) {
 
 // TestTenantInSpans: off shows nothing, hash the same in each region and never the id.
 func TestTenantInSpans(t *testing.T) {
-	with := func(tenant string) *tracing {
-		return &tracing{traceSettings: traceSettings{tenant: tenant}, provider: sdktrace.NewTracerProvider()}
+	with := func(tenant string) *Telemetry {
+		return &Telemetry{tracing: &tracing{traceSettings: traceSettings{tenant: tenant}, provider: sdktrace.NewTracerProvider()}}
 	}
 	secret := []byte("a secret")
-	if with(tenantOff).api(secret).Tenant != nil {
+	if with(tenantOff).Tenant(secret) != nil {
 		t.Error("off shows something")
 	}
-	if got := with(tenantRaw).api(secret).Tenant("acme"); got != "acme" {
+	if got := with(tenantRaw).Tenant(secret)("acme"); got != "acme" {
 		t.Errorf("raw is %q", got)
 	}
-	hashed := with(tenantHash).api(secret).Tenant
-	if got := hashed("acme"); got != hashed("acme") || got == hashed("acmf") || got == with(tenantHash).api([]byte("another")).Tenant("acme") || len(got) != 16 {
+	hashed := with(tenantHash).Tenant(secret)
+	if got := hashed("acme"); got != hashed("acme") || got == hashed("acmf") || got == with(tenantHash).Tenant([]byte("another"))("acme") || len(got) != 16 {
 		t.Errorf("hash is %q", got)
 	}
-	if (*tracing)(nil).api(secret) != nil || (*tracing)(nil).tracer("sync") != nil {
+	off := &Telemetry{}
+	if off.Tenant(secret) != nil || off.Tracer("sync") != nil || off.Sampled() != nil || off.LinksParents() {
 		t.Error("tracing that is off makes something")
 	}
-	traceChange(nil, view.Event{Kind: view.ModeChanged}) // must not panic
 }

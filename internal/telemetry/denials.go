@@ -1,4 +1,4 @@
-package daemon
+package telemetry
 
 import (
 	"context"
@@ -21,15 +21,16 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// DenialLog is what one process writes of its denials, and where.
-type DenialLog struct {
+// DenialOptions are what one process writes of its denials, and where.
+type DenialOptions struct {
 	Path   string  // of a file, "-" for standard output, "" for no log
 	Tenant string  // off, hash or raw: what it shows of a tenant's id
 	Sample float64 // the proportion of denials that are written, 0 to 1
 	Rate   int64   // lines per second, at most, and as many at once after a quiet one
 }
 
-func (o *DenialLog) validate() error {
+// Validate returns the first option that is out of bounds, named as a flag.
+func (o *DenialOptions) Validate() error {
 	switch {
 	case o.Path == "":
 		return nil
@@ -50,10 +51,10 @@ const (
 	droppedFailed = "failed" // the file cannot be written
 )
 
-// denialLog writes a line for each denial that is answered, within its bounds. No answer waits for it.
+// DenialLog writes a line for each denial that is answered, within its bounds. No answer waits for it.
 //
-//	httpapi, grpcapi ──write── sample, rate ──▶ AsyncWriter ──▶ file
-type denialLog struct {
+//	httpapi, grpcapi ──Write── sample, rate ──▶ AsyncWriter ──▶ file
+type DenialLog struct {
 	region  string
 	tenant  func(tenant string) string // nil shows nothing
 	sample  float64
@@ -68,8 +69,8 @@ type denialLog struct {
 	torn, failed bool // the last line is incomplete, and the log says that there are errors; the writer's
 }
 
-// openDenialLog opens the file; nil, if there is to be none. secret keys the hash of tenants.
-func openDenialLog(o *DenialLog, region string, secret []byte, m metric.Meter, log *slog.Logger) (*denialLog, error) {
+// OpenDenialLog opens the file; nil, if there is to be none. secret keys the hash of tenants.
+func OpenDenialLog(o *DenialOptions, region string, secret []byte, m metric.Meter, log *slog.Logger) (*DenialLog, error) {
 	if o.Path == "" {
 		return nil, nil
 	}
@@ -111,7 +112,7 @@ func tornFile(path string) bool {
 	return err == nil && last[0] != '\n'
 }
 
-func newDenialLog(o *DenialLog, region string, secret []byte, file io.WriteCloser, m metric.Meter, log *slog.Logger) (*denialLog, error) {
+func newDenialLog(o *DenialOptions, region string, secret []byte, file io.WriteCloser, m metric.Meter, log *slog.Logger) (*DenialLog, error) {
 	dropped, err := counting.New(m, "regiond.denial_log.dropped", "{line}", "Lines that the denial log lacks, by reason.",
 		func(reason string) attribute.Set { return attribute.NewSet(attribute.String("reason", reason)) })
 	if err != nil {
@@ -124,7 +125,7 @@ func newDenialLog(o *DenialLog, region string, secret []byte, file io.WriteClose
 		secret = make([]byte, 32)
 		_, _ = rand.Read(secret) // never fails
 	}
-	l := &denialLog{
+	l := &DenialLog{
 		region: region, tenant: tenantText(o.Tenant, secret), sample: o.Sample, limit: rate.NewLimiter(rate.Limit(o.Rate), int(o.Rate)),
 		file: file, log: log, dropped: dropped, now: time.Now, random: mathrand.Float64,
 	}
@@ -132,8 +133,8 @@ func newDenialLog(o *DenialLog, region string, secret []byte, file io.WriteClose
 	return l, nil
 }
 
-// close closes the file. Standard output is the process's.
-func (l *denialLog) close() error {
+// Close closes the file. Standard output is the process's.
+func (l *DenialLog) Close() error {
 	if l == nil || l.file == os.Stdout {
 		return nil
 	}
@@ -162,8 +163,8 @@ type deniedLimit struct {
 	Peers   int64  `json:"peers"`
 }
 
-// write adds a line about a denial, or counts it as dropped. It waits for nothing.
-func (l *denialLog) write(d *quota.Decision) {
+// Write adds a line about a denial, or counts it as dropped. It waits for nothing.
+func (l *DenialLog) Write(d *quota.Decision) {
 	if l.sample < 1 && l.random() >= l.sample {
 		return
 	}
@@ -195,8 +196,8 @@ func (l *denialLog) write(d *quota.Decision) {
 	}
 }
 
-// lineWriter writes lines to the file of a denialLog.
-type lineWriter struct{ *denialLog }
+// lineWriter writes lines to the file of a DenialLog.
+type lineWriter struct{ *DenialLog }
 
 // Write never fails. A line that was written in part, as to a full disk, is ended before the next.
 func (w lineWriter) Write(line []byte) (int, error) {
@@ -218,8 +219,8 @@ func (w lineWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// run writes until ctx ends, and then what is left.
-func (l *denialLog) run(ctx context.Context) error {
+// Run writes until ctx ends, and then what is left.
+func (l *DenialLog) Run(ctx context.Context) error {
 	go l.out.Run(l.log)
 	<-ctx.Done()
 	l.out.Close()
