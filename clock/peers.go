@@ -1,7 +1,6 @@
 package clock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,8 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/regiond/regiond/internal/base/instruments"
 )
 
 const (
@@ -68,17 +68,18 @@ type peer struct {
 
 // NewPeerOffsets returns PeerOffsets without peers.
 func NewPeerOffsets(o PeerOptions) (*PeerOffsets, error) {
-	setDefaults(&o.Now, &o.Logger, &o.Meter)
+	setDefaults(&o.Now, &o.Logger)
 	p := &PeerOffsets{now: o.Now, log: o.Logger, peers: map[string]*peer{}}
-	gauge, err := o.Meter.Float64ObservableGauge("regiond.clock.peer_offset", metric.WithUnit("s"),
-		metric.WithDescription("A peer region's clock minus ours, while its messages arrive; for display, nothing decides on it."))
-	if err != nil {
-		return nil, fmt.Errorf("clock metrics: %w", err)
-	}
-	if _, err := o.Meter.RegisterCallback(p.gauge(gauge), gauge); err != nil {
-		return nil, fmt.Errorf("register clock metrics: %w", err)
-	}
-	return p, nil
+	i := instruments.On(o.Meter)
+	i.Gauge("regiond.clock.peer_offset", "s", "A peer region's clock minus ours, while its messages arrive; for display, nothing decides on it.",
+		func(observe instruments.Observe) {
+			for _, one := range p.Peers() {
+				if one.Age <= peerSilence {
+					observe(one.Offset.Seconds(), "region", one.Peer)
+				}
+			}
+		})
+	return p, i.Err()
 }
 
 // Observe adds an exchange with a peer region: t1 and t4 are our store's TIME when
@@ -140,17 +141,6 @@ func (p *PeerOffsets) Peers() []PeerOffset {
 	}
 	slices.SortFunc(all, func(a, b PeerOffset) int { return strings.Compare(a.Peer, b.Peer) })
 	return all
-}
-
-func (p *PeerOffsets) gauge(g metric.Float64Observable) metric.Callback {
-	return func(_ context.Context, o metric.Observer) error {
-		for _, one := range p.Peers() {
-			if one.Age <= peerSilence {
-				o.ObserveFloat64(g, one.Offset.Seconds(), metric.WithAttributes(attribute.String("region", one.Peer)))
-			}
-		}
-		return nil
-	}
 }
 
 // exchangeOffsets returns the offsets of the peer's clock that one exchange leaves

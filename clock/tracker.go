@@ -3,13 +3,14 @@ package clock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/regiond/regiond/internal/base/instruments"
+	"github.com/regiond/regiond/internal/base/loglimit"
 )
 
 const (
@@ -47,20 +48,17 @@ func (o *Options) validate() error {
 	if o.Interval == 0 {
 		o.Interval = DefaultInterval
 	}
-	setDefaults(&o.Now, &o.Logger, &o.Meter)
+	setDefaults(&o.Now, &o.Logger)
 	return nil
 }
 
-func setDefaults(now *func() time.Duration, log **slog.Logger, meter *metric.Meter) {
+func setDefaults(now *func() time.Duration, log **slog.Logger) {
 	if *now == nil {
 		start := time.Now()
 		*now = func() time.Duration { return time.Since(start) }
 	}
 	if *log == nil {
 		*log = slog.New(slog.DiscardHandler)
-	}
-	if *meter == nil {
-		*meter = noop.Meter{}
 	}
 }
 
@@ -81,12 +79,13 @@ type Reading struct {
 // concurrent use and never waits; Run is called once.
 type Tracker struct {
 	options Options
-	metrics *metrics
+	steps   *instruments.Counter // of Redis's clock
+	running atomic.Bool          // else metrics do not show the reading
 	// state is written by Run's goroutine alone and replaced, never changed.
 	state atomic.Pointer[state]
 
-	estimator Estimator // Run's own, like failing
-	failing   bool      // the last reading failed
+	estimator Estimator      // Run's own, like failing
+	failing   loglimit.Fault // the last reading failed
 }
 
 // state is what Reading works from.
@@ -101,23 +100,16 @@ func New(o Options) (*Tracker, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(o.Meter)
-	if err != nil {
-		return nil, fmt.Errorf("clock metrics: %w", err)
-	}
-	t := &Tracker{options: o, metrics: m}
+	t := &Tracker{options: o}
 	t.state.Store(&state{})
-	return t, nil
+	return t, t.instrument(o.Meter)
 }
 
 // Run reads TIME at once and then at every interval until ctx ends, and returns nil
 // then. A reading that fails is logged; the estimate lives on.
 func (t *Tracker) Run(ctx context.Context) error {
-	unregister, err := t.metrics.observe(t.Reading)
-	if err != nil {
-		return fmt.Errorf("register clock metrics: %w", err)
-	}
-	defer unregister()
+	t.running.Store(true)
+	defer t.running.Store(false)
 	ticker := time.NewTicker(t.options.Interval)
 	defer ticker.Stop()
 	t.state.Store(&state{lastRun: t.options.Now()})
@@ -180,25 +172,23 @@ func (t *Tracker) sample(ctx context.Context) {
 		step, err = t.estimator.Observe(Sample{Sent: sent, Received: received, ServerUS: us})
 	}
 	if err != nil {
-		if ctx.Err() == nil && !t.failing { // else Run is to end, or the first failure was logged
-			t.failing = true
+		if ctx.Err() == nil && t.failing.Begins() { // else Run is to end
 			t.options.Logger.Warn("redis TIME cannot be read: the region's time is extrapolated", slog.Any("error", err))
 		}
 		return
 	}
 	t.state.Store(&state{bounds: t.estimator.bounds, trusted: true, lastRun: received})
-	if t.failing {
-		t.failing = false
+	if t.failing.Ends() {
 		t.options.Logger.Info("redis TIME is read again")
 	}
 	if step != 0 {
-		t.metrics.steps.Add(ctx, 1)
+		t.steps.Add(1)
 		t.options.Logger.Warn("redis clock stepped", slog.Duration("step", step),
 			slog.Duration("uncertainty", t.Reading().Uncertainty))
 	}
 }
 
-// metrics are the Tracker's instruments. In Prometheus they are called
+// instrument makes the Tracker's instruments. In Prometheus they are called
 //
 //	regiond_clock_offset_seconds       TIME − the host's wall clock
 //	regiond_clock_uncertainty_seconds  error bound of the estimated TIME
@@ -206,47 +196,22 @@ func (t *Tracker) sample(ctx context.Context) {
 //	regiond_clock_steps_total          how often it was moved
 //
 // The first three are absent while the Reading is not valid.
-type metrics struct {
-	meter                      metric.Meter
-	offset, uncertainty, drift metric.Float64ObservableGauge
-	steps                      metric.Int64Counter
-}
-
-func newMetrics(meter metric.Meter) (*metrics, error) {
-	m := &metrics{meter: meter}
-	var errs [4]error
-	m.offset, errs[0] = meter.Float64ObservableGauge("regiond.clock.offset", metric.WithUnit("s"),
-		metric.WithDescription("Redis TIME minus the host's wall clock; for display, nothing decides on it."))
-	m.uncertainty, errs[1] = meter.Float64ObservableGauge("regiond.clock.uncertainty", metric.WithUnit("s"),
-		metric.WithDescription("How far Redis TIME may be from the estimate, either way."))
-	m.drift, errs[2] = meter.Float64ObservableGauge("regiond.clock.drift", metric.WithUnit("1"),
-		metric.WithDescription("How much faster Redis's clock runs than this process's monotonic clock: 0.0001 is 100 ppm."))
-	m.steps, errs[3] = meter.Int64Counter("regiond.clock.steps", metric.WithUnit("{step}"),
-		metric.WithDescription("How often Redis's clock was found moved, forward or back."))
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, err
+func (t *Tracker) instrument(meter metric.Meter) error {
+	i := instruments.On(meter)
+	gauge := func(name, unit, help string, value func(Reading) float64) {
+		i.Gauge(name, unit, help, func(observe instruments.Observe) {
+			if r := t.Reading(); r.Valid && t.running.Load() {
+				observe(value(r))
+			}
+		})
 	}
-	m.steps.Add(context.Background(), 0) // present from the start, for rate()
-	return m, nil
-}
-
-// observe has the gauges show reading until unregister is called.
-func (m *metrics) observe(reading func() Reading) (unregister func(), err error) {
-	registration, err := m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		r := reading()
-		if !r.Valid {
-			return nil
-		}
-		offset := time.Duration(r.NowUS-time.Now().UnixMicro()) * time.Microsecond
-		o.ObserveFloat64(m.offset, offset.Seconds())
-		o.ObserveFloat64(m.uncertainty, r.Uncertainty.Seconds())
-		o.ObserveFloat64(m.drift, r.Drift/1e6)
-		return nil
-	}, m.offset, m.uncertainty, m.drift)
-	if err != nil {
-		return nil, err
-	}
-	return func() {
-		_ = registration.Unregister() // its only error is a second call
-	}, nil
+	gauge("regiond.clock.offset", "s", "Redis TIME minus the host's wall clock; for display, nothing decides on it.", func(r Reading) float64 {
+		return (time.Duration(r.NowUS-time.Now().UnixMicro()) * time.Microsecond).Seconds()
+	})
+	gauge("regiond.clock.uncertainty", "s", "How far Redis TIME may be from the estimate, either way.",
+		func(r Reading) float64 { return r.Uncertainty.Seconds() })
+	gauge("regiond.clock.drift", "1", "How much faster Redis's clock runs than this process's monotonic clock: 0.0001 is 100 ppm.",
+		func(r Reading) float64 { return r.Drift / 1e6 })
+	t.steps = i.Counter("regiond.clock.steps", "{step}", "How often Redis's clock was found moved, forward or back.")
+	return i.Err()
 }

@@ -61,7 +61,7 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 		own := &v.cells[i]
 		a.Statuses[i] = own.status(v)
 		if own.free {
-			c.metrics.refunds.Add(c.ctx, 1)
+			c.metrics.refunds.Add(1)
 		}
 		if own.state.Limit == nil || own.rule.Shadow {
 			continue
@@ -72,7 +72,7 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 		}
 	}
 	if v.ignored {
-		c.metrics.ignored.Add(c.ctx, 1)
+		c.metrics.ignored.Add(1)
 	}
 	if d != nil {
 		merged.Policy = d.Policy().Name

@@ -2,8 +2,6 @@ package grpcapi
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -15,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -117,33 +116,23 @@ func (c *call) end(answer *ratelimit.RateLimitResponse, err error) {
 // overLimit is what a refusal is counted as.
 const overLimit = "OVER_LIMIT"
 
-type instruments struct {
-	requests metric.Int64Counter
-	duration metric.Float64Histogram
-	refunds  metric.Int64Counter
-	ignored  metric.Int64Counter
+type metrics struct {
+	requests, refunds, ignored *instruments.Counter
+	duration                   metric.Float64Histogram
 }
 
-func (m *instruments) record(ctx context.Context, method, code string, start time.Time) {
-	m.requests.Add(ctx, 1, metric.WithAttributes(attribute.String("method", method), attribute.String("code", code)))
-	m.duration.Record(ctx, time.Since(start).Seconds(), metric.WithAttributes(attribute.String("method", method)))
+func newMetrics(m metric.Meter) (*metrics, error) {
+	i := instruments.On(m)
+	return &metrics{
+		requests: i.CounterBy("regiond.grpc.requests", "{request}", "gRPC calls answered, by method and code; OVER_LIMIT for a refusal.", "method"),
+		duration: i.Histogram("regiond.grpc.duration", "s", "From the arrival of a gRPC call to its answer.",
+			0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1),
+		refunds: i.Counter("regiond.rls.refunds.ignored", "{descriptor}", "Descriptors with is_negative_hits: nothing is refunded."),
+		ignored: i.Counter("regiond.rls.overrides.ignored", "{request}", "Requests with a limit of their own that did not count."),
+	}, i.Err()
 }
 
-func newInstruments(m metric.Meter) (*instruments, error) {
-	requests, err1 := m.Int64Counter("regiond.grpc.requests", metric.WithUnit("{request}"),
-		metric.WithDescription("gRPC calls answered, by method and code; OVER_LIMIT for a refusal."))
-	duration, err2 := m.Float64Histogram("regiond.grpc.duration", metric.WithUnit("s"),
-		metric.WithDescription("From the arrival of a gRPC call to its answer."),
-		metric.WithExplicitBucketBoundaries(0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1))
-	refunds, err3 := m.Int64Counter("regiond.rls.refunds.ignored", metric.WithUnit("{descriptor}"),
-		metric.WithDescription("Descriptors with is_negative_hits: nothing is refunded."))
-	ignored, err4 := m.Int64Counter("regiond.rls.overrides.ignored", metric.WithUnit("{request}"),
-		metric.WithDescription("Requests with a limit of their own that did not count."))
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return nil, fmt.Errorf("create the instruments of grpcapi: %w", err)
-	}
-	for _, c := range []metric.Int64Counter{refunds, ignored} {
-		c.Add(context.Background(), 0) // present from the start, for rate()
-	}
-	return &instruments{requests, duration, refunds, ignored}, nil
+func (m *metrics) record(ctx context.Context, method, code string, start time.Time) {
+	m.requests.Add(1, "method", method, "code", code)
+	m.duration.Record(ctx, time.Since(start).Seconds(), instruments.Labels("method", method))
 }

@@ -87,7 +87,7 @@ const (
 type Server struct {
 	Options
 	server    *grpc.Server
-	metrics   *instruments
+	metrics   *metrics
 	overrides overrides
 	refusals  *slog.Logger
 	inFlight  atomic.Int64
@@ -109,10 +109,10 @@ func New(o Options) (*Server, error) {
 	if o.NewID == nil {
 		o.NewID = httpapi.NewID
 	}
-	s := &Server{Options: o, refusals: slog.New(httpapi.NewSampledHandler(o.Logger.Handler())), stopping: make(chan struct{})}
+	s := &Server{Options: o, refusals: slog.New(httpapi.NewLogLimit().Handler(o.Logger.Handler())), stopping: make(chan struct{})}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	var err error
-	if s.metrics, err = newInstruments(o.Meter); err != nil {
+	if s.metrics, err = newMetrics(o.Meter); err != nil {
 		return nil, err
 	}
 	s.server = grpc.NewServer(

@@ -54,8 +54,8 @@ func bounded(t *testing.T, w *world, most int) (addr string, open func() int64) 
 			t.Error(err)
 		}
 		for _, m := range all.ScopeMetrics[0].Metrics {
-			if gauge, ok := m.Data.(metricdata.Gauge[int64]); ok && m.Name == "regiond.http.connections" {
-				return gauge.DataPoints[0].Value
+			if gauge, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "regiond.http.connections" {
+				return int64(gauge.DataPoints[0].Value)
 			}
 		}
 		t.Error("no gauge of connections")

@@ -204,7 +204,7 @@ const MaxStreams = 64
 // logged as warnings, at most ten a second. bound may be nil.
 func NewServer(h http.Handler, log *slog.Logger, bound *Connections) *http.Server {
 	s, over2 := server(h, bound, MaxHeaderBytes), server(h, bound, maxReadHTTP2)
-	s.ErrorLog = slog.NewLogLogger(NewSampledHandler(log.Handler()), slog.LevelWarn)
+	s.ErrorLog = slog.NewLogLogger(NewLogLimit().Handler(log.Handler()), slog.LevelWarn)
 	over2.ErrorLog = s.ErrorLog
 	var once sync.Once
 	s.BaseContext = func(net.Listener) context.Context { // once Serve has set up HTTP/2, and before it accepts

@@ -12,8 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/regiond/regiond/internal/base/instruments"
 )
 
 // Connections bounds how many connections a server has, and with them descriptors and
@@ -30,9 +31,9 @@ import (
 // closed after an answer counts until its client has closed it too, see maxDrain, and is
 // displaced as before. Safe for concurrent use.
 type Connections struct {
-	most   int
-	closed [len(evictions)]metric.AddOption
-	count  metric.Int64Counter
+	most     int
+	listener string
+	closed   *instruments.Counter
 
 	mu       sync.Mutex
 	open     int
@@ -40,14 +41,12 @@ type Connections struct {
 	idle     list.List // of *connection, in the order of their last answers
 }
 
-// Why a connection was closed, by its index in Connections.closed.
+// Why a connection was closed, as metrics name it.
 const (
-	evictedUnproven = iota
-	evictedIdle
-	evictedNew
+	evictedUnproven = "unproven"
+	evictedIdle     = "idle"
+	evictedNew      = "refused"
 )
-
-var evictions = [...]string{evictedUnproven: "unproven", evictedIdle: "idle", evictedNew: "refused"}
 
 // NewConnections bounds the connections of one listener to most, at least 1. listener is
 // its name in metrics. It fails when an instrument cannot be created.
@@ -55,25 +54,19 @@ func NewConnections(listener string, most int, m metric.Meter) (*Connections, er
 	if most < 1 {
 		return nil, fmt.Errorf("httpapi: a listener has at least 1 connection, not %d", most)
 	}
-	cs := &Connections{most: most}
-	label := attribute.String("listener", listener)
-	_, err1 := m.Int64ObservableGauge("regiond.http.connections", metric.WithUnit("{connection}"),
-		metric.WithDescription("Open connections, by listener."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(int64(cs.size()), metric.WithAttributes(label))
-			return nil
-		}))
-	var err2 error
-	cs.count, err2 = m.Int64Counter("regiond.http.connections.closed", metric.WithUnit("{connection}"),
-		metric.WithDescription("Connections closed because there were too many, by listener and by what they were."))
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, fmt.Errorf("create the instruments of connections: %w", err)
+	i, cs := instruments.On(m), &Connections{most: most, listener: listener}
+	i.Gauge("regiond.http.connections", "{connection}", "Open connections, by listener.",
+		func(observe instruments.Observe) { observe(float64(cs.size()), "listener", listener) })
+	cs.closed = i.CounterBy("regiond.http.connections.closed", "{connection}",
+		"Connections closed because there were too many, by listener and by what they were.", "listener")
+	for _, why := range []string{evictedUnproven, evictedIdle, evictedNew} {
+		cs.evicted(why, 0) // there from the start, for rate()
 	}
-	for why, name := range evictions {
-		cs.closed[why] = metric.WithAttributes(label, attribute.String("reason", name))
-		cs.count.Add(context.Background(), 0, cs.closed[why]) // present from the start, for rate()
-	}
-	return cs, nil
+	return cs, i.Err()
+}
+
+func (cs *Connections) evicted(why string, n int64) {
+	cs.closed.Add(n, "listener", cs.listener, "reason", why)
 }
 
 func (cs *Connections) size() int {
@@ -170,7 +163,7 @@ func (cs *Connections) makeRoom() (victim *connection, ok bool) {
 	if victim == nil {
 		why = evictedNew
 	}
-	cs.count.Add(context.Background(), 1, cs.closed[why])
+	cs.evicted(why, 1)
 	if victim == nil {
 		return nil, false
 	}

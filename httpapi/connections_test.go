@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
@@ -348,4 +350,24 @@ func TestGarbageIsLoggedSampled(t *testing.T) {
 			t.Errorf("the next second: %s", log.String())
 		}
 	})
+}
+
+// TestConnectionsOfEachListener: the listeners of a process share one meter, and each shows its connections.
+func TestConnectionsOfEachListener(t *testing.T) {
+	reader := metric.NewManualReader()
+	meter := metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
+	for _, listener := range []string{"http", "admin"} {
+		if _, err := httpapi.NewConnections(listener, 1, meter); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if shown := fmt.Sprint(m.Data); !strings.Contains(shown, "http") || !strings.Contains(shown, "admin") {
+			t.Errorf("%s: %s", m.Name, shown)
+		}
+	}
 }

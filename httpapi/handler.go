@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/time/rate"
 
+	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -31,9 +31,8 @@ type Handler struct {
 	checksHost bool   // see foreignHost
 	sheds      bool   // see late
 	host       string // of Options.Address
-	metrics    *instruments
-	denials    sampler
-	refusals   sampler
+	metrics    *metrics
+	lines      *loglimit.Rate // of the log
 	inFlight   atomic.Int64
 	turns      chan struct{} // has an element for each batch that is decoded or encoded
 	calls      sync.Pool
@@ -49,15 +48,14 @@ func newHandler(o Options, endpoints []endpoint, other listener, checksHost bool
 		return nil, err
 	}
 	o.setDefaults()
-	m, err := newInstruments(o.Meter, endpoints)
+	m, err := newMetrics(o.Meter, endpoints)
 	if err != nil {
 		return nil, err
 	}
 	h := &Handler{
 		Options: o, endpoints: endpoints, other: other, checksHost: checksHost, host: hostname(o.Address), metrics: m,
-		turns:    make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		denials:  sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
-		refusals: sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)},
+		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		lines: NewLogLimit(),
 	}
 	_, _ = rand.Read(h.secret[:]) // never fails
 	h.calls.New = func() any { return &call{Handler: h, decode: newDecoder()} }
@@ -168,7 +166,7 @@ func (c *call) panicked(v any) {
 	if v == http.ErrAbortHandler { //nolint:errorlint // the value itself is the signal, as in net/http
 		panic(v)
 	}
-	c.metrics.panics.Add(c.ctx, 1)
+	c.metrics.panics.Add(1)
 	c.Logger.LogAttrs(c.ctx, slog.LevelError, "panic",
 		slog.String("route", c.pattern()), slog.String("panic", truncate(fmt.Sprint(v))), slog.String("stack", string(debug.Stack())))
 	switch {
@@ -439,48 +437,9 @@ func (d *deadline) Err() error {
 	return d.standard().Err()
 }
 
-// logsPerSecond bounds the lines that a flood of denials can write, per process
-// and kind of line.
-const logsPerSecond = 10
-
-// sampler lets logsPerSecond lines through and counts the others. The next line
-// that passes reports how many were suppressed.
-type sampler struct {
-	limit      *rate.Limiter
-	suppressed atomic.Int64
-}
-
-func (s *sampler) pass(now time.Time) (suppressed int64, ok bool) {
-	if !s.limit.AllowN(now, 1) {
-		s.suppressed.Add(1)
-		return 0, false
-	}
-	return s.suppressed.Swap(0), true
-}
-
-// sampledHandler bounds what strangers can have net/http write: a line for each failed
-// handshake.
-type sampledHandler struct {
-	slog.Handler
-	lines *sampler
-}
-
-// NewSampledHandler returns h for what any caller can cause: at most ten lines a second.
-func NewSampledHandler(h slog.Handler) slog.Handler {
-	return sampledHandler{h, &sampler{limit: rate.NewLimiter(logsPerSecond, logsPerSecond)}}
-}
-
-// Handle implements slog.Handler.
-func (h sampledHandler) Handle(ctx context.Context, r slog.Record) error {
-	suppressed, ok := h.lines.pass(r.Time)
-	if !ok {
-		return nil
-	}
-	if suppressed > 0 {
-		r.AddAttrs(slog.Int64("suppressed", suppressed))
-	}
-	return h.Handler.Handle(ctx, r)
-}
+// NewLogLimit bounds what any caller can have written, a line for each failed handshake for example: ten lines a second of
+// each kind.
+func NewLogLimit() *loglimit.Rate { return loglimit.NewRate(10, time.Second/10) }
 
 // logDecision passes a denial on to Options.Denied, and writes a line for it, enforced or observed, and for what was shed. Ids are in the
 // log alone, never in a metric.
@@ -492,7 +451,7 @@ func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
 		own := *d // else every decision would be on the heap
 		c.Denied(&own)
 	}
-	suppressed, ok := c.denials.pass(c.start)
+	suppressed, ok := c.lines.Pass("denied", c.start)
 	if !ok {
 		return
 	}
@@ -521,7 +480,7 @@ func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
 // logRefusal writes a line for a call without a decision. detail is our own text
 // and contains nothing secret.
 func (c *call) logRefusal(why, detail string) {
-	if suppressed, ok := c.refusals.pass(c.start); ok {
+	if suppressed, ok := c.lines.Pass("refused", c.start); ok {
 		c.log("refused", suppressed, []slog.Attr{slog.String("why", why), slog.String("detail", detail)})
 	}
 }

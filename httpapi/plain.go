@@ -53,7 +53,7 @@ func NewPlainServer(h *Handler, log *slog.Logger, bound *Connections) *PlainServ
 			giveTime(ctx)
 			return http.StatusContinue
 		},
-		Logger: slog.NewLogLogger(NewSampledHandler(log.Handler()), slog.LevelWarn),
+		Logger: slog.NewLogLogger(NewLogLimit().Handler(log.Handler()), slog.LevelWarn),
 		// Of the header; the rest is for the body.
 		ReadTimeout: ReadHeaderTimeout,
 		HeaderReceived: func(h *fasthttp.RequestHeader) fasthttp.RequestConfig {

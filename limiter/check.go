@@ -38,10 +38,10 @@ func (l *Limiter) decide(ctx context.Context, s *scratch) {
 	for i := range s.queries {
 		q := &s.queries[i]
 		if q.overflow {
-			l.metrics.unknown.Add(ctx, 1)
+			l.metrics.unknown.Add(1)
 		}
 		if q.shared {
-			l.metrics.shared.Add(ctx, 1)
+			l.metrics.shared.Add(1)
 		}
 		if o, ok := l.withoutStore(q, start); ok {
 			s.outcomes[i] = o

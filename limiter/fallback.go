@@ -27,8 +27,8 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.
 			op = store.OpPeek // the client has gone and nothing was charged; charge nothing here either
 		}
 	} else {
-		l.metrics.partition.Add(ctx, 1)
-		l.logUnreadable(q, cause)
+		l.metrics.partition.Add(1)
+		l.unreadable.Warn(l.log, l.now(), "", "a partition's data in redis cannot be read, its fail mode decides", "key", q.call.Keys[0], "error", cause)
 	}
 	if a := l.earlier(q, false); a != nil {
 		return q.again(a, reason)
@@ -128,16 +128,4 @@ func (q *query) failDecision(b quota.Basis) quota.Decision {
 		}
 	}
 	return d
-}
-
-// unreadableEvery is how often an unreadable partition is logged, however often it
-// is asked for.
-const unreadableEvery = time.Second
-
-func (l *Limiter) logUnreadable(q *query, cause error) {
-	now, last := l.localUS(), l.loggedUnreadable.Load()
-	if now-last < unreadableEvery.Microseconds() || !l.loggedUnreadable.CompareAndSwap(last, now) {
-		return
-	}
-	l.log.Warn("a partition's data in redis cannot be read, its fail mode decides", "key", q.call.Keys[0], "error", cause)
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/limiter/top"
@@ -33,8 +33,8 @@ type Limiter struct {
 	now       func() time.Time
 	localUS   func() int64 // now in µs, monotonic: a step of the host's wall clock does not change it
 
-	loggedUnreadable atomic.Int64 // when an unreadable partition was logged last, µs
-	scratches        sync.Pool    // of *scratch
+	unreadable *loglimit.Rate // lines about partitions that cannot be read
+	scratches  sync.Pool      // of *scratch
 }
 
 // Options are what New needs: a store, a configuration and a logger.
@@ -62,9 +62,6 @@ func New(o Options) (*Limiter, error) {
 	if o.Store == nil || o.Logger == nil {
 		return nil, errors.New("limiter: needs a store and a logger")
 	}
-	if o.Meter == nil {
-		o.Meter = noop.Meter{}
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -85,6 +82,8 @@ func New(o Options) (*Limiter, error) {
 		top:       o.Top,
 		now:       o.Now,
 		localUS:   localUS,
+
+		unreadable: loglimit.NewRate(1, time.Second),
 	}
 	var err error
 	if l.metrics, err = newMetrics(o.Meter, l.overflow.size, func() int { return l.denyCache.size(o.Now()) }); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	api "go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -118,27 +119,29 @@ func (r *rig) collected(t testing.TB) map[string]metricdata.Metrics {
 // labels, given as "key=value".
 func (r *rig) count(t testing.TB, name string, labels ...string) int64 {
 	t.Helper()
-	var points []metricdata.DataPoint[int64]
+	total := int64(0)
 	switch data := r.collected(t)[name].Data.(type) {
 	case metricdata.Sum[int64]:
-		points = data.DataPoints
-	case metricdata.Gauge[int64]:
-		points = data.DataPoints
-	}
-	total := int64(0)
-	for _, p := range points {
-		if hasLabels(p, labels) {
-			total += p.Value
+		for _, p := range data.DataPoints {
+			if hasLabels(p.Attributes, labels) {
+				total += p.Value
+			}
+		}
+	case metricdata.Gauge[float64]:
+		for _, p := range data.DataPoints {
+			if hasLabels(p.Attributes, labels) {
+				total += int64(p.Value)
+			}
 		}
 	}
 	return total
 }
 
-func hasLabels(p metricdata.DataPoint[int64], labels []string) bool {
+func hasLabels(set attribute.Set, labels []string) bool {
 	for _, label := range labels {
 		key, value, _ := strings.Cut(label, "=")
 		found := false
-		for _, kv := range p.Attributes.ToSlice() {
+		for _, kv := range set.ToSlice() {
 			found = found || string(kv.Key) == key && kv.Value.AsString() == value
 		}
 		if !found {

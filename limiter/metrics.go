@@ -2,13 +2,12 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/regiond/regiond/internal/base/counting"
+	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
@@ -16,53 +15,35 @@ import (
 // metrics are the instruments of a Limiter. A tenant or a user is never a label:
 // the series are bounded by the policies in the topology.
 type metrics struct {
-	decisions, nearMiss        *counting.Counter[labels]
-	exceeded, suspended        *counting.Counter[labels] // of bounds
-	unknown, shared, partition metric.Int64Counter
+	decisions, nearMiss        *instruments.CounterOf[labels]
+	exceeded, suspended        *instruments.CounterOf[labels] // of bounds
+	unknown, shared, partition *instruments.Counter
 	duration                   metric.Float64Histogram
 }
 
 // newMetrics creates the instruments on a meter. overflow and denials are read at each scrape.
 func newMetrics(m metric.Meter, overflow, denials func() int) (*metrics, error) {
-	var errs []error
 	const decision = "{decision}"
-	count := func(name, unit, help string) *counting.Counter[labels] {
-		c, err := counting.New(m, name, unit, help, labels.set)
-		errs = append(errs, err)
-		return c
-	}
-	counter := func(name, help string) metric.Int64Counter {
-		c, err := m.Int64Counter(name, metric.WithUnit(decision), metric.WithDescription(help))
-		errs = append(errs, err)
-		return c
+	i := instruments.On(m)
+	of := func(name, unit, help string) *instruments.CounterOf[labels] {
+		return instruments.Of(i, name, unit, help, labels.set)
 	}
 	gauge := func(name, unit, help string, read func() int) {
-		_, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help),
-			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-				o.Observe(int64(read()))
-				return nil
-			}))
-		errs = append(errs, err)
+		i.Gauge(name, unit, help, func(observe instruments.Observe) { observe(float64(read())) })
 	}
 	gauge("regiond.unknown_partitions", "{partition}", "Live partitions of tenants that are not listed.", overflow)
 	gauge("regiond.denials_remembered", "{denial}", "Denials in memory, ended ones not yet dropped among them.", denials)
-	ms := &metrics{
-		decisions: count("regiond.decisions", decision, "Decisions by policy, outcome, basis, mode and reason."),
-		nearMiss:  count("regiond.near_misses", decision, "Allowed decisions that left at most 5 % of a limit."),
-		shared:    counter("regiond.values_overflow", "Decisions of listed tenants with a dimension's value beyond max_values, in the shared partition."),
-		unknown:   counter("regiond.unknown_overflow", "Decisions of unlisted tenants beyond max_unknown, in the shared partition."),
-		partition: counter("regiond.partition_faults", "Decisions that met data in Redis that cannot be read."),
-		exceeded:  count("regiond.bound.exceeded", "{unit}", "Units that reports charged beyond what the bound of a limit left."),
-		suspended: count("regiond.bound.suspended", decision, "Checks allowed without the bound of a limit, while Redis was away or busy."),
-	}
-	var err error
-	ms.duration, err = m.Float64Histogram("regiond.decision.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time from a resolved request to its decision, but for what was shed."),
-		metric.WithExplicitBucketBoundaries(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1))
-	ms.unknown.Add(context.Background(), 0) // there from the start, for rate()
-	ms.shared.Add(context.Background(), 0)
-	ms.partition.Add(context.Background(), 0)
-	return ms, errors.Join(append(errs, err)...)
+	return &metrics{
+		decisions: of("regiond.decisions", decision, "Decisions by policy, outcome, basis, mode and reason."),
+		nearMiss:  of("regiond.near_misses", decision, "Allowed decisions that left at most 5 % of a limit."),
+		shared:    i.Counter("regiond.values_overflow", decision, "Decisions of listed tenants with a dimension's value beyond max_values, in the shared partition."),
+		unknown:   i.Counter("regiond.unknown_overflow", decision, "Decisions of unlisted tenants beyond max_unknown, in the shared partition."),
+		partition: i.Counter("regiond.partition_faults", decision, "Decisions that met data in Redis that cannot be read."),
+		exceeded:  of("regiond.bound.exceeded", "{unit}", "Units that reports charged beyond what the bound of a limit left."),
+		suspended: of("regiond.bound.suspended", decision, "Checks allowed without the bound of a limit, while Redis was away or busy."),
+		duration: i.Histogram("regiond.decision.duration", "s", "Time from a resolved request to its decision, but for what was shed.",
+			0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
+	}, i.Err()
 }
 
 // bounded makes the series of each limit with a bound, so that an alert sees the first event.

@@ -31,11 +31,6 @@ func series(m metricdata.Metrics) (kind string, labels []string) {
 		for _, p := range data.DataPoints {
 			sets = append(sets, p.Attributes)
 		}
-	case metricdata.Gauge[int64]:
-		kind = "gauge"
-		for _, p := range data.DataPoints {
-			sets = append(sets, p.Attributes)
-		}
 	case metricdata.Gauge[float64]:
 		kind = "gauge"
 		for _, p := range data.DataPoints {

@@ -60,7 +60,7 @@ func (q *loanQueue) take() map[string]*wire.Loans {
 // meaning are as in wire.Want. l is not kept.
 func (m *Mesh) SendLoans(to string, l *wire.Loans) {
 	if !m.loans.add(cmp.Or(to, EveryRegion), l) {
-		count(m.metrics.loansDropped, l.Len())
+		m.metrics.loansDropped.Add(int64(l.Len()))
 	}
 }
 
@@ -100,7 +100,7 @@ func (m *Mesh) sendLoans(to string, l wire.Loans) {
 		m.sendLoans(to, wire.Loans{Wants: l.Wants[:w], Grants: l.Grants[:g], Returns: l.Returns[:r]})
 		m.sendLoans(to, wire.Loans{Wants: l.Wants[w:], Grants: l.Grants[g:], Returns: l.Returns[r:]})
 	default:
-		count(m.metrics.loansDropped, l.Len())
+		m.metrics.loansDropped.Add(int64(l.Len()))
 	}
 }
 

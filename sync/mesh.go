@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
@@ -54,7 +55,7 @@ type Mesh struct {
 	outbox        outbox
 	requested     uint64 // number of our newest request
 	snapshots     snapshots
-	refusals      refusals
+	refusals      *loglimit.Rate // lines about refused messages, by region
 	started       time.Duration
 	lastHeartbeat time.Duration
 	lastTick      time.Duration
@@ -70,7 +71,7 @@ func New(o Options) (*Mesh, error) {
 		o: o, peers: peerTable{self: o.Self, peers: map[name]*peer{}, gone: map[quota.Process]time.Duration{}},
 		changed: make(chan struct{}, 1), heartbeatNow: make(chan struct{}, 1), resets: make(chan wire.Reset, maxResetsQueued),
 		loans:     loanQueue{ready: make(chan struct{}, 1), out: map[string]*wire.Loans{}},
-		snapshots: snapshots{pending: map[quota.Process]*wire.SnapshotRequest{}}, refusals: refusals{},
+		snapshots: snapshots{pending: map[quota.Process]*wire.SnapshotRequest{}}, refusals: loglimit.NewRate(1, 10*time.Second),
 	}
 	m.secret.Store(o.Secret)
 	var err error

@@ -1,10 +1,8 @@
 package sync
 
 import (
-	"context"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/internal/base/instruments"
@@ -25,30 +23,30 @@ const (
 // metrics are the mesh's own instruments; docs/observe.md describes them, and those of the
 // ledger and the bus.
 type metrics struct {
-	published, publishedBytes, errors metric.Int64Counter
-	received, receivedBytes           metric.Int64Counter
-	refusals, gaps, merged, begun     metric.Int64Counter
-	loansDropped                      metric.Int64Counter
+	published, publishedBytes, errors *instruments.Counter
+	received, receivedBytes           *instruments.Counter
+	refusals, gaps, merged, begun     *instruments.Counter
+	loansDropped                      *instruments.Counter
 }
 
 func newMetrics(meter metric.Meter, ages func() map[string]time.Duration) (*metrics, error) {
-	i, none := instruments.On(meter), instruments.Zero()
+	i := instruments.On(meter)
 	kinds := []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest, kindLoan, kindReset, kindTop}
 	m := &metrics{
-		published:      i.Counter("regiond.sync.published", "{message}", "Messages handed to the bus, by kind.", instruments.Zeros("kind", kinds...)...),
-		publishedBytes: i.Counter("regiond.sync.published_bytes", "By", "Bytes handed to the bus, by kind.", instruments.Zeros("kind", kinds...)...),
-		errors:         i.Counter("regiond.sync.publish_errors", "{message}", "Messages that the bus did not take.", none),
-		received:       i.Counter("regiond.sync.received", "{message}", "Messages of others that were used, by kind and author."),
-		receivedBytes:  i.Counter("regiond.sync.received_bytes", "By", "Bytes of others' messages that were used, by kind and author."),
-		refusals:       i.Counter("regiond.sync.refused", "{message}", "Messages that changed nothing, by reason.", instruments.Zeros("reason", refusalReasons()...)...),
-		gaps:           i.Counter("regiond.sync.gaps", "{gap}", "Times that changes of an author were missing, or out of order."),
-		merged:         i.Counter("regiond.sync.snapshots_merged", "{snapshot}", "Whole snapshots that were merged, by author."),
-		begun:          i.Counter("regiond.sync.snapshots_published", "{snapshot}", "Snapshots of our own that were begun.", none),
-		loansDropped:   i.Counter("regiond.sync.loans_dropped", "{loan}", "Wants, grants and returns that were not published: the bus was away, or too many waited.", none),
+		published:      i.CounterBy("regiond.sync.published", "{message}", "Messages handed to the bus, by kind.", "kind", kinds...),
+		publishedBytes: i.CounterBy("regiond.sync.published_bytes", "By", "Bytes handed to the bus, by kind.", "kind", kinds...),
+		errors:         i.Counter("regiond.sync.publish_errors", "{message}", "Messages that the bus did not take."),
+		received:       i.CounterBy("regiond.sync.received", "{message}", "Messages of others that were used, by kind and author.", "kind"),
+		receivedBytes:  i.CounterBy("regiond.sync.received_bytes", "By", "Bytes of others' messages that were used, by kind and author.", "kind"),
+		refusals:       i.CounterBy("regiond.sync.refused", "{message}", "Messages that changed nothing, by reason.", "reason", refusalReasons()...),
+		gaps:           i.CounterBy("regiond.sync.gaps", "{gap}", "Times that changes of an author were missing, or out of order.", "region"),
+		merged:         i.CounterBy("regiond.sync.snapshots_merged", "{snapshot}", "Whole snapshots that were merged, by author.", "region"),
+		begun:          i.Counter("regiond.sync.snapshots_published", "{snapshot}", "Snapshots of our own that were begun."),
+		loansDropped:   i.Counter("regiond.sync.loans_dropped", "{loan}", "Wants, grants and returns that were not published: the bus was away, or too many waited."),
 	}
-	i.Gauge("regiond.sync.peer_age", "s", "Time since a region's most silent process was received from.", func(o metric.Float64Observer) {
+	i.Gauge("regiond.sync.peer_age", "s", "Time since a region's most silent process was received from.", func(observe instruments.Observe) {
 		for region, age := range ages() {
-			o.Observe(age.Seconds(), metric.WithAttributes(attribute.String("region", region)))
+			observe(age.Seconds(), "region", region)
 		}
 	})
 	return m, i.Err()
@@ -71,13 +69,4 @@ func (m *Mesh) ages() map[string]time.Duration {
 		ages[p.Region] = max(ages[p.Region], now-p.ReceivedAt)
 	}
 	return ages
-}
-
-// count adds to a counter with the given labels, names and values in turn.
-func count(c metric.Int64Counter, n int, labels ...string) {
-	attrs := make([]attribute.KeyValue, 0, 2)
-	for i := 0; i < len(labels); i += 2 {
-		attrs = append(attrs, attribute.String(labels[i], labels[i+1]))
-	}
-	c.Add(context.Background(), int64(n), metric.WithAttributes(attrs...))
 }

@@ -6,6 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -34,7 +35,7 @@ type outbox struct {
 	extra      uint64     // how many more messages than one left had at most
 	span       trace.Span // of the first of left, while it is linked to checks; else nil
 	lastUrgent time.Duration
-	down       bool // the bus refused the newest message, and that was logged
+	down       loglimit.Fault // the bus refused the newest message
 }
 
 // unsent is the age of the oldest unpublished change, here or in the ledger.
@@ -93,7 +94,7 @@ func (m *Mesh) drain() error {
 		case errors.Is(err, ErrTooLarge):
 			half := halves(b.left[0])
 			if half == nil { // dropped: peers miss its number
-				count(m.metrics.errors, 1)
+				m.metrics.errors.Add(1)
 				b.spend()
 			}
 			b.left = append(half, b.left[1:]...)
@@ -188,21 +189,20 @@ func (m *Mesh) noteSent(kind string, err error) {
 	b := &m.outbox
 	if errors.Is(err, ErrTooLarge) {
 		if kind == kindHeartbeat || kind == kindRequest || kind == kindTop { // the others are sent in smaller messages
-			count(m.metrics.errors, 1)
+			m.metrics.errors.Add(1)
 		}
 		return
 	}
 	if err != nil {
-		count(m.metrics.errors, 1)
-		if !b.down {
+		m.metrics.errors.Add(1)
+		if b.down.Begins() {
 			m.o.Logger.Warn("the bus takes no messages; peers receive nothing from this process", "error", err)
 		}
 	} else {
-		count(m.metrics.published, 1, "kind", kind)
-		count(m.metrics.publishedBytes, len(b.buf), "kind", kind)
-		if b.down {
+		m.metrics.published.Add(1, "kind", kind)
+		m.metrics.publishedBytes.Add(int64(len(b.buf)), "kind", kind)
+		if b.down.Ends() {
 			m.o.Logger.Info("the bus takes messages again")
 		}
 	}
-	b.down = err != nil
 }

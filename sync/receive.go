@@ -102,7 +102,7 @@ func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) 
 	}
 	m.arrived(u.From, a)
 	if u.Chunk.Snapshot != 0 && m.peers.chunk(u.From, &u.Chunk, now) {
-		count(m.metrics.merged, 1, "region", region)
+		m.metrics.merged.Add(1, "region", region)
 		signal.Send(m.changed)
 	}
 	return nil
@@ -191,8 +191,8 @@ func (m *Mesh) arrived(from quota.Process, a arrival) {
 		return
 	}
 	if a.newcomer {
-		count(m.metrics.gaps, 0, "region", from.Region)
-		count(m.metrics.merged, 0, "region", from.Region)
+		m.metrics.gaps.Add(0, "region", from.Region)
+		m.metrics.merged.Add(0, "region", from.Region)
 		m.o.Logger.Info("a new process appeared", "region", from.Region, "instance", from.Instance, "boot", from.Boot)
 		m.heartbeatSoon() // it must not wait for the regular one
 	}
@@ -202,31 +202,20 @@ func (m *Mesh) arrived(from quota.Process, a arrival) {
 		m.publishResets()
 	}
 	if a.gap {
-		count(m.metrics.gaps, 1, "region", from.Region)
+		m.metrics.gaps.Add(1, "region", from.Region)
 	}
 }
 
 // received counts a message that was used.
 func (m *Mesh) received(kind, region string, size int) {
-	count(m.metrics.received, 1, "kind", kind, "region", region)
-	count(m.metrics.receivedBytes, size, "kind", kind, "region", region)
+	m.metrics.received.Add(1, "kind", kind, "region", region)
+	m.metrics.receivedBytes.Add(int64(size), "kind", kind, "region", region)
 }
-
-// refusals is when a refused message of a region was last logged.
-type refusals map[string]time.Duration
-
-// refusalLogEvery is how often a refused message of one region is logged.
-const refusalLogEvery = 10 * time.Second
 
 // refuse counts a refused message, and logs one of each region now and then.
 func (m *Mesh) refuse(region, reason string, err error) {
-	count(m.metrics.refusals, 1, "reason", reason)
-	now := m.o.Now()
-	if last, ok := m.refusals[region]; ok && now-last < refusalLogEvery {
-		return
-	}
-	m.refusals[region] = now
-	m.o.Logger.Warn("message refused", "region", region, "reason", reason, "error", err)
+	m.metrics.refusals.Add(1, "reason", reason)
+	m.refusals.Warn(m.o.Logger, time.Time{}.Add(m.o.Now()), region, "message refused", "region", region, "reason", reason, "error", err)
 }
 
 // refusal is a message that the mesh refuses; wire and the ledger have their own.

@@ -33,7 +33,7 @@ type request struct {
 func (m *Mesh) sendRequests(now time.Duration) {
 	missing := m.missing(now)
 	patient := now-m.started <= SilentAfter // they may be about to appear
-	due := m.peers.due(missing, patient, now, &m.requested, m.outbox.down || m.peers.silenced(now))
+	due := m.peers.due(missing, patient, now, &m.requested, m.outbox.down.Lasts() || m.peers.silenced(now))
 	for i := range due {
 		r := &due[i]
 		r.From = m.o.Self

@@ -16,7 +16,7 @@ func (m *Mesh) SendReset(r wire.Reset) {
 	select {
 	case m.resets <- r:
 	default:
-		count(m.metrics.errors, 1)
+		m.metrics.errors.Add(1)
 	}
 }
 

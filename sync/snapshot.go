@@ -186,7 +186,7 @@ func (m *Mesh) sendChunk(d *snapshot, span trace.Span) error {
 			return err
 		}
 		if !d.halve() {
-			count(m.metrics.errors, 1)
+			m.metrics.errors.Add(1)
 			return nil
 		}
 	}
@@ -218,7 +218,7 @@ func (m *Mesh) beginSnapshot(now time.Duration) bool {
 		m.o.RecoverCounters()
 	}
 	if d.chunk.Since == 0 {
-		count(m.metrics.begun, 1)
+		m.metrics.begun.Add(1)
 		forwards = append(forwards, m.former()...)
 	}
 	a.number++

@@ -18,6 +18,7 @@ import (
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/grpcapi"
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/page"
 	"github.com/regiond/regiond/internal/telemetry"
 	"github.com/regiond/regiond/limiter"
@@ -39,7 +40,7 @@ type Daemon struct {
 
 	config   atomic.Pointer[config] // in force
 	watcher  *watcher
-	reloads  reloadMetrics
+	reloads  *instruments.Counter
 	restarts restartCheck
 
 	limiter     *limiter.Limiter
@@ -126,11 +127,7 @@ func (d *Daemon) openTelemetry() (err error) {
 		return err
 	}
 	d.log = d.telemetry.Log()
-	m := d.telemetry.Meter("regiond")
-	if d.reloads, err = newReloadMetrics(m, d.hash); err != nil {
-		return err
-	}
-	return watchProcess(m, o.Version, o.Commit, d.ready)
+	return d.instrument()
 }
 
 func (d *Daemon) hash() string { return d.config.Load().topology.Hash() }

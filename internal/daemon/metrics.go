@@ -1,32 +1,29 @@
 package daemon
 
 import (
-	"context"
-	"errors"
 	"runtime"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
+	"github.com/regiond/regiond/internal/base/instruments"
 )
 
-// watchProcess exports what this process is and whether traffic should come here. In
-// Prometheus:
+// instrument exports what this process is, whether traffic should come here, and whether the configuration in force is
+// the one in the file. In Prometheus:
 //
 //	regiond_build_info{version,commit,go_version}  1
 //	regiond_ready                                  1 while /readyz is 200
-func watchProcess(m metric.Meter, release, commit string, ready func() (bool, []string)) error {
-	labels := metric.WithAttributes(
-		attribute.String("version", release), attribute.String("commit", commit), attribute.String("go_version", runtime.Version()))
-	_, err := m.Int64ObservableGauge("regiond.build.info", metric.WithDescription("1, labelled with what this program was built from."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(1, labels)
-			return nil
-		}))
-	_, err2 := m.Int64ObservableGauge("regiond.ready", metric.WithDescription("1 while /readyz reports that traffic should come here."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			ok, _ := ready()
-			o.Observe(oneIf(ok))
-			return nil
-		}))
-	return errors.Join(err, err2)
+//	regiond_config_info{hash}                      1
+//	regiond_config_reloads_total{result}           ok, failed
+func (d *Daemon) instrument() error {
+	i := instruments.On(d.telemetry.Meter("regiond"))
+	i.Gauge("regiond.build.info", "", "1, labelled with what this program was built from.", func(observe instruments.Observe) {
+		observe(1, "version", d.options.Version, "commit", d.options.Commit, "go_version", runtime.Version())
+	})
+	i.Gauge("regiond.ready", "", "1 while /readyz reports that traffic should come here.", func(observe instruments.Observe) {
+		ok, _ := d.ready()
+		observe(instruments.Truth(ok))
+	})
+	i.Gauge("regiond.config.info", "", "1, labelled with the hash of the configuration in force.",
+		func(observe instruments.Observe) { observe(1, "hash", d.hash()) })
+	d.reloads = i.CounterBy("regiond.config.reloads", "{reload}", "Reloads of the topology, by result.", "result", reloadOK, reloadFailed)
+	return i.Err()
 }

@@ -23,7 +23,7 @@ func (d *Daemon) sample() page.Sample {
 	policies := d.config.Load().topology.Policies
 	ratios := map[string]float64{}
 	if d.replication != nil {
-		for limit, ratio := range d.replication.worst.take() {
+		for limit, ratio := range d.replication.worst.Take() {
 			name, _, _ := strings.Cut(limit, ".")
 			ratios[name] = max(ratios[name], ratio)
 		}

@@ -257,7 +257,7 @@ func TestFieldsThatNeedARestart(t *testing.T) {
 			}
 			tops = append(tops, top)
 		}
-		if got := strings.Join(restartFields(tops[0], tops[1], "town"), ", "); got != row.want {
+		if got := strings.Join(region.RestartFields(tops[0], tops[1], "town"), ", "); got != row.want {
 			t.Errorf("%s: %q, want %q", row.changed, got, row.want)
 		}
 	}
@@ -334,12 +334,12 @@ func TestStartAnew(t *testing.T) {
 		{"back to a log", 1, with(log("a"), quota.GCRA), log("a"), "p.a"},
 		{"other dimensions", 1, by(log("a"), "user"), by(log("a"), "user", "ip"), "p.a"},
 	} {
-		if got := strings.Join(startAnew(topology(row.regions, row.before), topology(row.regions, row.after)), ", "); got != row.want {
+		if got := strings.Join(region.StartAnew(topology(row.regions, row.before), topology(row.regions, row.after)), ", "); got != row.want {
 			t.Errorf("%s: %q, want %q", row.why, got, row.want)
 		}
 	}
 	window := with(log("a"), quota.SlidingWindow)
-	if got := startAnew(topology(1, window), topology(1, window, with(log("b"), quota.GCRA))); len(got) > 0 {
+	if got := region.StartAnew(topology(1, window), topology(1, window, with(log("b"), quota.GCRA))); len(got) > 0 {
 		t.Errorf("one more limit: %q", got)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/internal/base/files"
+	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/telemetry"
 	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
@@ -82,8 +83,9 @@ type replication struct {
 	resets   *resets
 	top      *top.Exchange
 	beganUS  int64 // the store's TIME
-	worst    *overshoot
-	beyond   *excess
+	worst    *ledger.Overshoot
+	beyond   *ledger.Excess
+	changes  *viewChanges
 }
 
 // newReplication opens no connection.
@@ -103,14 +105,11 @@ func newReplication(o replicationOptions) (*replication, error) {
 		Send:    func(message []byte) { r.mesh.SendTop(message) },
 	})
 	key := wire.NewKey(c.keys.Partitions, c.topology.Cluster)
-	m := o.telemetry.Meter("regiond")
+	i := instruments.On(o.telemetry.Meter("regiond"))
+	r.worst = ledger.NewOvershoot(i)
+	r.beyond = ledger.NewExcess(i, regionNames(c.topology), o.log.With("component", "mesh"))
+	r.changes = newViewChanges(i)
 	var err error
-	if r.worst, err = newOvershoot(m); err != nil {
-		return nil, err
-	}
-	if r.beyond, err = newExcess(m, regionNames(c.topology), o.log.With("component", "mesh"), r.now); err != nil {
-		return nil, err
-	}
 	if r.offsets, err = clock.NewPeerOffsets(clock.PeerOptions{
 		Now: r.now, Logger: o.log.With("component", "clock"), Meter: o.telemetry.Meter("clock"),
 	}); err != nil {
@@ -119,7 +118,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 	if r.ceilings, err = view.NewCeilings(view.CeilingOptions{
 		Self: r.self, Now: r.now, TimeUS: o.timeUS, Key: key, Topology: c.topology,
 		Ledger: ledger.Options{
-			Overshoot: r.worst.window, Excess: r.beyond.claimed, Lost: func() { r.state.Lose() }, Meter: o.telemetry.Meter("sync"),
+			Overshoot: r.worst.Window, Excess: r.beyond.Claimed, Lost: func() { r.state.Lose() }, Meter: o.telemetry.Meter("sync"),
 			Returned: func(tenant string) { r.resets.returned(tenant) },
 		},
 		Offsets: r.offsets,
@@ -156,7 +155,8 @@ func newReplication(o replicationOptions) (*replication, error) {
 	if err = r.openManager(recoverCounters); err != nil {
 		return nil, err
 	}
-	return r, errors.Join(watchView(m, r), watchUsage(m, r.ceilings.Ledger().UsageStats))
+	r.watchView(i)
+	return r, i.Err()
 }
 
 func (r *replication) now() time.Duration { return time.Since(r.started) }
@@ -169,22 +169,19 @@ func (r *replication) known(name string) bool {
 }
 
 func (r *replication) openManager(recoverCounters func()) error {
-	changes, err := newViewChanges(r.telemetry.Meter("regiond"))
-	if err != nil {
-		return err
-	}
 	tracer := r.telemetry.Tracer("regiond")
 	o := view.ManagerOptions{
 		Ceilings: r.ceilings, Mesh: r.mesh, State: r.state, Processes: r.processes, Recover: recoverCounters,
 		Logger: r.log.With("component", "view"),
 		OnEvent: func(e view.Event) {
-			changes.count(e)
+			r.changes.count(e)
 			traceChange(tracer, e)
 		},
 	}
 	if r.gossip != nil {
 		o.Members, o.MembersChanged = r.gossip.Members, r.gossip.Changed()
 	}
+	var err error
 	r.manager, err = view.NewManager(o)
 	return err
 }
@@ -445,7 +442,7 @@ func (r *replication) configure(topology *region.Topology) {
 		r.gossip.Update()
 	}
 	r.manager.Configure(topology)
-	r.beyond.watch(regionNames(topology))
+	r.beyond.Watch(regionNames(topology))
 }
 
 // components are in the order in which they stop: the mesh publishes what is left, and

@@ -208,5 +208,5 @@ func (n *replication) report(v *report) {
 		}
 	}
 	v.Totals = &status.Totals{Series: n.ceilings.Ledger().Series(), UnsentMS: n.ceilings.Ledger().Unsent().Milliseconds()}
-	v.Worst = n.worst.all()
+	v.Worst = n.worst.Worst()
 }

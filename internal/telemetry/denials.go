@@ -13,11 +13,11 @@ import (
 	"syscall"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/time/rate"
 
-	"github.com/regiond/regiond/internal/base/counting"
+	"github.com/regiond/regiond/internal/base/instruments"
+	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -62,11 +62,12 @@ type DenialLog struct {
 	out     *AsyncWriter
 	file    io.WriteCloser
 	log     *slog.Logger
-	dropped *counting.Counter[string] // by reason
+	dropped *instruments.Counter
 	now     func() time.Time
 	random  func() float64 // in [0,1)
 
-	torn, failed bool // the last line is incomplete, and the log says that there are errors; the writer's
+	torn   bool // the last line is incomplete; the writer's
+	failed loglimit.Fault
 }
 
 // OpenDenialLog opens the file; nil, if there is to be none. secret keys the hash of tenants.
@@ -113,14 +114,9 @@ func tornFile(path string) bool {
 }
 
 func newDenialLog(o *DenialOptions, region string, secret []byte, file io.WriteCloser, m metric.Meter, log *slog.Logger) (*DenialLog, error) {
-	dropped, err := counting.New(m, "regiond.denial_log.dropped", "{line}", "Lines that the denial log lacks, by reason.",
-		func(reason string) attribute.Set { return attribute.NewSet(attribute.String("reason", reason)) })
-	if err != nil {
-		return nil, err
-	}
-	for _, reason := range []string{droppedRate, droppedQueue, droppedFailed} { // from the start, for rate()
-		dropped.Add(reason, 0)
-	}
+	i := instruments.On(m)
+	dropped := i.CounterBy("regiond.denial_log.dropped", "{line}", "Lines that the denial log lacks, by reason.",
+		"reason", droppedRate, droppedQueue, droppedFailed)
 	if secret == nil { // hashes differ between processes and lives, and nobody can test guesses
 		secret = make([]byte, 32)
 		_, _ = rand.Read(secret) // never fails
@@ -130,7 +126,7 @@ func newDenialLog(o *DenialOptions, region string, secret []byte, file io.WriteC
 		file: file, log: log, dropped: dropped, now: time.Now, random: mathrand.Float64,
 	}
 	l.out = NewAsyncWriter(lineWriter{l})
-	return l, nil
+	return l, i.Err()
 }
 
 // Close closes the file. Standard output is the process's.
@@ -170,7 +166,7 @@ func (l *DenialLog) Write(d *quota.Decision) {
 	}
 	now := l.now()
 	if !l.limit.AllowN(now, 1) {
-		l.dropped.Add(droppedRate, 1)
+		l.dropped.Add(1, "reason", droppedRate)
 		return
 	}
 	line := denialLine{Time: now.UTC(), ID: d.ID, Region: l.region, Policy: d.Policy, Cost: d.Cost, Mode: d.Mode.String(), Reason: d.Reason.String()}
@@ -192,7 +188,7 @@ func (l *DenialLog) Write(d *quota.Decision) {
 		return
 	}
 	if !l.out.offer(append(text, '\n')) {
-		l.dropped.Add(droppedQueue, 1)
+		l.dropped.Add(1, "reason", droppedQueue)
 	}
 }
 
@@ -211,9 +207,8 @@ func (w lineWriter) Write(line []byte) (int, error) {
 		return len(line), nil
 	}
 	w.torn = w.torn && n == 0 || n > 0 && text[n-1] != '\n'
-	w.dropped.Add(droppedFailed, 1)
-	if !w.failed {
-		w.failed = true
+	w.dropped.Add(1, "reason", droppedFailed)
+	if w.failed.Begins() {
 		w.log.Error("the denial log cannot be written, which is logged once; see regiond_denial_log_dropped_total", "error", err)
 	}
 	return len(line), nil

@@ -54,8 +54,8 @@ func (l *DenialLog) finish(t *testing.T) {
 
 func (l *DenialLog) droppedBy() map[string]int64 {
 	all := map[string]int64{}
-	for reason, n := range l.dropped.All() {
-		all[reason] = n
+	for labels, n := range l.dropped.All() {
+		all[labels[1]] = n
 	}
 	return all
 }

@@ -2,16 +2,17 @@ package telemetry
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/regiond/regiond/internal/base/instruments"
+	"github.com/regiond/regiond/internal/base/loglimit"
 )
 
 // boundedExporter is the SDK's batch processor with a count of what it loses:
@@ -30,31 +31,22 @@ type boundedExporter struct {
 
 	queued  atomic.Int64 // spans accepted and not exported yet
 	lost    atomic.Int64 // ever
-	failing atomic.Bool  // and logged
-	dropped metric.Int64Counter
+	failing loglimit.Fault
+	dropped *instruments.Counter
 }
 
 func newBoundedExporter(e sdktrace.SpanExporter, m metric.Meter, log *slog.Logger) (*boundedExporter, error) {
-	dropped, err := m.Int64Counter("regiond.spans.dropped", metric.WithUnit("{span}"),
-		metric.WithDescription("Spans that were sampled and never sent, by reason: queue is full, export failed."))
-	if err != nil {
-		return nil, fmt.Errorf("instrument of spans: %w", err)
-	}
+	i := instruments.On(m)
+	dropped := i.CounterBy("regiond.spans.dropped", "{span}", "Spans that were sampled and never sent, by reason: queue is full, export failed.",
+		"reason", "queue", "export")
 	limit, err := strconv.ParseInt(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"), 10, 64)
 	if err != nil || limit < 1 {
 		limit = sdktrace.DefaultMaxQueueSize // as the SDK does
 	}
 	b := &boundedExporter{log: log, limit: limit, dropped: dropped}
-	for _, reason := range []string{"queue", "export"} {
-		dropped.Add(context.Background(), 0, droppedBecause(reason)) // from the start, for rate()
-	}
 	b.cancelled, b.cancel = context.WithCancel(context.Background())
 	b.SpanProcessor = sdktrace.NewBatchSpanProcessor(countedExporter{b, e}, sdktrace.WithMaxQueueSize(int(limit)))
-	return b, nil
-}
-
-func droppedBecause(reason string) metric.AddOption {
-	return metric.WithAttributes(attribute.String("reason", reason))
+	return b, i.Err()
 }
 
 // OnEnd implements sdktrace.SpanProcessor. It never waits.
@@ -72,8 +64,8 @@ func (b *boundedExporter) OnEnd(s sdktrace.ReadOnlySpan) {
 
 func (b *boundedExporter) drop(spans int, reason, detail string) {
 	b.lost.Add(int64(spans))
-	b.dropped.Add(context.Background(), int64(spans), droppedBecause(reason))
-	if b.failing.CompareAndSwap(false, true) {
+	b.dropped.Add(int64(spans), "reason", reason)
+	if b.failing.Begins() {
 		b.log.Warn("spans are dropped until the collector accepts them again; decisions are not affected", "why", detail)
 	}
 }
@@ -113,7 +105,7 @@ func (c countedExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadO
 		c.b.drop(len(spans), "export", err.Error())
 		return nil
 	}
-	if c.b.failing.CompareAndSwap(true, false) {
+	if c.b.failing.Ends() {
 		c.b.log.Info("the collector accepts spans again", "dropped_so_far", c.b.lost.Load())
 	}
 	return nil

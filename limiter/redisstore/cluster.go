@@ -219,7 +219,7 @@ func (c *cluster) followOne(ctx context.Context, budget time.Duration, p *script
 // reload brings the script to every primary: the new home of a slot has not
 // necessarily been probed.
 func (c *cluster) reload(ctx context.Context) error {
-	c.make.template.metrics.reloads.Add(ctx, 1)
+	c.make.template.metrics.reloads.Add(1)
 	source := c.make.template.script.source
 	return c.client.ForEachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
 		_, err := once(ctx, client, "SCRIPT", "LOAD", source)

@@ -78,7 +78,7 @@ func (n *node) live(ctx context.Context) error {
 	now.Start = time.UnixMicro(startUS).UTC()
 	defer l.seen.Store(now)
 	if was != nil && was.ID != now.ID {
-		n.metrics.losses.Add(ctx, 1)
+		n.metrics.losses.Add(1)
 		if n.lost != nil {
 			n.lost()
 		}

@@ -121,7 +121,7 @@ var errMoving = errors.New("the slot has moved or is moving")
 // lose opens the breaker, logs it once, and answers all that wait.
 func (n *node) lose(why *store.Error) {
 	if n.breaker.trip(time.Now()) {
-		n.metrics.outages.Add(context.Background(), 1)
+		n.metrics.outages.Add(1)
 		n.log.Warn("redis is away, fail modes decide until it is back", "error", why)
 	}
 	n.queue.drain(&store.Error{Reason: why.Reason, Err: errAway})
@@ -243,7 +243,7 @@ func once(ctx context.Context, client redis.UniversalClient, args ...any) (any, 
 
 // reload brings the script to a server that has forgotten it.
 func (n *node) reload(ctx context.Context) error {
-	n.metrics.reloads.Add(ctx, 1)
+	n.metrics.reloads.Add(1)
 	_, err := once(ctx, n.client, "SCRIPT", "LOAD", n.script.source)
 	return err
 }

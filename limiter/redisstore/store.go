@@ -22,12 +22,12 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
@@ -108,9 +108,6 @@ func (o *Options) validate() error {
 		start := time.Now()
 		o.Now = func() time.Duration { return time.Since(start) }
 	}
-	if o.Meter == nil {
-		o.Meter = noop.Meter{}
-	}
 	return nil
 }
 
@@ -122,9 +119,9 @@ type Store struct {
 	log     *slog.Logger
 	metrics *metrics
 	probed  atomic.Bool
-	resets  atomic.Int64 // what resetsKey held when last read
-	mapless atomic.Bool  // the slot map could not be read, and was logged
-	tight   atomic.Bool  // the budget is too short, and was logged
+	resets  atomic.Int64   // what resetsKey held when last read
+	mapless loglimit.Fault // the slot map cannot be read
+	tight   loglimit.Fault // the budget is too short
 	budget  time.Duration
 }
 
@@ -187,7 +184,7 @@ func (s *Store) Decide(ctx context.Context, calls []store.Call, verdicts []store
 		}
 	}
 	if unknown > 0 {
-		s.metrics.unknown.Add(ctx, unknown)
+		s.metrics.unknown.Add(unknown)
 	}
 }
 
@@ -261,8 +258,8 @@ func (s *Store) compareBudget(ctx context.Context, nodes []*node) {
 	if need == 0 {
 		return
 	}
-	s.metrics.need.Record(ctx, need.Seconds())
-	if tight := need > s.budget; s.tight.Swap(tight) != tight && tight {
+	s.metrics.need.Store(int64(need))
+	if s.tight.Is(need > s.budget) {
 		s.log.Warn("redis takes longer for one check than it may; raise --redis-budget, or bring redis nearer",
 			"needed", need, "redis_budget", s.budget)
 	}
@@ -273,7 +270,7 @@ func (s *Store) refresh(ctx context.Context) []*node {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	nodes, err := s.nodeSet.refresh(ctx)
-	if lost := err != nil && ctx.Err() == nil; s.mapless.Swap(lost) != lost && lost {
+	if s.mapless.Is(err != nil && ctx.Err() == nil) {
 		s.log.Warn("no node of the redis cluster reports its slots; the last known slots are used", "error", err)
 	}
 	if err != nil {

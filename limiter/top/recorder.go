@@ -2,7 +2,6 @@ package top
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"math/bits"
 	"math/rand/v2"
@@ -12,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
@@ -36,13 +36,13 @@ type Recorder struct {
 	wake  chan struct{}
 	seed  maphash.Seed
 	now   func() time.Duration // since it began
+	lost  *instruments.Counter // events that found no room
 
 	mu     sync.Mutex // the reader of the rings
 	series [len(kinds)]series
-	missed int64 // events that found no room
 }
 
-// NewRecorder returns a Recorder. now is its clock, nil for time.Now; m may be of any provider.
+// NewRecorder returns a Recorder. now is its clock, nil for time.Now; m may be nil.
 func NewRecorder(now func() time.Time, m metric.Meter) (*Recorder, error) {
 	if now == nil {
 		now = time.Now
@@ -56,19 +56,10 @@ func NewRecorder(now func() time.Time, m metric.Meter) (*Recorder, error) {
 	for i := range r.series {
 		r.series[i] = newSeries()
 	}
-	_, err := m.Int64ObservableCounter("regiond.top.lost", metric.WithUnit("{decision}"),
-		metric.WithDescription("Decisions whose partition is unknown in /v1/top, because too many came at once. Its bounds are wider by them."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.fold()
-			o.Observe(r.missed)
-			return nil
-		}))
-	if err != nil {
-		return nil, fmt.Errorf("create the counter of what /v1/top lacks: %w", err)
-	}
-	return r, nil
+	i := instruments.On(m)
+	r.lost = i.Counter("regiond.top.lost", "{decision}",
+		"Decisions whose partition is unknown in /v1/top, because too many came at once. Its bounds are wider by them.")
+	return r, i.Err()
 }
 
 // Record counts an event, soon. It never waits, and allocates nothing.
@@ -115,7 +106,7 @@ func (r *Recorder) fold() {
 		}
 		for by := range ring.lost {
 			l := &ring.lost[by]
-			r.missed += l.events.Swap(0)
+			r.lost.Add(l.events.Swap(0))
 			r.series[by].minute.lose(l.units.Swap(0), l.all.Swap(0))
 		}
 	}

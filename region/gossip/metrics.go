@@ -1,10 +1,8 @@
 package gossip
 
 import (
-	"context"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/internal/base/instruments"
@@ -19,52 +17,48 @@ import (
 //	regiond_gossip_rejoins_total{result}   joined, failed, unresolved
 //	regiond_config_drift_seconds           how long configurations have differed
 type metrics struct {
-	refused, rejoins metric.Int64Counter
+	refused, rejoins *instruments.Counter
 }
 
 func newMetrics(meter metric.Meter, g *Gossip) (*metrics, error) {
 	i := instruments.On(meter)
 	i.Gauge("regiond.gossip.members", "{process}", "Processes known by gossip, this one included, by state.",
-		func(o metric.Float64Observer) {
+		func(observe instruments.Observe) {
 			counts := map[State]float64{Alive: 0, Dead: 0}
 			for _, m := range g.Members() {
 				counts[m.State]++
 			}
 			for state, n := range counts {
-				o.Observe(n, metric.WithAttributes(attribute.String("state", string(state))))
+				observe(n, "state", string(state))
 			}
 		})
 	i.Gauge("regiond.gossip.health", "{point}", "How late this process is with its own probes: 0 is healthy, 7 the worst.",
-		func(o metric.Float64Observer) {
+		func(observe instruments.Observe) {
 			if ml := g.list.Load(); ml != nil {
-				o.Observe(float64(ml.GetHealthScore()))
+				observe(float64(ml.GetHealthScore()))
 			}
 		})
 	i.Gauge("regiond.config.drift", "s",
 		"How long the configurations of the processes that are alive have differed; 0 while they agree.",
-		func(o metric.Float64Observer) {
+		func(observe instruments.Observe) {
 			age := 0.0
 			if since, _, ok := g.Drift(); ok {
 				age = time.Since(since).Seconds()
 			}
-			o.Observe(age)
+			observe(age)
 		})
 	m := &metrics{
-		refused: i.Counter("regiond.gossip.refused", "{message}", "Messages and streams that were refused, by reason.", instruments.Zeros("reason",
+		refused: i.CounterBy("regiond.gossip.refused", "{message}", "Messages and streams that were refused, by reason.", "reason",
 			"label", "key", // of another deployment
 			"size", "bytes", "streams", "message", // more than a deployment sends, or something else
 			"region", "metadata", "full", // a member that does not belong here
-		)...),
-		rejoins: i.Counter("regiond.gossip.rejoins", "{call}", "Calls to seeds and dead members, by result.",
-			instruments.Zeros("result", "joined", "failed", "unresolved")...),
+		),
+		rejoins: i.CounterBy("regiond.gossip.rejoins", "{call}", "Calls to seeds and dead members, by result.",
+			"result", "joined", "failed", "unresolved"),
 	}
 	return m, i.Err()
 }
 
-func (m *metrics) refusedFor(reason string) {
-	m.refused.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", reason)))
-}
+func (m *metrics) refusedFor(reason string) { m.refused.Add(1, "reason", reason) }
 
-func (m *metrics) rejoined(result string) {
-	m.rejoins.Add(context.Background(), 1, metric.WithAttributes(attribute.String("result", result)))
-}
+func (m *metrics) rejoined(result string) { m.rejoins.Add(1, "result", result) }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
@@ -107,7 +106,6 @@ func (o *Options) validate() error {
 			"option Advertise must name a host that others can reach, is %q", o.Advertise)
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	o.Meter = cmp.Or[metric.Meter](o.Meter, noop.Meter{})
 	return errors.Join(errs...)
 }
 

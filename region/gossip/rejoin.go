@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/region"
 )
 
@@ -45,7 +46,7 @@ func (g *Gossip) rejoin(ctx context.Context, running map[string]context.CancelFu
 // call joins a target, host:port, whenever it is not alive, until ctx ends.
 func (g *Gossip) call(ctx context.Context, name string, seed bool) {
 	var addrs []string // what the host resolved to last time
-	failing := false
+	var failing loglimit.Fault
 	for ctx.Err() == nil {
 		var err error
 		if alive, _ := g.members.addresses(); len(addrs) == 0 || slices.ContainsFunc(addrs, func(addr string) bool { return !alive[addr] }) {
@@ -53,13 +54,12 @@ func (g *Gossip) call(ctx context.Context, name string, seed bool) {
 		}
 		switch log := g.options.Logger; {
 		case !seed || ctx.Err() != nil:
-		case err != nil && !failing:
+		case err != nil && failing.Begins():
 			log.Warn("gossip seed cannot be reached, or has another cluster name or key; retrying every few seconds",
 				slog.String("seed", name), slog.Any("error", err))
-		case err == nil && failing:
+		case err == nil && failing.Ends():
 			log.Info("gossip seed is reached again", slog.String("seed", name))
 		}
-		failing = err != nil
 		// Jitter keeps processes that lost each other at the same moment from
 		// calling each other at the same moment for ever.
 		sleep(ctx, RejoinInterval-rand.N(RejoinInterval/5))

@@ -1,11 +1,9 @@
 package loans
 
 import (
-	"context"
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/internal/base/instruments"
@@ -21,7 +19,7 @@ type sums struct {
 
 // metrics are the tender's instruments; docs/observe.md describes them.
 type metrics struct {
-	messages, voided metric.Int64Counter
+	messages, voided *instruments.Counter
 
 	mu   sync.Mutex
 	sums map[[2]string]sums // by policy and limit
@@ -35,16 +33,16 @@ const (
 
 func newMetrics(m metric.Meter) (*metrics, error) {
 	i, x := instruments.On(m), &metrics{sums: map[[2]string]sums{}}
-	x.messages = i.Counter("regiond.loans.messages", "{message}",
-		"Wants, grants and returns of loans that were published, by kind, each for one partition.", instruments.Zeros("kind", "want", "grant", "return")...)
-	x.voided = i.Counter("regiond.loans.voided", "{loan}", "Loans held that were given up before their end, by reason.",
-		instruments.Zeros("reason", voidLost, voidClock)...)
+	x.messages = i.CounterBy("regiond.loans.messages", "{message}",
+		"Wants, grants and returns of loans that were published, by kind, each for one partition.", "kind", "want", "grant", "return")
+	x.voided = i.CounterBy("regiond.loans.voided", "{loan}", "Loans held that were given up before their end, by reason.",
+		"reason", voidLost, voidClock)
 	gauge := func(name, unit, help string, value func(s sums) float64) {
-		i.Gauge(name, unit, help, func(o metric.Float64Observer) {
+		i.Gauge(name, unit, help, func(observe instruments.Observe) {
 			x.mu.Lock()
 			defer x.mu.Unlock()
 			for name, s := range x.sums {
-				o.Observe(value(s), metric.WithAttributes(attribute.String("policy", name[0]), attribute.String("limit", name[1])))
+				observe(value(s), "policy", name[0], "limit", name[1])
 			}
 		})
 	}
@@ -59,7 +57,7 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 
 func (m *metrics) sent(l *wire.Loans) {
 	for kind, n := range map[string]int{"want": len(l.Wants), "grant": len(l.Grants), "return": len(l.Returns)} {
-		m.messages.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("kind", kind)))
+		m.messages.Add(int64(n), "kind", kind)
 	}
 }
 
@@ -68,7 +66,7 @@ const observeEvery = time.Second
 
 // observe takes the sums over all that is tended.
 func (t *Tender) observe(now time.Duration) {
-	if t.metrics == nil || now-t.observed < observeEvery {
+	if now-t.observed < observeEvery {
 		return
 	}
 	t.observed = now
@@ -94,9 +92,6 @@ func (t *Tender) observe(now time.Duration) {
 // Lent is how many units of a limit this region has lent and borrowed, over the partitions that
 // this process tends. It is at most a second old.
 func (t *Tender) Lent(policy, limit string) (lent, borrowed int64) {
-	if t.metrics == nil {
-		return 0, 0
-	}
 	t.metrics.mu.Lock()
 	defer t.metrics.mu.Unlock()
 	s := t.metrics.sums[[2]string{policy, limit}]

@@ -6,9 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
-
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/sync/wire"
@@ -47,7 +44,7 @@ func (t *Tender) look(p *tended, b *Bound, v *store.Verdict) bool {
 		if p.book.Store.Lost != s.Lost {
 			reason = voidLost
 		}
-		t.metrics.voided.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("reason", reason)))
+		t.metrics.voided.Add(int64(n), "reason", reason)
 	}
 	p.at = v.StoreUS
 	p.book = loan.Book{Region: t.o.Self.Region, Terms: p.plan.Terms, Store: s, Share: b.Share, State: v.Loans.State}

@@ -131,9 +131,6 @@ func New(o Options) (*Tender, error) {
 		o: o, active: partitions{expiring.New[uint64, active](o.MaxActive)},
 		wake: make(chan struct{}, 1), tended: map[uint64]*tended{},
 	}
-	if o.Meter == nil {
-		return t, nil
-	}
 	var err error
 	t.metrics, err = newMetrics(o.Meter)
 	return t, err

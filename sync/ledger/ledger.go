@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 )
 
 const (
@@ -91,7 +90,6 @@ func (o *Options) validate() error {
 		errs = append(errs, fmt.Errorf("option MaxSeries must be between 0 and %d, is %d", maxMaxSeries, o.MaxSeries))
 	}
 	o.MaxSeries = cmp.Or(o.MaxSeries, DefaultMaxSeries)
-	o.Meter = cmp.Or[metric.Meter](o.Meter, noop.Meter{})
 	return errors.Join(errs...)
 }
 

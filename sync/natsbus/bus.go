@@ -37,6 +37,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/internal/base/signal"
 	meshsync "github.com/regiond/regiond/sync"
 )
@@ -68,7 +69,7 @@ type Bus struct {
 
 	mu         sync.Mutex
 	status     Status
-	complaints map[string]bool // errors that were logged since the last change of the connection
+	complaints *loglimit.Rate // lines about errors, each at most once an hour or connection
 }
 
 var _ meshsync.Bus = (*Bus)(nil)
@@ -92,7 +93,7 @@ func New(opts Options) (*Bus, error) {
 		arrived:    make(chan *nats.Msg, InboxMessages),
 		messages:   make(chan meshsync.Message),
 		gaps:       make(chan struct{}, 1),
-		complaints: make(map[string]bool),
+		complaints: loglimit.NewRate(1, time.Hour),
 	}
 	var err error
 	if b.metrics, err = newMetrics(opts.Meter, b.Connected); err != nil {
@@ -273,7 +274,7 @@ func (b *Bus) login() (name, password string) {
 	if err != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.logOnce("bus: the password of "+b.opts.Username+" at NATS cannot be read", err)
+		b.complaints.Warn(b.opts.Logger, time.Now(), err.Error(), "bus: the password of "+b.opts.Username+" at NATS cannot be read", "error", err)
 	}
 	return b.opts.Username, password
 }
@@ -341,7 +342,7 @@ func (b *Bus) connected(nc *nats.Conn) {
 	}
 	b.discard(dropDisconnected) // of the connection before
 	b.limit.Store(min(nc.MaxPayload(), MaxMessage))
-	b.metrics.connection()
+	b.metrics.opened.Add(1)
 	b.opts.Logger.Info("bus: connected to NATS", "url", shown)
 	if most := nc.MaxPayload(); most < payload {
 		b.opts.Logger.Warn("bus: the NATS server takes small messages only, so large ones are sent in pieces; set its max_payload to 1MB, its default",
@@ -349,7 +350,7 @@ func (b *Bus) connected(nc *nats.Conn) {
 	}
 	b.mu.Lock()
 	b.status = Status{Connected: true, URL: shown, Since: time.Now()}
-	clear(b.complaints)
+	b.complaints.Forget()
 	b.mu.Unlock()
 	signal.Send(b.gaps)
 }
@@ -365,7 +366,7 @@ func (b *Bus) disconnected(nc *nats.Conn, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.status.Connected || b.status.Since.IsZero() {
-		clear(b.complaints)
+		b.complaints.Forget()
 		b.status = Status{Since: time.Now(), LastError: b.status.LastError}
 		if err != nil {
 			b.opts.Logger.Warn("bus: not connected to NATS; trying until it is back", "error", err)
@@ -387,20 +388,12 @@ func (b *Bus) failed(_ *nats.Conn, _ *nats.Subscription, err error) {
 	b.complain(err)
 }
 
-// complain logs an error once in each connection.
+// complain logs an error that is new to a connection.
 func (b *Bus) complain(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.status.LastError = err.Error()
 	if b.status.Connected {
-		b.logOnce("bus: NATS reports an error", err)
-	}
-}
-
-// logOnce logs an error once between two changes of the connection. mu is held.
-func (b *Bus) logOnce(msg string, err error) {
-	if !b.complaints[err.Error()] && len(b.complaints) < maxComplaints {
-		b.complaints[err.Error()] = true
-		b.opts.Logger.Warn(msg, "error", err)
+		b.complaints.Warn(b.opts.Logger, time.Now(), err.Error(), "bus: NATS reports an error", "error", err)
 	}
 }

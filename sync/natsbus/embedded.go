@@ -11,11 +11,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
-	"golang.org/x/time/rate"
 
 	"github.com/regiond/regiond/internal/base/instruments"
+	"github.com/regiond/regiond/internal/base/loglimit"
 )
 
 // Embedded is a NATS server in this process. Those of other regions are joined by
@@ -52,18 +50,19 @@ func NewEmbedded(opts EmbeddedOptions) (*Embedded, error) {
 	e.server = s
 	i := instruments.On(opts.Meter)
 	errs := i.Counter("regiond.bus.server.errors", "{error}",
-		"Errors of the embedded NATS server: peers that it refused, connections that failed.", instruments.Zero())
+		"Errors of the embedded NATS server: peers that it refused, connections that failed.")
 	i.Gauge("regiond.bus.gateways", "", "Embedded NATS servers of other processes that are connected, by direction.", e.observe)
 	if err := i.Err(); err != nil {
 		return nil, fmt.Errorf("natsbus: make instruments: %w", err)
 	}
-	e.log = &serverLog{logger: opts.Logger, failed: func() { errs.Add(context.Background(), 1) }, kinds: map[string]*rate.Limiter{}}
+	// A peer that connects every second with a wrong secret does not fill a disk.
+	e.log = &serverLog{logger: opts.Logger, failed: func() { errs.Add(1) }, kinds: loglimit.NewRate(5, 12*time.Second)}
 	s.SetLoggerV2(e.log, false, false, false)
 	return e, nil
 }
 
 // observe shows how many gateways are connected.
-func (e *Embedded) observe(o metric.Float64Observer) {
+func (e *Embedded) observe(observe instruments.Observe) {
 	var in, out float64
 	for _, p := range e.Peers() {
 		if p.Inbound {
@@ -73,8 +72,8 @@ func (e *Embedded) observe(o metric.Float64Observer) {
 			out++
 		}
 	}
-	o.Observe(in, metric.WithAttributes(attribute.String("direction", "in")))
-	o.Observe(out, metric.WithAttributes(attribute.String("direction", "out")))
+	observe(in, "direction", "in")
+	observe(out, "direction", "out")
 }
 
 // Ready is closed once the server listens and clients can connect. Its peers may still be

@@ -13,7 +13,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -73,7 +72,6 @@ func (o *EmbeddedOptions) validate() error {
 		errs = append(errs, errors.New("option TLS must verify both sides"))
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	o.Meter = cmp.Or[metric.Meter](o.Meter, noop.Meter{})
 	return errors.Join(errs...)
 }
 

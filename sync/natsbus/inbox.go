@@ -22,7 +22,7 @@ func (b *Bus) receive(ctx context.Context) {
 		}
 		select {
 		case msg := <-b.arrived:
-			b.metrics.received()
+			b.metrics.arrived.Add(1)
 			m := meshsync.Message{Subject: msg.Subject, Data: msg.Data, Header: fieldsOf(msg.Header)}
 			dropped := b.overflow() - counted
 			counted += dropped

@@ -1,10 +1,8 @@
 package natsbus
 
 import (
-	"context"
 	"errors"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/internal/base/instruments"
@@ -27,37 +25,26 @@ const (
 //	regiond_bus_dropped_total{reason}
 //	regiond_bus_connections_total      made, so reconnections are one fewer
 //	regiond_bus_connected              1 while there is one
-type metrics struct {
-	published, arrived, opened, dropped metric.Int64Counter
-
-	reasons map[string]metric.MeasurementOption // built once: drops come in floods
-}
+type metrics struct{ published, arrived, opened, dropped *instruments.Counter }
 
 func newMetrics(meter metric.Meter, connected func() bool) (*metrics, error) {
-	i, none, m := instruments.On(meter), instruments.Zero(), &metrics{reasons: make(map[string]metric.MeasurementOption)}
-	m.published = i.Counter("regiond.bus.published", "{message}", "Messages that the bus took; not necessarily delivered.", none)
-	m.arrived = i.Counter("regiond.bus.received", "{message}", "Messages that arrived from NATS.", none)
-	m.opened = i.Counter("regiond.bus.connections", "{connection}", "Connections to NATS that were made.", none)
-	reasons := []string{dropDisconnected, dropFull, dropTooLarge, dropRefused, dropWrite, dropReader}
-	m.dropped = i.Counter("regiond.bus.dropped", "{message}", "Messages that were dropped on our side of NATS, by reason.", instruments.Zeros("reason", reasons...)...)
-	for _, reason := range reasons {
-		m.reasons[reason] = metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", reason)))
-	}
-	i.Gauge("regiond.bus.connected", "", "1 while there is a connection to NATS with its subscriptions in place.", func(o metric.Float64Observer) {
-		v := 0.0
-		if connected() {
-			v = 1
-		}
-		o.Observe(v)
-	})
-	return m, i.Err()
+	i := instruments.On(meter)
+	i.Gauge("regiond.bus.connected", "", "1 while there is a connection to NATS with its subscriptions in place.",
+		func(observe instruments.Observe) { observe(instruments.Truth(connected())) })
+	return &metrics{
+		published: i.Counter("regiond.bus.published", "{message}", "Messages that the bus took; not necessarily delivered."),
+		arrived:   i.Counter("regiond.bus.received", "{message}", "Messages that arrived from NATS."),
+		opened:    i.Counter("regiond.bus.connections", "{connection}", "Connections to NATS that were made."),
+		dropped: i.CounterBy("regiond.bus.dropped", "{message}", "Messages that were dropped on our side of NATS, by reason.",
+			"reason", dropDisconnected, dropFull, dropTooLarge, dropRefused, dropWrite, dropReader),
+	}, i.Err()
 }
 
 // publish counts the outcome of a call of Publish.
 func (m *metrics) publish(err error) {
 	switch {
 	case err == nil:
-		m.published.Add(context.Background(), 1)
+		m.published.Add(1)
 	case errors.Is(err, ErrFull):
 		m.drop(dropFull, 1)
 	case errors.Is(err, ErrTooLarge):
@@ -67,10 +54,4 @@ func (m *metrics) publish(err error) {
 	}
 }
 
-func (m *metrics) received() { m.arrived.Add(context.Background(), 1) }
-
-func (m *metrics) connection() { m.opened.Add(context.Background(), 1) }
-
-func (m *metrics) drop(reason string, n int64) {
-	m.dropped.Add(context.Background(), n, m.reasons[reason])
-}
+func (m *metrics) drop(reason string, n int64) { m.dropped.Add(n, "reason", reason) }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
@@ -44,8 +43,6 @@ const (
 	reconnectJitter = 600 * time.Millisecond
 	// flushTimeout is for what is queued when the process ends.
 	flushTimeout = 500 * time.Millisecond
-	// maxComplaints is how many different errors of one connection are logged.
-	maxComplaints = 16
 )
 
 // Options are what a Bus needs: where NATS is (URLs or Server, not both) and our names.
@@ -81,6 +78,5 @@ func (o *Options) validate() error {
 	}
 	o.Name = cmp.Or(o.Name, "regiond/"+o.Region)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	o.Meter = cmp.Or[metric.Meter](o.Meter, noop.Meter{})
 	return nil
 }

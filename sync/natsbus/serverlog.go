@@ -7,24 +7,18 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"golang.org/x/time/rate"
-)
 
-// Of one kind of warning logBurst are logged at once and further ones each logPeriod, so
-// that a peer that connects every second with a wrong secret does not fill a disk.
-const (
-	logBurst  = 5
-	logPeriod = 12 * time.Second
+	"github.com/regiond/regiond/internal/base/loglimit"
 )
 
 // serverLog passes nats-server's log to slog, notices as debugging.
 type serverLog struct {
 	logger *slog.Logger
-	failed func() // counts errors, those that are not logged too
+	failed func()         // counts errors, those that are not logged too
+	kinds  *loglimit.Rate // by format
 
 	mu    sync.Mutex
-	first error                    // fatal
-	kinds map[string]*rate.Limiter // by format: nats-server's source has a fixed number
+	first error // fatal
 }
 
 var _ server.Logger = (*serverLog)(nil)
@@ -36,16 +30,7 @@ func (l *serverLog) Noticef(format string, args ...any) {
 
 // Warnf is called for what an operator should change.
 func (l *serverLog) Warnf(format string, args ...any) {
-	l.mu.Lock()
-	kind := l.kinds[format]
-	if kind == nil {
-		kind = rate.NewLimiter(rate.Every(logPeriod), logBurst)
-		l.kinds[format] = kind
-	}
-	l.mu.Unlock()
-	if kind.Allow() {
-		l.logger.Warn("embedded NATS server: " + fmt.Sprintf(format, args...))
-	}
+	l.kinds.Warn(l.logger, time.Now(), format, "embedded NATS server: "+fmt.Sprintf(format, args...))
 }
 
 // Errorf is called for refused peers and failed connections: nothing that stops the server.

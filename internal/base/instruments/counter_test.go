@@ -1,4 +1,4 @@
-package counting_test
+package instruments_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/regiond/regiond/internal/base/counting"
+	"github.com/regiond/regiond/internal/base/instruments"
 )
 
 type labels struct{ a, b int }
@@ -20,21 +20,21 @@ func (l labels) set() attribute.Set {
 }
 
 // counter returns a counter and what a reader collects of it, by labels.
-func counter(t testing.TB) (c *counting.Counter[labels], collect func() map[attribute.Set]int64) {
+func counter(t testing.TB) (c *instruments.CounterOf[labels], collect func() map[attribute.Set]int64) {
 	cs, collect := counters(t, 1)
 	return cs[0], collect
 }
 
 // counters returns n counters of one name on one meter.
-func counters(t testing.TB, n int) (cs []*counting.Counter[labels], collect func() map[attribute.Set]int64) {
+func counters(t testing.TB, n int) (cs []*instruments.CounterOf[labels], collect func() map[attribute.Set]int64) {
 	reader := metric.NewManualReader()
 	meter := metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
 	for range n {
-		c, err := counting.New(meter, "things", "{thing}", "Things.", labels.set)
-		if err != nil {
+		m := instruments.On(meter)
+		cs = append(cs, instruments.Of(m, "things", "{thing}", "Things.", labels.set))
+		if err := m.Err(); err != nil {
 			t.Fatal(err)
 		}
-		cs = append(cs, c)
 	}
 	return cs, func() map[attribute.Set]int64 {
 		var all metricdata.ResourceMetrics

@@ -1,10 +1,6 @@
-// Package counting counts what happens in every check: an atomic addition for each, where a counter of OpenTelemetry
-// takes a twentieth of a check. It is read when metrics are collected, and has no exemplars; histograms have them.
-package counting
+package instruments
 
 import (
-	"context"
-	"fmt"
 	"iter"
 	"maps"
 	"math/bits"
@@ -17,36 +13,42 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Counter is a metric with one series for each combination of labels that was counted, for the life of the process: what
-// L can be must be bounded. Safe for concurrent use.
-type Counter[L comparable] struct {
+// Counter counts under labels, with a series for each combination that was counted: what they can be must be bounded.
+// Safe for concurrent use.
+type Counter struct{ *CounterOf[pairs] }
+
+// Add counts n, with the names and values of at most three labels in turn.
+func (c *Counter) Add(n int64, labels ...string) {
+	var p pairs
+	copy(p[:], labels)
+	c.CounterOf.Add(p, n)
+}
+
+// CounterOf is a counter whose labels are a value of type L, for what happens in every check: to count is an atomic
+// addition, where a counter of OpenTelemetry takes a twentieth of a check. It has no exemplars; histograms have them.
+// Safe for concurrent use.
+type CounterOf[L comparable] struct {
 	set    func(L) attribute.Set
 	series atomic.Pointer[map[L]*series] // replaced, never changed
 
 	mu sync.Mutex // of those who replace it
 }
 
-// New creates a counter on a meter. set makes the attributes of labels, once for each.
-func New[L comparable](m metric.Meter, name, unit, help string, set func(L) attribute.Set) (*Counter[L], error) {
-	c := &Counter[L]{set: set}
+// Of makes a counter. set makes the attributes of labels, once for each.
+func Of[L comparable](m *Maker, name, unit, help string, set func(L) attribute.Set) *CounterOf[L] {
+	c := &CounterOf[L]{set: set}
 	c.series.Store(&map[L]*series{})
-	counter, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
-	if err == nil { // a callback of the instrument itself would be dropped where two Counters share it
-		_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-			for _, s := range *c.series.Load() {
-				o.ObserveInt64(counter, s.sum(), s.attributes)
-			}
-			return nil
-		}, counter)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("create the counter %s: %w", name, err)
-	}
-	return c, nil
+	counter, err := m.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
+	m.register(name, err, counter, func(o metric.Observer) {
+		for _, s := range *c.series.Load() {
+			o.ObserveInt64(counter, s.sum(), s.attributes)
+		}
+	})
+	return c
 }
 
 // Add counts n under labels. It allocates nothing but for labels that are new.
-func (c *Counter[L]) Add(l L, n int64) {
+func (c *CounterOf[L]) Add(l L, n int64) {
 	s, ok := (*c.series.Load())[l]
 	if !ok {
 		s = c.create(l)
@@ -55,7 +57,7 @@ func (c *Counter[L]) Add(l L, n int64) {
 }
 
 // All is what was counted under each combination of labels until now.
-func (c *Counter[L]) All() iter.Seq2[L, int64] {
+func (c *CounterOf[L]) All() iter.Seq2[L, int64] {
 	return func(yield func(L, int64) bool) {
 		for l, s := range *c.series.Load() {
 			if !yield(l, s.sum()) {
@@ -65,7 +67,7 @@ func (c *Counter[L]) All() iter.Seq2[L, int64] {
 	}
 }
 
-func (c *Counter[L]) create(l L) *series {
+func (c *CounterOf[L]) create(l L) *series {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := maps.Clone(*c.series.Load())
