@@ -129,8 +129,8 @@ func (m *Mesh) onLoans(region string, msg Message) error {
 		return &refusal{reasonStale, fmt.Sprintf("loans from %s, boot %d, number %d, which is not newer than the last", l.From.Instance, l.From.Boot, l.Seq)}
 	}
 	m.received(kindLoan, region, len(msg.Data))
-	if m.o.Loans != nil {
-		m.o.Loans(l)
+	if m.receivers.Loans != nil {
+		m.receivers.Loans(l)
 	}
 	return nil
 }

@@ -55,6 +55,7 @@ type Mesh struct {
 	outbox        outbox
 	requested     uint64 // number of our newest request
 	snapshots     snapshots
+	receivers     Receivers
 	refusals      *loglimit.Rate // lines about refused messages, by region
 	started       time.Duration
 	lastHeartbeat time.Duration
@@ -80,6 +81,9 @@ func New(o Options) (*Mesh, error) {
 	}
 	return m, nil
 }
+
+// SetReceivers sets what gets the messages that are not for the Mesh itself, before Run.
+func (m *Mesh) SetReceivers(r Receivers) { m.receivers = r }
 
 // SetSecret signs, seals and accepts messages by another Secret from now on, which belongs to
 // the Mesh. It may be called from anywhere.

@@ -75,16 +75,8 @@ type Options struct {
 	View func() Advertised
 	// OnExchange is called with each measurement of a peer's clock. It may be nil.
 	OnExchange func(peer quota.Process, e Exchange)
-	// Loans is called with what processes of other regions send about loans, and with the wants
-	// of siblings. It owns what it is given, and may be nil.
-	Loans func(l *wire.Loans)
-	// OnReset is called with each message about a reset that others send; Resets gives the
-	// cuts of all tenants. Both may be nil.
-	OnReset func(r *wire.Reset)
-	Resets  func() iter.Seq2[string, []wire.Cut]
-	// OnTop is called with the newest payload that each other process gave to SendTop; its error
-	// refuses it. It may be nil.
-	OnTop func(from quota.Process, payload []byte) error
+	// Resets gives the cuts of all tenants. It may be nil.
+	Resets func() iter.Seq2[string, []wire.Cut]
 	// RecoverCounters is called when our counters were requested while a sibling,
 	// admissions only the store knows, is silent. It may be nil.
 	RecoverCounters func()
@@ -95,6 +87,18 @@ type Options struct {
 	// Checks gives the sampled checks whose usage Counters.Take gave, once each: the next
 	// message is linked to them. It may be nil.
 	Checks func() []trace.SpanContext
+}
+
+// Receivers are the parts that send by a Mesh, and get what others send to them. Each may be
+// nil. They are called as the funcs of Options are.
+type Receivers struct {
+	// Loans gets what processes of other regions send about loans, and the wants of siblings.
+	// It owns what it is given.
+	Loans func(l *wire.Loans)
+	// Reset gets each message about a reset.
+	Reset func(r *wire.Reset)
+	// Top gets the newest payload that each other process gave to SendTop; its error refuses it.
+	Top func(from quota.Process, payload []byte) error
 }
 
 // Advertised is the part of a heartbeat that the region's view decides; for the fields see

@@ -59,8 +59,8 @@ func (m *Mesh) onReset(region string, data []byte) error {
 		return &refusal{reasonStale, fmt.Sprintf("a reset from %s, boot %d, number %d, which is not newer than the last", r.From.Instance, r.From.Boot, r.Seq)}
 	}
 	m.received(kindReset, region, len(data))
-	if m.o.OnReset != nil {
-		m.o.OnReset(r)
+	if m.receivers.Reset != nil {
+		m.receivers.Reset(r)
 	}
 	return nil
 }

@@ -39,8 +39,8 @@ func (m *Mesh) onTop(region string, data []byte) error {
 	if !m.peers.newest(t.From, t.Seq, func(p *peer) *uint64 { return &p.topSeq }) {
 		return &refusal{reasonStale, fmt.Sprintf("counts from %s, boot %d, number %d, which are not newer than the last", t.From.Instance, t.From.Boot, t.Seq)}
 	}
-	if m.o.OnTop != nil {
-		if err := m.o.OnTop(t.From, payload); err != nil {
+	if m.receivers.Top != nil {
+		if err := m.receivers.Top(t.From, payload); err != nil {
 			return &refusal{string(wire.ReasonRange), err.Error()}
 		}
 	}

@@ -143,14 +143,15 @@ func (n *node) start(c meshsync.Counters) {
 		bus = n.via(bus)
 	}
 	m, err := meshsync.New(meshsync.Options{
-		Self: n.self, Key: n.key(), Secret: secret(t), Loans: n.loans, Bus: bus, Counters: c, Now: n.now, TimeUS: n.timeUS,
+		Self: n.self, Key: n.key(), Secret: secret(t), Bus: bus, Counters: c, Now: n.now, TimeUS: n.timeUS,
 		Known: n.w.known, Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged, RecoverCounters: n.recover,
-		Logger: slog.New(&n.log), Tracer: n.tracer, Checks: n.checks, OnReset: n.onReset, Resets: n.resets, OnTop: n.onTop,
+		Logger: slog.New(&n.log), Tracer: n.tracer, Checks: n.checks, Resets: n.resets,
 		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(n.reader)).Meter("test"),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.SetReceivers(meshsync.Receivers{Loans: n.loans, Reset: n.onReset, Top: n.onTop})
 	n.Mesh = m
 	var ctx context.Context
 	ctx, n.cancel = context.WithCancel(t.Context())

@@ -114,11 +114,16 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 			return nil, err
 		}
 	}
-	d.stream = page.New(d.sample)
-	d.limiter, err = limiter.New(limiter.Options{
+	if d.limiter, err = limiter.New(limiter.Options{
 		Store: s, Config: d.limiterConfig(topology), Top: d.recorder, Logger: d.log.With("component", "limiter"), Meter: d.telemetry.Meter("limiter"),
-	})
-	return d, err
+	}); err != nil {
+		return nil, err
+	}
+	if d.replication != nil {
+		d.replication.bind(d.redis, d.limiter.ResetAll)
+	}
+	d.stream = page.New(d.sample)
+	return d, nil
 }
 
 func (d *Daemon) openTelemetry() (err error) {
@@ -158,14 +163,9 @@ func (d *Daemon) openStore(c *config) (store.Store, func(context.Context) (int64
 		ClientName:  "regiond/" + c.region.Name + "/" + d.options.Instance,
 		Budget:      d.options.Budget,
 		Epoch:       state.Key,
-		Lost: func() {
-			if d.replication != nil {
-				d.replication.state.Lose()
-			}
-		},
-		Logger: d.log.With("component", "redis"),
-		Tracer: d.telemetry.Tracer("limiter"),
-		Meter:  d.telemetry.Meter("limiter"),
+		Logger:      d.log.With("component", "redis"),
+		Tracer:      d.telemetry.Tracer("limiter"),
+		Meter:       d.telemetry.Meter("limiter"),
 	})
 	if err != nil {
 		return nil, nil, err
@@ -178,9 +178,6 @@ func (d *Daemon) replicationOptions(s store.Store) replicationOptions {
 		instance: d.options.Instance, gossipAt: d.options.Gossip, processes: d.options.Processes, version: d.options.Version,
 		wrapBus: d.options.WrapBus, transport: d.options.Transport,
 		config: d.config.Load, timeUS: d.timeUS, store: s, recorder: d.recorder,
-		reset: func(ctx context.Context, tenant string, upTo int64) error {
-			return d.limiter.ResetAll(ctx, tenant, upTo)
-		},
 		log: d.log, telemetry: d.telemetry,
 	}
 	if d.redis != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/regiond/regiond/internal/base/files"
 	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/telemetry"
+	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
@@ -49,9 +50,6 @@ type replicationOptions struct {
 	eval        state.Eval         // runs a script on the store; nil, too
 	store       loans.Store
 	recorder    *top.Recorder
-	// reset deletes what this region has of a tenant, usage counters of generations up to upTo
-	// included.
-	reset func(ctx context.Context, tenant string, upTo int64) error
 
 	log       *slog.Logger
 	telemetry *telemetry.Telemetry
@@ -88,7 +86,8 @@ type replication struct {
 	changes  *viewChanges
 }
 
-// newReplication opens no connection.
+// newReplication makes the parts in the order of their dependencies and opens no connection. bind
+// connects those that need each other.
 func newReplication(o replicationOptions) (*replication, error) {
 	c := o.config()
 	r := &replication{
@@ -98,40 +97,28 @@ func newReplication(o replicationOptions) (*replication, error) {
 		atStart:            c,
 		beganUS:            o.timeUS(),
 	}
-	r.resets = newResets(r)
-	r.top = top.NewExchange(top.ExchangeOptions{
-		Recorder: o.recorder, Self: r.self, Live: r.received, Alone: r.topAlone,
-		Regions: func() []string { return regionNames(r.topology()) },
-		Send:    func(message []byte) { r.mesh.SendTop(message) },
-	})
-	key := wire.NewKey(c.keys.Partitions, c.topology.Cluster)
 	i := instruments.On(o.telemetry.Meter("regiond"))
-	r.worst = ledger.NewOvershoot(i)
+	r.worst, r.changes = ledger.NewOvershoot(i), newViewChanges(i)
 	r.beyond = ledger.NewExcess(i, regionNames(c.topology), o.log.With("component", "mesh"))
-	r.changes = newViewChanges(i)
+	r.state = state.New(state.Options{Self: r.self, Eval: o.eval, Now: r.now, Logger: o.log.With("component", "state")})
 	var err error
 	if r.offsets, err = clock.NewPeerOffsets(clock.PeerOptions{
 		Now: r.now, Logger: o.log.With("component", "clock"), Meter: o.telemetry.Meter("clock"),
 	}); err != nil {
 		return nil, err
 	}
+	key := wire.NewKey(c.keys.Partitions, c.topology.Cluster)
 	if r.ceilings, err = view.NewCeilings(view.CeilingOptions{
 		Self: r.self, Now: r.now, TimeUS: o.timeUS, Key: key, Topology: c.topology,
 		Ledger: ledger.Options{
-			Overshoot: r.worst.Window, Excess: r.beyond.Claimed, Lost: func() { r.state.Lose() }, Meter: o.telemetry.Meter("sync"),
-			Returned: func(tenant string) { r.resets.returned(tenant) },
+			Overshoot: r.worst.Window, Excess: r.beyond.Claimed, Lost: r.state.Lose, Meter: o.telemetry.Meter("sync"),
 		},
-		Offsets: r.offsets,
-		Store:   r.loanStore,
-		Asked:   func(id uint64, key *quota.CounterKey, a loan.Ask) { r.tender.Asked(id, key, a) },
-		Check:   o.telemetry.Sampled(),
+		Offsets: r.offsets, Store: r.loanStore, Check: o.telemetry.Sampled(),
 	}); err != nil {
 		return nil, err
 	}
-	var recoverCounters func()
 	if o.storeTotals != nil {
 		r.recovery = view.NewCounterRecovery(o.storeTotals, r.ceilings, o.log.With("component", "totals"))
-		recoverCounters = r.recovery.Request
 	}
 	if err = r.openBus(c); err != nil {
 		return nil, err
@@ -141,22 +128,48 @@ func newReplication(o replicationOptions) (*replication, error) {
 			return nil, err
 		}
 	}
+	if err = r.openMesh(c, key); err != nil {
+		return nil, err
+	}
 	if r.tender, err = loans.New(loans.Options{
-		Send: func(to string, l *wire.Loans) { r.mesh.SendLoans(to, l) }, // the mesh is made later
-		Self: r.self, Now: r.now, Store: o.store, Bound: r.bound, Processes: r.siblings, Trip: r.trip,
-		Lost: func() { r.state.Lose() }, Meter: o.telemetry.Meter("regiond"),
+		Send: r.mesh.SendLoans, Self: r.self, Now: r.now, Store: o.store, Bound: r.bound, Processes: r.siblings, Trip: r.trip,
+		Lost: r.state.Lose, Meter: o.telemetry.Meter("regiond"),
 	}); err != nil {
 		return nil, err
 	}
-	if err = r.openMesh(c, key, recoverCounters); err != nil {
-		return nil, err
-	}
-	r.state = state.New(state.Options{Self: r.self, Eval: o.eval, Now: r.now, Logger: o.log.With("component", "state")})
-	if err = r.openManager(recoverCounters); err != nil {
+	r.top = top.NewExchange(top.ExchangeOptions{
+		Recorder: o.recorder, Self: r.self, Live: r.received, Alone: r.topAlone, Send: r.mesh.SendTop,
+		Regions: func() []string { return regionNames(r.topology()) },
+	})
+	if err = r.openManager(); err != nil {
 		return nil, err
 	}
 	r.watchView(i)
 	return r, i.Err()
+}
+
+// bind connects the parts that need each other, before anything is decided or received. reset deletes
+// what this region has of a tenant, usage counters of generations up to upTo included.
+//
+//	mesh, ledger ─▶ resets ─▶ limiter ─▶ ceilings
+//	mesh, ceilings ─▶ tender ─▶ mesh
+//	mesh ─▶ top ─▶ mesh
+//	redis ─▶ state ─▶ redis
+func (r *replication) bind(redis *redisstore.Store, reset func(ctx context.Context, tenant string, upTo int64) error) {
+	r.resets = newResets(r, reset)
+	r.mesh.SetReceivers(meshsync.Receivers{Loans: r.tender.Receive, Reset: r.resets.received, Top: r.top.Receive})
+	r.ceilings.Bind(r.tender.Asked, r.resets.returned)
+	if redis != nil {
+		redis.OnLost(r.state.Lose)
+	}
+}
+
+// recoverCounters asks for counters that only the store knows; nil when usage is kept in memory.
+func (r *replication) recoverCounters() func() {
+	if r.recovery == nil {
+		return nil
+	}
+	return r.recovery.Request
 }
 
 func (r *replication) now() time.Duration { return time.Since(r.started) }
@@ -168,10 +181,10 @@ func (r *replication) known(name string) bool {
 	return ok
 }
 
-func (r *replication) openManager(recoverCounters func()) error {
+func (r *replication) openManager() error {
 	tracer := r.telemetry.Tracer("regiond")
 	o := view.ManagerOptions{
-		Ceilings: r.ceilings, Mesh: r.mesh, State: r.state, Processes: r.processes, Recover: recoverCounters,
+		Ceilings: r.ceilings, Mesh: r.mesh, State: r.state, Processes: r.processes, Recover: r.recoverCounters(),
 		Logger: r.log.With("component", "view"),
 		OnEvent: func(e view.Event) {
 			r.changes.count(e)
@@ -301,7 +314,7 @@ func nextPort(addr string) string {
 	return net.JoinHostPort(host, strconv.Itoa(number+1))
 }
 
-func (r *replication) openMesh(c *config, key wire.Key, recoverCounters func()) error {
+func (r *replication) openMesh(c *config, key wire.Key) error {
 	secret, err := wire.NewSecret(c.keys.Shared, c.topology.Cluster)
 	if err != nil {
 		return err
@@ -312,7 +325,7 @@ func (r *replication) openMesh(c *config, key wire.Key, recoverCounters func()) 
 	}
 	r.mesh, err = meshsync.New(meshsync.Options{
 		Self: r.self, Key: key, Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.timeUS,
-		Known: r.known, Loans: r.tender.Receive, OnReset: r.resets.received, Resets: r.ceilings.Ledger().Resets, OnTop: r.top.Receive,
+		Known: r.known, Resets: r.ceilings.Ledger().Resets,
 		Regions: func() []string { return regionNames(r.topology()) },
 		View:    r.ceilings.Advertised,
 		OnExchange: func(peer quota.Process, e meshsync.Exchange) {
@@ -324,7 +337,7 @@ func (r *replication) openMesh(c *config, key wire.Key, recoverCounters func()) 
 			}
 		},
 		Logger: r.log.With("component", "mesh"), Meter: r.telemetry.Meter("sync"),
-		Tracer: r.telemetry.Tracer("sync"), Checks: r.ceilings.Ledger().Checks, RecoverCounters: recoverCounters,
+		Tracer: r.telemetry.Tracer("sync"), Checks: r.ceilings.Ledger().Checks, RecoverCounters: r.recoverCounters(),
 	})
 	return err
 }

@@ -43,6 +43,7 @@ const (
 // come back with it.
 type resets struct {
 	r      *replication
+	reset  func(ctx context.Context, tenant string, upTo int64) error // of our region
 	orders chan *wire.Reset
 
 	mu    sync.Mutex
@@ -57,9 +58,9 @@ type resetCall struct {
 	changed chan struct{}                  // holds at most one
 }
 
-func newResets(r *replication) *resets {
+func newResets(r *replication, reset func(ctx context.Context, tenant string, upTo int64) error) *resets {
 	return &resets{
-		r: r, orders: make(chan *wire.Reset, resetsAtOnce),
+		r: r, reset: reset, orders: make(chan *wire.Reset, resetsAtOnce),
 		calls: map[uint64]*resetCall{}, answers: map[uint64]*wire.Reset{},
 	}
 }
@@ -159,7 +160,7 @@ func (s *resets) here(ctx context.Context, id uint64, tenant string) (wire.Reset
 		return m, context.Cause(ctx)
 	case <-time.After(resetSettle):
 	}
-	if err := s.r.reset(ctx, tenant, cut.UpTo); err != nil {
+	if err := s.reset(ctx, tenant, cut.UpTo); err != nil {
 		return m, err
 	}
 	cut.State = wire.CutDeleted

@@ -474,7 +474,7 @@ func TestClusterSendsAgainWhatWasNotExecuted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newCluster(o, newNodes(o, make(chan struct{}, 1), m))
+			c := newCluster(o, newNodes(o, make(chan struct{}, 1), m, func() {}))
 			defer c.close()
 			client := redis.NewClient(&redis.Options{Addr: o.Addrs[0]})
 			defer client.Close()

@@ -79,9 +79,7 @@ func (n *node) live(ctx context.Context) error {
 	defer l.seen.Store(now)
 	if was != nil && was.ID != now.ID {
 		n.metrics.losses.Add(1)
-		if n.lost != nil {
-			n.lost()
-		}
+		n.lost()
 		n.log.Warn("redis has lost writes that it had confirmed; limits may admit that much again within a window", "key", l.key, "since", now.Start)
 	}
 	return nil

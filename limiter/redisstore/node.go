@@ -40,7 +40,7 @@ type node struct {
 	life    *atomic.Pointer[life] // set by the prober; nil: it has none
 	checked time.Time             // when the user was last found to have all rights; the prober's, as lacks
 	lacks   string                // what it was last found to lack, "" for nothing
-	lost    func()                // Options.Lost
+	lost    func()                // see Store.OnLost
 	meter   *meter
 	now     func() time.Duration
 	watch   *store.Watch
@@ -56,9 +56,9 @@ type nodes struct {
 	deadAfter time.Duration
 }
 
-func newNodes(o Options, wake chan struct{}, m *metrics) *nodes {
+func newNodes(o Options, wake chan struct{}, m *metrics, lost func()) *nodes {
 	return &nodes{wake: wake, tracer: o.Tracer, deadAfter: cmp.Or(o.DeadAfter, deadAfter), template: node{
-		script: decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch), budget: o.Budget, log: o.Logger, metrics: m, lost: o.Lost, now: o.Now,
+		script: decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch), budget: o.Budget, log: o.Logger, metrics: m, lost: lost, now: o.Now,
 		calls: new(atomic.Uint64), nonce: strconv.FormatUint(uint64(rand.Uint32()), 36),
 	}}
 }

@@ -73,9 +73,6 @@ type Options struct {
 	// server. Under a Bound with another epoch nothing is admitted; "" takes that of the
 	// calls. In a cluster only the server that has the hash compares.
 	Epoch string
-	// Lost is called when a server is found to have lost writes that it had confirmed; nil
-	// is not.
-	Lost func()
 	// Tracer makes a span of each script call that a sampled request travels in; nil
 	// makes none, and costs nothing.
 	Tracer trace.Tracer
@@ -116,6 +113,7 @@ func (o *Options) validate() error {
 type Store struct {
 	nodeSet nodeSet
 	wake    chan struct{} // has an element when a breaker has opened
+	lost    func()        // see OnLost
 	log     *slog.Logger
 	metrics *metrics
 	probed  atomic.Bool
@@ -154,7 +152,7 @@ func New(o Options) (*Store, error) {
 	if s.metrics, err = newMetrics(o.Meter, s.Available); err != nil {
 		return nil, fmt.Errorf("redis store: %w", err)
 	}
-	f := newNodes(o, s.wake, s.metrics)
+	f := newNodes(o, s.wake, s.metrics, s.dataLost)
 	switch o.Mode {
 	case quota.RedisStandalone, "":
 		s.nodeSet = single{f.node(redis.NewClient(clientOptions(o).Simple()))}
@@ -168,6 +166,15 @@ func New(o Options) (*Store, error) {
 		return nil, fmt.Errorf("redis store: no mode %q", o.Mode)
 	}
 	return s, nil
+}
+
+// OnLost sets what is called when a server is found to have lost writes that it had confirmed, before Run.
+func (s *Store) OnLost(lost func()) { s.lost = lost }
+
+func (s *Store) dataLost() {
+	if s.lost != nil {
+		s.lost()
+	}
 }
 
 // Decide implements Store. The budget covers the wait behind other calls.

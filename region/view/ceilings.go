@@ -41,8 +41,6 @@ type CeilingOptions struct {
 	// Store is what the loans of our region's store go by; nil, and an Epoch of 0, close
 	// limits with a bound.
 	Store func() loan.Store
-	// Asked receives what decisions show of limits with a bound; nil: nobody lends.
-	Asked func(id uint64, key *quota.CounterKey, a loan.Ask)
 	// Check returns the span of a request that is sampled, nil for any other; nil without
 	// tracing.
 	Check func(context.Context) *trace.SpanContext
@@ -60,6 +58,9 @@ type Ceilings struct {
 	snapshot atomic.Pointer[snapshot]
 	limits   atomic.Pointer[limitIndex]
 	hold     hold // SetView's own
+
+	asked    func(id uint64, key *quota.CounterKey, a loan.Ask) // see Bind
+	returned func(tenant string)
 }
 
 // hold is the smallest shares that any process may have gone by, at any time up to until.
@@ -97,6 +98,11 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 	lo.Limit = func(name string) (int64, bool) { return c.limits.Load().units(name) }
 	lo.Regions = func() int { return len(c.limits.Load().topology.Weights) }
 	lo.Most = func(name string) int64 { return c.limits.Load().most(name, o.Now()) }
+	lo.Returned = func(tenant string) {
+		if c.returned != nil {
+			c.returned(tenant)
+		}
+	}
 	if lo.Excess == nil {
 		lo.Excess = func(string, string, int64) {}
 	}
@@ -111,6 +117,12 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 	v, _ := viewer.Observe(Input{Now: o.Now()})
 	c.SetView(v)
 	return c, nil
+}
+
+// Bind sets what is made of Ceilings and called by them, before anything is decided: asked gets what
+// decisions show of limits with a bound, and returned is as in ledger.Options. Without it nobody lends.
+func (c *Ceilings) Bind(asked func(id uint64, key *quota.CounterKey, a loan.Ask), returned func(tenant string)) {
+	c.asked, c.returned = asked, returned
 }
 
 // Ledger holds what every region has used.
@@ -325,8 +337,8 @@ func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey,
 
 // Asked implements limiter.Global.
 func (c *Ceilings) Asked(key *quota.CounterKey, a loan.Ask) {
-	if c.o.Asked != nil {
-		c.o.Asked(c.o.Key.CounterID(key), key, a)
+	if c.asked != nil {
+		c.asked(c.o.Key.CounterID(key), key, a)
 	}
 }
 

@@ -86,13 +86,12 @@ func (p *process) open() (err error) {
 	o := view.CeilingOptions{
 		Self: p.self, Now: p.now, TimeUS: s.timeUS, Key: w.key, Topology: s.topology, Ledger: ledger.Options{MaxSeries: w.o.MaxSeries},
 	}
-	var receiver func(*wire.Loans)
 	var durable view.RegionState
 	if d := p.lending; d != nil {
 		if err = d.open(); err != nil {
 			return err
 		}
-		o.Store, o.Asked, o.Ledger.Lost, receiver, durable = d.state.Store, d.tender.Asked, d.state.Lose, d.receive, d.state
+		o.Store, o.Ledger.Lost, durable = d.state.Store, d.state.Lose, d.state
 	}
 	if p.ceilings, err = view.NewCeilings(o); err != nil {
 		return err
@@ -109,10 +108,14 @@ func (p *process) open() (err error) {
 		},
 		Regions:         func() []string { return regionNames(s.topology) },
 		View:            p.ceilings.Advertised,
-		RecoverCounters: p.recovery.Request, Loans: receiver,
-		Logger: w.log, Meter: noop.Meter{},
+		RecoverCounters: p.recovery.Request,
+		Logger:          w.log, Meter: noop.Meter{},
 	}); err != nil {
 		return err
+	}
+	if d := p.lending; d != nil {
+		p.ceilings.Bind(d.tender.Asked, nil)
+		p.mesh.SetReceivers(meshsync.Receivers{Loans: d.receive})
 	}
 	if p.manager, err = view.NewManager(view.ManagerOptions{
 		Ceilings: p.ceilings, Mesh: p.mesh, State: durable,
