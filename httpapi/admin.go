@@ -87,7 +87,7 @@ func (c *call) resetEverywhere(tenant string) {
 	}
 	c.logReset(tenant)
 	c.out = appendValue(c.out[:0], struct {
-		Regions []RegionReset `json:"regions"`
+		Regions []quota.RegionReset `json:"regions"`
 	}{regions})
 	c.write(http.StatusOK, typeJSON, append(c.out, '\n'))
 }

@@ -114,9 +114,9 @@ func TestResetEverywhere(t *testing.T) {
 		f, tenant := &fake{}, ""
 		o := options(f)
 		o.Settings = with(&httpapi.Settings{Access: httpapi.Access{AdminTokens: admins}})
-		o.ResetEverywhere = func(_ context.Context, name string) ([]httpapi.RegionReset, error) {
+		o.ResetEverywhere = func(_ context.Context, name string) ([]quota.RegionReset, error) {
 			tenant = name
-			return []httpapi.RegionReset{{"eu", httpapi.ResetCleared}, {"us", httpapi.ResetUnreached}}, row.err
+			return []quota.RegionReset{{Region: "eu", Result: quota.ResetCleared}, {Region: "us", Result: quota.ResetUnreached}}, row.err
 		}
 		got := serve(admin(t, o), request("DELETE", row.target, "", "Authorization: Bearer "+row.token))
 		if got.status != row.status || tenant != row.tenant || f.calls() > 0 {

@@ -62,7 +62,7 @@ type Options struct {
 	// ResetEverywhere deletes what all regions have logged and counted of a tenant, and
 	// reports what each has done; on an error our own has not. nil where no other region can
 	// be asked.
-	ResetEverywhere func(ctx context.Context, tenant string) ([]RegionReset, error)
+	ResetEverywhere func(ctx context.Context, tenant string) ([]quota.RegionReset, error)
 	// Metrics answers GET /metrics.
 	Metrics http.Handler
 	// Page answers GET / and GET /page/{path}, to anyone. Events answers GET /v1/events.
@@ -95,22 +95,6 @@ type Options struct {
 	// listener under any name, unless the address is of loopback.
 	Address string
 }
-
-// RegionReset is what became of a reset in one region.
-type RegionReset struct {
-	Region string      `json:"region"`
-	Result ResetResult `json:"result"`
-}
-
-// ResetResult says what a region did.
-type ResetResult string
-
-// The results of a reset.
-const (
-	ResetCleared   ResetResult = "cleared"
-	ResetFailed    ResetResult = "failed"    // it was asked, and did not finish in time
-	ResetUnreached ResetResult = "unreached" // it did not answer
-)
 
 // Settings are what may change between requests. A value is immutable once it
 // has been returned by Options.Settings; a reload returns another one.

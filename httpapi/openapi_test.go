@@ -223,11 +223,11 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		guardedAPI.ServeHTTP(w, r)
 	})
 	many := o
-	many.ResetEverywhere = func(_ context.Context, tenant string) ([]httpapi.RegionReset, error) {
+	many.ResetEverywhere = func(_ context.Context, tenant string) ([]quota.RegionReset, error) {
 		if tenant == "lost" {
 			return nil, errors.New("no store")
 		}
-		return []httpapi.RegionReset{{"a", httpapi.ResetCleared}, {"b", httpapi.ResetFailed}, {"c", httpapi.ResetUnreached}}, nil
+		return []quota.RegionReset{{Region: "a", Result: quota.ResetCleared}, {Region: "b", Result: quota.ResetFailed}, {Region: "c", Result: quota.ResetUnreached}}, nil
 	}
 	ops, unreadyOps, guardedOps, manyOps := admin(t, o), admin(t, notReady), admin(t, guarded), admin(t, many)
 	rows := []struct {

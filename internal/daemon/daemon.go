@@ -230,7 +230,7 @@ func (d *Daemon) listen() error {
 	}
 	o.Address = cmp.Or(d.options.Admin, c.region.Admin)
 	if d.replication != nil && len(c.keys.Shared) > 0 {
-		o.ResetEverywhere = d.replication.resets.everywhere
+		o.ResetEverywhere = d.replication.resets.Everywhere
 	}
 	admin, err := httpapi.NewAdmin(o)
 	if err != nil {

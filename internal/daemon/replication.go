@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/regiond/regiond/clock"
+	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/internal/base/files"
 	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/telemetry"
@@ -29,6 +30,7 @@ import (
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/natsbus"
+	"github.com/regiond/regiond/sync/resets"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -78,7 +80,7 @@ type replication struct {
 	manager  *view.Manager
 	recovery *view.CounterRecovery // nil when usage is kept in memory
 	tender   *loans.Tender
-	resets   *resets
+	resets   *resets.Resets
 	top      *top.Exchange
 	beganUS  int64 // the store's TIME
 	worst    *ledger.Overshoot
@@ -139,7 +141,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 	}
 	r.top = top.NewExchange(top.ExchangeOptions{
 		Recorder: o.recorder, Self: r.self, Live: r.received, Alone: r.topAlone, Send: r.mesh.SendTop,
-		Regions: func() []string { return regionNames(r.topology()) },
+		Regions: r.regions,
 	})
 	if err = r.openManager(); err != nil {
 		return nil, err
@@ -156,9 +158,12 @@ func newReplication(o replicationOptions) (*replication, error) {
 //	mesh ─▶ top ─▶ mesh
 //	redis ─▶ state ─▶ redis
 func (r *replication) bind(redis *redisstore.Store, reset func(ctx context.Context, tenant string, upTo int64) error) {
-	r.resets = newResets(r, reset)
-	r.mesh.SetReceivers(meshsync.Receivers{Loans: r.tender.Receive, Reset: r.resets.received, Top: r.top.Receive})
-	r.ceilings.Bind(r.tender.Asked, r.resets.returned)
+	r.resets = resets.New(resets.Options{
+		Self: r.self, Ledger: r.ceilings.Ledger(), Send: r.mesh.SendReset, Delete: reset, Regions: r.regions, Live: r.received,
+		Now: r.now, TimeUS: r.timeUS, Timeout: httpapi.ResetTimeout - 500*time.Millisecond, Logger: r.log,
+	})
+	r.mesh.SetReceivers(meshsync.Receivers{Loans: r.tender.Receive, Reset: r.resets.Receive, Top: r.top.Receive})
+	r.ceilings.Bind(r.tender.Asked, r.resets.Returned)
 	if redis != nil {
 		redis.OnLost(r.state.Lose)
 	}
@@ -175,6 +180,8 @@ func (r *replication) recoverCounters() func() {
 func (r *replication) now() time.Duration { return time.Since(r.started) }
 
 func (r *replication) topology() *region.Topology { return r.config().topology }
+
+func (r *replication) regions() []string { return regionNames(r.topology()) }
 
 func (r *replication) known(name string) bool {
 	_, ok := r.topology().Region(name)
@@ -326,7 +333,7 @@ func (r *replication) openMesh(c *config, key wire.Key) error {
 	r.mesh, err = meshsync.New(meshsync.Options{
 		Self: r.self, Key: key, Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.timeUS,
 		Known: r.known, Resets: r.ceilings.Ledger().Resets,
-		Regions: func() []string { return regionNames(r.topology()) },
+		Regions: r.regions,
 		View:    r.ceilings.Advertised,
 		OnExchange: func(peer quota.Process, e meshsync.Exchange) {
 			if peer.Region == r.self.Region {
@@ -465,7 +472,7 @@ func (r *replication) components() []component {
 	if r.recovery != nil {
 		all = append(all, r.recovery.Run)
 	}
-	all = append(all, r.resets.run, r.top.Run, r.tender.Run, r.manager.Run, r.mesh.Run, r.state.Run)
+	all = append(all, r.resets.Run, r.top.Run, r.tender.Run, r.manager.Run, r.mesh.Run, r.state.Run)
 	if r.gossip != nil {
 		all = append(all, r.gossip.Run)
 	}

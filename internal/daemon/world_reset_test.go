@@ -17,7 +17,7 @@ import (
 // resetAll deletes acme's usage in all regions and returns what each did.
 func (p *node) resetAll() string {
 	p.w.t.Helper()
-	regions, err := p.replication.resets.everywhere(p.w.t.Context(), "acme")
+	regions, err := p.replication.resets.Everywhere(p.w.t.Context(), "acme")
 	if err != nil {
 		p.w.t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestWorldResetFails(t *testing.T) {
 			t.Errorf("%d units of us-east count", n)
 		}
 		began := time.Now()
-		if all, err := w.regions[1].one().replication.resets.everywhere(w.t.Context(), "acme"); err == nil {
+		if all, err := w.regions[1].one().replication.resets.Everywhere(w.t.Context(), "acme"); err == nil {
 			t.Errorf("us-east reports %v without a store", all)
 		}
 		if took := time.Since(began); took > httpapi.ResetTimeout {

@@ -1,16 +1,19 @@
-package daemon
+// Package resets deletes the usage of a tenant in all regions, and keeps it deleted: what a region counted before
+// counts nowhere from then on, whoever sends it again.
+package resets
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -20,10 +23,9 @@ const (
 	// then siblings know the cut, and take what is missing for deleted, not for lost.
 	resetAhead  = 100 * time.Millisecond
 	resetSettle = 250 * time.Millisecond
-	// resetRepeat is how often regions that do not answer are asked again, resetFor until
-	// when, and resetWithin how long a region may take.
+	// resetRepeat is how often regions that do not answer are asked again, and resetWithin how
+	// long a region may take.
 	resetRepeat = time.Second
-	resetFor    = httpapi.ResetTimeout - 500*time.Millisecond
 	resetWithin = 3 * time.Second
 	// resetsAtOnce is how many resets for others run at once, and resetsKept how many answers
 	// are kept for those who ask again.
@@ -31,9 +33,28 @@ const (
 	resetsKept   = 1024
 )
 
-// resets deletes the usage of tenants in all regions.
+// Options are what New needs; all are required.
+type Options struct {
+	Self   quota.Process
+	Ledger *ledger.Ledger
+	// Send publishes a message, as sync.Mesh.SendReset.
+	Send func(m wire.Reset)
+	// Delete deletes what our region has of a tenant, usage counters of generations up to upTo included.
+	Delete func(ctx context.Context, tenant string, upTo int64) error
+	// Regions lists those of the topology in force, Live the other processes that are received.
+	Regions func() []string
+	Live    func() []quota.Process
+	// Now is this process's monotonic clock, and TimeUS that of its region's store.
+	Now    func() time.Duration
+	TimeUS func() int64
+	// Timeout is how long other regions are waited for.
+	Timeout time.Duration
+	Logger  *slog.Logger
+}
+
+// Resets deletes the usage of tenants in all regions.
 //
-//	DELETE ─▶ everywhere ── Reset.To ─▶ one process of each other region
+//	DELETE ─▶ Everywhere ── Reset.To ─▶ one process of each other region
 //	              │                         │ both: announce a cut ─▶ all processes; settle; delete;
 //	              ▼                         ▼       cut deleted ─▶ all processes
 //	         own region                 its region
@@ -41,9 +62,8 @@ const (
 // What a region counted before its cut counts nowhere from then on, whoever sends it again. A
 // region that does not answer gets a cut at its clock by us, so that its old counters do not
 // come back with it.
-type resets struct {
-	r      *replication
-	reset  func(ctx context.Context, tenant string, upTo int64) error // of our region
+type Resets struct {
+	o      Options
 	orders chan *wire.Reset
 
 	mu    sync.Mutex
@@ -52,21 +72,19 @@ type resets struct {
 	answers map[uint64]*wire.Reset
 }
 
-// resetCall is one DELETE; resets.mu guards it.
+// resetCall is one DELETE; Resets.mu guards it.
 type resetCall struct {
-	results map[string]httpapi.ResetResult // of other regions
-	changed chan struct{}                  // holds at most one
+	results map[string]quota.ResetResult // of other regions
+	changed chan struct{}                // holds at most one
 }
 
-func newResets(r *replication, reset func(ctx context.Context, tenant string, upTo int64) error) *resets {
-	return &resets{
-		r: r, reset: reset, orders: make(chan *wire.Reset, resetsAtOnce),
-		calls: map[uint64]*resetCall{}, answers: map[uint64]*wire.Reset{},
-	}
+// New returns Resets; Run makes them serve other regions.
+func New(o Options) *Resets {
+	return &Resets{o: o, orders: make(chan *wire.Reset, resetsAtOnce), calls: map[uint64]*resetCall{}, answers: map[uint64]*wire.Reset{}}
 }
 
-// run carries out what other regions ask for.
-func (s *resets) run(ctx context.Context) error {
+// Run carries out what other regions ask for.
+func (s *Resets) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range resetsAtOnce {
 		wg.Go(func() {
@@ -84,20 +102,20 @@ func (s *resets) run(ctx context.Context) error {
 	return nil
 }
 
-// received is called by the mesh and returns at once.
-func (s *resets) received(m *wire.Reset) {
-	s.r.ceilings.Ledger().Supersede(m.Tenant, m.Cuts)
+// Receive is called by the mesh and returns at once.
+func (s *Resets) Receive(m *wire.Reset) {
+	s.o.Ledger.Supersede(m.Tenant, m.Cuts)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.calls[m.ID]; c != nil && m.From.Region != s.r.self.Region {
+	if c := s.calls[m.ID]; c != nil && m.From.Region != s.o.Self.Region {
 		c.note(m)
 	}
-	if !slices.Contains(m.To, s.r.self) {
+	if !slices.Contains(m.To, s.o.Self) {
 		return
 	}
 	switch answer, known := s.answers[m.ID]; {
 	case known && answer != nil:
-		s.r.mesh.SendReset(*answer)
+		s.o.Send(*answer)
 	case !known:
 		select {
 		case s.orders <- m:
@@ -120,23 +138,23 @@ func (c *resetCall) note(m *wire.Reset) {
 		switch {
 		case cut.Region != m.From.Region:
 		case cut.State == wire.CutDeleted:
-			result = httpapi.ResetCleared
+			result = quota.ResetCleared
 		case result == "":
-			result = httpapi.ResetFailed // until it says that it is done
+			result = quota.ResetFailed // until it says that it is done
 		}
 	}
 	c.results[m.From.Region] = result
 	signal.Send(c.changed)
 }
 
-func (s *resets) carryOut(ctx context.Context, o *wire.Reset) {
+func (s *Resets) carryOut(ctx context.Context, o *wire.Reset) {
 	ctx, cancel := context.WithTimeout(ctx, resetWithin)
 	defer cancel()
 	answer, err := s.here(ctx, o.ID, o.Tenant)
 	if err != nil {
-		s.r.log.Warn("usage was not reset", "tenant", o.Tenant, "asked_by", o.From.Region, "error", err)
+		s.o.Logger.Warn("usage was not reset", "tenant", o.Tenant, "asked_by", o.From.Region, "error", err)
 	} else {
-		s.r.log.Info("usage was reset", "tenant", o.Tenant, "asked_by", o.From.Region)
+		s.o.Logger.Info("usage was reset", "tenant", o.Tenant, "asked_by", o.From.Region)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,12 +164,12 @@ func (s *resets) carryOut(ctx context.Context, o *wire.Reset) {
 }
 
 // here deletes a tenant's usage in our region and returns what it has published of that.
-func (s *resets) here(ctx context.Context, id uint64, tenant string) (wire.Reset, error) {
-	cut := wire.Cut{Region: s.r.self.Region, UpTo: s.r.timeUS() + resetAhead.Microseconds()}
+func (s *Resets) here(ctx context.Context, id uint64, tenant string) (wire.Reset, error) {
+	cut := wire.Cut{Region: s.o.Self.Region, UpTo: s.o.TimeUS() + resetAhead.Microseconds()}
 	tell := func() wire.Reset {
 		m := wire.Reset{ID: id, Tenant: tenant, Cuts: []wire.Cut{cut}}
-		s.r.ceilings.Ledger().Supersede(tenant, m.Cuts)
-		s.r.mesh.SendReset(m)
+		s.o.Ledger.Supersede(tenant, m.Cuts)
+		s.o.Send(m)
 		return m
 	}
 	m := tell()
@@ -160,20 +178,20 @@ func (s *resets) here(ctx context.Context, id uint64, tenant string) (wire.Reset
 		return m, context.Cause(ctx)
 	case <-time.After(resetSettle):
 	}
-	if err := s.reset(ctx, tenant, cut.UpTo); err != nil {
+	if err := s.o.Delete(ctx, tenant, cut.UpTo); err != nil {
 		return m, err
 	}
 	cut.State = wire.CutDeleted
 	return tell(), nil
 }
 
-// everywhere deletes a tenant's usage in all regions and returns what became of each, in the
+// Everywhere deletes a tenant's usage in all regions and returns what became of each, in the
 // order of the topology. On an error our own has not done so.
-func (s *resets) everywhere(ctx context.Context, tenant string) ([]httpapi.RegionReset, error) {
-	ctx, cancel := context.WithTimeout(ctx, resetFor)
+func (s *Resets) Everywhere(ctx context.Context, tenant string) ([]quota.RegionReset, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	id := 2 + rand.Uint64N(1<<63) // not 1, which is nobody's call
-	c := &resetCall{results: map[string]httpapi.ResetResult{}, changed: make(chan struct{}, 1)}
+	c := &resetCall{results: map[string]quota.ResetResult{}, changed: make(chan struct{}, 1)}
 	s.mu.Lock()
 	s.calls[id] = c
 	s.mu.Unlock()
@@ -193,21 +211,21 @@ func (s *resets) everywhere(ctx context.Context, tenant string) ([]httpapi.Regio
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []httpapi.RegionReset
-	for _, name := range regionNames(s.r.topology()) {
+	var all []quota.RegionReset
+	for _, name := range s.o.Regions() {
 		result := c.results[name]
 		switch {
-		case name == s.r.self.Region:
-			result = httpapi.ResetCleared
+		case name == s.o.Self.Region:
+			result = quota.ResetCleared
 		case result == "":
-			result = httpapi.ResetUnreached
+			result = quota.ResetUnreached
 			s.cutAt(name, tenant)
 		}
-		all = append(all, httpapi.RegionReset{Region: name, Result: result})
+		all = append(all, quota.RegionReset{Region: name, Result: result})
 	}
-	for name, cuts := range s.r.ceilings.Ledger().Resets() {
+	for name, cuts := range s.o.Ledger.Resets() {
 		if name == tenant { // once more, for whoever missed one
-			s.r.mesh.SendReset(wire.Reset{ID: id, Tenant: tenant, Cuts: cuts})
+			s.o.Send(wire.Reset{ID: id, Tenant: tenant, Cuts: cuts})
 		}
 	}
 	return all, nil
@@ -215,24 +233,24 @@ func (s *resets) everywhere(ctx context.Context, tenant string) ([]httpapi.Regio
 
 // cutAt supersedes what a region that was not reached has published: by its clock as far as we
 // know it, but not ahead of ours, since a forged message may have moved it.
-func (s *resets) cutAt(name, tenant string) {
-	l := s.r.ceilings.Ledger()
-	if us, known := l.ClockUS(name, s.r.now()); known {
-		l.Supersede(tenant, []wire.Cut{{Region: name, UpTo: min(us, s.r.timeUS())}})
+func (s *Resets) cutAt(name, tenant string) {
+	l := s.o.Ledger
+	if us, known := l.ClockUS(name, s.o.Now()); known {
+		l.Supersede(tenant, []wire.Cut{{Region: name, UpTo: min(us, s.o.TimeUS())}})
 	}
 }
 
 // awaitOthers asks a process of each other region, another one each time, until all have done
 // their part or ctx ends.
-func (s *resets) awaitOthers(ctx context.Context, id uint64, tenant string, c *resetCall) {
+func (s *Resets) awaitOthers(ctx context.Context, id uint64, tenant string, c *resetCall) {
 	again := time.NewTicker(resetRepeat)
 	defer again.Stop()
 	for attempt, ask := 0, true; ; {
 		var to []quota.Process
 		left := 0
 		s.mu.Lock()
-		for _, name := range regionNames(s.r.topology()) {
-			if name == s.r.self.Region || c.results[name] == httpapi.ResetCleared {
+		for _, name := range s.o.Regions() {
+			if name == s.o.Self.Region || c.results[name] == quota.ResetCleared {
 				continue
 			}
 			left++
@@ -245,7 +263,7 @@ func (s *resets) awaitOthers(ctx context.Context, id uint64, tenant string, c *r
 			return
 		}
 		if ask && len(to) > 0 {
-			s.r.mesh.SendReset(wire.Reset{ID: id, Tenant: tenant, To: to})
+			s.o.Send(wire.Reset{ID: id, Tenant: tenant, To: to})
 			attempt++
 		}
 		select {
@@ -260,16 +278,16 @@ func (s *resets) awaitOthers(ctx context.Context, id uint64, tenant string, c *r
 }
 
 // live are the processes of a region that are received.
-func (s *resets) live(name string) []quota.Process {
-	return slices.DeleteFunc(s.r.received(), func(p quota.Process) bool { return p.Region != name })
+func (s *Resets) live(name string) []quota.Process {
+	return slices.DeleteFunc(s.o.Live(), func(p quota.Process) bool { return p.Region != name })
 }
 
-// returned publishes that our store has again what was deleted.
-func (s *resets) returned(tenant string) {
-	s.r.log.Warn("usage that was reset is in the store again, since the store went back: reset it again", "tenant", tenant)
-	for name, cuts := range s.r.ceilings.Ledger().Resets() {
+// Returned publishes that our store has again what was deleted.
+func (s *Resets) Returned(tenant string) {
+	s.o.Logger.Warn("usage that was reset is in the store again, since the store went back: reset it again", "tenant", tenant)
+	for name, cuts := range s.o.Ledger.Resets() {
 		if name == tenant {
-			s.r.mesh.SendReset(wire.Reset{ID: 1, Tenant: tenant, Cuts: cuts})
+			s.o.Send(wire.Reset{ID: 1, Tenant: tenant, Cuts: cuts})
 		}
 	}
 }
