@@ -71,7 +71,8 @@ func NewPeerOffsets(o PeerOptions) (*PeerOffsets, error) {
 	setDefaults(&o.Now, &o.Logger)
 	p := &PeerOffsets{now: o.Now, log: o.Logger, peers: map[string]*peer{}}
 	i := instruments.On(o.Meter)
-	i.Gauge("regiond.clock.peer_offset", "s", "A peer region's clock minus ours, while its messages arrive; for display, nothing decides on it.",
+	i.Gauge("regiond.clock.peer_offset", "s",
+		"A peer region's clock minus ours, while its messages arrive; for display, nothing decides on it.",
 		func(observe instruments.Observe) {
 			for _, one := range p.Peers() {
 				if one.Age <= peerSilence {

@@ -205,12 +205,14 @@ func (t *Tracker) instrument(meter metric.Meter) error {
 			}
 		})
 	}
-	gauge("regiond.clock.offset", "s", "Redis TIME minus the host's wall clock; for display, nothing decides on it.", func(r Reading) float64 {
-		return (time.Duration(r.NowUS-time.Now().UnixMicro()) * time.Microsecond).Seconds()
-	})
+	gauge("regiond.clock.offset", "s",
+		"Redis TIME minus the host's wall clock; for display, nothing decides on it.", func(r Reading) float64 {
+			return (time.Duration(r.NowUS-time.Now().UnixMicro()) * time.Microsecond).Seconds()
+		})
 	gauge("regiond.clock.uncertainty", "s", "How far Redis TIME may be from the estimate, either way.",
 		func(r Reading) float64 { return r.Uncertainty.Seconds() })
-	gauge("regiond.clock.drift", "1", "How much faster Redis's clock runs than this process's monotonic clock: 0.0001 is 100 ppm.",
+	gauge("regiond.clock.drift", "1",
+		"How much faster Redis's clock runs than this process's monotonic clock: 0.0001 is 100 ppm.",
 		func(r Reading) float64 { return r.Drift / 1e6 })
 	t.steps = i.Counter("regiond.clock.steps", "{step}", "How often Redis's clock was found moved, forward or back.")
 	return i.Err()

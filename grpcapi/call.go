@@ -124,11 +124,14 @@ type metrics struct {
 func newMetrics(m metric.Meter) (*metrics, error) {
 	i := instruments.On(m)
 	return &metrics{
-		requests: i.CounterBy("regiond.grpc.requests", "{request}", "gRPC calls answered, by method and code; OVER_LIMIT for a refusal.", "method"),
+		requests: i.CounterBy("regiond.grpc.requests", "{request}",
+			"gRPC calls answered, by method and code; OVER_LIMIT for a refusal.", "method"),
 		duration: i.Histogram("regiond.grpc.duration", "s", "From the arrival of a gRPC call to its answer.",
 			0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1),
-		refunds: i.Counter("regiond.rls.refunds.ignored", "{descriptor}", "Descriptors with is_negative_hits: nothing is refunded."),
-		ignored: i.Counter("regiond.rls.overrides.ignored", "{request}", "Requests with a limit of their own that did not count."),
+		refunds: i.Counter("regiond.rls.refunds.ignored", "{descriptor}",
+			"Descriptors with is_negative_hits: nothing is refunded."),
+		ignored: i.Counter("regiond.rls.overrides.ignored", "{request}",
+			"Requests with a limit of their own that did not count."),
 	}, i.Err()
 }
 

@@ -34,13 +34,14 @@ func newMetrics(m metric.Meter, endpoints []endpoint) (*metrics, error) {
 	}
 	i := instruments.On(m)
 	ms := &metrics{
-		requests: instruments.Of(i, "regiond.http.requests", "", "HTTP calls answered, by route and status.", func(a answered) attribute.Set {
-			status := "other"
-			if a.status != 0 {
-				status = strconv.Itoa(a.status)
-			}
-			return attribute.NewSet(attribute.String("route", routes[a.endpoint+1]), attribute.String("status", status))
-		}),
+		requests: instruments.Of(i, "regiond.http.requests", "",
+			"HTTP calls answered, by route and status.", func(a answered) attribute.Set {
+				status := "other"
+				if a.status != 0 {
+					status = strconv.Itoa(a.status)
+				}
+				return attribute.NewSet(attribute.String("route", routes[a.endpoint+1]), attribute.String("status", status))
+			}),
 		duration: i.Histogram("regiond.http.duration", "s", "From the arrival of an HTTP call to its answer.",
 			// Around the budgets: an answer from memory, a Redis round trip, the Redis
 			// budget of 10 ms, the whole budget of 50 ms, and what must not be.

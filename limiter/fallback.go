@@ -28,7 +28,8 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.
 		}
 	} else {
 		l.metrics.partition.Add(1)
-		l.unreadable.Warn(l.log, l.now(), "", "a partition's data in redis cannot be read, its fail mode decides", "key", q.call.Keys[0], "error", cause)
+		l.unreadable.Warn(l.log, l.now(), "", "a partition's data in redis cannot be read, its fail mode decides",
+			"key", q.call.Keys[0], "error", cause)
 	}
 	if a := l.earlier(q, false); a != nil {
 		return q.again(a, reason)

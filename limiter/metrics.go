@@ -36,12 +36,16 @@ func newMetrics(m metric.Meter, overflow, denials func() int) (*metrics, error) 
 	return &metrics{
 		decisions: of("regiond.decisions", decision, "Decisions by policy, outcome, basis, mode and reason."),
 		nearMiss:  of("regiond.near_misses", decision, "Allowed decisions that left at most 5 % of a limit."),
-		shared:    i.Counter("regiond.values_overflow", decision, "Decisions of listed tenants with a dimension's value beyond max_values, in the shared partition."),
-		unknown:   i.Counter("regiond.unknown_overflow", decision, "Decisions of unlisted tenants beyond max_unknown, in the shared partition."),
+		shared: i.Counter("regiond.values_overflow", decision,
+			"Decisions of listed tenants with a dimension's value beyond max_values, in the shared partition."),
+		unknown: i.Counter("regiond.unknown_overflow", decision,
+			"Decisions of unlisted tenants beyond max_unknown, in the shared partition."),
 		partition: i.Counter("regiond.partition_faults", decision, "Decisions that met data in Redis that cannot be read."),
 		exceeded:  of("regiond.bound.exceeded", "{unit}", "Units that reports charged beyond what the bound of a limit left."),
-		suspended: of("regiond.bound.suspended", decision, "Checks allowed without the bound of a limit, while Redis was away or busy."),
-		duration: i.Histogram("regiond.decision.duration", "s", "Time from a resolved request to its decision, but for what was shed.",
+		suspended: of("regiond.bound.suspended", decision,
+			"Checks allowed without the bound of a limit, while Redis was away or busy."),
+		duration: i.Histogram("regiond.decision.duration", "s",
+			"Time from a resolved request to its decision, but for what was shed.",
 			0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
 	}, i.Err()
 }

@@ -33,22 +33,30 @@ func newMetrics(meter metric.Meter, ages func() map[string]time.Duration) (*metr
 	i := instruments.On(meter)
 	kinds := []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest, kindLoan, kindReset, kindTop}
 	m := &metrics{
-		published:      i.CounterBy("regiond.sync.published", "{message}", "Messages handed to the bus, by kind.", "kind", kinds...),
+		published: i.CounterBy("regiond.sync.published", "{message}",
+			"Messages handed to the bus, by kind.", "kind", kinds...),
 		publishedBytes: i.CounterBy("regiond.sync.published_bytes", "By", "Bytes handed to the bus, by kind.", "kind", kinds...),
 		errors:         i.Counter("regiond.sync.publish_errors", "{message}", "Messages that the bus did not take."),
-		received:       i.CounterBy("regiond.sync.received", "{message}", "Messages of others that were used, by kind and author.", "kind"),
-		receivedBytes:  i.CounterBy("regiond.sync.received_bytes", "By", "Bytes of others' messages that were used, by kind and author.", "kind"),
-		refusals:       i.CounterBy("regiond.sync.refused", "{message}", "Messages that changed nothing, by reason.", "reason", refusalReasons()...),
-		gaps:           i.CounterBy("regiond.sync.gaps", "{gap}", "Times that changes of an author were missing, or out of order.", "region"),
-		merged:         i.CounterBy("regiond.sync.snapshots_merged", "{snapshot}", "Whole snapshots that were merged, by author.", "region"),
-		begun:          i.Counter("regiond.sync.snapshots_published", "{snapshot}", "Snapshots of our own that were begun."),
-		loansDropped:   i.Counter("regiond.sync.loans_dropped", "{loan}", "Wants, grants and returns that were not published: the bus was away, or too many waited."),
+		received: i.CounterBy("regiond.sync.received", "{message}",
+			"Messages of others that were used, by kind and author.", "kind"),
+		receivedBytes: i.CounterBy("regiond.sync.received_bytes", "By",
+			"Bytes of others' messages that were used, by kind and author.", "kind"),
+		refusals: i.CounterBy("regiond.sync.refused", "{message}",
+			"Messages that changed nothing, by reason.", "reason", refusalReasons()...),
+		gaps: i.CounterBy("regiond.sync.gaps", "{gap}",
+			"Times that changes of an author were missing, or out of order.", "region"),
+		merged: i.CounterBy("regiond.sync.snapshots_merged", "{snapshot}",
+			"Whole snapshots that were merged, by author.", "region"),
+		begun: i.Counter("regiond.sync.snapshots_published", "{snapshot}", "Snapshots of our own that were begun."),
+		loansDropped: i.Counter("regiond.sync.loans_dropped", "{loan}",
+			"Wants, grants and returns that were not published: the bus was away, or too many waited."),
 	}
-	i.Gauge("regiond.sync.peer_age", "s", "Time since a region's most silent process was received from.", func(observe instruments.Observe) {
-		for region, age := range ages() {
-			observe(age.Seconds(), "region", region)
-		}
-	})
+	i.Gauge("regiond.sync.peer_age", "s",
+		"Time since a region's most silent process was received from.", func(observe instruments.Observe) {
+			for region, age := range ages() {
+				observe(age.Seconds(), "region", region)
+			}
+		})
 	return m, i.Err()
 }
 

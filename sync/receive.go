@@ -215,7 +215,8 @@ func (m *Mesh) received(kind, region string, size int) {
 // refuse counts a refused message, and logs one of each region now and then.
 func (m *Mesh) refuse(region, reason string, err error) {
 	m.metrics.refusals.Add(1, "reason", reason)
-	m.refusals.Warn(m.o.Logger, time.Time{}.Add(m.o.Now()), region, "message refused", "region", region, "reason", reason, "error", err)
+	m.refusals.Warn(m.o.Logger, time.Time{}.Add(m.o.Now()), region, "message refused",
+		"region", region, "reason", reason, "error", err)
 }
 
 // refusal is a message that the mesh refuses; wire and the ledger have their own.

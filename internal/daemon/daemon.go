@@ -94,7 +94,8 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 	if err := d.openTelemetry(); err != nil {
 		return nil, err
 	}
-	if d.denials, err = telemetry.OpenDenialLog(&d.options.DenialLog, c.region.Name, c.keys.Partitions, d.telemetry.Meter("regiond"), d.log.With("component", "denials")); err != nil {
+	if d.denials, err = telemetry.OpenDenialLog(&d.options.DenialLog, c.region.Name, c.keys.Partitions,
+		d.telemetry.Meter("regiond"), d.log.With("component", "denials")); err != nil {
 		return nil, err
 	}
 	s, timeUS, err := d.openStore(c)
@@ -115,7 +116,8 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 		}
 	}
 	if d.limiter, err = limiter.New(limiter.Options{
-		Store: s, Config: d.limiterConfig(topology), Top: d.recorder, Logger: d.log.With("component", "limiter"), Meter: d.telemetry.Meter("limiter"),
+		Store: s, Config: d.limiterConfig(topology), Top: d.recorder,
+		Logger: d.log.With("component", "limiter"), Meter: d.telemetry.Meter("limiter"),
 	}); err != nil {
 		return nil, err
 	}

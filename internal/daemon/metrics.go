@@ -24,6 +24,7 @@ func (d *Daemon) instrument() error {
 	})
 	i.Gauge("regiond.config.info", "", "1, labelled with the hash of the configuration in force.",
 		func(observe instruments.Observe) { observe(1, "hash", d.hash()) })
-	d.reloads = i.CounterBy("regiond.config.reloads", "{reload}", "Reloads of the topology, by result.", "result", reloadOK, reloadFailed)
+	d.reloads = i.CounterBy("regiond.config.reloads", "{reload}",
+		"Reloads of the topology, by result.", "result", reloadOK, reloadFailed)
 	return i.Err()
 }

@@ -22,7 +22,8 @@ type viewChanges struct{ modes, regions, others *instruments.Counter }
 
 func newViewChanges(i *instruments.Maker) *viewChanges {
 	return &viewChanges{
-		modes:   i.CounterBy("regiond.mode.changes", "{change}", "Changes of the mode of global limits, with the reason of the new one.", "from"),
+		modes: i.CounterBy("regiond.mode.changes", "{change}",
+			"Changes of the mode of global limits, with the reason of the new one.", "from"),
 		regions: i.CounterBy("regiond.region.changes", "{change}", "Times that another region came into a state.", "region"),
 		others: i.CounterBy("regiond.view.changes", "{change}",
 			"Other changes of the view: who is counted on, whether topologies differ, and pauses of this process.",
@@ -69,17 +70,19 @@ func traceChange(t trace.Tracer, e view.Event) {
 //	regiond_peer_usage_missing_seconds{region}  for how long usage that it published is missing here
 //	regiond_region_rtt_seconds{region}        by the exchange of heartbeats, of its slowest process
 func (r *replication) watchView(i *instruments.Maker) {
-	i.Gauge("regiond.mode", "", "1 for the mode in which global limits with on_partition share are decided.", func(observe instruments.Observe) {
-		now, _ := r.ceilings.View().Mode(quota.FailShare)
-		for _, mode := range []quota.Mode{quota.ModeGlobal, quota.ModePartitioned, quota.ModeJoining} {
-			observe(instruments.Truth(mode == now), "mode", mode.String())
-		}
-	})
+	i.Gauge("regiond.mode", "",
+		"1 for the mode in which global limits with on_partition share are decided.", func(observe instruments.Observe) {
+			now, _ := r.ceilings.View().Mode(quota.FailShare)
+			for _, mode := range []quota.Mode{quota.ModeGlobal, quota.ModePartitioned, quota.ModeJoining} {
+				observe(instruments.Truth(mode == now), "mode", mode.String())
+			}
+		})
 	i.Gauge("regiond.processes", "{process}",
 		"Processes of this region among which a limit is divided while Redis is away: the most seen lately.",
 		func(observe instruments.Observe) { observe(float64(r.manager.Processes())) })
 	i.Gauge("regiond.ceiling", "1",
-		"How much of a global limit with on_partition share this region may use when nobody uses any: 1 while all regions are counted on.",
+		"How much of a global limit with on_partition share this region may use when nobody uses any: 1 while all regions are "+
+			"counted on.",
 		func(observe instruments.Observe) { observe(ceilingRatio(r.ceilings.View())) })
 	others := func(name, unit, help string, show func(p *view.Peer, observe instruments.Observe)) {
 		i.Gauge(name, unit, help, func(observe instruments.Observe) {
@@ -91,11 +94,12 @@ func (r *replication) watchView(i *instruments.Maker) {
 			}
 		})
 	}
-	others("regiond.region.state", "", "1 for the state in which this process sees another region.", func(p *view.Peer, observe instruments.Observe) {
-		for s := view.StateNeverSeen; s < view.StateSelf; s++ {
-			observe(instruments.Truth(p.State == s), "region", p.Region, "state", s.String())
-		}
-	})
+	others("regiond.region.state", "",
+		"1 for the state in which this process sees another region.", func(p *view.Peer, observe instruments.Observe) {
+			for s := view.StateNeverSeen; s < view.StateSelf; s++ {
+				observe(instruments.Truth(p.State == s), "region", p.Region, "state", s.String())
+			}
+		})
 	others("regiond.region.counted", "", "1 while another region is counted on: its share of each limit is pooled with ours.",
 		func(p *view.Peer, observe instruments.Observe) {
 			observe(instruments.Truth(p.InUse), "region", p.Region)
@@ -106,7 +110,8 @@ func (r *replication) watchView(i *instruments.Maker) {
 				observe(float64(p.AckedMS)/1000, "region", p.Region)
 			}
 		})
-	others("regiond.peer.usage_missing", "s", "For how long usage that another region has published is missing here: it was lost or refused. 0 while all is here.",
+	others("regiond.peer.usage_missing", "s",
+		"For how long usage that another region has published is missing here: it was lost or refused. 0 while all is here.",
 		func(p *view.Peer, observe instruments.Observe) {
 			missing := int64(0)
 			for j := range p.Processes {
@@ -114,13 +119,14 @@ func (r *replication) watchView(i *instruments.Maker) {
 			}
 			observe(float64(missing)/1000, "region", p.Region)
 		})
-	i.Gauge("regiond.region.rtt", "s", "Round trip to another region and back over the bus, of its slowest process.", func(observe instruments.Observe) {
-		for region, rtt := range r.roundTrips() {
-			if region != r.self.Region {
-				observe(rtt.Seconds(), "region", region)
+	i.Gauge("regiond.region.rtt", "s",
+		"Round trip to another region and back over the bus, of its slowest process.", func(observe instruments.Observe) {
+			for region, rtt := range r.roundTrips() {
+				if region != r.self.Region {
+					observe(rtt.Seconds(), "region", region)
+				}
 			}
-		}
-	})
+		})
 }
 
 // ceilingRatio is our ceiling of a limit so large that shares have no remainders.

@@ -113,7 +113,9 @@ func tornFile(path string) bool {
 	return err == nil && last[0] != '\n'
 }
 
-func newDenialLog(o *DenialOptions, region string, secret []byte, file io.WriteCloser, m metric.Meter, log *slog.Logger) (*DenialLog, error) {
+func newDenialLog(
+	o *DenialOptions, region string, secret []byte, file io.WriteCloser, m metric.Meter, log *slog.Logger,
+) (*DenialLog, error) {
 	i := instruments.On(m)
 	dropped := i.CounterBy("regiond.denial_log.dropped", "{line}", "Lines that the denial log lacks, by reason.",
 		"reason", droppedRate, droppedQueue, droppedFailed)

@@ -37,7 +37,8 @@ type boundedExporter struct {
 
 func newBoundedExporter(e sdktrace.SpanExporter, m metric.Meter, log *slog.Logger) (*boundedExporter, error) {
 	i := instruments.On(m)
-	dropped := i.CounterBy("regiond.spans.dropped", "{span}", "Spans that were sampled and never sent, by reason: queue is full, export failed.",
+	dropped := i.CounterBy("regiond.spans.dropped", "{span}",
+		"Spans that were sampled and never sent, by reason: queue is full, export failed.",
 		"reason", "queue", "export")
 	limit, err := strconv.ParseInt(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"), 10, 64)
 	if err != nil || limit < 1 {

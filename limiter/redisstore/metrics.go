@@ -31,13 +31,17 @@ func newMetrics(m metric.Meter, available func() bool) (*metrics, error) {
 			1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
 		failures: i.CounterBy("regiond.redis.failures", "{call}", "Script calls that Redis did not answer or refused, by reason.",
 			"reason", quota.ReasonRedisTimeout.String(), quota.ReasonRedisDown.String(), quota.ReasonRedisRefused.String()),
-		unknown: i.Counter("regiond.redis.ambiguous", "{check}", "Checks that were sent and whose reply was lost: whether they were charged is unknown."),
+		unknown: i.Counter("regiond.redis.ambiguous", "{check}",
+			"Checks that were sent and whose reply was lost: whether they were charged is unknown."),
 		reloads: i.Counter("regiond.redis.script_loads", "{load}", "Times that Redis had forgotten the decision script."),
-		losses:  i.Counter("regiond.redis.losses", "{loss}", "Times that Redis had lost writes that it had confirmed: flushed, restarted without its data, or failed over to a replica that was behind."),
+		losses: i.Counter("regiond.redis.losses", "{loss}",
+			"Times that Redis had lost writes that it had confirmed: flushed, restarted without its data, or failed over to a "+
+				"replica that was behind."),
 		outages: i.Counter("regiond.redis.outages", "{outage}", "Times that Redis was given up and fail modes began to answer."),
 	}
 	i.Gauge("regiond.redis.need", "s",
-		"The fastest script call of the last second: what one check needs. If it is above --redis-budget, checks are turned away as soon as another waits.",
+		"The fastest script call of the last second: what one check needs. If it is above --redis-budget, checks are turned "+
+			"away as soon as another waits.",
 		func(observe instruments.Observe) {
 			if need := time.Duration(s.need.Load()); need > 0 {
 				observe(need.Seconds())

@@ -58,7 +58,8 @@ type nodes struct {
 
 func newNodes(o Options, wake chan struct{}, m *metrics, lost func()) *nodes {
 	return &nodes{wake: wake, tracer: o.Tracer, deadAfter: cmp.Or(o.DeadAfter, deadAfter), template: node{
-		script: decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch), budget: o.Budget, log: o.Logger, metrics: m, lost: lost, now: o.Now,
+		script: decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch), budget: o.Budget, log: o.Logger, metrics: m, lost: lost,
+		now:   o.Now,
 		calls: new(atomic.Uint64), nonce: strconv.FormatUint(uint64(rand.Uint32()), 36),
 	}}
 }

@@ -48,7 +48,8 @@ func newMetrics(meter metric.Meter, g *Gossip) (*metrics, error) {
 			observe(age)
 		})
 	m := &metrics{
-		refused: i.CounterBy("regiond.gossip.refused", "{message}", "Messages and streams that were refused, by reason.", "reason",
+		refused: i.CounterBy("regiond.gossip.refused", "{message}",
+			"Messages and streams that were refused, by reason.", "reason",
 			"label", "key", // of another deployment
 			"size", "bytes", "streams", "message", // more than a deployment sends, or something else
 			"region", "metadata", "full", // a member that does not belong here

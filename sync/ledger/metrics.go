@@ -16,9 +16,11 @@ type metrics struct {
 func newMetrics(meter metric.Meter, l *Ledger) (*metrics, error) {
 	i := instruments.On(meter)
 	ms := &metrics{
-		turned:    i.Counter("regiond.sync.turned_away", "{counter}", "Usage counters that found no room and were not stored."),
-		losses:    i.Counter("regiond.sync.losses", "{partition}", "Times that the store of our region was found to have lost what was admitted in a partition."),
-		lostUnits: i.Counter("regiond.sync.lost_units", "{unit}", "Units that were in the window when the store of our region lost them."),
+		turned: i.Counter("regiond.sync.turned_away", "{counter}", "Usage counters that found no room and were not stored."),
+		losses: i.Counter("regiond.sync.losses", "{partition}",
+			"Times that the store of our region was found to have lost what was admitted in a partition."),
+		lostUnits: i.Counter("regiond.sync.lost_units", "{unit}",
+			"Units that were in the window when the store of our region lost them."),
 	}
 	i.Gauge("regiond.sync.unsent_age", "s", "Age of the oldest change of a usage counter that is not published; 0 when there is none.",
 		func(observe instruments.Observe) { observe(l.Unsent().Seconds()) })

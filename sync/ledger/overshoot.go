@@ -30,12 +30,13 @@ func NewOvershoot(i *instruments.Maker) *Overshoot {
 	o.ratio = i.Histogram("regiond.global.usage.ratio", "",
 		"What all regions admitted in an aligned window of a global limit, divided by the limit, per partition.",
 		0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 3)
-	i.Gauge("regiond.global.usage.worst_ratio", "", "The largest such ratio since this process started.", func(observe instruments.Observe) {
-		for name, ratio := range o.Worst() {
-			policy, limit, _ := strings.Cut(name, ".")
-			observe(ratio, "policy", policy, "limit", limit)
-		}
-	})
+	i.Gauge("regiond.global.usage.worst_ratio", "",
+		"The largest such ratio since this process started.", func(observe instruments.Observe) {
+			for name, ratio := range o.Worst() {
+				policy, limit, _ := strings.Cut(name, ".")
+				observe(ratio, "policy", policy, "limit", limit)
+			}
+		})
 	return o
 }
 
@@ -77,7 +78,8 @@ type Excess struct {
 // NewExcess returns an Excess, whose Claimed is for Options.
 func NewExcess(i *instruments.Maker, regions []string, log *slog.Logger) *Excess {
 	return &Excess{log: log, lines: loglimit.NewRate(1, 10*time.Second), units: i.CounterBy("regiond.peer.excess_units", "{unit}",
-		"Units that a region claims to have used of a limit in one bucket beyond what any region publishes; they are not counted.", "region", regions...)}
+		"Units that a region claims to have used of a limit in one bucket beyond what any region publishes; they are not "+
+			"counted.", "region", regions...)}
 }
 
 // Watch makes the series of regions, so that an alert sees the first event.
@@ -90,6 +92,7 @@ func (e *Excess) Watch(regions []string) {
 // Claimed records what a region claims too much.
 func (e *Excess) Claimed(region, limit string, units int64) {
 	e.units.Add(units, "region", region)
-	e.lines.Warn(e.log, time.Now(), "", "a region claims to have used more than it may admit; the rest is not counted. Unless a limit was lowered and it has not reloaded yet, a process that is not ours speaks for it: replace the shared key",
+	e.lines.Warn(e.log, time.Now(), "", "a region claims to have used more than it may admit; the rest is not counted. "+
+		"Unless a limit was lowered and it has not reloaded yet, a process that is not ours speaks for it: replace the shared key",
 		"region", region, "limit", limit, "units", units)
 }

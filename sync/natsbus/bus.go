@@ -274,7 +274,8 @@ func (b *Bus) login() (name, password string) {
 	if err != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.complaints.Warn(b.opts.Logger, time.Now(), err.Error(), "bus: the password of "+b.opts.Username+" at NATS cannot be read", "error", err)
+		b.complaints.Warn(b.opts.Logger, time.Now(), err.Error(), "bus: the password of "+b.opts.Username+" at NATS cannot be read",
+			"error", err)
 	}
 	return b.opts.Username, password
 }

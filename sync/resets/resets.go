@@ -80,7 +80,10 @@ type resetCall struct {
 
 // New returns Resets; Run makes them serve other regions.
 func New(o Options) *Resets {
-	return &Resets{o: o, orders: make(chan *wire.Reset, resetsAtOnce), calls: map[uint64]*resetCall{}, answers: map[uint64]*wire.Reset{}}
+	return &Resets{
+		o: o, orders: make(chan *wire.Reset, resetsAtOnce),
+		calls: map[uint64]*resetCall{}, answers: map[uint64]*wire.Reset{},
+	}
 }
 
 // Run carries out what other regions ask for.

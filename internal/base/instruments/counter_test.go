@@ -128,6 +128,10 @@ func TestAddAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { c.Add(labels{}, 1) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+	byName := instruments.On(nil).CounterBy("things", "{thing}", "Things.", "kind", "a")
+	if n := testing.AllocsPerRun(1000, func() { byName.Add(1, "kind", "a") }); n != 0 {
+		t.Errorf("%v allocations of labels by name", n)
+	}
 }
 
 func BenchmarkAdd(b *testing.B) {

@@ -51,7 +51,8 @@ func (m *Maker) Gauge(name, unit, help string, read func(observe Observe)) {
 
 // Histogram makes a histogram with the upper bounds of its buckets.
 func (m *Maker) Histogram(name, unit, help string, bounds ...float64) metric.Float64Histogram {
-	h, err := m.meter.Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(bounds...))
+	h, err := m.meter.Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(help),
+		metric.WithExplicitBucketBoundaries(bounds...))
 	m.failed(name, err)
 	return h
 }
