@@ -252,12 +252,12 @@ func (s *Store) probe(ctx context.Context) {
 		wg.Go(func() { n.probe(ctx) })
 	}
 	wg.Wait()
-	s.compareBudget(ctx, nodes)
+	s.compareBudget(nodes)
 }
 
 // compareBudget exports what the slowest server needs for one call, and warns when that is
 // more than the budget: checks are then decided only while no other waits.
-func (s *Store) compareBudget(ctx context.Context, nodes []*node) {
+func (s *Store) compareBudget(nodes []*node) {
 	need := time.Duration(0)
 	for _, n := range nodes {
 		need = max(need, time.Duration(n.meter.fastest.Swap(0)))
