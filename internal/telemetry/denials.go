@@ -119,6 +119,9 @@ func newDenialLog(
 	i := instruments.On(m)
 	dropped := i.CounterBy("regiond.denial_log.dropped", "{line}", "Lines that the denial log lacks, by reason.",
 		"reason", droppedRate, droppedQueue, droppedFailed)
+	if err := i.Err(); err != nil {
+		return nil, err
+	}
 	if secret == nil { // hashes differ between processes and lives, and nobody can test guesses
 		secret = make([]byte, 32)
 		_, _ = rand.Read(secret) // never fails
@@ -128,7 +131,7 @@ func newDenialLog(
 		file: file, log: log, dropped: dropped, now: time.Now, random: mathrand.Float64,
 	}
 	l.out = NewAsyncWriter(lineWriter{l})
-	return l, i.Err()
+	return l, nil
 }
 
 // Close closes the file. Standard output is the process's.
