@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -29,12 +30,12 @@ func (m *Mesh) sendHeartbeat(leaving bool) {
 	now := m.o.Now()
 	m.lastHeartbeat = max(now, 1)
 	m.due.heartbeat = now + HeartbeatEvery
-	if m.peers.silenced(now) {
+	if m.silenced() {
 		return
 	}
 	view := m.o.View()
 	b := wire.Heartbeat{
-		From: m.o.Self, Seq: m.outbox.seq + 1, TimeUS: m.o.TimeUS(),
+		From: m.peers.Self, Seq: m.outbox.seq + 1, TimeUS: m.o.TimeUS(),
 		Acks:    m.peers.acks(now),
 		Members: view.Members, Topology: view.Topology, Weights: view.Weights,
 		UnsentMS: m.outbox.unsent(now, m.o.Counters).Milliseconds(),
@@ -44,22 +45,22 @@ func (m *Mesh) sendHeartbeat(leaving bool) {
 		Number:   m.outbox.number,
 	}
 	m.outbox.buf = wire.AppendHeartbeat(m.outbox.buf[:0], &b)
-	_ = m.publish(kindHeartbeat, SubjectHeartbeat+m.o.Self.Region, b.TimeUS, nil) // counted and logged there
+	_ = m.publish(kindHeartbeat, SubjectHeartbeat+m.peers.Self.Region, b.TimeUS, nil) // counted and logged there
 }
 
 // acks acknowledges the processes received from within ackFor, the latest first: a
 // heartbeat carries at most wire.MaxAcks.
 func (r *peerTable) acks(now time.Duration) []wire.Ack {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	var recent []*peer
-	for _, p := range r.peers {
+	for _, p := range r.all() {
 		if now-p.ReceivedAt <= ackFor {
 			recent = append(recent, p)
 		}
 	}
 	slices.SortFunc(recent, func(a, b *peer) int {
-		return cmp.Or(cmp.Compare(b.ReceivedAt, a.ReceivedAt), compareProcess(a.Process, b.Process))
+		return cmp.Or(cmp.Compare(b.ReceivedAt, a.ReceivedAt), members.Compare(a.Process, b.Process))
 	})
 	recent = recent[:min(len(recent), wire.MaxAcks)]
 	acks := make([]wire.Ack, len(recent))
@@ -95,8 +96,8 @@ func (r *ring) find(seq uint64) (sending, bool) {
 // when ok; receivedUS is our store clock. It reports whether anything that a view depends
 // on has changed, and the exchange of times with the peer.
 func (r *peerTable) noteHeartbeat(b *wire.Heartbeat, ours sending, ok bool, receivedUS int64, now time.Duration) (changed bool, e Exchange) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	p := r.find(b.From)
 	if p == nil || b.Seq <= p.heartbeatSeq {
 		return false, e // a later heartbeat overtook it
@@ -113,17 +114,13 @@ func (r *peerTable) noteHeartbeat(b *wire.Heartbeat, ours sending, ok bool, rece
 		return changed, e
 	}
 	changed = changed || p.AckedAt == 0
-	ack := ackOf(b, r.self)
+	ack := ackOf(b, r.Self)
 	p.ackedSeq, p.AckedAt = ours.seq, ours.at
 	p.trip(now - ours.at - time.Duration(b.TimeUS-ack.ReceivedUS)*time.Microsecond)
 	return changed, Exchange{SentUS: ours.timeUS, ReceivedUS: ack.ReceivedUS, RepliedUS: b.TimeUS, ReturnedUS: receivedUS}
 }
 
-// BehindAfter is the age of a process's oldest unsent change from which on its usage is
-// no better than that of a silent one.
-const BehindAfter = time.Second
-
-func late(unsent time.Duration) bool { return unsent > BehindAfter }
+func late(unsent time.Duration) bool { return unsent > members.BehindAfter }
 
 // trip notes a round trip. A negative one is ignored: a clock was set meanwhile.
 func (p *peer) trip(d time.Duration) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/test/meshtest"
 )
@@ -116,7 +117,7 @@ func TestOneWayCutShowsInAcked(t *testing.T) {
 func TestSilenceLeavesAGap(t *testing.T) {
 	meet(t, func(w *world, eu, us, _ *node) {
 		w.net.Set("eu", "us", meshtest.Link{Cut: true})
-		sleep(meshsync.SilentAfter + 100*time.Millisecond)
+		sleep(members.SilentAfter + 100*time.Millisecond)
 		c := eu.cell(5)
 		eu.counters.Admit(3, c)
 		sleep(time.Second)
@@ -227,7 +228,7 @@ func (n *node) changedWithin(d time.Duration) (after time.Duration) {
 // changed takes the signal of Changed.
 func (n *node) changed() bool {
 	select {
-	case <-n.Changed():
+	case <-n.members.Changed():
 		return true
 	default:
 		return false

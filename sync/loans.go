@@ -68,7 +68,7 @@ func (m *Mesh) SendLoans(to string, l *wire.Loans) {
 // of another version is not.
 func (m *Mesh) publishLoans() {
 	out := m.loans.take()
-	if m.peers.silenced(m.o.Now()) {
+	if m.silenced() {
 		return
 	}
 	for _, to := range slices.Sorted(maps.Keys(out)) {
@@ -89,9 +89,9 @@ func (m *Mesh) publishLoans() {
 func (m *Mesh) sendLoans(to string, l wire.Loans) {
 	w, g, r, err := len(l.Wants), len(l.Grants), len(l.Returns), ErrTooLarge
 	if max(w, g, r) <= wire.MaxLoans {
-		l.From, l.Seq = m.o.Self, m.outbox.seq+1
+		l.From, l.Seq = m.peers.Self, m.outbox.seq+1
 		m.outbox.buf = wire.AppendLoans(m.outbox.buf[:0], &l)
-		err = m.publish(kindLoan, SubjectLoan+m.o.Self.Region+"."+to, m.o.TimeUS(), nil)
+		err = m.publish(kindLoan, SubjectLoan+m.peers.Self.Region+"."+to, m.o.TimeUS(), nil)
 	}
 	switch {
 	case err == nil:
@@ -108,7 +108,7 @@ func (m *Mesh) sendLoans(to string, l wire.Loans) {
 // changes nothing: a later message has newer wants, and the rest is sent again.
 func (m *Mesh) onLoans(region string, msg Message) error {
 	to := strings.TrimPrefix(msg.Subject, SubjectLoan+region+".")
-	if to != EveryRegion && to != m.o.Self.Region {
+	if to != EveryRegion && to != m.peers.Self.Region {
 		return &refusal{string(wire.ReasonAuthor), fmt.Sprintf("a loan for region %.80q", to)}
 	}
 	l, err := wire.DecodeLoans(msg.Data)
@@ -155,8 +155,8 @@ func (m *Mesh) unseal(wants []wire.Want) (err error) {
 // newest notes a message and reports whether it is the newest of its kind of a process that is
 // received.
 func (r *peerTable) newest(from quota.Process, seq uint64, kind func(*peer) *uint64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	p := r.find(from)
 	if p == nil || seq <= *kind(p) {
 		return false
@@ -167,7 +167,5 @@ func (r *peerTable) newest(from quota.Process, seq uint64, kind func(*peer) *uin
 
 // otherRegions reports whether a process of another region is received.
 func (r *peerTable) otherRegions(now time.Duration) bool {
-	return slices.ContainsFunc(r.list(), func(p Peer) bool {
-		return p.Region != r.self.Region && now-p.ReceivedAt <= SilentAfter
-	})
+	return slices.ContainsFunc(r.Received(now), func(p quota.Process) bool { return p.Region != r.Self.Region })
 }

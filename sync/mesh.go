@@ -15,6 +15,7 @@ import (
 	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -23,9 +24,6 @@ const (
 	TickEvery = 100 * time.Millisecond
 	// HeartbeatEvery is the longest time between two heartbeats of a process.
 	HeartbeatEvery = 500 * time.Millisecond
-	// SilentAfter is the time without a message after which a process counts as silent: one
-	// heartbeat may be lost and the next be 300 ms late.
-	SilentAfter = 1300 * time.Millisecond
 	// ForgetAfter is the silence after which a process is forgotten.
 	ForgetAfter = 5 * time.Minute
 
@@ -38,13 +36,12 @@ const (
 // heartbeats with acknowledgements and snapshots, merges what it receives, and keeps the
 // peer table. It decides nothing about limits.
 //
-// The goroutine of Run owns all of it. HeartbeatSoon, Peers, Changed, Duplicate, Forget,
-// Left and the Sends may be called from anywhere and never wait for the bus.
+// The goroutine of Run owns all of it. HeartbeatSoon, Duplicate and the
+// Sends may be called from anywhere and never wait for the bus.
 type Mesh struct {
 	o            Options
 	metrics      *metrics
 	peers        peerTable
-	changed      chan struct{}
 	heartbeatNow chan struct{} // HeartbeatSoon was called
 	loans        loanQueue
 	resets       chan wire.Reset
@@ -69,8 +66,7 @@ func New(o Options) (*Mesh, error) {
 		return nil, err
 	}
 	m := &Mesh{
-		o: o, peers: peerTable{self: o.Self, peers: map[name]*peer{}, gone: map[quota.Process]time.Duration{}},
-		changed: make(chan struct{}, 1), heartbeatNow: make(chan struct{}, 1), resets: make(chan wire.Reset, maxResetsQueued),
+		o: o, peers: peerTable{Table: o.Members}, heartbeatNow: make(chan struct{}, 1), resets: make(chan wire.Reset, maxResetsQueued),
 		loans:     loanQueue{ready: make(chan struct{}, 1), out: map[string]*wire.Loans{}},
 		snapshots: snapshots{pending: map[quota.Process]*wire.SnapshotRequest{}}, refusals: loglimit.NewRate(1, 10*time.Second),
 	}
@@ -133,11 +129,11 @@ func (m *Mesh) tick() {
 	}
 	m.lastTick = now
 	m.o.Counters.Sweep()
-	if gone := m.peers.forgetSilent(now, m.o.Known); gone > 0 {
-		signal.Send(m.changed)
+	if gone := m.peers.forget(now, m.o.Known); gone > 0 {
+		m.peers.Signal()
 	}
 	m.publishChanges(now)
-	m.publishTop(now)
+	m.publishTop()
 	m.sendRequests(now)
 }
 
@@ -145,33 +141,23 @@ func (m *Mesh) tick() {
 // blocks; heartbeats that it causes are at least 20 ms apart.
 func (m *Mesh) HeartbeatSoon() { signal.Send(m.heartbeatNow) }
 
-// Changed signals a change that a view depends on: a process appeared, left, was
-// forgotten or synced, or its heartbeat differs from the one before. It holds at most one
-// signal. Silence and missing changes do not signal: see Peer.ReceivedAt and MissingSince.
-func (m *Mesh) Changed() <-chan struct{} { return m.changed }
-
-// Peers returns what is known of every other process, siblings too, sorted by
-// region, instance and boot. The slices in it are shared and must not be changed.
-func (m *Mesh) Peers() []Peer { return m.peers.list() }
-
 // Duplicate returns another process with our region and instance name that started
-// before us and was received from within SilentAfter. We are the second then, and stay
+// before us and was received from within members.SilentAfter. We are the second then, and stay
 // silent: peers would take us for it, and drop what it publishes.
-func (m *Mesh) Duplicate() (quota.Process, bool) { return m.peers.currentDuplicate(m.o.Now()) }
-
-// Forget drops a process that is known to have left or died, if nothing came from it for
-// SilentAfter either. It reports whether it did.
-func (m *Mesh) Forget(p quota.Process) bool {
-	gone := m.peers.forget(p, m.o.Now())
-	if gone {
-		signal.Send(m.changed)
+func (m *Mesh) Duplicate() (quota.Process, bool) {
+	m.peers.Lock()
+	defer m.peers.Unlock()
+	if m.peers.duplicateAt == 0 || m.o.Now()-m.peers.duplicateAt > members.SilentAfter {
+		return quota.Process{}, false
 	}
-	return gone
+	return m.peers.duplicate, true
 }
 
-// Left reports whether a process published that it leaves. It is no longer in Peers, and
-// later reports of it are outdated.
-func (m *Mesh) Left(p quota.Process) bool { return m.peers.left(p) }
+// silenced reports whether a duplicate keeps us from publishing.
+func (m *Mesh) silenced() bool {
+	_, yes := m.Duplicate()
+	return yes
+}
 
 // The steps of a mesh are what Run does without its goroutine and its timer; the
 // simulator calls them in its own time. Begin comes first, Receive for each message,

@@ -73,8 +73,10 @@ func refusalReasons() []string {
 // ages is the time since each region's most silent process was received from.
 func (m *Mesh) ages() map[string]time.Duration {
 	now, ages := m.o.Now(), map[string]time.Duration{}
-	for _, p := range m.Peers() {
-		ages[p.Region] = max(ages[p.Region], now-p.ReceivedAt)
+	for _, p := range m.peers.Others() {
+		if p.ReceivedAt != 0 {
+			ages[p.Region] = max(ages[p.Region], now-p.ReceivedAt)
+		}
 	}
 	return ages
 }

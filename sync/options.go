@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -48,12 +49,13 @@ type Counters interface {
 	Full() bool
 }
 
-// Options are what a Mesh is made of. Self, Key, Secret, Bus, Counters, Now, TimeUS, Known, View,
+// Options are what a Mesh is made of. Members, Key, Secret, Bus, Counters, Now, TimeUS, Known, View,
 // Logger and Meter are required. The funcs are called from the goroutine of Run
 // and must return at once.
 type Options struct {
-	// Self is this process. Each start has another Boot.
-	Self quota.Process
+	// Members is the table of processes, of which the mesh writes Bus. Each start of this
+	// process, its Self, has another Boot.
+	Members *members.Table
 	// Key makes the ids in Counters; heartbeats carry its fingerprint.
 	Key wire.Key
 	// Secret signs all messages and seals the names of partitions, see SetSecret. It belongs to
@@ -117,12 +119,11 @@ type Exchange struct {
 
 func (o *Options) validate() error {
 	switch {
-	case o.Bus == nil || o.Counters == nil || o.Secret == nil || o.Now == nil || o.TimeUS == nil ||
+	case o.Members == nil || o.Bus == nil || o.Counters == nil || o.Secret == nil || o.Now == nil || o.TimeUS == nil ||
 		o.Known == nil || o.View == nil || o.Logger == nil || o.Meter == nil:
-		return errors.New("mesh: Bus, Counters, Secret, Now, TimeUS, Known, View, Logger and Meter are required")
-	case o.Self.Region == "" || o.Self.Instance == "" || o.Self.Boot <= 0:
-		return fmt.Errorf("mesh: Self is incomplete: region %q, instance %q, boot %d; all three are required",
-			o.Self.Region, o.Self.Instance, o.Self.Boot)
+		return errors.New("mesh: Members, Bus, Counters, Secret, Now, TimeUS, Known, View, Logger and Meter are required")
+	case o.Members.Self.Region == "" || o.Members.Self.Instance == "" || o.Members.Self.Boot <= 0:
+		return fmt.Errorf("mesh: Members.Self is incomplete: %+v; region, instance and boot are required", o.Members.Self)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/test/meshtest"
@@ -24,7 +25,7 @@ func TestOptions(t *testing.T) {
 	now := func() time.Duration { return 0 }
 	good := func() meshsync.Options {
 		return meshsync.Options{
-			Self: quota.Process{Region: "eu", Instance: "a", Boot: 1}, Secret: secret(t), Bus: meshtest.NewNetwork(1).Join("eu"),
+			Members: members.New(quota.Process{Region: "eu", Instance: "a", Boot: 1}), Secret: secret(t), Bus: meshtest.NewNetwork(1).Join("eu"),
 			Counters: (*ledger.Ledger)(nil), Now: now, TimeUS: func() int64 { return 1 },
 			Known: func(string) bool { return true }, View: func() meshsync.Advertised { return meshsync.Advertised{} },
 			Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},
@@ -34,6 +35,7 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(o *meshsync.Options){
+		"Members":  func(o *meshsync.Options) { o.Members = nil },
 		"Bus":      func(o *meshsync.Options) { o.Bus = nil },
 		"Counters": func(o *meshsync.Options) { o.Counters = nil },
 		"Secret":   func(o *meshsync.Options) { o.Secret = nil },
@@ -43,7 +45,7 @@ func TestOptions(t *testing.T) {
 		"View":     func(o *meshsync.Options) { o.View = nil },
 		"Logger":   func(o *meshsync.Options) { o.Logger = nil },
 		"Meter":    func(o *meshsync.Options) { o.Meter = nil },
-		"boot 0":   func(o *meshsync.Options) { o.Self.Boot = 0 },
+		"boot":     func(o *meshsync.Options) { o.Members.Self.Boot = 0 },
 	} {
 		o := good()
 		spoil(&o)

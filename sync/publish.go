@@ -49,7 +49,7 @@ func (b *outbox) unsent(now time.Duration, c Counters) time.Duration {
 
 // publishChanges sends all changes.
 func (m *Mesh) publishChanges(now time.Duration) {
-	if m.peers.silenced(now) {
+	if m.silenced() {
 		return
 	}
 	late := m.outbox.unsent(now, m.o.Counters) > HeartbeatEvery
@@ -61,7 +61,7 @@ func (m *Mesh) publishChanges(now time.Duration) {
 // urgent sends the changes that bring a limit near, at most every urgentEvery.
 func (m *Mesh) urgent() {
 	now := m.o.Now()
-	if m.peers.silenced(now) {
+	if m.silenced() {
 		return
 	}
 	if wait := urgentEvery - (now - m.outbox.lastUrgent); m.outbox.lastUrgent > 0 && wait > 0 {
@@ -127,7 +127,7 @@ func halves(message []wire.Group) [][]wire.Group {
 // publishAll is the last publication.
 func (m *Mesh) publishAll() {
 	now := m.o.Now()
-	if m.peers.silenced(now) {
+	if m.silenced() {
 		return
 	}
 	for range lastRounds {
@@ -148,7 +148,7 @@ func messages(groups []wire.Group) [][]wire.Group {
 
 // sendUsage sends one message of counters, with the context of span if that is not nil.
 func (m *Mesh) sendUsage(u *wire.Usage, span trace.Span) error {
-	u.From, u.Seq, u.TimeUS = m.o.Self, m.outbox.seq+1, m.o.TimeUS()
+	u.From, u.Seq, u.TimeUS = m.peers.Self, m.outbox.seq+1, m.o.TimeUS()
 	if u.Origin != "" {
 		if us, known := m.o.Counters.ClockUS(u.Origin, m.o.Now()); known {
 			u.OriginTimeUS = us
@@ -159,7 +159,7 @@ func (m *Mesh) sendUsage(u *wire.Usage, span trace.Span) error {
 		kind = kindSnapshot
 	}
 	m.outbox.buf = wire.AppendUsage(m.outbox.buf[:0], u)
-	return m.publish(kind, SubjectUsage+m.o.Self.Region, u.TimeUS, span)
+	return m.publish(kind, SubjectUsage+m.peers.Self.Region, u.TimeUS, span)
 }
 
 // publish publishes the buffer under the next number. The number is used up only if the bus

@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -62,7 +61,7 @@ func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (st
 		}
 		return region, m.onHeartbeat(region, b, size)
 	case SubjectSnapshot:
-		if region != m.o.Self.Region {
+		if region != m.peers.Self.Region {
 			return region, &refusal{string(wire.ReasonAuthor), fmt.Sprintf("a request to region %.80q", region)}
 		}
 		r, err := wire.DecodeSnapshotRequest(msg.Data)
@@ -103,7 +102,7 @@ func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) 
 	m.arrived(u.From, a)
 	if u.Chunk.Snapshot != 0 && m.peers.chunk(u.From, &u.Chunk, now) {
 		m.metrics.merged.Add(1, "region", region)
-		signal.Send(m.changed)
+		m.peers.Signal()
 	}
 	return nil
 }
@@ -121,7 +120,7 @@ func (m *Mesh) fold(region string, u *wire.Usage, receivedUS int64, now time.Dur
 		return &refusal{string(wire.ReasonRange), "origin is the author's own region, or has no clock"}
 	case len(u.Groups) == 0:
 		return nil
-	case u.Origin == m.o.Self.Region:
+	case u.Origin == m.peers.Self.Region:
 		return m.o.Counters.FoldReturned(receivedUS, now, u.Groups) // numbered by our own clock
 	case m.peers.receivesFrom(u.Origin, now):
 		return nil // from itself
@@ -138,14 +137,14 @@ func (m *Mesh) onHeartbeat(region string, b *wire.Heartbeat, size int) error {
 	m.received(kindHeartbeat, region, size)
 	if b.Leaving {
 		m.peers.leave(b.From, b.Number, now)
-		signal.Send(m.changed)
+		m.peers.Signal()
 		return nil
 	}
 	m.arrived(b.From, m.peers.note(b.From, b.Seq, b.TimeUS, receivedUS, now))
-	ours, ok := m.outbox.sent.find(ackOf(b, m.o.Self).Seq)
+	ours, ok := m.outbox.sent.find(ackOf(b, m.peers.Self).Seq)
 	changed, e := m.peers.noteHeartbeat(b, ours, ok, receivedUS, now)
 	if changed {
-		signal.Send(m.changed)
+		m.peers.Signal()
 	}
 	if e.SentUS != 0 && m.o.OnExchange != nil {
 		m.o.OnExchange(b.From, e)
@@ -161,7 +160,7 @@ func (m *Mesh) check(region string, from quota.Process, seq uint64, b *wire.Hear
 	if err := wire.CheckAuthor(region, from.Region); err != nil {
 		return false, err
 	}
-	if from == m.o.Self {
+	if from == m.peers.Self {
 		return true, nil
 	}
 	if reason := m.peers.admit(from, seq, now); reason != "" {
@@ -176,7 +175,7 @@ func (m *Mesh) check(region string, from quota.Process, seq uint64, b *wire.Hear
 // proves reports whether a heartbeat was written lately: it acknowledges a message that we
 // sent lately.
 func (m *Mesh) proves(b *wire.Heartbeat, now time.Duration) bool {
-	ours, ok := m.outbox.sent.find(ackOf(b, m.o.Self).Seq)
+	ours, ok := m.outbox.sent.find(ackOf(b, m.peers.Self).Seq)
 	return ok && now-ours.at <= ackFor
 }
 
@@ -186,7 +185,7 @@ func (m *Mesh) arrived(from quota.Process, a arrival) {
 		if a.newcomer {
 			m.o.Logger.Error("another process uses our region and instance name and was here first; give each process an --instance of its own",
 				"region", from.Region, "instance", from.Instance, "boot", from.Boot)
-			signal.Send(m.changed)
+			m.peers.Signal()
 		}
 		return
 	}
@@ -197,7 +196,7 @@ func (m *Mesh) arrived(from quota.Process, a arrival) {
 		m.heartbeatSoon() // it must not wait for the regular one
 	}
 	if a.newcomer || a.back {
-		signal.Send(m.changed)
+		m.peers.Signal()
 		m.sendRequests(m.o.Now())
 		m.publishResets()
 	}

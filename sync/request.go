@@ -2,18 +2,18 @@ package sync
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/sync/wire"
 )
 
 // repeatEvery is how long a request goes unanswered, or the chunks of its answer pause,
-// before it is repeated: a request or an answer may be lost twice within SilentAfter.
+// before it is repeated: a request or an answer may be lost twice within members.SilentAfter.
 const repeatEvery = 500 * time.Millisecond
 
 // request is what was last requested of a process, until all of it has arrived.
@@ -32,11 +32,11 @@ type request struct {
 // it accepts.
 func (m *Mesh) sendRequests(now time.Duration) {
 	missing := m.missing(now)
-	patient := now-m.started <= SilentAfter // they may be about to appear
-	due := m.peers.due(missing, patient, now, &m.requested, m.outbox.down.Lasts() || m.peers.silenced(now))
+	patient := now-m.started <= members.SilentAfter // they may be about to appear
+	due := m.peers.due(missing, patient, now, &m.requested, m.outbox.down.Lasts() || m.silenced())
 	for i := range due {
 		r := &due[i]
-		r.From = m.o.Self
+		r.From = m.peers.Self
 		m.outbox.buf = wire.AppendSnapshotRequest(m.outbox.buf[:0], r)
 		subject := SubjectSnapshot + r.To.Region
 		span := m.start(context.Background(), trace.SpanKindProducer, "request", subject, nil)
@@ -54,7 +54,7 @@ func (m *Mesh) missing(now time.Duration) []string {
 		return nil
 	}
 	names := slices.DeleteFunc(slices.Clone(m.o.Regions()), func(region string) bool {
-		return region == m.o.Self.Region || m.peers.receivesFrom(region, now)
+		return region == m.peers.Self.Region || m.peers.receivesFrom(region, now)
 	})
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -66,9 +66,11 @@ func (m *Mesh) missing(now time.Duration) []string {
 // former group used; but only once the process no longer counts on that region itself.
 // While patient holds they are not requested yet, while mute holds nothing is.
 func (r *peerTable) due(missing []string, patient bool, now time.Duration, last *uint64, mute bool) (due []wire.SnapshotRequest) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range slices.SortedFunc(maps.Values(r.peers), func(a, b *peer) int { return compareProcess(a.Process, b.Process) }) {
+	r.Lock()
+	defer r.Unlock()
+	all := r.all()
+	slices.SortFunc(all, func(a, b *peer) int { return members.Compare(a.Process, b.Process) })
+	for _, p := range all {
 		var want request
 		p.forwarded = slices.DeleteFunc(p.forwarded, func(k string) bool { return !slices.Contains(missing, k) || slices.Contains(p.Members, k) })
 		p.ForwardsMissing = false
@@ -81,10 +83,10 @@ func (r *peerTable) due(missing []string, patient bool, now time.Duration, last 
 				want.missing = append(want.missing, k)
 			}
 		}
-		want.ownState = !p.returned && p.Region != r.self.Region
+		want.ownState = !p.returned && p.Region != r.Self.Region
 		complete := p.Synced && len(p.changes.gaps) == 0
 		switch {
-		case now-p.ReceivedAt > SilentAfter, complete && !want.ownState && want.missing == nil:
+		case p.Silent(now), complete && !want.ownState && want.missing == nil:
 			p.request = request{}
 			continue
 		case mute || p.request.first != 0 && now-max(p.request.at, p.progress) < repeatEvery:
@@ -107,8 +109,8 @@ func (r *peerTable) due(missing []string, patient bool, now time.Duration, last 
 
 // refused notes that the bus did not take the request to a process.
 func (r *peerTable) refused(to quota.Process) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	if p := r.find(to); p != nil {
 		p.request = request{}
 	}
@@ -117,8 +119,8 @@ func (r *peerTable) refused(to quota.Process) {
 // chunk notes a chunk of a snapshot that was merged, and reports whether that completes the
 // snapshot.
 func (r *peerTable) chunk(from quota.Process, c *wire.Chunk, now time.Duration) (whole bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	p := r.find(from)
 	if p == nil {
 		return false
@@ -133,7 +135,7 @@ func (r *peerTable) chunk(from quota.Process, c *wire.Chunk, now time.Duration) 
 	}
 	p.noteMissing()
 	for _, a := range p.chunks.answers {
-		if a.Process == r.self && p.request.first != 0 && a.Request >= p.request.first {
+		if a.Process == r.Self && p.request.first != 0 && a.Request >= p.request.first {
 			p.returned = p.returned || p.request.ownState
 			p.forwarded = append(p.forwarded, p.request.missing...)
 			p.request = request{}
@@ -144,25 +146,22 @@ func (r *peerTable) chunk(from quota.Process, c *wire.Chunk, now time.Duration) 
 
 // receivesFrom reports whether the region has a process in the table, and none is silent.
 func (r *peerTable) receivesFrom(region string, now time.Duration) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	known := false
-	for n, p := range r.peers {
-		if n.region != region {
-			continue
-		}
-		if now-p.ReceivedAt > SilentAfter {
+	for _, p := range r.all() {
+		if p.Region == region && p.Silent(now) {
 			return false
 		}
-		known = true
+		known = known || p.Region == region
 	}
 	return known
 }
 
-// siblingSilent reports whether a process of our own region is silent.
+// siblingSilent reports whether a process of our own region that was received is silent.
 func (r *peerTable) siblingSilent(now time.Duration) bool {
-	return slices.ContainsFunc(r.list(), func(p Peer) bool {
-		return p.Region == r.self.Region && now-p.ReceivedAt > SilentAfter
+	return slices.ContainsFunc(r.Others(), func(p members.Member) bool {
+		return p.Region == r.Self.Region && p.ReceivedAt != 0 && p.Silent(now)
 	})
 }
 

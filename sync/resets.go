@@ -22,12 +22,12 @@ func (m *Mesh) SendReset(r wire.Reset) {
 
 // publishReset seals and publishes one message.
 func (m *Mesh) publishReset(r wire.Reset) {
-	if m.peers.silenced(m.o.Now()) {
+	if m.silenced() {
 		return
 	}
-	r.From, r.Seq, r.Sealed = m.o.Self, m.outbox.seq+1, m.secret.Load().SealTenant(r.ID, r.Tenant)
+	r.From, r.Seq, r.Sealed = m.peers.Self, m.outbox.seq+1, m.secret.Load().SealTenant(r.ID, r.Tenant)
 	m.outbox.buf = wire.AppendReset(m.outbox.buf[:0], &r)
-	_ = m.publish(kindReset, SubjectReset+m.o.Self.Region, m.o.TimeUS(), nil) // it was counted
+	_ = m.publish(kindReset, SubjectReset+m.peers.Self.Region, m.o.TimeUS(), nil) // it was counted
 }
 
 // publishResets gives a process that was not received until now the cuts of all tenants: it

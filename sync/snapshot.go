@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -109,7 +110,7 @@ func (m *Mesh) onRequest(r *wire.SnapshotRequest, size int, span trace.Span) (st
 	if !m.o.Known(from) {
 		return "", &refusal{reasonUnknownRegion, fmt.Sprintf("region %.80q is not in the topology", from)}
 	}
-	if r.From == m.o.Self || r.To != m.o.Self {
+	if r.From == m.peers.Self || r.To != m.peers.Self {
 		return from, nil
 	}
 	if len(a.pending) >= wire.MaxAcks && a.pending[r.From] == nil {
@@ -163,7 +164,7 @@ func (m *Mesh) sendNextChunk() {
 		return
 	}
 	d := a.current
-	if m.peers.silenced(now) || m.sendChunk(d, a.span) != nil {
+	if m.silenced() || m.sendChunk(d, a.span) != nil {
 		m.due.snapshot = now + chunkRetry
 		return
 	}
@@ -198,7 +199,7 @@ func (m *Mesh) beginSnapshot(now time.Duration) bool {
 	a := &m.snapshots
 	d := &snapshot{chunk: wire.Chunk{Since: m.outbox.number, UpTo: m.outbox.number}}
 	var forwards, ownStates []string
-	for _, from := range slices.SortedFunc(maps.Keys(a.pending), compareProcess) {
+	for _, from := range slices.SortedFunc(maps.Keys(a.pending), members.Compare) {
 		r := a.pending[from]
 		if r.Since == 0 && now < a.restEnd {
 			continue
@@ -223,7 +224,7 @@ func (m *Mesh) beginSnapshot(now time.Duration) bool {
 	}
 	a.number++
 	d.chunk.Snapshot, a.began, a.current = a.number, now, d
-	a.span = m.start(context.Background(), trace.SpanKindProducer, "answer", SubjectUsage+m.o.Self.Region, a.links)
+	a.span = m.start(context.Background(), trace.SpanKindProducer, "answer", SubjectUsage+m.peers.Self.Region, a.links)
 	a.links = nil
 	origins := append(forwards, ownStates...)
 	slices.Sort(origins)
@@ -236,7 +237,7 @@ func (m *Mesh) beginSnapshot(now time.Duration) bool {
 // former lists the regions that are not in the topology any more: a process that starts
 // cannot name them.
 func (m *Mesh) former() []string {
-	return slices.DeleteFunc(m.o.Counters.Names(), func(name string) bool { return name == m.o.Self.Region || m.o.Known(name) })
+	return slices.DeleteFunc(m.o.Counters.Names(), func(name string) bool { return name == m.peers.Self.Region || m.o.Known(name) })
 }
 
 // pieces walks over what is known of other regions' counters, and over our own that changed
@@ -255,10 +256,10 @@ func (m *Mesh) pieces(origins []string, since uint64) iter.Seq[piece] {
 			return true
 		}
 		for _, origin := range origins {
-			if origin != m.o.Self.Region && !walk(origin, origin, 0) {
+			if origin != m.peers.Self.Region && !walk(origin, origin, 0) {
 				return
 			}
 		}
-		walk("", m.o.Self.Region, since)
+		walk("", m.peers.Self.Region, since)
 	}
 }

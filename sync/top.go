@@ -2,7 +2,6 @@ package sync
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -12,15 +11,15 @@ import (
 // is dropped: the next takes its place anyway.
 func (m *Mesh) SendTop(payload []byte) { m.top.Store(&payload) }
 
-func (m *Mesh) publishTop(now time.Duration) {
+func (m *Mesh) publishTop() {
 	payload := m.top.Swap(nil)
-	if payload == nil || m.peers.silenced(now) {
+	if payload == nil || m.silenced() {
 		return
 	}
-	t := wire.Top{From: m.o.Self, Seq: m.outbox.seq + 1}
+	t := wire.Top{From: m.peers.Self, Seq: m.outbox.seq + 1}
 	t.Sealed = m.secret.Load().SealTop(t.Seq, *payload)
 	m.outbox.buf = wire.AppendTop(m.outbox.buf[:0], &t)
-	_ = m.publish(kindTop, SubjectTop+m.o.Self.Region, m.o.TimeUS(), nil) // it was counted
+	_ = m.publish(kindTop, SubjectTop+m.peers.Self.Region, m.o.TimeUS(), nil) // it was counted
 }
 
 // onTop hands on the newest payload of a process.

@@ -50,7 +50,7 @@ func (m *Mesh) start(ctx context.Context, kind trace.SpanKind, operation, subjec
 			attribute.String("messaging.system", "nats"), // the conventions list no name for it
 			attribute.String("messaging.operation.name", operation), attribute.String("messaging.operation.type", action),
 			attribute.String("messaging.destination.name", subject), attribute.String("messaging.destination.template", prefix+"{region}"),
-			attribute.String("messaging.client.id", m.o.Self.Instance)))
+			attribute.String("messaging.client.id", m.peers.Self.Instance)))
 	return span
 }
 
@@ -69,7 +69,7 @@ func (m *Mesh) publication(groups []wire.Group) trace.Span {
 	for i, c := range checks {
 		links[i].SpanContext = c
 	}
-	m.outbox.span = m.start(context.Background(), trace.SpanKindProducer, "publish", SubjectUsage+m.o.Self.Region, links)
+	m.outbox.span = m.start(context.Background(), trace.SpanKindProducer, "publish", SubjectUsage+m.peers.Self.Region, links)
 	m.outbox.span.SetAttributes(attribute.Int(attrCounters, countersIn(groups)))
 	return m.outbox.span
 }

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
 	"github.com/regiond/regiond/test/meshtest"
@@ -46,6 +47,7 @@ type node struct {
 	*meshsync.Mesh
 	w        *world
 	self     quota.Process
+	members  *members.Table
 	bus      *meshtest.Bus
 	counters *counters
 	reader   *sdkmetric.ManualReader
@@ -142,8 +144,9 @@ func (n *node) start(c meshsync.Counters) {
 	if n.via != nil {
 		bus = n.via(bus)
 	}
+	n.members = members.New(n.self)
 	m, err := meshsync.New(meshsync.Options{
-		Self: n.self, Key: n.key(), Secret: secret(t), Bus: bus, Counters: c, Now: n.now, TimeUS: n.timeUS,
+		Members: n.members, Key: n.key(), Secret: secret(t), Bus: bus, Counters: c, Now: n.now, TimeUS: n.timeUS,
 		Known: n.w.known, Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged, RecoverCounters: n.recover,
 		Logger: slog.New(&n.log), Tracer: n.tracer, Checks: n.checks, Resets: n.resets,
 		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(n.reader)).Meter("test"),
@@ -235,18 +238,32 @@ func (n *node) cell(id uint64) meshtest.Cell {
 	}
 }
 
+// Peers is every other process that n has received, without what is the mesh's own.
+func (n *node) Peers() []members.Member {
+	peers := slices.DeleteFunc(n.members.Others(), func(p members.Member) bool { return p.ReceivedAt == 0 })
+	for i := range peers {
+		peers[i].Own = nil
+	}
+	return peers
+}
+
+// Left reports whether a process announced to n that it stops.
+func (n *node) Left(p quota.Process) bool {
+	return slices.ContainsFunc(n.members.Others(), func(m members.Member) bool { return m.Process == p && m.LeftUntil != 0 })
+}
+
 // peer is what n knows of another process.
-func (n *node) peer(of *node) (meshsync.Peer, bool) {
+func (n *node) peer(of *node) (members.Member, bool) {
 	for _, p := range n.Peers() {
 		if p.Process == of.self {
 			return p, true
 		}
 	}
-	return meshsync.Peer{}, false
+	return members.Member{}, false
 }
 
 // knows fails the test unless n knows the other, and returns what.
-func (n *node) knows(of *node) meshsync.Peer {
+func (n *node) knows(of *node) members.Member {
 	n.w.t.Helper()
 	p, ok := n.peer(of)
 	if !ok {

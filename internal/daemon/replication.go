@@ -25,6 +25,7 @@ import (
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/loans"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/state"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
@@ -60,14 +61,15 @@ type replicationOptions struct {
 // replication exchanges usage with the other processes and decides whom to count on:
 //
 //	limiter ── asked ─▶ tender ── loans ─▶ store, mesh
-//	limiter ◀── ceilings ◀── view ◀── manager ◀── gossip
-//	               ▲                    ▲
+//	limiter ◀── ceilings ◀── view ◀── manager ◀── members ◀── mesh, gossip, state
+//	               ▲
 //	               └──── ledger ◀────▶ mesh ◀──▶ bus ── NATS, embedded or not
 //	                       ▲
 //	                       └── recovery ◀── Redis
 type replication struct {
 	replicationOptions
 	self     quota.Process
+	members  *members.Table
 	started  time.Time
 	atStart  *config // what cannot change while it runs is in it
 	ceilings *view.Ceilings
@@ -99,10 +101,11 @@ func newReplication(o replicationOptions) (*replication, error) {
 		atStart:            c,
 		beganUS:            o.timeUS(),
 	}
+	r.members = members.New(r.self)
 	i := instruments.On(o.telemetry.Meter("regiond"))
 	r.worst, r.changes = ledger.NewOvershoot(i), newViewChanges(i)
 	r.beyond = ledger.NewExcess(i, regionNames(c.topology), o.log.With("component", "mesh"))
-	r.state = state.New(state.Options{Self: r.self, Eval: o.eval, Now: r.now, Logger: o.log.With("component", "state")})
+	r.state = state.New(state.Options{Members: r.members, Eval: o.eval, Now: r.now, Logger: o.log.With("component", "state")})
 	var err error
 	if r.offsets, err = clock.NewPeerOffsets(clock.PeerOptions{
 		Now: r.now, Logger: o.log.With("component", "clock"), Meter: o.telemetry.Meter("clock"),
@@ -134,7 +137,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 		return nil, err
 	}
 	if r.tender, err = loans.New(loans.Options{
-		Send: r.mesh.SendLoans, Self: r.self, Now: r.now, Store: o.store, Bound: r.bound, Processes: r.siblings, Trip: r.trip,
+		Send: r.mesh.SendLoans, Self: r.self, Now: r.now, Store: o.store, Bound: r.bound, Processes: r.members.Siblings, Trip: r.trip,
 		Lost: r.state.Lose, Meter: o.telemetry.Meter("regiond"),
 	}); err != nil {
 		return nil, err
@@ -179,6 +182,9 @@ func (r *replication) recoverCounters() func() {
 
 func (r *replication) now() time.Duration { return time.Since(r.started) }
 
+// received are the other processes that are received now.
+func (r *replication) received() []quota.Process { return r.members.Received(r.now()) }
+
 func (r *replication) topology() *region.Topology { return r.config().topology }
 
 func (r *replication) regions() []string { return regionNames(r.topology()) }
@@ -191,15 +197,13 @@ func (r *replication) known(name string) bool {
 func (r *replication) openManager() error {
 	tracer := r.telemetry.Tracer("regiond")
 	o := view.ManagerOptions{
-		Ceilings: r.ceilings, Mesh: r.mesh, State: r.state, Processes: r.processes, Recover: r.recoverCounters(),
+		Ceilings: r.ceilings, Members: r.members, HeartbeatSoon: r.mesh.HeartbeatSoon, State: r.state,
+		Processes: r.processes, Recover: r.recoverCounters(),
 		Logger: r.log.With("component", "view"),
 		OnEvent: func(e view.Event) {
 			r.changes.count(e)
 			traceChange(tracer, e)
 		},
-	}
-	if r.gossip != nil {
-		o.Members, o.MembersChanged = r.gossip.Members, r.gossip.Changed()
 	}
 	var err error
 	r.manager, err = view.NewManager(o)
@@ -210,7 +214,7 @@ func (r *replication) openManager() error {
 // process among several of its region.
 func (r *replication) openGossip(c *config) (err error) {
 	o := gossip.Options{
-		Region: r.self.Region, Instance: r.self.Instance, Boot: r.self.Boot,
+		Members:    r.members,
 		ConfigHash: func() string { return r.topology().Hash() }, Version: r.version[:min(len(r.version), 64)], // as gossip limits it
 		Keys: c.keys.Shared, Cluster: c.topology.Cluster,
 		Seeds: func() []string { return seeds(r.topology()) }, Regions: r.known,
@@ -331,7 +335,7 @@ func (r *replication) openMesh(c *config, key wire.Key) error {
 		bus = r.wrapBus(bus)
 	}
 	r.mesh, err = meshsync.New(meshsync.Options{
-		Self: r.self, Key: key, Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.timeUS,
+		Members: r.members, Key: key, Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.timeUS,
 		Known: r.known, Resets: r.ceilings.Ledger().Resets,
 		Regions: r.regions,
 		View:    r.ceilings.Advertised,
@@ -360,16 +364,6 @@ func (r *replication) topAlone() string {
 	return ""
 }
 
-// received are all other processes that are received.
-func (r *replication) received() (all []quota.Process) {
-	for _, p := range r.mesh.Peers() {
-		if r.now()-p.ReceivedAt <= meshsync.SilentAfter {
-			all = append(all, p.Process)
-		}
-	}
-	return all
-}
-
 // loanStore is what the loans of our region's store go by.
 func (r *replication) loanStore() loan.Store {
 	s := r.state.Store()
@@ -383,16 +377,6 @@ func (r *replication) loanStore() loan.Store {
 func (r *replication) bound(policy, limit string) (b loans.Bound, ok bool) {
 	b.Bound, b.Limit, b.Regions, ok = r.ceilings.Bound(policy, limit)
 	return b, ok
-}
-
-// siblings are the live processes of our region, as the store that they share shows them.
-func (r *replication) siblings() []quota.Process {
-	of := r.state.Snapshot().Siblings
-	all := make([]quota.Process, 0, len(of))
-	for _, s := range of {
-		all = append(all, s.Process)
-	}
-	return all
 }
 
 // usualTrip is how long a message to another region takes while that is not known.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
 )
 
@@ -84,7 +85,7 @@ func (r *replication) watchView(i *instruments.Maker) {
 		"How much of a global limit with on_partition share this region may use when nobody uses any: 1 while all regions are "+
 			"counted on.",
 		func(observe instruments.Observe) { observe(ceilingRatio(r.ceilings.View())) })
-	others := func(name, unit, help string, show func(p *view.Peer, observe instruments.Observe)) {
+	others := func(name, unit, help string, show func(p *members.RegionRow, observe instruments.Observe)) {
 		i.Gauge(name, unit, help, func(observe instruments.Observe) {
 			peers := r.ceilings.View().Peers()
 			for i := range peers {
@@ -95,24 +96,24 @@ func (r *replication) watchView(i *instruments.Maker) {
 		})
 	}
 	others("regiond.region.state", "",
-		"1 for the state in which this process sees another region.", func(p *view.Peer, observe instruments.Observe) {
-			for s := view.StateNeverSeen; s < view.StateSelf; s++ {
+		"1 for the state in which this process sees another region.", func(p *members.RegionRow, observe instruments.Observe) {
+			for s := members.StateNeverSeen; s < members.StateSelf; s++ {
 				observe(instruments.Truth(p.State == s), "region", p.Region, "state", s.String())
 			}
 		})
 	others("regiond.region.counted", "", "1 while another region is counted on: its share of each limit is pooled with ours.",
-		func(p *view.Peer, observe instruments.Observe) {
+		func(p *members.RegionRow, observe instruments.Observe) {
 			observe(instruments.Truth(p.InUse), "region", p.Region)
 		})
 	others("regiond.region.acked_age", "s", "Age of the newest of our messages that another region has acknowledged.",
-		func(p *view.Peer, observe instruments.Observe) {
-			if p.AckedMS != view.Never {
+		func(p *members.RegionRow, observe instruments.Observe) {
+			if p.AckedMS != members.Never {
 				observe(float64(p.AckedMS)/1000, "region", p.Region)
 			}
 		})
 	others("regiond.peer.usage_missing", "s",
 		"For how long usage that another region has published is missing here: it was lost or refused. 0 while all is here.",
-		func(p *view.Peer, observe instruments.Observe) {
+		func(p *members.RegionRow, observe instruments.Observe) {
 			missing := int64(0)
 			for j := range p.Processes {
 				missing = max(missing, p.Processes[j].MissingMS)
@@ -141,10 +142,9 @@ func ceilingRatio(v *view.View) float64 {
 // exchange are missing.
 func (r *replication) roundTrips() map[string]time.Duration {
 	slowest := map[string]time.Duration{}
-	peers := r.mesh.Peers()
-	for i := range peers {
-		if peers[i].RTT > 0 {
-			slowest[peers[i].Region] = max(slowest[peers[i].Region], peers[i].RTT)
+	for _, p := range r.members.Others() {
+		if p.RTT > 0 {
+			slowest[p.Region] = max(slowest[p.Region], p.RTT)
 		}
 	}
 	return slowest

@@ -13,7 +13,7 @@ import (
 	"github.com/regiond/regiond/internal/status"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
-	"github.com/regiond/regiond/region/view"
+	"github.com/regiond/regiond/region/members"
 )
 
 // Banner writes what runs where and how to try it: as text for a person, as a line of
@@ -94,28 +94,17 @@ func (d *Daemon) ready() (ok bool, reasons []string) {
 	return true, nil
 }
 
-// report is a status.Report with everything that is known of the regions.
-type report struct {
-	status.Report
-	Regions []regionReport `json:"regions"` // instead of the Report's
-}
-
-type regionReport struct {
-	view.Peer
-	Offset *status.Offset `json:"clock,omitempty"`
-}
-
 // regions answers GET /v1/regions.
 func (d *Daemon) regions() any { return d.seen() }
 
 // seen is what this process knows of the regions now.
-func (d *Daemon) seen() report {
+func (d *Daemon) seen() status.Report {
 	top := d.config.Load().topology
-	v := report{Report: status.Report{
+	v := status.Report{
 		Region: d.options.Region, Instance: d.options.Instance, Version: d.options.Version, ConfigHash: top.Hash(),
 		Mode:  status.Mode{Mode: quota.ModeGlobal.String()},
 		Store: status.Store{Kind: "memory", Available: true}, Clock: d.clockStatus(),
-	}}
+	}
 	if d.redis != nil {
 		v.Store = status.Store{Kind: "redis", Available: d.redis.Available()}
 		for _, l := range d.redis.Lives() {
@@ -124,9 +113,9 @@ func (d *Daemon) seen() report {
 	}
 	for i := range top.Regions {
 		r := &top.Regions[i]
-		v.Regions = append(v.Regions, regionReport{Peer: view.Peer{
-			Region: r.Name, Weight: r.Weight, Self: r.Name == d.options.Region, State: view.StateSelf, InUse: true,
-			HeardMS: view.Never, AckedMS: view.Never,
+		v.Regions = append(v.Regions, status.Region{RegionRow: members.RegionRow{
+			Region: r.Name, Weight: r.Weight, Self: r.Name == d.options.Region, State: members.StateSelf, InUse: true,
+			HeardMS: members.Never, AckedMS: members.Never,
 		}})
 	}
 	if d.replication != nil {
@@ -160,7 +149,7 @@ func (d *Daemon) clockStatus() status.Clock {
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // report adds what is known of the other regions.
-func (n *replication) report(v *report) {
+func (n *replication) report(v *status.Report) {
 	if s := n.state.Store(); s.Epoch != 0 {
 		v.Store.Epoch = s.Epoch
 		if s.Lost != 0 {
@@ -180,7 +169,7 @@ func (n *replication) report(v *report) {
 		r := &v.Regions[i]
 		for _, p := range seen.Peers() {
 			if p.Region == r.Region {
-				r.Peer = p
+				r.RegionRow = p
 			}
 		}
 		for _, o := range n.offsets.Peers() {
@@ -198,10 +187,7 @@ func (n *replication) report(v *report) {
 	}
 	if n.gossip != nil {
 		for _, m := range n.gossip.Members() {
-			v.Gossip = append(v.Gossip, status.Member{
-				Name: m.Name(), Addr: m.Addr, State: string(m.State), Since: m.Since.UTC(),
-				ConfigHash: m.ConfigHash, Version: m.Version, Self: m.Self,
-			})
+			v.Gossip = append(v.Gossip, status.Member{Name: m.Name(), Gossip: m.Gossip, Self: m.Process == n.self})
 		}
 		if since, hashes, ok := n.gossip.Drift(); ok {
 			v.Drift = &status.Drift{Since: since, Hashes: hashes}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/internal/status"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -137,7 +138,7 @@ func TestWorldOtherPartitions(t *testing.T) {
 				other = w.regions[0]
 			}
 			const says = "process one has another key of partitions"
-			for _, r := range p.Daemon.regions().(report).Regions {
+			for _, r := range p.Daemon.regions().(status.Report).Regions {
 				if r.Region == other.name && !strings.Contains(r.Text, says) {
 					t.Errorf("of %s, %s reports %q, want %q", other.name, s.name, r.Text, says)
 				}
@@ -173,8 +174,8 @@ func TestWorldStrangers(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		for _, s := range w.regions {
 			p := s.one()
-			for _, peer := range p.replication.mesh.Peers() {
-				if peer.Region == w.regions[2].name || s == w.regions[2] {
+			for _, peer := range p.replication.members.Others() {
+				if peer.ReceivedAt != 0 && (peer.Region == w.regions[2].name || s == w.regions[2]) {
 					t.Errorf("%s receives %+v", s.name, peer)
 				}
 			}

@@ -70,7 +70,7 @@ func whyMode(m *Mode) string {
 // printRegion writes a region and, below it, its processes.
 func printRegion(w io.Writer, r *Region) {
 	counted := "no"
-	if r.Counted {
+	if r.InUse {
 		counted = "yes"
 	}
 	offset := "-"
@@ -84,10 +84,10 @@ func printRegion(w io.Writer, r *Region) {
 	if !r.Self {
 		heard, acked = age(r.HeardMS), age(r.AckedMS)
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t-\t-\t-\t%s\t-\n", r.Name, r.State, counted, heard, acked, offset)
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t-\t-\t-\t%s\t-\n", r.Region, r.State, counted, heard, acked, offset)
 	for i := range r.Processes {
 		p := &r.Processes[i]
-		state := p.State
+		state := p.State.String()
 		if p.Newcomer {
 			state += ", new"
 		}
@@ -102,7 +102,7 @@ func printReasons(w io.Writer, regions []Region) {
 	first := true
 	for i := range regions {
 		r := &regions[i]
-		text := cmp.Or(r.Detail, r.Reason)
+		text := cmp.Or(r.Text, r.Reason.String())
 		if text == "" {
 			continue
 		}
@@ -110,7 +110,7 @@ func printReasons(w io.Writer, regions []Region) {
 			fmt.Fprintln(w)
 		}
 		first = false
-		fmt.Fprintf(w, "%s: %s\n", r.Name, text)
+		fmt.Fprintf(w, "%s: %s\n", r.Region, text)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/regiond/regiond/internal/status"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -20,17 +22,23 @@ func reportTime() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC
 // healthy is a report of eu-west in which all is well.
 func healthy() *status.Report {
 	at := reportTime()
-	process := func(instance string) status.Process {
-		return status.Process{Instance: instance, State: "fresh", HeardMS: 120, AckedMS: 340, Newest: 712, Complete: 712, RTTMS: 81.26, Gossip: "alive"}
+	process := func(instance string) members.ProcessRow {
+		return members.ProcessRow{
+			Instance: instance, State: members.StateFresh, HeardMS: 120, AckedMS: 340, Newest: 712, Complete: 712, RTTMS: 81.26, Gossip: "alive",
+		}
 	}
-	peer := func(name string, processes ...status.Process) status.Region {
+	peer := func(name string, processes ...members.ProcessRow) status.Region {
 		return status.Region{
-			Name: name, State: "fresh", Counted: true, HeardMS: 120, AckedMS: 340,
-			Offset: &status.Offset{OffsetMS: -2.34, UncertaintyMS: 0.51, AgeMS: 200}, Processes: processes,
+			RegionRow: members.RegionRow{
+				Region: name, State: members.StateFresh, InUse: true, HeardMS: 120, AckedMS: 340, Processes: processes,
+			},
+			Offset: &status.Offset{OffsetMS: -2.34, UncertaintyMS: 0.51, AgeMS: 200},
 		}
 	}
 	member := func(name string) status.Member {
-		return status.Member{Name: name, Addr: "192.0.2.1:7946", State: "alive", Since: at.Add(-time.Hour), ConfigHash: "48997815135dbc5f"}
+		return status.Member{Name: name, Gossip: members.Gossip{
+			Addr: "192.0.2.1:7946", State: "alive", Since: at.Add(-time.Hour), ConfigHash: "48997815135dbc5f",
+		}}
 	}
 	self := member("eu-west/one")
 	self.Self = true
@@ -39,7 +47,7 @@ func healthy() *status.Report {
 		Mode: status.Mode{Mode: "global"}, Store: status.Store{Kind: "redis", Available: true, Epoch: 2_318_452_207, Lives: []status.Life{{Key: "rl:life", ID: 7, Start: at.Add(-time.Hour)}}},
 		Topology: &status.Topology{Revision: 7, Agreed: true},
 		Regions: []status.Region{
-			{Name: "eu-west", Self: true, State: "self", Counted: true, HeardMS: -1, AckedMS: -1},
+			{RegionRow: members.RegionRow{Region: "eu-west", Self: true, State: members.StateSelf, InUse: true, HeardMS: -1, AckedMS: -1}},
 			peer("us-east", process("one"), process("two")), peer("ap-south", process("one")),
 		},
 		NATS:   &status.NATS{Connected: true, URL: "nats://nats-eu:4222", Since: at.Add(-90 * time.Minute)},
@@ -58,12 +66,15 @@ func broken() *status.Report {
 	lost := at.Add(-time.Minute)
 	v.Store.Lost = &lost
 	us, ap := &v.Regions[1], &v.Regions[2]
-	us.State, us.Counted, us.Reason, us.HeardMS, us.AckedMS = "silent", false, "peer_silent", 12_345, -1
-	us.Detail = "process two has been silent for 12.3s (gossip: dead)"
-	us.Processes[1] = status.Process{Instance: "two", State: "silent", HeardMS: 12_345, AckedMS: -1, UnsentMS: 700, MissingMS: 12_900, Newest: 690, Complete: 688, Gossip: "dead", Newcomer: true}
+	us.State, us.InUse, us.Reason, us.HeardMS, us.AckedMS = members.StateSilent, false, quota.ReasonPeerSilent, 12_345, -1
+	us.Text = "process two has been silent for 12.3s (gossip: dead)"
+	us.Processes[1] = members.ProcessRow{
+		Instance: "two", State: members.StateSilent, HeardMS: 12_345, AckedMS: -1, UnsentMS: 700,
+		MissingMS: 12_900, Newest: 690, Complete: 688, Gossip: "dead", Newcomer: true,
+	}
 	us.Offset.Alarm = true
-	ap.State, ap.Counted, ap.Reason, ap.HeardMS, ap.AckedMS = "never_seen", false, "peer_silent", -1, -1
-	ap.Detail, ap.Offset, ap.Processes = "no process of it has been seen yet", nil, nil
+	ap.State, ap.InUse, ap.Reason, ap.HeardMS, ap.AckedMS = members.StateNeverSeen, false, quota.ReasonPeerSilent, -1, -1
+	ap.Text, ap.Offset, ap.Processes = "no process of it has been seen yet", nil, nil
 	v.NATS = &status.NATS{
 		Since: at.Add(-time.Minute), LastError: "read tcp: connection reset by peer",
 		Gateways: []status.Gateway{{Name: "us-east", Inbound: true}, {Name: "ap-south"}, {Name: "us-east.two", Inbound: true, Outbound: true}},

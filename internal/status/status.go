@@ -2,7 +2,11 @@
 // other regions and why, as JSON for programs and as text for people.
 package status
 
-import "time"
+import (
+	"time"
+
+	"github.com/regiond/regiond/region/members"
+)
 
 // Report is GET /v1/regions: what this process sees, and why. Ages and spans
 // are milliseconds; −1 is never.
@@ -66,35 +70,10 @@ type Clock struct {
 	DriftPPM      float64 `json:"drift_ppm"`
 }
 
-// Region is one region as this process sees it. Its fields and those of Process are the
-// ones of view.Peer that Print shows.
+// Region is one region as this process sees it.
 type Region struct {
-	Name      string    `json:"name"`
-	Self      bool      `json:"self"`
-	State     string    `json:"state"`
-	Counted   bool      `json:"counted"` // its share is pooled with ours
-	Reason    string    `json:"reason"`
-	Detail    string    `json:"detail"`
-	HeardMS   int64     `json:"heard_ms"`
-	AckedMS   int64     `json:"acked_ms"` // age of the newest of our messages that it has acknowledged
-	Processes []Process `json:"processes"`
-	Offset    *Offset   `json:"clock"`
-}
-
-// Process is another process of a region.
-type Process struct {
-	Instance string `json:"instance"`
-	State    string `json:"state"`
-	HeardMS  int64  `json:"heard_ms"`
-	AckedMS  int64  `json:"acked_ms"`
-	UnsentMS int64  `json:"unsent_ms"`
-	// MissingMS is for how long usage that it has published is missing here.
-	MissingMS int64   `json:"missing_ms"`
-	Newest    uint64  `json:"newest"`   // number of the newest usage that it has published
-	Complete  uint64  `json:"complete"` // up to which none is missing
-	RTTMS     float64 `json:"rtt_ms"`
-	Newcomer  bool    `json:"newcomer"`
-	Gossip    string  `json:"gossip"`
+	members.RegionRow
+	Offset *Offset `json:"clock,omitempty"`
 }
 
 // Offset is that of another region's store's clock.
@@ -123,13 +102,9 @@ type Gateway struct {
 
 // Member is a process that gossip knows.
 type Member struct {
-	Name       string    `json:"name"` // region/instance
-	Addr       string    `json:"addr"`
-	State      string    `json:"state"`
-	Since      time.Time `json:"since"`
-	ConfigHash string    `json:"config_hash"`
-	Version    string    `json:"version"`
-	Self       bool      `json:"self,omitempty"`
+	Name string `json:"name"` // region/instance
+	members.Gossip
+	Self bool `json:"self,omitempty"`
 }
 
 // Drift is a difference between the configurations of processes.

@@ -16,6 +16,7 @@ import (
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/state"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -96,12 +97,13 @@ func everything(t *testing.T, s *Store) {
 		t.Error(err)
 	}
 	for _, instance := range []string{"one", "two"} {
+		table := members.New(quota.Process{Region: "a", Instance: instance, Boot: 1})
 		st := state.New(state.Options{
-			Self: quota.Process{Region: "a", Instance: instance, Boot: 1}, Eval: s.Eval,
+			Members: table, Eval: s.Eval,
 			Now: func() time.Duration { return time.Second }, Logger: slog.New(slog.DiscardHandler),
 		})
 		err := st.Adopt(ctx, &region.Topology{Revision: 3, Regions: []region.Region{{Name: "a", Weight: 1}}})
-		if got := st.Snapshot(); err != nil || got.Topology.Revision != 3 || instance == "two" && len(got.Siblings) != 1 {
+		if got := st.Snapshot(); err != nil || got.Topology.Revision != 3 || instance == "two" && len(table.Siblings()) != 1 {
 			t.Errorf("%s reads %+v (%v)", instance, got, err)
 		}
 	}

@@ -11,7 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/test/gossiptest"
 	"github.com/regiond/regiond/test/leaks"
 )
@@ -36,6 +38,7 @@ type cluster struct {
 type process struct {
 	*gossip.Gossip
 	cluster *cluster
+	table   *members.Table
 	addr    string
 	log     *logLines
 	hash    func(string) // sets its config hash
@@ -56,11 +59,14 @@ func address(i int) string { return fmt.Sprintf("10.0.0.%d:7946", i) }
 func (c *cluster) start(region, instance, addr string, change ...func(*gossip.Options)) *process {
 	c.t.Helper()
 	c.boots++
-	p := &process{cluster: c, addr: addr, log: &logLines{}}
+	p := &process{
+		cluster: c, addr: addr, log: &logLines{},
+		table: members.New(quota.Process{Region: region, Instance: instance, Boot: boot + c.boots}),
+	}
 	var mu sync.Mutex
 	hash := "h1"
 	o := gossip.Options{
-		Region: region, Instance: instance, Boot: boot + c.boots, Version: "v1", Cluster: "prod",
+		Members: p.table, Version: "v1", Cluster: "prod",
 		Transport: c.net.Transport(addr), Seeds: func() []string { return c.seeds }, Logger: p.log.logger(),
 		ConfigHash: func() string { mu.Lock(); defer mu.Unlock(); return hash },
 		Regions:    func(name string) bool { return !strings.HasPrefix(name, "unknown") },
@@ -127,13 +133,13 @@ func (c *cluster) await(limit time.Duration, done func() bool) time.Duration {
 
 // whole reports that all of ps see n alive.
 func whole(ps []*process, n int) bool {
-	return !slices.ContainsFunc(ps, func(p *process) bool { return p.count(gossip.Alive) != n })
+	return !slices.ContainsFunc(ps, func(p *process) bool { return p.count(members.Alive) != n })
 }
 
-func (p *process) count(state gossip.State) int {
+func (p *process) count(state members.Word) int {
 	n := 0
 	for _, m := range p.Members() {
-		if m.State == state {
+		if m.Gossip.State == state {
 			n++
 		}
 	}
@@ -141,10 +147,10 @@ func (p *process) count(state gossip.State) int {
 }
 
 // sees returns the state of name in p's view, "" when it has none.
-func (p *process) sees(name string) gossip.State { return p.member(name).State }
+func (p *process) sees(name string) members.Word { return p.member(name).Gossip.State }
 
 // member is the latest start of name in p's view.
-func (p *process) member(name string) (latest gossip.Member) {
+func (p *process) member(name string) (latest members.Member) {
 	for _, m := range p.Members() {
 		if m.Name() == name {
 			latest = m

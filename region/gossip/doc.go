@@ -2,9 +2,9 @@
 // exist, in which region, since when, under which configuration, and whether
 // they answer.
 //
-//	seeds ──rejoin, every 5 s──▶ memberlist ──delegates──▶ member table ──▶ Members, Changed
-//	                                 │                          │
-//	                                 └─ other deployments:      └─▶ Drift
+//	seeds ──rejoin, every 5 s──▶ memberlist ──delegates──▶ region/members ──▶ Members
+//	                                 │                            │
+//	                                 └─ other deployments:        └─▶ Drift
 //	                                    refused and counted
 //
 // A process that can be reached is in every other process's Members within ten

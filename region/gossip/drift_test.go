@@ -22,15 +22,15 @@ func TestDrift(t *testing.T) {
 		if got := value(t, reader, "regiond.gossip.members", "alive"); got != 4 {
 			t.Errorf("regiond.gossip.members is %v, want 4", got)
 		}
-		for len(p.Changed()) > 0 {
-			<-p.Changed()
+		for len(p.table.Changed()) > 0 {
+			<-p.table.Changed()
 		}
-		alive := p.member("r3/a").Since
+		alive := p.member("r3/a").Gossip.Since
 		ps[2].hash("h2")
 		ps[2].Update()
 		begun := time.Now()
-		c.await(2*s, func() bool { return len(p.Changed()) == 1 })
-		if m := p.member("r3/a"); m.ConfigHash != "h2" || m.Version != "v1" || m.Since != alive {
+		c.await(2*s, func() bool { return len(p.table.Changed()) == 1 })
+		if m := p.member("r3/a"); m.Gossip.ConfigHash != "h2" || m.Gossip.Version != "v1" || m.Gossip.Since != alive {
 			t.Errorf("after its update it is %+v, alive since %v", m, alive)
 		}
 		c.await(10*s, func() bool { _, _, differ := p.Drift(); return differ })

@@ -19,13 +19,14 @@ import (
 
 	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/members"
 )
 
 // Gossip is the membership of one process.
 type Gossip struct {
 	options Options
 	metrics *metrics
-	members *members
+	members *table
 	keys    *memberlist.Keyring
 	list    atomic.Pointer[memberlist.Memberlist] // nil before Run and after it
 	update  chan struct{}
@@ -42,10 +43,9 @@ func New(o Options) (*Gossip, error) {
 		return nil, fmt.Errorf("gossip options: %w", err)
 	}
 	g := &Gossip{options: o, update: make(chan struct{}, 1), called: map[string][]net.IP{}}
-	g.members = &members{
-		self: nodeName(o.Region, o.Instance, o.Boot), known: o.Regions, log: o.Logger,
+	g.members = &table{
+		Table: o.Members, known: o.Regions, log: o.Logger,
 		refused: func(reason string) { g.metrics.refusedFor(reason) },
-		changed: make(chan struct{}, 1), byNode: map[string]Member{},
 	}
 	keys := o.Keys
 	if len(keys) == 0 {
@@ -86,14 +86,9 @@ func (g *Gossip) SetKeys(keys [][]byte) error {
 	return nil
 }
 
-// Members returns all known processes, by region, instance and start: this one,
-// those alive, and for ten minutes those dead. The caller owns the slice. It is
-// empty before Run.
-func (g *Gossip) Members() []Member { return g.members.all() }
-
-// Changed has something in it when Members has changed since the last receive: a
-// channel of capacity one, for one reader.
-func (g *Gossip) Changed() <-chan struct{} { return g.members.changed }
+// Members returns the processes that gossip knows, by region, instance and start: this one,
+// those alive, and for ten minutes those dead. It is empty before Run.
+func (g *Gossip) Members() []members.Member { return g.members.all() }
 
 // Update has ConfigHash called again and its result sent to the others. It does
 // not wait.
@@ -115,8 +110,8 @@ func (g *Gossip) Drift() (since time.Time, hashes map[string][]string, ok bool) 
 func (g *Gossip) hashes() map[string][]string {
 	hashes := map[string][]string{}
 	for _, m := range g.members.all() {
-		if m.State == Alive && m.ConfigHash != "" {
-			hashes[m.ConfigHash] = append(hashes[m.ConfigHash], m.Name())
+		if hash := m.Gossip.ConfigHash; m.Gossip.State == members.Alive && hash != "" {
+			hashes[hash] = append(hashes[hash], m.Name())
 		}
 	}
 	return hashes
@@ -185,7 +180,7 @@ func (g *Gossip) setAddress(ctx context.Context, c *memberlist.Config) bool {
 // matters is set here, so that the defaults of a new version change nothing.
 func (g *Gossip) config() *memberlist.Config {
 	return &memberlist.Config{
-		Name:    g.members.self,
+		Name:    nodeName(g.members.Self),
 		Label:   g.options.Cluster,
 		Keyring: g.keys,
 
@@ -257,7 +252,7 @@ func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist, bounded *t
 func (g *Gossip) known() map[netip.Addr]bool {
 	addrs := map[netip.Addr]bool{}
 	for _, m := range g.members.all() {
-		addrs[network(m.Addr)] = true
+		addrs[network(m.Gossip.Addr)] = true
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/test/ports"
 )
 
@@ -25,7 +27,8 @@ func soon(t *testing.T, what string, done func() bool) {
 
 func loopback(region, bind string, seeds ...string) gossip.Options {
 	return gossip.Options{
-		Region: region, Instance: "a", Boot: boot, Cluster: "prod", Keys: [][]byte{bytes.Repeat([]byte{1}, 32)}, Bind: bind,
+		Members: members.New(quota.Process{Region: region, Instance: "a", Boot: boot}),
+		Cluster: "prod", Keys: [][]byte{bytes.Repeat([]byte{1}, 32)}, Bind: bind,
 		ConfigHash: func() string { return "" }, Seeds: func() []string { return seeds }, Regions: func(string) bool { return true },
 	}
 }
@@ -60,7 +63,7 @@ func TestLoopback(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("Run ended with %v", err)
 	}
-	soon(t, "one has left", func() bool { return second.Members()[0].State == gossip.Dead })
+	soon(t, "one has left", func() bool { return second.Members()[0].Gossip.State == members.Dead })
 	l, err := net.Listen("tcp", "127.0.0.1:"+port)
 	if err != nil {
 		t.Fatalf("the port is not free after Run: %v", err)

@@ -4,65 +4,40 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 
-	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 )
-
-// State says whether a process answers. It is the word used in JSON, metrics and
-// logs.
-//
-//	(unknown) ──joins──▶ Alive ──no answer for 4 to 8 s, or it left──▶ Dead ──10 min──▶ (forgotten)
-//	                       ▲                                            │
-//	                       └────────────── answers again ───────────────┘
-type State string
-
-// States of a Member.
-const (
-	Alive State = "alive" // it answers this process, or another one that answers
-	Dead  State = "dead"  // it stopped answering, or left; the bus knows which
-)
-
-// Member is one process.
-type Member struct {
-	quota.Process
-	Addr       string // host:port of its gossip
-	State      State
-	Since      time.Time // when this process first saw the member in this State
-	ConfigHash string    // of its configuration in force; "" when it has none
-	Version    string
-	Self       bool // this process
-}
-
-// Name is "<region>/<instance>".
-func (m Member) Name() string { return m.Region + "/" + m.Instance }
 
 // nodeName is what memberlist knows a process by. Boot makes each start a node
 // of its own: a restart at another address need not wait until the node before
 // it is dead.
-func nodeName(region, instance string, boot int64) string {
-	return fmt.Sprintf("%s/%s/%d", region, instance, boot)
+func nodeName(p quota.Process) string {
+	return fmt.Sprintf("%s/%s/%d", p.Region, p.Instance, p.Boot)
 }
 
 // memberOf reads a node's name and metadata, which may come from anybody.
-func memberOf(n *memberlist.Node) (Member, error) {
+//
+//	(unknown) ──joins──▶ alive ──no answer for 4 to 8 s, or it left──▶ dead ──10 min──▶ (forgotten)
+//	                       ▲                                            │
+//	                       └────────────── answers again ───────────────┘
+func memberOf(n *memberlist.Node) (m members.Member, err error) {
 	region, rest, _ := strings.Cut(n.Name, "/")
 	i := max(strings.LastIndexByte(rest, '/'), 0)
 	instance, digits := rest[:i], strings.TrimPrefix(rest[i:], "/")
 	boot, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || boot <= 0 || region == "" || instance == "" || !printable(n.Name) {
-		return Member{}, errors.New("its name is not <region>/<instance>/<start time>")
+		return m, errors.New("its name is not <region>/<instance>/<start time>")
 	}
-	m := Member{Process: quota.Process{Region: region, Instance: instance, Boot: boot}, Addr: n.Address(), State: Alive}
-	m.ConfigHash, m.Version, err = decodeMeta(n.Meta)
+	m.Process = quota.Process{Region: region, Instance: instance, Boot: boot}
+	m.Gossip = members.Gossip{State: members.Alive, Addr: n.Address()}
+	m.Gossip.ConfigHash, m.Gossip.Version, err = decodeMeta(n.Meta)
 	return m, err
 }
 
@@ -107,129 +82,145 @@ func printable(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }
 
-// members is the member table: our copy of memberlist's, which may only be read
-// under a lock that memberlist holds while it calls us. The Notify methods are
+// table is gossip's side of the table of processes: a copy of what memberlist has, which may
+// only be read under a lock that memberlist holds while it calls us. The Notify methods are
 // called under that lock; they copy, log and signal, and never call memberlist.
-type members struct {
-	self    string // our node name
+type table struct {
+	*members.Table
 	known   func(region string) bool
 	refused func(reason string)
 	log     *slog.Logger
-	changed chan struct{} // for the caller of Changed
-
-	mu     sync.Mutex
-	byNode map[string]Member
 }
 
 // NotifyAlive refuses a node by returning an error, each time it is mentioned.
-func (ms *members) NotifyAlive(n *memberlist.Node) error {
+func (t *table) NotifyAlive(n *memberlist.Node) error {
 	m, err := memberOf(n)
 	if err != nil {
-		ms.refused("metadata")
+		t.refused("metadata")
 		return err
 	}
-	if n.Name != ms.self && !ms.known(m.Region) {
-		ms.refused("region")
+	if m.Process != t.Self && !t.known(m.Region) {
+		t.refused("region")
 		return fmt.Errorf("the topology here has no region %q", m.Region)
 	}
-	ms.mu.Lock()
-	defer ms.mu.Unlock()
-	if _, known := ms.byNode[n.Name]; !known && len(ms.byNode) >= maxMembers {
-		ms.refused("full")
+	if _, known, n := t.find(m.Process); !known && n >= maxMembers {
+		t.refused("full")
 		return errors.New("too many members")
 	}
 	return nil
 }
 
+// find is what gossip has of a process; where that is nothing, n is of how many it has something.
+func (t *table) find(p quota.Process) (m members.Member, known bool, n int) {
+	t.Lock()
+	defer t.Unlock()
+	if e := t.All[p]; e != nil && e.Gossip.State != "" {
+		return *e, true, 0
+	}
+	for _, e := range t.All {
+		if e.Gossip.State != "" {
+			n++
+		}
+	}
+	return m, false, n
+}
+
 // NotifyJoin is called for a node that is new, or alive again.
-func (ms *members) NotifyJoin(n *memberlist.Node) { ms.NotifyUpdate(n) }
+func (t *table) NotifyJoin(n *memberlist.Node) { t.NotifyUpdate(n) }
 
 // NotifyUpdate is called for new metadata.
-func (ms *members) NotifyUpdate(n *memberlist.Node) {
-	m, err := memberOf(n)
-	if err != nil {
-		return // NotifyAlive has refused it
+func (t *table) NotifyUpdate(n *memberlist.Node) {
+	if m, err := memberOf(n); err == nil { // otherwise NotifyAlive has refused it
+		t.put(m)
 	}
-	m.Self = n.Name == ms.self
-	ms.mu.Lock()
-	defer ms.mu.Unlock()
-	ms.put(n.Name, m)
 }
 
 // NotifyLeave is called for a node that died or left.
-func (ms *members) NotifyLeave(n *memberlist.Node) {
-	ms.mu.Lock()
-	defer ms.mu.Unlock()
-	if m, ok := ms.byNode[n.Name]; ok {
-		m.State = Dead
-		ms.put(n.Name, m)
+func (t *table) NotifyLeave(n *memberlist.Node) {
+	of, _ := memberOf(n) // that was refused is not found
+	if m, known, _ := t.find(of.Process); known {
+		m.Gossip.State = members.Dead
+		t.put(m)
 	}
 }
 
-// put stores a member and drops what it makes obsolete; ms.mu is held.
-func (ms *members) put(node string, m Member) {
-	old := ms.byNode[node]
-	if m.Since = old.Since; old.State != m.State {
-		m.Since = time.Now()
+// put notes what gossip has of a process, and drops what that makes obsolete.
+func (t *table) put(m members.Member) {
+	if t.note(&m) && m.Process != t.Self {
+		t.log.Info("gossip: process is "+string(m.Gossip.State), slog.String("process", m.Name()), slog.String("addr", m.Gossip.Addr),
+			slog.Int64("boot_us", m.Boot), slog.String("version", m.Gossip.Version), slog.String("config", m.Gossip.ConfigHash))
 	}
-	if m == old {
-		return
+}
+
+// note is put but for the log. It reports whether the process's state is another one.
+func (t *table) note(m *members.Member) (changed bool) {
+	t.Lock()
+	defer t.Unlock()
+	e := t.Entry(m.Process)
+	changed = e.Gossip.State != m.Gossip.State
+	if m.Gossip.Since = e.Gossip.Since; changed {
+		m.Gossip.Since = time.Now().UTC()
 	}
-	if old.State != m.State && !m.Self {
-		ms.log.Info("gossip: process is "+string(m.State), slog.String("process", m.Name()), slog.String("addr", m.Addr),
-			slog.Int64("boot_us", m.Boot), slog.String("version", m.Version), slog.String("config", m.ConfigHash))
+	if e.Gossip == m.Gossip {
+		return false
 	}
-	ms.byNode[node] = m
-	for other, o := range ms.byNode {
-		if obsolete(o, m) {
-			delete(ms.byNode, other)
+	e.Gossip = m.Gossip
+	for _, o := range t.All {
+		if t.obsolete(o, m) {
+			o.Gossip = members.Gossip{}
+			t.Prune(o)
 		}
-		if obsolete(m, o) {
-			delete(ms.byNode, node)
+		if t.obsolete(m, o) {
+			e.Gossip = members.Gossip{}
 		}
 	}
-	signal.Send(ms.changed)
+	t.Prune(e)
+	t.Signal()
+	return changed
 }
 
 // obsolete reports whether b is a later start of the same instance and a is dead,
 // or must be, since b has its address.
-func obsolete(a, b Member) bool {
-	return a.Boot < b.Boot && !a.Self && (a.State == Dead || a.Addr == b.Addr) && a.Instance == b.Instance && a.Region == b.Region
+func (t *table) obsolete(a, b *members.Member) bool {
+	return a.Boot < b.Boot && a.Process != t.Self && a.Name() == b.Name() && a.Gossip.State != "" && b.Gossip.State != "" &&
+		(a.Gossip.State == members.Dead || a.Gossip.Addr == b.Gossip.Addr)
 }
 
-// forget drops members that have been dead for longer than Remembered.
-func (ms *members) forget(now time.Time) {
-	ms.mu.Lock()
-	defer ms.mu.Unlock()
-	before := len(ms.byNode)
-	maps.DeleteFunc(ms.byNode, func(_ string, m Member) bool {
-		return m.State == Dead && now.Sub(m.Since) > Remembered
-	})
-	if len(ms.byNode) != before {
-		signal.Send(ms.changed)
+// forget drops what gossip has of processes that have been dead for longer than Remembered.
+func (t *table) forget(now time.Time) {
+	t.Lock()
+	defer t.Unlock()
+	for _, m := range t.All {
+		if m.Gossip.State == members.Dead && now.Sub(m.Gossip.Since) > Remembered {
+			m.Gossip = members.Gossip{}
+			t.Prune(m)
+			t.Signal()
+		}
 	}
 }
 
-// all returns every member by region, instance and start.
-func (ms *members) all() []Member {
-	ms.mu.Lock()
-	defer ms.mu.Unlock()
-	list := make([]Member, 0, len(ms.byNode))
-	for _, name := range slices.Sorted(maps.Keys(ms.byNode)) {
-		list = append(list, ms.byNode[name])
+// all returns every process that gossip knows, this one included, by region, instance and start.
+func (t *table) all() (all []members.Member) {
+	t.Lock()
+	defer t.Unlock()
+	for _, m := range t.All {
+		if m.Gossip.State != "" {
+			all = append(all, *m)
+		}
 	}
-	return list
+	slices.SortFunc(all, func(a, b members.Member) int { return members.Compare(a.Process, b.Process) })
+	return all
 }
 
 // addresses returns where members are alive, this process included, and where
 // they have died.
-func (ms *members) addresses() (alive map[string]bool, dead []string) {
+func (t *table) addresses() (alive map[string]bool, dead []string) {
 	alive = map[string]bool{}
-	for _, m := range ms.all() {
-		if m.State == Alive {
-			alive[m.Addr] = true
+	for _, m := range t.all() {
+		if m.Gossip.State == members.Alive {
+			alive[m.Gossip.Addr] = true
 		} else {
-			dead = append(dead, m.Addr)
+			dead = append(dead, m.Gossip.Addr)
 		}
 	}
 	return alive, dead

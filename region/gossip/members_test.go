@@ -8,12 +8,15 @@ import (
 	"testing"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 )
 
-func testMembers() *members {
-	return &members{
-		self: "r0/self/1", known: func(region string) bool { return region != "unknown" }, refused: func(string) {},
-		log: slog.New(slog.DiscardHandler), changed: make(chan struct{}, 1), byNode: map[string]Member{},
+func testMembers() *table {
+	return &table{
+		Table: members.New(quota.Process{Region: "r0", Instance: "self", Boot: 1}), known: func(region string) bool { return region != "unknown" },
+		refused: func(string) {}, log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -22,10 +25,11 @@ func node(name string, host byte) *memberlist.Node {
 }
 
 func TestMemberOf(t *testing.T) {
-	longest := node(nodeName(strings.Repeat("r", 63), strings.Repeat("i/", 64), 1<<62), 1)
+	longest := node(nodeName(quota.Process{Region: strings.Repeat("r", 63), Instance: strings.Repeat("i/", 64), Boot: 1 << 62}), 1)
 	longest.Meta = append(encodeMeta(strings.Repeat("h", 100), "v 1\n\x07é"+strings.Repeat("v", 100)), "\nof a later version"...)
 	m, err := memberOf(longest)
-	if err != nil || m.Instance != strings.Repeat("i/", 64) || m.Boot != 1<<62 || len(m.ConfigHash) != maxMetaText || !printable(m.Version) {
+	if err != nil || m.Instance != strings.Repeat("i/", 64) || m.Boot != 1<<62 ||
+		len(m.Gossip.ConfigHash) != maxMetaText || !printable(m.Gossip.Version) {
 		t.Errorf("the longest: %+v, %v", m, err)
 	}
 	for _, name := range []string{"", "r1", "r1/a", "r1//5", "/a/5", "r1/a/", "r1/a/0", "r1/a/-1", "r1/a/x", "r1/a\x07/5", "consul-1"} {
@@ -46,7 +50,8 @@ func FuzzMemberOf(f *testing.F) {
 	f.Add("r1/a/5", encodeMeta("h", "v"))
 	f.Fuzz(func(t *testing.T, name string, meta []byte) {
 		m, err := memberOf(&memberlist.Node{Name: name, Meta: meta})
-		if err == nil && (m.Boot <= 0 || !printable(m.Name()+m.ConfigHash+m.Version) || len(m.ConfigHash+m.Version) > 2*maxMetaText) {
+		text := m.Gossip.ConfigHash + m.Gossip.Version
+		if err == nil && (m.Boot <= 0 || !printable(m.Name()+text) || len(text) > 2*maxMetaText) {
 			t.Fatalf("accepted %+v", m)
 		}
 	})
@@ -55,24 +60,24 @@ func FuzzMemberOf(f *testing.F) {
 // A later start of an instance replaces one that is dead or had its address; a
 // duplicate that is alive elsewhere stays.
 func TestLaterStart(t *testing.T) {
-	alive := func(name string, host byte) func(*members) {
-		return func(ms *members) { ms.NotifyJoin(node(name, host)) }
+	alive := func(name string, host byte) func(*table) {
+		return func(ms *table) { ms.NotifyJoin(node(name, host)) }
 	}
-	dead := func(name string, host byte) func(*members) {
-		return func(ms *members) { ms.NotifyLeave(node(name, host)) }
+	dead := func(name string, host byte) func(*table) {
+		return func(ms *table) { ms.NotifyLeave(node(name, host)) }
 	}
 	for _, row := range []struct {
 		name  string
-		steps []func(*members)
+		steps []func(*table)
 		want  string
 	}{
-		{"same address", []func(*members){alive("r1/a/5", 1), alive("r1/a/6", 1)}, "6 alive"},
-		{"same address, in the other order", []func(*members){alive("r1/a/6", 1), alive("r1/a/5", 1)}, "6 alive"},
-		{"elsewhere, after its death", []func(*members){alive("r1/a/5", 1), dead("r1/a/5", 1), alive("r1/a/6", 2)}, "6 alive"},
-		{"elsewhere, before its death", []func(*members){alive("r1/a/5", 1), alive("r1/a/6", 2), dead("r1/a/5", 1)}, "6 alive"},
-		{"a duplicate", []func(*members){alive("r1/a/5", 1), alive("r1/a/6", 2)}, "5 alive, 6 alive"},
-		{"a duplicate that ends", []func(*members){alive("r1/a/5", 1), alive("r1/a/6", 2), dead("r1/a/6", 2)}, "5 alive, 6 dead"},
-		{"itself", []func(*members){alive("r0/self/1", 1), alive("r0/self/2", 1)}, "1 alive, 2 alive"},
+		{"same address", []func(*table){alive("r1/a/5", 1), alive("r1/a/6", 1)}, "6 alive"},
+		{"same address, in the other order", []func(*table){alive("r1/a/6", 1), alive("r1/a/5", 1)}, "6 alive"},
+		{"elsewhere, after its death", []func(*table){alive("r1/a/5", 1), dead("r1/a/5", 1), alive("r1/a/6", 2)}, "6 alive"},
+		{"elsewhere, before its death", []func(*table){alive("r1/a/5", 1), alive("r1/a/6", 2), dead("r1/a/5", 1)}, "6 alive"},
+		{"a duplicate", []func(*table){alive("r1/a/5", 1), alive("r1/a/6", 2)}, "5 alive, 6 alive"},
+		{"a duplicate that ends", []func(*table){alive("r1/a/5", 1), alive("r1/a/6", 2), dead("r1/a/6", 2)}, "5 alive, 6 dead"},
+		{"itself", []func(*table){alive("r0/self/1", 1), alive("r0/self/2", 1)}, "1 alive, 2 alive"},
 	} {
 		ms := testMembers()
 		for _, step := range row.steps {
@@ -80,7 +85,7 @@ func TestLaterStart(t *testing.T) {
 		}
 		var got []string
 		for _, m := range ms.all() {
-			got = append(got, fmt.Sprint(m.Boot, " ", m.State))
+			got = append(got, fmt.Sprint(m.Boot, " ", m.Gossip.State))
 		}
 		if strings.Join(got, ", ") != row.want {
 			t.Errorf("%s: %v, want %s", row.name, got, row.want)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/test/gossiptest"
 )
 
@@ -89,7 +90,7 @@ func TestPlannedLeave(t *testing.T) {
 		go func() { ps[0].stop(); stopped <- time.Since(begun) }()
 		seen := c.await(time.Minute, func() bool {
 			for _, p := range ps[1:] {
-				if p.sees("r1/a") != gossip.Dead {
+				if p.sees("r1/a") != members.Dead {
 					return false
 				}
 			}
@@ -101,7 +102,7 @@ func TestPlannedLeave(t *testing.T) {
 			t.Errorf("a leave is seen by all after %v, Run ended after %v; want 500ms and 1.5s", seen, took)
 		}
 		time.Sleep(time.Minute)
-		if got := ps[1].sees("r1/a"); got != gossip.Dead {
+		if got := ps[1].sees("r1/a"); got != members.Dead {
 			t.Errorf("a minute later it is %v, want dead", got)
 		}
 		again := c.start("r1", "a", address(8)) // at another address at once
@@ -115,7 +116,7 @@ func TestCrash(t *testing.T) {
 		ps := c.startAll(3)
 		ps[0].crash()
 		dead := func() bool {
-			return ps[1].sees("r1/a") == gossip.Dead && ps[2].sees("r1/a") == gossip.Dead
+			return ps[1].sees("r1/a") == members.Dead && ps[2].sees("r1/a") == members.Dead
 		}
 		took := c.await(time.Minute, dead)
 		t.Logf("a crash is seen by all of three after %v", took)
@@ -149,7 +150,7 @@ func TestSameNameAfterACrash(t *testing.T) {
 				again := c.start("r1", "a", addr)
 				ps = []*process{again, ps[1], ps[2]}
 				took := c.await(10*s, func() bool {
-					return ps[1].member("r1/a").Boot > old && ps[2].member("r1/a").Boot > old && again.count(gossip.Alive) >= 3
+					return ps[1].member("r1/a").Boot > old && ps[2].member("r1/a").Boot > old && again.count(members.Alive) >= 3
 				})
 				t.Logf("%s: known again after %v", name, took)
 				took += c.await(20*s, func() bool {
@@ -170,7 +171,7 @@ func TestDuplicateInstance(t *testing.T) {
 		c.await(10*s, func() bool { return whole(append(ps[:3:3], second), 4) })
 		second.stop()
 		c.await(10*s, func() bool { return whole(ps, 3) })
-		if m := ps[1].Members(); m[0].Addr != address(1) || m[0].State != gossip.Alive {
+		if m := ps[1].Members(); m[0].Gossip.Addr != address(1) || m[0].Gossip.State != members.Alive {
 			t.Errorf("the first is %+v", m[0])
 		}
 	})
@@ -190,7 +191,7 @@ func TestOneWayCut(t *testing.T) {
 			if !whole(ps, 4) {
 				wrong++
 			}
-			if ps[2].sees("r4/a") != gossip.Alive || ps[3].sees("r3/a") != gossip.Alive {
+			if ps[2].sees("r4/a") != members.Alive || ps[3].sees("r3/a") != members.Alive {
 				t.Fatal("a process at neither end is dead")
 			}
 		}
@@ -236,7 +237,7 @@ func TestManyProcesses(t *testing.T) {
 			addr := fmt.Sprintf("10.0.%d.%d:7946", 1+i/200, 1+i%200)
 			c.start(strings.Repeat("r", 32), fmt.Sprintf("%0128d", i), addr, hash)
 		}
-		took := c.await(time.Minute, func() bool { return first.count(gossip.Alive) == n })
+		took := c.await(time.Minute, func() bool { return first.count(members.Alive) == n })
 		t.Logf("%d processes are known after %v", n, took)
 		for _, reason := range []string{"size", "bytes", "message"} {
 			if got := value(t, reader, "regiond.gossip.refused", reason); got != 0 {

@@ -6,6 +6,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/internal/base/instruments"
+	"github.com/regiond/regiond/region/members"
 )
 
 // metrics are the package's counters; the gauges read the Gossip. In Prometheus
@@ -24,9 +25,9 @@ func newMetrics(meter metric.Meter, g *Gossip) (*metrics, error) {
 	i := instruments.On(meter)
 	i.Gauge("regiond.gossip.members", "{process}", "Processes known by gossip, this one included, by state.",
 		func(observe instruments.Observe) {
-			counts := map[State]float64{Alive: 0, Dead: 0}
+			counts := map[members.Word]float64{members.Alive: 0, members.Dead: 0}
 			for _, m := range g.Members() {
-				counts[m.State]++
+				counts[m.Gossip.State]++
 			}
 			for state, n := range counts {
 				observe(n, "state", string(state))

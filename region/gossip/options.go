@@ -15,6 +15,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/members"
 )
 
 const (
@@ -42,11 +43,10 @@ const (
 // Options configure a Gossip. Version, Advertise, Key, Cluster, Logger and Meter
 // are optional, and of Bind and Transport one is required.
 type Options struct {
-	// Region and Instance name this process; together they should be unique. An
-	// instance has 1 to 128 characters of printable ASCII without space or braces.
-	Region, Instance string
-	// Boot is when this process started, µs since the epoch.
-	Boot int64
+	// Members is the table of processes, of which gossip writes Gossip. Region and instance of
+	// its Self should be unique together, and its boot µs since the epoch; an instance has 1 to
+	// 128 characters of printable ASCII without space or braces.
+	Members *members.Table
 	// ConfigHash returns the hash of the configuration in force, up to 64
 	// characters. It is called at the start and after each Update.
 	ConfigHash func() string
@@ -88,11 +88,15 @@ func (o *Options) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	regionErr := quota.ValidName(o.Region)
+	if o.Members == nil {
+		return errors.New("option Members is required")
+	}
+	self := o.Members.Self
+	regionErr := quota.ValidName(self.Region)
 	check(regionErr == nil, "option Region: %w", regionErr)
-	check(quota.ValidID(o.Instance) == nil && len(o.Instance) <= maxInstance,
-		"option Instance must have 1 to %d characters of printable ASCII without space or braces, has %d", maxInstance, len(o.Instance))
-	check(o.Boot > 0, "option Boot must be µs since the epoch, is %d", o.Boot)
+	check(quota.ValidID(self.Instance) == nil && len(self.Instance) <= maxInstance,
+		"option Instance must have 1 to %d characters of printable ASCII without space or braces, has %d", maxInstance, len(self.Instance))
+	check(self.Boot > 0, "option Boot must be µs since the epoch, is %d", self.Boot)
 	check(o.ConfigHash != nil && o.Seeds != nil && o.Regions != nil, "options ConfigHash, Seeds and Regions are required")
 	if o.Transport == nil {
 		o.Advertise = cmp.Or(o.Advertise, o.Bind)

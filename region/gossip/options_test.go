@@ -12,9 +12,9 @@ func TestOptionsThatAreWrong(t *testing.T) {
 		want   string
 		change func(*gossip.Options)
 	}{
-		{"option Region:", func(o *gossip.Options) { o.Region = "EU/west" }},
-		{"option Instance must have 1 to 128 characters", func(o *gossip.Options) { o.Instance = "a b" }},
-		{"option Boot must be µs since the epoch, is 0", func(o *gossip.Options) { o.Boot = 0 }},
+		{"option Region:", func(o *gossip.Options) { o.Members.Self.Region = "EU/west" }},
+		{"option Instance must have 1 to 128 characters", func(o *gossip.Options) { o.Members.Self.Instance = "a b" }},
+		{"option Boot must be µs since the epoch, is 0", func(o *gossip.Options) { o.Members.Self.Boot = 0 }},
 		{"Keys: key size must be 16, 24 or 32 bytes", func(o *gossip.Options) { o.Keys = [][]byte{[]byte("short")} }},
 		{"Seeds and Regions are required", func(o *gossip.Options) { o.Seeds = nil }},
 		{"option Bind: must be host:port", func(o *gossip.Options) { o.Bind = "127.0.0.1" }},

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 )
 
 // value sums an instrument's points that have the attribute value; "" means all.
@@ -86,7 +87,7 @@ func TestOthersNeverAppear(t *testing.T) {
 					if !whole(ps, 2) || len(ps[0].Members()) != 2 {
 						t.Fatalf("members are %v, want the two", ps[0].Members())
 					}
-					if row.blind && other.count(gossip.Alive) != 1 {
+					if row.blind && other.count(members.Alive) != 1 {
 						t.Fatalf("the other process sees %v", other.Members())
 					}
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/region/members"
 )
 
 const (
@@ -79,7 +80,7 @@ func (e *epoch) args(lose bool) (known, next, renew string) {
 
 // read takes in the epoch that a turn between two moments of Options.Now has found at TIME,
 // and what the other processes of the region show. Then renew says what is still to be done.
-func (e *epoch) read(text string, timeUS int64, from, to time.Duration, others map[string]*entry) error {
+func (e *epoch) read(text string, timeUS int64, from, to time.Duration, others []members.Store) error {
 	var now loan.Store
 	if _, err := fmt.Sscanf(text, "%d %d", &now.Epoch, &now.Lost); err != nil || now.Epoch == 0 {
 		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, text)
@@ -135,9 +136,9 @@ func (e *epoch) step(timeUS int64, from, to time.Duration) time.Duration {
 }
 
 // watched reports whether another process has the epoch in force and was seen alive.
-func (e *epoch) watched(others map[string]*entry) bool {
+func (e *epoch) watched(others []members.Store) bool {
 	for _, o := range others {
-		if o.alive && strings.HasSuffix(o.value, fmt.Sprintf(" %d", e.store.Epoch)) {
+		if o.Moved && strings.HasSuffix(o.Entry, fmt.Sprintf(" %d", e.store.Epoch)) {
 			return true
 		}
 	}
@@ -145,9 +146,9 @@ func (e *epoch) watched(others map[string]*entry) bool {
 }
 
 // recent reports whether any process may be alive: its entry is not older than GoneAfter.
-func recent(timeUS int64, others map[string]*entry) bool {
+func recent(timeUS int64, others []members.Store) bool {
 	for _, o := range others {
-		at, _, _ := strings.Cut(o.value, " ")
+		at, _, _ := strings.Cut(o.Entry, " ")
 		us, err := strconv.ParseInt(at, 10, 64)
 		if age := time.Duration(timeUS-us) * time.Microsecond; err == nil && age.Abs() <= GoneAfter {
 			return true

@@ -32,6 +32,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/members"
 )
 
 const (
@@ -59,11 +60,12 @@ type Eval func(ctx context.Context, script, key string, args ...any) (reply any,
 
 // Options are what New needs.
 type Options struct {
-	Self   quota.Process
-	Eval   Eval                 // nil: the state is kept in memory, and no sibling shares it
-	Now    func() time.Duration // this process's monotonic clock
-	Random func() uint32        // draws epochs; nil: at random
-	Logger *slog.Logger
+	// Members is the table of processes, of which the state writes Store.
+	Members *members.Table
+	Eval    Eval                 // nil: the state is kept in memory, and no sibling shares it
+	Now     func() time.Duration // this process's monotonic clock
+	Random  func() uint32        // draws epochs; nil: at random
+	Logger  *slog.Logger
 }
 
 // State is one process's side of its region's state. Adopt, See and Settle may be called
@@ -84,7 +86,6 @@ type State struct {
 	failed  bool      // the last turn did
 	refused string    // why file is not in force, as logged
 	adopted bool      // a file was
-	entries map[string]*entry
 	epoch   epoch
 
 	inputs sync.Mutex // guards sees and settled
@@ -92,18 +93,10 @@ type State struct {
 	settle string // text of the topology that every process has; "" for none
 }
 
-// entry is another process of the region.
-type entry struct {
-	process quota.Process
-	value   string
-	changed time.Duration // when it was first read so
-	alive   bool          // it has changed since it was first read
-}
-
 // Snapshot is the region's state as last read. It is not changed.
 type Snapshot struct {
 	// Read reports whether the store was read at all. Before, nothing is known of earlier
-	// revisions and of siblings.
+	// revisions.
 	Read     bool
 	Topology Topology
 	Store    loan.Store // see State.Store, which also knows of a loss that was just noticed
@@ -111,18 +104,9 @@ type Snapshot struct {
 	Bounds region.Floor
 	// Refused is why the file is not in force; "" when it is. That is so while siblings
 	// have a newer one. Adopted reports whether a file of this process ever was.
-	Refused  string
-	Adopted  bool
-	Siblings []Sibling
-	Text     string // of the topology in force: another one is another topology
-}
-
-// Sibling is a live process of our region.
-type Sibling struct {
-	quota.Process
-	// Sees is the regions that it receives from, its own included; nil while it joins.
-	Sees []string
-	At   time.Duration // when that was read, on the clock of Options.Now
+	Refused string
+	Adopted bool
+	Text    string // of the topology in force: another one is another topology
 }
 
 // New returns a State that knows nothing yet.
@@ -130,7 +114,7 @@ func New(o Options) *State {
 	if o.Random == nil {
 		o.Random = rand.Uint32
 	}
-	s := &State{o: o, turns: make(chan struct{}, 1), entries: map[string]*entry{}}
+	s := &State{o: o, turns: make(chan struct{}, 1)}
 	s.snapshot.Store(&Snapshot{})
 	if s.epoch.random = o.Random; o.Eval == nil {
 		s.epoch.store.Epoch, s.epoch.confirmed = max(1, o.Random()), true
@@ -223,7 +207,9 @@ func (s *State) Leave() {
 }
 
 // field names this process in the hash.
-func (s *State) field() string { return strconv.FormatInt(s.o.Self.Boot, 10) + ":" + s.o.Self.Instance }
+func (s *State) field() string {
+	return strconv.FormatInt(s.o.Members.Self.Boot, 10) + ":" + s.o.Members.Self.Instance
+}
 
 // take is one turn: it writes what is new and publishes a Snapshot. The lock is held.
 func (s *State) take(ctx context.Context) error {
@@ -304,7 +290,7 @@ func (s *State) exchange(ctx context.Context, replace string) (nowUS int64, agai
 	}
 	s.text = words[1]
 	s.observe(words[3:])
-	if err := s.epoch.read(words[2], nowUS, from, s.o.Now(), s.entries); err != nil {
+	if err := s.epoch.read(words[2], nowUS, from, s.o.Now(), s.others()); err != nil {
 		return 0, false, err
 	}
 	if s.epoch.renew == keep {
@@ -327,28 +313,46 @@ func texts(reply any) ([]string, bool) {
 	return words, ok
 }
 
-// observe takes in the entries of the other processes. After a time without the store
-// each has GoneAfter anew.
+// observe notes the entries of the other processes, 'TIME turn regions epoch' each. After a time
+// without the store each has GoneAfter anew.
 func (s *State) observe(fields []string) {
-	now := s.o.Now()
-	read := make(map[string]*entry, len(fields)/2)
+	now, t := max(s.o.Now(), 1), s.o.Members
+	t.Lock()
+	defer t.Unlock()
+	read := make(map[quota.Process]string, len(fields)/2)
 	for i := 0; i+1 < len(fields); i += 2 {
 		boot, instance, _ := strings.Cut(fields[i], ":")
-		run, err := strconv.ParseInt(boot, 10, 64)
-		if err != nil {
-			continue
+		if run, err := strconv.ParseInt(boot, 10, 64); err == nil {
+			p := quota.Process{Region: t.Self.Region, Instance: instance, Boot: run}
+			t.Entry(p)
+			read[p] = fields[i+1]
 		}
-		e := s.entries[fields[i]]
-		if e == nil {
-			e = &entry{process: quota.Process{Region: s.o.Self.Region, Instance: instance, Boot: run}}
-		}
-		if e.value != fields[i+1] || s.failed {
-			e.alive = e.value != "" && e.value != fields[i+1]
-			e.value, e.changed = fields[i+1], now
-		}
-		read[fields[i]] = e
 	}
-	s.entries = read
+	for p, m := range t.All {
+		switch value := read[p]; {
+		case value == "":
+			m.Store = members.Store{Read: m.Store.Read}
+			t.Prune(m)
+		case m.Store.Entry != value || s.failed:
+			m.Store.Moved = m.Store.Entry != "" && m.Store.Entry != value
+			m.Store.Entry, m.Store.At, m.Store.Sees = value, now, nil
+			if words := strings.Fields(value); len(words) == 4 && words[2] != "-" {
+				m.Store.Sees = strings.Split(words[2], ",")
+			}
+		}
+	}
+}
+
+// others is what the hash has of other processes, alive or not.
+func (s *State) others() (all []members.Store) {
+	s.o.Members.Lock()
+	defer s.o.Members.Unlock()
+	for _, m := range s.o.Members.All {
+		if m.Store.Entry != "" {
+			all = append(all, m.Store)
+		}
+	}
+	return all
 }
 
 func (s *State) parse() (*Topology, error) {
@@ -376,27 +380,23 @@ func (s *State) publish(inForce *Topology, refused error) {
 		s.o.Logger.Info("the region's state is read again")
 	}
 	s.failed, s.refused, s.last = false, why, inForce
-	now := s.o.Now()
-	next := &Snapshot{
+	s.judge(s.o.Now())
+	s.snapshot.Store(&Snapshot{
 		Read: true, Topology: *inForce, Store: s.epoch.inForce(), Bounds: inForce.bounds(s.file.Weights), Refused: why, Adopted: s.adopted, Text: s.text,
-	}
-	for _, e := range s.entries {
-		if now-e.changed <= GoneAfter {
-			next.Siblings = append(next.Siblings, e.sibling())
-		}
-	}
-	slices.SortFunc(next.Siblings, func(a, b Sibling) int { return strings.Compare(a.Instance, b.Instance) })
-	s.snapshot.Store(next)
+	})
 }
 
-// sibling parses 'TIME turn regions epoch'.
-func (e *entry) sibling() Sibling {
-	b := Sibling{Process: e.process, At: e.changed}
-	words := strings.Fields(e.value)
-	if len(words) == 4 && words[2] != "-" {
-		b.Sees = strings.Split(words[2], ",")
+// judge notes which processes of our region are alive, now that the store was read.
+func (s *State) judge(now time.Duration) {
+	t := s.o.Members
+	t.Lock()
+	defer t.Unlock()
+	t.StoreRead = true
+	for p, m := range t.All {
+		if p.Region == t.Self.Region {
+			m.Store.Read, m.Store.Alive = true, m.Store.Entry != "" && now-m.Store.At <= GoneAfter
+		}
 	}
-	return b
 }
 
 func (s *State) fail(err error) error {

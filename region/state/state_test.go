@@ -20,6 +20,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/state"
 )
 
@@ -29,12 +30,14 @@ type shared struct {
 	redis *miniredis.Miniredis
 	away  atomic.Bool
 	ahead atomic.Int64 // ns of true time
+
+	tables map[string]*members.Table // of the newest run of each instance
 }
 
 func inBubble(t *testing.T, f func(s *shared)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &shared{t: t, redis: miniredis.NewMiniRedis()}
+		s := &shared{t: t, redis: miniredis.NewMiniRedis(), tables: map[string]*members.Table{}}
 		s.redis.ClockTTL(true)
 		defer s.redis.Close()
 		f(s)
@@ -54,11 +57,18 @@ func (s *shared) eval(ctx context.Context, script, key string, args ...any) (any
 	return client.Eval(ctx, script, []string{key}, args...).Result()
 }
 
+// table is that of a process, kept for siblings.
+func (s *shared) table(instance string, began time.Time) *members.Table {
+	t := members.New(quota.Process{Region: "a", Instance: instance, Boot: began.UnixMicro()})
+	s.tables[instance] = t
+	return t
+}
+
 // join makes a process of the region, which runs until the returned func is called.
 func (s *shared) join(instance string) (st *state.State, run func() (stop func())) {
 	began := time.Now()
 	st = state.New(state.Options{
-		Self: quota.Process{Region: "a", Instance: instance, Boot: began.UnixMicro()}, Eval: s.eval,
+		Members: s.table(instance, began), Eval: s.eval,
 		Now: func() time.Duration { return time.Since(began) }, Logger: slog.New(slog.DiscardHandler),
 	})
 	return st, func() func() {
@@ -219,8 +229,10 @@ func TestSiblings(t *testing.T) {
 		siblings := func() string {
 			time.Sleep(5 * state.TurnEvery / 2)
 			text := ""
-			for _, b := range one.Snapshot().Siblings {
-				text += fmt.Sprintf("%s %v ", b.Instance, b.Sees)
+			for _, b := range s.tables["one"].Others() {
+				if b.Store.Alive {
+					text += fmt.Sprintf("%s %v ", b.Instance, b.Store.Sees)
+				}
 			}
 			return text
 		}

@@ -27,7 +27,8 @@ func (c *counting) weigh(eu, us int64) {
 func (c *counting) share(when string, want int64) {
 	c.Helper()
 	*c.now += 50 * time.Millisecond
-	c.mesh.peers[0].ReceivedAt, c.mesh.peers[0].AckedAt = *c.now, *c.now
+	c.peer.ReceivedAt, c.peer.AckedAt = *c.now, *c.now
+	put(c.members, c.peer)
 	c.manager.Refresh()
 	b, _, _, ok := c.ceilings.Bound("standard", "sustained")
 	if !ok || b.Share != want {
@@ -41,8 +42,8 @@ func TestSharesGrowLate(t *testing.T) {
 	now := time.Second
 	eu, us := newCounting(t, &now, strictLimit(quota.Strict))
 	advertise := func(c *counting, eu, us int64) {
-		c.mesh.peers[0].Weights = []quota.Weight{{Region: "eu-west", Weight: eu}, {Region: "us-east", Weight: us}}
-		c.mesh.peers[0].Topology = view.Hash(c.mesh.peers[0].Weights)
+		c.peer.Weights = []quota.Weight{{Region: "eu-west", Weight: eu}, {Region: "us-east", Weight: us}}
+		c.peer.Topology = view.Hash(c.peer.Weights)
 	}
 	eu.share("at first", 300)
 	us.share("at first", 300)
@@ -70,8 +71,8 @@ func TestSharesGrowLateAfterAPause(t *testing.T) {
 	eu.weigh(9, 1)
 	eu.share("with a larger weight", 300)
 	now += 2 * time.Duration(loan.TermsOf(10_000_000).Keep()) * time.Microsecond
-	eu.mesh.peers[0].Weights = []quota.Weight{{Region: "eu-west", Weight: 9}, {Region: "us-east", Weight: 1}}
-	eu.mesh.peers[0].Topology = view.Hash(eu.mesh.peers[0].Weights)
+	eu.peer.Weights = []quota.Weight{{Region: "eu-west", Weight: 9}, {Region: "us-east", Weight: 1}}
+	eu.peer.Topology = view.Hash(eu.peer.Weights)
 	eu.share("when both have it, since nobody knows when", 300)
 }
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
-	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -25,7 +25,8 @@ type counting struct {
 	self      quota.Process
 	now       *time.Duration
 	top       *region.Topology
-	mesh      *stubMesh
+	members   *members.Table
+	peer      members.Member
 	manager   *view.Manager
 	ceilings  *view.Ceilings
 	refreshed time.Duration
@@ -35,11 +36,12 @@ type counting struct {
 func newCounting(t *testing.T, now *time.Duration, l *quota.Limit) (eu, us *counting) {
 	regions := make([]*counting, 2)
 	for i, w := range two {
-		c := &counting{T: t, self: quota.Process{Region: w.Region, Instance: "one", Boot: 2}, now: now, top: withLimit(l), mesh: &stubMesh{}, refreshed: *now}
-		c.manager, c.ceilings = manage(t, c.self, now, c.top, view.ManagerOptions{Mesh: c.mesh}, wire.NewKey(nil, "test"))
-		peer := healthy(two[1-i].Region, "one", *now, "eu-west", "us-east")
-		peer.Key = wire.NewKey(nil, "test").Fingerprint()
-		c.mesh.peers = []meshsync.Peer{peer.Peer}
+		self := quota.Process{Region: w.Region, Instance: "one", Boot: 2}
+		c := &counting{T: t, self: self, now: now, top: withLimit(l), members: members.New(self), refreshed: *now}
+		c.manager, c.ceilings = manage(t, c.self, now, c.top, view.ManagerOptions{Members: c.members}, wire.NewKey(nil, "test"))
+		c.peer = healthy(two[1-i].Region, "one", *now, "eu-west", "us-east")
+		c.peer.Key = wire.NewKey(nil, "test").Fingerprint()
+		put(c.members, c.peer)
 		regions[i] = c
 	}
 	return regions[0], regions[1]
@@ -94,7 +96,8 @@ func (c *counting) wantGlobal(when string, want int64) {
 	c.Helper()
 	until := *c.now
 	for at := c.refreshed; ; at = min(at+view.PausedAfter, until) {
-		*c.now, c.mesh.peers[0].ReceivedAt, c.mesh.peers[0].AckedAt = at, at, at
+		*c.now, c.peer.ReceivedAt, c.peer.AckedAt = at, at, at
+		put(c.members, c.peer)
 		c.manager.Refresh()
 		if at == until {
 			break

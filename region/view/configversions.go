@@ -10,6 +10,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/members"
 )
 
 // maxKnown bounds how many hashes of topologies are remembered while processes differ. A
@@ -95,7 +96,7 @@ func (c *configVersions) drift() bool { return c.floor != nil }
 
 // update takes in what live processes advertise, siblings and regions outside our
 // topology included. It reports whether anything that shares depend on changed.
-func (c *configVersions) update(now time.Duration, self string, live map[string][]*Process) bool {
+func (c *configVersions) update(now time.Duration, self string, live map[string][]*members.Member) bool {
 	if c.moved {
 		c.moved, c.since = false, now
 	}
@@ -116,7 +117,8 @@ func (c *configVersions) update(now time.Duration, self string, live map[string]
 //
 // One whose topology cannot be read is not counted on. It needs no smaller shares of
 // ours: we do not have its topology, so to it ours stays active.
-func (c *configVersions) add(p *Process) {
+func (c *configVersions) add(p *members.Member) {
+	p.View.Unreadable = false
 	if p.Topology == 0 || p.Topology == c.ours.hash {
 		return
 	}
@@ -125,7 +127,7 @@ func (c *configVersions) add(p *Process) {
 		return
 	}
 	if !valid(p.Weights) || Hash(p.Weights) != p.Topology {
-		p.unreadable = true
+		p.View.Unreadable = true
 		return
 	}
 	c.remember(p.Topology, p.Weights)
@@ -138,7 +140,7 @@ func (c *configVersions) remember(hash uint64, weights []quota.Weight) {
 
 // confirmed reports whether every region of ours but ourselves has a live process, and
 // every live process has ours and knows that we do.
-func (c *configVersions) confirmed(self string, live map[string][]*Process) bool {
+func (c *configVersions) confirmed(self string, live map[string][]*members.Member) bool {
 	for _, w := range c.ours.weights {
 		if w.Region != self && len(live[w.Region]) == 0 {
 			return false

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
-	meshsync "github.com/regiond/regiond/sync"
 )
 
 // drawReloads starts two to four regions of equal weight, which count on each other,
@@ -81,11 +81,11 @@ func TestAppliedSharesNeverExceedTheLimit(t *testing.T) {
 }
 
 // peerOf is the only process of a region, of which a message has arrived.
-func peerOf(region string) view.Process {
-	return view.Process{Peer: meshsync.Peer{Process: quota.Process{Region: region, Instance: "1"}, ReceivedAt: epoch}}
+func peerOf(region string) members.Member {
+	return members.Member{Process: quota.Process{Region: region, Instance: "1"}, Bus: members.Bus{ReceivedAt: epoch}}
 }
 
-func withTopology(p view.Process, hash uint64, weights []quota.Weight) view.Process {
+func withTopology(p members.Member, hash uint64, weights []quota.Weight) members.Member {
 	p.Topology, p.Weights = hash, weights
 	return p
 }
@@ -101,16 +101,16 @@ func TestUnreadableTopologyExcludesThePeerAlone(t *testing.T) {
 		topology uint64
 		weights  []quota.Weight
 		want     int64
-		state    view.State
+		state    members.State
 	}{
-		{"no heartbeat yet", 0, nil, 50, view.StateFresh},
-		{"the same", view.Hash(ours), nil, 50, view.StateFresh},
-		{"another without its weights", view.Hash(theirs), nil, 50, view.StateBehind},
-		{"another with its weights", view.Hash(theirs), theirs, 25, view.StateFresh},
-		{"its weights came earlier", view.Hash(theirs), nil, 25, view.StateFresh},
-		{"other weights than the hash says", 42, theirs, 50, view.StateBehind},
-		{"a weight below 1", view.Hash([]quota.Weight{{Region: "a", Weight: -1}}), []quota.Weight{{Region: "a", Weight: -1}}, 50, view.StateBehind},
-		{"a region twice", view.Hash([]quota.Weight{theirs[0], theirs[0]}), []quota.Weight{theirs[0], theirs[0]}, 50, view.StateBehind},
+		{"no heartbeat yet", 0, nil, 50, members.StateFresh},
+		{"the same", view.Hash(ours), nil, 50, members.StateFresh},
+		{"another without its weights", view.Hash(theirs), nil, 50, members.StateBehind},
+		{"another with its weights", view.Hash(theirs), theirs, 25, members.StateFresh},
+		{"its weights came earlier", view.Hash(theirs), nil, 25, members.StateFresh},
+		{"other weights than the hash says", 42, theirs, 50, members.StateBehind},
+		{"a weight below 1", view.Hash([]quota.Weight{{Region: "a", Weight: -1}}), []quota.Weight{{Region: "a", Weight: -1}}, 50, members.StateBehind},
+		{"a region twice", view.Hash([]quota.Weight{theirs[0], theirs[0]}), []quota.Weight{theirs[0], theirs[0]}, 50, members.StateBehind},
 	} {
 		v, err := view.NewViewer("a", epoch, topologyOf(ours))
 		if err != nil {
@@ -119,11 +119,11 @@ func TestUnreadableTopologyExcludesThePeerAlone(t *testing.T) {
 		b := peerOf("b")
 		b.AckedAt, b.Heartbeats, b.Synced, b.Members = epoch, 9, true, []string{"a", "b"}
 		if row.why == "its weights came earlier" {
-			v.Observe(view.Input{Now: epoch, Processes: []view.Process{withTopology(b, row.topology, theirs)}})
+			v.Observe(view.Input{Now: epoch, Processes: []members.Member{withTopology(b, row.topology, theirs)}})
 		}
-		got, _ := v.Observe(view.Input{Now: epoch, Processes: []view.Process{withTopology(b, row.topology, row.weights)}})
+		got, _ := v.Observe(view.Input{Now: epoch, Processes: []members.Member{withTopology(b, row.topology, row.weights)}})
 		mode, _ := got.Mode(quota.FailShare)
-		if share, state := got.Share(100), got.Peers()[1].State; share != row.want || state != row.state || (mode == quota.ModeGlobal) != (state == view.StateFresh) {
+		if share, state := got.Share(100), got.Peers()[1].State; share != row.want || state != row.state || (mode == quota.ModeGlobal) != (state == members.StateFresh) {
 			t.Errorf("%s: our share of 100 is %d, b is %v, the mode is %v; want %d, %v", row.why, share, state, mode, row.want, row.state)
 		}
 	}

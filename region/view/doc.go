@@ -2,14 +2,14 @@
 // each global limit its region may therefore hold.
 //
 //	                Observe: every 50 ms, and when something changed
-//	Processes ──▶ health of ──▶ peer state ──▶ candidate M ──▶ agreed? ──▶ View
-//	(bus, gossip) each region   (hysteresis)   (advertised)    M in use     │
+//	members   ──▶ health of ──▶ peer state ──▶ candidate M ──▶ agreed? ──▶ View
+//	              each region   (hysteresis)   (advertised)    M in use     │
 //	                                                                        ├─ Mode, Reason
 //	config versions ──▶ allocation: each region's share of a limit ─────────┼─ Ceiling
 //	                                                                        └─ Peers, Explain
 //
-//	limiter ◀── Ceilings ◀── View ◀── Manager ◀── gossip
-//	               ▲                     ▲
+//	limiter ◀── Ceilings ◀── View ◀── Manager ◀── members ◀── mesh, gossip, state
+//	               ▲
 //	               └── ledger ◀────▶ mesh
 //	                      ▲
 //	                      └── CounterRecovery ◀── the region's store

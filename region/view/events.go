@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 )
 
 // EventKind is the kind of an Event.
@@ -76,7 +77,7 @@ func (r *recorder) topology(drifted, drifts bool, waiting []string) {
 }
 
 func (r *recorder) regions() {
-	before := map[string]State{} // a new region was never seen
+	before := map[string]members.State{} // a new region was never seen
 	if r.before != nil {
 		for _, p := range r.before.peers {
 			before[p.Region] = p.State

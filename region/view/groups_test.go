@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
-	meshsync "github.com/regiond/regiond/sync"
 )
 
 var regionNames = []string{"a", "b", "c", "d", "e"}
@@ -72,7 +72,7 @@ func change(t *rapid.T, w *world) {
 
 const (
 	notice = 50*time.Millisecond + 2*tick // until the next Observe
-	lately = meshsync.SilentAfter + 150*time.Millisecond + notice
+	lately = members.SilentAfter + 150*time.Millisecond + notice
 )
 
 // agreed checks that no process uses a group that the group's other members have not

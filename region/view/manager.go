@@ -11,22 +11,12 @@ import (
 	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
-	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/state"
-	meshsync "github.com/regiond/regiond/sync"
 )
 
 // RefreshEvery is how often the view is refreshed when nothing changes.
 const RefreshEvery = 50 * time.Millisecond
-
-// Mesh is what a Manager needs of *sync.Mesh, which documents the methods.
-type Mesh interface {
-	Peers() []meshsync.Peer
-	Changed() <-chan struct{}
-	Left(p quota.Process) bool
-	Forget(p quota.Process) bool
-	HeartbeatSoon()
-}
 
 // RegionState is what a Manager needs of *state.State, which documents the methods.
 type RegionState interface {
@@ -35,18 +25,17 @@ type RegionState interface {
 	Settle(of *state.Snapshot)
 }
 
-// ManagerOptions are what NewManager needs; all but State, Members, MembersChanged, Recover,
-// Processes and OnEvent are required.
+// ManagerOptions are what NewManager needs; all but State, Recover, Processes and OnEvent
+// are required.
 type ManagerOptions struct {
 	Ceilings *Ceilings
-	Mesh     Mesh
-	// State is what our region's store holds of its topology and processes. nil: gossip
-	// judges siblings, and no topology outlives this process.
+	// Members is the table of processes, of which the Manager writes View.
+	Members *members.Table
+	// HeartbeatSoon is called when what the next heartbeat contains has changed.
+	HeartbeatSoon func()
+	// State is what our region's store holds of its topology. nil: no topology outlives this
+	// process.
 	State RegionState
-	// Members returns the processes that gossip knows, and MembersChanged receives when
-	// they have changed; nil without gossip.
-	Members        func() []gossip.Member
-	MembersChanged <-chan struct{}
 	// Recover requests that the counters of the region's store are read back; nil where
 	// no sibling has the same store.
 	Recover func()
@@ -58,7 +47,7 @@ type ManagerOptions struct {
 	Logger  *slog.Logger
 }
 
-// Manager turns what the mesh and gossip know of processes into the view in force, and
+// Manager turns what is known of processes into the view in force, and
 // logs what changed. Configure and Processes may be called from anywhere; Refresh only
 // by Run, or instead of it.
 type Manager struct {
@@ -77,8 +66,8 @@ type Manager struct {
 
 // NewManager returns a Manager that has refreshed the view once, with no process known.
 func NewManager(o ManagerOptions) (*Manager, error) {
-	if o.Ceilings == nil || o.Mesh == nil || o.Logger == nil {
-		return nil, errors.New("view: Ceilings, Mesh and Logger are required")
+	if o.Ceilings == nil || o.Members == nil || o.HeartbeatSoon == nil || o.Logger == nil {
+		return nil, errors.New("view: Ceilings, Members, HeartbeatSoon and Logger are required")
 	}
 	c := o.Ceilings
 	m := &Manager{o: o, self: c.o.Self, now: c.o.Now, requests: make(chan struct{}, 1), inForce: c.limits.Load()}
@@ -110,8 +99,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-		case <-m.o.Mesh.Changed():
-		case <-m.o.MembersChanged:
+		case <-m.o.Members.Changed():
 		case <-m.requests:
 		}
 		m.Refresh()
@@ -126,7 +114,16 @@ func (m *Manager) Refresh() {
 		}
 		m.inForce = limits
 	}
-	in := Input{Now: m.now()}
+	in := Input{Now: m.now(), Processes: m.o.Members.Others()}
+	for i := range in.Processes {
+		// A process that does not send the fingerprint of its key has a version that makes
+		// ids in another way. It is known with the first heartbeat.
+		p := &in.Processes[i]
+		p.View.OtherKey = p.Members != nil && p.Key != m.o.Ceilings.o.Key.Fingerprint()
+		if m.o.Recover != nil && p.Region == m.self.Region && p.Silent(in.Now) && p.Reported() == members.Alive {
+			m.o.Recover() // what it admits is in the store that it shares with us
+		}
+	}
 	var stored *state.Snapshot
 	if m.o.State != nil {
 		stored = m.o.State.Snapshot()
@@ -135,88 +132,14 @@ func (m *Manager) Refresh() {
 			m.bounds, in.Bounds = stored.Text, stored.Bounds
 		}
 	}
-	in.Processes = m.known(stored)
-	m.dropSilent(in)
 	m.processes.add(in.Now, m.count(in))
 	m.setView(m.viewer.Observe(in))
+	m.o.Members.SetViews(in.Processes)
 	if stored != nil {
 		m.o.State.See(m.viewer.Sees())
 		// While a restart would have to know what was in force, the store keeps it.
 		if stored.Topology.Floor != nil && !m.o.Ceilings.held() && !m.viewer.configs.drift() && slices.Equal(stored.Topology.Weights, m.inForce.topology.Weights) {
 			m.o.State.Settle(stored)
-		}
-	}
-}
-
-// known is what the bus, gossip and our region's store know of each other process,
-// together.
-func (m *Manager) known(stored *state.Snapshot) []Process {
-	peers := m.o.Mesh.Peers()
-	var members []gossip.Member
-	if m.o.Members != nil {
-		members = m.o.Members()
-	}
-	known := make([]Process, 0, len(peers)+len(members))
-	for i := range peers {
-		p := Process{Peer: peers[i]}
-		// A process that does not send the fingerprint of its key has a version that makes
-		// ids in another way. It is known with the first heartbeat.
-		p.OtherKey = p.Members != nil && p.Key != m.o.Ceilings.o.Key.Fingerprint()
-		at := slices.IndexFunc(members, func(g gossip.Member) bool { return g.Process == p.Process })
-		if at >= 0 {
-			p.Gossip = members[at].State
-		}
-		known = append(known, p)
-	}
-	for _, g := range members {
-		onBus := slices.ContainsFunc(peers, func(p meshsync.Peer) bool {
-			return g.Region == p.Region && g.Instance == p.Instance && g.Boot <= p.Boot
-		})
-		if g.Self || onBus {
-			continue
-		}
-		known = append(known, Process{Peer: meshsync.Peer{Process: g.Process}, Gossip: g.State, Leaving: m.o.Mesh.Left(g.Process)})
-	}
-	if stored != nil && stored.Read {
-		known = m.judged(known, stored.Siblings)
-	}
-	return known
-}
-
-// judged is known with our siblings alive or dead as their entries in the store are: what
-// these share is what they must not count twice.
-func (m *Manager) judged(known []Process, siblings []state.Sibling) []Process {
-	for _, s := range siblings {
-		has := func(p Process) bool { return p.Process == s.Process }
-		if s.Instance != m.self.Instance && !slices.ContainsFunc(known, has) {
-			known = append(known, Process{Peer: meshsync.Peer{Process: s.Process}, Leaving: m.o.Mesh.Left(s.Process)})
-		}
-	}
-	for i := range known {
-		p := &known[i]
-		if p.Region != m.self.Region {
-			continue
-		}
-		p.Gossip = gossip.Dead
-		at := slices.IndexFunc(siblings, func(s state.Sibling) bool { return s.Process == p.Process })
-		if at >= 0 {
-			p.Gossip, p.Sees, p.SeesAt = gossip.Alive, siblings[at].Sees, siblings[at].At
-		}
-	}
-	return known
-}
-
-// dropSilent has the mesh forget the processes that are silent and that gossip has
-// lost too. What a silent sibling admits is read from the store that it shares with us.
-func (m *Manager) dropSilent(in Input) {
-	for i := range in.Processes {
-		p := &in.Processes[i]
-		switch {
-		case !p.silent(in.Now):
-		case p.Gossip == gossip.Dead:
-			m.o.Mesh.Forget(p.Process)
-		case p.Gossip == gossip.Alive && p.Region == m.self.Region && m.o.Recover != nil:
-			m.o.Recover()
 		}
 	}
 }
@@ -227,8 +150,8 @@ func (m *Manager) count(in Input) int64 {
 	instances := map[string]bool{m.self.Instance: true}
 	for i := range in.Processes {
 		p := &in.Processes[i]
-		alive := p.Gossip == gossip.Alive || !p.silent(in.Now)
-		if p.Region == m.self.Region && alive && !p.Leaving {
+		alive := p.Reported() == members.Alive || !p.Silent(in.Now)
+		if p.Region == m.self.Region && alive && p.LeftUntil == 0 {
 			instances[p.Instance] = true
 		}
 	}
@@ -244,7 +167,7 @@ func (m *Manager) setView(v *View, events []Event) {
 		m.report(e)
 	}
 	if before != nil && !slices.Equal(before.Advertised(), v.Advertised()) {
-		m.o.Mesh.HeartbeatSoon()
+		m.o.HeartbeatSoon()
 	}
 }
 

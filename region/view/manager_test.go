@@ -2,34 +2,30 @@ package view_test
 
 import (
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
-	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
-	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// stubMesh is a mesh with these peers, of which one may have announced that it stops.
-type stubMesh struct {
-	peers     []meshsync.Peer
-	left      string // its instance
-	forgotten []string
+// put has a table hold exactly these processes, and what the view remembers of them.
+func put(t *members.Table, all ...members.Member) {
+	t.Lock()
+	defer t.Unlock()
+	before := t.All
+	t.All = map[quota.Process]*members.Member{}
+	for _, m := range all {
+		if old := before[m.Process]; old != nil {
+			m.View = old.View
+		}
+		t.All[m.Process] = &m
+	}
 }
-
-func (m *stubMesh) Peers() []meshsync.Peer    { return m.peers }
-func (m *stubMesh) Changed() <-chan struct{}  { return nil }
-func (m *stubMesh) Left(p quota.Process) bool { return p.Instance == m.left }
-func (m *stubMesh) Forget(p quota.Process) bool {
-	m.forgotten = append(m.forgotten, p.Instance)
-	return true
-}
-func (m *stubMesh) HeartbeatSoon() {}
 
 var self = quota.Process{Region: "eu-west", Instance: "one", Boot: 2}
 
@@ -43,7 +39,10 @@ func manage(t *testing.T, self quota.Process, now *time.Duration, top *region.To
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Ceilings, o.Logger = ceilings, slog.New(slog.DiscardHandler)
+	o.Ceilings, o.HeartbeatSoon, o.Logger = ceilings, func() {}, slog.New(slog.DiscardHandler)
+	if o.Members == nil {
+		o.Members = members.New(self)
+	}
 	m, err := view.NewManager(o)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +58,7 @@ func TestAnotherKeyIsNotCountedOn(t *testing.T) {
 	all := []string{"eu-west", "us-east"}
 	for _, row := range []struct {
 		name    string
-		members []string // of its newest heartbeat
+		regions []string // of its newest heartbeat
 		key     uint64
 		mode    quota.Mode
 		text    string
@@ -72,13 +71,13 @@ func TestAnotherKeyIsNotCountedOn(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Minute
-			mesh := &stubMesh{}
-			m, ceilings := manage(t, self, &now, withLimit(), view.ManagerOptions{Mesh: mesh}, key)
+			table := members.New(self)
+			m, ceilings := manage(t, self, &now, withLimit(), view.ManagerOptions{Members: table}, key)
 			for range 100 {
 				now += view.RefreshEvery
-				peer := healthy("us-east", "one", now, row.members...)
+				peer := healthy("us-east", "one", now, row.regions...)
 				peer.Key = row.key
-				mesh.peers = []meshsync.Peer{peer.Peer}
+				put(table, peer)
 				m.Refresh()
 			}
 			v := ceilings.View()
@@ -98,8 +97,8 @@ func TestAnotherKeyIsNotCountedOn(t *testing.T) {
 // A process that was paused reports it; one whose refreshes only come a little late does not.
 func TestAPauseIsReported(t *testing.T) {
 	now := time.Minute
-	mesh, pauses := &stubMesh{}, 0
-	m, _ := manage(t, self, &now, withLimit(), view.ManagerOptions{Mesh: mesh, OnEvent: func(e view.Event) {
+	pauses := 0
+	m, _ := manage(t, self, &now, withLimit(), view.ManagerOptions{OnEvent: func(e view.Event) {
 		if e.Kind == view.ProcessPaused {
 			pauses++
 		}
@@ -118,63 +117,59 @@ func TestAPauseIsReported(t *testing.T) {
 	}
 }
 
-// How many processes a limit is divided among while the store is unavailable, and what
-// happens to silent ones.
+// How many processes a limit is divided among while the store is unavailable, and when what
+// silent ones admit is read from the store.
 func TestProcessesOfOurRegion(t *testing.T) {
 	const now = time.Hour
-	fresh, silent := now-meshsync.SilentAfter, now-meshsync.SilentAfter-1
-	heard := func(instance string, at time.Duration) meshsync.Peer {
-		return meshsync.Peer{Process: quota.Process{Region: "eu-west", Instance: instance, Boot: 7}, ReceivedAt: at}
+	fresh, silent := now-members.SilentAfter, now-members.SilentAfter-1
+	of := func(instance string, boot int64) members.Member {
+		return members.Member{Process: quota.Process{Region: "eu-west", Instance: instance, Boot: boot}}
 	}
-	member := func(instance string, boot int64, s gossip.State) gossip.Member {
-		return gossip.Member{Process: quota.Process{Region: "eu-west", Instance: instance, Boot: boot}, State: s}
+	heard := func(p members.Member, at time.Duration) members.Member {
+		p.ReceivedAt = at
+		return p
 	}
-	elsewhere := heard("two", fresh)
-	elsewhere.Region = "us-east"
+	reported := func(p members.Member, word members.Word) members.Member {
+		p.Gossip.State = word
+		return p
+	}
+	two, left, elsewhere := of("two", 7), reported(of("left", 7), members.Alive), heard(of("two", 7), fresh)
+	left.LeftUntil, elsewhere.Region = now, "us-east"
 	for _, row := range []struct {
-		name      string
-		peers     []meshsync.Peer
-		members   []gossip.Member
-		want      int64
-		forgotten []string
-		recovers  bool
+		name     string
+		known    []members.Member
+		want     int64
+		recovers bool
 	}{
 		{name: "no other", want: 1},
-		{name: "one that is heard", peers: []meshsync.Peer{heard("two", fresh)}, want: 2},
-		{name: "one that is silent", peers: []meshsync.Peer{heard("two", silent)}, want: 1},
-		{name: "one that gossip alone knows", members: []gossip.Member{member("two", 7, gossip.Alive)}, want: 2, recovers: true},
-		{
-			name:  "one that is silent, and alive",
-			peers: []meshsync.Peer{heard("two", silent)}, members: []gossip.Member{member("two", 7, gossip.Alive)}, want: 2, recovers: true,
-		},
-		{
-			name:  "one that is silent, and dead",
-			peers: []meshsync.Peer{heard("two", silent)}, members: []gossip.Member{member("two", 7, gossip.Dead)}, want: 1,
-			forgotten: []string{"two"},
-		},
-		{name: "another region's", peers: []meshsync.Peer{elsewhere}, want: 1},
-		{name: "one that left, and gossip does not know yet", members: []gossip.Member{member("left", 7, gossip.Alive)}, want: 1, recovers: true},
+		{name: "one that is heard", known: []members.Member{heard(two, fresh)}, want: 2},
+		{name: "one that is silent", known: []members.Member{heard(two, silent)}, want: 1},
+		{name: "one that gossip alone knows", known: []members.Member{reported(two, members.Alive)}, want: 2, recovers: true},
+		{name: "one that is silent, and alive", known: []members.Member{reported(heard(two, silent), members.Alive)}, want: 2, recovers: true},
+		{name: "one that is silent, and dead", known: []members.Member{reported(heard(two, silent), members.Dead)}, want: 1},
+		{name: "another region's", known: []members.Member{elsewhere}, want: 1},
+		{name: "one that left, and gossip does not know yet", known: []members.Member{left}, want: 1, recovers: true},
 		{
 			name:  "one that crashed and is back",
-			peers: []meshsync.Peer{heard("two", fresh)}, members: []gossip.Member{member("two", 7, gossip.Dead), member("two", 8, gossip.Alive)},
-			want: 2, recovers: true,
+			known: []members.Member{reported(heard(two, fresh), members.Dead), reported(of("two", 8), members.Alive)},
+			want:  2, recovers: true,
 		},
-		{name: "our own former run", members: []gossip.Member{member("one", 1, gossip.Alive)}, want: 1, recovers: true},
+		{name: "our own former run", known: []members.Member{reported(of("one", 1), members.Alive)}, want: 1, recovers: true},
 		{
 			name:  "two",
-			peers: []meshsync.Peer{heard("two", fresh), heard("three", fresh)}, members: []gossip.Member{member("three", 7, gossip.Alive)},
-			want: 3,
+			known: []members.Member{heard(two, fresh), reported(heard(of("three", 7), fresh), members.Alive)},
+			want:  3,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			now, recovers := now, false
-			mesh := &stubMesh{peers: row.peers, left: "left"}
-			m, _ := manage(t, self, &now, withLimit(), view.ManagerOptions{
-				Mesh: mesh, Members: func() []gossip.Member { return row.members }, Recover: func() { recovers = true },
-			}, wire.NewKey(nil, "test"))
+			table := members.New(self)
+			put(table, row.known...)
+			o := view.ManagerOptions{Members: table, Recover: func() { recovers = true }}
+			m, _ := manage(t, self, &now, withLimit(), o, wire.NewKey(nil, "test"))
 			m.Refresh()
-			if got := m.Processes(); got != row.want || recovers != row.recovers || !slices.Equal(mesh.forgotten, row.forgotten) {
-				t.Errorf("%d processes, recovers %v, forgotten %v; want %d, %v, %v", got, recovers, mesh.forgotten, row.want, row.recovers, row.forgotten)
+			if got := m.Processes(); got != row.want || recovers != row.recovers {
+				t.Errorf("%d processes, recovers %v; want %d, %v", got, recovers, row.want, row.recovers)
 			}
 		})
 	}
@@ -184,8 +179,8 @@ func TestProcessesOfOurRegion(t *testing.T) {
 // two processes restarts, and is missing for ten minutes.
 func TestProcessesAreRememberedForTenMinutes(t *testing.T) {
 	now := time.Duration(0)
-	mesh := &stubMesh{}
-	m, _ := manage(t, self, &now, withLimit(), view.ManagerOptions{Mesh: mesh}, wire.NewKey(nil, "test"))
+	table := members.New(self)
+	m, _ := manage(t, self, &now, withLimit(), view.ManagerOptions{Members: table}, wire.NewKey(nil, "test"))
 	for _, row := range []struct {
 		at          time.Duration
 		count, want int64
@@ -200,12 +195,14 @@ func TestProcessesAreRememberedForTenMinutes(t *testing.T) {
 		{43 * time.Minute, 1, 3},
 		{44 * time.Minute, 1, 1},
 	} {
-		now, mesh.peers = row.at, nil
+		now = row.at
+		var all []members.Member
 		for i := int64(1); i < row.count; i++ {
-			mesh.peers = append(mesh.peers, meshsync.Peer{
-				Process: quota.Process{Region: "eu-west", Instance: string(rune('a' + i)), Boot: 1}, ReceivedAt: now,
+			all = append(all, members.Member{
+				Process: quota.Process{Region: "eu-west", Instance: string(rune('a' + i)), Boot: 1}, Bus: members.Bus{ReceivedAt: now},
 			})
 		}
+		put(table, all...)
 		m.Refresh()
 		if got := m.Processes(); got != row.want {
 			t.Errorf("at %v: %d processes, want %d", row.at, got, row.want)

@@ -4,58 +4,16 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	meshsync "github.com/regiond/regiond/sync"
 )
 
-// State is the state of a region or process as seen by this one. Only StateFresh is
-// counted on. From there to StateSilent they are ordered by severity.
-type State uint8
-
-const (
-	// StateNeverSeen: none of its processes was ever known here.
-	StateNeverSeen State = iota
-	// StateFresh: all of its live processes are received, acknowledge us and have sent a
-	// snapshot, and its wait is over. Any of these failing ends it.
-	StateFresh
-	// StateWaiting: it is as good as fresh again, but was excluded lately.
-	StateWaiting
-	// StateJoining: it is received, but a snapshot or its first acknowledgement is missing.
-	StateJoining
-	// StateOneWay: it is received, and for OneWayAfter, or GoodHeartbeats at first, has not
-	// acknowledged what we send.
-	StateOneWay
-	// StateBehind: it is received, but its usage is out of date, of partitions that are
-	// not ours, or more than it has room for, or its topology cannot be read.
-	StateBehind
-	// StateSilent: no message of a live process of it came for SilentAfter.
-	StateSilent
-	// StateDead: it is silent, and gossip reports all of it dead.
-	StateDead
-	// StateLeft: its last process announced that it stops.
-	StateLeft
-	// StateSelf: our own region.
-	StateSelf
-)
-
-var stateWords = []string{
-	"never_seen", "fresh", "waiting", "joining", "one_way", "behind", "silent", "dead", "left", "self",
-}
-
-// String returns the word used in answers, events and logs.
-func (s State) String() string { return quota.EnumName(stateWords, uint8(s)) }
-
-// MarshalText returns String.
-func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText parses String.
-func (s *State) UnmarshalText(text []byte) error { return quota.ParseName(s, stateWords, text) }
-
-// reason is why we do not see all regions when one is in this state.
-func (s State) reason() quota.Reason {
+// reasonOf is why we do not see all regions when one is in this state.
+func reasonOf(s members.State) quota.Reason {
 	switch s {
-	case StateFresh, StateSelf:
+	case members.StateFresh, members.StateSelf:
 		return quota.ReasonNone
-	case StateOneWay:
+	case members.StateOneWay:
 		return quota.ReasonOneWay
 	default:
 		return quota.ReasonPeerSilent
@@ -64,10 +22,8 @@ func (s State) reason() quota.Reason {
 
 // How an excluded region comes back.
 const (
-	// GoodHeartbeats is how many heartbeats in a row must have come from it.
-	GoodHeartbeats = 3
-	// FirstWait is how long it must have been good: the time of GoodHeartbeats.
-	FirstWait = GoodHeartbeats * meshsync.HeartbeatEvery
+	// FirstWait is how long it must have been good: the time of members.GoodHeartbeats.
+	FirstWait = members.GoodHeartbeats * meshsync.HeartbeatEvery
 	// LongestWait bounds FirstWait, which doubles with exclusions that follow each
 	// other.
 	LongestWait = 30 * time.Second
@@ -91,7 +47,7 @@ const (
 // and acknowledging us; the snapshot may come while the wait runs.
 type peerState struct {
 	region string
-	state  State
+	state  members.State
 	since  time.Duration // when state began
 	in     bool          // counted on: part of the candidate
 	// cause is why it is not counted on. It outlives the state: a region that waits is
@@ -113,14 +69,14 @@ func (s *peerState) step(now time.Duration, h health) {
 	}
 	s.good, s.current = h.good, h.current
 	switch {
-	case h.state != StateFresh:
+	case h.state != members.StateFresh:
 		s.exclude(now, h.state)
 	case s.in:
-	case s.remaining(now) == 0 && (s.wait == 0 || h.heartbeats >= GoodHeartbeats):
+	case s.remaining(now) == 0 && (s.wait == 0 || h.heartbeats >= members.GoodHeartbeats):
 		s.in, s.entered, s.cause = true, now, quota.ReasonNone
-		s.become(now, StateFresh)
+		s.become(now, members.StateFresh)
 	default:
-		s.become(now, StateWaiting)
+		s.become(now, members.StateWaiting)
 	}
 }
 
@@ -136,31 +92,31 @@ func (s *peerState) remaining(now time.Duration) time.Duration {
 }
 
 // exclude takes the region out, or keeps it out, for a state that is not fresh.
-func (s *peerState) exclude(now time.Duration, state State) {
+func (s *peerState) exclude(now time.Duration, state members.State) {
 	was := s.in
 	if was {
-		s.leave(now, state == StateLeft)
+		s.leave(now, state == members.StateLeft)
 	}
 	if s.overrides(now, state, was) {
-		s.cause, s.causeAt = state.reason(), now
+		s.cause, s.causeAt = reasonOf(state), now
 	}
 	s.become(now, state)
 }
 
 // overrides reports whether state explains better than the present cause why the
 // region is out; on its way back it passes through states that do not.
-func (s *peerState) overrides(now time.Duration, state State, was bool) bool {
+func (s *peerState) overrides(now time.Duration, state members.State, was bool) bool {
 	switch {
 	case s.cause == quota.ReasonProcessPaused && now-s.causeAt < JoiningFor:
 		// After a pause of ours every peer looks silent until it had time for a heartbeat.
 		return false
 	case was:
 		return true
-	case state == StateJoining:
+	case state == members.StateJoining:
 		return false
-	case state == StateOneWay && s.cause == quota.ReasonPeerSilent && s.wait > 0:
+	case state == members.StateOneWay && s.cause == quota.ReasonPeerSilent && s.wait > 0:
 		// A region that is received again needs a moment to acknowledge us.
-		return s.state == StateOneWay && now-s.since > OneWayAfter
+		return s.state == members.StateOneWay && now-s.since > members.OneWayAfter
 	}
 	return true
 }
@@ -190,7 +146,7 @@ func (s *peerState) reset(now time.Duration) {
 	s.cause, s.causeAt = quota.ReasonProcessPaused, now
 }
 
-func (s *peerState) become(now time.Duration, state State) {
+func (s *peerState) become(now time.Duration, state members.State) {
 	if s.state != state {
 		s.state, s.since = state, now
 	}

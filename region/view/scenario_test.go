@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 )
 
 // A scenario is a file of lines "<time> <verb> <arguments>", in order of time; see
@@ -73,7 +73,7 @@ func (s *scenario) do(words []string) {
 	case "pause":
 		s.node(args[0]).paused = s.w.now + s.duration(args[1])
 	case "gossip":
-		s.w.gossip[args[0]] = map[string]gossip.State{"alive": gossip.Alive, "dead": gossip.Dead, "unknown": ""}[args[1]]
+		s.w.gossip[args[0]] = map[string]members.Word{"alive": members.Alive, "dead": members.Dead, "unknown": ""}[args[1]]
 	case "full":
 		s.node(args[0]).Full = args[1] == "on"
 	case "key":

@@ -6,24 +6,42 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
-	meshsync "github.com/regiond/regiond/sync"
 )
 
 // healthy is a process whose newest heartbeat, at the time heard, names these regions.
-func healthy(region, instance string, heard time.Duration, members ...string) view.Process {
-	return view.Process{Gossip: gossip.Alive, Peer: meshsync.Peer{
-		Process: quota.Process{Region: region, Instance: instance}, ReceivedAt: heard, AckedAt: heard, Heartbeats: 9, Synced: true,
-		Members: members, Topology: view.Hash(two),
-	}}
+func healthy(region, instance string, heard time.Duration, regions ...string) members.Member {
+	return members.Member{
+		Process: quota.Process{Region: region, Instance: instance}, Gossip: members.Gossip{State: members.Alive},
+		Bus: members.Bus{ReceivedAt: heard, AckedAt: heard, Heartbeats: 9, Synced: true, Members: regions, Topology: view.Hash(two)},
+	}
 }
 
 // stored is a process with an entry in the store that changed at a time; without regions it
 // joins.
-func stored(p view.Process, at time.Duration, sees ...string) view.Process {
-	p.SeesAt, p.Sees = at, sees
+func stored(p members.Member, at time.Duration, sees ...string) members.Member {
+	p.Store = members.Store{Read: true, Alive: true, At: at, Sees: sees}
 	return p
+}
+
+// history is what a view remembered of each process, as a table of processes keeps it.
+type history map[quota.Process]members.View
+
+// observe is Observe of processes that the view has seen before.
+func (h history) observe(v *view.Viewer, in view.Input) (*view.View, []view.Event) {
+	for i := range in.Processes {
+		p := &in.Processes[i]
+		key := p.View.OtherKey // not the Viewer's to find
+		p.View = h[p.Process]
+		p.View.OtherKey = key
+	}
+	defer func() {
+		for i := range in.Processes {
+			h[in.Processes[i].Process] = in.Processes[i].View
+		}
+	}()
+	return v.Observe(in)
 }
 
 // Peers hold to their own shares while one process of a region sees less than the
@@ -35,47 +53,47 @@ func TestSiblingsHaveToAgree(t *testing.T) {
 	for _, row := range []struct {
 		why string
 		// sibling is what is known of it, age after it appeared.
-		sibling func(now, age time.Duration) view.Process
+		sibling func(now, age time.Duration) members.Member
 		early   bool // whether we count on us-east 2 s after it appeared
 		late    bool // and after 10 s
 	}{
-		{"it agrees", func(now, _ time.Duration) view.Process { return healthy("eu-west", "2", now, both...) }, true, true},
-		{"it counts on no other region", func(now, _ time.Duration) view.Process { return healthy("eu-west", "2", now, alone...) }, true, false},
-		{"it has sent no heartbeat", func(now, _ time.Duration) view.Process { return healthy("eu-west", "2", now) }, true, false},
-		{"it counted on us-east and does no more", func(now, age time.Duration) view.Process {
+		{"it agrees", func(now, _ time.Duration) members.Member { return healthy("eu-west", "2", now, both...) }, true, true},
+		{"it counts on no other region", func(now, _ time.Duration) members.Member { return healthy("eu-west", "2", now, alone...) }, true, false},
+		{"it has sent no heartbeat", func(now, _ time.Duration) members.Member { return healthy("eu-west", "2", now) }, true, false},
+		{"it counted on us-east and does no more", func(now, age time.Duration) members.Member {
 			if age < time.Second {
 				return healthy("eu-west", "2", now, both...)
 			}
 			return healthy("eu-west", "2", now, alone...)
 		}, false, false},
-		{"it counted on us-east, and is silent", func(now, age time.Duration) view.Process {
+		{"it counted on us-east, and is silent", func(now, age time.Duration) members.Member {
 			return healthy("eu-west", "2", now-age+min(age, 100*time.Millisecond), both...)
 		}, true, true},
-		{"it is silent, and its entry in the store says the same regions", func(now, age time.Duration) view.Process {
+		{"it is silent, and its entry in the store says the same regions", func(now, age time.Duration) members.Member {
 			return stored(healthy("eu-west", "2", now-age, both...), now, both...)
 		}, true, true},
-		{"it is silent, and its entry says fewer", func(now, age time.Duration) view.Process {
+		{"it is silent, and its entry says fewer", func(now, age time.Duration) members.Member {
 			return stored(healthy("eu-west", "2", now-age, both...), now, alone...)
 		}, false, false},
-		{"it is silent, and so is its entry", func(now, age time.Duration) view.Process {
+		{"it is silent, and so is its entry", func(now, age time.Duration) members.Member {
 			return stored(healthy("eu-west", "2", now-age, both...), now-age, both...)
 		}, false, false},
-		{"it joins, by its entry", func(now, _ time.Duration) view.Process { return stored(healthy("eu-west", "2", 0), now) }, true, true},
-		{"the bus never knew it, and its entry says fewer", func(now, _ time.Duration) view.Process {
+		{"it joins, by its entry", func(now, _ time.Duration) members.Member { return stored(healthy("eu-west", "2", 0), now) }, true, true},
+		{"the bus never knew it, and its entry says fewer", func(now, _ time.Duration) members.Member {
 			return stored(healthy("eu-west", "2", 0), now, alone...)
 		}, false, false},
-		{"it is received, and its entry is old", func(now, age time.Duration) view.Process {
+		{"it is received, and its entry is old", func(now, age time.Duration) members.Member {
 			return stored(healthy("eu-west", "2", now, both...), now-age, alone...)
 		}, true, true},
-		{"gossip alone knows it", func(time.Duration, time.Duration) view.Process { return healthy("eu-west", "2", 0) }, true, true},
-		{"it is silent, and gossip reports it dead", func(now, age time.Duration) view.Process {
+		{"gossip alone knows it", func(time.Duration, time.Duration) members.Member { return healthy("eu-west", "2", 0) }, true, true},
+		{"it is silent, and gossip reports it dead", func(now, age time.Duration) members.Member {
 			p := healthy("eu-west", "2", now-age, alone...)
-			p.Gossip = gossip.Dead
+			p.Gossip.State = members.Dead
 			return p
 		}, true, true},
-		{"it leaves", func(now, _ time.Duration) view.Process {
+		{"it leaves", func(now, _ time.Duration) members.Member {
 			p := healthy("eu-west", "2", now, alone...)
-			p.Leaving = true
+			p.LeftUntil = 1
 			return p
 		}, true, true},
 	} {
@@ -84,15 +102,16 @@ func TestSiblingsHaveToAgree(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			past := history{}
 			const appears = 10 * time.Second
 			var early, late bool
 			for at := time.Duration(0); at <= appears+10*time.Second; at += 50 * time.Millisecond {
 				now := epoch + at
-				in := view.Input{Now: now, Processes: []view.Process{healthy("us-east", "1", now, both...)}}
+				in := view.Input{Now: now, Processes: []members.Member{healthy("us-east", "1", now, both...)}}
 				if at >= appears {
 					in.Processes = append(in.Processes, row.sibling(now, at-appears))
 				}
-				seen, _ := v.Observe(in)
+				seen, _ := past.observe(v, in)
 				late = seen.Members().Len() == 2
 				switch mode, reason := seen.Mode(quota.FailShare); {
 				case at == appears-50*time.Millisecond && !late:
@@ -129,6 +148,7 @@ func TestAProcessThatReturnsIsNoNewcomer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			past := history{}
 			for at := time.Duration(0); at <= back+time.Second; at += 50 * time.Millisecond {
 				now := epoch + at
 				second := healthy("us-east", "2", now, both...)
@@ -138,9 +158,9 @@ func TestAProcessThatReturnsIsNoNewcomer(t *testing.T) {
 					second.Boot, second.Synced = row.boot, false
 				case at >= away:
 					second = healthy("us-east", "2", 0)
-					second.Gossip = gossip.Dead
+					second.Gossip.State = members.Dead
 				}
-				seen, _ := v.Observe(view.Input{Now: now, Processes: []view.Process{healthy("us-east", "1", now, both...), second}})
+				seen, _ := past.observe(v, view.Input{Now: now, Processes: []members.Member{healthy("us-east", "1", now, both...), second}})
 				if counts := seen.Members().Len() == 2; counts != (at < back || row.counts) {
 					t.Fatalf("%v after its return: us-east is counted on: %t", at-back, counts)
 				}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 )
 
 // View is what one process could see at one moment. It never changes and is safe
@@ -24,7 +25,7 @@ type View struct {
 	ours        configVersion
 	sendWeights bool
 	allocation  *allocation
-	peers       []Peer
+	peers       []members.RegionRow
 	stale       *View // this view once it is stale; nil in that one
 }
 
@@ -113,7 +114,7 @@ func (v *View) Explain(units int64, f quota.FailMode, estimates []int64, lost in
 	for i, name := range former {
 		if k := len(v.regions) + i; k < len(estimates) && estimates[k] > 0 {
 			terms.Peers = append(terms.Peers, quota.PeerTerm{
-				Region: name, Estimate: estimates[k], State: "former", Reason: "it is not in the topology any more", AgeMS: Never,
+				Region: name, Estimate: estimates[k], State: "former", Reason: "it is not in the topology any more", AgeMS: members.Never,
 			})
 		}
 	}
@@ -121,7 +122,7 @@ func (v *View) Explain(units int64, f quota.FailMode, estimates []int64, lost in
 }
 
 // Peers describes every region in the order of Regions, ours included.
-func (v *View) Peers() []Peer { return v.peers }
+func (v *View) Peers() []members.RegionRow { return v.peers }
 
 func (v *View) terms(units int64, f quota.FailMode, estimates []int64, lost int64) Terms {
 	return Terms{

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
 )
 
@@ -149,9 +149,9 @@ func TestEventsAndRows(t *testing.T) {
 // A new region whose NATS server is not connected to ours is alive by gossip, and none of its messages arrives: its text
 // says what to check.
 func TestNothingArrives(t *testing.T) {
-	for state, want := range map[gossip.State]string{
-		gossip.Alive: "no message of process 1 has arrived on the bus (gossip: alive): check that the NATS servers",
-		gossip.Dead:  "its processes are silent, and gossip reports them dead",
+	for state, want := range map[members.Word]string{
+		members.Alive: "no message of process 1 has arrived on the bus (gossip: alive): check that the NATS servers",
+		members.Dead:  "its processes are silent, and gossip reports them dead",
 	} {
 		w := newWorld(two)
 		w.cut["us-east>eu-west"] = true
@@ -230,13 +230,16 @@ func TestAnEarlierRunIsSuperseded(t *testing.T) {
 // A later run that does not send supersedes nothing: it is a duplicate, which keeps quiet
 // for the first one, or one that has stopped.
 func TestASilentDuplicateSupersedesNothing(t *testing.T) {
-	for _, state := range []gossip.State{gossip.Alive, gossip.Dead} {
+	for _, state := range []members.Word{members.Alive, members.Dead} {
 		w := threeRegions(t)
 		eu := w.find("eu-west")
 		in := view.Input{Now: w.now + tick}
 		for _, other := range w.nodes[1:] {
 			p := *eu.peers[other]
-			duplicate := view.Process{Gossip: state, Leaving: state == gossip.Dead}
+			duplicate := members.Member{Gossip: members.Gossip{State: state}}
+			if state == members.Dead {
+				duplicate.LeftUntil = 1
+			}
 			duplicate.Process = p.Process
 			duplicate.Boot++
 			in.Processes = append(in.Processes, duplicate, p)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
-	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/region/members"
 )
 
 const (
@@ -26,10 +26,11 @@ type Topology struct {
 	Units []int64
 }
 
-// Input is all that Observe evaluates. It is only read, and not kept.
+// Input is all that Observe evaluates. It is not kept; but for what View remembers of each
+// process, which is for the next call, it is only read.
 type Input struct {
 	Now       time.Duration // monotonic, at least that of the call before
-	Processes []Process
+	Processes []members.Member
 	// Unread: the state of our region was not read from its store yet. Joining lasts until
 	// it was.
 	Unread bool
@@ -60,15 +61,14 @@ type Viewer struct {
 	units      []int64
 	allocation *allocation
 	peers      map[string]*peerState // of every region of ours but our own
-	histories  histories
-	view       *View // the one before; nil at first
+	view       *View                 // the one before; nil at first
 	sees       []string
 }
 
 // NewViewer returns a Viewer that knows no process, for a process of region self that
 // started at started, on the clock of Input.Now.
 func NewViewer(self string, started time.Duration, t Topology) (*Viewer, error) {
-	v := &Viewer{self: self, started: started, histories: histories{}}
+	v := &Viewer{self: self, started: started}
 	if err := v.Configure(t); err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (v *Viewer) Configure(t Topology) error {
 // PausedAfter after the one before means that this process was paused.
 func (v *Viewer) Observe(in Input) (*View, []Event) {
 	now := in.Now
-	known := latest(now, slices.Clone(in.Processes))
+	known := latest(now, in.Processes)
 	live := alive(now, known)
 	paused := v.view != nil && now-v.last > PausedAfter
 	if paused {
@@ -122,7 +122,7 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 	if v.configs.update(now, v.self, live) {
 		v.allocation = allocate(&v.configs, v.units)
 	}
-	v.histories.update(now, known)
+	remember(now, live)
 	for name, s := range v.peers {
 		s.step(now, v.evaluate(now, s, live[name], known[name]))
 	}
@@ -141,16 +141,16 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 
 // evaluate evaluates a region, a healthy one without its newcomers. One that is to be counted
 // on again must have sent all that it knows.
-func (v *Viewer) evaluate(now time.Duration, s *peerState, live, known []*Process) health {
+func (v *Viewer) evaluate(now time.Duration, s *peerState, live, known []*members.Member) health {
 	if len(live) == 0 {
-		return evaluateAbsent(known, s.state)
+		return evaluateAbsent(now, known, s.state)
 	}
 	if s.in {
-		live = without(live, func(p *Process) bool { return v.histories.newcomer(now, p) })
+		live = without(live, func(p *members.Member) bool { return newcomer(now, p) })
 	}
 	h := evaluate(now, live)
-	if !s.in && slices.ContainsFunc(live, func(p *Process) bool { return !p.knowsAll() }) {
-		h.state = max(h.state, StateJoining)
+	if !s.in && slices.ContainsFunc(live, func(p *members.Member) bool { return !members.Judge(now, p).Complete }) {
+		h.state = max(h.state, members.StateJoining)
 	}
 	return h
 }
@@ -165,7 +165,7 @@ func (v *Viewer) reset(now time.Duration) {
 }
 
 // build makes the View from the state of every region.
-func (v *Viewer) build(in Input, live, known map[string][]*Process) *View {
+func (v *Viewer) build(in Input, live, known map[string][]*members.Member) *View {
 	now, a := in.Now, v.allocation
 	view := &View{at: now, regions: a.regions, self: slices.Index(a.regions, v.self), allocation: a, ours: v.configs.ours}
 	candidate := Set{}.With(view.self)
@@ -199,18 +199,18 @@ func (v *Viewer) build(in Input, live, known map[string][]*Process) *View {
 // nothing changed since it fell silent may receive from nobody. Without this, a split through
 // our region would leave one half counting on some regions, and the other half on others:
 // both would give the share of ours away.
-func (v *Viewer) common(now time.Duration, view *View, candidate Set, siblings []*Process) (common Set, fewer bool) {
+func (v *Viewer) common(now time.Duration, view *View, candidate Set, siblings []*members.Member) (common Set, fewer bool) {
 	common = candidate
 	for _, p := range siblings {
-		if p.SeesAt == 0 || !p.silent(now) {
+		if p.Store.At == 0 || !p.Silent(now) {
 			continue
 		}
-		stale := p.ReceivedAt != 0 && p.SeesAt <= p.ReceivedAt+meshsync.SilentAfter
-		if p.Sees == nil && !stale {
+		stale := p.ReceivedAt != 0 && p.Store.At <= p.ReceivedAt+members.SilentAfter
+		if p.Store.Sees == nil && !stale {
 			continue // it joins, and counts on no other region
 		}
 		for i, name := range view.regions {
-			if i != view.self && (stale || !slices.Contains(p.Sees, name)) {
+			if i != view.self && (stale || !slices.Contains(p.Store.Sees, name)) {
 				common = common.without(i)
 			}
 		}
@@ -231,7 +231,7 @@ func (v *Viewer) Sees() []string {
 // heartbeat does not advertise exactly candidate. That includes our siblings: peers
 // require their agreement too, and keep to their own shares while one of us sees less
 // than the others.
-func (v *Viewer) differing(now time.Duration, view *View, candidate Set, live map[string][]*Process) []string {
+func (v *Viewer) differing(now time.Duration, view *View, candidate Set, live map[string][]*members.Member) []string {
 	if candidate.Len() == 1 {
 		return nil // counting on no other region requires no agreement
 	}
@@ -240,14 +240,14 @@ func (v *Viewer) differing(now time.Duration, view *View, candidate Set, live ma
 		if !candidate.Has(i) {
 			continue
 		}
-		inGrace := func(p *Process) bool { return v.histories.inGrace(now, p) }
-		deciding := without(live[name], inGrace) // in another region at least one decides
+		inGraceNow := func(p *members.Member) bool { return inGrace(now, p) }
+		deciding := without(live[name], inGraceNow) // in another region at least one decides
 		if i == view.self {
 			// In ours this process does, so all newcomers may be left out. So may silent
 			// siblings: peers that miss one advertise it, or hear it where we do not.
-			deciding = slices.DeleteFunc(slices.Clone(live[name]), func(p *Process) bool { return inGrace(p) || p.silent(now) })
+			deciding = slices.DeleteFunc(slices.Clone(live[name]), func(p *members.Member) bool { return inGraceNow(p) || p.Silent(now) })
 		}
-		if slices.ContainsFunc(deciding, func(p *Process) bool { return !view.advertises(p, candidate) }) {
+		if slices.ContainsFunc(deciding, func(p *members.Member) bool { return !view.advertises(p, candidate) }) {
 			names = append(names, name)
 		}
 	}
@@ -255,7 +255,7 @@ func (v *Viewer) differing(now time.Duration, view *View, candidate Set, live ma
 }
 
 // advertises reports whether p's newest heartbeat names exactly the regions of m.
-func (v *View) advertises(p *Process, m Set) bool {
+func (v *View) advertises(p *members.Member, m Set) bool {
 	var advertised Set
 	for _, name := range p.Members {
 		i := slices.Index(v.regions, name)

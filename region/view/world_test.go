@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
 )
@@ -24,20 +24,22 @@ const (
 )
 
 type node struct {
-	meshsync.Peer // what its heartbeats contain
-	weights       []quota.Weight
-	began         time.Duration
-	phase         time.Duration
-	up, left      bool
-	gone          time.Duration // when it was killed or left
-	paused        time.Duration // until when
-	viewer        *view.Viewer
-	view          *view.View
-	sent          map[uint64]time.Duration // heartbeats, by Seq
-	peers         map[*node]*view.Process
-	asked         map[*node]time.Duration
-	inbox         []message
-	dirty         bool
+	quota.Process
+	members.Bus // what its heartbeats contain
+	weights     []quota.Weight
+	began       time.Duration
+	phase       time.Duration
+	up, left    bool
+	gone        time.Duration // when it was killed or left
+	paused      time.Duration // until when
+	viewer      *view.Viewer
+	view        *view.View
+	sent        map[uint64]time.Duration // heartbeats, by Seq
+	peers       map[*node]*members.Member
+	asked       map[*node]time.Duration
+	past        history
+	inbox       []message
+	dirty       bool
 
 	mode       string
 	changed    []time.Duration // when the mode changed
@@ -56,11 +58,11 @@ type event struct {
 }
 
 type message struct {
-	kind          string // "heartbeat", "request", "snapshot"
-	from, to      *node
-	at            time.Duration
-	meshsync.Peer // of a heartbeat, like acks
-	acks          map[*node]uint64
+	kind        string // "heartbeat", "request", "snapshot"
+	from, to    *node
+	at          time.Duration
+	members.Bus // of a heartbeat, like acks
+	acks        map[*node]uint64
 }
 
 type world struct {
@@ -71,7 +73,7 @@ type world struct {
 	delays  map[string]time.Duration
 	delay   time.Duration
 	lose    map[string]int // heartbeats still to be lost on "a>b"
-	gossip  map[string]gossip.State
+	gossip  map[string]members.Word
 	flight  []message
 	// fromAnywhere: messages are received from regions that are not in the topology too.
 	fromAnywhere bool
@@ -80,7 +82,7 @@ type world struct {
 func newWorld(weights []quota.Weight) *world {
 	return &world{
 		now: epoch, weights: weights, cut: map[string]bool{}, delays: map[string]time.Duration{},
-		delay: 40 * time.Millisecond, lose: map[string]int{}, gossip: map[string]gossip.State{},
+		delay: 40 * time.Millisecond, lose: map[string]int{}, gossip: map[string]members.Word{},
 	}
 }
 
@@ -108,7 +110,7 @@ func (w *world) start(name string) *node {
 	instance, _, _ = strings.Cut(instance, "/")
 	n := &node{
 		weights: w.weights, began: w.now, up: true, phase: time.Duration(len(w.nodes)*7%50) * tick,
-		sent: map[uint64]time.Duration{}, peers: map[*node]*view.Process{}, asked: map[*node]time.Duration{},
+		sent: map[uint64]time.Duration{}, peers: map[*node]*members.Member{}, asked: map[*node]time.Duration{}, past: history{},
 	}
 	n.Process = quota.Process{Region: region, Instance: instance, Boot: int64(w.now) + int64(len(w.nodes))}
 	var err error
@@ -172,7 +174,7 @@ func (w *world) observe(n *node) {
 	}
 	before := n.view
 	var events []view.Event
-	n.view, events = n.viewer.Observe(in)
+	n.view, events = n.past.observe(n.viewer, in)
 	for _, e := range events {
 		n.events = append(n.events, event{w.now, e})
 		if e.Kind == view.ProcessPaused {
@@ -192,12 +194,12 @@ func (w *world) observe(n *node) {
 }
 
 // unknown is a process of which nothing is known but its name.
-func unknown(n *node) *view.Process {
-	return &view.Process{Peer: meshsync.Peer{Process: n.Process}}
+func unknown(n *node) *members.Member {
+	return &members.Member{Process: n.Process}
 }
 
 // process is what n knows of other, by the bus and by gossip; nil for nothing.
-func (w *world) process(n, other *node) *view.Process {
+func (w *world) process(n, other *node) *members.Member {
 	p := n.peers[other]
 	if other == n || p == nil && !other.up {
 		return nil
@@ -205,14 +207,14 @@ func (w *world) process(n, other *node) *view.Process {
 	if p == nil {
 		p = unknown(other)
 	}
-	p.Gossip = gossip.Alive
+	p.Gossip.State = members.Alive
 	switch g, set := w.gossip[other.name()]; {
 	case set:
-		p.Gossip = g
+		p.Gossip.State = g
 	case other.left:
-		p.Gossip, p.Leaving = gossip.Dead, true
+		p.Gossip.State, p.LeftUntil = members.Dead, 1
 	case !other.up && w.now-other.gone >= deathTime:
-		p.Gossip = gossip.Dead
+		p.Gossip.State = members.Dead
 	}
 	return p
 }
@@ -244,7 +246,7 @@ func (w *world) heartbeat(n *node) {
 		acks[other] = p.Seq
 	}
 	for _, other := range w.nodes {
-		w.send(message{kind: "heartbeat", from: n, to: other, Peer: n.Peer, acks: acks})
+		w.send(message{kind: "heartbeat", from: n, to: other, Bus: n.Bus, acks: acks})
 	}
 }
 
@@ -252,7 +254,7 @@ func (w *world) heartbeat(n *node) {
 func (w *world) request(n *node) {
 	for _, other := range w.nodes {
 		p := n.peers[other]
-		if p == nil || p.Synced || w.now-p.ReceivedAt > meshsync.SilentAfter || n.asked[other] != 0 && w.now-n.asked[other] < time.Second {
+		if p == nil || p.Synced || w.now-p.ReceivedAt > members.SilentAfter || n.asked[other] != 0 && w.now-n.asked[other] < time.Second {
 			continue
 		}
 		n.asked[other] = w.now
@@ -283,7 +285,7 @@ func (w *world) receive(n *node, m message) {
 		p = unknown(m.from)
 		n.peers[m.from] = p
 	}
-	if w.now-p.ReceivedAt > meshsync.SilentAfter {
+	if w.now-p.ReceivedAt > members.SilentAfter {
 		p.Heartbeats, p.Synced, n.asked[m.from] = 0, false, 0
 	}
 	p.ReceivedAt, n.dirty = w.now, true
@@ -296,9 +298,9 @@ func (w *world) receive(n *node, m message) {
 		if m.Seq <= p.Seq {
 			return
 		}
-		next := m.Peer
+		next := m.Bus
 		next.ReceivedAt, next.AckedAt, next.Heartbeats, next.Synced = w.now, p.AckedAt, p.Heartbeats+1, p.Synced
-		p.Peer, p.OtherKey = next, m.Key != n.Key
+		p.Bus, p.View.OtherKey = next, m.Key != n.Key
 		if seq, ok := m.acks[n]; ok {
 			p.AckedAt = max(p.AckedAt, n.sent[seq])
 		}
@@ -313,7 +315,7 @@ func (w *world) stop(n *node, leaving bool) {
 	}
 	for _, other := range w.nodes {
 		if p := other.peers[n]; p != nil {
-			p.Leaving, other.dirty = true, true
+			p.LeftUntil, other.dirty = 1, true
 		}
 	}
 }

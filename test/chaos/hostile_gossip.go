@@ -19,7 +19,9 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/test/chaos/netns"
 )
 
@@ -174,7 +176,8 @@ func (w *World) strangeMember(ns *netns.Namespace, region string, key []byte, fr
 		return nil, fmt.Errorf("a strange member: %w", err)
 	}
 	return gossip.New(gossip.Options{
-		Region: region, Instance: "invented", Boot: time.Now().UnixMicro(), Cluster: cluster, Keys: [][]byte{key}, Transport: t,
+		Members: members.New(quota.Process{Region: region, Instance: "invented", Boot: time.Now().UnixMicro()}),
+		Cluster: cluster, Keys: [][]byte{key}, Transport: t,
 		ConfigHash: func() string { return "" }, Seeds: func() []string { return []string{seed} }, Regions: func(string) bool { return true },
 	})
 }

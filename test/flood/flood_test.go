@@ -18,7 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 )
 
 // Messages that announce far more than they have.
@@ -64,13 +66,13 @@ func gossipAlone(keyed bool) error {
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
 	for len(g.Members()) == 0 {
-		<-g.Changed()
+		<-o.Members.Changed()
 	}
-	fmt.Println(g.Members()[0].Addr)
+	fmt.Println(g.Members()[0].Gossip.Addr)
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		alive := 0
 		for _, m := range g.Members() {
-			if m.State == gossip.Alive {
+			if m.Gossip.State == members.Alive {
 				alive++
 			}
 		}
@@ -144,7 +146,8 @@ func (p *process) memory(field string) int {
 // options are those of a process on loopback.
 func options(region, bind string, seeds ...string) gossip.Options {
 	return gossip.Options{
-		Region: region, Instance: "a", Boot: time.Now().UnixMicro(), Cluster: "prod", Keys: [][]byte{bytes.Repeat([]byte{1}, 32)}, Bind: bind,
+		Members: members.New(quota.Process{Region: region, Instance: "a", Boot: time.Now().UnixMicro()}),
+		Cluster: "prod", Keys: [][]byte{bytes.Repeat([]byte{1}, 32)}, Bind: bind,
 		ConfigHash: func() string { return "" }, Seeds: func() []string { return seeds }, Regions: func(string) bool { return true },
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/state"
 )
 
@@ -59,7 +60,8 @@ func TestDurable(t *testing.T) {
 			case kind < 4 || len(processes) == 0:
 				born := now
 				processes = append(processes, state.New(state.Options{
-					Self: quota.Process{Region: "a", Instance: fmt.Sprint(len(processes)), Boot: us()}, Eval: eval, Now: func() time.Duration { return now - born },
+					Members: members.New(quota.Process{Region: "a", Instance: fmt.Sprint(len(processes)), Boot: us()}),
+					Eval:    eval, Now: func() time.Duration { return now - born },
 					Random: dice.Uint32, Logger: slog.New(slog.DiscardHandler),
 				}))
 				revision += dice.Int64N(2)

@@ -280,9 +280,9 @@ func (w *World) poison(p *process) {
 		if m.Data = p.secret.Sign(m.Subject, m.Data); i == 0 {
 			m.Data[len(m.Data)-1]++
 		}
-		before := fmt.Sprint(meshtest.Cells(p.ceilings.Ledger()), len(p.mesh.Peers()))
+		before := fmt.Sprint(meshtest.Cells(p.ceilings.Ledger()), len(p.members.Others()))
 		p.mesh.Receive(m)
-		if after := fmt.Sprint(meshtest.Cells(p.ceilings.Ledger()), len(p.mesh.Peers())); after != before {
+		if after := fmt.Sprint(meshtest.Cells(p.ceilings.Ledger()), len(p.members.Others())); after != before {
 			w.judge.violated(names[i], p, "a message that must change nothing has: %s became %s", before, after)
 		}
 	}

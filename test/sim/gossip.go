@@ -1,11 +1,9 @@
 package sim
 
 import (
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 )
 
 // gossipModel is a model of gossip: it informs processes, after a delay, that another is
@@ -23,14 +21,12 @@ const (
 
 // joined informs all of a new process, and it of all.
 func (a *gossipModel) joined(p *process) {
-	p.members = []gossip.Member{member(p, gossip.Alive)}
-	p.members[0].Self = true
 	for _, q := range a.w.living() {
 		if q == p {
 			continue
 		}
-		a.inform(q, p, gossip.Alive, a.spread(aliveAfter))
-		a.inform(p, q, gossip.Alive, a.spread(aliveAfter))
+		a.inform(q, p, members.Alive, a.spread(aliveAfter))
+		a.inform(p, q, members.Alive, a.spread(aliveAfter))
 	}
 }
 
@@ -38,9 +34,9 @@ func (a *gossipModel) joined(p *process) {
 func (a *gossipModel) ended(p *process, left bool) {
 	for _, q := range a.w.living() {
 		if left {
-			a.inform(q, p, gossip.Dead, a.spread(aliveAfter))
+			a.inform(q, p, members.Dead, a.spread(aliveAfter))
 		} else {
-			a.inform(q, p, gossip.Dead, a.spread(deadAfter))
+			a.inform(q, p, members.Dead, a.spread(deadAfter))
 		}
 	}
 }
@@ -48,9 +44,9 @@ func (a *gossipModel) ended(p *process, left bool) {
 // cut cuts or heals gossip between two regions.
 func (a *gossipModel) cut(i, j int, yes bool) {
 	a.cuts[i][j], a.cuts[j][i] = yes, yes
-	state, after := gossip.Dead, deadAfter
+	state, after := members.Dead, deadAfter
 	if !yes {
-		state, after = gossip.Alive, healAfter
+		state, after = members.Alive, healAfter
 	}
 	for _, p := range a.w.regions[i].processes {
 		for _, q := range a.w.regions[j].processes {
@@ -71,8 +67,8 @@ func (a *gossipModel) misreport(p *process, lasts time.Duration) {
 		if q == p {
 			continue
 		}
-		a.know(q, p, gossip.Dead)
-		a.inform(q, p, gossip.Alive, lasts)
+		a.know(q, p, members.Dead)
+		a.inform(q, p, members.Alive, lasts)
 	}
 }
 
@@ -81,39 +77,38 @@ func (a *gossipModel) spread(d time.Duration) time.Duration {
 }
 
 // inform has one process know about another after a while, unless gossip is cut.
-func (a *gossipModel) inform(q, p *process, state gossip.State, after time.Duration) {
+func (a *gossipModel) inform(q, p *process, state members.Word, after time.Duration) {
 	a.w.At(a.w.now+after, func() {
-		if a.cuts[q.region.place][p.region.place] && state == gossip.Alive || p.gone && state == gossip.Alive {
+		if a.cuts[q.region.place][p.region.place] && state == members.Alive || p.gone && state == members.Alive {
 			return
 		}
 		a.know(q, p, state)
 	})
 }
 
-func (a *gossipModel) know(q, p *process, state gossip.State) {
+func (a *gossipModel) know(q, p *process, state members.Word) {
 	if q.gone || q.frozen {
 		return
 	}
-	i := slices.IndexFunc(q.members, func(m gossip.Member) bool {
-		return m.Region == p.self.Region && m.Instance == p.self.Instance
-	})
-	if i < 0 {
-		q.members = append(slices.Clone(q.members), member(p, state))
-		slices.SortFunc(q.members, func(x, y gossip.Member) int { return strings.Compare(x.Name(), y.Name()) })
-	} else {
-		old := q.members[i]
-		if old.Boot > p.self.Boot || old.Boot == p.self.Boot && old.State == state {
+	q.members.Lock()
+	old := q.members.All[p.self]
+	for other, m := range q.members.All {
+		switch {
+		case other.Region != p.self.Region || other.Instance != p.self.Instance || m.Gossip.State == "":
+		case other.Boot > p.self.Boot:
+			q.members.Unlock()
 			return
+		case other.Boot < p.self.Boot:
+			m.Gossip = members.Gossip{}
+			q.members.Prune(m)
 		}
-		q.members = slices.Clone(q.members)
-		self := q.members[i].Self
-		q.members[i] = member(p, state)
-		q.members[i].Self = self
+	}
+	same := old != nil && old.Gossip.State == state
+	q.members.Entry(p.self).Gossip.State = state
+	q.members.Unlock()
+	if same {
+		return
 	}
 	q.look = q.region.w.now
 	q.settle()
-}
-
-func member(p *process, state gossip.State) gossip.Member {
-	return gossip.Member{Process: p.self, State: state}
 }

@@ -92,8 +92,8 @@ func (p *process) follows(m *message) bool {
 	if m.usage.Origin != "" || m.usage.Chunk.Snapshot != 0 {
 		return false
 	}
-	for _, q := range p.mesh.Peers() {
-		if q.Process == m.from.self {
+	for _, q := range p.members.Others() {
+		if q.Process == m.from.self && q.ReceivedAt != 0 {
 			return m.usage.Number <= q.Complete+1
 		}
 	}

@@ -2,9 +2,8 @@ package sim
 
 import (
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
-	meshsync "github.com/regiond/regiond/sync"
 )
 
 // noteStates notes the hard states that show in a view: what was seen, whatever was
@@ -20,7 +19,7 @@ func (j *judge) noteStates(p *process, v *view.View, reason quota.Reason) {
 	}
 	for i := range v.Peers() {
 		peer := &v.Peers()[i]
-		if peer.State == view.StateWaiting && peer.RemainingMS > (2*view.FirstWait).Milliseconds() {
+		if peer.State == members.StateWaiting && peer.RemainingMS > (2*view.FirstWait).Milliseconds() {
 			j.w.reached(flapped)
 		}
 		if len(peer.Processes) > 1 {
@@ -39,16 +38,16 @@ func (j *judge) noteStates(p *process, v *view.View, reason quota.Reason) {
 }
 
 // noteState notes what a process looks like to another.
-func (j *judge) noteState(peer *view.Peer, q *view.PeerProcess, reason quota.Reason) {
+func (j *judge) noteState(peer *members.RegionRow, q *members.ProcessRow, reason quota.Reason) {
 	switch {
-	case q.State == view.StateLeft:
+	case q.State == members.StateLeft:
 		j.w.reached(leftAsPlanned)
-	case q.State == view.StateDead:
+	case q.State == members.StateDead:
 		j.w.reached(diedUnannounced)
-	case reason == quota.ReasonPeerSilent && peer.State == view.StateSilent && q.Gossip == gossip.Alive:
+	case reason == quota.ReasonPeerSilent && peer.State == members.StateSilent && q.Gossip == members.Alive:
 		j.w.reached(busDeadGossipAlive)
 	}
-	if q.Gossip != gossip.Dead || q.HeardMS == view.Never || q.HeardMS > meshsync.SilentAfter.Milliseconds() {
+	if q.Gossip != members.Dead || q.HeardMS == members.Never || q.HeardMS > members.SilentAfter.Milliseconds() {
 		return
 	}
 	j.w.reached(misreported) // it is received from, so it is not dead
@@ -74,7 +73,7 @@ func (j *judge) bridges(p *process) bool {
 func (j *judge) receivedLately(s, of *simRegion) bool {
 	for _, p := range s.processes {
 		for _, q := range of.processes {
-			if at, ok := p.known.lastFrom[q]; ok && j.w.now-at <= meshsync.SilentAfter {
+			if at, ok := p.known.lastFrom[q]; ok && j.w.now-at <= members.SilentAfter {
 				return true
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
 )
 
@@ -117,8 +117,8 @@ func (j *judge) disjoint(p *process, v *view.View) {
 // brings nothing of it, and gossip says so.
 func (j *judge) dead(p, q *process) bool {
 	at, ok := p.known.lastFrom[q]
-	return (!ok || j.w.now-at > silentFor) && slices.ContainsFunc(p.members, func(m gossip.Member) bool {
-		return m.Process == q.self && m.State == gossip.Dead
+	return (!ok || j.w.now-at > silentFor) && slices.ContainsFunc(p.members.Others(), func(m members.Member) bool {
+		return m.Process == q.self && m.Gossip.State == members.Dead
 	})
 }
 

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -27,8 +28,8 @@ type lending struct {
 	tender  *loans.Tender
 	step    time.Duration // when the tender is stepped next
 	stepped time.Duration
-	seen    *state.Snapshot // that the view was refreshed by
-	wants   []wire.Want     // the newest of each region and partition, for folly
+	seen    string      // of the state, that the view was refreshed by
+	wants   []wire.Want // the newest of each region and partition, for folly
 }
 
 func newLending(p *process) *lending { return &lending{p: p, step: never, stepped: -time.Second} }
@@ -37,7 +38,7 @@ func newLending(p *process) *lending { return &lending{p: p, step: never, steppe
 func (d *lending) open() (err error) {
 	p, w := d.p, d.p.region.w
 	d.state = state.New(state.Options{
-		Self: p.self, Eval: p.region.store.eval, Now: p.now, Random: w.dice.Uint32, Logger: w.log,
+		Members: p.members, Eval: p.region.store.eval, Now: p.now, Random: w.dice.Uint32, Logger: w.log,
 	})
 	d.tender, err = loans.New(loans.Options{
 		Self: p.self, Now: p.now, Store: &p.region.store, Send: d.send, Bound: d.bound, Processes: d.siblings,
@@ -60,14 +61,11 @@ func (d *lending) bound(policy, limit string) (b loans.Bound, ok bool) {
 
 // siblings are the live processes of the region, or none in a world in which they do not know
 // of each other: then all tend.
-func (d *lending) siblings() (all []quota.Process) {
+func (d *lending) siblings() []quota.Process {
 	if d.p.region.w.o.AllTend {
 		return nil
 	}
-	for _, s := range d.state.Snapshot().Siblings {
-		all = append(all, s.Process)
-	}
-	return all
+	return d.p.members.Siblings()
 }
 
 // send is loans.Options.Send.
@@ -91,14 +89,15 @@ func (d *lending) takeTurn() {
 	signal.Taken(d.state.Requested())
 	d.state.Turn(context.Background())
 	d.turn = d.p.region.w.now + state.TurnEvery
-	now, before := d.state.Snapshot(), d.seen
-	if d.seen = now; before == nil || before.Text != now.Text || !slices.EqualFunc(before.Siblings, now.Siblings, sameSibling) {
+	now, before := d.state.Snapshot().Text, d.seen
+	for _, m := range d.p.members.Others() {
+		if m.Store.Alive {
+			now += fmt.Sprint(m.Process, m.Store.Sees)
+		}
+	}
+	if d.seen = now; before != now {
 		d.p.look = d.p.region.w.now
 	}
-}
-
-func sameSibling(a, b state.Sibling) bool {
-	return a.Process == b.Process && slices.Equal(a.Sees, b.Sees)
 }
 
 // advance does what is due.

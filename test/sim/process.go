@@ -11,7 +11,7 @@ import (
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
-	"github.com/regiond/regiond/region/gossip"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/ledger"
@@ -32,8 +32,8 @@ type process struct {
 	manager  *view.Manager
 	recovery *view.CounterRecovery
 	limiter  *limiter.Limiter
-	lending  *lending        // nil if no limit has a bound
-	members  []gossip.Member // as gossip informed this process
+	lending  *lending // nil if no limit has a bound
+	members  *members.Table
 
 	gone   bool // it was stopped or killed
 	frozen bool
@@ -58,6 +58,7 @@ func (s *simRegion) start(instance string) (*process, error) {
 		region: s, number: w.started, born: w.now, woken: never,
 		self: quota.Process{Region: s.name, Instance: instance, Boot: startUS + w.now.Microseconds() + int64(w.started)},
 	}
+	p.members = members.New(p.self)
 	p.bus = port{p: p, newest: map[*process]time.Duration{}, late: map[*process]time.Duration{}, deaf: map[*simRegion]bool{}}
 	if w.bound != nil {
 		p.lending = newLending(p)
@@ -101,7 +102,7 @@ func (p *process) open() (err error) {
 		return err
 	}
 	if p.mesh, err = meshsync.New(meshsync.Options{
-		Self: p.self, Key: w.key, Secret: p.secret, Bus: &p.bus, Counters: p.ceilings.Ledger(), Now: p.now, TimeUS: s.timeUS,
+		Members: p.members, Key: w.key, Secret: p.secret, Bus: &p.bus, Counters: p.ceilings.Ledger(), Now: p.now, TimeUS: s.timeUS,
 		Known: func(name string) bool {
 			_, ok := s.topology.Region(name)
 			return ok
@@ -118,9 +119,8 @@ func (p *process) open() (err error) {
 		p.mesh.SetReceivers(meshsync.Receivers{Loans: d.receive})
 	}
 	if p.manager, err = view.NewManager(view.ManagerOptions{
-		Ceilings: p.ceilings, Mesh: p.mesh, State: durable,
-		Members: func() []gossip.Member { return p.members }, Recover: p.recovery.Request,
-		Logger: w.log,
+		Ceilings: p.ceilings, Members: p.members, HeartbeatSoon: p.mesh.HeartbeatSoon, State: durable,
+		Recover: p.recovery.Request, Logger: w.log,
 	}); err != nil {
 		return err
 	}
@@ -176,9 +176,9 @@ func (p *process) settle() {
 	p.wake(min(p.born+p.mesh.Due(), p.look, due))
 }
 
-// called takes the signal of the mesh that the view may change.
+// called takes the signal that the view may change.
 func (p *process) called() bool {
-	return signal.Taken(p.mesh.Changed())
+	return signal.Taken(p.members.Changed())
 }
 
 // wake queues the next wake, unless one is queued that comes no later.
@@ -218,8 +218,10 @@ func (p *process) nextLook() time.Duration {
 		return w.now + view.RefreshEvery
 	}
 	due := now + view.PausedAfter*4/5
-	for _, q := range p.mesh.Peers() {
-		for _, at := range []time.Duration{q.ReceivedAt + meshsync.SilentAfter, q.AckedAt + view.OneWayAfter, q.MissingSince + meshsync.SilentAfter} {
+	for _, q := range p.members.Others() {
+		for _, at := range []time.Duration{
+			q.ReceivedAt + members.SilentAfter, q.AckedAt + members.OneWayAfter, q.MissingSince + members.SilentAfter,
+		} {
 			if at >= now { // what is past has been seen; at the moment itself it does not show yet
 				due = min(due, at)
 			}
@@ -238,8 +240,8 @@ func (p *process) steady() bool {
 	for i := range v.Peers() {
 		for j := range v.Peers()[i].Processes {
 			switch q := &v.Peers()[i].Processes[j]; {
-			case q.State == view.StateDead, q.State == view.StateLeft:
-			case q.State != view.StateFresh || q.Newcomer:
+			case q.State == members.StateDead, q.State == members.StateLeft:
+			case q.State != members.StateFresh || q.Newcomer:
 				return false
 			}
 		}
