@@ -104,7 +104,7 @@ func newReplication(o replicationOptions) (*replication, error) {
 	r.members = members.New(r.self)
 	i := instruments.On(o.telemetry.Meter("regiond"))
 	r.worst, r.changes = ledger.NewOvershoot(i), newViewChanges(i)
-	r.beyond = ledger.NewExcess(i, regionNames(c.topology), o.log.With("component", "mesh"))
+	r.beyond = ledger.NewExcess(i, c.topology.RegionNames(), o.log.With("component", "mesh"))
 	r.state = state.New(state.Options{Members: r.members, Eval: o.eval, Now: r.now, Logger: o.log.With("component", "state")})
 	var err error
 	if r.offsets, err = clock.NewPeerOffsets(clock.PeerOptions{
@@ -187,7 +187,7 @@ func (r *replication) received() []quota.Process { return r.members.Received(r.n
 
 func (r *replication) topology() *region.Topology { return r.config().topology }
 
-func (r *replication) regions() []string { return regionNames(r.topology()) }
+func (r *replication) regions() []string { return r.topology().RegionNames() }
 
 func (r *replication) known(name string) bool {
 	_, ok := r.topology().Region(name)
@@ -232,13 +232,6 @@ func (r *replication) openGossip(c *config) (err error) {
 		return fmt.Errorf("gossip: %w", err)
 	}
 	return nil
-}
-
-func regionNames(topology *region.Topology) (names []string) {
-	for i := range topology.Regions {
-		names = append(names, topology.Regions[i].Name)
-	}
-	return names
 }
 
 func seeds(topology *region.Topology) []string {
@@ -446,7 +439,7 @@ func (r *replication) configure(topology *region.Topology) {
 		r.gossip.Update()
 	}
 	r.manager.Configure(topology)
-	r.beyond.Watch(regionNames(topology))
+	r.beyond.Watch(topology.RegionNames())
 }
 
 // components are in the order in which they stop: the mesh publishes what is left, and

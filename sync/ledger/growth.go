@@ -54,14 +54,10 @@ func (g *growth) spread(slot, from, to int64) {
 	g[1] |= guessed
 }
 
-// of is the path of a counter of which less is told: even, where that changes the levels.
-func (g *growth) of(units, told int64) growth {
-	if shiftOf(told) == shiftOf(units) && g.fits(told) {
-		return *g
-	}
-	var even growth
-	even.spread(slots-1, 0, told)
-	return even
+// evenly is the path of units of which it is not known when they came.
+func evenly(units int64) (g growth) {
+	g.spread(slots-1, 0, units)
+	return g
 }
 
 // fits reports whether the path can be that of so many units.
@@ -94,7 +90,9 @@ func (g *growth) coarsen(by int) {
 }
 
 // left is what is yet to fade of units when a window has gone on for us since the bucket ended:
-// what grew in the slots before has faded, and of the present slot a part, by a line.
+// what grew in the slots before has faded, and of the present slot a part, by a line. If much more
+// grew in it than in the slot before, that was a burst whose time within the slot is not known;
+// so the line ends by no more than that and two levels, and the rest goes with the slot.
 // 0 <= us < windowUS.
 func (g *growth) left(units, us, windowUS int64) int64 {
 	slot := us * slots / windowUS
@@ -104,11 +102,14 @@ func (g *growth) left(units, us, windowUS int64) int64 {
 		return 0
 	}
 	shift := shiftOf(units)
-	faded := (at - slot + 1) << shift
-	rise := units - faded
+	faded, rise := (at-slot+1)<<shift, int64(2)<<shift
+	if slot > 0 {
+		rise += faded - (g.before(at)-slot+2)<<shift
+	}
 	if next := g.after(at); next < never {
 		rise = min(rise, (next-slot)<<shift-faded)
 	}
+	rise = min(rise, units-faded)
 	return units - faded - int64(float64(rise)*(float64(part)/float64(windowUS)))
 }
 
@@ -135,7 +136,7 @@ func (g *growth) end(ended int64) int64 {
 	return from
 }
 
-// after is the next end of a slot after one.
+// after is the next end of a slot after one, and before the one before it.
 func (g *growth) after(at int64) int64 {
 	if w := g[0] >> (at + 1); w != 0 {
 		return at + 1 + int64(bits.TrailingZeros64(w))
@@ -145,4 +146,15 @@ func (g *growth) after(at int64) int64 {
 		return from + int64(bits.TrailingZeros64(w))
 	}
 	return never
+}
+
+func (g *growth) before(at int64) int64 {
+	if w := g[1] << max(0, 128-at); at > 64 && w != 0 {
+		return at - 1 - int64(bits.LeadingZeros64(w))
+	}
+	at = min(at, 64)
+	if w := g[0] << (64 - at); w != 0 {
+		return at - 1 - int64(bits.LeadingZeros64(w))
+	}
+	return -1
 }

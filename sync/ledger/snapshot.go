@@ -21,8 +21,8 @@ func (c *cursor) atEnd() bool { return c.shard == shardCount }
 
 // Live gives the live counters of a region, in pieces of at most that many: of our own those
 // of series that changed in a message with a number above since, with 0 all. Counters that
-// come and go meanwhile may be among them or not. No lock is held between pieces. Our own have how they grew; those
-// of others have not, since their buckets began by our clock at other times than by the receiver's.
+// come and go meanwhile may be among them or not. No lock is held between pieces. Each comes with
+// how it grew, as far as the receiver can use that.
 func (l *Ledger) Live(origin string, since uint64, entries int) iter.Seq[[]wire.Group] {
 	entries = max(entries, 1)
 	region := l.known(origin)
@@ -37,7 +37,7 @@ func (l *Ledger) Live(origin string, since uint64, entries int) iter.Seq[[]wire.
 				buf = l.collect(buf, &c, entries, region, since)
 			}
 			n := min(entries, len(buf))
-			if n > 0 && !yield(group(buf[:n], region == 0)) {
+			if n > 0 && !yield(group(buf[:n], true)) {
 				return
 			}
 			buf = append(buf[:0], buf[n:]...)
@@ -48,14 +48,14 @@ func (l *Ledger) Live(origin string, since uint64, entries int) iter.Seq[[]wire.
 // collect appends live counters of a region from c on, series by series, until there
 // are that many or a slice of the shard is done.
 func (l *Ledger) collect(buf []entry, c *cursor, entries, region int, since uint64) []entry {
-	sh, nowUS := &l.shards[c.shard], l.nowUS()
+	sh, nowUS, ahead := &l.shards[c.shard], l.nowUS(), l.clocks[region].Load()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	c.left = min(c.left, len(sh.all))
 	for visited := 0; c.left > 0 && visited < sliceSeries && len(buf) < entries; visited++ {
 		c.left--
 		if s := &sh.all[c.left]; since == 0 || s.own != nil && s.own.number > since {
-			buf = s.live(region, l.mostOf(s.limit.name), nowUS, buf)
+			buf = s.live(region, l.mostOf(s.limit.name), nowUS, ahead, buf)
 		}
 	}
 	if c.left == 0 {
@@ -64,11 +64,12 @@ func (l *Ledger) collect(buf []entry, c *cursor, entries, region int, since uint
 	return buf
 }
 
-// live appends the live counters of a region, no more than most of each bucket.
-func (s *series) live(region int, most, nowUS int64, buf []entry) []entry {
+// live appends the live counters of a region, no more than most of each bucket. aheadUS is the region's
+// clock minus ours.
+func (s *series) live(region int, most, nowUS, aheadUS int64, buf []entry) []entry {
 	add := func(c *counter, generation, units int64) {
 		if units > 0 && !s.limit.over(c.began, nowUS) {
-			buf = append(buf, entry{s.limit, s.id, c.bucket, generation, units, c.growth.of(c.units, units)})
+			buf = append(buf, entry{s.limit, s.id, c.bucket, generation, units, s.path(c, units, aheadUS)})
 		}
 	}
 	if region != 0 {
@@ -85,6 +86,20 @@ func (s *series) live(region int, most, nowUS int64, buf []entry) []entry {
 	}
 	return buf
 }
+
+// path is how so many units of a counter grew, for a receiver by whose clock the bucket begins as the region's clock
+// says. Where it began at another time for us (that clock stepped, a message was late) slots are others, and the path
+// is a guess.
+func (s *series) path(c *counter, units, aheadUS int64) growth {
+	off := c.began - (c.bucket*s.limit.windowUS - aheadUS)
+	if most := max(s.limit.windowUS/slots, sameUS); off > most || off < -most || !c.growth.fits(units) {
+		return evenly(units)
+	}
+	return c.growth
+}
+
+// sameUS is by how much two clocks and messages may differ in the best of cases.
+const sameUS = 20_000
 
 // entry is a counter on its way out.
 type entry struct {
