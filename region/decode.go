@@ -95,8 +95,7 @@ func (s *Source) fail(at Place, format string, args ...any) {
 func (s *Source) value(n ast.Node, pointer string, dst any) {
 	v := find(n, pointer)
 	s.count(v.Place)
-	s.depth++
-	defer func() { s.depth-- }()
+	defer s.enter(v.Place)()
 	switch n := n.(type) {
 	case *ast.AnchorNode: // named after it is decoded, so that it cannot contain itself
 		s.value(n.Value, pointer, dst)
@@ -178,7 +177,9 @@ func (s *Source) plain(v found, dst reflect.Value) {
 	switch dst.Kind() {
 	case reflect.Pointer:
 		to := reflect.New(dst.Type().Elem())
+		s.depth-- // it is the same value
 		s.value(v.node, v.Pointer, to.Interface())
+		s.depth++
 		if !s.lost[v.Pointer] { // else it is as if it were not there
 			dst.Set(to)
 		}

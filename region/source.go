@@ -119,9 +119,15 @@ func (s *Source) count(at Place) {
 	if s.values++; s.values > MaxValues {
 		s.fail(at, "the file holds more than %d values, aliases followed", MaxValues)
 	}
-	if s.depth > MaxDepth {
+}
+
+// enter begins what is nested one level deeper, and returns what ends it.
+func (s *Source) enter(at Place) (leave func()) {
+	if at.Pointer = ""; s.depth > MaxDepth {
 		s.fail(at, "nested deeper than %d levels", MaxDepth)
 	}
+	s.depth++
+	return func() { s.depth-- }
 }
 
 // tokenOf is where a reader sees a value begin; of a mapping without a bracket
@@ -244,8 +250,7 @@ func (s *Source) entries(v found, what string) (own []entry) {
 // merge returns the entries of the mapping, or of each mapping of the list, behind
 // `<<`. Their pointers are below the mapping that they are merged into.
 func (s *Source) merge(n ast.Node, pointer string) (entries []entry) {
-	s.depth++
-	defer func() { s.depth-- }()
+	defer s.enter(find(n, pointer).Place)()
 	n = s.target(n, pointer)
 	values := []ast.Node{n}
 	if list, ok := n.(*ast.SequenceNode); ok {
