@@ -118,6 +118,11 @@ func (m *Mesh) fold(region string, u *wire.Usage, receivedUS int64, now time.Dur
 		return m.o.Counters.FoldWhole(region, clockUS, now, u.Groups)
 	case u.Origin == region || u.OriginTimeUS == 0 && len(u.Groups) > 0:
 		return &refusal{string(wire.ReasonRange), "origin is the author's own region, or has no clock"}
+	}
+	for i := range u.Groups {
+		u.Groups[i].Growth = nil // only its own region is believed how a counter grew
+	}
+	switch {
 	case len(u.Groups) == 0:
 		return nil
 	case u.Origin == m.peers.Self.Region:

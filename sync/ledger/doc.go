@@ -16,16 +16,16 @@
 // reported by Full.
 //
 // A bucket counts whole for a window from its beginning, and then fades as it grew: each counter
-// keeps when it had how much (growth). What a message adds was admitted just before it. If earlier
-// messages are missing (a process that has started, a gap, a snapshot, a forwarded counter) that is a
-// guess, evenly since the counter last grew, until a snapshot of its author brings the path itself.
-// A path is taken only in place of a guess, and whoever forges one could as well publish less.
+// keeps when it had how much (growth). What a message adds was admitted just before it. Where earlier
+// messages are missing (a process that has started, a gap, a forwarded counter) it may be older, but counts
+// from now on too, until a snapshot brings the path that the counter's own region has. Only that one is believed:
+// it could as well publish less.
 //
 // Compared in simulations of up to ten times a limit, worst window above the limit:
 //   - fading evenly: 72 %; in 16 slots with levels of a sixteenth: 13 %; in 64 slots by 64 levels: 1.7 %, which is
 //     what a log of all messages has.
-//   - after a restart with a guess alone: 51 %. With all that is new taken as admitted now: 1.5 %, but 7 % of
-//     checks denied needlessly at four fifths of the limit. With the path of a snapshot: 1.5 % and none.
+//   - after a restart, what is new spread evenly since the counter last grew: 51 %. Counted from now on: 1.5 %,
+//     but 7 % of checks denied needlessly at four fifths of the limit. With the path of a snapshot: 1.5 % and none.
 //
 // It does not decide, publish, or know about processes. It starts no goroutine and waits
 // only for its own locks.

@@ -43,7 +43,7 @@ func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []w
 
 // FoldWhole merges counters of which earlier messages are missing, like Fold: those of a
 // snapshot, those that another region forwarded, and those after a gap. What is new in them
-// was admitted at any time since they last grew here.
+// was admitted at any time; a snapshot brings how its author's own counters grew.
 func (l *Ledger) FoldWhole(author string, clockUS int64, at time.Duration, groups []wire.Group) error {
 	return l.fold(&fold{author: author, clockUS: clockUS, nowUS: at.Microseconds(), whole: true}, groups)
 }
@@ -123,12 +123,17 @@ type fold struct {
 	excess         int64 // by which the group's counters went beyond it
 }
 
-// grow raises a counter by the message.
+// grow raises a counter by the message, and takes the path that came with it.
 func (f *fold) grow(c *counter, units, began, windowUS int64) {
-	if f.whole {
-		c.raise(units, began, f.nowUS, windowUS, f.path)
-	} else {
+	switch {
+	case units <= c.units:
+	case f.whole:
+		c.raise(units, began, f.nowUS, windowUS)
+	default:
 		c.grow(units, began, f.nowUS, windowUS)
+	}
+	if f.path != nil {
+		c.learn(units, f.nowUS, windowUS, f.path)
 	}
 }
 
@@ -175,9 +180,7 @@ func (l *Ledger) foldPeer(sh *shard, f *fold, k *limitKey, id uint64, u quota.Co
 		return
 	}
 	if u.Units <= c.units {
-		if u.Units == c.units {
-			c.learn(u.Units, f.path)
-		}
+		f.grow(&c.counter, u.Units, f.began, k.windowUS)
 		return
 	}
 	before := s.bucketOf(s.peers, c)
@@ -227,12 +230,10 @@ func (l *Ledger) foldOwn(sh *shard, f *fold, k *limitKey, id uint64, u quota.Cou
 		f.excess += u.Units - most
 		u.Units = most
 	}
-	if u.Units > c.units {
-		f.grow(&c.counter, u.Units, to.began, k.windowUS)
-		if f.returned {
-			sh.enlist(o, f.nowUS, false)
-			return
-		}
+	grows := u.Units > c.units
+	if f.grow(&c.counter, u.Units, to.began, k.windowUS); grows && f.returned {
+		sh.enlist(o, f.nowUS, false)
+		return
 	}
 	if !f.returned {
 		c.published = max(c.published, u.Units)

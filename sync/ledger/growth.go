@@ -17,7 +17,7 @@ const slots = 64
 // There are at most 63 of each, so the two highest bits are none of the path. The highest is guessed.
 type growth [2]uint64
 
-// guessed is set in the second word while some of the path is a guess: earlier messages were missing.
+// guessed is set in the second word while some of the path may be too late: earlier messages were missing.
 const guessed = uint64(1) << 63
 
 func (g *growth) isGuess() bool { return g[1]&guessed != 0 }
@@ -39,26 +39,6 @@ func (g *growth) grow(slot int64, from, to int64) {
 
 // slot is the one in which the counter last grew: as many as have ended.
 func (g *growth) slot() int { return bits.OnesCount64(g[0]) + bits.OnesCount64(g[1]&^guessed) }
-
-// spread notes that a counter has to in a slot, and that it came there evenly since it last grew.
-func (g *growth) spread(slot, from, to int64) {
-	first, last := int64(g.slot()), min(slot, slots-1)
-	n, had := last-first+1, from
-	for i := first; i < last; i++ {
-		k := i - first + 1
-		until := from + (to-from)/n*k + (to-from)%n*k/n
-		g.grow(i, had, until)
-		had = until
-	}
-	g.grow(last, had, to)
-	g[1] |= guessed
-}
-
-// evenly is the path of units of which it is not known when they came.
-func evenly(units int64) (g growth) {
-	g.spread(slots-1, 0, units)
-	return g
-}
 
 // fits reports whether the path can be that of so many units.
 func (g *growth) fits(units int64) bool {

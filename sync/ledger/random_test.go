@@ -161,7 +161,7 @@ func (p *pair) Fold(*rapid.T) {
 	default:
 		err = p.ledger.Fold(author, clockUS, p.clock.now(), groups)
 	}
-	if p.model.fold(author, clockUS, groups, whole, returned); err != nil {
+	if p.model.fold(author, clockUS, groups, returned); err != nil {
 		p.Fatalf("refused: %v", err)
 	}
 	if author != "eu-west" || returned {

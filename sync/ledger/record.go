@@ -56,8 +56,8 @@ func (l *Ledger) Record(s *Series, c quota.Counter, storeUS int64) {
 	if c.Generation != 0 && c.Units > 0 {
 		o, mine := l.ownCounter(&u)
 		if mine != nil && c.Units > mine.units {
-			if mine.units == 0 && u.began < 0 { // some of it may be older than this process
-				mine.raise(c.Units, u.began, u.nowUS, s.WindowUS, nil)
+			if mine.units == 0 && u.began < 0 && c.Generation < storeUS-u.nowUS { // some of it is older than this process
+				mine.raise(c.Units, u.began, u.nowUS, s.WindowUS)
 			} else {
 				mine.grow(c.Units, u.began, u.nowUS, s.WindowUS)
 			}

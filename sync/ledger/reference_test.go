@@ -81,7 +81,7 @@ func (w *model) over(c meshtest.Cell) bool {
 
 // raise finds or makes a cell, ends what is over in its series when it makes one, and has
 // it hold that many units. It reports whether that is more than before.
-func (w *model) raise(c meshtest.Cell, clockUS, units int64, stored, whole bool) (t *modelCounter, grew bool) {
+func (w *model) raise(c meshtest.Cell, clockUS, units int64, stored bool) (t *modelCounter, grew bool) {
 	began := min(w.nowUS, w.nowUS-clockUS+c.Bucket*c.WindowUS)
 	if began+2*c.WindowUS <= w.nowUS {
 		return nil, false
@@ -96,21 +96,11 @@ func (w *model) raise(c meshtest.Cell, clockUS, units int64, stored, whole bool)
 	t = w.cells[c]
 	if grew = units > t.units; grew {
 		t.began = max(t.began, began)
-		first, slot := int64(0), min(63, (w.nowUS-t.began)*64/c.WindowUS)
+		slot := min(63, (w.nowUS-t.began)*64/c.WindowUS)
 		if n := len(t.log); n > 0 {
-			first = t.log[n-1].slot
-			slot = max(slot, first) // it began later than we thought
+			slot = max(slot, t.log[n-1].slot) // it began later than we thought
 		}
-		if older := stored && t.units == 0 && began < 0; !whole && !older { // than this process
-			first = slot
-		}
-		for i := first; i <= slot; i++ { // evenly: by the end of each slot its part
-			part := func(slots int64) int64 {
-				n := new(big.Int).Mul(big.NewInt(units-t.units), big.NewInt(slots))
-				return n.Quo(n, big.NewInt(slot-first+1)).Int64()
-			}
-			t.log = append(t.log, modelGrowth{i, part(i-first+1) - part(i-first)})
-		}
+		t.log = append(t.log, modelGrowth{slot, units - t.units})
 		t.units = units
 	}
 	return t, grew
@@ -119,7 +109,7 @@ func (w *model) raise(c meshtest.Cell, clockUS, units int64, stored, whole bool)
 func (w *model) record(s *ledger.Series, t quota.Counter, storeUS int64) {
 	key := modelSeries{s.ID, s.Limit, s.WindowUS}
 	if t.Generation != 0 && t.Units > 0 {
-		if c, grew := w.raise(key.named(w.self, t.Bucket, t.Generation), storeUS, t.Units, true, false); grew {
+		if c, grew := w.raise(key.named(w.self, t.Bucket, t.Generation), storeUS, t.Units, true); grew {
 			w.changed(key, c, s.Units)
 		}
 	}
@@ -135,7 +125,7 @@ func (w *model) local(s *ledger.Series, units, storeUS int64) {
 	if t := w.cells[name]; t != nil {
 		units += t.units
 	}
-	if c, grew := w.raise(name, storeUS, min(units, quota.MaxCounter), false, false); grew {
+	if c, grew := w.raise(name, storeUS, min(units, quota.MaxCounter), false); grew {
 		w.changed(key, c, s.Units)
 	}
 }
@@ -175,14 +165,14 @@ func (w *model) hasOwn(key modelSeries) bool {
 	return false
 }
 
-func (w *model) fold(author string, clockUS int64, groups []wire.Group, whole, returned bool) {
+func (w *model) fold(author string, clockUS int64, groups []wire.Group, returned bool) {
 	for _, g := range groups {
 		for i, id := range g.IDs {
 			key := modelSeries{id, g.Limit, g.WindowUS}
 			if g.Units[i] == 0 {
 				continue
 			}
-			c, grew := w.raise(key.named(author, g.Bucket, g.Generations[i]), clockUS, g.Units[i], false, whole)
+			c, grew := w.raise(key.named(author, g.Bucket, g.Generations[i]), clockUS, g.Units[i], false)
 			wait, waits := w.waits[key]
 			switch {
 			case c == nil:

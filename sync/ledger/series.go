@@ -81,33 +81,28 @@ type counter struct {
 // grow raises the counter. What is new was admitted now, as far as we know. If the author's clock
 // stepped back, the bucket began later than we thought.
 func (c *counter) grow(units, began, nowUS, windowUS int64) {
-	c.growth.grow(c.slot(began, nowUS, windowUS), c.units, units)
-	c.units = units
-}
-
-// raise raises the counter by what was admitted before now, because earlier messages are missing:
-// evenly since it last grew, which is a guess. The path that came with it is better, unless that is one too.
-func (c *counter) raise(units, began, nowUS, windowUS int64, path *growth) {
-	slot := c.slot(began, nowUS, windowUS)
-	if !c.learn(units, path) {
-		c.growth.spread(slot, c.units, units)
-	}
-	c.units = units
-}
-
-// learn takes the path that another has of so many units in place of a guess, if it has one.
-func (c *counter) learn(units int64, path *growth) bool {
-	better := path != nil && path.fits(units) && (c.units == 0 || c.growth.isGuess() && !path.isGuess())
-	if better {
-		c.growth = *path
-	}
-	return better
-}
-
-// slot is the slot of now, once the bucket began no earlier than at a time.
-func (c *counter) slot(began, nowUS, windowUS int64) int64 {
 	c.began = max(c.began, began)
-	return (nowUS - c.began) * slots / windowUS
+	c.growth.grow((nowUS-c.began)*slots/windowUS, c.units, units)
+	c.units = units
+}
+
+// raise raises the counter by what may have been admitted long ago, since earlier messages are missing. It
+// counts from now on, and so never too short, until somebody knows better.
+func (c *counter) raise(units, began, nowUS, windowUS int64) {
+	c.grow(units, began, nowUS, windowUS)
+	c.growth[1] |= guessed
+}
+
+// learn takes the path that the counter's region has of so many units in place of a guess. What has come since
+// then counts from now on.
+func (c *counter) learn(units, nowUS, windowUS int64, path *growth) {
+	if units > c.units || !c.growth.isGuess() || path.isGuess() || !path.fits(units) {
+		return
+	}
+	c.growth = *path
+	if units < c.units {
+		c.growth.grow((nowUS-c.began)*slots/windowUS, units, c.units)
+	}
 }
 
 // counted is how much of the counter counts at atUS as used in the window that ends then: all of

@@ -21,8 +21,8 @@ func (c *cursor) atEnd() bool { return c.shard == shardCount }
 
 // Live gives the live counters of a region, in pieces of at most that many: of our own those
 // of series that changed in a message with a number above since, with 0 all. Counters that
-// come and go meanwhile may be among them or not. No lock is held between pieces. Each comes with
-// how it grew, as far as the receiver can use that.
+// come and go meanwhile may be among them or not. No lock is held between pieces. Our own come with
+// how they grew, of which only the region itself is believed.
 func (l *Ledger) Live(origin string, since uint64, entries int) iter.Seq[[]wire.Group] {
 	entries = max(entries, 1)
 	region := l.known(origin)
@@ -37,7 +37,7 @@ func (l *Ledger) Live(origin string, since uint64, entries int) iter.Seq[[]wire.
 				buf = l.collect(buf, &c, entries, region, since)
 			}
 			n := min(entries, len(buf))
-			if n > 0 && !yield(group(buf[:n], true)) {
+			if n > 0 && !yield(group(buf[:n], region == 0)) {
 				return
 			}
 			buf = append(buf[:0], buf[n:]...)
@@ -88,12 +88,12 @@ func (s *series) live(region int, most, nowUS, aheadUS int64, buf []entry) []ent
 }
 
 // path is how so many units of a counter grew, for a receiver by whose clock the bucket begins as the region's clock
-// says. Where it began at another time for us (that clock stepped, a message was late) slots are others, and the path
-// is a guess.
+// says. Where it began at another time for us (that clock stepped, a message was late) slots are others, and a part of
+// the units has another path: neither is of use.
 func (s *series) path(c *counter, units, aheadUS int64) growth {
 	off := c.began - (c.bucket*s.limit.windowUS - aheadUS)
-	if most := max(s.limit.windowUS/slots, sameUS); off > most || off < -most || !c.growth.fits(units) {
-		return evenly(units)
+	if most := max(s.limit.windowUS/slots, sameUS); off > most || off < -most || units < c.units {
+		return growth{0, guessed}
 	}
 	return c.growth
 }

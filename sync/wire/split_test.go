@@ -122,7 +122,8 @@ func TestSortKeepsRowsTogether(t *testing.T) {
 		after := rowsOf([]wire.Group{g})
 		for _, rows := range [][]row{before, after} {
 			slices.SortFunc(rows, func(a, b row) int {
-				return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.id, b.id), cmp.Compare(a.units, b.units))
+				return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.id, b.id), cmp.Compare(a.units, b.units),
+					cmp.Compare(a.growth[0], b.growth[0]), cmp.Compare(a.growth[1], b.growth[1]))
 			})
 		}
 		if diff := gocmp.Diff(before, after, gocmp.AllowUnexported(row{})); diff != "" {

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"math"
 	"slices"
 	"sort"
 	"time"
@@ -43,30 +42,6 @@ func (g growth) by(at time.Duration) int64 {
 // since is by how much it grew after a time: the perfect fade, if that is a window ago.
 func (g growth) since(at time.Duration) int64 { return g.units() - g.by(at) }
 
-// guessed is the most that it may be taken to have been at a time by one that knew it at some times only,
-// and has it grow evenly between them from its bucket's beginning on: the hull above the log.
-func (g growth) guessed(at, began time.Duration) int64 {
-	hull := []grown{{at: began}}
-	steeper := func(a, b, c grown) bool { // from b to c than from a to b
-		return float64(c.units-b.units)*float64(b.at-a.at) >= float64(b.units-a.units)*float64(c.at-b.at)
-	}
-	for _, next := range g {
-		for n := len(hull); n > 1 && steeper(hull[n-2], hull[n-1], next); n-- {
-			hull = hull[:n-1]
-		}
-		hull = append(hull, next)
-	}
-	i := sort.Search(len(hull), func(i int) bool { return hull[i].at > at })
-	switch {
-	case i == 0:
-		return 0
-	case i == len(hull):
-		return g.units()
-	}
-	a, b := hull[i-1], hull[i]
-	return a.units + int64(math.Ceil(float64(b.units-a.units)*float64(at-a.at)/float64(b.at-a.at)))
-}
-
 // rounded is what an estimate may lack of a counter because times and units are rounded.
 func rounded(units int64) int64 { return max(1, units/128) }
 
@@ -81,7 +56,7 @@ const (
 
 // receipts are what a process received of a counter: from its region, and with what others
 // forwarded of it, which a process that receives from the region refuses. whole: some of it came
-// without the messages before, or was made of counters that did.
+// without the messages before, so that it may have learned from its region when the counter grew.
 type receipts struct {
 	direct, all growth
 	whole       bool
@@ -115,7 +90,7 @@ func (t *truth) estimate(p *process, region int) (least, upper int64) {
 		if slot := t.limit.Window / 64; now < over-slot {
 			faded := r.all.by(now - t.limit.Window + slot)
 			if r.whole {
-				faded = max(faded, c.log.guessed(now-t.limit.Window+2*slot, c.began))
+				faded = max(faded, c.log.by(now-t.limit.Window+2*slot)) // as its region knows
 			}
 			least += max(0, r.direct.units()-faded-rounded(units))
 		}

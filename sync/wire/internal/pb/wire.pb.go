@@ -620,10 +620,10 @@ type Group struct {
 	// to the start of the bucket.
 	Generations []int64 `protobuf:"zigzag64,6,rep,packed,name=generations,proto3" json:"generations,omitempty"`
 	Units       []int64 `protobuf:"varint,7,rep,packed,name=units,proto3" json:"units,omitempty"` // admitted in the bucket so far, 0 to 2^42
-	// In a snapshot, how each counter grew: two for each row, or none at all. The bits of both, the
+	// In a snapshot of the author's own, how each counter grew: two for each row, or none at all. The bits of both, the
 	// lowest first, are a path: 0 rises by a level, 1 ends one of 64 slots of the bucket. There are at
 	// most 63 of each up to the last 1. A level is units shifted right until fewer than 64 are left. The
-	// highest bit of the second is 1 if the author does not know how the counter grew, and guesses.
+	// highest bit of the second is 1 if the author does not know how the counter grew.
 	Growth        []uint64 `protobuf:"fixed64,8,rep,packed,name=growth,proto3" json:"growth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
