@@ -375,7 +375,7 @@ func (x *trial) judge() {
 	}
 	hot := judge.Common{
 		Limit: judge.Limit{Units: HotUnits, Window: HotWindow}, Regions: Names(), Late: late,
-		Dark: x.dark(), Losses: x.losses(), Stepped: x.Stepped,
+		Dark: x.dark(), Losses: x.losses(), Cuts: x.cuts(), Again: x.again, Stepped: x.Stepped,
 	}
 	over, objects := judge.Global(records, h.WallUS, traffic.Hot, hot)
 	x.object(objects...)

@@ -24,6 +24,10 @@ type Common struct {
 	Dark []Span
 	// Losses are what Redis forgot: what its region used then may be admitted again.
 	Losses []Loss
+	// Cuts are the groups that could not reach each other, and Again is when all counted on each other. Until
+	// then what another group has beyond its shares, of which Share judges why, is unknown.
+	Cuts  []Cut
+	Again time.Duration
 	// Stepped is set if store clocks were stepped and do not show true time.
 	Stepped bool
 }
@@ -55,7 +59,7 @@ func Global(records []traffic.Record, wallUS func(time.Duration) int64, class st
 		if over <= 0 {
 			continue
 		}
-		explained := j.Late + c.unknown(big, a.spend.US, wallUS, unsure)
+		explained := j.Late + c.unknown(big, a, wallUS, unsure)
 		if over > worst.Units {
 			worst = Overshoot{Units: over, Explained: explained}
 		}
@@ -98,10 +102,16 @@ func (c Common) number(region string) int { return slices.Index(c.Regions, regio
 func (c Common) memory(region string) int { return c.number(region) + len(c.Regions) }
 
 // unknown is the usage in the window that the deciding region could not know:
-// what was admitted while it was dark, what a store has lost, and what may in truth have
-// left the window already.
-func (c Common) unknown(big *oracle.Global, us int64, wallUS func(time.Duration) int64, unsure time.Duration) int64 {
+// what was admitted while it was dark, what another group had beyond its shares, what a store has
+// lost, and what may in truth have left the window already.
+func (c Common) unknown(big *oracle.Global, a admission, wallUS func(time.Duration) int64, unsure time.Duration) int64 {
+	us := a.spend.US
 	start, units := us-c.Window.Microseconds(), int64(0)
+	for _, cut := range c.Cuts {
+		if us >= wallUS(cut.From) && us <= wallUS(c.Again) && !slices.Contains(cut.Regions, a.record.Region) {
+			units += max(0, c.used(big, cut, us)-cut.Units)
+		}
+	}
 	for _, d := range c.Dark {
 		if from, to := max(start, wallUS(d.From)), min(us, wallUS(d.To)); from < to {
 			units += big.Between(from, to)
@@ -123,6 +133,14 @@ type Cut struct {
 	Span
 }
 
+// used is what a group used in the window that ends at a moment.
+func (c Common) used(big *oracle.Global, cut Cut, us int64) (units int64) {
+	for _, name := range cut.Regions {
+		units += big.Used(c.number(name), us) + big.Used(c.memory(name), us)
+	}
+	return units
+}
+
 // Share insists that a group of regions that is cut off admits no unit that makes more
 // than its shares within a window, except for usage that its regions exchange too late.
 func Share(records []traffic.Record, wallUS func(time.Duration) int64, class string, c Common, cuts []Cut) []string {
@@ -135,12 +153,9 @@ func Share(records []traffic.Record, wallUS func(time.Duration) int64, class str
 			if a.record.Call < cut.From || a.record.Return > cut.To || !slices.Contains(cut.Regions, a.record.Region) {
 				continue
 			}
-			used, late := int64(0), int64(0)
-			for _, name := range cut.Regions {
-				used += big.Used(c.number(name), a.spend.US) + big.Used(c.memory(name), a.spend.US)
-			}
+			used, late := c.used(big, cut, a.spend.US), int64(0)
 			if len(cut.Regions) > 1 {
-				late += j.Late
+				late = j.Late
 			}
 			if used > cut.Units+late {
 				o.add("at %v %v have admitted %d within %v, their parts are %d, and %d could not be known", a.record.Return, cut.Regions, used, c.Window, cut.Units, late)

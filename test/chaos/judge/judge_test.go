@@ -338,6 +338,14 @@ func TestGlobalBites(t *testing.T) {
 	bites(t, nil, judged(dark, bad), "0 could not be known")
 	lost.Losses[0] = judge.Loss{Region: "b", Span: judge.Span{From: 200 * millisecond, To: 200 * millisecond}}
 	bites(t, nil, judged(lost, bad), "0 could not be known")
+
+	cut := common() // a has one more than its share, which b cannot know yet
+	cut.Cuts, cut.Again = []judge.Cut{{Regions: []string{"a"}, Units: 7}}, time.Second
+	healed := cut
+	healed.Again = 200 * millisecond
+	bites(t, judged(cut, bad), judged(healed, bad), "0 could not be known")
+	cut.Cuts[0].Units = 8
+	bites(t, nil, judged(cut, bad), "0 could not be known")
 }
 
 func TestShareBites(t *testing.T) {
