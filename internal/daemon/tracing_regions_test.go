@@ -50,7 +50,6 @@ func startTraced(t *testing.T) *tracedRegions {
   - name: standard
     limits: [{name: sustained, units: 300, per: 1h, scope: global}]
 tenants: {default: {policy: standard}}
-forward_auth: {tenant: {header: X-Tenant}}
 `)
 	file := topologyFile(t, b.String())
 	for _, name := range r.names {
@@ -135,58 +134,19 @@ func TestTraceAcrossRegions(t *testing.T) {
 	}
 
 	t.Run("denied", func(t *testing.T) { tracedDenial(t, r, eu) })
-	t.Run("forward-auth", func(t *testing.T) { tracedForwardAuth(t, r, eu) })
-	t.Run("health", func(t *testing.T) { untracedHealth(t, r, eu) })
 	t.Run("modes", func(t *testing.T) { tracedModes(t, r, regions) })
-	t.Run("digest", func(t *testing.T) { tracedDigest(t, r) })
 	t.Run("exemplar", func(t *testing.T) { tracedExemplar(t, eu) })
 }
 
-// tracedDenial: a denial is no error, its line in the log says where its trace is,
-// and it carries no usage to anybody.
+// tracedDenial: the line of a denial in the log says where its trace is.
 func tracedDenial(t *testing.T, r *receiver, eu *program) {
 	if status := eu.ask(t, "POST", "/v1/check", `{"tenant":"acme","cost":300}`).status; status != http.StatusTooManyRequests {
 		t.Fatalf("status %d", status)
 	}
 	denied := r.await(t, "eu-west", "POST /v1/check", func(s *receivedSpan) bool { return s.attrs["regiond.decision"] == "denied" })
-	denied.wants(t, otlp.Span_SPAN_KIND_SERVER, map[string]string{
-		"http.response.status_code": "429", "regiond.remaining": "293", "regiond.violated": "sustained",
-	})
-	if code := denied.GetStatus().GetCode(); code != otlp.Status_STATUS_CODE_UNSET {
-		t.Errorf("%v: status %v", denied, code)
-	}
 	line := eu.log.Await(t, "denied", 1)
 	if line["trace_id"] != denied.trace() || line["span_id"] != denied.id() {
 		t.Errorf("the line %v is not of %v", line, denied)
-	}
-	eu.ask(t, "POST", "/v1/check", `{"tenant":"acme"}`)
-	next := r.await(t, "eu-west", "POST /v1/check", func(s *receivedSpan) bool { return s.attrs["regiond.cost"] == "1" })
-	r.await(t, "eu-west", "publish rl.v1.usage.eu-west", func(s *receivedSpan) bool { return s.linksTo(next) })
-	published := r.find("eu-west", "publish rl.v1.usage.eu-west", func(s *receivedSpan) bool { return s.linksTo(denied) })
-	if len(published) > 0 {
-		t.Errorf("%v carries what was denied", &published[0])
-	}
-}
-
-func tracedForwardAuth(t *testing.T, r *receiver, eu *program) {
-	if status := eu.ask(t, "BREW", "/v1/authz/coffee", "", "X-Tenant: acme").status; status != http.StatusOK {
-		t.Fatalf("status %d", status)
-	}
-	s := r.await(t, "eu-west", "_OTHER /v1/authz/{path...}", nil)
-	s.wants(t, otlp.Span_SPAN_KIND_SERVER, map[string]string{"regiond.decision": "allowed", "http.request.method": "_OTHER"})
-}
-
-// untracedHealth: what is asked all day long by machines fills no trace store.
-func untracedHealth(t *testing.T, r *receiver, eu *program) {
-	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/v1/regions"} {
-		eu.admin.get(t, path)
-	}
-	eu.get(t, "/v1/usage/acme") // its span comes after theirs would
-	r.await(t, "eu-west", "GET /v1/usage/{tenant}", nil)
-	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/v1/regions"} {
-		if found := r.find("", "GET "+path, nil); len(found) > 0 {
-			t.Errorf("traced: %v", &found[0])
-		}
 	}
 }
 
@@ -211,15 +171,6 @@ func tracedModes(t *testing.T, r *receiver, regions *tracedRegions) {
 	if s.attrs["regiond.to"] != "partitioned" || s.attrs["regiond.reason"] == "" {
 		t.Errorf("%v: want share, with a reason", s)
 	}
-}
-
-// tracedDigest: who joins asks, and is answered in a trace of its own.
-func tracedDigest(t *testing.T, r *receiver) {
-	asked := r.await(t, "eu-west", "process rl.v1.snapshot.eu-west", nil)
-	request := r.await(t, "", "request rl.v1.snapshot.eu-west", func(s *receivedSpan) bool { return s.id() == asked.parent() })
-	request.wants(t, otlp.Span_SPAN_KIND_PRODUCER, map[string]string{"messaging.operation.type": "send"})
-	answer := r.await(t, "eu-west", "answer rl.v1.usage.eu-west", func(s *receivedSpan) bool { return s.linksTo(asked) })
-	r.await(t, request.region, "process rl.v1.usage.eu-west", func(s *receivedSpan) bool { return s.parent() == answer.id() })
 }
 
 // tracedExemplar: a scraper that understands them is told a trace of a bucket.

@@ -1,17 +1,14 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	meshsync "github.com/regiond/regiond/sync"
-	"github.com/regiond/regiond/sync/natsbus"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -53,59 +50,6 @@ func TestWorldSiblings(t *testing.T) {
 	})
 }
 
-// TestWorldNATS is the world over a NATS server, in the same fake time.
-func TestWorldNATS(t *testing.T) {
-	t.Parallel()
-	onRedises(t, worldOf(100_000, time.Hour, ""), func(w *world) {
-		server, err := natsbus.NewEmbedded(natsbus.EmbeddedOptions{Name: "world"})
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		stop := w.inBackground(server.Run)
-		defer stop()
-		ends := make([]func(), len(w.regions))
-		for i, s := range w.regions {
-			bus, err := natsbus.New(natsbus.Options{Server: server, Region: s.name, Logger: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			ends[i] = w.inBackground(bus.Run)
-			defer func() { ends[i]() }()
-			s.start("one", func(o *Options) { o.WrapBus = func(meshsync.Bus) meshsync.Bus { return bus } })
-		}
-		defer func() {
-			for len(w.alive) > 0 {
-				w.alive[0].stop() // before what carries them
-			}
-		}()
-		w.await("global", 10*time.Second, w.global)
-		h := newTruth(w, 100_000, time.Hour)
-		h.drive(4, 20*time.Second, 3, 30, 20, 10)
-		took := w.await("all hold the same", 2*time.Second, func() bool { return w.difference(h) == "" })
-		t.Logf("over NATS: %d checks, all hold the same %v after the last", h.asked, took)
-		ends[0]()
-		ends[0] = func() {}
-		noticed := w.await("silence is noticed", 4*time.Second, func() bool { return !w.global() && w.alive[1].mode() == w.alive[0].mode() })
-		t.Logf("over NATS: a region that lost its NATS is missed after %v", noticed)
-		if noticed > 1800*time.Millisecond {
-			t.Errorf("silence was noticed after %v, promised are 1.8 s", noticed)
-		}
-	})
-}
-
-// inBackground runs something until the returned func is called.
-func (w *world) inBackground(run func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	return func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Error(err)
-		}
-	}
-}
-
 // held is what a ledger has of a region, by limit, bucket, epoch and partition.
 func (p *node) held(of *nodeRegion) map[string]int64 {
 	all := map[string]int64{}
@@ -143,4 +87,29 @@ func (w *world) difference(h *truth) string {
 		}
 	}
 	return ""
+}
+
+// TestWorldReportsAreNoExcess: a region whose reports go far beyond the limit counts with the
+// others as one that used it up, and raises no alarm with any of them.
+func TestWorldReportsAreNoExcess(t *testing.T) {
+	t.Parallel()
+	const limit = 900
+	inWorld(t, worldOf(limit, 10*time.Minute, ""), func(w *world) {
+		w.startAll()
+		for range 5 {
+			if _, err := w.regions[0].one().limiter.Report(t.Context(), quota.Request{Tenant: "acme", Cost: limit - 1}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		for _, s := range w.regions[1:] {
+			p := s.one()
+			if n := p.estimate(w.regions[0]); n != limit {
+				t.Errorf("%s counts %d units, want %d", s.name, n, limit)
+			}
+			if n := p.sum("regiond_peer_excess_units_total"); n != 0 {
+				t.Errorf("%s finds %v units too many", s.name, n)
+			}
+		}
+	})
 }

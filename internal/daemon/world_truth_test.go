@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/regiond/regiond/quota"
@@ -23,7 +21,6 @@ type truth struct {
 	judge  *oracle.Global
 	limit  int64
 	window time.Duration
-	asked  int
 
 	over   int64 // the worst over all windows
 	beyond int64 // of it, what others did not admit too recently to be known
@@ -41,7 +38,6 @@ func newTruth(w *world, units int64, window time.Duration) *truth {
 func (h *truth) ask(p *node, cost int64) quota.Decision {
 	h.w.t.Helper()
 	d := p.ask(cost)
-	h.asked++
 	if !d.Allowed {
 		return d
 	}
@@ -51,40 +47,8 @@ func (h *truth) ask(p *node, cost int64) quota.Decision {
 	return d
 }
 
-func (h *truth) windowUS() int64 { return h.window.Microseconds() }
-
 // all is what all regions together used in the window that ends at a moment.
-func (h *truth) all(us int64) int64 { return h.judge.Between(us-h.windowUS(), us) }
+func (h *truth) all(us int64) int64 { return h.judge.Between(us-h.window.Microseconds(), us) }
 
 // share is units as percent of the limit.
 func (h *truth) share(units int64) float64 { return 100 * float64(units) / float64(h.limit) }
-
-// drive sends random traffic for a while, each check of one cost, to each region's first
-// process; rates are units a second.
-func (h *truth) drive(seed uint64, lasts time.Duration, cost int64, rates ...float64) {
-	h.w.t.Helper()
-	dice := rand.New(rand.NewPCG(seed, 1))
-	began := time.Now()
-	most := sum(rates) / float64(cost) // checks a second
-	for {
-		time.Sleep(time.Duration(dice.ExpFloat64() / most * float64(time.Second)))
-		since := time.Since(began)
-		if since > lasts {
-			return
-		}
-		at := dice.Float64() * sum(rates)
-		i := slices.IndexFunc(rates, func(r float64) bool { at -= r; return at < 0 })
-		if i < 0 || len(h.w.regions[i].processes) == 0 {
-			continue
-		}
-		h.ask(h.w.regions[i].one(), cost)
-	}
-}
-
-func sum(rates []float64) float64 {
-	total := 0.0
-	for _, r := range rates {
-		total += r
-	}
-	return total
-}

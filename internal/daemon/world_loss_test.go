@@ -1,0 +1,305 @@
+package daemon
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/region/state"
+)
+
+// wholeLimit is the limit of the worlds below, in units.
+const wholeLimit = 600
+
+// useAll uses what is left of the limit.
+func (p *node) useAll() (units int64) {
+	p.w.t.Helper()
+	for p.ask(10).Allowed {
+		units += 10
+	}
+	return units
+}
+
+// TestWorldRedisForgets: a Redis that loses all it held in the middle of a window
+// does not give the limit out again.
+func TestWorldRedisForgets(t *testing.T) {
+	t.Parallel()
+	const (
+		units  = 600
+		window = 20 * time.Second
+	)
+	for _, row := range []struct {
+		name string
+		lose func(p *node) *node
+	}{
+		{"flushed", func(p *node) *node {
+			p.home.redis.FlushAll()
+			return p
+		}},
+		{"away for a second and back empty", func(p *node) *node {
+			p.home.away.Store(true)
+			time.Sleep(time.Second)
+			p.home.redis.FlushAll()
+			p.home.away.Store(false)
+			return p.awaitRedis()
+		}},
+		{"flushed, and the process killed", func(p *node) *node {
+			p.kill()
+			p.home.redis.FlushAll()
+			return p.home.start("one").awaitReady()
+		}},
+	} {
+		onRedises(t, worldOf(units, window, ""), func(w *world) {
+			w.startAll()
+			time.Sleep(200 * time.Millisecond)
+			h := newTruth(w, units, window)
+			eu, us := w.regions[0], w.regions[1]
+			for range 8 {
+				h.ask(us.one(), 10)
+			}
+			used := h.use(eu.one(), 40, 10)
+			time.Sleep(3 * time.Second)
+			p := row.lose(eu.one())
+			// All of the world is asked for all at once, again and again.
+			for began := time.Now(); time.Since(began) < 2*window; time.Sleep(200 * time.Millisecond) {
+				h.use(p, 3, 10)
+				h.use(us.one(), 3, 10)
+			}
+			t.Logf("%-34s %d of %d were used before; worst window %+d units, %+d of it not in transit", row.name, used+80, units, h.over, h.beyond)
+			if h.share(h.beyond) > fadesWithin {
+				t.Errorf("%s: %d units over the limit that were not in transit", row.name, h.beyond)
+			}
+			if h.all(w.now()) < units/2 {
+				t.Errorf("%s: the limit is hardly used any more: %d", row.name, h.all(w.now()))
+			}
+		})
+	}
+}
+
+// TestWorldProcessDies: what a process admitted and had told nobody is known by its
+// Redis. Its next life answers by it at once, and tells the others.
+func TestWorldProcessDies(t *testing.T) {
+	t.Parallel()
+	const units = 600
+	onRedises(t, worldOf(units, time.Hour, ""), func(w *world) {
+		w.startAll()
+		time.Sleep(200 * time.Millisecond)
+		h := newTruth(w, units, time.Hour)
+		eu, us := w.regions[0], w.regions[1]
+		used := h.use(eu.one(), 5, 10)
+		h.use(us.one(), 2, 10)
+		time.Sleep(3 * time.Second)
+		before := us.one().estimate(eu)
+		used += h.use(eu.one(), 1, 3)
+		eu.one().askFor("quiet", 2) // and nobody of eu-west asks for that one again
+		eu.one().kill()             // before the tick that says so
+		if got := us.one().estimate(eu) + us.one().estimateFor("quiet", eu); got != before {
+			w.t.Fatalf("the dying process told of %d, the test wants it silent", got-before)
+		}
+		p := eu.start("one")
+		d, _ := p.explained("acme")
+		if left := d.Limits[0].Remaining; left > units/3-used {
+			t.Errorf("the new life's first answer leaves %d of its part of %d, %d are used", left, units/3, used)
+		}
+		took := w.await("the peers know", 5*time.Second, func() bool {
+			ap := w.regions[2].one()
+			return us.one().estimate(eu) == used && ap.estimate(eu) == used &&
+				us.one().estimateFor("quiet", eu) == 2 && ap.estimateFor("quiet", eu) == 2
+		})
+		t.Logf("what a dead process had told nobody is in its peers' estimates %v after its restart", took)
+		w.await("global again", 15*time.Second, w.global)
+		if got, want := p.estimate(us), int64(20); got != want {
+			t.Errorf("the new life believes that the others used %d, and it is %d", got, want)
+		}
+	})
+}
+
+// What a region has used counts on when it is taken out of the topology.
+func TestWorldRegionTakenOut(t *testing.T) {
+	t.Parallel()
+	for _, restart := range []bool{false, true} {
+		onRedises(t, worldOf(wholeLimit, 24*time.Hour, ""), func(w *world) {
+			w.startAll()
+			eu, us, ap := w.regions[0], w.regions[1], w.regions[2]
+			if used := ap.one().useAll(); used != wholeLimit {
+				t.Fatalf("ap-south used %d of %d", used, wholeLimit)
+			}
+			time.Sleep(time.Second)
+			ap.one().kill()
+			time.Sleep(30 * time.Second)
+			w.text = "revision: 1\n" + regexp.MustCompile(`(?m)^  - \{name: ap-south.*\n`).ReplaceAllString(w.text, "")
+			eu.one().reload()
+			us.one().reload()
+			name := "a region is taken out"
+			if restart {
+				name = "and a process restarts"
+				eu.one().stop()
+				eu.start("one").awaitReady()
+				w.await("eu-west has learnt of it", 30*time.Second, w.global)
+				us.one().stop() // now every process of the regions that are left has started anew
+				us.start("one").awaitReady()
+			}
+			w.await("global of two", 30*time.Second, w.global)
+			time.Sleep(time.Second)
+			if more := eu.one().useAll() + us.one().useAll(); more != 0 {
+				t.Errorf("%s: %d units more than the limit are admitted", name, more)
+			}
+			_, terms := us.one().explained("acme")
+			if !strings.Contains(terms.Formula, "ap-south 600") {
+				t.Errorf("the formula does not name the former region: %s", terms.Formula)
+			}
+		})
+	}
+}
+
+// What a process knows that its siblings have used binds it while Redis is away.
+func TestWorldSiblingsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	onRedises(t, worldOf(wholeLimit, time.Hour, ""), func(w *world) {
+		w.startAll()
+		eu := w.regions[0]
+		two := eu.start("two").awaitReady()
+		w.await("global", 30*time.Second, w.global)
+		if used := two.useAll(); used != wholeLimit {
+			w.t.Fatalf("the sibling used %d", used)
+		}
+		time.Sleep(5 * time.Second)
+		eu.away.Store(true)
+		more := int64(0)
+		for range 400 {
+			if eu.one().ask(10).Allowed {
+				more += 10
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if more != 0 {
+			t.Errorf("%d units more than the limit are admitted", more)
+		}
+	})
+}
+
+// A process that starts again while its region is cut off, with other weights, still goes
+// by the shares of the revision that the others have.
+func TestWorldRestartWithOtherWeightsWhileCut(t *testing.T) {
+	t.Parallel()
+	onRedises(t, "revision: 1\n"+worldOf(wholeLimit, time.Hour, ""), func(w *world) {
+		w.startAll()
+		eu := w.regions[0]
+		for _, to := range []int{1, 2} {
+			w.cut(0, to, true)
+			w.cut(to, 0, true)
+		}
+		time.Sleep(10 * time.Second)
+		eu.one().stop()
+
+		w.text = strings.Replace(w.text, "{name: eu-west,", "{name: eu-west, weight: 8,", 1)
+		if err := eu.attempt("one"); err == nil || errors.Is(err, state.ErrAway) || !strings.Contains(err.Error(), "set revision: 2") {
+			t.Errorf("other weights under the same revision: %v", err)
+		}
+		old := w.text
+		w.text = strings.Replace(w.text, "revision: 1", "revision: 2", 1)
+		p := eu.start("one")
+		time.Sleep(10 * time.Second)
+		sum := p.useAll() + w.regions[1].one().useAll()
+		time.Sleep(time.Second)
+		if sum += w.regions[2].one().useAll(); sum > wholeLimit {
+			t.Errorf("%d of 600 are admitted", sum)
+		}
+		t.Logf("%d of 600 are admitted", sum)
+
+		w.text = old
+		if err := eu.attempt("two"); err == nil || !strings.Contains(err.Error(), "revision 2 is in force") {
+			t.Errorf("a lower revision: %v", err)
+		}
+	})
+}
+
+// While Redis is away at the start, nothing is known of earlier revisions: a process keeps
+// to its own share until it has read them.
+func TestWorldStartsWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	onRedises(t, worldOf(wholeLimit, time.Hour, ""), func(w *world) {
+		w.startAll()
+		eu := w.regions[0]
+		eu.one().stop()
+		eu.away.Store(true)
+		p := eu.start("one", func(o *Options) { o.Processes = 2 })
+		time.Sleep(10 * time.Second)
+		if units := p.useAll(); units != 100 {
+			t.Errorf("%d of 600 are admitted, want 200 ÷ 2 processes", units)
+		}
+		eu.away.Store(false)
+		w.await("its Redis is back", 20*time.Second, w.global)
+	})
+}
+
+// A loss of any kind ends the epoch of a region's store, when it is noticed: by a check, or
+// by a probe.
+func TestWorldLossEndsTheEpoch(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		what string
+		key  string // that begins so is lost
+		asks bool
+	}{
+		{"a usage counter", "rl:{acme}:t.", true},
+		{"the life", "rl:life", false},
+	} {
+		onRedises(t, worldOf(wholeLimit, time.Hour, ""), func(w *world) {
+			w.startAll()
+			eu := w.regions[0]
+			eu.one().ask(10)
+			time.Sleep(5 * time.Second)
+			before := eu.one().replication.state.Store()
+			for _, key := range eu.redis.Keys() {
+				if strings.HasPrefix(key, row.key) {
+					eu.redis.Del(key)
+				}
+			}
+			if row.asks {
+				eu.one().ask(10)
+				if now := eu.one().replication.state.Store(); now == before {
+					t.Errorf("%s: a check has noticed the loss, and the epoch is still %v", row.what, now)
+				}
+			}
+			time.Sleep(3 * state.TurnEvery)
+			after := eu.one().replication.state.Store()
+			if before.Epoch == 0 || after.Epoch == 0 || after.Epoch == before.Epoch || after.Lost == 0 {
+				t.Errorf("%s: the epoch was %v and is %v", row.what, before, after)
+			}
+			if other := w.regions[1].one().replication.state.Store(); other.Lost != 0 {
+				t.Errorf("%s: another region's epoch is %v", row.what, other)
+			}
+		})
+	}
+}
+
+// use asks for units so many times, and says how many were admitted.
+func (h *truth) use(p *node, times int, cost int64) (units int64) {
+	h.w.t.Helper()
+	for range times {
+		if h.ask(p, cost).Allowed {
+			units += cost
+		}
+	}
+	return units
+}
+
+// awaitRedis waits until the store decides again.
+func (p *node) awaitRedis() *node {
+	p.w.t.Helper()
+	p.w.await("redis is back", 5*time.Second, p.redis.Available)
+	return p
+}
+
+// awaitReady waits as a load balancer does.
+func (p *node) awaitReady() *node {
+	p.w.t.Helper()
+	p.w.await("ready", 5*time.Second, func() bool {
+		ok, _ := p.ready()
+		return ok
+	})
+	return p
+}
