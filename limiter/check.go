@@ -4,61 +4,58 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/quota/loan"
 )
 
 // A decision, top to bottom: resolve (rules.go) validates a request and plans its
 // store call; decide answers from the policy, the deny cache or the store, or by the
-// fail mode; every answer ends in finish.
+// fail mode; every answer ends in finish. What other regions have to do with it is in bounds.go.
 
-// check decides a single request.
-func (l *Limiter) check(ctx context.Context, request quota.Request, op store.Op) (quota.Decision, error) {
-	s := l.scratch()
-	defer l.release(s)
-	s.request = request
-	q, err := l.rules.Load().resolve(&s.request, op, l.overflow, s)
-	if err != nil {
-		return quota.Decision{}, err
+// check decides n requests in order, of which at returns each and what to do with it.
+func (l *Limiter) check(ctx context.Context, n int, at func(i int) (*quota.Request, store.Op)) []quota.Outcome {
+	out, queries, rules := make([]quota.Outcome, n), make([]query, 0, n), l.rules.Load()
+	for i := range n {
+		request, op := at(i)
+		q, err := rules.resolve(request, op, l.overflow)
+		if err != nil {
+			out[i].Err = err
+			continue
+		}
+		q.out = &out[i]
+		queries = append(queries, q)
 	}
-	s.queries = append(s.queries, q)
-	l.decide(ctx, s)
-	return s.outcomes[0].Decision, s.outcomes[0].Err
+	l.decide(ctx, queries)
+	return out
 }
 
-// decide answers the queries of s in order.
-func (l *Limiter) decide(ctx context.Context, s *scratch) {
-	start := l.now()
-	s.outcomes = slices.Grow(s.outcomes[:0], len(s.queries))[:len(s.queries)]
-	for i := range s.queries {
-		q := &s.queries[i]
+// decide answers queries in order.
+func (l *Limiter) decide(ctx context.Context, queries []query) {
+	start, asked := l.now(), make([]*query, 0, len(queries))
+	for i := range queries {
+		q := &queries[i]
 		if q.overflow {
 			l.metrics.unknown.Add(1)
 		}
 		if q.shared {
 			l.metrics.shared.Add(1)
 		}
-		if o, ok := l.withoutStore(q, start); ok {
-			s.outcomes[i] = o
-			continue
+		if !l.withoutStore(q, start) {
+			asked = append(asked, q)
 		}
-		s.calls, s.asked = append(s.calls, q.call), append(s.asked, i)
 	}
-	if len(s.calls) > 0 {
-		l.askStore(ctx, s, start)
-	}
+	l.askStore(ctx, asked, start)
 	took := l.now().Sub(start)
-	for i := range s.outcomes {
-		if s.outcomes[i].Err == nil {
-			l.readLoans(ctx, &s.queries[i])
-			l.finish(&s.queries[i], &s.outcomes[i].Decision)
-			l.rank(&s.queries[i], &s.outcomes[i].Decision)
-			l.metrics.decided(ctx, &s.outcomes[i].Decision, s.queries[i].call.Op, took)
+	for i := range queries {
+		q := &queries[i]
+		if d := &q.out.Decision; q.out.Err == nil {
+			l.readLoans(ctx, q)
+			q.finish(d)
+			l.rank(q, d)
+			l.metrics.decided(ctx, d, q.call.Op, took)
 		}
 	}
 }
@@ -67,70 +64,69 @@ func (l *Limiter) decide(ctx context.Context, s *scratch) {
 // closed because peers cannot be seen, the store does not know yet what it was admitted by,
 // or an earlier denial is still in force. The last holds within a batch too, since an earlier
 // check of it frees nothing.
-func (l *Limiter) withoutStore(q *query, now time.Time) (o quota.Outcome, ok bool) {
+func (l *Limiter) withoutStore(q *query, now time.Time) bool {
+	d := &q.out.Decision
 	if q.limits == nil {
-		return quota.Outcome{Decision: quota.Decision{Allowed: true}}, true
+		d.Allowed = true
+		return true
 	}
 	if q.closed() {
-		return quota.Outcome{Decision: q.failDecision(quota.BasisClosed)}, true
+		*d = q.failDecision(quota.BasisClosed)
+		return true
 	}
 	if l.own.some() {
 		if a := l.earlier(q, true); a != nil {
-			o.Decision, o.Err = q.again(a, quota.ReasonBreakerOpen)
-			return o, true
+			*d, q.out.Err = q.again(a, quota.ReasonBreakerOpen)
+			return true
 		}
 	}
 	if q.request.Explain {
-		return o, false
+		return false
 	}
 	limits, ok := l.denyCache.recall(&q.call, now)
 	if ok {
-		q.deniedAgain(limits)
+		*d = quota.Decision{Basis: quota.BasisCached, Limits: limits}
+		q.showBounds(limits, nil)
 	}
-	return quota.Outcome{Decision: quota.Decision{Basis: quota.BasisCached, Limits: limits}}, ok
+	return ok
 }
 
-// askStore decides the calls of s in the store, and those that it cannot decide by the
+// askStore decides queries in the store, and those that it cannot decide by the
 // fail mode of their policy. What the store has lost shows when it is asked, and makes
 // another ceiling, under which it is asked once more.
-func (l *Limiter) askStore(ctx context.Context, s *scratch, sent time.Time) {
+func (l *Limiter) askStore(ctx context.Context, asked []*query, sent time.Time) {
 	generation := l.denyCache.current()
-	s.verdicts = store.Blank(s.verdicts, len(s.calls))
-	lost := l.askOnce(ctx, s, s.calls, sent, generation)
-	if len(lost) == 0 {
-		return
-	}
-	calls := make([]store.Call, 0, len(lost)) // the others may still be read
-	s.asked = s.asked[:0]
-	for _, i := range lost {
-		q := &s.queries[i]
+	var again []*query
+	for _, q := range l.askOnce(ctx, asked, sent, generation) {
 		if q.takeCeilings(); q.closed() {
-			s.outcomes[i].Decision = q.failDecision(quota.BasisClosed)
+			q.out.Decision = q.failDecision(quota.BasisClosed)
 			continue
 		}
-		calls, s.asked = append(calls, q.call), append(s.asked, i)
+		again = append(again, q)
 	}
-	s.verdicts = store.Blank(s.verdicts, len(calls))
-	for _, i := range l.askOnce(ctx, s, calls, sent, generation) {
-		q := &s.queries[i]
-		s.outcomes[i].Decision, s.outcomes[i].Err = l.fallback(ctx, q, errLost, errLost)
+	for _, q := range l.askOnce(ctx, again, sent, generation) {
+		q.out.Decision, q.out.Err = l.fallback(ctx, q, errLost, errLost)
 	}
 }
 
 var errLost = &store.Error{Reason: quota.ReasonRedisRefused, Err: errors.New("redis keeps losing the usage counters of global limits")}
 
 // askOnce asks the store, and returns the queries whose ceilings rest on what it has lost.
-func (l *Limiter) askOnce(ctx context.Context, s *scratch, calls []store.Call, sent time.Time, generation int64) (lost []int) {
-	held := s.held
-	s.held = true
-	l.store.Decide(ctx, calls, s.verdicts)
-	s.held = held
-	for n, i := range s.asked {
-		q, v, o := &s.queries[i], &s.verdicts[n], &s.outcomes[i]
+func (l *Limiter) askOnce(ctx context.Context, asked []*query, sent time.Time, generation int64) (lost []*query) {
+	if len(asked) == 0 {
+		return nil
+	}
+	calls, verdicts := make([]store.Call, len(asked)), make([]store.Verdict, len(asked))
+	for i, q := range asked {
+		calls[i] = q.call
+	}
+	l.store.Decide(ctx, calls, verdicts)
+	for i, q := range asked {
+		v, o := &verdicts[i], q.out
 		switch {
 		case v.Err == nil && v.Outcome == store.Lost:
 			q.publishUsage(ctx, v)
-			lost = append(lost, i)
+			lost = append(lost, q)
 		case v.Err == nil && v.Outcome == store.Reused:
 			o.Err = errReused()
 		case v.Err == nil && v.Outcome != 0:
@@ -138,7 +134,6 @@ func (l *Limiter) askOnce(ctx context.Context, s *scratch, calls []store.Call, s
 		default:
 			var e *store.Error
 			errors.As(v.Err, &e)
-			s.held = s.held || e != nil && e.Ambiguous // it may still be read
 			o.Decision, o.Err = l.fallback(ctx, q, v.Err, e)
 		}
 	}
@@ -156,25 +151,29 @@ func errReused() error {
 // denials until they end.
 func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sent time.Time, generation int64) quota.Decision {
 	q.publishUsage(ctx, v)
-	q.showBounds(v)
 	l.countExceeded(q, v)
-	d := q.decision(v, q.within(v))
+	ceilings := q.within(v)
+	d := q.decision(v, ceilings)
 	d.StoreUS = v.StoreUS
-	switch {
-	case v.Outcome == store.Denied:
+	if v.Outcome == store.Replayed || q.call.Op == store.OpPeek && v.Outcome == store.Admitted {
+		return d
+	}
+	if q.call.Op == store.OpCheck {
+		q.showBounds(d.Limits, v)
+	}
+	if v.Outcome == store.Denied {
 		q.shortenRetryAfter(v, &d)
 		if q.call.Op == store.OpCheck {
 			l.denyCache.remember(&q.call, d.Limits, generation, sent, l.now())
 		}
-	case v.Outcome == store.Admitted && q.call.Op != store.OpPeek:
-		local := q.call
-		local.Plan, local.Counters, local.Known, local.Bounds = q.limits.local(max(1, q.rules.Processes())), nil, nil, nil
-		var a *store.Admission
-		if local.Record != "" {
-			a = &store.Admission{Plan: q.limits.keys, Ceilings: q.within(v), Limits: v.Limits}
-		}
-		l.local.Record(&local, a)
+		return d
 	}
+	local := q.localCall(q.call.Op, max(1, q.rules.Processes()))
+	var a *store.Admission
+	if local.Record != "" {
+		a = &store.Admission{Plan: q.limits.keys, Ceilings: ceilings, Limits: v.Limits}
+	}
+	l.local.Record(&local, a)
 	return d
 }
 
@@ -208,131 +207,15 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 	return d
 }
 
-// within returns the ceilings of the call, lowered to what a verdict shows that bounds left.
-func (q *query) within(v *store.Verdict) []int64 {
-	if len(q.call.Bounds) == 0 {
-		return q.call.Ceilings
-	}
-	lowered := slices.Clone(q.call.Ceilings)
-	for i := range v.Limits {
-		if q.ceilings[i].Bounded {
-			lowered[i] = min(lowered[i], v.Limits[i].Bounded)
-		}
-	}
-	return lowered
-}
-
-// countExceeded counts what a report charged beyond bounds.
-func (l *Limiter) countExceeded(q *query, v *store.Verdict) {
-	if q.call.Op != store.OpReport || v.Outcome != store.Admitted || len(q.call.Bounds) == 0 {
-		return
-	}
-	q.eachGlobal(func(i int, limit *quota.Limit, _ *quota.CounterKey) {
-		if over := v.Limits[i].Over; q.ceilings[i].Bounded && over > 0 {
-			l.metrics.exceeded.Add(labels{policy: q.plan.policy.Name, limit: limit.Name}, over)
-		}
-	})
-}
-
-// showBounds reports what a verdict on a check shows of limits with a bound.
-func (q *query) showBounds(v *store.Verdict) {
-	if q.call.Op != store.OpCheck || len(q.call.Bounds) == 0 || v.Outcome != store.Admitted && v.Outcome != store.Denied {
-		return
-	}
-	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
-		c, lv := &q.ceilings[i], &v.Limits[i]
-		if !c.Bounded {
-			return
-		}
-		left := lv.Bounded - (min(c.Units, lv.Bounded) - lv.Remaining + lv.Over)
-		q.rules.Global.Asked(key, loan.Ask{
-			Units: q.costOf(i), Denied: v.Outcome == store.Denied && left < q.costOf(i), Charged: v.Outcome == store.Admitted,
-			Remaining: max(0, left), Ceiling: lv.Bounded, Share: c.Bound.Share,
-		})
-	})
-}
-
-// deniedAgain reports what is asked of limits with a bound while a denial is remembered.
-func (q *query) deniedAgain(limits []quota.LimitState) {
-	if len(q.call.Bounds) == 0 {
-		return
-	}
-	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
-		if s := &limits[q.limits.keys.Order[i]]; q.ceilings[i].Bounded {
-			q.rules.Global.Asked(key, loan.Ask{
-				Units: q.costOf(i), Denied: s.Denied, Remaining: s.Remaining, Ceiling: s.Ceiling, Share: q.ceilings[i].Bound.Share,
-			})
-		}
-	})
-}
-
-// shortenRetryAfter takes, for each global limit that denies, the earlier of two
-// moments: enough of this region's own units have aged out (the store's answer), or
-// the ceiling has grown enough because peers' usage has aged out. Each is sufficient
-// if nobody spends more; the exact moment, with both together, can be earlier still. Where a
-// bound has to grow, its own units are what counts.
-func (q *query) shortenRetryAfter(v *store.Verdict, d *quota.Decision) {
-	if q.rules.Global == nil {
-		return
-	}
-	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
-		s := &d.Limits[q.limits.keys.Order[i]]
-		needed := s.Used() + q.costOf(i)
-		if bounds := q.ceilings[i].Bounded && needed > v.Limits[i].Bounded; s.Denied && needed <= l.Units && !bounds {
-			s.RetryAfter = min(s.RetryAfter, q.rules.Global.Grows(q.plan.policy, l, key, needed))
-		}
-	})
-}
-
-// publishUsage records what the store held of the counters of global limits, also
-// after a denial: that is how a process notices that Redis lost them. The counters in a
-// replayed admission are as old as the admission, and not published.
-func (q *query) publishUsage(ctx context.Context, v *store.Verdict) {
-	if q.rules.Global == nil || v.Outcome == store.Replayed {
-		return
-	}
-	if v.Outcome != store.Admitted || q.call.Op == store.OpPeek {
-		ctx = context.Background() // the counter holds units of other requests only
-	}
-	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
-		q.rules.Global.Record(ctx, q.plan.policy, l, key, v.Limits[i].Counter, v.StoreUS)
-	})
-}
-
-// closed reports whether a policy that is closed while peers cannot be seen refuses
-// the query. A report is always charged, since its units are spent already.
-func (q *query) closed() bool {
-	return q.call.Op != store.OpReport && slices.ContainsFunc(q.ceilings, func(c quota.Ceiling) bool { return c.Closed })
-}
-
-// costOf is the cost under the i-th limit of the plan.
-func (q *query) costOf(i int) int64 { return q.call.CostOf(q.limits.keys.KeyOf[i]) }
-
-// eachGlobal calls do for each global limit of the call, with the limit's place in the
-// plan and the key of its counter.
-func (q *query) eachGlobal(do func(i int, l *quota.Limit, key *quota.CounterKey)) {
-	n := 0
-	for i, l := range q.limits.keys.Limits {
-		if l.Scope == quota.ScopeGlobal {
-			do(i, l, &q.call.Counters[n])
-			n++
-		}
-	}
-}
-
 // finish sets the remaining fields of every decision: tenant, policy, cost, mode, reason,
 // basis, enforcement and, if requested, the explanation.
-func (l *Limiter) finish(q *query, d *quota.Decision) {
+func (q *query) finish(d *quota.Decision) {
 	d.Tenant, d.Policy, d.Cost, d.Enforcement = q.request.Tenant, q.plan.policy.Name, cmp.Or(q.request.Cost, q.call.Cost), q.enforcement
-	for i := range q.ceilings {
-		c, limit := &q.ceilings[i], q.limits.keys.Limits[i]
-		if limit.Scope != quota.ScopeGlobal {
-			continue
+	for i, g := range q.globals() {
+		if g.Mode != quota.ModeGlobal && d.Mode != quota.ModeLocal {
+			d.Mode, d.Reason = g.Mode, cmp.Or(d.Reason, g.Ceiling.Reason)
 		}
-		if c.Mode != quota.ModeGlobal && d.Mode != quota.ModeLocal {
-			d.Mode, d.Reason = c.Mode, cmp.Or(d.Reason, c.Reason)
-		}
-		if q.call.Ceilings[i] < limit.Units && d.Basis == quota.BasisExact {
+		if q.call.Ceilings[i] < g.limit.Units && d.Basis == quota.BasisExact {
 			d.Basis = quota.BasisEstimate
 		}
 	}
@@ -382,60 +265,4 @@ func (l *Limiter) rank(q *query, d *quota.Decision) {
 			l.top.Record(e)
 		}
 	}
-}
-
-// scratch is what the decision of some requests needs. It is reused, so that a
-// decision allocates what it returns, the names of its keys, and little else.
-type scratch struct {
-	request  quota.Request // of a single check
-	queries  []query
-	names    []string           // of all keys
-	usage    []quota.CounterKey // of all counters
-	calls    []store.Call
-	asked    []int // asked[n] is the query of calls[n]
-	verdicts []store.Verdict
-	outcomes []quota.Outcome // of the queries
-	held     bool            // the store may still read the calls: do not reuse
-}
-
-func (l *Limiter) scratch() *scratch {
-	if s, ok := l.scratches.Get().(*scratch); ok {
-		return s
-	}
-	return &scratch{}
-}
-
-// release keeps a scratch for the next decision, without what it refers to.
-func (l *Limiter) release(s *scratch) {
-	if s.held {
-		return
-	}
-	clear(s.queries)
-	clear(s.names)
-	clear(s.usage)
-	clear(s.calls)
-	clear(s.outcomes)
-	s.queries, s.names, s.usage, s.calls, s.asked = s.queries[:0], s.names[:0], s.usage[:0], s.calls[:0], s.asked[:0]
-	s.request = quota.Request{}
-	l.scratches.Put(s)
-}
-
-func (s *scratch) keys(p *store.KeyPlan, tenant, policy string, req *quota.Request) []string {
-	first := len(s.names)
-	if req.Charges == nil {
-		s.names = p.AppendKeys(s.names, tenant, policy, req.Dimensions)
-	} else {
-		dims := make([]quota.Dimensions, len(req.Charges))
-		for i := range req.Charges {
-			dims[i] = req.Charges[i].Dimensions
-		}
-		s.names = p.AppendKeys(s.names, tenant, policy, dims...)
-	}
-	return s.names[first:len(s.names):len(s.names)]
-}
-
-func (s *scratch) counters(p *store.KeyPlan, keys []string, tenant, policy string) []quota.CounterKey {
-	first := len(s.usage)
-	s.usage = p.AppendCounters(s.usage, keys, tenant, policy)
-	return s.usage[first:len(s.usage):len(s.usage)]
 }

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,7 @@ type denyCache struct {
 	resets     func() int64
 	generation atomic.Int64 // incremented by forget
 	seed       maphash.Seed
-	denials    *expiring.Map[denialKey, denials]
+	denials    *expiring.Map[denialKey, denial]
 }
 
 const (
@@ -32,28 +33,19 @@ const (
 	maxCached, maxCachedGlobal, maxCachedBounded = 30 * time.Second, time.Second, 50 * time.Millisecond
 	// mostCached bounds memory under a flood of ids that are each denied.
 	mostCached = 1 << 18
-	// cachedCosts is how many costs of one partition are remembered: routes may have
-	// costs of their own, and a client could go round a single denial with a second cost.
-	cachedCosts = 4
 )
 
-// denialKey is a hash of a partition set under one configuration.
+// denialKey is a hash of a partition set and of the costs in it, under one configuration.
 type denialKey struct {
 	plan *store.KeyPlan
-	keys uint64
+	hash uint64
 }
 
-// denials are those of one partition set, by cost.
-type denials struct {
-	keys   []string
-	byCost [cachedCosts]*denial
-}
-
-// denial is immutable.
+// denial is one answer. Its entry ends when it does, counted from before the store was asked.
 type denial struct {
 	generation int64
 	answered   time.Duration // when the store answered; retry-after counts from here
-	until      time.Duration // counted from before the store was asked
+	keys       []string
 	cost       int64
 	costs      []int64 // store.Call.Costs
 	ceilings   []int64
@@ -63,7 +55,7 @@ type denial struct {
 // newDenyCache returns an empty cache. resets is a number that changes when what was
 // denied may have been reset.
 func newDenyCache(start time.Time, resets func() int64) *denyCache {
-	return &denyCache{start: start, resets: resets, seed: maphash.MakeSeed(), denials: expiring.New[denialKey, denials](mostCached)}
+	return &denyCache{start: start, resets: resets, seed: maphash.MakeSeed(), denials: expiring.New[denialKey, denial](mostCached)}
 }
 
 // current is the generation of denials that hold. A question that was asked under another
@@ -74,7 +66,11 @@ func (d *denyCache) current() int64 { return d.generation.Load() + d.resets() }
 func (d *denyCache) forget() { d.generation.Add(1) }
 
 func (d *denyCache) keyOf(c *store.Call) denialKey {
-	return denialKey{c.Plan, expiring.Hash(d.seed, c.Keys)}
+	hash := expiring.Hash(d.seed, c.Keys) ^ uint64(c.Cost)
+	for _, cost := range c.Costs {
+		hash = bits.RotateLeft64(hash, 1) ^ uint64(cost)
+	}
+	return denialKey{c.Plan, hash}
 }
 
 // remember keeps a denial that was asked for at sent, under the generation of that time,
@@ -94,48 +90,20 @@ func (d *denyCache) remember(c *store.Call, limits []quota.LimitState, generatio
 		}
 		lasts = max(lasts, min(limits[i].RetryAfter, most))
 	}
-	e := &denial{
-		generation: generation, answered: answered.Sub(d.start), until: sent.Sub(d.start) + lasts,
-		cost: c.Cost, costs: c.Costs, ceilings: c.Ceilings, limits: limits,
-	}
-	k := d.keyOf(c)
-	s := d.denials.Shard(k.keys)
+	now, k := answered.Sub(d.start), d.keyOf(c)
+	s := d.denials.Shard(k.hash)
 	s.Lock()
 	defer s.Unlock()
-	p := s.Get(k, int64(e.answered))
-	if p == nil {
-		if !s.Take(1, int64(e.answered)) && !s.Evict() {
+	e := s.Get(k, int64(now))
+	if e == nil {
+		if !s.Take(1, int64(now)) && !s.Evict() {
 			return
 		}
-		p = &expiring.Entry[denials]{}
-		s.Put(k, p)
+		e = &expiring.Entry[denial]{}
+		s.Put(k, e)
 	}
-	if !slices.Equal(p.Value.keys, c.Keys) {
-		p.Value = denials{keys: slices.Clone(c.Keys)}
-	}
-	p.Ends = int64(p.Value.add(e))
-}
-
-// add puts e in the place of the one with its cost, or of the one that ends first, and
-// returns when all have ended.
-func (p *denials) add(e *denial) (ends time.Duration) {
-	place := 0
-	for i, o := range p.byCost {
-		if o == nil || o.cost == e.cost && slices.Equal(o.costs, e.costs) {
-			place = i
-			break
-		}
-		if o.until < p.byCost[place].until {
-			place = i
-		}
-	}
-	p.byCost[place] = e
-	for _, o := range p.byCost {
-		if o != nil {
-			ends = max(ends, o.until)
-		}
-	}
-	return ends
+	e.Ends = int64(sent.Sub(d.start) + lasts)
+	e.Value = denial{generation, now, c.Keys, c.Cost, c.Costs, c.Ceilings, limits}
 }
 
 // recall returns the limits of a denial that still holds for the call at now,
@@ -146,7 +114,7 @@ func (d *denyCache) recall(c *store.Call, now time.Time) ([]quota.LimitState, bo
 	}
 	at := now.Sub(d.start)
 	e := d.find(c, at)
-	if e == nil || at >= e.until || e.generation != d.current() {
+	if e.generation != d.current() || e.cost != c.Cost || !slices.Equal(e.costs, c.Costs) || !slices.Equal(e.keys, c.Keys) {
 		return nil, false
 	}
 	for i, ceiling := range c.Ceilings {
@@ -167,21 +135,16 @@ func (d *denyCache) recall(c *store.Call, now time.Time) ([]quota.LimitState, bo
 	return limits, true
 }
 
-// find returns the denial of the call's cost, nil for none.
-func (d *denyCache) find(c *store.Call, at time.Duration) *denial {
+// find returns the denial with a call's hash, zero for none.
+func (d *denyCache) find(c *store.Call, at time.Duration) denial {
 	k := d.keyOf(c)
-	s := d.denials.Shard(k.keys)
+	s := d.denials.Shard(k.hash)
 	s.Lock()
 	defer s.Unlock()
-	if p := s.Get(k, int64(at)); p != nil && slices.Equal(p.Value.keys, c.Keys) {
-		for _, e := range p.Value.byCost {
-			if e != nil && e.cost == c.Cost && slices.Equal(e.costs, c.Costs) {
-				return e
-			}
-		}
+	if e := s.Get(k, int64(at)); e != nil {
+		return e.Value
 	}
-	return nil
+	return denial{}
 }
 
-// size counts them by partition set.
 func (d *denyCache) size(now time.Time) int { return d.denials.Live(int64(now.Sub(d.start))) }

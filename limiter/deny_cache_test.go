@@ -198,36 +198,27 @@ func TestDenyCacheBoundForAMoment(t *testing.T) {
 	}
 }
 
-// Four costs of a partition are remembered, each with its own retry-after; a fifth takes
-// the place of the one that ends first.
+// Each cost of a partition is remembered with its own retry-after, and so is each set of costs.
 func TestDenyCacheByCost(t *testing.T) {
 	d, c := newTestDenyCache(), limitertest.OneCall("acme", 9, 1)
-	retry := []time.Duration{4 * time.Second, 2 * time.Second, 3 * time.Second, 5 * time.Second, time.Second}
-	expect := func(held ...bool) {
-		t.Helper()
-		for i, want := range held {
-			c.Cost = int64(i + 1)
-			limits, ok := d.recall(&c, denyStart)
-			if ok != want || ok && limits[0].RetryAfter != retry[i] {
-				t.Errorf("cost %d: recalled %v with %+v, want %v and %v", c.Cost, ok, limits, want, retry[i])
-			}
+	rows := []struct {
+		cost  int64
+		costs []int64
+		retry time.Duration
+	}{{1, nil, 4 * ms}, {2, nil, 2 * ms}, {2, []int64{1, 2}, 3 * ms}, {2, []int64{2, 1}, 5 * ms}, {1, nil, 6 * ms}}
+	for _, row := range rows {
+		c.Cost, c.Costs = row.cost, row.costs
+		d.remember(&c, []quota.LimitState{deniedFor(row.retry)}, d.current(), denyStart, denyStart)
+	}
+	for _, row := range rows[1:] {
+		c.Cost, c.Costs = row.cost, row.costs
+		if limits, ok := d.recall(&c, denyStart); !ok || limits[0].RetryAfter != row.retry {
+			t.Errorf("cost %d, %v: recalled %v with %+v, want %v", c.Cost, c.Costs, ok, limits, row.retry)
 		}
 	}
-	remember := func(cost int64) {
-		c.Cost = cost
-		d.remember(&c, []quota.LimitState{deniedFor(retry[cost-1])}, d.current(), denyStart, denyStart)
-	}
-	for cost := range int64(4) {
-		remember(cost + 1)
-	}
-	expect(true, true, true, true, false)
-	remember(5)
-	expect(true, false, true, true, true)
-	retry[0] = 6 * time.Second
-	remember(1) // again
-	expect(true, false, true, true, true)
-	if n := d.size(denyStart); n != 1 {
-		t.Errorf("%d partitions are held, want 1", n)
+	c.Cost, c.Costs = 3, nil
+	if _, ok := d.recall(&c, denyStart); ok {
+		t.Error("a cost that was never denied is recalled")
 	}
 }
 
@@ -255,7 +246,7 @@ func TestDenyCacheComparesKeys(t *testing.T) {
 	d, c := newTestDenyCache(), limitertest.OneCall("acme", 9, 1)
 	d.remember(&c, []quota.LimitState{deniedFor(time.Minute)}, d.current(), denyStart, denyStart)
 	k := d.keyOf(&c)
-	d.denials.Shard(k.keys).Get(k, 0).Value.keys = []string{"rl:{globex}:l:standard:::"}
+	d.denials.Shard(k.hash).Get(k, 0).Value.keys = []string{"rl:{globex}:l:standard:::"}
 	if _, ok := d.recall(&c, denyStart); ok {
 		t.Error("another partition's denial was recalled")
 	}

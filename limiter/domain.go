@@ -23,7 +23,7 @@ type domainPlan struct {
 const maxTogether = 1 << 12
 
 // resolveDomain is resolve for a request that names its limits.
-func (r *rules) resolveDomain(req *quota.Request, op store.Op, overflow *overflow, s *scratch) (query, error) {
+func (r *rules) resolveDomain(req *quota.Request, op store.Op, overflow *overflow) (query, error) {
 	q := query{rules: r, request: req}
 	ms := req.Validate()
 	d := r.domains[req.Policy]
@@ -44,7 +44,7 @@ func (r *rules) resolveDomain(req *quota.Request, op store.Op, overflow *overflo
 	if req.Observe {
 		q.enforcement = quota.Observe
 	}
-	return q, q.complete(op, r.values[req.Tenant] == nil, overflow, s)
+	return q, q.complete(op, r.values[req.Tenant] == nil, overflow)
 }
 
 // planOf returns the plan of limits that a request names, each under a key of its own.

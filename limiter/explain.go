@@ -16,18 +16,17 @@ func (l *Limiter) readLoans(ctx context.Context, q *query) {
 	}
 	var terms []*quota.BoundTerms
 	var calls []store.Call
-	q.eachGlobal(func(i int, limit *quota.Limit, key *quota.CounterKey) {
-		c := &q.ceilings[i]
-		if !c.Bounded || c.Terms == nil || c.Terms.Bound == nil {
-			return
+	for i, g := range q.globals() {
+		if !g.Bounded || g.Terms == nil || g.Terms.Bound == nil {
+			continue
 		}
-		plan := store.NewKeyPlan([]*quota.Limit{limit})
-		terms = append(terms, c.Terms.Bound)
+		plan := store.NewKeyPlan([]*quota.Limit{g.limit})
+		terms = append(terms, g.Terms.Bound)
 		calls = append(calls, store.Call{
-			Op: store.OpLoans, Plan: plan, Keys: q.call.Keys[q.limits.keys.KeyOf[i]:][:1], Counters: []quota.CounterKey{*key},
-			Ceilings: plan.Capacities, Bounds: []quota.Bound{c.Bound},
+			Op: store.OpLoans, Plan: plan, Keys: q.call.Keys[q.limits.keys.KeyOf[i]:][:1], Counters: []quota.CounterKey{*g.key},
+			Ceilings: plan.Capacities, Bounds: []quota.Bound{g.Bound},
 		})
-	})
+	}
 	verdicts := make([]store.Verdict, len(calls))
 	l.store.Decide(ctx, calls, verdicts)
 	for i, t := range terms {

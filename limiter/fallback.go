@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/regiond/regiond/limiter/store"
@@ -54,54 +53,71 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.
 // localDecision decides in memory, against this process's share of each ceiling. op may
 // be less than the query's own. The error is that of a reused Idempotency-Key.
 func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quota.Decision, error) {
-	call, processes := q.call, max(1, q.rules.Processes())
-	call.Op, call.Plan, call.Counters, call.Known, call.Bounds = op, q.limits.local(processes), nil, nil, nil
-	call.Answers = q.limits.keys
+	processes := max(1, q.rules.Processes())
+	call := q.localCall(op, processes)
 	call.Ceilings = make([]int64, len(q.call.Ceilings))
-	rooms := make([]int64, len(call.Ceilings)) // this process's share of what its region has not used
-	for i, c := range q.call.Ceilings {
-		least := int64(1) // in a window that is longer, see limitPlan.local
-		rooms[i] = quota.MaxCounter
-		if q.limits.keys.Limits[i].Scope == quota.ScopeGlobal {
-			least = 0
-			if q.ceilings != nil {
-				c = q.ceilings[i].Local
-				rooms[i] = max(0, c-q.ceilings[i].Used) / processes
-			}
+	spare := make([]int64, len(q.call.Ceilings))
+	for i, limit := range q.limits.keys.Limits {
+		var c *quota.Ceiling
+		if q.ceilings != nil {
+			c = &q.ceilings[i]
 		}
-		call.Ceilings[i] = max(least, c/processes)
+		call.Ceilings[i], spare[i] = localShare(limit, q.call.Ceilings[i], c, processes)
 	}
-	var verdicts [1]store.Verdict
-	if slices.Min(rooms) < quota.MaxCounter { // what siblings used is not in this memory
+	verdicts := make([]store.Verdict, 1)
+	if q.ceilings != nil { // what siblings used is not in this memory
 		peek := call
 		peek.Op = store.OpPeek
-		if l.local.Decide(ctx, []store.Call{peek}, verdicts[:]); verdicts[0].Err == nil {
+		if l.local.Decide(ctx, []store.Call{peek}, verdicts); verdicts[0].Err == nil {
 			for i := range call.Ceilings {
 				used := call.Ceilings[i] - verdicts[0].Limits[i].Remaining
-				call.Ceilings[i] = min(call.Ceilings[i], used+rooms[i])
+				call.Ceilings[i] = min(call.Ceilings[i], used+spare[i])
 			}
 		}
 	}
-	l.local.Decide(ctx, []store.Call{call}, verdicts[:])
+	l.local.Decide(ctx, []store.Call{call}, verdicts)
 	v := &verdicts[0]
 	switch {
 	case v.Err != nil: // memory is full
 		return q.failDecision(quota.BasisClosed), nil
 	case v.Outcome == store.Reused:
 		return quota.Decision{}, errReused()
-	case v.Outcome == store.Admitted && call.Op != store.OpPeek:
+	case v.Outcome == store.Admitted && op != store.OpPeek:
 		l.own.add(l.earlier(q, true))
-		if q.rules.Global == nil {
-			break
+		for i, g := range q.globals() {
+			q.rules.Global.Local(ctx, q.plan.policy, g.limit, g.key, q.costOf(i))
 		}
-		q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
-			q.rules.Global.Local(ctx, q.plan.policy, l, key, q.costOf(i))
-		})
 	}
 	d := q.decision(v, call.Ceilings)
 	d.Basis = quota.BasisLocal
 	q.processes = processes
 	return d, nil
+}
+
+// localCall is the call of q to the memory of this process, one of so many that divide the
+// limits. That keeps neither usage counters nor loans.
+func (q *query) localCall(op store.Op, processes int64) store.Call {
+	return store.Call{
+		Op: op, Plan: q.limits.local(processes), Answers: q.limits.keys, Keys: q.call.Keys, Cost: q.call.Cost, Costs: q.call.Costs,
+		Record: q.call.Record, Print: q.call.Print,
+	}
+}
+
+// localShare is what one of so many processes may hold of a limit by itself, and how many
+// units more than now, as its share of what their region has not used. c is nil where no
+// other region has a part in the limit.
+//
+//	of 4 processes, capacity 100                 25, any more
+//	of 4, capacity 3, for the region              1, in a window that is longer (limitPlan.local)
+//	of 4, 80 left by other regions, 60 of it used 20, 5 more
+func localShare(l *quota.Limit, capacity int64, c *quota.Ceiling, processes int64) (ceiling, spare int64) {
+	switch {
+	case l.Scope == quota.ScopeRegion:
+		return max(1, capacity/processes), quota.MaxCounter
+	case c == nil:
+		return capacity / processes, quota.MaxCounter
+	}
+	return max(0, c.Local/processes), max(0, c.Local-c.Used) / processes
 }
 
 // turnedAway is the decision about a check that found the store busy. It is shed, without

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +33,6 @@ type Limiter struct {
 	localUS   func() int64 // now in µs, monotonic: a step of the host's wall clock does not change it
 
 	unreadable *loglimit.Rate // lines about partitions that cannot be read
-	scratches  sync.Pool      // of *scratch
 }
 
 // Options are what New needs: a store, a configuration and a logger.
@@ -137,52 +135,35 @@ func (l *Limiter) Outcomes() map[string]Outcomes {
 // Check charges the request's cost if every limit that applies has room for it.
 // The error is *quota.Invalid and means that nothing was decided or charged.
 func (l *Limiter) Check(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return l.check(ctx, r, store.OpCheck)
+	return l.one(ctx, r, store.OpCheck)
 }
 
 // Peek returns what Check would, and spends nothing.
 func (l *Limiter) Peek(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return l.check(ctx, r, store.OpPeek)
+	return l.one(ctx, r, store.OpPeek)
 }
 
 // Report charges the cost whatever is left, for work whose cost is known only
 // afterwards. It may go past the limits.
 func (l *Limiter) Report(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return l.check(ctx, r, store.OpReport)
+	return l.one(ctx, r, store.OpReport)
 }
 
 // CheckBatch checks the requests one after the other, each on its own: outcome i
 // is that of request i, and a later one sees the charges of an earlier one.
 func (l *Limiter) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Outcome {
-	return l.batch(ctx, len(rs), func(i int) (*quota.Request, store.Op) { return &rs[i], store.OpCheck })
+	return l.check(ctx, len(rs), func(i int) (*quota.Request, store.Op) { return &rs[i], store.OpCheck })
 }
 
 // Decide answers the questions one after the other, as CheckBatch does.
 func (l *Limiter) Decide(ctx context.Context, qs []quota.Question) []quota.Outcome {
 	ops := [...]store.Op{quota.AskCheck: store.OpCheck, quota.AskPeek: store.OpPeek, quota.AskReport: store.OpReport}
-	return l.batch(ctx, len(qs), func(i int) (*quota.Request, store.Op) { return &qs[i].Request, ops[qs[i].Ask] })
+	return l.check(ctx, len(qs), func(i int) (*quota.Request, store.Op) { return &qs[i].Request, ops[qs[i].Ask] })
 }
 
-func (l *Limiter) batch(ctx context.Context, n int, at func(i int) (*quota.Request, store.Op)) []quota.Outcome {
-	out := make([]quota.Outcome, n)
-	s := l.scratch()
-	defer l.release(s)
-	places := make([]int, 0, n)
-	rules := l.rules.Load()
-	for i := range n {
-		r, op := at(i)
-		q, err := rules.resolve(r, op, l.overflow, s)
-		if err != nil {
-			out[i].Err = err
-			continue
-		}
-		s.queries, places = append(s.queries, q), append(places, i)
-	}
-	l.decide(ctx, s)
-	for i, place := range places {
-		out[place] = s.outcomes[i]
-	}
-	return out
+func (l *Limiter) one(ctx context.Context, r quota.Request, op store.Op) (quota.Decision, error) {
+	o := l.check(ctx, 1, func(int) (*quota.Request, store.Op) { return &r, op })[0]
+	return o.Decision, o.Err
 }
 
 // Shed counts a request that was turned away unread, as overload, and returns the decision about it. What it asks for is not

@@ -133,6 +133,7 @@ func compile(c Config, before *rules) (*rules, error) {
 type query struct {
 	rules       *rules
 	request     *quota.Request
+	out         *quota.Outcome
 	plan        *policyPlan
 	limits      *limitPlan // nil when no limit applies
 	call        store.Call
@@ -144,10 +145,9 @@ type query struct {
 }
 
 // resolve validates a request and plans its call, or returns all that is wrong with it.
-// The names of the request's keys are put into s.
-func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow, s *scratch) (query, error) {
+func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow) (query, error) {
 	if req.Charges != nil {
-		return r.resolveDomain(req, op, overflow, s)
+		return r.resolveDomain(req, op, overflow)
 	}
 	q := query{rules: r, request: req}
 	ms := req.Validate()
@@ -179,17 +179,17 @@ func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow, s *
 	if q.limits == nil {
 		return q, nil
 	}
-	return q, q.complete(op, !listed, overflow, s)
+	return q, q.complete(op, !listed, overflow)
 }
 
 // complete fills in the call of a query that has limits.
-func (q *query) complete(op store.Op, unlisted bool, overflow *overflow, s *scratch) error {
+func (q *query) complete(op store.Op, unlisted bool, overflow *overflow) error {
 	if op != store.OpReport {
 		if err := q.tooCostly(); err != nil {
 			return err
 		}
 	}
-	q.planCall(op, unlisted, overflow, s)
+	q.planCall(op, unlisted, overflow)
 	return nil
 }
 
@@ -278,20 +278,20 @@ func (q *query) tooCostly() error {
 }
 
 // planCall fills in the call.
-func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow, s *scratch) {
+func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow) {
 	r := q.rules
 	req, plan, policy := q.request, q.limits.keys, q.plan.policy.Name
 	tenant := req.Tenant
-	keys := s.keys(plan, tenant, policy, req)
+	keys := keysOf(plan, tenant, policy, req)
 	if unlisted && !overflow.admit(keys, plan.TTL(), op != store.OpPeek) {
 		q.overflow = true
 		tenant = ""
-		keys = s.keys(plan, tenant, policy, &quota.Request{})
+		keys = keysOf(plan, tenant, policy, &quota.Request{})
 	}
 	if !unlisted && r.MaxValues > 0 {
 		q.shareValues(keys, overflow, op != store.OpPeek)
 	}
-	q.call = store.Call{Plan: plan, Keys: keys, Counters: s.counters(plan, keys, tenant, policy), Op: op, Cost: req.Cost, Ceilings: plan.Capacities}
+	q.call = store.Call{Plan: plan, Keys: keys, Counters: plan.AppendCounters(nil, keys, tenant, policy), Op: op, Cost: req.Cost, Ceilings: plan.Capacities}
 	if req.Charges != nil {
 		q.takeCosts()
 	}
@@ -305,6 +305,18 @@ func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow, s *scra
 		q.call.Record = store.RecordKey(req.Tenant, req.IdempotencyKey)
 		q.call.Print = fingerprint(req, op)
 	}
+}
+
+// keysOf are the keys of a request under a plan.
+func keysOf(p *store.KeyPlan, tenant, policy string, req *quota.Request) []string {
+	if req.Charges == nil {
+		return p.AppendKeys(nil, tenant, policy, req.Dimensions)
+	}
+	dims := make([]quota.Dimensions, len(req.Charges))
+	for i := range req.Charges {
+		dims[i] = req.Charges[i].Dimensions
+	}
+	return p.AppendKeys(nil, tenant, policy, dims...)
 }
 
 // takeCosts puts the costs of charges into the call.
@@ -335,18 +347,6 @@ func (q *query) shareValues(keys []string, overflow *overflow, take bool) {
 		}
 		keys[i], q.shared = k.Shared(req.Tenant, q.plan.policy.Name), true
 	}
-}
-
-// takeCeilings puts the ceilings of now into the call.
-func (q *query) takeCeilings() {
-	q.call.Known, q.call.Bounds = q.call.Known[:0], nil
-	q.eachGlobal(func(i int, l *quota.Limit, key *quota.CounterKey) {
-		c := q.rules.Global.Ceiling(q.plan.policy, l, key, q.request.Explain)
-		q.ceilings[i], q.call.Ceilings[i], q.call.Known = c, c.Units, append(q.call.Known, c.Known)
-		if c.Bounded {
-			q.call.Bounds = append(q.call.Bounds, c.Bound)
-		}
-	})
 }
 
 // fingerprint distinguishes requests that have the same idempotency key.
