@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -191,6 +190,21 @@ func TestConfigBadKeepsTheOld(t *testing.T) {
 	}
 }
 
+// Units that are spent stay spent, whatever the limit is from then on.
+func TestReconfigure(t *testing.T) {
+	r := memoryRig(t, onePolicy(quota.Policy{Limits: perMinute(3)}), nil)
+	r.admits(t, "ann", 3)
+	for _, row := range []struct{ units, remaining int64 }{{5, 2}, {4, 1}, {2, 0}, {10, 7}} {
+		if err := r.Configure(onePolicy(quota.Policy{Limits: perMinute(row.units)})); err != nil {
+			t.Fatal(err)
+		}
+		d, err := r.Peek(context.Background(), quota.Request{Tenant: "ann", Cost: 1})
+		if err != nil || d.Limits[0].Remaining != row.remaining || d.Allowed != (row.remaining > 0) {
+			t.Errorf("3 spent, %d a minute now: %+v (%v), want %d to remain", row.units, d.Limits[0], err, row.remaining)
+		}
+	}
+}
+
 func TestConfigNeedsItsParts(t *testing.T) {
 	if _, err := limiter.New(limiter.Options{Config: onePolicy(quota.Policy{Limits: perMinute(1)})}); err == nil {
 		t.Error("a limiter without a store, a logger and metrics")
@@ -235,43 +249,6 @@ func TestConfigEnforcement(t *testing.T) {
 	}
 }
 
-// All processes enforce the same share of tenants, and a larger share only adds to them.
-func TestConfigEnforceShare(t *testing.T) {
-	t.Parallel() // it measures no time
-	shares := []float64{0, 1, 10, 33.3, 50, 90, 100}
-	const tenants = 200                  // TestEnforceShareOfMany is about the share
-	enforced := make(map[string]float64) // tenant → the least share that enforces it
-	for _, share := range shares {
-		p := quota.Policy{Name: "standard", Limits: perMinute(1), EnforcePercent: share}
-		config := limiter.Config{Policies: []quota.Policy{p}, Default: &quota.Tenant{Policy: "standard"}, MaxUnknown: tenants}
-		n := 0
-		for i := range 2 {
-			r := memoryRig(t, config, nil) // another process decides alike
-			n = 0
-			for k := range tenants {
-				tenant := fmt.Sprint("tenant-", k)
-				is := r.check(t, tenant, 1).Enforcement == quota.Enforce
-				least, was := enforced[tenant]
-				switch {
-				case is && !was:
-					enforced[tenant] = share
-					if i > 0 {
-						t.Fatalf("%s is enforced at %v%% by the second process only", tenant, share)
-					}
-				case !is && was:
-					t.Fatalf("%s is enforced at %v%% and not at %v%%", tenant, least, share)
-				}
-				if is {
-					n++
-				}
-			}
-		}
-		if want := share / 100 * tenants; math.Abs(float64(n)-want) > 28 { // four deviations
-			t.Errorf("%v%% of %d tenants are %d", share, tenants, n)
-		}
-	}
-}
-
 // Under observe nothing is denied; what would have been admitted is charged and
 // what would have been denied is not. The limiter that enforces is the reference model.
 func TestConfigObserveIsTheSameWithoutDenials(t *testing.T) {
@@ -302,29 +279,4 @@ func TestConfigObserveIsTheSameWithoutDenials(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestOverflowPeekSeesTheSharedPartition: the answer to a newcomer's peek is
-// what a check would get, and looking takes no place.
-func TestOverflowPeekSeesTheSharedPartition(t *testing.T) {
-	c := onePolicy(quota.Policy{Limits: perMinute(5)})
-	c.MaxUnknown = 1
-	r := memoryRig(t, c, nil)
-	look := func(tenant string) int64 {
-		d, err := r.Peek(context.Background(), quota.Request{Tenant: tenant, Cost: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d.Limits[0].Remaining
-	}
-	if look("a") != 5 || look("b") != 5 {
-		t.Fatal("looking took a place")
-	}
-	r.check(t, "first", 1)
-	r.check(t, "second", 2)
-	for tenant, want := range map[string]int64{"first": 4, "second": 3, "third": 3} {
-		if got := look(tenant); got != want {
-			t.Errorf("%s has %d left, want %d", tenant, got, want)
-		}
-	}
 }

@@ -1,34 +1,21 @@
 package limiter
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/regiond/regiond/limiter/limitertest"
-	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/test/redisserver"
 )
 
-// deniedFor is what remains of a regional limit that denies for so long, and deniedGlobally
-// of a global one.
 // ms is a step in a table that counts milliseconds.
 const ms = time.Millisecond
 
+// deniedFor is what remains of a regional limit that denies for so long.
 func deniedFor(retry time.Duration) quota.LimitState {
 	return quota.LimitState{Limit: &quota.Limit{}, Denied: retry > 0, RetryAfter: retry, ResetAfter: retry + 5*time.Millisecond}
-}
-
-func deniedGlobally(retry time.Duration) quota.LimitState {
-	s := deniedFor(retry)
-	s.Limit = &quota.Limit{Scope: quota.ScopeGlobal}
-	return s
 }
 
 func newTestDenyCache() *denyCache {
@@ -81,19 +68,6 @@ func TestDenyCacheTable(t *testing.T) {
 		if _, ok := d.recall(&row.call, start.Add(row.at)); ok {
 			t.Errorf("%s: recalled after forget", row.why)
 		}
-	}
-}
-
-// What was denied with an Idempotency-Key is never remembered: the same key may
-// have been admitted elsewhere, and its next try must see that.
-func TestDenyCacheNeverWithRecord(t *testing.T) {
-	c := limitertest.OneCall("acme", 5, 1)
-	c.Record = "rl:{acme}:i:k"
-	d, now := newTestDenyCache(), denyStart
-	d.remember(&c, []quota.LimitState{deniedFor(time.Hour)}, d.current(), now, now)
-	c.Record = ""
-	if _, ok := d.recall(&c, now); ok {
-		t.Error("recalled")
 	}
 }
 
@@ -157,43 +131,37 @@ func TestDenyCacheBounded(t *testing.T) {
 	}
 }
 
-// A denial by a global limit is remembered for a second at most, one by a regional limit
-// beside it for as long as that denies.
-func TestDenyCacheGlobalForASecond(t *testing.T) {
-	c := limitertest.CallOf(store.NewKeyPlan([]*quota.Limit{{Name: "a", Units: 1, Window: time.Minute}, {Name: "b", Units: 1, Window: time.Hour}}), "acme", 1)
+// How long a denial is remembered depends on what denies it.
+func TestDenyCacheLasts(t *testing.T) {
+	global := &quota.Limit{Name: "b", Units: 1, Window: time.Hour, Scope: quota.ScopeGlobal}
+	bounded := &quota.Limit{Name: "b", Units: 1, Window: time.Hour, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict}
+	c := limitertest.CallOf(store.NewKeyPlan([]*quota.Limit{{Name: "a", Units: 1, Window: time.Minute}, global}), "acme", 1)
 	for _, row := range []struct {
-		regional, global, want time.Duration
+		regional     time.Duration
+		limit        *quota.Limit
+		denies, want time.Duration
 	}{
-		{0, time.Minute, time.Second},
-		{0, 300 * ms, 300 * ms},
-		{500 * ms, time.Minute, time.Second},
-		{3 * time.Second, time.Minute, 3 * time.Second},
-		{time.Hour, time.Minute, 30 * time.Second},
+		{0, global, time.Minute, time.Second},
+		{0, global, 300 * ms, 300 * ms},
+		{500 * ms, global, time.Minute, time.Second},
+		{3 * time.Second, global, time.Minute, 3 * time.Second},
+		{time.Hour, global, time.Minute, 30 * time.Second},
+		{0, bounded, time.Minute, 50 * ms}, // any process of the region may borrow
+		{0, bounded, 20 * ms, 20 * ms},
+		{500 * ms, bounded, time.Minute, 500 * ms}, // the regional limit denies all the same
 	} {
-		d := newTestDenyCache()
-		d.remember(&c, []quota.LimitState{deniedFor(row.regional), deniedGlobally(row.global)}, d.current(), denyStart, denyStart)
-		_, before := d.recall(&c, denyStart.Add(row.want-1))
-		if _, then := d.recall(&c, denyStart.Add(row.want)); !before || then {
-			t.Errorf("%v by a regional limit, %v by a global one: recalled before %v is %v, then %v", row.regional, row.global, row.want, before, then)
-		}
-	}
-}
-
-// What a bound denies any process of the region may borrow a moment later.
-func TestDenyCacheBoundForAMoment(t *testing.T) {
-	limit := &quota.Limit{Name: "a", Units: 1, Window: time.Minute, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict}
-	c := limitertest.CallOf(store.NewKeyPlan([]*quota.Limit{limit}), "acme", 1)
-	for _, row := range []struct{ regional, bounded, want time.Duration }{
-		{0, time.Minute, 50 * ms},
-		{0, 20 * ms, 20 * ms},
-		{500 * ms, time.Minute, 500 * ms}, // the regional limit denies all the same
-	} {
-		d, denied := newTestDenyCache(), deniedFor(row.bounded)
-		denied.Limit = limit
+		d, denied := newTestDenyCache(), deniedFor(row.denies)
+		denied.Limit = row.limit
 		d.remember(&c, []quota.LimitState{deniedFor(row.regional), denied}, d.current(), denyStart, denyStart)
 		_, before := d.recall(&c, denyStart.Add(row.want-1))
 		if _, then := d.recall(&c, denyStart.Add(row.want)); !before || then {
-			t.Errorf("%v by a regional limit, %v by a bound: recalled before %v is %v, then %v", row.regional, row.bounded, row.want, before, then)
+			t.Errorf("%+v: recalled before the end is %v, then %v", row, before, then)
+		}
+		keyed := c
+		keyed.Record = "rl:{acme}:i:k" // its next try has to see what was admitted elsewhere
+		d = newTestDenyCache()
+		if d.remember(&keyed, []quota.LimitState{deniedFor(row.regional), denied}, d.current(), denyStart, denyStart); d.size(denyStart) > 0 {
+			t.Error("a denial with an Idempotency-Key is remembered")
 		}
 	}
 }
@@ -253,183 +221,5 @@ func TestDenyCacheComparesKeys(t *testing.T) {
 	d.remember(&c, []quota.LimitState{deniedFor(time.Minute)}, d.current(), denyStart, denyStart)
 	if _, ok := d.recall(&c, denyStart); !ok {
 		t.Error("not recalled")
-	}
-}
-
-// timedLimiter is a Limiter whose process and whose real Redis share one clock,
-// which the test moves by hand.
-type timedLimiter struct {
-	*Limiter
-	srv   *redisserver.Server
-	store *redisstore.Store
-	now   time.Time
-}
-
-func newTimedLimiter(t testing.TB, srv *redisserver.Server) *timedLimiter {
-	t.Helper()
-	l := &timedLimiter{srv: srv, store: newRedis(t, srv.Addr(), limitertest.TimedLua), now: time.UnixMicro(1_795_198_405_260_197)}
-	l.move(t, 0)
-	return l
-}
-
-// enforce begins again with these limits for everybody.
-func (l *timedLimiter) enforce(t rapid.TB, limits []quota.Limit) {
-	t.Helper()
-	var err error
-	l.Limiter, err = New(Options{
-		Store: l.store, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return l.now },
-		Config: Config{
-			Policies: []quota.Policy{{Name: "standard", Limits: limits, EnforcePercent: -1}},
-			Default:  &quota.Tenant{Policy: "standard"}, MaxUnknown: 1 << 20,
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (l *timedLimiter) move(t rapid.TB, d time.Duration) {
-	t.Helper()
-	l.now = l.now.Add(d)
-	if err := l.srv.Client().Set(context.Background(), limitertest.NowKey, l.now.UnixMicro(), 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (l *timedLimiter) ask(t rapid.TB, tenant string, cost int64) quota.Decision {
-	t.Helper()
-	d, err := l.Check(context.Background(), quota.Request{Tenant: tenant, Cost: cost})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// While a denial is remembered its retry-after falls with the clock, and when it
-// has passed the same cost is admitted; a millisecond earlier it is not.
-func TestDenyCacheRetryAfterStaysSound(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	l, run := newTimedLimiter(t, srv), 0
-	rapid.Check(t, func(t *rapid.T) {
-		run++
-		tenant := fmt.Sprint("t", run)
-		var limits []quota.Limit
-		capacity := quota.MaxUnits
-		for i := range rapid.IntRange(1, 3).Draw(t, "limits") {
-			limit := *limitertest.GenLimit(t, fmt.Sprint("l", i))
-			limit.Window = time.Duration(rapid.IntRange(20, 5000).Draw(t, "W")) * ms
-			limit.Burst = 0
-			limits, capacity = append(limits, limit), min(capacity, limit.Units)
-		}
-		l.enforce(t, limits)
-		cost := rapid.Int64Range(max(1, capacity/4), capacity).Draw(t, "cost")
-		d := l.ask(t, tenant, cost)
-		for range 10 {
-			if !d.Allowed {
-				break
-			}
-			d = l.ask(t, tenant, cost)
-		}
-		if d.Allowed {
-			t.Skip("drains as fast as it fills")
-		}
-		left := d.RetryAfter()
-		for range rapid.IntRange(1, 6).Draw(t, "looks") {
-			pass := time.Duration(rapid.Int64Range(0, int64(left)/3).Draw(t, "pass")).Truncate(time.Microsecond)
-			l.move(t, pass)
-			left -= pass
-			again := l.ask(t, tenant, cost)
-			if again.Allowed || again.RetryAfter() != left {
-				t.Fatalf("%v: allowed %v, retry after %v, want %v", again.Basis, again.Allowed, again.RetryAfter(), left)
-			}
-			if wants := again.Violated(); len(wants) == 0 || again.Limits[again.Headline()].RetryAfter != left {
-				t.Fatalf("violated %v, headline %+v, want the one that takes %v", wants, again.Limits[again.Headline()], left)
-			}
-			for i := range again.Limits {
-				if s := &again.Limits[i]; s.Denied != (s.RetryAfter > 0) || s.RetryAfter < 0 {
-					t.Fatalf("limit %d is denied %v for %v", i, s.Denied, s.RetryAfter)
-				}
-			}
-		}
-		if left > ms {
-			l.move(t, left-ms)
-			if l.ask(t, tenant, cost).Allowed {
-				t.Fatalf("admitted a millisecond before retry-after")
-			}
-			left = ms
-		}
-		l.move(t, left)
-		if d := l.ask(t, tenant, cost); !d.Allowed {
-			t.Fatalf("denied after retry-after, for another %v", d.RetryAfter())
-		}
-	})
-}
-
-// Ten thousand denied checks in two seconds reach Redis once, and those of a tenant who
-// alternates two costs twice.
-func TestDenyCacheFloodCostsNoRedis(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	l := newTimedLimiter(t, srv)
-	l.enforce(t, []quota.Limit{{Name: "minute", Units: 3, Window: time.Minute}})
-	for range 3 {
-		l.ask(t, "acme", 1)
-	}
-	for _, costs := range []int64{1, 2} {
-		before, remembered := srv.Calls(t, "evalsha"), int64(0)
-		for i := range int64(10_000) {
-			d := l.ask(t, "acme", 1+i%costs)
-			if d.Allowed {
-				t.Fatal("admitted beyond the limit")
-			}
-			if d.Basis == quota.BasisCached {
-				remembered++
-			}
-			l.now = l.now.Add(200 * time.Microsecond) // Redis's own clock stands: it is hardly asked
-		}
-		if calls := srv.Calls(t, "evalsha") - before; calls != 1 || remembered != 10_000-calls {
-			t.Errorf("%d costs: %d calls to redis, %d answers from memory, want 1 call for 10000 denials", costs, calls, remembered)
-		}
-	}
-}
-
-// A reload asks anew, and so does a reset: what was remembered is about other
-// limits, or about usage that is gone.
-func TestDenyCacheEndWithReloadAndReset(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	l := newTimedLimiter(t, srv)
-	limits := func(units int64) []quota.Limit {
-		return []quota.Limit{{Name: "minute", Units: units, Window: time.Minute}}
-	}
-	l.enforce(t, limits(1))
-	l.ask(t, "acme", 1)
-	l.ask(t, "acme", 1)
-	if d := l.ask(t, "acme", 1); d.Allowed || d.Basis != quota.BasisCached {
-		t.Fatalf("allowed %v by %v, want a remembered denial", d.Allowed, d.Basis)
-	}
-	configure := func(units int64) {
-		if err := l.Configure(Config{
-			Policies: []quota.Policy{{Name: "standard", Limits: limits(units), EnforcePercent: -1}},
-			Default:  &quota.Tenant{Policy: "standard"}, MaxUnknown: 1 << 20,
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	configure(1)
-	if d := l.ask(t, "acme", 1); d.Allowed || d.Basis != quota.BasisExact {
-		t.Fatalf("after a reload that changes nothing: allowed %v by %v, want to ask anew", d.Allowed, d.Basis)
-	}
-	configure(2)
-	if d := l.ask(t, "acme", 1); !d.Allowed || d.Limits[0].Remaining != 0 {
-		t.Fatalf("after raising the limit: allowed %v, %+v", d.Allowed, d.Limits)
-	}
-	l.ask(t, "acme", 1)
-	if err := l.Reset(context.Background(), "acme"); err != nil {
-		t.Fatal(err)
-	}
-	if d := l.ask(t, "acme", 1); !d.Allowed || d.Limits[0].Remaining != 1 {
-		t.Fatalf("after the reset: allowed %v, %+v", d.Allowed, d.Limits)
-	}
-	if n := l.denyCache.size(l.now.Add(maxCached)); n != 0 {
-		t.Errorf("%d denials under earlier configurations stay in memory", n)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/test/oracle"
 )
 
 // weatherStore is a Store that fails as the test says.
@@ -21,9 +20,11 @@ type weatherStore struct {
 	down    atomic.Pointer[store.Error]
 	garbled atomic.Bool // each partition's data cannot be read
 	silent  atomic.Bool // no verdict is filled in
+	calls   atomic.Int64
 }
 
 func (s *weatherStore) Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+	s.calls.Add(int64(len(calls)))
 	switch e := s.down.Load(); {
 	case e != nil:
 		store.Fail(verdicts, e)
@@ -115,36 +116,27 @@ func TestFallbackAnswers(t *testing.T) {
 	}
 }
 
-// A partition that cannot be read is answered by its fail mode, and counted.
+// A partition that cannot be read is answered by its fail mode and counted, and so is a verdict that
+// the store left as it was.
 func TestFallbackForOnePartition(t *testing.T) {
 	w := newWeather(t, manyPolicies(5))
-	w.store.garbled.Store(true)
-	d := w.check(t, "acme/closed-enforce", 1)
-	if d.Allowed || d.Basis != quota.BasisClosed || d.Reason != quota.ReasonRedisRefused {
-		t.Errorf("allowed %v by %v because of %v", d.Allowed, d.Basis, d.Reason)
-	}
-	if d := w.check(t, "acme/share-enforce", 1); !d.Allowed || d.Basis != quota.BasisLocal {
-		t.Errorf("share: allowed %v by %v", d.Allowed, d.Basis)
-	}
-	if n := w.count(t, "regiond.partition_faults"); n != 2 {
-		t.Errorf("%d partition faults are counted, want 2", n)
-	}
-}
-
-// A verdict that the store left as it was admits nothing: the fail mode decides.
-func TestFallbackForNoVerdict(t *testing.T) {
-	w := newWeather(t, manyPolicies(5))
-	w.store.silent.Store(true)
-	for policy, want := range map[string]struct {
-		allowed bool
-		basis   quota.Basis
-	}{"closed-enforce": {false, quota.BasisClosed}, "share-enforce": {true, quota.BasisLocal}, "open-enforce": {true, quota.BasisOpen}} {
-		for _, ask := range []func(context.Context, quota.Request) (quota.Decision, error){w.Check, w.Peek} {
-			d, err := ask(context.Background(), quota.Request{Tenant: "acme", Policy: policy, Cost: 1})
-			if err != nil || d.Allowed != want.allowed || d.Basis != want.basis || d.Reason != quota.ReasonRedisRefused {
-				t.Errorf("%s: %v, allowed %v by %v because of %v", policy, err, d.Allowed, d.Basis, d.Reason)
+	for n, fault := range []*atomic.Bool{&w.store.garbled, &w.store.silent} {
+		fault.Store(true)
+		for policy, want := range map[string]struct {
+			allowed bool
+			basis   quota.Basis
+		}{"closed-enforce": {false, quota.BasisClosed}, "share-enforce": {true, quota.BasisLocal}, "open-enforce": {true, quota.BasisOpen}} {
+			for _, ask := range []func(context.Context, quota.Request) (quota.Decision, error){w.Check, w.Peek} {
+				d, err := ask(context.Background(), quota.Request{Tenant: "acme", Policy: policy, Cost: 1})
+				if err != nil || d.Allowed != want.allowed || d.Basis != want.basis || d.Reason != quota.ReasonRedisRefused {
+					t.Errorf("%s: %v, allowed %v by %v because of %v", policy, err, d.Allowed, d.Basis, d.Reason)
+				}
 			}
 		}
+		if got, want := w.count(t, "regiond.partition_faults"), int64(6*(n+1)); got != want {
+			t.Errorf("%d partition faults are counted, want %d", got, want)
+		}
+		fault.Store(false)
 	}
 }
 
@@ -228,39 +220,6 @@ func TestFallbackShareDividesTheRate(t *testing.T) {
 	}
 }
 
-// TestFallbackShareSmall: a limit below the number of processes admits something
-// without Redis too, on average no more than the limit, and in the worst window one from
-// each process.
-func TestFallbackShareSmall(t *testing.T) {
-	const units, processes, windows = 5, 6, 40
-	for _, algorithm := range []quota.Algorithm{quota.SlidingLog, quota.SlidingWindow, quota.GCRA} {
-		c := onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "login", Units: units, Window: time.Minute, Algorithm: algorithm}}})
-		c.Processes = func() int64 { return processes }
-		var rigs [processes]*weather
-		for i := range rigs {
-			rigs[i] = newWeather(t, c)
-			rigs[i].fails(quota.ReasonRedisDown, false)
-		}
-		var all []oracle.Admission
-		for range windows * 12 { // each five seconds
-			for _, w := range rigs {
-				w.at = w.at.Add(5 * time.Second)
-				all = append(all, oracle.Admission{US: w.at.UnixMicro(), Cost: int64(w.admits(t, "acme", 2))})
-			}
-		}
-		sum := int64(0)
-		for _, a := range all {
-			sum += a.Cost
-		}
-		if least, most := int64(windows*units/4), int64(windows*units+processes); sum < least || sum > most {
-			t.Errorf("%v: %d processes admitted %d in %d windows of %d, want %d to %d", algorithm, processes, sum, windows, units, least, most)
-		}
-		if worst, ok := oracle.Window(all, processes, time.Minute.Microseconds()); !ok {
-			t.Errorf("%v: %d in one window, want at most one from each of %d processes", algorithm, worst.Units, processes)
-		}
-	}
-}
-
 // What memory admits under its share is remembered beside what Redis admitted, each at
 // its time: the share has a longer window, and must not be taken for another limit.
 func TestFallbackShareRemembersWhen(t *testing.T) {
@@ -309,30 +268,32 @@ func TestFallbackBeginsAnewEachTime(t *testing.T) {
 	}
 }
 
+// What is explained without Redis is the ceiling that decides then, not the one of Redis.
 func TestFallbackExplains(t *testing.T) {
-	c := onePolicy(quota.Policy{Limits: perMinute(20)})
-	c.Processes = func() int64 { return 2 }
+	c := globalPolicy(&others{ceiling: quota.Ceiling{Units: 7, Local: 18, Used: 3}})
 	w := newWeather(t, c)
-	w.fails(quota.ReasonRedisDown, false)
-	d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true})
-	if err != nil || d.Explanation == nil || len(d.Explanation.Limits) != 1 {
-		t.Fatalf("%v %+v", err, d.Explanation)
+	explained := func() []quota.LimitExplanation {
+		t.Helper()
+		d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true})
+		if err != nil || d.Explanation == nil || len(d.Explanation.Limits) != 2 {
+			t.Fatalf("%v %+v", err, d.Explanation)
+		}
+		return d.Explanation.Limits
 	}
-	if e := d.Explanation.Limits[0]; e.Ceiling != 10 || e.Formula != "the whole limit, 20 units in 1m0s, ÷ 2 processes" {
-		t.Errorf("%+v", e)
+	if e := explained(); e[0].Part != 100 || e[0].Peers != nil || e[1].Ceiling != 7 || e[1].Part != 3 || e[1].Formula != "as the test says" || len(e[1].Peers) != 1 {
+		t.Errorf("with Redis: %+v", e)
 	}
-}
-
-// TestFallbackExplainsGlobal: what is explained without Redis is the ceiling that decides then, not the one of Redis.
-func TestFallbackExplainsGlobal(t *testing.T) {
-	w := newWeather(t, globalPolicy(&others{ceiling: quota.Ceiling{Units: 7, Local: 9, Used: 3}}))
-	w.fails(quota.ReasonRedisDown, false)
-	d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true})
-	if err != nil {
+	c.Processes = func() int64 { return 2 }
+	if err := w.Configure(c); err != nil {
 		t.Fatal(err)
 	}
-	if e := d.Explanation.Limits[1]; e.Lost != 0 || e.Formula != "of 9 that the other regions leave, 3 are known to be used" {
-		t.Errorf("under a ceiling of %d it explains %+v", e.Ceiling, e)
+	w.fails(quota.ReasonRedisDown, false)
+	e := explained()
+	if e[0].Ceiling != 50 || e[0].Formula != "the whole limit, 100 units in 1s, ÷ 2 processes" {
+		t.Errorf("regional: %+v", e[0])
+	}
+	if e[1].Lost != 0 || e[1].Formula != "of 18 that the other regions leave, 3 are known to be used, ÷ 2 processes" {
+		t.Errorf("global: %+v", e[1])
 	}
 }
 
@@ -352,29 +313,6 @@ func TestFallbackReportAlwaysCounts(t *testing.T) {
 	}
 	if got := w.admits(t, "acme/share-enforce", 10); got != 1 {
 		t.Errorf("%d admitted after a report of 4 of 5, want 1", got)
-	}
-}
-
-func TestFallbackPeekSpendsNothing(t *testing.T) {
-	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(5)}))
-	w.fails(quota.ReasonRedisDown, false)
-	for range 10 {
-		d, err := w.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1})
-		if err != nil || !d.Allowed || d.Limits[0].Remaining != 5 {
-			t.Fatalf("%v %+v", err, d)
-		}
-	}
-}
-
-// An Idempotency-Key holds while the store is away, too: in this process.
-func TestFallbackReplays(t *testing.T) {
-	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(5)}))
-	w.fails(quota.ReasonRedisDown, false)
-	for i := range 3 {
-		d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 4, IdempotencyKey: "k"})
-		if err != nil || !d.Allowed || d.Replayed != (i > 0) {
-			t.Fatalf("try %d: %v, allowed %v, replayed %v", i, err, d.Allowed, d.Replayed)
-		}
 	}
 }
 

@@ -53,56 +53,6 @@ func TestFaultsSecondRequestDoesNotWait(t *testing.T) {
 	}
 }
 
-// Of L units this process admitted k on a Redis that is then killed: within the
-// window it admits exactly the other L−k by itself, or its share of them. When
-// Redis is back, empty, and is killed again, all that was admitted by then counts.
-func TestFaultsShareContinuesFromRedis(t *testing.T) {
-	for _, processes := range []int64{1, 2} {
-		const units, before = 40, 13
-		c := onePolicy(quota.Policy{Limits: perMinute(units)})
-		c.Processes = func() int64 { return processes }
-		srv := redisserver.Start(t, redisserver.Options{})
-		r := redisRig(t, srv.Addr(), c, time.Second)
-		exact := func(n int) {
-			t.Helper()
-			for range n {
-				if d := r.check(t, "acme", 1); !d.Allowed || d.Basis != quota.BasisExact {
-					t.Fatalf("allowed %v by %v", d.Allowed, d.Basis)
-				}
-			}
-		}
-		back := func() bool { return r.check(t, "another", 1).Basis == quota.BasisExact }
-		exact(before)
-		srv.Kill()
-		const some = 2
-		for range some {
-			if d := r.check(t, "acme", 1); !d.Allowed || d.Basis != quota.BasisLocal {
-				t.Fatalf("allowed %v by %v", d.Allowed, d.Basis)
-			}
-		}
-		srv.Restart()
-		limitertest.Eventually(t, 2*time.Second, "redis is back", back)
-		exact(3)
-		srv.Kill()
-		want := units/int(processes) - before - some - 3
-		if got := r.admits(t, "acme", units); got != want {
-			t.Errorf("%d processes: %d more admitted in the second outage, want exactly %d", processes, got, want)
-		}
-	}
-}
-
-// A budget is kept as it is given, also one that is longer than usual.
-func TestFaultsBudgetIsAsGiven(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	proxy := faultproxy.Start(t, srv.Addr())
-	r := redisRig(t, proxy.Addr(), manyPolicies(1000), 2*time.Second)
-	awaitExact(t, r, 2*time.Second)
-	proxy.Delay(150 * time.Millisecond)
-	if d := r.check(t, "acme/closed-enforce", 1); d.Basis != quota.BasisExact {
-		t.Errorf("%v because of %v after 150 ms of a budget of 2 s", d.Basis, d.Reason)
-	}
-}
-
 // A budget below what one check needs is not refused: what meets no other is decided, and
 // the operator is told, once. How long a server may be silent is not judged here.
 func TestFaultsBudgetBelowNeed(t *testing.T) {

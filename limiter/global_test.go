@@ -206,16 +206,3 @@ func TestGlobalRetryAfter(t *testing.T) {
 		}
 	}
 }
-
-// An explanation gives the terms of each ceiling: the whole limit for a regional one.
-func TestGlobalExplained(t *testing.T) {
-	w := newWeather(t, globalPolicy(&others{ceiling: quota.Ceiling{Units: 4, Local: 4}}))
-	d, err := w.Check(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	regional, global := d.Explanation.Limits[0], d.Explanation.Limits[1]
-	if regional.Part != 100 || regional.Peers != nil || global.Ceiling != 4 || global.Part != 3 || global.Formula != "as the test says" || len(global.Peers) != 1 {
-		t.Errorf("%+v", d.Explanation)
-	}
-}

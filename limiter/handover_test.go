@@ -24,8 +24,7 @@ import (
 type handover struct {
 	*rig
 	*memstore.Store
-	fails  func(c *store.Call) bool
-	during func() // run between a failed call and what memory makes of it; nil for nothing
+	fails func(c *store.Call) bool
 }
 
 func newHandover(t testing.TB, units int64, fails func(*store.Call) bool) *handover {
@@ -39,44 +38,13 @@ func newHandover(t testing.TB, units int64, fails func(*store.Call) bool) *hando
 
 func (h *handover) Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
 	if h.fails(&calls[0]) {
-		if h.during != nil {
-			h.during()
-		}
 		store.Fail(verdicts, &store.Error{Reason: quota.ReasonRedisTimeout, Err: context.DeadlineExceeded})
 		return
 	}
 	h.Store.Decide(ctx, calls, verdicts)
 }
 
-func (h *handover) Reset(ctx context.Context, prefix string) error {
-	return h.Store.Reset(ctx, prefix)
-}
-
-// A call fails, and before memory has decided it Redis answers another. What memory then
-// holds of the partition is of that moment; Redis goes on and admits more. When it is
-// away again, memory has to count that too.
-func TestHandoverWithinAHandover(t *testing.T) {
-	down := false
-	h := newHandover(t, 20, func(*store.Call) bool { return down })
-	h.during = func() {
-		h.during = nil
-		down = false
-		h.check(t, "acme", 1)
-		down = true
-	}
-	down = true
-	h.check(t, "acme", 1) // by memory, and another by Redis before that
-	down = false
-	for range 10 {
-		h.check(t, "acme", 1)
-	}
-	down = true
-	if got := h.admits(t, "acme", 100); got != 20-1-1-10 {
-		t.Errorf("memory admits %d after 12 of 20, want 8", got)
-	}
-}
-
-// The same, left to the scheduler: whichever store decided what, and whatever came in
+// Left to the scheduler: whichever store decided what, and whatever came in
 // between, in the end memory knows of every unit.
 func TestHandoverAtRandom(t *testing.T) {
 	t.Parallel() // it measures no time
@@ -99,44 +67,6 @@ func TestHandoverAtRandom(t *testing.T) {
 		away.Store(true)
 		if got := int64(h.admits(t, "acme", units)); got != units-admitted.Load() {
 			t.Fatalf("run %d: memory admits %d after %d of %d, want %d", run, got, admitted.Load(), units, units-admitted.Load())
-		}
-	}
-}
-
-// Redis answers now and then while memory decides: a unit that memory admits is not
-// forgotten by that.
-func TestHandoverAdmitsNoUnitTwice(t *testing.T) {
-	t.Parallel() // it measures no time
-	const callers, units = 4, 50
-	for run := range 100 {
-		h := newHandover(t, units, func(c *store.Call) bool { return c.Op == store.OpCheck })
-		var admitted atomic.Int64
-		var asking, answering sync.WaitGroup
-		done := make(chan struct{})
-		answering.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-					if _, err := h.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1}); err != nil {
-						t.Error(err)
-					}
-				}
-			}
-		})
-		for range callers {
-			asking.Go(func() {
-				for h.check(t, "acme", 1).Allowed {
-					admitted.Add(1)
-				}
-			})
-		}
-		asking.Wait()
-		close(done)
-		answering.Wait()
-		if got := admitted.Load(); got != units {
-			t.Fatalf("run %d: memory admits %d of %d", run, got, units)
 		}
 	}
 }

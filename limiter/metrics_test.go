@@ -180,32 +180,6 @@ func TestMetricsNameNobody(t *testing.T) {
 	})
 }
 
-// A batch is one script call, and all its checks are counted.
-func TestMetricsBatches(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	r := redisRig(t, srv.Addr(), manyPolicies(1000), 2*time.Second)
-	awaitExact(t, r, 2*time.Second)
-	counts := func() (calls uint64, checks float64, evals int64) {
-		for _, p := range r.collected(t)["regiond.redis.batch_checks"].Data.(metricdata.Histogram[float64]).DataPoints {
-			calls, checks = calls+p.Count, checks+p.Sum
-		}
-		return calls, checks, srv.Calls(t, "evalsha")
-	}
-	calls, checks, evals := counts()
-	for range 4 {
-		for i, o := range r.CheckBatch(context.Background(), slices.Repeat([]quota.Request{{Tenant: "acme", Cost: 1}}, 30)) {
-			if o.Err != nil || o.Decision.Basis != quota.BasisExact {
-				t.Fatalf("check %d: %v by %v", i, o.Err, o.Decision.Basis)
-			}
-		}
-	}
-	r.check(t, "acme", 1)
-	calls2, checks2, evals2 := counts()
-	if calls2-calls != 5 || checks2-checks != 121 || evals2-evals != 5 {
-		t.Errorf("%v checks in %d calls, %d reached redis; want 121 in 5", checks2-checks, calls2-calls, evals2-evals)
-	}
-}
-
 func TestMetricsUnknownPartitions(t *testing.T) {
 	c := onePolicy(quota.Policy{Limits: perMinute(5)})
 	c.MaxUnknown = 3
@@ -242,21 +216,6 @@ func TestMetricsNearMisses(t *testing.T) {
 	}
 	if n := r.count(t, "regiond.near_misses", "limit=hour"); n != 0 {
 		t.Errorf("%d near misses of a limit that is hardly touched", n)
-	}
-}
-
-// A reload that drops a policy and brings it back goes on counting it.
-func TestMetricsSurviveReload(t *testing.T) {
-	r := memoryRig(t, onePolicy(quota.Policy{Name: "gold", Limits: perMinute(5)}), nil)
-	r.check(t, "acme", 1)
-	for _, name := range []string{"silver", "gold"} {
-		if err := r.Configure(onePolicy(quota.Policy{Name: name, Limits: perMinute(5)})); err != nil {
-			t.Fatal(err)
-		}
-		r.check(t, "acme", 1)
-	}
-	if gold, silver := r.count(t, "regiond.decisions", "policy=gold"), r.count(t, "regiond.decisions", "policy=silver"); gold != 2 || silver != 1 {
-		t.Errorf("%d and %d decisions, want 2 and 1", gold, silver)
 	}
 }
 

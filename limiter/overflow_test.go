@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/store"
@@ -40,124 +39,13 @@ func TestOverflowAdmitsUpToMost(t *testing.T) {
 		{"and stay one", 0, "a b", true, 2},
 	} {
 		now = now.Add(row.pass)
+		if o.admit(strings.Fields(row.keys), ttl, false) != row.want {
+			t.Errorf("%s: a look finds it otherwise", row.why)
+		}
 		got := o.admit(strings.Fields(row.keys), ttl, true)
 		if got != row.want || o.size() != row.live {
 			t.Errorf("%s: admitted %v with %d live, want %v with %d", row.why, got, o.size(), row.want, row.live)
 		}
-	}
-}
-
-// stepped is a moment at which the host's wall clock was set on or back, in whole seconds:
-// a time.Time holds its reading beside that of the monotonic clock, which goes on.
-func stepped(t *testing.T, at time.Time, by time.Duration) time.Time {
-	t.Helper()
-	now := at
-	// The first word: a flag, 33 bits of seconds and 30 of nanoseconds, of the wall clock.
-	*(*uint64)(unsafe.Pointer(&now)) += uint64(by/time.Second) << 30
-	if now.UnixMicro()-at.UnixMicro() != by.Microseconds() || now.Sub(at) != 0 {
-		t.Fatalf("%v was stepped by %v to %v, %v later", at, by, now, now.Sub(at))
-	}
-	return now
-}
-
-// A place is held for the life of its keys that has passed, whatever the host's wall clock
-// was set to meanwhile.
-func TestOverflowOutlivesASteppedClock(t *testing.T) {
-	for _, row := range []struct {
-		step, pass time.Duration
-		free       bool
-	}{
-		{0, time.Minute, false},
-		{time.Hour, time.Minute, false},
-		{-time.Hour, time.Minute, false},
-		{0, 4 * time.Minute, true},
-		{time.Hour, 4 * time.Minute, true},
-		{-time.Hour, 4 * time.Minute, true},
-	} {
-		now := time.Now()
-		l, err := New(Options{
-			Store: memstore.New(memstore.Options{}), Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now },
-			Config: Config{
-				Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 50, Window: time.Minute}}, EnforcePercent: -1}},
-				Default:  &quota.Tenant{Policy: "standard"}, MaxUnknown: 1,
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.Check(context.Background(), quota.Request{Tenant: "first", Cost: 1}); err != nil {
-			t.Fatal(err)
-		}
-		now = stepped(t, now, row.step).Add(row.pass)
-		if free := l.overflow.admit([]string{"second"}, 0, false); free != row.free {
-			t.Errorf("%v after the first, the wall clock stepped by %v: room for a second is %v, want %v", row.pass, row.step, free, row.free)
-		}
-	}
-}
-
-// seenStore notes the partitions that it is asked for.
-type seenStore struct {
-	*memstore.Store
-	partitions map[string]bool
-}
-
-func (s *seenStore) Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
-	s.partitions[calls[0].Keys[0]] = true
-	s.Store.Decide(ctx, calls, verdicts)
-}
-
-// Under a flood of invented ids nothing grows: neither the count of the living,
-// nor the store, which sees one partition more for all the newcomers together.
-func TestOverflowFlood(t *testing.T) {
-	t.Parallel() // it measures no time
-	const most, flood = 100, 20_000
-	now := time.Unix(1_795_198_405, 0)
-	s := &seenStore{memstore.New(memstore.Options{Now: func() int64 { return now.UnixMicro() }}), map[string]bool{}}
-	l, err := New(Options{
-		Store: s, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now },
-		Config: Config{
-			Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 50, Window: time.Minute}}, EnforcePercent: -1}},
-			Default:  &quota.Tenant{Policy: "standard"}, Tenants: map[string]quota.Tenant{"acme": {Policy: "standard"}}, MaxUnknown: most,
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	allowed := func(tenant string) bool {
-		d, err := l.Check(context.Background(), quota.Request{Tenant: tenant, Cost: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d.Allowed
-	}
-	admitted := 0
-	for i := range flood {
-		if allowed(fmt.Sprint("invented", i)) {
-			admitted++
-		}
-	}
-	if admitted != most+50 {
-		t.Errorf("%d of the flood were admitted, want %d with partitions of their own and 50 from the shared one", admitted, most)
-	}
-	kept := len(s.partitions)
-	if kept != most+1 || l.overflow.size() != most {
-		t.Errorf("the store has seen %d partitions, %d are counted, want %d and %d", kept, l.overflow.size(), most+1, most)
-	}
-	for i := range 50 {
-		if !allowed("acme") {
-			t.Fatalf("a listed tenant was denied at %d of 50", i)
-		}
-	}
-	if allowed("acme") {
-		t.Error("a listed tenant went past its limit")
-	}
-	if !allowed("invented7") || allowed("latecomer") {
-		t.Error("an unlisted tenant with a place of its own keeps it; a newcomer has none")
-	}
-	// Once the flood is over and has aged out, newcomers count as themselves again.
-	now = now.Add(4 * time.Minute)
-	if !allowed("latecomer") || !allowed("latecomer2") || l.overflow.size() > most {
-		t.Error("the places of those who left were not given away")
 	}
 }
 
@@ -172,5 +60,44 @@ func BenchmarkValues(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		v.admit(valueID(seed, k.Limits[0].By, users[i%len(users)]), k, int64(i), 1<<20, true)
+	}
+}
+
+// awayStore is a Redis that is away.
+type awayStore struct{ *memstore.Store }
+
+func (awayStore) Decide(_ context.Context, _ []store.Call, verdicts []store.Verdict) {
+	store.Fail(verdicts, &store.Error{Reason: quota.ReasonRedisDown, Err: context.DeadlineExceeded})
+}
+
+// Where memory has no room for another partition, that is refused while Redis is away, and those it has stay counted.
+func TestLocalKeepsThoseItHas(t *testing.T) {
+	l, err := New(Options{
+		Store: awayStore{}, Logger: slog.New(slog.DiscardHandler),
+		Config: Config{
+			Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "day", Units: 2, Window: 24 * time.Hour}}, EnforcePercent: -1}},
+			Default:  &quota.Tenant{Policy: "standard"}, MaxUnknown: 1 << 20,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.local = memstore.New(memstore.Options{Partitions: 2, Coarse: true})
+	for _, row := range []struct {
+		tenant  string
+		allowed bool
+		basis   quota.Basis
+	}{
+		{"a", true, quota.BasisLocal},
+		{"b", true, quota.BasisLocal},
+		{"c", false, quota.BasisClosed},
+		{"a", true, quota.BasisLocal},
+		{"a", false, quota.BasisLocal},
+		{"c", false, quota.BasisClosed},
+	} {
+		d, err := l.Check(t.Context(), quota.Request{Tenant: row.tenant, Cost: 1})
+		if err != nil || d.Allowed != row.allowed || d.Basis != row.basis {
+			t.Errorf("%s: allowed %v by %v (%v), want %v by %v", row.tenant, d.Allowed, d.Basis, err, row.allowed, row.basis)
+		}
 	}
 }

@@ -123,42 +123,6 @@ func TestHeavyRequestsAreExact(t *testing.T) {
 	}
 }
 
-// More than Redis can do is turned away, and never decided without it.
-func TestTooMuchIsShed(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	const limits, callers, batch = 8, 16, 100
-	r := busyRig(t, srv.Addr(), limits)
-	awaitDecision(t, r, limits)
-	var heavy, single tally
-	var wg sync.WaitGroup
-	end := time.Now().Add(time.Second)
-	for c := range callers {
-		wg.Go(func() {
-			requests := make([]quota.Request, batch)
-			for i := range requests {
-				requests[i] = wideRequest(fmt.Sprint("acme", c), limits, i, 2)
-			}
-			for time.Now().Before(end) {
-				for _, o := range r.CheckBatch(context.Background(), requests) {
-					heavy.add(o.Decision)
-				}
-			}
-		})
-	}
-	pace := time.NewTicker(10 * time.Millisecond)
-	defer pace.Stop()
-	for time.Now().Before(end) {
-		single.add(r.check(t, "bystander", 1))
-		<-pace.C
-	}
-	wg.Wait()
-	heavy.mustBeOf(t, "heavy", quota.BasisExact, quota.BasisShed)
-	single.mustBeOf(t, "single", quota.BasisExact, quota.BasisShed)
-	if n := r.count(t, "regiond.redis.outages") + r.count(t, "regiond.redis.ambiguous"); n != 0 {
-		t.Errorf("a busy redis was taken for away, or its answers were not waited for: %d times", n)
-	}
-}
-
 func awaitDecision(t *testing.T, r *rig, limits int) {
 	t.Helper()
 	limitertest.Eventually(t, 2*time.Second, "redis decides", func() bool {

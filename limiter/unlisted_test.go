@@ -101,3 +101,14 @@ func TestIdempotencyNearMaxUnknown(t *testing.T) {
 		onceForAll(t, processes(t, srv.Addr(), len(full), c), full, replayed)
 	}
 }
+
+// processes are limiters on one Redis that share nothing else.
+func processes(t *testing.T, addr string, n int, c limiter.Config) []*rig {
+	t.Helper()
+	rigs := make([]*rig, n)
+	for i := range rigs {
+		meter, reader := readMeter(t)
+		rigs[i] = storeRig(t, limiter.NewRedis(t, addr, ""), c, meter, reader, nil)
+	}
+	return rigs
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -154,30 +153,5 @@ func TestMaxValuesBoundsRedis(t *testing.T) {
 	}
 	if len(worst) != 2 {
 		t.Errorf("kinds %v", worst)
-	}
-}
-
-// TestMaxValuesAtOnce: processes of the gateway race for the last places. Two lists of dimensions
-// would give theirs to others: each has its own.
-func TestMaxValuesAtOnce(t *testing.T) {
-	c := byUser(10)
-	c.Policies[0].Limits = c.Policies[0].Limits[:2]
-	r := memoryRig(t, c, nil)
-	var all sync.WaitGroup
-	for n := range 8 {
-		all.Go(func() {
-			for i := range 200 {
-				_, err := r.Check(context.Background(), quota.Request{
-					Tenant: "acme", Cost: 1, Dimensions: quota.Dimensions{{Name: "user", Value: fmt.Sprint("u", n, ".", i)}},
-				})
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if n := r.count(t, "regiond.values_overflow"); n != 8*200-10 {
-		t.Errorf("%d decisions in the shared partition, want %d", n, 8*200-10)
 	}
 }
