@@ -421,6 +421,9 @@ func (f *forgetful) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Process
 
 func (f *forgetful) answer(cmd redis.Cmder) {
 	args := cmd.Args()
+	if len(args) == 1 { // TIME
+		return
+	}
 	tenant := hashTag(args[3].(string))
 	again := slices.Contains(f.sent, tenant)
 	f.sent = append(f.sent, tenant)

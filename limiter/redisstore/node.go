@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -41,7 +40,6 @@ type node struct {
 	checked time.Time             // when the user was last found to have all rights; the prober's, as lacks
 	lacks   string                // what it was last found to lack, "" for nothing
 	lost    func()                // see Store.OnLost
-	meter   *meter
 	now     func() time.Duration
 	watch   *store.Watch
 	cluster *cluster // nil for a server that holds all keys
@@ -68,9 +66,9 @@ func newNodes(o Options, wake chan struct{}, m *metrics, lost func()) *nodes {
 func (f *nodes) node(client *redis.Client) *node {
 	n := f.template
 	n.client, n.breaker = client, &breaker{wake: f.wake}
-	n.life, n.meter, n.watch = &atomic.Pointer[life]{}, &meter{}, &store.Watch{}
+	n.life, n.watch = &atomic.Pointer[life]{}, &store.Watch{}
 	n.life.Store(&life{key: lifeKey})
-	n.queue = newQueue(n.budget, f.deadAfter, n.send, n.sign, n.lose)
+	n.queue = newQueue(n.budget, f.deadAfter, n.send, n.ping, n.lose)
 	n.queue.spans = newScriptSpans(f.tracer, client.Options().Addr)
 	return &n
 }
@@ -89,12 +87,11 @@ var (
 	errBreakerOpen = &store.Error{Reason: quota.ReasonBreakerOpen, Err: errAway}
 )
 
-// send brings one batch to Redis and back, and reports the result to the breaker.
-func (n *node) send(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+// send is the queue's sendFunc. It reports the result to the breaker.
+func (n *node) send(ctx context.Context, calls []store.Call, verdicts []store.Verdict) (endedUS int64) {
 	start := time.Now()
-	n.exec(ctx, calls, verdicts)
+	endedUS = n.exec(ctx, calls, verdicts)
 	took := time.Since(start)
-	n.meter.ended(took)
 	var refused *store.Error
 	for i := range verdicts {
 		if e := fault(verdicts[i].Err); e != nil {
@@ -105,6 +102,7 @@ func (n *node) send(ctx context.Context, calls []store.Call, verdicts []store.Ve
 	if refused != nil && refused.Reason != quota.ReasonRedisTimeout { // late is the watchdog's to judge
 		n.lose(refused)
 	}
+	return endedUS
 }
 
 // fault returns err if it counts as a failure of the server, and nil for an error of a
@@ -138,18 +136,20 @@ type scriptCall struct {
 }
 
 // exec runs the script for calls: once, or in a cluster once for each tenant, since a
-// script runs across no slots, all in one pipeline.
-func (n *node) exec(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
-	var parts []*scriptCall
-	if n.cluster == nil {
-		parts = []*scriptCall{{subset: subset{calls: calls, verdicts: verdicts}}}
-	} else {
+// script runs across no slots, all in one pipeline. It returns when this server had done so, 0
+// if it did not do so alone.
+func (n *node) exec(ctx context.Context, calls []store.Call, verdicts []store.Verdict) (endedUS int64) {
+	parts := []*scriptCall{{subset: subset{calls: calls, verdicts: verdicts}}}
+	if n.cluster != nil {
 		parts = byTenant(calls)
 	}
-	n.pipeline(ctx, parts)
+	for _, p := range parts {
+		p.nonce, p.args = n.command(p.calls)
+	}
+	endedUS = n.pipeline(ctx, parts)
 	if again := forgotten(parts); len(again) > 0 { // not executed: the server does not know the script
 		if err := n.reload(ctx); err == nil {
-			n.pipeline(ctx, again)
+			endedUS = n.pipeline(ctx, again)
 		} else {
 			for _, p := range again {
 				p.err = err
@@ -158,6 +158,7 @@ func (n *node) exec(ctx context.Context, calls []store.Call, verdicts []store.Ve
 	}
 	if n.cluster != nil && slices.ContainsFunc(parts, func(p *scriptCall) bool { return elsewhere(p.err) }) {
 		n.cluster.follow(ctx, n.budget/2, parts)
+		endedUS = 0
 	}
 	for _, p := range parts {
 		if err := p.outcome(); err != nil {
@@ -167,30 +168,26 @@ func (n *node) exec(ctx context.Context, calls []store.Call, verdicts []store.Ve
 		}
 		p.gather(verdicts)
 	}
+	return endedUS
 }
 
-// pipeline sends each once, together.
-func (n *node) pipeline(ctx context.Context, parts []*scriptCall) {
-	n.meter.scripts.Add(int64(len(parts)))
-	for _, p := range parts {
-		if p.args == nil {
-			p.nonce, p.args = n.command(p.calls)
-		}
-	}
-	if len(parts) == 1 {
-		parts[0].reply, parts[0].err = once(ctx, n.client, parts[0].args...)
-		return
-	}
+// pipeline sends each once, together, and returns when the server had run them, 0 if it did not answer.
+func (n *node) pipeline(ctx context.Context, parts []*scriptCall) (endedUS int64) {
 	pipe := n.client.Pipeline()
 	sent := make([]onceCmd, len(parts))
 	for i, p := range parts {
 		sent[i] = onceCmd{redis.NewCmd(ctx, p.args...)}
 		_ = pipe.Process(ctx, sent[i]) // it only joins the pipeline
 	}
+	ended := pipe.Time(ctx)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, p := range parts {
 		p.reply, p.err = sent[i].Result()
 	}
+	if ended.Err() != nil {
+		return 0
+	}
+	return ended.Val().UnixMicro()
 }
 
 // saw watches the clock by a reply.
@@ -287,7 +284,7 @@ func classify(err error) *store.Error {
 // probe asks for all that a decision needs. A server that is slow to answer stays in use,
 // and one that was away is not used again until it answers in time.
 func (n *node) probe(ctx context.Context) {
-	heard := n.queue.heard.Load()
+	heard := n.queue.lastHeard()
 	err := n.live(ctx)
 	if err == nil {
 		err = n.load(ctx)
@@ -300,15 +297,12 @@ func (n *node) probe(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled): // stopping
 	case err != nil && (failed.Reason == quota.ReasonOverloaded || failed.Reason == quota.ReasonRedisTimeout &&
-		(n.queue.heard.Load() != heard || n.queue.patience > dialTimeout)):
+		(n.queue.lastHeard() != heard || n.queue.patience > dialTimeout)):
 		// It was not asked, answers others, or has more time than a probe.
 	case err != nil:
 		n.lose(failed)
 	case time.Since(start) <= n.queue.patience && n.breaker.probed(time.Now()):
 		n.log.Info("redis is back, decisions are exact again")
-	}
-	if err == nil {
-		_ = n.measure(ctx)
 	}
 }
 
@@ -327,73 +321,13 @@ func (n *node) reach(ctx context.Context) error {
 	return cmp.Or(errs...)
 }
 
-// meter is what script calls cost.
-type meter struct {
-	scripts atomic.Int64 // that were sent
-	fastest atomic.Int64 // ns, since the last probe; 0 for none
-	last    account      // belongs to the queue's lock
-}
-
-// account is what script calls came to, in all: of this process, and as Redis says.
-type account struct {
-	at           time.Time
-	weight, sent float64
-	calls, usec  int64
-}
-
-// ended notes how long a call took.
-func (m *meter) ended(took time.Duration) {
-	for {
-		fastest := m.fastest.Load()
-		if fastest > 0 && fastest <= int64(took) || m.fastest.CompareAndSwap(fastest, int64(took)) {
-			return
-		}
-	}
-}
-
-// measureEvery is how often Redis is asked for its account at most, which costs it as much
-// as some checks.
-const measureEvery = 100 * time.Millisecond
-
-// sign asks for a sign of life, and for Redis's account now and then: while calls take long
-// it tells whether that is Redis's doing. An error that is a reply is a sign too.
-func (n *node) sign(ctx context.Context) error {
-	var err error
-	n.queue.mu.Lock()
-	due := time.Since(n.meter.last.at) > measureEvery
-	n.queue.mu.Unlock()
-	if due {
-		err = n.measure(ctx)
-	} else {
-		err = n.client.Ping(ctx).Err()
-	}
+// ping asks for a sign of life. An error that is a reply is one too.
+func (n *node) ping(ctx context.Context) error {
+	err := n.client.Ping(ctx).Err()
 	if reply := redis.Error(nil); errors.As(err, &reply) {
 		return nil
 	}
 	return err
-}
-
-// measure tells the queue how long Redis was busy with a script call, by its own account.
-// Calls of other processes are among them, so it also tells whether most were ours. An ACL
-// that allows no INFO leaves the price as it is.
-func (n *node) measure(ctx context.Context) error {
-	info, err := n.client.InfoMap(ctx, "commandstats").Result()
-	if err != nil {
-		return err
-	}
-	n.queue.mu.Lock()
-	defer n.queue.mu.Unlock()
-	was, now := n.meter.last, account{at: time.Now(), sent: float64(n.meter.scripts.Load()), weight: n.queue.carried}
-	if k, _ := fmt.Sscanf(info["Commandstats"]["cmdstat_evalsha"], "calls=%d,usec=%d", &now.calls, &now.usec); k != 2 {
-		return nil
-	}
-	n.meter.last = now
-	const enough = 4
-	if calls, sent := now.calls-was.calls, now.sent-was.sent; calls >= enough && sent >= enough {
-		took := time.Duration(now.usec-was.usec) * time.Microsecond / time.Duration(calls)
-		n.queue.price.measured(took, (now.weight-was.weight)/sent+n.queue.price.call, float64(calls) < 1.5*sent)
-	}
-	return nil
 }
 
 func (n *node) load(ctx context.Context) error {

@@ -9,21 +9,20 @@ import (
 // price is what checks cost a Redis server: how many fit in one script call, and how many
 // can wait without missing their time. It is not safe for concurrent use.
 //
-// How much Redis gets done is read off its own clock, since this process may have to wait
-// for a processor for longer than Redis needs for a call:
+// How long Redis is busy, and what it gets done, is read off its own clock, since this process
+// may have to wait for a processor for longer than Redis needs for a call:
 //
-//	sent ── way ── arrived ── other calls, pauses ── began (TIME) ── work ── end ── way ── answered
-//	               └──────────────── passed ───────────────────────────────────┘
+//	sent ── way ── arrived ── other calls, pauses ── began (TIME) ── busy ── ended (TIME) ── way ── answered
+//	               └──────────────── passed ─────────────────────────────────┘
 type price struct {
-	start  time.Time // of this process's clock
-	call   float64   // weight of a call without a check in it, if it is not in the checks' own
-	cost   float64   // ns of Redis for a unit of weight, as Redis itself measures it
-	passed float64   // ns in which Redis had calls of ours; fades
-	spent  float64   // ns of Redis that they needed; fades
+	call   float64 // weight of a call without a check in it, if it is not in the checks' own
+	cost   float64 // ns of Redis for a unit of weight
+	passed float64 // ns in which Redis had calls of ours; fades
+	spent  float64 // ns of Redis that they needed; fades
 
-	way   time.Duration // from when a call is sent to when Redis could begin, by both clocks
-	until time.Duration // when the latest call ended, on Redis's clock
-	last  time.Time     // when the latest call was answered
+	way   int64     // µs from when a call is sent, by our clock, to when Redis could begin, by its own
+	until int64     // when the latest call ended, µs of Redis's clock
+	last  time.Time // when the latest call was answered
 }
 
 const (
@@ -70,54 +69,42 @@ func (p *price) idle(now time.Time) {
 	}
 }
 
-// answered learns from a call that carried weight: when it was sent, how long it took, and
-// when Redis began with it.
-func (p *price) answered(weight float64, sent time.Time, took time.Duration, storeUS int64) {
-	if storeUS == 0 {
-		return // none of its checks was decided
+// answered learns from a call that carried weight: when it was sent and answered, and when
+// Redis began and ended it, µs of its clock.
+func (p *price) answered(weight float64, sent, now time.Time, began, ended int64) {
+	took, way := now.Sub(sent).Microseconds(), began-sent.UnixMicro()
+	if ended < began || ended-began > took {
+		return // its clock has stepped
 	}
 	p.idle(sent)
-	now := sent.Add(took)
 	keep := float64(fade) / float64(fade+max(0, now.Sub(p.last)))
 	p.passed, p.spent, p.last = p.passed*keep, p.spent*keep, now
-	began := time.Duration(storeUS) * time.Microsecond
-	way := began - sent.Sub(p.start)
+	p.learn(float64(ended-began) * 1000 / (weight + p.call))
 	switch {
 	case way < p.way, way-p.way > took: // the fastest so far, or a clock has stepped
 		p.way = way
 	default:
 		p.way += (way - p.way) / 256
 	}
-	// What is shorter than jitter is no wait for Redis.
-	const jitter = 200 * time.Microsecond
-	work := (weight + p.call) * p.cost
-	arrived, end := min(began, began-(way-p.way)+jitter), began+time.Duration(work)
-	if p.until > end+took {
-		p.until = arrived // Redis's clock has stepped back
+	if p.until > ended+took {
+		p.until = 0 // Redis's clock has stepped back
 	}
 	// Time in which several calls were there counts once, and a call of a few checks does not
 	// count: it says more of the way than of Redis.
 	if weight >= leastWeight {
-		p.passed += float64(max(0, end-max(arrived, p.until)))
-		p.spent += work
+		const jitter = 200 // µs; what is shorter is no wait for Redis
+		arrived := min(began, began-(way-p.way)+jitter)
+		p.passed += float64(max(0, ended-max(arrived, p.until))) * 1000
+		p.spent += (weight + p.call) * p.cost
 	}
-	p.until = max(p.until, end)
+	p.until = max(p.until, ended)
 }
 
-// measured learns from what Redis says of its calls: how long they took on average, and
-// what they weighed. ours is whether most of them were this process's.
-func (p *price) measured(took time.Duration, weight float64, ours bool) {
-	sample := float64(took) / weight
-	if sample > p.cost {
-		// Our small calls may be among larger ones of other processes: only what takes longer
-		// than a full call, and is mostly ours, is dearer than was known. A pause doubles it at
-		// most.
-		if !ours {
-			return
-		}
-		sample = min(max(p.cost, float64(took)/(p.perCall()+p.call)), 2*p.cost)
-	}
-	p.cost = min(max((p.cost+sample)/2, weightCost/4), 100*weightCost)
+// learn takes what a unit of weight has cost in one call. A pause in a call doubles it at most.
+func (p *price) learn(sample float64) {
+	const calls = 16 // that a sample counts among
+	p.cost += (min(sample, 2*p.cost) - p.cost) / calls
+	p.cost = min(max(p.cost, weightCost/4), 100*weightCost)
 }
 
 // weight is what a check costs Redis: about so many µs, where BenchmarkPrices was run.

@@ -30,14 +30,13 @@ import (
 type queue struct {
 	budget time.Duration
 	spans  *scriptSpans // nil: no call is traced
-	send   func(ctx context.Context, calls []store.Call, verdicts []store.Verdict)
+	send   sendFunc
 	watchdog
 
 	mu       sync.Mutex
 	price    price
 	each     float64       // weight of each check beside its own
 	load     float64       // weight of all checks that wait or are under way
-	carried  float64       // weight of all checks that were ever sent
 	sent     time.Time     // when the latest call was
 	trip     time.Duration // how long calls take: at once if they take less, slowly if they take more
 	away     bool          // the server was lost since the latest job
@@ -47,15 +46,16 @@ type queue struct {
 	first    float64       // and their weight
 	underway []*batch
 	flushers int
-
-	spare   sync.Pool // of *job that no other goroutine holds
-	batches sync.Pool // of *batch
+	fastest  time.Duration // the fastest call since the last probe; 0: there was none
 }
 
-func newQueue(budget, deadAfter time.Duration, send func(context.Context, []store.Call, []store.Verdict), ping func(context.Context) error, dead func(*store.Error)) *queue {
+// sendFunc has a server decide calls, and returns when that had done so, µs of its clock, or 0.
+type sendFunc = func(ctx context.Context, calls []store.Call, verdicts []store.Verdict) (endedUS int64)
+
+func newQueue(budget, deadAfter time.Duration, send sendFunc, ping func(context.Context) error, dead func(*store.Error)) *queue {
 	return &queue{
-		budget: budget, send: send, price: price{cost: weightCost, call: callWeight, start: time.Now()},
-		watchdog: watchdog{born: time.Now(), patience: max(budget, deadAfter), ping: ping, dead: dead},
+		budget: budget, send: send, price: price{cost: weightCost, call: callWeight},
+		watchdog: watchdog{patience: max(budget, deadAfter), ping: ping, dead: dead},
 	}
 }
 
@@ -95,16 +95,15 @@ type job struct {
 	done     chan struct{}   // has an element when all verdicts are set
 }
 
-// batch is the checks of one call, kept for the next.
+// batch is the checks of one call, kept for the flusher's next.
 type batch struct {
 	parts    []part
 	calls    []store.Call
 	verdicts []store.Verdict
 	weight   float64
 	sent     time.Time
-	lost     bool          // nobody waits for it any more
-	age      time.Duration // of this process's running time
-	pings    int           // that were answered, or under way, when it was sent
+	lost     bool // nobody waits for it any more
+	pings    int  // that were answered, or under way, when it was sent
 }
 
 // storeUS is when Redis began with the first call that it decided, 0 for none.
@@ -145,7 +144,9 @@ const trialEvery = 50 * time.Millisecond
 // call. What is not Ambiguous was not charged. After an Ambiguous error the calls must not
 // be changed: they may still be read.
 func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
-	j, now := q.job(ctx, calls, verdicts), time.Now()
+	j, now := &job{
+		ctx: ctx, calls: calls, verdicts: verdicts, span: q.spans.of(ctx), end: len(calls), done: make(chan struct{}, 1),
+	}, time.Now()
 	left, deadline := q.budget, (<-chan struct{})(nil)
 	if until, timed := ctx.Deadline(); timed && until.Sub(now) < q.patience {
 		left = min(left, until.Sub(now))
@@ -171,28 +172,21 @@ func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store
 	select {
 	case <-j.done:
 	case <-deadline:
-		if q.leftBehind(j) {
-			return
-		}
-		<-j.done
+		q.leaveBehind(j)
 	}
-	*j = job{done: j.done}
-	q.spare.Put(j)
 }
 
-// leftBehind answers a job whose caller's deadline has come, and reports whether it is still
-// part of a call under way.
-func (q *queue) leftBehind(j *job) bool {
+// leaveBehind answers a job whose caller's deadline has come. It may be part of a call under way.
+func (q *queue) leaveBehind(j *job) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(j.done) > 0 {
-		return false
+		return
 	}
 	if i := slices.Index(q.waiting, j); i >= 0 {
 		q.waiting = slices.Delete(q.waiting, i, i+1)
-		q.leave(j)
 		q.drop(j, errBusy)
-		return false
+		return
 	}
 	for _, b := range q.underway {
 		for _, p := range b.parts {
@@ -202,17 +196,7 @@ func (q *queue) leftBehind(j *job) bool {
 		}
 	}
 	j.gone = true
-	q.drop(j, errBusy)
-	return true
-}
-
-func (q *queue) job(ctx context.Context, calls []store.Call, verdicts []store.Verdict) *job {
-	j, ok := q.spare.Get().(*job)
-	if !ok {
-		j = &job{done: make(chan struct{}, 1)}
-	}
-	j.ctx, j.calls, j.verdicts, j.span, j.end = ctx, calls, verdicts, q.spans.of(ctx), len(calls)
-	return j
+	q.answer(j, errBusy)
 }
 
 // enqueue has a job wait. A single check waits for no batch.
@@ -241,11 +225,7 @@ func (q *queue) startFlusher() {
 		return
 	}
 	q.flushers++
-	b, ok := q.batches.Get().(*batch)
-	if !ok {
-		b = &batch{}
-	}
-	go q.flush(b)
+	go q.flush(&batch{})
 }
 
 // admit sheds the calls of a job that Redis will not come to in time, and reports whether
@@ -299,12 +279,12 @@ func (q *queue) flush(b *batch) {
 			return
 		}
 		ctx, span := q.spans.start(context.Background(), b)
-		q.send(ctx, b.calls, b.verdicts)
+		ended := q.send(ctx, b.calls, b.verdicts)
 		if span != nil {
 			concluded(span, b)
 			span.End()
 		}
-		if !q.settle(b) {
+		if !q.settle(b, ended) {
 			return
 		}
 	}
@@ -351,7 +331,6 @@ func (q *queue) take(b *batch) bool {
 	room := q.room()
 	if room == 0 || q.flushers > fewFlushers && !q.worthMore() {
 		q.flushers--
-		q.batches.Put(b)
 		return false
 	}
 	turn := 2 * room / float64(max(1, len(q.waiting)))
@@ -359,7 +338,6 @@ func (q *queue) take(b *batch) bool {
 	for ; taken < len(q.waiting) && b.weight < room; taken++ {
 		j := q.waiting[taken]
 		if err := j.late(now); err != nil {
-			q.leave(j)
 			q.drop(j, err)
 			continue
 		}
@@ -381,18 +359,17 @@ func (q *queue) take(b *batch) bool {
 	q.waiting = slices.Delete(q.waiting, 0, taken)
 	if len(b.parts) == 0 {
 		q.flushers--
-		q.batches.Put(b)
 		return false
 	}
 	b.verdicts = store.Blank(b.verdicts, len(b.calls))
 	b.sent, b.pings, q.sent = now, q.pings, now
-	if q.asked.IsZero() {
-		q.asked = now
+	if q.owing.IsZero() {
+		q.owing = now
 	}
 	if q.pinging {
 		b.pings++
 	}
-	q.underway, q.carried = append(q.underway, b), q.carried+b.weight
+	q.underway = append(q.underway, b)
 	return true
 }
 
@@ -407,9 +384,14 @@ func (j *job) late(now time.Time) error {
 	return nil
 }
 
-// drop sheds what a job has still to send, and answers it. The caller takes it out of those
-// that wait.
+// drop answers a job that waits. The caller takes it out of those that do.
 func (q *queue) drop(j *job, why error) {
+	q.leave(j)
+	q.answer(j, why)
+}
+
+// answer sheds what a job has still to send, and answers it.
+func (q *queue) answer(j *job, why error) {
 	for i := j.first; i < j.end; i++ {
 		q.load -= q.weight(&j.calls[i])
 	}
@@ -418,22 +400,27 @@ func (q *queue) drop(j *job, why error) {
 	j.done <- struct{}{}
 }
 
-// settle hands out the verdicts of a batch. It is false if nobody waits for them any more:
-// the flusher ends.
-func (q *queue) settle(b *batch) bool {
+// settle hands out the verdicts of a batch, with which the server had done at endedUS. It is
+// false if nobody waits for them any more: the flusher ends.
+func (q *queue) settle(b *batch, endedUS int64) bool {
 	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if b.lost {
 		return false
 	}
+	q.remove(b)
 	if b.answered() {
 		q.hear()
 	}
 	took := now.Sub(b.sent)
-	q.price.answered(b.weight, b.sent, took, b.storeUS())
 	q.trip = min(took, q.trip+(took-q.trip)/4)
-	q.remove(b)
+	if q.fastest == 0 || took < q.fastest {
+		q.fastest = took
+	}
+	if began := b.storeUS(); began > 0 && endedUS > 0 {
+		q.price.answered(b.weight, b.sent, now, began, endedUS)
+	}
 	at := 0
 	for _, p := range b.parts {
 		n := p.to - p.from
@@ -467,12 +454,7 @@ func (q *queue) deliver(p part, verdicts []store.Verdict) {
 // remove takes a batch out of those under way.
 func (q *queue) remove(b *batch) {
 	q.load -= b.weight
-	for i, o := range q.underway {
-		if o == b {
-			q.underway = append(q.underway[:i], q.underway[i+1:]...)
-			return
-		}
-	}
+	q.underway = slices.DeleteFunc(q.underway, func(o *batch) bool { return o == b })
 }
 
 // lose gives up a batch: what became of its checks is unknown.
@@ -487,14 +469,21 @@ func (q *queue) lose(b *batch, why error) {
 	}
 }
 
+// need is what the fastest call since the last one took, 0 for none.
+func (q *queue) need() (fastest time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	fastest, q.fastest = q.fastest, 0
+	return fastest
+}
+
 // drain answers all that wait with an error: the server is away.
 func (q *queue) drain(why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.away = true
 	for _, j := range q.waiting {
-		q.leave(j)
 		q.drop(j, why)
 	}
-	q.waiting = slices.Delete(q.waiting, 0, len(q.waiting))
+	q.waiting = nil
 }

@@ -45,7 +45,7 @@ func newServer(took func(calls []store.Call) time.Duration) *server {
 	return s
 }
 
-func (s *server) run(_ context.Context, calls []store.Call, verdicts []store.Verdict) {
+func (s *server) run(_ context.Context, calls []store.Call, verdicts []store.Verdict) (endedUS int64) {
 	costs := make([]int64, len(calls))
 	for i := range calls {
 		costs[i] = calls[i].Cost
@@ -58,14 +58,14 @@ func (s *server) run(_ context.Context, calls []store.Call, verdicts []store.Ver
 		s.free = now
 	}
 	s.free = s.free.Add(s.took(calls))
-	wait, stopped := s.free.Sub(now), s.stopped
+	began, ended, stopped := s.free.Add(-s.took(calls)).UnixMicro(), s.free, s.stopped
 	s.mu.Unlock()
-	time.Sleep(wait)
+	time.Sleep(ended.Sub(now))
 	if stopped != nil {
 		<-stopped
 	}
 	for i := range calls {
-		verdicts[i] = store.Verdict{Outcome: store.Admitted, StoreUS: calls[i].Cost}
+		verdicts[i] = store.Verdict{Outcome: store.Admitted, StoreUS: began, Limits: []store.LimitVerdict{{Remaining: calls[i].Cost}}}
 	}
 	s.mu.Lock()
 	s.under--
@@ -73,6 +73,7 @@ func (s *server) run(_ context.Context, calls []store.Call, verdicts []store.Ver
 	if err := s.fails(calls); err != nil {
 		store.Fail(verdicts, err)
 	}
+	return ended.UnixMicro()
 }
 
 // pong answers a PING behind what is being run, as Redis does.
@@ -155,10 +156,10 @@ func (o *outcome) kind(i int, first int64) string {
 	v := &o.verdicts[i]
 	e := (*store.Error)(nil)
 	switch {
-	case v.Err == nil && v.StoreUS == first+int64(i):
+	case v.Err == nil && v.Limits[0].Remaining == first+int64(i):
 		return "decided"
 	case v.Err == nil:
-		return fmt.Sprintf("given the verdict of %d", v.StoreUS)
+		return fmt.Sprintf("given the verdict of %v", v.Limits)
 	case !errors.As(v.Err, &e):
 		return fmt.Sprintf("an error of no kind: %v", v.Err)
 	case e.Ambiguous:

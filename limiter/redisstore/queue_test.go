@@ -247,22 +247,32 @@ func TestQueueWhileServerIsStuck(t *testing.T) {
 	}
 }
 
-// TestWatchdogCountsItsOwnTime: a process that was stopped for a second does not blame Redis.
-func TestWatchdogCountsItsOwnTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(quick)
-		goOn := s.stop()
-		got := s.submitting(context.Background(), 1, 1)
-		time.Sleep(12 * ms)
-		s.queue.mu.Lock()
-		why := s.look(time.Now().Add(time.Second), 2*watchEvery) // as watchOver does after a pause
-		s.queue.mu.Unlock()
-		goOn()
-		if mustBe(t, <-got, 1, "decided"); why != nil {
-			t.Errorf("dead after a pause: %v", why)
+// TestSilence: what a server owes is counted in this process's own ticks, from its latest answer on.
+func TestSilence(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	type tick struct {
+		now   time.Duration
+		owing time.Time
+		quiet time.Duration
+	}
+	never := time.Time{}
+	for _, row := range []struct {
+		what  string
+		ticks []tick
+	}{
+		{"it owes nothing", []tick{{5 * ms, never, 0}, {10 * ms, never, 0}}},
+		{"it answers nothing", []tick{{5 * ms, at(2 * ms), 3 * ms}, {10 * ms, at(2 * ms), 8 * ms}, {15 * ms, at(2 * ms), 13 * ms}}},
+		{"it answers in between", []tick{{5 * ms, at(0), 5 * ms}, {10 * ms, at(0), 10 * ms}, {15 * ms, at(11 * ms), 4 * ms}, {20 * ms, at(11 * ms), 9 * ms}}},
+		{"this process stood still for a second", []tick{{5 * ms, at(0), 5 * ms}, {1005 * ms, at(0), 5*ms + watchEvery/4}, {1010 * ms, at(0), 10*ms + watchEvery/4}}},
+	} {
+		s := silence{last: start}
+		for _, tick := range row.ticks {
+			if got := s.tick(at(tick.now), tick.owing); got != tick.quiet {
+				t.Errorf("%s: quiet for %v after %v, want %v", row.what, got, tick.now, tick.quiet)
+			}
 		}
-		s.mustBeIdle(t)
-	})
+	}
 }
 
 // TestWatchdogIsPrecise: whenever a server falls silent, what waits for it is told at deadAfter.

@@ -260,7 +260,7 @@ func (s *Store) probe(ctx context.Context) {
 func (s *Store) compareBudget(nodes []*node) {
 	need := time.Duration(0)
 	for _, n := range nodes {
-		need = max(need, time.Duration(n.meter.fastest.Swap(0)))
+		need = max(need, n.queue.need())
 	}
 	if need == 0 {
 		return

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/regiond/regiond/limiter/store"
@@ -20,23 +19,17 @@ import (
 //
 //	0          budget/4                  budget (at least deadAfter)
 //	├─ nothing ─┼─ a PING is under way ───┤ dead: the breaker opens, fail modes answer
-//
-// Time is counted in the watchdog's own ticks, and late ones count for little: while this
-// process does not run, no answer can be read, and where processors are short, Redis may
-// have to wait for one too.
 type watchdog struct {
 	patience time.Duration // the budget, at least deadAfter
 	ping     func(ctx context.Context) error
 	dead     func(why *store.Error)
-	born     time.Time
-	heard    atomic.Int64 // when the server answered last, whatever it was: ns since born
 
 	// The others belong to the queue's lock.
 	watching bool
-	asked    time.Time     // since when it owes an answer; zero: it does not
-	silent   time.Duration // nothing was received for that long
-	pinging  bool          // a PING is under way
-	pings    int           // that were answered
+	heard    time.Time // when the server answered last, whatever it was
+	owing    time.Time // since when it owes an answer; zero: it does not
+	pinging  bool      // a PING is under way
+	pings    int       // that were answered
 }
 
 const (
@@ -46,67 +39,67 @@ const (
 	// waits for it is still answered within 50 ms.
 	deadAfter    = 46 * time.Millisecond
 	watchClosely = time.Millisecond
-	// watchOn is for how many ticks the watchdog goes on while nobody waits: to start it
-	// anew would cost more than to let it run.
-	watchOn = 20
+	// watchOn is how long the watchdog goes on while nobody waits: to start it anew would
+	// cost more than to let it run.
+	watchOn = 100 * time.Millisecond
 	// lostAfter is how many PINGs are answered while a call is not, before its connection
 	// counts as lost: Redis executes commands one after the other.
 	lostAfter = 7
 )
 
+// silence is how long a server has owed an answer, counted in the watchdog's own ticks. Late
+// ones count for little: while this process does not run, no answer can be read, and where
+// processors are short, Redis may have to wait for one too.
+type silence struct {
+	last  time.Time // tick
+	owing time.Time
+	quiet time.Duration
+}
+
+// tick returns how long the server has been silent, which owes an answer since owing.
+func (s *silence) tick(now, owing time.Time) time.Duration {
+	step := min(now.Sub(s.last), watchEvery+watchClosely)
+	if now.Sub(s.last) > 2*watchEvery {
+		step = watchEvery / 4
+	}
+	s.last, s.quiet = now, s.quiet+step
+	if owing != s.owing { // it has answered since
+		s.owing, s.quiet = owing, step
+	}
+	if owing.IsZero() {
+		s.quiet = 0
+	}
+	s.quiet = min(s.quiet, now.Sub(owing))
+	return s.quiet
+}
+
 // watch starts the watchdog unless it is running. It needs the lock.
 func (q *queue) watch() {
 	if !q.watching {
-		q.watching, q.silent = true, 0
+		q.watching = true
 		go q.watchOver()
 	}
 }
 
 func (q *queue) watchOver() {
-	ticker := time.NewTicker(watchEvery)
-	defer ticker.Stop()
-	last, heard, idle, closely := time.Now(), q.heard.Load(), 0, false
-	for idle <= watchOn {
-		<-ticker.C
+	s, every := silence{last: time.Now()}, watchEvery
+	for watching := true; watching; {
+		time.Sleep(every)
 		// A timer's goroutine is run at once, one that has an answer to read waits behind all
 		// that are ready: so does this one from here on.
 		runtime.Gosched()
 		now := time.Now()
-		step := min(now.Sub(last), watchEvery)
-		if now.Sub(last) > 2*watchEvery {
-			step = watchEvery / 4 // this process had to wait, and so perhaps had Redis
-		}
-		last, idle = now, idle+1
 		q.mu.Lock()
-		asked := len(q.underway) > 0 || now.Sub(q.sent) <= 2*watchEvery
-		if asked || q.jobs > 0 {
-			idle = 0
+		if len(q.underway) == 0 && now.Sub(q.sent) > 2*watchEvery {
+			q.owing = time.Time{}
 		}
-		q.watching = idle <= watchOn
-		q.silent += step
-		if at := q.heard.Load(); at != heard || !asked {
-			heard, q.silent, q.asked = at, step, time.Time{}
-			if len(q.underway) > 0 {
-				q.asked = q.born.Add(time.Duration(at))
-				if sent := q.underway[0].sent; sent.After(q.asked) {
-					q.asked = sent
-				}
-			}
+		quiet := s.tick(now, q.owing)
+		if every = watchEvery; quiet >= q.patience-2*watchEvery {
+			every = watchClosely
 		}
-		if q.asked.IsZero() {
-			q.silent = 0
-		} else {
-			q.silent = min(q.silent, now.Sub(q.asked))
-		}
-		if near := q.silent >= q.patience-2*watchEvery; near != closely {
-			closely = near
-			every := watchEvery
-			if near {
-				every = watchClosely
-			}
-			ticker.Reset(every)
-		}
-		dead := q.look(now, step)
+		dead := q.look(now, quiet)
+		watching = q.jobs > 0 || len(q.underway) > 0 || now.Sub(q.sent) <= watchOn
+		q.watching = watching
 		q.mu.Unlock()
 		if dead != nil {
 			q.dead(dead)
@@ -114,43 +107,54 @@ func (q *queue) watchOver() {
 	}
 }
 
-// hear notes that the server has answered.
-func (w *watchdog) hear() { w.heard.Store(int64(time.Since(w.born))) }
+// hear notes that the server has answered. What is still under way it owes from now on.
+func (q *queue) hear() {
+	q.heard, q.owing = time.Now(), time.Time{}
+	if len(q.underway) > 0 {
+		q.owing = q.heard
+	}
+}
 
-// look is one tick. It returns why the server is dead, nil if it is not.
-func (q *queue) look(now time.Time, step time.Duration) *store.Error {
-	if q.silent < sendWithin(q.budget) { // what came since the latest answer waits for what turns out
+func (q *queue) lastHeard() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.heard
+}
+
+// look is one tick, after the server was quiet for so long. It returns why the server is
+// dead, nil if it is not.
+func (q *queue) look(now time.Time, quiet time.Duration) *store.Error {
+	if quiet < sendWithin(q.budget) { // what came since the latest answer waits for what turns out
 		q.waiting = slices.DeleteFunc(q.waiting, func(j *job) bool {
 			err := j.late(now)
 			if err != nil {
-				q.leave(j)
 				q.drop(j, err)
 			}
 			return err != nil
 		})
 	}
 	oldest := time.Duration(0)
-	for i := len(q.underway) - 1; i >= 0; i-- {
-		b := q.underway[i]
-		b.age += step
-		if oldest = max(oldest, b.age); b.age >= q.patience && q.pings-b.pings >= lostAfter {
+	for _, b := range slices.Clone(q.underway) {
+		age := now.Sub(b.sent)
+		oldest = max(oldest, age)
+		if age >= q.patience && q.pings-b.pings >= lostAfter {
 			q.lose(b, errors.New("redis answers on other connections, this one is lost"))
 			q.startFlusher() // for the rest of its jobs
 		}
 	}
 	// One connection may be silent while others are not.
-	if max(q.silent, oldest) >= q.patience/4 && !q.pinging {
+	if max(quiet, oldest) >= q.patience/4 && !q.pinging {
 		q.pinging = true
 		go q.pingOnce()
 	}
-	if q.silent < q.patience {
+	if quiet < q.patience {
 		return nil
 	}
-	why := fmt.Errorf("redis has been silent for %v", q.silent.Round(time.Millisecond))
+	why := fmt.Errorf("redis has been silent for %v", quiet.Round(time.Millisecond))
 	for len(q.underway) > 0 {
 		q.lose(q.underway[0], why)
 	}
-	q.silent, q.asked = 0, time.Time{}
+	q.owing = time.Time{}
 	return &store.Error{Reason: quota.ReasonRedisTimeout, Err: why}
 }
 
