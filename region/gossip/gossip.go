@@ -64,24 +64,21 @@ func New(o Options) (*Gossip, error) {
 
 // SetKeys uses the first of keys from now on, and accepts all of them and no other. A Gossip
 // that began without a key stays without.
-func (g *Gossip) SetKeys(keys [][]byte) error {
+func (g *Gossip) SetKeys(keys [][]byte) (err error) {
 	if len(g.options.Keys) == 0 || len(keys) == 0 {
 		return nil
 	}
 	for _, k := range keys {
-		if err := g.keys.AddKey(k); err != nil {
-			return fmt.Errorf("gossip keys: %w", err)
-		}
+		err = errors.Join(err, g.keys.AddKey(k))
 	}
-	if err := g.keys.UseKey(keys[0]); err != nil {
-		return fmt.Errorf("gossip keys: %w", err)
-	}
+	err = errors.Join(err, g.keys.UseKey(keys[0]))
 	for _, old := range g.keys.GetKeys() {
 		if !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, old) }) {
-			if err := g.keys.RemoveKey(old); err != nil {
-				return fmt.Errorf("gossip keys: %w", err)
-			}
+			err = errors.Join(err, g.keys.RemoveKey(old))
 		}
+	}
+	if err != nil {
+		return fmt.Errorf("gossip keys: %w", err)
 	}
 	return nil
 }
@@ -122,13 +119,13 @@ func (g *Gossip) hashes() map[string][]string {
 // unreachable peer, and some goroutines of memberlist, end up to 6 s later, when
 // they time out.
 func (g *Gossip) Run(ctx context.Context) error {
-	config := g.config()
-	if g.options.Transport == nil && !g.setAddress(ctx, config) {
-		return nil
-	}
-	inner := g.options.Transport
+	config, inner := g.config(), g.options.Transport
 	if inner == nil {
-		ports, err := listen(net.ParseIP(config.BindAddr), config.BindPort, g.options.Logger)
+		bind, port, err := g.setAddress(ctx, config)
+		if err != nil {
+			return nil // ctx ended
+		}
+		ports, err := listen(bind, port)
 		if err != nil {
 			return fmt.Errorf("start gossip on %s, TCP and UDP: %w", g.options.Bind, err)
 		}
@@ -143,29 +140,29 @@ func (g *Gossip) Run(ctx context.Context) error {
 	}
 	g.list.Store(ml)
 	g.loop(ctx, ml, bounded)
-	_ = ml.Leave(leaveTimeout) // if it is not sent in time, the others notice
+	_ = ml.Leave(sendTimeout) // if it is not sent in time, the others notice
 	g.list.Store(nil)
 	return ml.Shutdown()
 }
 
-// setAddress resolves the addresses to bind and to advertise, and retries for
-// ever: names may not resolve yet when a machine starts. (memberlist takes no
-// names.) It reports false when ctx ended.
-func (g *Gossip) setAddress(ctx context.Context, c *memberlist.Config) bool {
+// setAddress resolves the address to bind, which it returns, nil for all, and the one to
+// advertise, and retries until ctx ends: names may not resolve yet when a machine starts.
+// (memberlist takes no names.)
+func (g *Gossip) setAddress(ctx context.Context, c *memberlist.Config) (bind net.IP, port int, err error) {
 	o := &g.options
 	bindHost, bindPort, _ := region.SplitAddress(o.Bind) // validated by New
 	host, port, _ := region.SplitAddress(o.Advertise)
 	for first := true; ctx.Err() == nil; first = false {
 		ips, err := resolve(ctx, host)
 		if err == nil && bindHost != "" {
-			var bind []net.IP
-			if bind, err = resolve(ctx, bindHost); err == nil {
-				c.BindAddr = bind[0].String()
+			var bound []net.IP
+			if bound, err = resolve(ctx, bindHost); err == nil {
+				bind = bound[0]
 			}
 		}
 		if err == nil {
-			c.BindPort, c.AdvertiseAddr, c.AdvertisePort = bindPort, ips[0].String(), cmp.Or(port, bindPort)
-			return true
+			c.AdvertiseAddr, c.AdvertisePort = ips[0].String(), cmp.Or(port, bindPort)
+			return bind, bindPort, nil
 		}
 		if first {
 			o.Logger.Warn("own gossip address cannot be resolved: no other process can join this one until it can",
@@ -173,57 +170,31 @@ func (g *Gossip) setAddress(ctx context.Context, c *memberlist.Config) bool {
 		}
 		sleep(ctx, RejoinInterval)
 	}
-	return false
+	return nil, 0, ctx.Err()
 }
 
-// config is memberlist's configuration but for the addresses. Whatever
-// matters is set here, so that the defaults of a new version change nothing.
+// config is memberlist's configuration but for the addresses: that for a local network, with
+// what we need otherwise. Its half-second probes are longer than any round trip on Earth.
 func (g *Gossip) config() *memberlist.Config {
-	return &memberlist.Config{
-		Name:    nodeName(g.members.Self),
-		Label:   g.options.Cluster,
-		Keyring: g.keys,
-
-		ProtocolVersion: memberlist.ProtocolVersionMax,
-
-		// One probe a second, in turn: with n other members a crash is noticed
-		// after n/2 seconds on average. Half a second is longer than any round trip
-		// on Earth and leaves the other half to the indirect probes.
-		ProbeInterval:  time.Second,
-		ProbeTimeout:   500 * time.Millisecond,
-		IndirectChecks: 3,
-		// A suspect has 4 s to refute, up to 8 s where few members can confirm:
-		// longer than a garbage collection or two lost packets, and an isolated
-		// process notices in seconds, not minutes, that it is alone.
-		SuspicionMult:           4,
-		SuspicionMaxTimeoutMult: 2,
-		// A process that is itself too slow probes up to eight times slower.
-		AwarenessMaxMultiplier: 8,
-
-		// News reaches up to six processes in one round. Without news nothing is sent.
-		GossipInterval: 200 * time.Millisecond,
-		GossipNodes:    5,
-		RetransmitMult: 4,
-		// For this long gossip is sent to dead members, so that they can refute.
-		GossipToTheDeadTime: time.Minute,
-		// A full exchange with one other member repairs what loss has hidden.
-		PushPullInterval: 15 * time.Second,
-		// Twice the worst handshake on a lossy path.
-		TCPTimeout: 3 * time.Second,
-
-		// Packets of 1,200 bytes pass every tunnel; nothing here is worth compressing.
-		UDPBufferSize:        1200,
-		EnableCompression:    false,
-		GossipVerifyIncoming: true,
-		GossipVerifyOutgoing: true,
-		HandoffQueueDepth:    1024,
-		QueueCheckInterval:   30 * time.Second,
-
-		Delegate:  delegate{g},
-		Events:    g.members,
-		Alive:     g.members,
-		LogOutput: libraryLog{g.options.Logger},
-	}
+	c := memberlist.DefaultLANConfig()
+	c.Name = nodeName(g.members.Self)
+	c.Label, c.Keyring = g.options.Cluster, g.keys
+	c.ProtocolVersion = memberlist.ProtocolVersionMax
+	c.Delegate, c.Events, c.Alive = delegate{g}, g.members, g.members
+	c.LogOutput = libraryLog{g.options.Logger}
+	// A suspect has 4 s to refute, up to 8 s where few members can confirm: longer than a
+	// garbage collection or two lost packets, and an isolated process notices in seconds, not
+	// minutes, that it is alone.
+	c.SuspicionMaxTimeoutMult = 2
+	c.GossipNodes = 5 // news reaches up to six processes in one round
+	// For this long gossip is sent to dead members, so that they can refute.
+	c.GossipToTheDeadTime = time.Minute
+	// A full exchange with one other member repairs what loss has hidden.
+	c.PushPullInterval = 15 * time.Second
+	c.TCPTimeout = 3 * time.Second // twice the worst handshake on a lossy path
+	// Packets of 1,200 bytes pass every tunnel; nothing here is worth compressing.
+	c.UDPBufferSize, c.EnableCompression = 1200, false
+	return c
 }
 
 // loop is everything that happens between joining and leaving.
@@ -242,7 +213,7 @@ func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist, bounded *t
 		case <-ctx.Done():
 			return
 		case <-g.update:
-			_ = ml.UpdateNode(updateTimeout) // if it is not sent in time, the next exchange sends it
+			_ = ml.UpdateNode(sendTimeout) // if it is not sent in time, the next exchange sends it
 		case <-ticker.C:
 		}
 	}

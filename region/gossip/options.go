@@ -25,10 +25,9 @@ const (
 	// Remembered is how long dead members stay in Members.
 	Remembered = 10 * time.Minute
 
-	// leaveTimeout and updateTimeout bound how long memberlist may take to tell
+	// sendTimeout bounds how long memberlist may take to send an update, or that we leave, to
 	// another process; it needs two rounds of gossip.
-	leaveTimeout  = 500 * time.Millisecond
-	updateTimeout = 500 * time.Millisecond
+	sendTimeout = 500 * time.Millisecond
 	// housekeeping is how often config drift and expired members are checked.
 	housekeeping = time.Second
 	// resolveTimeout bounds one DNS lookup.

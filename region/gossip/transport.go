@@ -29,10 +29,9 @@ const (
 	maxNode = 448
 	// maxStream is the most bytes that are read from one stream: a full table.
 	maxStream = maxMembers * maxNode
-	// maxBuffered is the most bytes read from all streams that are open, chunk how many
-	// there is room for before they arrive. The garbage collector lets the heap double.
+	// maxBuffered is the most bytes read from all streams that are open. Buffers and the garbage
+	// collector let the heap grow to a few times that.
 	maxBuffered = 8 << 20
-	chunk       = 8 << 10
 	// maxStreams bounds the streams that are open, maxStreamsOfAddress those with one
 	// address, or one /64 of IPv6. An exchange takes a few round trips, and each process
 	// starts one every 15 seconds.
@@ -65,13 +64,11 @@ type transport struct {
 
 	streams chan net.Conn
 	packets chan *memberlist.Packet
-	closed  chan struct{}
-	ended   sync.WaitGroup
-	stop    func() error // once
+	closed  chan struct{} // what arrives from now on is dropped
+	ended   chan struct{} // nothing arrives any more
+	stop    func() error  // once
 
-	checking sync.Mutex
-	sealed   []byte // buffers, so that what is refused leaves no garbage
-	plain    []byte
+	opening sync.Mutex // held while a message is decrypted, so that there is room for one at a time
 
 	mu       sync.Mutex
 	open     []*stream          // oldest first
@@ -82,20 +79,22 @@ type transport struct {
 func newTransport(inner memberlist.Transport, c *memberlist.Config, refused func(reason string)) *transport {
 	t := &transport{
 		Transport: inner, cluster: []byte(c.Label), keys: c.Keyring, refused: refused,
-		streams: make(chan net.Conn), packets: make(chan *memberlist.Packet), closed: make(chan struct{}),
-		of: map[netip.Addr]int{},
+		streams: make(chan net.Conn), packets: make(chan *memberlist.Packet),
+		closed: make(chan struct{}), ended: make(chan struct{}), of: map[netip.Addr]int{},
 	}
 	if c.Label != "" {
 		t.label = append([]byte{labelHeader, byte(len(c.Label))}, c.Label...)
 	}
+	t.setKnown(nil)
+	var passing sync.WaitGroup
+	passing.Go(t.pass)
 	t.stop = sync.OnceValue(func() error {
 		close(t.closed)
-		t.ended.Wait()
-		return inner.Shutdown()
+		err := inner.Shutdown() // its own sockets wait until what they received is taken
+		close(t.ended)
+		passing.Wait()
+		return err
 	})
-	t.setKnown(nil)
-	t.ended.Go(t.passStreams)
-	t.ended.Go(t.passPackets)
 	return t
 }
 
@@ -108,7 +107,8 @@ func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 // Shutdown closes the inner transport. A second call does nothing.
 func (t *transport) Shutdown() error { return t.stop() }
 
-func (t *transport) passStreams() {
+// pass admits streams and checks packets until nothing arrives any more.
+func (t *transport) pass() {
 	for {
 		select {
 		case c := <-t.Transport.StreamCh():
@@ -117,17 +117,7 @@ func (t *transport) passStreams() {
 			case t.streams <- s:
 			case <-t.closed:
 				_ = s.Close()
-				return
 			}
-		case <-t.closed:
-			return
-		}
-	}
-}
-
-func (t *transport) passPackets() {
-	for {
-		select {
 		case p := <-t.Transport.PacketCh():
 			if reason := t.checkPacket(p.Buf); reason != "" {
 				t.refused(reason)
@@ -136,9 +126,8 @@ func (t *transport) passPackets() {
 			select {
 			case t.packets <- p:
 			case <-t.closed:
-				return
 			}
-		case <-t.closed:
+		case <-t.ended:
 			return
 		}
 	}
@@ -153,8 +142,6 @@ func (t *transport) checkPacket(b []byte) (reason string) {
 	if !ok {
 		return "label"
 	}
-	t.checking.Lock()
-	defer t.checking.Unlock()
 	if _, ok = t.unseal(sealed, t.cluster); !ok {
 		return "key"
 	}
@@ -171,9 +158,8 @@ type stream struct {
 	from     netip.Addr
 	stranger int // 0 for an address of a member or a seed, otherwise 1
 
-	label   []byte      // the header that must come first; those that we opened have none
-	checked bool        // used by the reader only, like head
-	head    net.Buffers // what was read to check it, and not yet passed on
+	label   []byte    // the header that must come first; those that we opened have none
+	checked io.Reader // nil before the first Read; used by the reader only
 
 	read   int  // guarded by t.mu
 	closed bool // guarded by t.mu
@@ -211,17 +197,15 @@ func (t *transport) admit(c net.Conn, label []byte) *stream {
 
 // Read checks the message that the stream begins with before it returns any of it.
 func (s *stream) Read(b []byte) (int, error) {
-	if !s.checked {
-		s.checked = true
-		if err := s.check(); err != nil {
+	if s.checked == nil {
+		message, err := s.check()
+		if err != nil {
 			_ = s.Close()
 			return 0, err
 		}
+		s.checked = io.MultiReader(message, readerFunc(s.receive))
 	}
-	if len(s.head) > 0 {
-		return s.head.Read(b)
-	}
-	return s.receive(b)
+	return s.checked.Read(b)
 }
 
 // receive reads from the connection and fails once more was read than a full table takes.
@@ -259,19 +243,19 @@ const (
 	failure     = 13
 )
 
-// check reads the message with which the stream begins:
+// check reads the message with which the stream begins, and returns it as it came:
 //
 //	label header    what is sealed    version   nonce   sealed message and tag
 //	(others only)   10, length uint32   1 byte    12      length − 13
-func (s *stream) check() error {
+func (s *stream) check() (io.Reader, error) {
 	in, t := readerFunc(s.receive), s.t
-	refuse := func(reason, format string, args ...any) error {
+	refuse := func(reason, format string, args ...any) (io.Reader, error) {
 		t.refused(reason)
-		return fmt.Errorf(format, args...)
+		return nil, fmt.Errorf(format, args...)
 	}
 	first := make([]byte, len(s.label)+5)
 	if _, err := io.ReadFull(in, first); err != nil {
-		return err
+		return nil, err
 	}
 	header, ok := bytes.CutPrefix(first, s.label)
 	if !ok {
@@ -284,49 +268,28 @@ func (s *stream) check() error {
 	if length > maxStream {
 		return refuse("size", "a stream of %d bytes: %w", length, errSize)
 	}
-	var sealed net.Buffers
-	authentic := false
-	defer func() {
-		for _, piece := range sealed {
-			if !authentic {
-				pieces.Put((*[chunk]byte)(piece[:chunk]))
-			}
-		}
-	}()
-	for left := int(length); left > 0; left -= chunk {
-		sealed = append(sealed, pieces.Get().(*[chunk]byte)[:min(left, chunk)])
-		if _, err := io.ReadFull(in, sealed[len(sealed)-1]); err != nil {
-			return err
-		}
+	var sealed bytes.Buffer // grows with what arrives, whatever is announced
+	if _, err := io.CopyN(&sealed, in, int64(length)); err != nil {
+		return nil, err
 	}
-	t.checking.Lock()
-	defer t.checking.Unlock()
-	t.sealed = t.sealed[:0]
-	for _, piece := range sealed {
-		t.sealed = append(t.sealed, piece...)
-	}
-	message, ok := t.unseal(t.sealed, append(bytes.Clone(header), t.cluster...))
+	message, ok := t.unseal(sealed.Bytes(), append(bytes.Clone(header), t.cluster...))
 	if !ok {
 		return refuse("key", "a stream that is encrypted with another key")
 	}
 	if err := checkMessage(message); err != nil {
 		return refuse("message", "a stream that makes no sense: %w", err)
 	}
-	authentic = true
-	s.head = append(net.Buffers{first}, sealed...)
-	return nil
+	return io.MultiReader(bytes.NewReader(first), &sealed), nil
 }
 
-// pieces are used again, since a flood would make garbage faster than it is collected.
-var pieces = sync.Pool{New: func() any { return new([chunk]byte) }}
-
 // unseal decrypts and authenticates a message with any of the keys, as memberlist does.
-// The result is valid until the next call; t.checking is held.
 func (t *transport) unseal(sealed, data []byte) ([]byte, bool) {
 	const version, nonce = 1, 12
 	if len(sealed) < 1+nonce || sealed[0] != version {
 		return nil, false
 	}
+	t.opening.Lock()
+	defer t.opening.Unlock()
 	for _, key := range t.keys.GetKeys() {
 		block, err := aes.NewCipher(key)
 		if err != nil {
@@ -336,8 +299,7 @@ func (t *transport) unseal(sealed, data []byte) ([]byte, bool) {
 		if err != nil {
 			return nil, false
 		}
-		t.plain = slices.Grow(t.plain[:0], len(sealed))
-		if plain, err := gcm.Open(t.plain, sealed[1:1+nonce], sealed[1+nonce:], data); err == nil {
+		if plain, err := gcm.Open(nil, sealed[1:1+nonce], sealed[1+nonce:], data); err == nil {
 			return plain, true
 		}
 	}
