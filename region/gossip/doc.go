@@ -19,6 +19,10 @@
 // is not reported when others lead around it). Messages can be recorded and
 // replayed, so nothing learned here may ever raise a limit.
 //
+// gossip.go is the process's own side: its life, its keys, what memberlist is told. members.go
+// takes what memberlist has seen, rejoin.go calls whoever is not there, and transport.go keeps
+// what strangers send from memberlist; sockets.go is the two ports.
+//
 // Everything exported is safe for concurrent use, and only Run waits for the
 // network.
 package gossip

@@ -32,8 +32,8 @@ type Gossip struct {
 	update  chan struct{}
 
 	mu      sync.Mutex
-	differs time.Time           // since when configurations differ; zero while they agree
-	called  map[string][]net.IP // what the names of seeds and dead members have resolved to
+	differs time.Time          // since when configurations differ; zero while they agree
+	targets map[string]*target // by host:port
 }
 
 // New returns a Gossip that does nothing before Run. Its error lists every
@@ -42,7 +42,7 @@ func New(o Options) (*Gossip, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("gossip options: %w", err)
 	}
-	g := &Gossip{options: o, update: make(chan struct{}, 1), called: map[string][]net.IP{}}
+	g := &Gossip{options: o, update: make(chan struct{}, 1), targets: map[string]*target{}}
 	g.members = &table{
 		Table: o.Members, known: o.Regions, log: o.Logger,
 		refused: func(reason string) { g.metrics.refusedFor(reason) },
@@ -181,7 +181,8 @@ func (g *Gossip) config() *memberlist.Config {
 	c.Label, c.Keyring = g.options.Cluster, g.keys
 	c.ProtocolVersion = memberlist.ProtocolVersionMax
 	c.Delegate, c.Events, c.Alive = delegate{g}, g.members, g.members
-	c.LogOutput = libraryLog{g.options.Logger}
+	c.Logger = slog.NewLogLogger(g.options.Logger.Handler(), slog.LevelDebug) // an unreachable peer is a line a second
+	c.Logger.SetPrefix("gossip: ")
 	// A suspect has 4 s to refute, up to 8 s where few members can confirm: longer than a
 	// garbage collection or two lost packets, and an isolated process notices in seconds, not
 	// minutes, that it is alone.
@@ -203,10 +204,9 @@ func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist, bounded *t
 	defer cancel()
 	ticker := time.NewTicker(housekeeping)
 	defer ticker.Stop()
-	rejoining := map[string]context.CancelFunc{}
 	for {
 		g.members.forget(time.Now())
-		g.rejoin(ctx, rejoining)
+		g.rejoin(ctx)
 		bounded.setKnown(g.known())
 		g.checkDrift(time.Now())
 		select {
@@ -227,8 +227,8 @@ func (g *Gossip) known() map[netip.Addr]bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, ips := range g.called {
-		for _, ip := range ips {
+	for _, t := range g.targets {
+		for _, ip := range t.ips {
 			addrs[network(net.JoinHostPort(ip.String(), "0"))] = true
 		}
 	}

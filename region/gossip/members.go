@@ -36,7 +36,7 @@ func memberOf(n *memberlist.Node) (m members.Member, err error) {
 		return m, errors.New("its name is not <region>/<instance>/<start time>")
 	}
 	m.Process = quota.Process{Region: region, Instance: instance, Boot: boot}
-	m.Gossip = members.Gossip{State: members.Alive, Addr: n.Address()}
+	m.Gossip.Addr = n.Address()
 	m.Gossip.ConfigHash, m.Gossip.Version, err = decodeMeta(n.Meta)
 	return m, err
 }
@@ -79,7 +79,7 @@ func clip(text string) string {
 
 // printable keeps control characters of unknown senders out of logs and terminals.
 func printable(text string) bool {
-	return strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // table is gossip's side of the table of processes: a copy of what memberlist has, which may
@@ -103,53 +103,44 @@ func (t *table) NotifyAlive(n *memberlist.Node) error {
 		t.refused("region")
 		return fmt.Errorf("the topology here has no region %q", m.Region)
 	}
-	if _, known, n := t.find(m.Process); !known && n >= maxMembers {
+	if t.full(m.Process) {
 		t.refused("full")
 		return errors.New("too many members")
 	}
 	return nil
 }
 
-// find is what gossip has of a process; where that is nothing, n is of how many it has something.
-func (t *table) find(p quota.Process) (m members.Member, known bool, n int) {
+// full reports whether there is no room for a process, which gossip does not know yet.
+func (t *table) full(p quota.Process) bool {
 	t.Lock()
 	defer t.Unlock()
-	if e := t.All[p]; e != nil && e.Gossip.State != "" {
-		return *e, true, 0
-	}
-	for _, e := range t.All {
-		if e.Gossip.State != "" {
+	n := 0
+	for _, m := range t.All {
+		if m.Gossip.State != "" {
 			n++
 		}
 	}
-	return m, false, n
+	e := t.All[p]
+	return n >= maxMembers && (e == nil || e.Gossip.State == "")
 }
 
 // NotifyJoin is called for a node that is new, or alive again.
 func (t *table) NotifyJoin(n *memberlist.Node) { t.NotifyUpdate(n) }
 
 // NotifyUpdate is called for new metadata.
-func (t *table) NotifyUpdate(n *memberlist.Node) {
-	if m, err := memberOf(n); err == nil { // otherwise NotifyAlive has refused it
-		t.put(m)
-	}
-}
+func (t *table) NotifyUpdate(n *memberlist.Node) { t.put(n, members.Alive) }
 
 // NotifyLeave is called for a node that died or left.
-func (t *table) NotifyLeave(n *memberlist.Node) {
-	of, _ := memberOf(n) // that was refused is not found
-	if m, known, _ := t.find(of.Process); known {
-		m.Gossip.State = members.Dead
-		t.put(m)
-	}
-}
+func (t *table) NotifyLeave(n *memberlist.Node) { t.put(n, members.Dead) }
 
-// put notes what gossip has of a process, and drops what that makes obsolete.
-func (t *table) put(m members.Member) {
-	if t.note(&m) && m.Process != t.Self {
-		t.log.Info("gossip: process is "+string(m.Gossip.State), slog.String("process", m.Name()), slog.String("addr", m.Gossip.Addr),
-			slog.Int64("boot_us", m.Boot), slog.String("version", m.Gossip.Version), slog.String("config", m.Gossip.ConfigHash))
+// put notes what gossip has of a process, drops what that makes obsolete, and logs another state.
+func (t *table) put(n *memberlist.Node, state members.Word) {
+	m, err := memberOf(n)
+	if m.Gossip.State = state; err != nil || !t.note(&m) || m.Process == t.Self { // NotifyAlive has refused it, or it is no news
+		return
 	}
+	t.log.Info("gossip: process is "+string(state), slog.String("process", m.Name()), slog.String("addr", m.Gossip.Addr),
+		slog.Int64("boot_us", m.Boot), slog.String("version", m.Gossip.Version), slog.String("config", m.Gossip.ConfigHash))
 }
 
 // note is put but for the log. It reports whether the process's state is another one.
@@ -157,6 +148,10 @@ func (t *table) note(m *members.Member) (changed bool) {
 	t.Lock()
 	defer t.Unlock()
 	e := t.Entry(m.Process)
+	defer t.Prune(e)
+	if e.Gossip.State == "" && m.Gossip.State == members.Dead {
+		return false // it was refused, or is forgotten
+	}
 	changed = e.Gossip.State != m.Gossip.State
 	if m.Gossip.Since = e.Gossip.Since; changed {
 		m.Gossip.Since = time.Now().UTC()
@@ -174,7 +169,6 @@ func (t *table) note(m *members.Member) (changed bool) {
 			e.Gossip = members.Gossip{}
 		}
 	}
-	t.Prune(e)
 	t.Signal()
 	return changed
 }

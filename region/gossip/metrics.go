@@ -62,5 +62,3 @@ func newMetrics(meter metric.Meter, g *Gossip) (*metrics, error) {
 }
 
 func (m *metrics) refusedFor(reason string) { m.refused.Add(1, "reason", reason) }
-
-func (m *metrics) rejoined(result string) { m.rejoins.Add(1, "result", result) }

@@ -2,12 +2,10 @@ package gossip
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -39,12 +37,11 @@ const (
 	maxInstance = 128
 )
 
-// Options configure a Gossip. Version, Advertise, Key, Cluster, Logger and Meter
+// Options configure a Gossip. Version, Advertise, Keys, Cluster, Logger and Meter
 // are optional, and of Bind and Transport one is required.
 type Options struct {
 	// Members is the table of processes, of which gossip writes Gossip. Region and instance of
-	// its Self should be unique together, and its boot µs since the epoch; an instance has 1 to
-	// 128 characters of printable ASCII without space or braces.
+	// its Self should be unique together.
 	Members *members.Table
 	// ConfigHash returns the hash of the configuration in force, up to 64
 	// characters. It is called at the start and after each Update.
@@ -79,7 +76,7 @@ type Options struct {
 	Meter metric.Meter
 }
 
-// validate sets the defaults and returns every mistake.
+// validate sets the defaults and returns every mistake that an operator can make.
 func (o *Options) validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -87,16 +84,9 @@ func (o *Options) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	if o.Members == nil {
-		return errors.New("option Members is required")
-	}
-	self := o.Members.Self
-	regionErr := quota.ValidName(self.Region)
-	check(regionErr == nil, "option Region: %w", regionErr)
-	check(quota.ValidID(self.Instance) == nil && len(self.Instance) <= maxInstance,
-		"option Instance must have 1 to %d characters of printable ASCII without space or braces, has %d", maxInstance, len(self.Instance))
-	check(self.Boot > 0, "option Boot must be µs since the epoch, is %d", self.Boot)
-	check(o.ConfigHash != nil && o.Seeds != nil && o.Regions != nil, "options ConfigHash, Seeds and Regions are required")
+	instance := o.Members.Self.Instance
+	check(quota.ValidID(instance) == nil && len(instance) <= maxInstance,
+		"option Instance must have 1 to %d characters of printable ASCII without space or braces, has %d", maxInstance, len(instance))
 	if o.Transport == nil {
 		o.Advertise = cmp.Or(o.Advertise, o.Bind)
 		_, _, bindErr := region.SplitAddress(o.Bind)
@@ -110,15 +100,4 @@ func (o *Options) validate() error {
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return errors.Join(errs...)
-}
-
-// libraryLog passes memberlist's log lines, "<time> [WARN] memberlist: …", on as debug
-// output: an unreachable peer is a line a second.
-type libraryLog struct{ log *slog.Logger }
-
-// Write takes one line.
-func (l libraryLog) Write(line []byte) (int, error) {
-	_, text, _ := strings.Cut(strings.TrimSpace(string(line)), "[")
-	l.log.LogAttrs(context.Background(), slog.LevelDebug, "gossip: ["+text)
-	return len(line), nil
 }

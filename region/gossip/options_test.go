@@ -12,11 +12,8 @@ func TestOptionsThatAreWrong(t *testing.T) {
 		want   string
 		change func(*gossip.Options)
 	}{
-		{"option Region:", func(o *gossip.Options) { o.Members.Self.Region = "EU/west" }},
 		{"option Instance must have 1 to 128 characters", func(o *gossip.Options) { o.Members.Self.Instance = "a b" }},
-		{"option Boot must be µs since the epoch, is 0", func(o *gossip.Options) { o.Members.Self.Boot = 0 }},
 		{"Keys: key size must be 16, 24 or 32 bytes", func(o *gossip.Options) { o.Keys = [][]byte{[]byte("short")} }},
-		{"Seeds and Regions are required", func(o *gossip.Options) { o.Seeds = nil }},
 		{"option Bind: must be host:port", func(o *gossip.Options) { o.Bind = "127.0.0.1" }},
 		{"gossip on 10.0.0.1:7946 needs a key", func(o *gossip.Options) { o.Bind, o.Keys = "10.0.0.1:7946", nil }},
 		{"gossip on :7946 needs a key", func(o *gossip.Options) { o.Bind, o.Advertise, o.Keys = ":7946", "127.0.0.1:7946", nil }},

@@ -18,39 +18,46 @@ import (
 // maxTargets bounds the seeds and dead members that are called.
 const maxTargets = 128
 
+// target is a seed or a member that has died. It is called until it is alive.
+type target struct {
+	stop context.CancelFunc
+	ips  []net.IP // what its name has resolved to, whose streams are not a stranger's
+}
+
 // rejoin has the seeds and the members that have died called until they are
 // alive. memberlist stops talking to dead nodes after a minute, and both sides
 // of a partition believe the other dead; without this a partition would not
 // heal. Each target has a goroutine of its own: one that does not answer must
-// not delay the others. running is kept between the calls.
-func (g *Gossip) rejoin(ctx context.Context, running map[string]context.CancelFunc) {
+// not delay the others.
+func (g *Gossip) rejoin(ctx context.Context) {
 	_, dead := g.members.addresses()
 	seeds := g.options.Seeds()
-	targets := slices.Concat(seeds, dead)
-	for name, stop := range running {
-		if !slices.Contains(targets, name) {
-			stop()
-			delete(running, name)
-			g.setCalled(context.Background(), name, nil)
+	names := slices.Concat(seeds, dead)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name, t := range g.targets {
+		if !slices.Contains(names, name) {
+			t.stop()
+			delete(g.targets, name)
 		}
 	}
-	for i, name := range targets {
-		if running[name] == nil && len(running) < maxTargets {
+	for i, name := range names {
+		if g.targets[name] == nil && len(g.targets) < maxTargets {
 			ctx, stop := context.WithCancel(ctx)
-			running[name] = stop
-			go g.call(ctx, name, i < len(seeds))
+			g.targets[name] = &target{stop: stop}
+			go g.call(ctx, name, g.targets[name], i < len(seeds))
 		}
 	}
 }
 
 // call joins a target, host:port, whenever it is not alive, until ctx ends.
-func (g *Gossip) call(ctx context.Context, name string, seed bool) {
+func (g *Gossip) call(ctx context.Context, name string, t *target, seed bool) {
 	var addrs []string // what the host resolved to last time
 	var failing loglimit.Fault
 	for ctx.Err() == nil {
 		var err error
 		if alive, _ := g.members.addresses(); len(addrs) == 0 || slices.ContainsFunc(addrs, func(addr string) bool { return !alive[addr] }) {
-			addrs, err = g.joinAll(ctx, name, alive)
+			addrs, err = g.joinAll(ctx, name, t, alive)
 		}
 		switch log := g.options.Logger; {
 		case !seed || ctx.Err() != nil:
@@ -67,17 +74,19 @@ func (g *Gossip) call(ctx context.Context, name string, seed bool) {
 }
 
 // joinAll resolves a target and joins each of its addresses that is not alive.
-func (g *Gossip) joinAll(ctx context.Context, name string, alive map[string]bool) (addrs []string, err error) {
+func (g *Gossip) joinAll(ctx context.Context, name string, t *target, alive map[string]bool) (addrs []string, err error) {
 	host, port, err := region.SplitAddress(name)
 	if err != nil {
 		return nil, err
 	}
 	ips, err := resolve(ctx, host)
 	if err != nil {
-		g.metrics.rejoined("unresolved")
+		g.metrics.rejoins.Add(1, "result", "unresolved")
 		return nil, fmt.Errorf("resolve %s: %w", host, err)
 	}
-	g.setCalled(ctx, name, ips)
+	g.mu.Lock()
+	t.ips = ips
+	g.mu.Unlock()
 	for _, ip := range ips {
 		addr := net.JoinHostPort(ip.String(), strconv.Itoa(port))
 		addrs = append(addrs, addr)
@@ -88,22 +97,9 @@ func (g *Gossip) joinAll(ctx context.Context, name string, alive map[string]bool
 		if e := g.join(addr); e != nil {
 			result, err = "failed", e
 		}
-		g.metrics.rejoined(result)
+		g.metrics.rejoins.Add(1, "result", result)
 	}
 	return addrs, err
-}
-
-// setCalled remembers what a name resolved to, so that its streams are not a stranger's;
-// none forgets it. Nothing is remembered for a call that has ended.
-func (g *Gossip) setCalled(ctx context.Context, name string, ips []net.IP) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch {
-	case ips == nil:
-		delete(g.called, name)
-	case ctx.Err() == nil:
-		g.called[name] = ips
-	}
 }
 
 // join exchanges state with an address, and again if the member is not alive
