@@ -57,7 +57,7 @@ type received struct {
 	evened bool
 }
 
-// Settings that were found by simulation: `go run ./test/loansim/cmd table`.
+// Settings that were found by simulation; TestPromises of test/sim/accuracy holds them to what is admitted.
 const (
 	claimPart  = 40.0    // need looks back over W/40
 	homeSigma  = 1.0     // deviations that a region within its share leaves free

@@ -25,8 +25,8 @@ func (o Small) prune(w *smallWorld) {
 		idle := !slices.ContainsFunc(r.book.Lent, func(l loan.Loan) bool { return l.ID == m.grant.ID && l.Back < m.grant.Units })
 		if m.isGrant {
 			old, age := m.grant.Epoch != r.book.Store.Epoch, r.now-m.grant.Time
-			switch o.Mutant {
-			case "stale", "receipt": // these take what should have no effect
+			switch {
+			case o.Mutant == "stale", o.Mutant == "receipt", o.Steps: // these take what should have no effect
 				idle = age > 3*tick
 			default:
 				idle = old || age >= o.terms().Length

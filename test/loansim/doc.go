@@ -1,3 +1,4 @@
-// Package loansim judges package loan by true time, which no region knows: Small visits every state of small worlds,
-// World plays larger ones in steps of a millisecond with everything that may go wrong.
+// Package loansim visits every state of small worlds of package loan and judges them by true time, which no region
+// knows. exhaustive.go has the worlds and what may happen in them, alike.go finds states that behave alike. Larger
+// worlds, with the product's tenders, stores and messages, are the strict worlds of test/sim.
 package loansim

@@ -370,19 +370,6 @@ func SmallFor(mutant string) Small {
 	return o
 }
 
-// SmallWorlds are those of the command: each fault by itself with as much at once as can be visited, and together.
-var SmallWorlds = []Small{
-	{Shares: []int64{2, 1}, Flights: 3},
-	{Shares: []int64{2, 1}, Flights: 2, Window: 2},
-	{Shares: []int64{2, 1}, Flights: 2, Loss: true},
-	{Shares: []int64{2, 1}, Flights: 2, Steps: true},
-	{Shares: []int64{2, 1}, Flights: 1, Next: []int64{1, 2}},
-	{Shares: []int64{2, 1}, Flights: 1, Loss: true, Steps: true},
-	{Shares: []int64{1, 1}, Flights: 2, Loans: 2},
-	{Shares: []int64{1, 1, 0}, Flights: 1},
-	{Shares: []int64{1, 1, 1}, Flights: 1},
-}
-
 // String is what the world has.
 func (o Small) String() string {
 	s := fmt.Sprintf("shares %v, %d messages at once", o.Shares, o.Flights)

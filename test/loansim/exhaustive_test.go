@@ -9,13 +9,13 @@ import (
 	"github.com/regiond/regiond/test/loansim"
 )
 
-// TestSmallWorlds visits every state of the smallest worlds; `go run ./test/loansim/cmd small` visits larger ones.
+// TestSmallWorlds visits every state of the smallest worlds, and of two larger ones so many.
 func TestSmallWorlds(t *testing.T) {
 	t.Parallel()
 	for _, o := range []loansim.Small{
 		{Shares: []int64{2, 1}, Flights: 2},
 		{Shares: []int64{2, 1}, Flights: 1, Loss: true},
-		{Shares: []int64{2, 1}, Flights: 1, Steps: true},
+		{Shares: []int64{2, 1}, Flights: 1, Steps: true, Most: 60_000},
 		{Shares: []int64{2, 1}, Flights: 1, Next: []int64{1, 2}},
 		{Shares: []int64{2, 1}, Flights: 1, Window: 2},
 		{Shares: []int64{1, 1, 1}, Flights: 1, Most: 60_000},

@@ -89,14 +89,6 @@ func (m *mutant) play(ctx context.Context, most time.Duration) (o outcome, err e
 		shown := err != nil && strings.Contains(string(out), "above the bound")
 		return outcome{shown: shown, text: map[bool]string{true: "shown by every state of small worlds", false: "not shown by small worlds"}[shown]}, ctx.Err()
 	}
-	if m.faults {
-		out, err := exec.CommandContext(ctx, "go", "run", "-overlay", overlay, "./test/loansim/cmd", "faults", "-worlds", "150").CombinedOutput()
-		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		if n := len(lines); n > 1 && err != nil {
-			lines = lines[n-2 : n-1]
-		}
-		return outcome{shown: err != nil && strings.Contains(string(out), "above the bound"), text: "random loans: " + lines[0]}, ctx.Err()
-	}
 	if out, err := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "./test/sim/cmd/sim").CombinedOutput(); err != nil {
 		return o, fmt.Errorf("%s: %w\n%s", m.name, err, out)
 	}
