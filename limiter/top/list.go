@@ -2,6 +2,7 @@ package top
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,15 +23,13 @@ func (r *Recorder) list(by quota.TopBy, window time.Duration) list {
 	r.mu.Lock()
 	r.fold()
 	g := r.series[by].window(window)
-	slots := slices.Clone(g.slots) // the fold goes on
 	l := list{others: plus(g.floor, g.lost), total: g.total, covers: r.now() - g.from}
-	lost := g.lost
-	r.mu.Unlock()
-	for i := range slots {
-		row := parseName(slots[i].text)
-		row.AtLeast, row.AtMost = slots[i].low, plus(slots[i].count, lost)
+	for _, s := range g.heap {
+		row := parseName(s.text)
+		row.AtLeast, row.AtMost = s.low, plus(s.count, g.lost)
 		l.rows = append(l.rows, row)
 	}
+	r.mu.Unlock()
 	l.sort()
 	return l
 }
@@ -61,13 +60,6 @@ func (l *list) cut(rows int) {
 	l.rows = l.rows[:min(rows, len(l.rows))]
 }
 
-// of drops the rows of other policies. What bounded other names still does.
-func (l *list) of(policy string) {
-	if policy != "" {
-		l.rows = slices.DeleteFunc(l.rows, func(row quota.TopRow) bool { return row.Policy != policy })
-	}
-}
-
 // combine adds up lists. Where one has no row of a name, the name may have as much there as any
 // other that has none.
 func combine(lists []list) list {
@@ -95,4 +87,28 @@ func combine(lists []list) list {
 	}
 	sum.sort()
 	return sum
+}
+
+// Report answers a query by what this process counted, the only one of its region.
+func (r *Recorder) Report(q quota.TopQuery, region string) quota.TopReport {
+	v := report(q, []list{r.list(q.By, q.Window)})
+	v.Region, v.Regions = region, []string{region}
+	return v
+}
+
+// report adds up the lists of processes.
+func report(q quota.TopQuery, lists []list) quota.TopReport {
+	sum := combine(lists)
+	if q.Policy != "" { // what bounded other names still does
+		sum.rows = slices.DeleteFunc(sum.rows, func(row quota.TopRow) bool { return row.Policy != q.Policy })
+	}
+	var notes []string
+	if slices.ContainsFunc(sum.rows, func(row quota.TopRow) bool { return row.AtMost >= most }) || sum.total >= most {
+		notes = []string{fmt.Sprintf("Counts of a process stop at %d units: who has as many may have more.", int64(most))}
+	}
+	sum.cut(q.Rows)
+	return quota.TopReport{
+		By: q.By, Policy: q.Policy, WindowMS: q.Window.Milliseconds(), CoversMS: sum.covers.Milliseconds(), Scope: q.Scope,
+		Processes: len(lists), Rows: append([]quota.TopRow{}, sum.rows...), OthersAtMost: sum.others, Total: sum.total, Notes: notes,
+	}
 }

@@ -3,7 +3,6 @@ package top
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -130,7 +129,7 @@ func TestCountsStop(t *testing.T) {
 func TestRecorderCrowded(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t, nil)
-	const writers, each = 8, 3 * ringSize
+	const writers, each = 8, 3 * queuePerProcessor
 	exact := map[quota.TopRow]int64{}
 	var wg sync.WaitGroup
 	for w := range writers {
@@ -147,7 +146,7 @@ func TestRecorderCrowded(t *testing.T) {
 	if err := contain(l, exact); err != nil {
 		t.Fatal(err)
 	}
-	if held := int64(len(r.rings) * ringSize); r.missed() != writers*each-held {
+	if held := int64(cap(r.queue)); r.missed() != writers*each-held {
 		t.Errorf("%d events lost of %d, with room for %d", r.missed(), writers*each, held)
 	}
 }
@@ -162,7 +161,7 @@ func TestRecorderRun(t *testing.T) {
 		go func() { done <- r.Run(ctx) }()
 		sent := int64(0)
 		for range 20 {
-			for range ringSize / 2 {
+			for range cap(r.queue) / 2 {
 				r.Record(Event{Key: keyOf("acme"), Limits: limits, Which: 1, Units: 2})
 				sent += 2
 			}
@@ -182,41 +181,6 @@ func TestRecorderRun(t *testing.T) {
 	})
 }
 
-// TestCombine: what processes counted, cut and added up, contains the truth.
-func TestCombine(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		exact := map[quota.TopRow]int64{}
-		var lists []list
-		for range rapid.IntRange(1, 4).Draw(t, "processes") {
-			r, err := NewRecorder(nil, noop.Meter{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)) // many draws are slow
-			for range rapid.IntRange(0, 30).Draw(t, "events") {
-				n, units := random.IntN(10), 1+random.Int64N(9)
-				tenant := fmt.Sprintf("t%d", n)
-				r.Record(Event{Key: keyOf(tenant), Limits: limits, Which: 3, Units: units})
-				for _, l := range limits {
-					exact[quota.TopRow{Tenant: tenant, Policy: "standard", Limit: l.Name, Partition: "user:2.42:"}] += units
-				}
-			}
-			l := r.list(quota.TopDenied, time.Hour)
-			l.cut(rapid.IntRange(0, 12).Draw(t, "rows"))
-			lists = append(lists, l)
-		}
-		sum := combine(lists)
-		if err := contain(sum, exact); err != nil {
-			t.Fatal(err)
-		}
-		sum.cut(rapid.IntRange(0, 12).Draw(t, "shown"))
-		if err := contain(sum, exact); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
 // BenchmarkRecord is what the path of a request pays for one partition, and BenchmarkFold what
 // counting two limits of it costs afterwards: of one tenant, and of ever new ones.
 func BenchmarkRecord(b *testing.B) {
@@ -225,8 +189,7 @@ func BenchmarkRecord(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Record(e)
-		r.rings[0].take()
-		r.rings[len(r.rings)-1].take()
+		<-r.queue
 	}
 }
 
