@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml/ast"
-
 	"github.com/regiond/regiond/quota"
 )
 
@@ -24,20 +22,19 @@ import (
 // Every mistake is noted and decoding goes on: a misspelled field is read as the one that is probably meant, and of what
 // cannot be read nothing more is reported. Only what breaks a bound, or is no YAML, ends it.
 type Source struct {
-	anchors map[string]ast.Node // those that are complete so far, by name
-	values  int
-	depth   int
-	places  map[string]Place // of each value that was decoded, by pointer
-	wrong   []Problem
-	said    map[string]bool // pointers of those
-	lost    map[string]bool // pointers of what cannot be read
-	lenient bool            // text may be empty or look like a number, and a key without a value is as if it were not there
+	values int
+	depth  int
+	places map[string]Place // of each value that was decoded, by pointer
+	wrong  []Problem
+	said   map[string]bool // pointers of those
+	lost   map[string]bool // pointers of what cannot be read
+	// lenient: text may be empty or look like a number, and a key without a value is as if it were not there.
+	lenient bool
 }
 
 // decode decodes src into the struct that dst points to.
 func decode(src []byte, dst any, lenient bool) (s *Source) {
-	s = &Source{lenient: lenient, anchors: map[string]ast.Node{}, places: map[string]Place{}}
-	s.said, s.lost = map[string]bool{}, map[string]bool{}
+	s = &Source{lenient: lenient, places: map[string]Place{}, said: map[string]bool{}, lost: map[string]bool{}}
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -47,7 +44,7 @@ func decode(src []byte, dst any, lenient bool) (s *Source) {
 			panic(p)
 		}
 	}()
-	s.value(s.document(src), "", dst)
+	s.decode(s.document(src), "", dst)
 	return s
 }
 
@@ -91,30 +88,47 @@ func (s *Source) fail(at Place, format string, args ...any) {
 	panic(Problem{Place: at, Detail: fmt.Sprintf(format, args...)})
 }
 
-// value decodes one node, aliases followed, into what dst points to.
-func (s *Source) value(n ast.Node, pointer string, dst any) {
-	v := find(n, pointer)
-	s.count(v.Place)
-	defer s.enter(v.Place)()
-	switch n := n.(type) {
-	case *ast.AnchorNode: // named after it is decoded, so that it cannot contain itself
-		s.value(n.Value, pointer, dst)
-		s.target(n, pointer)
-		return
-	case *ast.AliasNode:
-		if target := s.target(n, pointer); target != nil {
-			s.value(target, pointer, dst)
-		}
-		return
-	case *ast.TagNode:
-		s.note(v.Place, "tags such as %s have no use here; write the value alone", quota.Clip(n.Start.Value))
-		s.value(n.Value, pointer, dst)
-		return
+// count bounds what a file can have decoded.
+func (s *Source) count(at Place) {
+	if s.values++; s.values > MaxValues {
+		s.fail(at, "the file holds more than %d values, aliases followed", MaxValues)
 	}
-	if s.lenient && v.kind == nothing {
-		return
+}
+
+// enter begins what is nested one level deeper, and returns what ends it.
+func (s *Source) enter(at Place) (leave func()) {
+	if s.depth > MaxDepth {
+		s.fail(at, "nested deeper than %d levels", MaxDepth)
 	}
-	s.places[pointer] = v.Place
+	s.depth++
+	return func() { s.depth-- }
+}
+
+// found is a value with the pointer to it.
+type found struct {
+	*value
+	Place
+}
+
+// decode decodes a value into what dst points to.
+func (s *Source) decode(of *value, pointer string, dst any) {
+	s.count(of.at)
+	defer s.enter(of.at)()
+	v := found{of, Place{of.at.Line, of.at.Column, pointer}}
+	for _, p := range v.wrong {
+		s.note(Place{p.Line, p.Column, pointer + p.Pointer}, "%s", p.Detail)
+	}
+	if v.lost {
+		s.lost[pointer] = true
+	}
+	if v.kind != unknown && (v.kind != nothing || !s.lenient) {
+		s.places[pointer] = v.Place
+		s.into(v, dst)
+	}
+}
+
+// into is decode for a value that is noted.
+func (s *Source) into(v found, dst any) {
 	var err error
 	switch p := dst.(type) {
 	case *time.Duration:
@@ -139,22 +153,24 @@ func (s *Source) value(n ast.Node, pointer string, dst any) {
 	case *Files:
 		s.list(v, reflect.ValueOf(p).Elem())
 	case *[]Domain:
-		named(s, s.entries(v, "a mapping"), quota.ValidID, func(name string, d Domain) {
+		named(s, v, quota.ValidID, func(name string, d Domain) {
 			d.Name = name
 			*p = append(*p, d)
 		})
 	case *[]quota.DimensionSource:
-		named(s, s.entries(v, "a mapping"), quota.ValidName, func(name string, d quota.DimensionSource) {
+		named(s, v, quota.ValidName, func(name string, d quota.DimensionSource) {
 			d.Name = name
 			*p = append(*p, d)
 		})
 	case *[]quota.Match:
-		named(s, s.entries(v, "a mapping such as {route: login}"), quota.ValidName, func(name, value string) {
-			*p = append(*p, quota.Match{Dimension: name, Value: value})
-		})
+		if s.want(v, "a mapping such as {route: login}", mapping) {
+			named(s, v, quota.ValidName, func(name, value string) {
+				*p = append(*p, quota.Match{Dimension: name, Value: value})
+			})
+		}
 	case *Tenants:
 		p.Listed = map[string]quota.Tenant{}
-		named(s, s.entries(v, "a mapping"), quota.ValidID, func(id string, t quota.Tenant) {
+		named(s, v, quota.ValidID, func(id string, t quota.Tenant) {
 			if id == DefaultTenant {
 				p.Default = &t
 			} else {
@@ -177,10 +193,7 @@ func (s *Source) plain(v found, dst reflect.Value) {
 	switch dst.Kind() {
 	case reflect.Pointer:
 		to := reflect.New(dst.Type().Elem())
-		s.depth-- // it is the same value
-		s.value(v.node, v.Pointer, to.Interface())
-		s.depth++
-		if !s.lost[v.Pointer] { // else it is as if it were not there
+		if s.into(v, to.Interface()); !s.lost[v.Pointer] { // else it is as if it were not there
 			dst.Set(to)
 		}
 	case reflect.Struct:
@@ -212,13 +225,13 @@ func (s *Source) plain(v found, dst reflect.Value) {
 
 // list decodes the items of a list, or what stands for its only one.
 func (s *Source) list(v found, dst reflect.Value) {
-	items := []ast.Node{v.node}
-	if n, ok := v.node.(*ast.SequenceNode); ok {
-		items = n.Values
+	items := []*value{v.value}
+	if v.kind == sequence {
+		items = v.items
 	}
 	dst.Set(reflect.MakeSlice(dst.Type(), len(items), len(items)))
-	for i, n := range items {
-		s.value(n, item(v.Pointer, i), dst.Index(i).Addr().Interface())
+	for i, own := range items {
+		s.decode(own, item(v.Pointer, i), dst.Index(i).Addr().Interface())
 	}
 }
 
@@ -237,19 +250,17 @@ func (s *Source) fields(v found, dst reflect.Value) {
 			fields[name] = field{dst.Field(i), need == "required"}
 		}
 	}
-	entries, missing := s.entries(v, "a mapping"), maps.Clone(fields)
+	entries, missing := s.entries(v), maps.Clone(fields)
 	for _, e := range entries {
 		delete(missing, e.key)
 	}
 	for _, e := range entries {
 		name := e.key
 		if _, known := fields[name]; !known {
-			name = s.unknown(e, fields, missing)
+			name = s.unknown(e, v.Pointer, fields, missing)
 		}
-		if name == "" {
-			s.value(e.value, e.Pointer, new(any)) // its anchors may be used elsewhere
-		} else {
-			s.value(e.value, under(v.Pointer, name), fields[name].Addr().Interface())
+		if name != "" {
+			s.decode(e.value, under(v.Pointer, name), fields[name].Addr().Interface())
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
@@ -259,9 +270,16 @@ func (s *Source) fields(v found, dst reflect.Value) {
 	}
 }
 
+// entries returns the keys of what must be a mapping.
+func (s *Source) entries(v found) []entry {
+	s.want(v, "a mapping", mapping)
+	return v.keys
+}
+
 // unknown notes a field that is not known. It returns the one of those missing that is probably meant, which is missing no
 // more, or "".
-func (s *Source) unknown(e entry, known, missing map[string]field) (meant string) {
+func (s *Source) unknown(e entry, pointer string, known, missing map[string]field) (meant string) {
+	at := Place{e.at.Line, e.at.Column, under(pointer, e.key)}
 	least := 3
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		n := typo(strings.ReplaceAll(strings.ToLower(e.key), "-", "_"), name)
@@ -275,11 +293,11 @@ func (s *Source) unknown(e entry, known, missing map[string]field) (meant string
 	delete(missing, meant)
 	switch {
 	case meant != "":
-		s.note(e.Place, "unknown field %q; did you mean %q?", quota.Clip(e.key), meant)
+		s.note(at, "unknown field %q; did you mean %q?", quota.Clip(e.key), meant)
 	case e.key == "global_buckets":
-		s.note(e.Place, "is not needed any more: the estimate of what other regions used is as close without it; remove the line")
+		s.note(at, "is not needed any more: the estimate of what other regions used is as close without it; remove the line")
 	default:
-		s.note(e.Place, "unknown field %q; known here: %s", quota.Clip(e.key), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		s.note(at, "unknown field %q; known here: %s", quota.Clip(e.key), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	return meant
 }
@@ -296,18 +314,15 @@ func typo(a, b string) int {
 }
 
 // named decodes the entries of a mapping and adds them, sorted by name.
-func named[T any](s *Source, entries []entry, valid func(string) error, add func(string, T)) {
-	values := map[string]T{}
-	for _, e := range entries {
+func named[T any](s *Source, v found, valid func(string) error, add func(string, T)) {
+	for _, e := range slices.SortedFunc(slices.Values(s.entries(v)), func(a, b entry) int { return cmp.Compare(a.key, b.key) }) {
+		pointer := under(v.Pointer, e.key)
 		var own T
-		s.value(e.value, e.Pointer, &own)
-		values[e.key] = own
+		s.decode(e.value, pointer, &own)
 		if valid(e.key) != nil { // what Validate reports of it is about the name
-			s.places[e.Pointer] = e.Place
+			s.places[pointer] = e.at
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		add(name, values[name])
+		add(e.key, own)
 	}
 }
 
@@ -316,7 +331,7 @@ func (s *Source) anything(v found) any {
 	switch v.kind {
 	case mapping:
 		m := map[string]any{}
-		named(s, s.entries(v, "a mapping"), quota.ValidID, func(key string, own any) { m[key] = own })
+		named(s, v, quota.ValidID, func(key string, own any) { m[key] = own })
 		return m
 	case sequence:
 		var list []any
@@ -334,13 +349,12 @@ func (s *Source) anything(v found) any {
 	return v.text
 }
 
-// want reports whether a value has one of the kinds, and notes it if not. Its anchors may be used elsewhere.
+// want reports whether a value has one of the kinds, and notes it if not.
 func (s *Source) want(v found, what string, kinds ...kind) bool {
 	ok := slices.Contains(kinds, v.kind)
 	if !ok {
 		s.note(v.Place, "must be %s, found %s", what, v)
 		s.lost[v.Pointer] = true
-		s.value(v.node, v.Pointer, new(any))
 	}
 	return ok
 }

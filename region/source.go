@@ -31,8 +31,9 @@ const (
 	MaxValues = 1 << 18
 )
 
-// document parses src into the body of its only YAML document.
-func (s *Source) document(src []byte) (body ast.Node) {
+// document reads src, whose only YAML document it returns.
+func (s *Source) document(src []byte) *value {
+	var body ast.Node
 	top := Place{Line: 1, Column: 1}
 	if len(src) > MaxBytes {
 		s.fail(top, "the file has %d bytes, and at most %d are read", len(src), MaxBytes)
@@ -70,7 +71,7 @@ func (s *Source) document(src []byte) (body ast.Node) {
 	if body == nil {
 		s.fail(top, "the file is empty")
 	}
-	return body
+	return (&reader{Source: s, anchors: map[string]*value{}}).read(body)
 }
 
 // parse turns a panic of the parser into an error: a file that was saved half-way
@@ -113,21 +114,13 @@ func (s *Source) bound(tokens token.Tokens) {
 	}
 }
 
-// count bounds what a file can have decoded.
-func (s *Source) count(at Place) {
-	at.Pointer = ""
-	if s.values++; s.values > MaxValues {
-		s.fail(at, "the file holds more than %d values, aliases followed", MaxValues)
+// place survives a token without a position, which the parser returns for values
+// that it made up.
+func place(tk *token.Token, pointer string) Place {
+	if tk == nil || tk.Position == nil {
+		return Place{1, 1, pointer}
 	}
-}
-
-// enter begins what is nested one level deeper, and returns what ends it.
-func (s *Source) enter(at Place) (leave func()) {
-	if at.Pointer = ""; s.depth > MaxDepth {
-		s.fail(at, "nested deeper than %d levels", MaxDepth)
-	}
-	s.depth++
-	return func() { s.depth-- }
+	return Place{max(tk.Position.Line, 1), max(tk.Position.Column, 1), pointer}
 }
 
 // tokenOf is where a reader sees a value begin; of a mapping without a bracket
@@ -142,15 +135,6 @@ func tokenOf(n ast.Node) *token.Token {
 	return n.GetToken()
 }
 
-// place survives a token without a position, which the parser returns for values
-// that it made up.
-func place(tk *token.Token, pointer string) Place {
-	if tk == nil || tk.Position == nil {
-		return Place{1, 1, pointer}
-	}
-	return Place{max(tk.Position.Line, 1), max(tk.Position.Column, 1), pointer}
-}
-
 // kind is what a YAML value is before a field says what it should be. The words
 // complete "must be …, found …".
 type kind string
@@ -162,17 +146,35 @@ const (
 	number   kind = "the number"
 	truth    kind = "the boolean"
 	nothing  kind = "nothing"
+	unknown  kind = "an alias of nothing"
 )
 
-// found is a value as the file has it.
-type found struct {
-	Place
-	node ast.Node
-	kind kind
-	text string // the spelling of a scalar
+// value is a value as the file has it, with anchors, aliases and merges resolved. All aliases
+// of an anchor are one value, so it knows its line and column and not its pointer.
+type value struct {
+	at    Place
+	kind  kind
+	text  string // the spelling of a scalar
+	keys  []entry
+	items []*value
+	// wrong is what is wrong with its form, with pointers below its own; lost says that something
+	// in it cannot be read because of that.
+	wrong []Problem
+	lost  bool
 }
 
-func (v found) String() string {
+// entry is a key of a mapping and its value.
+type entry struct {
+	at    Place // of the key
+	key   string
+	value *value
+}
+
+func (v *value) note(at Place, format string, args ...any) {
+	v.wrong = append(v.wrong, Problem{Place: at, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (v *value) String() string {
 	switch v.kind {
 	case text:
 		if strings.Contains(v.text, ": ") {
@@ -185,14 +187,44 @@ func (v found) String() string {
 	return string(v.kind)
 }
 
-// find keeps the spelling of a value and the parser's opinion of its kind.
-func find(n ast.Node, pointer string) found {
-	v := found{place(tokenOf(n), pointer), n, nothing, ""}
+// reader makes values of the parser's nodes.
+type reader struct {
+	*Source
+	anchors map[string]*value // those that are complete so far, so that none contains itself
+}
+
+func (r *reader) read(n ast.Node) *value {
+	v := &value{at: place(tokenOf(n), ""), kind: nothing}
+	defer r.enter(v.at)()
 	switch n := n.(type) {
+	case *ast.MappingKeyNode:
+		return r.read(n.Value)
+	case *ast.AnchorNode:
+		name := n.Name.GetToken().Value
+		v = r.read(n.Value)
+		if r.anchors[name] != nil {
+			v.note(place(n.GetToken(), ""), "anchor &%s is duplicated", quota.Clip(name))
+		}
+		r.anchors[name] = v
+	case *ast.AliasNode:
+		name := n.Value.GetToken().Value
+		if target := r.anchors[name]; target != nil {
+			return target
+		}
+		v.kind, v.lost = unknown, true
+		v.note(v.at, "alias *%s has no anchor &%s before it", quota.Clip(name), quota.Clip(name))
+	case *ast.TagNode:
+		tag := v.at
+		v = r.read(n.Value)
+		v.note(tag, "tags such as %s have no use here; write the value alone", quota.Clip(n.Start.Value))
 	case *ast.MappingNode:
 		v.kind = mapping
+		r.entries(v, n)
 	case *ast.SequenceNode:
 		v.kind = sequence
+		for _, own := range n.Values {
+			v.items = append(v.items, r.read(own))
+		}
 	case *ast.StringNode:
 		v.kind, v.text = text, n.Value
 	case *ast.LiteralNode:
@@ -205,69 +237,51 @@ func find(n ast.Node, pointer string) found {
 	return v
 }
 
-// entry is a key of a mapping and its value.
-type entry struct {
-	Place // of the key; Pointer is the value's
-	key   string
-	value ast.Node
-}
-
-// entries returns the keys of a mapping in the order of the file, and after them
-// what merges (`<<`) add: as in YAML 1.1 the mapping's own keys come first, and
-// of several merges the first.
-func (s *Source) entries(v found, what string) (own []entry) {
-	s.count(v.Place)
-	m, ok := v.node.(*ast.MappingNode)
-	if !ok {
-		s.want(v, what)
-		return nil
-	}
+// entries reads a mapping in the order of the file, and after its own keys what merges (`<<`)
+// add: as in YAML 1.1 its own come first, and of several merges the first.
+func (r *reader) entries(v *value, n *ast.MappingNode) {
 	var merged []entry
-	known := make(map[string]Place, len(m.Values))
-	for _, n := range m.Values {
-		if _, merge := n.Key.(*ast.MergeKeyNode); merge {
-			merged = append(merged, s.merge(n.Value, v.Pointer)...)
+	known := make(map[string]Place, len(n.Values))
+	for _, m := range n.Values {
+		if _, merge := m.Key.(*ast.MergeKeyNode); merge {
+			merged = append(merged, r.merge(v, m.Value)...)
 			continue
 		}
-		key, at := s.key(n.Key, v.Pointer)
+		key, at, ok := r.key(v, m.Key)
+		e := entry{at, key, r.read(m.Value)}
 		if first, twice := known[key]; twice {
-			s.note(at, "is duplicated; the first one is at %d:%d", first.Line, first.Column)
-			s.value(n.Value, at.Pointer, new(any))
-		} else if at.Pointer != v.Pointer { // it is a key
-			own = append(own, entry{at, key, n.Value})
+			at.Pointer = under("", key)
+			v.note(at, "is duplicated; the first one is at %d:%d", first.Line, first.Column)
+		} else if ok {
+			v.keys = append(v.keys, e)
 			known[key] = at
 		}
 	}
 	for _, e := range merged {
 		if _, ok := known[e.key]; !ok {
-			known[e.key] = e.Place
-			own = append(own, e)
+			known[e.key] = e.at
+			v.keys = append(v.keys, e)
 		}
 	}
-	return own
 }
 
-// merge returns the entries of the mapping, or of each mapping of the list, behind
-// `<<`. Their pointers are below the mapping that they are merged into.
-func (s *Source) merge(n ast.Node, pointer string) (entries []entry) {
-	defer s.enter(find(n, pointer).Place)()
-	n = s.target(n, pointer)
-	values := []ast.Node{n}
-	if list, ok := n.(*ast.SequenceNode); ok {
-		values = list.Values
+// merge returns the entries of the mapping, or of each mapping of the list, behind `<<`.
+func (r *reader) merge(v *value, n ast.Node) (entries []entry) {
+	from := r.read(n)
+	list := []*value{from}
+	if from.kind == sequence {
+		list = from.items
 	}
-	for _, n := range values {
-		v := find(s.target(n, pointer), pointer)
-		switch {
-		case v.node == nil: // an alias of nothing, which is noted
-			continue
-		case v.kind != mapping:
-			s.note(v.Place, "<< takes a mapping or a list of mappings")
-			continue
-		}
-		for _, e := range s.entries(v, "a mapping") {
-			s.count(v.Place) // also those that are overridden: one alias can repeat thousands
-			entries = append(entries, e)
+	for _, m := range list {
+		switch v.wrong, v.lost = append(v.wrong, m.wrong...), v.lost || m.lost; m.kind {
+		case unknown:
+		case mapping:
+			for range m.keys { // also those that are overridden: one alias can repeat thousands
+				r.count(m.at)
+			}
+			entries = append(entries, m.keys...)
+		default:
+			v.note(m.at, "<< takes a mapping or a list of mappings")
 		}
 	}
 	return entries
@@ -276,46 +290,20 @@ func (s *Source) merge(n ast.Node, pointer string) (entries []entry) {
 // maxKey is above every id and name, so that those get their own message.
 const maxKey = 1024
 
-// key returns a key as it is spelled: 42 and true are ids like any other. Its place has the pointer of the value, or of the
-// mapping if it is no key.
-func (s *Source) key(k ast.Node, pointer string) (string, Place) {
-	at := place(tokenOf(k), pointer)
-	v := find(s.target(k, pointer), pointer)
-	switch {
-	case v.node == nil: // an alias of nothing, which is noted
-		return "", at
-	case v.kind == mapping || v.kind == sequence:
-		s.note(at, "a key must be text on one line")
-		return "", at
-	case v.kind == nothing:
-		v.text = strings.TrimSpace(v.node.GetToken().Value)
-	case len(v.text) > maxKey:
-		s.fail(at, "a key has at most %d bytes, %q has %d", maxKey, quota.Clip(v.text), len(v.text))
+// key returns a key as it is spelled: 42 and true are ids like any other. ok is false if it is none.
+func (r *reader) key(v *value, n ast.Node) (key string, at Place, ok bool) {
+	at = place(tokenOf(n), "")
+	switch k := r.read(n); {
+	case k.kind == unknown:
+		v.wrong, v.lost = append(v.wrong, k.wrong...), true
+	case k.kind == mapping || k.kind == sequence:
+		v.note(at, "a key must be text on one line")
+	case k.kind == nothing:
+		return strings.TrimSpace(tokenOf(n).Value), at, true
+	case len(k.text) > maxKey:
+		r.fail(at, "a key has at most %d bytes, %q has %d", maxKey, quota.Clip(k.text), len(k.text))
+	default:
+		return k.text, at, true
 	}
-	at.Pointer = under(pointer, v.text)
-	return v.text, at
-}
-
-// target follows anchors and aliases, and keeps the names of the anchors. It is nil for an alias of none.
-func (s *Source) target(n ast.Node, pointer string) ast.Node {
-	switch v := n.(type) {
-	case *ast.MappingKeyNode:
-		return s.target(v.Value, pointer)
-	case *ast.AliasNode:
-		name := v.Value.GetToken().Value
-		target, ok := s.anchors[name]
-		if !ok {
-			s.note(place(v.GetToken(), pointer), "alias *%s has no anchor &%s before it", quota.Clip(name), quota.Clip(name))
-			s.lost[pointer] = true
-		}
-		return target
-	case *ast.AnchorNode:
-		name, target := v.Name.GetToken().Value, s.target(v.Value, pointer)
-		if other, ok := s.anchors[name]; ok && other != target {
-			s.note(place(v.GetToken(), pointer), "anchor &%s is duplicated", quota.Clip(name))
-		}
-		s.anchors[name] = target
-		return target
-	}
-	return n
+	return "", at, false
 }

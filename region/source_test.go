@@ -75,7 +75,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"an anchor within itself", "regions: &a [*a]\n" + policies, "no anchor"},
 		{"an anchor that is its alias", "a: &a *a\n", "is not YAML"},
 		{"a merge of itself", regions + "tenants: &a {<<: *a, " + rest[2:], "no anchor"},
-		{"a merged list of itself", regions + "tenants: {<<: &a [*a], " + rest[2:], "<< takes"},
+		{"a merged list of itself", regions + "tenants: {<<: &a [*a], " + rest[2:], "no anchor"},
 		{"a key that is a list", "access: {admin_client_names: &a []}\n" + regions + "tenants: {*a : {policy: p}, " + rest[2:], "a key must be"},
 		{"nothing but a header", "---\n", "empty"},
 	} {

@@ -32,24 +32,23 @@ func (ps *problems) oneOf(pointer, word string, words ...string) {
 	ps.when(!slices.Contains(words, word), pointer, "%q is not one of %s", quota.Clip(word), strings.Join(words, ", "))
 }
 
-// unique adds a problem for each of n values that came before.
-func (ps *problems) unique(what string, n int, value, pointer func(i int) string) {
-	seen := make(map[string]bool, n)
-	for i := range n {
-		v := value(i)
-		ps.when(seen[v], pointer(i), "%s %q is duplicated", what, quota.Clip(v))
+func (ps *problems) between(pointer string, n, least, most int64) {
+	ps.when(n < least || n > most, pointer, "must be between %d and %d, is %d", least, most, n)
+}
+
+// unique adds a problem for each item of a list whose name came before. Its pointer is that of
+// the item and what is below it.
+func unique[T any](ps *problems, what, at, below string, list []T, name func(*T) string) {
+	seen := make(map[string]bool, len(list))
+	for i := range list {
+		v := name(&list[i])
+		ps.when(seen[v], item(at, i)+below, "%s %q is duplicated", what, quota.Clip(v))
 		seen[v] = true
 	}
 }
 
-// uniqueItems is unique for the items of a list.
 func (ps *problems) uniqueItems(what, at string, list []string) {
-	ps.unique(what, len(list), func(i int) string { return list[i] }, func(i int) string { return item(at, i) })
-}
-
-// uniqueNames is unique for the names of the items of a list.
-func uniqueNames[T any](ps *problems, what, at string, list []T, name func(*T) string) {
-	ps.unique(what, len(list), func(i int) string { return name(&list[i]) }, func(i int) string { return item(at, i) + "/name" })
+	unique(ps, what, at, "", list, func(s *string) string { return *s })
 }
 
 // Validate returns every mistake of value, with pointers as in topology.yaml.
@@ -59,14 +58,12 @@ func (t *Topology) Validate() []quota.FieldError {
 	if t.Cluster != "" {
 		ps.check("/cluster", quota.ValidName(t.Cluster))
 	}
-	ps.when(t.Revision < 0 || t.Revision > MaxRevision, "/revision", "must be between 0 and %d, is %d", MaxRevision, t.Revision)
+	ps.between("/revision", t.Revision, 0, MaxRevision)
 	t.validateRegions(&ps)
 	t.validatePolicies(&ps)
 	t.validateTenants(&ps)
-	ps.when(t.MaxUnknown < 0 || t.MaxUnknown > MaxUnknownTenants,
-		"/max_unknown", "must be between 0 and %d, is %d", MaxUnknownTenants, t.MaxUnknown)
-	ps.when(t.MaxValues < 1 || t.MaxValues > MaxTenantValues,
-		"/max_values", "must be between 1 and %d, is %d", MaxTenantValues, t.MaxValues)
+	ps.between("/max_unknown", t.MaxUnknown, 0, MaxUnknownTenants)
+	ps.between("/max_values", t.MaxValues, 1, MaxTenantValues)
 	if t.ForwardAuth != nil {
 		ps.forwardAuth(t.ForwardAuth)
 		t.validateRouteUse(&ps)
@@ -111,7 +108,7 @@ func (ps *problems) pair(prefix, field, cert, key string) {
 func (t *Topology) validateRegions(ps *problems) {
 	n := len(t.Regions)
 	ps.when(n == 0 || n > quota.MaxRegions, "/regions", "a topology has between 1 and %d regions, this one %d", quota.MaxRegions, n)
-	uniqueNames(ps, "region", "/regions", t.Regions, func(g *Region) string { return g.Name })
+	unique(ps, "region", "/regions", "/name", t.Regions, func(g *Region) string { return g.Name })
 	advertised := map[string]string{}
 	// All regions have a key or none: the ids by which regions name partitions to
 	// each other are made with it, and those of two keys have nothing in common.
@@ -136,7 +133,7 @@ func (t *Topology) validateRegions(ps *problems) {
 
 func (g *Region) validate(ps *problems, at string) {
 	ps.check(at+"/name", quota.ValidName(g.Name))
-	ps.when(g.Weight < 1 || g.Weight > quota.MaxWeight, at+"/weight", "must be between 1 and %d, is %d", quota.MaxWeight, g.Weight)
+	ps.between(at+"/weight", g.Weight, 1, quota.MaxWeight)
 	ps.check(at+"/http", checkListen(g.HTTP))
 	ps.check(at+"/admin", checkListen(g.Admin))
 	if g.GRPC != "" {
@@ -250,7 +247,7 @@ const keylessBound = "needs gossip with key_file in all regions: " +
 func (t *Topology) validatePolicies(ps *problems) {
 	ps.when(len(t.Policies) == 0, "/policies", "a topology has at least one policy")
 	keyless := len(t.Regions) > 1 && slices.ContainsFunc(t.Regions, func(g Region) bool { return !g.keyed() })
-	uniqueNames(ps, "policy", "/policies", t.Policies, func(p *quota.Policy) string { return p.Name })
+	unique(ps, "policy", "/policies", "/name", t.Policies, func(p *quota.Policy) string { return p.Name })
 	for i := range t.Policies {
 		p, at := &t.Policies[i], item("/policies", i)
 		for _, m := range p.Validate() {
@@ -286,7 +283,7 @@ func (t *Topology) validateTenants(ps *problems) {
 
 func (ps *problems) forwardAuth(f *quota.ForwardAuth) {
 	const at = "/forward_auth"
-	ps.when(f.IPv6Prefix < 32 || f.IPv6Prefix > 128, at+"/ipv6_prefix", "must be between 32 and 128, is %d", f.IPv6Prefix)
+	ps.between(at+"/ipv6_prefix", int64(f.IPv6Prefix), 32, 128)
 	ps.check(at+"/tenant/header", checkHeader(f.Tenant.Header))
 	for _, s := range f.Dimensions {
 		at := under(at+"/dimensions", s.Name)
@@ -303,7 +300,7 @@ func (ps *problems) forwardAuth(f *quota.ForwardAuth) {
 		ps.when(p != p.Masked(), item(at+"/trusted_proxies", i), "has bits beyond its length; is %s meant?", p.Masked())
 	}
 	ps.oneOf(at+"/missing", string(f.Missing), string(quota.MissingDeny), string(quota.MissingAnonymous))
-	uniqueNames(ps, "route", at+"/routes", f.Routes, func(r *quota.Route) string { return r.Name })
+	unique(ps, "route", at+"/routes", "/name", f.Routes, func(r *quota.Route) string { return r.Name })
 	for i := range f.Routes {
 		ps.route(&f.Routes[i], item(at+"/routes", i))
 	}
@@ -319,7 +316,9 @@ func (ps *problems) route(r *quota.Route, at string) {
 	ps.uniqueItems("method", at+"/methods", r.Methods)
 	ps.check(at+"/path", checkPath(r.Path))
 	ps.when(r.Skip && r.Cost != 0, at+"/cost", "a route that is skipped has no cost; remove cost or skip")
-	ps.when(!r.Skip && (r.Cost < 1 || r.Cost > quota.MaxUnits), at+"/cost", "must be between 1 and %d, is %d", quota.MaxUnits, r.Cost)
+	if !r.Skip {
+		ps.between(at+"/cost", r.Cost, 1, quota.MaxUnits)
+	}
 }
 
 // checkPath refuses what no request can match: requests are compared after

@@ -1,7 +1,6 @@
 package region
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -180,11 +179,6 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 		ps.when(byAddress && p.Bits() == 0, item("/forward_auth/trusted_proxies", i),
 			"%s trusts every client to choose its own address", p)
 	}
-	one := slices.ContainsFunc(f.TrustedProxies, func(p netip.Prefix) bool { return p.Bits() == 0 })
-	for _, all := range []string{"0.0.0.0/0", "::/0"} {
-		ps.when(byAddress && !one && coverAll(f.TrustedProxies, netip.MustParsePrefix(all)), "/forward_auth/trusted_proxies",
-			"together they trust every client to choose its own address")
-	}
 	warnSecret(ps, "/forward_auth/tenant/header", f.Tenant.Header, true)
 	for i := range f.Routes { // a stricter limit behind a route that is never reached would never apply
 		before := slices.IndexFunc(f.Routes[:i], func(r quota.Route) bool { return covers(&r, &f.Routes[i], !f.CaseSensitive) })
@@ -199,26 +193,6 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 func warnSecret(ps *problems, at, header string, plain bool) {
 	ps.when(plain && slices.Contains([]string{"Authorization", "Cookie", "Proxy-Authorization"}, header), at,
 		"header %s is a secret that would be in Redis and in the log; count by a dimension of it with hash: true", header)
-}
-
-// coverAll reports whether prefixes leave out no address of all.
-func coverAll(prefixes []netip.Prefix, all netip.Prefix) bool {
-	inside := false
-	for _, p := range prefixes {
-		if p.Bits() <= all.Bits() && p.Contains(all.Addr()) {
-			return true
-		}
-		inside = inside || all.Contains(p.Addr())
-	}
-	if !inside {
-		return false
-	}
-	// Some part of all is covered: look at its halves.
-	low := netip.PrefixFrom(all.Addr(), all.Bits()+1)
-	bytes := all.Addr().AsSlice()
-	bytes[all.Bits()/8] |= 0x80 >> (all.Bits() % 8)
-	high, _ := netip.AddrFromSlice(bytes) // of the same length
-	return coverAll(prefixes, low) && coverAll(prefixes, netip.PrefixFrom(high, all.Bits()+1))
 }
 
 // covers reports whether every request that o matches is matched by r too; fold ignores
