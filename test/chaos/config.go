@@ -87,7 +87,6 @@ func (w *World) topologyOf(l Layout) string {
 			fmt.Fprintf(b, "  %s-%02d: {policy: %s}\n", class, i, class)
 		}
 	}
-	fmt.Fprintf(b, "  %s: {policy: %s}\n", exhausted, traffic.Edge)
 	fmt.Fprintf(b, "  default: {policy: %s}\n", traffic.Ledger)
 	return b.String()
 }

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -107,39 +105,4 @@ func noise(nc *nats.Conn, name string) {
 		_ = nc.Publish("rl.v1.usage."+name, data)
 		_ = nc.Publish("rl.v1.heartbeat."+name, data)
 	}
-}
-
-// DenyNATS takes from a region's regiond the right to publish, by a configuration that
-// its NATS reloads.
-func (w *World) DenyNATS(name string) Fault {
-	r := w.region(name)
-	configure := func(change func(string) string) error {
-		config, err := w.natsConfig(r)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(w.natsFile(r), []byte(change(config)), 0o600); err != nil {
-			return err
-		}
-		return r.nats.cmd.Process.Signal(syscall.SIGHUP)
-	}
-	granted := `"rl.v1.usage.` + name + `", "rl.v1.heartbeat.` + name + `", "rl.v1.snapshot.*"`
-	return set("regiond of "+name+" may not publish", configure,
-		func(config string) string { return strings.Replace(config, granted, `"nothing"`, 1) },
-		func(config string) string { return config })
-}
-
-// FloodNATS publishes, with the rights of a region, large invalid messages at a rate in
-// bytes per second.
-func (w *World) FloodNATS(name string, bytesPerSecond int) Fault {
-	const size = 64 << 10
-	var nc *nats.Conn
-	f := Both(
-		w.onBus("", name, func(c *nats.Conn) error { nc = c; return nil }),
-		repeat("", time.Second*size/time.Duration(bytesPerSecond), func() error {
-			return nc.Publish("rl.v1.usage."+name, make([]byte, size))
-		}, nothing),
-	)
-	f.Name = fmt.Sprintf("%d bytes a second of noise on the bus from %s", bytesPerSecond, name)
-	return f
 }

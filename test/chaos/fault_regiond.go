@@ -6,27 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
-
-// KillRegiond kills a region's regiond at one moment after the other and starts it again
-// at once.
-func (w *World) KillRegiond(name string, every time.Duration) Fault {
-	r := w.region(name)
-	return repeat(fmt.Sprintf("regiond of %s killed every %v", name, every), every, func() error {
-		r.regiond.kill()
-		return r.regiond.start()
-	}, nothing)
-}
 
 // CrashRegion kills a region's regiond and NATS. It comes back over its Redis, and
 // gossips from an address that no file names.
@@ -60,105 +46,6 @@ func (w *World) Restart(name string) Fault {
 		},
 		Heal: r.regiond.start,
 	}
-}
-
-// DenyFiles leaves a region's regiond no file to open: open connections continue, new ones
-// are not accepted.
-func (w *World) DenyFiles(name string) Fault {
-	r := w.region(name)
-	var before unix.Rlimit
-	limit := func(files uint64) error {
-		return unix.Prlimit(r.regiond.cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: before.Max}, nil)
-	}
-	return Fault{
-		Name: "regiond of " + name + " without free file descriptors",
-		Inject: func() error {
-			if err := unix.Prlimit(r.regiond.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
-				return err
-			}
-			return limit(1)
-		},
-		Heal: func() error { return limit(before.Cur) },
-	}
-}
-
-// Addresses of a second regiond in a region's namespace.
-const (
-	secondHTTP  = "127.0.0.1:8090"
-	secondAdmin = "127.0.0.1:9091"
-)
-
-// second runs another process in a region's namespace, and checks it before it is killed.
-func (w *World) second(what string, r *Region, start func() (*process, error), check func(*process) error) Fault {
-	var second *process
-	return Fault{
-		Name: what + " at " + r.Name,
-		Inject: func() (err error) {
-			if second, err = start(); err == nil {
-				err = w.listens(r, secondAdmin)
-			}
-			return err
-		},
-		Heal: func() error {
-			if second == nil {
-				return nil
-			}
-			defer second.kill()
-			return check(second)
-		},
-	}
-}
-
-// Impersonate starts a second regiond of a region under the name of the first, as a
-// copied unit file does. It must report that it is not ready.
-func (w *World) Impersonate(name string) Fault {
-	r := w.region(name)
-	return w.second("a duplicate instance", r, func() (*process, error) {
-		return launch(r.ns, w.dir, "second", nil, w.options.Binaries.Regiond, "serve",
-			"--config", w.file(r), "--region", name, "--instance", "one", "--log-format", "json",
-			"--http", secondHTTP, "--admin", secondAdmin, "--gossip", netip.AddrPortFrom(r.other, gossipPort).String())
-	}, func(*process) error {
-		admin := traffic.NewClient(secondAdmin, r.ns.Dial)
-		defer admin.HangUp()
-		status, body, err := admin.Do("GET", "/readyz", "")
-		if err == nil && (status == 200 || !strings.Contains(string(body), "another process")) {
-			err = fmt.Errorf("the second process of %s answers %d: %s", name, status, body)
-		}
-		return err
-	})
-}
-
-// Stray starts a regiond of another deployment, with its own key, whose topology names our
-// regions as its peers and our NATS as its own.
-func (w *World) Stray(name string) Fault {
-	r := w.region(name)
-	return w.second("a process of another deployment", r, func() (*process, error) {
-		key, file := w.keyFile("stray"), filepath.Join(w.dir, "stray.yaml")
-		b := &strings.Builder{}
-		b.WriteString("cluster: staging\nregions:\n")
-		region := func(name, http, gossip string) {
-			fmt.Fprintf(b, "  - name: %s\n    http: %s\n    gossip: {bind: %q, advertise: %q, key_file: %q}\n", name, http, gossip, gossip, key)
-			fmt.Fprintf(b, "    redis: {embedded: true}\n    nats: {urls: [%q], username: %s, password_file: %q}\n", "nats://"+natsAddr, r.Name, w.natsPasswordFile())
-		}
-		region("staging", secondHTTP, netip.AddrPortFrom(r.other, gossipPort).String())
-		fmt.Fprintf(b, "    admin: %s\n", secondAdmin)
-		for _, r := range w.Regions {
-			region(r.Name, httpAddr, r.gossip())
-		}
-		b.WriteString("policies:\n  - name: one\n    limits: [{name: limit, units: 10, per: 4s, scope: global}]\ntenants: {default: {policy: one}}\n")
-		if err := errors.Join(w.writeKeys("stray", newKey()), os.WriteFile(file, []byte(b.String()), 0o600)); err != nil {
-			return nil, err
-		}
-		return launch(r.ns, w.dir, "stray", nil, w.options.Binaries.Regiond, "serve",
-			"--config", file, "--region", "staging", "--instance", "one", "--log-format", "json")
-	}, func(stray *process) error {
-		select {
-		case <-stray.exited:
-			return errors.New("the process of another deployment has ended: " + stray.tail(1500))
-		default:
-			return nil
-		}
-	})
 }
 
 // Reload gives the regions' files another limit in place of one, in one region after the

@@ -27,7 +27,6 @@ type process struct {
 	env    []string
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when it has ended
-	pipe   *logPipe      // nil when it writes to the file itself
 	// throttle holds up its lives; nil for none.
 	throttle *redisserver.Throttle
 }
@@ -44,22 +43,6 @@ func launch(ns *netns.Namespace, dir, name string, env []string, args ...string)
 	return p, nil
 }
 
-// launchPiped is launch, with a pipe for the log.
-func launchPiped(ns *netns.Namespace, dir, name string, env []string, args ...string) (*process, error) {
-	p := &process{
-		ns: ns, name: ns.Label() + " " + name, args: args, env: env,
-		log: filepath.Join(dir, ns.Label()+"-"+name+".log"),
-	}
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err == nil {
-		p.pipe, err = newLogPipe(log)
-	}
-	if err == nil {
-		err = p.start()
-	}
-	return p, err
-}
-
 // start begins a further life with the same arguments.
 func (p *process) start() error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -70,9 +53,6 @@ func (p *process) start() error {
 	// Not under the test's context: it ends before the world is taken down.
 	p.cmd = exec.CommandContext(context.Background(), p.args[0], p.args[1:]...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if p.pipe != nil {
-		p.cmd.Stdout, p.cmd.Stderr = p.pipe.w, p.pipe.w
-	}
 	p.cmd.Dir = filepath.Dir(p.log)
 	p.cmd.Env = append(os.Environ(), p.env...)
 	if err := p.ns.Start(p.cmd); err != nil {

@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -46,7 +45,6 @@ type Region struct {
 	watchers []*process // the replica of Redis and its sentinels, where there are any
 
 	clock  *redisserver.Clock // nil unless it can be stepped
-	syncs  *syncs             // nil unless its disk can be slow
 	proxy  *faultproxy.Proxy  // nil unless it is between regiond and Redis
 	target traffic.Target
 	admin  *traffic.Client
@@ -145,28 +143,14 @@ func (w *World) launchRedis(r *Region) (*process, error) {
 	if r.clock != nil {
 		env = r.clock.Env()
 	}
-	if w.options.Sync {
-		dir := filepath.Join(w.dir, r.Name+"-syncs")
-		err := os.Mkdir(dir, 0o700)
-		if err == nil {
-			r.syncs, err = newSyncs(dir)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", r.Name, err)
-		}
-		env = append(env, r.syncs.env()...)
-	}
 	_, port, _ := net.SplitHostPort(redisAddr)
 	args := []string{w.options.Binaries.Redis, "--port", port, "--bind", "127.0.0.1", "--save", ""}
-	if w.options.Disk || w.options.Sync {
-		if err := w.mountDisk(r); err != nil {
-			return nil, fmt.Errorf("%s: a disk for Redis: %w", r.Name, err)
+	if w.options.Disk {
+		dir := filepath.Join(w.dir, r.Name+"-disk")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return nil, err
 		}
-		policy := "everysec"
-		if w.options.Sync {
-			policy = "always"
-		}
-		args = append(args, "--dir", w.disk(r), "--appendonly", "yes", "--appendfsync", policy)
+		args = append(args, "--dir", dir, "--appendonly", "yes", "--appendfsync", "everysec")
 	}
 	return launch(r.ns, w.dir, "redis", env, args...)
 }
@@ -199,15 +183,7 @@ func (w *World) launchRegiond(r *Region) (err error) {
 	if r.moved {
 		args = append(args, "--gossip", netip.AddrPortFrom(r.other, gossipPort).String())
 	}
-	start := launch
-	if w.options.Pipe {
-		start = launchPiped
-	}
-	var env []string
-	if w.options.Collector {
-		env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + collectorAddr, "OTEL_TRACES_SAMPLER=always_on"}
-	}
-	r.regiond, err = start(r.ns, w.dir, "regiond", env, args...)
+	r.regiond, err = launch(r.ns, w.dir, "regiond", nil, args...)
 	return err
 }
 

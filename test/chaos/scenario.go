@@ -89,10 +89,6 @@ type Scenario struct {
 	Groups []Group
 	// Stepped is set when a Redis's clock is.
 	Stepped bool
-	// Swings is by how much a Redis's clock goes back and forth. Its partitions' clocks go on
-	// when it goes back, and with it when it goes forth, so they get ahead by twice that and no
-	// more: a window may be over that much sooner.
-	Swings time.Duration
 	// Shifted is set when Redis's replies are not those of their calls: what such a reply
 	// refuses may have been carried out.
 	Shifted bool
@@ -367,8 +363,7 @@ func (x *trial) judge() {
 	x.late = objects
 	x.figures.excess(excess)
 	edge := judge.Limit{Units: EdgeUnits, Window: EdgeWindow}
-	window := judge.Limit{Units: edge.Units, Window: edge.Window - 2*x.Swings}
-	x.object(judge.Window(records, traffic.Edge, window, x.losses(), x.Stepped)...)
+	x.object(judge.Window(records, traffic.Edge, edge, x.losses(), x.Stepped)...)
 	if !x.Stepped {
 		x.figures.Linear, objects = judge.Linear(records, h.WallUS, traffic.Edge, edge, x.unsure())
 		x.object(objects...)

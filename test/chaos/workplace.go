@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// workPrefix begins the names of a run's directory and cgroups; its process and something random
-// follow.
+// workPrefix begins the name of a run's directory; its process and something random follow.
 const workPrefix = "regiond-chaos-"
 
 // Workplace makes a directory for all files of this run, temporary ones of its tests

@@ -37,16 +37,11 @@ type Options struct {
 	Clock bool
 	// Proxy puts a fault proxy between each regiond and its Redis.
 	Proxy bool
-	// Disk has each Redis log to a small disk of its own. With Sync it answers nothing
-	// that the disk has not confirmed, and the disk can be slow or broken.
-	Disk, Sync bool
+	// Disk has each Redis log to disk, so that its data outlive it.
+	Disk bool
 	// Sentinel is a region whose Redis has a replica, and three sentinels that promote it
 	// when the primary has been silent for a second; "" for none.
 	Sentinel string
-	// Collector has each regiond trace every request, to a collector that can be frozen.
-	Collector bool
-	// Pipe has each regiond log into a pipe that may stop being read.
-	Pipe bool
 	// Envoy has each regiond answer Envoys over gRPC.
 	Envoy bool
 	// Line is what carries packets from each region to each other.

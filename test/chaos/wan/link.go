@@ -17,18 +17,13 @@ type Link struct {
 	Loss, Duplicate, Reorder float64
 	// LossUDP is lost of UDP in addition, 0 to 1.
 	LossUDP float64
-	// CutTCP and CutUDP swallow all packets of that protocol.
-	CutTCP, CutUDP bool
-	// CutPort swallows what goes to or comes from this port, 0 for none.
-	CutPort uint16
-	// Most is the size in bytes above which packets are swallowed without a word, 0 for
-	// none: a tunnel with a smaller MTU than announced.
-	Most int
+	// Swallow carries nothing.
+	Swallow bool
 }
 
 // Cut is the link that carries nothing.
 func (l Link) Cut() Link {
-	l.CutTCP, l.CutUDP = true, true
+	l.Swallow = true
 	return l
 }
 
@@ -38,24 +33,14 @@ func (l Link) validate() error {
 			return fmt.Errorf("a share of %v packets: shares are between 0 and 1", share)
 		}
 	}
-	if l.Delay < 0 || l.Jitter < 0 || l.Most < 0 {
-		return errors.New("delay, jitter and size are not negative")
+	if l.Delay < 0 || l.Jitter < 0 {
+		return errors.New("delay and jitter are not negative")
 	}
 	return nil
 }
 
-// protocol numbers of IPv4.
-const (
-	protocolTCP = 6
-	protocolUDP = 17
-)
-
-// packet is what a link looks at. Ports are 0 where there are none.
-type packet struct {
-	protocol byte
-	bytes    int
-	ports    [2]uint16 // source and destination
-}
+// protocolUDP is that of IPv4.
+const protocolUDP = 17
 
 // line is one direction at work.
 type line struct {
@@ -67,16 +52,11 @@ type line struct {
 // plan returns when copies of a packet that arrived at now are due at the other end; none
 // when it is lost. It draws the same number of times for every packet, so that a
 // packet's plan does not depend on what the link did to others.
-func (l *line) plan(p packet, now time.Time) []time.Time {
+func (l *line) plan(protocol byte, now time.Time) []time.Time {
 	lost, lostUDP := l.random.Float64(), l.random.Float64()
 	twice, ahead, jitter := l.random.Float64(), l.random.Float64(), l.random.Float64()
 	k := l.link
-	switch {
-	case p.protocol == protocolTCP && k.CutTCP, p.protocol == protocolUDP && k.CutUDP,
-		k.CutTCP && k.CutUDP, // and so what is neither
-		k.CutPort != 0 && (p.ports[0] == k.CutPort || p.ports[1] == k.CutPort),
-		k.Most > 0 && p.bytes > k.Most,
-		lost < k.Loss, p.protocol == protocolUDP && lostUDP < k.LossUDP:
+	if k.Swallow || lost < k.Loss || protocol == protocolUDP && lostUDP < k.LossUDP {
 		return nil
 	}
 	due := now

@@ -1,7 +1,6 @@
 package wan
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -151,36 +150,21 @@ func (r *Router) carry(from int, port *os.File) {
 		if err != nil {
 			return
 		}
-		what, to, ok := header(buffer[:n])
-		if !ok {
-			continue // IPv6 neighbours and the like
+		if data := buffer[:n]; n >= 20 && data[0]>>4 == 4 { // others are IPv6 neighbours and the like
+			r.dispatch(from, data[9], netip.AddrFrom4([4]byte(data[16:20])), data)
 		}
-		r.dispatch(from, what, to, buffer[:n])
 	}
-}
-
-// header reads an IPv4 packet's destination and what links look at.
-func header(data []byte) (p packet, to netip.Addr, ok bool) {
-	if len(data) < 20 || data[0]>>4 != 4 {
-		return packet{}, netip.Addr{}, false
-	}
-	p = packet{protocol: data[9], bytes: len(data)}
-	first := binary.BigEndian.Uint16(data[6:])&0x1fff == 0 // a later fragment has no ports
-	if at := int(data[0]&15) * 4; first && (p.protocol == protocolTCP || p.protocol == protocolUDP) && len(data) >= at+4 {
-		p.ports = [2]uint16{binary.BigEndian.Uint16(data[at:]), binary.BigEndian.Uint16(data[at+2:])}
-	}
-	return p, netip.AddrFrom4([4]byte(data[16:20])), true
 }
 
 // dispatch applies the fault plan to a packet and queues its copies.
-func (r *Router) dispatch(from int, what packet, addr netip.Addr, data []byte) {
+func (r *Router) dispatch(from int, protocol byte, addr netip.Addr, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	to, known := r.homes[addr]
 	if !known {
 		return
 	}
-	due := r.line(from, to).plan(what, time.Now())
+	due := r.line(from, to).plan(protocol, time.Now())
 	if len(due) == 0 {
 		r.lost++
 		return

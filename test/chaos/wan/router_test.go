@@ -112,7 +112,7 @@ func TestLinesDelayAndCut(t *testing.T) {
 	if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
 		t.Errorf("after the cut: %v", err)
 	}
-	set(0, 1, wan.Link{CutUDP: true}) // is no matter of TCP's
+	set(0, 1, wan.Link{LossUDP: 1}) // is no matter of TCP's
 	if _, err := echo(conn, 10*time.Second); err != nil {
 		t.Error(err)
 	}
