@@ -70,7 +70,7 @@ func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // UnmarshalText parses String.
 func (s *State) UnmarshalText(text []byte) error { return quota.ParseName(s, stateWords, text) }
 
-// Health is what a process is worth to this one at a moment.
+// Health is what a process, or all of a region, is worth to this one at a moment.
 type Health struct {
 	State State // by itself, the worst that is true of it
 	// Live: it has to be taken into account. Silence alone never ends that, because a process
@@ -79,6 +79,16 @@ type Health struct {
 	Good     bool // it is received, up to date, and acknowledges us
 	Current  bool // its usage is known: it is received, up to date and has sent a snapshot
 	Complete bool // all that it has published or can forward is here
+	// Heartbeats is how many have come in a row; see Bus.
+	Heartbeats int
+}
+
+// With is the worse of both in all that counts for a region; h is of a live process.
+func (h Health) With(o Health) Health {
+	return Health{
+		State: max(h.State, o.State), Live: true, Good: h.Good && o.Good, Current: h.Current && o.Current,
+		Complete: h.Complete && o.Complete, Heartbeats: min(h.Heartbeats, o.Heartbeats),
+	}
 }
 
 // Judge says what the sources mean together: the only place that does.
@@ -100,7 +110,9 @@ type Health struct {
 // once that was read, and of any other process gossip; see Reported. No word of theirs makes
 // a process better than the bus has it.
 func Judge(now time.Duration, m *Member) Health {
-	h := Health{State: StateFresh, Live: true, Complete: m.Synced && m.MissingSince == 0 && !m.ForwardsMissing}
+	h := Health{
+		State: StateFresh, Live: true, Complete: m.Synced && m.MissingSince == 0 && !m.ForwardsMissing, Heartbeats: m.Heartbeats,
+	}
 	acknowledges := m.AckedAt != 0 && now-m.AckedAt <= OneWayAfter
 	switch reported := m.Reported(); {
 	case m.LeftUntil != 0:

@@ -1,8 +1,8 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,80 +42,62 @@ type Event struct {
 	Text     string       // the same for a reader, with names and ages
 }
 
-// recorder collects what changed from one view to the next; before is nil the first
-// time.
-type recorder struct {
-	before, after *View
-	events        []Event
-}
-
-func (r *recorder) add(e Event) { r.events = append(r.events, e) }
-
-func (r *recorder) paused(gap time.Duration) {
-	r.add(Event{
+func pauseEvent(gap time.Duration) Event {
+	return Event{
 		Kind: ProcessPaused, Reason: quota.ReasonProcessPaused,
 		Text: fmt.Sprintf("this process was paused for %v; no peer is counted on until it has sent all of its usage again", round(gap)),
-	})
+	}
 }
 
-func (r *recorder) topology(drifted, drifts bool, waiting []string) {
-	if drifted == drifts {
-		return
-	}
-	e := Event{
-		Kind: TopologyChanged, From: "differ", To: "same",
-		Text: "every region has our regions and weights, and limits are divided by these alone",
-	}
-	if drifts {
-		e.From, e.To = e.To, e.From
-		e.Text = "regions or weights differ; until all agree, the smallest share applies"
-		if len(waiting) > 0 {
-			e.Text += ": " + strings.Join(waiting, ", ")
+// topologyEvent is that regions or weights begin or cease to differ; waiting names the processes that lack ours.
+func topologyEvent(drifts bool, waiting []string) Event {
+	if !drifts {
+		return Event{
+			Kind: TopologyChanged, From: "differ", To: "same",
+			Text: "every region has our regions and weights, and limits are divided by these alone",
 		}
 	}
-	r.add(e)
+	text := "regions or weights differ; until all agree, the smallest share applies"
+	if len(waiting) > 0 {
+		text += ": " + strings.Join(waiting, ", ")
+	}
+	return Event{Kind: TopologyChanged, From: "same", To: "differ", Text: text}
 }
 
-func (r *recorder) regions() {
-	before := map[string]members.State{} // a new region was never seen
-	if r.before != nil {
-		for _, p := range r.before.peers {
-			before[p.Region] = p.State
+// changes is what differs between a view and the one before, which is nil at first: states of
+// regions, and the mode or else the group in use.
+func changes(before, after *View) (events []Event) {
+	states := map[string]members.State{} // a new region was never seen
+	if before != nil {
+		for _, p := range before.peers {
+			states[p.Region] = p.State
 		}
 	}
-	for _, p := range r.after.peers {
-		was := before[p.Region]
+	for _, p := range after.peers {
+		was := states[p.Region]
 		if p.Self || was == p.State {
 			continue
 		}
-		text := p.Text
-		if text == "" {
-			text = "it acknowledges our messages and has sent all of its usage"
-		}
-		r.add(Event{
+		text := cmp.Or(p.Text, "it acknowledges our messages and has sent all of its usage")
+		events = append(events, Event{
 			Kind: RegionChanged, Region: p.Region, From: was.String(), To: p.State.String(),
 			Reason: p.Reason, Text: fmt.Sprintf("region %s is %v: %s", p.Region, p.State, text),
 		})
 	}
-}
-
-func (r *recorder) mode() {
-	mode, reason := r.after.Mode(quota.FailShare)
-	e := Event{Kind: ModeChanged, To: mode.String(), Reason: reason, Text: r.after.summary()}
-	if r.before == nil {
-		r.add(e)
-		return
+	mode, reason := after.Mode(quota.FailShare)
+	e := Event{Kind: ModeChanged, To: mode.String(), Reason: reason, Text: after.summary()}
+	if before == nil {
+		return append(events, e)
 	}
-	if was, _ := r.before.Mode(quota.FailShare); was != mode {
-		e.From = was.String()
-		r.add(e)
-		return
-	}
-	from, to := r.before.names(r.before.members), r.after.names(r.after.members)
-	if !slices.Equal(from, to) {
+	was, _ := before.Mode(quota.FailShare)
+	if e.From = was.String(); was == mode {
+		from, to := before.names(before.members), after.names(after.members)
 		e.Kind, e.From, e.To = MembersChanged, strings.Join(from, ","), strings.Join(to, ",")
-		r.add(e)
 	}
+	if e.From != e.To {
+		events = append(events, e)
+	}
+	return events
 }
 
 // summary says in a sentence which regions are counted on, and why not all.

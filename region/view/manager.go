@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -25,8 +24,7 @@ type RegionState interface {
 	Settle(of *state.Snapshot)
 }
 
-// ManagerOptions are what NewManager needs; all but State, Recover, Processes and OnEvent
-// are required.
+// ManagerOptions are what NewManager needs; State, Recover, Processes and OnEvent are optional.
 type ManagerOptions struct {
 	Ceilings *Ceilings
 	// Members is the table of processes, of which the Manager writes View.
@@ -57,18 +55,13 @@ type Manager struct {
 	requests  chan struct{} // capacity 1
 	processes recentMax
 
-	viewer   *Viewer     // Run's own, like all below
-	inForce  *limitIndex // that the viewer has
-	last     *View
-	bounds   string // the state.Topology whose bounds the viewer has
-	reported bool   // an event was
+	viewer  *Viewer     // Run's own, like all below
+	inForce *limitIndex // that the viewer has
+	bounds  string      // the state.Topology whose bounds the viewer has
 }
 
 // NewManager returns a Manager that has refreshed the view once, with no process known.
 func NewManager(o ManagerOptions) (*Manager, error) {
-	if o.Ceilings == nil || o.Members == nil || o.HeartbeatSoon == nil || o.Logger == nil {
-		return nil, errors.New("view: Ceilings, Members, HeartbeatSoon and Logger are required")
-	}
 	c := o.Ceilings
 	m := &Manager{o: o, self: c.o.Self, now: c.o.Now, requests: make(chan struct{}, 1), inForce: c.limits.Load()}
 	var err error
@@ -160,13 +153,12 @@ func (m *Manager) count(in Input) int64 {
 
 // setView puts a view in force and reports what changed.
 func (m *Manager) setView(v *View, events []Event) {
-	before := m.last
-	m.last = v
+	before := m.o.Ceilings.snapshot.Load()
 	m.o.Ceilings.SetView(v)
 	for _, e := range events {
 		m.report(e)
 	}
-	if before != nil && !slices.Equal(before.Advertised(), v.Advertised()) {
+	if !slices.Equal(before.Advertised(), v.Advertised()) {
 		m.o.HeartbeatSoon()
 	}
 }
@@ -175,12 +167,12 @@ func (m *Manager) report(e Event) {
 	if m.o.OnEvent != nil {
 		m.o.OnEvent(e)
 	}
-	level := slog.LevelInfo
-	if e.Kind == ProcessPaused || e.Kind == ModeChanged && e.Reason != quota.ReasonNone && m.reported {
+	level := slog.LevelInfo // also of the first mode, which has none before it
+	if e.Kind == ProcessPaused || e.Kind == ModeChanged && e.Reason != quota.ReasonNone && e.From != "" {
 		level = slog.LevelWarn
 	}
-	m.reported = true
-	m.o.Logger.Log(context.Background(), level, e.Text, "kind", e.Kind.String(), "region", e.Region, "from", e.From, "to", e.To, "reason", e.Reason.String())
+	m.o.Logger.Log(context.Background(), level, e.Text,
+		"kind", e.Kind.String(), "region", e.Region, "from", e.From, "to", e.To, "reason", e.Reason.String())
 }
 
 // rememberFor is for how long at least a count of processes is remembered, and half of the

@@ -63,16 +63,16 @@ type peerState struct {
 }
 
 // step moves the region on by one evaluation.
-func (s *peerState) step(now time.Duration, h health) {
-	if h.good && !s.good {
+func (s *peerState) step(now time.Duration, h members.Health) {
+	if h.Good && !s.good {
 		s.goodSince = now
 	}
-	s.good, s.current = h.good, h.current
+	s.good, s.current = h.Good, h.Current
 	switch {
-	case h.state != members.StateFresh:
-		s.exclude(now, h.state)
+	case h.State != members.StateFresh:
+		s.exclude(now, h.State)
 	case s.in:
-	case s.remaining(now) == 0 && (s.wait == 0 || h.heartbeats >= members.GoodHeartbeats):
+	case s.remaining(now) == 0 && (s.wait == 0 || h.Heartbeats >= members.GoodHeartbeats):
 		s.in, s.entered, s.cause = true, now, quota.ReasonNone
 		s.become(now, members.StateFresh)
 	default:

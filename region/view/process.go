@@ -54,36 +54,25 @@ func alive(now time.Duration, known map[string][]*members.Member) map[string][]*
 	return live
 }
 
-// health is the result of one evaluation of a region's processes.
-type health struct {
-	state      members.State // members.StateFresh, or the worst of any of its processes
-	good       bool          // every process is received, up to date, and acknowledges us
-	current    bool          // every process is received, up to date and has sent a snapshot: its usage is known
-	heartbeats int           // the fewest of any process
-}
-
 // evaluate evaluates a region by its live processes; there is at least one.
-func evaluate(now time.Duration, live []*members.Member) health {
-	h := health{state: members.StateFresh, good: true, current: true, heartbeats: live[0].Heartbeats}
-	for _, p := range live {
-		of := members.Judge(now, p)
-		h.state = max(h.state, of.State)
-		h.heartbeats = min(h.heartbeats, p.Heartbeats)
-		h.good, h.current = h.good && of.Good, h.current && of.Current
+func evaluate(now time.Duration, live []*members.Member) members.Health {
+	h := members.Judge(now, live[0])
+	for _, p := range live[1:] {
+		h = h.With(members.Judge(now, p))
 	}
 	return h
 }
 
 // evaluateAbsent evaluates a region without a live process by its former processes
 // and the state that it had.
-func evaluateAbsent(now time.Duration, former []*members.Member, before members.State) health {
-	h := health{state: members.StateSilent}
+func evaluateAbsent(now time.Duration, former []*members.Member, before members.State) members.Health {
+	h := members.Health{State: members.StateSilent}
 	if before == members.StateNeverSeen || before >= members.StateDead {
-		h.state = before
+		h.State = before
 	}
 	for _, p := range former {
 		if state := members.Judge(now, p).State; state >= members.StateDead {
-			h.state = max(h.state, state)
+			h.State = max(h.State, state)
 		}
 	}
 	return h

@@ -128,20 +128,21 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 	}
 	view := v.build(in, live, known)
 
-	changes := recorder{before: v.view, after: view}
+	var events []Event
 	if paused {
-		changes.paused(now - v.last)
+		events = append(events, pauseEvent(now-v.last))
 	}
-	changes.topology(drifted, v.configs.drift(), v.configs.waiting)
-	changes.regions()
-	changes.mode()
+	if drifts := v.configs.drift(); drifts != drifted {
+		events = append(events, topologyEvent(drifts, v.configs.waiting))
+	}
+	events = append(events, changes(v.view, view)...)
 	v.view, v.last = view, now
-	return view, changes.events
+	return view, events
 }
 
 // evaluate evaluates a region, a healthy one without its newcomers. One that is to be counted
 // on again must have sent all that it knows.
-func (v *Viewer) evaluate(now time.Duration, s *peerState, live, known []*members.Member) health {
+func (v *Viewer) evaluate(now time.Duration, s *peerState, live, known []*members.Member) members.Health {
 	if len(live) == 0 {
 		return evaluateAbsent(now, known, s.state)
 	}
@@ -149,8 +150,8 @@ func (v *Viewer) evaluate(now time.Duration, s *peerState, live, known []*member
 		live = without(live, func(p *members.Member) bool { return newcomer(now, p) })
 	}
 	h := evaluate(now, live)
-	if !s.in && slices.ContainsFunc(live, func(p *members.Member) bool { return !members.Judge(now, p).Complete }) {
-		h.state = max(h.state, members.StateJoining)
+	if !s.in && !h.Complete {
+		h.State = max(h.State, members.StateJoining)
 	}
 	return h
 }

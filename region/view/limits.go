@@ -1,0 +1,122 @@
+package view
+
+import (
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/sync/wire"
+)
+
+// limitIndex is what the ledger and the view need of a topology. Immutable.
+type limitIndex struct {
+	topology Topology
+	names    map[*quota.Limit]string // of global limits, "<policy>.<limit>"
+	limits   map[string]*quota.Limit // by that name
+	longest  *quota.Limit            // of those with a bound that with the longest window; nil: there is none
+	lowered  map[string]lowered
+}
+
+// lowered is a limit as it was before a reload lowered it. What peers had used under it counts on
+// for as long as its buckets do.
+type lowered struct {
+	limit *quota.Limit
+	until time.Duration
+}
+
+func newLimitIndex(top *region.Topology) *limitIndex {
+	x := &limitIndex{names: map[*quota.Limit]string{}, limits: map[string]*quota.Limit{}, lowered: map[string]lowered{}}
+	for i := range top.Regions {
+		x.topology.Weights = append(x.topology.Weights, quota.Weight{Region: top.Regions[i].Name, Weight: top.Regions[i].Weight})
+	}
+	for _, p := range top.EveryPolicy() {
+		for j := range p.Limits {
+			l := &p.Limits[j]
+			if l.Scope != quota.ScopeGlobal {
+				continue
+			}
+			name := limitName(p.Name, l.Name)
+			x.names[l], x.limits[name] = name, l
+			x.topology.Units = append(x.topology.Units, l.Units)
+			if units, ok := l.Bound(); ok {
+				x.topology.Units = append(x.topology.Units, units)
+				if x.longest == nil || l.Window > x.longest.Window {
+					x.longest = l
+				}
+			}
+		}
+	}
+	return x
+}
+
+// mostOf is how many units one region may admit under a limit in a window.
+func mostOf(l *quota.Limit) int64 {
+	bound, _ := l.Bound()
+	return max(l.Units, bound)
+}
+
+// keepLowered takes over what the limits of an earlier index were lowered from. One that is lowered
+// again keeps its largest form until the last of its forms is over.
+func (x *limitIndex) keepLowered(before *limitIndex, now time.Duration) {
+	for name, l := range x.limits {
+		was, ok := before.limits[name]
+		if !ok {
+			continue
+		}
+		former := lowered{was, now + 2*was.Window}
+		if low, ok := before.lowered[name]; ok && now < low.until {
+			if former.until = max(former.until, low.until); mostOf(low.limit) > mostOf(was) {
+				former.limit = low.limit
+			}
+		}
+		if mostOf(former.limit) > mostOf(l) {
+			x.lowered[name] = former
+		}
+	}
+}
+
+// largest is a limit as it was when most could be used of what still counts.
+func (x *limitIndex) largest(l *quota.Limit, now time.Duration) *quota.Limit {
+	if low, ok := x.lowered[x.names[l]]; ok && now < low.until {
+		return low.limit
+	}
+	return l
+}
+
+// most is how many units one region may admit under a limit in a bucket: a window that is
+// kept as two counters or as a rate can hold as many again.
+func (x *limitIndex) most(name string, now time.Duration) int64 {
+	l, ok := x.limits[name]
+	if !ok {
+		return 0
+	}
+	l = x.largest(l, now)
+	if l.Algorithm != quota.SlidingLog {
+		return 2 * l.Units
+	}
+	return mostOf(l)
+}
+
+func limitName(policy, limit string) string { return policy + "." + limit }
+
+// units is L of a limit in force.
+func (x *limitIndex) units(name string) (units int64, ok bool) {
+	l, ok := x.limits[name]
+	if !ok {
+		return 0, false
+	}
+	return l.Units, true
+}
+
+// series is what the ledger counts a store's counter under; false for one of a limit
+// that is not in force. Its window may be another, from the configuration before or a
+// sibling that has not reloaded.
+func (x *limitIndex) series(key wire.Key, c *quota.CounterKey) (ledger.Series, bool) {
+	name := limitName(c.Policy, c.Limit)
+	l, known := x.limits[name]
+	if !known || c.WindowUS > quota.MaxWindow.Microseconds() {
+		return ledger.Series{}, false
+	}
+	return ledger.Series{ID: key.CounterID(c), Tenant: c.Tenant, Limit: name, Units: l.Units, WindowUS: c.WindowUS}, true
+}
