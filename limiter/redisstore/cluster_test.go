@@ -431,7 +431,7 @@ func (f *forgetful) answer(cmd redis.Cmder) {
 		cmd.SetErr(err)
 		return
 	}
-	cmd.(onceCmd).SetVal([]any{fmt.Sprintf("%v 1795198405260197", args[3+args[2].(int)]), int64(9)})
+	cmd.(onceCmd).SetVal([]any{fmt.Sprintf("%v 1795198405260197", args[3+args[2].(int)]), "a", int64(9), int64(0), int64(60_000_000)})
 }
 
 // When a server has forgotten the script, those calls are sent again that it refused for

@@ -118,6 +118,9 @@ func parseReplay(text string, c *store.Call, v *store.Verdict) {
 // parseEarlier reads an admission with its limits. As of the plan in force, limits that it lacks are zero.
 func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error {
 	words := strings.Fields(limits)
+	if len(words) == 0 {
+		return errReply
+	}
 	a := &store.Admission{Record: c.Record, Print: c.Print, Plan: &store.KeyPlan{}, Ceilings: make([]int64, len(words))}
 	kinds := make([]byte, len(words))
 	for i, word := range words {
@@ -130,8 +133,9 @@ func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error
 		a.Plan.Limits, a.Plan.Order = append(a.Plan.Limits, limit), append(a.Plan.Order, place)
 	}
 	was := store.Verdict{Outcome: store.Replayed}
-	if err := parseLimits(numbers, len(kinds), func(i int) byte { return kinds[i] }, &was); err != nil {
-		return err
+	r := readText(numbers)
+	if parseLimits(r, len(kinds), func(i int) byte { return kinds[i] }, &was); r.bad || len(r.parts) > 0 {
+		return errReply
 	}
 	for i := range kinds {
 		if kinds[i] == 'b' {

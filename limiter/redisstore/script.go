@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	_ "embed"
 	"encoding/hex"
@@ -226,206 +227,152 @@ var errReply = errors.New("unexpected reply of the decision script")
 // about somebody else must never be used.
 func parseReplies(reply any, nonce string, calls []store.Call, verdicts []store.Verdict) error {
 	all, _ := reply.([]any)
-	if len(all) == 0 {
-		return fmt.Errorf("%w: it is %.40q", errReply, fmt.Sprint(reply))
-	}
-	head, _ := all[0].(string)
+	r := &reader{parts: all}
+	head := r.text()
 	got, timeText, _ := strings.Cut(head, " ")
 	time, err := strconv.ParseInt(timeText, 10, 64)
 	if got != nonce || err != nil || time <= 0 {
-		return fmt.Errorf("%w: it begins with %.40q", errReply, head)
+		return fmt.Errorf("%w: it begins with %.40q", errReply, cmp.Or(head, fmt.Sprint(reply)))
 	}
-	all = all[1:]
 	for i := range calls {
-		if len(all) == 0 {
-			return fmt.Errorf("%w: %d replies for %d calls", errReply, i, len(calls))
+		before := r.parts
+		if parseVerdict(r, &calls[i], &verdicts[i]); r.bad {
+			return fmt.Errorf("%w: a verdict of %.80q", errReply, fmt.Sprint(before...))
 		}
-		n := 1
-		if line, ok := all[0].(string); ok {
-			err = parseVerdict(line, &calls[i], &verdicts[i])
-		} else {
-			n, err = takeAdmission(all, &calls[i], &verdicts[i])
-		}
-		if err != nil {
-			return err
-		}
-		verdicts[i].StoreUS, all = time, all[n:]
+		verdicts[i].StoreUS = time
 	}
-	if len(all) > 0 {
-		return fmt.Errorf("%w: %d more than for %d calls", errReply, len(all), len(calls))
+	if len(r.parts) > 0 {
+		return fmt.Errorf("%w: %d parts more than for %d calls", errReply, len(r.parts), len(calls))
 	}
 	return nil
 }
 
-// takeAdmission reads an admission by quick in lua/quick.lua, and returns of how many parts it consists. The slice
-// that v had for its limits is used again.
-func takeAdmission(parts []any, c *store.Call, v *store.Verdict) (taken int, err error) {
-	limits := c.Plan.Limits
-	*v = store.Verdict{Outcome: store.Admitted, Limits: slices.Grow(v.Limits[:0], len(limits))[:len(limits)]}
-	bad := !common(c)
-	number := func() int64 {
-		if taken == len(parts) {
-			bad = true
-			return 0
-		}
-		n, ok := parts[taken].(int64)
-		taken++
-		bad = bad || !ok || n < 0
-		return n
-	}
-	for i, limit := range limits {
-		v.Limits[i] = store.LimitVerdict{Remaining: number(), ResetUS: limit.WindowUS()}
-		if limit.Scope != quota.ScopeGlobal {
-			continue
-		}
-		ok := false
-		if taken < len(parts) {
-			v.Limits[i].Counter, ok = counterOf(parts[taken])
-			taken++
-		}
-		bad = bad || !ok
-		if limit.MaxOvershoot > 0 && c.Bounds != nil {
-			v.Limits[i].Bounded = number()
-		}
-	}
-	if bad {
-		return taken, fmt.Errorf("%w: an admission of %.80q", errReply, fmt.Sprint(parts[:taken]...))
-	}
-	return taken, nil
+// reader reads the parts of a reply in turn.
+type reader struct {
+	parts []any
+	bad   bool // something was not what was asked for
 }
 
-// counterOf reads "generation bucket units".
-func counterOf(part any) (c quota.Counter, ok bool) {
-	rest, ok := part.(string)
-	for _, field := range [...]*int64{&c.Generation, &c.Bucket, &c.Units} {
-		var text string
-		text, rest, _ = strings.Cut(rest, " ")
-		n, err := strconv.ParseInt(text, 10, 64)
-		*field, ok = n, ok && err == nil && n >= 0
+// readText is a reader of the words of a text.
+func readText(text string) *reader {
+	words := strings.Fields(text)
+	r := &reader{parts: make([]any, len(words))}
+	for i, word := range words {
+		r.parts[i] = word
 	}
-	return c, ok && rest == ""
+	return r
 }
 
-// parseVerdict reads a line. The slice that v had for its limits is used again.
-func parseVerdict(text string, c *store.Call, v *store.Verdict) error {
+func (r *reader) next() (part any) {
+	if len(r.parts) == 0 {
+		r.bad = true
+		return nil
+	}
+	part, r.parts = r.parts[0], r.parts[1:]
+	return part
+}
+
+func (r *reader) text() string {
+	text, ok := r.next().(string)
+	r.bad = r.bad || !ok
+	return text
+}
+
+// number reads one that is not below 0, atLeast one that is not below least.
+func (r *reader) number() int64 { return r.atLeast(0) }
+
+func (r *reader) atLeast(least int64) (n int64) {
+	switch part := r.next().(type) {
+	case int64:
+		n = part
+	case string:
+		var err error
+		n, err = strconv.ParseInt(part, 10, 64)
+		r.bad = r.bad || err != nil
+	default:
+		r.bad = true
+	}
+	r.bad = r.bad || n < least
+	return n
+}
+
+// parseVerdict reads the reply to a call. The slice that v had for its limits is used again.
+func parseVerdict(r *reader, c *store.Call, v *store.Verdict) {
 	*v = store.Verdict{Limits: v.Limits[:0]}
-	if text == "" {
-		return fmt.Errorf("%w: an empty verdict", errReply)
-	}
-	switch v.Outcome = text[0]; v.Outcome {
-	case 'e':
-		v.Outcome = 0
-		v.Err = verdictError(strings.TrimPrefix(text[1:], " "))
-		return nil
-	case store.Reused:
-		return nil
-	case store.Replayed:
-		parseReplay(text, c, v)
-		return nil
-	case store.Admitted, store.Denied, store.Lost:
-		return parseLimits(text, len(c.Plan.Limits), func(i int) byte { return kindOf(c.Plan.Limits[i], c.Bounds != nil) }, v)
-	case loansOutcome:
+	switch outcome := r.text(); outcome {
+	case "a", "d", "l":
+		v.Outcome = outcome[0]
+		parseLimits(r, len(c.Plan.Limits), func(i int) byte { return kindOf(c.Plan.Limits[i], c.Bounds != nil) }, v)
+	case "m":
+		v.Outcome = store.Replayed
+		parseReplay(r.text(), c, v)
+	case "x":
+		v.Outcome = store.Reused
+	case "o":
 		v.Outcome = store.Admitted
-		return parseLoans(text, c, v)
+		r.bad = c.Op != store.OpLoans || !parseLoans(readText(r.text()), c, v)
+	case "e":
+		v.Err = verdictError(r.text())
+	default:
+		r.bad = true
 	}
-	return fmt.Errorf("%w: %.40q", errReply, text)
 }
 
 // parseLimits reads the numbers of n limits. The kind of each says which it has.
-func parseLimits(text string, n int, kind func(i int) byte, v *store.Verdict) error {
+func parseLimits(r *reader, n int, kind func(i int) byte, v *store.Verdict) {
 	v.Limits = slices.Grow(v.Limits, n)[:n]
 	clear(v.Limits)
-	rest := text[1:]
+	lost := v.Outcome == store.Lost // the counters alone
 	for i := range v.Limits {
-		l := &v.Limits[i]
-		fields := [...]*int64{&l.Remaining, &l.WaitUS, &l.ResetUS, &l.Over, &l.Counter.Generation, &l.Counter.Bucket, &l.Counter.Units, &l.Bounded}
-		from, to := 0, 3
-		switch kind(i) {
-		case 'g':
-			to = 7
-		case 'b':
-			to = 8
+		l, kind := &v.Limits[i], kind(i)
+		if !lost {
+			l.Remaining, l.WaitUS, l.ResetUS = r.number(), r.atLeast(-1), r.number()
 		}
-		if v.Outcome == store.Lost { // the counter alone
-			from, to = min(4, to), min(to, 7)
+		if kind == 'r' {
+			continue
 		}
-		for _, field := range fields[from:to] {
-			if rest == "" || rest[0] != ' ' {
-				return fmt.Errorf("%w: %.80q has too few numbers", errReply, text)
-			}
-			end := strings.IndexByte(rest[1:], ' ') + 1
-			if end == 0 {
-				end = len(rest)
-			}
-			n, err := strconv.ParseInt(rest[1:end], 10, 64)
-			if err != nil || n < -1 {
-				return fmt.Errorf("%w: %.80q", errReply, text)
-			}
-			*field, rest = n, rest[end:]
+		if !lost {
+			l.Over = r.number()
 		}
-		if l.Remaining < 0 || l.ResetUS < 0 || l.Over < 0 || l.Bounded < 0 || min(l.Counter.Generation, l.Counter.Bucket, l.Counter.Units) < 0 {
-			return fmt.Errorf("%w: %.80q", errReply, text)
+		l.Counter = quota.Counter{Generation: r.number(), Bucket: r.number(), Units: r.number()}
+		if kind == 'b' && !lost {
+			l.Bounded = r.number()
 		}
 	}
-	if rest != "" {
-		return fmt.Errorf("%w: %.80q has too many numbers", errReply, text)
-	}
-	return nil
 }
 
-// loansOutcome begins the reply to operations on loans.
-const loansOutcome = 'o'
-
-// parseLoans reads the reply of run in lua/loans.lua.
-func parseLoans(text string, c *store.Call, v *store.Verdict) error {
-	words, bad := strings.Fields(text[1:]), false
-	next := func() string {
-		if len(words) == 0 {
-			bad = true
-			return ""
-		}
-		word := words[0]
-		words = words[1:]
-		return word
-	}
-	number := func() int64 {
-		n, err := strconv.ParseInt(next(), 10, 64)
-		bad = bad || err != nil || n < 0
-		return n
-	}
-	id := func() loan.ID { return loan.ID{Epoch: uint32(number()), Stamp: number()} }
+// parseLoans reads the reply of run in lua/loans.lua, and reports whether it is one.
+func parseLoans(r *reader, c *store.Call, v *store.Verdict) bool {
+	id := func() loan.ID { return loan.ID{Epoch: uint32(r.number()), Stamp: r.number()} }
 	of := func() (l []loan.Loan) {
-		for range number() {
-			if bad {
+		for range r.number() {
+			if r.bad {
 				return nil
 			}
-			l = append(l, loan.Loan{Peer: next(), ID: id(), Units: number(), Back: number(), Until: number()})
+			l = append(l, loan.Loan{Peer: r.text(), ID: id(), Units: r.number(), Back: r.number(), Until: r.number()})
 		}
 		slices.SortFunc(l, loan.Compare)
 		return l
 	}
-	v.Loans = &store.Loans{Used: number(), Results: make([]store.LoanResult, len(c.Loans))}
-	v.Loans.State = loan.State{Epoch: c.Bounds[0].Epoch, Recall: number(), RecallUntil: number(), Lent: of(), Held: of()}
+	v.Loans = &store.Loans{Used: r.number(), Results: make([]store.LoanResult, len(c.Loans))}
+	v.Loans.State = loan.State{Epoch: c.Bounds[0].Epoch, Recall: r.number(), RecallUntil: r.number(), Lent: of(), Held: of()}
 	for i := range c.Loans {
-		o, r := &c.Loans[i], &v.Loans.Results[i]
+		o, result := &c.Loans[i], &v.Loans.Results[i]
 		switch o.Kind {
 		case store.LoanLend:
-			g := loan.Grant{ID: id(), Units: number(), New: number() == 1, Epoch: o.Request.Epoch, Time: o.Request.Time}
+			g := loan.Grant{ID: id(), Units: r.number(), New: r.number() == 1, Epoch: o.Request.Epoch, Time: o.Request.Time}
 			if g.ID != (loan.ID{}) {
-				r.Grant = g
+				result.Grant = g
 			}
 		case store.LoanAccept:
-			r.Changed = number() == 1
+			result.Changed = r.number() == 1
 		case store.LoanReturn:
-			r.Back = number()
+			result.Back = r.number()
 		default:
-			next()
+			r.number()
 		}
 	}
-	if bad || len(words) > 0 {
-		return fmt.Errorf("%w: %.80q", errReply, text)
-	}
-	return nil
+	return !r.bad && len(r.parts) == 0
 }
 
 // verdictError distinguishes a store that refuses to write from a partition whose data

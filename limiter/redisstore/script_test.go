@@ -26,38 +26,44 @@ func perHour(units int64) *limitertest.Question {
 	return limitertest.Ask(&quota.Limit{Name: "hour", Units: units, Window: time.Hour})
 }
 
+// partsOf is a reply: integers, texts, and nil, between bars. " !" stands for limitsMark.
+func partsOf(text string) (reply []any) {
+	for part := range strings.SplitSeq(text, "|") {
+		n, err := strconv.ParseInt(part, 10, 64)
+		switch {
+		case err == nil:
+			reply = append(reply, n)
+		case part == "nil":
+			reply = append(reply, nil)
+		default:
+			reply = append(reply, strings.ReplaceAll(part, " !", limitsMark))
+		}
+	}
+	return reply
+}
+
+const replyHead = "n.1 1795198405260197"
+
+var replyQuestion = limitertest.Ask(
+	&quota.Limit{Name: "a", Units: 3, Window: time.Second}, &quota.Limit{Name: "b", Units: 5, Window: time.Minute, Scope: quota.ScopeGlobal})
+
 // FuzzReplies decodes whatever a server may say: never a panic, never a verdict
 // for another call's nonce, and never a number that makes no sense.
 func FuzzReplies(f *testing.F) {
-	q := limitertest.Ask(&quota.Limit{Name: "a", Units: 3, Window: time.Second}, &quota.Limit{Name: "b", Units: 5, Window: time.Minute, Scope: quota.ScopeGlobal})
-	calls := []store.Call{q.Call("acme", store.OpCheck, 1, nil), q.Call("acme", store.OpCheck, 1, nil), q.Call("acme", store.OpCheck, 2, nil)}
-	const head, counter = "n.1 1795198405260197", "1795198405260000 89759920 4"
+	calls := []store.Call{replyQuestion.Call("acme", store.OpCheck, 1, nil), replyQuestion.Call("acme", store.OpCheck, 2, nil)}
+	const admitted = "a|2|0|1000|4|0|60000|0|1795198405260000|89759920|4"
 	for _, seed := range []string{
-		head + "|2|4|" + counter + "|1|3|" + counter + "|a 2 0 1000 4 0 60000 0 " + counter,
-		head + "|2|4|" + counter + "|d 0 999 999 1 0 60000 0 0 0 0|a 2 0 1000 4 0 60000 0 " + counter,
-		head + "|x|e WRONGTYPE Operation against a key|l 0 0 0",
-		head + "|m 2 0 1000|m 2 0 1000 4 0 60000 0 0 0 0 9 9|x",
-		head + "|2|4|" + counter + "|1|3|" + counter + "|2|4|" + counter,
-		head + "|m 2 0 1000 4 0 60000 0 0 0 0 !0:a:3:1000000:3:r 1:b:5:60000000:5:g|m 2 0 1000 !0:z:9:1:1:r|x", head + "|m 2 0 1000 !0:a:3:0:3:r|x|x",
-		head + "|2|" + counter + "|4|x|x", head + "|2|4", head + "|2|4|" + counter + "|x|x|7", head + "|-1|4|" + counter + "|x|x",
-		head + "|2|4|1 2|x|x", head + "|2|4|1 2 3 4|x|x", head + "|2|4|1 -2 3|x|x", head + "|nil|x|x", head + "|a nan 0 inf 4 0 60000|x|x",
-		"n.2 1795198405260197|x|x|x", "n.1 nan|x|x|x", "n.1 1|a 1e3 0 0 0 0 0|x|x", "7|x|x|x", "",
+		admitted + "|" + admitted, "d|0|999|999|1|0|60000|0|0|0|0|x", "x|e|WRONGTYPE Operation against a key", "l|17|3|1|l|0|0|0",
+		"m|2 0 1000 4 0 60000 0 0 0 0 !0:a:3:1000000:3:r 1:b:5:60000000:5:g|m|2 0 1000 !0:z:9:1:1:r", "m|2 0 1000 !0:a:3:0:3:r|x",
+		"m|2 0 1000|m|2 0 1000 4 0 60000 0 0 0 0 9 9", admitted + "|x|x", admitted, "a|nan|0|inf|x", "a|nil|x", "a|-1|0|1000", "|x", "7|x",
 	} {
+		f.Add(replyHead + "|" + seed)
+	}
+	for _, seed := range []string{"n.2 1795198405260197|x|x", "n.1 nan|x|x", "n.1 1|x|x", "7|x|x", ""} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		var reply []any
-		for part := range strings.SplitSeq(text, "|") {
-			n, err := strconv.ParseInt(part, 10, 64)
-			switch {
-			case err == nil:
-				reply = append(reply, n)
-			case part == "nil":
-				reply = append(reply, nil)
-			default:
-				reply = append(reply, strings.ReplaceAll(part, " !", limitsMark))
-			}
-		}
+		reply := partsOf(text)
 		v := make([]store.Verdict, len(calls))
 		err := parseReplies(reply, "n.1", calls, v)
 		if err == nil && (!strings.HasPrefix(text, "n.1 ") || len(reply) < 1+len(calls)) {
@@ -87,33 +93,32 @@ func FuzzReplies(f *testing.F) {
 	})
 }
 
-// An admission in numbers has all of its plan and no more, and only a check of cost 1 is answered so.
-func TestAdmissionsInNumbers(t *testing.T) {
-	q := limitertest.Ask(&quota.Limit{Name: "a", Units: 3, Window: time.Second}, &quota.Limit{Name: "b", Units: 5, Window: time.Minute, Scope: quota.ScopeGlobal})
-	one, two := q.Call("acme", store.OpCheck, 1, nil), q.Call("acme", store.OpCheck, 2, nil)
+// A verdict has all of its plan and no more.
+func TestReplies(t *testing.T) {
+	limits := []store.LimitVerdict{{Remaining: 2, ResetUS: 1e6}, {Remaining: 4, WaitUS: -1, ResetUS: 6e7, Over: 9, Counter: quota.Counter{Generation: 17, Bucket: 3, Units: 1}}}
 	for _, row := range []struct {
-		name  string
-		call  store.Call
-		parts []any
-		ok    bool
+		parts string
+		want  byte // 0 for an error
 	}{
-		{"all", one, []any{int64(2), int64(4), "17 3 1"}, true},
-		{"no counter", one, []any{int64(2), int64(4)}, false},
-		{"a limit too few", one, []any{int64(2)}, false},
-		{"a limit too many", one, []any{int64(2), int64(4), "17 3 1", int64(4)}, false},
-		{"a counter of two numbers", one, []any{int64(2), int64(4), "17 3"}, false},
-		{"a counter of four", one, []any{int64(2), int64(4), "17 3 1 1"}, false},
-		{"less than nothing remains", one, []any{int64(-2), int64(4), "17 3 1"}, false},
-		{"a cost of 2", two, []any{int64(2), int64(4), "17 3 1"}, false},
+		{"a|2|0|1000000|4|-1|60000000|9|17|3|1", store.Admitted},
+		{"d|2|0|1000000|4|-1|60000000|9|17|3|1", store.Denied},
+		{"a|2|0|1000000|4|-1|60000000|9|17|3", 0},
+		{"a|2|0|1000000", 0},
+		{"a|2|0|1000000|4|-1|60000000|9|17|3|1|4", 0},
+		{"a|-2|0|1000000|4|-1|60000000|9|17|3|1", 0},
+		{"a|2|0|1000000|4|-2|60000000|9|17|3|1", 0},
+		{"a|2|0|1000000|4|-1|60000000|9|17 3|1", 0},
+		{"o|2", 0},
+		{"b|2|0|1000000|4|-1|60000000|9|17|3|1", 0},
+		{"x", store.Reused},
 	} {
 		v := make([]store.Verdict, 1)
-		err := parseReplies(append([]any{"n.1 1795198405260197"}, row.parts...), "n.1", []store.Call{row.call}, v)
-		if (err == nil) != row.ok {
-			t.Errorf("%s: %v", row.name, err)
+		err := parseReplies(partsOf(replyHead+"|"+row.parts), "n.1", []store.Call{replyQuestion.Call("acme", store.OpCheck, 1, nil)}, v)
+		if (err == nil) != (row.want != 0) || err == nil && v[0].Outcome != row.want {
+			t.Errorf("%s: %+v, %v", row.parts, v[0], err)
 		}
-		want := []store.LimitVerdict{{Remaining: 2, ResetUS: 1e6}, {Remaining: 4, ResetUS: 6e7, Counter: quota.Counter{Generation: 17, Bucket: 3, Units: 1}}}
-		if row.ok && (v[0].Outcome != store.Admitted || !slices.Equal(v[0].Limits, want)) {
-			t.Errorf("%s: %+v, want %+v", row.name, v[0], want)
+		if row.want != 0 && row.want != store.Reused && !slices.Equal(v[0].Limits, limits) {
+			t.Errorf("%s: %+v, want %+v", row.parts, v[0].Limits, limits)
 		}
 	}
 }
@@ -144,7 +149,7 @@ func TestVerdictErrors(t *testing.T) {
 		"":                 false,
 	} {
 		v := make([]store.Verdict, 1)
-		if err := parseReplies([]any{"n.1 1795198405260197", "e " + text}, "n.1", calls, v); err != nil {
+		if err := parseReplies([]any{"n.1 1795198405260197", "e", text}, "n.1", calls, v); err != nil {
 			t.Fatal(err)
 		}
 		e := (*store.Error)(nil)

@@ -16,6 +16,9 @@ local function int(n) return format('%.0f', n) end
 
 local NOW = int(TIME)
 
+-- The reply: replies end at r. It is locals, since each check adds to it.
+local replies, r = { ARGV[1] .. ' ' .. NOW }, 1
+
 -- whole reads a number that we wrote, nil for nothing. It raises for one that we cannot have written:
 -- arithmetic on it would fail half way through the writes.
 local function whole(text, key)

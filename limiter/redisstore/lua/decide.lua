@@ -16,21 +16,22 @@
 --       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'l' loans, cost, fingerprint ('' = none; behind it what
 --       the record says of its limits, see record.go), where cost is
 --       '' the cost under each key, of which some may be equal, then the same; for 'l' then how many arguments follow: operations, see loans.lua, on the loans of the only limit.
--- Reply  'nonce TIME', then for each check one of
---   numbers: admitted at cost 1; for each limit what remains, then for a global one text: generation, bucket and units
---         of its counter, then for a bounded one what it may hold under its bound
---   'a …' admitted, 'd …' denied, 'm …' an earlier admission replayed, followed for each limit by
---         remaining, wait (µs until the cost fits, 0 now, -1 not under this ceiling), reset (µs), and for a
---         global one by how much the ceiling is exceeded, and generation, bucket and units of its counter (0 0 0
---         when there is none), and for a bounded one what it may hold under its bound. Behind an 'm …' what its record
---         says of its limits
---   'l …' a counter does not hold what its ceiling rests on; followed for each global limit by generation, bucket
---         and units. Nothing was charged
---   'o …' what became of operations on loans, see loans.lua
+-- Reply  'nonce TIME', then for each check an outcome and what belongs to it:
+--   'a' admitted, 'd' denied: for each limit what remains, wait (µs until the cost fits, 0 now, -1 not under this ceiling),
+--         reset (µs), and for a global one by how much the ceiling is exceeded, then generation, bucket and units of its
+--         counter (0, 0, 0 when there is none), and for a bounded one what it may hold under its bound
+--   'l'   a counter does not hold what its ceiling rests on: for each global limit generation, bucket and units. Nothing
+--         was charged
+--   'm'   an earlier admission replayed: one text, its numbers and what its record says of its limits
+--   'o'   one text: what became of operations on loans, see loans.lua
 --   'x'   the idempotency key came with another fingerprint before
---   'e …' why this check could not be decided; nothing of it was written
+--   'e'   one text: why this check could not be decided; nothing of it was written
 
-local decide, lend, lower, read_bounds -- of general
+local decide, lend, lower, read_bounds, replayed -- of general, once it was called
+
+local function uncommon()
+  if not decide then decide, lend, lower, read_bounds, replayed = general() end
+end
 
 -- read_plan reads the plan at ARGV[p], and returns it and where the next begins.
 local function read_plan(p)
@@ -59,10 +60,10 @@ local function read_plan(p)
     plan[i] = k
   end
   p = p + 1
-  if plan.globals and not lost then lost, counted, add_counter = usage_counters() end
+  if plan.globals and not lost then lost, reply_counter, add_counter = usage_counters() end
   if bounded and ARGV[p] == '' then return plan, p + 1 end
   if bounded then
-    if not decide then decide, lend, lower, read_bounds = general() end
+    uncommon()
     plan.width = plan.width + #bounded
     return plan, read_bounds(plan, bounded, p)
   end
@@ -76,8 +77,8 @@ for i = 1, tonumber(ARGV[2]) do
   common['' .. i], plans['-' .. i] = plan, plan
 end
 
-local replies, r, first, last, ceilings = { ARGV[1] .. ' ' .. NOW }, 1, 0, #ARGV, {}
-local at, of -- the check under way: the place before its keys, its plan
+local first, last, ceilings = 0, #ARGV, {}
+local at, of, from -- the check under way: the place before its keys, its plan, the place before its reply
 
 -- run decides the checks from ARGV[p] on.
 local function run()
@@ -109,32 +110,17 @@ local function run()
         end
       end
     end
-    at, of, first = first, plan, first + plan.width
+    at, of, from, first = first, plan, r, first + plan.width
+    if record or op == 'l' then uncommon() end
     if op == 'l' then
-      local from = p + 1
-      p = from + tonumber(ARGV[p])
-      if not decide then decide, lend, lower, read_bounds = general() end
-      local reply = lend(plan, at, from, p)
-      r = r + 1
-      replies[r] = reply
-    else
-      local reply, ends
-      if c == 1 and op == 'c' and plan.logs and not record and fresh(plan, at) then
-        if plan.globals then reply = lost(plan, at + #plan, known) end
-        if not reply then
-          if plan.bounds then lower(plan.bounds, at + #plan + plan.globals, ceilings) end
-          ends = quick(at, plan, ceilings, replies, r)
-        end
-      end
-      if ends then
-        r = ends
-      else
-        if not reply then
-          if not decide then decide, lend, lower, read_bounds = general() end
-          reply = decide(plan, at, op, c, costs, plan.globals and ceilings, known, record, print)
-        end
-        r = r + 1
-        replies[r] = reply
+      local operations = p + 1
+      p = operations + tonumber(ARGV[p])
+      lend(plan, at, operations, p)
+    elseif not (record and replayed(record, print)) and not (plan.globals and lost(plan, at + #plan, known)) then
+      if plan.bounds then lower(plan.bounds, at + #plan + plan.globals, ceilings) end
+      if not (c == 1 and op == 'c' and plan.logs and not record and fresh(plan, at) and quick(at, plan, ceilings)) then
+        uncommon()
+        decide(plan, at, op, c, costs, plan.globals and ceilings, record, print)
       end
     end
   end
@@ -146,8 +132,8 @@ repeat
   if not ok then
     for i = 1, #of do states[KEYS[at + i]], inside[KEYS[at + i]] = nil, nil end
     for i = 1, of.globals or 0 do counters[KEYS[at + #of + i]] = nil end
-    r = r + 1
-    replies[r] = ('e ' .. (type(why) == 'table' and why.err or why)):gsub('\n', ' ')
+    replies[from + 1], replies[from + 2] = 'e', (type(why) == 'table' and why.err or why):gsub('\n', ' ')
+    r = from + 2
     for i = r + 1, #replies do replies[i] = nil end
   end
 until ok

@@ -43,14 +43,29 @@ local function read_bounds(plan, bounded, p)
   return p
 end
 
-local function replay(record, print)
+-- replayed replies to a check whose record there is, and returns whether there is one.
+local function replayed(record, print)
   local v = call('GET', record)
-  if not v then return nil end
+  if not v then return false end
   local stamp, was, reply = match(v, '^(%d+) (%S+) ([^\n]*)$')
   if not stamp then error('GARBAGE in ' .. record, 0) end
-  if tonumber(stamp) + IDEMPOTENCY_US <= TIME then return nil end -- as good as expired
-  if was ~= match(print, '^%S+') then return 'x' end
-  return 'm ' .. reply
+  if tonumber(stamp) + IDEMPOTENCY_US <= TIME then return false end -- as good as expired
+  if was ~= match(print, '^%S+') then
+    r = r + 1
+    replies[r] = 'x'
+  else
+    replies[r + 1], replies[r + 2] = 'm', reply
+    r = r + 2
+  end
+  return true
+end
+
+-- remember keeps an admission, of which the reply behind place from tells.
+local function remember(record, print, from)
+  local fingerprint, limits = match(print, '^(%S+)(.*)$')
+  local text = NOW .. ' ' .. fingerprint
+  for i = from + 1, r do text = text .. ' ' .. int(replies[i]) end
+  call('SET', record, text .. limits, 'PX', IDEMPOTENCY_TTL)
 end
 
 local bounded -- made when a plan first has bounds
@@ -66,20 +81,17 @@ local function lower(bounds, at, ceilings)
   end
 end
 
--- lend carries out the operations of a check.
+-- lend carries out the operations of a check, and replies to it.
 local function lend(plan, first, p, last)
-  return loan_ops(loans())(KEYS[first + 1], KEYS[first + 3], plan.bounds[1].bound, p, last)
+  local reply = loan_ops(loans())(KEYS[first + 1], KEYS[first + 3], plan.bounds[1].bound, p, last)
+  replies[r + 1], replies[r + 2] = 'o', reply
+  r = r + 2
 end
 
 -- decide reads and validates every key before the first write, so that what fails changes nothing.
 -- Without a cost c, costs is the place before those of its keys in ARGV. ceilings are those of all its limits where one is
--- global, and known is where what they rest on is in ARGV.
-local function decide(plan, first, op, c, costs, ceilings, known, record, print)
-  local earlier = record and replay(record, print)
-  if earlier then return earlier end
-  local reply = plan.globals and lost(plan, first + #plan, known)
-  if reply then return reply end
-  if plan.bounds then lower(plan.bounds, first + #plan + plan.globals, ceilings) end
+-- global.
+local function decide(plan, first, op, c, costs, ceilings, record, print)
   local waits, lefts, overs, n, fits = {}, {}, {}, 0, true
   local sums, latest = costs and {}, costs and {} -- by place the cost under a key and equal ones before it, and that by key
   for i = 1, #plan do
@@ -120,7 +132,6 @@ local function decide(plan, first, op, c, costs, ceilings, known, record, print)
       lefts[n] = charged and max(0, left - c) or left
     end
   end
-  reply = (charged or fits) and 'a' or 'd'
   local counter = first + #plan
   n = 0
   for i = 1, #plan do -- the first write: nothing is read any more
@@ -134,25 +145,29 @@ local function decide(plan, first, op, c, costs, ceilings, known, record, print)
       end
     end
   end
+  r = r + 1
+  replies[r] = (charged or fits) and 'a' or 'd'
+  local outcome = r
   counter = first + #plan
   for i = 1, #plan do
     local k, s = plan[i], states[KEYS[first + i]]
     local kind = kind_of(k)
     for j = 1, #k do
       n = n + 1
-      reply = format('%s %.0f %.0f %.0f', reply, max(0, lefts[n]), charged and 0 or waits[n], kind.reset(s, k[j]))
+      replies[r + 1], replies[r + 2], replies[r + 3] = max(0, lefts[n]), charged and 0 or waits[n], kind.reset(s, k[j])
+      r = r + 3
       if k[j].bucket then
-        counter = counter + 1
-        reply = format('%s %.0f %s', reply, overs[n] or 0, counted(KEYS[counter]))
-        if k[j].bound then reply = reply .. ' ' .. k[j].bound.C end
+        counter, r = counter + 1, r + 1
+        replies[r] = overs[n] or 0
+        reply_counter(KEYS[counter])
+        if k[j].bound then
+          r = r + 1
+          replies[r] = k[j].bound.C
+        end
       end
     end
   end
-  if charged and record then
-    local fingerprint, limits = match(print, '^(%S+)(.*)$')
-    call('SET', record, NOW .. ' ' .. fingerprint .. ' ' .. reply:sub(3) .. limits, 'PX', IDEMPOTENCY_TTL)
-  end
-  return reply
+  if charged and record then remember(record, print, outcome) end
 end
 
-return decide, lend, lower, read_bounds
+return decide, lend, lower, read_bounds, replayed

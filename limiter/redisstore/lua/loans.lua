@@ -193,7 +193,7 @@ local function loan_ops(_, load, save, left, full)
       p = p + 1 + count
     end
     if b.changed then save(key, t, b) end
-    local reply = { 'o', int(n), int(b.recall), int(b.recall > 0 and b.recall_until or 0) }
+    local reply = { int(n), int(b.recall), int(b.recall > 0 and b.recall_until or 0) }
     for _, kind in ipairs({ 'l', 'h' }) do
       local count = #reply + 1
       reply[count] = 0

@@ -61,11 +61,10 @@ local LONG = 64 -- elements
 -- window of its j-th limit. TIME does not move in between. For a log that is empty it is false.
 local inside = {}
 
--- quick appends the reply to a check to replies, which end at r, and returns where they end now. first is the place
--- before the keys, ceilings are those of the limits where one is global. It returns nil, having written nothing, for
--- whatever is not common: a denial by one of several windows or by a global limit, and a log whose header is not that
--- of its plan.
-local function quick(first, plan, ceilings, replies, r)
+-- quick decides a check and replies to it. first is the place before the keys, ceilings are those of the limits where one
+-- is global. It returns nil, having written nothing, for whatever is not common: a denial by one of several windows or
+-- by a global limit, and a log whose header is not that of its plan.
+local function quick(first, plan, ceilings)
   local n = 0
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]
@@ -88,8 +87,9 @@ local function quick(first, plan, ceilings, replies, r)
           local stamp = stamp_of(key, e)
           if stamp > l.edge then
             if plan[2] or k[2] or l.bucket or stamp > newest then return nil end
-            replies[r + 1] = format('d 0 %.0f %.0f', stamp + l.W - TIME, newest + l.W - TIME)
-            return r + 1
+            replies[r + 1], replies[r + 2], replies[r + 3], replies[r + 4] = 'd', 0, stamp + l.W - TIME, newest + l.W - TIME
+            r = r + 4
+            return true
           end
           if size == C then head, front = stamp, e end
         end
@@ -119,7 +119,8 @@ local function quick(first, plan, ceilings, replies, r)
     end
   end
   local counter = first + #plan
-  n = 0
+  n, r = 0, r + 1
+  replies[r] = 'a'
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]
     local size = call('RPUSH', key, inside[key] == false and NOW .. k.mark or NOW)
@@ -129,11 +130,14 @@ local function quick(first, plan, ceilings, replies, r)
     for j = 1, #k do
       local l = k[j]
       if drop > 0 and memo and memo[j] then memo[j] = max(0, memo[j] - drop) end
-      n, r = n + 1, r + 1
-      replies[r] = rooms[n]
+      n = n + 1
+      replies[r + 1], replies[r + 2], replies[r + 3] = rooms[n], 0, l.W
+      r = r + 3
       if l.bucket then
         counter, r = counter + 1, r + 1
-        replies[r] = add_counter(KEYS[counter], l, 1, k.ttl)
+        replies[r] = 0
+        add_counter(KEYS[counter], l, 1, k.ttl)
+        reply_counter(KEYS[counter])
         if l.bound then
           r = r + 1
           replies[r] = l.bound.C
@@ -141,5 +145,5 @@ local function quick(first, plan, ceilings, replies, r)
       end
     end
   end
-  return r
+  return true
 end

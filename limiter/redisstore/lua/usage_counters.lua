@@ -8,7 +8,7 @@
 
 local counters = {} -- of this call, by key; false where there is no key
 
-local lost, counted, add_counter -- of usage_counters, once it was called
+local lost, reply_counter, add_counter -- of usage_counters, once it was called
 
 local function usage_counters()
   local MAX_COUNTER = 4 * 1099511627776 -- quota.MaxCounter
@@ -51,13 +51,18 @@ local function usage_counters()
     return false
   end
 
-  -- held is what the reply says of a counter.
-  local function held(key)
+  -- reply adds a counter to the reply.
+  local function reply(key)
     local t = counters[key]
-    return t and t.generation .. ' ' .. t.bucket .. ' ' .. t.units or '0 0 0'
+    if t then
+      replies[r + 1], replies[r + 2], replies[r + 3] = t.generation, t.bucket, t.units
+    else
+      replies[r + 1], replies[r + 2], replies[r + 3] = 0, 0, 0
+    end
+    r = r + 3
   end
 
-  -- add charges c units to the counter of limit l, and returns what the reply says of it.
+  -- add charges c units to the counter of limit l.
   local function add(key, l, c, ttl)
     local t = counters[key]
     if not t then
@@ -73,19 +78,21 @@ local function usage_counters()
     end
     t.units = min(t.units + c, MAX_COUNTER)
     call('SET', key, t.generation .. ':' .. t.bucket .. ':' .. t.units .. t.earlier, 'PX', ttl)
-    return t.generation .. ' ' .. t.bucket .. ' ' .. t.units
   end
 
-  -- any_lost is the reply to a check where a counter does not hold what its ceiling rests on, false where all do. at is
-  -- the place before the counters, known the place of the first ceiling.
+  -- any_lost replies to a check where a counter does not hold what its ceiling rests on, and returns whether one does
+  -- not. at is the place before the counters, known the place of the first ceiling.
   local function any_lost(plan, at, known)
-    local reply = false
+    local gone = false
     for i = 1, plan.globals do
-      if not holds(KEYS[at + i], known + 4 * i - 3) then reply = 'l' end
+      if not holds(KEYS[at + i], known + 4 * i - 3) then gone = true end
     end
-    for i = 1, reply and plan.globals or 0 do reply = reply .. ' ' .. held(KEYS[at + i]) end
-    return reply
+    if not gone then return false end
+    r = r + 1
+    replies[r] = 'l'
+    for i = 1, plan.globals do reply(KEYS[at + i]) end
+    return true
   end
 
-  return any_lost, held, add
+  return any_lost, reply, add
 end
