@@ -2,8 +2,6 @@ package limitertest
 
 import (
 	_ "embed"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,47 +76,43 @@ func parseLimit(t *testing.T, words []string) (set string, l *quota.Limit) {
 
 func (l *ledger) run(t *testing.T, newStore New) {
 	s, now := newStore(t)
-	questions := map[string]*Question{}
+	p, questions := newPair(s, now, "acme"), map[string]*Question{}
 	for name, limits := range l.limits {
-		questions[name] = Ask(limits...)
+		questions[name] = p.reference.ask(limits...)
 	}
-	reference := NewReference(slices.Collect(maps.Values(questions))...)
 	var batch []line
-	settle := func() {
-		if len(batch) == 0 {
-			return
-		}
-		now(Epoch + batch[0].us)
-		reference.Now(Epoch + batch[0].us)
-		var calls []store.Call
-		for i := range batch {
-			calls = append(calls, batch[i].call)
-		}
-		judged := decide(reference, calls...)
-		for i, v := range decide(s, calls...) {
-			if got := batch[i].question.Text(&v); got != batch[i].want {
-				t.Errorf("%s\ngot    %s", batch[i].text, got)
-			}
-			if got := batch[i].question.Text(&judged[i]); got != batch[i].want {
-				t.Errorf("%s\noracle %s", batch[i].text, got)
-			}
-			if got, want := batch[i].question.Shared(&v), batch[i].question.Shared(&judged[i]); got != want {
-				t.Errorf("%s\nshared %s\noracle %s", batch[i].text, got, want)
-			}
-			if v.StoreUS != Epoch+batch[0].us {
-				t.Errorf("%s\nstore time %d", batch[i].text, v.StoreUS-Epoch)
-			}
-		}
-		batch = nil
-	}
 	for _, text := range l.lines {
 		ln := parseLine(t, text, questions)
 		if !ln.joins {
-			settle()
+			p.settle(t, batch)
+			batch = nil
 		}
 		batch = append(batch, ln)
 	}
-	settle()
+	p.settle(t, batch)
+}
+
+// settle has the store and the reference decide a batch of lines.
+func (p *pair) settle(t *testing.T, batch []line) {
+	if len(batch) == 0 {
+		return
+	}
+	var calls []store.Call
+	for i := range batch {
+		calls = append(calls, batch[i].call)
+	}
+	p.us = Epoch + batch[0].us
+	p.now()
+	judged := decide(p.reference, calls...)
+	for i, v := range decide(p.store, calls...) {
+		ln, q := &batch[i], batch[i].question
+		if got, oracle := q.Text(&v), q.Text(&judged[i]); got != ln.want || oracle != ln.want {
+			t.Errorf("%s\ngot    %s\noracle %s", ln.text, got, oracle)
+		}
+		if got, oracle := q.Shared(&v), q.Shared(&judged[i]); got != oracle || v.StoreUS != p.us {
+			t.Errorf("%s\nshared %s at %d\noracle %s", ln.text, got, v.StoreUS-Epoch, oracle)
+		}
+	}
 }
 
 type line struct {

@@ -1,12 +1,10 @@
 package limitertest
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -18,11 +16,9 @@ import (
 // that move, several windows over several partitions, reports, peeks, idempotency
 // keys, batches, reloads, and a clock that steps. Every verdict must be equal in full.
 func RunPrograms(t *testing.T, newStore New) {
-	for name, run := range map[string]func(*rapid.T, string, store.Store, func(us int64)){
-		"short": func(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
-			program(t, tenant, s, now, false)
-		},
-		"plain":   func(t *rapid.T, tenant string, s store.Store, now func(us int64)) { program(t, tenant, s, now, true) },
+	for name, run := range map[string]func(*rapid.T, *pair){
+		"short":   func(t *rapid.T, p *pair) { program(t, p, false) },
+		"plain":   func(t *rapid.T, p *pair) { program(t, p, true) },
 		"reloads": reloadProgram,
 		"lowered": loweredProgram,
 		"waits":   waitProgram,
@@ -34,40 +30,36 @@ func RunPrograms(t *testing.T, newStore New) {
 			tenants := 0
 			rapid.Check(t, func(t *rapid.T) {
 				tenants++
-				run(t, fmt.Sprint("t", tenants), kept, now)
+				run(t, newPair(kept, now, fmt.Sprint("t", tenants)))
 			})
 		})
 	}
 	t.Run("long logs", func(t *testing.T) {
 		kept, now := newStore(t)
 		for seed := range uint64(longPrograms) {
-			longProgram(t, seed, kept, now)
+			longProgram(t, seed, newPair(kept, now, fmt.Sprint("long", seed)))
 		}
 	})
 }
 
-func program(t *rapid.T, tenant string, s store.Store, now func(us int64), plain bool) {
-	limits := genLimits(t)
-	if plain {
-		limits = plainLogs(limits)
-	}
-	q := Ask(limits...)
-	reference := NewReference(q)
-	us := Epoch + 260_197
-	for step := range rapid.IntRange(1, 50).Draw(t, "steps") {
-		us += genMove(t, q.Limits, longest(q.Limits))
-		var calls []store.Call
-		for range rapid.IntRange(1, 3).Draw(t, "batch") {
-			c := genCall(t, q, tenant)
-			if plain {
-				c.Op, c.Cost = store.OpCheck, 1
-			}
-			calls = append(calls, c)
-		}
-		now(us)
-		reference.Now(us)
-		compare(t, step, s, reference, calls)
-	}
+// pair is a store and the reference that it must equal, with one clock.
+type pair struct {
+	store     store.Store
+	reference *reference
+	setStore  func(us int64)
+	tenant    string
+	us        int64
+	steps     int
+}
+
+func newPair(s store.Store, now func(us int64), tenant string) *pair {
+	return &pair{store: s, reference: newReference(), setStore: now, tenant: tenant, us: Epoch + 260_197}
+}
+
+// now sets both clocks to us.
+func (p *pair) now() {
+	p.setStore(p.us)
+	p.reference.us = p.us
 }
 
 // failer is what *testing.T and *rapid.T have in common.
@@ -75,42 +67,50 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-func compare(t failer, step int, kept store.Store, reference *Reference, calls []store.Call) {
-	got, want := make([]store.Verdict, len(calls)), make([]store.Verdict, len(calls))
-	for s, verdicts := range map[store.Store][]store.Verdict{kept: got, reference: want} {
-		s.Decide(context.Background(), calls, verdicts)
-	}
+// compare has both decide a batch now.
+func (p *pair) compare(t failer, calls ...store.Call) {
+	p.now()
+	p.steps++
+	got, want := decide(p.store, calls...), decide(p.reference, calls...)
 	for i := range calls {
-		q := reference.questions[calls[i].Plan]
+		q := p.reference.questions[calls[i].Plan]
 		if g, w := q.Text(&got[i])+q.Shared(&got[i]), q.Text(&want[i])+q.Shared(&want[i]); g != w || got[i].StoreUS != want[i].StoreUS {
 			c := calls[i]
 			t.Fatalf("step %d, %c %d of %d under %v at %d:\nstore  %s\noracle %s",
-				step, c.Op, i, c.Cost, c.Ceilings, got[i].StoreUS, g, w)
+				p.steps, c.Op, i, c.Cost, c.Ceilings, got[i].StoreUS, g, w)
 		}
+	}
+}
+
+func program(t *rapid.T, p *pair, plain bool) {
+	limits := genLimits(t)
+	if plain {
+		limits = plainLogs(limits)
+	}
+	q := p.reference.ask(limits...)
+	for range rapid.IntRange(1, 50).Draw(t, "steps") {
+		p.us += genMove(t, limits)
+		var calls []store.Call
+		for range rapid.IntRange(1, 3).Draw(t, "batch") {
+			c := genCall(t, q, p.tenant)
+			if plain {
+				c.Op, c.Cost = store.OpCheck, 1
+			}
+			calls = append(calls, c)
+		}
+		p.compare(t, calls...)
 	}
 }
 
 func genLimits(t *rapid.T) []*quota.Limit {
 	var limits []*quota.Limit
 	for i := range rapid.IntRange(1, 4).Draw(t, "limits") {
-		l := rule(fmt.Sprint("l", i), quota.Algorithm(rapid.IntRange(0, 2).Draw(t, "algorithm")), 0, 0)
-		us := rapid.SampledFrom([]int64{1000, 1500, 10_000, 60_000, 1_000_003, 2_678_400_000_000}).Draw(t, "W")
-		l.Window = time.Duration(us) * time.Microsecond
-		l.Units = rapid.SampledFrom([]int64{1, 2, 3, 5, 10, 40}).Draw(t, "L")
-		if l.Algorithm != quota.SlidingLog && rapid.IntRange(0, 3).Draw(t, "huge") == 0 {
-			l.Units = rapid.SampledFrom([]int64{quota.MaxUnits, 999_999_999_989, 1 << 33}).Draw(t, "L")
-		}
-		if l.Algorithm == quota.GCRA && rapid.Bool().Draw(t, "bursty") {
-			l.Burst = rapid.SampledFrom([]int64{1, 7, l.Units, 10 * l.Units}).Draw(t, "burst")
-		}
+		l := GenLimit(t, fmt.Sprint("l", i))
 		if l.Algorithm != quota.GCRA && rapid.Bool().Draw(t, "global") {
 			l.Scope = quota.ScopeGlobal
 		}
 		if rapid.IntRange(0, 2).Draw(t, "by") == 0 {
 			l.By = []string{"user"}
-		}
-		if len(l.Validate()) > 0 {
-			l.Burst = 0
 		}
 		limits = append(limits, l)
 	}
@@ -127,7 +127,8 @@ func plainLogs(limits []*quota.Limit) []*quota.Limit {
 
 // genMove is by how much time moves on or back: mostly a little, often to within
 // a microsecond of a window's edge, sometimes far.
-func genMove(t *rapid.T, limits []*quota.Limit, longest int64) int64 {
+func genMove(t *rapid.T, limits []*quota.Limit) int64 {
+	longest := longest(limits)
 	switch rapid.IntRange(0, 9).Draw(t, "move") {
 	case 0:
 		return -rapid.Int64Range(0, 2*longest).Draw(t, "back")
@@ -165,27 +166,25 @@ func genCall(t *rapid.T, q *Question, tenant string) store.Call {
 
 // runProgram is a small log that is always busy, and now and then gets a cost above 1: it
 // begins runs of weighted elements and leaves them again, at every place of the log.
-func runProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
+func runProgram(t *rapid.T, p *pair) {
 	units := rapid.Int64Range(2, 12).Draw(t, "L")
 	whole := rule("log", quota.SlidingLog, units, 1000)
-	questions := []*Question{Ask(whole, rule("half", quota.SlidingLog, units/2, 500)), Ask(rule("log", quota.SlidingLog, units, 5000))}
-	reference, us := NewReference(questions...), Epoch
-	for step := range rapid.IntRange(20, 200).Draw(t, "steps") {
-		us += rapid.Int64Range(0, 2000/units).Draw(t, "on")
+	questions := []*Question{
+		p.reference.ask(whole, rule("half", quota.SlidingLog, units/2, 500)), p.reference.ask(rule("log", quota.SlidingLog, units, 5000)),
+	}
+	for range rapid.IntRange(20, 200).Draw(t, "steps") {
+		p.us += rapid.Int64Range(0, 2000/units).Draw(t, "on")
 		cost := rapid.SampledFrom([]int64{1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3}).Draw(t, "cost")
 		op := rapid.SampledFrom([]store.Op{store.OpCheck, store.OpCheck, store.OpReport}).Draw(t, "op")
 		q := questions[rapid.SampledFrom([]int{0, 0, 0, 0, 1}).Draw(t, "W")]
-		now(us)
-		reference.Now(us)
-		compare(t, step, s, reference, []store.Call{q.Call(tenant, op, cost, nil), q.Call(tenant, store.OpPeek, 1, nil)})
+		p.compare(t, q.Call(p.tenant, op, cost, nil), q.Call(p.tenant, store.OpPeek, 1, nil))
 	}
 }
 
 // chargesProgram asks about several values of each limit at once, each at its own cost, and equal values more than once.
-func chargesProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
-	reference, us := NewReference(), Epoch
+func chargesProgram(t *rapid.T, p *pair) {
 	limits := genLimits(t)
-	for step := range rapid.IntRange(1, 30).Draw(t, "steps") {
+	for range rapid.IntRange(1, 30).Draw(t, "steps") {
 		var charges []quota.Charge
 		for range rapid.SampledFrom([]int{1, 2, 3, 8, 20}).Draw(t, "charges") {
 			l := *rapid.SampledFrom(limits).Draw(t, "limit")
@@ -195,13 +194,10 @@ func chargesProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)
 				Dimensions: quota.Dimensions{{Name: l.Name, Value: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "value")}},
 			})
 		}
-		q := askCharges(charges)
-		reference.questions[q.plan] = q
+		q := p.reference.askCharges(charges)
 		op := rapid.SampledFrom([]store.Op{store.OpCheck, store.OpCheck, store.OpCheck, store.OpPeek, store.OpReport}).Draw(t, "op")
-		us += genMove(t, limits, longest(limits))
-		now(us)
-		reference.Now(us)
-		compare(t, step, s, reference, []store.Call{q.chargesCall(tenant, op, charges), q.chargesCall(tenant, store.OpCheck, charges)})
+		p.us += genMove(t, limits)
+		p.compare(t, q.chargesCall(p.tenant, op, charges), q.chargesCall(p.tenant, store.OpCheck, charges))
 	}
 }
 
@@ -212,47 +208,42 @@ const longPrograms = 24
 // pauses, many of them at one microsecond, and then asks about it from every
 // place of its window. This is where a search that is clever about where an
 // entry stands can be wrong.
-func longProgram(t *testing.T, seed uint64, s store.Store, now func(us int64)) {
+func longProgram(t *testing.T, seed uint64, p *pair) {
 	random := rand.New(rand.NewPCG(seed, 7))
 	pick := func(from ...int64) int64 { return from[random.IntN(len(from))] }
 	size := 1 + random.Int64N(2000)
 	width := pick(10_000, 1_000_003, 60_000_000)
 	whole := rule("log", quota.SlidingLog, size, width)
 	whole.Scope = quota.ScopeGlobal
-	q := Ask(whole, rule("half", quota.SlidingLog, size/2+1, width/2+1), rule("tenth", quota.SlidingLog, size/10+1, width/10+1))
-	reference, tenant := NewReference(q), fmt.Sprint("long", seed)
+	q := p.reference.ask(whole, rule("half", quota.SlidingLog, size/2+1, width/2+1), rule("tenth", quota.SlidingLog, size/10+1, width/10+1))
 	mixed := random.IntN(3) // no costs above 1, some from the middle on, all along
-	us := Epoch
 	for entries := int64(0); entries < size; {
-		now(us)
-		reference.Now(us)
+		p.now()
 		var calls []store.Call
 		for range min(64, 1+random.Int64N(64), size-entries) {
 			cost := int64(1)
 			if mixed == 2 || mixed == 1 && entries > size/2 {
 				cost = pick(1, 1, 2, 5)
 			}
-			calls = append(calls, q.Call(tenant, store.OpReport, cost, nil))
+			calls = append(calls, q.Call(p.tenant, store.OpReport, cost, nil))
 			entries++
 		}
-		decide(s, calls...)
+		decide(p.store, calls...)
 		for _, c := range calls {
-			reference.region.Charge(us, q.question(&c))
+			p.reference.region.Charge(p.us, q.question(&c))
 		}
-		us += pick(0, 0, 1, width/500, random.Int64N(width/20+1), random.Int64N(width/4+1))
+		p.us += pick(0, 0, 1, width/500, random.Int64N(width/20+1), random.Int64N(width/4+1))
 	}
 	asks := make([]int64, 40)
 	for i := range asks {
-		asks[i] = us + random.Int64N(width+2)
+		asks[i] = p.us + random.Int64N(width+2)
 	}
 	slices.Sort(asks)
-	for step, at := range asks {
-		now(at)
-		reference.Now(at)
-		compare(t, step, s, reference, []store.Call{
-			q.Call(tenant, store.OpPeek, 1, nil),
-			q.Call(tenant, store.OpCheck, pick(1, 2, size/3+1), []int64{1 + random.Int64N(size), size/2 + 1, size/10 + 1}),
-			q.Call(tenant, store.OpCheck, 1, nil),
-		})
+	for _, p.us = range asks {
+		p.compare(t,
+			q.Call(p.tenant, store.OpPeek, 1, nil),
+			q.Call(p.tenant, store.OpCheck, pick(1, 2, size/3+1), []int64{1 + random.Int64N(size), size/2 + 1, size/10 + 1}),
+			q.Call(p.tenant, store.OpCheck, 1, nil),
+		)
 	}
 }

@@ -2,39 +2,47 @@ package limitertest
 
 import (
 	"context"
-	"errors"
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/oracle"
 )
 
-// Reference is the oracle as a store: what all others must equal. Its calls have to
-// be built by the Questions that it was made with.
-type Reference struct {
+// reference is the oracle as a store: what all others must equal. Its calls have to
+// be built by the Questions that it has prepared.
+type reference struct {
 	region    *oracle.Region
-	us        int64
+	us        int64 // its clock, µs since the epoch
 	questions map[*store.KeyPlan]*Question
 }
 
-// NewReference returns a Reference that has seen nothing.
-func NewReference(questions ...*Question) *Reference {
-	j := &Reference{region: oracle.NewRegion(), questions: map[*store.KeyPlan]*Question{}}
-	for _, q := range questions {
-		j.questions[q.plan] = q
-	}
-	return j
+func newReference() *reference {
+	return &reference{region: oracle.NewRegion(), questions: map[*store.KeyPlan]*Question{}}
 }
 
-// Now sets its clock, µs since the epoch.
-func (j *Reference) Now(us int64) { j.us = us }
+// ask is Ask.
+func (r *reference) ask(limits ...*quota.Limit) *Question { return r.know(Ask(limits...)) }
 
-// Decide implements store.Store.
-func (j *Reference) Decide(_ context.Context, calls []store.Call, verdicts []store.Verdict) {
+// askCharges prepares questions about charges.
+func (r *reference) askCharges(charges []quota.Charge) *Question {
+	var limits []*quota.Limit
+	for i := range charges {
+		limits = append(limits, charges[i].Limit)
+	}
+	return r.know(newQuestion(limits, store.NewChargesPlan(limits)))
+}
+
+func (r *reference) know(q *Question) *Question {
+	r.questions[q.plan] = q
+	return q
+}
+
+// Decide implements the method of store.Store.
+func (r *reference) Decide(_ context.Context, calls []store.Call, verdicts []store.Verdict) {
 	for i := range calls {
-		q := j.questions[calls[i].Plan]
-		a := j.region.Decide(j.us, q.question(&calls[i]))
-		verdicts[i] = store.Verdict{Outcome: a.Outcome, StoreUS: j.us}
+		q := r.questions[calls[i].Plan]
+		a := r.region.Decide(r.us, q.question(&calls[i]))
+		verdicts[i] = store.Verdict{Outcome: a.Outcome, StoreUS: r.us}
 		for _, s := range a.States {
 			verdicts[i].Limits = append(verdicts[i].Limits, store.LimitVerdict{
 				Remaining: s.Remaining, WaitUS: s.WaitUS, ResetUS: s.ResetUS, Over: s.Over, Counter: s.Counter,
@@ -46,26 +54,13 @@ func (j *Reference) Decide(_ context.Context, calls []store.Call, verdicts []sto
 	}
 }
 
-// Reset implements store.Store.
-func (j *Reference) Reset(_ context.Context, tenant string) error {
-	j.region.Forget("rl:{" + tenant + "}:")
-	return nil
-}
-
-// ResetAll implements store.Store. No program needs it.
-func (j *Reference) ResetAll(context.Context, string, int64) error { return errors.ErrUnsupported }
-
 // question is a call as the oracle takes it.
 func (q *Question) question(c *store.Call) oracle.Question {
 	o := oracle.Question{Op: oracle.Op(c.Op), Cost: c.Cost, Record: c.Record, Print: c.Print, Counters: c.Counters}
-	inPlan := make([]*quota.Limit, len(q.Limits))
-	for i, l := range q.Limits {
-		inPlan[q.places[i]] = l
-	}
-	for i, l := range inPlan {
+	for i, l := range q.plan.Limits {
 		ask := oracle.Ask{Limit: l, Ceiling: c.Ceilings[i]}
-		if n := len(o.Parts); i > 0 && c.Costs == nil && together(inPlan[i-1], l) {
-			o.Parts[n-1].Asks = append(o.Parts[n-1].Asks, ask)
+		if i > 0 && q.plan.KeyOf[i] == q.plan.KeyOf[i-1] {
+			o.Parts[len(o.Parts)-1].Asks = append(o.Parts[len(o.Parts)-1].Asks, ask)
 			continue
 		}
 		o.Parts = append(o.Parts, oracle.Part{Name: c.Keys[len(o.Parts)], Asks: []oracle.Ask{ask}})

@@ -13,30 +13,27 @@ import (
 // reloadProgram is a program under limits that change between steps, and within a
 // call while a reload has reached some processes and not all. Often nothing is
 // admitted after a reload but only denied, since a denial changes nothing that is kept.
-func reloadProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
+func reloadProgram(t *rapid.T, p *pair) {
 	limits := genLimits(t)
-	questions := []*Question{Ask(limits...)}
+	questions := []*Question{p.reference.ask(limits...)}
 	for range rapid.IntRange(1, 2).Draw(t, "reloads") {
-		questions = append(questions, Ask(genReload(t, limits, false)...))
+		questions = append(questions, p.reference.ask(genReload(t, limits, false)...))
 	}
-	reference := NewReference(questions...)
-	us, at := Epoch+260_197, 0
-	for step := range rapid.IntRange(1, 40).Draw(t, "steps") {
+	at := 0
+	for range rapid.IntRange(1, 40).Draw(t, "steps") {
 		if rapid.IntRange(0, 3).Draw(t, "reload") == 0 {
 			at = rapid.IntRange(0, len(questions)-1).Draw(t, "to")
 		}
-		us += genMove(t, questions[at].Limits, longest(questions[at].Limits))
+		p.us += genMove(t, questions[at].Limits)
 		var calls []store.Call
 		for range rapid.IntRange(1, 3).Draw(t, "batch") {
 			q := questions[at]
 			if rapid.IntRange(0, 7).Draw(t, "behind") == 0 {
 				q = rapid.SampledFrom(questions).Draw(t, "process")
 			}
-			calls = append(calls, genCall(t, q, tenant))
+			calls = append(calls, genCall(t, q, p.tenant))
 		}
-		now(us)
-		reference.Now(us)
-		compare(t, step, s, reference, calls)
+		p.compare(t, calls...)
 	}
 }
 
@@ -66,38 +63,35 @@ func genReload(t *rapid.T, limits []*quota.Limit, raise bool) []*quota.Limit {
 // loweredProgram has up to three sets of logs in force by turns, or at once in several
 // processes: one set is lowered to another and that is undone. While a set was charged within two of
 // its windows, everything is still known that its limits need.
-func loweredProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
+func loweredProgram(t *rapid.T, p *pair) {
 	limits := plainLogs(genLimits(t))
-	questions := []*Question{Ask(limits...)}
+	questions := []*Question{p.reference.ask(limits...)}
 	for range rapid.IntRange(1, 2).Draw(t, "reloads") {
-		questions = append(questions, Ask(plainLogs(genReload(t, limits, true))...))
+		questions = append(questions, p.reference.ask(plainLogs(genReload(t, limits, true))...))
 	}
 	// The first charges come in order of their units: a log keeps nothing for limits that it has not met yet.
 	slices.SortFunc(questions, func(a, b *Question) int { return cmp.Compare(largest(b.Limits), largest(a.Limits)) })
-	reference := NewReference(questions...)
-	us, on := Epoch+260_197, int64(0) // on is how far time went on in all: no partition's clock went further
+	on := int64(0) // how far time went on in all: no partition's clock went further
 	charged := make([]int64, len(questions))
 	var calls []store.Call
 	for _, q := range questions {
-		calls = append(calls, q.Call(tenant, store.OpReport, 1, nil))
+		calls = append(calls, q.Call(p.tenant, store.OpReport, 1, nil))
 	}
-	for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
-		now(us)
-		reference.Now(us)
-		compare(t, step, s, reference, calls)
-		move := genMove(t, limits, longest(limits))
-		us, on, calls = us+move, on+max(0, move), nil
+	for range rapid.IntRange(1, 60).Draw(t, "steps") {
+		if len(calls) > 0 {
+			p.compare(t, calls...)
+		}
+		move := genMove(t, limits)
+		on, calls = on+max(0, move), nil
+		p.us += move
 		for range rapid.IntRange(1, 3).Draw(t, "batch") {
 			at := rapid.IntRange(0, len(questions)-1).Draw(t, "process")
 			if q := questions[at]; on < charged[at]+2*longest(q.Limits) {
-				calls = append(calls, genCall(t, q, tenant))
+				calls = append(calls, genCall(t, q, p.tenant))
 				if c := &calls[len(calls)-1]; c.Op == store.OpReport && c.Record == "" {
 					charged[at] = on
 				}
 			}
-		}
-		if len(calls) == 0 {
-			return
 		}
 	}
 }
@@ -106,52 +100,52 @@ func loweredProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)
 // with no other traffic: the check is denied a microsecond before that and admitted then,
 // however often it is asked meanwhile. What was spent before the reload is gone from a log
 // after one of the new windows and from buckets after two.
-func waitProgram(t *rapid.T, tenant string, s store.Store, now func(us int64)) {
+func waitProgram(t *rapid.T, p *pair) {
 	limits := genLimits(t)
-	q, us := Ask(limits...), Epoch+260_197
+	q := Ask(limits...)
 	call := func(op store.Op) store.Call {
 		least := quota.MaxUnits
 		for _, l := range q.Limits {
 			least = min(least, l.Capacity())
 		}
 		cost := rapid.OneOf(rapid.Just(int64(1)), rapid.Just(least), rapid.Int64Range(1, least)).Draw(t, "cost")
-		return q.Call(tenant, op, cost, nil)
+		return q.Call(p.tenant, op, cost, nil)
 	}
-	decideAt := func(c store.Call) store.Verdict {
-		now(us)
-		return decide(s, c)[0]
+	decideNow := func(c store.Call) store.Verdict {
+		p.now()
+		return decide(p.store, c)[0]
 	}
 	for range rapid.IntRange(1, 10).Draw(t, "charges") {
-		decideAt(call(rapid.SampledFrom([]store.Op{store.OpCheck, store.OpReport}).Draw(t, "op")))
-		us += genMove(t, q.Limits, longest(q.Limits))
+		decideNow(call(rapid.SampledFrom([]store.Op{store.OpCheck, store.OpReport}).Draw(t, "op")))
+		p.us += genMove(t, q.Limits)
 	}
 	q = Ask(genReload(t, limits, true)...)
 	c := call(store.OpCheck)
-	v := decideAt(c)
-	if v.Outcome != 'd' {
+	v := decideNow(c)
+	if v.Outcome != store.Denied {
 		return
 	}
-	due := us
+	due := p.us
 	for i, l := range q.Limits {
 		got := v.Limits[q.places[i]]
-		due = max(due, us+got.WaitUS)
+		due = max(due, p.us+got.WaitUS)
 		// A clock that is less than a second behind is waited for.
 		if bound := [...]int64{quota.SlidingLog: 1, quota.SlidingWindow: 2}; l.Algorithm != quota.GCRA && got.ResetUS >= bound[l.Algorithm]*l.WindowUS()+1_000_000 {
 			t.Fatalf("limit %s is empty again after %d µs, its window is %d", l.Name, got.ResetUS, l.WindowUS())
 		}
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "early") {
-		us = rapid.Int64Range(us, due-1).Draw(t, "asked at")
-		if v := decideAt(c); v.Outcome != 'd' {
-			t.Fatalf("admitted %d µs before its time", due-us)
+		p.us = rapid.Int64Range(p.us, due-1).Draw(t, "asked at")
+		if v := decideNow(c); v.Outcome != store.Denied {
+			t.Fatalf("admitted %d µs before its time", due-p.us)
 		}
 	}
-	us = due - 1
-	if v := decideAt(c); v.Outcome != 'd' {
+	p.us = due - 1
+	if v := decideNow(c); v.Outcome != store.Denied {
 		t.Fatalf("admitted a microsecond before its time")
 	}
-	us = due
-	if v := decideAt(c); v.Outcome != 'a' {
+	p.us = due
+	if v := decideNow(c); v.Outcome != store.Admitted {
 		t.Fatalf("waited as long as it should and got %s", q.Text(&v))
 	}
 }

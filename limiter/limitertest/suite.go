@@ -10,7 +10,6 @@ package limitertest
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/regiond/regiond/limiter/store"
@@ -45,30 +44,13 @@ type Question struct {
 }
 
 // Ask prepares questions about limits, which must be valid and apply together.
-func Ask(limits ...*quota.Limit) *Question {
-	q := &Question{Limits: limits, plan: store.NewKeyPlan(limits), places: make([]int, len(limits))}
-	place := 0
-	for first, l := range limits {
-		if slices.ContainsFunc(limits[:first], func(e *quota.Limit) bool { return together(e, l) }) {
-			continue // it stands with an earlier one
-		}
-		for i := first; i < len(limits); i++ {
-			if i == first || together(l, limits[i]) {
-				q.places[i] = place
-				place++
-			}
-		}
-	}
-	return q
-}
+func Ask(limits ...*quota.Limit) *Question { return newQuestion(limits, store.NewKeyPlan(limits)) }
 
-// askCharges prepares questions about charges.
-func askCharges(charges []quota.Charge) *Question {
-	q := &Question{places: make([]int, len(charges))}
-	for i := range charges {
-		q.Limits, q.places[i] = append(q.Limits, charges[i].Limit), i
+func newQuestion(limits []*quota.Limit, plan *store.KeyPlan) *Question {
+	q := &Question{Limits: limits, plan: plan, places: make([]int, len(limits))}
+	for place, i := range plan.Order {
+		q.places[i] = place
 	}
-	q.plan = store.NewChargesPlan(q.Limits)
 	return q
 }
 
@@ -82,11 +64,6 @@ func (q *Question) chargesCall(tenant string, op store.Op, charges []quota.Charg
 	c.Keys = q.plan.AppendKeys(nil, tenant, "p", dims...)
 	c.Counters = q.plan.AppendCounters(nil, c.Keys, tenant, "p")
 	return c
-}
-
-// together reports whether two limits are asked of one log.
-func together(a, b *quota.Limit) bool {
-	return a.Algorithm == quota.SlidingLog && b.Algorithm == quota.SlidingLog && quota.SamePartition(a, b)
 }
 
 // Call is one call for a tenant under policy "p". ceilings are in the order of

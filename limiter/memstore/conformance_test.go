@@ -37,5 +37,3 @@ func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddU
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedMemory) }
 
 func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedMemory) }
-
-func TestCountersOutliveAReset(t *testing.T) { limitertest.CountersOutliveAReset(t, timedMemory) }

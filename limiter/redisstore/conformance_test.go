@@ -61,8 +61,6 @@ func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, 
 
 func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedRedis(t)) }
 
-func TestCountersOutliveAReset(t *testing.T) { limitertest.CountersOutliveAReset(t, timedRedis(t)) }
-
 // damage is what somebody else left under a partition's keys.
 type damage struct {
 	key   int  // 0 the log, 1 the window, 2 the level, 3 the usage counter
