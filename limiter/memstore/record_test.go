@@ -101,22 +101,6 @@ func TestLocalLogsAreBounded(t *testing.T) {
 	}
 }
 
-func TestLocalForgetsOneTenant(t *testing.T) {
-	m := newLocal()
-	for _, tenant := range []string{"acme", "acme2", "a"} {
-		c := limitertest.OneCall(tenant, 9, 4)
-		m.Record(&c, nil)
-	}
-	if err := m.Reset(context.Background(), "acme"); err != nil {
-		t.Fatal(err)
-	}
-	for tenant, want := range map[string]int64{"acme": 0, "acme2": 4, "a": 4} {
-		if got := m.known(t, limitertest.OneCall(tenant, 9, 1)); got != want {
-			t.Errorf("%s: %d units known, want %d", tenant, got, want)
-		}
-	}
-}
-
 // A reload to another window keeps what counts and nothing that had aged out.
 func TestLocalReshapes(t *testing.T) {
 	for _, row := range []struct {

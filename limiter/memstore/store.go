@@ -167,7 +167,7 @@ func (m *Store) TimeUS(context.Context) (int64, error) { return m.now(), nil }
 func (m *Store) shard(name string) *shard { return m.entries.Shard(m.place(name)) }
 
 func (m *Store) place(name string) uint64 {
-	return maphash.String(m.hash, name[:strings.IndexByte(name, '}')+1]) % expiring.Shards
+	return maphash.String(m.hash, name[:strings.IndexByte(name, '}')+1])
 }
 
 // call is a call at work, with the shards locked that it needs.
@@ -177,8 +177,7 @@ type call struct {
 	shard    *shard
 	record   *expiring.Shard[string, *store.Admission] // nil without an Idempotency-Key
 	now      int64
-	few      [quota.MaxLimits]keyed
-	more     []keyed
+	keys     []keyed
 	counters []*entry
 	names    []string // of the counters
 	ceilings []int64  // those of the call, lowered to what bounds leave
@@ -190,14 +189,6 @@ type keyed struct {
 	*keyState
 	entry *entry
 	sum   int64 // the cost under this key, with that of equal ones before it
-}
-
-// key is the i-th of a call's keys.
-func (u *call) key(i int) *keyed {
-	if i < len(u.few) {
-		return &u.few[i]
-	}
-	return &u.more[i-len(u.few)]
 }
 
 // lock locks the shards of a call, always in one order, and reads the clock then: read
@@ -242,7 +233,7 @@ func (u *call) decide() store.Verdict {
 		u.lower(v.Limits)
 	}
 	for i, l := range u.Plan.Limits {
-		k := u.key(u.Plan.KeyOf[i])
+		k := &u.keys[u.Plan.KeyOf[i]]
 		v.Limits[i].Remaining, v.Limits[i].WaitUS = k.judge(l, u.ceilings[i], k.sum)
 		if u.Op == store.OpReport && u.Bounds != nil && l.MaxOvershoot > 0 {
 			v.Limits[i].Over = min(k.sum, max(0, k.used(l)+k.sum-u.ceilings[i]))
@@ -259,11 +250,11 @@ func (u *call) decide() store.Verdict {
 		v.Outcome = store.Admitted
 	case u.Op == store.OpCheck:
 		for i := range u.Keys { // a denial may be the first to see a step of the clock
-			u.key(i).offset = u.key(i).clock.Offset
+			u.keys[i].offset = u.keys[i].clock.Offset
 		}
 	}
 	for i, l := range u.Plan.Limits {
-		lv, k := &v.Limits[i], u.key(u.Plan.KeyOf[i])
+		lv, k := &v.Limits[i], &u.keys[u.Plan.KeyOf[i]]
 		if charged {
 			lv.Remaining, lv.WaitUS = max(0, lv.Remaining-k.sum), 0
 			if u.Costs != nil { // equal keys after this one are charged too
@@ -345,7 +336,7 @@ func (u *call) keepBook(b *loan.Book, name string, e *entry) bool {
 	for _, l := range slices.Concat(b.Lent, b.Held) {
 		last = max(last, l.Until)
 	}
-	u.keep(u.shard, name, e, last-u.now+b.Terms.Keep()+loansMargin)
+	u.keep(name, e, last-u.now+b.Terms.Keep()+loansMargin)
 	return true
 }
 
@@ -378,7 +369,7 @@ func (u *call) lend() store.Verdict {
 	if u.Bounds[0].Epoch == 0 {
 		return store.Verdict{StoreUS: u.now, Err: errNoEpoch}
 	}
-	used := u.key(0).used(l)
+	used := u.keys[0].used(l)
 	b, name, e := u.book(l, 0, 0)
 	b.Lent, b.Held = slices.Clone(b.Lent), slices.Clone(b.Held)
 	b.Ceiling(u.now) // drops what is over
@@ -450,16 +441,16 @@ func (u *call) remember(a *store.Admission) {
 
 // load finds the states of the call's keys and counters, or makes empty ones.
 func (u *call) load() {
-	u.more = make([]keyed, max(0, len(u.Keys)-len(u.few)))
+	u.keys = make([]keyed, len(u.Keys))
 	for i, name := range u.Keys {
-		plan, k := &u.Plan.Keys[i], u.key(i)
+		plan, k := &u.Plan.Keys[i], &u.keys[i]
 		k.sum = u.CostOf(i)
 		if before := u.before(i); before >= 0 {
-			k.keyState, k.entry = u.key(before).keyState, u.key(before).entry
-			k.sum += u.key(before).sum
+			k.keyState, k.entry = u.keys[before].keyState, u.keys[before].entry
+			k.sum += u.keys[before].sum
 			continue
 		}
-		if k.entry = u.find(u.shard, name); k.entry.Value == nil {
+		if k.entry = u.find(name); k.entry.Value == nil {
 			k.entry.Value = &keyState{kind: plan.Kind, window: plan.Limits[0].WindowUS()}
 		}
 		k.keyState = k.entry.Value.(*keyState)
@@ -473,7 +464,7 @@ func (u *call) load() {
 				continue
 			}
 		}
-		e := u.find(u.shard, name)
+		e := u.find(name)
 		if e.Value == nil {
 			e.Value = &usageCounter{}
 		}
@@ -492,8 +483,8 @@ func (u *call) before(i int) int {
 }
 
 // find returns the entry of a name, or one that the store does not have yet.
-func (u *call) find(s *shard, name string) *entry {
-	if e := s.Get(name, u.now); e != nil {
+func (u *call) find(name string) *entry {
+	if e := u.shard.Get(name, u.now); e != nil {
 		return e
 	}
 	u.missing++
@@ -501,9 +492,9 @@ func (u *call) find(s *shard, name string) *entry {
 }
 
 // keep has an entry live for so long (µs) from now on.
-func (u *call) keep(s *shard, name string, e *entry, lasts int64) {
+func (u *call) keep(name string, e *entry, lasts int64) {
 	if e.Ends == 0 {
-		s.Put(name, e)
+		u.shard.Put(name, e)
 	}
 	if e.Ends = u.now + lasts; u.store.keep {
 		e.Ends = math.MaxInt64
@@ -517,19 +508,19 @@ func (u *call) charge() bool {
 		return false
 	}
 	for i, name := range u.Keys {
-		plan, k := &u.Plan.Keys[i], u.key(i)
+		plan, k := &u.Plan.Keys[i], &u.keys[i]
 		k.charge(plan, u.CostOf(i), u.store.coarse)
 		lasts := k.lasts(plan)
 		if k.kind == 'l' { // a former plan may need it for longer
 			lasts = max(lasts, k.entry.Ends-u.now)
 		}
-		u.keep(u.shard, name, k.entry, lasts)
+		u.keep(name, k.entry, lasts)
 	}
 	n := 0
 	for i, l := range u.Plan.Limits {
 		if l.Scope == quota.ScopeGlobal && u.counters != nil {
 			u.counters[n].Value.(*usageCounter).add(l, u.now, u.CostOf(u.Plan.KeyOf[i]))
-			u.keep(u.shard, u.names[n], u.counters[n], u.Plan.Keys[u.Plan.KeyOf[i]].TTL.Microseconds())
+			u.keep(u.names[n], u.counters[n], u.Plan.Keys[u.Plan.KeyOf[i]].TTL.Microseconds())
 			n++
 		}
 	}

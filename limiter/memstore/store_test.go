@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,49 +64,6 @@ func TestMemoryKeepsOnlyCharges(t *testing.T) {
 	}
 }
 
-// The memory of a flood is swept as it comes, without a goroutine for it.
-func TestMemorySweeps(t *testing.T) {
-	m := newMemoryClock(Options{})
-	for i := range 50_000 {
-		c := limitertest.OneCall(fmt.Sprint("t", i), 5, 1)
-		if i%4 == 0 {
-			c.Record, c.Print = c.Keys[0]+"i:k", "p"
-		}
-		m.decideOne(t, c)
-		m.us += 100_000 // so that about 2200 are live at any time
-	}
-	if keys, records, _ := m.held(t); keys > 8_000 || records > 4_000 {
-		t.Errorf("%d partitions and %d records are held, want little more than the 1800 and 300 alive", keys, records)
-	}
-}
-
-// What is live is never swept: who has used its limit is denied for all of the
-// window, whatever flood comes meanwhile.
-func TestMemoryNeverForgetsTheLive(t *testing.T) {
-	m := newMemoryClock(Options{})
-	const spent, steps = 20, 59
-	for i := range spent {
-		m.decideOne(t, limitertest.OneCall(fmt.Sprint("spent", i), 5, 5))
-	}
-	for step := range steps {
-		m.us += 1_000_000
-		for i := range 200 { // each shard is swept a few times
-			m.decideOne(t, limitertest.OneCall(fmt.Sprint("flood", step, ".", i), 5, 1))
-		}
-		for i := range spent {
-			if v := m.decideOne(t, limitertest.OneCall(fmt.Sprint("spent", i), 5, 1)); v.Outcome != store.Denied {
-				t.Fatalf("after %d s: tenant %d has used its limit of a minute and gets %+v", step+1, i, v)
-			}
-		}
-	}
-	m.us += 1_000_000
-	for i := range spent {
-		if v := m.decideOne(t, limitertest.OneCall(fmt.Sprint("spent", i), 5, 5)); v.Outcome != store.Admitted {
-			t.Errorf("after the window tenant %d gets %+v", i, v)
-		}
-	}
-}
-
 // What has expired is as good as absent, whether or not it was swept: in a Redis it
 // would be gone, and stay so when the clock steps back.
 func TestMemoryForgetsWhatHasExpired(t *testing.T) {
@@ -162,59 +115,6 @@ func TestMemoryReadsTheClockUnderTheLock(t *testing.T) {
 		t.Error(v)
 	}
 	m.Record(&c, nil)
-}
-
-// However callers are scheduled, no window of the store's own time has more than the limit.
-func TestMemoryWindowsUnderConcurrency(t *testing.T) {
-	const units, window, callers = 3, 20 * time.Millisecond, 16
-	m := New(Options{})
-	c := limitertest.CallOf(store.NewKeyPlan([]*quota.Limit{{Name: "l", Units: units, Window: window}}), "acme", 1)
-	var all [callers][]int64
-	var wg sync.WaitGroup
-	end := time.Now().Add(time.Second)
-	for w := range callers {
-		wg.Go(func() {
-			var v [1]store.Verdict
-			for time.Now().Before(end) {
-				if m.Decide(context.Background(), []store.Call{c}, v[:]); v[0].Outcome == store.Admitted {
-					all[w] = append(all[w], v[0].StoreUS)
-				}
-				runtime.Gosched()
-			}
-		})
-	}
-	wg.Wait()
-	stamps := slices.Sorted(slices.Values(slices.Concat(all[:]...)))
-	if len(stamps) < units*10 {
-		t.Fatalf("only %d admissions", len(stamps))
-	}
-	for i := units; i < len(stamps); i++ {
-		if within := stamps[i] - stamps[i-units]; within < window.Microseconds() {
-			t.Fatalf("%d units within %d µs: %v", units+1, within, stamps[i-units:i+1])
-		}
-	}
-}
-
-func TestMemoryConcurrent(t *testing.T) {
-	const units, callers = 500, 16
-	m := New(Options{})
-	var got atomic.Int64
-	var wg sync.WaitGroup
-	for range callers {
-		wg.Go(func() {
-			for range units / 8 {
-				var v [1]store.Verdict
-				c := limitertest.OneCall("acme", units, 1)
-				if m.Decide(context.Background(), []store.Call{c}, v[:]); v[0].Outcome == store.Admitted {
-					got.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if got.Load() != units {
-		t.Errorf("%d of %d admitted, want exactly %d", got.Load(), callers*(units/8), units)
-	}
 }
 
 // held counts what is kept by kind; it fails if that is not what is counted.
@@ -272,85 +172,6 @@ func TestMemoryBounded(t *testing.T) {
 	}
 	if v := m.decideOne(t, limitertest.OneCall("later7", 5, 1)); v.Err != nil {
 		t.Errorf("no room after all had expired: %v", v.Err)
-	}
-}
-
-// fromAddress is a check of one of a tenant's many partitions.
-func fromAddress(tenant string, n int) store.Call {
-	c := limitertest.OneCall(tenant, 5, 1)
-	c.Keys = []string{fmt.Sprintf("rl:{%s}:l:standard:ip:%d:", tenant, n)}
-	return c
-}
-
-// The room is everybody's: one tenant may fill all of it. Once its partitions have
-// expired there is room for others, although that tenant does not come again.
-func TestMemoryRoomIsShared(t *testing.T) {
-	const most = 5_000
-	m := newMemoryClock(Options{Partitions: most})
-	for i := range most {
-		if v := m.decideOne(t, fromAddress("acme", i)); v.Err != nil {
-			t.Fatalf("partition %d of %d: %v", i+1, most, v.Err)
-		}
-	}
-	if v := m.decideOne(t, fromAddress("acme", most)); v.Err == nil {
-		t.Error("one more than there is room for was admitted")
-	}
-	if v := m.decideOne(t, fromAddress("acme", 0)); v.Err != nil || v.Limits[0].Remaining != 3 {
-		t.Errorf("a partition that is held: %+v, want 3 remaining", v)
-	}
-	m.us += (3 * time.Minute).Microseconds()
-	refused := 0
-	for i := range most / 2 {
-		if m.decideOne(t, fromAddress(fmt.Sprint("other", i), 0)).Err != nil {
-			refused++
-		}
-	}
-	if refused >= expiring.Shards {
-		t.Errorf("%d of %d others were refused when all had expired, want fewer than there are shards to look through", refused, most/2)
-	}
-}
-
-// Callers that arrive at the same time do not pass the bound.
-func TestMemoryBoundedConcurrently(t *testing.T) {
-	const most, callers = 500, 8
-	var us atomic.Int64
-	us.Store(usageStart)
-	m := New(Options{Now: us.Load, Partitions: most})
-	var wg sync.WaitGroup
-	for w := range callers {
-		wg.Go(func() {
-			for i := range 2_000 {
-				us.Add(30_000) // a partition lives for 6,000 calls, of 16,000
-				var v [1]store.Verdict
-				m.Decide(context.Background(), []store.Call{fromAddress(fmt.Sprint("t", w, ".", i%100), i)}, v[:])
-			}
-		})
-	}
-	wg.Wait()
-	if n, _, _ := (&memoryClock{Store: m}).held(t); n > most || n < most*9/10 {
-		t.Errorf("%d partitions are held, want at most %d and hardly less", n, most)
-	}
-}
-
-// A shard that once held much gets a smaller map, and nothing that is live is lost by that.
-func TestMemoryLetsGoOfRoom(t *testing.T) {
-	m := newMemoryClock(Options{})
-	const much = 10_000
-	for i := range much {
-		m.decideOne(t, fromAddress("acme", i))
-	}
-	m.us += (3 * time.Minute).Microseconds()
-	live := fromAddress("acme", -1)
-	live.Cost = 5
-	m.decideOne(t, live)
-	live.Cost = 1
-	for range 8 * much { // far more often than it takes to sweep them all
-		if v := m.decideOne(t, live); v.Outcome != store.Denied {
-			t.Fatalf("who has used its limit gets %+v", v)
-		}
-	}
-	if n, _, _ := m.held(t); n != 1 {
-		t.Errorf("%d partitions are held, want 1", n)
 	}
 }
 
@@ -432,5 +253,48 @@ func TestMemoryRecordOfTheSharedPartition(t *testing.T) {
 	}
 	if got := in("acme"); got != store.Admitted {
 		t.Errorf("after a reset of the tenant: %c", got)
+	}
+}
+
+// A log lives on as long as a former limit needs it, when a shorter one has charged it since.
+func TestLogOutlivesALoweredLimit(t *testing.T) {
+	us := limitertest.Epoch
+	s := New(Options{Now: func() int64 { return us }})
+	ask := func(units int64, window time.Duration, cost int64) byte {
+		c := limitertest.Ask(&quota.Limit{Name: "l", Units: units, Window: window}).Call("acme", store.OpCheck, cost, nil)
+		v, err := limitertest.Decide(s, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v[0].Outcome
+	}
+	ask(100, time.Minute, 100)
+	us += 2_000_000
+	ask(10, time.Second, 1)
+	us += 50_000_000
+	if got := ask(100, time.Minute, 1); got != store.Denied {
+		t.Errorf("100 of 100 used 52 s ago, and a check gets %c", got)
+	}
+}
+
+// What another store has admitted is replayed until it is settled that this one has to forget it.
+func TestRecordIsSettled(t *testing.T) {
+	m, c := New(Options{}), limitertest.OneCall("acme", 5, 1)
+	c.Record, c.Print = store.RecordKey("acme", "k"), "p"
+	m.Record(&c, &store.Admission{Plan: c.Plan, Limits: make([]store.LimitVerdict, 1), Own: true})
+	own := m.Earlier(&c)
+	if own == nil || !own.Own || own.Print != "p" {
+		t.Fatalf("recorded %+v", own)
+	}
+	m.Settle(own, false)
+	known := m.Earlier(&c)
+	if known == nil || known.Own {
+		t.Fatalf("once the other store knows it: %+v", known)
+	}
+	if m.Settle(own, true); m.Earlier(&c) != known {
+		t.Error("what was replaced meanwhile is forgotten")
+	}
+	if m.Settle(known, true); m.Earlier(&c) != nil {
+		t.Error("it is not forgotten")
 	}
 }
