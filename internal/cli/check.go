@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/regiond/regiond/internal/status"
 )
 
 // checkTimeout is far above the 50 ms in which a regiond answers.
@@ -97,7 +99,7 @@ func (t *target) check(req *http.Request, format string, stdout, stderr io.Write
 	}
 	a, code, err := readAnswer(res.StatusCode, text)
 	if err == nil && format != "json" {
-		a.print(stdout, stderr)
+		printAnswer(&a, stdout, stderr)
 	}
 	if code == ExitOK {
 		return nil
@@ -105,58 +107,36 @@ func (t *target) check(req *http.Request, format string, stdout, stderr io.Write
 	return Exit{code, err}
 }
 
-// checkAnswer is what `check` shows of regiond's JSON: of a decision, which names what
-// it rests on, or of a problem document, which has one of regiond's types.
-type checkAnswer struct {
-	Allowed      bool   `json:"allowed"`
-	WouldDeny    bool   `json:"would_deny"`
-	Policy       string `json:"policy"`
-	Name         string `json:"name"`
-	Limit        int64  `json:"limit"`
-	Remaining    int64  `json:"remaining"`
-	RetryAfterMS int64  `json:"retry_after_ms"`
-	Basis        string `json:"basis"`
-	Mode         string `json:"mode"`
-	Reason       string `json:"reason"`
-	Type         string `json:"type"`
-	Title        string `json:"title"`
-	Detail       string `json:"detail"`
-	Errors       []struct {
-		Pointer string `json:"pointer"`
-		Detail  string `json:"detail"`
-	} `json:"errors"`
-}
-
 // readAnswer returns an answer and the exit code that it stands for. An error means
 // that regiond did not give it, whatever its status: there may be a proxy on the way,
 // or another server on the port.
-func readAnswer(status int, text []byte) (checkAnswer, int, error) {
-	var a checkAnswer
+func readAnswer(code int, text []byte) (status.Answer, int, error) {
+	var a status.Answer
 	if json.Unmarshal(text, &a) == nil {
 		switch {
-		case !a.decided() && a.isProblem(): // neither yes nor no
+		case !decided(&a) && isProblem(a.Type): // neither yes nor no
 			return a, ExitUsage, nil
-		case a.Basis != "" && a.Allowed && status == http.StatusOK:
+		case a.Basis != "" && a.Allowed && code == http.StatusOK:
 			return a, ExitOK, nil
-		case a.Basis != "" && !a.Allowed && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable):
+		case a.Basis != "" && !a.Allowed && (code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable):
 			return a, ExitFailed, nil
 		}
 	}
-	return a, ExitUsage, fmt.Errorf("status %d, and the answer is not regiond's: %.200q", status, text)
+	return a, ExitUsage, fmt.Errorf("status %d, and the answer is not regiond's: %.200q", code, text)
 }
 
 // decided is false without a decision, and for a check that was shed.
-func (a *checkAnswer) decided() bool { return a.Basis != "" && (a.Allowed || a.Basis != "shed") }
+func decided(a *status.Answer) bool { return a.Basis != "" && (a.Allowed || a.Basis != "shed") }
 
 // isProblem knows the types of problems that come without a decision.
-func (a *checkAnswer) isProblem() bool {
-	return strings.HasPrefix(a.Type, "urn:regiond:problem:") || strings.HasSuffix(a.Type, "#temporary-reduced-capacity")
+func isProblem(kind string) bool {
+	return strings.HasPrefix(kind, "urn:regiond:problem:") || strings.HasSuffix(kind, "#temporary-reduced-capacity")
 }
 
-// print gives the answer in one line for a person, and what is wrong with a request
+// printAnswer gives an answer in one line for a person, and what is wrong with a request
 // in a few.
-func (a *checkAnswer) print(stdout, stderr io.Writer) {
-	if !a.decided() {
+func printAnswer(a *status.Answer, stdout, stderr io.Writer) {
+	if !decided(a) {
 		fmt.Fprintf(stderr, "%s: %s\n", a.Title, a.Detail)
 		for _, e := range a.Errors {
 			fmt.Fprintf(stderr, "  %s %s\n", e.Pointer, e.Detail)

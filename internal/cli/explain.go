@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"strconv"
 	"strings"
@@ -45,19 +46,12 @@ func Explain() *cobra.Command {
 			} `json:"explain"`
 		}
 		path := "/v1/explain/" + url.PathEscape(words[0]) + "?" + query.Encode()
-		body, err := t.fetch(c.Context(), path, &v, func() bool { return len(v.Explain.Sentences) > 0 })
-		if err != nil {
-			return err
-		}
-		if *format == "json" {
-			fmt.Fprintln(c.OutOrStdout(), string(body))
-			return nil
-		}
-		plain := strings.NewReplacer("−", "-", "÷", "/")
-		for _, line := range v.Explain.Sentences {
-			fmt.Fprintln(c.OutOrStdout(), printable(plain.Replace(line)))
-		}
-		return nil
+		return t.show(c, path, *format, &v, func() bool { return len(v.Explain.Sentences) > 0 }, func(w io.Writer) {
+			plain := strings.NewReplacer("−", "-", "÷", "/")
+			for _, line := range v.Explain.Sentences {
+				fmt.Fprintln(w, printable(plain.Replace(line)))
+			}
+		})
 	}
 	return c
 }

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,14 +26,9 @@ Exit code 0 in mode global, 1 in any other mode, 2 when it could not be asked.`,
 	format := outputFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var v status.Report
-		body, err := t.fetch(c.Context(), "/v1/regions", &v, func() bool { return v.Mode.Mode != "" })
-		switch {
-		case err != nil:
+		known := func() bool { return v.Mode.Mode != "" }
+		if err := t.show(c, "/v1/regions", *format, &v, known, func(w io.Writer) { v.Print(w, time.Now()) }); err != nil {
 			return err
-		case *format == "json":
-			fmt.Fprintln(c.OutOrStdout(), string(body))
-		default:
-			v.Print(c.OutOrStdout(), time.Now())
 		}
 		if v.Mode.Mode != quota.ModeGlobal.String() {
 			return Exit{Code: ExitFailed}

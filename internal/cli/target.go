@@ -13,9 +13,11 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/regiond/regiond/internal/base/files"
+	"github.com/regiond/regiond/internal/status"
 )
 
 // Where `regiond serve` has its listeners without flags.
@@ -125,21 +127,29 @@ func (t *target) fetch(ctx context.Context, path string, v any, known func() boo
 	return bytes.TrimSpace(body), nil
 }
 
-// refused is the error for an answer other than 200, with the detail of its problem document.
-func (t *target) refused(status int, body []byte) error {
-	var p struct {
-		Title  string `json:"title"`
-		Detail string `json:"detail"`
-		Errors []struct {
-			Pointer, Detail string
-		} `json:"errors"`
+// show asks the listener for JSON, into v, and prints it as it came, or for a person by print.
+func (t *target) show(c *cobra.Command, path, format string, v any, known func() bool, print func(w io.Writer)) error {
+	body, err := t.fetch(c.Context(), path, v, known)
+	switch {
+	case err != nil:
+		return err
+	case format == "json":
+		fmt.Fprintln(c.OutOrStdout(), string(body))
+	default:
+		print(c.OutOrStdout())
 	}
+	return nil
+}
+
+// refused is the error for an answer other than 200, with the detail of its problem document.
+func (t *target) refused(code int, body []byte) error {
+	var p status.Answer
 	if err := json.Unmarshal(body, &p); err != nil || p.Title == "" {
 		hint := ""
-		if status == http.StatusBadRequest && !strings.HasPrefix(t.addr, "https:") { // as net/http answers HTTP where it wants TLS
+		if code == http.StatusBadRequest && !strings.HasPrefix(t.addr, "https:") { // as net/http answers HTTP where it wants TLS
 			hint = "; if it has a certificate, its address begins with https://"
 		}
-		return fmt.Errorf("status %d, and what answers at %s is not regiond's %s listener%s", status, t.addr, t.listener, hint)
+		return fmt.Errorf("status %d, and what answers at %s is not regiond's %s listener%s", code, t.addr, t.listener, hint)
 	}
 	var details []string
 	for _, e := range p.Errors {
@@ -148,8 +158,8 @@ func (t *target) refused(status int, body []byte) error {
 	if len(details) > 0 {
 		p.Detail = strings.Join(details, "; ")
 	}
-	if status == http.StatusUnauthorized || status == http.StatusForbidden {
-		return fmt.Errorf("%s: %s; name a file with a token for the %s listener by --token-file, or a client certificate by --cert-file", p.Title, p.Detail, t.listener)
+	if code == http.StatusUnauthorized || code == http.StatusForbidden {
+		p.Detail += fmt.Sprintf("; name a file with a token for the %s listener by --token-file, or a client certificate by --cert-file", t.listener)
 	}
 	return fmt.Errorf("%s: %s", p.Title, p.Detail)
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -62,22 +61,23 @@ shows it live.`,
 		case *every < 100*time.Millisecond:
 			return errors.New("--every is at least 100ms")
 		case *watch:
-			return o.watch(c.Context(), *every, *format, c.OutOrStdout(), c.ErrOrStderr())
+			return o.watch(c, *every, *format)
 		}
-		return o.print(c.Context(), *format, c.OutOrStdout())
+		return o.print(c, *format)
 	}
 	return c
 }
 
 // watch prints again and again until an interrupt. When regiond is away it says so and goes on asking.
-func (o *topOptions) watch(ctx context.Context, every time.Duration, format string, stdout, stderr io.Writer) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+func (o *topOptions) watch(c *cobra.Command, every time.Duration, format string) error {
+	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	c.SetContext(ctx)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		if err := o.print(ctx, format, stdout); err != nil && ctx.Err() == nil {
-			fmt.Fprintln(stderr, "regiond top: "+err.Error())
+		if err := o.print(c, format); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(c.ErrOrStderr(), "regiond top: "+err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -85,13 +85,13 @@ func (o *topOptions) watch(ctx context.Context, every time.Duration, format stri
 		case <-ticker.C:
 		}
 		if format == "text" {
-			fmt.Fprintln(stdout)
+			fmt.Fprintln(c.OutOrStdout())
 		}
 	}
 }
 
 // print asks regiond once.
-func (o *topOptions) print(ctx context.Context, format string, stdout io.Writer) error {
+func (o *topOptions) print(c *cobra.Command, format string) error {
 	query := url.Values{
 		"by": {o.query.By.String()}, "scope": {o.query.Scope.String()},
 		"window": {o.query.Window.String()}, "limit": {strconv.Itoa(o.query.Rows)},
@@ -100,19 +100,12 @@ func (o *topOptions) print(ctx context.Context, format string, stdout io.Writer)
 		query.Set("policy", o.query.Policy)
 	}
 	var v quota.TopReport
-	body, err := o.fetch(ctx, "/v1/top?"+query.Encode(), &v, func() bool { return v.WindowMS != 0 })
-	if err != nil {
-		return err
-	}
-	if format == "json" {
-		fmt.Fprintln(stdout, string(body))
-		return nil
-	}
-	fmt.Fprintln(stdout, topSummary(&v))
-	for _, line := range slices.Concat(topLines(v.Rows, v.Total), topNotes(&v)) {
-		fmt.Fprintln(stdout, line)
-	}
-	return nil
+	return o.show(c, "/v1/top?"+query.Encode(), format, &v, func() bool { return v.WindowMS != 0 }, func(w io.Writer) {
+		fmt.Fprintln(w, topSummary(&v))
+		for _, line := range slices.Concat(topLines(v.Rows, v.Total), topNotes(&v)) {
+			fmt.Fprintln(w, line)
+		}
+	})
 }
 
 // topSummary is a report in a line.

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"context"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -10,20 +9,21 @@ import (
 	"net/url"
 	"reflect"
 	"testing"
-	"time"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
+
+	"github.com/regiond/regiond/internal/status"
 )
 
 // fixed is a server with one answer, and the requests that it received.
-func fixed(t *testing.T, status int, body string) (target string, asked *[]string) {
+func fixed(t *testing.T, code int, body string) (target string, asked *[]string) {
 	t.Helper()
 	asked = new([]string)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body) // what is missing shows below
 		*asked = append(*asked, r.Method+" "+r.URL.String()+" "+r.Header.Get("Authorization")+" "+string(text))
 		w.Header().Set("Location", "/elsewhere")
-		w.WriteHeader(status)
+		w.WriteHeader(code)
 		_, _ = io.WriteString(w, body)
 	}))
 	t.Cleanup(s.Close)
@@ -31,7 +31,7 @@ func fixed(t *testing.T, status int, body string) (target string, asked *[]strin
 }
 
 // send sends a check as a run does, and returns what it counts.
-func send(ctx context.Context, t *testing.T, target string) answer {
+func send(t *testing.T, target string) answer {
 	t.Helper()
 	u, err := url.Parse(target + "/v1/check")
 	if err != nil {
@@ -51,34 +51,34 @@ func send(ctx context.Context, t *testing.T, target string) answer {
 	}
 	next := &http.Transport{}
 	defer next.CloseIdleConnections()
-	return ask(next, r.WithContext(ctx))
+	return ask(next, r)
 }
 
 // TestAsk lists what a server answers, and what that counts as.
 func TestAsk(t *testing.T) {
 	const exact = `"basis":"exact","mode":"global"`
+	decided := status.Answer{Allowed: true, Basis: "exact", Mode: "global"}
+	observed, denied := decided, status.Answer{Basis: "exact", Mode: "global", Title: "Too many"}
+	observed.WouldDeny = true
 	for _, row := range []struct {
-		status int
-		body   string
-		want   answer
+		code int
+		body string
+		want answer
 	}{
-		{200, `{"allowed":true,` + exact + `}`, answer{Allowed: true, Basis: "exact", Mode: "global"}},
-		{200, `{"allowed":true,"would_deny":true,` + exact + `}`, answer{Allowed: true, WouldDeny: true, Basis: "exact", Mode: "global"}},
-		{429, `{"allowed":false,"title":"Too many",` + exact + `}`, answer{Basis: "exact", Mode: "global", Title: "Too many"}},
-		{503, `{"allowed":false,"basis":"closed","mode":"local","reason":"redis_down"}`, answer{Basis: "closed", Mode: "local", Reason: "redis_down"}},
-		{503, `{"allowed":false,"basis":"shed","mode":"global","reason":"overloaded"}`, answer{Basis: "shed", Mode: "global", Reason: "overloaded"}},
-		{503, `{"title":"Capacity is reduced for now","detail":"Retry later."}`, answer{fault: "status 503", Detail: "Capacity is reduced for now: Retry later."}},
-		{503, `{}`, answer{fault: faultForeign, Detail: `status 503, "{}"`}},
-		{400, `{"title":"Bad","detail":"Look.","errors":[{"pointer":"#/cost","detail":"is 0"}]}`, answer{fault: "status 400", Detail: "Bad: Look.; #/cost is 0"}},
-		{401, `{"title":"Unauthorized"}`, answer{fault: "status 401", Detail: "Unauthorized"}},
-		{302, ``, answer{fault: "status 302"}},
-		{500, `oh`, answer{fault: "status 500"}},
-		{200, `<html>`, answer{fault: faultForeign, Detail: `status 200, "<html>"`}},
-		{200, `{"allowed":true}`, answer{fault: faultForeign, Detail: `status 200, "{\"allowed\":true}"`}},
+		{200, `{"allowed":true,` + exact + `}`, answer{Answer: decided}},
+		{200, `{"allowed":true,"would_deny":true,` + exact + `}`, answer{Answer: observed}},
+		{429, `{"allowed":false,"title":"Too many",` + exact + `}`, answer{Answer: denied}},
+		{503, `{"allowed":false,"basis":"closed","mode":"local","reason":"redis_down"}`, answer{Answer: status.Answer{Basis: "closed", Mode: "local", Reason: "redis_down"}}},
+		{503, `{"title":"Capacity is reduced for now","detail":"Retry later."}`, failed("status 503", "Capacity is reduced for now: Retry later.")},
+		{503, `{}`, failed(faultForeign, `status 503, "{}"`)},
+		{400, `{"title":"Bad","detail":"Look.","errors":[{"pointer":"#/cost","detail":"is 0"}]}`, failed("status 400", "Bad: Look.; #/cost is 0")},
+		{302, ``, failed("status 302", "")},
+		{200, `<html>`, failed(faultForeign, `status 200, "<html>"`)},
+		{200, `{"allowed":true}`, failed(faultForeign, `status 200, "{\"allowed\":true}"`)},
 	} {
-		target, asked := fixed(t, row.status, row.body)
-		if got := send(t.Context(), t, target); !reflect.DeepEqual(got, row.want) {
-			t.Errorf("%d %s: %+v", row.status, row.body, got)
+		target, asked := fixed(t, row.code, row.body)
+		if got := send(t, target); !reflect.DeepEqual(got, row.want) {
+			t.Errorf("%d %s: %+v", row.code, row.body, got)
 		}
 		if want := `POST /v1/check Bearer secret {"tenant":"bench-1","policy":"gold","cost":3}`; len(*asked) != 1 || (*asked)[0] != want {
 			t.Errorf("it asks %q, want once %q", *asked, want)
@@ -103,23 +103,14 @@ func TestFaults(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	if a := send(t.Context(), t, address); a.fault != faultBroken {
+	if a := send(t, address); a.fault != faultBroken {
 		t.Errorf("a connection that ends: %+v", a)
 	}
 	_ = l.Close()
-	if a := send(t.Context(), t, address); a.fault != faultRefused {
+	if a := send(t, address); a.fault != faultRefused {
 		t.Errorf("nothing listens: %+v", a)
 	}
-	if a := send(t.Context(), t, "http://host.invalid"); a.fault != faultNetwork {
+	if a := send(t, "http://host.invalid"); a.fault != faultNetwork {
 		t.Errorf("no such host: %+v", a)
-	}
-	released := make(chan struct{})
-	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-released }))
-	defer s.Close()
-	defer close(released)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if a := send(ctx, t, s.URL); a.fault != faultTimeout {
-		t.Errorf("no answer: %+v", a)
 	}
 }

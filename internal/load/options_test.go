@@ -2,10 +2,86 @@ package load
 
 import (
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 )
+
+// weights is what zipf should be, by its definition.
+func weights(count int, s float64) []float64 {
+	all, sum := make([]float64, count), 0.0
+	for k := range all {
+		all[k] = 1 / math.Pow(float64(k+1), s)
+		sum += all[k]
+	}
+	for k := range all {
+		all[k] /= sum
+	}
+	return all
+}
+
+// TestZipfWeights: the chances are those of the definition, for one tenant too, and
+// for exponents that the standard library does not have.
+func TestZipfWeights(t *testing.T) {
+	for _, count := range []int{1, 2, 1000} {
+		for _, s := range []float64{0, 0.5, 1, 1.5, 10} {
+			z, before := newZipf(count, s), 0.0
+			for k, want := range weights(count, s) {
+				if got := (z[k] - before) / z[count-1]; math.Abs(got-want) > 1e-12 {
+					t.Fatalf("%d tenants, s=%v: the chance of %d is %v, want %v", count, s, k, got, want)
+				}
+				before = z[k]
+			}
+		}
+	}
+}
+
+// TestZipfDraws: a million draws are as the chances say, by chi-square. The bound is that of one in a million for 99 degrees
+// of freedom; the seed is fixed.
+func TestZipfDraws(t *testing.T) {
+	const tenants, draws, most, s = 100, 1_000_000, 175, 1.3
+	z, r, chi := newZipf(tenants, s), rand.New(rand.NewPCG(7, 7)), 0.0
+	seen := make([]float64, tenants)
+	for range draws {
+		seen[z.draw(r)]++
+	}
+	for k, w := range weights(tenants, s) {
+		chi += (seen[k] - w*draws) * (seen[k] - w*draws) / (w * draws)
+	}
+	if chi > most {
+		t.Errorf("chi-square is %v", chi)
+	}
+}
+
+func TestCosts(t *testing.T) {
+	for _, row := range []struct {
+		text string
+		want Costs
+	}{
+		{"1", Costs{1, 1}},
+		{"700", Costs{700, 700}},
+		{"1-5", Costs{1, 5}},
+		{"1099511627776", Costs{1 << 40, 1 << 40}},
+	} {
+		got, err := ParseCosts(row.text)
+		if err != nil || got != row.want || got.String() != row.text {
+			t.Errorf("%q is %v, %v", row.text, got, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "1-", "-", "1-5-9", "1.5", "1e3", "five", "99999999999999999999"} {
+		if got, err := ParseCosts(text); err == nil {
+			t.Errorf("%q is taken as %v", text, got)
+		}
+	}
+	r, seen := rand.New(rand.NewPCG(1, 1)), map[int64]bool{}
+	for range 300 {
+		seen[Costs{3, 5}.draw(r)] = true
+	}
+	if len(seen) != 3 || !seen[3] || !seen[4] || !seen[5] {
+		t.Errorf("costs of 3-5 are %v", seen)
+	}
+}
 
 func TestValidate(t *testing.T) {
 	good := options()
@@ -13,32 +89,25 @@ func TestValidate(t *testing.T) {
 		t.Error(err)
 	}
 	for want, spoil := range map[string]func(o *Options){
-		"target is needed":               func(o *Options) { o.Targets = nil },
-		"target may be given 32 times":   func(o *Options) { o.Targets = make([]string, 33) },
-		"rate is above 0":                func(o *Options) { o.Rate = 0 },
-		"rate is above 0 ":               func(o *Options) { o.Rate = -1 },
-		"rate is above 0 and":            func(o *Options) { o.Rate = math.NaN() },
-		"at most 100000 requests":        func(o *Options) { o.Rate = math.Inf(1) },
-		"rate is above 0 and at most":    func(o *Options) { o.Rate = 100_001 },
-		"for is above 0s":                func(o *Options) { o.For = 0 },
-		"at most 1h0m0s":                 func(o *Options) { o.For = time.Hour + 1 },
-		"not one request is due":         func(o *Options) { o.Rate = 0.5 },
-		"warmup is between":              func(o *Options) { o.Warmup = -1 },
-		"warmup is between 0s and 10m0s": func(o *Options) { o.Warmup = time.Hour },
-		"tenants is between":             func(o *Options) { o.Tenants = 0 },
-		"tenants is between 1 and":       func(o *Options) { o.Tenants = 1_000_001 },
-		"zipf is between":                func(o *Options) { o.Zipf = -0.1 },
-		"zipf is between 0":              func(o *Options) { o.Zipf = math.NaN() },
-		"zipf is between 0 (":            func(o *Options) { o.Zipf = 11 },
-		"max-in-flight is between":       func(o *Options) { o.MaxInFlight = 0 },
-		"max-in-flight is between 1":     func(o *Options) { o.MaxInFlight = 65_001 },
-		"timeout is above":               func(o *Options) { o.Timeout = 0 },
-		"timeout is above 0s and":        func(o *Options) { o.Timeout = time.Hour },
-		"tenant-prefix makes a bad id":   func(o *Options) { o.Prefix = "a b" },
-		"tenant-prefix makes":            func(o *Options) { o.Prefix = strings.Repeat("a", 255) },
-		"cost is between":                func(o *Options) { o.Costs = Costs{0, 1} },
-		"cost is between 1 and":          func(o *Options) { o.Costs = Costs{5, 1} },
-		"cost is between 1 and 10995":    func(o *Options) { o.Costs = Costs{1, 1<<40 + 1} },
+		"target is needed":             func(o *Options) { o.Targets = nil },
+		"target may be given 32 times": func(o *Options) { o.Targets = make([]string, 33) },
+		"rate is above 0":              func(o *Options) { o.Rate = 0 },
+		"rate is above 0 and":          func(o *Options) { o.Rate = math.NaN() },
+		"at most 100000 requests":      func(o *Options) { o.Rate = math.Inf(1) },
+		"for is above 0s":              func(o *Options) { o.For = 0 },
+		"at most 1h0m0s":               func(o *Options) { o.For = time.Hour + 1 },
+		"not one request is due":       func(o *Options) { o.Rate = 0.5 },
+		"warmup is between":            func(o *Options) { o.Warmup = -1 },
+		"tenants is between":           func(o *Options) { o.Tenants = 0 },
+		"tenants is between 1 and":     func(o *Options) { o.Tenants = 1_000_001 },
+		"zipf is between":              func(o *Options) { o.Zipf = -0.1 },
+		"zipf is between 0 (":          func(o *Options) { o.Zipf = 11 },
+		"max-in-flight is between":     func(o *Options) { o.MaxInFlight = 0 },
+		"timeout is above":             func(o *Options) { o.Timeout = 0 },
+		"timeout is above 0s and":      func(o *Options) { o.Timeout = time.Hour },
+		"tenant-prefix makes a bad id": func(o *Options) { o.Prefix = "a b" },
+		"cost is between":              func(o *Options) { o.Costs = Costs{0, 1} },
+		"cost is between 1 and 10995":  func(o *Options) { o.Costs = Costs{1, 1<<40 + 1} },
 	} {
 		o := options()
 		spoil(&o)
