@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/grpcapi"
 	"github.com/regiond/regiond/httpapi"
@@ -51,10 +49,9 @@ type Daemon struct {
 
 	denials           *telemetry.DenialLog // nil while off
 	stream            *page.Stream
-	data, admin       server
+	listeners         []listening // in the order in which they are served
 	dataAt, adminAt   net.Listener
-	envoy             []listening  // of Envoy's services
-	grpcAt            net.Listener // the one of them that the region names; nil without
+	grpcAt            net.Listener // of Envoy's services, where the region names it; nil without
 	draining, serving atomic.Bool
 }
 
@@ -111,7 +108,7 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 		return nil, err
 	}
 	if c.hasPeers() {
-		if d.replication, err = newReplication(d.replicationOptions(s)); err != nil {
+		if d.replication, err = newReplication(d, s); err != nil {
 			return nil, err
 		}
 	}
@@ -122,7 +119,7 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 		return nil, err
 	}
 	if d.replication != nil {
-		d.replication.bind(d.redis, d.limiter.ResetAll)
+		d.replication.bind(d.limiter.ResetAll)
 	}
 	d.stream = page.New(d.sample)
 	return d, nil
@@ -175,19 +172,6 @@ func (d *Daemon) openStore(c *config) (store.Store, func(context.Context) (int64
 	return d.redis, d.redis.TimeUS, nil
 }
 
-func (d *Daemon) replicationOptions(s store.Store) replicationOptions {
-	o := replicationOptions{
-		instance: d.options.Instance, gossipAt: d.options.Gossip, processes: d.options.Processes, version: d.options.Version,
-		wrapBus: d.options.WrapBus, transport: d.options.Transport,
-		config: d.config.Load, timeUS: d.timeUS, store: s, recorder: d.recorder,
-		log: d.log, telemetry: d.telemetry,
-	}
-	if d.redis != nil {
-		o.storeTotals, o.eval = d.redis.Counters, d.redis.Eval
-	}
-	return o
-}
-
 func (d *Daemon) limiterConfig(topology *region.Topology) limiter.Config {
 	if d.replication == nil {
 		return LimiterConfig(topology, d.options.Region, nil, func() int64 { return d.options.Processes })
@@ -221,12 +205,11 @@ func (d *Daemon) listen() error {
 	if err != nil {
 		return err
 	}
-	if c.tls == nil {
-		d.data, d.dataAt = httpapi.NewPlainServer(data, d.log, bound), at
-	} else {
-		d.data = httpapi.NewServer(data, d.log, bound)
-		d.dataAt = tlsListener(at, func() *tls.Config { return d.config.Load().tls })
+	var server server = httpapi.NewPlainServer(data, d.log, bound)
+	if c.tls != nil {
+		server, at = httpapi.NewServer(data, d.log, bound), tlsListener(at, func() *tls.Config { return d.config.Load().tls })
 	}
+	d.dataAt = d.serves(server, at)
 	if err := d.listenGRPC(c, data, &o, most); err != nil {
 		return err
 	}
@@ -238,16 +221,22 @@ func (d *Daemon) listen() error {
 	if err != nil {
 		return err
 	}
-	if bound, d.adminAt, err = d.bind("admin", o.Address, adminConnections); err != nil {
+	if bound, at, err = d.bind("admin", o.Address, adminConnections); err != nil {
 		return err
 	}
 	if c.adminTLS != nil {
-		d.adminAt = tlsListener(d.adminAt, func() *tls.Config { return d.config.Load().adminTLS })
+		at = tlsListener(at, func() *tls.Config { return d.config.Load().adminTLS })
 	}
-	server := httpapi.NewServer(admin, d.log, bound)
-	server.RegisterOnShutdown(d.stream.Close) // it waits for what is under way
-	d.admin = server
+	overHTTP := httpapi.NewServer(admin, d.log, bound)
+	overHTTP.RegisterOnShutdown(d.stream.Close) // it waits for what is under way
+	d.adminAt = d.serves(overHTTP, at)
 	return nil
+}
+
+// serves has a server answer on a listener.
+func (d *Daemon) serves(s server, at net.Listener) net.Listener {
+	d.listeners = append(d.listeners, listening{s, at})
+	return at
 }
 
 // tracing is how the APIs trace; nil while tracing is off. secret keys the hash of tenant ids, since
@@ -292,8 +281,7 @@ func (d *Daemon) listenGRPC(c *config, data *httpapi.Handler, api *httpapi.Optio
 		if err != nil {
 			return err
 		}
-		d.grpcAt = at
-		d.envoy = append(d.envoy, listening{s, at})
+		d.grpcAt = d.serves(s, at)
 	}
 	if compat == (region.Compat{}) {
 		return nil
@@ -314,7 +302,7 @@ func (d *Daemon) listenGRPC(c *config, data *httpapi.Handler, api *httpapi.Optio
 				return own
 			})
 		}
-		d.envoy = append(d.envoy, listening{l.server, at})
+		d.serves(l.server, at)
 	}
 	return nil
 }
@@ -365,8 +353,13 @@ func (d *Daemon) GRPCAddr() net.Addr {
 // AdminAddr is the address of the admin listener.
 func (d *Daemon) AdminAddr() net.Addr { return d.adminAt.Addr() }
 
-// Metrics are what /metrics shows.
-func (d *Daemon) Metrics() prometheus.Gatherer { return d.telemetry.Registry() }
+// Outcomes are how many requests this process has allowed and denied; what it shed is neither.
+func (d *Daemon) Outcomes() (allowed, denied int64) {
+	for _, o := range d.limiter.Outcomes() {
+		allowed, denied = allowed+o.Allowed, denied+o.Denied
+	}
+	return allowed, denied
+}
 
 // Peek returns what a request would get. It spends nothing and is not counted.
 func (d *Daemon) Peek(ctx context.Context, r quota.Request) (quota.Decision, error) {
@@ -375,17 +368,9 @@ func (d *Daemon) Peek(ctx context.Context, r quota.Request) (quota.Decision, err
 
 // Close releases what New opened, last opened first. Run does so itself.
 func (d *Daemon) Close() error {
-	var errs []error
-	all := []net.Listener{d.adminAt}
-	for _, l := range d.envoy {
-		errs = append(errs, l.server.Close())
-		all = append(all, l.at)
-	}
-	for _, l := range append(all, d.dataAt) {
-		if l == nil {
-			continue
-		}
-		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+	errs := []error{d.cutOff()}
+	for _, l := range d.listeners {
+		if err := l.at.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,7 +12,9 @@ import (
 // sample is what the page shows of this process.
 func (d *Daemon) sample() page.Sample {
 	regions := d.seen()
-	v := page.Sample{Regions: regions, States: []page.State{{Region: d.options.Region, State: regions.Mode.Mode, Reason: reasonAbout(regions.Mode.Reason, regions.Mode.About)}}}
+	v := page.Sample{Regions: regions, States: []page.State{{
+		Region: d.options.Region, State: regions.Mode.Mode, Reason: reasonAbout(regions.Mode.Reason, regions.Mode.About),
+	}}}
 	for i := range regions.Regions {
 		if p := &regions.Regions[i]; !p.Self {
 			v.States = append(v.States, page.State{Region: p.Region, State: p.State.String(), Reason: p.Text})
@@ -30,20 +33,16 @@ func (d *Daemon) sample() page.Sample {
 		v.Limits = d.replication.limits(policies)
 	}
 	outcomes := d.limiter.Outcomes()
+	var names []string
 	for i := range policies {
-		name := policies[i].Name
-		o := outcomes[name]
-		v.Policies = append(v.Policies, page.Policy{Name: name, Allowed: o.Allowed, Denied: o.Denied, Ratio: ratios[name]})
-		delete(outcomes, name)
+		names = append(names, policies[i].Name)
 	}
-	var others []string // of rate limit domains
-	for name := range outcomes {
-		if d.limiter.HasPolicy(name) { // else a reload has removed it
-			others = append(others, name)
+	for _, name := range slices.Sorted(maps.Keys(outcomes)) {
+		if !slices.Contains(names, name) && d.limiter.HasPolicy(name) { // of a rate limit domain, or else a reload has removed it
+			names = append(names, name)
 		}
 	}
-	slices.Sort(others)
-	for _, name := range others {
+	for _, name := range names {
 		v.Policies = append(v.Policies, page.Policy{Name: name, Allowed: outcomes[name].Allowed, Denied: outcomes[name].Denied, Ratio: ratios[name]})
 	}
 	return v

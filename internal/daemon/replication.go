@@ -6,19 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strconv"
 	"time"
-
-	"github.com/hashicorp/memberlist"
 
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/internal/base/files"
 	"github.com/regiond/regiond/internal/base/instruments"
-	"github.com/regiond/regiond/internal/telemetry"
-	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
@@ -38,26 +33,6 @@ import (
 // joinTimeout is how long /readyz waits for the snapshots of peers.
 const joinTimeout = time.Second
 
-// replicationOptions are what a replication is made of.
-type replicationOptions struct {
-	instance  string
-	gossipAt  string // --gossip
-	processes int64
-	version   string
-	wrapBus   func(meshsync.Bus) meshsync.Bus // nil for none
-	transport memberlist.Transport            // nil for sockets
-
-	config      func() *config     // in force
-	timeUS      func() int64       // the store's clock
-	storeTotals view.StoreCounters // reads the counters that siblings share; nil when usage is kept in memory
-	eval        state.Eval         // runs a script on the store; nil, too
-	store       loans.Store
-	recorder    *top.Recorder
-
-	log       *slog.Logger
-	telemetry *telemetry.Telemetry
-}
-
 // replication exchanges usage with the other processes and decides whom to count on:
 //
 //	limiter ── asked ─▶ tender ── loans ─▶ store, mesh
@@ -67,7 +42,7 @@ type replicationOptions struct {
 //	                       ▲
 //	                       └── recovery ◀── Redis
 type replication struct {
-	replicationOptions
+	d        *Daemon
 	self     quota.Process
 	members  *members.Table
 	started  time.Time
@@ -92,65 +67,63 @@ type replication struct {
 
 // newReplication makes the parts in the order of their dependencies and opens no connection. bind
 // connects those that need each other.
-func newReplication(o replicationOptions) (*replication, error) {
-	c := o.config()
+func newReplication(d *Daemon, store loans.Store) (*replication, error) {
+	c := d.config.Load()
 	r := &replication{
-		replicationOptions: o,
-		self:               quota.Process{Region: c.region.Name, Instance: o.instance, Boot: time.Now().UnixMicro()},
-		started:            time.Now(),
-		atStart:            c,
-		beganUS:            o.timeUS(),
+		d:       d,
+		self:    quota.Process{Region: c.region.Name, Instance: d.options.Instance, Boot: time.Now().UnixMicro()},
+		started: time.Now(),
+		atStart: c,
+		beganUS: d.timeUS(),
 	}
 	r.members = members.New(r.self)
-	i := instruments.On(o.telemetry.Meter("regiond"))
+	i := instruments.On(d.telemetry.Meter("regiond"))
 	r.worst, r.changes = ledger.NewOvershoot(i), newViewChanges(i)
-	r.beyond = ledger.NewExcess(i, c.topology.RegionNames(), o.log.With("component", "mesh"))
-	r.state = state.New(state.Options{Members: r.members, Eval: o.eval, Now: r.now, Logger: o.log.With("component", "state")})
-	var err error
-	if r.offsets, err = clock.NewPeerOffsets(clock.PeerOptions{
-		Now: r.now, Logger: o.log.With("component", "clock"), Meter: o.telemetry.Meter("clock"),
-	}); err != nil {
-		return nil, err
+	r.beyond = ledger.NewExcess(i, c.topology.RegionNames(), d.log.With("component", "mesh"))
+	stateOptions := state.Options{Members: r.members, Now: r.now, Logger: d.log.With("component", "state")}
+	if d.redis != nil {
+		stateOptions.Eval = d.redis.Eval
 	}
-	key := wire.NewKey(c.keys.Partitions, c.topology.Cluster)
-	if r.ceilings, err = view.NewCeilings(view.CeilingOptions{
-		Self: r.self, Now: r.now, TimeUS: o.timeUS, Key: key, Topology: c.topology,
-		Ledger: ledger.Options{
-			Overshoot: r.worst.Window, Excess: r.beyond.Claimed, Lost: r.state.Lose, Meter: o.telemetry.Meter("sync"),
-		},
-		Offsets: r.offsets, Store: r.loanStore, Check: o.telemetry.Sampled(),
-	}); err != nil {
-		return nil, err
-	}
-	if o.storeTotals != nil {
-		r.recovery = view.NewCounterRecovery(o.storeTotals, r.ceilings, o.log.With("component", "totals"))
-	}
-	if err = r.openBus(c); err != nil {
-		return nil, err
-	}
-	if c.region.Gossip != nil || o.transport != nil {
-		if err = r.openGossip(c); err != nil {
+	r.state = state.New(stateOptions)
+	for _, open := range []func(*config) error{r.openCeilings, r.openBus, r.openGossip, r.openMesh, r.openManager} {
+		if err := open(c); err != nil {
 			return nil, err
 		}
 	}
-	if err = r.openMesh(c, key); err != nil {
-		return nil, err
-	}
+	var err error
 	if r.tender, err = loans.New(loans.Options{
-		Send: r.mesh.SendLoans, Self: r.self, Now: r.now, Store: o.store, Bound: r.bound, Processes: r.members.Siblings, Trip: r.trip,
-		Lost: r.state.Lose, Meter: o.telemetry.Meter("regiond"),
+		Send: r.mesh.SendLoans, Self: r.self, Now: r.now, Store: store, Bound: r.bound, Processes: r.members.Siblings, Trip: r.trip,
+		Lost: r.state.Lose, Meter: d.telemetry.Meter("regiond"),
 	}); err != nil {
 		return nil, err
 	}
 	r.top = top.NewExchange(top.ExchangeOptions{
-		Recorder: o.recorder, Self: r.self, Live: r.received, Alone: r.topAlone, Send: r.mesh.SendTop,
-		Regions: r.regions,
+		Recorder: d.recorder, Self: r.self, Live: r.received, Alone: r.topAlone, Send: r.mesh.SendTop, Regions: r.regions,
 	})
-	if err = r.openManager(); err != nil {
-		return nil, err
-	}
 	r.watchView(i)
 	return r, i.Err()
+}
+
+func (r *replication) openCeilings(c *config) (err error) {
+	d := r.d
+	if r.offsets, err = clock.NewPeerOffsets(clock.PeerOptions{
+		Now: r.now, Logger: d.log.With("component", "clock"), Meter: d.telemetry.Meter("clock"),
+	}); err != nil {
+		return err
+	}
+	if r.ceilings, err = view.NewCeilings(view.CeilingOptions{
+		Self: r.self, Now: r.now, TimeUS: d.timeUS, Key: c.partitionKey(), Topology: c.topology,
+		Ledger: ledger.Options{
+			Overshoot: r.worst.Window, Excess: r.beyond.Claimed, Lost: r.state.Lose, Meter: d.telemetry.Meter("sync"),
+		},
+		Offsets: r.offsets, Store: r.loanStore, Check: d.telemetry.Sampled(),
+	}); err != nil {
+		return err
+	}
+	if d.redis != nil {
+		r.recovery = view.NewCounterRecovery(d.redis.Counters, r.ceilings, d.log.With("component", "totals"))
+	}
+	return nil
 }
 
 // bind connects the parts that need each other, before anything is decided or received. reset deletes
@@ -160,15 +133,15 @@ func newReplication(o replicationOptions) (*replication, error) {
 //	mesh, ceilings ─▶ tender ─▶ mesh
 //	mesh ─▶ top ─▶ mesh
 //	redis ─▶ state ─▶ redis
-func (r *replication) bind(redis *redisstore.Store, reset func(ctx context.Context, tenant string, upTo int64) error) {
+func (r *replication) bind(reset func(ctx context.Context, tenant string, upTo int64) error) {
 	r.resets = resets.New(resets.Options{
 		Self: r.self, Ledger: r.ceilings.Ledger(), Send: r.mesh.SendReset, Delete: reset, Regions: r.regions, Live: r.received,
-		Now: r.now, TimeUS: r.timeUS, Timeout: httpapi.ResetTimeout - 500*time.Millisecond, Logger: r.log,
+		Now: r.now, TimeUS: r.d.timeUS, Timeout: httpapi.ResetTimeout - 500*time.Millisecond, Logger: r.d.log,
 	})
 	r.mesh.SetReceivers(meshsync.Receivers{Loans: r.tender.Receive, Reset: r.resets.Receive, Top: r.top.Receive})
 	r.ceilings.Bind(r.tender.Asked, r.resets.Returned)
-	if redis != nil {
-		redis.OnLost(r.state.Lose)
+	if r.d.redis != nil {
+		r.d.redis.OnLost(r.state.Lose)
 	}
 }
 
@@ -185,7 +158,7 @@ func (r *replication) now() time.Duration { return time.Since(r.started) }
 // received are the other processes that are received now.
 func (r *replication) received() []quota.Process { return r.members.Received(r.now()) }
 
-func (r *replication) topology() *region.Topology { return r.config().topology }
+func (r *replication) topology() *region.Topology { return r.d.config.Load().topology }
 
 func (r *replication) regions() []string { return r.topology().RegionNames() }
 
@@ -194,37 +167,38 @@ func (r *replication) known(name string) bool {
 	return ok
 }
 
-func (r *replication) openManager() error {
-	tracer := r.telemetry.Tracer("regiond")
-	o := view.ManagerOptions{
+func (r *replication) openManager(*config) (err error) {
+	tracer := r.d.telemetry.Tracer("regiond")
+	r.manager, err = view.NewManager(view.ManagerOptions{
 		Ceilings: r.ceilings, Members: r.members, HeartbeatSoon: r.mesh.HeartbeatSoon, State: r.state,
-		Processes: r.processes, Recover: r.recoverCounters(),
-		Logger: r.log.With("component", "view"),
+		Processes: r.d.options.Processes, Recover: r.recoverCounters(),
+		Logger: r.d.log.With("component", "view"),
 		OnEvent: func(e view.Event) {
 			r.changes.count(e)
 			traceChange(tracer, e)
 		},
-	}
-	var err error
-	r.manager, err = view.NewManager(o)
+	})
 	return err
 }
 
 // openGossip listens at the topology's addresses, or at that of --gossip for one
-// process among several of its region.
+// process among several of its region; nowhere for a region without gossip.
 func (r *replication) openGossip(c *config) (err error) {
+	if c.region.Gossip == nil && r.d.options.Transport == nil {
+		return nil
+	}
 	o := gossip.Options{
 		Members:    r.members,
-		ConfigHash: func() string { return r.topology().Hash() }, Version: r.version[:min(len(r.version), 64)], // as gossip limits it
+		ConfigHash: func() string { return r.topology().Hash() }, Version: r.d.options.Version[:min(len(r.d.options.Version), 64)], // as gossip limits it
 		Keys: c.keys.Shared, Cluster: c.topology.Cluster,
 		Seeds: func() []string { return seeds(r.topology()) }, Regions: r.known,
-		Transport: r.transport,
-		Logger:    r.log.With("component", "gossip"), Meter: r.telemetry.Meter("gossip"),
+		Transport: r.d.options.Transport,
+		Logger:    r.d.log.With("component", "gossip"), Meter: r.d.telemetry.Meter("gossip"),
 	}
 	switch {
-	case r.transport != nil:
-	case r.gossipAt != "":
-		o.Bind = r.gossipAt
+	case r.d.options.Transport != nil:
+	case r.d.options.Gossip != "":
+		o.Bind = r.d.options.Gossip
 	default:
 		o.Bind, o.Advertise = c.region.Gossip.Bind, c.region.Gossip.Advertise
 	}
@@ -251,10 +225,10 @@ func (r *replication) openBus(c *config) error {
 	}
 	o := natsbus.Options{
 		Region: c.region.Name, Name: "regiond/" + c.region.Name + "/" + r.self.Instance,
-		Logger: r.log.With("component", "nats"), Meter: r.telemetry.Meter("nats"),
+		Logger: r.d.log.With("component", "nats"), Meter: r.d.telemetry.Meter("nats"),
 	}
 	if c.region.NATS.Embedded {
-		server := embeddedOptions(c, r.self.Instance, r.gossipAt)
+		server := embeddedOptions(c, r.self.Instance, r.d.options.Gossip)
 		if server.TLS, err = gatewayTLS(c); err != nil {
 			return fmt.Errorf("region %s: embedded nats: %w", c.region.Name, err)
 		}
@@ -318,17 +292,17 @@ func nextPort(addr string) string {
 	return net.JoinHostPort(host, strconv.Itoa(number+1))
 }
 
-func (r *replication) openMesh(c *config, key wire.Key) error {
+func (r *replication) openMesh(c *config) error {
 	secret, err := wire.NewSecret(c.keys.Shared, c.topology.Cluster)
 	if err != nil {
 		return err
 	}
 	var bus meshsync.Bus = r.bus
-	if r.wrapBus != nil {
-		bus = r.wrapBus(bus)
+	if r.d.options.WrapBus != nil {
+		bus = r.d.options.WrapBus(bus)
 	}
 	r.mesh, err = meshsync.New(meshsync.Options{
-		Members: r.members, Key: key, Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.timeUS,
+		Members: r.members, Key: c.partitionKey(), Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.d.timeUS,
 		Known: r.known, Resets: r.ceilings.Ledger().Resets,
 		Regions: r.regions,
 		View:    r.ceilings.Advertised,
@@ -337,18 +311,18 @@ func (r *replication) openMesh(c *config, key wire.Key) error {
 				return // one store, one clock
 			}
 			if err := r.offsets.Observe(peer.Region, e.SentUS, e.ReceivedUS, e.RepliedUS, e.ReturnedUS); err != nil {
-				r.log.Debug("a time exchange makes no sense", "region", peer.Region, "error", err)
+				r.d.log.Debug("a time exchange makes no sense", "region", peer.Region, "error", err)
 			}
 		},
-		Logger: r.log.With("component", "mesh"), Meter: r.telemetry.Meter("sync"),
-		Tracer: r.telemetry.Tracer("sync"), Checks: r.ceilings.Ledger().Checks, RecoverCounters: r.recoverCounters(),
+		Logger: r.d.log.With("component", "mesh"), Meter: r.d.telemetry.Meter("sync"),
+		Tracer: r.d.telemetry.Tracer("sync"), Checks: r.ceilings.Ledger().Checks, RecoverCounters: r.recoverCounters(),
 	})
 	return err
 }
 
 // topAlone is why processes do not send each other whom they denied.
 func (r *replication) topAlone() string {
-	switch c := r.config(); {
+	switch c := r.d.config.Load(); {
 	case !c.topology.ShareTop:
 		return "share_top is false in topology.yaml"
 	case len(c.keys.Shared) == 0:
@@ -357,10 +331,13 @@ func (r *replication) topAlone() string {
 	return ""
 }
 
+// partitionKey makes the ids of partitions on the wire.
+func (c *config) partitionKey() wire.Key { return wire.NewKey(c.keys.Partitions, c.topology.Cluster) }
+
 // loanStore is what the loans of our region's store go by.
 func (r *replication) loanStore() loan.Store {
 	s := r.state.Store()
-	if r.eval == nil { // what is in memory was lost when the process before ended
+	if r.d.redis == nil { // what is in memory was lost when the process before ended
 		s.Lost = r.beganUS
 	}
 	return s

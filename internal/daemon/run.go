@@ -29,11 +29,9 @@ func (d *Daemon) Run(ctx context.Context, signals <-chan os.Signal) error {
 	}
 	var g run.Group
 	stop := make(chan struct{})
-	d.addServer(&g, d.data, d.dataAt)
-	for _, l := range d.envoy {
+	for _, l := range d.listeners {
 		d.addServer(&g, l.server, l.at)
 	}
-	d.addServer(&g, d.admin, d.adminAt)
 	end, cancel := context.WithCancel(ctx)
 	g.Add(func() error { return awaitStop(end, stop) }, func(error) { cancel() })
 	// Signals are still handled while the servers shut down.
@@ -135,8 +133,8 @@ func (d *Daemon) handleSignals(ctx context.Context, signals <-chan os.Signal, st
 
 // cutOff closes all connections of callers.
 func (d *Daemon) cutOff() error {
-	errs := []error{d.data.Close(), d.admin.Close()}
-	for _, l := range d.envoy {
+	var errs []error
+	for _, l := range d.listeners {
 		errs = append(errs, l.server.Close())
 	}
 	return errors.Join(errs...)

@@ -159,7 +159,7 @@ func (n *replication) report(v *status.Report) {
 	}
 	if s := n.state.Snapshot(); s.Read {
 		v.Topology = &status.Topology{
-			Revision: s.Topology.Revision, Agreed: s.Bounds == nil, Refused: s.Refused, Former: s.Topology.Unaged(n.timeUS()),
+			Revision: s.Topology.Revision, Agreed: s.Bounds == nil, Refused: s.Refused, Former: s.Topology.Unaged(n.d.timeUS()),
 		}
 	}
 	seen := n.ceilings.View()

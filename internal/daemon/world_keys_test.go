@@ -54,7 +54,7 @@ func (p *node) tryReload() error {
 // sum is the sum of a counter's series.
 func (p *node) sum(name string) (sum float64) {
 	p.w.t.Helper()
-	families, err := p.Metrics().Gather()
+	families, err := p.telemetry.Registry().Gather()
 	if err != nil {
 		p.w.t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/oklog/run"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
@@ -29,7 +28,7 @@ type Node interface {
 	Close() error                                            // of one that never ran
 	DataAddr() net.Addr
 	Peek(ctx context.Context, r quota.Request) (quota.Decision, error)
-	Metrics() prometheus.Gatherer
+	Outcomes() (allowed, denied int64)
 }
 
 // NewNode builds a node that talks to the others through the given bus and transport only.

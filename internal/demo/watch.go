@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/regiond/regiond/quota"
 )
 
@@ -67,10 +65,8 @@ func (w *watcher) look(ctx context.Context) (*PageState, error) {
 		if err != nil {
 			return nil, err
 		}
-		now, err := countOutcomes(node.Metrics())
-		if err != nil {
-			return nil, err
-		}
+		var now outcomes
+		now.allowed, now.denied = node.Outcomes()
 		r := PageSite{
 			Region: c.names[i], Mode: seen.Mode.String(), Reason: seen.Reason.String(), Bound: boundTerms(&strict), Fresh: freshPeers(&seen),
 			Allowed: now.allowed - w.before[i].allowed, Denied: now.denied - w.before[i].denied,
@@ -112,32 +108,6 @@ func boundTerms(d *quota.Decision) *quota.BoundTerms {
 		}
 	}
 	return nil
-}
-
-// countOutcomes adds up what a node's own metric has counted, of all tenants. What was
-// shed is neither allowed nor denied.
-func countOutcomes(metrics prometheus.Gatherer) (outcomes, error) {
-	var sum outcomes
-	families, err := metrics.Gather()
-	if err != nil {
-		return sum, err
-	}
-	for _, f := range families {
-		if f.GetName() != "regiond_decisions_total" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetName() == "decision" && slices.Contains([]string{"allowed", "reported"}, l.GetValue()) {
-					sum.allowed += int64(m.GetCounter().GetValue())
-				}
-				if l.GetName() == "decision" && l.GetValue() == "denied" {
-					sum.denied += int64(m.GetCounter().GetValue())
-				}
-			}
-		}
-	}
-	return sum, nil
 }
 
 // traffic asks every region over HTTP, as a gateway would, until ctx ends.
