@@ -44,7 +44,7 @@ func (m *Mesh) sendHeartbeat(leaving bool) {
 		Key:      m.o.Key.Fingerprint(),
 		Number:   m.outbox.number,
 	}
-	m.outbox.buf = wire.AppendHeartbeat(m.outbox.buf[:0], &b)
+	m.outbox.buf = wire.Append(m.outbox.buf[:0], &b)
 	_ = m.publish(kindHeartbeat, SubjectHeartbeat+m.peers.Self.Region, b.TimeUS, nil) // counted and logged there
 }
 

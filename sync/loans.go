@@ -90,7 +90,7 @@ func (m *Mesh) sendLoans(to string, l wire.Loans) {
 	w, g, r, err := len(l.Wants), len(l.Grants), len(l.Returns), ErrTooLarge
 	if max(w, g, r) <= wire.MaxLoans {
 		l.From, l.Seq = m.peers.Self, m.outbox.seq+1
-		m.outbox.buf = wire.AppendLoans(m.outbox.buf[:0], &l)
+		m.outbox.buf = wire.Append(m.outbox.buf[:0], &l)
 		err = m.publish(kindLoan, SubjectLoan+m.peers.Self.Region+"."+to, m.o.TimeUS(), nil)
 	}
 	switch {
@@ -111,7 +111,7 @@ func (m *Mesh) onLoans(region string, msg Message) error {
 	if to != EveryRegion && to != m.peers.Self.Region {
 		return &refusal{string(wire.ReasonAuthor), fmt.Sprintf("a loan for region %.80q", to)}
 	}
-	l, err := wire.DecodeLoans(msg.Data)
+	l, err := wire.Decode[*wire.Loans](msg.Data)
 	if err != nil {
 		return err
 	}

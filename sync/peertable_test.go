@@ -76,7 +76,7 @@ func TestLateMessagesChangeNothing(t *testing.T) {
 		}
 		// The newest heartbeat acknowledges less than those before.
 		b := wire.Heartbeat{From: eu.self, Seq: us.knows(eu).Seq + 1, TimeUS: eu.timeUS(), Acks: []wire.Ack{{Process: us.self, Seq: 1, ReceivedUS: 1}}}
-		us.inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &b))
+		us.inject(meshsync.SubjectHeartbeat+"eu", wire.Append(nil, &b))
 		acked := us.knows(eu).AckedAt
 		sleep(0)
 		if p := us.knows(eu); p.AckedAt != acked || p.Seq != b.Seq {
@@ -96,7 +96,7 @@ func TestOwnMessages(t *testing.T) {
 		for _, m := range own {
 			eu.bus.Inject(m.Subject, m.Data)
 		}
-		eu.inject(meshsync.SubjectSnapshot+"eu", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: eu.self}))
+		eu.inject(meshsync.SubjectSnapshot+"eu", wire.Append(nil, &wire.SnapshotRequest{From: eu.self}))
 		sleep(0)
 		if !reflect.DeepEqual(before, eu.Peers()) {
 			t.Errorf("before: %+v\nafter: %+v", before, eu.Peers())

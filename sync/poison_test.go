@@ -64,12 +64,12 @@ func refusedMessages(eu, us, ap *node) []refused {
 	change := func(f func(u *wire.Usage)) []byte {
 		u := wire.Usage{From: eu.self, Seq: seq + 1, Number: 1, TimeUS: eu.timeUS(), Groups: group(c, 900)}
 		f(&u)
-		return wire.AppendUsage(nil, &u)
+		return wire.Append(nil, &u)
 	}
 	heartbeat := func(f func(b *wire.Heartbeat)) []byte {
 		b := wire.Heartbeat{From: eu.self, Seq: seq + 1, TimeUS: eu.timeUS(), Members: []string{"us"}, Topology: 1}
 		f(&b)
-		return wire.AppendHeartbeat(nil, &b)
+		return wire.Append(nil, &b)
 	}
 	good := change(func(*wire.Usage) {})
 	other := quota.Process{Region: "us", Instance: "x", Boot: 1}
@@ -84,8 +84,8 @@ func refusedMessages(eu, us, ap *node) []refused {
 		{"another region's name", usage + "eu", change(func(u *wire.Usage) { u.From = other }), "author", false},
 		{"another region's subject", beats + "ap", heartbeat(func(*wire.Heartbeat) {}), "author", false},
 		{"an unknown region", usage + "mars", change(func(u *wire.Usage) { u.From.Region = "mars" }), "unknown_region", false},
-		{"a request by an unknown region", requests + "us", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: quota.Process{Region: "mars", Instance: "a", Boot: 1}, To: us.self, Request: 1}), "unknown_region", false},
-		{"a request to another region", requests + "eu", wire.AppendSnapshotRequest(nil, &wire.SnapshotRequest{From: ap.self, To: eu.self, Request: 1}), "author", false},
+		{"a request by an unknown region", requests + "us", wire.Append(nil, &wire.SnapshotRequest{From: quota.Process{Region: "mars", Instance: "a", Boot: 1}, To: us.self, Request: 1}), "unknown_region", false},
+		{"a request to another region", requests + "eu", wire.Append(nil, &wire.SnapshotRequest{From: ap.self, To: eu.self, Request: 1}), "author", false},
 		{"an unknown subject", "rl.v1.other.eu", good, "malformed", false},
 		{"an earlier boot", usage + "ap", change(func(u *wire.Usage) { u.From = quota.Process{Region: "ap", Instance: "a", Boot: 1} }), "stale", false},
 		{"units below zero", usage + "eu", change(func(u *wire.Usage) { u.Groups[0].Units[0] = -1 }), "range", false},
@@ -123,7 +123,7 @@ func TestMaxProcesses(t *testing.T) {
 	meet(t, func(_ *world, eu, us, _ *node) {
 		for i := range meshsync.MaxProcesses + 50 {
 			b := wire.Heartbeat{From: quota.Process{Region: "eu", Instance: "x" + string(rune('0'+i%10)) + time.Duration(i).String(), Boot: 5}, Seq: 1, TimeUS: 1}
-			us.inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &b))
+			us.inject(meshsync.SubjectHeartbeat+"eu", wire.Append(nil, &b))
 		}
 		sleep(0)
 		if n := len(us.Peers()); n != meshsync.MaxProcesses {

@@ -158,7 +158,7 @@ func (m *Mesh) sendUsage(u *wire.Usage, span trace.Span) error {
 	if u.Chunk.Snapshot != 0 {
 		kind = kindSnapshot
 	}
-	m.outbox.buf = wire.AppendUsage(m.outbox.buf[:0], u)
+	m.outbox.buf = wire.Append(m.outbox.buf[:0], u)
 	return m.publish(kind, SubjectUsage+m.peers.Self.Region, u.TimeUS, span)
 }
 

@@ -89,7 +89,7 @@ func TestRefusedChangesArePublishedLater(t *testing.T) {
 		sleep(2*meshsync.TickEvery + oneWay)
 		var unsent []int64
 		for _, m := range sent(meshsync.SubjectHeartbeat) {
-			b, err := wire.DecodeHeartbeat(m.Data)
+			b, err := wire.Decode[*wire.Heartbeat](m.Data)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -49,13 +49,13 @@ func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (st
 	size := len(msg.Data)
 	switch prefix {
 	case SubjectUsage:
-		u, err := wire.DecodeUsage(msg.Data)
+		u, err := wire.Decode[*wire.Usage](msg.Data)
 		if err != nil {
 			return region, err
 		}
 		return region, m.onUsage(region, u, size, span)
 	case SubjectHeartbeat:
-		b, err := wire.DecodeHeartbeat(msg.Data)
+		b, err := wire.Decode[*wire.Heartbeat](msg.Data)
 		if err != nil {
 			return region, err
 		}
@@ -64,7 +64,7 @@ func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (st
 		if region != m.peers.Self.Region {
 			return region, &refusal{string(wire.ReasonAuthor), fmt.Sprintf("a request to region %.80q", region)}
 		}
-		r, err := wire.DecodeSnapshotRequest(msg.Data)
+		r, err := wire.Decode[*wire.SnapshotRequest](msg.Data)
 		if err != nil {
 			return "", err
 		}

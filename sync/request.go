@@ -37,7 +37,7 @@ func (m *Mesh) sendRequests(now time.Duration) {
 	for i := range due {
 		r := &due[i]
 		r.From = m.peers.Self
-		m.outbox.buf = wire.AppendSnapshotRequest(m.outbox.buf[:0], r)
+		m.outbox.buf = wire.Append(m.outbox.buf[:0], r)
 		subject := SubjectSnapshot + r.To.Region
 		span := m.start(context.Background(), trace.SpanKindProducer, "request", subject, nil)
 		err := m.hand(kindRequest, subject, span)

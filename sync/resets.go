@@ -26,7 +26,7 @@ func (m *Mesh) publishReset(r wire.Reset) {
 		return
 	}
 	r.From, r.Seq, r.Sealed = m.peers.Self, m.outbox.seq+1, m.secret.Load().SealTenant(r.ID, r.Tenant)
-	m.outbox.buf = wire.AppendReset(m.outbox.buf[:0], &r)
+	m.outbox.buf = wire.Append(m.outbox.buf[:0], &r)
 	_ = m.publish(kindReset, SubjectReset+m.peers.Self.Region, m.o.TimeUS(), nil) // it was counted
 }
 
@@ -45,7 +45,7 @@ func (m *Mesh) publishResets() {
 // anything: only the newest message of a process that is received does, and it names lives of
 // processes. Cuts are facts, true for ever.
 func (m *Mesh) onReset(region string, data []byte) error {
-	r, err := wire.DecodeReset(data)
+	r, err := wire.Decode[*wire.Reset](data)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func (n *node) chunks() func() []wire.Usage {
 	sent := n.spy()
 	return func() (chunks []wire.Usage) {
 		for _, m := range sent(meshsync.SubjectUsage) {
-			if u, err := wire.DecodeUsage(m.Data); err == nil && u.Chunk.Snapshot != 0 {
+			if u, err := wire.Decode[*wire.Usage](m.Data); err == nil && u.Chunk.Snapshot != 0 {
 				chunks = append(chunks, *u)
 			}
 		}
@@ -117,7 +117,7 @@ func TestOwnStateIsReturned(t *testing.T) {
 func TestOwnStateIsForItsRegion(t *testing.T) {
 	meet(t, func(w *world, eu, us, ap *node) {
 		c := eu.cell(77)
-		ownState := wire.AppendUsage(nil, &wire.Usage{
+		ownState := wire.Append(nil, &wire.Usage{
 			From: us.self, Seq: ap.knows(us).Seq + 1, TimeUS: us.timeUS(), Origin: "eu", OriginTimeUS: eu.timeUS(), Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: group(c, 8),
 		})
 		us.kill()
@@ -234,7 +234,7 @@ func TestSnapshotsPause(t *testing.T) {
 		sent := eu.chunks()
 		for i := range uint64(100) {
 			request := wire.SnapshotRequest{From: us.self, To: eu.self, Request: 1000 + i}
-			eu.inject(meshsync.SubjectSnapshot+"eu", wire.AppendSnapshotRequest(nil, &request))
+			eu.inject(meshsync.SubjectSnapshot+"eu", wire.Append(nil, &request))
 			sleep(100 * time.Millisecond)
 		}
 		snapshots := map[uint64]bool{}
@@ -287,7 +287,7 @@ func TestRefusedRequest(t *testing.T) {
 		sleep(time.Second)
 		us := w.newNode("us", "a", 20, 0)
 		us.counters = newCounters(us)
-		us.inject(meshsync.SubjectHeartbeat+"eu", wire.AppendHeartbeat(nil, &wire.Heartbeat{
+		us.inject(meshsync.SubjectHeartbeat+"eu", wire.Append(nil, &wire.Heartbeat{
 			From: eu.self, Seq: 1, TimeUS: eu.timeUS(), Members: []string{"eu"}, Topology: 7,
 		}))
 		us.bus.Down()

@@ -18,13 +18,13 @@ func (m *Mesh) publishTop() {
 	}
 	t := wire.Top{From: m.peers.Self, Seq: m.outbox.seq + 1}
 	t.Sealed = m.secret.Load().SealTop(t.Seq, *payload)
-	m.outbox.buf = wire.AppendTop(m.outbox.buf[:0], &t)
+	m.outbox.buf = wire.Append(m.outbox.buf[:0], &t)
 	_ = m.publish(kindTop, SubjectTop+m.peers.Self.Region, m.o.TimeUS(), nil) // it was counted
 }
 
 // onTop hands on the newest payload of a process.
 func (m *Mesh) onTop(region string, data []byte) error {
-	t, err := wire.DecodeTop(data)
+	t, err := wire.Decode[*wire.Top](data)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func TestBytesPerPartition(t *testing.T) {
 		if row.sorted {
 			u.Groups[0].Sort()
 		}
-		sent := float64(len(wire.AppendUsage(nil, u))) / changed
+		sent := float64(len(wire.Append(nil, u))) / changed
 		t.Logf("%-42s %5.2f bytes each", row.name, sent)
 		if sent > row.most {
 			t.Errorf("%s: %.2f bytes for each partition, at most %.2f are fine", row.name, sent, row.most)
@@ -76,7 +76,7 @@ func TestBytesPerLoan(t *testing.T) {
 			for i := range n {
 				row.add(&l, i)
 			}
-			return float64(len(secret.Sign("rl.v1.loan.eu-west.us-east", wire.AppendLoans(nil, &l)))) / float64(n)
+			return float64(len(secret.Sign("rl.v1.loan.eu-west.us-east", wire.Append(nil, &l)))) / float64(n)
 		}
 		t.Logf("%-24s %6.1f bytes alone, %5.1f of ten, %5.1f of 100; the message's own part and MAC included", row.name, size(1), size(10), size(100))
 		if size(100) > row.most || row.name == "grant" && size(10) > 60 {
@@ -88,7 +88,7 @@ func TestBytesPerLoan(t *testing.T) {
 func BenchmarkUsage(b *testing.B) {
 	u := tick(day)
 	u.Groups[0].Sort()
-	data := wire.AppendUsage(nil, u)
+	data := wire.Append(nil, u)
 	run := func(name string, f func() error) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -101,8 +101,8 @@ func BenchmarkUsage(b *testing.B) {
 		})
 	}
 	buf := make([]byte, 0, 4*len(data))
-	run("append", func() error { buf = wire.AppendUsage(buf[:0], u); return nil })
-	run("decode", func() error { _, err := wire.DecodeUsage(data); return err })
+	run("append", func() error { buf = wire.Append(buf[:0], u); return nil })
+	run("decode", func() error { _, err := wire.Decode[*wire.Usage](data); return err })
 }
 
 // Goal: at most 2 µs for each KiB. HMAC-SHA-256 was chosen by this: keyed BLAKE2b takes more

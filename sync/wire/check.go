@@ -2,7 +2,6 @@ package wire
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -90,35 +89,36 @@ func maxCount(field protoreflect.Name) int {
 // knows.
 
 func (u *Usage) check() error {
-	err := cmp.Or(
-		checkHead(u.From, u.Seq, u.TimeUS),
-		within("origin_time_us", u.OriginTimeUS, 0, EndOfTime-1),
-		u.Chunk.check())
-	if u.Origin != "" {
-		err = cmp.Or(err, at("origin", quota.ValidName(u.Origin)))
-	}
+	var number, origin error
 	if (u.Number == 0) != (u.Chunk.Snapshot > 0) {
-		err = cmp.Or(err, fmt.Errorf("number %d in snapshot %d: changes have a number, chunks have none", u.Number, u.Chunk.Snapshot))
+		number = fmt.Errorf("number %d in snapshot %d: changes have a number, chunks have none", u.Number, u.Chunk.Snapshot)
 	}
-	for i := range u.Groups {
-		err = cmp.Or(err, at("groups", u.Groups[i].check(), i))
+	if u.Origin != "" {
+		origin = quota.ValidName(u.Origin)
 	}
-	return err
+	return cmp.Or(
+		checkHead(u.From, u.Seq),
+		within("time_us", u.TimeUS, 1, EndOfTime-1),
+		within("origin_time_us", u.OriginTimeUS, 0, EndOfTime-1),
+		u.Chunk.check(),
+		at("origin", origin),
+		number,
+		each("groups", u.Groups, (*Group).check))
 }
 
-// checkHead checks what usage messages and heartbeats begin with.
-func checkHead(from quota.Process, seq uint64, timeUS int64) error {
-	return cmp.Or(at("from", checkProcess(from)), checkSeq(seq), within("time_us", timeUS, 1, EndOfTime-1))
+// checkHead checks what messages begin with.
+func checkHead(from quota.Process, seq uint64) error {
+	return cmp.Or(at("from", checkProcess(&from)), checkNumber("seq", seq))
 }
 
-func checkSeq(seq uint64) error {
-	if seq == 0 {
-		return errors.New("seq is 0, the first message has 1")
+func checkNumber(name string, number uint64) error {
+	if number == 0 {
+		return fmt.Errorf("%s is 0, the first has 1", name)
 	}
 	return nil
 }
 
-func checkProcess(p quota.Process) error {
+func checkProcess(p *quota.Process) error {
 	err := cmp.Or(at("region", quota.ValidName(p.Region)), within("boot_us", p.Boot, 1, EndOfTime-1))
 	outside := func(r rune) bool { return r <= ' ' || r > '~' }
 	if p.Instance == "" || len(p.Instance) > MaxInstance || strings.ContainsFunc(p.Instance, outside) {
@@ -132,14 +132,12 @@ func (c *Chunk) check() error {
 		return nil
 	}
 	if c.Snapshot == 0 || c.Index >= c.Count || c.Count > MaxChunks || c.Since > c.UpTo {
-		return fmt.Errorf("chunk %d of %d of snapshot %d (since %d, up to %d), at most %d are allowed", c.Index, c.Count, c.Snapshot, c.Since, c.UpTo, MaxChunks)
+		return fmt.Errorf("chunk %d of %d of snapshot %d (since %d, up to %d), at most %d are allowed",
+			c.Index, c.Count, c.Snapshot, c.Since, c.UpTo, MaxChunks)
 	}
-	for i, a := range c.Answers {
-		if err := cmp.Or(at("answers", checkProcess(a.Process), i), at("answers", checkSeq(a.Request), i)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each("answers", c.Answers, func(a *Answer) error {
+		return cmp.Or(checkProcess(&a.Process), checkNumber("request", a.Request))
+	})
 }
 
 func (g *Group) check() error {
@@ -149,89 +147,56 @@ func (g *Group) check() error {
 		within("window_us", g.WindowUS, quota.MinWindow.Microseconds(), quota.MaxWindow.Microseconds()),
 		// The start of the bucket is below the end of time; the product is not formed.
 		within("bucket", g.Bucket, 0, (EndOfTime-1)/max(1, g.WindowUS)),
-		checkColumn("generations", g.Generations, 1, EndOfTime),
-		checkColumn("units", g.Units, 0, quota.MaxCounter))
-}
-
-func checkColumn(name string, values []int64, lo, hi int64) error {
-	for i, v := range values {
-		if v < lo || v > hi {
-			return at(name, within("it", v, lo, hi), i)
-		}
-	}
-	return nil
+		eachWithin("generations", g.Generations, 1, EndOfTime),
+		eachWithin("units", g.Units, 0, quota.MaxCounter))
 }
 
 func (h *Heartbeat) check() error {
-	err := cmp.Or(
-		checkHead(h.From, h.Seq, h.TimeUS),
-		checkAscending("members", h.Members),
-		within("unsent_ms", h.UnsentMS, 0, EndOfTime/1000))
-	for i, a := range h.Acks {
-		err = cmp.Or(err,
-			at("acks", checkProcess(a.Process), i),
-			at("acks", checkSeq(a.Seq), i),
-			at("acks", within("received_us", a.ReceivedUS, 1, EndOfTime-1), i))
-	}
 	seen := make(map[string]bool, len(h.Weights))
-	for i, w := range h.Weights {
-		if seen[w.Region] {
-			err = cmp.Or(err, fmt.Errorf("weights[%d]: region %.80q is duplicated", i, w.Region))
-		}
-		err = cmp.Or(err, at("weights", quota.ValidName(w.Region), i), at("weights", within("weight", w.Weight, 1, quota.MaxWeight), i))
-		seen[w.Region] = true
-	}
-	return err
+	return cmp.Or(
+		checkHead(h.From, h.Seq),
+		within("time_us", h.TimeUS, 1, EndOfTime-1),
+		checkAscending("members", h.Members),
+		within("unsent_ms", h.UnsentMS, 0, EndOfTime/1000),
+		each("acks", h.Acks, func(a *Ack) error {
+			return cmp.Or(checkProcess(&a.Process), checkNumber("seq", a.Seq), within("received_us", a.ReceivedUS, 1, EndOfTime-1))
+		}),
+		each("weights", h.Weights, func(w *quota.Weight) error {
+			if seen[w.Region] {
+				return fmt.Errorf("region %.80q is duplicated", w.Region)
+			}
+			seen[w.Region] = true
+			return cmp.Or(quota.ValidName(w.Region), within("weight", w.Weight, 1, quota.MaxWeight))
+		}))
 }
 
 func (r *SnapshotRequest) check() error {
-	return cmp.Or(at("from", checkProcess(r.From)), at("to", checkProcess(r.To)), at("request", checkSeq(r.Request)), checkAscending("missing", r.Missing))
+	return cmp.Or(
+		at("from", checkProcess(&r.From)), at("to", checkProcess(&r.To)), checkNumber("request", r.Request), checkAscending("missing", r.Missing))
 }
 
 func (l *Loans) check() error {
-	err := cmp.Or(at("from", checkProcess(l.From)), checkSeq(l.Seq))
-	for i := range l.Wants {
-		err = cmp.Or(err, at("wants", l.Wants[i].check(), i))
-	}
-	for i := range l.Grants {
-		g := &l.Grants[i]
-		err = cmp.Or(err, at("grants", cmp.Or(
-			checkLoan(g.ID, g.Units, 0), within("units", g.Units, 1, EndOfTime),
-			checkLoanTime("request", g.Epoch, g.Time)), i))
-	}
-	for i := range l.Returns {
-		r := &l.Returns[i]
-		err = cmp.Or(err, at("returns", checkLoan(r.Loan, r.Back, r.Back), i))
-	}
-	return err
-}
-
-func (r *Reset) check() error {
-	err := cmp.Or(at("from", checkProcess(r.From)), checkSeq(r.Seq), within("id", int64(min(r.ID, 1)), 1, 1))
-	for i := range r.To {
-		err = cmp.Or(err, at("to", checkProcess(r.To[i]), i))
-	}
-	for i, c := range r.Cuts {
-		err = cmp.Or(err, at("cuts", cmp.Or(
-			at("region", quota.ValidName(c.Region)), within("up_to", c.UpTo, 1, EndOfTime), within("state", int64(c.State), 0, int64(CutReturned))), i))
-	}
-	return err
+	return cmp.Or(
+		checkHead(l.From, l.Seq),
+		each("wants", l.Wants, (*Want).check),
+		each("grants", l.Grants, func(g *Grant) error {
+			return cmp.Or(checkLoan(g.ID, g.Units, 0), within("units", g.Units, 1, EndOfTime), checkLoanTime("request", g.Epoch, g.Time))
+		}),
+		each("returns", l.Returns, func(r *Return) error { return checkLoan(r.Loan, r.Back, r.Back) }))
 }
 
 func (w *Want) check() error {
-	err := checkLoanTime("want", w.Epoch, w.Time)
-	for i, units := range [...]int64{w.Need, w.Lack, w.Urgent, w.Share, w.Ceil, w.Slack} {
-		err = cmp.Or(err, at("units", within("it", units, 0, EndOfTime), i))
-	}
+	var rate error
 	if !(w.Rate >= 0 && w.Rate <= math.MaxFloat32) {
-		err = cmp.Or(err, fmt.Errorf("rate must be a number from 0, is %g", w.Rate))
+		rate = fmt.Errorf("rate must be a number from 0, is %g", w.Rate)
 	}
-	for i := range w.Held {
-		h := &w.Held[i]
-		err = cmp.Or(err, at("held", cmp.Or(
-			at("lender", quota.ValidName(h.Peer)), checkLoan(h.ID, h.Units, h.Back), within("until", h.Until, 1, EndOfTime)), i))
-	}
-	return err
+	return cmp.Or(
+		checkLoanTime("want", w.Epoch, w.Time),
+		eachWithin("units", []int64{w.Need, w.Lack, w.Urgent, w.Share, w.Ceil, w.Slack}, 0, EndOfTime),
+		rate,
+		each("held", w.Held, func(h *loan.Loan) error {
+			return cmp.Or(at("lender", quota.ValidName(h.Peer)), checkLoan(h.ID, h.Units, h.Back), within("until", h.Until, 1, EndOfTime))
+		}))
 }
 
 func checkLoan(id loan.ID, units, back int64) error {
@@ -245,14 +210,27 @@ func checkLoanTime(what string, epoch uint32, timeUS int64) error {
 	return at(what, within("time", timeUS, 1, EndOfTime-1))
 }
 
-func checkAscending(list string, names []string) (err error) {
-	for i, name := range names {
-		if i > 0 && names[i-1] >= name {
-			err = cmp.Or(err, fmt.Errorf("%s[%d]: %.80q does not come after %.80q", list, i, name, names[i-1]))
+func (r *Reset) check() error {
+	return cmp.Or(
+		checkHead(r.From, r.Seq),
+		checkNumber("id", r.ID),
+		each("to", r.To, checkProcess),
+		each("cuts", r.Cuts, func(c *Cut) error {
+			return cmp.Or(at("region", quota.ValidName(c.Region)), within("up_to", c.UpTo, 1, EndOfTime), within("state", int64(c.State), 0, int64(CutReturned)))
+		}))
+}
+
+func (t *Top) check() error { return checkHead(t.From, t.Seq) }
+
+func checkAscending(list string, names []string) error {
+	before := ""
+	return each(list, names, func(name *string) error {
+		if *name <= before { // no name is empty
+			return fmt.Errorf("%.80q does not come after %.80q", *name, before)
 		}
-		err = cmp.Or(err, at(list, quota.ValidName(name), i))
-	}
-	return err
+		before = *name
+		return quota.ValidName(*name)
+	})
 }
 
 func within(name string, v, lo, hi int64) error {
@@ -262,13 +240,29 @@ func within(name string, v, lo, hi int64) error {
 	return nil
 }
 
-// at adds to an error where in the message it is: a field, and the index in a list.
-func at(field string, err error, index ...int) error {
-	switch {
-	case err == nil:
+// each checks a list; its error says where in it.
+func each[T any](list string, all []T, check func(*T) error) error {
+	for i := range all {
+		if err := check(&all[i]); err != nil {
+			return fmt.Errorf("%s[%d]: %w", list, i, err)
+		}
+	}
+	return nil
+}
+
+func eachWithin(list string, values []int64, lo, hi int64) error {
+	for i, v := range values {
+		if v < lo || v > hi {
+			return within(fmt.Sprintf("%s[%d]", list, i), v, lo, hi)
+		}
+	}
+	return nil
+}
+
+// at adds to an error the field that it is about.
+func at(field string, err error) error {
+	if err == nil {
 		return nil
-	case len(index) > 0:
-		return fmt.Errorf("%s%v: %w", field, index, err)
 	}
 	return fmt.Errorf("%s: %w", field, err)
 }

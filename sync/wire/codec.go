@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"cmp"
-
 	"github.com/klauspost/compress/s2"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -16,271 +14,13 @@ import (
 // Heartbeats and small changes are below, and would win nothing that a network notices.
 const compressAbove = 2 << 10
 
-// AppendUsage appends u as a message. What u holds is not checked: a message beyond the
-// caps, or with a value out of range, is refused where it arrives.
-func AppendUsage(dst []byte, u *Usage) []byte {
-	m := &pb.Usage{
-		From: fromProcess(u.From), Seq: u.Seq, TimeUs: u.TimeUS,
-		Origin: u.Origin, OriginTimeUs: u.OriginTimeUS, Number: u.Number,
-	}
-	if c := &u.Chunk; c.is() {
-		m.Chunk = &pb.Chunk{Snapshot: c.Snapshot, Index: c.Index, Count: c.Count, Since: c.Since, UpTo: c.UpTo}
-		for _, a := range c.Answers {
-			m.Chunk.Answers = append(m.Chunk.Answers, &pb.Answer{Process: fromProcess(a.Process), Request: a.Request})
-		}
-	}
-	for _, g := range u.Groups {
-		differences := make([]int64, len(g.Generations))
-		before := g.Bucket * g.WindowUS
-		for i, generation := range g.Generations {
-			differences[i], before = generation-before, generation
-		}
-		m.Groups = append(m.Groups, &pb.Group{
-			Limit: g.Limit, WindowUs: g.WindowUS, BucketUs: g.WindowUS, Bucket: g.Bucket,
-			Ids: g.IDs, Generations: differences, Units: g.Units, Growth: g.Growth,
-		})
-	}
-	return encode(dst, &pb.Body{Kind: &pb.Body_Usage{Usage: m}})
-}
-
-// DecodeUsage reads a message that carries counters. An error is an *Error; what is
-// returned without one is within all caps and ranges of this package, and shares no
-// memory with data. Whatever data is, a few MaxMessage bytes are allocated at most.
-func DecodeUsage(data []byte) (*Usage, error) {
-	m, err := decode(data, (*pb.Body).GetUsage)
-	if err != nil {
-		return nil, err
-	}
-	u := &Usage{
-		From: toProcess(m.From), Seq: m.Seq, TimeUS: m.TimeUs,
-		Origin: m.Origin, OriginTimeUS: m.OriginTimeUs, Number: m.Number,
-		Chunk: Chunk{
-			Snapshot: m.Chunk.GetSnapshot(), Index: m.Chunk.GetIndex(), Count: m.Chunk.GetCount(),
-			Since: m.Chunk.GetSince(), UpTo: m.Chunk.GetUpTo(),
-		},
-	}
-	for _, a := range m.Chunk.GetAnswers() {
-		u.Chunk.Answers = append(u.Chunk.Answers, Answer{Process: toProcess(a.Process), Request: a.Request})
-	}
-	for i, g := range m.Groups {
-		// A column of another wire type was counted, but is an unknown field, and dropped.
-		if n := len(g.Ids); len(g.Generations) != n || len(g.Units) != n || len(g.Growth) != 0 && len(g.Growth) != 2*n {
-			return nil, refuse(ReasonMalformed, "groups[%d]: columns of another type or length: %d ids, %d generations, %d units, %d of growth",
-				i, n, len(g.Generations), len(g.Units), len(g.Growth))
-		}
-		if g.BucketUs != g.WindowUs {
-			return nil, refuse(ReasonRange, "groups[%d]: bucket_us is %d, but the limit's buckets must be as long as its window, %d", i, g.BucketUs, g.WindowUs)
-		}
-		// Sums that overflow wrap; each of them is a row, which check looks at.
-		before := g.Bucket * g.BucketUs
-		for i, difference := range g.Generations {
-			before += difference
-			g.Generations[i] = before
-		}
-		u.Groups = append(u.Groups, Group{
-			Limit: g.Limit, WindowUS: g.WindowUs, Bucket: g.Bucket,
-			IDs: g.Ids, Generations: g.Generations, Units: g.Units, Growth: g.Growth,
-		})
-	}
-	return inRange(u, u.check())
-}
-
-// AppendHeartbeat appends h as a message, unchecked like AppendUsage.
-func AppendHeartbeat(dst []byte, h *Heartbeat) []byte {
-	m := &pb.Heartbeat{
-		From: fromProcess(h.From), Seq: h.Seq, TimeUs: h.TimeUS, Members: h.Members,
-		Topology: h.Topology, UnsentMs: h.UnsentMS, Leaving: h.Leaving, Full: h.Full, Key: h.Key, Number: h.Number,
-	}
-	for _, a := range h.Acks {
-		m.Acks = append(m.Acks, &pb.Ack{Process: fromProcess(a.Process), Seq: a.Seq, ReceivedUs: a.ReceivedUS})
-	}
-	for _, w := range h.Weights {
-		m.Weights = append(m.Weights, &pb.Weight{Region: w.Region, Weight: w.Weight})
-	}
-	return encode(dst, &pb.Body{Kind: &pb.Body_Heartbeat{Heartbeat: m}})
-}
-
-// DecodeHeartbeat reads a heartbeat as DecodeUsage reads counters.
-func DecodeHeartbeat(data []byte) (*Heartbeat, error) {
-	m, err := decode(data, (*pb.Body).GetHeartbeat)
-	if err != nil {
-		return nil, err
-	}
-	h := &Heartbeat{
-		From: toProcess(m.From), Seq: m.Seq, TimeUS: m.TimeUs, Members: m.Members,
-		Topology: m.Topology, UnsentMS: m.UnsentMs, Leaving: m.Leaving, Full: m.Full, Key: m.Key, Number: m.Number,
-	}
-	for _, a := range m.Acks {
-		h.Acks = append(h.Acks, Ack{Process: toProcess(a.Process), Seq: a.Seq, ReceivedUS: a.ReceivedUs})
-	}
-	for _, w := range m.Weights {
-		h.Weights = append(h.Weights, quota.Weight{Region: w.Region, Weight: w.Weight})
-	}
-	return inRange(h, h.check())
-}
-
-// AppendSnapshotRequest appends r as a message, unchecked like AppendUsage.
-func AppendSnapshotRequest(dst []byte, r *SnapshotRequest) []byte {
-	m := &pb.SnapshotRequest{
-		From: fromProcess(r.From), To: fromProcess(r.To), Request: r.Request, Since: r.Since,
-		OwnState: r.OwnState, Missing: r.Missing,
-	}
-	return encode(dst, &pb.Body{Kind: &pb.Body_SnapshotRequest{SnapshotRequest: m}})
-}
-
-// DecodeSnapshotRequest reads a snapshot request as DecodeUsage reads counters.
-func DecodeSnapshotRequest(data []byte) (*SnapshotRequest, error) {
-	m, err := decode(data, (*pb.Body).GetSnapshotRequest)
-	if err != nil {
-		return nil, err
-	}
-	r := &SnapshotRequest{
-		From: toProcess(m.From), To: toProcess(m.To), Request: m.Request, Since: m.Since,
-		OwnState: m.OwnState, Missing: m.Missing,
-	}
-	return inRange(r, r.check())
-}
-
-// AppendLoans appends l as a message, unchecked like AppendUsage. Of the wants it writes
-// Sealed, not Partition.
-func AppendLoans(dst []byte, l *Loans) []byte {
-	m := &pb.Loans{From: fromProcess(l.From), Seq: l.Seq, TimeUs: l.timeUS()}
-	lenders := map[string]uint32{}
-	for i := range l.Wants {
-		w := &l.Wants[i]
-		p := &pb.Want{
-			Id: w.PartitionID, Epoch: w.Epoch, Time: w.Time - m.TimeUs, Need: w.Need, Lack: w.Lack, Urgent: w.Urgent,
-			Share: w.Share, Ceil: w.Ceil, Slack: w.Slack, Rate: float32(w.Rate), Partition: w.Sealed,
-		}
-		for _, h := range w.Held {
-			if _, ok := lenders[h.Peer]; !ok {
-				lenders[h.Peer] = uint32(len(lenders))
-				m.Lenders = append(m.Lenders, h.Peer)
-			}
-			p.Held = append(p.Held, &pb.Held{
-				Lender: lenders[h.Peer], Epoch: h.ID.Epoch, Stamp: h.ID.Stamp - m.TimeUs,
-				Units: h.Units, Back: h.Back, Until: h.Until - m.TimeUs,
-			})
-		}
-		m.Wants = append(m.Wants, p)
-	}
-	for i := range l.Grants {
-		g := &l.Grants[i]
-		m.Grants = append(m.Grants, &pb.Grant{
-			Id: g.PartitionID, Epoch: g.ID.Epoch, Stamp: g.ID.Stamp - m.TimeUs, Units: g.Units, New: g.New,
-			RequestEpoch: g.Epoch, RequestTime: g.Time - m.TimeUs,
-		})
-	}
-	for _, r := range l.Returns {
-		m.Returns = append(m.Returns, &pb.Return{Id: r.PartitionID, Epoch: r.Loan.Epoch, Stamp: r.Loan.Stamp - m.TimeUs, Back: r.Back})
-	}
-	return encode(dst, &pb.Body{Kind: &pb.Body_Loans{Loans: m}})
-}
-
-// timeUS is what all times of the message are near to.
-func (l *Loans) timeUS() int64 {
-	switch {
-	case len(l.Wants) > 0:
-		return l.Wants[0].Time
-	case len(l.Grants) > 0:
-		return l.Grants[0].Time
-	case len(l.Returns) > 0:
-		return l.Returns[0].Loan.Stamp
-	}
-	return 0
-}
-
-// DecodeLoans reads what regions lend each other as DecodeUsage reads counters.
-func DecodeLoans(data []byte) (*Loans, error) {
-	m, err := decode(data, (*pb.Body).GetLoans)
-	if err != nil {
-		return nil, err
-	}
-	l := &Loans{From: toProcess(m.From), Seq: m.Seq}
-	for _, p := range m.Wants {
-		w := Want{PartitionID: p.Id, Sealed: p.Partition, Want: loan.Want{
-			From: l.From.Region, Epoch: p.Epoch, Time: m.TimeUs + p.Time, Need: p.Need, Lack: p.Lack, Urgent: p.Urgent,
-			Rate: float64(p.Rate), Share: p.Share, Ceil: p.Ceil, Slack: p.Slack,
-		}}
-		for _, h := range p.Held {
-			if int(h.Lender) >= len(m.Lenders) {
-				return nil, refuse(ReasonRange, "lender %d of %d", h.Lender, len(m.Lenders))
-			}
-			w.Held = append(w.Held, loan.Loan{
-				Peer: m.Lenders[h.Lender], ID: loan.ID{Epoch: h.Epoch, Stamp: m.TimeUs + h.Stamp},
-				Units: h.Units, Back: h.Back, Until: m.TimeUs + h.Until,
-			})
-		}
-		l.Wants = append(l.Wants, w)
-	}
-	for _, p := range m.Grants {
-		l.Grants = append(l.Grants, Grant{PartitionID: p.Id, Grant: loan.Grant{
-			From: l.From.Region, ID: loan.ID{Epoch: p.Epoch, Stamp: m.TimeUs + p.Stamp}, Units: p.Units, New: p.New,
-			Epoch: p.RequestEpoch, Time: m.TimeUs + p.RequestTime,
-		}})
-	}
-	for _, p := range m.Returns {
-		l.Returns = append(l.Returns, Return{PartitionID: p.Id, Loan: loan.ID{Epoch: p.Epoch, Stamp: m.TimeUs + p.Stamp}, Back: p.Back})
-	}
-	return inRange(l, l.check())
-}
-
-// AppendReset appends r as a message, unchecked like AppendUsage. It writes Sealed, not Tenant.
-func AppendReset(dst []byte, r *Reset) []byte {
-	m := &pb.Reset{From: fromProcess(r.From), Seq: r.Seq, Id: r.ID, Tenant: r.Sealed}
-	for _, p := range r.To {
-		m.To = append(m.To, fromProcess(p))
-	}
-	for _, c := range r.Cuts {
-		m.Cuts = append(m.Cuts, &pb.Cut{Region: c.Region, UpTo: c.UpTo, State: uint32(c.State)})
-	}
-	return encode(dst, &pb.Body{Kind: &pb.Body_TenantReset{TenantReset: m}})
-}
-
-// DecodeReset reads a reset as DecodeUsage reads counters.
-func DecodeReset(data []byte) (*Reset, error) {
-	m, err := decode(data, (*pb.Body).GetTenantReset)
-	if err != nil {
-		return nil, err
-	}
-	r := &Reset{From: toProcess(m.From), Seq: m.Seq, ID: m.Id, Sealed: m.Tenant}
-	for _, p := range m.To {
-		r.To = append(r.To, toProcess(p))
-	}
-	for _, c := range m.Cuts {
-		r.Cuts = append(r.Cuts, Cut{Region: c.Region, UpTo: c.UpTo, State: CutState(min(c.State, uint32(CutReturned)+1))})
-	}
-	return inRange(r, r.check())
-}
-
-// AppendTop appends t as a message, unchecked like AppendUsage.
-func AppendTop(dst []byte, t *Top) []byte {
-	return encode(dst, &pb.Body{Kind: &pb.Body_Top{Top: &pb.Top{From: fromProcess(t.From), Seq: t.Seq, Sealed: t.Sealed}}})
-}
-
-// DecodeTop reads a Top as DecodeUsage reads counters.
-func DecodeTop(data []byte) (*Top, error) {
-	m, err := decode(data, (*pb.Body).GetTop)
-	if err != nil {
-		return nil, err
-	}
-	t := &Top{From: toProcess(m.From), Seq: m.Seq, Sealed: m.Sealed}
-	return inRange(t, cmp.Or(at("from", checkProcess(t.From)), checkSeq(t.Seq)))
-}
-
-func fromProcess(p quota.Process) *pb.Process {
-	return &pb.Process{Region: p.Region, Instance: p.Instance, BootUs: p.Boot}
-}
-
-func toProcess(p *pb.Process) quota.Process {
-	return quota.Process{Region: p.GetRegion(), Instance: p.GetInstance(), Boot: p.GetBootUs()}
-}
-
-// encode appends an envelope of body, compressed when that makes it smaller. A name that
-// is not UTF-8, which no valid name is, leaves the body empty: that is refused where it
-// arrives, as any other bad name is.
-func encode(dst []byte, body *pb.Body) []byte {
-	content, _ := proto.Marshal(body)
+// Append appends m to dst. What m holds is not checked: a message beyond the caps, or with a
+// value out of range, is refused where it arrives. Of what is sealed it writes Sealed alone.
+//
+// The body is compressed when that makes it smaller. A name that is not UTF-8, which no valid
+// name is, leaves it empty: that is refused where it arrives, as any other bad name is.
+func Append(dst []byte, m Message) []byte {
+	content, _ := proto.Marshal(m.body())
 	field := protowire.Number(2) // Envelope.body
 	if len(content) > compressAbove {
 		if packed := s2.Encode(nil, content); len(packed) < len(content) {
@@ -291,9 +31,30 @@ func encode(dst []byte, body *pb.Body) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, field, protowire.BytesType), content)
 }
 
-// decode returns what a message holds, if that is of the wanted kind. It is within the
-// caps but not yet in range.
-func decode[M any](data []byte, kind func(*pb.Body) *M) (*M, error) {
+// Decode reads a message of one kind, as Decode[*Usage], or Decode[Message] of any. An error is
+// an *Error; what is returned without one is within all caps and ranges of this package, and
+// shares no memory with data. Whatever data is, a few MaxMessage bytes are allocated at most.
+func Decode[M Message](data []byte) (none M, err error) {
+	body, err := open(data)
+	if err != nil {
+		return none, err
+	}
+	read, err := parse(body)
+	if err != nil {
+		return none, err
+	}
+	m, ok := read.(M)
+	if !ok {
+		return none, refuse(ReasonMalformed, "its body is %T, expected %T", body.Kind, none)
+	}
+	if err := m.check(); err != nil {
+		return none, refuse(ReasonRange, "%w", err)
+	}
+	return m, nil
+}
+
+// open returns the body of a message that is within the caps, but not yet in range.
+func open(data []byte) (*pb.Body, error) {
 	if err := checkEnvelope(data); err != nil {
 		return nil, err
 	}
@@ -301,26 +62,19 @@ func decode[M any](data []byte, kind func(*pb.Body) *M) (*M, error) {
 	if err := unmarshal(data, envelope); err != nil {
 		return nil, err
 	}
-	body := envelope.GetBody()
-	if body == nil {
-		packed := envelope.GetBodyS2()
-		if size, err := s2.DecodedLen(packed); err == nil && size > MaxMessage {
-			return nil, refuse(ReasonSize, "body_s2 claims %d bytes, at most %d are allowed", size, MaxMessage)
-		}
-		plain, err := s2.Decode(nil, packed)
-		if err != nil {
-			return nil, refuse(ReasonMalformed, "body_s2: %w", err)
-		}
-		body = new(pb.Body)
-		if err := unmarshal(plain, body); err != nil {
-			return nil, err
-		}
+	if body := envelope.GetBody(); body != nil {
+		return body, nil
 	}
-	m := kind(body)
-	if m == nil {
-		return nil, refuse(ReasonMalformed, "its body is %T, expected %T", body.Kind, m)
+	packed := envelope.GetBodyS2()
+	if size, err := s2.DecodedLen(packed); err == nil && size > MaxMessage {
+		return nil, refuse(ReasonSize, "body_s2 claims %d bytes, at most %d are allowed", size, MaxMessage)
 	}
-	return m, nil
+	plain, err := s2.Decode(nil, packed)
+	if err != nil {
+		return nil, refuse(ReasonMalformed, "body_s2: %w", err)
+	}
+	body := new(pb.Body)
+	return body, unmarshal(plain, body)
 }
 
 // checkEnvelope checks the size of a message and its version, which comes first: of another
@@ -348,4 +102,228 @@ func unmarshal(data []byte, m proto.Message) error {
 		return refuse(ReasonMalformed, "%w", err)
 	}
 	return nil
+}
+
+// parse reads what the body methods write.
+func parse(b *pb.Body) (Message, error) {
+	switch k := b.Kind.(type) {
+	case *pb.Body_Usage:
+		return readUsage(k.Usage)
+	case *pb.Body_Heartbeat:
+		return readHeartbeat(k.Heartbeat), nil
+	case *pb.Body_SnapshotRequest:
+		return readRequest(k.SnapshotRequest), nil
+	case *pb.Body_Loans:
+		return readLoans(k.Loans)
+	case *pb.Body_TenantReset:
+		return readReset(k.TenantReset), nil
+	case *pb.Body_Top:
+		return &Top{From: toProcess(k.Top.From), Seq: k.Top.Seq, Sealed: k.Top.Sealed}, nil
+	}
+	return nil, refuse(ReasonMalformed, "its body is %T, which is no kind of message", b.Kind)
+}
+
+func (u *Usage) body() *pb.Body {
+	m := &pb.Usage{
+		From: fromProcess(u.From), Seq: u.Seq, TimeUs: u.TimeUS,
+		Origin: u.Origin, OriginTimeUs: u.OriginTimeUS, Number: u.Number,
+	}
+	if c := &u.Chunk; c.is() {
+		m.Chunk = &pb.Chunk{
+			Snapshot: c.Snapshot, Index: c.Index, Count: c.Count, Since: c.Since, UpTo: c.UpTo,
+			Answers: list(c.Answers, func(a Answer) *pb.Answer { return &pb.Answer{Process: fromProcess(a.Process), Request: a.Request} }),
+		}
+	}
+	for _, g := range u.Groups {
+		differences := make([]int64, len(g.Generations))
+		before := g.Bucket * g.WindowUS
+		for i, generation := range g.Generations {
+			differences[i], before = generation-before, generation
+		}
+		m.Groups = append(m.Groups, &pb.Group{
+			Limit: g.Limit, WindowUs: g.WindowUS, BucketUs: g.WindowUS, Bucket: g.Bucket,
+			Ids: g.IDs, Generations: differences, Units: g.Units, Growth: g.Growth,
+		})
+	}
+	return &pb.Body{Kind: &pb.Body_Usage{Usage: m}}
+}
+
+func readUsage(m *pb.Usage) (*Usage, error) {
+	u := &Usage{
+		From: toProcess(m.From), Seq: m.Seq, TimeUS: m.TimeUs,
+		Origin: m.Origin, OriginTimeUS: m.OriginTimeUs, Number: m.Number,
+		Chunk: Chunk{
+			Snapshot: m.Chunk.GetSnapshot(), Index: m.Chunk.GetIndex(), Count: m.Chunk.GetCount(),
+			Since: m.Chunk.GetSince(), UpTo: m.Chunk.GetUpTo(),
+			Answers: list(m.Chunk.GetAnswers(), func(a *pb.Answer) Answer { return Answer{toProcess(a.Process), a.Request} }),
+		},
+	}
+	for i, g := range m.Groups {
+		// A column of another wire type was counted, but is an unknown field, and dropped.
+		if n := len(g.Ids); len(g.Generations) != n || len(g.Units) != n || len(g.Growth) != 0 && len(g.Growth) != 2*n {
+			return nil, refuse(ReasonMalformed, "groups[%d]: columns of another type or length: %d ids, %d generations, %d units, %d of growth",
+				i, n, len(g.Generations), len(g.Units), len(g.Growth))
+		}
+		if g.BucketUs != g.WindowUs {
+			return nil, refuse(ReasonRange, "groups[%d]: bucket_us is %d, but the limit's buckets must be as long as its window, %d", i, g.BucketUs, g.WindowUs)
+		}
+		// Sums that overflow wrap; each of them is a row, which check looks at.
+		before := g.Bucket * g.BucketUs
+		for i, difference := range g.Generations {
+			before += difference
+			g.Generations[i] = before
+		}
+		u.Groups = append(u.Groups, Group{
+			Limit: g.Limit, WindowUS: g.WindowUs, Bucket: g.Bucket,
+			IDs: g.Ids, Generations: g.Generations, Units: g.Units, Growth: g.Growth,
+		})
+	}
+	return u, nil
+}
+
+func (h *Heartbeat) body() *pb.Body {
+	return &pb.Body{Kind: &pb.Body_Heartbeat{Heartbeat: &pb.Heartbeat{
+		From: fromProcess(h.From), Seq: h.Seq, TimeUs: h.TimeUS, Members: h.Members,
+		Topology: h.Topology, UnsentMs: h.UnsentMS, Leaving: h.Leaving, Full: h.Full, Key: h.Key, Number: h.Number,
+		Acks: list(h.Acks, func(a Ack) *pb.Ack {
+			return &pb.Ack{Process: fromProcess(a.Process), Seq: a.Seq, ReceivedUs: a.ReceivedUS}
+		}),
+		Weights: list(h.Weights, func(w quota.Weight) *pb.Weight { return &pb.Weight{Region: w.Region, Weight: w.Weight} }),
+	}}}
+}
+
+func readHeartbeat(m *pb.Heartbeat) *Heartbeat {
+	return &Heartbeat{
+		From: toProcess(m.From), Seq: m.Seq, TimeUS: m.TimeUs, Members: m.Members,
+		Topology: m.Topology, UnsentMS: m.UnsentMs, Leaving: m.Leaving, Full: m.Full, Key: m.Key, Number: m.Number,
+		Acks:    list(m.Acks, func(a *pb.Ack) Ack { return Ack{toProcess(a.Process), a.Seq, a.ReceivedUs} }),
+		Weights: list(m.Weights, func(w *pb.Weight) quota.Weight { return quota.Weight{Region: w.Region, Weight: w.Weight} }),
+	}
+}
+
+func (r *SnapshotRequest) body() *pb.Body {
+	return &pb.Body{Kind: &pb.Body_SnapshotRequest{SnapshotRequest: &pb.SnapshotRequest{
+		From: fromProcess(r.From), To: fromProcess(r.To), Request: r.Request, Since: r.Since, OwnState: r.OwnState, Missing: r.Missing,
+	}}}
+}
+
+func readRequest(m *pb.SnapshotRequest) *SnapshotRequest {
+	return &SnapshotRequest{
+		From: toProcess(m.From), To: toProcess(m.To), Request: m.Request, Since: m.Since, OwnState: m.OwnState, Missing: m.Missing,
+	}
+}
+
+func (l *Loans) body() *pb.Body {
+	at := l.timeUS()
+	m := &pb.Loans{From: fromProcess(l.From), Seq: l.Seq, TimeUs: at}
+	lenders := map[string]uint32{}
+	held := func(h loan.Loan) *pb.Held {
+		if _, ok := lenders[h.Peer]; !ok {
+			lenders[h.Peer] = uint32(len(lenders))
+			m.Lenders = append(m.Lenders, h.Peer)
+		}
+		return &pb.Held{
+			Lender: lenders[h.Peer], Epoch: h.ID.Epoch, Stamp: h.ID.Stamp - at, Units: h.Units, Back: h.Back, Until: h.Until - at,
+		}
+	}
+	m.Wants = list(l.Wants, func(w Want) *pb.Want {
+		return &pb.Want{
+			Id: w.PartitionID, Epoch: w.Epoch, Time: w.Time - at, Need: w.Need, Lack: w.Lack, Urgent: w.Urgent, Share: w.Share,
+			Ceil: w.Ceil, Slack: w.Slack, Rate: float32(w.Rate), Held: list(w.Held, held), Partition: w.Sealed,
+		}
+	})
+	m.Grants = list(l.Grants, func(g Grant) *pb.Grant {
+		return &pb.Grant{
+			Id: g.PartitionID, Epoch: g.ID.Epoch, Stamp: g.ID.Stamp - at, Units: g.Units, New: g.New,
+			RequestEpoch: g.Epoch, RequestTime: g.Time - at,
+		}
+	})
+	m.Returns = list(l.Returns, func(r Return) *pb.Return {
+		return &pb.Return{Id: r.PartitionID, Epoch: r.Loan.Epoch, Stamp: r.Loan.Stamp - at, Back: r.Back}
+	})
+	return &pb.Body{Kind: &pb.Body_Loans{Loans: m}}
+}
+
+// timeUS is what all times of the message are near to.
+func (l *Loans) timeUS() int64 {
+	switch {
+	case len(l.Wants) > 0:
+		return l.Wants[0].Time
+	case len(l.Grants) > 0:
+		return l.Grants[0].Time
+	case len(l.Returns) > 0:
+		return l.Returns[0].Loan.Stamp
+	}
+	return 0
+}
+
+func readLoans(m *pb.Loans) (_ *Loans, err error) {
+	from, at := toProcess(m.From), m.TimeUs
+	held := func(h *pb.Held) loan.Loan {
+		lender := ""
+		if int(h.Lender) < len(m.Lenders) {
+			lender = m.Lenders[h.Lender]
+		} else {
+			err = refuse(ReasonRange, "lender %d of %d", h.Lender, len(m.Lenders))
+		}
+		return loan.Loan{
+			Peer: lender, ID: loan.ID{Epoch: h.Epoch, Stamp: at + h.Stamp}, Units: h.Units, Back: h.Back, Until: at + h.Until,
+		}
+	}
+	return &Loans{
+		From: from, Seq: m.Seq,
+		Wants: list(m.Wants, func(w *pb.Want) Want {
+			return Want{PartitionID: w.Id, Sealed: w.Partition, Want: loan.Want{
+				From: from.Region, Epoch: w.Epoch, Time: at + w.Time, Need: w.Need, Lack: w.Lack, Urgent: w.Urgent,
+				Rate: float64(w.Rate), Share: w.Share, Ceil: w.Ceil, Slack: w.Slack, Held: list(w.Held, held),
+			}}
+		}),
+		Grants: list(m.Grants, func(g *pb.Grant) Grant {
+			return Grant{PartitionID: g.Id, Grant: loan.Grant{
+				From: from.Region, ID: loan.ID{Epoch: g.Epoch, Stamp: at + g.Stamp}, Units: g.Units, New: g.New,
+				Epoch: g.RequestEpoch, Time: at + g.RequestTime,
+			}}
+		}),
+		Returns: list(m.Returns, func(r *pb.Return) Return {
+			return Return{PartitionID: r.Id, Loan: loan.ID{Epoch: r.Epoch, Stamp: at + r.Stamp}, Back: r.Back}
+		}),
+	}, err
+}
+
+func (r *Reset) body() *pb.Body {
+	return &pb.Body{Kind: &pb.Body_TenantReset{TenantReset: &pb.Reset{
+		From: fromProcess(r.From), Seq: r.Seq, Id: r.ID, Tenant: r.Sealed, To: list(r.To, fromProcess),
+		Cuts: list(r.Cuts, func(c Cut) *pb.Cut { return &pb.Cut{Region: c.Region, UpTo: c.UpTo, State: uint32(c.State)} }),
+	}}}
+}
+
+func readReset(m *pb.Reset) *Reset {
+	return &Reset{
+		From: toProcess(m.From), Seq: m.Seq, ID: m.Id, Sealed: m.Tenant, To: list(m.To, toProcess),
+		Cuts: list(m.Cuts, func(c *pb.Cut) Cut { return Cut{c.Region, c.UpTo, CutState(min(c.State, uint32(CutReturned)+1))} }),
+	}
+}
+
+func (t *Top) body() *pb.Body {
+	return &pb.Body{Kind: &pb.Body_Top{Top: &pb.Top{From: fromProcess(t.From), Seq: t.Seq, Sealed: t.Sealed}}}
+}
+
+func fromProcess(p quota.Process) *pb.Process {
+	return &pb.Process{Region: p.Region, Instance: p.Instance, BootUs: p.Boot}
+}
+
+func toProcess(p *pb.Process) quota.Process {
+	return quota.Process{Region: p.GetRegion(), Instance: p.GetInstance(), Boot: p.GetBootUs()}
+}
+
+// list converts each element; of none it is nil.
+func list[A, B any](all []A, convert func(A) B) []B {
+	if len(all) == 0 {
+		return nil
+	}
+	out := make([]B, len(all))
+	for i, a := range all {
+		out[i] = convert(a)
+	}
+	return out
 }

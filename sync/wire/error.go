@@ -51,11 +51,3 @@ func CheckAuthor(subject, region string) error {
 func refuse(r Reason, format string, args ...any) error {
 	return &Error{Reason: r, Err: fmt.Errorf(format, args...)}
 }
-
-// inRange returns m, or err as the reason why it is refused.
-func inRange[M any](m *M, err error) (*M, error) {
-	if err != nil {
-		return nil, &Error{Reason: ReasonRange, Err: err}
-	}
-	return m, nil
-}

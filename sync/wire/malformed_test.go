@@ -17,7 +17,7 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// Builders of messages that AppendUsage and its like would never write.
+// Builders of messages that Append would never write.
 
 func cat(parts ...[]byte) []byte { return slices.Concat(parts...) }
 
@@ -78,7 +78,7 @@ type badRow struct {
 
 func malformedRows() []badRow {
 	const malformed, size, rng = wire.ReasonMalformed, wire.ReasonSize, wire.ReasonRange
-	good := wire.AppendUsage(nil, usageOf(1, 2))
+	good := wire.Append(nil, usageOf(1, 2))
 	body := good[4:] // after the version and the head of the body
 	one, two := make([]byte, 8), make([]byte, 16)
 	tooLong := append(slices.Repeat([]byte{0xff}, 11), 1)
@@ -94,7 +94,7 @@ func malformedRows() []badRow {
 		{"no body", number(1, wire.Version), malformed, "body_s2"},
 		{"body of no kind", envelope(nil), malformed, "its body is <nil>"},
 		{"body of a newer kind", envelope(nested(77, nil)), malformed, "its body is <nil>"},
-		{"a heartbeat", wire.AppendHeartbeat(nil, beatOf(1, 1)), malformed, "its body is *pb.Body_Heartbeat"},
+		{"a heartbeat", wire.Append(nil, beatOf(1, 1)), malformed, "its body is *pb.Body_Heartbeat"},
 		{"field number 0", cat(good, []byte{0x00, 0x00}), malformed, "invalid field number"},
 		{"a group that never ends", cat(good, []byte{0x53}), malformed, "unexpected EOF"},
 		{"ids not in eights", usage(columns(make([]byte, 9), []byte{0}, []byte{1})), malformed, "invalid wire-format"},
@@ -129,36 +129,36 @@ func malformedRows() []badRow {
 func TestMalformedMessagesAreRefusedWithTheirReason(t *testing.T) {
 	for _, row := range malformedRows() {
 		t.Run(row.name, func(t *testing.T) {
-			u, err := wire.DecodeUsage(row.data)
-			wantRefused(t, u != nil, err, row.reason, row.says)
+			_, err := wire.Decode[*wire.Usage](row.data)
+			wantRefused(t, err, row.reason, row.says)
 		})
 	}
 }
 
 func TestMalformedHeartbeatsAreRefusedWithTheirReason(t *testing.T) {
 	for _, row := range []badRow{
-		{"one ack too many", wire.AppendHeartbeat(nil, beatOf(wire.MaxAcks+1, 1)), wire.ReasonSize, "acks"},
+		{"one ack too many", wire.Append(nil, beatOf(wire.MaxAcks+1, 1)), wire.ReasonSize, "acks"},
 		{"one member too many", heartbeat(slices.Repeat(text(5, "a"), quota.MaxRegions+1)), wire.ReasonSize, "members"},
 		{"one weight too many", heartbeat(slices.Repeat(nested(7, nil), quota.MaxRegions+1)), wire.ReasonSize, "weights"},
-		{"a usage", wire.AppendUsage(nil, usageOf(1, 1)), wire.ReasonMalformed, "its body is *pb.Body_Usage"},
+		{"a usage", wire.Append(nil, usageOf(1, 1)), wire.ReasonMalformed, "its body is *pb.Body_Usage"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			b, err := wire.DecodeHeartbeat(row.data)
-			wantRefused(t, b != nil, err, row.reason, row.says)
+			_, err := wire.Decode[*wire.Heartbeat](row.data)
+			wantRefused(t, err, row.reason, row.says)
 		})
 	}
 }
 
 func TestErrorLeadsToItsCause(t *testing.T) {
-	if _, err := wire.DecodeUsage(packedEnvelope(nil)); !errors.Is(err, s2.ErrCorrupt) {
+	if _, err := wire.Decode[*wire.Usage](packedEnvelope(nil)); !errors.Is(err, s2.ErrCorrupt) {
 		t.Errorf("%v is not %v", err, s2.ErrCorrupt)
 	}
 }
 
-func wantRefused(t *testing.T, decoded bool, err error, reason wire.Reason, says string) {
+func wantRefused(t *testing.T, err error, reason wire.Reason, says string) {
 	t.Helper()
-	if decoded || reasonOf(err) != reason || !strings.Contains(err.Error(), says) {
-		t.Errorf("decoded %t, error %v\nwant reason %s and %q", decoded, err, reason, says)
+	if reasonOf(err) != reason || !strings.Contains(err.Error(), says) {
+		t.Errorf("error %v\nwant reason %s and %q", err, reason, says)
 	}
 }
 
@@ -170,9 +170,9 @@ func TestEveryTruncationIsMalformed(t *testing.T) {
 		}
 		data := readGolden(t, filepath.Join("testdata", g.name+".golden"))
 		for n := range data {
-			for _, kind := range kinds() {
-				if _, err := kind.decode(data[:n]); reasonOf(err) != wire.ReasonMalformed {
-					t.Fatalf("%s: the first %d of %d bytes as a %s: %v", g.name, n, len(data), kind.name, err)
+			for name, decode := range decoders {
+				if _, err := decode(data[:n]); reasonOf(err) != wire.ReasonMalformed {
+					t.Fatalf("%s: the first %d of %d bytes as a %s: %v", g.name, n, len(data), name, err)
 				}
 			}
 		}
@@ -191,7 +191,7 @@ func TestNoMessageCostsMuchMemory(t *testing.T) {
 	}
 	expensive.Groups[wire.MaxGroups-1].Limit = "?"
 	bombs := append(malformedRows(),
-		badRow{name: "the most expensive", data: wire.AppendUsage(nil, expensive), reason: wire.ReasonRange},
+		badRow{name: "the most expensive", data: wire.Append(nil, expensive), reason: wire.ReasonRange},
 		badRow{name: "texts over and over", data: usage(slices.Repeat(text(4, "us-east"), 50_000), group(nested(5, make([]byte, 8)))), reason: wire.ReasonMalformed},
 		badRow{name: "groups in groups without end", data: cat(number(1, wire.Version), slices.Repeat([]byte{0x53}, wire.MaxMessage-2)), reason: wire.ReasonMalformed},
 		badRow{name: "kinds in turn", data: envelope(slices.Repeat(cat(nested(1, nil), nested(2, nil)), wire.MaxMessage/8)), reason: wire.ReasonSize},
@@ -199,7 +199,7 @@ func TestNoMessageCostsMuchMemory(t *testing.T) {
 	for _, row := range bombs {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := wire.DecodeUsage(row.data)
+		_, err := wire.Decode[*wire.Usage](row.data)
 		runtime.ReadMemStats(&after)
 		if got := after.TotalAlloc - before.TotalAlloc; got > most || reasonOf(err) != row.reason {
 			t.Errorf("%s: %d bytes allocated, at most %d are fine; %v, want reason %s", row.name, got, most, err, row.reason)

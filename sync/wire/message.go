@@ -5,6 +5,7 @@ package wire
 import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/sync/wire/internal/pb"
 )
 
 // Version is the one version of the format that this package writes and reads.
@@ -40,6 +41,19 @@ const (
 	// overflow.
 	EndOfTime = 1 << 52
 )
+
+// Message is one of *Usage, *Heartbeat, *SnapshotRequest, *Loans, *Reset and *Top.
+type Message interface {
+	body() *pb.Body
+	check() error // of a value out of its range
+}
+
+// Numbered is a Message that its author numbers: any but a *SnapshotRequest.
+type Numbered interface {
+	Message
+	// Head is where its author and number are.
+	Head() (from *quota.Process, seq *uint64)
+}
 
 // Usage carries counters: of partitions that changed or, in chunks, what was requested.
 type Usage struct {
@@ -202,3 +216,18 @@ const (
 	CutDeleted
 	CutReturned // they were deleted and are there again, as after a failover
 )
+
+// Head implements Numbered.
+func (u *Usage) Head() (from *quota.Process, seq *uint64) { return &u.From, &u.Seq }
+
+// Head implements Numbered.
+func (h *Heartbeat) Head() (from *quota.Process, seq *uint64) { return &h.From, &h.Seq }
+
+// Head implements Numbered.
+func (l *Loans) Head() (from *quota.Process, seq *uint64) { return &l.From, &l.Seq }
+
+// Head implements Numbered.
+func (r *Reset) Head() (from *quota.Process, seq *uint64) { return &r.From, &r.Seq }
+
+// Head implements Numbered.
+func (t *Top) Head() (from *quota.Process, seq *uint64) { return &t.From, &t.Seq }

@@ -18,25 +18,25 @@ const month = 31 * 24 * 3600 * 1_000_000 // µs, the longest window
 // setting is one value of a message: says is part of the error about a bad one.
 type setting[M, V any] struct {
 	says string
-	set  func(m *M, v V)
+	set  func(m M, v V)
 	bad  []V
 	good []V
 }
 
 // outOfRange decodes good messages with one value changed.
-func outOfRange[M, V any](t *testing.T, good func() *M, encode func([]byte, *M) []byte, decode func([]byte) (*M, error), settings []setting[M, V]) {
+func outOfRange[M wire.Message, V any](t *testing.T, good func() M, settings []setting[M, V]) {
 	t.Helper()
 	for _, s := range settings {
 		for _, v := range s.bad {
 			m := good()
 			s.set(m, v)
-			got, err := decode(encode(nil, m))
-			wantRefused(t, got != nil, err, wire.ReasonRange, s.says)
+			_, err := wire.Decode[M](wire.Append(nil, m))
+			wantRefused(t, err, wire.ReasonRange, s.says)
 		}
 		for _, v := range s.good {
 			m := good()
 			s.set(m, v)
-			if got, err := decode(encode(nil, m)); err != nil || !cmp.Equal(m, got) {
+			if got, err := wire.Decode[M](wire.Append(nil, m)); err != nil || !cmp.Equal(m, got) {
 				t.Errorf("%s: %v is just inside its range, and arrived as %+v, error %v", s.says, v, got, err)
 			}
 		}
@@ -47,14 +47,14 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 	type usage = wire.Usage
 	good := func() *usage { return usageOf(1, 3) }
 	long := strings.Repeat("e", 63)
-	outOfRange(t, good, wire.AppendUsage, wire.DecodeUsage, []setting[usage, string]{
+	outOfRange(t, good, []setting[*usage, string]{
 		{"from: region", func(u *usage, v string) { u.From.Region = v }, []string{"", "EU", "-eu", "eu.west", "eu\n", long + "e"}, []string{long}},
 		{"from: instance", func(u *usage, v string) { u.From.Instance = v }, []string{"", "a b", "ä", "a\x7f", strings.Repeat("i", 256)}, []string{strings.Repeat("~", 255)}},
 		{"origin", func(u *usage, v string) { u.Origin = v }, []string{"*"}, []string{"", "us"}},
 		{"limit", func(u *usage, v string) { u.Groups[0].Limit = v }, []string{"", "standard", "standard.", ".burst", "a.b.c", "a b.c", "a." + long + "b"}, []string{long + "." + long}},
 	})
 	const end = wire.EndOfTime
-	outOfRange(t, good, wire.AppendUsage, wire.DecodeUsage, []setting[usage, int64]{
+	outOfRange(t, good, []setting[*usage, int64]{
 		{"from: boot_us", func(u *usage, v int64) { u.From.Boot = v }, []int64{0, -1, end}, []int64{1, end - 1}},
 		{"seq", func(u *usage, v int64) { u.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},
 		{"time_us", func(u *usage, v int64) { u.TimeUS = v }, []int64{0, -1, end}, []int64{1, end - 1}},
@@ -63,7 +63,7 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 		{"generations[1]", func(u *usage, v int64) { u.Groups[0].Generations[1] = v }, []int64{0, -1, end + 1, -1 << 63, 1<<63 - 1}, []int64{1, end}},
 		{"units[1]", func(u *usage, v int64) { u.Groups[0].Units[1] = v }, []int64{-1, quota.MaxCounter + 1}, []int64{0, quota.MaxCounter}},
 	})
-	outOfRange(t, good, wire.AppendUsage, wire.DecodeUsage, []setting[usage, wire.Chunk]{{
+	outOfRange(t, good, []setting[*usage, wire.Chunk]{{
 		"", func(u *usage, v wire.Chunk) {
 			if u.Chunk = v; v.Snapshot > 0 {
 				u.Number = 0
@@ -74,7 +74,7 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 	}})
 	type window struct{ us, bucket int64 }
 	set := func(u *usage, v window) { u.Groups[0].WindowUS, u.Groups[0].Bucket = v.us, v.bucket }
-	outOfRange(t, good, wire.AppendUsage, wire.DecodeUsage, []setting[usage, window]{
+	outOfRange(t, good, []setting[*usage, window]{
 		{"window_us", set, []window{{999, 0}, {0, 0}, {-minute, 0}, {month + 1, 0}}, []window{{1000, 0}, {month, 0}}},
 		{"bucket must", set, []window{{minute, -1}, {minute, 1 << 62}, // the product would overflow to 0
 			{minute, end/minute + 1}, {1 << 20, 1 << 32}}, // starts at the end of time, or after
@@ -86,10 +86,10 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 func TestOtherBucketsAreRefused(t *testing.T) {
 	for _, length := range []int64{0, -1, minute / 10, minute - 1, minute + 1, month} {
 		head := cat(text(1, "standard.burst"), number(2, minute), number(3, uint64(length)), number(4, bucket))
-		u, err := wire.DecodeUsage(usage(nested(6, head)))
-		wantRefused(t, u != nil, err, wire.ReasonRange, "buckets must be as long as its window")
+		_, err := wire.Decode[*wire.Usage](usage(nested(6, head)))
+		wantRefused(t, err, wire.ReasonRange, "buckets must be as long as its window")
 	}
-	if _, err := wire.DecodeUsage(usage(group())); err != nil {
+	if _, err := wire.Decode[*wire.Usage](usage(group())); err != nil {
 		t.Error(err)
 	}
 }
@@ -97,14 +97,14 @@ func TestOtherBucketsAreRefused(t *testing.T) {
 func TestHeartbeatOutOfRangeIsRefused(t *testing.T) {
 	type heartbeat = wire.Heartbeat
 	good := func() *heartbeat { return beatOf(2, 3) }
-	outOfRange(t, good, wire.AppendHeartbeat, wire.DecodeHeartbeat, []setting[heartbeat, []string]{
+	outOfRange(t, good, []setting[*heartbeat, []string]{
 		{"members[", func(b *heartbeat, v []string) { b.Members = v }, [][]string{{"eu west"}, {"a", ""}, {"b", "a"}, {"a", "b", "b"}}, [][]string{nil, {"a", "a-", "a0", "a_", "aa"}}}, // ascending by byte
 		{"from: region", func(b *heartbeat, v []string) { b.From.Region = v[0] }, [][]string{{"rl.v1"}}, nil},
 		{"acks[1]: region", func(b *heartbeat, v []string) { b.Acks[1].Process.Region = v[0] }, [][]string{{""}}, nil},
 		{"weights[2]: a name", func(b *heartbeat, v []string) { b.Weights[2].Region = v[0] }, [][]string{{""}}, [][]string{{"a"}}}, // in any order
 		{"weights[2]: region \"r000\" is duplicated", func(b *heartbeat, v []string) { b.Weights[2].Region = v[0] }, [][]string{{"r000"}}, nil},
 	})
-	outOfRange(t, good, wire.AppendHeartbeat, wire.DecodeHeartbeat, []setting[heartbeat, int64]{
+	outOfRange(t, good, []setting[*heartbeat, int64]{
 		{"seq", func(b *heartbeat, v int64) { b.Seq = uint64(v) }, []int64{0}, nil},
 		{"time_us", func(b *heartbeat, v int64) { b.TimeUS = v }, []int64{-midnight}, nil},
 		{"acks[1]: boot_us", func(b *heartbeat, v int64) { b.Acks[1].Process.Boot = v }, []int64{0}, nil},
@@ -118,12 +118,12 @@ func TestHeartbeatOutOfRangeIsRefused(t *testing.T) {
 func TestSnapshotRequestOutOfRangeIsRefused(t *testing.T) {
 	type request = wire.SnapshotRequest
 	good := func() *request { return &request{From: process("eu"), To: process("us"), Request: 1} }
-	outOfRange(t, good, wire.AppendSnapshotRequest, wire.DecodeSnapshotRequest, []setting[request, []string]{
+	outOfRange(t, good, []setting[*request, []string]{
 		{"missing[", func(r *request, v []string) { r.Missing = v }, [][]string{{""}, {"b", "a"}, {"a", "a"}, {"eu west"}}, [][]string{{"a", "b"}}},
 		{"from: region", func(r *request, v []string) { r.From.Region = v[0] }, [][]string{{""}}, nil},
 		{"to: region", func(r *request, v []string) { r.To.Region = v[0] }, [][]string{{""}}, nil},
 	})
-	outOfRange(t, good, wire.AppendSnapshotRequest, wire.DecodeSnapshotRequest, []setting[request, uint64]{
+	outOfRange(t, good, []setting[*request, uint64]{
 		{"request", func(r *request, v uint64) { r.Request = v }, []uint64{0}, []uint64{1, 1<<64 - 1}},
 	})
 }
@@ -138,7 +138,7 @@ func TestLoansOutOfRangeAreRefused(t *testing.T) {
 	}
 	const end = wire.EndOfTime
 	amount := []int64{-1, end + 1, -1 << 63, 1<<63 - 1}
-	outOfRange(t, good, wire.AppendLoans, wire.DecodeLoans, []setting[loans, int64]{
+	outOfRange(t, good, []setting[*loans, int64]{
 		{"from: boot_us", func(l *loans, v int64) { l.From.Boot = v }, []int64{0}, nil},
 		{"seq", func(l *loans, v int64) { l.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},
 		{"wants[0]: epoch of the want", func(l *loans, v int64) { l.Wants[0].Epoch = uint32(v) }, []int64{0}, []int64{1, 1<<32 - 1}},
@@ -162,22 +162,22 @@ func TestLoansOutOfRangeAreRefused(t *testing.T) {
 		{"returns[0]: loan: time", func(l *loans, v int64) { l.Returns[0].Loan.Stamp = v }, []int64{0, end}, nil},
 		{"returns[0]: units", func(l *loans, v int64) { l.Returns[0].Back = v }, amount, []int64{0, end}},
 	})
-	outOfRange(t, good, wire.AppendLoans, wire.DecodeLoans, []setting[loans, float64]{
+	outOfRange(t, good, []setting[*loans, float64]{
 		{"wants[0]: rate", func(l *loans, v float64) { l.Wants[0].Rate = v }, []float64{-1, math.NaN(), math.Inf(1)}, []float64{0, math.MaxFloat32}},
 	})
-	outOfRange(t, good, wire.AppendLoans, wire.DecodeLoans, []setting[loans, string]{
+	outOfRange(t, good, []setting[*loans, string]{
 		{"wants[1]: held[0]: lender", func(l *loans, v string) { l.Wants[1].Held[0].Peer = v }, []string{"", "EU"}, []string{"a"}},
 	})
 	// A lender that is not in the list, and more than fit.
 	body := envelope(nested(4, cat(nested(1, nil), nested(5, nested(11, number(1, 3))))))
-	l, err := wire.DecodeLoans(body)
-	wantRefused(t, l != nil, err, wire.ReasonRange, "lender 3 of 0")
+	_, err := wire.Decode[*wire.Loans](body)
+	wantRefused(t, err, wire.ReasonRange, "lender 3 of 0")
 	for num, most := range map[protowire.Number]int{5: wire.MaxLoans, 6: wire.MaxLoans, 7: wire.MaxLoans} {
-		l, err := wire.DecodeLoans(envelope(nested(4, slices.Repeat(nested(num, nil), most+1))))
-		wantRefused(t, l != nil, err, wire.ReasonSize, "more than 2048")
+		_, err := wire.Decode[*wire.Loans](envelope(nested(4, slices.Repeat(nested(num, nil), most+1))))
+		wantRefused(t, err, wire.ReasonSize, "more than 2048")
 	}
-	l, err = wire.DecodeLoans(envelope(nested(4, nested(5, slices.Repeat(nested(11, nil), wire.MaxHeld+1)))))
-	wantRefused(t, l != nil, err, wire.ReasonSize, "more than 8192 held")
+	_, err = wire.Decode[*wire.Loans](envelope(nested(4, nested(5, slices.Repeat(nested(11, nil), wire.MaxHeld+1)))))
+	wantRefused(t, err, wire.ReasonSize, "more than 8192 held")
 }
 
 func TestResetsOutOfRangeAreRefused(t *testing.T) {
@@ -185,7 +185,7 @@ func TestResetsOutOfRangeAreRefused(t *testing.T) {
 	good := func() *reset {
 		return &reset{From: process("eu"), Seq: 1, ID: 1, To: []quota.Process{process("us")}, Cuts: []wire.Cut{{Region: "ap", UpTo: midnight}}}
 	}
-	outOfRange(t, good, wire.AppendReset, wire.DecodeReset, []setting[reset, int64]{
+	outOfRange(t, good, []setting[*reset, int64]{
 		{"from: boot_us", func(r *reset, v int64) { r.From.Boot = v }, []int64{0}, nil},
 		{"seq", func(r *reset, v int64) { r.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},
 		{"id", func(r *reset, v int64) { r.ID = uint64(v) }, []int64{0}, []int64{1, -1}},
@@ -193,18 +193,18 @@ func TestResetsOutOfRangeAreRefused(t *testing.T) {
 		{"cuts[0]: up_to", func(r *reset, v int64) { r.Cuts[0].UpTo = v }, []int64{0, -1, wire.EndOfTime + 1}, []int64{1, wire.EndOfTime}},
 		{"cuts[0]: state", func(r *reset, v int64) { r.Cuts[0].State = wire.CutState(v) }, []int64{3, 255}, []int64{0, 1, 2}},
 	})
-	outOfRange(t, good, wire.AppendReset, wire.DecodeReset, []setting[reset, string]{
+	outOfRange(t, good, []setting[*reset, string]{
 		{"cuts[0]: region", func(r *reset, v string) { r.Cuts[0].Region = v }, []string{"", "EU"}, []string{"a"}},
 	})
 	for _, num := range []protowire.Number{5, 6} {
-		r, err := wire.DecodeReset(envelope(nested(5, slices.Repeat(nested(num, nil), quota.MaxRegions+1))))
-		wantRefused(t, r != nil, err, wire.ReasonSize, "more than 100")
+		_, err := wire.Decode[*wire.Reset](envelope(nested(5, slices.Repeat(nested(num, nil), quota.MaxRegions+1))))
+		wantRefused(t, err, wire.ReasonSize, "more than 100")
 	}
 }
 
 func TestTopsOutOfRangeAreRefused(t *testing.T) {
 	good := func() *wire.Top { return &wire.Top{From: process("eu"), Seq: 1, Sealed: []byte("x")} }
-	outOfRange(t, good, wire.AppendTop, wire.DecodeTop, []setting[wire.Top, int64]{
+	outOfRange(t, good, []setting[*wire.Top, int64]{
 		{"from: boot_us", func(m *wire.Top, v int64) { m.From.Boot = v }, []int64{0, wire.EndOfTime}, nil},
 		{"seq", func(m *wire.Top, v int64) { m.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},
 	})

@@ -84,7 +84,7 @@ func TestSplitMessagesAreRead(t *testing.T) {
 		}
 		want, got := len(rowsOf(u.Groups)), 0
 		for _, u.Groups = range wire.Split(u.Groups, 0) {
-			m, err := wire.DecodeUsage(wire.AppendUsage(nil, u))
+			m, err := wire.Decode[*wire.Usage](wire.Append(nil, u))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,8 +102,8 @@ func TestGroupsCross(t *testing.T) {
 		u := usageOf(0, 0)
 		u.Groups = []wire.Group{anyGroup(200).Draw(t, "group")}
 		before := []byte("before")
-		data := wire.AppendUsage(slices.Clone(before), u)
-		got, err := wire.DecodeUsage(data[len(before):])
+		data := wire.Append(slices.Clone(before), u)
+		got, err := wire.Decode[*wire.Usage](data[len(before):])
 		clear(data) // of which got keeps nothing
 		if diff := gocmp.Diff(u, got); err != nil || diff != "" {
 			t.Fatalf("error %v, -sent +arrived:\n%s", err, diff)

@@ -203,7 +203,7 @@ func (w *World) forge(ctx context.Context, nc *nats.Conn, name, key string) erro
 		}{
 			{meshsync.SubjectUsage + name, f.usage(traffic.Quiet, traffic.Ledger)},
 			{meshsync.SubjectHeartbeat + name, f.leave()},
-			{meshsync.SubjectLoan + name + "." + meshsync.EveryRegion, wire.AppendLoans(nil, &wire.Loans{From: f.self, Seq: f.next()})},
+			{meshsync.SubjectLoan + name + "." + meshsync.EveryRegion, wire.Append(nil, &wire.Loans{From: f.self, Seq: f.next()})},
 		} {
 			err = errors.Join(err, nc.Publish(m.subject, f.secret.Sign(m.subject, m.data)))
 		}
@@ -252,7 +252,7 @@ func (f *forger) usage(classes ...string) []byte {
 			IDs: []uint64{f.key.CounterID(&key)}, Generations: []int64{now - int64(f.seq%40)*2_000_000}, Units: []int64{claimed},
 		})
 	}
-	return wire.AppendUsage(nil, u)
+	return wire.Append(nil, u)
 }
 
 // claimed is how many units a forged counter has.
@@ -260,7 +260,7 @@ const claimed = 1_000_000
 
 // leave ends the region's process.
 func (f *forger) leave() []byte {
-	return wire.AppendHeartbeat(nil, &wire.Heartbeat{
+	return wire.Append(nil, &wire.Heartbeat{
 		From: f.self, Seq: f.next(), TimeUS: time.Now().UnixMicro(), Members: []string{f.self.Region}, Leaving: true,
 	})
 }

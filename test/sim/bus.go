@@ -99,7 +99,7 @@ func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 		m.hash = uint64(len(data)) // the nonce of what is sealed in it is random
 	}
 	if (w.judge != nil || w.perfect != nil) && strings.HasPrefix(subject, meshsync.SubjectUsage) {
-		m.usage, _ = wire.DecodeUsage(m.Data)
+		m.usage, _ = wire.Decode[*wire.Usage](m.Data)
 	}
 	if w.perfect != nil {
 		w.perfect.publish(w, m)

@@ -268,7 +268,7 @@ func (w *World) poison(p *process) {
 	group := func(bucket int64) []wire.Group {
 		return []wire.Group{{Limit: "p0.all", WindowUS: 60_000_000, Bucket: bucket, IDs: []uint64{7}, Generations: []int64{now}, Units: []int64{5}}}
 	}
-	usage := func(u wire.Usage) []byte { return wire.AppendUsage(nil, &u) }
+	usage := func(u wire.Usage) []byte { return wire.Append(nil, &u) }
 	bad := []meshsync.Message{
 		{Subject: meshsync.SubjectUsage + author.name, Data: usage(wire.Usage{From: from, Seq: 1, Number: 1, TimeUS: now, Groups: group(now / 60_000_000)})},
 		{Subject: meshsync.SubjectUsage + p.region.name + "x", Data: usage(wire.Usage{From: from, Seq: 1, Number: 1, TimeUS: now})},
