@@ -35,8 +35,7 @@ func (m *Mesh) sendHeartbeat(leaving bool) {
 	}
 	view := m.o.View()
 	b := wire.Heartbeat{
-		From: m.peers.Self, Seq: m.outbox.seq + 1, TimeUS: m.o.TimeUS(),
-		Acks:    m.peers.acks(now),
+		TimeUS: m.o.TimeUS(), Acks: m.peers.acks(now),
 		Members: view.Members, Topology: view.Topology, Weights: view.Weights,
 		UnsentMS: m.outbox.unsent(now, m.o.Counters).Milliseconds(),
 		Leaving:  leaving,
@@ -44,8 +43,7 @@ func (m *Mesh) sendHeartbeat(leaving bool) {
 		Key:      m.o.Key.Fingerprint(),
 		Number:   m.outbox.number,
 	}
-	m.outbox.buf = wire.Append(m.outbox.buf[:0], &b)
-	_ = m.publish(kindHeartbeat, SubjectHeartbeat+m.peers.Self.Region, b.TimeUS, nil) // counted and logged there
+	_ = m.send(&b, "", nil) // counted and logged there
 }
 
 // acks acknowledges the processes received from within ackFor, the latest first: a
@@ -99,7 +97,7 @@ func (r *peerTable) noteHeartbeat(b *wire.Heartbeat, ours sending, ok bool, rece
 	r.Lock()
 	defer r.Unlock()
 	p := r.find(b.From)
-	if p == nil || b.Seq <= p.heartbeatSeq {
+	if p == nil || b.Seq <= p.newest[kindHeartbeat] {
 		return false, e // a later heartbeat overtook it
 	}
 	unsent := time.Duration(b.UnsentMS) * time.Millisecond
@@ -107,7 +105,7 @@ func (r *peerTable) noteHeartbeat(b *wire.Heartbeat, ours sending, ok bool, rece
 		!slices.Equal(p.Members, b.Members) || !slices.Equal(p.Weights, b.Weights)
 	p.changes.named(b.Number, now)
 	p.noteMissing()
-	p.heartbeatSeq = b.Seq
+	p.newest[kindHeartbeat] = b.Seq
 	p.Heartbeats++
 	p.Members, p.Topology, p.Weights, p.Unsent, p.Full, p.Key = b.Members, b.Topology, b.Weights, unsent, b.Full, b.Key
 	if !ok || ours.seq <= p.ackedSeq {

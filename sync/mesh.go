@@ -39,14 +39,11 @@ const (
 // The goroutine of Run owns all of it. HeartbeatSoon, Duplicate and the
 // Sends may be called from anywhere and never wait for the bus.
 type Mesh struct {
-	o            Options
-	metrics      *metrics
-	peers        peerTable
-	heartbeatNow chan struct{} // HeartbeatSoon was called
-	loans        loanQueue
-	resets       chan wire.Reset
-	top          atomic.Pointer[[]byte]      // that waits; see SendTop
-	secret       atomic.Pointer[wire.Secret] // used by the goroutine of Run
+	o       Options
+	metrics *metrics
+	peers   peerTable
+	queue   queue
+	secret  atomic.Pointer[wire.Secret] // used by the goroutine of Run
 
 	// Below here only the goroutine of Run, or of the steps, reads and writes.
 	outbox        outbox
@@ -66,8 +63,7 @@ func New(o Options) (*Mesh, error) {
 		return nil, err
 	}
 	m := &Mesh{
-		o: o, peers: peerTable{Table: o.Members}, heartbeatNow: make(chan struct{}, 1), resets: make(chan wire.Reset, maxResetsQueued),
-		loans:     loanQueue{ready: make(chan struct{}, 1), out: map[string]*wire.Loans{}},
+		o: o, peers: peerTable{Table: o.Members}, queue: queue{ready: make(chan struct{}, 1)},
 		snapshots: snapshots{pending: map[quota.Process]*wire.SnapshotRequest{}}, refusals: loglimit.NewRate(1, 10*time.Second),
 	}
 	m.secret.Store(o.Secret)
@@ -108,12 +104,8 @@ func (m *Mesh) Run(ctx context.Context) error {
 			m.Reconnected()
 		case <-m.o.Counters.Urgent():
 			m.urgent()
-		case <-m.heartbeatNow:
-			m.heartbeatSoon()
-		case <-m.loans.ready:
-			m.publishLoans()
-		case r := <-m.resets:
-			m.publishReset(r)
+		case <-m.queue.ready:
+			m.publishQueued()
 		case <-timer.C:
 			m.Advance()
 			armed = never
@@ -133,13 +125,9 @@ func (m *Mesh) tick() {
 		m.peers.Signal()
 	}
 	m.publishChanges(now)
-	m.publishTop()
+	m.publishQueued()
 	m.sendRequests(now)
 }
-
-// HeartbeatSoon requests a heartbeat because what View returns has changed. It never
-// blocks; heartbeats that it causes are at least 20 ms apart.
-func (m *Mesh) HeartbeatSoon() { signal.Send(m.heartbeatNow) }
 
 // Duplicate returns another process with our region and instance name that started
 // before us and was received from within members.SilentAfter. We are the second then, and stay
@@ -192,14 +180,8 @@ func (m *Mesh) Advance() {
 	if signal.Taken(m.o.Counters.Urgent()) {
 		m.urgent()
 	}
-	if signal.Taken(m.heartbeatNow) {
-		m.heartbeatSoon()
-	}
-	if signal.Taken(m.loans.ready) {
-		m.publishLoans()
-	}
-	for len(m.resets) > 0 {
-		m.publishReset(<-m.resets)
+	if signal.Taken(m.queue.ready) {
+		m.publishQueued()
 	}
 	now := m.o.Now()
 	if m.due.tick <= now {
@@ -225,7 +207,7 @@ func (m *Mesh) Advance() {
 // Leave is the last step: it publishes what is unpublished, and that this process leaves.
 func (m *Mesh) Leave() {
 	m.publishAll()
-	m.publishLoans()
+	m.publishQueued()
 	m.outbox.endSpan(false)
 	m.sendHeartbeat(true)
 	m.snapshots.abandon()

@@ -20,6 +20,26 @@ const (
 	kindTop       = "top"
 )
 
+// kindOf returns the kind of a message and the beginning of its subject.
+func kindOf(msg wire.Message) (kind, prefix string) {
+	switch u := msg.(type) {
+	case *wire.Usage:
+		if u.Chunk.Snapshot != 0 {
+			return kindSnapshot, SubjectUsage
+		}
+		return kindUsage, SubjectUsage
+	case *wire.Heartbeat:
+		return kindHeartbeat, SubjectHeartbeat
+	case *wire.SnapshotRequest:
+		return kindRequest, SubjectSnapshot
+	case *wire.Loans:
+		return kindLoan, SubjectLoan
+	case *wire.Reset:
+		return kindReset, SubjectReset
+	}
+	return kindTop, SubjectTop
+}
+
 // metrics are the mesh's own instruments; docs/observe.md describes them, and those of the
 // ledger and the bus.
 type metrics struct {
@@ -31,6 +51,10 @@ type metrics struct {
 
 func newMetrics(meter metric.Meter, ages func() map[string]time.Duration) (*metrics, error) {
 	i := instruments.On(meter)
+	var reasons []string
+	for _, r := range wire.Reasons() {
+		reasons = append(reasons, string(r))
+	}
 	kinds := []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest, kindLoan, kindReset, kindTop}
 	m := &metrics{
 		published: i.CounterBy("regiond.sync.published", "{message}",
@@ -42,7 +66,7 @@ func newMetrics(meter metric.Meter, ages func() map[string]time.Duration) (*metr
 		receivedBytes: i.CounterBy("regiond.sync.received_bytes", "By",
 			"Bytes of others' messages that were used, by kind and author.", "kind"),
 		refusals: i.CounterBy("regiond.sync.refused", "{message}",
-			"Messages that changed nothing, by reason.", "reason", refusalReasons()...),
+			"Messages that changed nothing, by reason.", "reason", reasons...),
 		gaps: i.CounterBy("regiond.sync.gaps", "{gap}",
 			"Times that changes of an author were missing, or out of order.", "region"),
 		merged: i.CounterBy("regiond.sync.snapshots_merged", "{snapshot}",
@@ -58,16 +82,6 @@ func newMetrics(meter metric.Meter, ages func() map[string]time.Duration) (*metr
 			}
 		})
 	return m, i.Err()
-}
-
-// refusalReasons are all values of the label: those of package wire, of the peer table, of
-// the ledger, and one for everything else.
-func refusalReasons() []string {
-	reasons := []string{reasonUnknownRegion, reasonStale, reasonCrowded, "regions", reasonFold}
-	for _, r := range wire.Reasons() {
-		reasons = append(reasons, string(r))
-	}
-	return reasons
 }
 
 // ages is the time since each region's most silent process was received from.

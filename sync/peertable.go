@@ -15,19 +15,16 @@ const tripsKept = 8
 // peer is a process with the mesh's own state of it, which is its Bus.Own.
 type peer struct {
 	*members.Member
-	receivedUS   int64 // our store clock at ReceivedAt
-	heartbeatSeq uint64
-	loanSeq      uint64 // of its newest message about loans
-	resetSeq     uint64 // of the newest that asks for a reset
-	topSeq       uint64 // of its newest Top
-	ackedSeq     uint64
-	trips        []time.Duration
-	changes      changes
-	chunks       chunkTracker
-	request      request
-	returned     bool          // what it knows of our own counters was merged
-	forwarded    []string      // the regions of which what it knows was merged
-	progress     time.Duration // when its last chunk arrived
+	receivedUS int64             // our store clock at ReceivedAt
+	newest     map[string]uint64 // numbers of its newest messages, by the kinds of which older ones are refused
+	ackedSeq   uint64
+	trips      []time.Duration
+	changes    changes
+	chunks     chunkTracker
+	request    request
+	returned   bool          // what it knows of our own counters was merged
+	forwarded  []string      // the regions of which what it knows was merged
+	progress   time.Duration // when its last chunk arrived
 }
 
 // noteMissing is called after each change of changes and Synced.
@@ -38,26 +35,40 @@ func (p *peer) noteMissing() {
 	}
 }
 
-// follows reports whether no changes are missing before those with a number.
-func (r *peerTable) follows(from quota.Process, number uint64) bool {
+// standing is the author's store clock now, by its newest message and the time since then, and
+// whether no changes are missing before those of u.
+func (r *peerTable) standing(u *wire.Usage, now time.Duration) (clockUS int64, follows bool) {
 	r.Lock()
 	defer r.Unlock()
-	p := r.find(from)
-	return p != nil && number <= p.changes.complete()+1 || p == nil && number == 1
+	p := r.find(u.From)
+	if p == nil {
+		return u.TimeUS, u.Number == 1
+	}
+	clockUS = u.TimeUS
+	if u.Seq <= p.Seq {
+		clockUS = p.ClockUS + (now - p.ReceivedAt).Microseconds()
+	}
+	return clockUS, u.Number <= p.changes.complete()+1
 }
 
-// arrived notes changes that were merged, and reports whether earlier ones are missing for
-// the first time.
-func (r *peerTable) arrived(from quota.Process, number uint64, now time.Duration) (gap bool) {
+// checkNewest notes a message, and refuses it unless it is the newest of its kind of a process
+// that is received.
+func (r *peerTable) checkNewest(n wire.Numbered) error {
 	r.Lock()
 	defer r.Unlock()
-	p := r.find(from)
-	if p == nil {
-		return false
+	kind, _ := kindOf(n)
+	from, seq := n.Head()
+	p := r.find(*from)
+	if p == nil || *seq <= p.newest[kind] {
+		return wire.Refuse(wire.ReasonStale, "%s from %s, boot %d, number %d, which is not newer than the last", kind, from.Instance, from.Boot, *seq)
 	}
-	gap = p.changes.arrived(number, now) && p.Synced
-	p.noteMissing()
-	return gap
+	p.newest[kind] = *seq
+	return nil
+}
+
+// otherRegions reports whether a process of another region is received.
+func (r *peerTable) otherRegions(now time.Duration) bool {
+	return slices.ContainsFunc(r.Received(now), func(p quota.Process) bool { return p.Region != r.Self.Region })
 }
 
 const (
@@ -92,22 +103,6 @@ func (r *peerTable) all() (all []*peer) {
 	return all
 }
 
-// present reports whether no message of a process has to prove that it is present: all but
-// those of a duplicate, of which only newer ones show that.
-func (r *peerTable) present(from quota.Process, seq uint64) bool {
-	r.Lock()
-	defer r.Unlock()
-	return !r.isDuplicate(from) || from == r.duplicate && seq > r.duplicateSeq
-}
-
-// The reasons for which a message that can be read is refused.
-const (
-	reasonUnknownRegion = "unknown_region" // its region is not in our topology
-	reasonStale         = "stale"          // its author left or was restarted
-	reasonCrowded       = "crowded"        // its author would be one more than MaxProcesses
-	reasonFold          = "fold"           // the counters are refused for another reason
-)
-
 // find is the entry of exactly that process, or nil. The lock is held.
 func (r *peerTable) find(process quota.Process) *peer {
 	if m := r.All[process]; m != nil {
@@ -133,53 +128,45 @@ func (r *peerTable) run(of quota.Process) *peer {
 // sameName reports whether two processes are runs of one instance.
 func sameName(a, b quota.Process) bool { return a.Region == b.Region && a.Instance == b.Instance }
 
-// admit returns the reason to refuse a message, or "".
-func (r *peerTable) admit(from quota.Process, seq uint64, now time.Duration) (reason string) {
+// admit returns the reason to refuse a message, or "", and whether its author is present. Of a
+// duplicate only newer messages show that, of any other process all do.
+func (r *peerTable) admit(from quota.Process, seq uint64, now time.Duration) (present bool, reason wire.Reason) {
 	r.Lock()
 	defer r.Unlock()
 	if m := r.All[from]; m != nil && m.LeftUntil != 0 {
-		return reasonStale
+		return false, wire.ReasonStale
+	}
+	if r.isDuplicate(from) {
+		return from == r.duplicate && seq > r.duplicateSeq, ""
 	}
 	p := r.run(from)
 	switch {
-	case r.isDuplicate(from):
 	case p == nil && len(r.all()) >= MaxProcesses:
-		return reasonCrowded
+		reason = wire.ReasonCrowded
 	case p == nil:
 	case from.Boot < p.Boot && !p.Silent(now):
 		// If the later boot has fallen silent, this one may be a restart after the
 		// host's clock was set back.
-		return reasonStale
+		reason = wire.ReasonStale
 	case from.Boot == p.Boot && seq > p.Seq && seq-p.Seq > maxJump:
-		return string(wire.ReasonRange)
+		reason = wire.ReasonRange
 	}
-	return ""
+	return true, reason
 }
 
 func (r *peerTable) isDuplicate(from quota.Process) bool {
 	return sameName(from, r.Self) && from.Boot < r.Self.Boot
 }
 
-// clock is the author's store clock now, by its newest message and the time since then.
-func (r *peerTable) clock(from quota.Process, seq uint64, timeUS int64, now time.Duration) int64 {
-	r.Lock()
-	defer r.Unlock()
-	p := r.find(from)
-	if p == nil || seq > p.Seq {
-		return timeUS
-	}
-	return p.ClockUS + (now - p.ReceivedAt).Microseconds()
-}
-
 // arrival is the change in the author's state that a message causes.
 type arrival struct {
 	newcomer bool // it was not known
 	back     bool // it had been silent
-	gap      bool // changes before this one are missing
+	gap      bool // changes before this one are missing, for the first time
 }
 
-// note records that a message was accepted.
-func (r *peerTable) note(from quota.Process, seq uint64, timeUS, receivedUS int64, now time.Duration) arrival {
+// note records that a message was accepted, and the number of the changes in it; 0: it has none.
+func (r *peerTable) note(from quota.Process, seq, number uint64, timeUS, receivedUS int64, now time.Duration) arrival {
 	r.Lock()
 	defer r.Unlock()
 	if r.isDuplicate(from) {
@@ -193,7 +180,7 @@ func (r *peerTable) note(from quota.Process, seq uint64, timeUS, receivedUS int6
 		if before := r.run(from); before != nil {
 			r.drop(before)
 		}
-		p = &peer{Member: r.Entry(from)}
+		p = &peer{Member: r.Entry(from), newest: map[string]uint64{}}
 		p.Own = p
 		a.newcomer = true
 	} else if seq > p.Seq {
@@ -204,6 +191,10 @@ func (r *peerTable) note(from quota.Process, seq uint64, timeUS, receivedUS int6
 	}
 	if seq > p.Seq {
 		p.Seq, p.ClockUS, p.ReceivedAt, p.receivedUS = seq, timeUS, max(now, 1), receivedUS
+	}
+	if number > 0 {
+		a.gap = p.changes.arrived(number, now) && p.Synced
+		p.noteMissing()
 	}
 	return a
 }

@@ -148,36 +148,36 @@ func messages(groups []wire.Group) [][]wire.Group {
 
 // sendUsage sends one message of counters, with the context of span if that is not nil.
 func (m *Mesh) sendUsage(u *wire.Usage, span trace.Span) error {
-	u.From, u.Seq, u.TimeUS = m.peers.Self, m.outbox.seq+1, m.o.TimeUS()
+	u.TimeUS = m.o.TimeUS()
 	if u.Origin != "" {
 		if us, known := m.o.Counters.ClockUS(u.Origin, m.o.Now()); known {
 			u.OriginTimeUS = us
 		}
 	}
-	kind := kindUsage
-	if u.Chunk.Snapshot != 0 {
-		kind = kindSnapshot
-	}
-	m.outbox.buf = wire.Append(m.outbox.buf[:0], u)
-	return m.publish(kind, SubjectUsage+m.peers.Self.Region, u.TimeUS, span)
+	return m.send(u, "", span)
 }
 
-// publish publishes the buffer under the next number. The number is used up only if the bus
-// accepts the message, so that a refusal is no gap for peers.
-func (m *Mesh) publish(kind, subject string, timeUS int64, span trace.Span) error {
+// send publishes a message under the next number, on the subject of its kind and our region,
+// with what follows that. The number is used up only if the bus accepts the message, so that a
+// refusal is no gap for peers.
+func (m *Mesh) send(msg wire.Numbered, suffix string, span trace.Span) error {
 	b := &m.outbox
-	if err := m.hand(kind, subject, span); err != nil {
+	from, seq := msg.Head()
+	*from, *seq = m.peers.Self, b.seq+1
+	kind, prefix := kindOf(msg)
+	if err := m.hand(kind, prefix+m.peers.Self.Region+suffix, msg, span); err != nil {
 		return err
 	}
 	b.seq++
-	b.sent.add(sending{seq: b.seq, at: max(m.o.Now(), 1), timeUS: timeUS})
+	b.sent.add(sending{seq: b.seq, at: max(m.o.Now(), 1), timeUS: m.o.TimeUS()})
 	return nil
 }
 
-// hand signs the buffer and gives it to the bus.
-func (m *Mesh) hand(kind, subject string, span trace.Span) error {
-	b := &m.outbox
-	b.buf = m.secret.Load().Sign(subject, b.buf)
+// hand seals, encodes and signs a message, and gives it to the bus.
+func (m *Mesh) hand(kind, subject string, msg wire.Message, span trace.Span) error {
+	b, s := &m.outbox, m.secret.Load()
+	s.Seal(msg)
+	b.buf = s.Sign(subject, wire.Append(b.buf[:0], msg))
 	err := m.o.Bus.Publish(subject, b.buf, header(span)...)
 	m.noteSent(kind, err)
 	return err

@@ -2,7 +2,6 @@ package sync
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -17,20 +16,15 @@ import (
 func (m *Mesh) Receive(msg Message) {
 	prefix, region := split(msg.Subject)
 	if prefix != SubjectSnapshot && !m.o.Known(region) {
-		m.refuse("", reasonUnknownRegion, fmt.Errorf("region %.80q is not in the topology", region))
+		m.refuse("", unknownRegion(region))
 		return
 	}
 	span := m.consumption(msg)
-	err := m.secret.Load().Verify(msg.Subject, msg.Data)
-	if err == nil {
-		region, err = m.dispatch(prefix, region, msg, span)
-	}
-	reason := ""
+	region, err := m.apply(prefix, region, msg, span)
 	if err != nil {
-		reason = reasonOf(err)
-		m.refuse(region, reason, err)
+		m.refuse(region, err)
 	}
-	concluded(span, err, reason)
+	concluded(span, err, reasonOf(err))
 }
 
 // split returns which kind of subject this is, and the region of its author, or of whom a
@@ -44,57 +38,62 @@ func split(subject string) (prefix, region string) {
 	return subject[:at], subject[at:]
 }
 
-// dispatch reads a message and applies it. It returns the region that sent it, if that is known.
-func (m *Mesh) dispatch(prefix, region string, msg Message, span trace.Span) (string, error) {
-	size := len(msg.Data)
-	switch prefix {
-	case SubjectUsage:
-		u, err := wire.Decode[*wire.Usage](msg.Data)
-		if err != nil {
-			return region, err
-		}
-		return region, m.onUsage(region, u, size, span)
-	case SubjectHeartbeat:
-		b, err := wire.Decode[*wire.Heartbeat](msg.Data)
-		if err != nil {
-			return region, err
-		}
-		return region, m.onHeartbeat(region, b, size)
-	case SubjectSnapshot:
-		if region != m.peers.Self.Region {
-			return region, &refusal{string(wire.ReasonAuthor), fmt.Sprintf("a request to region %.80q", region)}
-		}
-		r, err := wire.Decode[*wire.SnapshotRequest](msg.Data)
-		if err != nil {
-			return "", err
-		}
-		return m.onRequest(r, size, span)
-	case SubjectLoan:
-		return region, m.onLoans(region, msg)
-	case SubjectReset:
-		return region, m.onReset(region, msg.Data)
-	case SubjectTop:
-		return region, m.onTop(region, msg.Data)
+// apply reads a message and applies it. It returns the region that sent it, if that is known.
+func (m *Mesh) apply(prefix, region string, msg Message, span trace.Span) (string, error) {
+	if err := m.secret.Load().Verify(msg.Subject, msg.Data); err != nil {
+		return region, err
 	}
-	return region, &refusal{string(wire.ReasonMalformed), fmt.Sprintf("subject %.80q is none of ours", msg.Subject)}
+	if prefix == SubjectSnapshot && region != m.peers.Self.Region {
+		return region, wire.Refuse(wire.ReasonAuthor, "a request to region %.80q", region)
+	}
+	read, err := wire.Decode[wire.Message](msg.Data)
+	if err != nil {
+		return region, err
+	}
+	if kind, expected := kindOf(read); prefix != expected {
+		return region, wire.Refuse(wire.ReasonMalformed, "a message of kind %s under subject %.80q", kind, msg.Subject)
+	}
+	if r, ok := read.(*wire.SnapshotRequest); ok {
+		return m.onRequest(r, len(msg.Data), span)
+	}
+	return region, m.onNumbered(region, read.(wire.Numbered), msg, span)
+}
+
+// onNumbered applies any message but a request, and counts it if it was used.
+func (m *Mesh) onNumbered(region string, n wire.Numbered, msg Message, span trace.Span) (err error) {
+	now := m.o.Now()
+	if ignored, err := m.check(region, n, now); ignored || err != nil {
+		return err
+	}
+	if err := m.secret.Load().Unseal(n); err != nil {
+		return err
+	}
+	switch n := n.(type) {
+	case *wire.Usage:
+		err = m.onUsage(region, n, now, span)
+	case *wire.Heartbeat:
+		m.onHeartbeat(n, now)
+	case *wire.Loans:
+		err = m.onLoans(n, strings.TrimPrefix(msg.Subject, SubjectLoan+region+"."))
+	case *wire.Reset:
+		err = m.onReset(n)
+	case *wire.Top:
+		err = m.onTop(n)
+	}
+	if err == nil {
+		kind, _ := kindOf(n)
+		m.received(kind, region, len(msg.Data))
+	}
+	return err
 }
 
 // onUsage merges counters.
-func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) error {
-	now, receivedUS := m.o.Now(), m.o.TimeUS()
-	if ignored, err := m.check(region, u.From, u.Seq, nil, now); ignored || err != nil {
-		return err
-	}
+func (m *Mesh) onUsage(region string, u *wire.Usage, now time.Duration, span trace.Span) error {
+	receivedUS := m.o.TimeUS()
 	if err := m.fold(region, u, receivedUS, now); err != nil {
 		return err
 	}
-	kind := kindUsage
-	if u.Chunk.Snapshot != 0 {
-		kind = kindSnapshot
-	}
-	m.received(kind, region, size)
-	a := m.peers.note(u.From, u.Seq, u.TimeUS, receivedUS, now)
-	a.gap = u.Number > 0 && m.peers.arrived(u.From, u.Number, now)
+	a := m.peers.note(u.From, u.Seq, u.Number, u.TimeUS, receivedUS, now)
 	if span != nil {
 		span.SetAttributes(attribute.String(attrPeer, u.From.Region), attribute.Int64(attrSeq, int64(u.Seq)),
 			attribute.Int(attrCounters, countersIn(u.Groups)), attribute.Bool("regiond.gap", a.gap))
@@ -110,14 +109,14 @@ func (m *Mesh) onUsage(region string, u *wire.Usage, size int, span trace.Span) 
 // fold merges the counters of a message. Those of a region are numbered by its store's
 // clock: that of the message, or what its author knows of it.
 func (m *Mesh) fold(region string, u *wire.Usage, receivedUS int64, now time.Duration) error {
-	clockUS := m.peers.clock(u.From, u.Seq, u.TimeUS, now)
+	clockUS, follows := m.peers.standing(u, now)
 	switch {
-	case u.Origin == "" && u.Chunk.Snapshot == 0 && m.peers.follows(u.From, u.Number):
+	case u.Origin == "" && u.Chunk.Snapshot == 0 && follows:
 		return m.o.Counters.Fold(region, clockUS, now, u.Groups)
 	case u.Origin == "":
 		return m.o.Counters.FoldWhole(region, clockUS, now, u.Groups)
 	case u.Origin == region || u.OriginTimeUS == 0 && len(u.Groups) > 0:
-		return &refusal{string(wire.ReasonRange), "origin is the author's own region, or has no clock"}
+		return wire.Refuse(wire.ReasonRange, "origin is the author's own region, or has no clock")
 	}
 	for i := range u.Groups {
 		u.Groups[i].Growth = nil // only its own region is believed how a counter grew
@@ -134,18 +133,14 @@ func (m *Mesh) fold(region string, u *wire.Usage, receivedUS int64, now time.Dur
 }
 
 // onHeartbeat applies a heartbeat.
-func (m *Mesh) onHeartbeat(region string, b *wire.Heartbeat, size int) error {
-	now, receivedUS := m.o.Now(), m.o.TimeUS()
-	if ignored, err := m.check(region, b.From, b.Seq, b, now); ignored || err != nil {
-		return err
-	}
-	m.received(kindHeartbeat, region, size)
+func (m *Mesh) onHeartbeat(b *wire.Heartbeat, now time.Duration) {
 	if b.Leaving {
 		m.peers.leave(b.From, b.Number, now)
 		m.peers.Signal()
-		return nil
+		return
 	}
-	m.arrived(b.From, m.peers.note(b.From, b.Seq, b.TimeUS, receivedUS, now))
+	receivedUS := m.o.TimeUS()
+	m.arrived(b.From, m.peers.note(b.From, b.Seq, 0, b.TimeUS, receivedUS, now))
 	ours, ok := m.outbox.sent.find(ackOf(b, m.peers.Self).Seq)
 	changed, e := m.peers.noteHeartbeat(b, ours, ok, receivedUS, now)
 	if changed {
@@ -154,27 +149,71 @@ func (m *Mesh) onHeartbeat(region string, b *wire.Heartbeat, size int) error {
 	if e.SentUS != 0 && m.o.OnExchange != nil {
 		m.o.OnExchange(b.From, e)
 	}
-	return nil
+}
+
+// onLoans hands on what another region sends about loans. What is late, or comes again,
+// changes nothing: a later message has newer wants, and the rest is sent again.
+func (m *Mesh) onLoans(l *wire.Loans, to string) error {
+	directed := to != EveryRegion
+	switch {
+	case directed && to != m.peers.Self.Region:
+		return wire.Refuse(wire.ReasonAuthor, "a loan for region %.80q", to)
+	case directed && len(l.Wants) > 0, !directed && len(l.Grants)+len(l.Returns) > 0:
+		return wire.Refuse(wire.ReasonAuthor, "wants are for all regions, grants and returns for one")
+	}
+	for i := range l.Wants {
+		if w := &l.Wants[i]; w.Partition != nil && m.o.Key.CounterID(w.Partition) != w.PartitionID {
+			return wire.Refuse(wire.ReasonRange, "a want names another partition than its id")
+		}
+	}
+	err := m.peers.checkNewest(l)
+	if err == nil && m.receivers.Loans != nil {
+		m.receivers.Loans(l)
+	}
+	return err
+}
+
+// onReset hands on a message about a reset. What is late, or comes again, asks nobody to delete
+// anything: only the newest message of a process that is received does, and it names lives of
+// processes. Cuts are facts, true for ever.
+func (m *Mesh) onReset(r *wire.Reset) (err error) {
+	if len(r.To) > 0 {
+		err = m.peers.checkNewest(r)
+	}
+	if err == nil && m.receivers.Reset != nil {
+		m.receivers.Reset(r)
+	}
+	return err
+}
+
+// onTop hands on the newest payload of a process.
+func (m *Mesh) onTop(t *wire.Top) error {
+	err := m.peers.checkNewest(t)
+	if err == nil && m.receivers.Top != nil {
+		if err = m.receivers.Top(t.From, t.Payload); err != nil {
+			return wire.Refuse(wire.ReasonRange, "%w", err)
+		}
+	}
+	return err
 }
 
 // check refuses a message with a wrong author. It ignores our own, which a bus may return, and
 // those of a duplicate that has not proven that it is present: they may be records of our own
-// former life, sent again by somebody who has no key. b is the heartbeat that the message is,
-// or nil.
-func (m *Mesh) check(region string, from quota.Process, seq uint64, b *wire.Heartbeat, now time.Duration) (ignored bool, err error) {
-	if err := wire.CheckAuthor(region, from.Region); err != nil {
-		return false, err
+// former life, sent again by somebody who has no key.
+func (m *Mesh) check(region string, n wire.Numbered, now time.Duration) (ignored bool, err error) {
+	from, seq := n.Head()
+	if from.Region != region {
+		return false, wire.Refuse(wire.ReasonAuthor, "the subject is of region %.80q, from.region is %.80q", region, from.Region)
 	}
-	if from == m.peers.Self {
+	if *from == m.peers.Self {
 		return true, nil
 	}
-	if reason := m.peers.admit(from, seq, now); reason != "" {
-		return false, &refusal{reason, fmt.Sprintf("from %s, boot %d, number %d", from.Instance, from.Boot, seq)}
+	present, reason := m.peers.admit(*from, *seq, now)
+	if reason != "" {
+		return false, wire.Refuse(reason, "from %s, boot %d, number %d", from.Instance, from.Boot, *seq)
 	}
-	if m.peers.present(from, seq) || b != nil && m.proves(b, now) {
-		return false, nil
-	}
-	return true, nil
+	b, ok := n.(*wire.Heartbeat)
+	return !present && !(ok && m.proves(b, now)), nil
 }
 
 // proves reports whether a heartbeat was written lately: it acknowledges a message that we
@@ -217,28 +256,22 @@ func (m *Mesh) received(kind, region string, size int) {
 }
 
 // refuse counts a refused message, and logs one of each region now and then.
-func (m *Mesh) refuse(region, reason string, err error) {
-	m.metrics.refusals.Add(1, "reason", reason)
+func (m *Mesh) refuse(region string, err error) {
+	m.metrics.refusals.Add(1, "reason", reasonOf(err))
 	m.refusals.Warn(m.o.Logger, time.Time{}.Add(m.o.Now()), region, "message refused",
-		"region", region, "reason", reason, "error", err)
+		"region", region, "reason", reasonOf(err), "error", err)
 }
 
-// refusal is a message that the mesh refuses; wire and the ledger have their own.
-type refusal struct{ reason, text string }
+func unknownRegion(region string) error {
+	return wire.Refuse(wire.ReasonUnknownRegion, "region %.80q is not in the topology", region)
+}
 
-func (r *refusal) Error() string { return r.text }
-
-// Reason is the label of the metric.
-func (r *refusal) Reason() string { return r.reason }
-
+// reasonOf is why a message was refused; "" without an error.
 func reasonOf(err error) string {
-	var unreadable *wire.Error
-	if errors.As(err, &unreadable) {
-		return string(unreadable.Reason)
+	var refused *wire.Error
+	errors.As(err, &refused)
+	if refused == nil {
+		return ""
 	}
-	var named interface{ Reason() string }
-	if errors.As(err, &named) {
-		return named.Reason()
-	}
-	return reasonFold
+	return string(refused.Reason)
 }

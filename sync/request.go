@@ -37,10 +37,9 @@ func (m *Mesh) sendRequests(now time.Duration) {
 	for i := range due {
 		r := &due[i]
 		r.From = m.peers.Self
-		m.outbox.buf = wire.Append(m.outbox.buf[:0], r)
 		subject := SubjectSnapshot + r.To.Region
 		span := m.start(context.Background(), trace.SpanKindProducer, "request", subject, nil)
-		err := m.hand(kindRequest, subject, span)
+		err := m.hand(kindRequest, subject, r, span)
 		concluded(span, err, "bus")
 		if err != nil {
 			m.peers.refused(r.To)

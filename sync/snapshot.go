@@ -3,7 +3,6 @@ package sync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -107,14 +106,13 @@ func (d *snapshot) halve() bool {
 // onRequest applies a request for our counters. It returns the region that sent it.
 func (m *Mesh) onRequest(r *wire.SnapshotRequest, size int, span trace.Span) (string, error) {
 	from, a := r.From.Region, &m.snapshots
-	if !m.o.Known(from) {
-		return "", &refusal{reasonUnknownRegion, fmt.Sprintf("region %.80q is not in the topology", from)}
-	}
-	if r.From == m.peers.Self || r.To != m.peers.Self {
+	switch {
+	case !m.o.Known(from):
+		return "", unknownRegion(from)
+	case r.From == m.peers.Self || r.To != m.peers.Self:
 		return from, nil
-	}
-	if len(a.pending) >= wire.MaxAcks && a.pending[r.From] == nil {
-		return from, &refusal{reasonCrowded, "too many requests wait for an answer"}
+	case len(a.pending) >= wire.MaxAcks && a.pending[r.From] == nil:
+		return from, wire.Refuse(wire.ReasonCrowded, "too many requests wait for an answer")
 	}
 	m.received(kindRequest, from, size)
 	if before := a.pending[r.From]; before == nil || before.Request < r.Request {

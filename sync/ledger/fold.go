@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/regiond/regiond/internal/base/signal"
@@ -16,20 +15,9 @@ const (
 	foldSlice = 64
 )
 
-// Refusal is why Fold took nothing of a message.
-type Refusal struct {
-	reason, text string
-}
-
-func (r *Refusal) Error() string { return r.text }
-
-// Reason is the label of a metric: "range" (not counters at all) or "regions" (more regions
-// than MaxRegions).
-func (r *Refusal) Reason() string { return r.reason }
-
 // Fold merges a message: what a region has admitted. author is the region,
 // clockUS its store clock at the moment at of ours. It takes all or, with a
-// *Refusal, nothing; but counters that are over by that clock are skipped, since a
+// *wire.Error, nothing; but counters that are over by that clock are skipped, since a
 // late message is not a bad one, and those that find no room are turned away.
 //
 // A bucket ahead of the author's clock, which stepped back, counts whole from now on. With
@@ -56,15 +44,15 @@ func (l *Ledger) FoldReturned(clockUS int64, at time.Duration, groups []wire.Gro
 
 func (l *Ledger) fold(f *fold, groups []wire.Group) error {
 	if f.clockUS < 0 || f.clockUS >= maxUS {
-		return &Refusal{"range", fmt.Sprintf("the clock of %s shows %d µs, which is no time", f.author, f.clockUS)}
+		return wire.Refuse(wire.ReasonRange, "the clock of %s shows %d µs, which is no time", f.author, f.clockUS)
 	}
 	for i := range groups {
-		if err := check(&groups[i]); err != nil {
-			return err
+		if err := groups[i].Check(); err != nil {
+			return wire.Refuse(wire.ReasonRange, "%w", err)
 		}
 	}
 	if f.region = l.Region(f.author); f.region < 0 {
-		return &Refusal{"regions", fmt.Sprintf("region %s is one more than the %d that a process can know", f.author, MaxRegions)}
+		return wire.Refuse(wire.ReasonRegions, "region %s is one more than the %d that a process can know", f.author, MaxRegions)
 	}
 	l.noteClock(f.region, f.clockUS, f.nowUS)
 	for i := range groups {
@@ -75,35 +63,6 @@ func (l *Ledger) fold(f *fold, groups []wire.Group) error {
 	}
 	if f.urgent {
 		signal.Send(l.urgent)
-	}
-	return nil
-}
-
-// check refuses a group that is no group.
-func check(g *wire.Group) error {
-	k := limitKey{g.Limit, g.WindowUS}
-	if err := k.validate(); err != nil {
-		return err
-	}
-	switch {
-	case len(g.IDs) != len(g.Generations) || len(g.IDs) != len(g.Units) || len(g.Growth) > 0 && len(g.Growth) != 2*len(g.IDs):
-		return &Refusal{"range", fmt.Sprintf("limit %s: %d ids, %d generations, %d units and %d of growth; there must be one of each, and of growth two or none",
-			g.Limit, len(g.IDs), len(g.Generations), len(g.Units), len(g.Growth))}
-	case g.Bucket < 0 || g.Bucket > (maxUS-1)/g.WindowUS:
-		return &Refusal{"range", fmt.Sprintf("limit %s: bucket %d begins at no time", g.Limit, g.Bucket)}
-	}
-	for i := range g.IDs {
-		if g.Generations[i] <= 0 || g.Generations[i] > maxUS || g.Units[i] < 0 || g.Units[i] > quota.MaxCounter {
-			return &Refusal{"range", fmt.Sprintf("limit %s: %d units in generation %d are no counter", g.Limit, g.Units[i], g.Generations[i])}
-		}
-	}
-	return nil
-}
-
-// validate refuses windows that no limit can have.
-func (k *limitKey) validate() error {
-	if k.windowUS < 1 || k.windowUS > quota.MaxWindow.Microseconds() {
-		return &Refusal{"range", fmt.Sprintf("limit %s: a window of %d µs cannot be", k.name, k.windowUS)}
 	}
 	return nil
 }

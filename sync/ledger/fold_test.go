@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -64,10 +65,11 @@ func TestFence(t *testing.T) {
 }
 
 func reasonOf(err error) string {
-	if r, ok := err.(interface{ Reason() string }); ok && err.Error() != "" {
-		return r.Reason()
+	var refused *wire.Error
+	if errors.As(err, &refused) {
+		return string(refused.Reason)
 	}
-	return fmt.Sprint(err)[:0]
+	return ""
 }
 
 // TestRefusedWhole: one bad group, and nothing of a message is taken, not even the
@@ -83,6 +85,7 @@ func TestRefusedWhole(t *testing.T) {
 		"fewer units":        func(g *wire.Group) { g.Units = nil },
 		"no generation":      func(g *wire.Group) { g.Generations[0] = 0 },
 		"endless generation": func(g *wire.Group) { g.Generations[0] = math.MaxInt64 },
+		"one of growth":      func(g *wire.Group) { g.Growth = []uint64{1} },
 		"negative units":     func(g *wire.Group) { g.Units[0] = -1 },
 		"too many units":     func(g *wire.Group) { g.Units[0] = quota.MaxCounter + 1 },
 	} {
@@ -109,7 +112,7 @@ func TestRefusedWhole(t *testing.T) {
 // TestLargest: the largest numbers that the wire carries come out as they went in.
 func TestLargest(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
-	shortest := ledger.Series{ID: math.MaxUint64, Limit: "a.shortest", WindowUS: 1}
+	shortest := ledger.Series{ID: math.MaxUint64, Limit: "a.shortest", WindowUS: 1000}
 	for i, r := range regionNames(126) {
 		if got := l.Region(r); got != i+1 {
 			t.Fatalf("region %s has index %d", r, got)
@@ -117,17 +120,17 @@ func TestLargest(t *testing.T) {
 	}
 	clockUS := int64(1)<<52 - 1
 	for _, author := range []string{"eu-west", "last"} {
-		mustFold(t, l, author, clockUS, 0, one(shortest, clockUS, 1<<52, quota.MaxCounter))
+		mustFold(t, l, author, clockUS, 0, one(shortest, clockUS/1000, 1<<52, quota.MaxCounter))
 	}
 	for _, c := range meshtest.Cells(l) {
-		if c.Bucket != clockUS || c.Generation != 1<<52 || c.Units != quota.MaxCounter || c.ID != math.MaxUint64 {
+		if c.Bucket != clockUS/1000 || c.Generation != 1<<52 || c.Units != quota.MaxCounter || c.ID != math.MaxUint64 {
 			t.Errorf("held %+v", c)
 		}
 	}
 	if len(meshtest.Cells(l)) != 2 || l.Region("last") != 127 || l.Region("another") != -1 {
 		t.Errorf("held %v, last region has index %d", meshtest.Cells(l), l.Region("last"))
 	}
-	if got := reasonOf(l.Fold("another", clockUS, 0, one(shortest, clockUS, 1, 1))); got != "regions" {
+	if got := reasonOf(l.Fold("another", clockUS, 0, one(shortest, clockUS/1000, 1, 1))); got != "regions" {
 		t.Errorf("the 129th region: reason %q", got)
 	}
 	for range l.Live("another", 0, 10) {

@@ -17,11 +17,11 @@ import (
 )
 
 // lines are the limits of the random programs. The last two are of one name, as after
-// a change of configuration; "gone" is not in force.
+// a change of configuration; "a.gone" is not in force.
 var lines = []ledger.Series{
 	{Limit: "a.pair", Units: 600, WindowUS: 60_000_000},
 	{Limit: "a.odd", Units: 3, WindowUS: 7_000_000},
-	{Limit: "gone", Units: 50, WindowUS: 10_000_000},
+	{Limit: "a.gone", Units: 50, WindowUS: 10_000_000},
 	{Limit: "b.changed", Units: 50, WindowUS: 10_000_000},
 	{Limit: "b.changed", Units: 50, WindowUS: 5_000_000},
 }

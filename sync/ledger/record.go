@@ -123,7 +123,7 @@ type update struct {
 // update fills in what needs no lock, and reports whether it makes sense.
 func (l *Ledger) update(s *Series, storeUS int64) (update, bool) {
 	u := update{sh: l.shard(s.ID), id: s.ID, limit: limitKey{s.Limit, s.WindowUS}, clockUS: storeUS, nowUS: l.nowUS()}
-	if storeUS < 0 || storeUS >= maxUS || u.limit.validate() != nil {
+	if storeUS < 0 || storeUS >= maxUS || s.WindowUS < 1 || s.WindowUS > quota.MaxWindow.Microseconds() {
 		return u, false
 	}
 	l.noteClock(0, storeUS, u.nowUS)

@@ -55,7 +55,7 @@ func TestBytesPerPartition(t *testing.T) {
 func TestBytesPerLoan(t *testing.T) {
 	secret := secretOf(t, "a key")
 	partition := &quota.CounterKey{Tenant: "customer-0123456789", Policy: "standard", Limit: "sustained", Partition: "user:19.user-0123456789abcd:"}
-	sealed := secret.Seal(hash(0), partition)
+	sealed := seal(t, "a key", sealedWant(hash(0), partition, nil))
 	for _, row := range []struct {
 		name string
 		add  func(l *wire.Loans, i int)

@@ -45,10 +45,10 @@ func Decode[M Message](data []byte) (none M, err error) {
 	}
 	m, ok := read.(M)
 	if !ok {
-		return none, refuse(ReasonMalformed, "its body is %T, expected %T", body.Kind, none)
+		return none, Refuse(ReasonMalformed, "its body is %T, expected %T", body.Kind, none)
 	}
 	if err := m.check(); err != nil {
-		return none, refuse(ReasonRange, "%w", err)
+		return none, Refuse(ReasonRange, "%w", err)
 	}
 	return m, nil
 }
@@ -67,11 +67,11 @@ func open(data []byte) (*pb.Body, error) {
 	}
 	packed := envelope.GetBodyS2()
 	if size, err := s2.DecodedLen(packed); err == nil && size > MaxMessage {
-		return nil, refuse(ReasonSize, "body_s2 claims %d bytes, at most %d are allowed", size, MaxMessage)
+		return nil, Refuse(ReasonSize, "body_s2 claims %d bytes, at most %d are allowed", size, MaxMessage)
 	}
 	plain, err := s2.Decode(nil, packed)
 	if err != nil {
-		return nil, refuse(ReasonMalformed, "body_s2: %w", err)
+		return nil, Refuse(ReasonMalformed, "body_s2: %w", err)
 	}
 	body := new(pb.Body)
 	return body, unmarshal(plain, body)
@@ -81,14 +81,14 @@ func open(data []byte) (*pb.Body, error) {
 // one, the rest may be anything.
 func checkEnvelope(data []byte) error {
 	if len(data) > MaxMessage {
-		return refuse(ReasonSize, "the message has %d bytes, at most %d are allowed", len(data), MaxMessage)
+		return Refuse(ReasonSize, "the message has %d bytes, at most %d are allowed", len(data), MaxMessage)
 	}
 	num, typ, n := protowire.ConsumeTag(data)
 	if num != 1 || typ != protowire.VarintType || len(data) == n {
-		return refuse(ReasonMalformed, "it does not begin with a version")
+		return Refuse(ReasonMalformed, "it does not begin with a version")
 	}
 	if v, _ := protowire.ConsumeVarint(data[n:]); v != Version {
-		return refuse(ReasonVersion, "version %d, this process reads version %d", v, Version)
+		return Refuse(ReasonVersion, "version %d, this process reads version %d", v, Version)
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func unmarshal(data []byte, m proto.Message) error {
 		return err
 	}
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
-		return refuse(ReasonMalformed, "%w", err)
+		return Refuse(ReasonMalformed, "%w", err)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func parse(b *pb.Body) (Message, error) {
 	case *pb.Body_Top:
 		return &Top{From: toProcess(k.Top.From), Seq: k.Top.Seq, Sealed: k.Top.Sealed}, nil
 	}
-	return nil, refuse(ReasonMalformed, "its body is %T, which is no kind of message", b.Kind)
+	return nil, Refuse(ReasonMalformed, "its body is %T, which is no kind of message", b.Kind)
 }
 
 func (u *Usage) body() *pb.Body {
@@ -159,13 +159,8 @@ func readUsage(m *pb.Usage) (*Usage, error) {
 		},
 	}
 	for i, g := range m.Groups {
-		// A column of another wire type was counted, but is an unknown field, and dropped.
-		if n := len(g.Ids); len(g.Generations) != n || len(g.Units) != n || len(g.Growth) != 0 && len(g.Growth) != 2*n {
-			return nil, refuse(ReasonMalformed, "groups[%d]: columns of another type or length: %d ids, %d generations, %d units, %d of growth",
-				i, n, len(g.Generations), len(g.Units), len(g.Growth))
-		}
 		if g.BucketUs != g.WindowUs {
-			return nil, refuse(ReasonRange, "groups[%d]: bucket_us is %d, but the limit's buckets must be as long as its window, %d", i, g.BucketUs, g.WindowUs)
+			return nil, Refuse(ReasonRange, "groups[%d]: bucket_us is %d, but the limit's buckets must be as long as its window, %d", i, g.BucketUs, g.WindowUs)
 		}
 		// Sums that overflow wrap; each of them is a row, which check looks at.
 		before := g.Bucket * g.BucketUs
@@ -177,6 +172,10 @@ func readUsage(m *pb.Usage) (*Usage, error) {
 			Limit: g.Limit, WindowUS: g.WindowUs, Bucket: g.Bucket,
 			IDs: g.Ids, Generations: g.Generations, Units: g.Units, Growth: g.Growth,
 		})
+		// A column of another wire type was counted, but is an unknown field, and dropped.
+		if err := u.Groups[i].checkColumns(); err != nil {
+			return nil, Refuse(ReasonMalformed, "groups[%d]: %w", i, err)
+		}
 	}
 	return u, nil
 }
@@ -264,7 +263,7 @@ func readLoans(m *pb.Loans) (_ *Loans, err error) {
 		if int(h.Lender) < len(m.Lenders) {
 			lender = m.Lenders[h.Lender]
 		} else {
-			err = refuse(ReasonRange, "lender %d of %d", h.Lender, len(m.Lenders))
+			err = Refuse(ReasonRange, "lender %d of %d", h.Lender, len(m.Lenders))
 		}
 		return loan.Loan{
 			Peer: lender, ID: loan.ID{Epoch: h.Epoch, Stamp: at + h.Stamp}, Units: h.Units, Back: h.Back, Until: at + h.Until,

@@ -22,11 +22,22 @@ const (
 	ReasonRange Reason = "range"
 	// ReasonAuthor: its author is of another region than its subject.
 	ReasonAuthor Reason = "author"
+	// ReasonUnknownRegion: its region is not in the topology.
+	ReasonUnknownRegion Reason = "unknown_region"
+	// ReasonStale: its author left or was restarted, or it was repeated.
+	ReasonStale Reason = "stale"
+	// ReasonCrowded: its author would be one process more than can be known.
+	ReasonCrowded Reason = "crowded"
+	// ReasonRegions: its author is of one region more than can be known.
+	ReasonRegions Reason = "regions"
 )
 
 // Reasons returns all reasons, for a metric that shows zeros.
 func Reasons() []Reason {
-	return []Reason{ReasonMalformed, ReasonVersion, ReasonMAC, ReasonSize, ReasonRange, ReasonAuthor}
+	return []Reason{
+		ReasonMalformed, ReasonVersion, ReasonMAC, ReasonSize, ReasonRange, ReasonAuthor,
+		ReasonUnknownRegion, ReasonStale, ReasonCrowded, ReasonRegions,
+	}
 }
 
 // Error is a message that was refused. Nothing of it was used.
@@ -39,15 +50,7 @@ func (e *Error) Error() string { return fmt.Sprintf("message refused (%s): %v", 
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// CheckAuthor refuses a message whose author is not of the region that its subject names.
-// NATS permissions guard the subject, nothing else guards the body.
-func CheckAuthor(subject, region string) error {
-	if subject == region {
-		return nil
-	}
-	return refuse(ReasonAuthor, "the subject is of region %.80q, from.region is %.80q", subject, region)
-}
-
-func refuse(r Reason, format string, args ...any) error {
+// Refuse returns an *Error.
+func Refuse(r Reason, format string, args ...any) error {
 	return &Error{Reason: r, Err: fmt.Errorf(format, args...)}
 }

@@ -161,7 +161,7 @@ type Want struct {
 	PartitionID uint64 // Key.CounterID
 	loan.Want
 	// Partition is what PartitionID stands for, for lenders that never met it. It travels as
-	// Sealed, see Secret.Seal; both are nil while all know it.
+	// Sealed, see Secret; both are nil while all know it.
 	Partition *quota.CounterKey
 	Sealed    []byte
 }
@@ -185,7 +185,7 @@ type Reset struct {
 	From quota.Process
 	Seq  uint64 // as in Usage
 	ID   uint64 // of the call that began it, never 0
-	// Tenant travels as Sealed, see Secret.SealTenant.
+	// Tenant travels as Sealed, see Secret.
 	Tenant string
 	Sealed []byte
 	To     []quota.Process // who deletes it in their regions' stores; none in an answer
@@ -194,9 +194,10 @@ type Reset struct {
 
 // Top is what a process has counted of whom it denied, and who used most.
 type Top struct {
-	From   quota.Process
-	Seq    uint64 // as in Usage
-	Sealed []byte // see Secret.SealTop
+	From quota.Process
+	Seq  uint64 // as in Usage
+	// Payload travels as Sealed, see Secret.
+	Payload, Sealed []byte
 }
 
 // Cut supersedes counters of a region: of generations up to UpTo, in buckets that began by

@@ -25,7 +25,7 @@ const (
 	// maxPartition bounds the text of a partition that was sealed: that of the longest names
 	// and values has a few thousand bytes.
 	maxPartition = 16 << 10
-	maxTop       = 192 << 10 // bounds what SealTop is given: compressed, 128 KiB and a little
+	maxTop       = 192 << 10 // bounds the payload of a Top: compressed, 128 KiB and a little
 )
 
 // Secret authenticates messages, and seals what only our own processes may read. All of
@@ -88,27 +88,32 @@ func (s *Secret) Verify(subject string, message []byte) error {
 	}
 	at := len(message) - macLength
 	if at < 2 || message[at-2] != macTag || message[at-1] != macLength {
-		return refuse(ReasonMAC, "it ends with no MAC")
+		return Refuse(ReasonMAC, "it ends with no MAC")
 	}
 	for i := range s.keys {
 		if hmac.Equal(s.sum(&s.keys[i], subject, message[:at]), message[at:]) {
 			return nil
 		}
 	}
-	return refuse(ReasonMAC, "its MAC is of another key, cluster or subject, or it was changed on its way")
+	return Refuse(ReasonMAC, "its MAC is of another key, cluster or subject, or it was changed on its way")
 }
 
-// Seal encrypts what a partition's id stands for, so that only holders of the secret can
-// read it.
-func (s *Secret) Seal(id uint64, partition *quota.CounterKey) []byte {
-	return s.seal("", id, partition.AppendID(nil))
+// Seal encrypts what only holders of the secret may read of a message, before Append: the
+// partitions of wants, the tenant of a Reset, the payload of a Top.
+func (s *Secret) Seal(m Message) {
+	switch m := m.(type) {
+	case *Loans:
+		for i := range m.Wants {
+			if w := &m.Wants[i]; w.Partition != nil {
+				w.Sealed = s.seal("", w.PartitionID, w.Partition.AppendID(nil))
+			}
+		}
+	case *Reset:
+		m.Sealed = s.seal("", m.ID, []byte(m.Tenant))
+	case *Top:
+		m.Sealed = s.seal("top", m.Seq, m.Payload)
+	}
 }
-
-// SealTenant is Seal of a tenant's name, for a Reset with that id.
-func (s *Secret) SealTenant(id uint64, tenant string) []byte { return s.seal("", id, []byte(tenant)) }
-
-// SealTop is Seal of the payload of a Top with that number.
-func (s *Secret) SealTop(seq uint64, payload []byte) []byte { return s.seal("top", seq, payload) }
 
 func (s *Secret) seal(purpose string, id uint64, text []byte) []byte {
 	seal := s.keys[0].seal
@@ -117,28 +122,45 @@ func (s *Secret) seal(purpose string, id uint64, text []byte) []byte {
 	return seal.Seal(nonce, nonce, text, binary.BigEndian.AppendUint64([]byte(purpose), id))
 }
 
-// Unseal reads what Seal wrote for the same id. Its window is not known. An error is
-// an *Error.
-func (s *Secret) Unseal(id uint64, sealed []byte) (*quota.CounterKey, error) {
-	text, err := s.open("", id, sealed, maxPartition)
-	if err != nil {
-		return nil, err
+// Unseal reads what Seal encrypted, after Decode. The window of a partition is not known. Its
+// error is an *Error.
+func (s *Secret) Unseal(m Message) (err error) {
+	switch m := m.(type) {
+	case *Loans:
+		for i := range m.Wants {
+			if w := &m.Wants[i]; w.Sealed != nil && err == nil {
+				w.Partition, err = s.partition(w.PartitionID, w.Sealed)
+			}
+		}
+	case *Reset:
+		m.Tenant, err = s.tenant(m.ID, m.Sealed)
+	case *Top:
+		m.Payload, err = s.open("top", m.Seq, m.Sealed, maxTop)
 	}
-	return parsePartition(text)
+	return err
 }
 
-// UnsealTenant reads what SealTenant wrote for the same id. An error is an *Error.
-func (s *Secret) UnsealTenant(id uint64, sealed []byte) (string, error) {
+func (s *Secret) tenant(id uint64, sealed []byte) (string, error) {
 	text, err := s.open("", id, sealed, maxPartition)
 	if err == nil && quota.ValidID(string(text)) != nil { // as of a partition, which has spaces
-		err = refuse(ReasonRange, "sealed text of %d bytes is no tenant", len(text))
+		err = Refuse(ReasonRange, "sealed text of %d bytes is no tenant", len(text))
 	}
 	return string(text), err
 }
 
-// UnsealTop reads what SealTop wrote for the same number. An error is an *Error.
-func (s *Secret) UnsealTop(seq uint64, sealed []byte) ([]byte, error) {
-	return s.open("top", seq, sealed, maxTop)
+// partition reads what CounterKey.AppendID wrote.
+func (s *Secret) partition(id uint64, sealed []byte) (*quota.CounterKey, error) {
+	text, err := s.open("", id, sealed, maxPartition)
+	if err != nil {
+		return nil, err
+	}
+	parts := strings.Split(string(text), " ")
+	strange := func(r rune) bool { return r <= ' ' || r > '~' || r == '{' || r == '}' }
+	if len(parts) != 4 || bytes.ContainsFunc(bytes.ReplaceAll(text, []byte(" "), nil), strange) ||
+		parts[0] != "" && quota.ValidID(parts[0]) != nil || quota.ValidName(parts[1]) != nil || quota.ValidName(parts[2]) != nil {
+		return nil, Refuse(ReasonRange, "sealed text of %d bytes is no partition", len(text))
+	}
+	return &quota.CounterKey{Tenant: parts[0], Policy: parts[1], Limit: parts[2], Partition: parts[3]}, nil
 }
 
 func (s *Secret) open(purpose string, id uint64, sealed []byte, most int) ([]byte, error) {
@@ -153,16 +175,5 @@ func (s *Secret) open(purpose string, id uint64, sealed []byte, most int) ([]byt
 			return text, nil
 		}
 	}
-	return nil, refuse(ReasonMAC, "a name of %d bytes was not sealed by our secret", len(sealed))
-}
-
-// parsePartition reads what CounterKey.AppendID wrote.
-func parsePartition(text []byte) (*quota.CounterKey, error) {
-	parts := strings.Split(string(text), " ")
-	strange := func(r rune) bool { return r <= ' ' || r > '~' || r == '{' || r == '}' }
-	if len(parts) != 4 || bytes.ContainsFunc(bytes.ReplaceAll(text, []byte(" "), nil), strange) ||
-		parts[0] != "" && quota.ValidID(parts[0]) != nil || quota.ValidName(parts[1]) != nil || quota.ValidName(parts[2]) != nil {
-		return nil, refuse(ReasonRange, "sealed text of %d bytes is no partition", len(text))
-	}
-	return &quota.CounterKey{Tenant: parts[0], Policy: parts[1], Limit: parts[2], Partition: parts[3]}, nil
+	return nil, Refuse(ReasonMAC, "a name of %d bytes was not sealed by our secret", len(sealed))
 }

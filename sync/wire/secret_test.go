@@ -25,32 +25,91 @@ func secretOf(t testing.TB, keys ...string) *wire.Secret {
 	return s
 }
 
-func TestSealedPartitions(t *testing.T) {
-	for _, want := range []*quota.CounterKey{
-		{Tenant: "acme", Policy: "standard", Limit: "sustained", Partition: "user,ip:2.42,9.192.0.2.1:"},
-		{Policy: "standard", Limit: "burst", Partition: "::"}, // of the tenants beyond max_unknown
-	} {
-		sealed := secretOf(t, "old").Seal(7, want)
-		for _, s := range []*wire.Secret{secretOf(t, "old"), secretOf(t, "new", "old")} {
-			if got, err := s.Unseal(7, sealed); err != nil || !cmp.Equal(got, want) {
-				t.Errorf("%+v, %v, want %+v", got, err, want)
+// A want, a Reset and a Top, each with what is sealed of it, and its number.
+func sealedWant(id uint64, key *quota.CounterKey, sealed []byte) *wire.Loans {
+	return &wire.Loans{Wants: []wire.Want{{PartitionID: id, Partition: key, Sealed: sealed}}}
+}
+
+func sealedReset(id uint64, tenant string, sealed []byte) *wire.Reset {
+	return &wire.Reset{ID: id, Tenant: tenant, Sealed: sealed}
+}
+
+func sealedTop(seq uint64, payload, sealed []byte) *wire.Top {
+	return &wire.Top{Seq: seq, Payload: payload, Sealed: sealed}
+}
+
+// seal is what a key makes of what is sealed of a message.
+func seal(t *testing.T, key string, m wire.Message) []byte {
+	secretOf(t, key).Seal(m)
+	switch m := m.(type) {
+	case *wire.Loans:
+		return m.Wants[0].Sealed
+	case *wire.Reset:
+		return m.Sealed
+	}
+	return m.(*wire.Top).Sealed
+}
+
+// unread is a message as it arrives.
+func unread(m wire.Message, sealed []byte) wire.Message {
+	switch m.(type) {
+	case *wire.Loans:
+		return sealedWant(7, nil, sealed)
+	case *wire.Reset:
+		return sealedReset(7, "", sealed)
+	}
+	return sealedTop(7, nil, sealed)
+}
+
+var (
+	ofATenant = &quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "sustained", Partition: "user,ip:2.42,9.192.0.2.1:"}
+	ofOthers  = &quota.CounterKey{Policy: "standard", Limit: "burst", Partition: "::"} // of the tenants beyond max_unknown
+	large     = bytes.Repeat([]byte("x"), 130<<10)
+)
+
+// Whoever has the key reads what was sealed, also by a key that is being replaced.
+func TestSealed(t *testing.T) {
+	for _, m := range []wire.Message{sealedWant(7, ofATenant, nil), sealedWant(7, ofOthers, nil), sealedReset(7, "auth0|x", nil), sealedTop(7, large, nil)} {
+		sealed := seal(t, "old", m)
+		for _, keys := range [][]string{{"old"}, {"new", "old"}} {
+			got := unread(m, sealed)
+			if err := secretOf(t, keys...).Unseal(got); err != nil || !cmp.Equal(got, m) {
+				t.Errorf("%T by %v: %v, or it was changed", m, keys, err)
 			}
 		}
-		for name, unseal := range map[string]func() (*quota.CounterKey, error){
-			"another key":     func() (*quota.CounterKey, error) { return secretOf(t, "new").Unseal(7, sealed) },
-			"another id":      func() (*quota.CounterKey, error) { return secretOf(t, "old").Unseal(8, sealed) },
-			"nothing":         func() (*quota.CounterKey, error) { return secretOf(t, "old").Unseal(7, nil) },
-			"the nonce alone": func() (*quota.CounterKey, error) { return secretOf(t, "old").Unseal(7, sealed[:24]) },
-			"too much":        func() (*quota.CounterKey, error) { return secretOf(t, "old").Unseal(7, make([]byte, 1<<18)) },
-			"a changed bit": func() (*quota.CounterKey, error) {
-				changed := slices.Clone(sealed)
-				changed[30] ^= 1
-				return secretOf(t, "old").Unseal(7, changed)
-			},
-		} {
-			if got, err := unseal(); got != nil || reasonOf(err) != wire.ReasonMAC {
-				t.Errorf("%s: %+v, %v, want reason mac", name, got, err)
-			}
+	}
+}
+
+func TestSealedByOthersIsRefused(t *testing.T) {
+	partition, tenant, top := seal(t, "old", sealedWant(7, ofATenant, nil)), seal(t, "old", sealedReset(7, "acme", nil)), seal(t, "old", sealedTop(7, large, nil))
+	changed := slices.Clone(partition)
+	changed[30] ^= 1
+	for name, row := range map[string]struct {
+		m      wire.Message
+		reason wire.Reason
+	}{
+		"another key":             {sealedWant(7, nil, seal(t, "other", sealedWant(7, ofATenant, nil))), wire.ReasonMAC},
+		"another id":              {sealedWant(8, nil, partition), wire.ReasonMAC},
+		"nothing":                 {sealedWant(7, nil, []byte{}), wire.ReasonMAC},
+		"the nonce alone":         {sealedWant(7, nil, partition[:24]), wire.ReasonMAC},
+		"too much":                {sealedWant(7, nil, make([]byte, 1<<18)), wire.ReasonMAC},
+		"a changed bit":           {sealedWant(7, nil, changed), wire.ReasonMAC},
+		"a tenant as partition":   {sealedWant(7, nil, tenant), wire.ReasonRange},
+		"a tenant by another key": {sealedReset(7, "", seal(t, "other", sealedReset(7, "acme", nil))), wire.ReasonMAC},
+		"a tenant of another id":  {sealedReset(8, "", tenant), wire.ReasonMAC},
+		"a partition as tenant":   {sealedReset(7, "", partition), wire.ReasonRange},
+		"no tenant's name":        {sealedReset(7, "", seal(t, "old", sealedReset(7, "a b", nil))), wire.ReasonRange},
+		"the empty tenant":        {sealedReset(7, "", seal(t, "old", sealedReset(7, "", nil))), wire.ReasonRange},
+		"no tenant":               {sealedReset(7, "", nil), wire.ReasonMAC},
+		"a Top as tenant":         {sealedReset(7, "", seal(t, "old", sealedTop(7, []byte("acme"), nil))), wire.ReasonMAC},
+		"a Top by another key":    {sealedTop(7, nil, seal(t, "other", sealedTop(7, large, nil))), wire.ReasonMAC},
+		"a Top of another number": {sealedTop(8, nil, top), wire.ReasonMAC},
+		"a tenant as Top":         {sealedTop(7, nil, tenant), wire.ReasonMAC},
+		"no Top":                  {sealedTop(7, nil, nil), wire.ReasonMAC},
+		"a Top that is too large": {sealedTop(7, nil, seal(t, "old", sealedTop(7, bytes.Repeat(large, 2), nil))), wire.ReasonMAC},
+	} {
+		if err := secretOf(t, "old").Unseal(row.m); reasonOf(err) != row.reason {
+			t.Errorf("%s: %v, want reason %s", name, err, row.reason)
 		}
 	}
 	for _, strange := range []*quota.CounterKey{
@@ -61,57 +120,10 @@ func TestSealedPartitions(t *testing.T) {
 		{Tenant: "a", Policy: "p", Limit: "l", Partition: "user:3.a{b:"},
 		{Tenant: "a", Policy: "p", Limit: "l", Partition: "user:3.a\nb:"},
 	} {
-		s := secretOf(t, "old")
-		if got, err := s.Unseal(7, s.Seal(7, strange)); got != nil || reasonOf(err) != wire.ReasonRange {
-			t.Errorf("%+v arrived as %+v, error %v", strange, got, err)
+		m := sealedWant(7, strange, nil)
+		secretOf(t, "old").Seal(m)
+		if err := secretOf(t, "old").Unseal(m); reasonOf(err) != wire.ReasonRange {
+			t.Errorf("%+v arrived as %+v, error %v", strange, m.Wants[0].Partition, err)
 		}
-	}
-}
-
-func TestSealedTenants(t *testing.T) {
-	s := secretOf(t, "new", "old")
-	if got, err := s.UnsealTenant(7, secretOf(t, "old").SealTenant(7, "auth0|x")); got != "auth0|x" || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
-	partition := &quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "burst", Partition: "::"}
-	for what, row := range map[string]struct {
-		sealed []byte
-		reason wire.Reason
-	}{
-		"another key":       {secretOf(t, "other").SealTenant(7, "acme"), wire.ReasonMAC},
-		"another id":        {s.SealTenant(8, "acme"), wire.ReasonMAC},
-		"a partition":       {s.Seal(7, partition), wire.ReasonRange},
-		"no name of one":    {s.SealTenant(7, "a b"), wire.ReasonRange},
-		"the empty tenant":  {s.SealTenant(7, ""), wire.ReasonRange},
-		"nothing of a text": {nil, wire.ReasonMAC},
-	} {
-		if got, err := s.UnsealTenant(7, row.sealed); reasonOf(err) != row.reason {
-			t.Errorf("%s: %q, %v, want reason %s", what, got, err, row.reason)
-		}
-	}
-	if got, err := s.Unseal(7, s.SealTenant(7, "acme")); reasonOf(err) != wire.ReasonRange {
-		t.Errorf("a tenant is read as partition %+v, %v", got, err)
-	}
-}
-
-func TestSealedTops(t *testing.T) {
-	s := secretOf(t, "new", "old")
-	large := bytes.Repeat([]byte("x"), 130<<10)
-	if got, err := s.UnsealTop(7, secretOf(t, "old").SealTop(7, large)); !bytes.Equal(got, large) || err != nil {
-		t.Errorf("%d bytes, %v", len(got), err)
-	}
-	for what, sealed := range map[string][]byte{
-		"another key":   secretOf(t, "other").SealTop(7, large),
-		"another seq":   s.SealTop(8, large),
-		"a tenant":      s.SealTenant(7, "acme"),
-		"nothing":       nil,
-		"what is large": s.SealTop(7, bytes.Repeat(large, 2)),
-	} {
-		if _, err := s.UnsealTop(7, sealed); reasonOf(err) != wire.ReasonMAC {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	if got, err := s.UnsealTenant(7, s.SealTop(7, []byte("acme"))); reasonOf(err) != wire.ReasonMAC {
-		t.Errorf("a Top is read as tenant %q, %v", got, err)
 	}
 }
