@@ -43,9 +43,6 @@ func (w *World) topologyOf(l Layout) string {
 		}
 		fmt.Fprintf(b, "  - name: %s\n    weight: %d\n    http: %s\n    admin: %s\n", r.Name, l.Weights[i], httpAddr, adminAddr)
 		fmt.Fprintf(b, "    gossip: {bind: %q, advertise: %q, key_file: %q}\n", r.gossip(), r.gossip(), w.keyFile(r.Name))
-		if w.options.Envoy {
-			fmt.Fprintf(b, "    grpc: %s\n", envoyAddr)
-		}
 		if w.options.Sentinel == r.Name {
 			fmt.Fprintf(b, "    redis: {mode: sentinel, master: %s, addrs: [%q, %q, %q]}\n", master, sentinelAddr(0), sentinelAddr(1), sentinelAddr(2))
 		} else {
@@ -56,9 +53,6 @@ func (w *World) topologyOf(l Layout) string {
 		} else {
 			fmt.Fprintf(b, "    nats: {urls: [%q], username: %s, password_file: %q}\n", "nats://"+natsAddr, r.Name, w.natsPasswordFile())
 		}
-	}
-	if w.options.Envoy {
-		b.WriteString(envoyTopology())
 	}
 	b.WriteString("policies:\n")
 	dear := &strings.Builder{}

@@ -44,7 +44,6 @@ type Figures struct {
 	Capacity  int            `json:"capacity"`           // checks a second that an overloaded Redis decided in a closed loop
 	Overload  judge.Rates    `json:"overload"`           // of its region, a second
 	Achieved  *Achieved      `json:"achieved,omitempty"` // by a hostile peer
-	Envoy     *judge.Missed  `json:"envoy,omitempty"`    // what Envoys got
 	Failed    bool           `json:"failed"`
 
 	// Fullest windows of limits with a bound, by class, and what regions had borrowed at most.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -118,7 +117,6 @@ type trial struct {
 	ended    time.Duration // of the traffic
 	crowd    judge.Overload
 	figures  Figures
-	envoys   *envoys // nil where none ask
 	watch    *watch  // of limits with a bound; nil if they are not judged
 	objects  []string
 	late     []string // objections to promptness
@@ -177,9 +175,6 @@ func (s Scenario) attempt(t *testing.T, run int) bool {
 	if s.Bounded {
 		x.watch = x.w.watchBounds()
 		scope.Cleanup(x.watch.end)
-	}
-	if s.World.Envoy {
-		x.envoys = x.dialEnvoys()
 	}
 	x.traffic(2*time.Second, nil)
 	var err error
@@ -241,17 +236,12 @@ func (x *trial) traffic(lasts time.Duration, act func()) {
 		defer close(done)
 		load.Run(ctx)
 	}()
-	var wg sync.WaitGroup
-	if act != nil && x.envoys != nil {
-		wg.Go(func() { x.envoys.run(ctx) })
-	}
 	if act == nil {
 		time.Sleep(lasts)
 	} else {
 		act()
 	}
 	cancel()
-	wg.Wait()
 	<-done
 	x.ended = x.w.History.Now()
 }
@@ -377,12 +367,6 @@ func (x *trial) judge() {
 	x.figures.Over, x.figures.Explained = over.Units, over.Explained
 	x.object(judge.Share(records, h.WallUS, traffic.Hot, hot, x.cuts())...)
 	x.bounds(records)
-	if x.envoys != nil {
-		var sum judge.Missed
-		sum, objects = x.envoys.expected(x, records).Judge(x.envoys.all, records)
-		x.figures.Envoy = &sum
-		x.object(objects...)
-	}
 	x.object(x.noticed(records)...)
 	if slices.Contains(x.Modes, "local") {
 		x.crowd.Away = []judge.Span{{From: x.injected, To: x.again}}

@@ -42,8 +42,6 @@ type Options struct {
 	// Sentinel is a region whose Redis has a replica, and three sentinels that promote it
 	// when the primary has been silent for a second; "" for none.
 	Sentinel string
-	// Envoy has each regiond answer Envoys over gRPC.
-	Envoy bool
 	// Line is what carries packets from each region to each other.
 	Line wan.Link
 	// Seed of the lines and the traffic.
@@ -85,11 +83,6 @@ func Start(t testing.TB, o Options) *World {
 	}
 	if err := os.WriteFile(w.natsPasswordFile(), []byte(natsPassword+"\n"), 0o600); err != nil {
 		t.Fatal(err)
-	}
-	if o.Envoy {
-		if err := w.writeEnvoyFiles(); err != nil {
-			t.Fatal(err)
-		}
 	}
 	w.router = wan.New(o.Seed)
 	t.Cleanup(w.router.Close)

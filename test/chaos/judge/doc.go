@@ -11,7 +11,6 @@
 //	Linear        some order of concurrent calls explains every regional answer (porcupine)
 //	Global        what all admit above a global limit is explained, unit by unit
 //	Share         regions that are cut off hold to their parts
-//	Envoys        each Envoy an answer by its deadline, and the right one without Redis
 //	Modest        a tenant that uses less than its share is never denied
 //
 // It judges with test/oracle, which shares no code with the program.
