@@ -42,7 +42,6 @@ func TestThreeRegions(t *testing.T) {
 	t.Run("cut off, each side holds to its part", func(t *testing.T) { cutAndHeal(t, p) })
 	t.Run("nginx limits its customers", func(t *testing.T) { gateway(t, p) })
 	t.Run("regions reach each other by gossip and gateways only", func(t *testing.T) { isolation(t, p) })
-	t.Run("NATS knows its region alone", func(t *testing.T) { natsUsers(t, p) })
 	t.Run("redis refuses nothing that regiond asks", func(t *testing.T) { permissions(t, p) })
 	t.Run("prometheus reads all regions", func(t *testing.T) { scrape(t, p) })
 }

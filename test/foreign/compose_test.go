@@ -35,7 +35,7 @@ func load(t *testing.T, env map[string]string) *types.Project {
 	return p
 }
 
-// TestServicesAreHardened: no root, no capabilities, a read-only file system, ports on
+// TestServicesAreHardened: no root, no capabilities, a read-only file system, bounded memory and processes, ports on
 // 127.0.0.1 only, secrets in files, a health check, a pinned image.
 func TestServicesAreHardened(t *testing.T) {
 	secret := regexp.MustCompile(`(?i)password|secret|token|key`)
@@ -49,6 +49,9 @@ func TestServicesAreHardened(t *testing.T) {
 		}
 		if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.SecurityOpt, []string{"no-new-privileges:true"}) || s.Privileged || len(s.CapAdd) > 0 {
 			t.Errorf("%s: read_only %v, cap_drop %v, cap_add %v, security_opt %v", name, s.ReadOnly, s.CapDrop, s.CapAdd, s.SecurityOpt)
+		}
+		if s.MemLimit <= 0 || s.PidsLimit <= 0 {
+			t.Errorf("%s: mem_limit %v, pids_limit %v: it can take the machine from the others", name, s.MemLimit, s.PidsLimit)
 		}
 		for _, p := range s.Ports {
 			if p.HostIP != "127.0.0.1" {
