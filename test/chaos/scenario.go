@@ -117,7 +117,7 @@ type trial struct {
 	ended    time.Duration // of the traffic
 	crowd    judge.Overload
 	figures  Figures
-	watch    *watch  // of limits with a bound; nil if they are not judged
+	watch    *watch // of limits with a bound; nil if they are not judged
 	objects  []string
 	late     []string // objections to promptness
 }
