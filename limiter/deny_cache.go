@@ -94,9 +94,9 @@ func (d *denyCache) remember(c *store.Call, limits []quota.LimitState, generatio
 	s := d.denials.Shard(k.hash)
 	s.Lock()
 	defer s.Unlock()
-	e := s.Get(k, int64(now))
+	e := s.Hold(k, int64(now))
 	if e == nil {
-		if !s.Take(1, int64(now)) && !s.Evict() {
+		if !s.Evict() {
 			return
 		}
 		e = &expiring.Entry[denial]{}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"math"
 	"slices"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/regiond/regiond/internal/base/expiring"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
@@ -342,7 +340,7 @@ func (q *query) shareValues(keys []string, overflow *overflow, take bool) {
 		if req.Charges != nil {
 			dims = req.Charges[i].Dimensions
 		}
-		if len(by) == 0 || q.rules.values[req.Tenant].admit(valueID(overflow.seed, by, dims), k, overflow.now(), q.rules.MaxValues, take) {
+		if len(by) == 0 || q.rules.values[req.Tenant].of(by, q.rules.MaxValues).admit(valueID(overflow.seed, by, dims), overflow.now(), k.Life, take) {
 			continue
 		}
 		keys[i], q.shared = k.Shared(req.Tenant, q.plan.policy.Name), true
@@ -394,48 +392,3 @@ type Global interface {
 	// for the request of ctx.
 	Local(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64)
 }
-
-// overflow counts the live partitions of unlisted tenants, so that an attacker
-// who invents ids fills one shared partition instead of Redis. Its verdict is
-// this process's own. Safe for concurrent use.
-type overflow struct {
-	now    func() int64 // µs, a clock that no step of the host's moves
-	seed   maphash.Seed
-	places *expiring.Map[uint64, struct{}] // by a hash of a partition's keys
-}
-
-// placeMargin is how much longer a place lives than the keys in Redis: a call that waits
-// before it is sent sets their TTL later.
-const placeMargin = time.Second
-
-func newOverflow(now func() int64) *overflow {
-	return &overflow{now: now, seed: maphash.MakeSeed(), places: expiring.New[uint64, struct{}](0)}
-}
-
-// admit reports whether the partition with these keys may be counted as itself: it has a
-// place, or there is one left. With take it keeps it for as long as its keys live in
-// Redis, so that the places bound those too.
-func (o *overflow) admit(keys []string, ttl time.Duration, take bool) bool {
-	id, now := expiring.Hash(o.seed, keys), o.now()
-	s := o.places.Shard(id)
-	s.Lock()
-	defer s.Unlock()
-	place := s.Get(id, now)
-	if place == nil {
-		if !s.Take(1, now) {
-			return false
-		}
-		if !take {
-			s.Give(1)
-			return true
-		}
-		place = &expiring.Entry[struct{}]{}
-		s.Put(id, place)
-	}
-	if take {
-		place.Ends = now + (ttl + placeMargin).Microseconds()
-	}
-	return true
-}
-
-func (o *overflow) size() int { return o.places.Live(o.now()) }

@@ -425,13 +425,9 @@ func (u *call) hasRoom() bool {
 func (u *call) remember(a *store.Admission) {
 	a.Record, a.Print, a.US = u.Record, u.Print, u.now
 	a.Ceilings, a.Limits = slices.Clone(a.Ceilings), slices.Clone(a.Limits)
-	e := u.record.Get(u.Record, u.now)
+	e := u.record.Hold(u.Record, u.now)
 	if e == nil {
-		if !u.record.Take(1, u.now) {
-			return
-		}
-		e = &expiring.Entry[*store.Admission]{}
-		u.record.Put(u.Record, e)
+		return
 	}
 	e.Value, e.Ends = a, u.now+idempotencyUS
 	if u.store.keep {

@@ -51,15 +51,14 @@ func TestOverflowAdmitsUpToMost(t *testing.T) {
 
 // BenchmarkValues is what max_values adds to each key of a check that counts by a dimension.
 func BenchmarkValues(b *testing.B) {
-	v, seed := &values{}, maphash.MakeSeed()
-	k := &store.NewKeyPlan([]*quota.Limit{{Name: "user", Units: 5, Window: time.Minute, By: []string{"user"}}}).Keys[0]
+	v, seed, by := &values{}, maphash.MakeSeed(), []string{"user"}
 	users := make([]quota.Dimensions, 1<<16)
 	for i := range users {
 		users[i] = quota.Dimensions{{Name: "user", Value: fmt.Sprint("user", i)}}
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		v.admit(valueID(seed, k.Limits[0].By, users[i%len(users)]), k, int64(i), 1<<20, true)
+		v.of(by, 1<<20).admit(valueID(seed, by, users[i%len(users)]), int64(i), time.Minute, true)
 	}
 }
 
