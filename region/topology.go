@@ -40,7 +40,7 @@ type Topology struct {
 	// Revision numbers the regions and weights: a change of them needs a higher one.
 	// 0…MaxRevision, 0 when absent.
 	Revision int64 `yaml:"revision"`
-	// Regions are in the order of the file, which Parts depends on; 1…MaxRegions.
+	// Regions are in the order of the file, which Shares depends on; 1…MaxRegions.
 	Regions []Region `yaml:"regions,required"`
 	// Policies are in the order of the file, with unique names. By and When of their
 	// limits are sorted.

@@ -252,7 +252,7 @@ func TestScenario(t *testing.T) {
 		t.Errorf("the cut prints\n%s", got)
 	}
 	t.Logf("all know of the cut after %v", d.awaitModes(t, "partitioned", "partitioned", "partitioned"))
-	shares := region.Parts([]int64{1, 1, 1}, 100)
+	shares := region.Shares([]int64{1, 1, 1}, 100)
 	d.spends(t, eu, "hooli", shares[0])
 	d.spends(t, us, "hooli", shares[1]+shares[2]) // ap-south is idle and leaves it its own
 	d.awaitLeft(t, ap, "hooli", 0)

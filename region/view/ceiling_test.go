@@ -83,7 +83,7 @@ func drawTerms(t *rapid.T) (view.Terms, int64) {
 	weights := rapid.SliceOfN(rapid.Int64Range(1, 5), 1, 5).Draw(t, "weights")
 	n := len(weights)
 	terms := view.Terms{
-		Shares: region.Parts(weights, units),
+		Shares: region.Shares(weights, units),
 		Self:   rapid.IntRange(0, n-1).Draw(t, "self"),
 		Lost:   rapid.SampledFrom([]int64{0, 0, 1, units / 2, 1 << 62}).Draw(t, "lost"),
 		Fail:   rapid.SampledFrom([]quota.FailMode{quota.FailShare, quota.FailOpen, quota.FailClosed}).Draw(t, "fail"),
@@ -163,7 +163,7 @@ func TestCeilingsWithTrueEstimatesKeepTheTotal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		units := rapid.Int64Range(1, 200).Draw(t, "L")
 		weights := rapid.SliceOfN(rapid.Int64Range(1, 5), 1, 5).Draw(t, "weights")
-		shares := region.Parts(weights, units)
+		shares := region.Shares(weights, units)
 		used := make([]int64, len(shares))
 		var total int64
 		for range rapid.IntRange(1, 40).Draw(t, "admissions") {

@@ -189,7 +189,7 @@ func (a *allocation) shares(units int64) []int64 {
 
 // divide returns the smallest share of each region under any active topology.
 func (a *allocation) divide(units int64) []int64 {
-	shares := region.Parts(a.weights, units)
+	shares := region.Shares(a.weights, units)
 	if a.floor != nil {
 		for i, name := range a.regions {
 			shares[i] = min(shares[i], a.floor.Share(name, units))

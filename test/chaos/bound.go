@@ -231,7 +231,7 @@ func (r *Region) share(class string) (int64, error) {
 
 // inForce waits until each region of the layout in force has its part of strict's bound under it.
 func (w *World) inForce() error {
-	part := region.Parts(w.layout.Weights[:], BoundUnits)
+	part := region.Shares(w.layout.Weights[:], BoundUnits)
 	_, err := w.Await(2*boundKept, fmt.Sprintf("all regions have their shares under %v", w.layout), func() error {
 		for i, r := range w.Regions {
 			if w.layout.Weights[i] == 0 {

@@ -244,7 +244,7 @@ func (j *judge) terms(p *process, t *truth, units int64) terms {
 	for i := range top.Regions {
 		weights[i] = top.Regions[i].Weight
 	}
-	x.parts = region.Parts(weights, units)
+	x.parts = region.Shares(weights, units)
 	x.estimates = make([]int64, len(weights))
 	l := p.ceilings.Ledger()
 	raw := make([]int64, len(weights)+1)

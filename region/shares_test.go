@@ -11,7 +11,7 @@ import (
 	"github.com/regiond/regiond/region"
 )
 
-func TestParts(t *testing.T) {
+func TestShares(t *testing.T) {
 	for _, row := range []struct {
 		weights []int64
 		units   int64
@@ -31,29 +31,29 @@ func TestParts(t *testing.T) {
 		// The largest product: 2⁴⁰ units and a hundred regions of weight 10⁶.
 		{slices.Repeat([]int64{quota.MaxWeight}, 4), quota.MaxUnits, slices.Repeat([]int64{quota.MaxUnits / 4}, 4)},
 	} {
-		if got := region.Parts(row.weights, row.units); !slices.Equal(got, row.want) {
-			t.Errorf("Parts(%v, %d) = %v, want %v", row.weights, row.units, got, row.want)
+		if got := region.Shares(row.weights, row.units); !slices.Equal(got, row.want) {
+			t.Errorf("Shares(%v, %d) = %v, want %v", row.weights, row.units, got, row.want)
 		}
 	}
 }
 
-// exactParts is Parts by the book: exact fractions, rounded half up.
-func exactParts(weights []int64, units int64) []int64 {
+// exactShares is Shares by the book: exact fractions, rounded half up.
+func exactShares(weights []int64, units int64) []int64 {
 	total := new(big.Int)
 	for _, w := range weights {
 		total.Add(total, big.NewInt(w))
 	}
-	parts := make([]int64, len(weights))
+	shares := make([]int64, len(weights))
 	upTo, given := new(big.Int), new(big.Int)
 	for i, w := range weights {
 		upTo.Add(upTo, big.NewInt(w))
 		// ⌊(2·units·upTo + total) / 2·total⌋
 		next := new(big.Int).Mul(big.NewInt(2*units), upTo)
 		next.Add(next, total).Div(next, new(big.Int).Mul(big.NewInt(2), total))
-		parts[i] = new(big.Int).Sub(next, given).Int64()
+		shares[i] = new(big.Int).Sub(next, given).Int64()
 		given = next
 	}
-	return parts
+	return shares
 }
 
 func drawWeights(t *rapid.T) []int64 {
@@ -66,35 +66,35 @@ func drawUnits(t *rapid.T) int64 {
 	return rapid.Int64Range(0, most).Draw(t, "units")
 }
 
-func TestPartsSumToTheLimitAndAreWithinOneOfTheirShare(t *testing.T) {
+func TestSharesSumToTheLimitAndAreExactWithinOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights, units := drawWeights(t), drawUnits(t)
-		parts := region.Parts(weights, units)
-		if want := exactParts(weights, units); !slices.Equal(parts, want) {
-			t.Fatalf("parts %v, want %v", parts, want)
+		shares := region.Shares(weights, units)
+		if want := exactShares(weights, units); !slices.Equal(shares, want) {
+			t.Fatalf("shares %v, want %v", shares, want)
 		}
 		var sum, total int64
-		for i := range parts {
-			sum += parts[i]
+		for i := range shares {
+			sum += shares[i]
 			total += weights[i]
 		}
 		if sum != units {
-			t.Fatalf("parts %v sum to %d, want %d", parts, sum, units)
+			t.Fatalf("shares %v sum to %d, want %d", shares, sum, units)
 		}
-		for i, part := range parts {
-			// |part − units·w/total| < 1, as integers: |part·total − units·w| < total.
-			off := new(big.Int).Mul(big.NewInt(part), big.NewInt(total))
+		for i, share := range shares {
+			// |share − units·w/total| < 1, as integers: |share·total − units·w| < total.
+			off := new(big.Int).Mul(big.NewInt(share), big.NewInt(total))
 			off.Sub(off, new(big.Int).Mul(big.NewInt(units), big.NewInt(weights[i])))
-			if part < 0 || off.CmpAbs(big.NewInt(total)) >= 0 {
-				t.Fatalf("part %d of %d is %d, a unit or more away from its share", i, units, part)
+			if share < 0 || off.CmpAbs(big.NewInt(total)) >= 0 {
+				t.Fatalf("share %d of %d is %d, a unit or more away from its share", i, units, share)
 			}
 		}
 	})
 }
 
-// A floor is at most the part under each of its topologies, and less than a unit below
+// A floor is at most the share under each of its topologies, and less than a unit below
 // the smallest.
-func TestFloorIsTheSmallestPart(t *testing.T) {
+func TestFloorIsTheSmallestShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d"}
 		units := rapid.Int64Range(0, quota.MaxUnits).Draw(t, "units")
@@ -115,19 +115,19 @@ func TestFloorIsTheSmallestPart(t *testing.T) {
 				continue
 			}
 			floor = floor.Min(region.FloorOf(named))
-			parts := region.Parts(weights, units)
+			shares := region.Shares(weights, units)
 			for _, name := range names {
 				i := slices.IndexFunc(named, func(w quota.Weight) bool { return w.Region == name })
 				if i < 0 {
 					least[name] = 0
 				} else {
-					least[name] = min(least[name], parts[i])
+					least[name] = min(least[name], shares[i])
 				}
 			}
 		}
 		for _, name := range names {
 			if got := floor.Share(name, units); floor != nil && (got > least[name] || got < least[name]-1) {
-				t.Fatalf("the floor of %s is %d of %d, its smallest part %d: %v", name, got, units, least[name], floor)
+				t.Fatalf("the floor of %s is %d of %d, its smallest share %d: %v", name, got, units, least[name], floor)
 			}
 		}
 	})

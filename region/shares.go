@@ -2,31 +2,31 @@ package region
 
 import "github.com/regiond/regiond/quota"
 
-// Parts divides units among regions in proportion to their weights, in whole
-// units that sum to exactly units. It rounds the running total, not each part, so
-// errors do not add up: each part is less than one unit away from the exact share.
-// Weights and units are not negative; if all weights are 0, so is every part.
+// Shares divides units among regions in proportion to their weights, in whole
+// units that sum to exactly units. It rounds the running total, not each share, so
+// errors do not add up: each share is less than one unit away from the exact share.
+// Weights and units are not negative; if all weights are 0, so is every share.
 //
-//	Parts({1, 1, 1}, 100) = {33, 34, 33}
-//	Parts({3, 1}, 10)     = {8, 2}
-//	Parts({1, 1, 1}, 1)   = {0, 1, 0}
+//	Shares({1, 1, 1}, 100) = {33, 34, 33}
+//	Shares({3, 1}, 10)     = {8, 2}
+//	Shares({1, 1, 1}, 1)   = {0, 1, 0}
 //
-// A part does not always grow with units: Parts({1, 1, 1}, 2) is {1, 0, 1}. What
+// A share does not always grow with units: Shares({1, 1, 1}, 2) is {1, 0, 1}. What
 // matters is that no unit is allocated twice.
-func Parts(weights []int64, units int64) []int64 {
+func Shares(weights []int64, units int64) []int64 {
 	var total int64
 	for _, w := range weights {
 		total += w
 	}
-	parts := make([]int64, len(weights))
+	shares := make([]int64, len(weights))
 	var upTo, given int64
 	for i, w := range weights {
 		upTo += w
 		next := share(units, upTo, total)
-		parts[i] = next - given
+		shares[i] = next - given
 		given = next
 	}
-	return parts
+	return shares
 }
 
 // share is units·upTo/total rounded half up, for 0 ≤ upTo ≤ total; the quotient
@@ -85,7 +85,7 @@ func (f Floor) Min(g Floor) Floor {
 	return least
 }
 
-// Share is the most units that a region may use of a limit: never more than its part
+// Share is the most units that a region may use of a limit: never more than its share
 // under any of the topologies, and less than one unit below the smallest fraction.
 func (f Floor) Share(region string, units int64) int64 {
 	g, ok := f[region]
