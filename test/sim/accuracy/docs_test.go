@@ -57,7 +57,7 @@ func TestFiguresAreMeasured(t *testing.T) {
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
-			got, err := Measure(c, Seed, Simulated)
+			got, err := Measure(c, Seed)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,12 +2,10 @@ package accuracy
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -18,63 +16,24 @@ const (
 	plotFile = "accuracy/bounds.svg"
 )
 
-// Documents are the options of Document.
-type Documents struct {
-	// Folder has the page, and below it the figures.
-	Folder string
-	// Resume keeps the figures of a run that was stopped. They are right only if
-	// nothing has changed since.
-	Resume  bool
-	Build   Builder
-	Workers int
-	// Progress is called with the number of cells that are done; nil for nothing.
-	Progress func(done, of int)
-}
-
-// batch is how many cells are measured before their figures are stored.
-const batch = 12
-
-// Document measures Grid, stores the figures and writes the tables of the page. If it
-// is stopped, the figures so far are stored.
-func Document(ctx context.Context, d Documents) error {
-	var results []Result
-	if d.Resume {
-		var err error
-		if results, err = stored(d.Folder); err != nil {
-			return err
-		}
+// Document measures Grid, stores the figures below a folder of documents and writes the tables of its
+// page.
+func Document(ctx context.Context, docs string, workers int) error {
+	results, err := Run(ctx, Grid(), Seed, workers)
+	if err != nil {
+		return err
 	}
-	have := newIndex(results)
-	left := slices.DeleteFunc(Grid(), func(c Cell) bool {
-		_, ok := have[c.key()]
-		return ok
-	})
-	for cells := range slices.Chunk(left, batch) {
-		more, err := Run(ctx, cells, Seed, d.Build, d.Workers)
-		if err != nil {
-			return err
-		}
-		results = append(results, more...)
-		if err := store(d.Folder, results); err != nil {
-			return err
-		}
-		if d.Progress != nil {
-			d.Progress(len(results), len(Grid()))
-		}
+	if err := store(docs, results); err != nil {
+		return err
 	}
-	if err := WritePage(d.Folder); err != nil {
+	if err := WritePage(docs); err != nil {
 		return err
 	}
 	return Misses(results)
 }
 
-// store writes figures in the order of Grid.
+// store writes figures, which are in the order of Grid.
 func store(docs string, results []Result) error {
-	place := map[string]int{}
-	for i, c := range Grid() {
-		place[c.key()] = i
-	}
-	slices.SortFunc(results, func(a, b Result) int { return cmp.Compare(place[a.key()], place[b.key()]) })
 	var grid bytes.Buffer
 	if err := WriteCSV(&grid, results); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 )
 
 // Report measures Focus and prints it, in seconds.
-func Report(ctx context.Context, out io.Writer, build Builder, workers int) error {
-	results, err := Run(ctx, Focus(), Seed, build, workers)
+func Report(ctx context.Context, out io.Writer, workers int) error {
+	results, err := Run(ctx, Focus(), Seed, workers)
 	if err != nil {
 		return err
 	}

@@ -9,24 +9,6 @@ import (
 	"time"
 )
 
-// World is some regions under one global limit. Nothing happens in it but in
-// RunUntil and Check, which are called in the order of time.
-type World interface {
-	// Now is its time; checks begin then.
-	Now() time.Duration
-	// RunUntil lets everything happen up to a time.
-	RunUntil(t time.Duration)
-	// Check asks a region for one unit now, and reports whether it is allowed.
-	Check(region int) bool
-	// StoreUS is what the region's store clock shows now, µs.
-	StoreUS(region int) int64
-}
-
-// Builder makes the world of a run of a cell, 0 to runs−1, in which all regions see
-// each other, nothing was used yet and checks may begin. In a perfect one estimates fade as
-// the units that they count leave the window.
-type Builder func(c Cell, run int, seed uint64, perfect bool) (World, error)
-
 // Result is a cell and what was found in all its runs.
 type Result struct {
 	Cell
@@ -36,39 +18,30 @@ type Result struct {
 }
 
 // Measure drives all runs of one cell to their ends.
-func Measure(c Cell, seed uint64, build Builder) (Result, error) {
-	results, err := Run(context.Background(), []Cell{c}, seed, build, 1)
+func Measure(c Cell, seed uint64) (Result, error) {
+	results, err := Run(context.Background(), []Cell{c}, seed, 1)
 	if err != nil {
 		return Result{}, err
 	}
 	return results[0], nil
 }
 
-func tallyOf(c Cell, run int, seed uint64, build Builder, perfect bool) (*tally, error) {
-	j, err := drive(c, run, seed, build, perfect, func(int64, *Judge) {})
+// tallyOf drives a run of a cell to its end: the arrivals ask a world, and the judge sees each answer.
+func tallyOf(c Cell, run int, seed uint64, perfect bool) (*tally, error) {
+	w, err := simulated(c, run, seed, perfect)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", c, err)
-	}
-	return j.tally(c.lasts().Microseconds()), nil
-}
-
-// drive sends the arrivals of a run; before each it shows the judge, and until
-// when that has seen everything.
-func drive(c Cell, run int, seed uint64, build Builder, perfect bool, before func(us int64, j *Judge)) (*Judge, error) {
-	w, err := build(c, run, seed, perfect)
-	if err != nil {
-		return nil, err
 	}
 	j := NewJudge(Limit, c.Window.Microseconds())
 	began := w.Now()
 	come := newArrivals(c.Workload, seed*runs+uint64(run), c.Regions, Limit, c.Window)
 	for a := come.next(); a.US < c.lasts().Microseconds(); a = come.next() {
-		before(a.US, j)
 		w.RunUntil(began + time.Duration(a.US)*time.Microsecond)
 		storeUS := w.StoreUS(a.Region)
-		j.Take(Check{US: a.US, StoreUS: storeUS, Region: a.Region, Admitted: w.Check(a.Region)})
+		allowed := w.Check(a.Region, tenant, 1).Decision.Allowed
+		j.Take(Check{US: a.US, StoreUS: storeUS, Region: a.Region, Admitted: allowed})
 	}
-	return j, nil
+	return j.tally(c.lasts().Microseconds()), nil
 }
 
 // job is a run of a cell, and where its tally goes.
@@ -81,7 +54,7 @@ type job struct {
 
 // Run measures cells on that many workers and returns the results in the order of the
 // cells.
-func Run(ctx context.Context, cells []Cell, seed uint64, build Builder, workers int) ([]Result, error) {
+func Run(ctx context.Context, cells []Cell, seed uint64, workers int) ([]Result, error) {
 	var jobs []job
 	for _, c := range cells {
 		for run := range runs {
@@ -91,7 +64,7 @@ func Run(ctx context.Context, cells []Cell, seed uint64, build Builder, workers 
 			}
 		}
 	}
-	if err := work(ctx, jobs, seed, build, workers); err != nil {
+	if err := work(ctx, jobs, seed, workers); err != nil {
 		return nil, err
 	}
 	results := make([]Result, 0, len(cells))
@@ -122,7 +95,7 @@ func joined(jobs []job, perfect bool) Figures {
 }
 
 // work does jobs on that many workers.
-func work(ctx context.Context, jobs []job, seed uint64, build Builder, workers int) error {
+func work(ctx context.Context, jobs []job, seed uint64, workers int) error {
 	var next atomic.Int64
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -132,7 +105,7 @@ func work(ctx context.Context, jobs []job, seed uint64, build Builder, workers i
 			for i := int(next.Add(1)) - 1; i < len(jobs) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				j := &jobs[i]
 				var err error
-				if j.tally, err = tallyOf(j.cell, j.run, seed, build, j.perfect); err != nil {
+				if j.tally, err = tallyOf(j.cell, j.run, seed, j.perfect); err != nil {
 					stop(err)
 					return
 				}

@@ -3,7 +3,6 @@ package accuracy
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -81,13 +80,8 @@ func focusTable(x index) (*table, error) {
 func byEvent(x index) *table {
 	t := &table{header: []string{"event", "demand", "W", "worst", "transit", "utilisation", "transit", "needless"}}
 	for _, c := range eventCells() {
-		row := []string{string(c.Event), c.Workload.Name, short(c.Window)}
-		if r, ok := x[c.key()]; ok {
-			row = append(row, signed(r.Worst), signed(r.Reference.Worst), r.utilisation(), r.reference(), r.needless())
-		} else {
-			row = append(row, slices.Repeat([]string{unmeasured}, 5)...)
-		}
-		t.add(row...)
+		r := x[c.key()]
+		t.add(string(c.Event), c.Workload.Name, short(c.Window), signed(r.Worst), signed(r.Reference.Worst), r.utilisation(), r.reference(), r.needless())
 	}
 	return t
 }
@@ -138,11 +132,7 @@ func byBound(x index) *table {
 		}
 		var worst, used, needless []string
 		for _, c.MaxOvershoot = range append([]quota.Overshoot{0}, allBounds()...) {
-			r, ok := x[c.key()]
-			if !ok {
-				worst, used, needless = append(worst, unmeasured), append(used, unmeasured), append(needless, unmeasured)
-				continue
-			}
+			r := x[c.key()]
 			worst, used = append(worst, bare(r.Worst)), append(used, strings.TrimSuffix(r.utilisation(), " %"))
 			needless = append(needless, strings.TrimSuffix(r.needless(), " %"))
 		}
@@ -152,19 +142,13 @@ func byBound(x index) *table {
 	return t
 }
 
-// unmeasured is what a table has for a cell that a run was stopped before.
-const unmeasured = "–"
-
-// byDemand is a figure of each busy workload.
+// byDemand is a figure of each busy workload, nothing where a cell is left out.
 func byDemand(x index, c Cell, figure func(Result) string) []string {
 	var row []string
 	for _, c.Workload = range busy() {
-		text := unmeasured
-		if r, ok := x[c.key()]; ok {
-			text = figure(r)
-		}
-		if c.leftOut() {
-			text = ""
+		text := ""
+		if !c.leftOut() {
+			text = figure(x[c.key()])
 		}
 		row = append(row, text)
 	}

@@ -20,28 +20,24 @@ import (
 func main() {
 	docs := flag.String("docs", "", "folder of documents to write to; none: print only")
 	render := flag.Bool("render", false, "measure nothing, write the tables from the stored figures")
-	resume := flag.Bool("resume", false, "keep the figures of a run that was stopped; only if nothing has changed since")
 	workers := flag.Int("workers", runtime.GOMAXPROCS(0), "cells to measure at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *docs, *render, *resume, *workers); err != nil {
+	if err := run(ctx, *docs, *render, *workers); err != nil {
 		fmt.Fprintln(os.Stderr, "accuracy:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, docs string, render, resume bool, workers int) error {
+func run(ctx context.Context, docs string, render bool, workers int) error {
 	switch {
 	case docs == "" && render:
 		return fmt.Errorf("-render needs -docs: which folder's figures?")
 	case docs == "":
-		return accuracy.Report(ctx, os.Stdout, accuracy.Simulated, workers)
+		return accuracy.Report(ctx, os.Stdout, workers)
 	case render:
 		return accuracy.WritePage(docs)
 	}
-	return accuracy.Document(ctx, accuracy.Documents{
-		Folder: docs, Resume: resume, Build: accuracy.Simulated, Workers: workers,
-		Progress: func(done, of int) { fmt.Fprintf(os.Stderr, "%d of %d cells\n", done, of) },
-	})
+	return accuracy.Document(ctx, docs, workers)
 }
