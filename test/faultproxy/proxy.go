@@ -3,42 +3,30 @@ package faultproxy
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net"
-	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
 
-const (
-	// The proxy listens below the range of ports that Linux hands to outgoing
-	// connections, so that none of them can be given its port while it refuses.
-	lowestPort, highestPort = 16384, 32767
-	portAttempts            = 20
-	// dialWithin bounds the connection to the server, so that Close is not held up
-	// by one whose backlog is full.
-	dialWithin = 2 * time.Second
-)
+// dialWithin bounds the connection to the server, so that Close is not held up
+// by one whose backlog is full.
+const dialWithin = 2 * time.Second
 
 // Proxy forwards connections on a loopback port to one server. All methods are
 // safe for concurrent use.
 type Proxy struct {
-	t      testing.TB
-	addr   string
-	target string
-	in     Network
-	wg     sync.WaitGroup // the accepting goroutine and those of every link
+	t        testing.TB
+	listener *net.TCPListener
+	target   string
+	in       Network
+	wg       sync.WaitGroup // the accepting goroutine and those of every link
 
-	mu       sync.Mutex
-	closed   bool
-	listener *net.TCPListener // nil while refusing
-	released chan struct{}    // closed when the last listener has given up the port
-	links    map[*link]struct{}
-	armed    *armed // nil when nothing is to go wrong
-	delay    time.Duration
+	mu     sync.Mutex
+	closed bool
+	links  map[*link]struct{}
+	armed  *armed // nil when nothing is to go wrong
+	delay  time.Duration
 }
 
 // Network is where a proxy listens and dials: a network namespace other than the
@@ -60,24 +48,18 @@ func Start(t testing.TB, target string) *Proxy {
 // StartIn is Start in another network.
 func StartIn(t testing.TB, in Network, target string) *Proxy {
 	t.Helper()
-	listener, err := listenAnywhere(in)
+	listener, err := in.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("start fault proxy: %v", err)
 	}
-	p := &Proxy{
-		t:      t,
-		addr:   listener.Addr().String(),
-		target: target,
-		in:     in,
-		links:  make(map[*link]struct{}),
-	}
-	p.serve(listener)
+	p := &Proxy{t: t, listener: listener, target: target, in: in, links: make(map[*link]struct{})}
+	p.wg.Go(p.accept)
 	t.Cleanup(p.Close)
 	return p
 }
 
 // Addr is the address that clients are to be given, host:port.
-func (p *Proxy) Addr() string { return p.addr }
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Arm makes one fault strike, in place of any that has not struck yet; counting
 // starts now. The returned channel is closed when it strikes.
@@ -121,49 +103,12 @@ func (p *Proxy) Silence(which Connections) {
 	}
 }
 
-// Refuse has new connections refused by the host, as when nothing listens, until
-// Accept. Those that exist go on; Disconnect ends them.
-func (p *Proxy) Refuse() {
-	p.mu.Lock()
-	p.stopListening()
-	released := p.released
-	p.mu.Unlock()
-	<-released
-}
-
-// Accept takes new connections again, on the same address. It does nothing on a
-// proxy that accepts already or is closed.
-func (p *Proxy) Accept() {
-	p.t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || p.listener != nil {
-		return
-	}
-	<-p.released // another goroutine's Refuse may be waiting for it, too
-	listener, err := p.in.Listen(p.addr)
-	if err != nil {
-		p.t.Errorf("accept again: %v", err)
-		return
-	}
-	p.serve(listener)
-}
-
-// Disconnect closes every connection there is.
-func (p *Proxy) Disconnect() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for l := range p.links {
-		l.close()
-	}
-}
-
 // Close ends the proxy and all its connections and returns when no goroutine of
 // it is left. Closing twice does nothing.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
-	p.stopListening()
+	_ = p.listener.Close() // fails only when it is closed already
 	for l := range p.links {
 		l.close()
 	}
@@ -171,74 +116,39 @@ func (p *Proxy) Close() {
 	p.wg.Wait()
 }
 
-// stopListening needs p.mu. Closing alone would not do: a process that another
-// test starts at this moment holds a copy of the socket until it has become
-// redis-server, and the kernel would go on accepting for it. Shutting the socket
-// down ends that for all copies (on Linux; elsewhere it is an error without effect).
-func (p *Proxy) stopListening() {
-	if p.listener == nil {
-		return
-	}
-	if socket, err := p.listener.SyscallConn(); err == nil {
-		_ = socket.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
-	}
-	if err := p.listener.Close(); err != nil {
-		p.t.Errorf("stop listening: %v", err)
-	}
-	p.listener = nil
-}
-
-// serve needs p.mu, except in Start, before p is shared.
-func (p *Proxy) serve(listener *net.TCPListener) {
-	released := make(chan struct{})
-	p.listener, p.released = listener, released
-	p.wg.Go(func() {
-		// A listener keeps its port for as long as a goroutine is in its Accept.
-		defer close(released)
-		for {
-			client, err := listener.Accept()
-			if errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.EINVAL) {
-				return // closed, or shut down an instant before
-			}
-			if err != nil {
-				p.t.Errorf("accept a connection: %v", err)
-				return
-			}
-			p.wg.Go(func() { p.connect(client, listener) })
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
 		}
-	})
+		if err != nil {
+			p.t.Errorf("accept a connection: %v", err)
+			return
+		}
+		p.wg.Go(func() { p.connect(client) })
+	}
 }
 
 // connect carries one client's connection until it ends. A server that cannot be
-// reached looks to the client like one that hangs up. A connection that was
-// accepted while Refuse or Close took its listener away is hung up on too.
-func (p *Proxy) connect(client net.Conn, from *net.TCPListener) {
+// reached looks to the client like one that hangs up.
+func (p *Proxy) connect(client net.Conn) {
 	server, err := p.in.Dial(context.Background(), "tcp", p.target)
 	if err != nil {
 		_ = client.Close()
 		return
 	}
 	l := newLink(client, server)
-	if !p.add(l, from) {
+	p.mu.Lock()
+	p.links[l] = struct{}{}
+	if p.closed {
 		l.close()
-		return
 	}
+	p.mu.Unlock()
 	l.run(p.judge)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.links, l)
-}
-
-// add enters a link into those that Disconnect and Close end, unless its listener
-// is no longer the proxy's.
-func (p *Proxy) add(l *link, from *net.TCPListener) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.listener != from {
-		return false
-	}
-	p.links[l] = struct{}{}
-	return true
 }
 
 // judge decides what happens to a reply to command that came from the server now.
@@ -252,19 +162,6 @@ func (p *Proxy) judge(command string) verdict {
 		p.armed = nil
 	}
 	return v
-}
-
-func listenAnywhere(in Network) (*net.TCPListener, error) {
-	var last error
-	for range portAttempts {
-		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		listener, err := in.Listen(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			return listener, nil
-		}
-		last = err
-	}
-	return nil, fmt.Errorf("find a free port: %w", last)
 }
 
 func listen(addr string) (*net.TCPListener, error) {

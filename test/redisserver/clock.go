@@ -5,31 +5,26 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 //go:embed testdata/clock_shim.c
 var shimSource []byte
 
-// Clock is what one server's wall clock is off by and gains, in a page of memory that
+// Clock is what one server's wall clock is off by, in a page of memory that
 // the server shares with the test through a file. A program that is started with Env
 // in its environment sees the clock; redis-server does, Go programs do not.
 type Clock struct {
 	library string // the compiled shim, for LD_PRELOAD
 	file    string // for CLOCK_OFFSET_FILE
 	page    []byte // the file, mapped: see testdata/clock_shim.c
-
-	mu sync.Mutex // of the page, among writers
 }
 
-// clockBytes is the page: which record is in force, and two of them.
-const clockBytes = 7 * 8
+// clockBytes is the page: the offset in ns.
+const clockBytes = 8
 
 // NewClock compiles the shim and maps the offset, until t ends. It needs gcc.
 func NewClock(t TB) *Clock {
@@ -83,34 +78,9 @@ func mapOffset(t TB, path string) []byte {
 	return page
 }
 
-// Step moves the clock by d, on top of earlier steps and of what a rate has gained.
-func (w *Clock) Step(d time.Duration) { w.change(func(r *clockRecord) { r.offset += int64(d) }) }
-
-// Slew has the clock gain that many ppm from now on, or lose them if they are
-// negative; 0 ends it where it has come to.
-func (w *Clock) Slew(perMillion int64) { w.change(func(r *clockRecord) { r.rate = perMillion }) }
-
-// clockRecord is what the clock is off by: offset at the time since, on the monotonic
-// clock, and rate millionths of what has passed.
-type clockRecord struct{ offset, rate, since int64 }
-
-// change puts another record in force. The server reads only the one that is, so that
-// it never reads half of a change: a torn offset would be a step of centuries.
-func (w *Clock) change(change func(*clockRecord)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	words := unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(w.page))), clockBytes/8)
-	records := unsafe.Slice((*clockRecord)(unsafe.Pointer(&words[1])), 2)
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err) // Linux has it
-	}
-	other := 1 - words[0]
-	r := records[words[0]]
-	r.offset, r.since = r.offset+(ts.Nano()-r.since)/1000*r.rate/1000, ts.Nano()
-	change(&r)
-	records[other] = r
-	atomic.StoreInt64(&words[0], other)
+// Step moves the clock by d, on top of earlier steps.
+func (w *Clock) Step(d time.Duration) {
+	atomic.AddInt64((*int64)(unsafe.Pointer(unsafe.SliceData(w.page))), int64(d))
 }
 
 // Env is what the server's environment needs to see this clock.

@@ -147,16 +147,6 @@ func (s *Server) Step(d time.Duration) {
 	s.clock.Step(d)
 }
 
-// Slew has the server's wall clock gain that many ppm from now on, or lose them if
-// they are negative; 0 ends it. It needs Options.Clock.
-func (s *Server) Slew(perMillion int64) {
-	s.t.Helper()
-	if s.clock == nil {
-		s.t.Fatal("slew Redis's clock: start the server with Options.Clock")
-	}
-	s.clock.Slew(perMillion)
-}
-
 // Time is the server's TIME in microseconds since the epoch.
 func (s *Server) Time() int64 {
 	s.t.Helper()

@@ -3,11 +3,8 @@
  *
  * The functions below stand in front of libc's. Each asks the kernel for the
  * true time and, for the wall clocks only, adds what a file says that is mapped
- * into memory and shared with the test: seven words, of which the first says
- * which of two records is in force, and each record is an offset in nanoseconds,
- * a rate in parts of a million, and since when it is gained, on the monotonic
- * clock. The monotonic clocks stay true, as they do when an operator or NTP
- * steps a host.
+ * into memory and shared with the test: an offset in nanoseconds. The monotonic
+ * clocks stay true, as they do when an operator or NTP steps a host.
  *
  * Nothing here may allocate or call a function that does: jemalloc asks for the
  * time while it initialises itself, and an allocation from inside that call
@@ -28,9 +25,7 @@
 
 #define NS_PER_S INT64_C(1000000000)
 
-static const int64_t *words; /* NULL until mapped */
-
-#define WORDS 7
+static const int64_t *offset; /* NULL until mapped */
 
 __attribute__((constructor)) static void map_offset(void) {
 	const char *path = getenv("CLOCK_OFFSET_FILE");
@@ -39,28 +34,21 @@ __attribute__((constructor)) static void map_offset(void) {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return;
-	void *page = mmap(NULL, WORDS * sizeof *words, PROT_READ, MAP_SHARED, fd, 0);
+	void *page = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, fd, 0);
 	close(fd);
 	if (page != MAP_FAILED)
-		words = page;
+		offset = page;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *ts) {
 	int rc = (int)syscall(SYS_clock_gettime, clock, ts);
-	if (rc != 0 || words == NULL)
+	if (rc != 0 || offset == NULL)
 		return rc;
 	if (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE)
 		return rc;
-	/* A record in force is never written, so its words belong together. */
-	const int64_t *in_force = words + 1 + 3 * __atomic_load_n(&words[0], __ATOMIC_ACQUIRE);
-	int64_t offset = in_force[0];
-	if (in_force[1] != 0) {
-		struct timespec now;
-		if (syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now) == 0)
-			offset += (now.tv_sec * NS_PER_S + now.tv_nsec - in_force[2]) / 1000 * in_force[1] / 1000;
-	}
-	int64_t ns = ts->tv_nsec + offset % NS_PER_S;
-	ts->tv_sec += offset / NS_PER_S;
+	int64_t by = __atomic_load_n(offset, __ATOMIC_ACQUIRE);
+	int64_t ns = ts->tv_nsec + by % NS_PER_S;
+	ts->tv_sec += by / NS_PER_S;
 	if (ns < 0) {
 		ns += NS_PER_S;
 		ts->tv_sec--;
