@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/regiond/regiond/test/faultproxy"
 	"github.com/regiond/regiond/test/leaks"
 	"github.com/regiond/regiond/test/redisserver"
