@@ -13,13 +13,9 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-const (
-	// countersPage is how many keys one step of reading counters looks at, and
-	// countersPause what Redis has for others in between: a hundred thousand keys
-	// take a second and a hundredth of its time.
-	countersPage  = 1000
-	countersPause = 10 * time.Millisecond
-)
+// countersPause is what Redis has for others between two pages of counters: a hundred
+// thousand keys take a second and a hundredth of its time.
+const countersPause = 10 * time.Millisecond
 
 // yieldCounters receives the one or two buckets of a key, oldest first, and the store's TIME.
 type yieldCounters = func(key quota.CounterKey, buckets []quota.Counter, storeUS int64)
@@ -34,29 +30,24 @@ func (s *Store) Counters(ctx context.Context, yield yieldCounters) error {
 	}
 	for _, n := range nodes {
 		if err := n.counters(ctx, yield); err != nil {
-			return fmt.Errorf("read usage counters: %w", err)
+			return fmt.Errorf("read usage counters: %w", classify(err))
 		}
 	}
 	return nil
 }
 
 func (n *node) counters(ctx context.Context, yield yieldCounters) error {
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		keys, next, err := n.client.Scan(ctx, cursor, "rl:*:"+store.CounterMark+"*", countersPage).Result()
-		if err == nil {
-			err = n.readCounters(ctx, keys, yield)
+	return scan(ctx, n.client, "rl:*:"+store.CounterMark+"*", func(keys []string) error {
+		if err := n.readCounters(ctx, keys, yield); err != nil {
+			return err
 		}
-		if err != nil {
-			return classify(err)
-		}
-		cursor = next
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(countersPause):
+			return nil
 		}
-	}
-	return nil
+	})
 }
 
 func (n *node) readCounters(ctx context.Context, names []string, yield yieldCounters) error {

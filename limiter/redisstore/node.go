@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -291,7 +290,7 @@ func (n *node) probe(ctx context.Context) {
 	}
 	start := time.Now()
 	if err == nil {
-		err = n.reach(ctx)
+		err = n.client.Ping(ctx).Err()
 	}
 	failed := classify(err)
 	switch {
@@ -304,21 +303,6 @@ func (n *node) probe(ctx context.Context) {
 	case time.Since(start) <= n.queue.patience && n.breaker.probed(time.Now()):
 		n.log.Info("redis is back, decisions are exact again")
 	}
-}
-
-// reach sends a PING; to a server that was away on as many connections as will be used at
-// once, so that no check waits for one to be made.
-func (n *node) reach(ctx context.Context) error {
-	if !n.breaker.open() {
-		return n.client.Ping(ctx).Err()
-	}
-	errs := make([]error, manyFlushers)
-	var wg sync.WaitGroup
-	for i := range errs {
-		wg.Go(func() { errs[i] = n.client.Ping(ctx).Err() })
-	}
-	wg.Wait()
-	return cmp.Or(errs...)
 }
 
 // ping asks for a sign of life. An error that is a reply is one too.

@@ -83,8 +83,8 @@ func TestRefusingServer(t *testing.T) {
 				})
 			},
 			func(t *testing.T) {
-				srv.Client().ScriptKill(t.Context())
 				limitertest.Eventually(t, 10*time.Second, "a server that answers", func() bool {
+					srv.Client().ScriptKill(context.Background())
 					return srv.Client().Ping(context.Background()).Err() == nil
 				})
 			},

@@ -68,57 +68,54 @@ func decideScript(now, epoch string) script {
 func appendCalls(args []any, nonce string, calls []store.Call, bound func(quota.Bound) quota.Bound) []any {
 	count := len(args)
 	args = append(args, nil)
-	keys := 0
-	key := func(k *string) {
-		if keys++; keys == 1 { // a cluster client reads it to know the slot
-			args = append(args, *k)
-			return
-		}
-		args = append(args, k)
+	for i := range calls {
+		args = appendKeys(args, &calls[i])
 	}
-	var array [192]byte
+	args[count] = len(args) - count - 1
+	args[count+1] = *args[count+1].(*string) // a cluster client reads it to know the slot
+	plans := make([]*store.Call, 0, 8)       // the first of each plan
+	place := make([]int, len(calls))         // of a call's plan, from 1
 	for i := range calls {
 		c := &calls[i]
-		if c.Record != "" {
-			key(&c.Record)
+		at := slices.IndexFunc(plans, func(p *store.Call) bool { return p.Plan == c.Plan && slices.Equal(p.Bounds, c.Bounds) })
+		if at < 0 {
+			at, plans = len(plans), append(plans, c)
 		}
-		for n := range c.Keys {
-			key(&c.Keys[n])
-		}
-		for n := range c.Counters {
-			name := string(store.AppendCounterKey(array[:0], &c.Counters[n]))
-			key(&name)
-		}
-		if c.Bounds != nil {
-			n := 0
-			for _, l := range c.Plan.Limits {
-				if l.MaxOvershoot > 0 {
-					name := string(store.AppendLoansKey(array[:0], &c.Counters[n]))
-					key(&name)
-				}
-				if l.Scope == quota.ScopeGlobal {
-					n++
-				}
-			}
-		}
+		place[i] = at + 1
 	}
-	args[count] = keys
-	args = append(args, nonce)
-	plans := make([]*store.Call, 0, 8) // the first of each plan
-	plan := func(c *store.Call) int {
-		return slices.IndexFunc(plans, func(p *store.Call) bool { return p.Plan == c.Plan && slices.Equal(p.Bounds, c.Bounds) })
-	}
-	for i := range calls {
-		if plan(&calls[i]) < 0 {
-			plans = append(plans, &calls[i])
-		}
-	}
-	args = append(args, len(plans))
+	args = append(args, nonce, len(plans))
 	for _, p := range plans {
 		args = appendBounds(append(args, p.Plan.Wire...), p, bound)
 	}
 	for i := range calls {
-		args = appendCall(args, plan(&calls[i])+1, &calls[i])
+		args = appendCall(args, place[i], &calls[i])
+	}
+	return args
+}
+
+// appendKeys appends the keys of a call: its record, those of its plan, its counters, and its loans.
+func appendKeys(args []any, c *store.Call) []any {
+	if c.Record != "" {
+		args = append(args, &c.Record)
+	}
+	for n := range c.Keys {
+		args = append(args, &c.Keys[n])
+	}
+	var array [192]byte
+	for n := range c.Counters {
+		name := string(store.AppendCounterKey(array[:0], &c.Counters[n]))
+		args = append(args, &name)
+	}
+	n := 0
+	for _, l := range c.Plan.Limits {
+		if l.Scope != quota.ScopeGlobal {
+			continue
+		}
+		if l.MaxOvershoot > 0 && c.Bounds != nil {
+			name := string(store.AppendLoansKey(array[:0], &c.Counters[n]))
+			args = append(args, &name)
+		}
+		n++
 	}
 	return args
 }

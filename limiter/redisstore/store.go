@@ -177,34 +177,62 @@ func (s *Store) dataLost() {
 	}
 }
 
-// Decide implements Store. The budget covers the wait behind other calls.
+// Decide implements Store. The budget covers the wait behind other calls. Several servers are
+// asked at the same time.
 func (s *Store) Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
-	if n := s.nodeOfAll(ctx, calls); n != nil {
-		n.decide(ctx, calls, verdicts)
-	} else {
-		s.fanOut(ctx, calls, verdicts)
-	}
-	unknown := int64(0)
-	for i := range verdicts {
-		if e := (*store.Error)(nil); errors.As(verdicts[i].Err, &e) && e.Ambiguous {
-			unknown++
+	by := map[*node][]int{}
+	for i := range calls {
+		if n, err := s.nodeSet.of(ctx, calls[i].Keys[0]); err != nil {
+			verdicts[i].Err = err
+		} else {
+			by[n] = append(by[n], i)
 		}
 	}
-	if unknown > 0 {
-		s.metrics.unknown.Add(unknown)
+	var wg sync.WaitGroup
+	for n, places := range by {
+		if len(places) == len(calls) {
+			n.decide(ctx, calls, verdicts)
+			break
+		}
+		wg.Go(func() {
+			p := &subset{}
+			for _, i := range places {
+				p.add(i, &calls[i])
+			}
+			n.decide(ctx, p.calls, p.verdicts)
+			p.gather(verdicts)
+		})
 	}
+	wg.Wait()
+	s.metrics.unknown.Add(ambiguous(verdicts))
 }
 
-// nodeOfAll is the server that decides about all calls, nil if there is no single one.
-func (s *Store) nodeOfAll(ctx context.Context, calls []store.Call) (all *node) {
-	for i := range calls {
-		n, err := s.nodeSet.of(ctx, calls[i].Keys[0])
-		if err != nil || i > 0 && n != all {
-			return nil
+// ambiguous counts the calls that may have been charged without an answer.
+func ambiguous(verdicts []store.Verdict) (n int64) {
+	for i := range verdicts {
+		if e := (*store.Error)(nil); errors.As(verdicts[i].Err, &e) && e.Ambiguous {
+			n++
 		}
-		all = n
 	}
-	return all
+	return n
+}
+
+// subset is some of the calls of a batch.
+type subset struct {
+	places   []int // places[i] is where calls[i] stands in the batch
+	calls    []store.Call
+	verdicts []store.Verdict
+}
+
+func (p *subset) add(place int, c *store.Call) {
+	p.places, p.calls, p.verdicts = append(p.places, place), append(p.calls, *c), append(p.verdicts, store.Verdict{})
+}
+
+// gather puts verdicts back into the batch's.
+func (p *subset) gather(verdicts []store.Verdict) {
+	for i, place := range p.places {
+		verdicts[place] = p.verdicts[i]
+	}
 }
 
 // Run keeps the script loaded and probes: each second while all is well, at once
@@ -297,6 +325,8 @@ const (
 	resetsKey = "rl:resets"
 	// resetsTTL is far longer than a process takes to read it. Its end counts as a reset.
 	resetsTTL = 10 * time.Minute
+	// scanPage is how many keys one step of SCAN looks at.
+	scanPage = 1000
 )
 
 // TimeUS reads the store's clock, microseconds since the epoch: in a cluster, that of the
@@ -350,19 +380,20 @@ func (s *Store) ResetAll(ctx context.Context, tenant string, upTo int64) error {
 		}
 		return counter || strings.HasPrefix(key, prefix+store.LoansMark)
 	}
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		keys, next, err := n.client.Scan(ctx, cursor, pattern, 1000).Result()
-		if keys = slices.DeleteFunc(keys, stays); err == nil && len(keys) > 0 {
+	err = scan(ctx, n.client, pattern, func(keys []string) error {
+		keys = slices.DeleteFunc(keys, stays)
+		var err error
+		if len(keys) > 0 {
 			err = n.client.Unlink(ctx, keys...).Err()
 		}
 		if err == nil && len(counters) > 0 {
 			err = n.client.Eval(ctx, deleteCounters, counters, upTo).Err()
 			counters = counters[:0]
 		}
-		if err != nil {
-			return classify(err)
-		}
-		cursor = next
+		return err
+	})
+	if err != nil {
+		return classify(err)
 	}
 	// Last, so that who reads it and asks again finds the usage gone.
 	if n, err = s.nodeSet.of(ctx, resetsKey); err != nil {
@@ -376,54 +407,27 @@ func (s *Store) ResetAll(ctx context.Context, tenant string, upTo int64) error {
 	return nil
 }
 
+// scan hands the keys of a server that match pattern to each, a page after the other.
+func scan(ctx context.Context, client *redis.Client, pattern string, each func(keys []string) error) error {
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		keys, next, err := client.Scan(ctx, cursor, pattern, scanPage).Result()
+		if err == nil {
+			err = each(keys)
+		}
+		if err != nil {
+			return err
+		}
+		cursor = next
+	}
+	return nil
+}
+
 func globEscape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
 // Close closes the connections. Call it after Run has returned.
 func (s *Store) Close() error { return s.nodeSet.close() }
-
-// fanOut asks the servers of several calls at the same time.
-func (s *Store) fanOut(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
-	parts := map[*node]*subset{}
-	for i := range calls {
-		n, err := s.nodeSet.of(ctx, calls[i].Keys[0])
-		if err != nil {
-			verdicts[i].Err = err
-			continue
-		}
-		if parts[n] == nil {
-			parts[n] = &subset{}
-		}
-		parts[n].add(i, &calls[i])
-	}
-	var wg sync.WaitGroup
-	for n, p := range parts {
-		wg.Go(func() {
-			n.decide(ctx, p.calls, p.verdicts)
-			p.gather(verdicts)
-		})
-	}
-	wg.Wait()
-}
-
-// subset is some of the calls of a batch.
-type subset struct {
-	places   []int // places[i] is where calls[i] stands in the batch
-	calls    []store.Call
-	verdicts []store.Verdict
-}
-
-func (p *subset) add(place int, c *store.Call) {
-	p.places, p.calls, p.verdicts = append(p.places, place), append(p.calls, *c), append(p.verdicts, store.Verdict{})
-}
-
-// gather puts verdicts back into the batch's.
-func (p *subset) gather(verdicts []store.Verdict) {
-	for i, place := range p.places {
-		verdicts[place] = p.verdicts[i]
-	}
-}
 
 // clientOptions are those of every client that charges: go-redis's defaults send a
 // script up to four times when replies are lost, and wait seconds for each.
