@@ -286,7 +286,7 @@ func TestAgainstModel(t *testing.T) {
 		p.model.regions = p.regions
 		t.Repeat(map[string]func(*rapid.T){
 			"": p.Check, "advance": p.Advance, "step": p.Step, "grow": p.Grow,
-			"record": p.Record, "record again": p.Record, "local": p.Local, "fold": p.Fold, "fold again": p.Fold,
+			"record": p.Record, "record again": p.Record, "local": p.Local, "fold": p.Fold, "fold again": p.Fold, "take": p.Take, "live": p.Live, "sweep": p.Sweep,
 		})
 	})
 }
