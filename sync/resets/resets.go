@@ -226,11 +226,7 @@ func (s *Resets) Everywhere(ctx context.Context, tenant string) ([]quota.RegionR
 		}
 		all = append(all, quota.RegionReset{Region: name, Result: result})
 	}
-	for name, cuts := range s.o.Ledger.Resets() {
-		if name == tenant { // once more, for whoever missed one
-			s.o.Send(wire.Reset{ID: id, Tenant: tenant, Cuts: cuts})
-		}
-	}
+	s.repeat(id, tenant) // for whoever missed one
 	return all, nil
 }
 
@@ -249,19 +245,7 @@ func (s *Resets) awaitOthers(ctx context.Context, id uint64, tenant string, c *r
 	again := time.NewTicker(resetRepeat)
 	defer again.Stop()
 	for attempt, ask := 0, true; ; {
-		var to []quota.Process
-		left := 0
-		s.mu.Lock()
-		for _, name := range s.o.Regions() {
-			if name == s.o.Self.Region || c.results[name] == quota.ResetCleared {
-				continue
-			}
-			left++
-			if all := s.live(name); len(all) > 0 {
-				to = append(to, all[attempt%len(all)])
-			}
-		}
-		s.mu.Unlock()
+		left, to := s.left(c, attempt)
 		if left == 0 {
 			return
 		}
@@ -280,17 +264,34 @@ func (s *Resets) awaitOthers(ctx context.Context, id uint64, tenant string, c *r
 	}
 }
 
-// live are the processes of a region that are received.
-func (s *Resets) live(name string) []quota.Process {
-	return slices.DeleteFunc(s.o.Live(), func(p quota.Process) bool { return p.Region != name })
+// left is how many regions have not done their part, and the process of each to ask next.
+func (s *Resets) left(c *resetCall, attempt int) (left int, to []quota.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range s.o.Regions() {
+		if name == s.o.Self.Region || c.results[name] == quota.ResetCleared {
+			continue
+		}
+		left++
+		all := slices.DeleteFunc(s.o.Live(), func(p quota.Process) bool { return p.Region != name })
+		if len(all) > 0 {
+			to = append(to, all[attempt%len(all)])
+		}
+	}
+	return left, to
 }
 
 // Returned publishes that our store has again what was deleted.
 func (s *Resets) Returned(tenant string) {
 	s.o.Logger.Warn("usage that was reset is in the store again, since the store went back: reset it again", "tenant", tenant)
+	s.repeat(1, tenant)
+}
+
+// repeat publishes all cuts of a tenant.
+func (s *Resets) repeat(id uint64, tenant string) {
 	for name, cuts := range s.o.Ledger.Resets() {
 		if name == tenant {
-			s.o.Send(wire.Reset{ID: 1, Tenant: tenant, Cuts: cuts})
+			s.o.Send(wire.Reset{ID: id, Tenant: tenant, Cuts: cuts})
 		}
 	}
 }
