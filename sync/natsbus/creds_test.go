@@ -58,19 +58,11 @@ func operator(t *testing.T) (options *server.Options, credentials func() []byte)
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	options, credentials := operator(t)
-	s, err := server.NewServer(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
+	_, address := serve(t, options)
 	_, stranger := operator(t)
 	var content atomic.Pointer[[]byte] // nil cannot be read
 	log := &logBuffer{}
-	url := "nats://" + s.Addr().String()
+	url := "nats://" + address
 	eu, _ := startBus(t, natsbus.Options{URLs: []string{url}, Region: "eu", Logger: log.logger(), Creds: func() ([]byte, error) {
 		if c := content.Load(); c != nil {
 			return *c, nil

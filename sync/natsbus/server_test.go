@@ -2,7 +2,6 @@ package natsbus_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -12,8 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -22,18 +19,24 @@ import (
 	"github.com/regiond/regiond/sync/natsbus"
 )
 
-// startConfigured serves a nats.conf.
-func startConfigured(t *testing.T, conf string) (url string) {
+// configured reads a nats.conf.
+func configured(t *testing.T, conf string) *server.Options {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("listen: \"127.0.0.1:-1\"\n"+conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	opts, err := server.ProcessConfigFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts.NoSigs, opts.NoLog = true, true
+	opts.NoSigs, opts.NoLog, opts.ConfigFile = true, true, "" // of another name no reload is supported
+	return opts
+}
+
+// serve runs a server until the test ends.
+func serve(t *testing.T, opts *server.Options) (s *server.Server, address string) {
+	t.Helper()
 	s, err := server.NewServer(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -43,18 +46,17 @@ func startConfigured(t *testing.T, conf string) (url string) {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	return s.Addr().String()
+	return s, s.Addr().String()
 }
 
 // What the operator of NATS does not allow is seen, and only that is refused.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
-	address := startConfigured(t, `
-		listen: "127.0.0.1:-1"
+	_, address := serve(t, configured(t, `
 		authorization: { users: [
 			{user: eu, password: e, permissions: {publish: ["rl.v1.*.eu", "rl.v1.snapshot.*", "rl.v1.loan.eu.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.snapshot.eu", "rl.v1.loan.*.*", "rl.v1.reset.*", "rl.v1.top.*"]}}
 			{user: us, password: u, permissions: {publish: ["rl.v1.*.us", "rl.v1.snapshot.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.loan.*.*", "rl.v1.reset.*", "rl.v1.top.*"]}}
-		] }`)
+		] }`))
 	c, log, deaf := newCounts(t), &logBuffer{}, &logBuffer{}
 	eu, _ := startBus(t, natsbus.Options{
 		URLs: []string{"nats://eu:e@" + address}, Region: "eu", Logger: log.logger(), Meter: c.meters.Meter("bus"),
@@ -107,7 +109,7 @@ func TestSmallPayloadIsLogged(t *testing.T) {
 		{``, 0},
 	} {
 		log := &logBuffer{}
-		address := startConfigured(t, "listen: \"127.0.0.1:-1\"\n"+tt.conf)
+		_, address := serve(t, configured(t, tt.conf))
 		b, stop := startBus(t, natsbus.Options{URLs: []string{"nats://" + address}, Region: "eu", Logger: log.logger()})
 		receive(t, b.Gaps(), "the first connection is a gap")
 		stop()
@@ -118,33 +120,47 @@ func TestSmallPayloadIsLogged(t *testing.T) {
 }
 
 // A password that cannot be read, or is wrong, is asked for again until somebody corrects
-// it, and is shown nowhere.
+// it, and again when the server has another; it is shown nowhere.
 func TestPasswordIsAskedForAtEveryConnection(t *testing.T) {
 	t.Parallel()
-	address := startConfigured(t, `
-		listen: "127.0.0.1:-1"
-		authorization: {user: eu, password: right}`)
+	with := func(password string) *server.Options {
+		return configured(t, "authorization: {user: eu, password: "+password+"}")
+	}
+	s, address := serve(t, with("right"))
 	var password atomic.Pointer[string]
 	log := &logBuffer{}
-	b, _ := startBus(t, natsbus.Options{URLs: []string{"nats://" + address}, Region: "eu", Logger: log.logger(), Username: "eu", Password: func() (string, error) {
-		if p := password.Load(); p != nil {
-			return *p, nil
-		}
-		return "", errors.New("no such file")
-	}})
-	await(t, "the log says that it cannot be read", func() bool { return strings.Contains(log.String(), "the password of eu at NATS cannot be read") })
-	for _, p := range []string{"wrong", "right"} {
-		if b.Connected() {
-			t.Fatalf("connected before %q: %+v", p, b.Status())
-		}
-		password.Store(&p)
-		if p == "wrong" {
-			await(t, "the status shows it", func() bool { return strings.Contains(b.Status().LastError, "Authorization Violation") })
-		}
+	b, _ := startBus(t, natsbus.Options{
+		URLs: []string{"nats://" + address}, Region: "eu", Logger: log.logger(), Username: "eu",
+		Password: func() (string, error) {
+			if p := password.Load(); p != nil {
+				return *p, nil
+			}
+			return "", errors.New("no such file")
+		},
+	})
+	use := func(p string) { password.Store(&p) }
+	await(t, "the log says that it cannot be read", func() bool {
+		return strings.Contains(log.String(), "the password of eu at NATS cannot be read")
+	})
+	use("wrong")
+	await(t, "the status shows it", func() bool { return strings.Contains(b.Status().LastError, "Authorization Violation") })
+	if b.Connected() {
+		t.Fatalf("connected: %+v", b.Status())
 	}
+	use("right")
 	receive(t, b.Gaps(), "connected with the corrected password")
-	if !b.Connected() || strings.Contains(log.String(), "wrong") || strings.Contains(log.String(), "right") {
-		t.Errorf("status is %+v, the log %s", b.Status(), log)
+	use("rotated")
+	if len(b.Gaps()) != 0 || !b.Connected() {
+		t.Error("a connection ended with its file")
+	}
+	if err := s.ReloadOptions(with("rotated")); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, b.Gaps(), "connected with the replaced password")
+	for _, p := range []string{"right", "wrong", "rotated"} {
+		if !b.Connected() || strings.Contains(log.String(), p) {
+			t.Errorf("status is %+v, the log %s", b.Status(), log)
+		}
 	}
 }
 
@@ -226,49 +242,6 @@ func TestSlowReader(t *testing.T) {
 			t.Error("a slow reader is taken for a lost connection")
 		}
 	}
-}
-
-// The whole bus in fake time: hours pass, and the connection with its pings stays.
-func TestFakeTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		e, err := natsbus.NewEmbedded(natsbus.EmbeddedOptions{Name: "eu"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 3)
-		run := func(r func(context.Context) error) { go func() { ended <- r(ctx) }() }
-		run(e.Run)
-		var buses []*natsbus.Bus
-		for _, region := range []string{"eu", "us"} {
-			b, err := natsbus.New(natsbus.Options{Server: e, Region: region})
-			if err != nil {
-				t.Fatal(err)
-			}
-			run(b.Run)
-			<-b.Gaps()
-			buses = append(buses, b)
-		}
-		for hour := range 6 {
-			time.Sleep(time.Hour)
-			if err := buses[0].Publish(usageEU, []byte{byte(hour)}); err != nil {
-				t.Fatal(err)
-			}
-			if m := <-buses[1].Messages(); m.Data[0] != byte(hour) {
-				t.Errorf("hour %d arrived as %d", hour, m.Data[0])
-			}
-		}
-		if n := len(buses[0].Gaps()) + len(buses[1].Gaps()); n != 0 {
-			t.Error("the connection did not last")
-		}
-		cancel()
-		for range cap(ended) {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}
-		time.Sleep(time.Minute) // timers of nats-server that have nothing left to do
-	})
 }
 
 // TestHeaderCrosses: a header arrives as it was sent, and a message without one has
