@@ -58,9 +58,7 @@ type node struct {
 	done     chan error
 	tracer   trace.Tracer // nil: nothing is traced
 	checks   func() []trace.SpanContext
-	loans    func(*wire.Loans)
-	onReset  func(*wire.Reset)
-	onTop    func(quota.Process, []byte) error
+	inbox    *inbox // nil: nothing is handed on
 	resets   func() iter.Seq2[string, []wire.Cut]
 	via      func(meshsync.Bus) meshsync.Bus // what stands between it and its bus; nil: nothing
 
@@ -116,7 +114,7 @@ func (w *world) newNode(region, instance string, boot int64, skew time.Duration)
 
 // key differs from region to region, so that fingerprints do.
 func (n *node) key() wire.Key {
-	if n.loans != nil {
+	if n.inbox != nil {
 		return wire.NewKey(nil, "one for all") // or nobody knows what a want is of
 	}
 	return wire.NewKey(nil, n.self.Region)
@@ -154,7 +152,9 @@ func (n *node) start(c meshsync.Counters) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.SetReceivers(meshsync.Receivers{Loans: n.loans, Reset: n.onReset, Top: n.onTop})
+	if n.inbox != nil {
+		m.SetReceivers(n.inbox.receivers())
+	}
 	n.Mesh = m
 	var ctx context.Context
 	ctx, n.cancel = context.WithCancel(t.Context())
