@@ -10,13 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra/doc"
 
 	"github.com/regiond/regiond/internal/cli"
+	"github.com/regiond/regiond/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // TestExitCodes: what scripts rely on. Each row of the file is a command line, its exit code, and the first line of
 // standard error. Nothing listens on port 1.
@@ -73,7 +71,7 @@ func TestExitCodes(t *testing.T) {
 			fmt.Fprintf(&got, "     %s\n", tidy.Replace(first))
 		}
 	}
-	golden(t, "exits", got.String())
+	golden.Compare(t, "exits.golden", got.String())
 }
 
 // TestHelp: the help of every command, and that an example is in it.
@@ -96,7 +94,7 @@ func TestHelp(t *testing.T) {
 	if code := cli.Run(t.Context(), program(), nil, &all, &all); code != 0 {
 		t.Errorf("without a command: exit %d", code)
 	}
-	golden(t, "help", all.String())
+	golden.Compare(t, "help.golden", all.String())
 }
 
 // TestCompletion: a shell is given the regions and policies of a topology file, and the words of flags that have few.
@@ -158,23 +156,5 @@ func TestManPages(t *testing.T) {
 		if err != nil || !bytes.Contains(page, []byte(".SH EXAMPLE")) {
 			t.Errorf("%s: %v\n%s", name, err, page)
 		}
-	}
-}
-
-// golden compares a text with a file.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got, -update writes it anew):\n%s", file, diff)
 	}
 }

@@ -42,7 +42,6 @@ func TestSignals(t *testing.T) {
 		{"every line of the log is JSON", testLog},
 		{"the reader of the denial log ends", testDenialReader},
 		{"a port in use", testPortInUse},
-		{"a configuration with mistakes", testMistakes},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			t.Parallel()
@@ -335,27 +334,6 @@ func testPortInUse(t *testing.T, binary string) {
 		want := fmt.Sprintf("regiond serve: %s listener: listen tcp %s: bind: address already in use; choose another with --%s\n", flag, l.Addr(), flag)
 		if said != want {
 			t.Errorf("it says\n%swant\n%s", said, want)
-		}
-	}
-}
-
-func testMistakes(t *testing.T, binary string) {
-	dir := t.TempDir()
-	file := topologyFile(t, strings.NewReplacer("units: 5,", "units: -2,", "policy: standard", "policy: standrad").Replace(topology("{embedded: true}")))
-	said := fails(t, binary, cli.ExitUsage, "--config", file, "--region", "town")
-	for _, want := range []string{file + ":5:36: /policies/0/limits/0/units: ", "/tenants/default/policy: policy \"standrad\" "} {
-		if !strings.Contains(said, want) {
-			t.Errorf("it does not say %q:\n%s", want, said)
-		}
-	}
-	missing := filepath.Join(dir, "missing")
-	for _, c := range []struct{ access, says string }{
-		{"tokens_file: " + missing, "read tokens: open " + missing},
-		{"cert_file: " + missing + ", key_file: " + missing, "read the data listener's certificate: open " + missing},
-	} {
-		write(t, file, topology("{embedded: true}")+"access: {"+c.access+"}\n")
-		if said := fails(t, binary, cli.ExitUsage, "--config", file, "--region", "town"); !strings.Contains(said, c.says) {
-			t.Errorf("it does not say %q:\n%s", c.says, said)
 		}
 	}
 }

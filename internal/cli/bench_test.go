@@ -1,18 +1,12 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/regiond/regiond/internal/load"
-	"github.com/regiond/regiond/test/ports"
 )
 
 // benched runs `bench` against p and reads what it prints as JSON.
@@ -72,42 +66,12 @@ func TestBenchSeveralTargets(t *testing.T) {
 	}
 }
 
-// TestBenchOfADegradedOne: reasons are counted, and a degraded answer is an answer, but
-// no decision.
-func TestBenchOfADegradedOne(t *testing.T) {
-	p := start(t, `{addrs: ["`+ports.Addr(t)+`"]}`)
-	r := benched(t, 1, "--target", p.url, "--rate", "100", "--for", "200ms", "--warmup", "0s", "--timeout", "10s", "--policy", "opening")
-	degraded := int64(0)
-	for _, c := range r.Degraded {
-		degraded += c.N
-	}
-	if r.Answered != 20 || r.Decided != 0 || degraded != 20 || r.Answers[0].What != "open/local" {
-		t.Errorf("%+v", r)
-	}
-}
-
 // awaitCharge returns when bench-1 has been charged.
 func awaitCharge(t *testing.T, p *program) {
 	for t.Context().Err() == nil {
 		if _, body := get(t, p.url+"/v1/usage/bench-1"); !strings.Contains(body, `"remaining":5`) {
 			return
 		}
-	}
-}
-
-// TestBenchEndsEarly: an interrupt ends it, with a result.
-func TestBenchEndsEarly(t *testing.T) {
-	p := start(t, inMemory)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() {
-		defer cancel()
-		awaitCharge(t, p)
-	}()
-	began := time.Now()
-	got := invokeIn(ctx, "bench", "--target", p.url, "--tenants", "1", "--for", "10m", "--warmup", "0s", "--timeout", "10s")
-	if got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "! Ended early: ") || time.Since(began) > time.Minute {
-		t.Errorf("after %v: %+v", time.Since(began), got)
 	}
 }
 
@@ -142,42 +106,5 @@ func TestBenchBeforeItBegins(t *testing.T) {
 	}
 	p.stop()
 	s.run(t, "bench", "--target", p.url)
-	for _, args := range [][]string{
-		{"now"},
-		{"--rat", "5"},
-		{"--rate", "0"},
-		{"--rate", "-5"},
-		{"--rate", "1e9"},
-		{"--rate", "fast"},
-		{"--for", "0s"},
-		{"--for", "2h"},
-		{"--for", "10"},
-		{"--warmup", "-1s"},
-		{"--tenants", "0"},
-		{"--zipf", "-1"},
-		{"--cost", "0"},
-		{"--cost", "five"},
-		{"--max-in-flight", "0"},
-		{"--timeout", "0s"},
-		{"--target", "ftp://127.0.0.1"},
-		{"--target", "http://"},
-		{"--target", "http://a b"},
-		{"-o", "xml"},
-	} {
-		s.run(t, append([]string{"bench"}, args...)...)
-	}
 	s.compare(t, "bench")
-}
-
-// TestBenchOfOneThatCannotDecide: regiond's own 503 is not taken for another server's.
-func TestBenchOfOneThatCannotDecide(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = io.WriteString(w, `{"title":"Capacity is reduced for now","detail":"Retry later."}`)
-	}))
-	defer s.Close()
-	got := invoke(t, "bench", "--target", s.URL)
-	if want := "regiond bench: --target " + s.URL + ": Capacity is reduced for now: Retry later.\n"; got.code != ExitUsage || got.stderr != want {
-		t.Errorf("exit %d, it says %qwant %q", got.code, got.stderr, want)
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,32 +18,6 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/ports"
 )
-
-func TestCommandLine(t *testing.T) {
-	s := session{replace: []string{runtime.Version(), "GO"}}
-	for _, args := range [][]string{
-		{"version"},
-		{"version", "-o", "json"},
-		{"version", "-o", "yaml"},
-		{"healthcheck", "now"},
-		{"healthcheck", "--addr", "http://[::1"},
-		{"check"},
-		{"check", "acme", "globex"},
-		{"check", "acme", "--csot", "5"},
-		{"check", "acme", "-d", "user"},
-		{"check", "acme", "-d", "user=a", "-d", "user=b"},
-		{"check", "acme", "--cost", "five"},
-		{"check", "acme", "--token-file", "testdata/absent"},
-		{"validate", "testdata/absent.yaml"},
-		{"validate", "a.yaml", "b.yaml"},
-		{"regions", "now"},
-		{"regions", "--token-file", "testdata/absent"},
-		{"regions", "--addr", "http://[::1"},
-	} {
-		s.run(t, args...)
-	}
-	s.compare(t, "commandline")
-}
 
 func TestValidate(t *testing.T) {
 	var s session
@@ -212,40 +185,6 @@ func TestCheckAnswers(t *testing.T) {
 			t.Errorf("%d %s with -o json: %+v", row.status, row.body, script)
 		}
 		s.Close()
-	}
-}
-
-// TestCheckOverTLS: a private authority is named by a flag, and the token is read from
-// a file.
-func TestCheckOverTLS(t *testing.T) {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer data-secret" {
-			w.WriteHeader(http.StatusUnauthorized)
-			_, _ = io.WriteString(w, `{"type":"urn:regiond:problem:unauthorized","title":"The caller is not known","detail":"no token"}`)
-			return
-		}
-		_, _ = io.WriteString(w, `{"allowed":true,"basis":"exact","mode":"global"}`)
-	}))
-	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
-	s.StartTLS()
-	defer s.Close()
-	secret, ca := filepath.Join(t.TempDir(), "secret"), filepath.Join(t.TempDir(), "ca.pem")
-	write(t, secret, "data-secret\n")
-	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
-	for _, c := range []struct {
-		args   []string
-		code   int
-		stderr string
-	}{
-		{[]string{"--token-file", secret, "--ca-file", ca}, 0, ""},
-		{[]string{"--ca-file", ca}, 2, "The caller is not known: "},
-		{[]string{"--token-file", secret}, 2, "certificate"},
-		{[]string{"--ca-file", secret}, 2, "no PEM certificate"},
-	} {
-		got := invoke(t, append([]string{"check", "acme", "--addr", s.URL}, c.args...)...)
-		if got.code != c.code || !strings.Contains(got.stderr, c.stderr) {
-			t.Errorf("%v: %+v", c.args, got)
-		}
 	}
 }
 

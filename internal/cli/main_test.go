@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,13 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/regiond/regiond/internal/daemon"
+	"github.com/regiond/regiond/test/golden"
 	"github.com/regiond/regiond/test/leaks"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // TestMain holds every command to leaving nothing behind.
 func TestMain(m *testing.M) { leaks.Main(m) }
@@ -70,17 +66,7 @@ func (s *session) run(t *testing.T, args ...string) {
 
 func (s *session) compare(t *testing.T, name string) {
 	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		write(t, file, s.text.String())
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), s.text.String()); diff != "" {
-		t.Errorf("%s (-want +got, -update writes it anew):\n%s", file, diff)
-	}
+	golden.Compare(t, name+".golden", s.text.String())
 }
 
 func write(t *testing.T, file, content string) {

@@ -59,12 +59,6 @@ func TestTopPlain(t *testing.T) {
 		{"--by", "used", "--scope", "global", "--window", "1h"},
 		{"-o", "json", "--limit", "3"},
 		{"--policy", "none"},
-		{"acme"},
-		{"--by", "cost"},
-		{"--scope", "eu"},
-		{"--window", "5m"},
-		{"--limit", "0"},
-		{"--every", "1ms"},
 	} {
 		session.run(t, append([]string{"top", "--addr", s.URL}, args...)...)
 	}

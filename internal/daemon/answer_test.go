@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/dunglas/httpsfv"
+
+	"github.com/regiond/regiond/internal/status"
 )
 
 // answer is what came back, and how long it took.
@@ -23,22 +25,10 @@ type answer struct {
 	took   time.Duration
 }
 
-// decision is the part of an answer's body that tests look at.
+// decision is an answer's body.
 type decision struct {
-	Allowed      bool   `json:"allowed"`
-	Policy       string `json:"policy"`
-	Name         string `json:"name"`
-	Limit        int64  `json:"limit"`
-	Remaining    int64  `json:"remaining"`
-	RetryAfterMS int64  `json:"retry_after_ms"`
-	Basis        string `json:"basis"`
-	Mode         string `json:"mode"`
-	Reason       string `json:"reason"`
-	WouldDeny    bool   `json:"would_deny"`
-	Type         string `json:"type"`
-	Title        string `json:"title"`
-	Status       int    `json:"status"`
-	Detail       string `json:"detail"`
+	status.Answer
+	Status int `json:"status"` // of a problem document
 }
 
 // try sends one request; fields are header lines "Name: value".

@@ -51,6 +51,13 @@ func TestControl(t *testing.T) {
 	if _, err := demo.Ask(t.Context(), port, "cut", "mars"); err == nil || !strings.Contains(err.Error(), `there is no region "mars" here; there are eu-west, us-east, ap-south`) {
 		t.Errorf("of a region that is none: %v", err)
 	}
+	// A page of another origin cannot make cuts.
+	foreign := httptest.NewRequest(http.MethodPost, "/cut/eu-west", http.NoBody)
+	foreign.Header.Set("Sec-Fetch-Site", "cross-site")
+	answer := httptest.NewRecorder()
+	if demo.NewControl(c, demo.NewDemand()).ServeHTTP(answer, foreign); answer.Code != http.StatusForbidden {
+		t.Errorf("a page of another origin: %d", answer.Code)
+	}
 }
 
 func TestAskWithoutDemo(t *testing.T) {
@@ -67,6 +74,24 @@ func TestAskWithoutDemo(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "is no regiond demo") || errors.Is(err, demo.ErrNotRunning) {
 				t.Errorf("something else that answers %d %q: %v", status, body, err)
 			}
+		}
+	}
+}
+
+func TestDemand(t *testing.T) {
+	d := demo.NewDemand()
+	if d.Rate() != 12 {
+		t.Errorf("the demand begins at %d", d.Rate())
+	}
+	for rate, want := range map[string]int64{"1": 1, "60": 60} {
+		if err := d.Set(rate); err != nil || d.Rate() != want {
+			t.Errorf("%s: %v, and the demand is %d", rate, err, d.Rate())
+		}
+	}
+	before := d.Rate()
+	for _, rate := range []string{"0", "-1", "61", "1e3", "", "twelve"} {
+		if err := d.Set(rate); err == nil || d.Rate() != before {
+			t.Errorf("%q: %v, and the demand is %d", rate, err, d.Rate())
 		}
 	}
 }

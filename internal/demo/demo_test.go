@@ -21,6 +21,7 @@ import (
 	"github.com/regiond/regiond/internal/cli"
 	"github.com/regiond/regiond/internal/daemon"
 	"github.com/regiond/regiond/internal/demo"
+	answers "github.com/regiond/regiond/internal/status"
 	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/capture"
@@ -109,7 +110,7 @@ func (d *running) request(method string, region, offset int, path, body string) 
 }
 
 // check spends units of a tenant in a region.
-func (d *running) check(t *testing.T, region int, tenant string, cost int) (status int, decision quotaDecision) {
+func (d *running) check(t *testing.T, region int, tenant string, cost int) (status int, decision answers.Answer) {
 	t.Helper()
 	status, text, err := d.request(http.MethodPost, region, 0, "/v1/check", fmt.Sprintf(`{"tenant":%q,"cost":%d}`, tenant, cost))
 	if err == nil {
@@ -119,13 +120,6 @@ func (d *running) check(t *testing.T, region int, tenant string, cost int) (stat
 		t.Fatal(err)
 	}
 	return status, decision
-}
-
-// quotaDecision is the part of an answer that tests look at.
-type quotaDecision struct {
-	Name      string `json:"name"`
-	Remaining int64  `json:"remaining"`
-	Basis     string `json:"basis"`
 }
 
 // stop ends it as Ctrl-C does, once, and returns how long that took.
@@ -219,7 +213,7 @@ func (d *running) awaitLeft(t *testing.T, region int, tenant string, units int64
 	t.Helper()
 	capture.Eventually(t, func() error {
 		_, text, err := d.request(http.MethodGet, region, 0, "/v1/usage/"+tenant, "")
-		var u quotaDecision
+		var u answers.Answer
 		if err := errors.Join(err, json.Unmarshal([]byte(text), &u)); err != nil || u.Remaining != units {
 			return fmt.Errorf("region %d believes that %d are left of %s, want %d: %w", region, u.Remaining, tenant, units, err)
 		}
@@ -277,34 +271,6 @@ func TestScenario(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// TestOtherPages: a page that a browser shows cannot make cuts, whatever name it has.
-func TestOtherPages(t *testing.T) {
-	d := start(t, "--quiet")
-	for _, row := range []struct {
-		host, site string
-		status     int
-	}{
-		{"", "cross-site", http.StatusForbidden},
-		{"evil.example", "same-origin", http.StatusMisdirectedRequest},
-		{"localhost", "same-origin", http.StatusOK},
-	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/demo/heal/eu-west", d.port+demo.AdminOffset), http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Host = row.host
-		req.Header.Set("Sec-Fetch-Site", row.site)
-		res, err := d.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		if res.StatusCode != row.status {
-			t.Errorf("%+v: %d", row, res.StatusCode)
-		}
-	}
 }
 
 // TestTableAndEnd: the table shows what happens, and after Ctrl-C nothing is left.
@@ -370,19 +336,12 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-func TestCommandLine(t *testing.T) {
-	port := strconv.Itoa(freePorts(t))
-	for _, row := range []struct{ args, want string }{
-		{"now", `unexpected argument "now"`},
-		{"cut", "takes one region, such as eu-west"},
-		{"heal eu-west --quiet", "unknown flag: --quiet"},
-		{"--port 0", "--port is between 1 and"},
-		{"--log testdata/absent/demo.log", "--log: open testdata/absent/demo.log"},
-		{"cut eu-west --port " + port, "no demo is running at 127.0.0.1:"},
-	} {
+// TestMistakes: each costs exit code 2, and nothing is started. cmd/regiond has them word for word.
+func TestMistakes(t *testing.T) {
+	for _, line := range []string{"now", "cut", "--port 0", "--log testdata/absent/log", "cut eu-west --port " + strconv.Itoa(freePorts(t))} {
 		var screen capture.Log
-		if code := invoke(t.Context(), &screen, strings.Fields(row.args)...); code != cli.ExitUsage || !strings.Contains(screen.String(), row.want) {
-			t.Errorf("%s exits with %d: %s", row.args, code, &screen)
+		if code := invoke(t.Context(), &screen, strings.Fields(line)...); code != cli.ExitUsage {
+			t.Errorf("%s exits with %d: %s", line, code, &screen)
 		}
 	}
 }

@@ -1,36 +1,13 @@
 package demo_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/regiond/regiond/internal/demo"
+	"github.com/regiond/regiond/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got, -update writes it anew):\n%s", file, diff)
-	}
-}
 
 func TestTable(t *testing.T) {
 	whole := &demo.PageState{
@@ -50,7 +27,7 @@ func TestTable(t *testing.T) {
 	for _, text := range []string{demo.Table(whole), demo.Table(&cut)} {
 		fits(t, text, 7)
 	}
-	golden(t, "table", demo.Table(whole)+"\n"+demo.Table(&cut))
+	golden.Compare(t, "table.golden", demo.Table(whole)+"\n"+demo.Table(&cut))
 }
 
 func fits(t *testing.T, text string, lines int) {
@@ -69,7 +46,7 @@ func TestBanner(t *testing.T) {
 	other := demo.Banner("go run ./cmd/regiond", 18081)
 	fits(t, text, strings.Count(text, "\n"))
 	fits(t, other, strings.Count(other, "\n"))
-	golden(t, "banner", text+other)
+	golden.Compare(t, "banner.golden", text+other)
 }
 
 func TestScenarioText(t *testing.T) {
@@ -84,5 +61,5 @@ func TestScenarioText(t *testing.T) {
 		fits(t, text, strings.Count(text, "\n"))
 		fmt.Fprintf(&b, "== %+v\n%s\n", c, text)
 	}
-	golden(t, "scenario", b.String())
+	golden.Compare(t, "scenario.golden", b.String())
 }

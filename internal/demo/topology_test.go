@@ -1,11 +1,9 @@
 package demo_test
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/regiond/regiond/internal/demo"
-	"github.com/regiond/regiond/quota"
 )
 
 func TestTopology(t *testing.T) {
@@ -20,14 +18,6 @@ func TestTopology(t *testing.T) {
 	}
 	if r, _ := top.Region("us-east"); r.HTTP != "127.0.0.1:8082" || r.Admin != "127.0.0.1:9082" {
 		t.Errorf("us-east is at %s and %s", r.HTTP, r.Admin)
-	}
-	for tenant, want := range map[string]quota.FailMode{
-		demo.Acme: quota.FailShare, demo.Busy: quota.FailShare, demo.Open: quota.FailOpen, demo.Closed: quota.FailClosed,
-	} {
-		i := slices.IndexFunc(top.Policies, func(p quota.Policy) bool { return p.Name == top.Tenants.Listed[tenant].Policy })
-		if i < 0 || top.Policies[i].OnPartition != want {
-			t.Errorf("%s has policy %d of %+v, want on_partition: %v", tenant, i, top.Policies, want)
-		}
 	}
 	asked := 0
 	for _, rate := range demo.Rates() {

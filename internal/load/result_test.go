@@ -3,18 +3,15 @@ package load
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 
 	"github.com/regiond/regiond/internal/status"
+	"github.com/regiond/regiond/test/golden"
 )
 
 // TestQuantiles: each is near its place in the sorted list, the nearer the rarer; the worst is exact.
@@ -74,25 +71,6 @@ func TestTally(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got, -update writes it anew):\n%s", file, diff)
-	}
-}
-
 func goodResult() *Result {
 	return &Result{
 		Asked: Asked{Rate: 5000, ForMS: 20_000, WarmupMS: 2000, Tenants: 1000, Zipf: 1, Cost: "1", MaxInFlight: 1000, TimeoutMS: 2000},
@@ -128,7 +106,7 @@ func TestPrint(t *testing.T) {
 	for name, r := range map[string]*Result{"good.golden": goodResult(), "bad.golden": badResult()} {
 		var b bytes.Buffer
 		r.Print(&b)
-		golden(t, name, b.String())
+		golden.Compare(t, name, b.String())
 	}
 }
 
@@ -138,5 +116,5 @@ func TestJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "bad.json", string(text)+"\n")
+	golden.Compare(t, "bad.json", string(text)+"\n")
 }

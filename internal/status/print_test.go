@@ -1,20 +1,15 @@
 package status_test
 
 import (
-	"flag"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/regiond/regiond/internal/status"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/members"
+	"github.com/regiond/regiond/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden file anew")
 
 // reportTime is the time at which the views of these tests are looked at.
 func reportTime() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
@@ -103,17 +98,5 @@ func TestPrint(t *testing.T) {
 	alone.Regions = alone.Regions[:1]
 	alone.NATS, alone.Gossip, alone.Totals, alone.Worst = nil, nil, nil, nil
 	show("one region alone", alone)
-	const file = "testdata/report.golden"
-	if *update {
-		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("%s (-want +got, -update writes it anew):\n%s", file, diff)
-	}
+	golden.Compare(t, "report.golden", b.String())
 }

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"encoding/json"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestStartedBy: the command that the screen names is one that works where it
+// was started.
+func TestStartedBy(t *testing.T) {
+	const path = "github.com/regiond/regiond/cmd/regiond"
+	for _, c := range []struct {
+		self, typed, version string
+		inside               bool
+		want                 string
+	}{
+		{"/usr/local/bin/regiond", "regiond", "v1.2.0", false, "regiond"},
+		{"/home/a/regiond/bin/regiond", "bin/regiond", "(devel)", true, "bin/regiond"},
+		{"/tmp/go-build123/b001/exe/regiond", "/tmp/go-build123/b001/exe/regiond", "(devel)", true, "go run ./cmd/regiond"},
+		{"/tmp/go-build123/b001/exe/regiond", "/tmp/go-build123/b001/exe/regiond", "", false, "go run " + path},
+		{"/tmp/go-build123/b001/exe/regiond", "/tmp/go-build123/b001/exe/regiond", "v1.2.0", false, "go run " + path + "@v1.2.0"},
+	} {
+		if got := startedBy(c.self, c.typed, path, c.version, c.inside); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// TestVersion: scripts read the names of the JSON.
+func TestVersion(t *testing.T) {
+	if got := invoke(t, "version"); got.code != 0 || got.stdout != "regiond devel, commit unknown, "+runtime.Version()+"\n" {
+		t.Errorf("%+v", got)
+	}
+	var v struct{ Version, Commit, Go string }
+	got := invoke(t, "version", "-o", "json")
+	if err := json.Unmarshal([]byte(got.stdout), &v); err != nil || v.Version != "devel" || v.Commit != "unknown" || v.Go != runtime.Version() {
+		t.Errorf("%+v: %v", got, err)
+	}
+}
+
+// TestMistakes: a mistake costs a line and exit code 2, and nothing is asked. cmd/regiond has them word for word.
+func TestMistakes(t *testing.T) {
+	for _, line := range []string{
+		"version -x", "version -ab", "version -o yaml", "regions now", "validate a b", "validate --region nowhere testdata/valid.yaml",
+		"check acme -d user", "check acme -d user=a -d user=b", "check acme --cost five", "check acme --addr http://[::1",
+		"healthcheck --addr http://[::1", "top --window 5m", "top --limit 0", "top --every 1ms", "bench now", "bench --rate 0",
+	} {
+		got := invoke(t, strings.Fields(line)...)
+		if got.code != ExitUsage || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+}
