@@ -41,28 +41,6 @@ func TestPartitionClockAt(t *testing.T) {
 	}
 }
 
-// TestPartitionClockNeverBehindNewest charges now and then while time moves at random:
-// stamps never go back.
-func TestPartitionClockNeverBehindNewest(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		time, newest, offset := int64(10_000_000), int64(0), int64(0)
-		for range rapid.IntRange(1, 40).Draw(t, "moments") {
-			move := rapid.SampledFrom([]int64{1, 2000, 2_000_000}).Draw(t, "scale")
-			time = max(1, time+rapid.Int64Range(-move, move).Draw(t, "move"))
-			k := quota.PartitionClockAt(time, newest, offset, newest+1000)
-			if k.Now < newest || k.Now != max(newest, time+k.Offset) || k.Offset < 0 {
-				t.Fatalf("time %d, newest %d, offset %d: %+v", time, newest, offset, k)
-			}
-			if rapid.Bool().Draw(t, "noted") {
-				offset = k.Offset
-			}
-			if rapid.Bool().Draw(t, "charge") {
-				newest, offset = k.Now, k.Offset
-			}
-		}
-	})
-}
-
 // TestUntil lets time pass microsecond by microsecond until the clock shows due,
 // which is while something is used, and looks again later: it still does.
 func TestUntil(t *testing.T) {
@@ -105,21 +83,6 @@ func TestSwingDoesNotRunAhead(t *testing.T) {
 				t.Fatalf("the clock shows %d at %d, a swing is %d", k.Now, honest, swing)
 			}
 			newest, offset = k.Now, k.Offset
-		}
-	})
-}
-
-// TestStepBackDoesNotStall looks at any time after one step back: the clock goes
-// on as if nothing had happened, as long as something is used. Without the kept offset an
-// hour back would be an hour in which nothing ages out. Less than a second is waited out.
-func TestStepBackDoesNotStall(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		step, window := rapid.Int64Range(1_000_000, 7_200_000_000).Draw(t, "step"), rapid.Int64Range(1, 3_600_000_000).Draw(t, "window")
-		newest := int64(10_000_000_000)
-		offset := quota.PartitionClockAt(newest-step, newest, 0, newest+window).Offset
-		passed := rapid.Int64Range(0, window-1).Draw(t, "passed")
-		if k := quota.PartitionClockAt(newest+passed-step, newest, offset, newest+window); k.Now != newest+passed {
-			t.Fatalf("the clock shows %d at %d after a step of %d", k.Now, newest+passed, step)
 		}
 	})
 }

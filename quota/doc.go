@@ -9,6 +9,15 @@
 //	ceiling     how many units this region may hold in its window; at most L
 //	decision    allowed or not, with remaining, retry-after, reset-after and the basis: why
 //
+// The files, in the order of a decision:
+//
+//	request.go     Request, its ids and dimensions
+//	policy.go, limit.go   what it is held to; partition text
+//	units.go, clock.go, counter.go        the counting that Redis and memory share
+//	decision.go    Decision, and the ceilings of global limits
+//	explain.go     why, in terms and in sentences
+//	topology.go, text.go, admin.go   the rest of the configuration; names; what operators read
+//
 // Everything here is a value or a pure function: standard library only, no
 // goroutine, no clock, no I/O. Every other package imports quota, so what two of them
 // must agree on is defined here.

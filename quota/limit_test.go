@@ -1,9 +1,13 @@
 package quota_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -108,88 +112,170 @@ func TestApplies(t *testing.T) {
 	}
 }
 
-func TestPolicyValidate(t *testing.T) {
-	good := func(names ...string) quota.Policy {
-		p := quota.Policy{Name: "p", EnforcePercent: -1}
-		for _, n := range names {
-			p.Limits = append(p.Limits, quota.Limit{Name: n, Units: 1, Window: time.Second})
-		}
-		return p
-	}
-	letters := strings.Split("abcdefghijklmnopq", "")
-	for _, row := range []struct {
-		name   string
-		change func(p *quota.Policy)
-		want   string
-	}{
-		{"good", func(*quota.Policy) {}, ""},
-		{"no name", func(p *quota.Policy) { p.Name = "" }, "/name"},
-		{"no limits", func(p *quota.Policy) { p.Limits = nil }, "/limits"},
-		{"16 limits", func(p *quota.Policy) { *p = good(letters[:16]...) }, ""},
-		{"17 limits", func(p *quota.Policy) { *p = good(letters[:17]...) }, "/limits"},
-		{"all tenants", func(p *quota.Policy) { p.EnforcePercent = 100 }, ""},
-		{"more than all", func(p *quota.Policy) { p.EnforcePercent = 100.5 }, "/enforce_share"},
-		{"the same name twice", func(p *quota.Policy) { *p = good("a", "b", "a") }, "/limits/2/name"},
-		{"an error in a limit", func(p *quota.Policy) { p.Limits[1].Window = 0 }, "/limits/1/per"},
+func TestOvershootText(t *testing.T) {
+	for _, row := range []struct{ text, want string }{
+		{"none", "none"},
+		{"0%", "0%"},
+		{"0.0%", "0%"},
+		{"00.50%", "0.5%"},
+		{"0.01%", "0.01%"},
+		{"10%", "10%"},
+		{"12.25%", "12.25%"},
+		{"1000%", "1000%"},
+		{"1000.01%", ""},
+		{"0.001%", ""},
+		{"10", ""},
+		{"%", ""},
+		{".5%", ""},
+		{"5.%", ""},
+		{"-1%", ""},
+		{"+1%", ""},
+		{"1e1%", ""},
+		{"5.-1%", ""},
+		{"99999999999999999999%", ""},
+		{"None", ""},
+		{"", ""},
 	} {
-		p := good("a", "b")
-		row.change(&p)
-		if got := pointers(p.Validate()); got != row.want {
-			t.Errorf("%s: errors at %q, want %q", row.name, got, row.want)
+		var o quota.Overshoot
+		err := o.UnmarshalText([]byte(row.text))
+		if got := o.String(); (err == nil) != (row.want != "") || err == nil && got != row.want {
+			t.Errorf("%q is %s, %v; want %q", row.text, got, err, row.want)
+		}
+		if err != nil && o != 0 {
+			t.Errorf("%q leaves %s behind", row.text, o)
 		}
 	}
 }
 
-func TestPolicyDimensions(t *testing.T) {
-	p := quota.Policy{Limits: []quota.Limit{
-		{By: []string{"user"}}, {By: []string{"ip", "user"}, When: []quota.Match{{"route", "x"}, {"tier", "y"}}}, {},
-	}}
-	if got := strings.Join(p.Dimensions(), " "); got != "ip route tier user" {
-		t.Errorf("dimensions %q", got)
-	}
+func TestOvershootTextIsReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o, read := quota.Overshoot(rapid.Uint32Range(0, uint32(quota.MaxOvershoot)).Draw(t, "overshoot")), quota.Overshoot(7)
+		if err := read.UnmarshalText([]byte(o.String())); err != nil || read != o {
+			t.Fatalf("%d is written %s and read %d: %v", o, o, read, err)
+		}
+	})
 }
 
-func TestRequestValidate(t *testing.T) {
-	good := quota.Request{Tenant: "acme", Cost: 1}
+func TestBound(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		change func(r *quota.Request)
-		want   string
+		units     int64
+		overshoot string
+		want      int64
 	}{
-		{"good", func(*quota.Request) {}, ""},
-		{"all of it", func(r *quota.Request) {
-			r.Policy, r.IdempotencyKey = "p", strings.Repeat("k", 64)
-			r.Dimensions = quota.Dimensions{{"ip", "::1"}, {"user", "a+b@c"}}
-			r.Cost = quota.MaxUnits
-		}, ""},
-		{"no tenant", func(r *quota.Request) { r.Tenant = "" }, "/tenant"},
-		{"a tenant that ends its hash tag", func(r *quota.Request) { r.Tenant = "a}b" }, "/tenant"},
-		{"no policy name", func(r *quota.Request) { r.Policy = "No" }, "/policy"},
-		{"cost 0", func(r *quota.Request) { r.Cost = 0 }, "/cost"},
-		{"a negative cost", func(r *quota.Request) { r.Cost = -1 }, "/cost"},
-		{"a huge cost", func(r *quota.Request) { r.Cost = quota.MaxUnits + 1 }, "/cost"},
-		{"a dimension twice", func(r *quota.Request) { r.Dimensions = quota.Dimensions{{"ip", "1"}, {"ip", "2"}} }, "/dimensions/ip"},
-		{"a dimension that is no name", func(r *quota.Request) { r.Dimensions = quota.Dimensions{{"I P", "1"}} }, "/dimensions"},
-		{"a value that is no id", func(r *quota.Request) { r.Dimensions = quota.Dimensions{{"ip", "a b"}} }, "/dimensions/ip"},
-		{"too long a key", func(r *quota.Request) { r.IdempotencyKey = strings.Repeat("k", 65) }, ""},
-		{"a key with a space", func(r *quota.Request) { r.IdempotencyKey = "a b" }, ""},
-		{"all wrong at once", func(r *quota.Request) { *r = quota.Request{Policy: "-"} }, "/tenant /policy /cost"},
+		{600, "none", -1},
+		{600, "0%", 600},
+		{600, "10%", 660},
+		{10, "5%", 10}, // 10.5
+		{10, "10%", 11},
+		{7, "14.28%", 7}, // 7.9996
+		{7, "14.29%", 8}, // 8.0003
+		{1, "99.99%", 1},
+		{1, "1000%", 11},
+		{quota.MaxLogUnits, "0.01%", quota.MaxLogUnits + 10},
+		{quota.MaxLogUnits, "1000%", 11 * quota.MaxLogUnits},
 	} {
-		r := good
-		row.change(&r)
-		ms := r.Validate()
-		if got := pointers(ms); got != row.want {
-			t.Errorf("%s: errors at %q, want %q", row.name, got, row.want)
+		l := quota.Limit{Units: row.units, Window: time.Minute, Scope: quota.ScopeGlobal}
+		if err := l.MaxOvershoot.UnmarshalText([]byte(row.overshoot)); err != nil {
+			t.Fatal(err)
 		}
-		if key := strings.Contains(row.name, "key"); key != (len(ms) == 1 && strings.HasPrefix(ms[0].Detail, "Idempotency-Key ")) {
-			t.Errorf("%s: %v", row.name, ms)
+		if got, ok := l.Bound(); ok != (row.want >= 0) || ok && got != row.want {
+			t.Errorf("%d with %s: %d, %t; want %d", row.units, row.overshoot, got, ok, row.want)
 		}
 	}
 }
 
-func TestInvalidIsOneLine(t *testing.T) {
-	err := &quota.Invalid{Fields: []quota.FieldError{{"/tenant", "is empty"}, {"/dimensions/ip", "is long"}}}
-	if got := err.Error(); got != "tenant: is empty; dimensions/ip: is long" {
-		t.Errorf("%q", got)
+func TestAppendPartition(t *testing.T) {
+	user42 := quota.Dimensions{{"ip", "192.0.2.1"}, {"route", "login"}, {"user", "42"}}
+	for _, row := range []struct {
+		limit quota.Limit
+		dims  quota.Dimensions
+		want  string
+	}{
+		{quota.Limit{}, user42, "::"},
+		{quota.Limit{By: []string{"ip", "user"}}, user42, "ip,user:9.192.0.2.1,2.42:"},
+		{quota.Limit{By: []string{"user"}}, nil, "user:-:"},
+		{quota.Limit{By: []string{"user"}}, quota.Dimensions{{"user", "-"}}, "user:1.-:"},
+		{quota.Limit{By: []string{"ip"}, When: []quota.Match{{"route", "login"}}}, user42, "ip:9.192.0.2.1:route=5.login"},
+	} {
+		if got := string(quota.AppendPartition([]byte("x "), &row.limit, row.dims)); got != "x "+row.want {
+			t.Errorf("%q, want %q", got, row.want)
+		}
+	}
+}
+
+// spot is a partition that a test can compare in full.
+type spot struct {
+	policy string
+	limit  quota.Limit
+	values []string // of limit.By, "" for missing
+}
+
+func (s spot) text(tenant string) string {
+	var dims quota.Dimensions
+	for i, name := range s.limit.By {
+		if s.values[i] != "" {
+			dims = append(dims, quota.Dimension{Name: name, Value: s.values[i]})
+		}
+	}
+	key := quota.CounterKey{Tenant: tenant, Policy: s.policy, Limit: "l", Partition: string(quota.AppendPartition(nil, &s.limit, dims))}
+	return string(key.AppendID(nil))
+}
+
+func anySpot(t *rapid.T) spot {
+	name := rapid.SampledFrom([]string{"a", "b", "ab", "a-b"})
+	id := rapid.OneOf( // what separates, what counts, and what both look like together
+		rapid.StringMatching(`[-=.,:12a]{1,6}`),
+		rapid.SampledFrom([]string{"x", "x,1.y", "y,1.z", "z", "x,y", "y,z", "-", "x:b=1.y"}),
+	)
+	s := spot{policy: name.Draw(t, "policy")}
+	s.limit.By = rapid.SliceOfNDistinct(name, 0, 3, rapid.ID).Draw(t, "by")
+	slices.Sort(s.limit.By)
+	for range s.limit.By {
+		s.values = append(s.values, rapid.OneOf(id, rapid.Just("")).Draw(t, "value"))
+	}
+	for _, w := range rapid.SliceOfNDistinct(name, 0, 2, rapid.ID).Draw(t, "when") {
+		s.limit.When = append(s.limit.When, quota.Match{Dimension: w, Value: id.Draw(t, "is")})
+	}
+	return s
+}
+
+// TestPartitionsAreInjective draws pairs that are as alike as they can be: two
+// texts are the same only when the partitions are.
+func TestPartitionsAreInjective(t *testing.T) {
+	tenant := rapid.StringMatching(`[-=.,:12a]{1,6}`)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := anySpot(t), anySpot(t)
+		if rapid.Bool().Draw(t, "alike") {
+			b = a
+			b.values = slices.Clone(a.values)
+			if len(b.values) > 0 {
+				b.values[0] = rapid.StringMatching(`[-.,12]{0,5}`).Draw(t, "another value")
+			}
+		}
+		t1, t2 := tenant.Draw(t, "tenant"), tenant.Draw(t, "tenant")
+		same := t1 == t2 && fmt.Sprintf("%q", []any{a.policy, a.limit.By, a.values, a.limit.When}) ==
+			fmt.Sprintf("%q", []any{b.policy, b.limit.By, b.values, b.limit.When})
+		x, y := a.text(t1), b.text(t2)
+		if (x == y) != same {
+			t.Fatalf("%+v and %+v are %q and %q", a, b, x, y)
+		}
+	})
+}
+
+func TestSamePartition(t *testing.T) {
+	base := quota.Limit{By: []string{"ip", "user"}, When: []quota.Match{{"route", "login"}}}
+	for _, row := range []struct {
+		name  string
+		other quota.Limit
+		want  bool
+	}{
+		{"all else may differ", quota.Limit{Name: "x", Units: 9, By: base.By, When: base.When}, true},
+		{"fewer dimensions", quota.Limit{By: base.By[:1], When: base.When}, false},
+		{"no condition", quota.Limit{By: base.By}, false},
+		{"another value", quota.Limit{By: base.By, When: []quota.Match{{"route", "logout"}}}, false},
+	} {
+		if got := quota.SamePartition(&base, &row.other); got != row.want {
+			t.Errorf("%s: %v", row.name, got)
+		}
 	}
 }

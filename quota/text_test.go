@@ -67,3 +67,10 @@ func TestAnswerNames(t *testing.T) {
 		}
 	}
 }
+
+func TestInvalidIsOneLine(t *testing.T) {
+	err := &quota.Invalid{Fields: []quota.FieldError{{"/tenant", "is empty"}, {"/dimensions/ip", "is long"}}}
+	if got := err.Error(); got != "tenant: is empty; dimensions/ip: is long" {
+		t.Errorf("%q", got)
+	}
+}

@@ -132,8 +132,8 @@ func lacks(has, had []Loan, over int64) bool {
 func (s *State) Empty() bool { return len(s.Lent) == 0 && len(s.Held) == 0 }
 
 // settle drops what is over. In a new epoch loans held are void, and records stand for as long as any loan made before
-// it can matter: longer than Keep if the window was longer then. A record of which all was returned stays a while too, so that its ID is not used again while the grant
-// may be accepted.
+// it can matter: longer than Keep if the window was longer then. A record of which all was returned stays a while too, so
+// that its ID is not used again while the grant may be accepted.
 func (b *Book) settle(now int64) {
 	if b.Epoch != b.Store.Epoch {
 		b.Held = nil
@@ -197,23 +197,22 @@ func (b *Book) Lend(now, used, units int64, r Request) (Grant, bool) {
 	if units = max(0, min(units, b.Free(now, used))); b.closed(now) {
 		return Grant{}, false
 	}
-	i := slices.IndexFunc(b.Lent, func(l Loan) bool { return l.Peer == r.From && l.ID == r.ID })
-	isNew := i < 0
+	l := find(b.Lent, r.From, r.ID)
+	isNew := l == nil
 	switch {
 	case isNew && (units == 0 || len(b.Lent) >= MaxLoans):
 		return Grant{}, false
 	case isNew:
-		l := Loan{Peer: r.From, ID: ID{b.Store.Epoch, now}}
-		for j := range b.Lent { // the clock may have stood still, or gone back a little
-			if b.Lent[j].ID.Epoch == l.ID.Epoch {
-				l.ID.Stamp = max(l.ID.Stamp, b.Lent[j].ID.Stamp+1)
+		id := ID{b.Store.Epoch, now}
+		for i := range b.Lent { // the clock may have stood still, or gone back a little
+			if b.Lent[i].ID.Epoch == id.Epoch {
+				id.Stamp = max(id.Stamp, b.Lent[i].ID.Stamp+1)
 			}
 		}
-		b.Lent, i = insert(b.Lent, l)
+		l = insert(&b.Lent, Loan{Peer: r.From, ID: id})
 	case left(b.Lent) > b.Share: // the share has become smaller: what is lent beyond it has to end
 		return Grant{}, false
 	}
-	l := &b.Lent[i]
 	l.Units += units
 	l.Until = max(l.Until, now+b.Terms.Keep())
 	return Grant{From: b.Region, ID: l.ID, Units: l.Units, New: isNew, Epoch: r.Epoch, Time: r.Time}, true
@@ -227,15 +226,13 @@ func (b *Book) Accept(now int64, g Grant) bool {
 	if g.Epoch != b.Store.Epoch || g.Time > now || until <= now {
 		return false
 	}
-	i := slices.IndexFunc(b.Held, func(l Loan) bool { return l.Peer == g.From && l.ID == g.ID })
-	if i < 0 {
+	l := find(b.Held, g.From, g.ID)
+	if l == nil {
 		if !g.New || len(b.Held) >= MaxLoans {
 			return false
 		}
-		b.Held, _ = insert(b.Held, Loan{Peer: g.From, ID: g.ID, Units: g.Units, Until: until})
-		return true
+		l = insert(&b.Held, Loan{Peer: g.From, ID: g.ID})
 	}
-	l := &b.Held[i]
 	changed := g.Units > l.Units || until > l.Until
 	l.Units, l.Until = max(l.Units, g.Units), max(l.Until, until)
 	return changed
@@ -245,22 +242,19 @@ func (b *Book) Accept(now int64, g Grant) bool {
 // so far, which is what the lender has to be sent.
 func (b *Book) Return(now, used, units int64, lender string, id ID) (back int64) {
 	free := b.Slack(now, used)
-	for i := range b.Held {
-		if l := &b.Held[i]; l.Peer == lender && l.ID == id {
-			l.Back += max(0, min(units, l.Left(), free))
-			return l.Back
-		}
+	l := find(b.Held, lender, id)
+	if l == nil {
+		return 0
 	}
-	return 0
+	l.Back += max(0, min(units, l.Left(), free))
+	return l.Back
 }
 
 // Returned takes note of what a borrower gave back. The units may be used at once.
 func (b *Book) Returned(now int64, borrower string, id ID, back int64) {
 	b.settle(now)
-	for i := range b.Lent {
-		if l := &b.Lent[i]; l.Peer == borrower && l.ID == id {
-			l.Back = max(l.Back, min(back, l.Units))
-		}
+	if l := find(b.Lent, borrower, id); l != nil {
+		l.Back = max(l.Back, min(back, l.Units))
 	}
 }
 
@@ -270,10 +264,21 @@ func (b *Book) SetRecall(now, units, until int64) {
 	b.Recall, b.RecallUntil = units, until
 }
 
-// insert keeps loans sorted, and returns where l went.
-func insert(loans []Loan, l Loan) ([]Loan, int) {
-	i, _ := slices.BinarySearchFunc(loans, l, Compare)
-	return slices.Insert(loans, i, l), i
+// find returns the loan from or to a peer with an ID, nil for none.
+func find(loans []Loan, peer string, id ID) *Loan {
+	for i := range loans { // those of a message may have any order
+		if l := &loans[i]; l.Peer == peer && l.ID == id {
+			return l
+		}
+	}
+	return nil
+}
+
+// insert keeps loans sorted, and returns the new one.
+func insert(loans *[]Loan, l Loan) *Loan {
+	i, _ := slices.BinarySearchFunc(*loans, l, Compare)
+	*loans = slices.Insert(*loans, i, l)
+	return &(*loans)[i]
 }
 
 // Compare orders loans by peer and ID, as a State has them.

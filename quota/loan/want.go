@@ -23,8 +23,8 @@ func (w *Want) Request(id ID) Request {
 	return Request{From: w.From, Epoch: w.Epoch, Time: w.Time, ID: id}
 }
 
-// demand is what a region wants of the limit, in units. In a region that is closed it is zero: it could admit nothing with what
-// it borrows, so all of that goes home.
+// demand is what a region wants of the limit, in units. In a region that is closed it is zero: it could admit nothing
+// with what it borrows, so all of that goes home.
 type demand struct {
 	need    int64 // what it would use of a window now, carefully
 	target  int64 // the ceiling that it would like to have
@@ -37,14 +37,14 @@ func (p *Planner) demand(b *Book, now, used int64, denied bool) (d demand) {
 	if b.closed(now) {
 		return d
 	}
-	W, H := float64(p.Window), float64(p.Trip)
-	d.need = round(W * min(p.calm, p.now+0.5/max(W/claimPart, H/2)))
-	if n := W * p.calm; n >= 0.5 || denied {
+	window, trip := float64(p.Window), float64(p.Trip)
+	d.need = round(window * min(p.calm, p.now+0.5/max(window/claimPart, trip/2)))
+	if n := window * p.calm; n >= 0.5 || denied {
 		d.target = min(targetOver*p.Bound, max(int64(math.Ceil(n+lackSigma*math.Sqrt(n))), used+1))
 	}
-	d.keep = min(targetOver*p.Bound, max(d.target, round(W*max(p.calm, p.slow))))
-	d.reserve = round(keepTrips*p.fast*H + min(1, p.fast*H))
-	if home := min(W*p.slow, W*p.calm); home <= float64(b.Share) { // a region within its share keeps what it uses
+	d.keep = min(targetOver*p.Bound, max(d.target, round(window*max(p.calm, p.slow))))
+	d.reserve = round(keepTrips*p.fast*trip + min(1, p.fast*trip))
+	if home := window * min(p.slow, p.calm); home <= float64(b.Share) { // a region within its share keeps what it uses
 		d.reserve = max(d.reserve, int64(home-homeSigma*math.Sqrt(home))-used)
 	}
 	return d

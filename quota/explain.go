@@ -7,6 +7,84 @@ import (
 	"time"
 )
 
+// Explanation gives the terms behind a decision.
+type Explanation struct {
+	Region     string `json:"region"`
+	ConfigHash string `json:"config_hash"`
+	StoreUS    int64  `json:"store_time_us,omitempty"`
+	// Unlisted is whether the tenant has no entry of its own. Shared is whether an unlisted one shares its
+	// partitions with others, or a value of a listed one's dimensions with other values: there was no place.
+	Unlisted bool               `json:"unlisted,omitempty"`
+	Shared   bool               `json:"shared,omitempty"`
+	Limits   []LimitExplanation `json:"limits"`
+	// Sentences are those of the decision.
+	Sentences []string `json:"sentences,omitempty"`
+}
+
+// LimitExplanation says how one ceiling came to be.
+type LimitExplanation struct {
+	Name      string `json:"name"`
+	Algorithm string `json:"algorithm"`
+	Partition string `json:"partition"`
+	Ceiling   int64  `json:"ceiling"`
+	CeilingTerms
+}
+
+// CeilingTerms is what a ceiling was computed from.
+type CeilingTerms struct {
+	Formula string `json:"formula"` // with its numbers
+	Part    int64  `json:"part"`    // this region's share of the limit
+	// Lost is what this region admitted and its store no longer holds.
+	Lost  int64      `json:"lost,omitempty"`
+	Peers []PeerTerm `json:"peers,omitempty"`
+	// Bound is there for a limit with max_overshoot.
+	Bound *BoundTerms `json:"bound,omitempty"`
+}
+
+// BoundTerms is how many units a region may hold under a limit's bound, and whether that or
+// the estimate of what others used decides.
+type BoundTerms struct {
+	Units    int64 `json:"units"`              // B: what all regions may hold together in any window
+	Share    int64 `json:"share"`              // this region's part of it
+	Lent     int64 `json:"lent"`               // of the share
+	Borrowed int64 `json:"borrowed"`           // of other regions
+	Recalled int64 `json:"recalled"`           // left unused, to be returned
+	Estimate int64 `json:"estimate,omitempty"` // the ceiling by the estimate; none with max_overshoot: 0%
+	ClosedMS int64 `json:"closed_ms"`          // how long nothing is admitted yet, since the region's data was lost; −1: until its Redis was read
+	// Binds is what decides: "closed", "share" (with what is lent and borrowed) or "estimate".
+	Binds string `json:"binds"`
+}
+
+// Close completes the terms for a bound at the store's TIME.
+func (t *BoundTerms) Close(b Bound, nowUS int64) {
+	t.ClosedMS, t.Binds = 0, "share"
+	switch {
+	case b.Epoch == 0:
+		t.ClosedMS, t.Binds = -1, "closed"
+	case nowUS < b.OpenFromUS:
+		t.ClosedMS, t.Binds = (b.OpenFromUS-nowUS+999)/1000, "closed"
+	case t.Estimate > 0 && t.Estimate < t.Share-t.Lent+t.Borrowed-t.Recalled:
+		t.Binds = "estimate"
+	}
+}
+
+// PeerTerm is another region's part in a ceiling.
+type PeerTerm struct {
+	Region   string `json:"region"`
+	Weight   int64  `json:"weight"`
+	Part     int64  `json:"part"`
+	Estimate int64  `json:"estimate"` // units it is believed to have used
+	// Counted is whether it is one of the regions whose parts are pooled.
+	Counted bool   `json:"counted"`
+	State   string `json:"state"`
+	// Reason is why it is not counted on, "" when it is.
+	Reason string `json:"reason,omitempty"`
+	// AgeMS is how long ago its last message arrived; −1: never.
+	AgeMS int64 `json:"age_ms"`
+	// OffsetMS is how far its store's clock is ahead of ours, for display.
+	OffsetMS float64 `json:"offset_ms"`
+}
+
 // Sentences say in plain English what is decided and why, one fact each. The decision has an
 // explanation; nil for one that has none.
 func (d *Decision) Sentences() []string {

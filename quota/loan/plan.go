@@ -77,11 +77,16 @@ func (p *Planner) gaps() (least, most int64) {
 	return max(p.Tick, min(p.Window/50, wantLeast)), min(max(p.Window/20, 50_000), wantMost)
 }
 
+// begin makes what an empty Planner lacks.
+func (p *Planner) begin() {
+	if p.wants == nil {
+		p.wants, p.grants, p.owed = map[string]*received{}, map[ID]*granted{}, map[string]owed{}
+	}
+}
+
 // Receive takes a want of another region. Messages may come in any order.
 func (p *Planner) Receive(now int64, w Want) {
-	if p.wants == nil {
-		p.wants = map[string]*received{}
-	}
+	p.begin()
 	if old := p.wants[w.From]; old != nil && old.Epoch == w.Epoch && old.Time >= w.Time && now-old.at < 5_000_000 {
 		return
 	}
@@ -90,9 +95,7 @@ func (p *Planner) Receive(now int64, w Want) {
 
 // Granted takes note of what an OpLend brought about, which is sent to the borrower.
 func (p *Planner) Granted(now int64, to string, g Grant) {
-	if p.grants == nil {
-		p.grants = map[ID]*granted{}
-	}
+	p.begin()
 	p.grants[g.ID] = &granted{Grant: g, to: to, at: now, sent: now}
 }
 
@@ -120,93 +123,94 @@ func (p *Planner) Idle(used, asked int64) bool {
 // plan is what one call of Plan works with.
 type plan struct {
 	*Planner
-	b     *Book
-	now   int64
-	ops   []Op
-	slack int64 // of the ceiling, unused
-	free  int64 // of the own share
-	held  []Loan
 	demand
-	rnd func() float64
+	b                  *Book
+	now, used, ceiling int64
+	wants              []*received
+	rnd                func() float64
+
+	ops   []Op
+	slack int64  // of the ceiling, unused
+	free  int64  // of the own share
+	held  []Loan // as they are after ops
 }
 
 // Plan is what to do now: operations for the region's store, and a want for all others, if it is time for one. b is
 // what the store holds, and is not changed. asked counts what was asked for since the last plan; denied says whether
 // any of it was denied. rnd draws from [0, 1).
+//
+// Two regions share 200 units per 10 s, 100 each, and a is idle (TestPlan):
+//
+//	b used its 100, was asked for 120, denied   want: lack 187, urgent 4
+//	a receives it, nothing used                 lends b all 100
+//	a second later a is asked for 100, denied   want: urgent 251, its ceiling 0 of a share of 100
+//	b receives it, 1 of the 100 not in use      returns 1, and leaves the next 99 that come free unused: a recall
 func (p *Planner) Plan(b *Book, now, used, asked int64, denied bool, rnd func() float64) ([]Op, *Want) {
+	p.begin()
 	p.fold(now, asked, p.Window, p.Trip)
 	if denied {
 		p.last.denied = now
 	}
-	c := b.Ceiling(now)
 	denied = p.last.denied > 0 && now-p.last.denied <= 2*p.Tick
-	x := plan{Planner: p, b: b, now: now, rnd: rnd, slack: b.Slack(now, used), free: b.Free(now, used), held: slices.Clone(b.Held)}
-	x.demand = p.demand(b, now, used, denied)
-	w := Want{
-		From: b.Region, Epoch: b.Store.Epoch, Time: now, Rate: p.fast, Share: b.Share, Ceil: c, Slack: max(0, x.slack),
-		Need: x.need, Lack: max(0, x.target-c), Held: x.held,
+	ceiling, wants := b.Ceiling(now), p.fresh(now)
+	x := plan{
+		Planner: p, b: b, now: now, used: used, ceiling: ceiling, wants: wants, rnd: rnd,
+		slack: b.Slack(now, used), free: b.Free(now, used), held: slices.Clone(b.Held), demand: p.demand(b, now, used, denied),
 	}
-	W, H := float64(p.Window), float64(p.Trip)
-	starving := (denied || asked > 0) && x.slack <= round(p.fast*H) && w.Lack > 0
+	want := Want{
+		From: b.Region, Epoch: b.Store.Epoch, Time: now, Rate: p.fast, Share: b.Share, Ceil: ceiling, Slack: max(0, x.slack),
+		Need: x.need, Lack: max(0, x.target-ceiling), Held: x.held,
+	}
+	starving := (denied || asked > 0) && x.slack <= round(p.fast*float64(p.Trip)) && want.Lack > 0
 	if starving {
+		// What is denied until the answer comes: the rate beyond that of what comes free, for two trips and a gap.
 		least, _ := p.gaps()
-		w.Urgent = min(w.Lack, 1+round(urgeTrips*max(0, p.fast-float64(used)/W)*(2*H+float64(least))))
+		beyond := max(0, p.fast-float64(used)/float64(p.Window))
+		want.Urgent = min(want.Lack, 1+round(urgeTrips*beyond*float64(2*p.Trip+least)))
 	}
-	if p.owed == nil {
-		p.owed = map[string]owed{}
-	}
-	wants := p.fresh(now)
-	x.extend(wants)
-	x.resend(wants)
+	x.extend()
+	x.resend()
 	if len(wants) > 0 {
-		x.give(wants, used)
+		x.give()
 	}
-	x.recall(wants, c)
-	x.home(c)
+	x.recall()
+	x.home()
 	x.again()
-	if hungry, due := p.due(&w, starving, used); due {
-		w.Held = b.Held
-		if !hungry {
-			w.Lack, w.Urgent = 0, 0
-		}
-		return x.ops, &w
+	hungry, due := p.due(&want, starving, used)
+	if !due {
+		return x.ops, nil
 	}
-	return x.ops, nil
+	want.Held = b.Held
+	if !hungry {
+		want.Lack, want.Urgent = 0, 0
+	}
+	return x.ops, &want
 }
 
 // extend answers wants that name loans of which half the time has passed.
-func (x *plan) extend(wants []*received) {
-	for _, a := range wants {
-		for _, h := range a.Held {
-			if h.Peer != x.b.Region {
-				continue
-			}
-			for i := range x.b.Lent {
-				l := &x.b.Lent[i]
-				if l.Peer == a.From && l.ID == h.ID && l.Left() > 0 && h.Until-a.Time < x.Length/2 && l.Until-x.Keep() < x.now-x.Length/4 {
-					x.ops = append(x.ops, Op{Kind: OpLend, To: a.From, ID: l.ID, Want: &a.Want})
-				}
+func (x *plan) extend() {
+	for _, a := range x.wants {
+		for i := range x.b.Lent {
+			l := &x.b.Lent[i]
+			h := find(a.Held, x.b.Region, l.ID)
+			if h != nil && l.Left() > 0 && h.Until-a.Time < x.Length/2 && l.Until-x.Keep() < x.now-x.Length/4 {
+				x.ops = append(x.ops, Op{Kind: OpLend, To: a.From, ID: l.ID, Want: &a.Want})
 			}
 		}
 	}
 }
 
 // resend repeats grants that a want sent later does not show.
-func (x *plan) resend(wants []*received) {
-	ids := make([]ID, 0, len(x.grants))
-	for id := range x.grants {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, ID.compare) // the same messages in the same order, whoever runs it
-	for _, id := range ids {
+func (x *plan) resend() {
+	for _, id := range slices.SortedFunc(maps.Keys(x.grants), ID.compare) { // the same messages in the same order, whoever runs it
 		g := x.grants[id]
 		if x.now > g.at+x.Length || g.times == resends {
 			delete(x.grants, id)
 			continue
 		}
-		for _, a := range wants {
-			known := slices.ContainsFunc(a.Held, func(h Loan) bool { return h.Peer == x.b.Region && h.ID == id && h.Units >= g.Units })
-			if a.From == g.to && !known && a.at > g.sent+2*x.Trip {
+		for _, a := range x.wants {
+			h := find(a.Held, x.b.Region, id)
+			if known := h != nil && h.Units >= g.Units; a.From == g.to && !known && a.at > g.sent+2*x.Trip {
 				x.ops = append(x.ops, Op{Kind: OpSend, To: g.to, Grant: g.Grant})
 				g.sent, g.times = x.now, g.times+1
 			}
@@ -222,10 +226,8 @@ func (x *plan) flying(a *received) (n int64) {
 			continue
 		}
 		n += l.Units
-		for _, h := range a.Held {
-			if h.Peer == x.b.Region && h.ID == l.ID {
-				n -= min(h.Units, l.Units)
-			}
+		if h := find(a.Held, x.b.Region, l.ID); h != nil {
+			n -= min(h.Units, l.Units)
 		}
 	}
 	for _, r := range x.returned {
@@ -258,10 +260,8 @@ func (x *plan) lend(a *received, units int64) {
 			if l.Left() > 0 {
 				n++
 			}
-			for _, h := range a.Held {
-				if h.Peer == x.b.Region && h.ID == l.ID {
-					id = l.ID
-				}
+			if find(a.Held, x.b.Region, l.ID) != nil {
+				id = l.ID
 			}
 		}
 	}
@@ -285,10 +285,13 @@ func (x *plan) giveBack(to string, units int64) (n int64) {
 	return n
 }
 
-// share divides what is available among wants by what each picks.
-func (x *plan) share(avail int64, wants []*received, pick func(a *received) int64) {
-	picks, sum := make([]int64, len(wants)), int64(0)
-	for i, a := range wants {
+// share divides what is available among wants by what each picks:
+//
+//	10 among wants of 8, 8 and 4     4, 4, 2
+//	30 among the same                8, 8, 4
+func (x *plan) share(avail int64, pick func(a *received) int64) {
+	picks, sum := make([]int64, len(x.wants)), int64(0)
+	for i, a := range x.wants {
 		picks[i] = max(0, pick(a))
 		sum += picks[i]
 	}
@@ -297,7 +300,7 @@ func (x *plan) share(avail int64, wants []*received, pick func(a *received) int6
 	}
 	avail = min(avail, sum)
 	var upTo, given int64
-	for i, a := range wants {
+	for i, a := range x.wants {
 		upTo += picks[i]
 		n := upTo*avail/sum - given
 		given += n
@@ -308,13 +311,13 @@ func (x *plan) share(avail int64, wants []*received, pick func(a *received) int6
 }
 
 // give passes slack on. Several may give at once: each gives its part of what is asked for, and chance makes that whole.
-func (x *plan) give(wants []*received, used int64) {
+func (x *plan) give() {
 	part := min(1, crowd/float64(x.Regions))
 	some := func(f float64) int64 { return int64(math.Floor(f + x.rnd())) }
 	less := func(a *received, n int64) int64 { return max(0, n-x.flying(a)) }
-	x.share(min(x.slack-x.reserve, x.slack-max(0, x.keep-used)), wants, func(a *received) int64 { return less(a, a.Lack) })
-	x.share(x.slack-x.reserve, wants, func(a *received) int64 { return some(float64(less(a, a.Urgent)) * part) })
-	for _, a := range wants { // even out for how long slack lasts
+	x.share(min(x.slack-x.reserve, x.slack-max(0, x.keep-x.used)), func(a *received) int64 { return less(a, a.Lack) })
+	x.share(x.slack-x.reserve, func(a *received) int64 { return some(float64(less(a, a.Urgent)) * part) })
+	for _, a := range x.wants { // even out for how long slack lasts
 		if a.Lack == 0 || a.evened {
 			continue
 		}
@@ -329,8 +332,8 @@ func (x *plan) give(wants []*received, used int64) {
 
 // recall returns to lenders that are short of their own share, and leaves unused what cannot be returned yet: for as
 // long as the want holds, or as two units take to come free.
-func (x *plan) recall(wants []*received, c int64) {
-	for _, a := range wants {
+func (x *plan) recall() {
+	for _, a := range x.wants {
 		short := a.Share - a.Ceil
 		n := max(min(a.Urgent, short), min(a.Need, a.Share)-a.Ceil) - x.flying(a)
 		if n > 0 && a.Urgent > 0 && short >= max(1, a.Share/10) {
@@ -351,7 +354,7 @@ func (x *plan) recall(wants []*received, c int64) {
 			}
 		}
 	}
-	if debt = min(debt, c-x.b.Share); debt > 0 {
+	if debt = min(debt, x.ceiling-x.b.Share); debt > 0 {
 		_, most := x.gaps()
 		x.ops = append(x.ops, Op{Kind: OpRecall, Units: debt, Until: x.now + 2*most})
 	} else if x.b.Recall > 0 {
@@ -360,11 +363,11 @@ func (x *plan) recall(wants []*received, c int64) {
 }
 
 // home returns what is not needed: seldom, and not to the last unit, unless nothing is wanted.
-func (x *plan) home(c int64) {
+func (x *plan) home() {
 	spare, loose := x.slack, int64(0)
 	if x.demand != (demand{}) {
 		loose = round(homeLoose * math.Sqrt(float64(max(x.keep, 1))))
-		spare = min(x.slack-x.reserve, c-max(x.keep, x.b.Share)) - loose
+		spare = min(x.slack-x.reserve, x.ceiling-max(x.keep, x.b.Share)) - loose
 	}
 	if spare <= loose {
 		return
