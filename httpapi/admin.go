@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http/pprof"
 	"strings"
 
+	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -25,17 +27,15 @@ func (c *call) readyz() {
 	if reasons == nil {
 		reasons = []string{}
 	}
-	c.out = appendValue(c.out[:0], struct {
+	c.write(status, typeJSON, answer.JSON(struct {
 		Ready   bool     `json:"ready"`
 		Reasons []string `json:"reasons"`
-	}{ok, reasons})
-	c.write(status, typeJSON, append(c.out, '\n'))
+	}{ok, reasons}))
 }
 
 // regions serves GET /v1/regions.
 func (c *call) regions() {
-	c.out = appendValue(c.out[:0], c.Regions())
-	c.write(http.StatusOK, typeJSON, append(c.out, '\n'))
+	c.write(http.StatusOK, typeJSON, answer.JSON(c.Regions()))
 }
 
 // reset serves DELETE /v1/usage/{tenant}. It refuses other parameters: a caller might
@@ -54,7 +54,7 @@ func (c *call) reset() {
 		errs = append(errs, quota.FieldError{Detail: "unexpected query: there is only everywhere=1"})
 	}
 	if len(errs) > 0 {
-		c.refuse(invalid(quota.FaultInput, errs))
+		c.refuse(answer.Broken(quota.FaultInput, errs...))
 		return
 	}
 	if !c.mayName(tenant) {
@@ -64,7 +64,9 @@ func (c *call) reset() {
 		c.resetEverywhere(tenant)
 		return
 	}
-	if err := c.Limiter.Reset(c.within(ResetTimeout), tenant); err != nil {
+	ctx, cancel := context.WithTimeout(c.ctx, ResetTimeout)
+	defer cancel()
+	if err := c.Limiter.Reset(ctx, tenant); err != nil {
 		c.failed(err, "not reset", fmt.Sprintf("The usage was deleted in part or not at all: the store is unavailable, "+
 			"or has more keys than can be scanned in %v. The log has the reason.", ResetTimeout))
 		return
@@ -76,75 +78,62 @@ func (c *call) reset() {
 // resetEverywhere serves DELETE /v1/usage/{tenant}?everywhere=1.
 func (c *call) resetEverywhere(tenant string) {
 	if c.ResetEverywhere == nil {
-		c.refuse(problem{kind: kindAlone, detail: "Regions ask each other under a shared key only: configure more than one, and gossip.key_file. " +
+		c.refuse(answer.Problem{Kind: answer.Alone, Detail: "Regions ask each other under a shared key only: configure more than one, and gossip.key_file. " +
 			"Without everywhere=1 this region alone deletes its usage."})
 		return
 	}
-	regions, err := c.ResetEverywhere(c.within(ResetTimeout), tenant)
+	ctx, cancel := context.WithTimeout(c.ctx, ResetTimeout)
+	defer cancel()
+	regions, err := c.ResetEverywhere(ctx, tenant)
 	if err != nil {
 		c.failed(err, "not reset", "This region deleted the usage in part or not at all; others may have deleted it. The log has the reason.")
 		return
 	}
 	c.logReset(tenant)
-	c.out = appendValue(c.out[:0], struct {
+	c.write(http.StatusOK, typeJSON, answer.JSON(struct {
 		Regions []quota.RegionReset `json:"regions"`
-	}{regions})
-	c.write(http.StatusOK, typeJSON, append(c.out, '\n'))
+	}{regions}))
 }
 
 // scrape serves GET /metrics.
-func (c *call) scrape() { c.mounted(c.Metrics) }
+func (c *call) scrape() { c.passOn(c.Metrics, nil) }
 
 // page serves GET / and the files of the page.
-func (c *call) page() { c.mounted(c.Page) }
+func (c *call) page() { c.passOn(c.Page, nil) }
 
 // events serves GET /v1/events for as long as the caller may have it: a session ends, and a reload
 // may take the token away.
 func (c *call) events() {
-	c.prove() // it lasts
-	c.standard.w = &guarded{c.standard.w, c}
-	c.mounted(c.Events)
+	c.Conn.Prove() // it lasts
+	c.passOn(c.Events, func() error {
+		if fresh := c.Settings(); fresh != nil {
+			c.settings = fresh
+		}
+		if caller, detail := c.authenticate(); detail != "" || c.endpoint.forbids(caller) != "" {
+			return errors.New("the caller may not read this any more")
+		}
+		return nil
+	})
 }
-
-// guarded asks before each write whether the caller still may.
-type guarded struct {
-	http.ResponseWriter
-	call *call
-}
-
-// Write implements io.Writer.
-func (g *guarded) Write(b []byte) (int, error) {
-	c := g.call
-	if fresh := c.Settings(); fresh != nil {
-		c.settings = fresh
-	}
-	if caller, detail := c.authenticate(); detail != "" || c.endpoint.forbids(caller) != "" {
-		return 0, errors.New("the caller may not read this any more")
-	}
-	return g.ResponseWriter.Write(b) //nolint:wrapcheck // of one that is wrapped
-}
-
-// Unwrap implements http.ResponseController's way to the connection.
-func (g *guarded) Unwrap() http.ResponseWriter { return g.ResponseWriter }
 
 // demo serves POST /demo/{path}.
 func (c *call) demo() {
 	if c.Demo == nil {
-		c.refuse(problem{kind: kindNotFound, detail: "Only `regiond demo` has this call."})
+		c.refuse(answer.Problem{Kind: answer.NotFound, Detail: "Only `regiond demo` has this call."})
 		return
 	}
-	c.mounted(c.Demo)
+	c.passOn(c.Demo, nil)
 }
 
 // pprof serves /debug/pprof/.
 func (c *call) pprof() {
 	page, ok := map[string]http.HandlerFunc{
 		"cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
-	}[strings.TrimPrefix(c.standard.r.URL.Path, "/debug/pprof/")]
+	}[strings.TrimPrefix(c.r.URL.Path, "/debug/pprof/")]
 	if !ok {
 		page = pprof.Index
 	}
-	c.mounted(page)
+	c.passOn(page, nil)
 }
 
 //go:embed openapi.yaml
@@ -155,38 +144,44 @@ func (c *call) openapi() {
 	c.write(http.StatusOK, "application/yaml", openapiYAML)
 }
 
-// mounted lets another handler answer. The admin listener has net/http's engine.
-func (c *call) mounted(h http.Handler) {
-	c.standard.w.Header().Set("Cache-Control", "no-store")
-	h.ServeHTTP(&statusWriter{ResponseWriter: c.standard.w, call: c}, c.standard.r)
-	if c.status == 0 {
-		c.status = http.StatusOK
+// passOn lets another handler answer, for as long as may returns no error; nil is for any time. The admin listener has
+// net/http's engine.
+func (c *call) passOn(h http.Handler, may func() error) {
+	h.ServeHTTP(&passed{c.w, c, may}, c.r)
+	if c.mounted = true; c.Status == 0 {
+		c.Status = http.StatusOK
 	}
 }
 
-// statusWriter records the status that another handler chose. Unwrap lets
+// passed is what another handler writes to. It records the status. Unwrap lets
 // http.ResponseController reach the connection, which long profiles need.
-type statusWriter struct {
+type passed struct {
 	http.ResponseWriter
 	call *call
+	may  func() error
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (w *statusWriter) WriteHeader(status int) {
-	w.Header().Set("Cache-Control", "no-store") // http.FileServer takes it away from errors
-	if w.call.status == 0 {
-		w.call.status = status
+func (p *passed) WriteHeader(status int) {
+	p.Header().Set("Cache-Control", "no-store") // http.FileServer takes it away from errors
+	if p.call.mounted = true; p.call.Status == 0 {
+		p.call.Status = status
 	}
-	w.ResponseWriter.WriteHeader(status)
+	p.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
-func (w *statusWriter) Write(b []byte) (int, error) {
-	if w.call.status == 0 {
-		w.call.status = http.StatusOK
+func (p *passed) Write(b []byte) (int, error) {
+	if p.call.Status == 0 {
+		p.WriteHeader(http.StatusOK)
 	}
-	return w.ResponseWriter.Write(b)
+	if p.may != nil {
+		if err := p.may(); err != nil {
+			return 0, err
+		}
+	}
+	return p.ResponseWriter.Write(b)
 }
 
 // Unwrap returns the underlying writer.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (p *passed) Unwrap() http.ResponseWriter { return p.ResponseWriter }

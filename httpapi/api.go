@@ -3,18 +3,15 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"strings"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -102,7 +99,7 @@ type Settings struct {
 	// ForwardAuth is how to read a gateway's request; nil refuses all of them.
 	ForwardAuth *quota.ForwardAuth
 	Headers     quota.Headers
-	Access      Access
+	Access      access.Access
 }
 
 func (o *Options) validate() error {
@@ -137,11 +134,12 @@ func (o *Options) setDefaults() {
 // NewData returns the handler of the data listener, which gateways and services
 // call. It fails when an option is missing or an instrument cannot be created.
 func NewData(o Options) (*Handler, error) {
-	h, err := newHandler(o, dataEndpoints(), listener{adminHint, adminEndpoints()}, isLoopback(hostname(o.Address)))
-	if h != nil {
-		h.sheds = true
+	h, err := newHandler(o, dataEndpoints(), listener{adminHint, adminEndpoints()})
+	if err != nil {
+		return nil, err
 	}
-	return h, err
+	h.sheds, h.checksHost = true, access.IsLoopback(h.host)
+	return h, nil
 }
 
 // NewAdmin returns the handler of the admin listener, for operators and their
@@ -151,207 +149,10 @@ func NewAdmin(o Options) (*Handler, error) {
 	if o.Ready == nil || o.Regions == nil || o.Top == nil || o.Metrics == nil || o.Page == nil || o.Events == nil {
 		return nil, errors.New("httpapi: the admin handler needs Options.Ready, Regions, Top, Metrics, Page and Events")
 	}
-	return newHandler(o, adminEndpoints(), listener{dataHint, dataEndpoints()}, true)
-}
-
-// Limits of a connection. A gateway on the same network needs far less of each;
-// what exceeds them is an attack or an accident.
-const (
-	// ReadHeaderTimeout bounds a client that sends its header slowly.
-	ReadHeaderTimeout = 2 * time.Second
-	// ReadTimeout bounds header and body together.
-	ReadTimeout = 5 * time.Second
-	// WriteTimeout bounds a client that does not read its answer.
-	WriteTimeout = 5 * time.Second
-	// ResetTimeout bounds DELETE /v1/usage/{tenant}, which scans every key of a
-	// store and cannot keep the deadline of an answer. The second left of
-	// WriteTimeout is for the answer that reports the timeout.
-	ResetTimeout = WriteTimeout - time.Second
-	// IdleTimeout is longer than the keep-alive of common gateways.
-	IdleTimeout = 60 * time.Second
-	// MaxHeaderBytes bounds all header lines together.
-	MaxHeaderBytes = 16 << 10
-)
-
-// maxReadHTTP2 is how much of a header is read over HTTP/2, where each field counts 32 bytes more. What is above MaxHeaderBytes is
-// refused once it is read: net/http ends the connection with all of its requests where a client sends more than it takes,
-// and a client that heeds that sends nothing, which gateways take for an outage. Envoy sends 60 KiB in 100 fields.
-const maxReadHTTP2 = 64 << 10
-
-// MaxStreams bounds the requests that are under way on a connection of HTTP/2. Each beyond
-// the first takes a place of the bound of connections.
-const MaxStreams = 64
-
-// NewServer returns a server for a handler of this package with every limit
-// set. It speaks HTTP/1.1, and HTTP/2 only over TLS; the caller provides the
-// listener, which comes from bound.Listen, and the TLSConfig. Errors of net/http are
-// logged as warnings, at most ten a second. bound may be nil.
-func NewServer(h http.Handler, log *slog.Logger, bound *Connections) *http.Server {
-	s, over2 := server(h, bound, MaxHeaderBytes), server(h, bound, maxReadHTTP2)
-	s.ErrorLog = slog.NewLogLogger(NewLogLimit().Handler(log.Handler()), slog.LevelWarn)
-	over2.ErrorLog = s.ErrorLog
-	var once sync.Once
-	s.BaseContext = func(net.Listener) context.Context { // once Serve has set up HTTP/2, and before it accepts
-		once.Do(func() {
-			for name, serve := range s.TLSNextProto {
-				s.TLSNextProto[name] = func(_ *http.Server, c *tls.Conn, h http.Handler) { serve(over2, c, h) }
-			}
-		})
-		return context.Background()
+	h, err := newHandler(o, adminEndpoints(), listener{dataHint, dataEndpoints()})
+	if err != nil {
+		return nil, err
 	}
-	return s
-}
-
-func server(h http.Handler, bound *Connections, maxHeader int) *http.Server {
-	protocols := &http.Protocols{}
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	s := &http.Server{
-		Handler:           h,
-		Protocols:         protocols,
-		ReadHeaderTimeout: ReadHeaderTimeout,
-		ReadTimeout:       ReadTimeout,
-		WriteTimeout:      WriteTimeout,
-		IdleTimeout:       IdleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: MaxStreams,
-			// net/http's are 1 MiB each, for a connection that has sent a few bytes.
-			MaxReadFrameSize:              16 << 10,
-			MaxReceiveBufferPerConnection: MaxBody,
-			MaxReceiveBufferPerStream:     MaxBody,
-			WriteByteTimeout:              WriteTimeout,
-		},
-	}
-	if bound != nil {
-		bound.serve(s)
-	}
-	return s
-}
-
-// endpoint is one line of the table of calls. A pattern is a literal path, or
-// ends in "{name}" for one segment, or in "{name...}" for anything.
-//
-// This is not http.ServeMux because that redirects unclean paths: behind
-// /v1/authz/ is the path of an end user's request, so "//login" must be decided
-// and not redirected, and every error must be a problem document.
-type endpoint struct {
-	method  string // "GET" serves HEAD too, "ANY" serves all
-	pattern string
-	guard   guard
-	scope   Scope // that a caller needs
-	handle  func(*call)
-}
-
-// guard is who may call an endpoint, and the form of a refusal there.
-type guard uint8
-
-const (
-	guardNone         guard = iota // anyone
-	guardData                      // Bearer or X-Regiond-Token, else 401
-	guardForward                   // X-Regiond-Token only, else 403; every other refusal is 429 or 403
-	guardForwardNginx              // as guardForward, every refusal is 403
-	guardAdmin                     // an admin token, else 401
-	guardCostly                    // as guardAdmin, and never for a page of another origin: it holds a connection, a profile or a look-up
-	guardMetrics                   // as guardAdmin, under any host
-	guardLogin                     // anyone, under a host that is the listener's
-)
-
-// admin reports whether a session will do in place of an admin token.
-func (g guard) admin() bool { return g == guardAdmin || g == guardCostly }
-
-func (g guard) forwardAuth() bool { return g == guardForward || g == guardForwardNginx }
-
-func dataEndpoints() []endpoint {
-	return []endpoint{
-		{"POST", "/v1/check", guardData, ScopeCheck, (*call).check},
-		{"POST", "/v1/check:batch", guardData, ScopeCheck, (*call).batch},
-		{"POST", "/v1/report", guardData, ScopeReport, (*call).report},
-		{"GET", "/v1/usage/{tenant}", guardData, ScopeUsage, (*call).usage},
-		{"GET", "/v1/explain/{tenant}", guardData, ScopeExplain, (*call).explain},
-		{"ANY", "/v1/authz", guardForward, ScopeCheck, (*call).authzForwarded},
-		{"ANY", "/v1/authz/{path...}", guardForward, ScopeCheck, (*call).authzPath},
-		{"ANY", "/v1/authz-nginx", guardForwardNginx, ScopeCheck, (*call).authzNginx},
-		{"GET", "/v1/openapi.yaml", guardNone, 0, (*call).openapi},
-	}
-}
-
-func adminEndpoints() []endpoint {
-	return []endpoint{
-		{"GET", "/healthz", guardNone, 0, (*call).healthz},
-		{"GET", "/readyz", guardNone, 0, (*call).readyz},
-		{"GET", "/metrics", guardMetrics, ScopeMetrics, (*call).scrape},
-		{"GET", "/", guardNone, 0, (*call).page},
-		{"GET", "/page/{path...}", guardNone, 0, (*call).page},
-		{"POST", "/session", guardLogin, 0, (*call).login},
-		{"DELETE", "/session", guardLogin, 0, (*call).logout},
-		{"GET", "/v1/events", guardCostly, ScopeAdmin, (*call).events},
-		{"POST", "/demo/{path...}", guardAdmin, ScopeAdmin, (*call).demo},
-		{"GET", "/v1/regions", guardAdmin, ScopeAdmin, (*call).regions},
-		{"GET", "/v1/top", guardCostly, ScopeAdmin, (*call).top},
-		{"GET", "/v1/explain/{tenant}", guardCostly, ScopeAdmin, (*call).explain},
-		{"DELETE", "/v1/usage/{tenant}", guardAdmin, ScopeAdmin, (*call).reset},
-		{"GET", "/debug/pprof/{path...}", guardCostly, ScopeAdmin, (*call).pprof},
-		{"POST", "/debug/pprof/symbol", guardCostly, ScopeAdmin, (*call).pprof},
-	}
-}
-
-// match returns the part of the path that the pattern's last segment stands
-// for. The path is escaped, so a slash in it was sent as a slash.
-func (e *endpoint) match(path string) (tail string, ok bool) {
-	open := strings.IndexByte(e.pattern, '{')
-	if open < 0 {
-		if strings.Contains(path, "%3") { // clients may encode the colon of /v1/check:batch
-			path = strings.NewReplacer("%3A", ":", "%3a", ":").Replace(path)
-		}
-		return "", path == e.pattern
-	}
-	tail, ok = strings.CutPrefix(path, e.pattern[:open])
-	if ok && !strings.HasSuffix(e.pattern, "...}") {
-		ok = tail != "" && !strings.Contains(tail, "/")
-	}
-	return tail, ok
-}
-
-func (e *endpoint) serves(method string) bool {
-	return e.method == method || e.method == "ANY" || e.method == http.MethodGet && method == http.MethodHead
-}
-
-// listener is the one that a call may have been meant for instead.
-type listener struct {
-	hint      string // where it is
-	endpoints []endpoint
-}
-
-const (
-	adminHint = "The admin listener has this call: `admin` of the region, by default 127.0.0.1:9090."
-	dataHint  = "The data listener has this call: `http` of the region, by default 127.0.0.1:8080."
-)
-
-// elsewhere is a sentence that names the other listener, if it has this call; else "".
-func (c *call) elsewhere() string {
-	path, _ := target(c.target())
-	if i, _, _ := find(c.other.endpoints, c.method(), path); i < 0 {
-		return ""
-	}
-	return " " + c.other.hint
-}
-
-// find returns the index of the endpoint of a request. When only the method is
-// wrong it returns −1 and the methods that exist; when nothing matches, −1 and "".
-func find(endpoints []endpoint, method, path string) (index int, tail, allow string) {
-	var methods []string
-	for i := range endpoints {
-		e := &endpoints[i]
-		tail, ok := e.match(path)
-		switch {
-		case ok && e.serves(method):
-			return i, tail, ""
-		case ok && e.method == http.MethodGet:
-			methods = append(methods, http.MethodGet, http.MethodHead)
-		case ok:
-			methods = append(methods, e.method)
-		}
-	}
-	return -1, "", strings.Join(methods, ", ")
+	h.checksHost = true
+	return h, nil
 }

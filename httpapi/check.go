@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
-	"time"
 
+	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -46,7 +47,10 @@ func (c *call) report() {
 		c.logDecision(&d, req.Dimensions)
 		c.answer(&d, http.StatusServiceUnavailable)
 	default:
-		c.answerAs(&d, http.StatusOK, true)
+		c.describe(&d, false)
+		o := answer.NewObject()
+		o.Report(&d)
+		c.write(http.StatusOK, typeJSON, o.End())
 	}
 }
 
@@ -76,7 +80,7 @@ func (c *call) peek(explain bool) {
 	}
 	req.Tenant = tenant
 	if len(errs) > 0 {
-		c.refuse(invalid(quota.FaultInput, merge(errs, req.Validate(), "")))
+		c.refuse(answer.Broken(quota.FaultInput, merge(errs, req.Validate())...))
 		return
 	}
 	if !c.mayName(tenant) || !c.mayExplain(req.Explain && !explain) {
@@ -97,21 +101,25 @@ func (c *call) peek(explain bool) {
 // decided together, and each result has the place of its check. Rate limit
 // fields are left out: they describe one decision.
 func (c *call) batch() {
-	if !c.readBody() {
+	body, ok := c.readBody()
+	if !ok {
 		return
 	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.Deadline)
+	defer cancel()
 	var items []item
 	var errs []quota.FieldError
-	if !c.inTurn(func() { items, errs = c.decode.batch(&c.in) }) {
+	if !c.inTurn(ctx, func() { items, errs = decodeBatch(body) }) {
+		c.shed()
 		return
 	}
 	query, wrong := parseQuery(c.query, false)
 	errs = append(errs, wrong...)
-	if len(c.values(idempotencyHeader)) > 0 {
+	if len(c.Header.Values(idempotencyHeader)) > 0 {
 		errs = append(errs, quota.FieldError{Detail: "header Idempotency-Key belongs to one check and cannot come with a batch"})
 	}
 	if len(errs) > 0 {
-		c.refuse(invalid(quota.FaultInput, errs))
+		c.refuse(answer.Broken(quota.FaultInput, errs...))
 		return
 	}
 	if !c.mayExplain(query.Explain) {
@@ -126,105 +134,100 @@ func (c *call) batch() {
 	}
 	var outcomes []quota.Outcome
 	if len(decoded) > 0 {
-		outcomes = c.Limiter.CheckBatch(c.within(c.Deadline), decoded)
+		outcomes = c.Limiter.CheckBatch(ctx, decoded)
 	}
 	c.traceBatch(len(items), outcomes)
-	func() { // what was charged is answered, however late
-		c.turns <- struct{}{}
-		defer func() { <-c.turns }()
-		c.appendResults(items, outcomes)
-	}()
-	c.write(http.StatusOK, typeJSON, c.out)
+	// What was charged is answered, however late.
+	c.inTurn(context.Background(), func() { c.write(http.StatusOK, typeJSON, c.results(items, outcomes)) })
 }
 
-// inTurn reads a long body while few others are read. Go runs what is ready first come, first served: beside hundreds of
-// batches of a hundred, the answers of Redis would wait for all of them. It answers and returns false where the turn does not
-// come in time.
-func (c *call) inTurn(work func()) bool {
+// inTurn works on a long body while few others are worked on. Go runs what is ready first come, first served: beside hundreds
+// of batches of a hundred, the answers of Redis would wait for all of them. It returns false where ctx ends before the turn comes.
+func (h *Handler) inTurn(ctx context.Context, work func()) bool {
 	select {
-	case c.turns <- struct{}{}:
-	default:
-		timer := time.NewTimer(c.Deadline)
-		defer timer.Stop()
-		select {
-		case c.turns <- struct{}{}:
-		case <-timer.C:
-			c.shed()
-			return false
-		}
+	case h.turns <- struct{}{}:
+	case <-ctx.Done():
+		return false
 	}
-	defer func() { <-c.turns }()
+	defer func() { <-h.turns }()
 	work()
 	return true
 }
 
-// appendResults appends the answer of a batch; outcomes are those of the items without errors.
-func (c *call) appendResults(items []item, outcomes []quota.Outcome) {
-	c.out = append(c.out[:0], `{"results":[`...)
-	c.room = maxAnswer - len(items)*maxBrief
+// results renders the answer of a batch; outcomes are those of the items without errors.
+func (c *call) results(items []item, outcomes []quota.Outcome) []byte {
+	out := answer.Object(`{"results":[`)
+	room := answer.MaxBroken - len(items)*answer.MaxBrief // for problems
 	for i := range items {
 		if i > 0 {
-			c.out = append(c.out, ',')
+			out = append(out, ',')
 		}
-		c.out = append(c.out, '{')
-		switch {
-		case len(items[i].errs) > 0:
-			c.appendInvalid(invalid(quota.FaultInput, items[i].errs))
-		case items[i].foreign:
-			c.appendInvalid(problem{kind: kindForbidden, detail: noTenant})
-		case len(outcomes) == 0:
-			c.appendOutcome(&quota.Outcome{Err: errors.New("the limiter returned too few outcomes")}, i, nil)
-		default:
-			c.appendOutcome(&outcomes[0], i, items[i].request.Dimensions)
-			outcomes = outcomes[1:]
+		out = append(out, '{')
+		o := &quota.Outcome{Err: errors.New("the limiter returned too few outcomes")}
+		if len(items[i].errs) == 0 && !items[i].foreign && len(outcomes) > 0 {
+			o, outcomes = &outcomes[0], outcomes[1:]
 		}
-		c.out = append(c.out, '}')
+		before := len(out)
+		if p := c.result(&items[i], i, o); p != nil {
+			if room > 0 {
+				out.Problem(p)
+				room -= len(out) - before
+			}
+			if room <= 0 {
+				out = out[:before]
+				out.Brief(p)
+			}
+		} else {
+			c.outcome(&out, &o.Decision, items[i].request.Dimensions)
+		}
+		out = append(out, '}')
 	}
-	c.out = append(c.out, "]}\n"...)
+	return append(out, "]}\n"...)
 }
 
-// appendInvalid appends the problem of a check that breaks rules, in brief once there is
-// no room left.
-func (c *call) appendInvalid(p problem) {
-	before := len(c.out)
-	if c.room > 0 {
-		c.out = p.appendMembers(c.out)
-		c.room -= len(c.out) - before
-	}
-	if c.room <= 0 {
-		c.out = p.appendBrief(c.out[:before])
-	}
-}
-
-// appendOutcome appends the outcome of check i, with pointers into the batch.
-func (c *call) appendOutcome(o *quota.Outcome, i int, dims quota.Dimensions) {
+// result returns the problem of check i of a batch that has no decision, with pointers into the batch; else nil.
+func (c *call) result(it *item, i int, o *quota.Outcome) *answer.Problem {
 	var bad *quota.Invalid
+	var p answer.Problem
 	switch {
+	case len(it.errs) > 0:
+		p = answer.Broken(quota.FaultInput, it.errs...)
+	case it.foreign:
+		p = answer.Problem{Kind: answer.Forbidden, Detail: noTenant}
 	case errors.As(o.Err, &bad):
-		c.appendInvalid(invalid(bad.Fault, merge(nil, bad.Fields, "/checks/"+strconv.Itoa(i))))
-		return
+		p = answer.Broken(bad.Fault, slices.Clone(bad.Fields)...)
+		for k := range p.Errs {
+			p.Errs[k].Pointer = "/checks/" + strconv.Itoa(i) + p.Errs[k].Pointer
+		}
 	case o.Err != nil:
 		c.logRefusal("undecided", o.Err.Error())
-		p := problem{kind: kindReduced, detail: noDecision}
-		c.out = p.appendMembers(c.out)
-		return
-	case o.Decision.Allowed:
-		c.out = append(c.out, `"status":200,`...)
+		p = answer.Problem{Kind: answer.Reduced, Detail: noDecision}
 	default:
-		p := denial(&o.Decision, c.field)
-		c.out = p.appendMembers(c.out)
-		c.out = append(c.out, ',')
+		return nil
 	}
-	o.Decision.ID = c.decisionID()
-	c.logDecision(&o.Decision, dims)
-	c.out = appendDecision(c.out, &o.Decision)
+	return &p
+}
+
+// outcome appends a decision of a batch.
+func (c *call) outcome(out *answer.Object, d *quota.Decision, dims quota.Dimensions) {
+	if d.Allowed {
+		out.Number("status", http.StatusOK)
+	} else {
+		p := answer.Denial(d)
+		out.Problem(&p)
+	}
+	d.ID = c.decisionID()
+	c.logDecision(d, dims)
+	out.Decision(d)
 }
 
 // decide calls a method of the limiter within the deadline; without a decision
 // it answers and returns false. label is the span's for the decision, "" for
 // allowed or denied.
 func (c *call) decide(method func(Limiter, context.Context, quota.Request) (quota.Decision, error), req quota.Request, label string) (quota.Decision, bool) {
-	d, err := method(c.Limiter, c.within(c.Deadline), req)
+	ctx, cancel := context.WithTimeout(c.ctx, c.Deadline)
+	defer cancel()
+	d, err := method(c.Limiter, ctx, req)
 	if err != nil {
 		c.failed(err, "undecided", noDecision)
 		return d, false
@@ -241,7 +244,7 @@ func (c *call) failed(err error, what, detail string) {
 	var bad *quota.Invalid
 	if errors.As(err, &bad) {
 		c.nameLimit(bad.Limit)
-		c.refuse(invalid(bad.Fault, bad.Fields))
+		c.refuse(answer.Broken(bad.Fault, bad.Fields...))
 		return
 	}
 	c.logRefusal(what, err.Error())
@@ -250,30 +253,33 @@ func (c *call) failed(err error, what, detail string) {
 
 // answer writes a decision under a status: alone, or as part of the problem
 // document of a denial.
-func (c *call) answer(d *quota.Decision, status int) { c.answerAs(d, status, false) }
-
-// answerAs answers a report that was charged, or anything else.
-func (c *call) answerAs(d *quota.Decision, status int, reported bool) {
-	denied := status != http.StatusOK
-	c.field = setFields(&c.fields, d, c.fieldInput(denied), c.field)
-	if d.Replayed {
-		c.fields.set("Idempotency-Replayed", "true")
-	}
+func (c *call) answer(d *quota.Decision, status int) {
+	o := answer.NewObject()
 	contentType := typeJSON
-	c.out = append(c.out[:0], '{')
-	if denied {
-		c.nameDenier(d)
+	c.describe(d, status != http.StatusOK)
+	if status != http.StatusOK {
 		contentType = typeProblem
-		p := denial(d, c.field)
-		p.status = status
-		c.out = p.appendMembers(c.out)
-		c.out = append(c.out, ',')
+		p := answer.Denial(d)
+		p.Status = status
+		o.Problem(&p)
 	}
-	if reported {
-		c.out = appendReport(c.out, d)
-	} else {
-		c.out = appendDecision(c.out, d)
+	o.Decision(d)
+	c.write(status, contentType, o.End())
+}
+
+// describe sets the header fields of a decision.
+func (c *call) describe(d *quota.Decision, denied bool) {
+	c.Fields.RateLimit(d, answer.Input{Headers: c.settings.Headers, Jitter: c.Jitter(), NowUS: c.start.UnixMicro(), Denied: denied})
+	if d.Replayed && !c.forwardAuth() {
+		c.Fields.Set("Idempotency-Replayed", "true")
 	}
-	c.out = append(c.out, '}', '\n')
-	c.write(status, contentType, c.out)
+	if s := d.DeniedBy(); s != nil && denied {
+		c.nameLimit(s.Limit.Name)
+	}
+}
+
+func (c *call) nameLimit(name string) {
+	if name != "" {
+		c.Fields.Set(answer.LimitHeader, name)
+	}
 }

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/regiond/regiond/quota"
@@ -22,81 +22,106 @@ const (
 	MaxChecks = 100
 	// MaxDimensions is the largest number of dimensions of one request.
 	MaxDimensions = 16
-
-	// maxErrors bounds the list of errors in one answer. After so many the rest of a
-	// body is not read: what is wrong with it costs processor time and helps nobody.
-	maxErrors = 32
 )
-
-// errTooMany ends the reading of a body with more than maxErrors errors or MaxChecks checks.
-var errTooMany = errors.New("too many")
 
 // Rules that bodies and queries share.
 const (
 	emptyPolicy       = "must not be empty; leave it out for the tenant's own"
 	tooManyDimensions = "may have at most 16 members, has more"
-	checksRule        = "must have 1 to 100 checks"
 	costRule          = "must be a whole number between 1 and 1099511627776 in plain digits"
 )
 
-// decoder reads bodies strictly and lists every error, where a library stops at
-// the first. It is reused; what it returns does not refer to it.
-type decoder struct {
-	json *jsontext.Decoder
-	name []byte // of the member being read, unquoted
-	base string // pointer of the check being read: "" or "/checks/3"
-	errs []quota.FieldError
-	bad  int // errors of the whole body, listed or not
-
-	// The strings of one check are gathered here and become one string: one
-	// allocation per check, and a limiter that keeps an id does not keep the body.
-	text   []byte
-	tenant span
-	policy span
-	dims   []dimension
-	cost   int64
-}
-
+// Bodies as they are sent.
 type (
-	span      struct{ from, to int } // of decoder.text
-	dimension struct{ name, value span }
+	check struct {
+		Tenant     text       `json:"tenant"`
+		Policy     policy     `json:"policy"`
+		Dimensions dimensions `json:"dimensions"`
+		Cost       cost       `json:"cost"`
+	}
+	batch struct {
+		Checks []jsontext.Value `json:"checks"`
+	}
+	text       string
+	policy     text
+	dimensions map[string]text
+	cost       int64
 )
 
-func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(&bytes.Buffer{})} }
+// rule is an error of a value: the rule that it breaks.
+type rule string
 
-// begin resets the decoder to a body.
-func (d *decoder) begin(body *bytes.Buffer) {
-	// Duplicates are found here: the tokenizer would stop at the first.
-	d.json.Reset(body, jsontext.AllowDuplicateNames(true))
-	d.base, d.errs, d.bad = "", nil, 0
+// Error implements error.
+func (r rule) Error() string { return string(r) }
+
+// mustBe returns an error for a value of another kind, also for null. What is not JSON has none here:
+// reading it will fail.
+func mustBe(d *jsontext.Decoder, kind jsontext.Kind, wanted string) error {
+	if got := d.PeekKind(); got != kind && got != jsontext.KindInvalid {
+		return rule("must be " + wanted + ", is " + kindName(got))
+	}
+	return nil
 }
 
-func (d *decoder) fail(pointer, format string, args ...any) {
-	if d.bad++; d.bad <= maxErrors {
-		d.errs = append(d.errs, quota.FieldError{Pointer: d.base + pointer, Detail: fmt.Sprintf(format, args...)})
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (t *text) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if err := mustBe(d, '"', "a string"); err != nil {
+		return err
 	}
+	return json.UnmarshalDecode(d, (*string)(t))
 }
 
-// drain returns the errors since the last call.
-func (d *decoder) drain() []quota.FieldError {
-	errs := d.errs
-	d.errs = nil
-	return errs
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (p *policy) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	err := (*text)(p).UnmarshalJSONFrom(d)
+	if err == nil && *p == "" {
+		err = rule(emptyPolicy)
+	}
+	return err
 }
 
-// check reads a body that is one check. others are errors found outside the
-// body. Where there is any error, those that the limiter would find are listed
-// with it.
-func (d *decoder) check(body *bytes.Buffer, others []quota.FieldError) (quota.Request, []quota.FieldError) {
-	d.begin(body)
-	if !d.finish(d.readCheck()) {
-		return quota.Request{}, append(d.drain(), others...)
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (ds *dimensions) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if err := mustBe(d, '{', "an object of strings"); err != nil {
+		return err
 	}
-	req, errs := d.request(), d.drain()
-	if len(errs)+len(others) > 0 {
-		errs = append(merge(errs, req.Validate(), ""), others...)
+	err := json.UnmarshalDecode(d, (*map[string]text)(ds))
+	if err == nil && len(*ds) > MaxDimensions {
+		err = rule(tooManyDimensions)
 	}
-	return req, errs
+	return err
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (c *cost) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	sent, err := d.ReadValue()
+	if err != nil {
+		return err
+	}
+	n, ok := parseCost(string(sent))
+	if !ok {
+		return rule(costRule + ", is " + truncate(string(sent)))
+	}
+	*c = cost(n)
+	return nil
+}
+
+// decodeCheck reads a check. What is wrong with it has pointers that begin with base.
+func decodeCheck(body []byte, base string) (quota.Request, []quota.FieldError) {
+	c := check{Cost: 1}
+	if wrong := decode(body, &c, "tenant, policy, dimensions, cost"); wrong != nil {
+		wrong[0].Pointer = base + wrong[0].Pointer
+		return quota.Request{}, wrong
+	}
+	r := quota.Request{Tenant: string(c.Tenant), Policy: string(c.Policy), Cost: int64(c.Cost)}
+	if len(c.Dimensions) > 0 {
+		r.Dimensions = make(quota.Dimensions, 0, len(c.Dimensions)+1)
+		for name, value := range c.Dimensions {
+			r.Dimensions = append(r.Dimensions, quota.Dimension{Name: name, Value: string(value)})
+		}
+		_, _ = r.Dimensions.Sort() // the names differ
+	}
+	return r, nil
 }
 
 // item is one check of a batch: a request, or what is wrong with it.
@@ -106,212 +131,56 @@ type item struct {
 	foreign bool // its tenant is not one that the caller may name
 }
 
-// batch reads a body of checks. It returns the errors of the envelope; those of
-// one check are in its item, unless they are more than maxErrors in all: then the
-// envelope has them.
-func (d *decoder) batch(body *bytes.Buffer) (items []item, envelope []quota.FieldError) {
-	d.begin(body)
-	members := []string{"checks"}
-	seen, err := d.object("", "a JSON object with the member checks", members, func(int) (err error) {
-		envelope = d.drain()
-		items, err = d.checks()
-		return err
-	})
-	if d.finish(err) && seen == 0 {
-		d.fail("/checks", "is required: an array of 1 to %d checks", MaxChecks)
+// decodeBatch reads a body of checks. It returns what is wrong with the body; what is wrong with one
+// check is in its item.
+func decodeBatch(body []byte) ([]item, []quota.FieldError) {
+	var b batch
+	if wrong := decode(body, &b, "checks"); wrong != nil {
+		return nil, wrong
 	}
-	if errors.Is(err, errTooMany) {
-		for i := range items {
-			envelope = append(envelope, items[i].errs...)
-		}
+	if n := len(b.Checks); n == 0 || n > MaxChecks {
+		return nil, []quota.FieldError{{Pointer: "/checks", Detail: fmt.Sprintf("must be an array of 1 to %d checks", MaxChecks)}}
 	}
-	return items, append(envelope, d.drain()...)
+	items := make([]item, len(b.Checks))
+	for i := range items {
+		items[i].request, items[i].errs = decodeCheck(b.Checks[i], "/checks/"+strconv.Itoa(i))
+	}
+	return items, nil
 }
 
-func (d *decoder) checks() ([]item, error) {
-	if d.json.PeekKind() != '[' {
-		return nil, d.skip("/checks", "an array of 1 to 100 checks")
-	}
-	if _, err := d.json.ReadToken(); err != nil {
-		return nil, err
-	}
-	items := make([]item, 0, 8)
-	for d.json.PeekKind() != ']' {
-		if len(items) == MaxChecks {
-			d.base = ""
-			d.fail("/checks", checksRule+", has more")
-			return items, errTooMany
-		}
-		d.base = "/checks/" + strconv.Itoa(len(items))
-		switch err := d.readCheck(); {
-		case errors.Is(err, errTooMany):
-			return items, err
-		case err != nil:
-			d.errs = nil
-			return nil, err
-		}
-		it := item{request: d.request(), errs: d.drain()}
-		if len(it.errs) > 0 {
-			it.errs = merge(it.errs, it.request.Validate(), d.base)
-		}
-		items = append(items, it)
-	}
-	d.base = ""
-	if len(items) == 0 {
-		d.fail("/checks", checksRule+", has none")
-	}
-	_, err := d.json.ReadToken()
-	return items, err
-}
-
-// The members of a check, by their index in readCheck.
-const (
-	memberTenant = iota
-	memberPolicy
-	memberDimensions
-	memberCost
-)
-
-// readCheck reads one check into the decoder's spans. An error means that the
-// body is not JSON, so that nothing after it can be read.
-func (d *decoder) readCheck() error {
-	d.text, d.dims = d.text[:0], d.dims[:0]
-	d.tenant, d.policy, d.cost = span{}, span{}, 1
-	members := []string{"tenant", "policy", "dimensions", "cost"}
-	seen, err := d.object("", "an object with the members tenant, policy, dimensions, cost", members, func(i int) (err error) {
-		switch i {
-		case memberTenant:
-			d.tenant, _, err = d.string("/tenant")
-		case memberPolicy:
-			var ok bool
-			if d.policy, ok, err = d.string("/policy"); ok && d.policy.from == d.policy.to {
-				d.fail("/policy", emptyPolicy)
-			}
-		case memberDimensions:
-			err = d.dimensions()
-		case memberCost:
-			err = d.number()
-		}
-		return err
-	})
-	if err == nil && seen&(1<<memberTenant) == 0 {
-		d.fail("/tenant", "is required")
-	}
-	return err
-}
-
-// request makes the request of the spans.
-func (d *decoder) request() quota.Request {
-	all := string(d.text)
-	cut := func(s span) string { return all[s.from:s.to] }
-	r := quota.Request{Tenant: cut(d.tenant), Policy: cut(d.policy), Cost: d.cost}
-	if len(d.dims) > 0 {
-		r.Dimensions = make(quota.Dimensions, len(d.dims), len(d.dims)+1)
-		for i, dim := range d.dims {
-			r.Dimensions[i] = quota.Dimension{Name: cut(dim.name), Value: cut(dim.value)}
-		}
-		_, _ = r.Dimensions.Sort() // Validate finds a duplicate, with its pointer
-	}
-	return r
-}
-
-// object reads an object and calls member with the index of each name in known,
-// or with −1 for any name when known is nil; member must consume the value. seen
-// has a bit for each known member. A value that is no object is skipped with an
-// error at pointer that names what was wanted, and every member counts as seen.
-func (d *decoder) object(pointer, wanted string, known []string, member func(i int) error) (seen uint, err error) {
-	if d.json.PeekKind() != '{' {
-		return ^uint(0), d.skip(pointer, wanted)
-	}
-	if _, err := d.json.ReadToken(); err != nil {
-		return 0, err
-	}
-	for d.json.PeekKind() != '}' {
-		if d.bad > maxErrors {
-			return seen, errTooMany
-		}
-		quoted, err := d.json.ReadValue()
-		if err != nil {
-			return seen, err
-		}
-		if d.name, err = jsontext.AppendUnquote(d.name[:0], quoted); err != nil {
-			return seen, err
-		}
-		i := slices.IndexFunc(known, func(name string) bool { return name == string(d.name) })
-		switch {
-		case i < 0 && known != nil:
-			d.fail("/"+escapeToken(d.name), "is not a member here; there are: %s", strings.Join(known, ", "))
-			err = d.json.SkipValue()
-		case i >= 0 && seen&(1<<i) != 0:
-			d.fail("/"+known[i], "is duplicated")
-			err = d.json.SkipValue()
-		default:
-			if i >= 0 {
-				seen |= 1 << i
-			}
-			err = member(i)
-		}
-		if err != nil {
-			return seen, err
-		}
-	}
-	_, err = d.json.ReadToken()
-	return seen, err
-}
-
-// string reads a string to the end of d.text; ok is false, with an error, for a
-// value of another type.
-func (d *decoder) string(pointer string) (s span, ok bool, err error) {
-	if d.json.PeekKind() != '"' {
-		return span{}, false, d.skip(pointer, "a string")
-	}
-	quoted, err := d.json.ReadValue()
-	if err != nil {
-		return span{}, false, err
-	}
-	from := len(d.text)
-	d.text, err = jsontext.AppendUnquote(d.text, quoted)
-	return span{from, len(d.text)}, err == nil, err
-}
-
-func (d *decoder) dimensions() error {
-	members := 0
-	_, err := d.object("/dimensions", "an object of strings", nil, func(int) error {
-		switch members++; {
-		case members == MaxDimensions+1:
-			d.fail("/dimensions", tooManyDimensions)
-			return d.json.SkipValue()
-		case members > MaxDimensions:
-			d.bad++
-			return d.json.SkipValue()
-		}
-		if d.json.PeekKind() != '"' {
-			return d.skip("/dimensions/"+escapeToken(d.name), "a string")
-		}
-		from := len(d.text)
-		d.text = append(d.text, d.name...)
-		name := span{from, len(d.text)}
-		value, _, err := d.string("")
-		d.dims = append(d.dims, dimension{name, value})
-		return err
-	})
-	return err
-}
-
-// number reads the cost.
-func (d *decoder) number() error {
-	kind := d.json.PeekKind()
-	literal, err := d.json.ReadValue()
-	if err != nil {
-		return err
-	}
-	cost, ok := parseCost(string(literal))
-	if kind != '0' || !ok {
-		d.fail("/cost", "%s, is %s", costRule, truncate(string(literal)))
+// decode reads a body strictly, and returns what it finds wrong first; members are the names that the object may have.
+func decode(body []byte, into any, members string) []quota.FieldError {
+	err := json.Unmarshal(body, into, json.RejectUnknownMembers(true))
+	var syntax *jsontext.SyntacticError
+	var form *json.SemanticError
+	var broken rule
+	switch {
+	case err == nil:
 		return nil
+	case len(bytes.TrimSpace(body)) == 0:
+		return []quota.FieldError{{Detail: "the body is empty, it must hold a JSON object"}}
+	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
+		return []quota.FieldError{{Pointer: truncate(string(syntax.JSONPointer)), Detail: "is duplicated"}}
+	case errors.As(err, &syntax):
+		return []quota.FieldError{{
+			Pointer: truncate(string(syntax.JSONPointer)),
+			Detail:  fmt.Sprintf("is not JSON at byte %d: %s", syntax.ByteOffset, truncate(syntax.Err.Error())),
+		}}
+	case !errors.As(err, &form):
+		return []quota.FieldError{{Detail: truncate(err.Error())}}
 	}
-	d.cost = cost
-	return nil
+	e := quota.FieldError{Pointer: truncate(string(form.JSONPointer))}
+	switch {
+	case errors.As(err, &broken):
+		e.Detail = string(broken)
+	case errors.Is(err, json.ErrUnknownName):
+		e.Detail = "is not a member here; there are: " + members
+	case e.Pointer == "":
+		e.Detail = "must be an object with the members " + members + ", is " + kindName(form.JSONKind)
+	default:
+		e.Detail = "must be an array, is " + kindName(form.JSONKind)
+	}
+	return []quota.FieldError{e}
 }
 
 // parseCost accepts the digits of 1…MaxUnits and nothing else: no sign, no
@@ -322,54 +191,11 @@ func parseCost(s string) (int64, bool) {
 	return n, err == nil && s[0] != '+' && s[0] != '0' && n >= 1 && n <= quota.MaxUnits
 }
 
-// skip passes over a value of the wrong type.
-func (d *decoder) skip(pointer, wanted string) error {
-	kind := d.json.PeekKind()
-	if err := d.json.SkipValue(); err != nil {
-		return err
-	}
-	d.fail(pointer, "must be %s, is %s", wanted, kindName(kind))
-	return nil
-}
-
-// finish reports whether the body was read to its end, and records what made it
-// unreadable otherwise.
-func (d *decoder) finish(err error) bool {
-	if err == nil {
-		if _, err = d.json.ReadToken(); errors.Is(err, io.EOF) {
-			return true
-		}
-		err = errors.New("the body must hold one JSON value and nothing after it")
-	}
-	d.base = ""
-	var s *jsontext.SyntacticError
-	switch {
-	case errors.Is(err, errTooMany):
-		if d.bad > maxErrors {
-			d.errs = append(d.errs, quota.FieldError{Detail: "and more errors: the rest of the body was not read"})
-		}
-	case errors.Is(err, io.EOF) && d.json.InputOffset() == 0:
-		d.fail("", "the body is empty, it must hold a JSON object")
-	case errors.As(err, &s):
-		d.fail(truncate(string(s.JSONPointer)), "is not JSON at byte %d: %s", s.ByteOffset, truncate(s.Err.Error()))
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		d.fail("", "is not JSON: it ends in the middle")
-	default:
-		d.fail("", "%v", err)
-	}
-	return false
-}
-
-// merge adds the errors at pointers below base about which nothing is known yet:
-// a field of the wrong type is not also empty.
-func merge(own, others []quota.FieldError, base string) []quota.FieldError {
-	n := len(own)
+// merge adds the errors at pointers about which nothing is known yet: a field of the wrong type is
+// not also empty.
+func merge(own, others []quota.FieldError) []quota.FieldError {
 	for _, m := range others {
-		m.Pointer = base + m.Pointer
-		known := slices.ContainsFunc(own[:n], func(o quota.FieldError) bool {
-			return o.Pointer == m.Pointer || o.Pointer == base
-		})
-		if !known {
+		if !slices.ContainsFunc(own, func(o quota.FieldError) bool { return o.Pointer == m.Pointer }) {
 			own = append(own, m)
 		}
 	}
@@ -378,8 +204,8 @@ func merge(own, others []quota.FieldError, base string) []quota.FieldError {
 
 // escapeToken makes a reference token of a JSON pointer (RFC 6901), truncated
 // when it is too long to be a mistyped name.
-func escapeToken(name []byte) string {
-	return strings.ReplaceAll(strings.ReplaceAll(truncate(string(name)), "~", "~0"), "/", "~1")
+func escapeToken(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(truncate(name), "~", "~0"), "/", "~1")
 }
 
 // truncate keeps a message about something huge small.

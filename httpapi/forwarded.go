@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"maps"
 	"net"
@@ -16,6 +15,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regiond/regiond/httpapi/access"
+	"github.com/regiond/regiond/httpapi/answer"
+	"github.com/regiond/regiond/httpapi/conn"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -24,16 +26,7 @@ type Forwarded struct {
 	Method, Path string              // as the client sent them, the path with its query
 	Header       map[string][]string // of the request, by names in lower case
 	Remote       string              // address of the client as the gateway sees it
-
-	// What the gateway's configuration says, in place of forward_auth: its tenant, route and dimensions win over those of the
-	// request. "" and 0 say nothing, but the value "" of a dimension says that there is none.
-	Tenant, Policy, Route string
-	// NoTenant says that no header has the tenant.
-	NoTenant   bool
-	Cost       int64
-	Dimensions quota.Dimensions
-	// Unclear is why that cannot be known; the request is refused.
-	Unclear error
+	Said
 
 	// The gateway: its connection, nil for one without bounds, its token, "" for none, and its verified certificates.
 	Conn   net.Conn
@@ -41,88 +34,73 @@ type Forwarded struct {
 	Chains [][]*x509.Certificate
 }
 
+// Said is what the gateway's configuration says, in place of forward_auth: its tenant, route and dimensions win over those of
+// the request. "" and 0 say nothing, but the value "" of a dimension says that there is none.
+type Said struct {
+	Tenant, Policy, Route string
+	// NoTenant says that no header has the tenant.
+	NoTenant   bool
+	Cost       int64
+	Dimensions quota.Dimensions
+	// Unclear is why that cannot be known; the request is refused.
+	Unclear error
+}
+
 // ForwardedAnswer is what the gateway's client gets: 200 is that the request may pass.
 type ForwardedAnswer struct {
-	Status   int
-	Body     []byte
+	Response
 	Decision *quota.Decision // nil where none was made
 	Trace    trace.TraceID   // zero without a trace
-	fields   fields
 }
 
-// Fields calls add with the header fields of a refusal, or those that an answer which passes shall have.
-func (a *ForwardedAnswer) Fields(add func(name, value string)) {
-	for _, f := range a.fields {
-		own := f.name == decisionHeader || f.name == IDHeader || f.name == "Cache-Control" || f.name == "Content-Type"
-		if a.Status != http.StatusOK || !own {
-			add(f.name, f.value)
-		}
+// ForClient are the header fields of a refusal, or those that an answer which passes shall have.
+func (a *ForwardedAnswer) ForClient() answer.Fields {
+	if a.Status != http.StatusOK {
+		return a.Fields
 	}
+	return slices.DeleteFunc(slices.Clone(a.Fields), func(f answer.Field) bool {
+		return slices.Contains([]string{decisionHeader, answer.IDHeader, "Cache-Control", "Content-Type"}, f.Name)
+	})
 }
 
-// Forward decides about a request. It returns by ctx's deadline or that of the options, whichever is earlier, or soon after.
+// Forward decides about a request that a gateway holds. It may set f.Unclear.
 // Safe for concurrent use on a handler of NewData.
 func (h *Handler) Forward(ctx context.Context, f *Forwarded) *ForwardedAnswer {
-	c, _ := h.calls.Get().(*call) // New makes no other
-	x := &forwardedExchange{ctx: ctx, Forwarded: f}
 	if !strings.HasPrefix(f.Path, "/") {
 		f.Unclear = cmp.Or(f.Unclear, errors.New("the path does not begin with /"))
 	}
 	if slices.ContainsFunc(f.Dimensions, func(d quota.Dimension) bool { return d.Name == quota.RouteDimension }) {
 		f.Unclear = cmp.Or(f.Unclear, errors.New("the dimension route is set by the route"))
 	}
-	c.forwarded = x
-	c.serve(x, false)
-	return &x.answer
+	c := &call{Handler: h, overGRPC: true, said: f.Said, Request: &Request{
+		Method: f.Method, Target: "/v1/authz/" + strings.TrimPrefix(f.Path, "/"), Remote: f.Remote, Header: f,
+		Chains: f.Chains, Context: ctx, Conn: conn.Of(f.Conn),
+	}}
+	c.serve()
+	return &ForwardedAnswer{c.Response, c.decision, trace.SpanContextFromContext(c.ctx).TraceID()}
 }
 
-// forwardedExchange is that of a Forwarded.
-type forwardedExchange struct {
-	*Forwarded
-	ctx    context.Context //nolint:containedctx // an exchange is one request
-	answer ForwardedAnswer
-}
-
-func (x *forwardedExchange) method() string                       { return x.Method }
-func (x *forwardedExchange) target() string                       { return "/v1/authz/" + strings.TrimPrefix(x.Path, "/") }
-func (x *forwardedExchange) hostField() string                    { return "" }
-func (x *forwardedExchange) remote() string                       { return x.Remote }
-func (x *forwardedExchange) names() iter.Seq[string]              { return maps.Keys(x.Header) }
-func (x *forwardedExchange) certificates() [][]*x509.Certificate  { return x.Chains }
-func (x *forwardedExchange) context() context.Context             { return x.ctx }
-func (x *forwardedExchange) connection() *connection              { return ownConnection(x.Conn) }
-func (x *forwardedExchange) body() (from io.Reader, length int64) { return http.NoBody, 0 }
-func (x *forwardedExchange) takeBack() bool                       { return true }
-
-func (x *forwardedExchange) values(name string) []string {
+// Values implements Header. The token is the gateway's, whatever its client sent.
+func (f *Forwarded) Values(name string) []string {
 	switch {
-	case name != tokenHeader:
-		return x.Header[strings.ToLower(name)]
-	case x.Token == "":
+	case name != access.TokenHeader:
+		return f.Header[strings.ToLower(name)]
+	case f.Token == "":
 		return nil
 	}
-	return []string{x.Token} // the gateway's, whatever its client sent
+	return []string{f.Token}
 }
 
-func (x *forwardedExchange) send(status int, header fields, body []byte) {
-	x.answer.Status, x.answer.fields, x.answer.Body = status, slices.Clone(header), slices.Clone(body)
-}
+// Names implements Header.
+func (f *Forwarded) Names() iter.Seq[string] { return maps.Keys(f.Header) }
 
-// said is what the gateway's configuration says about the request; nothing over HTTP.
-func (c *call) said() *Forwarded {
-	if c.forwarded == nil {
-		return &c.unsaid
-	}
-	return c.forwarded.Forwarded
-}
-
-// routeSaid returns the route of that name, one that counts as 1 where forward_auth has none.
-func routeSaid(f *quota.ForwardAuth, name string) (*quota.Route, error) {
-	if i := slices.IndexFunc(f.Routes, func(r quota.Route) bool { return r.Name == name }); i >= 0 {
+// route returns the route of that name, one that counts as 1 where forward_auth has none.
+func (s *Said) route(f *quota.ForwardAuth) (*quota.Route, error) {
+	if i := slices.IndexFunc(f.Routes, func(r quota.Route) bool { return r.Name == s.Route }); i >= 0 {
 		return &f.Routes[i], nil
 	}
-	if err := quota.ValidID(name); err != nil {
+	if err := quota.ValidID(s.Route); err != nil {
 		return nil, fmt.Errorf("the route %w", err)
 	}
-	return &quota.Route{Name: name}, nil
+	return &quota.Route{Name: s.Route}, nil
 }

@@ -1,49 +1,45 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/regiond/regiond/httpapi/access"
+	"github.com/regiond/regiond/httpapi/answer"
+	"github.com/regiond/regiond/httpapi/paths"
 	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/quota"
 )
 
 // Handler serves a table of endpoints: it finds the endpoint, authenticates the
 // caller, bounds what is in flight, recovers from panics, measures. It is an http.Handler,
-// and NewPlainServer serves it without net/http.
+// and other engines call Answer.
 type Handler struct {
 	Options
 	endpoints  []endpoint
 	other      listener
-	checksHost bool   // see foreignHost
+	checksHost bool   // see misdirected
 	sheds      bool   // see late
 	host       string // of Options.Address
 	metrics    *metrics
 	lines      *loglimit.Rate // of the log
 	inFlight   atomic.Int64
 	turns      chan struct{} // has an element for each batch that is decoded or encoded
-	calls      sync.Pool
-	router     router
-	unset      Settings  // in force where Options.Settings returns nil
-	unsaid     Forwarded // by requests over HTTP
-	secret     [32]byte  // of pseudonyms
+	secret     [32]byte      // of pseudonyms
 	sessions   sessions
 }
 
-func newHandler(o Options, endpoints []endpoint, other listener, checksHost bool) (*Handler, error) {
+func newHandler(o Options, endpoints []endpoint, other listener) (*Handler, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -53,92 +49,71 @@ func newHandler(o Options, endpoints []endpoint, other listener, checksHost bool
 		return nil, err
 	}
 	h := &Handler{
-		Options: o, endpoints: endpoints, other: other, checksHost: checksHost, host: hostname(o.Address), metrics: m,
+		Options: o, endpoints: endpoints, other: other, host: access.Hostname(o.Address), metrics: m,
 		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		lines: NewLogLimit(),
 	}
 	_, _ = rand.Read(h.secret[:]) // never fails
-	h.calls.New = func() any { return &call{Handler: h, decode: newDecoder()} }
 	return h, nil
 }
 
-// ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c, _ := h.calls.Get().(*call) // New makes no other
-	c.standard = standardExchange{w: w, r: r}
-	if own := c.standard.connection(); own != nil && r.ProtoMajor == 2 {
-		if c.standard.crowded = !own.beginStream(); !c.standard.crowded {
-			defer own.endStream()
-		}
-	}
-	c.serve(&c.standard, h.late(c.standard.connection()))
+// Answer answers a request, also one for which the handler panics.
+func (h *Handler) Answer(r *Request) Response {
+	c := &call{Handler: h, Request: r}
+	c.serve()
+	return c.Response
 }
 
-// late reports whether a request has waited for a processor for so long that it cannot be answered within the deadline. Then
-// the client may wait no more, and reading the request would only delay the next ones. Nothing is shed on the admin listener.
-func (h *Handler) late(conn *connection) bool { return h.sheds && conn.waited() > h.Deadline }
-
-// call is one request in progress. It is pooled: nothing that outlives the
-// request may refer to its buffers.
+// call is one request in progress, and its answer.
 type call struct {
 	*Handler
-	exchange
-	standard  standardExchange // what exchange is, on the one engine or the other
-	plain     plainExchange
-	forwarded *forwardedExchange // or this, nil over HTTP
-	settings  *Settings
-	endpoint  *endpoint // nil when nothing matched
-	index     int       // of endpoint; −1
-	tail      string    // what the pattern's last segment matched
-	query     string    // as it was sent
-	allow     string    // methods of the path, when only the method is wrong
-	caller    *Token    // &everyone where none is required
-	start     time.Time
-	status    int  // 0 until the answer is written
-	entered   bool // counts in inFlight
-	admitted  bool // its caller may use the endpoint, which is not open to all
+	*Request
+	Response
+
+	w       http.ResponseWriter // of net/http, else nil
+	r       *http.Request
+	crowded bool // a connection of HTTP/2 has no room for this request
+	mounted bool // another handler has begun to answer
+
+	settings *Settings
+	endpoint *endpoint // nil when nothing matched
+	index    int       // of endpoint; −1
+	tail     string    // what the pattern's last segment matched
+	query    string    // as it was sent
+	allow    string    // methods of the path, when only the method is wrong
+	caller   *access.Token
+	start    time.Time
+	entered  bool // counts in inFlight
+	admitted bool // its caller may use the endpoint, which is not open to all
+
+	overGRPC bool            // see forwarded.go
+	said     Said            // by the configuration of a gateway; nothing over HTTP
+	decision *quota.Decision // of forward-auth, for a gateway over another protocol
 
 	ctx  context.Context //nolint:containedctx // the request's, with its span: a call is one request
 	span trace.Span      // nil unless it is recorded
-
-	decode *decoder
-	limit  io.LimitedReader
-	in     bytes.Buffer
-	fields fields // of the answer
-	out    []byte
-	room   int // bytes left for the problems of a batch
-	field  []byte
 }
 
-// serve answers the request of an exchange, and returns the call to the pool. One that came too late is turned away.
-func (c *call) serve(x exchange, late bool) {
-	c.begin(x, c.Now())
-	defer c.end()
-	c.dispatch(late)
-}
-
-func (c *call) begin(x exchange, now time.Time) {
-	c.exchange, c.start, c.status, c.caller, c.entered, c.admitted = x, now, 0, &everyone, false, false
-	c.fields = c.fields[:0]
-	c.settings = c.Settings()
-	if c.settings == nil {
-		c.settings = &c.unset
+// serve finds the answer.
+func (c *call) serve() {
+	c.start = c.Now()
+	if c.settings = c.Settings(); c.settings == nil {
+		c.settings = &Settings{}
 	}
 	// The path as it was sent: url.URL does not keep the difference between "/"
 	// and "%2F" when anything else is out of the ordinary.
-	uri := x.target()
-	path, _ := target(uri) // "" for what is no path, which no endpoint has
-	_, c.query, _ = strings.Cut(uri, "?")
-	c.endpoint = nil
-	c.index, c.tail, c.allow = find(c.endpoints, x.method(), path)
+	path, _ := paths.Target(c.Target) // "" for what is no path, which no endpoint has
+	_, c.query, _ = strings.Cut(c.Target, "?")
+	c.index, c.tail, c.allow = find(c.endpoints, c.Method, path)
 	if c.index >= 0 {
 		c.endpoint = &c.endpoints[c.index]
 	}
 	c.ctx, c.span = c.Tracing.start(c)
+	defer c.end()
+	c.dispatch()
 }
 
-// end finishes a call: it answers a panic, records metrics and returns the call
-// to the pool.
+// end finishes a call: it answers a panic and records metrics.
 func (c *call) end() {
 	if c.entered {
 		c.inFlight.Add(-1)
@@ -147,86 +122,104 @@ func (c *call) end() {
 	if v != nil {
 		c.panicked(v)
 	}
-	c.metrics.record(c.ctx, c.index, c.status, c.Now().Sub(c.start))
+	c.metrics.record(c.ctx, c.index, c.Status, c.Now().Sub(c.start))
 	c.endSpan(v != nil)
 	if v == nil && c.valid() {
-		c.prove()
+		c.Conn.Prove() // it stays longer than those of strangers
 	}
-	if v != nil {
-		return // other goroutines may still use its buffers
+	if v != nil && c.mounted {
+		panic(http.ErrAbortHandler)
 	}
-	c.exchange, c.standard, c.plain, c.forwarded = nil, standardExchange{}, plainExchange{lines: c.plain.lines[:0]}, nil
-	c.settings, c.limit, c.ctx, c.span = nil, io.LimitedReader{}, nil, nil
-	c.calls.Put(c)
 }
 
-// panicked logs a panic and answers 500. An answer that has begun cannot be
+// panicked logs a panic and answers 500. What another handler has begun cannot be
 // taken back, so its connection is cut and the client sees that it is incomplete.
 func (c *call) panicked(v any) {
-	if v == http.ErrAbortHandler { //nolint:errorlint // the value itself is the signal, as in net/http
-		panic(v)
-	}
 	c.metrics.panics.Add(1)
 	c.Logger.LogAttrs(c.ctx, slog.LevelError, "panic",
 		slog.String("route", c.pattern()), slog.String("panic", truncate(fmt.Sprint(v))), slog.String("stack", string(debug.Stack())))
-	switch {
-	case c.status != 0 && !c.takeBack():
-		panic(http.ErrAbortHandler)
-	case c.forwardAuth():
+	c.Fields = nil
+	if c.forwardAuth() {
 		c.unavailable(noDecision)
-	default:
-		c.refuse(problem{kind: kindInternal, detail: "The error is in the service's log. Whether anything was charged is unknown."})
+		return
+	}
+	c.refuse(answer.Problem{Kind: answer.Internal, Detail: "The error is in the service's log. Whether anything was charged is unknown."})
+}
+
+func (c *call) dispatch() {
+	switch {
+	case c.endpoint == nil && c.allow != "":
+		c.Fields.Set("Allow", c.allow)
+		c.refuse(answer.Problem{Kind: answer.Method, Detail: "Use " + c.allow + "." + c.elsewhere()})
+	case c.endpoint == nil:
+		c.refuse(answer.Problem{Kind: answer.NotFound, Detail: "See /v1/openapi.yaml on the data listener for the calls that exist." + c.elsewhere()})
+	case c.large():
+		c.refuse(LargeHeader())
+	case c.late():
+		c.shed()
+	case c.misdirected():
+	case c.crowded:
+		c.shed()
+	case c.mayCall():
+		c.admitted = c.endpoint.guard != guardNone && c.endpoint.guard != guardLogin
+		c.endpoint.handle(c)
 	}
 }
 
-func (c *call) dispatch(late bool) {
-	switch {
-	case c.endpoint == nil && c.allow != "":
-		c.fields.set("Allow", c.allow)
-		c.refuse(problem{kind: kindMethod, detail: "Use " + c.allow + "." + c.elsewhere()})
-		return
-	case c.endpoint == nil:
-		c.refuse(problem{kind: kindNotFound, detail: "See /v1/openapi.yaml on the data listener for the calls that exist." + c.elsewhere()})
-		return
+// late reports whether a request has waited for a processor for so long that it cannot be answered within the deadline. Then
+// the client may wait no more, and reading the request would only delay the next ones. Nothing is shed on the admin listener.
+func (c *call) late() bool { return c.sheds && !c.overGRPC && c.Conn.Waited() > c.Deadline }
+
+// misdirected refuses a request under a host that is not the listener's. Not checked are health checks, /metrics and the
+// OpenAPI document, which collectors and probes call by whatever name they have and which change nothing, and
+// forward-auth, where gateways pass the end user's Host.
+func (c *call) misdirected() bool {
+	if g := c.endpoint.guard; !c.checksHost || g == guardNone || g == guardMetrics || g.forwardAuth() {
+		return false
 	}
-	if c.standard.large() {
-		c.refuse(largeHeader())
-		return
+	detail := c.settings.Access.Misdirected(c.Host, c.host)
+	if detail == "" {
+		return false
 	}
-	if late {
-		c.shed()
-		return
-	}
-	if c.foreignHost() {
-		c.misdirected()
-		return
-	}
-	if c.standard.crowded {
-		c.shed()
-		return
-	}
+	c.logRefusal("misdirected", detail)
+	c.refuse(answer.Problem{Kind: answer.Misdirected, Detail: detail})
+	return true
+}
+
+// mayCall finds who calls; it refuses a caller that is not known or may not make the call.
+func (c *call) mayCall() bool {
 	caller, detail := c.authenticate()
 	if detail != "" {
 		c.unauthorized(detail)
-		return
+		return false
 	}
 	c.caller = caller
 	if why := c.endpoint.forbids(caller); why != "" {
 		c.forbidden(why)
-		return
+		return false
 	}
 	if c.endpoint.guard == guardCostly && c.foreignPage() {
 		c.forbidden(noOwnPage)
-		return
+		return false
 	}
-	c.admitted = c.endpoint.guard != guardNone && c.endpoint.guard != guardLogin
-	c.endpoint.handle(c)
+	return true
 }
 
+// shown is what the request shows of its caller.
+func (c *call) shown() access.Shown { return access.Shown{Header: c.Header.Values, Chains: c.Chains} }
+
 // authenticate returns who calls, or why nobody may by what the request shows.
-func (c *call) authenticate() (caller *Token, detail string) {
-	caller, detail = c.settings.Access.authenticate(c.endpoint.guard, c)
-	if detail != "" && c.endpoint.guard.admin() {
+func (c *call) authenticate() (caller *access.Token, detail string) {
+	a, g := &c.settings.Access, c.endpoint.guard
+	switch g {
+	case guardNone, guardLogin:
+		return access.Everyone(), ""
+	case guardData, guardForward, guardForwardNginx:
+		return a.Caller(c.shown(), !g.forwardAuth())
+	case guardAdmin, guardCostly, guardMetrics:
+	}
+	caller, detail = a.Admin(c.shown())
+	if detail != "" && g.admin() {
 		if own, why := c.bySession(); own != nil {
 			return own, ""
 		} else if why != "" {
@@ -237,12 +230,12 @@ func (c *call) authenticate() (caller *Token, detail string) {
 }
 
 // forbids returns why a known caller may not make the call, "" if it may.
-func (e *endpoint) forbids(caller *Token) string {
+func (e *endpoint) forbids(caller *access.Token) string {
 	if missing := e.scope &^ caller.Scopes; missing != 0 {
 		return "the caller needs scope " + missing.String()
 	}
 	// Calls with {tenant} hold the caller to its own tenants.
-	if e.scope&AdminScopes != 0 && caller.Tenants != nil && !strings.Contains(e.pattern, "{tenant}") {
+	if e.scope&access.AdminScopes != 0 && caller.Tenants != nil && !strings.Contains(e.pattern, "{tenant}") {
 		return "the caller is held to tenants, and this call shows all of them"
 	}
 	return ""
@@ -262,37 +255,30 @@ func (c *call) enter() bool {
 
 // valid reports whether a request that was answered broke no rule.
 func (c *call) valid() bool {
-	switch c.status {
+	switch c.Status {
 	case http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return c.admitted
 	}
-	return c.admitted && c.status < http.StatusBadRequest
-}
-
-// prove keeps the connection of a valid request longer than those of strangers.
-func (c *call) prove() {
-	if own := c.connection(); own != nil {
-		own.prove()
-	}
+	return c.admitted && c.Status < http.StatusBadRequest
 }
 
 func (c *call) unauthorized(detail string) {
 	c.logRefusal("unauthorized", detail)
-	if len(c.certificates()) > 0 {
-		c.fields.set("Connection", "close") // the next may show a renewed certificate
+	if len(c.Chains) > 0 {
+		c.Fields.Set("Connection", "close") // the next may show a renewed certificate
 	}
 	if c.forwardAuth() {
-		c.authzRefuse(problem{kind: kindUnauthorized, status: http.StatusForbidden, detail: detail}, decisionInvalid)
+		c.authzRefuse(answer.Problem{Kind: answer.Unauthorized, Status: http.StatusForbidden, Detail: detail}, decisionInvalid)
 		return
 	}
-	c.fields.set("Www-Authenticate", `Bearer realm="regiond"`)
-	c.refuse(problem{kind: kindUnauthorized, detail: detail})
+	c.Fields.Set("Www-Authenticate", `Bearer realm="regiond"`)
+	c.refuse(answer.Problem{Kind: answer.Unauthorized, Detail: detail})
 }
 
 // forbidden answers a known caller that may not do this.
 func (c *call) forbidden(detail string) {
 	c.logRefusal("forbidden", detail)
-	p := problem{kind: kindForbidden, detail: detail}
+	p := answer.Problem{Kind: answer.Forbidden, Detail: detail}
 	if c.forwardAuth() {
 		c.authzRefuse(p, decisionInvalid)
 		return
@@ -315,7 +301,7 @@ func (c *call) mayName(tenant string) bool {
 // mayExplain reports whether the caller may see the terms of a decision, if it wants
 // to; if not, it has answered.
 func (c *call) mayExplain(explain bool) bool {
-	if explain && c.caller.Scopes&ScopeExplain == 0 {
+	if explain && c.caller.Scopes&access.Explain == 0 {
 		c.forbidden("the caller needs scope explain for ?explain=1")
 		return false
 	}
@@ -345,30 +331,29 @@ func (c *call) shed() {
 // unavailable answers 503, or a denial on forward-auth, where gateways would
 // take a 5xx for an outage of the limiter.
 func (c *call) unavailable(detail string) {
-	c.fields.set(fieldRetryAfter, "1")
-	p := problem{kind: kindReduced, detail: detail}
+	c.Fields.Set(answer.RetryAfter, "1")
+	p := answer.Problem{Kind: answer.Reduced, Detail: detail}
 	if c.forwardAuth() {
-		p.status = http.StatusTooManyRequests
+		p.Status = http.StatusTooManyRequests
 		c.authzRefuse(p, decisionDeny)
 		return
 	}
 	c.refuse(p)
 }
 
-// largeHeader is the refusal of a header above MaxHeaderBytes.
-func largeHeader() problem {
-	return problem{
-		kind: kindInvalid, status: http.StatusRequestHeaderFieldsTooLarge,
-		detail: fmt.Sprintf("A header has at most %d bytes.", MaxHeaderBytes),
+// LargeHeader is the refusal of a header above MaxHeaderBytes.
+func LargeHeader() answer.Problem {
+	return answer.Problem{
+		Kind: answer.Invalid, Status: http.StatusRequestHeaderFieldsTooLarge,
+		Detail: fmt.Sprintf("A header has at most %d bytes.", MaxHeaderBytes),
 	}
 }
 
-// refuse writes a problem document.
-func (c *call) refuse(p problem) {
-	c.out = append(c.out[:0], '{')
-	c.out = p.appendMembers(c.out)
-	c.out = append(c.out, '}', '\n')
-	c.write(p.code(), typeProblem, c.out)
+// refuse answers with a problem document.
+func (c *call) refuse(p answer.Problem) {
+	o := answer.NewObject()
+	o.Problem(&p)
+	c.write(p.Code(), typeProblem, o.End())
 }
 
 // Types of answers.
@@ -377,14 +362,13 @@ const (
 	typeProblem = "application/problem+json"
 )
 
-// write writes the whole answer.
+// write sets the whole answer.
 func (c *call) write(status int, contentType string, body []byte) {
-	c.fields.set("Cache-Control", "no-store")
+	c.Fields.Set("Cache-Control", "no-store")
 	if len(body) > 0 {
-		c.fields.set("Content-Type", contentType)
+		c.Fields.Set("Content-Type", contentType)
 	}
-	c.status = status
-	c.send(status, c.fields, body)
+	c.Status, c.Response.Body = status, body
 }
 
 func (c *call) forwardAuth() bool { return c.endpoint != nil && c.endpoint.guard.forwardAuth() }
@@ -394,47 +378,6 @@ func (c *call) pattern() string {
 		return noEndpoint
 	}
 	return c.endpoint.pattern
-}
-
-// within returns the call's context with a deadline that is d away.
-func (c *call) within(d time.Duration) context.Context {
-	at := time.Now().Add(d)
-	if earlier, ok := c.ctx.Deadline(); ok && earlier.Before(at) {
-		at = earlier
-	}
-	return &deadline{Context: c.ctx, at: at}
-}
-
-// deadline is context.WithDeadline for one allocation in place of four (see
-// DESIGN.md). The limiter reads Deadline and has a timer of its own, so the
-// standard context is made only for callers that need Done. It ends with the
-// request's context, which net/http cancels after the answer.
-type deadline struct {
-	context.Context //nolint:containedctx // it is one
-	at              time.Time
-
-	once   sync.Once
-	std    context.Context //nolint:containedctx // as above
-	cancel context.CancelFunc
-}
-
-func (d *deadline) standard() context.Context {
-	d.once.Do(func() { d.std, d.cancel = context.WithDeadline(d.Context, d.at) })
-	return d.std
-}
-
-// Deadline implements context.Context.
-func (d *deadline) Deadline() (time.Time, bool) { return d.at, true }
-
-// Done implements context.Context.
-func (d *deadline) Done() <-chan struct{} { return d.standard().Done() }
-
-// Err implements context.Context.
-func (d *deadline) Err() error {
-	if d.Context.Err() == nil && time.Now().Before(d.at) {
-		return nil
-	}
-	return d.standard().Err()
 }
 
 // NewLogLimit bounds what any caller can have written, a line for each failed handshake for example: ten lines a second of
@@ -448,8 +391,7 @@ func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
 		return
 	}
 	if !d.Allowed && c.Denied != nil {
-		own := *d // else every decision would be on the heap
-		c.Denied(&own)
+		c.Denied(d)
 	}
 	suppressed, ok := c.lines.Pass("denied", c.start)
 	if !ok {
@@ -464,7 +406,7 @@ func (c *call) logDecision(d *quota.Decision, dims quota.Dimensions) {
 	}
 	attrs := []slog.Attr{
 		slog.String("tenant", d.Tenant), slog.String("policy", d.Policy), slog.Int64("cost", d.Cost),
-		slog.Any("violated", d.Violated()), slog.Int64("retry_after_ms", ceil(d.RetryAfter(), time.Millisecond)),
+		slog.Any("violated", d.Violated()), slog.Int64("retry_after_ms", (d.RetryAfter() + time.Millisecond - 1).Milliseconds()),
 		slog.String("basis", d.Basis.String()), slog.String("mode", d.Mode.String()),
 	}
 	if d.Reason != quota.ReasonNone {
@@ -491,7 +433,7 @@ func (c *call) logReset(tenant string) {
 }
 
 func (c *call) log(message string, suppressed int64, attrs []slog.Attr) {
-	attrs = append(attrs, slog.String("route", c.pattern()), slog.String("peer", c.remote()))
+	attrs = append(attrs, slog.String("route", c.pattern()), slog.String("peer", c.Remote))
 	if c.caller != nil && c.caller.Name != "" {
 		attrs = append(attrs, slog.String("caller", c.caller.Name))
 	}

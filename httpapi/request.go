@@ -1,38 +1,37 @@
 package httpapi
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"mime"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/quota"
 )
 
 // request reads the request of a check or report; when it cannot, it answers
 // and returns false. The limiter validates what could be decoded.
 func (c *call) request() (quota.Request, bool) {
-	if !c.readBody() {
+	body, ok := c.readBody()
+	if !ok {
 		return quota.Request{}, false
 	}
-	query, errs := parseQuery(c.query, false)
-	key, err := idempotencyKey(c.values(idempotencyHeader))
+	req, errs := decodeCheck(body, "")
+	query, others := parseQuery(c.query, false)
+	key, err := idempotencyKey(c.Header.Values(idempotencyHeader))
 	if err != nil {
-		errs = append(errs, quota.FieldError{Detail: err.Error()})
+		others = append(others, quota.FieldError{Detail: err.Error()})
 	}
-	var req quota.Request
-	decode := func() { req, errs = c.decode.check(&c.in, errs) }
-	if c.in.Len() <= ordinaryBody {
-		decode()
-	} else if !c.inTurn(decode) {
-		return quota.Request{}, false
+	if len(errs) == 0 && len(others) > 0 {
+		errs = req.Validate()
 	}
-	if len(errs) > 0 {
-		c.refuse(invalid(quota.FaultInput, errs))
+	if errs = append(errs, others...); len(errs) > 0 {
+		c.refuse(answer.Broken(quota.FaultInput, errs...))
 		return quota.Request{}, false
 	}
 	req.Explain, req.IdempotencyKey = query.Explain, key
@@ -58,52 +57,40 @@ func idempotencyKey(lines []string) (string, error) {
 	return lines[0], nil
 }
 
-// ordinaryBody is more than a check has, in bytes.
-const ordinaryBody = 4 << 10
-
-// readBody reads a JSON body into c.in and answers itself when it cannot.
-func (c *call) readBody() bool {
+// readBody reads a JSON body, and answers itself when it cannot.
+func (c *call) readBody() (body []byte, ok bool) {
 	if detail := c.mediaType(); detail != "" {
-		c.refuse(problem{kind: kindMediaType, detail: detail})
-		return false
+		c.refuse(answer.Problem{Kind: answer.MediaType, Detail: detail})
+		return nil, false
 	}
-	var length int64
 	var err error
-	c.in.Reset()
-	if c.limit.R, length = c.body(); length <= MaxBody {
-		c.limit.N = ordinaryBody
-		_, err = c.in.ReadFrom(&c.limit)
-		if c.limit.N == 0 {
-			c.in.Grow(MaxBody + bytes.MinRead - c.in.Len()) // doubling would leave twice as much to the collector
-			c.limit.N = MaxBody + 1 - ordinaryBody
-			_, err = c.in.ReadFrom(&c.limit)
-		}
+	if c.Length <= MaxBody {
+		body, err = io.ReadAll(io.LimitReader(c.Request.Body, MaxBody+1))
 	}
 	switch {
-	case c.limit.N <= 0:
-		c.fields.set("Connection", "close")
-		c.refuse(problem{kind: kindTooLarge, detail: fmt.Sprintf("A body has at most %d bytes.", MaxBody)})
-		return false
+	case c.Length > MaxBody || len(body) > MaxBody:
+		c.Fields.Set("Connection", "close")
+		c.refuse(answer.Problem{Kind: answer.TooLarge, Detail: fmt.Sprintf("A body has at most %d bytes.", MaxBody)})
+		return nil, false
 	case err != nil:
-		c.refuse(invalid(quota.FaultInput, []quota.FieldError{{Detail: "the body could not be read to its end"}}))
-		return false
-	}
-	if length != 0 && c.late(c.connection()) {
+		c.refuse(answer.Broken(quota.FaultInput, quota.FieldError{Detail: "the body could not be read to its end"}))
+		return nil, false
+	case len(body) > 0 && c.late():
 		c.shed()
-		return false
+		return nil, false
 	}
-	return c.enter()
+	return body, c.enter()
 }
 
 // mediaType returns what is wrong with the type of the body, "" when nothing is.
 func (c *call) mediaType() string {
-	if enc := c.values("Content-Encoding"); len(enc) > 0 && enc[0] != "" && enc[0] != "identity" {
+	if enc := c.Header.Values("Content-Encoding"); len(enc) > 0 && enc[0] != "" && enc[0] != "identity" {
 		return "Content-Encoding must be left out: a body is small and sent as it is."
 	}
 	// A page of any origin may send an untyped body or a form without a
 	// preflight. Accepting them from a browser would let it spend quota.
-	browser := c.values("Origin") != nil || c.values("Sec-Fetch-Site") != nil
-	lines := c.values("Content-Type")
+	browser := c.Header.Values("Origin") != nil || c.Header.Values("Sec-Fetch-Site") != nil
+	lines := c.Header.Values("Content-Type")
 	switch {
 	case len(lines) == 0 && !browser, len(lines) == 1 && isJSON(lines[0], !browser):
 		return ""
@@ -165,10 +152,10 @@ func parseQuery(raw string, usage bool) (quota.Request, []quota.FieldError) {
 }
 
 func parseParameter(req *quota.Request, name string, values []string, usage bool) (pointer, detail string) {
-	pointer = "/" + escapeToken([]byte(name))
+	pointer = "/" + escapeToken(name)
 	dimension, isDimension := strings.CutPrefix(name, "dim.")
 	if isDimension {
-		pointer = "/dimensions/" + escapeToken([]byte(dimension))
+		pointer = "/dimensions/" + escapeToken(dimension)
 	}
 	if len(values) > 1 {
 		return pointer, "is duplicated in the query"

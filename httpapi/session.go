@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/regiond/regiond/httpapi/access"
 )
 
 // A browser cannot send a token with each request of a page. It sends it once, and gets a
@@ -80,7 +82,7 @@ func (s *sessions) expire(now time.Time) {
 // cookie is the name of the session's cookie. Browsers keep one list for all ports of a host, where pages
 // of other processes have sessions of their own.
 func (c *call) cookie() string {
-	if _, port, err := net.SplitHostPort(c.hostField()); err == nil {
+	if _, port, err := net.SplitHostPort(c.Host); err == nil {
 		return sessionCookie + "_" + port
 	}
 	return sessionCookie
@@ -89,7 +91,7 @@ func (c *call) cookie() string {
 // crossOrigin reports whether a page of another origin has a browser send a POST or DELETE. Another port of the
 // same host is such an origin.
 func (c *call) crossOrigin() bool {
-	return http.NewCrossOriginProtection().Check(c.standard.r) != nil
+	return http.NewCrossOriginProtection().Check(c.r) != nil
 }
 
 // ownPageHeader is a field that our page sends, and clients without a token. A page of another origin cannot: a browser
@@ -103,20 +105,20 @@ const noOwnPage = "the request could be of a web page of another origin, which a
 // otherwise. Browsers add cookies and client certificates by themselves, and to a GET of an image or a frame over plain HTTP,
 // where the name is not of loopback, neither Origin nor Sec-Fetch-Site.
 func (c *call) foreignPage() bool {
-	if site := c.values("Sec-Fetch-Site"); len(site) == 1 && (site[0] == "same-origin" || site[0] == "none") { // "none" was typed
+	if site := c.Header.Values("Sec-Fetch-Site"); len(site) == 1 && (site[0] == "same-origin" || site[0] == "none") { // "none" was typed
 		return false
 	}
-	_, none := presented(c, true)
-	return none != "" && len(c.values(ownPageHeader)) == 0
+	_, none := c.shown().Secret(true)
+	return none != "" && len(c.Header.Values(ownPageHeader)) == 0
 }
 
 // bySession returns the caller whose session a request of the admin listener carries, or why
 // there is none; "" when it carries none.
-func (c *call) bySession() (caller *Token, why string) {
+func (c *call) bySession() (caller *access.Token, why string) {
 	var hash [sha256.Size]byte
 	var secret string
 	ok := false
-	cookies := c.standard.r.CookiesNamed(c.cookie())
+	cookies := c.r.CookiesNamed(c.cookie())
 	for i := 0; i < len(cookies) && !ok; i++ { // another program of the host may have set one, too
 		secret = cookies[i].Value
 		hash, ok = c.sessions.token(secret, c.Now())
@@ -129,12 +131,7 @@ func (c *call) bySession() (caller *Token, why string) {
 	case c.foreignPage():
 		return nil, noOwnPage
 	}
-	tokens := c.settings.Access.AdminTokens
-	for i := range tokens {
-		if subtle.ConstantTimeCompare(hash[:], tokens[i].SHA256[:]) == 1 {
-			caller = &tokens[i]
-		}
-	}
+	caller, _ = c.settings.Access.AdminTokenOf(hash)
 	if caller == nil {
 		c.sessions.end(secret) // also if the token comes back
 		return nil, "the token of the session is not known any more: log in again"
@@ -151,7 +148,7 @@ func (c *call) login() {
 	var body struct {
 		Token string `json:"token"`
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(c.standard.w, c.standard.r.Body, maxLogin))
+	raw, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxLogin))
 	if err == nil {
 		err = json.Unmarshal(raw, &body)
 	}
@@ -159,17 +156,12 @@ func (c *call) login() {
 		c.unauthorized(`send {"token": "…"} with an admin token`)
 		return
 	}
-	caller, detail := findToken(c.settings.Access.AdminTokens, foreign{header: func(name string) []string {
-		if name == tokenHeader {
-			return []string{body.Token}
-		}
-		return nil
-	}}, false)
+	caller, detail := c.settings.Access.AdminToken(body.Token)
 	if detail != "" {
 		c.unauthorized(detail)
 		return
 	}
-	if caller.Scopes&ScopeAdmin == 0 || caller.Tenants != nil {
+	if caller.Scopes&access.Admin == 0 || caller.Tenants != nil {
 		c.forbidden("the page needs a token with scope admin that is not held to tenants")
 		return
 	}
@@ -182,7 +174,7 @@ func (c *call) logout() {
 		c.forbidden("a page of another origin may not log out")
 		return
 	}
-	for _, cookie := range c.standard.r.CookiesNamed(c.cookie()) {
+	for _, cookie := range c.r.CookiesNamed(c.cookie()) {
 		c.sessions.end(cookie.Value)
 	}
 	c.setSession("", -1)
@@ -192,8 +184,8 @@ func (c *call) logout() {
 func (c *call) setSession(secret string, seconds int) {
 	cookie := &http.Cookie{
 		Name: c.cookie(), Value: secret, Path: "/", MaxAge: seconds,
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.standard.r.TLS != nil,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.r.TLS != nil,
 	}
-	c.fields.set("Set-Cookie", cookie.String())
+	c.Fields.Set("Set-Cookie", cookie.String())
 	c.write(http.StatusNoContent, "", nil)
 }

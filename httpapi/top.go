@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/regiond/regiond/httpapi/access"
+	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -23,7 +25,7 @@ const DefaultTopRows = 20
 func (c *call) top() {
 	q, errs := parseTop(c.query)
 	if len(errs) > 0 {
-		c.refuse(invalid(quota.FaultInput, errs))
+		c.refuse(answer.Broken(quota.FaultInput, errs...))
 		return
 	}
 	report, err := c.Top(q)
@@ -38,8 +40,7 @@ func (c *call) top() {
 			row.Tenant, row.Partition = c.pseudonym(row.Tenant), c.partitionPseudonym(row.Partition)
 		}
 	}
-	c.out = appendValue(c.out[:0], report)
-	c.write(http.StatusOK, typeJSON, append(c.out, '\n'))
+	c.write(http.StatusOK, typeJSON, answer.JSON(report))
 }
 
 // parseTop reads a query as strictly as parseQuery does.
@@ -56,7 +57,7 @@ func parseTop(raw string) (quota.TopQuery, []quota.FieldError) {
 			detail = topParameter(&q, name, values[name][0])
 		}
 		if detail != "" {
-			errs = append(errs, quota.FieldError{Pointer: "/" + escapeToken([]byte(name)), Detail: detail})
+			errs = append(errs, quota.FieldError{Pointer: "/" + escapeToken(name), Detail: detail})
 		}
 		if len(errs) == maxParameters {
 			break
@@ -95,8 +96,7 @@ func topParameter(q *quota.TopQuery, name, value string) (detail string) {
 
 // hidesTenants is why callers of the admin listener see no names of tenants, "" where they do.
 func (c *call) hidesTenants() string {
-	a := &c.settings.Access
-	if isLoopback(c.host) || len(a.AdminTokens) > 0 || len(a.AdminClientNames) > 0 {
+	if access.IsLoopback(c.host) || !c.settings.Access.AdminIsOpen() {
 		return ""
 	}
 	return "Tenants are shown as hashes: the admin listener is not on loopback, and anybody may call it. " +

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -31,25 +30,25 @@ type Tracing struct {
 // start begins a call's span and puts it into its context. The span is nil when
 // it is not recorded; the context then still carries that decision.
 func (t *Tracing) start(c *call) (context.Context, trace.Span) {
-	ctx := c.context()
+	ctx := c.Context
 	if t == nil || c.endpoint == nil || c.endpoint.guard != guardData && !c.forwardAuth() {
 		return ctx, nil
 	}
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(
-			attribute.String("http.request.method", spanMethod(c.method())),
+			attribute.String("http.request.method", spanMethod(c.Method)),
 			attribute.String("http.route", c.endpoint.pattern)),
 	}
-	if len(c.values("Traceparent")) == 1 { // several are none
-		remote := propagation.TraceContext{}.Extract(ctx, carrier{c})
+	if len(c.Header.Values("Traceparent")) == 1 { // several are none
+		remote := propagation.TraceContext{}.Extract(ctx, carrier{c.Header})
 		if !t.Distrust {
 			ctx = remote
 		} else if sc := trace.SpanContextFromContext(remote); sc.IsValid() {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: sc}))
 		}
 	}
-	ctx, span := t.Tracer.Start(ctx, spanMethod(c.method())+" "+c.endpoint.pattern, options...)
+	ctx, span := t.Tracer.Start(ctx, spanMethod(c.Method)+" "+c.endpoint.pattern, options...)
 	if !span.IsRecording() {
 		return ctx, nil
 	}
@@ -66,43 +65,22 @@ func NewID() (id quota.DecisionID) {
 // decisionID returns the id of the call's trace, else a new one. While calls have no spans, the
 // trace is that of the caller's context.
 func (c *call) decisionID() quota.DecisionID {
-	if c.Tracing != nil {
-		if id := trace.SpanContextFromContext(c.ctx).TraceID(); id.IsValid() {
-			return quota.DecisionID(id)
-		}
-		return c.NewID()
+	ctx := c.ctx
+	if c.Tracing == nil && len(c.Header.Values("Traceparent")) == 1 {
+		ctx = propagation.TraceContext{}.Extract(context.Background(), carrier{c.Header})
 	}
-	if lines := c.values("Traceparent"); len(lines) == 1 {
-		if id := traceOf(lines[0]); id.IsValid() {
-			return quota.DecisionID(id)
-		}
+	if id := trace.SpanContextFromContext(ctx).TraceID(); id.IsValid() {
+		return quota.DecisionID(id)
 	}
 	return c.NewID()
 }
 
-// traceOf returns the trace of a traceparent, zero for what is none. Unlike the standard propagator it
-// allocates nothing.
-func traceOf(parent string) (id trace.TraceID) {
-	const end = 55 // of version-trace-span-flags; later versions may have more
-	if len(parent) < end || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' || !isLowerHex(parent[:2]) || !isLowerHex(parent[53:end]) {
-		return id
-	}
-	version := parent[:2]
-	if _, err := trace.SpanIDFromHex(parent[36:52]); err != nil || version == "ff" || len(parent) > end && (version == "00" || parent[end] != '-') {
-		return id
-	}
-	id, _ = trace.TraceIDFromHex(parent[3:35]) // zero on an error
-	return id
-}
-
-func isLowerHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
-
 // carrier reads the context of a caller's trace from its header.
-type carrier struct{ exchange }
+type carrier struct{ Header }
 
 // Get implements propagation.TextMapCarrier.
 func (c carrier) Get(name string) string {
-	if lines := c.values(name); len(lines) > 0 {
+	if lines := c.Values(name); len(lines) > 0 {
 		return lines[0]
 	}
 	return ""
@@ -128,14 +106,14 @@ func (c *call) endSpan(panicked bool) {
 	if c.span == nil {
 		return
 	}
-	if c.status != 0 {
-		c.span.SetAttributes(attribute.Int("http.response.status_code", c.status))
+	if c.Status != 0 {
+		c.span.SetAttributes(attribute.Int("http.response.status_code", c.Status))
 	}
 	switch {
 	case panicked:
 		c.span.SetStatus(codes.Error, "panic; its stack is in the log")
-	case c.status >= http.StatusInternalServerError:
-		c.span.SetStatus(codes.Error, http.StatusText(c.status))
+	case c.Status >= http.StatusInternalServerError:
+		c.span.SetStatus(codes.Error, http.StatusText(c.Status))
 	}
 	c.span.End()
 }

@@ -1,4 +1,11 @@
-package httpapi
+// Package conn bounds how many connections a server has, and with them descriptors and the memory of
+// half-sent requests.
+//
+//	conn.go          the bound: which connection makes room; a listener, and what a server reports
+//	waited_linux.go  how long a request has waited for a processor
+//
+// It also has a refusal arrive: a connection is drained before it is closed.
+package conn
 
 import (
 	"container/list"
@@ -17,8 +24,7 @@ import (
 	"github.com/regiond/regiond/internal/base/instruments"
 )
 
-// Connections bounds how many connections a server has, and with them descriptors and
-// the memory of half-sent requests. At the bound a new connection takes the place of
+// Bound is that of the connections of one listener. At the bound a new connection takes the place of
 // another, in this order:
 //
 //	unproven   has had no valid request yet; the oldest goes first
@@ -30,15 +36,15 @@ import (
 // the first that is under way on a connection of HTTP/2 counts as a connection. One that is
 // closed after an answer counts until its client has closed it too, see maxDrain, and is
 // displaced as before. Safe for concurrent use.
-type Connections struct {
+type Bound struct {
 	most     int
 	listener string
 	closed   *instruments.Counter
 
 	mu       sync.Mutex
 	open     int
-	unproven list.List // of *connection, in the order of their arrival
-	idle     list.List // of *connection, in the order of their last answers
+	unproven list.List // of *Conn, in the order of their arrival
+	idle     list.List // of *Conn, in the order of their last answers
 }
 
 // Why a connection was closed, as metrics name it.
@@ -48,60 +54,60 @@ const (
 	evictedNew      = "refused"
 )
 
-// NewConnections bounds the connections of one listener to most, at least 1. listener is
+// New bounds the connections of one listener to most, at least 1. listener is
 // its name in metrics. It fails when an instrument cannot be created.
-func NewConnections(listener string, most int, m metric.Meter) (*Connections, error) {
+func New(listener string, most int, m metric.Meter) (*Bound, error) {
 	if most < 1 {
-		return nil, fmt.Errorf("httpapi: a listener has at least 1 connection, not %d", most)
+		return nil, fmt.Errorf("conn: a listener has at least 1 connection, not %d", most)
 	}
-	i, cs := instruments.On(m), &Connections{most: most, listener: listener}
+	i, b := instruments.On(m), &Bound{most: most, listener: listener}
 	i.Gauge("regiond.http.connections", "{connection}", "Open connections, by listener.",
-		func(observe instruments.Observe) { observe(float64(cs.size()), "listener", listener) })
-	cs.closed = i.CounterBy("regiond.http.connections.closed", "{connection}",
+		func(observe instruments.Observe) { observe(float64(b.size()), "listener", listener) })
+	b.closed = i.CounterBy("regiond.http.connections.closed", "{connection}",
 		"Connections closed because there were too many, by listener and by what they were.", "listener")
 	for _, why := range []string{evictedUnproven, evictedIdle, evictedNew} {
-		cs.evicted(why, 0) // there from the start, for rate()
+		b.evicted(why, 0) // there from the start, for rate()
 	}
-	return cs, i.Err()
+	return b, i.Err()
 }
 
-func (cs *Connections) evicted(why string, n int64) {
-	cs.closed.Add(n, "listener", cs.listener, "reason", why)
+func (b *Bound) evicted(why string, n int64) {
+	b.closed.Add(n, "listener", b.listener, "reason", why)
 }
 
-func (cs *Connections) size() int {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return cs.open
+func (b *Bound) size() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open
 }
 
 // Listen returns a listener of bounded connections. TLS goes around it.
-func (cs *Connections) Listen(l net.Listener) net.Listener { return &boundedListener{l, cs} }
+func (b *Bound) Listen(l net.Listener) net.Listener { return &listener{l, b} }
 
-// serve makes a server report on its connections.
-func (cs *Connections) serve(s *http.Server) {
-	s.ConnState = func(c net.Conn, state http.ConnState) {
-		if own := ownConnection(c); own != nil {
-			own.enter(state)
-		}
+// Watch has a server report on its connections; nil watches nothing.
+func (b *Bound) Watch(s *http.Server) {
+	if b == nil {
+		return
 	}
-	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		if own := ownConnection(c); own != nil {
-			return context.WithValue(ctx, connectionKey{}, own)
-		}
-		return ctx
-	}
+	s.ConnState = func(c net.Conn, state http.ConnState) { Of(c).Enter(state) }
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, key{}, Of(c)) }
 }
 
-// connectionKey is the key of a request's *connection in its context.
-type connectionKey struct{}
+// key is that of a request's *Conn in its context.
+type key struct{}
 
-// ownConnection returns what a boundedListener made of a connection, nil for another.
-func ownConnection(c net.Conn) *connection {
+// From returns the connection of a request to a server that is watched, nil for another.
+func From(ctx context.Context) *Conn {
+	c, _ := ctx.Value(key{}).(*Conn)
+	return c
+}
+
+// Of returns what a bounded listener made of a connection, nil for another.
+func Of(c net.Conn) *Conn {
 	if over, ok := c.(interface{ NetConn() net.Conn }); ok { // *tls.Conn
 		c = over.NetConn()
 	}
-	own, _ := c.(*connection)
+	own, _ := c.(*Conn)
 	return own
 }
 
@@ -109,19 +115,19 @@ func ownConnection(c net.Conn) *connection {
 // many MiB, which a client fills that sends requests and reads no answers.
 const socketBuffer = 64 << 10
 
-type boundedListener struct {
+type listener struct {
 	net.Listener
-	connections *Connections
+	bound *Bound
 }
 
 // Accept implements net.Listener.
-func (l *boundedListener) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if own := l.connections.admit(c); own != nil {
+		if own := l.bound.admit(c); own != nil {
 			if kernel, ok := c.(*net.TCPConn); ok {
 				// Fails where the connection is closed already.
 				_ = errors.Join(kernel.SetReadBuffer(socketBuffer), kernel.SetWriteBuffer(socketBuffer))
@@ -133,15 +139,15 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 }
 
 // admit makes room for a connection, or returns nil.
-func (cs *Connections) admit(c net.Conn) *connection {
-	own := &connection{Conn: c, of: cs}
-	cs.mu.Lock()
-	victim, ok := cs.makeRoom()
+func (b *Bound) admit(c net.Conn) *Conn {
+	own := &Conn{Conn: c, of: b}
+	b.mu.Lock()
+	victim, ok := b.makeRoom()
 	if ok {
-		cs.open++
-		own.place, own.in = cs.unproven.PushBack(own), &cs.unproven
+		b.open++
+		own.place, own.in = b.unproven.PushBack(own), &b.unproven
 	}
-	cs.mu.Unlock()
+	b.mu.Unlock()
 	victim.cut()
 	if !ok {
 		return nil
@@ -151,19 +157,19 @@ func (cs *Connections) admit(c net.Conn) *connection {
 
 // makeRoom reports whether there is room for one more, and whose connection made it, which
 // has left and is yet to be closed; nil for none. The lock is held.
-func (cs *Connections) makeRoom() (victim *connection, ok bool) {
-	if cs.open < cs.most {
+func (b *Bound) makeRoom() (victim *Conn, ok bool) {
+	if b.open < b.most {
 		return nil, true
 	}
 	why := evictedUnproven
-	victim = cs.oldest(&cs.unproven)
+	victim = b.oldest(&b.unproven)
 	if victim == nil {
-		why, victim = evictedIdle, cs.oldest(&cs.idle)
+		why, victim = evictedIdle, b.oldest(&b.idle)
 	}
 	if victim == nil {
 		why = evictedNew
 	}
-	cs.evicted(why, 1)
+	b.evicted(why, 1)
 	if victim == nil {
 		return nil, false
 	}
@@ -171,18 +177,18 @@ func (cs *Connections) makeRoom() (victim *connection, ok bool) {
 	return victim, true
 }
 
-func (cs *Connections) oldest(l *list.List) *connection {
+func (b *Bound) oldest(l *list.List) *Conn {
 	if first := l.Front(); first != nil {
-		c, _ := first.Value.(*connection) // the lists have nothing else
+		c, _ := first.Value.(*Conn) // the lists have nothing else
 		return c
 	}
 	return nil
 }
 
-// connection is one that counts.
-type connection struct {
+// Conn is a connection that counts. Its own methods may be called on nil: one that no bound counts.
+type Conn struct {
 	net.Conn
-	of    *Connections
+	of    *Bound
 	known atomic.Bool // is proven; read without the lock
 
 	busy     atomic.Int32 // how many of Read and Write are under way
@@ -196,21 +202,25 @@ type connection struct {
 }
 
 // cut closes a connection that had to leave; nil is none.
-func (c *connection) cut() {
+func (c *Conn) cut() {
 	if c != nil {
 		_ = c.Conn.Close() // a server that reads from it finds out
 	}
 }
 
-// beginStream makes room for a request of HTTP/2, or returns false.
-func (c *connection) beginStream() bool {
+// BeginStream makes room for a request of HTTP/2. end gives the room back and is to be called once;
+// it is nil where there is no room.
+func (c *Conn) BeginStream() (end func()) {
+	if c == nil {
+		return func() {}
+	}
 	c.of.mu.Lock()
-	var victim *connection
+	var victim *Conn
 	ok := true
 	if c.streams > 0 {
 		victim, ok = c.of.makeRoom()
 	}
-	if ok = ok && !c.left; ok {
+	if ok && !c.left {
 		if c.streams > 0 {
 			c.of.open++
 		}
@@ -218,14 +228,14 @@ func (c *connection) beginStream() bool {
 		if c.known.Load() {
 			c.move(nil)
 		}
+		end = c.endStream
 	}
 	c.of.mu.Unlock()
 	victim.cut()
-	return ok
+	return end
 }
 
-// endStream gives the room back.
-func (c *connection) endStream() {
+func (c *Conn) endStream() {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	c.streams--
@@ -237,9 +247,9 @@ func (c *connection) endStream() {
 	}
 }
 
-// prove records a valid request.
-func (c *connection) prove() {
-	if c.known.Load() {
+// Prove records a valid request.
+func (c *Conn) Prove() {
+	if c == nil || c.known.Load() {
 		return
 	}
 	c.of.mu.Lock()
@@ -248,28 +258,11 @@ func (c *connection) prove() {
 	c.known.Store(true)
 }
 
-// Prove records a valid request on a connection of a bounded listener, for a server that does not speak HTTP's requests.
-func Prove(c net.Conn) {
-	if own := ownConnection(c); own != nil {
-		own.prove()
+// Enter follows the states that a server reports. What is closed has left by itself.
+func (c *Conn) Enter(s http.ConnState) {
+	if c == nil {
+		return
 	}
-}
-
-// BeginStream makes room for a request of HTTP/2 on a connection of a bounded listener, for a server of another package.
-// end gives the room back and is to be called once; it is nil where there is no room.
-func BeginStream(c net.Conn) (end func()) {
-	own := ownConnection(c)
-	switch {
-	case own == nil:
-		return func() {}
-	case !own.beginStream():
-		return nil
-	}
-	return own.endStream
-}
-
-// enter follows the states that net/http reports. What is closed has left by itself.
-func (c *connection) enter(s http.ConnState) {
 	if s == http.StateIdle {
 		c.answered.Store(false)
 	}
@@ -288,7 +281,7 @@ func (c *connection) enter(s http.ConnState) {
 }
 
 // move puts the connection at the end of a list, nil for none. The lock is held.
-func (c *connection) move(to *list.List) {
+func (c *Conn) move(to *list.List) {
 	if c.place != nil {
 		c.in.Remove(c.place)
 		c.place, c.in = nil, nil
@@ -299,7 +292,7 @@ func (c *connection) move(to *list.List) {
 }
 
 // leave gives its place back, once. The lock is held.
-func (c *connection) leave() {
+func (c *Conn) leave() {
 	c.move(nil)
 	if !c.left {
 		c.left = true
@@ -316,14 +309,14 @@ const (
 )
 
 // Read implements net.Conn.
-func (c *connection) Read(b []byte) (int, error) {
+func (c *Conn) Read(b []byte) (int, error) {
 	c.busy.Add(1)
 	defer c.busy.Add(-1)
 	return c.Conn.Read(b)
 }
 
 // Write implements net.Conn.
-func (c *connection) Write(b []byte) (int, error) {
+func (c *Conn) Write(b []byte) (int, error) {
 	c.busy.Add(1)
 	defer c.busy.Add(-1)
 	n, err := c.Conn.Write(b)
@@ -335,7 +328,7 @@ func (c *connection) Write(b []byte) (int, error) {
 
 // Close implements net.Conn. After an answer it waits for the client, but not where another
 // goroutine reads or writes: then the server stops, and whoever serves the connection is to find out.
-func (c *connection) Close() error {
+func (c *Conn) Close() error {
 	if c.answered.Swap(false) && c.busy.Load() == 0 && c.CloseWrite() == nil && c.SetReadDeadline(time.Now().Add(drainTimeout)) == nil {
 		_, _ = io.CopyN(io.Discard, c.Conn, maxDrain)
 	}
@@ -346,7 +339,7 @@ func (c *connection) Close() error {
 }
 
 // CloseWrite ends what the client is sent. net/http calls it too.
-func (c *connection) CloseWrite() error {
+func (c *Conn) CloseWrite() error {
 	if c.known.Load() {
 		c.of.mu.Lock()
 		c.move(&c.of.idle) // it may be displaced

@@ -1,4 +1,4 @@
-package httpapi
+package paths
 
 import (
 	"bytes"
@@ -44,7 +44,7 @@ type reading struct {
 	decoded  bool // once at least, as every server does
 }
 
-// readings are all that a path can become. They are used again for other paths.
+// readings are all that a path can become.
 type readings struct {
 	text            []byte
 	all             []reading
@@ -56,9 +56,8 @@ type readings struct {
 // resolves dots and of a server behind it that decodes once more. alike is set when no
 // step but decoding changes anything. first is what scan has found.
 func (rs *readings) read(path string, first steps) (alike bool, err error) {
-	rs.text = append(rs.text[:0], path...)
-	rs.all = append(rs.all[:0], reading{0, len(path), first, first&decode == 0})
-	rs.scanned, rs.copied = 0, 0
+	rs.text = append(rs.text, path...)
+	rs.all = append(rs.all, reading{0, len(path), first, first&decode == 0})
 	var taken steps
 	for i := 0; i < len(rs.all); i++ {
 		if len(rs.all) > maxReadings {
@@ -102,23 +101,9 @@ func (rs *readings) take(r reading, step steps) error {
 		to.to = to.from + rewrite(step, rs.text[to.from:to.from+len(p)], p)
 		rs.text = rs.text[:to.to]
 	}
-	made, seen := rs.text[to.from:to.to], false
-	rs.scanned += len(made)
-	for i := range rs.all {
-		other := &rs.all[i]
-		if other.to-other.from != len(made) {
-			continue
-		}
-		rs.scanned += len(made)
-		if bytes.Equal(rs.text[other.from:other.to], made) {
-			// Where nothing is left to decode, it makes no difference whether a server did.
-			if seen = to.decoded == other.decoded || other.steps&decode == 0; seen {
-				break
-			}
-		}
-	}
-	if rs.scanned > maxScanned {
-		return errTooManyWays
+	seen, err := rs.seen(to)
+	if err != nil {
+		return err
 	}
 	if seen {
 		if copies {
@@ -126,7 +111,7 @@ func (rs *readings) take(r reading, step steps) error {
 		}
 		return nil
 	}
-	var err error
+	made := rs.text[to.from:to.to]
 	if to.steps, err = scan(made); err != nil {
 		return err
 	}
@@ -134,6 +119,28 @@ func (rs *readings) take(r reading, step steps) error {
 	to.decoded = to.decoded || to.steps&decode == 0
 	rs.all = append(rs.all, to)
 	return nil
+}
+
+// seen reports whether a reading is there already.
+func (rs *readings) seen(r reading) (bool, error) {
+	made := rs.text[r.from:r.to]
+	rs.scanned += len(made)
+	for _, other := range rs.all {
+		if other.to-other.from != len(made) {
+			continue
+		}
+		if rs.scanned += len(made); rs.scanned > maxScanned {
+			break
+		}
+		// Where nothing is left to decode, it makes no difference whether a server did.
+		if bytes.Equal(rs.text[other.from:other.to], made) && (r.decoded == other.decoded || other.steps&decode == 0) {
+			return true, nil
+		}
+	}
+	if rs.scanned > maxScanned {
+		return false, errTooManyWays
+	}
+	return false, nil
 }
 
 // scan returns the steps that change a path.

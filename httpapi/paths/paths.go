@@ -1,22 +1,25 @@
-package httpapi
+// Package paths finds the route of a request whose path a gateway passes on.
+//
+// A limit on POST /login is worth nothing when a client can write the same path
+// so that we match "other" and the server behind the gateway serves "/login".
+// Between the two a path is rewritten in few ways, but in any order and by several
+// programs. So we compute all that it can become, and the strictest match counts.
+//
+//	paths.go     which route a request has
+//	readings.go  all that a path can become
+package paths
 
 import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/regiond/regiond/quota"
 )
 
-// A limit on POST /login is worth nothing when a client can write the same path
-// so that we match "other" and the server behind the gateway serves "/login".
-// Between the two a path is rewritten in few ways, but in any order and by several
-// programs. So we compute all that it can become, and the strictest match counts.
-
-// target returns the path of a request target as it was sent: without query,
+// Target returns the path of a request target as it was sent: without query,
 // and without scheme and authority where a client sent the absolute form.
-func target(uri string) (string, error) {
+func Target(uri string) (string, error) {
 	path, _, _ := strings.Cut(uri, "?")
 	if strings.HasPrefix(path, "/") {
 		return path, nil
@@ -31,16 +34,11 @@ func target(uri string) (string, error) {
 	return "/", nil
 }
 
-// router finds routes. Its zero value is ready; safe for concurrent use.
-type router struct {
-	readings sync.Pool // of *readings: they are large, and needed while no call waits
-}
-
-// match finds the route of a request, nil for none. The first route that matches a
+// Route finds the route of a request, nil for none. The first route that matches a
 // reading of the path counts for that reading. Where readings differ, a named route wins
 // over none, and two different ones are refused: whichever was charged, the server might
 // serve the other. A route skips only what every server reads alike.
-func (rt *router) match(f *quota.ForwardAuth, method, path string) (*quota.Route, error) {
+func Route(f *quota.ForwardAuth, method, path string) (*quota.Route, error) {
 	if method == "" || strings.Trim(method, tokenCharacters) != "" {
 		return nil, errors.New("the method is not a token, such as POST")
 	}
@@ -52,11 +50,7 @@ func (rt *router) match(f *quota.ForwardAuth, method, path string) (*quota.Route
 	if first == 0 { // nearly all paths: there is one way to read it
 		return firstMatch(f, capitals, path, capitals == method), nil
 	}
-	rs, _ := rt.readings.Get().(*readings)
-	if rs == nil {
-		rs = &readings{}
-	}
-	defer rt.readings.Put(rs)
+	var rs readings
 	alike, err := rs.read(path, first)
 	if err != nil {
 		return nil, fmt.Errorf("the path %w", err)

@@ -1,0 +1,157 @@
+package answer
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Object is a JSON object that is being written, member by member. Decisions are written by hand:
+// encoding/json takes seven times as long.
+type Object []byte
+
+// NewObject returns an object without members.
+func NewObject() Object { return append(make(Object, 0, 1024), '{') }
+
+// End returns the text of an object that is a whole answer.
+func (o Object) End() []byte { return append(o, '}', '\n') }
+
+// name begins a member.
+func (o *Object) name(name string) {
+	if (*o)[len(*o)-1] != '{' {
+		*o = append(*o, ',')
+	}
+	*o = append(append(append(*o, '"'), name...), '"', ':')
+}
+
+// text appends a string. The ignored error is invalid UTF-8, which becomes U+FFFD.
+func (o *Object) text(name, value string) {
+	o.name(name)
+	*o, _ = jsontext.AppendQuote(*o, value)
+}
+
+// Number appends a whole number.
+func (o *Object) Number(name string, n int64) {
+	o.name(name)
+	*o = strconv.AppendInt(*o, n, 10)
+}
+
+func (o *Object) boolean(name string, v bool) {
+	o.name(name)
+	*o = strconv.AppendBool(*o, v)
+}
+
+// JSON returns a rare value as a line of JSON, null for what has none.
+func JSON(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil {
+		return []byte("null\n")
+	}
+	return b.Bytes()
+}
+
+// Decision appends an answer in the order of openapi.yaml. A check that was shed lists no limits: none was read.
+func (o *Object) Decision(d *quota.Decision) {
+	o.boolean("allowed", d.Allowed)
+	o.limits(d, true)
+}
+
+// Report appends the answer to a report that was charged. It was not asked whether it may
+// happen, and a wait for as much again is not known.
+func (o *Object) Report(d *quota.Decision) {
+	o.Number("charged", d.Cost)
+	o.boolean("over", slices.ContainsFunc(d.Limits, func(s quota.LimitState) bool { return s.Remaining <= 0 }))
+	o.limits(d, false)
+}
+
+// limits appends the policy and what is left of its limits; asked is set where the
+// decision says whether a request may pass, and not for a report.
+func (o *Object) limits(d *quota.Decision, asked bool) {
+	o.text("id", d.ID.String())
+	o.text("policy", d.Policy)
+	o.headline(d, asked)
+	o.text("basis", d.Basis.String())
+	o.text("mode", d.Mode.String())
+	if d.Reason != quota.ReasonNone {
+		o.text("reason", d.Reason.String())
+	}
+	o.text("enforcement", d.Enforcement.String())
+	if d.WouldDeny {
+		o.boolean("would_deny", true)
+	}
+	if asked && (!d.Allowed || d.WouldDeny) {
+		o.violated(d)
+	}
+	o.name("limits")
+	*o = append(*o, '[')
+	for i := range d.Limits {
+		s := &d.Limits[i]
+		if i > 0 {
+			*o = append(*o, ',')
+		}
+		*o = append(*o, '{')
+		o.limit(s)
+		*o = append(*o, '}')
+	}
+	*o = append(*o, ']')
+	if d.Explanation != nil {
+		o.name("explain")
+		*o = append(*o, bytes.TrimSpace(JSON(d.Explanation))...)
+	}
+}
+
+func (o *Object) limit(s *quota.LimitState) {
+	o.text("name", s.Limit.Name)
+	o.Number("limit", s.Limit.Units)
+	o.Number("window_ms", ceil(s.Limit.Window, time.Millisecond))
+	o.Number("remaining", max(0, s.Remaining))
+	o.text("scope", s.Limit.Scope.String())
+	o.Number("ceiling", s.Ceiling)
+}
+
+// headline appends the limit that sums up the decision, and its waits.
+func (o *Object) headline(d *quota.Decision, asked bool) {
+	var reset time.Duration
+	if head := d.Headline(); head >= 0 {
+		s := &d.Limits[head]
+		reset = s.ResetAfter
+		o.text("name", s.Limit.Name)
+		o.Number("limit", s.Limit.Units)
+		o.Number("remaining", max(0, s.Remaining))
+	}
+	retry := d.RetryAfter()
+	if d.TurnedAway() {
+		retry = max(retry, time.Second)
+	}
+	if asked {
+		o.Number("retry_after_ms", ceil(retry, time.Millisecond))
+	}
+	o.Number("reset_after_ms", ceil(reset, time.Millisecond))
+}
+
+// Refusal appends what a gateway's client gets of a decision: its id and the limits that refused.
+func (o *Object) Refusal(d *quota.Decision) {
+	o.text("id", d.ID.String())
+	o.violated(d)
+}
+
+// violated appends the limits that refused, as the header fields name them. The draft calls limits policies.
+func (o *Object) violated(d *quota.Decision) {
+	o.name("violated-policies")
+	*o = append(*o, '[')
+	for i, name := range d.Violated() {
+		if i > 0 {
+			*o = append(*o, ',')
+		}
+		*o, _ = jsontext.AppendQuote(*o, d.Policy+"."+name)
+	}
+	*o = append(*o, ']')
+}

@@ -1,0 +1,169 @@
+package answer
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Kind is a type of problem (RFC 9457). The table below has its URI, title and
+// usual status.
+type Kind uint8
+
+// The kinds.
+const (
+	Invalid Kind = iota
+	Unauthorized
+	Forbidden
+	Identity
+	NoForwardAuth
+	NotFound
+	Method
+	Misdirected
+	TooLarge
+	MediaType
+	Cost
+	Reuse
+	Alone
+	Quota
+	Reduced
+	Internal
+)
+
+const (
+	ownProblems   = "urn:regiond:problem:"
+	draftProblems = "https://iana.org/assignments/http-problem-types#"
+)
+
+var problems = [...]struct {
+	uri    string
+	status int
+	title  string
+}{
+	Invalid:       {ownProblems + "invalid-request", http.StatusBadRequest, "The request breaks a rule"},
+	Unauthorized:  {ownProblems + "unauthorized", http.StatusUnauthorized, "The caller is not known"},
+	Forbidden:     {ownProblems + "forbidden", http.StatusForbidden, "The caller may not do this"},
+	Identity:      {ownProblems + "identity", http.StatusForbidden, "The request cannot be attributed"},
+	NoForwardAuth: {ownProblems + "forward-auth-not-configured", http.StatusForbidden, "Forward-auth is not configured"},
+	NotFound:      {ownProblems + "not-found", http.StatusNotFound, "There is no such call"},
+	Method:        {ownProblems + "method-not-allowed", http.StatusMethodNotAllowed, "The call has another method"},
+	Misdirected:   {ownProblems + "misdirected", http.StatusMisdirectedRequest, "The host is not this listener"},
+	TooLarge:      {ownProblems + "body-too-large", http.StatusRequestEntityTooLarge, "The body is too large"},
+	MediaType:     {ownProblems + "unsupported-media-type", http.StatusUnsupportedMediaType, "The body is not JSON"},
+	Cost:          {ownProblems + "cost-exceeds-limit", http.StatusUnprocessableEntity, "The cost is above the limit"},
+	Reuse:         {ownProblems + "idempotency-key-reuse", http.StatusUnprocessableEntity, "The Idempotency-Key came with another request"},
+	Alone:         {ownProblems + "no-other-region", http.StatusConflict, "No other region can be asked"},
+	Quota:         {draftProblems + "quota-exceeded", http.StatusTooManyRequests, "The quota is used up"},
+	Reduced:       {draftProblems + "temporary-reduced-capacity", http.StatusServiceUnavailable, "Capacity is reduced for now"},
+	Internal:      {ownProblems + "internal", http.StatusInternalServerError, "Internal error"},
+}
+
+// Problem is one refusal.
+type Problem struct {
+	Kind   Kind
+	Status int // 0 means the kind's own
+	Detail string
+	Errs   []quota.FieldError
+}
+
+// Code is the status of the answer.
+func (p *Problem) Code() int { return cmp.Or(p.Status, problems[p.Kind].status) }
+
+// Broken is the problem of a request that breaks rules.
+func Broken(fault quota.Fault, errs ...quota.FieldError) Problem {
+	p := Problem{Kind: Invalid, Errs: errs, Detail: "Nothing was charged; see errors for each mistake."}
+	switch fault {
+	case quota.FaultCost:
+		p.Kind = Cost
+		p.Detail = "A cost above a limit can never be admitted, so it is no use to retry; nothing was charged."
+	case quota.FaultReuse:
+		p.Kind = Reuse
+		p.Detail = "An Idempotency-Key belongs to one request; use a new key for another one. Nothing was charged."
+	case quota.FaultInput:
+	}
+	return p
+}
+
+// Denial is the problem of a denied decision. Its detail is for the customer, without ceilings or peers.
+func Denial(d *quota.Decision) Problem {
+	head := d.Headline()
+	switch {
+	case d.TurnedAway() && d.Basis == quota.BasisShed:
+		return Problem{Kind: Reduced, Detail: "More requests arrived than could be decided in time, and this one was turned away. " +
+			"Nothing was charged; send it again after a second or more."}
+	case d.TurnedAway():
+		return Problem{Kind: Reduced, Detail: "Usage cannot be counted at the moment, and this policy then refuses. Retry later."}
+	case head < 0:
+		return Problem{Kind: Quota}
+	}
+	s := &d.Limits[head]
+	return Problem{Kind: Quota, Detail: fmt.Sprintf("Limit %s of policy %s is %d per %s; this request needs %d and fits in %d ms.",
+		s.Limit.Name, d.Policy, s.Limit.Units, quota.WindowText(s.Limit.Window), d.Cost, ceil(s.RetryAfter, time.Millisecond))}
+}
+
+// Bounds of an answer to a request that breaks rules.
+const (
+	// MaxBroken bounds the answer, in bytes.
+	MaxBroken = 8 << 10
+	// MaxBrief is what Brief appends at most for a check of a batch, and what surrounds it.
+	MaxBrief = 65
+	// maxErrors bounds the errors of one problem, in bytes.
+	maxErrors = 5 << 10
+	// maxPointer and maxDetail bound each of its errors, before they are escaped.
+	maxPointer, maxDetail = 160, 320
+)
+
+// Problem appends a problem.
+func (o *Object) Problem(p *Problem) {
+	o.text("type", problems[p.Kind].uri)
+	o.text("title", problems[p.Kind].title)
+	o.Number("status", int64(p.Code()))
+	if p.Detail != "" {
+		o.text("detail", p.Detail)
+	}
+	if len(p.Errs) == 0 {
+		return
+	}
+	o.name("errors")
+	*o = append(*o, '[')
+	start := len(*o)
+	for i, e := range p.Errs {
+		before := len(*o)
+		if i > 0 {
+			*o = append(*o, ',')
+		}
+		if o.fieldError(e.Pointer, e.Detail); i > 0 && len(*o)-start > maxErrors {
+			*o = append((*o)[:before], ',')
+			o.fieldError("", "and more errors")
+			break
+		}
+	}
+	*o = append(*o, ']')
+}
+
+// fieldError appends an error. A pointer is a URI fragment (RFC 6901, 6).
+func (o *Object) fieldError(pointer, detail string) {
+	*o = append(*o, '{')
+	o.text("pointer", "#"+(&url.URL{Fragment: Clip(pointer, maxPointer)}).EscapedFragment())
+	o.text("detail", Clip(detail, maxDetail))
+	*o = append(*o, '}')
+}
+
+// Brief appends what is left of a problem where there is no room for more.
+func (o *Object) Brief(p *Problem) {
+	o.text("type", problems[p.Kind].uri)
+	o.Number("status", int64(p.Code()))
+}
+
+// Clip keeps the first bytes of a text.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

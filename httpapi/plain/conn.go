@@ -1,0 +1,77 @@
+package plain
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"time"
+)
+
+// patientListener waits where a connection cannot be accepted for now, for lack of
+// descriptors: fasthttp would end.
+type patientListener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l patientListener) Accept() (net.Conn, error) {
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		c, err := l.Listener.Accept()
+		var passing interface{ Temporary() bool }
+		if err == nil {
+			return &watched{Conn: c}, nil
+		}
+		if !errors.As(err, &passing) || !passing.Temporary() {
+			return nil, err
+		}
+		time.Sleep(wait)
+	}
+}
+
+// watched notes that its client has sent all that it will: fasthttp takes that for the end of a body, also of one
+// that has been cut short. And it fails where what a client sends first is of another protocol, for whose end
+// fasthttp would wait.
+type watched struct {
+	net.Conn
+	ended bool
+	first []byte // that were read, up to len(preface)
+	wrong error
+}
+
+// badHeader is why no header will end, as the detail of the refusal.
+type badHeader string
+
+const (
+	isTLS   badHeader = "This is TLS, and the listener has none: call it with http://, or set access.cert_file in topology.yaml."
+	isHTTP2 badHeader = "This is HTTP/2 without TLS, which gRPC uses: gRPC has a listener of its own, `grpc` of the region."
+
+	handshake = "\x16" // begins TLS
+	preface   = "PRI * HTTP/2.0\r\n"
+)
+
+// Error implements error.
+func (b badHeader) Error() string { return string(b) }
+
+// NetConn returns the connection below, as that of tls.Conn does.
+func (c *watched) NetConn() net.Conn { return c.Conn }
+
+// Read implements net.Conn.
+func (c *watched) Read(b []byte) (int, error) {
+	if c.wrong != nil {
+		return 0, c.wrong
+	}
+	n, err := c.Conn.Read(b)
+	c.ended = c.ended || err == io.EOF //nolint:errorlint // as it is
+	if missing := len(preface) - len(c.first); missing > 0 {
+		c.first = append(c.first, b[:min(n, missing)]...)
+		switch {
+		case bytes.HasPrefix(c.first, []byte(handshake)):
+			c.wrong = isTLS
+		case string(c.first) == preface:
+			c.wrong = isHTTP2
+		}
+		if c.wrong != nil {
+			n = min(n, 1) // a request in them would be answered, and none at all closes without an answer
+		}
+	}
+	return n, err
+}
