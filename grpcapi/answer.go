@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/regiond/regiond/grpcapi/rls"
-	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -36,7 +36,7 @@ func (c *call) refusal(r *ratelimit.RateLimitRequest, reason string) *ratelimit.
 	return &ratelimit.RateLimitResponse{
 		OverallCode:          over,
 		Statuses:             []*ratelimit.RateLimitResponse_DescriptorStatus{{Code: over, DurationUntilReset: wholeSeconds(unknownWait)}},
-		ResponseHeadersToAdd: []*core.HeaderValue{{Key: "Retry-After", Value: "1"}, {Key: httpapi.IDHeader, Value: c.id.String()}},
+		ResponseHeadersToAdd: []*core.HeaderValue{{Key: "Retry-After", Value: "1"}, {Key: answer.IDHeader, Value: c.id.String()}},
 		DynamicMetadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 			"policy": domainName(r), "id": structpb.NewStringValue(c.id.String()), "reason": structpb.NewStringValue(reason),
 			"retry_after_ms": structpb.NewNumberValue(float64(unknownWait.Milliseconds())),
@@ -77,9 +77,11 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 	if d != nil {
 		merged.Policy = d.Policy().Name
 	}
-	httpapi.RateLimitFields(&merged, c.settings.Headers, v.refused, c.Jitter(), c.start.UnixMicro(), func(name, value string) {
-		a.ResponseHeadersToAdd = append(a.ResponseHeadersToAdd, &core.HeaderValue{Key: name, Value: value})
-	})
+	var fields answer.Fields
+	fields.RateLimit(&merged, answer.Input{Headers: c.settings.Headers, Jitter: c.Jitter(), NowUS: c.start.UnixMicro(), Denied: v.refused})
+	for _, f := range fields {
+		a.ResponseHeadersToAdd = append(a.ResponseHeadersToAdd, &core.HeaderValue{Key: f.Name, Value: f.Value})
+	}
 	merged.ID = c.id
 	if v.refused {
 		c.deny(a, v, merged.Policy)
@@ -96,9 +98,9 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 func (c *call) deny(a *ratelimit.RateLimitResponse, v *verdict, policy string) {
 	d := v.denial()
 	d.ID, d.Policy = c.id, policy
-	a.ResponseHeadersToAdd = append(a.ResponseHeadersToAdd, &core.HeaderValue{Key: httpapi.IDHeader, Value: c.id.String()})
+	a.ResponseHeadersToAdd = append(a.ResponseHeadersToAdd, &core.HeaderValue{Key: answer.IDHeader, Value: c.id.String()})
 	if s := d.DeniedBy(); s != nil {
-		a.ResponseHeadersToAdd = append(a.ResponseHeadersToAdd, &core.HeaderValue{Key: httpapi.LimitHeader, Value: s.Limit.Name})
+		a.ResponseHeadersToAdd = append(a.ResponseHeadersToAdd, &core.HeaderValue{Key: answer.LimitHeader, Value: s.Limit.Name})
 	}
 	if c.Denied != nil {
 		c.Denied(&d)

@@ -38,7 +38,7 @@ func (s *Server) check(ctx context.Context, r *auth.CheckRequest, unread error) 
 	start := time.Now()
 	defer func() {
 		if recover() != nil { // it is in the log
-			answer = answerOf(&httpapi.ForwardedAnswer{Status: http.StatusTooManyRequests})
+			answer = answerOf(&httpapi.ForwardedAnswer{Response: httpapi.Response{Status: http.StatusTooManyRequests}})
 		}
 		code := codes.Code(answer.GetStatus().GetCode())
 		result := code.String()
@@ -165,11 +165,11 @@ func find(f *httpapi.Forwarded, all *core.Metadata, place string) (string, error
 // answerOf is what Envoy gets.
 func answerOf(a *httpapi.ForwardedAnswer) *auth.CheckResponse {
 	var fields []*core.HeaderValueOption
-	a.Fields(func(name, value string) {
+	for _, f := range a.ForClient() {
 		fields = append(fields, &core.HeaderValueOption{
-			Header: &core.HeaderValue{Key: name, Value: value}, AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+			Header: &core.HeaderValue{Key: f.Name, Value: f.Value}, AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
 		})
-	})
+	}
 	switch a.Status {
 	case http.StatusOK:
 		return &auth.CheckResponse{Status: &status.Status{Code: int32(codes.OK)}, HttpResponse: &auth.CheckResponse_OkResponse{

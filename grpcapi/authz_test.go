@@ -26,6 +26,7 @@ import (
 
 	"github.com/regiond/regiond/grpcapi"
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/quota"
@@ -62,7 +63,7 @@ func newID() quota.DecisionID { return quota.DecisionID{0xab, 15: 0xcd} }
 func dataHandler(t interface {
 	Helper()
 	Fatal(...any)
-}, access httpapi.Access,
+}, access access.Access,
 ) (*httpapi.Handler, *limiter.Limiter) {
 	t.Helper()
 	top, _, err := region.Parse("topology.yaml", []byte(forwardTopology))
@@ -92,7 +93,7 @@ func dataHandler(t interface {
 func authorizer(t interface {
 	Helper()
 	Fatal(...any)
-}, access httpapi.Access,
+}, access access.Access,
 ) *grpcapi.Server {
 	t.Helper()
 	return meteredAuthorizer(t, access, noop.Meter{})
@@ -101,7 +102,7 @@ func authorizer(t interface {
 func meteredAuthorizer(t interface {
 	Helper()
 	Fatal(...any)
-}, access httpapi.Access, meter metric.Meter,
+}, access access.Access, meter metric.Meter,
 ) *grpcapi.Server {
 	t.Helper()
 	h, l := dataHandler(t, access)
@@ -188,7 +189,7 @@ func TestWhatEnvoyTakes(t *testing.T) {
 	for name, header := range map[string]http.Header{
 		"one field": {"X-Tenant": {"acme"}, "Cookie": {strings.Repeat("a", most)}}, "many fields": many,
 	} {
-		s := authorizer(t, httpapi.Access{})
+		s := authorizer(t, access.Access{})
 		if got, _ := overGRPC(t.Context(), t, s, checkOf("GET", "/x", header, nil)); got.status != http.StatusOK {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -203,8 +204,8 @@ func TestWhatEnvoyTakes(t *testing.T) {
 func TestAsForwardAuth(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		h, _ := dataHandler(t, httpapi.Access{})
-		s := authorizer(t, httpapi.Access{})
+		h, _ := dataHandler(t, access.Access{})
+		s := authorizer(t, access.Access{})
 		for i := range 10 {
 			method := rapid.SampledFrom([]string{"GET", "POST", "post", "HEAD", "PO ST", ""}).Draw(t, "method")
 			path := rapid.SampledFrom([]string{"/", "/login", "/LOGIN", "/x/../login", "/lo%67in", "/assets/a.js", "/assets/..%2flogin", "/a?b=/login", "/login;v=1", "/%zz", "/a\\b"}).Draw(t, "path")
@@ -290,7 +291,7 @@ func TestWhatAGatewaySays(t *testing.T) {
 			r.Attributes.Request.Http.Path = path
 		}
 		r.Attributes.MetadataContext = &core.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.filters.http.jwt_authn": claims}}
-		got, a := overGRPC(t.Context(), t, authorizer(t, httpapi.Access{}), r)
+		got, a := overGRPC(t.Context(), t, authorizer(t, access.Access{}), r)
 		text := fmt.Sprint(got.status)
 		if m := a.GetDynamicMetadata().GetFields(); got.status == 200 && m != nil {
 			total := m["total_limit"].GetStructValue().GetFields()
@@ -324,7 +325,7 @@ func TestWhatAGatewaySays(t *testing.T) {
 func TestDenialOverGRPC(t *testing.T) {
 	t.Parallel()
 	reader := sdk.NewManualReader()
-	s := meteredAuthorizer(t, httpapi.Access{}, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))
+	s := meteredAuthorizer(t, access.Access{}, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))
 	r := checkOf("GET", "/", http.Header{"X-Tenant": {"acme"}}, nil)
 	for range 6 {
 		if got, _ := overGRPC(t.Context(), t, s, r); got.status != 200 {
@@ -371,11 +372,11 @@ func codesOf(t *testing.T, reader sdk.Reader) map[string]int64 {
 // TestGatewayMustShowItsToken: the gateway's, not one that its client sends.
 func TestGatewayMustShowItsToken(t *testing.T) {
 	t.Parallel()
-	tokens, err := httpapi.ParseTokens(strings.NewReader("envoy "+"5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"), httpapi.DefaultScopes) // of "password"
+	tokens, err := access.ParseTokens(strings.NewReader("envoy "+"5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"), access.DefaultScopes) // of "password"
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := authorizer(t, httpapi.Access{Tokens: tokens})
+	s := authorizer(t, access.Access{Tokens: tokens})
 	client := http.Header{"X-Tenant": {"acme"}, "X-Regiond-Token": {"password"}, "Authorization": {"Bearer password"}}
 	for shown, want := range map[string]int{"": 403, "x-regiond-token password": 200, "authorization Bearer password": 200, "x-regiond-token other": 403, "authorization Basic password": 403} {
 		ctx := t.Context()

@@ -13,7 +13,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
+	"github.com/regiond/regiond/httpapi/conn"
 )
 
 // transport makes the handshake of a connection, and remembers the connection for prove.
@@ -85,17 +86,15 @@ func header(ctx context.Context) func(name string) []string {
 }
 
 // admit returns the caller of a call that needs a scope.
-func (s *Settings) admit(ctx context.Context, scope httpapi.Scope) (*httpapi.Token, error) {
+func (s *Settings) admit(ctx context.Context, scope access.Scope) (*access.Token, error) {
 	own := linkOf(ctx)
-	caller, detail := s.Access.Caller(header(ctx), own.chains)
+	caller, detail := s.Access.Caller(access.Shown{Header: header(ctx), Chains: own.chains}, true)
 	switch {
 	case caller == nil:
 		return nil, status.Error(codes.Unauthenticated, detail)
 	case caller.Scopes&scope != scope:
 		return nil, status.Errorf(codes.PermissionDenied, "the token does not have scope %s", scope)
 	}
-	if own.conn != nil {
-		httpapi.Prove(own.conn)
-	}
+	conn.Of(own.conn).Prove()
 	return caller, nil
 }

@@ -21,11 +21,13 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
+	"github.com/regiond/regiond/httpapi/conn"
 )
 
 // Compat returns a server of what the image of envoyproxy/ratelimit answers over HTTP: /json, /healthcheck and /rlconfig,
 // all on each of its listeners. It speaks HTTP/1.1; /json and /rlconfig ask of a caller what gRPC asks. bound may be nil.
-func (s *Server) Compat(log *slog.Logger, bound *httpapi.Connections) *http.Server {
+func (s *Server) Compat(log *slog.Logger, bound *conn.Bound) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/json", s.underOwnHost(s.json))
 	mux.HandleFunc("/healthcheck", s.healthcheck)
@@ -52,7 +54,8 @@ type listensAt struct{}
 func (s *Server) underOwnHost(handle http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(listensAt{}).(string)
-		if detail := s.Settings().Access.Misdirected(r.Host, at); detail != "" {
+		own := access.Hostname(at)
+		if detail := s.Settings().Access.Misdirected(r.Host, own); detail != "" && access.IsLoopback(own) {
 			http.Error(w, detail, http.StatusMisdirectedRequest)
 			return
 		}
@@ -128,7 +131,7 @@ func (s *Server) healthcheck(w http.ResponseWriter, _ *http.Request) {
 // rules lists the limits in force, a line for each.
 func (s *Server) rules(w http.ResponseWriter, r *http.Request) {
 	settings := s.Settings()
-	caller, err := settings.admit(asCall(r), httpapi.ScopeCheck)
+	caller, err := settings.admit(asCall(r), access.Check)
 	if err == nil && caller.Tenants != nil {
 		err = status.Error(codes.PermissionDenied, "the caller is held to tenants, and this call shows the limits of all of them")
 	}

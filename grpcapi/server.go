@@ -23,6 +23,7 @@ import (
 
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -58,7 +59,7 @@ type Options struct {
 // Settings are what may change between requests. Immutable.
 type Settings struct {
 	Domains map[string]*rls.Domain
-	Access  httpapi.Access
+	Access  access.Access
 	Headers quota.Headers
 }
 

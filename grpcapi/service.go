@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -41,7 +41,7 @@ func (s *Server) shouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequ
 		}
 		c.end(answer, err)
 	}()
-	caller, err := c.settings.admit(ctx, httpapi.ScopeCheck)
+	caller, err := c.settings.admit(ctx, access.Check)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *Server) shouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequ
 	case s.inFlight.Load() > int64(s.MaxInFlight):
 		v.cells, v.basis, v.reason = make([]cell, len(r.GetDescriptors())), quota.BasisOpen, quota.ReasonOverloaded
 	default:
-		v.cells, v.ignored = s.cells(d, r, caller.Scopes&httpapi.ScopeReport != 0)
+		v.cells, v.ignored = s.cells(d, r, caller.Scopes&access.Report != 0)
 		for i := range v.cells {
 			if counted := &v.cells[i]; counted.rule != nil && !caller.MayName(counted.tenant) {
 				s.refusals.Warn("the token is held to other tenants than that of a descriptor", "token", caller.Name, "tenant", counted.tenant)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/conn"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -30,7 +31,7 @@ func admitStream(ctx context.Context, about *tap.Info) (context.Context, error) 
 	forget(about.Header)
 	end := func() {}
 	if own := linkOf(ctx); own.conn != nil {
-		if end = httpapi.BeginStream(own.conn); end == nil {
+		if end = conn.Of(own.conn).BeginStream(); end == nil {
 			return context.WithValue(ctx, noRoom{}, true), nil
 		}
 	}
@@ -81,7 +82,7 @@ func (s *Server) admitted(service any, stream grpc.ServerStream, about *grpc.Str
 		return stream.SendMsg(a)
 	case auth.Authorization_Check_FullMethodName:
 		s.metrics.record(stream.Context(), methodCheck, overLimit, time.Now())
-		return stream.SendMsg(answerOf(&httpapi.ForwardedAnswer{Status: http.StatusTooManyRequests}))
+		return stream.SendMsg(answerOf(&httpapi.ForwardedAnswer{Response: httpapi.Response{Status: http.StatusTooManyRequests}}))
 	}
 	return status.Error(codes.Unavailable, "too many requests are under way: see --max-connections")
 }

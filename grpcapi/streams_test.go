@@ -25,6 +25,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
+	"github.com/regiond/regiond/httpapi/conn"
 	"github.com/regiond/regiond/test/capture"
 )
 
@@ -32,7 +34,7 @@ import (
 func bounded(t *testing.T, w *world, most int) (addr string, open func() int64) {
 	t.Helper()
 	reader := sdk.NewManualReader()
-	bound, err := httpapi.NewConnections("grpc", most, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))
+	bound, err := conn.New("grpc", most, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +171,7 @@ func TestNoRoom(t *testing.T) {
 func TestNoRoomToAuthorize(t *testing.T) {
 	t.Parallel()
 	reader := sdk.NewManualReader()
-	w := &world{server: meteredAuthorizer(t, httpapi.Access{}, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))}
+	w := &world{server: meteredAuthorizer(t, access.Access{}, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))}
 	addr, open := bounded(t, w, 2)
 	c := connect(t, addr)
 	check := func(want int32) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -21,62 +22,17 @@ func hashOf(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func TestParseTokens(t *testing.T) {
-	a, b := hashOf("a"), hashOf("b")
-	rows := []struct {
-		name, file string
-		want       string // names, or the error
-	}{
-		{"two", "gw " + a + "\nother " + b + "\n", "gw other"},
-		{"comments and blanks", "# who\n\n  gw\t" + a + "  # since May\r\n", "gw"},
-		{"hash sign in a name", "gw#1 " + a, "gw#1"},
-		{"capitals", "gw " + strings.ToUpper(a), "gw"},
-		{"rotation", "gw " + a + "\ngw " + b, "gw gw"},
-		{"empty", "", ""},
-		{"one word", "gw " + a + "\n" + b + "\n", "read tokens: line 2: want a name and a SHA-256 in hex, found 1 field"},
-		{"three words", "gw " + a + " x", "read tokens: line 1: field 3 is neither scopes= nor tenants="},
-		{"a secret as it is", "\ngw hunter2", "read tokens: line 2: a SHA-256 has 64 hex digits, found 7 characters"},
-		{"no hex", "gw " + strings.Repeat("z", 64), "read tokens: line 1: a SHA-256 has only hex digits"},
-		{"scopes", "gw " + a + " scopes=check,explain tenants=b,a # both", "gw"},
-		{"an unknown scope", "gw " + a + " scopes=hunter2", "read tokens: line 1: scopes= has a word that is none of check, report, usage, explain, admin, metrics"},
-		{"no scope", "gw " + a + " scopes=", "read tokens: line 1: scopes= has a word that is none of"},
-		{"no tenant", "gw " + a + " tenants=a,,b", "read tokens: line 1: tenant 2 of tenants= must not be empty"},
-		{"bad name", "g{w " + a, "read tokens: line 1: the name must be printable ASCII"},
-		{"same hash", "gw " + a + "\n#\nother " + a, "read tokens: line 3: the same hash is on line 1"},
-		{"long line", "gw " + a + "\ngw " + strings.Repeat("a", 70_000), "read tokens: line 2: bufio.Scanner: token too long"},
-	}
-	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			tokens, err := httpapi.ParseTokens(strings.NewReader(row.file), httpapi.DefaultScopes)
-			var names []string
-			for _, tok := range tokens {
-				names = append(names, tok.Name)
-			}
-			got := strings.Join(names, " ")
-			if err != nil {
-				got = err.Error()
-			}
-			if got != row.want && (err == nil || !strings.HasPrefix(got, row.want)) {
-				t.Errorf("got %q, want %q", got, row.want)
-			}
-			if strings.Contains(got, "hunter2") {
-				t.Errorf("the error shows a secret: %q", got)
-			}
-		})
-	}
-}
-
-func access(t *testing.T) httpapi.Access {
+func tokens(t *testing.T) access.Access {
 	t.Helper()
-	tokens, err := httpapi.ParseTokens(strings.NewReader("gw "+hashOf("s3cret")+"\nold "+hashOf("older")), httpapi.DefaultScopes)
+	tokens, err := access.ParseTokens(strings.NewReader("gw "+hashOf("s3cret")+"\nold "+hashOf("older")), access.DefaultScopes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	admins, err := httpapi.ParseTokens(strings.NewReader("op "+hashOf("adm1n")), httpapi.AdminScopes)
+	admins, err := access.ParseTokens(strings.NewReader("op "+hashOf("adm1n")), access.AdminScopes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return httpapi.Access{Tokens: tokens, AdminTokens: admins}
+	return access.Access{Tokens: tokens, AdminTokens: admins}
 }
 
 func TestAccess(t *testing.T) {
@@ -107,7 +63,7 @@ func TestAccess(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			f := &fake{}
 			o := options(f)
-			o.Settings = with(&httpapi.Settings{Access: access(t), ForwardAuth: &quota.ForwardAuth{Tenant: quota.TenantSource{Header: "X-Tenant"}}})
+			o.Settings = with(&httpapi.Settings{Access: tokens(t), ForwardAuth: &quota.ForwardAuth{Tenant: quota.TenantSource{Header: "X-Tenant"}}})
 			check := serve(data(t, o), request("POST", "/v1/check", `{"tenant":"a"}`, row.header...))
 			if check.status != row.check || (check.field("Www-Authenticate") != "") != (row.check == 401) {
 				t.Errorf("check: %d %v %s", check.status, check.header, check.body)
@@ -128,7 +84,7 @@ func TestAccess(t *testing.T) {
 
 func TestPublicEndpoints(t *testing.T) {
 	o := options(&fake{})
-	o.Settings = with(&httpapi.Settings{Access: access(t)})
+	o.Settings = with(&httpapi.Settings{Access: tokens(t)})
 	for target, status := range map[string]int{
 		"/healthz": 200, "/readyz": 200,
 		"/metrics": 401, "/v1/regions": 401, "/debug/pprof/": 401, "/debug/pprof/cmdline": 401,
@@ -164,7 +120,7 @@ func TestClientCertificate(t *testing.T) {
 		var log bytes.Buffer
 		o := options(&fake{decide: deny}) // so that a line names the caller
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		a := access(t)
+		a := tokens(t)
 		a.ClientCA = row.ca
 		if row.name == "no tokens" {
 			a.Tokens = nil
@@ -183,16 +139,16 @@ func TestClientCertificate(t *testing.T) {
 
 // TestLeastRights: what a token may do, and for whom.
 func TestLeastRights(t *testing.T) {
-	tokens, err := httpapi.ParseTokens(strings.NewReader(strings.Join([]string{
+	tokens, err := access.ParseTokens(strings.NewReader(strings.Join([]string{
 		"plain " + hashOf("plain"), "check " + hashOf("check") + " scopes=check", "report " + hashOf("report") + " scopes=report",
 		"usage " + hashOf("usage") + " scopes=usage,explain", "explain " + hashOf("explain") + " scopes=check,report,usage,explain",
 		"held " + hashOf("held") + " tenants=b,a", "ops " + hashOf("ops") + " scopes=admin", "support " + hashOf("support") + " scopes=admin tenants=a",
 		"collector " + hashOf("collector") + " scopes=metrics",
-	}, "\n")), httpapi.DefaultScopes)
+	}, "\n")), access.DefaultScopes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := httpapi.Access{Tokens: tokens, AdminTokens: tokens[6:]}
+	a := access.Access{Tokens: tokens, AdminTokens: tokens[6:]}
 	rows := []struct {
 		call, body string
 		may        string // the tokens that may
@@ -263,7 +219,7 @@ func TestClientNames(t *testing.T) {
 		{&x509.Certificate{}, 401},
 	} {
 		o := options(&fake{})
-		o.Settings = with(&httpapi.Settings{Access: httpapi.Access{ClientCA: true, ClientNames: []string{"gateway-1", "gateway.example"}}})
+		o.Settings = with(&httpapi.Settings{Access: access.Access{ClientCA: true, ClientNames: []string{"gateway-1", "gateway.example"}}})
 		r := request("POST", "/v1/check", `{"tenant":"a"}`)
 		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{row.cert}}}
 		if got := serve(data(t, o), r); got.status != row.want {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -87,7 +88,7 @@ func TestReset(t *testing.T) {
 // A reset of all regions reaches neither this region's limiter nor another tenant, and keeps to
 // scopes and tenants as that of one region does.
 func TestResetEverywhere(t *testing.T) {
-	admins, err := httpapi.ParseTokens(strings.NewReader("all "+hashOf("all")+"\nsome "+hashOf("some")+" tenants=acme\nno "+hashOf("no")+" scopes=usage"), httpapi.AdminScopes)
+	admins, err := access.ParseTokens(strings.NewReader("all "+hashOf("all")+"\nsome "+hashOf("some")+" tenants=acme\nno "+hashOf("no")+" scopes=usage"), access.AdminScopes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestResetEverywhere(t *testing.T) {
 	} {
 		f, tenant := &fake{}, ""
 		o := options(f)
-		o.Settings = with(&httpapi.Settings{Access: httpapi.Access{AdminTokens: admins}})
+		o.Settings = with(&httpapi.Settings{Access: access.Access{AdminTokens: admins}})
 		o.ResetEverywhere = func(_ context.Context, name string) ([]quota.RegionReset, error) {
 			tenant = name
 			return []quota.RegionReset{{Region: "eu", Result: quota.ResetCleared}, {Region: "us", Result: quota.ResetUnreached}}, row.err

@@ -51,20 +51,3 @@ func BenchmarkCheck(b *testing.B) {
 		check()
 	}
 }
-
-// BenchmarkRoute finds the route of ordinary paths, and of one that servers read in several ways.
-func BenchmarkRoute(b *testing.B) {
-	f := forwardAuth()
-	for name, path := range map[string]string{
-		"plain": "/api/v1/items/42", "named": "/search/a/b", "file": "/static/app.min.js", "capitals": "/API/Items/42",
-		"escaped": "/caf%C3%A9/a%20b", "separator": "/projects/group%2Fname", "parameter": "/items/7;v=1", "dots": "/x/..%2Flogin",
-		"hostile": "/" + strings.Repeat("a%2F..%252f;x/.//", 900),
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = httpapi.RouteName(f, "POST", path)
-			}
-		})
-	}
-}

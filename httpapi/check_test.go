@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -150,17 +149,23 @@ func TestBadInput(t *testing.T) {
 		{check, `{"tenant":"a","cost":1.0}`, "", 0, []string{cost}}, // see TestParseCost
 		{check, `{"tenant":"a","cost":"5"}`, "", 0, []string{cost}},
 		{check, `{"tenant":"a","cost":1` + strings.Repeat("0", 400) + `}`, "", 0, []string{cost}},
-		{check, `{}`, "", 0, []string{"#/tenant: is required"}},
+		{check, `{}`, "", 0, []string{"#/tenant: must not be empty"}},
 		{check, `{"tenant":"a\u0000"}`, "", 0, []string{"#/tenant: must be printable ASCII"}},
-		{check + "?x=1", `{"x":1,"tenant":"","policy":"P","dimensions":{"u":" ","v":1},"cost":"1"}`, "Idempotency-Key: a b", 0, []string{
-			"#/x: is not a member", "#/dimensions/v: must be a string", cost, "#/tenant: must not be empty", "#/policy: a name", "#/dimensions/u: must be printable",
+		{check + "?x=1", `{"x":1,"tenant":"a","cost":"1"}`, "Idempotency-Key: a b", 0, []string{
+			"#/x: is not a member", "#/x: is not a parameter", "#: header Idempotency-Key must be printable",
+		}},
+		{check + "?x=1", `{"tenant":"","policy":"P","dimensions":{"u":" "}}`, "Idempotency-Key: a b", 0, []string{
+			"#/tenant: must not be empty", "#/policy: a name", "#/dimensions/u: must be printable",
 			"#/x: is not a parameter", "#: header Idempotency-Key must be printable",
 		}},
+		{check, `{"tenant":"a","policy":null}`, "", 0, []string{"#/policy: must be a string, is null"}},
+		{check, `{"tenant":"a","dimensions":null}`, "", 0, []string{"#/dimensions: must be an object of strings, is null"}},
+		{check, `{"tenant":"a","cost":null}`, "", 0, []string{cost}},
 		{check, ``, "", 0, []string{"#: the body is empty"}},
 		{check, `["tenant"]`, "", 0, []string{"#: must be an object with the members tenant"}},
 		{check, `{"tenant":"a"`, "", 0, []string{"#: is not JSON"}},
-		{check, acme + acme, "", 0, []string{"#: the body must hold one JSON value"}},
-		{check, acme + " x", "", 0, []string{"#: the body must hold one JSON value"}},
+		{check, acme + acme, "", 0, []string{"#: is not JSON at byte 14"}},
+		{check, acme + " x", "", 0, []string{"#: is not JSON at byte 15"}},
 		{check, `{"tenant":"a"/*x*/}`, "", 0, []string{"#: is not JSON at byte 13"}},
 		{check, "{\"tenant\":\"a\xff\"}", "", 0, []string{"#/tenant: is not JSON at byte"}},
 		{check, "\xef\xbb\xbf" + acme, "", 0, []string{"#: is not JSON"}},
@@ -180,15 +185,15 @@ func TestBadInput(t *testing.T) {
 		{check, acme, "Content-Encoding: gzip", 415, nil},
 		{"POST /v1/report", `{"tenant":"a","cost":0}`, "", 0, []string{cost}},
 
-		{batch, `{"checks":[]}`, "", 0, []string{"#/checks: must have 1 to 100 checks, has none"}},
-		{batch, `{"checks":[` + strings.Repeat(acme+",", 100) + acme + `]}`, "", 0, []string{"#/checks: must have 1 to 100 checks, has more"}},
-		{batch, `{}`, "", 0, []string{"#/checks: is required"}},
+		{batch, `{"checks":[]}`, "", 0, []string{"#/checks: must have 1 to 100 checks, has 0"}},
+		{batch, `{"checks":[` + strings.Repeat(acme+",", 100) + acme + `]}`, "", 0, []string{"#/checks: must have 1 to 100 checks, has 101"}},
+		{batch, `{}`, "", 0, []string{"#/checks: must have 1 to 100 checks, has 0"}},
 		{batch, `{"checks":{"tenant":"a"}}`, "", 0, []string{"#/checks: must be an array of 1 to 100 checks, is an object"}},
-		{batch, `[{"tenant":"a"}]`, "", 0, []string{"#: must be a JSON object with the member checks"}},
+		{batch, `[{"tenant":"a"}]`, "", 0, []string{"#: must be an object with the members checks, is an array"}},
 		{batch, `{"checks":[{"tenant":"a"}],"checks":[]}`, "", 0, []string{"#/checks: is duplicated"}},
-		{batch, `{"x":1,"checks":[{"tenant":"a"}],"y":2}`, "", 0, []string{"#/x: is not a member", "#/y: is not a member"}},
-		{batch, `{"checks":[{"tenant":"a"},{"tenant":"b"]}`, "", 0, []string{"#/checks: is not JSON at byte 39"}},
-		{batch, `{"checks":[{"tenant":"a"}]}]`, "", 0, []string{"#: the body must hold one JSON value"}},
+		{batch, `{"x":1,"checks":[{"tenant":"a"}],"y":2}`, "", 0, []string{"#/x: is not a member"}},
+		{batch, `{"checks":[{"tenant":"a"},{"tenant":"b"]}`, "", 0, []string{"#/checks/1: is not JSON at byte 39"}},
+		{batch, `{"checks":[{"tenant":"a"}]}]`, "", 0, []string{"#: is not JSON at byte 27"}},
 		{batch, `{"checks":[{"tenant":"a"}]}`, "Idempotency-Key: k", 0, []string{"#: header Idempotency-Key belongs to one check"}},
 		{batch, `{"checks":[{"tenant":"a"}]}`, "Origin: http://x", 415, nil},
 
@@ -264,14 +269,20 @@ func TestParseCost(t *testing.T) {
 	}
 }
 
+// TestManyErrorsStaySmall: the answer is bounded, also where each of a hundred checks breaks a rule.
 func TestManyErrorsStaySmall(t *testing.T) {
-	body := `{"tenant":"a"`
-	for i := range 5000 {
-		body += fmt.Sprintf(`,"x%d":0`, i)
+	checks := strings.Repeat(`{"tenant":"a","`+strings.Repeat("<", 80)+`":0},`, 99)
+	got := serve(data(t, options(&fake{})), request("POST", "/v1/check:batch", `{"checks":[`+checks+`{}]}`))
+	if len(got.body) > 8<<10 || strings.Count(got.body, `"status":400`) != 100 || !strings.HasPrefix(got.body, `{"results":[{"type":"urn:regiond:problem:invalid-request","title"`) {
+		t.Errorf("%d bytes: %.300s", len(got.body), got.body)
 	}
-	errs := serve(data(t, options(&fake{})), request("POST", "/v1/check", body+"}")).errors(t)
-	if len(errs) != 33 || errs[32] != "#: and more errors: the rest of the body was not read" {
-		t.Errorf("%d errors, the last %q", len(errs), errs[len(errs)-1])
+	query := strings.Repeat("x%3C%3E", 12)
+	for i := range 30 {
+		query += fmt.Sprintf("&%s%d=1", strings.Repeat("%3C", 100), i)
+	}
+	got = serve(data(t, options(&fake{})), request("GET", "/v1/usage/a?"+query, ""))
+	if errs := got.errors(t); len(got.body) > 8<<10 || len(errs) < 2 || errs[len(errs)-1] != "#: and more errors" {
+		t.Errorf("%d bytes with %d errors", len(got.body), len(errs))
 	}
 }
 
@@ -341,48 +352,12 @@ func TestLimiterGetsADeadline(t *testing.T) {
 	})
 }
 
-// The context of the limiter behaves like context.WithTimeout, whether or not
-// Done was called before.
-func TestDeadlineIsAContext(t *testing.T) {
-	for name, ends := range map[string]func(cancel context.CancelCauseFunc){
-		"nothing happens": func(context.CancelCauseFunc) {},
-		"time passes":     func(context.CancelCauseFunc) { time.Sleep(time.Second) },
-		"parent ends":     func(cancel context.CancelCauseFunc) { cancel(errors.New("the client disconnected")) },
-		"parent ends and time passes": func(cancel context.CancelCauseFunc) {
-			cancel(errors.New("the client disconnected"))
-			synctest.Wait()
-			time.Sleep(time.Second)
-		},
-	} {
-		for _, early := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				parent, cancel := context.WithCancelCause(t.Context())
-				defer cancel(nil)
-				got := httpapi.Within(parent, time.Second)
-				want, stop := context.WithTimeout(parent, time.Second)
-				defer stop()
-				if early {
-					got.Done()
-				}
-				ends(cancel)
-				synctest.Wait()
-				at, _ := got.Deadline()
-				until, _ := want.Deadline()
-				if got.Err() != want.Err() || !at.Equal(until) || isDone(got) != isDone(want) || context.Cause(got) != context.Cause(want) { //nolint:errorlint // the very errors
-					t.Errorf("%s, Done called before: %v: %v because of %v, want %v because of %v", name, early, got.Err(), context.Cause(got), want.Err(), context.Cause(want))
-				}
-			})
-		}
-	}
-}
-
-func isDone(ctx context.Context) bool {
-	done := ctx.Done()
-	synctest.Wait()
-	select {
-	case <-done:
-		return true
-	default:
-		return false
+func TestOneDrawForAllFieldsOfAnAnswer(t *testing.T) {
+	draws := 0
+	o := options(&fake{decide: deny})
+	o.Jitter = func() float64 { draws++; return 0.999 }
+	got := serve(data(t, o), request("POST", "/v1/check", `{"tenant":"a"}`))
+	if draws != 1 || got.field("Retry-After") != "14" || !strings.Contains(got.field("RateLimit"), "t=14") || !strings.Contains(got.body, `"retry_after_ms":12001`) {
+		t.Errorf("%d draws, %v, %s", draws, got.header, got.body)
 	}
 }

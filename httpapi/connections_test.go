@@ -21,6 +21,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/conn"
+	"github.com/regiond/regiond/httpapi/plain"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -62,9 +64,9 @@ func (v *visitor) gone(t *testing.T) {
 }
 
 // visitors starts a server that has at most so many connections.
-func visitors(t *testing.T, most int, f *fake) (dial func() *visitor, bound *httpapi.Connections) {
+func visitors(t *testing.T, most int, f *fake) (dial func() *visitor, bound *conn.Bound) {
 	t.Helper()
-	bound, err := httpapi.NewConnections("http", most, noop.Meter{})
+	bound, err := conn.New("http", most, noop.Meter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +86,8 @@ func visitors(t *testing.T, most int, f *fake) (dial func() *visitor, bound *htt
 		Serve(l net.Listener) error
 		Close() error
 	} = standard
-	if plain {
-		s = httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), bound)
+	if onFasthttp {
+		s = plain.New(h, slog.New(slog.DiscardHandler))
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(bound.Listen(l)) }()
@@ -108,9 +110,9 @@ func visitors(t *testing.T, most int, f *fake) (dial func() *visitor, bound *htt
 
 // rests waits until so many connections are between two requests: a server notes that
 // after the answer.
-func rests(t *testing.T, bound *httpapi.Connections, idle int) {
+func rests(t *testing.T, bound *conn.Bound, idle int) {
 	t.Helper()
-	becomes(t, "connections are idle", bound.Idle, idle)
+	becomes(t, "connections are idle", func() int { return bound.Counts().Idle }, idle)
 }
 
 func becomes(t *testing.T, what string, is func() int, want int) {
@@ -226,7 +228,7 @@ func streams(t *testing.T, v *visitor) func(end <-chan struct{}) <-chan int {
 // TestStreamsTakeRoom: each request of HTTP/2 beyond the first of its connection takes the room
 // of a connection while it is under way, displaces as one, and is refused where there is none.
 func TestStreamsTakeRoom(t *testing.T) {
-	if plain {
+	if onFasthttp {
 		t.Skip("it has no HTTP/2")
 	}
 	dial, bound := visitors(t, 4, &fake{})
@@ -236,7 +238,7 @@ func TestStreamsTakeRoom(t *testing.T) {
 	}
 	rests(t, bound, 1)
 	strangers := []*visitor{dial(), dial(), dial()}
-	becomes(t, "are open", bound.Open, 4)
+	becomes(t, "are open", func() int { return bound.Counts().Open }, 4)
 	end := make(chan struct{})
 	var statuses []<-chan int
 	for i := range 4 {
@@ -245,7 +247,7 @@ func TestStreamsTakeRoom(t *testing.T) {
 			strangers[i-1].gone(t)
 		}
 	}
-	becomes(t, "are open", bound.Open, 4)
+	becomes(t, "are open", func() int { return bound.Counts().Open }, 4)
 	if status := <-check(nil); status != http.StatusServiceUnavailable {
 		t.Errorf("a fifth request: %d", status)
 	}
@@ -257,21 +259,21 @@ func TestStreamsTakeRoom(t *testing.T) {
 		}
 	}
 	rests(t, bound, 1)
-	becomes(t, "are open", bound.Open, 1)
+	becomes(t, "are open", func() int { return bound.Counts().Open }, 1)
 
 	// All of a stranger makes room at once.
 	end = make(chan struct{})
 	defer close(end)
 	check = streams(t, dial())
 	first := check(end)
-	becomes(t, "requests are under way", bound.Streams, 1)
+	becomes(t, "requests are under way", func() int { return bound.Counts().Streams }, 1)
 	second := check(end)
-	becomes(t, "are open", bound.Open, 3)
+	becomes(t, "are open", func() int { return bound.Counts().Open }, 3)
 	others := []*visitor{dial(), dial()}
 	if a, b := <-first, <-second; a != 0 || b != 0 {
 		t.Errorf("a stranger's requests: %d, %d", a, b)
 	}
-	becomes(t, "are open", bound.Open, 3)
+	becomes(t, "are open", func() int { return bound.Counts().Open }, 3)
 	for _, v := range others {
 		v.check(t)
 	}
@@ -293,7 +295,7 @@ func fill(c net.Conn) (n int) {
 // TestKernelKeepsLittle: what is sent and not read, by either side, takes little of the kernel's memory.
 func TestKernelKeepsLittle(t *testing.T) {
 	const most = 512 << 10 // of both sides
-	bound, err := httpapi.NewConnections("http", 1, noop.Meter{})
+	bound, err := conn.New("http", 1, noop.Meter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +359,7 @@ func TestConnectionsOfEachListener(t *testing.T) {
 	reader := metric.NewManualReader()
 	meter := metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
 	for _, listener := range []string{"http", "admin"} {
-		if _, err := httpapi.NewConnections(listener, 1, meter); err != nil {
+		if _, err := conn.New(listener, 1, meter); err != nil {
 			t.Fatal(err)
 		}
 	}

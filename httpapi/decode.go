@@ -139,7 +139,7 @@ func decodeBatch(body []byte) ([]item, []quota.FieldError) {
 		return nil, wrong
 	}
 	if n := len(b.Checks); n == 0 || n > MaxChecks {
-		return nil, []quota.FieldError{{Pointer: "/checks", Detail: fmt.Sprintf("must be an array of 1 to %d checks", MaxChecks)}}
+		return nil, []quota.FieldError{{Pointer: "/checks", Detail: fmt.Sprintf("must have 1 to %d checks, has %d", MaxChecks, n)}}
 	}
 	items := make([]item, len(b.Checks))
 	for i := range items {
@@ -177,8 +177,8 @@ func decode(body []byte, into any, members string) []quota.FieldError {
 		e.Detail = "is not a member here; there are: " + members
 	case e.Pointer == "":
 		e.Detail = "must be an object with the members " + members + ", is " + kindName(form.JSONKind)
-	default:
-		e.Detail = "must be an array, is " + kindName(form.JSONKind)
+	default: // the only member that has a kind and no type of its own
+		e.Detail = "must be an array of 1 to 100 checks, is " + kindName(form.JSONKind)
 	}
 	return []quota.FieldError{e}
 }

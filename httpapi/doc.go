@@ -4,23 +4,30 @@
 //	NewData    POST /v1/check, /v1/check:batch, /v1/report, GET /v1/usage/{tenant},
 //	           GET /v1/explain/{tenant}, ANY /v1/authz, /v1/authz/{path...}, /v1/authz-nginx, GET /v1/openapi.yaml
 //	NewAdmin   /healthz, /readyz, /metrics, /v1/regions, /v1/top, /v1/explain/{tenant}, DELETE /v1/usage/{tenant}, /debug/pprof/
-//	NewServer  an http.Server with every timeout and size limit set
-//	NewConnections  a bound of its connections
+//	NewServer  an http.Server with every timeout and size limit set; package plain has one on fasthttp
+//
+// A request passes these files, top to bottom:
+//
+//	server.go       net/http: a Request from an engine, and its limits
+//	handler.go      who may call, what is in flight, panics, refusals, the log
+//	endpoints.go    the table of calls
+//	check.go        checks, reports, usage and batches, and their answers
+//	request.go      the body, query and header of a check; decode.go is its JSON
+//	forwardauth.go  what gateways ask; identity.go is who a request is of, forwarded.go the same over gRPC
+//	admin.go        calls of the admin listener; top.go, session.go
+//
+// Below it are access (callers and hosts), paths (routes), conn (connections) and answer (JSON and header fields).
 //
 // It guarantees:
 //
 //   - Every answer is one of openapi.yaml. A request that breaks a rule gets a
-//     problem document that lists its errors, up to 32, and is never charged.
+//     problem document that lists its errors and is never charged.
 //   - Forward-auth calls are answered with 200, 429 or 403 only, because gateways
 //     take a 5xx for an outage of the limiter. (net/http itself answers 400 or 431
 //     to malformed requests.)
 //   - A refusal arrives: a connection is drained before it is closed.
-//   - The body has the Decision exactly; header fields are whole seconds, rounded
-//     up and lengthened by at most a tenth as jitter.
 //
 // It decides nothing, stores no usage, opens no listener and starts no goroutine.
 // Settings are read once per request through a func, so that a reload takes effect
-// with the next request.
-//
-// Everything here is safe for concurrent use.
+// with the next request. Everything here is safe for concurrent use.
 package httpapi

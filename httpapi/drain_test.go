@@ -21,12 +21,14 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/conn"
+	"github.com/regiond/regiond/httpapi/plain"
 )
 
 // TestRefusalArrives: a client that reads nothing before it has sent all of a request gets the refusal, and then the end.
 // A connection that is closed with unread bytes is reset, which gateways take for an outage of the limiter.
 func TestRefusalArrives(t *testing.T) {
-	if plain {
+	if onFasthttp {
 		t.Skip("it was all engines' the first time")
 	}
 	h, err := httpapi.NewData(options(&fake{}))
@@ -41,10 +43,10 @@ func TestRefusalArrives(t *testing.T) {
 		Serve(l net.Listener) error
 		Close() error
 	}{
-		"fasthttp": httpapi.NewPlainServer(h, log, nil), "net/http": httpapi.NewServer(h, log, nil), "TLS": httpapi.NewServer(h, log, nil),
+		"fasthttp": plain.New(h, log), "net/http": httpapi.NewServer(h, log, nil), "TLS": httpapi.NewServer(h, log, nil),
 	} {
 		t.Run(engine, func(t *testing.T) {
-			bound, err := httpapi.NewConnections("http", 100, noop.Meter{})
+			bound, err := conn.New("http", 100, noop.Meter{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,10 +139,10 @@ func TestDrainIsBounded(t *testing.T) {
 	dial, bound := visitors(t, 2, &fake{})
 	silent := dial()
 	silent.refuse(t)
-	if n := bound.Open(); n != 1 {
+	if n := func() int { return bound.Counts().Open }(); n != 1 {
 		t.Errorf("%d connections are open after the refusal, want 1 until the client closes it", n)
 	}
-	becomes(t, "are open", bound.Open, 0)
+	becomes(t, "are open", func() int { return bound.Counts().Open }, 0)
 	endless, sent := dial(), 0
 	if c, ok := endless.Conn.(*net.TCPConn); !ok || c.SetWriteBuffer(4096) != nil { // or the kernel takes many MiB
 		t.Fatal("the client's own buffer is not small")
@@ -154,7 +156,7 @@ func TestDrainIsBounded(t *testing.T) {
 	if sent > 4<<20 {
 		t.Errorf("%d bytes of one request were taken", sent)
 	}
-	becomes(t, "are open", bound.Open, 0)
+	becomes(t, "are open", func() int { return bound.Counts().Open }, 0)
 }
 
 // TestDrainMakesRoom: a refused connection whose client does not close it is displaced, also one that is proven.
@@ -196,7 +198,7 @@ func TestIdleIsClosedAtOnce(t *testing.T) {
 // client, and so Caddy, does not send one that is above what the server says that it takes; others do, and then all requests
 // of the connection would end with it.
 func TestRefusalArrivesOverHTTP2(t *testing.T) {
-	if plain {
+	if onFasthttp {
 		t.Skip("this engine has no HTTP/2")
 	}
 	dial, _ := visitors(t, 10, &fake{})

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/plain"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -28,7 +29,7 @@ type outcome struct {
 }
 
 // both sends the same bytes to both engines.
-func both(t *testing.T, sent []byte) (standard, plain outcome) {
+func both(t *testing.T, sent []byte) (standard, fast outcome) {
 	t.Helper()
 	run := func(serve func(h *httpapi.Handler) connServer) outcome {
 		f := &fake{decide: func(_ context.Context, r quota.Request) (quota.Decision, error) {
@@ -52,8 +53,8 @@ func both(t *testing.T, sent []byte) (standard, plain outcome) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	standard = run(func(h *httpapi.Handler) connServer { return once{httpapi.NewServer(h, log, nil)} })
-	plain = run(func(h *httpapi.Handler) connServer { return httpapi.NewPlainServer(h, log, nil) })
-	return standard, plain
+	fast = run(func(h *httpapi.Handler) connServer { return plain.New(h, log) })
+	return standard, fast
 }
 
 // once serves one connection with net/http.
@@ -94,29 +95,29 @@ func (l *onceListener) Addr() net.Addr { return text("127.0.0.1:80") }
 
 // judge compares: what net/http refuses the other refuses, and what both answer they
 // answer alike. stricter reports that only net/http accepted it.
-func judge(t *testing.T, sent []byte, standard, plain outcome) (stricter bool) {
+func judge(t *testing.T, sent []byte, standard, fast outcome) (stricter bool) {
 	t.Helper()
-	if len(plain.calls) < len(standard.calls) {
-		n := len(plain.calls)
-		stricter = len(plain.answers) > n && plain.answers[n].status >= 400 || len(plain.answers) == n
+	if len(fast.calls) < len(standard.calls) {
+		n := len(fast.calls)
+		stricter = len(fast.answers) > n && fast.answers[n].status >= 400 || len(fast.answers) == n
 		standard.calls, standard.answers = standard.calls[:n], standard.answers[:min(n, len(standard.answers))]
-		plain.answers = plain.answers[:n]
+		fast.answers = fast.answers[:n]
 		if !stricter {
-			t.Errorf("%q: fasthttp did not refuse: %+v", sent, plain)
+			t.Errorf("%q: fasthttp did not refuse: %+v", sent, fast)
 		}
 	}
-	if !slices.Equal(standard.calls, plain.calls) {
-		t.Fatalf("%q:\nnet/http asked %q\nfasthttp asked %q", sent, standard.calls, plain.calls)
+	if !slices.Equal(standard.calls, fast.calls) {
+		t.Fatalf("%q:\nnet/http asked %q\nfasthttp asked %q", sent, standard.calls, fast.calls)
 	}
-	for _, answer := range plain.answers {
+	for _, answer := range fast.answers {
 		isDated(t, answer)
 	}
 	for i := range standard.calls {
-		if i >= len(standard.answers) || i >= len(plain.answers) {
+		if i >= len(standard.answers) || i >= len(fast.answers) {
 			continue // the answer had no reader
 		}
 		isDated(t, standard.answers[i])
-		a, b := standard.answers[i], plain.answers[i]
+		a, b := standard.answers[i], fast.answers[i]
 		delete(a.header, "Connection")
 		delete(b.header, "Connection")
 		if a.status != b.status || a.body != b.body || !reflect.DeepEqual(a.header, b.header) {
@@ -225,21 +226,21 @@ func hostile() []string {
 // TestEnginesAgree: bytes that clients and attackers send are asked and answered alike by
 // both engines, but that fasthttp may refuse more. Of honest requests it refuses none.
 func TestEnginesAgree(t *testing.T) {
-	if plain {
+	if onFasthttp {
 		t.Skip("it was both engines' the first time")
 	}
 	for _, sent := range honest() {
-		standard, plain := both(t, []byte(sent))
-		if judge(t, []byte(sent), standard, plain) {
-			t.Errorf("%q is refused: %+v, %+v", sent, standard, plain)
+		standard, fast := both(t, []byte(sent))
+		if judge(t, []byte(sent), standard, fast) {
+			t.Errorf("%q is refused: %+v, %+v", sent, standard, fast)
 		}
-		if len(standard.answers) != len(plain.answers) {
-			t.Errorf("%q: %d and %d answers: %+v, %+v", sent, len(standard.answers), len(plain.answers), standard, plain)
+		if len(standard.answers) != len(fast.answers) {
+			t.Errorf("%q: %d and %d answers: %+v, %+v", sent, len(standard.answers), len(fast.answers), standard, fast)
 		}
 	}
 	for _, sent := range hostile() {
-		standard, plain := both(t, []byte(sent))
-		if judge(t, []byte(sent), standard, plain) {
+		standard, fast := both(t, []byte(sent))
+		if judge(t, []byte(sent), standard, fast) {
 			t.Logf("only net/http accepts %.100q", sent)
 		}
 	}
@@ -247,7 +248,7 @@ func TestEnginesAgree(t *testing.T) {
 
 // TestPieces: what arrives byte by byte is answered as what arrives at once.
 func TestPieces(t *testing.T) {
-	if plain {
+	if onFasthttp {
 		t.Skip("it was fasthttp's the first time")
 	}
 	for _, sent := range honest() {
@@ -257,7 +258,7 @@ func TestPieces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil)
+		s := plain.New(h, slog.New(slog.DiscardHandler))
 		head := strings.HasPrefix(sent, "HEAD ")
 		whole := exchange(s, "192.0.2.1:1234", strings.NewReader(sent), head)
 		pieces := exchange(s, "192.0.2.1:1234", iotest.OneByteReader(strings.NewReader(sent)), head)
@@ -287,7 +288,7 @@ func FuzzEngines(f *testing.F) {
 		if emptyLines.Match(sent) {
 			t.Skip("RFC 9112, 2.2")
 		}
-		standard, plain := both(t, sent)
-		judge(t, sent, standard, plain)
+		standard, fast := both(t, sent)
+		judge(t, sent, standard, fast)
 	})
 }

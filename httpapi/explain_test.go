@@ -7,40 +7,41 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/quota"
 )
 
 // TestExplain: both listeners look, spend nothing, and say why, to whom may know.
 func TestExplain(t *testing.T) {
 	const told = "Region eu lets tenant acme spend 1 unit."
-	tokens, err := httpapi.ParseTokens(strings.NewReader("why "+hashOf("why")+" scopes=explain\nuse "+hashOf("use")+"\n"+
-		"held "+hashOf("held")+" scopes=explain tenants=globex"), httpapi.DefaultScopes)
+	tokens, err := access.ParseTokens(strings.NewReader("why "+hashOf("why")+" scopes=explain\nuse "+hashOf("use")+"\n"+
+		"held "+hashOf("held")+" scopes=explain tenants=globex"), access.DefaultScopes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	admins, err := httpapi.ParseTokens(strings.NewReader("ops "+hashOf("ops")), httpapi.AdminScopes)
+	admins, err := access.ParseTokens(strings.NewReader("ops "+hashOf("ops")), access.AdminScopes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {
 		admin   bool
 		address string
-		access  httpapi.Access
+		access  access.Access
 		token   string
 		target  string
 		status  int
 		says    string // in a refusal
 	}{
-		{false, "127.0.0.1:8080", httpapi.Access{}, "", "/v1/explain/acme", 200, ""},
-		{false, "0.0.0.0:8080", httpapi.Access{Tokens: tokens}, "why", "/v1/explain/acme?policy=gold&cost=3&dim.user=42", 200, ""},
-		{false, "0.0.0.0:8080", httpapi.Access{Tokens: tokens}, "use", "/v1/explain/acme", 403, "the caller needs scope explain"},
-		{false, "0.0.0.0:8080", httpapi.Access{Tokens: tokens}, "held", "/v1/explain/acme", 403, "the caller is held to other tenants"},
-		{false, "127.0.0.1:8080", httpapi.Access{}, "", "/v1/explain/acme?window=1m", 400, "there are: policy, cost, explain, dim.<name>"},
-		{false, "127.0.0.1:8080", httpapi.Access{}, "", "/v1/explain/a%20b", 400, "must be printable ASCII"},
-		{true, "127.0.0.1:9090", httpapi.Access{}, "", "/v1/explain/acme", 200, ""},
-		{true, "0.0.0.0:9090", httpapi.Access{AdminTokens: admins}, "ops", "/v1/explain/acme", 200, ""},
-		{true, "0.0.0.0:9090", httpapi.Access{AdminTokens: admins}, "", "/v1/explain/acme", 401, ""},
-		{true, "0.0.0.0:9090", httpapi.Access{}, "", "/v1/explain/acme", 403, "Tenants are shown as hashes"},
+		{false, "127.0.0.1:8080", access.Access{}, "", "/v1/explain/acme", 200, ""},
+		{false, "0.0.0.0:8080", access.Access{Tokens: tokens}, "why", "/v1/explain/acme?policy=gold&cost=3&dim.user=42", 200, ""},
+		{false, "0.0.0.0:8080", access.Access{Tokens: tokens}, "use", "/v1/explain/acme", 403, "the caller needs scope explain"},
+		{false, "0.0.0.0:8080", access.Access{Tokens: tokens}, "held", "/v1/explain/acme", 403, "the caller is held to other tenants"},
+		{false, "127.0.0.1:8080", access.Access{}, "", "/v1/explain/acme?window=1m", 400, "there are: policy, cost, explain, dim.<name>"},
+		{false, "127.0.0.1:8080", access.Access{}, "", "/v1/explain/a%20b", 400, "must be printable ASCII"},
+		{true, "127.0.0.1:9090", access.Access{}, "", "/v1/explain/acme", 200, ""},
+		{true, "0.0.0.0:9090", access.Access{AdminTokens: admins}, "ops", "/v1/explain/acme", 200, ""},
+		{true, "0.0.0.0:9090", access.Access{AdminTokens: admins}, "", "/v1/explain/acme", 401, ""},
+		{true, "0.0.0.0:9090", access.Access{}, "", "/v1/explain/acme", 403, "Tenants are shown as hashes"},
 	} {
 		f := &fake{decide: func(_ context.Context, r quota.Request) (quota.Decision, error) {
 			d := allowed(r)

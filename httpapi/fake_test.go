@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	if m.Run() != 0 {
 		os.Exit(1)
 	}
-	plain = true
+	onFasthttp = true
 	leaks.Main(m)
 }
 
@@ -287,11 +287,11 @@ type reply struct {
 	dates  []string // of Date, which only what was sent has
 }
 
-// plain is set while the tests run on fasthttp.
-var plain bool
+// onFasthttp is set while the tests run on fasthttp.
+var onFasthttp bool
 
 func serve(h http.Handler, r *http.Request) reply {
-	if h, ok := h.(*httpapi.Handler); ok && plain && r.TLS == nil && canBeSent(r) {
+	if h, ok := h.(*httpapi.Handler); ok && onFasthttp && r.TLS == nil && canBeSent(r) {
 		return servePlain(h, r)
 	}
 	w := httptest.NewRecorder()

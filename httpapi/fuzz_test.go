@@ -11,7 +11,6 @@ import (
 
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/test/spelling"
 )
 
 // A body is either a request that encoding/json reads alike, or has errors;
@@ -45,42 +44,26 @@ func FuzzDecodeCheck(f *testing.F) {
 // sameAsPlain compares with the dumb twin, which is laxer but not different.
 func sameAsPlain(t *testing.T, body []byte, r quota.Request) {
 	t.Helper()
-	var plain struct {
+	var dumb struct {
 		Tenant, Policy string
 		Dimensions     map[string]string
 		Cost           *int64
 	}
-	if err := json.Unmarshal(body, &plain); err != nil {
+	if err := json.Unmarshal(body, &dumb); err != nil {
 		t.Fatalf("passed what encoding/json refuses: %v", err)
 	}
 	cost := int64(1)
-	if plain.Cost != nil {
-		cost = *plain.Cost
+	if dumb.Cost != nil {
+		cost = *dumb.Cost
 	}
-	if r.Tenant != plain.Tenant || r.Policy != plain.Policy || r.Cost != cost || len(r.Dimensions) != len(plain.Dimensions) {
-		t.Fatalf("got %+v, plainly %+v", r, plain)
+	if r.Tenant != dumb.Tenant || r.Policy != dumb.Policy || r.Cost != cost || len(r.Dimensions) != len(dumb.Dimensions) {
+		t.Fatalf("got %+v, plainly %+v", r, dumb)
 	}
 	for _, d := range r.Dimensions {
-		if plain.Dimensions[d.Name] != d.Value {
-			t.Fatalf("got %+v, plainly %+v", r, plain)
+		if dumb.Dimensions[d.Name] != d.Value {
+			t.Fatalf("got %+v, plainly %+v", r, dumb)
 		}
 	}
-}
-
-// A path that some server serves as /login is counted as login, or refused.
-func FuzzSpelling(f *testing.F) {
-	models := spelling.Servers()
-	for _, path := range spelling.Logins(3, 100) {
-		f.Add(path)
-	}
-	f.Fuzz(func(t *testing.T, path string) {
-		if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "? ") {
-			t.Skip("not the path of a request")
-		}
-		if servers, counted, _ := slipsPast(models, path); len(servers) > 0 {
-			t.Errorf("%q is counted as %s and served as /login by %q", path, counted, servers)
-		}
-	})
 }
 
 // Whatever a gateway forwards, the answer is 200, 403 or 429, and the limiter gets

@@ -59,7 +59,7 @@ func newHandler(o Options, endpoints []endpoint, other listener) (*Handler, erro
 
 // Answer answers a request, also one for which the handler panics.
 func (h *Handler) Answer(r *Request) Response {
-	c := &call{Handler: h, Request: r}
+	c := &call{Handler: h, Request: r, Response: Response{Fields: make(answer.Fields, 0, 8)}}
 	c.serve()
 	return c.Response
 }

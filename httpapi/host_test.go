@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 )
 
 // TestDNSRebinding: a page whose name resolves to a listener cannot use it. The browser
@@ -35,7 +36,7 @@ func TestDNSRebinding(t *testing.T) {
 		f := &fake{}
 		o := options(f)
 		o.Address = row.address
-		o.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth(), Access: httpapi.Access{AllowedHosts: []string{"admin.example"}}})
+		o.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth(), Access: access.Access{AllowedHosts: []string{"admin.example"}}})
 		for _, call := range row.calls {
 			h := data(t, o)
 			if strings.Contains(row.address, "9090") {

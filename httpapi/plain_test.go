@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +21,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/plain"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -60,7 +60,7 @@ func servePlain(h *httpapi.Handler, r *http.Request) reply {
 	}
 	wire.WriteString("\r\n")
 	wire.Write(body)
-	answers := exchange(httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil), r.RemoteAddr, &wire, r.Method == http.MethodHead)
+	answers := exchange(plain.New(h, slog.New(slog.DiscardHandler)), r.RemoteAddr, &wire, r.Method == http.MethodHead)
 	if len(answers) == 0 {
 		return reply{}
 	}
@@ -191,7 +191,7 @@ func TestShortOfDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, done := httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil), make(chan error, 1)
+	s, done := plain.New(h, slog.New(slog.DiscardHandler)), make(chan error, 1)
 	go func() { done <- s.Serve(&short{l, 3}) }()
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
 	if err != nil {
@@ -215,15 +215,15 @@ func TestStoppedBeforeItServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, stop := range map[string]func(*httpapi.PlainServer) error{
-		"shutdown": func(s *httpapi.PlainServer) error { return s.Shutdown(t.Context()) },
-		"close":    (*httpapi.PlainServer).Close,
+	for name, stop := range map[string]func(*plain.Server) error{
+		"shutdown": func(s *plain.Server) error { return s.Shutdown(t.Context()) },
+		"close":    (*plain.Server).Close,
 	} {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil)
+		s := plain.New(h, slog.New(slog.DiscardHandler))
 		if err := stop(s); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -243,65 +243,8 @@ func TestPlainPanic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers := exchange(httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), nil), "192.0.2.1:1", strings.NewReader(sized("", jsonCheck)), false)
-	if len(answers) != 1 || answers[0].status != http.StatusInternalServerError || answers[0].field("Connection") != "close" {
+	answers := exchange(plain.New(h, slog.New(slog.DiscardHandler)), "192.0.2.1:1", strings.NewReader(sized("", jsonCheck)), false)
+	if len(answers) != 1 || answers[0].status != http.StatusInternalServerError {
 		t.Errorf("%+v", answers)
-	}
-}
-
-// deadlines records those that are set on a connection.
-type deadlines struct {
-	net.Conn
-	read, write []time.Time
-}
-
-func (d *deadlines) Read([]byte) (int, error)  { return 0, nil }
-func (d *deadlines) Write([]byte) (int, error) { return 0, nil }
-
-func (d *deadlines) SetReadDeadline(t time.Time) error {
-	d.read = append(d.read, t)
-	return nil
-}
-
-func (d *deadlines) SetWriteDeadline(t time.Time) error {
-	d.write = append(d.write, t)
-	return nil
-}
-
-// What is in force when a connection reads or writes is never later than what was asked for, and earlier by little.
-func TestDeadlinesInForce(t *testing.T) {
-	start := time.Now()
-	at := func(after time.Duration) time.Time { return start.Add(after) }
-	for _, row := range []struct {
-		name       string
-		asked, set []time.Time // one before each read and write; those that are set
-	}{
-		{"the first", []time.Time{at(time.Second)}, []time.Time{at(time.Second)}},
-		{"the same again", []time.Time{at(time.Second), at(time.Second)}, []time.Time{at(time.Second)}},
-		{"an earlier one", []time.Time{at(time.Minute), at(time.Minute - 1)}, []time.Time{at(time.Minute), at(time.Minute - 1)}},
-		{"a little later", []time.Time{at(time.Second), at(1500 * time.Millisecond)}, []time.Time{at(time.Second)}},
-		{
-			"later little by little",
-			[]time.Time{at(time.Second), at(1400 * time.Millisecond), at(1800 * time.Millisecond)},
-			[]time.Time{at(time.Second), at(1800 * time.Millisecond)},
-		},
-		{"none, and one again", []time.Time{at(time.Second), {}, at(time.Second)}, []time.Time{at(time.Second), {}, at(time.Second)}},
-		{"none from the start", []time.Time{{}}, nil},
-	} {
-		below := &deadlines{}
-		c := httpapi.Timed(below)
-		for _, asked := range row.asked {
-			if err := errors.Join(c.SetReadDeadline(start), c.SetReadDeadline(asked), c.SetWriteDeadline(asked)); err != nil {
-				t.Fatal(err)
-			}
-			_, err1 := c.Read(nil)
-			_, err2 := c.Write(nil)
-			if err := errors.Join(err1, err2); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if !slices.Equal(below.read, row.set) || !slices.Equal(below.write, row.set) {
-			t.Errorf("%s: %v were set for reading and %v for writing, want %v", row.name, below.read, below.write, row.set)
-		}
 	}
 }

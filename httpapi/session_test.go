@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 )
 
 // logIn returns the cookie of a session, as a header line.
@@ -38,7 +39,7 @@ func (c *clockwork) read() time.Time { return c.now }
 
 func TestSession(t *testing.T) {
 	clock := &clockwork{now: time.Unix(1_700_000_000, 0)}
-	settings := &httpapi.Settings{Access: access(t)}
+	settings := &httpapi.Settings{Access: tokens(t)}
 	o := options(&fake{})
 	o.Now, o.Settings = clock.read, func() *httpapi.Settings { return settings }
 	h := admin(t, o)
@@ -94,11 +95,11 @@ func TestSession(t *testing.T) {
 	}
 
 	session = logIn(t, h, "adm1n")
-	settings = &httpapi.Settings{Access: httpapi.Access{AdminTokens: access(t).Tokens}}
+	settings = &httpapi.Settings{Access: access.Access{AdminTokens: tokens(t).Tokens}}
 	if got := status("GET", "/v1/regions", session); got != 401 {
 		t.Errorf("after a reload without its token a session gets %d", got)
 	}
-	settings = &httpapi.Settings{Access: access(t)}
+	settings = &httpapi.Settings{Access: tokens(t)}
 	if got := status("GET", "/v1/regions", session); got != 401 {
 		t.Errorf("once its token is back a session that has ended gets %d", got)
 	}
@@ -110,7 +111,7 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 	o := options(&fake{})
 	o.Address = "127.0.0.1:9090"
 	open := admin(t, o)
-	o.Settings = with(&httpapi.Settings{Access: httpapi.Access{AdminClientNames: []string{"op"}}})
+	o.Settings = with(&httpapi.Settings{Access: access.Access{AdminClientNames: []string{"op"}}})
 	byCertificate := admin(t, o)
 	for _, target := range []string{"/v1/events", "/debug/pprof/cmdline", "/debug/pprof/", "/v1/top", "/v1/explain/acme"} {
 		for header, want := range map[string]int{
@@ -164,7 +165,7 @@ func TestSessionsOfTwoPorts(t *testing.T) {
 	}
 	for _, port := range []string{"9090", "9190"} {
 		o := options(&fake{})
-		o.Settings = with(&httpapi.Settings{Access: access(t)})
+		o.Settings = with(&httpapi.Settings{Access: tokens(t)})
 		ports[port] = admin(t, o)
 		if got := ask("POST", port, `{"token":"adm1n"}`); got != 204 {
 			t.Fatalf("login at port %s: %d", port, got)
@@ -189,18 +190,18 @@ func TestSessionsOfTwoPorts(t *testing.T) {
 // TestStreamEndsWithItsCaller: events are written only for as long as who opened the stream might open it again.
 func TestStreamEndsWithItsCaller(t *testing.T) {
 	clock := &clockwork{now: time.Unix(1_700_000_000, 0)}
-	allowed := &httpapi.Settings{Access: access(t)}
+	allowed := &httpapi.Settings{Access: tokens(t)}
 	for name, end := range map[string]func(h http.Handler, settings **httpapi.Settings, session string){
 		"nothing": func(http.Handler, **httpapi.Settings, string) {},
 		"the token is gone": func(_ http.Handler, settings **httpapi.Settings, _ string) {
-			*settings = &httpapi.Settings{Access: httpapi.Access{AdminTokens: access(t).Tokens}}
+			*settings = &httpapi.Settings{Access: access.Access{AdminTokens: tokens(t).Tokens}}
 		},
 		"the token has other scopes": func(_ http.Handler, settings **httpapi.Settings, _ string) {
-			tokens, err := httpapi.ParseTokens(strings.NewReader("op "+hashOf("adm1n")+" scopes=metrics"), httpapi.AdminScopes)
+			tokens, err := access.ParseTokens(strings.NewReader("op "+hashOf("adm1n")+" scopes=metrics"), access.AdminScopes)
 			if err != nil {
 				t.Fatal(err)
 			}
-			*settings = &httpapi.Settings{Access: httpapi.Access{AdminTokens: tokens}}
+			*settings = &httpapi.Settings{Access: access.Access{AdminTokens: tokens}}
 		},
 		"the session is over": func(http.Handler, **httpapi.Settings, string) { clock.now = clock.now.Add(httpapi.SessionLife) },
 		"logged out": func(h http.Handler, _ **httpapi.Settings, session string) {
@@ -235,7 +236,7 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 
 func TestSessionsAreBounded(t *testing.T) {
 	o := options(&fake{})
-	o.Settings = with(&httpapi.Settings{Access: access(t)})
+	o.Settings = with(&httpapi.Settings{Access: tokens(t)})
 	h := admin(t, o)
 	var all []string
 	for range httpapi.MaxSessions + 1 {
@@ -249,12 +250,12 @@ func TestSessionsAreBounded(t *testing.T) {
 }
 
 func TestLoginRefused(t *testing.T) {
-	tokens, err := httpapi.ParseTokens(strings.NewReader("op "+hashOf("adm1n")+"\nscrape "+hashOf("metrics")+" scopes=metrics\nheld "+hashOf("held")+" tenants=acme"), httpapi.AdminScopes)
+	tokens, err := access.ParseTokens(strings.NewReader("op "+hashOf("adm1n")+"\nscrape "+hashOf("metrics")+" scopes=metrics\nheld "+hashOf("held")+" tenants=acme"), access.AdminScopes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := options(&fake{})
-	o.Settings = with(&httpapi.Settings{Access: httpapi.Access{AdminTokens: tokens}})
+	o.Settings = with(&httpapi.Settings{Access: access.Access{AdminTokens: tokens}})
 	h := admin(t, o)
 	for _, row := range []struct {
 		body   string

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/quota"
 )
 
 // ranked is the admin API of a listener at address, and the last query that its ranking was asked.
-func ranked(t testing.TB, address string, a httpapi.Access) (ask func(target string, header ...string) reply, last *quota.TopQuery) {
+func ranked(t testing.TB, address string, a access.Access) (ask func(target string, header ...string) reply, last *quota.TopQuery) {
 	t.Helper()
 	last = &quota.TopQuery{}
 	o := options(&fake{})
@@ -32,7 +33,7 @@ func ranked(t testing.TB, address string, a httpapi.Access) (ask func(target str
 }
 
 func TestTopQuery(t *testing.T) {
-	ask, last := ranked(t, "127.0.0.1:9090", httpapi.Access{})
+	ask, last := ranked(t, "127.0.0.1:9090", access.Access{})
 	for _, row := range []struct {
 		query string
 		want  quota.TopQuery
@@ -67,27 +68,27 @@ func TestTopQuery(t *testing.T) {
 // TestTopHidesTenants: names are shown on loopback and to callers that are known, others see
 // hashes, the same for the same tenant, and why.
 func TestTopHidesTenants(t *testing.T) {
-	tokens, err := httpapi.ParseTokens(strings.NewReader("ops "+hashOf("secret")+"\nheld "+hashOf("held")+" tenants=acme"), httpapi.AdminScopes)
+	tokens, err := access.ParseTokens(strings.NewReader("ops "+hashOf("secret")+"\nheld "+hashOf("held")+" tenants=acme"), access.AdminScopes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {
 		address string
-		access  httpapi.Access
+		access  access.Access
 		token   string
 		status  int
 		hidden  bool
 	}{
-		{"127.0.0.1:9090", httpapi.Access{}, "", 200, false},
-		{"localhost:9090", httpapi.Access{}, "", 200, false},
-		{"[::1]:9090", httpapi.Access{}, "", 200, false},
-		{"0.0.0.0:9090", httpapi.Access{}, "", 200, true},
-		{":9090", httpapi.Access{}, "", 200, true},
-		{"10.0.0.7:9090", httpapi.Access{}, "", 200, true},
-		{"10.0.0.7:9090", httpapi.Access{AdminTokens: tokens}, "secret", 200, false},
-		{"10.0.0.7:9090", httpapi.Access{AdminTokens: tokens}, "", 401, false},
-		{"10.0.0.7:9090", httpapi.Access{AdminTokens: tokens}, "held", 403, false},
-		{"10.0.0.7:9090", httpapi.Access{AdminClientNames: []string{"ops"}}, "", 401, false},
+		{"127.0.0.1:9090", access.Access{}, "", 200, false},
+		{"localhost:9090", access.Access{}, "", 200, false},
+		{"[::1]:9090", access.Access{}, "", 200, false},
+		{"0.0.0.0:9090", access.Access{}, "", 200, true},
+		{":9090", access.Access{}, "", 200, true},
+		{"10.0.0.7:9090", access.Access{}, "", 200, true},
+		{"10.0.0.7:9090", access.Access{AdminTokens: tokens}, "secret", 200, false},
+		{"10.0.0.7:9090", access.Access{AdminTokens: tokens}, "", 401, false},
+		{"10.0.0.7:9090", access.Access{AdminTokens: tokens}, "held", 403, false},
+		{"10.0.0.7:9090", access.Access{AdminClientNames: []string{"ops"}}, "", 401, false},
 	} {
 		ask, _ := ranked(t, row.address, row.access)
 		var header []string

@@ -16,6 +16,8 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/conn"
+	"github.com/regiond/regiond/httpapi/plain"
 )
 
 // TestLateRequestsAreTurnedAway: time counts from when the last byte of a request arrived, also before its connection was
@@ -28,7 +30,7 @@ func TestLateRequestsAreTurnedAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bound, err := httpapi.NewConnections("http", 100, noop.Meter{})
+	bound, err := conn.New("http", 100, noop.Meter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +67,8 @@ func TestLateRequestsAreTurnedAway(t *testing.T) {
 		Serve(l net.Listener) error
 		Close() error
 	} = httpapi.NewServer(h, slog.New(slog.DiscardHandler), bound)
-	if plain {
-		s = httpapi.NewPlainServer(h, slog.New(slog.DiscardHandler), bound)
+	if onFasthttp {
+		s = plain.New(h, slog.New(slog.DiscardHandler))
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(bound.Listen(l)) }()

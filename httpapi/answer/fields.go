@@ -2,7 +2,6 @@ package answer
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/regiond/regiond/quota"
@@ -94,31 +93,40 @@ func (fs *Fields) RateLimit(d *quota.Decision, in Input) {
 
 func (fs *Fields) triplet(names [3]string, s *quota.LimitState, reset int64) {
 	for i, n := range []int64{s.Limit.Units, s.Remaining, reset} {
-		fs.Set(names[i], integer(n))
+		fs.Set(names[i], string(appendInteger(nil, n)))
 	}
 }
 
 // draft11 adds two lists with an item for each limit. Names of policies and limits have no character
 // that a structured string would have to escape.
 func (fs *Fields) draft11(d *quota.Decision, jitter float64) {
-	var policies, states strings.Builder
+	policies, states := make([]byte, 0, 128), make([]byte, 0, 128)
 	for i := range d.Limits {
 		s := &d.Limits[i]
-		name := `"` + d.Policy + "." + s.Limit.Name + `"`
-		if i > 0 {
-			name = ", " + name
-		}
-		policies.WriteString(name + ";q=" + integer(s.Limit.Units))
+		policies, states = appendName(policies, d.Policy, s.Limit.Name), appendName(states, d.Policy, s.Limit.Name)
+		policies = appendInteger(append(policies, ";q="...), s.Limit.Units)
 		if w := windowSeconds(s.Limit.Window); w > 0 {
-			policies.WriteString(";w=" + integer(w))
+			policies = appendInteger(append(policies, ";w="...), w)
 		}
-		states.WriteString(name + ";r=" + integer(s.Remaining) + ";t=" + integer(waitSeconds(s, wait(s), jitter)))
+		states = appendInteger(append(states, ";r="...), s.Remaining)
+		states = appendInteger(append(states, ";t="...), waitSeconds(s, wait(s), jitter))
 	}
-	fs.Set(fieldPolicy, policies.String())
-	fs.Set(fieldState, states.String())
+	fs.Set(fieldPolicy, string(policies))
+	fs.Set(fieldState, string(states))
 }
 
-func integer(n int64) string { return strconv.FormatInt(min(max(n, 0), maxFieldInteger), 10) }
+// appendName begins an item of a list.
+func appendName(b []byte, policy, limit string) []byte {
+	if len(b) > 0 {
+		b = append(b, ", "...)
+	}
+	b = append(append(append(b, '"'), policy...), '.')
+	return append(append(b, limit...), '"')
+}
+
+func appendInteger(b []byte, n int64) []byte {
+	return strconv.AppendInt(b, min(max(n, 0), maxFieldInteger), 10)
+}
 
 // windowSeconds is the parameter w: 0, which leaves it out, below a second;
 // otherwise rounded up, so that q/w never promises a higher rate.

@@ -62,7 +62,7 @@ func New(listener string, most int, m metric.Meter) (*Bound, error) {
 	}
 	i, b := instruments.On(m), &Bound{most: most, listener: listener}
 	i.Gauge("regiond.http.connections", "{connection}", "Open connections, by listener.",
-		func(observe instruments.Observe) { observe(float64(b.size()), "listener", listener) })
+		func(observe instruments.Observe) { observe(float64(b.Counts().Open), "listener", listener) })
 	b.closed = i.CounterBy("regiond.http.connections.closed", "{connection}",
 		"Connections closed because there were too many, by listener and by what they were.", "listener")
 	for _, why := range []string{evictedUnproven, evictedIdle, evictedNew} {
@@ -75,10 +75,23 @@ func (b *Bound) evicted(why string, n int64) {
 	b.closed.Add(n, "listener", b.listener, "reason", why)
 }
 
-func (b *Bound) size() int {
+// Counts are numbers of what a bound counts.
+type Counts struct {
+	Open    int // connections, and requests that count as one
+	Idle    int // proven connections between two requests
+	Streams int // requests of HTTP/2 under way on unproven connections
+}
+
+// Counts returns them.
+func (b *Bound) Counts() Counts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.open
+	n := Counts{Open: b.open, Idle: b.idle.Len()}
+	for e := b.unproven.Front(); e != nil; e = e.Next() {
+		c, _ := e.Value.(*Conn) // the list has nothing else
+		n.Streams += c.streams
+	}
+	return n
 }
 
 // Listen returns a listener of bounded connections. TLS goes around it.

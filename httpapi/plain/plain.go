@@ -106,6 +106,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return http.ErrServerClosed
 }
 
+// ServeConn answers the requests of one connection, as Serve does.
+func (s *Server) ServeConn(c net.Conn) error { return s.fast.ServeConn(&watched{Conn: c}) }
+
 // Shutdown closes the listener and idle connections, and waits for the others until ctx
 // ends or Close is called.
 func (s *Server) Shutdown(ctx context.Context) error {

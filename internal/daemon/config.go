@@ -13,6 +13,7 @@ import (
 	"github.com/regiond/regiond/grpcapi"
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/internal/base/files"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
@@ -145,17 +146,17 @@ func apiSettings(top *region.Topology) (*httpapi.Settings, error) {
 	s.Access.AllowedHosts = top.Access.AllowedHosts
 	s.Headers = top.Headers
 	var err, err2 error
-	s.Access.Tokens, err = readTokens(top.Access.TokensFile, httpapi.DefaultScopes)
-	s.Access.AdminTokens, err2 = readTokens(top.Access.AdminTokensFile, httpapi.AdminScopes)
+	s.Access.Tokens, err = readTokens(top.Access.TokensFile, access.DefaultScopes)
+	s.Access.AdminTokens, err2 = readTokens(top.Access.AdminTokensFile, access.AdminScopes)
 	for _, t := range s.Access.Tokens {
-		if t.Scopes&httpapi.AdminScopes != 0 {
+		if t.Scopes&access.AdminScopes != 0 {
 			s.Access.AdminTokens = append(s.Access.AdminTokens, t)
 		}
 	}
 	return s, errors.Join(err, err2)
 }
 
-func readTokens(file string, scopes httpapi.Scope) ([]httpapi.Token, error) {
+func readTokens(file string, scopes access.Scope) ([]access.Token, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -163,7 +164,7 @@ func readTokens(file string, scopes httpapi.Scope) ([]httpapi.Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read tokens: %w", err)
 	}
-	tokens, err := httpapi.ParseTokens(bytes.NewReader(text), scopes)
+	tokens, err := access.ParseTokens(bytes.NewReader(text), scopes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

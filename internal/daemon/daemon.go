@@ -16,6 +16,8 @@ import (
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/grpcapi"
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/conn"
+	"github.com/regiond/regiond/httpapi/plain"
 	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/page"
 	"github.com/regiond/regiond/internal/telemetry"
@@ -205,7 +207,7 @@ func (d *Daemon) listen() error {
 	if err != nil {
 		return err
 	}
-	var server server = httpapi.NewPlainServer(data, d.log, bound)
+	var server server = plain.New(data, d.log)
 	if c.tls != nil {
 		server, at = httpapi.NewServer(data, d.log, bound), tlsListener(at, func() *tls.Config { return d.config.Load().tls })
 	}
@@ -272,7 +274,7 @@ func (d *Daemon) listenGRPC(c *config, data *httpapi.Handler, api *httpapi.Optio
 			_ = s.Close() // it never fails
 		}
 	}()
-	bound, err := httpapi.NewConnections("grpc", most, d.telemetry.Meter("httpapi"))
+	bound, err := conn.New("grpc", most, d.telemetry.Meter("httpapi"))
 	if err != nil {
 		return err
 	}
@@ -321,8 +323,8 @@ type server interface {
 }
 
 // bind opens a listener of bounded connections.
-func (d *Daemon) bind(name, addr string, most int) (*httpapi.Connections, net.Listener, error) {
-	bound, err := httpapi.NewConnections(name, most, d.telemetry.Meter("httpapi"))
+func (d *Daemon) bind(name, addr string, most int) (*conn.Bound, net.Listener, error) {
+	bound, err := conn.New(name, most, d.telemetry.Meter("httpapi"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -331,7 +333,7 @@ func (d *Daemon) bind(name, addr string, most int) (*httpapi.Connections, net.Li
 }
 
 // open opens a listener whose connections count for bound. advice says what to do where its port is taken.
-func open(name, addr, advice string, bound *httpapi.Connections) (net.Listener, error) {
+func open(name, addr, advice string, bound *conn.Bound) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s listener: %w; %s", name, err, advice)

@@ -25,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/store"
@@ -126,7 +127,7 @@ func newWorld(t *testing.T, texts []string) *world {
 		Dimensions: []quota.DimensionSource{{Name: "user", Header: "X-User"}},
 		Missing:    quota.MissingDeny, IPv6Prefix: quota.DefaultIPv6Prefix,
 	}})
-	w.guarded = handler(&httpapi.Settings{Access: httpapi.Access{Tokens: []httpapi.Token{{Name: "ci", SHA256: sha256.Sum256([]byte("data-secret")), Scopes: httpapi.DefaultScopes}}}})
+	w.guarded = handler(&httpapi.Settings{Access: access.Access{Tokens: []access.Token{{Name: "ci", SHA256: sha256.Sum256([]byte("data-secret")), Scopes: access.DefaultScopes}}}})
 	return w
 }
 

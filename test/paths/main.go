@@ -48,12 +48,12 @@ type way struct {
 
 var ways = []way{
 	{"one check, from the HTTP handler to the script and back", [][2]string{
-		{"(*httpapi.PlainServer).serve", "(*httpapi.call).dispatch"},
+		{"(*httpapi/plain.Server).serve", "(*httpapi.call).dispatch"},
 		{"(*httpapi.call).check", "(*limiter.Limiter).askOnce"},
 		{"(*limiter/redisstore.Store).Decide", "(*limiter/redisstore.node).pipeline"},
 		{"(*limiter/redisstore.node).exec", "limiter/redisstore.parseReplies"},
 		{"(*limiter.Limiter).decide", "(*limiter.query).decision"},
-		{"(*httpapi.call).answer", "(*httpapi.plainExchange).send"},
+		{"(*httpapi.call).answer", "(*httpapi/answer.Object).Decision"},
 	}},
 	{"one delta, from the script's reply to a peer's estimate", [][2]string{
 		{"(*limiter/redisstore.node).exec", "limiter/redisstore.parseReplies"},

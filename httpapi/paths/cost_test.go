@@ -1,4 +1,4 @@
-package httpapi_test
+package paths_test
 
 import (
 	"math/rand/v2"
@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/paths"
 )
 
 // costlyPieces are what paths are made of that servers read in many ways.
@@ -40,16 +40,16 @@ func insert(r *rand.Rand, path string) string {
 // The work for a path is bounded in bytes.
 func TestWorkForAPath(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
-	paths := []string{
+	all := []string{
 		"/.%20" + strings.Repeat("%25///.%20", 189), "/a;b=c/..%2e%2e;x/.//" + strings.Repeat("/.;x.%20//%20", 170),
 		"/" + strings.Repeat("a%2F..%252f;x/.//", 900),
 	}
 	for range 10_000 {
-		paths = append(paths, costlyPath(r))
+		all = append(all, costlyPath(r))
 	}
 	refused, most := 0, 0
-	for i, path := range paths {
-		scanned, copied, err := httpapi.PathWork(path)
+	for i, path := range all {
+		scanned, copied, err := paths.Work(path)
 		if scanned > 256<<10+len(path) || copied > 32<<10+len(path) {
 			t.Errorf("%d bytes were scanned and %d copied for %q", scanned, copied, path)
 		}
@@ -61,17 +61,17 @@ func TestWorkForAPath(t *testing.T) {
 		}
 		most = max(most, copied)
 	}
-	if most < 32<<10 || refused == 0 || refused == len(paths) {
-		t.Errorf("%d of %d refused, at most %d bytes copied: these paths are no test", refused, len(paths), most)
+	if most < 32<<10 || refused == 0 || refused == len(all) {
+		t.Errorf("%d of %d refused, at most %d bytes copied: these paths are no test", refused, len(all), most)
 	}
 }
 
 // Honest paths may be long: letters of other alphabets do not make one suspect.
 func TestLongHonestPathsPass(t *testing.T) {
-	f := forwardAuth()
+	f := routes()
 	for _, unit := range []string{"/%E6%9D%B1%E4%BA%AC", "/%D9%85%D8%B1%D8%AD%D8%A8%D8%A7", "/%25E6%259D%25B1", "/api/v1", "/hello%20world", "/größe"} {
 		path := strings.Repeat(unit, 8000/len(unit))
-		if got, err := httpapi.RouteName(f, "GET", path); err != nil || got != "other" {
+		if got, err := paths.RouteName(f, "GET", path); err != nil || got != "other" {
 			t.Errorf("%.40s… is %s: %v", path, got, err)
 		}
 	}
@@ -88,13 +88,12 @@ func BenchmarkWorstPath(b *testing.B) {
 		took time.Duration
 		path string
 	}
-	var rt httpapi.Router
-	f, r := forwardAuth(), rand.New(rand.NewPCG(1, 2))
+	f, r := routes(), rand.New(rand.NewPCG(1, 2))
 	least := func(path string, times int) time.Duration {
 		best := time.Hour
 		for range times {
 			start := time.Now()
-			_, _ = rt.Name(f, "POST", path)
+			_, _ = paths.RouteName(f, "POST", path)
 			best = min(best, time.Since(start))
 		}
 		return best
@@ -120,4 +119,21 @@ func BenchmarkWorstPath(b *testing.B) {
 	slices.SortFunc(worst, func(a, b measured) int { return int(b.took - a.took) })
 	b.ReportMetric(float64(worst[0].took.Nanoseconds())/1e3, "worst-µs")
 	b.Logf("%d bytes: %.200q", len(worst[0].path), worst[0].path)
+}
+
+// BenchmarkRoute finds the route of ordinary paths, and of one that servers read in several ways.
+func BenchmarkRoute(b *testing.B) {
+	f := routes()
+	for name, path := range map[string]string{
+		"plain": "/api/v1/items/42", "named": "/search/a/b", "file": "/static/app.min.js", "capitals": "/API/Items/42",
+		"escaped": "/caf%C3%A9/a%20b", "separator": "/projects/group%2Fname", "parameter": "/items/7;v=1", "dots": "/x/..%2Flogin",
+		"hostile": "/" + strings.Repeat("a%2F..%252f;x/.//", 900),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = paths.RouteName(f, "POST", path)
+			}
+		})
+	}
 }

@@ -1,4 +1,4 @@
-package httpapi_test
+package answer_test
 
 import (
 	"math"
@@ -10,20 +10,42 @@ import (
 	"github.com/dunglas/httpsfv"
 	"pgregory.net/rapid"
 
-	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/quota"
 )
 
+func allowed() quota.Decision {
+	return quota.Decision{Allowed: true, Policy: "standard", Cost: 1, Limits: []quota.LimitState{
+		{Limit: &quota.Limit{Name: "burst", Units: 20, Window: time.Second}, Remaining: 19, ResetAfter: time.Second},
+		{Limit: &quota.Limit{Name: "sustained", Units: 600, Window: time.Minute}, Remaining: 599, ResetAfter: 59_999_001 * time.Microsecond},
+	}}
+}
+
+func denied() quota.Decision {
+	d := allowed()
+	d.Allowed = false
+	d.Limits[1].Remaining, d.Limits[1].Denied, d.Limits[1].RetryAfter = 0, true, 12_000_001*time.Microsecond
+	return d
+}
+
+// render returns the header fields of a decision.
+func render(hs quota.Headers, d *quota.Decision, jitter float64, nowUS int64, denied bool) http.Header {
+	var fs answer.Fields
+	fs.RateLimit(d, answer.Input{Headers: hs, Jitter: jitter, NowUS: nowUS, Denied: denied})
+	h := http.Header{}
+	for _, f := range fs {
+		h[f.Name] = []string{f.Value}
+	}
+	return h
+}
+
 func TestFieldFormats(t *testing.T) {
 	const nowUS = 1_795_198_405_260_197
-	d := allowed(quota.Request{})
-	no := denied(quota.Request{})
-	used := denied(quota.Request{})
+	d, no, used, stored := allowed(), denied(), denied(), denied()
 	used.Limits[1].RetryAfter = 59_500 * time.Millisecond // with a tenth of jitter: 65 s
-	stored := denied(quota.Request{})
 	stored.StoreUS = 1_000_000_000_000_001
-	busy, _ := shed(t.Context(), quota.Request{})
-	pass, _ := passed(t.Context(), quota.Request{})
+	busy := quota.Decision{Policy: "standard", Basis: quota.BasisShed}
+	pass := quota.Decision{Policy: "standard", Basis: quota.BasisShed, Allowed: true, Enforcement: quota.Observe}
 	rows := []struct {
 		name    string
 		headers quota.Headers
@@ -46,7 +68,7 @@ func TestFieldFormats(t *testing.T) {
 		{"off denied", quota.Headers{Format: quota.HeadersOff}, &no, 0, "Retry-After: 13"},
 	}
 	for _, row := range rows {
-		h := httpapi.Fields(row.headers, row.d, row.jitter, nowUS, !row.d.Allowed)
+		h := render(row.headers, row.d, row.jitter, nowUS, !row.d.Allowed)
 		var got []string
 		for _, name := range []string{"RateLimit", "RateLimit-Limit", "RateLimit-Policy", "RateLimit-Remaining", "RateLimit-Reset", "Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
 			if v := h[name]; len(v) == 1 {
@@ -95,7 +117,7 @@ func TestFieldsParse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDecision(t)
 		jitter := rapid.Float64Range(0, 0.999999).Draw(t, "jitter")
-		h := httpapi.Fields(quota.Headers{}, &d, jitter, 0, !d.Allowed)
+		h := render(quota.Headers{}, &d, jitter, 0, !d.Allowed)
 		policies, states := parseList(t, h, "RateLimit-Policy"), parseList(t, h, "RateLimit")
 		if len(policies) != len(d.Limits) || len(states) != len(d.Limits) {
 			t.Fatalf("%d and %d members for %d limits", len(policies), len(states), len(d.Limits))
@@ -120,7 +142,7 @@ func TestFieldsParse(t *testing.T) {
 			}
 		}
 		for _, format := range []quota.HeaderFormat{quota.Triplet, quota.XRateLimit, quota.HeadersOff} {
-			other := httpapi.Fields(quota.Headers{Format: format}, &d, jitter, 0, !d.Allowed)
+			other := render(quota.Headers{Format: format}, &d, jitter, 0, !d.Allowed)
 			for name := range other {
 				parseList(t, other, name)
 			}
@@ -176,15 +198,5 @@ func roundedUp(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
 func boundSeconds(t *rapid.T, got int64, exact time.Duration) {
 	if up := roundedUp(exact); got < up || got*10 > up*11 {
 		t.Fatalf("%d s for %v", got, exact)
-	}
-}
-
-func TestOneDrawForAllFieldsOfAnAnswer(t *testing.T) {
-	draws := 0
-	o := options(&fake{decide: deny})
-	o.Jitter = func() float64 { draws++; return 0.999 }
-	got := serve(data(t, o), request("POST", "/v1/check", `{"tenant":"a"}`))
-	if draws != 1 || got.field("Retry-After") != "14" || !strings.Contains(got.field("RateLimit"), "t=14") || !strings.Contains(got.body, `"retry_after_ms":12001`) {
-		t.Errorf("%d draws, %v, %s", draws, got.header, got.body)
 	}
 }

@@ -1,4 +1,4 @@
-package httpapi_test
+package paths_test
 
 import (
 	"net/url"
@@ -8,16 +8,24 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/paths"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/spelling"
 )
+
+func routes() *quota.ForwardAuth {
+	return &quota.ForwardAuth{Routes: []quota.Route{
+		{Name: "login", Methods: []string{"POST"}, Path: "/login"},
+		{Name: "search", Path: "/search/*", Cost: 5},
+		{Name: "status", Path: "/status", Skip: true},
+	}}
+}
 
 // What a client might write to be served /login without being counted there,
 // or to be skipped as /status is.
 func TestRoutes(t *testing.T) {
 	const refused = "refused"
-	f := forwardAuth()
+	f := routes()
 	f.Routes = append(f.Routes,
 		quota.Route{Name: "files", Path: "/files/*"},
 		quota.Route{Name: "open", Path: "/public/*", Skip: true})
@@ -113,7 +121,7 @@ func TestRoutes(t *testing.T) {
 		{"", refused},
 	}
 	for _, row := range rows {
-		got, err := httpapi.RouteName(f, "POST", row.uri)
+		got, err := paths.RouteName(f, "POST", row.uri)
 		if err != nil {
 			got = refused
 		}
@@ -148,7 +156,7 @@ func TestRouteMethods(t *testing.T) {
 		{"", "/login", "refused"},
 		{"PÖST", "/login", "refused"},
 	} {
-		got, err := httpapi.RouteName(f, row.method, row.path)
+		got, err := paths.RouteName(f, row.method, row.path)
 		if err != nil {
 			got = "refused"
 		}
@@ -168,9 +176,9 @@ func TestCaseSensitive(t *testing.T) {
 		{"/%E2%84%AA/x", "kelvin", "other"}, // U+212A, a K for servers that know Unicode
 	} {
 		f.CaseSensitive = true
-		exact, err := httpapi.RouteName(f, "GET", row.path)
+		exact, err := paths.RouteName(f, "GET", row.path)
 		f.CaseSensitive = false
-		folded, err2 := httpapi.RouteName(f, "GET", row.path)
+		folded, err2 := paths.RouteName(f, "GET", row.path)
 		if err != nil || err2 != nil || exact != row.exact || folded != row.folded {
 			t.Errorf("%s is %s, and %s if case matters; want %s and %s (%v, %v)", row.path, folded, exact, row.folded, row.exact, err, err2)
 		}
@@ -187,7 +195,7 @@ func spelled() *quota.ForwardAuth {
 
 // slipsPast returns the servers that serve /login for a path which is counted otherwise.
 func slipsPast(models []spelling.Server, path string) (servers []string, counted string, served bool) {
-	counted, err := httpapi.RouteName(spelled(), "POST", path)
+	counted, err := paths.RouteName(spelled(), "POST", path)
 	for _, s := range models {
 		if !s.Serves(path) {
 			continue
@@ -202,9 +210,6 @@ func slipsPast(models []spelling.Server, path string) (servers []string, counted
 
 // However a client spells /login: what a server serves as /login is counted as login.
 func TestNoSpellingSlipsPast(t *testing.T) {
-	if plain {
-		t.Skip("no engine is asked")
-	}
 	models, served := spelling.Servers(), 0
 	for _, path := range spelling.Logins(2, 30_000) {
 		servers, counted, ok := slipsPast(models, path)
@@ -226,7 +231,7 @@ func TestHonestPathsPass(t *testing.T) {
 	f := spelled()
 	f.Routes = append(f.Routes, quota.Route{Name: "api", Path: "/api/*"}, quota.Route{Name: "users", Path: "/users/*"})
 	for _, path := range spelling.Honest(3, 2000) {
-		got, err := httpapi.RouteName(f, "POST", path)
+		got, err := paths.RouteName(f, "POST", path)
 		if err != nil || got == "login" {
 			t.Errorf("%s is %s: %v", path, got, err)
 		}
@@ -254,12 +259,12 @@ func plainRoute(f *quota.ForwardAuth, method, raw string) string {
 }
 
 func TestRoutesAgainstPlainCleaning(t *testing.T) {
-	f := forwardAuth()
+	f := routes()
 	pieces := rapid.SampledFrom([]string{"/", "//", "login", "search", "status", "x", ".", "..", "%2e", "%6cogin", "%2F", "%20", "a-b"})
 	rapid.Check(t, func(t *rapid.T) {
 		raw := "/" + strings.Join(rapid.SliceOfN(pieces, 0, 8).Draw(t, "pieces"), "")
 		method := rapid.SampledFrom([]string{"GET", "POST"}).Draw(t, "method")
-		got, err := httpapi.RouteName(f, method, raw)
+		got, err := paths.RouteName(f, method, raw)
 		want := plainRoute(f, method, raw)
 		// The plain reading counts, except that a skip is given up and a conflict
 		// refused where another server could read the path otherwise; it is never
@@ -274,6 +279,22 @@ func TestRoutesAgainstPlainCleaning(t *testing.T) {
 		plain := !strings.ContainsAny(raw, "%.;") && !strings.Contains(raw, "//")
 		if plain && got != want {
 			t.Fatalf("%s %s: %s, want %s: there is only one way to read it", method, raw, got, want)
+		}
+	})
+}
+
+// A path that some server serves as /login is counted as login, or refused.
+func FuzzSpelling(f *testing.F) {
+	models := spelling.Servers()
+	for _, path := range spelling.Logins(3, 100) {
+		f.Add(path)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "? ") {
+			t.Skip("not the path of a request")
+		}
+		if servers, counted, _ := slipsPast(models, path); len(servers) > 0 {
+			t.Errorf("%q is counted as %s and served as /login by %q", path, counted, servers)
 		}
 	})
 }
