@@ -52,7 +52,7 @@ man: ## write a man page for each command into bin/man
 	go test -count=1 -run 'TestManPages$$' ./cmd/regiond -man $(CURDIR)/bin/man
 
 # The program's packages run under the race detector; what judges them in test/ does not
-# need it and is faster without, and so do allocations, which it changes, and the longest
+# need it and is faster without, and so do the longest
 # worlds, which take four times as long with it: make chaos-long runs them so. make check vets,
 # so that need not be done twice; nothing here needs a debugger's data. Many tests wait for servers, so
 # three packages run at a time on two processors.
