@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestBehindCaddy(t *testing.T) { example().Run(t) }
 
-func TestUnderLoad(t *testing.T) { example().TestUnderLoad(t) }
+func TestUnderLoad(t *testing.T) { example().TestUnderLoad(t, false) }
 
 func example() gateway.Example {
 	return gateway.Example{
@@ -36,6 +36,22 @@ func example() gateway.Example {
 		NoTenant:   []gateway.Edit{{Old: "header_up -Cookie", New: "header_up -X-Tenant"}},
 		DownStatus: http.StatusServiceUnavailable,
 		Timeout:    100 * time.Millisecond,
+		// Only a regiond that fails makes Caddy fail open.
+		Statuses: map[int]int{
+			200: 200,
+			500: 200, 502: 200, 503: 200, 504: 200,
+			400: 500, 404: 500, 431: 500, 302: 500,
+		},
+		// Method and path are the customer's, identity and address are Caddy's, and no secret of the
+		// customer is sent.
+		Check: &gateway.Received{Method: http.MethodGet, URI: "/v1/authz", Header: http.Header{
+			"X-Tenant": {"acme"}, "X-Forwarded-For": {"127.0.0.2"},
+			"X-Forwarded-Method": {"POST"}, "X-Forwarded-Uri": {"/login?next=%2Fhome"},
+		}},
+		MoreFields:    true,
+		Absent:        []string{"X_tenant", "Authorization", "Cookie"},
+		Shed:          http.StatusTooManyRequests,
+		ReadsDecision: true,
 	}
 }
 
@@ -59,19 +75,6 @@ func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) (string, *
 	return addr, p
 }
 
-// TestCheck: method and path are the customer's, identity and address are Caddy's,
-// and no secret of the customer is sent.
-func TestCheck(t *testing.T) {
-	example().TestCheck(t, gateway.Received{Method: http.MethodGet, URI: "/v1/authz", Header: http.Header{
-		"X-Tenant": {"acme"}, "X-Forwarded-For": {"127.0.0.2"},
-		"X-Forwarded-Method": {"POST"}, "X-Forwarded-Uri": {"/login?next=%2Fhome"},
-	}}, true, "X_tenant", "Authorization", "Cookie")
-}
-
-func TestUncounted(t *testing.T) { example().TestUncounted(t, http.StatusTooManyRequests) }
-
-func TestConnectionField(t *testing.T) { example().TestConnectionField(t) }
-
 // TestManyFieldsOverTLS: a regiond with TLS offers HTTP/2, whose fields count 32 bytes more each. Caddy would not send those that
 // exceed what regiond takes, and fail open.
 func TestManyFieldsOverTLS(t *testing.T) {
@@ -89,17 +92,6 @@ func TestManyFieldsOverTLS(t *testing.T) {
 		t.Error("the request reached the app")
 	}
 }
-
-// TestStatuses: only a regiond that fails makes Caddy fail open.
-func TestStatuses(t *testing.T) {
-	example().TestStatuses(t, map[int]int{
-		200: 200,
-		500: 200, 502: 200, 503: 200, 504: 200,
-		400: 500, 404: 500, 431: 500, 302: 500,
-	})
-}
-
-func TestOtherServer(t *testing.T) { example().TestOtherServer(t) }
 
 // TestBrokenApp: the app's error reaches the customer, and the request is not sent
 // to the app twice.

@@ -4,23 +4,14 @@ package envoy_test
 
 import (
 	"context"
-	"fmt"
-	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/nats-io/nats-server/v2/server"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/gateway"
 )
 
@@ -128,18 +119,12 @@ func (a *asker) descriptors(t *testing.T, path, user, address string) (all []*co
 	return nil
 }
 
-// passes reports whether a request passes; cost 0 looks and charges nothing.
-func (a *asker) passes(t *testing.T, path, user, address string, cost ...uint64) bool {
+// passes reports whether a request passes.
+func (a *asker) passes(t *testing.T, path, user, address string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	ds := a.descriptors(t, path, user, address)
-	for _, d := range ds {
-		if len(cost) > 0 {
-			d.HitsAddend = wrapperspb.UInt64(cost[0])
-		}
-	}
-	answer, err := a.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: a.domain, Descriptors: ds})
+	answer, err := a.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: a.domain, Descriptors: a.descriptors(t, path, user, address)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,91 +154,4 @@ func TestRateLimitService(t *testing.T) {
 	if passed != perUser || a.passes(t, "/", "globex", "192.0.2.1") {
 		t.Errorf("%d requests of a user passed, and then one more or none; want %d", passed, perUser)
 	}
-}
-
-// TestThreeRegions: three regions with the shipped rls hold one limit.
-func TestThreeRegions(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds the program")
-	}
-	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	bus.Start()
-	t.Cleanup(func() { bus.Shutdown(); bus.WaitForShutdown() })
-	if !bus.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the NATS server does not start")
-	}
-	_, rls, found := strings.Cut(gateway.Read(t, "topology.yaml"), "\nrls:\n")
-	if !found {
-		t.Fatal("topology.yaml has no rls")
-	}
-	dir, binary := t.TempDir(), gateway.Build(t, "../..")
-	gateway.Render(t, "ratelimit.yaml", dir)
-	names := []string{"eu-west", "us-east", "ap-south"}
-	addrs := gateway.FreeAddrs(t, 3*len(names))
-	var text strings.Builder
-	text.WriteString("revision: 1\nregions:\n")
-	for i, name := range names {
-		fmt.Fprintf(&text, "  - {name: %s, http: %q, admin: %q, grpc: %q, nats: {urls: [%q]}}\n", name, addrs[3*i], addrs[3*i+1], addrs[3*i+2], bus.ClientURL())
-	}
-	text.WriteString("policies: [{name: standard, limits: [{name: all, units: 100, per: 1m}]}]\ntenants: {default: {policy: standard}}\nrls:\n" + rls)
-	file := filepath.Join(dir, "topology.yaml")
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var regions []*asker
-	var running []*gateway.Process
-	for _, name := range names {
-		running = append(running, gateway.Run(t, dir, binary, syscall.SIGINT, "serve", "--config", file, "--region", name, "--redis-budget", "5s", "--deadline", "6s"))
-	}
-	for i, p := range running {
-		p.Await(t, func() error { return ready(t, "http://"+addrs[3*i+1]+"/readyz") })
-		regions = append(regions, newAsker(t, addrs[3*i+2]))
-	}
-	first := regions[0]
-	passed := 0
-	for range perUser + 5 {
-		if first.passes(t, "/", "acme", "192.0.2.1") {
-			passed++
-		}
-	}
-	if passed == 0 || passed > perUser {
-		t.Fatalf("%d requests passed in one region, of %d in all", passed, perUser)
-	}
-	for i, other := range regions[1:] {
-		left := perUser - passed // what the first could not use while it did not know the others yet
-		for range left {
-			other.passes(t, "/", "acme", "192.0.2.1")
-		}
-		capture.Eventually(t, func() error {
-			if other.passes(t, "/", "acme", "192.0.2.1", 0) {
-				return fmt.Errorf("%s has something left", names[i+1])
-			}
-			return nil
-		})
-		if !other.passes(t, "/", "globex", "192.0.2.1", 0) {
-			t.Errorf("%s refuses a user who has used nothing", names[i+1])
-		}
-	}
-}
-
-func ready(t *testing.T, url string) error {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	a, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer a.Body.Close()
-	if a.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, a.Status)
-	}
-	return nil
 }

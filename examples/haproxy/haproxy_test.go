@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestBehindHAProxy(t *testing.T) { example().Run(t) }
 
-func TestUnderLoad(t *testing.T) { example().TestUnderLoad(t) }
+func TestUnderLoad(t *testing.T) { example().TestUnderLoad(t, false) }
 
 func example() gateway.Example {
 	return gateway.Example{
@@ -30,6 +30,20 @@ func example() gateway.Example {
 		NoTenant:     []gateway.Edit{{Old: "http-request lua.regiond", New: "http-request unset-var(txn.tenant)\n    http-request lua.regiond"}},
 		DownStatus:   http.StatusServiceUnavailable,
 		Timeout:      100 * time.Millisecond,
+		// Only a regiond that fails makes HAProxy fail open.
+		Statuses: map[int]int{
+			200: 200,
+			500: 200, 502: 200, 503: 200, 504: 200,
+			400: 500, 404: 500, 431: 500, 302: 500,
+		},
+		// Nothing of the customer's reaches regiond unless HAProxy puts it there.
+		Check: &gateway.Received{Method: http.MethodGet, Host: "regiond", URI: "/v1/authz", Header: http.Header{
+			"User-Agent": {"HAProxy"}, "Accept": {"*/*"}, // of HAProxy's HTTP client
+			"X-Tenant": {"acme"}, "X-Forwarded-For": {"127.0.0.2"},
+			"X-Forwarded-Method": {"POST"}, "X-Forwarded-Uri": {"/login?next=%2Fhome"},
+		}},
+		Shed:          http.StatusTooManyRequests,
+		ReadsDecision: true,
 	}
 }
 
@@ -57,30 +71,6 @@ func launch(t *testing.T, regiond, app string, edits ...gateway.Edit) (string, *
 	p.Await(t, func() error { return gateway.Dial(addr) })
 	return addr, p
 }
-
-// TestCheck: nothing of the customer's reaches regiond unless HAProxy puts it there.
-func TestCheck(t *testing.T) {
-	example().TestCheck(t, gateway.Received{Method: http.MethodGet, Host: "regiond", URI: "/v1/authz", Header: http.Header{
-		"User-Agent": {"HAProxy"}, "Accept": {"*/*"}, // of HAProxy's HTTP client
-		"X-Tenant": {"acme"}, "X-Forwarded-For": {"127.0.0.2"},
-		"X-Forwarded-Method": {"POST"}, "X-Forwarded-Uri": {"/login?next=%2Fhome"},
-	}}, false)
-}
-
-func TestUncounted(t *testing.T) { example().TestUncounted(t, http.StatusTooManyRequests) }
-
-func TestConnectionField(t *testing.T) { example().TestConnectionField(t) }
-
-// TestStatuses: only a regiond that fails makes HAProxy fail open.
-func TestStatuses(t *testing.T) {
-	example().TestStatuses(t, map[int]int{
-		200: 200,
-		500: 200, 502: 200, 503: 200, 504: 200,
-		400: 500, 404: 500, 431: 500, 302: 500,
-	})
-}
-
-func TestOtherServer(t *testing.T) { example().TestOtherServer(t) }
 
 // TestLog: requests that passed unlimited have decision=away.
 func TestLog(t *testing.T) {

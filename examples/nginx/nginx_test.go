@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestBehindNginx(t *testing.T) { example().Run(t) }
 
-func TestUnderLoad(t *testing.T) { example().TestUnderLoad(t) }
+func TestUnderLoad(t *testing.T) { example().TestUnderLoad(t, true) }
 
 func example() gateway.Example {
 	return gateway.Example{
@@ -30,6 +30,18 @@ func example() gateway.Example {
 		NoTenant:     []gateway.Edit{{Old: "proxy_set_header X-Tenant          $tenant;", New: `proxy_set_header X-Tenant          "";`}},
 		DownStatus:   http.StatusServiceUnavailable,
 		Timeout:      100 * time.Millisecond,
+		// Only a regiond that fails makes nginx fail open. Any other status is a mistake of configuration.
+		Statuses: map[int]int{
+			200: 200,
+			500: 200, 502: 200, 503: 200, 504: 200,
+			400: 500, 404: 500, 429: 500, 431: 500, 302: 500,
+		},
+		// Nothing of the customer's reaches regiond unless nginx puts it there.
+		Check: &gateway.Received{Method: http.MethodGet, Host: "regiond", URI: "/v1/authz-nginx", Header: http.Header{
+			"X-Tenant": {"acme"}, "X-Forwarded-For": {"127.0.0.2"},
+			"X-Original-Method": {"POST"}, "X-Original-Uri": {"/login?next=%2Fhome"},
+		}},
+		Shed: http.StatusForbidden,
 	}
 }
 
@@ -58,28 +70,6 @@ func tempPaths(dir string) string {
 		fmt.Fprintf(&b, "    %s_temp_path %s/%s;\n", kind, dir, kind)
 	}
 	return b.String()
-}
-
-// TestCheck: nothing of the customer's reaches regiond unless nginx puts it there.
-func TestCheck(t *testing.T) {
-	example().TestCheck(t, gateway.Received{Method: http.MethodGet, Host: "regiond", URI: "/v1/authz-nginx", Header: http.Header{
-		"X-Tenant": {"acme"}, "X-Forwarded-For": {"127.0.0.2"},
-		"X-Original-Method": {"POST"}, "X-Original-Uri": {"/login?next=%2Fhome"},
-	}}, false)
-}
-
-func TestUncounted(t *testing.T) { example().TestUncounted(t, http.StatusForbidden) }
-
-func TestConnectionField(t *testing.T) { example().TestConnectionField(t) }
-
-// TestStatuses: only a regiond that fails makes nginx fail open. Any other status
-// is a mistake of configuration.
-func TestStatuses(t *testing.T) {
-	example().TestStatuses(t, map[int]int{
-		200: 200,
-		500: 200, 502: 200, 503: 200, 504: 200,
-		400: 500, 404: 500, 429: 500, 431: 500, 302: 500,
-	})
 }
 
 // TestDecisionID: the id of a refusal reaches the customer and the log, so that both can be traced.

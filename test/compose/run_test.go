@@ -196,7 +196,6 @@ func scrape(t *testing.T, p *project) {
 			}
 		}
 	}
-	dashboard(t, prometheus)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -41,6 +41,18 @@ type Example struct {
 	// OwnPage is set when the refusal while regiond is down is the gateway's page,
 	// not a problem document.
 	OwnPage bool
+
+	// Statuses has what the customer gets for each status of regiond.
+	Statuses map[int]int
+	// Check is what a gateway that is not modelled sends regiond for a login of acme with forged
+	// fields: all of it, or, when MoreFields is set, what it has at least, without the fields Absent.
+	Check      *Received
+	MoreFields bool
+	Absent     []string
+	// Shed is the status by which regiond sheds a check of such a gateway.
+	Shed int
+	// ReadsDecision is set when the gateway reads X-Regiond-Decision.
+	ReadsDecision bool
 }
 
 // stack is the example as an operator runs it, each part on a free port.
@@ -96,13 +108,21 @@ func (e Example) Run(t *testing.T) {
 	} {
 		t.Run(scenario.name, func(t *testing.T) { scenario.test(t, binary) })
 	}
+	t.Run("each status of regiond", e.statuses)
+	if e.Check != nil {
+		t.Run("regiond gets what the gateway knows", e.check)
+		t.Run("what is not counted has no fields", e.uncounted)
+		t.Run("the field Connection removes nothing", e.connectionField)
+	}
+	if e.ReadsDecision {
+		t.Run("another server in place of regiond", e.otherServer)
+	}
 }
 
-// TestStatuses checks what the customer gets for each status of a server in
+// statuses checks what the customer gets for each status of a server in
 // regiond's place, and that 200 alone reaches the app.
-func (e Example) TestStatuses(t *testing.T, want map[int]int) {
-	t.Helper()
-	for regiond, customer := range want {
+func (e Example) statuses(t *testing.T) {
+	for regiond, customer := range e.Statuses {
 		header := http.Header{"X-Regiond-Decision": {"allow"}}
 		if regiond != http.StatusOK {
 			header = nil
@@ -119,10 +139,9 @@ func (e Example) TestStatuses(t *testing.T, want map[int]int) {
 	}
 }
 
-// TestOtherServer checks, of a gateway that reads X-Regiond-Decision, that the 200
+// otherServer checks, of a gateway that reads X-Regiond-Decision, that the 200
 // of another server on regiond's port lets nothing through.
-func (e Example) TestOtherServer(t *testing.T) {
-	t.Helper()
+func (e Example) otherServer(t *testing.T) {
 	app := NewApp(t)
 	c, _ := e.InFrontOf(t, NewServer(t, http.StatusOK, nil, "welcome").Addr, app.Addr, e.LongTimeouts...)
 	c.Send(t, Request{As: "acme"}).Is(t, http.StatusInternalServerError)
@@ -131,13 +150,11 @@ func (e Example) TestOtherServer(t *testing.T) {
 	}
 }
 
-// TestUncounted checks that a customer gets no RateLimit fields where regiond sends none:
-// on a route that is skipped, and when a check is shed, which regiond answers with the
-// status shed.
-func (e Example) TestUncounted(t *testing.T, shed int) {
-	t.Helper()
+// uncounted checks that a customer gets no RateLimit fields where regiond sends none:
+// on a route that is skipped, and when a check is shed.
+func (e Example) uncounted(t *testing.T) {
 	skips := NewServer(t, http.StatusOK, http.Header{"X-Regiond-Decision": {"allow"}}, "")
-	sheds := NewServer(t, shed, http.Header{
+	sheds := NewServer(t, e.Shed, http.Header{
 		"X-Regiond-Decision": {"deny"}, "Retry-After": {"1"}, "Content-Type": {"application/problem+json"},
 	}, `{"type":"x","title":"y","status":429,"detail":"z"}`+"\n")
 	for regiond, status := range map[*Server]int{skips: http.StatusOK, sheds: http.StatusTooManyRequests} {
@@ -151,10 +168,9 @@ func (e Example) TestUncounted(t *testing.T, shed int) {
 	}
 }
 
-// TestConnectionField checks that a customer cannot remove its identity by naming the
+// connectionField checks that a customer cannot remove its identity by naming the
 // field in Connection, which proxies do not pass on.
-func (e Example) TestConnectionField(t *testing.T) {
-	t.Helper()
+func (e Example) connectionField(t *testing.T) {
 	regiond, app := NewServer(t, http.StatusOK, http.Header{"X-Regiond-Decision": {"allow"}}, ""), NewApp(t)
 	c, _ := e.InFrontOf(t, regiond.Addr, app.Addr, e.LongTimeouts...)
 	for _, names := range []string{"X-Tenant", "x-tenant, x-forwarded-for, x-forwarded-method, x-forwarded-uri, x-original-uri"} {
@@ -170,11 +186,9 @@ func (e Example) TestConnectionField(t *testing.T) {
 	}
 }
 
-// TestCheck checks the request that regiond gets for a login of acme with forged
-// fields: want is all of it, or, when others is set, what it must have, and absent
-// what it must not.
-func (e Example) TestCheck(t *testing.T, want Received, others bool, absent ...string) {
-	t.Helper()
+// check checks the request that regiond gets for a login of acme with forged fields.
+func (e Example) check(t *testing.T) {
+	want := e.Check
 	regiond := NewServer(t, http.StatusOK, http.Header{"X-Regiond-Decision": {"allow"}}, "")
 	c, _ := e.InFrontOf(t, regiond.Addr, NewApp(t).Addr, e.LongTimeouts...)
 	header := forgery()
@@ -190,7 +204,7 @@ func (e Example) TestCheck(t *testing.T, want Received, others bool, absent ...s
 		t.Errorf("regiond got %s %s at host %s with body %q, want %s %s at %s without one",
 			got.Method, got.URI, got.Host, got.Body, want.Method, want.URI, want.Host)
 	}
-	if !others && !maps.EqualFunc(got.Header, want.Header, slices.Equal) {
+	if !e.MoreFields && !maps.EqualFunc(got.Header, want.Header, slices.Equal) {
 		t.Errorf("regiond got the fields\n%v, want\n%v", got.Header, want.Header)
 	}
 	for field, values := range want.Header {
@@ -198,7 +212,7 @@ func (e Example) TestCheck(t *testing.T, want Received, others bool, absent ...s
 			t.Errorf("regiond got %s: %q, want %q", field, got.Header[field], values)
 		}
 	}
-	for _, field := range absent {
+	for _, field := range e.Absent {
 		if values, ok := got.Header[field]; ok {
 			t.Errorf("regiond got %s: %q, want none", field, values)
 		}
