@@ -2,7 +2,7 @@ package sync
 
 import "errors"
 
-// ErrTooLarge means that a message of that size is refused each time it is published.
+// ErrTooLarge means that a message has more than Limit bytes.
 var ErrTooLarge = errors.New("message is larger than the bus takes")
 
 // Bus carries messages between processes at most once: it may lose, repeat and
@@ -13,6 +13,8 @@ type Bus interface {
 	// connection is in. nil means only that the bus accepted it; after an error it is
 	// lost. data is not kept. Nearly all messages have no header.
 	Publish(subject string, data []byte, header ...Field) error
+	// Limit is how many bytes a message may have at present, its header included; 0: not known.
+	Limit() int
 	// Messages delivers what others publish on the Subscriptions of our region, those of one
 	// publisher in its order. It is bounded:
 	// what does not fit is dropped. Our own messages may come back.

@@ -153,14 +153,14 @@ func TestLoansTravel(t *testing.T) {
 func TestLoansDropped(t *testing.T) {
 	carry(t, nil, func(w *world, eu, us *node) {
 		sent := eu.spy()
-		eu.bus.Limit(8_000)
+		eu.bus.SetLimit(8_000)
 		var many []wire.Want
 		for i := range uint64(3000) {
 			many = append(many, eu.wanted(i*0x9e3779b97f4a7c15))
 		}
 		eu.sendWants(many...)
 		sleep(2 * oneWay)
-		eu.bus.Limit(0)
+		eu.bus.SetLimit(0)
 		if n := len(sent(meshsync.SubjectLoan)); n < 4 || us.inbox.count() != [3]int{3000, 0, 0} {
 			t.Errorf("%v arrived in %d messages", us.inbox.count(), n)
 		}

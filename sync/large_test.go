@@ -14,7 +14,7 @@ import (
 // fills a gap.
 func TestTooLargeIsDivided(t *testing.T) {
 	meet(t, func(w *world, eu, us, _ *node) {
-		eu.bus.Limit(1 << 10)
+		eu.bus.SetLimit(8 << 10)
 		for i := range 5_000 {
 			eu.counters.Admit(int64(1+i), eu.cell(uint64(i)))
 		}
@@ -48,7 +48,7 @@ func TestTooLargeIsDivided(t *testing.T) {
 // is missing; all others are published.
 func TestTooLargeCounterIsDropped(t *testing.T) {
 	meet(t, func(w *world, eu, us, _ *node) {
-		eu.bus.Limit(250)
+		eu.bus.SetLimit(250)
 		large := eu.cell(50)
 		large.Limit = strings.Repeat("x", 300)
 		small := map[meshtest.Cell]int64{}

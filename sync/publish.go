@@ -82,7 +82,7 @@ func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err er
 		return 0, err
 	}
 	groups := m.o.Counters.Take(entries, all, b.number+1)
-	b.left, b.leftSince, b.leftAfter = messages(groups), now, b.number
+	b.left, b.leftSince, b.leftAfter = m.messages(groups), now, b.number
 	return countersIn(groups), m.drain()
 }
 
@@ -90,38 +90,16 @@ func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err er
 func (m *Mesh) drain() error {
 	b := &m.outbox
 	for len(b.left) > 0 {
-		switch err := m.sendUsage(&wire.Usage{Number: b.number + 1, Groups: b.left[0]}, m.publication(b.left[0])); {
-		case errors.Is(err, ErrTooLarge):
-			half := halves(b.left[0])
-			if half == nil { // dropped: peers miss its number
-				m.metrics.errors.Add(1)
-				b.spend()
-			}
-			b.left = append(half, b.left[1:]...)
-			continue
-		case err != nil:
+		err := m.sendUsage(&wire.Usage{Number: b.number + 1, Groups: b.left[0]}, m.publication(b.left[0]))
+		if err != nil && !errors.Is(err, ErrTooLarge) { // that is dropped: peers miss its number
 			return err
 		}
-		b.spend()
+		b.number++
+		b.extra = max(b.extra, b.number-b.leftAfter-1)
 		b.left = b.left[1:]
 		b.endSpan(true)
 	}
 	return nil
-}
-
-// spend uses up the number of the first of left.
-func (b *outbox) spend() {
-	b.number++
-	b.extra = max(b.extra, b.number-b.leftAfter-1)
-}
-
-// halves cuts a message in two; nil for a single counter.
-func halves(message []wire.Group) [][]wire.Group {
-	n := countersIn(message)
-	if n < 2 {
-		return nil
-	}
-	return wire.Split(message, (n+1)/2)
 }
 
 // publishAll is the last publication.
@@ -137,13 +115,13 @@ func (m *Mesh) publishAll() {
 	}
 }
 
-// messages divides counters into messages within the caps, with sorted rows, which encode
-// shortest.
-func messages(groups []wire.Group) [][]wire.Group {
+// messages divides counters into messages within the caps and what the bus takes, with sorted
+// rows, which encode shortest.
+func (m *Mesh) messages(groups []wire.Group) [][]wire.Group {
 	for i := range groups {
 		groups[i].Sort()
 	}
-	return wire.Split(groups, wire.MaxEntries)
+	return wire.Split(groups, m.o.Bus.Limit())
 }
 
 // sendUsage sends one message of counters, with the context of span if that is not nil.
@@ -188,7 +166,7 @@ func (m *Mesh) hand(kind, subject string, msg wire.Message, span trace.Span) err
 func (m *Mesh) noteSent(kind string, err error) {
 	b := &m.outbox
 	if errors.Is(err, ErrTooLarge) {
-		if kind == kindHeartbeat || kind == kindRequest || kind == kindTop { // the others are sent in smaller messages
+		if kind != kindLoan { // which is sent in smaller messages
 			m.metrics.errors.Add(1)
 		}
 		return

@@ -56,18 +56,13 @@ type snapshot struct {
 	answers []wire.Answer
 	piece
 	ahead piece
-	more  bool    // ahead is valid
-	cut   []piece // pieces between ahead and the rest of the walk
+	more  bool // ahead is valid
 	next  func() (piece, bool)
 	stop  func()
 }
 
 func (d *snapshot) readAhead() {
-	if len(d.cut) > 0 {
-		d.ahead, d.more, d.cut = d.cut[0], true, d.cut[1:]
-	} else {
-		d.ahead, d.more = d.next()
-	}
+	d.ahead, d.more = d.next()
 	d.chunk.Count, d.chunk.Answers = d.chunk.Index+1, d.answers
 	if d.more {
 		d.chunk.Count, d.chunk.Answers = d.chunk.Index+2, nil
@@ -81,24 +76,6 @@ func (d *snapshot) advance() bool {
 	}
 	d.piece = d.ahead
 	d.chunk.Index++
-	d.readAhead()
-	return true
-}
-
-// halve cuts the chunk in two, since the bus found it too large. It reports whether it could.
-func (d *snapshot) halve() bool {
-	cut := halves(d.groups)
-	if cut == nil {
-		return false
-	}
-	var rest []piece
-	for _, groups := range cut[1:] {
-		rest = append(rest, piece{d.origin, groups})
-	}
-	if d.more {
-		rest = append(rest, d.ahead)
-	}
-	d.groups, d.cut = cut[0], slices.Concat(rest, d.cut)
 	d.readAhead()
 	return true
 }
@@ -161,8 +138,12 @@ func (m *Mesh) sendNextChunk() {
 		m.snapshotSoon(now)
 		return
 	}
-	d := a.current
-	if m.silenced() || m.sendChunk(d, a.span) != nil {
+	d, sent := a.current, false
+	if !m.silenced() {
+		err := m.sendUsage(&wire.Usage{Origin: d.origin, Chunk: d.chunk, Groups: d.groups}, a.span)
+		sent = err == nil || errors.Is(err, ErrTooLarge) // that is dropped: the snapshot is not whole
+	}
+	if !sent {
 		m.due.snapshot = now + chunkRetry
 		return
 	}
@@ -174,21 +155,6 @@ func (m *Mesh) sendNextChunk() {
 		a.restEnd = now + restFor*(now-a.began)
 	}
 	m.snapshotSoon(now)
-}
-
-// sendChunk publishes the chunk, or as much of it as fits a message. One that never fits is
-// dropped: the snapshot is not whole then.
-func (m *Mesh) sendChunk(d *snapshot, span trace.Span) error {
-	for {
-		err := m.sendUsage(&wire.Usage{Origin: d.origin, Chunk: d.chunk, Groups: d.groups}, span)
-		if !errors.Is(err, ErrTooLarge) {
-			return err
-		}
-		if !d.halve() {
-			m.metrics.errors.Add(1)
-			return nil
-		}
-	}
 }
 
 // beginSnapshot begins a snapshot that answers all requests, or, while we rest, those that
@@ -245,7 +211,7 @@ func (m *Mesh) pieces(origins []string, since uint64) iter.Seq[piece] {
 	return func(yield func(piece) bool) {
 		walk := func(origin, author string, since uint64) bool {
 			for groups := range m.o.Counters.Live(author, since, chunkEntries) {
-				for _, message := range messages(groups) {
+				for _, message := range m.messages(groups) {
 					if !yield(piece{origin, message}) {
 						return false
 					}

@@ -71,6 +71,7 @@ func (b stuckBus) Publish(string, []byte, ...meshsync.Field) error {
 	<-b.over
 	return net.ErrClosed
 }
+func (b stuckBus) Limit() int                        { return 0 }
 func (b stuckBus) Messages() <-chan meshsync.Message { return nil }
 func (b stuckBus) Gaps() <-chan struct{}             { return nil }
 

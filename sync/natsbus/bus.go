@@ -132,6 +132,9 @@ func (b *Bus) enqueue(m meshsync.Message) error {
 	}
 }
 
+// Limit is how many bytes a message may have at this server; 0: there is no connection.
+func (b *Bus) Limit() int { return int(b.limit.Load()) }
+
 // Messages delivers what others publish for our region. It is never closed.
 func (b *Bus) Messages() <-chan meshsync.Message { return b.messages }
 

@@ -11,13 +11,13 @@ const (
 	growthSize = 2         // of a row, in words
 )
 
-// Split divides groups among messages of at most maxEntries counters and MaxMessage bytes
-// each, in their order; 0 means MaxEntries. A group that does not fit is cut between rows;
-// columns are not copied. Groups without rows are left out, and without any row there is
-// no message.
-func Split(groups []Group, maxEntries int) [][]Group {
-	if maxEntries < 1 || maxEntries > MaxEntries {
-		maxEntries = MaxEntries
+// Split divides groups among messages of at most MaxEntries counters each and of so many bytes,
+// or MaxMessage with 0, in their order. A counter that takes more has a message of its own. A
+// group that does not fit is cut between rows; columns are not copied. Groups without rows are
+// left out, and without any row there is no message.
+func Split(groups []Group, most int) [][]Group {
+	if most < 1 || most > MaxMessage {
+		most = MaxMessage
 	}
 	var messages [][]Group
 	var message []Group
@@ -28,7 +28,10 @@ func Split(groups []Group, maxEntries int) [][]Group {
 			if len(g.Growth) > 0 {
 				size += 8 * growthSize
 			}
-			n := min(len(g.IDs), maxEntries-entries, (MaxMessage-bytes-groupBytes)/size)
+			n := min(len(g.IDs), MaxEntries-entries, (most-bytes-groupBytes)/size)
+			if len(message) == 0 {
+				n = max(1, n)
+			}
 			if n <= 0 || len(message) == MaxGroups {
 				messages = append(messages, message)
 				message, entries, bytes = nil, 0, headBytes

@@ -118,6 +118,13 @@ func (b *Bus) Publish(subject string, data []byte, header ...meshsync.Field) err
 	return nil
 }
 
+// Limit implements meshsync.Bus.
+func (b *Bus) Limit() int {
+	b.net.mu.Lock()
+	defer b.net.mu.Unlock()
+	return b.most
+}
+
 // Messages implements meshsync.Bus.
 func (b *Bus) Messages() <-chan meshsync.Message { return b.messages }
 
@@ -148,8 +155,8 @@ func (b *Bus) Refuse(prefix string) {
 	b.refuse = prefix
 }
 
-// Limit has Publish refuse messages of more than so many bytes from now on; 0 ends that.
-func (b *Bus) Limit(bytes int) {
+// SetLimit has Publish refuse messages of more than so many bytes from now on; 0 ends that.
+func (b *Bus) SetLimit(bytes int) {
 	b.net.mu.Lock()
 	defer b.net.mu.Unlock()
 	b.most = bytes

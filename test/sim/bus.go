@@ -85,6 +85,9 @@ func (*port) Messages() <-chan meshsync.Message { return nil }
 // Gaps implements sync.Bus; the world calls Reconnected.
 func (*port) Gaps() <-chan struct{} { return nil }
 
+// Limit implements sync.Bus.
+func (*port) Limit() int { return 0 }
+
 // Publish implements sync.Bus.
 func (b *port) Publish(subject string, data []byte, _ ...meshsync.Field) error {
 	w := b.p.region.w
