@@ -235,9 +235,8 @@ func (c *changes) complete() uint64 {
 // others the count only means that another follows.
 type chunkTracker struct {
 	snapshot uint64
-	seen     []uint64 // a bit for each chunk
-	received uint32   // how many bits are set
-	count    uint32   // of all chunks; 0 until the last arrived
+	seen     map[uint32]bool // by index
+	count    uint32          // of all chunks; 0 until the last arrived
 	answers  []wire.Answer
 	whole    bool
 }
@@ -245,36 +244,19 @@ type chunkTracker struct {
 // add notes a chunk and reports whether that completes the snapshot. Chunks of an older
 // snapshot, and repeated ones, change nothing. wire bounds the index.
 func (a *chunkTracker) add(c *wire.Chunk) bool {
-	if c.Snapshot < a.snapshot {
-		return false
-	}
 	if c.Snapshot > a.snapshot {
-		a.reset()
-		a.snapshot = c.Snapshot
+		*a = chunkTracker{snapshot: c.Snapshot, seen: map[uint32]bool{}}
 	}
-	word, bit := int(c.Index/64), uint64(1)<<(c.Index%64)
-	for len(a.seen) <= word {
-		a.seen = append(a.seen, 0)
-	}
-	if a.whole || a.seen[word]&bit != 0 {
+	if c.Snapshot < a.snapshot || a.whole || a.seen[c.Index] {
 		return false
 	}
-	a.seen[word] |= bit
-	a.received++
+	a.seen[c.Index] = true
 	if c.Index+1 == c.Count {
 		a.count, a.answers = c.Count, c.Answers
 	}
-	a.whole = a.received == a.count
+	a.whole = len(a.seen) == int(a.count)
 	return a.whole
 }
 
 // abandon ignores the rest of the same snapshot, and it again.
-func (a *chunkTracker) abandon() {
-	a.reset()
-	a.whole = true
-}
-
-// reset forgets all chunks.
-func (a *chunkTracker) reset() {
-	a.seen, a.received, a.count, a.answers, a.whole = a.seen[:0], 0, 0, nil, false
-}
+func (a *chunkTracker) abandon() { a.whole = true }

@@ -249,19 +249,16 @@ func (l *Ledger) candidate(sh *shard, o *own, nowUS int64) (_ candidate, counter
 // compareCandidates orders by priority, then by name, so that the same changes are always
 // taken in the same order.
 func compareCandidates(a, b *candidate) int {
-	if c := cmp.Compare(a.lateSince, b.lateSince); c != 0 {
-		return c
-	}
-	if a.urgent != b.urgent {
-		if a.urgent {
-			return -1
+	rank := func(c *candidate) int {
+		if c.urgent {
+			return 0
 		}
 		return 1
 	}
-	if c := compareFullness(b, a); c != 0 {
+	if c := cmp.Or(cmp.Compare(a.lateSince, b.lateSince), cmp.Compare(rank(a), rank(b))); c != 0 {
 		return c
 	}
-	return cmp.Or(cmp.Compare(a.id, b.id), a.limit.compare(&b.limit.limitKey))
+	return cmp.Or(compareFullness(b, a), cmp.Compare(a.id, b.id), a.limit.compare(&b.limit.limitKey))
 }
 
 // compareFullness compares unpublished/L without rounding.

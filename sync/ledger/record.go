@@ -45,31 +45,9 @@ func (l *Ledger) Record(s *Series, c quota.Counter, storeUS int64) {
 	}
 	u.bucket, u.generation, u.stored = c.Bucket, c.Generation, true
 	by := l.cuts(s.Tenant)
-	if l.outdated(s, by, &u) {
-		return
+	if !l.outdated(s, by, &u) {
+		l.charge(s, &u, by, c.Units)
 	}
-	becameUrgent := false
-	u.sh.mu.Lock()
-	if by != nil {
-		l.purge(u.sh, s.ID, by)
-	}
-	if c.Generation != 0 && c.Units > 0 {
-		o, mine := l.ownCounter(&u)
-		if mine != nil && c.Units > mine.units {
-			if mine.units == 0 && u.began < 0 && c.Generation < storeUS-u.nowUS { // some of it is older than this process
-				mine.raise(c.Units, u.began, u.nowUS, s.WindowUS)
-			} else {
-				mine.grow(c.Units, u.began, u.nowUS, s.WindowUS)
-			}
-			becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
-		}
-		l.sample(o, s)
-	}
-	if p := u.sh.find(s.ID, &u.limit); p != 0 && u.sh.at(p).own != nil {
-		l.observe(u.sh.at(p), u.nowUS, c.Generation, storeUS)
-	}
-	u.sh.mu.Unlock()
-	l.updated(&u, becameUrgent)
 }
 
 // Local adds units that this process admitted while the store is away, in the
@@ -82,19 +60,40 @@ func (l *Ledger) Local(s *Series, units, storeUS int64) {
 	}
 	by := l.cuts(s.Tenant)
 	u.bucket, u.generation = storeUS/s.WindowUS, l.local(by)
+	l.charge(s, &u, by, units)
+}
+
+// charge raises our own counter: to units that the store holds, or by units that it does not.
+func (l *Ledger) charge(s *Series, u *update, by *cuts, units int64) {
 	becameUrgent := false
 	u.sh.mu.Lock()
 	if by != nil {
 		l.purge(u.sh, s.ID, by)
 	}
-	if o, mine := l.ownCounter(&u); mine != nil && mine.units < quota.MaxCounter {
-		o.local = u.generation
-		mine.grow(mine.units+min(units, quota.MaxCounter-mine.units), u.began, u.nowUS, s.WindowUS)
-		becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
+	if u.generation != 0 && units > 0 {
+		o, mine := l.ownCounter(u)
+		if mine != nil && !u.stored {
+			o.local = u.generation
+			units = mine.units + min(units, quota.MaxCounter-mine.units)
+		}
+		if mine != nil && units > mine.units {
+			if u.stored && mine.units == 0 && u.began < 0 && u.generation < u.clockUS-u.nowUS { // some of it is older than this process
+				mine.raise(units, u.began, u.nowUS, s.WindowUS)
+			} else {
+				mine.grow(units, u.began, u.nowUS, s.WindowUS)
+			}
+			becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
+		}
 		l.sample(o, s)
 	}
+	if p := u.sh.find(s.ID, &u.limit); u.stored && p != 0 && u.sh.at(p).own != nil {
+		l.observe(u.sh.at(p), u.nowUS, u.generation, u.clockUS)
+	}
 	u.sh.mu.Unlock()
-	l.updated(&u, becameUrgent)
+	l.report(u.done)
+	if becameUrgent {
+		signal.Send(l.urgent)
+	}
 }
 
 // peers is how many other regions there are.
@@ -128,14 +127,6 @@ func (l *Ledger) update(s *Series, storeUS int64) (update, bool) {
 	}
 	l.noteClock(0, storeUS, u.nowUS)
 	return u, true
-}
-
-// updated is called once the lock is given back.
-func (l *Ledger) updated(u *update, becameUrgent bool) {
-	l.report(u.done)
-	if becameUrgent {
-		signal.Send(l.urgent)
-	}
 }
 
 // yetToCome reports whether the store holds a bucket that lies further ahead of its clock
