@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/regiond/regiond/internal/status"
+	"github.com/regiond/regiond/internal/load"
 )
 
 // checkTimeout is far above the 50 ms in which a regiond answers.
@@ -110,8 +110,8 @@ func (t *target) check(req *http.Request, format string, stdout, stderr io.Write
 // readAnswer returns an answer and the exit code that it stands for. An error means
 // that regiond did not give it, whatever its status: there may be a proxy on the way,
 // or another server on the port.
-func readAnswer(code int, text []byte) (status.Answer, int, error) {
-	var a status.Answer
+func readAnswer(code int, text []byte) (load.Answer, int, error) {
+	var a load.Answer
 	if json.Unmarshal(text, &a) == nil {
 		switch {
 		case !decided(&a) && isProblem(a.Type): // neither yes nor no
@@ -126,7 +126,7 @@ func readAnswer(code int, text []byte) (status.Answer, int, error) {
 }
 
 // decided is false without a decision, and for a check that was shed.
-func decided(a *status.Answer) bool { return a.Basis != "" && (a.Allowed || a.Basis != "shed") }
+func decided(a *load.Answer) bool { return a.Basis != "" && (a.Allowed || a.Basis != "shed") }
 
 // isProblem knows the types of problems that come without a decision.
 func isProblem(kind string) bool {
@@ -135,7 +135,7 @@ func isProblem(kind string) bool {
 
 // printAnswer gives an answer in one line for a person, and what is wrong with a request
 // in a few.
-func printAnswer(a *status.Answer, stdout, stderr io.Writer) {
+func printAnswer(a *load.Answer, stdout, stderr io.Writer) {
 	if !decided(a) {
 		fmt.Fprintf(stderr, "%s: %s\n", a.Title, a.Detail)
 		for _, e := range a.Errors {

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/regiond/regiond/internal/base/files"
-	"github.com/regiond/regiond/internal/status"
+	"github.com/regiond/regiond/internal/load"
 )
 
 // Where `regiond serve` has its listeners without flags.
@@ -143,7 +143,7 @@ func (t *target) show(c *cobra.Command, path, format string, v any, known func()
 
 // refused is the error for an answer other than 200, with the detail of its problem document.
 func (t *target) refused(code int, body []byte) error {
-	var p status.Answer
+	var p load.Answer
 	if err := json.Unmarshal(body, &p); err != nil || p.Title == "" {
 		hint := ""
 		if code == http.StatusBadRequest && !strings.HasPrefix(t.addr, "https:") { // as net/http answers HTTP where it wants TLS

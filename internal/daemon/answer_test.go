@@ -14,7 +14,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
-	"github.com/regiond/regiond/internal/status"
+	"github.com/regiond/regiond/internal/load"
 )
 
 // answer is what came back, and how long it took.
@@ -27,7 +27,7 @@ type answer struct {
 
 // decision is an answer's body.
 type decision struct {
-	status.Answer
+	load.Answer
 	Status int `json:"status"` // of a problem document
 }
 

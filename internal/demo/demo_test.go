@@ -17,12 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/internal/cli"
 	"github.com/regiond/regiond/internal/daemon"
 	"github.com/regiond/regiond/internal/demo"
-	answers "github.com/regiond/regiond/internal/status"
-	"github.com/regiond/regiond/limiter/redisstore"
+	"github.com/regiond/regiond/internal/load"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/leaks"
@@ -37,7 +35,7 @@ func invoke(ctx context.Context, screen io.Writer, args ...string) int {
 		return daemon.New(&daemon.Options{
 			Region: o.Region, Instance: "demo", Processes: 1, WrapBus: o.WrapBus, Transport: o.Transport,
 			DemoState: o.State, Demo: o.Control,
-			Budget: redisstore.DefaultBudget, Deadline: httpapi.DefaultDeadline,
+			Budget: 4 * time.Second, Deadline: 5 * time.Second, // a pause of the scheduler is no overload
 		}, o.Topology, o.Logger, &slog.LevelVar{})
 	})
 	return cli.Run(ctx, cli.New(cli.Build{}, command), append([]string{"demo"}, args...), screen, screen)
@@ -110,7 +108,7 @@ func (d *running) request(method string, region, offset int, path, body string) 
 }
 
 // check spends units of a tenant in a region.
-func (d *running) check(t *testing.T, region int, tenant string, cost int) (status int, decision answers.Answer) {
+func (d *running) check(t *testing.T, region int, tenant string, cost int) (status int, decision load.Answer) {
 	t.Helper()
 	status, text, err := d.request(http.MethodPost, region, 0, "/v1/check", fmt.Sprintf(`{"tenant":%q,"cost":%d}`, tenant, cost))
 	if err == nil {
@@ -213,7 +211,7 @@ func (d *running) awaitLeft(t *testing.T, region int, tenant string, units int64
 	t.Helper()
 	capture.Eventually(t, func() error {
 		_, text, err := d.request(http.MethodGet, region, 0, "/v1/usage/"+tenant, "")
-		var u answers.Answer
+		var u load.Answer
 		if err := errors.Join(err, json.Unmarshal([]byte(text), &u)); err != nil || u.Remaining != units {
 			return fmt.Errorf("region %d believes that %d are left of %s, want %d: %w", region, u.Remaining, tenant, units, err)
 		}

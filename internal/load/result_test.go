@@ -10,7 +10,6 @@ import (
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 
-	"github.com/regiond/regiond/internal/status"
 	"github.com/regiond/regiond/test/golden"
 )
 
@@ -35,7 +34,7 @@ func TestQuantiles(t *testing.T) {
 // TestTally lists answers, what each counts as, and whether it has a latency.
 func TestTally(t *testing.T) {
 	decided := func(allowed bool, basis string) answer {
-		return answer{Answer: status.Answer{Allowed: allowed, Basis: basis, Mode: "global", Reason: "overloaded"}}
+		return answer{Answer: Answer{Allowed: allowed, Basis: basis, Mode: "global", Reason: "overloaded"}}
 	}
 	observed := decided(true, "exact")
 	observed.WouldDeny = true

@@ -3,22 +3,16 @@ package load
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 	"golang.org/x/sys/unix"
-
-	"github.com/regiond/regiond/internal/status"
 )
 
 // overrun is how late the end of a run may be sent, so that a pause of the machine at
@@ -157,77 +151,6 @@ func (a *attack) count(n int64, count func(*tally)) {
 	defer a.mu.Unlock()
 	count(a.all)
 	count(a.tallies[n%int64(len(a.tallies))])
-}
-
-// answer is what came of one check: a decision, or why there is none.
-type answer struct {
-	status.Answer
-	fault string // one of those below, or "status 400" and its like; "" for a decision
-}
-
-// Faults. They are few, so that they can be counted; the Detail of an answer says more.
-const (
-	faultTimeout = "timeout"            // no answer within the timeout
-	faultRefused = "connection refused" // nothing listens there
-	faultBroken  = "connection broken"  // it ended before the answer did
-	faultNetwork = "network"            // any other fault of the connection
-	faultForeign = "not an answer of regiond"
-)
-
-// ask sends a check and reads its answer.
-func ask(next http.RoundTripper, r *http.Request) answer {
-	code, body, err := exchange(next, r)
-	if err != nil {
-		return failed(fault(err), err.Error())
-	}
-	var a status.Answer
-	err = json.Unmarshal(body, &a)
-	switch code {
-	case http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if err == nil && a.Basis != "" {
-			return answer{Answer: a}
-		}
-		if err != nil || a.Title == "" || code != http.StatusServiceUnavailable {
-			return failed(faultForeign, fmt.Sprintf("status %d, %.100q", code, body))
-		}
-		// A problem document with 503 is a regiond that could not decide.
-	}
-	text := a.Title
-	if a.Detail != "" {
-		text += ": " + a.Detail
-	}
-	for _, e := range a.Errors {
-		text += "; " + e.Pointer + " " + e.Detail
-	}
-	return failed("status "+strconv.Itoa(code), text)
-}
-
-func failed(fault, detail string) answer {
-	return answer{fault: fault, Answer: status.Answer{Detail: detail}}
-}
-
-func exchange(next http.RoundTripper, r *http.Request) (code int, body []byte, err error) {
-	res, err := next.RoundTrip(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer res.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(res.Body, 1<<20)) // far above any answer to a check
-	return res.StatusCode, body, err
-}
-
-// fault is the word for an error of a call.
-func fault(err error) string {
-	var timed net.Error
-	switch {
-	case errors.As(err, &timed) && timed.Timeout(): // context.DeadlineExceeded is one, too
-		return faultTimeout
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return faultRefused
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return faultBroken
-	}
-	return faultNetwork
 }
 
 // blocked is the part of a wait that blocks a thread.

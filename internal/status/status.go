@@ -1,5 +1,5 @@
-// Package status is what a regiond answers, as JSON for programs and as text for people: GET /v1/regions, which is how one
-// regiond sees the others and why, and what clients read of any other answer (answer.go).
+// Package status is the answer of GET /v1/regions: how one regiond sees the
+// other regions and why, as JSON for programs and as text for people.
 package status
 
 import (

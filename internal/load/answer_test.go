@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
-
-	"github.com/regiond/regiond/internal/status"
 )
 
 // fixed is a server with one answer, and the requests that it received.
@@ -57,8 +55,8 @@ func send(t *testing.T, target string) answer {
 // TestAsk lists what a server answers, and what that counts as.
 func TestAsk(t *testing.T) {
 	const exact = `"basis":"exact","mode":"global"`
-	decided := status.Answer{Allowed: true, Basis: "exact", Mode: "global"}
-	observed, denied := decided, status.Answer{Basis: "exact", Mode: "global", Title: "Too many"}
+	decided := Answer{Allowed: true, Basis: "exact", Mode: "global"}
+	observed, denied := decided, Answer{Basis: "exact", Mode: "global", Title: "Too many"}
 	observed.WouldDeny = true
 	for _, row := range []struct {
 		code int
@@ -68,7 +66,7 @@ func TestAsk(t *testing.T) {
 		{200, `{"allowed":true,` + exact + `}`, answer{Answer: decided}},
 		{200, `{"allowed":true,"would_deny":true,` + exact + `}`, answer{Answer: observed}},
 		{429, `{"allowed":false,"title":"Too many",` + exact + `}`, answer{Answer: denied}},
-		{503, `{"allowed":false,"basis":"closed","mode":"local","reason":"redis_down"}`, answer{Answer: status.Answer{Basis: "closed", Mode: "local", Reason: "redis_down"}}},
+		{503, `{"allowed":false,"basis":"closed","mode":"local","reason":"redis_down"}`, answer{Answer: Answer{Basis: "closed", Mode: "local", Reason: "redis_down"}}},
 		{503, `{"title":"Capacity is reduced for now","detail":"Retry later."}`, failed("status 503", "Capacity is reduced for now: Retry later.")},
 		{503, `{}`, failed(faultForeign, `status 503, "{}"`)},
 		{400, `{"title":"Bad","detail":"Look.","errors":[{"pointer":"#/cost","detail":"is 0"}]}`, failed("status 400", "Bad: Look.; #/cost is 0")},
