@@ -9,6 +9,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/members"
+	"github.com/regiond/regiond/region/state"
 	"github.com/regiond/regiond/region/view"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -94,29 +95,6 @@ func TestAnotherKeyIsNotCountedOn(t *testing.T) {
 	}
 }
 
-// A process that was paused reports it; one whose refreshes only come a little late does not.
-func TestAPauseIsReported(t *testing.T) {
-	now := time.Minute
-	pauses := 0
-	m, _ := manage(t, self, &now, withLimit(), view.ManagerOptions{OnEvent: func(e view.Event) {
-		if e.Kind == view.ProcessPaused {
-			pauses++
-		}
-	}}, wire.NewKey(nil, "test"))
-	for range 10 {
-		now += view.PausedAfter / 2
-		m.Refresh()
-	}
-	if pauses != 0 {
-		t.Fatalf("refreshes a little late: %d events, want none", pauses)
-	}
-	now += 3 * view.PausedAfter
-	m.Refresh()
-	if pauses != 1 {
-		t.Errorf("after a pause: %d events, want one", pauses)
-	}
-}
-
 // How many processes a limit is divided among while the store is unavailable, and when what
 // silent ones admit is read from the store.
 func TestProcessesOfOurRegion(t *testing.T) {
@@ -133,6 +111,10 @@ func TestProcessesOfOurRegion(t *testing.T) {
 		p.Gossip.State = word
 		return p
 	}
+	inStore := func(p members.Member, alive bool) members.Member {
+		p.Store = members.Store{Read: true, Alive: alive, Entry: "an entry"}
+		return p
+	}
 	two, left, elsewhere := of("two", 7), reported(of("left", 7), members.Alive), heard(of("two", 7), fresh)
 	left.LeftUntil, elsewhere.Region = now, "us-east"
 	for _, row := range []struct {
@@ -147,6 +129,9 @@ func TestProcessesOfOurRegion(t *testing.T) {
 		{name: "one that gossip alone knows", known: []members.Member{reported(two, members.Alive)}, want: 2, recovers: true},
 		{name: "one that is silent, and alive", known: []members.Member{reported(heard(two, silent), members.Alive)}, want: 2, recovers: true},
 		{name: "one that is silent, and dead", known: []members.Member{reported(heard(two, silent), members.Dead)}, want: 1},
+		{name: "one that gossip knows, and the store does not", known: []members.Member{inStore(reported(two, members.Alive), false)}, want: 1},
+		{name: "one that the store alone knows", known: []members.Member{inStore(reported(two, members.Dead), true)}, want: 2, recovers: true},
+		{name: "one that is heard, and the store does not know", known: []members.Member{inStore(heard(two, fresh), false)}, want: 2},
 		{name: "another region's", known: []members.Member{elsewhere}, want: 1},
 		{name: "one that left, and gossip does not know yet", known: []members.Member{left}, want: 1, recovers: true},
 		{
@@ -206,6 +191,31 @@ func TestProcessesAreRememberedForTenMinutes(t *testing.T) {
 		m.Refresh()
 		if got := m.Processes(); got != row.want {
 			t.Errorf("at %v: %d processes, want %d", row.at, got, row.want)
+		}
+	}
+}
+
+// fixedState is a region's store, which may not have been read yet.
+type fixedState struct{ of state.Snapshot }
+
+func (s *fixedState) Snapshot() *state.Snapshot { return &s.of }
+func (*fixedState) See([]string)                {}
+func (*fixedState) Settle(*state.Snapshot)      {}
+
+// Joining lasts until the store was read.
+func TestJoiningWaitsForTheStore(t *testing.T) {
+	now, key := time.Minute, wire.NewKey(nil, "test")
+	table, stored := members.New(self), &fixedState{}
+	m, ceilings := manage(t, self, &now, withLimit(), view.ManagerOptions{Members: table, State: stored}, key)
+	for range 20 * view.JoiningFor / view.RefreshEvery {
+		now += view.RefreshEvery
+		peer := healthy("us-east", "one", now, "eu-west", "us-east")
+		peer.Key = key.Fingerprint()
+		put(table, peer)
+		stored.of.Read = now > time.Minute+10*view.JoiningFor
+		m.Refresh()
+		if mode, _ := ceilings.View().Mode(quota.FailShare); (mode == quota.ModeGlobal) != stored.of.Read {
+			t.Fatalf("read %t: %v", stored.of.Read, mode)
 		}
 	}
 }

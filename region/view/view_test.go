@@ -211,43 +211,36 @@ func TestConfigureRefusesWhatIsNoTopologyOfOurs(t *testing.T) {
 	}
 }
 
-// An earlier run of an instance does not count, however lively.
-func TestAnEarlierRunIsSuperseded(t *testing.T) {
-	w := threeRegions(t)
-	eu := w.find("eu-west")
-	in := view.Input{Now: w.now + tick}
-	for _, other := range w.nodes[1:] {
-		p := *eu.peers[other]
-		old := p
-		old.Boot, old.Members, old.Full = p.Boot-1, nil, true
-		in.Processes = append(in.Processes, old, p)
+// Of several runs of an instance the newest counts, however lively the others are; but one that
+// does not send supersedes nothing: it is a duplicate, which keeps quiet for the first one, or
+// one that has stopped.
+func TestOneRunOfAnInstanceCounts(t *testing.T) {
+	silent := func(word members.Word, left time.Duration) func(*members.Member) {
+		return func(m *members.Member) {
+			*m = members.Member{Process: m.Process, Gossip: members.Gossip{State: word}, Bus: members.Bus{LeftUntil: left}}
+		}
 	}
-	if got, _ := eu.viewer.Observe(in); got.Members().Len() != 3 {
-		t.Errorf("M is %v, want all three", membersOf(got))
-	}
-}
-
-// A later run that does not send supersedes nothing: it is a duplicate, which keeps quiet
-// for the first one, or one that has stopped.
-func TestASilentDuplicateSupersedesNothing(t *testing.T) {
-	for _, state := range []members.Word{members.Alive, members.Dead} {
+	for name, row := range map[string]struct {
+		later  int64
+		change func(other *members.Member)
+	}{
+		"an earlier run":             {-1, func(m *members.Member) { m.Members, m.Full = nil, true }},
+		"a later one that is silent": {1, silent(members.Alive, 0)},
+		"a later one that left":      {1, silent(members.Dead, 1)},
+	} {
 		w := threeRegions(t)
 		eu := w.find("eu-west")
 		in := view.Input{Now: w.now + tick}
 		for _, other := range w.nodes[1:] {
 			p := *eu.peers[other]
-			duplicate := members.Member{Gossip: members.Gossip{State: state}}
-			if state == members.Dead {
-				duplicate.LeftUntil = 1
-			}
-			duplicate.Process = p.Process
-			duplicate.Boot++
-			in.Processes = append(in.Processes, duplicate, p)
+			o := p
+			row.change(&o)
+			o.Boot += row.later
+			in.Processes = append(in.Processes, o, p)
 		}
 		for range 3 {
-			got, _ := eu.viewer.Observe(in)
-			if got.Members().Len() != 3 {
-				t.Errorf("a duplicate that is %s: M is %v, want all three", state, membersOf(got))
+			if got, _ := eu.viewer.Observe(in); got.Members().Len() != 3 {
+				t.Errorf("%s: M is %v, want all three", name, membersOf(got))
 			}
 		}
 	}
