@@ -30,14 +30,6 @@ type interval struct{ lo, hi time.Duration }
 
 func (i interval) widened(by time.Duration) interval { return interval{i.lo - by, i.hi + by} }
 
-func (i interval) overlaps(o interval) bool { return i.lo < o.hi && o.lo < i.hi }
-
-// and is the intersection of two intervals that overlap.
-func (i interval) and(o interval) interval { return interval{max(i.lo, o.lo), min(i.hi, o.hi)} }
-
-// gap is the distance between two intervals that do not overlap.
-func (i interval) gap(o interval) time.Duration { return max(i.lo-o.hi, o.lo-i.hi) }
-
 func (i interval) middle() time.Duration { return i.lo + (i.hi-i.lo)/2 }
 
 // halfWidth is rounded up, so that middle ± halfWidth covers the interval.
@@ -89,80 +81,81 @@ type Estimate struct {
 	Age time.Duration
 }
 
-// Estimator estimates Redis's clock by the offsets that samples leave possible. A
-// sample proves that TIME was read at some moment between Sent and Received, which
-// puts the offset into an interval as wide as the round trip. The interval widens
-// by the drift allowance as time passes, and is intersected with each sample:
+// bounds are the offsets between two clocks that measurements have left possible. Each leaves an interval as wide as its
+// round trip. What is known widens by the drift allowance as time passes, and is intersected with each measurement:
 //
-//	known   ├──────────────┤             widened by 500 ppm × time since
+//	known   ├──────────────┤             widened by the allowance × time since
 //	sample         ├──────────────────┤  as wide as its round trip
 //	now            ├───────┤
 //
-// So a slow sample costs nothing, a quick one counts for as long as it is better
-// than later ones, and asymmetric paths need no assumption. When the two do not
-// overlap the clock was moved, and only the sample counts.
-//
-// It is pure arithmetic, and not safe for concurrent use. The zero value has seen
-// no sample.
+// So a slow one costs nothing, a quick one counts for as long as it is better than later ones, and asymmetric paths need
+// no assumption. When the two do not overlap a clock was moved, and only the newest counts.
+type bounds struct {
+	known    bool
+	at       time.Duration // local time at which possible holds: when the last measurement ended
+	possible interval
+}
+
+// after is what is possible at a local time, between clocks that drift apart by ppm at most.
+func (b *bounds) after(now, ppm time.Duration) interval {
+	return b.possible.widened(drifted(max(0, now-b.at), ppm))
+}
+
+// narrow takes in what a measurement that ended now leaves possible. moved is by how much it is certainly ahead of all
+// that was, or behind where negative.
+func (b *bounds) narrow(now time.Duration, measured interval, ppm time.Duration) (moved time.Duration) {
+	before := b.after(now, ppm)
+	switch {
+	case !b.known:
+	case measured.lo >= before.hi:
+		moved = measured.lo - before.hi
+	case measured.hi <= before.lo:
+		moved = measured.hi - before.lo
+	default:
+		measured = interval{max(measured.lo, before.lo), min(measured.hi, before.hi)}
+	}
+	*b = bounds{known: true, at: now, possible: measured}
+	return moved
+}
+
+// Estimator estimates Redis's clock by samples, and how fast it runs. It is pure arithmetic, and not safe for concurrent
+// use. The zero value has seen no sample.
 type Estimator struct {
 	bounds bounds
 	trend  trend
+	drift  float64 // ppm
 }
 
-// bounds is what an Estimator knows, as a value.
-type bounds struct {
-	known    bool
-	at       time.Duration // local time at which possible holds: the last Received
-	possible interval      // offsets that the samples leave possible
-	drift    float64       // ppm
-}
-
-// Observe adds a sample. One beyond all uncertainty and StepThreshold is a step: its
-// size is returned, positive for forward, accurate to the uncertainties before and
-// after; otherwise 0. An error says why the sample is invalid or that it ended
-// before the last one; nothing changes then.
+// Observe adds a sample. One beyond all uncertainty and StepThreshold is a step: by how much the clock was certainly
+// moved is returned, positive for forward; otherwise 0. An error says why the sample is invalid or that it ended before
+// the last one; nothing changes then.
 //
-// For example, after an offset known as 100 ± 1 ms, a sample of 3000 ± 2 ms is a
-// step of 2900 ms; one of 104 ± 2 ms is none, though it replaces what was known.
+// For example, after an offset known as 100 ± 1 ms, a sample of 3000 ± 2 ms is a step of 2897 ms; one of 104 ± 2 ms is
+// none, though it replaces what was known.
 func (e *Estimator) Observe(s Sample) (step time.Duration, err error) {
 	if err := s.validate(); err != nil {
 		return 0, err
 	}
-	b := &e.bounds
-	if b.known && s.Received < b.at {
-		return 0, fmt.Errorf("samples must be in order: one received at %v came after one of %v", s.Received, b.at)
+	if e.bounds.known && s.Received < e.bounds.at {
+		return 0, fmt.Errorf("samples must be in order: one received at %v came after one of %v", s.Received, e.bounds.at)
 	}
 	sampled := s.offsets()
-	before := b.possible.widened(drifted(s.Received-b.at, MaxDriftPPM))
-	switch {
-	case !b.known:
-		b.possible = sampled
-	case sampled.overlaps(before):
-		b.possible = sampled.and(before)
-	default:
-		b.possible = sampled
-		if sampled.gap(before) > StepThreshold {
-			step = sampled.middle() - before.middle()
-			e.trend = trend{}
-		}
+	if moved := e.bounds.narrow(s.Received, sampled, MaxDriftPPM); moved.Abs() > StepThreshold {
+		step, e.trend = moved, trend{}
 	}
-	b.known, b.at = true, s.Received
 	e.trend.add(point{at: s.Received, offset: sampled.middle(), within: sampled.halfWidth()})
-	b.drift = e.trend.slope()
+	e.drift = e.trend.slope()
 	return step, nil
 }
 
 // At returns the estimate for a local time not before the last sample, and false
 // before the first.
-func (e *Estimator) At(now time.Duration) (Estimate, bool) { return e.bounds.estimate(now) }
-
-func (b *bounds) estimate(now time.Duration) (Estimate, bool) {
-	if !b.known {
+func (e *Estimator) At(now time.Duration) (Estimate, bool) {
+	if !e.bounds.known {
 		return Estimate{}, false
 	}
-	age := max(0, now-b.at)
-	i := b.possible.widened(drifted(age, MaxDriftPPM))
-	return Estimate{Offset: i.middle(), Uncertainty: i.halfWidth(), Drift: b.drift, Age: age}, true
+	i := e.bounds.after(now, MaxDriftPPM)
+	return Estimate{Offset: i.middle(), Uncertainty: i.halfWidth(), Drift: e.drift, Age: max(0, now-e.bounds.at)}, true
 }
 
 // trendLength is the number of samples that the drift is measured over: a minute at

@@ -44,7 +44,7 @@ func TestEstimatorLedger(t *testing.T) {
 		// An hour back is a step, and at once what is known.
 		{
 			sent: 3998 * ms, took: 2 * ms, server: 14006*ms - time.Hour,
-			offset: 10007*ms - time.Hour + 500, uncertainty: 1*ms + 1500, step: -time.Hour - 500*us,
+			offset: 10007*ms - time.Hour + 500, uncertainty: 1*ms + 1500, step: -time.Hour + 1*ms + 502*us + 500,
 		},
 	} {
 		received := row.sent + row.took

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/metric"
-
 	"github.com/regiond/regiond/internal/base/instruments"
 )
 
@@ -21,25 +19,9 @@ const (
 	// peerSilence is the age of a peer's last exchange from which on its offset is not
 	// shown as a metric: a constant line would look like a stable clock.
 	peerSilence = time.Minute
-	// maxPeers bounds memory; a topology has a handful of regions.
-	maxPeers = 256
-	// windowSize is the number of exchanges that an offset rests on. The effect of any
-	// change of a clock, however small, is gone after as many.
-	windowSize = 8
+	// peerDriftPPM is how far two stores' clocks drift apart: each may drift from ours.
+	peerDriftPPM = 2 * MaxDriftPPM
 )
-
-// PeerOptions are what PeerOffsets needs; all of them have defaults.
-type PeerOptions struct {
-	// Now is the local monotonic clock, from any origin; nil means the time since
-	// NewPeerOffsets.
-	Now func() time.Duration
-	// Logger receives the beginning and the end of each peer's alarm; nil discards
-	// them.
-	Logger *slog.Logger
-	// Meter makes the gauge, which lives as long as the meter's provider; nil means
-	// there is none.
-	Meter metric.Meter
-}
 
 // PeerOffset is what is known of one peer region's clock.
 type PeerOffset struct {
@@ -62,13 +44,14 @@ type PeerOffsets struct {
 }
 
 type peer struct {
-	window window
+	bounds // between our store's clock and the peer's
 	alarm  bool
 }
 
-// NewPeerOffsets returns PeerOffsets without peers.
-func NewPeerOffsets(o PeerOptions) (*PeerOffsets, error) {
-	setDefaults(&o.Now, &o.Logger)
+// NewPeerOffsets returns PeerOffsets without peers. The Logger of its options receives the beginning and the end of each
+// peer's alarm.
+func NewPeerOffsets(o Options) (*PeerOffsets, error) {
+	o.setDefaults()
 	p := &PeerOffsets{now: o.Now, log: o.Logger, peers: map[string]*peer{}}
 	i := instruments.On(o.Meter)
 	i.Gauge("regiond.clock.peer_offset", "s",
@@ -99,23 +82,18 @@ func (p *PeerOffsets) Observe(name string, t1, t2, t3, t4 int64) error {
 	defer p.mu.Unlock()
 	one := p.peers[name]
 	if one == nil {
-		if len(p.peers) >= maxPeers {
-			return errors.New("exchange with one peer too many")
-		}
 		one = &peer{}
 		p.peers[name] = one
 	}
-	now := p.now()
-	one.window.add(exchange{at: now, possible: allowed})
-	p.updateAlarm(name, one, now)
+	one.narrow(max(p.now(), one.at), allowed, peerDriftPPM) // two that arrive at once may be out of order
+	p.updateAlarm(name, one)
 	return nil
 }
 
 // updateAlarm raises the alarm when a clock is certainly too far away, and clears it
 // when it certainly is not. In between nothing changes, so noise does not toggle it.
-func (p *PeerOffsets) updateAlarm(name string, one *peer, now time.Duration) {
-	known := one.window.known(now)
-	offset, within := known.middle(), known.halfWidth()
+func (p *PeerOffsets) updateAlarm(name string, one *peer) {
+	offset, within := one.possible.middle(), one.possible.halfWidth()
 	attrs := []any{slog.String("peer", name), slog.Duration("offset", offset), slog.Duration("uncertainty", within)}
 	switch {
 	case !one.alarm && offset.Abs()-within > PeerAlarm:
@@ -134,10 +112,10 @@ func (p *PeerOffsets) Peers() []PeerOffset {
 	now := p.now()
 	all := make([]PeerOffset, 0, len(p.peers))
 	for name, one := range p.peers {
-		known := one.window.known(now)
+		known := one.after(now, peerDriftPPM)
 		all = append(all, PeerOffset{
 			Peer: name, Offset: known.middle(), Uncertainty: known.halfWidth(),
-			Age: max(0, now-one.window.newest().at), Alarm: one.alarm,
+			Age: max(0, now-one.at), Alarm: one.alarm,
 		})
 	}
 	slices.SortFunc(all, func(a, b PeerOffset) int { return strings.Compare(a.Peer, b.Peer) })
@@ -165,54 +143,9 @@ func exchangeOffsets(t1, t2, t3, t4 int64) (interval, error) {
 		return interval{}, errors.New("a clock went back during it")
 	}
 	i := interval{lo: time.Duration(t3-t4) * resolution, hi: time.Duration(t2-t1) * resolution}
-	i = i.widened(resolution + peerDrift(time.Duration(t4-t1)*resolution))
+	i = i.widened(resolution + drifted(time.Duration(t4-t1)*resolution, peerDriftPPM))
 	if i.lo >= i.hi {
 		return interval{}, fmt.Errorf("the peer took %d µs to answer, but the whole exchange only %d", t3-t2, t4-t1)
 	}
 	return i, nil
-}
-
-// peerDrift is how far two stores' clocks may drift apart in d: each may drift from
-// ours by MaxDriftPPM.
-func peerDrift(d time.Duration) time.Duration { return drifted(d, 2*MaxDriftPPM) }
-
-// exchange is the result of one, as a window keeps it.
-type exchange struct {
-	at       time.Duration // its end, on the local monotonic clock
-	possible interval
-}
-
-// window is a ring of the last exchanges with one peer.
-type window struct {
-	ring [windowSize]exchange
-	n    int // exchanges so far
-}
-
-// add appends an exchange. If it contradicts those before, a clock was moved, and
-// they are dropped.
-func (w *window) add(e exchange) {
-	if w.n > 0 {
-		e.at = max(e.at, w.newest().at) // two that arrived at once may be out of order
-		if !w.known(e.at).overlaps(e.possible) {
-			w.n = 0
-		}
-	}
-	w.ring[w.n%windowSize] = e
-	w.n++
-}
-
-// newest is the last exchange; there must be one.
-func (w *window) newest() exchange { return w.ring[(w.n-1)%windowSize] }
-
-// known is what all exchanges in the window leave possible now; there must be one.
-// Quick ones count for more than slow ones without further ado. All of them overlap:
-// add compared each with all before it, and time only widens.
-func (w *window) known(now time.Duration) interval {
-	last := w.newest()
-	known := last.possible.widened(peerDrift(max(0, now-last.at)))
-	for back := 2; back <= min(w.n, windowSize); back++ {
-		e := w.ring[(w.n-back)%windowSize]
-		known = known.and(e.possible.widened(peerDrift(max(0, now-e.at))))
-	}
-	return known
 }

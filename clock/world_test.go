@@ -172,7 +172,7 @@ func TestTruthIsWithinUncertainty(t *testing.T) {
 			switch {
 			case (got != 0) != (step != 0):
 				t.Fatalf("sample %d: found a step of %v, there was one of %v", i, got, step)
-			case (got - step).Abs() > before.Uncertainty+after.Uncertainty:
+			case got.Abs() > step.Abs() || (got-step).Abs() > 2*(before.Uncertainty+after.Uncertainty):
 				t.Fatalf("sample %d: found a step of %v, there was one of %v (± %v ± %v)",
 					i, got, step, before.Uncertainty, after.Uncertainty)
 			case got != 0:

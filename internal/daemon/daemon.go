@@ -28,6 +28,7 @@ import (
 	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/state"
 )
 
@@ -46,8 +47,9 @@ type Daemon struct {
 	limiter     *limiter.Limiter
 	recorder    *top.Recorder
 	redis       *redisstore.Store // nil when usage is kept in memory
-	clock       *clock.Tracker
-	replication *replication // nil for one region without gossip
+	clock       *clock.Clock      // the store's
+	state       *state.State      // the replication's, or one that knows of no other process
+	replication *replication      // nil for one region without gossip
 
 	denials           *telemetry.DenialLog // nil while off
 	stream            *page.Stream
@@ -97,22 +99,25 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 		d.telemetry.Meter("regiond"), d.log.With("component", "denials")); err != nil {
 		return nil, err
 	}
-	s, timeUS, err := d.openStore(c)
-	if err != nil {
+	if d.clock, err = clock.New(clock.Options{Logger: d.log.With("component", "clock"), Meter: d.telemetry.Meter("clock")}); err != nil {
 		return nil, err
 	}
-	if d.clock, err = clock.New(clock.Options{
-		Read: timeUS, Logger: d.log.With("component", "clock"), Meter: d.telemetry.Meter("clock"),
-	}); err != nil {
+	s, stateOf, err := d.openStore(c)
+	if err != nil {
 		return nil, err
 	}
 	if d.recorder, err = top.NewRecorder(nil, d.telemetry.Meter("limiter")); err != nil {
 		return nil, err
 	}
 	if c.hasPeers() {
-		if d.replication, err = newReplication(d, s); err != nil {
+		if d.replication, err = newReplication(d, s, stateOf); err != nil {
 			return nil, err
 		}
+		d.state = d.replication.state
+	} else {
+		stateOf.Members = members.New(quota.Process{Region: d.options.Region, Instance: d.options.Instance, Boot: time.Now().UnixMicro()})
+		stateOf.Alone, stateOf.Now = true, d.clock.Now
+		d.state = state.New(stateOf)
 	}
 	if d.limiter, err = limiter.New(limiter.Options{
 		Store: s, Config: d.limiterConfig(topology), Top: d.recorder,
@@ -146,16 +151,18 @@ func (d *Daemon) timeUS() int64 {
 	return time.Now().UnixMicro()
 }
 
-// openStore returns where usage is kept, and the clock there.
-func (d *Daemon) openStore(c *config) (store.Store, func(context.Context) (int64, error), error) {
+// openStore returns where usage is kept, and what the region's state needs of it.
+func (d *Daemon) openStore(c *config) (store.Store, state.Options, error) {
+	o := state.Options{Clock: d.clock, Logger: d.log.With("component", "state")}
 	r := c.region.Redis
 	if r.Embedded {
 		m := memstore.New(memstore.Options{Now: d.options.memoryUS})
-		return m, m.TimeUS, nil
+		o.TimeUS = m.TimeUS
+		return m, o, nil
 	}
 	trust, err := clientTLS(r.TLS)
 	if err != nil {
-		return nil, nil, fmt.Errorf("region %s: redis: %w", c.region.Name, err)
+		return nil, o, fmt.Errorf("region %s: redis: %w", c.region.Name, err)
 	}
 	d.redis, err = redisstore.New(redisstore.Options{
 		Mode: r.Mode, Addrs: r.Addrs, Master: r.Master, TLS: trust, Dial: d.options.dialRedis,
@@ -164,14 +171,16 @@ func (d *Daemon) openStore(c *config) (store.Store, func(context.Context) (int64
 		ClientName:  "regiond/" + c.region.Name + "/" + d.options.Instance,
 		Budget:      d.options.Budget,
 		Epoch:       state.Key,
+		Clock:       d.clock,
 		Logger:      d.log.With("component", "redis"),
 		Tracer:      d.telemetry.Tracer("limiter"),
 		Meter:       d.telemetry.Meter("limiter"),
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, o, err
 	}
-	return d.redis, d.redis.TimeUS, nil
+	o.Eval, o.Primaries, o.OnLoss = d.redis.Eval, d.redis.Primaries, d.redis.CountLoss
+	return d.redis, o, nil
 }
 
 func (d *Daemon) limiterConfig(topology *region.Topology) limiter.Config {

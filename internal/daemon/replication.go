@@ -66,8 +66,8 @@ type replication struct {
 }
 
 // newReplication makes the parts in the order of their dependencies and opens no connection. bind
-// connects those that need each other.
-func newReplication(d *Daemon, store loans.Store) (*replication, error) {
+// connects those that need each other. stateOf is what the region's state needs of the store.
+func newReplication(d *Daemon, store loans.Store, stateOf state.Options) (*replication, error) {
 	c := d.config.Load()
 	r := &replication{
 		d:       d,
@@ -80,11 +80,8 @@ func newReplication(d *Daemon, store loans.Store) (*replication, error) {
 	i := instruments.On(d.telemetry.Meter("regiond"))
 	r.worst, r.changes = ledger.NewOvershoot(i), newViewChanges(i)
 	r.beyond = ledger.NewExcess(i, c.topology.RegionNames(), d.log.With("component", "mesh"))
-	stateOptions := state.Options{Members: r.members, Now: r.now, Logger: d.log.With("component", "state")}
-	if d.redis != nil {
-		stateOptions.Eval = d.redis.Eval
-	}
-	r.state = state.New(stateOptions)
+	stateOf.Members, stateOf.Now = r.members, r.now
+	r.state = state.New(stateOf)
 	for _, open := range []func(*config) error{r.openCeilings, r.openBus, r.openGossip, r.openMesh, r.openManager} {
 		if err := open(c); err != nil {
 			return nil, err
@@ -106,7 +103,7 @@ func newReplication(d *Daemon, store loans.Store) (*replication, error) {
 
 func (r *replication) openCeilings(c *config) (err error) {
 	d := r.d
-	if r.offsets, err = clock.NewPeerOffsets(clock.PeerOptions{
+	if r.offsets, err = clock.NewPeerOffsets(clock.Options{
 		Now: r.now, Logger: d.log.With("component", "clock"), Meter: d.telemetry.Meter("clock"),
 	}); err != nil {
 		return err
@@ -132,7 +129,6 @@ func (r *replication) openCeilings(c *config) (err error) {
 //	mesh, ledger ─▶ resets ─▶ limiter ─▶ ceilings
 //	mesh, ceilings ─▶ tender ─▶ mesh
 //	mesh ─▶ top ─▶ mesh
-//	redis ─▶ state ─▶ redis
 func (r *replication) bind(reset func(ctx context.Context, tenant string, upTo int64) error) {
 	r.resets = resets.New(resets.Options{
 		Self: r.self, Ledger: r.ceilings.Ledger(), Send: r.mesh.SendReset, Delete: reset, Regions: r.regions, Live: r.received,
@@ -140,9 +136,6 @@ func (r *replication) bind(reset func(ctx context.Context, tenant string, upTo i
 	})
 	r.mesh.SetReceivers(meshsync.Receivers{Loans: r.tender.Receive, Reset: r.resets.Receive, Top: r.top.Receive})
 	r.ceilings.Bind(r.tender.Asked, r.resets.Returned)
-	if r.d.redis != nil {
-		r.d.redis.OnLost(r.state.Lose)
-	}
 }
 
 // recoverCounters asks for counters that only the store knows; nil when usage is kept in memory.

@@ -51,8 +51,10 @@ func (d *Daemon) components() []component {
 	all := []component{d.stream.Run, d.watcher.run}
 	if d.replication != nil {
 		all = append(all, d.replication.components()...)
+	} else {
+		all = append(all, d.state.Run)
 	}
-	all = append(all, d.recorder.Run, d.clock.Run, d.limiter.Run)
+	all = append(all, d.recorder.Run, d.limiter.Run)
 	if d.redis != nil {
 		all = append(all, d.redis.Run)
 	}

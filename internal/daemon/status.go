@@ -107,9 +107,6 @@ func (d *Daemon) seen() status.Report {
 	}
 	if d.redis != nil {
 		v.Store = status.Store{Kind: "redis", Available: d.redis.Available()}
-		for _, l := range d.redis.Lives() {
-			v.Store.Lives = append(v.Store.Lives, status.Life{Key: l.Key, ID: l.ID, Start: l.Start})
-		}
 	}
 	for i := range top.Regions {
 		r := &top.Regions[i]

@@ -236,7 +236,7 @@ func TestWorldStartsWhileRedisIsAway(t *testing.T) {
 }
 
 // A loss of any kind ends the epoch of a region's store, when it is noticed: by a check, or
-// by a probe.
+// by a turn of its state.
 func TestWorldLossEndsTheEpoch(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -245,7 +245,7 @@ func TestWorldLossEndsTheEpoch(t *testing.T) {
 		asks bool
 	}{
 		{"a usage counter", "rl:{acme}:t.", true},
-		{"the life", "rl:life", false},
+		{"the region's hash", "rl:region", false},
 	} {
 		onRedises(t, worldOf(wholeLimit, time.Hour, ""), func(w *world) {
 			w.startAll()

@@ -23,9 +23,6 @@ func (v *Report) Print(w io.Writer, now time.Time) {
 	if v.Store.Lost != nil {
 		store += ", lost data at " + v.Store.Lost.Format(time.RFC3339)
 	}
-	for _, l := range v.Store.Lives {
-		store += fmt.Sprintf(", %s since %s", l.Key, l.Start.Format(time.RFC3339))
-	}
 	fmt.Fprintf(w, "%s/%s  regiond %s, configuration %s, store %s\n", v.Region, v.Instance, v.Version, v.ConfigHash, store)
 	fmt.Fprintf(w, "mode %s%s\n", v.Mode.Mode, whyMode(&v.Mode))
 	if t := v.Topology; t != nil {

@@ -39,7 +39,7 @@ func healthy() *status.Report {
 	self.Self = true
 	return &status.Report{
 		Region: "eu-west", Instance: "one", Version: "v0.3.0", ConfigHash: "48997815135dbc5f",
-		Mode: status.Mode{Mode: "global"}, Store: status.Store{Kind: "redis", Available: true, Epoch: 2_318_452_207, Lives: []status.Life{{Key: "rl:life", ID: 7, Start: at.Add(-time.Hour)}}},
+		Mode: status.Mode{Mode: "global"}, Store: status.Store{Kind: "redis", Available: true, Epoch: 2_318_452_207},
 		Topology: &status.Topology{Revision: 7, Agreed: true},
 		Regions: []status.Region{
 			{RegionRow: members.RegionRow{Region: "eu-west", Self: true, State: members.StateSelf, InUse: true, HeardMS: -1, AckedMS: -1}},

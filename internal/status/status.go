@@ -41,16 +41,7 @@ type Store struct {
 	// Epoch is renewed with each loss of data and each step of the store's clock; 0 while
 	// that is under way, and when usage is not shared with others.
 	Epoch uint32     `json:"epoch,omitempty"`
-	Lost  *time.Time `json:"lost,omitempty"`  // when data were last lost, by the store's clock
-	Lives []Life     `json:"lives,omitempty"` // of a Redis, or of each primary of a cluster
-}
-
-// Life is a time through which a server has kept its data: another one begins when they
-// were lost or went back.
-type Life struct {
-	Key   string    `json:"key"`
-	ID    int64     `json:"id"`
-	Start time.Time `json:"start"` // of the server's clock
+	Lost  *time.Time `json:"lost,omitempty"` // when data were last lost, by the store's clock
 }
 
 // Topology is the regions and weights in force in this region, as its store keeps them.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/internal/base/expiring"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
@@ -23,8 +24,7 @@ import (
 // Store is a store.Store in memory. Safe for concurrent use.
 type Store struct {
 	now     func() int64
-	passed  func() time.Duration
-	watch   store.Watch
+	clock   *clock.Clock // Now, as bounds see it
 	coarse  bool
 	keep    bool
 	hash    maphash.Seed
@@ -74,8 +74,9 @@ func New(o Options) *Store {
 	if o.passed == nil {
 		o.passed = func() time.Duration { return 0 }
 	}
+	seen, _ := clock.New(clock.Options{Now: o.passed}) // fails only with a Meter
 	return &Store{
-		now: o.Now, passed: o.passed, coarse: o.Coarse, keep: o.keep, hash: maphash.MakeSeed(),
+		now: o.Now, clock: seen, coarse: o.Coarse, keep: o.keep, hash: maphash.MakeSeed(),
 		entries: expiring.New[string, any](cmp.Or(o.Partitions, DefaultPartitions)),
 		records: expiring.New[string, *store.Admission](cmp.Or(o.Records, DefaultPartitions)),
 	}
@@ -161,7 +162,7 @@ func (m *Store) ResetAll(_ context.Context, tenant string, upTo int64) error {
 }
 
 // TimeUS reads the store's clock, microseconds since the epoch.
-func (m *Store) TimeUS(context.Context) (int64, error) { return m.now(), nil }
+func (m *Store) TimeUS() int64 { return m.now() }
 
 // shard returns the shard of a name's tenant: the text up to the closing brace.
 func (m *Store) shard(name string) *shard { return m.entries.Shard(m.place(name)) }
@@ -306,11 +307,12 @@ const loansMargin = 60_000_000
 
 // book is the loans under the n-th bounded limit, which has the given counter. Its entry is kept by keepBook.
 func (u *call) book(l *quota.Limit, n, counter int) (b loan.Book, name string, e *entry) {
-	bound, terms := u.store.watch.Bound(u.Bounds[n], u.store.passed()), loan.TermsOf(l.WindowUS())
+	bound, terms := u.Bounds[n], loan.TermsOf(l.WindowUS())
 	b = loan.Book{Terms: terms, Share: bound.Share, Store: loan.Store{Epoch: bound.Epoch}}
-	if u.store.watch.Saw(bound.Epoch, u.now, u.store.passed()); bound.OpenFromUS > 0 {
-		b.Store.Lost = bound.OpenFromUS - terms.Keep()
+	if from := max(bound.OpenFromUS, u.store.clock.Least(bound.Epoch)); from > 0 {
+		b.Store.Lost = from - terms.Keep()
 	}
+	u.store.clock.Saw(bound.Epoch, u.now)
 	name = string(store.AppendLoansKey(nil, &u.Counters[counter]))
 	if e = u.shard.Get(name, u.now); e != nil {
 		b.State = *e.Value.(*loan.State)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
@@ -23,9 +24,9 @@ const (
 	maxRedirects = 2
 	// tryAgain is the pause before a call whose keys are half moved is sent again.
 	tryAgain = time.Millisecond
-	// mostLives is how many keys of lives are tried to find one on a primary. One that
+	// mostTags is how many tags are tried to find one of a primary's own. One that
 	// holds a hundredth of the slots is found among 500 all but surely.
-	mostLives = 1024
+	mostTags = 1024
 )
 
 // cluster is the nodeSet of a Redis Cluster. Who holds which slot is learnt anew with
@@ -33,17 +34,16 @@ const (
 type cluster struct {
 	client *redis.ClusterClient
 	make   *nodes
-	learnt atomic.Bool // the slots are known
-	known  sync.Map    // *redis.Client → *node
-	// lives has those in use, by the numbers in their keys. They belong to slots, not to
-	// servers: a replica that takes over is asked for what its primary had confirmed.
-	lives map[int]*life
+	learnt atomic.Bool       // the slots are known
+	known  sync.Map          // *redis.Client → *node
+	home   *clock.Clock      // of the primary that holds regionKey
+	places map[string]*place // of the others, by their tags
 }
 
 var errNoMap = &store.Error{Reason: quota.ReasonRedisDown, Err: errors.New("no node of the redis cluster has reported its slots yet")}
 
 func newCluster(o Options, f *nodes) *cluster {
-	return &cluster{client: clusterClient(o), make: f, lives: map[int]*life{}}
+	return &cluster{client: clusterClient(o), make: f, home: o.Clock, places: map[string]*place{}}
 }
 
 // of implements nodeSet. It fails until the first probe has learnt the slots.
@@ -66,7 +66,6 @@ func (c *cluster) node(client *redis.Client) *node {
 	}
 	made := c.make.node(client)
 	made.cluster = c
-	made.life.Store(nil)
 	made.queue.apart()
 	n, _ := c.known.LoadOrStore(client, made)
 	return n.(*node)
@@ -85,8 +84,8 @@ func (c *cluster) current() []*node {
 	return all
 }
 
-// refresh implements nodeSet: it asks for the slots, and gives each primary a life
-// whose key lies in one of its own. It is for one goroutine.
+// refresh implements nodeSet: it asks for the slots, and finds a place for each primary.
+// It is for one goroutine.
 func (c *cluster) refresh(ctx context.Context) ([]*node, error) {
 	var mu sync.Mutex
 	primaries := map[*redis.Client]*node{}
@@ -105,33 +104,40 @@ func (c *cluster) refresh(ctx context.Context) ([]*node, error) {
 		}
 		return true
 	})
-	c.enliven(ctx, primaries)
+	c.findPlaces(ctx, primaries)
 	c.learnt.Store(len(primaries) > 0)
 	return slices.Collect(maps.Values(primaries)), nil
 }
 
-// enliven finds a life for each primary, the lowest whose key lies with it. One that holds
-// hardly a slot may stay without.
-func (c *cluster) enliven(ctx context.Context, primaries map[*redis.Client]*node) {
-	for _, n := range primaries {
-		n.life.Store(nil)
-	}
-	missing := len(primaries)
-	for i := 0; i < mostLives && missing > 0; i++ {
-		key := lifeKey + ":{" + strconv.Itoa(i) + "}"
-		client, err := c.client.MasterForKey(ctx, key)
+// findPlaces gives each primary the lowest tag whose slot it has. One that holds hardly a slot may stay without.
+func (c *cluster) findPlaces(ctx context.Context, primaries map[*redis.Client]*node) {
+	home, _ := c.client.MasterForKey(ctx, regionKey)
+	found := map[*node]bool{}
+	for i := 0; i < mostTags && len(found) < len(primaries); i++ {
+		tag := strconv.Itoa(i)
+		client, err := c.client.MasterForKey(ctx, "{"+tag+"}")
 		if err != nil {
 			continue // no server holds that slot
 		}
 		n := primaries[client]
-		if n == nil || n.life.Load() != nil {
+		if n == nil || found[n] {
 			continue
 		}
-		if c.lives[i] == nil {
-			c.lives[i] = &life{key: key}
+		found[n] = true
+		if client == home {
+			n.place.Store(&place{tag: tag, clock: c.home})
+			continue
 		}
-		n.life.Store(c.lives[i])
-		missing--
+		if c.places[tag] == nil {
+			of, _ := clock.New(clock.Options{Now: c.home.Now, Logger: n.log}) // fails only with a Meter
+			c.places[tag] = &place{tag: tag, clock: of}
+		}
+		n.place.Store(c.places[tag])
+	}
+	for _, n := range primaries {
+		if !found[n] {
+			n.place.Store(nil)
+		}
 	}
 }
 

@@ -54,7 +54,7 @@ func TestCluster(t *testing.T) {
 	t.Run("slots move", func(t *testing.T) { clusterMoves(t, c, options) })
 	t.Run("a slot is half moved", func(t *testing.T) { clusterHalfMoved(t, c, options) })
 	t.Run("a record of a slot that is half moved", func(t *testing.T) { clusterRemembers(t, c, options) })
-	t.Run("the slot of a life is half moved", func(t *testing.T) { clusterLifeHalfMoved(t, c, options) })
+	t.Run("the slot of its own key is half moved", func(t *testing.T) { clusterOwnKeyHalfMoved(t, c, options) })
 	t.Run("a primary refuses a command", func(t *testing.T) { clusterMissingRight(t, c, options) })
 	t.Run("a primary dies", func(t *testing.T) { clusterDies(t, c, options) })
 	t.Run("writes are lost", func(t *testing.T) { clusterLoses(t, c, options) })
@@ -248,16 +248,16 @@ func probedStore(t *testing.T, o Options, log io.Writer) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	if s.probe(t.Context()); !s.Available() || len(s.Lives()) != 3 {
-		t.Fatalf("not available at the start, with lives %v", s.Lives())
+	if s.probe(t.Context()); !s.Available() || len(s.Primaries()) != 2 {
+		t.Fatalf("not available at the start, with hashes %v", s.Primaries())
 	}
 	return s
 }
 
-// A life whose slot is on its way cannot be counted on, which says nothing of the server that it leaves.
-func clusterLifeHalfMoved(t *testing.T, c *redisserver.Cluster, o Options) {
+// A key of its own whose slot is on its way cannot be written, which says nothing of the server that it leaves.
+func clusterOwnKeyHalfMoved(t *testing.T, c *redisserver.Cluster, o Options) {
 	s := probedStore(t, o, io.Discard)
-	slot := c.Slot(s.Lives()[0].Key)
+	slot := c.Slot("{" + s.nodeSet.current()[0].place.Load().tag + "}")
 	from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)
 	c.Begin(slot, from, to)
 	for _, n := range s.nodeSet.current() {
@@ -270,7 +270,7 @@ func clusterLifeHalfMoved(t *testing.T, c *redisserver.Cluster, o Options) {
 		continue
 	}
 	if s.probe(t.Context()); !s.Available() {
-		t.Error("a server is taken for one that is away, since a life has moved")
+		t.Error("a server is taken for one that is away, since its key has moved")
 	}
 	c.End(slot, to)
 	emptied(t, c)
@@ -472,12 +472,12 @@ func TestClusterSendsAgainWhatWasNotExecuted(t *testing.T) {
 	} {
 		t.Run(row.what, func(t *testing.T) {
 			server := &forgetful{first: row.first, load: row.load}
-			o := Options{Mode: quota.RedisCluster, Addrs: []string{"127.0.0.1:1"}, Budget: time.Second, Logger: slog.New(slog.DiscardHandler), Now: func() time.Duration { return 0 }}
+			o := Options{Mode: quota.RedisCluster, Addrs: []string{"127.0.0.1:1"}, Budget: time.Second, Logger: slog.New(slog.DiscardHandler)}
 			m, err := newMetrics(noop.Meter{}, func() bool { return true })
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newCluster(o, newNodes(o, make(chan struct{}, 1), m, func() {}))
+			c := newCluster(o, newNodes(o, make(chan struct{}, 1), m))
 			defer c.close()
 			client := redis.NewClient(&redis.Options{Addr: o.Addrs[0]})
 			defer client.Close()

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/regiond/regiond/clock"
 )
 
 // newRedis is a store on the Redis at addr that shows what is decided, not how soon. timeLua
@@ -19,8 +21,12 @@ func newWatchful(t testing.TB, addr, timeLua string, now func() time.Duration) *
 	if now == nil && timeLua != "" {
 		now = func() time.Duration { return 0 }
 	}
+	of, err := clock.New(clock.Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
 	s, err := New(Options{
-		Addrs: []string{addr}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler), TimeLua: timeLua, Now: now,
+		Addrs: []string{addr}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler), TimeLua: timeLua, Clock: of,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -33,15 +33,12 @@ type node struct {
 	queue   *queue
 	log     *slog.Logger
 	metrics *metrics
-	calls   *atomic.Uint64        // numbers calls for their nonce
-	nonce   string                // distinguishes our calls from those of other processes
-	life    *atomic.Pointer[life] // set by the prober; nil: it has none
-	checked time.Time             // when the user was last found to have all rights; the prober's, as lacks
-	lacks   string                // what it was last found to lack, "" for nothing
-	lost    func()                // see Store.OnLost
-	now     func() time.Duration
-	watch   *store.Watch
-	cluster *cluster // nil for a server that holds all keys
+	calls   *atomic.Uint64         // numbers calls for their nonce
+	nonce   string                 // distinguishes our calls from those of other processes
+	place   *atomic.Pointer[place] // set by the prober; nil: it has none
+	checked time.Time              // when the user was last found to have all rights; the prober's, as lacks
+	lacks   string                 // what it was last found to lack, "" for nothing
+	cluster *cluster               // nil for a server that holds all keys
 }
 
 // nodes makes the nodes of one store.
@@ -53,10 +50,9 @@ type nodes struct {
 	deadAfter time.Duration
 }
 
-func newNodes(o Options, wake chan struct{}, m *metrics, lost func()) *nodes {
+func newNodes(o Options, wake chan struct{}, m *metrics) *nodes {
 	return &nodes{wake: wake, tracer: o.Tracer, deadAfter: cmp.Or(o.DeadAfter, deadAfter), template: node{
-		script: decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch), budget: o.Budget, log: o.Logger, metrics: m, lost: lost,
-		now:   o.Now,
+		script: decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch), budget: o.Budget, log: o.Logger, metrics: m,
 		calls: new(atomic.Uint64), nonce: strconv.FormatUint(uint64(rand.Uint32()), 36),
 	}}
 }
@@ -65,8 +61,7 @@ func newNodes(o Options, wake chan struct{}, m *metrics, lost func()) *nodes {
 func (f *nodes) node(client *redis.Client) *node {
 	n := f.template
 	n.client, n.breaker = client, &breaker{wake: f.wake}
-	n.life, n.watch = &atomic.Pointer[life]{}, &store.Watch{}
-	n.life.Store(&life{key: lifeKey})
+	n.place = &atomic.Pointer[place]{}
 	n.queue = newQueue(n.budget, f.deadAfter, n.send, n.ping, n.lose)
 	n.queue.spans = newScriptSpans(f.tracer, client.Options().Addr)
 	return &n
@@ -189,14 +184,23 @@ func (n *node) pipeline(ctx context.Context, parts []*scriptCall) (endedUS int64
 	return ended.Val().UnixMicro()
 }
 
-// saw watches the clock by a reply.
+// saw shows the server's clock what a reply says of it.
 func (n *node) saw(p *scriptCall) {
-	now := n.now()
 	for i := range p.calls {
 		for _, b := range p.calls[i].Bounds {
-			n.watch.Saw(b.Epoch, p.verdicts[i].StoreUS, now)
+			if at := n.place.Load(); at != nil {
+				at.clock.Saw(b.Epoch, p.verdicts[i].StoreUS)
+			}
 		}
 	}
+}
+
+// bound is b as it may be used now: not before the TIME that the server's clock must have reached.
+func (n *node) bound(b quota.Bound) quota.Bound {
+	if at := n.place.Load(); at != nil {
+		b.OpenFromUS = max(b.OpenFromUS, at.clock.Least(b.Epoch))
+	}
+	return b
 }
 
 // forgotten returns those that were not executed because the server does not know the script.
@@ -225,8 +229,7 @@ func (n *node) command(calls []store.Call) (nonce string, args []any) {
 	nonce = n.nonce + "." + strconv.FormatUint(n.calls.Add(1), 36)
 	args = make([]any, 2, 16+12*len(calls))
 	args[0], args[1] = "EVALSHA", n.script.sha
-	now := n.now()
-	return nonce, appendCalls(args, nonce, calls, func(b quota.Bound) quota.Bound { return n.watch.Bound(b, now) })
+	return nonce, appendCalls(args, nonce, calls, n.bound)
 }
 
 // once sends a command exactly once, whatever happens to its reply.
@@ -284,7 +287,7 @@ func classify(err error) *store.Error {
 // and one that was away is not used again until it answers in time.
 func (n *node) probe(ctx context.Context) {
 	heard := n.queue.lastHeard()
-	err := n.live(ctx)
+	err := n.write(ctx)
 	if err == nil {
 		err = n.load(ctx)
 	}

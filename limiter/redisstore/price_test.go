@@ -32,8 +32,8 @@ func (w priceWorld) done(at, work time.Duration) time.Duration {
 	}
 }
 
-// clock is how far Redis's clock is ahead.
-const clock = 1_795_198_405 * time.Second
+// serverAhead is how far Redis's clock is ahead.
+const serverAhead = 1_795_198_405 * time.Second
 
 // run has calls of the size that p wants for some seconds, and returns what a call was like.
 func (w priceWorld) run(p *price, seconds int) (work, took time.Duration) {
@@ -58,7 +58,7 @@ func (w priceWorld) run(p *price, seconds int) (work, took time.Duration) {
 		c := under[0]
 		now = c.answered
 		p.answered(c.weight, time.UnixMicro(c.sent.Microseconds()), time.UnixMicro(now.Microseconds()),
-			(clock + c.began).Microseconds(), (clock + c.ended).Microseconds())
+			(serverAhead + c.began).Microseconds(), (serverAhead + c.ended).Microseconds())
 		took = now - c.sent
 		now += w.gap
 		under = append(under[1:], send())

@@ -27,6 +27,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
@@ -80,8 +81,9 @@ type Options struct {
 	Meter metric.Meter
 	// TimeLua replaces now.lua, which defines TIME, in tests that move time by hand.
 	TimeLua string
-	// Now is a monotonic clock, in tests that move time by hand; nil is this process's.
-	Now func() time.Duration
+	// Clock is what is known of the server's clock; in a cluster, of that which holds rl:region. Answers show it; whoever
+	// takes part in Eval adds samples. nil: the store has one of its own.
+	Clock *clock.Clock
 	// DeadAfter is the least silence of a server that counts as away; 0 means 46 ms.
 	DeadAfter time.Duration
 }
@@ -101,9 +103,8 @@ func (o *Options) validate() error {
 	if o.Budget == 0 {
 		o.Budget = DefaultBudget
 	}
-	if o.Now == nil {
-		start := time.Now()
-		o.Now = func() time.Duration { return time.Since(start) }
+	if o.Clock == nil {
+		o.Clock, _ = clock.New(clock.Options{}) // fails only with a Meter
 	}
 	return nil
 }
@@ -113,7 +114,6 @@ func (o *Options) validate() error {
 type Store struct {
 	nodeSet nodeSet
 	wake    chan struct{} // has an element when a breaker has opened
-	lost    func()        // see OnLost
 	log     *slog.Logger
 	metrics *metrics
 	probed  atomic.Bool
@@ -136,6 +136,12 @@ type nodeSet interface {
 // single is a nodeSet of one.
 type single struct{ *node }
 
+func newSingle(o Options, f *nodes, client *redis.Client) single {
+	n := f.node(client)
+	n.place.Store(&place{clock: o.Clock})
+	return single{n}
+}
+
 func (s single) of(context.Context, string) (*node, error) { return s.node, nil }
 func (s single) current() []*node                          { return []*node{s.node} }
 func (s single) refresh(context.Context) ([]*node, error)  { return s.current(), nil }
@@ -152,29 +158,20 @@ func New(o Options) (*Store, error) {
 	if s.metrics, err = newMetrics(o.Meter, s.Available); err != nil {
 		return nil, fmt.Errorf("redis store: %w", err)
 	}
-	f := newNodes(o, s.wake, s.metrics, s.dataLost)
+	f := newNodes(o, s.wake, s.metrics)
 	switch o.Mode {
 	case quota.RedisStandalone, "":
-		s.nodeSet = single{f.node(redis.NewClient(clientOptions(o).Simple()))}
+		s.nodeSet = newSingle(o, f, redis.NewClient(clientOptions(o).Simple()))
 	case quota.RedisSentinel:
 		// Each connection is made to the primary that the sentinels name then, and those to
 		// another are closed when it changes.
-		s.nodeSet = single{f.node(redis.NewFailoverClient(clientOptions(o).Failover()))}
+		s.nodeSet = newSingle(o, f, redis.NewFailoverClient(clientOptions(o).Failover()))
 	case quota.RedisCluster:
 		s.nodeSet = newCluster(o, f)
 	default:
 		return nil, fmt.Errorf("redis store: no mode %q", o.Mode)
 	}
 	return s, nil
-}
-
-// OnLost sets what is called when a server is found to have lost writes that it had confirmed, before Run.
-func (s *Store) OnLost(lost func()) { s.lost = lost }
-
-func (s *Store) dataLost() {
-	if s.lost != nil {
-		s.lost()
-	}
 }
 
 // Decide implements Store. The budget covers the wait behind other calls. Several servers are
@@ -279,6 +276,7 @@ func (s *Store) probe(ctx context.Context) {
 	for _, n := range nodes {
 		wg.Go(func() { n.probe(ctx) })
 	}
+	wg.Go(func() { s.readResets(ctx) })
 	wg.Wait()
 	s.compareBudget(nodes)
 }
@@ -329,28 +327,52 @@ const (
 	scanPage = 1000
 )
 
-// TimeUS reads the store's clock, microseconds since the epoch: in a cluster, that of the
-// primary which holds resetsKey. The same round trip reads Resets.
-func (s *Store) TimeUS(ctx context.Context) (int64, error) {
+// readResets reads Resets.
+func (s *Store) readResets(ctx context.Context) {
 	n, err := s.nodeSet.of(ctx, resetsKey)
 	if err != nil {
-		return 0, fmt.Errorf("read the time of redis: %w", err)
+		return
 	}
-	pipe := n.client.Pipeline()
-	now, resets := pipe.Time(ctx), pipe.Get(ctx, resetsKey)
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	if id, err := resets.Int64(); err == nil || errors.Is(err, redis.Nil) {
+	if id, err := n.client.Get(ctx, resetsKey).Int64(); err == nil || errors.Is(err, redis.Nil) {
 		s.resets.Store(id)
 	}
-	if err := now.Err(); err != nil {
-		return 0, fmt.Errorf("read the time of redis: %w", err)
-	}
-	return now.Val().UnixMicro(), nil
 }
 
 // Resets is a number that changes when a process of the region has reset a tenant: this
-// one at once, another by the next TimeUS.
+// one at once, another by the next probe.
 func (s *Store) Resets() int64 { return s.resets.Load() }
+
+// Eval runs a script on the server that holds key, at most once. It works before Run, and
+// may wait until ctx ends.
+func (s *Store) Eval(ctx context.Context, source, key string, args ...any) (any, error) {
+	var client *redis.Client
+	var err error
+	switch set := s.nodeSet.(type) {
+	case single:
+		client = set.client
+	case *cluster:
+		if client, err = set.client.MasterForKey(ctx, key); err != nil {
+			return nil, err
+		}
+	}
+	return once(ctx, client, append([]any{"EVAL", source, 1, key}, args...)...)
+}
+
+// CountLoss counts a loss of data, which shows in the region's hashes.
+func (s *Store) CountLoss() { s.metrics.losses.Add(1) }
+
+// Primaries are those of a cluster which do not hold regionKey, by a key that each holds, and their clocks.
+func (s *Store) Primaries() map[string]*clock.Clock {
+	all := map[string]*clock.Clock{}
+	if c, ok := s.nodeSet.(*cluster); ok {
+		for _, n := range c.current() {
+			if p := n.place.Load(); p != nil && p.clock != c.home {
+				all[regionKey+":{"+p.tag+"}"] = p.clock
+			}
+		}
+	}
+	return all
+}
 
 // deleteCounters unlinks those of KEYS whose generation is at most ARGV[1].
 const deleteCounters = `for _, key in ipairs(KEYS) do

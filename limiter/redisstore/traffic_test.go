@@ -205,23 +205,6 @@ func sumOf(t *testing.T, reader *metric.ManualReader, name string) int64 {
 	return total
 }
 
-// confirmed waits until two more probes were counted in the life of a server: a probe
-// that began after this moment was confirmed there.
-func confirmed(t *testing.T, srv *redisserver.Server) {
-	t.Helper()
-	read := func() (sum int) {
-		ctx := context.Background()
-		for _, key := range srv.Client().Keys(ctx, lifeKey+"*").Val() {
-			var id, start, writes int
-			_, _ = fmt.Sscanf(srv.Client().Get(ctx, key).Val(), "%d:%d:%d", &id, &start, &writes)
-			sum += writes
-		}
-		return sum
-	}
-	before := read()
-	limitertest.Eventually(t, 10*time.Second, "two probes", func() bool { return read() >= before+2 })
-}
-
 // awaitReplica waits until a server that came back follows another.
 func awaitReplica(t *testing.T, srv *redisserver.Server) {
 	t.Helper()
@@ -258,6 +241,8 @@ func losses(t *testing.T, s *Store, count func(name string) int64, l lossy) {
 		}
 		return n
 	}
+	region, _ := stateOn(s, "one")
+	region.Turn(ctx)
 	answered := spent(kept)
 	if n, err := l.old.Client().Wait(ctx, 1, time.Second).Result(); err != nil || n != 1 {
 		t.Fatalf("%d replicas have what was admitted: %v", n, err)
@@ -267,7 +252,7 @@ func losses(t *testing.T, s *Store, count func(name string) int64, l lossy) {
 	if err := l.old.Client().ClientKillByFilter(ctx, "TYPE", "replica").Err(); err != nil {
 		t.Fatal(err)
 	}
-	confirmed(t, l.old)
+	region.Turn(ctx)
 	answered += spent(lost)
 	if n := count("regiond.redis.losses"); n != 0 {
 		t.Errorf("%d losses counted before there was one", n)
@@ -284,5 +269,8 @@ func losses(t *testing.T, s *Store, count func(name string) int64, l lossy) {
 	if answered += spent(2 * units); answered != units+lost {
 		t.Errorf("%d units admitted in all, want the limit's %d and the %d that were lost", answered, units, lost)
 	}
-	limitertest.Eventually(t, 5*time.Second, "the loss is counted", func() bool { return count("regiond.redis.losses") > 0 })
+	region.Turn(ctx)
+	if n, after := count("regiond.redis.losses"), region.Store(); n != 1 || after.Lost == 0 {
+		t.Errorf("%d losses are counted, and the epoch is %v", n, after)
+	}
 }

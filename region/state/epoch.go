@@ -2,19 +2,15 @@ package state
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region/members"
-)
-
-const (
-	// stepped is by how much the store's clock may be beside where it is expected, beyond
-	// what a turn takes and a thousandth of the time since the turn before.
-	stepped = 50 * time.Millisecond
 )
 
 // epoch is this process's side of the region's epoch: whether what its store holds is
@@ -24,14 +20,11 @@ const (
 //	Lose, a step of the clock, the first process ─▶ renew ─▶ region.lua: another epoch
 type epoch struct {
 	random    func() uint32
-	store     loan.Store // as read
-	proposed  uint32     // in the last turn
-	confirmed bool       // a process that has it was alive before us, or we made it
-	since     time.Duration
+	store     loan.Store    // as read
+	proposed  uint32        // in the last turn
+	confirmed bool          // a process that has it was alive before us, or we made it
+	since     time.Duration // the first turn; 0: there was none
 	renew     renewal
-
-	timeUS   int64         // TIME in the last turn
-	from, to time.Duration // between these times of Options.Now
 }
 
 // renewal is what the next turn does with the epoch.
@@ -42,6 +35,17 @@ const (
 	another         // the clock was not watched, or has stepped back
 	lost            // data were lost, or the clock stepped forward: what was counted has aged early
 )
+
+// due is the renewal after a loss of data, and a step of a clock.
+func due(loss bool, step time.Duration) renewal {
+	switch {
+	case loss || step > clock.Unseen:
+		return lost
+	case step < -clock.Unseen:
+		return another
+	}
+	return keep
+}
 
 // Store is the epoch of the region's store, and the TIME of its last known loss. It is zero
 // while nothing of it is known: before the first turn; while it is not known whether a
@@ -78,14 +82,14 @@ func (e *epoch) args(lose bool) (known, next, renew string) {
 	return known, strconv.FormatUint(uint64(e.proposed), 10), []string{keep: "", another: "another", lost: "lost"}[e.renew]
 }
 
-// read takes in the epoch that a turn between two moments of Options.Now has found at TIME,
-// and what the other processes of the region show. Then renew says what is still to be done.
-func (e *epoch) read(text string, timeUS int64, from, to time.Duration, others []members.Store) error {
+// read takes in the epoch that a turn has found, and what the other processes of the region show. before is TIME in the
+// turn before. Then renew says what is still to be done.
+func (e *epoch) read(r *reply, before int64, at time.Duration, others []members.Store) error {
 	var now loan.Store
-	if _, err := fmt.Sscanf(text, "%d %d", &now.Epoch, &now.Lost); err != nil || now.Epoch == 0 {
-		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, text)
+	if _, err := fmt.Sscanf(r.epoch, "%d %d", &now.Epoch, &now.Lost); err != nil || now.Epoch == 0 {
+		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, r.epoch)
 	}
-	first := e.timeUS == 0
+	first := e.since == 0
 	if now.Epoch != e.store.Epoch {
 		mine := now.Epoch == e.proposed
 		e.confirmed = mine || !first // since our first turn we watch the clock
@@ -94,20 +98,16 @@ func (e *epoch) read(text string, timeUS int64, from, to time.Duration, others [
 		}
 	}
 	if first {
-		e.since = to
+		e.since = max(at, 1)
 	}
 	e.store = now
-	step := e.step(timeUS, from, to)
-	e.timeUS, e.from, e.to = timeUS, from, to
-	switch {
-	case step > 0:
-		e.renew = lost
-	case step != 0:
-		e.renew = max(e.renew, another)
-	case !e.confirmed && e.watched(others):
+	noted := now.Lost > before // by another process, or the script
+	switch e.renew = max(e.renew, due(r.lost && !noted, r.step)); {
+	case e.renew != keep || e.confirmed:
+	case e.watched(others):
 		e.confirmed = true
-	case !e.confirmed && (first && !recent(timeUS, others) || to-e.since > GoneAfter):
-		e.renew = max(e.renew, another)
+	case first && !recent(r.us, others) || at-e.since > GoneAfter:
+		e.renew = another
 	}
 	return nil
 }
@@ -118,21 +118,6 @@ func (e *epoch) inForce() loan.Store {
 		return loan.Store{}
 	}
 	return e.store
-}
-
-// step is by how much TIME has stepped since the turn before; 0 for none.
-func (e *epoch) step(timeUS int64, from, to time.Duration) time.Duration {
-	if e.timeUS == 0 {
-		return 0
-	}
-	passed, margin := time.Duration(timeUS-e.timeUS)*time.Microsecond, stepped+(to-e.from)/1000
-	switch least, most := from-e.to, to-e.from; {
-	case passed < least-margin:
-		return passed - least
-	case passed > most+margin:
-		return passed - most
-	}
-	return 0
 }
 
 // watched reports whether another process has the epoch in force and was seen alive.
@@ -147,12 +132,8 @@ func (e *epoch) watched(others []members.Store) bool {
 
 // recent reports whether any process may be alive: its entry is not older than GoneAfter.
 func recent(timeUS int64, others []members.Store) bool {
-	for _, o := range others {
-		at, _, _ := strings.Cut(o.Entry, " ")
-		us, err := strconv.ParseInt(at, 10, 64)
-		if age := time.Duration(timeUS-us) * time.Microsecond; err == nil && age.Abs() <= GoneAfter {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(others, func(o members.Store) bool {
+		age := time.Duration(timeUS-entryUS(o.Entry)) * time.Microsecond
+		return age.Abs() <= GoneAfter
+	})
 }

@@ -36,6 +36,34 @@ func TestEpoch(t *testing.T) {
 			s.away.Store(false)
 		}, true, true},
 		{"a flush", func(s *shared, _ *state.State, _ func()) { s.redis.FlushAll() }, true, true},
+		{"a replica that was behind takes over", func(s *shared, _ *state.State, _ func()) {
+			copied := s.copy(state.Key)
+			time.Sleep(3 * state.TurnEvery)
+			s.restore(state.Key, copied)
+		}, true, true},
+		{"a copy from before its start is restored", func(s *shared, _ *state.State, _ func()) {
+			copied := s.copy(state.Key)
+			for field := range copied {
+				if field != "epoch" && field != "topology" {
+					delete(copied, field)
+				}
+			}
+			s.restore(state.Key, copied)
+		}, true, true},
+		{"away for so long that a sibling removes its entry", func(s *shared, _ *state.State, _ func()) {
+			two, run := s.join("two")
+			defer run()()
+			time.Sleep(settled)
+			s.awayFor.Store("one")
+			time.Sleep(15 * time.Minute)
+			s.awayFor.Store("")
+			if time.Sleep(settled); two.Store().Epoch == 0 {
+				s.t.Error("the sibling has no epoch")
+			}
+		}, false, false},
+		{"another primary is flushed", func(s *shared, _ *state.State, _ func()) { s.redis.Del(otherKey) }, true, true},
+		{"the clock of another primary steps forward", func(s *shared, _ *state.State, _ func()) { s.otherAhead.Add(int64(time.Second)) }, true, true},
+		{"the clock of another primary steps back", func(s *shared, _ *state.State, _ func()) { s.otherAhead.Add(-int64(time.Second)) }, true, false},
 		{"the clock steps forward", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(int64(100 * time.Millisecond)) }, true, true},
 		{"the clock steps back", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(-int64(100 * time.Millisecond)) }, true, false},
 		{"the clock steps a little", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(int64(40 * time.Millisecond)) }, false, false},
@@ -73,6 +101,9 @@ func TestEpoch(t *testing.T) {
 			}
 			if two.Store() != after {
 				t.Errorf("%s: a sibling has %v, not %v", row.name, two.Store(), after)
+			}
+			if sibling := s.tables["one"].Siblings(); len(sibling) != 1 {
+				t.Errorf("%s: the siblings are %v", row.name, sibling)
 			}
 		})
 	}

@@ -1,25 +1,28 @@
--- region.lua: one turn of one process: it renews its entry, may replace the topology, and reads all.
+-- region.lua: one turn of one process: it renews its entry, may replace the topology and the epoch, and reads all. In a
+-- cluster it also does so, with neither, on a hash on each other primary: there it shows what becomes of that primary's data.
 --
--- KEYS  the region's hash
+-- KEYS  the hash
 -- ARGV  our field, and its value ('' removes it); a topology, and what replaces it if it is in force ('' leaves it);
---       the epoch that we know ('' = none), another, and when that replaces it: 'another' or 'lost' if it is in force, ''
---       if the hash has none
+--       the epoch that we know ('' = none), another ('' = this hash has none), and when that replaces it: 'another' or
+--       'lost' if it is in force, '' if the hash has none
 -- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost' (TIME of the last known loss of data, 0 =
---       never), then field and value of each other process
+--       never), our value as it was, then field and value of each other process
 
 local KEPT = 600000000 -- µs: longer than most outages of Redis; readers judge earlier, by their own clocks
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local all = redis.call('HGETALL', KEYS[1])
-local reply = { string.format('%.0f', now), '', '' }
+local reply = { string.format('%.0f', now), '', '', '' }
 for i = 1, #all, 2 do
   local field, value = all[i], all[i + 1]
   if field == 'topology' then
     reply[2] = value
   elseif field == 'epoch' then
     reply[3] = value
-  elseif field ~= ARGV[1] then
+  elseif field == ARGV[1] then
+    reply[4] = value
+  else
     local at = tonumber(string.match(value, '^%d+'))
     if at and at > now - KEPT then
       reply[#reply + 1] = field
@@ -37,7 +40,7 @@ local epoch, lost = string.match(reply[3], '^(%d+) (%d+)$')
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
-  if reply[3] == '' or ARGV[7] ~= '' and ARGV[5] == epoch then
+  if ARGV[6] ~= '' and (reply[3] == '' or ARGV[7] ~= '' and ARGV[5] == epoch) then
     if ARGV[7] == 'lost' or reply[3] == '' and ARGV[5] ~= '' then lost = reply[1] end
     reply[3] = ARGV[6] .. ' ' .. (lost or 0)
     redis.call('HSET', KEYS[1], 'epoch', reply[3])

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -28,6 +29,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
@@ -62,10 +64,19 @@ type Eval func(ctx context.Context, script, key string, args ...any) (reply any,
 type Options struct {
 	// Members is the table of processes, of which the state writes Store.
 	Members *members.Table
-	Eval    Eval                 // nil: the state is kept in memory, and no sibling shares it
-	Now     func() time.Duration // this process's monotonic clock
-	Random  func() uint32        // draws epochs; nil: at random
-	Logger  *slog.Logger
+	Eval    Eval // nil: the state is kept in memory, and no sibling shares it
+	// TimeUS is the clock of a store in memory, where Eval is nil; nil is this host's.
+	TimeUS func() int64
+	// Clock is that of the server which holds Key; each turn is a sample of it. nil: the state has one of its own.
+	Clock *clock.Clock
+	// Primaries are the other primaries of a cluster, by a key that each holds, and their clocks; nil: there are none.
+	Primaries func() map[string]*clock.Clock
+	// Alone says that this process exchanges usage with none: no other counts on it, and no topology is in force.
+	Alone  bool
+	Now    func() time.Duration // this process's monotonic clock
+	Random func() uint32        // draws epochs; nil: at random
+	OnLoss func()               // is called with each loss of data that this process notices; it may be nil
+	Logger *slog.Logger
 }
 
 // State is one process's side of its region's state. Adopt, See and Settle may be called
@@ -78,15 +89,18 @@ type State struct {
 	losses   atomic.Int64  // calls of Lose
 	told     atomic.Int64  // how many of them are in the hash
 
-	mu      sync.Mutex // a turn at a time; guards what follows
-	file    Topology   // proposed last
-	turn    int64
-	text    string    // of the topology in force; "" before the first turn, and once the hash has lost it
-	last    *Topology // in force last
-	failed  bool      // the last turn did
-	refused string    // why file is not in force, as logged
-	adopted bool      // a file was
-	epoch   epoch
+	mu   sync.Mutex // a turn at a time; guards what follows
+	file Topology   // proposed last
+	turn int64      // the number of the last one
+	hash hash       // that of Key
+	// primaries have the hashes on other primaries, by their keys.
+	primaries map[string]*hash
+	text      string    // of the topology in force; "" before the first turn, and once the hash has lost it
+	last      *Topology // in force last
+	failed    bool      // the last turn did
+	refused   string    // why file is not in force, as logged
+	adopted   bool      // a file was
+	epoch     epoch
 
 	inputs sync.Mutex // guards sees and settled
 	sees   []string
@@ -114,7 +128,10 @@ func New(o Options) *State {
 	if o.Random == nil {
 		o.Random = rand.Uint32
 	}
-	s := &State{o: o, turns: make(chan struct{}, 1)}
+	if o.Clock == nil {
+		o.Clock, _ = clock.New(clock.Options{Now: o.Now, Logger: o.Logger}) // fails only with a Meter
+	}
+	s := &State{o: o, turns: make(chan struct{}, 1), hash: hash{key: Key, clock: o.Clock}, primaries: map[string]*hash{}}
 	s.snapshot.Store(&Snapshot{})
 	if s.epoch.random = o.Random; o.Eval == nil {
 		s.epoch.store.Epoch, s.epoch.confirmed = max(1, o.Random()), true
@@ -201,28 +218,40 @@ func (s *State) Leave() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
 	defer cancel()
-	if _, err := s.o.Eval(ctx, script, Key, s.field(), "", "", "", "", "", ""); err != nil {
-		s.o.Logger.Debug("this process's entry in redis stays until it expires", "error", err)
+	for _, key := range append(slices.Collect(maps.Keys(s.primaries)), Key) {
+		if _, err := s.o.Eval(ctx, script, key, s.field(), "", "", "", "", "", ""); err != nil {
+			s.o.Logger.Debug("this process's entry in redis stays until it expires", "key", key, "error", err)
+		}
 	}
 }
 
-// field names this process in the hash.
+// field names this process in the hash: with a name that no process reads as a sibling's if it is alone.
 func (s *State) field() string {
-	return strconv.FormatInt(s.o.Members.Self.Boot, 10) + ":" + s.o.Members.Self.Instance
+	name := strconv.FormatInt(s.o.Members.Self.Boot, 10) + ":" + s.o.Members.Self.Instance
+	if s.o.Alone {
+		return "alone:" + name
+	}
+	return name
 }
 
 // take is one turn: it writes what is new and publishes a Snapshot. The lock is held.
 func (s *State) take(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
+	s.turn++
+	s.watchPrimaries(ctx)
 	replace := ""
 	for range adoptTries {
-		nowUS, again, err := s.exchange(ctx, replace)
+		nowUS, again, err := s.renew(ctx, replace)
 		if err != nil {
 			return s.fail(err)
 		}
 		if replace = ""; again {
 			continue
+		}
+		if s.o.Alone {
+			s.publish(&Topology{}, nil)
+			return nil
 		}
 		inForce, err := s.parse()
 		if err != nil {
@@ -258,59 +287,59 @@ func (s *State) want(inForce *Topology, nowUS int64) (text string, refused error
 	return string(encoded), nil
 }
 
-// exchange runs the script once, and notes what it says of siblings. again asks for another
-// turn at once, to renew the epoch.
-func (s *State) exchange(ctx context.Context, replace string) (nowUS int64, again bool, err error) {
+// renew takes a turn on the region's hash, and notes what it says of siblings. again asks for another turn at once, to
+// renew the epoch.
+func (s *State) renew(ctx context.Context, replace string) (nowUS int64, again bool, err error) {
 	if s.o.Eval == nil {
-		if replace != "" {
-			s.text = replace
-		}
-		return time.Now().UnixMicro(), false, nil
+		return s.inMemory(replace)
 	}
-	s.turn++
 	s.inputs.Lock()
 	sees := "-"
 	if s.sees != nil {
 		sees = strings.Join(s.sees, ",")
 	}
 	s.inputs.Unlock()
-	value := fmt.Sprintf("%d %s %d", s.turn, sees, s.epoch.inForce().Epoch)
-	losses, from := s.losses.Load(), s.o.Now()
+	losses, before := s.losses.Load(), s.hash.us
 	known, next, renew := s.epoch.args(losses != s.told.Load())
-	reply, err := s.o.Eval(ctx, script, Key, s.field(), value, s.text, replace, known, next, renew)
+	value := fmt.Sprintf("%s %d", sees, s.epoch.inForce().Epoch)
+	r, err := s.exchange(ctx, &s.hash, s.turn, value, s.text, replace, known, next, renew)
 	if err != nil {
 		return 0, false, err
 	}
-	words, ok := texts(reply)
-	if ok && len(words) >= 3 && len(words)%2 == 1 {
-		nowUS, err = strconv.ParseInt(words[0], 10, 64)
-	}
-	if nowUS <= 0 || err != nil {
-		return 0, false, fmt.Errorf("unexpected reply of the region script: %.80v", reply)
-	}
-	s.text = words[1]
-	s.observe(words[3:])
-	if err := s.epoch.read(words[2], nowUS, from, s.o.Now(), s.others()); err != nil {
+	s.text = r.topology
+	s.observe(r.entries)
+	if err := s.epoch.read(r, before, s.o.Now(), s.others()); err != nil {
 		return 0, false, err
 	}
+	if s.withhold() {
+		return r.us, true, nil
+	}
+	s.told.Store(losses)
+	return r.us, false, nil
+}
+
+// inMemory is a turn where nothing is shared.
+func (s *State) inMemory(replace string) (nowUS int64, again bool, err error) {
+	if replace != "" {
+		s.text = replace
+	}
+	sent := s.o.Clock.Now()
+	if nowUS = time.Now().UnixMicro(); s.o.TimeUS != nil {
+		nowUS = s.o.TimeUS()
+	}
+	_, err = s.o.Clock.Observe(sent, nowUS)
+	return nowUS, false, err
+}
+
+// withhold takes the epoch back that is to be renewed, and reports whether one is.
+func (s *State) withhold() bool {
 	if s.epoch.renew == keep {
-		s.told.Store(losses)
-		return nowUS, false, nil
+		return false
 	}
 	withheld := *s.Snapshot()
 	withheld.Store = loan.Store{}
 	s.snapshot.Store(&withheld)
-	return nowUS, true, nil
-}
-
-func texts(reply any) ([]string, bool) {
-	list, ok := reply.([]any)
-	words := make([]string, len(list))
-	for i := range list {
-		word, isText := list[i].(string)
-		words[i], ok = word, ok && isText
-	}
-	return words, ok
+	return true
 }
 
 // observe notes the entries of the other processes, 'TIME turn regions epoch' each. After a time

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/members"
@@ -31,7 +32,30 @@ type shared struct {
 	away  atomic.Bool
 	ahead atomic.Int64 // ns of true time
 
+	mu         sync.Mutex   // one script at a time, each at its server's time
+	awayFor    atomic.Value // the instance that alone does not reach it
+	otherAhead atomic.Int64 // ahead of the primary that has otherKey
+
 	tables map[string]*members.Table // of the newest run of each instance
+}
+
+// otherKey is a key on another primary.
+const otherKey = "rl:region:{0}"
+
+func (s *shared) copy(key string) map[string]string {
+	fields, _ := s.redis.HKeys(key)
+	copied := map[string]string{}
+	for _, f := range fields {
+		copied[f] = s.redis.HGet(key, f)
+	}
+	return copied
+}
+
+func (s *shared) restore(key string, copied map[string]string) {
+	s.redis.Del(key)
+	for f, value := range copied {
+		s.redis.HSet(key, f, value)
+	}
 }
 
 func inBubble(t *testing.T, f func(s *shared)) {
@@ -48,7 +72,13 @@ func (s *shared) eval(ctx context.Context, script, key string, args ...any) (any
 	if s.away.Load() {
 		return nil, net.ErrClosed
 	}
-	s.redis.SetTime(time.Now().Add(time.Duration(s.ahead.Load())))
+	ahead := &s.ahead
+	if key == otherKey {
+		ahead = &s.otherAhead
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.redis.SetTime(time.Now().Add(time.Duration(ahead.Load())))
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return s.redis.Dial() }, Protocol: 2, DisableIdentity: true,
@@ -67,8 +97,18 @@ func (s *shared) table(instance string, began time.Time) *members.Table {
 // join makes a process of the region, which runs until the returned func is called.
 func (s *shared) join(instance string) (st *state.State, run func() (stop func())) {
 	began := time.Now()
+	other, err := clock.New(clock.Options{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	st = state.New(state.Options{
-		Members: s.table(instance, began), Eval: s.eval,
+		Members: s.table(instance, began), Primaries: func() map[string]*clock.Clock { return map[string]*clock.Clock{otherKey: other} },
+		Eval: func(ctx context.Context, script, key string, args ...any) (any, error) {
+			if s.awayFor.Load() == instance {
+				return nil, net.ErrClosed
+			}
+			return s.eval(ctx, script, key, args...)
+		},
 		Now: func() time.Duration { return time.Since(began) }, Logger: slog.New(slog.DiscardHandler),
 	})
 	return st, func() func() {

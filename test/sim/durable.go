@@ -62,7 +62,7 @@ func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error)
 	arg := func(i int) string { s, _ := args[i].(string); return s }
 	now := d.nowUS()
 	time := strconv.FormatInt(now, 10)
-	topology, epoch := d.state.get("topology"), d.state.get("epoch")
+	topology, epoch, own := d.state.get("topology"), d.state.get("epoch"), d.state.get(arg(0))
 	var others []any
 	for _, f := range slices.Clone(d.state) {
 		if f[0] == "topology" || f[0] == "epoch" || f[0] == arg(0) {
@@ -85,7 +85,7 @@ func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error)
 		epoch = d.renewed(epoch, arg(4), arg(5), arg(6), time)
 		d.state = d.state.set("epoch", epoch).set(arg(0), time+" "+arg(1))
 	}
-	return append([]any{time, topology, epoch}, others...), nil
+	return append([]any{time, topology, epoch, own}, others...), nil
 }
 
 // renewed is the epoch after a turn that knew one and proposed the next.

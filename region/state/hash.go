@@ -1,0 +1,126 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/regiond/regiond/clock"
+)
+
+// kept is how long an entry is kept that its process does not renew: KEPT of region.lua.
+const kept = 10 * time.Minute
+
+// hash is what this process knows of one of the region's hashes: that of Key, or in a cluster one on another primary,
+// which has entries alone.
+//
+// A process's own entry shows what became of the data beside it. If it is older than the last turn that was answered, or
+// gone, the server has lost writes that it had confirmed: it was flushed, has started without them, or is a replica that
+// was behind.
+type hash struct {
+	key   string
+	clock *clock.Clock // of the server that has it
+	turn  int64        // of ours that was answered last, and TIME then; 0: none was
+	us    int64
+}
+
+// reply is what region.lua found.
+type reply struct {
+	us                   int64 // TIME
+	topology, epoch, own string
+	entries              []string      // of other processes: field and value of each
+	step                 time.Duration // by which the server's clock was moved since the turn before
+	lost                 bool          // the server has lost data since then
+}
+
+// exchange takes one turn on a hash. The lock is held, or this is the only one that knows h.
+func (s *State) exchange(ctx context.Context, h *hash, turn int64, value string, args ...any) (*reply, error) {
+	sent := h.clock.Now()
+	raw, err := s.o.Eval(ctx, script, h.key, append([]any{s.field(), fmt.Sprintf("%d %s", turn, value)}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	words, ok := texts(raw)
+	if !ok || len(words) < 4 || len(words)%2 == 1 {
+		return nil, fmt.Errorf("unexpected reply of the region script: %.80v", raw)
+	}
+	r := &reply{topology: words[1], epoch: words[2], own: words[3], entries: words[4:]}
+	if r.us, err = strconv.ParseInt(words[0], 10, 64); err != nil {
+		return nil, fmt.Errorf("unexpected TIME of the region script: %w", err)
+	}
+	if r.step, err = h.clock.Observe(sent, r.us); err != nil {
+		return nil, err
+	}
+	if r.lost = h.lost(r); r.lost {
+		s.o.Logger.Warn("redis has lost writes that it had confirmed; limits may admit that much again within a window", "key", h.key)
+		if s.o.OnLoss != nil {
+			s.o.OnLoss()
+		}
+	}
+	h.turn, h.us = turn, r.us
+	return r, nil
+}
+
+func texts(reply any) ([]string, bool) {
+	list, ok := reply.([]any)
+	words := make([]string, len(list))
+	for i := range list {
+		word, isText := list[i].(string)
+		words[i], ok = word, ok && isText
+	}
+	return words, ok
+}
+
+// lost reports whether a turn has found the hash as it was before the last one. Our entry may also be gone because we
+// took no turn for so long that another process has removed it.
+func (h *hash) lost(r *reply) bool {
+	if h.turn == 0 {
+		return false
+	}
+	if words := strings.Fields(r.own); len(words) > 1 {
+		turn, err := strconv.ParseInt(words[1], 10, 64)
+		return err != nil || turn < h.turn
+	}
+	for i := 1; i < len(r.entries); i += 2 {
+		if entryUS(r.entries[i]) >= h.us+kept.Microseconds() {
+			return false
+		}
+	}
+	return true
+}
+
+// entryUS is the TIME of an entry, 0 for what is none.
+func entryUS(entry string) int64 {
+	at, _, _ := strings.Cut(entry, " ")
+	us, _ := strconv.ParseInt(at, 10, 64)
+	return us
+}
+
+// watchPrimaries takes a turn on each other primary of a cluster, and has the epoch renewed where one has lost data or
+// its clock was moved: it has partitions of the same limits. One that is away delays the turn, but does not fail it.
+func (s *State) watchPrimaries(ctx context.Context) {
+	if s.o.Primaries == nil {
+		return
+	}
+	var g sync.WaitGroup
+	var mu sync.Mutex
+	for key, of := range s.o.Primaries() {
+		h := s.primaries[key]
+		if h == nil {
+			h = &hash{key: key, clock: of}
+			s.primaries[key] = h
+		}
+		g.Go(func() {
+			if r, err := s.exchange(ctx, h, s.turn, "-", "", "", "", "", ""); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				s.epoch.renew = max(s.epoch.renew, due(r.lost, r.step))
+			}
+		})
+	}
+	g.Wait()
+	s.withhold()
+}
