@@ -30,10 +30,11 @@ func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.Fie
 	t.warnOpen(&ps, t.Access.TokensFile == "" && t.Access.ClientCAFile == "", "/grpc", func(g *Region) string { return g.GRPC }, open)
 	t.warnOpen(&ps, t.Access.AdminTokensFile == "" && t.Access.AdminClientCAFile == "", "/admin", func(g *Region) string { return g.Admin },
 		"whoever reaches the admin listener of %s can delete usage and read profiles; set access.admin_tokens_file or admin_client_ca_file, or listen on loopback")
-	t.RLS.Compat.each(func(at, addr string) {
-		ps.when(t.Access.TokensFile == "" && t.Access.ClientCAFile == "" && !OnLoopback(addr), at,
-			"whoever reaches %s can spend of every domain, or read its limits; set access.tokens_file or client_ca_file, or move it to loopback", quota.Clip(addr))
-	})
+	for _, l := range t.RLS.Compat.listeners() {
+		ps.when(t.Access.TokensFile == "" && t.Access.ClientCAFile == "" && !OnLoopback(l.addr), l.field,
+			"whoever reaches %s can spend of every domain, or read its limits; set access.tokens_file or client_ca_file, or move it to loopback",
+			quota.Clip(l.addr))
+	}
 	for _, f := range t.secretFiles() {
 		info, err := stat(f.Detail)
 		ps.when(err == nil && info.Mode().Perm()&0o004 != 0, f.Pointer, "%s is readable by every user of this machine; chmod o-r it (defaultMode: 0400 of a mounted secret)", quota.Clip(f.Detail))

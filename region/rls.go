@@ -26,30 +26,28 @@ type Compat struct {
 // DefaultCompat is where that image listens.
 var DefaultCompat = Compat{HTTP: "0.0.0.0:8080", GRPC: "0.0.0.0:8081", Debug: "0.0.0.0:6070"}
 
-// each calls f for each listener, with its pointer.
-func (c *Compat) each(f func(at, addr string)) {
-	if *c != (Compat{}) {
-		f("/rls/compat/http", c.HTTP)
-		f("/rls/compat/grpc", c.GRPC)
-		f("/rls/compat/debug", c.Debug)
+// listeners has none where there is no Compat.
+func (c *Compat) listeners() []listener {
+	if *c == (Compat{}) {
+		return nil
 	}
+	return []listener{{"http", "/rls/compat/http", c.HTTP}, {"grpc", "/rls/compat/grpc", c.GRPC}, {"debug", "/rls/compat/debug", c.Debug}}
 }
 
 // validate checks the listeners, beside those that a region has too.
 func (c *Compat) validate(ps *problems, regions []Region) {
-	var before []string
-	c.each(func(at, addr string) {
-		ps.check(at, checkListen(addr))
-		ps.when(slices.ContainsFunc(before, func(other string) bool { return sameListener(addr, other) }), at, "is %s, as another of compat", quota.Clip(addr))
-		before = append(before, addr)
+	own := c.listeners()
+	for i, l := range own {
+		ps.check(l.field, checkListen(l.addr))
+		_, taken := portTaken(l.addr, own[:i])
+		ps.when(taken, l.field, "is %s, as another of compat", quota.Clip(l.addr))
 		for i := range regions {
-			g := &regions[i]
-			gossip := g.Gossip != nil && sameListener(addr, g.Gossip.Bind)
-			ps.when(gossip || sameListener(addr, g.HTTP) || sameListener(addr, g.GRPC) || sameListener(addr, g.Admin), at,
-				"is %s, which is http, grpc, admin or gossip of region %q; move one of them, as `compat: {%s: \"host:port\"}`",
-				quota.Clip(addr), quota.Clip(g.Name), at[len("/rls/compat/"):])
+			if other, taken := portTaken(l.addr, regions[i].listeners()); taken {
+				ps.add(l.field, "is %s, which is %s of region %q; move one of them, as `compat: {%s: \"host:port\"}`",
+					quota.Clip(l.addr), other, quota.Clip(regions[i].Name), l.name)
+			}
 		}
-	})
+	}
 }
 
 // Files are paths. In topology.yaml one may stand alone.

@@ -138,10 +138,13 @@ func (g *Region) validate(ps *problems, at string) {
 	ps.check(at+"/admin", checkListen(g.Admin))
 	if g.GRPC != "" {
 		ps.check(at+"/grpc", checkListen(g.GRPC))
-		ps.when(sameListener(g.GRPC, g.HTTP) || sameListener(g.GRPC, g.Admin), at+"/grpc", "must not be the port of http or admin, is %s", quota.Clip(g.GRPC))
 	}
-	ps.when(sameListener(g.HTTP, g.Admin), at+"/admin", "must not be the port of http, is %s", quota.Clip(g.Admin))
-	g.validatePeerPorts(ps, at)
+	listeners := g.listeners()
+	for i, l := range listeners {
+		if other, taken := portTaken(l.addr, listeners[:i]); taken {
+			ps.add(at+l.field, "must not be the port of %s, is %s", other, quota.Clip(l.addr))
+		}
+	}
 	g.Redis.validate(ps, at+"/redis")
 	g.NATS.validate(ps, at+"/nats")
 	const open = " would admit anybody who reaches it, and without a shared key it listens on 127.0.0.1 only; " +
@@ -156,22 +159,30 @@ func (g *Region) validate(ps *problems, at string) {
 	}
 }
 
-// validatePeerPorts refuses ports of gossip and of an embedded NATS server that another listener has.
-func (g *Region) validatePeerPorts(ps *problems, at string) {
+// listener is one of a region, with its field below the region's.
+type listener struct{ name, field, addr string }
+
+// listeners are what one process listens on: no two may have one port.
+func (g *Region) listeners() []listener {
+	all := []listener{{"http", "/http", g.HTTP}, {"admin", "/admin", g.Admin}, {"grpc", "/grpc", g.GRPC}}
 	if g.Gossip == nil {
-		return
+		return all
 	}
-	taken := []string{g.HTTP, g.Admin, g.GRPC}
-	refuse := func(at, addr, others string) {
-		ps.when(slices.ContainsFunc(taken, func(other string) bool { return sameListener(addr, other) }), at, "must not be the port of %s, is %s", others, quota.Clip(addr))
-	}
-	refuse(at+"/gossip/bind", g.Gossip.Bind, "http, grpc or admin")
-	taken = append(taken, g.Gossip.Bind)
+	all = append(all, listener{"gossip", "/gossip/bind", g.Gossip.Bind})
 	host, _, err := net.SplitHostPort(g.Gossip.Bind)
-	_, port, err2 := net.SplitHostPort(g.NATS.Gateway) // listens on gossip's host
-	if err == nil && err2 == nil {
-		refuse(at+"/nats/gateway", net.JoinHostPort(host, port), "http, grpc, admin or gossip")
+	if _, port, err2 := net.SplitHostPort(g.NATS.Gateway); err == nil && err2 == nil { // it listens on gossip's host
+		all = append(all, listener{"gateway", "/nats/gateway", net.JoinHostPort(host, port)})
 	}
+	return all
+}
+
+// portTaken names the listener whose port an address would want too.
+func portTaken(addr string, by []listener) (name string, taken bool) {
+	i := slices.IndexFunc(by, func(l listener) bool { return sameListener(addr, l.addr) })
+	if i < 0 {
+		return "", false
+	}
+	return by[i].name, true
 }
 
 // keyed reports whether the region has the deployment's key.
