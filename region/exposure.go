@@ -25,13 +25,19 @@ func Load(name string) (*Topology, []Problem, error) {
 // not looked at: a topology is validated on other machines too.
 func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.FieldError {
 	var ps problems
-	const open = "whoever reaches the API of %s can spend and report for every tenant; set access.tokens_file or client_ca_file, or listen on loopback"
-	t.warnOpen(&ps, t.Access.TokensFile == "" && t.Access.ClientCAFile == "", "/http", func(g *Region) string { return g.HTTP }, open)
-	t.warnOpen(&ps, t.Access.TokensFile == "" && t.Access.ClientCAFile == "", "/grpc", func(g *Region) string { return g.GRPC }, open)
-	t.warnOpen(&ps, t.Access.AdminTokensFile == "" && t.Access.AdminClientCAFile == "", "/admin", func(g *Region) string { return g.Admin },
-		"whoever reaches the admin listener of %s can delete usage and read profiles; set access.admin_tokens_file or admin_client_ca_file, or listen on loopback")
+	const (
+		api = "whoever reaches the API of %s can spend and report for every tenant; " +
+			"set access.tokens_file or client_ca_file, or listen on loopback"
+		admin = "whoever reaches the admin listener of %s can delete usage and read profiles; " +
+			"set access.admin_tokens_file or admin_client_ca_file, or listen on loopback"
+	)
+	open := t.Access.TokensFile == "" && t.Access.ClientCAFile == ""
+	t.warnOpen(&ps, open, "/http", func(g *Region) string { return g.HTTP }, api)
+	t.warnOpen(&ps, open, "/grpc", func(g *Region) string { return g.GRPC }, api)
+	t.warnOpen(&ps, t.Access.AdminTokensFile == "" && t.Access.AdminClientCAFile == "", "/admin",
+		func(g *Region) string { return g.Admin }, admin)
 	for _, l := range t.RLS.Compat.listeners() {
-		ps.when(t.Access.TokensFile == "" && t.Access.ClientCAFile == "" && !OnLoopback(l.addr), l.field,
+		ps.when(open && !OnLoopback(l.addr), l.field,
 			"whoever reaches %s can spend of every domain, or read its limits; set access.tokens_file or client_ca_file, or move it to loopback",
 			quota.Clip(l.addr))
 	}

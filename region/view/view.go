@@ -22,6 +22,7 @@ type View struct {
 	about           []string     // the regions that the reason is about
 
 	advertised  []string
+	sees        []string // the regions that enough is received from to count on them; nil while joining
 	ours        configVersion
 	sendWeights bool
 	allocation  *allocation

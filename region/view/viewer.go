@@ -62,7 +62,6 @@ type Viewer struct {
 	allocation *allocation
 	peers      map[string]*peerState // of every region of ours but our own
 	view       *View                 // the one before; nil at first
-	sees       []string
 }
 
 // NewViewer returns a Viewer that knows no process, for a process of region self that
@@ -180,7 +179,7 @@ func (v *Viewer) build(in Input, live, known map[string][]*members.Member) *View
 			}
 		}
 	}
-	v.sees = view.names(candidate)
+	seen := view.names(candidate)
 	candidate, apart := v.common(now, view, candidate, live[v.self])
 	differing := v.differing(now, view, candidate, live)
 	if apart {
@@ -188,6 +187,9 @@ func (v *Viewer) build(in Input, live, known map[string][]*members.Member) *View
 	}
 	all := candidate.Len() == len(view.regions)
 	v.joined = v.joined || !in.Unread && (all && len(differing) == 0 || now-v.started >= JoiningFor)
+	if v.joined {
+		view.sees = seen
+	}
 	v.decide(view, candidate, differing)
 	view.peers = v.rows(now, view, live, known)
 	view.sendWeights = view.partitioned() || v.configs.drift()
@@ -217,15 +219,6 @@ func (v *Viewer) common(now time.Duration, view *View, candidate Set, siblings [
 		}
 	}
 	return common, common != candidate
-}
-
-// Sees is the regions that the last Observe received enough from to count on them, our
-// own included; nil while joining.
-func (v *Viewer) Sees() []string {
-	if !v.joined {
-		return nil
-	}
-	return v.sees
 }
 
 // differing lists the members of candidate that have a live process whose newest
