@@ -7,18 +7,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,24 +85,6 @@ func (d *daemon) end(sig os.Signal) {
 	<-d.exited
 }
 
-// stop sends SIGSTOP, and returns once all threads have stopped.
-func (d *daemon) stop(t *testing.T) {
-	t.Helper()
-	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	for stopped := false; !stopped; {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.cmd.Process.Pid))
-		if err != nil || len(threads) == 0 {
-			t.Fatalf("%d threads: %v", len(threads), err)
-		}
-		stopped = !slices.ContainsFunc(threads, func(file string) bool {
-			text, err := os.ReadFile(file)
-			return err == nil && !strings.Contains(string(text), ") T ")
-		})
-	}
-}
-
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -175,9 +153,6 @@ func TestExample(t *testing.T) {
 		"killed and closed":         func(t *testing.T, b string) { testKilled(t, b, true) },
 	} {
 		t.Run(name, func(t *testing.T) { test(t, binary) })
-	}
-	if runtime.GOOS == "linux" { // elsewhere it is not known how long a request has waited
-		t.Run("a pause is no outage", func(t *testing.T) { testPaused(t, binary) })
 	}
 }
 
@@ -277,36 +252,6 @@ func testInvalid(t *testing.T, binary string) {
 			t.Errorf("Check(%+v) = %+v, %v; want an error of %d about %s", c.check, d, err, c.status, c.detail)
 		}
 	}
-}
-
-// testPaused stops regiond while a check is under way. That has then waited beyond regiond's deadline and is turned away unread,
-// which is a denial by a regiond that is busy, and nothing that OnAway is for.
-func testPaused(t *testing.T, binary string) {
-	regiond := startRegiond(t, binary)
-	client, err := middleware.New(middleware.Options{URL: regiond.url, Timeout: 20 * time.Second, OnAway: middleware.Open})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d, err := client.Check(t.Context(), middleware.Check{Tenant: "acme"}); err != nil || !d.Allowed || d.Away {
-		t.Fatalf("before: decision %+v, %v", d, err)
-	}
-	regiond.stop(t)
-	sent, answered := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(answered)
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(sent) }})
-		d, err := client.Check(ctx, middleware.Check{Tenant: "acme"})
-		if err != nil || d.Allowed || d.Away || d.Status != 503 || d.Basis != "shed" || d.Mode != "global" || d.Reason != "overloaded" ||
-			d.Header.Get("Retry-After") != "1" {
-			t.Errorf("decision %+v, %v; want it shed, since regiond was overloaded", d, err)
-		}
-	}()
-	<-sent
-	time.Sleep(200 * time.Millisecond) // is what the check waits, not what the test does
-	if err := regiond.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	<-answered
 }
 
 func testKilled(t *testing.T, binary string, closed bool) {

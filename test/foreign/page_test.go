@@ -1,11 +1,9 @@
 package foreign_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -332,105 +330,6 @@ func TestPage(t *testing.T) {
 	if c := b.complained(); len(c) > 0 {
 		t.Errorf("the console has %q", c)
 	}
-}
-
-// TestStreamsCostDecisionsNothing: 100 open streams leave a processor to the decisions, but for at
-// most a 20th: so no check takes more than 1.05 times as long. It is judged by the processor time of
-// the program, in turns, since that of one check varies more than this with what else runs.
-func TestStreamsCostDecisionsNothing(t *testing.T) {
-	port := ports.Take(t, demoPorts...)
-	admin := net.JoinHostPort("127.0.0.1", strconv.Itoa(port+adminOffset))
-	pid := start(t, "demo", "--port", strconv.Itoa(port))
-	eventually(t, 20*time.Second, func() error {
-		_, err := get("http://" + admin + "/readyz")
-		return err
-	})
-	const turns, streams, turn = 4, 100, 3 * time.Second // the streams have an event each second
-	share := func(streams int) float64 {
-		end := openStreams(t, admin, streams)
-		defer end()
-		used, began := processorTime(t, pid), time.Now()
-		time.Sleep(turn) // what it uses meanwhile is measured
-		return float64(processorTime(t, pid)-used) / float64(time.Since(began))
-	}
-	var without, with []float64
-	for range turns {
-		without, with = append(without, share(0)), append(with, share(streams))
-	}
-	cost := median(with) - median(without)
-	t.Logf("%.2f %% of a processor without streams, with %d of them %.2f %% more", 100*median(without), streams, 100*cost)
-	if cost > 0.05 {
-		t.Errorf("%d open streams take %.1f %% of a processor, want at most 5", streams, 100*cost)
-	}
-}
-
-// processorTime is what a process has used so far.
-func processorTime(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// "pid (name) state ppid …": utime and stime are fields 14 and 15, in hundredths of a second.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	user, err := strconv.Atoi(fields[11])
-	system, also := strconv.Atoi(fields[12])
-	if err := errors.Join(err, also); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond
-}
-
-func median(all []float64) float64 {
-	all = slices.Sorted(slices.Values(all))
-	return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
-}
-
-// openStreams returns once each has had its first event of a second.
-func openStreams(t *testing.T, addr string, n int) (end func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	ready := make(chan error, n)
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for range n {
-		wg.Go(func() {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v1/events", http.NoBody)
-			if err != nil {
-				ready <- err
-				return
-			}
-			req.Header.Set("X-Requested-With", "test")
-			res, err := client.Do(req)
-			if err != nil {
-				ready <- err
-				return
-			}
-			defer res.Body.Close()
-			if res.StatusCode != http.StatusOK {
-				ready <- errors.New(res.Status)
-				return
-			}
-			lines := bufio.NewScanner(res.Body)
-			lines.Buffer(nil, 4<<20)
-			seen := false
-			for lines.Scan() {
-				if !seen && lines.Text() == "event: state" {
-					seen = true
-					ready <- nil
-				}
-			}
-			if !seen {
-				ready <- errors.New("the stream ended before its first event")
-			}
-		})
-	}
-	for range n {
-		if err := <-ready; err != nil {
-			t.Fatal(err)
-		}
-	}
-	return func() { cancel(); wg.Wait() }
 }
 
 // TestScreenshot takes the README's picture where SCREENSHOT names its file.
