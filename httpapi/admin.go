@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/regiond/regiond/httpapi/answer"
+	"github.com/regiond/regiond/httpapi/input"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -42,7 +43,7 @@ func (c *call) regions() {
 // believe that only one policy was reset.
 func (c *call) reset() {
 	var errs []quota.FieldError
-	tenant, err := pathID(c.tail)
+	tenant, err := input.PathID(c.tail)
 	if err == nil {
 		err = quota.ValidID(tenant)
 	}

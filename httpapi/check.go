@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/regiond/regiond/httpapi/answer"
+	"github.com/regiond/regiond/httpapi/input"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -73,14 +74,14 @@ func (c *call) peek(explain bool) {
 	if !c.enter() {
 		return
 	}
-	req, errs := parseQuery(c.query, true)
-	tenant, err := pathID(c.tail)
+	req, errs := input.Query(c.query, true)
+	tenant, err := input.PathID(c.tail)
 	if err != nil {
 		errs = append(errs, quota.FieldError{Pointer: "/tenant", Detail: err.Error()})
 	}
 	req.Tenant = tenant
 	if len(errs) > 0 {
-		c.refuse(answer.Broken(quota.FaultInput, merge(errs, req.Validate())...))
+		c.refuse(answer.Broken(quota.FaultInput, input.Merge(errs, req.Validate())...))
 		return
 	}
 	if !c.mayName(tenant) || !c.mayExplain(req.Explain && !explain) {
@@ -107,13 +108,13 @@ func (c *call) batch() {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.Deadline)
 	defer cancel()
-	var items []item
+	var items []input.Item
 	var errs []quota.FieldError
-	if !c.inTurn(ctx, func() { items, errs = decodeBatch(body) }) {
+	if !c.inTurn(ctx, func() { items, errs = input.Batch(body) }) {
 		c.shed()
 		return
 	}
-	query, wrong := parseQuery(c.query, false)
+	query, wrong := input.Query(c.query, false)
 	errs = append(errs, wrong...)
 	if len(c.Header.Values(idempotencyHeader)) > 0 {
 		errs = append(errs, quota.FieldError{Detail: "header Idempotency-Key belongs to one check and cannot come with a batch"})
@@ -127,9 +128,9 @@ func (c *call) batch() {
 	}
 	decoded := make([]quota.Request, 0, len(items))
 	for i := range items {
-		if items[i].foreign = !c.caller.MayName(items[i].request.Tenant); len(items[i].errs) == 0 && !items[i].foreign {
-			items[i].request.Explain = query.Explain
-			decoded = append(decoded, items[i].request)
+		if len(items[i].Errs) == 0 && c.caller.MayName(items[i].Request.Tenant) {
+			items[i].Request.Explain = query.Explain
+			decoded = append(decoded, items[i].Request)
 		}
 	}
 	var outcomes []quota.Outcome
@@ -155,7 +156,7 @@ func (h *Handler) inTurn(ctx context.Context, work func()) bool {
 }
 
 // results renders the answer of a batch; outcomes are those of the items without errors.
-func (c *call) results(items []item, outcomes []quota.Outcome) []byte {
+func (c *call) results(items []input.Item, outcomes []quota.Outcome) []byte {
 	out := answer.Object(`{"results":[`)
 	room := answer.MaxBroken - len(items)*answer.MaxBrief // for problems
 	for i := range items {
@@ -164,7 +165,7 @@ func (c *call) results(items []item, outcomes []quota.Outcome) []byte {
 		}
 		out = append(out, '{')
 		o := &quota.Outcome{Err: errors.New("the limiter returned too few outcomes")}
-		if len(items[i].errs) == 0 && !items[i].foreign && len(outcomes) > 0 {
+		if len(items[i].Errs) == 0 && c.caller.MayName(items[i].Request.Tenant) && len(outcomes) > 0 {
 			o, outcomes = &outcomes[0], outcomes[1:]
 		}
 		before := len(out)
@@ -178,7 +179,7 @@ func (c *call) results(items []item, outcomes []quota.Outcome) []byte {
 				out.Brief(p)
 			}
 		} else {
-			c.outcome(&out, &o.Decision, items[i].request.Dimensions)
+			c.outcome(&out, &o.Decision, items[i].Request.Dimensions)
 		}
 		out = append(out, '}')
 	}
@@ -186,13 +187,13 @@ func (c *call) results(items []item, outcomes []quota.Outcome) []byte {
 }
 
 // result returns the problem of check i of a batch that has no decision, with pointers into the batch; else nil.
-func (c *call) result(it *item, i int, o *quota.Outcome) *answer.Problem {
+func (c *call) result(it *input.Item, i int, o *quota.Outcome) *answer.Problem {
 	var bad *quota.Invalid
 	var p answer.Problem
 	switch {
-	case len(it.errs) > 0:
-		p = answer.Broken(quota.FaultInput, it.errs...)
-	case it.foreign:
+	case len(it.Errs) > 0:
+		p = answer.Broken(quota.FaultInput, it.Errs...)
+	case !c.caller.MayName(it.Request.Tenant):
 		p = answer.Problem{Kind: answer.Forbidden, Detail: noTenant}
 	case errors.As(o.Err, &bad):
 		p = answer.Broken(bad.Fault, slices.Clone(bad.Fields)...)

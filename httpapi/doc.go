@@ -12,11 +12,11 @@
 //	handler.go      who may call, what is in flight, panics, refusals, the log
 //	endpoints.go    the table of calls
 //	check.go        checks, reports, usage and batches, and their answers
-//	request.go      the body, query and header of a check; decode.go is its JSON
+//	request.go      the body, query and header of a check
 //	forwardauth.go  what gateways ask; identity.go is who a request is of, forwarded.go the same over gRPC
 //	admin.go        calls of the admin listener; top.go, session.go
 //
-// Below it are access (callers and hosts), paths (routes), conn (connections) and answer (JSON and header fields).
+// Below it are input (bodies and queries), access (callers and hosts), paths (routes), conn (connections) and answer (JSON and header fields).
 //
 // It guarantees:
 //

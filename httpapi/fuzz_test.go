@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,59 +11,6 @@ import (
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
 )
-
-// A body is either a request that encoding/json reads alike, or has errors;
-// never both, never neither.
-func FuzzDecodeCheck(f *testing.F) {
-	for _, seed := range []string{
-		`{"tenant":"acme"}`, `{"tenant":"a","policy":"p","dimensions":{"user":"1","ip":"::1"},"cost":5}`,
-		`{"tenant":"a","tenant":"b"}`, `{"tenant":"a","cost":1e3}`, `{"tenant":"a","cost":1.0}`, `{}`, `[]`, ``,
-		`{"checks":[{"tenant":"a"},{"cost":0},7]}`, `{"tenant":"\u0000"}`, "{\"tenant\":\"\xff\"}", `{"tenant":"a"} {}`,
-		`{"tenant":"a","dimensions":{"u":"1","u":"2"}}`, `{"tenant":"a","cost":1099511627777}`,
-		`{"checks":[` + strings.Repeat(`{"tenant":"a"},`, 200) + `{}]}`,
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		before := string(body)
-		r, errs := httpapi.DecodeCheck(body)
-		if string(body) != before {
-			t.Fatal("the body was changed")
-		}
-		if len(errs) == 0 && len(r.Validate()) == 0 { // a duplicated dimension is the limiter's to refuse
-			sameAsPlain(t, body, r)
-		}
-		requests, each, envelope := httpapi.DecodeBatch(body)
-		if len(requests) != len(each) || len(requests) > httpapi.MaxChecks || len(envelope) == 0 && len(requests) == 0 {
-			t.Fatalf("%d requests, %d lists of errors, envelope %v", len(requests), len(each), envelope)
-		}
-	})
-}
-
-// sameAsPlain compares with the dumb twin, which is laxer but not different.
-func sameAsPlain(t *testing.T, body []byte, r quota.Request) {
-	t.Helper()
-	var dumb struct {
-		Tenant, Policy string
-		Dimensions     map[string]string
-		Cost           *int64
-	}
-	if err := json.Unmarshal(body, &dumb); err != nil {
-		t.Fatalf("passed what encoding/json refuses: %v", err)
-	}
-	cost := int64(1)
-	if dumb.Cost != nil {
-		cost = *dumb.Cost
-	}
-	if r.Tenant != dumb.Tenant || r.Policy != dumb.Policy || r.Cost != cost || len(r.Dimensions) != len(dumb.Dimensions) {
-		t.Fatalf("got %+v, plainly %+v", r, dumb)
-	}
-	for _, d := range r.Dimensions {
-		if dumb.Dimensions[d.Name] != d.Value {
-			t.Fatalf("got %+v, plainly %+v", r, dumb)
-		}
-	}
-}
 
 // Whatever a gateway forwards, the answer is 200, 403 or 429, and the limiter gets
 // only valid ids, at most once, and none when the answer is 403.

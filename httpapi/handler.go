@@ -36,7 +36,7 @@ type Handler struct {
 	inFlight   atomic.Int64
 	turns      chan struct{} // has an element for each batch that is decoded or encoded
 	secret     [32]byte      // of pseudonyms
-	sessions   sessions
+	sessions   access.Sessions
 }
 
 func newHandler(o Options, endpoints []endpoint, other listener) (*Handler, error) {
@@ -137,7 +137,7 @@ func (c *call) end() {
 func (c *call) panicked(v any) {
 	c.metrics.panics.Add(1)
 	c.Logger.LogAttrs(c.ctx, slog.LevelError, "panic",
-		slog.String("route", c.pattern()), slog.String("panic", truncate(fmt.Sprint(v))), slog.String("stack", string(debug.Stack())))
+		slog.String("route", c.pattern()), slog.String("panic", answer.Clip(fmt.Sprint(v), 80)), slog.String("stack", string(debug.Stack())))
 	c.Fields = nil
 	if c.forwardAuth() {
 		c.unavailable(noDecision)

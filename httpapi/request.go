@@ -1,16 +1,13 @@
 package httpapi
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
-	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/regiond/regiond/httpapi/answer"
+	"github.com/regiond/regiond/httpapi/input"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -21,9 +18,9 @@ func (c *call) request() (quota.Request, bool) {
 	if !ok {
 		return quota.Request{}, false
 	}
-	req, errs := decodeCheck(body, "")
-	query, others := parseQuery(c.query, false)
-	key, err := idempotencyKey(c.Header.Values(idempotencyHeader))
+	req, errs := input.Check(body, "")
+	query, others := input.Query(c.query, false)
+	key, err := input.IdempotencyKey(c.Header.Values(idempotencyHeader))
 	if err != nil {
 		others = append(others, quota.FieldError{Detail: err.Error()})
 	}
@@ -40,22 +37,8 @@ func (c *call) request() (quota.Request, bool) {
 
 const idempotencyHeader = "Idempotency-Key"
 
-// idempotencyKey returns the key of a request, "" when it has none. Quotes are
-// part of the key where a client sends the structured string of the draft.
-func idempotencyKey(lines []string) (string, error) {
-	switch {
-	case len(lines) == 0:
-		return "", nil
-	case len(lines) > 1:
-		return "", errors.New("header Idempotency-Key is duplicated")
-	case len(lines[0]) > quota.MaxIdempotencyKey:
-		return "", fmt.Errorf("header Idempotency-Key must have at most %d characters", quota.MaxIdempotencyKey)
-	}
-	if err := quota.ValidID(lines[0]); err != nil {
-		return "", fmt.Errorf("header Idempotency-Key %w", err)
-	}
-	return lines[0], nil
-}
+// MaxBody is the largest body, in bytes: a hundred checks of 650 bytes.
+const MaxBody = 64 << 10
 
 // readBody reads a JSON body, and answers itself when it cannot.
 func (c *call) readBody() (body []byte, ok bool) {
@@ -118,81 +101,4 @@ func isJSON(contentType string, form bool) bool {
 	}
 	charset, ok := params["charset"]
 	return len(params) == 0 || ok && len(params) == 1 && strings.EqualFold(charset, "utf-8")
-}
-
-// maxParameters is more than any call has: policy, cost, explain and MaxDimensions.
-const maxParameters = 32
-
-// parseQuery reads a query strictly: an unknown, misspelt or repeated parameter
-// is refused rather than ignored. All calls take explain; usage calls also take
-// the policy, cost and dimensions. Errors point to where the same thing would be
-// in a body.
-func parseQuery(raw string, usage bool) (quota.Request, []quota.FieldError) {
-	req := quota.Request{Cost: 1}
-	if raw == "" {
-		return req, nil
-	}
-	if strings.Count(raw, "&") >= maxParameters {
-		return req, []quota.FieldError{{Detail: fmt.Sprintf("the query has more than %d parameters", maxParameters)}}
-	}
-	values, err := url.ParseQuery(raw)
-	if err != nil {
-		return req, []quota.FieldError{{Detail: "the query is not well-formed: " + truncate(err.Error())}}
-	}
-	var errs []quota.FieldError
-	for _, name := range slices.Sorted(maps.Keys(values)) { // dimensions are sorted with them
-		if pointer, detail := parseParameter(&req, name, values[name], usage); detail != "" {
-			errs = append(errs, quota.FieldError{Pointer: pointer, Detail: detail})
-		}
-	}
-	if len(req.Dimensions) > MaxDimensions {
-		errs = append(errs, quota.FieldError{Pointer: "/dimensions", Detail: tooManyDimensions})
-	}
-	return req, errs
-}
-
-func parseParameter(req *quota.Request, name string, values []string, usage bool) (pointer, detail string) {
-	pointer = "/" + escapeToken(name)
-	dimension, isDimension := strings.CutPrefix(name, "dim.")
-	if isDimension {
-		pointer = "/dimensions/" + escapeToken(dimension)
-	}
-	if len(values) > 1 {
-		return pointer, "is duplicated in the query"
-	}
-	value := values[0]
-	switch {
-	case name == "explain":
-		req.Explain = value == "1"
-		if value != "0" && value != "1" {
-			return pointer, "must be 0 or 1"
-		}
-	case !usage:
-		return pointer, "is not a parameter here; there is: explain"
-	case name == "policy":
-		req.Policy = value
-		if value == "" {
-			return pointer, emptyPolicy
-		}
-	case name == "cost":
-		cost, ok := parseCost(value)
-		if !ok {
-			return pointer, costRule + ", is " + truncate(value)
-		}
-		req.Cost = cost
-	case isDimension:
-		req.Dimensions = append(req.Dimensions, quota.Dimension{Name: dimension, Value: value})
-	default:
-		return pointer, "is not a parameter here; there are: policy, cost, explain, dim.<name>"
-	}
-	return "", ""
-}
-
-// pathID decodes a path segment; the limiter validates the id in it.
-func pathID(segment string) (string, error) {
-	id, err := url.PathUnescape(segment)
-	if err != nil {
-		return "", errors.New("has a broken percent-escape")
-	}
-	return id, nil
 }

@@ -1,15 +1,11 @@
 package httpapi
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
 	"io"
 	"net"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/regiond/regiond/httpapi/access"
@@ -19,65 +15,10 @@ import (
 // session: a cookie that no script can read and no other site can have sent. A session is
 // worth what its token is worth at the moment, and nothing once that is gone.
 
-// What bounds sessions.
 const (
-	// SessionLife is how long a session lasts.
-	SessionLife = 12 * time.Hour
-	// MaxSessions bounds the sessions of a process; the oldest makes room for the next.
-	MaxSessions = 64
-
 	sessionCookie = "regiond_session"
 	maxLogin      = 4 << 10 // bytes of a login
 )
-
-// session is one login. Only the hash of its secret is kept.
-type session struct {
-	id, token [sha256.Size]byte
-	ends      time.Time
-}
-
-// sessions are those of a listener, oldest first. The zero value is ready. Safe for concurrent use.
-type sessions struct {
-	mu  sync.Mutex
-	all []session
-}
-
-// begin opens a session for a token and returns its secret.
-func (s *sessions) begin(token [sha256.Size]byte, now time.Time) (secret string) {
-	secret = rand.Text()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.expire(now)
-	s.all = append(s.all, session{id: sha256.Sum256([]byte(secret)), token: token, ends: now.Add(SessionLife)})
-	s.all = s.all[max(0, len(s.all)-MaxSessions):]
-	return secret
-}
-
-// token returns that of a session.
-func (s *sessions) token(secret string, now time.Time) (token [sha256.Size]byte, ok bool) {
-	id := sha256.Sum256([]byte(secret))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.expire(now)
-	for i := range s.all {
-		if subtle.ConstantTimeCompare(id[:], s.all[i].id[:]) == 1 {
-			token, ok = s.all[i].token, true
-		}
-	}
-	return token, ok
-}
-
-// end forgets a session.
-func (s *sessions) end(secret string) {
-	id := sha256.Sum256([]byte(secret))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = slices.DeleteFunc(s.all, func(one session) bool { return subtle.ConstantTimeCompare(id[:], one.id[:]) == 1 })
-}
-
-func (s *sessions) expire(now time.Time) {
-	s.all = slices.DeleteFunc(s.all, func(one session) bool { return !now.Before(one.ends) })
-}
 
 // cookie is the name of the session's cookie. Browsers keep one list for all ports of a host, where pages
 // of other processes have sessions of their own.
@@ -121,7 +62,7 @@ func (c *call) bySession() (caller *access.Token, why string) {
 	cookies := c.r.CookiesNamed(c.cookie())
 	for i := 0; i < len(cookies) && !ok; i++ { // another program of the host may have set one, too
 		secret = cookies[i].Value
-		hash, ok = c.sessions.token(secret, c.Now())
+		hash, ok = c.sessions.Token(secret, c.Now())
 	}
 	switch {
 	case len(cookies) == 0:
@@ -133,7 +74,7 @@ func (c *call) bySession() (caller *access.Token, why string) {
 	}
 	caller, _ = c.settings.Access.AdminTokenOf(hash)
 	if caller == nil {
-		c.sessions.end(secret) // also if the token comes back
+		c.sessions.End(secret) // also if the token comes back
 		return nil, "the token of the session is not known any more: log in again"
 	}
 	return caller, ""
@@ -165,7 +106,7 @@ func (c *call) login() {
 		c.forbidden("the page needs a token with scope admin that is not held to tenants")
 		return
 	}
-	c.setSession(c.sessions.begin(caller.SHA256, c.start), int(SessionLife/time.Second))
+	c.setSession(c.sessions.Begin(caller.SHA256, c.start), int(access.SessionLife/time.Second))
 }
 
 // logout serves DELETE /session.
@@ -175,7 +116,7 @@ func (c *call) logout() {
 		return
 	}
 	for _, cookie := range c.r.CookiesNamed(c.cookie()) {
-		c.sessions.end(cookie.Value)
+		c.sessions.End(cookie.Value)
 	}
 	c.setSession("", -1)
 }

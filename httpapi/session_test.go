@@ -85,7 +85,7 @@ func TestSession(t *testing.T) {
 	}
 
 	session = logIn(t, h, "adm1n")
-	clock.now = clock.now.Add(httpapi.SessionLife - time.Second)
+	clock.now = clock.now.Add(access.SessionLife - time.Second)
 	if got := status("GET", "/v1/regions", session); got != 200 {
 		t.Errorf("a second before its end a session gets %d", got)
 	}
@@ -203,7 +203,7 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 			}
 			*settings = &httpapi.Settings{Access: access.Access{AdminTokens: tokens}}
 		},
-		"the session is over": func(http.Handler, **httpapi.Settings, string) { clock.now = clock.now.Add(httpapi.SessionLife) },
+		"the session is over": func(http.Handler, **httpapi.Settings, string) { clock.now = clock.now.Add(access.SessionLife) },
 		"logged out": func(h http.Handler, _ **httpapi.Settings, session string) {
 			serve(h, request("DELETE", "/session", "", session))
 		},
@@ -239,10 +239,10 @@ func TestSessionsAreBounded(t *testing.T) {
 	o.Settings = with(&httpapi.Settings{Access: tokens(t)})
 	h := admin(t, o)
 	var all []string
-	for range httpapi.MaxSessions + 1 {
+	for range access.MaxSessions + 1 {
 		all = append(all, logIn(t, h, "adm1n"))
 	}
-	for i, want := range map[int]int{0: 401, 1: 200, httpapi.MaxSessions: 200} {
+	for i, want := range map[int]int{0: 401, 1: 200, access.MaxSessions: 200} {
 		if got := serve(h, request("GET", "/v1/regions", "", all[i])).status; got != want {
 			t.Errorf("session %d gets %d, want %d", i, got, want)
 		}

@@ -4,26 +4,18 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
-	"maps"
 	"net/http"
-	"net/url"
-	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/httpapi/answer"
+	"github.com/regiond/regiond/httpapi/input"
 	"github.com/regiond/regiond/quota"
 )
 
-// DefaultTopRows is how many rows GET /v1/top has unless it is asked for more.
-const DefaultTopRows = 20
-
 // top serves GET /v1/top.
 func (c *call) top() {
-	q, errs := parseTop(c.query)
+	q, errs := input.Top(c.query)
 	if len(errs) > 0 {
 		c.refuse(answer.Broken(quota.FaultInput, errs...))
 		return
@@ -41,57 +33,6 @@ func (c *call) top() {
 		}
 	}
 	c.write(http.StatusOK, typeJSON, answer.JSON(report))
-}
-
-// parseTop reads a query as strictly as parseQuery does.
-func parseTop(raw string) (quota.TopQuery, []quota.FieldError) {
-	q := quota.TopQuery{Window: quota.TopWindows[0], Rows: DefaultTopRows}
-	values, err := url.ParseQuery(raw)
-	if err != nil {
-		return q, []quota.FieldError{{Detail: "the query is not well-formed: " + truncate(err.Error())}}
-	}
-	var errs []quota.FieldError
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		detail := "is duplicated in the query"
-		if len(values[name]) == 1 {
-			detail = topParameter(&q, name, values[name][0])
-		}
-		if detail != "" {
-			errs = append(errs, quota.FieldError{Pointer: "/" + escapeToken(name), Detail: detail})
-		}
-		if len(errs) == maxParameters {
-			break
-		}
-	}
-	return q, errs
-}
-
-func topParameter(q *quota.TopQuery, name, value string) (detail string) {
-	var err error
-	switch name {
-	case "by":
-		err = q.By.UnmarshalText([]byte(value))
-	case "scope":
-		err = q.Scope.UnmarshalText([]byte(value))
-	case "policy":
-		q.Policy, err = value, quota.ValidName(value)
-	case "window":
-		q.Window, err = time.ParseDuration(value)
-		if err != nil || !slices.Contains(quota.TopWindows[:], q.Window) {
-			return "must be 1m or 1h, is " + truncate(value)
-		}
-	case "limit":
-		q.Rows, err = strconv.Atoi(value)
-		if err != nil || q.Rows < 1 || q.Rows > quota.MaxTopRows {
-			return fmt.Sprintf("must be 1 to %d rows, is %s", quota.MaxTopRows, truncate(value))
-		}
-	default:
-		return "is not a parameter here; there are: by, policy, window, scope, limit"
-	}
-	if err != nil {
-		return truncate(err.Error())
-	}
-	return ""
 }
 
 // hidesTenants is why callers of the admin listener see no names of tenants, "" where they do.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/httpapi/access"
+	"github.com/regiond/regiond/httpapi/input"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -39,7 +40,7 @@ func TestTopQuery(t *testing.T) {
 		want  quota.TopQuery
 		wrong string // in the answer
 	}{
-		{"", quota.TopQuery{Window: time.Minute, Rows: httpapi.DefaultTopRows}, ""},
+		{"", quota.TopQuery{Window: time.Minute, Rows: input.DefaultTopRows}, ""},
 		{"by=used&policy=gold&window=1h&scope=global&limit=1000", quota.TopQuery{By: quota.TopUsed, Policy: "gold", Window: time.Hour, Scope: quota.ScopeGlobal, Rows: 1000}, ""},
 		{"by=denied&window=60s&scope=region&limit=1", quota.TopQuery{Window: time.Minute, Rows: 1}, ""},
 		{"by=cost", quota.TopQuery{}, `"#/by","detail":"\"cost\" is not one of denied, used`},

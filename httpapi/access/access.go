@@ -1,9 +1,10 @@
 // Package access says who may call: tokens and client certificates, scopes, tenants, and the hosts under
 // which a listener answers.
 //
-//	access.go  settings, and who a caller is by what a request shows
-//	tokens.go  a tokens file
-//	host.go    names of a listener
+//	access.go    settings, and who a caller is by what a request shows
+//	tokens.go    a tokens file
+//	sessions.go  what a browser has in place of a token
+//	host.go      names of a listener
 //
 // It is for the APIs over HTTP and gRPC. What an endpoint requires is theirs to say.
 package access

@@ -1,12 +1,17 @@
-package httpapi
+// Package input reads what callers of httpapi send, strictly: bodies, queries and keys. An unknown,
+// misspelt or repeated member or parameter is refused rather than ignored.
+//
+//	body.go   checks as JSON
+//	query.go  parameters
+//
+// What breaks no rule of form is the limiter's to validate. Errors point to where a field is in a body.
+package input
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -16,8 +21,6 @@ import (
 
 // Bounds of what a caller may send.
 const (
-	// MaxBody is the largest body, in bytes: a hundred checks of 650 bytes.
-	MaxBody = 64 << 10
 	// MaxChecks is the largest batch.
 	MaxChecks = 100
 	// MaxDimensions is the largest number of dimensions of one request.
@@ -98,7 +101,7 @@ func (c *cost) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if err != nil {
 		return err
 	}
-	n, ok := parseCost(string(sent))
+	n, ok := ParseCost(string(sent))
 	if !ok {
 		return rule(costRule + ", is " + truncate(string(sent)))
 	}
@@ -106,8 +109,8 @@ func (c *cost) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// decodeCheck reads a check. What is wrong with it has pointers that begin with base.
-func decodeCheck(body []byte, base string) (quota.Request, []quota.FieldError) {
+// Check reads a check. What is wrong with it has pointers that begin with base.
+func Check(body []byte, base string) (quota.Request, []quota.FieldError) {
 	c := check{Cost: 1}
 	if wrong := decode(body, &c, "tenant, policy, dimensions, cost"); wrong != nil {
 		wrong[0].Pointer = base + wrong[0].Pointer
@@ -124,16 +127,15 @@ func decodeCheck(body []byte, base string) (quota.Request, []quota.FieldError) {
 	return r, nil
 }
 
-// item is one check of a batch: a request, or what is wrong with it.
-type item struct {
-	request quota.Request
-	errs    []quota.FieldError
-	foreign bool // its tenant is not one that the caller may name
+// Item is one check of a batch: a request, or what is wrong with it.
+type Item struct {
+	Request quota.Request
+	Errs    []quota.FieldError
 }
 
-// decodeBatch reads a body of checks. It returns what is wrong with the body; what is wrong with one
+// Batch reads a body of checks. It returns what is wrong with the body; what is wrong with one
 // check is in its item.
-func decodeBatch(body []byte) ([]item, []quota.FieldError) {
+func Batch(body []byte) ([]Item, []quota.FieldError) {
 	var b batch
 	if wrong := decode(body, &b, "checks"); wrong != nil {
 		return nil, wrong
@@ -141,9 +143,9 @@ func decodeBatch(body []byte) ([]item, []quota.FieldError) {
 	if n := len(b.Checks); n == 0 || n > MaxChecks {
 		return nil, []quota.FieldError{{Pointer: "/checks", Detail: fmt.Sprintf("must have 1 to %d checks, has %d", MaxChecks, n)}}
 	}
-	items := make([]item, len(b.Checks))
+	items := make([]Item, len(b.Checks))
 	for i := range items {
-		items[i].request, items[i].errs = decodeCheck(b.Checks[i], "/checks/"+strconv.Itoa(i))
+		items[i].Request, items[i].Errs = Check(b.Checks[i], "/checks/"+strconv.Itoa(i))
 	}
 	return items, nil
 }
@@ -181,42 +183,6 @@ func decode(body []byte, into any, members string) []quota.FieldError {
 		e.Detail = "must be an array of 1 to 100 checks, is " + kindName(form.JSONKind)
 	}
 	return []quota.FieldError{e}
-}
-
-// parseCost accepts the digits of 1…MaxUnits and nothing else: no sign, no
-// fraction, no exponent, no leading zero. 5.0 and 5e0 are refused too, since a
-// client that writes them computes with floats and will one day send 4.9999.
-func parseCost(s string) (int64, bool) {
-	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil && s[0] != '+' && s[0] != '0' && n >= 1 && n <= quota.MaxUnits
-}
-
-// merge adds the errors at pointers about which nothing is known yet: a field of the wrong type is
-// not also empty.
-func merge(own, others []quota.FieldError) []quota.FieldError {
-	for _, m := range others {
-		if !slices.ContainsFunc(own, func(o quota.FieldError) bool { return o.Pointer == m.Pointer }) {
-			own = append(own, m)
-		}
-	}
-	return own
-}
-
-// escapeToken makes a reference token of a JSON pointer (RFC 6901), truncated
-// when it is too long to be a mistyped name.
-func escapeToken(name string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(truncate(name), "~", "~0"), "/", "~1")
-}
-
-// truncate keeps a message about something huge small.
-func truncate(s string) string { return clip(s, 80) }
-
-// clip keeps the first bytes of a text.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 func kindName(k jsontext.Kind) string {

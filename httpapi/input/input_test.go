@@ -1,0 +1,75 @@
+package input_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/regiond/regiond/httpapi/input"
+	"github.com/regiond/regiond/quota"
+)
+
+func TestParseCost(t *testing.T) {
+	for text, want := range map[string]int64{ // 0 means refused
+		"1": 1, "10": 10, "1099511627776": quota.MaxUnits,
+		"1099511627777": 0, "9999999999999": 0, "10995116277760": 0, "9223372036854775808": 0,
+		"": 0, "0": 0, "00": 0, "01": 0, "-1": 0, "+1": 0, "1.0": 0, "1e3": 0, " 1": 0, "1 ": 0, "0x1": 0, "1_0": 0, "١": 0,
+	} {
+		got, ok := input.ParseCost(text)
+		if ok != (want > 0) || ok && got != want {
+			t.Errorf("%q: %d %v, want %d", text, got, ok, want)
+		}
+	}
+}
+
+// A body is either a request that encoding/json reads alike, or has errors;
+// never both, never neither.
+func FuzzDecodeCheck(f *testing.F) {
+	for _, seed := range []string{
+		`{"tenant":"acme"}`, `{"tenant":"a","policy":"p","dimensions":{"user":"1","ip":"::1"},"cost":5}`,
+		`{"tenant":"a","tenant":"b"}`, `{"tenant":"a","cost":1e3}`, `{"tenant":"a","cost":1.0}`, `{}`, `[]`, ``,
+		`{"checks":[{"tenant":"a"},{"cost":0},7]}`, `{"tenant":"\u0000"}`, "{\"tenant\":\"\xff\"}", `{"tenant":"a"} {}`,
+		`{"tenant":"a","dimensions":{"u":"1","u":"2"}}`, `{"tenant":"a","cost":1099511627777}`,
+		`{"checks":[` + strings.Repeat(`{"tenant":"a"},`, 200) + `{}]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		before := string(body)
+		r, errs := input.Check(body, "")
+		if string(body) != before {
+			t.Fatal("the body was changed")
+		}
+		if len(errs) == 0 && len(r.Validate()) == 0 { // a duplicated dimension is the limiter's to refuse
+			sameAsPlain(t, body, r)
+		}
+		if items, wrong := input.Batch(body); len(items) > input.MaxChecks || (len(wrong) == 0) != (len(items) > 0) {
+			t.Fatalf("%d checks, %v", len(items), wrong)
+		}
+	})
+}
+
+// sameAsPlain compares with the dumb twin, which is laxer but not different.
+func sameAsPlain(t *testing.T, body []byte, r quota.Request) {
+	t.Helper()
+	var dumb struct {
+		Tenant, Policy string
+		Dimensions     map[string]string
+		Cost           *int64
+	}
+	if err := json.Unmarshal(body, &dumb); err != nil {
+		t.Fatalf("passed what encoding/json refuses: %v", err)
+	}
+	cost := int64(1)
+	if dumb.Cost != nil {
+		cost = *dumb.Cost
+	}
+	if r.Tenant != dumb.Tenant || r.Policy != dumb.Policy || r.Cost != cost || len(r.Dimensions) != len(dumb.Dimensions) {
+		t.Fatalf("got %+v, plainly %+v", r, dumb)
+	}
+	for _, d := range r.Dimensions {
+		if dumb.Dimensions[d.Name] != d.Value {
+			t.Fatalf("got %+v, plainly %+v", r, dumb)
+		}
+	}
+}
