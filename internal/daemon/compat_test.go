@@ -66,38 +66,6 @@ func TestCompat(t *testing.T) {
 	}
 }
 
-// TestWhoMayAskCompat: its callers are asked for what the data listener asks for.
-func TestWhoMayAskCompat(t *testing.T) {
-	t.Parallel()
-	base := ports.Take(t, 0, 1, 2)
-	g := startGuardedWith(t, tokenLine("ci", "data-secret")+tokenLine("held", "held-secret", "tenants=other")+tokenLine("reader", "usage-secret", "scopes=usage"),
-		func(dir, topology string) string {
-			return withDomains(t, dir, topology, map[string]string{"edge": ""}) + compatAt(base)
-		})
-	for i, c := range []struct {
-		who                *authority
-		token              string
-		json, rules, alive int
-	}{
-		{nil, "", 401, 401, 200},
-		{g.clients, "", 200, 200, 200},
-		{nil, "data-secret", 200, 200, 200},
-		{nil, "usage-secret", 403, 403, 200},
-		{nil, "held-secret", 429, 403, 200},
-	} {
-		h := g.server.client(t, fmt.Sprintf("https://127.0.0.1:%d", base), c.who)
-		field := []string{"X-Regiond-Token: " + c.token}
-		if c.token == "" {
-			field = nil
-		}
-		for path, want := range map[string]int{"/json": c.json, "/rlconfig": c.rules, "/healthcheck": c.alive} {
-			if a := h.ask(t, http.MethodPost, path, oneRequest, field...); a.status != want {
-				t.Errorf("%d: %s: %d %s, want %d", i, path, a.status, a.body, want)
-			}
-		}
-	}
-}
-
 // TestCompatPortTaken: the error says which listener it is and how to move it.
 func TestCompatPortTaken(t *testing.T) {
 	t.Parallel()

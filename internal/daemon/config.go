@@ -34,6 +34,7 @@ type config struct {
 	keys             *keyfile.Keys
 	tls              *tls.Config // of the data listener; nil without a certificate
 	adminTLS         *tls.Config // of the admin listener, the same
+	once             []onceFile  // that only a restart reads again
 }
 
 // readConfig reads the files that a topology names. A region with peers is checked
@@ -65,6 +66,7 @@ func readConfig(top *region.Topology, name string) (*config, error) {
 	c.keys, err = sharedKeys(c.region)
 	about("region "+name+": gossip", err)
 	redis, nats := "region "+name+": redis", "region "+name+": nats"
+	c.once = readOnce(c.region)
 	c.password, err = readSecret(c.region.Redis.PasswordFile)
 	about(redis, err)
 	c.sentinelPassword, err = readSecret(c.region.Redis.SentinelPasswordFile)

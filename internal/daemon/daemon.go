@@ -39,10 +39,10 @@ type Daemon struct {
 	level     *slog.LevelVar
 	telemetry *telemetry.Telemetry
 
-	config   atomic.Pointer[config] // in force
-	watcher  *watcher
-	reloads  *instruments.Counter
-	restarts restartCheck
+	config  atomic.Pointer[config] // in force
+	watcher *watcher
+	reloads *instruments.Counter
+	started *config // with which New was called
 
 	limiter     *limiter.Limiter
 	recorder    *top.Recorder
@@ -90,7 +90,7 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 		return nil, err
 	}
 	d.config.Store(c)
-	d.restarts = newRestartCheck(c)
+	d.started = c
 	level.Set(topology.LogLevel)
 	if err := d.openTelemetry(); err != nil {
 		return nil, err

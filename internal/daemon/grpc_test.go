@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/regiond/regiond/test/redisserver"
+	"github.com/regiond/regiond/test/ports"
 )
 
 // threeAnHour is a file of envoyproxy/ratelimit.
@@ -73,74 +74,49 @@ func (g gateway) ask(t *testing.T, domain, user, token string) (*ratelimit.RateL
 	}})
 }
 
-// TestWhoMayAskOverGRPC: what the data listener asks of a caller, the listener of Envoy's services asks too.
+// TestWhoMayAskOverGRPC: what the data listener asks of a caller, the listener of Envoy's services asks too, and so do those
+// of envoyproxy/ratelimit's image.
 func TestWhoMayAskOverGRPC(t *testing.T) {
+	base := ports.Take(t, 0, 1, 2)
 	g := startGuardedWith(t, tokenLine("ci", "data-secret")+tokenLine("held", "held-secret", "tenants=other")+tokenLine("reader", "usage-secret", "scopes=usage"),
-		func(dir, topology string) string { return withDomains(t, dir, topology, map[string]string{"edge": ""}) }, "--grpc", "127.0.0.1:0")
+		func(dir, topology string) string {
+			return withDomains(t, dir, topology, map[string]string{"edge": ""}) + compatAt(base)
+		}, "--grpc", "127.0.0.1:0")
 	for i, c := range []struct {
-		who   *authority
-		token string
-		want  codes.Code
+		who                *authority
+		token              string
+		want               codes.Code
+		json, rules, alive int // of the image's listeners
 	}{
-		{nil, "", codes.Unauthenticated},
-		{g.clients, "", codes.OK},
-		{nil, "data-secret", codes.OK},
-		{nil, "admin-secret", codes.Unauthenticated},
-		{nil, "usage-secret", codes.PermissionDenied},
-		{newAuthority(t, "strangers"), "data-secret", codes.Unavailable}, // the handshake fails
+		{nil, "", codes.Unauthenticated, 401, 401, 200},
+		{g.clients, "", codes.OK, 200, 200, 200},
+		{nil, "data-secret", codes.OK, 429, 200, 200},
+		{nil, "admin-secret", codes.Unauthenticated, 401, 401, 200},
+		{nil, "usage-secret", codes.PermissionDenied, 403, 403, 200},
+		// Whose a request is, an end user may choose, and an error would let it pass.
+		{nil, "held-secret", codes.OK, 429, 403, 200},
 	} {
-		_, err := g.gateway(t, g.server.config(t, c.who, "gateway")).ask(t, "edge", "acme", c.token)
-		if status.Code(err) != c.want {
-			t.Errorf("%d: certificate %v, token %q: %v, want %v", i, c.who != nil, c.token, err, c.want)
+		answer, err := g.gateway(t, g.server.config(t, c.who, "gateway")).ask(t, "edge", "acme", c.token)
+		if status.Code(err) != c.want || c.token == "held-secret" && answer.GetOverallCode() != ratelimit.RateLimitResponse_OVER_LIMIT {
+			t.Errorf("%d: certificate %v, token %q: %v %v, want %v", i, c.who != nil, c.token, answer, err, c.want)
+		}
+		h := g.server.client(t, fmt.Sprintf("https://127.0.0.1:%d", base), c.who)
+		var field []string
+		if c.token != "" {
+			field = []string{"X-Regiond-Token: " + c.token}
+		}
+		for path, want := range map[string]int{"/json": c.json, "/rlconfig": c.rules, "/healthcheck": c.alive} {
+			if a := h.ask(t, http.MethodPost, path, oneRequest, field...); a.status != want {
+				t.Errorf("%d: %s: %d %s, want %d", i, path, a.status, a.body, want)
+			}
 		}
 	}
 	if _, err := g.gateway(t, g.server.config(t, nil, "")).ask(t, "edge", "other", "held-secret"); err != nil {
 		t.Errorf("the tenant that the token is held to: %v", err)
 	}
-	// Whose a request is, an end user may choose, and an error would let it pass.
-	if a, err := g.gateway(t, g.server.config(t, nil, "")).ask(t, "edge", "acme", "held-secret"); err != nil || a.GetOverallCode() != ratelimit.RateLimitResponse_OVER_LIMIT {
-		t.Errorf("another tenant: %v %v", a, err)
-	}
-	if _, err := g.gateway(t, nil).ask(t, "edge", "acme", "data-secret"); status.Code(err) != codes.Unavailable {
-		t.Errorf("plain text: %v", err)
-	}
-}
-
-// TestGRPCWithoutRedis: while Redis is away a domain does what its on_store_loss says, and that is never an error.
-func TestGRPCWithoutRedis(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	p := start(t, withDomains(t, t.TempDir(), onRedis(srv.Addr()), map[string]string{
-		"sharing": "", "opening": ", on_store_loss: open", "closing": ", on_store_loss: closed",
-	}), "--grpc", "127.0.0.1:0")
-	g := p.gateway(t, nil)
-	answer := func(domain string) string {
-		t.Helper()
-		a, err := g.ask(t, domain, "acme", "")
-		if err != nil {
-			t.Fatalf("%s: %v", domain, err)
+	for name, config := range map[string]*tls.Config{"plain text": nil, "a stranger": g.server.config(t, newAuthority(t, "strangers"), "gateway")} {
+		if _, err := g.gateway(t, config).ask(t, "edge", "acme", "data-secret"); status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v", name, err)
 		}
-		return a.GetOverallCode().String() + " " + a.GetDynamicMetadata().GetFields()["mode"].GetStringValue()
-	}
-	for _, domain := range []string{"sharing", "opening", "closing"} {
-		if got := answer(domain); got != "OK global" {
-			t.Errorf("%s with Redis: %s", domain, got)
-		}
-	}
-	srv.Kill()
-	for range 5 {
-		for domain, want := range map[string]string{"opening": "OK local", "closing": "OVER_LIMIT local"} {
-			if got := answer(domain); got != want {
-				t.Errorf("%s without Redis: %s, want %s", domain, got, want)
-			}
-		}
-	}
-	passed := 0
-	for range 6 {
-		if answer("sharing") == "OK local" {
-			passed++
-		}
-	}
-	if passed != 2 { // one of three was used before
-		t.Errorf("sharing without Redis lets %d of 6 requests pass, 2 are left", passed)
 	}
 }

@@ -43,7 +43,7 @@ func (d *Daemon) reload(why string) []string {
 	if anew := region.StartAnew(before, top); len(anew) > 0 {
 		d.log.Warn("these limits start anew, since their usage is kept under what changed: their name, algorithm, by or when", "limits", strings.Join(anew, ", "))
 	}
-	if fields := d.restarts.fields(d.config.Load()); len(fields) > 0 {
+	if fields := d.config.Load().needRestart(d.started); len(fields) > 0 {
 		d.log.Warn("these changes need a restart", "fields", strings.Join(fields, ", "))
 	}
 	return d.watched(top)
@@ -89,44 +89,38 @@ const (
 	reloadFailed = "failed"
 )
 
-// restartCheck remembers what a process was started with, to name what a reload does
-// not put in force.
-type restartCheck struct {
-	started *region.Topology
-	sums    map[string][sha256.Size]byte // contents of the files that are read once, by path
-}
-
-func newRestartCheck(c *config) restartCheck {
-	r := restartCheck{started: c.topology, sums: map[string][sha256.Size]byte{}}
-	for _, f := range readOnce(c.region) {
-		r.sums[f.path] = fileSum(f.path)
-	}
-	return r
-}
-
-// fields names the fields that have changed since the start and need a restart, and
+// needRestart names the fields that have changed since the start and need a restart, and
 // those that name a file whose contents have.
-func (r restartCheck) fields(now *config) []string {
-	fields := region.RestartFields(r.started, now.topology, now.region.Name)
-	for _, f := range readOnce(now.region) {
-		if sum, ok := r.sums[f.path]; ok && sum != fileSum(f.path) { // another path is another field
-			fields = append(fields, "regions/"+now.region.Name+"/"+f.field)
+func (c *config) needRestart(started *config) []string {
+	fields := region.RestartFields(started.topology, c.topology, c.region.Name)
+	for _, f := range c.once {
+		for _, before := range started.once {
+			if before.field == f.field && before.path == f.path && before.sum != f.sum { // another path is another field
+				fields = append(fields, "regions/"+c.region.Name+"/"+f.field)
+			}
 		}
 	}
 	return fields
 }
 
-// fieldFile is a file and the field of a region that names it.
-type fieldFile struct{ field, path string }
+// onceFile is a file that a process reads at its start only, and the field of a region that names it.
+type onceFile struct {
+	field, path string
+	sum         [sha256.Size]byte
+}
 
-// readOnce are the files that a process reads at its start only.
-func readOnce(r *region.Region) []fieldFile {
-	files := []fieldFile{{"redis/sentinel_password_file", r.Redis.SentinelPasswordFile}}
+func readOnce(r *region.Region) (all []onceFile) {
+	add := func(field, path string) {
+		if path != "" {
+			all = append(all, onceFile{field, path, fileSum(path)})
+		}
+	}
+	add("redis/sentinel_password_file", r.Redis.SentinelPasswordFile)
 	if r.Redis.TLS != nil {
-		files = append(files, fieldFile{"redis/tls/ca_file", r.Redis.TLS.CAFile})
+		add("redis/tls/ca_file", r.Redis.TLS.CAFile)
 	}
 	if r.NATS.TLS != nil {
-		files = append(files, fieldFile{"nats/tls/ca_file", r.NATS.TLS.CAFile})
+		add("nats/tls/ca_file", r.NATS.TLS.CAFile)
 	}
-	return slices.DeleteFunc(files, func(f fieldFile) bool { return f.path == "" })
+	return all
 }

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/capture"
 )
 
@@ -32,7 +31,7 @@ func (g gateway) limitInForce(t *testing.T, units uint32) {
 	})
 }
 
-// TestWhatIsNoFile: where a file is replaced by half of one, by what has no end, or by what nobody writes to, the old content
+// TestWhatIsNoFile: where a file is replaced by half of one, or by what nobody writes to, the old content
 // stays in force, the log says so, and the next file is read. Usage is kept.
 func TestWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
@@ -46,14 +45,6 @@ func TestWhatIsNoFile(t *testing.T) {
 	}{
 		{"half of one", "edge.yaml:3:", func(at string) error { return os.WriteFile(at, []byte(perHour(1)[:70]), 0o600) }},
 		{"a FIFO", "edge.yaml: it is a FIFO", func(at string) error { return syscall.Mkfifo(at, 0o600) }},
-		{"a directory", "edge.yaml: is a directory", func(at string) error { return os.Mkdir(at, 0o700) }},
-		{"a device", "edge.yaml: it has more than", func(at string) error { return os.Symlink("/dev/zero", at) }},
-		{"too large", "edge.yaml: it has more than", func(at string) error {
-			if err := os.WriteFile(at, []byte(perHour(1)), 0o600); err != nil {
-				return err
-			}
-			return os.Truncate(at, 100*region.MaxBytes)
-		}},
 	} {
 		odd := at(fmt.Sprint("odd", i))
 		if err := row.make(odd); err != nil {

@@ -277,18 +277,20 @@ func TestFilesThatNeedARestart(t *testing.T) {
 	for _, name := range []string{"live", "watch", "ca", "ca2"} {
 		write(t, at(name), "old")
 	}
-	c := &config{topology: top, region: &top.Regions[0]}
-	check := newRestartCheck(c)
+	read := func() *config {
+		return &config{topology: top, region: &top.Regions[0], once: readOnce(&top.Regions[0])}
+	}
+	started := read()
 	for name, want := range map[string]string{
 		"watch": "regions/town/redis/sentinel_password_file",
 		"ca":    "regions/town/redis/tls/ca_file", "ca2": "regions/town/nats/tls/ca_file", "live": "",
 	} {
 		write(t, at(name), "new")
-		if got := strings.Join(check.fields(c), ", "); got != want {
+		if got := strings.Join(read().needRestart(started), ", "); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 		write(t, at(name), "old")
-		if got := check.fields(c); len(got) > 0 {
+		if got := read().needRestart(started); len(got) > 0 {
 			t.Errorf("%s, with the old contents back: %v", name, got)
 		}
 	}

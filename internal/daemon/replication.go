@@ -46,7 +46,6 @@ type replication struct {
 	self     quota.Process
 	members  *members.Table
 	started  time.Time
-	atStart  *config // what cannot change while it runs is in it
 	ceilings *view.Ceilings
 	offsets  *clock.PeerOffsets
 	server   *natsbus.Embedded // nil with an external NATS
@@ -73,7 +72,6 @@ func newReplication(d *Daemon, store loans.Store, stateOf state.Options) (*repli
 		d:       d,
 		self:    quota.Process{Region: c.region.Name, Instance: d.options.Instance, Boot: time.Now().UnixMicro()},
 		started: time.Now(),
-		atStart: c,
 		beganUS: d.timeUS(),
 	}
 	r.members = members.New(r.self)
@@ -368,7 +366,7 @@ func (r *replication) adopt(ctx context.Context) error {
 
 // checkKeys refuses keys by which peers would know our partitions no more.
 func (r *replication) checkKeys(c *config) error {
-	if before := r.atStart.keys.Partitions; before != nil && c.keys.Partitions != nil && !bytes.Equal(before, c.keys.Partitions) {
+	if before := r.d.started.keys.Partitions; before != nil && c.keys.Partitions != nil && !bytes.Equal(before, c.keys.Partitions) {
 		return fmt.Errorf("%s: partitions would have other ids than in regions that still use the former key: "+
 			"keep that key in a line that begins with \"partitions \"", c.region.Gossip.KeyFile)
 	}
@@ -378,10 +376,10 @@ func (r *replication) checkKeys(c *config) error {
 // setKeys signs, encrypts and accepts by other shared keys from now on. The first key and the
 // last need a restart, as another cluster does.
 func (r *replication) setKeys(c *config) error {
-	if len(r.atStart.keys.Shared) == 0 || len(c.keys.Shared) == 0 {
+	if len(r.d.started.keys.Shared) == 0 || len(c.keys.Shared) == 0 {
 		return nil
 	}
-	secret, err := wire.NewSecret(c.keys.Shared, r.atStart.topology.Cluster)
+	secret, err := wire.NewSecret(c.keys.Shared, r.d.started.topology.Cluster)
 	if err != nil {
 		return err
 	}

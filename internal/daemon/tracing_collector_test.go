@@ -125,25 +125,6 @@ func TestCollectorBack(t *testing.T) {
 	p.log.Await(t, "the collector accepts spans again", 1)
 }
 
-// TestTracingMistakes: bad values leave tracing off, in one line that names them all,
-// and the limiter as it is.
-func TestTracingMistakes(t *testing.T) {
-	t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")
-	t.Setenv("OTEL_TRACES_SAMPLER", "sometimes")
-	p := start(t, inMemory())
-	p.check(t, "acme")
-	line := p.log.Await(t, "tracing is off, because its environment has mistakes", 1)
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_SAMPLER"} {
-		if text, _ := line["error"].(string); !strings.Contains(text, name) {
-			t.Errorf("%q does not name %s", text, name)
-		}
-	}
-	if p.daemon.telemetry.Tracer("httpapi") != nil {
-		t.Error("tracing is on")
-	}
-}
-
 // TestMetricsOff: with OTEL_METRICS_EXPORTER=none only the process's own series are left.
 func TestMetricsOff(t *testing.T) {
 	count := func() int { return strings.Count(start(t, inMemory()).admin.get(t, "/metrics").body, "\nregiond_") }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/internal/base/files"
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/region"
 )
 
@@ -44,12 +45,7 @@ func newWatcher(files []string, reload func(why string) []string, log *slog.Logg
 }
 
 // hangUp has run reload soon.
-func (w *watcher) hangUp() {
-	select {
-	case w.hangUps <- struct{}{}:
-	default: // the reload that is due reads the same files
-	}
-}
+func (w *watcher) hangUp() { signal.Send(w.hangUps) }
 
 // run reloads until ctx ends. A read of a file can hang, as on a server that is gone,
 // and cannot be cancelled: after hangTimeout run returns without it.

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
@@ -153,31 +152,6 @@ func TestLongWorldResetEverywhere(t *testing.T) {
 			if n := p.sum("regiond_sync_lost_units_total"); n != 0 {
 				t.Errorf("%s/%s takes %v deleted units for lost", p.home.name, p.options.Instance, n)
 			}
-		}
-	})
-}
-
-// TestWorldResetFails: a region whose store is away is named, and when it is the caller's own that
-// is an error.
-func TestWorldResetFails(t *testing.T) {
-	t.Parallel()
-	onRedises(t, worldOf(900, time.Hour, ""), func(w *world) {
-		w.startAll()
-		w.regions[1].one().ask(100)
-		time.Sleep(time.Second)
-		w.regions[1].away.Store(true)
-		if got := w.regions[0].one().resetAll(); got != "eu-west cleared, us-east failed, ap-south cleared" {
-			t.Error(got)
-		}
-		if n := w.regions[0].one().estimate(w.regions[1]); n != 0 {
-			t.Errorf("%d units of us-east count", n)
-		}
-		began := time.Now()
-		if all, err := w.regions[1].one().replication.resets.Everywhere(w.t.Context(), "acme"); err == nil {
-			t.Errorf("us-east reports %v without a store", all)
-		}
-		if took := time.Since(began); took > httpapi.ResetTimeout {
-			t.Errorf("it took %v", took)
 		}
 	})
 }
