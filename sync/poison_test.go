@@ -100,24 +100,6 @@ func refusedMessages(eu, us, ap *node) []refused {
 	}
 }
 
-// Refusals are logged once in ten seconds and region.
-func TestRefusalLog(t *testing.T) {
-	meet(t, func(_ *world, _, us, _ *node) {
-		for range 15_000 {
-			us.bus.Inject(meshsync.SubjectUsage+"eu", []byte("?"))
-			us.bus.Inject(meshsync.SubjectHeartbeat+"ap", []byte("?"))
-			us.bus.Inject(meshsync.SubjectHeartbeat+"mars", []byte("?"))
-			sleep(time.Millisecond)
-		}
-		if n := us.log.count("message refused"); n != 2*3 {
-			t.Errorf("%d lines in 15 s, from three regions", n)
-		}
-		if n := us.counter("regiond.sync.refused", "", ""); n != 3*15_000 {
-			t.Errorf("%d counted", n)
-		}
-	})
-}
-
 // There are no more than MaxProcesses peers, and those that came first stay.
 func TestMaxProcesses(t *testing.T) {
 	meet(t, func(_ *world, eu, us, _ *node) {

@@ -12,37 +12,27 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-func TestChangeIsPublishedWithinATick(t *testing.T) {
-	meet(t, func(w *world, _, _, _ *node) {
-		for i := range 20 {
-			sleep(time.Duration(7*i) * time.Millisecond)
-			from := w.nodes[i%3]
-			c := from.cell(uint64(i))
-			from.counters.Admit(5, c)
-			sleep(meshsync.TickEvery + oneWay + 20*time.Millisecond)
-			for _, n := range w.nodes {
-				if got := n.counters.Snapshot()[c]; got != 5 {
-					t.Errorf("change %d: %s counts %d of it", i, n.self.Region, got)
+// A change is published within a tick, one that is urgent at once.
+func TestChangesArriveInTime(t *testing.T) {
+	for urgentAbove, within := range map[int64]time.Duration{
+		neverUrgent: meshsync.TickEvery + oneWay + 20*time.Millisecond, 3: 10*time.Millisecond + oneWay,
+	} {
+		meet(t, func(w *world, _, _, _ *node) {
+			for i := range 20 {
+				sleep(time.Duration(7*i) * time.Millisecond)
+				from := w.nodes[i%3]
+				from.counters.UrgentAbove = urgentAbove
+				c := from.cell(uint64(i))
+				from.counters.Admit(5, c)
+				sleep(within)
+				for _, n := range w.nodes {
+					if got := n.counters.Snapshot()[c]; got != 5 {
+						t.Errorf("change %d: %s counts %d of it after %v", i, n.self.Region, got, within)
+					}
 				}
 			}
-		}
-	})
-}
-
-func TestUrgentChangeDoesNotWaitForTheTick(t *testing.T) {
-	meet(t, func(w *world, eu, _, _ *node) {
-		eu.counters.UrgentAbove = 3
-		for i := range 20 {
-			c := eu.cell(uint64(i))
-			eu.counters.Admit(4, c)
-			sleep(10*time.Millisecond + oneWay)
-			for _, n := range w.nodes[1:] {
-				if got := n.counters.Snapshot()[c]; got != 4 {
-					t.Errorf("change %d: %s counts %d of it", i, n.self.Region, got)
-				}
-			}
-		}
-	})
+		})
+	}
 }
 
 // Urgent changes beyond one message follow in the next, without another signal.

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -31,7 +30,7 @@ const (
 	maxCounters = 256
 )
 
-// Options are what a Ledger needs of the rest.
+// Options are what a Ledger needs of the rest. Self, Boot, Now, Limit and Regions are required.
 type Options struct {
 	// Self is our region's name.
 	Self string
@@ -71,28 +70,6 @@ type Options struct {
 	Meter metric.Meter
 }
 
-// validate fills in the defaults and returns everything that is wrong.
-func (o *Options) validate() error {
-	var errs []error
-	if o.Self == "" {
-		errs = append(errs, errors.New("option Self is missing: the name of our own region"))
-	}
-	if o.Boot <= 0 || o.Boot >= maxUS {
-		errs = append(errs, fmt.Errorf("option Boot must be a time between 1970 and 2112 in µs, is %d", o.Boot))
-	}
-	if o.Now == nil || o.Limit == nil || o.Regions == nil {
-		errs = append(errs, errors.New("options Now, Limit and Regions are all needed"))
-	}
-	if (o.Most == nil) != (o.Excess == nil) {
-		errs = append(errs, errors.New("options Most and Excess are needed together"))
-	}
-	if o.MaxSeries < 0 || o.MaxSeries > maxMaxSeries {
-		errs = append(errs, fmt.Errorf("option MaxSeries must be between 0 and %d, is %d", maxMaxSeries, o.MaxSeries))
-	}
-	o.MaxSeries = cmp.Or(o.MaxSeries, DefaultMaxSeries)
-	return errors.Join(errs...)
-}
-
 // Ledger is the replicated state of one process, and its outbox. Safe for
 // concurrent use.
 type Ledger struct {
@@ -118,11 +95,9 @@ type Ledger struct {
 	names   []string // index → region, 0 is ours
 }
 
-// New makes an empty ledger. There is nothing to close.
+// New makes an empty ledger. There is nothing to close. It fails when an instrument cannot be made.
 func New(o Options) (*Ledger, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
+	o.MaxSeries = min(cmp.Or(o.MaxSeries, DefaultMaxSeries), maxMaxSeries)
 	l := &Ledger{
 		o: o, urgent: make(chan struct{}, 1), names: []string{o.Self},
 		limits: limits{known: map[limitKey]*limit{}},

@@ -14,29 +14,6 @@ import (
 	"github.com/regiond/regiond/test/meshtest"
 )
 
-// TestOptions: each mistake is named.
-func TestOptions(t *testing.T) {
-	if _, err := ledger.New(ledger.Options{MaxSeries: -1}); err == nil {
-		t.Error("nothing is needed")
-	}
-	newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.MaxSeries = 0 })
-	for name, spoil := range map[string]func(*ledger.Options){
-		"self": func(o *ledger.Options) { o.Self = "" }, "boot": func(o *ledger.Options) { o.Boot = 0 },
-		"late boot": func(o *ledger.Options) { o.Boot = 1 << 52 }, "now": func(o *ledger.Options) { o.Now = nil },
-		"limit": func(o *ledger.Options) { o.Limit = nil }, "regions": func(o *ledger.Options) { o.Regions = nil },
-		"series": func(o *ledger.Options) { o.MaxSeries = 1<<28 + 1 },
-	} {
-		o := ledger.Options{
-			Self: "eu-west", Boot: 1, Now: (&fakeClock{}).now,
-			Limit: func(string) (int64, bool) { return 0, false }, Regions: func() int { return 2 },
-		}
-		spoil(&o)
-		if _, err := ledger.New(o); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-}
-
 // gauges reads the instruments.
 func gauges(t *testing.T, r *sdk.ManualReader) map[string]int64 {
 	t.Helper()

@@ -35,73 +35,52 @@ func numbers(spans []trace.SpanContext) (ns []byte) {
 	return ns
 }
 
-// TestChecks: a check belongs to the publication that carries its usage, to no other
-// and once.
+// TestChecks: a check belongs to the publication that carries its usage, to no other and once. take gives
+// so many counters.
 func TestChecks(t *testing.T) {
-	l := newLedger(t, &fakeClock{}, nil)
-	charge(l, 1, 1, check(1))
-	charge(l, 2, 1, check(2))
-	l.Take(100, true, 1)
-	charge(l, 1, 2, check(3)) // not in it
-	if got := numbers(l.Checks()); !slices.Equal(got, []byte{1, 2}) {
-		t.Errorf("the first publication is linked to %v", got)
+	type step func(l *ledger.Ledger) (linked []byte)
+	charged := func(id uint64, units int64, by byte) step {
+		return func(l *ledger.Ledger) []byte { charge(l, id, units, check(by)); return nil }
 	}
-	if got := l.Checks(); got != nil {
-		t.Errorf("and once more to %v", got)
+	take := func(entries int) step {
+		return func(l *ledger.Ledger) []byte { return numbers(linked(l, entries)) }
 	}
-	if got := numbers(linked(l, 100)); !slices.Equal(got, []byte{3}) {
-		t.Errorf("the second publication is linked to %v", got)
+	takeOnly := func(l *ledger.Ledger) []byte { l.Take(100, true, 1); return nil }
+	checks := func(l *ledger.Ledger) []byte { return numbers(l.Checks()) }
+	local := func(l *ledger.Ledger) []byte {
+		s, by := pairLimit, check(1)
+		s.Check = &by
+		l.Local(&s, 1, startUS)
+		return nil
 	}
-}
-
-// TestChecksOfParts: what is taken in parts has the checks of each part.
-func TestChecksOfParts(t *testing.T) {
-	l := newLedger(t, &fakeClock{}, nil)
-	charge(l, 1, 1, check(1))
-	charge(l, 2, 1, check(2))
-	one := l.Take(1, true, 1)
-	if got := l.Checks(); len(got) != 1 || uint64(numbers(got)[0]) != one[0].IDs[0] {
-		t.Errorf("%v is linked to %v", one, numbers(got))
-	}
-	if got := linked(l, 1); len(got) != 1 {
-		t.Errorf("the rest is linked to %v", numbers(got))
-	}
-}
-
-// TestLinkedChecks: which checks one publication is linked to.
-func TestLinkedChecks(t *testing.T) {
-	for name, row := range map[string]struct {
-		regions int
-		charge  func(*ledger.Ledger)
-		want    []byte
-	}{
-		"two, of which the later is recorded first": {2, func(l *ledger.Ledger) {
-			charge(l, 1, 2, check(2))
-			charge(l, 1, 1, check(1))
-		}, []byte{2, 1}},
-		"without peers": {1, func(l *ledger.Ledger) { charge(l, 1, 1, check(1)) }, nil},
-		"without the store": {2, func(l *ledger.Ledger) {
-			s, by := pairLimit, check(1)
-			s.Check = &by
-			l.Local(&s, 1, startUS)
-		}, []byte{1}},
-	} {
-		l := newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.Regions = func() int { return row.regions } })
-		row.charge(l)
-		if got := numbers(linked(l, 100)); !slices.Equal(got, row.want) {
-			t.Errorf("%s: linked to %v, want %v", name, got, row.want)
+	many, newest := []step{}, []byte{}
+	for i := range ledger.MaxChecks + 5 {
+		many = append(many, charged(uint64(i), 1, byte(i+1)))
+		if i >= 5 {
+			newest = append(newest, byte(i+1))
 		}
 	}
-}
-
-// TestChecksAreBounded: the newest are kept.
-func TestChecksAreBounded(t *testing.T) {
-	l := newLedger(t, &fakeClock{}, nil)
-	for i := range ledger.MaxChecks + 5 {
-		charge(l, uint64(i), 1, check(byte(i+1)))
-	}
-	got := numbers(linked(l, 100))
-	if len(got) != ledger.MaxChecks || got[0] != 6 || got[len(got)-1] != ledger.MaxChecks+5 {
-		t.Errorf("%d are kept: %v", len(got), got)
+	for name, row := range map[string]struct {
+		regions int
+		steps   []step
+		want    [][]byte // of the steps that link any
+	}{
+		"later usage is in the next":  {2, []step{charged(1, 1, 1), charged(2, 1, 2), takeOnly, charged(1, 2, 3), checks, checks, take(100)}, [][]byte{{1, 2}, {3}}},
+		"in parts":                    {2, []step{charged(1, 1, 1), charged(1<<60, 1, 2), take(1), take(1)}, [][]byte{{1}, {2}}},
+		"the later is recorded first": {2, []step{charged(1, 2, 2), charged(1, 1, 1), take(100)}, [][]byte{{2, 1}}},
+		"without peers":               {1, []step{charged(1, 1, 1), take(100)}, nil},
+		"without the store":           {2, []step{local, take(100)}, [][]byte{{1}}},
+		"the newest are kept":         {2, append(many, take(100)), [][]byte{newest}},
+	} {
+		l := newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.Regions = func() int { return row.regions } })
+		var got [][]byte
+		for _, s := range row.steps {
+			if linked := s(l); len(linked) > 0 {
+				got = append(got, linked)
+			}
+		}
+		if !slices.EqualFunc(got, row.want, slices.Equal[[]byte]) {
+			t.Errorf("%s: linked to %v, want %v", name, got, row.want)
+		}
 	}
 }

@@ -163,23 +163,6 @@ func converse(t *testing.T, a, b, c *region) map[string]bool {
 	return received
 }
 
-// A peer that died and came back at its address is found without configuration.
-func TestGatewayPeerReturns(t *testing.T) {
-	t.Parallel()
-	eu := startRegion(t, natsbus.EmbeddedOptions{Name: "eu"})
-	opts := natsbus.EmbeddedOptions{Name: "us", Remotes: []natsbus.Remote{eu.remote("eu")}}
-	us := startRegion(t, opts)
-	eu.receives(t, us)
-	opts.ListenAddr = us.GatewayAddr().String()
-	us.stop()
-	await(t, "eu has noticed", func() bool { return !linked(eu, "us") })
-	back := time.Now()
-	us = startRegion(t, opts)
-	us.receives(t, eu)
-	eu.receives(t, us)
-	t.Logf("received both ways %v after it started", time.Since(back).Round(time.Millisecond))
-}
-
 // A port that is taken is an error of Run, not the end of the process.
 func TestEmbeddedPortTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
