@@ -112,6 +112,15 @@ func (r *peerTable) find(process quota.Process) *peer {
 	return nil
 }
 
+// with calls f with the entry of a process, under the lock, if it was received.
+func (r *peerTable) with(process quota.Process, f func(p *peer)) {
+	r.Lock()
+	defer r.Unlock()
+	if p := r.find(process); p != nil {
+		f(p)
+	}
+}
+
 // run is the entry of that process or, if it was not received, of another run of its instance;
 // nil: there is none. The lock is held.
 func (r *peerTable) run(of quota.Process) *peer {

@@ -42,7 +42,7 @@ func (m *Mesh) sendRequests(now time.Duration) {
 		err := m.hand(kindRequest, subject, r, span)
 		concluded(span, err, "bus")
 		if err != nil {
-			m.peers.refused(r.To)
+			m.peers.with(r.To, func(p *peer) { p.request = request{} })
 		}
 	}
 }
@@ -106,41 +106,28 @@ func (r *peerTable) due(missing []string, patient bool, now time.Duration, last 
 	return due
 }
 
-// refused notes that the bus did not take the request to a process.
-func (r *peerTable) refused(to quota.Process) {
-	r.Lock()
-	defer r.Unlock()
-	if p := r.find(to); p != nil {
-		p.request = request{}
-	}
-}
-
 // chunk notes a chunk of a snapshot that was merged, and reports whether that completes the
 // snapshot.
 func (r *peerTable) chunk(from quota.Process, c *wire.Chunk, now time.Duration) (whole bool) {
-	r.Lock()
-	defer r.Unlock()
-	p := r.find(from)
-	if p == nil {
-		return false
-	}
-	p.progress = now
-	if !p.chunks.add(c) {
-		return false
-	}
-	if c.Since <= p.changes.complete() {
-		p.changes.filled(c.UpTo)
-		p.Synced = p.Synced || c.Since == 0
-	}
-	p.noteMissing()
-	for _, a := range p.chunks.answers {
-		if a.Process == r.Self && p.request.first != 0 && a.Request >= p.request.first {
-			p.returned = p.returned || p.request.ownState
-			p.forwarded = append(p.forwarded, p.request.missing...)
-			p.request = request{}
+	r.with(from, func(p *peer) {
+		p.progress = now
+		if whole = p.chunks.add(c); !whole {
+			return
 		}
-	}
-	return true
+		if c.Since <= p.changes.complete() {
+			p.changes.filled(c.UpTo)
+			p.Synced = p.Synced || c.Since == 0
+		}
+		p.noteMissing()
+		for _, a := range p.chunks.answers {
+			if a.Process == r.Self && p.request.first != 0 && a.Request >= p.request.first {
+				p.returned = p.returned || p.request.ownState
+				p.forwarded = append(p.forwarded, p.request.missing...)
+				p.request = request{}
+			}
+		}
+	})
+	return whole
 }
 
 // receivesFrom reports whether the region has a process in the table, and none is silent.

@@ -122,11 +122,8 @@ func (s *Resets) Receive(m *wire.Reset) {
 	case !known:
 		select {
 		case s.orders <- m:
-			for id := range s.answers {
-				if len(s.answers) < resetsKept {
-					break
-				}
-				delete(s.answers, id)
+			if len(s.answers) == resetsKept {
+				clear(s.answers)
 			}
 			s.answers[m.ID] = nil
 		default: // it asks again
