@@ -3,7 +3,6 @@
 package chaos
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/regiond/regiond/test/chaos/netns"
 	"github.com/regiond/regiond/test/redisserver"
@@ -89,17 +87,7 @@ func (p *process) freeze() error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("freeze %s: %w", p.name, err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Microsecond) {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-		if err != nil {
-			return fmt.Errorf("freeze %s: %w", p.name, err)
-		}
-		// "pid (name) state …"; the name may itself contain parentheses.
-		if bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T")) {
-			return nil
-		}
-	}
-	return fmt.Errorf("freeze %s: it goes on", p.name)
+	return redisserver.AwaitStopped(p.cmd.Process.Pid)
 }
 
 // thaw lets a frozen process go on. One that has been killed meanwhile stays dead.

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/regiond/regiond/test/ports"
 )
 
 // Process is a program that a test has started. It ends with the test.
@@ -159,17 +161,12 @@ func Dial(addr string) error {
 	return conn.Close()
 }
 
-// FreeAddrs returns different addresses on loopback that were free a moment ago.
+// FreeAddrs returns different addresses on loopback that are the test's own until it ends.
 func FreeAddrs(t *testing.T, n int) []string {
 	t.Helper()
 	addrs := make([]string, n)
 	for i := range addrs {
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		addrs[i] = l.Addr().String()
+		addrs[i] = ports.Addr(t)
 	}
 	return addrs
 }

@@ -18,9 +18,9 @@ func processAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitStopped returns when the process is stopped. The signal alone is only a
+// AwaitStopped returns when the process is stopped. The signal alone is only a
 // wish: a server busy on the other core may answer one more command.
-func awaitStopped(pid int) error {
+func AwaitStopped(pid int) error {
 	poll := time.NewTicker(100 * time.Microsecond)
 	defer poll.Stop()
 	for deadline := time.Now().Add(stopWithin); ; <-poll.C {

@@ -7,5 +7,5 @@ import "syscall"
 // processAttr is empty where a child cannot be bound to its parent's life.
 func processAttr() *syscall.SysProcAttr { return nil }
 
-// awaitStopped trusts the signal where there is no way to ask.
-func awaitStopped(int) error { return nil }
+// AwaitStopped trusts the signal where there is no way to ask.
+func AwaitStopped(int) error { return nil }

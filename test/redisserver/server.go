@@ -115,7 +115,7 @@ func (s *Server) Restart() {
 func (s *Server) Freeze() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
-	if err := awaitStopped(s.process.cmd.Process.Pid); err != nil {
+	if err := AwaitStopped(s.process.cmd.Process.Pid); err != nil {
 		s.t.Fatalf("freeze redis-server: %v", err)
 	}
 }

@@ -48,14 +48,6 @@ func (p Plan) Replay() string {
 	return fmt.Sprintf("go run ./test/sim/cmd/sim -seed %d -lasts %v", p.Seed, p.Lasts)
 }
 
-// Run runs the plan's world to its end, or to its first violations.
-func (p Plan) Run() Report {
-	if p.Strict {
-		return RunStrictSeed(p.Seed, p.Lasts)
-	}
-	return RunSeed(p.Seed, p.Lasts)
-}
-
 // Campaign runs the worlds of all first, and of the seeds from that of then on until ctx ends, some
 // have failed, or they have seen so much of RegionTime; 0: no matter how much. As many run beside each other
 // as there are cores, one goroutine each, and a world that was begun is finished. All are of one kind.
@@ -100,32 +92,28 @@ func Campaign(ctx context.Context, first []Plan, then Plan, most time.Duration) 
 	return r
 }
 
-// RunSeed runs one world to its end, or to its first violations; see NewFaultPlan.
-func RunSeed(seed uint64, lasts time.Duration) Report {
-	f, err := NewFaultPlan(seed, lasts)
-	if err != nil {
-		return Report{Err: fmt.Errorf("seed %d: %w", seed, err)}
+// Run runs the plan's world to its end, or to its first violations; see NewFaultPlan and NewStrictPlan.
+func (p Plan) Run() Report {
+	var broken []Violation
+	r := Report{Worlds: 1, Strict: p.Strict}
+	if p.Strict {
+		f, err := NewStrictPlan(p.Seed, p.Lasts)
+		if err != nil {
+			return Report{Err: fmt.Errorf("seed %d: %w", p.Seed, err)}
+		}
+		broken = f.Run()
+		r.RegionTime, r.Played, r.Stats, r.Faults = f.RegionTime(), f.Played(), f.Stats(), f.faults
+	} else {
+		f, err := NewFaultPlan(p.Seed, p.Lasts)
+		if err != nil {
+			return Report{Err: fmt.Errorf("seed %d: %w", p.Seed, err)}
+		}
+		broken = f.Run()
+		r.RegionTime, r.Stats, r.Hard = f.RegionTime(), f.Stats(), f.HardStates()
 	}
-	r := Report{Worlds: 1}
-	for _, v := range f.Run() {
-		r.Failed = append(r.Failed, Failure{Plan{false, seed, lasts}, v})
+	for _, v := range broken {
+		r.Failed = append(r.Failed, Failure{p, v})
 	}
-	r.RegionTime, r.Stats, r.Hard = f.RegionTime(), f.Stats(), f.HardStates()
-	return r
-}
-
-// RunStrictSeed runs one world of limits with a bound to its end, or to its first
-// violation; see NewStrictPlan.
-func RunStrictSeed(seed uint64, lasts time.Duration) Report {
-	f, err := NewStrictPlan(seed, lasts)
-	if err != nil {
-		return Report{Err: fmt.Errorf("seed %d: %w", seed, err)}
-	}
-	r := Report{Worlds: 1, Strict: true}
-	for _, v := range f.Run() {
-		r.Failed = append(r.Failed, Failure{Plan{true, seed, lasts}, v})
-	}
-	r.RegionTime, r.Played, r.Stats, r.Faults = f.RegionTime(), f.Played(), f.Stats(), f.faults
 	return r
 }
 

@@ -34,7 +34,7 @@ func TestFaultPlanSeeds(t *testing.T) {
 		"what-is-over-still-counts":              {2, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := sim.RunSeed(w.seed, w.lasts)
+			r := sim.Plan{Seed: w.seed, Lasts: w.lasts}.Run()
 			tell(t, &r)
 		})
 	}
@@ -56,7 +56,7 @@ func TestFaultPlans(t *testing.T) {
 	t.Parallel()
 	var checks, lost int64
 	for seed := range uint64(shortSeeds) {
-		r := sim.RunSeed(seed+1, shortWorld)
+		r := sim.Plan{Seed: seed + 1, Lasts: shortWorld}.Run()
 		tell(t, &r)
 		checks, lost = checks+r.Stats.Checks, lost+r.Stats.Lost
 	}

@@ -17,7 +17,7 @@ func TestStrictPlans(t *testing.T) {
 	t.Parallel()
 	var played, all time.Duration
 	for seed := range uint64(strictWorlds) {
-		r := RunStrictSeed(seed+1, strictWorld)
+		r := Plan{true, seed + 1, strictWorld}.Run()
 		if r.Err != nil {
 			t.Fatal(r.Err)
 		}
