@@ -22,6 +22,8 @@ type priced struct {
 	fill   string // entries that each log holds before, "" for none: see fillLogs
 	keyed  bool   // with an Idempotency-Key
 	denied bool
+	share  int64 // of a bounded limit
+	lent   int64 // of that
 }
 
 // fillLogs puts entries of cost 1 into the first key of each call, half of which are outside
@@ -85,10 +87,13 @@ func BenchmarkPrices(b *testing.B) {
 	window := func(w time.Duration) quota.Limit { return per(func(l *quota.Limit) { l.Window = w }) }
 	by := func(name string) quota.Limit { return per(func(l *quota.Limit) { l.By = []string{name} }) }
 	global := per(func(l *quota.Limit) { l.Scope = quota.ScopeGlobal })
+	strict := per(func(l *quota.Limit) { l.Scope, l.MaxOvershoot = quota.ScopeGlobal, quota.Strict })
 	one := []quota.Limit{minute}
 	kinds := []priced{
 		{name: "log", limits: one, cost: 1},
 		{name: "log of 10,000", limits: one, cost: 1, fill: "plain"},
+		{name: "log of 10,000 weighted", limits: one, cost: 1, fill: "heavy"},
+		{name: "log of 10,000, offset", limits: one, cost: 1, fill: "stepped"},
 		{name: "log, denied", limits: []quota.Limit{per(func(l *quota.Limit) { l.Units = 1 })}, cost: 1, denied: true},
 		{name: "log, 2 limits", limits: []quota.Limit{minute, window(time.Hour)}, cost: 1},
 		{name: "log, 3 limits", limits: []quota.Limit{window(time.Second), minute, window(time.Hour)}, cost: 1},
@@ -103,6 +108,8 @@ func BenchmarkPrices(b *testing.B) {
 		{name: "window", limits: []quota.Limit{per(func(l *quota.Limit) { l.Algorithm = quota.SlidingWindow })}, cost: 1},
 		{name: "gcra", limits: []quota.Limit{per(func(l *quota.Limit) { l.Algorithm = quota.GCRA })}, cost: 1},
 		{name: "global log", limits: []quota.Limit{global}, cost: 1},
+		{name: "bounded log", limits: []quota.Limit{strict}, cost: 1, share: 1_000_000},
+		{name: "bounded log, lent", limits: []quota.Limit{strict}, cost: 1, share: 1_000_000, lent: 30},
 		{name: "log, Idempotency-Key", limits: one, cost: 1, keyed: true},
 	}
 	s := newBenchStore(b, redisserver.Options{})
@@ -123,32 +130,6 @@ func BenchmarkPrices(b *testing.B) {
 	}
 }
 
-// BenchmarkHotLog prints how much longer a check of cost 1 takes on a log of 18,000 that has
-// weighted elements, had some, or has an offset, than on a plain one.
-func BenchmarkHotLog(b *testing.B) {
-	const tenants, times, rounds = 16, 40, 9
-	s := newBenchStore(b, redisserver.Options{})
-	fills := []string{"plain", "heavy", "weighted", "stepped"}
-	for b.Loop() {
-		took, ratios := make([][]float64, len(fills)), make([][]float64, len(fills))
-		for round := range rounds {
-			us := make([]float64, len(fills))
-			for i := range fills {
-				at := (i + round) % len(fills)
-				k := priced{limits: []quota.Limit{{Units: 20_000, Window: time.Minute}}, cost: 1, fill: fills[at]}
-				us[at] = s.took(b, k, s.prepare(b, k, tenants, 18_000), tenants, times) / tenants
-			}
-			for i := range fills {
-				took[i], ratios[i] = append(took[i], us[i]), append(ratios[i], us[i]/us[0])
-			}
-		}
-		for i, name := range []string{"plain", "weighted", "after-weighted", "offset"} {
-			b.ReportMetric(middle(took[i]), "us/"+name)
-			b.ReportMetric(middle(ratios[i]), name+"-ratio")
-		}
-	}
-}
-
 // prepare empties Redis and returns a call for each of tenants, whose keys exist.
 func (s *benchStore) prepare(b *testing.B, k priced, tenants, entries int) []store.Call {
 	b.Helper()
@@ -162,6 +143,16 @@ func (s *benchStore) prepare(b *testing.B, k priced, tenants, entries int) []sto
 	for n := range calls {
 		calls[n].Cost = k.cost
 		calls[n].Counters = calls[n].Plan.AppendCounters(nil, calls[n].Keys, fmt.Sprintf("t%07d", n), "standard")
+	}
+	for n := range calls {
+		if k.share > 0 {
+			calls[n] = bounded(calls[n], k.share)
+		}
+		if k.lent > 0 {
+			lends := calls[n]
+			lends.Op, lends.Loans = store.OpLoans, []store.LoanOp{lendTo("us-east", k.lent)}
+			s.send(b, []store.Call{lends}, store.Admitted)
+		}
 	}
 	s.send(b, calls, store.Admitted)
 	return calls

@@ -32,25 +32,10 @@ func TestCluster(t *testing.T) {
 	t.Parallel() // it mostly waits for failovers
 	c := redisserver.StartCluster(t, nodeTimeout, "--cluster-replica-validity-factor", "0")
 	options := Options{Mode: quota.RedisCluster, Addrs: c.Addrs()[:2]}
-	primary := func(key string) *redis.Client { return c.Primary(c.Slot(key)).Client() }
 	t.Run("exact", func(t *testing.T) { clusterExact(t, options) })
 	t.Run("counters and reset", func(t *testing.T) { clusterCounters(t, options) })
 	t.Run("a record of the shared partition", func(t *testing.T) { clusterSharedRecord(t, options) })
 	t.Run("a reset shows everywhere", func(t *testing.T) { resetsShow(t, options) })
-	t.Run("script forgotten", func(t *testing.T) {
-		s, _ := nodeSetStore(t, options)
-		st := startTraffic(t, s)
-		st.flowing(t, everybody)
-		for _, srv := range c.Servers {
-			srv.Client().ScriptFlush(context.Background())
-		}
-		st.flowing(t, everybody)
-		st.judge(t, primary, nothing)
-		if n := st.now()[0].failed; n > 0 {
-			t.Errorf("%d calls failed, want the script to be brought along", n)
-		}
-		emptied(t, c)
-	})
 	t.Run("slots move", func(t *testing.T) { clusterMoves(t, c, options) })
 	t.Run("a slot is half moved", func(t *testing.T) { clusterHalfMoved(t, c, options) })
 	t.Run("a record of a slot that is half moved", func(t *testing.T) { clusterRemembers(t, c, options) })

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -114,73 +111,6 @@ func TestDamagedLoans(t *testing.T) {
 		if n := c.Exists(ctx, bad.Keys[0]).Val(); n != 0 {
 			t.Errorf("%q: refused and charged", fields)
 		}
-	}
-}
-
-// BenchmarkDecide measures, in Redis's own time, what a bound adds to a check of one global limit: plain without one,
-// unlent while nobody lends, lent with a loan to a region and one from another.
-func BenchmarkDecide(b *testing.B) {
-	srv := redisserver.Start(b, redisserver.Options{})
-	s, client, ctx := newRedis(b, srv.Addr(), ""), srv.Client(), context.Background()
-	const checks = 20
-	type variant struct {
-		name  string
-		calls []store.Call
-		us    float64
-	}
-	variants := []*variant{{name: "plain"}, {name: "unlent"}, {name: "lent"}}
-	for _, v := range variants {
-		q := hour()
-		if v.name == "plain" {
-			q.Limits[0].MaxOvershoot = 0
-			q = limitertest.Ask(q.Limits...)
-		}
-		for i := range checks {
-			tenant := fmt.Sprintf("%s-%d", v.name, i)
-			c := q.Call(tenant, store.OpCheck, 1, nil)
-			if v.name != "plain" {
-				c = bounded(c, 900)
-			}
-			if v.calls = append(v.calls, c); v.name != "lent" {
-				continue
-			}
-			loans := bounded(q.Call(tenant, store.OpLoans, 0, nil), 900)
-			held := loan.Grant{From: "ap-south", ID: loan.ID{Epoch: 1, Stamp: 1}, Units: 20, New: true, Epoch: 4_000_000_000, Time: srv.Time() - 1}
-			loans.Loans = []store.LoanOp{lendTo("us-east", 30), {Kind: store.LoanAccept, Grant: held}}
-			if got, err := limitertest.DecideOne(s, loans); err != nil || !got.Loans.Results[1].Changed {
-				b.Fatal(got, err)
-			}
-		}
-	}
-	rounds := 0
-	for b.Loop() {
-		for _, v := range variants { // in turn, since a machine has slower and faster seconds
-			client.ConfigResetStat(ctx)
-			for range 20 {
-				if _, err := limitertest.Decide(s, v.calls...); err != nil {
-					b.Fatal(err)
-				}
-			}
-			info, err := client.Info(ctx, "commandstats").Result()
-			if err != nil {
-				b.Fatal(err)
-			}
-			_, after, _ := strings.Cut(info, "cmdstat_evalsha:calls=")
-			count, after, _ := strings.Cut(after, ",usec=")
-			us, _, _ := strings.Cut(after, ",")
-			n, _ := strconv.ParseFloat(us, 64)
-			calls, err := strconv.Atoi(count)
-			if err != nil || n == 0 {
-				b.Fatal(info)
-			}
-			if rounds > 0 && slices.Contains([]int{20, 21}, calls) { // the first loads the script
-				v.us += n / 20 / checks
-			}
-		}
-		rounds++
-	}
-	for _, v := range variants {
-		b.ReportMetric(v.us/float64(max(1, rounds-1)), "µs/"+v.name)
 	}
 }
 

@@ -20,79 +20,54 @@ import (
 	"github.com/regiond/regiond/test/redisserver"
 )
 
-// A call whose reply is lost is given up in time, also while other calls are answered.
+// A call whose reply is lost is given up in time, also while other calls are answered, and
+// where the PING that asks after it is lost too.
 func TestLostCallBesideWorkingOnes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(quick)
-		run := s.send
-		never, once := make(chan struct{}), sync.Once{}
-		s.send = func(ctx context.Context, calls []store.Call, verdicts []store.Verdict) int64 {
-			lost := false
-			once.Do(func() { lost = true })
-			if lost {
-				<-never
-			}
-			return run(ctx, calls, verdicts)
-		}
-		stuck := s.submitting(context.Background(), 1, 1)
-		synctest.Wait()
-		for i := range int64(400) { // others come each ms, and are answered
-			mustBe(t, <-s.submitting(context.Background(), 2+i, 1), 2+i, "decided")
-		}
-		select {
-		case o := <-stuck:
-			if mustBe(t, o, 1, "redis_timeout, ambiguous"); o.after > 70*ms {
-				t.Errorf("answered after %v", o.after)
-			}
-		default:
-			t.Error("not answered after 400 ms beside 400 calls that were")
-		}
-		close(never)
-		time.Sleep(time.Second)
-	})
-}
-
-// Two connections are lost, of a call and of the PING that asks after it, while others work.
-func TestLostCallAndLostPingBesideWorkingOnes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(quick)
-		run, ping := s.send, s.ping
-		never, once, oncePing := make(chan struct{}), sync.Once{}, sync.Once{}
-		s.send = func(ctx context.Context, calls []store.Call, verdicts []store.Verdict) int64 {
-			lost := false
-			once.Do(func() { lost = true })
-			if lost {
-				<-never
-			}
-			return run(ctx, calls, verdicts)
-		}
-		s.ping = func(ctx context.Context) error {
-			err := error(nil)
-			oncePing.Do(func() { <-ctx.Done(); err = ctx.Err() })
-			if err != nil {
-				return err
-			}
-			return ping(ctx)
-		}
-		stuck := s.submitting(context.Background(), 1, 1)
-		synctest.Wait()
-		var o outcome
-		for i := int64(0); o.verdicts == nil && i < 1000; i++ {
-			mustBe(t, <-s.submitting(context.Background(), 2+i, 1), 2+i, "decided")
-			select {
-			case o = <-stuck:
-			default:
-			}
-		}
-		if o.verdicts == nil {
-			t.Fatal("never answered")
-		}
-		if mustBe(t, o, 1, "redis_timeout, ambiguous"); o.after > 2*deadAfter+40*ms {
-			t.Errorf("answered after %v", o.after)
-		}
-		close(never)
-		s.mustBeIdle(t)
-	})
+	for _, row := range []struct {
+		what  string
+		pings int32 // that are lost
+		most  time.Duration
+	}{{"a call", 0, 70 * ms}, {"a call and a PING", 1, 2*deadAfter + 40*ms}} {
+		t.Run(row.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(quick)
+				run, ping := s.send, s.ping
+				never := make(chan struct{})
+				var calls, pings atomic.Int32
+				s.send = func(ctx context.Context, c []store.Call, verdicts []store.Verdict) int64 {
+					if calls.Add(1) == 1 {
+						<-never
+					}
+					return run(ctx, c, verdicts)
+				}
+				s.ping = func(ctx context.Context) error {
+					if pings.Add(1) <= row.pings {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return ping(ctx)
+				}
+				stuck := s.submitting(context.Background(), 1, 1)
+				synctest.Wait()
+				var o outcome
+				for i := int64(0); o.verdicts == nil && i < 1000; i++ { // others come each ms, and are answered
+					mustBe(t, <-s.submitting(context.Background(), 2+i, 1), 2+i, "decided")
+					select {
+					case o = <-stuck:
+					default:
+					}
+				}
+				if o.verdicts == nil {
+					t.Fatal("never answered")
+				}
+				if mustBe(t, o, 1, "redis_timeout, ambiguous"); o.after > row.most {
+					t.Errorf("answered after %v", o.after)
+				}
+				close(never)
+				s.mustBeIdle(t)
+			})
+		})
+	}
 }
 
 // One batch of 100 with four logs at cost 2 is 8 ms of Redis. A Redis without other work decides

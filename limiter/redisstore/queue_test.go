@@ -75,32 +75,6 @@ func TestQueueSplitsWork(t *testing.T) {
 	}
 }
 
-// TestQueueTakesTurns: a single check behind large jobs is answered long before them.
-func TestQueueTakesTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(perCheck)
-		var large []<-chan outcome
-		for i := range int64(8) {
-			large = append(large, s.submitting(context.Background(), 1000*(i+1), 100))
-		}
-		synctest.Wait()
-		single := <-s.submitting(context.Background(), 1, 1)
-		mustBe(t, single, 1, "decided")
-		if single.after > 5*callTime {
-			t.Errorf("answered after %v", single.after)
-		}
-		for i, l := range large {
-			o := <-l
-			for kind := range o.kinds(1000 * int64(i+1)) {
-				if kind != "decided" && kind != "overloaded" {
-					t.Errorf("job %d: %v", i, kind)
-				}
-			}
-		}
-		s.mustBeIdle(t)
-	})
-}
-
 // TestQueueSinglesFirst: on a slow server too, single checks wait for what is under way and for
 // each other, and for no batch; nor do batches that wait take their room.
 func TestQueueSinglesFirst(t *testing.T) {

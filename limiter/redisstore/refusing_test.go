@@ -37,6 +37,8 @@ func TestRefusingServer(t *testing.T) {
 	defer s.Close()
 	admit(t, srv, documentedUser(t))
 	s.probe(t.Context())
+	killer := srv.Client().Conn() // a busy server does not let go-redis make one
+	defer killer.Close()
 	for _, row := range []struct {
 		code         string
 		begin, ended func(t *testing.T)
@@ -74,6 +76,7 @@ func TestRefusingServer(t *testing.T) {
 		{
 			"BUSY",
 			func(t *testing.T) {
+				killer.Ping(t.Context())
 				config(t, "busy-reply-threshold", "1")
 				go srv.Client().Eval(context.Background(), "while true do end", nil)
 				limitertest.Eventually(t, 10*time.Second, "a busy server", func() bool {
@@ -83,8 +86,8 @@ func TestRefusingServer(t *testing.T) {
 			},
 			func(t *testing.T) {
 				limitertest.Eventually(t, 10*time.Second, "a server that answers", func() bool {
-					srv.Client().ScriptKill(context.Background())
-					return srv.Client().Ping(context.Background()).Err() == nil
+					killer.ScriptKill(context.Background())
+					return killer.Ping(context.Background()).Err() == nil
 				})
 			},
 		},

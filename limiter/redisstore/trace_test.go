@@ -2,11 +2,13 @@ package redisstore
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -14,135 +16,75 @@ import (
 
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/redisserver"
 )
 
-// tracedStore is a Store whose spans are kept.
-type tracedStore struct {
-	*Store
-	tracer trace.Tracer
-	spans  *tracetest.SpanRecorder
+// recorder returns a tracer and what it has recorded.
+func recorder() (trace.Tracer, *tracetest.SpanRecorder) {
+	spans := tracetest.NewSpanRecorder()
+	return sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())), sdktrace.WithSpanProcessor(spans)).Tracer("test"), spans
 }
 
-func newTracedStore(t *testing.T, addr string) *tracedStore {
-	t.Helper()
-	s := &tracedStore{spans: tracetest.NewSpanRecorder()}
-	s.tracer = sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())), sdktrace.WithSpanProcessor(s.spans)).Tracer("test")
-	var err error
-	s.Store, err = New(Options{
-		Addrs: []string{addr}, Budget: 4 * time.Second, Logger: slog.New(slog.DiscardHandler), Tracer: s.tracer,
-	})
+// TestScriptSpan: the call of a sampled request has a span below the request's, with what became of it.
+func TestScriptSpan(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	tracer, spans := recorder()
+	s, err := New(Options{Addrs: []string{srv.Addr()}, Budget: 4 * time.Second, Logger: slog.New(slog.DiscardHandler), Tracer: tracer})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-// check asks below a span of its own, which it returns.
-func (s *tracedStore) check(tenant string) sdktrace.ReadOnlySpan {
-	ctx, span := s.tracer.Start(context.Background(), "check")
-	s.decide(ctx, tenant)
-	span.End()
-	return span.(sdktrace.ReadOnlySpan)
-}
-
-// decide asks, whatever comes of it.
-func (s *tracedStore) decide(ctx context.Context, tenant string) {
-	s.Decide(ctx, []store.Call{limitertest.OneCall(tenant, 1<<30, 1)}, make([]store.Verdict, 1))
-}
-
-// scripts returns the spans of script calls that have ended.
-func (s *tracedStore) scripts() (found []sdktrace.ReadOnlySpan) {
-	for _, span := range s.spans.Ended() {
-		if span.Name() == "EVALSHA decide" {
-			found = append(found, span)
+	for _, want := range []codes.Code{codes.Unset, codes.Error} {
+		spans.Reset()
+		ctx, check := tracer.Start(context.Background(), "check")
+		for _, ctx := range []context.Context{ctx, context.Background()} { // the second is not sampled
+			s.Decide(ctx, []store.Call{limitertest.OneCall("acme", 5, 1)}, make([]store.Verdict, 1))
 		}
-	}
-	return found
-}
-
-// TestScriptSpan: a call that carries one request is its child.
-func TestScriptSpan(t *testing.T) {
-	s := newTracedStore(t, redisserver.Start(t, redisserver.Options{}).Addr())
-	check := s.check("acme")
-	s.decide(context.Background(), "acme") // not sampled: no span
-	limitertest.Eventually(t, 20*time.Second, "the flusher ends its spans", func() bool { return len(s.scripts()) > 0 })
-	got := s.scripts()
-	if len(got) != 1 || got[0].Parent().SpanID() != check.SpanContext().SpanID() || got[0].SpanKind() != trace.SpanKindClient || len(got[0].Links()) > 0 {
-		t.Errorf("script spans %v", got)
-	}
-	if len(check.Links()) > 0 || got[0].Status().Code != codes.Unset {
-		t.Errorf("links %v, status %v", check.Links(), got[0].Status())
+		limitertest.Eventually(t, 20*time.Second, "the flusher ends its spans", func() bool { return len(spans.Ended()) > 0 })
+		got := spans.Ended()
+		if len(got) != 1 || got[0].Name() != "EVALSHA decide" || got[0].Parent().SpanID() != check.SpanContext().SpanID() ||
+			got[0].SpanKind() != trace.SpanKindClient || len(got[0].Links()) > 0 || got[0].Status().Code != want {
+			t.Errorf("spans %v, want one with status %v", got, want)
+		}
+		srv.Kill()
 	}
 }
 
-// TestBatchSpan: a call that carries several checks begins a trace, is linked to each
-// of them and each to it; every check has exactly one such call, or is the parent of one.
+// TestBatchSpan: a call that carries several checks begins a trace, and is linked to each that is sampled, and each to it.
 func TestBatchSpan(t *testing.T) {
-	s := newTracedStore(t, redisserver.Start(t, redisserver.Options{}).Addr())
-	checks := map[trace.SpanID]sdktrace.ReadOnlySpan{}
-	batches := 0
-	for deadline := time.Now().Add(20 * time.Second); batches == 0 && time.Now().Before(deadline); {
-		var mu sync.Mutex
-		var crowd sync.WaitGroup
-		for range 32 {
-			crowd.Go(func() {
-				span := s.check("acme")
-				mu.Lock()
-				defer mu.Unlock()
-				checks[span.SpanContext().SpanID()] = span
-			})
-		}
-		crowd.Wait()
-		for _, span := range s.scripts() {
-			if len(span.Links()) > 1 {
-				batches++
-			}
+	tracer, _ := recorder()
+	s := newScriptSpans(tracer, "redis:6379")
+	ctx := context.Background()
+	_, one := tracer.Start(ctx, "check")
+	_, two := tracer.Start(ctx, "check")
+	_, span := s.start(ctx, &batch{parts: []part{{span: one}, {}, {span: two}}})
+	script := span.(sdktrace.ReadOnlySpan)
+	if script.Parent().IsValid() || len(script.Links()) != 2 {
+		t.Errorf("it has the parent %v and the links %v", script.Parent(), script.Links())
+	}
+	for i, check := range []trace.Span{one, two} {
+		back := check.(sdktrace.ReadOnlySpan).Links()
+		if len(back) != 1 || !back[0].SpanContext.Equal(script.SpanContext()) || !script.Links()[i].SpanContext.Equal(check.SpanContext()) {
+			t.Errorf("check %d is linked to %v", i, back)
 		}
 	}
-	if batches == 0 {
-		t.Fatal("checks that wait at once never travelled together")
-	}
-	carried := map[trace.SpanID]int{}
-	limitertest.Eventually(t, 20*time.Second, "the flusher ends its spans", func() bool {
-		clear(carried)
-		for _, script := range s.scripts() {
-			if script.Parent().IsValid() {
-				carried[script.Parent().SpanID()]++
-			}
-			for _, link := range script.Links() {
-				carried[link.SpanContext.SpanID()]++
-			}
-		}
-		return len(carried) == len(checks)
-	})
-	for _, script := range s.scripts() {
-		if script.Parent().IsValid() == (len(script.Links()) > 0) {
-			t.Errorf("a call has a parent %v and %d links", script.Parent(), len(script.Links()))
-		}
-		for _, link := range script.Links() {
-			back := checks[link.SpanContext.SpanID()].Links()
-			if len(back) != 1 || !back[0].SpanContext.Equal(script.SpanContext()) {
-				t.Errorf("a check is linked to %v, travelled in %v", back, script.SpanContext())
-			}
-		}
-	}
-	for id, n := range carried {
-		if n != 1 {
-			t.Errorf("check %v travelled %d times", id, n)
-		}
+	if _, span := s.start(ctx, &batch{parts: []part{{}, {}}}); span != nil {
+		t.Error("a call of which nothing is sampled has a span")
 	}
 }
 
-// TestScriptSpanOfError: the error of Redis is in the span.
-func TestScriptSpanOfError(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newTracedStore(t, srv.Addr())
-	srv.Kill()
-	s.check("acme")
-	limitertest.Eventually(t, 20*time.Second, "the flusher ends its spans", func() bool { return len(s.scripts()) > 0 })
-	if got := s.scripts()[0]; got.Status().Code != codes.Error {
-		t.Errorf("status %v", got.Status())
+// TestSpanOfError: the first error of a call is in its span.
+func TestSpanOfError(t *testing.T) {
+	tracer, _ := recorder()
+	_, span := tracer.Start(context.Background(), "EVALSHA decide")
+	refused := &store.Error{Reason: quota.ReasonRedisRefused, Err: redisReply("OOM command not allowed")}
+	concluded(span, &batch{verdicts: []store.Verdict{{}, {Err: refused}, {Err: errors.New("another")}}})
+	got := span.(sdktrace.ReadOnlySpan)
+	want := []attribute.KeyValue{
+		attribute.String("error.type", "redis_refused"), attribute.Bool("regiond.ambiguous", false), attribute.String("db.response.status_code", "OOM"),
+	}
+	if got.Status().Description != refused.Error() || fmt.Sprint(got.Attributes()) != fmt.Sprint(want) {
+		t.Errorf("%v %v, want %v", got.Status(), got.Attributes(), want)
 	}
 }

@@ -105,3 +105,36 @@ func ttl(t *testing.T, c *redis.Client, key string) time.Duration {
 	}
 	return left
 }
+
+// A reload lengthens a window in the second in which a log was charged under the shorter one: the
+// log lives as long as the longer one needs, whichever is charged later.
+func TestReloadWithinASecondKeepsTheLongerTTL(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	short := quota.Limit{Name: "l", Units: 5, Window: time.Second}
+	long := quota.Limit{Name: "l", Units: 5, Window: time.Hour}
+	before, after := limitertest.Ask(&short).Call("acme", store.OpCheck, 1, nil), limitertest.Ask(&long).Call("acme", store.OpCheck, 1, nil)
+	admits := func(c store.Call) (n int) {
+		t.Helper()
+		for {
+			v, err := limitertest.Decide(s, c)
+			if err != nil {
+				t.Fatal(v, err)
+			}
+			if v[0].Outcome != oracle.Admitted {
+				return n
+			}
+			n++
+		}
+	}
+	if v, err := limitertest.Decide(s, before); err != nil || v[0].Outcome != oracle.Admitted { // before the reload
+		t.Fatal(v, err)
+	}
+	admits(after)
+	if _, err := limitertest.Decide(s, before); err != nil { // another process has not reloaded yet
+		t.Fatal(err)
+	}
+	if left := ttl(t, srv.Client(), limitertest.RedisKeys(&after)[0]); left < time.Hour {
+		t.Errorf("the log of a window of 1h lives for %v", left)
+	}
+}
