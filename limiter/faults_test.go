@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,38 +18,6 @@ import (
 	"github.com/regiond/regiond/test/faultproxy"
 	"github.com/regiond/regiond/test/redisserver"
 )
-
-// After the first failure nobody waits again: the next request is answered at
-// once, by each fail mode.
-func TestFaultsSecondRequestDoesNotWait(t *testing.T) {
-	for _, policy := range []string{"share-enforce", "open-enforce", "closed-enforce"} {
-		srv := redisserver.Start(t, redisserver.Options{})
-		r := redisRig(t, srv.Addr(), manyPolicies(1000), 0)
-		awaitExact(t, r, 2*time.Second)
-		srv.Freeze()
-		start := time.Now()
-		if d := r.check(t, "acme/"+policy, 1); d.Basis == quota.BasisExact {
-			t.Fatalf("%s: a frozen redis decided", policy)
-		}
-		first := time.Since(start)
-		var took []time.Duration
-		for range 21 {
-			start := time.Now()
-			d := r.check(t, "acme/"+policy, 1)
-			took = append(took, time.Since(start))
-			if d.Reason != quota.ReasonBreakerOpen && d.Reason != quota.ReasonRedisTimeout {
-				t.Errorf("%s: answered because of %q", policy, d.Reason)
-			}
-		}
-		second := took[0]
-		slices.Sort(took)
-		if first > 250*time.Millisecond || took[10] > 5*time.Millisecond {
-			t.Errorf("%s: the first answer took %v, the median of the next %v", policy, first, took[10])
-		}
-		t.Logf("%s: first %v, second %v, then %v", policy, first, second, took[10])
-		srv.Thaw()
-	}
-}
 
 // A budget below what one check needs is not refused: what meets no other is decided, and
 // the operator is told, once. How long a server may be silent is not judged here.
@@ -95,36 +61,6 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// One connection to a server falls silent for ever, while others to it go on: what was
-// sent on it is given up in time, though the server is alive and no breaker opens.
-func TestFaultsOneConnectionLost(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	proxy := faultproxy.Start(t, srv.Addr())
-	r := redisRig(t, proxy.Addr(), manyPolicies(1000), 0)
-	awaitExact(t, r, 2*time.Second)
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	slowest := make([]time.Duration, 8)
-	for i := range slowest {
-		wg.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				start := time.Now()
-				r.check(t, fmt.Sprintf("acme%d-%d/closed-enforce", i, n%100), 1)
-				slowest[i] = max(slowest[i], time.Since(start))
-			}
-		})
-	}
-	for range 3 {
-		<-proxy.Arm(faultproxy.Fault{Kind: faultproxy.Swallow, Reply: 20, Scripts: true})
-		time.Sleep(200 * time.Millisecond) // long enough that what is lost is given up
-	}
-	cancel()
-	wg.Wait()
-	if took := slices.Max(slowest); took > 150*time.Millisecond {
-		t.Errorf("an answer took %v", took)
-	}
-}
-
 // A client that hangs up changes nothing: what was sent is waited for, so it is known
 // what was charged, and the store is not blamed.
 func TestFaultsClientHangsUp(t *testing.T) {
@@ -145,18 +81,6 @@ func TestFaultsClientHangsUp(t *testing.T) {
 	if n := r.count(t, "regiond.redis.ambiguous"); n != 0 {
 		t.Errorf("%d ambiguous checks are counted", n)
 	}
-}
-
-// A region may start while its Redis is away.
-func TestFaultsStartWithoutRedis(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	srv.Kill()
-	r := redisRig(t, srv.Addr(), manyPolicies(5), 0)
-	if d := r.check(t, "acme/share-enforce", 1); !d.Allowed || d.Basis != quota.BasisLocal {
-		t.Errorf("allowed %v by %v", d.Allowed, d.Basis)
-	}
-	srv.Restart()
-	awaitExact(t, r, 2*time.Second)
 }
 
 // awaitExact polls until Redis decides again, and returns how long it took.

@@ -104,7 +104,7 @@ func TestMaxValuesShares(t *testing.T) {
 }
 
 // TestMaxValuesKeepsWhoIsActive: a user that comes once in the life of its keys keeps its
-// place through any flood.
+// place through any flood and any reload.
 func TestMaxValuesKeepsWhoIsActive(t *testing.T) {
 	now := time.Unix(1_795_198_405, 0)
 	r := memoryRig(t, byUser(10), func() time.Time { return now })
@@ -116,52 +116,61 @@ func TestMaxValuesKeepsWhoIsActive(t *testing.T) {
 		for i := range 50 {
 			r.as(t, "acme", fmt.Sprint("invented", minute, ".", i), "::1")
 		}
+		if err := r.Configure(byUser(10)); err != nil {
+			t.Fatal(err)
+		}
 		now = now.Add(time.Minute)
 	}
 }
 
-// TestMaxValuesBoundsRedis: however long values are invented, of users or of pairs, keys in
-// Redis are no more than places and shared ones; a reload does not make more.
-func TestMaxValuesBoundsRedis(t *testing.T) {
+// max_unknown bounds what invented tenants leave in Redis, however long they come: a
+// partition of theirs keeps its place as long as one of its keys lives.
+func TestMaxUnknownBoundsRedis(t *testing.T) {
 	t.Parallel() // it measures no time
-	const most, each = 50, 25
-	srv := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1})
-	defer client.Close()
-	set := limitertest.ClockOf(t, client)
-	at := time.UnixMicro(limitertest.Epoch)
-	meter, reader := readMeter(t)
-	c := byUser(most)
-	r := storeRig(t, limiter.NewRedis(t, srv.Addr(), limitertest.MovedLua), c, meter, reader, func() time.Time { return at })
-	worst := map[string]int{}
-	for step := range 100 {
-		set(at.UnixMicro())
-		for i := range each {
-			r.as(t, "acme", fmt.Sprint("u", step%4, ".", i), fmt.Sprint("10.0.", step, ".", i))
-		}
-		keys := map[string]int{}
-		for _, key := range srv.Keys() {
-			for _, kind := range []string{":l:standard:user:", ":w.pair:standard:ip,user:"} {
-				if strings.HasPrefix(key, "rl:{acme}"+kind) {
-					keys[kind]++
+	const most, each = 100, 25
+	for _, row := range []struct {
+		name    string
+		limits  []quota.Limit
+		keys    int // of a partition
+		seconds int // far longer than its keys live
+	}{
+		{"a log", []quota.Limit{{Name: "second", Units: 10, Window: time.Second}}, 1, 50},
+		{"a log, a window, a level", []quota.Limit{
+			{Name: "second", Units: 10, Window: time.Second},
+			{Name: "minute", Units: 100, Window: time.Minute, Algorithm: quota.SlidingWindow},
+			{Name: "shaped", Units: 1, Window: time.Second, Algorithm: quota.GCRA, Burst: 10},
+		}, 3, 200},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			srv := miniredis.RunT(t)
+			client := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1})
+			defer client.Close()
+			set := limitertest.ClockOf(t, client)
+			at := time.UnixMicro(limitertest.Epoch)
+			c := onePolicy(quota.Policy{Limits: row.limits})
+			c.MaxUnknown = most
+			meter, reader := readMeter(t)
+			r := storeRig(t, limiter.NewRedis(t, srv.Addr(), limitertest.MovedLua), c, meter, reader, func() time.Time { return at })
+			worst, own := 0, int64(0)
+			for second := range row.seconds {
+				set(at.UnixMicro())
+				for i := range each {
+					r.check(t, fmt.Sprint("invented", second, ".", i), 1)
 				}
+				keys := 0
+				for _, key := range srv.Keys() {
+					if strings.HasPrefix(key, "rl:{invented") {
+						keys++
+					}
+				}
+				worst = max(worst, keys)
+				at = at.Add(time.Second)
+				srv.FastForward(time.Second)
 			}
-		}
-		for kind, n := range keys {
-			worst[kind] = max(worst[kind], n)
-		}
-		if err := r.Configure(c); err != nil {
-			t.Fatal(err)
-		}
-		at = at.Add(500 * time.Millisecond)
-		srv.FastForward(500 * time.Millisecond)
-	}
-	for kind, n := range worst {
-		if n > most+1 || n < most*9/10 {
-			t.Errorf("%d keys of %s, want up to %d and the shared one", n, kind, most)
-		}
-	}
-	if len(worst) != 2 {
-		t.Errorf("kinds %v", worst)
+			own = int64(row.seconds*each) - r.count(t, "regiond.unknown_overflow")
+			if worst > most*row.keys || worst < most*row.keys*9/10 || own <= most {
+				t.Errorf("%d keys of invented tenants at most, want up to %d; %d had a partition of their own", worst, most*row.keys, own)
+			}
+		})
 	}
 }
