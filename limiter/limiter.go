@@ -74,7 +74,7 @@ func New(o Options) (*Limiter, error) {
 		store:     o.Store,
 		denyCache: newDenyCache(start, resets),
 		local:     memstore.New(memstore.Options{Now: localUS, Partitions: localPartitions, Records: localRecords, Coarse: true}),
-		own:       own{wake: make(chan struct{}, 1)},
+		own:       own{queue: make(chan *store.Admission, localRecords)},
 		overflow:  newOverflow(localUS),
 		log:       o.Logger,
 		top:       o.Top,

@@ -2,7 +2,8 @@ package limiter
 
 import (
 	"context"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/regiond/regiond/limiter/store"
@@ -39,33 +40,27 @@ func (q *query) again(a *store.Admission, reason quota.Reason) (quota.Decision, 
 
 // own is what a process has admitted with an Idempotency-Key and the store does not know yet.
 type own struct {
-	wake chan struct{}
-
-	mu  sync.Mutex
-	all []*store.Admission
+	queue chan *store.Admission
+	count atomic.Int64 // those of the queue, and those that are being written
 }
 
-// add takes note of an admission; nil is none.
+// add takes note of an admission, if there is room; nil is none.
 func (o *own) add(a *store.Admission) {
-	if a == nil {
-		return
-	}
-	o.mu.Lock()
-	if len(o.all) < localRecords {
-		o.all = append(o.all, a)
-	}
-	o.mu.Unlock()
-	select {
-	case o.wake <- struct{}{}:
-	default:
+	if a != nil {
+		o.count.Add(1)
+		o.put(a)
 	}
 }
 
-func (o *own) some() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.all) > 0
+func (o *own) put(a *store.Admission) {
+	select {
+	case o.queue <- a:
+	default:
+		o.count.Add(-1)
+	}
 }
+
+func (o *own) some() bool { return o.count.Load() > 0 }
 
 const (
 	// rememberEvery is how often the store is asked to keep what this process has admitted, and
@@ -78,37 +73,37 @@ const (
 // it is back. It returns when ctx ends.
 func (l *Limiter) Run(ctx context.Context) error {
 	s, ok := l.store.(store.Rememberer)
+	if !ok {
+		<-ctx.Done()
+		return nil
+	}
 	for {
+		var all []*store.Admission
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.own.wake:
+		case a := <-l.own.queue:
+			all = append(all, a)
 		}
-		for ok && l.own.some() {
-			if l.remember(ctx, s) {
-				continue
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(rememberEvery):
-			}
+		for range min(len(l.own.queue), rememberMost-1) {
+			all = append(all, <-l.own.queue)
+		}
+		if l.remember(ctx, s, all) {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rememberEvery):
 		}
 	}
 }
 
-// remember writes some of what the store does not know, and reports whether any is known now. The rest waits
-// behind all others, which may be on another server.
-func (l *Limiter) remember(ctx context.Context, s store.Rememberer) bool {
-	l.own.mu.Lock()
-	some := l.own.all[:min(len(l.own.all), rememberMost)]
-	l.own.mu.Unlock()
-	var all []*store.Admission // without those that a reset has dropped
-	for _, a := range some {
-		if l.local.Earlier(&store.Call{Record: a.Record}) == a {
-			all = append(all, a)
-		}
-	}
+// remember writes what the store does not know, but for what a reset has dropped, and reports whether any is settled
+// now. The rest waits behind all others, which may be on another server.
+func (l *Limiter) remember(ctx context.Context, s store.Rememberer, all []*store.Admission) bool {
+	asked := len(all)
+	all = slices.DeleteFunc(all, func(a *store.Admission) bool { return l.local.Earlier(&store.Call{Record: a.Record}) != a })
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	settled := make([]bool, len(all))
@@ -116,16 +111,13 @@ func (l *Limiter) remember(ctx context.Context, s store.Rememberer) bool {
 		settled[i] = true
 		l.local.Settle(all[i], !kept)
 	})
-	var rest []*store.Admission
+	rest := 0
 	for i, a := range all {
 		if !settled[i] {
-			rest = append(rest, a)
+			rest++
+			l.own.put(a)
 		}
 	}
-	l.own.mu.Lock()
-	defer l.own.mu.Unlock()
-	if l.own.all = append(l.own.all[len(some):], rest...); len(l.own.all) == 0 {
-		l.own.all = nil
-	}
-	return len(rest) < len(some)
+	l.own.count.Add(int64(rest - asked))
+	return rest < asked
 }
