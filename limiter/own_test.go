@@ -256,7 +256,8 @@ func TestReplayedByMemoryIsMarked(t *testing.T) {
 	}
 }
 
-// A key that this process has admitted while Redis was away belongs to that request when it is back, before it is written there too.
+// A key that this process has admitted while Redis was away belongs to that request when it is back, before it is
+// written there too.
 func TestKeyOfAnotherRequestWhenRedisIsBack(t *testing.T) {
 	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(100)}))
 	check := func(cost int64) (quota.Decision, error) {

@@ -50,7 +50,8 @@ type BoundTerms struct {
 	Borrowed int64 `json:"borrowed"`           // of other regions
 	Recalled int64 `json:"recalled"`           // left unused, to be returned
 	Estimate int64 `json:"estimate,omitempty"` // the ceiling by the estimate; none with max_overshoot: 0%
-	ClosedMS int64 `json:"closed_ms"`          // how long nothing is admitted yet, since the region's data was lost; −1: until its Redis was read
+	// ClosedMS is how long nothing is admitted yet, since the region's data was lost; −1: until its Redis was read.
+	ClosedMS int64 `json:"closed_ms"`
 	// Binds is what decides: "closed", "share" (with what is lent and borrowed) or "estimate".
 	Binds string `json:"binds"`
 }

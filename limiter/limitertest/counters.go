@@ -9,6 +9,7 @@ import (
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/test/oracle"
 )
 
 // CountersAddUp holds that usage counters show what was admitted, however TIME steps: a
@@ -162,5 +163,45 @@ func CountersThatAreLost(t *testing.T, newStore New) {
 	call.Known = []quota.Counter{{}, held}
 	if v, err := Decide(s, call); err != nil || v[0].Outcome != store.Lost || v[0].Limits[2].Counter != (quota.Counter{}) {
 		t.Errorf("a key that is not there: %+v, %v", v, err)
+	}
+}
+
+// reset holds that a reset forgets what one tenant has used, its idempotency keys
+// among it, and nothing of tenants whose ids look like patterns of it.
+func reset(t *testing.T, newStore New) {
+	s, now := newStore(t)
+	now(Epoch)
+	q := Ask(rule("log", quota.SlidingLog, 1, 1000), rule("window", quota.SlidingWindow, 1, 1000))
+	left := func(tenant string) string {
+		v := decide(s, q.Call(tenant, store.OpCheck, 1, nil))[0]
+		return q.Text(&v)
+	}
+	fresh, spent := "a 0 0 1000 | 0 0 2000", "d 0 1000 1000 | 0 2000 2000"
+	tenants := []string{"a*c", "abc", "a*", "a[b]c", `a\c`, "a?c"}
+	record := func(tenant string) byte {
+		c := q.Call(tenant, store.OpReport, 1, nil)
+		c.Record, c.Print = "rl:{"+tenant+"}:i:1.k:", "one"
+		return decide(s, c)[0].Outcome
+	}
+	for _, tenant := range tenants {
+		if got := left(tenant); got != fresh {
+			t.Errorf("%s at first: %s", tenant, got)
+		}
+		record(tenant)
+	}
+	if err := s.Reset(context.Background(), "a*c"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range tenants {
+		want, outcome := spent, byte(oracle.Replayed)
+		if tenant == "a*c" {
+			want, outcome = fresh, oracle.Admitted
+		}
+		if got := left(tenant); got != want {
+			t.Errorf("%s after the reset of a*c: %s, want %s", tenant, got, want)
+		}
+		if got := record(tenant); got != outcome {
+			t.Errorf("%s with its key after the reset of a*c: %c, want %c", tenant, got, outcome)
+		}
 	}
 }

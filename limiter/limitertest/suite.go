@@ -26,13 +26,12 @@ type New func(t testing.TB) (s store.Store, now func(us int64))
 // cannot distinguish.
 const Epoch = int64(1_795_198_405_000_000)
 
-// Run holds a store to the ledgers.
+// Run holds a store to the ledgers. What a clock that swings gains is a property of the oracle: quota.PartitionClockAt.
 func Run(t *testing.T, newStore New) {
 	for _, l := range ledgers(t) {
 		t.Run(l.name, func(t *testing.T) { l.run(t, newStore) })
 	}
 	t.Run("reset forgets one tenant", func(t *testing.T) { reset(t, newStore) })
-	t.Run("a clock that swings admits no more than one that does not", func(t *testing.T) { oscillate(t, newStore) })
 }
 
 // Question builds calls for a set of limits and puts their verdicts back into

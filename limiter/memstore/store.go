@@ -50,7 +50,8 @@ type Options struct {
 	// of this process, counted from the wall clock at its start. It may go back.
 	Now func() int64
 	// Partitions bounds how many are kept, whoever's they are; 0 means
-	// DefaultPartitions. Usage counters count like a partition each. What needs another is refused until some expire, never others evicted.
+	// DefaultPartitions. Usage counters count like a partition each. What needs another is refused until some
+	// expire, never others evicted.
 	Partitions int
 	// Records bounds how many admissions with an Idempotency-Key are kept; 0 means
 	// DefaultPartitions. Beyond it new ones are refused, or with Coarse not kept.
