@@ -15,9 +15,9 @@ import (
 
 // Hash is 16 hexadecimal digits that are equal in two regions if both decide
 // alike: same revision, same regions with the same weights in the same order, same
-// policies, tenants, max_unknown, max_values, forward_auth and domains with the contents of their files. Comments, the order of keys,
-// a default spelled out, addresses, stores, header formats and the paths of
-// secrets do not change it.
+// policies, tenants, max_unknown, max_values, forward_auth and domains with the contents
+// of their files. Comments, the order of keys, a default spelled out, addresses, stores,
+// header formats and the paths of secrets do not change it.
 func (t *Topology) Hash() string {
 	sum := sha256.Sum256(t.canonical())
 	return hex.EncodeToString(sum[:8])
