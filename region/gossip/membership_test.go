@@ -162,21 +162,6 @@ func TestSameNameAfterACrash(t *testing.T) {
 	}
 }
 
-// Two processes with one name are two members, and neither disturbs the other.
-func TestDuplicateInstance(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
-		ps := c.startAll(3)
-		second := c.start("r1", "a", address(8))
-		c.await(10*s, func() bool { return whole(append(ps[:3:3], second), 4) })
-		second.stop()
-		c.await(10*s, func() bool { return whole(ps, 3) })
-		if m := ps[1].Members(); m[0].Gossip.Addr != address(1) || m[0].Gossip.State != members.Alive {
-			t.Errorf("the first is %+v", m[0])
-		}
-	})
-}
-
 // One direction is cut, and others lead around it: no process is wrongly dead for
 // long, and those at neither end never are.
 func TestOneWayCut(t *testing.T) {

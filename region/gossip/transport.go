@@ -70,17 +70,15 @@ type transport struct {
 
 	opening sync.Mutex // held while a message is decrypted, so that there is room for one at a time
 
-	mu       sync.Mutex
-	open     []*stream          // oldest first
-	of       map[netip.Addr]int // how many of them by address
-	buffered int                // bytes read from them
+	mu   sync.Mutex
+	open []*stream // oldest first
 }
 
 func newTransport(inner memberlist.Transport, c *memberlist.Config, refused func(reason string)) *transport {
 	t := &transport{
 		Transport: inner, cluster: []byte(c.Label), keys: c.Keyring, refused: refused,
 		streams: make(chan net.Conn), packets: make(chan *memberlist.Packet),
-		closed: make(chan struct{}), ended: make(chan struct{}), of: map[netip.Addr]int{},
+		closed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if c.Label != "" {
 		t.label = append([]byte{labelHeader, byte(len(c.Label))}, c.Label...)
@@ -183,13 +181,16 @@ func (t *transport) admit(c net.Conn, label []byte) *stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.open = append(t.open, s)
-	t.of[s.from]++
+	of := map[netip.Addr]int{} // how many by address
+	for _, o := range t.open {
+		of[o.from]++
+	}
 	switch {
-	case t.of[s.from] > maxStreamsOfAddress:
+	case of[s.from] > maxStreamsOfAddress:
 		t.cut("streams", t.open[slices.IndexFunc(t.open, func(o *stream) bool { return o.from == s.from })])
 	case len(t.open) > maxStreams:
 		t.cut("streams", slices.MaxFunc(t.open, func(a, b *stream) int {
-			return cmp.Or(a.stranger-b.stranger, t.of[a.from]-t.of[b.from])
+			return cmp.Or(a.stranger-b.stranger, of[a.from]-of[b.from])
 		}))
 	}
 	return s
@@ -217,16 +218,22 @@ func (s *stream) receive(b []byte) (int, error) {
 	if s.closed {
 		return 0, net.ErrClosed // it has given way
 	}
-	s.read += n
-	t.buffered += n
-	if s.read > maxStream {
+	if s.read += n; s.read > maxStream {
 		t.cut("size", s)
 		return 0, errSize
 	}
-	for t.buffered > maxBuffered {
+	for t.buffered() > maxBuffered {
 		t.cut("bytes", slices.MaxFunc(t.open, func(a, b *stream) int { return cmp.Or(a.stranger-b.stranger, a.read-b.read) }))
 	}
 	return n, err
+}
+
+// buffered is how many bytes were read from all streams; t.mu is held.
+func (t *transport) buffered() (n int) {
+	for _, s := range t.open {
+		n += s.read
+	}
+	return n
 }
 
 // errSize is the end of a stream that is larger than any state.
@@ -357,14 +364,8 @@ func (t *transport) cut(reason string, s *stream) {
 
 // close closes a stream and counts it no longer; t.mu is held.
 func (t *transport) close(s *stream) error {
-	if !s.closed {
-		s.closed = true
-		t.open = slices.DeleteFunc(t.open, func(o *stream) bool { return o == s })
-		t.buffered -= s.read
-		if t.of[s.from]--; t.of[s.from] == 0 {
-			delete(t.of, s.from)
-		}
-	}
+	s.closed = true
+	t.open = slices.DeleteFunc(t.open, func(o *stream) bool { return o == s })
 	return s.Conn.Close()
 }
 
