@@ -4,11 +4,10 @@
 //
 //	Window      no window (t−W, t] of a record of admissions holds more than L
 //	Region      answers questions as a region's store should, number by number
-//	Linear      a porcupine model: some order of concurrent calls explains all answers
 //
 // It shares no code with the limiter that it judges, and imports it nowhere:
 // where the limiter keeps counters, offsets and trimmed logs, the oracle keeps
 // history and big rationals. It is slow, holds everything in memory, and belongs
 // in tests, simulators and chaos runs alone. Nothing here is safe for concurrent
-// use but the pure functions Window and Linear.
+// use but the pure function Window.
 package oracle

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/quota"
@@ -153,41 +152,5 @@ func TestRecords(t *testing.T) {
 	got = append(got, ask(end+1, "x"))
 	if string(got) != "amxmama" {
 		t.Errorf("outcomes %s, want amxmama", got)
-	}
-}
-
-// history is a record of calls on one partition of 2 units in 1000 µs.
-func history(calls ...porcupine.Operation) []porcupine.Operation { return calls }
-
-// call is one check of cost 1 between two moments of real time, answered at a
-// time of the store with what remains, −1 for a denial that waits wait.
-func call(from, to, us, remaining, wait int64) porcupine.Operation {
-	l := limit(quota.SlidingLog, 2, 1000)
-	out := oracle.Output{StoreUS: us, Answer: oracle.Answer{Outcome: oracle.Admitted}}
-	out.Answer.States = []oracle.State{{Remaining: remaining, WaitUS: wait, ResetUS: 1000}}
-	if remaining < 0 {
-		out.Answer.Outcome = oracle.Denied
-		out.Answer.States[0] = oracle.State{WaitUS: wait, ResetUS: wait}
-	}
-	return porcupine.Operation{Input: oracle.Input{Part: part("p", l), Op: oracle.Check, Cost: 1}, Call: from, Return: to, Output: out}
-}
-
-func TestLinear(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		h    []porcupine.Operation
-		want porcupine.CheckResult
-	}{
-		{"one after the other", history(call(0, 1, 5000, 1, 0), call(2, 3, 5000, 0, 0), call(4, 5, 5000, -1, 1000)), porcupine.Ok},
-		{"at once, answered in the other order", history(call(0, 9, 5001, 0, 0), call(0, 9, 5000, 1, 0)), porcupine.Ok},
-		{"the later call was decided first", history(call(0, 1, 5000, 0, 0), call(2, 3, 5000, 1, 0)), porcupine.Illegal},
-		{"both got the last unit", history(call(0, 9, 5000, 1, 0), call(0, 9, 5000, 0, 0), call(0, 9, 5000, 0, 0)), porcupine.Illegal},
-		{"denied for nothing", history(call(0, 1, 5000, 1, 0), call(2, 3, 5000, -1, 1000)), porcupine.Illegal},
-		{"a wait that is a microsecond off", history(call(0, 1, 5000, 1, 0), call(2, 3, 5000, 0, 0), call(4, 5, 5000, -1, 999)), porcupine.Illegal},
-		{"the store's clock goes back", history(call(0, 1, 5000, 1, 0), call(2, 3, 4999, 0, 0)), porcupine.Illegal},
-	} {
-		if got := porcupine.CheckOperationsTimeout(oracle.Linear(), row.h, time.Minute); got != row.want {
-			t.Errorf("%s: %s, want %s", row.name, got, row.want)
-		}
 	}
 }
