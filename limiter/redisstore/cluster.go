@@ -33,7 +33,7 @@ const (
 // each probe, and from redirections; a call waits for neither.
 type cluster struct {
 	client *redis.ClusterClient
-	make   *nodes
+	make   func(*redis.Client) *node
 	learnt atomic.Bool       // the slots are known
 	known  sync.Map          // *redis.Client → *node
 	home   *clock.Clock      // of the primary that holds regionKey
@@ -42,8 +42,8 @@ type cluster struct {
 
 var errNoMap = &store.Error{Reason: quota.ReasonRedisDown, Err: errors.New("no node of the redis cluster has reported its slots yet")}
 
-func newCluster(o Options, f *nodes) *cluster {
-	return &cluster{client: clusterClient(o), make: f, home: o.Clock, places: map[string]*place{}}
+func newCluster(o Options, node func(*redis.Client) *node) *cluster {
+	return &cluster{client: clusterClient(o), make: node, home: o.Clock, places: map[string]*place{}}
 }
 
 // of implements nodeSet. It fails until the first probe has learnt the slots.
@@ -64,7 +64,7 @@ func (c *cluster) node(client *redis.Client) *node {
 	if n, ok := c.known.Load(client); ok {
 		return n.(*node)
 	}
-	made := c.make.node(client)
+	made := c.make(client)
 	made.cluster = c
 	made.queue.apart()
 	n, _ := c.known.LoadOrStore(client, made)
@@ -170,10 +170,10 @@ func hashTag(key string) string {
 	return tag
 }
 
-// follow sends what has moved to where it is now, some at once: those of a call that did not
-// move wait for all of them.
-func (c *cluster) follow(ctx context.Context, budget time.Duration, parts []*scriptCall) {
-	ctx, cancel := context.WithTimeout(ctx, budget)
+// follow sends what has moved to where it is now, some at once, in half of the budget: those
+// of a call that did not move wait for all of them.
+func (n *node) follow(ctx context.Context, parts []*scriptCall) {
+	ctx, cancel := context.WithTimeout(ctx, n.budget/2)
 	defer cancel()
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, manyFlushers) // fewer than a server has connections
@@ -183,7 +183,7 @@ func (c *cluster) follow(ctx context.Context, budget time.Duration, parts []*scr
 		}
 		turns <- struct{}{}
 		wg.Go(func() {
-			if p.err = c.followOne(ctx, budget, p); p.err != nil {
+			if p.err = n.followOne(ctx, p); p.err != nil {
 				p.err = fmt.Errorf("%w: %w", errMoving, p.err)
 			}
 			<-turns
@@ -195,42 +195,27 @@ func (c *cluster) follow(ctx context.Context, budget time.Duration, parts []*scr
 // followOne sends a script call to the server that holds its slot now, again and again while
 // the slot is on its way. It stops while there is time for an answer: a call that is cut
 // off on its way may have been charged, one that was answered "not here" was not.
-func (c *cluster) followOne(ctx context.Context, budget time.Duration, p *scriptCall) error {
+func (n *node) followOne(ctx context.Context, p *scriptCall) error {
 	deadline, _ := ctx.Deadline()
 	last := p.err
-	for time.Until(deadline) > budget/4 {
-		reply, err := once(ctx, c.client, p.args...)
+	for time.Until(deadline) > n.budget/8 {
+		reply, err := once(ctx, n.cluster.client, p.args...)
 		switch {
 		case err == nil:
 			p.reply = reply
 			return nil
-		case strings.HasPrefix(err.Error(), noScript):
-			if err := c.reload(ctx); err != nil {
+		case strings.HasPrefix(err.Error(), noScript): // its new home has not necessarily been probed
+			if err := n.cluster.client.ForEachMaster(ctx, n.reload); err != nil {
 				return err
 			}
-			continue
 		case !elsewhere(err):
 			return err
-		}
-		last = err
-		select {
-		case <-ctx.Done():
-			return last
-		case <-time.After(tryAgain):
+		default:
+			last = err
+			time.Sleep(tryAgain)
 		}
 	}
 	return last
-}
-
-// reload brings the script to every primary: the new home of a slot has not
-// necessarily been probed.
-func (c *cluster) reload(ctx context.Context) error {
-	c.make.template.metrics.reloads.Add(1)
-	source := c.make.template.script.source
-	return c.client.ForEachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
-		_, err := once(ctx, client, "SCRIPT", "LOAD", source)
-		return err
-	})
 }
 
 // elsewhere is whether an error says that another server is to be asked, or the

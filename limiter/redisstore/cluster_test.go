@@ -41,9 +41,13 @@ func TestCluster(t *testing.T) {
 	t.Run("a record of a slot that is half moved", func(t *testing.T) { clusterRemembers(t, c, options) })
 	t.Run("the slot of its own key is half moved", func(t *testing.T) { clusterOwnKeyHalfMoved(t, c, options) })
 	t.Run("a primary refuses a command", func(t *testing.T) { clusterMissingRight(t, c, options) })
-	t.Run("a primary dies", func(t *testing.T) { clusterDies(t, c, options) })
+	t.Run("a primary dies", func(t *testing.T) {
+		clusterFailover(t, c, options, (*redisserver.Server).Kill, (*redisserver.Server).Restart)
+	})
 	t.Run("writes are lost", func(t *testing.T) { clusterLoses(t, c, options) })
-	t.Run("an old primary thaws", func(t *testing.T) { clusterThaws(t, c, options) })
+	t.Run("an old primary thaws", func(t *testing.T) {
+		clusterFailover(t, c, options, (*redisserver.Server).Freeze, (*redisserver.Server).Thaw)
+	})
 	t.Run("documented user", func(t *testing.T) { clusterDocumentedUser(t, c, options) }) // leaves a slot half moved
 }
 
@@ -290,31 +294,33 @@ func clusterMissingRight(t *testing.T, c *redisserver.Cluster, o Options) {
 	emptied(t, c)
 }
 
-// One primary dies: the tenants of the others notice nothing, its own are decided
-// exactly again soon after its replica took over, and all are answered meanwhile.
-func clusterDies(t *testing.T, c *redisserver.Cluster, o Options) {
+// One primary stops: the tenants of the others notice nothing, its own are decided exactly again
+// soon after its replica took over, and all are answered meanwhile. When it comes back, what it was
+// sent is not charged there and here.
+func clusterFailover(t *testing.T, c *redisserver.Cluster, o Options, stop, back func(*redisserver.Server)) {
 	s, _ := nodeSetStore(t, o)
 	st := startTraffic(t, s)
 	st.flowing(t, everybody)
 	slot := c.Slot(trafficKey(0))
 	old := c.Primary(slot)
-	on := tenantsOn(c, old)
-	before := st.now()
-	old.Kill()
+	on, before := tenantsOn(c, old), st.now()
+	stop(old)
 	now := c.AwaitPrimary(slot, old)
-	took := st.flowing(t, everybody)
-	t.Logf("exact again %v after %s had taken over", took, now.Addr())
-	if took > 2*time.Second {
+	if took := st.flowing(t, everybody); took > 2*time.Second {
 		t.Errorf("exact again only %v after the replica had taken over", took)
 	}
-	st.judge(t, func(key string) *redis.Client { return c.Owner(c.Slot(key)).Client() }, unsent(on))
 	for i, k := range st.now() {
 		if !on[i] && k.failed != before[i].failed {
 			t.Errorf("%s: %d calls failed, and its primary was well", trafficTenant(i), k.failed-before[i].failed)
 		}
 	}
-	old.Restart()
+	back(old)
 	awaitReplica(t, old)
+	st.flowing(t, everybody)
+	st.judge(t, func(key string) *redis.Client { return c.Owner(c.Slot(key)).Client() }, unsent(on))
+	if c.Primary(slot) != now {
+		t.Errorf("%s is primary again, want %s", old.Addr(), now.Addr())
+	}
 	emptied(t, c)
 }
 
@@ -329,27 +335,6 @@ func clusterLoses(t *testing.T, c *redisserver.Cluster, o Options) {
 	old.Restart()
 	awaitReplica(t, old)
 	emptied(t, c)
-}
-
-// A primary that was frozen thaws when another has taken its place: what it was
-// sent is not charged there and here.
-func clusterThaws(t *testing.T, c *redisserver.Cluster, o Options) {
-	s, _ := nodeSetStore(t, o)
-	st := startTraffic(t, s)
-	st.flowing(t, everybody)
-	slot := c.Slot(trafficKey(0))
-	old := c.Primary(slot)
-	on := tenantsOn(c, old)
-	old.Freeze()
-	now := c.AwaitPrimary(slot, old)
-	st.flowing(t, everybody)
-	old.Thaw()
-	awaitReplica(t, old)
-	st.flowing(t, everybody)
-	st.judge(t, func(key string) *redis.Client { return c.Owner(c.Slot(key)).Client() }, unsent(on))
-	if c.Primary(slot) != now {
-		t.Errorf("%s is primary again, want %s", old.Addr(), now.Addr())
-	}
 }
 
 // unsent is what a primary may have confirmed and not yet sent to its replica when

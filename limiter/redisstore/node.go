@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
@@ -33,38 +32,27 @@ type node struct {
 	queue   *queue
 	log     *slog.Logger
 	metrics *metrics
-	calls   *atomic.Uint64         // numbers calls for their nonce
-	nonce   string                 // distinguishes our calls from those of other processes
-	place   *atomic.Pointer[place] // set by the prober; nil: it has none
-	checked time.Time              // when the user was last found to have all rights; the prober's, as lacks
-	lacks   string                 // what it was last found to lack, "" for nothing
-	cluster *cluster               // nil for a server that holds all keys
+	calls   *atomic.Uint64        // numbers calls for their nonce
+	nonce   string                // distinguishes our calls from those of other processes
+	place   atomic.Pointer[place] // set by the prober; nil: it has none
+	checked time.Time             // when the user was last found to have all rights; the prober's, as lacks
+	lacks   string                // what it was last found to lack, "" for nothing
+	cluster *cluster              // nil for a server that holds all keys
 }
 
-// nodes makes the nodes of one store.
-type nodes struct {
-	template node
-	wake     chan struct{}
-	tracer   trace.Tracer // nil while tracing is off
-	// deadAfter is how long a server is silent, at least, that counts as dead.
-	deadAfter time.Duration
-}
-
-func newNodes(o Options, wake chan struct{}, m *metrics) *nodes {
-	return &nodes{wake: wake, tracer: o.Tracer, deadAfter: cmp.Or(o.DeadAfter, deadAfter), template: node{
-		script: decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch), budget: o.Budget, log: o.Logger, metrics: m,
-		calls: new(atomic.Uint64), nonce: strconv.FormatUint(uint64(rand.Uint32()), 36),
-	}}
-}
-
-// node returns a node on a client.
-func (f *nodes) node(client *redis.Client) *node {
-	n := f.template
-	n.client, n.breaker = client, &breaker{wake: f.wake}
-	n.place = &atomic.Pointer[place]{}
-	n.queue = newQueue(n.budget, f.deadAfter, n.send, n.ping, n.lose)
-	n.queue.spans = newScriptSpans(f.tracer, client.Options().Addr)
-	return &n
+// newNodes returns what makes the nodes of one store.
+func newNodes(o Options, wake chan struct{}, m *metrics) func(client *redis.Client) *node {
+	decide := decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch)
+	calls, nonce := new(atomic.Uint64), strconv.FormatUint(uint64(rand.Uint32()), 36)
+	return func(client *redis.Client) *node {
+		n := &node{
+			client: client, script: decide, budget: o.Budget, breaker: &breaker{wake: wake},
+			log: o.Logger, metrics: m, calls: calls, nonce: nonce,
+		}
+		n.queue = newQueue(o.Budget, cmp.Or(o.DeadAfter, deadAfter), n.send, n.ping, n.lose)
+		n.queue.spans = newScriptSpans(o.Tracer, client.Options().Addr)
+		return n
+	}
 }
 
 // decide fills the verdicts of calls.
@@ -142,7 +130,7 @@ func (n *node) exec(ctx context.Context, calls []store.Call, verdicts []store.Ve
 	}
 	endedUS = n.pipeline(ctx, parts)
 	if again := forgotten(parts); len(again) > 0 { // not executed: the server does not know the script
-		if err := n.reload(ctx); err == nil {
+		if err := n.reload(ctx, n.client); err == nil {
 			endedUS = n.pipeline(ctx, again)
 		} else {
 			for _, p := range again {
@@ -151,7 +139,7 @@ func (n *node) exec(ctx context.Context, calls []store.Call, verdicts []store.Ve
 		}
 	}
 	if n.cluster != nil && slices.ContainsFunc(parts, func(p *scriptCall) bool { return elsewhere(p.err) }) {
-		n.cluster.follow(ctx, n.budget/2, parts)
+		n.follow(ctx, parts)
 		endedUS = 0
 	}
 	for _, p := range parts {
@@ -242,9 +230,9 @@ func once(ctx context.Context, client redis.UniversalClient, args ...any) (any, 
 }
 
 // reload brings the script to a server that has forgotten it.
-func (n *node) reload(ctx context.Context) error {
+func (n *node) reload(ctx context.Context, client *redis.Client) error {
 	n.metrics.reloads.Add(1)
-	_, err := once(ctx, n.client, "SCRIPT", "LOAD", n.script.source)
+	_, err := once(ctx, client, "SCRIPT", "LOAD", n.script.source)
 	return err
 }
 

@@ -136,8 +136,7 @@ type nodeSet interface {
 // single is a nodeSet of one.
 type single struct{ *node }
 
-func newSingle(o Options, f *nodes, client *redis.Client) single {
-	n := f.node(client)
+func newSingle(o Options, n *node) single {
 	n.place.Store(&place{clock: o.Clock})
 	return single{n}
 }
@@ -158,16 +157,16 @@ func New(o Options) (*Store, error) {
 	if s.metrics, err = newMetrics(o.Meter, s.Available); err != nil {
 		return nil, fmt.Errorf("redis store: %w", err)
 	}
-	f := newNodes(o, s.wake, s.metrics)
+	node := newNodes(o, s.wake, s.metrics)
 	switch o.Mode {
 	case quota.RedisStandalone, "":
-		s.nodeSet = newSingle(o, f, redis.NewClient(clientOptions(o).Simple()))
+		s.nodeSet = newSingle(o, node(redis.NewClient(clientOptions(o).Simple())))
 	case quota.RedisSentinel:
 		// Each connection is made to the primary that the sentinels name then, and those to
 		// another are closed when it changes.
-		s.nodeSet = newSingle(o, f, redis.NewFailoverClient(clientOptions(o).Failover()))
+		s.nodeSet = newSingle(o, node(redis.NewFailoverClient(clientOptions(o).Failover())))
 	case quota.RedisCluster:
-		s.nodeSet = newCluster(o, f)
+		s.nodeSet = newCluster(o, node)
 	default:
 		return nil, fmt.Errorf("redis store: no mode %q", o.Mode)
 	}
