@@ -61,9 +61,9 @@ func (c *call) authz(method, path string, unclear error) {
 		f = &quota.ForwardAuth{}
 	}
 	if f == nil {
-		c.authzRefuse(answer.Problem{
+		c.refuse(answer.Problem{
 			Kind: answer.NoForwardAuth, Detail: "Set forward_auth in topology.yaml: at least forward_auth: {tenant: {header: X-Tenant}}.",
-		}, decisionInvalid)
+		})
 		return
 	}
 	var matched *quota.Route
@@ -122,12 +122,10 @@ func (c *call) authzAnswer(d *quota.Decision) {
 		return
 	}
 	p := answer.Denial(d)
-	p.Status = http.StatusTooManyRequests // also when a fail mode is closed
-	p.Status = c.authzStatus(p)
+	c.forGateway(&p)
 	o := answer.NewObject()
 	o.Problem(&p)
 	o.Refusal(d)
-	c.Fields.Set(decisionHeader, decisionDeny)
 	c.write(p.Status, typeProblem, o.End())
 }
 
@@ -144,17 +142,15 @@ func (c *call) authzUndecided(err error) {
 	c.logRefusal("invalid", bad.Error())
 	if bad.Fault == quota.FaultCost {
 		c.nameLimit(bad.Limit)
-		p.Status = http.StatusTooManyRequests
-		c.authzRefuse(p, decisionDeny)
-		return
+	} else {
+		p.Kind = answer.Identity
 	}
-	p.Kind, p.Status = answer.Identity, http.StatusForbidden
-	c.authzRefuse(p, decisionInvalid)
+	c.refuse(p)
 }
 
 func (c *call) unattributed(err error) {
 	c.logRefusal("unattributed", err.Error())
-	c.authzRefuse(answer.Problem{Kind: answer.Identity, Detail: err.Error()}, decisionInvalid)
+	c.refuse(answer.Problem{Kind: answer.Identity, Detail: err.Error()})
 }
 
 func (c *call) authzAllow() {
@@ -162,17 +158,20 @@ func (c *call) authzAllow() {
 	c.write(http.StatusOK, "", nil)
 }
 
-// authzRefuse writes a refusal in a status that the gateway passes on.
-func (c *call) authzRefuse(p answer.Problem, decision string) {
-	p.Status = c.authzStatus(p)
-	c.Fields.Set(decisionHeader, decision)
-	c.refuse(p)
-}
-
-// authzStatus is 403 where nginx would turn anything else into a 500.
-func (c *call) authzStatus(p answer.Problem) int {
-	if c.endpoint.guard == guardForwardNginx {
-		return http.StatusForbidden
+// forGateway gives a refusal a status that gateways pass on, also when a fail mode is closed: they would take a
+// 5xx for an outage of the limiter, and nginx turns anything but 403 into one.
+func (c *call) forGateway(p *answer.Problem) {
+	decision := decisionInvalid
+	switch p.Kind {
+	case answer.Invalid: // of a header that is too large, before the request is read
+		return
+	case answer.Quota, answer.Reduced, answer.Cost:
+		decision, p.Status = decisionDeny, http.StatusTooManyRequests
+	default:
+		p.Status = http.StatusForbidden
 	}
-	return p.Code()
+	if c.endpoint.guard == guardForwardNginx {
+		p.Status = http.StatusForbidden
+	}
+	c.Fields.Set(decisionHeader, decision)
 }

@@ -267,23 +267,16 @@ func (c *call) unauthorized(detail string) {
 	if len(c.Chains) > 0 {
 		c.Fields.Set("Connection", "close") // the next may show a renewed certificate
 	}
-	if c.forwardAuth() {
-		c.authzRefuse(answer.Problem{Kind: answer.Unauthorized, Status: http.StatusForbidden, Detail: detail}, decisionInvalid)
-		return
+	if !c.forwardAuth() {
+		c.Fields.Set("Www-Authenticate", `Bearer realm="regiond"`)
 	}
-	c.Fields.Set("Www-Authenticate", `Bearer realm="regiond"`)
 	c.refuse(answer.Problem{Kind: answer.Unauthorized, Detail: detail})
 }
 
 // forbidden answers a known caller that may not do this.
 func (c *call) forbidden(detail string) {
 	c.logRefusal("forbidden", detail)
-	p := answer.Problem{Kind: answer.Forbidden, Detail: detail}
-	if c.forwardAuth() {
-		c.authzRefuse(p, decisionInvalid)
-		return
-	}
-	c.refuse(p)
+	c.refuse(answer.Problem{Kind: answer.Forbidden, Detail: detail})
 }
 
 // noTenant is the detail where a caller names a tenant that is not one of its own.
@@ -328,17 +321,10 @@ func (c *call) shed() {
 	c.answer(&d, http.StatusServiceUnavailable)
 }
 
-// unavailable answers 503, or a denial on forward-auth, where gateways would
-// take a 5xx for an outage of the limiter.
+// unavailable answers a request that cannot be decided.
 func (c *call) unavailable(detail string) {
 	c.Fields.Set(answer.RetryAfter, "1")
-	p := answer.Problem{Kind: answer.Reduced, Detail: detail}
-	if c.forwardAuth() {
-		p.Status = http.StatusTooManyRequests
-		c.authzRefuse(p, decisionDeny)
-		return
-	}
-	c.refuse(p)
+	c.refuse(answer.Problem{Kind: answer.Reduced, Detail: detail})
 }
 
 // LargeHeader is the refusal of a header above MaxHeaderBytes.
@@ -351,6 +337,9 @@ func LargeHeader() answer.Problem {
 
 // refuse answers with a problem document.
 func (c *call) refuse(p answer.Problem) {
+	if c.forwardAuth() {
+		c.forGateway(&p)
+	}
 	o := answer.NewObject()
 	o.Problem(&p)
 	c.write(p.Code(), typeProblem, o.End())
