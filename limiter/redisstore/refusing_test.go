@@ -125,7 +125,8 @@ func replicaOf(t *testing.T, srv *redisserver.Server, host, port string) {
 	}
 }
 
-// TestNarrowKeys: a user may be given less than rl:*, the keys of DESIGN.md's table: what regiond tries its rights on is one of them.
+// TestNarrowKeys: a user may be given less than rl:*, the keys of DESIGN.md's table: what regiond tries its rights on is one
+// of them.
 func TestNarrowKeys(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	rules := documentedUser(t)

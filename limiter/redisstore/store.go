@@ -1,10 +1,3 @@
-// Package redisstore is the Store on a region's Redis: one server, the primary that sentinels
-// name, or a cluster. All limits of a call are decided by one Lua script (lua/), on the time
-// of Redis.
-//
-// A charge is sent once: only replies that mean "not executed" are followed by another
-// attempt. Checks share script calls, and those that Redis will not come to in time are shed;
-// a busy Redis is told from one that is away. What becomes of a check then limiter decides.
 package redisstore
 
 import (

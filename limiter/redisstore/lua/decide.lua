@@ -7,15 +7,16 @@
 -- ARGV  nonce, number of plans, the plans, then the checks.
 --   plan: number of keys, then for each key
 --     kind 'l' log | 'w' window | 'g' level, mark (what a log's header says of this plan, see log.lua), ttl (ms; a level
---       lives longer by its drain), number of limits, then for each limit: W (µs), C (its ceiling), L. The C of a global limit is '-': it is
---       given with each check. That of a bounded one is '=': besides, behind all keys follow for each of them in
+--       lives longer by its drain), number of limits, then for each limit: W (µs), C (its ceiling), L. The C of a global
+--       limit is '-': it is given with each check. That of a bounded one is '=': besides, behind all keys follow for each of them in
 --       order share, epoch (10 digits), TIME from which on it is open (µs), keep and D of loans (µs); or '' alone for
 --       a plan without bounds.
 --   check: plan (from 1) of a check at cost 1 without a fingerprint; then for each '-' and '=' of its plan, in order,
 --       the ceiling, and generation, bucket and units of the counter that it rests on (0 0 0 for none).
 --       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'l' loans, cost, fingerprint ('' = none; behind it what
 --       the record says of its limits, see record.go), where cost is
---       '' the cost under each key, of which some may be equal, then the same; for 'l' then how many arguments follow: operations, see loans.lua, on the loans of the only limit.
+--       '' the cost under each key, of which some may be equal, then the same; for 'l' then how many arguments follow:
+--       operations, see loans.lua, on the loans of the only limit.
 -- Reply  'nonce TIME', then for each check an outcome and what belongs to it:
 --   'a' admitted, 'd' denied: for each limit what remains, wait (µs until the cost fits, 0 now, -1 not under this ceiling),
 --         reset (µs), and for a global one by how much the ceiling is exceeded, then generation, bucket and units of its

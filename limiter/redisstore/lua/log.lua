@@ -21,8 +21,9 @@
 --
 -- The state of a log in this call, with every field from the start, since a Lua table that grows is slow: key,
 -- k (its part of the plan), newest (stamp), now, offset, stepped (see tick), tail (the newest element), front (the oldest),
--- size, head (stamp of the oldest), all false until known, sum (units admitted so far, false after a plain element), run ('0' or '', before
--- each cost), from and base (see from), added (units of this call), and at [j] those in the j-th limit's window before it.
+-- size, head (stamp of the oldest), all false until known, sum (units admitted so far, false after a plain element), run
+-- ('0' or '', before each cost), from and base (see from), added (units of this call), and at [j] those in the j-th limit's
+-- window before it.
 
 -- entry returns the stamp of an element, and of a run's the units before it, its cost, offset and run.
 local function entry(s, e)
