@@ -25,6 +25,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/regiond/regiond/test/gateway"
 	"github.com/regiond/regiond/test/ports"
 )
 
@@ -33,40 +34,11 @@ var demoPorts = []int{1, 2, 1000, 1001, 1002, 2000, 2001, 2002}
 
 const adminOffset = 1000
 
-// program is regiond, built once.
-var program = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "regiond-page-")
-	if err != nil {
-		return "", err
-	}
-	file := filepath.Join(folder, "regiond")
-	build := exec.Command("go", "build", "-o", file, "./cmd/regiond")
-	build.Dir = "../.."
-	out, err := build.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return file, nil
-})
-
-// TestMain removes what was built.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if file, err := program(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(file))
-	}
-	os.Exit(code)
-}
-
 // start runs regiond until the test ends.
 func start(t *testing.T, args ...string) (pid int) {
 	t.Helper()
-	file, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out bytes.Buffer
-	cmd := exec.Command(file, args...)
+	cmd := exec.Command(gateway.Build(t, "../.."), args...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -17,10 +17,26 @@ import (
 )
 
 // Build builds regiond from the repository at root, and returns the path of the
-// program.
+// program. Linking takes most of the time of a test, so all that build the same
+// sources share one file below bin/: go leaves a program that is up to date as it is.
 func Build(t *testing.T, root string) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "regiond")
+	folder, err := filepath.Abs(filepath.Join(root, "bin", "test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close() // and so the lock ends
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(folder, "regiond")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/regiond")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
