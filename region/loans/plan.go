@@ -11,19 +11,12 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// planned is what a plan wants carried out.
+// planned is what a plan wants the store to do.
 type planned struct {
-	p     *tended
-	b     *Bound
-	now   int64          // the store's TIME by which it was planned
-	ops   []loan.Op      // that need a call, and
-	calls []store.LoanOp // what they are there
-	send  []loan.Op      // grants once more
-	want  *loan.Want
-}
-
-func (x *planned) add(o loan.Op, call store.LoanOp) {
-	x.ops, x.calls = append(x.ops, o), append(x.calls, call)
+	p   *tended
+	b   *Bound
+	now int64 // the store's TIME by which it was planned
+	ops []store.LoanOp
 }
 
 // whole reports whether the store still has what it had of the loans in this epoch.
@@ -39,7 +32,7 @@ func (t *Tender) whole(p *tended, v *store.Verdict) bool {
 func (t *Tender) look(p *tended, b *Bound, v *store.Verdict) bool {
 	s := b.store()
 	whole := p.book.Store.Epoch != s.Epoch || p.book.Terms != p.plan.Terms || t.whole(p, v)
-	if n := len(p.book.Held); n > 0 && p.book.Store.Epoch != s.Epoch && t.metrics != nil {
+	if n := len(p.book.Held); n > 0 && p.book.Store.Epoch != s.Epoch {
 		reason := voidClock
 		if p.book.Store.Lost != s.Lost {
 			reason = voidLost
@@ -55,14 +48,13 @@ func (t *Tender) look(p *tended, b *Bound, v *store.Verdict) bool {
 func (p *tended) returnAll(b *Bound) *planned {
 	x := &planned{p: p, b: b, now: p.at}
 	for _, h := range p.book.Held {
-		o := loan.Op{Kind: loan.OpReturn, To: h.Peer, ID: h.ID, Units: h.Left()}
-		x.add(o, store.LoanOp{Kind: store.LoanReturn, Peer: h.Peer, ID: h.ID, Units: h.Left()})
+		x.ops = append(x.ops, store.LoanOp{Kind: store.LoanReturn, Peer: h.Peer, ID: h.ID, Units: h.Left()})
 	}
 	return x
 }
 
-// plan plans for one partition.
-func (t *Tender) plan(p *tended, b *Bound, v *store.Verdict, now time.Duration) *planned {
+// plan plans for one partition. What needs no call is in out.
+func (t *Tender) plan(p *tended, b *Bound, v *store.Verdict, now time.Duration, out outbox) *planned {
 	for _, w := range p.wants {
 		p.plan.Receive(v.StoreUS, w)
 	}
@@ -71,18 +63,21 @@ func (t *Tender) plan(p *tended, b *Bound, v *store.Verdict, now time.Duration) 
 	asked := int64(float64(p.asked) * p.others(b.Limit.Window, used, now))
 	ops, want := p.plan.Plan(&p.book, v.StoreUS, used, asked, p.denied, t.o.Random)
 	p.asked, p.denied = 0, false
-	x := &planned{p: p, b: b, want: want, now: v.StoreUS}
+	x := &planned{p: p, b: b, now: v.StoreUS}
 	for _, o := range ops {
 		switch o.Kind {
 		case loan.OpSend:
-			x.send = append(x.send, o)
+			out.grant(o.To, p, o.Grant)
 		case loan.OpLend:
-			x.add(o, store.LoanOp{Kind: store.LoanLend, Units: o.Units, Request: o.Want.Request(o.ID)})
+			x.ops = append(x.ops, store.LoanOp{Kind: store.LoanLend, Units: o.Units, Request: o.Want.Request(o.ID)})
 		case loan.OpReturn:
-			x.add(o, store.LoanOp{Kind: store.LoanReturn, Peer: o.To, ID: o.ID, Units: o.Units})
+			x.ops = append(x.ops, store.LoanOp{Kind: store.LoanReturn, Peer: o.To, ID: o.ID, Units: o.Units})
 		case loan.OpRecall:
-			x.add(o, store.LoanOp{Kind: store.LoanRecall, Units: o.Units, Until: o.Until})
+			x.ops = append(x.ops, store.LoanOp{Kind: store.LoanRecall, Units: o.Units, Until: o.Until})
 		}
+	}
+	if want != nil {
+		t.want(p, *want, out)
 	}
 	return x
 }
@@ -98,61 +93,37 @@ func (p *tended) others(window time.Duration, used int64, now time.Duration) flo
 	return min(max(1, float64(used)/p.mine), mostOthers)
 }
 
-// carryOut carries plans out and publishes what follows.
-func (t *Tender) carryOut(ctx context.Context, plans []*planned) {
-	var calls []store.Call
-	var of []*planned
-	for _, x := range plans {
-		if len(x.ops) > 0 {
-			calls, of = append(calls, x.p.call(x.b, x.calls)), append(of, x)
-		}
+// carryOut carries plans out, and publishes what follows with what is in out.
+func (t *Tender) carryOut(ctx context.Context, plans []*planned, out outbox) {
+	plans = slices.DeleteFunc(plans, func(x *planned) bool { return len(x.ops) == 0 })
+	calls := make([]store.Call, len(plans))
+	for i, x := range plans {
+		calls[i] = x.p.call(x.b, x.ops)
 	}
 	verdicts := t.ask(ctx, calls)
-	out := outbox{}
-	for i, x := range of {
-		if v := &verdicts[i]; v.Err == nil && v.Loans != nil {
-			t.carriedOut(x, v, out)
-		}
-	}
-	for _, x := range plans {
-		for _, o := range x.send {
-			out.to(o.To).Grants = append(out.to(o.To).Grants, wire.Grant{PartitionID: x.p.id, Grant: o.Grant})
-		}
-		if x.want != nil {
-			out.to("").Wants = append(out.to("").Wants, t.wantOf(x))
+	for i, x := range plans {
+		if v := &verdicts[i]; v.Err == nil && v.Loans != nil && t.whole(x.p, v) {
+			x.carriedOut(t.o.Self.Region, v.Loans, out)
 		}
 	}
 	t.publish(out)
 }
 
-// carriedOut takes in what came of a plan.
-func (t *Tender) carriedOut(x *planned, v *store.Verdict, out outbox) {
-	p, l := x.p, v.Loans
-	if !t.whole(p, v) {
-		return
-	}
-	p.book.State = l.State
+// carriedOut takes in what came of a plan of our region.
+func (x *planned) carriedOut(self string, l *store.Loans, out outbox) {
+	x.p.book.State = l.State
 	for n, o := range x.ops {
 		r := l.Results[n]
 		switch {
-		case o.Kind == loan.OpLend && r.Grant.ID != loan.ID{}:
-			r.Grant.From = t.o.Self.Region
-			p.plan.Granted(x.now, o.To, r.Grant)
-			out.to(o.To).Grants = append(out.to(o.To).Grants, wire.Grant{PartitionID: p.id, Grant: r.Grant})
-		case o.Kind == loan.OpReturn && r.Back > 0:
-			out.to(o.To).Returns = append(out.to(o.To).Returns, wire.Return{PartitionID: p.id, Loan: o.ID, Back: r.Back})
+		case o.Kind == store.LoanLend && r.Grant.ID != loan.ID{}:
+			r.Grant.From = self
+			x.p.plan.Granted(x.now, o.Request.From, r.Grant)
+			out.grant(o.Request.From, x.p, r.Grant)
+		case o.Kind == store.LoanReturn && r.Back > 0:
+			m := out.to(o.Peer)
+			m.Returns = append(m.Returns, wire.Return{PartitionID: x.p.id, Loan: o.ID, Back: r.Back})
 		}
 	}
-}
-
-func (t *Tender) wantOf(x *planned) wire.Want {
-	w := wire.Want{PartitionID: x.p.id, Want: *x.want}
-	w.From, w.Held = t.o.Self.Region, slices.Clone(w.Held)
-	if now := t.o.Now(); now-x.p.named >= keyEvery {
-		x.p.named = now
-		w.Partition = &x.p.key
-	}
-	return w
 }
 
 // outbox is what one step publishes, by recipient; "" is every region.
@@ -165,11 +136,26 @@ func (o outbox) to(region string) *wire.Loans {
 	return o[region]
 }
 
+func (o outbox) grant(to string, p *tended, g loan.Grant) {
+	m := o.to(to)
+	m.Grants = append(m.Grants, wire.Grant{PartitionID: p.id, Grant: g})
+}
+
+// want adds a want of ours for a partition, which it names now and then.
+func (t *Tender) want(p *tended, n loan.Want, out outbox) {
+	w := wire.Want{PartitionID: p.id, Want: n}
+	w.From, w.Held = t.o.Self.Region, slices.Clone(w.Held)
+	if now := t.o.Now(); now-p.named >= keyEvery {
+		p.named = now
+		w.Partition = &p.key
+	}
+	m := out.to("")
+	m.Wants = append(m.Wants, w)
+}
+
 func (t *Tender) publish(o outbox) {
 	for _, to := range slices.Sorted(maps.Keys(o)) {
 		t.o.Send(to, o[to])
-		if t.metrics != nil {
-			t.metrics.sent(o[to])
-		}
+		t.metrics.sent(o[to])
 	}
 }

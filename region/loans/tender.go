@@ -115,7 +115,7 @@ type Tender struct {
 	stepped  time.Duration
 	credit   float64
 	observed time.Duration
-	metrics  *metrics // nil without a meter
+	metrics  *metrics
 }
 
 // New returns a Tender that tends nothing yet.
@@ -349,6 +349,7 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 	}
 	verdicts := t.ask(ctx, calls)
 	var plans []*planned
+	out := outbox{}
 	for i, p := range at {
 		v, b := &verdicts[i], &bounds[i]
 		if v.Err != nil || v.Loans == nil {
@@ -360,7 +361,7 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 			if now-p.useful > restAfter {
 				p.due = now + restTick
 			}
-			plans = append(plans, t.plan(p, b, v, now))
+			plans = append(plans, t.plan(p, b, v, now, out))
 		case left(p.book.Held) > 0 || left(p.book.Lent) > 0:
 			p.due = now + restTick
 			plans = append(plans, p.returnAll(b))
@@ -368,7 +369,7 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 			t.rest(p, now)
 		}
 	}
-	t.carryOut(ctx, plans)
+	t.carryOut(ctx, plans, out)
 }
 
 // ask has the store carry out calls, and returns its verdicts.
@@ -410,15 +411,15 @@ func (t *Tender) Leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), returnTimeout)
 	defer cancel()
 	var plans []*planned
+	out := outbox{}
 	for _, p := range t.tended {
 		b, ok := t.o.Bound(p.key.Policy, p.key.Limit)
 		if !ok || len(p.book.Held) == 0 {
 			continue
 		}
-		x := p.returnAll(&b)
-		// No more, please. It is newer than the last want, which may have had the same time.
-		x.want = &loan.Want{Epoch: b.Epoch, Time: p.at + 1, Share: b.Share, Ceil: b.Share}
-		plans = append(plans, x)
+		// A want for nothing more. It is newer than the last one, which may have had the same time.
+		t.want(p, loan.Want{Epoch: b.Epoch, Time: p.at + 1, Share: b.Share, Ceil: b.Share}, out)
+		plans = append(plans, p.returnAll(&b))
 	}
-	t.carryOut(ctx, plans)
+	t.carryOut(ctx, plans, out)
 }
