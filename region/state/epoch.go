@@ -55,7 +55,7 @@ func (s *State) Store() loan.Store {
 	if s.losses.Load() != s.told.Load() {
 		return loan.Store{}
 	}
-	return s.Snapshot().Store
+	return *s.inForce.Load()
 }
 
 // Lose reports that the region's store has lost data: a new epoch begins now.
@@ -65,6 +65,15 @@ func (s *State) Lose() {
 	}
 	s.losses.Add(1)
 	signal.Send(s.turns)
+}
+
+// withhold takes the epoch back that is to be renewed, and reports whether one is.
+func (s *State) withhold() bool {
+	if s.epoch.renew == keep {
+		return false
+	}
+	s.inForce.Store(&loan.Store{})
+	return true
 }
 
 // args are what a turn tells the script: the epoch as known, its successor, and whether

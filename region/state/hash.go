@@ -105,6 +105,8 @@ func (s *State) watchPrimaries(ctx context.Context) {
 	if s.o.Primaries == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
+	defer cancel()
 	var g sync.WaitGroup
 	var mu sync.Mutex
 	for key, of := range s.o.Primaries() {

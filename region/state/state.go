@@ -1,16 +1,3 @@
-// Package state keeps in a region's Redis what must outlive its processes: the topology
-// in force with its revision, and which processes of the region are alive, with the
-// regions that each receives from. It is written by one script, once a second by each
-// process and whenever something changes.
-//
-//	file ── Adopt ─▶ State ── region.lua ─▶ Redis: hash rl:region
-//	view ── See, Settle ─▶ │                    topology        JSON of Topology
-//	loans ◀── Store ───────┤                    epoch           number, TIME of the last loss
-//	view ◀── Snapshot ─────┘                    boot:instance   TIME, turns, regions received, epoch
-//
-// Siblings are judged by what they share, not by the network between them. A reader counts
-// by its own clock for how long an entry has not changed, so no clock has to agree with
-// another.
 package state
 
 import (
@@ -31,7 +18,6 @@ import (
 
 	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/internal/base/signal"
-	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/members"
@@ -85,9 +71,10 @@ type Options struct {
 type State struct {
 	o        Options
 	snapshot atomic.Pointer[Snapshot]
-	turns    chan struct{} // capacity 1
-	losses   atomic.Int64  // calls of Lose
-	told     atomic.Int64  // how many of them are in the hash
+	turns    chan struct{}              // capacity 1
+	inForce  atomic.Pointer[loan.Store] // see Store
+	losses   atomic.Int64               // calls of Lose
+	told     atomic.Int64               // how many of them are in the hash
 
 	mu   sync.Mutex // a turn at a time; guards what follows
 	file Topology   // proposed last
@@ -113,7 +100,6 @@ type Snapshot struct {
 	// revisions.
 	Read     bool
 	Topology Topology
-	Store    loan.Store // see State.Store, which also knows of a loss that was just noticed
 	// Bounds is the least shares under topologies beside our file's; nil when there are none.
 	Bounds region.Floor
 	// Refused is why the file is not in force; "" when it is. That is so while siblings
@@ -133,6 +119,7 @@ func New(o Options) *State {
 	}
 	s := &State{o: o, turns: make(chan struct{}, 1), hash: hash{key: Key, clock: o.Clock}, primaries: map[string]*hash{}}
 	s.snapshot.Store(&Snapshot{})
+	s.inForce.Store(&loan.Store{})
 	if s.epoch.random = o.Random; o.Eval == nil {
 		s.epoch.store.Epoch, s.epoch.confirmed = max(1, o.Random()), true
 	}
@@ -218,7 +205,7 @@ func (s *State) Leave() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
 	defer cancel()
-	for _, key := range append(slices.Collect(maps.Keys(s.primaries)), Key) {
+	for _, key := range append([]string{Key}, slices.Collect(maps.Keys(s.primaries))...) {
 		if _, err := s.o.Eval(ctx, script, key, s.field(), "", "", "", "", "", ""); err != nil {
 			s.o.Logger.Debug("this process's entry in redis stays until it expires", "key", key, "error", err)
 		}
@@ -236,10 +223,10 @@ func (s *State) field() string {
 
 // take is one turn: it writes what is new and publishes a Snapshot. The lock is held.
 func (s *State) take(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
-	defer cancel()
 	s.turn++
 	s.watchPrimaries(ctx)
+	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
+	defer cancel()
 	replace := ""
 	for range adoptTries {
 		nowUS, again, err := s.renew(ctx, replace)
@@ -331,59 +318,6 @@ func (s *State) inMemory(replace string) (nowUS int64, again bool, err error) {
 	return nowUS, false, err
 }
 
-// withhold takes the epoch back that is to be renewed, and reports whether one is.
-func (s *State) withhold() bool {
-	if s.epoch.renew == keep {
-		return false
-	}
-	withheld := *s.Snapshot()
-	withheld.Store = loan.Store{}
-	s.snapshot.Store(&withheld)
-	return true
-}
-
-// observe notes the entries of the other processes, 'TIME turn regions epoch' each. After a time
-// without the store each has GoneAfter anew.
-func (s *State) observe(fields []string) {
-	now, t := max(s.o.Now(), 1), s.o.Members
-	t.Lock()
-	defer t.Unlock()
-	read := make(map[quota.Process]string, len(fields)/2)
-	for i := 0; i+1 < len(fields); i += 2 {
-		boot, instance, _ := strings.Cut(fields[i], ":")
-		if run, err := strconv.ParseInt(boot, 10, 64); err == nil {
-			p := quota.Process{Region: t.Self.Region, Instance: instance, Boot: run}
-			t.Entry(p)
-			read[p] = fields[i+1]
-		}
-	}
-	for p, m := range t.All {
-		switch value := read[p]; {
-		case value == "":
-			m.Store = members.Store{Read: m.Store.Read}
-			t.Prune(m)
-		case m.Store.Entry != value || s.failed:
-			m.Store.Moved = m.Store.Entry != "" && m.Store.Entry != value
-			m.Store.Entry, m.Store.At, m.Store.Sees = value, now, nil
-			if words := strings.Fields(value); len(words) == 4 && words[2] != "-" {
-				m.Store.Sees = strings.Split(words[2], ",")
-			}
-		}
-	}
-}
-
-// others is what the hash has of other processes, alive or not.
-func (s *State) others() (all []members.Store) {
-	s.o.Members.Lock()
-	defer s.o.Members.Unlock()
-	for _, m := range s.o.Members.All {
-		if m.Store.Entry != "" {
-			all = append(all, m.Store)
-		}
-	}
-	return all
-}
-
 func (s *State) parse() (*Topology, error) {
 	if s.text == "" {
 		return s.last, nil // what the hash has lost we know
@@ -411,21 +345,10 @@ func (s *State) publish(inForce *Topology, refused error) {
 	s.failed, s.refused, s.last = false, why, inForce
 	s.judge(s.o.Now())
 	s.snapshot.Store(&Snapshot{
-		Read: true, Topology: *inForce, Store: s.epoch.inForce(), Bounds: inForce.bounds(s.file.Weights), Refused: why, Adopted: s.adopted, Text: s.text,
+		Read: true, Topology: *inForce, Bounds: inForce.bounds(s.file.Weights), Refused: why, Adopted: s.adopted, Text: s.text,
 	})
-}
-
-// judge notes which processes of our region are alive, now that the store was read.
-func (s *State) judge(now time.Duration) {
-	t := s.o.Members
-	t.Lock()
-	defer t.Unlock()
-	t.StoreRead = true
-	for p, m := range t.All {
-		if p.Region == t.Self.Region {
-			m.Store.Read, m.Store.Alive = true, m.Store.Entry != "" && now-m.Store.At <= GoneAfter
-		}
-	}
+	store := s.epoch.inForce()
+	s.inForce.Store(&store)
 }
 
 func (s *State) fail(err error) error {

@@ -34,6 +34,7 @@ type shared struct {
 
 	mu         sync.Mutex   // one script at a time, each at its server's time
 	awayFor    atomic.Value // the instance that alone does not reach it
+	otherAway  atomic.Bool  // the primary that has otherKey
 	otherAhead atomic.Int64 // ahead of the primary that has otherKey
 
 	tables map[string]*members.Table // of the newest run of each instance
@@ -74,6 +75,10 @@ func (s *shared) eval(ctx context.Context, script, key string, args ...any) (any
 	}
 	ahead := &s.ahead
 	if key == otherKey {
+		if s.otherAway.Load() {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
 		ahead = &s.otherAhead
 	}
 	s.mu.Lock()
@@ -102,7 +107,8 @@ func (s *shared) join(instance string) (st *state.State, run func() (stop func()
 		s.t.Fatal(err)
 	}
 	st = state.New(state.Options{
-		Members: s.table(instance, began), Primaries: func() map[string]*clock.Clock { return map[string]*clock.Clock{otherKey: other} },
+		Members:   s.table(instance, began),
+		Primaries: func() map[string]*clock.Clock { return map[string]*clock.Clock{otherKey: other} },
 		Eval: func(ctx context.Context, script, key string, args ...any) (any, error) {
 			if s.awayFor.Load() == instance {
 				return nil, net.ErrClosed
