@@ -90,15 +90,15 @@ func (s *Source) fail(at Place, format string, args ...any) {
 
 // count bounds what a file can have decoded.
 func (s *Source) count(at Place) {
-	if s.values++; s.values > MaxValues {
-		s.fail(at, "the file holds more than %d values, aliases followed", MaxValues)
+	if s.values++; s.values > maxFileValues {
+		s.fail(at, "the file holds more than %d values, aliases followed", maxFileValues)
 	}
 }
 
 // enter begins what is nested one level deeper, and returns what ends it.
 func (s *Source) enter(at Place) (leave func()) {
-	if s.depth > MaxDepth {
-		s.fail(at, "nested deeper than %d levels", MaxDepth)
+	if s.depth > maxDepth {
+		s.fail(at, "nested deeper than %d levels", maxDepth)
 	}
 	s.depth++
 	return func() { s.depth-- }

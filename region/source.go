@@ -21,14 +21,14 @@ import (
 const (
 	// MaxBytes bounds a topology.
 	MaxBytes = 1 << 20
-	// MaxEntries bounds its keys and list items, which come to about thirty
+	// maxEntries bounds its keys and list items, which come to about thirty
 	// thousand listed tenants. With more, give them policies by name in each check.
-	MaxEntries = 1 << 16
-	// MaxDepth bounds nesting; the schema needs eight levels.
-	MaxDepth = 32
-	// MaxValues bounds what a file holds once its aliases are followed, which a
+	maxEntries = 1 << 16
+	// maxDepth bounds nesting; the schema needs eight levels.
+	maxDepth = 32
+	// maxFileValues bounds what a file holds once its aliases are followed, which a
 	// few lines can otherwise make billions.
-	MaxValues = 1 << 18
+	maxFileValues = 1 << 18
 )
 
 // document reads src, whose only YAML document it returns.
@@ -105,11 +105,11 @@ func (s *Source) bound(tokens token.Tokens) {
 		case token.MappingValueType, token.DocumentHeaderType, token.DocumentEndType:
 			marks++
 		}
-		if brackets > MaxDepth || dashes > MaxDepth {
-			s.fail(place(tk, ""), "nested deeper than %d levels", MaxDepth)
+		if brackets > maxDepth || dashes > maxDepth {
+			s.fail(place(tk, ""), "nested deeper than %d levels", maxDepth)
 		}
-		if marks > MaxEntries {
-			s.fail(place(tk, ""), "the file holds more than %d keys and list items", MaxEntries)
+		if marks > maxEntries {
+			s.fail(place(tk, ""), "the file holds more than %d keys and list items", maxEntries)
 		}
 	}
 }

@@ -55,7 +55,7 @@ type Ceilings struct {
 	ledger   *ledger.Ledger
 	snapshot atomic.Pointer[snapshot]
 	limits   atomic.Pointer[limitIndex]
-	hold     hold // SetView's own
+	hold     hold // setView's own
 
 	asked    func(id uint64, key *quota.CounterKey, a loan.Ask) // see Bind
 	returned func(tenant string)
@@ -82,7 +82,7 @@ func keep(l *quota.Limit) time.Duration {
 	return time.Duration(loan.TermsOf(l.WindowUS()).Keep()) * time.Microsecond
 }
 
-// NewCeilings returns Ceilings that know no other process yet: until SetView, each
+// NewCeilings returns Ceilings that know no other process yet: until setView, each
 // limit is held to our region's own share.
 func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 	c := &Ceilings{o: o}
@@ -110,7 +110,7 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 		return nil, err
 	}
 	v, _ := viewer.Observe(Input{Now: o.Now()})
-	c.SetView(v)
+	c.setView(v)
 	return c, nil
 }
 
@@ -133,8 +133,8 @@ func (c *Ceilings) Configure(top *region.Topology) {
 	c.limits.Store(x)
 }
 
-// SetView puts a view in force.
-func (c *Ceilings) SetView(v *View) {
+// setView puts a view in force.
+func (c *Ceilings) setView(v *View) {
 	switch longest := c.limits.Load().longest; {
 	case v.allocation.floor != nil:
 		c.hold = hold{c.hold.floor.Min(v.allocation.floor), v.at, true}

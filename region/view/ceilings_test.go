@@ -228,7 +228,7 @@ func TestRecoveryReadsOldWindows(t *testing.T) {
 	}
 }
 
-// Before the first SetView a region holds to its own share, and so it does once its
+// Before the first setView a region holds to its own share, and so it does once its
 // view is stale.
 func TestCeilingWithoutAFreshView(t *testing.T) {
 	now := time.Second

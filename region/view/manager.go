@@ -154,7 +154,7 @@ func (m *Manager) count(in Input) int64 {
 // setView puts a view in force and reports what changed.
 func (m *Manager) setView(v *View, events []Event) {
 	before := m.o.Ceilings.snapshot.Load()
-	m.o.Ceilings.SetView(v)
+	m.o.Ceilings.setView(v)
 	for _, e := range events {
 		m.report(e)
 	}
