@@ -44,7 +44,7 @@ func (r *rules) resolveDomain(req *quota.Request, op store.Op, overflow *overflo
 	if req.Observe {
 		q.enforcement = quota.Observe
 	}
-	return q, q.complete(op, r.values[req.Tenant] == nil, overflow)
+	return q, q.planCall(op, r.values[req.Tenant] == nil, overflow)
 }
 
 // planOf returns the plan of limits that a request names, each under a key of its own.

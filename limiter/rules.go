@@ -177,18 +177,7 @@ func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow) (qu
 	if q.limits == nil {
 		return q, nil
 	}
-	return q, q.complete(op, !listed, overflow)
-}
-
-// complete fills in the call of a query that has limits.
-func (q *query) complete(op store.Op, unlisted bool, overflow *overflow) error {
-	if op != store.OpReport {
-		if err := q.tooCostly(); err != nil {
-			return err
-		}
-	}
-	q.planCall(op, unlisted, overflow)
-	return nil
+	return q, q.planCall(op, !listed, overflow)
 }
 
 // unknownDimensions are dimensions that no policy knows: a typo would otherwise lift a
@@ -275,8 +264,13 @@ func (q *query) tooCostly() error {
 	return nil
 }
 
-// planCall fills in the call.
-func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow) {
+// planCall fills in the call of a query that has limits.
+func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow) error {
+	if op != store.OpReport {
+		if err := q.tooCostly(); err != nil {
+			return err
+		}
+	}
 	r := q.rules
 	req, plan, policy := q.request, q.limits.keys, q.plan.policy.Name
 	tenant := req.Tenant
@@ -303,6 +297,7 @@ func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow) {
 		q.call.Record = store.RecordKey(req.Tenant, req.IdempotencyKey)
 		q.call.Print = fingerprint(req, op)
 	}
+	return nil
 }
 
 // keysOf are the keys of a request under a plan.

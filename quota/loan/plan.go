@@ -202,7 +202,8 @@ func (x *plan) extend() {
 
 // resend repeats grants that a want sent later does not show.
 func (x *plan) resend() {
-	for _, id := range slices.SortedFunc(maps.Keys(x.grants), ID.compare) { // the same messages in the same order, whoever runs it
+	// Sorted, so that the same messages come in the same order, whoever runs it.
+	for _, id := range slices.SortedFunc(maps.Keys(x.grants), ID.compare) {
 		g := x.grants[id]
 		if x.now > g.at+x.Length || g.times == resends {
 			delete(x.grants, id)
