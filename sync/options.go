@@ -49,8 +49,8 @@ type Counters interface {
 	Full() bool
 }
 
-// Options are what a Mesh is made of. Members, Key, Secret, Bus, Counters, Now, TimeUS, Known, View,
-// Logger and Meter are required. The funcs are called from the goroutine of Run
+// Options are what a Mesh is made of. Members, Key, Secret, Bus, Counters, Now, TimeUS, Known, Regions,
+// View, Logger and Meter are required. The funcs are called from the goroutine of Run
 // and must return at once.
 type Options struct {
 	// Members is the table of processes, of which the mesh writes Bus. Each start of this
@@ -71,7 +71,7 @@ type Options struct {
 	// any other are refused, and its processes forgotten.
 	Known func(region string) bool
 	// Regions lists the topology in force, ours included or not. Counters of regions from
-	// which nothing is received are requested from the others. It may be nil.
+	// which nothing is received are requested from the others.
 	Regions func() []string
 	// View is advertised by the next heartbeat.
 	View func() Advertised
@@ -120,8 +120,8 @@ type Exchange struct {
 func (o *Options) validate() error {
 	switch {
 	case o.Members == nil || o.Bus == nil || o.Counters == nil || o.Secret == nil || o.Now == nil || o.TimeUS == nil ||
-		o.Known == nil || o.View == nil || o.Logger == nil || o.Meter == nil:
-		return errors.New("mesh: Members, Bus, Counters, Secret, Now, TimeUS, Known, View, Logger and Meter are required")
+		o.Known == nil || o.Regions == nil || o.View == nil || o.Logger == nil || o.Meter == nil:
+		return errors.New("mesh: Members, Bus, Counters, Secret, Now, TimeUS, Known, Regions, View, Logger and Meter are required")
 	case o.Members.Self.Region == "" || o.Members.Self.Instance == "" || o.Members.Self.Boot <= 0:
 		return fmt.Errorf("mesh: Members.Self is incomplete: %+v; region, instance and boot are required", o.Members.Self)
 	}

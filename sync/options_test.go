@@ -28,14 +28,14 @@ func TestOptions(t *testing.T) {
 		return meshsync.Options{
 			Members: members.New(quota.Process{Region: "eu", Instance: "a", Boot: 1}), Secret: secret(t), Bus: meshtest.NewNetwork(1).Join("eu"),
 			Counters: (*ledger.Ledger)(nil), Now: now, TimeUS: func() int64 { return 1 },
-			Known: func(string) bool { return true }, View: func() meshsync.Advertised { return meshsync.Advertised{} },
+			Known: func(string) bool { return true }, Regions: func() []string { return nil }, View: func() meshsync.Advertised { return meshsync.Advertised{} },
 			Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},
 		}
 	}
 	if _, err := meshsync.New(good()); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"Members", "Secret", "Bus", "Counters", "Now", "TimeUS", "Known", "View", "Logger", "Meter"} {
+	for _, name := range []string{"Members", "Secret", "Bus", "Counters", "Now", "TimeUS", "Known", "Regions", "View", "Logger", "Meter"} {
 		o := good()
 		reflect.ValueOf(&o).Elem().FieldByName(name).SetZero()
 		if _, err := meshsync.New(o); err == nil || !strings.Contains(err.Error(), name) {

@@ -49,9 +49,6 @@ func (m *Mesh) sendRequests(now time.Duration) {
 
 // missing lists the regions from which nothing is received.
 func (m *Mesh) missing(now time.Duration) []string {
-	if m.o.Regions == nil {
-		return nil
-	}
 	names := slices.DeleteFunc(slices.Clone(m.o.Regions()), func(region string) bool {
 		return region == m.peers.Self.Region || m.peers.receivesFrom(region, now)
 	})
