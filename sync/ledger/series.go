@@ -317,11 +317,9 @@ func (l *Ledger) finish(sh *shard, s *series, nowUS int64, done []finished) []fi
 	if len(over) == 0 {
 		return done
 	}
-	ended := func(bucket int64) bool {
-		_, ok := slices.BinarySearchFunc(over, bucket, func(w window, n int64) int { return cmp.Compare(w.bucket, n) })
-		return ok
-	}
-	l.drop(sh, s, func(_ int, _, bucket int64) bool { return ended(bucket) })
+	l.drop(sh, s, func(_ int, _, bucket int64) bool {
+		return slices.ContainsFunc(over, func(w window) bool { return w.bucket == bucket })
+	})
 	if l.o.Overshoot != nil {
 		for _, w := range over {
 			done = append(done, finished{limit: s.limit.name, units: w.units})
@@ -350,24 +348,23 @@ func (l *Ledger) drop(sh *shard, s *series, gone func(region int, generation, bu
 // windowsOver returns the aligned windows that are over, in order, each once, with no more
 // than most of each bucket of a peer. The result lives until the next call.
 func (sh *shard) windowsOver(s *series, most, nowUS int64) []window {
-	ended := slices.ContainsFunc(s.peers, func(c peerCounter) bool { return s.limit.over(c.began, nowUS) }) ||
-		s.own != nil && slices.ContainsFunc(s.own.counters, func(c ownCounter) bool { return s.limit.over(c.began, nowUS) })
-	if !ended {
-		return nil
-	}
-	all := sh.windows[:0]
-	add := func(bucket, began, units int64) {
-		all = append(all, window{bucket, units, s.limit.over(began, nowUS)})
+	all, ended := sh.windows[:0], false
+	add := func(c *counter, units int64) {
+		over := s.limit.over(c.began, nowUS)
+		all, ended = append(all, window{c.bucket, units, over}), ended || over
 	}
 	for i := range s.peers {
-		add(s.peers[i].bucket, s.peers[i].began, s.capped(i, most))
+		add(&s.peers[i].counter, s.capped(i, most))
 	}
 	if s.own != nil {
 		for i := range s.own.counters {
-			add(s.own.counters[i].bucket, s.own.counters[i].began, s.own.counters[i].units)
+			c := &s.own.counters[i].counter
+			add(c, c.units)
 		}
 	}
-	sh.windows = all
+	if sh.windows = all; !ended {
+		return nil
+	}
 	slices.SortFunc(all, func(a, b window) int { return cmp.Compare(a.bucket, b.bucket) })
 	n := 0
 	for _, w := range all {
