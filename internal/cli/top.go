@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -196,38 +197,27 @@ func printable(text string) string {
 func partitionText(partition string) string {
 	names, rest, _ := strings.Cut(partition, ":")
 	var words []string
-	if names != "" {
-		for i, name := range strings.Split(names, ",") {
-			var value string
-			var ok bool
-			if i > 0 {
-				rest, ok = strings.CutPrefix(rest, ",")
-				if !ok {
-					return partition
-				}
-			}
-			if value, rest, ok = cutValue(rest); !ok {
-				return partition
-			}
-			words = append(words, name+"="+value)
+	add := func(name string) (ok bool) {
+		var value string
+		value, rest, ok = cutValue(rest)
+		words, rest = append(words, name+"="+value), strings.TrimPrefix(rest, ",")
+		return ok
+	}
+	for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == ',' }) {
+		if !add(name) {
+			return partition
 		}
 	}
 	rest, ok := strings.CutPrefix(rest, ":")
 	for ok && rest != "" {
-		name, after, found := strings.Cut(rest, "=")
-		value, after, valid := cutValue(after)
-		if !found || !valid {
-			return partition
-		}
-		words, rest = append(words, name+"="+value), strings.TrimPrefix(after, ",")
+		var name string
+		name, rest, ok = strings.Cut(rest, "=")
+		ok = ok && add(name)
 	}
-	switch {
-	case !ok:
+	if !ok {
 		return partition
-	case len(words) == 0:
-		return "-"
 	}
-	return strings.Join(words, " ")
+	return cmp.Or(strings.Join(words, " "), "-")
 }
 
 // cutValue reads a value as quota.AppendPartition writes it.

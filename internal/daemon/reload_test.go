@@ -192,8 +192,8 @@ func TestSettingsThatFollow(t *testing.T) {
 	}
 }
 
-// TestWhatNeedsARestart is said at each reload for as long as it is true, and no
-// longer.
+// TestWhatNeedsARestart is logged at each reload for as long as it is true, and no
+// longer; so is which limits start anew. A second region is refused.
 func TestWhatNeedsARestart(t *testing.T) {
 	p := start(t, inMemory())
 	const message = "these changes need a restart"
@@ -211,23 +211,22 @@ func TestWhatNeedsARestart(t *testing.T) {
 	put(t, p.file, limited(t, inMemory(), 7))
 	p.log.Await(t, "reloaded", 4)
 	p.inForce(t, 7)
-	p.rewrite(t, "units: 7,", "units: 8,")
-	p.log.Await(t, "reloaded", 5)
+	p.rewrite(t, "units: 7,", "units: 8, algorithm: sliding_window,")
+	p.inForce(t, 8)
+	line := p.log.Await(t, "these limits start anew, since their usage is kept under what changed: their name, algorithm, by or when", 1)
+	if limits, _ := line["limits"].(string); !strings.Contains(limits, ".") {
+		t.Errorf("the log says %v", line)
+	}
+	// A process that was started alone has no way to others: with a global limit held whole it would promise what is not its own.
+	before := p.daemon.hash()
+	p.rewrite(t, "policies:", "  - {name: city, http: \"127.0.0.1:0\"}\npolicies:")
+	line = p.log.Await(t, "reload: the configuration in force stays", 1)
+	if why := fmt.Sprint(line["error"]); !strings.Contains(why, "a second region needs a restart") || p.daemon.hash() != before {
+		t.Errorf("refused for %q, hash %s before and %s now", why, before, p.daemon.hash())
+	}
 	p.stop()
 	if n := len(p.log.Lines(message)); n != 3 {
 		t.Errorf("a restart is asked for %d times, want 3: what is in the file is what runs again", n)
-	}
-}
-
-// TestASecondRegionNeedsARestart: a process that was started alone has no way to
-// others. With a global limit held whole it would promise what is not its own.
-func TestASecondRegionNeedsARestart(t *testing.T) {
-	p := start(t, inMemory())
-	before := p.daemon.hash()
-	p.rewrite(t, "policies:", "  - {name: city, http: \"127.0.0.1:0\"}\npolicies:")
-	line := p.log.Await(t, "reload: the configuration in force stays", 1)
-	if why := fmt.Sprint(line["error"]); !strings.Contains(why, "a second region needs a restart") || p.daemon.hash() != before {
-		t.Errorf("refused for %q, hash %s before and %s now", why, before, p.daemon.hash())
 	}
 }
 
@@ -293,19 +292,6 @@ func TestFilesThatNeedARestart(t *testing.T) {
 		if got := read().needRestart(started); len(got) > 0 {
 			t.Errorf("%s, with the old contents back: %v", name, got)
 		}
-	}
-}
-
-// A limit with another algorithm begins anew, and the log names it; one with other units does not.
-func TestReloadNamesWhatStartsAnew(t *testing.T) {
-	p := start(t, inMemory())
-	p.rewrite(t, "units: 5,", "units: 6,")
-	p.inForce(t, 6)
-	p.rewrite(t, "units: 6,", "units: 7, algorithm: sliding_window,")
-	p.inForce(t, 7)
-	line := p.log.Await(t, "these limits start anew, since their usage is kept under what changed: their name, algorithm, by or when", 1)
-	if limits, _ := line["limits"].(string); !strings.Contains(limits, ".") {
-		t.Errorf("the log says %v", line)
 	}
 }
 
