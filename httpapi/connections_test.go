@@ -63,40 +63,66 @@ func (v *visitor) gone(t *testing.T) {
 	}
 }
 
-// visitors starts a server that has at most so many connections.
-func visitors(t *testing.T, most int, f *fake) (dial func() *visitor, bound *conn.Bound) {
+// server is what both engines have.
+type server interface {
+	Serve(l net.Listener) error
+	Close() error
+}
+
+// start has a server serve a listener until the test ends.
+func start(t *testing.T, s server, l net.Listener) {
 	t.Helper()
-	bound, err := conn.New("http", most, noop.Meter{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := options(f)
-	o.Deadline = 10 * time.Second // on a busy machine requests wait, and would be shed
-	h, err := httpapi.NewData(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	standard := httpapi.NewServer(h, slog.New(slog.DiscardHandler), bound)
-	standard.Protocols.SetUnencryptedHTTP2(true) // as over TLS
-	var s interface {
-		Serve(l net.Listener) error
-		Close() error
-	} = standard
-	if onFasthttp {
-		s = plain.New(h, slog.New(slog.DiscardHandler))
-	}
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(bound.Listen(l)) }()
+	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
 		_ = s.Close()
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
 	})
+}
+
+// bounded is a listener of at most so many connections.
+func bounded(t *testing.T, most int) (l net.Listener, bound *conn.Bound) {
+	t.Helper()
+	bound, err := conn.New("http", most, noop.Meter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bound.Listen(l), bound
+}
+
+// engine is the one on which the tests run.
+func engine(h *httpapi.Handler, bound *conn.Bound) server {
+	if onFasthttp {
+		return plain.New(h, slog.New(slog.DiscardHandler))
+	}
+	s := httpapi.NewServer(h, slog.New(slog.DiscardHandler), bound)
+	s.Protocols.SetUnencryptedHTTP2(true) // as over TLS
+	return s
+}
+
+// handler is that of the data listener.
+func handler(t testing.TB, o httpapi.Options) *httpapi.Handler {
+	t.Helper()
+	h, err := httpapi.NewData(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// visitors starts a server that has at most so many connections.
+func visitors(t *testing.T, most int, f *fake) (dial func() *visitor, bound *conn.Bound) {
+	t.Helper()
+	l, bound := bounded(t, most)
+	o := options(f)
+	o.Deadline = 10 * time.Second // on a busy machine requests wait, and would be shed
+	start(t, engine(handler(t, o), bound), l)
 	return func() *visitor {
 		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
 		if err != nil {
@@ -295,14 +321,7 @@ func fill(c net.Conn) (n int) {
 // TestKernelKeepsLittle: what is sent and not read, by either side, takes little of the kernel's memory.
 func TestKernelKeepsLittle(t *testing.T) {
 	const most = 512 << 10 // of both sides
-	bound, err := conn.New("http", 1, noop.Meter{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, _ := bounded(t, 1)
 	defer l.Close()
 	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
 	if err != nil {
@@ -312,7 +331,7 @@ func TestKernelKeepsLittle(t *testing.T) {
 	if c, ok := client.(*net.TCPConn); !ok || c.SetReadBuffer(4096) != nil || c.SetWriteBuffer(4096) != nil {
 		t.Fatal("the client's own buffers are not small")
 	}
-	server, err := bound.Listen(l).Accept()
+	server, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}

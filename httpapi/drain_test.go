@@ -4,24 +4,20 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/metric/noop"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/regiond/regiond/httpapi"
-	"github.com/regiond/regiond/httpapi/conn"
 	"github.com/regiond/regiond/httpapi/plain"
 )
 
@@ -31,46 +27,26 @@ func TestRefusalArrives(t *testing.T) {
 	if onFasthttp {
 		t.Skip("it was all engines' the first time")
 	}
-	h, err := httpapi.NewData(options(&fake{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := handler(t, options(&fake{}))
 	certified := httptest.NewTLSServer(nil)
 	config := certified.TLS
 	certified.Close()
 	log := slog.New(slog.DiscardHandler)
-	for engine, server := range map[string]interface {
-		Serve(l net.Listener) error
-		Close() error
-	}{
+	for engine, s := range map[string]server{
 		"fasthttp": plain.New(h, log), "net/http": httpapi.NewServer(h, log, nil), "TLS": httpapi.NewServer(h, log, nil),
 	} {
 		t.Run(engine, func(t *testing.T) {
-			bound, err := conn.New("http", 100, noop.Meter{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			at, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := bound.Listen(at)
-			dial := func() (net.Conn, error) { return (&net.Dialer{}).DialContext(t.Context(), "tcp", at.Addr().String()) }
+			l, _ := bounded(t, 100)
+			at := l.Addr().String()
+			dial := func() (net.Conn, error) { return (&net.Dialer{}).DialContext(t.Context(), "tcp", at) }
 			if engine == "TLS" {
 				l = tls.NewListener(l, config)
 				dial = func() (net.Conn, error) {
 					d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}} //nolint:gosec // of a test
-					return d.DialContext(t.Context(), "tcp", at.Addr().String())
+					return d.DialContext(t.Context(), "tcp", at)
 				}
 			}
-			done := make(chan error, 1)
-			go func() { done <- server.Serve(l) }()
-			t.Cleanup(func() {
-				_ = server.Close()
-				if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-					t.Error(err)
-				}
-			})
+			start(t, s, l)
 			t.Run("requests", func(t *testing.T) { // ends before the server
 				for name, row := range refused() {
 					t.Run(name, func(t *testing.T) {
@@ -174,7 +150,7 @@ func TestDrainMakesRoom(t *testing.T) {
 // TestIdleIsClosedAtOnce: a server that stops does not wait for the clients of idle connections.
 func TestIdleIsClosedAtOnce(t *testing.T) {
 	const idle = 20
-	var start time.Time
+	var stops time.Time
 	t.Run("server", func(server *testing.T) {
 		dial, bound := visitors(server, idle, &fake{})
 		at := dial().RemoteAddr().String()
@@ -187,9 +163,9 @@ func TestIdleIsClosedAtOnce(t *testing.T) {
 			(&visitor{c, bufio.NewReader(c)}).check(t)
 			rests(t, bound, i+1)
 		}
-		start = time.Now()
+		stops = time.Now()
 	})
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(stops); took > 10*time.Second {
 		t.Errorf("it took %v to stop with %d idle connections", took, idle)
 	}
 }

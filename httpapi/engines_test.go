@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/regiond/regiond/httpapi"
@@ -40,10 +39,7 @@ func both(t *testing.T, sent []byte) (standard, fast outcome) {
 		}}
 		o := options(f)
 		o.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
-		h, err := httpapi.NewData(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := handler(t, o)
 		var out outcome
 		out.answers = exchange(serve(h), "192.0.2.1:1234", bytes.NewReader(sent), bytes.HasPrefix(sent, []byte("HEAD ")))
 		for i, r := range f.seen {
@@ -242,33 +238,6 @@ func TestEnginesAgree(t *testing.T) {
 		standard, fast := both(t, []byte(sent))
 		if judge(t, []byte(sent), standard, fast) {
 			t.Logf("only net/http accepts %.100q", sent)
-		}
-	}
-}
-
-// TestPieces: what arrives byte by byte is answered as what arrives at once.
-func TestPieces(t *testing.T) {
-	if onFasthttp {
-		t.Skip("it was fasthttp's the first time")
-	}
-	for _, sent := range honest() {
-		o := options(&fake{})
-		o.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
-		h, err := httpapi.NewData(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := plain.New(h, slog.New(slog.DiscardHandler))
-		head := strings.HasPrefix(sent, "HEAD ")
-		whole := exchange(s, "192.0.2.1:1234", strings.NewReader(sent), head)
-		pieces := exchange(s, "192.0.2.1:1234", iotest.OneByteReader(strings.NewReader(sent)), head)
-		if len(whole) != len(pieces) {
-			t.Fatalf("%.200q has %d answers, and %d byte by byte: %+v", sent, len(whole), len(pieces), pieces)
-		}
-		for i := range whole {
-			if whole[i].status != pieces[i].status {
-				t.Errorf("%.200q, answer %d: %+v, and byte by byte %+v", sent, i, whole[i], pieces[i])
-			}
 		}
 	}
 }

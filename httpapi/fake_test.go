@@ -246,14 +246,7 @@ func with(s *httpapi.Settings) func() *httpapi.Settings {
 	return func() *httpapi.Settings { return s }
 }
 
-func data(t testing.TB, o httpapi.Options) http.Handler {
-	t.Helper()
-	h, err := httpapi.NewData(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
-}
+func data(t testing.TB, o httpapi.Options) http.Handler { return handler(t, o) }
 
 func admin(t testing.TB, o httpapi.Options) http.Handler {
 	t.Helper()

@@ -335,11 +335,3 @@ func TestOnTheWire(t *testing.T) {
 		})
 	}
 }
-
-func TestServerHasEveryLimit(t *testing.T) {
-	s := httpapi.NewServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler), nil)
-	if s.ReadHeaderTimeout != 2*time.Second || s.ReadTimeout != 5*time.Second || s.WriteTimeout != 5*time.Second ||
-		s.IdleTimeout != time.Minute || s.MaxHeaderBytes != 16<<10 || s.ErrorLog == nil || s.Protocols.UnencryptedHTTP2() {
-		t.Errorf("%+v", s)
-	}
-}

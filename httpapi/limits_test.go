@@ -138,10 +138,7 @@ func TestLimitsOfAConnection(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o := options(&fake{})
 					o.Settings = with(&httpapi.Settings{ForwardAuth: forwardAuth()})
-					h, err := httpapi.NewData(o)
-					if err != nil {
-						t.Fatal(err)
-					}
+					h := handler(t, o)
 					ours, theirs := net.Pipe()
 					served := make(chan struct{})
 					go func() {
@@ -199,10 +196,7 @@ func TestRefusedAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, err := httpapi.NewData(options(&fake{}))
-				if err != nil {
-					t.Fatal(err)
-				}
+				h := handler(t, options(&fake{}))
 				ours, theirs := net.Pipe()
 				c := &slowClient{Conn: ours, start: time.Now()}
 				go c.read()

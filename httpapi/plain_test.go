@@ -183,10 +183,7 @@ func (s *short) Accept() (net.Conn, error) {
 
 // TestShortOfDescriptors: a server that cannot accept a connection for now goes on.
 func TestShortOfDescriptors(t *testing.T) {
-	h, err := httpapi.NewData(options(&fake{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := handler(t, options(&fake{}))
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -211,10 +208,7 @@ func TestShortOfDescriptors(t *testing.T) {
 
 // A server that was told to stop before it has begun does not begin.
 func TestStoppedBeforeItServes(t *testing.T) {
-	h, err := httpapi.NewData(options(&fake{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := handler(t, options(&fake{}))
 	for name, stop := range map[string]func(*plain.Server) error{
 		"shutdown": func(s *plain.Server) error { return s.Shutdown(t.Context()) },
 		"close":    (*plain.Server).Close,
@@ -239,10 +233,7 @@ func TestStoppedBeforeItServes(t *testing.T) {
 
 // TestPlainPanic: a panic that no call answers is no success.
 func TestPlainPanic(t *testing.T) {
-	h, err := httpapi.NewData(options(&fake{decide: func(context.Context, quota.Request) (quota.Decision, error) { panic(http.ErrAbortHandler) }}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := handler(t, options(&fake{decide: func(context.Context, quota.Request) (quota.Decision, error) { panic(http.ErrAbortHandler) }}))
 	answers := exchange(plain.New(h, slog.New(slog.DiscardHandler)), "192.0.2.1:1", strings.NewReader(sized("", jsonCheck)), false)
 	if len(answers) != 1 || answers[0].status != http.StatusInternalServerError {
 		t.Errorf("%+v", answers)

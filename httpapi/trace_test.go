@@ -2,9 +2,7 @@ package httpapi_test
 
 import (
 	"context"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.opentelemetry.io/otel/codes"
@@ -164,16 +162,6 @@ func TestDecisionIDs(t *testing.T) {
 		{false, false, traceparent, theirs},
 		{false, false, traceparent + "-more-of-a-later-version", mine},
 		{false, false, "nonsense", mine},
-		{false, false, strings.ToUpper(traceparent), mine},
-		{false, false, strings.Replace(traceparent, "-", "_", 2), mine},
-		{false, false, "00-00000000000000000000000000000000-00f067aa0ba902b7-01", mine},
-		{false, false, "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01", mine},
-		{false, false, "ff" + traceparent[2:], mine},
-		{false, false, "0A" + traceparent[2:], mine},
-		{false, false, "cc" + traceparent[2:], theirs},
-		{false, false, "cc" + traceparent[2:] + "-more", theirs},
-		{false, false, "cc" + traceparent[2:] + ".more", mine},
-		{false, false, traceparent[:len(traceparent)-1] + "x", mine},
 		{false, false, traceparent + "\n" + traceparent, mine},
 		{true, false, traceparent + "\n" + traceparent, ""},
 		{true, false, "ff" + traceparent[2:], ""},
@@ -213,27 +201,5 @@ func TestDecisionIDs(t *testing.T) {
 				t.Errorf("%s %+v: header field %q, want %s\n%s", call, row, got.field("X-Regiond-Decision-Id"), want, got.body)
 			}
 		}
-	}
-}
-
-// TestNewIDs: no two decisions have one id, however many are made at once.
-func TestNewIDs(t *testing.T) {
-	const makers, each = 4, 25_000
-	made := make([][]quota.DecisionID, makers)
-	var all sync.WaitGroup
-	for m := range made {
-		all.Go(func() {
-			for range each {
-				made[m] = append(made[m], httpapi.NewID())
-			}
-		})
-	}
-	all.Wait()
-	seen := map[quota.DecisionID]bool{{}: true}
-	for _, id := range slices.Concat(made...) {
-		seen[id] = true
-	}
-	if len(seen) != makers*each+1 {
-		t.Errorf("%d ids of %d differ, and from zero", len(seen)-1, makers*each)
 	}
 }

@@ -4,20 +4,14 @@ package httpapi_test
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/metric/noop"
-
 	"github.com/regiond/regiond/httpapi"
-	"github.com/regiond/regiond/httpapi/conn"
-	"github.com/regiond/regiond/httpapi/plain"
 )
 
 // TestLateRequestsAreTurnedAway: time counts from when the last byte of a request arrived, also before its connection was
@@ -26,18 +20,8 @@ func TestLateRequestsAreTurnedAway(t *testing.T) {
 	f := &fake{}
 	o := options(f)
 	o.Deadline, o.Settings = 500*time.Millisecond, func() *httpapi.Settings { return &httpapi.Settings{ForwardAuth: forwardAuth()} }
-	h, err := httpapi.NewData(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bound, err := conn.New("http", 100, noop.Meter{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := handler(t, o)
+	l, bound := bounded(t, 100)
 	const forwarded = "X-Tenant: a\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Uri: /x\r\nX-Original-Method: GET\r\nX-Original-Uri: /x\r\n"
 	const body = `{"tenant":"a"}`
 	rows := []struct {
@@ -51,6 +35,7 @@ func TestLateRequestsAreTurnedAway(t *testing.T) {
 	}
 	clients := make([]net.Conn, len(rows))
 	for i, row := range rows {
+		var err error
 		clients[i], err = net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -63,21 +48,7 @@ func TestLateRequestsAreTurnedAway(t *testing.T) {
 	}
 	time.Sleep(600 * time.Millisecond) // is what the requests wait, not what the test does
 
-	var s interface {
-		Serve(l net.Listener) error
-		Close() error
-	} = httpapi.NewServer(h, slog.New(slog.DiscardHandler), bound)
-	if onFasthttp {
-		s = plain.New(h, slog.New(slog.DiscardHandler))
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(bound.Listen(l)) }()
-	defer func() {
-		_ = s.Close()
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	}()
+	start(t, engine(h, bound), l)
 	for i, row := range rows {
 		in := bufio.NewReader(clients[i])
 		res, err := http.ReadResponse(in, nil)
