@@ -1,5 +1,12 @@
 // Package daemon is regiond as `serve` runs it: what a topology describes for one
 // region, bound, run and released.
+//
+//	daemon.go       the parts of a process, and its listeners
+//	run.go          how they start and stop; signals
+//	config.go       what is read of a topology and its files; tls.go its certificates
+//	reload.go       how another is put in force; watch.go notices that there is one
+//	replication.go  what connects it with other processes; replication_metrics.go shows that
+//	status.go       GET /v1/regions and /readyz; page.go what the page shows
 package daemon
 
 import (
