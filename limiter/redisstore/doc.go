@@ -4,7 +4,7 @@
 //
 // A charge is sent once: only replies that mean "not executed" are followed by another
 // attempt. Checks share script calls, and those that Redis will not come to in time are shed;
-// a busy Redis is told from one that is away. What becomes of a check then limiter decides.
+// a busy Redis is not taken for one that is away. What then becomes of a check is up to limiter.
 //
 //	store.go     Options, Store: which servers there are, probes, resets
 //	cluster.go   the primaries of a cluster, and slots on their way

@@ -274,7 +274,7 @@ func classify(err error) *store.Error {
 // probe asks for all that a decision needs. A server that is slow to answer stays in use,
 // and one that was away is not used again until it answers in time.
 func (n *node) probe(ctx context.Context) {
-	heard := n.queue.lastHeard()
+	before := n.queue.lastAnswered()
 	err := n.write(ctx)
 	if err == nil {
 		err = n.load(ctx)
@@ -287,7 +287,7 @@ func (n *node) probe(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled): // stopping
 	case err != nil && (failed.Reason == quota.ReasonOverloaded || failed.Reason == quota.ReasonRedisTimeout &&
-		(n.queue.lastHeard() != heard || n.queue.patience > dialTimeout)):
+		(n.queue.lastAnswered() != before || n.queue.patience > dialTimeout)):
 		// It was not asked, answers others, or has more time than a probe.
 	case err != nil:
 		n.lose(failed)

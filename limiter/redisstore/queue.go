@@ -411,7 +411,7 @@ func (q *queue) settle(b *batch, endedUS int64) bool {
 	}
 	q.remove(b)
 	if b.answered() {
-		q.hear()
+		q.noteAnswer()
 	}
 	took := now.Sub(b.sent)
 	q.trip = min(took, q.trip+(took-q.trip)/4)

@@ -25,11 +25,11 @@ type watchdog struct {
 	dead     func(why *store.Error)
 
 	// The others belong to the queue's lock.
-	watching bool
-	heard    time.Time // when the server answered last, whatever it was
-	owing    time.Time // since when it owes an answer; zero: it does not
-	pinging  bool      // a PING is under way
-	pings    int       // that were answered
+	watching   bool
+	answeredAt time.Time // when the server answered last, whatever it was
+	owing      time.Time // since when it owes an answer; zero: it does not
+	pinging    bool      // a PING is under way
+	pings      int       // that were answered
 }
 
 const (
@@ -107,18 +107,18 @@ func (q *queue) watchOver() {
 	}
 }
 
-// hear notes that the server has answered. What is still under way it owes from now on.
-func (q *queue) hear() {
-	q.heard, q.owing = time.Now(), time.Time{}
+// noteAnswer notes that the server has answered. What is still under way it owes from now on.
+func (q *queue) noteAnswer() {
+	q.answeredAt, q.owing = time.Now(), time.Time{}
 	if len(q.underway) > 0 {
-		q.owing = q.heard
+		q.owing = q.answeredAt
 	}
 }
 
-func (q *queue) lastHeard() time.Time {
+func (q *queue) lastAnswered() time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.heard
+	return q.answeredAt
 }
 
 // look is one tick, after the server was quiet for so long. It returns why the server is
@@ -167,7 +167,7 @@ func (q *queue) pingOnce() {
 	q.mu.Lock()
 	if q.pinging = false; err == nil {
 		q.pings++
-		q.hear()
+		q.noteAnswer()
 	}
 	q.mu.Unlock()
 	if e := classify(err); err != nil && (e.Reason == quota.ReasonRedisDown || e.Reason == quota.ReasonRedisRefused) {
