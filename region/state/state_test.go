@@ -346,3 +346,54 @@ func TestStoreThatCannotBeRead(t *testing.T) {
 		}
 	})
 }
+
+// A process that exchanges usage with none notices losses and the clock too, puts no topology in force, and is nobody's
+// sibling.
+func TestAlone(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		one, run := s.join("one")
+		if err := one.Adopt(context.Background(), file(1, 1, 1)); err != nil {
+			t.Fatal(err)
+		}
+		defer run()()
+		began, losses := time.Now(), 0
+		of, _ := clock.New(clock.Options{})
+		alone := state.New(state.Options{
+			Members: members.New(quota.Process{Region: "a", Instance: "two", Boot: 7}), Eval: s.eval, Clock: of, Alone: true,
+			Now: func() time.Duration { return time.Since(began) }, OnLoss: func() { losses++ }, Logger: slog.New(slog.DiscardHandler),
+		})
+		for range 3 {
+			alone.Turn(context.Background())
+			time.Sleep(state.TurnEvery)
+		}
+		if got := s.tables["one"].Siblings(); len(got) > 0 || losses > 0 || !of.Reading().Valid || alone.Store() != one.Store() {
+			t.Errorf("siblings %v, %d losses, a reading %+v, the epoch %v", got, losses, of.Reading(), alone.Store())
+		}
+		s.redis.FlushAll()
+		alone.Turn(context.Background())
+		if fields, _ := s.redis.HKeys(state.Key); losses != 1 || !slices.Equal(fields, []string{"alone:7:two", "epoch"}) {
+			t.Errorf("%d losses, and the hash has %q", losses, fields)
+		}
+		alone.Leave()
+	})
+}
+
+// Without a Redis the state is of this process alone, and the clock that of the store in memory.
+func TestInMemory(t *testing.T) {
+	us := int64(1_790_000_000_000_000)
+	of, _ := clock.New(clock.Options{Now: func() time.Duration { return time.Second }})
+	st := state.New(state.Options{
+		Members: members.New(quota.Process{Region: "a", Instance: "one", Boot: 1}), TimeUS: func() int64 { return us }, Clock: of,
+		Now: func() time.Duration { return time.Second }, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err := st.Adopt(context.Background(), file(1, 1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	before := st.Store()
+	st.Lose()
+	st.Turn(context.Background())
+	if got := of.Reading(); got.NowUS != us || before.Epoch == 0 || st.Store() != before || st.Snapshot().Topology.Revision != 1 {
+		t.Errorf("the time is %+v, the epoch was %v and is %v, in force is %+v", got, before, st.Store(), st.Snapshot().Topology)
+	}
+	st.Leave()
+}
