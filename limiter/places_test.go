@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/store"
@@ -47,6 +48,49 @@ func TestOverflowAdmitsUpToMost(t *testing.T) {
 			t.Errorf("%s: admitted %v with %d live, want %v with %d", row.why, got, o.size(), row.want, row.live)
 		}
 	}
+}
+
+// TestPlacesOutliveASteppedClock: a step of the host's wall clock frees no place, and keeps none.
+func TestPlacesOutliveASteppedClock(t *testing.T) {
+	for _, step := range []time.Duration{0, time.Hour, -time.Hour} {
+		now := time.Now()
+		l, err := New(Options{
+			Store: memstore.New(memstore.Options{}), Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now },
+			Config: Config{
+				Policies: []quota.Policy{{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 50, Window: time.Minute}}, EnforcePercent: -1}},
+				Default:  &quota.Tenant{Policy: "standard"}, MaxUnknown: 1,
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Check(t.Context(), quota.Request{Tenant: "first", Cost: 1}); err != nil {
+			t.Fatal(err)
+		}
+		now = stepped(t, now, step)
+		for _, row := range []struct {
+			pass time.Duration // since the row before
+			free bool
+		}{{time.Minute, false}, {3 * time.Minute, true}} {
+			now = now.Add(row.pass)
+			if free := l.overflow.admit([]string{"second"}, 0, false); free != row.free {
+				t.Errorf("%v later, the clock stepped by %v: room for a second is %v, want %v", row.pass, step, free, row.free)
+			}
+		}
+	}
+}
+
+// stepped is a moment at which the host's wall clock was set on or back, in whole seconds:
+// a time.Time holds its reading beside that of the monotonic clock, which goes on.
+func stepped(t *testing.T, at time.Time, by time.Duration) time.Time {
+	t.Helper()
+	now := at
+	// The first word: a flag, 33 bits of seconds and 30 of nanoseconds, of the wall clock.
+	*(*uint64)(unsafe.Pointer(&now)) += uint64(by/time.Second) << 30
+	if now.UnixMicro()-at.UnixMicro() != by.Microseconds() || now.Sub(at) != 0 {
+		t.Fatalf("%v was stepped by %v to %v, %v later", at, by, now, now.Sub(at))
+	}
+	return now
 }
 
 // BenchmarkValues is what max_values adds to each key of a check that counts by a dimension.
