@@ -187,12 +187,19 @@ func TestRefusedAtOnce(t *testing.T) {
 		answers string
 		detail  string
 	}{
-		"LF in a field":         {[]string{"GET / HTTP/1.1\r\nHost: h\r\nX: y\nZ: z\r\n\r\n"}, "400", lf},
-		"empty lines of LF":     {[]string{"\n", "\n\n" + check}, "200", `"allowed":true`},
-		"LF in a field, behind": {[]string{check + "GET / HTTP/1.1\r\nHost: h\r\nX: y\nZ: z\r\n\r\n"}, "200 400", lf},
-		"HTTP/2":                {[]string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, "400", "`grpc` of the region"},
-		"TLS":                   {[]string{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"}, "400", tls},
-		"TLS in pieces":         {[]string{"\x16", "\x03\x01"}, "400", tls},
+		"LF":                      {[]string{strings.ReplaceAll(check, "\r\n", "\n")}, "400", lf},
+		"LF in pieces":            {[]string{"GET / HTTP/1.1\r", "\nHost: h\r\n", "X: y", "\n"}, "400", lf},
+		"LF at the end":           {[]string{"GET / HTTP/1.1\r\nHost: h\r\n\n"}, "400", lf},
+		"LF after the first line": {[]string{"GET / HTTP/1.1\nHost: h\r\n\r\n"}, "400", lf},
+		"LF before the last line": {[]string{"GET / HTTP/1.1\r\nHost: h\n\r\n"}, "400", lf},
+		"LF in a field":           {[]string{"GET / HTTP/1.1\r\nHost: h\r\nX: y\nZ: z\r\n\r\n"}, "400", lf},
+		"empty lines of LF":       {[]string{"\n", "\n\n" + check}, "200", `"allowed":true`},
+		"LF in a body":            {[]string{sized("", "{\n\n\"tenant\":\"a\"\n}"), check}, "200 200", `"allowed":true`},
+		"LF, the second":          {[]string{check, strings.ReplaceAll(check, "\r\n", "\n")}, "200 400", lf},
+		"LF in a field, behind":   {[]string{check + "GET / HTTP/1.1\r\nHost: h\r\nX: y\nZ: z\r\n\r\n"}, "200 400", lf},
+		"HTTP/2":                  {[]string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, "400", "`grpc` of the region"},
+		"TLS":                     {[]string{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"}, "400", tls},
+		"TLS in pieces":           {[]string{"\x16", "\x03\x01"}, "400", tls},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

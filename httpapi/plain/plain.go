@@ -62,6 +62,9 @@ func New(h *httpapi.Handler, log *slog.Logger) *Server {
 			return http.StatusContinue
 		},
 		ConnState: func(c net.Conn, state fasthttp.ConnState) {
+			if w, ok := c.(*watched); ok {
+				w.header.enter(state)
+			}
 			conn.Of(c).Enter(http.ConnState(state)) // the same states
 		},
 		Logger: slog.NewLogLogger(httpapi.NewLogLimit().Handler(log.Handler()), slog.LevelWarn),
@@ -107,7 +110,7 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // ServeConn answers the requests of one connection, as Serve does.
-func (s *Server) ServeConn(c net.Conn) error { return s.fast.ServeConn(&watched{Conn: c}) }
+func (s *Server) ServeConn(c net.Conn) error { return s.fast.ServeConn(watch(c)) }
 
 // Shutdown closes the listener and idle connections, and waits for the others until ctx
 // ends or Close is called.

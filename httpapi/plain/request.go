@@ -77,7 +77,7 @@ func read(ctx *fasthttp.RequestCtx) (r *httpapi.Request, status int, detail stri
 		text, raw, _ = bytes.Cut(raw, []byte("\n"))
 		text, ok := bytes.CutSuffix(text, []byte("\r"))
 		if !ok {
-			return nil, http.StatusBadRequest, "A line of the header ends with LF alone; lines end with CR and LF."
+			return nil, http.StatusBadRequest, string(bareLF)
 		}
 		if len(text) == 0 {
 			break
