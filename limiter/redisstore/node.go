@@ -90,7 +90,7 @@ func (n *node) send(ctx context.Context, calls []store.Call, verdicts []store.Ve
 // fault returns err if it counts as a failure of the server, and nil for an error of a
 // single partition, of a slot that is being migrated, or of a call that was not sent.
 func fault(err error) *store.Error {
-	if e := (*store.Error)(nil); errors.As(err, &e) && !errors.Is(e, errMoving) && e.Reason != quota.ReasonOverloaded {
+	if e, ok := errors.AsType[*store.Error](err); ok && !errors.Is(e, errMoving) && e.Reason != quota.ReasonOverloaded {
 		return e
 	}
 	return nil

@@ -45,7 +45,9 @@ type queue struct {
 	singles  int           // how many of those these are,
 	first    float64       // and their weight
 	underway []*batch
-	flushers int
+	flushers int           // that are about a call,
+	resting  int           // and those that wait for the next
+	wake     chan bool     // has an element for each that was called from its rest; false: it ends
 	fastest  time.Duration // the fastest call since the last probe; 0: there was none
 }
 
@@ -54,7 +56,7 @@ type sendFunc = func(ctx context.Context, calls []store.Call, verdicts []store.V
 
 func newQueue(budget, deadAfter time.Duration, send sendFunc, ping func(context.Context) error, dead func(*store.Error)) *queue {
 	return &queue{
-		budget: budget, send: send, price: price{cost: weightCost, call: callWeight},
+		budget: budget, send: send, price: price{cost: weightCost, call: callWeight}, wake: make(chan bool, manyFlushers),
 		watchdog: watchdog{patience: max(budget, deadAfter), ping: ping, dead: dead},
 	}
 }
@@ -119,8 +121,11 @@ func (b *batch) storeUS() int64 {
 // answered is whether the server answered any of the calls, an error included.
 func (b *batch) answered() bool {
 	return slices.ContainsFunc(b.verdicts, func(v store.Verdict) bool {
-		reply := redis.Error(nil)
-		return v.StoreUS > 0 || errors.As(v.Err, &reply)
+		if v.StoreUS > 0 {
+			return true
+		}
+		_, replied := errors.AsType[redis.Error](v.Err)
+		return replied
 	})
 }
 
@@ -225,7 +230,26 @@ func (q *queue) startFlusher() {
 		return
 	}
 	q.flushers++
-	go q.flush(&batch{})
+	if q.resting == 0 {
+		go q.flusher()
+		return
+	}
+	q.resting--
+	q.wake <- true
+}
+
+// rest has a flusher wait for the next call. While nobody asks, the watchdog is not there to end it.
+func (q *queue) rest() {
+	q.flushers, q.resting = q.flushers-1, q.resting+1
+	if !q.watching {
+		q.endResting()
+	}
+}
+
+func (q *queue) endResting() {
+	for ; q.resting > 0; q.resting-- {
+		q.wake <- false
+	}
 }
 
 // admit sheds the calls of a job that Redis will not come to in time, and reports whether
@@ -271,12 +295,19 @@ func (j *job) shed(from int, why error) {
 	j.end = from
 }
 
-// flush sends batches until nothing waits.
-func (q *queue) flush(b *batch) {
+// flusher flushes, and rests between. Its stack, which a call makes grow, and its batch are used again.
+func (q *queue) flusher() {
+	b := &batch{}
+	for q.flush(b) && <-q.wake {
+	}
+}
+
+// flush sends batches until nothing waits. It is false if its call was given up: the flusher ends.
+func (q *queue) flush(b *batch) bool {
 	for {
 		runtime.Gosched() // callers that are about to submit may still come along
 		if !q.take(b) {
-			return
+			return true
 		}
 		ctx, span := q.spans.start(context.Background(), b)
 		ended := q.send(ctx, b.calls, b.verdicts)
@@ -285,7 +316,7 @@ func (q *queue) flush(b *batch) {
 			span.End()
 		}
 		if !q.settle(b, ended) {
-			return
+			return false
 		}
 	}
 }
@@ -323,14 +354,14 @@ func (q *queue) room() float64 {
 }
 
 // take fills a batch from the waiting jobs, each in its turn with its share of two calls:
-// while one is under way, the other half of the jobs is in the next. False ends the flusher.
+// while one is under way, the other half of the jobs is in the next. False has the flusher rest.
 func (q *queue) take(b *batch) bool {
 	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	room := q.room()
 	if room == 0 || q.flushers > fewFlushers && !q.worthMore() {
-		q.flushers--
+		q.rest()
 		return false
 	}
 	turn := 2 * room / float64(max(1, len(q.waiting)))
@@ -358,7 +389,7 @@ func (q *queue) take(b *batch) bool {
 	}
 	q.waiting = slices.Delete(q.waiting, 0, taken)
 	if len(b.parts) == 0 {
-		q.flushers--
+		q.rest()
 		return false
 	}
 	b.verdicts = store.Blank(b.verdicts, len(b.calls))

@@ -293,9 +293,19 @@ func (r *reader) atLeast(least int64) (n int64) {
 	return n
 }
 
+func (r *reader) counter() quota.Counter {
+	return quota.Counter{Generation: r.number(), Bucket: r.number(), Units: r.number()}
+}
+
 // parseVerdict reads the reply to a call. The slice that v had for its limits is used again.
 func parseVerdict(r *reader, c *store.Call, v *store.Verdict) {
 	*v = store.Verdict{Limits: v.Limits[:0]}
+	if len(r.parts) > 0 {
+		if _, ok := r.parts[0].(int64); ok {
+			parseAdmission(r, c, v)
+			return
+		}
+	}
 	switch outcome := r.text(); outcome {
 	case "a", "d", "l":
 		v.Outcome = outcome[0]
@@ -315,6 +325,23 @@ func parseVerdict(r *reader, c *store.Call, v *store.Verdict) {
 	}
 }
 
+// parseAdmission reads an admission by quick.lua, which says of no limit what the caller knows.
+func parseAdmission(r *reader, c *store.Call, v *store.Verdict) {
+	limits := c.Plan.Limits
+	v.Outcome, v.Limits = store.Admitted, slices.Grow(v.Limits, len(limits))[:len(limits)]
+	r.bad = !common(c)
+	for i, limit := range limits {
+		l, kind := &v.Limits[i], kindOf(limit, c.Bounds != nil)
+		*l = store.LimitVerdict{Remaining: r.number(), ResetUS: limit.WindowUS()}
+		if kind != 'r' {
+			l.Counter = r.counter()
+		}
+		if kind == 'b' {
+			l.Bounded = r.number()
+		}
+	}
+}
+
 // parseLimits reads the numbers of n limits. The kind of each says which it has.
 func parseLimits(r *reader, n int, kind func(i int) byte, v *store.Verdict) {
 	v.Limits = slices.Grow(v.Limits, n)[:n]
@@ -331,7 +358,7 @@ func parseLimits(r *reader, n int, kind func(i int) byte, v *store.Verdict) {
 		if !lost {
 			l.Over = r.number()
 		}
-		l.Counter = quota.Counter{Generation: r.number(), Bucket: r.number(), Units: r.number()}
+		l.Counter = r.counter()
 		if kind == 'b' && !lost {
 			l.Bounded = r.number()
 		}

@@ -55,7 +55,7 @@ func FuzzReplies(f *testing.F) {
 	for _, seed := range []string{
 		admitted + "|" + admitted, "d|0|999|999|1|0|60000|0|0|0|0|x", "x|e|WRONGTYPE Operation against a key", "l|17|3|1|l|0|0|0",
 		"m|2 0 1000 4 0 60000 0 0 0 0 !0:a:3:1000000:3:r 1:b:5:60000000:5:g|m|2 0 1000 !0:z:9:1:1:r", "m|2 0 1000 !0:a:3:0:3:r|x",
-		"m|2 0 1000|m|2 0 1000 4 0 60000 0 0 0 0 9 9", admitted + "|x|x", admitted, "a|nan|0|inf|x", "a|nil|x", "a|-1|0|1000", "|x", "7|x",
+		"m|2 0 1000|m|2 0 1000 4 0 60000 0 0 0 0 9 9", admitted + "|x|x", admitted, "a|nan|0|inf|x", "a|nil|x", "a|-1|0|1000", "|x", "7|x", "2|4|17|3|1|" + admitted,
 	} {
 		f.Add(replyHead + "|" + seed)
 	}
@@ -96,6 +96,7 @@ func FuzzReplies(f *testing.F) {
 // A verdict has all of its plan and no more.
 func TestReplies(t *testing.T) {
 	limits := []store.LimitVerdict{{Remaining: 2, ResetUS: 1e6}, {Remaining: 4, WaitUS: -1, ResetUS: 6e7, Over: 9, Counter: quota.Counter{Generation: 17, Bucket: 3, Units: 1}}}
+	common := []store.LimitVerdict{{Remaining: 2, ResetUS: 1e6}, {Remaining: 4, ResetUS: 6e7, Counter: limits[1].Counter}}
 	for _, row := range []struct {
 		parts string
 		want  byte // 0 for an error
@@ -108,6 +109,10 @@ func TestReplies(t *testing.T) {
 		{"a|-2|0|1000000|4|-1|60000000|9|17|3|1", 0},
 		{"a|2|0|1000000|4|-2|60000000|9|17|3|1", 0},
 		{"a|2|0|1000000|4|-1|60000000|9|17 3|1", 0},
+		{"2|4|17|3|1", store.Admitted},
+		{"2|4|17|3", 0},
+		{"2|4|17|3|1|4", 0},
+		{"2|-4|17|3|1", 0},
 		{"o|2", 0},
 		{"b|2|0|1000000|4|-1|60000000|9|17|3|1", 0},
 		{"x", store.Reused},
@@ -117,8 +122,12 @@ func TestReplies(t *testing.T) {
 		if (err == nil) != (row.want != 0) || err == nil && v[0].Outcome != row.want {
 			t.Errorf("%s: %+v, %v", row.parts, v[0], err)
 		}
-		if row.want != 0 && row.want != store.Reused && !slices.Equal(v[0].Limits, limits) {
-			t.Errorf("%s: %+v, want %+v", row.parts, v[0].Limits, limits)
+		want := limits
+		if row.parts[0] == '2' {
+			want = common
+		}
+		if row.want != 0 && row.want != store.Reused && !slices.Equal(v[0].Limits, want) {
+			t.Errorf("%s: %+v, want %+v", row.parts, v[0].Limits, want)
 		}
 	}
 }

@@ -166,9 +166,18 @@ func New(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Decide implements Store. The budget covers the wait behind other calls. Several servers are
-// asked at the same time.
+// Decide implements Store. The budget covers the wait behind other calls.
 func (s *Store) Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+	if set, one := s.nodeSet.(single); one {
+		set.decide(ctx, calls, verdicts)
+	} else {
+		s.fanOut(ctx, calls, verdicts)
+	}
+	s.metrics.unknown.Add(ambiguous(verdicts))
+}
+
+// fanOut asks the servers of several calls at the same time.
+func (s *Store) fanOut(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
 	by := map[*node][]int{}
 	for i := range calls {
 		if n, err := s.nodeSet.of(ctx, calls[i].Keys[0]); err != nil {
@@ -193,13 +202,12 @@ func (s *Store) Decide(ctx context.Context, calls []store.Call, verdicts []store
 		})
 	}
 	wg.Wait()
-	s.metrics.unknown.Add(ambiguous(verdicts))
 }
 
 // ambiguous counts the calls that may have been charged without an answer.
 func ambiguous(verdicts []store.Verdict) (n int64) {
 	for i := range verdicts {
-		if e := (*store.Error)(nil); errors.As(verdicts[i].Err, &e) && e.Ambiguous {
+		if e, ok := errors.AsType[*store.Error](verdicts[i].Err); ok && e.Ambiguous {
 			n++
 		}
 	}

@@ -99,7 +99,9 @@ func (q *queue) watchOver() {
 		}
 		dead := q.look(now, quiet)
 		watching = q.jobs > 0 || len(q.underway) > 0 || now.Sub(q.sent) <= watchOn
-		q.watching = watching
+		if q.watching = watching; !watching {
+			q.endResting()
+		}
 		q.mu.Unlock()
 		if dead != nil {
 			q.dead(dead)

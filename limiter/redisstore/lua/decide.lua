@@ -17,7 +17,9 @@
 --       the record says of its limits, see record.go), where cost is
 --       '' the cost under each key, of which some may be equal, then the same; for 'l' then how many arguments follow:
 --       operations, see loans.lua, on the loans of the only limit.
--- Reply  'nonce TIME', then for each check an outcome and what belongs to it:
+-- Reply  'nonce TIME', then for each check either an admission by quick.lua: for each limit what remains, and for a global one
+--   generation, bucket and units of its counter, and for a bounded one what it may hold under its bound.
+--   Or an outcome and what belongs to it:
 --   'a' admitted, 'd' denied: for each limit what remains, wait (µs until the cost fits, 0 now, -1 not under this ceiling),
 --         reset (µs), and for a global one by how much the ceiling is exceeded, then generation, bucket and units of its
 --         counter (0, 0, 0 when there is none), and for a bounded one what it may hold under its bound

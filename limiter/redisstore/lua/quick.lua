@@ -119,8 +119,7 @@ local function quick(first, plan, ceilings)
     end
   end
   local counter = first + #plan
-  n, r = 0, r + 1
-  replies[r] = 'a'
+  n = 0
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]
     local size = call('RPUSH', key, inside[key] == false and NOW .. k.mark or NOW)
@@ -130,12 +129,10 @@ local function quick(first, plan, ceilings)
     for j = 1, #k do
       local l = k[j]
       if drop > 0 and memo and memo[j] then memo[j] = max(0, memo[j] - drop) end
-      n = n + 1
-      replies[r + 1], replies[r + 2], replies[r + 3] = rooms[n], 0, l.W
-      r = r + 3
+      n, r = n + 1, r + 1
+      replies[r] = rooms[n]
       if l.bucket then
-        counter, r = counter + 1, r + 1
-        replies[r] = 0
+        counter = counter + 1
         add_counter(KEYS[counter], l, 1, k.ttl)
         reply_counter(KEYS[counter])
         if l.bound then
