@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -252,6 +253,41 @@ func TestGoodInput(t *testing.T) {
 		r.ContentLength = -1
 		if got := serve(data(t, options(&fake{})), r); got.status != 200 {
 			t.Errorf("%q: %d: %s", row.header, got.status, got.body)
+		}
+	}
+}
+
+// TestBadRequestsAreCheap: a body that breaks rules, as large as one may be, takes at most 8 KiB of answer and 2,500
+// allocations, 25 for each check of a batch.
+func TestBadRequestsAreCheap(t *testing.T) {
+	h := data(t, options(&fake{}))
+	filled := func(begin, again, end string) string {
+		return begin + strings.Repeat(again, (httpapi.MaxBody-len(begin)-len(end))/len(again)) + end
+	}
+	for name, body := range map[string]string{
+		"members":      filled(`{`, `"":1,`, `"":1}`),
+		"long name":    filled(`{"`, `\u0001`, `":1}`),
+		"duplicates":   filled(`{"tenant":"a"`, `,"tenant":1`, `}`),
+		"dimensions":   filled(`{"tenant":"a","dimensions":{`, `"":1,`, `"":1}}`),
+		"nested":       filled(`{"x":`, `[`, ``),
+		"objects":      filled(`{"x":[`, `{"":{}},`, `1]}`),
+		"digits":       filled(`{"tenant":"a","cost":`, `9`, `}`),
+		"tenant":       filled(`{"tenant":"`, `\u0001`, `"}`),
+		"two values":   filled(`{"tenant":"a"}`, `{}`, ``),
+		"not UTF-8":    filled(`{"tenant":"`, "\xff", `"}`),
+		"numbers":      filled(`{"checks":[`, `1,`, `1]}`),
+		"empty checks": filled(`{"checks":[`, `{},`, `{}]}`),
+		"wrong checks": `{"checks":[` + strings.Repeat(`{"tenant":"a b","cost":0,"dimensions":{"X":"\u0001"}},`, 99) + `{}]}`,
+	} {
+		for _, target := range []string{"/v1/check", "/v1/check:batch"} {
+			var w *httptest.ResponseRecorder
+			allocations := testing.AllocsPerRun(5, func() {
+				w = httptest.NewRecorder()
+				h.ServeHTTP(w, request("POST", target, body))
+			})
+			if w.Body.Len() > 8<<10 || allocations > 2500 || !strings.Contains(w.Body.String(), `"status":400`) {
+				t.Errorf("%s to %s: %.0f allocations and %d bytes: %.200s", name, target, allocations, w.Body.Len(), w.Body)
+			}
 		}
 	}
 }

@@ -43,7 +43,11 @@ type (
 		Cost       cost       `json:"cost"`
 	}
 	batch struct {
-		Checks []jsontext.Value `json:"checks"`
+		Checks checks `json:"checks"`
+	}
+	checks struct {
+		first []jsontext.Value // MaxChecks at most
+		n     int
 	}
 	text       string
 	policy     text
@@ -109,6 +113,27 @@ func (c *cost) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. What is too much is counted, and takes no memory.
+func (c *checks) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if err := mustBe(d, '[', "an array of 1 to 100 checks"); err != nil {
+		return err
+	}
+	_, err := d.ReadToken()
+	for ; err == nil && d.PeekKind() != ']'; c.n++ {
+		if c.n >= MaxChecks {
+			err = d.SkipValue()
+			continue
+		}
+		var v jsontext.Value
+		v, err = d.ReadValue()
+		c.first = append(c.first, v.Clone())
+	}
+	if err == nil {
+		_, err = d.ReadToken()
+	}
+	return err
+}
+
 // Check reads a check. What is wrong with it has pointers that begin with base.
 func Check(body []byte, base string) (quota.Request, []quota.FieldError) {
 	c := check{Cost: 1}
@@ -140,12 +165,12 @@ func Batch(body []byte) ([]Item, []quota.FieldError) {
 	if wrong := decode(body, &b, "checks"); wrong != nil {
 		return nil, wrong
 	}
-	if n := len(b.Checks); n == 0 || n > MaxChecks {
+	if n := b.Checks.n; n == 0 || n > MaxChecks {
 		return nil, []quota.FieldError{{Pointer: "/checks", Detail: fmt.Sprintf("must have 1 to %d checks, has %d", MaxChecks, n)}}
 	}
-	items := make([]Item, len(b.Checks))
+	items := make([]Item, b.Checks.n)
 	for i := range items {
-		items[i].Request, items[i].Errs = Check(b.Checks[i], "/checks/"+strconv.Itoa(i))
+		items[i].Request, items[i].Errs = Check(b.Checks.first[i], "/checks/"+strconv.Itoa(i))
 	}
 	return items, nil
 }
@@ -177,10 +202,8 @@ func decode(body []byte, into any, members string) []quota.FieldError {
 		e.Detail = string(broken)
 	case errors.Is(err, json.ErrUnknownName):
 		e.Detail = "is not a member here; there are: " + members
-	case e.Pointer == "":
+	default: // all members have types of their own
 		e.Detail = "must be an object with the members " + members + ", is " + kindName(form.JSONKind)
-	default: // the only member that has a kind and no type of its own
-		e.Detail = "must be an array of 1 to 100 checks, is " + kindName(form.JSONKind)
 	}
 	return []quota.FieldError{e}
 }
