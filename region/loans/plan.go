@@ -22,7 +22,7 @@ type planned struct {
 // whole reports whether the store still has what it had of the loans in this epoch.
 func (t *Tender) whole(p *tended, v *store.Verdict) bool {
 	if p.book.Lost(v.StoreUS, &v.Loans.State) {
-		t.o.Lost()
+		t.o.Lost(min(p.at, v.StoreUS))
 		return false
 	}
 	return true

@@ -88,8 +88,8 @@ type Options struct {
 	Bound func(policy, limit string) (Bound, bool)
 	// Processes are the live processes of our region, ourselves included or not.
 	Processes func() []quota.Process
-	// Lost is called when the store has lost loans that it had shown.
-	Lost func()
+	// Lost is called when the store has lost loans that it had shown, last at a TIME of it.
+	Lost func(thereUS int64)
 	// Trip is how long a message to another region takes.
 	Trip func() time.Duration
 	// MaxActive and MaxTended are these constants where 0.

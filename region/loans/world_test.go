@@ -104,7 +104,7 @@ func (r *region) start() *node {
 			}
 			return all
 		},
-		Lost: func() { r.store.Epoch, r.store.Lost = r.store.Epoch+1, r.us() },
+		Lost: func(int64) { r.store.Epoch, r.store.Lost = r.store.Epoch+1, r.us() },
 		Trip: func() time.Duration { return w.delay }, Random: w.rng.Float64,
 		MaxActive: w.most, MaxTended: w.most,
 	})

@@ -52,18 +52,22 @@ func due(loss bool, step time.Duration) renewal {
 // sibling watched the store before this process started, GoneAfter at most; and from a loss
 // or a step of the clock until a turn has renewed the epoch.
 func (s *State) Store() loan.Store {
-	if s.losses.Load() != s.told.Load() {
+	of := *s.inForce.Load()
+	if s.missing.Load() > of.Lost {
 		return loan.Store{}
 	}
-	return *s.inForce.Load()
+	return of
 }
 
-// Lose reports that the region's store has lost data: a new epoch begins now.
-func (s *State) Lose() {
-	if s.o.Eval == nil {
+// Lose reports that the region's store has lost data that it had at a TIME: a new epoch begins now, unless one has begun as
+// lost since. Then all that was there before has aged before anything is open again, so that one loss makes one epoch,
+// however late each of many partitions finds that it was hit.
+func (s *State) Lose(thereUS int64) {
+	if s.o.Eval == nil || thereUS <= s.inForce.Load().Lost {
 		return // what is in memory ends with the process
 	}
-	s.losses.Add(1)
+	for had := s.missing.Load(); thereUS > had && !s.missing.CompareAndSwap(had, thereUS); had = s.missing.Load() {
+	}
 	signal.Send(s.turns)
 }
 
@@ -77,9 +81,9 @@ func (s *State) withhold() bool {
 }
 
 // args are what a turn tells the script: the epoch as known, its successor, and whether
-// that is due.
-func (e *epoch) args(lose bool) (known, next, renew string) {
-	if lose {
+// that is due. missing is that of State.
+func (e *epoch) args(missing int64) (known, next, renew string) {
+	if missing > e.store.Lost {
 		e.renew = lost
 	}
 	if e.store.Epoch != 0 {
@@ -91,9 +95,9 @@ func (e *epoch) args(lose bool) (known, next, renew string) {
 	return known, strconv.FormatUint(uint64(e.proposed), 10), []string{keep: "", another: "another", lost: "lost"}[e.renew]
 }
 
-// read takes in the epoch that a turn has found, and what the other processes of the region show. before is TIME in the
+// read takes in the epoch that a turn has found, and what the other processes of the region show. passed is the time since the
 // turn before. Then renew says what is still to be done.
-func (e *epoch) read(r *reply, before int64, at time.Duration, others []members.Store) error {
+func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store) error {
 	var now loan.Store
 	if _, err := fmt.Sscanf(r.epoch, "%d %d", &now.Epoch, &now.Lost); err != nil || now.Epoch == 0 {
 		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, r.epoch)
@@ -109,8 +113,9 @@ func (e *epoch) read(r *reply, before int64, at time.Duration, others []members.
 	if first {
 		e.since = max(at, 1)
 	}
+	// By another process, or the script, since the turn before. Another server may have taken over, so TIME then is no measure.
+	noted := now.Lost != e.store.Lost && now.Lost <= r.us && now.Lost > r.us-passed.Microseconds()
 	e.store = now
-	noted := now.Lost > before // by another process, or the script
 	switch e.renew = max(e.renew, due(r.lost && !noted, r.step)); {
 	case e.renew != keep || e.confirmed:
 	case e.watched(others):

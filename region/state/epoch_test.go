@@ -25,15 +25,40 @@ func TestEpoch(t *testing.T) {
 			time.Sleep(time.Minute)
 			s.away.Store(false)
 		}, false, false},
-		{"a loss that is reported", func(_ *shared, one *state.State, _ func()) { one.Lose() }, true, true},
+		{"a loss that is reported", func(_ *shared, one *state.State, _ func()) { one.Lose(time.Now().UnixMicro()) }, true, true},
 		{"a loss that is reported while redis is away", func(s *shared, one *state.State, _ func()) {
 			s.away.Store(true)
-			one.Lose()
+			one.Lose(time.Now().UnixMicro())
 			time.Sleep(time.Minute)
 			if one.Store() != (loan.Store{}) {
 				s.t.Errorf("redis is away: the epoch is still %v", one.Store())
 			}
 			s.away.Store(false)
+		}, true, true},
+		{"a loss from before the last one that is known", func(s *shared, one *state.State, _ func()) {
+			there := time.Now().UnixMicro()
+			time.Sleep(state.TurnEvery)
+			one.Lose(time.Now().UnixMicro())
+			time.Sleep(time.Minute)
+			noticed := one.Store()
+			one.Lose(there)
+			time.Sleep(settled)
+			if one.Store() != noticed {
+				s.t.Errorf("one loss, of which a second partition shows later, makes of the epoch %v %v", noticed, one.Store())
+			}
+		}, true, true},
+		{"rolled back after a loss and a step back", func(s *shared, one *state.State, _ func()) {
+			s.redis.FlushAll()
+			time.Sleep(settled)
+			s.ahead.Add(-int64(time.Hour))
+			time.Sleep(settled)
+			before, copied := one.Store(), s.copy(state.Key)
+			time.Sleep(settled)
+			s.restore(state.Key, copied)
+			time.Sleep(settled)
+			if one.Store().Lost == before.Lost {
+				s.t.Errorf("rolled back: the epoch was %v and is %v", before, one.Store())
+			}
 		}, true, true},
 		{"a flush", func(s *shared, _ *state.State, _ func()) { s.redis.FlushAll() }, true, true},
 		{"a replica that was behind takes over", func(s *shared, _ *state.State, _ func()) {
@@ -174,11 +199,11 @@ func TestLossIsNoticedTwice(t *testing.T) {
 		defer runTwo()()
 		time.Sleep(time.Minute + state.TurnEvery/4) // between two turns
 		before := one.Store()
-		one.Lose()
+		one.Lose(time.Now().UnixMicro())
 		time.Sleep(200 * time.Millisecond)
 		first := one.Store()
 		s.away.Store(true) // or it may be written before the next line
-		two.Lose()
+		two.Lose(time.Now().UnixMicro())
 		if two.Store() != (loan.Store{}) {
 			t.Errorf("with a loss not yet written the epoch is %v", two.Store())
 		}
@@ -190,6 +215,28 @@ func TestLossIsNoticedTwice(t *testing.T) {
 	})
 }
 
+// Two processes that notice that another server is behind make one epoch of it, though its clock is a little behind too.
+func TestFailoverIsNoticedTwice(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		one, runOne := s.join("one")
+		defer runOne()()
+		time.Sleep(time.Minute + 20*time.Millisecond)
+		two, runTwo := s.join("two")
+		defer runTwo()()
+		time.Sleep(time.Minute)
+		copied := s.copy(state.Key)
+		time.Sleep(3*state.TurnEvery - 10*time.Millisecond) // two is to take a turn, then one: 20 ms less than a turn later
+		s.ahead.Add(-int64(40 * time.Millisecond))
+		s.restore(state.Key, copied)
+		time.Sleep(state.TurnEvery / 2)
+		first := two.Store()
+		time.Sleep(3 * state.TurnEvery)
+		if got := two.Store(); got != first || got != one.Store() || first.Lost == 0 {
+			t.Errorf("the epoch is %v, then %v and %v", first, one.Store(), got)
+		}
+	})
+}
+
 // A loss stays to be written when another process has renewed the epoch for another reason.
 func TestLossBesideAnotherRenewal(t *testing.T) {
 	inBubble(t, func(s *shared) {
@@ -197,7 +244,7 @@ func TestLossBesideAnotherRenewal(t *testing.T) {
 		defer run()()
 		time.Sleep(time.Minute + state.TurnEvery/4) // between two turns
 		s.redis.HSet(state.Key, "epoch", "7 0")
-		one.Lose()
+		one.Lose(time.Now().UnixMicro())
 		time.Sleep(3 * state.TurnEvery)
 		if got := one.Store(); got.Lost == 0 || got.Epoch == 7 {
 			t.Errorf("the epoch is %v", got)

@@ -23,8 +23,9 @@ const kept = 10 * time.Minute
 type hash struct {
 	key   string
 	clock *clock.Clock // of the server that has it
-	turn  int64        // of ours that was answered last, and TIME then; 0: none was
-	us    int64
+	turn  int64        // of ours that was answered last; 0: none was
+	us    int64        // TIME then, and our time when it was sent
+	at    time.Duration
 }
 
 // reply is what region.lua found.
@@ -38,7 +39,7 @@ type reply struct {
 
 // exchange takes one turn on a hash. The lock is held, or this is the only one that knows h.
 func (s *State) exchange(ctx context.Context, h *hash, turn int64, value string, args ...any) (*reply, error) {
-	sent := h.clock.Now()
+	sent, at := h.clock.Now(), s.o.Now()
 	raw, err := s.o.Eval(ctx, script, h.key, append([]any{s.field(), fmt.Sprintf("%d %s", turn, value)}, args...)...)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (s *State) exchange(ctx context.Context, h *hash, turn int64, value string,
 			s.o.OnLoss()
 		}
 	}
-	h.turn, h.us = turn, r.us
+	h.turn, h.us, h.at = turn, r.us, at
 	return r, nil
 }
 

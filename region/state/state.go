@@ -73,8 +73,7 @@ type State struct {
 	snapshot atomic.Pointer[Snapshot]
 	turns    chan struct{}              // capacity 1
 	inForce  atomic.Pointer[loan.Store] // see Store
-	losses   atomic.Int64               // calls of Lose
-	told     atomic.Int64               // how many of them are in the hash
+	missing  atomic.Int64               // of Lose: TIME at which the newest of what is gone was there; 0: all of it is in the hash
 
 	mu   sync.Mutex // a turn at a time; guards what follows
 	file Topology   // proposed last
@@ -286,8 +285,8 @@ func (s *State) renew(ctx context.Context, replace string) (nowUS int64, again b
 		sees = strings.Join(s.sees, ",")
 	}
 	s.inputs.Unlock()
-	losses, before := s.losses.Load(), s.hash.us
-	known, next, renew := s.epoch.args(losses != s.told.Load())
+	missing, before := s.missing.Load(), s.hash.at
+	known, next, renew := s.epoch.args(missing)
 	value := fmt.Sprintf("%s %d", sees, s.epoch.inForce().Epoch)
 	r, err := s.exchange(ctx, &s.hash, s.turn, value, s.text, replace, known, next, renew)
 	if err != nil {
@@ -295,13 +294,14 @@ func (s *State) renew(ctx context.Context, replace string) (nowUS int64, again b
 	}
 	s.text = r.topology
 	s.observe(r.entries)
-	if err := s.epoch.read(r, before, s.o.Now(), s.others()); err != nil {
+	now := s.o.Now()
+	if err := s.epoch.read(r, now-before, now, s.others()); err != nil {
 		return 0, false, err
 	}
 	if s.withhold() {
 		return r.us, true, nil
 	}
-	s.told.Store(losses)
+	s.missing.CompareAndSwap(missing, 0)
 	return r.us, false, nil
 }
 

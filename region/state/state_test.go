@@ -369,6 +369,7 @@ func TestAlone(t *testing.T) {
 		if got := s.tables["one"].Siblings(); len(got) > 0 || losses > 0 || !of.Reading().Valid || alone.Store() != one.Store() {
 			t.Errorf("siblings %v, %d losses, a reading %+v, the epoch %v", got, losses, of.Reading(), alone.Store())
 		}
+		time.Sleep(state.TurnEvery / 2) // between two turns of the other
 		s.redis.FlushAll()
 		alone.Turn(context.Background())
 		if fields, _ := s.redis.HKeys(state.Key); losses != 1 || !slices.Equal(fields, []string{"alone:7:two", "epoch"}) {
@@ -390,7 +391,7 @@ func TestInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := st.Store()
-	st.Lose()
+	st.Lose(time.Now().UnixMicro())
 	st.Turn(context.Background())
 	if got := of.Reading(); got.NowUS != us || before.Epoch == 0 || st.Store() != before || st.Snapshot().Topology.Revision != 1 {
 		t.Errorf("the time is %+v, the epoch was %v and is %v, in force is %+v", got, before, st.Store(), st.Snapshot().Topology)

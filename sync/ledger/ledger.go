@@ -60,9 +60,9 @@ type Options struct {
 	// nil or neither.
 	Most   func(limit string) int64
 	Excess func(region, limit string, units int64)
-	// Lost is called when our store is found to have lost what it held. It is called under
+	// Lost is called when our store is found to have lost what it held, last seen at a TIME of it. It is called under
 	// a lock, so it must not wait; it may be nil.
-	Lost func()
+	Lost func(thereUS int64)
 	// Returned is called when what a reset of a tenant had deleted is found in our store
 	// again; its cuts have changed. It may be called as Limit is, and may be nil.
 	Returned func(tenant string)

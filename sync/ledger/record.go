@@ -210,7 +210,11 @@ func (l *Ledger) observe(s *series, nowUS, generation, storeUS int64) {
 	if units > 0 {
 		l.metrics.lost(units)
 		if l.o.Lost != nil {
-			l.o.Lost()
+			there := storeUS // of what others tell us that we counted it may have been there until now
+			if before.known {
+				there = min(before.seenUS, storeUS)
+			}
+			l.o.Lost(there)
 		}
 	}
 }

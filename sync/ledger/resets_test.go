@@ -132,7 +132,7 @@ func resetLedger(t *testing.T, change func(*ledger.Options)) (l *ledger.Ledger, 
 
 // What a reset deletes in our store is not lost: nothing is subtracted for it, and nobody is told.
 func TestResetIsNoLoss(t *testing.T) {
-	l, clock, used := resetLedger(t, func(o *ledger.Options) { o.Lost = func() { t.Error("a loss is reported") } })
+	l, clock, used := resetLedger(t, func(o *ledger.Options) { o.Lost = func(int64) { t.Error("a loss is reported") } })
 	bucket := nowUS / hourly.WindowUS
 	l.Record(&hourly, quota.Counter{Bucket: bucket, Generation: cutUS, Units: 50}, nowUS)
 	l.Local(&hourly, 20, nowUS)

@@ -72,7 +72,7 @@ func TestDurable(t *testing.T) {
 				processes[i].Leave()
 				processes = slices.Delete(processes, i, i+1)
 			case kind == 5:
-				processes[dice.IntN(len(processes))].Lose()
+				processes[dice.IntN(len(processes))].Lose(us())
 			default:
 				processes[dice.IntN(len(processes))].Turn(t.Context())
 			}

@@ -109,7 +109,7 @@ func (w *World) Rewind(place int, while time.Duration) {
 	w.hit(s)
 	for _, p := range s.processes {
 		if p.lending != nil {
-			p.lending.state.Lose()
+			p.lending.state.Lose(s.nowUS())
 		}
 	}
 	s.watched()

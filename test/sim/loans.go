@@ -42,9 +42,9 @@ func (d *lending) open() (err error) {
 	})
 	d.tender, err = loans.New(loans.Options{
 		Self: p.self, Now: p.now, Store: &p.region.store, Send: d.send, Bound: d.bound, Processes: d.siblings,
-		Lost: func() {
+		Lost: func(thereUS int64) {
 			if !w.heedless {
-				d.state.Lose()
+				d.state.Lose(thereUS)
 			}
 		},
 		Trip:   func() time.Duration { return w.o.delay(0, len(w.regions)-1) },
