@@ -31,26 +31,29 @@ func TestLossesAreCounted(t *testing.T) {
 		name          string
 		events        []event
 		losses, units int64
+		there         int64 // µs after the start, when what was lost last was there
 	}{
-		{"it holds all", []event{stored(e, 10, 0), stored(e, 12, 1)}, 0, 0},
-		{"it was empty at first", []event{stored(0, 0, 0), stored(e, 10, 1)}, 0, 0},
-		{"it lost all", []event{stored(e, 10, 0), stored(0, 0, 1)}, 1, 10},
-		{"it lost all and began a new key: one loss", []event{stored(e, 10, 0), stored(0, 0, 1), stored(anew, 3, 2)}, 1, 10},
-		{"it began a new key at once", []event{stored(e, 10, 0), stored(anew, 3, 1)}, 1, 10},
-		{"it lost all twice", []event{stored(e, 10, 0), stored(anew, 3, 1), stored(0, 0, 2)}, 2, 13},
-		{"its clock stepped back", []event{stored(e, 10, 0), stored(e+999, 3, 1)}, 0, 0},
-		{"a peer returns what it lost before we started", []event{ownState, stored(anew, 3, 1)}, 1, 10},
+		{"it holds all", []event{stored(e, 10, 0), stored(e, 12, 1)}, 0, 0, 0},
+		{"it was empty at first", []event{stored(0, 0, 0), stored(e, 10, 1)}, 0, 0, 0},
+		{"it lost all", []event{stored(e, 10, 0), stored(0, 0, 1)}, 1, 10, 0},
+		{"it lost all and began a new key: one loss", []event{stored(e, 10, 0), stored(0, 0, 1), stored(anew, 3, 2)}, 1, 10, 0},
+		{"it began a new key at once", []event{stored(e, 10, 0), stored(anew, 3, 1)}, 1, 10, 0},
+		{"it lost all twice", []event{stored(e, 10, 0), stored(anew, 3, 1), stored(0, 0, 2)}, 2, 13, 1},
+		{"its clock stepped back", []event{stored(e, 10, 0), stored(e+999, 3, 1)}, 0, 0, 0},
+		{"a peer returns what it lost before we started", []event{ownState, stored(anew, 3, 1)}, 1, 10, 1},
 		{"admitted while it was away", []event{
 			func(l *ledger.Ledger, _ *fakeClock) { l.Local(&pairLimit, 7, startUS) }, stored(0, 0, 1),
-		}, 0, 0},
+		}, 0, 0, 0},
 		// 90 s after its bucket began, which is 60 s long: what came after its first 30 s is left.
-		{"half of it had faded", []event{stored(e, 5, 0), stored(e, 10, 30_000_000), stored(0, 0, 80_000_000)}, 1, 5},
-		{"all of it had", []event{stored(e, 10, 0), stored(0, 0, 110_000_000)}, 0, 0},
+		{"half of it had faded", []event{stored(e, 5, 0), stored(e, 10, 30_000_000), stored(0, 0, 80_000_000)}, 1, 5, 30_000_000},
+		{"all of it had", []event{stored(e, 10, 0), stored(0, 0, 110_000_000)}, 0, 0, 0},
 	} {
 		reader := metric.NewManualReader()
 		clock := &fakeClock{}
+		there := int64(startUS)
 		l := newLedger(t, clock, func(o *ledger.Options) {
 			o.Meter = metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
+			o.Lost = func(us int64) { there = us }
 		})
 		for _, happen := range row.events {
 			happen(l, clock)
@@ -59,6 +62,9 @@ func TestLossesAreCounted(t *testing.T) {
 		if got["regiond.sync.losses"] != row.losses || got["regiond.sync.lost_units"] != row.units {
 			t.Errorf("%s: %d losses of %d units, want %d of %d", row.name,
 				got["regiond.sync.losses"], got["regiond.sync.lost_units"], row.losses, row.units)
+		}
+		if there -= startUS; there != row.there {
+			t.Errorf("%s: what is lost was there at %d µs, want %d", row.name, there, row.there)
 		}
 	}
 }
