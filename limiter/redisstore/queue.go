@@ -48,6 +48,7 @@ type queue struct {
 	flushers int           // that are about a call,
 	resting  int           // and those that wait for the next
 	wake     chan bool     // has an element for each that was called from its rest; false: it ends
+	spare    sync.Pool     // of *job that nobody else holds
 	fastest  time.Duration // the fastest call since the last probe; 0: there was none
 }
 
@@ -149,9 +150,12 @@ const trialEvery = 50 * time.Millisecond
 // call. What is not Ambiguous was not charged. After an Ambiguous error the calls must not
 // be changed: they may still be read.
 func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
-	j, now := &job{
-		ctx: ctx, calls: calls, verdicts: verdicts, span: q.spans.of(ctx), end: len(calls), done: make(chan struct{}, 1),
-	}, time.Now()
+	j, ok := q.spare.Get().(*job)
+	if !ok {
+		j = &job{done: make(chan struct{}, 1)}
+	}
+	j.ctx, j.calls, j.verdicts, j.span, j.end = ctx, calls, verdicts, q.spans.of(ctx), len(calls)
+	now := time.Now()
 	left, deadline := q.budget, (<-chan struct{})(nil)
 	if until, timed := ctx.Deadline(); timed && until.Sub(now) < q.patience {
 		left = min(left, until.Sub(now))
@@ -176,6 +180,8 @@ func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store
 	q.mu.Unlock()
 	select {
 	case <-j.done:
+		*j = job{done: j.done}
+		q.spare.Put(j)
 	case <-deadline:
 		q.leaveBehind(j)
 	}
