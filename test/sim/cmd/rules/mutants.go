@@ -39,7 +39,7 @@ func mutants() []mutant {
 		{name: "a store that lost its data is used at once", file: bookFile, from: "return b.Store.Lost > 0 && now < b.Store.Lost+b.Terms.Keep()", to: "return false"},
 		{name: "the store does not apply the bound", file: memoryFile, from: "u.ceilings[i] = min(u.ceilings[i], limits[i].Bounded)", to: "u.ceilings[i] = min(u.ceilings[i], u.Ceilings[i])"},
 		{name: "more is returned than the store gave back", file: planFile, from: "Loan: o.ID, Back: r.Back})", to: "Loan: o.ID, Back: r.Back + 1})"},
-		{name: "a store that was rolled back is not noticed", file: epochFile, from: "	if lose {\n", to: "	if false {\n"},
+		{name: "a store that was rolled back is not noticed", file: epochFile, from: "	if missing > e.store.Lost {\n", to: "	if false {\n"},
 		{name: "a store that was emptied is a new one", file: durableFile, from: `renew == "lost" || epoch == "" && known != ""`, to: `renew == "lost"`},
 		{name: "an epoch that ended decides", file: storeFile, from: "if bounds[i].Epoch != t.durable.epoch() {", to: "if t.away {"},
 		{name: "a clock that stepped back is not noticed", file: epochFile, from: "	case step < -clock.Unseen:\n", to: "	case false:\n"},
