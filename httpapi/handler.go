@@ -422,7 +422,7 @@ func (c *call) logReset(tenant string) {
 }
 
 func (c *call) log(message string, suppressed int64, attrs []slog.Attr) {
-	attrs = append(attrs, slog.String("route", c.pattern()), slog.String("peer", c.Remote))
+	attrs = append(attrs, slog.String("route", c.pattern()), slog.String("peer", c.Remote()))
 	if c.caller != nil && c.caller.Name != "" {
 		attrs = append(attrs, slog.String("caller", c.caller.Name))
 	}

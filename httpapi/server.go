@@ -22,7 +22,7 @@ import (
 type Request struct {
 	Method, Target string // as they were sent
 	Host           string
-	Remote         string // the peer's address
+	Remote         func() string // the peer's address
 	Header         Header
 	Chains         [][]*x509.Certificate // the client's, as it was verified
 	Context        context.Context       //nolint:containedctx // it is one request
@@ -53,7 +53,7 @@ func (h standardHeader) Names() iter.Seq[string] { return maps.Keys(h.Header) }
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{Handler: h, w: w, r: r, Request: &Request{
-		Method: r.Method, Target: r.RequestURI, Host: r.Host, Remote: r.RemoteAddr, Header: standardHeader{r.Header},
+		Method: r.Method, Target: r.RequestURI, Host: r.Host, Remote: func() string { return r.RemoteAddr }, Header: standardHeader{r.Header},
 		Context: r.Context(), Conn: conn.From(r.Context()), Body: r.Body, Length: r.ContentLength,
 	}}
 	if r.TLS != nil {

@@ -111,7 +111,10 @@ func (id DecisionID) Append(b []byte) []byte {
 }
 
 // String returns the digits of Append.
-func (id DecisionID) String() string { return string(id.Append(nil)) }
+func (id DecisionID) String() string {
+	var digits [2 * len(id)]byte
+	return string(id.Append(digits[:0]))
+}
 
 // MarshalText returns the digits of Append.
 func (id DecisionID) MarshalText() ([]byte, error) { return id.Append(nil), nil }

@@ -36,6 +36,11 @@ func (o *Object) text(name, value string) {
 	*o, _ = jsontext.AppendQuote(*o, value)
 }
 
+func (o *Object) id(id quota.DecisionID) {
+	o.name("id")
+	*o = append(id.Append(append(*o, '"')), '"')
+}
+
 // Number appends a whole number.
 func (o *Object) Number(name string, n int64) {
 	o.name(name)
@@ -75,7 +80,7 @@ func (o *Object) Report(d *quota.Decision) {
 // limits appends the policy and what is left of its limits; asked is set where the
 // decision says whether a request may pass, and not for a report.
 func (o *Object) limits(d *quota.Decision, asked bool) {
-	o.text("id", d.ID.String())
+	o.id(d.ID)
 	o.text("policy", d.Policy)
 	o.headline(d, asked)
 	o.text("basis", d.Basis.String())
@@ -139,7 +144,7 @@ func (o *Object) headline(d *quota.Decision, asked bool) {
 
 // Refusal appends what a gateway's client gets of a decision: its id and the limits that refused.
 func (o *Object) Refusal(d *quota.Decision) {
-	o.text("id", d.ID.String())
+	o.id(d.ID)
 	o.violated(d)
 }
 

@@ -51,7 +51,7 @@ type (
 	}
 	text       string
 	policy     text
-	dimensions map[string]text
+	dimensions quota.Dimensions
 	cost       int64
 )
 
@@ -75,7 +75,12 @@ func (t *text) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if err := mustBe(d, '"', "a string"); err != nil {
 		return err
 	}
-	return json.UnmarshalDecode(d, (*string)(t))
+	sent, err := d.ReadToken()
+	if err != nil {
+		return err
+	}
+	*t = text(sent.String())
+	return nil
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -92,11 +97,26 @@ func (ds *dimensions) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if err := mustBe(d, '{', "an object of strings"); err != nil {
 		return err
 	}
-	err := json.UnmarshalDecode(d, (*map[string]text)(ds))
-	if err == nil && len(*ds) > MaxDimensions {
-		err = rule(tooManyDimensions)
+	if _, err := d.ReadToken(); err != nil {
+		return err
 	}
-	return err
+	for d.PeekKind() != '}' {
+		var name, value text
+		if err := name.UnmarshalJSONFrom(d); err != nil {
+			return err
+		}
+		if err := value.UnmarshalJSONFrom(d); err != nil {
+			return err
+		}
+		*ds = append(*ds, quota.Dimension{Name: string(name), Value: string(value)})
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return err
+	}
+	if len(*ds) > MaxDimensions {
+		return rule(tooManyDimensions)
+	}
+	return nil
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -141,14 +161,8 @@ func Check(body []byte, base string) (quota.Request, []quota.FieldError) {
 		wrong[0].Pointer = base + wrong[0].Pointer
 		return quota.Request{}, wrong
 	}
-	r := quota.Request{Tenant: string(c.Tenant), Policy: string(c.Policy), Cost: int64(c.Cost)}
-	if len(c.Dimensions) > 0 {
-		r.Dimensions = make(quota.Dimensions, 0, len(c.Dimensions)+1)
-		for name, value := range c.Dimensions {
-			r.Dimensions = append(r.Dimensions, quota.Dimension{Name: name, Value: string(value)})
-		}
-		_, _ = r.Dimensions.Sort() // the names differ
-	}
+	r := quota.Request{Tenant: string(c.Tenant), Policy: string(c.Policy), Cost: int64(c.Cost), Dimensions: quota.Dimensions(c.Dimensions)}
+	_, _ = r.Dimensions.Sort() // the names differ
 	return r, nil
 }
 
@@ -177,24 +191,31 @@ func Batch(body []byte) ([]Item, []quota.FieldError) {
 
 // decode reads a body strictly, and returns what it finds wrong first; members are the names that the object may have.
 func decode(body []byte, into any, members string) []quota.FieldError {
-	err := json.Unmarshal(body, into, json.RejectUnknownMembers(true))
+	if err := json.Unmarshal(body, into, strict); err != nil {
+		return []quota.FieldError{mistake(err, body, members)}
+	}
+	return nil
+}
+
+var strict = json.RejectUnknownMembers(true)
+
+// mistake is what reading a body has found.
+func mistake(err error, body []byte, members string) quota.FieldError {
 	var syntax *jsontext.SyntacticError
 	var form *json.SemanticError
 	var broken rule
 	switch {
-	case err == nil:
-		return nil
 	case len(bytes.TrimSpace(body)) == 0:
-		return []quota.FieldError{{Detail: "the body is empty, it must hold a JSON object"}}
+		return quota.FieldError{Detail: "the body is empty, it must hold a JSON object"}
 	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
-		return []quota.FieldError{{Pointer: truncate(string(syntax.JSONPointer)), Detail: "is duplicated"}}
+		return quota.FieldError{Pointer: truncate(string(syntax.JSONPointer)), Detail: "is duplicated"}
 	case errors.As(err, &syntax):
-		return []quota.FieldError{{
+		return quota.FieldError{
 			Pointer: truncate(string(syntax.JSONPointer)),
 			Detail:  fmt.Sprintf("is not JSON at byte %d: %s", syntax.ByteOffset, truncate(syntax.Err.Error())),
-		}}
+		}
 	case !errors.As(err, &form):
-		return []quota.FieldError{{Detail: truncate(err.Error())}}
+		return quota.FieldError{Detail: truncate(err.Error())}
 	}
 	e := quota.FieldError{Pointer: truncate(string(form.JSONPointer))}
 	switch {
@@ -205,7 +226,7 @@ func decode(body []byte, into any, members string) []quota.FieldError {
 	default: // all members have types of their own
 		e.Detail = "must be an object with the members " + members + ", is " + kindName(form.JSONKind)
 	}
-	return []quota.FieldError{e}
+	return e
 }
 
 func kindName(k jsontext.Kind) string {

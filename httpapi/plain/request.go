@@ -59,7 +59,7 @@ func (b body) Read(p []byte) (int, error) {
 func read(ctx *fasthttp.RequestCtx) (r *httpapi.Request, status int, detail string) {
 	sent := &ctx.Request.Header
 	r = &httpapi.Request{
-		Method: string(ctx.Method()), Target: string(sent.RequestURI()), Remote: ctx.RemoteAddr().String(),
+		Method: string(ctx.Method()), Target: string(sent.RequestURI()), Remote: func() string { return ctx.RemoteAddr().String() },
 		Context: context.Background(), Conn: conn.Of(ctx.Conn()), Body: http.NoBody,
 	}
 	if ctx.RequestBodyStream() != nil {
@@ -69,7 +69,7 @@ func read(ctx *fasthttp.RequestCtx) (r *httpapi.Request, status int, detail stri
 	if version != "HTTP/1.1" && version != "HTTP/1.0" {
 		return nil, http.StatusHTTPVersionNotSupported, "The version must be HTTP/1.1."
 	}
-	var lines header
+	lines := make(header, 0, 16)
 	hosts, lengths := 0, 0
 	chunked := false
 	for raw := sent.RawHeaders(); len(raw) > 0; {
