@@ -91,6 +91,9 @@ func Top(raw string) (q quota.TopQuery, errs []quota.FieldError) {
 
 // parameters calls set for each parameter of a query, in the order of their names; it returns what is wrong with one.
 func parameters(raw string, set func(name, value string) (wrong string)) (errs []quota.FieldError) {
+	if raw == "" {
+		return nil
+	}
 	if strings.Count(raw, "&") >= maxParameters {
 		return []quota.FieldError{{Detail: fmt.Sprintf("the query has more than %d parameters", maxParameters)}}
 	}

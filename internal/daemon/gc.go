@@ -8,19 +8,20 @@ import (
 	"time"
 )
 
-// maxGarbage is how many bytes may lie about between two collections once the heap is
-// larger than that. Go lets garbage grow to the size of what is in use: with a million
-// partitions known that is a third of a gigabyte for nothing, since most of it are
-// slices without pointers, which a collection does not look into. A regiond of usual
-// size collects as often as any Go program.
-const maxGarbage = 96 << 20
+const (
+	// maxGarbage is how many bytes may lie about between two collections once the heap is
+	// larger than that. Go lets garbage grow to the size of what is in use: with a million
+	// partitions known that is a third of a gigabyte for nothing, since most of it are
+	// slices without pointers, which a collection does not look into.
+	maxGarbage = 96 << 20
+	// minGarbage is how many may lie about in any case. A regiond of usual size has less than
+	// that in use, and would collect ten times a second under load: a tenth of a check.
+	minGarbage = 24 << 20
+)
 
 // gcPercent is the percentage of live bytes at which the next collection is due.
 func gcPercent(live uint64) int {
-	if live <= maxGarbage {
-		return 100
-	}
-	return int(max(100*maxGarbage/live, 10))
+	return int(min(max(100, 100*minGarbage/max(live, 1<<20)), max(100*maxGarbage/max(live, 1), 10)))
 }
 
 // TuneGC sets the percentage anew as the heap grows and shrinks, until ctx
@@ -30,7 +31,7 @@ func TuneGC(ctx context.Context) {
 		return
 	}
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	now := gcPercent(0)
+	now := 100
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
