@@ -13,7 +13,7 @@ import (
 // nothing while their clock goes days forward and back.
 func timedMemory(testing.TB) (store.Store, func(us int64)) {
 	var us atomic.Int64
-	return NewTimedMemory(us.Load, nil), us.Store
+	return NewTimedMemory(us.Load), us.Store
 }
 
 func TestConformance(t *testing.T) { limitertest.Run(t, timedMemory) }
@@ -28,7 +28,7 @@ func TestLoans(t *testing.T) { limitertest.RunLoans(t, timedMemory) }
 func TestBounds(t *testing.T) {
 	limitertest.RunBounds(t, func(_ testing.TB, passed func() time.Duration) (store.Store, func(us int64)) {
 		var us atomic.Int64
-		return NewTimedMemory(us.Load, passed), us.Store
+		return limitertest.NewWatched(NewTimedMemory(us.Load), passed), us.Store
 	})
 }
 

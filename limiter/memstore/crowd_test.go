@@ -19,7 +19,7 @@ import (
 func crowdedMemory(t testing.TB) (store.Store, func(us int64)) {
 	var us atomic.Int64
 	us.Store(limitertest.Epoch)
-	s := NewTimedMemory(us.Load, nil)
+	s := NewTimedMemory(us.Load)
 	q := limitertest.Ask(
 		&quota.Limit{Name: "log", Units: 50, Window: time.Second},
 		&quota.Limit{Name: "window", Units: 50, Window: time.Second, Algorithm: quota.SlidingWindow},

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/internal/base/expiring"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
@@ -24,7 +23,6 @@ import (
 // Store is a store.Store in memory. Safe for concurrent use.
 type Store struct {
 	now     func() int64
-	clock   *clock.Clock // Now, as bounds see it
 	coarse  bool
 	keep    bool
 	hash    maphash.Seed
@@ -61,8 +59,6 @@ type Options struct {
 	// keep is for tests that move Now past every expiry and back, where a Redis
 	// whose own clock stands still expires nothing.
 	keep bool
-	// passed is the monotonic clock of a test; nil stands still.
-	passed func() time.Duration
 }
 
 // New returns an empty store.
@@ -72,12 +68,8 @@ func New(o Options) *Store {
 		base := start.UnixMicro()
 		o.Now = func() int64 { return base + time.Since(start).Microseconds() }
 	}
-	if o.passed == nil {
-		o.passed = func() time.Duration { return 0 }
-	}
-	seen, _ := clock.New(clock.Options{Now: o.passed}) // fails only with a Meter
 	return &Store{
-		now: o.Now, clock: seen, coarse: o.Coarse, keep: o.keep, hash: maphash.MakeSeed(),
+		now: o.Now, coarse: o.Coarse, keep: o.keep, hash: maphash.MakeSeed(),
 		entries: expiring.New[string, any](cmp.Or(o.Partitions, DefaultPartitions)),
 		records: expiring.New[string, *store.Admission](cmp.Or(o.Records, DefaultPartitions)),
 	}
@@ -310,10 +302,9 @@ const loansMargin = 60_000_000
 func (u *call) book(l *quota.Limit, n, counter int) (b loan.Book, name string, e *entry) {
 	bound, terms := u.Bounds[n], loan.TermsOf(l.WindowUS())
 	b = loan.Book{Terms: terms, Share: bound.Share, Store: loan.Store{Epoch: bound.Epoch}}
-	if from := max(bound.OpenFromUS, u.store.clock.Least(bound.Epoch)); from > 0 {
-		b.Store.Lost = from - terms.Keep()
+	if bound.OpenFromUS > 0 {
+		b.Store.Lost = bound.OpenFromUS - terms.Keep()
 	}
-	u.store.clock.Saw(bound.Epoch, u.now)
 	name = string(store.AppendLoansKey(nil, &u.Counters[counter]))
 	if e = u.shard.Get(name, u.now); e != nil {
 		b.State = *e.Value.(*loan.State)

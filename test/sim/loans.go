@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/internal/base/signal"
+	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
@@ -24,7 +25,8 @@ import (
 type lending struct {
 	p       *process
 	state   *state.State
-	turn    time.Duration // when the next turn of state is due
+	store   limitertest.Watched // the region's, as this process sees it
+	turn    time.Duration       // when the next turn of state is due
 	tender  *loans.Tender
 	step    time.Duration // when the tender is stepped next
 	stepped time.Duration
@@ -37,11 +39,12 @@ func newLending(p *process) *lending { return &lending{p: p, step: never, steppe
 // open makes the parts. The mesh gives what it receives to lending, and takes from it.
 func (d *lending) open() (err error) {
 	p, w := d.p, d.p.region.w
+	d.store = limitertest.NewWatched(&p.region.store, p.now)
 	d.state = state.New(state.Options{
-		Members: p.members, Eval: p.region.store.eval, Now: p.now, Random: w.dice.Uint32, Logger: w.log,
+		Members: p.members, Eval: p.region.store.eval, Clock: d.store.Clock, Now: p.now, Random: w.dice.Uint32, Logger: w.log,
 	})
 	d.tender, err = loans.New(loans.Options{
-		Self: p.self, Now: p.now, Store: &p.region.store, Send: d.send, Bound: d.bound, Processes: d.siblings,
+		Self: p.self, Now: p.now, Store: d.store, Send: d.send, Bound: d.bound, Processes: d.siblings,
 		Lost: func(thereUS int64) {
 			if !w.heedless {
 				d.state.Lose(thereUS)
@@ -174,7 +177,7 @@ func (d *lending) folly(tenant string) {
 func (d *lending) operate(b *loans.Bound, key *quota.CounterKey, op store.LoanOp) (*store.LoanResult, *store.Loans) {
 	plan := store.NewKeyPlan([]*quota.Limit{b.Limit})
 	var verdict [1]store.Verdict
-	d.p.region.store.Decide(context.Background(), []store.Call{{
+	d.store.Decide(context.Background(), []store.Call{{
 		Op: store.OpLoans, Plan: plan, Keys: []string{store.LogKey(key)}, Counters: []quota.CounterKey{*key}, Ceilings: plan.Capacities,
 		Bounds: []quota.Bound{b.Bound}, Loans: []store.LoanOp{op},
 	}}, verdict[:])

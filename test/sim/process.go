@@ -9,6 +9,7 @@ import (
 	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/internal/daemon"
 	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/members"
@@ -46,6 +47,14 @@ type process struct {
 }
 
 const never = time.Duration(1<<63 - 1)
+
+// store is the region's, as this process sees it.
+func (p *process) store() store.Store {
+	if p.lending != nil {
+		return p.lending.store
+	}
+	return &p.region.store
+}
 
 // now is the process's monotonic clock.
 func (p *process) now() time.Duration { return p.region.w.now - p.born }
@@ -125,7 +134,7 @@ func (p *process) open() (err error) {
 		return err
 	}
 	p.limiter, err = limiter.New(limiter.Options{
-		Store: &s.store, Config: p.enforced(), Logger: w.log,
+		Store: p.store(), Config: p.enforced(), Logger: w.log,
 		Now: func() time.Time { return time.UnixMicro(startUS).Add(w.now) },
 	})
 	return err
