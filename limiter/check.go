@@ -213,7 +213,7 @@ func (q *query) finish(d *quota.Decision) {
 	d.Tenant, d.Policy, d.Cost, d.Enforcement = q.request.Tenant, q.plan.policy.Name, cmp.Or(q.request.Cost, q.call.Cost), q.enforcement
 	for i, g := range q.globals() {
 		if g.Mode != quota.ModeGlobal && d.Mode != quota.ModeLocal {
-			d.Mode, d.Reason = g.Mode, cmp.Or(d.Reason, g.Ceiling.Reason)
+			d.Mode, d.Reason = g.Mode, cmp.Or(d.Reason, g.Reason)
 		}
 		if q.call.Ceilings[i] < g.limit.Units && d.Basis == quota.BasisExact {
 			d.Basis = quota.BasisEstimate

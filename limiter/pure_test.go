@@ -38,19 +38,19 @@ func TestEnforceShareOfMany(t *testing.T) {
 
 // What one of several processes may hold by itself, and how much more than now.
 func TestLocalShare(t *testing.T) {
-	const any = quota.MaxCounter
+	const open = quota.MaxCounter
 	for _, row := range []struct {
 		scope               quota.Scope
 		capacity, processes int64
 		others              *quota.Ceiling
 		ceiling, spare      int64
 	}{
-		{quota.ScopeRegion, 100, 1, nil, 100, any},
-		{quota.ScopeRegion, 100, 3, nil, 33, any},
-		{quota.ScopeRegion, 3, 4, nil, 1, any}, // in a longer window
-		{quota.ScopeRegion, 100, 4, &quota.Ceiling{}, 25, any},
-		{quota.ScopeGlobal, 100, 4, nil, 25, any}, // no other region has a part in it
-		{quota.ScopeGlobal, 3, 4, nil, 0, any},
+		{quota.ScopeRegion, 100, 1, nil, 100, open},
+		{quota.ScopeRegion, 100, 3, nil, 33, open},
+		{quota.ScopeRegion, 3, 4, nil, 1, open}, // in a longer window
+		{quota.ScopeRegion, 100, 4, &quota.Ceiling{}, 25, open},
+		{quota.ScopeGlobal, 100, 4, nil, 25, open}, // no other region has a part in it
+		{quota.ScopeGlobal, 3, 4, nil, 0, open},
 		{quota.ScopeGlobal, 100, 4, &quota.Ceiling{Local: 80, Used: 60}, 20, 5},
 		{quota.ScopeGlobal, 100, 4, &quota.Ceiling{Local: 80, Used: 90}, 20, 0},
 		{quota.ScopeGlobal, 100, 4, &quota.Ceiling{Local: 3}, 0, 0},

@@ -55,7 +55,7 @@ func (s *Source) document(src []byte) *value {
 		if strings.Contains(syntax.Message, "\t") {
 			hint = "; indent with spaces"
 		}
-		s.fail(place(syntax.Token, ""), "is not YAML: %s%s", visible(syntax.Message), hint)
+		s.fail(place(syntax.Token), "is not YAML: %s%s", visible(syntax.Message), hint)
 	} else if err != nil {
 		s.fail(top, "is not YAML: %v", err)
 	}
@@ -64,7 +64,7 @@ func (s *Source) document(src []byte) *value {
 			continue
 		}
 		if body != nil {
-			s.fail(place(tokenOf(doc.Body), ""), "a second document begins; the file is one document")
+			s.fail(place(tokenOf(doc.Body)), "a second document begins; the file is one document")
 		}
 		body = doc.Body
 	}
@@ -106,21 +106,21 @@ func (s *Source) bound(tokens token.Tokens) {
 			marks++
 		}
 		if brackets > maxDepth || dashes > maxDepth {
-			s.fail(place(tk, ""), "nested deeper than %d levels", maxDepth)
+			s.fail(place(tk), "nested deeper than %d levels", maxDepth)
 		}
 		if marks > maxEntries {
-			s.fail(place(tk, ""), "the file holds more than %d keys and list items", maxEntries)
+			s.fail(place(tk), "the file holds more than %d keys and list items", maxEntries)
 		}
 	}
 }
 
 // place survives a token without a position, which the parser returns for values
 // that it made up.
-func place(tk *token.Token, pointer string) Place {
+func place(tk *token.Token) Place {
 	if tk == nil || tk.Position == nil {
-		return Place{1, 1, pointer}
+		return Place{1, 1, ""}
 	}
-	return Place{max(tk.Position.Line, 1), max(tk.Position.Column, 1), pointer}
+	return Place{max(tk.Position.Line, 1), max(tk.Position.Column, 1), ""}
 }
 
 // tokenOf is where a reader sees a value begin; of a mapping without a bracket
@@ -194,7 +194,7 @@ type reader struct {
 }
 
 func (r *reader) read(n ast.Node) *value {
-	v := &value{at: place(tokenOf(n), ""), kind: nothing}
+	v := &value{at: place(tokenOf(n)), kind: nothing}
 	defer r.enter(v.at)()
 	switch n := n.(type) {
 	case *ast.MappingKeyNode:
@@ -203,7 +203,7 @@ func (r *reader) read(n ast.Node) *value {
 		name := n.Name.GetToken().Value
 		v = r.read(n.Value)
 		if r.anchors[name] != nil {
-			v.note(place(n.GetToken(), ""), "anchor &%s is duplicated", quota.Clip(name))
+			v.note(place(n.GetToken()), "anchor &%s is duplicated", quota.Clip(name))
 		}
 		r.anchors[name] = v
 	case *ast.AliasNode:
@@ -292,7 +292,7 @@ const maxKey = 1024
 
 // key returns a key as it is spelled: 42 and true are ids like any other. ok is false if it is none.
 func (r *reader) key(v *value, n ast.Node) (key string, at Place, ok bool) {
-	at = place(tokenOf(n), "")
+	at = place(tokenOf(n))
 	switch k := r.read(n); {
 	case k.kind == unknown:
 		v.wrong, v.lost = append(v.wrong, k.wrong...), true

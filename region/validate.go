@@ -294,7 +294,7 @@ func (t *Topology) validateTenants(ps *problems) {
 
 func (ps *problems) forwardAuth(f *quota.ForwardAuth) {
 	const at = "/forward_auth"
-	ps.between(at+"/ipv6_prefix", int64(f.IPv6Prefix), 32, 128)
+	ps.between(at+"/ipv6_prefix", f.IPv6Prefix, 32, 128)
 	ps.check(at+"/tenant/header", checkHeader(f.Tenant.Header))
 	for _, s := range f.Dimensions {
 		at := under(at+"/dimensions", s.Name)

@@ -213,7 +213,7 @@ func (m *Mesh) check(region string, n wire.Numbered, now time.Duration) (ignored
 		return false, wire.Refuse(reason, "from %s, boot %d, number %d", from.Instance, from.Boot, *seq)
 	}
 	b, ok := n.(*wire.Heartbeat)
-	return !present && !(ok && m.proves(b, now)), nil
+	return !present && (!ok || !m.proves(b, now)), nil
 }
 
 // proves reports whether a heartbeat was written lately: it acknowledges a message that we

@@ -127,8 +127,8 @@ func (t *target) fetch(ctx context.Context, path string, v any, known func() boo
 	return bytes.TrimSpace(body), nil
 }
 
-// show asks the listener for JSON, into v, and prints it as it came, or for a person by print.
-func (t *target) show(c *cobra.Command, path, format string, v any, known func() bool, print func(w io.Writer)) error {
+// show asks the listener for JSON, into v, and prints it as it came, or for a person by words.
+func (t *target) show(c *cobra.Command, path, format string, v any, known func() bool, words func(w io.Writer)) error {
 	body, err := t.fetch(c.Context(), path, v, known)
 	switch {
 	case err != nil:
@@ -136,7 +136,7 @@ func (t *target) show(c *cobra.Command, path, format string, v any, known func()
 	case format == "json":
 		fmt.Fprintln(c.OutOrStdout(), string(body))
 	default:
-		print(c.OutOrStdout())
+		words(c.OutOrStdout())
 	}
 	return nil
 }

@@ -100,12 +100,14 @@ func (h slots) Swap(i, j int) {
 	h[i].at, h[j].at = i, j
 }
 
+// Push implements heap.Interface.
 func (h *slots) Push(x any) {
 	s := x.(*slot)
 	s.at = len(*h)
 	*h = append(*h, s)
 }
 
+// Pop implements heap.Interface.
 func (h *slots) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = slices.Delete(*h, len(*h)-1, len(*h))

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -99,7 +100,9 @@ func (s *sockets) StreamCh() <-chan net.Conn { return s.streams }
 
 // DialTimeout opens a stream to ip:port.
 func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	return net.DialTimeout("tcp", addr, timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return new(net.Dialer).DialContext(ctx, "tcp", addr)
 }
 
 // Shutdown closes both ports and waits until what they received is taken. It is called once.

@@ -50,7 +50,7 @@ func TestLossesAreCounted(t *testing.T) {
 	} {
 		reader := metric.NewManualReader()
 		clock := &fakeClock{}
-		there := int64(startUS)
+		there := startUS
 		l := newLedger(t, clock, func(o *ledger.Options) {
 			o.Meter = metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
 			o.Lost = func(us int64) { there = us }
