@@ -66,6 +66,7 @@ func TestFileChanges(t *testing.T) {
 					way.change(t, dir, content)
 				}
 				time.Sleep(3 * watchInterval)
+				synctest.Wait()
 				if !slices.Equal(*contents, []string{"two", "three"}) {
 					t.Errorf("it has read %q", *contents)
 				}
@@ -117,6 +118,7 @@ func TestChangeWhileReloading(t *testing.T) {
 		contents := watch(t, filepath.Join(dir, "topology.yaml"), sync.OnceFunc(func() { writeFile(t, dir, "three") }))
 		writeFile(t, dir, "two")
 		time.Sleep(2 * noticed)
+		synctest.Wait()
 		if !slices.Equal(*contents, []string{"two", "three"}) {
 			t.Errorf("it has read %q", *contents)
 		}
