@@ -154,6 +154,7 @@ func TestHalfWritten(t *testing.T) {
 		time.Sleep(3 * watchInterval)
 		link(t, "/dev/urandom", file)
 		time.Sleep(3 * watchInterval)
+		synctest.Wait()
 		if n := len(reloads); n != 2 || reloads[0] < watchInterval+2*settle || reloads[0] > 2*watchInterval {
 			t.Errorf("it reloads %v after the start, want once after the last write and once for the device", reloads)
 		}
