@@ -72,10 +72,11 @@ func (h *Handler) Forward(ctx context.Context, f *Forwarded) *ForwardedAnswer {
 	if slices.ContainsFunc(f.Dimensions, func(d quota.Dimension) bool { return d.Name == quota.RouteDimension }) {
 		f.Unclear = cmp.Or(f.Unclear, errors.New("the dimension route is set by the route"))
 	}
-	c := &call{Handler: h, overGRPC: true, said: f.Said, Request: &Request{
+	c := h.newCall(&Request{
 		Method: f.Method, Target: "/v1/authz/" + strings.TrimPrefix(f.Path, "/"), Remote: func() string { return f.Remote }, Header: f,
 		Chains: f.Chains, Context: ctx, Conn: conn.Of(f.Conn),
-	}}
+	})
+	c.overGRPC, c.said = true, f.Said
 	c.serve()
 	return &ForwardedAnswer{c.Response, c.decision, trace.SpanContextFromContext(c.ctx).TraceID()}
 }

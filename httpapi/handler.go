@@ -59,9 +59,14 @@ func newHandler(o Options, endpoints []endpoint, other listener) (*Handler, erro
 
 // Answer answers a request, also one for which the handler panics.
 func (h *Handler) Answer(r *Request) Response {
-	c := &call{Handler: h, Request: r, Response: Response{Fields: make(answer.Fields, 0, 8)}}
+	c := h.newCall(r)
 	c.serve()
 	return c.Response
+}
+
+// newCall begins a call, with room for the fields of a check's answer.
+func (h *Handler) newCall(r *Request) *call {
+	return &call{Handler: h, Request: r, Response: Response{Fields: make(answer.Fields, 0, 8)}}
 }
 
 // call is one request in progress, and its answer.

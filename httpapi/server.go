@@ -52,10 +52,11 @@ func (h standardHeader) Names() iter.Seq[string] { return maps.Keys(h.Header) }
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{Handler: h, w: w, r: r, Request: &Request{
+	c := h.newCall(&Request{
 		Method: r.Method, Target: r.RequestURI, Host: r.Host, Remote: func() string { return r.RemoteAddr }, Header: standardHeader{r.Header},
 		Context: r.Context(), Conn: conn.From(r.Context()), Body: r.Body, Length: r.ContentLength,
-	}}
+	})
+	c.w, c.r = w, r
 	if r.TLS != nil {
 		c.Chains = r.TLS.VerifiedChains
 	}

@@ -14,14 +14,15 @@ const (
 	// partitions known that is a third of a gigabyte for nothing, since most of it are
 	// slices without pointers, which a collection does not look into.
 	maxGarbage = 96 << 20
-	// minGarbage is how many may lie about in any case. A regiond of usual size has less than
-	// that in use, and would collect ten times a second under load: a tenth of a check.
+	// minGarbage is how many may lie about in any case. A regiond of usual size has less than that
+	// in use. Under load Go would collect several times a second, for a tenth of its processor time.
 	minGarbage = 24 << 20
 )
 
 // gcPercent is the percentage of live bytes at which the next collection is due.
 func gcPercent(live uint64) int {
-	return int(min(max(100, 100*minGarbage/max(live, 1<<20)), max(100*maxGarbage/max(live, 1), 10)))
+	live = max(live, 1<<20)
+	return int(min(max(100, 100*minGarbage/live), max(100*maxGarbage/live, 10)))
 }
 
 // TuneGC sets the percentage anew as the heap grows and shrinks, until ctx
