@@ -264,7 +264,17 @@ func TestBadRequestsAreCheap(t *testing.T) {
 	filled := func(begin, again, end string) string {
 		return begin + strings.Repeat(again, (httpapi.MaxBody-len(begin)-len(end))/len(again)) + end
 	}
+	names := strings.Builder{} // that differ, which has to be found out
+	for i := 0; names.Len() < httpapi.MaxBody-400; i++ {
+		fmt.Fprintf(&names, `"%x":"",`, i)
+	}
+	object := `{` + names.String() + `"":""}`
 	for name, body := range map[string]string{
+		"many names":   `{"tenant":"a","dimensions":` + object + `}`,
+		"an object":    `{"tenant":"a","cost":` + object + `}`,
+		"in a check":   `{"checks":[{"tenant":"a","dimensions":` + object + `}]}`,
+		"as a cost":    `{"checks":[{"tenant":"a","cost":` + object + `}]}`,
+		"check 101":    `{"checks":[` + strings.Repeat("1,", 100) + object + `]}`,
 		"members":      filled(`{`, `"":1,`, `"":1}`),
 		"long name":    filled(`{"`, `\u0001`, `":1}`),
 		"duplicates":   filled(`{"tenant":"a"`, `,"tenant":1`, `}`),

@@ -31,6 +31,7 @@ const (
 const (
 	emptyPolicy       = "must not be empty; leave it out for the tenant's own"
 	tooManyDimensions = "may have at most 16 members, has more"
+	duplicated        = "is duplicated"
 	costRule          = "must be a whole number between 1 and 1099511627776 in plain digits"
 )
 
@@ -48,6 +49,7 @@ type (
 	checks struct {
 		first []jsontext.Value // MaxChecks at most
 		n     int
+		sent  bool
 	}
 	text       string
 	policy     text
@@ -108,19 +110,20 @@ func (ds *dimensions) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		if err := value.UnmarshalJSONFrom(d); err != nil {
 			return err
 		}
+		if len(*ds) == MaxDimensions {
+			return rule(tooManyDimensions)
+		}
 		*ds = append(*ds, quota.Dimension{Name: string(name), Value: string(value)})
 	}
-	if _, err := d.ReadToken(); err != nil {
-		return err
-	}
-	if len(*ds) > MaxDimensions {
-		return rule(tooManyDimensions)
-	}
-	return nil
+	_, err := d.ReadToken()
+	return err
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (c *cost) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if kind := d.PeekKind(); kind == '{' || kind == '[' { // which may be long to read
+		return rule(costRule + ", is " + kindName(kind))
+	}
 	sent, err := d.ReadValue()
 	if err != nil {
 		return err
@@ -135,6 +138,10 @@ func (c *cost) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom. What is too much is counted, and takes no memory.
 func (c *checks) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if c.sent {
+		return rule(duplicated)
+	}
+	c.sent = true
 	if err := mustBe(d, '[', "an array of 1 to 100 checks"); err != nil {
 		return err
 	}
@@ -176,7 +183,7 @@ type Item struct {
 // check is in its item.
 func Batch(body []byte) ([]Item, []quota.FieldError) {
 	var b batch
-	if wrong := decode(body, &b, "checks"); wrong != nil {
+	if wrong := decode(body, &b, "checks", jsontext.AllowDuplicateNames(true)); wrong != nil { // Check finds them, and here they take memory
 		return nil, wrong
 	}
 	if n := b.Checks.n; n == 0 || n > MaxChecks {
@@ -190,14 +197,19 @@ func Batch(body []byte) ([]Item, []quota.FieldError) {
 }
 
 // decode reads a body strictly, and returns what it finds wrong first; members are the names that the object may have.
-func decode(body []byte, into any, members string) []quota.FieldError {
-	if err := json.Unmarshal(body, into, strict); err != nil {
+func decode(body []byte, into any, members string, options ...json.Options) []quota.FieldError {
+	if jsontext.Value(body).Kind() == 'n' { // which package json takes for an object without members
+		return []quota.FieldError{noObject(members, 'n')}
+	}
+	if err := json.Unmarshal(body, into, append(options, json.RejectUnknownMembers(true))...); err != nil {
 		return []quota.FieldError{mistake(err, body, members)}
 	}
 	return nil
 }
 
-var strict = json.RejectUnknownMembers(true)
+func noObject(members string, kind jsontext.Kind) quota.FieldError {
+	return quota.FieldError{Detail: "must be an object with the members " + members + ", is " + kindName(kind)}
+}
 
 // mistake is what reading a body has found.
 func mistake(err error, body []byte, members string) quota.FieldError {
@@ -208,7 +220,7 @@ func mistake(err error, body []byte, members string) quota.FieldError {
 	case len(bytes.TrimSpace(body)) == 0:
 		return quota.FieldError{Detail: "the body is empty, it must hold a JSON object"}
 	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
-		return quota.FieldError{Pointer: truncate(string(syntax.JSONPointer)), Detail: "is duplicated"}
+		return quota.FieldError{Pointer: truncate(string(syntax.JSONPointer)), Detail: duplicated}
 	case errors.As(err, &syntax):
 		return quota.FieldError{
 			Pointer: truncate(string(syntax.JSONPointer)),
@@ -221,10 +233,13 @@ func mistake(err error, body []byte, members string) quota.FieldError {
 	switch {
 	case errors.As(err, &broken):
 		e.Detail = string(broken)
+		if broken == tooManyDimensions { // no matter which
+			e.Pointer = "/dimensions"
+		}
 	case errors.Is(err, json.ErrUnknownName):
 		e.Detail = "is not a member here; there are: " + members
 	default: // all members have types of their own
-		e.Detail = "must be an object with the members " + members + ", is " + kindName(form.JSONKind)
+		return noObject(members, form.JSONKind)
 	}
 	return e
 }

@@ -22,6 +22,29 @@ func TestParseCost(t *testing.T) {
 	}
 }
 
+// TestRefused: what no golden file of httpapi has.
+func TestRefused(t *testing.T) {
+	const noCheck = "must be an object with the members tenant, policy, dimensions, cost, is null"
+	for body, want := range map[string]string{
+		" null":                                    ": must be an object with the members checks, is null",
+		`{"checks":[ null]}`:                       "/checks/0: " + noCheck,
+		`{"checks":[],"checks":[{}]}`:              "/checks: is duplicated",
+		`{"checks":[{"cost":{"a":1}}]}`:            "/checks/0/cost: must be a whole number between 1 and 1099511627776 in plain digits, is an object",
+		`{"checks":[{"tenant":"a","tenant":"a"}]}`: "/checks/0/tenant: is duplicated",
+	} {
+		items, errs := input.Batch([]byte(body))
+		if len(errs) == 0 {
+			errs = items[0].Errs
+		}
+		if len(errs) != 1 || errs[0].Pointer+": "+errs[0].Detail != want {
+			t.Errorf("%s: %v, want %s", body, errs, want)
+		}
+	}
+	if _, errs := input.Check([]byte("null\n"), ""); len(errs) != 1 || errs[0].Detail != noCheck {
+		t.Errorf("null: %v", errs)
+	}
+}
+
 // A body is either a request that encoding/json reads alike, or has errors;
 // never both, never neither.
 func FuzzDecodeCheck(f *testing.F) {
