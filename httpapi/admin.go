@@ -184,5 +184,13 @@ func (p *passed) Write(b []byte) (int, error) {
 	return p.ResponseWriter.Write(b)
 }
 
+// FlushError is what http.ResponseController calls: it sends a header that has not been written.
+func (p *passed) FlushError() error {
+	if p.call.Status == 0 {
+		p.WriteHeader(http.StatusOK)
+	}
+	return http.NewResponseController(p.ResponseWriter).Flush() //nolint:wrapcheck // of one that is wrapped
+}
+
 // Unwrap returns the underlying writer.
 func (p *passed) Unwrap() http.ResponseWriter { return p.ResponseWriter }

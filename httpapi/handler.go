@@ -146,6 +146,9 @@ func (c *call) panicked(v any) {
 	c.Logger.LogAttrs(c.ctx, slog.LevelError, "panic",
 		slog.String("route", c.pattern()), slog.String("panic", answer.Clip(fmt.Sprint(v), 80)), slog.String("stack", string(debug.Stack())))
 	c.Fields = nil
+	if c.w != nil && !c.mounted {
+		clear(c.w.Header()) // another handler's, of an answer that it did not begin
+	}
 	if c.forwardAuth() {
 		c.unavailable(noDecision)
 		return

@@ -92,17 +92,38 @@ func TestPanicIsAnsweredAndLogged(t *testing.T) {
 }
 
 func TestPanicInAHalfWrittenAnswerCutsTheConnection(t *testing.T) {
+	for name, begin := range map[string]func(w http.ResponseWriter){
+		"written": func(w http.ResponseWriter) { _, _ = w.Write([]byte("half")) },
+		"flushed": func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(&fake{})
+			o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				begin(w)
+				panic("defect")
+			})
+			defer func() {
+				if v := recover(); v != http.ErrAbortHandler { //nolint:errorlint // the value itself is the signal
+					t.Errorf("recovered %v", v)
+				}
+			}()
+			serve(admin(t, o), request("GET", "/metrics", ""))
+		})
+	}
+}
+
+// TestPanicBeforeAnAnswer: what another handler had set for its answer does not describe the problem document.
+func TestPanicBeforeAnAnswer(t *testing.T) {
 	o := options(&fake{})
 	o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("half"))
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Content-Length", "3")
 		panic("defect")
 	})
-	defer func() {
-		if v := recover(); v != http.ErrAbortHandler { //nolint:errorlint // the value itself is the signal
-			t.Errorf("recovered %v", v)
-		}
-	}()
-	serve(admin(t, o), request("GET", "/metrics", ""))
+	got := serve(admin(t, o), request("GET", "/metrics", ""))
+	if got.status != 500 || got.field("Content-Encoding")+got.field("Content-Length") != "" || got.field("Content-Type") != "application/problem+json" {
+		t.Errorf("%+v", got)
+	}
 }
 
 func TestTooManyInFlight(t *testing.T) {
