@@ -198,6 +198,7 @@ func TestRefusedAtOnce(t *testing.T) {
 		"LF, the second":          {[]string{check, strings.ReplaceAll(check, "\r\n", "\n")}, "200 400", lf},
 		"LF in a field, behind":   {[]string{check + "GET / HTTP/1.1\r\nHost: h\r\nX: y\nZ: z\r\n\r\n"}, "200 400", lf},
 		"HTTP/2":                  {[]string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, "400", "`grpc` of the region"},
+		"HTTP/2 in pieces":        {[]string{"PRI * HTTP/2.0", "\r", "\n\r\nSM\r\n\r\n"}, "400", "`grpc` of the region"},
 		"TLS":                     {[]string{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"}, "400", tls},
 		"TLS in pieces":           {[]string{"\x16", "\x03\x01"}, "400", tls},
 	} {

@@ -131,6 +131,7 @@ func (c *watched) Read(b []byte) (int, error) {
 			c.wrong = isTLS
 		case string(c.first) == preface:
 			c.wrong = isHTTP2
+			return 0, c.wrong // its last byte would end a line that fasthttp refuses, and the first was read alone
 		}
 	}
 	if c.header.read(b[:n]) {
