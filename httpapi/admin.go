@@ -189,7 +189,7 @@ func (p *passed) FlushError() error {
 	if p.call.Status == 0 {
 		p.WriteHeader(http.StatusOK)
 	}
-	return http.NewResponseController(p.ResponseWriter).Flush() //nolint:wrapcheck // of one that is wrapped
+	return http.NewResponseController(p.ResponseWriter).Flush()
 }
 
 // Unwrap returns the underlying writer.

@@ -183,7 +183,8 @@ type Item struct {
 // check is in its item.
 func Batch(body []byte) ([]Item, []quota.FieldError) {
 	var b batch
-	if wrong := decode(body, &b, "checks", jsontext.AllowDuplicateNames(true)); wrong != nil { // Check finds them, and here they take memory
+	// Check finds names that are there twice; here they would take memory.
+	if wrong := decode(body, &b, "checks", jsontext.AllowDuplicateNames(true)); wrong != nil {
 		return nil, wrong
 	}
 	if n := b.Checks.n; n == 0 || n > MaxChecks {
