@@ -70,6 +70,7 @@ type Resets struct {
 	calls map[uint64]*resetCall
 	// answers has the last one to each order of other regions; nil while it is carried out.
 	answers map[uint64]*wire.Reset
+	taken   []uint64 // orders, the oldest first: those that failed may be in it again
 }
 
 // resetCall is one DELETE; Resets.mu guards it.
@@ -122,10 +123,11 @@ func (s *Resets) Receive(m *wire.Reset) {
 	case !known:
 		select {
 		case s.orders <- m:
-			if len(s.answers) == resetsKept {
-				clear(s.answers)
+			if len(s.taken) == resetsKept { // the oldest was carried out long ago
+				delete(s.answers, s.taken[0])
+				s.taken = s.taken[1:]
 			}
-			s.answers[m.ID] = nil
+			s.answers[m.ID], s.taken = nil, append(s.taken, m.ID)
 		default: // it asks again
 		}
 	}

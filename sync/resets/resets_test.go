@@ -190,3 +190,26 @@ func TestReturned(t *testing.T) {
 		}
 	}, "eu", "us")
 }
+
+// An order that comes again while it is carried out, or soon after, is carried out once, however
+// many came before.
+func TestOrdersAreRepeatedAmongMany(t *testing.T) {
+	deployment(t, func(all []*process) {
+		order := func(id uint64) {
+			all[1].Receive(&wire.Reset{From: all[0].self, ID: id, Tenant: "acme", To: []quota.Process{all[1].self}})
+		}
+		const many = 1100
+		for id := range uint64(many) {
+			order(2 + id)
+			if id > 0 {
+				order(1 + id) // is in progress
+			}
+			time.Sleep(300 * time.Millisecond)
+			order(2 + id) // is done
+		}
+		time.Sleep(time.Second)
+		if n := all[1].deleted.Load(); n != many {
+			t.Errorf("%d orders deleted %d times", many, n)
+		}
+	}, "eu", "us")
+}
