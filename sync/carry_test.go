@@ -3,9 +3,11 @@ package sync_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -273,4 +275,34 @@ func TestTopsTravel(t *testing.T) {
 			t.Errorf("%d messages refused", n)
 		}
 	})
+}
+
+// What a bus takes but no peer reads is divided too.
+func TestLoansBeyondTheCaps(t *testing.T) {
+	for name, of := range map[string]struct{ text, held int }{
+		"names": {250, 0}, "loans": {0, 5}, "both, which only fit compressed": {100, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			carry(t, nil, func(_ *world, eu, us *node) {
+				eu.bus.SetLimit(1 << 20)
+				var many []wire.Want
+				for i := range wire.MaxLoans {
+					w := eu.wanted(uint64(i) * 0x9e3779b97f4a7c15)
+					if p := partition; of.text > 0 {
+						p.Partition = fmt.Sprint("::", strings.Repeat("n", of.text), w.PartitionID)
+						w.PartitionID, w.Partition = eu.key().CounterID(&p), &p
+					}
+					for i := range int64(of.held) {
+						w.Held = append(w.Held, loan.Loan{Peer: "us", ID: loan.ID{Epoch: 7, Stamp: w.Time + i}, Units: 5, Until: w.Time + 60_000_000})
+					}
+					many = append(many, w)
+				}
+				eu.sendWants(many...)
+				sleep(2 * oneWay)
+				if got := us.inbox.count(); got != [3]int{wire.MaxLoans, 0, 0} {
+					t.Errorf("%v arrived; refused %d by size", got, us.counter("regiond.sync.refused", "reason", "size"))
+				}
+			})
+		})
+	}
 }

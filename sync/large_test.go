@@ -1,12 +1,16 @@
 package sync_test
 
 import (
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
+	"github.com/regiond/regiond/sync/wire"
 	"github.com/regiond/regiond/test/meshtest"
 )
 
@@ -74,6 +78,34 @@ func TestTooLargeCounterIsDropped(t *testing.T) {
 		}
 		if p := b.knows(eu); p.Synced || !maps.Equal(b.counters.Of("eu"), small) {
 			t.Errorf("of a snapshot us/b has %d of %d: %+v", len(b.counters.Of("eu")), len(small), p)
+		}
+	})
+}
+
+// Many that request at once are all answered, by a bus that takes small messages.
+func TestManyAnswersFitSmallMessages(t *testing.T) {
+	meet(t, func(w *world, eu, _, _ *node) {
+		eu.bus.SetLimit(8 << 10)
+		for i := range uint64(1_780) { // the last message is full
+			eu.counters.Admit(int64(1+i), eu.cell(i*0x9e3779b97f4a7c15))
+		}
+		sleep(2 * time.Second)
+		b := w.join("us", "b", 20, 0)
+		names := rand.New(rand.NewPCG(1, 2))
+		var others []wire.SnapshotRequest
+		for i := range 150 {
+			name := fmt.Sprintf("regiond-%016x-%016x-%016x", names.Uint64(), names.Uint64(), names.Uint64())
+			others = append(others, wire.SnapshotRequest{From: quota.Process{Region: "us", Instance: name, Boot: 30 + int64(i)}, To: eu.self})
+		}
+		for range 100 {
+			for i := range others {
+				others[i].Request++
+				eu.inject(meshsync.SubjectSnapshot+"eu", wire.Append(nil, &others[i]))
+			}
+			sleep(100 * time.Millisecond)
+		}
+		if p := b.knows(eu); !p.Synced || !maps.Equal(b.counters.Of("eu"), eu.counters.Of("eu")) {
+			t.Errorf("us/b has %d of %d: %+v", len(b.counters.Of("eu")), len(eu.counters.Of("eu")), p)
 		}
 	})
 }

@@ -82,7 +82,7 @@ func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err er
 		return 0, err
 	}
 	groups := m.o.Counters.Take(entries, all, b.number+1)
-	b.left, b.leftSince, b.leftAfter = m.messages(groups), now, b.number
+	b.left, b.leftSince, b.leftAfter = m.messages(groups, 0), now, b.number
 	return countersIn(groups), m.drain()
 }
 
@@ -115,13 +115,21 @@ func (m *Mesh) publishAll() {
 	}
 }
 
-// messages divides counters into messages within the caps and what the bus takes, with sorted
-// rows, which encode shortest.
-func (m *Mesh) messages(groups []wire.Group) [][]wire.Group {
+// messages divides counters into messages within the caps and what the bus takes, each with
+// so many bytes to spare, with sorted rows, which encode shortest.
+func (m *Mesh) messages(groups []wire.Group, spare int) [][]wire.Group {
 	for i := range groups {
 		groups[i].Sort()
 	}
-	return wire.Split(groups, m.o.Bus.Limit())
+	return wire.Split(groups, max(1, m.room()-spare))
+}
+
+// room is how many bytes a message may have.
+func (m *Mesh) room() int {
+	if limit := m.o.Bus.Limit(); limit > 0 {
+		return min(limit, wire.MaxMessage)
+	}
+	return wire.MaxMessage
 }
 
 // sendUsage sends one message of counters, with the context of span if that is not nil.
@@ -156,7 +164,10 @@ func (m *Mesh) hand(kind, subject string, msg wire.Message, span trace.Span) err
 	b, s := &m.outbox, m.secret.Load()
 	s.Seal(msg)
 	b.buf = s.Sign(subject, wire.Append(b.buf[:0], msg))
-	err := m.o.Bus.Publish(subject, b.buf, header(span)...)
+	err := ErrTooLarge // also for peers, whatever the bus takes
+	if len(b.buf) <= wire.MaxMessage {
+		err = m.o.Bus.Publish(subject, b.buf, header(span)...)
+	}
 	m.noteSent(kind, err)
 	return err
 }

@@ -129,7 +129,7 @@ func (m *Mesh) publishQueued() {
 // sendLoans publishes one message, or two halves of what is too large.
 func (m *Mesh) sendLoans(to string, l wire.Loans) {
 	w, g, r, err := len(l.Wants), len(l.Grants), len(l.Returns), ErrTooLarge
-	if max(w, g, r) <= wire.MaxLoans {
+	if l.Fits() {
 		err = m.send(&l, "."+to, nil)
 	}
 	switch {

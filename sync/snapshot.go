@@ -28,6 +28,9 @@ const (
 	// restFor times the duration of a snapshot passes before the next of all counters: one
 	// of a million is repeated every seven seconds at most, one of a single message at once.
 	restFor = 2
+	// answerBytes is the most that an answer takes in a message, without its names: numbers of
+	// 8 and 10 bytes, 7 tags and lengths of up to 2.
+	answerBytes = 32
 )
 
 // snapshots are what peers request and we publish.
@@ -163,11 +166,17 @@ func (m *Mesh) beginSnapshot(now time.Duration) bool {
 	a := &m.snapshots
 	d := &snapshot{chunk: wire.Chunk{Since: m.outbox.number, UpTo: m.outbox.number}}
 	var forwards, ownStates []string
+	spare, most := 0, m.room()/2 // for the answers, which the last message has too
 	for _, from := range slices.SortedFunc(maps.Keys(a.pending), members.Compare) {
 		r := a.pending[from]
 		if r.Since == 0 && now < a.restEnd {
 			continue
 		}
+		size := answerBytes + len(from.Region) + len(from.Instance)
+		if spare > 0 && spare+size > most {
+			break // the next snapshot answers the rest
+		}
+		spare += size
 		delete(a.pending, from)
 		d.answers = append(d.answers, wire.Answer{Process: from, Request: r.Request})
 		d.chunk.Since = min(d.chunk.Since, r.Since)
@@ -192,7 +201,7 @@ func (m *Mesh) beginSnapshot(now time.Duration) bool {
 	a.links = nil
 	origins := append(forwards, ownStates...)
 	slices.Sort(origins)
-	d.next, d.stop = iter.Pull(m.pieces(slices.Compact(origins), d.chunk.Since))
+	d.next, d.stop = iter.Pull(m.pieces(slices.Compact(origins), d.chunk.Since, spare))
 	d.piece, _ = d.next() // none: an empty snapshot is one chunk without groups
 	d.readAhead()
 	return true
@@ -205,13 +214,13 @@ func (m *Mesh) former() []string {
 }
 
 // pieces walks over what is known of other regions' counters, and over our own that changed
-// after a number, each piece the content of one message.
-func (m *Mesh) pieces(origins []string, since uint64) iter.Seq[piece] {
+// after a number, each piece the content of one message with so many bytes to spare.
+func (m *Mesh) pieces(origins []string, since uint64, spare int) iter.Seq[piece] {
 	since -= min(since, m.outbox.extra) // those of one Take have its first number in the ledger
 	return func(yield func(piece) bool) {
 		walk := func(origin, author string, since uint64) bool {
 			for groups := range m.o.Counters.Live(author, since, chunkEntries) {
-				for _, message := range m.messages(groups) {
+				for _, message := range m.messages(groups, spare) {
 					if !yield(piece{origin, message}) {
 						return false
 					}

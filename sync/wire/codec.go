@@ -21,8 +21,8 @@ const compressAbove = 2 << 10
 // name is, leaves it empty: that is refused where it arrives, as any other bad name is.
 func Append(dst []byte, m Message) []byte {
 	content, _ := proto.Marshal(m.body())
-	field := protowire.Number(2) // Envelope.body
-	if len(content) > compressAbove {
+	field := protowire.Number(2)                                    // Envelope.body
+	if len(content) > compressAbove && len(content) <= MaxMessage { // or it would look as if it fits
 		if packed := s2.Encode(nil, content); len(packed) < len(content) {
 			content, field = packed, 3 // Envelope.body_s2
 		}
@@ -269,7 +269,7 @@ func readLoans(m *pb.Loans) (_ *Loans, err error) {
 			Peer: lender, ID: loan.ID{Epoch: h.Epoch, Stamp: at + h.Stamp}, Units: h.Units, Back: h.Back, Until: at + h.Until,
 		}
 	}
-	return &Loans{
+	l := &Loans{
 		From: from, Seq: m.Seq,
 		Wants: list(m.Wants, func(w *pb.Want) Want {
 			return Want{PartitionID: w.Id, Sealed: w.Partition, Want: loan.Want{
@@ -286,7 +286,8 @@ func readLoans(m *pb.Loans) (_ *Loans, err error) {
 		Returns: list(m.Returns, func(r *pb.Return) Return {
 			return Return{PartitionID: r.Id, Loan: loan.ID{Epoch: r.Epoch, Stamp: at + r.Stamp}, Back: r.Back}
 		}),
-	}, err
+	}
+	return l, err // which held sets
 }
 
 func (r *Reset) body() *pb.Body {

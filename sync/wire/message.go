@@ -155,6 +155,15 @@ type Loans struct {
 // Len is how many wants, grants and returns there are.
 func (l *Loans) Len() int { return len(l.Wants) + len(l.Grants) + len(l.Returns) }
 
+// Fits reports whether a reader takes so many in one message.
+func (l *Loans) Fits() bool {
+	held := 0
+	for i := range l.Wants {
+		held += len(l.Wants[i].Held)
+	}
+	return max(len(l.Wants), len(l.Grants), len(l.Returns)) <= MaxLoans && held <= MaxHeld
+}
+
 // Want is a want of one partition. Its From is the author's region, also where it says
 // otherwise.
 type Want struct {
