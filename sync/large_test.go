@@ -109,3 +109,22 @@ func TestManyAnswersFitSmallMessages(t *testing.T) {
 		}
 	})
 }
+
+// What waited for a bus that returns with a smaller limit is published, also by a process that
+// leaves at once.
+func TestLeftoverIsDividedAnew(t *testing.T) {
+	meet(t, func(_ *world, eu, us, _ *node) {
+		eu.bus.Down()
+		for i := range uint64(3_000) {
+			eu.counters.Admit(int64(1+i), eu.cell(i*0x9e3779b97f4a7c15))
+		}
+		sleep(300 * time.Millisecond)
+		eu.bus.SetLimit(8 << 10)
+		eu.bus.Up()
+		eu.stop()
+		sleep(time.Second)
+		if got, want := us.counters.Of("eu"), eu.counters.Of("eu"); !maps.Equal(got, want) {
+			t.Errorf("us has %d of %d", len(got), len(want))
+		}
+	})
+}

@@ -91,7 +91,13 @@ func (m *Mesh) drain() error {
 	b := &m.outbox
 	for len(b.left) > 0 {
 		err := m.sendUsage(&wire.Usage{Number: b.number + 1, Groups: b.left[0]}, m.publication(b.left[0]))
-		if err != nil && !errors.Is(err, ErrTooLarge) { // that is dropped: peers miss its number
+		if errors.Is(err, ErrTooLarge) {
+			// It was divided for another connection; one that stays whole is dropped, and peers miss its number.
+			if parts := m.messages(b.left[0], 0); len(parts) > 1 {
+				b.left = append(parts, b.left[1:]...)
+				continue
+			}
+		} else if err != nil {
 			return err
 		}
 		b.number++
