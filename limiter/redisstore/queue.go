@@ -157,7 +157,8 @@ func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store
 	j.ctx, j.calls, j.verdicts, j.span, j.end = ctx, calls, verdicts, q.spans.of(ctx), len(calls)
 	now := time.Now()
 	left, deadline := q.budget, (<-chan struct{})(nil)
-	if until, timed := ctx.Deadline(); timed && until.Sub(now) < q.patience {
+	until, timed := ctx.Deadline()
+	if timed {
 		left = min(left, until.Sub(now))
 		if quota.HasCallersDeadline(ctx) {
 			deadline = ctx.Done()
@@ -166,7 +167,7 @@ func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store
 	q.mu.Lock()
 	j.sendBy = now.Add(sendWithin(left))
 	switch {
-	case deadline != nil && q.trip > left && now.Sub(q.sent) < trialEvery:
+	case deadline != nil && q.trip > until.Sub(now) && now.Sub(q.sent) < trialEvery:
 		j.shed(0, errBusy)
 		j.done <- struct{}{}
 	case q.admit(j, left):

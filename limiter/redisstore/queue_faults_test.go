@@ -296,3 +296,22 @@ func TestQueueCallersDeadline(t *testing.T) {
 		s.mustBeIdle(t)
 	})
 }
+
+// A connection is lost, and the server answers PINGs on others, but slowly: a caller has an answer by its deadline, also by
+// one that is later than the server's patience.
+func TestQueueCallersDeadlineOnALostConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const wait = 60 * ms
+		s := newServer(func([]store.Call) time.Duration { return 0 })
+		goOn := s.stop()
+		s.ping = func(context.Context) error { time.Sleep(25 * ms); return nil }
+		time.AfterFunc(400*ms, goOn)
+		ctx, cancel := quota.WithCallersDeadline(context.Background(), time.Now().Add(wait))
+		defer cancel()
+		o := <-s.submitting(ctx, 1, 1)
+		if mustBe(t, o, 1, "overloaded, ambiguous"); o.after > wait {
+			t.Errorf("answered after %v, its deadline was %v", o.after, wait)
+		}
+		s.mustBeIdle(t)
+	})
+}
