@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -278,4 +280,58 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%T %v: %v, ambiguous %v; want %v, %v", row.err, row.err, e.Reason, e.Ambiguous, row.reason, row.ambiguous)
 		}
 	}
+}
+
+// A connection breaks behind the reply of the script, before that of TIME: what was decided is known. In the middle of the
+// reply it is not.
+func TestReplyBeforeABrokenConnectionCounts(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	plan := store.NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 10, Window: time.Hour}})
+	for _, row := range []struct {
+		tenant  string
+		short   int64 // bytes of the reply that are lost
+		decided bool
+	}{{"whole", 0, true}, {"broken", 3, false}} {
+		var cut atomic.Int64
+		s, err := New(Options{
+			Addrs: []string{srv.Addr()}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
+			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+				return &cutConn{conn, &cut}, err
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		s.probe(t.Context())
+		c := limitertest.CallOf(plan, row.tenant, 1)
+		cut.Store(1 + row.short)
+		v, err := limitertest.DecideOne(s, c)
+		e, _ := errors.AsType[*store.Error](err)
+		unknown := e != nil && e.Ambiguous && e.Reason == quota.ReasonRedisDown
+		if known := err == nil && v.Outcome == store.Admitted && v.Limits[0].Remaining == 9; known != row.decided || unknown == row.decided {
+			t.Errorf("%s: %+v, %v", row.tenant, v, err)
+		}
+		if n := charged(t, srv, c.Keys[0]); n != 1 {
+			t.Errorf("%s: %d are charged", row.tenant, n)
+		}
+	}
+}
+
+// cutConn breaks before the reply to TIME, and by as many bytes earlier as cut is above 1.
+type cutConn struct {
+	net.Conn
+	cut *atomic.Int64
+}
+
+func (c *cutConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	short := int(c.cut.Load())
+	at := bytes.LastIndex(b[:n], []byte("*2\r\n$10\r\n"))
+	if short == 0 || at < 0 {
+		return n, err
+	}
+	c.Conn.Close()
+	return max(0, at+1-short), io.EOF
 }

@@ -165,6 +165,9 @@ func (n *node) pipeline(ctx context.Context, parts []*scriptCall) (endedUS int64
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, p := range parts {
 		p.reply, p.err = sent[i].Result()
+		if all, _ := p.reply.([]any); len(all) > 0 {
+			p.err = nil // go-redis fails all of a pipeline whose connection breaks behind a reply
+		}
 	}
 	if ended.Err() != nil {
 		return 0
