@@ -144,7 +144,7 @@ func (c *call) end() {
 func (c *call) panicked(v any) {
 	c.metrics.panics.Add(1)
 	c.Logger.LogAttrs(c.ctx, slog.LevelError, "panic",
-		slog.String("route", c.pattern()), slog.String("panic", answer.Clip(fmt.Sprint(v), 80)), slog.String("stack", string(debug.Stack())))
+		slog.String("route", c.pattern()), slog.String("panic", quota.Clip(fmt.Sprint(v))), slog.String("stack", string(debug.Stack())))
 	c.Fields = nil
 	if c.w != nil && !c.mounted {
 		clear(c.w.Header()) // another handler's, of an answer that it did not begin

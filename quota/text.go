@@ -17,9 +17,11 @@ var (
 	topNames         = []string{"denied", "used"}
 )
 
-// Clip keeps a message about something huge small, without cutting a character: 80 bytes.
-func Clip(s string) string {
-	const most = 80
+// Clip keeps a message about something huge small: 80 bytes of it.
+func Clip(s string) string { return ClipTo(s, 80) }
+
+// ClipTo keeps the first bytes of a text, without cutting a character.
+func ClipTo(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/regiond/regiond/quota"
@@ -149,8 +148,8 @@ func (o *Object) Problem(p *Problem) {
 // fieldError appends an error. A pointer is a URI fragment (RFC 6901, 6).
 func (o *Object) fieldError(pointer, detail string) {
 	*o = append(*o, '{')
-	o.text("pointer", "#"+(&url.URL{Fragment: Clip(pointer, maxPointer)}).EscapedFragment())
-	o.text("detail", Clip(detail, maxDetail))
+	o.text("pointer", "#"+(&url.URL{Fragment: quota.ClipTo(pointer, maxPointer)}).EscapedFragment())
+	o.text("detail", quota.ClipTo(detail, maxDetail))
 	*o = append(*o, '}')
 }
 
@@ -158,12 +157,4 @@ func (o *Object) fieldError(pointer, detail string) {
 func (o *Object) Brief(p *Problem) {
 	o.text("type", problems[p.Kind].uri)
 	o.Number("status", int64(p.Code()))
-}
-
-// Clip keeps the first bytes of a text.
-func Clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

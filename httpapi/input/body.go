@@ -130,7 +130,7 @@ func (c *cost) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	}
 	n, ok := ParseCost(string(sent))
 	if !ok {
-		return rule(costRule + ", is " + truncate(string(sent)))
+		return rule(costRule + ", is " + quota.Clip(string(sent)))
 	}
 	*c = cost(n)
 	return nil
@@ -221,16 +221,16 @@ func mistake(err error, body []byte, members string) quota.FieldError {
 	case len(bytes.TrimSpace(body)) == 0:
 		return quota.FieldError{Detail: "the body is empty, it must hold a JSON object"}
 	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
-		return quota.FieldError{Pointer: truncate(string(syntax.JSONPointer)), Detail: duplicated}
+		return quota.FieldError{Pointer: quota.Clip(string(syntax.JSONPointer)), Detail: duplicated}
 	case errors.As(err, &syntax):
 		return quota.FieldError{
-			Pointer: truncate(string(syntax.JSONPointer)),
-			Detail:  fmt.Sprintf("is not JSON at byte %d: %s", syntax.ByteOffset, truncate(syntax.Err.Error())),
+			Pointer: quota.Clip(string(syntax.JSONPointer)),
+			Detail:  fmt.Sprintf("is not JSON at byte %d: %s", syntax.ByteOffset, quota.Clip(syntax.Err.Error())),
 		}
 	case !errors.As(err, &form):
-		return quota.FieldError{Detail: truncate(err.Error())}
+		return quota.FieldError{Detail: quota.Clip(err.Error())}
 	}
-	e := quota.FieldError{Pointer: truncate(string(form.JSONPointer))}
+	e := quota.FieldError{Pointer: quota.Clip(string(form.JSONPointer))}
 	switch {
 	case errors.As(err, &broken):
 		e.Detail = string(broken)

@@ -40,7 +40,7 @@ func Query(raw string, usage bool) (r quota.Request, errs []quota.FieldError) {
 		case name == "cost":
 			n, ok := ParseCost(value)
 			if !ok {
-				return costRule + ", is " + truncate(value)
+				return costRule + ", is " + quota.Clip(value)
 			}
 			r.Cost = n
 		case isDimension:
@@ -71,18 +71,18 @@ func Top(raw string) (q quota.TopQuery, errs []quota.FieldError) {
 		case "window":
 			q.Window, err = time.ParseDuration(value)
 			if err != nil || !slices.Contains(quota.TopWindows[:], q.Window) {
-				return "must be 1m or 1h, is " + truncate(value)
+				return "must be 1m or 1h, is " + quota.Clip(value)
 			}
 		case "limit":
 			q.Rows, err = strconv.Atoi(value)
 			if err != nil || q.Rows < 1 || q.Rows > quota.MaxTopRows {
-				return fmt.Sprintf("must be 1 to %d rows, is %s", quota.MaxTopRows, truncate(value))
+				return fmt.Sprintf("must be 1 to %d rows, is %s", quota.MaxTopRows, quota.Clip(value))
 			}
 		default:
 			return "is not a parameter here; there are: by, policy, window, scope, limit"
 		}
 		if err != nil {
-			return truncate(err.Error())
+			return quota.Clip(err.Error())
 		}
 		return ""
 	})
@@ -99,7 +99,7 @@ func parameters(raw string, set func(name, value string) (wrong string)) (errs [
 	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return []quota.FieldError{{Detail: "the query is not well-formed: " + truncate(err.Error())}}
+		return []quota.FieldError{{Detail: "the query is not well-formed: " + quota.Clip(err.Error())}}
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		wrong := "is duplicated in the query"
@@ -166,13 +166,5 @@ func Merge(own, others []quota.FieldError) []quota.FieldError {
 // escapeToken makes a reference token of a JSON pointer (RFC 6901), truncated
 // when it is too long to be a mistyped name.
 func escapeToken(name string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(truncate(name))
-}
-
-// truncate keeps a message about something huge small.
-func truncate(s string) string {
-	if len(s) <= 80 {
-		return s
-	}
-	return strings.ToValidUTF8(s[:80], "") + "…"
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(quota.Clip(name))
 }
