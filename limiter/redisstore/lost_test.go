@@ -332,6 +332,6 @@ func (c *cutConn) Read(b []byte) (int, error) {
 	if short == 0 || at < 0 {
 		return n, err
 	}
-	c.Conn.Close()
+	c.Close()
 	return max(0, at+1-short), io.EOF
 }
