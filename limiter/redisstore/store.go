@@ -31,13 +31,16 @@ import (
 const (
 	DefaultBudget = 40 * time.Millisecond
 	dialTimeout   = 250 * time.Millisecond
-	poolTimeout   = 5 * time.Millisecond
+	poolTimeout   = 25 * time.Millisecond
 	// ioTimeout is only a backstop behind the watchdog, which judges earlier.
 	ioTimeout = 500 * time.Millisecond
-	// poolSize: manyFlushers calls are under way at once, then the prober and
-	// the clock; the rest replaces connections that a timeout has closed.
+	// poolSize: manyFlushers calls are under way at once, then the prober and the region's turns; the rest replaces
+	// connections that a timeout has closed.
 	poolSize = 16
-	minIdle  = manyFlushers + 2 // to dial takes as long as some calls
+	// minIdle are kept ready: to dial takes as long as some calls. With two in use the pool is full. So where all
+	// connections fall silent together, no new one is made that would answer: the server is away, and all that wait
+	// are told in time. Two are left for who needs one while the first are made.
+	minIdle = poolSize - 2
 )
 
 // Options says which Redis a Store uses and how long it waits.
