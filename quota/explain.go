@@ -62,8 +62,8 @@ func (t *BoundTerms) Close(b Bound, nowUS int64) {
 	switch {
 	case b.Epoch == 0:
 		t.ClosedMS, t.Binds = -1, "closed"
-	case nowUS < b.OpenFromUS:
-		t.ClosedMS, t.Binds = (b.OpenFromUS-nowUS+999)/1000, "closed"
+	case nowUS < max(b.BurntUntilUS, b.FromUS):
+		t.ClosedMS, t.Binds = (max(b.BurntUntilUS, b.FromUS)-nowUS+999)/1000, "closed"
 	case t.Estimate > 0 && t.Estimate < t.Share-t.Lent+t.Borrowed-t.Recalled:
 		t.Binds = "estimate"
 	}

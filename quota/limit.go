@@ -222,9 +222,10 @@ type Bound struct {
 	Share int64
 	// Epoch is that of the data in the region's store, see loan.Store; 0 means that it is not known, and closes the bound.
 	Epoch uint32
-	// OpenFromUS is the store's TIME from which on anything is admitted: before, what was lent and used by data that
-	// are lost may still count. 0 means at once.
-	OpenFromUS int64
+	// BurntUntilUS is the store's TIME until which the share may be used or lent by data that are lost; 0 for never.
+	BurntUntilUS int64
+	// FromUS is the store's TIME before which the bound is closed; 0 for none.
+	FromUS int64
 }
 
 // AppendPartition appends the canonical text of a partition below its tenant and

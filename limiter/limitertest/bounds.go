@@ -53,7 +53,7 @@ type bounded struct {
 	offset, drift int64 // µs, millionths
 	share         int64
 	epoch         uint32
-	openFrom      int64
+	burnt      int64
 	notices       int64       // a step back that was not noticed yet, 0 for none
 	raises        []raise     // of the share, still to come
 	held          []loan.Loan // as last read
@@ -87,7 +87,7 @@ func newBounds(t *rapid.T, regions [3]bounded, tenant string) *bounds {
 	for i := range regions {
 		r := &regions[i]
 		r.restart(file)
-		r.name, r.tenant, r.openFrom, r.raises, r.held, r.share = fmt.Sprint("r", i), tenant, 0, nil, nil, []int64{2, 3, 2}[i]
+		r.name, r.tenant, r.burnt, r.raises, r.held, r.share = fmt.Sprint("r", i), tenant, 0, nil, nil, []int64{2, 3, 2}[i]
 		r.offset = rapid.Int64Range(0, 3_600_000_000).Draw(t, "offset")
 		r.drift = rapid.Int64Range(-loan.RatePPM, loan.RatePPM).Draw(t, "drift")
 		w.regions = append(w.regions, r)
@@ -103,8 +103,8 @@ func (r *bounded) restart(file *Question) {
 // noticed has a step of a region's clock begin another epoch.
 func (r *bounded) noticed(w *bounds) {
 	r.notices = 0
-	if r.epoch++; r.openFrom > 0 {
-		r.openFrom = w.clock(r) + w.longest.Keep()
+	if r.epoch++; r.burnt > 0 {
+		r.burnt = w.clock(r) + w.longest.Keep()
 	}
 }
 
@@ -122,7 +122,7 @@ func (w *bounds) ask(t *rapid.T, r *bounded, op store.Op, cost int64, ops ...sto
 		r.noticed(w)
 	}
 	c := r.question.Call(r.tenant, op, cost, nil)
-	c.Bounds, c.Loans = []quota.Bound{{Share: r.share, Epoch: r.epoch, OpenFromUS: r.openFrom}}, ops
+	c.Bounds, c.Loans = []quota.Bound{{Share: r.share, Epoch: r.epoch, BurntUntilUS: r.burnt}}, ops
 	r.now(w.clock(r))
 	v, err := DecideOne(r.store, c)
 	if err != nil {
@@ -237,12 +237,12 @@ func (w *bounds) rare(t *rapid.T, r *bounded) {
 		w.losses++
 		r.tenant, r.held = fmt.Sprint(w.regions[0].tenant, "-", w.losses), nil // under keys that hold nothing
 		r.epoch++
-		r.openFrom = w.clock(r) + w.longest.Keep()
+		r.burnt = w.clock(r) + w.longest.Keep()
 	case "step":
 		by := rapid.Int64Range(-2*w.terms.Window, 2*w.terms.Window).Draw(t, "by")
 		r.offset += by
 		if r.noticed(w); by > 0 {
-			r.openFrom = w.clock(r) + w.longest.Keep()
+			r.burnt = w.clock(r) + w.longest.Keep()
 		}
 	case "back":
 		w.stepBack(t, r)

@@ -22,7 +22,7 @@ func RunLoans(t *testing.T, newStore New) {
 	rapid.Check(t, func(t *rapid.T) {
 		tenants++
 		m := newBooked(kept, now, fmt.Sprint("t", tenants))
-		m.book.Store.Epoch = uint32(1000 * tenants)
+		m.book.Bound.Epoch = uint32(1000 * tenants)
 		t.Repeat(map[string]func(*rapid.T){
 			"wait":  m.wait,
 			"check": m.check,
@@ -31,8 +31,8 @@ func RunLoans(t *testing.T, newStore New) {
 				if rapid.IntRange(0, 3).Draw(t, "per") == 0 {
 					m.per(rapid.SampledFrom([]time.Duration{time.Second, 20 * time.Second}).Draw(t, "window"))
 				}
-				if m.book.Store.Epoch++; rapid.Bool().Draw(t, "lost") {
-					m.book.Store.Lost = m.us
+				if m.book.Bound.Epoch++; rapid.Bool().Draw(t, "lost") {
+					m.book.BurntUntilUS = m.us + m.book.Terms.Keep()
 				}
 			},
 			"closed": m.closed,
@@ -67,7 +67,7 @@ type booked struct {
 func newBooked(s store.Store, now func(us int64), tenant string) *booked {
 	m := &booked{
 		store: s, now: now, tenant: tenant, us: Epoch + 260_197,
-		book: &loan.Book{Store: loan.Store{Epoch: 7}, Share: 5},
+		book: &loan.Book{Bound: quota.Bound{Epoch: 7, Share: 5}},
 	}
 	m.per(time.Second)
 	return m
@@ -96,11 +96,7 @@ func (m *booked) used() (n int64) {
 
 // bounds is what calls are given.
 func (m *booked) bounds() []quota.Bound {
-	b := quota.Bound{Share: m.book.Share, Epoch: m.book.Store.Epoch}
-	if m.book.Store.Lost > 0 {
-		b.OpenFromUS = m.book.Store.Lost + m.book.Terms.Keep()
-	}
-	return []quota.Bound{b}
+	return []quota.Bound{m.book.Bound}
 }
 
 // check has one to three calls of the tenant decided. A ceiling that is lower than the bound binds instead of it.
@@ -167,7 +163,7 @@ func (m *booked) ops(t *rapid.T) {
 		case store.LoanAccept:
 			o.Grant = loan.Grant{
 				From: peer.Draw(t, "peer"), ID: named(m.book.Held), Units: o.Units + 1, New: rapid.Bool().Draw(t, "new"),
-				Epoch: m.book.Store.Epoch - rapid.SampledFrom([]uint32{0, 0, 0, 1}).Draw(t, "behind"),
+				Epoch: m.book.Bound.Epoch - rapid.SampledFrom([]uint32{0, 0, 0, 1}).Draw(t, "behind"),
 				Time:  m.us - rapid.Int64Range(-1, m.book.Terms.Length+1).Draw(t, "age"),
 			}
 			r.Changed = m.book.Accept(m.us, o.Grant)
@@ -191,8 +187,8 @@ func (m *booked) ops(t *rapid.T) {
 
 // closed has the region lose its data, and return what it is then lent.
 func (m *booked) closed(t *rapid.T) {
-	m.book.Store = loan.Store{Epoch: m.book.Store.Epoch + 1, Lost: m.us}
-	g := loan.Grant{From: "b", ID: loan.ID{Epoch: 9, Stamp: m.us}, Units: 4, New: true, Epoch: m.book.Store.Epoch, Time: m.us}
+	m.book.Bound.Epoch, m.book.BurntUntilUS = m.book.Bound.Epoch+1, m.us+m.book.Terms.Keep()
+	g := loan.Grant{From: "b", ID: loan.ID{Epoch: 9, Stamp: m.us}, Units: 4, New: true, Epoch: m.book.Bound.Epoch, Time: m.us}
 	m.book.Accept(m.us, g)
 	m.book.Return(m.us, m.used(), 3, g.From, g.ID)
 	m.loans(t, store.LoanOp{Kind: store.LoanAccept, Grant: g}, store.LoanOp{Kind: store.LoanReturn, Units: 3, Peer: g.From, ID: g.ID})

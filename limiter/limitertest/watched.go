@@ -30,7 +30,7 @@ func (w Watched) Decide(ctx context.Context, calls []store.Call, verdicts []stor
 		asked[i] = slices.Clone(calls[i].Bounds)
 		for n := range asked[i] {
 			b := &asked[i][n]
-			b.OpenFromUS = max(b.OpenFromUS, w.Clock.Least(b.Epoch))
+			b.FromUS = max(b.FromUS, w.Clock.Least(b.Epoch))
 		}
 		calls[i].Bounds = asked[i]
 	}

@@ -300,11 +300,7 @@ const loansMargin = 60_000_000
 
 // book is the loans under the n-th bounded limit, which has the given counter. Its entry is kept by keepBook.
 func (u *call) book(l *quota.Limit, n, counter int) (b loan.Book, name string, e *entry) {
-	bound, terms := u.Bounds[n], loan.TermsOf(l.WindowUS())
-	b = loan.Book{Terms: terms, Share: bound.Share, Store: loan.Store{Epoch: bound.Epoch}}
-	if bound.OpenFromUS > 0 {
-		b.Store.Lost = bound.OpenFromUS - terms.Keep()
-	}
+	b = loan.Book{Terms: loan.TermsOf(l.WindowUS()), Bound: u.Bounds[n]}
 	name = string(store.AppendLoansKey(nil, &u.Counters[counter]))
 	if e = u.shard.Get(name, u.now); e != nil {
 		b.State = *e.Value.(*loan.State)

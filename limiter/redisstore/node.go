@@ -189,7 +189,7 @@ func (n *node) saw(p *scriptCall) {
 // bound is b as it may be used now: not before the TIME that the server's clock must have reached.
 func (n *node) bound(b quota.Bound) quota.Bound {
 	if at := n.place.Load(); at != nil {
-		b.OpenFromUS = max(b.OpenFromUS, at.clock.Least(b.Epoch))
+		b.FromUS = max(b.FromUS, at.clock.Least(b.Epoch))
 	}
 	return b
 }

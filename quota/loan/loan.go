@@ -3,6 +3,8 @@ package loan
 import (
 	"cmp"
 	"slices"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // RatePPM is how far the pace of a region's clock may be from true, in millionths.
@@ -97,8 +99,7 @@ type Grant struct {
 type Book struct {
 	Region string // whose book it is
 	Terms  Terms
-	Store  Store
-	Share  int64 // this region's part of B; while shares change the smaller of old and new
+	quota.Bound
 	State
 }
 
@@ -135,13 +136,13 @@ func (s *State) Empty() bool { return len(s.Lent) == 0 && len(s.Held) == 0 }
 // it can matter: longer than Keep if the window was longer then. A record of which all was returned stays a while too, so
 // that its ID is not used again while the grant may be accepted.
 func (b *Book) settle(now int64) {
-	if b.Epoch != b.Store.Epoch {
+	if b.State.Epoch != b.Bound.Epoch {
 		b.Held = nil
 		for i := range b.Lent {
 			l := &b.Lent[i]
 			l.Until = min(max(l.Until, now+b.Terms.Keep()), now+b.Terms.keepAny())
 		}
-		b.Epoch, b.Recall = b.Store.Epoch, 0
+		b.State.Epoch, b.Recall = b.Bound.Epoch, 0
 	}
 	over := func(l Loan) bool { return l.Until <= now }
 	ended := func(l Loan) bool { return over(l) || l.Left() == 0 && l.Until-b.Terms.Window <= now }
@@ -151,8 +152,8 @@ func (b *Book) settle(now int64) {
 	}
 }
 
-// closed reports whether loans and usage of which the data is lost may still matter.
-func (b *Book) closed(now int64) bool { return b.Store.Lost > 0 && now < b.Store.Lost+b.Terms.Keep() }
+// closed reports whether loans and usage of which the data is lost may still matter, or TIME cannot be right.
+func (b *Book) closed(now int64) bool { return now < max(b.BurntUntilUS, b.FromUS) }
 
 func left(loans []Loan) (n int64) {
 	for i := range loans {
@@ -203,7 +204,7 @@ func (b *Book) Lend(now, used, units int64, r Request) (Grant, bool) {
 	case isNew && (units == 0 || len(b.Lent) >= MaxLoans):
 		return Grant{}, false
 	case isNew:
-		id := ID{b.Store.Epoch, now}
+		id := ID{b.Bound.Epoch, now}
 		for i := range b.Lent { // the clock may have stood still, or gone back a little
 			if b.Lent[i].ID.Epoch == id.Epoch {
 				id.Stamp = max(id.Stamp, b.Lent[i].ID.Stamp+1)
@@ -223,7 +224,7 @@ func (b *Book) Lend(now, used, units int64, r Request) (Grant, bool) {
 func (b *Book) Accept(now int64, g Grant) bool {
 	b.settle(now)
 	until := g.Time + b.Terms.Length
-	if g.Epoch != b.Store.Epoch || g.Time > now || until <= now {
+	if g.Epoch != b.Bound.Epoch || g.Time > now || until <= now {
 		return false
 	}
 	l := find(b.Held, g.From, g.ID)

@@ -6,14 +6,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 )
 
 // twoBooks are of a region that lends and one that borrows; their clocks show other things.
 func twoBooks() (lender, borrower *loan.Book) {
 	terms := loan.TermsOf(10_000_000)
-	lender = &loan.Book{Region: "a", Terms: terms, Store: loan.Store{Epoch: 7}, Share: 10}
-	borrower = &loan.Book{Region: "b", Terms: terms, Store: loan.Store{Epoch: 8}, Share: 10}
+	lender = &loan.Book{Region: "a", Terms: terms, Bound: quota.Bound{Epoch: 7, Share: 10}}
+	borrower = &loan.Book{Region: "b", Terms: terms, Bound: quota.Bound{Epoch: 8, Share: 10}}
 	return lender, borrower
 }
 
@@ -86,11 +87,11 @@ func TestNewEpoch(t *testing.T) {
 	a, b := twoBooks()
 	g, _ := a.Lend(clockA, 0, 4, loan.Request{From: "b", Epoch: 8, Time: clockB})
 	b.Accept(clockB, g)
-	b.Store.Epoch = 9
+	b.Bound.Epoch = 9
 	if got := b.Room(clockB, 0); got != 10 {
 		t.Errorf("the borrower's clock stepped: room for %d, want 10", got)
 	}
-	a.Store.Epoch = 6
+	a.Bound.Epoch = 6
 	back := int64(clockA - 3_600_000_000)
 	if got := a.Room(back, 0); got != 6 {
 		t.Errorf("the lender's clock stepped back: room for %d, want 6", got)
@@ -98,7 +99,7 @@ func TestNewEpoch(t *testing.T) {
 	if got := a.Room(back+a.Terms.Keep()+25_025_000, 0); got != 10 {
 		t.Errorf("when the loans of any window are over: room for %d, want 10", got)
 	}
-	a.Store.Lost = clockA
+	a.BurntUntilUS = clockA + a.Terms.Keep()
 	if got := a.Room(clockA+a.Terms.Keep()-1, 0); got != 0 {
 		t.Errorf("after a loss: room for %d, want none", got)
 	}
@@ -199,7 +200,7 @@ func TestClosedWantsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		terms := loan.TermsOf(rapid.Int64Range(1_000_000, 600_000_000).Draw(t, "window"))
 		share := rapid.Int64Range(1, 100).Draw(t, "share")
-		b := &loan.Book{Region: "b", Terms: terms, Store: loan.Store{Epoch: 8, Lost: clockB}, Share: share}
+		b := &loan.Book{Region: "b", Terms: terms, Bound: quota.Bound{Epoch: 8, Share: share, BurntUntilUS: clockB + terms.Keep()}}
 		p := &loan.Planner{Terms: terms, Bound: 3 * share, Regions: 3, Trip: 130_000, Tick: 50_000}
 		now, used := int64(clockB), rapid.Int64Range(0, share).Draw(t, "used")
 		for i := range rapid.Int64Range(0, 3).Draw(t, "loans") { // of a process that asked for them all the same
@@ -250,7 +251,7 @@ func TestReturnsWhileClosed(t *testing.T) {
 		}
 		id := loan.ID{Epoch: 7, Stamp: 1}
 		b.Accept(clockB, loan.Grant{From: "a", ID: id, Units: 4, New: true, Epoch: 8, Time: clockB})
-		b.Store.Lost = clockB
+		b.BurntUntilUS = clockB + b.Terms.Keep()
 		if got := b.Return(clockB, row.used, 4, "a", id); got != row.back {
 			t.Errorf("with %d of the share used and %d lent: returned %d, want %d", row.used, row.lent, got, row.back)
 		}

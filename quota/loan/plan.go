@@ -158,7 +158,7 @@ func (p *Planner) Plan(b *Book, now, used, asked int64, denied bool, rnd func() 
 		slack: b.Slack(now, used), free: b.Free(now, used), held: slices.Clone(b.Held), demand: p.demand(b, now, used, denied),
 	}
 	want := Want{
-		From: b.Region, Epoch: b.Store.Epoch, Time: now, Rate: p.fast, Share: b.Share, Ceil: ceiling, Slack: max(0, x.slack),
+		From: b.Region, Epoch: b.Bound.Epoch, Time: now, Rate: p.fast, Share: b.Share, Ceil: ceiling, Slack: max(0, x.slack),
 		Need: x.need, Lack: max(0, x.target-ceiling), Held: x.held,
 	}
 	starving := (denied || asked > 0) && x.slack <= round(p.fast*float64(p.Trip)) && want.Lack > 0

@@ -79,9 +79,7 @@ func (t *Tender) observe(now time.Duration) {
 		s := all[name]
 		s.Lent += left(p.book.Lent)
 		s.Borrowed += left(p.book.Held)
-		if p.book.Store.Lost > 0 {
-			s.Closed = max(s.Closed, time.Duration(p.book.Store.Lost+p.book.Terms.Keep()-p.at)*time.Microsecond)
-		}
+		s.Closed = max(s.Closed, time.Duration(p.book.BurntUntilUS-p.at)*time.Microsecond)
 		all[name] = s
 	}
 	t.metrics.mu.Lock()

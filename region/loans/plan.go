@@ -30,17 +30,17 @@ func (t *Tender) whole(p *tended, v *store.Verdict) bool {
 
 // look takes in what the store replied, and reports whether it still has what it had.
 func (t *Tender) look(p *tended, b *Bound, v *store.Verdict) bool {
-	s := b.store()
-	whole := p.book.Store.Epoch != s.Epoch || p.book.Terms != p.plan.Terms || t.whole(p, v)
-	if n := len(p.book.Held); n > 0 && p.book.Store.Epoch != s.Epoch {
+	before := p.book.Bound
+	whole := before.Epoch != b.Epoch || p.book.Terms != p.plan.Terms || t.whole(p, v)
+	if n := len(p.book.Held); n > 0 && before.Epoch != b.Epoch {
 		reason := voidClock
-		if p.book.Store.Lost != s.Lost {
+		if before.BurntUntilUS != b.BurntUntilUS {
 			reason = voidLost
 		}
 		t.metrics.voided.Add(int64(n), "reason", reason)
 	}
 	p.at = v.StoreUS
-	p.book = loan.Book{Region: t.o.Self.Region, Terms: p.plan.Terms, Store: s, Share: b.Share, State: v.Loans.State}
+	p.book = loan.Book{Region: t.o.Self.Region, Terms: p.plan.Terms, Bound: b.Bound, State: v.Loans.State}
 	return whole
 }
 

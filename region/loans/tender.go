@@ -62,15 +62,6 @@ func (b *Bound) units() int64 {
 	return units
 }
 
-// store is what the region's loans go by.
-func (b *Bound) store() loan.Store {
-	s := loan.Store{Epoch: b.Epoch}
-	if b.OpenFromUS > 0 {
-		s.Lost = b.OpenFromUS - loan.TermsOf(b.Limit.WindowUS()).Keep()
-	}
-	return s
-}
-
 // Store carries out calls of store.OpLoans, as store.Store has it.
 type Store interface {
 	Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict)

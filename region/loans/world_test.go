@@ -91,12 +91,7 @@ func (r *region) start() *node {
 	n.Tender, err = loans.New(loans.Options{
 		Self: n.self, Now: func() time.Duration { return w.now }, Store: r, Send: (&network{r, n.self}).send,
 		Bound: func(policy, limit string) (loans.Bound, bool) {
-			b := loans.Bound{Limit: &w.limit, Regions: len(w.regions)}
-			b.Share, b.Epoch = r.share, r.store.Epoch
-			if r.store.Lost > 0 {
-				b.OpenFromUS = r.store.Lost + loan.TermsOf(w.window.Microseconds()).Keep()
-			}
-			return b, limit == "strict"
+			return loans.Bound{Bound: r.bound(), Limit: &w.limit, Regions: len(w.regions)}, limit == "strict"
 		},
 		Processes: func() (all []quota.Process) {
 			for _, n := range r.nodes {
@@ -115,6 +110,14 @@ func (r *region) start() *node {
 	return n
 }
 
+func (r *region) bound() quota.Bound {
+	b := quota.Bound{Share: r.share, Epoch: r.store.Epoch}
+	if r.store.Lost > 0 {
+		b.BurntUntilUS = r.store.Lost + loan.TermsOf(r.w.window.Microseconds()).Keep()
+	}
+	return b
+}
+
 func (r *region) us() int64 { return (r.w.now + r.ahead).Microseconds() }
 
 func (r *region) book(key *quota.CounterKey) *kept {
@@ -123,7 +126,7 @@ func (r *region) book(key *quota.CounterKey) *kept {
 		b = &kept{Book: loan.Book{Region: r.name, Terms: loan.TermsOf(r.w.window.Microseconds())}}
 		r.books[key.Tenant] = b
 	}
-	b.Store, b.Share = r.store, r.share
+	b.Bound = r.bound()
 	return b
 }
 

@@ -199,7 +199,7 @@ func (c *Ceilings) bound(s *snapshot, l *quota.Limit, now time.Duration) (b quot
 	}
 	of := c.o.Store()
 	if b.Epoch = of.Epoch; of.Lost > 0 {
-		b.OpenFromUS = of.Lost + loan.TermsOf(l.WindowUS()).Keep()
+		b.BurntUntilUS = of.Lost + loan.TermsOf(l.WindowUS()).Keep()
 	}
 	return b, true
 }

@@ -24,7 +24,7 @@ func (o Small) prune(w *smallWorld) {
 		r := &w.regions[m.to]
 		idle := !slices.ContainsFunc(r.book.Lent, func(l loan.Loan) bool { return l.ID == m.grant.ID && l.Back < m.grant.Units })
 		if m.isGrant {
-			old, age := m.grant.Epoch != r.book.Store.Epoch, r.now-m.grant.Time
+			old, age := m.grant.Epoch != r.book.Bound.Epoch, r.now-m.grant.Time
 			switch {
 			case o.Mutant == "stale", o.Mutant == "receipt", o.Steps: // these take what should have no effect
 				idle = age > 3*tick
@@ -102,8 +102,8 @@ func (w *smallWorld) hash() (h [16]byte) {
 	for i := range w.regions {
 		r := &w.regions[i]
 		lost := int64(-1)
-		if l := r.book.Store.Lost; l > 0 && r.now < l+w.terms.Keep() {
-			lost = r.now - l
+		if l := r.book.BurntUntilUS; r.now < l {
+			lost = l - r.now
 		}
 		put(r.book.Share, int64(r.phase), lost)
 		for _, u := range r.log {
@@ -123,7 +123,7 @@ func (w *smallWorld) hash() (h [16]byte) {
 		b = b[:start]
 		put(int64(m.from), int64(m.to), rank(m.grant.ID), int64(bit(m.isGrant)), m.grant.Units)
 		if m.isGrant {
-			put(r.now-m.grant.Time, int64(r.book.Store.Epoch-m.grant.Epoch), int64(bit(m.grant.New)))
+			put(r.now-m.grant.Time, int64(r.book.Bound.Epoch-m.grant.Epoch), int64(bit(m.grant.New)))
 		}
 		keys = append(keys, string(b[start:]))
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 )
 
@@ -84,7 +85,7 @@ func (o Small) Visit() (states int, found *Found, whole bool) {
 	for i, s := range o.Shares {
 		bound += s
 		r := smallRegion{now: 1_000_000 * int64(i+1), log: make([]int, o.Window)}
-		r.book = loan.Book{Region: name(i), Terms: o.terms(), Share: s, Store: loan.Store{Epoch: 1}}
+		r.book = loan.Book{Region: name(i), Terms: o.terms(), Bound: quota.Bound{Share: s, Epoch: 1}}
 		first.regions = append(first.regions, r)
 	}
 	seen := map[[16]byte]struct{}{}
@@ -181,9 +182,9 @@ func (o Small) after(w *smallWorld) (l []*smallWorld) {
 			x := w.clone("%c loses its data", letter(i))
 			y := &x.regions[i]
 			y.log, y.book.State = make([]int, o.Window), loan.State{}
-			y.book.Store.Epoch++
-			if y.book.Store.Lost = y.now; o.Mutant == "amnesia" {
-				y.book.Store.Lost = 0
+			y.book.Bound.Epoch++
+			if y.book.BurntUntilUS = y.now + y.book.Terms.Keep(); o.Mutant == "amnesia" {
+				y.book.BurntUntilUS = 0
 			}
 			add(x)
 		}
@@ -192,10 +193,10 @@ func (o Small) after(w *smallWorld) (l []*smallWorld) {
 				x := w.clone("the clock of %c steps by %d", letter(i), by)
 				y := &x.regions[i]
 				if y.now += by; o.Mutant != "no-void" {
-					y.book.Store.Epoch++
+					y.book.Bound.Epoch++
 				}
-				if y.book.Store.Lost > 0 {
-					y.book.Store.Lost = y.now
+				if y.book.BurntUntilUS > 0 {
+					y.book.BurntUntilUS = y.now + y.book.Terms.Keep()
 				}
 				add(x)
 			}
@@ -253,7 +254,7 @@ func (o Small) lends(l []*smallWorld, w *smallWorld, i int) []*smallWorld {
 				for n := int64(0); n <= 3; n++ {
 					x := w.clone("%c lends %d to %c by a request %d ticks old", letter(i), n, letter(j), age)
 					b := &x.regions[j]
-					if g, ok := o.lend(&x.regions[i], n, loan.Request{From: name(j), Epoch: b.book.Store.Epoch, Time: b.now - age*tick, ID: id}); ok {
+					if g, ok := o.lend(&x.regions[i], n, loan.Request{From: name(j), Epoch: b.book.Bound.Epoch, Time: b.now - age*tick, ID: id}); ok {
 						x.msgs = append(x.msgs, smallMsg{from: i, to: j, isGrant: true, grant: g})
 						l = append(l, x)
 					}
@@ -323,7 +324,7 @@ func (o Small) receive(w *smallWorld, k int) *smallWorld {
 	case "receipt":
 		g.Time = r.now
 	case "stale":
-		g.Epoch = r.book.Store.Epoch
+		g.Epoch = r.book.Bound.Epoch
 	case "add-twice":
 		if g.New {
 			g.Units += lentTo(r.book.Held, g.ID)

@@ -33,12 +33,12 @@ local function read_bounds(plan, bounded, p)
   plan.bounds = bounded
   for _, l in ipairs(bounded) do
     local epoch = in_force(ARGV[p + 1])
-    local closed = TIME < tonumber(ARGV[p + 2]) or tonumber(epoch) == 0
+    local closed = TIME < max(tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])) or tonumber(epoch) == 0
     l.bound = {
       C = 0, share = tonumber(ARGV[p]), epoch = epoch, after = epoch .. ' ' .. NOW .. '~', before = epoch .. '!', closed = closed,
-      keep = tonumber(ARGV[p + 3]), D = tonumber(ARGV[p + 4]), W = l.W,
+      keep = tonumber(ARGV[p + 4]), D = tonumber(ARGV[p + 5]), W = l.W,
     }
-    p = p + 5
+    p = p + 6
   end
   return p
 end
