@@ -171,7 +171,7 @@ func (w *bounds) check(t *rapid.T, r *bounded, cost int64) {
 		return
 	}
 	w.admitted = append(w.admitted, slices.Repeat([]int64{w.us}, int(cost))...)
-	least := w.us - w.terms.Window + w.terms.Window*2*loan.RatePPM/1_000_000
+	least := w.us - w.terms.Window + w.terms.Window*loan.RatePPM/1_000_000
 	used := int64(0)
 	for _, at := range w.admitted {
 		if at > least {
@@ -251,7 +251,8 @@ func (w *bounds) rare(t *rapid.T, r *bounded) {
 	case "shares":
 		if to := rapid.SampledFrom(w.regions).Draw(t, "to"); to != r && r.share > 0 {
 			r.share--
-			to.raises = append(to.raises, raise{w.us + w.longest.Keep() + w.longest.Keep()/500, 1})
+			fastest := w.longest.Keep() * 1_000_000 / (1_000_000 + loan.RatePPM)
+			to.raises = append(to.raises, raise{w.us + fastest, 1})
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// RatePPM is how far the pace of a region's clock may be from true, in millionths.
-const RatePPM = 500
+// RatePPM is ρ: how far the rate of a region's clock may be from true, in millionths. That is 2 %; loans.lua says so too.
+const RatePPM = 20_000
 
 // MaxLoans is how many records, and how many loans held, a book has at most. Peers that ask, return and ask again, or
 // grant what nobody asked for, make no more.
@@ -35,12 +35,18 @@ func TermsOf(window int64) Terms {
 // Keep is how long a record stands after a grant: until the loan is over by any clock, and what was used last under
 // it has left the window.
 func (t Terms) Keep() int64 {
-	k := t.Length + t.Window
-	return k + (2*RatePPM*k+999_999)/1_000_000 + t.Slack
+	return bySlowest(t.Length+t.Window) + t.Slack
+}
+
+// bySlowest is what the fastest clock shows at most while the slowest shows us: us·(1 + ρ)/(1 − ρ).
+func bySlowest(us int64) int64 {
+	const million, percent = 1_000_000, 10_000
+	fast, slow := int64(million+RatePPM)/percent, int64(million-RatePPM)/percent
+	return (us*fast + slow - 1) / slow
 }
 
 // keepAny is Keep for a loan under any window that the limit may have had before.
-func (t Terms) keepAny() int64 { return t.Keep() + max(0, t.Longest-t.Length)*1001/1000 }
+func (t Terms) keepAny() int64 { return t.Keep() + bySlowest(max(0, t.Longest-t.Length)) }
 
 // Store is what holds for all partitions of a region's Redis, written by whoever watches its clock and its data.
 type Store struct {

@@ -96,7 +96,7 @@ func TestNewEpoch(t *testing.T) {
 	if got := a.Room(back, 0); got != 6 {
 		t.Errorf("the lender's clock stepped back: room for %d, want 6", got)
 	}
-	if got := a.Room(back+a.Terms.Keep()+25_025_000, 0); got != 10 {
+	if got := a.Room(back+a.Terms.Keep()+26_020_409, 0); got != 10 {
 		t.Errorf("when the loans of any window are over: room for %d, want 10", got)
 	}
 	a.BurntUntilUS = clockA + a.Terms.Keep()
@@ -283,4 +283,16 @@ func TestRecordsEnd(t *testing.T) {
 	if later := start + 32_000_000 + lender.Terms.Keep() - lender.Terms.Window - lender.Terms.Length; !lend(later) || len(lender.Lent) != 1 {
 		t.Errorf("%d records are left of loans that were returned", len(lender.Lent))
 	}
+}
+
+// TestKeep: a record outlasts its loan, and all that was used under it, when the lender's clock runs 2 % fast and the
+// borrower's 2 % slow.
+func TestKeep(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		terms := loan.TermsOf(rapid.Int64Range(1_000, 31*86_400_000_000).Draw(t, "window"))
+		truth := float64(terms.Length+terms.Window) / 0.98 // until the borrower's clock shows the end
+		if kept, least := terms.Keep(), int64(truth*1.02); kept < least+terms.Slack || kept > least+terms.Slack+2 {
+			t.Fatalf("kept %d µs of %d", kept, least)
+		}
+	})
 }

@@ -22,7 +22,7 @@ import (
 // boundClasses are the classes whose limits have a bound, and B of each.
 var boundClasses = map[string]int64{traffic.Strict: BoundUnits, traffic.Tenth: BoundUnits * 11 / 10}
 
-// boundKept is how long loans and what was used before are kept in mind: (D + W)·(1 + 2ρ).
+// boundKept is how long loans and what was used before are kept in mind: (D + W)·(1 + ρ)/(1 − ρ).
 var boundKept = time.Duration(loan.TermsOf(BoundWindow.Microseconds()).Keep()) * time.Microsecond
 
 const (

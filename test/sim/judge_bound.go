@@ -29,6 +29,9 @@ type trueWindow struct {
 	played         time.Duration // for how long the window was full
 }
 
+// pacePPM is how far clocks of a StrictPlan may be from true, in millionths.
+const pacePPM = 500
+
 // full is the part of the bound, in tenths, from which on a window counts as full: from
 // there on a mistake of a tenth shows.
 const full = 9
@@ -46,7 +49,7 @@ func (j *boundJudge) admitted(p *process, tenant string, units int64) {
 	t := j.tenants[tenant]
 	if t == nil {
 		width := j.w.o.policy(policy).Limits[0].Window
-		t = &trueWindow{tenant: tenant, policy: policy, width: width - width*loan.RatePPM/1_000_000, since: j.w.now}
+		t = &trueWindow{tenant: tenant, policy: policy, width: width - width*pacePPM/1_000_000, since: j.w.now}
 		j.tenants[tenant], j.order = t, append(j.order, t)
 	}
 	bound := j.w.bounds.of(policy)

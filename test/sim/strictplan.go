@@ -51,7 +51,7 @@ func NewStrictPlan(seed uint64, lasts time.Duration) (*StrictPlan, error) {
 	for i := range []int{2, 2, 2, 3, 3, 3, 4, 5}[dice.IntN(8)] {
 		f.weights = append(f.weights, int64(1+dice.IntN(3)))
 		o.Regions = append(o.Regions, RegionOptions{
-			Name: fmt.Sprintf("r%d", i), Weight: f.weights[i], Processes: 1 + dice.IntN(8)/5, PacePPM: dice.Int64N(1001) - 500,
+			Name: fmt.Sprintf("r%d", i), Weight: f.weights[i], Processes: 1 + dice.IntN(8)/5, PacePPM: dice.Int64N(2*pacePPM+1) - pacePPM,
 			Skew: time.Duration(dice.Int64N(int64(48*time.Hour))) - 24*time.Hour,
 		})
 	}

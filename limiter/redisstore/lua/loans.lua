@@ -51,7 +51,7 @@ local function loans()
         local units, back, till = match(all[i + 1], '^(%d+) (%d+) (%d+)$')
         if not units or not b[kind] then error('GARBAGE in ' .. key, 0) end
         local l = { units = tonumber(units), back = tonumber(back), till = tonumber(till) }
-        if not same then l.till = min(max(l.till, TIME + t.keep), TIME + t.keep + floor((LONGEST - t.D) * 1001 / 1000)) end
+        if not same then l.till = min(max(l.till, TIME + t.keep), TIME + t.keep + ceil((LONGEST - t.D) * 102 / 98)) end
         if (kind == 'l' and over(l, t) or l.till) > TIME then b[kind][sub(all[i], 2)] = l end
       end
     end
