@@ -1,45 +1,58 @@
 package region
 
-import "github.com/regiond/regiond/quota"
+import (
+	"cmp"
+	"slices"
 
-// Shares divides units among regions in proportion to their weights, in whole
-// units that sum to exactly units. It rounds the running total, not each share, so
-// errors do not add up: each share is less than one unit away from the exact share.
-// Weights and units are not negative; if all weights are 0, so is every share.
+	"github.com/regiond/regiond/quota"
+)
+
+// Method is how Shares divides, part of what a topology's generation is: regions that divide by different methods
+// keep to the Floor, which none goes below.
+const Method = "dhondt"
+
+// Shares divides units among regions in proportion to their weights by D'Hondt, in whole units that sum to exactly
+// units: each unit goes to the region with the largest weight ÷ (its share + 1), the first by name of equal ones. A
+// share never falls as units grow, and is never below ⌊units·weight/total⌋. Weights and units are not negative; if
+// all weights are 0, so is every share.
 //
-//	Shares({1, 1, 1}, 100) = {33, 34, 33}
-//	Shares({3, 1}, 10)     = {8, 2}
-//	Shares({1, 1, 1}, 1)   = {0, 1, 0}
-//
-// A share does not always grow with units: Shares({1, 1, 1}, 2) is {1, 0, 1}. What
-// matters is that no unit is allocated twice.
-func Shares(weights []int64, units int64) []int64 {
-	var total int64
-	for _, w := range weights {
-		total += w
-	}
-	shares := make([]int64, len(weights))
-	var upTo, given int64
+//	Shares({a 1, b 1, c 1}, 100) = {34, 33, 33}
+//	Shares({a 3, b 1}, 10)       = {8, 2}
+//	Shares({a 1, b 1, c 1}, 1)   = {1, 0, 0}
+func Shares(weights []quota.Weight, units int64) []int64 {
+	shares, order, total := make([]int64, len(weights)), make([]int, len(weights)), int64(0)
 	for i, w := range weights {
-		upTo += w
-		next := share(units, upTo, total)
-		shares[i] = next - given
-		given = next
+		order[i] = i
+		total += w.Weight
+	}
+	if total == 0 {
+		return shares
+	}
+	rest := units
+	for i, w := range weights {
+		shares[i], _ = quota.MulDiv(units, w.Weight, total)
+		rest -= shares[i]
+	}
+	next := func(i, j int) int { // below 0: i gets a unit before j; at most 10⁶ times 2⁴⁰+1
+		return cmp.Or(cmp.Compare(weights[j].Weight*(shares[i]+1), weights[i].Weight*(shares[j]+1)),
+			cmp.Compare(weights[i].Region, weights[j].Region))
+	}
+	slices.SortFunc(order, next)
+	for ; rest > 0; rest-- { // fewer than there are regions; order is a heap
+		shares[order[0]]++
+		for at := 0; ; {
+			child := 2*at + 1
+			if child+1 < len(order) && next(order[child+1], order[child]) < 0 {
+				child++
+			}
+			if child >= len(order) || next(order[at], order[child]) < 0 {
+				break
+			}
+			order[at], order[child] = order[child], order[at]
+			at = child
+		}
 	}
 	return shares
-}
-
-// share is units·upTo/total rounded half up, for 0 ≤ upTo ≤ total; the quotient
-// never exceeds units.
-func share(units, upTo, total int64) int64 {
-	if total == 0 {
-		return 0
-	}
-	q, r := quota.MulDiv(units, upTo, total)
-	if r >= total-r {
-		q++
-	}
-	return q
 }
 
 // Floor is the least share that each region has of any limit under one or more

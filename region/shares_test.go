@@ -1,7 +1,7 @@
 package region_test
 
 import (
-	"math/big"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -11,49 +11,41 @@ import (
 	"github.com/regiond/regiond/region"
 )
 
+// named are regions a, b, c … zz with weights.
+func named(weights ...int64) []quota.Weight {
+	l := make([]quota.Weight, len(weights))
+	for i, w := range weights {
+		l[i] = quota.Weight{Region: string([]rune{'a' + rune(i/26), 'a' + rune(i%26)}), Weight: w}
+	}
+	return l
+}
+
 func TestShares(t *testing.T) {
 	for _, row := range []struct {
-		weights []int64
+		weights []quota.Weight
 		units   int64
 		want    []int64
 	}{
-		{[]int64{1}, 600, []int64{600}},
-		{[]int64{2, 1, 1}, 600, []int64{300, 150, 150}},
-		{[]int64{1, 1, 1}, 100, []int64{33, 34, 33}},
-		{[]int64{3, 1}, 10, []int64{8, 2}}, // 7.5 is rounded up, once
-		{[]int64{1, 1, 1}, 0, []int64{0, 0, 0}},
-		{[]int64{1, 1, 1}, 1, []int64{0, 1, 0}},
-		{[]int64{1, 1, 1}, 2, []int64{1, 0, 1}}, // one unit more, one region less
-		{[]int64{1, 1_000_000}, 5, []int64{0, 5}},
-		{[]int64{0, 0}, 5, []int64{0, 0}},
-		{[]int64{0, 1}, 5, []int64{0, 5}},
+		{named(1), 600, []int64{600}},
+		{named(2, 1, 1), 600, []int64{300, 150, 150}},
+		{named(1, 1, 1), 100, []int64{34, 33, 33}},
+		{named(3, 1), 10, []int64{8, 2}}, // 7.5 and 2.5
+		{named(1, 1, 1), 0, []int64{0, 0, 0}},
+		{named(1, 1, 1), 1, []int64{1, 0, 0}},
+		{named(1, 1, 1), 2, []int64{1, 1, 0}},
+		{[]quota.Weight{{Region: "us", Weight: 1}, {Region: "eu", Weight: 1}}, 1, []int64{0, 1}}, // by name, not by place
+		{named(1, 1_000_000), 5, []int64{0, 5}},
+		{named(6, 1, 1, 1, 1), 9, []int64{6, 1, 1, 1, 0}}, // 5.4, and 0.9 of each other
+		{named(0, 0), 5, []int64{0, 0}},
+		{named(0, 1), 5, []int64{0, 5}},
 		{nil, 5, nil},
 		// The largest product: 2⁴⁰ units and a hundred regions of weight 10⁶.
-		{slices.Repeat([]int64{quota.MaxWeight}, 4), quota.MaxUnits, slices.Repeat([]int64{quota.MaxUnits / 4}, 4)},
+		{named(slices.Repeat([]int64{quota.MaxWeight}, 4)...), quota.MaxUnits, slices.Repeat([]int64{quota.MaxUnits / 4}, 4)},
 	} {
 		if got := region.Shares(row.weights, row.units); !slices.Equal(got, row.want) {
 			t.Errorf("Shares(%v, %d) = %v, want %v", row.weights, row.units, got, row.want)
 		}
 	}
-}
-
-// exactShares is Shares by the book: exact fractions, rounded half up.
-func exactShares(weights []int64, units int64) []int64 {
-	total := new(big.Int)
-	for _, w := range weights {
-		total.Add(total, big.NewInt(w))
-	}
-	shares := make([]int64, len(weights))
-	upTo, given := new(big.Int), new(big.Int)
-	for i, w := range weights {
-		upTo.Add(upTo, big.NewInt(w))
-		// ⌊(2·units·upTo + total) / 2·total⌋
-		next := new(big.Int).Mul(big.NewInt(2*units), upTo)
-		next.Add(next, total).Div(next, new(big.Int).Mul(big.NewInt(2), total))
-		shares[i] = new(big.Int).Sub(next, given).Int64()
-		given = next
-	}
-	return shares
 }
 
 func drawWeights(t *rapid.T) []int64 {
@@ -66,34 +58,55 @@ func drawUnits(t *rapid.T) int64 {
 	return rapid.Int64Range(0, most).Draw(t, "units")
 }
 
-func TestSharesSumToTheLimitAndAreExactWithinOne(t *testing.T) {
+// Dealt out one by one, each unit goes to the region with the largest quotient. So no share falls as units grow.
+func TestSharesAreDealtOneByOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		weights, units := drawWeights(t), drawUnits(t)
-		shares := region.Shares(weights, units)
-		if want := exactShares(weights, units); !slices.Equal(shares, want) {
-			t.Fatalf("shares %v, want %v", shares, want)
-		}
-		var sum, total int64
-		for i := range shares {
-			sum += shares[i]
-			total += weights[i]
-		}
-		if sum != units {
-			t.Fatalf("shares %v sum to %d, want %d", shares, sum, units)
-		}
-		for i, share := range shares {
-			// |share − units·w/total| < 1, as integers: |share·total − units·w| < total.
-			off := new(big.Int).Mul(big.NewInt(share), big.NewInt(total))
-			off.Sub(off, new(big.Int).Mul(big.NewInt(units), big.NewInt(weights[i])))
-			if share < 0 || off.CmpAbs(big.NewInt(total)) >= 0 {
-				t.Fatalf("share %d of %d is %d, a unit or more away from its share", i, units, share)
+		weights := named(drawWeights(t)...)
+		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "order"), 0)).Shuffle(len(weights), func(i, j int) {
+			weights[i], weights[j] = weights[j], weights[i]
+		})
+		dealt := make([]int64, len(weights))
+		for units := range int64(300) {
+			if got := region.Shares(weights, units); !slices.Equal(got, dealt) {
+				t.Fatalf("%d units: shares %v, want %v", units, got, dealt)
 			}
+			best := 0
+			for i, w := range weights {
+				b := weights[best]
+				if mine, its := w.Weight*(dealt[best]+1), b.Weight*(dealt[i]+1); mine > its || mine == its && w.Region < b.Region {
+					best = i
+				}
+			}
+			dealt[best]++
 		}
 	})
 }
 
-// A floor is at most the share under each of its topologies, and less than a unit below
-// the smallest.
+// With any number of units the shares add up to all of them, no region is below its floor, and none would rather have
+// had a unit of another: D'Hondt.
+func TestSharesSumToTheLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weights, units := named(drawWeights(t)...), drawUnits(t)
+		shares, floor := region.Shares(weights, units), region.FloorOf(weights)
+		var sum int64
+		for i, w := range weights {
+			sum += shares[i]
+			if least := floor.Share(w.Region, units); shares[i] < least {
+				t.Fatalf("the share of %s is %d of %d, below %d", w.Region, shares[i], units, least)
+			}
+			for j, o := range weights {
+				if w.Weight*shares[j] > o.Weight*(shares[i]+1) {
+					t.Fatalf("%s has %d and %s has %d of %d: a unit of the second should be the first's", w.Region, shares[i], o.Region, shares[j], units)
+				}
+			}
+		}
+		if sum != units {
+			t.Fatalf("shares %v sum to %d, want %d", shares, sum, units)
+		}
+	})
+}
+
+// A floor is at most the share under each of its topologies, and the least of the exact fractions, rounded down.
 func TestFloorIsTheSmallestShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d"}
@@ -102,32 +115,32 @@ func TestFloorIsTheSmallestShare(t *testing.T) {
 			units %= 50
 		}
 		var floor region.Floor
-		least := map[string]int64{"a": units, "b": units, "c": units, "d": units}
+		least, fraction := map[string]int64{}, map[string]int64{}
+		for _, name := range names {
+			least[name], fraction[name] = units, units
+		}
 		for range rapid.IntRange(1, 4).Draw(t, "topologies") {
-			var named []quota.Weight
-			var weights []int64
-			for i, w := range drawWeights(t)[:] {
-				if i < len(names) && w > 0 {
-					named, weights = append(named, quota.Weight{Region: names[i], Weight: w}), append(weights, w)
+			var weights []quota.Weight
+			for i, w := range drawWeights(t) {
+				if i < len(names) {
+					weights = append(weights, quota.Weight{Region: names[i], Weight: w})
 				}
 			}
-			if len(named) == 0 {
-				continue
-			}
-			floor = floor.Min(region.FloorOf(named))
+			floor = floor.Min(region.FloorOf(weights))
 			shares := region.Shares(weights, units)
 			for _, name := range names {
-				i := slices.IndexFunc(named, func(w quota.Weight) bool { return w.Region == name })
+				i := slices.IndexFunc(weights, func(w quota.Weight) bool { return w.Region == name })
 				if i < 0 {
-					least[name] = 0
-				} else {
-					least[name] = min(least[name], shares[i])
+					least[name], fraction[name] = 0, 0
+					continue
 				}
+				least[name] = min(least[name], shares[i])
+				fraction[name] = min(fraction[name], region.FloorOf(weights).Share(name, units))
 			}
 		}
 		for _, name := range names {
-			if got := floor.Share(name, units); floor != nil && (got > least[name] || got < least[name]-1) {
-				t.Fatalf("the floor of %s is %d of %d, its smallest share %d: %v", name, got, units, least[name], floor)
+			if got := floor.Share(name, units); got > least[name] || got != fraction[name] {
+				t.Fatalf("the floor of %s is %d of %d, its smallest share %d, its smallest fraction %d: %v", name, got, units, least[name], fraction[name], floor)
 			}
 		}
 	})

@@ -40,7 +40,7 @@ type Topology struct {
 	// Revision numbers the regions and weights: a change of them needs a higher one.
 	// 0…MaxRevision, 0 when absent.
 	Revision int64 `yaml:"revision"`
-	// Regions are in the order of the file, which Shares depends on; 1…MaxRegions.
+	// Regions are in the order of the file; 1…MaxRegions.
 	Regions []Region `yaml:"regions,required"`
 	// Policies are in the order of the file, with unique names. By and When of their
 	// limits are sorted.
@@ -159,6 +159,15 @@ func (t *Topology) Region(name string) (*Region, bool) {
 		return nil, false
 	}
 	return &t.Regions[i], true
+}
+
+// Weights are those of the regions, in the order of the file.
+func (t *Topology) Weights() []quota.Weight {
+	weights := make([]quota.Weight, len(t.Regions))
+	for i := range t.Regions {
+		weights[i] = quota.Weight{Region: t.Regions[i].Name, Weight: t.Regions[i].Weight}
+	}
+	return weights
 }
 
 // RegionNames are in the order of the file.

@@ -21,6 +21,7 @@ import (
 	"github.com/regiond/regiond/internal/daemon"
 	"github.com/regiond/regiond/internal/demo"
 	"github.com/regiond/regiond/internal/load"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/leaks"
@@ -244,7 +245,7 @@ func TestScenario(t *testing.T) {
 		t.Errorf("the cut prints\n%s", got)
 	}
 	t.Logf("all know of the cut after %v", d.awaitModes(t, "partitioned", "partitioned", "partitioned"))
-	shares := region.Shares([]int64{1, 1, 1}, 100)
+	shares := region.Shares([]quota.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}, {Region: "ap-south", Weight: 1}}, 100)
 	d.spends(t, eu, "hooli", shares[0])
 	d.spends(t, us, "hooli", shares[1]+shares[2]) // ap-south is idle and leaves it its own
 	d.awaitLeft(t, ap, "hooli", 0)

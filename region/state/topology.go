@@ -14,6 +14,9 @@ import (
 type Topology struct {
 	Revision int64          `json:"revision"`
 	Weights  []quota.Weight `json:"weights"`
+	// Method is how limits are divided by Weights: region.Method, or absent in one written by an earlier release, which
+	// rounded running totals.
+	Method string `json:"method,omitempty"`
 	// Floor is the least shares under earlier revisions that a process may still go by; nil
 	// once every process of every region has this one.
 	Floor region.Floor `json:"floor,omitempty"`
@@ -26,10 +29,7 @@ type Topology struct {
 
 // Of is the topology that a file describes.
 func Of(top *region.Topology) Topology {
-	t := Topology{Revision: top.Revision}
-	for i := range top.Regions {
-		t.Weights = append(t.Weights, quota.Weight{Region: top.Regions[i].Name, Weight: top.Regions[i].Weight})
-	}
+	t := Topology{Revision: top.Revision, Weights: top.Weights(), Method: region.Method}
 	for _, p := range top.EveryPolicy() {
 		for _, l := range p.Limits {
 			if l.Scope == quota.ScopeGlobal {
@@ -43,23 +43,21 @@ func Of(top *region.Topology) Topology {
 // next is what becomes of the topology in force when a process proposes its file's, at
 // the store's TIME.
 func (t *Topology) next(file Topology, nowUS int64) (Topology, error) {
-	divided := slices.Equal(t.Weights, file.Weights) // alike
+	same := slices.Equal(t.Weights, file.Weights)
 	switch {
 	case file.Revision < t.Revision:
 		return *t, fmt.Errorf("the topology has revision %d, and revision %d is in force in this region: "+
 			"use the newer file, or set revision: %d to put these regions and weights in force", file.Revision, t.Revision, t.Revision+1)
-	case file.Revision == t.Revision && !divided:
+	case file.Revision == t.Revision && !same:
 		return *t, fmt.Errorf("the topology has other regions or weights (%s) than are in force in this region (%s), both under revision %d: "+
 			"set revision: %d in the file of every region", shares(file.Weights), shares(t.Weights), t.Revision, t.Revision+1)
-	case file.Revision == t.Revision:
-		same := *t
-		same.WindowUS = max(t.WindowUS, file.WindowUS)
-		return same, nil
 	}
-	file.Floor, file.Former = t.Floor, maps.Clone(t.Former)
-	if !divided {
-		file.Floor = t.Floor.Min(region.FloorOf(t.Weights))
+	file.Floor = t.bounds(file.Weights)
+	if file.Revision == t.Revision {
+		file.WindowUS, file.Former = max(t.WindowUS, file.WindowUS), t.Former
+		return file, nil
 	}
+	file.Former = maps.Clone(t.Former)
 	if file.Former == nil {
 		file.Former = map[string]int64{}
 	}
@@ -74,10 +72,15 @@ func (t *Topology) next(file Topology, nowUS int64) (Topology, error) {
 	return file, nil
 }
 
+// Divides reports whether limits are divided under t as under a file with these weights.
+func (t *Topology) Divides(weights []quota.Weight) bool {
+	return t.Method == region.Method && slices.Equal(t.Weights, weights)
+}
+
 // bounds is the least shares under all topologies of t, as one that goes by weights has to
 // keep to; nil when t has no other than these.
 func (t *Topology) bounds(weights []quota.Weight) region.Floor {
-	if slices.Equal(t.Weights, weights) {
+	if t.Divides(weights) {
 		return t.Floor
 	}
 	return t.Floor.Min(region.FloorOf(t.Weights))

@@ -76,6 +76,15 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
+// divided returns the shares of regions a, b, c and so on.
+func divided(weights []int64, units int64) []int64 {
+	var named []quota.Weight
+	for i, w := range weights {
+		named = append(named, quota.Weight{Region: string(rune('a' + i)), Weight: w})
+	}
+	return region.Shares(named, units)
+}
+
 // drawTerms draws terms such as a View makes them: while joining or paused M is
 // ourselves alone. Estimates are drawn around the shares, and sometimes absurd.
 func drawTerms(t *rapid.T) (view.Terms, int64) {
@@ -83,7 +92,7 @@ func drawTerms(t *rapid.T) (view.Terms, int64) {
 	weights := rapid.SliceOfN(rapid.Int64Range(1, 5), 1, 5).Draw(t, "weights")
 	n := len(weights)
 	terms := view.Terms{
-		Shares: region.Shares(weights, units),
+		Shares: divided(weights, units),
 		Self:   rapid.IntRange(0, n-1).Draw(t, "self"),
 		Lost:   rapid.SampledFrom([]int64{0, 0, 1, units / 2, 1 << 62}).Draw(t, "lost"),
 		Fail:   rapid.SampledFrom([]quota.FailMode{quota.FailShare, quota.FailOpen, quota.FailClosed}).Draw(t, "fail"),
@@ -163,7 +172,7 @@ func TestCeilingsWithTrueEstimatesKeepTheTotal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		units := rapid.Int64Range(1, 200).Draw(t, "L")
 		weights := rapid.SliceOfN(rapid.Int64Range(1, 5), 1, 5).Draw(t, "weights")
-		shares := region.Shares(weights, units)
+		shares := divided(weights, units)
 		used := make([]int64, len(shares))
 		var total int64
 		for range rapid.IntRange(1, 40).Draw(t, "admissions") {

@@ -19,8 +19,13 @@ const maxKnown = 256
 
 // Hash identifies how limits are divided: it is equal for the same regions with the
 // same weights in the same order, and never 0, which stands for "not known".
-func Hash(weights []quota.Weight) uint64 {
-	var text []byte
+func Hash(weights []quota.Weight) uint64 { return hash("method "+region.Method+"\n", weights) }
+
+// formerHash is Hash of an earlier release, which divides by another method.
+func formerHash(weights []quota.Weight) uint64 { return hash("", weights) }
+
+func hash(method string, weights []quota.Weight) uint64 {
+	text := []byte(method)
 	for _, w := range weights {
 		text = fmt.Appendf(text, "region %q weight %d\n", w.Region, w.Weight)
 	}
@@ -126,7 +131,7 @@ func (c *configVersions) add(p *members.Member) {
 	if slices.Contains(c.known, p.Topology) {
 		return
 	}
-	if !valid(p.Weights) || Hash(p.Weights) != p.Topology {
+	if !valid(p.Weights) || Hash(p.Weights) != p.Topology && formerHash(p.Weights) != p.Topology {
 		p.View.Unreadable = true
 		return
 	}
@@ -160,17 +165,16 @@ func (c *configVersions) confirmed(self string, live map[string][]*members.Membe
 // and every View refers to the same one until something of it does.
 type allocation struct {
 	regions []string // ours, in topology order
-	weights []int64
+	weights []quota.Weight
 	floor   region.Floor
 	known   map[int64][]int64 // shares of the limits that Configure listed, by units
 }
 
 // allocate computes the shares of units under the topologies of c.
 func allocate(c *configVersions, units []int64) *allocation {
-	a := &allocation{floor: c.floor, known: make(map[int64][]int64, len(units))}
-	for _, w := range c.ours.weights {
+	a := &allocation{weights: c.ours.weights, floor: c.floor, known: make(map[int64][]int64, len(units))}
+	for _, w := range a.weights {
 		a.regions = append(a.regions, w.Region)
-		a.weights = append(a.weights, w.Weight)
 	}
 	for _, u := range units {
 		a.known[u] = a.divide(u)

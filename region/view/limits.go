@@ -27,9 +27,7 @@ type lowered struct {
 
 func newLimitIndex(top *region.Topology) *limitIndex {
 	x := &limitIndex{names: map[*quota.Limit]string{}, limits: map[string]*quota.Limit{}, lowered: map[string]lowered{}}
-	for i := range top.Regions {
-		x.topology.Weights = append(x.topology.Weights, quota.Weight{Region: top.Regions[i].Name, Weight: top.Regions[i].Weight})
-	}
+	x.topology.Weights = top.Weights()
 	for _, p := range top.EveryPolicy() {
 		for j := range p.Limits {
 			l := &p.Limits[j]

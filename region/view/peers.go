@@ -29,7 +29,7 @@ func (v *Viewer) rows(now time.Duration, view *View, live, known map[string][]*m
 				Self: true, State: members.StateSelf, SinceMS: (now - v.started).Milliseconds(), HeardMS: members.Never, AckedMS: members.Never,
 			}
 		}
-		rows[i].Region, rows[i].Weight = name, view.allocation.weights[i]
+		rows[i].Region, rows[i].Weight = name, view.allocation.weights[i].Weight
 		rows[i].InUse, rows[i].Processes = view.members.Has(i), processRows(now, known[name])
 	}
 	return rows

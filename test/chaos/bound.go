@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/chaos/judge"
 	"github.com/regiond/regiond/test/chaos/traffic"
@@ -231,7 +232,11 @@ func (r *Region) share(class string) (int64, error) {
 
 // inForce waits until each region of the layout in force has its part of strict's bound under it.
 func (w *World) inForce() error {
-	part := region.Shares(w.layout.Weights[:], BoundUnits)
+	weights := make([]quota.Weight, len(w.Regions))
+	for i, r := range w.Regions {
+		weights[i] = quota.Weight{Region: r.Name, Weight: w.layout.Weights[i]}
+	}
+	part := region.Shares(weights, BoundUnits)
 	_, err := w.Await(2*boundKept, fmt.Sprintf("all regions have their shares under %v", w.layout), func() error {
 		for i, r := range w.Regions {
 			if w.layout.Weights[i] == 0 {

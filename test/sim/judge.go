@@ -240,10 +240,7 @@ type terms struct {
 func (j *judge) terms(p *process, t *truth, units int64) terms {
 	x := terms{v: p.ceilings.View(), units: units}
 	top := p.region.topology
-	weights := make([]int64, len(top.Regions))
-	for i := range top.Regions {
-		weights[i] = top.Regions[i].Weight
-	}
+	weights := top.Weights()
 	x.parts = region.Shares(weights, units)
 	x.estimates = make([]int64, len(weights))
 	l := p.ceilings.Ledger()
