@@ -57,12 +57,41 @@ func TestBoundIsAppliedAndShown(t *testing.T) {
 	}
 }
 
-// A bound of which the region's data are not known admits nothing.
-func TestBoundIsClosedWithoutAnEpoch(t *testing.T) {
-	o := &others{ceiling: quota.Ceiling{Units: 10, Local: 10, Bounded: true, Bound: quota.Bound{Share: 3}}}
-	w := newWeather(t, boundedPolicy(o))
-	if d := w.check(t, "acme", 1); d.Allowed || d.Limits[0].Ceiling != 0 {
-		t.Errorf("%+v", d)
+// A bound that leaves nothing of the region's own share says so, and for how long, also where a denial is remembered. The
+// reason of a region that others cannot see yields to it only where the bound denies.
+func TestBoundSaysWhyNothingIsLeft(t *testing.T) {
+	const later = 90 * time.Second
+	for _, row := range []struct {
+		name    string
+		bound   func(nowUS int64) quota.Bound
+		lenders bool
+		reason  quota.Reason
+		retry   time.Duration
+	}{
+		{"open", func(int64) quota.Bound { return quota.Bound{Share: 3, Epoch: 7} }, true, quota.ReasonPeerSilent, 0},
+		{"no epoch", func(int64) quota.Bound { return quota.Bound{Share: 3} }, true, quota.ReasonBoundClosed, time.Second},
+		{"closed", func(us int64) quota.Bound {
+			return quota.Bound{Share: 3, Epoch: 7, FromUS: us + later.Microseconds(), BurntUntilUS: us + 2*later.Microseconds()}
+		}, true, quota.ReasonBoundClosed, later},
+		{"burnt, and no other region is seen", func(us int64) quota.Bound {
+			return quota.Bound{Share: 3, Epoch: 7, BurntUntilUS: us + later.Microseconds()}
+		}, false, quota.ReasonBoundBurnt, later},
+		{"burnt, and others may lend", func(us int64) quota.Bound {
+			return quota.Bound{Share: 3, Epoch: 7, BurntUntilUS: us + later.Microseconds()}
+		}, true, quota.ReasonBoundBurnt, time.Second},
+		{"over", func(us int64) quota.Bound { return quota.Bound{Share: 3, Epoch: 7, FromUS: us, BurntUntilUS: us} }, true, quota.ReasonPeerSilent, 0},
+	} {
+		o := &others{ceiling: quota.Ceiling{
+			Units: 10, Local: 10, Bounded: true, Lenders: row.lenders, Mode: quota.ModePartitioned, Reason: quota.ReasonPeerSilent,
+		}}
+		w := newWeather(t, boundedPolicy(o))
+		o.ceiling.Bound = row.bound(w.at.UnixMicro())
+		for _, when := range []string{"decided", "remembered"} {
+			d := w.check(t, "acme", 1)
+			if d.Allowed != (row.retry == 0) || d.Reason != row.reason || (d.RetryAfter()-row.retry).Abs() > time.Millisecond {
+				t.Errorf("%s, %s: allowed %v, %v, retry after %v", row.name, when, d.Allowed, d.Reason, d.RetryAfter())
+			}
+		}
 	}
 }
 

@@ -1,9 +1,11 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
@@ -112,6 +114,32 @@ func (q *query) showBounds(limits []quota.LimitState, v *store.Verdict) {
 			Units: q.costOf(i), Denied: s.Denied && left < q.costOf(i), Charged: v != nil && v.Outcome == store.Admitted,
 			Remaining: max(0, left), Ceiling: bound, Share: g.Bound.Share,
 		})
+	}
+}
+
+// lendersAnswer is when a check that a burnt region denies should be asked again: the denial has asked the others, whose
+// answer takes a round trip.
+const lendersAnswer = time.Second
+
+// showShut reports which bounds leave nothing of the region's own share, and how long until a check that they deny fits. A
+// closed bound opens at a known TIME, or is looked at again within a second. Of a burnt one the end is the latest, and
+// the only moment that is known where no other region is seen. Otherwise the denial has asked the others for
+// units, and with no other traffic they lend them at once: to wait for the end would leave them unused, for a month
+// under a monthly limit.
+func (q *query) showShut(v *store.Verdict, d *quota.Decision) {
+	for i, g := range q.globals() {
+		if !g.Bounded {
+			continue
+		}
+		s := &d.Limits[q.limits.keys.Order[i]]
+		why, left := g.Bound.Shut(v.StoreUS)
+		switch s.Reason = why; {
+		case !s.Denied || why == quota.ReasonNone || s.Used()+q.costOf(i) <= v.Limits[i].Bounded:
+		case why == quota.ReasonBoundBurnt && g.Lenders:
+			s.RetryAfter = min(left, lendersAnswer)
+		default:
+			s.RetryAfter = cmp.Or(left, time.Second)
+		}
 	}
 }
 

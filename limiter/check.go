@@ -155,7 +155,11 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sen
 	ceilings := q.within(v)
 	d := q.decision(v, ceilings)
 	d.StoreUS = v.StoreUS
-	if v.Outcome == store.Replayed || q.call.Op == store.OpPeek && v.Outcome == store.Admitted {
+	if v.Outcome == store.Replayed {
+		return d
+	}
+	q.showShut(v, &d)
+	if q.call.Op == store.OpPeek && v.Outcome == store.Admitted {
 		return d
 	}
 	if q.call.Op == store.OpCheck {
@@ -217,6 +221,11 @@ func (q *query) finish(d *quota.Decision) {
 		}
 		if q.call.Ceilings[i] < g.limit.Units && d.Basis == quota.BasisExact {
 			d.Basis = quota.BasisEstimate
+		}
+	}
+	for i := range d.Limits {
+		if s := &d.Limits[i]; s.Reason != quota.ReasonNone && (s.Denied || d.Reason == quota.ReasonNone) {
+			d.Reason = s.Reason
 		}
 	}
 	// A check that was shed passes too, but no limit would have denied it. A shed report

@@ -72,6 +72,11 @@ const (
 	ReasonJoining
 	// ReasonProcessPaused: this process was paused; what it knows is out of date.
 	ReasonProcessPaused
+	// ReasonBoundClosed: the bound of a limit admits nothing now, whatever is used; see Bound.Shut.
+	ReasonBoundClosed
+	// ReasonBoundBurnt: the region's own share under a bound counts as used, since its store has lost data. It admits what
+	// other regions lend it.
+	ReasonBoundBurnt
 )
 
 var (
@@ -80,6 +85,7 @@ var (
 	reasonNames = []string{
 		"", "redis_timeout", "redis_down", "redis_refused", "breaker_open", "overloaded",
 		"peer_silent", "one_way", "views_differ", "joining", "process_paused",
+		"bound_closed", "bound_burnt",
 	}
 )
 
@@ -138,6 +144,9 @@ type LimitState struct {
 	ResetAfter time.Duration
 	// Denied is whether this limit would not take the cost.
 	Denied bool
+	// Reason is why nothing of the region's own share is left under the bound of the limit, whatever was used of it: ReasonBoundClosed,
+	// ReasonBoundBurnt, else ReasonNone.
+	Reason Reason
 }
 
 // Used is how many units this region has used of the limit.
@@ -190,6 +199,8 @@ type Ceiling struct {
 	// within both.
 	Bound   Bound
 	Bounded bool
+	// Lenders: this region sees others, which may lend.
+	Lenders bool
 	// Closed: the policy admits nothing while the region does not see all others.
 	Closed bool
 	// Terms is how Units was computed, if that was requested.

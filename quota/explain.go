@@ -50,20 +50,31 @@ type BoundTerms struct {
 	Borrowed int64 `json:"borrowed"`           // of other regions
 	Recalled int64 `json:"recalled"`           // left unused, to be returned
 	Estimate int64 `json:"estimate,omitempty"` // the ceiling by the estimate; none with max_overshoot: 0%
-	// ClosedMS is how long nothing is admitted yet, since the region's data was lost; −1: until its Redis was read.
+	// ClosedMS is how long nothing is admitted yet; −1: until it is known whether the region's store has lost data.
 	ClosedMS int64 `json:"closed_ms"`
-	// Binds is what decides: "closed", "share" (with what is lent and borrowed) or "estimate".
+	// BurntMS is how long the share counts as used yet, since the region's store has lost data.
+	BurntMS int64 `json:"burnt_ms,omitempty"`
+	// Differ are the regions with another configuration, in which B may be another, and Unseen those whose configuration is
+	// not known now. PendingMS is how long after all have had the same what was admitted under another may count.
+	Differ    []string `json:"differ,omitempty"`
+	Unseen    []string `json:"unseen,omitempty"`
+	PendingMS int64    `json:"pending_ms,omitempty"`
+	// Binds is what decides: "closed", "burnt" (what is borrowed), "share" (with what is lent and borrowed) or "estimate".
 	Binds string `json:"binds"`
 }
 
 // Close completes the terms for a bound at the store's TIME.
 func (t *BoundTerms) Close(b Bound, nowUS int64) {
-	t.ClosedMS, t.Binds = 0, "share"
+	t.ClosedMS, t.BurntMS, t.Binds = 0, 0, "share"
+	why, left := b.Shut(nowUS)
+	ms := (left + time.Millisecond - 1).Milliseconds()
 	switch {
-	case b.Epoch == 0:
+	case why == ReasonBoundClosed && left == 0:
 		t.ClosedMS, t.Binds = -1, "closed"
-	case nowUS < max(b.BurntUntilUS, b.FromUS):
-		t.ClosedMS, t.Binds = (max(b.BurntUntilUS, b.FromUS)-nowUS+999)/1000, "closed"
+	case why == ReasonBoundClosed:
+		t.ClosedMS, t.Binds = ms, "closed"
+	case why == ReasonBoundBurnt:
+		t.BurntMS, t.Binds = ms, "burnt"
 	case t.Estimate > 0 && t.Estimate < t.Share-t.Lent+t.Borrowed-t.Recalled:
 		t.Binds = "estimate"
 	}
@@ -130,6 +141,8 @@ func (a *account) verdict() {
 		a.say("%s lets %s.", a.region, request)
 	case d.TurnedAway() || slices.ContainsFunc(d.Limits, a.tooSmall):
 		a.say("%s does not let %s.", a.region, request)
+	case d.Reason == ReasonBoundClosed || d.Reason == ReasonBoundBurnt: // when it fits may not be known
+		a.say("%s does not let %s: ask again in %s.", a.region, request, wait(d.RetryAfter()))
 	default:
 		a.say("%s does not let %s: it fits in %s.", a.region, request, wait(d.RetryAfter()))
 	}
@@ -151,24 +164,27 @@ func (a *account) verdict() {
 // view is what the region sees of its Redis and of the others.
 func (a *account) view() {
 	d := a.d
-	reason := strings.ReplaceAll(d.Reason.String(), "_", " ")
+	reason := " (" + strings.ReplaceAll(d.Reason.String(), "_", " ") + ")"
+	if d.Reason == ReasonBoundClosed || d.Reason == ReasonBoundBurnt { // of a limit
+		reason = ""
+	}
 	switch {
 	case d.Basis == BasisLocal:
-		a.say("Its Redis does not decide now (%s): this process does, in its memory and within its part of each limit.", reason)
+		a.say("Its Redis does not decide now%s: this process does, in its memory and within its part of each limit.", reason)
 	case d.Mode == ModeLocal && d.Basis == BasisOpen:
-		a.say("Its Redis does not decide now (%s), and the policy then admits everything.", reason)
+		a.say("Its Redis does not decide now%s, and the policy then admits everything.", reason)
 	case d.Mode == ModeLocal:
-		a.say("Its Redis does not decide now (%s), and the policy then admits nothing.", reason)
+		a.say("Its Redis does not decide now%s, and the policy then admits nothing.", reason)
 	case d.Basis == BasisOpen:
-		a.say("Its Redis is too busy to decide (%s), and the policy then admits everything.", reason)
+		a.say("Its Redis is too busy to decide%s, and the policy then admits everything.", reason)
 	case d.Basis == BasisClosed:
-		a.say("It cannot count on all other regions (%s), and the policy then admits nothing.", reason)
+		a.say("It cannot count on all other regions%s, and the policy then admits nothing.", reason)
 	case d.Mode == ModeJoining:
-		a.say("It has not learned yet all that other regions used (%s), and keeps to its share of global limits.", reason)
+		a.say("It has not learned yet all that other regions used%s, and keeps to its share of global limits.", reason)
 	case d.Mode == ModePartitioned:
-		a.say("It cannot count on all other regions (%s), and keeps to the shares of those that it can count on.", reason)
+		a.say("It cannot count on all other regions%s, and keeps to the shares of those that it can count on.", reason)
 	case d.Mode == ModeStale:
-		a.say("It cannot count on all other regions (%s), and the policy then takes the silent ones for idle.", reason)
+		a.say("It cannot count on all other regions%s, and the policy then takes the silent ones for idle.", reason)
 	}
 }
 
@@ -187,7 +203,7 @@ func (a *account) limit(s *LimitState, e *LimitExplanation) {
 	}
 	a.say("Limit %s is %s per %s%s, counted %s%s.", l.Name, units(l.Units), WindowText(l.Window), burst, where, by)
 	decides := a.d.Basis != BasisOpen && a.d.Basis != BasisClosed
-	if decides {
+	if decides && (e.Bound == nil || e.Bound.Binds != "closed") {
 		a.use(s)
 	}
 	if e.Lost > 0 {
@@ -200,14 +216,14 @@ func (a *account) limit(s *LimitState, e *LimitExplanation) {
 		a.say("So it may hold %s: %s.", units(s.Ceiling), e.Formula)
 	}
 	if e.Bound != nil {
-		a.bound(s, e.Bound)
+		a.bound(s, e.Bound, decides)
 	}
 }
 
 // tooSmall reports whether a limit denies by a ceiling below the cost that is not known to grow: its
 // RetryAfter is then the window, after which to ask again.
 func (a *account) tooSmall(s LimitState) bool {
-	return s.Denied && a.d.Cost > s.Ceiling && s.RetryAfter == s.Limit.Window
+	return s.Denied && s.Reason == ReasonNone && a.d.Cost > s.Ceiling && s.RetryAfter == s.Limit.Window
 }
 
 // use is what is used of a limit here, and when it frees.
@@ -225,6 +241,7 @@ func (a *account) use(s *LimitState) {
 		a.say("%s used %d of the %s that it may hold of it now; %d are left.", a.region, used, units(s.Ceiling), s.Remaining)
 	}
 	switch {
+	case s.Reason != ReasonNone: // what is used matters less than that
 	case a.tooSmall(*s):
 		a.say("The request costs more than that, and when it may hold enough is not known.")
 	case s.Denied:
@@ -243,16 +260,30 @@ func (a *account) peer(p *PeerTerm) {
 	switch {
 	case p.Counted:
 		a.say("region %s used %d, as of %s ago.", p.Region, p.Estimate, ago)
-	case p.AgeMS < 0:
+	case p.AgeMS < 0 && p.State == "never_seen":
 		a.say("region %s is not counted on (%s): nothing was ever received from it.", p.Region, why)
+	case p.AgeMS < 0:
+		a.say("region %s is not counted on (%s): it used %d.", p.Region, why, p.Estimate)
 	default:
 		a.say("region %s is not counted on (%s): it used %d, as of %s ago.", p.Region, why, p.Estimate, ago)
 	}
 }
 
-// bound is a region's part in the bound of a limit.
-func (a *account) bound(s *LimitState, b *BoundTerms) {
-	a.say("All regions together hold at most %s of it in any window, whatever happens (max_overshoot).", units(b.Units))
+// bound is a region's part in the bound of a limit. decides: the bound was asked.
+func (a *account) bound(s *LimitState, b *BoundTerms, decides bool) {
+	most, pending := units(b.Units), wait(time.Duration(b.PendingMS)*time.Millisecond)
+	switch {
+	case len(b.Differ) > 0:
+		a.say("Its bound of %s is not in force yet: %s with another configuration may admit more. It is in force when all regions have had the same for %s (max_overshoot).",
+			most, regions(b.Differ), pending)
+	case b.PendingMS > 0:
+		a.say("Its bound of %s is in force in %s: until then what was admitted under another configuration may count (max_overshoot).", most, pending)
+	case len(b.Unseen) > 0:
+		a.say("The configuration of %s is not known now. If it is the same, all regions together hold at most %s of it in any window (max_overshoot).",
+			regions(b.Unseen), most)
+	default:
+		a.say("All regions together hold at most %s of it in any window, whatever happens (max_overshoot).", most)
+	}
 	line := fmt.Sprintf("its share is %d", b.Share)
 	for _, part := range []struct {
 		units int64
@@ -264,15 +295,28 @@ func (a *account) bound(s *LimitState, b *BoundTerms) {
 	}
 	a.say("%s.", line)
 	switch {
+	case !decides:
 	case b.ClosedMS < 0:
-		a.say("Nothing of it is admitted until its Redis has been read.")
+		a.say("Nothing of it is admitted until it is known whether its Redis has lost data.")
 	case b.ClosedMS > 0:
-		a.say("Nothing of it is admitted for another %s, since its Redis has lost data.", wait(time.Duration(b.ClosedMS)*time.Millisecond))
+		a.say("Nothing of it is admitted for another %s, until the clock of its Redis is certain again.", wait(time.Duration(b.ClosedMS)*time.Millisecond))
+	case b.BurntMS > 0:
+		a.say("Its Redis has lost data, so its own share counts as used for another %s. Until then it admits only what other regions lend it: %s now.",
+			wait(time.Duration(b.BurntMS)*time.Millisecond), units(s.Ceiling))
 	case b.Binds == "estimate":
 		a.say("What others used leaves it less than that, %s, and decides.", units(b.Estimate))
 	default:
 		a.say("So it may hold %s.", units(s.Ceiling))
 	}
+}
+
+// regions names some.
+func regions(names []string) string {
+	word := "region "
+	if len(names) > 1 {
+		word = "regions "
+	}
+	return word + strings.Join(names, " and ")
 }
 
 func units(n int64) string {

@@ -43,6 +43,13 @@ func TestSentences(t *testing.T) {
 			e.Bound = &b
 		}
 	}
+	shut := func(why Reason, retry time.Duration, b BoundTerms) func(d *Decision, s *LimitState, e *LimitExplanation) {
+		return func(d *Decision, s *LimitState, e *LimitExplanation) {
+			d.Allowed, d.Reason = false, why
+			s.Denied, s.Reason, s.Ceiling, s.Remaining, s.ResetAfter, s.RetryAfter = true, why, 0, 0, 0, retry
+			e.Bound = &b
+		}
+	}
 	var got strings.Builder
 	for _, row := range []struct {
 		name   string
@@ -120,8 +127,28 @@ func TestSentences(t *testing.T) {
 		}},
 		{"bound by its share", bound(BoundTerms{Units: 660, Share: 220, Lent: 20, Borrowed: 60, Recalled: 10, Estimate: 500, Binds: "share"})},
 		{"bound by the estimate", bound(BoundTerms{Units: 660, Share: 270, Estimate: 250, Binds: "estimate"})},
-		{"closed after a loss", bound(BoundTerms{Units: 600, Share: 200, ClosedMS: 58_001, Binds: "closed"})},
-		{"closed until redis was read", bound(BoundTerms{Units: 600, Share: 200, ClosedMS: -1, Binds: "closed"})},
+		{"closed until the clock is certain", shut(ReasonBoundClosed, 5700*time.Millisecond, BoundTerms{Units: 600, Share: 200, ClosedMS: 5700, Binds: "closed"})},
+		{"closed until redis was read", shut(ReasonBoundClosed, time.Second, BoundTerms{Units: 600, Share: 200, ClosedMS: -1, Binds: "closed"})},
+		{"burnt after a loss", shut(ReasonBoundBurnt, time.Second, BoundTerms{Units: 600, Share: 200, BurntMS: 58_001, Binds: "burnt"})},
+		{"burnt, and others lend", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			d.Reason, s.Reason, s.Ceiling, s.Remaining = ReasonBoundBurnt, ReasonBoundBurnt, 60, 20
+			e.Bound = &BoundTerms{Units: 600, Share: 200, Borrowed: 60, BurntMS: 58_001, Binds: "burnt"}
+		}},
+		{"burnt while partitioned", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			shut(ReasonBoundBurnt, 58_001*time.Millisecond, BoundTerms{Units: 600, Share: 200, BurntMS: 58_001, Binds: "burnt"})(d, s, e)
+			d.Mode = ModePartitioned
+		}},
+		{"another region has another file", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", Differ: []string{"us-east"}, PendingMS: 90_300})},
+		{"another region had another file", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", Unseen: []string{"us-east"}, PendingMS: 41_300})},
+		{"the file of another region is not known", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", Unseen: []string{"us-east", "ap-south"}})},
+		{"bound and closed by the policy", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			d.Allowed, d.Basis, d.Mode, d.Reason, s.Ceiling = false, BasisClosed, ModeStale, ReasonPeerSilent, 0
+			e.Bound = &BoundTerms{Units: 600, Share: 1000, Binds: "share"}
+		}},
+		{"a dead region is not counted on", func(d *Decision, _ *LimitState, e *LimitExplanation) {
+			d.Mode, d.Reason = ModePartitioned, ReasonPeerSilent
+			e.Peers[0].Counted, e.Peers[0].State, e.Peers[0].AgeMS = false, "dead", -1
+		}},
 		{"nothing may be held", func(_ *Decision, s *LimitState, _ *LimitExplanation) { s.Ceiling, s.Remaining = 0, 0 }},
 	} {
 		fmt.Fprintf(&got, "# %s\n%s\n\n", row.name, strings.Join(told(row.change).Sentences(), "\n"))

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -111,7 +113,7 @@ func (r *replication) openCeilings(c *config) (err error) {
 		Ledger: ledger.Options{
 			Overshoot: r.worst.Window, Excess: r.beyond.Claimed, Lost: r.state.Lose, Meter: d.telemetry.Meter("sync"),
 		},
-		Offsets: r.offsets, Store: r.loanStore, Check: d.telemetry.Sampled(),
+		Offsets: r.offsets, Store: r.loanStore, Files: r.files, Check: d.telemetry.Sampled(),
 	}); err != nil {
 		return err
 	}
@@ -332,6 +334,24 @@ func (r *replication) loanStore() loan.Store {
 		s.Lost = r.beganUS
 	}
 	return s
+}
+
+// files are the configurations of other regions, as view.CeilingOptions has them. Gossip is there wherever a limit has a bound.
+func (r *replication) files() (differ, unseen []string, alike time.Duration) {
+	if r.gossip == nil {
+		return nil, nil, math.MaxInt64
+	}
+	seen := map[string]bool{r.self.Region: true}
+	for _, m := range r.gossip.Members() {
+		if m.Gossip.State != members.Alive {
+			continue
+		}
+		if seen[m.Region] = true; m.Gossip.ConfigHash != r.topology().Hash() && !slices.Contains(differ, m.Region) {
+			differ = append(differ, m.Region)
+		}
+	}
+	unseen = slices.DeleteFunc(r.regions(), func(name string) bool { return seen[name] })
+	return differ, unseen, r.gossip.Alike()
 }
 
 // bound is what the tender goes by.

@@ -19,6 +19,9 @@ func TestDrift(t *testing.T) {
 		if _, _, differ := p.Drift(); differ {
 			t.Error("they differ from the start")
 		}
+		if got := p.Alike(); got < 365*24*time.Hour {
+			t.Errorf("they were never seen to differ, and are alike for %v", got)
+		}
 		if got := value(t, reader, "regiond.gossip.members", "alive"); got != 4 {
 			t.Errorf("regiond.gossip.members is %v, want 4", got)
 		}
@@ -39,11 +42,18 @@ func TestDrift(t *testing.T) {
 		if diff := cmp.Diff(want, hashes); diff != "" || since.Before(begun) || since.After(begun.Add(2*s)) {
 			t.Errorf("differ since %v (begun %v), %s", since, begun, diff)
 		}
+		if got := p.Alike(); got != 0 {
+			t.Errorf("they differ, and are alike for %v", got)
+		}
 		time.Sleep(time.Until(since.Add(361 * s)))
 		if got := value(t, reader, "regiond.config.drift", ""); got < 360 || got > 362 {
 			t.Errorf("regiond.config.drift is %v s, want 360 to 362", got)
 		}
 		ps[2].crash() // whoever is dead does not differ
 		c.await(30*s, func() bool { _, _, differ := p.Drift(); return !differ })
+		time.Sleep(5 * s)
+		if got := p.Alike(); got < 4*s || got > 7*s {
+			t.Errorf("5 s later they are alike for %v", got)
+		}
 	})
 }

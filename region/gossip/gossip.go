@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -31,9 +32,10 @@ type Gossip struct {
 	list    atomic.Pointer[memberlist.Memberlist] // nil before Run and after it
 	update  chan struct{}
 
-	mu      sync.Mutex
-	differs time.Time          // since when configurations differ; zero while they agree
-	targets map[string]*target // by host:port
+	mu       sync.Mutex
+	differs  time.Time          // since when configurations differ; zero while they agree
+	differed time.Time          // when they ceased to last
+	targets  map[string]*target // by host:port
 }
 
 // New returns a Gossip that does nothing before Run. Its error lists every
@@ -102,6 +104,20 @@ func (g *Gossip) Drift() (since time.Time, hashes map[string][]string, ok bool) 
 		return since, nil, false
 	}
 	return since, g.hashes(), true
+}
+
+// Alike is for how long the processes alive have had the same configuration, as far as this process has observed that they ever
+// had not; 0 while they differ.
+func (g *Gossip) Alike() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case !g.differs.IsZero():
+		return 0
+	case g.differed.IsZero():
+		return math.MaxInt64
+	}
+	return time.Since(g.differed)
 }
 
 func (g *Gossip) hashes() map[string][]string {
@@ -242,6 +258,9 @@ func (g *Gossip) checkDrift(now time.Time) {
 	defer g.mu.Unlock()
 	switch {
 	case !differ:
+		if !g.differs.IsZero() {
+			g.differed = now
+		}
 		g.differs = time.Time{}
 	case g.differs.IsZero():
 		g.differs = now

@@ -19,7 +19,7 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// CeilingOptions are what NewCeilings needs; Ledger, Offsets, Store and Check are optional.
+// CeilingOptions are what NewCeilings needs; Ledger, Offsets, Store, Files and Check are optional.
 type CeilingOptions struct {
 	// Self is this process.
 	Self quota.Process
@@ -39,6 +39,9 @@ type CeilingOptions struct {
 	// Store is what the loans of our region's store go by; nil, and an Epoch of 0, close
 	// limits with a bound.
 	Store func() loan.Store
+	// Files reports, where a decision is explained, which other regions have another configuration, of which it is not
+	// known, and for how long all that are known have been alike; nil: all are always alike.
+	Files func() (differ, unseen []string, alike time.Duration)
 	// Check returns the span of a request that is sampled, nil for any other; nil without
 	// tracing.
 	Check func(context.Context) *trace.SpanContext
@@ -270,6 +273,7 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	answer.Units, answer.Closed = c.units(v, l, p.OnPartition, all, lost)
 	answer.Local = answer.Units
 	answer.Bound, answer.Bounded = c.bound(s, l, now)
+	answer.Lenders = v.members.Len() > 1
 	if lost > 0 || answer.Bounded {
 		answer.Local, _ = v.Ceiling(l.Units, p.OnPartition, all, 0)
 	}
@@ -278,23 +282,31 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	if explain {
 		answer.Terms = c.withOffsets(v.Explain(l.Units, p.OnPartition, all, lost, s.former...))
 		if answer.Bounded {
-			explainBound(l, &answer)
+			c.explainBound(l, &answer)
 		}
 	}
 	return answer
 }
 
 // explainBound adds the terms of a bound, as far as they are not the store's.
-func explainBound(l *quota.Limit, c *quota.Ceiling) {
+func (c *Ceilings) explainBound(l *quota.Limit, of *quota.Ceiling) {
 	units, _ := l.Bound()
-	b := &quota.BoundTerms{Units: units, Share: c.Bound.Share}
-	c.Terms.Part, c.Terms.Bound = c.Bound.Share, b
-	c.Terms.Formula = fmt.Sprintf("max(0, share %d − lent + borrowed − recalled)", b.Share)
-	if l.MaxOvershoot != quota.Strict && !c.Closed {
-		b.Estimate = c.Units
-		c.Terms.Formula = fmt.Sprintf("min(%d by the estimate of what others used, %s)", c.Units, c.Terms.Formula)
+	b := &quota.BoundTerms{Units: units, Share: of.Bound.Share}
+	of.Terms.Part, of.Terms.Bound = of.Bound.Share, b
+	of.Terms.Formula = fmt.Sprintf("max(0, share %d − lent + borrowed − recalled)", b.Share)
+	if l.MaxOvershoot != quota.Strict && !of.Closed {
+		b.Estimate = of.Units
+		of.Terms.Formula = fmt.Sprintf("min(%d by the estimate of what others used, %s)", of.Units, of.Terms.Formula)
 	}
-	b.Close(c.Bound, 0)
+	b.Close(of.Bound, c.o.TimeUS())
+	if c.o.Files == nil {
+		return
+	}
+	differ, unseen, alike := c.o.Files()
+	if b.Differ, b.Unseen = differ, unseen; len(differ) > 0 {
+		alike = 0
+	}
+	b.PendingMS = max(0, keep(l)-alike).Milliseconds()
 }
 
 func (c *Ceilings) withOffsets(terms *quota.CeilingTerms) *quota.CeilingTerms {

@@ -68,6 +68,8 @@ const reasons = {
   redis_refused: "Redis refuses",
   breaker_open: "Redis is away",
   overloaded: "Redis is too busy",
+  bound_closed: "its limits with a bound admit nothing yet",
+  bound_burnt: "its share counts as used, since its data were lost",
 };
 
 function inWords(reason) {

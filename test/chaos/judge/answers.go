@@ -64,14 +64,14 @@ func Answered(records []traffic.Record, excused Excuse) []string {
 
 // words are the bases and reasons that go with each mode.
 func words(mode string) (bases, reasons []string) {
-	seen := []string{"exact", "estimate", "cached"}
+	seen, shut := []string{"exact", "estimate", "cached"}, []string{"bound_closed", "bound_burnt"}
 	switch mode {
 	case "global":
-		return seen, []string{""}
+		return seen, append(shut, "")
 	case "partitioned", "stale":
-		return seen, []string{"peer_silent", "one_way", "views_differ", "process_paused"}
+		return seen, append(shut, "peer_silent", "one_way", "views_differ", "process_paused")
 	case "joining":
-		return seen, []string{"joining"}
+		return seen, append(shut, "joining")
 	case "local":
 		return []string{"local"}, []string{"redis_timeout", "redis_down", "redis_refused", "breaker_open"}
 	default:
