@@ -90,7 +90,7 @@ func newReplication(d *Daemon, store loans.Store, stateOf state.Options) (*repli
 	var err error
 	if r.tender, err = loans.New(loans.Options{
 		Send: r.mesh.SendLoans, Self: r.self, Now: r.now, Store: store, Bound: r.bound, Processes: r.members.Siblings, Trip: r.trip,
-		Lost: r.state.Lose, Meter: d.telemetry.Meter("regiond"),
+		Lost: r.state.Lose, Seen: r.state.Seen, Meter: d.telemetry.Meter("regiond"),
 	}); err != nil {
 		return nil, err
 	}

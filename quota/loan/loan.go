@@ -50,8 +50,8 @@ func (t Terms) keepAny() int64 { return t.Keep() + bySlowest(max(0, t.Longest-t.
 
 // Store is what holds for all partitions of a region's Redis, written by whoever watches its clock and its data.
 type Store struct {
-	// Epoch is a random number, never 0, drawn anew when data was lost or rolled back, when the clock stepped, and
-	// when the region's first process starts: nobody had watched either.
+	// Epoch is never 0, and larger than each before it. Another one begins when data was lost or rolled back, when the
+	// clock stepped, and when the region's first process starts: nobody had watched either.
 	Epoch uint32
 	Lost  int64 // the clock when data was lost last, 0 for never; 0 too when what was lost is known and made good
 }

@@ -81,6 +81,8 @@ type Options struct {
 	Processes func() []quota.Process
 	// Lost is called when the store has lost loans that it had shown, last at a TIME of it.
 	Lost func(thereUS int64)
+	// Seen is called with each epoch of our region that a peer shows to have received; nil: it is not.
+	Seen func(epoch uint32)
 	// Trip is how long a message to another region takes.
 	Trip func() time.Duration
 	// MaxActive and MaxTended are these constants where 0.
@@ -215,6 +217,7 @@ func (t *Tender) collect(now time.Duration) {
 		}
 	}
 	for _, l := range messages {
+		t.noteSeen(l)
 		for i := range l.Wants {
 			t.wanted(&l.Wants[i], now)
 		}
@@ -225,6 +228,28 @@ func (t *Tender) collect(now time.Duration) {
 			t.lent(r.PartitionID, store.LoanOp{Kind: store.LoanReturned, Peer: l.From.Region, ID: r.Loan, Units: r.Back}, now)
 		}
 	}
+}
+
+// noteSeen notes the epochs of our region in a message of a peer.
+func (t *Tender) noteSeen(l *wire.Loans) {
+	if t.o.Seen == nil || l.From.Region == t.o.Self.Region {
+		return
+	}
+	seen := uint32(0)
+	for _, w := range l.Wants {
+		for _, h := range w.Held {
+			if h.Peer == t.o.Self.Region {
+				seen = max(seen, h.ID.Epoch)
+			}
+		}
+	}
+	for _, g := range l.Grants {
+		seen = max(seen, g.Epoch)
+	}
+	for _, r := range l.Returns {
+		seen = max(seen, r.Loan.Epoch)
+	}
+	t.o.Seen(seen)
 }
 
 // wanted takes in a want, if this process tends the partition or should.

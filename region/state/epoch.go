@@ -19,13 +19,15 @@ import (
 //	store ── field epoch of the hash ─▶ known ── confirmed ─▶ State.Store
 //	Lose, a step of the clock, the first process ─▶ renew ─▶ region.lua: another epoch
 type epoch struct {
-	random    func() uint32
 	store     loan.Store    // as read
-	proposed  uint32        // in the last turn
+	top       uint32        // the largest that was ever in force, as far as known
 	confirmed bool          // a process that has it was alive before us, or we made it
 	since     time.Duration // the first turn; 0: there was none
 	renew     renewal
 }
+
+// mostSeen is the largest epoch that is taken from a peer: many are left above it.
+const mostSeen = 1<<32 - 1<<24
 
 // renewal is what the next turn does with the epoch.
 type renewal int
@@ -83,19 +85,29 @@ func (s *State) withhold() bool {
 	return true
 }
 
-// args are what a turn tells the script: the epoch as known, its successor, and whether
-// that is due. missing is that of State.
-func (e *epoch) args(missing int64) (known, next, renew string) {
+// Seen reports that a peer has had messages of an epoch of ours. If the store has an earlier one it was rolled back.
+func (s *State) Seen(number uint32) {
+	if s.o.Eval == nil || number > mostSeen {
+		return
+	}
+	for had := s.seen.Load(); number > had && !s.seen.CompareAndSwap(had, number); had = s.seen.Load() {
+	}
+	if of := s.inForce.Load(); of.Epoch != 0 && number > of.Epoch {
+		signal.Send(s.turns)
+	}
+}
+
+// args are what a turn tells the script: the epoch as known, the largest that has been, and whether another is due.
+// missing is that of State, and seen the largest that peers have seen.
+func (e *epoch) args(missing int64, seen uint32) (known, top, renew string) {
 	if missing > e.store.Lost {
 		e.renew = lost
 	}
 	if e.store.Epoch != 0 {
 		known = strconv.FormatUint(uint64(e.store.Epoch), 10)
 	}
-	for e.proposed = 0; e.proposed == 0 || e.proposed == e.store.Epoch; {
-		e.proposed = e.random()
-	}
-	return known, strconv.FormatUint(uint64(e.proposed), 10), []string{keep: "", another: "another", lost: "lost"}[e.renew]
+	e.top = max(e.top, seen)
+	return known, strconv.FormatUint(uint64(e.top), 10), []string{keep: "", another: "another", lost: "lost"}[e.renew]
 }
 
 // read takes in the epoch that a turn has found, and what the other processes of the region show. passed is the time since the
@@ -107,9 +119,8 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store)
 	}
 	first := e.since == 0
 	if now.Epoch != e.store.Epoch {
-		mine := now.Epoch == e.proposed
-		e.confirmed = mine || !first // since our first turn we watch the clock
-		if mine || !first && (e.renew == another || now.Lost != e.store.Lost) {
+		e.confirmed = r.began || !first // since our first turn we watch the clock
+		if r.began || !first && (e.renew == another || now.Lost != e.store.Lost) {
 			e.renew = keep
 		}
 	}
@@ -118,8 +129,9 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store)
 	}
 	// By another process, or the script, since the turn before. Another server may have taken over, so TIME then is no measure.
 	noted := now.Lost != e.store.Lost && now.Lost <= r.us && now.Lost > r.us-passed.Microseconds()
-	e.store = now
-	switch e.renew = max(e.renew, due(r.lost && !noted, r.step)); {
+	back := now.Epoch < e.top
+	e.store, e.top = now, max(e.top, now.Epoch)
+	switch e.renew = max(e.renew, due(r.lost && !noted || back, r.step)); {
 	case e.renew != keep || e.confirmed:
 	case e.watched(others):
 		e.confirmed = true

@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -248,6 +249,66 @@ func TestLossBesideAnotherRenewal(t *testing.T) {
 		time.Sleep(3 * state.TurnEvery)
 		if got := one.Store(); got.Lost == 0 || got.Epoch == 7 {
 			t.Errorf("the epoch is %v", got)
+		}
+	})
+}
+
+// Each epoch is larger than those before it, also where the store has lost them all.
+func TestEpochsAreOrdered(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		happens func(s *shared, one *state.State, restart func())
+		lost    bool
+	}{
+		{"a step back", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(-int64(time.Hour)) }, false},
+		{"a flush", func(s *shared, _ *state.State, _ func()) { s.redis.FlushAll() }, true},
+		{"an earlier epoch is in the store again", func(s *shared, _ *state.State, _ func()) {
+			s.redis.HSet(state.Key, "epoch", "7 0")
+		}, true},
+		{"a flush and a step back", func(s *shared, _ *state.State, _ func()) {
+			s.ahead.Add(-int64(time.Hour))
+			s.redis.FlushAll()
+		}, true},
+		{"a flush and a process that knows nothing", func(s *shared, _ *state.State, restart func()) {
+			s.redis.FlushAll()
+			restart()
+		}, false},
+		{"a peer has seen a later one", func(_ *shared, one *state.State, _ func()) { one.Seen(one.Store().Epoch + 1000) }, true},
+		{"a peer has seen the last", func(_ *shared, one *state.State, _ func()) { one.Seen(one.Store().Epoch) }, false},
+		{"a peer claims the largest that there is", func(_ *shared, one *state.State, _ func()) { one.Seen(1<<32 - 1) }, false},
+	} {
+		inBubble(t, func(s *shared) {
+			one, run := s.join("one")
+			stop := run()
+			time.Sleep(time.Minute)
+			before := one.Store()
+			row.happens(s, one, func() {
+				s.away.Store(true)
+				stop()
+				s.away.Store(false)
+				one, run = s.join("one")
+				stop = run()
+			})
+			time.Sleep(3 * state.TurnEvery)
+			stop()
+			same := !row.lost && strings.HasPrefix(row.name, "a peer")
+			if got := one.Store(); got.Epoch <= before.Epoch != same || (got.Lost > 0) != row.lost {
+				t.Errorf("%s: the epoch was %v and is %v", row.name, before, got)
+			}
+		})
+	}
+}
+
+// An epoch that a peer shows before the store was read is known too: the next is above it.
+func TestSeenBeforeTheFirstTurn(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		const seen = 3_000_000_000
+		one, run := s.join("one")
+		one.Seen(seen)
+		defer run()()
+		time.Sleep(3 * state.TurnEvery)
+		if got := one.Store(); got.Epoch <= seen {
+			t.Errorf("the epoch is %v, and a peer has seen %d", got, seen)
 		}
 	})
 }

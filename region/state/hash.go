@@ -32,6 +32,7 @@ type hash struct {
 type reply struct {
 	us                   int64 // TIME
 	topology, epoch, own string
+	began                bool          // this turn began the epoch
 	entries              []string      // of other processes: field and value of each
 	step                 time.Duration // by which the server's clock was moved since the turn before
 	lost                 bool          // the server has lost data since then
@@ -45,10 +46,10 @@ func (s *State) exchange(ctx context.Context, h *hash, turn int64, value string,
 		return nil, err
 	}
 	words, ok := texts(raw)
-	if !ok || len(words) < 4 || len(words)%2 == 1 {
+	if !ok || len(words) < 5 || len(words)%2 == 0 {
 		return nil, fmt.Errorf("unexpected reply of the region script: %.80v", raw)
 	}
-	r := &reply{topology: words[1], epoch: words[2], own: words[3], entries: words[4:]}
+	r := &reply{topology: words[1], epoch: words[2], own: words[3], began: words[4] != "", entries: words[5:]}
 	if r.us, err = strconv.ParseInt(words[0], 10, 64); err != nil {
 		return nil, fmt.Errorf("unexpected TIME of the region script: %w", err)
 	}

@@ -3,17 +3,20 @@
 --
 -- KEYS  the hash
 -- ARGV  our field, and its value ('' removes it); a topology, and what replaces it if it is in force ('' leaves it);
---       the epoch that we know ('' = none), another ('' = this hash has none), and when that replaces it: 'another' or
---       'lost' if it is in force, '' if the hash has none
+--       the epoch that we know ('' = none), the largest number that is known to have been ('' = this hash has none), and
+--       when another epoch begins: 'another' or 'lost' if ours is in force, '' if the hash has none
 -- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost' (TIME of the last known loss of data, 0 =
---       never), our value as it was, then field and value of each other process
+--       never), our value as it was, 1 if this turn began the epoch, then field and value of each other process
+--
+-- A new epoch is larger than those known, and at least TIME in seconds: so large that a process which knows none, in an empty
+-- hash, gives no number again, unless it starts within a second, or TIME is behind what it was then.
 
 local KEPT = 600000000 -- µs: longer than most outages of Redis; readers judge earlier, by their own clocks
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local all = redis.call('HGETALL', KEYS[1])
-local reply = { string.format('%.0f', now), '', '', '' }
+local reply = { string.format('%.0f', now), '', '', '', '' }
 for i = 1, #all, 2 do
   local field, value = all[i], all[i + 1]
   if field == 'topology' then
@@ -42,7 +45,8 @@ if ARGV[2] == '' then
 else
   if ARGV[6] ~= '' and (reply[3] == '' or ARGV[7] ~= '' and ARGV[5] == epoch) then
     if ARGV[7] == 'lost' or reply[3] == '' and ARGV[5] ~= '' then lost = reply[1] end
-    reply[3] = ARGV[6] .. ' ' .. (lost or 0)
+    local number = math.max(tonumber(ARGV[6]) + 1, tonumber(epoch or 0) + 1, tonumber(t[1]))
+    reply[3], reply[5] = string.format('%.0f ', number) .. (lost or 0), '1'
     redis.call('HSET', KEYS[1], 'epoch', reply[3])
   end
   redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f ', now) .. ARGV[2])

@@ -60,7 +60,6 @@ type Options struct {
 	// Alone says that this process exchanges usage with none: no other counts on it, and no topology is in force.
 	Alone  bool
 	Now    func() time.Duration // this process's monotonic clock
-	Random func() uint32        // draws epochs; nil: at random
 	OnLoss func()               // is called with each loss of data that this process notices; it may be nil
 	Logger *slog.Logger
 }
@@ -73,6 +72,7 @@ type State struct {
 	snapshot atomic.Pointer[Snapshot]
 	turns    chan struct{}              // capacity 1
 	inForce  atomic.Pointer[loan.Store] // see Store
+	seen     atomic.Uint32              // of Seen: the largest
 	missing  atomic.Int64               // of Lose: TIME at which the newest of what is gone was there; 0: all of it is in the hash
 
 	mu   sync.Mutex // a turn at a time; guards what follows
@@ -110,17 +110,14 @@ type Snapshot struct {
 
 // New returns a State that knows nothing yet.
 func New(o Options) *State {
-	if o.Random == nil {
-		o.Random = rand.Uint32
-	}
 	if o.Clock == nil {
 		o.Clock, _ = clock.New(clock.Options{Now: o.Now, Logger: o.Logger}) // fails only with a Meter
 	}
 	s := &State{o: o, turns: make(chan struct{}, 1), hash: hash{key: Key, clock: o.Clock}, primaries: map[string]*hash{}}
 	s.snapshot.Store(&Snapshot{})
 	s.inForce.Store(&loan.Store{})
-	if s.epoch.random = o.Random; o.Eval == nil {
-		s.epoch.store.Epoch, s.epoch.confirmed = max(1, o.Random()), true
+	if o.Eval == nil { // below all that are made of TIME
+		s.epoch.store.Epoch, s.epoch.confirmed = 1+rand.Uint32N(1<<30), true
 	}
 	return s
 }
@@ -286,9 +283,9 @@ func (s *State) renew(ctx context.Context, replace string) (nowUS int64, again b
 	}
 	s.inputs.Unlock()
 	missing, before := s.missing.Load(), s.hash.at
-	known, next, renew := s.epoch.args(missing)
+	known, top, renew := s.epoch.args(missing, s.seen.Load())
 	value := fmt.Sprintf("%s %d", sees, s.epoch.inForce().Epoch)
-	r, err := s.exchange(ctx, &s.hash, s.turn, value, s.text, replace, known, next, renew)
+	r, err := s.exchange(ctx, &s.hash, s.turn, value, s.text, replace, known, top, renew)
 	if err != nil {
 		return 0, false, err
 	}

@@ -62,6 +62,7 @@ func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error)
 	arg := func(i int) string { s, _ := args[i].(string); return s }
 	now := d.nowUS()
 	time := strconv.FormatInt(now, 10)
+	began := ""
 	topology, epoch, own := d.state.get("topology"), d.state.get("epoch"), d.state.get(arg(0))
 	var others []any
 	for _, f := range slices.Clone(d.state) {
@@ -82,25 +83,30 @@ func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error)
 	if arg(1) == "" {
 		d.state = d.state.without(arg(0))
 	} else {
-		epoch = d.renewed(epoch, arg(4), arg(5), arg(6), time)
+		next := d.renewed(epoch, arg(4), arg(5), arg(6), now)
+		if next != epoch {
+			epoch, began = next, "1"
+		}
 		d.state = d.state.set("epoch", epoch).set(arg(0), time+" "+arg(1))
 	}
-	return append([]any{time, topology, epoch, own}, others...), nil
+	return append([]any{time, topology, epoch, own, began}, others...), nil
 }
 
-// renewed is the epoch after a turn that knew one and proposed the next.
-func (d *durable) renewed(epoch, known, next, renew, time string) string {
+// renewed is the epoch after a turn that knew one and the largest that ever was.
+func (d *durable) renewed(epoch, known, top, renew string, now int64) string {
 	number, lost, _ := strings.Cut(epoch, " ")
 	if epoch != "" && (renew == "" || known != number) {
 		return epoch
 	}
 	if renew == "lost" || epoch == "" && known != "" {
-		lost = time
+		lost = strconv.FormatInt(now, 10)
 	}
 	if lost == "" {
 		lost = "0"
 	}
-	return fmt.Sprintf("%s %s", next, lost)
+	before, _ := strconv.ParseInt(number, 10, 64) // 0 where there is none
+	largest, _ := strconv.ParseInt(top, 10, 64)
+	return fmt.Sprintf("%d %s", max(before+1, largest+1, now/1_000_000), lost)
 }
 
 // epoch is that in force: what the deciding script compares with the epoch of each call.

@@ -62,7 +62,7 @@ func TestDurable(t *testing.T) {
 				processes = append(processes, state.New(state.Options{
 					Members: members.New(quota.Process{Region: "a", Instance: fmt.Sprint(len(processes)), Boot: us()}),
 					Eval:    eval, Now: func() time.Duration { return now - born },
-					Random: dice.Uint32, Logger: slog.New(slog.DiscardHandler),
+					Logger: slog.New(slog.DiscardHandler),
 				}))
 				revision += dice.Int64N(2)
 				top := &region.Topology{Revision: revision, Regions: []region.Region{{Name: "a", Weight: revision + 1}, {Name: "b", Weight: 1}}}
@@ -87,7 +87,7 @@ func TestDurable(t *testing.T) {
 func sorted(reply any) []any {
 	words := reply.([]any)
 	var entries [][2]any
-	for i := 4; i+1 < len(words); i += 2 {
+	for i := 5; i+1 < len(words); i += 2 {
 		entries = append(entries, [2]any{words[i], words[i+1]})
 	}
 	slices.SortFunc(entries, func(a, b [2]any) int {
@@ -96,7 +96,7 @@ func sorted(reply any) []any {
 		}
 		return 1
 	})
-	all := slices.Clone(words[:4])
+	all := slices.Clone(words[:5])
 	for _, e := range entries {
 		all = append(all, e[0], e[1])
 	}

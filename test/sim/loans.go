@@ -41,7 +41,7 @@ func (d *lending) open() (err error) {
 	p, w := d.p, d.p.region.w
 	d.store = limitertest.NewWatched(&p.region.store, p.now)
 	d.state = state.New(state.Options{
-		Members: p.members, Eval: p.region.store.eval, Clock: d.store.Clock, Now: p.now, Random: w.dice.Uint32, Logger: w.log,
+		Members: p.members, Eval: p.region.store.eval, Clock: d.store.Clock, Now: p.now, Logger: w.log,
 	})
 	d.tender, err = loans.New(loans.Options{
 		Self: p.self, Now: p.now, Store: d.store, Send: d.send, Bound: d.bound, Processes: d.siblings,
@@ -50,6 +50,7 @@ func (d *lending) open() (err error) {
 				d.state.Lose(thereUS)
 			}
 		},
+		Seen:   d.state.Seen,
 		Trip:   func() time.Duration { return w.o.delay(0, len(w.regions)-1) },
 		Random: w.dice.Float64,
 	})
