@@ -42,7 +42,7 @@ func (o *Options) setDefaults() {
 type Reading struct {
 	NowUS       int64         // estimated TIME, µs since the epoch
 	Uncertainty time.Duration // error bound of NowUS, either way
-	Drift       float64       // Estimate.Drift, ppm
+	Drift       Drift         // as last measured
 	Age         time.Duration // since the last sample
 	// Valid is false before the first sample: nothing else in the reading is set then. It stays true while Redis is
 	// unreachable; Age and Uncertainty grow.
@@ -169,7 +169,7 @@ func (c *Clock) instrument(meter metric.Meter) error {
 		func(r Reading) float64 { return r.Uncertainty.Seconds() })
 	gauge("regiond.clock.drift", "1",
 		"How much faster Redis's clock runs than this process's monotonic clock: 0.0001 is 100 ppm.",
-		func(r Reading) float64 { return r.Drift / 1e6 })
+		func(r Reading) float64 { return r.Drift.PPM / 1e6 })
 	c.steps = i.Counter("regiond.clock.steps", "{step}", "How often Redis's clock was found moved, forward or back.")
 	return i.Err()
 }

@@ -8,10 +8,11 @@
 // Who runs a script on a server shows its Clock the TIME of the reply: turns of region/state with Observe, decisions with
 // Saw. Nothing else asks for TIME, and nothing here starts a goroutine.
 //
-// While Redis's clock neither steps nor runs more than 500 ppm faster or slower than this process's monotonic clock, the
-// true TIME is within Uncertainty of a Reading, however slow, uneven or lossy the path to Redis is. Right after a sample
-// the error is at most that sample's round trip, with or without steps. A step that exceeds the uncertainties and 10 ms is
-// detected by the first sample after it, and within that drift nothing else is reported as a step.
+// While Redis's clock neither steps nor runs more than 2 % faster or slower than this process's monotonic clock, and that
+// drift changes by less than 1000 ppm in a minute, the true TIME is within Uncertainty of a Reading, however slow, uneven or
+// lossy the path to Redis is. Right after a sample the error is at most that sample's round trip, whatever the clock does. A
+// step that exceeds the uncertainties and a tenth of the time since the last sample is found by the next one, any above 10 ms
+// as soon as the drift is measured again; another drift up to 2 % is not reported as a step.
 //
 // The package decides nothing: a check reads TIME inside its script. It reads the host's wall clock only to show the
 // difference.

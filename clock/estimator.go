@@ -4,17 +4,21 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/regiond/regiond/quota/loan"
 )
 
 const (
-	// MaxDriftPPM is how many parts per million two clocks may run apart before a
-	// sample contradicts the estimate. Crystals differ by tens; 500 is the fastest
-	// slew of a kernel's clock discipline.
-	MaxDriftPPM = 500
-	// StepThreshold separates steps from slews: a clock that is slewed faster than
-	// MaxDriftPPM contradicts the estimate a little with each sample, which is not
-	// worth an alarm. An operator or a failover moves it further than this.
+	// MaxDriftPPM is how many parts per million faster or slower than ours a store's clock may run, as loans allow for.
+	MaxDriftPPM = loan.RatePPM
+	// StepThreshold separates steps from noise: an operator or a failover moves a clock further than this.
 	StepThreshold = 10 * time.Millisecond
+
+	// wanderPPM is how far drift may be from what the last trendLength samples show. A kernel's discipline changes it
+	// by 500 ppm either way.
+	wanderPPM = 1000
+	// maxSlewPPM is the fastest that a clock is slewed, by chrony: faster is a step.
+	maxSlewPPM = 100_000
 
 	// resolution is TIME's: Redis truncates its clock to whole microseconds, so the
 	// truth is up to one microsecond later.
@@ -35,7 +39,12 @@ func (i interval) middle() time.Duration { return i.lo + (i.hi-i.lo)/2 }
 // halfWidth is rounded up, so that middle ± halfWidth covers the interval.
 func (i interval) halfWidth() time.Duration { return (i.hi - i.lo + 1) / 2 }
 
-// drifted is how far clocks that differ by ppm may drift apart in d, rounded up.
+// rates are the slowest and the fastest that one clock may run beside another: by how many ppm it is ahead.
+type rates struct{ slowest, fastest time.Duration }
+
+func within(ppm time.Duration) rates { return rates{-ppm, ppm} }
+
+// drifted is how far clocks that differ by ppm drift apart in d, rounded up.
 func drifted(d time.Duration, ppm time.Duration) time.Duration {
 	const million = 1_000_000
 	whole, rest := d/million, d%million // separately, or d × ppm overflows within months
@@ -61,10 +70,9 @@ func (s Sample) validate() error {
 
 // offsets returns the offsets at s.Received that the sample allows: TIME was read
 // as late as Received, or as early as Sent and has drifted since.
-func (s Sample) offsets() interval {
+func (s Sample) offsets(r rates) interval {
 	server := time.Duration(s.ServerUS) * resolution
-	drift := drifted(s.Received-s.Sent, MaxDriftPPM)
-	return interval{lo: server - s.Received - drift, hi: server + resolution - s.Sent + drift}
+	return interval{lo: server - s.Received, hi: server + resolution - s.Sent + drifted(s.Received-s.Sent, r.fastest)}
 }
 
 // Estimate is what is known about Redis's clock at one moment.
@@ -74,9 +82,8 @@ type Estimate struct {
 	Offset time.Duration
 	// Uncertainty bounds the error of Offset, either way.
 	Uncertainty time.Duration
-	// Drift is how much faster Redis's clock runs than ours, in ppm, for display.
-	// It is 0 until the samples determine it better than MaxDriftPPM does.
-	Drift float64
+	// Drift is how much faster Redis's clock runs than ours, in ppm, as last measured.
+	Drift Drift
 	// Age is the time since the last sample ended.
 	Age time.Duration
 }
@@ -89,49 +96,78 @@ type Estimate struct {
 //	now            ├───────┤
 //
 // So a slow one costs nothing, a quick one counts for as long as it is better than later ones, and asymmetric paths need
-// no assumption. When the two do not overlap a clock was moved, and only the newest counts.
+// no assumption. When the two do not overlap a clock was moved or runs at another rate, and only the newest counts.
 type bounds struct {
 	known    bool
 	at       time.Duration // local time at which possible holds: when the last measurement ended
 	possible interval
 }
 
-// after is what is possible at a local time, between clocks that drift apart by ppm at most.
-func (b *bounds) after(now, ppm time.Duration) interval {
-	return b.possible.widened(drifted(max(0, now-b.at), ppm))
+// after is what is possible at a local time, between clocks that drift apart by r.
+func (b *bounds) after(now time.Duration, r rates) interval {
+	passed := max(0, now-b.at)
+	return interval{b.possible.lo - drifted(passed, -r.slowest), b.possible.hi + drifted(passed, r.fastest)}
 }
 
-// narrow takes in what a measurement that ended now leaves possible. moved is by how much it is certainly ahead of all
-// that was, or behind where negative.
-func (b *bounds) narrow(now time.Duration, measured interval, ppm time.Duration) (moved time.Duration) {
-	before := b.after(now, ppm)
-	switch {
-	case !b.known:
-	case measured.lo >= before.hi:
-		moved = measured.lo - before.hi
-	case measured.hi <= before.lo:
-		moved = measured.hi - before.lo
-	default:
+// beyond is by how much i is certainly ahead of all of j, or behind where negative.
+func (i interval) beyond(j interval) time.Duration {
+	return max(0, i.lo-j.hi) - max(0, j.lo-i.hi)
+}
+
+// narrow takes in what a measurement that ended now leaves possible, and reports whether that agrees with what was known.
+func (b *bounds) narrow(now time.Duration, measured interval, r rates) bool {
+	before := b.after(now, r)
+	agrees := measured.lo < before.hi && before.lo < measured.hi
+	if b.known && agrees {
 		measured = interval{max(measured.lo, before.lo), min(measured.hi, before.hi)}
 	}
+	agrees = agrees || !b.known
 	*b = bounds{known: true, at: now, possible: measured}
-	return moved
+	return agrees
+}
+
+// Drift is how much faster a server's clock runs than ours.
+type Drift struct {
+	PPM    float64
+	Within float64 // error bound of PPM, either way; MaxDriftPPM while nothing is measured
+}
+
+// Fastest is the fastest that the clock may run as it was measured, in ppm.
+func (d Drift) Fastest() float64 { return d.PPM + d.Within }
+
+// Excessive reports whether the clock certainly runs faster or slower than loans allow for.
+func (d Drift) Excessive() bool { return math.Abs(d.PPM)-d.Within > MaxDriftPPM }
+
+// rates are those that the clock may have by now.
+func (d Drift) rates() rates {
+	middle, most := time.Duration(d.PPM), time.Duration(math.Ceil(d.Within))+wanderPPM
+	return rates{middle - most, middle + most}
 }
 
 // Estimator estimates Redis's clock by samples, and how fast it runs. It is pure arithmetic, and not safe for concurrent
 // use. The zero value has seen no sample.
+//
+// A sample that contradicts what is known was taken of a clock that has stepped or that runs at another rate. Two or three
+// more tell which: one that has stepped runs as before.
+//
+//	TIME − ours            ·  ·  ·                 ·  step
+//	              ·  ·  ·                    ·  ·
+//	           known │  doubt, until measured anew │ another rate
 type Estimator struct {
-	bounds bounds
-	trend  trend
-	drift  float64 // ppm
+	bounds   bounds
+	trend    trend
+	drift    Drift  // as last measured; Within 0: never
+	measured bool   // since the last contradiction
+	doubted  bounds // what was known before the first contradiction that is not explained yet; not known: there is none
+	former   rates  // the rates then
 }
 
-// Observe adds a sample. One beyond all uncertainty and StepThreshold is a step: by how much the clock was certainly
-// moved is returned, positive for forward; otherwise 0. An error says why the sample is invalid or that it ended before
+// Observe adds a sample. It returns by how much the clock was certainly moved as soon as that exceeds StepThreshold and no
+// rate explains it, positive for forward; otherwise 0. A step of more than a tenth of the time since the sample before is
+// found at once, a smaller one when drift is measured anew. An error says why the sample is invalid or that it ended before
 // the last one; nothing changes then.
 //
-// For example, after an offset known as 100 ± 1 ms, a sample of 3000 ± 2 ms is a step of 2897 ms; one of 104 ± 2 ms is
-// none, though it replaces what was known.
+// For example, after an offset known as 100 ± 1 ms, a sample of 3000 ± 2 ms is a step of 2897 ms.
 func (e *Estimator) Observe(s Sample) (step time.Duration, err error) {
 	if err := s.validate(); err != nil {
 		return 0, err
@@ -139,13 +175,51 @@ func (e *Estimator) Observe(s Sample) (step time.Duration, err error) {
 	if e.bounds.known && s.Received < e.bounds.at {
 		return 0, fmt.Errorf("samples must be in order: one received at %v came after one of %v", s.Received, e.bounds.at)
 	}
-	sampled := s.offsets()
-	if moved := e.bounds.narrow(s.Received, sampled, MaxDriftPPM); moved.Abs() > StepThreshold {
-		step, e.trend = moved, trend{}
+	was, r := e.bounds, e.rates()
+	sampled := s.offsets(r)
+	if !e.bounds.narrow(s.Received, sampled, r) {
+		if !e.doubted.known {
+			e.doubted, e.former = was, r
+		}
+		e.trend, e.measured = trend{}, false
+		if slewed := was.after(s.Received, within(maxSlewPPM)); sampled.beyond(slewed).Abs() > StepThreshold {
+			step = e.stepped(s.Received, sampled, e.former)
+		}
 	}
 	e.trend.add(point{at: s.Received, offset: sampled.middle(), within: sampled.halfWidth()})
-	e.drift = e.trend.slope()
+	drift, ok := e.trend.slope()
+	if !ok {
+		return step, nil
+	}
+	e.drift, e.measured = drift, true
+	if e.doubted.known && !drift.Excessive() {
+		r := within(MaxDriftPPM)
+		if now := drift.rates(); now.slowest < e.former.fastest && e.former.slowest < now.fastest {
+			r = e.former
+		}
+		step = e.stepped(s.Received, sampled, r)
+	}
 	return step, nil
+}
+
+// stepped explains a contradiction: by how much a clock that runs at r has moved since.
+func (e *Estimator) stepped(now time.Duration, sampled interval, r rates) time.Duration {
+	moved := sampled.beyond(e.doubted.after(now, r))
+	if e.doubted = (bounds{}); moved.Abs() <= StepThreshold {
+		return 0
+	}
+	return moved
+}
+
+// rates are those that the clock may have.
+func (e *Estimator) rates() rates {
+	switch {
+	case e.measured:
+		return e.drift.rates()
+	case e.doubted.known:
+		return within(maxSlewPPM)
+	}
+	return within(MaxDriftPPM)
 }
 
 // At returns the estimate for a local time not before the last sample, and false
@@ -154,8 +228,12 @@ func (e *Estimator) At(now time.Duration) (Estimate, bool) {
 	if !e.bounds.known {
 		return Estimate{}, false
 	}
-	i := e.bounds.after(now, MaxDriftPPM)
-	return Estimate{Offset: i.middle(), Uncertainty: i.halfWidth(), Drift: e.drift, Age: max(0, now-e.bounds.at)}, true
+	i := e.bounds.after(now, e.rates())
+	drift := e.drift
+	if drift.Within == 0 {
+		drift.Within = MaxDriftPPM
+	}
+	return Estimate{Offset: i.middle(), Uncertainty: i.halfWidth(), Drift: drift, Age: max(0, now-e.bounds.at)}, true
 }
 
 // trendLength is the number of samples that the drift is measured over: a minute at
@@ -180,12 +258,12 @@ func (t *trend) add(p point) {
 	t.length = min(t.length+1, trendLength)
 }
 
-// slope is the drift in ppm: the line of least squares through the points, each
-// weighted by 1/error², so that a slow sample hardly counts. It is 0 while the
-// points' errors could tilt the line by MaxDriftPPM or more.
-func (t *trend) slope() float64 {
+// slope is the line of least squares through the points, each weighted by 1/error², so that a slow sample hardly counts.
+// Its slope is a mean of the rates between them, but for what the points' errors tilt it by. It is false while that could be
+// half of MaxDriftPPM.
+func (t *trend) slope() (Drift, bool) {
 	if t.length < 2 {
-		return 0
+		return Drift{}, false
 	}
 	// Offsets are about 2⁶⁰ ns; float64 holds their differences, not themselves.
 	origin := t.points[0]
@@ -205,8 +283,9 @@ func (t *trend) slope() float64 {
 		tilt += w * math.Abs(px-x) * e
 	})
 	const million = 1e6
-	if xx == 0 || tilt/xx*million >= MaxDriftPPM {
-		return 0
+	if xx == 0 || tilt/xx*million >= MaxDriftPPM/2 {
+		return Drift{}, false
 	}
-	return math.Round(xy/xx*million*1000) / 1000 // further digits mean nothing
+	// Further digits mean nothing.
+	return Drift{PPM: math.Round(xy/xx*million*1000) / 1000, Within: math.Ceil(tilt/xx*million*1000) / 1000}, true
 }

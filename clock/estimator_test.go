@@ -33,18 +33,18 @@ func TestEstimatorLedger(t *testing.T) {
 		step        time.Duration
 	}{
 		// The first puts the offset between 9 ms less and 1 ms more than 10 s, and
-		// within 10 ms either clock may drift 5 µs; TIME is cut to the microsecond.
-		{sent: 0, took: 10 * ms, server: 10*s + 1*ms, offset: 9996*ms + 500, uncertainty: 5*ms + 5500},
-		// A slow one says less than is known: 500 µs more of drift allowed.
-		{sent: 910 * ms, took: 90 * ms, server: 10930 * ms, offset: 9996*ms + 500, uncertainty: 5*ms + 5500 + 495*us},
+		// within 10 ms the clock may gain 200 µs; TIME is cut to the microsecond.
+		{sent: 0, took: 10 * ms, server: 10*s + 1*ms, offset: 9996*ms + 100*us + 500, uncertainty: 5*ms + 100*us + 500},
+		// A slow one says less than is known: 19.8 ms more of drift allowed.
+		{sent: 910 * ms, took: 90 * ms, server: 10930 * ms, offset: 9996*ms + 100*us + 500, uncertainty: 24*ms + 900*us + 500},
 		// A quick one says more.
-		{sent: 1999 * ms, took: 1 * ms, server: 11998 * ms, offset: 9998*ms + 500*us + 500, uncertainty: 501 * us},
-		// Nine milliseconds away is less than a step, but no longer what it was.
-		{sent: 2999 * ms, took: 1 * ms, server: 13007 * ms, offset: 10007*ms + 500*us + 500, uncertainty: 501 * us},
+		{sent: 1999 * ms, took: 1 * ms, server: 11998 * ms, offset: 9998*ms + 510*us + 500, uncertainty: 510*us + 500},
+		// Another that is as quick, and the drift is known within 1021 ppm; it may wander by 1000.
+		{sent: 2999 * ms, took: 1 * ms, server: 12998 * ms, offset: 9998*ms + 503*us + 115, uncertainty: 503*us + 115},
 		// An hour back is a step, and at once what is known.
 		{
-			sent: 3998 * ms, took: 2 * ms, server: 14006*ms - time.Hour,
-			offset: 10007*ms - time.Hour + 500, uncertainty: 1*ms + 1500, step: -time.Hour + 1*ms + 502*us + 500,
+			sent: 3998 * ms, took: 2 * ms, server: 13997*ms - time.Hour,
+			offset: 9998*ms - time.Hour + 2*us + 746, uncertainty: 1*ms + 2*us + 746, step: -time.Hour + 3*ms + 41*us + 492,
 		},
 	} {
 		received := row.sent + row.took
@@ -70,9 +70,9 @@ func TestUncertaintyGrowsWithAge(t *testing.T) {
 		{-5 * s, 500}, // the local clock was read before the sample ended
 		{0, 500},
 		{1, 501}, // rounded up
-		{1 * s, 500*us + 500},
-		{time.Hour, 1800*ms + 500},
-		{year, year/2000 + 500}, // ns × ppm does not fit in 64 bits
+		{1 * s, 20*ms + 500},
+		{time.Hour, 72*s + 500},
+		{year, year/50 + 500}, // ns × ppm does not fit in 64 bits
 	} {
 		got, _ := e.At(1*s + row.age)
 		if got.Uncertainty != row.uncertainty || got.Age != max(0, row.age) {
@@ -107,69 +107,108 @@ func TestInvalidSamples(t *testing.T) {
 	}
 }
 
-// The threshold separates steps from slews, counted from the end of the uncertainty.
-func TestStepThreshold(t *testing.T) {
-	for _, row := range []struct {
-		by    time.Duration // how far TIME is ahead of where it was expected
-		steps bool
-	}{
-		{0, false},
-		{10*ms + 1*us + 500*us, false}, // at the threshold: allowance 500 µs, resolution 1 µs
-		{10*ms + 1*us + 501*us, true},
-		{-10*ms - 1*us - 500*us, false},
-		{-10*ms - 1*us - 501*us, true},
-	} {
-		var e clock.Estimator
-		if _, err := e.Observe(clock.Sample{ServerUS: epochUS}); err != nil {
+// drifting is a clock that a test reads once a second, by quick samples and slow ones in turn.
+type drifting struct {
+	e      clock.Estimator
+	at     time.Duration
+	server float64 // ns, as the local clock is
+}
+
+// run lets n seconds go by at a drift, and returns how far the clock was found to be moved, in all.
+func (d *drifting) run(t *testing.T, n int, ppm float64) (moved time.Duration) {
+	t.Helper()
+	for range n {
+		d.at += s
+		d.server += 1e9 * (1 + ppm/1e6)
+		took := 200 * us
+		if d.at%(2*s) == 0 {
+			took = 80 * ms
+		}
+		step, err := d.e.Observe(clock.Sample{Sent: d.at, Received: d.at + took, ServerUS: epochUS + int64(d.server/1e3)})
+		if err != nil {
 			t.Fatal(err)
 		}
-		step, err := e.Observe(clock.Sample{Sent: s, Received: s, ServerUS: epochUS + (s + row.by).Microseconds()})
-		if err != nil || (step != 0) != row.steps {
-			t.Errorf("TIME %v ahead: step %v, %v; want a step: %v", row.by, step, err, row.steps)
+		moved += step
+	}
+	return moved
+}
+
+func (d *drifting) drift() clock.Drift {
+	got, _ := d.e.At(d.at)
+	return got.Drift
+}
+
+// A minute of samples, half of them slow, measures the drift to a few ppm. A step does not look like drift: the one from
+// before is shown until it is measured anew.
+func TestDrift(t *testing.T) {
+	for _, ppm := range []float64{-480, -30, 0, 7, 480, 2000, -20_000, 20_000, 50_000} {
+		var d drifting
+		d.run(t, 1, ppm)
+		if got := d.drift(); got != (clock.Drift{Within: clock.MaxDriftPPM}) {
+			t.Errorf("%v ppm: drift %v from one sample", ppm, got)
 		}
-		if got, _ := e.At(s); got.Offset != epochUS*us+row.by+500 && row.by != 0 {
-			t.Errorf("TIME %v ahead: offset off by %v, want the sample's own", row.by, got.Offset-epochUS*us-row.by)
+		for _, after := range []string{"the first", "a step"} {
+			d.run(t, 60, ppm)
+			got := d.drift()
+			if off := math.Abs(got.PPM - ppm); off > 5 || off > got.Within || got.Within > 30 {
+				t.Errorf("%v ppm: drift is %v a minute after %s", ppm, got, after)
+			}
+			if got.Excessive() != (math.Abs(ppm) > 20_000) {
+				t.Errorf("%v ppm: excessive is %v", ppm, got.Excessive())
+			}
+			d.server += float64(time.Hour)
+			if step := d.run(t, 1, ppm); (step-time.Hour).Abs() > 200*ms && !got.Excessive() || d.drift() != got {
+				t.Errorf("%v ppm: a step of %v, then a drift of %v, want %v", ppm, step, d.drift(), got)
+			}
 		}
 	}
 }
 
-// TestDrift: a minute of samples, half of them slow, measures the drift to a few
-// ppm; two samples claim nothing; a step does not look like drift.
-func TestDrift(t *testing.T) {
-	for _, ppm := range []int64{-480, -30, 0, 7, 480, 2000} { // 2000: beyond the allowance, shown all the same
-		var e clock.Estimator
-		observe := func(i int, stepped time.Duration) float64 {
-			t.Helper()
-			read := time.Duration(i) * s
-			took := 200 * us
-			if i%2 == 1 {
-				took = 80 * ms
+// TestSmallSteps: once drift is known, at any drift, what is above the threshold is found within two seconds.
+func TestSmallSteps(t *testing.T) {
+	for _, ppm := range []float64{-20_000, -5000, 0, 300, 20_000} {
+		for _, by := range []time.Duration{15 * ms, -15 * ms, clock.Unseen, -clock.Unseen, 90 * ms, -90 * ms} {
+			var d drifting
+			d.run(t, 9, ppm) // the next is quick
+			d.run(t, 1, ppm)
+			d.server += float64(by)
+			found := d.run(t, 3, ppm)
+			if (found - by).Abs() > 5*ms {
+				t.Errorf("%v ppm: found a step of %v, there was one of %v", ppm, found, by)
 			}
-			server := read + read*time.Duration(ppm)/1_000_000 + stepped
-			sample := clock.Sample{Sent: read, Received: read + took, ServerUS: epochUS + server.Microseconds()}
-			if _, err := e.Observe(sample); err != nil {
-				t.Fatal(err)
+			if more := d.run(t, 60, ppm); more != 0 {
+				t.Errorf("%v ppm: then one of %v", ppm, more)
 			}
-			got, _ := e.At(sample.Received)
-			return got.Drift
 		}
-		if got := observe(0, 0); got != 0 {
-			t.Errorf("%d ppm: drift %v from one sample", ppm, got)
+	}
+}
+
+// TestAnotherRate: a clock that runs faster or slower from now on has not stepped. One that was slewed faster than it may
+// drift has, by how far it was slewed, but its drift is excessive until then.
+func TestAnotherRate(t *testing.T) {
+	for _, row := range []struct {
+		before, between float64 // ppm
+		lasts           int     // s
+		least, most     time.Duration
+	}{
+		{0, 10_000, 20, 0, 0},
+		{0, -10_000, 20, 0, 0},
+		{20_000, -20_000, 60, 0, 0},
+		{-3000, 1500, 5, 0, 0},
+		{0, 50_000, 20, 900 * ms, 1000 * ms},
+		{100, -83_000, 10, -830 * ms, -800 * ms},
+	} {
+		var d drifting
+		d.run(t, 20, row.before)
+		moved := d.run(t, row.lasts, row.between)
+		if excessive := math.Abs(row.between) > clock.MaxDriftPPM; d.drift().Excessive() != excessive || math.Abs(d.drift().PPM-row.between) > 500 {
+			t.Errorf("%+v: drift %v", row, d.drift())
 		}
-		for i := 1; i < 60; i++ {
-			observe(i, 0)
+		if moved += d.run(t, 20, row.before); moved < row.least || moved > row.most {
+			t.Errorf("%+v: moved by %v", row, moved)
 		}
-		if got := observe(60, 0); math.Abs(got-float64(ppm)) > 3 {
-			t.Errorf("%d ppm: drift is %.2f after a minute", ppm, got)
-		}
-		if got := observe(61, time.Hour); got != 0 {
-			t.Errorf("%d ppm: drift is %.2f at a step, want to begin again", ppm, got)
-		}
-		for i := 62; i < 122; i++ {
-			observe(i, time.Hour)
-		}
-		if got := observe(122, time.Hour); math.Abs(got-float64(ppm)) > 3 {
-			t.Errorf("%d ppm: drift is %.2f a minute after a step", ppm, got)
+		if math.Abs(d.drift().PPM-row.before) > 100 {
+			t.Errorf("%+v: drift %v in the end", row, d.drift())
 		}
 	}
 }
@@ -181,10 +220,9 @@ type referenceModel struct{ samples []clock.Sample }
 func (w *referenceModel) allowed(at time.Duration) (lo, hi time.Duration) {
 	lo, hi = math.MinInt64, math.MaxInt64
 	for _, p := range w.samples {
-		server := time.Duration(p.ServerUS) * us
-		drift := (at - p.Sent) / 2000 // 500 ppm since TIME may have been read at the earliest
-		lo = max(lo, server-p.Received-drift)
-		hi = min(hi, server+us-p.Sent+drift)
+		server := time.Duration(p.ServerUS) * us // 2 % since TIME may have been read at the earliest
+		lo = max(lo, server-p.Received-(at-p.Received)/50)
+		hi = min(hi, server+us-p.Sent+(at-p.Sent)/50)
 	}
 	return lo, hi
 }
@@ -196,8 +234,8 @@ func (w *referenceModel) observe(p clock.Sample) {
 	}
 }
 
-// Times are multiples of 2 µs, so that 500 ppm of them is whole nanoseconds and
-// both must agree to the last.
+// Times are multiples of 2 µs, so that 2 % of them is whole nanoseconds and both must agree to the last. Samples are too slow
+// to measure drift by.
 func TestEstimatorEqualsReferenceModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e, w := &clock.Estimator{}, &referenceModel{}
@@ -206,8 +244,8 @@ func TestEstimatorEqualsReferenceModel(t *testing.T) {
 			return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * 2 * us
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "samples") {
-			gap, out, back := micros("gap", 2_000_000), micros("out", 30_000), micros("back", 30_000)
-			server += time.Duration(rapid.SampledFrom([]int{0, 0, 0, 0, 1, -1, 7, -40}).Draw(t, "moved")) * 5 * ms
+			gap, out, back := micros("gap", 500_000), s+micros("out", 500_000), s+micros("back", 500_000)
+			server += time.Duration(rapid.SampledFrom([]int{0, 0, 0, 0, 1, -1, 7, -40}).Draw(t, "moved")) * 100 * s
 			sent := now + gap
 			read := sent + out
 			now = read + back

@@ -19,8 +19,9 @@ const (
 	// peerSilence is the age of a peer's last exchange from which on its offset is not
 	// shown as a metric: a constant line would look like a stable clock.
 	peerSilence = time.Minute
-	// peerDriftPPM is how far two stores' clocks drift apart: each may drift from ours.
-	peerDriftPPM = 2 * MaxDriftPPM
+	// peerDriftPPM is how far two stores' clocks drift apart while offsets are remembered: twice what a kernel slews. Where
+	// it is more only the newest exchange counts, which shows offsets all the same.
+	peerDriftPPM = 1000
 )
 
 // PeerOffset is what is known of one peer region's clock.
@@ -85,7 +86,7 @@ func (p *PeerOffsets) Observe(name string, t1, t2, t3, t4 int64) error {
 		one = &peer{}
 		p.peers[name] = one
 	}
-	one.narrow(max(p.now(), one.at), allowed, peerDriftPPM) // two that arrive at once may be out of order
+	one.narrow(max(p.now(), one.at), allowed, within(peerDriftPPM)) // two that arrive at once may be out of order
 	p.updateAlarm(name, one)
 	return nil
 }
@@ -93,13 +94,13 @@ func (p *PeerOffsets) Observe(name string, t1, t2, t3, t4 int64) error {
 // updateAlarm raises the alarm when a clock is certainly too far away, and clears it
 // when it certainly is not. In between nothing changes, so noise does not toggle it.
 func (p *PeerOffsets) updateAlarm(name string, one *peer) {
-	offset, within := one.possible.middle(), one.possible.halfWidth()
-	attrs := []any{slog.String("peer", name), slog.Duration("offset", offset), slog.Duration("uncertainty", within)}
+	offset, uncertain := one.possible.middle(), one.possible.halfWidth()
+	attrs := []any{slog.String("peer", name), slog.Duration("offset", offset), slog.Duration("uncertainty", uncertain)}
 	switch {
-	case !one.alarm && offset.Abs()-within > PeerAlarm:
+	case !one.alarm && offset.Abs()-uncertain > PeerAlarm:
 		one.alarm = true
 		p.log.Warn("a peer region's clock is far from ours: check time synchronization on both Redis hosts", attrs...)
-	case one.alarm && offset.Abs()+within <= PeerAlarm:
+	case one.alarm && offset.Abs()+uncertain <= PeerAlarm:
 		one.alarm = false
 		p.log.Info("a peer region's clock is close to ours again", attrs...)
 	}
@@ -112,7 +113,7 @@ func (p *PeerOffsets) Peers() []PeerOffset {
 	now := p.now()
 	all := make([]PeerOffset, 0, len(p.peers))
 	for name, one := range p.peers {
-		known := one.after(now, peerDriftPPM)
+		known := one.after(now, within(peerDriftPPM))
 		all = append(all, PeerOffset{
 			Peer: name, Offset: known.middle(), Uncertainty: known.halfWidth(),
 			Age: max(0, now-one.at), Alarm: one.alarm,

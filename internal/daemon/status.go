@@ -136,7 +136,7 @@ func (d *Daemon) top(q quota.TopQuery) (quota.TopReport, error) {
 
 func (d *Daemon) clockStatus() status.Clock {
 	r := d.clock.Reading()
-	v := status.Clock{Valid: r.Valid, UncertaintyMS: ms(r.Uncertainty), DriftPPM: r.Drift}
+	v := status.Clock{Valid: r.Valid, UncertaintyMS: ms(r.Uncertainty), DriftPPM: r.Drift.PPM}
 	if r.Valid {
 		v.OffsetMS = ms(time.Duration(r.NowUS-time.Now().UnixMicro()) * time.Microsecond)
 	}
