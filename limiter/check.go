@@ -15,39 +15,53 @@ import (
 // store call; decide answers from the policy, the deny cache or the store, or by the
 // fail mode; every answer ends in finish. What other regions have to do with it is in bounds.go.
 
+// one decides a single request. What that takes is one piece of memory.
+func (l *Limiter) one(ctx context.Context, r quota.Request, op store.Op) (quota.Decision, error) {
+	m := &struct {
+		request  quota.Request
+		queries  [1]query
+		calls    [1]store.Call
+		verdicts [1]store.Verdict
+	}{request: r}
+	q := &m.queries[0]
+	if err := q.resolve(l.rules.Load(), &m.request, op, l.overflow); err != nil {
+		return quota.Decision{}, err
+	}
+	l.decide(ctx, m.queries[:], m.calls[:0], m.verdicts[:])
+	return q.out.Decision, q.out.Err
+}
+
 // check decides n requests in order, of which at returns each and what to do with it.
 func (l *Limiter) check(ctx context.Context, n int, at func(i int) (*quota.Request, store.Op)) []quota.Outcome {
-	out, queries, rules := make([]quota.Outcome, n), make([]query, 0, n), l.rules.Load()
-	for i := range n {
+	out, queries, rules := make([]quota.Outcome, n), make([]query, n), l.rules.Load()
+	for i := range queries {
 		request, op := at(i)
-		q, err := rules.resolve(request, op, l.overflow)
-		if err != nil {
-			out[i].Err = err
-			continue
-		}
-		q.out = &out[i]
-		queries = append(queries, q)
+		queries[i].out.Err = queries[i].resolve(rules, request, op, l.overflow)
 	}
-	l.decide(ctx, queries)
+	l.decide(ctx, queries, make([]store.Call, 0, n), make([]store.Verdict, n))
+	for i := range queries {
+		out[i] = queries[i].out
+	}
 	return out
 }
 
-// decide answers queries in order.
-func (l *Limiter) decide(ctx context.Context, queries []query) {
-	start, asked := l.now(), make([]*query, 0, len(queries))
+// decide answers those of the queries that are valid, in order. calls and verdicts have room for as many.
+func (l *Limiter) decide(ctx context.Context, queries []query, calls []store.Call, verdicts []store.Verdict) {
+	start := l.now()
 	for i := range queries {
 		q := &queries[i]
+		if q.out.Err != nil {
+			continue
+		}
 		if q.overflow {
 			l.metrics.unknown.Add(1)
 		}
 		if q.shared {
 			l.metrics.shared.Add(1)
 		}
-		if !l.withoutStore(q, start) {
-			asked = append(asked, q)
-		}
+		q.asks = !l.withoutStore(q, start)
 	}
-	l.askStore(ctx, asked, start)
+	l.askStore(ctx, queries, calls, verdicts, start)
 	took := l.now().Sub(start)
 	for i := range queries {
 		q := &queries[i]
@@ -94,39 +108,60 @@ func (l *Limiter) withoutStore(q *query, now time.Time) bool {
 // askStore decides queries in the store, and those that it cannot decide by the
 // fail mode of their policy. What the store has lost shows when it is asked, and makes
 // another ceiling, under which it is asked once more.
-func (l *Limiter) askStore(ctx context.Context, asked []*query, sent time.Time) {
+func (l *Limiter) askStore(ctx context.Context, queries []query, calls []store.Call, verdicts []store.Verdict, sent time.Time) {
 	generation := l.denyCache.current()
-	var again []*query
-	for _, q := range l.askOnce(ctx, asked, sent, generation) {
-		if q.takeCeilings(); q.closed() {
-			q.out.Decision = q.failDecision(quota.BasisClosed)
+	lost := l.askOnce(ctx, queries, calls, verdicts, sent, generation)
+	if lost == 0 {
+		return
+	}
+	for i := range queries {
+		q := &queries[i]
+		if !q.asks {
 			continue
 		}
-		again = append(again, q)
+		if q.takeCeilings(); q.closed() {
+			q.out.Decision, q.asks = q.failDecision(quota.BasisClosed), false
+		}
 	}
-	for _, q := range l.askOnce(ctx, again, sent, generation) {
-		q.out.Decision, q.out.Err = l.fallback(ctx, q, errLost, errLost)
+	// Calls of before may still be read.
+	l.askOnce(ctx, queries, make([]store.Call, 0, lost), make([]store.Verdict, lost), sent, generation)
+	for i := range queries {
+		if q := &queries[i]; q.asks {
+			q.out.Decision, q.out.Err = l.fallback(ctx, q, errLost, errLost)
+		}
 	}
 }
 
 var errLost = &store.Error{Reason: quota.ReasonRedisRefused, Err: errors.New("redis keeps losing the usage counters of global limits")}
 
-// askOnce asks the store, and returns the queries whose ceilings rest on what it has lost.
-func (l *Limiter) askOnce(ctx context.Context, asked []*query, sent time.Time, generation int64) (lost []*query) {
-	if len(asked) == 0 {
-		return nil
+// askOnce asks the store about the queries that ask, and returns how many have ceilings that rest on what it has lost. These
+// ask again.
+func (l *Limiter) askOnce(
+	ctx context.Context, queries []query, calls []store.Call, verdicts []store.Verdict, sent time.Time, generation int64,
+) (lost int) {
+	for i := range queries {
+		if queries[i].asks {
+			calls = append(calls, queries[i].call)
+		}
 	}
-	calls, verdicts := make([]store.Call, len(asked)), make([]store.Verdict, len(asked))
-	for i, q := range asked {
-		calls[i] = q.call
+	if len(calls) == 0 {
+		return 0
 	}
+	verdicts = verdicts[:len(calls)]
 	l.store.Decide(ctx, calls, verdicts)
-	for i, q := range asked {
-		v, o := &verdicts[i], q.out
+	for i := range queries {
+		q := &queries[i]
+		if !q.asks {
+			continue
+		}
+		q.asks = false
+		v, o := &verdicts[0], &q.out
+		verdicts = verdicts[1:]
 		switch {
 		case v.Err == nil && v.Outcome == store.Lost:
 			q.publishUsage(ctx, v)
-			lost = append(lost, q)
+			q.asks = true
+			lost++
 		case v.Err == nil && v.Outcome == store.Reused:
 			o.Err = errReused()
 		case v.Err == nil && v.Outcome != 0:

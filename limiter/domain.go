@@ -23,8 +23,8 @@ type domainPlan struct {
 const maxTogether = 1 << 12
 
 // resolveDomain is resolve for a request that names its limits.
-func (r *rules) resolveDomain(req *quota.Request, op store.Op, overflow *overflow) (query, error) {
-	q := query{rules: r, request: req}
+func (q *query) resolveDomain(op store.Op, overflow *overflow) error {
+	r, req := q.rules, q.request
 	ms := req.Validate()
 	d := r.domains[req.Policy]
 	switch {
@@ -34,7 +34,7 @@ func (r *rules) resolveDomain(req *quota.Request, op store.Op, overflow *overflo
 		ms = append(ms, quota.FieldError{Pointer: "/charges", Detail: fmt.Sprintf("one step has between 1 and %d charges", quota.MaxTogether)})
 	}
 	if len(ms) > 0 {
-		return q, &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
+		return &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
 	}
 	limits := make([]*quota.Limit, len(req.Charges))
 	for i := range req.Charges {
@@ -44,7 +44,7 @@ func (r *rules) resolveDomain(req *quota.Request, op store.Op, overflow *overflo
 	if req.Observe {
 		q.enforcement = quota.Observe
 	}
-	return q, q.planCall(op, r.values[req.Tenant] == nil, overflow)
+	return q.planCall(op, r.values[req.Tenant] == nil, overflow)
 }
 
 // planOf returns the plan of limits that a request names, each under a key of its own.

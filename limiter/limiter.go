@@ -161,11 +161,6 @@ func (l *Limiter) Decide(ctx context.Context, qs []quota.Question) []quota.Outco
 	return l.check(ctx, len(qs), func(i int) (*quota.Request, store.Op) { return &qs[i].Request, ops[qs[i].Ask] })
 }
 
-func (l *Limiter) one(ctx context.Context, r quota.Request, op store.Op) (quota.Decision, error) {
-	o := l.check(ctx, 1, func(int) (*quota.Request, store.Op) { return &r, op })[0]
-	return o.Decision, o.Err
-}
-
 // Shed counts a request that was turned away unread, as overload, and returns the decision about it. What it asks for is not
 // known: it has no tenant and no policy, and its mode is global, as where no global limit applies.
 func (l *Limiter) Shed(ctx context.Context) quota.Decision {

@@ -131,23 +131,24 @@ func compile(c Config, before *rules) (*rules, error) {
 type query struct {
 	rules       *rules
 	request     *quota.Request
-	out         *quota.Outcome
+	out         quota.Outcome
 	plan        *policyPlan
 	limits      *limitPlan // nil when no limit applies
 	call        store.Call
 	ceilings    []quota.Ceiling // of global limits, by place in the key plan; nil without any
 	processes   int64           // among how many a local decision divided, 0 for another
 	enforcement quota.Enforcement
+	asks        bool // the store has to decide it
 	overflow    bool
 	shared      bool // a key is that of the values beyond MaxValues
 }
 
-// resolve validates a request and plans its call, or returns all that is wrong with it.
-func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow) (query, error) {
+// resolve makes the query of a request: it validates that and plans its call, or returns all that is wrong with it.
+func (q *query) resolve(r *rules, req *quota.Request, op store.Op, overflow *overflow) error {
+	q.rules, q.request = r, req
 	if req.Charges != nil {
-		return r.resolveDomain(req, op, overflow)
+		return q.resolveDomain(op, overflow)
 	}
-	q := query{rules: r, request: req}
 	ms := req.Validate()
 	tenant, listed := r.Tenants[req.Tenant]
 	if !listed && r.Default != nil {
@@ -170,14 +171,14 @@ func (r *rules) resolve(req *quota.Request, op store.Op, overflow *overflow) (qu
 		ms = append(ms, r.unknownDimensions(req.Dimensions)...)
 	}
 	if len(ms) > 0 {
-		return q, &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
+		return &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
 	}
 	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, req.Tenant)
 	q.limits = q.plan.planFor(req.Dimensions)
 	if q.limits == nil {
-		return q, nil
+		return nil
 	}
-	return q, q.planCall(op, !listed, overflow)
+	return q.planCall(op, !listed, overflow)
 }
 
 // unknownDimensions are dimensions that no policy knows: a typo would otherwise lift a
