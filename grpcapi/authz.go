@@ -52,7 +52,7 @@ func (s *Server) check(ctx context.Context, r *auth.CheckRequest, unread error) 
 	f := forwarded(r)
 	f.Unclear = cmp.Or(unread, f.Unclear)
 	own := linkOf(ctx)
-	f.Conn, f.Chains, f.Token = own.conn, own.chains, token(header(ctx))
+	f.Conn, f.Chains, f.Token = own.conn, own.chains, token(header{ctx})
 	a := s.Authorize.Forward(ctx, f)
 	answer = answerOf(a)
 	if a.Decision != nil {
@@ -62,11 +62,11 @@ func (s *Server) check(ctx context.Context, r *auth.CheckRequest, unread error) 
 }
 
 // token is the gateway's: X-Regiond-Token, or the one that grpc's own authorization has.
-func token(of func(name string) []string) string {
-	if lines := of("X-Regiond-Token"); len(lines) == 1 {
+func token(h header) string {
+	if lines := h.Values("X-Regiond-Token"); len(lines) == 1 {
 		return lines[0]
 	}
-	if lines := of("Authorization"); len(lines) == 1 {
+	if lines := h.Values("Authorization"); len(lines) == 1 {
 		if scheme, secret, ok := strings.Cut(lines[0], " "); ok && strings.EqualFold(scheme, "Bearer") {
 			return strings.TrimLeft(secret, " ")
 		}

@@ -50,11 +50,11 @@ func inTime(ctx context.Context, end time.Time) (context.Context, context.Cancel
 }
 
 // carrier reads the context of a caller's trace from the metadata.
-type carrier func(name string) []string
+type carrier struct{ header }
 
 // Get implements propagation.TextMapCarrier.
 func (c carrier) Get(name string) string {
-	if lines := c(name); len(lines) > 0 {
+	if lines := c.Values(name); len(lines) > 0 {
 		return lines[0]
 	}
 	return ""
@@ -67,10 +67,10 @@ func (carrier) Set(string, string) {}
 func (carrier) Keys() []string { return nil }
 
 func (c *call) startSpan() {
-	from := header(c.ctx)
+	from := header{c.ctx}
 	var remote trace.SpanContext
-	if len(from("traceparent")) == 1 { // several are none
-		remote = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(c.ctx, carrier(from)))
+	if len(from.Values("traceparent")) == 1 { // several are none
+		remote = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(c.ctx, carrier{from}))
 		c.trace = remote.TraceID()
 	}
 	t := c.Tracing

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -79,16 +78,16 @@ func (t transport) Info() credentials.ProtocolInfo {
 // Clone implements credentials.TransportCredentials.
 func (t transport) Clone() credentials.TransportCredentials { return t }
 
-// header returns the lines of a header field of a call.
-func header(ctx context.Context) func(name string) []string {
-	md, _ := metadata.FromIncomingContext(ctx)
-	return func(name string) []string { return md[strings.ToLower(name)] }
-}
+// header is what a call has sent. It is read field by field: to take all of it copies all of it.
+type header struct{ ctx context.Context } //nolint:containedctx // its metadata
+
+// Values returns the lines of a field.
+func (h header) Values(name string) []string { return metadata.ValueFromIncomingContext(h.ctx, name) }
 
 // admit returns the caller of a call that needs a scope.
 func (s *Settings) admit(ctx context.Context, scope access.Scope) (*access.Token, error) {
 	own := linkOf(ctx)
-	caller, detail := s.Access.Caller(access.Shown{Header: header(ctx), Chains: own.chains}, true)
+	caller, detail := s.Access.Caller(access.Shown{Header: header{ctx}, Chains: own.chains}, true)
 	switch {
 	case caller == nil:
 		return nil, status.Error(codes.Unauthenticated, detail)

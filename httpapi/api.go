@@ -16,7 +16,7 @@ import (
 )
 
 // Limiter decides. Implementations are safe for concurrent use and return
-// before ctx's deadline or soon after. An error is *quota.Invalid for a request
+// before ctx's deadline or soon after; they read it, since that ctx has no timer. An error is *quota.Invalid for a request
 // that breaks a rule; any other error means that no decision exists, and is
 // answered with 503 (429 on forward-auth).
 type Limiter interface {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/httpapi/input"
@@ -49,7 +50,7 @@ func (c *call) report() {
 		c.answer(&d, http.StatusServiceUnavailable)
 	default:
 		c.describe(&d, false)
-		o := answer.NewObject()
+		o := answer.NewObject(answer.Small)
 		o.Report(&d)
 		c.write(http.StatusOK, typeJSON, o.End())
 	}
@@ -226,9 +227,7 @@ func (c *call) outcome(out *answer.Object, d *quota.Decision, dims quota.Dimensi
 // it answers and returns false. label is the span's for the decision, "" for
 // allowed or denied.
 func (c *call) decide(method func(Limiter, context.Context, quota.Request) (quota.Decision, error), req quota.Request, label string) (quota.Decision, bool) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.Deadline)
-	defer cancel()
-	d, err := method(c.Limiter, ctx, req)
+	d, err := method(c.Limiter, c.timed(), req)
 	if err != nil {
 		c.failed(err, "undecided", noDecision)
 		return d, false
@@ -237,6 +236,25 @@ func (c *call) decide(method func(Limiter, context.Context, quota.Request) (quot
 	c.traceDecision(&d, label)
 	return d, true
 }
+
+// timed returns the context of a decision, which has to be made within the deadline of the call.
+func (c *call) timed() context.Context {
+	at := c.Now().Add(c.Deadline)
+	if earlier, ok := c.ctx.Deadline(); ok && earlier.Before(at) {
+		at = earlier
+	}
+	return timed{c.ctx, at}
+}
+
+// timed has a deadline that a limiter reads, which has one timer for all requests. Done is that of the request: a
+// context of the standard library has a timer of its own, and five allocations.
+type timed struct {
+	context.Context //nolint:containedctx // it is one
+	at              time.Time
+}
+
+// Deadline implements context.Context.
+func (t timed) Deadline() (time.Time, bool) { return t.at, true }
 
 // failed answers a request for which the limiter returned an error. what is the log
 // text; detail is sent to the caller, unless the error is a *quota.Invalid, which is
@@ -255,11 +273,10 @@ func (c *call) failed(err error, what, detail string) {
 // answer writes a decision under a status: alone, or as part of the problem
 // document of a denial.
 func (c *call) answer(d *quota.Decision, status int) {
-	o := answer.NewObject()
-	contentType := typeJSON
+	o, contentType := answer.NewObject(answer.Small), typeJSON
 	c.describe(d, status != http.StatusOK)
 	if status != http.StatusOK {
-		contentType = typeProblem
+		o, contentType = answer.NewObject(answer.Large), typeProblem
 		p := answer.Denial(d)
 		p.Status = status
 		o.Problem(&p)

@@ -374,8 +374,9 @@ func TestFaultsOfTheLimiter(t *testing.T) {
 func TestLimiterGetsADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{decide: func(ctx context.Context, _ quota.Request) (quota.Decision, error) {
-			<-ctx.Done()
-			return quota.Decision{}, ctx.Err()
+			at, _ := ctx.Deadline()
+			time.Sleep(time.Until(at))
+			return quota.Decision{}, context.DeadlineExceeded
 		}}
 		start := time.Now()
 		got := serve(data(t, options(f)), request("POST", "/v1/check", `{"tenant":"a"}`))

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -83,7 +82,7 @@ func (c *call) authz(method, path string, unclear error) {
 		c.authzAllow()
 		return
 	}
-	req, err := identify(f, c.Request, &c.said)
+	req, err := identify(f, &c.Request, &c.said)
 	if err != nil {
 		c.unattributed(err)
 		return
@@ -101,9 +100,7 @@ func (c *call) authz(method, path string, unclear error) {
 	}
 	_, _ = req.Dimensions.Sort() // the names differ
 	req.Cost = cmp.Or(c.said.Cost, req.Cost)
-	ctx, cancel := context.WithTimeout(c.ctx, c.Deadline)
-	defer cancel()
-	d, err := c.Limiter.Check(ctx, req)
+	d, err := c.Limiter.Check(c.timed(), req)
 	if err != nil {
 		c.authzUndecided(err)
 		return
@@ -123,7 +120,7 @@ func (c *call) authzAnswer(d *quota.Decision) {
 	}
 	p := answer.Denial(d)
 	c.forGateway(&p)
-	o := answer.NewObject()
+	o := answer.NewObject(answer.Large)
 	o.Problem(&p)
 	o.Refusal(d)
 	c.write(p.Status, typeProblem, o.End())

@@ -73,7 +73,7 @@ func (h *Handler) Forward(ctx context.Context, f *Forwarded) *ForwardedAnswer {
 		f.Unclear = cmp.Or(f.Unclear, errors.New("the dimension route is set by the route"))
 	}
 	c := h.newCall(&Request{
-		Method: f.Method, Target: "/v1/authz/" + strings.TrimPrefix(f.Path, "/"), Remote: func() string { return f.Remote }, Header: f,
+		Method: f.Method, Target: "/v1/authz/" + strings.TrimPrefix(f.Path, "/"), Remote: address(f.Remote), Header: f,
 		Chains: f.Chains, Context: ctx, Conn: conn.Of(f.Conn),
 	})
 	c.overGRPC, c.said = true, f.Said

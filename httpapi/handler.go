@@ -64,16 +64,18 @@ func (h *Handler) Answer(r *Request) Response {
 	return c.Response
 }
 
-// newCall begins a call, with room for the fields of a check's answer.
 func (h *Handler) newCall(r *Request) *call {
-	return &call{Handler: h, Request: r, Response: Response{Fields: make(answer.Fields, 0, 8)}}
+	c := &call{Handler: h, Request: *r}
+	c.Fields = c.room[:0]
+	return c
 }
 
 // call is one request in progress, and its answer.
 type call struct {
 	*Handler
-	*Request
+	Request
 	Response
+	room [8]answer.Field // for those of a check's answer
 
 	w       http.ResponseWriter // of net/http, else nil
 	r       *http.Request
@@ -223,7 +225,7 @@ func (c *call) mayCall() bool {
 }
 
 // shown is what the request shows of its caller.
-func (c *call) shown() access.Shown { return access.Shown{Header: c.Header.Values, Chains: c.Chains} }
+func (c *call) shown() access.Shown { return access.Shown{Header: c.Header, Chains: c.Chains} }
 
 // authenticate returns who calls, or why nobody may by what the request shows.
 func (c *call) authenticate() (caller *access.Token, detail string) {
@@ -357,7 +359,7 @@ func (c *call) refuse(p answer.Problem) {
 	if c.forwardAuth() {
 		c.forGateway(&p)
 	}
-	o := answer.NewObject()
+	o := answer.NewObject(answer.Large)
 	o.Problem(&p)
 	c.write(p.Code(), typeProblem, o.End())
 }
@@ -439,7 +441,7 @@ func (c *call) logReset(tenant string) {
 }
 
 func (c *call) log(message string, suppressed int64, attrs []slog.Attr) {
-	attrs = append(attrs, slog.String("route", c.pattern()), slog.String("peer", c.Remote()))
+	attrs = append(attrs, slog.String("route", c.pattern()), slog.String("peer", c.Remote.String()))
 	if c.caller != nil && c.caller.Name != "" {
 		attrs = append(attrs, slog.String("caller", c.caller.Name))
 	}

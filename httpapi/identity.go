@@ -60,7 +60,7 @@ func identify(f *quota.ForwardAuth, r *Request, said *Said) (id quota.Request, e
 func dimensionValue(f *quota.ForwardAuth, s *quota.DimensionSource, r *Request) (string, error) {
 	switch {
 	case s.ClientIP:
-		if addr := clientIP(r.Remote(), r.Header.Values("X-Forwarded-For"), f.TrustedProxies); addr.IsValid() {
+		if addr := clientIP(r.Remote.String(), r.Header.Values("X-Forwarded-For"), f.TrustedProxies); addr.IsValid() {
 			return ipValue(addr, int(f.IPv6Prefix)), nil
 		}
 		return "", nil

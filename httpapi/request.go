@@ -47,8 +47,12 @@ func (c *call) readBody() (body []byte, ok bool) {
 		return nil, false
 	}
 	var err error
-	if c.Length <= MaxBody {
+	switch {
+	case c.Length < 0:
 		body, err = io.ReadAll(io.LimitReader(c.Request.Body, MaxBody+1))
+	case c.Length <= MaxBody:
+		body = make([]byte, c.Length)
+		_, err = io.ReadFull(c.Request.Body, body)
 	}
 	switch {
 	case c.Length > MaxBody || len(body) > MaxBody:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -22,7 +23,7 @@ import (
 type Request struct {
 	Method, Target string // as they were sent
 	Host           string
-	Remote         func() string // the peer's address
+	Remote         fmt.Stringer // the peer's address
 	Header         Header
 	Chains         [][]*x509.Certificate // the client's, as it was verified
 	Context        context.Context       //nolint:containedctx // it is one request
@@ -44,6 +45,12 @@ type Response struct {
 	Body   []byte
 }
 
+// address is one that is known as text.
+type address string
+
+// String implements fmt.Stringer.
+func (a address) String() string { return string(a) }
+
 // standardHeader is net/http's.
 type standardHeader struct{ http.Header }
 
@@ -53,7 +60,7 @@ func (h standardHeader) Names() iter.Seq[string] { return maps.Keys(h.Header) }
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := h.newCall(&Request{
-		Method: r.Method, Target: r.RequestURI, Host: r.Host, Remote: func() string { return r.RemoteAddr }, Header: standardHeader{r.Header},
+		Method: r.Method, Target: r.RequestURI, Host: r.Host, Remote: address(r.RemoteAddr), Header: standardHeader{r.Header},
 		Context: r.Context(), Conn: conn.From(r.Context()), Body: r.Body, Length: r.ContentLength,
 	})
 	c.w, c.r = w, r

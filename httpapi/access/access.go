@@ -103,8 +103,8 @@ const TokenHeader = "X-Regiond-Token"
 
 // Shown is what a request shows of its caller.
 type Shown struct {
-	Header func(name string) []string // lines of a header field
-	Chains [][]*x509.Certificate      // of the client's certificate, as it was verified
+	Header interface{ Values(name string) []string } // lines of a header field
+	Chains [][]*x509.Certificate                     // of the client's certificate, as it was verified
 }
 
 // Caller returns who makes a call of the data listener, or in detail why that is not known. bearer is
@@ -189,7 +189,7 @@ func find(tokens []Token, sum [sha256.Size]byte) (caller *Token, detail string) 
 
 // Secret returns the token of a request, or why it has none. X-Regiond-Token wins over Authorization.
 func (s Shown) Secret(bearer bool) (secret, detail string) {
-	if own := s.Header(TokenHeader); len(own) == 1 && own[0] != "" {
+	if own := s.Header.Values(TokenHeader); len(own) == 1 && own[0] != "" {
 		return own[0], ""
 	} else if len(own) > 1 {
 		return "", "header X-Regiond-Token is duplicated"
@@ -197,7 +197,7 @@ func (s Shown) Secret(bearer bool) (secret, detail string) {
 	if !bearer {
 		return "", "send the service's token in header X-Regiond-Token"
 	}
-	lines := s.Header("Authorization")
+	lines := s.Header.Values("Authorization")
 	if len(lines) != 1 {
 		return "", "send one header Authorization: Bearer, or X-Regiond-Token"
 	}

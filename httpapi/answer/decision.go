@@ -16,8 +16,14 @@ import (
 // they are every answer.
 type Object []byte
 
-// NewObject returns an object without members.
-func NewObject() Object { return append(make(Object, 0, 1024), '{') }
+// Room for most texts, in bytes.
+const (
+	Small = 512  // an allowed check with two limits
+	Large = 1024 // a denial
+)
+
+// NewObject returns an object without members, and with room for its text.
+func NewObject(room int) Object { return append(make(Object, 0, room), '{') }
 
 // End returns the text of an object that is a whole answer.
 func (o Object) End() []byte { return append(o, '}', '\n') }

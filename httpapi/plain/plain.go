@@ -142,7 +142,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 		s.refuse(ctx, status, detail)
 		return
 	}
-	s.send(ctx, s.Handler.Answer(r))
+	s.send(ctx, s.Handler.Answer(&r))
 	skipBody(ctx)
 }
 
@@ -186,7 +186,7 @@ func (s *Server) refused(ctx *fasthttp.RequestCtx, err error) {
 
 // refuse answers a request that no endpoint sees, and closes its connection.
 func (s *Server) refuse(ctx *fasthttp.RequestCtx, status int, detail string) {
-	o := answer.NewObject()
+	o := answer.NewObject(answer.Large)
 	o.Problem(&answer.Problem{Kind: answer.Invalid, Status: status, Detail: detail})
 	fields := answer.Fields{{Name: "Cache-Control", Value: "no-store"}, {Name: "Content-Type", Value: "application/problem+json"}}
 	s.send(ctx, httpapi.Response{Status: status, Fields: fields, Body: o.End()})
