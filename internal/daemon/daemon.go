@@ -178,6 +178,7 @@ func (d *Daemon) openStore(c *config) (store.Store, state.Options, error) {
 		ClientName:  "regiond/" + c.region.Name + "/" + d.options.Instance,
 		Budget:      d.options.Budget,
 		Epoch:       state.Key,
+		Unknown:     d.readAnew,
 		Clock:       d.clock,
 		Logger:      d.log.With("component", "redis"),
 		Tracer:      d.telemetry.Tracer("limiter"),
@@ -188,6 +189,13 @@ func (d *Daemon) openStore(c *config) (store.Store, state.Options, error) {
 	}
 	o.Eval, o.Primaries, o.OnLoss = d.redis.Eval, d.redis.Primaries, d.redis.CountLoss
 	return d.redis, o, nil
+}
+
+// readAnew reads the region's state on a server that may be another one. The first turn is not for it.
+func (d *Daemon) readAnew(ctx context.Context) {
+	if d.state.Snapshot().Read {
+		d.state.Turn(ctx)
+	}
 }
 
 func (d *Daemon) limiterConfig(topology *region.Topology) limiter.Config {

@@ -37,6 +37,7 @@ type node struct {
 	place   atomic.Pointer[place] // set by the prober; nil: it has none
 	checked time.Time             // when the user was last found to have all rights; the prober's, as lacks
 	lacks   string                // what it was last found to lack, "" for nothing
+	unknown func(context.Context) // Options.Unknown
 	cluster *cluster              // nil for a server that holds all keys
 }
 
@@ -47,7 +48,7 @@ func newNodes(o Options, wake chan struct{}, m *metrics) func(client *redis.Clie
 	return func(client *redis.Client) *node {
 		n := &node{
 			client: client, script: decide, budget: o.Budget, breaker: &breaker{wake: wake},
-			log: o.Logger, metrics: m, calls: calls, nonce: nonce,
+			log: o.Logger, metrics: m, calls: calls, nonce: nonce, unknown: o.Unknown,
 		}
 		n.queue = newQueue(o.Budget, cmp.Or(o.DeadAfter, deadAfter), n.send, n.ping, n.lose)
 		n.queue.spans = newScriptSpans(o.Tracer, client.Options().Addr)
@@ -235,6 +236,9 @@ func once(ctx context.Context, client redis.UniversalClient, args ...any) (any, 
 // reload brings the script to a server that has forgotten it.
 func (n *node) reload(ctx context.Context, client *redis.Client) error {
 	n.metrics.reloads.Add(1)
+	if n.unknown != nil {
+		n.unknown(ctx)
+	}
 	_, err := once(ctx, client, "SCRIPT", "LOAD", n.script.source)
 	return err
 }
@@ -316,7 +320,7 @@ func (n *node) load(ctx context.Context) error {
 	if len(known) == 1 && known[0] {
 		return nil
 	}
-	return n.client.ScriptLoad(ctx, n.script.source).Err()
+	return n.reload(ctx, n.client)
 }
 
 // advise warns of a server that may forget counters under memory pressure.

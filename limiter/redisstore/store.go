@@ -70,6 +70,9 @@ type Options struct {
 	// server. Under a Bound with another epoch nothing is admitted; "" takes that of the
 	// calls. In a cluster only the server that has the hash compares.
 	Epoch string
+	// Unknown is called before a server is sent the script that it does not know, so before anything is decided on one that
+	// has taken over or was started anew; nil: nothing is.
+	Unknown func(ctx context.Context)
 	// Tracer makes a span of each script call that a sampled request travels in; nil
 	// makes none, and costs nothing.
 	Tracer trace.Tracer

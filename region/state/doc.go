@@ -5,6 +5,7 @@
 //	file ── Adopt ─▶ State ── region.lua ─▶ Redis: hash rl:region
 //	view ── See, Settle ─▶ │                    topology        JSON of Topology
 //	loans ◀── Store ───────┤                    epoch           number, TIME of the last loss
+//	                       │                    server          run_id, TIME when it was found, entries that are asked
 //	view ◀── Snapshot ─────┤                    boot:instance   TIME, turn, regions received, epoch
 //	clock.Clock ◀── TIME ──┘                hash rl:region:{N} on each other primary: boot:instance alone
 //
@@ -13,6 +14,16 @@
 //	epoch.go     whether what the store holds is whole and its clock even
 //	siblings.go  who is alive
 //	topology.go  which file is in force, and the least shares of those before
+//
+// Another server may lack writes that the one before had confirmed: a replica that was behind, or one started without its
+// newest data. Its first turn begins an epoch, and nothing is admitted under a bound until each process that the hash names
+// has found its newest turn there. If one has not done so within 2 s it is a loss. The first call that decides on a server
+// takes such a turn before it, since the server does not know the script.
+//
+// What is not covered: writes after the newest turn of every process, which no entry shows; the usage counters and loans of a
+// partition show them to a process that knows these. The first process and the store lost together, while no peer sends a
+// message that shows an epoch of before: an empty hash opens at once. In a cluster, the time until the next turn after another
+// primary than that of Key was replaced.
 //
 // Siblings are judged by what they share, not by the network between them. A reader counts by its own clock for how long
 // an entry has not changed, so no clock has to agree with another.

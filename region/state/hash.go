@@ -3,6 +3,8 @@ package state
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +28,7 @@ type hash struct {
 	turn  int64        // of ours that was answered last; 0: none was
 	us    int64        // TIME then, and our time when it was sent
 	at    time.Duration
+	asks  bool // it is another server, and processes are asked whether it has all that they know
 }
 
 // reply is what region.lua found.
@@ -33,30 +36,36 @@ type reply struct {
 	us                   int64 // TIME
 	topology, epoch, own string
 	began                bool          // this turn began the epoch
+	asked                string        // what of another server, as region.lua has it
 	entries              []string      // of other processes: field and value of each
 	step                 time.Duration // by which the server's clock was moved since the turn before
 	lost                 bool          // the server has lost data since then
+	took                 bool          // it is another one since then
 }
 
 // exchange takes one turn on a hash. The lock is held, or this is the only one that knows h.
 func (s *State) exchange(ctx context.Context, h *hash, turn int64, value string, args ...any) (*reply, error) {
 	sent, at := h.clock.Now(), s.o.Now()
-	raw, err := s.o.Eval(ctx, script, h.key, append([]any{s.field(), fmt.Sprintf("%d %s", turn, value)}, args...)...)
+	raw, err := s.o.Eval(ctx, script, h.key, slices.Concat([]any{s.field(), fmt.Sprintf("%d %s", turn, value)}, args, []any{h.turn})...)
 	if err != nil {
 		return nil, err
 	}
 	words, ok := texts(raw)
-	if !ok || len(words) < 5 || len(words)%2 == 0 {
+	if !ok || len(words) < 6 || len(words)%2 == 1 {
 		return nil, fmt.Errorf("unexpected reply of the region script: %.80v", raw)
 	}
-	r := &reply{topology: words[1], epoch: words[2], own: words[3], began: words[4] != "", entries: words[5:]}
+	r := &reply{topology: words[1], epoch: words[2], own: words[3], began: words[4] != "", asked: words[5], entries: words[6:]}
 	if r.us, err = strconv.ParseInt(words[0], 10, 64); err != nil {
 		return nil, fmt.Errorf("unexpected TIME of the region script: %w", err)
 	}
 	if r.step, err = h.clock.Observe(sent, r.us); err != nil {
 		return nil, err
 	}
-	if r.lost = h.lost(r); r.lost {
+	r.took = r.asked == "took" || r.asked == "ask" && !h.asks
+	if h.asks = r.asked == "ask"; r.took {
+		s.o.Logger.Warn("another redis server has taken over, or it was started anew", "key", h.key, "asking", h.asks)
+	}
+	if r.lost = h.lost(r) || r.asked == "lost"; r.lost {
 		s.o.Logger.Warn("redis has lost writes that it had confirmed; limits may admit that much again within a window", "key", h.key)
 		if s.o.OnLoss != nil {
 			s.o.OnLoss()
@@ -122,9 +131,27 @@ func (s *State) watchPrimaries(ctx context.Context) {
 				mu.Lock()
 				defer mu.Unlock()
 				s.epoch.renew = max(s.epoch.renew, due(r.lost, r.step))
+				if r.took {
+					s.epoch.renew = max(s.epoch.renew, another)
+				}
 			}
 		})
 	}
 	g.Wait()
 	s.withhold()
+}
+
+// asks reports whether processes of the region are asked what they know of a server. The lock is held.
+func (s *State) asks() bool {
+	return s.hash.asks || slices.ContainsFunc(slices.Collect(maps.Values(s.primaries)), func(h *hash) bool { return h.asks })
+}
+
+// askAgain receives soon while processes are asked, or never.
+func (s *State) askAgain() <-chan time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.asks() {
+		return nil
+	}
+	return time.After(askEvery)
 }

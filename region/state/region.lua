@@ -4,30 +4,42 @@
 -- KEYS  the hash
 -- ARGV  our field, and its value ('' removes it); a topology, and what replaces it if it is in force ('' leaves it);
 --       the epoch that we know ('' = none), the largest number that is known to have been ('' = this hash has none), and
---       when another epoch begins: 'another' or 'lost' if ours is in force, '' if the hash has none
+--       when another epoch begins: 'another' or 'lost' if ours is in force, '' if the hash has none; the number of our
+--       last turn that was answered
 -- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost' (TIME of the last known loss of data, 0 =
---       never), our value as it was, 1 if this turn began the epoch, then field and value of each other process
+--       never), our value as it was, 1 if this turn began the epoch, what of another server (below), then field and
+--       value of each other process
 --
 -- A new epoch is larger than those known, and at least TIME in seconds: so large that a process which knows none, in an empty
 -- hash, gives no number again, unless it starts within a second, or TIME is behind what it was then.
+--
+-- Another server, by its run_id, may lack writes that the one before had confirmed. The first turn on it begins an epoch, and
+-- asks the processes of which there are entries: each has to find the turn here that was answered last. Meanwhile the reply is
+-- 'ask', and 'lost' when one has not done so in time. If there was none to ask it is 'took'.
 
 local KEPT = 600000000 -- µs: longer than most outages of Redis; readers judge earlier, by their own clocks
+local ASKED = 2000000 -- µs: two turns of each process
+local GONE = 4000000 -- µs: state.GoneAfter; older than the newest entry by so much, a process was dead already
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local all = redis.call('HGETALL', KEYS[1])
-local reply = { string.format('%.0f', now), '', '', '', '' }
+local reply, written, newest = { string.format('%.0f', now), '', '', '', '', '' }, {}, 0
+local server = ''
 for i = 1, #all, 2 do
   local field, value = all[i], all[i + 1]
   if field == 'topology' then
     reply[2] = value
   elseif field == 'epoch' then
     reply[3] = value
-  elseif field == ARGV[1] then
-    reply[4] = value
+  elseif field == 'server' then
+    server = value
   else
     local at = tonumber(string.match(value, '^%d+'))
-    if at and at > now - KEPT then
+    written[field], newest = at, math.max(newest, at or 0)
+    if field == ARGV[1] then
+      reply[4] = value
+    elseif at and at > now - KEPT then
       reply[#reply + 1] = field
       reply[#reply + 1] = value
     else
@@ -43,8 +55,32 @@ local epoch, lost = string.match(reply[3], '^(%d+) (%d+)$')
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
-  if ARGV[6] ~= '' and (reply[3] == '' or ARGV[7] ~= '' and ARGV[5] == epoch) then
-    if ARGV[7] == 'lost' or reply[3] == '' and ARGV[5] ~= '' then lost = reply[1] end
+  local renew = ARGV[5] == epoch and ARGV[7] or ''
+  local info = redis.pcall('INFO', 'server')
+  local run = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or '0'
+  local before, since, asked = string.match(server, '^(%w+) (%d+)(.*)$')
+  if before ~= run then
+    since, asked = string.format('%.0f', now), ''
+    for field, at in pairs(before and written or {}) do
+      if at > newest - GONE then asked = asked .. ' ' .. field end
+    end
+    if before then
+      reply[6] = 'took'
+      if renew == '' then renew = 'another' end
+    end
+  end
+  local left = ''
+  for field in string.gmatch(asked, '%S+') do
+    local found = field == ARGV[1] and tonumber(string.match(reply[4], '^%d+ (%d+)')) or -1
+    if found < tonumber(ARGV[8]) or field ~= ARGV[1] then left = left .. ' ' .. field end
+  end
+  if left ~= '' and now > since + ASKED then reply[6], renew = 'lost', 'lost' end
+  if renew == 'lost' then left = '' end
+  if left ~= '' then reply[6] = 'ask' end
+  local value = run .. ' ' .. since .. left
+  if value ~= server then redis.call('HSET', KEYS[1], 'server', value) end
+  if ARGV[6] ~= '' and (reply[3] == '' or renew ~= '') then
+    if renew == 'lost' or reply[3] == '' and ARGV[5] ~= '' then lost = reply[1] end
     local number = math.max(tonumber(ARGV[6]) + 1, tonumber(epoch or 0) + 1, tonumber(t[1]))
     reply[3], reply[5] = string.format('%.0f ', number) .. (lost or 0), '1'
     redis.call('HSET', KEYS[1], 'epoch', reply[3])

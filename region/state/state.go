@@ -31,6 +31,8 @@ const (
 	// GoneAfter is how long an entry may stay as it is before its process counts as dead:
 	// three turns that failed or came late.
 	GoneAfter = 4 * time.Second
+	// askEvery is how often a turn is taken while processes are asked what they know of another server.
+	askEvery = 100 * time.Millisecond
 	// turnTimeout bounds one turn.
 	turnTimeout = 500 * time.Millisecond
 	// adoptTries is how often Adopt tries again when siblings adopt at the same time.
@@ -180,6 +182,7 @@ func (s *State) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		case <-s.turns:
+		case <-s.askAgain():
 		}
 	}
 }
@@ -202,7 +205,7 @@ func (s *State) Leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
 	defer cancel()
 	for _, key := range append([]string{Key}, slices.Collect(maps.Keys(s.primaries))...) {
-		if _, err := s.o.Eval(ctx, script, key, s.field(), "", "", "", "", "", ""); err != nil {
+		if _, err := s.o.Eval(ctx, script, key, s.field(), "", "", "", "", "", "", 0); err != nil {
 			s.o.Logger.Debug("this process's entry in redis stays until it expires", "key", key, "error", err)
 		}
 	}
@@ -345,6 +348,9 @@ func (s *State) publish(inForce *Topology, refused error) {
 		Read: true, Topology: *inForce, Bounds: inForce.bounds(s.file.Weights), Refused: why, Adopted: s.adopted, Text: s.text,
 	})
 	store := s.epoch.inForce()
+	if s.asks() {
+		store = loan.Store{}
+	}
 	s.inForce.Store(&store)
 }
 

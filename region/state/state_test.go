@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
@@ -31,6 +32,7 @@ type shared struct {
 	redis *miniredis.Miniredis
 	away  atomic.Bool
 	ahead atomic.Int64 // ns of true time
+	runs  atomic.Int64 // servers that have taken over
 
 	mu         sync.Mutex   // one script at a time, each at its server's time
 	awayFor    atomic.Value // the instance that alone does not reach it
@@ -64,6 +66,17 @@ func inBubble(t *testing.T, f func(s *shared)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shared{t: t, redis: miniredis.NewMiniRedis(), tables: map[string]*members.Table{}}
 		s.redis.ClockTTL(true)
+		conn, err := s.redis.Dial() // then it has a server
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		s.redis.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+			if cmd == "INFO" {
+				c.WriteBulk(fmt.Sprintf("# Server\r\nrun_id:%040x\r\n", s.runs.Load()))
+			}
+			return cmd == "INFO"
+		})
 		defer s.redis.Close()
 		f(s)
 	})
@@ -393,7 +406,7 @@ func TestAlone(t *testing.T) {
 		time.Sleep(state.TurnEvery / 2) // between two turns of the other
 		s.redis.FlushAll()
 		alone.Turn(context.Background())
-		if fields, _ := s.redis.HKeys(state.Key); losses != 1 || !slices.Equal(fields, []string{"alone:7:two", "epoch"}) {
+		if fields, _ := s.redis.HKeys(state.Key); losses != 1 || !slices.Equal(fields, []string{"alone:7:two", "epoch", "server"}) {
 			t.Errorf("%d losses, and the hash has %q", losses, fields)
 		}
 		alone.Leave()

@@ -89,7 +89,7 @@ func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error)
 		}
 		d.state = d.state.set("epoch", epoch).set(arg(0), time+" "+arg(1))
 	}
-	return append([]any{time, topology, epoch, own, began}, others...), nil
+	return append([]any{time, topology, epoch, own, began, ""}, others...), nil
 }
 
 // renewed is the epoch after a turn that knew one and the largest that ever was.

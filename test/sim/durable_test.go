@@ -87,7 +87,7 @@ func TestDurable(t *testing.T) {
 func sorted(reply any) []any {
 	words := reply.([]any)
 	var entries [][2]any
-	for i := 5; i+1 < len(words); i += 2 {
+	for i := 6; i+1 < len(words); i += 2 {
 		entries = append(entries, [2]any{words[i], words[i+1]})
 	}
 	slices.SortFunc(entries, func(a, b [2]any) int {
@@ -96,7 +96,7 @@ func sorted(reply any) []any {
 		}
 		return 1
 	})
-	all := slices.Clone(words[:5])
+	all := slices.Clone(words[:6])
 	for _, e := range entries {
 		all = append(all, e[0], e[1])
 	}

@@ -1,0 +1,111 @@
+package state_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/region/members"
+	"github.com/regiond/regiond/region/state"
+)
+
+// manual is a process whose turns the test takes.
+func (s *shared) manual(instance string) *state.State {
+	began := time.Now()
+	return state.New(state.Options{
+		Members: members.New(quota.Process{Region: "a", Instance: instance, Boot: began.UnixMicro()}), Eval: s.eval, Alone: true,
+		Now: func() time.Duration { return time.Since(began) }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+}
+
+// Another server takes over. Each step is a turn of a process ("one", "two", "new"), a pause ("wait"), or what happens to the
+// store: "copy" keeps it as it is, "over" has a server take over with the copy, "restart" with all, "back" with that of before,
+// "flush" empties it.
+func TestFailover(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		steps string // the first letter of each
+		open  string // the processes that have an epoch then
+		lost  bool
+		same  bool // the epoch of before
+	}{
+		{"nothing", "1 2", "12", false, true},
+		{"a restart, and one has not made a turn yet", "r 1", "", false, false},
+		{"a restart, and one alone makes turns", "r 1 1 1", "", false, false},
+		{"a restart, and all have made a turn", "r 1 2 1", "12", false, false},
+		{"a restart, and one never comes", "r 1 w 1", "1", true, false},
+		{"a restart, and one comes after it was a loss", "r 1 w 1 2", "12", true, false},
+		{"behind by the last turn of one, and the other is first", "c 1 o 2", "", false, false},
+		{"behind by the last turn of one, and it comes", "c 1 o 2 1 2", "12", true, false},
+		{"behind by the last turn of one, which is first", "c 1 o 1 2", "12", true, false},
+		{"behind by the last turn of one, which is dead", "c 1 o 2 w 2", "2", true, false},
+		{"a process that knows nothing is first", "r n", "", false, false},
+		{"a process that knows nothing is alone", "r n w n", "n", true, false},
+		{"a process that knows nothing, and all come", "r n 1 2 1 n", "12n", false, false},
+		{"another restart while some are asked", "r 1 r 2", "", false, false},
+		{"another restart while some are asked, and all come", "r 1 r 2 1 2", "12", false, false},
+		{"a failover back", "c 1 2 r 1 2 b 1 2 1", "12", true, false},
+		{"a failover to an empty store", "f r 1 2", "12", true, false},
+		{"a step back and a restart", "s r 1 2 1 2", "12", false, false},
+		{"a restart and a report of a loss", "r l 1 2 1", "12", true, false},
+	} {
+		inBubble(t, func(s *shared) {
+			ctx := context.Background()
+			all := map[rune]*state.State{'1': s.manual("one"), '2': s.manual("two"), 'n': s.manual("new")}
+			for range 3 {
+				for _, id := range "12" {
+					all[id].Turn(ctx)
+				}
+				time.Sleep(state.TurnEvery)
+			}
+			before := all['1'].Store()
+			if before.Epoch == 0 || all['2'].Store() != before {
+				t.Fatalf("the epochs are %v and %v", before, all['2'].Store())
+			}
+			var copied map[string]string
+			for _, step := range row.steps {
+				switch step {
+				case ' ':
+					time.Sleep(50 * time.Millisecond)
+				case 'w':
+					time.Sleep(3 * time.Second)
+				case 'c':
+					copied = s.copy(state.Key)
+				case 'o', 'b':
+					s.restore(state.Key, copied)
+					s.runs.Add(1)
+				case 'r':
+					s.runs.Add(1)
+				case 'f':
+					s.redis.FlushAll()
+				case 's':
+					s.ahead.Add(-int64(time.Second))
+				case 'l':
+					all['1'].Lose(time.Now().UnixMicro())
+				default:
+					all[step].Turn(ctx)
+				}
+			}
+			open, epoch := "", loan.Store{}
+			for _, id := range "12n" {
+				of := all[id].Store()
+				if !strings.HasPrefix(s.redis.HGet(state.Key, "epoch"), fmt.Sprintf("%d ", of.Epoch)) {
+					continue // the deciding script admits nothing under another
+				}
+				if open += string(id); epoch != (loan.Store{}) && of != epoch {
+					t.Errorf("%s: the epochs are %v and %v", row.name, epoch, of)
+				}
+				epoch = of
+			}
+			if open != row.open || (epoch.Lost > 0) != row.lost || open != "" && (epoch.Epoch == before.Epoch) != row.same || epoch.Epoch != 0 && epoch.Epoch < before.Epoch {
+				t.Errorf("%s: open are %q with %v, before it was %v", row.name, open, epoch, before)
+			}
+		})
+	}
+}
