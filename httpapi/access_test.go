@@ -173,6 +173,7 @@ func TestLeastRights(t *testing.T) {
 		{"GET /v1/explain/a", "", "ops support"},
 		{"GET /v1/explain/c", "", "ops"},
 		{"GET /v1/regions", "", "ops"},
+		{"POST /v1/reopen/local", "", "ops"},
 		{"GET /v1/top", "", "ops"},
 		{"GET /v1/events", "", "ops"},
 		{"GET /metrics", "", "ops collector"},

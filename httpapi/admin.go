@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"strings"
@@ -37,6 +38,23 @@ func (c *call) readyz() {
 // regions serves GET /v1/regions.
 func (c *call) regions() {
 	c.write(http.StatusOK, typeJSON, answer.JSON(c.Regions()))
+}
+
+// reopen serves POST /v1/reopen/{region}.
+func (c *call) reopen() {
+	refused, err := "this region has nothing that a loss could close", error(nil)
+	if c.Reopen != nil {
+		refused, err = c.Reopen(c.ctx, c.tail)
+	}
+	switch {
+	case err != nil:
+		c.failed(err, "not reopened", "Nothing was reopened: "+err.Error())
+	case refused != "":
+		c.refuse(answer.Problem{Kind: answer.Invalid, Status: http.StatusConflict, Detail: refused})
+	default:
+		c.log("region reopened", 0, []slog.Attr{slog.String("region", c.tail)})
+		c.write(http.StatusNoContent, "", nil)
+	}
 }
 
 // reset serves DELETE /v1/usage/{tenant}. It refuses other parameters: a caller might

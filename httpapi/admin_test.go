@@ -191,3 +191,31 @@ func TestOptionsAreValidated(t *testing.T) {
 		t.Errorf("nil settings: %d %s", got.status, got.body)
 	}
 }
+
+// A region is reopened by its own name, once it has lost data.
+func TestReopen(t *testing.T) {
+	for _, row := range []struct {
+		refused string
+		err     error
+		status  int
+		words   string
+	}{
+		{"", nil, 204, ""},
+		{"nothing was lost", nil, 409, "nothing was lost"},
+		{"", errors.New("redis is away"), 503, "redis is away"},
+	} {
+		o, region := options(&fake{}), ""
+		o.Reopen = func(_ context.Context, name string) (string, error) {
+			region = name
+			return row.refused, row.err
+		}
+		if got := serve(admin(t, o), request("POST", "/v1/reopen/eu-west", "")); got.status != row.status || !strings.Contains(got.body, row.words) || region != "eu-west" {
+			t.Errorf("%q, %v: %d %s, region %q", row.refused, row.err, got.status, got.body, region)
+		}
+	}
+	o := options(&fake{})
+	o.Reopen = nil
+	if got := serve(admin(t, o), request("POST", "/v1/reopen/eu-west", "")); got.status != 409 {
+		t.Errorf("where there is nothing to reopen: %d %s", got.status, got.body)
+	}
+}

@@ -54,6 +54,9 @@ type Options struct {
 	Ready func() (ok bool, reasons []string)
 	// Regions returns what GET /v1/regions renders as JSON.
 	Regions func() any
+	// Reopen ends what a loss of data costs our region, if it has that name. It reports why there is nothing to reopen, "" if
+	// it was done; nil where there never is.
+	Reopen func(ctx context.Context, region string) (refused string, err error)
 	// Top ranks partitions for GET /v1/top. Its error is as those of Limiter.
 	Top func(q quota.TopQuery) (quota.TopReport, error)
 	// ResetEverywhere deletes what all regions have logged and counted of a tenant, and

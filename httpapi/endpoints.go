@@ -67,6 +67,7 @@ func adminEndpoints() []endpoint {
 		{"GET", "/v1/events", guardCostly, access.Admin, (*call).events},
 		{"POST", "/demo/{path...}", guardAdmin, access.Admin, (*call).demo},
 		{"GET", "/v1/regions", guardAdmin, access.Admin, (*call).regions},
+		{"POST", "/v1/reopen/{region}", guardAdmin, access.Admin, (*call).reopen},
 		{"GET", "/v1/top", guardCostly, access.Admin, (*call).top},
 		{"GET", "/v1/explain/{tenant}", guardCostly, access.Admin, (*call).explain},
 		{"DELETE", "/v1/usage/{tenant}", guardAdmin, access.Admin, (*call).reset},

@@ -268,6 +268,8 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{ops, "get", "", "/v1/regions", "", 200},
 		{guardedOps, "get", "", "/v1/regions", "", 401},
 		{ops, "get", "/v1/regions", "/v1/regions", "", 421},
+		{ops, "post", "/v1/reopen/{region}", "/v1/reopen/eu", "", 204},
+		{guardedOps, "post", "/v1/reopen/{region}", "/v1/reopen/eu", "", 401},
 		{ops, "get", "", "/v1/top", "", 200},
 		{ops, "get", "/v1/top", "/v1/top?by=cost", "", 400},
 		{guardedOps, "get", "", "/v1/top", "", 401},

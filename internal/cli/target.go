@@ -127,6 +127,25 @@ func (t *target) fetch(ctx context.Context, path string, v any, known func() boo
 	return bytes.TrimSpace(body), nil
 }
 
+// post has the listener do something.
+func (t *target) post(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url(path), http.NoBody)
+	if err != nil {
+		return fmt.Errorf("--addr: %w", err)
+	}
+	res, err := t.do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<16)); res.StatusCode != http.StatusNoContent {
+		return t.refused(res.StatusCode, body)
+	}
+	return nil
+}
+
 // show asks the listener for JSON, into v, and prints it as it came, or for a person by words.
 func (t *target) show(c *cobra.Command, path, format string, v any, known func() bool, words func(w io.Writer)) error {
 	body, err := t.fetch(c.Context(), path, v, known)

@@ -46,10 +46,11 @@ type Daemon struct {
 	level     *slog.LevelVar
 	telemetry *telemetry.Telemetry
 
-	config  atomic.Pointer[config] // in force
-	watcher *watcher
-	reloads *instruments.Counter
-	started *config // with which New was called
+	config   atomic.Pointer[config] // in force
+	watcher  *watcher
+	reloads  *instruments.Counter
+	reopened *instruments.Counter
+	started  *config // with which New was called
 
 	limiter     *limiter.Limiter
 	recorder    *top.Recorder
@@ -198,6 +199,20 @@ func (d *Daemon) readAnew(ctx context.Context) {
 	}
 }
 
+// reopen is httpapi.Options.Reopen.
+func (d *Daemon) reopen(ctx context.Context, region string) (refused string, err error) {
+	if region != d.options.Region {
+		return fmt.Sprintf("this process is of region %s: ask one of region %s", d.options.Region, region), nil
+	}
+	switch err = d.state.Reopen(ctx); {
+	case errors.Is(err, state.ErrOpen):
+		return err.Error(), nil
+	case err == nil:
+		d.reopened.Add(1)
+	}
+	return "", err
+}
+
 func (d *Daemon) limiterConfig(topology *region.Topology) limiter.Config {
 	if d.replication == nil {
 		return LimiterConfig(topology, d.options.Region, nil, func() int64 { return d.options.Processes })
@@ -209,7 +224,7 @@ func (d *Daemon) limiterConfig(topology *region.Topology) limiter.Config {
 func (d *Daemon) listen() error {
 	c := d.config.Load()
 	o := httpapi.Options{
-		Limiter: d.limiter, Ready: d.ready, Regions: d.regions, Top: d.top,
+		Limiter: d.limiter, Ready: d.ready, Regions: d.regions, Top: d.top, Reopen: d.reopen,
 		Settings: func() *httpapi.Settings { return d.config.Load().settings },
 		Metrics:  d.telemetry.Handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.Meter("httpapi"),
 		Page: page.Files(), Events: d.stream, Demo: d.options.Demo,

@@ -13,6 +13,7 @@ import (
 //	regiond_ready                                  1 while /readyz is 200
 //	regiond_config_info{hash}                      1
 //	regiond_config_reloads_total{result}           ok, failed
+//	regiond_region_reopened_total                  times that an operator has
 func (d *Daemon) instrument() error {
 	i := instruments.On(d.telemetry.Meter("regiond"))
 	i.Gauge("regiond.build.info", "", "1, labelled with what this program was built from.", func(observe instruments.Observe) {
@@ -26,5 +27,6 @@ func (d *Daemon) instrument() error {
 		func(observe instruments.Observe) { observe(1, "hash", d.hash()) })
 	d.reloads = i.CounterBy("regiond.config.reloads", "{reload}",
 		"Reloads of the topology, by result.", "result", reloadOK, reloadFailed)
+	d.reopened = i.Counter("regiond.region.reopened", "{time}", "Times that an operator has reopened this region after a loss of data, here.")
 	return i.Err()
 }

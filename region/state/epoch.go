@@ -1,6 +1,8 @@
 package state
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -35,6 +37,7 @@ type renewal int
 const (
 	keep    renewal = iota
 	another         // the clock was not watched, or has stepped back
+	reopen          // an operator ends what a loss costs
 	lost            // data were lost, or the clock stepped forward: what was counted has aged early
 )
 
@@ -55,7 +58,7 @@ func due(loss bool, step time.Duration) renewal {
 // or a step of the clock until a turn has renewed the epoch.
 func (s *State) Store() loan.Store {
 	of := *s.inForce.Load()
-	if s.missing.Load() > of.Lost {
+	if s.missing.Load() > s.excused.Load() {
 		return loan.Store{}
 	}
 	return of
@@ -68,7 +71,7 @@ func (s *State) Lose(thereUS int64) {
 	if s.o.Eval == nil { // what is in memory ends with the process
 		return
 	}
-	if thereUS <= s.inForce.Load().Lost {
+	if thereUS <= s.excused.Load() {
 		return
 	}
 	for had := s.missing.Load(); thereUS > had && !s.missing.CompareAndSwap(had, thereUS); had = s.missing.Load() {
@@ -100,14 +103,14 @@ func (s *State) Seen(number uint32) {
 // args are what a turn tells the script: the epoch as known, the largest that has been, and whether another is due.
 // missing is that of State, and seen the largest that peers have seen.
 func (e *epoch) args(missing int64, seen uint32) (known, top, renew string) {
-	if missing > e.store.Lost {
+	if missing > e.excused() {
 		e.renew = lost
 	}
 	if e.store.Epoch != 0 {
 		known = strconv.FormatUint(uint64(e.store.Epoch), 10)
 	}
 	e.top = max(e.top, seen)
-	return known, strconv.FormatUint(uint64(e.top), 10), []string{keep: "", another: "another", lost: "lost"}[e.renew]
+	return known, strconv.FormatUint(uint64(e.top), 10), []string{keep: "", another: "another", reopen: "reopen", lost: "lost"}[e.renew]
 }
 
 // read takes in the epoch that a turn has found, and what the other processes of the region show. passed is the time since the
@@ -118,6 +121,9 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store)
 		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, r.epoch)
 	}
 	first := e.since == 0
+	if e.renew == reopen { // that is for the loss known, so it is not tried again
+		e.renew = keep
+	}
 	if now.Epoch != e.store.Epoch {
 		e.confirmed = r.began || !first // since our first turn we watch the clock
 		if r.began || !first && (e.renew == another || now.Lost != e.store.Lost) {
@@ -146,7 +152,34 @@ func (e *epoch) inForce() loan.Store {
 	if !e.confirmed || e.renew != keep {
 		return loan.Store{}
 	}
-	return e.store
+	return loan.Store{Epoch: e.store.Epoch, Lost: max(0, e.store.Lost)}
+}
+
+// excused is the TIME up to which what is lost is known, or an operator has answered for it.
+func (e *epoch) excused() int64 { return max(e.store.Lost, -e.store.Lost) }
+
+// ErrOpen says that there is nothing to reopen.
+var ErrOpen = errors.New("no loss of data has closed the share of this region")
+
+// Reopen ends what the last known loss of data costs: the region has its own share again, so that what was used of it before
+// may be admitted once more. A loss that is noticed later closes it anew.
+func (s *State) Reopen(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.epoch.inForce()
+	if of.Lost == 0 {
+		return ErrOpen
+	}
+	s.epoch.renew = reopen
+	if err := s.take(ctx); errors.Is(err, ErrAway) {
+		return err
+	}
+	if s.epoch.store.Lost > 0 {
+		return errors.New("the region has another epoch since, or asks its processes about another redis server; try again")
+	}
+	s.o.Logger.Warn("an operator has reopened the region: what was used of its share before may be admitted once more",
+		"lost", time.UnixMicro(of.Lost).UTC(), "epoch", s.epoch.store.Epoch)
+	return nil
 }
 
 // watched reports whether another process has the epoch in force and was seen alive.

@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -108,4 +109,65 @@ func TestFailover(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An operator reopens a region that has lost data: for all its processes, for that loss alone, and not while it asks about
+// another server.
+func TestReopen(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		ctx := context.Background()
+		one, two := s.manual("one"), s.manual("two")
+		turns := func() {
+			for range 2 {
+				one.Turn(ctx)
+				two.Turn(ctx)
+				time.Sleep(state.TurnEvery)
+			}
+		}
+		turns()
+		turns()
+		if err := one.Reopen(ctx); !errors.Is(err, state.ErrOpen) {
+			t.Errorf("with nothing lost: %v", err)
+		}
+		there := time.Now().UnixMicro()
+		time.Sleep(state.TurnEvery)
+		s.redis.FlushAll()
+		turns()
+		lost := two.Store()
+		if lost.Lost == 0 {
+			t.Fatalf("after a flush the epoch is %v", lost)
+		}
+		if err := two.Reopen(ctx); err != nil {
+			t.Fatal(err)
+		}
+		open := two.Store()
+		one.Lose(there) // of a partition that shows the same loss later
+		turns()
+		if got := one.Store(); got != open || open.Lost != 0 || open.Epoch <= lost.Epoch || two.Store() != open {
+			t.Errorf("the epoch was %v, then %v, and is %v and %v", lost, open, got, two.Store())
+		}
+		s.ahead.Add(-int64(time.Second))
+		turns()
+		if got := one.Store(); got.Lost != 0 || got.Epoch <= open.Epoch {
+			t.Errorf("a step back has made of the epoch %v %v", open, got)
+		}
+		one.Lose(time.Now().UnixMicro())
+		turns()
+		again := one.Store()
+		if again.Lost == 0 || two.Store() != again {
+			t.Errorf("after another loss the epochs are %v and %v", again, two.Store())
+		}
+		s.runs.Add(1)
+		if err := one.Reopen(ctx); err == nil {
+			t.Error("reopened while it asks about another server")
+		}
+		turns()
+		if got := two.Store(); got.Lost == 0 || got.Epoch <= again.Epoch || one.Store() != got {
+			t.Errorf("after a failover the epochs are %v and %v", one.Store(), got)
+		}
+		s.away.Store(true)
+		if err := one.Reopen(ctx); !errors.Is(err, state.ErrAway) {
+			t.Errorf("with redis away: %v", err)
+		}
+	})
 }

@@ -4,10 +4,10 @@
 -- KEYS  the hash
 -- ARGV  our field, and its value ('' removes it); a topology, and what replaces it if it is in force ('' leaves it);
 --       the epoch that we know ('' = none), the largest number that is known to have been ('' = this hash has none), and
---       when another epoch begins: 'another' or 'lost' if ours is in force, '' if the hash has none; the number of our
---       last turn that was answered
+--       when another epoch begins: 'another', 'lost' or 'reopen' if ours is in force, '' if the hash has none; the number
+--       of our last turn that was answered
 -- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost' (TIME of the last known loss of data, 0 =
---       never), our value as it was, 1 if this turn began the epoch, what of another server (below), then field and
+--       never, -TIME once an operator has reopened the region), our value as it was, 1 if this turn began the epoch, what of another server (below), then field and
 --       value of each other process
 --
 -- A new epoch is larger than those known, and at least TIME in seconds: so large that a process which knows none, in an empty
@@ -51,7 +51,7 @@ if ARGV[4] ~= '' and ARGV[3] == reply[2] then
   redis.call('HSET', KEYS[1], 'topology', ARGV[4])
   reply[2] = ARGV[4]
 end
-local epoch, lost = string.match(reply[3], '^(%d+) (%d+)$')
+local epoch, lost = string.match(reply[3], '^(%d+) (%-?%d+)$')
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
@@ -66,7 +66,7 @@ else
     end
     if before then
       reply[6] = 'took'
-      if renew == '' then renew = 'another' end
+      if renew ~= 'lost' then renew = 'another' end
     end
   end
   local left = ''
@@ -76,11 +76,15 @@ else
   end
   if left ~= '' and now > since + ASKED then reply[6], renew = 'lost', 'lost' end
   if renew == 'lost' then left = '' end
-  if left ~= '' then reply[6] = 'ask' end
+  if left ~= '' then
+    reply[6] = 'ask'
+    if renew == 'reopen' then renew = '' end -- what was lost is not known yet
+  end
   local value = run .. ' ' .. since .. left
   if value ~= server then redis.call('HSET', KEYS[1], 'server', value) end
   if ARGV[6] ~= '' and (reply[3] == '' or renew ~= '') then
     if renew == 'lost' or reply[3] == '' and ARGV[5] ~= '' then lost = reply[1] end
+    if renew == 'reopen' then lost = '-' .. reply[1] end
     local number = math.max(tonumber(ARGV[6]) + 1, tonumber(epoch or 0) + 1, tonumber(t[1]))
     reply[3], reply[5] = string.format('%.0f ', number) .. (lost or 0), '1'
     redis.call('HSET', KEYS[1], 'epoch', reply[3])

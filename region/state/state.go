@@ -74,6 +74,7 @@ type State struct {
 	snapshot atomic.Pointer[Snapshot]
 	turns    chan struct{}              // capacity 1
 	inForce  atomic.Pointer[loan.Store] // see Store
+	excused  atomic.Int64               // of epoch
 	seen     atomic.Uint32              // of Seen: the largest
 	missing  atomic.Int64               // of Lose: TIME at which the newest of what is gone was there; 0: all of it is in the hash
 
@@ -352,6 +353,7 @@ func (s *State) publish(inForce *Topology, refused error) {
 		store = loan.Store{}
 	}
 	s.inForce.Store(&store)
+	s.excused.Store(s.epoch.excused())
 }
 
 func (s *State) fail(err error) error {
