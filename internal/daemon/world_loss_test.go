@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"regexp"
 	"strings"
@@ -271,6 +272,20 @@ func TestWorldLossEndsTheEpoch(t *testing.T) {
 			}
 			if other := w.regions[1].one().replication.state.Store(); other.Lost != 0 {
 				t.Errorf("%s: another region's epoch is %v", row.what, other)
+			}
+			name := eu.one().options.Region
+			for _, again := range []bool{false, true} {
+				if refused, err := eu.one().reopen(context.Background(), name); err != nil || (refused != "") != again {
+					t.Errorf("%s: reopened: %q, %v", row.what, refused, err)
+				}
+			}
+			eu.one().ask(10)
+			time.Sleep(3 * state.TurnEvery)
+			if now := eu.one().replication.state.Store(); now.Epoch <= after.Epoch || now.Lost != 0 {
+				t.Errorf("%s: reopened, the epoch was %v and is %v", row.what, after, now)
+			}
+			if refused, _ := eu.one().reopen(context.Background(), "nowhere"); refused == "" {
+				t.Errorf("%s: reopened by another name", row.what)
 			}
 		})
 	}

@@ -62,6 +62,22 @@ func TestEpoch(t *testing.T) {
 			}
 		}, true, true},
 		{"a flush", func(s *shared, _ *state.State, _ func()) { s.redis.FlushAll() }, true, true},
+		{"another server with all data", func(s *shared, _ *state.State, _ func()) { s.runs.Add(1) }, true, false},
+		{"another server, and another primary is away since", func(s *shared, _ *state.State, _ func()) {
+			two, run := s.join("two")
+			stop := run()
+			time.Sleep(settled)
+			s.awayFor.Store("two") // it is asked in vain
+			s.runs.Add(1)
+			time.Sleep(state.TurnEvery)
+			s.otherAway.Store(true)
+			time.Sleep(settled)
+			s.awayFor.Store("")
+			if time.Sleep(settled); two.Store().Epoch == 0 {
+				s.t.Error("the sibling has no epoch")
+			}
+			stop()
+		}, true, true},
 		{"a replica that was behind takes over", func(s *shared, _ *state.State, _ func()) {
 			copied := s.copy(state.Key)
 			time.Sleep(3 * state.TurnEvery)

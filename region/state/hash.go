@@ -120,14 +120,21 @@ func (s *State) watchPrimaries(ctx context.Context) {
 	defer cancel()
 	var g sync.WaitGroup
 	var mu sync.Mutex
-	for key, of := range s.o.Primaries() {
+	primaries := s.o.Primaries()
+	for key, h := range s.primaries { // one that is away, or no primary any more, closes nothing
+		h.asks = h.asks && primaries[key] != nil
+	}
+	for key, of := range primaries {
 		h := s.primaries[key]
 		if h == nil {
 			h = &hash{key: key, clock: of}
 			s.primaries[key] = h
 		}
 		g.Go(func() {
-			if r, err := s.exchange(ctx, h, s.turn, "-", "", "", "", "", ""); err == nil {
+			r, err := s.exchange(ctx, h, s.turn, "-", "", "", "", "", "")
+			if err != nil {
+				h.asks = false
+			} else {
 				mu.Lock()
 				defer mu.Unlock()
 				s.epoch.renew = max(s.epoch.renew, due(r.lost, r.step))
