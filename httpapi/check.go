@@ -158,7 +158,7 @@ func (h *Handler) inTurn(ctx context.Context, work func()) bool {
 
 // results renders the answer of a batch; outcomes are those of the items without errors.
 func (c *call) results(items []input.Item, outcomes []quota.Outcome) []byte {
-	out := answer.Object(`{"results":[`)
+	out := append(answer.NewObject(len(items)*answer.Small), `"results":[`...)
 	room := answer.MaxBroken - len(items)*answer.MaxBrief // for problems
 	for i := range items {
 		if i > 0 {

@@ -90,10 +90,8 @@ type call struct {
 	allow    string    // methods of the path, when only the method is wrong
 	caller   *access.Token
 	start    time.Time
-	waited   time.Duration // when late asked last
-	asked    bool          // late has
-	entered  bool          // counts in inFlight
-	admitted bool          // its caller may use the endpoint, which is not open to all
+	entered  bool // counts in inFlight
+	admitted bool // its caller may use the endpoint, which is not open to all
 
 	overGRPC bool            // see forwarded.go
 	said     Said            // by the configuration of a gateway; nothing over HTTP
@@ -180,14 +178,7 @@ func (c *call) dispatch() {
 
 // late reports whether a request has waited for a processor for so long that it cannot be answered within the deadline. Then
 // the client may wait no more, and reading the request would only delay the next ones. Nothing is shed on the admin listener.
-// The kernel is asked again only if the answer can have changed: a request waits no longer than it had and what has passed since.
-func (c *call) late() bool {
-	if !c.sheds || c.overGRPC || c.asked && c.waited+c.Now().Sub(c.start) <= c.Deadline {
-		return false
-	}
-	c.waited, c.asked = c.Conn.Waited(), true
-	return c.waited > c.Deadline
-}
+func (c *call) late() bool { return c.sheds && !c.overGRPC && c.Conn.Late(c.Deadline) }
 
 // misdirected refuses a request under a host that is not the listener's. Not checked are health checks, /metrics and the
 // OpenAPI document, which collectors and probes call by whatever name they have and which change nothing, and

@@ -4,6 +4,7 @@ package httpapi_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/quota"
 )
 
 // TestLateRequestsAreTurnedAway: time counts from when the last byte of a request arrived, also before its connection was
@@ -78,5 +80,38 @@ func TestLateRequestsAreTurnedAway(t *testing.T) {
 	}
 	if n := f.turnedAway(); n != len(rows) {
 		t.Errorf("%d were counted as shed, want %d", n, len(rows))
+	}
+}
+
+// TestLateBehindAnother: a request that was sent at once with another waits for as long as that takes.
+func TestLateBehindAnother(t *testing.T) {
+	f := &fake{decide: func(_ context.Context, r quota.Request) (quota.Decision, error) {
+		time.Sleep(600 * time.Millisecond) // is what the second request waits
+		return allowed(r), nil
+	}}
+	o := options(f)
+	o.Deadline = 500 * time.Millisecond
+	l, bound := bounded(t, 100)
+	start(t, engine(handler(t, o), bound), l)
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	_ = client.SetDeadline(time.Now().Add(20 * time.Second))
+	const request = "POST /v1/check HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n" + `{"tenant":"a"}`
+	if _, err := client.Write([]byte(request + request)); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(client)
+	for i, want := range []int{200, 503} {
+		res, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		if res.Body.Close(); res.StatusCode != want {
+			t.Errorf("request %d: %s, want %d", i, res.Status, want)
+		}
 	}
 }

@@ -153,7 +153,7 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // admit makes room for a connection, or returns nil.
 func (b *Bound) admit(c net.Conn) *Conn {
-	own := &Conn{Conn: c, of: b}
+	own := &Conn{Conn: c, of: b, accepted: time.Now()}
 	b.mu.Lock()
 	victim, ok := b.makeRoom()
 	if ok {
@@ -207,11 +207,29 @@ type Conn struct {
 	busy     atomic.Int32 // how many of Read and Write are under way
 	answered atomic.Bool  // something was written since it was idle
 
+	accepted time.Time
+	received atomic.Int64 // when the last byte was that is known of, ns since accepted; 0 is not known
+
 	// Under of.mu.
 	place   *list.Element // in a list; nil while a proven one is busy, and once it has left
 	in      *list.List
 	left    bool
 	streams int // requests of HTTP/2 under way
+}
+
+// Late reports whether what a client sent last has waited for a processor for longer than most. The kernel is asked only
+// if that can be: whatever is sent comes after what was received before.
+func (c *Conn) Late(most time.Duration) bool {
+	if c == nil {
+		return false
+	}
+	now := time.Since(c.accepted)
+	if at := c.received.Load(); at != 0 && now-time.Duration(at) <= most {
+		return false
+	}
+	waited := c.waited()
+	c.received.Store(int64(now - waited))
+	return waited > most
 }
 
 // cut closes a connection that had to leave; nil is none.

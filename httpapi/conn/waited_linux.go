@@ -7,13 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waited returns for how long the last byte that a client sent has been with the kernel, also before its connection was
+// waited returns for how long the last byte that a client sent has been with the kernel, also before its connection was
 // accepted: how long a request that is complete has waited for a processor. It counts in steps of a few milliseconds, and is
 // 0 where it cannot be known.
-func (c *Conn) Waited() time.Duration {
-	if c == nil {
-		return 0
-	}
+func (c *Conn) waited() time.Duration {
 	kernel, ok := c.Conn.(syscall.Conn)
 	if !ok {
 		return 0

@@ -4,5 +4,5 @@ package conn
 
 import "time"
 
-// Waited is not known here.
-func (*Conn) Waited() time.Duration { return 0 }
+// waited is not known here.
+func (*Conn) waited() time.Duration { return 0 }

@@ -47,10 +47,11 @@ type (
 		Checks checks `json:"checks"`
 	}
 	checks struct {
-		first []jsontext.Value // MaxChecks at most
+		first []span // MaxChecks at most
 		n     int
 		sent  bool
 	}
+	span       struct{ from, to int64 } // of a body
 	text       string
 	policy     text
 	dimensions quota.Dimensions
@@ -153,7 +154,8 @@ func (c *checks) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		}
 		var v jsontext.Value
 		v, err = d.ReadValue()
-		c.first = append(c.first, v.Clone())
+		to := d.InputOffset()
+		c.first = append(c.first, span{to - int64(len(v)), to})
 	}
 	if err == nil {
 		_, err = d.ReadToken()
@@ -192,7 +194,8 @@ func Batch(body []byte) ([]Item, []quota.FieldError) {
 	}
 	items := make([]Item, b.Checks.n)
 	for i := range items {
-		items[i].Request, items[i].Errs = Check(b.Checks.first[i], "/checks/"+strconv.Itoa(i))
+		at := b.Checks.first[i]
+		items[i].Request, items[i].Errs = Check(body[at.from:at.to], "/checks/"+strconv.Itoa(i))
 	}
 	return items, nil
 }
