@@ -236,6 +236,11 @@ func once(ctx context.Context, client redis.UniversalClient, args ...any) (any, 
 // reload brings the script to a server that has forgotten it.
 func (n *node) reload(ctx context.Context, client *redis.Client) error {
 	n.metrics.reloads.Add(1)
+	return n.bring(ctx, client)
+}
+
+// bring brings the script to a server that does not know it.
+func (n *node) bring(ctx context.Context, client *redis.Client) error {
 	if n.unknown != nil {
 		n.unknown(ctx)
 	}
@@ -320,7 +325,7 @@ func (n *node) load(ctx context.Context) error {
 	if len(known) == 1 && known[0] {
 		return nil
 	}
-	return n.reload(ctx, n.client)
+	return n.bring(ctx, n.client)
 }
 
 // advise warns of a server that may forget counters under memory pressure.
