@@ -79,14 +79,22 @@ func (c *Clock) Observe(sent time.Duration, us int64) (step time.Duration, err e
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	received := c.now()
+	before, _ := c.estimator.At(received)
 	if step, err = c.estimator.Observe(Sample{Sent: sent, Received: received, ServerUS: us}); err != nil {
 		return 0, err
 	}
 	c.saw(us, received)
+	after, _ := c.estimator.At(received)
 	if step != 0 {
-		after, _ := c.estimator.At(received)
 		c.steps.Add(1)
 		c.log.Warn("redis clock stepped", slog.Duration("step", step), slog.Duration("uncertainty", after.Uncertainty))
+	}
+	switch excessive := after.Drift.Excessive(); {
+	case excessive && !before.Drift.Excessive():
+		c.log.Error("redis clock runs more than 2 % too fast or too slow: limits with max_overshoot admit nothing until it does not",
+			"drift_ppm", after.Drift.PPM)
+	case !excessive && before.Drift.Excessive():
+		c.log.Info("redis clock runs at an allowed rate again", "drift_ppm", after.Drift.PPM)
 	}
 	return step, nil
 }

@@ -297,7 +297,7 @@ func (a *account) bound(s *LimitState, b *BoundTerms, decides bool) {
 	switch {
 	case !decides:
 	case b.ClosedMS < 0:
-		a.say("Nothing of it is admitted until it is known whether its Redis has lost data.")
+		a.say("Nothing of it is admitted until it is known whether its Redis has lost data, and while its clock is more than 2 %% too fast or slow.")
 	case b.ClosedMS > 0:
 		a.say("Nothing of it is admitted for another %s, until the clock of its Redis is certain again.", wait(time.Duration(b.ClosedMS)*time.Millisecond))
 	case b.BurntMS > 0:

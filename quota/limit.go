@@ -226,6 +226,14 @@ type Bound struct {
 	BurntUntilUS int64
 	// FromUS is the store's TIME before which the bound is closed; 0 for none.
 	FromUS int64
+	// FastPPM is by how much the store's clock was measured to be fast, in millionths; 0 for what loans allow for anyhow.
+	FastPPM int64
+}
+
+// WindowUS is as long by the store's clock as a window is in true time, µs.
+func (b Bound) WindowUS(l *Limit) int64 {
+	w := l.WindowUS()
+	return w + (w*b.FastPPM+999_999)/1_000_000
 }
 
 // Shut is why nothing of the region's own share is left at the store's TIME, whatever was used of it, and for how long:

@@ -53,7 +53,7 @@ type bounded struct {
 	offset, drift int64 // µs, millionths
 	share         int64
 	epoch         uint32
-	burnt      int64
+	burnt         int64
 	notices       int64       // a step back that was not noticed yet, 0 for none
 	raises        []raise     // of the share, still to come
 	held          []loan.Loan // as last read

@@ -36,6 +36,7 @@ func RunLoans(t *testing.T, newStore New) {
 				}
 			},
 			"closed": m.closed,
+			"drift":  func(t *rapid.T) { m.book.Bound.FastPPM = rapid.SampledFrom([]int64{0, 1, 20_000}).Draw(t, "ppm") },
 			"share":  func(t *rapid.T) { m.book.Share = rapid.Int64Range(0, 9).Draw(t, "share") },
 			"reset": func(t *rapid.T) {
 				if err := kept.Reset(context.Background(), m.tenant); err != nil {
@@ -87,7 +88,7 @@ func (m *booked) wait(t *rapid.T) {
 
 func (m *booked) used() (n int64) {
 	for _, at := range m.log {
-		if at > m.us-m.book.Terms.Window {
+		if at > m.us-m.book.Bound.WindowUS(m.limits.Limits[m.limits.places[0]]) {
 			n++
 		}
 	}
@@ -216,7 +217,7 @@ func (m *booked) loans(t *rapid.T, ops ...store.LoanOp) *store.Loans {
 }
 
 func (m *booked) loansCall(ops ...store.LoanOp) store.Call {
-	c := Ask(m.limits.Limits[0]).Call(m.tenant, store.OpLoans, 0, nil)
+	c := Ask(m.limits.Limits[m.limits.places[0]]).Call(m.tenant, store.OpLoans, 0, nil)
 	c.Bounds, c.Loans = m.bounds(), ops
 	return c
 }

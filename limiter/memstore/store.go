@@ -226,7 +226,8 @@ func (u *call) decide() store.Verdict {
 	if u.ceilings = u.Ceilings; u.Bounds != nil {
 		u.lower(v.Limits)
 	}
-	for i, l := range u.Plan.Limits {
+	limits := u.windows()
+	for i, l := range limits {
 		k := &u.keys[u.Plan.KeyOf[i]]
 		v.Limits[i].Remaining, v.Limits[i].WaitUS = k.judge(l, u.ceilings[i], k.sum)
 		if u.Op == store.OpReport && u.Bounds != nil && l.MaxOvershoot > 0 {
@@ -247,7 +248,7 @@ func (u *call) decide() store.Verdict {
 			u.keys[i].offset = u.keys[i].clock.Offset
 		}
 	}
-	for i, l := range u.Plan.Limits {
+	for i, l := range limits {
 		lv, k := &v.Limits[i], &u.keys[u.Plan.KeyOf[i]]
 		if charged {
 			lv.Remaining, lv.WaitUS = max(0, lv.Remaining-k.sum), 0
@@ -330,6 +331,23 @@ func (u *call) keepBook(b *loan.Book, name string, e *entry) bool {
 	return true
 }
 
+// windows are the limits of the call, bounded ones with windows by this store's clock where that is fast.
+func (u *call) windows() []*quota.Limit {
+	limits, n := u.Plan.Limits, 0
+	if u.Bounds == nil || u.Bounds[0].FastPPM == 0 { // one store, one clock
+		return limits
+	}
+	limits = slices.Clone(limits)
+	for i, l := range limits {
+		if l.MaxOvershoot > 0 {
+			longer := *l
+			longer.Window = time.Duration(u.Bounds[n].WindowUS(l)) * time.Microsecond
+			limits[i], n = &longer, n+1
+		}
+	}
+	return limits
+}
+
 // lower brings the ceilings of bounded limits down to what their bounds leave.
 func (u *call) lower(limits []store.LimitVerdict) {
 	u.ceilings = slices.Clone(u.Ceilings)
@@ -359,7 +377,7 @@ func (u *call) lend() store.Verdict {
 	if u.Bounds[0].Epoch == 0 {
 		return store.Verdict{StoreUS: u.now, Err: errNoEpoch}
 	}
-	used := u.keys[0].used(l)
+	used := u.keys[0].used(u.windows()[0])
 	b, name, e := u.book(l, 0, 0)
 	b.Lent, b.Held = slices.Clone(b.Lent), slices.Clone(b.Held)
 	b.Ceiling(u.now) // drops what is over

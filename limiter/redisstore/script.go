@@ -132,7 +132,7 @@ func appendBounds(args []any, c *store.Call, bound func(quota.Bound) quota.Bound
 	for _, l := range c.Plan.Limits {
 		if l.MaxOvershoot > 0 {
 			b, terms := bound(c.Bounds[n]), loan.TermsOf(l.WindowUS())
-			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), b.BurntUntilUS, b.FromUS, terms.Keep(), terms.Length)
+			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), b.BurntUntilUS, b.FromUS, terms.Keep(), terms.Length, b.WindowUS(l))
 			n++
 		}
 	}

@@ -54,6 +54,8 @@ type Store struct {
 	// clock stepped, and when the region's first process starts: nobody had watched either.
 	Epoch uint32
 	Lost  int64 // the clock when data was lost last, 0 for never; 0 too when what was lost is known and made good
+	// FastPPM is that of a quota.Bound.
+	FastPPM int64
 }
 
 // ID names a loan for good: the lender's epoch and clock when it was made.

@@ -10,6 +10,14 @@ import (
 	"github.com/regiond/regiond/region/state"
 )
 
+// drift has the clock gain so much a second for a while.
+func (s *shared) drift(by time.Duration) {
+	for range 20 {
+		time.Sleep(state.TurnEvery)
+		s.ahead.Add(int64(by))
+	}
+}
+
 // What a process does with the epoch of its region: each row is what happens to a region in
 // which "one" has run for a minute, and what it and a sibling have afterwards.
 func TestEpoch(t *testing.T) {
@@ -113,6 +121,33 @@ func TestEpoch(t *testing.T) {
 		{"the clock steps forward", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(int64(100 * time.Millisecond)) }, true, true},
 		{"the clock steps back", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(-int64(100 * time.Millisecond)) }, true, false},
 		{"the clock steps a little", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(int64(40 * time.Millisecond)) }, false, false},
+		{"the clock runs 1 % fast", func(s *shared, one *state.State, _ func()) {
+			s.drift(10 * time.Millisecond)
+			if got := one.Store().FastPPM; got < 9900 || got > 10_100 {
+				s.t.Errorf("1 %% fast: windows are longer by %d ppm", got)
+			}
+		}, false, false},
+		{"the clock runs 1 % slow", func(s *shared, one *state.State, _ func()) {
+			s.drift(-10 * time.Millisecond)
+			if got := one.Store(); got.FastPPM != 0 || got.Epoch == 0 {
+				s.t.Errorf("1 %% slow: %+v", got)
+			}
+		}, false, false},
+		{"the clock runs 4 % fast for a while", func(s *shared, one *state.State, _ func()) {
+			s.drift(40 * time.Millisecond)
+			if one.Store() != (loan.Store{}) {
+				s.t.Errorf("4 %% fast: the epoch is still %v", one.Store())
+			}
+		}, true, true},
+		{"another primary's clock runs 4 % slow for a while", func(s *shared, one *state.State, _ func()) {
+			for range 20 {
+				time.Sleep(state.TurnEvery)
+				s.otherAhead.Add(-int64(40 * time.Millisecond))
+			}
+			if one.Store() != (loan.Store{}) {
+				s.t.Errorf("4 %% slow: the epoch is still %v", one.Store())
+			}
+		}, true, false},
 		{"the clock steps beyond the life of keys", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(int64(time.Hour)) }, true, true},
 		{"the clock steps while redis is away", func(s *shared, _ *state.State, _ func()) {
 			s.away.Store(true)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -348,12 +349,29 @@ func (s *State) publish(inForce *Topology, refused error) {
 	s.snapshot.Store(&Snapshot{
 		Read: true, Topology: *inForce, Bounds: inForce.bounds(s.file.Weights), Refused: why, Adopted: s.adopted, Text: s.text,
 	})
-	store := s.epoch.inForce()
+	store := s.paced(s.epoch.inForce())
 	if s.asks() {
 		store = loan.Store{}
 	}
 	s.inForce.Store(&store)
 	s.excused.Store(s.epoch.excused())
+}
+
+// allowedPPM is how fast a clock may be without windows being longer for it.
+const allowedPPM = 500
+
+// paced is an epoch with the rate of the store's clock, that of the fastest primary; zero where one cannot be allowed for.
+func (s *State) paced(of loan.Store) loan.Store {
+	for _, h := range append(slices.Collect(maps.Values(s.primaries)), &s.hash) {
+		drift := h.clock.Reading().Drift
+		if drift.Excessive() {
+			return loan.Store{}
+		}
+		if fast := int64(math.Ceil(drift.Fastest())); fast > allowedPPM {
+			of.FastPPM = max(of.FastPPM, fast)
+		}
+	}
+	return of
 }
 
 func (s *State) fail(err error) error {

@@ -36,9 +36,10 @@ local function read_bounds(plan, bounded, p)
     local closed = TIME < max(tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])) or tonumber(epoch) == 0
     l.bound = {
       C = 0, share = tonumber(ARGV[p]), epoch = epoch, after = epoch .. ' ' .. NOW .. '~', before = epoch .. '!', closed = closed,
-      keep = tonumber(ARGV[p + 4]), D = tonumber(ARGV[p + 5]), W = l.W,
+      keep = tonumber(ARGV[p + 4]), D = tonumber(ARGV[p + 5]), W = l.W, counted = tonumber(ARGV[p + 6]),
     }
-    p = p + 6
+    l.W, l.edge = l.bound.counted, TIME - l.bound.counted
+    p = p + 7
   end
   return p
 end

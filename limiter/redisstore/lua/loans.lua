@@ -7,7 +7,7 @@
 --   'l<peer> epoch stamp'  'units back until' of a loan to a peer; h for one from it
 --
 -- The terms t of a bound: share, epoch (10 digits), after and before (what 'c' is between while it holds), closed, keep and
--- D (µs), and the limit's W.
+-- D (µs), the limit's W, and counted, the window by this server's clock where that is fast.
 
 local function loans()
   local sub = string.sub
@@ -184,7 +184,7 @@ local function loan_ops(_, load, save, left, full)
   -- same of those from peers, then the reply of each operation.
   local function run(log_key, key, t, p, last)
     if tonumber(t.epoch) == 0 then error('the epoch of the region is not known', 0) end
-    local n, b = used(load_log(log_key, { longest = t.W }), { j = 1, W = t.W }), load(key, t)
+    local n, b = used(load_log(log_key, { longest = t.W }), { j = 1, W = t.counted }), load(key, t)
     local replies = {}
     while p < last do
       local op = ARGV[p]
