@@ -78,6 +78,28 @@ func TestPeerCountsAtMostTheLimit(t *testing.T) {
 	}
 }
 
+// After a step back of a region's clock bucket numbers repeat: what two windows hold is not what one held. A key that was
+// lost and made again does count with what it had before, in one window.
+func TestRepeatedBucketsAreNoOvershoot(t *testing.T) {
+	bucket := startUS / pairLimit.WindowUS
+	for after, want := range map[int64]int64{startUS + 1: 0, startUS + 5_000_000: 1000} {
+		var ended int64
+		clock := &fakeClock{}
+		l := newLedger(t, clock, func(o *ledger.Options) {
+			o.Overshoot = func(_ string, units, _ int64) { ended = units }
+		})
+		mustFold(t, l, "us-east", startUS, 0, one(pairLimit, bucket, startUS, 500))
+		mustFold(t, l, "us-east", startUS, 0, one(pairLimit, bucket, after, 500))
+		clock.advance(3 * time.Duration(pairLimit.WindowUS) * time.Microsecond)
+		for range 64 {
+			l.Sweep()
+		}
+		if ended != want {
+			t.Errorf("generations %d and %d: the window ended with %d, want %d", startUS, after, ended, want)
+		}
+	}
+}
+
 // What reports, resets, a store that is away and one that lost its data let a region use beyond
 // the limit is not published. So a peer finds no excess in what two honest processes of a region
 // send, and counts all that it may count.

@@ -204,14 +204,20 @@ func (w *model) settle(key modelSeries) {
 // finish ends the aligned windows of a series in which nothing counts any more.
 func (w *model) finish(key modelSeries) {
 	type window struct {
-		units int64
-		live  bool
+		units    int64
+		live     bool
+		repeated bool // a region has renewed its key in it
 	}
 	windows := map[int64]window{}
 	for c, t := range w.cells {
 		if seriesOf(c) == key {
 			v := windows[c.Bucket]
-			windows[c.Bucket] = window{v.units + t.units, v.live || !w.over(c)}
+			v.units, v.live = v.units+t.units, v.live || !w.over(c)
+			for o := range w.cells {
+				v.repeated = v.repeated || seriesOf(o) == key && o != c && o.Region == c.Region && o.Bucket == c.Bucket &&
+					quota.SameKey(o.Generation, c.Generation)
+			}
+			windows[c.Bucket] = v
 		}
 	}
 	for c := range w.cells {
@@ -220,7 +226,7 @@ func (w *model) finish(key modelSeries) {
 		}
 	}
 	for _, v := range windows {
-		if l, ok := w.units[key.limit]; ok && !v.live {
+		if l, ok := w.units[key.limit]; ok && !v.live && !v.repeated {
 			w.ended = append(w.ended, overshot{key.limit, v.units, l})
 		}
 	}

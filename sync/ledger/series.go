@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/regiond/regiond/quota"
 )
 
 const (
@@ -300,8 +302,11 @@ func (l *Ledger) reserve() bool {
 
 // window is what a series holds in one aligned window, which is a bucket of each region.
 type window struct {
-	bucket, units int64
-	over          bool // all of it
+	bucket, units      int64
+	over               bool // all of it
+	region, generation int64
+	// repeated: a region's clock stepped back, so it has two windows of this number.
+	repeated bool
 }
 
 // finished is an aligned window that is over, and the global count it came to.
@@ -322,6 +327,9 @@ func (l *Ledger) finish(sh *shard, s *series, nowUS int64, done []finished) []fi
 	})
 	if l.o.Overshoot != nil {
 		for _, w := range over {
+			if w.repeated {
+				continue
+			}
 			done = append(done, finished{limit: s.limit.name, units: w.units})
 		}
 	}
@@ -349,28 +357,33 @@ func (l *Ledger) drop(sh *shard, s *series, gone func(region int, generation, bu
 // than most of each bucket of a peer. The result lives until the next call.
 func (sh *shard) windowsOver(s *series, most, nowUS int64) []window {
 	all, ended := sh.windows[:0], false
-	add := func(c *counter, units int64) {
+	add := func(c *counter, region int, generation, units int64) {
 		over := s.limit.over(c.began, nowUS)
-		all, ended = append(all, window{c.bucket, units, over}), ended || over
+		w := window{bucket: c.bucket, units: units, over: over, region: int64(region), generation: generation}
+		all, ended = append(all, w), ended || over
 	}
 	for i := range s.peers {
-		add(&s.peers[i].counter, s.capped(i, most))
+		c := &s.peers[i]
+		add(&c.counter, c.region(), c.generation(), s.capped(i, most))
 	}
 	if s.own != nil {
 		for i := range s.own.counters {
-			c := &s.own.counters[i].counter
-			add(c, c.units)
+			c := &s.own.counters[i]
+			add(&c.counter, 0, c.generation, c.units)
 		}
 	}
 	if sh.windows = all; !ended {
 		return nil
 	}
-	slices.SortFunc(all, func(a, b window) int { return cmp.Compare(a.bucket, b.bucket) })
+	slices.SortFunc(all, func(a, b window) int {
+		return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.region, b.region), cmp.Compare(a.generation, b.generation))
+	})
 	n := 0
 	for _, w := range all {
 		if n > 0 && all[n-1].bucket == w.bucket {
-			all[n-1].units += w.units
-			all[n-1].over = all[n-1].over && w.over
+			last := &all[n-1]
+			last.repeated = last.repeated || last.region == w.region && quota.SameKey(last.generation, w.generation)
+			last.units, last.over, last.region, last.generation = last.units+w.units, last.over && w.over, w.region, w.generation
 			continue
 		}
 		all[n] = w
