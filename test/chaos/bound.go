@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/test/chaos/judge"
 	"github.com/regiond/regiond/test/chaos/traffic"

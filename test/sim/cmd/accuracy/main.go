@@ -3,6 +3,7 @@
 //	go run ./test/sim/cmd/accuracy            prints the figures that show most, in seconds
 //	go run ./test/sim/cmd/accuracy -docs docs measures the whole grid, in minutes, and writes
 //	                                          the tables of docs/accuracy.md and their figures
+//	go run ./test/sim/cmd/accuracy -few units   prints how much of strict limits with few or large units is used
 //	go run ./test/sim/cmd/accuracy -docs docs -render   writes the tables from the stored figures
 package main
 
@@ -20,10 +21,19 @@ import (
 func main() {
 	docs := flag.String("docs", "", "folder of documents to write to; none: print only")
 	render := flag.Bool("render", false, "measure nothing, write the tables from the stored figures")
+	few := flag.String("few", "", "measure strict limits of few or large units whose description contains this")
+	worlds := flag.Int("worlds", 20, "with -few: in how many worlds")
 	workers := flag.Int("workers", runtime.GOMAXPROCS(0), "cells to measure at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if *few != "" {
+		if err := accuracy.ReportFew(ctx, os.Stdout, *few, *worlds, *workers); err != nil {
+			fmt.Fprintln(os.Stderr, "accuracy:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(ctx, *docs, *render, *workers); err != nil {
 		fmt.Fprintln(os.Stderr, "accuracy:", err)
 		os.Exit(1)
