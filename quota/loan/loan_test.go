@@ -156,12 +156,12 @@ func TestPlan(t *testing.T) {
 	}
 	pa, pb := planner(), planner()
 	half := func() float64 { return 0.5 }
-	_, want := pb.Plan(b, clockB, 100, 120, true, half)
+	_, want := pb.Plan(b, clockB, 100, 120, 1, true, half)
 	if want == nil || want.Lack <= 0 || want.Urgent <= 0 {
 		t.Fatalf("who is denied wants %+v", want)
 	}
 	pa.Receive(clockA, *want)
-	ops, _ := pa.Plan(a, clockA, 0, 0, false, half)
+	ops, _ := pa.Plan(a, clockA, 0, 0, 0, false, half)
 	var lent int64
 	for _, o := range ops {
 		if o.Kind == loan.OpLend {
@@ -174,12 +174,12 @@ func TestPlan(t *testing.T) {
 		t.Fatalf("an idle region lends %d: %+v", lent, ops)
 	}
 	now := int64(clockA + 1_000_000)
-	_, want = pa.Plan(a, now, a.Ceiling(now), 100, true, half)
+	_, want = pa.Plan(a, now, a.Ceiling(now), 100, 1, true, half)
 	if want == nil || want.Urgent <= 0 {
 		t.Fatalf("the lender, who is denied now, wants %+v", want)
 	}
 	pb.Receive(clockB+1_000_000, *want)
-	ops, _ = pb.Plan(b, clockB+1_000_000, 100+lent-1, 50, false, half)
+	ops, _ = pb.Plan(b, clockB+1_000_000, 100+lent-1, 50, 1, false, half)
 	var back, unused int64
 	for _, o := range ops {
 		switch o.Kind {
@@ -212,7 +212,7 @@ func TestClosedWantsNothing(t *testing.T) {
 			if rapid.Bool().Draw(t, "a peer wants") {
 				p.Receive(now, loan.Want{From: "a", Epoch: 7, Time: now, Need: 90, Lack: 50, Urgent: 20, Rate: 0.001, Share: 100})
 			}
-			ops, want := p.Plan(b, now, used, asked, asked > 0, func() float64 { return 0.5 })
+			ops, want := p.Plan(b, now, used, asked, 1, asked > 0, func() float64 { return 0.5 })
 			for _, o := range ops {
 				switch o.Kind {
 				case loan.OpReturn:
@@ -235,7 +235,7 @@ func TestClosedWantsNothing(t *testing.T) {
 			now += p.Tick
 		}
 		now, used = clockB+terms.Keep(), share
-		if _, w := p.Plan(b, now, used, 30, true, func() float64 { return 0.5 }); w == nil || w.Lack == 0 {
+		if _, w := p.Plan(b, now, used, 30, 1, true, func() float64 { return 0.5 }); w == nil || w.Lack == 0 {
 			t.Fatalf("a region that is open again and denies wants %+v", w)
 		}
 	})
@@ -295,4 +295,33 @@ func TestKeep(t *testing.T) {
 			t.Fatalf("kept %d µs of %d", kept, least)
 		}
 	})
+}
+
+// Of two regions that each hold less than a cost that both are asked for, one leaves the other what that lacks, and
+// the other keeps what it has.
+func TestOneOfTwoHalvesYields(t *testing.T) {
+	now, half := int64(1_000_000_000), func() float64 { return 0.5 }
+	books, planners, wants := [2]*loan.Book{}, [2]*loan.Planner{}, [2]*loan.Want{}
+	terms := loan.TermsOf(10_000_000)
+	for i, name := range []string{"a", "b"} {
+		books[i] = &loan.Book{Region: name, Terms: terms, Bound: quota.Bound{Epoch: 1, Share: 20}}
+		planners[i] = &loan.Planner{Terms: terms, Bound: 40, Regions: 2, Trip: 50_000, Tick: 10_000}
+		_, wants[i] = planners[i].Plan(books[i], now, 0, 25, 25, true, half)
+		if wants[i] == nil || wants[i].Urgent < 5 {
+			t.Fatalf("%s wants %+v, not the 5 that it lacks of 25", name, wants[i])
+		}
+	}
+	lent := [2]int64{}
+	for i := range planners {
+		planners[i].Receive(now+1, *wants[1-i])
+		ops, _ := planners[i].Plan(books[i], now+1, 0, 0, 0, false, half)
+		for _, o := range ops {
+			if o.Kind == loan.OpLend {
+				lent[i] += o.Units
+			}
+		}
+	}
+	if most, least := max(lent[0], lent[1]), min(lent[0], lent[1]); most < 5 || least != 0 {
+		t.Errorf("the two lend each other %v; want one to lend 5 or more and the other nothing", lent)
+	}
 }

@@ -5,6 +5,9 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // Planner is the policy for one partition and limit in one region. Nothing of it is needed for the bound, and all of
@@ -29,6 +32,8 @@ type Planner struct {
 		starving bool
 		got      int64
 		denied   int64 // time of the last denial
+		cost     int64 // the largest of one request within a window or two, and since when it is
+		costly   int64
 		again    int64 // when returns were sent last
 		repeats  int   // how often they are still to be repeated
 	}
@@ -43,7 +48,10 @@ type granted struct {
 }
 
 // owed is what a lender is to get back as it comes free.
-type owed struct{ units, until int64 }
+type owed struct {
+	units, until int64
+	turn         bool // it is that one's turn: own units too
+}
 
 // passed is what was returned, which the receiver's want may not yet show.
 type passed struct {
@@ -71,6 +79,8 @@ const (
 	wantLeast  = 200_000 // µs between wants, where it is urgent and the window is long
 	wantMost   = 300_000 // µs, where it is not
 	resends    = 3       // of a grant that may be lost
+	fewUnits   = 10      // a share below that is kept by who is asked, in windows of few trips
+	shortTrips = 40      // what few are
 )
 
 func (p *Planner) gaps() (least, most int64) {
@@ -130,14 +140,15 @@ type plan struct {
 	rnd                func() float64
 
 	ops   []Op
+	cost  int64  // the largest of one request, at least 1
 	slack int64  // of the ceiling, unused
 	free  int64  // of the own share
 	held  []Loan // as they are after ops
 }
 
 // Plan is what to do now: operations for the region's store, and a want for all others, if it is time for one. b is
-// what the store holds, and is not changed. asked counts what was asked for since the last plan; denied says whether
-// any of it was denied. rnd draws from [0, 1).
+// what the store holds, and is not changed. asked counts what was asked for since the last plan; cost is the largest
+// of one request, and denied says whether any was denied. rnd draws from [0, 1).
 //
 // Two regions share 200 units per 10 s, 100 each, and a is idle (TestPlan):
 //
@@ -145,9 +156,12 @@ type plan struct {
 //	a receives it, nothing used                 lends b all 100
 //	a second later a is asked for 100, denied   want: urgent 251, its ceiling 0 of a share of 100
 //	b receives it, 1 of the 100 not in use      returns 1, and leaves the next 99 that come free unused: a recall
-func (p *Planner) Plan(b *Book, now, used, asked int64, denied bool, rnd func() float64) ([]Op, *Want) {
+func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd func() float64) ([]Op, *Want) {
 	p.begin()
 	p.fold(now, asked, p.Window, p.Trip)
+	if cost = min(cost, p.Bound); cost >= p.last.cost || now-p.last.costly > p.Window {
+		p.last.cost, p.last.costly = max(1, cost), now
+	}
 	if denied {
 		p.last.denied = now
 	}
@@ -161,18 +175,25 @@ func (p *Planner) Plan(b *Book, now, used, asked int64, denied bool, rnd func() 
 		From: b.Region, Epoch: b.Bound.Epoch, Time: now, Rate: p.fast, Share: b.Share, Ceil: ceiling, Slack: max(0, x.slack),
 		Need: x.need, Lack: max(0, x.target-ceiling), Held: x.held,
 	}
-	starving := (denied || asked > 0) && x.slack <= round(p.fast*float64(p.Trip)) && want.Lack > 0
+	if x.cost = p.last.cost; x.cost > 1 { // less than that is no use
+		x.reserve = (x.reserve + x.cost - 1) / x.cost * x.cost
+	}
+	if x.target > 0 && b.Share < fewUnits && p.Window < shortTrips*p.Trip { // a unit would be on its way for too long
+		x.reserve = max(x.reserve, b.Share)
+	}
+	starving := (denied || asked > 0) && (x.slack <= round(p.fast*float64(p.Trip)) || x.slack < x.cost) && want.Lack > 0
 	if starving {
 		// What is denied until the answer comes: the rate beyond that of what comes free, for two trips and a gap.
 		least, _ := p.gaps()
 		beyond := max(0, p.fast-float64(used)/float64(p.Window))
-		want.Urgent = min(want.Lack, 1+round(urgeTrips*beyond*float64(2*p.Trip+least)))
+		want.Urgent = min(want.Lack, max(1+round(urgeTrips*beyond*float64(2*p.Trip+least)), x.cost-max(0, x.slack)))
 	}
 	x.extend()
 	x.resend()
 	if len(wants) > 0 {
 		x.give()
 	}
+	x.yield()
 	x.recall()
 	x.home()
 	x.again()
@@ -331,20 +352,64 @@ func (x *plan) give() {
 	}
 }
 
+// yield leaves what this region cannot use, since all it has free is less than a cost that is asked for, to the first
+// in line; and one unit after another to a region whose share never is enough, once this one had its turn.
+func (x *plan) yield() {
+	var first *received
+	line := func(region string, used, time int64) (int64, uint64) {
+		return used, xxhash.Sum64String(strconv.FormatInt(time/x.Window, 10) + region)
+	}
+	before := func(a *received, used int64, hash uint64) bool {
+		u, h := line(a.From, max(0, a.Ceil-a.Slack), a.Time)
+		return u < used || u == used && h < hash
+	}
+	used, hash := line(x.b.Region, x.used, x.now)
+	if x.cost == 1 || x.slack >= x.cost { // what it has it uses
+		used, hash = max(1, x.used), 0
+	}
+	for _, a := range x.wants {
+		if a.Urgent > x.flying(a) && before(a, used, hash) {
+			first = a
+			used, hash = line(a.From, max(0, a.Ceil-a.Slack), a.Time)
+		}
+	}
+	if first == nil {
+		return
+	}
+	n := first.Urgent - x.flying(first)
+	if x.slack > 0 && x.slack < x.cost {
+		x.pass(first, min(n, x.slack))
+	} else if first.Ceil == first.Slack && first.Share < first.Slack+first.Urgent && x.used > 0 {
+		_, most := x.gaps()
+		x.owed[first.From] = owed{min(n, x.ceiling), x.now + 2*most, true}
+	}
+}
+
 // recall returns to lenders that are short of their own share, and leaves unused what cannot be returned yet: for as
 // long as the want holds, or as two units take to come free.
 func (x *plan) recall() {
 	for _, a := range x.wants {
 		short := a.Share - a.Ceil
+		if a.Share/x.cost == a.Ceil/x.cost { // it could not admit more with it
+			continue
+		}
 		n := max(min(a.Urgent, short), min(a.Need, a.Share)-a.Ceil) - x.flying(a)
 		if n > 0 && a.Urgent > 0 && short >= max(1, a.Share/10) {
-			x.owed[a.From] = owed{n, max(x.now+2*x.Tick, a.at+2*x.Window/x.Bound)}
+			x.owed[a.From] = owed{n, max(x.now+2*x.Tick, a.at+2*x.Window/x.Bound), false}
 		}
 	}
-	var debt int64
+	var debt, turn int64
 	for _, to := range slices.Sorted(maps.Keys(x.owed)) {
 		o := x.owed[to]
-		if o.units -= x.giveBack(to, o.units); o.units <= 0 || o.until <= x.now {
+		if a := x.Planner.wants[to]; o.turn && a != nil {
+			had := x.slack
+			x.pass(a, o.units)
+			o.units -= had - x.slack
+			turn += max(0, o.units)
+		} else {
+			o.units -= x.giveBack(to, o.units)
+		}
+		if o.units <= 0 || o.until <= x.now {
 			delete(x.owed, to)
 			continue
 		}
@@ -355,7 +420,7 @@ func (x *plan) recall() {
 			}
 		}
 	}
-	if debt = min(debt, x.ceiling-x.b.Share); debt > 0 {
+	if debt = max(turn, min(debt, x.ceiling-x.b.Share)); debt > 0 {
 		_, most := x.gaps()
 		x.ops = append(x.ops, Op{Kind: OpRecall, Units: debt, Until: x.now + 2*most})
 	} else if x.b.Recall > 0 {

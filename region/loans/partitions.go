@@ -15,6 +15,7 @@ type active struct {
 	key     quota.CounterKey
 	asked   int64 // units since they were taken last
 	charged int64
+	cost    int64 // the largest of one request
 	denied  bool
 	woken   bool // it is in partitions.woken, or tended
 }
@@ -45,7 +46,7 @@ func (p *partitions) add(id uint64, key *quota.CounterKey, a *loan.Ask, nowUS in
 	e.Ends = nowUS + keptFor
 	v := &e.Value
 	v.asked += a.Units
-	v.denied = v.denied || a.Denied
+	v.cost, v.denied = max(v.cost, a.Units), v.denied || a.Denied
 	if a.Charged {
 		v.charged += a.Units
 	}
@@ -67,7 +68,7 @@ func (p *partitions) take(id uint64, nowUS int64, rest bool) (v active, ok bool)
 		return active{}, false
 	}
 	v = e.Value
-	e.Value.asked, e.Value.charged, e.Value.denied, e.Value.woken = 0, 0, false, !rest
+	e.Value.asked, e.Value.charged, e.Value.cost, e.Value.denied, e.Value.woken = 0, 0, 0, false, !rest
 	return v, true
 }
 
@@ -88,6 +89,7 @@ type tended struct {
 	sibling time.Duration // when another process of ours wanted last
 	named   time.Duration // when a want named the partition last
 	asked   int64         // since the last plan
+	cost    int64         // the largest of one request of them
 	denied  bool
 	mine    float64 // what this process charged, fading over a window
 	folded  time.Duration
@@ -118,7 +120,7 @@ func (p *tended) rests() time.Duration {
 // take adds what was asked for here.
 func (p *tended) take(v active, now time.Duration) {
 	p.asked += v.asked
-	p.denied = p.denied || v.denied
+	p.cost, p.denied = max(p.cost, v.cost), p.denied || v.denied
 	p.mine += float64(v.charged)
 	if v.asked > 0 {
 		p.useful = now

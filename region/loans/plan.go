@@ -61,8 +61,8 @@ func (t *Tender) plan(p *tended, b *Bound, v *store.Verdict, now time.Duration, 
 	p.wants = nil
 	used := v.Loans.Used
 	asked := int64(float64(p.asked) * p.others(b.Limit.Window, used, now))
-	ops, want := p.plan.Plan(&p.book, v.StoreUS, used, asked, p.denied, t.o.Random)
-	p.asked, p.denied = 0, false
+	ops, want := p.plan.Plan(&p.book, v.StoreUS, used, asked, p.cost, p.denied, t.o.Random)
+	p.asked, p.cost, p.denied = 0, 0, false
 	x := &planned{p: p, b: b, now: v.StoreUS}
 	for _, o := range ops {
 		switch o.Kind {

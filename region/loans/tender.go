@@ -354,7 +354,7 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 		tick := p.configure(&b, trip)
 		p.due = now + tick
 		if !t.ours(p.id) && now-p.sibling < coverAfter && len(p.inbox) == 0 {
-			p.asked, p.denied = 0, false // the one whose turn it is does that
+			p.asked, p.cost, p.denied = 0, 0, false // the one whose turn it is does that
 			if now-p.useful > p.rests() {
 				t.rest(p, now)
 			}
