@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -255,8 +256,12 @@ func (t *TLS) validate(ps *problems, at string) {
 const keylessBound = "needs gossip with key_file in all regions: " +
 	"what regions lend each other is not authentic without a shared key; `openssl rand -base64 32` makes one"
 
+// longestInMemory is the longest window of a limit with max_overshoot where usage is kept in memory.
+const longestInMemory = time.Hour
+
 func (t *Topology) validatePolicies(ps *problems) {
 	ps.when(len(t.Policies) == 0, "/policies", "a topology has at least one policy")
+	memory := slices.ContainsFunc(t.Regions, func(g Region) bool { return g.Redis.Embedded })
 	keyless := len(t.Regions) > 1 && slices.ContainsFunc(t.Regions, func(g Region) bool { return !g.keyed() })
 	unique(ps, "policy", "/policies", "/name", t.Policies, func(p *quota.Policy) string { return p.Name })
 	for i := range t.Policies {
@@ -265,7 +270,10 @@ func (t *Topology) validatePolicies(ps *problems) {
 			ps.add(at+m.Pointer, "%s", m.Detail)
 		}
 		for j := range p.Limits {
-			ps.when(keyless && p.Limits[j].MaxOvershoot != 0, item(at+"/limits", j)+"/max_overshoot", keylessBound)
+			l, bound := &p.Limits[j], item(at+"/limits", j)+"/max_overshoot"
+			ps.when(keyless && l.MaxOvershoot != 0, bound, keylessBound)
+			ps.when(memory && l.MaxOvershoot != 0 && l.Window > longestInMemory, bound, "needs redis in all regions for a window above %s: "+
+				"with usage in memory each start counts the region's own share as used for a window and more", quota.WindowText(longestInMemory))
 		}
 		ps.when(p.EnforcePercent >= 0 && p.Enforcement == quota.Observe, at+"/enforce_share", "needs enforcement: enforce")
 	}

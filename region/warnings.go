@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 )
 
 // When a warning is due.
@@ -21,6 +22,8 @@ const (
 	// shortBound is the window below which loans between regions, 120 ms apart each way, come
 	// too late for a limit with max_overshoot: ten round trips.
 	shortBound = 10 * 2 * 120 * time.Millisecond
+	// longBound is the window from which on the loss of a region's share is felt for hours.
+	longBound = time.Hour
 )
 
 // Warnings returns what is allowed and probably not meant, with pointers as in
@@ -121,6 +124,8 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 			"can be used while the load is steady, 81 %% when it moves between regions, 44 %% of a burst in one region; use %v or more",
 			l.Window, shortBound)
 	}
+	ps.when(bounded && l.Window > longBound, at+"/max_overshoot", "a region that loses its Redis's data counts its own share as used for %s, and admits meanwhile "+
+		"only what the other regions lend it: use persistence and a replica", quota.WindowText(time.Duration(loan.TermsOf(l.WindowUS()).Keep()*1000).Round(time.Minute)))
 	var without []string
 	var total int64
 	for i := range t.Regions {

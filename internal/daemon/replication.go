@@ -64,6 +64,7 @@ type replication struct {
 	worst    *ledger.Overshoot
 	beyond   *ledger.Excess
 	changes  *viewChanges
+	shutting *boundWatch
 }
 
 // newReplication makes the parts in the order of their dependencies and opens no connection. bind
@@ -98,6 +99,7 @@ func newReplication(d *Daemon, store loans.Store, stateOf state.Options) (*repli
 		Recorder: d.recorder, Self: r.self, Live: r.received, Alone: r.topAlone, Send: r.mesh.SendTop, Regions: r.regions,
 	})
 	r.watchView(i)
+	r.shutting = newBoundWatch(r, i)
 	return r, i.Err()
 }
 
@@ -330,7 +332,7 @@ func (c *config) partitionKey() wire.Key { return wire.NewKey(c.keys.Partitions,
 // loanStore is what the loans of our region's store go by.
 func (r *replication) loanStore() loan.Store {
 	s := r.state.Store()
-	if r.d.redis == nil { // what is in memory was lost when the process before ended
+	if r.d.redis == nil && r.d.options.DemoState == nil { // what is in memory was lost when the process before ended; a demo had none
 		s.Lost = r.beganUS
 	}
 	return s
@@ -437,7 +439,7 @@ func (r *replication) components() []component {
 	if r.recovery != nil {
 		all = append(all, r.recovery.Run)
 	}
-	all = append(all, r.resets.Run, r.top.Run, r.tender.Run, r.manager.Run, r.mesh.Run, r.state.Run)
+	all = append(all, r.resets.Run, r.top.Run, r.tender.Run, r.manager.Run, r.mesh.Run, r.state.Run, r.shutting.run)
 	if r.gossip != nil {
 		all = append(all, r.gossip.Run)
 	}

@@ -156,9 +156,10 @@ func (n *replication) report(v *status.Report) {
 	}
 	if s := n.state.Snapshot(); s.Read {
 		v.Topology = &status.Topology{
-			Revision: s.Topology.Revision, Agreed: s.Bounds == nil, Refused: s.Refused, Former: s.Topology.Unaged(n.d.timeUS()),
+			Revision: s.Topology.Revision, Agreed: n.ceilings.Agreed(), HeldMS: n.ceilings.Held().Milliseconds(), Refused: s.Refused, Former: s.Topology.Unaged(n.d.timeUS()),
 		}
 	}
+	v.Bounds = n.shut()
 	seen := n.ceilings.View()
 	mode, reason := seen.Mode(quota.FailShare)
 	v.Mode = status.Mode{Mode: mode.String(), Reason: reason.String(), About: seen.About()}

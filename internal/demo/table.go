@@ -58,6 +58,12 @@ func Table(s *PageState) string {
 		if r.Reason != "" {
 			seen += ": " + r.Reason
 		}
+		if r.Bound != nil && (r.Bound.ClosedMS != 0 || r.Bound.BurntMS > 0) {
+			seen += "; strict share " + r.Bound.Binds
+			if left := max(r.Bound.ClosedMS, r.Bound.BurntMS); left > 0 {
+				seen += fmt.Sprintf(" for %d s", (left+999)/1000)
+			}
+		}
 		fmt.Fprintf(&b, "%-9s %-11s %6d %8d  %s\n", r.Region, r.Mode, r.Used, r.Ceiling, seen)
 	}
 	fmt.Fprintf(&b, "Together %d of %d units in %v for tenant %s, %d at most so far;\n",

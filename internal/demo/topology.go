@@ -42,8 +42,7 @@ const (
 	// BusyUnits are a little less than the traffic of the demo asks for: the
 	// limit has something to do, and a cut is felt where most of the traffic is.
 	BusyUnits = 100
-	// BusyWindow is so short that a strict limit, closed while its memory may have forgotten
-	// something, opens soon.
+	// BusyWindow is so short that one sees units come free.
 	BusyWindow = 10 * time.Second
 	// Window is that of all other global limits here.
 	Window = time.Minute

@@ -27,6 +27,20 @@ func (v *Report) Print(w io.Writer, now time.Time) {
 	fmt.Fprintf(w, "mode %s%s\n", v.Mode.Mode, whyMode(&v.Mode))
 	if t := v.Topology; t != nil {
 		fmt.Fprintf(w, "topology revision %d, %s\n", t.Revision, t.text())
+		switch {
+		case t.HeldMS > 0 && t.Agreed:
+			fmt.Fprintf(w, "limits with max_overshoot keep to the smaller shares of before for another %s\n", span(t.HeldMS))
+		case t.HeldMS > 0:
+			fmt.Fprintf(w, "limits with max_overshoot keep to them until all regions have had the same for %s\n", span(t.HeldMS))
+		}
+	}
+	for i := range v.Bounds {
+		b := &v.Bounds[i]
+		left := ""
+		if b.Until != nil {
+			left = fmt.Sprintf(" (%s left)", span(b.LeftMS))
+		}
+		fmt.Fprintf(w, "%s: %s%s\n", b.Reason, b.Text, left)
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -57,7 +57,12 @@ func broken() *status.Report {
 	v, at := healthy(), reportTime()
 	v.Mode = status.Mode{Mode: "partitioned", Reason: "peer_silent", About: []string{"us-east", "ap-south"}}
 	v.Store.Available = false
-	v.Topology.Agreed, v.Topology.Former = false, []string{"sa-east"}
+	v.Topology.Agreed, v.Topology.HeldMS, v.Topology.Former = false, 91_000, []string{"sa-east"}
+	until := at.Add(90 * time.Second)
+	v.Bounds = []status.Bound{{
+		Policy: "standard", Name: "login", Reason: quota.ReasonBoundBurnt, Until: &until, LeftMS: 90_000,
+		Text: "This region lost its data at 11:58:04 UTC. Until 12:01:30 UTC limit standard.login admits only what other regions lend.",
+	}}
 	lost := at.Add(-time.Minute)
 	v.Store.Lost = &lost
 	us, ap := &v.Regions[1], &v.Regions[2]
@@ -94,6 +99,10 @@ func TestPrint(t *testing.T) {
 	young.NATS, young.Gossip = &status.NATS{LastError: "no servers available"}, nil
 	young.Mode, young.Regions = status.Mode{Mode: "joining", Reason: "joining"}, broken().Regions[2:]
 	show("not connected yet", young)
+	late := healthy()
+	late.Topology.HeldMS = 45_000
+	late.Bounds = []status.Bound{{Reason: quota.ReasonBoundClosed, Text: "Limit standard.login admits nothing until it is known whether this region's Redis has lost data."}}
+	show("shares grow late, and a bound is closed", late)
 	alone := healthy()
 	alone.Regions = alone.Regions[:1]
 	alone.NATS, alone.Gossip, alone.Totals, alone.Worst = nil, nil, nil, nil

@@ -5,6 +5,7 @@ package status
 import (
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/members"
 )
 
@@ -18,6 +19,7 @@ type Report struct {
 	Mode       Mode               `json:"mode"`
 	Store      Store              `json:"store"`
 	Clock      Clock              `json:"clock"`
+	Bounds     []Bound            `json:"bounds,omitempty"` // those of which nothing of the region's own share is left
 	Topology   *Topology          `json:"topology,omitempty"`
 	Regions    []Region           `json:"regions"`
 	NATS       *NATS              `json:"nats,omitempty"`
@@ -34,6 +36,16 @@ type Mode struct {
 	About  []string `json:"about,omitempty"` // the regions that the reason is about
 }
 
+// Bound is a limit with max_overshoot of which nothing of the region's own share is left, whatever was used.
+type Bound struct {
+	Policy string       `json:"policy"`
+	Name   string       `json:"limit"`
+	Reason quota.Reason `json:"reason"`          // bound_closed or bound_burnt
+	Until  *time.Time   `json:"until,omitempty"` // by the store's clock; absent while that is not known
+	LeftMS int64        `json:"left_ms"`         // until then
+	Text   string       `json:"text"`            // why, and until when
+}
+
 // Store is where usage is kept.
 type Store struct {
 	Kind      string `json:"kind"` // redis or memory
@@ -48,7 +60,9 @@ type Store struct {
 type Topology struct {
 	Revision int64 `json:"revision"`
 	// Agreed: every process of every region has it. Until then the smallest shares apply.
-	Agreed  bool     `json:"agreed"`
+	Agreed bool `json:"agreed"`
+	// HeldMS is for how long after that limits with max_overshoot keep to them: what was lent and used under others may count.
+	HeldMS  int64    `json:"held_ms,omitempty"`
 	Refused string   `json:"refused,omitempty"` // why this process goes by another
 	Former  []string `json:"former,omitempty"`  // regions that were removed, and whose usage still counts
 }

@@ -14,7 +14,6 @@ import (
 // sums are what this process knows of the loans of a limit, over the partitions that it tends.
 type sums struct {
 	Lent, Borrowed int64
-	Closed         time.Duration // until the limit opens again
 }
 
 // metrics are the tender's instruments; docs/observe.md describes them.
@@ -50,8 +49,6 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 		func(s sums) float64 { return float64(s.Lent) })
 	gauge("regiond.loans.borrowed_units", "{unit}", "Units of a bounded limit that this region has borrowed from others, over the partitions that this process tends.",
 		func(s sums) float64 { return float64(s.Borrowed) })
-	gauge("regiond.bound.closed", "s", "How long a bounded limit admits nothing yet, because its region's store has lost data; 0: it is open.",
-		func(s sums) float64 { return s.Closed.Seconds() })
 	return x, i.Err()
 }
 
@@ -79,7 +76,6 @@ func (t *Tender) observe(now time.Duration) {
 		s := all[name]
 		s.Lent += left(p.book.Lent)
 		s.Borrowed += left(p.book.Held)
-		s.Closed = max(s.Closed, time.Duration(p.book.BurntUntilUS-p.at)*time.Microsecond)
 		all[name] = s
 	}
 	t.metrics.mu.Lock()

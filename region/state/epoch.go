@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/regiond/regiond/clock"
@@ -26,6 +27,7 @@ type epoch struct {
 	confirmed bool          // a process that has it was alive before us, or we made it
 	since     time.Duration // the first turn; 0: there was none
 	renew     renewal
+	cause     atomic.Int32 // a Cause; read without State.mu
 }
 
 // mostSeen is the largest epoch that is taken from a peer: many are left above it.
@@ -40,6 +42,18 @@ const (
 	reopen          // an operator ends what a loss costs
 	lost            // data were lost, or the clock stepped forward: what was counted has aged early
 )
+
+// Cause is why data that were counted count no more.
+type Cause int32
+
+const (
+	Unknown Cause = iota // this process did not notice it itself
+	Lost                 // the store lost data, or was rolled back
+	Stepped              // its clock stepped forward
+)
+
+// Cause is that of the last loss in Store.
+func (s *State) Cause() Cause { return Cause(s.epoch.cause.Load()) }
 
 // due is the renewal after a loss of data, and a step of a clock.
 func due(loss bool, step time.Duration) renewal {
@@ -105,6 +119,7 @@ func (s *State) Seen(number uint32) {
 func (e *epoch) args(missing int64, seen uint32) (known, top, renew string) {
 	if missing > e.excused() {
 		e.renew = lost
+		e.cause.Store(int32(Lost))
 	}
 	if e.store.Epoch != 0 {
 		known = strconv.FormatUint(uint64(e.store.Epoch), 10)
@@ -120,7 +135,7 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store)
 	if _, err := fmt.Sscanf(r.epoch, "%d %d", &now.Epoch, &now.Lost); err != nil || now.Epoch == 0 {
 		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, r.epoch)
 	}
-	first := e.since == 0
+	first, noticed := e.since == 0, e.renew
 	if e.renew == reopen { // that is for the loss known, so it is not tried again
 		e.renew = keep
 	}
@@ -136,6 +151,14 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store)
 	// By another process, or the script, since the turn before. Another server may have taken over, so TIME then is no measure.
 	noted := now.Lost != e.store.Lost && now.Lost <= r.us && now.Lost > r.us-passed.Microseconds()
 	back := now.Epoch < e.top
+	switch {
+	case r.lost || back:
+		e.cause.Store(int32(Lost))
+	case r.step > clock.Unseen:
+		e.cause.Store(int32(Stepped))
+	case now.Lost != e.store.Lost && noticed != lost:
+		e.cause.Store(int32(Unknown))
+	}
 	e.store, e.top = now, max(e.top, now.Epoch)
 	switch e.renew = max(e.renew, due(r.lost && !noted || back, r.step)); {
 	case e.renew != keep || e.confirmed:

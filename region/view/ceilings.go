@@ -181,6 +181,22 @@ type snapshot struct {
 // held reports whether shares that were in force may still matter for a bounded limit.
 func (c *Ceilings) held() bool { return c.snapshot.Load().hold.floor != nil }
 
+// Agreed reports whether no other shares than ours are in force anywhere, as far as is known.
+func (c *Ceilings) Agreed() bool { return c.snapshot.Load().allocation.floor == nil }
+
+// Held is for how long bounded limits still keep to smaller shares that were in force, from now on or, while they are in force, from when
+// they no longer are.
+func (c *Ceilings) Held() time.Duration {
+	h, longest := c.snapshot.Load().hold, c.limits.Load().longest
+	switch {
+	case h.floor == nil || longest == nil:
+		return 0
+	case h.drift:
+		return keep(longest)
+	}
+	return max(0, keep(longest)-(c.o.Now()-h.until))
+}
+
 // Bound is this region's part in the bound of a limit that is in force, and the limit;
 // false: there is no such limit, or it has no bound. Regions is how many there are.
 func (c *Ceilings) Bound(policy, name string) (b quota.Bound, l *quota.Limit, regions int, ok bool) {

@@ -49,6 +49,9 @@ function span(ms) {
   return ms + " ms";
 }
 
+// countdown is what is left of a time, in milliseconds; nothing where that is not known.
+const countdown = (ms) => (ms > 0 ? ", " + (ms < 120000 ? Math.ceil(ms / 1000) + " s" : Math.ceil(ms / 60000) + " min") + " left" : "");
+
 const modes = {
   global: ["good", "sees all others"],
   partitioned: ["warn", "on its own share"],
@@ -203,6 +206,9 @@ function buildSite(region) {
 // why is one sentence about what a region does now.
 function why(site, demo) {
   if (site.cut) return "Cut off. It still answers at once, but gives out only its own share of the limit.";
+  const b = site.bound;
+  if (b && b.binds === "closed") return "Its strict limit admits nothing yet.";
+  if (b && b.binds === "burnt") return "Its strict limit lost its data, so its own share counts as used for another " + Math.ceil(b.burnt_ms / 1000) + " s. Until then it admits only what the others lend.";
   if (site.mode === "global") return "Knows what the others use, and subtracts it.";
   if (site.mode === "joining") return "Catches up with what the others have used meanwhile.";
   if (demo.cut.length > 0) return "Receives nothing from " + demo.cut.join(" and ") + ", so it leaves that share unused.";
@@ -217,9 +223,7 @@ function drawDemo(demo) {
   const names = demo.regions.map((r) => r.region);
   const estimated = $("meter-estimated") || meter("meter-estimated", "Estimated", "The default: each region subtracts what it knows of the others. It may go a little over while messages travel, and after a cut.");
   const strict = $("meter-strict") || meter("meter-strict", "Strict", "");
-  const closed = demo.regions.some((r) => r.bound && r.bound.binds === "closed");
-  set(strict.querySelector("p.quiet"), "max_overshoot: 0%. Never over, whatever fails: each region spends its own share, and borrows what others do not need." +
-    (closed ? " A region that has just started admits nothing for one window: it cannot know what it admitted before." : ""));
+  set(strict.querySelector("p.quiet"), "max_overshoot: 0%. Never over, whatever fails: each region spends its own share, and borrows what others do not need.");
   drawMeter(estimated, demo.regions.map((r) => r.used), names, demo.units, demo.most.estimated);
   drawMeter(strict, demo.regions.map((r) => r.strict), names, demo.units, demo.most.strict);
   const slider = $("demand");
@@ -234,13 +238,13 @@ function drawDemo(demo) {
     box.dataset.cut = site.cut ? "yes" : "no";
     box.dataset.mode = site.mode;
     const mode = box.querySelector(".mode");
-    mode.dataset.tone = site.cut ? "bad" : (modes[site.mode] || [""])[0];
-    set(mode, site.cut && site.mode === "global" ? "cut off" : site.mode);
+    const b = site.bound, shut = b && (b.binds === "closed" || b.binds === "burnt");
+    mode.dataset.tone = site.cut ? "bad" : shut ? "warn" : (modes[site.mode] || [""])[0];
+    set(mode, site.cut && site.mode === "global" ? "cut off" : shut && site.mode === "global" ? "share " + b.binds + countdown(b.burnt_ms || b.closed_ms) : site.mode);
     set(box.querySelector(".why"), why(site, demo));
     set(box.querySelector(".rate"), site.allowed + " and " + site.denied);
     set(box.querySelector(".estimated"), site.used + ", " + site.ceiling);
-    const b = site.bound;
-    set(box.querySelector(".strict"), b ? site.strict + ", " + (b.binds === "closed" ? 0 : b.share - b.lent + b.borrowed - b.recalled) : String(site.strict));
+    set(box.querySelector(".strict"), b ? site.strict + ", " + (b.binds === "closed" ? 0 : b.binds === "burnt" ? b.borrowed - b.recalled : b.share - b.lent + b.borrowed - b.recalled) : String(site.strict));
     set(box.querySelector(".loans"), b ? b.lent + ", " + b.borrowed : "–");
     box.querySelector(".cut").disabled = site.cut;
     box.querySelector(".heal").disabled = !site.cut;
@@ -439,16 +443,20 @@ function drawRegions(report) {
   const mode = report.mode.mode;
   const about = report.mode.about || [];
   let text = report.region + " is in mode " + mode + ": ";
-  if (mode === "global") text += "it sees every region, and global limits hold for all of them together.";
+  const shut = report.bounds || [];
+  if (mode === "global") text += "it sees every region" + (shut.length ? "." : ", and global limits hold for all of them together.");
   else text += inWords(report.mode.reason || "") + (about.length ? " (" + about.join(", ") + ")" : "") + ". It uses only the shares of the regions that it sees.";
   if (!report.store.available) text += " Its Redis is away: fail modes answer.";
   set($("mode-text"), text);
+  $("bounds-text").hidden = shut.length === 0;
+  set($("bounds-text"), shut.map((b) => b.text + countdown(b.left_ms).replace(/, (.*)/, " ($1)")).join(" "));
   rows($("regions"), report.regions, (r) => r.name, (r) => {
     const missing = Math.max(0, ...(r.processes || []).map((p) => p.missing_ms));
-    const state = r.self ? "this region" : r.state;
+    const burnt = r.self && shut.length > 0;
+    const state = burnt ? "its share is " + (shut.some((b) => b.reason === "bound_closed") ? "closed" : "burnt") : r.self ? "this region" : r.state;
     return [
       { text: r.name },
-      { mark: state, node: () => pill(r.self || r.counted ? "global" : r.state === "silent" || r.state === "dead" ? "local" : "joining", state) },
+      { mark: state, node: () => pill(burnt ? "joining" : r.self || r.counted ? "global" : r.state === "silent" || r.state === "dead" ? "local" : "joining", state) },
       { text: r.self ? "–" : r.counted ? "yes" : "no", label: "counted on" },
       { text: r.self ? "–" : age(r.heard_ms), className: "n", label: "last message" },
       { text: r.self ? "–" : missing > 0 ? "missing for " + number(missing / 1000) + " s" : "complete", className: "n", label: "usage" },
