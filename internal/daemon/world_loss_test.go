@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/state"
 )
 
@@ -317,4 +318,41 @@ func (p *node) awaitReady() *node {
 		return ok
 	})
 	return p
+}
+
+// After a loss of data, answers, GET /v1/regions, the log and metrics say that the region's own share counts as used, why, and
+// until when; and then that it is there again.
+func TestWorldSaysThatAShareIsBurnt(t *testing.T) {
+	t.Parallel()
+	onRedises(t, worldOf(wholeLimit, 4*time.Second, ", max_overshoot: 0%"), func(w *world) {
+		w.startAll()
+		time.Sleep(10 * time.Second)
+		eu := w.regions[0].one()
+		if d := eu.ask(10); !d.Allowed || d.Reason != quota.ReasonNone || len(eu.seen().Bounds) > 0 {
+			t.Fatalf("before the loss: %+v, %+v", d, eu.seen().Bounds)
+		}
+		eu.home.redis.FlushAll()
+		w.await("its share is burnt", 3*time.Second, func() bool {
+			b := eu.seen().Bounds
+			return len(b) == 1 && b[0].Reason == quota.ReasonBoundBurnt
+		})
+		b := eu.seen().Bounds[0]
+		if ok, _ := regexp.MatchString(`^This region lost its data at \d\d:\d\d:\d\d UTC. Until \d\d:\d\d:\d\d UTC limit \S+ admits only what other regions lend.$`, b.Text); !ok {
+			t.Errorf("it says %q", b.Text)
+		}
+		if d := eu.ask(10); d.Reason != quota.ReasonBoundBurnt || !d.Allowed && d.RetryAfter() != time.Second {
+			t.Errorf("answered %+v", d)
+		}
+		time.Sleep(2 * time.Second)
+		if !strings.Contains(eu.log.String(), b.Text) {
+			t.Errorf("the log lacks %q", b.Text)
+		}
+		time.Sleep(time.Duration(b.LeftMS) * time.Millisecond)
+		if d := eu.ask(10); !d.Allowed || d.Reason != quota.ReasonNone || len(eu.seen().Bounds) > 0 {
+			t.Errorf("when it is over: %+v, %+v", d, eu.seen().Bounds)
+		}
+		if !strings.Contains(eu.log.String(), "the region's own share is there again") {
+			t.Error("the log does not say that the share is there again")
+		}
+	})
 }

@@ -55,6 +55,19 @@ const (
 // Cause is that of the last loss in Store.
 func (s *State) Cause() Cause { return Cause(s.epoch.cause.Load()) }
 
+// blame notes the cause of a loss that due finds in the same, and reports whether there is one.
+func (e *epoch) blame(loss bool, step time.Duration) bool {
+	switch {
+	case loss:
+		e.cause.Store(int32(Lost))
+	case step > clock.Unseen:
+		e.cause.Store(int32(Stepped))
+	default:
+		return false
+	}
+	return true
+}
+
 // due is the renewal after a loss of data, and a step of a clock.
 func due(loss bool, step time.Duration) renewal {
 	switch {
@@ -151,12 +164,7 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store)
 	// By another process, or the script, since the turn before. Another server may have taken over, so TIME then is no measure.
 	noted := now.Lost != e.store.Lost && now.Lost <= r.us && now.Lost > r.us-passed.Microseconds()
 	back := now.Epoch < e.top
-	switch {
-	case r.lost || back:
-		e.cause.Store(int32(Lost))
-	case r.step > clock.Unseen:
-		e.cause.Store(int32(Stepped))
-	case now.Lost != e.store.Lost && noticed != lost:
+	if !e.blame(r.lost || back, r.step) && now.Lost != e.store.Lost && noticed != lost {
 		e.cause.Store(int32(Unknown))
 	}
 	e.store, e.top = now, max(e.top, now.Epoch)

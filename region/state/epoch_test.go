@@ -180,6 +180,16 @@ func TestEpoch(t *testing.T) {
 			if (after.Epoch != before.Epoch) != row.renewed || after.Epoch == 0 || (after.Lost != 0) != row.lost {
 				t.Errorf("%s: the epoch was %v and is %v", row.name, before, after)
 			}
+			cause := state.Unknown
+			switch {
+			case row.lost && strings.Contains(row.name, "clock steps"):
+				cause = state.Stepped
+			case row.lost:
+				cause = state.Lost
+			}
+			if got := one.Cause(); got != cause {
+				t.Errorf("%s: the cause is %d, want %d", row.name, got, cause)
+			}
 			if two.Store() != after {
 				t.Errorf("%s: a sibling has %v, not %v", row.name, two.Store(), after)
 			}

@@ -141,6 +141,7 @@ func (s *State) watchPrimaries(ctx context.Context) {
 				if r.took {
 					s.epoch.renew = max(s.epoch.renew, another)
 				}
+				s.epoch.blame(r.lost, r.step)
 			}
 		})
 	}
