@@ -10,13 +10,8 @@ import (
 	"github.com/regiond/regiond/internal/base/instruments"
 )
 
-const (
-	// Unseen is by how much a clock may step and nothing follows: loan.Terms.Slack makes up for it.
-	Unseen = 50 * time.Millisecond
-	// shownFor is how long an answer shows how far the clock has come. A loan held then is over after it, so a clock that
-	// is slowed by more than MaxDriftPPM closes bounds no longer than that.
-	shownFor = 30 * time.Second
-)
+// Unseen is by how much a clock may step and nothing follows: loan.Terms.Slack makes up for it.
+const Unseen = 50 * time.Millisecond
 
 // Options are what a Clock and PeerOffsets need; all of them have defaults.
 type Options struct {
@@ -49,18 +44,16 @@ type Reading struct {
 	Valid bool
 }
 
-// Clock is what this process knows of the clock of one server. Who asks that server for TIME calls Observe or Saw, and
-// all that need its time read it here. Safe for concurrent use; nothing waits.
+// Clock is what this process knows of the clock of one server. Who asks that server for TIME calls Observe, and all that
+// need its time read it here. Safe for concurrent use; nothing waits.
 type Clock struct {
 	now   func() time.Duration
 	log   *slog.Logger
 	steps *instruments.Counter
 
-	mu            sync.Mutex // guards what follows
-	estimator     Estimator
-	epoch, former uint32 // of the server's data: see Least
-	shownUS       int64  // the newest TIME that an answer under epoch has shown, 0 for none
-	shownAt       time.Duration
+	mu        sync.Mutex // guards what follows
+	estimator Estimator
+	epoch     uint32 // see Watch
 }
 
 // New returns a Clock without a sample.
@@ -83,9 +76,11 @@ func (c *Clock) Observe(sent time.Duration, us int64) (step time.Duration, err e
 	if step, err = c.estimator.Observe(Sample{Sent: sent, Received: received, ServerUS: us}); err != nil {
 		return 0, err
 	}
-	c.saw(us, received)
 	after, _ := c.estimator.At(received)
 	if step != 0 {
+		if step.Abs() > Unseen {
+			c.epoch = 0
+		}
 		c.steps.Add(1)
 		c.log.Warn("redis clock stepped", slog.Duration("step", step), slog.Duration("uncertainty", after.Uncertainty))
 	}
@@ -103,6 +98,10 @@ func (c *Clock) Observe(sent time.Duration, us int64) (step time.Duration, err e
 func (c *Clock) Reading() Reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.reading()
+}
+
+func (c *Clock) reading() Reading {
 	now := c.now()
 	e, known := c.estimator.At(now)
 	if !known {
@@ -111,45 +110,24 @@ func (c *Clock) Reading() Reading {
 	return Reading{NowUS: (now + e.Offset).Microseconds(), Uncertainty: e.Uncertainty, Drift: e.Drift, Age: e.Age, Valid: true}
 }
 
-// Least is the TIME that must have come, by what the server has shown while its data had this epoch; less Unseen, and 0
-// where that is not known. Under a clock that was set back a bound is closed until then, or until another epoch begins:
-// loans held would be used for too long. Of two epochs the one that is asked for first is the former, which the server
-// goes by no more.
-func (c *Clock) Least(epoch uint32) int64 {
+// Watch says that data of this epoch are in force from now on; 0 for none. The next step of the clock ends that.
+func (c *Clock) Watch(epoch uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if epoch == 0 || epoch == c.former {
-		return 0
-	}
-	if epoch != c.epoch {
-		c.epoch, c.former, c.shownUS = epoch, c.epoch, 0
-	}
-	now := c.now()
-	if c.shownUS == 0 || now-c.shownAt > shownFor {
-		return 0
-	}
-	return c.least(now) - Unseen.Microseconds()
+	c.epoch = epoch
 }
 
-// Saw takes in the TIME of an answer under an epoch that has come by now.
-func (c *Clock) Saw(epoch uint32, us int64) {
+// Fence returns the TIMEs at which a call under an epoch that is sent now may be carried out, if it takes the budget at
+// most: outside, the server was slow or its clock was moved, which only Observe tells apart. ok is false where TIME is not
+// known well enough, and where the clock has stepped since the epoch began.
+func (c *Clock) Fence(epoch uint32, budget time.Duration) (fromUS, toUS int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if epoch == c.epoch {
-		c.saw(us, c.now())
+	r := c.reading()
+	if epoch == 0 || epoch != c.epoch || !r.Valid || r.Uncertainty > Unseen {
+		return 0, 0, false
 	}
-}
-
-func (c *Clock) saw(us int64, now time.Duration) {
-	if c.shownUS == 0 || now-c.shownAt > shownFor || us > c.least(now) {
-		c.shownUS, c.shownAt = us, now
-	}
-}
-
-// least is where the clock is at least if it was not moved since shownAt.
-func (c *Clock) least(now time.Duration) int64 {
-	passed := now - c.shownAt
-	return c.shownUS + (passed - drifted(passed, MaxDriftPPM)).Microseconds()
+	return r.NowUS - (r.Uncertainty + Unseen).Microseconds(), r.NowUS + (r.Uncertainty + budget).Microseconds(), true
 }
 
 // instrument makes the Clock's instruments. In Prometheus they are called

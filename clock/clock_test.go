@@ -174,38 +174,54 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Least is what an epoch's answers have shown, and time since; a clock that is set back does not lower it.
-func TestLeast(t *testing.T) {
+// A fence is around the estimate while TIME is known well, for the epoch that is watched. A step ends that.
+func TestFence(t *testing.T) {
 	now := time.Duration(0)
 	c, err := clock.New(clock.Options{Now: func() time.Duration { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const unseen = int64(50_000)
-	shown := epochUS + s.Microseconds()
+	observe := func(ahead time.Duration) func() {
+		return func() {
+			if _, err := c.Observe(now-2*ms, epochUS+(now+ahead-ms).Microseconds()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	now = s
 	for _, row := range []struct {
 		what  string
 		do    func()
 		epoch uint32
-		want  int64 // 0: nothing is known
+		ahead time.Duration // of the middle of the fence
+		wider time.Duration // than that of 1 ms of uncertainty, either way
+		ok    bool
 	}{
-		{"nothing was shown", func() {}, 7, 0},
-		{"an answer", func() { c.Saw(7, shown) }, 7, shown - unseen},
-		{"a second later", func() { now += s }, 7, shown + 980_000 - unseen},
-		{"an answer that was on its way", func() { c.Saw(7, shown) }, 7, shown + 980_000 - unseen},
-		{"set back", func() { c.Saw(7, shown-s.Microseconds()) }, 7, shown + 980_000 - unseen},
-		{"a sample of a clock that was set back", func() { _, _ = c.Observe(now, shown-s.Microseconds()) }, 7, shown + 980_000 - unseen},
-		{"a sample", func() { _, _ = c.Observe(now, shown+s.Microseconds()) }, 7, shown + 1_000_000 - unseen},
-		{"no epoch", func() {}, 0, 0},
-		{"another epoch", func() {}, 8, 0},
-		{"the former", func() { c.Saw(7, shown) }, 7, 0},
-		{"an answer in the newer", func() { c.Saw(8, shown) }, 8, shown - unseen},
-		{"half a minute later", func() { now += 31 * s }, 8, 0},
-		{"the clock may be anywhere then", func() { c.Saw(8, epochUS) }, 8, epochUS - unseen},
+		{"nothing is known", func() {}, 7, 0, 0, false},
+		{"no epoch is watched", observe(0), 7, 0, 0, false},
+		{"that epoch", func() { c.Watch(7) }, 7, 0, 0, true},
+		{"another epoch", func() {}, 8, 0, 0, false},
+		{"no epoch", func() { c.Watch(0) }, 0, 0, 0, false},
+		{"half a second later", func() { c.Watch(7); now += s / 2 }, 7, 0, 10 * ms, true},
+		{"a sample", observe(0), 7, 0, 0, true},
+		{"a small step", observe(40 * ms), 7, 40 * ms, 0, true},
+		{"too long without a sample", func() { now += 3 * s }, 7, 0, 0, false},
+		{"a sample again", observe(40 * ms), 7, 40 * ms, 0, true},
+		{"a step forward", observe(s), 7, 0, 0, false},
+		{"another epoch begins after it", func() { c.Watch(8) }, 8, s, 0, true},
+		{"a step back", observe(-s), 8, 0, 0, false},
+		{"the next sample", observe(-s), 8, 0, 0, false},
+		{"another epoch begins after that", func() { c.Watch(9) }, 9, -s, 0, true},
 	} {
 		row.do()
-		if got := c.Least(row.epoch); got != row.want {
-			t.Errorf("%s: %d µs, want %d", row.what, got-epochUS, row.want-epochUS)
+		from, to, ok := c.Fence(row.epoch, 40*ms)
+		if ok != row.ok {
+			t.Fatalf("%s: open %t, want %t", row.what, ok, row.ok)
+		}
+		middle := epochUS + (now + row.ahead).Microseconds()
+		early, late := from-(middle-(51*ms+row.wider).Microseconds()), to-(middle+(41*ms+row.wider).Microseconds())
+		if ok && max(early, -early, late, -late) > 5 {
+			t.Errorf("%s: from %d to %d µs", row.what, from-middle, to-middle)
 		}
 	}
 }
@@ -221,8 +237,9 @@ func TestReadingFromEverywhere(t *testing.T) {
 		g.Go(func() {
 			for i := range int64(200) {
 				_, _ = c.Observe(c.Now(), epochUS+i*1_000_000)
-				c.Saw(1, epochUS)
-				_, _ = c.Reading(), c.Least(1)
+				c.Watch(1)
+				_ = c.Reading()
+				_, _, _ = c.Fence(1, s)
 			}
 		})
 	}

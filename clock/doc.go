@@ -5,8 +5,8 @@
 //	clock.go      Clock: what one process knows of one server's clock, and four metrics
 //	peers.go      PeerOffsets: exchanges of four timestamps ▶ how far apart regions are; alarm and gauge
 //
-// Who runs a script on a server shows its Clock the TIME of the reply: turns of region/state with Observe, decisions with
-// Saw. Nothing else asks for TIME, and nothing here starts a goroutine.
+// Turns of region/state show a Clock the TIME of their replies. A call that rests on data which a step of the clock would
+// age or keep alive carries a Fence. Nothing else asks for TIME, and nothing here starts a goroutine.
 //
 // While Redis's clock neither steps nor runs more than 2 % faster or slower than this process's monotonic clock, and that
 // drift changes by less than 1000 ppm in a minute, the true TIME is within Uncertainty of a Reading, however slow, uneven or

@@ -224,8 +224,9 @@ type Bound struct {
 	Epoch uint32
 	// BurntUntilUS is the store's TIME until which the share may be used or lent by data that are lost; 0 for never.
 	BurntUntilUS int64
-	// FromUS is the store's TIME before which the bound is closed; 0 for none.
-	FromUS int64
+	// FromUS and ToUS are the first and the last TIME of the store at which the epoch counts as known: a call that is
+	// carried out at another one may have met a step of the store's clock. A ToUS of 0 is no end.
+	FromUS, ToUS int64
 	// FastPPM is by how much the store's clock was measured to be fast, in millionths; 0 for what loans allow for anyhow.
 	FastPPM int64
 }
@@ -236,15 +237,29 @@ func (b Bound) WindowUS(l *Limit) int64 {
 	return w + (w*b.FastPPM+999_999)/1_000_000
 }
 
+// At is the bound as it holds at a TIME of the store.
+func (b Bound) At(us int64) Bound {
+	if us < b.FromUS || b.ToUS != 0 && us > b.ToUS {
+		b.Epoch = 0
+	}
+	return b
+}
+
+// Within is the bound for a call that has a fence, see clock.Clock.Fence.
+func (b Bound) Within(fromUS, toUS int64, ok bool) Bound {
+	if b.FromUS, b.ToUS = fromUS, toUS; !ok {
+		b.Epoch = 0
+	}
+	return b
+}
+
 // Shut is why nothing of the region's own share is left at the store's TIME, whatever was used of it, and for how long:
 // ReasonBoundClosed, ReasonBoundBurnt or ReasonNone. For an epoch that is not known no end is known either, and left is 0.
 func (b *Bound) Shut(nowUS int64) (why Reason, left time.Duration) {
-	burnt, from := time.Duration(b.BurntUntilUS-nowUS)*time.Microsecond, time.Duration(b.FromUS-nowUS)*time.Microsecond
+	burnt := time.Duration(b.BurntUntilUS-nowUS) * time.Microsecond
 	switch {
 	case b.Epoch == 0:
 		return ReasonBoundClosed, 0
-	case from > 0:
-		return ReasonBoundClosed, from
 	case burnt > 0:
 		return ReasonBoundBurnt, burnt
 	}

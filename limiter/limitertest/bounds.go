@@ -8,26 +8,27 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 )
 
-// NewWatchful is New for a store with a monotonic clock.
-type NewWatchful func(t testing.TB, passed func() time.Duration) (s store.Store, now func(us int64))
-
 // RunBounds has three regions, each with a store of its own, check and lend at random under one bound, and holds that
 // in every window of true time they admit no more than it. Messages come late, twice, in any order or not at all;
 // clocks are apart, drift and step; stores lose all that they hold; shares change, and windows become shorter.
-func RunBounds(t *testing.T, newStore NewWatchful) {
+func RunBounds(t *testing.T, newStore New) {
 	var regions [3]bounded
-	var w *bounds
+	w, past := &bounds{us: Epoch}, int64(0) // of the worlds before
 	for i := range regions {
-		regions[i].store, regions[i].now = newStore(t, func() time.Duration { return time.Duration(w.us) * time.Microsecond })
+		r := &regions[i]
+		r.seen, _ = clock.New(clock.Options{Now: func() time.Duration { return time.Duration(past+w.us-Epoch) * time.Microsecond }})
+		r.store, r.now = newStore(t)
+		r.store = Watched{r.store, r.seen}
 	}
 	worlds, admitted, lent := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		worlds++
+		worlds, past = worlds+1, past+w.us-Epoch
 		for i := range regions {
 			regions[i].epoch = uint32(1000 * worlds)
 		}
@@ -47,6 +48,7 @@ func RunBounds(t *testing.T, newStore NewWatchful) {
 type bounded struct {
 	store         store.Store
 	now           func(us int64)
+	seen          *clock.Clock
 	question      *Question // what its file says of the limit
 	terms         loan.Terms
 	name, tenant  string
@@ -54,7 +56,8 @@ type bounded struct {
 	share         int64
 	epoch         uint32
 	burnt         int64
-	notices       int64       // a step back that was not noticed yet, 0 for none
+	notices       int64       // when a step of the clock is noticed, 0 for none
+	ahead         bool        // it was one forward
 	raises        []raise     // of the share, still to come
 	held          []loan.Loan // as last read
 }
@@ -100,12 +103,12 @@ func (r *bounded) restart(file *Question) {
 	r.question, r.terms, r.epoch = file, loan.TermsOf(file.Limits[0].WindowUS()), r.epoch+1
 }
 
-// noticed has a step of a region's clock begin another epoch.
+// noticed has a step of a region's clock begin another epoch. One forward closes the region.
 func (r *bounded) noticed(w *bounds) {
-	r.notices = 0
-	if r.epoch++; r.burnt > 0 {
+	if r.epoch++; r.burnt > 0 || r.ahead {
 		r.burnt = w.clock(r) + w.longest.Keep()
 	}
+	r.notices, r.ahead = 0, false
 }
 
 func (w *bounds) clock(r *bounded) int64 {
@@ -121,14 +124,22 @@ func (w *bounds) ask(t *rapid.T, r *bounded, op store.Op, cost int64, ops ...sto
 	if r.notices > 0 && r.notices <= w.us {
 		r.noticed(w)
 	}
+	if r.notices == 0 {
+		if _, err := r.seen.Observe(r.seen.Now(), w.clock(r)); err != nil {
+			t.Fatal(err)
+		}
+		r.seen.Watch(r.epoch)
+	}
 	c := r.question.Call(r.tenant, op, cost, nil)
 	c.Bounds, c.Loans = []quota.Bound{{Share: r.share, Epoch: r.epoch, BurntUntilUS: r.burnt}}, ops
 	r.now(w.clock(r))
 	v, err := DecideOne(r.store, c)
-	if err != nil {
+	switch {
+	case op == store.OpLoans && err != nil && r.notices > 0:
+		v.Loans = &store.Loans{Results: make([]store.LoanResult, len(ops))}
+	case err != nil:
 		t.Fatal(err)
-	}
-	if v.Loans != nil {
+	case v.Loans != nil:
 		r.held = v.Loans.State.Held
 	}
 	return v
@@ -151,10 +162,7 @@ func (w *bounds) step(t *rapid.T) {
 	case "arrive":
 		w.arrive(t)
 	case "return":
-		for _, h := range r.held {
-			o := store.LoanOp{Kind: store.LoanReturn, Units: rapid.Int64Range(1, w.limit).Draw(t, "units"), Peer: h.Peer, ID: h.ID}
-			w.sendBack(r, h, w.ask(t, r, store.OpLoans, 0, o).Loans.Results[0].Back)
-		}
+		w.giveBack(t, r)
 	case "wait":
 		w.us += rapid.OneOf(rapid.Int64Range(0, 100_000), rapid.Int64Range(0, w.terms.Window)).Draw(t, "µs")
 	case "far":
@@ -209,6 +217,13 @@ func (w *bounds) want(t *rapid.T, r *bounded) {
 	})
 }
 
+func (w *bounds) giveBack(t *rapid.T, r *bounded) {
+	for _, h := range r.held {
+		o := store.LoanOp{Kind: store.LoanReturn, Units: rapid.Int64Range(1, w.limit).Draw(t, "units"), Peer: h.Peer, ID: h.ID}
+		w.sendBack(r, h, w.ask(t, r, store.OpLoans, 0, o).Loans.Results[0].Back)
+	}
+}
+
 func (w *bounds) sendBack(r *bounded, h loan.Loan, back int64) {
 	lender := w.regions[slices.IndexFunc(w.regions, func(o *bounded) bool { return o.name == h.Peer })]
 	w.send(func(t *rapid.T) {
@@ -232,7 +247,7 @@ func (w *bounds) arrive(t *rapid.T) {
 // rare is what happens to a store, its clock or the topology. A loss and a step forward close the region for as long
 // as what came before can matter.
 func (w *bounds) rare(t *rapid.T, r *bounded) {
-	switch rapid.SampledFrom([]string{"lose", "step", "back", "back", "shares", "per"}).Draw(t, "rare") {
+	switch rapid.SampledFrom([]string{"lose", "step", "back", "back", "ahead", "ahead", "shares", "per"}).Draw(t, "rare") {
 	case "lose":
 		w.losses++
 		r.tenant, r.held = fmt.Sprint(w.regions[0].tenant, "-", w.losses), nil // under keys that hold nothing
@@ -240,12 +255,12 @@ func (w *bounds) rare(t *rapid.T, r *bounded) {
 		r.burnt = w.clock(r) + w.longest.Keep()
 	case "step":
 		by := rapid.Int64Range(-2*w.terms.Window, 2*w.terms.Window).Draw(t, "by")
-		r.offset += by
-		if r.noticed(w); by > 0 {
-			r.burnt = w.clock(r) + w.longest.Keep()
-		}
+		r.offset, r.ahead = r.offset+by, by > 0
+		r.noticed(w)
 	case "back":
 		w.stepBack(t, r)
+	case "ahead":
+		w.stepAhead(t, r)
 	case "per":
 		w.shorten(t, r)
 	case "shares":
@@ -286,6 +301,32 @@ func (w *bounds) stepBack(t *rapid.T, r *bounded) {
 	w.us += rapid.Int64Range(100_000, 999_000).Draw(t, "µs")
 	w.spend(t, r)
 	w.us += r.terms.Window - 10_000
+	for _, o := range w.regions {
+		w.spend(t, o)
+	}
+}
+
+// stepAhead has a region's clock step forward just after the region has used what it has, so that this seems to have aged.
+// It is noticed a second later; until then the region uses, lends and returns what it can.
+func (w *bounds) stepAhead(t *rapid.T, r *bounded) {
+	w.borrow(t)
+	w.spend(t, r)
+	r.offset += rapid.Int64Range(200_000, w.longest.Keep()).Draw(t, "by")
+	r.notices, r.ahead = w.us+1_000_000, true
+	w.us += rapid.Int64Range(1_000, 999_000).Draw(t, "µs")
+	switch rapid.SampledFrom([]string{"spend", "lend", "return"}).Draw(t, "then") {
+	case "spend":
+		w.spend(t, r)
+	case "lend":
+		for _, o := range w.regions {
+			w.want(t, o)
+		}
+	case "return":
+		w.giveBack(t, r)
+	}
+	for range rapid.IntRange(3, 6).Draw(t, "messages") {
+		w.arrive(t)
+	}
 	for _, o := range w.regions {
 		w.spend(t, o)
 	}

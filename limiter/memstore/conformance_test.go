@@ -3,7 +3,6 @@ package memstore
 import (
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
@@ -25,12 +24,7 @@ func TestPrograms(t *testing.T) {
 
 func TestLoans(t *testing.T) { limitertest.RunLoans(t, timedMemory) }
 
-func TestBounds(t *testing.T) {
-	limitertest.RunBounds(t, func(_ testing.TB, passed func() time.Duration) (store.Store, func(us int64)) {
-		var us atomic.Int64
-		return limitertest.NewWatched(NewTimedMemory(us.Load), passed), us.Store
-	})
-}
+func TestBounds(t *testing.T) { limitertest.RunBounds(t, timedMemory) }
 
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedMemory) }
 

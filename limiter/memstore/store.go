@@ -175,6 +175,7 @@ type call struct {
 	counters []*entry
 	names    []string // of the counters
 	ceilings []int64  // those of the call, lowered to what bounds leave
+	unknown  bool     // under some bound the epoch is not known
 	missing  int      // how many entries are not in the store
 }
 
@@ -243,7 +244,7 @@ func (u *call) decide() store.Verdict {
 		return store.Verdict{StoreUS: u.now, Err: &store.Error{Reason: quota.ReasonRedisRefused, Err: errFull}}
 	case charged:
 		v.Outcome = store.Admitted
-	case u.Op == store.OpCheck:
+	case u.Op == store.OpCheck && !u.unknown:
 		for i := range u.Keys { // a denial may be the first to see a step of the clock
 			u.keys[i].offset = u.keys[i].clock.Offset
 		}
@@ -301,7 +302,7 @@ const loansMargin = 60_000_000
 
 // book is the loans under the n-th bounded limit, which has the given counter. Its entry is kept by keepBook.
 func (u *call) book(l *quota.Limit, n, counter int) (b loan.Book, name string, e *entry) {
-	b = loan.Book{Terms: loan.TermsOf(l.WindowUS()), Bound: u.Bounds[n]}
+	b = loan.Book{Terms: loan.TermsOf(l.WindowUS()), Bound: u.Bounds[n].At(u.now)}
 	name = string(store.AppendLoansKey(nil, &u.Counters[counter]))
 	if e = u.shard.Get(name, u.now); e != nil {
 		b.State = *e.Value.(*loan.State)
@@ -354,7 +355,9 @@ func (u *call) lower(limits []store.LimitVerdict) {
 	n, counter := 0, 0
 	for i, l := range u.Plan.Limits {
 		if l.MaxOvershoot > 0 {
-			if u.Bounds[n].Epoch != 0 {
+			if u.Bounds[n].At(u.now).Epoch == 0 {
+				u.unknown = true
+			} else {
 				b, name, e := u.book(l, n, counter)
 				if limits[i].Bounded = b.Room(u.now, 0); e != nil {
 					u.keepBook(&b, name, e)
@@ -374,7 +377,7 @@ var errNoEpoch = fmt.Errorf("%w: the epoch of the region is not known", store.Er
 // lend carries out the operations on loans of a call.
 func (u *call) lend() store.Verdict {
 	l := u.Plan.Limits[0]
-	if u.Bounds[0].Epoch == 0 {
+	if u.Bounds[0].At(u.now).Epoch == 0 {
 		return store.Verdict{StoreUS: u.now, Err: errNoEpoch}
 	}
 	used := u.keys[0].used(u.windows()[0])

@@ -129,8 +129,10 @@ func (c *cluster) findPlaces(ctx context.Context, primaries map[*redis.Client]*n
 			continue
 		}
 		if c.places[tag] == nil {
-			of, _ := clock.New(clock.Options{Now: c.home.Now, Logger: n.log}) // fails only with a Meter
-			c.places[tag] = &place{tag: tag, clock: of}
+			c.places[tag] = &place{tag: tag}
+			if c.home != nil {
+				c.places[tag].clock, _ = clock.New(clock.Options{Now: c.home.Now, Logger: n.log}) // fails only with a Meter
+			}
 		}
 		n.place.Store(c.places[tag])
 	}
@@ -199,7 +201,7 @@ func (n *node) followOne(ctx context.Context, p *scriptCall) error {
 	deadline, _ := ctx.Deadline()
 	last := p.err
 	for time.Until(deadline) > n.budget/8 {
-		reply, err := once(ctx, n.cluster.client, p.args...)
+		reply, err := once(ctx, n.cluster.client, n.command(p)...)
 		switch {
 		case err == nil:
 			p.reply = reply

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
@@ -232,6 +233,10 @@ func clusterRemembers(t *testing.T, c *redisserver.Cluster, o Options) {
 func probedStore(t *testing.T, o Options, log io.Writer) *Store {
 	t.Helper()
 	o.Logger, o.Budget, o.DeadAfter = slog.New(slog.NewTextHandler(log, nil)), 5*time.Second, 5*time.Second
+	var err error
+	if o.Clock, err = clock.New(clock.Options{}); err != nil {
+		t.Fatal(err)
+	}
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)

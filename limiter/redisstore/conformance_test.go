@@ -49,9 +49,9 @@ func TestLoans(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	t.Parallel() // it measures no time
-	limitertest.RunBounds(t, func(t testing.TB, passed func() time.Duration) (store.Store, func(us int64)) {
+	limitertest.RunBounds(t, func(t testing.TB) (store.Store, func(us int64)) {
 		srv := redisserver.Start(t, redisserver.Options{}) // its own for each region
-		return newWatchful(t, srv.Addr(), limitertest.TimedLua, passed), limitertest.ClockOf(t, srv.Client())
+		return newRedis(t, srv.Addr(), limitertest.TimedLua), limitertest.ClockOf(t, srv.Client())
 	})
 }
 

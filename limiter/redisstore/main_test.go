@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/limiter/limitertest"
 )
 
@@ -22,21 +21,8 @@ func TestMain(m *testing.M) {
 // is limitertest's, or "" for Redis's own clock.
 func newRedis(t testing.TB, addr, timeLua string) *Store {
 	t.Helper()
-	return newWatchful(t, addr, timeLua, nil)
-}
-
-// newWatchful is newRedis with a monotonic clock; nil stands still, if time is moved by hand.
-func newWatchful(t testing.TB, addr, timeLua string, now func() time.Duration) *Store {
-	t.Helper()
-	if now == nil && timeLua != "" {
-		now = func() time.Duration { return 0 }
-	}
-	of, err := clock.New(clock.Options{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
 	s, err := New(Options{
-		Addrs: []string{addr}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler), TimeLua: timeLua, Clock: of,
+		Addrs: []string{addr}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler), TimeLua: timeLua,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -112,8 +112,7 @@ func (n *node) lose(why *store.Error) {
 // scriptCall is one EVALSHA on its way: some calls of a batch.
 type scriptCall struct {
 	subset
-	nonce string
-	args  []any
+	nonce string // of the command that was sent last
 	reply any
 	err   error
 }
@@ -125,9 +124,6 @@ func (n *node) exec(ctx context.Context, calls []store.Call, verdicts []store.Ve
 	parts := []*scriptCall{{subset: subset{calls: calls, verdicts: verdicts}}}
 	if n.cluster != nil {
 		parts = byTenant(calls)
-	}
-	for _, p := range parts {
-		p.nonce, p.args = n.command(p.calls)
 	}
 	endedUS = n.pipeline(ctx, parts)
 	if again := forgotten(parts); len(again) > 0 { // not executed: the server does not know the script
@@ -146,8 +142,6 @@ func (n *node) exec(ctx context.Context, calls []store.Call, verdicts []store.Ve
 	for _, p := range parts {
 		if err := p.outcome(); err != nil {
 			store.Fail(p.verdicts, err)
-		} else {
-			n.saw(p)
 		}
 		p.gather(verdicts)
 	}
@@ -159,7 +153,7 @@ func (n *node) pipeline(ctx context.Context, parts []*scriptCall) (endedUS int64
 	pipe := n.client.Pipeline()
 	sent := make([]onceCmd, len(parts))
 	for i, p := range parts {
-		sent[i] = onceCmd{redis.NewCmd(ctx, p.args...)}
+		sent[i] = onceCmd{redis.NewCmd(ctx, n.command(p)...)}
 		_ = pipe.Process(ctx, sent[i]) // it only joins the pipeline
 	}
 	ended := pipe.Time(ctx)
@@ -176,23 +170,16 @@ func (n *node) pipeline(ctx context.Context, parts []*scriptCall) (endedUS int64
 	return ended.Val().UnixMicro()
 }
 
-// saw shows the server's clock what a reply says of it.
-func (n *node) saw(p *scriptCall) {
-	for i := range p.calls {
-		for _, b := range p.calls[i].Bounds {
-			if at := n.place.Load(); at != nil {
-				at.clock.Saw(b.Epoch, p.verdicts[i].StoreUS)
-			}
-		}
+// fence is a bound for a call that is sent now.
+func (n *node) fence(b quota.Bound) quota.Bound {
+	switch at := n.place.Load(); {
+	case at == nil:
+		return b.Within(0, 0, false)
+	case at.clock == nil: // nobody watches it
+		return b
+	default:
+		return b.Within(at.clock.Fence(b.Epoch, n.budget))
 	}
-}
-
-// bound is b as it may be used now: not before the TIME that the server's clock must have reached.
-func (n *node) bound(b quota.Bound) quota.Bound {
-	if at := n.place.Load(); at != nil {
-		b.FromUS = max(b.FromUS, at.clock.Least(b.Epoch))
-	}
-	return b
 }
 
 // forgotten returns those that were not executed because the server does not know the script.
@@ -216,12 +203,12 @@ func (p *scriptCall) outcome() error {
 	return nil
 }
 
-// command is the script's command for calls, and the nonce that its reply must bear.
-func (n *node) command(calls []store.Call) (nonce string, args []any) {
-	nonce = n.nonce + "." + strconv.FormatUint(n.calls.Add(1), 36)
-	args = make([]any, 2, 16+12*len(calls))
+// command is the script's command for a call that is sent now. The reply must bear its nonce.
+func (n *node) command(p *scriptCall) (args []any) {
+	p.nonce = n.nonce + "." + strconv.FormatUint(n.calls.Add(1), 36)
+	args = make([]any, 2, 16+12*len(p.calls))
 	args[0], args[1] = "EVALSHA", n.script.sha
-	return nonce, appendCalls(args, nonce, calls, n.bound)
+	return appendCalls(args, p.nonce, p.calls, n.fence)
 }
 
 // once sends a command exactly once, whatever happens to its reply.

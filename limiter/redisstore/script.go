@@ -65,7 +65,7 @@ func decideScript(now, epoch string) script {
 // appendCalls appends the EVALSHA arguments of some calls: number of keys, KEYS,
 // ARGV as lua/decide.lua describes them. Equal plans are sent once. They point into
 // calls, since a string in an interface would be an allocation each.
-func appendCalls(args []any, nonce string, calls []store.Call, bound func(quota.Bound) quota.Bound) []any {
+func appendCalls(args []any, nonce string, calls []store.Call, fence func(quota.Bound) quota.Bound) []any {
 	count := len(args)
 	args = append(args, nil)
 	for i := range calls {
@@ -85,7 +85,7 @@ func appendCalls(args []any, nonce string, calls []store.Call, bound func(quota.
 	}
 	args = append(args, nonce, len(plans))
 	for _, p := range plans {
-		args = appendBounds(append(args, p.Plan.Wire...), p, bound)
+		args = appendBounds(append(args, p.Plan.Wire...), p, fence)
 	}
 	for i := range calls {
 		args = appendCall(args, place[i], &calls[i])
@@ -120,8 +120,8 @@ func appendKeys(args []any, c *store.Call) []any {
 	return args
 }
 
-// appendBounds appends the bounds of a plan, as bound makes them.
-func appendBounds(args []any, c *store.Call, bound func(quota.Bound) quota.Bound) []any {
+// appendBounds appends the bounds of a plan, each with its fence.
+func appendBounds(args []any, c *store.Call, fence func(quota.Bound) quota.Bound) []any {
 	switch {
 	case c.Plan.Bounded == 0:
 		return args
@@ -131,8 +131,9 @@ func appendBounds(args []any, c *store.Call, bound func(quota.Bound) quota.Bound
 	n := 0
 	for _, l := range c.Plan.Limits {
 		if l.MaxOvershoot > 0 {
-			b, terms := bound(c.Bounds[n]), loan.TermsOf(l.WindowUS())
-			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), b.BurntUntilUS, b.FromUS, terms.Keep(), terms.Length, b.WindowUS(l))
+			b, terms := fence(c.Bounds[n]), loan.TermsOf(l.WindowUS())
+			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), b.BurntUntilUS, b.FromUS, b.ToUS,
+				terms.Keep(), terms.Length, b.WindowUS(l))
 			n++
 		}
 	}

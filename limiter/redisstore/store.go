@@ -80,8 +80,8 @@ type Options struct {
 	Meter metric.Meter
 	// TimeLua replaces now.lua, which defines TIME, in tests that move time by hand.
 	TimeLua string
-	// Clock is what is known of the server's clock; in a cluster, of that which holds rl:region. Answers show it; whoever
-	// takes part in Eval adds samples. nil: the store has one of its own.
+	// Clock is what is known of the server's clock; in a cluster, of that which holds rl:region. The samples come from
+	// whoever calls Eval. Each call under a Bound has a fence by it; nil: none has.
 	Clock *clock.Clock
 	// DeadAfter is the least silence of a server that counts as away; 0 means 46 ms.
 	DeadAfter time.Duration
@@ -101,9 +101,6 @@ func (o *Options) validate() error {
 	}
 	if o.Budget == 0 {
 		o.Budget = DefaultBudget
-	}
-	if o.Clock == nil {
-		o.Clock, _ = clock.New(clock.Options{}) // fails only with a Meter
 	}
 	return nil
 }

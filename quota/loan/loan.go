@@ -160,8 +160,8 @@ func (b *Book) settle(now int64) {
 	}
 }
 
-// closed reports whether loans and usage of which the data is lost may still matter, or TIME cannot be right.
-func (b *Book) closed(now int64) bool { return now < max(b.BurntUntilUS, b.FromUS) }
+// closed reports whether loans and usage of which the data is lost may still matter.
+func (b *Book) closed(now int64) bool { return now < b.BurntUntilUS }
 
 func left(loans []Loan) (n int64) {
 	for i := range loans {

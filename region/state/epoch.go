@@ -111,8 +111,17 @@ func (s *State) withhold() bool {
 	if s.epoch.renew == keep {
 		return false
 	}
-	s.inForce.Store(&loan.Store{})
+	s.force(loan.Store{})
 	return true
+}
+
+// force puts an epoch in force, and has the clocks of all servers watched under it.
+func (s *State) force(of loan.Store) {
+	s.o.Clock.Watch(of.Epoch)
+	for _, h := range s.primaries {
+		h.clock.Watch(of.Epoch)
+	}
+	s.inForce.Store(&of)
 }
 
 // Seen reports that a peer has had messages of an epoch of ours. If the store has an earlier one it was rolled back.

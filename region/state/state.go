@@ -353,7 +353,7 @@ func (s *State) publish(inForce *Topology, refused error) {
 	if s.asks() {
 		store = loan.Store{}
 	}
-	s.inForce.Store(&store)
+	s.force(store)
 	s.excused.Store(s.epoch.excused())
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/regiond/regiond/clock"
 	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
@@ -39,7 +40,11 @@ func newLending(p *process) *lending { return &lending{p: p, step: never, steppe
 // open makes the parts. The mesh gives what it receives to lending, and takes from it.
 func (d *lending) open() (err error) {
 	p, w := d.p, d.p.region.w
-	d.store = limitertest.NewWatched(&p.region.store, p.now)
+	seen, err := clock.New(clock.Options{Now: p.now})
+	if err != nil {
+		return err
+	}
+	d.store = limitertest.Watched{Store: &p.region.store, Clock: seen}
 	d.state = state.New(state.Options{
 		Members: p.members, Eval: p.region.store.eval, Clock: d.store.Clock, Now: p.now, Logger: w.log,
 	})

@@ -32,14 +32,16 @@ end
 local function read_bounds(plan, bounded, p)
   plan.bounds = bounded
   for _, l in ipairs(bounded) do
-    local epoch = in_force(ARGV[p + 1])
-    local closed = TIME < max(tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])) or tonumber(epoch) == 0
+    local epoch, to = in_force(ARGV[p + 1]), tonumber(ARGV[p + 4])
+    if TIME < tonumber(ARGV[p + 3]) or to > 0 and TIME > to then epoch = '0000000000' end
+    plan.unknown = plan.unknown or tonumber(epoch) == 0
+    local closed = TIME < tonumber(ARGV[p + 2]) or tonumber(epoch) == 0
     l.bound = {
       C = 0, share = tonumber(ARGV[p]), epoch = epoch, after = epoch .. ' ' .. NOW .. '~', before = epoch .. '!', closed = closed,
-      keep = tonumber(ARGV[p + 4]), D = tonumber(ARGV[p + 5]), W = l.W, counted = tonumber(ARGV[p + 6]),
+      keep = tonumber(ARGV[p + 5]), D = tonumber(ARGV[p + 6]), W = l.W, counted = tonumber(ARGV[p + 7]),
     }
     l.W, l.edge = l.bound.counted, TIME - l.bound.counted
-    p = p + 7
+    p = p + 8
   end
   return p
 end
@@ -138,7 +140,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print)
   for i = 1, #plan do -- the first write: nothing is read any more
     local k, s, c = plan[i], states[KEYS[first + i]], c or tonumber(ARGV[costs + i])
     local kind = kind_of(k)
-    if charged then kind.write(s, k, c) elseif s.stepped and op == 'c' then kind.note(s, k) end
+    if charged then kind.write(s, k, c) elseif s.stepped and op == 'c' and not plan.unknown then kind.note(s, k) end
     for j = 1, charged and plan.globals and #k or 0 do
       if k[j].bucket then
         counter = counter + 1
