@@ -256,10 +256,12 @@ func (b Bound) Within(fromUS, toUS int64, ok bool) Bound {
 // Shut is why nothing of the region's own share is left at the store's TIME, whatever was used of it, and for how long:
 // ReasonBoundClosed, ReasonBoundBurnt or ReasonNone. For an epoch that is not known no end is known either, and left is 0.
 func (b *Bound) Shut(nowUS int64) (why Reason, left time.Duration) {
-	burnt := time.Duration(b.BurntUntilUS-nowUS) * time.Microsecond
+	burnt, from := time.Duration(b.BurntUntilUS-nowUS)*time.Microsecond, time.Duration(b.FromUS-nowUS)*time.Microsecond
 	switch {
 	case b.Epoch == 0:
 		return ReasonBoundClosed, 0
+	case from > 0:
+		return ReasonBoundClosed, from
 	case burnt > 0:
 		return ReasonBoundBurnt, burnt
 	}
