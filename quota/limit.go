@@ -222,8 +222,11 @@ type Bound struct {
 	Share int64
 	// Epoch is that of the data in the region's store, see loan.Store; 0 means that it is not known, and closes the bound.
 	Epoch uint32
-	// BurntUntilUS is the store's TIME until which the share may be used or lent by data that are lost; 0 for never.
+	// BurntUntilUS is the store's TIME until which the share is burnt: data that are lost may have used and lent it. Until
+	// then the region has what the others lend it; 0 for never.
 	BurntUntilUS int64
+	// SinceUS is the store's TIME when the epoch began.
+	SinceUS int64
 	// FromUS and ToUS are the first and the last TIME of the store at which the epoch counts as known: a call that is
 	// carried out at another one may have met a step of the store's clock. A ToUS of 0 is no end.
 	FromUS, ToUS int64
@@ -266,6 +269,15 @@ func (b *Bound) Shut(nowUS int64) (why Reason, left time.Duration) {
 		return ReasonBoundBurnt, burnt
 	}
 	return ReasonNone, 0
+}
+
+// CountsFrom is the TIME from which on usage counts: while the share is burnt, what was used before the epoch counts
+// against that alone. It is 0 for all of the window.
+func (b *Bound) CountsFrom(nowUS int64) int64 {
+	if nowUS < b.BurntUntilUS {
+		return b.SinceUS
+	}
+	return 0
 }
 
 // AppendPartition appends the canonical text of a partition below its tenant and

@@ -55,7 +55,8 @@ type bounded struct {
 	offset, drift int64 // µs, millionths
 	share         int64
 	epoch         uint32
-	burnt         int64
+	burnt         int64       // until when its share is, 0 for never
+	since         int64       // when the epoch began
 	notices       int64       // when a step of the clock is noticed, 0 for none
 	ahead         bool        // it was one forward
 	raises        []raise     // of the share, still to come
@@ -103,12 +104,12 @@ func (r *bounded) restart(file *Question) {
 	r.question, r.terms, r.epoch = file, loan.TermsOf(file.Limits[0].WindowUS()), r.epoch+1
 }
 
-// noticed has a step of a region's clock begin another epoch. One forward closes the region.
+// noticed has a step of a region's clock begin another epoch. One forward burns its share.
 func (r *bounded) noticed(w *bounds) {
-	if r.epoch++; r.burnt > 0 || r.ahead {
-		r.burnt = w.clock(r) + w.longest.Keep()
+	if r.since = w.clock(r); r.ahead {
+		r.burnt = r.since + w.longest.Keep()
 	}
-	r.notices, r.ahead = 0, false
+	r.epoch, r.notices, r.ahead = r.epoch+1, 0, false
 }
 
 func (w *bounds) clock(r *bounded) int64 {
@@ -131,7 +132,7 @@ func (w *bounds) ask(t *rapid.T, r *bounded, op store.Op, cost int64, ops ...sto
 		r.seen.Watch(r.epoch)
 	}
 	c := r.question.Call(r.tenant, op, cost, nil)
-	c.Bounds, c.Loans = []quota.Bound{{Share: r.share, Epoch: r.epoch, BurntUntilUS: r.burnt}}, ops
+	c.Bounds, c.Loans = []quota.Bound{{Share: r.share, Epoch: r.epoch, BurntUntilUS: r.burnt, SinceUS: r.since}}, ops
 	r.now(w.clock(r))
 	v, err := DecideOne(r.store, c)
 	switch {
@@ -244,15 +245,15 @@ func (w *bounds) arrive(t *rapid.T) {
 	m(t)
 }
 
-// rare is what happens to a store, its clock or the topology. A loss and a step forward close the region for as long
-// as what came before can matter.
+// rare is what happens to a store, its clock or the topology. A loss and a step forward burn the region's share for as
+// long as what came before can matter.
 func (w *bounds) rare(t *rapid.T, r *bounded) {
 	switch rapid.SampledFrom([]string{"lose", "step", "back", "back", "ahead", "ahead", "shares", "per"}).Draw(t, "rare") {
 	case "lose":
 		w.losses++
 		r.tenant, r.held = fmt.Sprint(w.regions[0].tenant, "-", w.losses), nil // under keys that hold nothing
-		r.epoch++
-		r.burnt = w.clock(r) + w.longest.Keep()
+		r.noticed(w)
+		r.burnt = r.since + w.longest.Keep()
 	case "step":
 		by := rapid.Int64Range(-2*w.terms.Window, 2*w.terms.Window).Draw(t, "by")
 		r.offset, r.ahead = r.offset+by, by > 0

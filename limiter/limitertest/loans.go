@@ -31,13 +31,14 @@ func RunLoans(t *testing.T, newStore New) {
 				if rapid.IntRange(0, 3).Draw(t, "per") == 0 {
 					m.per(rapid.SampledFrom([]time.Duration{time.Second, 20 * time.Second}).Draw(t, "window"))
 				}
+				m.book.SinceUS = m.us
 				if m.book.Bound.Epoch++; rapid.Bool().Draw(t, "lost") {
 					m.book.BurntUntilUS = m.us + m.book.Terms.Keep()
 				}
 			},
-			"closed": m.closed,
-			"drift":  func(t *rapid.T) { m.book.Bound.FastPPM = rapid.SampledFrom([]int64{0, 1, 20_000}).Draw(t, "ppm") },
-			"share":  func(t *rapid.T) { m.book.Share = rapid.Int64Range(0, 9).Draw(t, "share") },
+			"drift": func(t *rapid.T) { m.book.Bound.FastPPM = rapid.SampledFrom([]int64{0, 1, 20_000}).Draw(t, "ppm") },
+			"burnt": m.burnt,
+			"share": func(t *rapid.T) { m.book.Share = rapid.Int64Range(0, 9).Draw(t, "share") },
 			"reset": func(t *rapid.T) {
 				if err := kept.Reset(context.Background(), m.tenant); err != nil {
 					t.Fatal(err)
@@ -87,8 +88,9 @@ func (m *booked) wait(t *rapid.T) {
 }
 
 func (m *booked) used() (n int64) {
+	from := m.book.CountsFrom(m.us)
 	for _, at := range m.log {
-		if at > m.us-m.book.Bound.WindowUS(m.limits.Limits[m.limits.places[0]]) {
+		if at > m.us-m.book.Bound.WindowUS(m.limits.Limits[m.limits.places[0]]) && at >= from {
 			n++
 		}
 	}
@@ -186,9 +188,9 @@ func (m *booked) ops(t *rapid.T) {
 	}
 }
 
-// closed has the region lose its data, and return what it is then lent.
-func (m *booked) closed(t *rapid.T) {
-	m.book.Bound.Epoch, m.book.BurntUntilUS = m.book.Bound.Epoch+1, m.us+m.book.Terms.Keep()
+// burnt has the region lose its data, and return some of what it is then lent, which is all that it has.
+func (m *booked) burnt(t *rapid.T) {
+	m.book.Bound.Epoch, m.book.BurntUntilUS, m.book.SinceUS = m.book.Bound.Epoch+1, m.us+m.book.Terms.Keep(), m.us
 	g := loan.Grant{From: "b", ID: loan.ID{Epoch: 9, Stamp: m.us}, Units: 4, New: true, Epoch: m.book.Bound.Epoch, Time: m.us}
 	m.book.Accept(m.us, g)
 	m.book.Return(m.us, m.used(), 3, g.From, g.ID)

@@ -89,8 +89,8 @@ func (k *keyState) at(plan *store.PlannedKey, time int64) {
 
 // judge returns what a limit has left under ceiling and how long until cost
 // fits: 0 now, −1 never.
-func (k *keyState) judge(l *quota.Limit, ceiling, cost int64) (remaining, waitUS int64) {
-	used := k.used(l)
+func (k *keyState) judge(l *quota.Limit, from, ceiling, cost int64) (remaining, waitUS int64) {
+	used := k.used(l, from)
 	remaining = max(0, ceiling-used)
 	switch {
 	case cost > ceiling:
@@ -101,14 +101,23 @@ func (k *keyState) judge(l *quota.Limit, ceiling, cost int64) (remaining, waitUS
 	return remaining, k.clock.Until(k.fits(l, ceiling, cost))
 }
 
-func (k *keyState) used(l *quota.Limit) int64 {
+// edge is where the window of a log begins, of which all counts that was admitted from a TIME on.
+func (k *keyState) edge(l *quota.Limit, from int64) int64 {
+	edge := k.clock.Now - l.WindowUS()
+	if from > 0 {
+		edge = max(edge, from+k.clock.Offset-1)
+	}
+	return edge
+}
+
+func (k *keyState) used(l *quota.Limit, from int64) int64 {
 	switch k.kind {
 	case 'w':
 		return k.bucketsNow.Used(k.clock.Now, l.WindowUS())
 	case 'g':
 		return k.levelNow.Used()
 	}
-	edge := k.clock.Now - l.WindowUS()
+	edge := k.edge(l, from)
 	return k.total() - k.sum(sort.Search(len(k.log), func(i int) bool { return k.log[i].us > edge }))
 }
 
@@ -127,7 +136,7 @@ func (k *keyState) fits(l *quota.Limit, ceiling, cost int64) int64 {
 }
 
 // reset is how long until nothing is used.
-func (k *keyState) reset(l *quota.Limit) int64 {
+func (k *keyState) reset(l *quota.Limit, from int64) int64 {
 	due := k.clock.Now
 	switch k.kind {
 	case 'w':
@@ -135,7 +144,9 @@ func (k *keyState) reset(l *quota.Limit) int64 {
 	case 'g':
 		due += k.levelNow.Falls(0, l.Units, l.WindowUS())
 	default:
-		due = k.newest + l.WindowUS()
+		if due = k.newest + l.WindowUS(); k.newest <= k.edge(l, from) {
+			return 0
+		}
 	}
 	if due <= k.clock.Now {
 		return 0

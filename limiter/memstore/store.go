@@ -176,6 +176,7 @@ type call struct {
 	names    []string // of the counters
 	ceilings []int64  // those of the call, lowered to what bounds leave
 	unknown  bool     // under some bound the epoch is not known
+	from     []int64  // TIME from which on usage counts under each limit, 0 for all of the window
 	missing  int      // how many entries are not in the store
 }
 
@@ -224,15 +225,15 @@ func (u *call) decide() store.Verdict {
 		u.counted(v.Limits)
 		return v
 	}
-	if u.ceilings = u.Ceilings; u.Bounds != nil {
+	if u.ceilings, u.from = u.Ceilings, make([]int64, len(u.Plan.Limits)); u.Bounds != nil {
 		u.lower(v.Limits)
 	}
 	limits := u.windows()
 	for i, l := range limits {
 		k := &u.keys[u.Plan.KeyOf[i]]
-		v.Limits[i].Remaining, v.Limits[i].WaitUS = k.judge(l, u.ceilings[i], k.sum)
+		v.Limits[i].Remaining, v.Limits[i].WaitUS = k.judge(l, u.from[i], u.ceilings[i], k.sum)
 		if u.Op == store.OpReport && u.Bounds != nil && l.MaxOvershoot > 0 {
-			v.Limits[i].Over = min(k.sum, max(0, k.used(l)+k.sum-u.ceilings[i]))
+			v.Limits[i].Over = min(k.sum, max(0, k.used(l, u.from[i])+k.sum-u.ceilings[i]))
 		}
 		if v.Limits[i].WaitUS != 0 {
 			v.Outcome = store.Denied
@@ -254,12 +255,12 @@ func (u *call) decide() store.Verdict {
 		if charged {
 			lv.Remaining, lv.WaitUS = max(0, lv.Remaining-k.sum), 0
 			if u.Costs != nil { // equal keys after this one are charged too
-				lv.Remaining = max(0, u.ceilings[i]-k.used(l))
+				lv.Remaining = max(0, u.ceilings[i]-k.used(l, u.from[i]))
 			}
 		} else if l.Scope == quota.ScopeGlobal {
-			lv.Over = max(0, min(k.used(l), l.Units)-u.ceilings[i])
+			lv.Over = max(0, min(k.used(l, u.from[i]), l.Units)-u.ceilings[i])
 		}
-		lv.ResetUS = k.reset(l)
+		lv.ResetUS = k.reset(l, u.from[i])
 	}
 	u.counted(v.Limits)
 	if charged && u.record != nil {
@@ -363,7 +364,7 @@ func (u *call) lower(limits []store.LimitVerdict) {
 					u.keepBook(&b, name, e)
 				}
 			}
-			u.ceilings[i] = min(u.ceilings[i], limits[i].Bounded)
+			u.ceilings[i], u.from[i] = min(u.ceilings[i], limits[i].Bounded), u.Bounds[n].CountsFrom(u.now)
 			n++
 		}
 		if l.Scope == quota.ScopeGlobal {
@@ -380,7 +381,7 @@ func (u *call) lend() store.Verdict {
 	if u.Bounds[0].At(u.now).Epoch == 0 {
 		return store.Verdict{StoreUS: u.now, Err: errNoEpoch}
 	}
-	used := u.keys[0].used(u.windows()[0])
+	used := u.keys[0].used(u.windows()[0], u.Bounds[0].CountsFrom(u.now))
 	b, name, e := u.book(l, 0, 0)
 	b.Lent, b.Held = slices.Clone(b.Lent), slices.Clone(b.Held)
 	b.Ceiling(u.now) // drops what is over

@@ -132,7 +132,7 @@ func appendBounds(args []any, c *store.Call, fence func(quota.Bound) quota.Bound
 	for _, l := range c.Plan.Limits {
 		if l.MaxOvershoot > 0 {
 			b, terms := fence(c.Bounds[n]), loan.TermsOf(l.WindowUS())
-			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), b.BurntUntilUS, b.FromUS, b.ToUS,
+			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), b.BurntUntilUS, b.SinceUS, b.FromUS, b.ToUS,
 				terms.Keep(), terms.Length, b.WindowUS(l))
 			n++
 		}

@@ -53,6 +53,7 @@ type Store struct {
 	// Epoch is never 0, and larger than each before it. Another one begins when data was lost or rolled back, when the
 	// clock stepped, and when the region's first process starts: nobody had watched either.
 	Epoch uint32
+	Since int64 // the clock when the epoch began
 	Lost  int64 // the clock when data was lost last, 0 for never; 0 too when what was lost is known and made good
 	// FastPPM is that of a quota.Bound.
 	FastPPM int64
@@ -103,7 +104,7 @@ type Grant struct {
 
 // Book is one region's loans of one partition and limit. The zero State is that of a partition that nobody ever lent.
 // All transitions are of one script call each, together with the log: `used` is what the window (now−W, now] of the
-// log holds.
+// log holds, as far as it counts (quota.Bound.CountsFrom).
 type Book struct {
 	Region string // whose book it is
 	Terms  Terms
@@ -160,8 +161,16 @@ func (b *Book) settle(now int64) {
 	}
 }
 
-// closed reports whether loans and usage of which the data is lost may still matter.
-func (b *Book) closed(now int64) bool { return now < b.BurntUntilUS }
+// burnt reports whether loans and usage of which the data is lost may still matter.
+func (b *Book) burnt(now int64) bool { return now < b.BurntUntilUS }
+
+// own is what the region has without loans held. Of a burnt share nothing: what was lent of it by this book is a part of that.
+func (b *Book) own(now int64) int64 {
+	if b.burnt(now) {
+		return 0
+	}
+	return b.Share - left(b.Lent)
+}
 
 func left(loans []Loan) (n int64) {
 	for i := range loans {
@@ -173,10 +182,7 @@ func left(loans []Loan) (n int64) {
 // Ceiling is C: how much the region's window may hold at now.
 func (b *Book) Ceiling(now int64) int64 {
 	b.settle(now)
-	if b.closed(now) {
-		return 0
-	}
-	return max(0, b.Share-left(b.Lent)+left(b.Held))
+	return max(0, b.own(now)+left(b.Held))
 }
 
 // Room is the largest cost that may be admitted.
@@ -186,24 +192,16 @@ func (b *Book) Room(now, used int64) int64 { return max(0, b.Ceiling(now)-b.Reca
 // outlast the one that it rests on.
 func (b *Book) Free(now, used int64) int64 {
 	c := b.Ceiling(now)
-	return max(0, min(c-used, b.Share-left(b.Lent)))
+	return max(0, min(c-used, b.own(now)))
 }
 
-// Slack is how much may be returned: what the window could hold and does not. A closed region has none but what it holds,
-// and that only while its own share covers all that is used: a clock that stepped back closes it too, and may show
-// loans that are over.
-func (b *Book) Slack(now, used int64) int64 {
-	c := b.Ceiling(now)
-	if b.closed(now) && used <= b.Share-left(b.Lent) {
-		return left(b.Held)
-	}
-	return c - used
-}
+// Slack is how much may be returned: what the window could hold and does not.
+func (b *Book) Slack(now, used int64) int64 { return b.Ceiling(now) - used }
 
 // Lend answers a request with up to units more, and extends the loan that it names. It reports false when there is
 // nothing to say: no such loan, and nothing to lend.
 func (b *Book) Lend(now, used, units int64, r Request) (Grant, bool) {
-	if units = max(0, min(units, b.Free(now, used))); b.closed(now) {
+	if units = max(0, min(units, b.Free(now, used))); b.burnt(now) {
 		return Grant{}, false
 	}
 	l := find(b.Lent, r.From, r.ID)

@@ -194,67 +194,27 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestClosedWantsNothing: whatever is asked for, wanted by others or held, a closed region wants and lends nothing and returns
-// what is not in use. When it is open again it wants again.
-func TestClosedWantsNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		terms := loan.TermsOf(rapid.Int64Range(1_000_000, 600_000_000).Draw(t, "window"))
-		share := rapid.Int64Range(1, 100).Draw(t, "share")
-		b := &loan.Book{Region: "b", Terms: terms, Bound: quota.Bound{Epoch: 8, Share: share, BurntUntilUS: clockB + terms.Keep()}}
-		p := &loan.Planner{Terms: terms, Bound: 3 * share, Regions: 3, Trip: 130_000, Tick: 50_000}
-		now, used := int64(clockB), rapid.Int64Range(0, share).Draw(t, "used")
-		for i := range rapid.Int64Range(0, 3).Draw(t, "loans") { // of a process that asked for them all the same
-			units := rapid.Int64Range(1, 100).Draw(t, "units")
-			b.Accept(now, loan.Grant{From: "a", ID: loan.ID{Epoch: 7, Stamp: i}, Units: units, New: true, Epoch: 8, Time: now})
+// TestBurnt: a region whose share is burnt has what it holds of loans, lends and extends nothing, and returns what is not used.
+// Its records stand. When the burn is over they are what is missing of its share.
+func TestBurnt(t *testing.T) {
+	_, b := twoBooks()
+	was, _ := b.Lend(clockB, 0, 3, loan.Request{From: "c", Epoch: 9, Time: 1})
+	b.BurntUntilUS = clockB + b.Terms.Keep() - 1
+	id := loan.ID{Epoch: 7, Stamp: 1}
+	b.Accept(clockB, loan.Grant{From: "a", ID: id, Units: 4, New: true, Epoch: 8, Time: clockB})
+	if room, free, slack := b.Room(clockB, 1), b.Free(clockB, 1), b.Slack(clockB, 1); room != 3 || free != 0 || slack != 3 {
+		t.Errorf("with 1 of 4 borrowed units used: room for %d, %d may be lent, %d returned", room, free, slack)
+	}
+	for _, id := range []loan.ID{{}, was.ID} {
+		if g, ok := b.Lend(clockB, 0, 1, loan.Request{From: "c", Epoch: 9, Time: 2, ID: id}); ok {
+			t.Errorf("a burnt share is lent: %+v", g)
 		}
-		plan := func() *loan.Want {
-			asked := rapid.Int64Range(0, 30).Draw(t, "asked")
-			if rapid.Bool().Draw(t, "a peer wants") {
-				p.Receive(now, loan.Want{From: "a", Epoch: 7, Time: now, Need: 90, Lack: 50, Urgent: 20, Rate: 0.001, Share: 100})
-			}
-			ops, want := p.Plan(b, now, used, asked, 1, asked > 0, func() float64 { return 0.5 })
-			for _, o := range ops {
-				switch o.Kind {
-				case loan.OpReturn:
-					b.Return(now, used, o.Units, o.To, o.ID)
-				case loan.OpLend:
-					t.Fatalf("a closed region lends %+v", o)
-				}
-			}
-			return want
-		}
-		for range rapid.IntRange(1, 40).Draw(t, "plans") {
-			if w := plan(); w != nil && (w.Lack != 0 || w.Urgent != 0 || w.Need != 0) {
-				t.Fatalf("a closed region wants %+v", w)
-			}
-			for _, h := range b.Held {
-				if h.Left() > 0 {
-					t.Fatalf("a closed region keeps %+v", h)
-				}
-			}
-			now += p.Tick
-		}
-		now, used = clockB+terms.Keep(), share
-		if _, w := p.Plan(b, now, used, 30, 1, true, func() float64 { return 0.5 }); w == nil || w.Lack == 0 {
-			t.Fatalf("a region that is open again and denies wants %+v", w)
-		}
-	})
-}
-
-// TestReturnsWhileClosed: a clock that stepped back closes a region too. Then a loan that is over may look as if it were not,
-// and what is used beyond the own share may be another's.
-func TestReturnsWhileClosed(t *testing.T) {
-	for _, row := range []struct{ used, lent, back int64 }{{0, 0, 4}, {10, 0, 4}, {11, 0, 0}, {7, 3, 4}, {8, 3, 0}} {
-		_, b := twoBooks()
-		if row.lent > 0 {
-			b.Lend(clockB, 0, row.lent, loan.Request{From: "c", Epoch: 9, Time: 1})
-		}
-		id := loan.ID{Epoch: 7, Stamp: 1}
-		b.Accept(clockB, loan.Grant{From: "a", ID: id, Units: 4, New: true, Epoch: 8, Time: clockB})
-		b.BurntUntilUS = clockB + b.Terms.Keep()
-		if got := b.Return(clockB, row.used, 4, "a", id); got != row.back {
-			t.Errorf("with %d of the share used and %d lent: returned %d, want %d", row.used, row.lent, got, row.back)
-		}
+	}
+	if back := b.Return(clockB, 1, 4, "a", id); back != 3 {
+		t.Errorf("with 1 used %d of 4 are returned", back)
+	}
+	if room := b.Room(b.BurntUntilUS, 0); room != 7 {
+		t.Errorf("when the burn is over there is room for %d of 10, of which 3 are lent", room)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/regiond/regiond/quota"
 )
 
 // Planner is the policy for one partition and limit in one region. Nothing of it is needed for the bound, and all of
@@ -62,6 +64,7 @@ type passed struct {
 type received struct {
 	Want
 	at     int64
+	since  int64 // when the first want of its epoch came: what was granted before is void there; 0: not known
 	evened bool
 }
 
@@ -97,10 +100,33 @@ func (p *Planner) begin() {
 // Receive takes a want of another region. Messages may come in any order.
 func (p *Planner) Receive(now int64, w Want) {
 	p.begin()
-	if old := p.wants[w.From]; old != nil && old.Epoch == w.Epoch && old.Time >= w.Time && now-old.at < 5_000_000 {
+	old, r := p.wants[w.From], &received{Want: w, at: now}
+	switch {
+	case old == nil && !w.Burnt:
+	case old == nil || old.Epoch != w.Epoch:
+		r.since = now
+	case old.Time >= w.Time && now-old.at < 5_000_000:
 		return
+	default:
+		r.since = old.since
 	}
-	p.wants[w.From] = &received{Want: w, at: now}
+	p.wants[w.From] = r
+}
+
+// floor is how much of its ceiling a region gives to nobody who is short: its share. While that is burnt, it is the same part
+// of each other's share, which they leave it.
+func (p *Planner) floor(b *Book, now int64) int64 {
+	if b.burnt(now) {
+		return min(left(b.Held), p.part(b.Share, max(0, p.Bound-b.Share)))
+	}
+	return b.Share
+}
+
+// part is what a region with one share leaves to one whose share is burnt. Of 600 units, of which three regions have 200 each,
+// each of two leaves 66.
+func (p *Planner) part(a, b int64) int64 {
+	n, _ := quota.MulDiv(a, b, p.Bound)
+	return n
 }
 
 // Granted takes note of what an OpLend brought about, which is sent to the borrower.
@@ -143,6 +169,7 @@ type plan struct {
 	cost  int64  // the largest of one request, at least 1
 	slack int64  // of the ceiling, unused
 	free  int64  // of the own share
+	kept  int64  // of the own share, to be lent to regions whose share is burnt
 	held  []Loan // as they are after ops
 }
 
@@ -173,7 +200,7 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	}
 	want := Want{
 		From: b.Region, Epoch: b.Bound.Epoch, Time: now, Rate: p.fast, Share: b.Share, Ceil: ceiling, Slack: max(0, x.slack),
-		Need: x.need, Lack: max(0, x.target-ceiling), Held: x.held,
+		Need: x.need, Lack: max(0, x.target-ceiling), Burnt: b.burnt(now), Held: x.held,
 	}
 	if x.cost = p.last.cost; x.cost > 1 { // less than that is no use
 		x.reserve = (x.reserve + x.cost - 1) / x.cost * x.cost
@@ -191,6 +218,7 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	x.extend()
 	x.resend()
 	if len(wants) > 0 {
+		x.spare()
 		x.give()
 	}
 	x.yield()
@@ -240,11 +268,17 @@ func (x *plan) resend() {
 	}
 }
 
+// usable reports whether a region may use a loan: a grant that came too late is worth nothing, nor is one of another epoch.
+func (x *plan) usable(a *received, l *Loan) bool {
+	granted := l.Until - x.Keep()
+	return l.Peer == a.From && granted >= a.since && x.now <= granted+x.Length
+}
+
 // flying is what a region was lent or returned and has not yet received when it sent its want.
 func (x *plan) flying(a *received) (n int64) {
 	for i := range x.b.Lent {
 		l := &x.b.Lent[i]
-		if l.Peer != a.From || x.now > l.Until-x.Keep()+x.Length { // a grant that came too late is worth nothing
+		if !x.usable(a, l) {
 			continue
 		}
 		n += l.Units
@@ -278,7 +312,7 @@ func (x *plan) pass(a *received, units int64) {
 func (x *plan) lend(a *received, units int64) {
 	id, n := ID{}, 0
 	for i := range x.b.Lent {
-		if l := &x.b.Lent[i]; l.Peer == a.From {
+		if l := &x.b.Lent[i]; x.usable(a, l) {
 			if l.Left() > 0 {
 				n++
 			}
@@ -292,7 +326,11 @@ func (x *plan) lend(a *received, units int64) {
 	}
 }
 
+// giveBack returns units. A lender whose share is burnt has no use for them.
 func (x *plan) giveBack(to string, units int64) (n int64) {
+	if a := x.Planner.wants[to]; a != nil && a.Burnt {
+		return 0
+	}
 	for i := range x.held {
 		l := &x.held[i]
 		if g := min(units-n, l.Left(), x.slack); l.Peer == to && g > 0 {
@@ -330,6 +368,34 @@ func (x *plan) share(avail int64, pick func(a *received) int64) {
 			x.pass(a, n)
 		}
 	}
+}
+
+// spare lends to regions whose share is burnt what is left of their part of ours, whoever else wants it, and has as much as is
+// lacking then left unused until it comes free.
+func (x *plan) spare() {
+	x.wants = slices.DeleteFunc(x.wants, func(a *received) bool {
+		if !a.Burnt {
+			return false
+		}
+		flying := x.flying(a)
+		has := flying
+		for i := range a.Held {
+			if h := &a.Held[i]; h.Peer == x.b.Region {
+				has += h.Left()
+			}
+		}
+		n := min(a.Lack-flying, x.part(a.Share, x.b.Share)-has)
+		if n <= 0 {
+			return false
+		}
+		if g := min(n, x.free, x.slack); g > 0 {
+			x.lend(a, g)
+			x.free, x.slack, n = x.free-g, x.slack-g, n-g
+		}
+		x.kept += n
+		return true
+	})
+	x.kept = max(0, min(x.kept, x.b.own(x.now)))
 }
 
 // give passes slack on. Several may give at once: each gives its part of what is asked for, and chance makes that whole.
@@ -389,11 +455,17 @@ func (x *plan) yield() {
 // long as the want holds, or as two units take to come free.
 func (x *plan) recall() {
 	for _, a := range x.wants {
+		if a.Burnt {
+			continue
+		}
 		short := a.Share - a.Ceil
 		if a.Share/x.cost == a.Ceil/x.cost { // it could not admit more with it
 			continue
 		}
 		n := max(min(a.Urgent, short), min(a.Need, a.Share)-a.Ceil) - x.flying(a)
+		if x.b.burnt(x.now) {
+			n -= x.part(a.Share, x.b.Share)
+		}
 		if n > 0 && a.Urgent > 0 && short >= max(1, a.Share/10) {
 			x.owed[a.From] = owed{n, max(x.now+2*x.Tick, a.at+2*x.Window/x.Bound), false}
 		}
@@ -420,7 +492,7 @@ func (x *plan) recall() {
 			}
 		}
 	}
-	if debt = max(turn, min(debt, x.ceiling-x.b.Share)); debt > 0 {
+	if debt = max(turn, min(debt, x.ceiling-x.floor(x.b, x.now))) + x.kept; debt > 0 {
 		_, most := x.gaps()
 		x.ops = append(x.ops, Op{Kind: OpRecall, Units: debt, Until: x.now + 2*most})
 	} else if x.b.Recall > 0 {
@@ -433,7 +505,7 @@ func (x *plan) home() {
 	spare, loose := x.slack, int64(0)
 	if x.demand != (demand{}) {
 		loose = round(homeLoose * math.Sqrt(float64(max(x.keep, 1))))
-		spare = min(x.slack-x.reserve, x.ceiling-max(x.keep, x.b.Share)) - loose
+		spare = min(x.slack-x.reserve, x.ceiling-max(x.keep, x.b.own(x.now)+left(x.b.Lent))) - loose
 	}
 	if spare <= loose {
 		return

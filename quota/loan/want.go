@@ -15,6 +15,7 @@ type Want struct {
 	Share  int64 // its own share, ceiling, and what of that is unused
 	Ceil   int64
 	Slack  int64
+	Burnt  bool   // its share is: what it has it borrows
 	Held   []Loan // what it borrows
 }
 
@@ -23,8 +24,7 @@ func (w *Want) Request(id ID) Request {
 	return Request{From: w.From, Epoch: w.Epoch, Time: w.Time, ID: id}
 }
 
-// demand is what a region wants of the limit, in units. In a region that is closed it is zero: it could admit nothing
-// with what it borrows, so all of that goes home.
+// demand is what a region wants of the limit, in units.
 type demand struct {
 	need    int64 // what it would use of a window now, carefully
 	target  int64 // the ceiling that it would like to have
@@ -34,9 +34,6 @@ type demand struct {
 
 // demand derives it from what was asked for.
 func (p *Planner) demand(b *Book, now, used int64, denied bool) (d demand) {
-	if b.closed(now) {
-		return d
-	}
 	window, trip := float64(p.Window), float64(p.Trip)
 	d.need = round(window * min(p.calm, p.now+0.5/max(window/claimPart, trip/2)))
 	if n := window * p.calm; n >= 0.5 || denied {
@@ -44,7 +41,7 @@ func (p *Planner) demand(b *Book, now, used int64, denied bool) (d demand) {
 	}
 	d.keep = min(targetOver*p.Bound, max(d.target, round(window*max(p.calm, p.slow))))
 	d.reserve = round(keepTrips*p.fast*trip + min(1, p.fast*trip))
-	if home := window * min(p.slow, p.calm); home <= float64(b.Share) { // a region within its share keeps what it uses
+	if home := window * min(p.slow, p.calm); home <= float64(p.floor(b, now)) { // a region within its share keeps what it uses
 		d.reserve = max(d.reserve, int64(home-homeSigma*math.Sqrt(home))-used)
 	}
 	return d

@@ -291,29 +291,52 @@ func BenchmarkAsked(b *testing.B) {
 	}
 }
 
-// TestClosedRegionBorrowsNothing: a region that has lost its data admits nothing for a while, and what its callers ask for
-// meanwhile takes nothing from the others.
-func TestClosedRegionBorrowsNothing(t *testing.T) {
-	w := newWorld(t, 1, 3, 600, 10*time.Second)
-	lost := w.regions[1]
-	lost.store, lost.books = loan.Store{Epoch: 2, Lost: lost.us()}, map[string]*kept{}
-	closed := time.Duration(loan.TermsOf(w.window.Microseconds()).Keep()) * time.Microsecond
-	w.advance(closed-step, func() {
-		if w.ask(1, "acme") {
-			t.Fatal("a closed region admits")
+// TestBurntRegionBorrows: a region that has lost its data admits within two seconds of the first request, from what the
+// others have left: under a monthly limit as well, and before it has its own share again.
+func TestBurntRegionBorrows(t *testing.T) {
+	for _, window := range []time.Duration{10 * time.Second, 31 * 24 * time.Hour} {
+		w := newWorld(t, 1, 3, 600, window)
+		lost := w.regions[1]
+		lost.lose()
+		lost.books = map[string]*kept{}
+		first := time.Duration(0)
+		w.advance(10*time.Second, func() {
+			if w.now%(200*time.Millisecond) == 0 && w.ask(1, "acme") && first == 0 {
+				first = w.now
+			}
+		})
+		if got := len(w.log["acme"]); first == 0 || first > 2*time.Second || got < 40 || got > 50 {
+			t.Errorf("a window of %v: the first of %d is admitted after %v", window, got, first)
 		}
-		for _, i := range []int{0, 2} {
-			if c := w.regions[i].book(&quota.CounterKey{Tenant: "acme"}).Ceiling(w.regions[i].us()); c != 200 {
-				t.Fatalf("after %v region %d may use %d of its 200", w.now, i, c)
+	}
+}
+
+// TestBurntRegionHasItsPart: where more is asked for than there is, the others leave the region that has lost its data two
+// thirds of its share, and have the rest. When the burn is over it has all of it.
+func TestBurntRegionHasItsPart(t *testing.T) {
+	w := newWorld(t, 1, 3, 600, 60*time.Second)
+	var used [3]int
+	ask := func() {
+		for i := range used {
+			if w.rng.IntN(50) == 0 && w.ask(i, "acme") { // 4 a second, of 3.3
+				used[i]++
 			}
 		}
-	})
-	if w.ask(0, "acme"); len(w.log["acme"]) != 1 {
-		t.Errorf("region 0 is denied")
 	}
-	w.advance(2*time.Second, func() { w.ask(1, "acme") })
-	if got := len(w.log["acme"]); got < 300 {
-		t.Errorf("open again for 2 s, it has used %d, no more than its share", got)
+	w.advance(70*time.Second, ask)
+	w.regions[1].lose()
+	w.regions[1].books = map[string]*kept{}
+	w.advance(30*time.Second, ask)
+	used = [3]int{}
+	w.advance(60*time.Second, ask)
+	if used[1] < 100 || used[1] > 140 || used[0]+used[2] < 250 {
+		t.Errorf("in a window while its share is burnt it used %d of 133, the others %d and %d", used[1], used[0], used[2])
+	}
+	w.advance(30*time.Second, ask)
+	used = [3]int{}
+	w.advance(60*time.Second, ask)
+	if used[1] < 180 {
+		t.Errorf("in a window after the burn it used %d of 200", used[1])
 	}
 	if w.worst > 600 {
 		t.Errorf("%d in the worst window of 600", w.worst)

@@ -99,7 +99,7 @@ func (r *region) start() *node {
 			}
 			return all
 		},
-		Lost: func(int64) { r.store.Epoch, r.store.Lost = r.store.Epoch+1, r.us() },
+		Lost: func(int64) { r.lose() },
 		Trip: func() time.Duration { return w.delay }, Random: w.rng.Float64,
 		MaxActive: w.most, MaxTended: w.most,
 	})
@@ -111,11 +111,16 @@ func (r *region) start() *node {
 }
 
 func (r *region) bound() quota.Bound {
-	b := quota.Bound{Share: r.share, Epoch: r.store.Epoch}
+	b := quota.Bound{Share: r.share, Epoch: r.store.Epoch, SinceUS: r.store.Since}
 	if r.store.Lost > 0 {
 		b.BurntUntilUS = r.store.Lost + loan.TermsOf(r.w.window.Microseconds()).Keep()
 	}
 	return b
+}
+
+// lose begins another epoch, since the store has lost data.
+func (r *region) lose() {
+	r.store = loan.Store{Epoch: r.store.Epoch + 1, Since: r.us(), Lost: r.us()}
 }
 
 func (r *region) us() int64 { return (r.w.now + r.ahead).Microseconds() }
@@ -132,8 +137,11 @@ func (r *region) book(key *quota.CounterKey) *kept {
 
 func (b *kept) used(at, window time.Duration) (n int64) {
 	b.log = slices.DeleteFunc(b.log, func(e entry) bool { return e.at <= at-window })
+	from := b.CountsFrom(at.Microseconds())
 	for _, e := range b.log {
-		n += e.units
+		if e.at.Microseconds() >= from {
+			n += e.units
+		}
 	}
 	return n
 }

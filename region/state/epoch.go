@@ -154,7 +154,9 @@ func (e *epoch) args(missing int64, seen uint32) (known, top, renew string) {
 // turn before. Then renew says what is still to be done.
 func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store) error {
 	var now loan.Store
-	if _, err := fmt.Sscanf(r.epoch, "%d %d", &now.Epoch, &now.Lost); err != nil || now.Epoch == 0 {
+	if n, err := fmt.Sscanf(r.epoch, "%d %d %d", &now.Epoch, &now.Lost, &now.Since); n == 2 && now.Epoch != 0 { // an earlier release's
+		now.Since = now.Lost
+	} else if err != nil || now.Epoch == 0 {
 		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, r.epoch)
 	}
 	first, noticed := e.since == 0, e.renew

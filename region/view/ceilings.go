@@ -217,7 +217,7 @@ func (c *Ceilings) bound(s *snapshot, l *quota.Limit, now time.Duration) (b quot
 		return b, true
 	}
 	of := c.o.Store()
-	if b.Epoch, b.FastPPM = of.Epoch, of.FastPPM; of.Lost > 0 {
+	if b.Epoch, b.SinceUS, b.FastPPM = of.Epoch, of.Since, of.FastPPM; of.Lost > 0 {
 		b.BurntUntilUS = of.Lost + loan.TermsOf(l.WindowUS()).Keep()
 	}
 	return b, true

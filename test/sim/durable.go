@@ -95,6 +95,7 @@ func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error)
 // renewed is the epoch after a turn that knew one and the largest that ever was.
 func (d *durable) renewed(epoch, known, top, renew string, now int64) string {
 	number, lost, _ := strings.Cut(epoch, " ")
+	lost, _, _ = strings.Cut(lost, " ")
 	if epoch != "" && (renew == "" || known != number) {
 		return epoch
 	}
@@ -106,7 +107,7 @@ func (d *durable) renewed(epoch, known, top, renew string, now int64) string {
 	}
 	before, _ := strconv.ParseInt(number, 10, 64) // 0 where there is none
 	largest, _ := strconv.ParseInt(top, 10, 64)
-	return fmt.Sprintf("%d %s", max(before+1, largest+1, now/1_000_000), lost)
+	return fmt.Sprintf("%d %s %d", max(before+1, largest+1, now/1_000_000), lost, now)
 }
 
 // epoch is that in force: what the deciding script compares with the epoch of each call.

@@ -32,16 +32,20 @@ end
 local function read_bounds(plan, bounded, p)
   plan.bounds = bounded
   for _, l in ipairs(bounded) do
-    local epoch, to = in_force(ARGV[p + 1]), tonumber(ARGV[p + 4])
-    if TIME < tonumber(ARGV[p + 3]) or to > 0 and TIME > to then epoch = '0000000000' end
+    local epoch, to = in_force(ARGV[p + 1]), tonumber(ARGV[p + 5])
+    if TIME < tonumber(ARGV[p + 4]) or to > 0 and TIME > to then epoch = '0000000000' end
     plan.unknown = plan.unknown or tonumber(epoch) == 0
-    local closed = TIME < tonumber(ARGV[p + 2]) or tonumber(epoch) == 0
+    local burnt, since = TIME < tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
+    local kind, above = burnt and '!' or ' ', burnt and '"' or '!'
+    since = burnt and since > 0 and (here or EPOCH == '') and since -- TIME of another primary is another
     l.bound = {
-      C = 0, share = tonumber(ARGV[p]), epoch = epoch, after = epoch .. ' ' .. NOW .. '~', before = epoch .. '!', closed = closed,
-      keep = tonumber(ARGV[p + 5]), D = tonumber(ARGV[p + 6]), W = l.W, counted = tonumber(ARGV[p + 7]),
+      C = 0, share = tonumber(ARGV[p]), epoch = epoch, kind = kind, after = epoch .. kind .. NOW .. '~', before = epoch .. above,
+      burnt = burnt, since = since,
+      keep = tonumber(ARGV[p + 6]), D = tonumber(ARGV[p + 7]), W = l.W, counted = tonumber(ARGV[p + 8]),
     }
-    l.W, l.edge = l.bound.counted, TIME - l.bound.counted
-    p = p + 8
+    l.W, l.since = l.bound.counted, since
+    l.edge = max(TIME - l.W, since and since - 1 or 0)
+    p = p + 9
   end
   return p
 end

@@ -2,12 +2,13 @@
 --
 -- A hash, or nothing while nobody lends or borrows:
 --   'c'                    'epoch till delta', of 10, 16 and 16 digits: by how much loans and the recall change what may be
---                          admitted, until TIME is till
+--                          admitted, until TIME is till. 'epoch!till delta' while the share is burnt
 --   'r'                    'recall until', if there is one
 --   'l<peer> epoch stamp'  'units back until' of a loan to a peer; h for one from it
 --
--- The terms t of a bound: share, epoch (10 digits), after and before (what 'c' is between while it holds), closed, keep and
--- D (µs), the limit's W, and counted, the window by this server's clock where that is fast.
+-- The terms t of a bound: share, burnt, epoch (10 digits), kind (what stands behind it in 'c'), after and before (what 'c' is
+-- between while it holds), since (TIME when the epoch began, false while all of the window counts), keep and D (µs),
+-- the limit's W, and counted, the window by this server's clock where that is fast.
 
 local function loans()
   local sub = string.sub
@@ -36,7 +37,7 @@ local function loans()
     local same = true
     for i = 1, #all, 2 do
       if all[i] == 'c' then
-        local epoch = match(all[i + 1], '^(%d+) %d+ %-?%d+$')
+        local epoch = match(all[i + 1], '^(%d+)[ !]%d+ %-?%d+$')
         if not epoch then error('GARBAGE in ' .. key, 0) end
         same = epoch == t.epoch
       end
@@ -58,6 +59,9 @@ local function loans()
     return b
   end
 
+  -- own is loan.Book.own.
+  local function own(t, b) return t.burnt and 0 or t.share - left(b.l) end
+
   -- save writes all anew, and returns the delta.
   local function save(key, t, b)
     local f, till, last = {}, MAX, 0
@@ -75,8 +79,8 @@ local function loans()
       till, last = min(till, b.recall_until), max(last, b.recall_until)
     end
     if last == 0 then return 0 end
-    local delta = left(b.h) - left(b.l) - b.recall
-    call('HSET', key, 'c', format('%s %016.0f %016.0f', t.epoch, till, delta), unpack(f))
+    local delta = left(b.h) - b.recall - (t.burnt and 0 or left(b.l))
+    call('HSET', key, 'c', format('%s%s%016.0f %016.0f', t.epoch, t.kind, till, delta), unpack(f))
     call('PEXPIRE', key, int(ceil((last - TIME + t.keep) / 1000) + 60000))
     return delta
   end
@@ -84,31 +88,23 @@ local function loans()
   -- bounded is how much the window may hold under the bound. It reads one field, but for the first time after
   -- a loan has ended and in a new epoch.
   local function bounded(key, t)
+    if tonumber(t.epoch) == 0 then return 0 end
     local c, delta = call('HGET', key, 'c'), 0
-    if c then
-      if c > t.after and c < t.before then
-        delta = sub(c, 29)
-      elseif tonumber(t.epoch) > 0 then
-        delta = save(key, t, load(key, t))
-      end
-    end
-    if t.closed then return 0 end
-    return max(0, t.share + delta)
+    if c then delta = c > t.after and c < t.before and sub(c, 29) or save(key, t, load(key, t)) end
+    return max(0, (t.burnt and 0 or t.share) + delta)
   end
 
-  return bounded, load, save, left, full
+  return bounded, load, save, left, full, own
 end
 
 -- loan_ops makes the operations on what loans has made.
-local function loan_ops(_, load, save, left, full)
+local function loan_ops(_, load, save, left, full, own)
   local function ceiling(t, b)
-    if t.closed then return 0 end
-    return max(0, t.share - left(b.l) + left(b.h))
+    return max(0, own(t, b) + left(b.h))
   end
 
   -- slack is loan.Book.Slack: what may be returned.
   local function slack(t, b, used)
-    if t.closed and used <= t.share - left(b.l) then return left(b.h) end
     return ceiling(t, b) - used
   end
 
@@ -117,7 +113,7 @@ local function loan_ops(_, load, save, left, full)
 
   -- lend UNITS PEER ID: grows the loan, or makes one. Replies 'epoch stamp units new', zeros for nothing.
   function ops.lend(t, b, used, units, peer, id)
-    if t.closed then return '0 0 0 0' end
+    if t.burnt then return '0 0 0 0' end
     local new, lent = nil, left(b.l)
     units, id = max(0, min(tonumber(units), ceiling(t, b) - used, t.share - lent)), peer .. ' ' .. id
     local l = b.l[id]
@@ -184,7 +180,7 @@ local function loan_ops(_, load, save, left, full)
   -- same of those from peers, then the reply of each operation.
   local function run(log_key, key, t, p, last)
     if tonumber(t.epoch) == 0 then error('the epoch of the region is not known', 0) end
-    local n, b = used(load_log(log_key, { longest = t.W }), { j = 1, W = t.counted }), load(key, t)
+    local n, b = used(load_log(log_key, { longest = t.W }), { j = 1, W = t.counted, since = t.since }), load(key, t)
     local replies = {}
     while p < last do
       local op = ARGV[p]

@@ -90,11 +90,16 @@ local function place(s, n)
   return lo
 end
 
+-- edge is where the window of limit l begins: while its share is burnt not before the epoch, by the log's clock.
+local function edge(s, l)
+  return max(s.now - l.W, l.since and l.since + s.offset - 1 or 0)
+end
+
 -- used counts the units inside the window of limit l.
 local function used(s, l)
   local u = s[l.j]
   if u then return u + s.added end
-  local edge = s.now - l.W
+  local edge = edge(s, l)
   if s.newest <= edge then
     u = 0
   else
@@ -115,11 +120,12 @@ end
 -- element, and nothing is counted.
 local function fits_log(s, l, C, c)
   if c > C then return -1 end
-  if s.newest <= s.now - l.W then return 0 end
+  local edge = edge(s, l)
+  if s.newest <= edge then return 0 end
   if c == 1 and not s.sum and not s[l.j] then
     local e = call('LINDEX', s.key, l.last or '-' .. int(C))
     local stamp = e and stamp_of(s.key, e) or 0
-    return stamp <= s.now - l.W and 0 or wait(s, stamp + l.W)
+    return stamp <= edge and 0 or wait(s, stamp + l.W)
   end
   if used(s, l) + c <= C then return 0 end
   if not s.sum then return wait(s, stamp_at(s, int(c - C - 1)) + l.W) end
@@ -135,7 +141,7 @@ local function left_log(s, l, C, c, waits)
 end
 
 local function reset_log(s, l)
-  if s.newest <= s.now - l.W then return 0 end
+  if s.newest <= edge(s, l) then return 0 end
   return wait(s, s.newest + l.W)
 end
 

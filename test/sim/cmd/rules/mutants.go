@@ -25,8 +25,8 @@ const (
 
 func mutants() []mutant {
 	return []mutant{
-		{name: "borrowed units are lent on", file: bookFile, small: true, from: "max(0, min(c-used, b.Share-left(b.Lent)))", to: "max(0, c-used)"},
-		{name: "units in use are lent", file: bookFile, from: "max(0, min(c-used, b.Share-left(b.Lent)))", to: "max(0, min(c, b.Share-left(b.Lent)))"},
+		{name: "borrowed units are lent on", file: bookFile, small: true, from: "max(0, min(c-used, b.own(now)))", to: "max(0, c-used)"},
+		{name: "units in use are lent", file: bookFile, from: "max(0, min(c-used, b.own(now)))", to: "max(0, min(c, b.own(now)))"},
 		{name: "units in use are returned", file: bookFile, from: "free := b.Slack(now, used)", to: "free := b.Slack(now, 0)"},
 		{name: "a record ends with its loan", file: bookFile, from: "k := t.Length + t.Window", to: "k := t.Length"},
 		{name: "a grant that comes again is added again", file: bookFile, from: "max(l.Units, g.Units), max", to: "l.Units+g.Units, max"},
@@ -37,7 +37,9 @@ func mutants() []mutant {
 		{name: "records do not stand anew in a new epoch", file: bookFile, from: "			l.Until = min(max(l.Until, now+b.Terms.Keep()), now+b.Terms.keepAny())\n", to: "			_ = l\n"},
 		{name: "loans beyond a smaller share are extended", file: bookFile, from: "case left(b.Lent) > b.Share:", to: "case false:"},
 		{name: "a store that lost its data is used at once", file: bookFile, from: "return now < b.BurntUntilUS", to: "return false"},
-		{name: "the store does not apply the bound", file: memoryFile, from: "u.ceilings[i] = min(u.ceilings[i], limits[i].Bounded)", to: "u.ceilings[i] = min(u.ceilings[i], u.Ceilings[i])"},
+		{name: "a burnt share is lent", file: bookFile, from: "return max(0, min(c-used, b.own(now)))\n", to: "return max(0, min(c-used, b.Share-left(b.Lent)))\n"},
+		{name: "loans of a burnt share are extended", file: bookFile, from: "b.Free(now, used))); b.burnt(now) {", to: "b.Free(now, used))); false {"},
+		{name: "the store does not apply the bound", file: memoryFile, from: "min(u.ceilings[i], limits[i].Bounded), u", to: "u.ceilings[i], u"},
 		{name: "more is returned than the store gave back", file: planFile, from: "Loan: o.ID, Back: r.Back})", to: "Loan: o.ID, Back: r.Back + 1})"},
 		{name: "a store that was rolled back is not noticed", file: epochFile, from: "	if missing > e.excused() {\n", to: "	if false {\n"},
 		{name: "a store that was emptied is a new one", file: durableFile, from: `renew == "lost" || epoch == "" && known != ""`, to: `renew == "lost"`},
