@@ -1169,6 +1169,7 @@ type Want struct {
 	// policy, limit and partition, separated by spaces, sealed by XChaCha20-Poly1305 with id,
 	// big-endian, as additional data. Absent while all have it.
 	Partition     []byte `protobuf:"bytes,12,opt,name=partition,proto3" json:"partition,omitempty"`
+	Burnt         bool   `protobuf:"varint,13,opt,name=burnt,proto3" json:"burnt,omitempty"` // the author's own share is: what it has it borrows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1285,6 +1286,13 @@ func (x *Want) GetPartition() []byte {
 		return x.Partition
 	}
 	return nil
+}
+
+func (x *Want) GetBurnt() bool {
+	if x != nil {
+		return x.Burnt
+	}
+	return false
 }
 
 // Held is a loan that the author borrows.
@@ -1838,7 +1846,7 @@ const file_wire_proto_rawDesc = "" +
 	"\alenders\x18\x04 \x03(\tR\alenders\x12+\n" +
 	"\x05wants\x18\x05 \x03(\v2\x15.regiond.sync.v3.WantR\x05wants\x12.\n" +
 	"\x06grants\x18\x06 \x03(\v2\x16.regiond.sync.v3.GrantR\x06grants\x121\n" +
-	"\areturns\x18\a \x03(\v2\x17.regiond.sync.v3.ReturnR\areturns\"\x9d\x02\n" +
+	"\areturns\x18\a \x03(\v2\x17.regiond.sync.v3.ReturnR\areturns\"\xb3\x02\n" +
 	"\x04Want\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x12\n" +
@@ -1852,7 +1860,8 @@ const file_wire_proto_rawDesc = "" +
 	"\x04rate\x18\n" +
 	" \x01(\x02R\x04rate\x12)\n" +
 	"\x04held\x18\v \x03(\v2\x15.regiond.sync.v3.HeldR\x04held\x12\x1c\n" +
-	"\tpartition\x18\f \x01(\fR\tpartition\"\x8a\x01\n" +
+	"\tpartition\x18\f \x01(\fR\tpartition\x12\x14\n" +
+	"\x05burnt\x18\r \x01(\bR\x05burnt\"\x8a\x01\n" +
 	"\x04Held\x12\x16\n" +
 	"\x06lender\x18\x01 \x01(\rR\x06lender\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +
