@@ -5,12 +5,12 @@ import (
 	"math"
 	"time"
 
-	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/quota"
 )
 
 const (
 	// MaxDriftPPM is how many parts per million faster or slower than ours a store's clock may run, as loans allow for.
-	MaxDriftPPM = loan.RatePPM
+	MaxDriftPPM = quota.RatePPM
 	// StepThreshold separates steps from noise: an operator or a failover moves a clock further than this.
 	StepThreshold = 10 * time.Millisecond
 

@@ -215,6 +215,9 @@ func (l *Limit) Bound() (units int64, ok bool) {
 	return l.Units + more, true
 }
 
+// RatePPM is ρ: how far the rate of a region's clock may be from true, in millionths. That is 2 %; loans.lua says so too.
+const RatePPM = 20_000
+
 // Bound is this region's part of a limit's bound B. The zero value admits nothing.
 type Bound struct {
 	// Share is how many units of B the region may use before it lends or borrows any: the least of what it has under

@@ -133,7 +133,7 @@ func read(ctx *fasthttp.RequestCtx) (r httpapi.Request, status int, detail strin
 
 func isToken(name string) bool {
 	for _, c := range name {
-		if !httpguts.IsTokenRune(rune(c)) {
+		if !httpguts.IsTokenRune(c) {
 			return false
 		}
 	}

@@ -93,7 +93,7 @@ func newBounds(t *rapid.T, regions [3]bounded, tenant string) *bounds {
 		r.restart(file)
 		r.name, r.tenant, r.burnt, r.raises, r.held, r.share = fmt.Sprint("r", i), tenant, 0, nil, nil, []int64{2, 3, 2}[i]
 		r.offset = rapid.Int64Range(0, 3_600_000_000).Draw(t, "offset")
-		r.drift = rapid.Int64Range(-loan.RatePPM, loan.RatePPM).Draw(t, "drift")
+		r.drift = rapid.Int64Range(-quota.RatePPM, quota.RatePPM).Draw(t, "drift")
 		w.regions = append(w.regions, r)
 	}
 	return w
@@ -180,7 +180,7 @@ func (w *bounds) check(t *rapid.T, r *bounded, cost int64) {
 		return
 	}
 	w.admitted = append(w.admitted, slices.Repeat([]int64{w.us}, int(cost))...)
-	least := w.us - w.terms.Window + w.terms.Window*loan.RatePPM/1_000_000
+	least := w.us - w.terms.Window + w.terms.Window*quota.RatePPM/1_000_000
 	used := int64(0)
 	for _, at := range w.admitted {
 		if at > least {
@@ -267,7 +267,7 @@ func (w *bounds) rare(t *rapid.T, r *bounded) {
 	case "shares":
 		if to := rapid.SampledFrom(w.regions).Draw(t, "to"); to != r && r.share > 0 {
 			r.share--
-			fastest := w.longest.Keep() * 1_000_000 / (1_000_000 + loan.RatePPM)
+			fastest := w.longest.Keep() * 1_000_000 / (1_000_000 + quota.RatePPM)
 			to.raises = append(to.raises, raise{w.us + fastest, 1})
 		}
 	}

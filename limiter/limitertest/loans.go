@@ -36,7 +36,7 @@ func RunLoans(t *testing.T, newStore New) {
 					m.book.BurntUntilUS = m.us + m.book.Terms.Keep()
 				}
 			},
-			"drift": func(t *rapid.T) { m.book.Bound.FastPPM = rapid.SampledFrom([]int64{0, 1, 20_000}).Draw(t, "ppm") },
+			"drift": func(t *rapid.T) { m.book.FastPPM = rapid.SampledFrom([]int64{0, 1, 20_000}).Draw(t, "ppm") },
 			"burnt": m.burnt,
 			"share": func(t *rapid.T) { m.book.Share = rapid.Int64Range(0, 9).Draw(t, "share") },
 			"reset": func(t *rapid.T) {
@@ -90,7 +90,7 @@ func (m *booked) wait(t *rapid.T) {
 func (m *booked) used() (n int64) {
 	from := m.book.CountsFrom(m.us)
 	for _, at := range m.log {
-		if at > m.us-m.book.Bound.WindowUS(m.limits.Limits[m.limits.places[0]]) && at >= from {
+		if at > m.us-m.book.WindowUS(m.limits.Limits[m.limits.places[0]]) && at >= from {
 			n++
 		}
 	}

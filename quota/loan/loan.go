@@ -7,9 +7,6 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// RatePPM is ρ: how far the rate of a region's clock may be from true, in millionths. That is 2 %; loans.lua says so too.
-const RatePPM = 20_000
-
 // MaxLoans is how many records, and how many loans held, a book has at most. Peers that ask, return and ask again, or
 // grant what nobody asked for, make no more.
 const MaxLoans = 512
@@ -27,9 +24,9 @@ type Terms struct {
 }
 
 // TermsOf returns the terms for a window: loans of W/2, at least 2 s and at most 30 s. Of two clocks each may step
-// by 50 ms unseen.
+// by 100 ms within the fence of its calls.
 func TermsOf(window int64) Terms {
-	return Terms{Window: window, Length: min(longest, max(2_000_000, window/2)), Slack: 100_000, Longest: longest}
+	return Terms{Window: window, Length: min(longest, max(2_000_000, window/2)), Slack: 200_000, Longest: longest}
 }
 
 // Keep is how long a record stands after a grant: until the loan is over by any clock, and what was used last under
@@ -41,7 +38,7 @@ func (t Terms) Keep() int64 {
 // bySlowest is what the fastest clock shows at most while the slowest shows us: us·(1 + ρ)/(1 − ρ).
 func bySlowest(us int64) int64 {
 	const million, percent = 1_000_000, 10_000
-	fast, slow := int64(million+RatePPM)/percent, int64(million-RatePPM)/percent
+	fast, slow := int64(million+quota.RatePPM)/percent, int64(million-quota.RatePPM)/percent
 	return (us*fast + slow - 1) / slow
 }
 

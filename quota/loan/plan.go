@@ -2,12 +2,12 @@ package loan
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -423,7 +423,8 @@ func (x *plan) give() {
 func (x *plan) yield() {
 	var first *received
 	line := func(region string, used, time int64) (int64, uint64) {
-		return used, xxhash.Sum64String(strconv.FormatInt(time/x.Window, 10) + region)
+		sum := sha256.Sum256([]byte(strconv.FormatInt(time/x.Window, 10) + region))
+		return used, binary.BigEndian.Uint64(sum[:])
 	}
 	before := func(a *received, used int64, hash uint64) bool {
 		u, h := line(a.From, max(0, a.Ceil-a.Slack), a.Time)

@@ -46,6 +46,7 @@ const (
 // Cause is why data that were counted count no more.
 type Cause int32
 
+// The causes.
 const (
 	Unknown Cause = iota // this process did not notice it itself
 	Lost                 // the store lost data, or was rolled back

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
 )
@@ -117,7 +118,7 @@ func (b *bounds) keep() time.Duration {
 	for policy := range b.now {
 		longest = max(longest, loan.TermsOf(b.w.o.policy(policy).Limits[0].WindowUS()).Keep())
 	}
-	return time.Duration(longest+longest*loan.RatePPM/1_000_000) * time.Microsecond
+	return time.Duration(longest+longest*quota.RatePPM/1_000_000) * time.Microsecond
 }
 
 // settle has the next bounds hold alone.
