@@ -312,33 +312,40 @@ func TestBurntRegionBorrows(t *testing.T) {
 }
 
 // TestBurntRegionHasItsPart: where more is asked for than there is, the others leave the region that has lost its data two
-// thirds of its share, and have the rest. When the burn is over it has all of it.
+// thirds of its share, and have the rest. When the burn is over it has all of it. These are means of six runs.
 func TestBurntRegionHasItsPart(t *testing.T) {
-	w := newWorld(t, 1, 3, 600, 60*time.Second)
-	var used [3]int
-	ask := func() {
-		for i := range used {
-			if w.rng.IntN(50) == 0 && w.ask(i, "acme") { // 4 a second, of 3.3
-				used[i]++
+	const runs = 6
+	var burnt, others, after int
+	for seed := range uint64(runs) {
+		w := newWorld(t, seed+1, 3, 600, 60*time.Second)
+		var used [3]int
+		ask := func() {
+			for i := range used {
+				if w.rng.IntN(50) == 0 && w.ask(i, "acme") { // 4 a second, of 3.3
+					used[i]++
+				}
 			}
 		}
+		w.advance(70*time.Second, ask)
+		w.regions[1].lose()
+		w.regions[1].books = map[string]*kept{}
+		w.advance(30*time.Second, ask)
+		used = [3]int{}
+		w.advance(60*time.Second, ask)
+		burnt, others = burnt+used[1], others+used[0]+used[2]
+		w.advance(30*time.Second, ask)
+		used = [3]int{}
+		w.advance(60*time.Second, ask)
+		after += used[1]
+		if w.worst > 600 {
+			t.Errorf("run %d: %d in the worst window of 600", seed, w.worst)
+		}
 	}
-	w.advance(70*time.Second, ask)
-	w.regions[1].lose()
-	w.regions[1].books = map[string]*kept{}
-	w.advance(30*time.Second, ask)
-	used = [3]int{}
-	w.advance(60*time.Second, ask)
-	if used[1] < 100 || used[1] > 140 || used[0]+used[2] < 250 {
-		t.Errorf("in a window while its share is burnt it used %d of 133, the others %d and %d", used[1], used[0], used[2])
+	if burnt < 100*runs || burnt > 140*runs || others < 250*runs {
+		t.Errorf("in a window while its share is burnt it used %d of 133, the others %d", burnt/runs, others/runs)
 	}
-	w.advance(30*time.Second, ask)
-	used = [3]int{}
-	w.advance(60*time.Second, ask)
-	if used[1] < 180 {
-		t.Errorf("in a window after the burn it used %d of 200", used[1])
+	if after < 185*runs {
+		t.Errorf("in a window after the burn it used %d of 200", after/runs)
 	}
-	if w.worst > 600 {
-		t.Errorf("%d in the worst window of 600", w.worst)
-	}
+	t.Logf("burnt %d, the others %d; after the burn %d", burnt/runs, others/runs, after/runs)
 }

@@ -182,7 +182,7 @@ func TestEpoch(t *testing.T) {
 			}
 			cause := state.Unknown
 			switch {
-			case row.lost && strings.Contains(row.name, "clock steps"):
+			case row.lost && strings.Contains(row.name, "clock"):
 				cause = state.Stepped
 			case row.lost:
 				cause = state.Lost
