@@ -291,7 +291,7 @@ func TestTableAndEnd(t *testing.T) {
 	})
 	d.change(t, "cut", "ap-south")
 	shows("the cut", func(words []string) bool {
-		return words[0] == "ap-south" && words[1] == "partitioned" && words[3] == "33" && words[4] == "nobody:"
+		return words[0] == "ap-south" && words[1] == "partitioned" && words[3] == "34" && words[4] == "nobody:"
 	})
 	d.end = func() {
 		if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil {
