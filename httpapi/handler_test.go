@@ -175,11 +175,13 @@ func TestBatchesDoNotWaitForOthersLimiter(t *testing.T) {
 	const batches = 100
 	var all sync.WaitGroup
 	all.Add(batches)
-	h := data(t, options(&fake{decide: func(_ context.Context, r quota.Request) (quota.Decision, error) {
+	o := options(&fake{decide: func(_ context.Context, r quota.Request) (quota.Decision, error) {
 		all.Done()
 		all.Wait() // until each of them is in the limiter
 		return allowed(r), nil
-	}}))
+	}})
+	o.Deadline = time.Minute // or one that comes late is refused, and never in the limiter
+	h := data(t, o)
 	slow, part := io.Pipe()
 	half := request("POST", "/v1/check:batch", "")
 	half.Body, half.ContentLength = slow, -1
