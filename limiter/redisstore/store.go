@@ -31,7 +31,7 @@ import (
 const (
 	DefaultBudget = 40 * time.Millisecond
 	dialTimeout   = 250 * time.Millisecond
-	poolTimeout   = 25 * time.Millisecond
+	poolTimeout   = 100 * time.Millisecond
 	// ioTimeout is only a backstop behind the watchdog, which judges earlier.
 	ioTimeout = 500 * time.Millisecond
 	// poolSize: manyFlushers calls are under way at once, then the prober and the region's turns; the rest replaces
