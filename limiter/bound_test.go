@@ -60,7 +60,7 @@ func TestBoundIsAppliedAndShown(t *testing.T) {
 // A bound that leaves nothing of the region's own share says so, and for how long, also where a denial is remembered. The
 // reason of a region that others cannot see yields to it only where the bound denies.
 func TestBoundSaysWhyNothingIsLeft(t *testing.T) {
-	const later = 90 * time.Second
+	const later, years = 90 * time.Second, 10 * 365 * 24 * time.Hour
 	for _, row := range []struct {
 		name    string
 		bound   func(nowUS int64) quota.Bound
@@ -79,6 +79,15 @@ func TestBoundSaysWhyNothingIsLeft(t *testing.T) {
 		{"burnt, and others may lend", func(us int64) quota.Bound {
 			return quota.Bound{Share: 3, Epoch: 7, BurntUntilUS: us + later.Microseconds()}
 		}, true, quota.ReasonBoundBurnt, time.Second},
+		{"found by the store to be of another epoch, or met by a step of its clock", func(us int64) quota.Bound {
+			return quota.Bound{Share: 3, Epoch: 7, ToUS: us - 1}
+		}, true, quota.ReasonPeerSilent, time.Second},
+		{"burnt, and the store's clock was set back by years", func(us int64) quota.Bound {
+			return quota.Bound{Share: 3, Epoch: 7, BurntUntilUS: us + years.Microseconds() + later.Microseconds()}
+		}, false, quota.ReasonBoundBurnt, time.Second},
+		{"closed, and the store's clock was set back by years", func(us int64) quota.Bound {
+			return quota.Bound{Share: 3, Epoch: 7, FromUS: us + years.Microseconds()}
+		}, false, quota.ReasonBoundClosed, time.Second},
 		{"over", func(us int64) quota.Bound { return quota.Bound{Share: 3, Epoch: 7, FromUS: us, BurntUntilUS: us} }, true, quota.ReasonPeerSilent, 0},
 	} {
 		o := &others{ceiling: quota.Ceiling{

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -122,10 +121,11 @@ func (q *query) showBounds(limits []quota.LimitState, v *store.Verdict) {
 const lendersAnswer = time.Second
 
 // showShut reports which bounds leave nothing of the region's own share, and how long until a check that they deny fits. A
-// closed bound opens at a known TIME, or is looked at again within a second. Of a burnt one the end is the latest, and
-// the only moment that is known where no other region is seen. Otherwise the denial has asked the others for
-// units, and with no other traffic they lend them at once: to wait for the end would leave them unused, for a month
-// under a monthly limit.
+// closed bound is looked at again within a second. Of a burnt one the end is the latest, and the only moment that is known
+// where no other region is seen; one beyond Keep is by a clock that was set back since. Otherwise the denial has asked
+// the others for units, and with no other traffic they lend them at once: to wait for the end would leave them unused,
+// for a month under a monthly limit. So it is where nothing is left of a share that is not shut: all of it is lent, or the store
+// has found that its epoch or its clock is another one.
 func (q *query) showShut(v *store.Verdict, d *quota.Decision) {
 	for i, g := range q.globals() {
 		if !g.Bounded {
@@ -133,12 +133,19 @@ func (q *query) showShut(v *store.Verdict, d *quota.Decision) {
 		}
 		s := &d.Limits[q.limits.keys.Order[i]]
 		why, left := g.Bound.Shut(v.StoreUS)
+		keep := time.Duration(loan.TermsOf(g.limit.WindowUS()).Keep()) * time.Microsecond
 		switch s.Reason = why; {
-		case !s.Denied || why == quota.ReasonNone || s.Used()+q.costOf(i) <= v.Limits[i].Bounded:
+		case !s.Denied || s.Used()+q.costOf(i) <= v.Limits[i].Bounded:
+		case why == quota.ReasonNone:
+			if v.Limits[i].Bounded == 0 && (g.Bound.Share > 0 || g.Lenders) {
+				s.RetryAfter = min(s.RetryAfter, lendersAnswer)
+			}
 		case why == quota.ReasonBoundBurnt && g.Lenders:
 			s.RetryAfter = min(left, lendersAnswer)
+		case left == 0 || left > keep:
+			s.RetryAfter = time.Second
 		default:
-			s.RetryAfter = cmp.Or(left, time.Second)
+			s.RetryAfter = left
 		}
 	}
 }
