@@ -48,7 +48,7 @@ func (c *call) reopen() {
 	}
 	switch {
 	case err != nil:
-		c.failed(err, "not reopened", "Nothing was reopened: "+err.Error())
+		c.failed(err, "not reopened", "Whether the region was reopened is not known: "+err.Error())
 	case refused != "":
 		c.refuse(answer.Problem{Kind: answer.Invalid, Status: http.StatusConflict, Detail: refused})
 	default:

@@ -202,7 +202,7 @@ func TestReopen(t *testing.T) {
 	}{
 		{"", nil, 204, ""},
 		{"nothing was lost", nil, 409, "nothing was lost"},
-		{"", errors.New("redis is away"), 503, "redis is away"},
+		{"", errors.New("redis is away"), 503, "not known: redis is away"},
 	} {
 		o, region := options(&fake{}), ""
 		o.Reopen = func(_ context.Context, name string) (string, error) {

@@ -27,7 +27,9 @@ func TestRefusalArrives(t *testing.T) {
 	if onFasthttp {
 		t.Skip("it was all engines' the first time")
 	}
-	h := handler(t, options(&fake{}))
+	o := options(&fake{})
+	o.Deadline = 20 * time.Second // a request that has waited for longer is refused with 503
+	h := handler(t, o)
 	certified := httptest.NewTLSServer(nil)
 	config := certified.TLS
 	certified.Close()
