@@ -215,6 +215,9 @@ func (s *State) Reopen(ctx context.Context) error {
 	}
 	s.epoch.renew = reopen
 	if err := s.take(ctx); errors.Is(err, ErrAway) {
+		if s.epoch.renew == reopen { // or a later turn would, when nobody expects it
+			s.epoch.renew = keep
+		}
 		return err
 	}
 	if s.epoch.store.Lost > 0 {

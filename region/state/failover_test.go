@@ -171,3 +171,12 @@ func TestReopen(t *testing.T) {
 		}
 	})
 }
+		if err := one.Reopen(ctx); !errors.Is(err, state.ErrAway) {
+			t.Errorf("with redis away, again: %v", err)
+		}
+		before := two.Store()
+		s.away.Store(false)
+		turns()
+		if got := two.Store(); got != before || one.Store() != got {
+			t.Errorf("refused while redis was away, it is reopened later: the epoch was %v, and is %v and %v", before, one.Store(), got)
+		}
