@@ -111,6 +111,49 @@ func TestFailover(t *testing.T) {
 	}
 }
 
+// What was lost while the clock was far ahead was lost before it was set right: a region is not burnt for years, nor are later
+// losses excused for as long where an operator has reopened it.
+func TestLossUnderAClockThatWasAhead(t *testing.T) {
+	for _, reopened := range []bool{false, true} {
+		inBubble(t, func(s *shared) {
+			ctx := context.Background()
+			one, two := s.manual("one"), s.manual("two")
+			turns := func() {
+				for range 3 {
+					one.Turn(ctx)
+					two.Turn(ctx)
+					time.Sleep(state.TurnEvery)
+				}
+			}
+			turns()
+			const years = 10 * 365 * 24 * time.Hour
+			s.ahead.Add(int64(years))
+			turns()
+			if got := one.Store(); got.Lost == 0 {
+				t.Fatalf("after a step forward the epoch is %v", got)
+			}
+			if reopened {
+				if err := one.Reopen(ctx); err != nil {
+					t.Fatal(err)
+				}
+				turns()
+			}
+			s.ahead.Add(-int64(years))
+			turns()
+			us := time.Now().UnixMicro()
+			got := two.Store()
+			if got != one.Store() || got.Epoch == 0 || got.Lost > us || (got.Lost != 0) == reopened {
+				t.Errorf("reopened %v: at %d the epochs are %v and %v", reopened, us, one.Store(), got)
+			}
+			one.Lose(us)
+			turns()
+			if after := two.Store(); after.Lost < us || after.Epoch <= got.Epoch || after != one.Store() {
+				t.Errorf("reopened %v: after a loss at %d the epochs are %v and %v", reopened, us, one.Store(), after)
+			}
+		})
+	}
+}
+
 // An operator reopens a region that has lost data: for all its processes, for that loss alone, and not while it asks about
 // another server.
 func TestReopen(t *testing.T) {
@@ -169,8 +212,6 @@ func TestReopen(t *testing.T) {
 		if err := one.Reopen(ctx); !errors.Is(err, state.ErrAway) {
 			t.Errorf("with redis away: %v", err)
 		}
-	})
-}
 		if err := one.Reopen(ctx); !errors.Is(err, state.ErrAway) {
 			t.Errorf("with redis away, again: %v", err)
 		}
@@ -180,3 +221,5 @@ func TestReopen(t *testing.T) {
 		if got := two.Store(); got != before || one.Store() != got {
 			t.Errorf("refused while redis was away, it is reopened later: the epoch was %v, and is %v and %v", before, one.Store(), got)
 		}
+	})
+}

@@ -85,6 +85,9 @@ else
   if ARGV[6] ~= '' and (reply[3] == '' or renew ~= '') then
     if renew == 'lost' or reply[3] == '' and ARGV[5] ~= '' then lost = reply[1] end
     if renew == 'reopen' then lost = '-' .. reply[1] end
+    if math.abs(tonumber(lost or 0)) > now then -- by a clock that was ahead then
+      lost = (tonumber(lost) < 0 and '-' or '') .. reply[1]
+    end
     local number = math.max(tonumber(ARGV[6]) + 1, tonumber(epoch or 0) + 1, tonumber(t[1]))
     reply[3], reply[5] = string.format('%.0f ', number) .. (lost or 0) .. ' ' .. reply[1], '1'
     redis.call('HSET', KEYS[1], 'epoch', reply[3])
