@@ -105,6 +105,9 @@ func (d *durable) renewed(epoch, known, top, renew string, now int64) string {
 	if lost == "" {
 		lost = "0"
 	}
+	if at, _ := strconv.ParseInt(lost, 10, 64); at > now { // by a clock that was ahead then
+		lost = strconv.FormatInt(now, 10)
+	}
 	before, _ := strconv.ParseInt(number, 10, 64) // 0 where there is none
 	largest, _ := strconv.ParseInt(top, 10, 64)
 	return fmt.Sprintf("%d %s %d", max(before+1, largest+1, now/1_000_000), lost, now)
