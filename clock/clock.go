@@ -10,7 +10,8 @@ import (
 	"github.com/regiond/regiond/internal/base/instruments"
 )
 
-// Unseen is by how much a clock may step and nothing follows: loan.Terms.Slack makes up for it.
+// Unseen is by how much a clock may step and nothing follows. With the uncertainty of a Fence that is 100 ms at most, which
+// loan.Terms.Slack makes up for.
 const Unseen = 50 * time.Millisecond
 
 // Options are what a Clock and PeerOffsets need; all of them have defaults.

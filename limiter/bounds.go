@@ -120,12 +120,12 @@ func (q *query) showBounds(limits []quota.LimitState, v *store.Verdict) {
 // answer takes a round trip.
 const lendersAnswer = time.Second
 
-// showShut reports which bounds leave nothing of the region's own share, and how long until a check that they deny fits. A
-// closed bound is looked at again within a second. Of a burnt one the end is the latest, and the only moment that is known
-// where no other region is seen; one beyond Keep is by a clock that was set back since. Otherwise the denial has asked
-// the others for units, and with no other traffic they lend them at once: to wait for the end would leave them unused,
-// for a month under a monthly limit. So it is where nothing is left of a share that is not shut: all of it is lent, or the store
-// has found that its epoch or its clock is another one.
+// showShut reports which bounds leave nothing of the region's own share, and when a check that they deny should be asked again:
+//
+//	closed                          in a second
+//	burnt, other regions are seen   in lendersAnswer: they lend what is free at once, and the end may be a month away
+//	burnt, none is seen             at the end; in a second where that is beyond Keep, by a clock that was set back since
+//	neither, and C is 0             in lendersAnswer: all of the share is lent, or the store goes by another epoch or clock
 func (q *query) showShut(v *store.Verdict, d *quota.Decision) {
 	for i, g := range q.globals() {
 		if !g.Bounded {
