@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -67,20 +68,20 @@ func within(d time.Duration, names ...string) map[string]time.Duration {
 	return all
 }
 
-// parts are those of the hot limit, by cumulative rounding of equal weights.
+// parts are those of the hot limit: equal weights have equal parts, and of what is left the first by name have a unit more.
 func parts(names ...string) chaos.Group {
+	all := slices.Sorted(slices.Values(chaos.Names()))
+	each, left := chaos.HotUnits/int64(len(all)), chaos.HotUnits%int64(len(all))
 	g := chaos.Group{Regions: names}
-	for i, name := range chaos.Names() {
-		for _, one := range names {
-			if one == name {
-				g.Units += upTo(i+1) - upTo(i)
+	for i, name := range all {
+		if slices.Contains(names, name) {
+			if g.Units += each; int64(i) < left {
+				g.Units++
 			}
 		}
 	}
 	return g
 }
-
-func upTo(i int) int64 { return (int64(i)*chaos.HotUnits + 1) / 3 }
 
 // scenario is one row of a table of scenarios.
 type scenario struct {
