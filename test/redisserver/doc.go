@@ -1,6 +1,6 @@
 // Package redisserver starts real redis-server processes for tests, and does to
 // them what happens to them in production: they are killed, restarted on the
-// same address, frozen, throttled, and their wall clock is stepped.
+// same address, frozen, throttled, and their wall clock is stepped or drifts.
 //
 //	srv := redisserver.Start(t, redisserver.Options{Clock: true})
 //	srv.Step(-time.Hour)                   // TIME goes back an hour, uptime does not

@@ -138,13 +138,16 @@ func (s *Server) signal(sig syscall.Signal) {
 }
 
 // Step moves the server's wall clock by d, forward or back, on top of earlier
-// steps; the next TIME shows it. It needs Options.Clock.
-func (s *Server) Step(d time.Duration) {
+// steps; the next TIME shows it.
+func (s *Server) Step(d time.Duration) { s.Clock().Step(d) }
+
+// Clock is the server's wall clock. It needs Options.Clock.
+func (s *Server) Clock() *Clock {
 	s.t.Helper()
 	if s.clock == nil {
-		s.t.Fatal("step Redis's clock: start the server with Options.Clock")
+		s.t.Fatal("the clock of Redis: start the server with Options.Clock")
 	}
-	s.clock.Step(d)
+	return s.clock
 }
 
 // Time is the server's TIME in microseconds since the epoch.

@@ -62,6 +62,41 @@ func TestStepMovesTimeAndNothingElse(t *testing.T) {
 	}
 }
 
+// TestTrueTime: whatever a clock is off by, what it shows is led back to the true time.
+func TestTrueTime(t *testing.T) {
+	t.Parallel()
+	srv := redisserver.Start(t, redisserver.Options{Clock: true})
+	clock := srv.Clock()
+	for _, change := range []func(){
+		func() {},
+		func() { clock.Drift(-10_000) },
+		func() { clock.Step(time.Second) },
+		func() { clock.Step(-time.Hour) },
+		func() { clock.Drift(20_000) },
+		func() { clock.Step(time.Minute); clock.Drift(0) },
+	} {
+		change()
+		for range 50 {
+			before := time.Now().UnixMicro()
+			us := srv.Time()
+			after := time.Now().UnixMicro()
+			if at := clock.True(us, before, after); at < before-grainUS || at > after+grainUS {
+				t.Fatalf("TIME %d is said to be shown at %d, and was between %d and %d", us, at, before, after)
+			}
+		}
+	}
+	before, us := time.Now(), srv.Time()
+	clock.Drift(10_000)
+	for us+time.Since(before).Microseconds()+500 > srv.Time() {
+		if time.Since(before) > 10*time.Second {
+			t.Fatal("a clock that is 1 % fast is not ahead")
+		}
+	}
+}
+
+// grainUS is by how much a clock that drifts moves at a time: 2 % of a millisecond, and rounding.
+const grainUS = 25
+
 func TestStepMovesExpiry(t *testing.T) {
 	t.Parallel()
 	srv := redisserver.Start(t, redisserver.Options{Clock: true})

@@ -1,10 +1,11 @@
 /*
- * A wall clock that a test can step, preloaded into redis-server.
+ * A wall clock that a test can step, and can run too fast or too slow, preloaded
+ * into redis-server.
  *
  * The functions below stand in front of libc's. Each asks the kernel for the
  * true time and, for the wall clocks only, adds what a file says that is mapped
- * into memory and shared with the test: an offset in nanoseconds. The monotonic
- * clocks stay true, as they do when an operator or NTP steps a host.
+ * into memory and shared with the test: an offset, and a rate since a true time.
+ * The monotonic clocks stay true, as they do when an operator or NTP steps a host.
  *
  * Nothing here may allocate or call a function that does: jemalloc asks for the
  * time while it initialises itself, and an allocation from inside that call
@@ -25,28 +26,37 @@
 
 #define NS_PER_S INT64_C(1000000000)
 
-static const int64_t *offset; /* NULL until mapped */
+struct setting {
+	int64_t offset, ppm, since; /* ns, ns in a ms, ns since 1970 */
+};
 
-__attribute__((constructor)) static void map_offset(void) {
+/* The test writes the setting that is not in use, then the index. */
+static const struct page {
+	int64_t index;
+	struct setting settings[2];
+} *page; /* NULL until mapped */
+
+__attribute__((constructor)) static void map_page(void) {
 	const char *path = getenv("CLOCK_OFFSET_FILE");
 	if (path == NULL)
 		return;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return;
-	void *page = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, fd, 0);
+	void *mapped = mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, fd, 0);
 	close(fd);
-	if (page != MAP_FAILED)
-		offset = page;
+	if (mapped != MAP_FAILED)
+		page = mapped;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *ts) {
 	int rc = (int)syscall(SYS_clock_gettime, clock, ts);
-	if (rc != 0 || offset == NULL)
+	if (rc != 0 || page == NULL)
 		return rc;
 	if (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE)
 		return rc;
-	int64_t by = __atomic_load_n(offset, __ATOMIC_ACQUIRE);
+	const struct setting *s = &page->settings[__atomic_load_n(&page->index, __ATOMIC_ACQUIRE)];
+	int64_t by = s->offset + (ts->tv_sec * NS_PER_S + ts->tv_nsec - s->since) / 1000000 * s->ppm;
 	int64_t ns = ts->tv_nsec + by % NS_PER_S;
 	ts->tv_sec += by / NS_PER_S;
 	if (ns < 0) {
