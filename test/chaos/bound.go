@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,13 +21,22 @@ import (
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
 
-// boundClasses are the classes whose limits have a bound, and B of each.
-var boundClasses = map[string]int64{traffic.Strict: BoundUnits, traffic.Tenth: BoundUnits * 11 / 10}
+// boundClasses are the classes whose limits have a bound, with B and window of each.
+var boundClasses = map[string]struct {
+	most   int64
+	window time.Duration
+}{
+	traffic.Strict: {BoundUnits, BoundWindow}, traffic.Tenth: {BoundUnits * 11 / 10, BoundWindow}, traffic.Month: {MonthUnits, MonthWindow},
+}
 
 // boundKept is how long loans and what was used before are kept in mind: (D + W)·(1 + ρ)/(1 − ρ).
 var boundKept = time.Duration(loan.TermsOf(BoundWindow.Microseconds()).Keep()) * time.Microsecond
 
 const (
+	// lentWithin is how soon a region whose share is burnt admits what others lend it, and closedWithin for how long a wrong
+	// clock closes a bound: until it is asked, and another epoch begins.
+	lentWithin   = 2 * time.Second
+	closedWithin = 1500 * time.Millisecond
 	// storesEvery is how often stores are read: what they hold is lost with them.
 	storesEvery = 100 * time.Millisecond
 	// loansEvery is how often regions are asked what they have borrowed.
@@ -160,19 +170,33 @@ func (x *trial) bounds(records []traffic.Record) {
 	if x.watch.failed != nil {
 		x.object("bound: " + x.watch.failed.Error())
 	}
-	for class, most := range boundClasses {
+	for class, b := range boundClasses {
 		all := judge.Admissions{}
-		x.object(all.Answers(records, x.w.History.WallUS, class)...)
-		if !x.Stepped { // a log goes by the partition's clock, which is another one then
+		x.object(all.Answers(records, x.w.History.WallUS, x.w.trueUS, class)...)
+		if !x.World.Clock { // a log goes by the partition's clock, which is another one then
 			all.Stored(x.watch.stored[class])
 		}
-		phases := []judge.Phase{{Span: judge.Span{To: x.ended}, Units: most}}
+		phases := []judge.Phase{{Span: judge.Span{To: x.ended}, Units: b.most}}
 		if class == traffic.Strict && x.Less != 0 {
-			phases = x.lessened(records, most)
+			phases = x.lessened(records, b.most)
 		}
-		fullest, objects := judge.Bound(all, x.w.History.WallUS, class, BoundWindow, phases)
+		fullest, objects := judge.Bound(all, x.w.History.WallUS, class, b.window, phases)
 		x.object(objects...)
 		x.figures.Fullest[class] = fullest
+	}
+	if x.Lent != "" {
+		since := x.injected
+		if slices.Contains(x.Modes, "local") { // it was away until then
+			since = x.healed
+		}
+		took, objects := judge.Lent(records, traffic.Month, x.Lent, since, lentWithin)
+		x.object(objects...)
+		x.figures.LentMS = ms(took)
+	}
+	for _, region := range x.Wrong {
+		longest, objects := judge.Open(records, traffic.Strict, region, closedWithin)
+		x.object(objects...)
+		x.figures.ClosedMS = max(x.figures.ClosedMS, ms(longest))
 	}
 	for _, units := range x.watch.borrowed {
 		x.figures.Borrowed += units
@@ -180,6 +204,15 @@ func (x *trial) bounds(records []traffic.Record) {
 	if x.figures.Borrowed == 0 {
 		x.object("bound: no region has borrowed a unit")
 	}
+}
+
+// trueUS is when the store's TIME was that of an answer.
+func (w *World) trueUS(r *traffic.Record) int64 {
+	us := r.Answer.Explain.StoreTimeUS
+	if clock := w.region(r.Region).clock; clock != nil {
+		return clock.True(us, w.History.WallUS(r.Call), w.History.WallUS(r.Return))
+	}
+	return us
 }
 
 // lessened are the phases of a limit that is reloaded with fewer units, and with all of them when

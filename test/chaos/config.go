@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
@@ -19,6 +20,7 @@ const (
 	EdgeUnits   = 50      // per EdgeWindow, regionally
 	QuietUnits  = 30      // per QuietWindow, globally
 	BoundUnits  = 100     // per BoundWindow, globally, with max_overshoot: 0% and 10%
+	MonthUnits  = 450     // per MonthWindow, globally, with max_overshoot: 0%
 )
 
 // dearLimits is how many limits a check of class dear has beside its global one.
@@ -68,14 +70,21 @@ func (w *World) topologyOf(l Layout) string {
 	} {
 		fmt.Fprintf(b, "  - name: %s\n    limits: [{name: limit, %s}]\n", p.class, p.limit)
 	}
-	for _, p := range []struct{ class, most string }{{traffic.Strict, "0%"}, {traffic.Tenth, "10%"}} {
+	for _, p := range []struct {
+		class  string
+		units  int
+		window time.Duration
+		most   string
+	}{
+		{traffic.Strict, BoundUnits, BoundWindow, "0%"}, {traffic.Tenth, BoundUnits, BoundWindow, "10%"}, {traffic.Month, MonthUnits, MonthWindow, "0%"},
+	} {
 		fmt.Fprintf(b, "  - name: %s\n    on_store_loss: closed\n", p.class)
-		fmt.Fprintf(b, "    limits: [{name: limit, units: %d, per: %v, scope: global, max_overshoot: %s}]\n", BoundUnits, BoundWindow, p.most)
+		fmt.Fprintf(b, "    limits: [{name: limit, units: %d, per: %v, scope: global, max_overshoot: %s}]\n", p.units, p.window, p.most)
 	}
 	b.WriteString("tenants:\n")
 	for class, n := range map[string]int{
 		traffic.Dear: traffic.DearTenants, traffic.Hot: traffic.HotTenants, traffic.Edge: traffic.EdgeTenants, traffic.Quiet: traffic.QuietTenants,
-		traffic.Strict: traffic.BoundTenants, traffic.Tenth: traffic.BoundTenants,
+		traffic.Strict: traffic.BoundTenants, traffic.Tenth: traffic.BoundTenants, traffic.Month: traffic.BoundTenants,
 	} {
 		for i := range n {
 			fmt.Fprintf(b, "  %s-%02d: {policy: %s}\n", class, i, class)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/regiond/regiond/test/chaos/judge"
 	"github.com/regiond/regiond/test/faultproxy"
 )
 
@@ -47,11 +48,26 @@ func (w *World) FillRedis(name string) Fault {
 	}, "1", "0")
 }
 
-// StepRedis moves the wall clock of a region's Redis. It needs Options.Clock. Healing
+// StepRedis moves the wall clock of a region's Redis, again and again after a time. It needs Options.Clock. Healing
 // leaves it where it is: a clock that is set right is another step.
-func (w *World) StepRedis(name string, d time.Duration) Fault {
+func (w *World) StepRedis(name string, every time.Duration, steps ...time.Duration) Fault {
 	r := w.region(name)
-	return Fault{Name: fmt.Sprintf("clock of the Redis of %s stepped by %v", name, d), Inject: func() error { r.clock.Step(d); return nil }, Heal: nothing}
+	return background(fmt.Sprintf("clock of the Redis of %s stepped by %v", name, steps), func(ctx context.Context) error {
+		for _, d := range steps {
+			from := w.History.Now()
+			r.clock.Step(d)
+			at := judge.Span{From: from, To: w.History.Note(fmt.Sprintf("stepped by %v", d))}
+			w.stepped = append(w.stepped, judge.Loss{Region: name, Span: at})
+			pause(ctx, every)
+		}
+		return nil
+	})
+}
+
+// DriftRedis has the wall clock of a region's Redis run too fast by so many millionths, or too slow. It needs Options.Clock.
+func (w *World) DriftRedis(name string, ppm int64) Fault {
+	r := w.region(name)
+	return set(fmt.Sprintf("clock of the Redis of %s %d ppm fast", name, ppm), func(ppm int64) error { r.clock.Drift(ppm); return nil }, ppm, 0)
 }
 
 // BreakReplies strikes one reply of a region's Redis after the other: swallowed, dropped

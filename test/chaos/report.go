@@ -49,6 +49,8 @@ type Figures struct {
 	// Fullest windows of limits with a bound, by class, and what regions had borrowed at most.
 	Fullest  map[string]judge.Fullest `json:"fullest"`
 	Borrowed int64                    `json:"borrowed"`
+	LentMS   float64                  `json:"lent_ms"`   // from a loss to the first unit of month that others lent
+	ClosedMS float64                  `json:"closed_ms"` // the longest that a wrong clock closed strict
 }
 
 func (f *Figures) excess(e judge.Excess) {

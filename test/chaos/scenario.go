@@ -86,8 +86,13 @@ type Scenario struct {
 	Loses []string
 	// Groups are the sums of parts that groups of regions are held to in a partition.
 	Groups []Group
-	// Stepped is set when a Redis's clock is.
+	// Lent is the region whose share of month is burnt by the fault, and which has to admit what others lend it within
+	// lentWithin of the loss; "" for none.
+	Lent string
+	// Stepped is set when a Redis's clock is. Wrong are the regions whose clocks are wrong for any reason: their bounds close
+	// for closedWithin at most.
 	Stepped bool
+	Wrong   []string
 	// Shifted is set when Redis's replies are not those of their calls: what such a reply
 	// refuses may have been carried out.
 	Shifted bool
@@ -225,7 +230,7 @@ func (x *trial) object(objects ...string) { x.objects = append(x.objects, object
 func (x *trial) traffic(lasts time.Duration, act func()) {
 	load := traffic.Load{Profile: x.Profile, Rate: x.rate(), Bare: rate() / 2, Seed: x.World.Seed, History: x.w.History}
 	if x.watch != nil {
-		load.Bound = traffic.BoundRate
+		load.Bounded = true
 	}
 	for _, r := range x.w.Regions {
 		load.Targets = append(load.Targets, r.target)
@@ -326,7 +331,7 @@ func (x *trial) losses() (all []judge.Loss) {
 			judge.Loss{Region: name, Span: judge.Span{From: x.injected, To: x.acted}},
 			judge.Loss{Region: name, Span: judge.Span{From: x.healed, To: x.again}})
 	}
-	return all
+	return append(all, x.w.stepped...)
 }
 
 // dark is when regions could not exchange messages.

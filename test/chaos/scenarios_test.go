@@ -48,7 +48,11 @@ func TestRedis(t *testing.T) {
 		}},
 		{"RedisFlushed", bounded(chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault { return w.FlushRedis(us) },
-			Lasts: 2 * time.Second, Unmoved: chaos.Names(), Forgets: []string{us},
+			Lasts: 2 * time.Second, Unmoved: chaos.Names(), Forgets: []string{us}, Lent: us,
+		})},
+		{"RedisRestarted", bounded(chaos.Scenario{
+			Fault: func(w *chaos.World) chaos.Fault { return w.Kill(chaos.Redis, us) },
+			Lasts: 500 * time.Millisecond, Notice: within(chaos.NoticeRedis, us), Modes: away(), Forgets: []string{us}, Lent: us,
 		})},
 		{"RedisOutOfMemory", chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault { return w.FillRedis(us) },
@@ -61,14 +65,31 @@ func TestRedisClockForward(t *testing.T) { stepped(t, time.Hour) }
 
 func TestRedisClockBack(t *testing.T) { stepped(t, -2*time.Hour) }
 
+// Each step comes when what the one before has burnt is there again.
+func TestRedisClockSteps(t *testing.T) {
+	stepped(t, time.Second, 5*time.Second, 20*time.Second, time.Minute)
+}
+
 // stepped: what was counted by the old time may be counted again after a step forward,
-// which is the cost of a step. No tenant is denied for longer than a window.
-func stepped(t *testing.T, d time.Duration) {
+// which is the cost of a step, but for limits with a bound. No tenant is denied for longer than a window.
+func stepped(t *testing.T, steps ...time.Duration) {
 	t.Helper()
-	usual(chaos.Scenario{
-		World: with(func(o *chaos.Options) { o.Clock = true }), Fault: func(w *chaos.World) chaos.Fault { return w.StepRedis(us, d) },
-		Lasts: 3 * time.Second, Stepped: true, Forgets: []string{us},
-	}).Run(t)
+	const every = 6 * time.Second
+	usual(bounded(chaos.Scenario{
+		World: with(func(o *chaos.Options) { o.Clock = true }), Fault: func(w *chaos.World) chaos.Fault { return w.StepRedis(us, every, steps...) },
+		Lasts: time.Duration(len(steps)) * every, Stepped: true, Wrong: []string{us}, Forgets: []string{us},
+	})).Run(t)
+}
+
+// TestRedisClocksDrift: one clock is too slow and one too fast, and the limits with a bound stay open.
+func TestRedisClocksDrift(t *testing.T) {
+	usual(bounded(chaos.Scenario{
+		World: with(func(o *chaos.Options) { o.Clock = true }),
+		Fault: func(w *chaos.World) chaos.Fault {
+			return chaos.Both(w.DriftRedis(us, -10_000), w.DriftRedis(ap, 10_000))
+		},
+		Lasts: 20 * time.Second, Unmoved: chaos.Names(), Wrong: []string{us, ap},
+	})).Run(t)
 }
 
 func TestBus(t *testing.T) {

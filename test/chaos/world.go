@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/test/chaos/judge"
 	"github.com/regiond/regiond/test/chaos/traffic"
 	"github.com/regiond/regiond/test/chaos/wan"
 )
@@ -25,6 +26,7 @@ const (
 	EdgeWindow  = time.Second
 	QuietWindow = 3 * time.Second
 	BoundWindow = 2 * time.Second
+	MonthWindow = 720 * time.Hour
 )
 
 // Options are the parts of a world. The zero value is three regions on NATS servers
@@ -62,6 +64,7 @@ type World struct {
 	dir     string
 	key     string // base64, as the first line of the key files
 	router  *wan.Router
+	stepped []judge.Loss // by clocks that were moved
 }
 
 // readyWithin bounds the start of a world, which takes some three seconds.

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -10,21 +11,17 @@ import (
 
 // bounded reports whether the request was counted under a limit with a bound.
 func bounded(r *traffic.Record) bool {
-	return !r.Bare && (r.Class == traffic.Strict || r.Class == traffic.Tenth)
+	return !r.Bare && (r.Class == traffic.Strict || r.Class == traffic.Tenth || r.Class == traffic.Month)
 }
 
 // clockRate is by how much a clock may run fast or slow: a window of true time is that much
 // shorter than the limit's.
 const clockRate = 500e-6
 
-// StepGrain is what clocks of stores are stepped by, or a multiple of it: so what is nearest of
-// them to the difference from the true time is the step.
-const StepGrain = time.Hour
-
 // Admitted is units that all answers and stores together show for one moment of a store.
 type Admitted struct {
 	Region string
-	US     int64 // TIME of that store, without its steps: true time
+	US     int64 // true time, when TIME of that store was what an answer or its log tells
 }
 
 // Admissions are the units of a class by moment. A unit is there if an answer told of it or a
@@ -32,8 +29,8 @@ type Admitted struct {
 type Admissions map[Admitted]int64
 
 // Answers adds what answers of a class told of. What was admitted without the store's time is
-// objected to: no bound can hold then.
-func (a Admissions) Answers(records []traffic.Record, wallUS func(time.Duration) int64, class string) []string {
+// objected to: no bound can hold then. trueUS is when the store's TIME was that of an answer.
+func (a Admissions) Answers(records []traffic.Record, wallUS func(time.Duration) int64, trueUS func(*traffic.Record) int64, class string) []string {
 	o := objections{what: "bound"}
 	told := Admissions{}
 	for i := range records {
@@ -41,13 +38,12 @@ func (a Admissions) Answers(records []traffic.Record, wallUS func(time.Duration)
 		if r.Class != class || !r.Admitted() {
 			continue
 		}
-		at := r.Answer.Explain.StoreTimeUS
-		if at == 0 || r.Answer.Basis == "local" || r.Answer.Basis == "open" {
+		at := trueUS(r)
+		if r.Answer.Explain.StoreTimeUS == 0 || r.Answer.Basis == "local" || r.Answer.Basis == "open" {
 			o.add("%s admits %d units of %s at %v by basis %s, not by its Redis", r.Region, r.Cost, r.Tenant, r.Return, r.Answer.Basis)
 			at = wallUS(r.Return)
 		}
-		step := time.Duration(at-wallUS(r.Return)) * time.Microsecond
-		told[Admitted{r.Region, at - step.Round(StepGrain).Microseconds()}] += r.Cost
+		told[Admitted{r.Region, at}] += r.Cost
 	}
 	a.Stored(told)
 	return o.all()
@@ -115,4 +111,39 @@ func Bound(all Admissions, wallUS func(time.Duration) int64, class string, windo
 		}
 	}
 	return fullest, o.all()
+}
+
+// Lent insists that a region whose share of a class is burnt admits units that others lend it within
+// a time of the loss, and returns how long that took.
+func Lent(records []traffic.Record, class, region string, loss, within time.Duration) (took time.Duration, objects []string) {
+	for i := range records { // in the order of their answers
+		if r := &records[i]; r.Class == class && r.Region == region && r.Return > loss && r.Admitted() && r.Answer.Binds() == "burnt" {
+			if took = r.Return - loss; took <= within {
+				return took, nil
+			}
+			return took, []string{fmt.Sprintf("lent: %s admits a unit of %s %v after its loss, %v are allowed", region, class, took, within)}
+		}
+	}
+	return 0, []string{fmt.Sprintf("lent: %s admits no unit of %s after its loss", region, class)}
+}
+
+// Open insists that a region is closed to a class by its bound for no longer than a time at once, between two answers
+// that are not.
+func Open(records []traffic.Record, class, region string, most time.Duration) (longest time.Duration, objects []string) {
+	last := time.Duration(0)
+	for i := range records {
+		r := &records[i]
+		if r.Class != class || r.Region != region || r.Answer.Binds() == "" {
+			continue
+		}
+		if r.Answer.Binds() == "closed" {
+			longest = max(longest, r.Return-last)
+		} else {
+			last = r.Return
+		}
+	}
+	if longest > most {
+		objects = append(objects, fmt.Sprintf("open: the bound of %s closes it in %s for %v, %v are allowed", class, region, longest, most))
+	}
+	return longest, objects
 }

@@ -9,13 +9,44 @@ import (
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
 
+// TestLentAndOpenBite: a region that is closed from 1.0 to 1.4 s, and has its first loan at 1.5 s.
+func TestLentAndOpenBite(t *testing.T) {
+	binds := func(at time.Duration, binds string, allowed bool) traffic.Record {
+		r := asked("a", traffic.Month, "x", at, 1, allowed)
+		r.Answer.Explain.Limits = append(r.Answer.Explain.Limits, traffic.Bound{})
+		r.Answer.Explain.Limits[0].Bound.Binds = binds
+		return r
+	}
+	records := []traffic.Record{
+		binds(900*millisecond, "share", true), binds(1100*millisecond, "closed", false), binds(1400*millisecond, "closed", false),
+		binds(1450*millisecond, "burnt", false), binds(1500*millisecond, "burnt", true),
+	}
+	lent := func(records []traffic.Record, within time.Duration) []string {
+		_, objects := judge.Lent(records, traffic.Month, "a", time.Second, within)
+		return objects
+	}
+	open := func(most time.Duration) []string {
+		_, objects := judge.Open(records, traffic.Month, "a", most)
+		return objects
+	}
+	bites(t, lent(records, time.Second), lent(records, 400*millisecond), "after its loss")
+	bites(t, lent(records, time.Second), lent(records[:4], time.Second), "admits no unit")
+	bites(t, open(time.Second), open(400*millisecond), "closes it")
+}
+
 // TestBoundBites: ten units in two regions, in a window of a second whose bound is ten.
 func TestBoundBites(t *testing.T) {
 	const window = time.Second
 	phases := []judge.Phase{{Span: judge.Span{To: time.Hour}, Units: 10}}
+	trueUS := func(r *traffic.Record) int64 {
+		if us := r.Answer.Explain.StoreTimeUS; us < wallUS(0) {
+			return us + 2*time.Hour.Microseconds()
+		}
+		return r.Answer.Explain.StoreTimeUS
+	}
 	says := func(records []traffic.Record, stored judge.Admissions, phases []judge.Phase) []string {
 		all := judge.Admissions{}
-		objects := all.Answers(records, wallUS, traffic.Strict)
+		objects := all.Answers(records, wallUS, trueUS, traffic.Strict)
 		all.Stored(stored)
 		_, more := judge.Bound(all, wallUS, traffic.Strict, window, phases)
 		return append(objects, more...)

@@ -53,8 +53,8 @@ func write(out io.Writer, dir string) error {
 		all = append(all, f)
 	}
 	slices.SortFunc(all, func(a, b chaos.Figures) int { return cmp.Compare(a.Test, b.Test) })
-	fmt.Fprintln(out, "| scenario | requests/s | answers | lost | slowest ms | above bare: p99.9, max ms | seconds judged | noticed ms | whole again ms | totals equal ms | above L, most | fullest of B: 0 %, 10 % |")
-	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintln(out, "| scenario | requests/s | answers | lost | slowest ms | above bare: p99.9, max ms | seconds judged | noticed ms | whole again ms | totals equal ms | above L, most | fullest of B: 0 %, 10 %, month | first loan after a loss ms | closed by a clock ms |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	unjudged := 0
 	for _, f := range all {
 		note := ""
@@ -71,9 +71,9 @@ func write(out io.Writer, dir string) error {
 		if f.Failed {
 			note += " (objected to)"
 		}
-		fmt.Fprintf(out, "| %s%s | %d | %d | %d | %.0f | %.0f, %.0f | %d of %d | %.0f | %.0f | %.0f | %d | %s |\n",
+		fmt.Fprintf(out, "| %s%s | %d | %d | %d | %.0f | %.0f, %.0f | %d of %d | %.0f | %.0f | %.0f | %d | %s | %.0f | %.0f |\n",
 			f.Test, note, f.Rate, f.Answers, f.Lost, f.MaxMS, f.OverLate, f.OverMax, f.Judged, f.Judged+f.Starved,
-			f.NoticeMS, f.AgainMS, f.SettledMS, f.Over, fullest(f.Fullest))
+			f.NoticeMS, f.AgainMS, f.SettledMS, f.Over, fullest(f.Fullest), f.LentMS, f.ClosedMS)
 	}
 	achieved(out, all)
 	if 3*unjudged > len(all) {
@@ -88,8 +88,8 @@ func fullest(all map[string]judge.Fullest) string {
 	if !judged {
 		return "–"
 	}
-	tenth := all[traffic.Tenth]
-	return fmt.Sprintf("%d of %d, %d of %d", strict.Units, strict.Of, tenth.Units, tenth.Of)
+	tenth, month := all[traffic.Tenth], all[traffic.Month]
+	return fmt.Sprintf("%d of %d, %d of %d, %d of %d", strict.Units, strict.Of, tenth.Units, tenth.Of, month.Units, month.Of)
 }
 
 // achieved prints what hostile peers achieved.

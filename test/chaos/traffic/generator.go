@@ -19,9 +19,9 @@ type Target struct {
 // Load is traffic to be sent.
 type Load struct {
 	Profile Profile
-	Rate    int // requests a second to regiond, over all regions
-	Bare    int // requests a second to the bare handlers, over all regions
-	Bound   int // requests a second to each region of strict and tenth
+	Rate    int  // requests a second to regiond, over all regions
+	Bare    int  // requests a second to the bare handlers, over all regions
+	Bounded bool // requests to each region of strict, tenth and month
 	Seed    uint64
 	History *History
 	Targets []Target
@@ -42,14 +42,19 @@ func (l *Load) Run(ctx context.Context) {
 				r.Class, r.Tenant, r.Cost = Quiet, tenantOf(Quiet, n%QuietTenants), 1
 				return false
 			}},
-			{float64(l.Bound), 1, func(_ int, random *rand.Rand, r *Record) bool {
-				r.Class, r.Tenant, r.Cost = bounded(i, len(l.Targets), r.Due, random)
-				return true
-			}},
 			{float64(l.Bare) / float64(len(l.Targets)), 1, func(_ int, _ *rand.Rand, r *Record) bool {
 				r.Bare, r.Tenant, r.Cost = true, "bare", 1
 				return false
 			}},
+		}
+		if l.Bounded {
+			streams = append(streams, stream{BoundRate, 1, func(_ int, random *rand.Rand, r *Record) bool {
+				r.Class, r.Tenant, r.Cost = bounded(i, len(l.Targets), r.Due, random)
+				return true
+			}}, stream{MonthRate, 1, func(_ int, _ *rand.Rand, r *Record) bool {
+				r.Class, r.Tenant, r.Cost = Month, tenantOf(Month, 0), 1
+				return true
+			}})
 		}
 		for k, s := range streams {
 			random := rand.New(rand.NewPCG(l.Seed, uint64(i)<<8|uint64(k)))

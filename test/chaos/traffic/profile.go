@@ -16,6 +16,7 @@ const (
 	Dear   = "dear"   // as ledger, with many limits more: sent to overload Redis alone
 	Strict = "strict" // a global limit with max_overshoot: 0%, asked for more than it has
 	Tenth  = "tenth"  // the same with max_overshoot: 10%
+	Month  = "month"  // a limit of a month with max_overshoot: 0%, used up before the run ends
 )
 
 // Tenants of each class.
@@ -25,17 +26,18 @@ const (
 	EdgeTenants   = 4
 	QuietTenants  = 8
 	DearTenants   = 20
-	BoundTenants  = 1 // of strict, and of tenth
+	BoundTenants  = 1 // of strict, of tenth, and of month
 )
 
 // QuietEvery is how often a region asks for a quiet tenant, whatever the profile.
 const QuietEvery = 100 * time.Millisecond
 
-// BoundRate is how many requests a second a region sends for strict and tenth together, and
-// BoundTurn how long one region asks for none of a class. It then has a share to lend, and the
+// BoundRate is how many requests a second a region sends for strict and tenth together, MonthRate how many for
+// month, and BoundTurn how long one region asks for none of strict or tenth. It then has a share to lend, and the
 // next turn wants it back.
 const (
 	BoundRate = 60
+	MonthRate = 20
 	BoundTurn = 3 * time.Second
 )
 

@@ -40,8 +40,24 @@ type Answer struct {
 	Basis        string `json:"basis"`
 	Reason       string `json:"reason"`
 	Explain      struct {
-		StoreTimeUS int64 `json:"store_time_us"` // 0 when the store was not asked
+		StoreTimeUS int64   `json:"store_time_us"` // 0 when the store was not asked
+		Limits      []Bound `json:"limits"`
 	} `json:"explain"`
+}
+
+// Bound is what is explained of a limit that has one.
+type Bound struct {
+	Bound struct {
+		Binds string `json:"binds"`
+	} `json:"bound"`
+}
+
+// Binds is what decided under the bound of the first limit; "" where there is none, or it was not asked.
+func (a *Answer) Binds() string {
+	if len(a.Explain.Limits) == 0 || a.Explain.StoreTimeUS == 0 {
+		return ""
+	}
+	return a.Explain.Limits[0].Bound.Binds
 }
 
 // Event is something that was done to the world.
