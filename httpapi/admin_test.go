@@ -117,13 +117,13 @@ func TestResetEverywhere(t *testing.T) {
 		o.Settings = with(&httpapi.Settings{Access: access.Access{AdminTokens: admins}})
 		o.ResetEverywhere = func(_ context.Context, name string) ([]quota.RegionReset, error) {
 			tenant = name
-			return []quota.RegionReset{{Region: "eu", Result: quota.ResetCleared}, {Region: "us", Result: quota.ResetUnreached}}, row.err
+			return []quota.RegionReset{{Region: "eu", Result: quota.ResetCleared, BurntMS: 1500}, {Region: "us", Result: quota.ResetUnreached}}, row.err
 		}
 		got := serve(admin(t, o), request("DELETE", row.target, "", "Authorization: Bearer "+row.token))
 		if got.status != row.status || tenant != row.tenant || f.calls() > 0 {
 			t.Errorf("%s by %s: %d %s, tenant %q, %d calls", row.target, row.token, got.status, got.body, tenant, f.calls())
 		}
-		if want := `{"regions":[{"region":"eu","result":"cleared"},{"region":"us","result":"unreached"}]}` + "\n"; got.status == 200 && got.body != want {
+		if want := `{"regions":[{"region":"eu","result":"cleared","burnt_ms":1500},{"region":"us","result":"unreached"}]}` + "\n"; got.status == 200 && got.body != want {
 			t.Errorf("%s: %s", row.target, got.body)
 		}
 	}

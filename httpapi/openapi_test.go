@@ -227,7 +227,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		if tenant == "lost" {
 			return nil, errors.New("no store")
 		}
-		return []quota.RegionReset{{Region: "a", Result: quota.ResetCleared}, {Region: "b", Result: quota.ResetFailed}, {Region: "c", Result: quota.ResetUnreached}}, nil
+		return []quota.RegionReset{{Region: "a", Result: quota.ResetCleared, BurntMS: 1500}, {Region: "b", Result: quota.ResetFailed}, {Region: "c", Result: quota.ResetUnreached}}, nil
 	}
 	ops, unreadyOps, guardedOps, manyOps := admin(t, o), admin(t, notReady), admin(t, guarded), admin(t, many)
 	rows := []struct {

@@ -126,6 +126,17 @@ func (r *replication) shut() (all []status.Bound) {
 	return all
 }
 
+// burntMS is quota.RegionReset's of this region.
+func (r *replication) burntMS() (longest int64) {
+	for _, b := range r.shut() {
+		if b.Until == nil {
+			return -1
+		}
+		longest = max(longest, b.LeftMS)
+	}
+	return longest
+}
+
 // whyShut says why a bound is shut, and until when.
 func (r *replication) whyShut(b *status.Bound) string {
 	const clock = "15:04:05 UTC"

@@ -133,7 +133,7 @@ func (r *replication) openCeilings(c *config) (err error) {
 //	mesh ─▶ top ─▶ mesh
 func (r *replication) bind(reset func(ctx context.Context, tenant string, upTo int64) error) {
 	r.resets = resets.New(resets.Options{
-		Self: r.self, Ledger: r.ceilings.Ledger(), Send: r.mesh.SendReset, Delete: reset, Regions: r.regions, Live: r.received,
+		Self: r.self, Ledger: r.ceilings.Ledger(), Send: r.mesh.SendReset, Delete: reset, BurntMS: r.burntMS, Regions: r.regions, Live: r.received,
 		Now: r.now, TimeUS: r.d.timeUS, Timeout: httpapi.ResetTimeout - 500*time.Millisecond, Logger: r.d.log,
 	})
 	r.mesh.SetReceivers(meshsync.Receivers{Loans: r.tender.Receive, Reset: r.resets.Receive, Top: r.top.Receive})

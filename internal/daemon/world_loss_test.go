@@ -347,6 +347,9 @@ func TestWorldSaysThatAShareIsBurnt(t *testing.T) {
 		if !strings.Contains(eu.log.String(), b.Text) {
 			t.Errorf("the log lacks %q", b.Text)
 		}
+		if got := w.regions[1].one().resetAll(); got != "eu-west cleared burnt, us-east cleared, ap-south cleared" {
+			t.Errorf("a reset of all regions answers %s", got)
+		}
 		time.Sleep(time.Duration(b.LeftMS) * time.Millisecond)
 		if d := eu.ask(10); !d.Allowed || d.Reason != quota.ReasonNone || len(eu.seen().Bounds) > 0 {
 			t.Errorf("when it is over: %+v, %+v", d, eu.seen().Bounds)

@@ -22,7 +22,11 @@ func (p *node) resetAll() string {
 	}
 	var all []string
 	for _, r := range regions {
-		all = append(all, fmt.Sprint(r.Region, " ", r.Result))
+		word := fmt.Sprint(r.Region, " ", r.Result)
+		if r.BurntMS != 0 {
+			word += " burnt"
+		}
+		all = append(all, word)
 	}
 	return strings.Join(all, ", ")
 }

@@ -41,6 +41,8 @@ type Options struct {
 	Send func(m wire.Reset)
 	// Delete deletes what our region has of a tenant, usage counters of generations up to upTo included.
 	Delete func(ctx context.Context, tenant string, upTo int64) error
+	// BurntMS is quota.RegionReset's of our region.
+	BurntMS func() int64
 	// Regions lists those of the topology in force, Live the other processes that are received.
 	Regions func() []string
 	Live    func() []quota.Process
@@ -75,7 +77,7 @@ type Resets struct {
 
 // resetCall is one DELETE; Resets.mu guards it.
 type resetCall struct {
-	results map[string]quota.ResetResult // of other regions
+	results map[string]quota.RegionReset // by region
 	changed chan struct{}                // holds at most one
 }
 
@@ -135,17 +137,17 @@ func (s *Resets) Receive(m *wire.Reset) {
 
 // note takes in what a region says of its part.
 func (c *resetCall) note(m *wire.Reset) {
-	result := c.results[m.From.Region]
+	r := c.results[m.From.Region]
 	for _, cut := range m.Cuts {
 		switch {
 		case cut.Region != m.From.Region:
 		case cut.State == wire.CutDeleted:
-			result = quota.ResetCleared
-		case result == "":
-			result = quota.ResetFailed // until it says that it is done
+			r.Result, r.BurntMS = quota.ResetCleared, m.BurntMS
+		case r.Result == "":
+			r.Result = quota.ResetFailed // until it says that it is done
 		}
 	}
-	c.results[m.From.Region] = result
+	c.results[m.From.Region] = r
 	signal.Send(c.changed)
 }
 
@@ -169,7 +171,7 @@ func (s *Resets) carryOut(ctx context.Context, o *wire.Reset) {
 func (s *Resets) here(ctx context.Context, id uint64, tenant string) (wire.Reset, error) {
 	cut := wire.Cut{Region: s.o.Self.Region, UpTo: s.o.TimeUS() + resetAhead.Microseconds()}
 	tell := func() wire.Reset {
-		m := wire.Reset{ID: id, Tenant: tenant, Cuts: []wire.Cut{cut}}
+		m := wire.Reset{ID: id, Tenant: tenant, Cuts: []wire.Cut{cut}, BurntMS: s.o.BurntMS()}
 		s.o.Ledger.Supersede(tenant, m.Cuts)
 		s.o.Send(m)
 		return m
@@ -193,7 +195,7 @@ func (s *Resets) Everywhere(ctx context.Context, tenant string) ([]quota.RegionR
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	id := 2 + rand.Uint64N(1<<63) // not 1, which is nobody's call
-	c := &resetCall{results: map[string]quota.ResetResult{}, changed: make(chan struct{}, 1)}
+	c := &resetCall{results: map[string]quota.RegionReset{}, changed: make(chan struct{}, 1)}
 	s.mu.Lock()
 	s.calls[id] = c
 	s.mu.Unlock()
@@ -204,7 +206,11 @@ func (s *Resets) Everywhere(ctx context.Context, tenant string) ([]quota.RegionR
 	}()
 	own := make(chan error, 1)
 	go func() {
-		_, err := s.here(ctx, id, tenant)
+		m, err := s.here(ctx, id, tenant)
+		m.From = s.o.Self
+		s.mu.Lock()
+		c.note(&m)
+		s.mu.Unlock()
 		own <- err
 	}()
 	s.awaitOthers(ctx, id, tenant, c)
@@ -215,15 +221,12 @@ func (s *Resets) Everywhere(ctx context.Context, tenant string) ([]quota.RegionR
 	defer s.mu.Unlock()
 	var all []quota.RegionReset
 	for _, name := range s.o.Regions() {
-		result := c.results[name]
-		switch {
-		case name == s.o.Self.Region:
-			result = quota.ResetCleared
-		case result == "":
-			result = quota.ResetUnreached
+		r := c.results[name]
+		if r.Region = name; r.Result == "" {
+			r.Result = quota.ResetUnreached
 			s.cutAt(name, tenant)
 		}
-		all = append(all, quota.RegionReset{Region: name, Result: result})
+		all = append(all, r)
 	}
 	s.repeat(id, tenant) // for whoever missed one
 	return all, nil
@@ -268,7 +271,7 @@ func (s *Resets) left(c *resetCall, attempt int) (left int, to []quota.Process) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range s.o.Regions() {
-		if name == s.o.Self.Region || c.results[name] == quota.ResetCleared {
+		if name == s.o.Self.Region || c.results[name].Result == quota.ResetCleared {
 			continue
 		}
 		left++

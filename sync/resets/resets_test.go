@@ -28,6 +28,7 @@ type process struct {
 	away    atomic.Bool
 	broken  atomic.Bool  // its store
 	deleted atomic.Int32 // times
+	burntMS atomic.Int64 // of its region
 }
 
 // deployment runs f with a process in each of the regions, in a synctest bubble.
@@ -67,6 +68,7 @@ func deployment(t *testing.T, f func(all []*process), regions ...string) {
 						}
 					}
 				},
+				BurntMS: p.burntMS.Load,
 				Delete: func(context.Context, string, int64) error {
 					if p.broken.Load() {
 						return errors.New("no store")
@@ -96,7 +98,11 @@ func everywhere(p *process) (outcome string, took time.Duration) {
 	}
 	var words []string
 	for _, r := range all {
-		words = append(words, fmt.Sprint(r.Region, " ", r.Result))
+		word := fmt.Sprint(r.Region, " ", r.Result)
+		if r.BurntMS != 0 {
+			word += fmt.Sprint(" burnt ", r.BurntMS)
+		}
+		words = append(words, word)
 	}
 	return strings.Join(words, ", "), time.Since(began)
 }
@@ -110,6 +116,21 @@ func cut(p *process, region string) int {
 		}
 	}
 	return -1
+}
+
+// TestEverywhereNamesBurntShares: a region whose store lost data is cleared and still has no share of its own; the answer says so,
+// whoever is asked.
+func TestEverywhereNamesBurntShares(t *testing.T) {
+	deployment(t, func(all []*process) {
+		all[0].burntMS.Store(90_000)
+		all[2].burntMS.Store(-1)
+		for _, p := range all {
+			if got, _ := everywhere(p); got != "eu cleared burnt 90000, us cleared, ap cleared burnt -1" {
+				t.Errorf("asked of %s: %s", p.self.Region, got)
+			}
+		}
+		synctest.Wait()
+	}, "eu", "us", "ap")
 }
 
 // Every region deletes once, and every process knows the cuts of all.

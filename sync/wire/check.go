@@ -227,7 +227,8 @@ func (r *Reset) check() error {
 		each("to", r.To, checkProcess),
 		each("cuts", r.Cuts, func(c *Cut) error {
 			return cmp.Or(at("region", quota.ValidName(c.Region)), within("up_to", c.UpTo, 1, EndOfTime), within("state", int64(c.State), 0, int64(CutReturned)))
-		}))
+		}),
+		within("burnt_ms", r.BurntMS, -1, EndOfTime/1000))
 }
 
 func (t *Top) check() error { return checkHead(t.From, t.Seq) }

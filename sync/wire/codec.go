@@ -293,14 +293,16 @@ func readLoans(m *pb.Loans) (_ *Loans, err error) {
 func (r *Reset) body() *pb.Body {
 	return &pb.Body{Kind: &pb.Body_TenantReset{TenantReset: &pb.Reset{
 		From: fromProcess(r.From), Seq: r.Seq, Id: r.ID, Tenant: r.Sealed, To: list(r.To, fromProcess),
-		Cuts: list(r.Cuts, func(c Cut) *pb.Cut { return &pb.Cut{Region: c.Region, UpTo: c.UpTo, State: uint32(c.State)} }),
+		Cuts:    list(r.Cuts, func(c Cut) *pb.Cut { return &pb.Cut{Region: c.Region, UpTo: c.UpTo, State: uint32(c.State)} }),
+		BurntMs: r.BurntMS,
 	}}}
 }
 
 func readReset(m *pb.Reset) *Reset {
 	return &Reset{
 		From: toProcess(m.From), Seq: m.Seq, ID: m.Id, Sealed: m.Tenant, To: list(m.To, toProcess),
-		Cuts: list(m.Cuts, func(c *pb.Cut) Cut { return Cut{c.Region, c.UpTo, CutState(min(c.State, uint32(CutReturned)+1))} }),
+		Cuts:    list(m.Cuts, func(c *pb.Cut) Cut { return Cut{c.Region, c.UpTo, CutState(min(c.State, uint32(CutReturned)+1))} }),
+		BurntMS: m.BurntMs,
 	}
 }
 

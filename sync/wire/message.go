@@ -199,6 +199,8 @@ type Reset struct {
 	Sealed []byte
 	To     []quota.Process // who deletes it in their regions' stores; none in an answer
 	Cuts   []Cut
+	// BurntMS is quota.RegionReset's of the author's region.
+	BurntMS int64
 }
 
 // Top is what a process has counted of whom it denied, and who used most.

@@ -1552,8 +1552,11 @@ type Reset struct {
 	// additional data.
 	Tenant []byte `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// The processes that are to delete it in their regions' stores; at most 100, none in an answer.
-	To            []*Process `protobuf:"bytes,5,rep,name=to,proto3" json:"to,omitempty"`
-	Cuts          []*Cut     `protobuf:"bytes,6,rep,name=cuts,proto3" json:"cuts,omitempty"` // at most 100
+	To   []*Process `protobuf:"bytes,5,rep,name=to,proto3" json:"to,omitempty"`
+	Cuts []*Cut     `protobuf:"bytes,6,rep,name=cuts,proto3" json:"cuts,omitempty"` // at most 100
+	// Of the author's region: for how many ms a limit with max_overshoot has no own share there yet, since its store lost data;
+	// -1: until that is known.
+	BurntMs       int64 `protobuf:"zigzag64,7,opt,name=burnt_ms,json=burntMs,proto3" json:"burnt_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1628,6 +1631,13 @@ func (x *Reset) GetCuts() []*Cut {
 		return x.Cuts
 	}
 	return nil
+}
+
+func (x *Reset) GetBurntMs() int64 {
+	if x != nil {
+		return x.BurntMs
+	}
+	return 0
 }
 
 // Cut supersedes usage counters of the tenant: those of one region, of all generations up to
@@ -1881,14 +1891,15 @@ const file_wire_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +
 	"\x05stamp\x18\x03 \x01(\x12R\x05stamp\x12\x12\n" +
-	"\x04back\x18\x04 \x01(\x03R\x04back\"\xc3\x01\n" +
+	"\x04back\x18\x04 \x01(\x03R\x04back\"\xde\x01\n" +
 	"\x05Reset\x12,\n" +
 	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\x06R\x02id\x12\x16\n" +
 	"\x06tenant\x18\x04 \x01(\fR\x06tenant\x12(\n" +
 	"\x02to\x18\x05 \x03(\v2\x18.regiond.sync.v3.ProcessR\x02to\x12(\n" +
-	"\x04cuts\x18\x06 \x03(\v2\x14.regiond.sync.v3.CutR\x04cuts\"H\n" +
+	"\x04cuts\x18\x06 \x03(\v2\x14.regiond.sync.v3.CutR\x04cuts\x12\x19\n" +
+	"\bburnt_ms\x18\a \x01(\x12R\aburntMs\"H\n" +
 	"\x03Cut\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x13\n" +
 	"\x05up_to\x18\x02 \x01(\x03R\x04upTo\x12\x14\n" +
