@@ -260,8 +260,8 @@ func (a *account) peer(p *PeerTerm) {
 	switch {
 	case p.Counted:
 		a.say("region %s used %d, as of %s ago.", p.Region, p.Estimate, ago)
-	case p.AgeMS < 0 && p.State == "never_seen":
-		a.say("region %s is not counted on (%s): nothing was ever received from it.", p.Region, why)
+	case p.AgeMS < 0 && p.Estimate == 0 && p.State == "never_seen":
+		a.say("region %s is not counted on (%s): nothing was received from it since this process started.", p.Region, why)
 	case p.AgeMS < 0:
 		a.say("region %s is not counted on (%s): it used %d.", p.Region, why, p.Estimate)
 	default:
@@ -272,15 +272,18 @@ func (a *account) peer(p *PeerTerm) {
 // bound is a region's part in the bound of a limit. decides: the bound was asked.
 func (a *account) bound(s *LimitState, b *BoundTerms, decides bool) {
 	most, pending := units(b.Units), wait(time.Duration(b.PendingMS)*time.Millisecond)
+	same := ""
+	if len(b.Unseen) > 0 {
+		same = fmt.Sprintf("the configuration of %s is not known now. If it is the same, ", regions(b.Unseen))
+	}
 	switch {
 	case len(b.Differ) > 0:
 		a.say("Its bound of %s is not in force yet: %s with another configuration may admit more. It is in force when all regions have had the same for %s (max_overshoot).",
 			most, regions(b.Differ), pending)
 	case b.PendingMS > 0:
-		a.say("Its bound of %s is in force in %s: until then what was admitted under another configuration may count (max_overshoot).", most, pending)
+		a.say("%sits bound of %s is in force in %s: until then what was admitted under another configuration may count (max_overshoot).", same, most, pending)
 	case len(b.Unseen) > 0:
-		a.say("The configuration of %s is not known now. If it is the same, all regions together hold at most %s of it in any window (max_overshoot).",
-			regions(b.Unseen), most)
+		a.say("%sall regions together hold at most %s of it in any window (max_overshoot).", same, most)
 	default:
 		a.say("All regions together hold at most %s of it in any window, whatever happens (max_overshoot).", most)
 	}

@@ -104,6 +104,10 @@ func TestSentences(t *testing.T) {
 			d.Mode, d.Reason = ModeJoining, ReasonJoining
 			e.Peers[0].Counted, e.Peers[0].State, e.Peers[0].AgeMS, e.Peers[0].Estimate = false, "never_seen", -1, 0
 		}},
+		{"a region was not met since the start, and another reports what it used", func(d *Decision, _ *LimitState, e *LimitExplanation) {
+			d.Mode, d.Reason = ModeJoining, ReasonJoining
+			e.Peers[0].Counted, e.Peers[0].State, e.Peers[0].AgeMS = false, "never_seen", -1
+		}},
 		{"silent ones are taken for idle", func(d *Decision, _ *LimitState, _ *LimitExplanation) {
 			d.Mode, d.Reason = ModeStale, ReasonOneWay
 		}},
@@ -139,8 +143,9 @@ func TestSentences(t *testing.T) {
 			d.Mode = ModePartitioned
 		}},
 		{"another region has another file", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", Differ: []string{"us-east"}, PendingMS: 90_300})},
-		{"another region had another file", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", Unseen: []string{"us-east"}, PendingMS: 41_300})},
+		{"another region had another file", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", PendingMS: 41_300})},
 		{"the file of another region is not known", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", Unseen: []string{"us-east", "ap-south"}})},
+		{"another region had another file, and that of a third is not known", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", Unseen: []string{"ap-south"}, PendingMS: 5_700})},
 		{"bound and closed by the policy", func(d *Decision, s *LimitState, e *LimitExplanation) {
 			d.Allowed, d.Basis, d.Mode, d.Reason, s.Ceiling = false, BasisClosed, ModeStale, ReasonPeerSilent, 0
 			e.Bound = &BoundTerms{Units: 600, Share: 1000, Binds: "share"}
@@ -168,6 +173,32 @@ func TestSentences(t *testing.T) {
 	}
 	if s := (&Decision{}).Sentences(); s != nil {
 		t.Errorf("without an explanation it says %q", s)
+	}
+}
+
+// TestSentencesAgree: whatever the terms of a bound are, no two sentences contradict each other, and none claims a bound that is
+// not certain.
+func TestSentencesAgree(t *testing.T) {
+	never := [][2]string{
+		{"whatever happens", "in force"},
+		{"whatever happens", "is not known now"},
+		{"Nothing of it is admitted", "that it may hold"},
+		{"Nothing of it is admitted", "So it may hold"},
+	}
+	us := []string{"us-east"}
+	files := []BoundTerms{{}, {PendingMS: 5700}, {Unseen: us}, {Unseen: us, PendingMS: 5700}, {Differ: us, PendingMS: 5700}, {Differ: us, Unseen: us, PendingMS: 5700}}
+	binds := []BoundTerms{{Binds: "closed", ClosedMS: -1}, {Binds: "closed", ClosedMS: 5700}, {Binds: "burnt", BurntMS: 5700}, {Binds: "share"}, {Binds: "estimate", Estimate: 100}}
+	for n := range len(files) * len(binds) * int(BasisShed) {
+		b, f, basis := binds[n%len(binds)], files[n/len(binds)%len(files)], Basis(n/len(binds)/len(files))
+		b.Units, b.Share, b.Differ, b.Unseen, b.PendingMS = 3000, 1000, f.Differ, f.Unseen, f.PendingMS
+		text := strings.Join(told(func(d *Decision, s *LimitState, e *LimitExplanation) {
+			d.Basis, s.Ceiling, e.Bound = basis, 1000, &b
+		}).Sentences(), "\n")
+		for _, pair := range never {
+			if strings.Contains(text, pair[0]) && strings.Contains(text, pair[1]) {
+				t.Errorf("%+v by %v: %q beside %q:\n%s", b, basis, pair[0], pair[1], text)
+			}
+		}
 	}
 }
 

@@ -343,17 +343,14 @@ func (r *replication) files() (differ, unseen []string, alike time.Duration) {
 	if r.gossip == nil {
 		return nil, nil, math.MaxInt64
 	}
-	seen := map[string]bool{r.self.Region: true}
+	differ, alike = r.gossip.Alike()
+	seen := append([]string{r.self.Region}, differ...)
 	for _, m := range r.gossip.Members() {
-		if m.Gossip.State != members.Alive {
-			continue
-		}
-		if seen[m.Region] = true; m.Gossip.ConfigHash != r.topology().Hash() && !slices.Contains(differ, m.Region) {
-			differ = append(differ, m.Region)
+		if m.Gossip.State == members.Alive {
+			seen = append(seen, m.Region)
 		}
 	}
-	unseen = slices.DeleteFunc(r.regions(), func(name string) bool { return seen[name] })
-	return differ, unseen, r.gossip.Alike()
+	return differ, slices.DeleteFunc(r.regions(), func(name string) bool { return slices.Contains(seen, name) }), alike
 }
 
 // bound is what the tender goes by.

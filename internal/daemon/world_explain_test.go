@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,4 +126,52 @@ func TestLongWorldRetryAfter(t *testing.T) {
 			t.Errorf("of %d waits %d were longer than needed", waits, early)
 		}
 	})
+}
+
+// TestWorldExplainsOtherFiles: while a region has no bound, or another window, or may have, and for as long after that as what it
+// admitted may count, no region says that all together hold at most B whatever happens. What the others may not know is the last
+// seconds: gossip has to bring it.
+func TestWorldExplainsOtherFiles(t *testing.T) {
+	t.Parallel()
+	const certain, gossips = "whatever happens", 5 * time.Second
+	for _, other := range []string{worldOf(60, 4*time.Second, ""), worldOf(60, 8*time.Second, ", max_overshoot: 0%")} {
+		same := worldOf(60, 4*time.Second, ", max_overshoot: 0%")
+		onRedises(t, same, func(w *world) {
+			w.startAll()
+			eu, us, ap := w.regions[0].one(), w.regions[1].one(), w.regions[2].one()
+			says := func(when string, want bool, all ...*node) {
+				t.Helper()
+				for _, p := range all {
+					d, _ := p.explained("acme")
+					if text := strings.Join(d.Explanation.Sentences, "\n"); strings.Contains(text, certain) != want {
+						t.Errorf("%s, %s says:\n%s", when, p.home.name, text)
+					}
+				}
+			}
+			time.Sleep(30 * time.Second)
+			says("all have the same file", true, eu, us, ap)
+			w.text = strings.Replace(w.text, same, other, 1)
+			us.reload()
+			time.Sleep(gossips)
+			says("us-east has another", false, eu, us, ap)
+			for _, to := range []int{0, 2} {
+				w.cut(1, to, true)
+				w.cut(to, 1, true)
+			}
+			time.Sleep(30 * time.Second)
+			says("us-east has another and is cut off", false, eu, us, ap)
+			w.text = strings.Replace(w.text, other, same, 1)
+			us.reload()
+			time.Sleep(gossips)
+			says("it has the same again, which nobody knows", false, eu, us, ap)
+			for _, to := range []int{0, 2} {
+				w.cut(1, to, false)
+				w.cut(to, 1, false)
+			}
+			time.Sleep(gossips)
+			says("the cut is healed a moment ago", false, eu, ap)
+			time.Sleep(time.Minute)
+			says("all is well again", true, eu, us, ap)
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package gossip_test
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,8 +20,8 @@ func TestDrift(t *testing.T) {
 		if _, _, differ := p.Drift(); differ {
 			t.Error("they differ from the start")
 		}
-		if got := p.Alike(); got < 365*24*time.Hour {
-			t.Errorf("they were never seen to differ, and are alike for %v", got)
+		if differ, got := p.Alike(); got < 365*24*time.Hour || len(differ) > 0 {
+			t.Errorf("they were never seen to differ, and are alike for %v but for %v", got, differ)
 		}
 		if got := value(t, reader, "regiond.gossip.members", "alive"); got != 4 {
 			t.Errorf("regiond.gossip.members is %v, want 4", got)
@@ -42,18 +43,24 @@ func TestDrift(t *testing.T) {
 		if diff := cmp.Diff(want, hashes); diff != "" || since.Before(begun) || since.After(begun.Add(2*s)) {
 			t.Errorf("differ since %v (begun %v), %s", since, begun, diff)
 		}
-		if got := p.Alike(); got != 0 {
-			t.Errorf("they differ, and are alike for %v", got)
+		if differ, got := p.Alike(); got != 0 || !slices.Equal(differ, []string{"r3"}) {
+			t.Errorf("r3 differs, and they are alike for %v but for %v", got, differ)
 		}
 		time.Sleep(time.Until(since.Add(361 * s)))
 		if got := value(t, reader, "regiond.config.drift", ""); got < 360 || got > 362 {
 			t.Errorf("regiond.config.drift is %v s, want 360 to 362", got)
 		}
-		ps[2].crash() // whoever is dead does not differ
+		ps[2].crash() // whoever is dead does not drift, and may still admit by what it had
 		c.await(30*s, func() bool { _, _, differ := p.Drift(); return !differ })
+		time.Sleep(20 * time.Minute) // gossip has forgotten it
+		if differ, got := p.Alike(); got != 0 || !slices.Equal(differ, []string{"r3"}) {
+			t.Errorf("r3 is dead, and they are alike for %v but for %v", got, differ)
+		}
+		c.start("r3", "a", address(3))
+		c.await(10*s, func() bool { differ, _ := p.Alike(); return len(differ) == 0 })
 		time.Sleep(5 * s)
-		if got := p.Alike(); got < 4*s || got > 7*s {
-			t.Errorf("5 s later they are alike for %v", got)
+		if differ, got := p.Alike(); got < 5*s || got > 7*s || len(differ) > 0 {
+			t.Errorf("5 s after it is back with theirs they are alike for %v but for %v", got, differ)
 		}
 	})
 }

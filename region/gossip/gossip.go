@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net"
 	"net/netip"
@@ -33,8 +34,10 @@ type Gossip struct {
 	update  chan struct{}
 
 	mu       sync.Mutex
-	differs  time.Time          // since when configurations differ; zero while they agree
-	differed time.Time          // when they ceased to last
+	differs  time.Time          // since when configurations of processes alive differ; zero while they agree
+	last     map[string]string  // by region: the configuration that was seen there last, another than ours if there were two
+	others   []string           // the regions in which that is another
+	differed time.Time          // when there was none of them again
 	targets  map[string]*target // by host:port
 }
 
@@ -44,7 +47,7 @@ func New(o Options) (*Gossip, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("gossip options: %w", err)
 	}
-	g := &Gossip{options: o, update: make(chan struct{}, 1), targets: map[string]*target{}}
+	g := &Gossip{options: o, update: make(chan struct{}, 1), last: map[string]string{}, targets: map[string]*target{}}
 	g.members = &table{
 		Table: o.Members, known: o.Regions, log: o.Logger,
 		refused: func(reason string) { g.metrics.refusedFor(reason) },
@@ -106,18 +109,19 @@ func (g *Gossip) Drift() (since time.Time, hashes map[string][]string, ok bool) 
 	return since, g.hashes(), true
 }
 
-// Alike is for how long the processes alive have had the same configuration, as far as this process has observed that they ever
-// had not; 0 while they differ.
-func (g *Gossip) Alike() time.Duration {
+// Alike returns the regions whose processes have another configuration than this one, or had when they were seen alive last, and
+// for how long there has been none, as far as this process has observed that there ever was one.
+func (g *Gossip) Alike() (differ []string, alike time.Duration) {
+	g.checkDrift(time.Now())
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case !g.differs.IsZero():
-		return 0
+	case len(g.others) > 0:
+		return slices.Clone(g.others), 0
 	case g.differed.IsZero():
-		return math.MaxInt64
+		return nil, math.MaxInt64
 	}
-	return time.Since(g.differed)
+	return nil, time.Since(g.differed)
 }
 
 func (g *Gossip) hashes() map[string][]string {
@@ -253,14 +257,24 @@ func (g *Gossip) known() map[netip.Addr]bool {
 
 // checkDrift notes when configurations begin and cease to differ.
 func (g *Gossip) checkDrift(now time.Time) {
-	differ := len(g.hashes()) > 1
+	differ, own, last := len(g.hashes()) > 1, g.options.ConfigHash(), map[string]string{}
+	for _, m := range g.members.all() {
+		if hash := last[m.Region]; m.Gossip.State == members.Alive && (hash == "" || hash == own) {
+			last[m.Region] = m.Gossip.ConfigHash
+		}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	maps.Copy(g.last, last)
+	before := len(g.others)
+	g.others = slices.DeleteFunc(slices.Sorted(maps.Keys(g.last)), func(region string) bool {
+		return g.last[region] == own || !g.members.known(region)
+	})
+	if before > 0 && len(g.others) == 0 {
+		g.differed = now
+	}
 	switch {
 	case !differ:
-		if !g.differs.IsZero() {
-			g.differed = now
-		}
 		g.differs = time.Time{}
 	case g.differs.IsZero():
 		g.differs = now
