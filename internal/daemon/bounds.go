@@ -151,14 +151,15 @@ func (r *replication) whyShut(b *status.Bound) string {
 		return fmt.Sprintf("The clock of this region's Redis is not certain. Until %s limit %s.%s admits nothing.", until, b.Policy, b.Name)
 	}
 	at := time.UnixMicro(r.loanStore().Lost).UTC().Format(clock)
-	why := "This region lost its data at " + at
+	why := "lost its data at " + at
 	switch {
 	case r.d.redis == nil:
-		why = "This region keeps usage in memory, and what it admitted before " + at + " is not known"
+		why = "keeps usage in memory and started at " + at
 	case r.state.Cause() == state.Stepped:
-		why = "The clock of this region's Redis stepped forward at " + at
+		why = "had the clock of its Redis step forward at " + at
 	case r.state.Cause() == state.Unknown:
 		why += ", or the clock of its Redis stepped forward"
 	}
-	return fmt.Sprintf("%s. Until %s limit %s.%s admits only what other regions lend.", why, until, b.Policy, b.Name)
+	return fmt.Sprintf("This region %s, so what it had admitted before is not known. Until %s its own share of limit %s.%s counts as used, and it "+
+		"admits only what other regions lend it.", why, until, b.Policy, b.Name)
 }

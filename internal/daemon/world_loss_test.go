@@ -337,7 +337,7 @@ func TestWorldSaysThatAShareIsBurnt(t *testing.T) {
 			return len(b) == 1 && b[0].Reason == quota.ReasonBoundBurnt
 		})
 		b := eu.seen().Bounds[0]
-		if ok, _ := regexp.MatchString(`^This region lost its data at \d\d:\d\d:\d\d UTC. Until \d\d:\d\d:\d\d UTC limit \S+ admits only what other regions lend.$`, b.Text); !ok {
+		if ok, _ := regexp.MatchString(`^This region lost its data at \d\d:\d\d:\d\d UTC, so what it had admitted before is not known. Until \d\d:\d\d:\d\d UTC its own share of limit \S+ counts as used, and it admits only what other regions lend it.$`, b.Text); !ok {
 			t.Errorf("it says %q", b.Text)
 		}
 		if d := eu.ask(10); d.Reason != quota.ReasonBoundBurnt || !d.Allowed && d.RetryAfter() != time.Second {

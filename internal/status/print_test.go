@@ -61,7 +61,8 @@ func broken() *status.Report {
 	until := at.Add(90 * time.Second)
 	v.Bounds = []status.Bound{{
 		Policy: "standard", Name: "login", Reason: quota.ReasonBoundBurnt, Until: &until, LeftMS: 90_000,
-		Text: "This region lost its data at 11:58:04 UTC. Until 12:01:30 UTC limit standard.login admits only what other regions lend.",
+		Text: "This region lost its data at 11:58:04 UTC, so what it had admitted before is not known. " +
+			"Until 12:01:30 UTC its own share of limit standard.login counts as used, and it admits only what other regions lend it.",
 	}}
 	lost := at.Add(-time.Minute)
 	v.Store.Lost = &lost

@@ -49,8 +49,12 @@ function span(ms) {
   return ms + " ms";
 }
 
-// countdown is what is left of a time, in milliseconds; nothing where that is not known.
-const countdown = (ms) => (ms > 0 ? ", " + (ms < 120000 ? Math.ceil(ms / 1000) + " s" : Math.ceil(ms / 60000) + " min") + " left" : "");
+// countdown is what is left of a time, in milliseconds, between two texts; nothing where that is not known.
+function countdown(before, ms, after) {
+  if (!(ms > 0)) return "";
+  const left = ms < 120000 ? Math.ceil(ms / 1000) + " s" : ms < 48 * 3600000 ? Math.ceil(ms / 60000) + " min" : Math.ceil(ms / 86400000) + " days";
+  return before + left + " left" + after;
+}
 
 const modes = {
   global: ["good", "sees all others"],
@@ -208,7 +212,7 @@ function why(site, demo) {
   if (site.cut) return "Cut off. It still answers at once, but gives out only its own share of the limit.";
   const b = site.bound;
   if (b && b.binds === "closed") return "Its strict limit admits nothing yet.";
-  if (b && b.binds === "burnt") return "Its strict limit lost its data, so its own share counts as used for another " + Math.ceil(b.burnt_ms / 1000) + " s. Until then it admits only what the others lend.";
+  if (b && b.binds === "burnt") return "It lost its data, so what it had admitted is not known, and its own share of the strict limit counts as used" + countdown(" (", b.burnt_ms, ")") + ". Until then it admits only what the others lend it.";
   if (site.mode === "global") return "Knows what the others use, and subtracts it.";
   if (site.mode === "joining") return "Catches up with what the others have used meanwhile.";
   if (demo.cut.length > 0) return "Receives nothing from " + demo.cut.join(" and ") + ", so it leaves that share unused.";
@@ -240,7 +244,7 @@ function drawDemo(demo) {
     const mode = box.querySelector(".mode");
     const b = site.bound, shut = b && (b.binds === "closed" || b.binds === "burnt");
     mode.dataset.tone = site.cut ? "bad" : shut ? "warn" : (modes[site.mode] || [""])[0];
-    set(mode, site.cut && site.mode === "global" ? "cut off" : shut && site.mode === "global" ? "share " + b.binds + countdown(b.burnt_ms || b.closed_ms) : site.mode);
+    set(mode, site.cut && site.mode === "global" ? "cut off" : shut && site.mode === "global" ? (b.binds === "closed" ? "strict limit closed" : "share counts as used") + countdown(", ", b.burnt_ms || b.closed_ms, "") : site.mode);
     set(box.querySelector(".why"), why(site, demo));
     set(box.querySelector(".rate"), site.allowed + " and " + site.denied);
     set(box.querySelector(".estimated"), site.used + ", " + site.ceiling);
@@ -449,11 +453,11 @@ function drawRegions(report) {
   if (!report.store.available) text += " Its Redis is away: fail modes answer.";
   set($("mode-text"), text);
   $("bounds-text").hidden = shut.length === 0;
-  set($("bounds-text"), shut.map((b) => b.text + countdown(b.left_ms).replace(/, (.*)/, " ($1)")).join(" "));
+  set($("bounds-text"), shut.map((b) => b.text + countdown(" (", b.left_ms, ")")).join("\n"));
   rows($("regions"), report.regions, (r) => r.name, (r) => {
     const missing = Math.max(0, ...(r.processes || []).map((p) => p.missing_ms));
     const burnt = r.self && shut.length > 0;
-    const state = burnt ? "its share is " + (shut.some((b) => b.reason === "bound_closed") ? "closed" : "burnt") : r.self ? "this region" : r.state;
+    const state = burnt ? (shut.some((b) => b.reason === "bound_closed") ? "admits nothing under a bound" : "its share counts as used") : r.self ? "this region" : r.state;
     return [
       { text: r.name },
       { mark: state, node: () => pill(burnt ? "joining" : r.self || r.counted ? "global" : r.state === "silent" || r.state === "dead" ? "local" : "joining", state) },
