@@ -37,10 +37,7 @@ func (l *Limiter) readLoans(ctx context.Context, q *query) {
 		for _, x := range v.Loans.State.Lent {
 			t.Lent += x.Left()
 		}
-		for _, x := range v.Loans.State.Held {
-			t.Borrowed += x.Left()
-		}
-		t.Recalled = v.Loans.State.Recall
+		t.Borrowed, t.Recalled = v.Loans.State.Borrowed(v.StoreUS), v.Loans.State.Recall
 		t.Close(calls[i].Bounds[0], v.StoreUS)
 	}
 }

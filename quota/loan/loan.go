@@ -72,7 +72,8 @@ type Loan struct {
 	ID    ID
 	Units int64 // lent so far
 	Back  int64 // returned so far; at the lender as far as it was received
-	// Until is when it is over: no longer usable at the borrower, no longer counted at the lender.
+	// Until is when it is over: no longer usable at the borrower, who can still return or extend it, and no longer
+	// counted at the lender.
 	Until int64
 }
 
@@ -113,7 +114,7 @@ type Book struct {
 type State struct {
 	Epoch uint32 // of the store when this was written last, 0 for never
 	Lent  []Loan // sorted by peer and ID, as Held
-	Held  []Loan
+	Held  []Loan // also those that are over, until they are forgotten
 	// Recall is how much admissions leave unused until RecallUntil, so that it can be returned. For utilisation only.
 	Recall, RecallUntil int64
 }
@@ -138,6 +139,25 @@ func lacks(has, had []Loan, over int64) bool {
 // Empty reports whether the region may forget the partition.
 func (s *State) Empty() bool { return len(s.Lent) == 0 && len(s.Held) == 0 }
 
+// Borrowed is what may be used of loans held.
+func (s *State) Borrowed(now int64) (n int64) {
+	for i := range s.Held {
+		if l := &s.Held[i]; l.Until > now {
+			n += l.Left()
+		}
+	}
+	return n
+}
+
+// forgotten is when a loan held is dropped: when what was used under it has left the window. One of which all was
+// returned goes sooner, since the lender has a new ID for the next one; its return is sent again meanwhile.
+func (t Terms) forgotten(l *Loan) int64 {
+	if l.Left() == 0 {
+		return l.Until + min(t.Window, 10*t.Length)
+	}
+	return l.Until + t.Window
+}
+
 // settle drops what is over. In a new epoch loans held are void, and records stand for as long as any loan made before
 // it can matter: longer than Keep if the window was longer then. A record of which all was returned stays a while too, so
 // that its ID is not used again while the grant may be accepted.
@@ -150,9 +170,9 @@ func (b *Book) settle(now int64) {
 		}
 		b.State.Epoch, b.Recall = b.Bound.Epoch, 0
 	}
-	over := func(l Loan) bool { return l.Until <= now }
-	ended := func(l Loan) bool { return over(l) || l.Left() == 0 && l.Until-b.Terms.Window <= now }
-	b.Lent, b.Held = slices.DeleteFunc(b.Lent, ended), slices.DeleteFunc(b.Held, over)
+	ended := func(l Loan) bool { return l.Until <= now || l.Left() == 0 && l.Until-b.Terms.Window <= now }
+	b.Lent = slices.DeleteFunc(b.Lent, ended)
+	b.Held = slices.DeleteFunc(b.Held, func(l Loan) bool { return b.Terms.forgotten(&l) <= now })
 	if b.RecallUntil <= now {
 		b.Recall = 0
 	}
@@ -179,7 +199,7 @@ func left(loans []Loan) (n int64) {
 // Ceiling is C: how much the region's window may hold at now.
 func (b *Book) Ceiling(now int64) int64 {
 	b.settle(now)
-	return max(0, b.own(now)+left(b.Held))
+	return max(0, b.own(now)+b.Borrowed(now))
 }
 
 // Room is the largest cost that may be admitted.
@@ -192,8 +212,18 @@ func (b *Book) Free(now, used int64) int64 {
 	return max(0, min(c-used, b.own(now)))
 }
 
-// Slack is how much may be returned: what the window could hold and does not.
+// Slack is how much of loans held may be returned: what the window could hold and does not.
 func (b *Book) Slack(now, used int64) int64 { return b.Ceiling(now) - used }
+
+// free is how much of a loan held may be returned. One that is over counts for itself alone: of two, the record of
+// one is over before that of the other, which stands for what was used then.
+func (b *Book) free(now, used int64, l *Loan) int64 {
+	n := b.own(now) + b.Borrowed(now) - used
+	if l.Until <= now {
+		n += l.Left()
+	}
+	return max(0, min(l.Left(), n))
+}
 
 // Lend answers a request with up to units more, and extends the loan that it names. It reports false when there is
 // nothing to say: no such loan, and nothing to lend.
@@ -245,12 +275,12 @@ func (b *Book) Accept(now int64, g Grant) bool {
 // Return gives up to units of a loan back, as far as they are not in use, and returns how much of it was given back
 // so far, which is what the lender has to be sent.
 func (b *Book) Return(now, used, units int64, lender string, id ID) (back int64) {
-	free := b.Slack(now, used)
+	b.settle(now)
 	l := find(b.Held, lender, id)
 	if l == nil {
 		return 0
 	}
-	l.Back += max(0, min(units, l.Left(), free))
+	l.Back += min(units, b.free(now, used, l))
 	return l.Back
 }
 

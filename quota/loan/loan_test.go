@@ -55,6 +55,47 @@ func TestALoanFromBeginningToEnd(t *testing.T) {
 	}
 }
 
+// TestOver: a loan that is over is not used. What was not used of it is returned, and what was can be extended, until it
+// is out of the window.
+func TestOver(t *testing.T) {
+	a, b := twoBooks()
+	g, _ := a.Lend(clockA, 0, 6, loan.Request{From: "b", Epoch: 8, Time: clockB})
+	b.Accept(clockB, g)
+	over := b.Terms.Length
+	if room, slack := b.Room(clockB+over, 12), b.Slack(clockB+over, 12); room != 0 || slack != -2 {
+		t.Errorf("with 12 used: room for %d, slack %d", room, slack)
+	}
+	back := b.Return(clockB+over, 12, 9, "a", g.ID)
+	a.Returned(clockA+over, "b", g.ID, back)
+	if back != 4 || a.Room(clockA+over, 0) != 8 {
+		t.Errorf("with 2 of 6 borrowed units used %d are returned, and the lender has room for %d", back, a.Room(clockA+over, 0))
+	}
+	late := over + b.Terms.Window - 1
+	g, ok := a.Lend(clockA+late, 0, 0, loan.Request{From: "b", Epoch: 8, Time: clockB + late, ID: g.ID})
+	if !ok || g.New || !b.Accept(clockB+late, g) || b.Room(clockB+late, 0) != 12 {
+		t.Errorf("extended by %+v there is room for %d, want 10 and the 2 that were not returned", g, b.Room(clockB+late, 0))
+	}
+	gone := late + b.Terms.Length + b.Terms.Window
+	if g, _ = a.Lend(clockA+gone-1, 0, 0, loan.Request{From: "b", Epoch: 8, Time: clockB + gone - 1, ID: g.ID}); b.Accept(clockB+gone, g) {
+		t.Errorf("a window after its end %+v extends a loan", g)
+	}
+}
+
+// TestOverAlone: of two loans that are over, the record of one may be over too. What was used is then the other's, so each is
+// returned as if there were no other.
+func TestOverAlone(t *testing.T) {
+	_, b := twoBooks()
+	ids := [2]loan.ID{{Epoch: 7, Stamp: 1}, {Epoch: 7, Stamp: 2}}
+	for _, id := range ids {
+		b.Accept(clockB, loan.Grant{From: "a", ID: id, Units: 5, New: true, Epoch: 8, Time: clockB})
+	}
+	for _, id := range ids {
+		if back := b.Return(clockB+b.Terms.Length, 13, 5, "a", id); back != 2 {
+			t.Errorf("with 13 used of a share of 10, %d of 5 are returned", back)
+		}
+	}
+}
+
 // TestGrantsThatChangeNothing: repeated, late, reordered, of another epoch, from nowhere.
 func TestGrantsThatChangeNothing(t *testing.T) {
 	a, b := twoBooks()

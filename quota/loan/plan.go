@@ -37,7 +37,7 @@ type Planner struct {
 		cost     int64 // the largest of one request within a window or two, and since when it is
 		costly   int64
 		again    int64 // when returns were sent last
-		repeats  int   // how often they are still to be repeated
+		repeats  int   // how often since one was new
 	}
 }
 
@@ -117,7 +117,7 @@ func (p *Planner) Receive(now int64, w Want) {
 // of each other's share, which they leave it.
 func (p *Planner) floor(b *Book, now int64) int64 {
 	if b.burnt(now) {
-		return min(left(b.Held), p.part(b.Share, max(0, p.Bound-b.Share)))
+		return min(b.Borrowed(now), p.part(b.Share, max(0, p.Bound-b.Share)))
 	}
 	return b.Share
 }
@@ -170,7 +170,7 @@ type plan struct {
 	slack int64  // of the ceiling, unused
 	free  int64  // of the own share
 	kept  int64  // of the own share, to be lent to regions whose share is burnt
-	held  []Loan // as they are after ops
+	held  []Loan // those that are not over, as they are after ops
 }
 
 // Plan is what to do now: operations for the region's store, and a want for all others, if it is time for one. b is
@@ -196,12 +196,13 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	ceiling, wants := b.Ceiling(now), p.fresh(now)
 	x := plan{
 		Planner: p, b: b, now: now, used: used, ceiling: ceiling, wants: wants, rnd: rnd,
-		slack: b.Slack(now, used), free: b.Free(now, used), held: slices.Clone(b.Held), demand: p.demand(b, now, used, denied),
+		slack: b.Slack(now, used), free: b.Free(now, used), demand: p.demand(b, now, used, denied),
 	}
 	want := Want{
 		From: b.Region, Epoch: b.Bound.Epoch, Time: now, Rate: p.fast, Share: b.Share, Ceil: ceiling, Slack: max(0, x.slack),
-		Need: x.need, Lack: max(0, x.target-ceiling), Burnt: b.burnt(now), Held: x.held,
+		Need: x.need, Lack: max(0, x.target-ceiling), Burnt: b.burnt(now), Held: b.Held,
 	}
+	x.held = slices.DeleteFunc(slices.Clone(b.Held), func(l Loan) bool { return l.Until <= now })
 	if x.cost = p.last.cost; x.cost > 1 { // less than that is no use
 		x.reserve = (x.reserve + x.cost - 1) / x.cost * x.cost
 	}
@@ -229,7 +230,6 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	if !due {
 		return x.ops, nil
 	}
-	want.Held = b.Held
 	if !hungry {
 		want.Lack, want.Urgent = 0, 0
 	}
@@ -312,13 +312,12 @@ func (x *plan) pass(a *received, units int64) {
 func (x *plan) lend(a *received, units int64) {
 	id, n := ID{}, 0
 	for i := range x.b.Lent {
-		if l := &x.b.Lent[i]; x.usable(a, l) {
-			if l.Left() > 0 {
-				n++
-			}
-			if find(a.Held, x.b.Region, l.ID) != nil {
-				id = l.ID
-			}
+		l := &x.b.Lent[i]
+		if l.Left() > 0 && x.usable(a, l) {
+			n++
+		}
+		if l.Peer == a.From && find(a.Held, x.b.Region, l.ID) != nil {
+			id = l.ID
 		}
 	}
 	if id != (ID{}) || n < maxLoans {
@@ -334,15 +333,19 @@ func (x *plan) giveBack(to string, units int64) (n int64) {
 	for i := range x.held {
 		l := &x.held[i]
 		if g := min(units-n, l.Left(), x.slack); l.Peer == to && g > 0 {
-			x.ops = append(x.ops, Op{Kind: OpReturn, To: to, ID: l.ID, Units: g})
-			x.returned = append(x.returned, passed{to, g, x.now})
-			x.last.again, x.last.repeats = x.now, 2
+			x.gaveBack(l, g)
 			l.Back += g
 			x.slack -= g
 			n += g
 		}
 	}
 	return n
+}
+
+func (x *plan) gaveBack(l *Loan, units int64) {
+	x.ops = append(x.ops, Op{Kind: OpReturn, To: l.Peer, ID: l.ID, Units: units})
+	x.returned = append(x.returned, passed{l.Peer, units, x.now})
+	x.last.again, x.last.repeats = x.now, 0
 }
 
 // share divides what is available among wants by what each picks:
@@ -501,8 +504,15 @@ func (x *plan) recall() {
 	}
 }
 
-// home returns what is not needed: seldom, and not to the last unit, unless nothing is wanted.
+// home returns what is free of loans that are over, and what is not needed of others: seldom, and not to the last unit, unless
+// nothing is wanted.
 func (x *plan) home() {
+	for i := range x.b.Held {
+		l := &x.b.Held[i]
+		if n := x.b.free(x.now, x.used, l); l.Until <= x.now && n > 0 {
+			x.gaveBack(l, n)
+		}
+	}
 	spare, loose := x.slack, int64(0)
 	if x.demand != (demand{}) {
 		loose = round(homeLoose * math.Sqrt(float64(max(x.keep, 1))))
@@ -516,15 +526,15 @@ func (x *plan) home() {
 	}
 }
 
-// again repeats returns twice, since they may have been lost. Wants show them too.
+// again repeats returns ever more seldom, since they may have been lost, or the lender is cut off. Wants show them too.
 func (x *plan) again() {
 	x.returned = slices.DeleteFunc(x.returned, func(r passed) bool { return x.now-r.at > 10*x.Trip })
 	_, most := x.gaps()
-	if x.last.repeats == 0 || x.now-x.last.again < 2*most {
+	if x.now-x.last.again < 2*most<<min(x.last.repeats, 20) {
 		return
 	}
-	x.last.again, x.last.repeats = x.now, x.last.repeats-1
-	for _, h := range x.held {
+	x.last.again, x.last.repeats = x.now, x.last.repeats+1
+	for _, h := range x.b.Held {
 		if h.Back > 0 {
 			x.ops = append(x.ops, Op{Kind: OpReturn, To: h.Peer, ID: h.ID})
 		}
@@ -535,20 +545,24 @@ func (x *plan) again() {
 func (p *Planner) due(w *Want, starving bool, used int64) (hungry, due bool) {
 	least, most := p.gaps()
 	hungry = w.Lack > 0 && (starving || float64(w.Ceil-used) < 1+min(0.1*float64(w.Ceil), 8*p.fast*float64(p.Trip)))
+	since := w.Time - p.last.want
+	if since < 0 { // the clock went back
+		since = most
+	}
 	var got int64
 	ending := false
 	for _, h := range w.Held {
 		got += h.Units
-		ending = ending || h.Left() > 0 && h.Until-w.Time < p.Length/2
+		// What is over can still be extended, but the lender may be out of sight for long.
+		ending = ending || h.Left() > 0 && h.Until-w.Time < p.Length/2 && since >= max(most, (w.Time-h.Until)/8)
 	}
-	comes, since := got > p.last.got, w.Time-p.last.want
-	if since < 0 { // the clock went back
-		since = most
-	}
+	comes := got > p.last.got
 	switch {
 	case hungry && starving && !p.last.starving:
 		due = since >= least
-	case hungry || ending:
+	case ending:
+		due = true
+	case hungry:
 		due = since >= most || comes && starving && since >= least
 	case p.last.starving:
 		due = since >= least // enough: nothing more, please

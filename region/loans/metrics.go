@@ -75,7 +75,7 @@ func (t *Tender) observe(now time.Duration) {
 		name := [2]string{p.key.Policy, p.key.Limit}
 		s := all[name]
 		s.Lent += left(p.book.Lent)
-		s.Borrowed += left(p.book.Held)
+		s.Borrowed += p.book.Borrowed(p.at)
 		all[name] = s
 	}
 	t.metrics.mu.Lock()

@@ -378,8 +378,10 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 				p.due = now + restTick
 			}
 			plans = append(plans, t.plan(p, b, v, now, out))
-		case left(p.book.Held) > 0 || left(p.book.Lent) > 0:
-			p.due = now + restTick
+		case len(p.book.Held) > 0 || left(p.book.Lent) > 0:
+			if p.due = now + restTick; left(p.book.Lent) == 0 && p.book.Borrowed(p.at) == 0 {
+				p.due = max(p.due, now+(now-p.useful)/2)
+			}
 			plans = append(plans, p.returnAll(b))
 		default:
 			t.rest(p, now)

@@ -14,6 +14,36 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
+// TestCut: what was lent before a cut is neither side's while it lasts, and all of it is one's twenty seconds later.
+func TestCut(t *testing.T) {
+	w := newWorld(t, 1, 2, 100, time.Hour)
+	used := int64(0)
+	ask := func() {
+		if w.rng.IntN(100) == 0 && w.ask(0, "t") {
+			used++
+		}
+	}
+	room := func() (n int64) {
+		for _, r := range w.regions {
+			b := r.book(&quota.CounterKey{Tenant: "t"})
+			n += b.Room(r.us(), b.used(w.now+r.ahead, w.window))
+		}
+		return n
+	}
+	w.advance(25*time.Second, ask)
+	cut := func(yes bool) { w.cut[[2]int{0, 1}], w.cut[[2]int{1, 0}] = yes, yes }
+	cut(true)
+	w.advance(time.Minute, nil)
+	if n := room(); n == 100-used || used == 0 {
+		t.Errorf("with %d used there is room for %d while loans of the cut region are over", used, n)
+	}
+	cut(false)
+	w.advance(20*time.Second, nil)
+	if n := room(); n != 100-used || w.worst > 100 {
+		t.Errorf("with %d of 100 used there is room for %d", used, n)
+	}
+}
+
 // TestOneRegionGetsAll: a region that asks for all of the limit gets nearly all of it, though
 // its share is a third and the others never met the tenant.
 func TestOneRegionGetsAll(t *testing.T) {

@@ -22,14 +22,20 @@ local function loans()
     return n >= MOST
   end
 
+  -- left is what is left of loans, without those that are over.
   local function left(of)
     local n = 0
-    for _, l in pairs(of) do n = n + l.units - l.back end
+    for _, l in pairs(of) do if l.till > TIME then n = n + l.units - l.back end end
     return n
   end
 
-  -- over is when the record of a loan to a peer is dropped: earlier if all of it was returned.
-  local function over(l, t) return l.units == l.back and l.till - t.W or l.till end
+  -- over is when a loan is dropped: for one to a peer when its record is over, earlier if all of it was returned; for one
+  -- from it loan.Terms.forgotten.
+  local function over(kind, l, t)
+    local all = l.units == l.back
+    if kind == 'l' then return all and l.till - t.W or l.till end
+    return l.till + (all and min(t.W, 10 * t.D) or t.W)
+  end
 
   -- load reads the loans, without those that are over: loan.Book.settle.
   local function load(key, t)
@@ -53,7 +59,7 @@ local function loans()
         if not units or not b[kind] then error('GARBAGE in ' .. key, 0) end
         local l = { units = tonumber(units), back = tonumber(back), till = tonumber(till) }
         if not same then l.till = min(max(l.till, TIME + t.keep), TIME + t.keep + ceil((LONGEST - t.D) * 102 / 98)) end
-        if (kind == 'l' and over(l, t) or l.till) > TIME then b[kind][sub(all[i], 2)] = l end
+        if over(kind, l, t) > TIME then b[kind][sub(all[i], 2)] = l end
       end
     end
     return b
@@ -69,7 +75,9 @@ local function loans()
       for id, l in pairs(b[kind]) do
         f[#f + 1] = kind .. id
         f[#f + 1] = format('%.0f %.0f %.0f', l.units, l.back, l.till)
-        till, last = min(till, kind == 'l' and over(l, t) or l.till), max(last, l.till)
+        local ends = kind == 'l' and over(kind, l, t) or l.till
+        if ends > TIME then till = min(till, ends) end
+        last = max(last, l.till)
       end
     end
     call('UNLINK', key)
@@ -94,18 +102,13 @@ local function loans()
     return max(0, (t.burnt and 0 or t.share) + delta)
   end
 
-  return bounded, load, save, left, full, own
+  return bounded, load, save, left, full, own, over
 end
 
 -- loan_ops makes the operations on what loans has made.
-local function loan_ops(_, load, save, left, full, own)
+local function loan_ops(_, load, save, left, full, own, over)
   local function ceiling(t, b)
     return max(0, own(t, b) + left(b.h))
-  end
-
-  -- slack is loan.Book.Slack: what may be returned.
-  local function slack(t, b, used)
-    return ceiling(t, b) - used
   end
 
   local arguments = { lend = 3, accept = 6, ['return'] = 3, returned = 3, recall = 2 }
@@ -147,12 +150,15 @@ local function loan_ops(_, load, save, left, full, own)
     return '1'
   end
 
-  -- return UNITS PEER ID: returns units of a loan, as far as they are not used. Replies all that was returned of it.
+  -- return UNITS PEER ID: returns units of a loan, as far as they are not used: loan.Book.free. Replies all that was
+  -- returned of it.
   ops['return'] = function(t, b, used, units, peer, id)
     local l = b.h[peer .. ' ' .. id]
     if not l then return '0' end
-    local n = max(0, min(tonumber(units), l.units - l.back, slack(t, b, used)))
+    local rest = l.units - l.back
+    local n = max(0, min(tonumber(units), rest, own(t, b) + left(b.h) - used + (l.till > TIME and 0 or rest)))
     if n > 0 then l.back, b.changed = l.back + n, true end
+    if over('h', l, t) <= TIME then b.h[peer .. ' ' .. id] = nil end
     return int(l.back)
   end
 
@@ -163,7 +169,7 @@ local function loan_ops(_, load, save, left, full, own)
     units = l and min(tonumber(units), l.units) or 0
     if l and units > l.back then
       l.back, b.changed = units, true
-      if units == l.units and l.till - t.W <= TIME then b.l[id] = nil end
+      if over('l', l, t) <= TIME then b.l[id] = nil end
     end
     return '0'
   end

@@ -27,7 +27,8 @@ func mutants() []mutant {
 	return []mutant{
 		{name: "borrowed units are lent on", file: bookFile, small: true, from: "max(0, min(c-used, b.own(now)))", to: "max(0, c-used)"},
 		{name: "units in use are lent", file: bookFile, from: "max(0, min(c-used, b.own(now)))", to: "max(0, min(c, b.own(now)))"},
-		{name: "units in use are returned", file: bookFile, from: "free := b.Slack(now, used)", to: "free := b.Slack(now, 0)"},
+		{name: "units in use are returned", file: bookFile, from: "b.free(now, used, l))", to: "b.free(now, 0, l))"},
+		{name: "a loan that is over is used", file: bookFile, from: "l.Until > now {", to: "true {"},
 		{name: "a record ends with its loan", file: bookFile, from: "bySlowest(t.Length+t.Window)", to: "bySlowest(t.Length)"},
 		{name: "a grant that comes again is added again", file: bookFile, from: "max(l.Units, g.Units), max", to: "l.Units+g.Units, max"},
 		{name: "a loan counts from the receipt of its grant", file: bookFile, from: "until := g.Time + b.Terms.Length", to: "until := now + b.Terms.Length"},
