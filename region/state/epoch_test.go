@@ -3,6 +3,7 @@ package state_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,11 +11,12 @@ import (
 	"github.com/regiond/regiond/region/state"
 )
 
-// drift has the clock gain so much a second for a while.
-func (s *shared) drift(by time.Duration) {
+// drift has a clock gain so much a second for a while, always between two turns.
+func drift(ahead *atomic.Int64, by time.Duration) {
+	time.Sleep(state.TurnEvery / 2)
 	for range 20 {
+		ahead.Add(int64(by))
 		time.Sleep(state.TurnEvery)
-		s.ahead.Add(int64(by))
 	}
 }
 
@@ -122,28 +124,25 @@ func TestEpoch(t *testing.T) {
 		{"the clock steps back", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(-int64(100 * time.Millisecond)) }, true, false},
 		{"the clock steps a little", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(int64(40 * time.Millisecond)) }, false, false},
 		{"the clock runs 1 % fast", func(s *shared, one *state.State, _ func()) {
-			s.drift(10 * time.Millisecond)
+			drift(&s.ahead, 10*time.Millisecond)
 			if got := one.Store().FastPPM; got < 9900 || got > 10_100 {
 				s.t.Errorf("1 %% fast: windows are longer by %d ppm", got)
 			}
 		}, false, false},
 		{"the clock runs 1 % slow", func(s *shared, one *state.State, _ func()) {
-			s.drift(-10 * time.Millisecond)
+			drift(&s.ahead, -10*time.Millisecond)
 			if got := one.Store(); got.FastPPM != 0 || got.Epoch == 0 {
 				s.t.Errorf("1 %% slow: %+v", got)
 			}
 		}, false, false},
 		{"the clock runs 4 % fast for a while", func(s *shared, one *state.State, _ func()) {
-			s.drift(40 * time.Millisecond)
+			drift(&s.ahead, 40*time.Millisecond)
 			if one.Store() != (loan.Store{}) {
 				s.t.Errorf("4 %% fast: the epoch is still %v", one.Store())
 			}
 		}, true, true},
 		{"another primary's clock runs 4 % slow for a while", func(s *shared, one *state.State, _ func()) {
-			for range 20 {
-				time.Sleep(state.TurnEvery)
-				s.otherAhead.Add(-int64(40 * time.Millisecond))
-			}
+			drift(&s.otherAhead, -40*time.Millisecond)
 			if one.Store() != (loan.Store{}) {
 				s.t.Errorf("4 %% slow: the epoch is still %v", one.Store())
 			}

@@ -154,12 +154,12 @@ func (s *State) asks() bool {
 	return s.hash.asks || slices.ContainsFunc(slices.Collect(maps.Values(s.primaries)), func(h *hash) bool { return h.asks })
 }
 
-// askAgain receives soon while processes are asked, or never.
-func (s *State) askAgain() <-chan time.Time {
+// Pause is how long after the beginning of a turn the next one is due: TurnEvery, and less while processes are asked what they know of a server.
+func (s *State) Pause() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.asks() {
-		return nil
+	if s.asks() {
+		return askEvery
 	}
-	return time.After(askEvery)
+	return TurnEvery
 }

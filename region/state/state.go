@@ -68,7 +68,7 @@ type Options struct {
 }
 
 // State is one process's side of its region's state. Adopt, See and Settle may be called
-// from anywhere, also while Run runs. Turn, Requested and Leave are for Run, or for a
+// from anywhere, also while Run runs. Turn, Pause, Requested and Leave are for Run, or for a
 // simulation instead of it.
 type State struct {
 	o        Options
@@ -174,17 +174,15 @@ func (s *State) Settle(of *Snapshot) {
 // Run takes a turn every TurnEvery, and one soon after each change, until ctx ends. Then
 // it removes this process's entry.
 func (s *State) Run(ctx context.Context) error {
-	ticker := time.NewTicker(TurnEvery)
-	defer ticker.Stop()
 	for {
+		began := time.Now()
 		s.Turn(ctx)
 		select {
 		case <-ctx.Done():
 			s.Leave()
 			return nil
-		case <-ticker.C:
 		case <-s.turns:
-		case <-s.askAgain():
+		case <-time.After(s.Pause() - time.Since(began)):
 		}
 	}
 }
