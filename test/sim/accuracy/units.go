@@ -62,17 +62,7 @@ func (r *FewResult) Used() (loans, fixed float64) {
 
 // MeasureFew measures a limit in that many worlds, on that many workers.
 func MeasureFew(ctx context.Context, f Few, worlds, workers int) (FewResult, error) {
-	all, failed := make([]FewResult, worlds), make([]error, worlds)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range max(1, workers) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < worlds && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				all[i], failed[i] = f.play(uint64(i) + Seed)
-			}
-		})
-	}
-	wg.Wait()
+	all, err := inWorlds(ctx, worlds, workers, f.play)
 	sum := FewResult{Few: f}
 	for _, r := range all {
 		sum.Admitted += r.Admitted
@@ -80,7 +70,23 @@ func MeasureFew(ctx context.Context, f Few, worlds, workers int) (FewResult, err
 		sum.AllKnowing += r.AllKnowing
 		sum.Starved += r.Starved
 	}
-	return sum, errors.Join(append(failed, ctx.Err())...)
+	return sum, err
+}
+
+// inWorlds plays that many worlds, each from a seed of its own, on that many workers.
+func inWorlds[T any](ctx context.Context, worlds, workers int, play func(seed uint64) (T, error)) ([]T, error) {
+	all, failed := make([]T, worlds), make([]error, worlds)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range max(1, workers) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < worlds && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				all[i], failed[i] = play(uint64(i) + Seed)
+			}
+		})
+	}
+	wg.Wait()
+	return all, errors.Join(append(failed, ctx.Err())...)
 }
 
 // play measures one world.

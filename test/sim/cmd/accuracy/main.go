@@ -4,6 +4,7 @@
 //	go run ./test/sim/cmd/accuracy -docs docs measures the whole grid, in minutes, and writes
 //	                                          the tables of docs/accuracy.md and their figures
 //	go run ./test/sim/cmd/accuracy -few units   prints how much of strict limits with few or large units is used
+//	go run ./test/sim/cmd/accuracy -loss        prints what a loss of data costs a strict limit
 //	go run ./test/sim/cmd/accuracy -docs docs -render   writes the tables from the stored figures
 package main
 
@@ -22,19 +23,22 @@ func main() {
 	docs := flag.String("docs", "", "folder of documents to write to; none: print only")
 	render := flag.Bool("render", false, "measure nothing, write the tables from the stored figures")
 	few := flag.String("few", "", "measure strict limits of few or large units whose description contains this")
-	worlds := flag.Int("worlds", 20, "with -few: in how many worlds")
+	loss := flag.Bool("loss", false, "measure what a loss of data in one region costs a strict limit")
+	worlds := flag.Int("worlds", 20, "with -few and -loss: in how many worlds")
 	workers := flag.Int("workers", runtime.GOMAXPROCS(0), "cells to measure at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if *few != "" {
-		if err := accuracy.ReportFew(ctx, os.Stdout, *few, *worlds, *workers); err != nil {
-			fmt.Fprintln(os.Stderr, "accuracy:", err)
-			os.Exit(1)
-		}
-		return
+	var err error
+	switch {
+	case *few != "":
+		err = accuracy.ReportFew(ctx, os.Stdout, *few, *worlds, *workers)
+	case *loss:
+		err = accuracy.ReportLosses(ctx, os.Stdout, *worlds, *workers)
+	default:
+		err = run(ctx, *docs, *render, *workers)
 	}
-	if err := run(ctx, *docs, *render, *workers); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "accuracy:", err)
 		os.Exit(1)
 	}
