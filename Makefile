@@ -22,6 +22,7 @@ FOREIGN := test/foreign test/ratelimit
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 10s
 SIMTIME  ?= 2m
+HOURS    ?= 10000
 
 # Tests that take over the machine are built only when asked for, and checked always.
 TAGS := chaos,chaoslong,compose
@@ -29,7 +30,7 @@ TAGS := chaos,chaoslong,compose
 # Debian installs servers in root's PATH.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
-.PHONY: help serve build man test foreign screenshot check lines paths mutants chaos chaos-long sim accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
+.PHONY: help serve build man test foreign screenshot check lines paths mutants chaos chaos-long sim sim-strict accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -121,6 +122,10 @@ compare: ## measure this tree beside an older binary of regiond: make compare OL
 
 sim: ## run the corpus of simulated worlds, then random ones or from SIMFROM on, for SIMTIME (2m); or the world of SEED
 	go run ./test/sim/cmd/sim -time $(SIMTIME) $(if $(SIMFROM),-from $(SIMFROM)) $(if $(SEED),-seed $(SEED))
+
+sim-strict: ## play worlds of limits with a bound, HOURS=10000 region-hours on this commit; goes on where it was interrupted
+	mkdir -p bin
+	go run ./test/sim/cmd/sim -lasts 10m -hours $(HOURS) -kept bin/sim-strict-$(VERSION).txt
 
 accuracy: ## measure how exact global limits are and write docs/accuracy.md's figures, in about half an hour
 	go run ./test/sim/cmd/accuracy -docs docs

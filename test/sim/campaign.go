@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 )
@@ -29,6 +30,7 @@ type Plan struct {
 	Strict bool
 	Seed   uint64
 	Lasts  time.Duration // as given to NewFaultPlan or NewStrictPlan
+	Only   string        // as given to NewStrictPlan, with commas; "" for none
 }
 
 // Failure is a plan whose world broke an invariant.
@@ -40,6 +42,8 @@ type Failure struct {
 // Replay is the command that runs the world again.
 func (p Plan) Replay() string {
 	switch {
+	case p.Only != "":
+		return fmt.Sprintf("go run ./test/sim/cmd/sim -only %s -seed %d -lasts %v", p.Only, p.Seed, p.Lasts)
 	case p.Strict:
 		return fmt.Sprintf("go run ./test/sim/cmd/sim -strict -seed %d -lasts %v", p.Seed, p.Lasts)
 	case p.Lasts == 0:
@@ -50,14 +54,18 @@ func (p Plan) Replay() string {
 
 // Campaign runs the worlds of all first, and of the seeds from that of then on until ctx ends, some
 // have failed, or they have seen so much of RegionTime; 0: no matter how much. As many run beside each other
-// as there are cores, one goroutine each, and a world that was begun is finished. All are of one kind.
-func Campaign(ctx context.Context, first []Plan, then Plan, most time.Duration) Report {
+// as there are cores, one goroutine each, and a world that was begun is finished. All are of one kind. What is in kept, if it is
+// not nil, counts and is not played again.
+func Campaign(ctx context.Context, first []Plan, then Plan, most time.Duration, kept *Kept) Report {
 	var (
 		mu    sync.Mutex // guards all below
 		r     = Report{Strict: then.Strict}
 		began = time.Now()
 		group sync.WaitGroup
 	)
+	if kept != nil {
+		r.add(&kept.report)
+	}
 	take := func() (p Plan, ok bool) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -68,9 +76,11 @@ func Campaign(ctx context.Context, first []Plan, then Plan, most time.Duration) 
 			p, first = first[0], first[1:]
 			return p, true
 		}
-		then.Seed++
+		for kept != nil && kept.done[then.Seed] {
+			then.Seed++
+		}
 		p = then
-		p.Seed--
+		then.Seed++
 		return p, ctx.Err() == nil && (most == 0 || r.RegionTime < most)
 	}
 	for range runtime.GOMAXPROCS(0) {
@@ -83,6 +93,9 @@ func Campaign(ctx context.Context, first []Plan, then Plan, most time.Duration) 
 				world := p.Run()
 				mu.Lock()
 				r.add(&world)
+				if kept != nil && r.Err == nil {
+					r.Err = kept.add(p, &world)
+				}
 				mu.Unlock()
 			}
 		})
@@ -97,7 +110,7 @@ func (p Plan) Run() Report {
 	var broken []Violation
 	r := Report{Worlds: 1, Strict: p.Strict}
 	if p.Strict {
-		f, err := NewStrictPlan(p.Seed, p.Lasts)
+		f, err := NewStrictPlan(p.Seed, p.Lasts, strings.FieldsFunc(p.Only, func(r rune) bool { return r == ',' })...)
 		if err != nil {
 			return Report{Err: fmt.Errorf("seed %d: %w", p.Seed, err)}
 		}
@@ -138,8 +151,11 @@ func (r *Report) add(one *Report) {
 	for i := range r.Hard {
 		r.Hard[i] += one.Hard[i]
 	}
-	for i := range r.Faults {
-		r.Faults[i] += one.Faults[i]
+	if r.Faults == nil {
+		r.Faults = Faults{}
+	}
+	for word, n := range one.Faults {
+		r.Faults[word] += n
 	}
 }
 
@@ -164,8 +180,8 @@ func (r *Report) Print(w io.Writer) {
 	if r.Strict {
 		fmt.Fprintf(w, "%.1f region-hours played: nine tenths of a bound were in use; %d messages about loans, %d grants\n", r.Played.Hours(), s.Loans, s.Grants)
 		fmt.Fprintln(w, "\nfaults:")
-		for i, n := range r.Faults {
-			fmt.Fprintf(w, "%10d  %s\n", n, strictFaults[i])
+		for _, fault := range strictFaults() {
+			fmt.Fprintf(w, "%10d  %s\n", r.Faults[fault.word], fault.name)
 		}
 		r.printFailed(w, "windows above a bound")
 		return

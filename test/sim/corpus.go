@@ -19,8 +19,8 @@ func Corpus() ([]Plan, error) {
 			continue
 		}
 		words := strings.Fields(line)
-		if len(words) < 4 || words[0] != "estimated" && words[0] != "strict" {
-			return nil, fmt.Errorf("corpus.txt: line %d is not `estimated` or `strict`, a seed, how long the world lasts, and a reason: %q", i+1, line)
+		if len(words) < 4 {
+			return nil, fmt.Errorf("corpus.txt: line %d is not a kind, a seed, how long the world lasts, and a reason: %q", i+1, line)
 		}
 		seed, err := strconv.ParseUint(words[1], 10, 64)
 		if err != nil {
@@ -30,7 +30,11 @@ func Corpus() ([]Plan, error) {
 		if err != nil {
 			return nil, fmt.Errorf("corpus.txt: line %d: %w", i+1, err)
 		}
-		plans = append(plans, Plan{words[0] == "strict", seed, lasts})
+		p := Plan{Strict: words[0] != "estimated", Seed: seed, Lasts: lasts}
+		if p.Strict && words[0] != "strict" {
+			p.Only = words[0]
+		}
+		plans = append(plans, p)
 	}
 	return plans, nil
 }

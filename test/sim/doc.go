@@ -13,7 +13,7 @@
 // # Limits with a bound
 //
 // B-1: in every window of true time, shorter than W by the 500 ppm that a clock may be
-// fast, all regions together admit at most B, whatever happens. Nothing excuses a
+// fast and the 100 ms that it may step without being noticed, all regions together admit at most B, whatever happens. Nothing excuses a
 // window. While units of a limit change, B is the larger until every region has
 // confirmed the new ones for as long as a record of a loan stands. An operator
 // vouches for a region that is taken out when its processes have ended. A world is
@@ -25,11 +25,10 @@
 // In half of the worlds processes also lend and return at random, in half all of a region
 // tend. `go run ./test/sim/cmd/rules` takes out one rule at a time.
 //
-// Not played, since nothing in the product can notice it: a store that is emptied or rolled
-// back, and a clock that steps forward, while no process of the region watches; steps
-// forward of less than 60 ms. Played as noticed at once, by a turn of the state of each
-// process that runs: a rollback, which a probe of redisstore finds when the server is
-// back, and a step of the clock, which a turn finds within a second. Redis's own scripts
+// Not played, since nothing in the product can notice it: a store that is emptied, and a clock that steps forward, while
+// no process of the region watches. The last process that watches takes a turn before it ends or freezes. A clock steps
+// by 100 ms or less once a minute at most: the judge allows for one such step. A server that takes over is known by its
+// run_id, which the first call on it finds; calls and turns take 3 ms, and now and then up to 200 ms. Redis's own scripts
 // are not run: limitertest holds memstore to them. The operator follows
 // docs/operate.md: a region ends before the others drop it, and a new one starts when
 // what was used and lent under larger shares is over.

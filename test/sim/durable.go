@@ -14,6 +14,7 @@ import (
 type durable struct {
 	nowUS func() int64
 	now   func() time.Duration // true time
+	run   int                  // of the server
 	state pairs
 	past  []version // that a store may be rolled back to, oldest first
 }
@@ -53,8 +54,12 @@ func (p pairs) without(field string) pairs {
 	return slices.DeleteFunc(p, func(f [2]string) bool { return f[0] == field })
 }
 
-// durableKept is for how long an entry is kept, µs.
-const durableKept = 600_000_000
+// These are KEPT, ASKED and GONE of region.lua, µs.
+const (
+	durableKept  = 600_000_000
+	durableAsked = 2_000_000
+	durableGone  = 4_000_000
+)
 
 // eval is state.Eval.
 func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error) {
@@ -62,15 +67,18 @@ func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error)
 	arg := func(i int) string { s, _ := args[i].(string); return s }
 	now := d.nowUS()
 	time := strconv.FormatInt(now, 10)
-	began := ""
+	began, asked := "", ""
 	topology, epoch, own := d.state.get("topology"), d.state.get("epoch"), d.state.get(arg(0))
-	var others []any
+	written, others := pairs{}, []any{}
 	for _, f := range slices.Clone(d.state) {
-		if f[0] == "topology" || f[0] == "epoch" || f[0] == arg(0) {
+		if f[0] == "topology" || f[0] == "epoch" || f[0] == "server" {
 			continue
 		}
-		at, _, _ := strings.Cut(f[1], " ")
-		if us, err := strconv.ParseInt(at, 10, 64); err != nil || us <= now-durableKept {
+		written = append(written, f)
+		if f[0] == arg(0) {
+			continue
+		}
+		if numberOf(f[1]) <= now-durableKept {
 			d.state = d.state.without(f[0])
 			continue
 		}
@@ -83,41 +91,85 @@ func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error)
 	if arg(1) == "" {
 		d.state = d.state.without(arg(0))
 	} else {
-		next := d.renewed(epoch, arg(4), arg(5), arg(6), now)
-		if next != epoch {
-			epoch, began = next, "1"
+		renew := ""
+		if number, _, ok := strings.Cut(epoch, " "); ok && arg(4) == number {
+			renew = arg(6)
+		}
+		last, _ := args[7].(int64)
+		asked, renew = d.server(arg(0), own, written, renew, last, now)
+		if epoch == "" || renew != "" {
+			epoch, began = renewed(epoch, arg(4), arg(5), renew, now), "1"
 		}
 		d.state = d.state.set("epoch", epoch).set(arg(0), time+" "+arg(1))
 	}
-	return append([]any{time, topology, epoch, own, began, ""}, others...), nil
+	return append([]any{time, topology, epoch, own, began, asked}, others...), nil
 }
 
-// renewed is the epoch after a turn that knew one and the largest that ever was.
-func (d *durable) renewed(epoch, known, top, renew string, now int64) string {
-	number, lost, _ := strings.Cut(epoch, " ")
-	lost, _, _ = strings.Cut(lost, " ")
-	if epoch != "" && (renew == "" || known != number) {
-		return epoch
+// server is what a turn finds of the server, and how it renews the epoch then. last is the number of the process's last turn
+// that was answered.
+func (d *durable) server(field, own string, written pairs, renew string, last, now int64) (reply, again string) {
+	run := strconv.Itoa(d.run)
+	words := strings.Fields(d.state.get("server"))
+	if known := len(words) > 0; !known || words[0] != run {
+		words = []string{run, strconv.FormatInt(now, 10)}
+		newest := int64(0)
+		for _, f := range written {
+			newest = max(newest, numberOf(f[1]))
+		}
+		for _, f := range written {
+			if known && numberOf(f[1]) > newest-durableGone {
+				words = append(words, f[0])
+			}
+		}
+		if known {
+			if reply = "took"; renew != "lost" {
+				renew = "another"
+			}
+		}
 	}
-	if renew == "lost" || epoch == "" && known != "" {
-		lost = strconv.FormatInt(now, 10)
+	_, turn, _ := strings.Cut(own, " ")
+	since, left := numberOf(words[1]), slices.DeleteFunc(words[2:], func(f string) bool {
+		return f == field && own != "" && numberOf(turn) >= last
+	})
+	if len(left) > 0 && now > since+durableAsked {
+		reply, renew = "lost", "lost"
 	}
-	if lost == "" {
-		lost = "0"
+	if renew == "lost" {
+		left = nil
 	}
-	if at, _ := strconv.ParseInt(lost, 10, 64); at > now { // by a clock that was ahead then
-		lost = strconv.FormatInt(now, 10)
+	if len(left) > 0 {
+		if reply = "ask"; renew == "reopen" {
+			renew = ""
+		}
 	}
-	before, _ := strconv.ParseInt(number, 10, 64) // 0 where there is none
-	largest, _ := strconv.ParseInt(top, 10, 64)
-	return fmt.Sprintf("%d %s %d", max(before+1, largest+1, now/1_000_000), lost, now)
+	d.state = d.state.set("server", strings.Join(append(words[:2:2], left...), " "))
+	return reply, renew
+}
+
+// numberOf is the first number of a text, 0 where there is none.
+func numberOf(text string) int64 {
+	first, _, _ := strings.Cut(text, " ")
+	n, _ := strconv.ParseInt(first, 10, 64)
+	return n
+}
+
+// renewed is the epoch that follows on one, after a turn that knew one and the largest that ever was.
+func renewed(epoch, known, top, renew string, now int64) string {
+	_, lost, _ := strings.Cut(epoch, " ")
+	at := numberOf(lost)
+	switch {
+	case renew == "lost" || epoch == "" && known != "":
+		at = now
+	case renew == "reopen":
+		at = -now
+	}
+	at = max(-now, min(at, now)) // by a clock that was ahead then
+	return fmt.Sprintf("%d %d %d", max(numberOf(epoch)+1, numberOf(top)+1, now/1_000_000), at, now)
 }
 
 // epoch is that in force: what the deciding script compares with the epoch of each call.
 func (d *durable) epoch() uint32 {
-	number, _, _ := strings.Cut(d.state.get("epoch"), " ")
-	n, _ := strconv.ParseUint(number, 10, 32)
-	return uint32(n)
+	return uint32(numberOf(d.state.get("epoch")))
 }
 
 // remember keeps the hash as it is, before a change.

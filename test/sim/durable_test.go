@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
@@ -20,23 +21,24 @@ import (
 	"github.com/regiond/regiond/region/state"
 )
 
-// TestDurable has processes of a region take turns at random, while data are lost and the clock
-// steps: what the hash replies is what region.lua replies, word for word.
+// TestDurable has processes of a region take turns at random, while data are lost, the clock
+// steps and other servers take over: what the hash replies is what region.lua replies, word for word.
 func TestDurable(t *testing.T) {
 	t.Parallel()
 	const seeds, turns = 3, 300
 	for seed := range uint64(seeds) {
-		server := miniredis.RunT(t)
+		var d durable
+		redisServer := serverOf(t, &d.run)
 		client := redis.NewClient(&redis.Options{
-			Addr: server.Addr(), MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, Protocol: 2, DisableIdentity: true,
+			Addr: redisServer.Addr(), MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, Protocol: 2, DisableIdentity: true,
 		})
 		defer client.Close()
 		dice := rand.New(rand.NewPCG(seed, 1))
 		var now, stepped time.Duration
 		us := func() int64 { return startUS + (now + stepped).Microseconds() }
-		d := durable{nowUS: us, now: func() time.Duration { return now }}
+		d.nowUS, d.now = us, func() time.Duration { return now }
 		eval := func(ctx context.Context, script, key string, args ...any) (any, error) {
-			server.SetTime(time.UnixMicro(us()))
+			redisServer.SetTime(time.UnixMicro(us()))
 			want, err := client.Eval(ctx, script, []string{key}, args...).Result()
 			if err != nil {
 				return nil, err
@@ -53,7 +55,7 @@ func TestDurable(t *testing.T) {
 			now += time.Duration(dice.Int64N(int64(2 * time.Second)))
 			switch kind := dice.IntN(20); {
 			case kind == 0:
-				server.FlushAll()
+				redisServer.FlushAll()
 				d.forget()
 			case kind == 1:
 				stepped += time.Duration(dice.Int64N(int64(24*time.Minute))) - 12*time.Minute
@@ -73,6 +75,10 @@ func TestDurable(t *testing.T) {
 				processes = slices.Delete(processes, i, i+1)
 			case kind == 5:
 				processes[dice.IntN(len(processes))].Lose(us())
+			case kind == 6:
+				d.run++
+			case kind == 7:
+				_ = processes[dice.IntN(len(processes))].Reopen(t.Context()) // where nothing is lost it is refused
 			default:
 				processes[dice.IntN(len(processes))].Turn(t.Context())
 			}
@@ -81,6 +87,18 @@ func TestDurable(t *testing.T) {
 			t.Errorf("seed %d: no process is left that has an epoch", seed)
 		}
 	}
+}
+
+// serverOf is a Redis with a run_id.
+func serverOf(t *testing.T, run *int) *miniredis.Miniredis {
+	s := miniredis.RunT(t)
+	s.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		if cmd == "INFO" {
+			c.WriteBulk(fmt.Sprintf("# Server\r\nrun_id:%d\r\n", *run))
+		}
+		return cmd == "INFO"
+	})
+	return s
 }
 
 // sorted is a reply with its entries in the order of their fields, which a hash has not.

@@ -80,14 +80,8 @@ func (w *World) Deafen(p *process, to int, yes bool) {
 func (w *World) StoreAway(place int, yes bool) {
 	s := w.regions[place]
 	w.fault(nil, "%s: store away %t", s.name, yes)
-	if yes {
-		s.watched()
-	}
 	s.store.away = yes
 	w.hit(s)
-	if !yes {
-		s.watched()
-	}
 }
 
 // Flush empties a region's store.
@@ -95,10 +89,19 @@ func (w *World) Flush(place int) {
 	s := w.regions[place]
 	w.fault(nil, "%s: the store lost everything", s.name)
 	s.store.forget()
+	s.harmed = w.now
 	w.hit(s)
 	if w.judge != nil {
 		w.judge.forgot(s)
 	}
+}
+
+// Reset deletes what a region has logged of a tenant: it may be used again.
+func (w *World) Reset(place int, tenant string) {
+	s := w.regions[place]
+	w.fault(nil, "%s: %s is reset", s.name, tenant)
+	s.store.reset(tenant)
+	w.bound.reset(s, tenant)
 }
 
 // Rewind has a region's store lose its latest writes; the world must be Lossy.
@@ -107,12 +110,6 @@ func (w *World) Rewind(place int, while time.Duration) {
 	units := s.store.rewind(while)
 	w.fault(nil, "%s: the store lost the writes of %v, %d units", s.name, while, units)
 	w.hit(s)
-	for _, p := range s.processes {
-		if p.lending != nil {
-			p.lending.state.Lose(s.nowUS())
-		}
-	}
-	s.watched()
 	if units > 0 {
 		w.reached(suffixLost)
 	}
@@ -123,7 +120,9 @@ func (w *World) Step(place int, by time.Duration) {
 	s := w.regions[place]
 	w.fault(nil, "%s: the store's clock steps by %v", s.name, by)
 	s.stepped += by
-	s.watched()
+	if by > unseen {
+		s.harmed = w.now
+	}
 	w.hit(s)
 	w.At(w.now+time.Duration(w.dice.Int64N(int64(time.Second))), func() {
 		switch {
@@ -145,7 +144,7 @@ func (w *World) hit(s *simRegion) {
 // freeze stops a process for a while, as SIGSTOP does.
 func (w *World) freeze(p *process, lasts time.Duration) {
 	w.fault(p, "frozen for %v", lasts)
-	p.watches()
+	p.bearWitness()
 	p.frozen = true
 	w.At(w.now+lasts, func() {
 		if p.gone {
@@ -154,7 +153,6 @@ func (w *World) freeze(p *process, lasts time.Duration) {
 		w.fault(p, "thawed")
 		p.known.thawed = w.now
 		p.frozen = false
-		p.watches()
 		inbox := p.inbox
 		p.inbox = nil
 		lookFirst := w.dice.IntN(2) == 0
@@ -171,7 +169,7 @@ func (w *World) freeze(p *process, lasts time.Duration) {
 // kill ends a process as SIGKILL does, or as SIGTERM does: then it leaves.
 func (w *World) kill(p *process, gracefully bool) {
 	w.fault(p, "ended, leaving gracefully: %t", gracefully)
-	p.watches()
+	p.bearWitness()
 	if gracefully && !p.frozen {
 		if p.lending != nil {
 			p.lending.leave()
@@ -210,23 +208,22 @@ func (w *World) begin(place int, instance string) *process {
 // disconnected reports whether the region's other processes are.
 func (s *simRegion) disconnected() bool { return len(s.processes) > 1 && s.processes[0].bus.down }
 
-// watched has all processes of a region that run see at once what happened to its store.
-func (s *simRegion) watched() {
-	for _, p := range s.processes {
-		p.watches()
+// bearWitness has a process that ends or freezes take a turn, if no other can see what happened to the store.
+func (p *process) bearWitness() {
+	s := p.region
+	sees := func(o *process) bool { return !o.frozen && o.lending.since < s.harmed }
+	if p.lending == nil || !sees(p) || slices.ContainsFunc(s.processes, func(o *process) bool { return o != p && sees(o) }) {
+		return
 	}
+	away := s.store.away
+	s.store.away = false
+	p.lending.takeTurn()
+	s.store.away = away
 }
 
-func (p *process) watches() {
-	if p.lending != nil && !p.frozen && !p.region.store.away {
-		p.lending.takeTurn()
-	}
-}
-
-// whole reports whether a region's store can be asked, and a process that runs knows the epoch:
-// whatever happens to the store, it sees it.
+// whole reports whether a region's store can be asked, and a process that runs sees whatever happens to it.
 func (s *simRegion) whole() bool {
-	return !s.store.away && slices.ContainsFunc(s.processes, func(p *process) bool { return !p.frozen && p.lending.state.Store().Epoch != 0 })
+	return !s.store.away && slices.ContainsFunc(s.processes, func(p *process) bool { return !p.frozen && p.lending.since < s.w.now })
 }
 
 // reload gives a region another topology, unless it has a newer one: no operator rolls

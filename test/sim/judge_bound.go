@@ -10,8 +10,8 @@ import (
 )
 
 // boundJudge holds limits that have a bound to it: every window of all regions together,
-// in true time, whatever has happened. A window is shorter than the limit's by the rate
-// error that clocks may have, and by nothing else.
+// in true time, whatever has happened. A window is shorter than the limit's by what a clock
+// may be fast and step without anything following, and by nothing else.
 type boundJudge struct {
 	w       *World
 	tenants map[string]*trueWindow
@@ -30,8 +30,13 @@ type trueWindow struct {
 	played         time.Duration // for how long the window was full
 }
 
-// pacePPM is how far clocks of a StrictPlan may be from true, in millionths.
-const pacePPM = 500
+const (
+	// pacePPM is how far clocks of a StrictPlan may be from true, in millionths, and fastPPM by how much they may be fast
+	// without windows being longer.
+	pacePPM, fastPPM = quota.RatePPM, 500
+	// unseen is by how much a clock may step and nothing follows: of two clocks loan.Terms.Slack makes up for it.
+	unseen = 100 * time.Millisecond
+)
 
 // full is the part of the bound, in tenths, from which on a window counts as full: from
 // there on a mistake of a tenth shows.
@@ -44,30 +49,44 @@ func newBoundJudge(w *World) *boundJudge {
 // admitted judges an admission.
 func (j *boundJudge) admitted(p *process, tenant string, units int64) {
 	policy := j.w.o.policyOf(tenant).Name
-	if j.w.bounds.of(policy) == 0 {
+	bound := j.w.bounds.of(policy)
+	if bound.units == 0 {
 		return
 	}
 	t := j.tenants[tenant]
 	if t == nil {
-		width := j.w.o.policy(policy).Limits[0].Window
-		t = &trueWindow{tenant: tenant, policy: policy, width: width - width*pacePPM/1_000_000, since: j.w.now}
+		t = &trueWindow{tenant: tenant, policy: policy, since: j.w.now}
 		j.tenants[tenant], j.order = t, append(j.order, t)
 	}
-	bound := j.w.bounds.of(policy)
 	t.age(j.w.now, bound)
-	t.all = append(t.all, spend{at: j.w.now, units: units})
-	if t.units += units; t.units > bound && len(j.broken) == 0 {
+	t.all = append(t.all, spend{at: j.w.now, units: units, place: p.region.place})
+	if t.units += units; t.units > bound.units && len(j.broken) == 0 {
 		j.broken = append(j.broken, Violation{
 			Name: "B-1 bound", At: j.w.now, Last: j.w.trace.last(),
-			Text: fmt.Sprintf("%s/%s: %s: all regions admitted %d in %v, the bound is %d", p.self.Region, p.self.Instance, tenant, t.units, t.width, bound),
+			Text: fmt.Sprintf("%s/%s: %s: all regions admitted %d in %v, the bound is %d", p.self.Region, p.self.Instance, tenant, t.units, t.width, bound.units),
 		})
 	}
 }
 
+// reset forgets what a region has admitted of a tenant.
+func (j *boundJudge) reset(s *simRegion, tenant string) {
+	t := j.tenants[tenant]
+	if t == nil {
+		return
+	}
+	t.age(j.w.now, j.w.bounds.of(t.policy))
+	for i := t.first; i < len(t.all); i++ {
+		if u := &t.all[i]; u.place == s.place {
+			t.units, u.units = t.units-u.units, 0
+		}
+	}
+}
+
 // age moves the window on to now.
-func (t *trueWindow) age(now time.Duration, bound int64) {
+func (t *trueWindow) age(now time.Duration, bound promise) {
+	t.width = bound.window - bound.window*fastPPM/1_000_000 - unseen
 	pass := func(at time.Duration) {
-		if 10*t.units >= full*bound {
+		if 10*t.units >= full*bound.units {
 			t.played += at - t.since
 		}
 		t.since = at
@@ -93,32 +112,47 @@ func (j *boundJudge) played() (longest time.Duration) {
 	return longest
 }
 
-// bounds is B of each policy; while units change the larger.
+// bounds is what each policy promises; while that changes what holds of both.
 type bounds struct {
 	w         *World
-	now, next map[string]int64 // next is nil when nothing changes
+	now, next map[string]promise // next is nil when nothing changes
 }
 
-func boundsOf(top *region.Topology) map[string]int64 {
-	all := map[string]int64{}
+// promise is B units in each window.
+type promise struct {
+	units  int64
+	window time.Duration
+}
+
+func boundsOf(top *region.Topology) map[string]promise {
+	all := map[string]promise{}
 	for i := range top.Policies {
-		if units, ok := top.Policies[i].Limits[0].Bound(); ok {
-			all[top.Policies[i].Name] = units
+		l := &top.Policies[i].Limits[0]
+		if units, ok := l.Bound(); ok {
+			all[top.Policies[i].Name] = promise{units, l.Window}
 		}
 	}
 	return all
 }
 
-// of is 0 for a policy without a bound.
-func (b *bounds) of(policy string) int64 { return max(b.now[policy], b.next[policy]) }
+// of is zero for a policy without a bound.
+func (b *bounds) of(policy string) promise {
+	p := b.now[policy]
+	if next, changes := b.next[policy]; changes {
+		p = promise{max(p.units, next.units), min(p.window, next.window)}
+	}
+	return p
+}
 
 // keep is how long what was used and lent before may matter, by whichever clock.
 func (b *bounds) keep() time.Duration {
 	longest := int64(0)
-	for policy := range b.now {
-		longest = max(longest, loan.TermsOf(b.w.o.policy(policy).Limits[0].WindowUS()).Keep())
+	for _, all := range []map[string]promise{b.now, b.next} {
+		for _, p := range all {
+			longest = max(longest, loan.TermsOf(p.window.Microseconds()).Keep())
+		}
 	}
-	return time.Duration(longest+longest*quota.RatePPM/1_000_000) * time.Microsecond
+	return time.Duration(longest+longest*pacePPM/1_000_000) * time.Microsecond
 }
 
 // settle has the next bounds hold alone.

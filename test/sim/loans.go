@@ -26,8 +26,10 @@ import (
 type lending struct {
 	p       *process
 	state   *state.State
-	store   limitertest.Watched // the region's, as this process sees it
+	fenced  limitertest.Watched // the region's store
+	late    time.Duration       // how long ago what is carried out now was sent
 	turn    time.Duration       // when the next turn of state is due
+	since   time.Duration       // when the first one was; never: there was none
 	tender  *loans.Tender
 	step    time.Duration // when the tender is stepped next
 	stepped time.Duration
@@ -35,21 +37,23 @@ type lending struct {
 	wants   []wire.Want // the newest of each region and partition, for folly
 }
 
-func newLending(p *process) *lending { return &lending{p: p, step: never, stepped: -time.Second} }
+func newLending(p *process) *lending {
+	return &lending{p: p, since: never, step: never, stepped: -time.Second}
+}
 
 // open makes the parts. The mesh gives what it receives to lending, and takes from it.
 func (d *lending) open() (err error) {
 	p, w := d.p, d.p.region.w
-	seen, err := clock.New(clock.Options{Now: p.now})
+	seen, err := clock.New(clock.Options{Now: func() time.Duration { return max(0, p.now()-d.late) }})
 	if err != nil {
 		return err
 	}
-	d.store = limitertest.Watched{Store: &p.region.store, Clock: seen}
+	d.fenced = limitertest.Watched{Store: &p.region.store, Clock: seen}
 	d.state = state.New(state.Options{
-		Members: p.members, Eval: p.region.store.eval, Clock: d.store.Clock, Now: p.now, Logger: w.log,
+		Members: p.members, Eval: d.eval, Clock: seen, Now: p.now, Logger: w.log,
 	})
 	d.tender, err = loans.New(loans.Options{
-		Self: p.self, Now: p.now, Store: d.store, Send: d.send, Bound: d.bound, Processes: d.siblings,
+		Self: p.self, Now: p.now, Store: d, Send: d.send, Bound: d.bound, Processes: d.siblings,
 		Lost: func(thereUS int64) {
 			if !w.heedless {
 				d.state.Lose(thereUS)
@@ -60,6 +64,54 @@ func (d *lending) open() (err error) {
 		Random: w.dice.Float64,
 	})
 	return err
+}
+
+// eval is state.Eval. TIME is read when the answer is there, which is the worst that may be: its offset is then at an end
+// of what the time that it took leaves possible.
+func (d *lending) eval(ctx context.Context, script, key string, args ...any) (any, error) {
+	d.late = 0
+	s := d.p.region
+	reply, err := s.store.eval(ctx, script, key, args...)
+	if err == nil {
+		if d.since < s.harmed {
+			s.harmed = 0
+		}
+		d.since = min(d.since, s.w.now)
+	}
+	return reply, err
+}
+
+// Decide implements store.Store. A server that does not know the script yet, since it has taken over, is asked for the state
+// first, as by redisstore.Options.Unknown; and each call is carried out some time after it was sent.
+func (d *lending) Decide(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+	if s := &d.p.region.store; s.strange && !s.away {
+		s.strange = false
+		d.takeTurn()
+	}
+	d.late = d.p.region.w.late()
+	d.fenced.Decide(ctx, calls, verdicts)
+	d.late = 0
+}
+
+// Reset implements store.Store.
+func (d *lending) Reset(ctx context.Context, prefix string) error {
+	return d.p.region.store.Reset(ctx, prefix)
+}
+
+// ResetAll implements store.Store.
+func (d *lending) ResetAll(ctx context.Context, prefix string, us int64) error {
+	return d.p.region.store.ResetAll(ctx, prefix, us)
+}
+
+// late is how long a call is on its way to the store: where that is slow, now and then for longer than it may.
+func (w *World) late() time.Duration {
+	if !w.o.Slow {
+		return 0
+	}
+	if w.dice.IntN(30) == 0 {
+		return time.Duration(w.dice.Int64N(int64(200 * time.Millisecond)))
+	}
+	return time.Duration(w.dice.Int64N(int64(3 * time.Millisecond)))
 }
 
 // bound is what the tender goes by.
@@ -96,8 +148,9 @@ func (d *lending) receive(l *wire.Loans) {
 // takeTurn has the process take part in the durable state now.
 func (d *lending) takeTurn() {
 	signal.Taken(d.state.Requested())
+	d.late = d.p.region.w.late()
 	d.state.Turn(context.Background())
-	d.turn = d.p.region.w.now + state.TurnEvery
+	d.late, d.turn = 0, d.p.region.w.now+d.state.Pause()
 	now, before := d.state.Snapshot().Text, d.seen
 	for _, m := range d.p.members.Others() {
 		if m.Store.Alive {
@@ -183,7 +236,7 @@ func (d *lending) folly(tenant string) {
 func (d *lending) operate(b *loans.Bound, key *quota.CounterKey, op store.LoanOp) (*store.LoanResult, *store.Loans) {
 	plan := store.NewKeyPlan([]*quota.Limit{b.Limit})
 	var verdict [1]store.Verdict
-	d.store.Decide(context.Background(), []store.Call{{
+	d.Decide(context.Background(), []store.Call{{
 		Op: store.OpLoans, Plan: plan, Keys: []string{store.LogKey(key)}, Counters: []quota.CounterKey{*key}, Ceilings: plan.Capacities,
 		Bounds: []quota.Bound{b.Bound}, Loans: []store.LoanOp{op},
 	}}, verdict[:])

@@ -35,6 +35,8 @@ type Options struct {
 	// AllTend has each process of a region plan its loans, as if they did not know of each
 	// other, and Folly has them lend and return at random too: any policy is safe.
 	AllTend, Folly bool
+	// Slow has calls to stores take 3 ms, and now and then up to 200 ms, where limits have a bound.
+	Slow bool
 	// Perfect has each unit count for a window after it was received, by a log in place of the ledger.
 	Perfect bool
 	// Judged checks every invariant of doc.go. It is for worlds of a few regions.

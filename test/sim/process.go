@@ -51,9 +51,19 @@ const never = time.Duration(1<<63 - 1)
 // store is the region's, as this process sees it.
 func (p *process) store() store.Store {
 	if p.lending != nil {
-		return p.lending.store
+		return p.lending
 	}
 	return &p.region.store
+}
+
+// timeUS is the region's store clock as this process tracks it.
+func (p *process) timeUS() int64 {
+	if d := p.lending; d != nil {
+		if r := d.fenced.Clock.Reading(); r.Valid {
+			return r.NowUS
+		}
+	}
+	return p.region.timeUS()
 }
 
 // now is the process's monotonic clock.
@@ -94,7 +104,7 @@ func (s *simRegion) start(instance string) (*process, error) {
 func (p *process) open() (err error) {
 	s, w := p.region, p.region.w
 	o := view.CeilingOptions{
-		Self: p.self, Now: p.now, TimeUS: s.timeUS, Key: w.key, Topology: s.topology, Ledger: ledger.Options{MaxSeries: w.o.MaxSeries},
+		Self: p.self, Now: p.now, TimeUS: p.timeUS, Key: w.key, Topology: s.topology, Ledger: ledger.Options{MaxSeries: w.o.MaxSeries},
 	}
 	var durable view.RegionState
 	if d := p.lending; d != nil {
@@ -111,7 +121,7 @@ func (p *process) open() (err error) {
 		return err
 	}
 	if p.mesh, err = meshsync.New(meshsync.Options{
-		Members: p.members, Key: w.key, Secret: p.secret, Bus: &p.bus, Counters: p.ceilings.Ledger(), Now: p.now, TimeUS: s.timeUS,
+		Members: p.members, Key: w.key, Secret: p.secret, Bus: &p.bus, Counters: p.ceilings.Ledger(), Now: p.now, TimeUS: p.timeUS,
 		Known: func(name string) bool {
 			_, ok := s.topology.Region(name)
 			return ok

@@ -27,6 +27,8 @@ type simRegion struct {
 	store     regionStore
 	stepped   time.Duration // by which the store's clock was set ahead
 	seen      time.Duration // the same, as the processes' clock tracking has noticed
+	harmed    time.Duration // when its data or its clock were, if no process has seen that; 0: none were
+	slid      time.Duration // when a StrictPlan stepped it last by as little as nothing follows upon
 	skew      time.Duration
 	pace      int64            // of the clock, less true time's, in millionths
 	topology  *region.Topology // in force here
@@ -54,7 +56,7 @@ func (s *simRegion) nowUS() int64 {
 	return startUS + s.trueUS() + (s.skew + s.stepped).Microseconds()
 }
 
-// timeUS is the store's clock as regiond processes track it: a step shows only after
+// timeUS is the store's clock as regiond processes without bounded limits track it: a step shows only after
 // the next reading.
 func (s *simRegion) timeUS() int64 {
 	return startUS + s.trueUS() + (s.skew + s.seen).Microseconds()
@@ -66,6 +68,7 @@ type regionStore struct {
 	s        *simRegion
 	durable  durable
 	away     bool
+	strange  bool                       // it has taken over, and was asked nothing yet
 	tenants  map[string]*memstore.Store // by the prefix of their keys
 	clockUS  func() int64               // of all of them; replaced while writes are replayed
 	counters []*keptCounter             // in the order of their creation
@@ -87,6 +90,7 @@ type write struct {
 	us      int64
 	outcome byte
 	call    store.Call
+	reset   string // or the tenant that was reset
 }
 
 func (t *regionStore) begin(s *simRegion) {
@@ -134,7 +138,7 @@ func (t *regionStore) eval(ctx context.Context, script, key string, args ...any)
 	return t.durable.eval(ctx, script, key, args...)
 }
 
-// Reset implements store.Store. Nobody resets anything here.
+// Reset implements store.Store. The world calls reset.
 func (t *regionStore) Reset(context.Context, string) error { return errors.ErrUnsupported }
 
 // ResetAll implements store.Store.
@@ -171,7 +175,7 @@ func (t *regionStore) decide(ctx context.Context, call []store.Call, verdict []s
 		kept := *c
 		kept.Keys, kept.Counters, kept.Ceilings = slices.Clone(c.Keys), slices.Clone(c.Counters), slices.Clone(c.Ceilings)
 		kept.Known, kept.Bounds, kept.Loans = slices.Clone(c.Known), slices.Clone(c.Bounds), slices.Clone(c.Loans)
-		t.writes = append(t.writes, write{t.s.w.now, v.StoreUS, v.Outcome, kept})
+		t.writes = append(t.writes, write{at: t.s.w.now, us: v.StoreUS, outcome: v.Outcome, call: kept})
 	}
 }
 
@@ -248,6 +252,15 @@ func (t *regionStore) read(_ context.Context, yield func(key quota.CounterKey, b
 	return nil
 }
 
+// reset deletes the logs of a tenant.
+func (t *regionStore) reset(tenant string) {
+	prefix, _, _ := strings.Cut(string(store.AppendPrefix(nil, tenant)), "}")
+	if m := t.tenants[prefix]; m != nil {
+		_ = m.Reset(context.Background(), tenant) // what is in memory never fails
+	}
+	t.writes = append(t.writes, write{at: t.s.w.now, us: t.clockUS(), reset: tenant})
+}
+
 // forget empties the store, as a Redis without persistence does that restarts.
 func (t *regionStore) forget() {
 	t.clear()
@@ -256,7 +269,7 @@ func (t *regionStore) forget() {
 }
 
 // rewind loses the writes of the last while, as a failover does to a replica that was
-// behind, and returns their units.
+// behind, and returns their units. It is another server from then on.
 func (t *regionStore) rewind(while time.Duration) (units int64) {
 	keep := len(t.writes)
 	for keep > 0 && t.writes[keep-1].at > t.s.w.now-while {
@@ -272,6 +285,11 @@ func (t *regionStore) rewind(while time.Duration) (units int64) {
 	for i := range kept {
 		call := []store.Call{kept[i].call}
 		us = kept[i].us
+		if kept[i].reset != "" {
+			t.reset(kept[i].reset)
+			t.writes[len(t.writes)-1].at = kept[i].at
+			continue
+		}
 		var verdict [1]store.Verdict
 		t.decide(context.Background(), call, verdict[:])
 		if verdict[0].Outcome != kept[i].outcome {
@@ -282,5 +300,7 @@ func (t *regionStore) rewind(while time.Duration) (units int64) {
 	}
 	t.clockUS = t.s.nowUS
 	t.durable.back(t.s.w.now - while)
+	t.durable.run++
+	t.strange = true
 	return units
 }

@@ -12,7 +12,7 @@ import (
 
 // StrictPlan is a world of limits with a bound, in which everything goes wrong that may:
 // stores that lose what they hold or go back to what they held, clocks that step either
-// way or run fast, processes that are killed, frozen, several to a region and at odds,
+// way or run up to 2 % fast or slow, processes that are killed, frozen, several to a region and at odds,
 // cuts of any shape also inside a region, messages that are lost, repeated or late, and
 // topologies that change. The bound is judged throughout.
 type StrictPlan struct {
@@ -27,6 +27,8 @@ type StrictPlan struct {
 	weights []int64 // 0: the region is not there
 	there   []bool  // whether the region may have processes
 	units   []int64 // by policy
+	windows []time.Duration
+	may     []strictFault
 	faults  Faults
 }
 
@@ -36,14 +38,18 @@ const strictEpisode = 3 * time.Minute
 const tenPercent = quota.Strict + 10*100
 
 // NewStrictPlan draws a world from a seed. lasts is how long it lasts, virtually, with
-// short pauses between the episodes; 0 is an hour, most of it quiet.
-func NewStrictPlan(seed uint64, lasts time.Duration) (*StrictPlan, error) {
+// short pauses between the episodes; 0 is an hour, most of it quiet. only are the words of the faults that it has; none
+// leaves them to the seed.
+func NewStrictPlan(seed uint64, lasts time.Duration, only ...string) (*StrictPlan, error) {
 	dice := rand.New(rand.NewPCG(seed, 0x57a1c7))
 	o := Options{
-		Seed: seed, Lossy: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{},
+		Seed: seed, Lossy: true, Slow: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{},
 		Delay: time.Duration(5+dice.IntN(150)) * time.Millisecond, LoanStep: 50 * time.Millisecond, AllTend: dice.IntN(2) == 0, Folly: dice.IntN(2) == 0,
 	}
-	f := &StrictPlan{dice: dice, asking: rand.New(rand.NewPCG(seed, 0xa5c)), lasts: lasts}
+	f := &StrictPlan{dice: dice, asking: rand.New(rand.NewPCG(seed, 0xa5c)), lasts: lasts, faults: Faults{}}
+	if err := f.aim(only); err != nil {
+		return nil, err
+	}
 	pause := shortPause
 	if lasts == 0 {
 		f.lasts, pause = time.Hour, longPause
@@ -70,7 +76,7 @@ func NewStrictPlan(seed uint64, lasts time.Duration) (*StrictPlan, error) {
 		}}
 		tenant := fmt.Sprintf("t%d", i)
 		o.Policies, o.Tenants[tenant] = append(o.Policies, p), p.Name
-		f.tenants, f.units = append(f.tenants, tenant), append(f.units, units)
+		f.tenants, f.units, f.windows = append(f.tenants, tenant), append(f.units, units), append(f.windows, window)
 	}
 	w, err := New(o)
 	if err != nil {
@@ -86,6 +92,25 @@ func NewStrictPlan(seed uint64, lasts time.Duration) (*StrictPlan, error) {
 		at += lasts + time.Minute + f.span(pause)
 	}
 	return f, nil
+}
+
+// aim chooses the faults that there may be.
+func (f *StrictPlan) aim(only []string) error {
+	all := strictFaults()
+	aimed := f.dice.IntN(4) == 0
+	for _, fault := range all {
+		if len(only) > 0 && slices.Contains(only, fault.word) || len(only) == 0 && fault.aimed == aimed {
+			f.may = append(f.may, fault)
+		}
+	}
+	if aimed && len(only) == 0 {
+		at := f.dice.IntN(len(f.may))
+		f.may = f.may[at : at+1]
+	}
+	if len(f.may) < len(only) || len(f.may) == 0 {
+		return fmt.Errorf("sim: of the faults %q there is not each", only)
+	}
+	return nil
 }
 
 func (f *StrictPlan) span(most time.Duration) time.Duration {
@@ -131,9 +156,9 @@ func (f *StrictPlan) demand(tenant, burst int, until time.Duration) {
 	if burst != f.busy || f.now >= until {
 		return
 	}
-	policy := f.o.policyOf(f.tenants[tenant])
-	window := policy.Limits[0].Window
-	mean := float64(f.bounds.of(policy.Name)) / window.Seconds() / float64(len(f.regions))
+	b := f.bounds.of(f.o.policyOf(f.tenants[tenant]).Name)
+	window := b.window
+	mean := float64(b.units) / window.Seconds() / float64(len(f.regions))
 	for place := range f.regions {
 		f.rates[tenant][place] = mean * []float64{0, 0.1, 1, 1.3, 2, 3}[f.asking.IntN(6)]
 	}
@@ -161,131 +186,21 @@ func (f *StrictPlan) traffic(tenant, place, burst int, until time.Duration) {
 	f.At(f.now+wait, func() { f.traffic(tenant, place, burst, until) })
 }
 
-// Faults counts what a StrictPlan did, by the names of strictFaults.
-type Faults [len(strictFaults)]int64
-
-// strictFaults are what goes wrong in a StrictPlan.
-var strictFaults = [...]string{
-	"cuts one way", "cuts", "splits inside a region", "cuts between one process and a region", "messages lost, repeated and late",
-	"disconnections", "stores lost", "stores rolled back", "clocks stepped", "clocks stepped by up to a day", "stores away",
-	"processes restarted", "processes frozen", "processes added", "rollouts of weights, units and regions",
-}
-
-// planFault plans one fault and its end.
-func (f *StrictPlan) planFault(begins, heals time.Duration) {
-	n, kind := len(f.regions), f.dice.IntN(len(strictFaults))
-	i := f.dice.IntN(n)
-	j := (i + 1 + f.dice.IntN(n-1)) % n
-	f.faults[kind]++
-	between := func(do func(yes bool)) {
-		f.At(begins, func() { do(true) })
-		f.At(heals, func() { do(false) })
-	}
-	switch kind {
-	case 0:
-		between(func(yes bool) { f.Cut(i, j, yes) })
-	case 1:
-		between(func(yes bool) { f.Cut(i, j, yes); f.Cut(j, i, yes) })
-	case 2:
-		between(func(yes bool) { f.Cut(i, i, yes); f.CutGossip(i, i, yes) })
-	case 3: // a sibling may still see that region
-		f.At(begins, func() {
-			if p := f.regions[i].next(); p != nil {
-				f.Deafen(p, j, true)
-				f.At(heals, func() { f.Deafen(p, j, false) })
-			}
-		})
-	case 4:
-		loss := f.dice.Float64() * 0.5
-		f.At(begins, func() { f.weather(loss, 0.1, 0.1) })
-		f.At(heals, func() { f.weather(0, 0, 0) })
-	case 5:
-		between(func(yes bool) { f.Disconnect(i, yes) })
-	case 6:
-		f.At(begins, func() {
-			if f.regions[i].whole() {
-				f.Flush(i)
-			}
-		})
-	case 7:
-		while := f.span(keptFor)
-		f.At(begins, func() {
-			if f.regions[i].whole() {
-				f.Rewind(i, while)
-			}
-		})
-	case 8:
-		most := []time.Duration{200 * time.Millisecond, 2 * time.Second, 20 * time.Second}[f.dice.IntN(3)]
-		by := f.span(2*most) - most
-		f.At(begins, func() { f.step(i, by) })
-	case 9:
-		by := f.span(48*time.Hour) - 24*time.Hour
-		f.At(begins, func() { f.step(i, by) })
-	case 10:
-		between(func(yes bool) { f.StoreAway(i, yes) })
-	case 11:
-		f.At(begins, func() { f.restart(i, heals) })
-	case 12:
-		lasts := 200*time.Millisecond + f.span(20*time.Second)
-		f.At(begins, func() {
-			if p := f.regions[i].next(); p != nil {
-				f.freeze(p, lasts)
-			}
-		})
-	case 13:
-		f.At(begins, func() {
-			if !f.there[i] || len(f.regions[i].processes) > 2 {
-				return
-			}
-			p, gracefully := f.begin(i, f.regions[i].nextName()), f.dice.IntN(2) == 0
-			f.At(heals+f.span(time.Minute), func() {
-				if !p.gone {
-					f.kill(p, gracefully)
-				}
-			})
-		})
-	case 14:
-		f.At(begins, func() { f.rollout(heals - begins) })
-	}
-}
-
-// unseen is by how much a clock may step forward without anybody noticing.
-const unseen = 60 * time.Millisecond
-
-// step steps a clock, but not forward while nobody watches it.
-func (f *StrictPlan) step(place int, by time.Duration) {
-	if by < 0 || by > unseen && f.regions[place].whole() {
-		f.Step(place, by)
-	}
-}
-
-// restart ends a process of a region, or all, and starts them again. Nobody may be there
-// to see the clock step.
-func (f *StrictPlan) restart(place int, heals time.Duration) {
-	all := slices.Clone(f.regions[place].processes)
-	if len(all) > 1 && f.dice.IntN(2) == 0 {
-		all = all[:1]
-	} else if f.dice.IntN(2) == 0 {
-		by := -f.span(20 * time.Second)
-		f.At(f.now+time.Millisecond, func() { f.step(place, by) })
-		heals = min(heals, f.now+f.span(4*time.Second)+2*time.Millisecond)
-	}
-	for _, p := range all {
-		f.kill(p, f.dice.IntN(2) == 0)
-		f.At(heals, func() {
-			if f.there[place] {
-				f.begin(place, p.self.Instance)
-			}
-		})
-	}
-}
-
 // rollout gives each region another topology at its own time: other weights, other units,
-// a region less or one more. It is begun only when the one before is over.
-func (f *StrictPlan) rollout(lasts time.Duration) {
-	weights, units := slices.Clone(f.weights), slices.Clone(f.units)
+// a region less or one more, or shorter windows. It is begun only when the one before is over.
+func (f *StrictPlan) rollout(lasts time.Duration, shorter bool) {
+	weights, units, windows := slices.Clone(f.weights), slices.Clone(f.units), slices.Clone(f.windows)
 	gone, come := -1, slices.Index(weights, 0)
-	switch i := f.dice.IntN(len(weights)); f.dice.IntN(4) {
+	kind := f.dice.IntN(4)
+	if shorter {
+		kind = 4
+	}
+	switch i := f.dice.IntN(len(weights)); kind {
+	case 4:
+		for i := range windows {
+			windows[i] = max(time.Second, windows[i]*time.Duration(1+f.dice.IntN(3))/4).Truncate(time.Millisecond)
+		}
+		come = -1
 	case 0:
 		for i := range units {
 			units[i] = []int64{3, 10, 30, 100}[f.dice.IntN(4)]
@@ -314,17 +229,17 @@ func (f *StrictPlan) rollout(lasts time.Duration) {
 	}
 	for i := range units {
 		l := o.Policies[i].Limits[0]
-		l.Units = units[i]
+		l.Units, l.Window = units[i], windows[i]
 		o.Policies[i].Limits = []quota.Limit{l}
 	}
 	if f.bounds.next != nil {
 		return
 	}
 	top := o.topology()
-	f.weights, f.units, f.bounds.next = weights, units, boundsOf(top)
+	f.weights, f.units, f.windows, f.bounds.next = weights, units, windows, boundsOf(top)
 	f.planned++
 	top.Revision = int64(f.planned)
-	f.fault(nil, "rollout %d: weights %v, units %v", f.planned, weights, units)
+	f.fault(nil, "rollout %d: weights %v, units %v, windows %v", f.planned, weights, units, windows)
 	if gone >= 0 {
 		for _, p := range slices.Clone(f.regions[gone].processes) {
 			f.kill(p, f.dice.IntN(2) == 0)

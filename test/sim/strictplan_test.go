@@ -17,7 +17,7 @@ func TestStrictPlans(t *testing.T) {
 	t.Parallel()
 	var played, all time.Duration
 	for seed := range uint64(strictWorlds) {
-		r := Plan{true, seed + 1, strictWorld}.Run()
+		r := Plan{Strict: true, Seed: seed + 1, Lasts: strictWorld}.Run()
 		if r.Err != nil {
 			t.Fatal(r.Err)
 		}
@@ -30,6 +30,28 @@ func TestStrictPlans(t *testing.T) {
 	t.Logf("%v of %v played", played, all)
 	if 20*played < all {
 		t.Errorf("of %v only %v were played: the bound was hardly ever near", all, played)
+	}
+}
+
+// TestAimedPlans: the same of worlds with one kind of fault alone, which random ones seldom reach. Each is played enough.
+func TestAimedPlans(t *testing.T) {
+	t.Parallel()
+	for _, fault := range strictFaults() {
+		if !fault.aimed {
+			continue
+		}
+		r := Plan{Strict: true, Seed: 1, Lasts: strictWorld, Only: fault.word}.Run()
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		for i := range r.Failed {
+			v := &r.Failed[i]
+			t.Errorf("at %v: %s: %s\nreplay: %s\n%s", v.At, v.Name, v.Text, v.Replay(), v.Last)
+		}
+		t.Logf("%s: %d faults, %v of %v played", fault.word, r.Faults[fault.word], r.Played, r.RegionTime)
+		if r.Faults[fault.word] == 0 || 20*r.Played < r.RegionTime {
+			t.Errorf("%s: %d faults, and of %v only %v were played", fault.word, r.Faults[fault.word], r.RegionTime, r.Played)
+		}
 	}
 }
 
@@ -62,6 +84,7 @@ func TestStrictJudgeSees(t *testing.T) {
 		var forget func()
 		forget = func() {
 			f.regions[0].store.clear()
+			f.regions[0].store.writes = nil
 			f.At(f.now+time.Second, forget)
 		}
 		f.At(0, forget)

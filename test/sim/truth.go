@@ -36,6 +36,7 @@ type spend struct {
 	units int64
 	cell  *truthCell
 	upTo  int64 // units of the cell, this admission included
+	place int   // of the region, for a boundJudge
 }
 
 // truthCell is a counter as peers will receive of it.
@@ -94,7 +95,7 @@ func (t *truth) admit(now time.Duration, region int, units, bucket, generation i
 	c := t.cell(now, u, bucket, generation, began)
 	c.units += units
 	c.most, c.newest = max(c.most, c.units), now
-	u.all = append(u.all, spend{now, units, c, c.units})
+	u.all = append(u.all, spend{at: now, units: units, cell: c, upTo: c.units})
 	u.units += units
 	return c
 }

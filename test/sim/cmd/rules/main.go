@@ -92,7 +92,7 @@ func (m *mutant) play(ctx context.Context, most time.Duration) (o outcome, err e
 	if out, err := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "./test/sim/cmd/sim").CombinedOutput(); err != nil {
 		return o, fmt.Errorf("%s: %w\n%s", m.name, err, out)
 	}
-	args := []string{"-time", most.String(), "-brief", "-strict", "-from", "1", "-lasts", "10m"}
+	args := []string{"-time", most.String(), "-brief", "-strict", "-only", m.only, "-from", "1", "-lasts", "10m"}
 	out, err := exec.CommandContext(ctx, binary, args...).Output()
 	if ctx.Err() != nil {
 		return o, ctx.Err()

@@ -6,7 +6,8 @@
 //	go run ./test/sim/cmd/sim              two minutes of worlds
 //	go run ./test/sim/cmd/sim -seed 4711   that one world
 //	go run ./test/sim/cmd/sim -strict      worlds of limits with a bound only, judged without excuses
-//	go run ./test/sim/cmd/sim -strict -lasts 10m -hours 10000   so many region-hours of them
+//	go run ./test/sim/cmd/sim -strict -only step,flush   of these with such faults alone
+//	go run ./test/sim/cmd/sim -strict -lasts 10m -hours 10000 -kept FILE   so many region-hours of them, in several runs
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -33,33 +35,47 @@ func main() {
 	seed := flag.Uint64("seed", 0, "run this one world only; 0 means many")
 	world := flag.Duration("lasts", 0, "how long a world lasts, virtually, and short pauses in it; 0 leaves it to the seed, and long ones")
 	strict := flag.Bool("strict", false, "only worlds of limits with a bound, in which everything goes wrong; prints how many region-hours were played")
+	only := flag.String("only", "", "only strict worlds with faults of these words, with commas between them; see test/sim/strictfaults.go")
+	file := flag.String("kept", "", "strict worlds only: a file to which each world is added, and of which none is played again")
 	brief := flag.Bool("brief", false, "print in a line how long was played until a mistake showed")
 	flag.Parse()
 	debug.SetGCPercent(gcPercent)
 	if *lasts == 0 && *hours == 0 {
 		*lasts = 2 * time.Minute
 	}
-	plan := sim.Plan{Strict: *strict, Seed: *seed, Lasts: *world}
+	plan := sim.Plan{Strict: *strict || *only != "" || *file != "", Seed: *seed, Lasts: *world, Only: *only}
 	if *seed != 0 {
 		r := plan.Run()
 		os.Exit(tell(&r, nil))
 	}
 	var corpus []sim.Plan
-	if !*brief {
+	if !*brief && *only == "" && *file == "" {
 		var err error
 		if corpus, err = sim.Corpus(); err != nil {
 			fmt.Fprintln(os.Stderr, "sim:", err)
 			os.Exit(1)
 		}
 	}
+	var kept *sim.Kept
+	if *file != "" {
+		var err error
+		if kept, err = sim.OpenKept(*file); err != nil {
+			fmt.Fprintln(os.Stderr, "sim:", err)
+			os.Exit(1)
+		}
+		*from = max(*from, 1)
+	}
 	if plan.Seed = *from; *from == 0 {
 		plan.Seed = 1 + rand.Uint64N(1_000_000_000)
 	}
-	os.Exit(run(*lasts, time.Duration(*hours*float64(time.Hour)), corpus, plan, *brief))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	code := run(ctx, *lasts, time.Duration(*hours*float64(time.Hour)), corpus, plan, kept, *brief)
+	stop()
+	os.Exit(code)
 }
 
 // run runs the worlds of the corpus, then those from plan's seed on; both kinds unless plan is strict.
-func run(lasts, hours time.Duration, corpus []sim.Plan, plan sim.Plan, brief bool) (code int) {
+func run(ctx context.Context, lasts, hours time.Duration, corpus []sim.Plan, plan sim.Plan, kept *sim.Kept, brief bool) (code int) {
 	began, kinds := time.Now(), []bool{true}
 	if !plan.Strict {
 		kinds = []bool{false, true}
@@ -67,11 +83,11 @@ func run(lasts, hours time.Duration, corpus []sim.Plan, plan sim.Plan, brief boo
 	for i, strict := range kinds {
 		plan.Strict = strict
 		first := slices.DeleteFunc(slices.Clone(corpus), func(p sim.Plan) bool { return p.Strict != strict })
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(ctx)
 		if lasts > 0 {
 			ctx, cancel = context.WithDeadline(ctx, began.Add(lasts*time.Duration(i+1)/time.Duration(len(kinds))))
 		}
-		r := sim.Campaign(ctx, first, plan, hours)
+		r := sim.Campaign(ctx, first, plan, hours, kept)
 		cancel()
 		if brief {
 			fmt.Println(r.Brief())
