@@ -127,19 +127,22 @@ func Lent(records []traffic.Record, class, region string, loss, within time.Dura
 	return 0, []string{fmt.Sprintf("lent: %s admits no unit of %s after its loss", region, class)}
 }
 
-// Open insists that a region is closed to a class by its bound for no longer than a time at once, between two answers
-// that are not.
+// Open insists that a region is closed to a class by its bound for no longer than a time at once, from the first answer that
+// says so to the last: a class is not asked for all the while.
 func Open(records []traffic.Record, class, region string, most time.Duration) (longest time.Duration, objects []string) {
-	last := time.Duration(0)
+	since := time.Duration(-1)
 	for i := range records {
 		r := &records[i]
 		if r.Class != class || r.Region != region || r.Answer.Binds() == "" {
 			continue
 		}
-		if r.Answer.Binds() == "closed" {
-			longest = max(longest, r.Return-last)
-		} else {
-			last = r.Return
+		switch closed := r.Answer.Binds() == "closed"; {
+		case !closed:
+			since = -1
+		case since < 0:
+			since = r.Return
+		default:
+			longest = max(longest, r.Return-since)
 		}
 	}
 	if longest > most {

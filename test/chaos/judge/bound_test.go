@@ -9,7 +9,7 @@ import (
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
 
-// TestLentAndOpenBite: a region that is closed from 1.0 to 1.4 s, and has its first loan at 1.5 s.
+// TestLentAndOpenBite: a region that is closed from 1.1 to 1.4 s, and has its first loan at 1.5 s.
 func TestLentAndOpenBite(t *testing.T) {
 	binds := func(at time.Duration, binds string, allowed bool) traffic.Record {
 		r := asked("a", traffic.Month, "x", at, 1, allowed)
@@ -31,7 +31,7 @@ func TestLentAndOpenBite(t *testing.T) {
 	}
 	bites(t, lent(records, time.Second), lent(records, 400*millisecond), "after its loss")
 	bites(t, lent(records, time.Second), lent(records[:4], time.Second), "admits no unit")
-	bites(t, open(time.Second), open(400*millisecond), "closes it")
+	bites(t, open(time.Second), open(200*millisecond), "closes it")
 }
 
 // TestBoundBites: ten units in two regions, in a window of a second whose bound is ten.
