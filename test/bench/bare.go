@@ -32,8 +32,8 @@ type bareAnswer struct {
 	Status int
 	Header http.Header
 	Body   string
-	Skip   bool // the request's body is read and not decoded
-	Naive  bool // a naive script is run in Redis first
+	Skip   bool          // the request's body is read and not decoded
+	Naive  time.Duration // the window of a naive script that is run in Redis first; 0 for none
 }
 
 // naiveScript is the sliding log as it is most often written: a sorted set that is
@@ -100,9 +100,9 @@ func (a *bareAnswer) handler(db *redis.Client) http.HandlerFunc {
 		if err == nil && !a.Skip {
 			err = json.Unmarshal(in, &request)
 		}
-		if err == nil && a.Naive {
+		if err == nil && a.Naive > 0 {
 			err = naive.Run(r.Context(), db, []string{"naive:{" + request.Tenant + "}:" + request.Policy},
-				100_000, time.Minute.Microseconds(), 2*time.Minute.Milliseconds(), calls.Add(1)).Err()
+				100_000, a.Naive.Microseconds(), 2*a.Naive.Milliseconds(), calls.Add(1)).Err()
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

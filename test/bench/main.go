@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command bench measures the figures that goals are stated for and prints them beside
-// the goals, in about eight minutes. It starts regiond, Redis and a bare net/http server
+// the goals, in about nine minutes. It starts regiond, Redis and a bare net/http server
 // as processes and alternates between what it compares, so that other work of the
 // machine affects both; ratios are medians over the rounds. No figure makes it fail, but
 // a load whose checks were answered by fail modes does.
@@ -63,6 +63,7 @@ func scenarios(envoy string) []scenario {
 	}
 	return []scenario{
 		{"api", "checks over HTTP beside a server that does nothing", api},
+		{"warm", "checks on logs that are older than their window", warm},
 		{"envoy", "checks beside envoyproxy/ratelimit", envoyRatelimit(envoy)},
 		{"grpc", "Envoy's rate limit service beside envoyproxy/ratelimit's", envoyCalls(envoy)},
 		{"overload", "more work than Redis can do in its budget", overload},

@@ -16,6 +16,7 @@ var (
 	user    = `,"dimensions":{"user":"u"}`
 	wide    = kind{"wide", user}
 	hour    = kind{"hour", user}
+	second  = kind{"second", user}
 	narrow  = kind{"narrow", user}
 	global  = kind{"global", user}
 	two     = kind{"two", user}

@@ -70,6 +70,26 @@ func api(s *stage, out figures) {
 	out["p50"], out["p99"] = paced.median(p50), paced.median(p99)
 }
 
+const (
+	// busy tenants have each a tenth of a limit of 1,000 or more in its window, and never all of it.
+	busy = 100
+	// warmFor is long enough for a window of a second to be left and entered all the time.
+	warmFor = 2 * time.Second
+)
+
+// warm measures tenants whose logs are older than their window beside as many whose logs have nothing outside it.
+func warm(s *stage, out figures) {
+	r := s.serve(setup{})[0]
+	b := s.bare(r, wide)
+	young := s.load("young logs", r.process, r.redis, checks("y", hour, busy), wantAllowed)
+	old := s.load("warm logs", r.process, r.redis, checks("o", second, busy), wantAllowed)
+	naive := s.load("naive script, warm", b, r.redis, requests("/naive-second", "n", second, busy, 1), wantAllowed)
+	old.client.saturate(3 * warmFor) // a log without end has 1,000 units by then
+	alternate(rounds, saturated, warmFor, young, old, naive)
+	out["warm-ratio"], out["warm-redis-ratio"] = old.ratio(young, rate), old.ratio(naive, redisTime)
+	out["warm-rate"], out["warm-redis"] = old.median(rate), old.median(redisTime)
+}
+
 // scopes measures a global limit beside a regional one, in one of three regions.
 func scopes(s *stage, out figures) {
 	r := s.serve(setup{regions: 3})[0]

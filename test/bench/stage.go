@@ -118,11 +118,12 @@ type region struct {
 }
 
 // policies have limits that nobody comes near, not even one tenant; but every second
-// request exceeds narrow. global is wide for all regions together. two and windows have
+// request exceeds narrow. A tenant among busy ones uses a part of second. global is wide for all regions together. two and windows have
 // limits of one partition, split and logs have partitions of their own, readme is README's.
 const policies = `policies:
   - {name: wide, limits: [{name: sustained, units: 100000, per: 4s}]}
   - {name: hour, limits: [{name: sustained, units: 100000, per: 1h}]}
+  - {name: second, limits: [{name: sustained, units: 1000, per: 1s}]}
   - {name: narrow, limits: [{name: sustained, units: 1, per: 10m}]}
   - {name: global, limits: [{name: sustained, units: 100000, per: 1m, scope: global}]}
   - {name: two, limits: [{name: minute, units: 100000, per: 1m}, {name: hour, units: 100000, per: 1h}]}
@@ -236,9 +237,9 @@ func (s *stage) bare(r *region, batch kind) *process {
 	if answers["/allowed"].Status != http.StatusOK || answers["/denied"].Status != http.StatusTooManyRequests {
 		check(fmt.Errorf("the first answers are %+v", answers))
 	}
-	naive, skip := answers["/allowed"], answers["/allowed"]
-	naive.Naive, skip.Skip = true, true
-	answers["/naive"], answers["/skip"] = naive, skip
+	naive, naiveSecond, skip := answers["/allowed"], answers["/allowed"], answers["/allowed"]
+	naive.Naive, naiveSecond.Naive, skip.Skip = time.Minute, time.Second, true
+	answers["/naive"], answers["/naive-second"], answers["/skip"] = naive, naiveSecond, skip
 	for _, each := range sizes {
 		answers[barePath(each)] = take(pathOf(each), batch, each)
 	}
