@@ -233,8 +233,20 @@ type Bound struct {
 	// FromUS and ToUS are the first and the last TIME of the store at which the epoch counts as known: a call that is
 	// carried out at another one may have met a step of the store's clock. A ToUS of 0 is no end.
 	FromUS, ToUS int64
-	// FastPPM is by how much the store's clock was measured to be fast, in millionths; 0 for what loans allow for anyhow.
+	// FastPPM is by how much the store's clock was measured to be fast, in millionths, up to MostFastPPM; 0 for what loans
+	// allow for anyhow.
 	FastPPM int64
+}
+
+// MostFastPPM bounds Bound.FastPPM: a clock that is RatePPM fast, measured to half of that either way, may look so fast.
+const MostFastPPM = 2 * RatePPM
+
+// LongestWindowUS is the longest that the window of a limit may be by the store's clock, see Bound.WindowUS.
+func (l *Limit) LongestWindowUS() int64 {
+	if l.MaxOvershoot == 0 {
+		return l.WindowUS()
+	}
+	return Bound{FastPPM: MostFastPPM}.WindowUS(l)
 }
 
 // WindowUS is as long by the store's clock as a window is in true time, µs.

@@ -44,6 +44,37 @@ func RunBounds(t *testing.T, newStore New) {
 	}
 }
 
+// BoundOfAFastClock holds that usage that a window has left counts again when the clock turns out to be fast, and so the
+// window to be longer.
+func BoundOfAFastClock(t *testing.T, newStore New) {
+	const units, w = 30, int64(1_000_000)
+	s, now := newStore(t)
+	q := Ask(&quota.Limit{Name: "g", Units: units, Window: time.Second, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict})
+	check := func(at, ppm int64) store.Verdict {
+		t.Helper()
+		now(at)
+		c := q.Call("acme", store.OpCheck, 1, nil)
+		c.Bounds = []quota.Bound{{Share: units, Epoch: 1, FastPPM: ppm}}
+		v, err := DecideOne(s, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for range 10 {
+		check(Epoch, 0)
+	}
+	late := Epoch + w + w*quota.MostFastPPM/1_000_000 - 1
+	for i := range int64(10) {
+		if v := check(late, 0); v.Outcome != store.Admitted || v.Limits[0].Remaining != units-1-i {
+			t.Fatalf("in a window of its own: %+v", v)
+		}
+	}
+	if v := check(late, quota.MostFastPPM); v.Outcome != store.Admitted || v.Limits[0].Remaining != units-21 {
+		t.Errorf("in the longest window, after 20 units: %+v", v)
+	}
+}
+
 // bounded is a region: its store, its clock, and what its processes know.
 type bounded struct {
 	store         store.Store

@@ -37,13 +37,13 @@ func reloadProgram(t *rapid.T, p *pair) {
 	}
 }
 
-// genReload changes windows, units and bursts of limits. The units of a log change only
+// genReload changes windows, units and bursts of limits. Window and units of a log change only
 // if raise is set: what it still holds of a time when they were lower is up to the store.
 func genReload(t *rapid.T, limits []*quota.Limit, raise bool) []*quota.Limit {
 	changed := make([]*quota.Limit, len(limits))
 	for i, l := range limits {
 		c, other := *l, genLimits(t)[0]
-		if rapid.Bool().Draw(t, "other W") {
+		if rapid.Bool().Draw(t, "other W") && (raise || l.Algorithm != quota.SlidingLog) {
 			c.Window = other.Window
 		}
 		if rapid.Bool().Draw(t, "other L") && (raise || l.Algorithm != quota.SlidingLog) {

@@ -26,6 +26,8 @@ func TestLoans(t *testing.T) { limitertest.RunLoans(t, timedMemory) }
 
 func TestBounds(t *testing.T) { limitertest.RunBounds(t, timedMemory) }
 
+func TestBoundOfAFastClock(t *testing.T) { limitertest.BoundOfAFastClock(t, timedMemory) }
+
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedMemory) }
 
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedMemory) }

@@ -165,8 +165,8 @@ func (k *keyState) sum(i int) int64 {
 	return k.log[i-1].sum
 }
 
-// charge adds cost at the partition's time.
-func (k *keyState) charge(plan *store.PlannedKey, cost int64, coarse bool) {
+// charge adds cost at the partition's time. A log forgets what its windows have left, unless keep is set.
+func (k *keyState) charge(plan *store.PlannedKey, cost int64, coarse, keep bool) {
 	switch k.kind {
 	case 'w':
 		k.bucketsNow = k.bucketsNow.Add(cost)
@@ -174,9 +174,13 @@ func (k *keyState) charge(plan *store.PlannedKey, cost int64, coarse bool) {
 		k.levelNow = k.levelNow.Add(cost, plan.Limits[0].Capacity())
 	default:
 		n := k.needed(plan)
-		k.append(min(cost, n.units), n.units)
+		edge := k.clock.Now - n.window
+		if keep {
+			edge = 0
+		}
+		k.append(min(cost, n.units), n.units, edge)
 		if coarse {
-			k.coarsen(n.window)
+			k.coarsen()
 		}
 	}
 	k.buckets, k.level, k.window = k.bucketsNow, k.levelNow, plan.Limits[0].WindowUS()
@@ -192,12 +196,12 @@ func (k *keyState) lasts(plan *store.PlannedKey) int64 {
 	return ttl
 }
 
-// append adds an admission and forgets those that the newest trim units do not reach.
-func (k *keyState) append(cost, trim int64) {
+// append adds an admission and forgets those that the newest trim units do not reach, and those up to edge.
+func (k *keyState) append(cost, trim, edge int64) {
 	sum := k.total() + cost
 	k.log = append(k.log, admission{us: k.clock.Now, sum: sum})
 	drop := 0
-	for sum-k.log[drop].sum >= trim {
+	for sum-k.log[drop].sum >= trim || k.log[drop].us <= edge {
 		drop++
 	}
 	k.before = k.sum(drop)
@@ -218,25 +222,23 @@ const (
 // coarsen merges entries when the array of the log is full, so that it hardly ever gets
 // a longer one. An entry takes in what was admitted less than a coarsePart of its age
 // earlier; a log that is still long, of admissions at all ages from milliseconds to days, gets
-// coarser. What no window (µs, the longest) holds any more is dropped.
-func (k *keyState) coarsen(longest int64) {
+// coarser.
+func (k *keyState) coarsen() {
 	if len(k.log) < max(coarseFrom, cap(k.log)) {
 		return
 	}
 	for part := int64(coarsePart); part > 0; part /= 2 {
-		if k.merge(part, longest); len(k.log) <= coarseMost {
+		if k.merge(part); len(k.log) <= coarseMost {
 			return
 		}
 	}
 }
 
-func (k *keyState) merge(part, longest int64) {
+func (k *keyState) merge(part int64) {
 	log := k.log[:0]
 	for i, e := range k.log {
 		switch {
-		case e.us <= k.clock.Now-longest:
-			k.before = e.sum
-		case i == 0 || len(log) == 0 || i+1 == len(k.log):
+		case i == 0 || i+1 == len(k.log):
 			log = append(log, e)
 		default:
 			next := k.log[i+1].us

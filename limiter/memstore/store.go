@@ -517,7 +517,7 @@ func (u *call) charge() bool {
 	}
 	for i, name := range u.Keys {
 		plan, k := &u.Plan.Keys[i], &u.keys[i]
-		k.charge(plan, u.CostOf(i), u.store.coarse)
+		k.charge(plan, u.CostOf(i), u.store.coarse, u.unknown)
 		lasts := k.lasts(plan)
 		if k.kind == 'l' { // a former plan may need it for longer
 			lasts = max(lasts, k.entry.Ends-u.now)

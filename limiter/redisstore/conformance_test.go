@@ -57,6 +57,8 @@ func TestBounds(t *testing.T) {
 
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedRedis(t)) }
 
+func TestBoundOfAFastClock(t *testing.T) { limitertest.BoundOfAFastClock(t, timedRedis(t)) }
+
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedRedis(t)) }
 
 func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedRedis(t)) }
@@ -64,7 +66,7 @@ func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedR
 // damage is what somebody else left under a partition's keys.
 type damage struct {
 	key   int  // 0 the log, 1 the window, 2 the level, 3 the usage counter
-	list  bool // or a string
+	list  bool // or a string; of the counter a hash
 	value string
 }
 
@@ -83,6 +85,8 @@ func harm(t interface{ Errorf(string, ...any) }, srv *redisserver.Server, s stor
 	err := c.FlushAll(ctx).Err()
 	if err == nil && d.list {
 		err = c.RPush(ctx, limitertest.RedisKeys(&bad)[d.key], d.value).Err()
+	} else if err == nil && d.key == 3 {
+		err = c.HSet(ctx, limitertest.RedisKeys(&bad)[d.key], strings.FieldsFunc(d.value, func(r rune) bool { return r == '=' || r == ',' })).Err()
 	} else if err == nil {
 		err = c.Set(ctx, limitertest.RedisKeys(&bad)[d.key], d.value, 0).Err()
 	}
@@ -120,8 +124,11 @@ func TestDamagedKeys(t *testing.T) {
 		{1, false, ""},
 		{2, false, "1:2:3"},
 		{3, true, "a list"},
-		{3, false, "1:2"},
-		{3, false, "1:2:x"},
+		{3, false, "1:2=x"},
+		{3, false, "1:x=2"},
+		{3, false, "1:2=3,1:3=3"},
+		{3, false, "1:2=3,e=x"},
+		{3, false, "e=1"},
 	} {
 		harm(t, srv, s, d, store.OpCheck, 1)
 		if v, err := limitertest.Decide(s, limitertest.Ask(&quota.Limit{Name: "l", Units: 5, Window: time.Hour}).Call("bad", store.OpCheck, 1, nil)); (err != nil) != (d.key == 0) {
@@ -141,7 +148,7 @@ func TestDamagedNumbers(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		d := damage{key: rapid.IntRange(0, 3).Draw(rt, "key")}
-		plan := rapid.SampledFrom([][]string{{"n", "n+n", "n:n:n", "n:n:n+n"}, {"n:n:n:n:n:n"}, {"n:n:n:n:n"}, {"n:n:n", "n:n:n:n"}}[d.key]).Draw(rt, "plan")
+		plan := rapid.SampledFrom([][]string{{"n", "n+n", "n:n:n", "n:n:n+n"}, {"n:n:n:n:n:n"}, {"n:n:n:n:n"}, {"n:n=n", "n:n=n,e=n"}}[d.key]).Draw(rt, "plan")
 		d.list = d.key == 0
 		for _, c := range plan {
 			if c == 'n' {

@@ -55,10 +55,10 @@ func (n *node) readCounters(ctx context.Context, names []string, yield yieldCoun
 	pipe := n.client.Pipeline()
 	now := pipe.Time(ctx)
 	var keys []quota.CounterKey
-	var values []*redis.StringCmd
+	var values []*redis.MapStringStringCmd
 	for _, name := range names {
 		if key, ok := store.ParseCounterKey(name); ok {
-			keys, values = append(keys, key), append(values, pipe.Get(ctx, name))
+			keys, values = append(keys, key), append(values, pipe.HGetAll(ctx, name))
 		}
 	}
 	if len(keys) == 0 {
@@ -75,24 +75,38 @@ func (n *node) readCounters(ctx context.Context, names []string, yield yieldCoun
 	return nil
 }
 
-// parseBuckets reads 'generation:bucket:units:earlier', see lua/usage_counters.lua; nil for
-// what we cannot have written. An earlier bucket without units is left out.
-func parseBuckets(text string) []quota.Counter {
-	fields := strings.Split(text, ":")
-	if len(fields) < 3 || len(fields) > 4 {
-		return nil
-	}
-	numbers := make([]int64, 4)
-	for i, field := range fields {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil || n < 0 {
+// parseBuckets reads a hash that lua/usage_counters.lua describes; nil for what we cannot have written. An earlier bucket
+// without units is left out.
+func parseBuckets(hash map[string]string) []quota.Counter {
+	var newest, earlier quota.Counter
+	for field, value := range hash {
+		units, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || units < 0 {
 			return nil
 		}
-		numbers[i] = n
+		units = min(units, quota.MaxCounter)
+		generation, bucket, found := strings.Cut(field, ":")
+		switch {
+		case found && newest.Generation == 0:
+			newest.Units = units
+			if newest.Generation, err = strconv.ParseInt(generation, 10, 64); err == nil {
+				newest.Bucket, err = strconv.ParseInt(bucket, 10, 64)
+			}
+		case field == "e":
+			earlier.Units = units
+		default:
+			return nil
+		}
+		if err != nil || min(newest.Generation, newest.Bucket) < 0 {
+			return nil
+		}
 	}
-	newest := quota.Counter{Generation: numbers[0], Bucket: numbers[1], Units: min(numbers[2], quota.MaxCounter)}
-	if numbers[3] == 0 {
+	earlier.Generation, earlier.Bucket = newest.Generation, newest.Bucket-1
+	switch {
+	case newest.Generation == 0:
+		return nil
+	case earlier.Units == 0:
 		return []quota.Counter{newest}
 	}
-	return []quota.Counter{{Generation: newest.Generation, Bucket: newest.Bucket - 1, Units: min(numbers[3], quota.MaxCounter)}, newest}
+	return []quota.Counter{earlier, newest}
 }

@@ -33,8 +33,8 @@ func TestCountersAreReadBack(t *testing.T) {
 	if err := srv.Client().RPush(ctx, "rl:{acme}:t.odd.60000000:p:::", "not ours").Err(); err != nil {
 		t.Fatal(err)
 	}
-	for i, value := range []string{"1:2:x", "1:2", "1:2:3:4:5"} {
-		if err := srv.Client().Set(ctx, fmt.Sprintf("rl:{acme}:t.bad%d.60000000:p:::", i), value, 0).Err(); err != nil {
+	for i, hash := range [][]string{{"1:2", "x"}, {"1:2", "-3"}, {"1:x", "3"}, {"1:2:3", "4"}, {"e", "3"}, {"1:2", "3", "f", "3"}, {"1:2", "3", "2:2", "3"}} {
+		if err := srv.Client().HSet(ctx, fmt.Sprintf("rl:{acme}:t.bad%d.60000000:p:::", i), hash).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

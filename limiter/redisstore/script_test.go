@@ -315,6 +315,94 @@ func fill(t *testing.T, c *redis.Client, key, header string, entries, apart, las
 	}
 }
 
+// A log in use holds what its window does, and few elements more, whatever its limit. A check of it takes few commands more
+// than of one that has nothing outside the window yet.
+func TestLogForgets(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s, now := newRedis(t, srv.Addr(), limitertest.TimedLua), limitertest.ClockOf(t, srv.Client())
+	const inside = 100
+	for _, row := range []struct {
+		name   string
+		limits []*quota.Limit
+		more   int64 // commands a check
+	}{
+		{"one window", []*quota.Limit{{Name: "l", Units: 1000, Window: time.Second}}, 3},
+		{"two windows", []*quota.Limit{{Name: "l", Units: 1000, Window: time.Second}, {Name: "short", Units: 500, Window: time.Second / 4}}, 4},
+		{"a bound", []*quota.Limit{{Name: "l", Units: 1000, Window: time.Second, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict}}, 6},
+	} {
+		flush(t, srv.Client())
+		us, young := limitertest.Epoch, int64(0)
+		call := limitertest.Ask(row.limits...).Call("acme", store.OpCheck, 1, nil)
+		if row.limits[0].MaxOvershoot > 0 {
+			call = bounded(call, 1000)
+		}
+		for window := range int64(12) {
+			if err := srv.Client().ConfigResetStat(context.Background()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			for n := range int64(inside) {
+				us += time.Second.Microseconds() / inside
+				now(us)
+				v, err := limitertest.Decide(s, call)
+				if left := 1000 - min(window*inside+n+1, inside); err != nil || v[0].Outcome != store.Admitted || v[0].Limits[0].Remaining != left {
+					t.Fatalf("%s, window %d: %+v, %v, want %d left", row.name, window, v, err, left)
+				}
+			}
+			commands, _ := scriptCommands(t, srv.Client())
+			if length := srv.Client().LLen(context.Background(), call.Keys[0]).Val(); length > inside*104/100+8 {
+				t.Errorf("%s: after window %d the log has %d elements, of which %d are inside", row.name, window, length, inside)
+			}
+			if window == 0 {
+				young = commands
+			} else if commands > young+row.more*inside {
+				t.Errorf("%s: %d commands for %d checks in window %d, %d in the first", row.name, commands, inside, window, young)
+			}
+		}
+	}
+}
+
+// What was used within a bounded window stays in the log for as long as the window may get, and a call outside its fence
+// drops nothing at all: its time may be that of a step.
+func TestBoundedLogForgetsLater(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s, now := newRedis(t, srv.Addr(), limitertest.TimedLua), limitertest.ClockOf(t, srv.Client())
+	window := hour().Limits[0].Window.Microseconds()
+	for _, row := range []struct {
+		name    string
+		op      store.Op
+		after   int64 // µs
+		outside bool
+		kept    bool
+	}{
+		{"a check when a clock may yet turn out to be fast", store.OpCheck, window * 103 / 100, false, true},
+		{"a check", store.OpCheck, window * 105 / 100, false, false},
+		{"a report", store.OpReport, window * 105 / 100, false, false},
+		{"a report outside its fence", store.OpReport, window * 105 / 100, true, true},
+	} {
+		flush(t, srv.Client())
+		const each = 24
+		charge := func(at int64, op store.Op, outside bool) {
+			t.Helper()
+			now(at)
+			for i := range each {
+				c := bounded(hour().Call("acme", op, 1, nil), 900)
+				if c.Bounds[0].ToUS = at; outside {
+					c.Bounds[0].ToUS = at - 1
+				}
+				if v, err := limitertest.Decide(s, c); err != nil || v[0].Outcome != store.Admitted {
+					t.Fatalf("%s, %d: %+v, %v", row.name, i, v, err)
+				}
+			}
+		}
+		charge(limitertest.Epoch, store.OpCheck, false)
+		charge(limitertest.Epoch+row.after, row.op, row.outside)
+		c := hour().Call("acme", store.OpCheck, 1, nil)
+		if n := srv.Client().LLen(context.Background(), c.Keys[0]).Val(); (n == 2*each) != row.kept {
+			t.Errorf("%s: %d elements of %d are left", row.name, n, 2*each)
+		}
+	}
+}
+
 // A long log is searched once in a call. What is found there stays true while checks of the call are charged, drop what
 // is old, only look, and come at another cost.
 func TestLongLogInOneCall(t *testing.T) {

@@ -379,8 +379,8 @@ func (s *Store) Primaries() map[string]*clock.Clock {
 
 // deleteCounters unlinks those of KEYS whose generation is at most ARGV[1].
 const deleteCounters = `for _, key in ipairs(KEYS) do
-  local v = redis.pcall('GET', key)
-  local generation = type(v) == 'string' and tonumber(string.match(v, '^(%d+):'))
+  local generation
+  for _, field in ipairs(redis.pcall('HGETALL', key)) do generation = generation or tonumber(string.match(field, '^(%d+):')) end
   if not generation or generation <= tonumber(ARGV[1]) then redis.call('UNLINK', key) end
 end
 return 0`

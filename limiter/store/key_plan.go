@@ -35,7 +35,7 @@ type PlannedKey struct {
 	TTL    time.Duration // of a level what it has beyond its drain
 	Life   time.Duration // the longest that it can live after its last charge
 
-	Longest int64 // the longest W, µs
+	Longest int64 // the longest W, µs; that of a bounded limit as long as a Bound may make it
 }
 
 // ttlMargin is at most added to what a key needs, so that no answer depends on a TTL.
@@ -75,14 +75,17 @@ func newKeyPlan(limits []*quota.Limit, together func(a, b *quota.Limit) bool) *K
 		bound, _ := l.Bound()
 		key.Trim = max(key.Trim, l.Units, bound)
 		key.TTL = max(key.TTL, ttlOf(l))
+		key.Longest = max(key.Longest, l.LongestWindowUS())
 		key.Life = max(key.Life, key.TTL)
-		if l.Algorithm == quota.GCRA {
+		switch l.Algorithm {
+		case quota.SlidingLog: // its life is set once a window
+			key.Life = key.TTL + time.Duration(key.Longest)*time.Microsecond
+		case quota.GCRA:
 			// Reports can hold four times the capacity; validation bounds the drain of one.
 			full := (quota.Level{Units: 4 * l.Capacity()}).Falls(0, l.Units, l.WindowUS())
 			key.Life = max(key.Life, key.TTL+time.Duration(full)*time.Microsecond)
 		}
 		s.mostTTL = max(s.mostTTL, key.Life)
-		key.Longest = max(key.Longest, l.WindowUS())
 	}
 	s.Order = slices.Concat(places...)
 	s.flatten()
@@ -109,6 +112,7 @@ func (s *KeyPlan) flatten() {
 		s.Wire = append(s.Wire, string(k.Kind))
 		s.Wire = append(s.Wire, k.mark())
 		add(k.TTL.Milliseconds())
+		add(k.Longest)
 		add(int64(len(k.Limits)))
 		for _, l := range k.Limits {
 			s.Limits = append(s.Limits, l)

@@ -89,8 +89,7 @@ func (w *World) truth(records []traffic.Record, k known) (totals, error) {
 	return all, nil
 }
 
-// stored is the usage of a class in a region's Redis: all buckets' units of
-// 'epoch:bucket:units:earlier:…' under rl:{tenant}:t.….
+// stored is the usage of a class in a region's Redis: the units of all buckets of the hashes rl:{tenant}:t.….
 func (r *Region) stored(class string) (map[string]int64, error) {
 	ctx := context.Background()
 	keys, err := r.store.Keys(ctx, "rl:{"+class+"-*}:t.*").Result()
@@ -99,16 +98,16 @@ func (r *Region) stored(class string) (map[string]int64, error) {
 	}
 	units := map[string]int64{}
 	for _, key := range keys {
-		value, err := r.store.Get(ctx, key).Result()
+		values, err := r.store.HVals(ctx, key).Result()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s in Redis: %w", r.Name, key, err)
 		}
 		_, rest, _ := strings.Cut(key, "{")
 		tenant, _, _ := strings.Cut(rest, "}")
-		for _, field := range strings.Split(value, ":")[2:] {
-			n, err := strconv.ParseInt(field, 10, 64)
+		for _, value := range values {
+			n, err := strconv.ParseInt(value, 10, 64)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %s in Redis is %q", r.Name, key, value)
+				return nil, fmt.Errorf("%s: %s in Redis has %q", r.Name, key, values)
 			}
 			units[tenant] += n
 		}

@@ -26,3 +26,6 @@ local function whole(text, key)
   if n and n >= MAX then error('GARBAGE in ' .. key, 0) end
   return n
 end
+
+-- longer is for how long a key lives whose life is set once a window.
+local function longer(k) return int(ceil(k.ttl + k.longest / 1000)) end

@@ -7,7 +7,7 @@
 -- ARGV  nonce, number of plans, the plans, then the checks.
 --   plan: number of keys, then for each key
 --     kind 'l' log | 'w' window | 'g' level, mark (what a log's header says of this plan, see log.lua), ttl (ms; a level
---       lives longer by its drain), number of limits, then for each limit: W (µs), C (its ceiling), L. The C of a global
+--       lives longer by its drain), the longest W (µs; that of a bounded limit as long as it may get), number of limits, then for each limit: W (µs), C (its ceiling), L. The C of a global
 --       limit is '-': it is given with each check. That of a bounded one is '=': besides, behind all keys follow for each of them in
 --       order share, epoch (10 digits), TIME until which the share is burnt and when the epoch began, its fence (the first and
 --       the last TIME at which its epoch counts as known; the last may be 0), keep and D of loans, and the window by this
@@ -42,15 +42,15 @@ local function read_plan(p)
   local plan, bounded, n, keys = { logs = true, globals = false, bounds = false, width = 0 }, nil, 0, tonumber(ARGV[p])
   plan.width = keys
   for i = 1, keys do
-    local k = { kind = ARGV[p + 1], mark = ARGV[p + 2], ttl = ARGV[p + 3], longest = 0 }
+    local k = { kind = ARGV[p + 1], mark = ARGV[p + 2], ttl = ARGV[p + 3], longest = tonumber(ARGV[p + 4]) }
     if k.kind ~= 'l' then plan.logs = false end
-    p = p + 4
+    k.edge, k.turn = TIME - k.longest, TIME - TIME % k.longest
+    p = p + 5
     for j = 1, tonumber(ARGV[p]) do
       local w, C = ARGV[p + 1], tonumber(ARGV[p + 2])
       local W = tonumber(w)
       local l = { j = j, W = W, edge = TIME - W, C = C, L = tonumber(ARGV[p + 3]), last = C and '-' .. ARGV[p + 2], bucket = false }
       k[j], n = l, n + 1
-      if W > k.longest then k.longest = W end
       if ARGV[p + 2] == '=' then
         bounded = bounded or {}
         bounded[#bounded + 1], l.n = l, n
@@ -58,13 +58,14 @@ local function read_plan(p)
       p = p + 3
       if not C then
         l.bucket = '' .. floor(TIME / W)
-        plan.globals, plan.width = (plan.globals or 0) + 1, plan.width + 1
+        plan.globals, l.k = plan.globals or {}, k
+        plan.globals[#plan.globals + 1], plan.width = l, plan.width + 1
       end
     end
     plan[i] = k
   end
   p = p + 1
-  if plan.globals and not lost then lost, reply_counter, add_counter = usage_counters() end
+  if plan.globals and not lost then lost, count, reply_counter, add_counter = usage_counters() end
   if bounded and ARGV[p] == '' then return plan, p + 1 end
   if bounded then
     uncommon()
@@ -120,9 +121,10 @@ local function run()
       local operations = p + 1
       p = operations + tonumber(ARGV[p])
       lend(plan, at, operations, p)
-    elseif not (record and replayed(record, print)) and not (plan.globals and lost(plan, at + #plan, known)) then
-      if plan.bounds then lower(plan.bounds, at + #plan + plan.globals, ceilings) end
-      if not (c == 1 and op == 'c' and plan.logs and not record and fresh(plan, at) and quick(at, plan, ceilings)) then
+    elseif not (record and replayed(record, print)) then
+      if plan.bounds then lower(plan.bounds, at + #plan + #plan.globals, ceilings) end
+      local common = c == 1 and op == 'c' and plan.logs and not record and fresh(plan, at)
+      if not (common and quick(at, plan, ceilings, known)) and not (plan.globals and lost(plan, at + #plan, known)) then
         uncommon()
         decide(plan, at, op, c, costs, plan.globals and ceilings, record, print)
       end
@@ -134,8 +136,8 @@ end
 repeat
   local ok, why = pcall(run)
   if not ok then
-    for i = 1, #of do states[KEYS[at + i]], inside[KEYS[at + i]] = nil, nil end
-    for i = 1, of.globals or 0 do counters[KEYS[at + #of + i]] = nil end
+    for i = 1, #of do states[KEYS[at + i]] = nil end
+    for i = 1, of.globals and #of.globals or 0 do counters[KEYS[at + #of + i]] = nil end
     replies[from + 1], replies[from + 2] = 'e', (type(why) == 'table' and why.err or why):gsub('\n', ' ')
     r = from + 2
     for i = r + 1, #replies do replies[i] = nil end

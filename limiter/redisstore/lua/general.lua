@@ -47,6 +47,7 @@ local function read_bounds(plan, bounded, p)
     l.edge = max(TIME - l.W, since and since - 1 or 0)
     p = p + 9
   end
+  for i = 1, #plan do plan[i].shut = plan.unknown end
   return p
 end
 
@@ -148,7 +149,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print)
     for j = 1, charged and plan.globals and #k or 0 do
       if k[j].bucket then
         counter = counter + 1
-        add_counter(KEYS[counter], k[j], c, k.ttl)
+        add_counter(KEYS[counter], k[j], c)
       end
     end
   end

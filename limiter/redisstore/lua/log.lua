@@ -147,11 +147,15 @@ end
 
 local MOST_W, FORMER = 2678400000000, 3 -- the longest window, µs; how many former plans a header names
 
--- needed returns how many units the limits of the plan and those lately in force need, and the header that says so.
+-- trim is the largest L of a plan's limits.
+local function trim(k) return tonumber(sub(k.mark, 5, 4 + tonumber(sub(k.mark, 3, 4)))) end
+
+-- needed returns how many units and which window the limits of the plan and those lately in force need, the header that
+-- says so, and whether that is another one.
 local function needed(s, k)
   local own, ends = trim(k), STAMP + #k.mark
   local follows = sub(s.front, ends + 1, ends + 1)
-  if sub(s.front, STAMP + 1, ends) == k.mark and not match(follows, '[%d,]') then return own, k.mark end
+  if sub(s.front, STAMP + 1, ends) == k.mark and not match(follows, '[%d,]') then return own, k.longest, k.mark end
   local header = match(s.front, '^%d+([%d.,]*)') or ''
   local former, most = {}, { own, 0, 0 }
   local function add(units, W, ends)
@@ -172,26 +176,30 @@ local function needed(s, k)
   for units, W, ends in string.gmatch(header, ',(%d+),(%d+),(%d+)') do add(tonumber(units), tonumber(W), tonumber(ends)) end
   if #former > FORMER then former = { ',' .. int(most[1]) .. ',' .. int(most[2]) .. ',' .. int(most[3]) } end
   local now = k.mark .. table.concat(former)
-  return most[1], now, now ~= header
+  return most[1], max(k.longest, most[2]), now, now ~= header
 end
 
--- beyond returns how many of the oldest elements are out of reach of the newest units; of a run not always all.
-local function beyond(s, need)
+-- beyond returns how many of the oldest elements are outside a window, or out of reach of the newest units if that is
+-- more; of a run not always all.
+local function beyond(s, need, window)
+  local edge, dead = s.now - window, 0
+  s.head = s.head or stamp_of(s.key, s.front)
+  if s.head <= edge then dead = oldest(s.key, s.head, s.newest, s.size, edge) end
   for _, i in ipairs(s.sum and { floor(s.size / 2), EVERY } or {}) do
     local before, run = match(call('LINDEX', s.key, '' .. i) or '', '^%d+:(%d+):(0?)')
-    if run == s.run and s.sum - before >= need then return i end
+    if run == s.run and s.sum - before >= need then return max(dead, i) end
   end
-  return s.size - need
+  return max(dead, s.size - need)
 end
 
 local function write_log(s, k, c)
-  local key, e, need, header = s.key, s.now == TIME and NOW or int(s.now), nil, k.mark
+  local key, e, need, window, header = s.key, s.now == TIME and NOW or int(s.now), nil, k.longest, k.mark
   local before, run, changed -- of the oldest
   if not s.tail then
     e, need = e .. header, trim(k)
   else
     s.front = s.front or call('LINDEX', key, '0')
-    need, header, changed = needed(s, k)
+    need, window, header, changed = needed(s, k)
   end
   c = min(c, need) -- a report beyond the largest limit denies no longer than one of its size
   if s.sum or c > 1 then
@@ -213,7 +221,7 @@ local function write_log(s, k, c)
   if s.size == 1 then s.head, s.front = s.now, e end
   expire(key, k, s.size)
   s.tail, s.newest, s.stepped, s.added = e, s.now, false, s.added + c
-  local drop = s.size % EVERY == 0 and beyond(s, need) or 0
+  local drop = s.size % EVERY == 0 and beyond(s, need, k.shut and MAX or window) or 0
   if drop > 0 then
     cut(key, drop, header)
     s.size, s.head, s.front = s.size - drop, false, false

@@ -1,14 +1,17 @@
 -- usage_counters.lua: the usage counters: what this region has admitted of a partition under one global limit.
 -- Made when a plan has such a limit.
 --
---   'generation:bucket:units:earlier'   quota.Counter of the newest bucket, then the units of the one before it, if any
+-- A hash:
+--   'generation:bucket'   units of the newest bucket, see quota.Counter
+--   'e'                   those of the one before it, if any
 --
 -- generation is the TIME at which the key was created. Buckets follow TIME itself, not the partition's clock,
--- because peers read them against this region's TIME.
+-- because peers read them against this region's TIME. The name of the bucket's field is what the ceiling rests on, so most
+-- checks add to it without reading what is there.
 
 local counters = {} -- of this call, by key; false where there is no key
 
-local lost, reply_counter, add_counter -- of usage_counters, once it was called
+local lost, count, reply_counter, add_counter -- of usage_counters, once it was called
 
 local function usage_counters()
   local MAX_COUNTER = 4 * 1099511627776 -- quota.MaxCounter
@@ -18,17 +21,21 @@ local function usage_counters()
   -- text, since most often they are only compared, and written again.
   local function load(key)
     local t = counters[key]
-    if t == nil then
-      local v = call('GET', key)
-      t = false
-      if v then
-        local generation, bucket, units, earlier = match(v, '^(%d+):(%d+):(%d+)(:?%d*)$')
-        if not generation then error('GARBAGE in ' .. key, 0) end
-        t = { generation = generation, bucket = bucket, units = whole(units, key), earlier = earlier }
-        if t.units > MAX_COUNTER then error('GARBAGE in ' .. key, 0) end
+    if t ~= nil then return t end
+    local v = call('HGETALL', key)
+    t = false
+    for i = 1, #v, 2 do
+      local generation, bucket = match(v[i], '^(%d+):(%d+)$')
+      local units = whole(v[i + 1], key)
+      if generation and not t then
+        t = { generation = generation, bucket = bucket, units = units }
+      elseif v[i] ~= 'e' then
+        units = nil
       end
-      counters[key] = t
+      if not units or units < 0 or units > MAX_COUNTER then error('GARBAGE in ' .. key, 0) end
     end
+    if #v > 0 and not t then error('GARBAGE in ' .. key, 0) end
+    counters[key] = t
     return t
   end
 
@@ -62,37 +69,79 @@ local function usage_counters()
     r = r + 3
   end
 
-  -- add charges c units to the counter of limit l.
-  local function add(key, l, c, ttl)
-    local t = counters[key]
-    if not t then
-      t = { generation = NOW, bucket = l.bucket, units = 0, earlier = '' }
-      counters[key] = t
-    elseif t.bucket ~= l.bucket then
-      local moved = tonumber(l.bucket) - tonumber(t.bucket)
-      if moved > 0 then
-        t.earlier, t.bucket, t.units = moved == 1 and ':' .. t.units or '', l.bucket, 0
-      elseif moved < -1 then -- TIME stepped back: its buckets are counted anew, see quota.SameKey
-        t.generation, t.earlier, t.bucket, t.units = int(tonumber(t.generation) + 1), '', l.bucket, 0
-      end -- a fall of less than a bucket is waited out in the newest
-    end
+  -- add charges c units to the counter of limit l, which was read.
+  local function add(key, l, c)
+    local t = counters[key] or { generation = NOW, bucket = l.bucket, units = 0 }
+    local moved, before = l.bucket - t.bucket, t.units
+    if moved < -1 then -- TIME stepped back: its buckets are counted anew, see quota.SameKey
+      t.generation, t.bucket, t.units = int(tonumber(t.generation) + 1), l.bucket, 0
+    elseif moved > 0 then
+      t.bucket, t.units = l.bucket, 0
+    end -- a fall of less than a bucket is waited out in the newest
     t.units = min(t.units + c, MAX_COUNTER)
-    call('SET', key, t.generation .. ':' .. t.bucket .. ':' .. t.units .. t.earlier, 'PX', ttl)
+    local field = t.generation .. ':' .. t.bucket
+    if counters[key] and (moved == 0 or moved == -1) then
+      call('HSET', key, field, int(t.units))
+      return
+    end
+    counters[key] = t
+    call('UNLINK', key)
+    if moved == 1 then call('HSET', key, field, int(t.units), 'e', int(before)) else call('HSET', key, field, int(t.units)) end
+    call('PEXPIRE', key, longer(l.k))
+  end
+
+  -- increase adds a unit to a counter that has all that was known of it, in the bucket of now, and returns how many it
+  -- has then; false: it is another one, or cannot be read, and nothing was added.
+  local function increase(key, l, p)
+    if ARGV[p + 1] ~= l.bucket then return false end
+    local field = ARGV[p] .. ':' .. l.bucket
+    local ok, units = pcall(call, 'HINCRBY', key, field, '1')
+    if not ok then return false end
+    if units > 1 and units > tonumber(ARGV[p + 2]) and units <= MAX_COUNTER then return units end
+    if units == 1 then call('HDEL', key, field) else call('HINCRBY', key, field, '-1') end
+    return false
+  end
+
+  local counted = {} -- while count runs: what increase returned
+
+  -- count adds a unit to each counter of a plan, unless one of them does not hold what its ceiling rests on or cannot be
+  -- read: then to none, and it returns false. at is the place before the counters, known that of the first ceiling.
+  local function count(plan, at, known)
+    local limits, ok = plan.globals, true
+    for i = 1, #limits do
+      local key, p = KEYS[at + i], known + 4 * i - 3
+      counted[i] = ok and increase(key, limits[i], p)
+      if ok and not counted[i] then
+        local read, held = pcall(holds, key, p)
+        ok = read and held
+      end
+    end
+    for i = 1, #limits do
+      local key, l, p = KEYS[at + i], limits[i], known + 4 * i - 3
+      if not ok then
+        if counted[i] then call('HINCRBY', key, ARGV[p] .. ':' .. l.bucket, '-1') end
+      elseif counted[i] then
+        counters[key] = { generation = ARGV[p], bucket = l.bucket, units = counted[i] }
+      else
+        add(key, l, 1)
+      end
+    end
+    return ok
   end
 
   -- any_lost replies to a check where a counter does not hold what its ceiling rests on, and returns whether one does
   -- not. at is the place before the counters, known the place of the first ceiling.
   local function any_lost(plan, at, known)
     local gone = false
-    for i = 1, plan.globals do
+    for i = 1, #plan.globals do
       if not holds(KEYS[at + i], known + 4 * i - 3) then gone = true end
     end
     if not gone then return false end
     r = r + 1
     replies[r] = 'l'
-    for i = 1, plan.globals do reply(KEYS[at + i]) end
+    for i = 1, #plan.globals do reply(KEYS[at + i]) end
     return true
   end
 
-  return any_lost, reply, add
+  return any_lost, count, reply, add
 end
