@@ -21,7 +21,9 @@ const (
 	shortGlobal = 2 * time.Second
 	// shortBound is the window below which loans between regions, 120 ms apart each way, come
 	// too late for a limit with max_overshoot: ten round trips.
-	shortBound = 10 * 2 * 120 * time.Millisecond
+	shortBound = 10 * 2 * tripUS * time.Microsecond
+	// tripUS is one of these ways.
+	tripUS = 120_000
 	// longBound is the window from which on the loss of a region's share is felt for hours.
 	longBound = time.Hour
 )
@@ -126,6 +128,10 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 	}
 	ps.when(bounded && l.Window > longBound, at+"/max_overshoot", "a region that loses its Redis's data counts its own share as used for %s, and admits meanwhile "+
 		"only what the other regions lend it: use persistence and a replica", quota.WindowText(time.Duration(loan.TermsOf(l.WindowUS()).Keep()*1000).Round(time.Minute)))
+	if bounded {
+		t.warnFew(ps, l, units, at)
+		return
+	}
 	var without []string
 	var total int64
 	for i := range t.Regions {
@@ -138,6 +144,38 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 	}
 	ps.when(len(without) > 0, at+"/units", "%d divided by weight leaves less than one unit for %s: "+
 		"a region may then admit nothing while it cannot see the others", units, strings.Join(without, ", "))
+}
+
+// warnFew says what becomes of few units, or of costs that are large for them, of a bounded limit.
+func (t *Topology) warnFew(ps *problems, l *quota.Limit, units int64, at string) {
+	shares, terms := Shares(t.Weights(), units), loan.TermsOf(l.WindowUS())
+	below := func(most int64) string { // the regions whose share is less
+		var names []string
+		for i := range shares {
+			if shares[i] < most {
+				names = append(names, t.Regions[i].Name)
+			}
+		}
+		return strings.Join(names, ", ")
+	}
+	none := below(1)
+	ps.when(none != "", at+"/units", "%d divided by weight leaves no share for %s: where all are short, regions take turns; "+
+		"a region without a share admits nothing while it cannot see the others", units, none)
+	kept := slices.ContainsFunc(shares, func(share int64) bool { return share > 0 && terms.Kept(share, tripUS) })
+	ps.when(kept && none == "" && l.Window >= shortBound, at+"/units", "shares of %d units are not lent while their region is asked for any: "+
+		"in %v a unit would be on its way between regions for too long", slices.Min(shares), l.Window)
+	if t.ForwardAuth == nil {
+		return
+	}
+	var dearest quota.Route
+	for _, r := range t.ForwardAuth.Routes {
+		if r.Cost > dearest.Cost && r.Cost <= units {
+			dearest = r
+		}
+	}
+	short := below(dearest.Cost)
+	ps.when(short != "" && dearest.Cost > 1, at+"/units", "route %q costs %d, more than the share of %s: what is missing is borrowed there, "+
+		"and the route is denied while the others cannot be seen", dearest.Name, dearest.Cost, short)
 }
 
 const boundAlone = "it bounds what several regions admit together; with one region it only makes on_store_loss closed by default, " +

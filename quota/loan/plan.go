@@ -73,6 +73,7 @@ const (
 	claimPart  = 40.0    // need looks back over W/40
 	homeSigma  = 1.0     // deviations that a region within its share leaves free
 	lackSigma  = 3.0     // deviations that are wanted beyond the mean
+	ahead      = 10.0    // loans of need that are wanted, so that little is idle where a borrower is lost
 	crowd      = 2.0     // how many answer one want, on average
 	homeLoose  = 0.7     // deviations that are not worth a return
 	keepTrips  = 2.0     // trips of demand that are kept
@@ -89,6 +90,10 @@ const (
 func (p *Planner) gaps() (least, most int64) {
 	return max(p.Tick, min(p.Window/50, wantLeast)), min(max(p.Window/20, 50_000), wantMost)
 }
+
+// Kept reports whether a region that is asked for any keeps its share: in the window a unit would be on its way, of a trip
+// in µs, for too long.
+func (t Terms) Kept(share, trip int64) bool { return share < fewUnits && t.Window < shortTrips*trip }
 
 // begin makes what an empty Planner lacks.
 func (p *Planner) begin() {
@@ -203,10 +208,15 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 		Need: x.need, Lack: max(0, x.target-ceiling), Burnt: b.burnt(now), Held: b.Held,
 	}
 	x.held = slices.DeleteFunc(slices.Clone(b.Held), func(l Loan) bool { return l.Until <= now })
+	for i := range b.Held { // what is over is extended when its lender is back, which is soon or not at all
+		if l := &b.Held[i]; l.Until <= now && now < l.Until+10*p.Length {
+			want.Lack = max(0, want.Lack-l.Left())
+		}
+	}
 	if x.cost = p.last.cost; x.cost > 1 { // less than that is no use
 		x.reserve = (x.reserve + x.cost - 1) / x.cost * x.cost
 	}
-	if x.target > 0 && b.Share < fewUnits && p.Window < shortTrips*p.Trip { // a unit would be on its way for too long
+	if x.target > 0 && p.Kept(b.Share, p.Trip) {
 		x.reserve = max(x.reserve, b.Share)
 	}
 	starving := (denied || asked > 0) && (x.slack <= round(p.fast*float64(p.Trip)) || x.slack < x.cost) && want.Lack > 0

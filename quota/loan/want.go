@@ -37,7 +37,8 @@ func (p *Planner) demand(b *Book, now, used int64, denied bool) (d demand) {
 	window, trip := float64(p.Window), float64(p.Trip)
 	d.need = round(window * min(p.calm, p.now+0.5/max(window/claimPart, trip/2)))
 	if n := window * p.calm; n >= 0.5 || denied {
-		d.target = min(targetOver*p.Bound, max(int64(math.Ceil(n+lackSigma*math.Sqrt(n))), used+p.last.cost))
+		upTo := func(n float64) int64 { return int64(math.Ceil(n + lackSigma*math.Sqrt(n))) }
+		d.target = min(targetOver*p.Bound, max(upTo(n), used+p.last.cost), used+max(upTo(p.calm*ahead*float64(p.Length)), p.last.cost))
 	}
 	d.keep = min(targetOver*p.Bound, max(d.target, round(window*max(p.calm, p.slow))))
 	d.reserve = round(keepTrips*p.fast*trip + min(1, p.fast*trip))

@@ -44,6 +44,41 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// TestLongWindow: of a limit with 31 cuts of a minute in each window at least 95 % are used, though at most an eighth is at any
+// time lent and not used.
+func TestLongWindow(t *testing.T) {
+	const units, window, cuts = 600, 12 * time.Hour, 31
+	for _, asking := range []int{1, 3} {
+		w := newWorld(t, 1, 3, units, window)
+		w.step = 500 * time.Millisecond
+		idle, admitted := int64(0), int64(0)
+		ask := func() {
+			if w.rng.Float64() < 1.2*units*float64(w.step)/float64(window) && w.ask(w.rng.IntN(asking), "t") {
+				admitted++
+			}
+		}
+		for n := range cuts * 2 {
+			w.advance(window/cuts-time.Minute, ask)
+			for _, r := range w.regions {
+				b := r.book(&quota.CounterKey{Tenant: "t"})
+				idle = max(idle, min(b.Borrowed(r.us()), b.Slack(r.us(), b.used(w.now+r.ahead, window))))
+			}
+			cut := func(yes bool) {
+				for other := range 3 {
+					w.cut[[2]int{n % 3, other}], w.cut[[2]int{other, n % 3}] = yes, yes
+				}
+			}
+			cut(true)
+			w.advance(time.Minute, ask)
+			cut(false)
+		}
+		t.Logf("%d of 3 regions ask: %d of %d used, at most %d lent and not used", asking, admitted/2, units, idle)
+		if 100*admitted < 2*95*units || idle > units/8 || w.worst > units {
+			t.Errorf("%d of 3 regions ask: of %d in two windows %d are used, at most %d in one, and %d lent and not used", asking, 2*units, admitted, w.worst, idle)
+		}
+	}
+}
+
 // TestOneRegionGetsAll: a region that asks for all of the limit gets nearly all of it, though
 // its share is a third and the others never met the tenant.
 func TestOneRegionGetsAll(t *testing.T) {

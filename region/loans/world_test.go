@@ -34,6 +34,7 @@ type world struct {
 	worst   int64              // window of any partition
 	calls   int
 	most    int // partitions that a process tends; 0 for the usual
+	step    time.Duration
 }
 
 type flight struct {
@@ -70,7 +71,7 @@ type node struct {
 }
 
 func newWorld(t *testing.T, seed uint64, regions int, units int64, window time.Duration) *world {
-	w := &world{t: t, units: units, window: window, delay: 80 * time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)), cut: map[[2]int]bool{}, log: map[string][]entry{}}
+	w := &world{t: t, units: units, window: window, step: step, delay: 80 * time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)), cut: map[[2]int]bool{}, log: map[string][]entry{}}
 	w.limit = quota.Limit{Name: "strict", Units: units, Window: window, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict}
 	n := int64(regions)
 	for i := range n {
@@ -211,7 +212,7 @@ func (w *world) send(from, to int, f flight) {
 // advance plays some virtual time.
 func (w *world) advance(d time.Duration, each func()) {
 	for until := w.now + d; w.now < until; {
-		w.now += step
+		w.now += w.step
 		arrived := w.flying[:0:0]
 		w.flying = slices.DeleteFunc(w.flying, func(f flight) bool {
 			if f.at <= w.now {

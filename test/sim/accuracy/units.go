@@ -32,9 +32,9 @@ type Few struct {
 // Fews are the limits that are measured.
 func Fews() []Few {
 	return []Few{
-		{3, 100, 25, 10 * time.Second, 1.5, 3, 8},
-		{10, 100, 25, 10 * time.Second, 1.5, 3, 8},
-		{10, 100, 25, 10 * time.Second, 1.5, 10, 8},
+		{3, 100, 25, 10 * time.Second, 1.5, 3, 20},
+		{10, 100, 25, 10 * time.Second, 1.5, 3, 20},
+		{10, 100, 25, 10 * time.Second, 1.5, 10, 20},
 		{10, 30, 1, time.Second, 1.3, 10, 30},
 		{10, 3, 1, 10 * time.Second, 23, 10, 20},
 		{3, 10, 1, time.Minute, 1.2, 3, 5},
