@@ -20,7 +20,7 @@ const (
 	EdgeUnits   = 50      // per EdgeWindow, regionally
 	QuietUnits  = 30      // per QuietWindow, globally
 	BoundUnits  = 100     // per BoundWindow, globally, with max_overshoot: 0% and 10%
-	MonthUnits  = 360     // per MonthWindow, globally, with max_overshoot: 0%
+	MonthUnits  = 450     // per MonthWindow, globally, with max_overshoot: 0%
 )
 
 // dearLimits is how many limits a check of class dear has beside its global one.

@@ -48,7 +48,7 @@ func TestRedis(t *testing.T) {
 		}},
 		{"RedisFlushed", bounded(chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault { return w.FlushRedis(us) },
-			Lasts: 2 * time.Second, Unmoved: chaos.Names(), Forgets: []string{us}, Lent: us,
+			Lasts: 4 * time.Second, Unmoved: chaos.Names(), Forgets: []string{us}, Lent: us,
 		})},
 		{"RedisRestarted", bounded(chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault { return w.Kill(chaos.Redis, us) },
