@@ -23,7 +23,6 @@ const (
 	durableFile  = "test/sim/durable.go" // region.lua in Go
 	storeFile    = "test/sim/region.go"  // and in_force of general.lua
 	clockFile    = "clock/clock.go"
-	limitFile    = "quota/limit.go"
 	fenceFrom    = "r.NowUS - (r.Uncertainty + Unseen).Microseconds(), r.NowUS + (r.Uncertainty + budget).Microseconds(), true"
 )
 
@@ -53,12 +52,6 @@ func mutants() []mutant {
 		{name: "a clock that stepped forward closes nothing", file: epochFile, from: "	case loss || step > clock.Unseen:\n", to: "	case step > clock.Unseen:\n		return another\n	case loss:\n"},
 		{name: "calls have no fence", file: clockFile, only: "step", from: "return " + fenceFrom, to: "return 0, 0, true"},
 		{name: "calls have a fence against steps back alone", file: clockFile, only: "step", from: "return " + fenceFrom, to: "return r.NowUS - (r.Uncertainty + Unseen).Microseconds(), 0, true"},
-		{name: "calls have a fence against steps forward alone", file: clockFile, only: "step", from: "return " + fenceFrom, to: "return 0, r.NowUS + (r.Uncertainty + budget).Microseconds(), true"},
-		{name: "loans have no fence", file: memoryFile, only: "step", from: "if u.Bounds[0].At(u.now).Epoch == 0 {", to: "if u.Bounds[0].Epoch == 0 {"},
-		{name: "records stand as if clocks were even", file: bookFile, only: "late-grants", from: "int64(million+quota.RatePPM)/percent, int64(million-quota.RatePPM)/percent", to: "int64(million/percent), int64(million/percent)"},
-		{name: "windows are not longer by a fast clock", file: limitFile, only: "cut", from: "return w + (w*b.FastPPM+999_999)/1_000_000", to: "return w"},
-		{name: "what a burnt share's loans are used for does not count", file: limitFile, only: "second-loss", from: "		return b.SinceUS\n", to: "		return nowUS\n"},
-		{name: "nobody is asked what another server lacks", file: durableFile, only: "failover-killed", from: "				words = append(words, f[0])\n", to: "				_ = f\n"},
 		{name: "a first process goes on in the old epoch", file: epochFile, from: "e.confirmed = r.began || !first //", to: "e.confirmed = true //"},
 		{name: "a larger share holds at once", file: ceilingsFile, from: "b.Share = min(s.Share(units), s.hold.share(c.o.Self.Region, l, units, now))", to: "b.Share = region.FloorOf(c.limits.Load().topology.Weights).Share(c.o.Self.Region, units)"},
 		{name: "a larger share holds once all confirmed it", file: ceilingsFile, from: "if h.floor == nil || now-h.until >= keep(l) {", to: "if h.floor == nil || now > h.until {"},
