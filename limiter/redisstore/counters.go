@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -68,11 +69,24 @@ func (n *node) readCounters(ctx context.Context, names []string, yield yieldCoun
 		return err // a refusal is about one key, which has gone meanwhile or is not ours
 	}
 	for i, key := range keys {
-		if buckets := parseBuckets(values[i].Val()); buckets != nil {
+		hash := values[i].Val()
+		if values[i].Err() != nil {
+			hash = n.formerCounter(ctx, values[i].Args()[1].(string))
+		}
+		if buckets := parseBuckets(hash); buckets != nil {
 			yield(key, buckets, now.Val().UnixMicro())
 		}
 	}
 	return nil
+}
+
+// formerCounter reads a counter that is still a string, as lua/usage_counters.lua describes it; nil for none.
+func (n *node) formerCounter(ctx context.Context, name string) map[string]string {
+	fields := strings.Split(n.client.Get(ctx, name).Val(), ":")
+	if len(fields) < 3 {
+		return nil
+	}
+	return map[string]string{fields[0] + ":" + fields[1]: fields[2], "e": cmp.Or(strings.Join(fields[3:], ":"), "0")}
 }
 
 // parseBuckets reads a hash that lua/usage_counters.lua describes; nil for what we cannot have written. An earlier bucket

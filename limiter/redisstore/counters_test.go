@@ -57,6 +57,53 @@ func TestCountersAreReadBack(t *testing.T) {
 	}
 }
 
+// TestFormerCounters: a counter of a former version is read back, and counted on by the next charge.
+func TestFormerCounters(t *testing.T) {
+	ctx := context.Background()
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), limitertest.TimedLua)
+	now := limitertest.ClockOf(t, srv.Client())
+	start := limitertest.Epoch - limitertest.Epoch%60_000_000
+	now(start + 1_000_000)
+	l := &quota.Limit{Name: "m", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal}
+	const name = "rl:{acme}:t.m.60000000:p:::"
+	bucket := start / 60_000_000
+	for former, want := range map[string][]quota.Counter{
+		fmt.Sprintf("7:%d:5:4", bucket):   {{Bucket: bucket - 1, Generation: 7, Units: 4}, {Bucket: bucket, Generation: 7, Units: 5}},
+		fmt.Sprintf("7:%d:5", bucket):     {{Bucket: bucket, Generation: 7, Units: 5}},
+		fmt.Sprintf("7:%d:5:4", bucket-1): {{Bucket: bucket - 2, Generation: 7, Units: 4}, {Bucket: bucket - 1, Generation: 7, Units: 5}},
+		"7:x:5":                           nil,
+	} {
+		if err := srv.Client().Set(ctx, name, former, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		read := func() (got []quota.Counter) {
+			if err := s.Counters(ctx, func(_ quota.CounterKey, buckets []quota.Counter, _ int64) { got = buckets }); err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		if got := read(); !reflect.DeepEqual(got, want) {
+			t.Errorf("of %s %v is read back, want %v", former, got, want)
+		}
+		_, err := limitertest.Decide(s, limitertest.Ask(l).Call("acme", store.OpCheck, 1, nil))
+		if (err == nil) != (want != nil) {
+			t.Errorf("a check with %s: %v", former, err)
+		}
+		if want == nil {
+			continue
+		}
+		if newest := want[len(want)-1]; newest.Bucket == bucket {
+			want[len(want)-1].Units++
+		} else {
+			want = []quota.Counter{newest, {Bucket: bucket, Generation: 7, Units: 1}}
+		}
+		if got := read(); !reflect.DeepEqual(got, want) {
+			t.Errorf("after a check with %s %v is read back, want %v", former, got, want)
+		}
+	}
+}
+
 // A reset by one process shows in another's Resets with the next probe, and
 // in its own at once; nothing else changes the number.
 func TestResetsShowInEveryProcess(t *testing.T) {

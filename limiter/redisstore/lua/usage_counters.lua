@@ -5,6 +5,8 @@
 --   'generation:bucket'   units of the newest bucket, see quota.Counter
 --   'e'                   those of the one before it, if any
 --
+-- Before it was the string 'generation:bucket:units:earlier', which the first charge rewrites.
+--
 -- generation is the TIME at which the key was created. Buckets follow TIME itself, not the partition's clock,
 -- because peers read them against this region's TIME. The name of the bucket's field is what the ceiling rests on, so most
 -- checks add to it without reading what is there.
@@ -22,8 +24,13 @@ local function usage_counters()
   local function load(key)
     local t = counters[key]
     if t ~= nil then return t end
-    local v = call('HGETALL', key)
+    local is_hash, v = pcall(call, 'HGETALL', key)
     t = false
+    if not is_hash then
+      local name, units, earlier = match(call('GET', key), '^(%d+:%d+):(%d+):?(%d*)$')
+      if not name then error('GARBAGE in ' .. key, 0) end
+      v = { name, units, 'e', earlier == '' and '0' or earlier }
+    end
     for i = 1, #v, 2 do
       local generation, bucket = match(v[i], '^(%d+):(%d+)$')
       local units = whole(v[i + 1], key)
@@ -35,6 +42,7 @@ local function usage_counters()
       if not units or units < 0 or units > MAX_COUNTER then error('GARBAGE in ' .. key, 0) end
     end
     if #v > 0 and not t then error('GARBAGE in ' .. key, 0) end
+    if not is_hash then t.earlier = v[4] end
     counters[key] = t
     return t
   end
@@ -80,13 +88,16 @@ local function usage_counters()
     end -- a fall of less than a bucket is waited out in the newest
     t.units = min(t.units + c, MAX_COUNTER)
     local field = t.generation .. ':' .. t.bucket
-    if counters[key] and (moved == 0 or moved == -1) then
+    local stays = counters[key] and (moved == 0 or moved == -1)
+    if stays and not t.earlier then
       call('HSET', key, field, int(t.units))
       return
     end
-    counters[key] = t
+    local earlier = moved == 1 and int(before) or stays and t.earlier
+    counters[key], t.earlier = t, nil
     call('UNLINK', key)
-    if moved == 1 then call('HSET', key, field, int(t.units), 'e', int(before)) else call('HSET', key, field, int(t.units)) end
+    call('HSET', key, field, int(t.units))
+    if earlier then call('HSET', key, 'e', earlier) end
     call('PEXPIRE', key, longer(l.k))
   end
 
