@@ -255,9 +255,10 @@ func (b Bound) WindowUS(l *Limit) int64 {
 	return w + (w*b.FastPPM+999_999)/1_000_000
 }
 
-// At is the bound as it holds at a TIME of the store.
+// At is the bound as it holds at a TIME of the store. While the share is burnt, one before the epoch began is not known either:
+// the clock stepped back, and what is admitted then would not count.
 func (b Bound) At(us int64) Bound {
-	if us < b.FromUS || b.ToUS != 0 && us > b.ToUS {
+	if us < b.FromUS || b.ToUS != 0 && us > b.ToUS || us < b.CountsFrom(us) {
 		b.Epoch = 0
 	}
 	return b

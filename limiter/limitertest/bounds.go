@@ -383,3 +383,53 @@ func (w *bounds) spend(t *rapid.T, r *bounded) {
 		w.check(t, r, 1)
 	}
 }
+
+// BehindTheEpoch has a region with a burnt share borrow four units. Then its clock is a little behind the beginning of its epoch,
+// by a step that nobody notices: nothing that is admitted may escape the count of the epoch.
+func BehindTheEpoch(t *testing.T, newStore New) {
+	kept, now := newStore(t)
+	q := Ask(&quota.Limit{Name: "g", Units: 30, Window: time.Minute, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict})
+	terms := loan.TermsOf(q.Limits[0].WindowUS())
+	burnt := quota.Bound{Share: 10, Epoch: 7, SinceUS: Epoch, BurntUntilUS: Epoch + terms.Keep()}
+	whole := burnt
+	whole.BurntUntilUS = 0
+	lends := store.LoanOp{Kind: store.LoanAccept, Grant: loan.Grant{
+		From: "b", ID: loan.ID{Epoch: 9, Stamp: 1}, Units: 4, New: true, Epoch: 7, Time: Epoch,
+	}}
+	for _, row := range []struct {
+		tenant string
+		bound  quota.Bound
+		late   int64 // after the epoch began, µs
+		loans  bool
+		want   int // of 30 checks
+	}{
+		{"burnt", burnt, 0, true, 0},
+		{"burnt", burnt, -40_000, true, 0},
+		{"burnt", burnt, -40_000, false, 0},
+		{"burnt", burnt, -1, false, 0},
+		{"burnt", burnt, 0, false, 4},
+		{"burnt", burnt, 40_000, false, 0},
+		{"whole", whole, -40_000, false, 10}, // all of the window counts
+		{"whole", whole, 0, false, 0},
+	} {
+		now(Epoch + row.late)
+		c, times, op := q.Call(row.tenant, store.OpCheck, 1, nil), 30, []store.LoanOp(nil)
+		if row.loans {
+			c, times, op = q.Call(row.tenant, store.OpLoans, 0, nil), 1, []store.LoanOp{lends}
+		}
+		c.Bounds, c.Loans = []quota.Bound{row.bound}, op
+		got := 0
+		for range times {
+			v, err := DecideOne(kept, c)
+			if (err != nil) != (row.loans && row.late < 0) {
+				t.Fatalf("%+v: %v", row, err)
+			}
+			if !row.loans && v.Outcome == store.Admitted {
+				got++
+			}
+		}
+		if got != row.want {
+			t.Errorf("%s, %d µs after its epoch began: %d of %d checks are admitted, want %d", row.tenant, row.late, got, times, row.want)
+		}
+	}
+}

@@ -28,6 +28,8 @@ func TestBounds(t *testing.T) { limitertest.RunBounds(t, timedMemory) }
 
 func TestBoundOfAFastClock(t *testing.T) { limitertest.BoundOfAFastClock(t, timedMemory) }
 
+func TestBehindTheEpoch(t *testing.T) { limitertest.BehindTheEpoch(t, timedMemory) }
+
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedMemory) }
 
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedMemory) }

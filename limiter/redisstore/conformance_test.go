@@ -55,6 +55,8 @@ func TestBounds(t *testing.T) {
 	})
 }
 
+func TestBehindTheEpoch(t *testing.T) { limitertest.BehindTheEpoch(t, timedRedis(t)) }
+
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedRedis(t)) }
 
 func TestBoundOfAFastClock(t *testing.T) { limitertest.BoundOfAFastClock(t, timedRedis(t)) }

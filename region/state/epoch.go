@@ -195,7 +195,9 @@ func (e *epoch) inForce() loan.Store {
 	if !e.confirmed || e.renew != keep {
 		return loan.Store{}
 	}
-	return loan.Store{Epoch: e.store.Epoch, Lost: max(0, e.store.Lost)}
+	of := e.store
+	of.Lost = max(0, of.Lost)
+	return of
 }
 
 // excused is the TIME up to which what is lost is known, or an operator has answered for it.

@@ -179,6 +179,9 @@ func TestEpoch(t *testing.T) {
 			if (after.Epoch != before.Epoch) != row.renewed || after.Epoch == 0 || (after.Lost != 0) != row.lost {
 				t.Errorf("%s: the epoch was %v and is %v", row.name, before, after)
 			}
+			if after.Since == 0 || (after.Since != before.Since) != row.renewed || after.Lost > after.Since {
+				t.Errorf("%s: the epoch began at %d and now at %d, after a loss at %d", row.name, before.Since, after.Since, after.Lost)
+			}
 			cause := state.Unknown
 			switch {
 			case row.lost && strings.Contains(row.name, "clock"):

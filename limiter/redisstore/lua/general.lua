@@ -33,11 +33,11 @@ local function read_bounds(plan, bounded, p)
   plan.bounds = bounded
   for _, l in ipairs(bounded) do
     local epoch, to = in_force(ARGV[p + 1]), tonumber(ARGV[p + 5])
-    if TIME < tonumber(ARGV[p + 4]) or to > 0 and TIME > to then epoch = '0000000000' end
-    plan.unknown = plan.unknown or tonumber(epoch) == 0
     local burnt, since = TIME < tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
     local kind, above = burnt and '!' or ' ', burnt and '"' or '!'
     since = burnt and since > 0 and (here or EPOCH == '') and since -- TIME of another primary is another
+    if TIME < max(tonumber(ARGV[p + 4]), since or 0) or to > 0 and TIME > to then epoch = '0000000000' end
+    plan.unknown = plan.unknown or tonumber(epoch) == 0
     l.bound = {
       C = 0, share = tonumber(ARGV[p]), epoch = epoch, kind = kind, after = epoch .. kind .. NOW .. '~', before = epoch .. above,
       burnt = burnt, since = since,
