@@ -115,7 +115,7 @@ func (r *replication) openCeilings(c *config) (err error) {
 		Ledger: ledger.Options{
 			Overshoot: r.worst.Window, Excess: r.beyond.Claimed, Lost: r.state.Lose, Meter: d.telemetry.Meter("sync"),
 		},
-		Offsets: r.offsets, Store: r.loanStore, Files: r.files, Check: d.telemetry.Sampled(),
+		Offsets: r.offsets, Store: r.loanStore, Window: r.state.Window, Files: r.files, Check: d.telemetry.Sampled(),
 	}); err != nil {
 		return err
 	}

@@ -90,6 +90,7 @@ type State struct {
 	failed    bool      // the last turn did
 	refused   string    // why file is not in force, as logged
 	adopted   bool      // a file was
+	adopts    bool      // file is not in force yet
 	epoch     epoch
 
 	inputs sync.Mutex // guards sees and settled
@@ -129,6 +130,9 @@ func New(o Options) *State {
 // Snapshot is the region's state as last read.
 func (s *State) Snapshot() *Snapshot { return s.snapshot.Load() }
 
+// Window is the longest window of a limit under which loans may matter still, by policy.limit, µs; 0: nothing is known of it.
+func (s *State) Window(limit string) int64 { return s.Snapshot().Topology.Windows[limit].US }
+
 // Adopt puts a file's topology in force, or says why it is not: the region has a newer
 // revision, or other regions or weights under this one. With ErrAway the store could not
 // be asked; Run then goes on trying.
@@ -137,10 +141,15 @@ func (s *State) Adopt(ctx context.Context, top *region.Topology) error {
 	defer s.mu.Unlock()
 	before := s.file
 	s.file = Of(top)
-	if s.file.Revision == before.Revision && slices.Equal(s.file.Weights, before.Weights) {
+	same := s.file.Revision == before.Revision && slices.Equal(s.file.Weights, before.Weights)
+	if same && maps.Equal(s.file.Windows, before.Windows) {
 		return nil // Run goes on with it
 	}
+	s.adopts = true
 	err := s.take(ctx)
+	if same {
+		return nil // Run goes on with it
+	}
 	if err != nil && before.Weights != nil { // what this process went by stays
 		s.file = before
 		signal.Send(s.turns)
@@ -253,12 +262,16 @@ func (s *State) take(ctx context.Context) error {
 	return s.fail(errors.New("other processes of the region keep changing the topology"))
 }
 
-// want is what the topology in force should become.
+// want is what the topology in force should become. A longer window of a bounded limit takes another epoch: then loans held are
+// void, and records stand for as long as that window needs.
 func (s *State) want(inForce *Topology, nowUS int64) (text string, refused error) {
 	next := s.file
 	if inForce != nil {
-		if next, refused = inForce.next(s.file, nowUS); refused != nil {
+		if next, refused = inForce.next(s.file, nowUS, s.adopts); refused != nil {
 			return s.text, refused
+		}
+		if inForce.shorter(s.file.Windows) {
+			s.epoch.renew = max(s.epoch.renew, another)
 		}
 	}
 	s.inputs.Lock()
@@ -310,6 +323,10 @@ func (s *State) inMemory(replace string) (nowUS int64, again bool, err error) {
 	if replace != "" {
 		s.text = replace
 	}
+	if s.epoch.renew != keep {
+		s.epoch.store.Epoch++
+		s.epoch.renew = keep
+	}
 	sent := s.o.Clock.Now()
 	if nowUS = time.Now().UnixMicro(); s.o.TimeUS != nil {
 		nowUS = s.o.TimeUS()
@@ -338,7 +355,7 @@ func (s *State) publish(inForce *Topology, refused error) {
 	if why != s.refused && why != "" {
 		s.o.Logger.Warn("the topology of this process is not in force", "error", why)
 	}
-	s.adopted = s.adopted || refused == nil
+	s.adopted, s.adopts = s.adopted || refused == nil, false
 	if s.failed {
 		s.o.Logger.Info("the region's state is read again")
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
 )
 
@@ -22,18 +23,30 @@ type Topology struct {
 	Floor region.Floor `json:"floor,omitempty"`
 	// WindowUS is the longest window of a global limit.
 	WindowUS int64 `json:"window_us"`
+	// Windows are those of limits with a bound, by policy.limit.
+	Windows map[string]Window `json:"windows,omitempty"`
 	// Former has the regions that earlier revisions had, until all that they used has aged:
 	// the store's TIME, µs.
 	Former map[string]int64 `json:"former,omitempty"`
 }
 
+// Window is the longest window of a limit in any process of the region.
+type Window struct {
+	US int64 `json:"us"`
+	// UntilUS is the store's TIME until which loans under it may matter; 0 while a process has it.
+	UntilUS int64 `json:"until_us,omitempty"`
+}
+
 // Of is the topology that a file describes.
 func Of(top *region.Topology) Topology {
-	t := Topology{Revision: top.Revision, Weights: top.Weights(), Method: region.Method}
+	t := Topology{Revision: top.Revision, Weights: top.Weights(), Method: region.Method, Windows: map[string]Window{}}
 	for _, p := range top.EveryPolicy() {
 		for _, l := range p.Limits {
 			if l.Scope == quota.ScopeGlobal {
 				t.WindowUS = max(t.WindowUS, l.WindowUS())
+			}
+			if l.MaxOvershoot > 0 {
+				t.Windows[p.Name+"."+l.Name] = Window{US: l.WindowUS()}
 			}
 		}
 	}
@@ -41,8 +54,8 @@ func Of(top *region.Topology) Topology {
 }
 
 // next is what becomes of the topology in force when a process proposes its file's, at
-// the store's TIME.
-func (t *Topology) next(file Topology, nowUS int64) (Topology, error) {
+// the store's TIME. adopts: the file is new to the process.
+func (t *Topology) next(file Topology, nowUS int64, adopts bool) (Topology, error) {
 	same := slices.Equal(t.Weights, file.Weights)
 	switch {
 	case file.Revision < t.Revision:
@@ -52,7 +65,7 @@ func (t *Topology) next(file Topology, nowUS int64) (Topology, error) {
 		return *t, fmt.Errorf("the topology has other regions or weights (%s) than are in force in this region (%s), both under revision %d: "+
 			"set revision: %d in the file of every region", shares(file.Weights), shares(t.Weights), t.Revision, t.Revision+1)
 	}
-	file.Floor = t.bounds(file.Weights)
+	file.Floor, file.Windows = t.bounds(file.Weights), t.windows(file.Windows, nowUS, adopts)
 	if file.Revision == t.Revision {
 		file.WindowUS, file.Former = max(t.WindowUS, file.WindowUS), t.Former
 		return file, nil
@@ -70,6 +83,34 @@ func (t *Topology) next(file Topology, nowUS int64) (Topology, error) {
 		return back || untilUS <= nowUS
 	})
 	return file, nil
+}
+
+// windows are those of a file, and longer ones of t for as long as loans under them may matter. A process that has such
+// a one keeps it without end, and ends it when it adopts a shorter one.
+func (t *Topology) windows(file map[string]Window, nowUS int64, adopts bool) map[string]Window {
+	file = maps.Clone(file)
+	for name, w := range t.Windows {
+		if w.US <= file[name].US {
+			continue
+		}
+		if adopts {
+			w.UntilUS = nowUS + loan.TermsOf(w.US).Keep()
+		}
+		if w.UntilUS == 0 || w.UntilUS > nowUS {
+			file[name] = w
+		}
+	}
+	return file
+}
+
+// shorter reports whether a window of t is shorter than that of a file: records of loans end too early for it.
+func (t *Topology) shorter(file map[string]Window) bool {
+	for name, w := range t.Windows {
+		if w.US < file[name].US {
+			return true
+		}
+	}
+	return false
 }
 
 // Divides reports whether limits are divided under t as under a file with these weights.

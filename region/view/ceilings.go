@@ -19,7 +19,7 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// CeilingOptions are what NewCeilings needs; Ledger, Offsets, Store, Files and Check are optional.
+// CeilingOptions are what NewCeilings needs; Ledger, Offsets, Store, Window, Files and Check are optional.
 type CeilingOptions struct {
 	// Self is this process.
 	Self quota.Process
@@ -39,6 +39,8 @@ type CeilingOptions struct {
 	// Store is what the loans of our region's store go by; nil, and an Epoch of 0, close
 	// limits with a bound.
 	Store func() loan.Store
+	// Window is the longest window of a limit under which loans may matter still, by policy.limit, µs; nil: its own.
+	Window func(limit string) int64
 	// Files reports, where a decision is explained, which other regions have another configuration, of which it is not
 	// known, and for how long all that are known have been alike; nil: all are always alike.
 	Files func() (differ, unseen []string, alike time.Duration)
@@ -72,17 +74,21 @@ type hold struct {
 	drift bool // they were in force when the view was set last
 }
 
-// share is the most units of B that a region may use by itself under a limit, at now.
-func (h *hold) share(name string, l *quota.Limit, units int64, now time.Duration) int64 {
-	if h.floor == nil || now-h.until >= keep(l) {
-		return units
+// keep is how long what was lent and used under a limit may matter, under other shares or by data that are lost.
+func (c *Ceilings) keep(l *quota.Limit) time.Duration {
+	window := l.WindowUS()
+	if c.o.Window != nil {
+		window = max(window, c.o.Window(c.limits.Load().names[l]))
 	}
-	return h.floor.Share(name, units)
+	return time.Duration(loan.TermsOf(window).Keep()) * time.Microsecond
 }
 
-// keep is how long what was lent and used under other shares may matter.
-func keep(l *quota.Limit) time.Duration {
-	return time.Duration(loan.TermsOf(l.WindowUS()).Keep()) * time.Microsecond
+// keepAny is the longest keep of a limit with a bound; 0: there is none.
+func (c *Ceilings) keepAny() (longest time.Duration) {
+	for _, l := range c.limits.Load().bounded {
+		longest = max(longest, c.keep(l))
+	}
+	return longest
 }
 
 // NewCeilings returns Ceilings that know no other process yet: until setView, each
@@ -138,12 +144,12 @@ func (c *Ceilings) Configure(top *region.Topology) {
 
 // setView puts a view in force.
 func (c *Ceilings) setView(v *View) {
-	switch longest := c.limits.Load().longest; {
+	switch {
 	case v.allocation.floor != nil:
 		c.hold = hold{c.hold.floor.Min(v.allocation.floor), v.at, true}
 	case c.hold.drift: // they were until now: this process may have been paused meanwhile
 		c.hold.until, c.hold.drift = v.at, false
-	case longest == nil || v.at-c.hold.until >= keep(longest):
+	case v.at-c.hold.until >= c.keepAny():
 		c.hold = hold{}
 	}
 	s := &snapshot{View: v, hold: c.hold}
@@ -187,14 +193,14 @@ func (c *Ceilings) Agreed() bool { return c.snapshot.Load().allocation.floor == 
 // Held is for how long bounded limits still keep to smaller shares that were in force, from now on or, while they are in force, from when
 // they no longer are.
 func (c *Ceilings) Held() time.Duration {
-	h, longest := c.snapshot.Load().hold, c.limits.Load().longest
+	h := c.snapshot.Load().hold
 	switch {
-	case h.floor == nil || longest == nil:
+	case h.floor == nil:
 		return 0
 	case h.drift:
-		return keep(longest)
+		return c.keepAny()
 	}
-	return max(0, keep(longest)-(c.o.Now()-h.until))
+	return max(0, c.keepAny()-(c.o.Now()-h.until))
 }
 
 // Bound is this region's part in the bound of a limit that is in force, and the limit;
@@ -212,13 +218,16 @@ func (c *Ceilings) bound(s *snapshot, l *quota.Limit, now time.Duration) (b quot
 	if !ok {
 		return b, false
 	}
-	b.Share = min(s.Share(units), s.hold.share(c.o.Self.Region, l, units, now))
+	b.Share = s.Share(units)
+	if h := &s.hold; h.floor != nil && now-h.until < c.keep(l) {
+		b.Share = min(b.Share, h.floor.Share(c.o.Self.Region, units))
+	}
 	if c.o.Store == nil {
 		return b, true
 	}
 	of := c.o.Store()
 	if b.Epoch, b.SinceUS, b.FastPPM = of.Epoch, of.Since, of.FastPPM; of.Lost > 0 {
-		b.BurntUntilUS = of.Lost + loan.TermsOf(l.WindowUS()).Keep()
+		b.BurntUntilUS = of.Lost + c.keep(l).Microseconds()
 	}
 	return b, true
 }
@@ -322,7 +331,7 @@ func (c *Ceilings) explainBound(l *quota.Limit, of *quota.Ceiling) {
 	if b.Differ, b.Unseen = differ, unseen; len(differ) > 0 {
 		alike = 0
 	}
-	b.PendingMS = max(0, keep(l)-alike).Milliseconds()
+	b.PendingMS = max(0, c.keep(l)-alike).Milliseconds()
 }
 
 func (c *Ceilings) withOffsets(terms *quota.CeilingTerms) *quota.CeilingTerms {

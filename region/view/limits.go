@@ -14,7 +14,7 @@ type limitIndex struct {
 	topology Topology
 	names    map[*quota.Limit]string // of global limits, "<policy>.<limit>"
 	limits   map[string]*quota.Limit // by that name
-	longest  *quota.Limit            // of those with a bound that with the longest window; nil: there is none
+	bounded  []*quota.Limit          // those with a bound
 	lowered  map[string]lowered
 }
 
@@ -39,9 +39,7 @@ func newLimitIndex(top *region.Topology) *limitIndex {
 			x.topology.Units = append(x.topology.Units, l.Units)
 			if units, ok := l.Bound(); ok {
 				x.topology.Units = append(x.topology.Units, units)
-				if x.longest == nil || l.Window > x.longest.Window {
-					x.longest = l
-				}
+				x.bounded = append(x.bounded, l)
 			}
 		}
 	}

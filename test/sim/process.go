@@ -111,7 +111,7 @@ func (p *process) open() (err error) {
 		if err = d.open(); err != nil {
 			return err
 		}
-		o.Store, o.Ledger.Lost, durable = d.state.Store, d.state.Lose, d.state
+		o.Store, o.Window, o.Ledger.Lost, durable = d.state.Store, d.state.Window, d.state.Lose, d.state
 	}
 	if p.ceilings, err = view.NewCeilings(o); err != nil {
 		return err

@@ -1,0 +1,130 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/region/state"
+)
+
+const (
+	// windowUnits is the bound of the worlds below, of which each region has a third.
+	windowUnits = 30
+	longWindow  = 20 * time.Second
+)
+
+// per writes another window of the limit into the file.
+func (w *world) per(from, to time.Duration) {
+	w.t.Helper()
+	text := strings.Replace(w.text, "per: "+from.String()+",", "per: "+to.String()+",", 1)
+	if text == w.text {
+		w.t.Fatalf("no limit has a window of %v", from)
+	}
+	w.text = text
+}
+
+// borrow has a process borrow units and use none of them: it asks for more at once than it gets.
+func (p *node) borrow() {
+	p.w.t.Helper()
+	p.w.await(p.home.name+" borrows", 5*time.Second, func() bool {
+		_, terms := p.explained("acme")
+		return terms.Bound.Borrowed >= windowUnits/3 || p.ask(windowUnits-1).Allowed
+	})
+}
+
+// flood has every process ask for the limit again and again.
+func (h *truth) flood(during time.Duration) {
+	h.w.t.Helper()
+	for began := time.Now(); time.Since(began) < during; time.Sleep(100 * time.Millisecond) {
+		for _, p := range h.w.alive {
+			h.use(p, windowUnits, 1)
+		}
+	}
+}
+
+func (w *world) stores() (all []loan.Store) {
+	for _, p := range w.alive {
+		all = append(all, p.replication.state.Store())
+	}
+	return all
+}
+
+// A longer window of a limit with a bound begins another epoch in each region. Else records of loans would end while units that
+// were used under these loans are in the window still.
+func TestLongerWindowsRenewTheEpoch(t *testing.T) {
+	t.Parallel()
+	onRedises(t, worldOf(windowUnits, time.Second, ", max_overshoot: 0%"), func(w *world) {
+		w.startAll()
+		time.Sleep(5 * time.Second)
+		w.regions[1].one().borrow()
+		before := w.stores()
+		h := newTruth(w, windowUnits, longWindow)
+		w.per(time.Second, longWindow)
+		for _, p := range w.alive {
+			p.reload()
+		}
+		for i, now := range w.stores() {
+			if now.Epoch <= before[i].Epoch || now.Lost != 0 {
+				t.Errorf("%s: the window is longer, the epoch was %+v and is %+v", w.regions[i].name, before[i], now)
+			}
+		}
+		h.use(w.regions[1].one(), windowUnits, 1)
+		h.flood(2 * longWindow)
+		if h.over != 0 {
+			t.Errorf("in a window of %v after the reload %d units are admitted, want %d", longWindow, windowUnits+h.over, windowUnits)
+		}
+		before = w.stores()
+		w.per(longWindow, time.Second)
+		for _, p := range w.alive {
+			p.reload()
+		}
+		time.Sleep(2 * state.TurnEvery)
+		for i, now := range w.stores() {
+			if now != before[i] {
+				t.Errorf("%s: the window is shorter, the epoch was %+v and is %+v", w.regions[i].name, before[i], now)
+			}
+		}
+	})
+}
+
+// A region that loses its data soon after its window became shorter keeps its share closed for as long as loans that it made
+// before may be used, whether its process has read the file again or was started anew.
+func TestALossAfterAShorterWindow(t *testing.T) {
+	t.Parallel()
+	for _, restart := range []bool{false, true} {
+		onRedises(t, worldOf(windowUnits, longWindow, ", max_overshoot: 0%"), func(w *world) {
+			w.startAll()
+			time.Sleep(5 * time.Second)
+			eu, us := w.regions[0], w.regions[1].one()
+			us.borrow()
+			h := newTruth(w, windowUnits, time.Second)
+			w.per(longWindow, time.Second)
+			us.reload()
+			w.regions[2].one().reload()
+			if restart {
+				eu.one().stop()
+				eu.start("one")
+			} else {
+				eu.one().reload()
+			}
+			time.Sleep(2 * state.TurnEvery) // what the process read last it knows
+			eu.redis.FlushAll()
+			h.flood(longWindow)
+			if h.over > 0 {
+				t.Errorf("started anew %t: %d of %d units are admitted in a second", restart, windowUnits+h.over, windowUnits)
+			}
+			long, short := loan.TermsOf(longWindow.Microseconds()).Keep(), loan.TermsOf(time.Second.Microseconds()).Keep()
+			if b, _, _, _ := eu.one().replication.ceilings.Bound("standard", "all"); b.BurntUntilUS != eu.one().replication.state.Store().Lost+long {
+				t.Errorf("started anew %t: the share is burnt until %d after a loss at %d", restart, b.BurntUntilUS, eu.one().replication.state.Store().Lost)
+			}
+			time.Sleep(time.Duration(long) * time.Microsecond)
+			eu.redis.FlushAll()
+			time.Sleep(2 * state.TurnEvery)
+			if b, _, _, _ := eu.one().replication.ceilings.Bound("standard", "all"); b.BurntUntilUS != eu.one().replication.state.Store().Lost+short {
+				t.Errorf("started anew %t: much later the share is burnt until %d after a loss at %d", restart, b.BurntUntilUS, eu.one().replication.state.Store().Lost)
+			}
+		})
+	}
+}

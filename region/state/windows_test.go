@@ -1,0 +1,110 @@
+package state_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/members"
+	"github.com/regiond/regiond/region/state"
+)
+
+// A region knows the longest window that one of its processes has for a limit with a bound, and goes by it until loans under it
+// are over. A longer one begins another epoch.
+func TestWindows(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		processes, stops := map[string]*state.State{}, map[string]func(){}
+		for _, step := range []struct {
+			process    string
+			window     time.Duration // that it adopts; 0: it ends
+			renewed    bool
+			longest    time.Duration
+			afterwards time.Duration // when loans under the longest are over
+		}{
+			{"one", 10 * time.Second, false, 10 * time.Second, 10 * time.Second},
+			{"two", 10 * time.Second, false, 10 * time.Second, 10 * time.Second},
+			{"one", time.Second, false, 10 * time.Second, 10 * time.Second}, // two has it
+			{"two", time.Second, false, 10 * time.Second, time.Second},
+			{"one", 20 * time.Second, true, 20 * time.Second, 20 * time.Second},
+			{"two", 20 * time.Second, false, 20 * time.Second, 20 * time.Second},
+			{"two", 0, false, 20 * time.Second, 20 * time.Second},
+			{"three", 2 * time.Second, false, 20 * time.Second, 20 * time.Second}, // one has it
+			{"one", 0, false, 20 * time.Second, 20 * time.Second},                 // which nobody knows to be over
+			{"four", time.Second, false, 20 * time.Second, 2 * time.Second},       // three has that
+		} {
+			var before loan.Store
+			for _, st := range processes {
+				before = st.Store()
+			}
+			switch {
+			case step.window == 0:
+				stops[step.process]()
+				delete(stops, step.process)
+				delete(processes, step.process)
+			default:
+				st, run := processes[step.process], func() func() { return stops[step.process] }
+				if st == nil {
+					st, run = s.join(step.process)
+				}
+				if err := st.Adopt(context.Background(), bounded(step.window)); err != nil {
+					t.Fatal(err)
+				}
+				processes[step.process], stops[step.process] = st, run()
+			}
+			longest := func(when string, want time.Duration) {
+				for name, st := range processes {
+					if got := time.Duration(st.Window("standard.all")) * time.Microsecond; got != want {
+						t.Errorf("%+v: %s, %s goes by %v", step, when, name, got)
+					}
+				}
+			}
+			time.Sleep(2 * state.TurnEvery)
+			longest("then", step.longest)
+			time.Sleep(time.Duration(loan.TermsOf(step.longest.Microseconds()).Keep())*time.Microsecond - 3*state.TurnEvery)
+			longest("before they are over", step.longest)
+			time.Sleep(3 * state.TurnEvery)
+			longest("when they are over", step.afterwards)
+			for name, st := range processes {
+				if now := st.Store(); before.Epoch != 0 && (now.Epoch != before.Epoch) != step.renewed || now.Epoch == 0 || now.Lost != 0 {
+					t.Errorf("%+v: the epoch was %+v and for %s it is %+v", step, before, name, now)
+				}
+			}
+		}
+		for _, stop := range stops {
+			stop()
+		}
+	})
+}
+
+// In memory too a longer window begins another epoch.
+func TestWindowsInMemory(t *testing.T) {
+	st := state.New(state.Options{
+		Members: members.New(quota.Process{Region: "a"}), Now: func() time.Duration { return time.Second }, Logger: slog.New(slog.DiscardHandler),
+	})
+	before := st.Store().Epoch
+	for _, step := range []struct {
+		window  time.Duration
+		renewed bool
+	}{{time.Second, false}, {time.Minute, true}, {time.Minute, false}, {time.Second, false}} {
+		if err := st.Adopt(context.Background(), bounded(step.window)); err != nil {
+			t.Fatal(err)
+		}
+		now := st.Store().Epoch
+		if before != 0 && (now != before) != step.renewed || now == 0 {
+			t.Errorf("%v: the epoch was %d and is %d", step.window, before, now)
+		}
+		before = now
+	}
+}
+
+// bounded is a topology with one limit that has a bound.
+func bounded(window time.Duration) *region.Topology {
+	top := file(1, 1, 1)
+	top.Policies[0].Name, top.Policies[0].Limits[0].Name = "standard", "all"
+	top.Policies[0].Limits[0].Window, top.Policies[0].Limits[0].MaxOvershoot = window, quota.Strict
+	return top
+}
