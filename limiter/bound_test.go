@@ -70,9 +70,6 @@ func TestBoundSaysWhyNothingIsLeft(t *testing.T) {
 	}{
 		{"open", func(int64) quota.Bound { return quota.Bound{Share: 3, Epoch: 7} }, true, quota.ReasonPeerSilent, 0},
 		{"no epoch", func(int64) quota.Bound { return quota.Bound{Share: 3} }, true, quota.ReasonBoundClosed, time.Second},
-		{"closed", func(us int64) quota.Bound {
-			return quota.Bound{Share: 3, Epoch: 7, FromUS: us + later.Microseconds(), BurntUntilUS: us + 2*later.Microseconds()}
-		}, true, quota.ReasonBoundClosed, later},
 		{"burnt, and no other region is seen", func(us int64) quota.Bound {
 			return quota.Bound{Share: 3, Epoch: 7, BurntUntilUS: us + later.Microseconds()}
 		}, false, quota.ReasonBoundBurnt, later},
@@ -85,10 +82,7 @@ func TestBoundSaysWhyNothingIsLeft(t *testing.T) {
 		{"burnt, and the store's clock was set back by years", func(us int64) quota.Bound {
 			return quota.Bound{Share: 3, Epoch: 7, BurntUntilUS: us + years.Microseconds() + later.Microseconds()}
 		}, false, quota.ReasonBoundBurnt, time.Second},
-		{"closed, and the store's clock was set back by years", func(us int64) quota.Bound {
-			return quota.Bound{Share: 3, Epoch: 7, FromUS: us + years.Microseconds()}
-		}, false, quota.ReasonBoundClosed, time.Second},
-		{"over", func(us int64) quota.Bound { return quota.Bound{Share: 3, Epoch: 7, FromUS: us, BurntUntilUS: us} }, true, quota.ReasonPeerSilent, 0},
+		{"over", func(us int64) quota.Bound { return quota.Bound{Share: 3, Epoch: 7, BurntUntilUS: us} }, true, quota.ReasonPeerSilent, 0},
 	} {
 		o := &others{ceiling: quota.Ceiling{
 			Units: 10, Local: 10, Bounded: true, Lenders: row.lenders, Mode: quota.ModePartitioned, Reason: quota.ReasonPeerSilent,

@@ -120,19 +120,19 @@ func (q *query) showBounds(limits []quota.LimitState, v *store.Verdict) {
 // answer takes a round trip.
 const lendersAnswer = time.Second
 
-// showShut reports which bounds leave nothing of the region's own share, and when a check that they deny should be asked again:
+// showClosed reports which bounds leave nothing of the region's own share, and when a check that they deny should be asked again:
 //
 //	closed                          in a second
 //	burnt, other regions are seen   in lendersAnswer: they lend what is free at once, and the end may be a month away
 //	burnt, none is seen             at the end; in a second where that is beyond Keep, by a clock that was set back since
 //	neither, and C is 0             in lendersAnswer: all of the share is lent, or the store goes by another epoch or clock
-func (q *query) showShut(v *store.Verdict, d *quota.Decision) {
+func (q *query) showClosed(v *store.Verdict, d *quota.Decision) {
 	for i, g := range q.globals() {
 		if !g.Bounded {
 			continue
 		}
 		s := &d.Limits[q.limits.keys.Order[i]]
-		why, left := g.Bound.Shut(v.StoreUS)
+		why, left := g.Bound.Closed(v.StoreUS)
 		keep := time.Duration(loan.TermsOf(g.limit.WindowUS()).Keep()) * time.Microsecond
 		switch s.Reason = why; {
 		case !s.Denied || s.Used()+q.costOf(i) <= v.Limits[i].Bounded:

@@ -193,7 +193,7 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sen
 	if v.Outcome == store.Replayed {
 		return d
 	}
-	q.showShut(v, &d)
+	q.showClosed(v, &d)
 	if q.call.Op == store.OpPeek && v.Outcome == store.Admitted {
 		return d
 	}

@@ -72,7 +72,7 @@ const (
 	ReasonJoining
 	// ReasonProcessPaused: this process was paused; what it knows is out of date.
 	ReasonProcessPaused
-	// ReasonBoundClosed: the bound of a limit admits nothing now, whatever is used; see Bound.Shut.
+	// ReasonBoundClosed: the bound of a limit admits nothing now, whatever is used; see Bound.Closed.
 	ReasonBoundClosed
 	// ReasonBoundBurnt: the region's own share under a bound counts as used, since its store has lost data. It admits what
 	// other regions lend it.

@@ -50,31 +50,29 @@ type BoundTerms struct {
 	Borrowed int64 `json:"borrowed"`           // of other regions
 	Recalled int64 `json:"recalled"`           // left unused, to be returned
 	Estimate int64 `json:"estimate,omitempty"` // the ceiling by the estimate; none with max_overshoot: 0%
-	// ClosedMS is how long nothing is admitted yet; −1: until it is known whether the region's store has lost data.
-	ClosedMS int64 `json:"closed_ms"`
 	// BurntMS is how long the share counts as used yet, since the region's store has lost data.
 	BurntMS int64 `json:"burnt_ms,omitempty"`
+	// Drifting says that nothing is admitted while the clock of the region's store runs too fast or too slow.
+	Drifting bool `json:"drifting,omitempty"`
 	// Differ are the regions with another configuration, in which B may be another, and Unseen those whose configuration is
 	// not known now. PendingMS is how long after all have had the same what was admitted under another may count.
 	Differ    []string `json:"differ,omitempty"`
 	Unseen    []string `json:"unseen,omitempty"`
 	PendingMS int64    `json:"pending_ms,omitempty"`
-	// Binds is what decides: "closed", "burnt" (what is borrowed), "share" (with what is lent and borrowed) or "estimate".
+	// Binds is what decides: "closed" (nothing is admitted: by Drifting, or until it is known whether the store has lost data),
+	// "burnt" (what is borrowed), "share" (with what is lent and borrowed) or "estimate".
 	Binds string `json:"binds"`
 }
 
 // Close completes the terms for a bound at the store's TIME.
 func (t *BoundTerms) Close(b Bound, nowUS int64) {
-	t.ClosedMS, t.BurntMS, t.Binds = 0, 0, "share"
-	why, left := b.Shut(nowUS)
-	ms := (left + time.Millisecond - 1).Milliseconds()
+	why, left := b.Closed(nowUS)
+	t.Drifting, t.BurntMS, t.Binds = b.Drifting, 0, "share"
 	switch {
-	case why == ReasonBoundClosed && left == 0:
-		t.ClosedMS, t.Binds = -1, "closed"
 	case why == ReasonBoundClosed:
-		t.ClosedMS, t.Binds = ms, "closed"
+		t.Binds = "closed"
 	case why == ReasonBoundBurnt:
-		t.BurntMS, t.Binds = ms, "burnt"
+		t.BurntMS, t.Binds = (left + time.Millisecond - 1).Milliseconds(), "burnt"
 	case t.Estimate > 0 && t.Estimate < t.Share-t.Lent+t.Borrowed-t.Recalled:
 		t.Binds = "estimate"
 	}
@@ -216,7 +214,7 @@ func (a *account) limit(s *LimitState, e *LimitExplanation) {
 		a.say("So it may hold %s: %s.", units(s.Ceiling), e.Formula)
 	}
 	if e.Bound != nil {
-		a.bound(s, e.Bound, decides)
+		a.bound(s, e, decides)
 	}
 }
 
@@ -270,7 +268,8 @@ func (a *account) peer(p *PeerTerm) {
 }
 
 // bound is a region's part in the bound of a limit. decides: the bound was asked.
-func (a *account) bound(s *LimitState, b *BoundTerms, decides bool) {
+func (a *account) bound(s *LimitState, e *LimitExplanation, decides bool) {
+	b := e.Bound
 	most, pending := units(b.Units), wait(time.Duration(b.PendingMS)*time.Millisecond)
 	same := ""
 	if len(b.Unseen) > 0 {
@@ -299,13 +298,17 @@ func (a *account) bound(s *LimitState, b *BoundTerms, decides bool) {
 	a.say("%s.", line)
 	switch {
 	case !decides:
-	case b.ClosedMS < 0:
-		a.say("Nothing of it is admitted until it is known whether its Redis has lost data, and while its clock is more than 2 %% too fast or slow.")
-	case b.ClosedMS > 0:
-		a.say("Nothing of it is admitted for another %s, until the clock of its Redis is certain again.", wait(time.Duration(b.ClosedMS)*time.Millisecond))
+	case b.Drifting:
+		a.say("Nothing of it is admitted while the clock of its Redis runs more than 2 %% too fast or too slow.")
+	case b.Binds == "closed":
+		a.say("Nothing of it is admitted until it is known whether its Redis has lost data.")
 	case b.BurntMS > 0:
-		a.say("Its Redis has lost data, so its own share counts as used for another %s. Until then it admits only what other regions lend it: %s now.",
-			wait(time.Duration(b.BurntMS)*time.Millisecond), units(s.Ceiling))
+		admits := "nothing"
+		if len(e.Peers) > 0 {
+			admits = fmt.Sprintf("only what other regions lend it: %s now", units(s.Ceiling))
+		}
+		a.say("Its Redis has lost data, so its own share counts as used for another %s. Until then it admits %s.",
+			wait(time.Duration(b.BurntMS)*time.Millisecond), admits)
 	case b.Binds == "estimate":
 		a.say("What others used leaves it less than that, %s, and decides.", units(b.Estimate))
 	default:

@@ -43,7 +43,7 @@ func TestSentences(t *testing.T) {
 			e.Bound = &b
 		}
 	}
-	shut := func(why Reason, retry time.Duration, b BoundTerms) func(d *Decision, s *LimitState, e *LimitExplanation) {
+	closed := func(why Reason, retry time.Duration, b BoundTerms) func(d *Decision, s *LimitState, e *LimitExplanation) {
 		return func(d *Decision, s *LimitState, e *LimitExplanation) {
 			d.Allowed, d.Reason = false, why
 			s.Denied, s.Reason, s.Ceiling, s.Remaining, s.ResetAfter, s.RetryAfter = true, why, 0, 0, 0, retry
@@ -131,16 +131,20 @@ func TestSentences(t *testing.T) {
 		}},
 		{"bound by its share", bound(BoundTerms{Units: 660, Share: 220, Lent: 20, Borrowed: 60, Recalled: 10, Estimate: 500, Binds: "share"})},
 		{"bound by the estimate", bound(BoundTerms{Units: 660, Share: 270, Estimate: 250, Binds: "estimate"})},
-		{"closed until the clock is certain", shut(ReasonBoundClosed, 5700*time.Millisecond, BoundTerms{Units: 600, Share: 200, ClosedMS: 5700, Binds: "closed"})},
-		{"closed until redis was read", shut(ReasonBoundClosed, time.Second, BoundTerms{Units: 600, Share: 200, ClosedMS: -1, Binds: "closed"})},
-		{"burnt after a loss", shut(ReasonBoundBurnt, time.Second, BoundTerms{Units: 600, Share: 200, BurntMS: 58_001, Binds: "burnt"})},
+		{"closed while the clock is wrong", closed(ReasonBoundClosed, time.Second, BoundTerms{Units: 600, Share: 200, Drifting: true, Binds: "closed"})},
+		{"closed until redis was read", closed(ReasonBoundClosed, time.Second, BoundTerms{Units: 600, Share: 200, Binds: "closed"})},
+		{"burnt after a loss", closed(ReasonBoundBurnt, time.Second, BoundTerms{Units: 600, Share: 200, BurntMS: 58_001, Binds: "burnt"})},
 		{"burnt, and others lend", func(d *Decision, s *LimitState, e *LimitExplanation) {
 			d.Reason, s.Reason, s.Ceiling, s.Remaining = ReasonBoundBurnt, ReasonBoundBurnt, 60, 20
 			e.Bound = &BoundTerms{Units: 600, Share: 200, Borrowed: 60, BurntMS: 58_001, Binds: "burnt"}
 		}},
 		{"burnt while partitioned", func(d *Decision, s *LimitState, e *LimitExplanation) {
-			shut(ReasonBoundBurnt, 58_001*time.Millisecond, BoundTerms{Units: 600, Share: 200, BurntMS: 58_001, Binds: "burnt"})(d, s, e)
+			closed(ReasonBoundBurnt, 58_001*time.Millisecond, BoundTerms{Units: 600, Share: 200, BurntMS: 58_001, Binds: "burnt"})(d, s, e)
 			d.Mode = ModePartitioned
+		}},
+		{"burnt, and there is no other region", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			closed(ReasonBoundBurnt, 58_001*time.Millisecond, BoundTerms{Units: 600, Share: 600, BurntMS: 58_001, Binds: "burnt"})(d, s, e)
+			e.Peers = nil
 		}},
 		{"another region has another file", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", Differ: []string{"us-east"}, PendingMS: 90_300})},
 		{"another region had another file", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", PendingMS: 41_300})},
@@ -187,7 +191,7 @@ func TestSentencesAgree(t *testing.T) {
 	}
 	us := []string{"us-east"}
 	files := []BoundTerms{{}, {PendingMS: 5700}, {Unseen: us}, {Unseen: us, PendingMS: 5700}, {Differ: us, PendingMS: 5700}, {Differ: us, Unseen: us, PendingMS: 5700}}
-	binds := []BoundTerms{{Binds: "closed", ClosedMS: -1}, {Binds: "closed", ClosedMS: 5700}, {Binds: "burnt", BurntMS: 5700}, {Binds: "share"}, {Binds: "estimate", Estimate: 100}}
+	binds := []BoundTerms{{Binds: "closed"}, {Binds: "closed", Drifting: true}, {Binds: "burnt", BurntMS: 5700}, {Binds: "share"}, {Binds: "estimate", Estimate: 100}}
 	for n := range len(files) * len(binds) * int(BasisShed) {
 		b, f, basis := binds[n%len(binds)], files[n/len(binds)%len(files)], Basis(n/len(binds)/len(files))
 		b.Units, b.Share, b.Differ, b.Unseen, b.PendingMS = 3000, 1000, f.Differ, f.Unseen, f.PendingMS

@@ -233,6 +233,8 @@ type Bound struct {
 	// FromUS and ToUS are the first and the last TIME of the store at which the epoch counts as known: a call that is
 	// carried out at another one may have met a step of the store's clock. A ToUS of 0 is no end.
 	FromUS, ToUS int64
+	// Drifting says why the epoch is not known: the store's clock runs more than RatePPM too fast or too slow.
+	Drifting bool
 	// FastPPM is by how much the store's clock was measured to be fast, in millionths, up to MostFastPPM; 0 for what loans
 	// allow for anyhow.
 	FastPPM int64
@@ -272,17 +274,15 @@ func (b Bound) Within(fromUS, toUS int64, ok bool) Bound {
 	return b
 }
 
-// Shut is why nothing of the region's own share is left at the store's TIME, whatever was used of it, and for how long:
-// ReasonBoundClosed, ReasonBoundBurnt or ReasonNone. For an epoch that is not known no end is known either, and left is 0.
-func (b *Bound) Shut(nowUS int64) (why Reason, left time.Duration) {
-	burnt, from := time.Duration(b.BurntUntilUS-nowUS)*time.Microsecond, time.Duration(b.FromUS-nowUS)*time.Microsecond
+// Closed is why nothing of the region's own share is left at the store's TIME, whatever was used of it, and for how long:
+// ReasonBoundClosed, which has no end that is known, ReasonBoundBurnt or ReasonNone.
+func (b *Bound) Closed(nowUS int64) (why Reason, left time.Duration) {
+	left = time.Duration(b.BurntUntilUS-nowUS) * time.Microsecond
 	switch {
 	case b.Epoch == 0:
 		return ReasonBoundClosed, 0
-	case from > 0:
-		return ReasonBoundClosed, from
-	case burnt > 0:
-		return ReasonBoundBurnt, burnt
+	case left > 0:
+		return ReasonBoundBurnt, left
 	}
 	return ReasonNone, 0
 }

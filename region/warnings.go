@@ -51,9 +51,6 @@ func (t *Topology) Warnings() []quota.FieldError {
 	}
 	ps.when(len(t.RLS.Domains) > 0 && t.RLS.Compat.GRPC == "" && !slices.ContainsFunc(t.Regions, func(g Region) bool { return g.GRPC != "" }), "/rls/domains",
 		"no region has a listener `grpc`, so no gateway can ask for them; set it, or start regiond with --grpc")
-	for i := range t.RLS.Domains {
-		ps.when(len(t.Regions) < 2 && t.RLS.Domains[i].MaxOvershoot > 0, t.RLS.Domains[i].At+"/max_overshoot", boundAlone)
-	}
 	if t.ForwardAuth != nil {
 		t.warnForwardAuth(&ps)
 	}
@@ -112,10 +109,16 @@ func warnLogs(ps *problems, p *quota.Policy, at string) {
 }
 
 func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
+	units, bounded := l.Bound()
+	admits := "only what the other regions lend it"
+	if len(t.Regions) < 2 {
+		admits = "nothing"
+	}
+	ps.when(bounded && l.Window > longBound, at+"/max_overshoot", "a region that loses its Redis's data counts its own share as used for %s, and admits meanwhile %s: "+
+		"use persistence and a replica", quota.WindowText(time.Duration(loan.TermsOf(l.WindowUS()).Keep()*1000).Round(time.Minute)), admits)
 	if l.Scope != quota.ScopeGlobal || len(t.Regions) < 2 {
 		return
 	}
-	units, bounded := l.Bound()
 	switch {
 	case !bounded:
 		units = l.Units
@@ -126,8 +129,6 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 			"can be used while the load is steady, 81 %% when it moves between regions, 44 %% of a burst in one region; use %v or more",
 			l.Window, shortBound)
 	}
-	ps.when(bounded && l.Window > longBound, at+"/max_overshoot", "a region that loses its Redis's data counts its own share as used for %s, and admits meanwhile "+
-		"only what the other regions lend it: use persistence and a replica", quota.WindowText(time.Duration(loan.TermsOf(l.WindowUS()).Keep()*1000).Round(time.Minute)))
 	if bounded {
 		t.warnFew(ps, l, units, at)
 		return
@@ -178,20 +179,11 @@ func (t *Topology) warnFew(ps *problems, l *quota.Limit, units int64, at string)
 		"and the route is denied while the others cannot be seen", dearest.Name, dearest.Cost, short)
 }
 
-const boundAlone = "it bounds what several regions admit together; with one region it only makes on_store_loss closed by default, " +
-	"and what Redis loses can be admitted once more; remove it, or add the other regions"
-
-// warnBound warns of a bound that has no effect, and of a policy that admits beyond the bound of its limits while Redis is
+// warnBound warns of a policy that admits beyond the bound of its limits while Redis is
 // away or busy.
 func (t *Topology) warnBound(ps *problems, p *quota.Policy, at string) {
 	bounded := slices.IndexFunc(p.Limits, func(l quota.Limit) bool { return l.MaxOvershoot > 0 })
 	if bounded < 0 {
-		return
-	}
-	if len(t.Regions) < 2 {
-		for j := range p.Limits {
-			ps.when(p.Limits[j].MaxOvershoot > 0, item(at+"/limits", j)+"/max_overshoot", boundAlone)
-		}
 		return
 	}
 	name := p.Limits[bounded].Name

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -13,46 +14,49 @@ import (
 	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/status"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/state"
+	"github.com/regiond/regiond/region/view"
 )
 
-// shutLabels are those of regiond.bound.shut.
-type shutLabels struct {
+// closedLabels are those of regiond.bound.closed.time.
+type closedLabels struct {
 	policy, limit string
 	reason        quota.Reason
 }
 
-func (l shutLabels) set() attribute.Set {
+func (l closedLabels) set() attribute.Set {
 	return attribute.NewSet(attribute.String("policy", l.policy), attribute.String("limit", l.limit), attribute.String("reason", l.reason.String()))
 }
 
 // boundWatch notes once a second which bounds leave nothing of the region's own share. Its instruments are:
 //
-//	regiond_bound_closed_seconds{policy,limit}             until the share is there again
-//	regiond_bound_shut_seconds_total{policy,limit,reason}  how long it was not
+//	regiond_bound_closed_seconds{policy,limit}                    until the share is there again
+//	regiond_bound_closed_time_seconds_total{policy,limit,reason}  how long it was not
 type boundWatch struct {
-	r     *replication
-	total *instruments.CounterOf[shutLabels]
-	last  time.Duration
-	shut  []string // the limits at the last look
+	d      *Daemon
+	total  *instruments.CounterOf[closedLabels]
+	last   time.Duration
+	closed []string // the limits at the last look
 }
 
-func newBoundWatch(r *replication, i *instruments.Maker) *boundWatch {
-	w := &boundWatch{r: r, total: instruments.Of(i, "regiond.bound.shut", "s",
-		"For how long nothing of the region's own share was left under the bound of a limit, whatever was used, by reason.", shutLabels.set)}
+func newBoundWatch(d *Daemon) (*boundWatch, error) {
+	i := instruments.On(d.telemetry.Meter("regiond"))
+	w := &boundWatch{d: d, total: instruments.Of(i, "regiond.bound.closed.time", "s",
+		"For how long nothing of the region's own share was left under the bound of a limit, whatever was used, by reason.", closedLabels.set)}
 	i.Gauge("regiond.bound.closed", "s",
 		"How long nothing of the region's own share is left yet under the bound of a limit; 0: it is there, or the end is not known.", func(observe instruments.Observe) {
-			shut := r.shut()
-			for policy, limit := range r.bounded() {
-				at := slices.IndexFunc(shut, func(b status.Bound) bool { return b.Policy == policy && b.Name == limit })
+			closed := d.closedBounds()
+			for p, l := range bounded(d.config.Load().topology) {
+				at := slices.IndexFunc(closed, func(b status.Bound) bool { return b.Policy == p.Name && b.Name == l.Name })
 				left := 0.0
 				if at >= 0 {
-					left = float64(shut[at].LeftMS) / 1000
+					left = float64(closed[at].LeftMS) / 1000
 				}
-				observe(left, "policy", policy, "limit", limit)
+				observe(left, "policy", p.Name, "limit", l.Name)
 			}
 		})
-	return w
+	return w, i.Err()
 }
 
 // run looks until ctx ends.
@@ -64,41 +68,41 @@ func (w *boundWatch) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			w.look(w.r.now(), w.r.shut())
+			w.look(w.d.clock.Now(), w.d.closedBounds())
 		}
 	}
 }
 
-func (w *boundWatch) look(now time.Duration, shut []status.Bound) {
+func (w *boundWatch) look(now time.Duration, closed []status.Bound) {
 	var names, begun []string
-	for i := range shut {
-		b := &shut[i]
-		w.total.Add(shutLabels{b.Policy, b.Name, b.Reason}, int64((now-w.last+time.Second/2)/time.Second))
+	for i := range closed {
+		b := &closed[i]
+		w.total.Add(closedLabels{b.Policy, b.Name, b.Reason}, int64((now-w.last+time.Second/2)/time.Second))
 		name := b.Policy + "." + b.Name
-		if names = append(names, name); !slices.Contains(w.shut, name) {
+		if names = append(names, name); !slices.Contains(w.closed, name) {
 			begun = append(begun, name)
 		}
 	}
 	if len(begun) > 0 { // by one loss, or at one start
-		b := &shut[slices.Index(names, begun[0])]
+		b := &closed[slices.Index(names, begun[0])]
 		attrs := []slog.Attr{slog.String("limits", strings.Join(begun, " ")), slog.String("reason", b.Reason.String())}
 		if b.Until != nil {
 			attrs = append(attrs, slog.Time("until", *b.Until))
 		}
-		w.r.d.log.LogAttrs(context.Background(), slog.LevelWarn, b.Text, attrs...)
+		w.d.log.LogAttrs(context.Background(), slog.LevelWarn, b.Text, attrs...)
 	}
-	if over := slices.DeleteFunc(w.shut, func(name string) bool { return slices.Contains(names, name) }); len(over) > 0 {
-		w.r.d.log.Info("the region's own share is there again", "limits", strings.Join(over, " "))
+	if over := slices.DeleteFunc(w.closed, func(name string) bool { return slices.Contains(names, name) }); len(over) > 0 {
+		w.d.log.Info("the region's own share is there again", "limits", strings.Join(over, " "))
 	}
-	w.shut, w.last = names, now
+	w.closed, w.last = names, now
 }
 
-// bounded yields policy and name of each limit with a bound.
-func (r *replication) bounded() func(func(string, string) bool) {
-	return func(yield func(string, string) bool) {
-		for _, p := range r.topology().EveryPolicy() {
+// bounded yields each limit with a bound, and its policy.
+func bounded(top *region.Topology) iter.Seq2[*quota.Policy, *quota.Limit] {
+	return func(yield func(*quota.Policy, *quota.Limit) bool) {
+		for _, p := range top.EveryPolicy() {
 			for i := range p.Limits {
-				if l := &p.Limits[i]; l.MaxOvershoot > 0 && !yield(p.Name, l.Name) {
+				if l := &p.Limits[i]; l.MaxOvershoot > 0 && !yield(p, l) {
 					return
 				}
 			}
@@ -106,29 +110,36 @@ func (r *replication) bounded() func(func(string, string) bool) {
 	}
 }
 
-// shut are the limits whose bounds leave nothing of the region's own share now.
-func (r *replication) shut() (all []status.Bound) {
-	now := r.d.timeUS()
-	for policy, limit := range r.bounded() {
-		b, _, _, ok := r.ceilings.Bound(policy, limit)
-		why, left := b.Shut(now)
+func hasBounds(top *region.Topology) bool {
+	for range bounded(top) {
+		return true
+	}
+	return false
+}
+
+// closedBounds are the limits whose bounds leave nothing of the region's own share now.
+func (d *Daemon) closedBounds() (all []status.Bound) {
+	now := d.timeUS()
+	for p, l := range bounded(d.config.Load().topology) {
+		b, _, regions, ok := d.ceilings.Bound(p.Name, l.Name)
+		why, left := b.Closed(now)
 		if !ok || why == quota.ReasonNone {
 			continue
 		}
-		one := status.Bound{Policy: policy, Name: limit, Reason: why, LeftMS: left.Milliseconds()}
+		one := status.Bound{Policy: p.Name, Name: l.Name, Reason: why, LeftMS: left.Milliseconds()}
 		if left > 0 {
 			until := time.UnixMicro(now).Add(left).UTC()
 			one.Until = &until
 		}
-		one.Text = r.whyShut(&one)
+		one.Text = d.whyClosed(&one, &b, regions)
 		all = append(all, one)
 	}
 	return all
 }
 
 // burntMS is quota.RegionReset's of this region.
-func (r *replication) burntMS() (longest int64) {
-	for _, b := range r.shut() {
+func (d *Daemon) burntMS() (longest int64) {
+	for _, b := range d.closedBounds() {
 		if b.Until == nil {
 			return -1
 		}
@@ -137,29 +148,42 @@ func (r *replication) burntMS() (longest int64) {
 	return longest
 }
 
-// whyShut says why a bound is shut, and until when.
-func (r *replication) whyShut(b *status.Bound) string {
+// whyClosed says why nothing of the share is left of one of so many regions, and until when.
+func (d *Daemon) whyClosed(one *status.Bound, b *quota.Bound, regions int) string {
 	const clock = "15:04:05 UTC"
-	if b.Until == nil {
-		return fmt.Sprintf("Limit %s.%s admits nothing until it is known whether this region's Redis has lost data.", b.Policy, b.Name)
+	switch name := one.Policy + "." + one.Name; {
+	case b.Drifting:
+		return "The clock of this region's Redis runs more than 2 % too fast or too slow. Limit " + name + " admits nothing until it does not."
+	case one.Until == nil:
+		return "Limit " + name + " admits nothing until it is known whether this region's Redis has lost data."
 	}
-	until := b.Until.Format(clock)
-	if b.LeftMS >= 24*time.Hour.Milliseconds() {
-		until = b.Until.Format("2006-01-02 " + clock)
+	until := one.Until.Format(clock)
+	if one.LeftMS >= 24*time.Hour.Milliseconds() {
+		until = one.Until.Format("2006-01-02 " + clock)
 	}
-	if b.Reason == quota.ReasonBoundClosed {
-		return fmt.Sprintf("The clock of this region's Redis is not certain. Until %s limit %s.%s admits nothing.", until, b.Policy, b.Name)
-	}
-	at := time.UnixMicro(r.loanStore().Lost).UTC().Format(clock)
-	why := "lost its data at " + at
+	at := time.UnixMicro(d.state.Store().Lost).UTC().Format(clock)
+	why, admits := "lost its data at "+at, "only what other regions lend it"
 	switch {
-	case r.d.redis == nil:
+	case d.redis == nil:
 		why = "keeps usage in memory and started at " + at
-	case r.state.Cause() == state.Stepped:
+	case d.state.Cause() == state.Stepped:
 		why = "had the clock of its Redis step forward at " + at
-	case r.state.Cause() == state.Unknown:
+	case d.state.Cause() == state.Unknown:
 		why += ", or the clock of its Redis stepped forward"
 	}
+	if regions < 2 {
+		admits = "nothing"
+	}
 	return fmt.Sprintf("This region %s, so what it had admitted before is not known. Until %s its own share of limit %s.%s counts as used, and it "+
-		"admits only what other regions lend it.", why, until, b.Policy, b.Name)
+		"admits %s.", why, until, one.Policy, one.Name, admits)
 }
+
+// lone is limiter.Global for a region that exchanges usage with none: bounds are all that it adds.
+type lone struct{ *view.Ceilings }
+
+// Record implements limiter.Global.
+func (lone) Record(context.Context, *quota.Policy, *quota.Limit, *quota.CounterKey, quota.Counter, int64) {
+}
+
+// Local implements limiter.Global.
+func (lone) Local(context.Context, *quota.Policy, *quota.Limit, *quota.CounterKey, int64) {}

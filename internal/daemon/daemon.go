@@ -37,6 +37,7 @@ import (
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/state"
+	"github.com/regiond/regiond/region/view"
 )
 
 // Daemon is one process of one region.
@@ -58,6 +59,8 @@ type Daemon struct {
 	clock       *clock.Clock      // the store's
 	state       *state.State      // the replication's, or one that knows of no other process
 	replication *replication      // nil for one region without gossip
+	ceilings    *view.Ceilings    // the replication's, or those of a region that knows of no other
+	bounds      *boundWatch
 
 	denials           *telemetry.DenialLog // nil while off
 	stream            *page.Stream
@@ -121,11 +124,20 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 		if d.replication, err = newReplication(d, s, stateOf); err != nil {
 			return nil, err
 		}
-		d.state = d.replication.state
+		d.state, d.ceilings = d.replication.state, d.replication.ceilings
 	} else {
-		stateOf.Members = members.New(quota.Process{Region: d.options.Region, Instance: d.options.Instance, Boot: time.Now().UnixMicro()})
+		self := quota.Process{Region: d.options.Region, Instance: d.options.Instance, Boot: time.Now().UnixMicro()}
+		stateOf.Members = members.New(self)
 		stateOf.Alone, stateOf.Now = true, d.clock.Now
 		d.state = state.New(stateOf)
+		if d.ceilings, err = view.NewCeilings(view.CeilingOptions{
+			Self: self, Now: d.clock.Now, TimeUS: d.timeUS, Key: c.partitionKey(), Topology: topology, Store: d.state.Store,
+		}); err != nil {
+			return nil, err
+		}
+	}
+	if d.bounds, err = newBoundWatch(d); err != nil {
+		return nil, err
 	}
 	if d.limiter, err = limiter.New(limiter.Options{
 		Store: s, Config: d.limiterConfig(topology), Top: d.recorder,
@@ -164,6 +176,7 @@ func (d *Daemon) openStore(c *config) (store.Store, state.Options, error) {
 	o := state.Options{Clock: d.clock, Logger: d.log.With("component", "state")}
 	r := c.region.Redis
 	if r.Embedded {
+		o.Lost = d.options.DemoState == nil // with the process before; a demo had none
 		m := memstore.New(memstore.Options{Now: d.options.memoryUS})
 		o.TimeUS = m.TimeUS
 		return m, o, nil
@@ -215,7 +228,11 @@ func (d *Daemon) reopen(ctx context.Context, region string) (refused string, err
 
 func (d *Daemon) limiterConfig(topology *region.Topology) limiter.Config {
 	if d.replication == nil {
-		return LimiterConfig(topology, d.options.Region, nil, func() int64 { return d.options.Processes })
+		var g limiter.Global
+		if hasBounds(topology) {
+			g = lone{d.ceilings}
+		}
+		return LimiterConfig(topology, d.options.Region, g, func() int64 { return d.options.Processes })
 	}
 	return LimiterConfig(topology, d.options.Region, d.replication.ceilings, d.replication.manager.Processes)
 }

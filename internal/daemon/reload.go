@@ -77,6 +77,7 @@ func (d *Daemon) apply(top *region.Topology) error {
 	d.level.Set(top.LogLevel)
 	d.config.Store(c)
 	if d.replication == nil {
+		d.ceilings.Configure(top)
 		return nil
 	}
 	d.replication.configure(top)

@@ -18,7 +18,6 @@ import (
 	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/loans"
@@ -60,11 +59,9 @@ type replication struct {
 	tender   *loans.Tender
 	resets   *resets.Resets
 	top      *top.Exchange
-	beganUS  int64 // the store's TIME
 	worst    *ledger.Overshoot
 	beyond   *ledger.Excess
 	changes  *viewChanges
-	shutting *boundWatch
 }
 
 // newReplication makes the parts in the order of their dependencies and opens no connection. bind
@@ -75,7 +72,6 @@ func newReplication(d *Daemon, store loans.Store, stateOf state.Options) (*repli
 		d:       d,
 		self:    quota.Process{Region: c.region.Name, Instance: d.options.Instance, Boot: time.Now().UnixMicro()},
 		started: time.Now(),
-		beganUS: d.timeUS(),
 	}
 	r.members = members.New(r.self)
 	i := instruments.On(d.telemetry.Meter("regiond"))
@@ -99,7 +95,6 @@ func newReplication(d *Daemon, store loans.Store, stateOf state.Options) (*repli
 		Recorder: d.recorder, Self: r.self, Live: r.received, Alone: r.topAlone, Send: r.mesh.SendTop, Regions: r.regions,
 	})
 	r.watchView(i)
-	r.shutting = newBoundWatch(r, i)
 	return r, i.Err()
 }
 
@@ -115,7 +110,7 @@ func (r *replication) openCeilings(c *config) (err error) {
 		Ledger: ledger.Options{
 			Overshoot: r.worst.Window, Excess: r.beyond.Claimed, Lost: r.state.Lose, Meter: d.telemetry.Meter("sync"),
 		},
-		Offsets: r.offsets, Store: r.loanStore, Window: r.state.Window, Files: r.files, Check: d.telemetry.Sampled(),
+		Offsets: r.offsets, Store: r.state.Store, Window: r.state.Window, Files: r.files, Check: d.telemetry.Sampled(),
 	}); err != nil {
 		return err
 	}
@@ -133,7 +128,7 @@ func (r *replication) openCeilings(c *config) (err error) {
 //	mesh ─▶ top ─▶ mesh
 func (r *replication) bind(reset func(ctx context.Context, tenant string, upTo int64) error) {
 	r.resets = resets.New(resets.Options{
-		Self: r.self, Ledger: r.ceilings.Ledger(), Send: r.mesh.SendReset, Delete: reset, BurntMS: r.burntMS, Regions: r.regions, Live: r.received,
+		Self: r.self, Ledger: r.ceilings.Ledger(), Send: r.mesh.SendReset, Delete: reset, BurntMS: r.d.burntMS, Regions: r.regions, Live: r.received,
 		Now: r.now, TimeUS: r.d.timeUS, Timeout: httpapi.ResetTimeout - 500*time.Millisecond, Logger: r.d.log,
 	})
 	r.mesh.SetReceivers(meshsync.Receivers{Loans: r.tender.Receive, Reset: r.resets.Receive, Top: r.top.Receive})
@@ -329,15 +324,6 @@ func (r *replication) topAlone() string {
 // partitionKey makes the ids of partitions on the wire.
 func (c *config) partitionKey() wire.Key { return wire.NewKey(c.keys.Partitions, c.topology.Cluster) }
 
-// loanStore is what the loans of our region's store go by.
-func (r *replication) loanStore() loan.Store {
-	s := r.state.Store()
-	if r.d.redis == nil && r.d.options.DemoState == nil { // what is in memory was lost when the process before ended; a demo had none
-		s.Lost = r.beganUS
-	}
-	return s
-}
-
 // files are the configurations of other regions, as view.CeilingOptions has them. Gossip is there wherever a limit has a bound.
 func (r *replication) files() (differ, unseen []string, alike time.Duration) {
 	if r.gossip == nil {
@@ -436,7 +422,7 @@ func (r *replication) components() []component {
 	if r.recovery != nil {
 		all = append(all, r.recovery.Run)
 	}
-	all = append(all, r.resets.Run, r.top.Run, r.tender.Run, r.manager.Run, r.mesh.Run, r.state.Run, r.shutting.run)
+	all = append(all, r.resets.Run, r.top.Run, r.tender.Run, r.manager.Run, r.mesh.Run, r.state.Run)
 	if r.gossip != nil {
 		all = append(all, r.gossip.Run)
 	}

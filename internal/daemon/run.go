@@ -22,10 +22,13 @@ var errStopped = errors.New("stopped")
 // reloads, SIGTERM drains and stops, SIGINT stops, and a second one of these cuts off
 // requests that are being answered.
 func (d *Daemon) Run(ctx context.Context, signals <-chan os.Signal) error {
-	if d.replication != nil {
+	switch {
+	case d.replication != nil:
 		if err := d.replication.adopt(ctx); err != nil {
 			return errors.Join(err, d.Close())
 		}
+	case hasBounds(d.config.Load().topology):
+		d.state.Turn(ctx) // or they are closed until it comes
 	}
 	var g run.Group
 	stop := make(chan struct{})
@@ -48,7 +51,7 @@ func (d *Daemon) Run(ctx context.Context, signals <-chan os.Signal) error {
 
 // components are what runs behind the listeners, in the order in which it stops.
 func (d *Daemon) components() []component {
-	all := []component{d.stream.Run, d.watcher.run}
+	all := []component{d.stream.Run, d.watcher.run, d.bounds.run}
 	if d.replication != nil {
 		all = append(all, d.replication.components()...)
 	} else {

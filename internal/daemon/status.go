@@ -115,6 +115,14 @@ func (d *Daemon) seen() status.Report {
 			HeardMS: members.Never, AckedMS: members.Never,
 		}})
 	}
+	v.Bounds = d.closedBounds()
+	if s := d.state.Store(); s.Epoch != 0 {
+		v.Store.Epoch = s.Epoch
+		if s.Lost != 0 && d.redis != nil { // what is in memory was lost with the process before
+			lost := time.UnixMicro(s.Lost).UTC()
+			v.Store.Lost = &lost
+		}
+	}
 	if d.replication != nil {
 		d.replication.report(&v)
 	}
@@ -147,19 +155,11 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // report adds what is known of the other regions.
 func (n *replication) report(v *status.Report) {
-	if s := n.state.Store(); s.Epoch != 0 {
-		v.Store.Epoch = s.Epoch
-		if s.Lost != 0 {
-			lost := time.UnixMicro(s.Lost).UTC()
-			v.Store.Lost = &lost
-		}
-	}
 	if s := n.state.Snapshot(); s.Read {
 		v.Topology = &status.Topology{
 			Revision: s.Topology.Revision, Agreed: n.ceilings.Agreed(), HeldMS: n.ceilings.Held().Milliseconds(), Refused: s.Refused, Former: s.Topology.Unaged(n.d.timeUS()),
 		}
 	}
-	v.Bounds = n.shut()
 	seen := n.ceilings.View()
 	mode, reason := seen.Mode(quota.FailShare)
 	v.Mode = status.Mode{Mode: mode.String(), Reason: reason.String(), About: seen.About()}

@@ -359,3 +359,29 @@ func TestWorldSaysThatAShareIsBurnt(t *testing.T) {
 		}
 	})
 }
+
+// While the clock of its Redis runs too fast or too slow a region says that this is why a bound is closed, wherever it says anything.
+func TestWorldSaysThatAClockIsWrong(t *testing.T) {
+	t.Parallel()
+	onRedises(t, worldOf(wholeLimit, 4*time.Second, ", max_overshoot: 0%"), func(w *world) {
+		w.startAll()
+		time.Sleep(10 * time.Second)
+		eu := w.regions[0].one()
+		for range 20 {
+			time.Sleep(time.Second)
+			eu.home.aheadUS.Add(-40_000)
+		}
+		const says = "The clock of this region's Redis runs more than 2 % too fast or too slow. Limit standard.all admits nothing until it does not."
+		d, _ := eu.explained("acme")
+		if b := eu.seen().Bounds; len(b) != 1 || b[0].Text != says || b[0].Until != nil || d.Reason != quota.ReasonBoundClosed {
+			t.Errorf("%v: it says %+v", d.Reason, b)
+		}
+		if text := strings.Join(d.Explanation.Sentences, " "); !strings.Contains(text, "while the clock of its Redis runs more than 2 % too fast or too slow.") {
+			t.Errorf("explained by %s", text)
+		}
+		if !strings.Contains(eu.log.String(), says) {
+			t.Error("the log does not say so")
+		}
+		w.await("its share is there again", time.Minute, func() bool { return len(eu.seen().Bounds) == 0 })
+	})
+}

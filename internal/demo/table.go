@@ -58,9 +58,9 @@ func Table(s *PageState) string {
 		if r.Reason != "" {
 			seen += ": " + r.Reason
 		}
-		if r.Bound != nil && (r.Bound.ClosedMS != 0 || r.Bound.BurntMS > 0) {
-			seen += "; strict share " + r.Bound.Binds
-			if left := max(r.Bound.ClosedMS, r.Bound.BurntMS); left > 0 {
+		if b := r.Bound; b != nil && (b.Binds == "closed" || b.Binds == "burnt") {
+			seen += "; strict share " + b.Binds
+			if left := b.BurntMS; left > 0 {
 				seen += fmt.Sprintf(" for %d s", (left+999)/1000)
 			}
 		}

@@ -52,8 +52,9 @@ type Store struct {
 	Epoch uint32
 	Since int64 // the clock when the epoch began
 	Lost  int64 // the clock when data was lost last, 0 for never; 0 too when what was lost is known and made good
-	// FastPPM is that of a quota.Bound.
-	FastPPM int64
+	// FastPPM and Drifting are those of a quota.Bound.
+	FastPPM  int64
+	Drifting bool
 }
 
 // ID names a loan for good: the lender's epoch and clock when it was made.

@@ -17,8 +17,9 @@ func (s *State) observe(fields []string) {
 	defer t.Unlock()
 	read := make(map[quota.Process]string, len(fields)/2)
 	for i := 0; i+1 < len(fields); i += 2 {
-		boot, instance, _ := strings.Cut(fields[i], ":")
-		if run, err := strconv.ParseInt(boot, 10, 64); err == nil {
+		name, alone := strings.CutPrefix(fields[i], "alone:")
+		boot, instance, _ := strings.Cut(name, ":")
+		if run, err := strconv.ParseInt(boot, 10, 64); err == nil && alone == s.o.Alone {
 			p := quota.Process{Region: t.Self.Region, Instance: instance, Boot: run}
 			t.Entry(p)
 			read[p] = fields[i+1]

@@ -54,8 +54,10 @@ type Options struct {
 	// Members is the table of processes, of which the state writes Store.
 	Members *members.Table
 	Eval    Eval // nil: the state is kept in memory, and no sibling shares it
-	// TimeUS is the clock of a store in memory, where Eval is nil; nil is this host's.
+	// TimeUS is the clock of a store in memory, where Eval is nil; nil is this host's. Lost says that there was one before, and
+	// what that had is lost.
 	TimeUS func() int64
+	Lost   bool
 	// Clock is that of the server which holds Key; each turn is a sample of it. nil: the state has one of its own.
 	Clock *clock.Clock
 	// Primaries are the other primaries of a cluster, by a key that each holds, and their clocks; nil: there are none.
@@ -123,6 +125,9 @@ func New(o Options) *State {
 	s.inForce.Store(&loan.Store{})
 	if o.Eval == nil { // below all that are made of TIME
 		s.epoch.store.Epoch, s.epoch.confirmed = 1+rand.Uint32N(1<<30), true
+		if o.Lost {
+			s.epoch.store.Lost = s.memoryUS()
+		}
 	}
 	return s
 }
@@ -262,15 +267,15 @@ func (s *State) take(ctx context.Context) error {
 	return s.fail(errors.New("other processes of the region keep changing the topology"))
 }
 
-// want is what the topology in force should become. A longer window of a bounded limit takes another epoch: then loans held are
-// void, and records stand for as long as that window needs.
+// want is what the topology in force should become. The first process to have a longer window of a bounded limit begins another
+// epoch: then loans held are void, and records stand for as long as that window needs.
 func (s *State) want(inForce *Topology, nowUS int64) (text string, refused error) {
 	next := s.file
 	if inForce != nil {
 		if next, refused = inForce.next(s.file, nowUS, s.adopts); refused != nil {
 			return s.text, refused
 		}
-		if inForce.shorter(s.file.Windows) {
+		if s.adopts && inForce.shorter(s.file.Windows) {
 			s.epoch.renew = max(s.epoch.renew, another)
 		}
 	}
@@ -323,16 +328,25 @@ func (s *State) inMemory(replace string) (nowUS int64, again bool, err error) {
 	if replace != "" {
 		s.text = replace
 	}
+	sent := s.o.Clock.Now()
+	nowUS = s.memoryUS()
+	_, err = s.o.Clock.Observe(sent, nowUS)
+	if s.epoch.renew == reopen {
+		s.epoch.store.Lost = -nowUS
+	}
 	if s.epoch.renew != keep {
 		s.epoch.store.Epoch++
 		s.epoch.renew = keep
 	}
-	sent := s.o.Clock.Now()
-	if nowUS = time.Now().UnixMicro(); s.o.TimeUS != nil {
-		nowUS = s.o.TimeUS()
-	}
-	_, err = s.o.Clock.Observe(sent, nowUS)
 	return nowUS, false, err
+}
+
+// memoryUS is the clock of a store in memory.
+func (s *State) memoryUS() int64 {
+	if s.o.TimeUS != nil {
+		return s.o.TimeUS()
+	}
+	return time.Now().UnixMicro()
 }
 
 func (s *State) parse() (*Topology, error) {
@@ -375,12 +389,12 @@ func (s *State) publish(inForce *Topology, refused error) {
 // allowedPPM is how fast a clock may be without windows being longer for it.
 const allowedPPM = 500
 
-// paced is an epoch with the rate of the store's clock, that of the fastest primary; zero where one cannot be allowed for.
+// paced is an epoch with the rate of the store's clock, that of the fastest primary; none where one cannot be allowed for.
 func (s *State) paced(of loan.Store) loan.Store {
 	for _, h := range append(slices.Collect(maps.Values(s.primaries)), &s.hash) {
 		drift := h.clock.Reading().Drift
 		if drift.Excessive() {
-			return loan.Store{}
+			return loan.Store{Drifting: true}
 		}
 		if fast := int64(math.Ceil(drift.Fastest())); fast > allowedPPM {
 			of.FastPPM = max(of.FastPPM, fast)

@@ -74,6 +74,14 @@ type hold struct {
 	drift bool // they were in force when the view was set last
 }
 
+// heldShare is the most units of B that our region may use by itself under a limit, at now.
+func (c *Ceilings) heldShare(h *hold, l *quota.Limit, units int64, now time.Duration) int64 {
+	if h.floor == nil || now-h.until >= c.keep(l) {
+		return units
+	}
+	return h.floor.Share(c.o.Self.Region, units)
+}
+
 // keep is how long what was lent and used under a limit may matter, under other shares or by data that are lost.
 func (c *Ceilings) keep(l *quota.Limit) time.Duration {
 	window := l.WindowUS()
@@ -218,15 +226,12 @@ func (c *Ceilings) bound(s *snapshot, l *quota.Limit, now time.Duration) (b quot
 	if !ok {
 		return b, false
 	}
-	b.Share = s.Share(units)
-	if h := &s.hold; h.floor != nil && now-h.until < c.keep(l) {
-		b.Share = min(b.Share, h.floor.Share(c.o.Self.Region, units))
-	}
+	b.Share = min(s.Share(units), c.heldShare(&s.hold, l, units, now))
 	if c.o.Store == nil {
 		return b, true
 	}
 	of := c.o.Store()
-	if b.Epoch, b.SinceUS, b.FastPPM = of.Epoch, of.Since, of.FastPPM; of.Lost > 0 {
+	if b.Epoch, b.SinceUS, b.FastPPM, b.Drifting = of.Epoch, of.Since, of.FastPPM, of.Drifting; of.Lost > 0 {
 		b.BurntUntilUS = of.Lost + c.keep(l).Microseconds()
 	}
 	return b, true

@@ -244,7 +244,7 @@ function drawDemo(demo) {
     const mode = box.querySelector(".mode");
     const b = site.bound, shut = b && (b.binds === "closed" || b.binds === "burnt");
     mode.dataset.tone = site.cut ? "bad" : shut ? "warn" : (modes[site.mode] || [""])[0];
-    set(mode, site.cut && site.mode === "global" ? "cut off" : shut && site.mode === "global" ? (b.binds === "closed" ? "strict limit closed" : "share counts as used") + countdown(", ", b.burnt_ms || b.closed_ms, "") : site.mode);
+    set(mode, site.cut && site.mode === "global" ? "cut off" : shut && site.mode === "global" ? (b.binds === "closed" ? "strict limit closed" : "share counts as used") + countdown(", ", b.burnt_ms, "") : site.mode);
     set(box.querySelector(".why"), why(site, demo));
     set(box.querySelector(".rate"), site.allowed + " and " + site.denied);
     set(box.querySelector(".estimated"), site.used + ", " + site.ceiling);
