@@ -109,8 +109,8 @@ func testRegions(t *testing.T, p *program, store string) {
 	a.is(t, http.StatusOK)
 	head, clock, _ := strings.Cut(a.body, `"clock":`)
 	clock, tail, _ := strings.Cut(clock, "}")
-	wantHead := fmt.Sprintf(`{"region":"town","instance":"one","version":%q,"config_hash":%q,"mode":{"mode":"global"},"store":{"kind":%q,"available":true},`,
-		p.daemon.options.Version, p.daemon.hash(), store)
+	wantHead := fmt.Sprintf(`{"region":"town","instance":"one","version":%q,"config_hash":%q,"mode":{"mode":"global"},"store":{"kind":%q,"available":true,"epoch":%d},`,
+		p.daemon.options.Version, p.daemon.hash(), store, p.daemon.state.Store().Epoch)
 	if head != wantHead || tail != `,"regions":[{"name":"town","weight":1,"self":true,"state":"self","counted":true,"since_ms":0,"heard_ms":-1,"acked_ms":-1}]}`+"\n" {
 		t.Errorf("/v1/regions reads %s", a.body)
 	}
