@@ -71,7 +71,7 @@ func TestPlacesOutliveASteppedClock(t *testing.T) {
 		for _, row := range []struct {
 			pass time.Duration // since the row before
 			free bool
-		}{{time.Minute, false}, {3 * time.Minute, true}} {
+		}{{time.Minute, false}, {3*time.Minute + time.Second, true}} {
 			now = now.Add(row.pass)
 			if free := l.overflow.admit([]string{"second"}, 0, false); free != row.free {
 				t.Errorf("%v later, the clock stepped by %v: room for a second is %v, want %v", row.pass, step, free, row.free)

@@ -260,10 +260,18 @@ func (b Bound) WindowUS(l *Limit) int64 {
 // At is the bound as it holds at a TIME of the store. While the share is burnt, one before the epoch began is not known either:
 // the clock stepped back, and what is admitted then would not count.
 func (b Bound) At(us int64) Bound {
-	if us < b.FromUS || b.ToUS != 0 && us > b.ToUS || us < b.CountsFrom(us) {
+	if us != b.Nearest(us) {
 		b.Epoch = 0
 	}
 	return b
+}
+
+// Nearest is the TIME nearest to us at which the bound may be known, and at which a report counts.
+func (b Bound) Nearest(us int64) int64 {
+	if us = max(us, b.FromUS, b.CountsFrom(us)); b.ToUS != 0 {
+		us = min(us, b.ToUS)
+	}
+	return us
 }
 
 // Within is the bound for a call that has a fence, see clock.Clock.Fence.

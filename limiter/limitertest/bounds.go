@@ -75,6 +75,45 @@ func BoundOfAFastClock(t *testing.T, newStore New) {
 	}
 }
 
+// ReportOfASwing holds that a report which meets a clock that is away, outside its fence, counts as of the fence: what was
+// used before it does not age by the swing, which nobody may have noticed when the clock is back.
+func ReportOfASwing(t *testing.T, newStore New) {
+	const units, w = 10, int64(1_000_000)
+	s, now := newStore(t)
+	q := Ask(&quota.Limit{Name: "g", Units: units, Window: time.Second, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict})
+	for _, by := range []int64{-3600 * w, -3 * w / 2, -w / 2, w / 2, w, 3600 * w} {
+		us, tenant := Epoch, fmt.Sprint("by", by)
+		ask := func(op store.Op, by int64) store.Verdict {
+			t.Helper()
+			now(us + by)
+			c := q.Call(tenant, op, 1, nil)
+			c.Bounds = []quota.Bound{{Share: units, Epoch: 1, FromUS: us - 1000, ToUS: us + 1000}}
+			v, err := DecideOne(s, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			us += 10_000
+			return v
+		}
+		for range 6 {
+			ask(store.OpCheck, 0)
+		}
+		first := us
+		ask(store.OpReport, by)
+		if v := ask(store.OpCheck, 0); v.Outcome != store.Admitted || v.Limits[0].Remaining != units-8 {
+			t.Errorf("a swing of %d µs: after 7 of %d units %+v", by, units, v)
+		}
+		us = first + w - 20_000
+		if v := ask(store.OpPeek, 0); v.Limits[0].Remaining != units-3 {
+			t.Errorf("a swing of %d µs: when five of 8 have left the window %+v", by, v)
+		}
+		us = first + w + 2_000
+		if v := ask(store.OpCheck, 0); v.Outcome != store.Admitted || v.Limits[0].Remaining != units-2 {
+			t.Errorf("a swing of %d µs: when all but one have left the window %+v", by, v)
+		}
+	}
+}
+
 // bounded is a region: its store, its clock, and what its processes know.
 type bounded struct {
 	store         store.Store

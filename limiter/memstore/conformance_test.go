@@ -30,6 +30,8 @@ func TestBoundOfAFastClock(t *testing.T) { limitertest.BoundOfAFastClock(t, time
 
 func TestBehindTheEpoch(t *testing.T) { limitertest.BehindTheEpoch(t, timedMemory) }
 
+func TestReportOfASwing(t *testing.T) { limitertest.ReportOfASwing(t, timedMemory) }
+
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedMemory) }
 
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedMemory) }

@@ -165,20 +165,20 @@ func (k *keyState) sum(i int) int64 {
 	return k.log[i-1].sum
 }
 
-// charge adds cost at the partition's time. A log forgets what its windows have left, unless keep is set.
-func (k *keyState) charge(plan *store.PlannedKey, cost int64, coarse, keep bool) {
+// charge adds cost at the partition's time, to a log as of a TIME, which for a call outside its fence is not that of the
+// store. A log forgets what its windows have left.
+func (k *keyState) charge(plan *store.PlannedKey, cost, time int64, coarse bool) {
 	switch k.kind {
 	case 'w':
 		k.bucketsNow = k.bucketsNow.Add(cost)
 	case 'g':
 		k.levelNow = k.levelNow.Add(cost, plan.Limits[0].Capacity())
 	default:
-		n := k.needed(plan)
-		edge := k.clock.Now - n.window
-		if keep {
-			edge = 0
+		if time != k.clock.Time {
+			k.clock = quota.PartitionClock{Time: time, Now: max(k.newest, time+k.offset), Offset: k.offset}
 		}
-		k.append(min(cost, n.units), n.units, edge)
+		n := k.needed(plan)
+		k.append(min(cost, n.units), n.units, k.clock.Now-n.window)
 		if coarse {
 			k.coarsen()
 		}

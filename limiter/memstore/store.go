@@ -171,6 +171,7 @@ type call struct {
 	shard    *shard
 	record   *expiring.Shard[string, *store.Admission] // nil without an Idempotency-Key
 	now      int64
+	time     int64 // that a log is charged at: now, or inside the call's fence
 	keys     []keyed
 	counters []*entry
 	names    []string // of the counters
@@ -197,6 +198,7 @@ func (m *Store) lock(c *store.Call) call {
 		u.record.Lock()
 	}
 	u.now = m.now()
+	u.time = u.now
 	return u
 }
 
@@ -356,6 +358,9 @@ func (u *call) lower(limits []store.LimitVerdict) {
 	n, counter := 0, 0
 	for i, l := range u.Plan.Limits {
 		if l.MaxOvershoot > 0 {
+			if us := u.Bounds[n].Nearest(u.now); us != u.now {
+				u.time = us
+			}
 			if u.Bounds[n].At(u.now).Epoch == 0 {
 				u.unknown = true
 			} else {
@@ -517,7 +522,7 @@ func (u *call) charge() bool {
 	}
 	for i, name := range u.Keys {
 		plan, k := &u.Plan.Keys[i], &u.keys[i]
-		k.charge(plan, u.CostOf(i), u.store.coarse, u.unknown)
+		k.charge(plan, u.CostOf(i), u.time, u.store.coarse)
 		lasts := k.lasts(plan)
 		if k.kind == 'l' { // a former plan may need it for longer
 			lasts = max(lasts, k.entry.Ends-u.now)

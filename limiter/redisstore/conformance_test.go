@@ -61,6 +61,8 @@ func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddU
 
 func TestBoundOfAFastClock(t *testing.T) { limitertest.BoundOfAFastClock(t, timedRedis(t)) }
 
+func TestReportOfASwing(t *testing.T) { limitertest.ReportOfASwing(t, timedRedis(t)) }
+
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedRedis(t)) }
 
 func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedRedis(t)) }

@@ -362,40 +362,39 @@ func TestLogForgets(t *testing.T) {
 }
 
 // What was used within a bounded window stays in the log for as long as the window may get, and a call outside its fence
-// drops nothing at all: its time may be that of a step.
+// drops what is old by the fence: TIME may be that of a step.
 func TestBoundedLogForgetsLater(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	s, now := newRedis(t, srv.Addr(), limitertest.TimedLua), limitertest.ClockOf(t, srv.Client())
 	window := hour().Limits[0].Window.Microseconds()
 	for _, row := range []struct {
-		name    string
-		op      store.Op
-		after   int64 // µs
-		outside bool
-		kept    bool
+		name  string
+		op    store.Op
+		after int64 // µs
+		step  int64 // of TIME, by which it is outside the fence
+		kept  bool
 	}{
-		{"a check when a clock may yet turn out to be fast", store.OpCheck, window * 103 / 100, false, true},
-		{"a check", store.OpCheck, window * 105 / 100, false, false},
-		{"a report", store.OpReport, window * 105 / 100, false, false},
-		{"a report outside its fence", store.OpReport, window * 105 / 100, true, true},
+		{"a check when a clock may yet turn out to be fast", store.OpCheck, window * 103 / 100, 0, true},
+		{"a check", store.OpCheck, window * 105 / 100, 0, false},
+		{"a report", store.OpReport, window * 105 / 100, 0, false},
+		{"a report outside its fence", store.OpReport, window * 103 / 100, window, true},
+		{"an old fence", store.OpReport, window * 105 / 100, window, false},
 	} {
 		flush(t, srv.Client())
 		const each = 24
-		charge := func(at int64, op store.Op, outside bool) {
+		charge := func(at int64, op store.Op, step int64) {
 			t.Helper()
-			now(at)
+			now(at + step)
 			for i := range each {
 				c := bounded(hour().Call("acme", op, 1, nil), 900)
-				if c.Bounds[0].ToUS = at; outside {
-					c.Bounds[0].ToUS = at - 1
-				}
+				c.Bounds[0].ToUS = at
 				if v, err := limitertest.Decide(s, c); err != nil || v[0].Outcome != store.Admitted {
 					t.Fatalf("%s, %d: %+v, %v", row.name, i, v, err)
 				}
 			}
 		}
-		charge(limitertest.Epoch, store.OpCheck, false)
-		charge(limitertest.Epoch+row.after, row.op, row.outside)
+		charge(limitertest.Epoch, store.OpCheck, 0)
+		charge(limitertest.Epoch+row.after, row.op, row.step)
 		c := hour().Call("acme", store.OpCheck, 1, nil)
 		if n := srv.Client().LLen(context.Background(), c.Keys[0]).Val(); (n == 2*each) != row.kept {
 			t.Errorf("%s: %d elements of %d are left", row.name, n, 2*each)

@@ -18,4 +18,4 @@ local function mark(s)
 end
 
 -- wait is how long TIME takes until the clock of state s reaches due, which it has not: quota.PartitionClock.Until.
-local function wait(s, due) return due - s.offset - TIME end
+local function wait(s, due) return due - s.offset - (s.time or TIME) end

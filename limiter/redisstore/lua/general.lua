@@ -36,7 +36,9 @@ local function read_bounds(plan, bounded, p)
     local burnt, since = TIME < tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
     local kind, above = burnt and '!' or ' ', burnt and '"' or '!'
     since = burnt and since > 0 and (here or EPOCH == '') and since -- TIME of another primary is another
-    if TIME < max(tonumber(ARGV[p + 4]), since or 0) or to > 0 and TIME > to then epoch = '0000000000' end
+    local time = max(TIME, tonumber(ARGV[p + 4]), since or 0)
+    if to > 0 then time = min(time, to) end
+    if time ~= TIME then epoch, plan.time = '0000000000', time end
     plan.unknown = plan.unknown or tonumber(epoch) == 0
     l.bound = {
       C = 0, share = tonumber(ARGV[p]), epoch = epoch, kind = kind, after = epoch .. kind .. NOW .. '~', before = epoch .. above,
@@ -47,7 +49,7 @@ local function read_bounds(plan, bounded, p)
     l.edge = max(TIME - l.W, since and since - 1 or 0)
     p = p + 9
   end
-  for i = 1, #plan do plan[i].shut = plan.unknown end
+  for i = 1, #plan do plan[i].time = plan.time end
   return p
 end
 

@@ -20,7 +20,7 @@
 -- and a log that ends with a plain element has as many units as elements.
 --
 -- The state of a log in this call, with every field from the start, since a Lua table that grows is slow: key,
--- k (its part of the plan), newest (stamp), now, offset, stepped (see tick), tail (the newest element), front (the oldest),
+-- k (its part of the plan), newest (stamp), now, time (its TIME), offset, kept (the one that was read), stepped (see tick), tail (the newest element), front (the oldest),
 -- size, head (stamp of the oldest), all false until known, sum (units admitted so far, false after a plain element), run
 -- ('0' or '', before each cost), from and base (see from), added (units of this call), and at [j] those in the j-th limit's
 -- window before it.
@@ -41,7 +41,7 @@ local function stamp_at(s, i) return stamp_of(s.key, call('LINDEX', s.key, i)) e
 local function load_log(key, k)
   local tail = call('LINDEX', key, '-1')
   local s = {
-    false, false, false, key = key, k = k, newest = 0, now = TIME, offset = 0, stepped = false, tail = tail,
+    false, false, false, key = key, k = k, newest = 0, now = TIME, time = TIME, offset = 0, kept = 0, stepped = false, tail = tail,
     front = false, size = false, head = false, sum = false, run = '', from = false, base = 0, added = 0,
   }
   if not tail then
@@ -51,6 +51,7 @@ local function load_log(key, k)
   local stamp, before, cost, kept, run = entry(s, tail)
   s.newest = stamp
   if kept or TIME < stamp then tick(s, stamp, kept or 0, stamp + k.longest) end
+  if kept then s.kept = kept end
   if before then s.sum, s.run = before + cost, run end
   return s
 end
@@ -193,6 +194,9 @@ local function beyond(s, need, window)
 end
 
 local function write_log(s, k, c)
+  if k.time then -- TIME may be that of a step that nobody else will see: the clock stays where it is
+    s.time, s.now, s.offset = k.time, max(s.newest, k.time + s.kept), s.kept
+  end
   local key, e, need, window, header = s.key, s.now == TIME and NOW or int(s.now), nil, k.longest, k.mark
   local before, run, changed -- of the oldest
   if not s.tail then
@@ -221,7 +225,7 @@ local function write_log(s, k, c)
   if s.size == 1 then s.head, s.front = s.now, e end
   expire(key, k, s.size)
   s.tail, s.newest, s.stepped, s.added = e, s.now, false, s.added + c
-  local drop = s.size % EVERY == 0 and beyond(s, need, k.shut and MAX or window) or 0
+  local drop = s.size % EVERY == 0 and beyond(s, need, window) or 0
   if drop > 0 then
     cut(key, drop, header)
     s.size, s.head, s.front = s.size - drop, false, false
