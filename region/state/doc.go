@@ -4,7 +4,7 @@
 //
 //	file ── Adopt ─▶ State ── region.lua ─▶ Redis: hash rl:region
 //	view ── See, Settle ─▶ │                    topology        JSON of Topology
-//	loans ◀── Store ───────┤                    epoch           number, TIME of the last loss
+//	loans ◀── Store ───────┤                    epoch           number, TIME of the last loss and of its begin, the first
 //	                       │                    server          run_id, TIME when it was found, entries that are asked
 //	view ◀── Snapshot ─────┤                    boot:instance   TIME, turn, regions received, epoch
 //	clock.Clock ◀── TIME ──┘                hash rl:region:{N} on each other primary: boot:instance alone

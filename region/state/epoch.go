@@ -24,6 +24,7 @@ import (
 type epoch struct {
 	store     loan.Store    // as read
 	top       uint32        // the largest that was ever in force, as far as known
+	first     uint32        // that began the hash; 0: not known
 	confirmed bool          // a process that has it was alive before us, or we made it
 	since     time.Duration // the first turn; 0: there was none
 	renew     renewal
@@ -125,10 +126,14 @@ func (s *State) force(of loan.Store) {
 	s.inForce.Store(&of)
 }
 
-// Seen reports that a peer has had messages of an epoch of ours. If the store has an earlier one it was rolled back.
+// Seen reports that a peer has had messages of an epoch of ours. If the store has an earlier one it was rolled back, and if it has
+// none so early, and knows of no loss, it was emptied while no process watched it.
 func (s *State) Seen(number uint32) {
 	if s.o.Eval == nil || number > mostSeen {
 		return
+	}
+	if number > 0 && number < s.first.Load() {
+		s.Lose(1) // before any that is known
 	}
 	for had := s.seen.Load(); number > had && !s.seen.CompareAndSwap(had, number); had = s.seen.Load() {
 	}
@@ -155,11 +160,13 @@ func (e *epoch) args(missing int64, seen uint32) (known, top, renew string) {
 // turn before. Then renew says what is still to be done.
 func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store) error {
 	var now loan.Store
-	if n, err := fmt.Sscanf(r.epoch, "%d %d %d", &now.Epoch, &now.Lost, &now.Since); n == 2 && now.Epoch != 0 { // an earlier release's
+	var began uint32
+	if n, err := fmt.Sscanf(r.epoch, "%d %d %d %d", &now.Epoch, &now.Lost, &now.Since, &began); n == 2 && now.Epoch != 0 { // an earlier release's
 		now.Since = now.Lost
-	} else if err != nil || now.Epoch == 0 {
+	} else if n != 3 && err != nil || now.Epoch == 0 {
 		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, r.epoch)
 	}
+	e.first = began
 	first, noticed := e.since == 0, e.renew
 	if e.renew == reopen { // that is for the loss known, so it is not tried again
 		e.renew = keep

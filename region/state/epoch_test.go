@@ -320,37 +320,48 @@ func TestLossBesideAnotherRenewal(t *testing.T) {
 func TestEpochsAreOrdered(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		happens func(s *shared, one *state.State, restart func())
+		happens func(s *shared, one *state.State, restart func() *state.State)
 		lost    bool
 	}{
-		{"a step back", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(-int64(time.Hour)) }, false},
-		{"a flush", func(s *shared, _ *state.State, _ func()) { s.redis.FlushAll() }, true},
-		{"an earlier epoch is in the store again", func(s *shared, _ *state.State, _ func()) {
+		{"a step back", func(s *shared, _ *state.State, _ func() *state.State) { s.ahead.Add(-int64(time.Hour)) }, false},
+		{"a flush", func(s *shared, _ *state.State, _ func() *state.State) { s.redis.FlushAll() }, true},
+		{"an earlier epoch is in the store again", func(s *shared, _ *state.State, _ func() *state.State) {
 			s.redis.HSet(state.Key, "epoch", "7 0")
 		}, true},
-		{"a flush and a step back", func(s *shared, _ *state.State, _ func()) {
+		{"a flush and a step back", func(s *shared, _ *state.State, _ func() *state.State) {
 			s.ahead.Add(-int64(time.Hour))
 			s.redis.FlushAll()
 		}, true},
-		{"a flush and a process that knows nothing", func(s *shared, _ *state.State, restart func()) {
+		{"a flush and a process that knows nothing", func(s *shared, _ *state.State, restart func() *state.State) {
 			s.redis.FlushAll()
 			restart()
 		}, false},
-		{"a peer has seen a later one", func(_ *shared, one *state.State, _ func()) { one.Seen(one.Store().Epoch + 1000) }, true},
-		{"a peer has seen the last", func(_ *shared, one *state.State, _ func()) { one.Seen(one.Store().Epoch) }, false},
-		{"a peer claims the largest that there is", func(_ *shared, one *state.State, _ func()) { one.Seen(1<<32 - 1) }, false},
+		{"a flush, a process that knows nothing, and a peer that knows the epoch before", func(s *shared, one *state.State, restart func() *state.State) {
+			before := one.Store().Epoch
+			s.redis.FlushAll()
+			one = restart()
+			time.Sleep(3 * state.TurnEvery)
+			one.Seen(before)
+			if one.Store() != (loan.Store{}) {
+				s.t.Errorf("a loss is known, and the epoch is %v", one.Store())
+			}
+		}, true},
+		{"a peer has seen a later one", func(_ *shared, one *state.State, _ func() *state.State) { one.Seen(one.Store().Epoch + 1000) }, true},
+		{"a peer has seen the last", func(_ *shared, one *state.State, _ func() *state.State) { one.Seen(one.Store().Epoch) }, false},
+		{"a peer claims the largest that there is", func(_ *shared, one *state.State, _ func() *state.State) { one.Seen(1<<32 - 1) }, false},
 	} {
 		inBubble(t, func(s *shared) {
 			one, run := s.join("one")
 			stop := run()
 			time.Sleep(time.Minute)
 			before := one.Store()
-			row.happens(s, one, func() {
+			row.happens(s, one, func() *state.State {
 				s.away.Store(true)
 				stop()
 				s.away.Store(false)
 				one, run = s.join("one")
 				stop = run()
+				return one
 			})
 			time.Sleep(3 * state.TurnEvery)
 			stop()
@@ -370,8 +381,8 @@ func TestSeenBeforeTheFirstTurn(t *testing.T) {
 		one.Seen(seen)
 		defer run()()
 		time.Sleep(3 * state.TurnEvery)
-		if got := one.Store(); got.Epoch <= seen {
-			t.Errorf("the epoch is %v, and a peer has seen %d", got, seen)
+		if got := one.Store(); got.Epoch <= seen || got.Lost == 0 {
+			t.Errorf("the epoch of an empty hash is %v, and a peer has seen %d", got, seen)
 		}
 	})
 }

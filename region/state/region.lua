@@ -6,8 +6,8 @@
 --       the epoch that we know ('' = none), the largest number that is known to have been ('' = this hash has none), and
 --       when another epoch begins: 'another', 'lost' or 'reopen' if ours is in force, '' if the hash has none; the number
 --       of our last turn that was answered
--- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost since' (TIME of the last known loss of data,
---       0 = never, -TIME once an operator has reopened the region; and when the epoch began), our value as it was, 1 if this
+-- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost since first' (TIME of the last known loss of
+--       data, 0 = never, -TIME once an operator has reopened the region; when the epoch began; the epoch that began this hash), our value as it was, 1 if this
 --       turn began the epoch, what of another server (below), then field and value of each other process
 --
 -- A new epoch is larger than those known, and at least TIME in seconds: so large that a process which knows none, in an empty
@@ -52,6 +52,7 @@ if ARGV[4] ~= '' and ARGV[3] == reply[2] then
   reply[2] = ARGV[4]
 end
 local epoch, lost = string.match(reply[3], '^(%d+) (%-?%d+)')
+local first = string.match(reply[3], '^%S+ %S+ %S+ (%d+)$')
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
@@ -83,13 +84,14 @@ else
   local value = run .. ' ' .. since .. left
   if value ~= server then redis.call('HSET', KEYS[1], 'server', value) end
   if ARGV[6] ~= '' and (reply[3] == '' or renew ~= '') then
-    if renew == 'lost' or reply[3] == '' and ARGV[5] ~= '' then lost = reply[1] end
+    if renew == 'lost' or reply[3] == '' and (ARGV[5] ~= '' or ARGV[6] ~= '0') then lost = reply[1] end
     if renew == 'reopen' then lost = '-' .. reply[1] end
     if math.abs(tonumber(lost or 0)) > now then -- by a clock that was ahead then
       lost = (tonumber(lost) < 0 and '-' or '') .. reply[1]
     end
     local number = math.max(tonumber(ARGV[6]) + 1, tonumber(epoch or 0) + 1, tonumber(t[1]))
-    reply[3], reply[5] = string.format('%.0f ', number) .. (lost or 0) .. ' ' .. reply[1], '1'
+    if reply[3] == '' then first = string.format('%.0f', number) end
+    reply[3], reply[5] = string.format('%.0f ', number) .. (lost or 0) .. ' ' .. reply[1] .. ' ' .. (first or 0), '1'
     redis.call('HSET', KEYS[1], 'epoch', reply[3])
   end
   redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f ', now) .. ARGV[2])

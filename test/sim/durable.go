@@ -158,13 +158,18 @@ func renewed(epoch, known, top, renew string, now int64) string {
 	_, lost, _ := strings.Cut(epoch, " ")
 	at := numberOf(lost)
 	switch {
-	case renew == "lost" || epoch == "" && known != "":
+	case renew == "lost" || epoch == "" && (known != "" || top != "0"):
 		at = now
 	case renew == "reopen":
 		at = -now
 	}
 	at = max(-now, min(at, now)) // by a clock that was ahead then
-	return fmt.Sprintf("%d %d %d", max(numberOf(epoch)+1, numberOf(top)+1, now/1_000_000), at, now)
+	next, words := max(numberOf(epoch)+1, numberOf(top)+1, now/1_000_000), strings.Fields(epoch)
+	first := next
+	if epoch != "" {
+		first = numberOf(append(words, "", "", "", "")[3])
+	}
+	return fmt.Sprintf("%d %d %d %d", next, at, now, first)
 }
 
 // epoch is that in force: what the deciding script compares with the epoch of each call.

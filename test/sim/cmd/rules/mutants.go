@@ -46,7 +46,7 @@ func mutants() []mutant {
 		{name: "the store does not apply the bound", file: memoryFile, from: "min(u.ceilings[i], limits[i].Bounded), u", to: "u.ceilings[i], u"},
 		{name: "more is returned than the store gave back", file: planFile, from: "Loan: o.ID, Back: r.Back})", to: "Loan: o.ID, Back: r.Back + 1})"},
 		{name: "a store that was rolled back is not noticed", file: epochFile, from: "	if missing > e.excused() {\n", to: "	if false {\n"},
-		{name: "a store that was emptied is a new one", file: durableFile, from: `renew == "lost" || epoch == "" && known != ""`, to: `renew == "lost"`},
+		{name: "a store that was emptied is a new one", file: durableFile, from: `renew == "lost" || epoch == "" && (known != "" || top != "0")`, to: `renew == "lost"`},
 		{name: "an epoch that ended decides", file: storeFile, from: "if bounds[i].Epoch != t.durable.epoch() {", to: "if t.away {"},
 		{name: "a clock that stepped back is not noticed", file: epochFile, from: "	case step < -clock.Unseen:\n", to: "	case false:\n"},
 		{name: "a clock that stepped forward closes nothing", file: epochFile, from: "	case loss || step > clock.Unseen:\n", to: "	case step > clock.Unseen:\n		return another\n	case loss:\n"},
