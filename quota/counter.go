@@ -1,6 +1,9 @@
 package quota
 
-import "cmp"
+import (
+	"cmp"
+	"strconv"
+)
 
 // Counter is how many units one region has admitted of a partition in one bucket of
 // time, in one generation. It only grows. Two counters of the same bucket and
@@ -36,6 +39,12 @@ func (k *CounterKey) AppendID(dst []byte) []byte {
 		dst = append(dst, ' ')
 	}
 	return append(dst, k.Partition...)
+}
+
+// AppendLoansID appends the text by which regions identify loans under the limit to each other: all of the key. How long
+// a loan is used and its record stands goes by the window, so regions with different ones do not lend to each other.
+func (k *CounterKey) AppendLoansID(dst []byte) []byte {
+	return strconv.AppendInt(append(k.AppendID(dst), ' '), k.WindowUS, 10)
 }
 
 const (

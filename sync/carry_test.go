@@ -103,7 +103,7 @@ func (n *node) carry() {
 }
 
 var (
-	partition = quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "sustained", Partition: "::"}
+	partition = quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "sustained", Partition: "::", WindowUS: 60_000_000}
 	held      = loan.ID{Epoch: 7, Stamp: startUS}
 )
 
@@ -118,7 +118,7 @@ func (n *node) sendWants(wants ...wire.Want) { n.SendLoans("", &wire.Loans{Wants
 func TestLoansTravel(t *testing.T) {
 	carry(t, nil, func(all *world, eu, us *node) {
 		sibling, ap := all.nodes[2], all.nodes[3]
-		w := eu.wanted(eu.key().CounterID(&partition))
+		w := eu.wanted(eu.key().LoansID(&partition))
 		w.Partition = &partition
 		eu.sendWants(w)
 		sleep(2 * oneWay)
@@ -290,7 +290,7 @@ func TestLoansBeyondTheCaps(t *testing.T) {
 					w := eu.wanted(uint64(i) * 0x9e3779b97f4a7c15)
 					if p := partition; of.text > 0 {
 						p.Partition = fmt.Sprint("::", strings.Repeat("n", of.text), w.PartitionID)
-						w.PartitionID, w.Partition = eu.key().CounterID(&p), &p
+						w.PartitionID, w.Partition = eu.key().LoansID(&p), &p
 					}
 					for i := range int64(of.held) {
 						w.Held = append(w.Held, loan.Loan{Peer: "us", ID: loan.ID{Epoch: 7, Stamp: w.Time + i}, Units: 5, Until: w.Time + 60_000_000})

@@ -21,7 +21,7 @@ func recorded(t *testing.T, f func(eu, us *node, sent []meshsync.Message)) {
 	carry(t, nil, func(w *world, eu, us *node) {
 		sent := eu.spy()
 		eu.admit(50, 3)
-		want := eu.wanted(eu.key().CounterID(&partition))
+		want := eu.wanted(eu.key().LoansID(&partition))
 		want.Partition = &partition
 		eu.sendWants(want)
 		eu.SendLoans("us", &wire.Loans{Grants: []wire.Grant{{PartitionID: want.PartitionID, Grant: loan.Grant{ID: held, Units: 3, Epoch: 1, Time: startUS}}}})

@@ -162,7 +162,7 @@ func (m *Mesh) onLoans(l *wire.Loans, to string) error {
 		return wire.Refuse(wire.ReasonAuthor, "wants are for all regions, grants and returns for one")
 	}
 	for i := range l.Wants {
-		if w := &l.Wants[i]; w.Partition != nil && m.o.Key.CounterID(w.Partition) != w.PartitionID {
+		if w := &l.Wants[i]; w.Partition != nil && m.o.Key.LoansID(w.Partition) != w.PartitionID {
 			return wire.Refuse(wire.ReasonRange, "a want names another partition than its id")
 		}
 	}

@@ -127,13 +127,13 @@ func (p *tended) take(v active, now time.Duration) {
 	}
 }
 
-// configure makes the planner anew if the limit has changed, and returns its tick.
+// configure goes by the limit as it is now, and returns the planner's tick.
 func (p *tended) configure(b *Bound, trip time.Duration) time.Duration {
 	tick := min(max(b.Limit.Window/200, StepEvery), 50*time.Millisecond)
 	if p.limit != b.Limit {
 		p.limit, p.keys = b.Limit, store.NewKeyPlan([]*quota.Limit{b.Limit})
-		if terms := loan.TermsOf(b.Limit.WindowUS()); p.plan == nil || p.plan.Terms != terms {
-			p.plan = &loan.Planner{Terms: terms}
+		if p.plan == nil {
+			p.plan = &loan.Planner{Terms: loan.TermsOf(p.key.WindowUS)}
 		}
 	}
 	p.plan.Bound, p.plan.Regions = b.units(), b.Regions

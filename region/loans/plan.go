@@ -31,7 +31,7 @@ func (t *Tender) whole(p *tended, v *store.Verdict) bool {
 // look takes in what the store replied, and reports whether it still has what it had.
 func (t *Tender) look(p *tended, b *Bound, v *store.Verdict) bool {
 	before := p.book.Bound
-	whole := before.Epoch != b.Epoch || p.book.Terms != p.plan.Terms || t.whole(p, v)
+	whole := before.Epoch != b.Epoch || t.whole(p, v)
 	if n := len(p.book.Held); n > 0 && before.Epoch != b.Epoch {
 		reason := voidClock
 		if before.BurntUntilUS != b.BurntUntilUS {

@@ -344,7 +344,7 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 	at, trip := due[:0], t.o.Trip()
 	for _, p := range due {
 		b, ok := t.o.Bound(p.key.Policy, p.key.Limit)
-		if !ok || b.Epoch == 0 || b.Regions < 2 {
+		if !ok || b.Epoch == 0 || b.Regions < 2 || b.Limit.WindowUS() != p.key.WindowUS { // under another window it has another id
 			t.rest(p, now)
 			continue
 		}

@@ -309,7 +309,8 @@ func TestBytesPerPartition(t *testing.T) {
 	tender := w.regions[0].nodes[0]
 	before := heap()
 	for i := range n {
-		key := quota.CounterKey{Tenant: fmt.Sprintf("tenant-%06d", i), Policy: "p", Limit: "strict", Partition: "user:2.42:", WindowUS: 1}
+		key := w.regions[0].partition(fmt.Sprintf("tenant-%06d", i))
+		key.Partition = "user:2.42:"
 		tender.Asked(rand.Uint64(), &key, loan.Ask{Units: 1, Charged: true, Remaining: 199, Ceiling: 200, Share: 200})
 	}
 	bytes := (heap() - before) / n
@@ -320,6 +321,47 @@ func TestBytesPerPartition(t *testing.T) {
 	runtime.KeepAlive(tender)
 }
 
+// TestAnotherWindow: while a reload has reached one region and not the other, these do not lend to each other. A loan is used for
+// longer under the longer window than its record stands under the shorter one, of which no window may hold more than B.
+func TestAnotherWindow(t *testing.T) {
+	w := newWorld(t, 1, 2, 30, 20*time.Second)
+	a, b := w.regions[0], w.regions[1]
+	a.per(time.Second)
+	w.window = time.Second
+	lent := func() (n int64) {
+		for _, l := range a.books["acme"].Lent {
+			n += l.Left()
+		}
+		return n
+	}
+	spend := func(i int) {
+		for w.ask(i, "acme") {
+		}
+	}
+	w.ask(0, "acme")
+	borrow := func() { b.ask(b.nodes[0], "acme", 31) } // and use none of it
+	w.advance(2*time.Second, borrow)
+	if lent() > 0 {
+		t.Errorf("%d units are lent to a region with another window", lent())
+	}
+	cut := func(is bool) { w.cut[[2]int{0, 1}], w.cut[[2]int{1, 0}] = is, is }
+	cut(true)
+	for range 12 {
+		w.advance(2*time.Second, nil)
+		spend(1)
+		spend(0)
+	}
+	cut(false)
+	if w.worst > 30 {
+		t.Errorf("%d units are admitted in a second, want 30", w.worst)
+	}
+	b.per(time.Second)
+	w.advance(2*time.Second, borrow)
+	if lent() == 0 {
+		t.Error("nothing is lent once both have the same window")
+	}
+}
+
 // TestWantsWhileRedisIsAway: a region whose clock goes back sends wants that are older than its
 // last. While none can be planned for, the newest alone is kept.
 func TestWantsWhileRedisIsAway(t *testing.T) {
@@ -327,10 +369,10 @@ func TestWantsWhileRedisIsAway(t *testing.T) {
 	r := w.regions[0]
 	r.away = true
 	tender := r.nodes[0].Tender
-	key := quota.CounterKey{Tenant: "acme", Policy: "p", Limit: "strict", WindowUS: 1}
+	key := r.partition("acme")
 	before := heap()
 	for i := range 100_000 {
-		tender.Receive(&wire.Loans{Wants: []wire.Want{{PartitionID: id("acme"), Partition: &key, Want: loan.Want{From: "b", Epoch: 1, Time: int64(1_000_000 - i), Need: 1}}}})
+		tender.Receive(&wire.Loans{Wants: []wire.Want{{PartitionID: id(&key), Partition: &key, Want: loan.Want{From: "b", Epoch: 1, Time: int64(1_000_000 - i), Need: 1}}}})
 		tender.Step(t.Context())
 	}
 	if after := heap(); after > before+1<<20 {
@@ -350,7 +392,7 @@ func heap() uint64 {
 func BenchmarkAsked(b *testing.B) {
 	w := newWorld(nil, 1, 3, 600, time.Second)
 	tender := w.regions[0].nodes[0]
-	key := quota.CounterKey{Tenant: "acme", Policy: "p", Limit: "strict", WindowUS: 1}
+	key := w.regions[0].partition("acme")
 	for b.Loop() {
 		tender.Asked(7, &key, loan.Ask{Units: 1, Charged: true, Remaining: 199, Ceiling: 200, Share: 200})
 	}

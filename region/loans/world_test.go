@@ -21,9 +21,8 @@ const step = 5 * time.Millisecond
 // partition; messages take time, and get lost where a link is cut.
 type world struct {
 	t       *testing.T
-	units   int64 // B
-	limit   quota.Limit
-	window  time.Duration
+	units   int64         // B
+	window  time.Duration // that is judged
 	delay   time.Duration
 	rng     *rand.Rand
 	now     time.Duration // true time
@@ -54,6 +53,7 @@ type region struct {
 	name  string
 	ahead time.Duration // of its clock
 	share int64
+	limit *quota.Limit // of its file
 	store loan.Store
 	books map[string]*kept
 	nodes []*node
@@ -72,16 +72,21 @@ type node struct {
 
 func newWorld(t *testing.T, seed uint64, regions int, units int64, window time.Duration) *world {
 	w := &world{t: t, units: units, window: window, step: step, delay: 80 * time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)), cut: map[[2]int]bool{}, log: map[string][]entry{}}
-	w.limit = quota.Limit{Name: "strict", Units: units, Window: window, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict}
 	n := int64(regions)
 	for i := range n {
 		r := &region{w: w, i: int(i), name: string(rune('a' + i)), ahead: time.Hour + time.Duration(w.rng.Int64N(int64(time.Hour)))}
 		r.share, r.store = units*(i+1)/n-units*i/n, loan.Store{Epoch: 1}
 		r.books = map[string]*kept{}
+		r.per(window)
 		w.regions = append(w.regions, r)
 		r.start()
 	}
 	return w
+}
+
+// per has the region's file have a window.
+func (r *region) per(window time.Duration) {
+	r.limit = &quota.Limit{Name: "strict", Units: r.w.units, Window: window, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict}
 }
 
 // start has one process more serve the region.
@@ -92,7 +97,7 @@ func (r *region) start() *node {
 	n.Tender, err = loans.New(loans.Options{
 		Self: n.self, Now: func() time.Duration { return w.now }, Store: r, Send: (&network{r, n.self}).send,
 		Bound: func(policy, limit string) (loans.Bound, bool) {
-			return loans.Bound{Bound: r.bound(), Limit: &w.limit, Regions: len(w.regions)}, limit == "strict"
+			return loans.Bound{Bound: r.bound(), Limit: r.limit, Regions: len(w.regions)}, limit == "strict"
 		},
 		Processes: func() (all []quota.Process) {
 			for _, n := range r.nodes {
@@ -114,7 +119,7 @@ func (r *region) start() *node {
 func (r *region) bound() quota.Bound {
 	b := quota.Bound{Share: r.share, Epoch: r.store.Epoch, SinceUS: r.store.Since}
 	if r.store.Lost > 0 {
-		b.BurntUntilUS = r.store.Lost + loan.TermsOf(r.w.window.Microseconds()).Keep()
+		b.BurntUntilUS = r.store.Lost + loan.TermsOf(r.limit.WindowUS()).Keep()
 	}
 	return b
 }
@@ -129,10 +134,10 @@ func (r *region) us() int64 { return (r.w.now + r.ahead).Microseconds() }
 func (r *region) book(key *quota.CounterKey) *kept {
 	b := r.books[key.Tenant]
 	if b == nil {
-		b = &kept{Book: loan.Book{Region: r.name, Terms: loan.TermsOf(r.w.window.Microseconds())}}
+		b = &kept{Book: loan.Book{Region: r.name}}
 		r.books[key.Tenant] = b
 	}
-	b.Bound = r.bound()
+	b.Terms, b.Bound = loan.TermsOf(r.limit.WindowUS()), r.bound()
 	return b
 }
 
@@ -161,7 +166,7 @@ func (r *region) Decide(_ context.Context, calls []store.Call, verdicts []store.
 
 func (r *region) carryOut(c *store.Call) store.Verdict {
 	b, now := r.book(&c.Counters[0]), r.us()
-	used := b.used(r.w.now+r.ahead, r.w.window)
+	used := b.used(r.w.now+r.ahead, r.limit.Window)
 	l := &store.Loans{Used: used, Results: make([]store.LoanResult, len(c.Loans))}
 	for i, o := range c.Loans {
 		switch o.Kind {
@@ -244,18 +249,18 @@ func (w *world) ask(i int, tenant string) bool {
 	return r.ask(r.nodes[w.rng.IntN(len(r.nodes))], tenant, 1)
 }
 
-func id(tenant string) (h uint64) {
-	for _, c := range tenant {
-		h = h*1_000_003 + uint64(c)
-	}
-	return h
+// partition is a tenant's, and id its name between regions.
+func (r *region) partition(tenant string) quota.CounterKey {
+	return quota.CounterKey{Tenant: tenant, Policy: "p", Limit: "strict", WindowUS: r.limit.WindowUS()}
 }
+
+func id(key *quota.CounterKey) uint64 { return wire.NewKey(nil, "").LoansID(key) }
 
 func (r *region) ask(n *node, tenant string, units int64) bool {
 	w := r.w
-	key := quota.CounterKey{Tenant: tenant, Policy: "p", Limit: "strict", WindowUS: 1}
+	key := r.partition(tenant)
 	b := r.book(&key)
-	used, at := b.used(w.now+r.ahead, w.window), w.now+r.ahead
+	used, at := b.used(w.now+r.ahead, r.limit.Window), w.now+r.ahead
 	ok := units <= b.Room(r.us(), used)
 	if ok {
 		b.log = append(b.log, entry{at, units})
@@ -263,7 +268,7 @@ func (r *region) ask(n *node, tenant string, units int64) bool {
 		used += units
 	}
 	c := b.Ceiling(r.us())
-	n.Asked(id(tenant), &key, loan.Ask{Units: units, Denied: !ok, Charged: ok, Remaining: max(0, c-used), Ceiling: c, Share: r.share})
+	n.Asked(id(&key), &key, loan.Ask{Units: units, Denied: !ok, Charged: ok, Remaining: max(0, c-used), Ceiling: c, Share: r.share})
 	return ok
 }
 

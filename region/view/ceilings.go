@@ -375,7 +375,7 @@ func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey,
 // Asked implements limiter.Global.
 func (c *Ceilings) Asked(key *quota.CounterKey, a loan.Ask) {
 	if c.asked != nil {
-		c.asked(c.o.Key.CounterID(key), key, a)
+		c.asked(c.o.Key.LoansID(key), key, a)
 	}
 }
 

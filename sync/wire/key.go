@@ -39,6 +39,12 @@ func (k Key) CounterID(c *quota.CounterKey) uint64 {
 	return siphash.Hash(k.k0, k.k1, c.AppendID(text[:0]))
 }
 
+// LoansID is the same of quota.CounterKey.AppendLoansID.
+func (k Key) LoansID(c *quota.CounterKey) uint64 {
+	var text [512]byte
+	return siphash.Hash(k.k0, k.k1, c.AppendLoansID(text[:0]))
+}
+
 // Fingerprint identifies the key without revealing it: two processes with the same one
 // have the same ids. It is never 0, which stands for an unknown key.
 func (k Key) Fingerprint() uint64 {

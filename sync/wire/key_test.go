@@ -13,7 +13,7 @@ import (
 // golden ids are those of a SipHash-2-4 written down from its paper.
 func TestIDsAreStable(t *testing.T) {
 	key := quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "burst", Partition: "user:2.42:", WindowUS: minute}
-	fingerprints := make(map[uint64]string)
+	fingerprints, loans := make(map[uint64]string), make(map[uint64]bool)
 	for _, row := range []struct {
 		secret, cluster string
 		want            string
@@ -25,7 +25,12 @@ func TestIDsAreStable(t *testing.T) {
 		{"prod", "", "c7bdbf42b627844d"},                         // a secret is not a cluster of that name
 	} {
 		k := wire.NewKey([]byte(row.secret), row.cluster)
-		key.WindowUS++ // is not part of the id
+		key.WindowUS++ // is not part of the id of a counter, and of that of loans
+		if id := k.LoansID(&key); loans[id] || id == k.CounterID(&key) {
+			t.Errorf("window %d: another one has the same loans", key.WindowUS)
+		} else {
+			loans[id] = true
+		}
 		if got := fmt.Sprintf("%016x", k.CounterID(&key)); got != row.want {
 			t.Errorf("secret %q, cluster %q: %s, want %s", row.secret, row.cluster, got, row.want)
 		}

@@ -167,7 +167,7 @@ func (l *Loans) Fits() bool {
 // Want is a want of one partition. Its From is the author's region, also where it says
 // otherwise.
 type Want struct {
-	PartitionID uint64 // Key.CounterID
+	PartitionID uint64 // Key.LoansID
 	loan.Want
 	// Partition is what PartitionID stands for, for lenders that never met it. It travels as
 	// Sealed, see Secret; both are nil while all know it.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"strconv"
 	"strings"
 
 	"golang.org/x/crypto/chacha20poly1305"
@@ -105,7 +106,7 @@ func (s *Secret) Seal(m Message) {
 	case *Loans:
 		for i := range m.Wants {
 			if w := &m.Wants[i]; w.Partition != nil {
-				w.Sealed = s.seal("", w.PartitionID, w.Partition.AppendID(nil))
+				w.Sealed = s.seal("", w.PartitionID, w.Partition.AppendLoansID(nil))
 			}
 		}
 	case *Reset:
@@ -122,8 +123,7 @@ func (s *Secret) seal(purpose string, id uint64, text []byte) []byte {
 	return seal.Seal(nonce, nonce, text, binary.BigEndian.AppendUint64([]byte(purpose), id))
 }
 
-// Unseal reads what Seal encrypted, after Decode. The window of a partition is not known. Its
-// error is an *Error.
+// Unseal reads what Seal encrypted, after Decode. Its error is an *Error.
 func (s *Secret) Unseal(m Message) (err error) {
 	switch m := m.(type) {
 	case *Loans:
@@ -148,7 +148,7 @@ func (s *Secret) tenant(id uint64, sealed []byte) (string, error) {
 	return string(text), err
 }
 
-// partition reads what CounterKey.AppendID wrote.
+// partition reads what CounterKey.AppendLoansID wrote.
 func (s *Secret) partition(id uint64, sealed []byte) (*quota.CounterKey, error) {
 	text, err := s.open("", id, sealed, maxPartition)
 	if err != nil {
@@ -156,11 +156,15 @@ func (s *Secret) partition(id uint64, sealed []byte) (*quota.CounterKey, error) 
 	}
 	parts := strings.Split(string(text), " ")
 	strange := func(r rune) bool { return r <= ' ' || r > '~' || r == '{' || r == '}' }
-	if len(parts) != 4 || bytes.ContainsFunc(bytes.ReplaceAll(text, []byte(" "), nil), strange) ||
+	if len(parts) != 5 || bytes.ContainsFunc(bytes.ReplaceAll(text, []byte(" "), nil), strange) ||
 		parts[0] != "" && quota.ValidID(parts[0]) != nil || quota.ValidName(parts[1]) != nil || quota.ValidName(parts[2]) != nil {
 		return nil, Refuse(ReasonRange, "sealed text of %d bytes is no partition", len(text))
 	}
-	return &quota.CounterKey{Tenant: parts[0], Policy: parts[1], Limit: parts[2], Partition: parts[3]}, nil
+	window, err := strconv.ParseInt(parts[4], 10, 64)
+	if err != nil || window < 1 || window > quota.MaxWindow.Microseconds() {
+		return nil, Refuse(ReasonRange, "sealed text of %d bytes has no window", len(text))
+	}
+	return &quota.CounterKey{Tenant: parts[0], Policy: parts[1], Limit: parts[2], Partition: parts[3], WindowUS: window}, nil
 }
 
 func (s *Secret) open(purpose string, id uint64, sealed []byte, most int) ([]byte, error) {

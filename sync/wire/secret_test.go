@@ -62,8 +62,8 @@ func unread(m wire.Message, sealed []byte) wire.Message {
 }
 
 var (
-	ofATenant = &quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "sustained", Partition: "user,ip:2.42,9.192.0.2.1:"}
-	ofOthers  = &quota.CounterKey{Policy: "standard", Limit: "burst", Partition: "::"} // of the tenants beyond max_unknown
+	ofATenant = &quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "sustained", Partition: "user,ip:2.42,9.192.0.2.1:", WindowUS: minute}
+	ofOthers  = &quota.CounterKey{Policy: "standard", Limit: "burst", Partition: "::", WindowUS: minute} // of the tenants beyond max_unknown
 	large     = bytes.Repeat([]byte("x"), 130<<10)
 )
 
@@ -113,12 +113,14 @@ func TestSealedByOthersIsRefused(t *testing.T) {
 		}
 	}
 	for _, strange := range []*quota.CounterKey{
-		{Tenant: "a b", Policy: "p", Limit: "l"},
-		{Tenant: "a}", Policy: "p", Limit: "l"},
-		{Tenant: "a", Policy: "P", Limit: "l"},
-		{Tenant: "a", Policy: "p", Limit: ""},
-		{Tenant: "a", Policy: "p", Limit: "l", Partition: "user:3.a{b:"},
-		{Tenant: "a", Policy: "p", Limit: "l", Partition: "user:3.a\nb:"},
+		{Tenant: "a b", Policy: "p", Limit: "l", WindowUS: minute},
+		{Tenant: "a}", Policy: "p", Limit: "l", WindowUS: minute},
+		{Tenant: "a", Policy: "P", Limit: "l", WindowUS: minute},
+		{Tenant: "a", Policy: "p", Limit: "", WindowUS: minute},
+		{Tenant: "a", Policy: "p", Limit: "l", Partition: "user:3.a{b:", WindowUS: minute},
+		{Tenant: "a", Policy: "p", Limit: "l", Partition: "user:3.a\nb:", WindowUS: minute},
+		{Tenant: "a", Policy: "p", Limit: "l", WindowUS: 0},
+		{Tenant: "a", Policy: "p", Limit: "l", WindowUS: quota.MaxWindow.Microseconds() + 1},
 	} {
 		m := sealedWant(7, strange, nil)
 		secretOf(t, "old").Seal(m)

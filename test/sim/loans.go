@@ -204,7 +204,7 @@ func (d *lending) folly(tenant string) {
 		return
 	}
 	key := quota.CounterKey{Tenant: tenant, Policy: policy.Name, Limit: b.Limit.Name, Partition: "::", WindowUS: b.Limit.WindowUS()}
-	id := w.key.CounterID(&key)
+	id := w.key.LoansID(&key)
 	held, lent := d.operate(&b, &key, store.LoanOp{Kind: store.LoanRecall})
 	if held == nil {
 		return
