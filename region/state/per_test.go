@@ -40,8 +40,8 @@ func TestWindows(t *testing.T) {
 			for _, st := range processes {
 				before = st.Store()
 			}
-			switch {
-			case step.window == 0:
+			switch step.window {
+			case 0:
 				stops[step.process]()
 				delete(stops, step.process)
 				delete(processes, step.process)

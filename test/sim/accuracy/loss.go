@@ -33,7 +33,7 @@ func MeasureLoss(window time.Duration, seed uint64) (r Loss, err error) {
 	w.At(settled+3*window, func() { w.Flush(0) })
 	r.First = window
 	knowing := allKnowing{limit: Limit, log: trail{width: window.Microseconds()}}
-	come := newArrivals(c.Workload, seed, c.Regions, Limit, window)
+	come := newArrivals(c.Workload, seed, c.Regions, window)
 	for a := come.next(); a.US < lost+window.Microseconds(); a = come.next() {
 		w.RunUntil(settled + time.Duration(a.US)*time.Microsecond)
 		before := knowing.admitted

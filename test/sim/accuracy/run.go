@@ -34,7 +34,7 @@ func tallyOf(c Cell, run int, seed uint64, perfect bool) (*tally, error) {
 	}
 	j := NewJudge(Limit, c.Window.Microseconds())
 	began := w.Now()
-	come := newArrivals(c.Workload, seed*runs+uint64(run), c.Regions, Limit, c.Window)
+	come := newArrivals(c.Workload, seed*runs+uint64(run), c.Regions, c.Window)
 	for a := come.next(); a.US < c.lasts().Microseconds(); a = come.next() {
 		w.RunUntil(began + time.Duration(a.US)*time.Microsecond)
 		storeUS := w.StoreUS(a.Region)

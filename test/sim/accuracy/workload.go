@@ -84,14 +84,14 @@ type arrivals struct {
 
 // newArrivals seeds them with all that they depend on, and with nothing else: see
 // the package's comment.
-func newArrivals(w Workload, seed uint64, regions int, limit int64, window time.Duration) *arrivals {
+func newArrivals(w Workload, seed uint64, regions int, window time.Duration) *arrivals {
 	width := float64(window.Microseconds())
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(w.Name)) // a hash takes everything
 	return &arrivals{
 		w: w, regions: regions, window: width,
 		dice:   rand.New(rand.NewPCG(seed, h.Sum64()^uint64(regions)<<48^uint64(window))),
-		meanUS: width / (w.peak * float64(limit)),
+		meanUS: width / (w.peak * float64(Limit)),
 	}
 }
 

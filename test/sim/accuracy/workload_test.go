@@ -15,8 +15,8 @@ func TestArrivals(t *testing.T) {
 		for i := range steps {
 			want += w.demand(windows*float64(i)/float64(steps)) * Limit * windows / float64(steps)
 		}
-		come := newArrivals(w, Seed, regions, Limit, time.Minute)
-		again := newArrivals(w, Seed, regions, Limit, time.Minute)
+		come := newArrivals(w, Seed, regions, time.Minute)
+		again := newArrivals(w, Seed, regions, time.Minute)
 		got, hot, lastUS := 0, 0, int64(0)
 		for {
 			a := come.next()
