@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -16,20 +17,39 @@ const (
 	plotFile = "accuracy/bounds.svg"
 )
 
-// Document measures Grid, stores the figures below a folder of documents and writes the tables of its
-// page.
-func Document(ctx context.Context, docs string, workers int) error {
-	results, err := Run(ctx, Grid(), Seed, workers)
+// Document measures the cells of Grid whose description contains only, keeps the stored figures of the others, stores all below a
+// folder of documents and writes the tables of its page.
+func Document(ctx context.Context, docs, only string, workers int) error {
+	cells := slices.DeleteFunc(Grid(), func(c Cell) bool { return !strings.Contains(c.String(), only) })
+	measured, err := Run(ctx, cells, Seed, workers)
 	if err != nil {
 		return err
 	}
-	if err := store(docs, results); err != nil {
+	if len(cells) < len(Grid()) {
+		all, err := stored(docs)
+		if err != nil {
+			return err
+		}
+		x := newIndex(all)
+		for _, r := range measured {
+			x[r.key()] = r
+		}
+		measured = measured[:0]
+		for _, c := range Grid() {
+			r, err := x.find(c)
+			if err != nil {
+				return err
+			}
+			measured = append(measured, r)
+		}
+	}
+	if err := store(docs, measured); err != nil {
 		return err
 	}
 	if err := WritePage(docs); err != nil {
 		return err
 	}
-	return Misses(results)
+	return Misses(measured)
 }
 
 // store writes figures, which are in the order of Grid.

@@ -3,6 +3,7 @@
 //	go run ./test/sim/cmd/accuracy            prints the figures that show most, in seconds
 //	go run ./test/sim/cmd/accuracy -docs docs measures the whole grid, in minutes, and writes
 //	                                          the tables of docs/accuracy.md and their figures
+//	go run ./test/sim/cmd/accuracy -docs docs -only max_overshoot   measures the cells whose description contains this
 //	go run ./test/sim/cmd/accuracy -few units   prints how much of strict limits with few or large units is used
 //	go run ./test/sim/cmd/accuracy -loss        prints what a loss of data costs a strict limit
 //	go run ./test/sim/cmd/accuracy -docs docs -render   writes the tables from the stored figures
@@ -22,6 +23,7 @@ import (
 func main() {
 	docs := flag.String("docs", "", "folder of documents to write to; none: print only")
 	render := flag.Bool("render", false, "measure nothing, write the tables from the stored figures")
+	only := flag.String("only", "", "with -docs: measure the cells whose description contains this, and keep the others")
 	few := flag.String("few", "", "measure strict limits of few or large units whose description contains this")
 	loss := flag.Bool("loss", false, "measure what a loss of data in one region costs a strict limit")
 	worlds := flag.Int("worlds", 20, "with -few and -loss: in how many worlds")
@@ -36,7 +38,7 @@ func main() {
 	case *loss:
 		err = accuracy.ReportLosses(ctx, os.Stdout, *worlds, *workers)
 	default:
-		err = run(ctx, *docs, *render, *workers)
+		err = run(ctx, *docs, *only, *render, *workers)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "accuracy:", err)
@@ -44,7 +46,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, docs string, render bool, workers int) error {
+func run(ctx context.Context, docs, only string, render bool, workers int) error {
 	switch {
 	case docs == "" && render:
 		return fmt.Errorf("-render needs -docs: which folder's figures?")
@@ -53,5 +55,5 @@ func run(ctx context.Context, docs string, render bool, workers int) error {
 	case render:
 		return accuracy.WritePage(docs)
 	}
-	return accuracy.Document(ctx, docs, workers)
+	return accuracy.Document(ctx, docs, only, workers)
 }
