@@ -29,7 +29,7 @@ func RunLoans(t *testing.T, newStore New) {
 			"op":    m.ops,
 			"epoch": func(t *rapid.T) {
 				if rapid.IntRange(0, 3).Draw(t, "per") == 0 {
-					m.per(rapid.SampledFrom([]time.Duration{time.Second, 20 * time.Second}).Draw(t, "window"))
+					m.per(rapid.SampledFrom([]time.Duration{time.Second, 20 * time.Second, 20 * time.Minute}).Draw(t, "window"))
 				}
 				m.book.SinceUS = m.us
 				if m.book.Bound.Epoch++; rapid.Bool().Draw(t, "lost") {
@@ -38,6 +38,7 @@ func RunLoans(t *testing.T, newStore New) {
 			},
 			"drift": func(t *rapid.T) { m.book.FastPPM = rapid.SampledFrom([]int64{0, 1, 20_000}).Draw(t, "ppm") },
 			"burnt": m.burnt,
+			"cycle": m.cycle,
 			"share": func(t *rapid.T) { m.book.Share = rapid.Int64Range(0, 9).Draw(t, "share") },
 			"reset": func(t *rapid.T) {
 				if err := kept.Reset(context.Background(), m.tenant); err != nil {
@@ -84,7 +85,7 @@ func (m *booked) per(window time.Duration) {
 
 func (m *booked) wait(t *rapid.T) {
 	terms := m.book.Terms
-	m.us += rapid.OneOf(rapid.Int64Range(1, 300_000), rapid.SampledFrom([]int64{terms.Window, terms.Length, terms.Keep()})).Draw(t, "µs")
+	m.us += rapid.OneOf(rapid.Int64Range(1, 300_000), rapid.SampledFrom([]int64{terms.Window, terms.Length, 10 * terms.Length, terms.Keep()})).Draw(t, "µs")
 }
 
 func (m *booked) used() (n int64) {
@@ -186,6 +187,20 @@ func (m *booked) ops(t *rapid.T) {
 	if g, w := fmt.Sprintf("%+v", got.Results), fmt.Sprintf("%+v", want); g != w {
 		t.Fatalf("%+v:\nstore %s\nbook  %s", ops, g, w)
 	}
+}
+
+// cycle has the region borrow and return all, once or twice, and waits for as long as that is then remembered, or not quite.
+func (m *booked) cycle(t *rapid.T) {
+	length := m.book.Terms.Length
+	for range rapid.IntRange(1, 2).Draw(t, "loans") {
+		g := loan.Grant{From: "b", ID: loan.ID{Epoch: 8, Stamp: m.us}, Units: 4, New: true, Epoch: m.book.Bound.Epoch, Time: m.us}
+		m.book.Accept(m.us, g)
+		m.book.Return(m.us, m.used(), 4, g.From, g.ID)
+		m.loans(t, store.LoanOp{Kind: store.LoanAccept, Grant: g}, store.LoanOp{Kind: store.LoanReturn, Units: 4, Peer: g.From, ID: g.ID})
+		m.us += length + rapid.Int64Range(0, 1).Draw(t, "later")
+	}
+	m.us += 9*length + rapid.Int64Range(-2, 2).Draw(t, "µs")
+	m.loans(t)
 }
 
 // burnt has the region lose its data, and return some of what it is then lent, which is all that it has.

@@ -151,9 +151,11 @@ func (s *State) Borrowed(now int64) (n int64) {
 }
 
 // forgotten is when a loan held is dropped: when what was used under it has left the window. One of which all was
-// returned goes sooner, since the lender has a new ID for the next one; its return is sent again meanwhile.
-func (t Terms) forgotten(l *Loan) int64 {
-	if l.Left() == 0 {
+// returned goes sooner if its lender, which gives the next one another ID, has lent since: till then it may be cut off, and the
+// return is sent again.
+func (t Terms) forgotten(l *Loan, held []Loan) int64 {
+	later := func(o Loan) bool { return o.Peer == l.Peer && o.Until-t.Length > l.Until }
+	if l.Left() == 0 && slices.ContainsFunc(held, later) {
 		return l.Until + min(t.Window, 10*t.Length)
 	}
 	return l.Until + t.Window
@@ -173,7 +175,8 @@ func (b *Book) settle(now int64) {
 	}
 	ended := func(l Loan) bool { return l.Until <= now || l.Left() == 0 && l.Until-b.Terms.Window <= now }
 	b.Lent = slices.DeleteFunc(b.Lent, ended)
-	b.Held = slices.DeleteFunc(b.Held, func(l Loan) bool { return b.Terms.forgotten(&l) <= now })
+	held := slices.Clone(b.Held)
+	b.Held = slices.DeleteFunc(b.Held, func(l Loan) bool { return b.Terms.forgotten(&l, held) <= now })
 	if b.RecallUntil <= now {
 		b.Recall = 0
 	}

@@ -79,6 +79,30 @@ func TestLongWindow(t *testing.T) {
 	}
 }
 
+// TestReturnAfterACut: what is returned while the lender is cut off arrives when it is back, however long the window is.
+func TestReturnAfterACut(t *testing.T) {
+	w := newWorld(t, 1, 2, 30, 31*24*time.Hour)
+	w.step = 50 * time.Millisecond
+	lender, b := w.regions[0], w.regions[1]
+	w.ask(0, "acme")
+	w.advance(2*time.Second, func() { b.ask(b.nodes[0], "acme", 31) }) // borrows, and uses none of it
+	lent := func() (n int64) {
+		for _, l := range lender.books["acme"].Lent {
+			n += l.Left()
+		}
+		return n
+	}
+	before := lent()
+	cut := func(is bool) { w.cut[[2]int{0, 1}], w.cut[[2]int{1, 0}] = is, is }
+	cut(true)
+	w.advance(20*time.Minute, nil)
+	cut(false)
+	w.advance(30*time.Minute, nil)
+	if before == 0 || lent() != 0 {
+		t.Errorf("%d units were lent and not used, and after a cut %d are", before, lent())
+	}
+}
+
 // TestOneRegionGetsAll: a region that asks for all of the limit gets nearly all of it, though
 // its share is a third and the others never met the tenant.
 func TestOneRegionGetsAll(t *testing.T) {

@@ -30,16 +30,29 @@ local function loans()
   end
 
   -- over is when a loan is dropped: for one to a peer when its record is over, earlier if all of it was returned; for one
-  -- from it loan.Terms.forgotten.
-  local function over(kind, l, t)
+  -- from it loan.Terms.forgotten, where latest is when the last of the same peer ends.
+  local function over(kind, l, t, latest)
     local all = l.units == l.back
     if kind == 'l' then return all and l.till - t.W or l.till end
-    return l.till + (all and min(t.W, 10 * t.D) or t.W)
+    return l.till + (all and latest - t.D > l.till and min(t.W, 10 * t.D) or t.W)
+  end
+
+  -- hold keeps a loan from a peer, and when the last of that ends.
+  local function hold(b, id, l)
+    local peer = match(id, '^%S+')
+    b.h[id], b.latest[peer] = l, max(b.latest[peer] or 0, l.till)
+  end
+
+  -- forget drops loans from peers that are over.
+  local function forget(b, t)
+    for id, l in pairs(b.h) do
+      if over('h', l, t, b.latest[match(id, '^%S+')]) <= TIME then b.h[id] = nil end
+    end
   end
 
   -- load reads the loans, without those that are over: loan.Book.settle.
   local function load(key, t)
-    local b, all = { l = {}, h = {}, recall = 0, recall_until = 0 }, call('HGETALL', key)
+    local b, all = { l = {}, h = {}, latest = {}, recall = 0, recall_until = 0 }, call('HGETALL', key)
     local same = true
     for i = 1, #all, 2 do
       if all[i] == 'c' then
@@ -59,9 +72,11 @@ local function loans()
         if not units or not b[kind] then error('GARBAGE in ' .. key, 0) end
         local l = { units = tonumber(units), back = tonumber(back), till = tonumber(till) }
         if not same then l.till = min(max(l.till, TIME + t.keep), TIME + t.keep + ceil((LONGEST - t.D) * 102 / 98)) end
-        if over(kind, l, t) > TIME then b[kind][sub(all[i], 2)] = l end
+        local id = sub(all[i], 2)
+        if kind == 'h' then hold(b, id, l) elseif over(kind, l, t) > TIME then b.l[id] = l end
       end
     end
+    forget(b, t)
     return b
   end
 
@@ -102,11 +117,11 @@ local function loans()
     return max(0, (t.burnt and 0 or t.share) + delta)
   end
 
-  return bounded, load, save, left, full, own, over
+  return bounded, load, save, left, full, own, over, hold, forget
 end
 
 -- loan_ops makes the operations on what loans has made.
-local function loan_ops(_, load, save, left, full, own, over)
+local function loan_ops(_, load, save, left, full, own, over, hold, forget)
   local function ceiling(t, b)
     return max(0, own(t, b) + left(b.h))
   end
@@ -146,19 +161,21 @@ local function loan_ops(_, load, save, left, full, own, over)
     if l and units <= l.units and till <= l.till or not l and (new ~= '1' or full(b.h)) then return '0' end
     l = l or { units = 0, back = 0, till = 0 }
     l.units, l.till, b.changed = max(l.units, units), max(l.till, till), true
-    b.h[id] = l
+    hold(b, id, l)
+    forget(b, t)
     return '1'
   end
 
   -- return UNITS PEER ID: returns units of a loan, as far as they are not used: loan.Book.free. Replies all that was
   -- returned of it.
   ops['return'] = function(t, b, used, units, peer, id)
-    local l = b.h[peer .. ' ' .. id]
+    id = peer .. ' ' .. id
+    local l = b.h[id]
     if not l then return '0' end
     local rest = l.units - l.back
     local n = max(0, min(tonumber(units), rest, own(t, b) + left(b.h) - used + (l.till > TIME and 0 or rest)))
     if n > 0 then l.back, b.changed = l.back + n, true end
-    if over('h', l, t) <= TIME then b.h[peer .. ' ' .. id] = nil end
+    forget(b, t)
     return int(l.back)
   end
 
