@@ -367,9 +367,10 @@ func TestWorldSaysThatAClockIsWrong(t *testing.T) {
 		w.startAll()
 		time.Sleep(10 * time.Second)
 		eu := w.regions[0].one()
-		for range 20 {
-			time.Sleep(time.Second)
-			eu.home.aheadUS.Add(-40_000)
+		time.Sleep(37 * time.Millisecond) // between two readings of the clock
+		for range 200 {
+			time.Sleep(100 * time.Millisecond)
+			eu.home.aheadUS.Add(-4_000)
 		}
 		const says = "The clock of this region's Redis runs more than 2 % too fast or too slow. Limit standard.all admits nothing until it does not."
 		d, _ := eu.explained("acme")
